@@ -1,0 +1,73 @@
+# Convoy. `make run` and `make test` are all a new user needs; `make help` lists the rest.
+BUILD ?= build
+CC := gcc
+SAN ?=
+VERSION := $(shell cat VERSION)
+COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+
+MODULES := libevent_core libevent_extra libcurl libcjson libutf8proc libxxhash
+WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wundef
+CPPFLAGS := -Isrc -I. -D_GNU_SOURCE
+CFLAGS := -std=c11 -O2 -g -fno-math-errno -fno-trapping-math -fstack-protector-strong -fPIE $(WARN)
+LDFLAGS := -pie -Wl,-z,relro,-z,now
+LDLIBS = $(shell pkg-config --libs $(MODULES)) -lm -pthread
+
+# Sanitizers: each in a build folder of its own; anything else is refused.
+ifneq ($(SAN),)
+ifeq ($(SAN),address,undefined)
+BUILD := build-address
+else ifeq ($(SAN),thread)
+BUILD := build-thread
+else
+$(error SAN=$(SAN) is not known: use SAN=address,undefined or SAN=thread)
+endif
+CFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
+LDFLAGS += -fsanitize=$(SAN)
+endif
+
+SRC := $(filter-out src/main.c,$(wildcard src/*.c src/*/*.c))
+ASM := $(wildcard src/*/*.S)
+PLAIN := $(filter-out %_cpu.c,$(wildcard kernels/*.c))
+FAST := $(wildcard kernels/*_cpu.c)
+LEVELS := 2 3 4
+OBJ := $(SRC:%.c=$(BUILD)/%.o) $(ASM:%.S=$(BUILD)/%.o) $(PLAIN:%.c=$(BUILD)/%.o) \
+       $(foreach l,$(LEVELS),$(FAST:%.c=$(BUILD)/%_v$(l).o))
+TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
+BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
+
+.PHONY: all tests clean
+.DELETE_ON_ERROR:
+.SECONDARY:
+all: $(BUILD)/convoy
+
+$(BUILD)/convoy: $(BUILD)/src/main.o $(BUILD)/libconvoy.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(BUILD)/libconvoy.a: $(OBJ)
+	rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(BUILD)/%.o: %.S
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+
+# Fast kernels: once for each level of x86-64; the device picks one when it opens.
+define level_rule
+$(BUILD)/%_v$(1).o: %.c
+	@mkdir -p $$(@D)
+	$(CC) $(CPPFLAGS) -DCPU_LEVEL=$(1) $(CFLAGS) -O3 -march=x86-64-v$(1) -mprefer-vector-width=512 -ffp-contract=fast \
+	  -MMD -MP -c -o $$@ $$<
+endef
+$(foreach l,$(LEVELS),$(eval $(call level_rule,$(l))))
+
+$(BUILD)/tests/%: tests/%.c $(BUILD)/libconvoy.a
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(BUILD)/libconvoy.a -lcmocka $(LDLIBS)
+
+tests: $(BUILD)/convoy $(TESTS)
+clean:
+	rm -rf build build-address build-thread
+
+-include $(OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(BUILD)/src/main.d

@@ -1,0 +1,38 @@
+/* cpu — what a CPU kernel is given besides its arguments, and the prototypes of all of them.
+ *
+ * Each family has a plain truth (`norm.c`: norm_fwd_plain, single thread, no tricks, sums in double where a sum
+ * decides) and a fast version (`norm_cpu.c`) that the Makefile compiles three times, for x86-64-v2, -v3 (AVX2) and -v4
+ * (AVX-512); CPU_FN(norm_fwd) names them norm_fwd_v2, _v3, _v4. dev/dev_cpu.c picks a level once, at open. All have one
+ * signature, so the plain level is a device like the others and a whole model can run on it.
+ * Results of a fast kernel do not depend on the number of threads: work is cut by shape, never by thread. */
+#ifndef CONVOY_KERNELS_CPU_H
+#define CONVOY_KERNELS_CPU_H
+
+#include "base/task.h"
+#include "kernels/op_list.h"
+
+#define CPU_SCRATCH_BYTES ((size_t)8 << 20) /* per thread, page-aligned, taken at open */
+#define CPU_SHARED_BYTES ((size_t)32 << 20) /* one piece all threads may share within one operation */
+
+struct cpu {
+    struct task_pool *pool;
+    char *scratch[TASK_THREADS_MAX]; /* thread_i's own CPU_SCRATCH_BYTES */
+    char *shared;                    /* CPU_SHARED_BYTES */
+};
+
+enum cpu_level { CPU_LEVEL_PLAIN, CPU_LEVEL_V2, CPU_LEVEL_V3, CPU_LEVEL_V4, CPU_LEVEL_N };
+
+#define CPU_DECLARE(name)                                                                                   \
+    void name##_plain(const struct cpu *cpu, const struct name *a);                                         \
+    void name##_v2(const struct cpu *cpu, const struct name *a);                                            \
+    void name##_v3(const struct cpu *cpu, const struct name *a);                                            \
+    void name##_v4(const struct cpu *cpu, const struct name *a);
+OP_LIST(CPU_DECLARE)
+#undef CPU_DECLARE
+
+/* In a *_cpu.c file, CPU_LEVEL is 2, 3 or 4 (set by the Makefile). */
+#define CPU_PASTE2(name, level) name##_v##level
+#define CPU_PASTE(name, level) CPU_PASTE2(name, level)
+#define CPU_FN(name) CPU_PASTE(name, CPU_LEVEL)
+
+#endif

@@ -1,0 +1,21 @@
+/* op_list — every operation, once: X(name). The argument struct of operation `name` is `struct name`, declared with
+ * its contract in the header of its family. dev/op.h makes the table from this list; kernels/cpu.h the prototypes. */
+#ifndef CONVOY_KERNELS_OP_LIST_H
+#define CONVOY_KERNELS_OP_LIST_H
+
+#include "kernels/adamw.h"     /* adamw, sgd */
+#include "kernels/attention.h" /* attention_fwd, attention_bwd */
+#include "kernels/dropout.h"   /* drop */
+#include "kernels/embed.h"     /* embed_fwd, embed_bwd */
+#include "kernels/gelu.h"      /* gelu_fwd, gelu_bwd */
+#include "kernels/matmul.h"    /* matmul_fwd, matmul_bwd_x, matmul_bwd_w */
+#include "kernels/norm.h"      /* norm_fwd, norm_bwd */
+#include "kernels/reduce.h"    /* sum, sumsq */
+#include "kernels/xent.h"      /* xent, qa_xent */
+
+#define OP_LIST(X)                                                                                          \
+    X(embed_fwd) X(embed_bwd) X(norm_fwd) X(norm_bwd) X(matmul_fwd) X(matmul_bwd_x) X(matmul_bwd_w)           \
+    X(gelu_fwd) X(gelu_bwd) X(attention_fwd) X(attention_bwd) X(xent) X(qa_xent) X(drop) X(sum) X(sumsq)   \
+    X(adamw) X(sgd)
+
+#endif

@@ -1,0 +1,121 @@
+/* board — the shared memory between a node's supervisor and its workers, and all they share.
+ *
+ * Workers post numbers; the supervisor reads copies and posts requests (save, stop). Each side writes only its own
+ * part. A part is guarded by a sequence counter (odd while being written), so a reader copies without ever making
+ * a writer wait, and a worker killed half-way through a post leaves the last whole copy readable (two slots).
+ * The memory is a memfd inherited across exec under a fixed descriptor. Plain data only: no pointers. Must not know
+ * what the numbers are used for. */
+#ifndef CONVOY_BASE_BOARD_H
+#define CONVOY_BASE_BOARD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define BOARD_WORKERS_MAX 64
+#define BOARD_STEPS_KEPT 256 /* step times kept for p50 and p95 */
+#define BOARD_FD 3           /* where a worker finds the memfd */
+
+/* The phases of contract §4, in the order of a run's life. */
+#define BOARD_PHASE_LIST(X)                                                                                 \
+    X(STARTING, "starting") X(JOINING, "joining") X(CHECKING, "checking") X(LOADING, "loading")              \
+    X(TRAINING, "training") X(EVALUATING, "evaluating") X(CHECKPOINTING, "checkpointing")                    \
+    X(RECOVERING, "recovering") X(DONE, "done") X(FAILED, "failed")
+enum board_phase {
+#define BOARD_PHASE_ENUM(name, text) BOARD_PHASE_##name,
+    BOARD_PHASE_LIST(BOARD_PHASE_ENUM)
+#undef BOARD_PHASE_ENUM
+    BOARD_PHASE_N
+};
+const char *board_phase_text(enum board_phase phase);
+
+/* What a supervisor asks of its workers; a higher request replaces a lower one. Carried out between steps, or where a
+ * long job (tokenising, loading) looks at it. */
+enum board_request {
+    BOARD_REQUEST_NONE,
+    BOARD_REQUEST_SAVE,      /* checkpoint now, go on */
+    BOARD_REQUEST_PREEMPT,   /* checkpoint, end with ST_RETRY (SIGUSR1) */
+    BOARD_REQUEST_TERMINATE, /* checkpoint, end with ST_TERMINATED (SIGTERM) */
+    BOARD_REQUEST_INTERRUPT, /* checkpoint, end with ST_INTERRUPTED (SIGINT) */
+};
+
+struct board_error {
+    int code; /* exit code, 0: none */
+    int node; /* node_id */
+    char message[1024];
+};
+
+struct board_model {
+    char name[64];
+    char task[8]; /* "lm", "qa" */
+    int32_t layers, heads, embed, context, vocab;
+    int64_t parameters;
+};
+
+struct board_checkpoint {
+    int64_t step; /* -1: none yet */
+    int64_t wall_ms;
+    int64_t failures; /* saves that failed since the start */
+    char path[512];
+};
+
+/* Posted by one worker. A number not known yet is NAN, or -1 for whole numbers. */
+struct board_worker {
+    int32_t pid;
+    int32_t rank;
+    enum board_phase phase;
+    char device[64];
+    struct board_model model;
+    struct board_checkpoint checkpoint;
+    int64_t step, steps; /* done so far, planned */
+    int64_t epoch;
+    int64_t tokens; /* seen so far, over restarts */
+    double loss, val_loss, lr, grad_norm;
+    double tokens_per_second, mfu, eta_seconds;
+    float step_ms[BOARD_STEPS_KEPT]; /* ring: step s at [s % BOARD_STEPS_KEPT] */
+    int64_t step_ms_n;               /* steps timed so far by this process */
+    double compute_ms, comm_ms, wait_ms; /* of the last step */
+    int64_t memory_bytes;                /* resident on CPU, device memory on GPU */
+    int64_t loading_done, loading_total; /* bytes or tensors while loading; -1 unknown */
+    struct board_error error;            /* why this worker is about to end */
+};
+
+/* Posted by the supervisor, once and at each change. */
+struct board_node {
+    int32_t node_id, n_nodes, workers_n;
+    enum board_phase phase; /* used while no worker speaks: starting, recovering, done, failed */
+    char version[64];
+    char backend[16];
+    char device[16];
+    int32_t mesh_data, mesh_shard, mesh_tensor, mesh_pipeline;
+    int64_t started_ms; /* clock_ms */
+    int64_t restarts;
+    struct board_error error;
+};
+
+struct board; /* opaque: the mapping */
+
+enum status board_create(int workers_n, struct board **out); /* supervisor: a fresh memfd; also for tests */
+enum status board_attach(int fd, struct board **out);        /* worker: checks size and layout version */
+int board_fd(const struct board *board);
+void board_close(struct board *board); /* accepts NULL */
+
+void board_node_post(struct board *board, const struct board_node *node);
+void board_node_copy(const struct board *board, struct board_node *out);
+void board_worker_post(struct board *board, int worker_i, const struct board_worker *worker);
+/* board_worker_copy — the last whole post; false when this worker has posted nothing since board_worker_clear. */
+bool board_worker_copy(const struct board *board, int worker_i, struct board_worker *out);
+void board_worker_clear(struct board *board, int worker_i); /* before a worker is started again */
+
+/* Progress, apart from posts: cheap enough to call from inner loops. Monotonic milliseconds of the last beat; 0: none. */
+void board_beat(struct board *board, int worker_i);
+int64_t board_beat_ms(const struct board *board, int worker_i);
+
+void board_request(struct board *board, enum board_request request); /* supervisor */
+enum board_request board_requested(const struct board *board);       /* worker */
+/* board_request_done — a SAVE was carried out: back to NONE, unless something higher came meanwhile. */
+void board_request_done(struct board *board, enum board_request request);
+
+#endif

@@ -1,0 +1,54 @@
+/* feed — (seed, step, data rank) → batch. No hidden state: what a step sees is a function of numbers, so resuming is a number.
+ *
+ * LM samples: window w is tokens [w·T, w·T+T), targets the same shifted by one; the last token is only a target. The
+ * order of an epoch is a permutation from (SEED, epoch); the sample numbered j since the start is position j mod S of epoch
+ * j / S. Synthetic data (the GreenNode benchmark): ids, mask bits and labels uniform, drawn once, the same batch every
+ * step; an epoch is one step. Must not know devices, models or who trains. */
+#ifndef CONVOY_DATA_FEED_H
+#define CONVOY_DATA_FEED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum feed_task { FEED_TASK_LM, FEED_TASK_QA };
+
+struct feed_config {
+    enum feed_task task;
+    const char *data;        /* DATA: file, folder or glob; "" or NULL: synthetic */
+    const char *cache_dir;   /* token shards made from text */
+    int64_t seq_tokens;      /* T */
+    int64_t global_samples;  /* G, samples a step; synthetic data has exactly G samples an epoch */
+    int64_t vocab;           /* every token id must be below it */
+    uint64_t seed;
+    bool is_shuffled;
+    /* progress while tokenising; NULL allowed. Returns false to stop (then feed_open fails with ST_RETRY). */
+    bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
+    void *progress_arg;
+};
+
+/* Host buffers of the caller, for `samples` samples of T tokens. Fields a task does not use may be NULL. */
+struct feed_batch {
+    int32_t *tokens;  /* (samples, T) */
+    int32_t *targets; /* (samples, T)  LM: next token; -1: ignored */
+    uint8_t *mask;    /* (samples, T)  QA: 1 seen, 0 hidden key */
+    int32_t *starts;  /* (samples)     QA */
+    int32_t *ends;    /* (samples)     QA */
+};
+
+struct feed;
+
+/* feed_open — reads or makes token shards. Fails: ST_NO_INPUT missing, ST_BAD_DATA corrupt or ids ≥ vocab or fewer than
+ * one sample, ST_BAD_SETTING for a combination (TASK=qa has only synthetic data so far). */
+enum status feed_open(const struct feed_config *config, struct feed **out);
+void feed_close(struct feed *feed);               /* accepts NULL */
+int64_t feed_samples(const struct feed *feed);    /* S, samples an epoch; ≥ 1 */
+int64_t feed_tokens(const struct feed *feed);     /* tokens of the data; synthetic: S·T */
+const char *feed_name(const struct feed *feed);   /* for people: "synthetic", "/data (3 files, 1.2M tokens)" */
+uint64_t feed_fingerprint(const struct feed *feed); /* of the content; equal data, equal number */
+/* feed_get — samples [first, first + samples) of the run's sample sequence (j counts from 0 over epochs). Never fails; cheap (copies). */
+void feed_get(const struct feed *feed, int64_t first, int64_t samples, const struct feed_batch *out);
+int64_t feed_epoch(const struct feed *feed, int64_t first); /* the epoch of sample number `first` */
+
+#endif

@@ -1,0 +1,68 @@
+/* dev — where numbers live: one device's memory, copies and streams behind a table of functions.
+ *
+ * A stream is an order of work: operations and copies given to one stream happen in that order; dev_after orders two
+ * streams. On a CPU a stream does its work before the call returns, which is a valid (if strict) order. Must not
+ * know tensors' meaning, models or peers. */
+#ifndef CONVOY_DEV_DEV_H
+#define CONVOY_DEV_DEV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "dev/op.h"
+
+enum dev_kind { DEV_KIND_CPU, DEV_KIND_CUDA };
+
+struct dev;    /* begins with struct dev_head, owned by its dev_*.c */
+struct stream; /* begins with struct stream_head */
+
+struct dev_info {
+    enum dev_kind kind;
+    char name[64];        /* "cpu 2 threads avx512" */
+    int64_t memory_bytes; /* of the device; -1 unknown */
+    double peak_flops;    /* fp32 FMA peak measured at open (a few ms); 0: unknown */
+    int threads_n;
+};
+
+/* Every entry may block only as said. Allocation happens before training only. */
+struct dev_ops {
+    const char *name;
+    void (*close)(struct dev *dev);
+    void (*info)(const struct dev *dev, struct dev_info *out);
+    enum status (*alloc)(struct dev *dev, size_t bytes, void **out); /* zeroed, 64-byte aligned, touched (resident) */
+    void (*free)(struct dev *dev, void *data, size_t bytes);
+    enum status (*stream_open)(struct dev *dev, struct stream **out);
+    void (*stream_close)(struct stream *s);
+    enum status (*copy)(struct stream *s, void *dst, const void *src, size_t bytes); /* either side host or device */
+    enum status (*fill)(struct stream *s, void *dst, int byte, size_t bytes);
+    enum status (*after)(struct stream *late, struct stream *early); /* late's next work waits for early's work so far */
+    enum status (*sync)(struct stream *s);                           /* blocks the host until s has done all */
+};
+
+struct dev_head {
+    const struct dev_ops *ops;
+    const struct op_table *op;
+};
+struct stream_head {
+    struct dev *dev;
+};
+
+/* dev_cpu_open — threads_n threads (0: all cores this process may use). level: CPU_LEVEL_N chooses the best this
+ * machine has; a level it has not is ST_NO_DEVICE. */
+enum status dev_cpu_open(int threads_n, int level, struct dev **out);
+
+/* The public calls: checks, then the table. */
+void dev_close(struct dev *dev); /* accepts NULL */
+void dev_info(const struct dev *dev, struct dev_info *out);
+const struct op_table *dev_op(const struct dev *dev);
+enum status dev_alloc(struct dev *dev, size_t bytes, void **out);
+void dev_free(struct dev *dev, void *data, size_t bytes);
+enum status dev_stream_open(struct dev *dev, struct stream **out);
+void dev_stream_close(struct stream *s); /* accepts NULL */
+enum status dev_copy(struct stream *s, void *dst, const void *src, size_t bytes);
+enum status dev_fill(struct stream *s, void *dst, int byte, size_t bytes);
+enum status dev_after(struct stream *late, struct stream *early);
+enum status dev_sync(struct stream *s);
+
+#endif

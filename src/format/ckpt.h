@@ -1,0 +1,51 @@
+/* ckpt — checkpoints: a folder that either is whole and checked, or does not exist for the program.
+ *
+ * DIR/step-00000100/ holds manifest.json (schema, step, sampler position, settings that must agree, every file with its
+ * size and checksum) and safetensors files: model.safetensors (parameters by name), optim_m.safetensors, optim_v.safetensors
+ * (moments by parameter name). Written as DIR/.tmp-…, every file and folder synced, then renamed: the rename is the commit. Reading
+ * verifies every checksum before any byte is used. No symbolic link is followed. Must not know devices or training. */
+#ifndef CONVOY_FORMAT_CKPT_H
+#define CONVOY_FORMAT_CKPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "format/safetensors.h"
+
+/* What a run needs besides tensors, to go on bit for bit. */
+struct ckpt_meta {
+    int64_t step;    /* updates done */
+    int64_t samples; /* sample number the next step starts with */
+    int64_t tokens;  /* seen so far */
+    uint64_t seed;
+    uint64_t data_fingerprint;
+    char model_json[1024];    /* the model's dimensions as a JSON object: must agree */
+    char settings_json[2048]; /* settings that change the sequence, as a JSON object: told when they differ */
+    char version[64];         /* of the convoy that wrote it */
+};
+
+/* One kind of state: its file is "<name>.safetensors". */
+struct ckpt_part {
+    const char *name; /* "model", "optim_m", "optim_v" */
+    const struct safetensors_source *source;
+    int sources_n;
+};
+
+/* ckpt_save — write DIR/step-%08lld. An existing valid folder of the same step is left as it is. Space is checked before. Removes
+ * leftovers of earlier crashes, then all but the newest `keep` valid checkpoints (keep < 1: all stay). path_out: FILE_PATH_MAX. */
+enum status ckpt_save(const char *dir, const struct ckpt_meta *meta, const struct ckpt_part *part, int parts_n, int keep,
+                      char *path_out, size_t path_cap);
+
+struct ckpt; /* an open, verified checkpoint: mapped files */
+/* ckpt_open_newest — the newest valid one of DIR; damaged ones are named in a warning and skipped. *out NULL and ST_OK: none. */
+enum status ckpt_open_newest(const char *dir, struct ckpt **out);
+enum status ckpt_open(const char *path, struct ckpt **out); /* one folder; ST_BAD_DATA says what is wrong with it */
+void ckpt_close(struct ckpt *ckpt);                          /* accepts NULL */
+const struct ckpt_meta *ckpt_meta(const struct ckpt *ckpt);
+const char *ckpt_path(const struct ckpt *ckpt);
+/* ckpt_tensor — the entry of one part, its shape checked: ST_BAD_DATA with expected and actual shape. */
+enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n, const int64_t *dim,
+                        const struct safetensors_entry **out);
+
+#endif

@@ -1,0 +1,30 @@
+/* hf — a Hugging Face GPT-2 folder: config.json and model.safetensors, with or without the "transformer." prefix.
+ *
+ * Our parameter names are Hugging Face's without that prefix ("h.0.attn.c_attn.weight", "wte.weight"), our layouts are
+ * theirs (Conv1D weights (I,O); qa_outputs.weight (2,C)). Mask buffers (attn.bias, attn.masked_bias) and a tied lm_head.weight are skipped. */
+#ifndef CONVOY_FORMAT_HF_H
+#define CONVOY_FORMAT_HF_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "format/safetensors.h"
+
+struct hf_config {
+    int64_t layers, heads, embed, context, vocab;
+    bool is_qa; /* architectures names GPT2ForQuestionAnswering */
+};
+
+bool hf_is_folder(const char *path);                                   /* holds a config.json */
+enum status hf_read_config(const char *dir, struct hf_config *out);    /* refuses what is not GPT-2 with gelu_new, eps 1e-5, n_inner 4C, each by name */
+
+struct hf_model;
+enum status hf_open(const char *dir, struct hf_model **out); /* maps and parses the weights */
+void hf_close(struct hf_model *hf);                          /* accepts NULL */
+/* hf_tensor — by our name; ST_BAD_DATA with file, name, expected and actual shape. */
+enum status hf_tensor(const struct hf_model *hf, const char *name, int dims_n, const int64_t *dim,
+                      const struct safetensors_entry **out);
+bool hf_has(const struct hf_model *hf, const char *name);
+
+#endif

@@ -1,0 +1,52 @@
+/* safetensors — Hugging Face's tensor file: 8 bytes little-endian header length, a JSON header, then the bytes.
+ *
+ * The reader is a pure function of (bytes, size) with checked arithmetic; a file that passes has tensors in bounds, not
+ * overlapping, sizes equal to dtype × shape. Fails with ST_BAD_DATA and the tensor's name. Must not know what tensors mean. */
+#ifndef CONVOY_FORMAT_SAFETENSORS_H
+#define CONVOY_FORMAT_SAFETENSORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "kernels/tensor.h"
+
+#define SAFETENSORS_DIMS_MAX 8
+#define SAFETENSORS_NAME_MAX 256
+
+struct safetensors_entry {
+    char name[SAFETENSORS_NAME_MAX];
+    enum dtype dtype;
+    int dims_n;
+    int64_t dim[SAFETENSORS_DIMS_MAX];
+    int64_t elems;
+    const uint8_t *data; /* borrowed from the bytes parsed; not aligned */
+    size_t bytes;
+};
+
+struct safetensors {
+    struct safetensors_entry *entry;
+    int entries_n;
+    char *metadata_json; /* the "__metadata__" object as text, or NULL */
+};
+
+/* safetensors_parse — `what` names the file in failures. Dtypes we do not know (I64, BOOL …) are kept out of the list. */
+enum status safetensors_parse(const uint8_t *bytes, size_t n, const char *what, struct safetensors *out);
+void safetensors_free(struct safetensors *st);
+const struct safetensors_entry *safetensors_find(const struct safetensors *st, const char *name); /* NULL: none */
+/* safetensors_to_f32 — elements [first, first+n) as float from F32, F16 or BF16; ASSERTs range. */
+void safetensors_to_f32(const struct safetensors_entry *entry, int64_t first, int64_t n, float *out);
+
+/* One tensor to write; data is host memory. */
+struct safetensors_source {
+    const char *name;
+    enum dtype dtype;
+    int dims_n;
+    int64_t dim[SAFETENSORS_DIMS_MAX];
+    const void *data;
+};
+/* safetensors_write — a new file at path (which must not exist), synced; the XXH3-64 of all its bytes and their number come out. */
+enum status safetensors_write(const char *path, const struct safetensors_source *source, int sources_n,
+                              const char *metadata_json, uint64_t *hash_out, int64_t *bytes_out);
+
+#endif

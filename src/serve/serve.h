@@ -1,0 +1,28 @@
+/* serve — the node's voice: HTTP on libevent's evhttp behind limits, answers made from copies of the board.
+ *
+ * Read-only; it can change nothing and block nothing. /status /metrics /livez /healthz /readyz (contract §4). Limits: header 8 KiB, body 0, 64
+ * connections, 5 s to send a request, 10 s idle. Must not know settings, processes or training. */
+#ifndef CONVOY_SERVE_SERVE_H
+#define CONVOY_SERVE_SERVE_H
+
+#include <stdint.h>
+
+#include "base/board.h"
+#include "base/status.h"
+
+struct event_base;
+struct serve;
+
+struct serve_config {
+    struct event_base *loop;
+    const struct board *board;
+    const char *addr; /* STATUS_ADDR */
+    int port;         /* STATUS_PORT; -1: any free port (tests), serve_port tells */
+    int64_t hang_ms;  /* progress older than this is a hang for /livez */
+};
+
+enum status serve_open(const struct serve_config *config, struct serve **out); /* a taken port: ST_BAD_SETTING with the address and what to do */
+void serve_close(struct serve *serve);                                          /* accepts NULL */
+int serve_port(const struct serve *serve);
+
+#endif

@@ -1,0 +1,22 @@
+/* optim — which optimiser, with which numbers, and which runs of parameters decay. Pure, but for optim_update. */
+#ifndef CONVOY_TRAIN_OPTIM_H
+#define CONVOY_TRAIN_OPTIM_H
+
+#include <stdint.h>
+
+#include "dev/op.h"
+#include "model/param.h"
+
+enum optim_kind { OPTIM_KIND_ADAMW, OPTIM_KIND_SGD };
+
+struct optim_config {
+    enum optim_kind kind;
+    double beta1, beta2, eps, momentum, weight_decay;
+    double grad_clip; /* 0: off */
+};
+
+/* optim_spans — neighbours with equal decay merged; tensors of two or more dimensions decay. Caller frees with free(). */
+enum status optim_spans(const struct param_table *t, double weight_decay, struct optim_span **out, int64_t *n_out);
+int optim_moments(const struct optim_config *config); /* state arrays per parameter: AdamW 2; SGD 1, or 0 without momentum */
+
+#endif

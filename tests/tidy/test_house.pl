@@ -1,0 +1,178 @@
+#!/usr/bin/perl
+# test_house — is the house in order? The rules a machine can keep: layers, prefixes, banned calls, headers that compile
+# alone, lengths of functions and files. Run from the top folder; BUILD names the build folder.
+use strict;
+use warnings;
+
+my $build = $ENV{BUILD} || 'build';
+my @tests;
+sub test { push @tests, [@_] }
+sub slurp { my ($p) = @_; open my $f, '<', $p or die "$p: $!"; local $/; return scalar <$f> }
+# Code without comments and string contents, line numbers kept.
+sub code {
+    my ($text) = @_;
+    $text =~ s{(/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+')}{
+        my $m = $1; my $n = ($m =~ tr/\n//); ($m =~ /^["']/ ? substr($m, 0, 1) x 2 : ' ') . "\n" x $n}gse;
+    return $text;
+}
+my @files = grep { -f } split /\n/, `git ls-files -co --exclude-standard src kernels tests 2>/dev/null || find src kernels tests -type f`;
+my @house = grep { m{^(src|kernels)/.*\.(c|h|cu|cuh|S|def)$} } @files;
+my @c = grep { /\.[ch]$/ } @house;
+sub room { my ($p) = @_; return $p =~ m{^src/(\w+)/} ? $1 : $p =~ m{^kernels/} ? 'kernels' : 'main' }
+
+# 1. A file includes its own room, base, and the rooms its room may know (src/README.md, "Who may include whom").
+my %may = (
+    base => [], kernels => [], conf => [], data => [], serve => [], format => [qw(kernels)], dev => [qw(kernels)],
+    model => [qw(dev kernels)], train => [qw(dev model data format kernels)],
+    node => [qw(serve conf dev model data format train kernels)],
+);
+test 'layers: every #include is allowed by the table', sub {
+    my @bad;
+    for my $p (@c) {
+        my $room = room($p);
+        next if $room eq 'main';
+        my %ok = map { $_ => 1 } $room, 'base', @{ $may{$room} || die "room $room is not in the table" };
+        my $n = 0;
+        for (split /\n/, slurp($p)) {
+            $n++;
+            next unless m{^\s*#\s*include\s+"(\w+)/};
+            push @bad, "$p:$n: $room may not include $1" unless $ok{$1};
+        }
+    }
+    return @bad;
+};
+
+# 2. model/ is the mathematics of one device: no word of devices, peers or configurations in its code.
+test 'model: no rank, world, nccl, ucx, cuda, #if', sub {
+    my @bad;
+    for my $p (grep { m{^src/model/} } @c) {
+        my $n = 0;
+        my $text = code(slurp($p));
+        for (split /\n/, $text) {
+            $n++;
+            next if /^#ifndef CONVOY_\w+_H$/;
+            push @bad, "$p:$n: $_" if /\b(rank|world|nccl|ucx|cuda)\b/i || /^\s*#\s*(if|elif)/;
+        }
+    }
+    return @bad;
+};
+
+# 3. Calls with a better owner. pattern, files that may use it, what to use instead.
+my @banned = (
+    [qr/\b(atoi|atol|atof|strto(l|ll|ul|ull|d|f|ld|imax|umax)|sscanf)\s*\(/, qr{^src/base/text\.c$}, 'text_*'],
+    [qr/\b(sprintf|vsprintf|strcpy|strcat|strncpy|strncat|gets)\s*\(/, qr{^$}, 'text_*'],
+    [qr/\b(secure_)?getenv\s*\(/, qr{^src/conf/}, 'conf'],
+    [qr/\b(setenv|putenv)\s*\(/, qr{^src/(conf|node)/}, 'conf'],
+    [qr/\b(gettimeofday|clock_gettime)\s*\(|\btime\s*\(/, qr{^src/base/clock\.c$}, 'clock_*'],
+    [qr/\b(rand|srand|random|drand48)\s*\(/, qr{^$}, 'rand_*'],
+    [qr/\bassert\s*\(/, qr{^$}, 'ASSERT'],
+    [qr/(?<![_\w])exit\s*\(/, qr{^src/main\.c$}, 'a status'],
+    [qr/\babort\s*\(/, qr{^$}, 'ASSERT'],
+    [qr/\bsystem\s*\(|\bpopen\s*\(/, qr{^$}, 'nothing: no shell'],
+    [qr/\bcudaDeviceSynchronize\b/, qr{^$}, 'dev_sync'],
+    [qr/\balloca\s*\(/, qr{^$}, 'an arena'],
+);
+test 'banned calls: each has one owner', sub {
+    my @bad;
+    for my $p (@c) {
+        my $n = 0;
+        for (split /\n/, code(slurp($p))) {
+            $n++;
+            for my $b (@banned) {
+                push @bad, "$p:$n: use $b->[2]: $_" if $_ =~ $b->[0] && $p !~ $b->[1];
+            }
+        }
+    }
+    return @bad;
+};
+
+test 'words: nothing unfinished by its own admission', sub {
+    my @bad;
+    for my $p (@house, grep { /\.(c|h|sh)$/ && m{^tests/} } @files) {
+        my $n = 0;
+        for (split /\n/, slurp($p)) { $n++; push @bad, "$p:$n: $_" if /\b(TODO|FIXME|XXX|HACK)\b/ }
+    }
+    return @bad;
+};
+
+# 4. Every header compiles alone; every source file opens with a comment that says what it is for.
+test 'headers compile alone', sub {
+    my @bad;
+    for my $p (grep { /\.h$/ && !/_cpu\.h$/ } @c) {
+        (my $inc = $p) =~ s{^src/}{};
+        my $out = `printf '#include "%s"\\n' $inc | gcc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Isrc -I. -x c -fsyntax-only - 2>&1`;
+        push @bad, "$p: $out" if $?;
+    }
+    return @bad;
+};
+test 'files open with what they are for', sub {
+    return map { "$_: the first line is not a comment" } grep { slurp($_) !~ m{^\s*/\*} } @c;
+};
+
+# 5. Prefixes: everything external in split.c begins with split_ (kernels: or with an operation's name).
+test 'symbols: the stem is the prefix, stems are unique', sub {
+    my (@bad, %stem);
+    my @ops = slurp('kernels/op_list.h') =~ /X\((\w+)\)/g;
+    for my $p (grep { /\.c$/ } @c) {
+        (my $s = $p) =~ s{.*/|\.c$}{}g;
+        push @bad, "$p: the stem $s is also $stem{$s}" if $stem{$s};
+        $stem{$s} = $p;
+        next if $p eq 'src/main.c';
+        my @o = $s =~ /_cpu$/ && $p =~ m{^kernels/} ? glob("$build/kernels/${s}_v[234].o") : ("$build/" . $p =~ s/\.c$/.o/r);
+        for my $o (@o) {
+            if (!-e $o) { push @bad, "$o is missing: run make first"; next }
+            for (split /\n/, `nm --defined-only -g $o`) {
+                next unless /^\S+ [TDBRC] (\w+)$/;
+                my $y = $1;
+                next if $y =~ /^__(odr_asan|start_|stop_|tsan|asan)/ || $y =~ /^_?LLVMFuzzer/;
+                (my $short = $s) =~ s/_cpu$//;
+                next if $y =~ /^\Q$s\E(_|$)/ || $y =~ /^\Q$short\E(_|$)/;
+                next if $p =~ m{^kernels/} && grep { $y =~ /^\Q$_\E_(plain|v[234])$/ } @ops;
+                push @bad, "$p: $y does not begin with ${s}_";
+            }
+        }
+    }
+    return @bad;
+};
+
+# 6. Lengths: what good C houses show (median <= 16, 90 % <= 60), and none so long that nobody reads it.
+test 'lengths: functions and files', sub {
+    my (@bad, @len);
+    for my $p (@c, grep { m{^tests/.*\.c$} } @files) {
+        my @line = split /\n/, slurp($p);
+        push @bad, "$p: " . @line . " lines, over 600" if @line > 600;
+        next if $p =~ m{^tests/};
+        my $start;
+        for my $i (0 .. $#line) {
+            if ($line[$i] =~ /^\{\s*$/) { $start = $i }
+            elsif ($line[$i] =~ /^\}\s*$/ && defined $start) {
+                my $n = grep { /\S/ } @line[$start + 1 .. $i - 1];
+                push @len, $n;
+                push @bad, "$p:" . ($start + 1) . ": a function of $n lines, over 80" if $n > 80;
+                undef $start;
+            }
+        }
+    }
+    @len = sort { $a <=> $b } @len;
+    my ($median, $p90) = @len ? ($len[@len / 2], $len[int(@len * .9)]) : (0, 0);
+    print "# " . scalar(@len) . " functions: median $median, 90 % $p90, longest $len[-1] lines\n" if @len;
+    push @bad, "median $median lines, over 16" if $median > 16;
+    push @bad, "90th percentile $p90 lines, over 60" if $p90 > 60;
+    return @bad;
+};
+test 'lines are at most 120 columns', sub {
+    my @bad;
+    for my $p (@c) { my $n = 0; for (split /\n/, slurp($p)) { $n++; push @bad, "$p:$n" if length > 124 } }
+    return @bad;
+};
+
+print '1..' . @tests . "\n";
+my $failed = 0;
+for my $i (0 .. $#tests) {
+    my ($name, $run) = @{ $tests[$i] };
+    my @bad = $run->();
+    print '' . (@bad ? 'not ok ' : 'ok ') . ($i + 1) . " - $name\n";
+    print "# $_\n" for map { split /\n/ } @bad[0 .. ($#bad > 40 ? 40 : $#bad)];
+    $failed++ if @bad;
+}
+exit($failed ? 1 : 0);

@@ -35,7 +35,17 @@ OBJ := $(SRC:%.c=$(BUILD)/%.o) $(ASM:%.S=$(BUILD)/%.o) $(PLAIN:%.c=$(BUILD)/%.o)
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
 BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
 
-.PHONY: all tests clean
+# What the two commands install when it is missing (Debian, Ubuntu).
+NEED := gcc libc6-dev make pkg-config libevent-dev libcurl4-openssl-dev libcjson-dev libutf8proc-dev libxxhash-dev
+NEED_TEST := perl libcmocka-dev libopenblas-dev curl jq strace procps iproute2 git ca-certificates
+
+# `make run`: about a minute of training on text that every Debian has, or on DATA=…; settings may be added in ARGS.
+DATA ?= /usr/share/common-licenses
+STEPS ?= 100
+RUN := $(BUILD)/run
+ARGS ?=
+
+.PHONY: all tests test tidy run bench help clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/convoy
@@ -67,6 +77,38 @@ $(BUILD)/tests/%: tests/%.c $(BUILD)/libconvoy.a
 	$(CC) $(CPPFLAGS) -Itests $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(BUILD)/libconvoy.a -lcmocka $(LDLIBS)
 
 tests: $(BUILD)/convoy $(TESTS)
+
+help:
+	@echo 'make run [DATA=FILE|FOLDER] [STEPS=100] [ARGS="NAME=VALUE ..."]   build, train gpt2-mini, sample'
+	@echo 'make test [SAN=address,undefined | SAN=thread]                     build, run the whole suite'
+	@echo 'make            build build/convoy        make tidy     only the rules of the house'
+	@echo 'make bench      kernels and steps against the limits of this machine'
+	@echo 'make clean'
+
+run:
+	@sh .ci/need $(NEED)
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all
+	@if [ -d $(RUN)/step-$$(printf %08d $(STEPS)) ]; then rm -rf $(RUN); fi
+	$(BUILD)/convoy train MODEL=gpt2-mini DATA=$(DATA) STEPS=$(STEPS) SEQ_LEN=256 BATCH_SIZE=4 LR=1e-3 WARMUP_STEPS=10 \
+	  CHECKPOINT_DIR=$(RUN) $(ARGS)
+	$(BUILD)/convoy generate CHECKPOINT_DIR=$(RUN) PROMPT='The license' TOKENS=60
+
+# Each test program runs by itself with a time limit; prove reads TAP and prints the result line last.
+test:
+	@sh .ci/need $(NEED) $(NEED_TEST)
+	@$(MAKE) --no-print-directory -s -j$$(nproc) tests
+	BUILD=$(BUILD) SAN=$(SAN) prove --timer -j2 --exec 'timeout -k 5 240' \
+	  $(sort $(TESTS) $(wildcard tests/*/test_*.sh tests/*/test_*.pl))
+
+tidy:
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all
+	BUILD=$(BUILD) prove $(wildcard tests/tidy/test_*.sh tests/tidy/test_*.pl) --exec ''
+
+bench:
+	@sh .ci/need $(NEED) $(NEED_TEST)
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all $(BENCHES)
+	@for b in $(BENCHES); do echo "== $$b"; $$b || exit 1; done
+
 clean:
 	rm -rf build build-address build-thread
 

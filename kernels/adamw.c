@@ -1,0 +1,56 @@
+/* adamw — the plain truth of both optimisers: the formulas as printed, in double, stored as float. */
+#include "kernels/adamw.h"
+
+#include <math.h>
+
+#include "kernels/cpu.h"
+
+/* min(1, clip/(norm + 1e-6)), as torch.nn.utils.clip_grad_norm_. A norm that is not a number stays one. */
+static double adamw_clip(const struct optim_clip *clip)
+{
+    if (clip->clip <= 0)
+        return 1;
+    double factor = clip->clip / (sqrt(*(const double *)clip->norm_sq.data) + 1e-6);
+    return factor > 1 ? 1 : factor;
+}
+
+void adamw_plain(const struct cpu *cpu, const struct adamw *a)
+{
+    (void)cpu;
+    float *p = a->p.data, *m = a->m.data, *v = a->v.data;
+    const float *grad = a->g.data;
+    double clip = adamw_clip(&a->clip);
+    double m_fix = 1 - pow(a->beta1, (double)a->step), v_fix = 1 - pow(a->beta2, (double)a->step);
+    for (int64_t s = 0; s < a->spans_n; s++) {
+        const struct optim_span *span = &a->spans[s];
+        for (int64_t i = span->offset; i < span->offset + span->elems; i++) {
+            double g = grad[i] * clip;
+            double m_new = a->beta1 * m[i] + (1 - a->beta1) * g;
+            double v_new = a->beta2 * v[i] + (1 - a->beta2) * g * g;
+            double p_new = p[i] * (1 - a->lr * span->weight_decay);
+            p_new -= a->lr * (m_new / m_fix) / (sqrt(v_new / v_fix) + a->eps);
+            m[i] = (float)m_new;
+            v[i] = (float)v_new;
+            p[i] = (float)p_new;
+        }
+    }
+}
+
+void sgd_plain(const struct cpu *cpu, const struct sgd *a)
+{
+    (void)cpu;
+    float *p = a->p.data, *m = a->m.data;
+    const float *grad = a->g.data;
+    double clip = adamw_clip(&a->clip);
+    for (int64_t s = 0; s < a->spans_n; s++) {
+        const struct optim_span *span = &a->spans[s];
+        for (int64_t i = span->offset; i < span->offset + span->elems; i++) {
+            double step = grad[i] * clip + span->weight_decay * (double)p[i];
+            if (a->momentum != 0) {
+                step += a->step > 1 ? a->momentum * m[i] : 0;
+                m[i] = (float)step;
+            }
+            p[i] = (float)(p[i] - a->lr * step);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+/* xent — the plain truth of cross-entropy, for rows of a vocabulary and for the two ends of an answer span. */
+#include "kernels/xent.h"
+
+#include <math.h>
+
+#include "kernels/cpu.h"
+
+/* logΣ exp of n numbers `step` apart; the maximum is taken out first so that nothing overflows. */
+static double xent_log_sum_exp(const float *x, int64_t n, int64_t step)
+{
+    double max = x[0], sum = 0;
+    for (int64_t i = 1; i < n; i++)
+        max = x[i * step] > max ? x[i * step] : max;
+    for (int64_t i = 0; i < n; i++)
+        sum += exp(x[i * step] - max);
+    return max + log(sum);
+}
+
+void xent_plain(const struct cpu *cpu, const struct xent *a)
+{
+    (void)cpu;
+    float *losses = a->losses.data;
+    const int32_t *targets = a->targets.data;
+    for (int64_t n = 0; n < a->n; n++) {
+        float *row = (float *)a->logits.data + n * a->stride;
+        bool ignored = targets[n] < 0;
+        double lse = xent_log_sum_exp(row, a->v, 1);
+        losses[n] = ignored ? 0 : (float)(lse - row[targets[n]]);
+        for (int64_t v = 0; v < a->v && a->want_grad; v++) {
+            double hit = v == targets[n];
+            row[v] = ignored ? 0 : (float)(a->scale * (exp(row[v] - lse) - hit));
+        }
+    }
+}
+
+void qa_xent_plain(const struct cpu *cpu, const struct qa_xent *a)
+{
+    (void)cpu;
+    float *losses = a->losses.data, *grad = a->dlogits.data;
+    const float *logits = a->logits.data;
+    for (int64_t i = 0; i < 2 * a->b; i++) {
+        int64_t first = i / 2 * a->t * 2 + i % 2; /* sample i/2; start or end */
+        int64_t label = i % 2 ? ((int32_t *)a->ends.data)[i / 2] : ((int32_t *)a->starts.data)[i / 2];
+        double scale = i % 2 ? a->scale_end : a->scale_start;
+        label = label < 0 ? 0 : label > a->t ? a->t : label;
+        bool ignored = label == a->t;
+        double lse = xent_log_sum_exp(logits + first, a->t, 2);
+        losses[i] = ignored ? 0 : (float)(lse - logits[first + label * 2]);
+        for (int64_t t = 0; t < a->t && grad; t++) {
+            double hit = t == label;
+            grad[first + t * 2] = ignored ? 0 : (float)(scale * (exp(logits[first + t * 2] - lse) - hit));
+        }
+    }
+}

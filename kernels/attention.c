@@ -1,11 +1,12 @@
 /* attention — the plain truth of causal attention, one query after the other, in double.
  *
- * A query's row of probabilities (T doubles) and a head's dk, dv (2·T·D doubles) lie in cpu->shared; the device
- * checks that they fit. Must not know of tiles, threads or vectors. */
+ * A query's row of probabilities (T doubles) and a head's dk, dv (2·T·D doubles) lie in cpu->shared (head width 64:
+ * up to 32512 tokens). Must not know of tiles, threads or vectors. */
 #include "kernels/attention.h"
 
 #include <math.h>
 
+#include "base/must.h"
 #include "kernels/cpu.h"
 #include "kernels/dropout.h"
 
@@ -37,6 +38,7 @@ void attention_fwd_plain(const struct cpu *cpu, const struct attention_fwd *a)
 {
     int64_t c = a->h * a->d, stride = 3 * c;
     double *p = (double *)(void *)cpu->shared;
+    ASSERTF((size_t)a->t * sizeof *p <= CPU_SHARED_BYTES, "%lld tokens", (long long)a->t);
     for (int64_t bh = 0; bh < a->b * a->h; bh++) {
         int64_t b = bh / a->h, h = bh % a->h;
         const float *q = (const float *)a->qkv.data + b * a->t * stride + h * a->d, *k = q + c, *v = k + c;
@@ -96,6 +98,8 @@ static void attention_bwd_query(const struct attention_bwd *a, const struct atte
 void attention_bwd_plain(const struct cpu *cpu, const struct attention_bwd *a)
 {
     int64_t c = a->h * a->d, stride = 3 * c, elems = a->t * a->d;
+    ASSERTF((size_t)(2 * elems + a->d) * sizeof(double) <= CPU_SHARED_BYTES, "%lld tokens, head width %lld", (long long)a->t,
+            (long long)a->d);
     for (int64_t bh = 0; bh < a->b * a->h; bh++) {
         int64_t b = bh / a->h, h = bh % a->h, at = b * a->t * stride + h * a->d, out_at = b * a->t * c + h * a->d;
         struct attention_head x = {.bh = bh};

@@ -1,0 +1,81 @@
+/* dev — the public calls: check the border, then the device's table. Must not know any device. */
+#include "dev/dev.h"
+
+#include "base/must.h"
+
+/* Every device and stream begins with its head; these are the only casts. */
+static const struct dev_ops *ops_of(const struct dev *dev)
+{
+    ASSERT(dev != NULL);
+    return ((const struct dev_head *)(const void *)dev)->ops;
+}
+
+static struct dev *owner_of(struct stream *s)
+{
+    ASSERT(s != NULL);
+    return ((struct stream_head *)(void *)s)->dev;
+}
+
+void dev_close(struct dev *dev)
+{
+    if (dev)
+        ops_of(dev)->close(dev);
+}
+
+void dev_info(const struct dev *dev, struct dev_info *out) { ops_of(dev)->info(dev, out); }
+
+const struct op_table *dev_op(const struct dev *dev)
+{
+    ASSERT(dev != NULL);
+    return ((const struct dev_head *)(const void *)dev)->op;
+}
+
+enum status dev_alloc(struct dev *dev, size_t bytes, void **out)
+{
+    TRY(ops_of(dev)->alloc(dev, bytes, out));
+    ASSERTF((uintptr_t)*out % 64 == 0, "%p", *out);
+    return ST_OK;
+}
+
+void dev_free(struct dev *dev, void *data, size_t bytes)
+{
+    if (data)
+        ops_of(dev)->free(dev, data, bytes);
+}
+
+enum status dev_stream_open(struct dev *dev, struct stream **out)
+{
+    TRY(ops_of(dev)->stream_open(dev, out));
+    ASSERT(owner_of(*out) == dev);
+    return ST_OK;
+}
+
+void dev_stream_close(struct stream *s)
+{
+    if (s)
+        ops_of(owner_of(s))->stream_close(s);
+}
+
+enum status dev_copy(struct stream *s, void *dst, const void *src, size_t bytes)
+{
+    if (bytes == 0)
+        return ST_OK;
+    ASSERT(dst != NULL && src != NULL);
+    return ops_of(owner_of(s))->copy(s, dst, src, bytes);
+}
+
+enum status dev_fill(struct stream *s, void *dst, int byte, size_t bytes)
+{
+    if (bytes == 0)
+        return ST_OK;
+    ASSERT(dst != NULL);
+    return ops_of(owner_of(s))->fill(s, dst, byte, bytes);
+}
+
+enum status dev_after(struct stream *late, struct stream *early)
+{
+    ASSERT(owner_of(late) == owner_of(early));
+    return ops_of(owner_of(late))->after(late, early);
+}
+
+enum status dev_sync(struct stream *s) { return ops_of(owner_of(s))->sync(s); }

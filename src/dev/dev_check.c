@@ -1,0 +1,340 @@
+/* dev_check — the contracts of kernels/ as conditions. Must not know which device asks. */
+#include "dev/dev_check.h"
+
+static enum status check_tensor(const char *op, const char *field, const struct tensor *t, enum dtype dtype)
+{
+    if (!t->data)
+        return FAIL(ST_BUG, "operation %s: tensor %s is missing", op, field);
+    if (t->dtype != dtype)
+        return FAIL(ST_BUG, "operation %s: tensor %s has dtype %d, expected %d", op, field, t->dtype, dtype);
+    return ST_OK;
+}
+
+static enum status check_size(const char *op, const char *field, int64_t value, int64_t min, int64_t max)
+{
+    if (value < min || value > max)
+        return FAIL(ST_BUG, "operation %s: %s is %lld, expected %lld to %lld", op, field, (long long)value, (long long)min,
+                    (long long)max);
+    return ST_OK;
+}
+
+static enum status check_that(const char *op, const char *what, bool holds)
+{
+    return holds ? ST_OK : FAIL(ST_BUG, "operation %s: %s does not hold", op, what);
+}
+
+/* Element numbers up to this can be multiplied by a few bytes without leaving 64 bits. */
+#define ELEMS_MAX ((int64_t)1 << 56)
+
+static enum status check_dropout(const char *op, const struct dropout *d)
+{
+    if (!(d->p >= 0 && d->p < 1)) /* not a number fails too */
+        return FAIL(ST_BUG, "operation %s: dropout %g, expected 0 <= p < 1", op, (double)d->p);
+    return ST_OK;
+}
+
+static enum status check_product(const char *op, int64_t x, int64_t y)
+{
+    TRY(check_size(op, "a size", x, 0, ELEMS_MAX));
+    TRY(check_size(op, "a size", y, 0, ELEMS_MAX));
+    int64_t elems;
+    if (__builtin_mul_overflow(x, y, &elems) || elems > ELEMS_MAX)
+        return FAIL(ST_BUG, "operation %s: %lld by %lld elements cannot be addressed", op, (long long)x, (long long)y);
+    return ST_OK;
+}
+
+/* In each check the operation is named once, as OP; absent optional tensors are not looked at. */
+#define HAS(field, type) TRY(check_tensor(OP, #field, &a->field, DTYPE_##type))
+#define MAY(field, type)                                                                                    \
+    if (a->field.data)                                                                                      \
+    HAS(field, type)
+#define MIN(field, min) TRY(check_size(OP, #field, a->field, (min), ELEMS_MAX))
+#define THAT(condition) TRY(check_that(OP, #condition, condition))
+
+enum status dev_check_embed_fwd(const struct embed_fwd *a)
+{
+#define OP "embed_fwd"
+    HAS(x, F32);
+    HAS(tokens, I32);
+    HAS(wte, F32);
+    HAS(wpe, F32);
+    MIN(n, 0);
+    MIN(t, 1);
+    MIN(c, 1);
+    TRY(check_product(OP, a->n, a->c));
+    return check_dropout(OP, &a->dropout);
+#undef OP
+}
+
+enum status dev_check_embed_bwd(const struct embed_bwd *a)
+{
+#define OP "embed_bwd"
+    HAS(dwte, F32);
+    HAS(dwpe, F32);
+    HAS(dx, F32);
+    HAS(tokens, I32);
+    MIN(n, 0);
+    MIN(t, 1);
+    MIN(c, 1);
+    MIN(v, 1);
+    MIN(context, a->t);
+    TRY(check_product(OP, a->n, a->c));
+    TRY(check_product(OP, a->v, a->c));
+    return check_dropout(OP, &a->dropout);
+#undef OP
+}
+
+enum status dev_check_norm_fwd(const struct norm_fwd *a)
+{
+#define OP "norm_fwd"
+    HAS(y, F32);
+    MAY(mean, F32);
+    MAY(rstd, F32);
+    HAS(x, F32);
+    HAS(w, F32);
+    MAY(b, F32);
+    MIN(n, 0);
+    MIN(c, 1);
+    THAT(a->eps > 0);
+    return check_product(OP, a->n, a->c);
+#undef OP
+}
+
+enum status dev_check_norm_bwd(const struct norm_bwd *a)
+{
+#define OP "norm_bwd"
+    HAS(dx, F32);
+    HAS(dw, F32);
+    MAY(db, F32);
+    HAS(dy, F32);
+    HAS(x, F32);
+    HAS(mean, F32);
+    HAS(rstd, F32);
+    HAS(w, F32);
+    MAY(dresidual, F32);
+    MIN(n, 0);
+    MIN(c, 1);
+    return check_product(OP, a->n, a->c);
+#undef OP
+}
+
+enum status dev_check_matmul_fwd(const struct matmul_fwd *a)
+{
+#define OP "matmul_fwd"
+    HAS(y, F32);
+    MAY(pre, F32);
+    HAS(x, F32);
+    HAS(w, F32);
+    MAY(b, F32);
+    MAY(residual, F32);
+    MIN(n, 1);
+    MIN(in, 1);
+    MIN(out, 1);
+    THAT(a->y_stride == 0 || a->y_stride >= a->out);
+    THAT(!a->pre.data || a->act == MATMUL_ACT_GELU);
+    THAT(!a->residual.data || a->act == MATMUL_ACT_NONE);
+    THAT(a->dropout.p == 0 || a->residual.data);
+    TRY(check_product(OP, a->n, a->y_stride ? a->y_stride : a->out));
+    TRY(check_product(OP, a->n, a->in));
+    TRY(check_product(OP, a->in, a->out));
+    return check_dropout(OP, &a->dropout);
+#undef OP
+}
+
+enum status dev_check_matmul_bwd_x(const struct matmul_bwd_x *a)
+{
+#define OP "matmul_bwd_x"
+    HAS(dx, F32);
+    HAS(dy, F32);
+    HAS(w, F32);
+    MAY(pre, F32);
+    MIN(n, 1);
+    MIN(in, 1);
+    MIN(out, 1);
+    THAT(a->dy_stride == 0 || a->dy_stride >= a->out);
+    TRY(check_product(OP, a->n, a->dy_stride ? a->dy_stride : a->out));
+    TRY(check_product(OP, a->n, a->in));
+    return check_product(OP, a->in, a->out);
+#undef OP
+}
+
+enum status dev_check_matmul_bwd_w(const struct matmul_bwd_w *a)
+{
+#define OP "matmul_bwd_w"
+    HAS(dw, F32);
+    MAY(db, F32);
+    HAS(x, F32);
+    HAS(dy, F32);
+    MIN(n, 1);
+    MIN(in, 1);
+    MIN(out, 1);
+    THAT(a->dy_stride == 0 || a->dy_stride >= a->out);
+    TRY(check_product(OP, a->n, a->dy_stride ? a->dy_stride : a->out));
+    TRY(check_product(OP, a->n, a->in));
+    return check_product(OP, a->in, a->out);
+#undef OP
+}
+
+enum status dev_check_gelu_fwd(const struct gelu_fwd *a)
+{
+#define OP "gelu_fwd"
+    HAS(y, F32);
+    HAS(x, F32);
+    MIN(n, 0);
+    return ST_OK;
+#undef OP
+}
+
+enum status dev_check_gelu_bwd(const struct gelu_bwd *a)
+{
+#define OP "gelu_bwd"
+    HAS(dx, F32);
+    HAS(dy, F32);
+    HAS(x, F32);
+    MIN(n, 0);
+    return ST_OK;
+#undef OP
+}
+
+static enum status check_heads(const char *op, int64_t b, int64_t t, int64_t h, int64_t d)
+{
+    TRY(check_product(op, h, d));
+    TRY(check_product(op, b, t));
+    TRY(check_product(op, b * t, h * d * 3));
+    TRY(check_product(op, b * t, h));
+    return check_product(op, b * t * h, t);
+}
+
+enum status dev_check_attention_fwd(const struct attention_fwd *a)
+{
+#define OP "attention_fwd"
+    HAS(out, F32);
+    HAS(lse, F32);
+    HAS(qkv, F32);
+    MAY(mask, U8);
+    MIN(b, 1);
+    MIN(t, 1);
+    MIN(h, 1);
+    MIN(d, 1);
+    TRY(check_heads(OP, a->b, a->t, a->h, a->d));
+    return check_dropout(OP, &a->dropout);
+#undef OP
+}
+
+enum status dev_check_attention_bwd(const struct attention_bwd *a)
+{
+#define OP "attention_bwd"
+    HAS(dqkv, F32);
+    HAS(dout, F32);
+    HAS(out, F32);
+    HAS(qkv, F32);
+    HAS(lse, F32);
+    MAY(mask, U8);
+    MIN(b, 1);
+    MIN(t, 1);
+    MIN(h, 1);
+    MIN(d, 1);
+    TRY(check_heads(OP, a->b, a->t, a->h, a->d));
+    return check_dropout(OP, &a->dropout);
+#undef OP
+}
+
+enum status dev_check_xent(const struct xent *a)
+{
+#define OP "xent"
+    HAS(logits, F32);
+    HAS(losses, F32);
+    HAS(targets, I32);
+    MIN(n, 0);
+    MIN(v, 1);
+    MIN(stride, a->v);
+    return check_product(OP, a->n, a->stride);
+#undef OP
+}
+
+enum status dev_check_qa_xent(const struct qa_xent *a)
+{
+#define OP "qa_xent"
+    HAS(losses, F32);
+    MAY(dlogits, F32);
+    HAS(logits, F32);
+    HAS(starts, I32);
+    HAS(ends, I32);
+    MIN(b, 0);
+    MIN(t, 1);
+    return check_product(OP, a->b, a->t);
+#undef OP
+}
+
+enum status dev_check_drop(const struct drop *a)
+{
+#define OP "drop"
+    HAS(y, F32);
+    HAS(x, F32);
+    MIN(n, 0);
+    return check_dropout(OP, &a->dropout);
+#undef OP
+}
+
+enum status dev_check_sum(const struct sum *a)
+{
+#define OP "sum"
+    HAS(out, F64);
+    HAS(x, F32);
+    MIN(n, 0);
+    return ST_OK;
+#undef OP
+}
+
+enum status dev_check_sumsq(const struct sumsq *a)
+{
+#define OP "sumsq"
+    HAS(out, F64);
+    HAS(x, F32);
+    MIN(n, 0);
+    return ST_OK;
+#undef OP
+}
+
+static enum status check_spans(const char *op, const struct optim_span *spans, int64_t spans_n)
+{
+    int64_t end = 0;
+    TRY(check_size(op, "spans_n", spans_n, 0, ELEMS_MAX));
+    for (int64_t i = 0; i < spans_n; i++) {
+        TRY(check_size(op, "a span's offset", spans[i].offset, end, ELEMS_MAX));
+        TRY(check_size(op, "a span's elems", spans[i].elems, 0, ELEMS_MAX));
+        end = spans[i].offset + spans[i].elems;
+    }
+    return ST_OK;
+}
+
+enum status dev_check_adamw(const struct adamw *a)
+{
+#define OP "adamw"
+    HAS(p, F32);
+    HAS(g, F32);
+    HAS(m, F32);
+    HAS(v, F32);
+    if (a->clip.clip > 0)
+        HAS(clip.norm_sq, F64);
+    MIN(step, 1);
+    THAT(a->beta1 >= 0 && a->beta1 < 1);
+    THAT(a->beta2 >= 0 && a->beta2 < 1);
+    THAT(a->eps >= 0);
+    return check_spans(OP, a->spans, a->spans_n);
+#undef OP
+}
+
+enum status dev_check_sgd(const struct sgd *a)
+{
+#define OP "sgd"
+    HAS(p, F32);
+    HAS(g, F32);
+    if (a->momentum != 0)
+        HAS(m, F32);
+    if (a->clip.clip > 0)
+        HAS(clip.norm_sq, F64);
+    MIN(step, 1);
+    return check_spans(OP, a->spans, a->spans_n);
+#undef OP
+}

@@ -1,0 +1,260 @@
+/* dev_cpu — the CPU as a device: a pool of threads, memory in huge pages, and kernels of the best level of x86-64 that
+ * this machine has. A stream's work is done before the call returns. Must not know what the kernels compute. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/must.h"
+#include "base/text.h"
+#include "dev/dev.h"
+#include "dev/dev_check.h"
+#include "kernels/cpu.h"
+
+#define HUGE_BYTES ((size_t)2 << 20)
+#define COPY_BYTES ((size_t)1 << 20) /* one part of a copy, fill or first touch */
+
+/* The kernels of one level. */
+struct kernels {
+#define KERNEL_ENTRY(name) void (*name)(const struct cpu *cpu, const struct name *a);
+    OP_LIST(KERNEL_ENTRY)
+#undef KERNEL_ENTRY
+};
+#define ROW_PLAIN(name) .name = name##_plain,
+#define ROW_V2(name) .name = name##_v2,
+#define ROW_V3(name) .name = name##_v3,
+#define ROW_V4(name) .name = name##_v4,
+static const struct kernels level_kernels[CPU_LEVEL_N] = {
+    [CPU_LEVEL_PLAIN] = {OP_LIST(ROW_PLAIN)},
+};
+static const char *const level_name[CPU_LEVEL_N] = {"plain", "sse4", "avx2", "avx512"};
+
+struct dev {
+    struct dev_head head;
+    struct cpu cpu;
+    const struct kernels *kernels;
+    enum cpu_level level;
+    double peak_flops;
+    char *scratch; /* all threads' scratch, then the shared piece */
+};
+
+struct stream {
+    struct stream_head head;
+};
+
+static size_t scratch_bytes(int threads_n) { return (size_t)threads_n * CPU_SCRATCH_BYTES + CPU_SHARED_BYTES; }
+
+/* --- memory ------------------------------------------------------------------------------------------------ */
+
+/* A part of a copy (src), or of a fill (src NULL). */
+struct span {
+    char *dst;
+    const char *src;
+    int byte;
+    size_t bytes;
+};
+
+static void span_part(void *arg, int part_i, int thread_i)
+{
+    (void)thread_i;
+    const struct span *s = arg;
+    size_t at = (size_t)part_i * COPY_BYTES, n = s->bytes - at < COPY_BYTES ? s->bytes - at : COPY_BYTES;
+    if (s->src)
+        memcpy(s->dst + at, s->src + at, n);
+    else
+        memset(s->dst + at, s->byte, n);
+}
+
+static void span_run(const struct cpu *cpu, struct span s)
+{
+    /* parts are counted in int: 2^31 parts of 1 MiB are beyond any address space */
+    task_run(cpu->pool, (int)((s.bytes + COPY_BYTES - 1) / COPY_BYTES), span_part, &s);
+}
+
+static size_t map_bytes(size_t bytes)
+{
+    size_t unit = bytes >= HUGE_BYTES ? HUGE_BYTES : 4096;
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* Large pieces start on a huge page: one more is mapped, and what sticks out on both sides is given back. */
+static void *map_aligned(size_t bytes)
+{
+    size_t slack = bytes >= HUGE_BYTES ? HUGE_BYTES : 0;
+    char *data = mmap(NULL, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED || !slack)
+        return data;
+    size_t head = (HUGE_BYTES - (uintptr_t)data % HUGE_BYTES) % HUGE_BYTES;
+    if (head)
+        munmap(data, head);
+    if (slack - head)
+        munmap(data + head + bytes, slack - head);
+    (void)madvise(data + head, bytes, MADV_HUGEPAGE); /* a wish: without it the pages are small, nothing else */
+    return data + head;
+}
+
+static enum status cpu_alloc(struct dev *dev, size_t bytes, void **out)
+{
+    char text[32];
+    if (bytes > PTRDIFF_MAX - 2 * HUGE_BYTES)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes are more than can be addressed", bytes);
+    size_t mapped = map_bytes(bytes ? bytes : 1);
+    void *data = map_aligned(mapped);
+    if (data == MAP_FAILED)
+        return FAIL(ST_RETRY, "out of memory: mmap of %s for the device: %s; use a smaller model or batch",
+                    text_human(text, sizeof text, (double)bytes), strerror(errno));
+    span_run(&dev->cpu, (struct span){.dst = data, .bytes = mapped}); /* touched by the threads that will use it */
+    *out = data;
+    return ST_OK;
+}
+
+static void cpu_free(struct dev *dev, void *data, size_t bytes)
+{
+    (void)dev;
+    int rc = munmap(data, map_bytes(bytes ? bytes : 1));
+    ASSERTF(rc == 0, "munmap of %zu bytes: %s", bytes, strerror(errno));
+}
+
+/* --- streams ----------------------------------------------------------------------------------------------- */
+
+static enum status cpu_stream_open(struct dev *dev, struct stream **out)
+{
+    struct stream *s = calloc(1, sizeof *s);
+    if (!s)
+        return FAIL(ST_RETRY, "out of memory: a stream of %zu bytes", sizeof *s);
+    s->head.dev = dev;
+    *out = s;
+    return ST_OK;
+}
+
+static void cpu_stream_close(struct stream *s) { free(s); }
+
+static enum status cpu_copy(struct stream *s, void *dst, const void *src, size_t bytes)
+{
+    span_run(&s->head.dev->cpu, (struct span){.dst = dst, .src = src, .bytes = bytes});
+    return ST_OK;
+}
+
+static enum status cpu_fill(struct stream *s, void *dst, int byte, size_t bytes)
+{
+    span_run(&s->head.dev->cpu, (struct span){.dst = dst, .byte = byte, .bytes = bytes});
+    return ST_OK;
+}
+
+static enum status cpu_after(struct stream *late, struct stream *early)
+{
+    (void)late, (void)early; /* early's work was done before its call returned */
+    return ST_OK;
+}
+
+static enum status cpu_sync(struct stream *s)
+{
+    (void)s;
+    return ST_OK;
+}
+
+/* --- operations -------------------------------------------------------------------------------------------- */
+
+#define OP_DEFINE(name)                                                                                     \
+    static enum status op_##name(struct stream *s, const struct name *a)                                    \
+    {                                                                                                       \
+        const struct dev *dev = s->head.dev;                                                                \
+        TRY(dev_check_##name(a));                                                                           \
+        dev->kernels->name(&dev->cpu, a);                                                                   \
+        return ST_OK;                                                                                       \
+    }
+OP_LIST(OP_DEFINE)
+
+#define OP_ROW(name) .name = op_##name,
+static const struct op_table cpu_op = {OP_LIST(OP_ROW)};
+
+/* --- open, info, close ------------------------------------------------------------------------------------- */
+
+static bool level_is_here(enum cpu_level level)
+{
+    if (!level_kernels[level].xent)
+        return false;
+    switch (level) {
+    case CPU_LEVEL_PLAIN:
+        return true;
+    case CPU_LEVEL_V2:
+        return __builtin_cpu_supports("x86-64-v2");
+    case CPU_LEVEL_V3:
+        return __builtin_cpu_supports("x86-64-v3");
+    case CPU_LEVEL_V4:
+        return __builtin_cpu_supports("x86-64-v4");
+    default:
+        return false;
+    }
+}
+
+static enum status level_choose(int asked, enum cpu_level *out)
+{
+    ASSERTF(asked >= 0 && asked <= CPU_LEVEL_N, "level %d", asked);
+    int level = asked;
+    if (asked == CPU_LEVEL_N)
+        for (level = CPU_LEVEL_N - 1; !level_is_here((enum cpu_level)level);)
+            level--;
+    if (!level_is_here((enum cpu_level)level))
+        return FAIL(ST_NO_DEVICE, "this processor has no %s (x86-64-v%d); choose a lower level", level_name[level], level + 1);
+    *out = (enum cpu_level)level;
+    return ST_OK;
+}
+
+static void cpu_info(const struct dev *dev, struct dev_info *out)
+{
+    int threads_n = task_threads(dev->cpu.pool);
+    *out = (struct dev_info){.kind = DEV_KIND_CPU, .peak_flops = dev->peak_flops, .threads_n = threads_n};
+    int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    out->memory_bytes = pages > 0 ? pages * page_bytes : -1;
+    text_format(out->name, sizeof out->name, "cpu %d thread%s %s", threads_n, threads_n == 1 ? "" : "s",
+                level_name[dev->level]);
+}
+
+static void cpu_close(struct dev *dev)
+{
+    if (dev->scratch)
+        cpu_free(dev, dev->scratch, scratch_bytes(task_threads(dev->cpu.pool)));
+    task_close(dev->cpu.pool);
+    free(dev);
+}
+
+static const struct dev_ops cpu_ops = {
+    .name = "cpu",
+    .close = cpu_close,
+    .info = cpu_info,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .stream_open = cpu_stream_open,
+    .stream_close = cpu_stream_close,
+    .copy = cpu_copy,
+    .fill = cpu_fill,
+    .after = cpu_after,
+    .sync = cpu_sync,
+};
+
+enum status dev_cpu_open(int threads_n, int level, struct dev **out)
+{
+    enum status st;
+    enum cpu_level chosen = CPU_LEVEL_PLAIN;
+    TRY(level_choose(level, &chosen));
+    if (threads_n == 0)
+        threads_n = task_cores() < TASK_THREADS_MAX ? task_cores() : TASK_THREADS_MAX;
+    struct dev *dev = calloc(1, sizeof *dev);
+    if (!dev)
+        return FAIL(ST_RETRY, "out of memory: a device of %zu bytes", sizeof *dev);
+    *dev = (struct dev){.head = {&cpu_ops, &cpu_op}, .kernels = &level_kernels[chosen], .level = chosen};
+    TRY_OR(task_open(threads_n, &dev->cpu.pool), out_close);
+    void *scratch;
+    TRY_OR(cpu_alloc(dev, scratch_bytes(threads_n), &scratch), out_close);
+    dev->scratch = scratch;
+    for (int i = 0; i < threads_n; i++)
+        dev->cpu.scratch[i] = dev->scratch + (size_t)i * CPU_SCRATCH_BYTES;
+    dev->cpu.shared = dev->scratch + (size_t)threads_n * CPU_SCRATCH_BYTES;
+    *out = dev;
+    return ST_OK;
+out_close:
+    cpu_close(dev);
+    return st;
+}

@@ -23,7 +23,8 @@ void log_init(const struct log_config *config); /* before it: text, info, no coo
 bool log_is_on(enum log_level level);
 void log_at(enum log_level level, const char *file, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* log_console — a line for the console as it is (the step line, the progress bar): no prefix in text format on
- * stdout; in JSON format an info object on stderr. */
+ * stdout; in JSON format an info object on stderr. A missing line end is added, unless the text begins with '\r': that
+ * is a line being redrawn, written as it is in text format and not at all in JSON format. */
 void log_console(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #define LOG_ERROR(...) log_at(LOG_LEVEL_ERROR, __FILE__, __VA_ARGS__)

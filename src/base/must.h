@@ -1,8 +1,8 @@
 /* must — assertions that stay on: for what only a bug of ours can break.
  *
  * Never for files, settings, network or memory (those FAIL()). A broken ASSERT prints the expression, place, the
- * caller's values, and the last notes of this process, then ends the process with exit code 70 by way of must_die,
- * which tests may replace. This room must not know what the program computes. */
+ * caller's values, and the last notes of this process, then ends the process with exit code 70 (tests look at it from
+ * a parent process). This room must not know what the program computes. */
 #ifndef CONVOY_BASE_MUST_H
 #define CONVOY_BASE_MUST_H
 

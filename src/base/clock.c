@@ -1,0 +1,51 @@
+/* clock — the two clocks, from the system. Must not know what is timed. */
+#include "base/clock.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "base/must.h"
+#include "base/text.h"
+
+int64_t clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t clock_ms(void) { return clock_ns() / 1000000; }
+
+int64_t clock_wall_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+const char *clock_iso(char *out, size_t cap, int64_t wall_ms)
+{
+    ASSERTF(cap >= 25, "cap %zu", cap);
+    int64_t millis = wall_ms % 1000;
+    if (millis < 0)
+        millis += 1000;
+    time_t seconds = (time_t)((wall_ms - millis) / 1000);
+    struct tm utc;
+    if (gmtime_r(&seconds, &utc) == NULL || utc.tm_year < -1900 || utc.tm_year > 8099) {
+        text_copy(out, cap, "0000-00-00T00:00:00.000Z"); /* a year of other than four digits: a clock that is not set */
+        return out;
+    }
+    text_format(out, cap, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
+                utc.tm_hour, utc.tm_min, utc.tm_sec, (int)millis);
+    return out;
+}
+
+void clock_sleep_ms(int64_t ms)
+{
+    if (ms <= 0)
+        return;
+    int64_t until = clock_ns() + ms * 1000000;
+    struct timespec end = {.tv_sec = (time_t)(until / 1000000000), .tv_nsec = (long)(until % 1000000000)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR)
+        continue;
+}

@@ -1,0 +1,246 @@
+/* json — cJSON behind our rules; see json.h. Must not know what the documents mean. */
+#include "base/json.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+#define JSON_DEPTH_MAX 64
+#define JSON_WHOLE_MAX 9007199254740992.0 /* 2^53: beyond it a double skips whole numbers */
+
+/* Looked at before cJSON parses, so that its recursion is bounded by us and the failure can say where. */
+static enum status check_depth(const char *bytes, size_t n, const char *what)
+{
+    bool in_string = false;
+    int depth = 0;
+    for (size_t i = 0; i < n; i++) {
+        char c = bytes[i];
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '[' || c == '{') {
+            if (++depth > JSON_DEPTH_MAX)
+                return FAIL(ST_BAD_DATA, "%s: JSON nested deeper than %d at byte %zu; the file is not one of ours or damaged",
+                            what, JSON_DEPTH_MAX, i);
+        } else if (c == ']' || c == '}') {
+            depth--;
+        }
+    }
+    return ST_OK;
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    return strcmp((*(const cJSON *const *)a)->string, (*(const cJSON *const *)b)->string);
+}
+
+static enum status check_children(const cJSON *object, size_t n, const char *what)
+{
+    const cJSON **children = malloc(n * sizeof(*children));
+    if (children == NULL)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes to check %s", n * sizeof(*children), what);
+    size_t i = 0;
+    const cJSON *child;
+    cJSON_ArrayForEach(child, object) children[i++] = child;
+    qsort(children, n, sizeof(*children), compare_keys);
+    enum status st = ST_OK;
+    for (i = 1; i < n && st == ST_OK; i++) {
+        if (strcmp(children[i - 1]->string, children[i]->string) == 0)
+            st = FAIL(ST_BAD_DATA, "%s: key \"%.64s\" appears twice in one JSON object; keep one", what,
+                      children[i]->string);
+    }
+    free(children);
+    return st;
+}
+
+/* Every object of the tree; the depth is bounded by check_depth. */
+static enum status check_duplicates(const cJSON *node, const char *what)
+{
+    size_t n = 0;
+    const cJSON *child;
+    cJSON_ArrayForEach(child, node)
+    {
+        n++;
+        if (cJSON_IsObject(child) || cJSON_IsArray(child))
+            TRY(check_duplicates(child, what));
+    }
+    if (cJSON_IsObject(node) && n > 1)
+        TRY(check_children(node, n, what));
+    return ST_OK;
+}
+
+enum status json_parse(const char *bytes, size_t n, const char *what, cJSON **out)
+{
+    const char *zero = n > 0 ? memchr(bytes, 0, n) : NULL;
+    if (zero != NULL)
+        return FAIL(ST_BAD_DATA, "%s: a zero byte at %zu of %zu; not JSON text", what, (size_t)(zero - bytes), n);
+    TRY(check_depth(bytes, n, what));
+    const char *end = NULL;
+    cJSON *root = n > 0 ? cJSON_ParseWithLengthOpts(bytes, n, &end, 0) : NULL;
+    if (root == NULL) {
+        size_t at = end != NULL && end >= bytes && end <= bytes + n ? (size_t)(end - bytes) : 0;
+        return FAIL(ST_BAD_DATA, "%s: not JSON: wrong at byte %zu of %zu; the file is damaged or cut", what, at, n);
+    }
+    while (end < bytes + n && strchr(" \t\r\n", *end) != NULL)
+        end++;
+    enum status st = ST_OK;
+    if (end < bytes + n)
+        st = FAIL(ST_BAD_DATA, "%s: more bytes after the JSON document, from %zu of %zu", what, (size_t)(end - bytes), n);
+    else
+        st = check_duplicates(root, what);
+    if (st != ST_OK) {
+        cJSON_Delete(root);
+        return st;
+    }
+    *out = root;
+    return ST_OK;
+}
+
+static const char *kind_of(const cJSON *item)
+{
+    return item == NULL           ? "missing"
+           : cJSON_IsString(item) ? "a string"
+           : cJSON_IsNumber(item) ? "a number"
+           : cJSON_IsArray(item)  ? "an array"
+           : cJSON_IsObject(item) ? "an object"
+           : cJSON_IsNull(item)   ? "null"
+                                  : "true or false";
+}
+
+static enum status wrong_kind(const char *key, const cJSON *item, const char *want)
+{
+    return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %s, expected %s", key, kind_of(item), want);
+}
+
+enum status json_get_i64(const cJSON *object, const char *key, int64_t min, int64_t max, int64_t *out)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    if (!cJSON_IsNumber(item))
+        return wrong_kind(key, item, "a whole number");
+    double value = item->valuedouble;
+    if (!(fabs(value) <= JSON_WHOLE_MAX) || value != floor(value))
+        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %.17g, expected a whole number up to 2^53", key, value);
+    if ((int64_t)value < min || (int64_t)value > max)
+        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %.17g, expected %lld to %lld", key, value, (long long)min,
+                    (long long)max);
+    *out = (int64_t)value;
+    return ST_OK;
+}
+
+enum status json_get_f64(const cJSON *object, const char *key, double *out)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    if (!cJSON_IsNumber(item))
+        return wrong_kind(key, item, "a number");
+    if (!isfinite(item->valuedouble))
+        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is too large for a number", key);
+    *out = item->valuedouble;
+    return ST_OK;
+}
+
+enum status json_get_string(const cJSON *object, const char *key, const char **out)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    if (!cJSON_IsString(item))
+        return wrong_kind(key, item, "a string");
+    *out = item->valuestring;
+    return ST_OK;
+}
+
+enum status json_get_array(const cJSON *object, const char *key, const cJSON **out)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    if (!cJSON_IsArray(item))
+        return wrong_kind(key, item, "an array");
+    *out = item;
+    return ST_OK;
+}
+
+enum status json_get_object(const cJSON *object, const char *key, const cJSON **out)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    if (!cJSON_IsObject(item))
+        return wrong_kind(key, item, "an object");
+    *out = item;
+    return ST_OK;
+}
+
+void json_add_number(cJSON *object, const char *key, double value)
+{
+    if (isfinite(value))
+        cJSON_AddNumberToObject(object, key, value);
+    else
+        cJSON_AddNullToObject(object, key);
+}
+
+void json_add_i64(cJSON *object, const char *key, int64_t value)
+{
+    char digits[24];
+    text_format(digits, sizeof(digits), "%lld", (long long)value);
+    cJSON_AddRawToObject(object, key, digits);
+}
+
+/* Length of the valid UTF-8 character at s (Unicode 15, table 3-7: no overlong forms, no surrogates, nothing beyond
+ * U+10FFFF); 0 when there is none. */
+static size_t utf8_length(const unsigned char *s)
+{
+    if (s[0] < 0x80)
+        return 1;
+    size_t n = s[0] >= 0xC2 && s[0] <= 0xDF ? 2 : (s[0] & 0xF0) == 0xE0 ? 3 : s[0] >= 0xF0 && s[0] <= 0xF4 ? 4 : 0;
+    for (size_t i = 1; i < n; i++) {
+        if ((s[i] & 0xC0) != 0x80) /* the closing 0 stops here too */
+            return 0;
+    }
+    bool overlong = (s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xF0 && s[1] < 0x90);
+    bool beyond = (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF4 && s[1] > 0x8F);
+    return overlong || beyond ? 0 : n;
+}
+
+/* What stands in a JSON string for the character at s; how many bytes of s it covers. */
+static size_t quote_one(const unsigned char *s, char out[8])
+{
+    static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
+    size_t n = utf8_length(s);
+    const char *escape = n == 1 ? strchr(from, s[0]) : NULL;
+    if (n == 0) {
+        text_copy(out, 8, "\xEF\xBF\xBD");
+        return 1;
+    }
+    if (escape != NULL)
+        text_format(out, 8, "\\%c", to[escape - from]);
+    else if (n == 1 && (s[0] < 0x20 || s[0] == 0x7F))
+        text_format(out, 8, "\\u%04x", s[0]);
+    else
+        text_format(out, 8, "%.*s", (int)n, (const char *)s);
+    return n;
+}
+
+bool json_quote(char *out, size_t cap, const char *s)
+{
+    if (cap < 3) {
+        if (cap > 0)
+            out[0] = 0;
+        return false;
+    }
+    const unsigned char *at = (const unsigned char *)s;
+    size_t len = 0;
+    out[len++] = '"';
+    while (*at != 0) {
+        char piece[8];
+        size_t covered = quote_one(at, piece), n = strlen(piece);
+        if (len + n + 2 > cap)
+            break;
+        memcpy(out + len, piece, n);
+        len += n;
+        at += covered;
+    }
+    out[len++] = '"';
+    out[len] = 0;
+    return *at == 0;
+}

@@ -1,0 +1,128 @@
+/* log — one line, one write(2). See log.h. Must not know settings. */
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/text.h"
+
+#define LOG_MESSAGE_BYTES 2048 /* more is cut, and the cut is marked */
+#define LOG_LINE_BYTES (LOG_MESSAGE_BYTES * 6 + 512) /* every byte of a message may become \u00XX in JSON */
+
+/* Written once at start-up, before there are threads. */
+static struct log_config log_now = {.level = LOG_LEVEL_INFO, .node_id = -1, .rank = -1};
+
+static const char *const log_level_names[] = {"error", "warn", "info", "debug", "trace"};
+
+void log_init(const struct log_config *config) { log_now = *config; }
+bool log_is_on(enum log_level level) { return level <= log_now.level; }
+
+static void write_line(int fd, const char *line, size_t n)
+{
+    int kept = errno; /* a log line between a failed call and its strerror must not change the story */
+    while (write(fd, line, n) < 0 && errno == EINTR)
+        continue;
+    errno = kept;
+}
+
+/* "src/train/trainer.c" → "trainer" */
+static const char *room_of(const char *file, char *out, size_t cap)
+{
+    const char *slash = strrchr(file, '/');
+    text_copy(out, cap, slash != NULL ? slash + 1 : file);
+    char *dot = strrchr(out, '.');
+    if (dot != NULL)
+        *dot = 0;
+    return out;
+}
+
+static void format_message(char *out, size_t cap, const char *fmt, va_list args)
+{
+    static const char mark[] = "…";
+    int n = vsnprintf(out, cap, fmt, args);
+    if (n < 0)
+        out[0] = 0;
+    if (n >= 0 && (size_t)n >= cap) {
+        text_copy(out, cap - (sizeof(mark) - 1), out);
+        memcpy(out + strlen(out), mark, sizeof(mark));
+    }
+}
+
+/* A message is one line and cannot command a terminal, whatever bytes a file name brought along. */
+static void plain_line(char *s)
+{
+    for (; *s != 0; s++) {
+        if ((unsigned char)*s < 0x20 || *s == 0x7f)
+            *s = ' ';
+    }
+}
+
+static void write_text(enum log_level level, const char *room, const char *time, char *message)
+{
+    char line[LOG_MESSAGE_BYTES + 256], node[32] = "", rank[32] = "";
+    plain_line(message);
+    if (log_now.node_id >= 0)
+        text_format(node, sizeof(node), "node %d ", log_now.node_id);
+    if (log_now.rank >= 0)
+        text_format(rank, sizeof(rank), "rank %d ", log_now.rank);
+    text_format(line, sizeof(line), "%s %-5s %s%s%s  %s\n", time, log_level_names[level], node, rank, room, message);
+    write_line(STDERR_FILENO, line, strlen(line));
+}
+
+static void write_json(enum log_level level, const char *room, const char *time, const char *message)
+{
+    char line[LOG_LINE_BYTES], node[32] = "", rank[32] = "", quoted[LOG_MESSAGE_BYTES * 6 + 3], quoted_room[256];
+    if (log_now.node_id >= 0)
+        text_format(node, sizeof(node), "\"node\":%d,", log_now.node_id);
+    if (log_now.rank >= 0)
+        text_format(rank, sizeof(rank), "\"rank\":%d,", log_now.rank);
+    json_quote(quoted, sizeof(quoted), message);
+    json_quote(quoted_room, sizeof(quoted_room), room);
+    text_format(line, sizeof(line), "{\"time\":\"%s\",\"level\":\"%s\",%s%s\"room\":%s,\"message\":%s}\n", time,
+                log_level_names[level], node, rank, quoted_room, quoted);
+    write_line(STDERR_FILENO, line, strlen(line));
+}
+
+void log_at(enum log_level level, const char *file, const char *fmt, ...)
+{
+    if (!log_is_on(level))
+        return;
+    char message[LOG_MESSAGE_BYTES], time[32], room[40];
+    va_list args;
+    va_start(args, fmt);
+    format_message(message, sizeof(message), fmt, args);
+    va_end(args);
+    clock_iso(time, sizeof(time), clock_wall_ms());
+    room_of(file, room, sizeof(room));
+    if (log_now.json)
+        write_json(level, room, time, message);
+    else
+        write_text(level, room, time, message);
+}
+
+void log_console(const char *fmt, ...)
+{
+    char message[LOG_MESSAGE_BYTES];
+    va_list args;
+    va_start(args, fmt);
+    format_message(message, sizeof(message) - 1, fmt, args); /* one byte stays for the line's end */
+    va_end(args);
+    size_t n = strlen(message);
+    bool is_redrawn = message[0] == '\r';
+    if (!is_redrawn && (n == 0 || message[n - 1] != '\n'))
+        text_copy(message + n++, 2, "\n");
+    if (!log_now.json) {
+        write_line(STDOUT_FILENO, message, n);
+        return;
+    }
+    if (is_redrawn || !log_is_on(LOG_LEVEL_INFO))
+        return;
+    char time[32];
+    message[n - 1] = 0;
+    write_json(LOG_LEVEL_INFO, "console", clock_iso(time, sizeof(time), clock_wall_ms()), message);
+}

@@ -1,0 +1,80 @@
+/* must — the crash report: what was broken, where, with which values, and what this process did last.
+ *
+ * Works in a process in any state: no memory is taken, nothing is locked for long, output is plain write(2) to stderr,
+ * and the end is _exit, so no other exit handler runs. Must not know what the program computes. */
+#include "base/must.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+#define MUST_NOTES 16
+#define MUST_NOTE_BYTES 120
+#define MUST_REPORT_BYTES 4096
+
+static char must_notes[MUST_NOTES][MUST_NOTE_BYTES];
+static unsigned must_notes_n; /* written so far */
+static atomic_flag must_notes_busy = ATOMIC_FLAG_INIT;
+
+/* The lock covers a memcpy, so a waiter hardly waits; the count bounds it all the same: whoever held the lock may be
+ * the very thread that crashed. */
+static int notes_lock(void)
+{
+    for (int i = 0; i < 100000; i++) {
+        if (!atomic_flag_test_and_set_explicit(&must_notes_busy, memory_order_acquire))
+            return 1;
+    }
+    return 0;
+}
+
+void must_note(const char *fmt, ...)
+{
+    char note[MUST_NOTE_BYTES];
+    va_list args;
+    va_start(args, fmt);
+    if (vsnprintf(note, sizeof(note), fmt, args) < 0)
+        note[0] = 0;
+    va_end(args);
+    if (!notes_lock())
+        return;
+    memcpy(must_notes[must_notes_n++ % MUST_NOTES], note, sizeof(note));
+    atomic_flag_clear_explicit(&must_notes_busy, memory_order_release);
+}
+
+static void report_notes(char *report, size_t cap)
+{
+    if (!notes_lock())
+        return;
+    unsigned first = must_notes_n > MUST_NOTES ? must_notes_n - MUST_NOTES : 0;
+    for (unsigned i = first; i < must_notes_n; i++) {
+        size_t used = strlen(report);
+        text_format(report + used, cap - used, "  note: %s\n", must_notes[i % MUST_NOTES]);
+    }
+    atomic_flag_clear_explicit(&must_notes_busy, memory_order_release);
+}
+
+void must_fail(const char *file, int line, const char *expr, const char *fmt, ...)
+{
+    char values[512];
+    va_list args;
+    va_start(args, fmt);
+    if (vsnprintf(values, sizeof(values), fmt, args) < 0)
+        values[0] = 0;
+    va_end(args);
+
+    char report[MUST_REPORT_BYTES];
+    text_format(report, sizeof(report), "convoy: a bug: %s:%d: %s does not hold%s%s\n", file, line, expr,
+                values[0] != 0 ? ": " : "", values);
+    report_notes(report, sizeof(report));
+    size_t used = strlen(report);
+    text_format(report + used, sizeof(report) - used, "  process %ld ends with %d; please report this text\n",
+                (long)getpid(), status_exit(ST_BUG));
+    if (write(STDERR_FILENO, report, strlen(report)) < 0)
+        _exit(status_exit(ST_BUG)); /* nobody to tell; the exit code still says it */
+    _exit(status_exit(ST_BUG));
+}

@@ -1,0 +1,94 @@
+/* status — the list of codes as tables, and this thread's sentence about the failure under way.
+ *
+ * Must not know who listens: nothing is logged and nothing ends here. */
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text.h"
+
+struct status_row {
+    const char *name;
+    const char *text;
+    enum status_group group;
+    int exit_code;
+};
+
+static const struct status_row status_rows[STATUS_N] = {
+#define STATUS_ROW(name, group, code, text) [ST_##name] = {#name, text, STATUS_GROUP_##group, code},
+    STATUS_LIST(STATUS_ROW)
+#undef STATUS_ROW
+};
+
+static _Thread_local struct status_saved status_now;
+
+/* A value outside the list can only come from a bug; it is reported as one instead of read beyond the table. */
+static const struct status_row *row_of(enum status st)
+{
+    return &status_rows[(unsigned)st < STATUS_N ? st : ST_BUG];
+}
+
+const char *status_name(enum status st) { return row_of(st)->name; }
+const char *status_text(enum status st) { return row_of(st)->text; }
+int status_exit(enum status st) { return row_of(st)->exit_code; }
+enum status_group status_group(enum status st) { return row_of(st)->group; }
+
+enum status status_from_exit(int code)
+{
+    for (int st = 0; st < STATUS_N; st++) {
+        if (status_rows[st].exit_code == code)
+            return (enum status)st;
+    }
+    return ST_BUG;
+}
+
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+enum status status_fail_at(const char *file, int line, enum status st, const char *fmt, ...)
+{
+    /* Formatted aside first: an argument may well be status_message() itself. */
+    static const char mark[] = "…";
+    char message[sizeof(status_now.message)];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(message, sizeof(message), fmt, args);
+    va_end(args);
+    if (n < 0)
+        n = 0;
+    message[n == 0 ? 0 : sizeof(message) - 1] = 0;
+    text_copy(status_now.message, sizeof(status_now.message), message);
+    if ((size_t)n >= sizeof(message)) {
+        /* Cut by text_copy once more, at a character's edge, so that the mark fits. */
+        text_copy(status_now.message, sizeof(status_now.message) - (sizeof(mark) - 1), message);
+        size_t kept = strlen(status_now.message);
+        memcpy(status_now.message + kept, mark, sizeof(mark));
+    }
+    text_format(status_now.places, sizeof(status_now.places), "%s:%d", file_name(file), line);
+    return st;
+}
+
+enum status status_trace_at(const char *file, int line, enum status st)
+{
+    size_t used = strlen(status_now.places);
+    text_format(status_now.places + used, sizeof(status_now.places) - used, "%s%s:%d", used == 0 ? "" : " < ",
+                file_name(file), line);
+    return st;
+}
+
+const char *status_message(void) { return status_now.message; }
+const char *status_places(void) { return status_now.places; }
+
+void status_clear(void)
+{
+    status_now.message[0] = 0;
+    status_now.places[0] = 0;
+}
+
+void status_keep(struct status_saved *out) { *out = status_now; }
+void status_back(const struct status_saved *saved) { status_now = *saved; }

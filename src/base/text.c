@@ -1,0 +1,359 @@
+/* text — see text.h. Must not know what the strings are for. */
+#include "base/text.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/must.h"
+
+#define TEXT_LIMIT_DEFAULT ((size_t)1 << 20)
+#define TEXT_DISTANCE_MAX 63
+#define TEXT_FAR 999
+
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/* Reads digits into *value; returns how many. Too many for 64 bits sets *overflow and goes on reading. */
+static size_t read_digits(const char *s, uint64_t *value, bool *overflow)
+{
+    size_t n = 0;
+    *value = 0;
+    for (; is_digit(s[n]); n++) {
+        if (__builtin_mul_overflow(*value, 10, value) || __builtin_add_overflow(*value, (uint64_t)(s[n] - '0'), value))
+            *overflow = true;
+    }
+    return n;
+}
+
+static enum text_result in_bounds(uint64_t value, bool negative, bool overflow, int64_t min, int64_t max, int64_t *out)
+{
+    uint64_t most = negative ? (uint64_t)INT64_MAX + 1 : (uint64_t)INT64_MAX;
+    if (overflow || value > most)
+        return TEXT_OUT_OF_RANGE;
+    int64_t signed_value = negative ? (int64_t)(0 - value) : (int64_t)value;
+    if (signed_value < min || signed_value > max)
+        return TEXT_OUT_OF_RANGE;
+    *out = signed_value;
+    return TEXT_OK;
+}
+
+enum text_result text_i64(const char *s, int64_t min, int64_t max, int64_t *out)
+{
+    bool negative = s[0] == '-', overflow = false;
+    uint64_t value;
+    const char *digits = s + negative;
+    size_t n = read_digits(digits, &value, &overflow);
+    if (n == 0 || digits[n] != 0)
+        return TEXT_NOT_A_NUMBER;
+    return in_bounds(value, negative, overflow, min, max, out);
+}
+
+/* -digits.digits e±digits, at least one digit before the exponent: what JSON and people write, nothing of strtod's
+ * other tastes (hex, inf, nan, spaces). */
+static bool is_decimal(const char *s)
+{
+    if (*s == '-')
+        s++;
+    size_t whole = strspn(s, "0123456789");
+    s += whole;
+    size_t fraction = 0;
+    if (*s == '.') {
+        fraction = strspn(++s, "0123456789");
+        s += fraction;
+    }
+    if (whole + fraction == 0)
+        return false;
+    if (*s == 'e' || *s == 'E') {
+        s++;
+        if (*s == '+' || *s == '-')
+            s++;
+        size_t exponent = strspn(s, "0123456789");
+        if (exponent == 0)
+            return false;
+        s += exponent;
+    }
+    return *s == 0;
+}
+
+enum text_result text_f64(const char *s, double min, double max, double *out)
+{
+    if (!is_decimal(s))
+        return TEXT_NOT_A_NUMBER;
+    double value = strtod(s, NULL); /* the program never leaves the C locale, so the point is a point */
+    if (!isfinite(value) || value < min || value > max)
+        return TEXT_OUT_OF_RANGE;
+    *out = value;
+    return TEXT_OK;
+}
+
+struct unit {
+    const char *name;
+    int64_t factor;
+};
+
+/* "1.5" before the unit named by the rest of the string. A fraction of the smallest unit is refused, of a larger one
+ * rounded down to the smallest. */
+static enum text_result read_with_unit(const char *s, const struct unit *units, int64_t min, int64_t max, int64_t *out)
+{
+    bool negative = s[0] == '-', overflow = false;
+    uint64_t whole, fraction = 0, product, rest;
+    const char *at = s + negative;
+    size_t whole_n = read_digits(at, &whole, &overflow), fraction_n = 0;
+    at += whole_n;
+    if (*at == '.') {
+        fraction_n = read_digits(++at, &fraction, &overflow);
+        if (fraction_n == 0 || fraction_n > 9)
+            return TEXT_NOT_A_NUMBER;
+        at += fraction_n;
+    }
+    if (whole_n == 0)
+        return TEXT_NOT_A_NUMBER;
+    for (; units->name != NULL && strcmp(units->name, at) != 0; units++)
+        continue;
+    if (units->name == NULL || (units->factor == 1 && fraction_n > 0))
+        return TEXT_NOT_A_NUMBER;
+
+    uint64_t factor = (uint64_t)units->factor, ten_power = 1;
+    for (size_t i = 0; i < fraction_n; i++)
+        ten_power *= 10;
+    rest = (uint64_t)((unsigned __int128)fraction * factor / ten_power);
+    overflow = overflow || __builtin_mul_overflow(whole, factor, &product);
+    overflow = overflow || __builtin_add_overflow(product, rest, &product);
+    return in_bounds(overflow ? 0 : product, negative, overflow, min, max, out);
+}
+
+enum text_result text_bytes(const char *s, int64_t min, int64_t max, int64_t *out)
+{
+    static const struct unit units[] = {
+        {"", 1},           {"B", 1},
+        {"k", 1000},       {"kB", 1000},       {"K", 1000},        {"KB", 1000},
+        {"M", 1000000},    {"MB", 1000000},    {"G", 1000000000},  {"GB", 1000000000},
+        {"T", 1000000000000}, {"TB", 1000000000000},
+        {"Ki", 1 << 10},   {"KiB", 1 << 10},   {"Mi", 1 << 20},    {"MiB", 1 << 20},
+        {"Gi", 1 << 30},   {"GiB", 1 << 30},   {"Ti", (int64_t)1 << 40}, {"TiB", (int64_t)1 << 40},
+        {NULL, 0},
+    };
+    return read_with_unit(s, units, min, max, out);
+}
+
+enum text_result text_duration(const char *s, int64_t min_ms, int64_t max_ms, int64_t *out_ms)
+{
+    static const struct unit units[] = {
+        {"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}, {NULL, 0},
+    };
+    return read_with_unit(s, units, min_ms, max_ms, out_ms);
+}
+
+bool text_bool(const char *s, bool *out)
+{
+    static const char *const words[2][4] = {{"0", "false", "no", "off"}, {"1", "true", "yes", "on"}};
+    for (int value = 0; value < 2; value++) {
+        for (int i = 0; i < 4; i++) {
+            if (strcasecmp(s, words[value][i]) == 0) {
+                *out = value == 1;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The length at most n at which no UTF-8 character is cut in two. */
+static size_t whole_chars(const char *s, size_t n)
+{
+    size_t back = 0;
+    while (back < 3 && back < n && ((unsigned char)s[n - back] & 0xC0) == 0x80)
+        back++;
+    return ((unsigned char)s[n - back] & 0xC0) == 0xC0 ? n - back : n;
+}
+
+bool text_copy(char *out, size_t cap, const char *s)
+{
+    ASSERT(cap > 0);
+    size_t n = strnlen(s, cap);
+    bool whole = n < cap;
+    if (!whole)
+        n = whole_chars(s, cap - 1);
+    memmove(out, s, n);
+    out[n] = 0;
+    return whole;
+}
+
+bool text_format(char *out, size_t cap, const char *fmt, ...)
+{
+    ASSERT(cap > 0);
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(out, cap, fmt, args);
+    va_end(args);
+    if (n < 0)
+        out[0] = 0;
+    return n >= 0 && (size_t)n < cap;
+}
+
+bool text_starts(const char *s, const char *prefix) { return strncmp(s, prefix, strlen(prefix)) == 0; }
+
+bool text_ends(const char *s, const char *suffix)
+{
+    size_t n = strlen(s), tail = strlen(suffix);
+    return n >= tail && memcmp(s + n - tail, suffix, tail) == 0;
+}
+
+/* Lower case without '_' into out; the length. */
+static int plain_name(char *out, const char *s)
+{
+    int n = 0;
+    for (; *s != 0; s++) {
+        if (*s != '_')
+            out[n++] = (char)tolower((unsigned char)*s);
+    }
+    return n;
+}
+
+static int min3(int a, int b, int c)
+{
+    int least = a < b ? a : b;
+    return least < c ? least : c;
+}
+
+/* Optimal string alignment: Damerau 1964, Levenshtein 1966; three rows of the table are enough. */
+int text_distance(const char *a, const char *b)
+{
+    if (strnlen(a, TEXT_DISTANCE_MAX + 1) > TEXT_DISTANCE_MAX || strnlen(b, TEXT_DISTANCE_MAX + 1) > TEXT_DISTANCE_MAX)
+        return TEXT_FAR;
+    char x[TEXT_DISTANCE_MAX], y[TEXT_DISTANCE_MAX];
+    int x_n = plain_name(x, a), y_n = plain_name(y, b);
+    int rows[3][TEXT_DISTANCE_MAX + 1] = {{0}};
+    for (int j = 0; j <= y_n; j++)
+        rows[0][j] = j;
+    for (int i = 1; i <= x_n; i++) {
+        int *row = rows[i % 3], *above = rows[(i + 2) % 3], *above2 = rows[(i + 1) % 3];
+        row[0] = i;
+        for (int j = 1; j <= y_n; j++) {
+            row[j] = min3(above[j] + 1, row[j - 1] + 1, above[j - 1] + (x[i - 1] != y[j - 1]));
+            bool swapped = i > 1 && j > 1 && x[i - 1] == y[j - 2] && x[i - 2] == y[j - 1];
+            if (swapped && above2[j - 2] + 1 < row[j])
+                row[j] = above2[j - 2] + 1;
+        }
+    }
+    return rows[x_n % 3][y_n];
+}
+
+const char *text_human(char *out, size_t cap, double bytes)
+{
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    if (!isfinite(bytes)) {
+        text_copy(out, cap, "-");
+        return out;
+    }
+    int unit = 0;
+    while (fabs(bytes) >= 1023.95 && unit < 5) { /* 1023.95 would round to "1024.0" */
+        bytes /= 1024;
+        unit++;
+    }
+    text_format(out, cap, unit == 0 ? "%.0f %s" : "%.1f %s", bytes, names[unit]);
+    return out;
+}
+
+const char *text_count(char *out, size_t cap, double n)
+{
+    static const char *const names[] = {"", "k", "M", "G", "T", "P"};
+    if (!isfinite(n)) {
+        text_copy(out, cap, "-");
+        return out;
+    }
+    int unit = 0;
+    while (fabs(n) >= 999.5 && unit < 5) {
+        n /= 1000;
+        unit++;
+    }
+    double size = fabs(n);
+    int places = size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
+    if (unit == 0 && n == floor(n))
+        places = 0;
+    text_format(out, cap, "%.*f%s", places, n, names[unit]);
+    return out;
+}
+
+const char *text_span(char *out, size_t cap, int64_t ms)
+{
+    int64_t seconds = ms / 1000, minutes = seconds / 60, hours = minutes / 60;
+    if (ms < 0)
+        text_copy(out, cap, "-");
+    else if (minutes == 0)
+        text_format(out, cap, "%llds", (long long)seconds);
+    else if (hours == 0)
+        text_format(out, cap, "%lldm", (long long)minutes);
+    else if (hours < 24)
+        text_format(out, cap, "%lldh%02lldm", (long long)hours, (long long)(minutes % 60));
+    else
+        text_format(out, cap, "%lldd%02lldh", (long long)(hours / 24), (long long)(hours % 24));
+    return out;
+}
+
+/* Makes room for n more bytes and the closing 0; how many of the n fit. */
+static size_t text_room(struct text *t, size_t n)
+{
+    size_t limit = t->limit == 0 ? TEXT_LIMIT_DEFAULT : t->limit;
+    size_t fits = limit - t->len < n ? limit - t->len : n;
+    if (fits < n)
+        t->overflow = true;
+    if (t->len + fits < t->cap)
+        return fits;
+    size_t cap = t->cap == 0 ? 256 : t->cap;
+    while (cap <= t->len + fits)
+        cap = cap + cap / 2;
+    char *data = realloc(t->data, cap);
+    if (data == NULL) {
+        t->overflow = true;
+        return 0;
+    }
+    t->data = data;
+    t->cap = cap;
+    return fits;
+}
+
+void text_add_bytes(struct text *t, const void *bytes, size_t n)
+{
+    n = text_room(t, n);
+    if (n > 0)
+        memcpy(t->data + t->len, bytes, n);
+    t->len += n;
+    if (t->data != NULL)
+        t->data[t->len] = 0;
+}
+
+void text_add_v(struct text *t, const char *fmt, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    char small[256];
+    int n = vsnprintf(small, sizeof(small), fmt, args);
+    if (n >= 0 && (size_t)n < sizeof(small)) {
+        text_add_bytes(t, small, (size_t)n);
+    } else if (n >= 0) {
+        size_t fits = text_room(t, (size_t)n);
+        if (fits > 0) {
+            vsnprintf(t->data + t->len, fits + 1, fmt, again);
+            t->len += fits;
+        }
+    }
+    va_end(again);
+}
+
+void text_add(struct text *t, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    text_add_v(t, fmt, args);
+    va_end(args);
+}
+
+void text_free(struct text *t)
+{
+    free(t->data);
+    *t = (struct text){.limit = t->limit};
+}

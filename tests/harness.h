@@ -1,0 +1,58 @@
+/* harness — what every test program shares: TAP output for prove, and a folder of its own that goes away at the end. */
+#ifndef CONVOY_TESTS_HARNESS_H
+#define CONVOY_TESTS_HARNESS_H
+
+/* cmocka.h wants these before it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static char harness_tmpdir_path[512];
+static pid_t harness_tmpdir_owner;
+
+static inline int harness_remove_one(const char *path, const struct stat *info, int kind, struct FTW *walk)
+{
+    (void)info, (void)kind, (void)walk;
+    return remove(path);
+}
+
+static inline void harness_tmpdir_remove(void)
+{
+    if (harness_tmpdir_path[0] != 0 && getpid() == harness_tmpdir_owner) /* not in a forked child */
+        nftw(harness_tmpdir_path, harness_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* harness_tmpdir — an empty folder under $TMPDIR or /tmp, made at the first call, removed when the program ends. */
+static inline const char *harness_tmpdir(void)
+{
+    if (harness_tmpdir_path[0] != 0)
+        return harness_tmpdir_path;
+    const char *base = getenv("TMPDIR");
+    snprintf(harness_tmpdir_path, sizeof(harness_tmpdir_path), "%s/convoy-test-XXXXXX",
+             base != NULL && base[0] != 0 ? base : "/tmp");
+    if (mkdtemp(harness_tmpdir_path) == NULL) {
+        perror("harness: cannot make a folder for the test");
+        exit(99);
+    }
+    harness_tmpdir_owner = getpid();
+    atexit(harness_tmpdir_remove);
+    return harness_tmpdir_path;
+}
+
+/* HARNESS_MAIN — int main for `static const struct CMUnitTest tests[]`. */
+#define HARNESS_MAIN(tests)                                                                                 \
+    int main(void)                                                                                          \
+    {                                                                                                       \
+        cmocka_set_message_output(CM_OUTPUT_TAP);                                                           \
+        return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);                                    \
+    }
+
+#endif

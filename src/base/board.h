@@ -98,7 +98,8 @@ struct board_node {
 struct board; /* opaque: the mapping */
 
 enum status board_create(int workers_n, struct board **out); /* supervisor: a fresh memfd; also for tests */
-enum status board_attach(int fd, struct board **out);        /* worker: checks size and layout version */
+/* board_attach — worker: checks size and layout; the descriptor stays the caller's. */
+enum status board_attach(int fd, struct board **out);
 int board_fd(const struct board *board);
 void board_close(struct board *board); /* accepts NULL */
 

@@ -1,0 +1,275 @@
+/* board — see board.h. Must not know what the numbers are used for.
+ *
+ * A part is two slots and a turn. The writer fills the slot that does not hold the last post, then advances the turn; each
+ * slot has a sequence counter that is odd while it is written. A reader copies the slot of the turn and keeps the
+ * copy if the counter was even and did not move (Lamport 1977; Boehm 2012 on doing it in C11). A writer killed at any
+ * instruction leaves the other slot whole and the turn on it. The words are atomics with acquire and release, plain moves on
+ * x86, so there is no data race by the letter of C11 and thread sanitizers agree. */
+#include "base/board.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/must.h"
+
+#define BOARD_MAGIC 0x31647261 /* "ard1": raise the digit when the layout changes without changing its size */
+#define BOARD_COPY_TRIES 100000
+#define BOARD_WORDS(type) ((sizeof(type) + 7) / 8)
+#define BOARD_WORDS_MAX                                                                                     \
+    (BOARD_WORDS(struct board_worker) > BOARD_WORDS(struct board_node) ? BOARD_WORDS(struct board_worker)   \
+                                                                       : BOARD_WORDS(struct board_node))
+
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "an atomic with a hidden lock would hang readers of a killed writer");
+
+struct board_slot {
+    _Alignas(64) _Atomic uint64_t sequence; /* odd: being written */
+    _Atomic uint64_t words[BOARD_WORDS_MAX];
+};
+
+struct board_part {
+    _Alignas(64) _Atomic uint64_t turn; /* posts so far; the last one is in slot turn % 2; 0: nothing posted */
+    _Atomic int64_t beat_ms;
+    struct board_slot slots[2];
+};
+
+struct board_memory {
+    uint32_t magic;
+    int32_t workers_n;
+    uint64_t bytes;
+    _Alignas(64) atomic_int request;
+    struct board_part node;
+    struct board_part workers[];
+};
+
+struct board {
+    int fd;
+    bool owns_fd;
+    int workers_n; /* as it was at the start: the mapping itself is not to be trusted later */
+    size_t bytes;
+    struct board_memory *memory;
+};
+
+const char *board_phase_text(enum board_phase phase)
+{
+    static const char *const texts[BOARD_PHASE_N] = {
+#define BOARD_PHASE_ROW(name, text) text,
+        BOARD_PHASE_LIST(BOARD_PHASE_ROW)
+#undef BOARD_PHASE_ROW
+    };
+    return texts[(unsigned)phase < BOARD_PHASE_N ? phase : BOARD_PHASE_FAILED];
+}
+
+static size_t memory_bytes(int workers_n)
+{
+    return sizeof(struct board_memory) + (size_t)workers_n * sizeof(struct board_part);
+}
+
+static enum status map_memory(int fd, bool owns_fd, size_t bytes, struct board **out)
+{
+    struct board *board = malloc(sizeof(*board));
+    if (board == NULL)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes for the board", sizeof(*board));
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) {
+        int error = errno;
+        free(board);
+        return FAIL(ST_RETRY, "cannot map the board, %zu bytes: %s; free some memory", bytes, strerror(error));
+    }
+    *board = (struct board){.fd = fd, .owns_fd = owns_fd, .bytes = bytes, .memory = memory};
+    *out = board;
+    return ST_OK;
+}
+
+enum status board_create(int workers_n, struct board **out)
+{
+    ASSERTF(workers_n >= 1 && workers_n <= BOARD_WORKERS_MAX, "workers %d", workers_n);
+    size_t bytes = memory_bytes(workers_n);
+    int fd = memfd_create("convoy-board", MFD_ALLOW_SEALING); /* no CLOEXEC: workers inherit it */
+    if (fd < 0)
+        return FAIL(ST_RETRY, "cannot create the board's shared memory: %s; raise the limit of open files (ulimit -n)", strerror(errno));
+    enum status st;
+    /* Sealed, so that no worker can shrink it and turn the supervisor's next look into a bus error. */
+    if (ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        st = FAIL(ST_RETRY, "cannot size the board's shared memory to %zu bytes: %s; free some memory", bytes, strerror(errno));
+    else
+        st = map_memory(fd, true, bytes, out);
+    if (st != ST_OK) {
+        close(fd);
+        return st;
+    }
+    (*out)->workers_n = workers_n;
+    (*out)->memory->workers_n = workers_n;
+    (*out)->memory->bytes = bytes;
+    (*out)->memory->magic = BOARD_MAGIC;
+    return ST_OK;
+}
+
+enum status board_attach(int fd, struct board **out)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return FAIL(ST_BUG, "descriptor %d is not the board: %s; workers are started by `convoy train` only", fd, strerror(errno));
+    if (!S_ISREG(info.st_mode) || (size_t)info.st_size < memory_bytes(1) || (size_t)info.st_size > memory_bytes(BOARD_WORKERS_MAX))
+        return FAIL(ST_BUG, "descriptor %d has %lld bytes, not a board; workers are started by `convoy train` only", fd, (long long)info.st_size);
+    struct board *board;
+    TRY(map_memory(fd, false, (size_t)info.st_size, &board));
+    const struct board_memory *memory = board->memory;
+    enum status st = ST_OK;
+    if (memory->magic != BOARD_MAGIC || memory->bytes != (uint64_t)info.st_size || memory->workers_n < 1 ||
+        memory->workers_n > BOARD_WORKERS_MAX || memory_bytes(memory->workers_n) != (size_t)info.st_size)
+        st = FAIL(ST_BUG, "the board is of another build (magic %08x, %lld bytes); start every process from one executable",
+                  memory->magic, (long long)info.st_size);
+    if (st != ST_OK) {
+        board_close(board);
+        return st;
+    }
+    board->workers_n = memory->workers_n;
+    *out = board;
+    return ST_OK;
+}
+
+int board_fd(const struct board *board) { return board->fd; }
+
+void board_close(struct board *board)
+{
+    if (board == NULL)
+        return;
+    munmap(board->memory, board->bytes);
+    if (board->owns_fd)
+        close(board->fd);
+    free(board);
+}
+
+static void part_post(struct board_part *part, const void *value, size_t bytes)
+{
+    uint64_t turn = atomic_load_explicit(&part->turn, memory_order_relaxed) + 1;
+    struct board_slot *slot = &part->slots[turn % 2];
+    /* Odd already when an earlier writer was killed here: any new odd number tells readers so again. */
+    uint64_t odd = (atomic_load_explicit(&slot->sequence, memory_order_relaxed) + 2) | 1;
+    atomic_store_explicit(&slot->sequence, odd, memory_order_relaxed);
+    const char *at = value;
+    for (size_t i = 0; i * 8 < bytes; i++) {
+        uint64_t word = 0;
+        memcpy(&word, at + i * 8, bytes - i * 8 < 8 ? bytes - i * 8 : 8);
+        atomic_store_explicit(&slot->words[i], word, memory_order_release); /* not before the odd number */
+    }
+    atomic_store_explicit(&slot->sequence, odd + 1, memory_order_release);
+    atomic_store_explicit(&part->turn, turn, memory_order_release);
+}
+
+/* False when nothing was posted. Goes round only while posts overtake the copy, two within a microsecond; the end of the
+ * tries is for memory that a crashing process has scribbled over. */
+static bool part_copy(const struct board_part *part, void *out, size_t bytes)
+{
+    for (int tries = 0; tries < BOARD_COPY_TRIES; tries++) {
+        uint64_t turn = atomic_load_explicit(&part->turn, memory_order_acquire);
+        if (turn == 0)
+            return false;
+        const struct board_slot *slot = &part->slots[turn % 2];
+        uint64_t before = atomic_load_explicit(&slot->sequence, memory_order_acquire);
+        if (before % 2 != 0)
+            continue;
+        char *at = out;
+        for (size_t i = 0; i * 8 < bytes; i++) {
+            uint64_t word = atomic_load_explicit(&slot->words[i], memory_order_acquire); /* not after the look below */
+            memcpy(at + i * 8, &word, bytes - i * 8 < 8 ? bytes - i * 8 : 8);
+        }
+        if (atomic_load_explicit(&slot->sequence, memory_order_relaxed) == before)
+            return true;
+    }
+    return false;
+}
+
+static struct board_part *worker_part(const struct board *board, int worker_i)
+{
+    ASSERTF(worker_i >= 0 && worker_i < board->workers_n, "worker %d of %d", worker_i, board->workers_n);
+    return &board->memory->workers[worker_i];
+}
+
+static enum board_phase known_phase(enum board_phase phase)
+{
+    return (unsigned)phase < BOARD_PHASE_N ? phase : BOARD_PHASE_FAILED;
+}
+
+/* A reader survives whatever a crashing process scribbled over the memory: strings end, phases exist. */
+#define BOARD_END(string) ((string)[sizeof(string) - 1] = 0)
+
+void board_node_post(struct board *board, const struct board_node *node)
+{
+    part_post(&board->memory->node, node, sizeof(*node));
+}
+
+void board_node_copy(const struct board *board, struct board_node *out)
+{
+    if (!part_copy(&board->memory->node, out, sizeof(*out)))
+        *out = (struct board_node){.n_nodes = 1, .mesh_data = 1, .mesh_shard = 1, .mesh_tensor = 1, .mesh_pipeline = 1};
+    out->phase = known_phase(out->phase);
+    if (out->workers_n < 0 || out->workers_n > board->workers_n)
+        out->workers_n = board->workers_n;
+    BOARD_END(out->version);
+    BOARD_END(out->backend);
+    BOARD_END(out->device);
+    BOARD_END(out->error.message);
+}
+
+void board_worker_post(struct board *board, int worker_i, const struct board_worker *worker)
+{
+    part_post(worker_part(board, worker_i), worker, sizeof(*worker));
+}
+
+bool board_worker_copy(const struct board *board, int worker_i, struct board_worker *out)
+{
+    if (!part_copy(worker_part(board, worker_i), out, sizeof(*out)))
+        return false;
+    out->phase = known_phase(out->phase);
+    BOARD_END(out->device);
+    BOARD_END(out->model.name);
+    BOARD_END(out->model.task);
+    BOARD_END(out->checkpoint.path);
+    BOARD_END(out->error.message);
+    return true;
+}
+
+void board_worker_clear(struct board *board, int worker_i)
+{
+    struct board_part *part = worker_part(board, worker_i);
+    atomic_store_explicit(&part->turn, 0, memory_order_release);
+    atomic_store_explicit(&part->beat_ms, 0, memory_order_release);
+}
+
+void board_beat(struct board *board, int worker_i)
+{
+    atomic_store_explicit(&worker_part(board, worker_i)->beat_ms, clock_ms(), memory_order_relaxed);
+}
+
+int64_t board_beat_ms(const struct board *board, int worker_i)
+{
+    return atomic_load_explicit(&worker_part(board, worker_i)->beat_ms, memory_order_relaxed);
+}
+
+void board_request(struct board *board, enum board_request request)
+{
+    int now = atomic_load_explicit(&board->memory->request, memory_order_relaxed);
+    while (now < (int)request && !atomic_compare_exchange_weak_explicit(&board->memory->request, &now, (int)request,
+                                                                        memory_order_acq_rel, memory_order_relaxed))
+        continue;
+}
+
+enum board_request board_requested(const struct board *board)
+{
+    return (enum board_request)atomic_load_explicit(&board->memory->request, memory_order_acquire);
+}
+
+void board_request_done(struct board *board, enum board_request request)
+{
+    int expected = (int)request;
+    atomic_compare_exchange_strong_explicit(&board->memory->request, &expected, BOARD_REQUEST_NONE,
+                                            memory_order_acq_rel, memory_order_relaxed);
+}

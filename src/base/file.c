@@ -1,0 +1,326 @@
+/* file — see file.h. Must not know what the bytes mean. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include <dirent.h>
+
+#include "base/text.h"
+
+#define FILE_TREE_DEPTH_MAX 64
+
+static enum status read_fail(const char *path, const char *verb)
+{
+    int error = errno;
+    const char *remedy = error == ENOENT                     ? "check the path"
+                         : error == EACCES || error == EPERM ? "give this user permission to read it"
+                         : error == EISDIR                   ? "name a file in it"
+                         : error == ELOOP                    ? "it must not be a symbolic link"
+                         : error == EMFILE || error == ENFILE ? "raise the limit of open files (ulimit -n)"
+                                                              : "check the disk and the path";
+    enum status st = error == EIO ? ST_STORE : error == ENOMEM || error == EMFILE || error == ENFILE ? ST_RETRY : ST_NO_INPUT;
+    return FAIL(st, "cannot %s %s: %s; %s", verb, path, strerror(error), remedy);
+}
+
+/* bytes: what was to be written, to say how much is missing; 0 when that is not the point. */
+static enum status write_fail(const char *path, const char *verb, size_t bytes)
+{
+    int error = errno;
+    if (error == ENOSPC || error == EDQUOT) {
+        char need[32], space[32];
+        int64_t space_bytes = file_space_bytes(path);
+        return FAIL(ST_STORE, "cannot %s %s: %s; %s needed, %s free; make room or choose another folder", verb, path,
+                    strerror(error), text_human(need, sizeof(need), (double)bytes),
+                    space_bytes < 0 ? "unknown" : text_human(space, sizeof(space), (double)space_bytes));
+    }
+    const char *remedy = error == EROFS                      ? "choose a folder that can be written"
+                         : error == EACCES || error == EPERM ? "give this user permission to write there"
+                         : error == ENOENT                   ? "make the folder first"
+                         : error == ENOTDIR                  ? "a part of the path is a file; choose another path"
+                         : error == ELOOP                    ? "a symbolic link is in the way; remove it"
+                         : error == EMFILE || error == ENFILE ? "raise the limit of open files (ulimit -n)"
+                                                              : "check the disk";
+    return FAIL(ST_STORE, "cannot %s %s: %s; %s", verb, path, strerror(error), remedy);
+}
+
+/* A regular file to read, and its size. Non-blocking until it is known to be one: a FIFO would hang the open. */
+static enum status open_input(const char *path, int *fd_out, size_t *bytes_out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return read_fail(path, "open");
+    struct stat info;
+    enum status st = ST_OK;
+    if (fstat(fd, &info) != 0)
+        st = read_fail(path, "look at");
+    else if (S_ISDIR(info.st_mode))
+        st = FAIL(ST_NO_INPUT, "cannot read %s: it is a folder; name a file in it", path);
+    else if (!S_ISREG(info.st_mode))
+        st = FAIL(ST_NO_INPUT, "cannot read %s: not a regular file (a device, pipe or socket); name a file", path);
+    if (st != ST_OK) {
+        close(fd);
+        return st;
+    }
+    *fd_out = fd;
+    *bytes_out = (size_t)info.st_size;
+    return ST_OK;
+}
+
+enum status file_map_open(const char *path, struct file_map *out)
+{
+    int fd;
+    size_t bytes;
+    TRY(open_input(path, &fd, &bytes));
+    *out = (struct file_map){NULL, bytes};
+    enum status st = ST_OK;
+    if (bytes > 0) {
+        void *data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED) {
+            *out = (struct file_map){NULL, 0};
+            st = read_fail(path, "map");
+        } else {
+            out->data = data;
+        }
+    }
+    close(fd);
+    return st;
+}
+
+void file_map_close(struct file_map *map)
+{
+    if (map->data != NULL)
+        munmap((void *)(uintptr_t)map->data, map->bytes);
+    *map = (struct file_map){NULL, 0};
+}
+
+/* Reads to the end; a file that grew or shrank since it was looked at is read as it is now, within cap. */
+static enum status read_all(int fd, const char *path, char *data, size_t cap, size_t *bytes_out)
+{
+    size_t done = 0;
+    while (done < cap) {
+        ssize_t n = read(fd, data + done, cap - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return read_fail(path, "read");
+        if (n == 0)
+            break;
+        done += (size_t)n;
+    }
+    *bytes_out = done;
+    return ST_OK;
+}
+
+enum status file_read(const char *path, size_t bytes_max, char **data_out, size_t *bytes_out)
+{
+    int fd;
+    size_t bytes;
+    TRY(open_input(path, &fd, &bytes));
+    enum status st = ST_OK;
+    char *data = NULL;
+    if (bytes > bytes_max) {
+        st = FAIL(ST_BAD_DATA, "%s has %zu bytes, at most %zu are expected; is it the right file?", path, bytes, bytes_max);
+    } else if ((data = malloc(bytes + 1)) == NULL) {
+        st = FAIL(ST_RETRY, "out of memory: %zu bytes to read %s", bytes, path);
+    } else if ((st = read_all(fd, path, data, bytes, bytes_out)) == ST_OK) {
+        data[*bytes_out] = 0;
+        *data_out = data;
+    }
+    if (st != ST_OK)
+        free(data);
+    close(fd);
+    return st;
+}
+
+enum status file_write_at(int fd, const char *path, const void *data, size_t bytes, int64_t offset)
+{
+    const char *at = data;
+    size_t left = bytes;
+    while (left > 0) {
+        ssize_t n = pwrite(fd, at, left, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0)
+            errno = ENOSPC; /* does not happen for files; an endless loop would be worse than a wrong word */
+        if (n <= 0)
+            return write_fail(path, "write", left);
+        at += n;
+        left -= (size_t)n;
+        offset += n;
+    }
+    return ST_OK;
+}
+
+/* The folder part of a path: "a/b" → "a", "b" → ".", "/b" → "/". */
+static enum status folder_of(const char *path, char *out, size_t cap)
+{
+    if (!text_copy(out, cap, path))
+        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…", strlen(path), FILE_PATH_MAX - 1, path);
+    char *slash = strrchr(out, '/');
+    if (slash == NULL)
+        text_copy(out, cap, ".");
+    else if (slash == out)
+        slash[1] = 0;
+    else
+        *slash = 0;
+    return ST_OK;
+}
+
+enum status file_sync_dir(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return write_fail(path, "open the folder", 0);
+    /* Some file systems cannot sync a folder and say EINVAL; there the rename is all one can have. */
+    enum status st = fsync(fd) == 0 || errno == EINVAL ? ST_OK : write_fail(path, "sync the folder", 0);
+    close(fd);
+    return st;
+}
+
+static enum status write_beside(const char *path, const char *beside, const void *data, size_t bytes)
+{
+    int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return write_fail(beside, "create", bytes);
+    enum status st = file_write_at(fd, path, data, bytes, 0);
+    if (st == ST_OK && fsync(fd) != 0)
+        st = write_fail(path, "sync", bytes);
+    if (close(fd) != 0 && st == ST_OK)
+        st = write_fail(path, "close", bytes);
+    return st;
+}
+
+enum status file_replace(const char *path, const void *data, size_t bytes)
+{
+    static atomic_uint calls; /* two threads may replace the same file at once */
+    char folder[FILE_PATH_MAX], beside[FILE_PATH_MAX];
+    TRY(folder_of(path, folder, sizeof(folder)));
+    unsigned call = atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
+    if (!text_format(beside, sizeof(beside), "%s.%ld-%u.tmp", path, (long)getpid(), call))
+        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…", strlen(path), FILE_PATH_MAX - 32, path);
+    unlink(beside); /* left by a process of the same number that was killed; O_EXCL still refuses what is planted meanwhile */
+    enum status st = write_beside(path, beside, data, bytes);
+    if (st == ST_OK && rename(beside, path) != 0)
+        st = write_fail(path, "rename into", bytes);
+    if (st != ST_OK) {
+        unlink(beside);
+        return st;
+    }
+    return file_sync_dir(folder);
+}
+
+enum status file_make_dirs(const char *path)
+{
+    char part[FILE_PATH_MAX];
+    if (!text_copy(part, sizeof(part), path))
+        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…", strlen(path), FILE_PATH_MAX - 1, path);
+    for (char *at = part + 1; part[0] != 0; at++) {
+        char kept = *at;
+        if (kept != '/' && kept != 0)
+            continue;
+        *at = 0;
+        if (mkdir(part, 0777) != 0 && errno != EEXIST && !file_is_dir(part))
+            return write_fail(part, "make the folder", 0);
+        *at = kept;
+        if (kept == 0)
+            break;
+    }
+    if (file_is_dir(path))
+        return ST_OK;
+    errno = ENOTDIR;
+    return write_fail(path, "make the folder", 0);
+}
+
+static enum status remove_below(int dir_fd, const char *name, const char *path, int depth);
+
+/* Takes fd over. */
+static enum status remove_children(int fd, const char *path, int depth)
+{
+    DIR *dir = fdopendir(fd);
+    if (dir == NULL) {
+        close(fd);
+        return write_fail(path, "list", 0);
+    }
+    enum status st = ST_OK;
+    struct dirent *entry;
+    while (st == ST_OK && (entry = readdir(dir)) != NULL) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            st = remove_below(dirfd(dir), entry->d_name, path, depth);
+    }
+    closedir(dir);
+    return st;
+}
+
+/* path is for messages only; the work is done relative to an open folder, so a link swapped in meanwhile leads nowhere. */
+static enum status remove_below(int dir_fd, const char *name, const char *path, int depth)
+{
+    if (unlinkat(dir_fd, name, 0) == 0 || errno == ENOENT)
+        return ST_OK;
+    if (errno != EISDIR && errno != EPERM)
+        return write_fail(path, "remove", 0);
+    if (depth >= FILE_TREE_DEPTH_MAX)
+        return FAIL(ST_STORE, "cannot remove %s: folders nested deeper than %d; not a folder of ours", path, FILE_TREE_DEPTH_MAX);
+    int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return write_fail(path, "open to remove", 0);
+    TRY(remove_children(fd, path, depth + 1));
+    if (unlinkat(dir_fd, name, AT_REMOVEDIR) != 0 && errno != ENOENT)
+        return write_fail(path, "remove", 0);
+    return ST_OK;
+}
+
+enum status file_remove_tree(const char *path) { return remove_below(AT_FDCWD, path, path, 0); }
+
+bool file_exists(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+bool file_is_dir(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+int64_t file_bytes(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode) ? (int64_t)info.st_size : -1;
+}
+
+int64_t file_space_bytes(const char *path)
+{
+    char at[FILE_PATH_MAX];
+    struct statvfs info;
+    if (!text_copy(at, sizeof(at), path))
+        return -1;
+    /* The nearest folder that is there. */
+    while (statvfs(at, &info) != 0) {
+        char above[FILE_PATH_MAX];
+        if ((errno != ENOENT && errno != ENOTDIR) || folder_of(at, above, sizeof(above)) != ST_OK || strcmp(at, above) == 0)
+            return -1;
+        text_copy(at, sizeof(at), above);
+    }
+    uint64_t bytes;
+    if (__builtin_mul_overflow((uint64_t)info.f_bavail, (uint64_t)info.f_frsize, &bytes) || bytes > INT64_MAX)
+        return INT64_MAX;
+    return (int64_t)bytes;
+}
+
+enum status file_join(char *out, size_t cap, const char *dir, const char *name)
+{
+    size_t n = strlen(dir);
+    const char *between = n > 0 && dir[n - 1] == '/' ? "" : "/";
+    if (!text_format(out, cap, "%s%s%s", dir, between, name))
+        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %zu: %.64s…", n + strlen(name) + 1, cap - 1, dir);
+    return ST_OK;
+}

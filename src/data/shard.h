@@ -1,0 +1,60 @@
+/* shard — one token file: llm.c's 256 int32 header {20240520, 1, token count} and little-endian uint16 ids.
+ *
+ * Files written here also carry, in header words that llm.c leaves 0 and ignores, a checksum of the ids and a key that
+ * names what they were made from; wherever the checksum is present it is verified. Must not know text, caches or vocabularies. */
+#ifndef CONVOY_DATA_SHARD_H
+#define CONVOY_DATA_SHARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/file.h"
+#include "base/status.h"
+
+#define SHARD_MAGIC 20240520
+#define SHARD_HEADER_BYTES 1024
+#define SHARD_TOKENS_MAX INT32_MAX /* the header counts in int32 */
+
+struct shard_key {
+    uint64_t v[2]; /* XXH3-128 of what the ids were made from; 0: not said */
+};
+
+struct shard_info {
+    int64_t tokens;
+    bool has_sum; /* sum and key are only there in files of ours */
+    uint64_t sum; /* XXH3-64 of the ids as bytes */
+    struct shard_key key;
+};
+
+/* shard_parse — what the header of a file of `size` bytes says. bytes: at least the first min(size, 1024). A pure function; name is for
+ * messages. Fails ST_BAD_DATA: wrong magic, version, or a count that does not fit the size. */
+enum status shard_parse(const uint8_t *bytes, size_t size, const char *name, struct shard_info *out);
+
+struct shard {
+    struct file_map map;
+    struct shard_info info;
+    const uint16_t *ids; /* info.tokens of them, until shard_close */
+};
+
+/* shard_open — map the file and parse its header; the ids are not read. Zero-initialised is valid and empty. */
+enum status shard_open(const char *path, struct shard *out);
+void shard_close(struct shard *shard);
+
+/* A pass over ids: the checksum so far, and the first id that reaches `vocab`. */
+struct shard_scan;
+enum status shard_scan_begin(int64_t vocab, struct shard_scan **out);
+void shard_scan_add(struct shard_scan *scan, const uint16_t *ids, int64_t n);
+uint64_t shard_scan_sum(const struct shard_scan *scan);
+int64_t shard_scan_bad_i(const struct shard_scan *scan); /* position of the first id ≥ vocab; -1: none */
+void shard_scan_end(struct shard_scan *scan);            /* accepts NULL */
+
+/* A token file being written: beside the path, then synced and renamed, so it is there whole or not at all. */
+struct shard_writer;
+enum status shard_create(const char *path, struct shard_writer **out);
+enum status shard_append(struct shard_writer *writer, const uint16_t *ids, int64_t n);
+int64_t shard_written(const struct shard_writer *writer);
+enum status shard_commit(struct shard_writer *writer, struct shard_key key); /* the file appears; writer still to be closed */
+void shard_abandon(struct shard_writer *writer); /* frees it, and removes what was not committed; accepts NULL */
+
+#endif

@@ -1,0 +1,494 @@
+/* safetensors — see the header. The reader trusts no number of the file: lengths, products and offsets are checked
+ * before they are used, and the tensors must tile the data area exactly, so no two can share a byte and none can hide.
+ * It must not know files: bytes come from the caller. The writer makes one pass, hashing each piece while it is in cache. */
+#include "format/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/must.h"
+#include "base/text.h"
+
+#define HEADER_BYTES_MAX 100000000 /* the format's own limit */
+#define TENSORS_MAX 65536          /* the largest published models have some thousands */
+#define EXACT_MAX 9007199254740992.0 /* 2^53: whole numbers beyond it are not exact in JSON */
+#define PIECE_BYTES (1 << 20)      /* hashed and written while it is in the second-level cache */
+#define FLUSH_BYTES (8 << 20)      /* the disk is set to work, and life shown, this often */
+#define FLUSH_LAG (64 << 20)       /* so much may wait for the disk before we wait with it */
+
+/* All element types of the format. bits: some are narrower than a byte. dtype -1: checked, but not ours to use. */
+static const struct {
+    const char *name;
+    int bits;
+    int dtype;
+} dtype_list[] = {
+    {"F32", 32, DTYPE_F32},   {"BF16", 16, DTYPE_BF16}, {"F16", 16, DTYPE_F16}, {"F64", 64, DTYPE_F64},
+    {"I32", 32, DTYPE_I32},   {"U8", 8, DTYPE_U8},      {"BOOL", 8, -1},        {"I8", 8, -1},
+    {"I16", 16, -1},          {"U16", 16, -1},          {"U32", 32, -1},        {"I64", 64, -1},
+    {"U64", 64, -1},          {"C64", 64, -1},          {"F8_E5M2", 8, -1},     {"F8_E4M3", 8, -1},
+    {"F8_E8M0", 8, -1},       {"F6_E2M3", 6, -1},       {"F6_E3M2", 6, -1},     {"F4", 4, -1},
+};
+
+/* Where one tensor lies in the data area. */
+struct span {
+    const char *name; /* borrowed from the JSON document */
+    int64_t begin, end;
+};
+
+/* One parse under way. */
+struct scan {
+    const char *what;
+    const uint8_t *data; /* the data area */
+    int64_t data_bytes;
+    struct span *span;
+    int spans_n;
+    struct safetensors *out;
+};
+
+static uint64_t read_u64_le(const uint8_t *p)
+{
+    uint64_t v = 0;
+    for (int i = 7; i >= 0; i--)
+        v = v << 8 | p[i];
+    return v;
+}
+
+/* read_count — a JSON number that is whole and in [0, 2^53]. */
+static bool read_count(const cJSON *item, int64_t *out)
+{
+    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble <= EXACT_MAX))
+        return false;
+    *out = (int64_t)item->valuedouble;
+    return (double)*out == item->valuedouble;
+}
+
+static enum status check_metadata(const struct scan *scan, const cJSON *item)
+{
+    if (!cJSON_IsObject(item))
+        return FAIL(ST_BAD_DATA, "%s: \"__metadata__\" is not an object; the file is not valid safetensors", scan->what);
+    for (const cJSON *pair = item->child; pair; pair = pair->next)
+        if (!cJSON_IsString(pair))
+            return FAIL(ST_BAD_DATA, "%s: \"__metadata__\" holds a value that is not a string; the file is not valid safetensors",
+                        scan->what);
+    scan->out->metadata_json = cJSON_PrintUnformatted(item);
+    if (!scan->out->metadata_json)
+        return FAIL(ST_RETRY, "out of memory: metadata of %s", scan->what);
+    return ST_OK;
+}
+
+/* check_name — printable enough to stand in messages and logs, short enough for our struct. */
+static enum status check_name(const struct scan *scan, const char *name)
+{
+    size_t n = strlen(name);
+    if (n >= SAFETENSORS_NAME_MAX)
+        return FAIL(ST_BAD_DATA, "%s: a tensor's name has %zu bytes, at most %d are taken: %.60s…", scan->what, n,
+                    SAFETENSORS_NAME_MAX - 1, name);
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
+            return FAIL(ST_BAD_DATA, "%s: the name of tensor %d holds control byte %d; the file is damaged or hostile",
+                        scan->what, scan->spans_n, name[i]);
+    return ST_OK;
+}
+
+static enum status read_dtype(const struct scan *scan, const cJSON *info, const char *name, int *list_i_out)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(info, "dtype");
+    if (!cJSON_IsString(item))
+        return FAIL(ST_BAD_DATA, "%s: tensor %s has no \"dtype\" string; the file is not valid safetensors", scan->what, name);
+    for (size_t i = 0; i < sizeof(dtype_list) / sizeof(dtype_list[0]); i++)
+        if (strcmp(item->valuestring, dtype_list[i].name) == 0) {
+            *list_i_out = (int)i;
+            return ST_OK;
+        }
+    return FAIL(ST_BAD_DATA, "%s: tensor %s has dtype \"%.20s\", which is none of safetensors'", scan->what, name,
+                item->valuestring);
+}
+
+/* read_shape — the dimensions and their product. */
+static enum status read_shape(const struct scan *scan, const cJSON *info, struct safetensors_entry *entry)
+{
+    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(info, "shape");
+    if (!cJSON_IsArray(shape))
+        return FAIL(ST_BAD_DATA, "%s: tensor %s has no \"shape\" array; the file is not valid safetensors", scan->what,
+                    entry->name);
+    entry->elems = 1;
+    for (const cJSON *item = shape->child; item; item = item->next) {
+        int64_t dim;
+        if (entry->dims_n == SAFETENSORS_DIMS_MAX)
+            return FAIL(ST_BAD_DATA, "%s: tensor %s has more than %d dimensions", scan->what, entry->name,
+                        SAFETENSORS_DIMS_MAX);
+        if (!read_count(item, &dim))
+            return FAIL(ST_BAD_DATA, "%s: dimension %d of tensor %s is not a whole number in [0, 2^53]", scan->what,
+                        entry->dims_n, entry->name);
+        if (__builtin_mul_overflow(entry->elems, dim, &entry->elems))
+            return FAIL(ST_BAD_DATA, "%s: the shape of tensor %s has more than 2^63 elements; the file is damaged or hostile",
+                        scan->what, entry->name);
+        entry->dim[entry->dims_n++] = dim;
+    }
+    return ST_OK;
+}
+
+/* read_span — data_offsets, against the data area and against dtype × shape. */
+static enum status read_span(struct scan *scan, const cJSON *info, int bits, struct safetensors_entry *entry)
+{
+    const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(info, "data_offsets");
+    const cJSON *first = cJSON_IsArray(offsets) ? offsets->child : NULL;
+    int64_t begin, end, need_bits;
+    if (!first || !first->next || first->next->next || !read_count(first, &begin) || !read_count(first->next, &end))
+        return FAIL(ST_BAD_DATA, "%s: \"data_offsets\" of tensor %s are not two whole numbers", scan->what, entry->name);
+    if (begin > end || end > scan->data_bytes)
+        return FAIL(ST_BAD_DATA, "%s: tensor %s lies at bytes [%" PRId64 ", %" PRId64 ") of a data area of %" PRId64
+                    "; the file is cut short or damaged", scan->what, entry->name, begin, end, scan->data_bytes);
+    if (__builtin_mul_overflow(entry->elems, (int64_t)bits, &need_bits) || need_bits % 8 != 0 || need_bits / 8 != end - begin)
+        return FAIL(ST_BAD_DATA, "%s: tensor %s has %" PRId64 " elements of %d bits, but its data_offsets span %" PRId64 " bytes",
+                    scan->what, entry->name, entry->elems, bits, end - begin);
+    entry->data = scan->data + begin;
+    entry->bytes = (size_t)(end - begin);
+    scan->span[scan->spans_n++] = (struct span){info->string, begin, end};
+    return ST_OK;
+}
+
+static enum status read_tensor(struct scan *scan, const cJSON *info)
+{
+    struct safetensors_entry entry = {.elems = 0};
+    int list_i = 0;
+    TRY(check_name(scan, info->string));
+    text_copy(entry.name, sizeof(entry.name), info->string);
+    if (!cJSON_IsObject(info))
+        return FAIL(ST_BAD_DATA, "%s: the entry of tensor %s is not an object; the file is not valid safetensors", scan->what,
+                    entry.name);
+    TRY(read_dtype(scan, info, entry.name, &list_i));
+    TRY(read_shape(scan, info, &entry));
+    TRY(read_span(scan, info, dtype_list[list_i].bits, &entry));
+    if (dtype_list[list_i].dtype < 0)
+        return ST_OK;
+    entry.dtype = (enum dtype)dtype_list[list_i].dtype;
+    scan->out->entry[scan->out->entries_n++] = entry;
+    return ST_OK;
+}
+
+static int compare_spans(const void *a, const void *b)
+{
+    const struct span *x = a, *y = b;
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    return x->end < y->end ? -1 : x->end > y->end;
+}
+
+/* check_tiling — sorted by place, each tensor begins where the one before ended, and the last ends with the file. */
+static enum status check_tiling(const struct scan *scan)
+{
+    int64_t at = 0;
+    if (scan->spans_n > 0)
+        qsort(scan->span, (size_t)scan->spans_n, sizeof(scan->span[0]), compare_spans);
+    for (int i = 0; i < scan->spans_n; i++) {
+        const struct span *span = &scan->span[i];
+        if (span->begin < at)
+            return FAIL(ST_BAD_DATA, "%s: tensors %s and %s overlap at byte %" PRId64 " of the data area", scan->what,
+                        scan->span[i - 1].name, span->name, span->begin);
+        if (span->begin > at)
+            return FAIL(ST_BAD_DATA, "%s: bytes [%" PRId64 ", %" PRId64 ") before tensor %s belong to no tensor", scan->what, at,
+                        span->begin, span->name);
+        at = span->end;
+    }
+    if (at != scan->data_bytes)
+        return FAIL(ST_BAD_DATA, "%s: the tensors end at byte %" PRId64 " of a data area of %" PRId64
+                    "; bytes that belong to no tensor are refused", scan->what, at, scan->data_bytes);
+    return ST_OK;
+}
+
+static enum status read_header(struct scan *scan, const cJSON *root)
+{
+    bool has_metadata = false;
+    if (!cJSON_IsObject(root))
+        return FAIL(ST_BAD_DATA, "%s: the header is not a JSON object; the file is not safetensors", scan->what);
+    size_t n = 0;
+    for (const cJSON *item = root->child; item; item = item->next)
+        n++;
+    if (n > TENSORS_MAX)
+        return FAIL(ST_BAD_DATA, "%s: %zu tensors, at most %d are taken", scan->what, n, TENSORS_MAX);
+    scan->span = calloc(n + 1, sizeof(scan->span[0]));
+    scan->out->entry = calloc(n + 1, sizeof(scan->out->entry[0]));
+    if (!scan->span || !scan->out->entry)
+        return FAIL(ST_RETRY, "out of memory: the list of %zu tensors of %s", n, scan->what);
+    for (const cJSON *item = root->child; item; item = item->next) {
+        if (strcmp(item->string, "__metadata__") != 0) {
+            TRY(read_tensor(scan, item));
+            continue;
+        }
+        if (has_metadata)
+            return FAIL(ST_BAD_DATA, "%s: two \"__metadata__\"; the file is not valid safetensors", scan->what);
+        has_metadata = true;
+        TRY(check_metadata(scan, item));
+    }
+    return check_tiling(scan);
+}
+
+enum status safetensors_parse(const uint8_t *bytes, size_t n, const char *what, struct safetensors *out)
+{
+    struct safetensors st_out = {.entry = NULL};
+    struct scan scan = {.what = what, .out = &st_out};
+    cJSON *root = NULL;
+    if (n < 8)
+        return FAIL(ST_BAD_DATA, "%s has %zu bytes, too few for a safetensors file; fetch or write it again", what, n);
+    uint64_t header_bytes = read_u64_le(bytes);
+    if (header_bytes < 2 || header_bytes > HEADER_BYTES_MAX || header_bytes > n - 8)
+        return FAIL(ST_BAD_DATA, "%s: its first 8 bytes tell of a header of %" PRIu64 " bytes, but %zu follow (limit %d); it is "
+                    "cut short or not safetensors", what, header_bytes, n - 8, HEADER_BYTES_MAX);
+    if (bytes[8] != '{')
+        return FAIL(ST_BAD_DATA, "%s: the header does not begin with '{'; the file is not safetensors", what);
+    scan.data = bytes + 8 + header_bytes;
+    scan.data_bytes = (int64_t)(n - 8 - header_bytes);
+    enum status st;
+    TRY_OR(json_parse((const char *)bytes + 8, (size_t)header_bytes, what, &root), free_all);
+    TRY_OR(read_header(&scan, root), free_all);
+    *out = st_out;
+    st_out = (struct safetensors){.entry = NULL};
+free_all:
+    cJSON_Delete(root);
+    free(scan.span);
+    safetensors_free(&st_out);
+    return st;
+}
+
+void safetensors_free(struct safetensors *st)
+{
+    free(st->entry);
+    cJSON_free(st->metadata_json);
+    *st = (struct safetensors){.entry = NULL};
+}
+
+const struct safetensors_entry *safetensors_find(const struct safetensors *st, const char *name)
+{
+    for (int i = 0; i < st->entries_n; i++)
+        if (strcmp(st->entry[i].name, name) == 0)
+            return &st->entry[i];
+    return NULL;
+}
+
+/* half_bits — IEEE binary16 as the bits of the float of the same value. Every half is a float, so this is exact. */
+static uint32_t half_bits(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3ff;
+    if (exponent == 31)
+        return sign | 0x7f800000u | fraction << 13;
+    if (exponent > 0)
+        return sign | (exponent + 112) << 23 | fraction << 13;
+    if (fraction == 0)
+        return sign;
+    /* A subnormal: fraction · 2^-24. Bring its leading bit to bit 10 and count the steps. */
+    uint32_t shift = (uint32_t)__builtin_clz(fraction) - 21;
+    return sign | (113 - shift) << 23 | (fraction << shift & 0x3ff) << 13;
+}
+
+void safetensors_to_f32(const struct safetensors_entry *entry, int64_t first, int64_t n, float *out)
+{
+    ASSERTF(first >= 0 && n >= 0 && first <= entry->elems && n <= entry->elems - first, "first %" PRId64 " n %" PRId64
+            " elems %" PRId64, first, n, entry->elems);
+    ASSERTF(entry->dtype == DTYPE_F32 || entry->dtype == DTYPE_F16 || entry->dtype == DTYPE_BF16, "dtype %d", entry->dtype);
+    if (n == 0)
+        return;
+    const uint8_t *from = entry->data + (size_t)first * dtype_bytes(entry->dtype);
+    if (entry->dtype == DTYPE_F32) {
+        memcpy(out, from, (size_t)n * sizeof(float));
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t half;
+        memcpy(&half, from + 2 * i, 2);
+        uint32_t bits = entry->dtype == DTYPE_F16 ? half_bits(half) : (uint32_t)half << 16;
+        memcpy(out + i, &bits, 4);
+    }
+}
+
+static const char *dtype_name(enum dtype dtype)
+{
+    for (size_t i = 0; i < sizeof(dtype_list) / sizeof(dtype_list[0]); i++)
+        if (dtype_list[i].dtype == (int)dtype)
+            return dtype_list[i].name;
+    ASSERTF(false, "dtype %d", dtype);
+    return "";
+}
+
+static int64_t source_bytes(const struct safetensors_source *source)
+{
+    int64_t bytes = (int64_t)dtype_bytes(source->dtype);
+    ASSERT(source->dims_n >= 0 && source->dims_n <= SAFETENSORS_DIMS_MAX);
+    for (int i = 0; i < source->dims_n; i++)
+        ASSERTF(source->dim[i] >= 0 && !__builtin_mul_overflow(bytes, source->dim[i], &bytes), "dim %d of %s", i, source->name);
+    return bytes;
+}
+
+static enum status add_source(struct text *header, const struct safetensors_source *source, int64_t begin)
+{
+    char quoted[SAFETENSORS_NAME_MAX * 6 + 3];
+    if (strlen(source->name) >= SAFETENSORS_NAME_MAX || !json_quote(quoted, sizeof(quoted), source->name))
+        return FAIL(ST_BAD_DATA, "the tensor name %.60s… is longer than %d bytes", source->name, SAFETENSORS_NAME_MAX - 1);
+    text_add(header, "%s%s:{\"dtype\":\"%s\",\"shape\":[", header->len > 1 ? "," : "", quoted, dtype_name(source->dtype));
+    for (int i = 0; i < source->dims_n; i++)
+        text_add(header, "%s%" PRId64, i > 0 ? "," : "", source->dim[i]);
+    text_add(header, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", begin, begin + source_bytes(source));
+    return ST_OK;
+}
+
+/* build_header — the JSON, padded with spaces so that the data area starts at a multiple of 8; the data area's length too. */
+static enum status build_header(const struct safetensors_source *source, int sources_n, const char *metadata_json,
+                                struct text *header, int64_t *data_bytes_out)
+{
+    int64_t at = 0;
+    header->limit = HEADER_BYTES_MAX;
+    text_add(header, "{");
+    if (metadata_json)
+        text_add(header, "\"__metadata__\":%s", metadata_json);
+    for (size_t width = 8; width > 0; width /= 2)
+        for (int i = 0; i < sources_n; i++)
+            if (dtype_bytes(source[i].dtype) == width) {
+                TRY(add_source(header, &source[i], at));
+                at += source_bytes(&source[i]);
+            }
+    text_add(header, "}");
+    while (header->len % 8 != 0)
+        text_add(header, " ");
+    if (header->overflow)
+        return FAIL(ST_RETRY, "out of memory: header of %d tensors", sources_n);
+    *data_bytes_out = at;
+    return ST_OK;
+}
+
+enum status safetensors_bytes(const struct safetensors_source *source, int sources_n, const char *metadata_json, int64_t *bytes_out)
+{
+    struct text header = {.data = NULL};
+    int64_t data_bytes = 0;
+    enum status st = build_header(source, sources_n, metadata_json, &header, &data_bytes);
+    if (st == ST_OK)
+        *bytes_out = 8 + (int64_t)header.len + data_bytes;
+    text_free(&header);
+    return st;
+}
+
+/* One file being written. */
+struct sink {
+    int fd;
+    const char *path;
+    XXH3_state_t *hash;
+    int64_t at, flushed; /* bytes written; bytes the disk was told to write */
+    int64_t total_bytes;
+    const struct safetensors_beat *beat;
+};
+
+/* sink_flush — have the disk work on what is written while the next is hashed, and wait for what lies further back: so the last
+ * fsync is short and signs of life are steady. A failed write-back is reported once only, hence never ignored here. */
+static enum status sink_flush(struct sink *sink)
+{
+    int64_t n = sink->at - sink->flushed, back = sink->flushed - FLUSH_LAG;
+    int rc = sync_file_range(sink->fd, sink->flushed, n, SYNC_FILE_RANGE_WRITE);
+    if (rc == 0 && back >= 0)
+        rc = sync_file_range(sink->fd, back, n, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    if (rc != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+        return FAIL(ST_STORE, "cannot write %s, which needs %" PRId64 " bytes: %s; free space or replace the disk", sink->path,
+                    sink->total_bytes, strerror(errno));
+    if (sink->beat && sink->beat->fn)
+        sink->beat->fn(sink->beat->arg, n);
+    sink->flushed = sink->at;
+    return ST_OK;
+}
+
+static enum status sink_add(struct sink *sink, const void *data, int64_t bytes)
+{
+    for (int64_t done = 0; done < bytes;) {
+        int64_t n = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
+        const char *piece = (const char *)data + done;
+        XXH3_64bits_update(sink->hash, piece, (size_t)n);
+        enum status st = file_write_at(sink->fd, sink->path, piece, (size_t)n, sink->at);
+        if (st != ST_OK) {
+            struct status_saved why;
+            status_keep(&why);
+            return FAIL(st, "%s (%" PRId64 " of %" PRId64 " bytes were written)", why.message, sink->at, sink->total_bytes);
+        }
+        done += n;
+        sink->at += n;
+        if (sink->at - sink->flushed >= FLUSH_BYTES)
+            TRY(sink_flush(sink));
+    }
+    return ST_OK;
+}
+
+static enum status sink_all(struct sink *sink, const struct text *header, const struct safetensors_source *source, int sources_n)
+{
+    uint8_t length[8];
+    for (int i = 0; i < 8; i++)
+        length[i] = (uint8_t)((uint64_t)header->len >> (8 * i));
+    TRY(sink_add(sink, length, 8));
+    TRY(sink_add(sink, header->data, (int64_t)header->len));
+    for (size_t width = 8; width > 0; width /= 2)
+        for (int i = 0; i < sources_n; i++)
+            if (dtype_bytes(source[i].dtype) == width)
+                TRY(sink_add(sink, source[i].data, source_bytes(&source[i])));
+    TRY(sink_flush(sink));
+    if (fsync(sink->fd) != 0)
+        return FAIL(ST_STORE, "cannot sync %s (%" PRId64 " bytes): %s; check the disk", sink->path, sink->total_bytes,
+                    strerror(errno));
+    return ST_OK;
+}
+
+enum status safetensors_write(const char *path, const struct safetensors_source *source, int sources_n,
+                              const char *metadata_json, const struct safetensors_beat *beat, uint64_t *hash_out,
+                              int64_t *bytes_out)
+{
+    struct text header = {.data = NULL};
+    struct sink sink = {.fd = -1, .path = path, .beat = beat};
+    int64_t data_bytes = 0;
+    enum status st;
+    TRY_OR(build_header(source, sources_n, metadata_json, &header, &data_bytes), free_header);
+    sink.total_bytes = 8 + (int64_t)header.len + data_bytes;
+    sink.hash = XXH3_createState();
+    if (!sink.hash) {
+        st = FAIL(ST_RETRY, "out of memory: checksum of %s", path);
+        goto free_header;
+    }
+    XXH3_64bits_reset(sink.hash);
+    sink.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (sink.fd < 0) {
+        st = FAIL(ST_STORE, "cannot create %s (%" PRId64 " bytes): %s", path, sink.total_bytes, strerror(errno));
+        goto free_hash;
+    }
+    TRY_OR(sink_all(&sink, &header, source, sources_n), close_file);
+    *hash_out = XXH3_64bits_digest(sink.hash);
+    *bytes_out = sink.at;
+close_file:
+    if (close(sink.fd) != 0 && st == ST_OK)
+        st = FAIL(ST_STORE, "cannot close %s: %s; check the disk", path, strerror(errno));
+free_hash:
+    XXH3_freeState(sink.hash);
+free_header:
+    text_free(&header);
+    return st;
+}
+
+#ifdef FUZZ
+/* Any bytes are either refused or describe tensors that can be read to the last element. */
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    struct safetensors st = {.entry = NULL};
+    if (safetensors_parse(bytes, n, "fuzz", &st) != ST_OK)
+        return 0;
+    for (int i = 0; i < st.entries_n; i++) {
+        const struct safetensors_entry *e = &st.entry[i];
+        ASSERT(safetensors_find(&st, e->name) != NULL);
+        ASSERT(e->data >= bytes && e->bytes <= n && e->data + e->bytes <= bytes + n);
+        float last = 0;
+        if (e->elems > 0 && (e->dtype == DTYPE_F32 || e->dtype == DTYPE_F16 || e->dtype == DTYPE_BF16))
+            safetensors_to_f32(e, e->elems - 1, 1, &last);
+    }
+    safetensors_free(&st);
+    return 0;
+}
+#endif

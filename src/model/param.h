@@ -23,6 +23,7 @@ struct param {
     int64_t dim[2];
     int split_dim; /* the dim tensor parallelism cuts; -1: replicated */
     enum param_init init;
+    bool grad_is_added; /* no product writes its gradient first: zero it before the first micro-batch */
     int unit;
     int64_t offset; /* elements from the start of the table */
     int64_t elems;
@@ -43,7 +44,8 @@ enum status param_add(struct param_table *t, int unit, enum param_init init, int
                       int64_t dim0, int64_t dim1);
 const struct param *param_find(const struct param_table *t, const char *name); /* NULL: none */
 void param_unit_span(const struct param_table *t, int unit, int64_t *offset_out, int64_t *elems_out);
-/* param_fill — the initial values of elements [first, first+n) of one tensor: f(seed, row number, element index). */
+/* param_fill — the initial values of elements [first, first+n) of one tensor: f(seed, row number, element index), so any
+ * part may be asked for in any order, by any number of threads. */
 void param_fill(const struct param_table *t, int row, uint64_t seed, int64_t first, int64_t n, float *out);
 
 #endif

@@ -15,8 +15,18 @@ struct optim_config {
     double grad_clip; /* 0: off */
 };
 
-/* optim_spans — neighbours with equal decay merged; tensors of two or more dimensions decay. Caller frees with free(). */
+/* Arrays of table->total_elems elements; m and v as optim_moments says, else none. */
+struct optim_arrays {
+    struct tensor p, g, m, v;
+};
+
+/* optim_spans — neighbours with equal decay merged, padding included; tensors of two or more dimensions decay. Caller frees with
+ * free(). Memory refused is ST_RETRY. */
 enum status optim_spans(const struct param_table *t, double weight_decay, struct optim_span **out, int64_t *n_out);
 int optim_moments(const struct optim_config *config); /* state arrays per parameter: AdamW 2; SGD 1, or 0 without momentum */
+/* optim_update — update number step_i (from 0), clipped by norm_sq (1, f64, on the device). */
+enum status optim_update(const struct optim_config *config, const struct op_table *op, struct stream *stream,
+                         const struct optim_arrays *arrays, const struct optim_span *spans, int64_t spans_n,
+                         struct tensor norm_sq, double lr, int64_t step_i);
 
 #endif

@@ -12,6 +12,7 @@
 #include "data/feed.h"
 #include "dev/dev.h"
 #include "model/model.h"
+#include "train/batch.h"
 #include "train/optim.h"
 
 struct step_config {
@@ -24,6 +25,7 @@ struct step_config {
     enum model_recompute recompute;
     float dropout;
     uint64_t seed;
+    bool is_loaded; /* parameters will be loaded by the caller (step_part): they start as zeros, not drawn */
     void (*beat)(void *arg); /* called between units and micro-batches: still alive; NULL allowed */
     void *beat_arg;
 };
@@ -31,7 +33,8 @@ struct step_config {
 struct step_result {
     double loss;      /* of the global batch, before the update */
     double grad_norm; /* before clipping */
-    double compute_ms;
+    double compute_ms; /* all of step_run; of which: */
+    double forward_ms, head_ms, backward_ms, norm_ms, update_ms; /* head: forward and backward. Sums over micro-batches */
 };
 
 struct step;
@@ -42,6 +45,9 @@ void step_close(struct step *step);                                         /* a
  * parameters are left as they were and ST_NOT_FINITE says the values. poison: FAULT=nan, makes one gradient NaN. */
 enum status step_run(struct step *step, const struct feed *feed, int64_t step_i, int64_t sample_first, double lr, bool poison,
                      struct step_result *out);
+/* step_run_batch — the same on global_samples samples that the caller holds: what step_run does once it has asked the feed. */
+enum status step_run_batch(struct step *step, const struct batch *batch, int64_t step_i, int64_t sample_first, double lr, bool poison,
+                           struct step_result *out);
 /* step_eval — mean loss over samples [0, samples) of the feed (LM: per token), dropout off, nothing changed. stop() is asked
  * between batches; when it says true: ST_RETRY. */
 enum status step_eval(struct step *step, const struct feed *feed, int64_t samples, bool (*stop)(void *arg), void *arg, double *loss_out);
@@ -50,6 +56,9 @@ enum status step_eval(struct step *step, const struct feed *feed, int64_t sample
 int step_parts(const struct step *step);
 const struct param_table *step_table(const struct step *step);
 float *step_part(struct step *step, int part);
+struct tensor step_tensor(const struct step *step, int part);  /* the same, for copies on step_stream */
+struct tensor step_grads(const struct step *step);             /* of the last step_run, before clipping */
+struct stream *step_stream(const struct step *step);
 int64_t step_memory_bytes(const struct step *step); /* taken by this step: planned = taken */
 double step_flops(const struct step *step);         /* products really done by one step_run */
 

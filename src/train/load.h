@@ -1,0 +1,33 @@
+/* load — parameters and moments from files into a device's memory, and a model's dimensions as JSON for checkpoints.
+ *
+ * Training and generating share it. Must not know what happens to the numbers afterwards, nor where files were looked for. */
+#ifndef CONVOY_TRAIN_LOAD_H
+#define CONVOY_TRAIN_LOAD_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+#include "dev/dev.h"
+#include "format/ckpt.h"
+#include "format/hf.h"
+#include "model/model.h"
+
+/* Where to: f32, table->total_elems elements on stream's device. */
+struct load_target {
+    const struct param_table *table;
+    struct stream *stream;
+    struct tensor data;
+};
+
+/* load_hf — every parameter, by name. A language model's folder has no qa_outputs: those keep the values they have. */
+enum status load_hf(const struct load_target *to, const struct hf_model *hf);
+/* load_ckpt — one part ("model", "optim_m", "optim_v") of a checkpoint, every tensor by name and shape. */
+enum status load_ckpt(const struct load_target *to, const struct ckpt *ckpt, const char *part);
+
+/* load_dims_of_hf — dims of a Hugging Face folder; its name is the folder's. The task is the caller's. */
+enum status load_dims_of_hf(const char *dir, enum model_task task, struct model_dims *out);
+/* load_dims_json — {"name":…,"task":…,"layers":…,…}; load_dims_parse reads it back, strictly. */
+void load_dims_json(const struct model_dims *dims, char *out, size_t cap);
+enum status load_dims_parse(const char *json, struct model_dims *out);
+
+#endif

@@ -1,0 +1,60 @@
+/* optim — the runs of parameters that decay alike, and the one call that updates them. Must not know models or batches. */
+#include "train/optim.h"
+
+#include <stdlib.h>
+
+#include "base/must.h"
+
+static float decay_of(const struct param *row, double weight_decay)
+{
+    return row->dims_n >= 2 ? (float)weight_decay : 0;
+}
+
+/* With out NULL only counts. A run reaches to the next row's start, so padding (zero, with zero gradient) goes with it. */
+static int64_t walk(const struct param_table *t, double weight_decay, struct optim_span *out)
+{
+    int64_t n = 0;
+    for (int i = 0; i < t->rows_n; i++) {
+        int64_t end = i + 1 < t->rows_n ? t->row[i + 1].offset : t->total_elems;
+        float decay = decay_of(&t->row[i], weight_decay);
+        bool is_new = i == 0 || decay != decay_of(&t->row[i - 1], weight_decay);
+        n += is_new;
+        if (!out)
+            continue;
+        if (is_new)
+            out[n - 1] = (struct optim_span){.offset = t->row[i].offset, .weight_decay = decay};
+        out[n - 1].elems = end - out[n - 1].offset;
+    }
+    return n;
+}
+
+enum status optim_spans(const struct param_table *t, double weight_decay, struct optim_span **out, int64_t *n_out)
+{
+    int64_t n = walk(t, weight_decay, NULL);
+    ASSERT(n > 0);
+    struct optim_span *span = calloc((size_t)n, sizeof *span);
+    if (!span)
+        return FAIL(ST_RETRY, "out of memory: %lld runs of parameters; use a machine with more memory", (long long)n);
+    walk(t, weight_decay, span);
+    *out = span;
+    *n_out = n;
+    return ST_OK;
+}
+
+int optim_moments(const struct optim_config *config)
+{
+    return config->kind == OPTIM_KIND_ADAMW ? 2 : config->momentum != 0 ? 1 : 0;
+}
+
+enum status optim_update(const struct optim_config *config, const struct op_table *op, struct stream *stream,
+                         const struct optim_arrays *arrays, const struct optim_span *spans, int64_t spans_n,
+                         struct tensor norm_sq, double lr, int64_t step_i)
+{
+    struct optim_clip clip = {.norm_sq = norm_sq, .clip = (float)config->grad_clip};
+    if (config->kind == OPTIM_KIND_SGD)
+        return op->sgd(stream, &(struct sgd){.p = arrays->p, .g = arrays->g, .m = arrays->m, .spans = spans, .spans_n = spans_n,
+                                             .clip = clip, .lr = lr, .momentum = config->momentum, .step = step_i + 1});
+    return op->adamw(stream, &(struct adamw){.p = arrays->p, .g = arrays->g, .m = arrays->m, .v = arrays->v, .spans = spans,
+                                             .spans_n = spans_n, .clip = clip, .lr = lr, .beta1 = config->beta1,
+                                             .beta2 = config->beta2, .eps = config->eps, .step = step_i + 1});
+}

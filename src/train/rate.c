@@ -1,0 +1,35 @@
+/* rate — the learning rate of update s, as contract §3 says. Must not know who asks. */
+#include "train/rate.h"
+
+#include <math.h>
+
+#include "base/must.h"
+
+static double between(double from, double to, double r)
+{
+    return from + r * (to - from);
+}
+
+double rate_at(const struct rate_config *config, int64_t s)
+{
+    double lr = config->lr, lr_min = config->lr_min;
+    int64_t w = config->warmup_steps, steps = config->steps;
+    ASSERTF(s >= 0 && w >= 0, "s %lld warmup %lld", (long long)s, (long long)w);
+    if (s < w)
+        return lr * (double)(s + 1) / (double)w;
+    double r = s < steps ? (double)(s - w) / (double)(steps - w) : 1;
+    int64_t fall = steps - steps / 5; /* wsd: where the last fifth begins */
+    switch (config->schedule) {
+    case RATE_SCHEDULE_CONSTANT:
+        return lr;
+    case RATE_SCHEDULE_LINEAR:
+        return between(lr, lr_min, r);
+    case RATE_SCHEDULE_WSD:
+        if (s < fall)
+            return lr;
+        return s < steps ? between(lr, lr_min, (double)(s - fall) / (double)(steps - fall)) : lr_min;
+    case RATE_SCHEDULE_COSINE:
+        break;
+    }
+    return lr_min + 0.5 * (1 + cos(3.14159265358979323846 * r)) * (lr - lr_min);
+}

@@ -19,14 +19,21 @@ enum conf_key {
     CONF_N
 };
 
+enum conf_fault { CONF_FAULT_NONE, CONF_FAULT_KILL, CONF_FAULT_STALL, CONF_FAULT_NAN };
+
 enum conf_origin { CONF_ORIGIN_DEFAULT, CONF_ORIGIN_LAUNCHER, CONF_ORIGIN_ENVIRONMENT, CONF_ORIGIN_ARGUMENT };
 
 struct conf;
 
-/* conf_open — read argv's NAME=VALUE words and the environment, check every value and every relation. Failures: ST_USAGE for
- * an unknown argument (with the nearest name), ST_BAD_SETTING otherwise. Near-miss names in the environment are warned about. */
+/* conf_open — read argv's NAME=VALUE words (argv[0] is the first of them: no program name, no command) and the environment, check
+ * every value and every relation. The last of several arguments of one name counts; an empty value in the environment counts as
+ * unset, as an argument it is the empty text. Failures: ST_USAGE for an unknown argument (with the nearest name), ST_NO_DEVICE for
+ * DEVICE=cuda, ST_BAD_SETTING otherwise. The environment is read here only; nothing of it is kept. */
 enum status conf_open(int argc, char **argv, char **environment, struct conf **out);
-void conf_close(struct conf *conf);
+void conf_close(struct conf *conf); /* accepts NULL */
+/* conf_hint_warn — tell about settings that will do nothing: mistyped names in the environment (with the right ones), values that the
+ * chosen optimiser ignores. Apart from conf_open because workers read the same settings and must not say it all again. */
+void conf_hint_warn(const struct conf *conf, char **environment);
 
 int64_t conf_i64(const struct conf *conf, enum conf_key key);     /* integers, byte counts, milliseconds, booleans, index of a choice */
 double conf_f64(const struct conf *conf, enum conf_key key);
@@ -35,10 +42,19 @@ enum conf_origin conf_origin(const struct conf *conf, enum conf_key key);
 const char *conf_source(const struct conf *conf, enum conf_key key); /* "default", "environment", "argument", "SLURM_NODEID" */
 bool conf_is_set(const struct conf *conf, enum conf_key key);         /* anything but the default */
 
+/* FAULT, parsed: what to rehearse, and before which step (counted from 1; 0 when there is none). */
+enum conf_fault conf_fault(const struct conf *conf);
+int64_t conf_fault_step(const struct conf *conf);
+/* conf_threads — the first number of OMP_NUM_THREADS; 0 when unset: the machine decides. */
+int conf_threads(const struct conf *conf);
+
 /* The generated forms, appended to *out. */
 void conf_write_table(const struct conf *conf, struct text *out); /* `convoy config` */
 void conf_write_json(const struct conf *conf, struct text *out);
-void conf_write_help(struct text *out);     /* the settings part of --help */
+void conf_write_help(struct text *out, bool is_bold); /* the settings part of --help; bold headings for a terminal */
+/* conf_write_setting — one row in full; false (nothing written) when no row has this name. */
+bool conf_write_setting(const char *name, struct text *out);
 void conf_write_markdown(struct text *out); /* the README's table */
+const char *conf_hint_nearest(const char *name); /* the setting a mistyped name was meant to be; NULL when none is near */
 
 #endif

@@ -1,0 +1,446 @@
+/* conf — from words to checked values: the table of rows, the strict parser of each kind, and who wins.
+ *
+ * Every refusal says the setting, the value, where it came from, what is allowed and the nearest allowed word. It must
+ * not know launchers' variables (launcher.c), relations between settings (conf_rules.c) or how settings are shown
+ * (conf_write.c). The parser of values is a pure function of their bytes; its fuzz entry is at the foot. */
+#include "conf/conf.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conf/conf_row.h"
+#include "conf/launcher.h"
+
+const struct conf_row conf_rows[CONF_N] = {
+#define CONF_ROW(name, kind, initial, min, max, words, group, agree, why, help) \
+    [CONF_##name] = {#name, CONF_KIND_##kind, initial, min, max, words, CONF_GROUP_##group, agree, why, help},
+#include "conf/conf.def"
+#undef CONF_ROW
+};
+
+#define THREADS_NAME "OMP_NUM_THREADS"
+#define THREADS_MAX 4096
+#define SHOWN_MAX 96 /* bytes of a value that a message repeats */
+
+/* ---- words for messages ---- */
+
+const char *conf_clean(const char *text, char *out, size_t cap)
+{
+    size_t n = 0;
+    while (text[n] != 0 && n + 4 < cap) {
+        unsigned char c = (unsigned char)text[n];
+        out[n++] = c < 0x20 || c == 0x7f ? '?' : (char)c;
+    }
+    out[n] = 0;
+    if (text[n] != 0) {
+        while (n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80)
+            n--; /* never half a UTF-8 character before the mark */
+        text_copy(out + n, cap - n, "…");
+    }
+    return out;
+}
+
+/* choice_name — the i-th of "a|b|c", 0 when there is none. */
+static bool choice_name(const char *words, int i, char *out, size_t cap)
+{
+    for (; i > 0; i--) {
+        words = strchr(words, '|');
+        if (words == NULL)
+            return false;
+        words++;
+    }
+    return text_format(out, cap, "%.*s", (int)strcspn(words, "|"), words);
+}
+
+const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
+{
+    char low[32], high[32];
+    switch (row->kind) {
+    case CONF_KIND_INT:
+    case CONF_KIND_REAL:
+        if (row->min == row->max)
+            text_format(out, cap, "%.10g", row->min);
+        else
+            text_format(out, cap, "%.16g to %.16g%s%s", row->min, row->max, row->words[0] != 0 ? " " : "", row->words);
+        break;
+    case CONF_KIND_SPAN:
+        text_format(out, cap, "%s to %s", row->min == 0 ? "0" : text_span(low, sizeof low, (int64_t)row->min),
+                    text_span(high, sizeof high, (int64_t)row->max));
+        break;
+    case CONF_KIND_BOOL:
+        text_copy(out, cap, "1 0 true false yes no on off");
+        break;
+    case CONF_KIND_PRESENT:
+        text_copy(out, cap, "anything");
+        break;
+    case CONF_KIND_CHOICE: {
+        size_t used = 0;
+        for (int i = 0; choice_name(row->words, i, low, sizeof low); i++) {
+            text_format(out + used, cap - used, "%s%s", i > 0 ? ", " : "", low);
+            used += strlen(out + used);
+        }
+        break;
+    }
+    case CONF_KIND_TEXT:
+    case CONF_KIND_PROSE:
+        text_format(out, cap, "%.0f to %.0f bytes of text", row->min, row->max);
+        break;
+    case CONF_KIND_FAULT:
+        text_copy(out, cap, "kill@step=N, stall@step=N, nan@step=N (N from 1), each with :rank=0 or without");
+        break;
+    }
+    return out;
+}
+
+/* refuse — the one sentence of a value that is not allowed. */
+static enum status refuse(const struct conf_row *row, const char *text, const char *source, const char *what)
+{
+    char shown[SHOWN_MAX], allowed[256];
+    const char *hint = text_starts(text, "tcp://") || text_starts(text, "udp://")
+                           ? "; Kubernetes sets such a value for a Service of that name: enableServiceLinks: false stops it"
+                           : "";
+    return FAIL(ST_BAD_SETTING, "%s=%s (%s) %s; allowed: %s%s%s%s", row->name, conf_clean(text, shown, sizeof shown), source,
+                what, conf_allowed(row, allowed, sizeof allowed), row->why[0] != 0 ? "; " : "", row->why, hint);
+}
+
+/* ---- one parser a kind: text → value, or the sentence ---- */
+
+static enum status set_number(struct conf_value *value, const struct conf_row *row, const char *text, const char *source)
+{
+    enum text_result result = TEXT_NOT_A_NUMBER;
+    const char *what = "is not a number";
+    if (row->kind == CONF_KIND_INT) {
+        what = "is not a whole number";
+        result = text_i64(text, (int64_t)row->min, (int64_t)row->max, &value->i64);
+        value->f64 = (double)value->i64;
+    } else if (row->kind == CONF_KIND_REAL) {
+        result = text_f64(text, row->min, row->max, &value->f64);
+    } else {
+        what = "is not a time such as 10s, 1.5m or 250ms";
+        result = text_duration(text, (int64_t)row->min, (int64_t)row->max, &value->i64);
+        value->f64 = (double)value->i64;
+    }
+    if (result == TEXT_OK)
+        return ST_OK;
+    return refuse(row, text, source, result == TEXT_OUT_OF_RANGE ? "is out of range" : what);
+}
+
+static enum status set_choice(struct conf_value *value, const struct conf_row *row, const char *text, const char *source)
+{
+    char name[32], nearest[32] = "", what[64] = "is not known";
+    int best = 3; /* farther than that is no typo */
+    for (int i = 0; choice_name(row->words, i, name, sizeof name); i++) {
+        if (strcmp(name, text) == 0) {
+            value->i64 = i;
+            value->f64 = i;
+            return ST_OK;
+        }
+        int distance = text_distance(name, text);
+        if (distance < best && distance < (int)strlen(name)) {
+            best = distance;
+            text_copy(nearest, sizeof nearest, name);
+        }
+    }
+    if (nearest[0] != 0)
+        text_format(what, sizeof what, "is not known, did you mean %s", nearest);
+    return refuse(row, text, source, what);
+}
+
+static enum status set_text(const struct conf_row *row, const char *text, const char *source)
+{
+    size_t n = strnlen(text, (size_t)row->max + 1);
+    if (n > (size_t)row->max)
+        return refuse(row, text, source, "is too long");
+    if (n < (size_t)row->min)
+        return refuse(row, text, source, "is empty");
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+        bool is_fine = c >= 0x20 && c != 0x7f;
+        if (row->kind == CONF_KIND_PROSE)
+            is_fine = is_fine || c == '\n' || c == '\t' || c == '\r';
+        if (!is_fine)
+            return refuse(row, text, source, "holds a control character");
+    }
+    return ST_OK;
+}
+
+static const char *const fault_names[] = {"", "kill", "stall", "nan"}; /* in the order of enum conf_fault */
+
+/* set_fault — kind@step=N, then perhaps :rank=0. */
+static enum status set_fault(struct conf *conf, const struct conf_row *row, const char *text, const char *source)
+{
+    conf->fault = CONF_FAULT_NONE;
+    conf->fault_step = 0;
+    if (text[0] == 0)
+        return ST_OK;
+    char digits[32];
+    const char *at = strchr(text, '@');
+    if (at == NULL || !text_starts(at, "@step="))
+        return refuse(row, text, source, "is not of the form KIND@step=N");
+    for (int kind = CONF_FAULT_KILL; kind <= CONF_FAULT_NAN; kind++)
+        if (strlen(fault_names[kind]) == (size_t)(at - text) && text_starts(text, fault_names[kind]))
+            conf->fault = (enum conf_fault)kind;
+    if (conf->fault == CONF_FAULT_NONE)
+        return refuse(row, text, source, "names no failure that can be rehearsed");
+    at += strlen("@step=");
+    size_t n = strcspn(at, ":");
+    if (at[n] == ':' && strcmp(at + n, ":rank=0") != 0)
+        return refuse(row, text, source, "names a rank that this run does not have");
+    if (n >= sizeof digits || !text_format(digits, sizeof digits, "%.*s", (int)n, at) ||
+        text_i64(digits, 1, INT64_C(1000000000000), &conf->fault_step) != TEXT_OK)
+        return refuse(row, text, source, "has no step to strike at");
+    return ST_OK;
+}
+
+static enum status set_parsed(struct conf *conf, enum conf_key key, const char *text, const char *source)
+{
+    const struct conf_row *row = &conf_rows[key];
+    struct conf_value *value = &conf->values[key];
+    bool is_on = text[0] != 0;
+    switch (row->kind) {
+    case CONF_KIND_INT:
+    case CONF_KIND_REAL:
+    case CONF_KIND_SPAN:
+        return set_number(value, row, text, source);
+    case CONF_KIND_CHOICE:
+        return set_choice(value, row, text, source);
+    case CONF_KIND_TEXT:
+    case CONF_KIND_PROSE:
+        return set_text(row, text, source);
+    case CONF_KIND_FAULT:
+        return set_fault(conf, row, text, source);
+    case CONF_KIND_BOOL:
+        if (!text_bool(text, &is_on))
+            return refuse(row, text, source, "is neither yes nor no");
+        break;
+    case CONF_KIND_PRESENT:
+        break;
+    }
+    value->i64 = is_on;
+    value->f64 = is_on;
+    return ST_OK;
+}
+
+enum status conf_set(struct conf *conf, enum conf_key key, const char *text, enum conf_origin origin, const char *source)
+{
+    struct conf_value *value = &conf->values[key];
+    TRY(set_parsed(conf, key, text, source));
+    if (conf_rows[key].kind == CONF_KIND_BOOL)
+        text = value->i64 != 0 ? "1" : "0";
+    char *copy = strdup(text);
+    if (copy == NULL)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes for %s", strlen(text) + 1, conf_rows[key].name);
+    free(value->text);
+    value->text = copy;
+    value->origin = origin;
+    value->source = source;
+    return ST_OK;
+}
+
+/* ---- who wins: argument, environment, launcher, default ---- */
+
+/* row_of — the row whose name is the first n bytes of name; CONF_N: none. */
+static enum conf_key row_of(const char *name, size_t n)
+{
+    for (int key = 0; key < CONF_N; key++)
+        if (strncmp(conf_rows[key].name, name, n) == 0 && conf_rows[key].name[n] == 0)
+            return (enum conf_key)key;
+    return CONF_N;
+}
+
+static enum status refuse_argument(const char *word)
+{
+    char shown[SHOWN_MAX], name[64];
+    conf_clean(word, shown, sizeof shown);
+    size_t n = strcspn(word, "=");
+    if (word[n] == 0)
+        return FAIL(ST_USAGE, "argument %s is not of the form NAME=VALUE; `convoy help` lists commands and settings", shown);
+    text_format(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), word);
+    const char *nearest = n < sizeof name ? conf_hint_nearest(name) : NULL;
+    if (nearest != NULL)
+        return FAIL(ST_USAGE, "argument %s: no setting has this name; did you mean %s?", shown, nearest);
+    return FAIL(ST_USAGE, "argument %s: no setting has this name; `convoy help` lists them", shown);
+}
+
+static enum status read_arguments(struct conf *conf, int argc, char **argv)
+{
+    for (int i = 0; i < argc; i++) {
+        size_t n = strcspn(argv[i], "=");
+        enum conf_key key = argv[i][n] == '=' ? row_of(argv[i], n) : CONF_N;
+        if (key == CONF_N)
+            return refuse_argument(argv[i]);
+        TRY(conf_set(conf, key, argv[i] + n + 1, CONF_ORIGIN_ARGUMENT, "argument"));
+    }
+    return ST_OK;
+}
+
+static enum status read_environment(struct conf *conf, char **environment)
+{
+    for (; *environment != NULL; environment++) {
+        size_t n = strcspn(*environment, "=");
+        enum conf_key key = (*environment)[n] == '=' && (*environment)[n + 1] != 0 ? row_of(*environment, n) : CONF_N;
+        /* Like getenv, the first of several entries of one name counts. */
+        if (key == CONF_N || conf->values[key].text != NULL)
+            continue;
+        TRY(conf_set(conf, key, *environment + n + 1, CONF_ORIGIN_ENVIRONMENT, "environment"));
+    }
+    return ST_OK;
+}
+
+static enum status read_launcher(struct conf *conf, char **environment)
+{
+    static const enum conf_key keys[LAUNCHER_N] = {
+        [LAUNCHER_NODE_ID] = CONF_NODE_ID,
+        [LAUNCHER_N_NODES] = CONF_N_NODES,
+        [LAUNCHER_MASTER_ADDR] = CONF_MASTER_ADDR,
+        [LAUNCHER_MASTER_PORT] = CONF_MASTER_PORT,
+    };
+    bool is_wanted[LAUNCHER_N];
+    struct launcher_said said[LAUNCHER_N];
+    for (int i = 0; i < LAUNCHER_N; i++)
+        is_wanted[i] = conf->values[keys[i]].text == NULL;
+    TRY(launcher_read(environment, is_wanted, said));
+    for (int i = 0; i < LAUNCHER_N; i++)
+        if (said[i].name != NULL)
+            TRY(conf_set(conf, keys[i], said[i].text, CONF_ORIGIN_LAUNCHER, said[i].name));
+    return ST_OK;
+}
+
+/* default_cache_dir — $XDG_CACHE_HOME/convoy, else ~/.cache/convoy, else a folder of this user's own in /tmp. */
+static bool default_cache_dir(char **environment, char *out, size_t cap)
+{
+    const char *base = launcher_find(environment, "XDG_CACHE_HOME");
+    if (base != NULL && base[0] == '/') /* the XDG rules: a path that is not absolute is ignored */
+        return text_format(out, cap, "%s/convoy", base);
+    base = launcher_find(environment, "HOME");
+    if (base != NULL && base[0] == '/' && strcmp(base, "/") != 0)
+        return text_format(out, cap, "%s/.cache/convoy", base);
+    return text_format(out, cap, "/tmp/convoy-cache-%u", (unsigned)getuid());
+}
+
+static enum status read_defaults(struct conf *conf, char **environment)
+{
+    char cache_dir[4096];
+    for (int key = 0; key < CONF_N; key++)
+        if (conf->values[key].text == NULL)
+            TRY(conf_set(conf, (enum conf_key)key, conf_rows[key].initial, CONF_ORIGIN_DEFAULT, "default"));
+    if (conf->values[CONF_CACHE_DIR].text[0] != 0)
+        return ST_OK;
+    if (!default_cache_dir(environment, cache_dir, sizeof cache_dir))
+        return FAIL(ST_BAD_SETTING, "the cache folder under XDG_CACHE_HOME or HOME is over %zu bytes long; set CACHE_DIR",
+                    sizeof cache_dir - 1);
+    return conf_set(conf, CONF_CACHE_DIR, cache_dir, CONF_ORIGIN_DEFAULT, "default");
+}
+
+/* read_threads — OMP_NUM_THREADS keeps OpenMP's meaning: a number, or a list of which the first counts here. */
+static enum status read_threads(struct conf *conf, char **environment)
+{
+    const char *text = launcher_find(environment, THREADS_NAME);
+    if (text == NULL)
+        return ST_OK;
+    char first[16], shown[SHOWN_MAX];
+    int64_t n = 0;
+    if (!text_format(first, sizeof first, "%.*s", (int)strnlen(text, sizeof first) > (int)strcspn(text, ",")
+                     ? (int)strcspn(text, ",") : (int)strnlen(text, sizeof first), text) ||
+        text_i64(first, 1, THREADS_MAX, &n) != TEXT_OK)
+        return FAIL(ST_BAD_SETTING, "%s=%s (environment) is not a number of threads; allowed: 1 to %d, or a list such as 4,2",
+                    THREADS_NAME, conf_clean(text, shown, sizeof shown), THREADS_MAX);
+    conf->threads = (int)n;
+    return ST_OK;
+}
+
+enum status conf_open(int argc, char **argv, char **environment, struct conf **out)
+{
+    enum status st = ST_OK;
+    struct conf *conf = calloc(1, sizeof *conf);
+    if (conf == NULL)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes for the settings", sizeof *conf);
+    TRY_OR(read_arguments(conf, argc, argv), out_close);
+    TRY_OR(read_environment(conf, environment), out_close);
+    TRY_OR(read_launcher(conf, environment), out_close);
+    TRY_OR(read_defaults(conf, environment), out_close);
+    TRY_OR(read_threads(conf, environment), out_close);
+    TRY_OR(conf_rules_check(conf), out_close);
+    *out = conf;
+    return ST_OK;
+out_close:
+    conf_close(conf);
+    return st;
+}
+
+void conf_close(struct conf *conf)
+{
+    if (conf == NULL)
+        return;
+    for (int key = 0; key < CONF_N; key++)
+        free(conf->values[key].text);
+    free(conf);
+}
+
+/* ---- reading ---- */
+
+int64_t conf_i64(const struct conf *conf, enum conf_key key)
+{
+    return conf->values[key].i64;
+}
+
+double conf_f64(const struct conf *conf, enum conf_key key)
+{
+    return conf->values[key].f64;
+}
+
+const char *conf_text(const struct conf *conf, enum conf_key key)
+{
+    return conf->values[key].text;
+}
+
+enum conf_origin conf_origin(const struct conf *conf, enum conf_key key)
+{
+    return conf->values[key].origin;
+}
+
+const char *conf_source(const struct conf *conf, enum conf_key key)
+{
+    return conf->values[key].source;
+}
+
+bool conf_is_set(const struct conf *conf, enum conf_key key)
+{
+    return conf->values[key].origin != CONF_ORIGIN_DEFAULT;
+}
+
+enum conf_fault conf_fault(const struct conf *conf)
+{
+    return conf->fault;
+}
+
+int64_t conf_fault_step(const struct conf *conf)
+{
+    return conf->fault_step;
+}
+
+int conf_threads(const struct conf *conf)
+{
+    return conf->threads;
+}
+
+#ifdef FUZZ
+/* Fuzz entry: the first byte picks a row, the rest is its value. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    if (bytes == 0)
+        return 0;
+    struct conf *conf = calloc(1, sizeof *conf);
+    char *text = malloc(bytes);
+    if (conf != NULL && text != NULL) {
+        memcpy(text, data + 1, bytes - 1);
+        text[bytes - 1] = 0;
+        (void)conf_set(conf, (enum conf_key)(data[0] % CONF_N), text, CONF_ORIGIN_ARGUMENT, "argument");
+    }
+    free(text);
+    conf_close(conf);
+    return 0;
+}
+#endif

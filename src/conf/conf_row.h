@@ -1,0 +1,71 @@
+/* conf_row — what conf's own files share: a row of conf.def as data, a value, and the settings of a run.
+ *
+ * Other rooms use conf.h; what is here may change with the table. It must not know what a setting is for. */
+#ifndef CONVOY_CONF_CONF_ROW_H
+#define CONVOY_CONF_CONF_ROW_H
+
+#include "conf/conf.h"
+
+enum conf_kind {
+    CONF_KIND_INT,
+    CONF_KIND_REAL,
+    CONF_KIND_SPAN,
+    CONF_KIND_BOOL,
+    CONF_KIND_PRESENT,
+    CONF_KIND_CHOICE,
+    CONF_KIND_TEXT,
+    CONF_KIND_PROSE,
+    CONF_KIND_FAULT,
+};
+
+enum conf_group {
+    CONF_GROUP_MODEL,
+    CONF_GROUP_DATA,
+    CONF_GROUP_OPTIM,
+    CONF_GROUP_KEEP,
+    CONF_GROUP_NODE,
+    CONF_GROUP_SHOW,
+    CONF_GROUP_TOOL,
+    CONF_GROUP_N
+};
+
+/* The columns of conf.def; its head says what each means. */
+struct conf_row {
+    const char *name;
+    enum conf_kind kind;
+    const char *initial;
+    double min, max;
+    const char *words;
+    enum conf_group group;
+    bool is_agreed;
+    const char *why;
+    const char *help;
+};
+
+extern const struct conf_row conf_rows[CONF_N];
+
+struct conf_value {
+    char *text; /* owned; as given, a BOOL as 1 or 0 */
+    int64_t i64;
+    double f64;
+    enum conf_origin origin;
+    const char *source; /* static text */
+};
+
+struct conf {
+    struct conf_value values[CONF_N];
+    enum conf_fault fault;
+    int64_t fault_step;
+    int threads;
+};
+
+/* conf_set — parse text as a value of this row and keep it. ST_BAD_SETTING: row, value, source and what is allowed. */
+enum status conf_set(struct conf *conf, enum conf_key key, const char *text, enum conf_origin origin, const char *source);
+/* conf_allowed — what a row takes, for people: "1 to 65536 samples", "lm, qa". Returns out. */
+const char *conf_allowed(const struct conf_row *row, char *out, size_t cap);
+/* conf_clean — text fit for a message: control characters become '?', the rest is cut with "…". Returns out. */
+const char *conf_clean(const char *text, char *out, size_t cap);
+
+enum status conf_rules_check(const struct conf *conf); /* the relations between settings */
+
+#endif

@@ -1,0 +1,327 @@
+/* launcher — variables of Slurm, Kubernetes, torchrun and Open MPI → this node's number, the number of nodes, node 0.
+ *
+ * Sources: srun(1) of Slurm 22.05, torch/distributed/run.py (every flag has a PET_ twin), the Kubernetes Indexed Job,
+ * Open MPI's orterun(1). It must not know what settings are for; it reads nothing but the environment it is given. The
+ * host-list parser is a pure function of its bytes; its fuzz entry is at the foot. */
+#include "conf/launcher.h"
+
+#include <string.h>
+
+#include "base/text.h"
+
+#define NODES_MAX 1048576
+#define OMPI_LOCAL_SIZE "OMPI_COMM_WORLD_LOCAL_SIZE"
+
+struct source {
+    enum launcher_key key;
+    const char *name;
+    bool is_per_process; /* Open MPI counts processes: divide by those of one node */
+};
+
+/* In order of rank: the first that is set gives the value, the others must agree with it. */
+static const struct source sources[] = {
+    {LAUNCHER_NODE_ID, "PET_NODE_RANK", false},
+    {LAUNCHER_NODE_ID, "NODE_RANK", false},
+    {LAUNCHER_NODE_ID, "GROUP_RANK", false},
+    {LAUNCHER_NODE_ID, "JOB_COMPLETION_INDEX", false},
+    {LAUNCHER_NODE_ID, "SLURM_NODEID", false},
+    {LAUNCHER_NODE_ID, "OMPI_COMM_WORLD_RANK", true},
+    {LAUNCHER_N_NODES, "PET_NNODES", false},
+    {LAUNCHER_N_NODES, "NNODES", false},
+    {LAUNCHER_N_NODES, "SLURM_STEP_NUM_NODES", false},
+    {LAUNCHER_N_NODES, "OMPI_COMM_WORLD_SIZE", true},
+};
+#define SOURCES_N (sizeof sources / sizeof sources[0])
+
+const char *launcher_find(char **environment, const char *name)
+{
+    size_t n = strlen(name);
+    for (; *environment != NULL; environment++)
+        if (strncmp(*environment, name, n) == 0 && (*environment)[n] == '=')
+            return (*environment)[n + 1] != 0 ? *environment + n + 1 : NULL;
+    return NULL;
+}
+
+static enum status refuse(const char *name, const char *text, const char *want)
+{
+    char shown[64];
+    size_t n = strnlen(text, sizeof shown - 1);
+    for (size_t i = 0; i < n; i++)
+        shown[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
+    shown[n] = 0;
+    return FAIL(ST_BAD_SETTING, "%s=%s (set by the launcher) is not %s; set NODE_ID, N_NODES and MASTER_ADDR to overrule it", name,
+                shown, want);
+}
+
+/* read_count — torchrun's MIN:MAX counts when both are the same: nodes do not come and go here. */
+static enum status read_count(const char *name, const char *text, int64_t *out)
+{
+    char low[16];
+    size_t n = strcspn(text, ":");
+    if (text[n] == ':' && n < sizeof low && text_format(low, sizeof low, "%.*s", (int)n, text) && strcmp(low, text + n + 1) == 0)
+        text = low;
+    if (text_i64(text, 1, NODES_MAX, out) != TEXT_OK)
+        return refuse(name, text, "one number of nodes from 1 to 1048576");
+    return ST_OK;
+}
+
+/* read_source — the value of one variable that is set. */
+static enum status read_source(char **environment, const struct source *source, const char *text, int64_t *out)
+{
+    if (source->key == LAUNCHER_N_NODES)
+        TRY(read_count(source->name, text, out));
+    else if (text_i64(text, 0, NODES_MAX - 1, out) != TEXT_OK)
+        return refuse(source->name, text, "a node's number from 0 to 1048575");
+    const char *local = source->is_per_process ? launcher_find(environment, OMPI_LOCAL_SIZE) : NULL;
+    if (local == NULL)
+        return ST_OK;
+    int64_t local_n = 0;
+    if (text_i64(local, 1, NODES_MAX, &local_n) != TEXT_OK)
+        return refuse(OMPI_LOCAL_SIZE, local, "a number of processes from 1 to 1048576");
+    if (source->key == LAUNCHER_N_NODES && *out % local_n != 0)
+        return FAIL(ST_BAD_SETTING, "%s=%s is not a multiple of %s=%s; start one convoy a node, or set N_NODES and NODE_ID",
+                    source->name, text, OMPI_LOCAL_SIZE, local);
+    *out /= local_n;
+    return ST_OK;
+}
+
+static enum status read_number(char **environment, enum launcher_key key, struct launcher_said *said)
+{
+    int64_t first = 0, value = 0;
+    for (size_t i = 0; i < SOURCES_N; i++) {
+        const char *text = sources[i].key == key ? launcher_find(environment, sources[i].name) : NULL;
+        if (text == NULL)
+            continue;
+        TRY(read_source(environment, &sources[i], text, &value));
+        if (said->name == NULL) {
+            first = value;
+            said->name = sources[i].name;
+            text_format(said->text, sizeof said->text, "%lld", (long long)value);
+        } else if (value != first) {
+            const char *setting = key == LAUNCHER_NODE_ID ? "NODE_ID" : "N_NODES";
+            return FAIL(ST_BAD_SETTING, "two launchers contradict each other: %s says %s=%lld, %s says %lld; set %s to decide",
+                        said->name, setting, (long long)first, sources[i].name, (long long)value, setting);
+        }
+    }
+    return ST_OK;
+}
+
+/* check_single — one convoy runs a node's workers; a second copy on the node would train on the same files. */
+static enum status check_single(char **environment)
+{
+    static const char *const names[] = {"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *text = launcher_find(environment, names[i]);
+        int64_t rank = 0;
+        if (text != NULL && text_i64(text, 0, NODES_MAX, &rank) == TEXT_OK && rank > 0)
+            return FAIL(ST_BAD_SETTING,
+                        "%s=%s: the launcher started several copies on this node, convoy runs once a node; ask for one task a node "
+                        "(srun --ntasks-per-node=1, torchrun --nproc-per-node=1, mpirun --map-by ppr:1:node) or set NODE_ID",
+                        names[i], text);
+    }
+    return ST_OK;
+}
+
+/* read_master — addresses of two launchers are not compared: one host has many names. */
+static enum status read_master(char **environment, struct launcher_said *said)
+{
+    const char *text = launcher_find(environment, "PET_MASTER_ADDR");
+    if (text != NULL) {
+        said->name = "PET_MASTER_ADDR";
+        return text_copy(said->text, sizeof said->text, text) ? ST_OK : refuse(said->name, text, "at most 255 bytes long");
+    }
+    text = launcher_find(environment, "SLURM_STEP_NODELIST");
+    if (text == NULL)
+        return ST_OK;
+    said->name = "SLURM_STEP_NODELIST";
+    return launcher_host(text, 0, said->text, sizeof said->text) ? ST_OK
+                                                                  : refuse(said->name, text, "a host list such as gpu[001-003,7],b4");
+}
+
+enum status launcher_read(char **environment, const bool is_wanted[LAUNCHER_N], struct launcher_said said[LAUNCHER_N])
+{
+    memset(said, 0, LAUNCHER_N * sizeof said[0]);
+    if (is_wanted[LAUNCHER_NODE_ID])
+        TRY(check_single(environment));
+    for (int key = LAUNCHER_NODE_ID; key <= LAUNCHER_N_NODES; key++)
+        if (is_wanted[key])
+            TRY(read_number(environment, (enum launcher_key)key, &said[key]));
+    if (is_wanted[LAUNCHER_MASTER_ADDR])
+        TRY(read_master(environment, &said[LAUNCHER_MASTER_ADDR]));
+    const char *port = is_wanted[LAUNCHER_MASTER_PORT] ? launcher_find(environment, "PET_MASTER_PORT") : NULL;
+    if (port == NULL)
+        return ST_OK;
+    said[LAUNCHER_MASTER_PORT].name = "PET_MASTER_PORT";
+    if (!text_copy(said[LAUNCHER_MASTER_PORT].text, sizeof said[LAUNCHER_MASTER_PORT].text, port))
+        return refuse("PET_MASTER_PORT", port, "a port");
+    return ST_OK;
+}
+
+bool launcher_is_known(const char *name)
+{
+    static const char *const prefixes[] = {
+        "SLURM_",     "SLURMD_", "SBATCH_",  "SRUN_", "PET_",   "OMPI_",  "PMI_", "PMIX_",   "PRTE_", "KUBERNETES_", "JOB_",
+        "NCCL_",      "UCX_",    "CUDA_",    "CUBLAS_", "NVIDIA_", "OMP_", "MKL_", "OPENBLAS_", "LC_",  "XDG_",      "TORCH",
+        "LWS_",       "SKYPILOT_", "GITHUB_", "CI_",  "DOCKER_",
+    };
+    /* The last are names of other programs and of pods' downward API that lie near one of ours. */
+    static const char *const names[] = {
+        "NODE_RANK", "NNODES", "GROUP_RANK", "WORLD_SIZE",  "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+        "NODE_NAME", "NODE_IP", "NODE_ENV",  "NODE_OPTIONS", "TOKEN", "LOGNAME",  "MASTER_IP",
+    };
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+        if (text_starts(name, prefixes[i]))
+            return true;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return text_ends(name, "_SERVICE_HOST") || text_ends(name, "_SERVICE_PORT");
+}
+
+/* ---- Slurm's host lists ---- */
+
+#define HOSTS_MAX 1048576
+#define GROUPS_MAX 8  /* brackets in one name; Slurm itself knows fewer dimensions */
+#define DIGITS_MAX 9
+
+static const char *read_digits(const char *p, int64_t *value, int *width)
+{
+    *value = 0;
+    *width = 0;
+    while (*p >= '0' && *p <= '9') {
+        if (++*width > DIGITS_MAX)
+            return NULL;
+        *value = *value * 10 + (*p++ - '0');
+    }
+    return *width > 0 ? p : NULL;
+}
+
+/* read_group — "001-003,7]" behind its '['. Counts its numbers; the pick-th (or none: -1) is written to out (32 bytes) with its
+ * zeros. Returns the place behind ']', NULL when malformed. */
+static const char *read_group(const char *p, int64_t pick, char *out, int64_t *count)
+{
+    *count = 0;
+    for (;;) {
+        int64_t low = 0, high = 0;
+        int width = 0, high_width = 0;
+        p = read_digits(p, &low, &width);
+        if (p == NULL)
+            return NULL;
+        high = low;
+        if (*p == '-') {
+            p = read_digits(p + 1, &high, &high_width);
+            if (p == NULL || high < low || high - low >= HOSTS_MAX)
+                return NULL;
+        }
+        if (pick >= *count && pick - *count <= high - low)
+            text_format(out, 32, "%0*lld", width, (long long)(low + pick - *count));
+        *count += high - low + 1;
+        if (*count > HOSTS_MAX)
+            return NULL;
+        if (*p == ']')
+            return p + 1;
+        if (*p++ != ',')
+            return NULL;
+    }
+}
+
+static bool is_host_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
+}
+
+/* count_name — how many hosts the name at p stands for, in all and by bracket; returns the place behind it, NULL: malformed. */
+static const char *count_name(const char *p, int64_t *count, int64_t groups[GROUPS_MAX], int *groups_n)
+{
+    const char *start = p;
+    *count = 1;
+    *groups_n = 0;
+    while (*p != 0 && *p != ',') {
+        if (is_host_char(*p)) {
+            p++;
+            continue;
+        }
+        if (*p != '[' || p == start || *groups_n == GROUPS_MAX)
+            return NULL;
+        p = read_group(p + 1, -1, NULL, &groups[*groups_n]);
+        if (p == NULL || *count * groups[*groups_n] > HOSTS_MAX)
+            return NULL;
+        *count *= groups[(*groups_n)++];
+    }
+    return p > start ? p : NULL;
+}
+
+/* write_name — host number index of the name at p, which count_name found well-formed. */
+static bool write_name(const char *p, int64_t index, int64_t count, const int64_t groups[GROUPS_MAX], char *out, size_t cap)
+{
+    size_t used = 0;
+    int64_t ignored = 0;
+    for (int group = 0; *p != 0 && *p != ',';) {
+        char piece[32] = {*p, 0};
+        if (*p == '[') {
+            count /= groups[group++];
+            p = read_group(p + 1, index / count, piece, &ignored);
+            index %= count;
+        } else {
+            p++;
+        }
+        if (!text_copy(out + used, cap - used, piece))
+            return false;
+        used += strlen(piece);
+    }
+    return true;
+}
+
+/* walk — count the hosts of a list; the index-th is written to out when it is not NULL. -1: malformed. */
+static int64_t walk(const char *list, int64_t index, char *out, size_t cap, bool *is_written)
+{
+    int64_t total = 0, count = 0, groups[GROUPS_MAX];
+    int groups_n = 0;
+    for (;;) {
+        const char *end = count_name(list, &count, groups, &groups_n);
+        if (end == NULL || total + count > HOSTS_MAX)
+            return -1;
+        if (out != NULL && index >= total && index < total + count)
+            *is_written = write_name(list, index - total, count, groups, out, cap);
+        total += count;
+        if (*end == 0)
+            return total;
+        list = end + 1;
+    }
+}
+
+bool launcher_host(const char *list, int64_t index, char *out, size_t cap)
+{
+    bool is_written = false;
+    out[0] = 0;
+    return walk(list, index, out, cap, &is_written) >= 0 && is_written;
+}
+
+int64_t launcher_hosts(const char *list)
+{
+    return walk(list, -1, NULL, 0, NULL);
+}
+
+#ifdef FUZZ
+#include <stdlib.h>
+
+/* Fuzz entry: a host list; its first, middle and last host are named. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    char host[64];
+    char *list = malloc(bytes + 1);
+    if (list == NULL)
+        return 0;
+    memcpy(list, data, bytes);
+    list[bytes] = 0;
+    int64_t n = launcher_hosts(list);
+    if (n > 0) {
+        (void)launcher_host(list, 0, host, sizeof host);
+        (void)launcher_host(list, n / 2, host, sizeof host);
+        (void)launcher_host(list, n - 1, host, sizeof host);
+    }
+    free(list);
+    return 0;
+}
+#endif

@@ -7,7 +7,7 @@
 
 #include <immintrin.h>
 #include "base/rand.h"
-#include "kernels/tensor.h"
+#include "kernels/dropout.h"
 
 #if CPU_LEVEL == 4
 #define PHILOX_LANES 8
@@ -66,18 +66,11 @@ static inline void philox_fill(uint64_t seed, uint64_t stream, uint64_t index, i
     }
 }
 
-/* philox_threshold — drop the element when its number is below this: p·2^32 as an integer, p in [0, 1]. */
-static inline uint64_t philox_threshold(float p)
-{
-    return (uint64_t)((double)p * 4294967296.0);
-}
-
-/* philox_scale — scale[i] = 0 where element index+i of `d` is dropped, else 1/(1-p). index counts without d->offset. */
+/* philox_scale — scale[i] = 0 where element index+i of `d` (p > 0) is dropped, else 1/(1-p). index counts without d->offset. */
 static inline void philox_scale(const struct dropout *d, uint64_t index, int64_t n, float *scale)
 {
-    uint64_t threshold = philox_threshold(d->p);
-    float keep = (float)(1.0 / (1.0 - (double)d->p));
-    uint32_t words[256];
+    uint32_t words[256], threshold = dropout_threshold(d);
+    float keep = dropout_scale(d);
     for (int64_t i = 0; i < n; i += 256) {
         int64_t take = n - i < 256 ? n - i : 256;
         philox_fill(d->seed, d->stream, d->offset + index + (uint64_t)i, take, words);

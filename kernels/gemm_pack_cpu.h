@@ -1,0 +1,77 @@
+/* gemm_pack_cpu — copies pieces of a matrix into the order in which gemm_tile_cpu.h reads them.
+ *
+ * Included by matmul_cpu.c only. What lies beyond the matrix is written as zeros, never read. */
+#ifndef CONVOY_KERNELS_GEMM_PACK_CPU_H
+#define CONVOY_KERNELS_GEMM_PACK_CPU_H
+
+#include "kernels/gemm_tile_cpu.h"
+
+/* gemm_transpose — rows r[0 … W-1] become columns: log2(W) times, rows i and i+W/2 are interleaved (a perfect
+ * shuffle rotates the bits of (row, column) by one). */
+static inline __attribute__((always_inline)) void gemm_transpose(vec *r)
+{
+    veci low, high;
+#pragma GCC unroll 16
+    for (int i = 0; i < VEC_W; i++) {
+        low[i] = i / 2 + (i & 1) * VEC_W;
+        high[i] = low[i] + VEC_W / 2;
+    }
+#pragma GCC unroll 4
+    for (int bits = VEC_W; bits > 1; bits /= 2) {
+        vec next[VEC_W];
+#pragma GCC unroll 8
+        for (int i = 0; i < VEC_W / 2; i++) {
+            next[2 * i] = __builtin_shuffle(r[i], r[i + VEC_W / 2], low);
+            next[2 * i + 1] = __builtin_shuffle(r[i], r[i + VEC_W / 2], high);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < VEC_W; i++)
+            r[i] = next[i];
+    }
+}
+
+/* gemm_pack_across — sliver[k·width + j] = b[j·step + k]: `cols` rows of the matrix become columns of the sliver. */
+static void gemm_pack_across(const float *b, int64_t step, int cols, int64_t k, int nv, float *sliver)
+{
+    int width = nv * VEC_W;
+    for (int j = 0; j < width; j += VEC_W) {
+        int have = cols - j < VEC_W ? cols - j : VEC_W;
+        for (int64_t k0 = 0; k0 < k; k0 += VEC_W) {
+            int kn = k - k0 < VEC_W ? (int)(k - k0) : VEC_W;
+            vec r[VEC_W];
+            if (have == VEC_W && kn == VEC_W)
+#pragma GCC unroll 16
+                for (int i = 0; i < VEC_W; i++)
+                    r[i] = vec_load(b + (j + i) * step + k0);
+            else
+                for (int i = 0; i < VEC_W; i++)
+                    r[i] = i < have ? vec_load_n(b + (j + i) * step + k0, kn) : vec_set(0.0f);
+            gemm_transpose(r);
+            for (int i = 0; i < kn; i++)
+                vec_store(sliver + (k0 + i) * width + j, r[i]);
+        }
+    }
+}
+
+/* gemm_pack_along — sliver[k·width + j] = b[k·step + j]: columns lie side by side already; zeros beyond `cols`. */
+static void gemm_pack_along(const float *b, int64_t step, int cols, int64_t k, int nv, float *sliver)
+{
+    for (int64_t i = 0; i < k; i++, b += step, sliver += nv * VEC_W)
+        for (int j = 0; j < nv; j++) {
+            int have = cols - j * VEC_W < VEC_W ? cols - j * VEC_W : VEC_W;
+            vec_store(sliver + j * VEC_W, have == VEC_W ? vec_load(b + j * VEC_W) : vec_load_n(b + j * VEC_W, have));
+        }
+}
+
+/* gemm_pack_a — the packed slivers of `rows` rows of A over k, A(m,k) = a[k·step + m]; zeros beyond the last row. */
+static void gemm_pack_a(const float *a, int64_t step, int64_t rows, int64_t k, float *slivers)
+{
+    for (int64_t r = 0; r < rows; r += GEMM_MR, slivers += k * GEMM_MR) {
+        int64_t have = rows - r < GEMM_MR ? rows - r : GEMM_MR;
+        for (int64_t i = 0; i < k; i++)
+            for (int64_t j = 0; j < GEMM_MR; j++)
+                slivers[i * GEMM_MR + j] = j < have ? a[i * step + r + j] : 0.0f;
+    }
+}
+
+#endif

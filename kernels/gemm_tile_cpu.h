@@ -1,0 +1,163 @@
+/* gemm_tile_cpu — the innermost loop of the products: a tile of GEMM_MR × GEMM_NR sums kept in registers.
+ *
+ * Included by matmul_cpu.c only. Knows neither threads nor what the product means. Every sum runs over k in order in one accumulator, so
+ * an element's value does not depend on where its tile was cut.
+ *
+ * B comes as a sliver: GEMM_NR columns, k-major (row k holds columns 0 … nv·VEC_W-1 side by side). A comes either as
+ * rows read where they lie (row-major x or dy: each of the tile's rows is a stream of its own, nothing is packed) or
+ * as a packed sliver (k-major, GEMM_MR side by side). With `pack`, B is read from the matrix itself and the sliver is
+ * written on the way: the first tile of a sliver packs it for the others, in store slots the arithmetic leaves free.
+ * Meanwhile lines of what comes next are fetched from memory into L2, a few with each GEMM_CHUNK of k. */
+#ifndef CONVOY_KERNELS_GEMM_TILE_CPU_H
+#define CONVOY_KERNELS_GEMM_TILE_CPU_H
+
+#include "kernels/vec_cpu.h"
+
+/* Registers: MR·NV accumulators + NV of B + 1 of A. 8×3 of 32 zmm, 6×2 of 16 ymm, 4×2 of 16 xmm (no FMA there: one more). */
+#if CPU_LEVEL == 4
+#define GEMM_MR 8
+#define GEMM_NV 3
+#elif CPU_LEVEL == 3
+#define GEMM_MR 6
+#define GEMM_NV 2
+#else
+#define GEMM_MR 4
+#define GEMM_NV 2
+#endif
+#define GEMM_NR (GEMM_NV * VEC_W)
+#define GEMM_CHUNK 16
+
+/* What comes next: `rows` stretches of `width` bytes, `step` bytes apart; a hint, so it may be wrong. */
+struct gemm_ahead {
+    const char *at;
+    int64_t step, width, col, rows;
+    int lines; /* to fetch with each chunk */
+};
+
+struct gemm_tile {
+    const float *a; /* rows: first row, a_step apart, `rows` of them readable; packed: sliver */
+    int64_t a_step;
+    int rows;
+    const float *b; /* sliver; with pack: the matrix, rows b_step apart */
+    int64_t b_step;
+    float *sliver; /* with pack: written */
+    float *out;    /* GEMM_MR rows of GEMM_NR sums; added to when add */
+    int64_t k;
+    bool add;
+    struct gemm_ahead *ahead;
+};
+
+static inline __attribute__((always_inline)) void gemm_fetch(struct gemm_ahead *ahead)
+{
+    for (int i = 0; i < ahead->lines && ahead->rows > 0; i++) {
+        __builtin_prefetch((const void *)((uintptr_t)ahead->at + (uintptr_t)ahead->col), 0, 2);
+        ahead->col += 64;
+        if (ahead->col >= ahead->width) {
+            ahead->col = 0;
+            ahead->at = (const char *)((uintptr_t)ahead->at + (uintptr_t)ahead->step);
+            ahead->rows--;
+        }
+    }
+}
+
+/* gemm_tile_run — mr, nv, packed_a, pack are constants at each use, so that everything unrolls into registers. */
+static inline __attribute__((always_inline)) void gemm_tile_run(const struct gemm_tile *t, const int mr, const int nv,
+                                                                const bool packed_a, const bool pack)
+{
+    const float *a[GEMM_MR], *b = t->b;
+    int64_t b_step = pack ? t->b_step : nv * VEC_W, a_step = packed_a ? GEMM_MR : 1;
+    float *sliver = t->sliver;
+    vec acc[GEMM_MR][GEMM_NV];
+#pragma GCC unroll 8
+    for (int i = 0; i < mr; i++) {
+        a[i] = packed_a ? t->a + i : t->a + (i < t->rows ? i : t->rows - 1) * t->a_step;
+#pragma GCC unroll 4
+        for (int j = 0; j < nv; j++)
+            acc[i][j] = vec_set(0.0f);
+    }
+    for (int64_t k0 = 0; k0 < t->k; k0 += GEMM_CHUNK) {
+        int64_t kn = t->k - k0 < GEMM_CHUNK ? t->k - k0 : GEMM_CHUNK;
+        gemm_fetch(t->ahead);
+        for (int64_t k = 0; k < kn; k++) {
+            vec bv[GEMM_NV];
+#pragma GCC unroll 4
+            for (int j = 0; j < nv; j++) {
+                bv[j] = vec_load(b + j * VEC_W);
+                if (pack) {
+                    __builtin_prefetch((const void *)((uintptr_t)(b + j * VEC_W) + (uintptr_t)(GEMM_CHUNK * b_step * 4)), 0, 3);
+                    vec_store(sliver + j * VEC_W, bv[j]);
+                }
+            }
+#pragma GCC unroll 8
+            for (int i = 0; i < mr; i++) {
+                vec av = vec_set(a[i][(k0 + k) * a_step]);
+#pragma GCC unroll 4
+                for (int j = 0; j < nv; j++)
+                    acc[i][j] = vec_fma(av, bv[j], acc[i][j]);
+            }
+            b += b_step;
+            sliver += pack ? nv * VEC_W : 0;
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < mr; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < nv; j++) {
+            float *out = t->out + i * GEMM_NR + j * VEC_W;
+            vec_store(out, t->add ? vec_load(out) + acc[i][j] : acc[i][j]);
+        }
+}
+
+typedef void gemm_tile_fn(const struct gemm_tile *t);
+
+#define GEMM_TILE(name, mr, nv, packed_a, pack)                                                             \
+    static __attribute__((noinline)) void name(const struct gemm_tile *t)                                    \
+    {                                                                                                       \
+        gemm_tile_run(t, mr, nv, packed_a, pack);                                                            \
+    }
+#define GEMM_TILES(mr, nv)                                                                                  \
+    GEMM_TILE(gemm_tile_##mr##_##nv, mr, nv, false, false)                                                   \
+    GEMM_TILE(gemm_tile_##mr##_##nv##_pack, mr, nv, false, true)
+#define GEMM_TILES_FULL(mr, nv)                                                                             \
+    GEMM_TILES(mr, nv)                                                                                      \
+    GEMM_TILE(gemm_tile_##mr##_##nv##_packed_a, mr, nv, true, false)                                         \
+    GEMM_TILE(gemm_tile_##mr##_##nv##_packed_a_pack, mr, nv, true, true)
+#define GEMM_ROW(mr, suffix) {gemm_tile_##mr##_1##suffix, gemm_tile_##mr##_2##suffix, GEMM_THIRD(mr, suffix)}
+
+#if GEMM_NV == 3
+#define GEMM_THIRD(mr, suffix) gemm_tile_##mr##_3##suffix
+#define GEMM_EACH_NV(tiles, mr) tiles(mr, 1) tiles(mr, 2) tiles(mr, 3)
+#else
+#define GEMM_THIRD(mr, suffix) NULL
+#define GEMM_EACH_NV(tiles, mr) tiles(mr, 1) tiles(mr, 2)
+#endif
+#if GEMM_MR == 8
+#define GEMM_TOP(suffix) GEMM_ROW(8, suffix)
+GEMM_EACH_NV(GEMM_TILES_FULL, 8)
+GEMM_EACH_NV(GEMM_TILES, 4)
+#define GEMM_MIDDLE(suffix) GEMM_ROW(4, suffix)
+#elif GEMM_MR == 6
+#define GEMM_TOP(suffix) GEMM_ROW(6, suffix)
+GEMM_EACH_NV(GEMM_TILES_FULL, 6)
+GEMM_EACH_NV(GEMM_TILES, 4)
+#define GEMM_MIDDLE(suffix) GEMM_ROW(4, suffix)
+#else
+#define GEMM_TOP(suffix) GEMM_ROW(4, suffix)
+GEMM_EACH_NV(GEMM_TILES_FULL, 4)
+#define GEMM_MIDDLE(suffix) GEMM_ROW(4, suffix)
+#endif
+GEMM_EACH_NV(GEMM_TILES, 2)
+GEMM_EACH_NV(GEMM_TILES, 1)
+
+/* gemm_tile_pick — the smallest tile that holds `rows` rows and nv vectors of columns. */
+static gemm_tile_fn *gemm_tile_pick(int rows, int nv, bool packed_a, bool pack)
+{
+    static gemm_tile_fn *const by_rows[2][4][3] = {
+        {GEMM_ROW(1, ), GEMM_ROW(2, ), GEMM_MIDDLE(), GEMM_TOP()},
+        {GEMM_ROW(1, _pack), GEMM_ROW(2, _pack), GEMM_MIDDLE(_pack), GEMM_TOP(_pack)}};
+    static gemm_tile_fn *const by_packed[2][3] = {GEMM_TOP(_packed_a), GEMM_TOP(_packed_a_pack)};
+    int size = rows <= 1 ? 0 : rows <= 2 ? 1 : rows <= 4 ? 2 : 3;
+    return packed_a ? by_packed[pack][nv - 1] : by_rows[pack][size][nv - 1];
+}
+
+#endif

@@ -1,0 +1,108 @@
+/* matmul — the fast dense products: each is one gemm, and what follows it is done while its tiles are still in cache.
+ *
+ * It knows what C is for; how it is computed is gemm_cpu.h. Compiled once for each level, see cpu.h. */
+#include "kernels/matmul.h"
+
+#include "kernels/cpu.h"
+#include "kernels/gemm_cpu.h"
+#include "kernels/philox_cpu.h"
+#include "kernels/vec_cpu.h"
+
+static inline vec matmul_load(const float *p, int n) { return n >= VEC_W ? vec_load(p) : vec_load_n(p, n); }
+static inline void matmul_store(float *p, int n, vec x)
+{
+    if (n >= VEC_W)
+        vec_store(p, x);
+    else
+        vec_store_n(p, n, x);
+}
+
+/* One row of a tile of matmul_fwd. */
+static inline void matmul_fwd_row(const struct matmul_fwd *a, const float *sums, int64_t row, int64_t col, int cols)
+{
+    int64_t at = row * a->out + col;
+    float *y = (float *)a->y.data + row * (a->y_stride ? a->y_stride : a->out) + col;
+    const float *b = a->b.data, *residual = a->residual.data;
+    float scale[GEMM_NR], *pre = a->pre.data;
+    bool drop = residual && a->dropout.p > 0.0f;
+    if (drop)
+        philox_scale(&a->dropout, (uint64_t)at, cols, scale);
+    for (int j = 0; j < cols; j += VEC_W) {
+        int n = cols - j;
+        vec u = vec_load(sums + j);
+        if (b)
+            u += matmul_load(b + col + j, n);
+        if (pre)
+            matmul_store(pre + at + j, n, u);
+        if (a->act == MATMUL_ACT_GELU)
+            u = vec_gelu(u);
+        if (drop)
+            u *= matmul_load(scale + j, n);
+        if (residual)
+            u += matmul_load(residual + at + j, n);
+        matmul_store(y + j, n, u);
+    }
+}
+
+static void matmul_fwd_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows, int cols)
+{
+    for (int i = 0; i < rows; i++)
+        matmul_fwd_row(g->op, tile + i * GEMM_NR, row + i, col, cols);
+}
+
+void CPU_FN(matmul_fwd)(const struct cpu *cpu, const struct matmul_fwd *a)
+{
+    bool io = a->layout == MATMUL_LAYOUT_IO;
+    struct gemm g = {.a = a->x.data, .a_step = a->in, .b = a->w.data, .b_step = io ? a->out : a->in, .b_across = !io,
+                     .m = a->n, .n = a->out, .k = a->in, .finish = matmul_fwd_finish, .op = a};
+    gemm_run(cpu, &g);
+}
+
+static void matmul_bwd_x_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows, int cols)
+{
+    const struct matmul_bwd_x *a = g->op;
+    for (int i = 0; i < rows; i++) {
+        int64_t at = (row + i) * a->in + col;
+        float *dx = (float *)a->dx.data + at;
+        const float *pre = a->pre.data ? (const float *)a->pre.data + at : NULL;
+        for (int j = 0; j < cols; j += VEC_W) {
+            vec u = vec_load(tile + i * GEMM_NR + j);
+            if (pre)
+                u *= vec_gelu_grad(matmul_load(pre + j, cols - j));
+            matmul_store(dx + j, cols - j, u);
+        }
+    }
+}
+
+void CPU_FN(matmul_bwd_x)(const struct cpu *cpu, const struct matmul_bwd_x *a)
+{
+    bool io = a->layout == MATMUL_LAYOUT_IO;
+    struct gemm g = {.a = a->dy.data, .a_step = a->dy_stride ? a->dy_stride : a->out, .b = a->w.data,
+                     .b_step = io ? a->out : a->in, .b_across = io, .m = a->n, .n = a->in, .k = a->out,
+                     .finish = matmul_bwd_x_finish, .op = a};
+    gemm_run(cpu, &g);
+}
+
+static void matmul_bwd_w_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows, int cols)
+{
+    const struct matmul_bwd_w *a = g->op;
+    for (int i = 0; i < rows; i++) {
+        float *dw = (float *)a->dw.data + (row + i) * g->n + col;
+        for (int j = 0; j < cols; j += VEC_W) {
+            vec u = vec_load(tile + i * GEMM_NR + j);
+            matmul_store(dw + j, cols - j, a->accumulate ? u + matmul_load(dw + j, cols - j) : u);
+        }
+    }
+}
+
+void CPU_FN(matmul_bwd_w)(const struct cpu *cpu, const struct matmul_bwd_w *a)
+{
+    bool io = a->layout == MATMUL_LAYOUT_IO;
+    int64_t dy_step = a->dy_stride ? a->dy_stride : a->out;
+    struct gemm g = {.a = io ? a->x.data : a->dy.data, .a_step = io ? a->in : dy_step, .a_across = true,
+                     .b = io ? a->dy.data : a->x.data, .b_step = io ? dy_step : a->in,
+                     .m = io ? a->in : a->out, .n = io ? a->out : a->in, .k = a->n, .finish = matmul_bwd_w_finish, .op = a,
+                     .sums_add = a->accumulate};
+    *(io ? &g.b_sums : &g.a_sums) = a->db.data;
+    gemm_run(cpu, &g);
+}

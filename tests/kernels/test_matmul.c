@@ -1,0 +1,345 @@
+/* The fast products against the plain truth: every level this machine has, 1, 2 and 3 threads, every option. */
+#include "harness.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/rand.h"
+#include "kernels/cpu.h"
+
+#define GUARD 64 /* elements before and after each output that nobody may touch */
+#define CANARY 12345.678f
+#define THREADS 3
+#define NMSE_MAX 1e-12
+
+static struct cpu cpus[THREADS + 1]; /* by number of threads */
+
+struct level {
+    const char *name;
+    void (*fwd)(const struct cpu *cpu, const struct matmul_fwd *a);
+    void (*bwd_x)(const struct cpu *cpu, const struct matmul_bwd_x *a);
+    void (*bwd_w)(const struct cpu *cpu, const struct matmul_bwd_w *a);
+};
+static struct level levels[3];
+static int levels_n;
+
+/* One product and its options; `draw` names the random numbers of its inputs. */
+struct shape {
+    int64_t n, in, out;
+};
+struct option {
+    enum matmul_layout layout;
+    int64_t pad; /* row stride of y or dy beyond O */
+    unsigned bits;
+    enum { FILL_RANDOM, FILL_RAMP, FILL_ONES, FILL_POSITIVE } fill;
+};
+
+struct buf {
+    float *all, *data;
+    int64_t n;
+};
+
+static float fill_value(int fill, uint64_t draw, int64_t i)
+{
+    if (fill == FILL_ONES)
+        return 1.0f;
+    if (fill == FILL_RAMP)
+        return (float)(i % 17) / 8.0f - 1.0f;
+    float u = (float)rand_u32(7, RAND_STREAM(TEST, draw), (uint64_t)i) / 4294967296.0f;
+    return fill == FILL_POSITIVE ? u : 2.0f * u - 1.0f;
+}
+
+static struct buf buf_new(int64_t n)
+{
+    struct buf b = {.n = n};
+    b.all = malloc((size_t)(n + 2 * GUARD) * sizeof *b.all);
+    assert_non_null(b.all);
+    b.data = b.all + GUARD;
+    for (int64_t i = 0; i < n + 2 * GUARD; i++)
+        b.all[i] = CANARY;
+    return b;
+}
+
+static struct buf buf_fill(int64_t n, int fill, uint64_t draw)
+{
+    struct buf b = buf_new(n);
+    for (int64_t i = 0; i < n; i++)
+        b.data[i] = fill_value(fill, draw, i);
+    return b;
+}
+
+static struct buf buf_copy(struct buf from)
+{
+    struct buf b = buf_new(from.n);
+    memcpy(b.data, from.data, (size_t)from.n * sizeof *b.data);
+    return b;
+}
+
+static void buf_check_guard(struct buf b)
+{
+    for (int64_t i = 0; i < GUARD; i++)
+        if (b.all[i] != CANARY || b.data[b.n + i] != CANARY)
+            fail_msg("wrote %lld elements outside an output", (long long)(GUARD - i));
+}
+
+static double buf_nmse(struct buf got, struct buf want)
+{
+    double error = 0, power = 0;
+    for (int64_t i = 0; i < want.n; i++) {
+        double d = (double)got.data[i] - (double)want.data[i];
+        error += d * d;
+        power += (double)want.data[i] * (double)want.data[i];
+    }
+    return power > 0 ? error / power : error;
+}
+
+static struct tensor as_tensor(struct buf b)
+{
+    return (struct tensor){b.data, DTYPE_F32};
+}
+
+/* An operation ready to run on two outputs; run(level NULL) is the plain truth. */
+struct job {
+    struct buf out[2];
+    int out_n;
+    void (*run)(const struct job *job, const struct level *level, const struct cpu *cpu, struct buf *out);
+    union {
+        struct matmul_fwd fwd;
+        struct matmul_bwd_x bwd_x;
+        struct matmul_bwd_w bwd_w;
+    } op;
+    bool in_place; /* fwd: residual is y itself */
+};
+
+static void job_check_one(const struct job *job, const struct level *level, const struct buf *want, const char *what)
+{
+    struct buf first[2] = {{0}};
+    for (int threads = 1; threads <= THREADS; threads++) {
+        struct buf out[2] = {{0}};
+        for (int i = 0; i < job->out_n; i++)
+            out[i] = buf_copy(job->out[i]);
+        job->run(job, level, &cpus[threads], out);
+        for (int i = 0; i < job->out_n; i++) {
+            buf_check_guard(out[i]);
+            double nmse = buf_nmse(out[i], want[i]);
+            if (!(nmse <= NMSE_MAX))
+                fail_msg("%s, level %s, %d threads, output %d: nmse %.3g", what, level->name, threads, i, nmse);
+            if (threads > 1 && memcmp(out[i].data, first[i].data, (size_t)out[i].n * sizeof(float)) != 0)
+                fail_msg("%s, level %s: %d threads give other bits than 1", what, level->name, threads);
+            if (threads > 1)
+                free(out[i].all);
+            else
+                first[i] = out[i];
+        }
+    }
+    free(first[0].all);
+    free(first[1].all);
+}
+
+static void job_check(struct job *job, const char *what)
+{
+    struct buf want[2] = {{0}};
+    for (int i = 0; i < job->out_n; i++)
+        want[i] = buf_copy(job->out[i]);
+    job->run(job, NULL, NULL, want);
+    for (int i = 0; i < job->out_n; i++)
+        buf_check_guard(want[i]);
+    for (int l = 0; l < levels_n; l++)
+        job_check_one(job, &levels[l], want, what);
+    for (int i = 0; i < job->out_n; i++) {
+        free(want[i].all);
+        free(job->out[i].all);
+    }
+}
+
+static void name_job(char *to, size_t bytes, const char *op, struct shape s, struct option o)
+{
+    snprintf(to, bytes, "%s n %lld in %lld out %lld layout %d pad %lld options %u fill %d", op, (long long)s.n, (long long)s.in,
+             (long long)s.out, (int)o.layout, (long long)o.pad, o.bits, (int)o.fill);
+}
+
+static void run_fwd(const struct job *job, const struct level *level, const struct cpu *cpu, struct buf *out)
+{
+    struct matmul_fwd op = job->op.fwd;
+    op.y = as_tensor(out[0]);
+    if (job->out_n > 1)
+        op.pre = as_tensor(out[1]);
+    if (job->in_place)
+        op.residual = op.y;
+    (level ? level->fwd : matmul_fwd_plain)(cpu, &op);
+}
+
+/* bits: 1 bias; 2 GELU, 4 and pre kept; 8 residual (no GELU), 16 in place, 32 with dropout. */
+static void check_fwd(struct shape s, struct option o)
+{
+    bool gelu = o.bits & 2, residual = (o.bits & 8) && !gelu;
+    int64_t stride = residual ? s.out : s.out + o.pad;
+    struct buf x = buf_fill(s.n * s.in, o.fill, 1), w = buf_fill(s.in * s.out, o.fill, 2), b = buf_fill(s.out, o.fill, 3),
+               r = buf_fill(s.n * s.out, o.fill, 4);
+    struct job job = {.run = run_fwd, .out_n = gelu && (o.bits & 4) ? 2 : 1, .in_place = residual && (o.bits & 16)};
+    job.op.fwd = (struct matmul_fwd){.x = as_tensor(x), .w = as_tensor(w), .n = s.n, .in = s.in, .out = s.out,
+                                     .y_stride = stride == s.out ? 0 : stride, .layout = o.layout,
+                                     .act = gelu ? MATMUL_ACT_GELU : MATMUL_ACT_NONE};
+    if (o.bits & 1)
+        job.op.fwd.b = as_tensor(b);
+    if (residual)
+        job.op.fwd.residual = as_tensor(r);
+    if (residual && (o.bits & 32))
+        job.op.fwd.dropout = (struct dropout){0.25f, 11, RAND_STREAM(DROPOUT, 5), (uint64_t)s.in};
+    job.out[0] = buf_fill(s.n * stride, FILL_RANDOM, 5);
+    job.out[1] = job.out_n > 1 ? buf_fill(s.n * s.out, FILL_RANDOM, 6) : (struct buf){0};
+    char name[160];
+    name_job(name, sizeof name, "fwd", s, o);
+    job_check(&job, name);
+    free(x.all), free(w.all), free(b.all), free(r.all);
+}
+
+static void run_bwd_x(const struct job *job, const struct level *level, const struct cpu *cpu, struct buf *out)
+{
+    struct matmul_bwd_x op = job->op.bwd_x;
+    op.dx = as_tensor(out[0]);
+    (level ? level->bwd_x : matmul_bwd_x_plain)(cpu, &op);
+}
+
+/* bits: 1 gelu' by pre. */
+static void check_bwd_x(struct shape s, struct option o)
+{
+    int64_t stride = s.out + o.pad;
+    struct buf dy = buf_fill(s.n * stride, o.fill, 1), w = buf_fill(s.in * s.out, o.fill, 2), pre = buf_fill(s.n * s.in, o.fill, 3);
+    struct job job = {.run = run_bwd_x, .out_n = 1};
+    job.op.bwd_x = (struct matmul_bwd_x){.dy = as_tensor(dy), .w = as_tensor(w), .n = s.n, .in = s.in, .out = s.out,
+                                         .dy_stride = o.pad ? stride : 0, .layout = o.layout};
+    if (o.bits & 1)
+        job.op.bwd_x.pre = as_tensor(pre);
+    job.out[0] = buf_fill(s.n * s.in, FILL_RANDOM, 5);
+    char name[160];
+    name_job(name, sizeof name, "bwd_x", s, o);
+    job_check(&job, name);
+    free(dy.all), free(w.all), free(pre.all);
+}
+
+static void run_bwd_w(const struct job *job, const struct level *level, const struct cpu *cpu, struct buf *out)
+{
+    struct matmul_bwd_w op = job->op.bwd_w;
+    op.dw = as_tensor(out[0]);
+    if (job->out_n > 1)
+        op.db = as_tensor(out[1]);
+    (level ? level->bwd_w : matmul_bwd_w_plain)(cpu, &op);
+}
+
+/* bits: 1 with db; 2 accumulate. */
+static void check_bwd_w(struct shape s, struct option o)
+{
+    int64_t stride = s.out + o.pad;
+    struct buf x = buf_fill(s.n * s.in, o.fill, 1), dy = buf_fill(s.n * stride, o.fill, 2);
+    struct job job = {.run = run_bwd_w, .out_n = o.bits & 1 ? 2 : 1};
+    job.op.bwd_w = (struct matmul_bwd_w){.x = as_tensor(x), .dy = as_tensor(dy), .n = s.n, .in = s.in, .out = s.out,
+                                         .dy_stride = o.pad ? stride : 0, .layout = o.layout, .accumulate = o.bits & 2};
+    job.out[0] = buf_fill(s.in * s.out, FILL_RANDOM, 5);
+    job.out[1] = job.out_n > 1 ? buf_fill(s.out, FILL_RANDOM, 6) : (struct buf){0};
+    char name[160];
+    name_job(name, sizeof name, "bwd_w", s, o);
+    job_check(&job, name);
+    free(x.all), free(dy.all);
+}
+
+static void check_all_options(struct shape s, int fill)
+{
+    for (int layout = MATMUL_LAYOUT_IO; layout <= (int)MATMUL_LAYOUT_OI; layout++)
+        for (unsigned bits = 0; bits < 64; bits++) {
+            struct option o = {(enum matmul_layout)layout, bits & 1 ? 5 : 0, bits, fill};
+            bool gelu = bits & 2, residual = bits & 8;
+            if (!(gelu && residual) && (gelu || !(bits & 4)) && (residual || bits < 16))
+                check_fwd(s, o);
+            if (bits < 2)
+                check_bwd_x(s, o);
+            if (bits < 4)
+                check_bwd_w(s, o);
+        }
+}
+
+static void test_every_option(void **state)
+{
+    (void)state;
+    for (int fill = FILL_RANDOM; fill <= FILL_POSITIVE; fill++)
+        check_all_options((struct shape){19, 37, 101}, fill);
+    check_all_options((struct shape){1, 1, 1}, FILL_RANDOM);
+    check_all_options((struct shape){16, 64, 96}, FILL_RANDOM);
+}
+
+static void check_shape(struct shape s, unsigned draw)
+{
+    uint32_t r = rand_u32(3, RAND_STREAM(TEST, 9), draw);
+    for (int layout = 0; layout < 2; layout++) {
+        struct option o = {(enum matmul_layout)layout, r % 3 * 3, r >> 8 & 63, (int)(r >> 16 & 3)};
+        check_fwd(s, o);
+        check_bwd_x(s, o);
+        check_bwd_w(s, o);
+    }
+}
+
+/* Sizes around the edges of vectors and tiles of every level, against each other. */
+static void test_small_sizes(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 16, 17, 23, 31, 32, 33, 47, 48, 49, 53, 64, 65, 97};
+    const unsigned n = sizeof sizes / sizeof *sizes;
+    for (unsigned draw = 0; draw < 400; draw++) {
+        struct rand4 r = rand_philox(5, RAND_STREAM(TEST, 8), draw);
+        check_shape((struct shape){sizes[r.v[0] % n], sizes[r.v[1] % n], sizes[r.v[2] % n]}, draw);
+    }
+}
+
+/* More than one block of rows, of columns, of k; rows of the generation kind; the question head. */
+static void test_large_sizes(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {{256, 96, 144},  {67, 129, 211}, {9, 1025, 53},  {5, 53, 1031}, {1031, 7, 50},
+                                          {1, 768, 2304},  {1, 2304, 96},  {4, 96, 2503},  {23, 2051, 17}, {17, 23, 4099},
+                                          {1030, 50, 13}, {300, 768, 2},  {2100, 9, 11},  {100, 400, 390}, {530, 3, 2}};
+    for (unsigned i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check_shape(shapes[i], 1000 + i);
+}
+
+static void open_cpu(struct cpu *cpu, int threads)
+{
+    assert_int_equal(task_open(threads, &cpu->pool), ST_OK);
+    for (int i = 0; i < threads; i++)
+        assert_int_equal(posix_memalign((void **)&cpu->scratch[i], 4096, CPU_SCRATCH_BYTES), 0);
+    assert_int_equal(posix_memalign((void **)&cpu->shared, 4096, CPU_SHARED_BYTES), 0);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= THREADS; threads++)
+        open_cpu(&cpus[threads], threads);
+    if (__builtin_cpu_supports("sse4.2"))
+        levels[levels_n++] = (struct level){"v2", matmul_fwd_v2, matmul_bwd_x_v2, matmul_bwd_w_v2};
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        levels[levels_n++] = (struct level){"v3", matmul_fwd_v3, matmul_bwd_x_v3, matmul_bwd_w_v3};
+    if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
+        levels[levels_n++] = (struct level){"v4", matmul_fwd_v4, matmul_bwd_x_v4, matmul_bwd_w_v4};
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= THREADS; threads++) {
+        task_close(cpus[threads].pool);
+        for (int i = 0; i < threads; i++)
+            free(cpus[threads].scratch[i]);
+        free(cpus[threads].shared);
+    }
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_option), cmocka_unit_test(test_small_sizes),
+                                       cmocka_unit_test(test_large_sizes)};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name(__FILE__, tests, set_up, tear_down);
+}

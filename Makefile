@@ -25,7 +25,7 @@ CFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
 LDFLAGS += -fsanitize=$(SAN)
 endif
 
-SRC := $(filter-out src/main.c,$(wildcard src/*.c src/*/*.c))
+SRC := $(filter-out src/main.c src/base/version.c,$(wildcard src/*.c src/*/*.c))
 ASM := $(wildcard src/*/*.S)
 PLAIN := $(filter-out %_cpu.c,$(wildcard kernels/*.c))
 FAST := $(wildcard kernels/*_cpu.c)
@@ -45,12 +45,19 @@ STEPS ?= 100
 RUN := $(BUILD)/run
 ARGS ?=
 
-.PHONY: all tests test tidy run bench help clean
+.PHONY: FORCE all tests test tidy run bench docs help clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/convoy
 
-$(BUILD)/convoy: $(BUILD)/src/main.o $(BUILD)/libconvoy.a
+# Not in the library: a new commit compiles this one file and links, and no test is made again.
+STAMP := $(BUILD)/src/base/version.o
+$(BUILD)/version.txt: FORCE
+	@mkdir -p $(@D) && echo '$(VERSION) $(COMMIT)' | cmp -s - $@ || echo '$(VERSION) $(COMMIT)' >$@
+$(STAMP): $(BUILD)/version.txt
+$(STAMP): CPPFLAGS += -DCONVOY_VERSION='"$(VERSION)"' -DCONVOY_COMMIT='"$(COMMIT)"'
+
+$(BUILD)/convoy: $(BUILD)/src/main.o $(STAMP) $(BUILD)/libconvoy.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(BUILD)/libconvoy.a: $(OBJ)
@@ -72,9 +79,9 @@ $(BUILD)/%_v$(1).o: %.c
 endef
 $(foreach l,$(LEVELS),$(eval $(call level_rule,$(l))))
 
-$(BUILD)/tests/%: tests/%.c $(BUILD)/libconvoy.a
+$(BUILD)/tests/%: tests/%.c $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(BUILD)/libconvoy.a -lcmocka $(LDLIBS)
+	$(CC) $(CPPFLAGS) -Itests $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libconvoy.a -lcmocka $(LDLIBS)
 
 tests: $(BUILD)/convoy $(TESTS)
 
@@ -83,6 +90,7 @@ help:
 	@echo 'make test [SAN=address,undefined | SAN=thread]                     build, run the whole suite'
 	@echo 'make            build build/convoy        make tidy     only the rules of the house'
 	@echo 'make bench      kernels and steps against the limits of this machine'
+	@echo 'make docs       write the table of settings into README.md'
 	@echo 'make clean'
 
 run:
@@ -109,7 +117,11 @@ bench:
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all $(BENCHES)
 	@for b in $(BENCHES); do echo "== $$b"; $$b || exit 1; done
 
+docs: $(BUILD)/convoy
+	$< help settings-markdown >$(BUILD)/settings.md
+	sed -i -e '/^<!-- settings -->$$/,/^<!-- \/settings -->$$/{//!d}' -e '/^<!-- settings -->$$/r $(BUILD)/settings.md' README.md
+
 clean:
 	rm -rf build build-address build-thread
 
--include $(OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(BUILD)/src/main.d
+-include $(STAMP:.o=.d) $(OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(BUILD)/src/main.d

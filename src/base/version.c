@@ -1,0 +1,19 @@
+/* version — see version.h. Must not know libraries. */
+#include "base/version.h"
+
+#ifndef CONVOY_VERSION
+#error "the Makefile passes CONVOY_VERSION and CONVOY_COMMIT"
+#endif
+
+const char *version_text(void) { return CONVOY_VERSION; }
+
+const char *version_commit(void) { return CONVOY_COMMIT; }
+
+const char *version_compiler(void)
+{
+#ifdef __clang__
+    return "clang " __clang_version__;
+#else
+    return "gcc " __VERSION__;
+#endif
+}

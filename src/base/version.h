@@ -1,0 +1,10 @@
+/* version — which program this is: release, commit, compiler. The build passes them in; nothing else is compiled again when
+ * only the commit changed. Must not know libraries. */
+#ifndef CONVOY_BASE_VERSION_H
+#define CONVOY_BASE_VERSION_H
+
+const char *version_text(void);     /* "0.1.0" */
+const char *version_commit(void);   /* twelve hex digits, or "unknown" outside a git checkout */
+const char *version_compiler(void); /* "gcc 12.2.0" */
+
+#endif

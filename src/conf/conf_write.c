@@ -1,0 +1,195 @@
+/* conf_write — the table of settings as people and programs read it: config, JSON, --help, the README's tables.
+ *
+ * All from conf.def, so that none of them can differ from what the parser does. It must not know a setting by name. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/json.h"
+#include "conf/conf_row.h"
+
+#define HELP_WIDTH 100
+#define HELP_INDENT 31
+#define VALUE_WIDTH_MAX 40 /* longer values push the rest of their line */
+
+static const char *const headings[CONF_GROUP_N] = {
+    [CONF_GROUP_MODEL] = "Model",
+    [CONF_GROUP_DATA] = "Data and batches",
+    [CONF_GROUP_OPTIM] = "Optimiser",
+    [CONF_GROUP_KEEP] = "Checkpoints, evaluation, metrics",
+    [CONF_GROUP_NODE] = "Nodes, device, recovery",
+    [CONF_GROUP_SHOW] = "Status and logs",
+    [CONF_GROUP_TOOL] = "Other commands",
+};
+
+static const char *const origin_names[] = {"default", "scheduler", "environment", "argument"};
+
+/* ---- the settings of a run ---- */
+
+static const char *shown_value(const struct conf *conf, int key, char *out, size_t cap)
+{
+    const char *text = conf_text(conf, (enum conf_key)key);
+    return text[0] == 0 ? "-" : conf_clean(text, out, cap);
+}
+
+void conf_write_table(const struct conf *conf, struct text *out)
+{
+    char value[4096];
+    int name_width = 0, value_width = 0;
+    for (int key = 0; key < CONF_N; key++) {
+        int name_n = (int)strlen(conf_rows[key].name);
+        int value_n = (int)strlen(shown_value(conf, key, value, sizeof value));
+        name_width = name_n > name_width ? name_n : name_width;
+        value_width = value_n > value_width && value_n <= VALUE_WIDTH_MAX ? value_n : value_width;
+    }
+    text_add(out, "%-*s  %-*s  %s\n", name_width, "NAME", value_width, "VALUE", "ORIGIN");
+    for (int key = 0; key < CONF_N; key++)
+        text_add(out, "%-*s  %-*s  %s\n", name_width, conf_rows[key].name, value_width,
+                 shown_value(conf, key, value, sizeof value), conf_source(conf, (enum conf_key)key));
+}
+
+static void add_value(cJSON *object, const struct conf *conf, int key)
+{
+    const struct conf_value *value = &conf->values[key];
+    switch (conf_rows[key].kind) {
+    case CONF_KIND_INT:
+        json_add_i64(object, "value", value->i64);
+        break;
+    case CONF_KIND_REAL:
+        json_add_number(object, "value", value->f64);
+        break;
+    case CONF_KIND_SPAN:
+        json_add_number(object, "value", value->f64 / 1000);
+        break;
+    case CONF_KIND_BOOL:
+    case CONF_KIND_PRESENT:
+        cJSON_AddBoolToObject(object, "value", value->i64 != 0);
+        break;
+    case CONF_KIND_CHOICE:
+    case CONF_KIND_TEXT:
+    case CONF_KIND_PROSE:
+    case CONF_KIND_FAULT:
+        cJSON_AddStringToObject(object, "value", value->text);
+        break;
+    }
+}
+
+static const char *unit_of(const struct conf_row *row)
+{
+    return row->kind == CONF_KIND_SPAN ? "seconds" : row->kind == CONF_KIND_INT ? row->words : "";
+}
+
+void conf_write_json(const struct conf *conf, struct text *out)
+{
+    char allowed[256];
+    cJSON *root = cJSON_CreateObject();
+    for (int key = 0; key < CONF_N; key++) {
+        const struct conf_row *row = &conf_rows[key];
+        cJSON *object = cJSON_AddObjectToObject(root, row->name);
+        add_value(object, conf, key);
+        cJSON_AddStringToObject(object, "origin", origin_names[conf->values[key].origin]);
+        cJSON_AddStringToObject(object, "source", conf->values[key].source);
+        cJSON_AddStringToObject(object, "default", row->initial);
+        cJSON_AddStringToObject(object, "allowed", conf_allowed(row, allowed, sizeof allowed));
+        cJSON_AddStringToObject(object, "unit", unit_of(row));
+        cJSON_AddBoolToObject(object, "agree", row->is_agreed);
+        cJSON_AddStringToObject(object, "help", row->help);
+    }
+    char *printed = cJSON_Print(root);
+    if (printed != NULL)
+        text_add(out, "%s\n", printed);
+    else
+        out->overflow = true; /* memory was refused: the caller sees it as a text that was cut */
+    cJSON_free(printed);
+    cJSON_Delete(root);
+}
+
+/* ---- the rows themselves ---- */
+
+/* add_wrapped — words up to HELP_WIDTH columns; the cursor stands at column HELP_INDENT. Ends the line. */
+static void add_wrapped(struct text *out, const char *words)
+{
+    int column = HELP_INDENT;
+    while (*words != 0) {
+        int n = (int)strcspn(words, " ");
+        if (column > HELP_INDENT && column + 1 + n > HELP_WIDTH) {
+            text_add(out, "\n%*s", HELP_INDENT, "");
+            column = HELP_INDENT;
+        }
+        text_add(out, "%s%.*s", column > HELP_INDENT ? " " : "", n, words);
+        column += n + (column > HELP_INDENT ? 1 : 0);
+        words += n;
+        words += strspn(words, " ");
+    }
+    text_add(out, "\n");
+}
+
+static const char *shown_default(const struct conf_row *row)
+{
+    return row->initial[0] != 0 ? row->initial : "empty";
+}
+
+/* shown_allowed — as conf_allowed, but for tables: texts need no number of bytes there. */
+static const char *shown_allowed(const struct conf_row *row, char *out, size_t cap)
+{
+    if (row->kind == CONF_KIND_TEXT || row->kind == CONF_KIND_PROSE)
+        return "text";
+    if (row->kind == CONF_KIND_FAULT)
+        return "kill@step=N, stall@step=N, nan@step=N";
+    if (row->kind == CONF_KIND_BOOL)
+        return "1, 0";
+    return conf_allowed(row, out, cap);
+}
+
+static void add_help_row(struct text *out, const struct conf_row *row)
+{
+    char allowed[256], words[768];
+    if (row->kind == CONF_KIND_CHOICE)
+        text_format(words, sizeof words, "(%s) %s", conf_allowed(row, allowed, sizeof allowed), row->help);
+    else
+        text_copy(words, sizeof words, row->help);
+    text_add(out, "  %-16s  %-9s  ", row->name, shown_default(row));
+    add_wrapped(out, words);
+}
+
+void conf_write_help(struct text *out, bool is_bold)
+{
+    for (int group = 0; group < CONF_GROUP_N; group++) {
+        text_add(out, "\n%s%s%s\n", is_bold ? "\033[1m" : "", headings[group], is_bold ? "\033[0m" : "");
+        for (int key = 0; key < CONF_N; key++)
+            if ((int)conf_rows[key].group == group)
+                add_help_row(out, &conf_rows[key]);
+    }
+}
+
+bool conf_write_setting(const char *name, struct text *out)
+{
+    char allowed[256];
+    for (int key = 0; key < CONF_N; key++) {
+        const struct conf_row *row = &conf_rows[key];
+        if (strcasecmp(row->name, name) != 0)
+            continue;
+        text_add(out, "%s: %s\n", row->name, row->help);
+        text_add(out, "  default  %s\n", shown_default(row));
+        text_add(out, "  allowed  %s%s%s\n", conf_allowed(row, allowed, sizeof allowed), row->why[0] != 0 ? "; " : "", row->why);
+        text_add(out, "  nodes    %s\n", row->is_agreed ? "must be the same on all nodes of a run" : "may differ between nodes");
+        return true;
+    }
+    return false;
+}
+
+void conf_write_markdown(struct text *out)
+{
+    char allowed[256];
+    for (int group = 0; group < CONF_GROUP_N; group++) {
+        text_add(out, "\n### %s\n\n| name | default | allowed | meaning |\n|---|---|---|---|\n", headings[group]);
+        for (int key = 0; key < CONF_N; key++) {
+            const struct conf_row *row = &conf_rows[key];
+            if ((int)row->group == group)
+                text_add(out, "| `%s` | %s | %s | %s |\n", row->name, shown_default(row),
+                         shown_allowed(row, allowed, sizeof allowed), row->help);
+        }
+    }
+    text_add(out, "\n");
+}

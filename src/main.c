@@ -1,0 +1,260 @@
+/* main — the table of commands; the only file that sees everything, and the only one that ends the process.
+ *
+ * It reads the settings once, calls the command's body, says the one sentence of a failure and turns the status into an
+ * exit code. It must not hold any part of what a command does. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cjson/cJSON.h>
+#include <curl/curl.h>
+#include <event2/event.h>
+#include <utf8proc.h>
+#include <xxhash.h>
+
+#include "base/log.h"
+#include "base/version.h"
+#include "conf/conf.h"
+#include "conf/launcher.h"
+
+/* One call of the program: the words behind the command, and the settings when the command wants them. */
+struct call {
+    int argc;
+    char **argv;
+    const char *url;
+    struct conf *conf;
+};
+
+struct command {
+    const char *name;
+    const char *words; /* how it is called, for help */
+    const char *help;  /* NULL: not for people */
+    bool has_settings; /* reads NAME=VALUE words and the environment */
+    bool has_url;      /* may begin with a word that is no setting */
+    enum status (*run)(const struct call *call);
+};
+
+static enum status run_config(const struct call *call);
+static enum status run_version(const struct call *call);
+static enum status run_help(const struct call *call);
+
+static const struct command commands[] = {
+    {"config", "config [NAME=VALUE ...]", "every setting with its value and who set it; JSON=1 for programs", true, false, run_config},
+    {"version", "version", "release, commit, compiler, libraries", false, false, run_version},
+    {"help", "help [WORD]", "this text, or one command, one setting or exit-codes in full", false, false, run_help},
+};
+#define COMMANDS_N (sizeof commands / sizeof commands[0])
+
+/* ---- words for people ---- */
+
+/* put — everything to stdout, or say why not: a full disk behind a redirection is a failure like any other. */
+static enum status put(struct text *text)
+{
+    if (text->overflow) {
+        text_free(text);
+        return FAIL(ST_RETRY, "out of memory: the answer has no room; nothing was printed");
+    }
+    size_t done = 0;
+    int error = 0;
+    while (done < text->len && error == 0) {
+        ssize_t n = write(STDOUT_FILENO, text->data + done, text->len - done);
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            error = n == 0 ? EIO : errno;
+    }
+    size_t whole = text->len;
+    text_free(text);
+    if (error != 0)
+        return FAIL(ST_STORE, "cannot write to stdout: %s after %zu of %zu bytes; see where it was redirected to", strerror(error),
+                    done, whole);
+    return ST_OK;
+}
+
+/* is_decorated — bold and colours: only for a terminal, and only when NO_COLOR is not set. */
+static bool is_decorated(void)
+{
+    return isatty(STDOUT_FILENO) && launcher_find(environ, "NO_COLOR") == NULL;
+}
+
+static const struct command *command_named(const char *name)
+{
+    for (size_t i = 0; i < COMMANDS_N; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+static const char *nearest_command(const char *name)
+{
+    const char *best = NULL;
+    int best_distance = 3;
+    for (size_t i = 0; i < COMMANDS_N; i++) {
+        int distance = commands[i].help == NULL ? best_distance : text_distance(name, commands[i].name);
+        if (distance < best_distance && distance < (int)strlen(name)) {
+            best_distance = distance;
+            best = commands[i].name;
+        }
+    }
+    return best;
+}
+
+/* ---- help, version, config ---- */
+
+static void write_usage(struct text *out, bool is_bold)
+{
+    const char *on = is_bold ? "\033[1m" : "", *off = is_bold ? "\033[0m" : "";
+    text_add(out, "%sUsage%s: convoy [COMMAND] [NAME=VALUE ...]   without a command: train\n\n%sCommands%s\n", on, off, on, off);
+    for (size_t i = 0; i < COMMANDS_N; i++)
+        if (commands[i].help != NULL)
+            text_add(out, "  %-26s  %s\n", commands[i].words, commands[i].help);
+    text_add(out, "\n%sSettings%s: environment variables, or NAME=VALUE words, which win; the last of a name counts.\n"
+                  "NAME, default and meaning below; `convoy help NAME` tells one in full.\n",
+             on, off);
+    conf_write_help(out, is_bold);
+    text_add(out, "\nOMP_NUM_THREADS limits the threads. `convoy help exit-codes` lists how a run can end.\n");
+}
+
+static void write_exit_codes(struct text *out)
+{
+    for (int st = 0; st < STATUS_N; st++)
+        text_add(out, "%3d  %-12s  %s\n", status_exit((enum status)st), status_name((enum status)st), status_text((enum status)st));
+}
+
+static enum status run_help(const struct call *call)
+{
+    struct text out = {0};
+    const char *topic = call->argc > 0 ? call->argv[0] : "";
+    const struct command *command = command_named(topic);
+    if (call->argc > 1)
+        return FAIL(ST_USAGE, "help takes one word, not %d; try `convoy help %.64s`", call->argc, topic);
+    if (topic[0] == 0)
+        write_usage(&out, is_decorated());
+    else if (strcmp(topic, "exit-codes") == 0)
+        write_exit_codes(&out);
+    else if (strcmp(topic, "settings-markdown") == 0)
+        conf_write_markdown(&out);
+    else if (command != NULL && command->help != NULL)
+        text_add(&out, "convoy %s\n  %s\n", command->words, command->help);
+    else if (!conf_write_setting(topic, &out)) {
+        const char *nearest = nearest_command(topic);
+        nearest = nearest != NULL ? nearest : conf_hint_nearest(topic);
+        return FAIL(ST_USAGE, "no help on %.64s: neither a command nor a setting%s%s%s", topic, nearest != NULL ? "; did you mean " : "",
+                    nearest != NULL ? nearest : "; `convoy help` lists them", nearest != NULL ? "?" : "");
+    }
+    return put(&out);
+}
+
+static enum status run_version(const struct call *call)
+{
+    struct text out = {0};
+    const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
+    unsigned xxhash = XXH_versionNumber();
+    if (call->argc > 0)
+        return FAIL(ST_USAGE, "version takes no words, but there is %.64s", call->argv[0]);
+    text_add(&out, "convoy %s\ncommit %s\ncompiler %s\n", version_text(), version_commit(), version_compiler());
+    text_add(&out, "libevent %s\nlibcurl %s\ntls %s\n", event_get_version(), curl->version,
+             curl->ssl_version != NULL ? curl->ssl_version : "none");
+    text_add(&out, "cjson %s\nutf8proc %s\nxxhash %u.%u.%u\n", cJSON_Version(), utf8proc_version(), xxhash / 10000,
+             xxhash / 100 % 100, xxhash % 100);
+    return put(&out);
+}
+
+static enum status run_config(const struct call *call)
+{
+    struct text out = {0};
+    if (conf_i64(call->conf, CONF_JSON) != 0)
+        conf_write_json(call->conf, &out);
+    else
+        conf_write_table(call->conf, &out);
+    return put(&out);
+}
+
+/* ---- one call ---- */
+
+static enum status refuse_command(const char *word)
+{
+    const char *nearest = nearest_command(word), *setting = conf_hint_nearest(word);
+    if (nearest != NULL)
+        return FAIL(ST_USAGE, "unknown command %.64s; did you mean %s?", word, nearest);
+    if (setting != NULL)
+        return FAIL(ST_USAGE, "unknown command %.64s; a setting is given as %s=VALUE", word, setting);
+    return FAIL(ST_USAGE, "unknown command %.64s; `convoy help` lists them", word);
+}
+
+/* choose — the command that argv asks for; *skip_out words of it belong to the choice. */
+static enum status choose(int argc, char **argv, const struct command **out, int *skip_out)
+{
+    static const struct {
+        const char *word, *command;
+    } options[] = {{"--help", "help"}, {"-h", "help"}, {"--version", "version"}};
+    const char *name = "train";
+    *skip_out = 1;
+    if (argc > 1 && strchr(argv[1], '=') == NULL) {
+        name = argv[1];
+        *skip_out = 2;
+    }
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        if (strcmp(name, options[i].word) == 0)
+            name = options[i].command;
+    *out = command_named(name);
+    return *out != NULL ? ST_OK : refuse_command(name);
+}
+
+static void begin_log(const struct conf *conf)
+{
+    bool is_alone = conf_i64(conf, CONF_N_NODES) == 1;
+    log_init(&(struct log_config){
+        .level = (enum log_level)conf_i64(conf, CONF_LOG_LEVEL),
+        .json = conf_i64(conf, CONF_LOG_FORMAT) == 1,
+        .node_id = is_alone ? -1 : (int)conf_i64(conf, CONF_NODE_ID),
+        .rank = -1,
+    });
+}
+
+static enum status run(int argc, char **argv)
+{
+    const struct command *command = NULL;
+    int skip = 0;
+    TRY(choose(argc, argv, &command, &skip));
+    struct call call = {.argc = argc - skip, .argv = argv + skip, .url = ""};
+    if (call.argc > 0 && (strcmp(call.argv[0], "--help") == 0 || strcmp(call.argv[0], "-h") == 0)) {
+        char *topic[] = {(char *)command->name};
+        return run_help(&(struct call){.argc = 1, .argv = topic});
+    }
+    if (command->has_url && call.argc > 0 && (strchr(call.argv[0], '=') == NULL || strstr(call.argv[0], "://") != NULL)) {
+        call.url = *call.argv++;
+        call.argc--;
+    }
+    if (command->has_settings) {
+        TRY(conf_open(call.argc, call.argv, environ, &call.conf));
+        begin_log(call.conf);
+        if (command->help != NULL) /* the worker's settings are the supervisor's, which has warned already */
+            conf_hint_warn(call.conf, environ);
+    }
+    enum status st = command->run(&call);
+    conf_close(call.conf);
+    return st;
+}
+
+/* guard_streams — a closed stdin, stdout or stderr must not become the number of a file or socket of ours. Read-only, so that
+ * writing to what was closed still fails. */
+static void guard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/dev/null", O_RDONLY);
+}
+
+int main(int argc, char **argv)
+{
+    guard_streams();
+    enum status st = run(argc, argv);
+    if (st != ST_OK && status_message()[0] != 0) {
+        log_at(status_group(st) == STATUS_GROUP_STOP ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, __FILE__, "%s", status_message());
+        LOG_DEBUG("status %s places %s", status_name(st), status_places());
+    }
+    return status_exit(st);
+}

@@ -10,25 +10,55 @@
 #define JSON_DEPTH_MAX 64
 #define JSON_WHOLE_MAX 9007199254740992.0 /* 2^53: beyond it a double skips whole numbers */
 
-/* Looked at before cJSON parses, so that its recursion is bounded by us and the failure can say where. */
-static enum status check_depth(const char *bytes, size_t n, const char *what)
+/* Length of the valid UTF-8 character at s, of which n ≥ 1 bytes may be read (Unicode 15, table 3-7: no overlong forms,
+ * no surrogates, nothing beyond U+10FFFF); 0 when there is none. */
+static size_t utf8_length(const unsigned char *s, size_t n)
+{
+    if (s[0] < 0x80)
+        return 1;
+    size_t length = s[0] >= 0xC2 && s[0] <= 0xDF ? 2 : (s[0] & 0xF0) == 0xE0 ? 3 : s[0] >= 0xF0 && s[0] <= 0xF4 ? 4 : 0;
+    if (length == 0 || length > n)
+        return 0;
+    for (size_t i = 1; i < length; i++) {
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+    }
+    bool overlong = (s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xF0 && s[1] < 0x90);
+    bool beyond = (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF4 && s[1] > 0x8F);
+    return overlong || beyond ? 0 : length;
+}
+
+static enum status check_utf8(const char *bytes, size_t n, const char *what)
+{
+    const unsigned char *at = (const unsigned char *)bytes;
+    for (size_t i = 0, length; i < n; i += length) {
+        length = utf8_length(at + i, n - i);
+        if (length == 0)
+            return FAIL(ST_BAD_DATA, "%s: not UTF-8 at byte %zu of %zu; JSON text is UTF-8", what, i, n);
+        if (at[i] == 0)
+            return FAIL(ST_BAD_DATA, "%s: a zero byte at %zu of %zu; not JSON text", what, i, n);
+    }
+    return ST_OK;
+}
+
+/* Looked at before cJSON parses, so that its recursion is bounded by us; and \u0000 would end our strings early, making two
+ * keys of one. */
+static enum status check_shape(const char *bytes, size_t n, const char *what)
 {
     bool in_string = false;
     int depth = 0;
     for (size_t i = 0; i < n; i++) {
         char c = bytes[i];
-        if (in_string) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                in_string = false;
+        if (in_string && c == '\\') {
+            if (n - i >= 6 && memcmp(bytes + i, "\\u0000", 6) == 0)
+                return FAIL(ST_BAD_DATA, "%s: \\u0000 in a JSON string at byte %zu; names and paths hold no zero", what, i);
+            i++;
         } else if (c == '"') {
-            in_string = true;
-        } else if (c == '[' || c == '{') {
-            if (++depth > JSON_DEPTH_MAX)
-                return FAIL(ST_BAD_DATA, "%s: JSON nested deeper than %d at byte %zu; the file is not one of ours or damaged",
-                            what, JSON_DEPTH_MAX, i);
-        } else if (c == ']' || c == '}') {
+            in_string = !in_string;
+        } else if (!in_string && (c == '[' || c == '{') && ++depth > JSON_DEPTH_MAX) {
+            return FAIL(ST_BAD_DATA, "%s: JSON nested deeper than %d at byte %zu; damaged, or not one of ours", what,
+                        JSON_DEPTH_MAX, i);
+        } else if (!in_string && (c == ']' || c == '}')) {
             depth--;
         }
     }
@@ -77,10 +107,8 @@ static enum status check_duplicates(const cJSON *node, const char *what)
 
 enum status json_parse(const char *bytes, size_t n, const char *what, cJSON **out)
 {
-    const char *zero = n > 0 ? memchr(bytes, 0, n) : NULL;
-    if (zero != NULL)
-        return FAIL(ST_BAD_DATA, "%s: a zero byte at %zu of %zu; not JSON text", what, (size_t)(zero - bytes), n);
-    TRY(check_depth(bytes, n, what));
+    TRY(check_utf8(bytes, n, what));
+    TRY(check_shape(bytes, n, what));
     const char *end = NULL;
     cJSON *root = n > 0 ? cJSON_ParseWithLengthOpts(bytes, n, &end, 0) : NULL;
     if (root == NULL) {
@@ -186,27 +214,11 @@ void json_add_i64(cJSON *object, const char *key, int64_t value)
     cJSON_AddRawToObject(object, key, digits);
 }
 
-/* Length of the valid UTF-8 character at s (Unicode 15, table 3-7: no overlong forms, no surrogates, nothing beyond
- * U+10FFFF); 0 when there is none. */
-static size_t utf8_length(const unsigned char *s)
-{
-    if (s[0] < 0x80)
-        return 1;
-    size_t n = s[0] >= 0xC2 && s[0] <= 0xDF ? 2 : (s[0] & 0xF0) == 0xE0 ? 3 : s[0] >= 0xF0 && s[0] <= 0xF4 ? 4 : 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((s[i] & 0xC0) != 0x80) /* the closing 0 stops here too */
-            return 0;
-    }
-    bool overlong = (s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xF0 && s[1] < 0x90);
-    bool beyond = (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF4 && s[1] > 0x8F);
-    return overlong || beyond ? 0 : n;
-}
-
-/* What stands in a JSON string for the character at s; how many bytes of s it covers. */
-static size_t quote_one(const unsigned char *s, char out[8])
+/* What stands in a JSON string for the character at s, of which `left` bytes may be read; how many of them it covers. */
+static size_t quote_one(const unsigned char *s, size_t left, char out[8])
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
-    size_t n = utf8_length(s);
+    size_t n = utf8_length(s, left);
     const char *escape = n == 1 ? strchr(from, s[0]) : NULL;
     if (n == 0) {
         text_copy(out, 8, "\xEF\xBF\xBD");
@@ -229,18 +241,19 @@ bool json_quote(char *out, size_t cap, const char *s)
         return false;
     }
     const unsigned char *at = (const unsigned char *)s;
-    size_t len = 0;
+    size_t len = 0, left = strlen(s);
     out[len++] = '"';
-    while (*at != 0) {
+    while (left > 0) {
         char piece[8];
-        size_t covered = quote_one(at, piece), n = strlen(piece);
+        size_t covered = quote_one(at, left, piece), n = strlen(piece);
         if (len + n + 2 > cap)
             break;
         memcpy(out + len, piece, n);
         len += n;
         at += covered;
+        left -= covered;
     }
     out[len++] = '"';
     out[len] = 0;
-    return *at == 0;
+    return left == 0;
 }

@@ -1,0 +1,92 @@
+/* arena: aligned pieces in order, measuring without memory, and assertions at the ends. */
+#include "harness.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#include "base/arena.h"
+
+static _Alignas(ARENA_ALIGN) char memory[1024];
+
+static void pieces_are_aligned_and_apart(void **state)
+{
+    (void)state;
+    struct arena a;
+    arena_init(&a, "test", memory, sizeof(memory));
+    char *first = arena_take(&a, 1), *second = arena_take(&a, 64), *empty = arena_take(&a, 0), *third = arena_take(&a, 65);
+    assert_ptr_equal(first, memory);
+    assert_ptr_equal(second, memory + 64);
+    assert_ptr_equal(empty, memory + 128);
+    assert_ptr_equal(third, memory + 128);
+    assert_int_equal(a.used_bytes, 256);
+    assert_ptr_equal(arena_take(&a, 768), memory + 256); /* to the last byte */
+    arena_reset(&a);
+    assert_ptr_equal(arena_take(&a, 1024), memory);
+}
+
+static void measuring_needs_no_memory(void **state)
+{
+    (void)state;
+    struct arena a;
+    arena_init(&a, "measure", NULL, 0);
+    assert_null(arena_take(&a, (size_t)1 << 40));
+    assert_int_equal((uintptr_t)arena_take(&a, 100), (uintptr_t)1 << 40);
+    assert_int_equal(a.used_bytes, ((size_t)1 << 40) + 128);
+}
+
+static void too_much(void)
+{
+    struct arena a;
+    arena_init(&a, "test", memory, 128);
+    arena_take(&a, 64);
+    arena_take(&a, 65);
+}
+static void far_too_much(void)
+{
+    struct arena a;
+    arena_init(&a, "test", memory, 128);
+    arena_take(&a, SIZE_MAX); /* rounding up would wrap to 0 */
+}
+static void after_the_seal(void)
+{
+    struct arena a;
+    arena_init(&a, "test", memory, 128);
+    arena_seal(&a);
+    arena_take(&a, 1);
+}
+static void reset_after_the_seal(void)
+{
+    struct arena a;
+    arena_init(&a, "test", memory, 128);
+    arena_seal(&a);
+    arena_reset(&a);
+}
+static void crooked_base(void)
+{
+    struct arena a;
+    arena_init(&a, "test", memory + 8, 128);
+}
+
+static void misuse_is_a_bug(void **state)
+{
+    (void)state;
+    void (*const cases[])(void) = {too_much, far_too_much, after_the_seal, reset_after_the_seal, crooked_base};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
+            cases[i]();
+            _exit(0);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(WEXITSTATUS(status), 70);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(pieces_are_aligned_and_apart),
+    cmocka_unit_test(measuring_needs_no_memory),
+    cmocka_unit_test(misuse_is_a_bug),
+};
+HARNESS_MAIN(tests)

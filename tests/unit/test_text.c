@@ -1,0 +1,233 @@
+/* text: readers take the whole string or refuse it; writers never pass the end. */
+#include "harness.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+
+static void whole_numbers(void **state)
+{
+    (void)state;
+    int64_t v = -77;
+    static const char *const bad[] = {"", " ", "8x", " 8", "8 ", "+8", "0x8", "-", "--8", "8.0", "1e3", "٣", "8\n", "1_000"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(text_i64(bad[i], INT64_MIN, INT64_MAX, &v), TEXT_NOT_A_NUMBER);
+    static const char *const far[] = {"9223372036854775808", "-9223372036854775809", "99999999999999999999999999999"};
+    for (size_t i = 0; i < sizeof(far) / sizeof(far[0]); i++)
+        assert_int_equal(text_i64(far[i], INT64_MIN, INT64_MAX, &v), TEXT_OUT_OF_RANGE);
+    assert_int_equal(text_i64("11", 0, 10, &v), TEXT_OUT_OF_RANGE);
+    assert_int_equal(text_i64("-1", 0, 10, &v), TEXT_OUT_OF_RANGE);
+    assert_int_equal(v, -77); /* untouched by failures */
+    assert_int_equal(text_i64("10", 0, 10, &v), TEXT_OK);
+    assert_int_equal(v, 10);
+    assert_int_equal(text_i64("-9223372036854775808", INT64_MIN, INT64_MAX, &v), TEXT_OK);
+    assert_true(v == INT64_MIN);
+    assert_int_equal(text_i64("9223372036854775807", INT64_MIN, INT64_MAX, &v), TEXT_OK);
+    assert_true(v == INT64_MAX);
+    assert_int_equal(text_i64("007", 0, 10, &v), TEXT_OK);
+    assert_int_equal(v, 7);
+}
+
+static void numbers(void **state)
+{
+    (void)state;
+    double v = -77;
+    static const char *const bad[] = {"",    ".",   "-",    "e5",   "1e",  "1e+", "inf", "-inf", "nan", "0x1p3",
+                                      "1,5", " 1",  "1 ",   "+1",   "1.2.3", "1d",  "1f",  "1e5.0", "infinity"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(text_f64(bad[i], -INFINITY, INFINITY, &v), TEXT_NOT_A_NUMBER);
+    assert_int_equal(text_f64("1e999", -INFINITY, INFINITY, &v), TEXT_OUT_OF_RANGE);
+    assert_int_equal(text_f64("1.01", 0, 1, &v), TEXT_OUT_OF_RANGE);
+    assert_true(v == -77);
+    static const struct {
+        const char *text;
+        double value;
+    } good[] = {{"3e-4", 3e-4}, {"-0.5", -0.5}, {".5", 0.5}, {"5.", 5}, {"1E+2", 100}, {"0", 0}, {"1e-999", 0}, {"00.25", 0.25}};
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        assert_int_equal(text_f64(good[i].text, -1e9, 1e9, &v), TEXT_OK);
+        assert_true(v == good[i].value);
+    }
+}
+
+static void byte_counts(void **state)
+{
+    (void)state;
+    int64_t v = -77;
+    static const struct {
+        const char *text;
+        int64_t value;
+    } good[] = {{"0", 0},          {"500", 500},         {"500B", 500},          {"1k", 1000},       {"1kB", 1000},
+                {"64Mi", 64 << 20}, {"64MiB", 64 << 20}, {"1G", 1000000000},     {"1.5Ki", 1536},    {"0.1k", 100},
+                {"2Ti", 2LL << 40}, {"1.1Ki", 1126},     {"8388607Ti", 8388607LL << 40}, {"1T", 1000000000000}};
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        assert_int_equal(text_bytes(good[i].text, 0, INT64_MAX, &v), TEXT_OK);
+        assert_true(v == good[i].value);
+    }
+    static const char *const bad[] = {"",  "Mi", "1 Mi", "1mi", "1Mib", "1.5", "1.5B", "1.Mi", ".5Mi", "0x1k",
+                                      "1e3", "1MiBB", "1.0000000001Gi", "B", "-", "-Mi"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(text_bytes(bad[i], 0, INT64_MAX, &v), TEXT_NOT_A_NUMBER);
+    static const char *const far[] = {"8388608Ti", "-1", "-1Mi", "99999999999999999999", "99999999999999999999Ki"};
+    for (size_t i = 0; i < sizeof(far) / sizeof(far[0]); i++)
+        assert_int_equal(text_bytes(far[i], 0, INT64_MAX, &v), TEXT_OUT_OF_RANGE);
+    assert_int_equal(text_bytes("-1Ki", -2000, 0, &v), TEXT_OK);
+    assert_int_equal(v, -1024);
+}
+
+static void durations(void **state)
+{
+    (void)state;
+    int64_t v = -77;
+    static const struct {
+        const char *text;
+        int64_t value;
+    } good[] = {{"10s", 10000}, {"10", 10000}, {"1.5m", 90000}, {"250ms", 250}, {"2h", 7200000}, {"1d", 86400000}, {"0", 0}, {"0.5", 500}};
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        assert_int_equal(text_duration(good[i].text, 0, INT64_MAX, &v), TEXT_OK);
+        assert_true(v == good[i].value);
+    }
+    static const char *const bad[] = {"", "s", "1S", "1 s", "1.5ms", "1m30s", "1us", "abc", "10s "};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(text_duration(bad[i], 0, INT64_MAX, &v), TEXT_NOT_A_NUMBER);
+    assert_int_equal(text_duration("9223372036854775807d", 0, INT64_MAX, &v), TEXT_OUT_OF_RANGE);
+    assert_int_equal(text_duration("1s", 2000, 3000, &v), TEXT_OUT_OF_RANGE);
+}
+
+static void booleans(void **state)
+{
+    (void)state;
+    static const char *const yes[] = {"1", "true", "yes", "on", "TRUE", "Yes"}, *const no[] = {"0", "false", "no", "off", "OFF"};
+    bool v;
+    for (size_t i = 0; i < 6; i++)
+        assert_true(text_bool(yes[i], &v) && v);
+    for (size_t i = 0; i < 5; i++)
+        assert_true(text_bool(no[i], &v) && !v);
+    assert_false(text_bool("", &v) || text_bool("2", &v) || text_bool("y", &v) || text_bool("true ", &v));
+}
+
+static void copies_end_in_time(void **state)
+{
+    (void)state;
+    char out[8];
+    assert_true(text_copy(out, sizeof(out), "1234567"));
+    assert_string_equal(out, "1234567");
+    assert_false(text_copy(out, sizeof(out), "12345678"));
+    assert_string_equal(out, "1234567");
+    assert_false(text_copy(out, 1, "x"));
+    assert_string_equal(out, "");
+    assert_true(text_copy(out, 1, ""));
+    assert_false(text_copy(out, sizeof(out), "123456é")); /* é would lose its second byte */
+    assert_string_equal(out, "123456");
+    assert_false(text_copy(out, sizeof(out), "12345é6"));
+    assert_string_equal(out, "12345é");
+    assert_false(text_copy(out, sizeof(out), "12345😀"));
+    assert_string_equal(out, "12345");
+    assert_false(text_copy(out, sizeof(out), "\x80\x80\x80\x80\x80\x80\x80\x80\x80")); /* no character: any cut is as good */
+    assert_true(text_format(out, sizeof(out), "%d", 1234567));
+    assert_false(text_format(out, sizeof(out), "%d", 12345678));
+    assert_string_equal(out, "1234567");
+}
+
+static void starts_and_ends(void **state)
+{
+    (void)state;
+    assert_true(text_starts("http://x", "http://") && text_starts("x", "") && !text_starts("ht", "http"));
+    assert_true(text_ends("a.bin", ".bin") && text_ends("a", "") && !text_ends("in", ".bin") && !text_ends("a.bin ", ".bin"));
+}
+
+static void distances(void **state)
+{
+    (void)state;
+    char longest[64], longer[65];
+    assert_int_equal(text_distance("BATCH_SIZE", "batchsize"), 0);
+    assert_int_equal(text_distance("N_NODE", "N_NODES"), 1);
+    assert_int_equal(text_distance("BATCH_SIEZ", "BATCH_SIZE"), 1); /* neighbours swapped */
+    assert_int_equal(text_distance("kitten", "sitting"), 3);
+    assert_int_equal(text_distance("", "abc"), 3);
+    assert_int_equal(text_distance("___", ""), 0);
+    assert_int_equal(text_distance("ca", "abc"), 3);
+    memset(longest, 'a', sizeof(longest));
+    memset(longer, 'a', sizeof(longer));
+    longest[63] = longer[64] = 0;
+    assert_int_equal(text_distance(longest, longest), 0);
+    assert_int_equal(text_distance(longest, ""), 63);
+    assert_int_equal(text_distance(longer, longer), 999);
+}
+
+static void human_forms(void **state)
+{
+    (void)state;
+    char out[32];
+    assert_string_equal(text_human(out, sizeof(out), 0), "0 B");
+    assert_string_equal(text_human(out, sizeof(out), 1023), "1023 B");
+    assert_string_equal(text_human(out, sizeof(out), 1536), "1.5 KiB");
+    assert_string_equal(text_human(out, sizeof(out), 1048575), "1.0 MiB");
+    assert_string_equal(text_human(out, sizeof(out), 2.5 * (1 << 30)), "2.5 GiB");
+    assert_string_equal(text_human(out, sizeof(out), NAN), "-");
+    assert_string_equal(text_count(out, sizeof(out), 1410000), "1.41M");
+    assert_string_equal(text_count(out, sizeof(out), 999), "999");
+    assert_string_equal(text_count(out, sizeof(out), 999.7), "1.00k");
+    assert_string_equal(text_count(out, sizeof(out), 12345), "12.3k");
+    assert_string_equal(text_count(out, sizeof(out), 182.4), "182");
+    assert_string_equal(text_count(out, sizeof(out), 1.25), "1.25");
+    assert_string_equal(text_count(out, sizeof(out), 0), "0");
+    assert_string_equal(text_count(out, sizeof(out), 124439808), "124M");
+    assert_string_equal(text_count(out, sizeof(out), INFINITY), "-");
+    assert_string_equal(text_span(out, sizeof(out), 45999), "45s");
+    assert_string_equal(text_span(out, sizeof(out), 14 * 60000 + 5), "14m");
+    assert_string_equal(text_span(out, sizeof(out), (3 * 60 + 2) * 60000), "3h02m");
+    assert_string_equal(text_span(out, sizeof(out), (27 * 60) * 60000), "1d03h");
+    assert_string_equal(text_span(out, sizeof(out), 0), "0s");
+    assert_string_equal(text_span(out, sizeof(out), -1), "-");
+}
+
+static void a_text_grows_to_its_limit(void **state)
+{
+    (void)state;
+    struct text t = {.limit = 10000};
+    for (int i = 0; i < 1000; i++)
+        text_add(&t, "%04d ", i);
+    assert_int_equal(t.len, 5000);
+    assert_false(t.overflow);
+    assert_true(strncmp(t.data + 2500, "0500 0501 ", 10) == 0);
+    char big[7000];
+    memset(big, 'z', sizeof(big));
+    big[sizeof(big) - 1] = 0;
+    text_add(&t, "%s", big);
+    assert_true(t.overflow);
+    assert_int_equal(t.len, 10000);
+    assert_int_equal(strlen(t.data), 10000);
+    text_add(&t, "x");
+    text_add_bytes(&t, "x", 1);
+    assert_int_equal(t.len, 10000);
+    text_free(&t);
+    text_free(&t);
+    assert_null(t.data);
+    struct text plain = {0};
+    text_add_bytes(&plain, "a\0b", 3);
+    text_add_bytes(&plain, "", 0);
+    text_add(&plain, "%s", "");
+    assert_int_equal(plain.len, 3);
+    assert_memory_equal(plain.data, "a\0b", 4);
+    text_free(&plain);
+    struct text whole = {0};
+    for (int i = 0; i < 300; i++)
+        text_add_bytes(&whole, big, 6999);
+    assert_true(whole.overflow && whole.len == 1 << 20);
+    text_free(&whole);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(whole_numbers),
+    cmocka_unit_test(numbers),
+    cmocka_unit_test(byte_counts),
+    cmocka_unit_test(durations),
+    cmocka_unit_test(booleans),
+    cmocka_unit_test(copies_end_in_time),
+    cmocka_unit_test(starts_and_ends),
+    cmocka_unit_test(distances),
+    cmocka_unit_test(human_forms),
+    cmocka_unit_test(a_text_grows_to_its_limit),
+};
+HARNESS_MAIN(tests)

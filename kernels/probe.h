@@ -1,0 +1,23 @@
+/* probe — what this machine's arithmetic and memory give at most: the ceilings that times are compared with.
+ * Not an operation of the model; must not know of one. One version a level, as the kernels have. */
+#ifndef CONVOY_KERNELS_PROBE_H
+#define CONVOY_KERNELS_PROBE_H
+
+#include <stdint.h>
+
+struct cpu;
+
+#define PROBE_DECLARE(level)                                                                                \
+    double probe_fma_v##level(const struct cpu *cpu, double seconds);                                        \
+    double probe_update_v##level(const struct cpu *cpu, float *data, int64_t n, int repeats);
+
+/* probe_fma — FLOP/s of fp32 multiply-adds (2 each; level 2 has no FMA and multiplies, then adds) in registers, all threads
+ *   together, measured for `seconds` (5 ms is enough for 1 %).
+ * probe_update — bytes/s of data[i] += 1 over n elements on all threads, 8 bytes an element (read and written), best of
+ *   `repeats` ≥ 1 passes. With n·4 bytes far beyond the caches this is the bandwidth an optimiser can reach. */
+PROBE_DECLARE(2)
+PROBE_DECLARE(3)
+PROBE_DECLARE(4)
+#undef PROBE_DECLARE
+
+#endif

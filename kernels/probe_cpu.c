@@ -1,0 +1,86 @@
+/* probe — runs the two ceilings, see probe.h. */
+#include "kernels/probe.h"
+
+#include "base/clock.h"
+#include "kernels/cpu.h"
+#include "kernels/vec_cpu.h"
+
+#define PROBE_CHAINS 12 /* independent sums: at least FMA latency (4) × FMA units (2); few enough for 16 registers */
+#define PROBE_RUN 4096  /* multiply-adds of each sum between looks at the clock */
+#define PROBE_PART 65536
+
+struct probe_fma {
+    double seconds;
+    double rate[TASK_THREADS_MAX]; /* by part */
+};
+
+static float probe_chains(float scale, float shift)
+{
+    vec acc[PROBE_CHAINS], m = vec_set(scale), s = vec_set(shift);
+#pragma GCC unroll 12
+    for (int i = 0; i < PROBE_CHAINS; i++)
+        acc[i] = vec_set((float)i);
+    for (int run = 0; run < PROBE_RUN; run++)
+#pragma GCC unroll 12
+        for (int i = 0; i < PROBE_CHAINS; i++)
+            acc[i] = vec_fma(acc[i], m, s);
+#pragma GCC unroll 12
+    for (int i = 1; i < PROBE_CHAINS; i++)
+        acc[0] += acc[i];
+    return vec_sum(acc[0]);
+}
+
+static void probe_fma_part(void *arg, int part_i, int thread_i)
+{
+    (void)thread_i;
+    struct probe_fma *p = arg;
+    volatile float scale = 0.999f, shift = 0.001f, sink; /* so that nothing is known before it runs */
+    int64_t start = clock_ns(), runs = 0, now;
+    do {
+        sink = probe_chains(scale, shift);
+        runs++;
+        now = clock_ns();
+    } while ((double)(now - start) < p->seconds * 1e9);
+    (void)sink;
+    p->rate[part_i] = (double)runs * PROBE_RUN * PROBE_CHAINS * VEC_W * 2 * 1e9 / (double)(now - start);
+}
+
+double CPU_FN(probe_fma)(const struct cpu *cpu, double seconds)
+{
+    struct probe_fma p = {.seconds = seconds};
+    int threads_n = task_threads(cpu->pool);
+    task_run(cpu->pool, threads_n, probe_fma_part, &p);
+    double sum = 0;
+    for (int i = 0; i < threads_n; i++)
+        sum += p.rate[i];
+    return sum;
+}
+
+struct probe_update {
+    float *data;
+    int64_t n;
+};
+
+static void probe_update_part(void *arg, int part_i, int thread_i)
+{
+    (void)thread_i;
+    const struct probe_update *p = arg;
+    int64_t from = (int64_t)part_i * PROBE_PART, to = from + PROBE_PART < p->n ? from + PROBE_PART : p->n;
+    for (; from + VEC_W <= to; from += VEC_W)
+        vec_store(p->data + from, vec_load(p->data + from) + vec_set(1.0f));
+    for (; from < to; from++)
+        p->data[from] += 1.0f;
+}
+
+double CPU_FN(probe_update)(const struct cpu *cpu, float *data, int64_t n, int repeats)
+{
+    struct probe_update p = {data, n};
+    int64_t best = INT64_MAX;
+    for (int i = 0; i < repeats; i++) {
+        int64_t start = clock_ns();
+        task_run(cpu->pool, (int)((n + PROBE_PART - 1) / PROBE_PART), probe_update_part, &p);
+        int64_t took = clock_ns() - start;
+        best = took < best ? took : best;
+    }
+    return 8.0 * (double)n * 1e9 / (double)(best > 0 ? best : 1);
+}

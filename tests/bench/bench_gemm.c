@@ -1,0 +1,285 @@
+/* bench_gemm — the dense products of GPT-2 124M: ours against OpenBLAS, both as a part of the FMA peak of the same run.
+ *
+ *   bench_gemm [threads [rounds [what]]]     what: shapes, step, all (default)
+ *
+ * Rounds are interleaved (peak, ours, OpenBLAS, peak, …), so that a machine shared with others is unfair to nobody.
+ * OpenBLAS is a peer, found at run time (CONVOY needs none); without it its columns stay empty. */
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/rand.h"
+#include "kernels/cpu.h"
+#include "kernels/probe.h"
+
+enum { LAYERS = 12, WIDTH = 768, VOCAB = 50257, VOCAB_STRIDE = 50272, ROUNDS_MAX = 64, HEAD_ROWS = 512 };
+
+typedef void blas_sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int a_step,
+                        const float *b, int b_step, float beta, float *c, int c_step);
+enum { BLAS_ROWS = 101, BLAS_PLAIN = 111, BLAS_TRANS = 112 };
+
+static struct cpu cpu;
+static blas_sgemm *blas;
+static double flops_peak;
+static float *weights, *grads, *x, *y, *pre, *logits, *bias;
+
+static float *take(int64_t n)
+{
+    size_t bytes = ((size_t)n * sizeof(float) + (2u << 20) - 1) / (2u << 20) * (2u << 20);
+    float *p = aligned_alloc(2u << 20, bytes);
+    if (!p) {
+        fprintf(stderr, "out of memory: %zu bytes\n", bytes);
+        exit(1);
+    }
+    madvise(p, bytes, MADV_HUGEPAGE);
+    for (int64_t i = 0; i < n; i++)
+        p[i] = (float)((uint32_t)i * 2654435761u >> 8 & 1023) * 1e-4f - 0.05f;
+    return p;
+}
+
+static struct tensor at(float *p)
+{
+    return (struct tensor){p, DTYPE_F32};
+}
+
+static double seconds_of(int64_t from)
+{
+    return (double)(clock_ns() - from) * 1e-9;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double u = *(const double *)a, v = *(const double *)b;
+    return u < v ? -1 : u > v;
+}
+
+static double median(double *v, int n)
+{
+    qsort(v, (size_t)n, sizeof *v, compare);
+    return v[n / 2];
+}
+
+enum kind { FWD, BWD_X, BWD_W };
+struct shape {
+    const char *name;
+    int64_t in, out;
+    enum matmul_layout layout;
+};
+static const struct shape shapes[] = {{"qkv", WIDTH, 3 * WIDTH, MATMUL_LAYOUT_IO},
+                                      {"proj", WIDTH, WIDTH, MATMUL_LAYOUT_IO},
+                                      {"fc", WIDTH, 4 * WIDTH, MATMUL_LAYOUT_IO},
+                                      {"fc2", 4 * WIDTH, WIDTH, MATMUL_LAYOUT_IO},
+                                      {"head", WIDTH, VOCAB, MATMUL_LAYOUT_OI}};
+
+static void ours(enum kind kind, const struct shape *s, int64_t n, float *w, float *dw, bool epilogue)
+{
+    bool head = s->out == VOCAB;
+    float *wide = head ? logits : y;
+    int64_t stride = head ? VOCAB_STRIDE : 0;
+    if (kind == FWD) {
+        struct matmul_fwd a = {.y = at(wide), .x = at(x), .w = at(w), .n = n, .in = s->in, .out = s->out, .y_stride = stride,
+                               .layout = s->layout};
+        if (epilogue && !head) {
+            a.b = at(bias);
+            if (s->out == 4 * WIDTH)
+                a.act = MATMUL_ACT_GELU, a.pre = at(pre);
+            else if (s->out == WIDTH)
+                a.residual = at(pre);
+        }
+        matmul_fwd_v4(&cpu, &a);
+    } else if (kind == BWD_X) {
+        struct matmul_bwd_x a = {.dx = at(x), .dy = at(wide), .w = at(w), .n = n, .in = s->in, .out = s->out,
+                                 .dy_stride = stride, .layout = s->layout};
+        if (epilogue && s->in == 4 * WIDTH)
+            a.pre = at(pre);
+        matmul_bwd_x_v4(&cpu, &a);
+    } else {
+        struct matmul_bwd_w a = {.dw = at(dw), .x = at(x), .dy = at(wide), .n = n, .in = s->in, .out = s->out,
+                                 .dy_stride = stride, .layout = s->layout};
+        if (epilogue && !head)
+            a.db = at(bias);
+        matmul_bwd_w_v4(&cpu, &a);
+    }
+}
+
+static void theirs(enum kind kind, const struct shape *s, int64_t n, float *w, float *dw)
+{
+    bool head = s->out == VOCAB, io = s->layout == MATMUL_LAYOUT_IO;
+    float *wide = head ? logits : y;
+    int in = (int)s->in, out = (int)s->out, wide_step = head ? VOCAB_STRIDE : out, w_step = io ? out : in, rows = (int)n;
+    if (kind == FWD)
+        blas(BLAS_ROWS, BLAS_PLAIN, io ? BLAS_PLAIN : BLAS_TRANS, rows, out, in, 1, x, in, w, w_step, 0, wide, wide_step);
+    else if (kind == BWD_X)
+        blas(BLAS_ROWS, BLAS_PLAIN, io ? BLAS_TRANS : BLAS_PLAIN, rows, in, out, 1, wide, wide_step, w, w_step, 0, x, in);
+    else if (io)
+        blas(BLAS_ROWS, BLAS_TRANS, BLAS_PLAIN, in, out, rows, 1, x, in, wide, wide_step, 0, dw, w_step);
+    else
+        blas(BLAS_ROWS, BLAS_TRANS, BLAS_PLAIN, out, in, rows, 1, wide, wide_step, x, in, 0, dw, w_step);
+}
+
+/* Weights of layer l as the model keeps them: one after the other, behind the embedding. */
+static int64_t weight_place(const struct shape *s, int layer)
+{
+    int64_t place = 0;
+    if (s->out == VOCAB)
+        return 0;
+    for (const struct shape *t = shapes; t != s; t++)
+        place += t->in * t->out;
+    return (int64_t)VOCAB * WIDTH + layer * (int64_t)12 * WIDTH * WIDTH + place;
+}
+
+/* Times one product over weights that are not in cache (another layer's each time); seconds a product. */
+static double time_one(enum kind kind, const struct shape *s, int64_t n, int who)
+{
+    int repeats = s->out == VOCAB ? 1 : LAYERS;
+    int64_t start = clock_ns();
+    for (int l = 0; l < repeats; l++) {
+        float *w = weights + weight_place(s, l), *dw = grads + weight_place(s, l);
+        if (who < 2)
+            ours(kind, s, n, w, dw, who == 1);
+        else
+            theirs(kind, s, n, w, dw);
+    }
+    return seconds_of(start) / repeats;
+}
+
+static void rest(void) /* until the other library's threads have gone to sleep */
+{
+    clock_sleep_ms(blas ? 60 : 1);
+}
+
+static void bench_shape(enum kind kind, const struct shape *s, int64_t n, int rounds)
+{
+    static const char *const names[] = {"fwd", "bwd_x", "bwd_w"};
+    double rate[3][ROUNDS_MAX], best[3] = {0}, peaks[ROUNDS_MAX], mid[3] = {0};
+    double flops = 2.0 * (double)n * (double)s->in * (double)s->out * 1e-9;
+    for (int r = 0; r < rounds; r++) {
+        peaks[r] = probe_fma_v4(&cpu, 0.005) * 1e-9;
+        for (int who = 0; who < (blas ? 3 : 2); who++) {
+            if (who == 2)
+                time_one(kind, s, n, who); /* wake its threads */
+            rate[who][r] = flops / time_one(kind, s, n, who);
+        }
+        rest();
+    }
+    double peak = median(peaks, rounds);
+    flops_peak = peak > flops_peak ? peak : flops_peak;
+    for (int who = 0; who < (blas ? 3 : 2); who++) {
+        mid[who] = median(rate[who], rounds);
+        best[who] = rate[who][rounds - 1];
+    }
+    printf("%-5s %-5s %4lld x %5lld x %5lld   %4.0f %4.0f (%4.1f %%)   %4.0f %4.0f   %4.0f %4.0f   %4.0f\n", s->name, names[kind],
+           (long long)n, (long long)s->in, (long long)s->out, mid[0], best[0], 100 * mid[0] / peak, mid[1], best[1], mid[2],
+           best[2], peak);
+    fflush(stdout);
+}
+
+static void bench_shapes(int rounds)
+{
+    static const int64_t rows[] = {256, 1024};
+    puts("GFLOP/s, median and best of interleaved rounds\n"
+         "                  N     I       O   ours (of peak)       with epilogue   OpenBLAS   FMA peak");
+    for (int i = 0; i < 2; i++)
+        for (enum kind kind = FWD; kind <= BWD_W; kind++)
+            for (int s = 0; s < 5; s++)
+                bench_shape(kind, &shapes[s], s == 4 && rows[i] > HEAD_ROWS ? HEAD_ROWS : rows[i], rounds);
+}
+
+/* Every dense product of one training step, in its order; the head in chunks of rows, as training does. */
+static double step_seconds(int64_t n, int who)
+{
+    int64_t start = clock_ns();
+    for (int l = 0; l < LAYERS; l++)
+        for (int s = 0; s < 4; s++)
+            who < 2 ? ours(FWD, &shapes[s], n, weights + weight_place(&shapes[s], l), NULL, who == 1)
+                    : theirs(FWD, &shapes[s], n, weights + weight_place(&shapes[s], l), NULL);
+    for (int64_t row = 0; row < n; row += HEAD_ROWS)
+        for (enum kind kind = FWD; kind <= BWD_W; kind++) {
+            int64_t rows = n - row < HEAD_ROWS ? n - row : HEAD_ROWS;
+            who < 2 ? ours(kind, &shapes[4], rows, weights, grads, who == 1) : theirs(kind, &shapes[4], rows, weights, grads);
+        }
+    for (int l = LAYERS - 1; l >= 0; l--)
+        for (int s = 3; s >= 0; s--)
+            for (enum kind kind = BWD_X; kind <= BWD_W; kind++) {
+                float *w = weights + weight_place(&shapes[s], l), *dw = grads + weight_place(&shapes[s], l);
+                who < 2 ? ours(kind, &shapes[s], n, w, dw, who == 1) : theirs(kind, &shapes[s], n, w, dw);
+            }
+    return seconds_of(start);
+}
+
+static void bench_step(const char *name, int64_t n, int rounds)
+{
+    double took[3][ROUNDS_MAX], peaks[ROUNDS_MAX];
+    double flops = 6.0 * (double)n * (12.0 * LAYERS * WIDTH * WIDTH + (double)VOCAB * WIDTH) * 1e-9;
+    for (int r = 0; r < rounds; r++) {
+        peaks[r] = probe_fma_v4(&cpu, 0.01) * 1e-9;
+        for (int who = 0; who < (blas ? 3 : 2); who++) {
+            took[who][r] = step_seconds(n, who);
+            if (who == 2)
+                rest();
+        }
+    }
+    double peak = median(peaks, rounds);
+    printf("%-9s %6.1f GFLOP, peak %4.0f:", name, flops, peak);
+    for (int who = 0; who < (blas ? 3 : 2); who++) {
+        static const char *const names[] = {"bare GEMMs of the same shapes, ours", "with epilogues", "OpenBLAS"};
+        double mid = median(took[who], rounds);
+        printf("  %s %.4f s (best %.4f; %.1f %% of peak)", names[who], mid, took[who][0], 100 * flops / mid / peak);
+    }
+    puts("");
+    fflush(stdout);
+}
+
+static void find_blas(void)
+{
+    void *lib = NULL;
+    static const char *const names[] = {"libopenblas.so.0", "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0",
+                                        "/usr/lib/x86_64-linux-gnu/openblas-openmp/libopenblas.so.0"};
+    for (int i = 0; !lib && i < 3; i++)
+        lib = dlopen(names[i], RTLD_NOW);
+    if (lib)
+        *(void **)&blas = dlsym(lib, "cblas_sgemm");
+    void (*set_threads)(int) = NULL;
+    if (lib)
+        *(void **)&set_threads = dlsym(lib, "openblas_set_num_threads");
+    if (set_threads)
+        set_threads(task_threads(cpu.pool));
+    if (!blas)
+        puts("OpenBLAS was not found: no peer");
+}
+
+int main(int argc, char **argv)
+{
+    int threads = argc > 1 ? (int)(argv[1][0] - '0') : 2, rounds = argc > 2 ? (int)(argv[2][0] - '0') : 5;
+    const char *what = argc > 3 ? argv[3] : "all";
+    if (!__builtin_cpu_supports("avx512vl")) {
+        puts("needs AVX-512; this machine has none: nothing measured");
+        return 0;
+    }
+    if (threads < 1 || threads > 9 || rounds < 1 || task_open(threads, &cpu.pool) != ST_OK)
+        return 1;
+    for (int i = 0; i < threads; i++)
+        cpu.scratch[i] = (char *)take(CPU_SCRATCH_BYTES / sizeof(float));
+    cpu.shared = (char *)take(CPU_SHARED_BYTES / sizeof(float));
+    int64_t params = (int64_t)VOCAB * WIDTH + (int64_t)LAYERS * 12 * WIDTH * WIDTH;
+    weights = take(params), grads = take(params);
+    x = take(1024 * 4 * WIDTH), y = take(1024 * 4 * WIDTH), pre = take(1024 * 4 * WIDTH), bias = take(4 * WIDTH);
+    logits = take((int64_t)HEAD_ROWS * VOCAB_STRIDE);
+    if (strchr(what, 'b') == NULL) /* "bare": without OpenBLAS */
+        find_blas();
+    printf("threads %d, FMA peak %.0f GFLOP/s, update in place %.1f GB/s\n", threads, probe_fma_v4(&cpu, 0.05) * 1e-9,
+           probe_update_v4(&cpu, grads, params, 5) * 1e-9);
+    if (strncmp(what, "step", 4) != 0)
+        bench_shapes(rounds);
+    if (strncmp(what, "shapes", 6) != 0) {
+        bench_step("B4 T64", 256, rounds);
+        bench_step("B4 T256", 1024, rounds);
+        bench_step("B1 T1024", 1024, rounds);
+    }
+    task_close(cpu.pool);
+    return 0;
+}

@@ -1,0 +1,235 @@
+/* board: copies are whole, even of writers killed in the middle; requests and beats; strangers are refused. */
+#include "harness.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "base/board.h"
+#include "base/clock.h"
+#include "base/text.h"
+
+static void phases_have_names(void **state)
+{
+    (void)state;
+    assert_string_equal(board_phase_text(BOARD_PHASE_STARTING), "starting");
+    assert_string_equal(board_phase_text(BOARD_PHASE_FAILED), "failed");
+    assert_string_equal(board_phase_text((enum board_phase)77), "failed");
+    assert_string_equal(board_phase_text((enum board_phase)-1), "failed");
+    assert_int_equal(BOARD_PHASE_N, 10);
+}
+
+static void posts_are_copied(void **state)
+{
+    (void)state;
+    struct board *board, *same;
+    struct board_node node;
+    static struct board_worker worker, copy;
+    assert_int_equal(board_create(3, &board), ST_OK);
+    assert_int_equal(board_attach(board_fd(board), &same), ST_OK);
+    board_node_copy(same, &node);
+    assert_int_equal(node.phase, BOARD_PHASE_STARTING); /* a node that has not spoken yet */
+    node = (struct board_node){.node_id = 4, .workers_n = 3, .phase = BOARD_PHASE_RECOVERING, .restarts = 2};
+    text_copy(node.version, sizeof(node.version), "1.2");
+    board_node_post(board, &node);
+    memset(&node, 0xAA, sizeof(node));
+    board_node_copy(same, &node);
+    assert_int_equal(node.node_id, 4);
+    assert_string_equal(node.version, "1.2");
+
+    assert_false(board_worker_copy(board, 2, &copy));
+    worker.step = 120;
+    worker.loss = NAN;
+    worker.phase = BOARD_PHASE_TRAINING;
+    worker.error.code = 65;
+    text_copy(worker.error.message, sizeof(worker.error.message), "last byte follows");
+    board_worker_post(same, 2, &worker);
+    assert_true(board_worker_copy(board, 2, &copy));
+    assert_memory_equal(&worker, &copy, sizeof(worker));
+    assert_false(board_worker_copy(board, 1, &copy));
+    board_beat(same, 2);
+    assert_in_range(board_beat_ms(board, 2), clock_ms() - 1000, clock_ms());
+    board_worker_clear(board, 2);
+    assert_false(board_worker_copy(board, 2, &copy));
+    assert_int_equal(board_beat_ms(board, 2), 0);
+    worker.step = 121;
+    board_worker_post(same, 2, &worker);
+    assert_true(board_worker_copy(board, 2, &copy) && copy.step == 121);
+    board_close(same);
+    board_worker_post(board, 2, &worker); /* the descriptor stayed open */
+    board_close(board);
+    board_close(NULL);
+}
+
+static void requests_only_rise(void **state)
+{
+    (void)state;
+    struct board *board;
+    assert_int_equal(board_create(1, &board), ST_OK);
+    assert_int_equal(board_requested(board), BOARD_REQUEST_NONE);
+    board_request(board, BOARD_REQUEST_SAVE);
+    board_request(board, BOARD_REQUEST_TERMINATE);
+    board_request(board, BOARD_REQUEST_PREEMPT);
+    assert_int_equal(board_requested(board), BOARD_REQUEST_TERMINATE);
+    board_request_done(board, BOARD_REQUEST_SAVE);
+    assert_int_equal(board_requested(board), BOARD_REQUEST_TERMINATE);
+    board_request_done(board, BOARD_REQUEST_TERMINATE);
+    assert_int_equal(board_requested(board), BOARD_REQUEST_NONE);
+    board_close(board);
+}
+
+static void fill(struct board_worker *worker, int64_t n)
+{
+    worker->step = n;
+    worker->phase = BOARD_PHASE_TRAINING;
+    for (int i = 0; i < BOARD_STEPS_KEPT; i++)
+        worker->step_ms[i] = (float)(n % 1000000 + i);
+    memset(worker->error.message, 'a' + (int)(n % 26), sizeof(worker->error.message) - 1);
+    worker->memory_bytes = -n;
+}
+
+static bool is_whole(const struct board_worker *worker)
+{
+    int64_t n = worker->step;
+    for (int i = 0; i < BOARD_STEPS_KEPT; i++) {
+        if (worker->step_ms[i] != (float)(n % 1000000 + i))
+            return false;
+    }
+    for (size_t i = 0; i + 1 < sizeof(worker->error.message); i++) {
+        if (worker->error.message[i] != 'a' + (int)(n % 26))
+            return false;
+    }
+    return worker->memory_bytes == -n;
+}
+
+/* A process that posts without pause is killed at 200 random moments; the next one goes on where it fell. */
+static void killed_writers_leave_whole_copies(void **state)
+{
+    (void)state;
+    static struct board_worker copy, worker;
+    struct board *board;
+    int64_t last = 0, copies_n = 0;
+    assert_int_equal(board_create(1, &board), ST_OK);
+    for (int round = 0; round < 200; round++) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            for (int64_t n = last + 1;; n++) {
+                fill(&worker, n);
+                board_worker_post(board, 0, &worker);
+            }
+        }
+        int64_t end = clock_ns() + 300000 + (int64_t)(round * 7919 % 1000) * 1000;
+        while (clock_ns() < end) {
+            if (!board_worker_copy(board, 0, &copy))
+                continue;
+            copies_n++;
+            assert_true(is_whole(&copy));
+            assert_true(copy.step >= last);
+            last = copy.step;
+        }
+        kill(child, SIGKILL);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        if (board_worker_copy(board, 0, &copy)) {
+            assert_true(is_whole(&copy));
+            last = copy.step;
+        }
+    }
+    assert_true(last > 200 && copies_n > 200);
+    board_close(board);
+}
+
+static atomic_bool stop;
+static void *post_without_pause(void *arg)
+{
+    static struct board_worker worker;
+    for (int64_t n = 1; !atomic_load(&stop); n++) {
+        fill(&worker, n);
+        board_worker_post(arg, 0, &worker);
+        board_beat(arg, 0);
+    }
+    return NULL;
+}
+
+/* The same between threads, for a thread sanitizer to watch. */
+static void threads_do_not_race(void **state)
+{
+    (void)state;
+    static struct board_worker copy;
+    struct board *board;
+    pthread_t thread;
+    assert_int_equal(board_create(1, &board), ST_OK);
+    assert_int_equal(pthread_create(&thread, NULL, post_without_pause, board), 0);
+    for (int n = 0; n < 2000;) {
+        if (board_worker_copy(board, 0, &copy)) {
+            assert_true(is_whole(&copy));
+            n++;
+        }
+    }
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+    board_close(board);
+}
+
+static void strangers_are_refused(void **state)
+{
+    (void)state;
+    struct board *board = NULL;
+    assert_int_equal(board_attach(-1, &board), ST_BUG);
+    assert_int_equal(board_attach(987, &board), ST_BUG);
+    int fd = open("/dev/null", O_RDWR);
+    assert_int_equal(board_attach(fd, &board), ST_BUG);
+    close(fd);
+    fd = memfd_create("other", 0);
+    assert_int_equal(board_attach(fd, &board), ST_BUG);
+    struct board *real;
+    assert_int_equal(board_create(2, &real), ST_OK);
+    off_t bytes = lseek(board_fd(real), 0, SEEK_END);
+    assert_int_equal(ftruncate(fd, bytes), 0); /* the size of a board, nothing in it */
+    assert_int_equal(board_attach(fd, &board), ST_BUG);
+    assert_null(board);
+    close(fd);
+    assert_int_not_equal(ftruncate(board_fd(real), 0), 0); /* sealed */
+    board_close(real);
+}
+
+/* Garbage all over the memory: readers come back, strings end, phases exist. */
+static void scribbles_are_survived(void **state)
+{
+    (void)state;
+    static struct board_worker copy;
+    struct board_node node;
+    struct board *board;
+    assert_int_equal(board_create(2, &board), ST_OK);
+    size_t bytes = (size_t)lseek(board_fd(board), 0, SEEK_END);
+    unsigned char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board_fd(board), 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    for (int fill_byte = 0xFC; fill_byte <= 0xFF; fill_byte++) {
+        memset(memory, fill_byte, bytes);
+        board_node_copy(board, &node);
+        assert_true((unsigned)node.phase < BOARD_PHASE_N && node.workers_n <= 2);
+        assert_true(strnlen(node.version, sizeof(node.version)) < sizeof(node.version));
+        if (board_worker_copy(board, 1, &copy)) {
+            assert_true((unsigned)copy.phase < BOARD_PHASE_N);
+            assert_true(strnlen(copy.error.message, sizeof(copy.error.message)) < sizeof(copy.error.message));
+        }
+    }
+    munmap(memory, bytes);
+    board_close(board);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(phases_have_names),
+    cmocka_unit_test(posts_are_copied),
+    cmocka_unit_test(requests_only_rise),
+    cmocka_unit_test(killed_writers_leave_whole_copies),
+    cmocka_unit_test(threads_do_not_race),
+    cmocka_unit_test(strangers_are_refused),
+    cmocka_unit_test(scribbles_are_survived),
+};
+HARNESS_MAIN(tests)

@@ -1,0 +1,94 @@
+/* cgroup: quotas of both versions, in trees made for the test. */
+#include "harness.h"
+
+#include <string.h>
+
+#include "base/cgroup.h"
+#include "base/file.h"
+#include "base/text.h"
+
+static char root[600], proc_file[640];
+
+static void write_in(const char *dir, const char *name, const char *text)
+{
+    char path[1400];
+    text_format(path, sizeof(path), "%s%s", root, dir);
+    assert_int_equal(file_make_dirs(path), ST_OK);
+    text_format(path, sizeof(path), "%s%s/%s", root, dir, name);
+    assert_int_equal(file_replace(path, text, strlen(text)), ST_OK);
+}
+
+static void fresh(const char *proc_text)
+{
+    text_format(root, sizeof(root), "%s/sys", harness_tmpdir());
+    text_format(proc_file, sizeof(proc_file), "%s/cgroup", harness_tmpdir());
+    assert_int_equal(file_remove_tree(root), ST_OK);
+    assert_int_equal(file_make_dirs(root), ST_OK);
+    assert_int_equal(file_replace(proc_file, proc_text, strlen(proc_text)), ST_OK);
+}
+
+static void no_quota(void **state)
+{
+    (void)state;
+    fresh("0::/user.slice\n");
+    assert_int_equal(cgroup_cpus(proc_file, root), 0);
+    assert_int_equal(cgroup_cpus("/nonexistent/cgroup", root), 0);
+    write_in("/user.slice", "cpu.max", "max 100000\n");
+    assert_int_equal(cgroup_cpus(proc_file, root), 0);
+}
+
+static void v2_takes_the_tightest_on_the_way(void **state)
+{
+    (void)state;
+    fresh("0::/pod/box\n");
+    write_in("/pod/box", "cpu.max", "250000 100000\n");
+    assert_int_equal(cgroup_cpus(proc_file, root), 3); /* 2.5 rounded up */
+    write_in("/pod", "cpu.max", "150000 100000\n");
+    assert_int_equal(cgroup_cpus(proc_file, root), 2);
+    write_in("", "cpu.max", "10000 100000\n");
+    assert_int_equal(cgroup_cpus(proc_file, root), 1);
+}
+
+/* A container: the path is the host's, the files are at the root. */
+static void v2_in_a_namespace(void **state)
+{
+    (void)state;
+    fresh("0::/kubepods/pod1/c1\n");
+    write_in("", "cpu.max", "400000 100000\n");
+    assert_int_equal(cgroup_cpus(proc_file, root), 4);
+}
+
+static void v1(void **state)
+{
+    (void)state;
+    fresh("11:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n1:name=systemd:/y\n0::/\n");
+    write_in("/cpu/docker/x", "cpu.cfs_quota_us", "-1\n");
+    write_in("/cpu/docker/x", "cpu.cfs_period_us", "100000\n");
+    assert_int_equal(cgroup_cpus(proc_file, root), 0);
+    write_in("/cpu/docker/x", "cpu.cfs_quota_us", "200001\n");
+    assert_int_equal(cgroup_cpus(proc_file, root), 3);
+    write_in("/cpu", "cpu.cfs_quota_us", "50000\n");
+    write_in("/cpu", "cpu.cfs_period_us", "100000\n");
+    assert_int_equal(cgroup_cpus(proc_file, root), 1);
+}
+
+static void nonsense_is_no_quota(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"", "\n", "max\n", "x y\n", "-5 100000\n", "0 100000\n", "100000 0\n",
+                                        "100000\n", "99999999999999999999 1\n", "9000000000000000000 1\n"};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        fresh("0::/a\nno colons\n:\n::\n5:cpu\n");
+        write_in("/a", "cpu.max", texts[i]);
+        assert_int_equal(cgroup_cpus(proc_file, root), 0);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(no_quota),
+    cmocka_unit_test(v2_takes_the_tightest_on_the_way),
+    cmocka_unit_test(v2_in_a_namespace),
+    cmocka_unit_test(v1),
+    cmocka_unit_test(nonsense_is_no_quota),
+};
+HARNESS_MAIN(tests)

@@ -26,10 +26,8 @@ int64_t clock_wall_ms(void)
 const char *clock_iso(char *out, size_t cap, int64_t wall_ms)
 {
     ASSERTF(cap >= 25, "cap %zu", cap);
-    int64_t millis = wall_ms % 1000;
-    if (millis < 0)
-        millis += 1000;
-    time_t seconds = (time_t)((wall_ms - millis) / 1000);
+    int64_t millis = (wall_ms % 1000 + 1000) % 1000;
+    time_t seconds = (time_t)(wall_ms / 1000 - (wall_ms % 1000 < 0)); /* down, also before 1970 */
     struct tm utc;
     if (gmtime_r(&seconds, &utc) == NULL || utc.tm_year < -1900 || utc.tm_year > 8099) {
         text_copy(out, cap, "0000-00-00T00:00:00.000Z"); /* a year of other than four digits: a clock that is not set */

@@ -8,6 +8,7 @@
 #ifndef CONVOY_KERNELS_CPU_H
 #define CONVOY_KERNELS_CPU_H
 
+#include "base/must.h"
 #include "base/task.h"
 #include "kernels/op_list.h"
 
@@ -19,6 +20,21 @@ struct cpu {
     char *scratch[TASK_THREADS_MAX]; /* thread_i's own CPU_SCRATCH_BYTES */
     char *shared;                    /* CPU_SHARED_BYTES */
 };
+
+/* cpu_parts — how many parts of `each` cover n: the cut of a kernel's work, by shape alone. */
+static inline int cpu_parts(int64_t n, int64_t each)
+{
+    int64_t parts = n / each + (n % each != 0);
+    ASSERTF(parts <= INT32_MAX, "%lld by %lld", (long long)n, (long long)each);
+    return (int)parts;
+}
+
+/* cpu_part_end — where part part_i of `each` ends. */
+static inline int64_t cpu_part_end(int64_t n, int64_t each, int part_i)
+{
+    int64_t first = part_i * each;
+    return n - first < each ? n : first + each;
+}
 
 enum cpu_level { CPU_LEVEL_PLAIN, CPU_LEVEL_V2, CPU_LEVEL_V3, CPU_LEVEL_V4, CPU_LEVEL_N };
 

@@ -11,7 +11,7 @@ static inline uint32_t dropout_threshold(const struct dropout *d)
 }
 
 /* dropout_scale — what a kept element is multiplied by. */
-static inline float dropout_scale(const struct dropout *d) { return 1.0f / (1.0f - d->p); }
+static inline float dropout_scale(const struct dropout *d) { return (float)(1.0 / (1.0 - (double)d->p)); }
 
 /* dropout_factor — what element i of the operation is multiplied by: 0 or 1/(1-p); 1 when dropout is off. */
 static inline float dropout_factor(const struct dropout *d, int64_t i)

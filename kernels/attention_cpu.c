@@ -1,0 +1,427 @@
+/* attention_cpu — fast causal attention in tiles of BLOCK queries by BLOCK keys (method: Dao et al. 2022). Nothing of
+ * size T×T is ever stored; tiles above the diagonal are skipped, those on it are cut at each group of rows.
+ *
+ * One task owns one head of one sample (forward: or a run of its queries). It takes keys block by block, lays them out
+ * for the products (kt: transposed, so that a vector holds one coordinate of VEC_W keys), and lets all queries that
+ * may see them go past in groups of up to TILE_ROWS. Every sum runs in an order given by the shape. */
+#include "kernels/attention.h"
+
+#include <math.h>
+
+#include "kernels/cpu.h"
+#include "kernels/philox_cpu.h"
+#include "kernels/attention_tile_cpu.h"
+
+#define BLOCK 64
+
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+static inline int rows_next(int64_t left) { return left >= 6 ? 6 : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
+
+/* A block of keys, laid out for the products; columns beyond D and keys beyond n are zero. */
+struct keys {
+    float *kt;        /* (DP, BLOCK) */
+    float *vt;        /* (DP, BLOCK), backward only */
+    float *k;         /* (BLOCK, DP), backward only */
+    float *v;         /* (BLOCK, DP), forward only */
+    float *bias;      /* (BLOCK): 0 where seen, -inf where not */
+    bool is_open;     /* every key of the block is there and seen */
+    int64_t first, n; /* numbers of the keys */
+};
+
+/* What both directions know of their head. */
+struct head {
+    int64_t t, d, dp, c;    /* dp: D rounded up to whole vectors; c = H·D */
+    int64_t bh;
+    const float *q, *k, *v; /* row stride 3·c */
+    const uint8_t *mask;    /* of the sample, or NULL */
+    const struct dropout *dropout;
+    float scale; /* 1/√D */
+};
+
+static struct head head_of(const struct tensor *qkv, const struct tensor *mask, const struct dropout *dropout, int64_t bh,
+                           const int64_t shape[3])
+{
+    int64_t t = shape[0], h = shape[1], d = shape[2], b = bh / h;
+    struct head x = {.t = t, .d = d, .dp = round_up(d, VEC_W), .c = h * d, .bh = bh, .dropout = dropout};
+    x.q = (const float *)qkv->data + b * t * 3 * x.c + bh % h * d;
+    x.k = x.q + x.c;
+    x.v = x.k + x.c;
+    x.mask = mask->data ? (const uint8_t *)mask->data + b * t : NULL;
+    x.scale = (float)(1 / sqrt((double)d));
+    return x;
+}
+
+/* out (BLOCK, dp) ← n rows of x, the rest zero. */
+static void pack_rows(float *out, const float *x, int64_t stride, int64_t n, int64_t d, int64_t dp)
+{
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(out + i * dp, x + i * stride, (size_t)d * sizeof *out);
+        memset(out + i * dp + d, 0, (size_t)(dp - d) * sizeof *out);
+    }
+    memset(out + n * dp, 0, (size_t)((BLOCK - n) * dp) * sizeof *out);
+}
+
+static void keys_pack(const struct head *x, struct keys *keys, int64_t first)
+{
+    int64_t stride = 3 * x->c, n = least(BLOCK, x->t - first);
+    const float *k = x->k + first * stride, *v = x->v + first * stride;
+    keys->first = first;
+    keys->n = n;
+    keys->is_open = n == BLOCK;
+    for (int64_t j = 0; j < BLOCK; j++) {
+        bool is_seen = j < n && (!x->mask || x->mask[first + j]);
+        keys->bias[j] = is_seen ? 0 : -INFINITY;
+        keys->is_open = keys->is_open && is_seen;
+    }
+    tile_transpose(keys->kt, BLOCK, k, stride, n, x->d);
+    if (keys->vt)
+        tile_transpose(keys->vt, BLOCK, v, stride, n, x->d);
+    if (keys->k)
+        pack_rows(keys->k, k, stride, n, x->d, x->dp);
+    if (keys->v)
+        pack_rows(keys->v, v, stride, n, x->d, x->dp);
+}
+
+/* How a group of rows, queries i … i+rows-1, meets a block of keys. */
+struct meeting {
+    int64_t i, cols, seen; /* columns computed (whole vectors); keys that may be seen by any of the rows */
+    int rows;
+    bool is_diagonal;
+};
+
+static struct meeting meeting_of(const struct keys *keys, int64_t i, int rows)
+{
+    int64_t reach = i + rows - keys->first;
+    struct meeting m = {.i = i, .rows = rows, .is_diagonal = i - keys->first < BLOCK};
+    m.seen = least(reach, BLOCK);
+    m.cols = least(round_up(reach, VEC_W), BLOCK);
+    return m;
+}
+
+/* Scores of one row: scaled; -inf where the key is not there, masked, or later than the query. */
+static inline vec score(const struct keys *keys, const struct meeting *m, int r, const float *s, int64_t j, vec scale)
+{
+    vec x = vec_load(s + r * BLOCK + j) * scale;
+    if (!keys->is_open)
+        x += vec_load(keys->bias + j);
+    if (m->is_diagonal) {
+        int32_t own = (int32_t)(m->i + r - keys->first - j);
+        x = vec_select(tile_lane() > own, vec_set(-INFINITY), x);
+    }
+    return x;
+}
+
+/* --- forward ----------------------------------------------------------------------------------------------- */
+
+/* A run of queries of one head and what it has gathered so far, one row a query. */
+struct gather {
+    int64_t first, n;
+    float *o;   /* (n, dp): Σ e·v */
+    float *max; /* (n): running maximum of the scores; e = exp(score - max) */
+    float *sum; /* (n, VEC_W): Σ e, by lanes */
+};
+
+static void scale_row(float *x, int64_t n, float factor)
+{
+    for (int64_t i = 0; i < n; i += VEC_W)
+        vec_store(x + i, vec_load(x + i) * vec_set(factor));
+}
+
+/* Scores of row r become e; the query's maximum and sum move on. */
+static void softmax_row(const struct head *x, const struct keys *keys, const struct meeting *m, int r, struct gather *g, float *s)
+{
+    int64_t row = m->i + r - g->first;
+    vec scale = vec_set(x->scale), top = vec_set(-INFINITY);
+    for (int64_t j = 0; j < m->cols; j += VEC_W) {
+        vec y = score(keys, m, r, s, j, scale);
+        vec_store(s + r * BLOCK + j, y);
+        top = vec_max(top, y);
+    }
+    float old = g->max[row], new = tile_max(top);
+    new = new > old ? new : old;
+    float base = new == -INFINITY ? 0 : new; /* nothing seen yet: every e is exp(-inf) */
+    vec sum = vec_load(g->sum + row * VEC_W);
+    if (new != old) {
+        float shrink = expf(old - base);
+        sum *= vec_set(shrink);
+        scale_row(g->o + row * x->dp, x->dp, shrink);
+        g->max[row] = new;
+    }
+    for (int64_t j = 0; j < m->cols; j += VEC_W) {
+        vec e = vec_exp(vec_load(s + r * BLOCK + j) - vec_set(base));
+        sum += e;
+        vec_store(s + r * BLOCK + j, e);
+    }
+    vec_store(g->sum + row * VEC_W, sum);
+}
+
+/* The numbers of dropout for row r of a meeting, and the row times them. */
+static void drop_row(const struct head *x, const struct keys *keys, const struct meeting *m, int r, float *factor)
+{
+    uint64_t index = (uint64_t)((x->bh * x->t + m->i + r) * x->t + keys->first);
+    philox_scale(x->dropout, index, m->cols, factor);
+}
+
+static void fwd_rows(const struct head *x, const struct keys *keys, struct gather *g, int64_t i, int rows)
+{
+    float s[TILE_ROWS * BLOCK] __attribute__((aligned(64))), factor[BLOCK] __attribute__((aligned(64)));
+    struct meeting m = meeting_of(keys, i, rows);
+    struct tile scores = {x->q + i * 3 * x->c, 3 * x->c, keys->kt, BLOCK, s, BLOCK, x->d, false};
+    tile_rows(&scores, rows, m.cols);
+    for (int r = 0; r < rows; r++)
+        softmax_row(x, keys, &m, r, g, s);
+    for (int r = 0; r < rows && x->dropout->p > 0; r++) {
+        drop_row(x, keys, &m, r, factor);
+        for (int64_t j = 0; j < m.cols; j += VEC_W)
+            vec_store(s + r * BLOCK + j, vec_load(s + r * BLOCK + j) * vec_load(factor + j));
+    }
+    struct tile out = {s, BLOCK, keys->v, x->dp, g->o + (i - g->first) * x->dp, x->dp, m.seen, true};
+    tile_rows(&out, rows, x->dp);
+}
+
+/* out = o / Σe, lse = max + log Σe. */
+static void fwd_finish(const struct head *x, const struct gather *g, float *out, float *lse)
+{
+    for (int64_t i = 0; i < g->n; i++) {
+        double sum = vec_sum(vec_load(g->sum + i * VEC_W));
+        const float *o = g->o + i * x->dp;
+        float *y = out + (g->first + i) * x->c, factor = sum == 0 ? 0 : (float)(1 / sum);
+        lse[g->first + i] = sum == 0 ? -INFINITY : (float)(g->max[i] + log(sum));
+        for (int64_t e = 0; e < x->d; e++)
+            y[e] = o[e] * factor;
+    }
+}
+
+struct fwd_work {
+    const struct cpu *cpu;
+    const struct attention_fwd *a;
+    int64_t runs_n, run_max; /* a head's queries are cut into runs_n runs, of at most run_max queries at a time */
+};
+
+/* Where run `run` begins: equal shares of a triangle's area, at a multiple of BLOCK. */
+static int64_t run_first(const struct fwd_work *w, int64_t run)
+{
+    double share = sqrt((double)run / (double)w->runs_n) * (double)w->a->t;
+    return run >= w->runs_n ? w->a->t : (int64_t)(share / BLOCK) * BLOCK;
+}
+
+static void fwd_run(const struct fwd_work *w, const struct head *x, int64_t first, int64_t n, float *scratch)
+{
+    struct keys keys = {.kt = scratch, .v = scratch + x->dp * BLOCK, .bias = scratch + 2 * x->dp * BLOCK};
+    struct gather g = {.first = first, .n = n};
+    g.sum = keys.bias + BLOCK;
+    g.max = g.sum + n * VEC_W;
+    g.o = g.max + round_up(n, 16);
+    memset(g.sum, 0, (size_t)(n * VEC_W) * sizeof(float));
+    memset(g.o, 0, (size_t)(n * x->dp) * sizeof(float));
+    for (int64_t i = 0; i < n; i++)
+        g.max[i] = -INFINITY;
+    for (int64_t j = 0; j < first + n; j += BLOCK) {
+        keys_pack(x, &keys, j);
+        int rows;
+        for (int64_t i = j > first ? j : first; i < first + n; i += rows) {
+            rows = rows_next(least(first + n - i, BLOCK - i % BLOCK));
+            fwd_rows(x, &keys, &g, i, rows);
+        }
+    }
+    int64_t b = x->bh / w->a->h, h = x->bh % w->a->h;
+    fwd_finish(x, &g, (float *)w->a->out.data + b * x->t * x->c + h * x->d, (float *)w->a->lse.data + x->bh * x->t);
+}
+
+static void fwd_part(void *arg, int part_i, int thread_i)
+{
+    const struct fwd_work *w = arg;
+    const struct attention_fwd *a = w->a;
+    /* long runs first: the last ones to be dealt are short */
+    int64_t run = w->runs_n - 1 - part_i / (a->b * a->h), bh = part_i % (a->b * a->h), end = run_first(w, run + 1);
+    struct head x = head_of(&a->qkv, &a->mask, &a->dropout, bh, (int64_t[3]){a->t, a->h, a->d});
+    for (int64_t first = run_first(w, run); first < end; first += w->run_max)
+        fwd_run(w, &x, first, least(w->run_max, end - first), (float *)(void *)w->cpu->scratch[thread_i]);
+}
+
+void CPU_FN(attention_fwd)(const struct cpu *cpu, const struct attention_fwd *a)
+{
+    int64_t dp = round_up(a->d, VEC_W), heads = a->b * a->h, wanted = 4 * (int64_t)task_threads(cpu->pool);
+    int64_t room = (int64_t)(CPU_SCRATCH_BYTES / sizeof(float)) - 2 * dp * BLOCK - 2 * BLOCK;
+    struct fwd_work w = {.cpu = cpu, .a = a, .run_max = room / (dp + VEC_W + 1) / BLOCK * BLOCK};
+    ASSERTF(w.run_max > 0, "head width %lld", (long long)a->d);
+    /* a query's sums do not depend on its run, so here the cut may look at the threads */
+    w.runs_n = heads >= wanted ? 1 : least((wanted + heads - 1) / heads, (a->t + BLOCK - 1) / BLOCK);
+    task_run(cpu->pool, cpu_parts(heads * w.runs_n, 1), fwd_part, &w);
+}
+
+/* --- backward ---------------------------------------------------------------------------------------------- */
+
+/* A run of queries of one head, laid out row by row (n, dp), and the two tiles a block of them makes with keys. */
+struct queries {
+    int64_t first, n;
+    float *q, *dout, *dq;
+    float *lse, *delta; /* (n): logΣexp; Σ dout·out */
+    float *p, *ds;      /* (BLOCK, BLOCK): drop(p); gradient of the scores before scaling */
+};
+
+struct bwd_head {
+    struct head x;
+    const float *dout, *out, *lse; /* row stride c, c, 1 */
+    float *dq, *dk, *dv;           /* row stride 3·c */
+};
+
+static void queries_pack(const struct bwd_head *h, struct queries *q)
+{
+    const struct head *x = &h->x;
+    for (int64_t i = 0; i < q->n; i++) {
+        const float *out = h->out + (q->first + i) * x->c, *dout = h->dout + (q->first + i) * x->c;
+        float *row = q->dout + i * x->dp;
+        memset(row, 0, (size_t)x->dp * sizeof *row);
+        memset(q->q + i * x->dp, 0, (size_t)x->dp * sizeof *row);
+        memcpy(row, dout, (size_t)x->d * sizeof *row);
+        memcpy(q->q + i * x->dp, x->q + (q->first + i) * 3 * x->c, (size_t)x->d * sizeof *row);
+        vec sum = {0};
+        int64_t e = 0;
+        for (; e + VEC_W <= x->d; e += VEC_W)
+            sum = vec_fma(vec_load(row + e), vec_load(out + e), sum);
+        if (e < x->d)
+            sum = vec_fma(vec_load(row + e), vec_load_n(out + e, (int)(x->d - e)), sum);
+        q->delta[i] = vec_sum(sum);
+        float lse = h->lse[q->first + i];
+        q->lse[i] = lse == -INFINITY ? 0 : lse; /* saw no key: every score is -inf, so p = exp(-inf - 0) = 0 */
+    }
+    memset(q->dq, 0, (size_t)(q->n * x->dp) * sizeof(float));
+}
+
+/* Row r: p = exp(s - lse), then drop(p) and ds = p·(drop(dp) - delta)/√D, to the tiles of the block. */
+static void bwd_row(const struct head *x, const struct keys *keys, const struct meeting *m, int r, const struct queries *q,
+                    const float *s, const float *dp)
+{
+    int64_t row = m->i + r - q->first;
+    float *p = q->p + row % BLOCK * BLOCK, *ds = q->ds + row % BLOCK * BLOCK;
+    float factor[BLOCK] __attribute__((aligned(64)));
+    vec scale = vec_set(x->scale), lse = vec_set(q->lse[row]), delta = vec_set(q->delta[row]);
+    bool drops = x->dropout->p > 0;
+    if (drops)
+        drop_row(x, keys, m, r, factor);
+    for (int64_t j = 0; j < m->cols; j += VEC_W) {
+        vec y = vec_exp(score(keys, m, r, s, j, scale) - lse), dy = vec_load(dp + r * BLOCK + j), kept = y;
+        if (drops) {
+            kept = y * vec_load(factor + j);
+            dy = dy * vec_load(factor + j);
+        }
+        vec_store(p + j, kept);
+        vec_store(ds + j, y * (dy - delta) * scale);
+    }
+    for (int64_t j = m->cols; j < BLOCK; j += VEC_W) { /* keys later than the whole group */
+        vec_store(p + j, vec_set(0));
+        vec_store(ds + j, vec_set(0));
+    }
+}
+
+/* A group of queries: both tiles' rows, and dq += ds·k. */
+static void bwd_rows(const struct head *x, const struct keys *keys, const struct queries *q, int64_t i, int rows)
+{
+    float s[TILE_ROWS * BLOCK] __attribute__((aligned(64))), dp[TILE_ROWS * BLOCK] __attribute__((aligned(64)));
+    struct meeting m = meeting_of(keys, i, rows);
+    int64_t row = i - q->first;
+    struct tile scores = {q->q + row * x->dp, x->dp, keys->kt, BLOCK, s, BLOCK, x->d, false};
+    struct tile dps = {q->dout + row * x->dp, x->dp, keys->vt, BLOCK, dp, BLOCK, x->d, false};
+    tile_rows(&scores, rows, m.cols);
+    tile_rows(&dps, rows, m.cols);
+    for (int r = 0; r < rows; r++)
+        bwd_row(x, keys, &m, r, q, s, dp);
+    struct tile dq = {q->ds + row % BLOCK * BLOCK, BLOCK, keys->k, x->dp, q->dq + row * x->dp, x->dp, m.seen, true};
+    tile_rows(&dq, rows, x->dp);
+}
+
+/* One block of queries [i, i+n) with one block of keys; dk, dv (BLOCK, dp) gather. */
+static void bwd_block(const struct head *x, const struct keys *keys, const struct queries *q, int64_t i, int64_t n, float *dk,
+                      float *dv)
+{
+    int rows;
+    for (int64_t r = 0; r < n; r += rows) {
+        rows = rows_next(n - r);
+        bwd_rows(x, keys, q, i + r, rows);
+    }
+    int64_t row = i - q->first;
+    for (int64_t j = 0; j < keys->n; j += rows) {
+        rows = rows_next(keys->n - j);
+        int64_t from = i == keys->first ? j : 0; /* on the diagonal, earlier queries do not see key j */
+        if (from >= n)
+            break;
+        struct tile to_v = {q->p + from * BLOCK + j,  BLOCK, q->dout + (row + from) * x->dp, x->dp, dv + j * x->dp, x->dp,
+                            n - from, true};
+        struct tile to_k = {q->ds + from * BLOCK + j, BLOCK, q->q + (row + from) * x->dp, x->dp, dk + j * x->dp, x->dp,
+                            n - from, true};
+        tile_columns(&to_v, rows, x->dp);
+        tile_columns(&to_k, rows, x->dp);
+    }
+}
+
+static void copy_rows(float *out, int64_t out_stride, const float *in, int64_t in_stride, int64_t n, int64_t d)
+{
+    for (int64_t i = 0; i < n; i++)
+        memcpy(out + i * out_stride, in + i * in_stride, (size_t)d * sizeof *out);
+}
+
+/* A run of queries against all keys they may see. dk and dv of earlier runs lie in dqkv already and are gone on with. */
+static void bwd_run(const struct bwd_head *h, struct queries *q, struct keys *keys, float *dk, float *dv)
+{
+    const struct head *x = &h->x;
+    int64_t stride = 3 * x->c, end = q->first + q->n;
+    queries_pack(h, q);
+    for (int64_t j = 0; j < end; j += BLOCK) {
+        keys_pack(x, keys, j);
+        memset(dk, 0, (size_t)(BLOCK * x->dp) * sizeof *dk);
+        memset(dv, 0, (size_t)(BLOCK * x->dp) * sizeof *dv);
+        if (j < q->first) {
+            copy_rows(dk, x->dp, h->dk + j * stride, stride, keys->n, x->d);
+            copy_rows(dv, x->dp, h->dv + j * stride, stride, keys->n, x->d);
+        }
+        for (int64_t i = j > q->first ? j : q->first; i < end; i += BLOCK)
+            bwd_block(x, keys, q, i, least(BLOCK, end - i), dk, dv);
+        copy_rows(h->dk + j * stride, stride, dk, x->dp, keys->n, x->d);
+        copy_rows(h->dv + j * stride, stride, dv, x->dp, keys->n, x->d);
+    }
+    copy_rows(h->dq + q->first * stride, stride, q->dq, x->dp, q->n, x->d);
+}
+
+struct bwd_work {
+    const struct cpu *cpu;
+    const struct attention_bwd *a;
+    int64_t run_max;
+};
+
+static void bwd_part(void *arg, int bh, int thread_i)
+{
+    const struct bwd_work *w = arg;
+    const struct attention_bwd *a = w->a;
+    struct bwd_head h = {.x = head_of(&a->qkv, &a->mask, &a->dropout, bh, (int64_t[3]){a->t, a->h, a->d})};
+    int64_t at = bh / a->h * a->t * h.x.c + bh % a->h * a->d, tile = BLOCK * h.x.dp;
+    h.dout = (const float *)a->dout.data + at;
+    h.out = (const float *)a->out.data + at;
+    h.lse = (const float *)a->lse.data + bh * a->t;
+    h.dq = (float *)a->dqkv.data + (h.x.q - (const float *)a->qkv.data);
+    h.dk = h.dq + h.x.c;
+    h.dv = h.dk + h.x.c;
+    float *scratch = (float *)(void *)w->cpu->scratch[thread_i];
+    struct keys keys = {.kt = scratch, .vt = scratch + tile, .k = scratch + 2 * tile, .bias = scratch + 5 * tile};
+    struct queries q = {.p = keys.bias + BLOCK, .ds = keys.bias + BLOCK + BLOCK * BLOCK};
+    q.lse = q.ds + BLOCK * BLOCK;
+    q.delta = q.lse + w->run_max;
+    q.q = q.delta + w->run_max;
+    q.dout = q.q + w->run_max * h.x.dp;
+    q.dq = q.dout + w->run_max * h.x.dp;
+    for (q.first = 0; q.first < a->t; q.first += w->run_max) {
+        q.n = least(w->run_max, a->t - q.first);
+        bwd_run(&h, &q, &keys, scratch + 3 * tile, scratch + 4 * tile);
+    }
+}
+
+void CPU_FN(attention_bwd)(const struct cpu *cpu, const struct attention_bwd *a)
+{
+    int64_t dp = round_up(a->d, VEC_W), room = (int64_t)(CPU_SCRATCH_BYTES / sizeof(float));
+    room -= 5 * BLOCK * dp + BLOCK + 2 * BLOCK * BLOCK;
+    struct bwd_work w = {.cpu = cpu, .a = a, .run_max = room / (3 * dp + 2) / BLOCK * BLOCK};
+    ASSERTF(w.run_max > 0, "head width %lld", (long long)a->d);
+    w.run_max = least(w.run_max, round_up(a->t, BLOCK));
+    task_run(cpu->pool, cpu_parts(a->b * a->h, 1), bwd_part, &w);
+}

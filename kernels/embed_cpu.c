@@ -1,0 +1,100 @@
+/* embed_cpu — fast embedding: forward by rows; backward by columns, so that every element of dwte is added to by one
+ * task, in the order of tokens, whatever the number of threads. */
+#include "kernels/embed.h"
+
+#include "kernels/cpu.h"
+#include "kernels/philox_cpu.h"
+#include "kernels/vec_cpu.h"
+
+#define PART_ROWS 16
+#define PART_COLUMNS 128
+
+/* What row n, columns c … c+width-1, is multiplied by; NULL: dropout is off. */
+static const float *embed_factors(const struct dropout *d, int64_t first, int64_t width, float *room)
+{
+    if (d->p <= 0)
+        return NULL;
+    philox_scale(d, (uint64_t)first, width, room);
+    return room;
+}
+
+/* y += factor·x; a dropped element adds nothing, also where it was infinite. */
+static void embed_add(float *y, const float *x, const float *factor, int64_t n)
+{
+    if (factor)
+        for (int64_t i = 0; i < n; i++)
+            y[i] += factor[i] == 0 ? 0 : x[i] * factor[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] += x[i];
+}
+
+static void embed_fwd_part(void *arg, int part_i, int thread_i)
+{
+    (void)thread_i;
+    const struct embed_fwd *a = arg;
+    const int32_t *tokens = a->tokens.data;
+    float room[PART_COLUMNS];
+    int64_t end = cpu_part_end(a->n, PART_ROWS, part_i);
+    for (int64_t n = (int64_t)part_i * PART_ROWS; n < end; n++) {
+        float *x = (float *)a->x.data + n * a->c;
+        const float *te = (const float *)a->wte.data + tokens[n] * a->c;
+        const float *pe = (const float *)a->wpe.data + n % a->t * a->c;
+        for (int64_t i = 0; i < a->c; i++)
+            x[i] = te[i] + pe[i];
+        for (int64_t c = 0; c < a->c && a->dropout.p > 0; c += PART_COLUMNS) {
+            int64_t width = a->c - c < PART_COLUMNS ? a->c - c : PART_COLUMNS;
+            const float *factor = embed_factors(&a->dropout, n * a->c + c, width, room);
+            for (int64_t i = 0; i < width; i++)
+                x[c + i] = factor[i] == 0 ? 0 : x[c + i] * factor[i];
+        }
+    }
+}
+
+void CPU_FN(embed_fwd)(const struct cpu *cpu, const struct embed_fwd *a)
+{
+    task_run(cpu->pool, cpu_parts(a->n, PART_ROWS), embed_fwd_part, (void *)a);
+}
+
+static void embed_bwd_tokens(void *arg, int part_i, int thread_i)
+{
+    (void)thread_i;
+    const struct embed_bwd *a = arg;
+    const int32_t *tokens = a->tokens.data;
+    float *dwte = a->dwte.data, room[PART_COLUMNS];
+    const float *dx = a->dx.data;
+    int64_t c = (int64_t)part_i * PART_COLUMNS, width = cpu_part_end(a->c, PART_COLUMNS, part_i) - c;
+    for (int64_t n = 0; n < a->n; n++) {
+        if (n + 8 < a->n) /* rows of dwte are far apart: ask for them early */
+            for (int64_t i = 0; i < width; i += 16)
+                __builtin_prefetch(dwte + tokens[n + 8] * a->c + c + i, 1);
+        const float *factor = embed_factors(&a->dropout, n * a->c + c, width, room);
+        embed_add(dwte + tokens[n] * a->c + c, dx + n * a->c + c, factor, width);
+    }
+}
+
+/* Positions t of a part: the samples' rows one after the other. */
+static void embed_bwd_positions(void *arg, int part_i, int thread_i)
+{
+    (void)thread_i;
+    const struct embed_bwd *a = arg;
+    float *dwpe = a->dwpe.data, room[PART_COLUMNS];
+    const float *dx = a->dx.data;
+    int64_t end = cpu_part_end(a->context, PART_ROWS, part_i);
+    for (int64_t t = (int64_t)part_i * PART_ROWS; t < end; t++) {
+        if (!a->accumulate)
+            memset(dwpe + t * a->c, 0, (size_t)a->c * sizeof *dwpe);
+        for (int64_t n = t; n < a->n && t < a->t; n += a->t)
+            for (int64_t c = 0; c < a->c; c += PART_COLUMNS) {
+                int64_t width = a->c - c < PART_COLUMNS ? a->c - c : PART_COLUMNS;
+                const float *factor = embed_factors(&a->dropout, n * a->c + c, width, room);
+                embed_add(dwpe + t * a->c + c, dx + n * a->c + c, factor, width);
+            }
+    }
+}
+
+void CPU_FN(embed_bwd)(const struct cpu *cpu, const struct embed_bwd *a)
+{
+    task_run(cpu->pool, cpu_parts(a->c, PART_COLUMNS), embed_bwd_tokens, (void *)a);
+    task_run(cpu->pool, cpu_parts(a->context, PART_ROWS), embed_bwd_positions, (void *)a);
+}

@@ -1,0 +1,75 @@
+/* reduce_cpu — fast whole-tensor sums in double: blocks of 4096, each by lanes, then the blocks pairwise. The order
+ * depends on the length alone. The blocks' sums lie in cpu->shared. */
+#include "kernels/reduce.h"
+
+#include "kernels/cpu.h"
+#include "kernels/vec_cpu.h"
+
+#define BLOCK_ELEMS 4096
+#define PART_BLOCKS 32
+#define LANES 32
+
+struct reduce_work {
+    const float *x;
+    int64_t n;
+    double *blocks;
+    bool square;
+};
+
+/* 32 running sums, enough to keep every unit of a wide core busy; folded onto each other at the end. */
+static double reduce_block(const float *restrict x, int64_t n, bool square)
+{
+    double lane[LANES] = {0};
+    int64_t i = 0;
+    if (square)
+        for (; i + LANES <= n; i += LANES)
+            for (int l = 0; l < LANES; l++)
+                lane[l] += (double)x[i + l] * (double)x[i + l];
+    else
+        for (; i + LANES <= n; i += LANES)
+            for (int l = 0; l < LANES; l++)
+                lane[l] += (double)x[i + l];
+    for (int l = 0; i < n; i++, l++)
+        lane[l] += square ? (double)x[i] * (double)x[i] : (double)x[i];
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            lane[l] += lane[l + half];
+    return lane[0];
+}
+
+static void reduce_part(void *arg, int part_i, int thread_i)
+{
+    (void)thread_i;
+    const struct reduce_work *work = arg;
+    int64_t blocks_n = cpu_parts(work->n, BLOCK_ELEMS), end = cpu_part_end(blocks_n, PART_BLOCKS, part_i);
+    for (int64_t block = (int64_t)part_i * PART_BLOCKS; block < end; block++) {
+        int64_t first = block * BLOCK_ELEMS, n = work->n - first < BLOCK_ELEMS ? work->n - first : BLOCK_ELEMS;
+        work->blocks[block] = reduce_block(work->x + first, n, work->square);
+    }
+}
+
+static double reduce_pairwise(const double *x, int64_t n)
+{
+    if (n <= 2)
+        return n == 2 ? x[0] + x[1] : n == 1 ? x[0] : 0;
+    return reduce_pairwise(x, n / 2) + reduce_pairwise(x + n / 2, n - n / 2);
+}
+
+static void reduce_run(const struct cpu *cpu, struct reduce_work work, double *out, bool accumulate)
+{
+    int64_t blocks_n = cpu_parts(work.n, BLOCK_ELEMS);
+    ASSERTF((size_t)blocks_n <= CPU_SHARED_BYTES / sizeof(double), "%lld elements", (long long)work.n);
+    work.blocks = (double *)(void *)cpu->shared;
+    task_run(cpu->pool, cpu_parts(blocks_n, PART_BLOCKS), reduce_part, &work);
+    *out = reduce_pairwise(work.blocks, blocks_n) + (accumulate ? *out : 0);
+}
+
+void CPU_FN(sum)(const struct cpu *cpu, const struct sum *a)
+{
+    reduce_run(cpu, (struct reduce_work){.x = a->x.data, .n = a->n}, a->out.data, a->accumulate);
+}
+
+void CPU_FN(sumsq)(const struct cpu *cpu, const struct sumsq *a)
+{
+    reduce_run(cpu, (struct reduce_work){.x = a->x.data, .n = a->n, .square = true}, a->out.data, a->accumulate);
+}

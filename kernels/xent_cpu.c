@@ -1,0 +1,131 @@
+/* xent_cpu — fast cross-entropy: one exponential an element.
+ *
+ * A row goes through blocks of BLOCK_ELEMS: the block's maximum, then e = exp(x - maximum), summed and, for the
+ * gradient, left in place of x. When the row's logΣexp is known, a second pass over the row (still in the second
+ * cache) multiplies each block by scale·exp(its maximum - logΣexp). */
+#include "kernels/xent.h"
+
+#include <math.h>
+
+#include "kernels/cpu.h"
+#include "kernels/vec_cpu.h"
+
+#define BLOCK_ELEMS 1024
+
+static float block_max(const float *x, int64_t n)
+{
+    vec m0 = vec_set(-INFINITY), m1 = m0;
+    int64_t i = 0;
+    for (; i + 2 * VEC_W <= n; i += 2 * VEC_W) {
+        m0 = vec_max(m0, vec_load(x + i));
+        m1 = vec_max(m1, vec_load(x + i + VEC_W));
+    }
+    float max = vec_top(vec_max(m0, m1));
+    for (; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    return max == -INFINITY ? 0 : max; /* nothing to subtract: exp(-inf) is 0 */
+}
+
+/* Σ exp(x - max); e, when given, takes the terms (may be x). */
+static double block_exp(const float *x, float *e, int64_t n, float max)
+{
+    vec s0 = {0}, s1 = {0}, m = vec_set(max);
+    int64_t i = 0;
+    for (; i + 2 * VEC_W <= n; i += 2 * VEC_W) {
+        vec e0 = vec_exp(vec_load(x + i) - m), e1 = vec_exp(vec_load(x + i + VEC_W) - m);
+        s0 += e0, s1 += e1;
+        if (e) {
+            vec_store(e + i, e0);
+            vec_store(e + i + VEC_W, e1);
+        }
+    }
+    double sum = vec_sum(s0 + s1);
+    for (; i < n; i += VEC_W) {
+        int left = n - i < VEC_W ? (int)(n - i) : VEC_W;
+        vec some = vec_exp(vec_load_n(x + i, left) - m);
+        for (int l = 0; l < left; l++)
+            sum += some[l];
+        if (e)
+            vec_store_n(e + i, left, some);
+    }
+    return sum;
+}
+
+static void block_scale(float *x, int64_t n, float factor)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
+/* One row in place; `maxima` has room for a float per block. Returns the loss. */
+static float row_xent(float *row, int64_t v, int64_t target, float scale, bool want_grad, float *maxima)
+{
+    if (target < 0) {
+        if (want_grad)
+            memset(row, 0, (size_t)v * sizeof *row);
+        return 0;
+    }
+    double max = -INFINITY, sum = 0, hit = row[target];
+    for (int64_t i = 0; i < v; i += BLOCK_ELEMS) {
+        int64_t n = v - i < BLOCK_ELEMS ? v - i : BLOCK_ELEMS;
+        float top = block_max(row + i, n);
+        double part = block_exp(row + i, want_grad ? row + i : NULL, n, top);
+        maxima[i / BLOCK_ELEMS] = top;
+        double higher = top > max ? top : max;
+        sum = sum * exp(max - higher) + part * exp(top - higher);
+        max = higher;
+    }
+    double lse = max + log(sum);
+    for (int64_t i = 0; i < v && want_grad; i += BLOCK_ELEMS)
+        block_scale(row + i, v - i < BLOCK_ELEMS ? v - i : BLOCK_ELEMS, (float)(scale * exp(maxima[i / BLOCK_ELEMS] - lse)));
+    if (want_grad) /* from double: close to a sure answer, the difference to 1 is what matters */
+        row[target] = (float)(scale * expm1(hit - lse));
+    return (float)(lse - hit);
+}
+
+struct xent_work {
+    const struct cpu *cpu;
+    const void *a;
+};
+
+static void xent_row(void *arg, int n, int thread_i)
+{
+    const struct xent_work *work = arg;
+    const struct xent *a = work->a;
+    float *maxima = (float *)(void *)work->cpu->scratch[thread_i];
+    float *row = (float *)a->logits.data + n * a->stride;
+    int32_t target = ((const int32_t *)a->targets.data)[n];
+    ((float *)a->losses.data)[n] = row_xent(row, a->v, target, a->scale, a->want_grad, maxima);
+}
+
+void CPU_FN(xent)(const struct cpu *cpu, const struct xent *a)
+{
+    struct xent_work work = {cpu, a};
+    ASSERTF((size_t)cpu_parts(a->v, BLOCK_ELEMS) <= CPU_SCRATCH_BYTES / sizeof(float), "%lld wide", (long long)a->v);
+    task_run(cpu->pool, cpu_parts(a->n, 1), xent_row, &work);
+}
+
+/* Start (i even) or end (odd) of sample i/2: the T numbers are gathered, treated as a row, and scattered. */
+static void qa_xent_row(void *arg, int i, int thread_i)
+{
+    const struct xent_work *work = arg;
+    const struct qa_xent *a = work->a;
+    float *row = (float *)(void *)work->cpu->scratch[thread_i], *grad = a->dlogits.data;
+    const float *logits = a->logits.data;
+    int64_t first = i / 2 * a->t * 2 + i % 2;
+    int64_t label = i % 2 ? ((const int32_t *)a->ends.data)[i / 2] : ((const int32_t *)a->starts.data)[i / 2];
+    label = label < 0 ? 0 : label >= a->t ? -1 : label;
+    for (int64_t t = 0; t < a->t; t++)
+        row[t] = logits[first + 2 * t];
+    ((float *)a->losses.data)[i] =
+        row_xent(row, a->t, label, i % 2 ? a->scale_end : a->scale_start, grad != NULL, row + a->t);
+    for (int64_t t = 0; t < a->t && grad; t++)
+        grad[first + 2 * t] = row[t];
+}
+
+void CPU_FN(qa_xent)(const struct cpu *cpu, const struct qa_xent *a)
+{
+    struct xent_work work = {cpu, a};
+    ASSERTF((size_t)(2 * a->t + 1) <= CPU_SCRATCH_BYTES / sizeof(float), "%lld tokens", (long long)a->t);
+    task_run(cpu->pool, cpu_parts(2 * a->b, 1), qa_xent_row, &work);
+}

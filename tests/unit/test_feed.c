@@ -1,0 +1,221 @@
+/* test_feed — a batch is a function of numbers: the same whoever asks, in whatever pieces, and every window once an epoch. */
+#include "harness.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "data/feed.h"
+
+enum { T = 16, G = 6, VOCAB = 97 };
+
+static struct feed_config synthetic(enum feed_task task)
+{
+    return (struct feed_config){.task = task, .data = "", .cache_dir = "", .seq_tokens = T, .global_samples = G, .vocab = VOCAB,
+                                .seed = 7, .is_shuffled = true};
+}
+
+struct buffers {
+    int32_t tokens[64 * T], targets[64 * T], starts[64], ends[64];
+    uint8_t mask[64 * T];
+};
+static struct feed_batch batch_of(struct buffers *b)
+{
+    memset(b, 0xee, sizeof *b);
+    return (struct feed_batch){b->tokens, b->targets, b->mask, b->starts, b->ends};
+}
+
+static void test_synthetic_lm(void **state)
+{
+    (void)state;
+    static struct buffers a, b;
+    struct feed *feed;
+    const struct feed_config config = synthetic(FEED_TASK_LM);
+    assert_int_equal(feed_open(&config, &feed), ST_OK);
+    assert_int_equal(feed_samples(feed), G);
+    assert_int_equal(feed_tokens(feed), G * T);
+    assert_string_equal(feed_name(feed), "synthetic");
+    struct feed_batch out = batch_of(&a);
+    out.mask = NULL, out.starts = out.ends = NULL;
+    feed_get(feed, 0, G, &out);
+    int seen = 0;
+    for (int i = 0; i < G * T; i++) {
+        assert_in_range(a.tokens[i], 0, VOCAB - 1);
+        assert_in_range(a.targets[i], 0, VOCAB - 1);
+        if (i % T != T - 1)
+            assert_int_equal(a.targets[i], a.tokens[i + 1]);
+        seen += a.tokens[i] != a.tokens[0];
+    }
+    assert_true(seen > G * T / 2);
+    out = batch_of(&b);
+    feed_get(feed, 3 * G, G, &out); /* the same batch every step */
+    assert_memory_equal(a.tokens, b.tokens, sizeof(int32_t) * G * T);
+    assert_memory_equal(a.targets, b.targets, sizeof(int32_t) * G * T);
+    out = batch_of(&b);
+    feed_get(feed, 2, 3, &out); /* a part of it */
+    assert_memory_equal(a.tokens + 2 * T, b.tokens, sizeof(int32_t) * 3 * T);
+    assert_int_equal(feed_epoch(feed, G - 1), 0);
+    assert_int_equal(feed_epoch(feed, 5 * G), 5);
+    feed_close(feed);
+    feed_close(NULL);
+}
+
+static void test_synthetic_qa(void **state)
+{
+    (void)state;
+    static struct buffers a;
+    struct feed *feed;
+    struct feed_config config = synthetic(FEED_TASK_QA);
+    config.global_samples = 64;
+    assert_int_equal(feed_open(&config, &feed), ST_OK);
+    struct feed_batch out = batch_of(&a);
+    out.targets = NULL;
+    feed_get(feed, 0, 64, &out);
+    int ones = 0, differ = 0;
+    for (int i = 0; i < 64 * T; i++) {
+        assert_in_range(a.tokens[i], 0, VOCAB - 1);
+        assert_in_range(a.mask[i], 0, 1);
+        ones += a.mask[i];
+    }
+    for (int i = 0; i < 64; i++) {
+        assert_in_range(a.starts[i], 0, T - 1);
+        assert_in_range(a.ends[i], 0, T - 1);
+        differ += a.starts[i] != a.ends[i];
+    }
+    assert_in_range(ones, 64 * T * 2 / 5, 64 * T * 3 / 5);
+    assert_true(differ > 32);
+    feed_close(feed);
+}
+
+static void test_fingerprint_tells_settings_apart(void **state)
+{
+    (void)state;
+    struct feed *a, *b;
+    struct feed_config config = synthetic(FEED_TASK_LM);
+    assert_int_equal(feed_open(&config, &a), ST_OK);
+    assert_int_equal(feed_open(&config, &b), ST_OK);
+    assert_true(feed_fingerprint(a) == feed_fingerprint(b));
+    feed_close(b);
+    config.seed++;
+    assert_int_equal(feed_open(&config, &b), ST_OK);
+    assert_true(feed_fingerprint(a) != feed_fingerprint(b));
+    feed_close(a);
+    feed_close(b);
+}
+
+/* A token file whose id at position i is i: a window shows where it came from. */
+static const char *counting_file(int32_t tokens)
+{
+    static char path[FILE_PATH_MAX];
+    static uint8_t bytes[1024 + 2 * 4096];
+    const int32_t header[3] = {20240520, 1, tokens};
+    text_format(path, sizeof path, "%s/count%d.bin", harness_tmpdir(), tokens);
+    memset(bytes, 0, sizeof bytes);
+    memcpy(bytes, header, sizeof header);
+    for (int i = 0; i < tokens; i++) {
+        bytes[1024 + 2 * i] = (uint8_t)i;
+        bytes[1025 + 2 * i] = (uint8_t)(i >> 8);
+    }
+    assert_int_equal(file_replace(path, bytes, 1024 + 2 * (size_t)tokens), ST_OK);
+    return path;
+}
+
+static struct feed_config counting(int32_t tokens)
+{
+    struct feed_config config = synthetic(FEED_TASK_LM);
+    config.data = counting_file(tokens);
+    config.cache_dir = harness_tmpdir();
+    config.vocab = 50257;
+    return config;
+}
+
+static void test_windows_in_order(void **state)
+{
+    (void)state;
+    static struct buffers a;
+    struct feed *feed;
+    struct feed_config config = counting(50 * T + 1);
+    config.is_shuffled = false;
+    assert_int_equal(feed_open(&config, &feed), ST_OK);
+    assert_int_equal(feed_samples(feed), 50);
+    struct feed_batch out = batch_of(&a);
+    feed_get(feed, 40, 20, &out); /* over the end of the epoch */
+    for (int row = 0; row < 20; row++)
+        for (int t = 0; t < T; t++) {
+            assert_int_equal(a.tokens[row * T + t], (40 + row) % 50 * T + t);
+            assert_int_equal(a.targets[row * T + t], (40 + row) % 50 * T + t + 1);
+        }
+    feed_close(feed);
+}
+
+static void test_each_epoch_is_a_permutation(void **state)
+{
+    (void)state;
+    static struct buffers a, b;
+    struct feed *feed;
+    const struct feed_config config = counting(53 * T);
+    assert_int_equal(feed_open(&config, &feed), ST_OK);
+    assert_int_equal(feed_samples(feed), 52); /* the last token is only a target */
+    int moved = 0, first_order[52];
+    for (int epoch = 0; epoch < 3; epoch++) {
+        bool seen[52] = {false};
+        struct feed_batch out = batch_of(&a);
+        feed_get(feed, epoch * 52, 52, &out);
+        for (int row = 0; row < 52; row++) {
+            const int window = a.tokens[row * T] / T;
+            assert_int_equal(a.tokens[row * T] % T, 0);
+            assert_false(seen[window]);
+            seen[window] = true;
+            if (epoch == 0)
+                first_order[row] = window;
+            moved += window != (epoch == 0 ? row : first_order[row]);
+        }
+    }
+    assert_true(moved > 120);
+    struct feed_batch whole = batch_of(&a), part = batch_of(&b);
+    feed_get(feed, 45, 12, &whole);
+    for (int row = 0; row < 12; row++) {
+        feed_get(feed, 45 + row, 1, &part);
+        assert_memory_equal(a.tokens + row * T, b.tokens, sizeof(int32_t) * T);
+    }
+    feed_close(feed);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct feed *feed = NULL;
+    struct feed_config config = synthetic(FEED_TASK_LM);
+    config.seq_tokens = 0;
+    assert_int_equal(feed_open(&config, &feed), ST_BAD_SETTING);
+    config.seq_tokens = INT64_MAX;
+    assert_int_equal(feed_open(&config, &feed), ST_BAD_SETTING);
+    config = synthetic(FEED_TASK_LM);
+    config.global_samples = INT64_MAX;
+    assert_int_equal(feed_open(&config, &feed), ST_BAD_SETTING);
+    config = synthetic(FEED_TASK_LM);
+    config.vocab = 0;
+    assert_int_equal(feed_open(&config, &feed), ST_BAD_SETTING);
+    config = counting(T);
+    assert_int_equal(feed_open(&config, &feed), ST_BAD_DATA);
+    assert_non_null(strstr(status_message(), "16 tokens"));
+    assert_non_null(strstr(status_message(), "SEQ_LEN"));
+    config = counting(T + 1);
+    config.task = FEED_TASK_QA;
+    assert_int_equal(feed_open(&config, &feed), ST_BAD_SETTING);
+    config.task = FEED_TASK_LM;
+    assert_int_equal(feed_open(&config, &feed), ST_OK);
+    assert_int_equal(feed_samples(feed), 1);
+    feed_close(feed);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_synthetic_lm),
+    cmocka_unit_test(test_synthetic_qa),
+    cmocka_unit_test(test_fingerprint_tells_settings_apart),
+    cmocka_unit_test(test_windows_in_order),
+    cmocka_unit_test(test_each_epoch_is_a_permutation),
+    cmocka_unit_test(test_refusals),
+};
+HARNESS_MAIN(tests)

@@ -70,6 +70,8 @@ $(BUILD)/%.o: %.S
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
+$(BUILD)/src/data/merges.o: assets/vocab.bpe
+
 # Fast kernels: once for each level of x86-64; the device picks one when it opens.
 define level_rule
 $(BUILD)/%_v$(1).o: %.c

@@ -273,6 +273,41 @@ const struct safetensors_entry *safetensors_find(const struct safetensors *st, c
     return NULL;
 }
 
+static const char *dtype_name(enum dtype dtype)
+{
+    for (size_t i = 0; i < sizeof(dtype_list) / sizeof(dtype_list[0]); i++)
+        if (dtype_list[i].dtype == (int)dtype)
+            return dtype_list[i].name;
+    ASSERTF(false, "dtype %d", dtype);
+    return "";
+}
+
+/* shape_text — "(311, 64)"; returns out. */
+static const char *shape_text(char *out, size_t cap, int dims_n, const int64_t *dim)
+{
+    struct text t = {.data = NULL};
+    text_add(&t, "(");
+    for (int i = 0; i < dims_n; i++)
+        text_add(&t, "%s%" PRId64, i > 0 ? ", " : "", dim[i]);
+    text_add(&t, ")");
+    text_copy(out, cap, t.data ? t.data : "(?)");
+    text_free(&t);
+    return out;
+}
+
+enum status safetensors_check(const struct safetensors_entry *entry, const char *what, int dims_n, const int64_t *dim)
+{
+    char want[200], have[200];
+    if (entry->dims_n != dims_n || memcmp(entry->dim, dim, (size_t)dims_n * sizeof(dim[0])) != 0)
+        return FAIL(ST_BAD_DATA, "%s: tensor %s has shape %s, expected %s; the model's dimensions differ from this file's", what,
+                    entry->name, shape_text(have, sizeof(have), entry->dims_n, entry->dim),
+                    shape_text(want, sizeof(want), dims_n, dim));
+    if (entry->dtype != DTYPE_F32 && entry->dtype != DTYPE_F16 && entry->dtype != DTYPE_BF16)
+        return FAIL(ST_BAD_DATA, "%s: tensor %s has dtype %s, expected F32, F16 or BF16; convert the file", what, entry->name,
+                    dtype_name(entry->dtype));
+    return ST_OK;
+}
+
 /* half_bits — IEEE binary16 as the bits of the float of the same value. Every half is a float, so this is exact. */
 static uint32_t half_bits(uint16_t h)
 {
@@ -306,15 +341,6 @@ void safetensors_to_f32(const struct safetensors_entry *entry, int64_t first, in
         uint32_t bits = entry->dtype == DTYPE_F16 ? half_bits(half) : (uint32_t)half << 16;
         memcpy(out + i, &bits, 4);
     }
-}
-
-static const char *dtype_name(enum dtype dtype)
-{
-    for (size_t i = 0; i < sizeof(dtype_list) / sizeof(dtype_list[0]); i++)
-        if (dtype_list[i].dtype == (int)dtype)
-            return dtype_list[i].name;
-    ASSERTF(false, "dtype %d", dtype);
-    return "";
 }
 
 static int64_t source_bytes(const struct safetensors_source *source)

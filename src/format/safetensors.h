@@ -35,6 +35,8 @@ struct safetensors {
 enum status safetensors_parse(const uint8_t *bytes, size_t n, const char *what, struct safetensors *out);
 void safetensors_free(struct safetensors *st); /* accepts a zeroed one, twice */
 const struct safetensors_entry *safetensors_find(const struct safetensors *st, const char *name); /* NULL: none */
+/* safetensors_check — the shape is the one expected and the dtype F32, F16 or BF16; ST_BAD_DATA with file, name, expected, actual. */
+enum status safetensors_check(const struct safetensors_entry *entry, const char *what, int dims_n, const int64_t *dim);
 /* safetensors_to_f32 — elements [first, first+n) as float from F32, F16 or BF16; ASSERTs range. */
 void safetensors_to_f32(const struct safetensors_entry *entry, int64_t first, int64_t n, float *out);
 

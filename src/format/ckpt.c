@@ -1,0 +1,382 @@
+/* ckpt — see the header. This file locks, opens and verifies; ckpt_save.c writes. Every step below the folder given by the caller is taken
+ * relative to an open folder and never through a symbolic link. Files are verified by reading (a bad sector or a file cut
+ * meanwhile is an error we can tell) and mapped only for use. Must not know devices or training. */
+#include "format/ckpt.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "format/ckpt_dir.h"
+#include "format/manifest.h"
+
+#define PIECE_BYTES (1 << 20) /* read and hashed while it is in the second-level cache */
+
+struct part {
+    char name[MANIFEST_NAME_MAX];
+    void *map;
+    size_t bytes;
+    struct safetensors tensors;
+};
+
+struct ckpt {
+    char path[FILE_PATH_MAX];
+    struct manifest manifest;
+    struct part part[MANIFEST_FILES_MAX];
+    int parts_n;
+};
+
+/* holder_of — the process whose number is in the lock file, 0 when it cannot be told. */
+static int64_t holder_of(int fd)
+{
+    char digits[32] = "";
+    int64_t pid = 0;
+    ssize_t n = pread(fd, digits, sizeof(digits) - 1, 0);
+    digits[n > 0 ? n : 0] = 0;
+    digits[strcspn(digits, "\n")] = 0;
+    return text_i64(digits, 1, INT32_MAX, &pid) == TEXT_OK ? pid : 0;
+}
+
+/* take_lock — flock belongs to the open file: it ends with the process, however that ends. */
+static enum status take_lock(struct ckpt_lock *lock)
+{
+    char digits[32];
+    if (flock(lock->fd, LOCK_EX | LOCK_NB) == 0) {
+        text_format(digits, sizeof(digits), "%ld\n", (long)getpid());
+        if (ftruncate(lock->fd, 0) != 0 || pwrite(lock->fd, digits, strlen(digits), 0) < 0)
+            LOG_DEBUG("cannot note our number in %s/.lock: %s", lock->dir, strerror(errno)); /* a courtesy only */
+        return ST_OK;
+    }
+    if (errno != EWOULDBLOCK) { /* some network file systems have no locks */
+        LOG_WARN("cannot lock %s: %s; see to it that no other run writes there", lock->dir, strerror(errno));
+        return ST_OK;
+    }
+    int64_t pid = holder_of(lock->fd);
+    if (pid > 0)
+        return FAIL(ST_BAD_SETTING, "checkpoint folder %s is in use by process %" PRId64 "; stop that run, or give this one a "
+                    "CHECKPOINT_DIR of its own", lock->dir, pid);
+    return FAIL(ST_BAD_SETTING, "checkpoint folder %s is in use by another process; stop that run, or give this one a "
+                "CHECKPOINT_DIR of its own", lock->dir);
+}
+
+enum status ckpt_lock(const char *dir, struct ckpt_lock **out)
+{
+    char path[FILE_PATH_MAX];
+    TRY(file_make_dirs(dir));
+    TRY(file_join(path, sizeof(path), dir, ".lock"));
+    struct ckpt_lock *lock = calloc(1, sizeof(*lock));
+    if (!lock)
+        return FAIL(ST_RETRY, "out of memory: lock of %s", dir);
+    text_copy(lock->dir, sizeof(lock->dir), dir);
+    lock->fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    enum status st = lock->fd >= 0 ? take_lock(lock)
+                                   : FAIL(ST_STORE, "cannot write in checkpoint folder %s: %s (%s); choose a CHECKPOINT_DIR that can "
+                                          "be written", dir, strerror(errno), path);
+    if (st != ST_OK) {
+        ckpt_unlock(lock);
+        return st;
+    }
+    *out = lock;
+    return ST_OK;
+}
+
+void ckpt_unlock(struct ckpt_lock *lock)
+{
+    if (!lock)
+        return;
+    if (lock->fd >= 0)
+        close(lock->fd);
+    free(lock);
+}
+
+/* open_folder — path without closing slashes, opened unless its last part is a link. */
+static enum status open_folder(const char *path, char *clean, size_t cap, int *fd_out)
+{
+    struct stat info;
+    if (!text_copy(clean, cap, path))
+        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %zu: %.64s…", strlen(path), cap - 1, path);
+    for (size_t n = strlen(clean); n > 1 && clean[n - 1] == '/'; n--)
+        clean[n - 1] = 0;
+    int fd = open(clean, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0) {
+        *fd_out = fd;
+        return ST_OK;
+    }
+    int error = errno;
+    if (lstat(clean, &info) == 0 && S_ISLNK(info.st_mode))
+        return FAIL(ST_BAD_DATA, "%s is a symbolic link, which checkpoints never follow; name the folder itself", clean);
+    if (error == EMFILE || error == ENFILE || error == ENOMEM)
+        return FAIL(ST_RETRY, "cannot open checkpoint %s: %s; raise the limit", clean, strerror(error));
+    if (error == ENOENT)
+        return FAIL(ST_NO_INPUT, "there is no checkpoint %s; check the path", clean);
+    return FAIL(ST_BAD_DATA, "cannot open checkpoint %s: %s; a checkpoint is a folder that can be read", clean, strerror(error));
+}
+
+/* open_regular — a plain file of the folder. */
+static enum status open_regular(int dir_fd, const char *path, const char *name, int *fd_out, int64_t *bytes_out)
+{
+    struct stat info;
+    int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return FAIL(errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ST_RETRY : ST_BAD_DATA, "cannot open %s/%s: %s", path,
+                    name, errno == ELOOP ? "it is a symbolic link, which checkpoints never follow" : strerror(errno));
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        close(fd);
+        return FAIL(ST_BAD_DATA, "%s/%s is not a regular file", path, name);
+    }
+    *fd_out = fd;
+    *bytes_out = info.st_size;
+    return ST_OK;
+}
+
+/* read_piece — up to n bytes from offset; fewer only at the end of the file. */
+static enum status read_piece(int fd, const char *path, const char *name, void *out, size_t n, int64_t offset, size_t *got_out)
+{
+    size_t done = 0;
+    while (done < n) {
+        ssize_t got = pread(fd, (char *)out + done, n - done, (off_t)(offset + (int64_t)done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return FAIL(ST_BAD_DATA, "cannot read %s/%s at byte %" PRId64 ": %s; check the disk", path, name,
+                        offset + (int64_t)done, strerror(errno));
+        if (got == 0)
+            break;
+        done += (size_t)got;
+    }
+    *got_out = done;
+    return ST_OK;
+}
+
+static enum status read_manifest(int dir_fd, const char *path, struct manifest *out)
+{
+    char bytes[MANIFEST_BYTES_MAX + 1], what[FILE_PATH_MAX];
+    int64_t file_bytes_n;
+    size_t n = 0;
+    int fd;
+    TRY(open_regular(dir_fd, path, CKPT_DIR_MANIFEST, &fd, &file_bytes_n));
+    enum status st = read_piece(fd, path, CKPT_DIR_MANIFEST, bytes, sizeof(bytes), 0, &n);
+    close(fd);
+    if (st != ST_OK)
+        return st;
+    TRY(file_join(what, sizeof(what), path, CKPT_DIR_MANIFEST));
+    return manifest_parse(bytes, n, what, out);
+}
+
+/* check_listing — every file of the folder is one the manifest names. (That none is missing shows when they are opened.) */
+static enum status check_listing(int dir_fd, const char *path, const struct manifest *manifest)
+{
+    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir) {
+        int error = errno;
+        if (fd >= 0)
+            close(fd);
+        return FAIL(ST_BAD_DATA, "cannot list checkpoint %s: %s", path, strerror(error));
+    }
+    enum status st = ST_OK;
+    for (struct dirent *entry; st == ST_OK && (entry = readdir(dir)) != NULL;) {
+        bool is_known = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+                        strcmp(entry->d_name, CKPT_DIR_MANIFEST) == 0;
+        for (int i = 0; i < manifest->files_n; i++)
+            is_known = is_known || strcmp(entry->d_name, manifest->file[i].name) == 0;
+        if (!is_known)
+            st = FAIL(ST_BAD_DATA, "%s holds %.64s, which its manifest does not name; remove it if you know what it is", path,
+                      entry->d_name);
+    }
+    closedir(dir);
+    return st;
+}
+
+/* check_hash — every byte of the file is read, none is kept. */
+static enum status check_hash(int fd, const char *path, const struct manifest_file *file, const struct safetensors_beat *beat)
+{
+    XXH3_state_t *hash = XXH3_createState();
+    char *piece = malloc(PIECE_BYTES);
+    enum status st = hash && piece ? ST_OK : FAIL(ST_RETRY, "out of memory: checking %s/%s", path, file->name);
+    if (st == ST_OK)
+        XXH3_64bits_reset(hash);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    for (int64_t at = 0; st == ST_OK && at < file->bytes;) {
+        size_t want = file->bytes - at < PIECE_BYTES ? (size_t)(file->bytes - at) : PIECE_BYTES, got = 0;
+        st = read_piece(fd, path, file->name, piece, want, at, &got);
+        if (st == ST_OK && got < want)
+            st = FAIL(ST_BAD_DATA, "%s/%s was cut short while it was read", path, file->name);
+        if (st != ST_OK)
+            break;
+        XXH3_64bits_update(hash, piece, got);
+        at += (int64_t)got;
+        if (beat && beat->fn)
+            beat->fn(beat->arg, (int64_t)got);
+    }
+    uint64_t have = st == ST_OK ? XXH3_64bits_digest(hash) : 0;
+    if (st == ST_OK && have != file->hash)
+        st = FAIL(ST_BAD_DATA, "%s/%s has checksum %016" PRIx64 ", its manifest says %016" PRIx64 "; its content is damaged", path,
+                  file->name, have, file->hash);
+    XXH3_freeState(hash);
+    free(piece);
+    return st;
+}
+
+static enum status check_bytes(const char *path, const struct manifest_file *file, int64_t bytes)
+{
+    if (bytes == file->bytes)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA, "%s/%s has %" PRId64 " bytes, its manifest says %" PRId64 "; it is cut short or not the file that was "
+                "written", path, file->name, bytes, file->bytes);
+}
+
+static enum status open_part(struct ckpt *ckpt, int dir_fd, const struct manifest_file *file, const struct safetensors_beat *beat)
+{
+    struct part *part = &ckpt->part[ckpt->parts_n];
+    char what[FILE_PATH_MAX];
+    int64_t bytes;
+    int fd;
+    enum status st;
+    TRY(file_join(what, sizeof(what), ckpt->path, file->name));
+    TRY(open_regular(dir_fd, ckpt->path, file->name, &fd, &bytes));
+    TRY_OR(check_bytes(ckpt->path, file, bytes), close_file);
+    TRY_OR(check_hash(fd, ckpt->path, file, beat), close_file);
+    if (bytes > 0) {
+        void *map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (map == MAP_FAILED) {
+            st = FAIL(ST_RETRY, "cannot map %s (%" PRId64 " bytes): %s", what, bytes, strerror(errno));
+            goto close_file;
+        }
+        part->map = map;
+        part->bytes = (size_t)bytes;
+    }
+    text_copy(part->name, sizeof(part->name), file->name);
+    part->name[strcspn(part->name, ".")] = 0;
+    ckpt->parts_n++; /* from here ckpt_close undoes */
+    st = safetensors_parse(part->map, part->bytes, what, &part->tensors);
+close_file:
+    close(fd);
+    return st;
+}
+
+enum status ckpt_open(const char *path, const struct safetensors_beat *beat, struct ckpt **out)
+{
+    struct ckpt *ckpt = calloc(1, sizeof(*ckpt));
+    int dir_fd = -1;
+    enum status st;
+    if (!ckpt)
+        return FAIL(ST_RETRY, "out of memory: checkpoint %s", path);
+    TRY_OR(open_folder(path, ckpt->path, sizeof(ckpt->path), &dir_fd), free_ckpt);
+    TRY_OR(read_manifest(dir_fd, ckpt->path, &ckpt->manifest), close_dir);
+    TRY_OR(check_listing(dir_fd, ckpt->path, &ckpt->manifest), close_dir);
+    for (int i = 0; i < ckpt->manifest.files_n; i++)
+        TRY_OR(open_part(ckpt, dir_fd, &ckpt->manifest.file[i], beat), close_dir);
+    *out = ckpt;
+    ckpt = NULL;
+close_dir:
+    close(dir_fd);
+free_ckpt:
+    ckpt_close(ckpt);
+    return st;
+}
+
+void ckpt_close(struct ckpt *ckpt)
+{
+    if (!ckpt)
+        return;
+    for (int i = 0; i < ckpt->parts_n; i++) {
+        safetensors_free(&ckpt->part[i].tensors);
+        if (ckpt->part[i].map)
+            munmap(ckpt->part[i].map, ckpt->part[i].bytes);
+    }
+    free(ckpt);
+}
+
+const struct ckpt_meta *ckpt_meta(const struct ckpt *ckpt) { return &ckpt->manifest.meta; }
+const char *ckpt_path(const struct ckpt *ckpt) { return ckpt->path; }
+
+/* open_step — DIR/step-…, whose manifest must tell the same step as its name. */
+static enum status open_step(const char *dir, int64_t step, const struct safetensors_beat *beat, struct ckpt **out)
+{
+    char path[FILE_PATH_MAX];
+    struct ckpt *ckpt = NULL;
+    TRY(ckpt_dir_step_path(path, sizeof(path), dir, step));
+    TRY(ckpt_open(path, beat, &ckpt));
+    if (ckpt->manifest.meta.step != step) {
+        int64_t told = ckpt->manifest.meta.step;
+        ckpt_close(ckpt);
+        return FAIL(ST_BAD_DATA, "%s tells step %" PRId64 " in its manifest; it was renamed", path, told);
+    }
+    *out = ckpt;
+    return ST_OK;
+}
+
+enum status ckpt_open_newest(const char *dir, const struct safetensors_beat *beat, struct ckpt **out)
+{
+    struct ckpt_dir_steps steps;
+    struct ckpt *ckpt = NULL;
+    enum status st = ST_OK;
+    TRY(ckpt_dir_list(dir, &steps));
+    for (int i = 0; i < steps.steps_n && !ckpt; i++) {
+        st = open_step(dir, steps.step[i], beat, &ckpt);
+        if (st == ST_RETRY) /* says nothing about the checkpoint */
+            break;
+        if (st != ST_OK)
+            LOG_WARN("skipping a checkpoint that is not whole: %s", status_message());
+        st = ST_OK;
+    }
+    free(steps.step);
+    if (st == ST_OK)
+        *out = ckpt;
+    return st;
+}
+
+enum status ckpt_peek(const char *path, struct manifest *out)
+{
+    char clean[FILE_PATH_MAX];
+    int dir_fd;
+    TRY(open_folder(path, clean, sizeof(clean), &dir_fd));
+    enum status st = read_manifest(dir_fd, clean, out);
+    for (int i = 0; st == ST_OK && i < out->files_n; i++) {
+        int64_t bytes;
+        int fd;
+        st = open_regular(dir_fd, clean, out->file[i].name, &fd, &bytes);
+        if (st == ST_OK) {
+            st = check_bytes(clean, &out->file[i], bytes);
+            close(fd);
+        }
+    }
+    close(dir_fd);
+    return st;
+}
+
+/* give_back — pages of the file before this tensor: they stay in the page cache, not in our resident memory. */
+static void give_back(const struct part *part, const struct safetensors_entry *entry)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (size_t)(entry->data - (const uint8_t *)part->map) / page * page;
+    if (before > 0)
+        madvise(part->map, before, MADV_DONTNEED);
+}
+
+enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n, const int64_t *dim,
+                        const struct safetensors_entry **out)
+{
+    for (int i = 0; i < ckpt->parts_n; i++) {
+        if (strcmp(ckpt->part[i].name, part) != 0)
+            continue;
+        const struct safetensors_entry *entry = safetensors_find(&ckpt->part[i].tensors, name);
+        if (!entry)
+            return FAIL(ST_BAD_DATA, "%s: its %s has no tensor %s; it is of another model", ckpt->path, part, name);
+        TRY(safetensors_check(entry, ckpt->path, dims_n, dim));
+        give_back(&ckpt->part[i], entry);
+        *out = entry;
+        return ST_OK;
+    }
+    return FAIL(ST_BAD_DATA, "%s has no %s.safetensors; it is of another kind of run", ckpt->path, part);
+}

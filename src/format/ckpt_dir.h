@@ -1,0 +1,41 @@
+/* ckpt_dir — the folder of checkpoints: which steps it holds, and which names in it are ours.
+ *
+ * For ckpt.c (reads, locks) and ckpt_save.c (writes); nobody else needs it. Must not know what a checkpoint holds. */
+#ifndef CONVOY_FORMAT_CKPT_DIR_H
+#define CONVOY_FORMAT_CKPT_DIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/file.h"
+#include "base/status.h"
+#include "format/manifest.h"
+
+#define CKPT_DIR_MANIFEST "manifest.json"
+
+/* Step numbers of names like step-00000100, newest first; step is malloc'ed. */
+struct ckpt_dir_steps {
+    int64_t *step;
+    int steps_n;
+};
+/* ckpt_dir_list — a folder that does not exist holds none; one that is no folder or cannot be read fails. */
+enum status ckpt_dir_list(const char *dir, struct ckpt_dir_steps *out);
+enum status ckpt_dir_step_path(char *out, size_t cap, const char *dir, int64_t step);
+
+/* ckpt_dir_temp_path — where this process writes the checkpoint of a step, or moves one to remove it. */
+enum status ckpt_dir_temp_path(char *out, size_t cap, const char *dir, int64_t step, bool is_old);
+/* ckpt_dir_clean — remove folders of that pattern, left by processes that died: the caller holds the lock, so none is in use.
+ * What cannot be removed is told in a warning. */
+void ckpt_dir_clean(const char *dir);
+
+/* ckpt_peek — does it look valid? The manifest's checksum and the files' sizes; ckpt_open verifies their content. In ckpt.c. */
+enum status ckpt_peek(const char *path, struct manifest *out);
+
+/* The right to write in a folder. */
+struct ckpt_lock {
+    int fd; /* of DIR/.lock, locked as long as it is open */
+    char dir[FILE_PATH_MAX];
+};
+
+#endif

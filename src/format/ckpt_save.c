@@ -1,0 +1,210 @@
+/* ckpt_save — writes a checkpoint so that at every moment, whatever dies, DIR holds the old ones whole and the new one whole or not
+ * at all: written beside as DIR/.tmp-<pid>-<step>, every file synced, the folder synced, renamed, DIR synced. Old ones are
+ * renamed away before they are emptied, for the same reason. Must not know devices or training. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/must.h"
+#include "base/text.h"
+#include "format/ckpt.h"
+#include "format/ckpt_dir.h"
+#include "format/manifest.h"
+
+#define METADATA "{\"format\":\"pt\"}" /* other readers of safetensors ask for it */
+#define SLACK_BYTES (256 << 10)        /* manifest, folder and the file system's own blocks */
+
+/* One save under way. */
+struct job {
+    const char *dir;
+    const struct ckpt_part *part;
+    int parts_n;
+    const struct safetensors_beat *beat;
+    struct manifest manifest;
+    char target[FILE_PATH_MAX], temp[FILE_PATH_MAX], old[FILE_PATH_MAX];
+};
+
+static bool is_same_run(const struct ckpt_meta *a, const struct ckpt_meta *b)
+{
+    return a->step == b->step && a->samples == b->samples && a->tokens == b->tokens && a->seed == b->seed &&
+           a->data_fingerprint == b->data_fingerprint && strcmp(a->model_json, b->model_json) == 0 &&
+           strcmp(a->settings_json, b->settings_json) == 0;
+}
+
+/* find_existing — is the checkpoint there already, whole? Something else of that name that is no folder is not ours to remove. */
+static enum status find_existing(const struct job *job, bool *done_out)
+{
+    struct stat info;
+    struct ckpt *ckpt = NULL;
+    *done_out = false;
+    if (lstat(job->target, &info) != 0)
+        return ST_OK;
+    if (!S_ISDIR(info.st_mode))
+        return FAIL(ST_STORE, "cannot write checkpoint %s: a %s of that name is in the way; move it", job->target,
+                    S_ISLNK(info.st_mode) ? "symbolic link" : "file");
+    if (ckpt_open(job->target, job->beat, &ckpt) != ST_OK) {
+        LOG_WARN("replacing a checkpoint that is not whole: %s", status_message());
+        return ST_OK;
+    }
+    *done_out = is_same_run(ckpt_meta(ckpt), &job->manifest.meta);
+    if (!*done_out)
+        LOG_WARN("replacing %s, which another run wrote (seed, data, model or settings differ)", job->target);
+    ckpt_close(ckpt);
+    return ST_OK;
+}
+
+static enum status check_space(const struct job *job)
+{
+    int64_t need_bytes = SLACK_BYTES, free_bytes = file_space_bytes(job->dir);
+    for (int i = 0; i < job->parts_n; i++) {
+        int64_t bytes;
+        TRY(safetensors_bytes(job->part[i].source, job->part[i].sources_n, METADATA, &bytes));
+        need_bytes += bytes;
+    }
+    if (free_bytes >= 0 && free_bytes < need_bytes)
+        return FAIL(ST_STORE, "no space for checkpoint %s: it needs %" PRId64 " bytes, %" PRId64 " are free; free some, or lower "
+                    "CHECKPOINT_KEEP", job->target, need_bytes, free_bytes);
+    return ST_OK;
+}
+
+static enum status write_parts(struct job *job)
+{
+    char path[FILE_PATH_MAX];
+    for (int i = 0; i < job->parts_n; i++) {
+        const struct ckpt_part *part = &job->part[i];
+        struct manifest_file *file = &job->manifest.file[i];
+        bool fits = text_format(file->name, sizeof(file->name), "%s.safetensors", part->name);
+        ASSERTF(fits, "part %s", part->name);
+        TRY(file_join(path, sizeof(path), job->temp, file->name));
+        TRY(safetensors_write(path, part->source, part->sources_n, METADATA, job->beat, &file->hash, &file->bytes));
+    }
+    job->manifest.files_n = job->parts_n;
+    return ST_OK;
+}
+
+/* write_manifest — read back before it is written: what we commit, we can open. */
+static enum status write_manifest(struct job *job)
+{
+    char path[FILE_PATH_MAX];
+    struct text text = {.data = NULL};
+    struct manifest again;
+    enum status st;
+    TRY(file_join(path, sizeof(path), job->temp, CKPT_DIR_MANIFEST));
+    TRY_OR(manifest_write(&job->manifest, &text), free_text);
+    TRY_OR(manifest_parse(text.data, text.len, path, &again), free_text);
+    ASSERT(is_same_run(&again.meta, &job->manifest.meta));
+    TRY_OR(file_replace(path, text.data, text.len), free_text); /* syncs the file and its folder */
+free_text:
+    text_free(&text);
+    return st;
+}
+
+/* commit — the rename. What is in its way is no valid checkpoint of this run; it comes back if the rename fails. */
+static enum status commit(const struct job *job)
+{
+    struct stat info;
+    bool is_replacing = lstat(job->target, &info) == 0;
+    if (is_replacing && rename(job->target, job->old) != 0)
+        return FAIL(ST_STORE, "cannot move %s out of the way: %s", job->target, strerror(errno));
+    if (rename(job->temp, job->target) != 0) {
+        int error = errno;
+        if (is_replacing && rename(job->old, job->target) != 0)
+            LOG_WARN("cannot move %s back to %s: %s", job->old, job->target, strerror(errno));
+        return FAIL(ST_STORE, "cannot rename %s to %s: %s; check the disk", job->temp, job->target, strerror(error));
+    }
+    TRY(file_sync_dir(job->dir));
+    if (is_replacing && file_remove_tree(job->old) != ST_OK)
+        LOG_WARN("cannot remove %s: %s", job->old, status_message());
+    return ST_OK;
+}
+
+static enum status write_new(struct job *job)
+{
+    enum status st;
+    if (mkdir(job->temp, 0777) != 0)
+        return FAIL(ST_STORE, "cannot make %s: %s; check that CHECKPOINT_DIR can be written", job->temp, strerror(errno));
+    TRY_OR(write_parts(job), remove_temp);
+    TRY_OR(write_manifest(job), remove_temp);
+    TRY_OR(commit(job), remove_temp);
+    return ST_OK;
+remove_temp:;
+    struct status_saved why;
+    status_keep(&why);
+    if (file_remove_tree(job->temp) != ST_OK)
+        LOG_WARN("cannot remove %s: %s; the next save tries again", job->temp, status_message());
+    status_back(&why);
+    return st;
+}
+
+/* remove_one — renamed first: a folder half emptied must never bear a checkpoint's name. The checkpoint wanted is safe already, so
+ * a failure here is told and not passed on. */
+static void remove_one(const char *dir, const char *path, int64_t step)
+{
+    char old[FILE_PATH_MAX];
+    if (ckpt_dir_temp_path(old, sizeof(old), dir, step, true) != ST_OK)
+        return;
+    if (rename(path, old) != 0)
+        LOG_WARN("cannot remove old checkpoint %s: %s", path, strerror(errno));
+    else if (file_remove_tree(old) != ST_OK)
+        LOG_WARN("cannot remove old checkpoint %s: %s", path, status_message());
+}
+
+/* remove_old — keep the newest `keep` that look valid, and the one just saved in any case. Damaged ones do not count and stay, for a
+ * person to look at. */
+static void remove_old(const char *dir, int keep, int64_t saved_step)
+{
+    struct ckpt_dir_steps steps = {.steps_n = 0};
+    struct manifest manifest;
+    char path[FILE_PATH_MAX];
+    int valid_n = 0;
+    if (keep < 1)
+        return;
+    if (ckpt_dir_list(dir, &steps) != ST_OK) {
+        LOG_WARN("no old checkpoint is removed: %s", status_message());
+        return;
+    }
+    for (int i = 0; i < steps.steps_n; i++) {
+        if (ckpt_dir_step_path(path, sizeof(path), dir, steps.step[i]) != ST_OK || ckpt_peek(path, &manifest) != ST_OK ||
+            manifest.meta.step != steps.step[i])
+            continue;
+        valid_n++;
+        if (valid_n > keep && steps.step[i] != saved_step)
+            remove_one(dir, path, steps.step[i]);
+    }
+    free(steps.step);
+}
+
+static enum status prepare(struct job *job, const struct ckpt_meta *meta)
+{
+    ASSERTF(job->parts_n >= 1 && job->parts_n <= MANIFEST_FILES_MAX, "parts %d", job->parts_n);
+    ASSERTF(meta->step >= 0, "step %" PRId64, meta->step);
+    job->manifest.meta = *meta;
+    TRY(manifest_squeeze(&job->manifest.meta));
+    TRY(ckpt_dir_step_path(job->target, sizeof(job->target), job->dir, meta->step));
+    TRY(ckpt_dir_temp_path(job->temp, sizeof(job->temp), job->dir, meta->step, false));
+    TRY(ckpt_dir_temp_path(job->old, sizeof(job->old), job->dir, meta->step, true));
+    return ST_OK;
+}
+
+enum status ckpt_save(const struct ckpt_lock *lock, const struct ckpt_meta *meta, const struct ckpt_part *part, int parts_n,
+                      int keep, const struct safetensors_beat *beat, char *path_out, size_t path_cap)
+{
+    struct job job = {.dir = lock->dir, .part = part, .parts_n = parts_n, .beat = beat};
+    bool is_done;
+    TRY(prepare(&job, meta));
+    ckpt_dir_clean(job.dir);
+    TRY(find_existing(&job, &is_done));
+    if (!is_done) {
+        TRY(check_space(&job));
+        TRY(write_new(&job));
+    }
+    remove_old(job.dir, keep, meta->step);
+    if (!text_copy(path_out, path_cap, job.target))
+        return FAIL(ST_BAD_SETTING, "path %s is longer than %zu bytes", job.target, path_cap - 1);
+    return ST_OK;
+}

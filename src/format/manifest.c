@@ -1,0 +1,200 @@
+/* manifest — see the header. Must not know files or folders. */
+#include "format/manifest.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/json.h"
+#include "base/must.h"
+
+#define SCHEMA 1
+#define COUNT_MAX ((int64_t)1 << 53) /* whole numbers beyond it are not exact in JSON */
+#define TAIL_BYTES 43
+#define SUFFIX ".safetensors"
+
+/* tail_of — the last line for these bytes before it: what the reader expects, byte for byte. */
+static void tail_of(const char *bytes, size_t n, char out[TAIL_BYTES + 1])
+{
+    bool fits = text_format(out, TAIL_BYTES + 1, "  \"manifest_xxh3_64\": \"%016" PRIx64 "\"\n}\n", (uint64_t)XXH3_64bits(bytes, n));
+    ASSERTF(fits && strlen(out) == TAIL_BYTES, "tail %zu bytes", strlen(out));
+}
+
+static enum status squeeze(const char *what, char *json, size_t cap)
+{
+    cJSON *root = NULL;
+    TRY(json_parse(json, strlen(json), what, &root));
+    char *text = cJSON_IsObject(root) ? cJSON_PrintUnformatted(root) : NULL;
+    enum status st = ST_OK;
+    if (!cJSON_IsObject(root))
+        st = FAIL(ST_BAD_DATA, "%s is not a JSON object: %.100s", what, json);
+    else if (!text)
+        st = FAIL(ST_RETRY, "out of memory: %s", what);
+    else if (!text_copy(json, cap, text))
+        st = FAIL(ST_BAD_DATA, "%s has %zu bytes of JSON, at most %zu are kept in a checkpoint", what, strlen(text), cap - 1);
+    cJSON_free(text);
+    cJSON_Delete(root);
+    return st;
+}
+
+enum status manifest_squeeze(struct ckpt_meta *meta)
+{
+    TRY(squeeze("the checkpoint's model", meta->model_json, sizeof(meta->model_json)));
+    TRY(squeeze("the checkpoint's settings", meta->settings_json, sizeof(meta->settings_json)));
+    return ST_OK;
+}
+
+enum status manifest_write(const struct manifest *m, struct text *out)
+{
+    char version[sizeof(m->meta.version) * 6 + 3], tail[TAIL_BYTES + 1];
+    json_quote(version, sizeof(version), m->meta.version);
+    text_add(out, "{\n  \"schema\": %d,\n  \"version\": %s,\n", SCHEMA, version);
+    text_add(out, "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n  \"tokens\": %" PRId64 ",\n", m->meta.step,
+             m->meta.samples, m->meta.tokens);
+    text_add(out, "  \"seed\": \"%016" PRIx64 "\",\n  \"data_fingerprint\": \"%016" PRIx64 "\",\n", m->meta.seed,
+             m->meta.data_fingerprint);
+    text_add(out, "  \"model\": %s,\n  \"settings\": %s,\n  \"files\": [\n", m->meta.model_json, m->meta.settings_json);
+    for (int i = 0; i < m->files_n; i++)
+        text_add(out, "    {\"name\": \"%s\", \"bytes\": %" PRId64 ", \"xxh3_64\": \"%016" PRIx64 "\"}%s\n", m->file[i].name,
+                 m->file[i].bytes, m->file[i].hash, i + 1 < m->files_n ? "," : "");
+    text_add(out, "  ],\n");
+    if (out->overflow)
+        return FAIL(ST_RETRY, "out of memory: the manifest of %d files", m->files_n);
+    tail_of(out->data, out->len, tail);
+    text_add(out, "%s", tail);
+    return out->overflow ? FAIL(ST_RETRY, "out of memory: the manifest of %d files", m->files_n) : ST_OK;
+}
+
+/* get_hex — a string of exactly 16 lower-case hexadecimal digits. */
+static enum status get_hex(const cJSON *object, const char *key, uint64_t *out)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *s;
+    uint64_t value = 0;
+    TRY(json_get_string(object, key, &s));
+    if (strlen(s) != 16 || strspn(s, digits) != 16)
+        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is \"%.20s\", expected 16 hexadecimal digits", key, s);
+    for (int i = 0; i < 16; i++)
+        value = value << 4 | (uint64_t)(strchr(digits, s[i]) - digits);
+    *out = value;
+    return ST_OK;
+}
+
+static enum status get_object_text(const cJSON *root, const char *key, char *out, size_t cap)
+{
+    const cJSON *object;
+    TRY(json_get_object(root, key, &object));
+    char *text = cJSON_PrintUnformatted(object);
+    if (!text)
+        return FAIL(ST_RETRY, "out of memory: JSON key \"%s\"", key);
+    bool fits = text_copy(out, cap, text);
+    cJSON_free(text);
+    return fits ? ST_OK : FAIL(ST_BAD_DATA, "JSON key \"%s\" is longer than %zu bytes", key, cap - 1);
+}
+
+static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
+{
+    int64_t schema;
+    const char *version;
+    TRY(json_get_i64(root, "schema", 0, COUNT_MAX, &schema));
+    if (schema != SCHEMA)
+        return FAIL(ST_BAD_DATA, "a checkpoint of schema %" PRId64 ", this convoy reads %d; use the convoy that wrote it", schema,
+                    SCHEMA);
+    TRY(json_get_string(root, "version", &version));
+    if (!text_copy(out->version, sizeof(out->version), version))
+        return FAIL(ST_BAD_DATA, "JSON key \"version\" is longer than %zu bytes", sizeof(out->version) - 1);
+    TRY(json_get_i64(root, "step", 0, COUNT_MAX, &out->step));
+    TRY(json_get_i64(root, "samples", 0, COUNT_MAX, &out->samples));
+    TRY(json_get_i64(root, "tokens", 0, COUNT_MAX, &out->tokens));
+    TRY(get_hex(root, "seed", &out->seed));
+    TRY(get_hex(root, "data_fingerprint", &out->data_fingerprint));
+    TRY(get_object_text(root, "model", out->model_json, sizeof(out->model_json)));
+    TRY(get_object_text(root, "settings", out->settings_json, sizeof(out->settings_json)));
+    return ST_OK;
+}
+
+/* is_name — a plain name of ours, so that it can never lead out of the folder. */
+static bool is_name(const char *name)
+{
+    size_t stem = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    return stem > 0 && strlen(name) < MANIFEST_NAME_MAX && strcmp(name + stem, SUFFIX) == 0;
+}
+
+static enum status read_file(const cJSON *item, struct manifest *out)
+{
+    const char *name;
+    struct manifest_file *file = &out->file[out->files_n];
+    TRY(json_get_string(item, "name", &name));
+    if (!is_name(name))
+        return FAIL(ST_BAD_DATA, "a file's name is \"%.80s\", expected letters, digits or _ and " SUFFIX, name);
+    for (int i = 0; i < out->files_n; i++)
+        if (strcmp(out->file[i].name, name) == 0)
+            return FAIL(ST_BAD_DATA, "file %s is listed twice", name);
+    text_copy(file->name, sizeof(file->name), name);
+    TRY(json_get_i64(item, "bytes", 0, COUNT_MAX, &file->bytes));
+    TRY(get_hex(item, "xxh3_64", &file->hash));
+    out->files_n++;
+    return ST_OK;
+}
+
+static enum status read_fields(const cJSON *root, struct manifest *out)
+{
+    const cJSON *files;
+    TRY(read_meta(root, &out->meta));
+    TRY(json_get_array(root, "files", &files));
+    for (const cJSON *item = files->child; item; item = item->next) {
+        if (out->files_n == MANIFEST_FILES_MAX)
+            return FAIL(ST_BAD_DATA, "more than %d files are listed", MANIFEST_FILES_MAX);
+        TRY(read_file(item, out));
+    }
+    return out->files_n > 0 ? ST_OK : FAIL(ST_BAD_DATA, "no file is listed");
+}
+
+/* read_text — without the checksum: what the fuzzer can reach. */
+static enum status read_text(const char *bytes, size_t n, const char *what, struct manifest *out)
+{
+    cJSON *root = NULL;
+    struct manifest found = {.files_n = 0};
+    TRY(json_parse(bytes, n, what, &root));
+    enum status st = read_fields(root, &found);
+    cJSON_Delete(root);
+    if (st != ST_OK) {
+        struct status_saved why;
+        status_keep(&why);
+        return FAIL(st, "%s: %s", what, why.message);
+    }
+    *out = found;
+    return ST_OK;
+}
+
+enum status manifest_parse(const char *bytes, size_t n, const char *what, struct manifest *out)
+{
+    char tail[TAIL_BYTES + 1];
+    if (n > MANIFEST_BYTES_MAX || n < TAIL_BYTES)
+        return FAIL(ST_BAD_DATA, "%s has %zu bytes, a manifest has %d to %d; it is cut short or damaged", what, n, TAIL_BYTES,
+                    MANIFEST_BYTES_MAX);
+    tail_of(bytes, n - TAIL_BYTES, tail);
+    if (memcmp(bytes + n - TAIL_BYTES, tail, TAIL_BYTES) != 0)
+        return FAIL(ST_BAD_DATA, "%s: its bytes do not have the checksum in its last line; it is damaged", what);
+    return read_text(bytes, n, what, out);
+}
+
+#ifdef FUZZ
+/* What is read can be written, and reads back as the same. */
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    static struct manifest first, again;
+    struct text text = {.data = NULL};
+    enum status st = manifest_parse((const char *)bytes, n, "fuzz", &first);
+    if (st == ST_OK || read_text((const char *)bytes, n, "fuzz", &first) != ST_OK)
+        return 0;
+    ASSERT(manifest_write(&first, &text) == ST_OK);
+    if (manifest_parse(text.data, text.len, "fuzz", &again) == ST_OK) {
+        ASSERT(again.files_n == first.files_n && again.meta.step == first.meta.step && again.meta.seed == first.meta.seed);
+        ASSERT(strcmp(again.file[0].name, first.file[0].name) == 0);
+    }
+    text_free(&text);
+    return 0;
+}
+#endif

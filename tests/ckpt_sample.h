@@ -1,4 +1,5 @@
-/* ckpt_sample — a small checkpoint whose every number follows from its step, so that any reader can tell whether it is whole. */
+/* ckpt_sample — a small checkpoint whose every number follows from its step, so that any reader can tell
+ * whether it is whole. */
 #ifndef CONVOY_TESTS_CKPT_SAMPLE_H
 #define CONVOY_TESTS_CKPT_SAMPLE_H
 
@@ -13,15 +14,24 @@ static const char *const sample_part_name[SAMPLE_PARTS] = {"model", "optim_m", "
 
 static inline struct ckpt_meta sample_meta(int64_t step)
 {
-    return (struct ckpt_meta){.step = step, .samples = step * 8, .tokens = step * 512, .seed = UINT64_MAX - 1,
-                              .data_fingerprint = 0x0123456789abcdef, .model_json = "{\"layers\": 2, \"embed\": 4}",
-                              .settings_json = "{\"LR\":0.0003,\"SEED\":\"1\"}", .version = "0.1.0 \"test\""};
+    return (struct ckpt_meta){.step = step,
+                              .samples = step * 8,
+                              .tokens = step * 512,
+                              .seed = UINT64_MAX - 1,
+                              .data_fingerprint = 0x0123456789abcdef,
+                              .model_json = "{\"layers\": 2, \"embed\": 4}",
+                              .settings_json = "{\"LR\":0.0003,\"SEED\":\"1\"}",
+                              .version = "0.1.0 \"test\""};
 }
 
-static inline float sample_value(int64_t step, int part, int i) { return (float)(step * 1000 + part * 100 + i); }
+static inline float sample_value(int64_t step, int part, int i)
+{
+    return (float)(step * 1000 + part * 100 + i);
+}
 
 /* sample_save_big — the same with elems floats in each tensor "wte". */
-static inline enum status sample_save_big(const struct ckpt_lock *lock, int64_t step, int keep, int elems, char path[FILE_PATH_MAX])
+static inline enum status sample_save_big(const struct ckpt_lock *lock, int64_t step, int keep, int elems,
+                                          char path[FILE_PATH_MAX])
 {
     struct ckpt_meta meta = sample_meta(step);
     struct safetensors_source source[SAMPLE_PARTS][2];
@@ -42,7 +52,8 @@ static inline enum status sample_save_big(const struct ckpt_lock *lock, int64_t 
     return st;
 }
 
-static inline enum status sample_save(const struct ckpt_lock *lock, int64_t step, int keep, char path[FILE_PATH_MAX])
+static inline enum status sample_save(const struct ckpt_lock *lock, int64_t step, int keep,
+                                      char path[FILE_PATH_MAX])
 {
     return sample_save_big(lock, step, keep, 8, path);
 }
@@ -54,7 +65,8 @@ static inline bool sample_is_whole_big(const struct ckpt *ckpt, int elems)
     struct ckpt_meta want = sample_meta(have->step);
     if (have->samples != want.samples || have->tokens != want.tokens || have->seed != want.seed ||
         have->data_fingerprint != want.data_fingerprint || strcmp(have->version, want.version) != 0 ||
-        strcmp(have->model_json, "{\"layers\":2,\"embed\":4}") != 0 || strcmp(have->settings_json, want.settings_json) != 0)
+        strcmp(have->model_json, "{\"layers\":2,\"embed\":4}") != 0 ||
+        strcmp(have->settings_json, want.settings_json) != 0)
         return false;
     for (int p = 0; p < SAMPLE_PARTS; p++) {
         const int64_t dim[2] = {elems / 2, 2};

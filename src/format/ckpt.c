@@ -1,6 +1,7 @@
-/* ckpt — see the header. This file locks, opens and verifies; ckpt_save.c writes. Every step below the folder given by the caller is taken
- * relative to an open folder and never through a symbolic link. Files are verified by reading (a bad sector or a file cut
- * meanwhile is an error we can tell) and mapped only for use. Must not know devices or training. */
+/* ckpt — see the header. This file locks, opens and verifies; ckpt_save.c writes. Every step below the folder
+ * given by the caller is taken relative to an open folder and never through a symbolic link. Files are
+ * verified by reading (a bad sector or a file cut meanwhile is an error we can tell) and mapped only for use.
+ * Must not know devices or training. */
 #include "format/ckpt.h"
 
 #include <dirent.h>
@@ -54,7 +55,8 @@ static enum status take_lock(struct ckpt_lock *lock)
     if (flock(lock->fd, LOCK_EX | LOCK_NB) == 0) {
         text_format(digits, sizeof(digits), "%ld\n", (long)getpid());
         if (ftruncate(lock->fd, 0) != 0 || pwrite(lock->fd, digits, strlen(digits), 0) < 0)
-            LOG_DEBUG("cannot note our number in %s/.lock: %s", lock->dir, strerror(errno)); /* a courtesy only */
+            LOG_DEBUG("cannot note our number in %s/.lock: %s", lock->dir,
+                      strerror(errno)); /* a courtesy only */
         return ST_OK;
     }
     if (errno != EWOULDBLOCK) { /* some network file systems have no locks */
@@ -63,10 +65,15 @@ static enum status take_lock(struct ckpt_lock *lock)
     }
     int64_t pid = holder_of(lock->fd);
     if (pid > 0)
-        return FAIL(ST_BAD_SETTING, "checkpoint folder %s is in use by process %" PRId64 "; stop that run, or give this one a "
-                    "CHECKPOINT_DIR of its own", lock->dir, pid);
-    return FAIL(ST_BAD_SETTING, "checkpoint folder %s is in use by another process; stop that run, or give this one a "
-                "CHECKPOINT_DIR of its own", lock->dir);
+        return FAIL(ST_BAD_SETTING,
+                    "checkpoint folder %s is in use by process %" PRId64 "; stop that run, or give this one "
+                                                                         "a "
+                    "CHECKPOINT_DIR of its own",
+                    lock->dir, pid);
+    return FAIL(ST_BAD_SETTING,
+                "checkpoint folder %s is in use by another process; stop that run, or give this one a "
+                "CHECKPOINT_DIR of its own",
+                lock->dir);
 }
 
 enum status ckpt_lock(const char *dir, struct ckpt_lock **out)
@@ -80,8 +87,11 @@ enum status ckpt_lock(const char *dir, struct ckpt_lock **out)
     text_copy(lock->dir, sizeof(lock->dir), dir);
     lock->fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     enum status st = lock->fd >= 0 ? take_lock(lock)
-                                   : FAIL(ST_STORE, "cannot write in checkpoint folder %s: %s (%s); choose a CHECKPOINT_DIR that can "
-                                          "be written", dir, strerror(errno), path);
+                                   : FAIL(ST_STORE,
+                                          "cannot write in checkpoint folder %s: %s (%s); choose a "
+                                          "CHECKPOINT_DIR that can "
+                                          "be written",
+                                          dir, strerror(errno), path);
     if (st != ST_OK) {
         ckpt_unlock(lock);
         return st;
@@ -104,7 +114,8 @@ static enum status open_folder(const char *path, char *clean, size_t cap, int *f
 {
     struct stat info;
     if (!text_copy(clean, cap, path))
-        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %zu: %.64s…", strlen(path), cap - 1, path);
+        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %zu: %.64s…", strlen(path),
+                    cap - 1, path);
     for (size_t n = strlen(clean); n > 1 && clean[n - 1] == '/'; n--)
         clean[n - 1] = 0;
     int fd = open(clean, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -114,22 +125,27 @@ static enum status open_folder(const char *path, char *clean, size_t cap, int *f
     }
     int error = errno;
     if (lstat(clean, &info) == 0 && S_ISLNK(info.st_mode))
-        return FAIL(ST_BAD_DATA, "%s is a symbolic link, which checkpoints never follow; name the folder itself", clean);
+        return FAIL(ST_BAD_DATA,
+                    "%s is a symbolic link, which checkpoints never follow; name the folder itself", clean);
     if (error == EMFILE || error == ENFILE || error == ENOMEM)
         return FAIL(ST_RETRY, "cannot open checkpoint %s: %s; raise the limit", clean, strerror(error));
     if (error == ENOENT)
         return FAIL(ST_NO_INPUT, "there is no checkpoint %s; check the path", clean);
-    return FAIL(ST_BAD_DATA, "cannot open checkpoint %s: %s; a checkpoint is a folder that can be read", clean, strerror(error));
+    return FAIL(ST_BAD_DATA, "cannot open checkpoint %s: %s; a checkpoint is a folder that can be read",
+                clean, strerror(error));
 }
 
 /* open_regular — a plain file of the folder. */
-static enum status open_regular(int dir_fd, const char *path, const char *name, int *fd_out, int64_t *bytes_out)
+static enum status open_regular(int dir_fd, const char *path, const char *name, int *fd_out,
+                                int64_t *bytes_out)
 {
     struct stat info;
     int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return FAIL(errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ST_RETRY : ST_BAD_DATA, "cannot open %s/%s: %s", path,
-                    name, errno == ELOOP ? "it is a symbolic link, which checkpoints never follow" : strerror(errno));
+        return FAIL(errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ST_RETRY : ST_BAD_DATA,
+                    "cannot open %s/%s: %s", path, name,
+                    errno == ELOOP ? "it is a symbolic link, which checkpoints never follow"
+                                   : strerror(errno));
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         close(fd);
         return FAIL(ST_BAD_DATA, "%s/%s is not a regular file", path, name);
@@ -140,7 +156,8 @@ static enum status open_regular(int dir_fd, const char *path, const char *name, 
 }
 
 /* read_piece — up to n bytes from offset; fewer only at the end of the file. */
-static enum status read_piece(int fd, const char *path, const char *name, void *out, size_t n, int64_t offset, size_t *got_out)
+static enum status read_piece(int fd, const char *path, const char *name, void *out, size_t n, int64_t offset,
+                              size_t *got_out)
 {
     size_t done = 0;
     while (done < n) {
@@ -173,7 +190,8 @@ static enum status read_manifest(int dir_fd, const char *path, struct manifest *
     return manifest_parse(bytes, n, what, out);
 }
 
-/* check_listing — every file of the folder is one the manifest names. (That none is missing shows when they are opened.) */
+/* check_listing — every file of the folder is one the manifest names. (That none is missing shows when they
+ * are opened.) */
 static enum status check_listing(int dir_fd, const char *path, const struct manifest *manifest)
 {
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -191,19 +209,22 @@ static enum status check_listing(int dir_fd, const char *path, const struct mani
         for (int i = 0; i < manifest->files_n; i++)
             is_known = is_known || strcmp(entry->d_name, manifest->file[i].name) == 0;
         if (!is_known)
-            st = FAIL(ST_BAD_DATA, "%s holds %.64s, which its manifest does not name; remove it if you know what it is", path,
-                      entry->d_name);
+            st = FAIL(ST_BAD_DATA,
+                      "%s holds %.64s, which its manifest does not name; remove it if you know what it is",
+                      path, entry->d_name);
     }
     closedir(dir);
     return st;
 }
 
 /* check_hash — every byte of the file is read, none is kept. */
-static enum status check_hash(int fd, const char *path, const struct manifest_file *file, const struct safetensors_beat *beat)
+static enum status check_hash(int fd, const char *path, const struct manifest_file *file,
+                              const struct safetensors_beat *beat)
 {
     XXH3_state_t *hash = XXH3_createState();
     char *piece = malloc(PIECE_BYTES);
-    enum status st = hash && piece ? ST_OK : FAIL(ST_RETRY, "out of memory: checking %s/%s", path, file->name);
+    enum status st =
+        hash && piece ? ST_OK : FAIL(ST_RETRY, "out of memory: checking %s/%s", path, file->name);
     if (st == ST_OK)
         XXH3_64bits_reset(hash);
     posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
@@ -221,8 +242,10 @@ static enum status check_hash(int fd, const char *path, const struct manifest_fi
     }
     uint64_t have = st == ST_OK ? XXH3_64bits_digest(hash) : 0;
     if (st == ST_OK && have != file->hash)
-        st = FAIL(ST_BAD_DATA, "%s/%s has checksum %016" PRIx64 ", its manifest says %016" PRIx64 "; its content is damaged", path,
-                  file->name, have, file->hash);
+        st = FAIL(ST_BAD_DATA,
+                  "%s/%s has checksum %016" PRIx64 ", its manifest says %016" PRIx64 "; its content is "
+                                                                                     "damaged",
+                  path, file->name, have, file->hash);
     XXH3_freeState(hash);
     free(piece);
     return st;
@@ -232,11 +255,15 @@ static enum status check_bytes(const char *path, const struct manifest_file *fil
 {
     if (bytes == file->bytes)
         return ST_OK;
-    return FAIL(ST_BAD_DATA, "%s/%s has %" PRId64 " bytes, its manifest says %" PRId64 "; it is cut short or not the file that was "
-                "written", path, file->name, bytes, file->bytes);
+    return FAIL(ST_BAD_DATA,
+                "%s/%s has %" PRId64 " bytes, its manifest says %" PRId64 "; it is cut short or not the file "
+                                                                          "that was "
+                "written",
+                path, file->name, bytes, file->bytes);
 }
 
-static enum status open_part(struct ckpt *ckpt, int dir_fd, const struct manifest_file *file, const struct safetensors_beat *beat)
+static enum status open_part(struct ckpt *ckpt, int dir_fd, const struct manifest_file *file,
+                             const struct safetensors_beat *beat)
 {
     struct part *part = &ckpt->part[ckpt->parts_n];
     char what[FILE_PATH_MAX];
@@ -302,7 +329,8 @@ const struct ckpt_meta *ckpt_meta(const struct ckpt *ckpt) { return &ckpt->manif
 const char *ckpt_path(const struct ckpt *ckpt) { return ckpt->path; }
 
 /* open_step — DIR/step-…, whose manifest must tell the same step as its name. */
-static enum status open_step(const char *dir, int64_t step, const struct safetensors_beat *beat, struct ckpt **out)
+static enum status open_step(const char *dir, int64_t step, const struct safetensors_beat *beat,
+                             struct ckpt **out)
 {
     char path[FILE_PATH_MAX];
     struct ckpt *ckpt = NULL;
@@ -356,23 +384,26 @@ enum status ckpt_peek(const char *path, struct manifest *out)
     return st;
 }
 
-/* give_back — pages of the file before this tensor: they stay in the page cache, not in our resident memory. */
+/* give_back — pages of the file before this tensor: they stay in the page cache, not in our resident memory.
+ */
 static void give_back(const struct part *part, const struct safetensors_entry *entry)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (size_t)(entry->data - (const uint8_t *)part->map) / page * page;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE),
+           before = (size_t)(entry->data - (const uint8_t *)part->map) / page * page;
     if (before > 0)
         madvise(part->map, before, MADV_DONTNEED);
 }
 
-enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n, const int64_t *dim,
-                        const struct safetensors_entry **out)
+enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n,
+                        const int64_t *dim, const struct safetensors_entry **out)
 {
     for (int i = 0; i < ckpt->parts_n; i++) {
         if (strcmp(ckpt->part[i].name, part) != 0)
             continue;
         const struct safetensors_entry *entry = safetensors_find(&ckpt->part[i].tensors, name);
         if (!entry)
-            return FAIL(ST_BAD_DATA, "%s: its %s has no tensor %s; it is of another model", ckpt->path, part, name);
+            return FAIL(ST_BAD_DATA, "%s: its %s has no tensor %s; it is of another model", ckpt->path, part,
+                        name);
         TRY(safetensors_check(entry, ckpt->path, dims_n, dim));
         give_back(&ckpt->part[i], entry);
         *out = entry;

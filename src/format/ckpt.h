@@ -1,9 +1,10 @@
 /* ckpt — checkpoints: a folder that either is whole and checked, or does not exist for the program.
  *
- * DIR/step-00000100/ holds manifest.json (schema, step, sampler position, settings that must agree, every file with its
- * size and checksum) and safetensors files: model.safetensors (parameters by name), optim_m.safetensors, optim_v.safetensors
- * (moments by parameter name). Written as DIR/.tmp-…, every file and folder synced, then renamed: the rename is the commit. Reading
- * verifies every checksum before any byte is used. No symbolic link below DIR is followed. Must not know devices or training. */
+ * DIR/step-00000100/ holds manifest.json (schema, step, sampler position, settings that must agree, every
+ * file with its size and checksum) and safetensors files: model.safetensors (parameters by name),
+ * optim_m.safetensors, optim_v.safetensors (moments by parameter name). Written as DIR/.tmp-…, every file and
+ * folder synced, then renamed: the rename is the commit. Reading verifies every checksum before any byte is
+ * used. No symbolic link below DIR is followed. Must not know devices or training. */
 #ifndef CONVOY_FORMAT_CKPT_H
 #define CONVOY_FORMAT_CKPT_H
 
@@ -20,8 +21,9 @@ struct ckpt_meta {
     int64_t tokens;  /* seen so far */
     uint64_t seed;
     uint64_t data_fingerprint;
-    char model_json[1024];    /* the model's dimensions as a JSON object: must agree; read back without white space */
-    char settings_json[2048]; /* settings that change the sequence, as a JSON object: told when they differ; likewise */
+    /* JSON objects; read back without white space. */
+    char model_json[1024];    /* the model's dimensions: must agree */
+    char settings_json[2048]; /* settings that change the sequence: told when they differ */
     char version[64];         /* of the convoy that wrote it */
 };
 
@@ -32,31 +34,35 @@ struct ckpt_part {
     int sources_n;
 };
 
-/* ckpt_lock — make the folder if need be and keep every other trainer out of it while this process lives: a second one is
- * refused with ST_BAD_SETTING and the pid of the holder. ST_STORE when the folder cannot be made or written. Readers need no lock. */
+/* ckpt_lock — make the folder if need be and keep every other trainer out of it while this process lives: a
+ * second one is refused with ST_BAD_SETTING and the pid of the holder. ST_STORE when the folder cannot be
+ * made or written. Readers need no lock. */
 struct ckpt_lock;
 enum status ckpt_lock(const char *dir, struct ckpt_lock **out);
 void ckpt_unlock(struct ckpt_lock *lock); /* accepts NULL */
 
-/* ckpt_save — write DIR/step-%08lld. A valid folder of the same step with the same meta (but for the version) is left as it is; one
- * that is damaged, or of another run, is replaced. Space is checked before. Removes leftovers of earlier crashes, then all but the
- * newest `keep` checkpoints (keep < 1: all stay). path_out: FILE_PATH_MAX. ST_STORE: nothing is left behind, older ones are intact.
- * beat (may be NULL) is called with bytes written or checked. */
-enum status ckpt_save(const struct ckpt_lock *lock, const struct ckpt_meta *meta, const struct ckpt_part *part, int parts_n,
-                      int keep, const struct safetensors_beat *beat, char *path_out, size_t path_cap);
+/* ckpt_save — write DIR/step-%08lld. A valid folder of the same step with the same meta (but for the version)
+ * is left as it is; one that is damaged, or of another run, is replaced. Space is checked before. Removes
+ * leftovers of earlier crashes, then all but the newest `keep` checkpoints (keep < 1: all stay). path_out:
+ * FILE_PATH_MAX. ST_STORE: nothing is left behind, older ones are intact. beat (may be NULL) is called with
+ * bytes written or checked. */
+enum status ckpt_save(const struct ckpt_lock *lock, const struct ckpt_meta *meta,
+                      const struct ckpt_part *part, int parts_n, int keep,
+                      const struct safetensors_beat *beat, char *path_out, size_t path_cap);
 
 struct ckpt; /* an open, verified checkpoint: mapped files */
-/* ckpt_open_newest — the newest valid one of DIR; damaged ones are named in a warning and skipped. *out NULL and ST_OK: none,
- * or no such folder. beat (may be NULL) is called with bytes checked. */
+/* ckpt_open_newest — the newest valid one of DIR; damaged ones are named in a warning and skipped. *out NULL
+ * and ST_OK: none, or no such folder. beat (may be NULL) is called with bytes checked. */
 enum status ckpt_open_newest(const char *dir, const struct safetensors_beat *beat, struct ckpt **out);
 /* ckpt_open — one folder; ST_BAD_DATA says what is wrong with it. */
 enum status ckpt_open(const char *path, const struct safetensors_beat *beat, struct ckpt **out);
-void ckpt_close(struct ckpt *ckpt);                          /* accepts NULL */
+void ckpt_close(struct ckpt *ckpt); /* accepts NULL */
 const struct ckpt_meta *ckpt_meta(const struct ckpt *ckpt);
 const char *ckpt_path(const struct ckpt *ckpt);
-/* ckpt_tensor — the entry of one part, its shape checked: ST_BAD_DATA with expected and actual shape. F32, F16 or BF16, so that
- * safetensors_to_f32 takes it. Reading in the file's order keeps resident memory low: pages before the tensor are given back. */
-enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n, const int64_t *dim,
-                        const struct safetensors_entry **out);
+/* ckpt_tensor — the entry of one part, its shape checked: ST_BAD_DATA with expected and actual shape. F32,
+ * F16 or BF16, so that safetensors_to_f32 takes it. Reading in the file's order keeps resident memory low:
+ * pages before the tensor are given back. */
+enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n,
+                        const int64_t *dim, const struct safetensors_entry **out);
 
 #endif

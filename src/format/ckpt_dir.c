@@ -61,7 +61,8 @@ static enum status add_step(struct ckpt_dir_steps *steps, int *cap, int64_t step
     return ST_OK;
 }
 
-/* next_entry — NULL at the end (*st ST_OK) or when reading fails: an end we only believe to see would hide checkpoints. */
+/* next_entry — NULL at the end (*st ST_OK) or when reading fails: an end we only believe to see would hide
+ * checkpoints. */
 static struct dirent *next_entry(DIR *listing, const char *dir, enum status *st)
 {
     errno = 0;
@@ -86,7 +87,8 @@ enum status ckpt_dir_list(const char *dir, struct ckpt_dir_steps *out)
         return FAIL(ST_BAD_SETTING, "checkpoint folder %s is not a folder; set CHECKPOINT_DIR to one", dir);
     if (!listing)
         return FAIL(errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ST_RETRY : ST_STORE,
-                    "cannot list checkpoint folder %s: %s; give this user permission to read it", dir, strerror(errno));
+                    "cannot list checkpoint folder %s: %s; give this user permission to read it", dir,
+                    strerror(errno));
     for (struct dirent *entry; st == ST_OK && (entry = next_entry(listing, dir, &st)) != NULL;)
         if (step_of(entry->d_name, &step))
             st = add_step(&steps, &cap, step, dir);
@@ -111,7 +113,8 @@ enum status ckpt_dir_step_path(char *out, size_t cap, const char *dir, int64_t s
 enum status ckpt_dir_temp_path(char *out, size_t cap, const char *dir, int64_t step, bool is_old)
 {
     char name[64];
-    text_format(name, sizeof(name), TEMP_PREFIX "%ld-%" PRId64 "%s", (long)getpid(), step, is_old ? OLD_SUFFIX : "");
+    text_format(name, sizeof(name), TEMP_PREFIX "%ld-%" PRId64 "%s", (long)getpid(), step,
+                is_old ? OLD_SUFFIX : "");
     return file_join(out, cap, dir, name);
 }
 
@@ -119,7 +122,8 @@ static void clean_one(DIR *listing, const char *dir, const char *name)
 {
     char path[FILE_PATH_MAX];
     struct stat info;
-    if (!is_temp(name) || fstatat(dirfd(listing), name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(info.st_mode))
+    if (!is_temp(name) || fstatat(dirfd(listing), name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISDIR(info.st_mode))
         return;
     if (file_join(path, sizeof(path), dir, name) != ST_OK || file_remove_tree(path) != ST_OK)
         LOG_WARN("cannot remove what an earlier process left: %s", status_message());

@@ -1,6 +1,7 @@
 /* ckpt_dir — the folder of checkpoints: which steps it holds, and which names in it are ours.
  *
- * For ckpt.c (reads, locks) and ckpt_save.c (writes); nobody else needs it. Must not know what a checkpoint holds. */
+ * For ckpt.c (reads, locks) and ckpt_save.c (writes); nobody else needs it. Must not know what a checkpoint
+ * holds. */
 #ifndef CONVOY_FORMAT_CKPT_DIR_H
 #define CONVOY_FORMAT_CKPT_DIR_H
 
@@ -25,11 +26,12 @@ enum status ckpt_dir_step_path(char *out, size_t cap, const char *dir, int64_t s
 
 /* ckpt_dir_temp_path — where this process writes the checkpoint of a step, or moves one to remove it. */
 enum status ckpt_dir_temp_path(char *out, size_t cap, const char *dir, int64_t step, bool is_old);
-/* ckpt_dir_clean — remove folders of that pattern, left by processes that died: the caller holds the lock, so none is in use.
- * What cannot be removed is told in a warning. */
+/* ckpt_dir_clean — remove folders of that pattern, left by processes that died: the caller holds the lock, so
+ * none is in use. What cannot be removed is told in a warning. */
 void ckpt_dir_clean(const char *dir);
 
-/* ckpt_peek — does it look valid? The manifest's checksum and the files' sizes; ckpt_open verifies their content. In ckpt.c. */
+/* ckpt_peek — does it look valid? The manifest's checksum and the files' sizes; ckpt_open verifies their
+ * content. In ckpt.c. */
 enum status ckpt_peek(const char *path, struct manifest *out);
 
 /* The right to write in a folder. */

@@ -1,6 +1,7 @@
-/* ckpt_save — writes a checkpoint so that at every moment, whatever dies, DIR holds the old ones whole and the new one whole or not
- * at all: written beside as DIR/.tmp-<pid>-<step>, every file synced, the folder synced, renamed, DIR synced. Old ones are
- * renamed away before they are emptied, for the same reason. Must not know devices or training. */
+/* ckpt_save — writes a checkpoint so that at every moment, whatever dies, DIR holds the old ones whole and
+ * the new one whole or not at all: written beside as DIR/.tmp-<pid>-<step>, every file synced, the folder
+ * synced, renamed, DIR synced. Old ones are renamed away before they are emptied, for the same reason. Must
+ * not know devices or training. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -36,7 +37,8 @@ static bool is_same_run(const struct ckpt_meta *a, const struct ckpt_meta *b)
            strcmp(a->settings_json, b->settings_json) == 0;
 }
 
-/* find_existing — is the checkpoint there already, whole? Something else of that name that is no folder is not ours to remove. */
+/* find_existing — is the checkpoint there already, whole? Something else of that name that is no folder is
+ * not ours to remove. */
 static enum status find_existing(const struct job *job, bool *done_out)
 {
     struct stat info;
@@ -45,8 +47,8 @@ static enum status find_existing(const struct job *job, bool *done_out)
     if (lstat(job->target, &info) != 0)
         return ST_OK;
     if (!S_ISDIR(info.st_mode))
-        return FAIL(ST_STORE, "cannot write checkpoint %s: a %s of that name is in the way; move it", job->target,
-                    S_ISLNK(info.st_mode) ? "symbolic link" : "file");
+        return FAIL(ST_STORE, "cannot write checkpoint %s: a %s of that name is in the way; move it",
+                    job->target, S_ISLNK(info.st_mode) ? "symbolic link" : "file");
     if (ckpt_open(job->target, job->beat, &ckpt) != ST_OK) {
         LOG_WARN("replacing a checkpoint that is not whole: %s", status_message());
         return ST_OK;
@@ -67,8 +69,11 @@ static enum status check_space(const struct job *job)
         need_bytes += bytes;
     }
     if (free_bytes >= 0 && free_bytes < need_bytes)
-        return FAIL(ST_STORE, "no space for checkpoint %s: it needs %" PRId64 " bytes, %" PRId64 " are free; free some, or lower "
-                    "CHECKPOINT_KEEP", job->target, need_bytes, free_bytes);
+        return FAIL(ST_STORE,
+                    "no space for checkpoint %s: it needs %" PRId64 " bytes, %" PRId64 " are free; free "
+                                                                                       "some, or lower "
+                    "CHECKPOINT_KEEP",
+                    job->target, need_bytes, free_bytes);
     return ST_OK;
 }
 
@@ -81,7 +86,8 @@ static enum status write_parts(struct job *job)
         bool fits = text_format(file->name, sizeof(file->name), "%s.safetensors", part->name);
         ASSERTF(fits, "part %s", part->name);
         TRY(file_join(path, sizeof(path), job->temp, file->name));
-        TRY(safetensors_write(path, part->source, part->sources_n, METADATA, job->beat, &file->hash, &file->bytes));
+        TRY(safetensors_write(path, part->source, part->sources_n, METADATA, job->beat, &file->hash,
+                              &file->bytes));
     }
     job->manifest.files_n = job->parts_n;
     return ST_OK;
@@ -104,7 +110,8 @@ free_text:
     return st;
 }
 
-/* commit — the rename. What is in its way is no valid checkpoint of this run; it comes back if the rename fails. */
+/* commit — the rename. What is in its way is no valid checkpoint of this run; it comes back if the rename
+ * fails. */
 static enum status commit(const struct job *job)
 {
     struct stat info;
@@ -115,7 +122,8 @@ static enum status commit(const struct job *job)
         int error = errno;
         if (is_replacing && rename(job->old, job->target) != 0)
             LOG_WARN("cannot move %s back to %s: %s", job->old, job->target, strerror(errno));
-        return FAIL(ST_STORE, "cannot rename %s to %s: %s; check the disk", job->temp, job->target, strerror(error));
+        return FAIL(ST_STORE, "cannot rename %s to %s: %s; check the disk", job->temp, job->target,
+                    strerror(error));
     }
     TRY(file_sync_dir(job->dir));
     if (is_replacing && file_remove_tree(job->old) != ST_OK)
@@ -127,7 +135,8 @@ static enum status write_new(struct job *job)
 {
     enum status st;
     if (mkdir(job->temp, 0777) != 0)
-        return FAIL(ST_STORE, "cannot make %s: %s; check that CHECKPOINT_DIR can be written", job->temp, strerror(errno));
+        return FAIL(ST_STORE, "cannot make %s: %s; check that CHECKPOINT_DIR can be written", job->temp,
+                    strerror(errno));
     TRY_OR(write_parts(job), remove_temp);
     TRY_OR(write_manifest(job), remove_temp);
     TRY_OR(commit(job), remove_temp);
@@ -141,8 +150,8 @@ remove_temp:;
     return st;
 }
 
-/* remove_one — renamed first: a folder half emptied must never bear a checkpoint's name. The checkpoint wanted is safe already, so
- * a failure here is told and not passed on. */
+/* remove_one — renamed first: a folder half emptied must never bear a checkpoint's name. The checkpoint
+ * wanted is safe already, so a failure here is told and not passed on. */
 static void remove_one(const char *dir, const char *path, int64_t step)
 {
     char old[FILE_PATH_MAX];
@@ -154,8 +163,8 @@ static void remove_one(const char *dir, const char *path, int64_t step)
         LOG_WARN("cannot remove old checkpoint %s: %s", path, status_message());
 }
 
-/* remove_old — keep the newest `keep` that look valid, and the one just saved in any case. Damaged ones do not count and stay, for a
- * person to look at. */
+/* remove_old — keep the newest `keep` that look valid, and the one just saved in any case. Damaged ones do
+ * not count and stay, for a person to look at. */
 static void remove_old(const char *dir, int keep, int64_t saved_step)
 {
     struct ckpt_dir_steps steps = {.steps_n = 0};
@@ -169,8 +178,8 @@ static void remove_old(const char *dir, int keep, int64_t saved_step)
         return;
     }
     for (int i = 0; i < steps.steps_n; i++) {
-        if (ckpt_dir_step_path(path, sizeof(path), dir, steps.step[i]) != ST_OK || ckpt_peek(path, &manifest) != ST_OK ||
-            manifest.meta.step != steps.step[i])
+        if (ckpt_dir_step_path(path, sizeof(path), dir, steps.step[i]) != ST_OK ||
+            ckpt_peek(path, &manifest) != ST_OK || manifest.meta.step != steps.step[i])
             continue;
         valid_n++;
         if (valid_n > keep && steps.step[i] != saved_step)
@@ -191,8 +200,9 @@ static enum status prepare(struct job *job, const struct ckpt_meta *meta)
     return ST_OK;
 }
 
-enum status ckpt_save(const struct ckpt_lock *lock, const struct ckpt_meta *meta, const struct ckpt_part *part, int parts_n,
-                      int keep, const struct safetensors_beat *beat, char *path_out, size_t path_cap)
+enum status ckpt_save(const struct ckpt_lock *lock, const struct ckpt_meta *meta,
+                      const struct ckpt_part *part, int parts_n, int keep,
+                      const struct safetensors_beat *beat, char *path_out, size_t path_cap)
 {
     struct job job = {.dir = lock->dir, .part = part, .parts_n = parts_n, .beat = beat};
     bool is_done;

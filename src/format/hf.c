@@ -1,5 +1,6 @@
-/* hf — see the header. What the configuration says is checked against what our model computes, field by field: a file whose
- * numbers would mean something else must be refused, never loaded. Must not know our model's code, only its names. */
+/* hf — see the header. What the configuration says is checked against what our model computes, field by
+ * field: a file whose numbers would mean something else must be refused, never loaded. Must not know our
+ * model's code, only its names. */
 #include "format/hf.h"
 
 #include <inttypes.h>
@@ -33,13 +34,15 @@ bool hf_is_folder(const char *path)
 /* is_unset — a key that is missing or null stands for transformers' default. */
 static bool is_unset(const cJSON *item) { return !item || cJSON_IsNull(item); }
 
-/* check_flag — a switch of transformers that our model has in one position only; unset stands for that position. */
+/* check_flag — a switch of transformers that our model has in one position only; unset stands for that
+ * position. */
 static enum status check_flag(const cJSON *root, const char *key, bool want)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, key);
     if (is_unset(item) || (cJSON_IsBool(item) && (bool)cJSON_IsTrue(item) == want))
         return ST_OK;
-    return FAIL(ST_BAD_DATA, "\"%s\" is not %s, which this GPT-2 does not compute; use another model", key, want ? "true" : "false");
+    return FAIL(ST_BAD_DATA, "\"%s\" is not %s, which this GPT-2 does not compute; use another model", key,
+                want ? "true" : "false");
 }
 
 static enum status check_kind(const cJSON *root)
@@ -47,11 +50,14 @@ static enum status check_kind(const cJSON *root)
     const char *type;
     TRY(json_get_string(root, "model_type", &type));
     if (strcmp(type, "gpt2") != 0)
-        return FAIL(ST_BAD_DATA, "\"model_type\" is \"%.40s\", only \"gpt2\" can be read; use a GPT-2 model", type);
+        return FAIL(ST_BAD_DATA, "\"model_type\" is \"%.40s\", only \"gpt2\" can be read; use a GPT-2 model",
+                    type);
     const cJSON *act = cJSON_GetObjectItemCaseSensitive(root, "activation_function");
     if (!is_unset(act) && (!cJSON_IsString(act) || (strcmp(act->valuestring, "gelu_new") != 0 &&
                                                     strcmp(act->valuestring, "gelu_pytorch_tanh") != 0)))
-        return FAIL(ST_BAD_DATA, "\"activation_function\" is \"%.40s\", expected \"gelu_new\" (GELU by tanh); use another model",
+        return FAIL(ST_BAD_DATA,
+                    "\"activation_function\" is \"%.40s\", expected \"gelu_new\" (GELU by tanh); use another "
+                    "model",
                     cJSON_IsString(act) ? act->valuestring : "not a string");
     const cJSON *eps = cJSON_GetObjectItemCaseSensitive(root, "layer_norm_epsilon");
     if (!is_unset(eps) && !(cJSON_IsNumber(eps) && eps->valuedouble == EPS))
@@ -72,13 +78,16 @@ static enum status read_dims(const cJSON *root, struct hf_config *out)
     TRY(json_get_i64(root, "n_positions", 1, DIM_MAX, &out->context));
     TRY(json_get_i64(root, "vocab_size", 1, DIM_MAX, &out->vocab));
     if (out->embed % out->heads != 0)
-        return FAIL(ST_BAD_DATA, "\"n_embd\" %" PRId64 " is not divisible by \"n_head\" %" PRId64, out->embed, out->heads);
+        return FAIL(ST_BAD_DATA, "\"n_embd\" %" PRId64 " is not divisible by \"n_head\" %" PRId64, out->embed,
+                    out->heads);
     if (!is_unset(cJSON_GetObjectItemCaseSensitive(root, "n_inner"))) {
         int64_t inner;
         TRY(json_get_i64(root, "n_inner", 1, (int64_t)DIM_MAX * 4, &inner));
         if (inner != 4 * out->embed)
-            return FAIL(ST_BAD_DATA, "\"n_inner\" is %" PRId64 ", expected null or 4 × n_embd = %" PRId64 "; use another model", inner,
-                        4 * out->embed);
+            return FAIL(ST_BAD_DATA,
+                        "\"n_inner\" is %" PRId64 ", expected null or 4 × n_embd = %" PRId64 "; use another "
+                                                                                             "model",
+                        inner, 4 * out->embed);
     }
     return ST_OK;
 }
@@ -137,13 +146,19 @@ enum status hf_read_config(const char *dir, struct hf_config *out)
 /* explain_missing — other ways in which the weights may be there. */
 static enum status explain_missing(const char *dir)
 {
-    static const char *const how = "convert it: AutoModel.from_pretrained(DIR).save_pretrained(OUT, safe_serialization=True)";
-    static const char *const other[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"};
+    static const char *const how = "convert it: AutoModel.from_pretrained(DIR).save_pretrained(OUT, "
+                                   "safe_serialization=True)";
+    static const char *const other[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5",
+                                        "flax_model.msgpack"};
     char path[FILE_PATH_MAX];
     TRY(file_join(path, sizeof(path), dir, WEIGHTS ".index.json"));
     if (file_exists(path))
-        return FAIL(ST_BAD_DATA, "%s holds weights in several files (" WEIGHTS ".index.json), only one " WEIGHTS " can be read; save "
-                    "it with a larger max_shard_size", dir);
+        return FAIL(ST_BAD_DATA,
+                    "%s holds weights in several files (" WEIGHTS ".index.json), only one " WEIGHTS " can be "
+                                                                                                    "read; "
+                                                                                                    "save "
+                    "it with a larger max_shard_size",
+                    dir);
     for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
         TRY(file_join(path, sizeof(path), dir, other[i]));
         if (file_exists(path))
@@ -161,24 +176,31 @@ static const struct safetensors_entry *find(const struct hf_model *hf, const cha
     return entry;
 }
 
-/* check_tied — an output layer of its own is not what our model computes; a copy of the embedding is harmless. */
+/* check_tied — an output layer of its own is not what our model computes; a copy of the embedding is
+ * harmless. */
 static enum status check_tied(const struct hf_model *hf)
 {
-    const struct safetensors_entry *head = safetensors_find(&hf->tensors, "lm_head.weight"), *wte = find(hf, "wte.weight");
+    const struct safetensors_entry *head = safetensors_find(&hf->tensors, "lm_head.weight"),
+                                   *wte = find(hf, "wte.weight");
     if (!head || !wte)
         return ST_OK;
-    if (head->dtype == wte->dtype && head->bytes == wte->bytes && memcmp(head->data, wte->data, wte->bytes) == 0)
+    if (head->dtype == wte->dtype && head->bytes == wte->bytes &&
+        memcmp(head->data, wte->data, wte->bytes) == 0)
         return ST_OK;
-    return FAIL(ST_BAD_DATA, "%s: lm_head.weight differs from wte.weight; only models with a tied output layer can be read", hf->path);
+    return FAIL(ST_BAD_DATA,
+                "%s: lm_head.weight differs from wte.weight; only models with a tied output layer can be "
+                "read",
+                hf->path);
 }
 
 /* is_block_name — "h.<number>.<one of GPT-2's>". */
 static bool is_block_name(const char *name)
 {
     static const char *const known[] = {
-        "ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight", "attn.c_proj.bias",
-        "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias",
-        "attn.bias", "attn.masked_bias", /* the causal mask, kept by older versions */
+        "ln_1.weight",        "ln_1.bias",        "attn.c_attn.weight", "attn.c_attn.bias",
+        "attn.c_proj.weight", "attn.c_proj.bias", "ln_2.weight",        "ln_2.bias",
+        "mlp.c_fc.weight",    "mlp.c_fc.bias",    "mlp.c_proj.weight",  "mlp.c_proj.bias",
+        "attn.bias",          "attn.masked_bias", /* the causal mask, kept by older versions */
     };
     size_t digits = text_starts(name, "h.") ? strspn(name + 2, "0123456789") : 0;
     if (digits == 0 || name[2 + digits] != '.')
@@ -192,8 +214,8 @@ static bool is_block_name(const char *name)
 /* warn_unused — tensors that GPT-2 does not have: somebody should look, training can go on. */
 static void warn_unused(const struct hf_model *hf)
 {
-    static const char *const known[] = {"wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias", "lm_head.weight",
-                                        "qa_outputs.weight", "qa_outputs.bias"};
+    static const char *const known[] = {"wte.weight",     "wpe.weight",        "ln_f.weight",    "ln_f.bias",
+                                        "lm_head.weight", "qa_outputs.weight", "qa_outputs.bias"};
     const char *first = NULL;
     int unused_n = 0;
     for (int i = 0; i < hf->tensors.entries_n; i++) {
@@ -207,7 +229,8 @@ static void warn_unused(const struct hf_model *hf)
             first = hf->tensors.entry[i].name;
     }
     if (unused_n > 0)
-        LOG_WARN("%s: %d tensors are none of GPT-2's and are not used, the first is %s", hf->path, unused_n, first);
+        LOG_WARN("%s: %d tensors are none of GPT-2's and are not used, the first is %s", hf->path, unused_n,
+                 first);
 }
 
 static enum status open_weights(struct hf_model *hf, const char *dir)
@@ -252,8 +275,10 @@ enum status hf_tensor(const struct hf_model *hf, const char *name, int dims_n, c
 {
     const struct safetensors_entry *entry = find(hf, name);
     if (!entry)
-        return FAIL(ST_BAD_DATA, "%s: there is no tensor %s, with or without \"" PREFIX "\" before it; is it a whole GPT-2?", hf->path,
-                    name);
+        return FAIL(ST_BAD_DATA,
+                    "%s: there is no tensor %s, with or without \"" PREFIX "\" before it; is it a whole "
+                                                                           "GPT-2?",
+                    hf->path, name);
     TRY(safetensors_check(entry, hf->path, dims_n, dim));
     *out = entry;
     return ST_OK;
@@ -268,7 +293,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     struct hf_config config;
     if (parse_config((const char *)bytes, n, "fuzz", &config) == ST_OK)
-        ASSERT(config.layers >= 1 && config.heads >= 1 && config.embed % config.heads == 0 && config.embed <= DIM_MAX);
+        ASSERT(config.layers >= 1 && config.heads >= 1 && config.embed % config.heads == 0 &&
+               config.embed <= DIM_MAX);
     return 0;
 }
 #endif

@@ -1,7 +1,9 @@
-/* hf — a Hugging Face GPT-2 folder: config.json and model.safetensors, with or without the "transformer." prefix.
+/* hf — a Hugging Face GPT-2 folder: config.json and model.safetensors, with or without the "transformer."
+ * prefix.
  *
- * Our parameter names are Hugging Face's without that prefix ("h.0.attn.c_attn.weight", "wte.weight"), our layouts are
- * theirs (Conv1D weights (I,O); qa_outputs.weight (2,C)). Mask buffers (attn.bias, attn.masked_bias) and a tied lm_head.weight are skipped. */
+ * Our parameter names are Hugging Face's without that prefix ("h.0.attn.c_attn.weight", "wte.weight"), our
+ * layouts are theirs (Conv1D weights (I,O); qa_outputs.weight (2,C)). Mask buffers (attn.bias,
+ * attn.masked_bias) and a tied lm_head.weight are skipped. */
 #ifndef CONVOY_FORMAT_HF_H
 #define CONVOY_FORMAT_HF_H
 
@@ -16,8 +18,9 @@ struct hf_config {
     bool is_qa; /* architectures names GPT2ForQuestionAnswering */
 };
 
-bool hf_is_folder(const char *path);                                   /* holds a config.json */
-enum status hf_read_config(const char *dir, struct hf_config *out);    /* refuses what is not GPT-2 with gelu_new, eps 1e-5, n_inner 4C, each by name */
+bool hf_is_folder(const char *path); /* holds a config.json */
+/* hf_read_config — refuses what is not GPT-2 with gelu_new, eps 1e-5, n_inner 4C, each by name. */
+enum status hf_read_config(const char *dir, struct hf_config *out);
 
 struct hf_model;
 enum status hf_open(const char *dir, struct hf_model **out); /* maps and parses the weights */

@@ -16,7 +16,8 @@
 /* tail_of — the last line for these bytes before it: what the reader expects, byte for byte. */
 static void tail_of(const char *bytes, size_t n, char out[TAIL_BYTES + 1])
 {
-    bool fits = text_format(out, TAIL_BYTES + 1, "  \"manifest_xxh3_64\": \"%016" PRIx64 "\"\n}\n", (uint64_t)XXH3_64bits(bytes, n));
+    bool fits = text_format(out, TAIL_BYTES + 1, "  \"manifest_xxh3_64\": \"%016" PRIx64 "\"\n}\n",
+                            (uint64_t)XXH3_64bits(bytes, n));
     ASSERTF(fits && strlen(out) == TAIL_BYTES, "tail %zu bytes", strlen(out));
 }
 
@@ -31,7 +32,8 @@ static enum status squeeze(const char *what, char *json, size_t cap)
     else if (!text)
         st = FAIL(ST_RETRY, "out of memory: %s", what);
     else if (!text_copy(json, cap, text))
-        st = FAIL(ST_BAD_DATA, "%s has %zu bytes of JSON, at most %zu are kept in a checkpoint", what, strlen(text), cap - 1);
+        st = FAIL(ST_BAD_DATA, "%s has %zu bytes of JSON, at most %zu are kept in a checkpoint", what,
+                  strlen(text), cap - 1);
     cJSON_free(text);
     cJSON_Delete(root);
     return st;
@@ -49,14 +51,15 @@ enum status manifest_write(const struct manifest *m, struct text *out)
     char version[sizeof(m->meta.version) * 6 + 3], tail[TAIL_BYTES + 1];
     json_quote(version, sizeof(version), m->meta.version);
     text_add(out, "{\n  \"schema\": %d,\n  \"version\": %s,\n", SCHEMA, version);
-    text_add(out, "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n  \"tokens\": %" PRId64 ",\n", m->meta.step,
-             m->meta.samples, m->meta.tokens);
-    text_add(out, "  \"seed\": \"%016" PRIx64 "\",\n  \"data_fingerprint\": \"%016" PRIx64 "\",\n", m->meta.seed,
-             m->meta.data_fingerprint);
-    text_add(out, "  \"model\": %s,\n  \"settings\": %s,\n  \"files\": [\n", m->meta.model_json, m->meta.settings_json);
+    text_add(out, "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n  \"tokens\": %" PRId64 ",\n",
+             m->meta.step, m->meta.samples, m->meta.tokens);
+    text_add(out, "  \"seed\": \"%016" PRIx64 "\",\n  \"data_fingerprint\": \"%016" PRIx64 "\",\n",
+             m->meta.seed, m->meta.data_fingerprint);
+    text_add(out, "  \"model\": %s,\n  \"settings\": %s,\n  \"files\": [\n", m->meta.model_json,
+             m->meta.settings_json);
     for (int i = 0; i < m->files_n; i++)
-        text_add(out, "    {\"name\": \"%s\", \"bytes\": %" PRId64 ", \"xxh3_64\": \"%016" PRIx64 "\"}%s\n", m->file[i].name,
-                 m->file[i].bytes, m->file[i].hash, i + 1 < m->files_n ? "," : "");
+        text_add(out, "    {\"name\": \"%s\", \"bytes\": %" PRId64 ", \"xxh3_64\": \"%016" PRIx64 "\"}%s\n",
+                 m->file[i].name, m->file[i].bytes, m->file[i].hash, i + 1 < m->files_n ? "," : "");
     text_add(out, "  ],\n");
     if (out->overflow)
         return FAIL(ST_RETRY, "out of memory: the manifest of %d files", m->files_n);
@@ -98,8 +101,9 @@ static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
     const char *version;
     TRY(json_get_i64(root, "schema", 0, COUNT_MAX, &schema));
     if (schema != SCHEMA)
-        return FAIL(ST_BAD_DATA, "a checkpoint of schema %" PRId64 ", this convoy reads %d; use the convoy that wrote it", schema,
-                    SCHEMA);
+        return FAIL(ST_BAD_DATA,
+                    "a checkpoint of schema %" PRId64 ", this convoy reads %d; use the convoy that wrote it",
+                    schema, SCHEMA);
     TRY(json_get_string(root, "version", &version));
     if (!text_copy(out->version, sizeof(out->version), version))
         return FAIL(ST_BAD_DATA, "JSON key \"version\" is longer than %zu bytes", sizeof(out->version) - 1);
@@ -126,7 +130,8 @@ static enum status read_file(const cJSON *item, struct manifest *out)
     struct manifest_file *file = &out->file[out->files_n];
     TRY(json_get_string(item, "name", &name));
     if (!is_name(name))
-        return FAIL(ST_BAD_DATA, "a file's name is \"%.80s\", expected letters, digits or _ and " SUFFIX, name);
+        return FAIL(ST_BAD_DATA, "a file's name is \"%.80s\", expected letters, digits or _ and " SUFFIX,
+                    name);
     for (int i = 0; i < out->files_n; i++)
         if (strcmp(out->file[i].name, name) == 0)
             return FAIL(ST_BAD_DATA, "file %s is listed twice", name);
@@ -171,11 +176,12 @@ enum status manifest_parse(const char *bytes, size_t n, const char *what, struct
 {
     char tail[TAIL_BYTES + 1];
     if (n > MANIFEST_BYTES_MAX || n < TAIL_BYTES)
-        return FAIL(ST_BAD_DATA, "%s has %zu bytes, a manifest has %d to %d; it is cut short or damaged", what, n, TAIL_BYTES,
-                    MANIFEST_BYTES_MAX);
+        return FAIL(ST_BAD_DATA, "%s has %zu bytes, a manifest has %d to %d; it is cut short or damaged",
+                    what, n, TAIL_BYTES, MANIFEST_BYTES_MAX);
     tail_of(bytes, n - TAIL_BYTES, tail);
     if (memcmp(bytes + n - TAIL_BYTES, tail, TAIL_BYTES) != 0)
-        return FAIL(ST_BAD_DATA, "%s: its bytes do not have the checksum in its last line; it is damaged", what);
+        return FAIL(ST_BAD_DATA, "%s: its bytes do not have the checksum in its last line; it is damaged",
+                    what);
     return read_text(bytes, n, what, out);
 }
 
@@ -191,7 +197,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         return 0;
     ASSERT(manifest_write(&first, &text) == ST_OK);
     if (manifest_parse(text.data, text.len, "fuzz", &again) == ST_OK) {
-        ASSERT(again.files_n == first.files_n && again.meta.step == first.meta.step && again.meta.seed == first.meta.seed);
+        ASSERT(again.files_n == first.files_n && again.meta.step == first.meta.step &&
+               again.meta.seed == first.meta.seed);
         ASSERT(strcmp(again.file[0].name, first.file[0].name) == 0);
     }
     text_free(&text);

@@ -1,7 +1,8 @@
-/* manifest — the page of a checkpoint that tells what it is: meta, files with sizes and checksums, and a checksum of itself.
+/* manifest — the page of a checkpoint that tells what it is: meta, files with sizes and checksums, and a
+ * checksum of itself.
  *
- * A pure function each way between struct and text. The last line holds the XXH3-64 of every byte before it, so a flipped
- * bit anywhere is noticed before a field is believed. Must not know files or folders. */
+ * A pure function each way between struct and text. The last line holds the XXH3-64 of every byte before it,
+ * so a flipped bit anywhere is noticed before a field is believed. Must not know files or folders. */
 #ifndef CONVOY_FORMAT_MANIFEST_H
 #define CONVOY_FORMAT_MANIFEST_H
 
@@ -24,8 +25,8 @@ struct manifest {
     int files_n;
 };
 
-/* manifest_squeeze — the two JSON texts of meta, as they will read back: no white space, numbers in one form. ST_BAD_DATA when one
- * is not an object or does not fit. */
+/* manifest_squeeze — the two JSON texts of meta, as they will read back: no white space, numbers in one form.
+ * ST_BAD_DATA when one is not an object or does not fit. */
 enum status manifest_squeeze(struct ckpt_meta *meta);
 /* manifest_write — the text, appended to out (freed by the caller). */
 enum status manifest_write(const struct manifest *manifest, struct text *out);

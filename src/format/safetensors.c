@@ -1,6 +1,7 @@
-/* safetensors — see the header. The reader trusts no number of the file: lengths, products and offsets are checked
- * before they are used, and the tensors must tile the data area exactly, so no two can share a byte and none can hide.
- * It must not know files: bytes come from the caller. The writer makes one pass, hashing each piece while it is in cache. */
+/* safetensors — see the header. The reader trusts no number of the file: lengths, products and offsets are
+ * checked before they are used, and the tensors must tile the data area exactly, so no two can share a byte
+ * and none can hide. It must not know files: bytes come from the caller. The writer makes one pass, hashing
+ * each piece while it is in cache. */
 #include "format/safetensors.h"
 
 #include <errno.h>
@@ -16,24 +17,25 @@
 #include "base/must.h"
 #include "base/text.h"
 
-#define HEADER_BYTES_MAX 100000000 /* the format's own limit */
-#define TENSORS_MAX 65536          /* the largest published models have some thousands */
+#define HEADER_BYTES_MAX 100000000   /* the format's own limit */
+#define TENSORS_MAX 65536            /* the largest published models have some thousands */
 #define EXACT_MAX 9007199254740992.0 /* 2^53: whole numbers beyond it are not exact in JSON */
-#define PIECE_BYTES (1 << 20)      /* hashed and written while it is in the second-level cache */
-#define FLUSH_BYTES (8 << 20)      /* the disk is set to work, and life shown, this often */
-#define FLUSH_LAG (64 << 20)       /* so much may wait for the disk before we wait with it */
+#define PIECE_BYTES (1 << 20)        /* hashed and written while it is in the second-level cache */
+#define FLUSH_BYTES (8 << 20)        /* the disk is set to work, and life shown, this often */
+#define FLUSH_LAG (64 << 20)         /* so much may wait for the disk before we wait with it */
 
-/* All element types of the format. bits: some are narrower than a byte. dtype -1: checked, but not ours to use. */
+/* All element types of the format. bits: some are narrower than a byte. dtype -1: checked, but not ours to
+ * use. */
 static const struct {
     const char *name;
     int bits;
     int dtype;
 } dtype_list[] = {
-    {"F32", 32, DTYPE_F32},   {"BF16", 16, DTYPE_BF16}, {"F16", 16, DTYPE_F16}, {"F64", 64, DTYPE_F64},
-    {"I32", 32, DTYPE_I32},   {"U8", 8, DTYPE_U8},      {"BOOL", 8, -1},        {"I8", 8, -1},
-    {"I16", 16, -1},          {"U16", 16, -1},          {"U32", 32, -1},        {"I64", 64, -1},
-    {"U64", 64, -1},          {"C64", 64, -1},          {"F8_E5M2", 8, -1},     {"F8_E4M3", 8, -1},
-    {"F8_E8M0", 8, -1},       {"F6_E2M3", 6, -1},       {"F6_E3M2", 6, -1},     {"F4", 4, -1},
+    {"F32", 32, DTYPE_F32}, {"BF16", 16, DTYPE_BF16}, {"F16", 16, DTYPE_F16}, {"F64", 64, DTYPE_F64},
+    {"I32", 32, DTYPE_I32}, {"U8", 8, DTYPE_U8},      {"BOOL", 8, -1},        {"I8", 8, -1},
+    {"I16", 16, -1},        {"U16", 16, -1},          {"U32", 32, -1},        {"I64", 64, -1},
+    {"U64", 64, -1},        {"C64", 64, -1},          {"F8_E5M2", 8, -1},     {"F8_E4M3", 8, -1},
+    {"F8_E8M0", 8, -1},     {"F6_E2M3", 6, -1},       {"F6_E3M2", 6, -1},     {"F4", 4, -1},
 };
 
 /* Where one tensor lies in the data area. */
@@ -72,10 +74,13 @@ static bool read_count(const cJSON *item, int64_t *out)
 static enum status check_metadata(const struct scan *scan, const cJSON *item)
 {
     if (!cJSON_IsObject(item))
-        return FAIL(ST_BAD_DATA, "%s: \"__metadata__\" is not an object; the file is not valid safetensors", scan->what);
+        return FAIL(ST_BAD_DATA, "%s: \"__metadata__\" is not an object; the file is not valid safetensors",
+                    scan->what);
     for (const cJSON *pair = item->child; pair; pair = pair->next)
         if (!cJSON_IsString(pair))
-            return FAIL(ST_BAD_DATA, "%s: \"__metadata__\" holds a value that is not a string; the file is not valid safetensors",
+            return FAIL(ST_BAD_DATA,
+                        "%s: \"__metadata__\" holds a value that is not a string; the file is not valid "
+                        "safetensors",
                         scan->what);
     scan->out->metadata_json = cJSON_PrintUnformatted(item);
     if (!scan->out->metadata_json)
@@ -88,11 +93,12 @@ static enum status check_name(const struct scan *scan, const char *name)
 {
     size_t n = strlen(name);
     if (n >= SAFETENSORS_NAME_MAX)
-        return FAIL(ST_BAD_DATA, "%s: a tensor's name has %zu bytes, at most %d are taken: %.60s…", scan->what, n,
-                    SAFETENSORS_NAME_MAX - 1, name);
+        return FAIL(ST_BAD_DATA, "%s: a tensor's name has %zu bytes, at most %d are taken: %.60s…",
+                    scan->what, n, SAFETENSORS_NAME_MAX - 1, name);
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
-            return FAIL(ST_BAD_DATA, "%s: the name of tensor %d holds control byte %d; the file is damaged or hostile",
+            return FAIL(ST_BAD_DATA,
+                        "%s: the name of tensor %d holds control byte %d; the file is damaged or hostile",
                         scan->what, scan->spans_n, name[i]);
     return ST_OK;
 }
@@ -101,14 +107,15 @@ static enum status read_dtype(const struct scan *scan, const cJSON *info, const 
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(info, "dtype");
     if (!cJSON_IsString(item))
-        return FAIL(ST_BAD_DATA, "%s: tensor %s has no \"dtype\" string; the file is not valid safetensors", scan->what, name);
+        return FAIL(ST_BAD_DATA, "%s: tensor %s has no \"dtype\" string; the file is not valid safetensors",
+                    scan->what, name);
     for (size_t i = 0; i < sizeof(dtype_list) / sizeof(dtype_list[0]); i++)
         if (strcmp(item->valuestring, dtype_list[i].name) == 0) {
             *list_i_out = (int)i;
             return ST_OK;
         }
-    return FAIL(ST_BAD_DATA, "%s: tensor %s has dtype \"%.20s\", which is none of safetensors'", scan->what, name,
-                item->valuestring);
+    return FAIL(ST_BAD_DATA, "%s: tensor %s has dtype \"%.20s\", which is none of safetensors'", scan->what,
+                name, item->valuestring);
 }
 
 /* read_shape — the dimensions and their product. */
@@ -116,8 +123,8 @@ static enum status read_shape(const struct scan *scan, const cJSON *info, struct
 {
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(info, "shape");
     if (!cJSON_IsArray(shape))
-        return FAIL(ST_BAD_DATA, "%s: tensor %s has no \"shape\" array; the file is not valid safetensors", scan->what,
-                    entry->name);
+        return FAIL(ST_BAD_DATA, "%s: tensor %s has no \"shape\" array; the file is not valid safetensors",
+                    scan->what, entry->name);
     entry->elems = 1;
     for (const cJSON *item = shape->child; item; item = item->next) {
         int64_t dim;
@@ -125,10 +132,12 @@ static enum status read_shape(const struct scan *scan, const cJSON *info, struct
             return FAIL(ST_BAD_DATA, "%s: tensor %s has more than %d dimensions", scan->what, entry->name,
                         SAFETENSORS_DIMS_MAX);
         if (!read_count(item, &dim))
-            return FAIL(ST_BAD_DATA, "%s: dimension %d of tensor %s is not a whole number in [0, 2^53]", scan->what,
-                        entry->dims_n, entry->name);
+            return FAIL(ST_BAD_DATA, "%s: dimension %d of tensor %s is not a whole number in [0, 2^53]",
+                        scan->what, entry->dims_n, entry->name);
         if (__builtin_mul_overflow(entry->elems, dim, &entry->elems))
-            return FAIL(ST_BAD_DATA, "%s: the shape of tensor %s has more than 2^63 elements; the file is damaged or hostile",
+            return FAIL(ST_BAD_DATA,
+                        "%s: the shape of tensor %s has more than 2^63 elements; the file is damaged or "
+                        "hostile",
                         scan->what, entry->name);
         entry->dim[entry->dims_n++] = dim;
     }
@@ -141,13 +150,20 @@ static enum status read_span(struct scan *scan, const cJSON *info, int bits, str
     const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(info, "data_offsets");
     const cJSON *first = cJSON_IsArray(offsets) ? offsets->child : NULL;
     int64_t begin, end, need_bits;
-    if (!first || !first->next || first->next->next || !read_count(first, &begin) || !read_count(first->next, &end))
-        return FAIL(ST_BAD_DATA, "%s: \"data_offsets\" of tensor %s are not two whole numbers", scan->what, entry->name);
+    if (!first || !first->next || first->next->next || !read_count(first, &begin) ||
+        !read_count(first->next, &end))
+        return FAIL(ST_BAD_DATA, "%s: \"data_offsets\" of tensor %s are not two whole numbers", scan->what,
+                    entry->name);
     if (begin > end || end > scan->data_bytes)
-        return FAIL(ST_BAD_DATA, "%s: tensor %s lies at bytes [%" PRId64 ", %" PRId64 ") of a data area of %" PRId64
-                    "; the file is cut short or damaged", scan->what, entry->name, begin, end, scan->data_bytes);
-    if (__builtin_mul_overflow(entry->elems, (int64_t)bits, &need_bits) || need_bits % 8 != 0 || need_bits / 8 != end - begin)
-        return FAIL(ST_BAD_DATA, "%s: tensor %s has %" PRId64 " elements of %d bits, but its data_offsets span %" PRId64 " bytes",
+        return FAIL(ST_BAD_DATA,
+                    "%s: tensor %s lies at bytes [%" PRId64 ", %" PRId64 ") of a data area of %" PRId64
+                    "; the file is cut short or damaged",
+                    scan->what, entry->name, begin, end, scan->data_bytes);
+    if (__builtin_mul_overflow(entry->elems, (int64_t)bits, &need_bits) || need_bits % 8 != 0 ||
+        need_bits / 8 != end - begin)
+        return FAIL(ST_BAD_DATA,
+                    "%s: tensor %s has %" PRId64 " elements of %d bits, but its data_offsets span %" PRId64
+                    " bytes",
                     scan->what, entry->name, entry->elems, bits, end - begin);
     entry->data = scan->data + begin;
     entry->bytes = (size_t)(end - begin);
@@ -162,8 +178,9 @@ static enum status read_tensor(struct scan *scan, const cJSON *info)
     TRY(check_name(scan, info->string));
     text_copy(entry.name, sizeof(entry.name), info->string);
     if (!cJSON_IsObject(info))
-        return FAIL(ST_BAD_DATA, "%s: the entry of tensor %s is not an object; the file is not valid safetensors", scan->what,
-                    entry.name);
+        return FAIL(ST_BAD_DATA,
+                    "%s: the entry of tensor %s is not an object; the file is not valid safetensors",
+                    scan->what, entry.name);
     TRY(read_dtype(scan, info, entry.name, &list_i));
     TRY(read_shape(scan, info, &entry));
     TRY(read_span(scan, info, dtype_list[list_i].bits, &entry));
@@ -182,7 +199,8 @@ static int compare_spans(const void *a, const void *b)
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
-/* check_tiling — sorted by place, each tensor begins where the one before ended, and the last ends with the file. */
+/* check_tiling — sorted by place, each tensor begins where the one before ended, and the last ends with the
+ * file. */
 static enum status check_tiling(const struct scan *scan)
 {
     int64_t at = 0;
@@ -191,16 +209,20 @@ static enum status check_tiling(const struct scan *scan)
     for (int i = 0; i < scan->spans_n; i++) {
         const struct span *span = &scan->span[i];
         if (span->begin < at)
-            return FAIL(ST_BAD_DATA, "%s: tensors %s and %s overlap at byte %" PRId64 " of the data area", scan->what,
-                        scan->span[i - 1].name, span->name, span->begin);
+            return FAIL(ST_BAD_DATA, "%s: tensors %s and %s overlap at byte %" PRId64 " of the data area",
+                        scan->what, scan->span[i - 1].name, span->name, span->begin);
         if (span->begin > at)
-            return FAIL(ST_BAD_DATA, "%s: bytes [%" PRId64 ", %" PRId64 ") before tensor %s belong to no tensor", scan->what, at,
-                        span->begin, span->name);
+            return FAIL(ST_BAD_DATA,
+                        "%s: bytes [%" PRId64 ", %" PRId64 ") before tensor %s belong to no tensor",
+                        scan->what, at, span->begin, span->name);
         at = span->end;
     }
     if (at != scan->data_bytes)
-        return FAIL(ST_BAD_DATA, "%s: the tensors end at byte %" PRId64 " of a data area of %" PRId64
-                    "; bytes that belong to no tensor are refused", scan->what, at, scan->data_bytes);
+        return FAIL(ST_BAD_DATA,
+                    "%s: the tensors end at byte %" PRId64 " of a data area of %" PRId64 "; bytes that "
+                                                                                         "belong to no "
+                                                                                         "tensor are refused",
+                    scan->what, at, scan->data_bytes);
     return ST_OK;
 }
 
@@ -208,7 +230,8 @@ static enum status read_header(struct scan *scan, const cJSON *root)
 {
     bool has_metadata = false;
     if (!cJSON_IsObject(root))
-        return FAIL(ST_BAD_DATA, "%s: the header is not a JSON object; the file is not safetensors", scan->what);
+        return FAIL(ST_BAD_DATA, "%s: the header is not a JSON object; the file is not safetensors",
+                    scan->what);
     size_t n = 0;
     for (const cJSON *item = root->child; item; item = item->next)
         n++;
@@ -224,7 +247,8 @@ static enum status read_header(struct scan *scan, const cJSON *root)
             continue;
         }
         if (has_metadata)
-            return FAIL(ST_BAD_DATA, "%s: two \"__metadata__\"; the file is not valid safetensors", scan->what);
+            return FAIL(ST_BAD_DATA, "%s: two \"__metadata__\"; the file is not valid safetensors",
+                        scan->what);
         has_metadata = true;
         TRY(check_metadata(scan, item));
     }
@@ -237,11 +261,15 @@ enum status safetensors_parse(const uint8_t *bytes, size_t n, const char *what, 
     struct scan scan = {.what = what, .out = &st_out};
     cJSON *root = NULL;
     if (n < 8)
-        return FAIL(ST_BAD_DATA, "%s has %zu bytes, too few for a safetensors file; fetch or write it again", what, n);
+        return FAIL(ST_BAD_DATA, "%s has %zu bytes, too few for a safetensors file; fetch or write it again",
+                    what, n);
     uint64_t header_bytes = read_u64_le(bytes);
     if (header_bytes < 2 || header_bytes > HEADER_BYTES_MAX || header_bytes > n - 8)
-        return FAIL(ST_BAD_DATA, "%s: its first 8 bytes tell of a header of %" PRIu64 " bytes, but %zu follow (limit %d); it is "
-                    "cut short or not safetensors", what, header_bytes, n - 8, HEADER_BYTES_MAX);
+        return FAIL(ST_BAD_DATA,
+                    "%s: its first 8 bytes tell of a header of %" PRIu64 " bytes, but %zu follow (limit %d); "
+                                                                         "it is "
+                    "cut short or not safetensors",
+                    what, header_bytes, n - 8, HEADER_BYTES_MAX);
     if (bytes[8] != '{')
         return FAIL(ST_BAD_DATA, "%s: the header does not begin with '{'; the file is not safetensors", what);
     scan.data = bytes + 8 + header_bytes;
@@ -295,20 +323,23 @@ static const char *shape_text(char *out, size_t cap, int dims_n, const int64_t *
     return out;
 }
 
-enum status safetensors_check(const struct safetensors_entry *entry, const char *what, int dims_n, const int64_t *dim)
+enum status safetensors_check(const struct safetensors_entry *entry, const char *what, int dims_n,
+                              const int64_t *dim)
 {
     char want[200], have[200];
     if (entry->dims_n != dims_n || memcmp(entry->dim, dim, (size_t)dims_n * sizeof(dim[0])) != 0)
-        return FAIL(ST_BAD_DATA, "%s: tensor %s has shape %s, expected %s; the model's dimensions differ from this file's", what,
-                    entry->name, shape_text(have, sizeof(have), entry->dims_n, entry->dim),
+        return FAIL(ST_BAD_DATA,
+                    "%s: tensor %s has shape %s, expected %s; the model's dimensions differ from this file's",
+                    what, entry->name, shape_text(have, sizeof(have), entry->dims_n, entry->dim),
                     shape_text(want, sizeof(want), dims_n, dim));
     if (entry->dtype != DTYPE_F32 && entry->dtype != DTYPE_F16 && entry->dtype != DTYPE_BF16)
-        return FAIL(ST_BAD_DATA, "%s: tensor %s has dtype %s, expected F32, F16 or BF16; convert the file", what, entry->name,
-                    dtype_name(entry->dtype));
+        return FAIL(ST_BAD_DATA, "%s: tensor %s has dtype %s, expected F32, F16 or BF16; convert the file",
+                    what, entry->name, dtype_name(entry->dtype));
     return ST_OK;
 }
 
-/* half_bits — IEEE binary16 as the bits of the float of the same value. Every half is a float, so this is exact. */
+/* half_bits — IEEE binary16 as the bits of the float of the same value. Every half is a float, so this is
+ * exact. */
 static uint32_t half_bits(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3ff;
@@ -325,9 +356,10 @@ static uint32_t half_bits(uint16_t h)
 
 void safetensors_to_f32(const struct safetensors_entry *entry, int64_t first, int64_t n, float *out)
 {
-    ASSERTF(first >= 0 && n >= 0 && first <= entry->elems && n <= entry->elems - first, "first %" PRId64 " n %" PRId64
-            " elems %" PRId64, first, n, entry->elems);
-    ASSERTF(entry->dtype == DTYPE_F32 || entry->dtype == DTYPE_F16 || entry->dtype == DTYPE_BF16, "dtype %d", entry->dtype);
+    ASSERTF(first >= 0 && n >= 0 && first <= entry->elems && n <= entry->elems - first,
+            "first %" PRId64 " n %" PRId64 " elems %" PRId64, first, n, entry->elems);
+    ASSERTF(entry->dtype == DTYPE_F32 || entry->dtype == DTYPE_F16 || entry->dtype == DTYPE_BF16, "dtype %d",
+            entry->dtype);
     if (n == 0)
         return;
     const uint8_t *from = entry->data + (size_t)first * dtype_bytes(entry->dtype);
@@ -348,7 +380,8 @@ static int64_t source_bytes(const struct safetensors_source *source)
     int64_t bytes = (int64_t)dtype_bytes(source->dtype);
     ASSERT(source->dims_n >= 0 && source->dims_n <= SAFETENSORS_DIMS_MAX);
     for (int i = 0; i < source->dims_n; i++)
-        ASSERTF(source->dim[i] >= 0 && !__builtin_mul_overflow(bytes, source->dim[i], &bytes), "dim %d of %s", i, source->name);
+        ASSERTF(source->dim[i] >= 0 && !__builtin_mul_overflow(bytes, source->dim[i], &bytes), "dim %d of %s",
+                i, source->name);
     return bytes;
 }
 
@@ -356,17 +389,20 @@ static enum status add_source(struct text *header, const struct safetensors_sour
 {
     char quoted[SAFETENSORS_NAME_MAX * 6 + 3];
     if (strlen(source->name) >= SAFETENSORS_NAME_MAX || !json_quote(quoted, sizeof(quoted), source->name))
-        return FAIL(ST_BAD_DATA, "the tensor name %.60s… is longer than %d bytes", source->name, SAFETENSORS_NAME_MAX - 1);
-    text_add(header, "%s%s:{\"dtype\":\"%s\",\"shape\":[", header->len > 1 ? "," : "", quoted, dtype_name(source->dtype));
+        return FAIL(ST_BAD_DATA, "the tensor name %.60s… is longer than %d bytes", source->name,
+                    SAFETENSORS_NAME_MAX - 1);
+    text_add(header, "%s%s:{\"dtype\":\"%s\",\"shape\":[", header->len > 1 ? "," : "", quoted,
+             dtype_name(source->dtype));
     for (int i = 0; i < source->dims_n; i++)
         text_add(header, "%s%" PRId64, i > 0 ? "," : "", source->dim[i]);
     text_add(header, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", begin, begin + source_bytes(source));
     return ST_OK;
 }
 
-/* build_header — the JSON, padded with spaces so that the data area starts at a multiple of 8; the data area's length too. */
-static enum status build_header(const struct safetensors_source *source, int sources_n, const char *metadata_json,
-                                struct text *header, int64_t *data_bytes_out)
+/* build_header — the JSON, padded with spaces so that the data area starts at a multiple of 8; the data
+ * area's length too. */
+static enum status build_header(const struct safetensors_source *source, int sources_n,
+                                const char *metadata_json, struct text *header, int64_t *data_bytes_out)
 {
     int64_t at = 0;
     header->limit = HEADER_BYTES_MAX;
@@ -388,7 +424,8 @@ static enum status build_header(const struct safetensors_source *source, int sou
     return ST_OK;
 }
 
-enum status safetensors_bytes(const struct safetensors_source *source, int sources_n, const char *metadata_json, int64_t *bytes_out)
+enum status safetensors_bytes(const struct safetensors_source *source, int sources_n,
+                              const char *metadata_json, int64_t *bytes_out)
 {
     struct text header = {.data = NULL};
     int64_t data_bytes = 0;
@@ -409,17 +446,21 @@ struct sink {
     const struct safetensors_beat *beat;
 };
 
-/* sink_flush — have the disk work on what is written while the next is hashed, and wait for what lies further back: so the last
- * fsync is short and signs of life are steady. A failed write-back is reported once only, hence never ignored here. */
+/* sink_flush — have the disk work on what is written while the next is hashed, and wait for what lies further
+ * back: so the last fsync is short and signs of life are steady. A failed write-back is reported once only,
+ * hence never ignored here. */
 static enum status sink_flush(struct sink *sink)
 {
     int64_t n = sink->at - sink->flushed, back = sink->flushed - FLUSH_LAG;
     int rc = sync_file_range(sink->fd, sink->flushed, n, SYNC_FILE_RANGE_WRITE);
     if (rc == 0 && back >= 0)
-        rc = sync_file_range(sink->fd, back, n, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+        rc =
+            sync_file_range(sink->fd, back, n,
+                            SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
     if (rc != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
-        return FAIL(ST_STORE, "cannot write %s, which needs %" PRId64 " bytes: %s; free space or replace the disk", sink->path,
-                    sink->total_bytes, strerror(errno));
+        return FAIL(ST_STORE,
+                    "cannot write %s, which needs %" PRId64 " bytes: %s; free space or replace the disk",
+                    sink->path, sink->total_bytes, strerror(errno));
     if (sink->beat && sink->beat->fn)
         sink->beat->fn(sink->beat->arg, n);
     sink->flushed = sink->at;
@@ -436,7 +477,8 @@ static enum status sink_add(struct sink *sink, const void *data, int64_t bytes)
         if (st != ST_OK) {
             struct status_saved why;
             status_keep(&why);
-            return FAIL(st, "%s (%" PRId64 " of %" PRId64 " bytes were written)", why.message, sink->at, sink->total_bytes);
+            return FAIL(st, "%s (%" PRId64 " of %" PRId64 " bytes were written)", why.message, sink->at,
+                        sink->total_bytes);
         }
         done += n;
         sink->at += n;
@@ -446,7 +488,8 @@ static enum status sink_add(struct sink *sink, const void *data, int64_t bytes)
     return ST_OK;
 }
 
-static enum status sink_all(struct sink *sink, const struct text *header, const struct safetensors_source *source, int sources_n)
+static enum status sink_all(struct sink *sink, const struct text *header,
+                            const struct safetensors_source *source, int sources_n)
 {
     uint8_t length[8];
     for (int i = 0; i < 8; i++)
@@ -459,14 +502,14 @@ static enum status sink_all(struct sink *sink, const struct text *header, const 
                 TRY(sink_add(sink, source[i].data, source_bytes(&source[i])));
     TRY(sink_flush(sink));
     if (fsync(sink->fd) != 0)
-        return FAIL(ST_STORE, "cannot sync %s (%" PRId64 " bytes): %s; check the disk", sink->path, sink->total_bytes,
-                    strerror(errno));
+        return FAIL(ST_STORE, "cannot sync %s (%" PRId64 " bytes): %s; check the disk", sink->path,
+                    sink->total_bytes, strerror(errno));
     return ST_OK;
 }
 
 enum status safetensors_write(const char *path, const struct safetensors_source *source, int sources_n,
-                              const char *metadata_json, const struct safetensors_beat *beat, uint64_t *hash_out,
-                              int64_t *bytes_out)
+                              const char *metadata_json, const struct safetensors_beat *beat,
+                              uint64_t *hash_out, int64_t *bytes_out)
 {
     struct text header = {.data = NULL};
     struct sink sink = {.fd = -1, .path = path, .beat = beat};
@@ -482,7 +525,8 @@ enum status safetensors_write(const char *path, const struct safetensors_source 
     XXH3_64bits_reset(sink.hash);
     sink.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (sink.fd < 0) {
-        st = FAIL(ST_STORE, "cannot create %s (%" PRId64 " bytes): %s", path, sink.total_bytes, strerror(errno));
+        st = FAIL(ST_STORE, "cannot create %s (%" PRId64 " bytes): %s", path, sink.total_bytes,
+                  strerror(errno));
         goto free_hash;
     }
     TRY_OR(sink_all(&sink, &header, source, sources_n), close_file);

@@ -1,4 +1,5 @@
-/* ckpt: what is saved opens, the newest valid one is found, old ones go, obstacles get a sentence. (Damage and dying disks: tests/fault.) */
+/* ckpt: what is saved opens, the newest valid one is found, old ones go, obstacles get a sentence. (Damage
+ * and dying disks: tests/fault.) */
 #include "harness.h"
 
 #include <dirent.h>
@@ -217,7 +218,8 @@ static void test_obstacles(void **state)
         return; /* permissions do not bind root; tests/fault has a read-only mount */
     pid_t pid = fork();
     if (pid == 0) {
-        enum status st = chmod(dir, 0555) == 0 && setuid(65534) == 0 ? ckpt_lock(below("mine"), &other) : ST_BUG;
+        enum status st =
+            chmod(dir, 0555) == 0 && setuid(65534) == 0 ? ckpt_lock(below("mine"), &other) : ST_BUG;
         _exit(st == ST_STORE && strstr(status_message(), "Permission denied") ? 0 : 1);
     }
     int ended = 0;

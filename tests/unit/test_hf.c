@@ -1,4 +1,5 @@
-/* hf: PyTorch's folders are read with and without prefix; whatever would compute something else is refused by name. */
+/* hf: PyTorch's folders are read with and without prefix; whatever would compute something else is refused by
+ * name. */
 #include "harness.h"
 
 #include <string.h>
@@ -61,7 +62,8 @@ static void test_golden(void **state)
         assert_int_equal(hf_tensor(hf, "wte.weight", 2, (int64_t[]){311, 64}, &entry), ST_OK);
         assert_string_equal(entry->name, "transformer.wte.weight");
         assert_int_equal(hf_tensor(hf, "h.2.attn.c_attn.weight", 2, (int64_t[]){64, 192}, &entry), ST_OK);
-        assert_int_equal(hf_tensor(hf, "h.2.attn.c_attn.weight", 2, (int64_t[]){192, 64}, &entry), ST_BAD_DATA);
+        assert_int_equal(hf_tensor(hf, "h.2.attn.c_attn.weight", 2, (int64_t[]){192, 64}, &entry),
+                         ST_BAD_DATA);
         assert_says("(64, 192), expected (192, 64)");
         assert_int_equal(hf_tensor(hf, "h.3.ln_1.bias", 1, (int64_t[]){64}, &entry), ST_BAD_DATA);
         assert_says("h.3.ln_1.bias");
@@ -73,13 +75,15 @@ static void test_golden(void **state)
     hf_close(NULL);
 }
 
-#define GOOD "\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":8,\"n_positions\":16,\"vocab_size\":10"
+#define GOOD                                                                                                 \
+    "\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":8,\"n_positions\":16,\"vocab_size\":10"
 static const struct {
     const char *config;
     const char *says; /* NULL: good */
 } case_list[] = {
     {"{" GOOD "}", NULL},
-    {"{" GOOD ",\"activation_function\":\"gelu_pytorch_tanh\",\"n_inner\":32,\"layer_norm_epsilon\":0.00001}", NULL},
+    {"{" GOOD ",\"activation_function\":\"gelu_pytorch_tanh\",\"n_inner\":32,\"layer_norm_epsilon\":0.00001}",
+     NULL},
     {"{" GOOD ",\"scale_attn_weights\":true,\"tie_word_embeddings\":true,\"architectures\":null}", NULL},
     {"{" GOOD ",\"activation_function\":\"relu\"}", "activation_function"},
     {"{" GOOD ",\"activation_function\":\"gelu\"}", "activation_function"},
@@ -96,10 +100,16 @@ static const struct {
     {"{\"model_type\":\"llama\"}", "llama"},
     {"{\"model_type\":\"gpt2\"}", "n_layer"},
     {"{}", "model_type"},
-    {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":3,\"n_embd\":8,\"n_positions\":16,\"vocab_size\":10}", "not divisible"},
-    {"{\"model_type\":\"gpt2\",\"n_layer\":0,\"n_head\":2,\"n_embd\":8,\"n_positions\":16,\"vocab_size\":10}", "n_layer"},
-    {"{\"model_type\":\"gpt2\",\"n_layer\":1e18,\"n_head\":2,\"n_embd\":8,\"n_positions\":16,\"vocab_size\":10}", "n_layer"},
-    {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":-8,\"n_positions\":16,\"vocab_size\":10}", "n_embd"},
+    {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":3,\"n_embd\":8,\"n_positions\":16,\"vocab_size\":10}",
+     "not divisible"},
+    {"{\"model_type\":\"gpt2\",\"n_layer\":0,\"n_head\":2,\"n_embd\":8,\"n_positions\":16,\"vocab_size\":10}",
+     "n_layer"},
+    {"{\"model_type\":\"gpt2\",\"n_layer\":1e18,\"n_head\":2,\"n_embd\":8,\"n_positions\":16,\"vocab_size\":"
+     "10}",
+     "n_layer"},
+    {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":-8,\"n_positions\":16,\"vocab_size\":"
+     "10}",
+     "n_embd"},
     {"[]", "not a JSON object"},
     {"", "config.json"},
     {"{", "config.json"},

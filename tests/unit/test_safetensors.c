@@ -9,7 +9,8 @@
 #include "base/text.h"
 #include "format/safetensors.h"
 
-/* wrap — header text and data_bytes of data as one file image; malloc'ed to the exact size, so that sanitizers see overreads. */
+/* wrap — header text and data_bytes of data as one file image; malloc'ed to the exact size, so that
+ * sanitizers see overreads. */
 static uint8_t *wrap(const char *header, uint64_t header_bytes, size_t data_bytes, size_t *n_out)
 {
     size_t len = strlen(header);
@@ -93,7 +94,8 @@ static const struct {
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8, "two whole numbers"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8.5]}}", 8, "two whole numbers"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,1e300]}}", 8, "two whole numbers"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,18446744073709551615]}}", 8, "two whole numbers"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,18446744073709551615]}}", 8,
+     "two whole numbers"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0]}}", 8, "two whole numbers"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,8]}}", 8, "two whole numbers"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[\"0\",8]}}", 8, "two whole numbers"},
@@ -102,28 +104,37 @@ static const struct {
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", 8, "\"shape\""},
     {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}", 8, "\"shape\""},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0, "2^63"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4503599627370496,1024],\"data_offsets\":[0,0]}}", 0, "elements of 32 bits"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, "more than 8 dimensions"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4503599627370496,1024],\"data_offsets\":[0,0]}}", 0,
+     "elements of 32 bits"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4,
+     "more than 8 dimensions"},
     {"{\"a\":{\"dtype\":\"F33\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "none of safetensors'"},
     {"{\"a\":{\"dtype\":5,\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "\"dtype\""},
     {"{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "\"dtype\""},
     {"{\"a\":7}", 0, "not an object"},
     {"{\"a\":null}", 0, "not an object"},
     {"{\"a\\n\":{}}", 0, "control byte"},
-    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2,
-     "twice"},
-    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}", 3,
-     "overlap"},
-    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2,
-     "overlap"},
-    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[1,1]}}", 2,
-     "overlap"},
-    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[2,2]}}", 2,
-     NULL},
-    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[2,3]}}", 3,
-     "[1, 2) before tensor b"},
-    {"{\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 2,
-     NULL},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
+     "\"data_offsets\":[1,2]}}",
+     2, "twice"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],"
+     "\"data_offsets\":[1,3]}}",
+     3, "overlap"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],"
+     "\"data_offsets\":[0,2]}}",
+     2, "overlap"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[0],"
+     "\"data_offsets\":[1,1]}}",
+     2, "overlap"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[0],"
+     "\"data_offsets\":[2,2]}}",
+     2, NULL},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"b\":{\"dtype\":\"U8\",\"shape\":[1],"
+     "\"data_offsets\":[2,3]}}",
+     3, "[1, 2) before tensor b"},
+    {"{\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
+     "\"data_offsets\":[0,1]}}",
+     2, NULL},
     {"{\"__metadata__\":{\"format\":\"pt\"}}", 0, NULL},
     {"{\"__metadata__\":{\"format\":1}}", 0, "not a string"},
     {"{\"__metadata__\":[]}", 0, "not an object"},
@@ -141,7 +152,8 @@ static void test_cases(void **state)
         if ((got == ST_OK) != (case_list[i].says == NULL))
             fail_msg("%s: got %s: %s", case_list[i].header, status_name(got), status_message());
         if (case_list[i].says && (got != ST_BAD_DATA || !strstr(status_message(), case_list[i].says)))
-            fail_msg("%s: expected \"%s\" in: %s %s", case_list[i].header, case_list[i].says, status_name(got), status_message());
+            fail_msg("%s: expected \"%s\" in: %s %s", case_list[i].header, case_list[i].says,
+                     status_name(got), status_message());
         safetensors_free(&st);
     }
 }
@@ -149,7 +161,8 @@ static void test_cases(void **state)
 static void test_header_length(void **state)
 {
     (void)state;
-    static const uint64_t length[] = {0, 1, 3, 100000001, UINT64_MAX, UINT64_MAX - 7, INT64_MAX, (uint64_t)1 << 63};
+    static const uint64_t length[] = {
+        0, 1, 3, 100000001, UINT64_MAX, UINT64_MAX - 7, INT64_MAX, (uint64_t)1 << 63};
     struct safetensors st = {.entry = NULL};
     for (size_t i = 0; i < sizeof(length) / sizeof(length[0]); i++) {
         size_t n;
@@ -184,11 +197,14 @@ static void test_unused_dtypes_are_left_out(void **state)
     (void)state;
     struct safetensors st = {.entry = NULL};
     assert_int_equal(parse("{\"mask\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]},"
-                           "\"x\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[3,5]}}", 5, &st), ST_OK);
+                           "\"x\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[3,5]}}",
+                           5, &st),
+                     ST_OK);
     assert_int_equal(st.entries_n, 1);
     assert_string_equal(st.entry[0].name, "x");
     safetensors_free(&st);
-    assert_int_equal(parse("{\"ids\":{\"dtype\":\"I64\",\"shape\":[3],\"data_offsets\":[0,23]}}", 23, &st), ST_BAD_DATA);
+    assert_int_equal(parse("{\"ids\":{\"dtype\":\"I64\",\"shape\":[3],\"data_offsets\":[0,23]}}", 23, &st),
+                     ST_BAD_DATA);
 }
 
 static void test_half_is_exact(void **state)
@@ -196,12 +212,14 @@ static void test_half_is_exact(void **state)
     (void)state;
     for (uint32_t bits = 0; bits <= 0xffff; bits++) {
         uint16_t half = (uint16_t)bits;
-        struct safetensors_entry f16 = {.dtype = DTYPE_F16, .elems = 1, .data = (const uint8_t *)&half, .bytes = 2};
-        struct safetensors_entry bf16 = {.dtype = DTYPE_BF16, .elems = 1, .data = (const uint8_t *)&half, .bytes = 2};
+        struct safetensors_entry f16 = {
+            .dtype = DTYPE_F16, .elems = 1, .data = (const uint8_t *)&half, .bytes = 2};
+        struct safetensors_entry bf16 = {
+            .dtype = DTYPE_BF16, .elems = 1, .data = (const uint8_t *)&half, .bytes = 2};
         int exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
-        float got, want = exponent == 31 ? (fraction ? NAN : INFINITY)
-                        : exponent == 0  ? ldexpf((float)fraction, -24)
-                                         : ldexpf((float)(1024 + fraction), exponent - 25);
+        float got, want = exponent == 31  ? (fraction ? NAN : INFINITY)
+                          : exponent == 0 ? ldexpf((float)fraction, -24)
+                                          : ldexpf((float)(1024 + fraction), exponent - 25);
         safetensors_to_f32(&f16, 0, 1, &got);
         assert_int_equal(signbit(got) != 0, bits >> 15);
         if (isnan(want))
@@ -232,8 +250,10 @@ static void test_write_and_read(void **state)
     const uint16_t half[5] = {0x3c00, 1, 2, 3, 4};
     const double wide[1] = {0.1};
     const struct safetensors_source source[] = {
-        {"odd \"quoted\" ü", DTYPE_U8, 1, {3}, bytes}, {"half", DTYPE_F16, 2, {1, 5}, half},
-        {"big", DTYPE_F32, 2, {5, 1 << 20}, big},      {"none", DTYPE_F32, 2, {0, 4}, NULL},
+        {"odd \"quoted\" ü", DTYPE_U8, 1, {3}, bytes},
+        {"half", DTYPE_F16, 2, {1, 5}, half},
+        {"big", DTYPE_F32, 2, {5, 1 << 20}, big},
+        {"none", DTYPE_F32, 2, {0, 4}, NULL},
         {"wide", DTYPE_F64, 0, {0}, wide},
     };
     char path[FILE_PATH_MAX];
@@ -242,7 +262,8 @@ static void test_write_and_read(void **state)
     struct safetensors_beat beat = {.fn = count_beat};
     assert_int_equal(file_join(path, sizeof(path), harness_tmpdir(), "x.safetensors"), ST_OK);
     assert_int_equal(safetensors_bytes(source, 5, "{\"format\":\"pt\"}", &foreseen), ST_OK);
-    assert_int_equal(safetensors_write(path, source, 5, "{\"format\":\"pt\"}", &beat, &hash, &written), ST_OK);
+    assert_int_equal(safetensors_write(path, source, 5, "{\"format\":\"pt\"}", &beat, &hash, &written),
+                     ST_OK);
     assert_int_equal(written, foreseen);
     assert_int_equal(beat_bytes, written);
     struct file_map map = {.data = NULL};

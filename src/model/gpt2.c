@@ -1,35 +1,37 @@
-/* gpt2 — GPT-2 as Hugging Face computes it (Radford et al. 2019): parameters, embedding, and the walk through a block.
+/* gpt2 — GPT-2 as Hugging Face computes it (Radford et al. 2019): parameters, embedding, and the walk through a
+ * block.
  *
- * B samples · T tokens · N = B·T rows · C embedding · H heads · D = C/H · V vocabulary · L layers. The halves of a block
- * are in block_attn.c and block_mlp.c, what follows the last block in head_lm.c and head_qa.c. */
+ * B samples · T tokens · N = B·T rows · C embedding · H heads · D = C/H · V vocabulary · L layers. The halves of a
+ * block are in block_attn.c and block_mlp.c, what follows the last block in head_lm.c and head_qa.c. */
 #include "model/gpt2.h"
 
 #include "base/must.h"
 #include "base/rand.h"
 #include "base/text.h"
 
-struct gpt2_param gpt2_at(const struct pass *p, int row)
+#define EPS 1e-5f
+
+int gpt2_row(int block, enum gpt2_row row) { return 2 + block * GPT2_ROW_N + (int)row; }
+
+int gpt2_end_row(const struct pass *p, enum gpt2_end row) { return 2 + (int)p->dims->layers * GPT2_ROW_N + (int)row; }
+
+static const struct param *row_of(const struct pass *p, int row)
 {
     ASSERTF(row >= 0 && row < p->table->rows_n, "row %d of %d", row, p->table->rows_n);
-    int64_t offset = p->table->row[row].offset;
-    return (struct gpt2_param){tensor_at(p->params, offset), tensor_at(p->grads, offset)};
+    return &p->table->row[row];
 }
 
-struct gpt2_param gpt2_block(const struct pass *p, int block, enum gpt2_row row)
-{
-    return gpt2_at(p, 2 + block * GPT2_ROW_N + (int)row);
-}
+struct tensor gpt2_w(const struct pass *p, int row) { return tensor_at(p->params, row_of(p, row)->offset); }
 
-struct gpt2_param gpt2_end(const struct pass *p, enum gpt2_end row)
-{
-    return gpt2_at(p, 2 + (int)p->dims->layers * GPT2_ROW_N + (int)row);
-}
+struct tensor gpt2_dw(const struct pass *p, int row) { return tensor_at(p->grads, row_of(p, row)->offset); }
 
 struct dropout gpt2_dropout(const struct pass *p, int block, enum gpt2_place place, int64_t elems)
 {
     if (!p->want_grad || p->dropout <= 0)
         return (struct dropout){0};
-    return (struct dropout){.p = p->dropout, .seed = p->dropout_seed, .stream = RAND_STREAM(DROPOUT, block * 4 + (int)place),
+    return (struct dropout){.p = p->dropout,
+                            .seed = p->dropout_seed,
+                            .stream = RAND_STREAM(DROPOUT, block * 4 + (int)place),
                             .offset = (uint64_t)(p->sample_first * elems)};
 }
 
@@ -41,24 +43,54 @@ enum status gpt2_branch(const struct pass *p, int block, enum gpt2_place place, 
     if (dropout.p <= 0)
         return ST_OK;
     *out = p->acts->y;
-    return p->op->drop(p->stream, &(struct drop){.y = *out, .x = p->acts->dx, .n = p->b * sample_elems, .dropout = dropout});
+    return p->op->drop(p->stream,
+                       &(struct drop){.y = *out, .x = p->acts->dx, .n = p->b * sample_elems, .dropout = dropout});
 }
 
-enum status gpt2_norm(const struct pass *p, struct tensor y, struct tensor mean, struct tensor rstd, struct tensor x,
-                      struct gpt2_param w, struct gpt2_param b)
+enum status gpt2_norm(const struct pass *p, int row, struct tensor y, struct tensor mean, struct tensor rstd,
+                      struct tensor x)
 {
-    return p->op->norm_fwd(p->stream, &(struct norm_fwd){.y = y, .mean = mean, .rstd = rstd, .x = x, .w = w.w, .b = b.w,
-                                                         .n = p->b * p->t, .c = p->dims->embed, .eps = GPT2_EPS});
+    struct norm_fwd norm = {.y = y, .mean = mean, .rstd = rstd, .x = x, .w = gpt2_w(p, row), .b = gpt2_w(p, row + 1),
+                            .n = p->b * p->t, .c = p->dims->embed, .eps = EPS};
+    return p->op->norm_fwd(p->stream, &norm);
 }
 
-enum status gpt2_norm_bwd(const struct pass *p, struct tensor dy, struct tensor x, struct tensor mean, struct tensor rstd,
-                          struct gpt2_param w, struct gpt2_param b, bool is_residual)
+enum status gpt2_norm_bwd(const struct pass *p, int row, struct tensor dy, struct tensor x, struct tensor mean,
+                          struct tensor rstd, bool is_residual)
 {
-    struct tensor dx = p->acts->dx;
-    return p->op->norm_bwd(p->stream, &(struct norm_bwd){.dx = dx, .dw = w.dw, .db = b.dw, .dy = dy, .x = x, .mean = mean,
-                                                         .rstd = rstd, .w = w.w,
-                                                         .dresidual = is_residual ? dx : (struct tensor){0},
-                                                         .n = p->b * p->t, .c = p->dims->embed, .accumulate = p->accumulate});
+    struct tensor dx = p->acts->dx, none = {0};
+    struct norm_bwd norm = {.dx = dx, .dw = gpt2_dw(p, row), .db = gpt2_dw(p, row + 1), .dy = dy, .x = x, .mean = mean,
+                            .rstd = rstd, .w = gpt2_w(p, row), .dresidual = is_residual ? dx : none,
+                            .n = p->b * p->t, .c = p->dims->embed, .accumulate = p->accumulate};
+    return p->op->norm_bwd(p->stream, &norm);
+}
+
+enum status gpt2_product(const struct pass *p, int row, struct matmul_fwd how)
+{
+    how.w = gpt2_w(p, row);
+    how.b = gpt2_w(p, row + 1);
+    how.n = p->b * p->t;
+    how.in = row_of(p, row)->dim[0];
+    how.out = row_of(p, row)->dim[1];
+    how.layout = MATMUL_LAYOUT_IO;
+    return p->op->matmul_fwd(p->stream, &how);
+}
+
+enum status gpt2_product_bwd_w(const struct pass *p, int row, struct tensor x, struct tensor dy)
+{
+    const struct param *w = row_of(p, row);
+    struct matmul_bwd_w product = {.dw = gpt2_dw(p, row), .db = gpt2_dw(p, row + 1), .x = x, .dy = dy,
+                                   .n = p->b * p->t, .in = w->dim[0], .out = w->dim[1],
+                                   .layout = MATMUL_LAYOUT_IO, .accumulate = p->accumulate};
+    return p->op->matmul_bwd_w(p->stream, &product);
+}
+
+enum status gpt2_product_bwd_x(const struct pass *p, int row, struct tensor dx, struct tensor dy, struct tensor pre)
+{
+    const struct param *w = row_of(p, row);
+    struct matmul_bwd_x product = {.dx = dx, .dy = dy, .w = gpt2_w(p, row), .pre = pre, .n = p->b * p->t,
+                                   .in = w->dim[0], .out = w->dim[1], .layout = MATMUL_LAYOUT_IO};
+    return p->op->matmul_bwd_x(p->stream, &product);
 }
 
 static enum status describe_block(struct param_table *t, int block, int64_t c)
@@ -69,18 +101,18 @@ static enum status describe_block(struct param_table *t, int block, int64_t c)
         int64_t dim0, dim1;
         enum param_init init;
     } row[GPT2_ROW_N] = {
-        [GPT2_ROW_LN1_W] = {"ln_1.weight", 1, -1, c, 0, PARAM_INIT_ONE},
-        [GPT2_ROW_LN1_B] = {"ln_1.bias", 1, -1, c, 0, PARAM_INIT_ZERO},
-        [GPT2_ROW_QKV_W] = {"attn.c_attn.weight", 2, 1, c, 3 * c, PARAM_INIT_NORMAL},
-        [GPT2_ROW_QKV_B] = {"attn.c_attn.bias", 1, 0, 3 * c, 0, PARAM_INIT_ZERO},
-        [GPT2_ROW_ATT_W] = {"attn.c_proj.weight", 2, 0, c, c, PARAM_INIT_RESIDUAL},
-        [GPT2_ROW_ATT_B] = {"attn.c_proj.bias", 1, -1, c, 0, PARAM_INIT_ZERO},
-        [GPT2_ROW_LN2_W] = {"ln_2.weight", 1, -1, c, 0, PARAM_INIT_ONE},
-        [GPT2_ROW_LN2_B] = {"ln_2.bias", 1, -1, c, 0, PARAM_INIT_ZERO},
-        [GPT2_ROW_FC_W] = {"mlp.c_fc.weight", 2, 1, c, 4 * c, PARAM_INIT_NORMAL},
-        [GPT2_ROW_FC_B] = {"mlp.c_fc.bias", 1, 0, 4 * c, 0, PARAM_INIT_ZERO},
-        [GPT2_ROW_MLP_W] = {"mlp.c_proj.weight", 2, 0, 4 * c, c, PARAM_INIT_RESIDUAL},
-        [GPT2_ROW_MLP_B] = {"mlp.c_proj.bias", 1, -1, c, 0, PARAM_INIT_ZERO},
+        [GPT2_ROW_LN1] = {"ln_1.weight", 1, -1, c, 0, PARAM_INIT_ONE},
+        [GPT2_ROW_LN1 + 1] = {"ln_1.bias", 1, -1, c, 0, PARAM_INIT_ZERO},
+        [GPT2_ROW_QKV] = {"attn.c_attn.weight", 2, 1, c, 3 * c, PARAM_INIT_NORMAL},
+        [GPT2_ROW_QKV + 1] = {"attn.c_attn.bias", 1, 0, 3 * c, 0, PARAM_INIT_ZERO},
+        [GPT2_ROW_ATT] = {"attn.c_proj.weight", 2, 0, c, c, PARAM_INIT_RESIDUAL},
+        [GPT2_ROW_ATT + 1] = {"attn.c_proj.bias", 1, -1, c, 0, PARAM_INIT_ZERO},
+        [GPT2_ROW_LN2] = {"ln_2.weight", 1, -1, c, 0, PARAM_INIT_ONE},
+        [GPT2_ROW_LN2 + 1] = {"ln_2.bias", 1, -1, c, 0, PARAM_INIT_ZERO},
+        [GPT2_ROW_FC] = {"mlp.c_fc.weight", 2, 1, c, 4 * c, PARAM_INIT_NORMAL},
+        [GPT2_ROW_FC + 1] = {"mlp.c_fc.bias", 1, 0, 4 * c, 0, PARAM_INIT_ZERO},
+        [GPT2_ROW_MLP] = {"mlp.c_proj.weight", 2, 0, 4 * c, c, PARAM_INIT_RESIDUAL},
+        [GPT2_ROW_MLP + 1] = {"mlp.c_proj.bias", 1, -1, c, 0, PARAM_INIT_ZERO},
     };
     for (int i = 0; i < GPT2_ROW_N; i++) {
         char name[PARAM_NAME_MAX];
@@ -123,20 +155,20 @@ static enum status describe(const struct model_dims *dims, struct param_table *o
 static enum status embed_fwd(const struct pass *p)
 {
     int64_t c = p->dims->embed;
-    struct tensor x = p->acts->block[0].x;
-    return p->op->embed_fwd(p->stream, &(struct embed_fwd){.x = x, .tokens = p->tokens, .wte = gpt2_at(p, GPT2_WTE).w,
-                                                           .wpe = gpt2_at(p, GPT2_WPE).w, .n = p->b * p->t, .t = p->t, .c = c,
-                                                           .dropout = gpt2_dropout(p, 0, GPT2_PLACE_EMBED, p->t * c)});
+    struct embed_fwd embed = {.x = p->acts->block[0].x, .tokens = p->tokens, .wte = gpt2_w(p, GPT2_WTE),
+                              .wpe = gpt2_w(p, GPT2_WPE), .n = p->b * p->t, .t = p->t, .c = c,
+                              .dropout = gpt2_dropout(p, 0, GPT2_PLACE_EMBED, p->t * c)};
+    return p->op->embed_fwd(p->stream, &embed);
 }
 
 static enum status embed_bwd(const struct pass *p)
 {
     const struct model_dims *d = p->dims;
-    struct dropout dropout = gpt2_dropout(p, 0, GPT2_PLACE_EMBED, p->t * d->embed);
-    return p->op->embed_bwd(p->stream, &(struct embed_bwd){.dwte = gpt2_at(p, GPT2_WTE).dw, .dwpe = gpt2_at(p, GPT2_WPE).dw,
-                                                           .dx = p->acts->dx, .tokens = p->tokens, .n = p->b * p->t,
-                                                           .t = p->t, .c = d->embed, .v = d->vocab, .context = d->context,
-                                                           .accumulate = p->accumulate, .dropout = dropout});
+    struct embed_bwd embed = {.dwte = gpt2_dw(p, GPT2_WTE), .dwpe = gpt2_dw(p, GPT2_WPE), .dx = p->acts->dx,
+                              .tokens = p->tokens, .n = p->b * p->t, .t = p->t, .c = d->embed, .v = d->vocab,
+                              .context = d->context, .accumulate = p->accumulate,
+                              .dropout = gpt2_dropout(p, 0, GPT2_PLACE_EMBED, p->t * d->embed)};
+    return p->op->embed_bwd(p->stream, &embed);
 }
 
 static enum status block_fwd(const struct pass *p, int block)
@@ -153,5 +185,7 @@ static enum status block_bwd(const struct pass *p, int block)
     return block_attn_bwd(p, block);
 }
 
-const struct model_ops gpt2_lm_ops = {"gpt2 lm", describe, embed_fwd, embed_bwd, block_fwd, block_bwd, head_lm_run, head_lm_logits};
-const struct model_ops gpt2_qa_ops = {"gpt2 qa", describe, embed_fwd, embed_bwd, block_fwd, block_bwd, head_qa_run, NULL};
+const struct model_ops gpt2_lm_ops = {"gpt2 lm", describe,  embed_fwd,   embed_bwd,
+                                      block_fwd, block_bwd, head_lm_run, head_lm_logits};
+const struct model_ops gpt2_qa_ops = {"gpt2 qa", describe,  embed_fwd,   embed_bwd,
+                                      block_fwd, block_bwd, head_qa_run, NULL};

@@ -1,4 +1,5 @@
-/* model — presets, bounds, counts of work, and where a pass keeps its numbers. The mathematics is in one file per architecture. */
+/* model — presets, bounds, counts of work, and where a pass keeps its numbers. The mathematics is in one file per
+ * architecture. */
 #include "model/model.h"
 
 #include <stdlib.h>
@@ -8,7 +9,8 @@
 #include "base/text.h"
 #include "model/gpt2.h"
 
-/* Rows of logits that exist at a time: enough for the products to run at full speed, small beside the activations. */
+/* Rows of logits that exist at a time: enough for the products to run at full speed, small beside the activations.
+ */
 #define LOGITS_ROWS 256
 #define DIM_MAX ((int64_t)1 << 24)
 
@@ -17,13 +19,16 @@ bool model_preset(const char *name, struct model_dims *out)
     static const struct {
         const char *name;
         int layers, heads, embed;
-    } preset[] = {{"gpt2-nano", 4, 4, 128},      {"gpt2-mini", 6, 6, 384},    {"gpt2", 12, 12, 768},
+    } preset[] = {{"gpt2-nano", 4, 4, 128},      {"gpt2-mini", 6, 6, 384},     {"gpt2", 12, 12, 768},
                   {"gpt2-medium", 24, 16, 1024}, {"gpt2-large", 36, 20, 1280}, {"gpt2-xl", 48, 25, 1600}};
     for (size_t i = 0; i < sizeof preset / sizeof *preset; i++) {
         if (strcmp(name, preset[i].name) != 0)
             continue;
-        *out = (struct model_dims){.layers = preset[i].layers, .heads = preset[i].heads, .embed = preset[i].embed,
-                                   .context = 1024, .vocab = 50257};
+        *out = (struct model_dims){.layers = preset[i].layers,
+                                   .heads = preset[i].heads,
+                                   .embed = preset[i].embed,
+                                   .context = 1024,
+                                   .vocab = 50257};
         return text_copy(out->name, sizeof out->name, name);
     }
     return false;
@@ -34,12 +39,15 @@ enum status model_check(const struct model_dims *dims)
     const struct {
         const char *name;
         int64_t value, max;
-    } row[] = {{"LAYERS", dims->layers, 4096}, {"HEADS", dims->heads, 65536}, {"EMBED", dims->embed, 1 << 20},
-               {"CONTEXT", dims->context, DIM_MAX}, {"VOCAB", dims->vocab, DIM_MAX}};
+    } row[] = {{"LAYERS", dims->layers, 4096},
+               {"HEADS", dims->heads, 65536},
+               {"EMBED", dims->embed, 1 << 20},
+               {"CONTEXT", dims->context, DIM_MAX},
+               {"VOCAB", dims->vocab, DIM_MAX}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         if (row[i].value < 1 || row[i].value > row[i].max)
-            return FAIL(ST_BAD_SETTING, "%s is %lld, outside 1 … %lld; set it within", row[i].name, (long long)row[i].value,
-                        (long long)row[i].max);
+            return FAIL(ST_BAD_SETTING, "%s is %lld, outside 1 … %lld; set it within", row[i].name,
+                        (long long)row[i].value, (long long)row[i].max);
     if (dims->embed % dims->heads != 0)
         return FAIL(ST_BAD_SETTING, "HEADS=%lld does not divide EMBED=%lld; choose a number of heads that does",
                     (long long)dims->heads, (long long)dims->embed);
@@ -81,8 +89,8 @@ static void take_rest(struct acts_block *out, struct arena *from, int64_t n, int
     out->pre = take(from, n * 4 * c);
 }
 
-static void plan_blocks(struct model_acts *m, const struct model_dims *dims, enum model_recompute recompute, struct arena *acts,
-                        struct arena *scratch)
+static void plan_blocks(struct model_acts *m, const struct model_dims *dims, enum model_recompute recompute,
+                        struct arena *acts, struct arena *scratch)
 {
     int64_t n = m->b * m->t, c = dims->embed;
     bool keeps_rest = m->want_grad && recompute != MODEL_RECOMPUTE_BLOCK;
@@ -104,14 +112,15 @@ static void plan_blocks(struct model_acts *m, const struct model_dims *dims, enu
     m->out = m->want_grad || dims->layers < 2 ? take(acts, n * c) : m->block[dims->layers - 2].x;
 }
 
-enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t, enum model_recompute recompute, bool want_grad,
-                       struct arena *acts, struct arena *scratch, struct model_acts **out)
+enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t, enum model_recompute recompute,
+                       bool want_grad, struct arena *acts, struct arena *scratch, struct model_acts **out)
 {
     ASSERTF(b > 0 && t > 0 && t <= dims->context, "b %lld t %lld context %lld", (long long)b, (long long)t,
             (long long)dims->context);
     struct model_acts *m = calloc(1, sizeof *m + (size_t)dims->layers * sizeof *m->block);
     if (!m)
-        return FAIL(ST_RETRY, "out of memory: the plan of %lld layers; use a machine with more memory", (long long)dims->layers);
+        return FAIL(ST_RETRY, "out of memory: the plan of %lld layers; use a machine with more memory",
+                    (long long)dims->layers);
     int64_t n = b * t, c = dims->embed, wide_elems = n * 4 * c;
     m->b = b;
     m->t = t;
@@ -133,7 +142,4 @@ enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t, enum
     return ST_OK;
 }
 
-void model_plan_free(struct model_acts *acts)
-{
-    free(acts);
-}
+void model_plan_free(struct model_acts *acts) { free(acts); }

@@ -1,8 +1,9 @@
 /* model — the mathematics of one architecture, for one device; it never learns how many stand behind it.
  *
- * An architecture is a table of seven functions. A pass (one micro-batch, forward or backward) is described by struct
- * pass: where parameters, gradients and activations lie. The caller walks units in order (forward) and in reverse
- * (backward) and may move parameters in before, and gradients out after, each unit. Dimensions: B T C H D V L. */
+ * An architecture is a table of seven functions. A pass (one micro-batch, forward or backward) is described by
+ * struct pass: where parameters, gradients and activations lie. The caller walks units in order (forward) and in
+ * reverse (backward) and may move parameters in before, and gradients out after, each unit. Dimensions: B T C H D V
+ * L. */
 #ifndef CONVOY_MODEL_MODEL_H
 #define CONVOY_MODEL_MODEL_H
 
@@ -23,12 +24,13 @@ struct model_dims {
     int64_t layers, heads, embed, context, vocab;
 };
 
-/* model_preset — gpt2-nano (4 layers, 4 heads, 128 wide), gpt2-mini (6, 6, 384), gpt2, gpt2-medium, gpt2-large, gpt2-xl; context 1024,
- * vocab 50257. false: no such name. */
+/* model_preset — gpt2-nano (4 layers, 4 heads, 128 wide), gpt2-mini (6, 6, 384), gpt2, gpt2-medium, gpt2-large,
+ * gpt2-xl; context 1024, vocab 50257. false: no such name. */
 bool model_preset(const char *name, struct model_dims *out);
 /* model_check — ST_BAD_SETTING with the values: heads do not divide embed, anything < 1 or too large to address. */
 enum status model_check(const struct model_dims *dims);
-double model_flops_per_token(const struct model_dims *dims, int64_t t); /* fwd+bwd, products really done, causal attention as half */
+double model_flops_per_token(const struct model_dims *dims,
+                             int64_t t); /* fwd+bwd, products really done, causal attention as half */
 
 struct pass {
     /* what */
@@ -42,11 +44,11 @@ struct pass {
     struct tensor params, grads; /* whole tables, table->total_elems elements each */
     struct model_acts *acts;     /* activations kept between forward and backward, and scratch; from model_plan */
     /* how */
-    bool want_grad;   /* false: forward for evaluation; nothing kept for backward, no dropout */
-    bool accumulate;  /* gradients are added to what is there; false: written first */
+    bool want_grad;  /* false: forward for evaluation; nothing kept for backward, no dropout */
+    bool accumulate; /* gradients are added to what is there; false: written first */
     float dropout;
-    uint64_t dropout_seed;    /* mixed with the step by the caller */
-    int64_t sample_first;     /* global number of this pass's first sample in the step: dropout's element indices */
+    uint64_t dropout_seed; /* mixed with the step by the caller */
+    int64_t sample_first;  /* global number of this pass's first sample in the step: dropout's element indices */
     /* inputs on the device */
     struct tensor tokens, targets, mask, starts, ends; /* as feed_batch */
     /* losses: LM (B·T) f32, QA (B,2) f32, on the device; sums are the caller's */
@@ -62,14 +64,17 @@ struct model_ops {
     enum status (*embed_bwd)(const struct pass *p);
     enum status (*block_fwd)(const struct pass *p, int block);
     enum status (*block_bwd)(const struct pass *p, int block);
-    enum status (*head)(const struct pass *p); /* losses and, when want_grad, the gradient of its input and parameters */
-    enum status (*logits)(const struct pass *p, int64_t row, struct tensor out); /* LM: (V) of one row after a forward */
+    enum status (*head)(
+        const struct pass *p); /* losses and, when want_grad, the gradient of its input and parameters */
+    enum status (*logits)(const struct pass *p, int64_t row,
+                          struct tensor out); /* LM: (V) of one row after a forward */
 };
 const struct model_ops *model_ops(const struct model_dims *dims);
 
-/* model_plan — carve activations and scratch for passes of up to (b, t) from an arena (a measuring arena works: base NULL). */
-enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t, enum model_recompute recompute, bool want_grad,
-                       struct arena *acts, struct arena *scratch, struct model_acts **out);
+/* model_plan — carve activations and scratch for passes of up to (b, t) from an arena (a measuring arena works:
+ * base NULL). */
+enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t, enum model_recompute recompute,
+                       bool want_grad, struct arena *acts, struct arena *scratch, struct model_acts **out);
 void model_plan_free(struct model_acts *acts);
 
 #endif

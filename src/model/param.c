@@ -30,8 +30,8 @@ static enum status grow(struct param_table *t)
     return ST_OK;
 }
 
-enum status param_add(struct param_table *t, int unit, enum param_init init, int split_dim, const char *name, int dims_n,
-                      int64_t dim0, int64_t dim1)
+enum status param_add(struct param_table *t, int unit, enum param_init init, int split_dim, const char *name,
+                      int dims_n, int64_t dim0, int64_t dim1)
 {
     ASSERTF(dims_n == 1 || dims_n == 2, "%s: dims_n %d", name, dims_n);
     ASSERTF(dim0 > 0 && (dims_n == 1 || dim1 > 0), "%s: %lld x %lld", name, (long long)dim0, (long long)dim1);
@@ -40,16 +40,20 @@ enum status param_add(struct param_table *t, int unit, enum param_init init, int
     if (t->rows_n == t->rows_cap)
         TRY(grow(t));
     struct param *p = &t->row[t->rows_n];
-    *p = (struct param){.dims_n = dims_n, .dim = {dim0, dims_n == 2 ? dim1 : 1}, .split_dim = split_dim, .init = init,
-                        .unit = unit, .offset = t->total_elems};
+    *p = (struct param){.dims_n = dims_n,
+                        .dim = {dim0, dims_n == 2 ? dim1 : 1},
+                        .split_dim = split_dim,
+                        .init = init,
+                        .unit = unit,
+                        .offset = t->total_elems};
     ASSERTF(text_copy(p->name, sizeof p->name, name), "name too long: %s", name);
     int64_t total;
     bool is_over = __builtin_mul_overflow(p->dim[0], p->dim[1], &p->elems) ||
                    __builtin_add_overflow(t->total_elems, p->elems, &total) ||
                    __builtin_add_overflow(total, PARAM_ALIGN - 1, &total) || total > INT64_MAX / 8;
     if (is_over)
-        return FAIL(ST_BAD_SETTING, "%s with %lld x %lld elements is too large to address; use a smaller model", name,
-                    (long long)p->dim[0], (long long)p->dim[1]);
+        return FAIL(ST_BAD_SETTING, "%s with %lld x %lld elements is too large to address; use a smaller model",
+                    name, (long long)p->dim[0], (long long)p->dim[1]);
     t->total_elems = total / PARAM_ALIGN * PARAM_ALIGN;
     t->parameters += p->elems;
     t->rows_n++;
@@ -98,8 +102,8 @@ void param_fill(const struct param_table *t, int row, uint64_t seed, int64_t fir
 {
     ASSERTF(row >= 0 && row < t->rows_n, "row %d of %d", row, t->rows_n);
     const struct param *p = &t->row[row];
-    ASSERTF(first >= 0 && n >= 0 && first <= p->elems - n, "%s: first %lld n %lld of %lld", p->name, (long long)first,
-            (long long)n, (long long)p->elems);
+    ASSERTF(first >= 0 && n >= 0 && first <= p->elems - n, "%s: first %lld n %lld of %lld", p->name,
+            (long long)first, (long long)n, (long long)p->elems);
     if (p->init == PARAM_INIT_ZERO || p->init == PARAM_INIT_ONE) {
         for (int64_t i = 0; i < n; i++)
             out[i] = p->init == PARAM_INIT_ONE;

@@ -8,7 +8,9 @@
 static enum status take(size_t n, size_t elem_bytes, void **out)
 {
     *out = calloc(n ? n : 1, elem_bytes);
-    return *out ? ST_OK : FAIL(ST_RETRY, "out of memory: a batch of %zu x %zu bytes; use a smaller GLOBAL_BATCH", n, elem_bytes);
+    return *out ? ST_OK
+                : FAIL(ST_RETRY, "out of memory: a batch of %zu x %zu bytes; use a smaller GLOBAL_BATCH", n,
+                       elem_bytes);
 }
 
 static enum status take_all(struct batch *b)
@@ -33,10 +35,13 @@ static enum status take_all(struct batch *b)
 
 enum status batch_init(struct batch *out, enum feed_task task, int64_t samples, int64_t seq_tokens)
 {
-    ASSERTF(samples > 0 && seq_tokens > 0, "samples %lld seq_tokens %lld", (long long)samples, (long long)seq_tokens);
+    ASSERTF(samples > 0 && seq_tokens > 0, "samples %lld seq_tokens %lld", (long long)samples,
+            (long long)seq_tokens);
     int64_t bytes;
-    if (__builtin_mul_overflow(samples, seq_tokens, &bytes) || __builtin_mul_overflow(bytes, (int64_t)sizeof(int32_t), &bytes))
-        return FAIL(ST_BAD_SETTING, "a batch of %lld samples of %lld tokens is too large; use a smaller GLOBAL_BATCH",
+    if (__builtin_mul_overflow(samples, seq_tokens, &bytes) ||
+        __builtin_mul_overflow(bytes, (int64_t)sizeof(int32_t), &bytes))
+        return FAIL(ST_BAD_SETTING,
+                    "a batch of %lld samples of %lld tokens is too large; use a smaller GLOBAL_BATCH",
                     (long long)samples, (long long)seq_tokens);
     struct batch b = {.task = task, .samples = samples, .seq_tokens = seq_tokens};
     enum status st = take_all(&b);
@@ -64,9 +69,11 @@ enum status batch_check(const struct batch *batch, int64_t vocab)
         int64_t token = batch->host.tokens[i];
         int64_t target = batch->task == FEED_TASK_LM ? batch->host.targets[i] : -1;
         if (token < 0 || token >= vocab || target >= vocab)
-            return FAIL(ST_BAD_DATA, "sample %lld of the batch, position %lld: token %lld, target %lld, expected below VOCAB=%lld; "
-                        "check that DATA was made for this model", (long long)(i / t), (long long)(i % t), (long long)token,
-                        (long long)target, (long long)vocab);
+            return FAIL(
+                ST_BAD_DATA,
+                "sample %lld of the batch, position %lld: token %lld, target %lld, expected below VOCAB=%lld; "
+                "check that DATA was made for this model",
+                (long long)(i / t), (long long)(i % t), (long long)token, (long long)target, (long long)vocab);
     }
     return ST_OK;
 }
@@ -79,7 +86,8 @@ void batch_count(const struct batch *batch, struct batch_counts *counts)
         return;
     }
     for (int64_t i = 0; i < batch->samples; i++) {
-        counts->starts += batch->host.starts[i] < batch->seq_tokens; /* a negative label is clamped to 0 and counts */
+        counts->starts +=
+            batch->host.starts[i] < batch->seq_tokens; /* a negative label is clamped to 0 and counts */
         counts->ends += batch->host.ends[i] < batch->seq_tokens;
     }
 }

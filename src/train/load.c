@@ -12,10 +12,11 @@
 #define STAGE_ELEMS ((int64_t)1 << 18)
 
 /* Through a small stage: the file's bytes are not aligned and may be half-width. */
-static enum status copy_entry(const struct load_target *to, const struct param *p, const struct safetensors_entry *entry,
-                              float *stage)
+static enum status copy_entry(const struct load_target *to, const struct param *p,
+                              const struct safetensors_entry *entry, float *stage)
 {
-    ASSERTF(entry->elems == p->elems, "%s: %lld elements, expected %lld", p->name, (long long)entry->elems, (long long)p->elems);
+    ASSERTF(entry->elems == p->elems, "%s: %lld elements, expected %lld", p->name, (long long)entry->elems,
+            (long long)p->elems);
     for (int64_t first = 0; first < p->elems; first += STAGE_ELEMS) {
         int64_t n = p->elems - first < STAGE_ELEMS ? p->elems - first : STAGE_ELEMS;
         safetensors_to_f32(entry, first, n, stage);
@@ -25,9 +26,11 @@ static enum status copy_entry(const struct load_target *to, const struct param *
     return ST_OK;
 }
 
-typedef enum status load_find(const void *file, const char *part, const struct param *p, const struct safetensors_entry **out);
+typedef enum status load_find(const void *file, const char *part, const struct param *p,
+                              const struct safetensors_entry **out);
 
-static enum status find_hf(const void *file, const char *part, const struct param *p, const struct safetensors_entry **out)
+static enum status find_hf(const void *file, const char *part, const struct param *p,
+                           const struct safetensors_entry **out)
 {
     (void)part;
     const struct hf_model *hf = file;
@@ -39,7 +42,8 @@ static enum status find_hf(const void *file, const char *part, const struct para
     return hf_tensor(hf, p->name, p->dims_n, p->dim, out);
 }
 
-static enum status find_ckpt(const void *file, const char *part, const struct param *p, const struct safetensors_entry **out)
+static enum status find_ckpt(const void *file, const char *part, const struct param *p,
+                             const struct safetensors_entry **out)
 {
     return ckpt_tensor(file, part, p->name, p->dims_n, p->dim, out);
 }
@@ -76,7 +80,11 @@ enum status load_dims_of_hf(const char *dir, enum model_task task, struct model_
 {
     struct hf_config c;
     TRY(hf_read_config(dir, &c));
-    struct model_dims dims = {.task = task, .layers = c.layers, .heads = c.heads, .embed = c.embed, .context = c.context,
+    struct model_dims dims = {.task = task,
+                              .layers = c.layers,
+                              .heads = c.heads,
+                              .embed = c.embed,
+                              .context = c.context,
                               .vocab = c.vocab};
     size_t end = strlen(dir);
     while (end > 1 && dir[end - 1] == '/')
@@ -93,11 +101,12 @@ void load_dims_json(const struct model_dims *dims, char *out, size_t cap)
 {
     char name[4 * sizeof dims->name];
     json_quote(name, sizeof name, dims->name);
-    bool fits = text_format(out, cap,
-                            "{\"name\":%s,\"task\":\"%s\",\"layers\":%lld,\"heads\":%lld,\"embed\":%lld,\"context\":%lld,"
-                            "\"vocab\":%lld}",
-                            name, dims->task == MODEL_TASK_LM ? "lm" : "qa", (long long)dims->layers, (long long)dims->heads,
-                            (long long)dims->embed, (long long)dims->context, (long long)dims->vocab);
+    bool fits = text_format(
+        out, cap,
+        "{\"name\":%s,\"task\":\"%s\",\"layers\":%lld,\"heads\":%lld,\"embed\":%lld,\"context\":%lld,"
+        "\"vocab\":%lld}",
+        name, dims->task == MODEL_TASK_LM ? "lm" : "qa", (long long)dims->layers, (long long)dims->heads,
+        (long long)dims->embed, (long long)dims->context, (long long)dims->vocab);
     ASSERTF(fits, "cap %zu", cap);
 }
 

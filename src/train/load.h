@@ -1,6 +1,8 @@
-/* load — parameters and moments from files into a device's memory, and a model's dimensions as JSON for checkpoints.
+/* load — parameters and moments from files into a device's memory, and a model's dimensions as JSON for
+ * checkpoints.
  *
- * Training and generating share it. Must not know what happens to the numbers afterwards, nor where files were looked for. */
+ * Training and generating share it. Must not know what happens to the numbers afterwards, nor where files were
+ * looked for. */
 #ifndef CONVOY_TRAIN_LOAD_H
 #define CONVOY_TRAIN_LOAD_H
 
@@ -19,7 +21,8 @@ struct load_target {
     struct tensor data;
 };
 
-/* load_hf — every parameter, by name. A language model's folder has no qa_outputs: those keep the values they have. */
+/* load_hf — every parameter, by name. A language model's folder has no qa_outputs: those keep the values they have.
+ */
 enum status load_hf(const struct load_target *to, const struct hf_model *hf);
 /* load_ckpt — one part ("model", "optim_m", "optim_v") of a checkpoint, every tensor by name and shape. */
 enum status load_ckpt(const struct load_target *to, const struct ckpt *ckpt, const char *part);

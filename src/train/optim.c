@@ -1,4 +1,5 @@
-/* optim — the runs of parameters that decay alike, and the one call that updates them. Must not know models or batches. */
+/* optim — the runs of parameters that decay alike, and the one call that updates them. Must not know models or
+ * batches. */
 #include "train/optim.h"
 
 #include <stdlib.h>
@@ -10,7 +11,8 @@ static float decay_of(const struct param *row, double weight_decay)
     return row->dims_n >= 2 ? (float)weight_decay : 0;
 }
 
-/* With out NULL only counts. A run reaches to the next row's start, so padding (zero, with zero gradient) goes with it. */
+/* With out NULL only counts. A run reaches to the next row's start, so padding (zero, with zero gradient) goes with
+ * it. */
 static int64_t walk(const struct param_table *t, double weight_decay, struct optim_span *out)
 {
     int64_t n = 0;
@@ -34,11 +36,17 @@ enum status optim_spans(const struct param_table *t, double weight_decay, struct
     ASSERT(n > 0);
     struct optim_span *span = calloc((size_t)n, sizeof *span);
     if (!span)
-        return FAIL(ST_RETRY, "out of memory: %lld runs of parameters; use a machine with more memory", (long long)n);
+        return FAIL(ST_RETRY, "out of memory: %lld runs of parameters; use a machine with more memory",
+                    (long long)n);
     walk(t, weight_decay, span);
     *out = span;
     *n_out = n;
     return ST_OK;
+}
+
+double optim_decay(const struct optim_config *config)
+{
+    return config->kind == OPTIM_KIND_ADAMW ? config->weight_decay : 0;
 }
 
 int optim_moments(const struct optim_config *config)
@@ -52,9 +60,25 @@ enum status optim_update(const struct optim_config *config, const struct op_tabl
 {
     struct optim_clip clip = {.norm_sq = norm_sq, .clip = (float)config->grad_clip};
     if (config->kind == OPTIM_KIND_SGD)
-        return op->sgd(stream, &(struct sgd){.p = arrays->p, .g = arrays->g, .m = arrays->m, .spans = spans, .spans_n = spans_n,
-                                             .clip = clip, .lr = lr, .momentum = config->momentum, .step = step_i + 1});
-    return op->adamw(stream, &(struct adamw){.p = arrays->p, .g = arrays->g, .m = arrays->m, .v = arrays->v, .spans = spans,
-                                             .spans_n = spans_n, .clip = clip, .lr = lr, .beta1 = config->beta1,
-                                             .beta2 = config->beta2, .eps = config->eps, .step = step_i + 1});
+        return op->sgd(stream, &(struct sgd){.p = arrays->p,
+                                             .g = arrays->g,
+                                             .m = arrays->m,
+                                             .spans = spans,
+                                             .spans_n = spans_n,
+                                             .clip = clip,
+                                             .lr = lr,
+                                             .momentum = config->momentum,
+                                             .step = step_i + 1});
+    return op->adamw(stream, &(struct adamw){.p = arrays->p,
+                                             .g = arrays->g,
+                                             .m = arrays->m,
+                                             .v = arrays->v,
+                                             .spans = spans,
+                                             .spans_n = spans_n,
+                                             .clip = clip,
+                                             .lr = lr,
+                                             .beta1 = config->beta1,
+                                             .beta2 = config->beta2,
+                                             .eps = config->eps,
+                                             .step = step_i + 1});
 }

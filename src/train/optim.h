@@ -20,10 +20,14 @@ struct optim_arrays {
     struct tensor p, g, m, v;
 };
 
-/* optim_spans — neighbours with equal decay merged, padding included; tensors of two or more dimensions decay. Caller frees with
- * free(). Memory refused is ST_RETRY. */
+/* optim_spans — neighbours with equal decay merged, padding included; tensors of two or more dimensions decay.
+ * Caller frees with free(). Memory refused is ST_RETRY. */
 enum status optim_spans(const struct param_table *t, double weight_decay, struct optim_span **out, int64_t *n_out);
-int optim_moments(const struct optim_config *config); /* state arrays per parameter: AdamW 2; SGD 1, or 0 without momentum */
+/* optim_decay — the weight decay that acts: AdamW's. SGD runs without, whatever weight_decay says, as the reference
+ * runs do (tests/golden/qa was made with WEIGHT_DECAY=0.1 and is matched only so). */
+double optim_decay(const struct optim_config *config);
+int optim_moments(
+    const struct optim_config *config); /* state arrays per parameter: AdamW 2; SGD 1, or 0 without momentum */
 /* optim_update — update number step_i (from 0), clipped by norm_sq (1, f64, on the device). */
 enum status optim_update(const struct optim_config *config, const struct op_table *op, struct stream *stream,
                          const struct optim_arrays *arrays, const struct optim_span *spans, int64_t spans_n,

@@ -5,10 +5,7 @@
 
 #include "base/must.h"
 
-static double between(double from, double to, double r)
-{
-    return from + r * (to - from);
-}
+static double between(double from, double to, double r) { return from + r * (to - from); }
 
 double rate_at(const struct rate_config *config, int64_t s)
 {

@@ -1,14 +1,16 @@
 /* step — one update of one worker (step.h).
  *
- * Memory: six arenas — parameters, gradients, optimiser state, activations, scratch, inputs — measured by running plan() without
- * memory, taken whole, dealt by the same plan(), and sealed; planned = taken is asserted. After step_open nothing is allocated.
+ * Memory: six arenas — parameters, gradients, optimiser state, activations, scratch, inputs — measured by running
+ * plan() without memory, taken whole, dealt by the same plan(), and sealed; planned = taken is asserted. After
+ * step_open nothing is allocated.
  *
- * A step: the whole global batch is read first, because the loss is divided by what counts in all of it (batch.c). Each
- * micro-batch goes forward through the units, through the head (which does both directions) and back. Its first run writes
- * gradients, the others add; only what no product writes (param.h: grad_is_added) is zeroed. In the last micro-batch each unit's
- * squares are added to the global norm right after its backward, while it is in cache, in the order last unit … first. Losses go to
- * the host one by one and are summed there in the order of samples, so that how the batch is cut does not show. The host looks
- * at loss and norm before it lets the optimiser run; clipping happens inside the optimiser. */
+ * A step: the whole global batch is read first, because the loss is divided by what counts in all of it (batch.c).
+ * Each micro-batch goes forward through the units, through the head (which does both directions) and back. Its
+ * first run writes gradients, the others add; only what no product writes (param.h: grad_is_added) is zeroed. In
+ * the last micro-batch each unit's squares are added to the global norm right after its backward, while it is in
+ * cache, in the order last unit … first. Losses go to the host one by one and are summed there in the order of
+ * samples, so that how the batch is cut does not show. The host looks at loss and norm before it lets the optimiser
+ * run; clipping happens inside the optimiser. */
 #include "train/step.h"
 
 #include <math.h>
@@ -77,7 +79,8 @@ static enum status plan(struct step *s, struct arena arena[ARENA_N])
     }
     model_plan_free(s->acts);
     s->acts = NULL;
-    return model_plan(&c->dims, b, c->seq_tokens, c->recompute, true, &arena[ARENA_ACTS], &arena[ARENA_SCRATCH], &s->acts);
+    return model_plan(&c->dims, b, c->seq_tokens, c->recompute, true, &arena[ARENA_ACTS], &arena[ARENA_SCRATCH],
+                      &s->acts);
 }
 
 static void beat(const struct step *s)
@@ -134,11 +137,17 @@ static enum status fill_row(struct step *s, struct task_pool *pool, int row, flo
 {
     const struct param *p = &s->table.row[row];
     for (int64_t first = 0; first < p->elems; first += FILL_PARTS * FILL_PART) {
-        struct fill f = {.table = &s->table, .seed = s->config.seed, .row = row, .first = first, .n = p->elems - first, .out = stage};
+        struct fill f = {.table = &s->table,
+                         .seed = s->config.seed,
+                         .row = row,
+                         .first = first,
+                         .n = p->elems - first,
+                         .out = stage};
         if (f.n > FILL_PARTS * FILL_PART)
             f.n = FILL_PARTS * FILL_PART;
         task_run(pool, (int)((f.n + FILL_PART - 1) / FILL_PART), fill_part, &f);
-        TRY(dev_copy(s->stream, tensor_at(s->arrays.p, p->offset + first).data, stage, (size_t)f.n * sizeof *stage));
+        TRY(dev_copy(s->stream, tensor_at(s->arrays.p, p->offset + first).data, stage,
+                     (size_t)f.n * sizeof *stage));
         TRY(dev_sync(s->stream));
         beat(s);
     }
@@ -186,13 +195,14 @@ static enum status open_all(struct step *s)
     TRY(check_config(c));
     s->model = model_ops(&c->dims);
     TRY(s->model->describe(&c->dims, &s->table));
-    TRY(optim_spans(&s->table, c->optim.weight_decay, &s->spans, &s->spans_n));
+    TRY(optim_spans(&s->table, optim_decay(&c->optim), &s->spans, &s->spans_n));
     TRY(dev_stream_open(c->dev, &s->stream));
     TRY(take_memory(s));
     TRY(batch_init(&s->batch, task_of(c), c->global_samples, c->seq_tokens));
     s->losses_host = calloc((size_t)(c->global_samples * losses_per_sample(c)), sizeof *s->losses_host);
     if (!s->losses_host)
-        return FAIL(ST_RETRY, "out of memory: losses of %lld samples; use a smaller GLOBAL_BATCH", (long long)c->global_samples);
+        return FAIL(ST_RETRY, "out of memory: losses of %lld samples; use a smaller GLOBAL_BATCH",
+                    (long long)c->global_samples);
     return c->is_loaded ? ST_OK : fill_all(s);
 }
 
@@ -238,9 +248,20 @@ static void lap(struct step *s, double *ms)
 static struct pass pass_of(struct step *s, int64_t samples)
 {
     const struct step_config *c = &s->config;
-    return (struct pass){.dims = &c->dims, .table = &s->table, .b = samples, .t = c->seq_tokens, .recompute = c->recompute,
-                         .op = dev_op(c->dev), .stream = s->stream, .params = s->arrays.p, .acts = s->acts,
-                         .tokens = s->tokens, .targets = s->targets, .mask = s->mask, .starts = s->starts, .ends = s->ends,
+    return (struct pass){.dims = &c->dims,
+                         .table = &s->table,
+                         .b = samples,
+                         .t = c->seq_tokens,
+                         .recompute = c->recompute,
+                         .op = dev_op(c->dev),
+                         .stream = s->stream,
+                         .params = s->arrays.p,
+                         .acts = s->acts,
+                         .tokens = s->tokens,
+                         .targets = s->targets,
+                         .mask = s->mask,
+                         .starts = s->starts,
+                         .ends = s->ends,
                          .losses = s->losses};
 }
 
@@ -278,7 +299,8 @@ static enum status forward(struct step *s, const struct pass *p)
 static enum status keep_losses(struct step *s, const struct pass *p, int64_t first)
 {
     int64_t each = losses_per_sample(&s->config);
-    return dev_copy(s->stream, s->losses_host + first * each, s->losses.data, (size_t)(p->b * each) * sizeof(float));
+    return dev_copy(s->stream, s->losses_host + first * each, s->losses.data,
+                    (size_t)(p->b * each) * sizeof(float));
 }
 
 /* One unit's part of the norm; the last unit, which is first to be done, begins the sum. */
@@ -286,7 +308,9 @@ static enum status add_norm(struct step *s, const struct pass *p, int unit, doub
 {
     int64_t offset, elems;
     param_unit_span(&s->table, unit, &offset, &elems);
-    TRY(p->op->sumsq(s->stream, &(struct sumsq){.out = s->norm_sq, .x = tensor_at(s->arrays.g, offset), .n = elems,
+    TRY(p->op->sumsq(s->stream, &(struct sumsq){.out = s->norm_sq,
+                                                .x = tensor_at(s->arrays.g, offset),
+                                                .n = elems,
                                                 .accumulate = unit != s->table.units_n - 1}));
     lap(s, ms);
     return ST_OK;
@@ -297,7 +321,8 @@ static enum status zero_added(struct step *s)
     for (int i = 0; i < s->table.rows_n; i++) {
         const struct param *row = &s->table.row[i];
         if (row->grad_is_added)
-            TRY(dev_fill(s->stream, tensor_at(s->arrays.g, row->offset).data, 0, (size_t)row->elems * sizeof(float)));
+            TRY(dev_fill(s->stream, tensor_at(s->arrays.g, row->offset).data, 0,
+                         (size_t)row->elems * sizeof(float)));
     }
     return ST_OK;
 }
@@ -334,7 +359,8 @@ static enum status micro(struct step *s, struct pass *p, bool is_last, bool pois
     return is_last ? add_norm(s, p, 0, &r->norm_ms) : ST_OK;
 }
 
-static enum status gradients(struct step *s, const struct batch *batch, int64_t step_i, bool poison, struct step_result *r)
+static enum status gradients(struct step *s, const struct batch *batch, int64_t step_i, bool poison,
+                             struct step_result *r)
 {
     const struct step_config *c = &s->config;
     struct batch_counts counts = {0};
@@ -362,8 +388,8 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
     return ST_OK;
 }
 
-enum status step_run_batch(struct step *s, const struct batch *batch, int64_t step_i, int64_t sample_first, double lr, bool poison,
-                           struct step_result *out)
+enum status step_run_batch(struct step *s, const struct batch *batch, int64_t step_i, int64_t sample_first,
+                           double lr, bool poison, struct step_result *out)
 {
     const struct step_config *c = &s->config;
     ASSERTF(batch->samples == c->global_samples && batch->seq_tokens == c->seq_tokens && batch->task == task_of(c),
@@ -374,9 +400,13 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
     TRY(gradients(s, batch, step_i, poison, &r));
     s->lap_ns = clock_ns();
     if (!isfinite(r.loss) || !isfinite(r.grad_norm))
-        return FAIL(ST_NOT_FINITE, "step %lld: loss %g, gradient norm %g; the parameters were left as they were (samples from %lld). "
-                    "Lower LR, or look at the data", (long long)step_i + 1, r.loss, r.grad_norm, (long long)sample_first);
-    TRY(optim_update(&c->optim, dev_op(c->dev), s->stream, &s->arrays, s->spans, s->spans_n, s->norm_sq, lr, step_i));
+        return FAIL(
+            ST_NOT_FINITE,
+            "step %lld: loss %g, gradient norm %g; the parameters were left as they were (samples from %lld). "
+            "Lower LR, or look at the data",
+            (long long)step_i + 1, r.loss, r.grad_norm, (long long)sample_first);
+    TRY(optim_update(&c->optim, dev_op(c->dev), s->stream, &s->arrays, s->spans, s->spans_n, s->norm_sq, lr,
+                     step_i));
     TRY(dev_sync(s->stream));
     lap(s, &r.update_ms);
     r.compute_ms = (double)(s->lap_ns - start) * 1e-6;
@@ -385,8 +415,8 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
     return ST_OK;
 }
 
-enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, int64_t sample_first, double lr, bool poison,
-                     struct step_result *out)
+enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, int64_t sample_first, double lr,
+                     bool poison, struct step_result *out)
 {
     feed_get(feed, sample_first, s->config.global_samples, &s->batch.host);
     return step_run_batch(s, &s->batch, step_i, sample_first, lr, poison, out);
@@ -394,13 +424,15 @@ enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, in
 
 /* --- evaluation -------------------------------------------------------------------------------------------- */
 
-/* Sums of one batch, already multiplied by its own scales, are put back into sums: they divide by the whole in the end. */
+/* Sums of one batch, already multiplied by its own scales, are put back into sums: they divide by the whole in the
+ * end. */
 struct eval_sums {
     struct batch_counts counts;
     double loss, loss_end;
 };
 
-static enum status eval_batch(struct step *s, const struct feed *feed, int64_t first, int64_t samples, struct eval_sums *sums)
+static enum status eval_batch(struct step *s, const struct feed *feed, int64_t first, int64_t samples,
+                              struct eval_sums *sums)
 {
     int64_t each = losses_per_sample(&s->config);
     s->batch.samples = samples;
@@ -420,7 +452,8 @@ static enum status eval_batch(struct step *s, const struct feed *feed, int64_t f
     return ST_OK;
 }
 
-enum status step_eval(struct step *s, const struct feed *feed, int64_t samples, bool (*stop)(void *arg), void *arg, double *loss_out)
+enum status step_eval(struct step *s, const struct feed *feed, int64_t samples, bool (*stop)(void *arg), void *arg,
+                      double *loss_out)
 {
     struct eval_sums sums = {0};
     double scale, scale_end;
@@ -428,7 +461,8 @@ enum status step_eval(struct step *s, const struct feed *feed, int64_t samples, 
     ASSERTF(samples > 0, "samples %lld", (long long)samples);
     for (int64_t first = 0; first < samples; first += per_batch) {
         if (stop && stop(arg))
-            return FAIL(ST_RETRY, "the evaluation was asked to stop after %lld of %lld samples", (long long)first, (long long)samples);
+            return FAIL(ST_RETRY, "the evaluation was asked to stop after %lld of %lld samples", (long long)first,
+                        (long long)samples);
         TRY(eval_batch(s, feed, first, samples - first < per_batch ? samples - first : per_batch, &sums));
     }
     batch_scales(s->batch.task, &sums.counts, &scale, &scale_end);

@@ -1,8 +1,9 @@
-/* step — one update of one worker: device memory for parameters, gradients, moments and activations, and the walk over it.
+/* step — one update of one worker: device memory for parameters, gradients, moments and activations, and the walk
+ * over it.
  *
- * step_run: for each micro-batch forward and backward over the units, then the global norm, clipping and the optimiser. Losses
- * are sums over tokens; they are divided once, here, by the tokens of the global batch (batch.c). Must not know
- * the board, checkpoints or settings. */
+ * step_run: for each micro-batch forward and backward over the units, then the global norm, clipping and the
+ * optimiser. Losses are sums over tokens; they are divided once, here, by the tokens of the global batch (batch.c).
+ * Must not know the board, checkpoints or settings. */
 #ifndef CONVOY_TRAIN_STEP_H
 #define CONVOY_TRAIN_STEP_H
 
@@ -31,33 +32,39 @@ struct step_config {
 };
 
 struct step_result {
-    double loss;      /* of the global batch, before the update */
-    double grad_norm; /* before clipping */
+    double loss;       /* of the global batch, before the update */
+    double grad_norm;  /* before clipping */
     double compute_ms; /* all of step_run; of which: */
-    double forward_ms, head_ms, backward_ms, norm_ms, update_ms; /* head: forward and backward. Sums over micro-batches */
+    double forward_ms, backward_ms, norm_ms, update_ms;
+    double head_ms; /* head: forward and backward. Each is a sum over micro-batches */
 };
 
 struct step;
-enum status step_open(const struct step_config *config, struct step **out); /* all memory taken, parameters at their initial values */
-void step_close(struct step *step);                                         /* accepts NULL */
+enum status step_open(const struct step_config *config,
+                      struct step **out); /* all memory taken, parameters at their initial values */
+void step_close(struct step *step);       /* accepts NULL */
 
-/* step_run — the update number step_i (from 0) on samples [sample_first, + global_samples) of the feed. When the loss or norm is not finite the
- * parameters are left as they were and ST_NOT_FINITE says the values. poison: FAULT=nan, makes one gradient NaN. */
-enum status step_run(struct step *step, const struct feed *feed, int64_t step_i, int64_t sample_first, double lr, bool poison,
-                     struct step_result *out);
-/* step_run_batch — the same on global_samples samples that the caller holds: what step_run does once it has asked the feed. */
-enum status step_run_batch(struct step *step, const struct batch *batch, int64_t step_i, int64_t sample_first, double lr, bool poison,
-                           struct step_result *out);
-/* step_eval — mean loss over samples [0, samples) of the feed (LM: per token), dropout off, nothing changed. stop() is asked
- * between batches; when it says true: ST_RETRY. */
-enum status step_eval(struct step *step, const struct feed *feed, int64_t samples, bool (*stop)(void *arg), void *arg, double *loss_out);
+/* step_run — the update number step_i (from 0) on samples [sample_first, + global_samples) of the feed. When the
+ * loss or norm is not finite the parameters are left as they were and ST_NOT_FINITE says the values. poison:
+ * FAULT=nan, makes one gradient NaN. */
+enum status step_run(struct step *step, const struct feed *feed, int64_t step_i, int64_t sample_first, double lr,
+                     bool poison, struct step_result *out);
+/* step_run_batch — the same on global_samples samples that the caller holds: what step_run does once it has asked
+ * the feed. */
+enum status step_run_batch(struct step *step, const struct batch *batch, int64_t step_i, int64_t sample_first,
+                           double lr, bool poison, struct step_result *out);
+/* step_eval — mean loss over samples [0, samples) of the feed (LM: per token), dropout off, nothing changed. stop()
+ * is asked between batches; when it says true: ST_RETRY. */
+enum status step_eval(struct step *step, const struct feed *feed, int64_t samples, bool (*stop)(void *arg),
+                      void *arg, double *loss_out);
 
-/* State, for checkpoints. part 0: parameters, 1: first moment (adam_m or momentum), 2: second. Host addresses on CPU. */
+/* State, for checkpoints. part 0: parameters, 1: first moment (adam_m or momentum), 2: second. Host addresses on
+ * CPU. */
 int step_parts(const struct step *step);
 const struct param_table *step_table(const struct step *step);
 float *step_part(struct step *step, int part);
-struct tensor step_tensor(const struct step *step, int part);  /* the same, for copies on step_stream */
-struct tensor step_grads(const struct step *step);             /* of the last step_run, before clipping */
+struct tensor step_tensor(const struct step *step, int part); /* the same, for copies on step_stream */
+struct tensor step_grads(const struct step *step);            /* of the last step_run, before clipping */
 struct stream *step_stream(const struct step *step);
 int64_t step_memory_bytes(const struct step *step); /* taken by this step: planned = taken */
 double step_flops(const struct step *step);         /* products really done by one step_run */

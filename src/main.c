@@ -1,7 +1,7 @@
 /* main — the table of commands; the only file that sees everything, and the only one that ends the process.
  *
- * It reads the settings once, calls the command's body, says the one sentence of a failure and turns the status into an
- * exit code. It must not hold any part of what a command does. */
+ * It reads the settings once, calls the command's body, says the one sentence of a failure and turns the
+ * status into an exit code. It must not hold any part of what a command does. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -41,15 +41,17 @@ static enum status run_version(const struct call *call);
 static enum status run_help(const struct call *call);
 
 static const struct command commands[] = {
-    {"config", "config [NAME=VALUE ...]", "every setting with its value and who set it; JSON=1 for programs", true, false, run_config},
+    {"config", "config [NAME=VALUE ...]", "every setting with its value and who set it; JSON=1 for programs",
+     true, false, run_config},
     {"version", "version", "release, commit, compiler, libraries", false, false, run_version},
-    {"help", "help [WORD]", "this text, or one command, one setting or exit-codes in full", false, false, run_help},
+    {"help", "help [WORD]", "this text, or one command, one setting or exit-codes in full", false, false,
+     run_help},
 };
 #define COMMANDS_N (sizeof commands / sizeof commands[0])
 
 /* ---- words for people ---- */
 
-/* put — everything to stdout, or say why not: a full disk behind a redirection is a failure like any other. */
+/* put — everything to stdout, or say why not: a full disk behind a redirection is a failure too. */
 static enum status put(struct text *text)
 {
     if (text->overflow) {
@@ -68,8 +70,9 @@ static enum status put(struct text *text)
     size_t whole = text->len;
     text_free(text);
     if (error != 0)
-        return FAIL(ST_STORE, "cannot write to stdout: %s after %zu of %zu bytes; see where it was redirected to", strerror(error),
-                    done, whole);
+        return FAIL(ST_STORE,
+                    "cannot write to stdout: %s after %zu of %zu bytes; see where it was redirected to",
+                    strerror(error), done, whole);
     return ST_OK;
 }
 
@@ -106,21 +109,26 @@ static const char *nearest_command(const char *name)
 static void write_usage(struct text *out, bool is_bold)
 {
     const char *on = is_bold ? "\033[1m" : "", *off = is_bold ? "\033[0m" : "";
-    text_add(out, "%sUsage%s: convoy [COMMAND] [NAME=VALUE ...]   without a command: train\n\n%sCommands%s\n", on, off, on, off);
+    text_add(out, "%sUsage%s: convoy [COMMAND] [NAME=VALUE ...]   without a command: train\n\n%sCommands%s\n",
+             on, off, on, off);
     for (size_t i = 0; i < COMMANDS_N; i++)
         if (commands[i].help != NULL)
             text_add(out, "  %-26s  %s\n", commands[i].words, commands[i].help);
-    text_add(out, "\n%sSettings%s: environment variables, or NAME=VALUE words, which win; the last of a name counts.\n"
-                  "NAME, default and meaning below; `convoy help NAME` tells one in full.\n",
-             on, off);
+    text_add(
+        out,
+        "\n%sSettings%s: environment variables, or NAME=VALUE words, which win; the last of a name counts.\n"
+        "NAME, default and meaning below; `convoy help NAME` tells one in full.\n",
+        on, off);
     conf_write_help(out, is_bold);
-    text_add(out, "\nOMP_NUM_THREADS limits the threads. `convoy help exit-codes` lists how a run can end.\n");
+    text_add(out,
+             "\nOMP_NUM_THREADS limits the threads. `convoy help exit-codes` lists how a run can end.\n");
 }
 
 static void write_exit_codes(struct text *out)
 {
     for (int st = 0; st < STATUS_N; st++)
-        text_add(out, "%3d  %-12s  %s\n", status_exit((enum status)st), status_name((enum status)st), status_text((enum status)st));
+        text_add(out, "%3d  %-12s  %s\n", status_exit((enum status)st), status_name((enum status)st),
+                 status_text((enum status)st));
 }
 
 static enum status run_help(const struct call *call)
@@ -141,7 +149,8 @@ static enum status run_help(const struct call *call)
     else if (!conf_write_setting(topic, &out)) {
         const char *nearest = nearest_command(topic);
         nearest = nearest != NULL ? nearest : conf_hint_nearest(topic);
-        return FAIL(ST_USAGE, "no help on %.64s: neither a command nor a setting%s%s%s", topic, nearest != NULL ? "; did you mean " : "",
+        return FAIL(ST_USAGE, "no help on %.64s: neither a command nor a setting%s%s%s", topic,
+                    nearest != NULL ? "; did you mean " : "",
                     nearest != NULL ? nearest : "; `convoy help` lists them", nearest != NULL ? "?" : "");
     }
     return put(&out);
@@ -154,11 +163,12 @@ static enum status run_version(const struct call *call)
     unsigned xxhash = XXH_versionNumber();
     if (call->argc > 0)
         return FAIL(ST_USAGE, "version takes no words, but there is %.64s", call->argv[0]);
-    text_add(&out, "convoy %s\ncommit %s\ncompiler %s\n", version_text(), version_commit(), version_compiler());
+    text_add(&out, "convoy %s\ncommit %s\ncompiler %s\n", version_text(), version_commit(),
+             version_compiler());
     text_add(&out, "libevent %s\nlibcurl %s\ntls %s\n", event_get_version(), curl->version,
              curl->ssl_version != NULL ? curl->ssl_version : "none");
-    text_add(&out, "cjson %s\nutf8proc %s\nxxhash %u.%u.%u\n", cJSON_Version(), utf8proc_version(), xxhash / 10000,
-             xxhash / 100 % 100, xxhash % 100);
+    text_add(&out, "cjson %s\nutf8proc %s\nxxhash %u.%u.%u\n", cJSON_Version(), utf8proc_version(),
+             xxhash / 10000, xxhash / 100 % 100, xxhash % 100);
     return put(&out);
 }
 
@@ -224,7 +234,8 @@ static enum status run(int argc, char **argv)
         char *topic[] = {(char *)command->name};
         return run_help(&(struct call){.argc = 1, .argv = topic});
     }
-    if (command->has_url && call.argc > 0 && (strchr(call.argv[0], '=') == NULL || strstr(call.argv[0], "://") != NULL)) {
+    if (command->has_url && call.argc > 0 &&
+        (strchr(call.argv[0], '=') == NULL || strstr(call.argv[0], "://") != NULL)) {
         call.url = *call.argv++;
         call.argc--;
     }
@@ -239,8 +250,8 @@ static enum status run(int argc, char **argv)
     return st;
 }
 
-/* guard_streams — a closed stdin, stdout or stderr must not become the number of a file or socket of ours. Read-only, so that
- * writing to what was closed still fails. */
+/* guard_streams — a closed stdin, stdout or stderr must not become the number of a file or socket of ours.
+ * Read-only, so that writing to what was closed still fails. */
 static void guard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -253,7 +264,8 @@ int main(int argc, char **argv)
     guard_streams();
     enum status st = run(argc, argv);
     if (st != ST_OK && status_message()[0] != 0) {
-        log_at(status_group(st) == STATUS_GROUP_STOP ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, __FILE__, "%s", status_message());
+        log_at(status_group(st) == STATUS_GROUP_STOP ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, __FILE__, "%s",
+               status_message());
         LOG_DEBUG("status %s places %s", status_name(st), status_places());
     }
     return status_exit(st);

@@ -1,5 +1,5 @@
-/* version — which program this is: release, commit, compiler. The build passes them in; nothing else is compiled again when
- * only the commit changed. Must not know libraries. */
+/* version — which program this is: release, commit, compiler. The build passes them in; nothing else is
+ * compiled again when only the commit changed. Must not know libraries. */
 #ifndef CONVOY_BASE_VERSION_H
 #define CONVOY_BASE_VERSION_H
 

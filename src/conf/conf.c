@@ -1,8 +1,9 @@
 /* conf — from words to checked values: the table of rows, the strict parser of each kind, and who wins.
  *
- * Every refusal says the setting, the value, where it came from, what is allowed and the nearest allowed word. It must
- * not know launchers' variables (launcher.c), relations between settings (conf_rules.c) or how settings are shown
- * (conf_write.c). The parser of values is a pure function of their bytes; its fuzz entry is at the foot. */
+ * Every refusal says the setting, the value, where it came from, what is allowed and the nearest allowed
+ * word. It must not know launchers' variables (launcher.c), relations between settings (conf_rules.c) or how
+ * settings are shown (conf_write.c). The parser of values is a pure function of their bytes; its fuzz entry
+ * is at the foot. */
 #include "conf/conf.h"
 
 #include <stdlib.h>
@@ -62,7 +63,8 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
         if (row->min == row->max)
             text_format(out, cap, "%.10g", row->min);
         else
-            text_format(out, cap, "%.16g to %.16g%s%s", row->min, row->max, row->words[0] != 0 ? " " : "", row->words);
+            text_format(out, cap, "%.16g to %.16g%s%s", row->min, row->max, row->words[0] != 0 ? " " : "",
+                        row->words);
         break;
     case CONF_KIND_SPAN:
         text_format(out, cap, "%s to %s", row->min == 0 ? "0" : text_span(low, sizeof low, (int64_t)row->min),
@@ -97,16 +99,19 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
 static enum status refuse(const struct conf_row *row, const char *text, const char *source, const char *what)
 {
     char shown[SHOWN_MAX], allowed[256];
-    const char *hint = text_starts(text, "tcp://") || text_starts(text, "udp://")
-                           ? "; Kubernetes sets such a value for a Service of that name: enableServiceLinks: false stops it"
-                           : "";
-    return FAIL(ST_BAD_SETTING, "%s=%s (%s) %s; allowed: %s%s%s%s", row->name, conf_clean(text, shown, sizeof shown), source,
-                what, conf_allowed(row, allowed, sizeof allowed), row->why[0] != 0 ? "; " : "", row->why, hint);
+    const char *hint =
+        text_starts(text, "tcp://") || text_starts(text, "udp://")
+            ? "; Kubernetes sets such a value for a Service of that name: enableServiceLinks: false stops it"
+            : "";
+    return FAIL(ST_BAD_SETTING, "%s=%s (%s) %s; allowed: %s%s%s%s", row->name,
+                conf_clean(text, shown, sizeof shown), source, what,
+                conf_allowed(row, allowed, sizeof allowed), row->why[0] != 0 ? "; " : "", row->why, hint);
 }
 
 /* ---- one parser a kind: text → value, or the sentence ---- */
 
-static enum status set_number(struct conf_value *value, const struct conf_row *row, const char *text, const char *source)
+static enum status set_number(struct conf_value *value, const struct conf_row *row, const char *text,
+                              const char *source)
 {
     enum text_result result = TEXT_NOT_A_NUMBER;
     const char *what = "is not a number";
@@ -126,7 +131,8 @@ static enum status set_number(struct conf_value *value, const struct conf_row *r
     return refuse(row, text, source, result == TEXT_OUT_OF_RANGE ? "is out of range" : what);
 }
 
-static enum status set_choice(struct conf_value *value, const struct conf_row *row, const char *text, const char *source)
+static enum status set_choice(struct conf_value *value, const struct conf_row *row, const char *text,
+                              const char *source)
 {
     char name[32], nearest[32] = "", what[64] = "is not known";
     int best = 3; /* farther than that is no typo */
@@ -168,7 +174,8 @@ static enum status set_text(const struct conf_row *row, const char *text, const 
 static const char *const fault_names[] = {"", "kill", "stall", "nan"}; /* in the order of enum conf_fault */
 
 /* set_fault — kind@step=N, then perhaps :rank=0. */
-static enum status set_fault(struct conf *conf, const struct conf_row *row, const char *text, const char *source)
+static enum status set_fault(struct conf *conf, const struct conf_row *row, const char *text,
+                             const char *source)
 {
     conf->fault = CONF_FAULT_NONE;
     conf->fault_step = 0;
@@ -222,7 +229,8 @@ static enum status set_parsed(struct conf *conf, enum conf_key key, const char *
     return ST_OK;
 }
 
-enum status conf_set(struct conf *conf, enum conf_key key, const char *text, enum conf_origin origin, const char *source)
+enum status conf_set(struct conf *conf, enum conf_key key, const char *text, enum conf_origin origin,
+                     const char *source)
 {
     struct conf_value *value = &conf->values[key];
     TRY(set_parsed(conf, key, text, source));
@@ -255,7 +263,9 @@ static enum status refuse_argument(const char *word)
     conf_clean(word, shown, sizeof shown);
     size_t n = strcspn(word, "=");
     if (word[n] == 0)
-        return FAIL(ST_USAGE, "argument %s is not of the form NAME=VALUE; `convoy help` lists commands and settings", shown);
+        return FAIL(ST_USAGE,
+                    "argument %s is not of the form NAME=VALUE; `convoy help` lists commands and settings",
+                    shown);
     text_format(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), word);
     const char *nearest = n < sizeof name ? conf_hint_nearest(name) : NULL;
     if (nearest != NULL)
@@ -279,7 +289,8 @@ static enum status read_environment(struct conf *conf, char **environment)
 {
     for (; *environment != NULL; environment++) {
         size_t n = strcspn(*environment, "=");
-        enum conf_key key = (*environment)[n] == '=' && (*environment)[n + 1] != 0 ? row_of(*environment, n) : CONF_N;
+        enum conf_key key =
+            (*environment)[n] == '=' && (*environment)[n + 1] != 0 ? row_of(*environment, n) : CONF_N;
         /* Like getenv, the first of several entries of one name counts. */
         if (key == CONF_N || conf->values[key].text != NULL)
             continue;
@@ -307,7 +318,7 @@ static enum status read_launcher(struct conf *conf, char **environment)
     return ST_OK;
 }
 
-/* default_cache_dir — $XDG_CACHE_HOME/convoy, else ~/.cache/convoy, else a folder of this user's own in /tmp. */
+/* default_cache_dir — $XDG_CACHE_HOME/convoy, else ~/.cache/convoy, else this user's own folder in /tmp. */
 static bool default_cache_dir(char **environment, char *out, size_t cap)
 {
     const char *base = launcher_find(environment, "XDG_CACHE_HOME");
@@ -328,12 +339,13 @@ static enum status read_defaults(struct conf *conf, char **environment)
     if (conf->values[CONF_CACHE_DIR].text[0] != 0)
         return ST_OK;
     if (!default_cache_dir(environment, cache_dir, sizeof cache_dir))
-        return FAIL(ST_BAD_SETTING, "the cache folder under XDG_CACHE_HOME or HOME is over %zu bytes long; set CACHE_DIR",
+        return FAIL(ST_BAD_SETTING,
+                    "the cache folder under XDG_CACHE_HOME or HOME is over %zu bytes long; set CACHE_DIR",
                     sizeof cache_dir - 1);
     return conf_set(conf, CONF_CACHE_DIR, cache_dir, CONF_ORIGIN_DEFAULT, "default");
 }
 
-/* read_threads — OMP_NUM_THREADS keeps OpenMP's meaning: a number, or a list of which the first counts here. */
+/* read_threads — OMP_NUM_THREADS keeps OpenMP's meaning: a number, or a list; the first counts here. */
 static enum status read_threads(struct conf *conf, char **environment)
 {
     const char *text = launcher_find(environment, THREADS_NAME);
@@ -341,10 +353,11 @@ static enum status read_threads(struct conf *conf, char **environment)
         return ST_OK;
     char first[16], shown[SHOWN_MAX];
     int64_t n = 0;
-    if (!text_format(first, sizeof first, "%.*s", (int)strnlen(text, sizeof first) > (int)strcspn(text, ",")
-                     ? (int)strcspn(text, ",") : (int)strnlen(text, sizeof first), text) ||
-        text_i64(first, 1, THREADS_MAX, &n) != TEXT_OK)
-        return FAIL(ST_BAD_SETTING, "%s=%s (environment) is not a number of threads; allowed: 1 to %d, or a list such as 4,2",
+    bool is_cut = !text_copy(first, sizeof first, text) && strchr(first, ',') == NULL;
+    first[strcspn(first, ",")] = 0;
+    if (is_cut || text_i64(first, 1, THREADS_MAX, &n) != TEXT_OK)
+        return FAIL(ST_BAD_SETTING,
+                    "%s=%s (environment) is not a number of threads; allowed: 1 to %d, or a list such as 4,2",
                     THREADS_NAME, conf_clean(text, shown, sizeof shown), THREADS_MAX);
     conf->threads = (int)n;
     return ST_OK;

@@ -1,7 +1,9 @@
-/* conf — every setting, once: conf.def has a row each; parsing, bounds, help, docs, JSON and typo hints come from it.
+/* conf — every setting, once: conf.def has a row each; parsing, bounds, help, docs, JSON and typo hints come
+ * from it.
  *
- * Order: argument NAME=VALUE, then environment, then what a launcher says (launcher.c), then the default. Only this room
- * calls getenv. It must not know what settings are for beyond their rows and the relations in conf_rules.c. */
+ * Order: argument NAME=VALUE, then environment, then what a launcher says (launcher.c), then the default.
+ * Only this room calls getenv. It must not know what settings are for beyond their rows and the relations in
+ * conf_rules.c. */
 #ifndef CONVOY_CONF_CONF_H
 #define CONVOY_CONF_CONF_H
 
@@ -25,22 +27,27 @@ enum conf_origin { CONF_ORIGIN_DEFAULT, CONF_ORIGIN_LAUNCHER, CONF_ORIGIN_ENVIRO
 
 struct conf;
 
-/* conf_open — read argv's NAME=VALUE words (argv[0] is the first of them: no program name, no command) and the environment, check
- * every value and every relation. The last of several arguments of one name counts; an empty value in the environment counts as
- * unset, as an argument it is the empty text. Failures: ST_USAGE for an unknown argument (with the nearest name), ST_NO_DEVICE for
- * DEVICE=cuda, ST_BAD_SETTING otherwise. The environment is read here only; nothing of it is kept. */
+/* conf_open — read argv's NAME=VALUE words (argv[0] is the first of them: no program name, no command) and
+ * the environment, check every value and every relation. The last of several arguments of one name counts; an
+ * empty value in the environment counts as unset, as an argument it is the empty text. Failures: ST_USAGE for
+ * an unknown argument (with the nearest name), ST_NO_DEVICE for DEVICE=cuda, ST_BAD_SETTING otherwise. The
+ * environment is read here only; nothing of it is kept. */
 enum status conf_open(int argc, char **argv, char **environment, struct conf **out);
 void conf_close(struct conf *conf); /* accepts NULL */
-/* conf_hint_warn — tell about settings that will do nothing: mistyped names in the environment (with the right ones), values that the
- * chosen optimiser ignores. Apart from conf_open because workers read the same settings and must not say it all again. */
+/* conf_hint_warn — tell about settings that will do nothing: mistyped names in the environment (with the
+ * right ones), values that the chosen optimiser ignores. Apart from conf_open because workers read the same
+ * settings and must not say it all again. */
 void conf_hint_warn(const struct conf *conf, char **environment);
 
-int64_t conf_i64(const struct conf *conf, enum conf_key key);     /* integers, byte counts, milliseconds, booleans, index of a choice */
+/* conf_i64 — integers; durations in milliseconds; booleans; for a choice its place in the row's list. */
+int64_t conf_i64(const struct conf *conf, enum conf_key key);
 double conf_f64(const struct conf *conf, enum conf_key key);
-const char *conf_text(const struct conf *conf, enum conf_key key); /* strings and the name of a choice; never NULL */
+/* conf_text — texts and the name of a choice (numbers: as they were given). Never NULL; until conf_close. */
+const char *conf_text(const struct conf *conf, enum conf_key key);
 enum conf_origin conf_origin(const struct conf *conf, enum conf_key key);
-const char *conf_source(const struct conf *conf, enum conf_key key); /* "default", "environment", "argument", "SLURM_NODEID" */
-bool conf_is_set(const struct conf *conf, enum conf_key key);         /* anything but the default */
+/* conf_source — "default", "environment", "argument", or the launcher's variable such as "SLURM_NODEID". */
+const char *conf_source(const struct conf *conf, enum conf_key key);
+bool conf_is_set(const struct conf *conf, enum conf_key key); /* anything but the default */
 
 /* FAULT, parsed: what to rehearse, and before which step (counted from 1; 0 when there is none). */
 enum conf_fault conf_fault(const struct conf *conf);
@@ -51,10 +58,12 @@ int conf_threads(const struct conf *conf);
 /* The generated forms, appended to *out. */
 void conf_write_table(const struct conf *conf, struct text *out); /* `convoy config` */
 void conf_write_json(const struct conf *conf, struct text *out);
-void conf_write_help(struct text *out, bool is_bold); /* the settings part of --help; bold headings for a terminal */
+void conf_write_help(struct text *out, bool is_bold); /* the settings part of --help; bold: for a terminal */
 /* conf_write_setting — one row in full; false (nothing written) when no row has this name. */
 bool conf_write_setting(const char *name, struct text *out);
 void conf_write_markdown(struct text *out); /* the README's table */
-const char *conf_hint_nearest(const char *name); /* the setting a mistyped name was meant to be; NULL when none is near */
+
+/* conf_hint_nearest — the setting that a mistyped name was meant to be; NULL when none is near. */
+const char *conf_hint_nearest(const char *name);
 
 #endif

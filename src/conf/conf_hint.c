@@ -1,7 +1,8 @@
 /* conf_hint — which setting a mistyped name was meant to be, and when to say so.
  *
- * In arguments everything unknown is refused, so a far guess does no harm. The environment is full of other programs'
- * names: there only names that can hardly mean anything else are warned about. It must not know values. */
+ * In arguments everything unknown is refused, so a far guess does no harm. The environment is full of other
+ * programs' names: there only names that can hardly mean anything else are warned about. It must not know
+ * values. */
 #include <string.h>
 
 #include "base/log.h"
@@ -15,21 +16,55 @@
 static const struct alias {
     const char *name, *ours;
 } aliases[] = {
-    {"LEARNING_RATE", "LR"},       {"MIN_LEARNING_RATE", "MIN_LR"}, {"SCHEDULE", "LR_SCHEDULE"},  {"LR_SCHEDULER", "LR_SCHEDULE"},
-    {"WARMUP", "WARMUP_STEPS"},    {"WARMUP_ITERS", "WARMUP_STEPS"}, {"BATCH", "BATCH_SIZE"},     {"MICRO_BATCH", "BATCH_SIZE"},
-    {"MICRO_BATCH_SIZE", "BATCH_SIZE"}, {"GLOBAL_BATCH_SIZE", "GLOBAL_BATCH"}, {"MAX_STEPS", "STEPS"}, {"ITERS", "STEPS"},
-    {"MAX_ITERS", "STEPS"},        {"N_STEPS", "STEPS"},            {"NUM_EPOCHS", "EPOCHS"},     {"N_EPOCHS", "EPOCHS"},
-    {"N_LAYER", "LAYERS"},         {"NUM_LAYERS", "LAYERS"},        {"N_HEAD", "HEADS"},          {"NUM_HEADS", "HEADS"},
-    {"N_EMBD", "EMBED"},           {"HIDDEN_SIZE", "EMBED"},        {"BLOCK_SIZE", "SEQ_LEN"},    {"SEQ_LENGTH", "SEQ_LEN"},
-    {"SEQUENCE_LENGTH", "SEQ_LEN"}, {"VOCAB_SIZE", "VOCAB"},        {"CONTEXT_LENGTH", "CONTEXT"}, {"DTYPE", "PRECISION"},
-    {"CLIP", "GRAD_CLIP"},         {"MAX_GRAD_NORM", "GRAD_CLIP"},  {"WD", "WEIGHT_DECAY"},       {"OUTPUT", "OUT"},
-    {"OUTPUT_DIR", "CHECKPOINT_DIR"}, {"CKPT_DIR", "CHECKPOINT_DIR"}, {"SAVE_EVERY", "CHECKPOINT_EVERY"}, {"INPUT", "DATA"},
-    {"TRAIN_DATA", "DATA"},        {"DATA_DIR", "DATA"},            {"NUM_NODES", "N_NODES"},     {"NODES", "N_NODES"},
-    {"PORT", "STATUS_PORT"},       {"TEMP", "TEMPERATURE"},         {"MAX_TOKENS", "TOKENS"},     {"VERBOSE", "LOG_LEVEL"},
+    {"LEARNING_RATE", "LR"},
+    {"MIN_LEARNING_RATE", "MIN_LR"},
+    {"SCHEDULE", "LR_SCHEDULE"},
+    {"LR_SCHEDULER", "LR_SCHEDULE"},
+    {"WARMUP", "WARMUP_STEPS"},
+    {"WARMUP_ITERS", "WARMUP_STEPS"},
+    {"BATCH", "BATCH_SIZE"},
+    {"MICRO_BATCH", "BATCH_SIZE"},
+    {"MICRO_BATCH_SIZE", "BATCH_SIZE"},
+    {"GLOBAL_BATCH_SIZE", "GLOBAL_BATCH"},
+    {"MAX_STEPS", "STEPS"},
+    {"ITERS", "STEPS"},
+    {"MAX_ITERS", "STEPS"},
+    {"N_STEPS", "STEPS"},
+    {"NUM_EPOCHS", "EPOCHS"},
+    {"N_EPOCHS", "EPOCHS"},
+    {"N_LAYER", "LAYERS"},
+    {"NUM_LAYERS", "LAYERS"},
+    {"N_HEAD", "HEADS"},
+    {"NUM_HEADS", "HEADS"},
+    {"N_EMBD", "EMBED"},
+    {"HIDDEN_SIZE", "EMBED"},
+    {"BLOCK_SIZE", "SEQ_LEN"},
+    {"SEQ_LENGTH", "SEQ_LEN"},
+    {"SEQUENCE_LENGTH", "SEQ_LEN"},
+    {"VOCAB_SIZE", "VOCAB"},
+    {"CONTEXT_LENGTH", "CONTEXT"},
+    {"DTYPE", "PRECISION"},
+    {"CLIP", "GRAD_CLIP"},
+    {"MAX_GRAD_NORM", "GRAD_CLIP"},
+    {"WD", "WEIGHT_DECAY"},
+    {"OUTPUT", "OUT"},
+    {"OUTPUT_DIR", "CHECKPOINT_DIR"},
+    {"CKPT_DIR", "CHECKPOINT_DIR"},
+    {"SAVE_EVERY", "CHECKPOINT_EVERY"},
+    {"INPUT", "DATA"},
+    {"TRAIN_DATA", "DATA"},
+    {"DATA_DIR", "DATA"},
+    {"NUM_NODES", "N_NODES"},
+    {"NODES", "N_NODES"},
+    {"PORT", "STATUS_PORT"},
+    {"TEMP", "TEMPERATURE"},
+    {"MAX_TOKENS", "TOKENS"},
+    {"VERBOSE", "LOG_LEVEL"},
 };
 
-/* letters_of — how many letters count (text_distance ignores '_'), and which, as a set of bits. Every edit adds or removes at
- * most one letter, so sets that differ by more than the distance need no comparing: 100,000 variables stay cheap. */
+/* letters_of — how many letters count (text_distance ignores '_'), and which, as a set of bits. Every edit
+ * adds or removes at most one letter, so sets that differ by more than the distance need no comparing:
+ * 100,000 variables stay cheap. */
 static int letters_of(const char *name, size_t n, uint32_t *set)
 {
     int letters = 0;
@@ -73,36 +108,37 @@ const char *conf_hint_nearest(const char *name)
     return best;
 }
 
-/* limit_for — how far a variable may be from a row and still be taken for it: short names mean too many other things. */
-static int limit_for(const char *name, size_t n, int letters)
+/* limit_for — how far a variable may be from a row of so many letters and still be taken for it: short names
+ * mean too many other things. */
+static int limit_for(int row_letters, bool is_composed)
 {
-    bool is_composed = memchr(name, '_', n) != NULL;
-    if (letters >= 9)
+    if (row_letters >= 9)
         return 2;
-    if (letters >= 6 || (letters >= 5 && is_composed))
+    if (row_letters >= 6 || (row_letters >= 5 && is_composed))
         return 1;
-    return letters >= 4 ? 0 : -1;
+    return row_letters >= 4 ? 0 : -1;
 }
 
-/* meant_by — the row that the environment's name was probably meant to be; NULL: none, or it is a row itself. */
+/* meant_by — the row that the environment's name was probably meant to be; NULL: none, or it is itself a row. */
 static const char *meant_by(const char *name, size_t n)
 {
     char plain[NAME_MAX_BYTES + 1];
-    if (n >= sizeof plain || !text_format(plain, sizeof plain, "%.*s", (int)n, name) || launcher_is_known(plain))
+    if (n >= sizeof plain || !text_format(plain, sizeof plain, "%.*s", (int)n, name) ||
+        launcher_is_known(plain))
         return NULL;
     uint32_t set = 0, row_set = 0;
     int letters = letters_of(name, n, &set);
     const char *best = NULL;
-    int best_distance = limit_for(name, n, letters) + 1;
+    int best_distance = 3;
     for (int key = 0; key < CONF_N; key++) {
         const char *row = conf_rows[key].name;
         int row_letters = letters_of(row, strlen(row), &row_set);
         if (strcmp(row, plain) == 0)
             return NULL;
-        if (row_letters < 4 || row_letters > letters + 2 || letters > row_letters + 2 || !may_be_near(set, row_set, 2))
+        if (row_letters > letters + 2 || letters > row_letters + 2 || !may_be_near(set, row_set, 2))
             continue;
         int distance = text_distance(plain, row);
-        if (distance < best_distance) {
+        if (distance < best_distance && distance <= limit_for(row_letters, memchr(name, '_', n) != NULL)) {
             best_distance = distance;
             best = row;
         }
@@ -117,12 +153,14 @@ static void warn_environment(char **environment)
         size_t n = strcspn(*environment, "=");
         const char *value = *environment + n;
         /* Without a value nothing was meant; tcp://… is what Kubernetes says about a Service. */
-        if (value[0] == 0 || value[1] == 0 || text_starts(value + 1, "tcp://") || text_starts(value + 1, "udp://"))
+        if (value[0] == 0 || value[1] == 0 || text_starts(value + 1, "tcp://") ||
+            text_starts(value + 1, "udp://"))
             continue;
         const char *row = meant_by(*environment, n);
         if (row == NULL)
             continue;
-        LOG_WARN("%.*s is set in the environment but no setting has this name; did you mean %s?", (int)n, *environment, row);
+        LOG_WARN("%.*s is set in the environment but no setting has this name; did you mean %s?", (int)n,
+                 *environment, row);
         warned++;
     }
 }
@@ -131,6 +169,6 @@ void conf_hint_warn(const struct conf *conf, char **environment)
 {
     warn_environment(environment);
     if (conf_i64(conf, CONF_OPTIMIZER) == 0 && conf_f64(conf, CONF_MOMENTUM) > 0)
-        LOG_WARN("MOMENTUM=%s (%s) does nothing with OPTIMIZER=adamw; set BETA1, or OPTIMIZER=sgd", conf_text(conf, CONF_MOMENTUM),
-                 conf_source(conf, CONF_MOMENTUM));
+        LOG_WARN("MOMENTUM=%s (%s) does nothing with OPTIMIZER=adamw; set BETA1, or OPTIMIZER=sgd",
+                 conf_text(conf, CONF_MOMENTUM), conf_source(conf, CONF_MOMENTUM));
 }

@@ -59,11 +59,13 @@ struct conf {
     int threads;
 };
 
-/* conf_set — parse text as a value of this row and keep it. ST_BAD_SETTING: row, value, source and what is allowed. */
-enum status conf_set(struct conf *conf, enum conf_key key, const char *text, enum conf_origin origin, const char *source);
+/* conf_set — parse text as a value of this row and keep it. ST_BAD_SETTING: row, value, source and what is
+ * allowed. */
+enum status conf_set(struct conf *conf, enum conf_key key, const char *text, enum conf_origin origin,
+                     const char *source);
 /* conf_allowed — what a row takes, for people: "1 to 65536 samples", "lm, qa". Returns out. */
 const char *conf_allowed(const struct conf_row *row, char *out, size_t cap);
-/* conf_clean — text fit for a message: control characters become '?', the rest is cut with "…". Returns out. */
+/* conf_clean — text fit for a message: '?' for control characters, "…" where it was cut. Returns out. */
 const char *conf_clean(const char *text, char *out, size_t cap);
 
 enum status conf_rules_check(const struct conf *conf); /* the relations between settings */

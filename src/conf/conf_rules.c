@@ -1,28 +1,32 @@
 /* conf_rules — relations between settings that can be told wrong before any file is opened.
  *
- * What needs MODEL's dimensions is checked again where they are known (model_check, the worker). It must not know how
- * values are parsed. Each refusal names both settings, their values and where they came from. */
+ * What needs MODEL's dimensions is checked again where they are known (model_check, the worker). It must not
+ * know how values are parsed. Each refusal names both settings, their values and where they came from. */
 #include "conf/conf_row.h"
 
 #define SHOWN_MAX 64
 
 /* fail_pair — "A=1 (argument) <relation> B=2 (default); <what to do>". */
-static enum status fail_pair(const struct conf *conf, enum conf_key a, const char *relation, enum conf_key b, const char *remedy)
+static enum status fail_pair(const struct conf *conf, enum conf_key a, const char *relation, enum conf_key b,
+                             const char *remedy)
 {
     char text_a[SHOWN_MAX], text_b[SHOWN_MAX];
     return FAIL(ST_BAD_SETTING, "%s=%s (%s) %s %s=%s (%s); %s", conf_rows[a].name,
-                conf_clean(conf_text(conf, a), text_a, sizeof text_a), conf_source(conf, a), relation, conf_rows[b].name,
-                conf_clean(conf_text(conf, b), text_b, sizeof text_b), conf_source(conf, b), remedy);
+                conf_clean(conf_text(conf, a), text_a, sizeof text_a), conf_source(conf, a), relation,
+                conf_rows[b].name, conf_clean(conf_text(conf, b), text_b, sizeof text_b),
+                conf_source(conf, b), remedy);
 }
 
 /* check_needs — a setting that says nothing without another. */
-static enum status check_needs(const struct conf *conf, enum conf_key a, enum conf_key needed, const char *remedy)
+static enum status check_needs(const struct conf *conf, enum conf_key a, enum conf_key needed,
+                               const char *remedy)
 {
     char shown[SHOWN_MAX];
     if (conf_text(conf, needed)[0] != 0)
         return ST_OK;
     return FAIL(ST_BAD_SETTING, "%s=%s (%s) needs %s, which is not set; %s", conf_rows[a].name,
-                conf_clean(conf_text(conf, a), shown, sizeof shown), conf_source(conf, a), conf_rows[needed].name, remedy);
+                conf_clean(conf_text(conf, a), shown, sizeof shown), conf_source(conf, a),
+                conf_rows[needed].name, remedy);
 }
 
 static enum status check_nodes(const struct conf *conf)
@@ -41,21 +45,25 @@ static enum status check_model(const struct conf *conf)
     int64_t heads = conf_i64(conf, CONF_HEADS), embed = conf_i64(conf, CONF_EMBED);
     int64_t context = conf_i64(conf, CONF_CONTEXT);
     if (heads > 0 && embed > 0 && embed % heads != 0)
-        return fail_pair(conf, CONF_HEADS, "does not divide", CONF_EMBED, "every head takes an equal part of the width");
+        return fail_pair(conf, CONF_HEADS, "does not divide", CONF_EMBED,
+                         "every head takes an equal part of the width");
     if (context > 0 && conf_i64(conf, CONF_SEQ_LEN) > context)
-        return fail_pair(conf, CONF_SEQ_LEN, "is over", CONF_CONTEXT, "the model has no more positions; lower SEQ_LEN or raise CONTEXT");
+        return fail_pair(conf, CONF_SEQ_LEN, "is over", CONF_CONTEXT,
+                         "the model has no more positions; lower SEQ_LEN or raise CONTEXT");
     return ST_OK;
 }
 
 static enum status check_steps(const struct conf *conf)
 {
     int64_t global = conf_i64(conf, CONF_GLOBAL_BATCH), steps = conf_i64(conf, CONF_STEPS);
-    int64_t pass = conf_i64(conf, CONF_BATCH_SIZE) * conf_i64(conf, CONF_N_GPU_EACH_NODE) * conf_i64(conf, CONF_N_NODES);
+    int64_t pass =
+        conf_i64(conf, CONF_BATCH_SIZE) * conf_i64(conf, CONF_N_GPU_EACH_NODE) * conf_i64(conf, CONF_N_NODES);
     if (global % pass != 0)
         return fail_pair(conf, CONF_GLOBAL_BATCH, "is not a multiple of", CONF_BATCH_SIZE,
                          "a step is a whole number of micro-batches");
     if (steps > 0 && conf_i64(conf, CONF_WARMUP_STEPS) > steps)
-        return fail_pair(conf, CONF_WARMUP_STEPS, "is over", CONF_STEPS, "the run would end before the learning rate is reached");
+        return fail_pair(conf, CONF_WARMUP_STEPS, "is over", CONF_STEPS,
+                         "the run would end before the learning rate is reached");
     if (conf_f64(conf, CONF_MIN_LR) > conf_f64(conf, CONF_LR))
         return fail_pair(conf, CONF_MIN_LR, "is over", CONF_LR, "the schedule falls from LR to MIN_LR");
     return ST_OK;

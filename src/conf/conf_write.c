@@ -1,6 +1,8 @@
-/* conf_write — the table of settings as people and programs read it: config, JSON, --help, the README's tables.
+/* conf_write — the table of settings as people and programs read it: config, JSON, --help, the README's
+ * tables.
  *
- * All from conf.def, so that none of them can differ from what the parser does. It must not know a setting by name. */
+ * All from conf.def, so that none of them can differ from what the parser does. It must not know a setting by
+ * name. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +51,18 @@ void conf_write_table(const struct conf *conf, struct text *out)
                  shown_value(conf, key, value, sizeof value), conf_source(conf, (enum conf_key)key));
 }
 
-static void add_value(cJSON *object, const struct conf *conf, int key)
+/* add_text — bytes that are not UTF-8 become U+FFFD: a path may hold them, JSON may not. */
+static bool add_text(cJSON *object, const char *key, const char *value)
+{
+    size_t cap = strlen(value) * 6 + 3; /* every byte as \\u00XX, quotes, 0 */
+    char *quoted = malloc(cap);
+    bool is_added =
+        quoted != NULL && json_quote(quoted, cap, value) && cJSON_AddRawToObject(object, key, quoted) != NULL;
+    free(quoted);
+    return is_added;
+}
+
+static bool add_value(cJSON *object, const struct conf *conf, int key)
 {
     const struct conf_value *value = &conf->values[key];
     switch (conf_rows[key].kind) {
@@ -70,9 +83,9 @@ static void add_value(cJSON *object, const struct conf *conf, int key)
     case CONF_KIND_TEXT:
     case CONF_KIND_PROSE:
     case CONF_KIND_FAULT:
-        cJSON_AddStringToObject(object, "value", value->text);
-        break;
+        return add_text(object, "value", value->text);
     }
+    return true;
 }
 
 static const char *unit_of(const struct conf_row *row)
@@ -84,10 +97,11 @@ void conf_write_json(const struct conf *conf, struct text *out)
 {
     char allowed[256];
     cJSON *root = cJSON_CreateObject();
+    bool is_whole = root != NULL;
     for (int key = 0; key < CONF_N; key++) {
         const struct conf_row *row = &conf_rows[key];
         cJSON *object = cJSON_AddObjectToObject(root, row->name);
-        add_value(object, conf, key);
+        is_whole = is_whole && object != NULL && add_value(object, conf, key);
         cJSON_AddStringToObject(object, "origin", origin_names[conf->values[key].origin]);
         cJSON_AddStringToObject(object, "source", conf->values[key].source);
         cJSON_AddStringToObject(object, "default", row->initial);
@@ -96,7 +110,7 @@ void conf_write_json(const struct conf *conf, struct text *out)
         cJSON_AddBoolToObject(object, "agree", row->is_agreed);
         cJSON_AddStringToObject(object, "help", row->help);
     }
-    char *printed = cJSON_Print(root);
+    char *printed = is_whole ? cJSON_Print(root) : NULL;
     if (printed != NULL)
         text_add(out, "%s\n", printed);
     else
@@ -172,8 +186,10 @@ bool conf_write_setting(const char *name, struct text *out)
             continue;
         text_add(out, "%s: %s\n", row->name, row->help);
         text_add(out, "  default  %s\n", shown_default(row));
-        text_add(out, "  allowed  %s%s%s\n", conf_allowed(row, allowed, sizeof allowed), row->why[0] != 0 ? "; " : "", row->why);
-        text_add(out, "  nodes    %s\n", row->is_agreed ? "must be the same on all nodes of a run" : "may differ between nodes");
+        text_add(out, "  allowed  %s%s%s\n", conf_allowed(row, allowed, sizeof allowed),
+                 row->why[0] != 0 ? "; " : "", row->why);
+        text_add(out, "  nodes    %s\n",
+                 row->is_agreed ? "must be the same on all nodes of a run" : "may differ between nodes");
         return true;
     }
     return false;
@@ -183,7 +199,8 @@ void conf_write_markdown(struct text *out)
 {
     char allowed[256];
     for (int group = 0; group < CONF_GROUP_N; group++) {
-        text_add(out, "\n### %s\n\n| name | default | allowed | meaning |\n|---|---|---|---|\n", headings[group]);
+        text_add(out, "\n### %s\n\n| name | default | allowed | meaning |\n|---|---|---|---|\n",
+                 headings[group]);
         for (int key = 0; key < CONF_N; key++) {
             const struct conf_row *row = &conf_rows[key];
             if ((int)row->group == group)

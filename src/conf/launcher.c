@@ -1,8 +1,9 @@
-/* launcher — variables of Slurm, Kubernetes, torchrun and Open MPI → this node's number, the number of nodes, node 0.
+/* launcher — variables of Slurm, Kubernetes, torchrun, Open MPI → this node's number, how many, node 0.
  *
- * Sources: srun(1) of Slurm 22.05, torch/distributed/run.py (every flag has a PET_ twin), the Kubernetes Indexed Job,
- * Open MPI's orterun(1). It must not know what settings are for; it reads nothing but the environment it is given. The
- * host-list parser is a pure function of its bytes; its fuzz entry is at the foot. */
+ * Sources: srun(1) of Slurm 22.05, torch/distributed/run.py (every flag has a PET_ twin), the Kubernetes
+ * Indexed Job, Open MPI's orterun(1). It must not know what settings are for; it reads nothing but the
+ * environment it is given. The host-list parser is a pure function of its bytes; its fuzz entry is at the
+ * foot. */
 #include "conf/launcher.h"
 
 #include <string.h>
@@ -20,16 +21,11 @@ struct source {
 
 /* In order of rank: the first that is set gives the value, the others must agree with it. */
 static const struct source sources[] = {
-    {LAUNCHER_NODE_ID, "PET_NODE_RANK", false},
-    {LAUNCHER_NODE_ID, "NODE_RANK", false},
-    {LAUNCHER_NODE_ID, "GROUP_RANK", false},
-    {LAUNCHER_NODE_ID, "JOB_COMPLETION_INDEX", false},
-    {LAUNCHER_NODE_ID, "SLURM_NODEID", false},
-    {LAUNCHER_NODE_ID, "OMPI_COMM_WORLD_RANK", true},
-    {LAUNCHER_N_NODES, "PET_NNODES", false},
-    {LAUNCHER_N_NODES, "NNODES", false},
-    {LAUNCHER_N_NODES, "SLURM_STEP_NUM_NODES", false},
-    {LAUNCHER_N_NODES, "OMPI_COMM_WORLD_SIZE", true},
+    {LAUNCHER_NODE_ID, "PET_NODE_RANK", false},        {LAUNCHER_NODE_ID, "NODE_RANK", false},
+    {LAUNCHER_NODE_ID, "GROUP_RANK", false},           {LAUNCHER_NODE_ID, "JOB_COMPLETION_INDEX", false},
+    {LAUNCHER_NODE_ID, "SLURM_NODEID", false},         {LAUNCHER_NODE_ID, "OMPI_COMM_WORLD_RANK", true},
+    {LAUNCHER_N_NODES, "PET_NNODES", false},           {LAUNCHER_N_NODES, "NNODES", false},
+    {LAUNCHER_N_NODES, "SLURM_STEP_NUM_NODES", false}, {LAUNCHER_N_NODES, "OMPI_COMM_WORLD_SIZE", true},
 };
 #define SOURCES_N (sizeof sources / sizeof sources[0])
 
@@ -49,8 +45,9 @@ static enum status refuse(const char *name, const char *text, const char *want)
     for (size_t i = 0; i < n; i++)
         shown[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
     shown[n] = 0;
-    return FAIL(ST_BAD_SETTING, "%s=%s (set by the launcher) is not %s; set NODE_ID, N_NODES and MASTER_ADDR to overrule it", name,
-                shown, want);
+    return FAIL(ST_BAD_SETTING,
+                "%s=%s (set by the launcher) is not %s; set NODE_ID, N_NODES and MASTER_ADDR to overrule it",
+                name, shown, want);
 }
 
 /* read_count — torchrun's MIN:MAX counts when both are the same: nodes do not come and go here. */
@@ -58,15 +55,16 @@ static enum status read_count(const char *name, const char *text, int64_t *out)
 {
     char low[16];
     size_t n = strcspn(text, ":");
-    if (text[n] == ':' && n < sizeof low && text_format(low, sizeof low, "%.*s", (int)n, text) && strcmp(low, text + n + 1) == 0)
-        text = low;
-    if (text_i64(text, 1, NODES_MAX, out) != TEXT_OK)
+    bool is_range = text[n] == ':' && n < sizeof low && text_format(low, sizeof low, "%.*s", (int)n, text) &&
+                    strcmp(low, text + n + 1) == 0;
+    if (text_i64(is_range ? low : text, 1, NODES_MAX, out) != TEXT_OK)
         return refuse(name, text, "one number of nodes from 1 to 1048576");
     return ST_OK;
 }
 
 /* read_source — the value of one variable that is set. */
-static enum status read_source(char **environment, const struct source *source, const char *text, int64_t *out)
+static enum status read_source(char **environment, const struct source *source, const char *text,
+                               int64_t *out)
 {
     if (source->key == LAUNCHER_N_NODES)
         TRY(read_count(source->name, text, out));
@@ -79,7 +77,8 @@ static enum status read_source(char **environment, const struct source *source, 
     if (text_i64(local, 1, NODES_MAX, &local_n) != TEXT_OK)
         return refuse(OMPI_LOCAL_SIZE, local, "a number of processes from 1 to 1048576");
     if (source->key == LAUNCHER_N_NODES && *out % local_n != 0)
-        return FAIL(ST_BAD_SETTING, "%s=%s is not a multiple of %s=%s; start one convoy a node, or set N_NODES and NODE_ID",
+        return FAIL(ST_BAD_SETTING,
+                    "%s=%s is not a multiple of %s=%s; start one convoy a node, or set N_NODES and NODE_ID",
                     source->name, text, OMPI_LOCAL_SIZE, local);
     *out /= local_n;
     return ST_OK;
@@ -99,14 +98,16 @@ static enum status read_number(char **environment, enum launcher_key key, struct
             text_format(said->text, sizeof said->text, "%lld", (long long)value);
         } else if (value != first) {
             const char *setting = key == LAUNCHER_NODE_ID ? "NODE_ID" : "N_NODES";
-            return FAIL(ST_BAD_SETTING, "two launchers contradict each other: %s says %s=%lld, %s says %lld; set %s to decide",
-                        said->name, setting, (long long)first, sources[i].name, (long long)value, setting);
+            return FAIL(
+                ST_BAD_SETTING,
+                "two launchers contradict each other: %s says %s=%lld, %s says %lld; set %s to decide",
+                said->name, setting, (long long)first, sources[i].name, (long long)value, setting);
         }
     }
     return ST_OK;
 }
 
-/* check_single — one convoy runs a node's workers; a second copy on the node would train on the same files. */
+/* check_single — one convoy runs a node's workers; a second copy there would write to the same files. */
 static enum status check_single(char **environment)
 {
     static const char *const names[] = {"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"};
@@ -115,8 +116,10 @@ static enum status check_single(char **environment)
         int64_t rank = 0;
         if (text != NULL && text_i64(text, 0, NODES_MAX, &rank) == TEXT_OK && rank > 0)
             return FAIL(ST_BAD_SETTING,
-                        "%s=%s: the launcher started several copies on this node, convoy runs once a node; ask for one task a node "
-                        "(srun --ntasks-per-node=1, torchrun --nproc-per-node=1, mpirun --map-by ppr:1:node) or set NODE_ID",
+                        "%s=%s: the launcher started several copies on this node, convoy runs once a node; "
+                        "ask for one task a node "
+                        "(srun --ntasks-per-node=1, torchrun --nproc-per-node=1, mpirun --map-by ppr:1:node) "
+                        "or set NODE_ID",
                         names[i], text);
     }
     return ST_OK;
@@ -128,17 +131,21 @@ static enum status read_master(char **environment, struct launcher_said *said)
     const char *text = launcher_find(environment, "PET_MASTER_ADDR");
     if (text != NULL) {
         said->name = "PET_MASTER_ADDR";
-        return text_copy(said->text, sizeof said->text, text) ? ST_OK : refuse(said->name, text, "at most 255 bytes long");
+        return text_copy(said->text, sizeof said->text, text)
+                   ? ST_OK
+                   : refuse(said->name, text, "at most 255 bytes long");
     }
     text = launcher_find(environment, "SLURM_STEP_NODELIST");
     if (text == NULL)
         return ST_OK;
     said->name = "SLURM_STEP_NODELIST";
-    return launcher_host(text, 0, said->text, sizeof said->text) ? ST_OK
-                                                                  : refuse(said->name, text, "a host list such as gpu[001-003,7],b4");
+    return launcher_host(text, 0, said->text, sizeof said->text)
+               ? ST_OK
+               : refuse(said->name, text, "a host list such as gpu[001-003,7],b4");
 }
 
-enum status launcher_read(char **environment, const bool is_wanted[LAUNCHER_N], struct launcher_said said[LAUNCHER_N])
+enum status launcher_read(char **environment, const bool is_wanted[LAUNCHER_N],
+                          struct launcher_said said[LAUNCHER_N])
 {
     memset(said, 0, LAUNCHER_N * sizeof said[0]);
     if (is_wanted[LAUNCHER_NODE_ID])
@@ -160,14 +167,14 @@ enum status launcher_read(char **environment, const bool is_wanted[LAUNCHER_N], 
 bool launcher_is_known(const char *name)
 {
     static const char *const prefixes[] = {
-        "SLURM_",     "SLURMD_", "SBATCH_",  "SRUN_", "PET_",   "OMPI_",  "PMI_", "PMIX_",   "PRTE_", "KUBERNETES_", "JOB_",
-        "NCCL_",      "UCX_",    "CUDA_",    "CUBLAS_", "NVIDIA_", "OMP_", "MKL_", "OPENBLAS_", "LC_",  "XDG_",      "TORCH",
-        "LWS_",       "SKYPILOT_", "GITHUB_", "CI_",  "DOCKER_",
+        "SLURM_",      "SLURMD_", "SBATCH_", "SRUN_", "PET_",  "OMPI_",     "PMI_",    "PMIX_", "PRTE_",
+        "KUBERNETES_", "JOB_",    "NCCL_",   "UCX_",  "CUDA_", "CUBLAS_",   "NVIDIA_", "OMP_",  "MKL_",
+        "OPENBLAS_",   "LC_",     "XDG_",    "TORCH", "LWS_",  "SKYPILOT_", "GITHUB_", "CI_",   "DOCKER_",
     };
     /* The last are names of other programs and of pods' downward API that lie near one of ours. */
     static const char *const names[] = {
-        "NODE_RANK", "NNODES", "GROUP_RANK", "WORLD_SIZE",  "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-        "NODE_NAME", "NODE_IP", "NODE_ENV",  "NODE_OPTIONS", "TOKEN", "LOGNAME",  "MASTER_IP",
+        "NODE_RANK", "NNODES",  "GROUP_RANK", "WORLD_SIZE",   "RANK",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+        "NODE_NAME", "NODE_IP", "NODE_ENV",   "NODE_OPTIONS", "TOKEN", "LOGNAME",    "MASTER_IP",
     };
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
         if (text_starts(name, prefixes[i]))
@@ -181,7 +188,7 @@ bool launcher_is_known(const char *name)
 /* ---- Slurm's host lists ---- */
 
 #define HOSTS_MAX 1048576
-#define GROUPS_MAX 8  /* brackets in one name; Slurm itself knows fewer dimensions */
+#define GROUPS_MAX 8 /* brackets in one name; Slurm itself knows fewer dimensions */
 #define DIGITS_MAX 9
 
 static const char *read_digits(const char *p, int64_t *value, int *width)
@@ -196,8 +203,8 @@ static const char *read_digits(const char *p, int64_t *value, int *width)
     return *width > 0 ? p : NULL;
 }
 
-/* read_group — "001-003,7]" behind its '['. Counts its numbers; the pick-th (or none: -1) is written to out (32 bytes) with its
- * zeros. Returns the place behind ']', NULL when malformed. */
+/* read_group — "001-003,7]" behind its '['. Counts its numbers; the pick-th (or none: -1) is written to out
+ * (32 bytes) with its zeros. Returns the place behind ']', NULL when malformed. */
 static const char *read_group(const char *p, int64_t pick, char *out, int64_t *count)
 {
     *count = 0;
@@ -227,10 +234,12 @@ static const char *read_group(const char *p, int64_t pick, char *out, int64_t *c
 
 static bool is_host_char(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '.' || c == '_';
 }
 
-/* count_name — how many hosts the name at p stands for, in all and by bracket; returns the place behind it, NULL: malformed. */
+/* count_name — how many hosts the name at p stands for, in all and by bracket; returns the place behind it,
+ * NULL: malformed. */
 static const char *count_name(const char *p, int64_t *count, int64_t groups[GROUPS_MAX], int *groups_n)
 {
     const char *start = p;
@@ -252,7 +261,8 @@ static const char *count_name(const char *p, int64_t *count, int64_t groups[GROU
 }
 
 /* write_name — host number index of the name at p, which count_name found well-formed. */
-static bool write_name(const char *p, int64_t index, int64_t count, const int64_t groups[GROUPS_MAX], char *out, size_t cap)
+static bool write_name(const char *p, int64_t index, int64_t count, const int64_t groups[GROUPS_MAX],
+                       char *out, size_t cap)
 {
     size_t used = 0;
     int64_t ignored = 0;

@@ -1,0 +1,416 @@
+/* test_conf — values: what each kind takes and refuses, who wins, what a refusal says; the table itself. */
+#include "harness.h"
+
+#include <string.h>
+
+#include "conf/conf.h"
+#include "conf/conf_row.h"
+
+#define WORDS_MAX 8
+
+/* One call: up to seven words and variables; what comes out. */
+struct trial {
+    const char *words[WORDS_MAX];
+    const char *environment[WORDS_MAX];
+    enum status st;
+    enum conf_key key; /* when st is ST_OK: this setting … */
+    const char *text;  /* … has this text; else the sentence holds it */
+    const char *source;
+};
+
+static enum status open_words(const char *const *words, const char *const *environment, struct conf **out)
+{
+    int argc = 0;
+    while (argc < WORDS_MAX && words[argc] != NULL)
+        argc++;
+    return conf_open(argc, (char **)words, (char **)environment, out);
+}
+
+static void run_trials(const struct trial *trials, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct trial *t = &trials[i];
+        struct conf *conf = NULL;
+        status_clear();
+        enum status st = open_words(t->words, t->environment, &conf);
+        const char *got = st == ST_OK ? conf_text(conf, t->key) : status_message();
+        bool is_right =
+            st == t->st && (st == ST_OK ? strcmp(got, t->text) == 0 : strstr(got, t->text) != NULL) &&
+            (t->source == NULL || st != ST_OK || strcmp(conf_source(conf, t->key), t->source) == 0);
+        if (!is_right)
+            print_error("trial %zu (%s %s): %s \"%s\", want %s \"%s\"\n", i,
+                        t->words[0] != NULL ? t->words[0] : "-",
+                        t->environment[0] != NULL ? t->environment[0] : "-", status_name(st), got,
+                        status_name(t->st), t->text);
+        if (st != ST_OK) {
+            assert_null(conf);
+            assert_true(strlen(got) > 0 && strlen(got) < 1023);
+        }
+        conf_close(conf);
+        assert_true(is_right);
+    }
+}
+#define RUN(trials) run_trials(trials, sizeof(trials) / sizeof(trials)[0])
+#define GOOD(word, key, text)                               \
+    {                                                       \
+        {word}, {NULL}, ST_OK, CONF_##key, text, "argument" \
+    }
+#define BAD(word, text)                               \
+    {                                                 \
+        {word}, {NULL}, ST_BAD_SETTING, 0, text, NULL \
+    }
+#define USAGE(word, text)                       \
+    {                                           \
+        {word}, {NULL}, ST_USAGE, 0, text, NULL \
+    }
+
+static void values_are_strict(void **state)
+{
+    (void)state;
+    char longest[4096 + 8], text[4200];
+    memset(longest, 'x', sizeof longest);
+    memcpy(longest, "DATA=", 5);
+    longest[5 + 4095] = 0;
+    memset(text, 'x', sizeof text);
+    memcpy(text, "DATA=", 5);
+    text[5 + 4096] = 0;
+    const struct trial trials[] = {
+        GOOD("BATCH_SIZE=1", BATCH_SIZE, "1"),
+        GOOD("BATCH_SIZE=65536", BATCH_SIZE, "65536"),
+        BAD("BATCH_SIZE=0", "BATCH_SIZE=0 (argument) is out of range; allowed: 1 to 65536 samples"),
+        BAD("BATCH_SIZE=65537", "out of range"),
+        BAD("BATCH_SIZE=-1", "out of range"),
+        BAD("BATCH_SIZE=8x", "BATCH_SIZE=8x (argument) is not a whole number; allowed: 1 to 65536"),
+        BAD("BATCH_SIZE=", "not a whole number"),
+        BAD("BATCH_SIZE= 8", "not a whole number"),
+        BAD("BATCH_SIZE=8 ", "not a whole number"),
+        BAD("BATCH_SIZE=0x8", "not a whole number"),
+        BAD("BATCH_SIZE=8.0", "not a whole number"),
+        BAD("BATCH_SIZE=1e3", "not a whole number"),
+        BAD("BATCH_SIZE=+8", "not a whole number"),
+        BAD("BATCH_SIZE=\xd9\xa8", "not a whole number"),
+        BAD("BATCH_SIZE=99999999999999999999999999", "out of range"),
+        GOOD("SEED=9007199254740991", SEED, "9007199254740991"),
+        BAD("SEED=9007199254740992", "out of range; allowed: 0 to 9007199254740991"),
+        GOOD("LR=3e-4", LR, "3e-4"),
+        GOOD("LR=0", LR, "0"),
+        GOOD("LR=.5", LR, ".5"),
+        BAD("LR=-1e-9", "out of range"),
+        BAD("LR=nan", "is not a number"),
+        BAD("LR=inf", "is not a number"),
+        BAD("LR=0x1p3", "is not a number"),
+        BAD("LR=1e999", "LR=1e999"),
+        BAD("LR=1e4", "out of range; allowed: 0 to 1000"),
+        BAD("LR=1,5", "is not a number"),
+        BAD("BETA1=1", "out of range; allowed: 0 to 0.9999999"),
+        GOOD("BETA2=0.999", BETA2, "0.999"),
+        BAD("EPS=0", "out of range"),
+        GOOD("EPS=1e-16", EPS, "1e-16"),
+        BAD("DROPOUT=1", "allowed: 0 to 0.99"),
+        GOOD("GRAD_CLIP=0", GRAD_CLIP, "0"),
+        BAD("WEIGHT_DECAY=-0.1", "out of range"),
+        GOOD("STEP_TIMEOUT=90s", STEP_TIMEOUT, "90s"),
+        GOOD("STEP_TIMEOUT=0", STEP_TIMEOUT, "0"),
+        GOOD("STEP_TIMEOUT=250ms", STEP_TIMEOUT, "250ms"),
+        GOOD("STEP_TIMEOUT=7d", STEP_TIMEOUT, "7d"),
+        BAD("STEP_TIMEOUT=8d", "out of range; allowed: 0 to "),
+        BAD("STEP_TIMEOUT=5 m", "is not a time such as 10s"),
+        BAD("STEP_TIMEOUT=5y", "is not a time"),
+        BAD("STEP_TIMEOUT=-1s", "STEP_TIMEOUT=-1s"),
+        GOOD("SHUFFLE=yes", SHUFFLE, "1"),
+        GOOD("SHUFFLE=off", SHUFFLE, "0"),
+        GOOD("SHUFFLE=false", SHUFFLE, "0"),
+        BAD("SHUFFLE=2", "is neither yes nor no; allowed: 1 0 true false yes no on off"),
+        BAD("SHUFFLE=", "is neither yes nor no"),
+        GOOD("TASK=qa", TASK, "qa"),
+        BAD("TASK=lmm", "TASK=lmm (argument) is not known, did you mean lm; allowed: lm, qa"),
+        BAD("TASK=QA", "did you mean qa"),
+        BAD("TASK=", "is not known; allowed: lm, qa"),
+        BAD("TASK=classification", "is not known; allowed: lm, qa"),
+        BAD("OPTIMIZER=adam", "did you mean adamw"),
+        BAD("LR_SCHEDULE=cosin", "did you mean cosine; allowed: cosine, constant, linear, wsd"),
+        BAD("PRECISION=bf16", "allowed: fp32; the CPU engine computes in fp32"),
+        BAD("SHARD=full", "allowed: none; sharding needs several workers"),
+        BAD("COMPRESS=int8", "allowed: none; compression needs several nodes"),
+        BAD("TP=2", "TP=2 (argument) is out of range; allowed: 1; this version has no tensor parallelism"),
+        BAD("PP=4", "no pipeline parallelism"),
+        BAD("N_NODES=2", "N_NODES=2 (argument) is out of range; allowed: 1; this version trains on one node"),
+        BAD("N_NODES=0", "allowed: 1"),
+        BAD("N_GPU_EACH_NODE=8", "one worker a node"),
+        BAD("BACKEND=nccl", "allowed: auto, self"),
+        BAD("LOG_LEVEL=warning", "allowed: error, warn, info, debug, trace"),
+        BAD("STATUS_PORT=65536", "allowed: 0 to 65535"),
+        BAD("MASTER_PORT=0", "allowed: 1 to 65535"),
+        BAD("MASTER_PORT=tcp://10.96.0.1:1234", "enableServiceLinks: false"),
+        GOOD("DATA=", DATA, ""),
+        GOOD("DATA=a=b=c", DATA, "a=b=c"),
+        GOOD("DATA=/tmp/with space/\xc3\xa4*.txt", DATA, "/tmp/with space/\xc3\xa4*.txt"),
+        GOOD(longest, DATA, longest + 5),
+        BAD(text, "is too long; allowed: 0 to 4095 bytes of text"),
+        BAD("DATA=a\nb", "DATA=a?b (argument) holds a control character"),
+        BAD("DATA=a\x1b[31mb", "DATA=a?[31mb"),
+        BAD("DATA=a\x7f", "control character"),
+        BAD("MODEL=", "is empty"),
+        GOOD("PROMPT=a\n\tb", PROMPT, "a\n\tb"),
+        BAD("PROMPT=a\x01", "control character"),
+        BAD("MASTER_ADDR=", "is empty"),
+        GOOD("MASTER_ADDR=fe80::1%eth0", MASTER_ADDR, "fe80::1%eth0"),
+        GOOD("NO_COLOR=0", NO_COLOR, "0"),
+        GOOD("TEMPERATURE=0", TEMPERATURE, "0"),
+        BAD("TOKENS=0", "allowed: 1 to 1000000 tokens"),
+        BAD("CHECKPOINT_KEEP=0", "allowed: 1 to 1000000 checkpoints"),
+        BAD("EPOCHS=0", "allowed: 1 to"),
+    };
+    RUN(trials);
+}
+
+static void faults_are_parsed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *word;
+        enum conf_fault kind;
+        int64_t step;
+    } good[] = {
+        {"FAULT=", CONF_FAULT_NONE, 0},
+        {"FAULT=kill@step=40", CONF_FAULT_KILL, 40},
+        {"FAULT=stall@step=1:rank=0", CONF_FAULT_STALL, 1},
+        {"FAULT=nan@step=1000000000000", CONF_FAULT_NAN, INT64_C(1000000000000)},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        struct conf *conf = NULL;
+        assert_int_equal(open_words((const char *[]){good[i].word, NULL}, (const char *[]){NULL}, &conf),
+                         ST_OK);
+        assert_int_equal(conf_fault(conf), good[i].kind);
+        assert_int_equal(conf_fault_step(conf), good[i].step);
+        conf_close(conf);
+    }
+    const struct trial trials[] = {
+        BAD("FAULT=kill", "is not of the form KIND@step=N; allowed: kill@step=N, stall@step=N, nan@step=N"),
+        BAD("FAULT=kill@", "not of the form"),
+        BAD("FAULT=@step=1", "names no failure"),
+        BAD("FAULT=flip@step=1", "names no failure"),
+        BAD("FAULT=enospc@step=1", "names no failure"),
+        BAD("FAULT=kil@step=1", "names no failure"),
+        BAD("FAULT=kill@step=", "has no step"),
+        BAD("FAULT=kill@step=0", "has no step"),
+        BAD("FAULT=kill@step=-1", "has no step"),
+        BAD("FAULT=kill@step=1x", "has no step"),
+        BAD("FAULT=kill@step=99999999999999999999999999999999999999999999", "has no step"),
+        BAD("FAULT=kill@step=1:rank=1", "names a rank that this run does not have"),
+        BAD("FAULT=kill@step=1:rank=0:x", "names a rank"),
+        BAD("FAULT=kill@step=1:", "names a rank"),
+    };
+    RUN(trials);
+}
+
+static void unknown_arguments_are_refused(void **state)
+{
+    (void)state;
+    const struct trial trials[] = {
+        USAGE("BATCHSIZE=8", "argument BATCHSIZE=8: no setting has this name; did you mean BATCH_SIZE?"),
+        USAGE("batch_size=8", "did you mean BATCH_SIZE?"),
+        USAGE("--batch-size=8", "did you mean BATCH_SIZE?"),
+        USAGE("N_NODE=2", "did you mean N_NODES?"),
+        USAGE("LEARNING_RATE=1", "did you mean LR?"),
+        USAGE("learning-rate=1", "did you mean LR?"),
+        USAGE("SEQ_LENGTH=1", "did you mean SEQ_LEN?"),
+        USAGE("n_layer=1", "did you mean LAYERS?"),
+        USAGE("CHEKPOINT_DIR=x", "did you mean CHECKPOINT_DIR?"),
+        USAGE("XYZZY=1", "argument XYZZY=1: no setting has this name; `convoy help` lists them"),
+        USAGE("=1", "no setting has this name"),
+        USAGE("=", "no setting has this name"),
+        USAGE("", "is not of the form NAME=VALUE"),
+        USAGE("BATCH_SIZE", "argument BATCH_SIZE is not of the form NAME=VALUE"),
+        USAGE("BATCH_SIZE =8", "did you mean BATCH_SIZE?"),
+        USAGE("A\x1b]0;x\x07=1", "A?]0;x?=1"),
+    };
+    RUN(trials);
+}
+
+static void order_of_sources(void **state)
+{
+    (void)state;
+    const struct trial trials[] = {
+        {{NULL}, {NULL}, ST_OK, CONF_STEPS, "0", "default"},
+        {{NULL}, {"STEPS=5"}, ST_OK, CONF_STEPS, "5", "environment"},
+        {{"STEPS=7"}, {"STEPS=5"}, ST_OK, CONF_STEPS, "7", "argument"},
+        {{"STEPS=7", "STEPS=8"}, {NULL}, ST_OK, CONF_STEPS, "8", "argument"},
+        {{NULL}, {"STEPS=5", "STEPS=6"}, ST_OK, CONF_STEPS, "5", "environment"},
+        {{NULL}, {"STEPS="}, ST_OK, CONF_STEPS, "0", "default"},
+        {{"DATA="}, {"DATA=x"}, ST_OK, CONF_DATA, "", "argument"},
+        /* What an argument overrules is not looked at. */
+        {{"STEPS=7"}, {"STEPS=garbage"}, ST_OK, CONF_STEPS, "7", "argument"},
+        {{NULL},
+         {"STEPS=garbage"},
+         ST_BAD_SETTING,
+         0,
+         "STEPS=garbage (environment) is not a whole number",
+         NULL},
+        {{"STEPS=x", "STEPS=8"}, {NULL}, ST_BAD_SETTING, 0, "STEPS=x (argument)", NULL},
+        {{NULL}, {"STEPSX=5", "STEP", "=", "", "STEPS"}, ST_OK, CONF_STEPS, "0", "default"},
+        {{NULL}, {"SLURM_NODEID=0", "SLURM_STEP_NUM_NODES=1"}, ST_OK, CONF_NODE_ID, "0", "SLURM_NODEID"},
+        {{NULL},
+         {"SLURM_STEP_NUM_NODES=4"},
+         ST_BAD_SETTING,
+         0,
+         "N_NODES=4 (SLURM_STEP_NUM_NODES) is out of range",
+         NULL},
+        {{"N_NODES=1", "NODE_ID=0"},
+         {"SLURM_STEP_NUM_NODES=4", "NNODES=2"},
+         ST_OK,
+         CONF_N_NODES,
+         "1",
+         "argument"},
+        {{NULL},
+         {"PET_MASTER_ADDR=n0.example", "PET_MASTER_PORT=29500"},
+         ST_OK,
+         CONF_MASTER_PORT,
+         "29500",
+         "PET_MASTER_PORT"},
+        {{NULL},
+         {"PET_MASTER_PORT=x"},
+         ST_BAD_SETTING,
+         0,
+         "MASTER_PORT=x (PET_MASTER_PORT) is not a whole number",
+         NULL},
+        {{NULL},
+         {"SLURM_STEP_NODELIST=gpu[007-9,12]"},
+         ST_OK,
+         CONF_MASTER_ADDR,
+         "gpu007",
+         "SLURM_STEP_NODELIST"},
+        {{"MASTER_ADDR=me"}, {"SLURM_STEP_NODELIST=gpu["}, ST_OK, CONF_MASTER_ADDR, "me", "argument"},
+        {{NULL}, {"XDG_CACHE_HOME=/c", "HOME=/h"}, ST_OK, CONF_CACHE_DIR, "/c/convoy", "default"},
+        {{NULL},
+         {"XDG_CACHE_HOME=relative", "HOME=/h"},
+         ST_OK,
+         CONF_CACHE_DIR,
+         "/h/.cache/convoy",
+         "default"},
+        {{NULL}, {"HOME=/h"}, ST_OK, CONF_CACHE_DIR, "/h/.cache/convoy", "default"},
+        {{"CACHE_DIR=/x"}, {"HOME=/h"}, ST_OK, CONF_CACHE_DIR, "/x", "argument"},
+        {{"CACHE_DIR="}, {"HOME=/h"}, ST_OK, CONF_CACHE_DIR, "/h/.cache/convoy", "default"},
+    };
+    RUN(trials);
+    char want[64];
+    text_format(want, sizeof want, "/tmp/convoy-cache-%u", (unsigned)getuid());
+    const struct trial alone[] = {
+        {{NULL}, {NULL}, ST_OK, CONF_CACHE_DIR, want, "default"},
+        {{NULL}, {"HOME=/"}, ST_OK, CONF_CACHE_DIR, want, "default"},
+        {{NULL}, {"HOME="}, ST_OK, CONF_CACHE_DIR, want, "default"},
+    };
+    RUN(alone);
+}
+
+static void numbers_and_origins(void **state)
+{
+    (void)state;
+    struct conf *conf = NULL;
+    const char *words[] = {"LR=2.5e-3",    "STEP_TIMEOUT=1.5m", "TASK=qa", "LR_SCHEDULE=wsd",
+                           "RESUME=never", "SHUFFLE=no",        NULL};
+    assert_int_equal(
+        open_words(words, (const char *[]){"LOG_LEVEL=debug", "NODE_RANK=0", "NO_COLOR=yes", NULL}, &conf),
+        ST_OK);
+    assert_true(conf_f64(conf, CONF_LR) == 2.5e-3);
+    assert_int_equal(conf_i64(conf, CONF_STEP_TIMEOUT), 90000);
+    assert_int_equal(conf_i64(conf, CONF_TASK), 1);
+    assert_int_equal(conf_i64(conf, CONF_LR_SCHEDULE), 3);
+    assert_int_equal(conf_i64(conf, CONF_RESUME), 1);
+    assert_int_equal(conf_i64(conf, CONF_SHUFFLE), 0);
+    assert_int_equal(conf_i64(conf, CONF_LOG_LEVEL), 3);
+    assert_int_equal(conf_i64(conf, CONF_NO_COLOR), 1);
+    assert_int_equal(conf_i64(conf, CONF_BATCH_SIZE), 8);
+    assert_true(conf_f64(conf, CONF_BATCH_SIZE) == 8);
+    assert_int_equal(conf_origin(conf, CONF_LR), CONF_ORIGIN_ARGUMENT);
+    assert_int_equal(conf_origin(conf, CONF_LOG_LEVEL), CONF_ORIGIN_ENVIRONMENT);
+    assert_int_equal(conf_origin(conf, CONF_NODE_ID), CONF_ORIGIN_LAUNCHER);
+    assert_true(conf_is_set(conf, CONF_NODE_ID));
+    assert_false(conf_is_set(conf, CONF_BATCH_SIZE));
+    assert_int_equal(conf_threads(conf), 0);
+    conf_close(conf);
+    conf_close(NULL);
+}
+
+static void threads_of_openmp(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *variable;
+        int threads; /* -1: refused */
+    } trials[] = {
+        {"OMP_NUM_THREADS=", 0},
+        {"OMP_NUM_THREADS=1", 1},
+        {"OMP_NUM_THREADS=64", 64},
+        {"OMP_NUM_THREADS=4,2", 4},
+        {"OMP_NUM_THREADS=0", -1},
+        {"OMP_NUM_THREADS=-2", -1},
+        {"OMP_NUM_THREADS=x", -1},
+        {"OMP_NUM_THREADS=,2", -1},
+        {"OMP_NUM_THREADS=4 ", -1},
+        {"OMP_NUM_THREADS=4097", -1},
+        {"OMP_NUM_THREADS=99999999999999999999", -1},
+    };
+    for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
+        struct conf *conf = NULL;
+        enum status st =
+            open_words((const char *[]){NULL}, (const char *[]){trials[i].variable, NULL}, &conf);
+        if ((st == ST_OK) != (trials[i].threads >= 0) ||
+            (st == ST_OK && conf_threads(conf) != trials[i].threads))
+            fail_msg("%s: %s", trials[i].variable, st == ST_OK ? "taken wrongly" : status_message());
+        if (st != ST_OK)
+            assert_non_null(strstr(status_message(), "is not a number of threads; allowed: 1 to 4096"));
+        conf_close(conf);
+    }
+}
+
+/* Every byte that can stand in a value, in every row: taken or refused with a sentence fit for a terminal. */
+static void every_byte_in_every_row(void **state)
+{
+    (void)state;
+    char word[64];
+    for (int key = 0; key < CONF_N; key++)
+        for (int c = 1; c < 256; c++) {
+            struct conf *conf = NULL;
+            text_format(word, sizeof word, "%s=1%c", conf_rows[key].name, c);
+            enum status st = conf_open(1, (char *[]){word}, (char *[]){NULL}, &conf);
+            for (const char *p = st != ST_OK ? status_message() : ""; *p != 0; p++)
+                assert_true((unsigned char)*p >= 0x20 && *p != 0x7f);
+            conf_close(conf);
+        }
+}
+
+static void rows_are_sound(void **state)
+{
+    (void)state;
+    struct conf *conf = NULL;
+    for (int key = 0; key < CONF_N; key++) {
+        const struct conf_row *row = &conf_rows[key];
+        assert_true(strlen(row->name) <= 16 && strlen(row->initial) <= 9);
+        assert_true(row->min <= row->max);
+        assert_true(strlen(row->help) > 10 && row->help[strlen(row->help) - 1] != '.');
+        assert_null(strchr(row->help, '|')); /* the README's table */
+        assert_string_equal(conf_hint_nearest(row->name), row->name);
+        char word[128];
+        text_format(word, sizeof word, "%s=%s", row->name, row->initial);
+        /* The default, said aloud, is taken and changes nothing. */
+        if (conf_open(1, (char *[]){word}, (char *[]){NULL}, &conf) != ST_OK)
+            fail_msg("%s: %s", word, status_message());
+        conf_close(conf);
+    }
+    assert_null(conf_hint_nearest("QQQQQQ"));
+    assert_null(conf_hint_nearest(""));
+    assert_null(conf_hint_nearest("-"));
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(values_are_strict),
+    cmocka_unit_test(faults_are_parsed),
+    cmocka_unit_test(unknown_arguments_are_refused),
+    cmocka_unit_test(order_of_sources),
+    cmocka_unit_test(numbers_and_origins),
+    cmocka_unit_test(threads_of_openmp),
+    cmocka_unit_test(every_byte_in_every_row),
+    cmocka_unit_test(rows_are_sound),
+};
+HARNESS_MAIN(tests)

@@ -1,0 +1,110 @@
+/* test_conf_rules — relations between settings: both names, values and sources in the sentence; the bounds
+ * themselves are allowed. */
+#include "harness.h"
+
+#include <string.h>
+
+#include "conf/conf.h"
+
+#define WORDS_MAX 6
+
+struct trial {
+    const char *words[WORDS_MAX];
+    enum status st;
+    const char *sentence;
+};
+
+static void relations(void **state)
+{
+    (void)state;
+    static const struct trial trials[] = {
+        {{NULL}, ST_OK, ""},
+        {{"HEADS=4", "EMBED=128"}, ST_OK, ""},
+        {{"HEADS=5", "EMBED=128"}, ST_BAD_SETTING, "HEADS=5 (argument) does not divide EMBED=128 (argument)"},
+        {{"HEADS=129", "EMBED=128"}, ST_BAD_SETTING, "does not divide"},
+        {{"HEADS=5"}, ST_OK, ""}, /* the model's width decides, where it is known */
+        {{"EMBED=129"}, ST_OK, ""},
+        {{"SEQ_LEN=64", "CONTEXT=64"}, ST_OK, ""},
+        {{"SEQ_LEN=65", "CONTEXT=64"},
+         ST_BAD_SETTING,
+         "SEQ_LEN=65 (argument) is over CONTEXT=64 (argument); the model has no more positions"},
+        {{"SEQ_LEN=2048"}, ST_OK, ""},
+        {{"CONTEXT=16"}, ST_OK, ""},
+        {{"BATCH_SIZE=4", "GLOBAL_BATCH=12"}, ST_OK, ""},
+        {{"BATCH_SIZE=4", "GLOBAL_BATCH=4"}, ST_OK, ""},
+        {{"BATCH_SIZE=4", "GLOBAL_BATCH=0"}, ST_OK, ""},
+        {{"BATCH_SIZE=4", "GLOBAL_BATCH=10"},
+         ST_BAD_SETTING,
+         "GLOBAL_BATCH=10 (argument) is not a multiple of BATCH_SIZE=4 (argument)"},
+        {{"GLOBAL_BATCH=4"},
+         ST_BAD_SETTING,
+         "GLOBAL_BATCH=4 (argument) is not a multiple of BATCH_SIZE=8 (default)"},
+        {{"WARMUP_STEPS=10", "STEPS=10"}, ST_OK, ""},
+        {{"WARMUP_STEPS=11", "STEPS=10"},
+         ST_BAD_SETTING,
+         "WARMUP_STEPS=11 (argument) is over STEPS=10 (argument)"},
+        {{"WARMUP_STEPS=11"}, ST_OK, ""},
+        {{"MIN_LR=3e-4"}, ST_OK, ""},
+        {{"MIN_LR=4e-4"}, ST_BAD_SETTING, "MIN_LR=4e-4 (argument) is over LR=3e-4 (default)"},
+        {{"LR=0", "MIN_LR=0"}, ST_OK, ""},
+        {{"RESUME=required", "CHECKPOINT_DIR=x"}, ST_OK, ""},
+        {{"RESUME=required"},
+         ST_BAD_SETTING,
+         "RESUME=required (argument) needs CHECKPOINT_DIR, which is not set"},
+        {{"RESUME=required", "CHECKPOINT_DIR="}, ST_BAD_SETTING, "needs CHECKPOINT_DIR"},
+        {{"CHECKPOINT_EVERY=5", "CHECKPOINT_DIR=x"}, ST_OK, ""},
+        {{"CHECKPOINT_EVERY=5"}, ST_BAD_SETTING, "CHECKPOINT_EVERY=5 (argument) needs CHECKPOINT_DIR"},
+        {{"EVAL_EVERY=5", "VAL_DATA=x"}, ST_OK, ""},
+        {{"EVAL_EVERY=5"},
+         ST_BAD_SETTING,
+         "EVAL_EVERY=5 (argument) needs VAL_DATA, which is not set; say what to evaluate on"},
+        {{"VAL_DATA=x"}, ST_OK, ""},
+        {{"NODE_ID=1"},
+         ST_BAD_SETTING,
+         "NODE_ID=1 (argument) must be below N_NODES=1 (default); this version trains on one node"},
+        {{"NODE_ID=0", "N_NODES=1"}, ST_OK, ""},
+        {{"DEVICE=cuda"},
+         ST_NO_DEVICE,
+         "DEVICE=cuda (argument): this build has no CUDA engine; use DEVICE=cpu or auto"},
+        {{"DEVICE=cpu"}, ST_OK, ""},
+        {{"DEVICE=auto", "BACKEND=self"}, ST_OK, ""},
+        {{"OPTIMIZER=sgd", "MOMENTUM=0.9"}, ST_OK, ""},
+    };
+    for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
+        struct conf *conf = NULL;
+        int argc = 0;
+        while (argc < WORDS_MAX && trials[i].words[argc] != NULL)
+            argc++;
+        status_clear();
+        enum status st = conf_open(argc, (char **)trials[i].words, (char *[]){NULL}, &conf);
+        if (st != trials[i].st || strstr(status_message(), trials[i].sentence) == NULL)
+            fail_msg("trial %zu (%s): %s \"%s\", want %s \"%s\"", i, argc > 0 ? trials[i].words[0] : "-",
+                     status_name(st), status_message(), status_name(trials[i].st), trials[i].sentence);
+        conf_close(conf);
+    }
+}
+
+/* The sources are named as they are, whoever set the two. */
+static void sources_are_named(void **state)
+{
+    (void)state;
+    struct conf *conf = NULL;
+    char *launcher[] = {"JOB_COMPLETION_INDEX=3", NULL};
+    assert_int_equal(conf_open(0, NULL, launcher, &conf), ST_BAD_SETTING);
+    assert_non_null(
+        strstr(status_message(), "NODE_ID=3 (JOB_COMPLETION_INDEX) must be below N_NODES=1 (default)"));
+    assert_non_null(strstr(status_message(), "set NODE_ID=0 N_NODES=1 to use this one alone"));
+    char *mixed[] = {"EMBED=100", NULL};
+    assert_int_equal(conf_open(1, (char *[]){"HEADS=3"}, mixed, &conf), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "HEADS=3 (argument) does not divide EMBED=100 (environment)"));
+    char *cuda[] = {"DEVICE=cuda", NULL};
+    assert_int_equal(conf_open(0, NULL, cuda, &conf), ST_NO_DEVICE);
+    assert_int_equal(conf_open(1, (char *[]){"DEVICE=cpu"}, cuda, &conf), ST_OK);
+    conf_close(conf);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(relations),
+    cmocka_unit_test(sources_are_named),
+};
+HARNESS_MAIN(tests)

@@ -1,0 +1,174 @@
+#!/bin/sh
+# test_cli — the words a person types: help, version, config, mistakes; exit codes that need no training; colours; full and closed
+# outputs. Runs in an environment of its own, so that the caller's variables say nothing.
+top=$(pwd)
+convoy=$top/${BUILD:-build}/convoy
+work=$(mktemp -d "${TMPDIR:-/tmp}/convoy-cli-XXXXXX") || exit 99
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 99
+n=0
+
+# try CODE [NAME=VALUE of the environment ...] -- WORD ...: run and compare the exit code; leaves out and err.
+try() {
+    want=$1
+    shift
+    vars=
+    while [ "$1" != -- ]; do
+        vars="$vars $1"
+        shift
+    done
+    shift
+    what="$vars convoy $*"
+    # shellcheck disable=SC2086 — variables here hold no spaces
+    env -i PATH="$PATH" HOME="$work" $vars "$convoy" "$@" >out 2>err
+    code=$?
+    why=
+    [ "$code" = "$want" ] || why="exit code $code, want $want"
+}
+# says FILE WORDS: the words are in out or err; quiet FILE: it is empty.
+says() { grep -qF -- "$2" "$1" || why="${why:-$1 does not say: $2}"; }
+quiet() { [ ! -s "$1" ] || why="${why:-$1 is not empty}"; }
+is() {
+    n=$((n + 1))
+    if [ -z "$why" ]; then
+        printf 'ok %d -%s\n' "$n" "$what"
+    else
+        printf 'not ok %d -%s\n# %s\n' "$n" "$what" "$why"
+        head -n 5 out err | sed 's/^/# /'
+    fi
+}
+
+for words in help --help -h; do
+    try 0 -- $words; says out 'Usage: convoy'; says out 'BATCH_SIZE'; quiet err
+    [ "$(awk '{ if (length($0) > w) w = length($0) } END { print w }' out)" -le 100 ] || why='over 100 columns'
+    ! grep -q "$(printf '\033')" out || why='escape codes without a terminal'
+    is
+done
+try 0 -- help exit-codes; says out '78  BAD_SETTING'; says out '143  TERMINATED'; is
+try 0 -- help BATCH_SIZE; says out 'allowed  1 to 65536 samples'; is
+try 0 -- help batch_size; says out 'BATCH_SIZE'; is
+try 0 -- help config; says out 'convoy config'; is
+try 0 -- config --help; says out 'convoy config'; is
+try 0 -- help settings-markdown; says out '| `LR` | 3e-4 |'; is
+try 64 -- help BATCHSIZE; says err 'did you mean BATCH_SIZE?'; quiet out; is
+try 64 -- help confg; says err 'did you mean config?'; is
+try 64 -- help qqqqqqqq; says err 'neither a command nor a setting'; is
+try 64 -- help a b; is
+for words in version --version; do
+    try 0 -- $words; says out "convoy $(cat "$top/VERSION")"; says out 'commit '; says out 'libevent '; says out 'libcurl '
+    says out 'tls OpenSSL'; says out 'cjson '; says out 'utf8proc '; says out 'xxhash '; quiet err; is
+done
+try 64 -- version x; is
+
+try 0 -- config; says out 'BATCH_SIZE'; [ "$(head -c 4 out)" = NAME ] || why='no head line'; is
+try 0 LR=1e-3 SLURM_NODEID=0 -- config SEED=7; is
+what=' each value says who set it'
+why=
+[ "$(awk '$1 == "LR" { print $2, $3 }' out)" = '1e-3 environment' ] || why='LR'
+[ "$(awk '$1 == "SEED" { print $2, $3 }' out)" = '7 argument' ] || why='SEED'
+[ "$(awk '$1 == "NODE_ID" { print $2, $3 }' out)" = '0 SLURM_NODEID' ] || why='NODE_ID'
+is
+try 0 LR=1e-3 -- config JSON=1
+[ "$(jq -c '[.LR.value, .LR.origin, .BATCH_SIZE.value, .SHUFFLE.value, .CACHE_DIR.value, .LR.agree]' out)" = \
+    "[0.001,\"environment\",8,true,\"$work/.cache/convoy\",true]" ] || why='JSON differs'
+is
+
+try 64 -- confg; says err 'unknown command confg; did you mean config?'; quiet out; is
+try 64 -- qqqqqqqq; says err 'unknown command qqqqqqqq; `convoy help` lists them'; is
+try 64 -- --frobnicate; says err 'unknown command --frobnicate'; is
+try 64 -- BATCH_SIZE; says err 'a setting is given as BATCH_SIZE=VALUE'; is
+try 64 -- ''; says err 'unknown command'; is
+try 64 -- config BATCHSIZE=8; says err 'did you mean BATCH_SIZE?'; quiet out; is
+try 64 -- config nonsense; says err 'not of the form NAME=VALUE'; is
+try 78 -- config BATCH_SIZE=8x; says err 'BATCH_SIZE=8x (argument) is not a whole number; allowed: 1 to 65536'; quiet out; is
+try 78 BATCH_SIZE=0 -- config; says err 'BATCH_SIZE=0 (environment) is out of range'; is
+try 78 NNODES=2 SLURM_STEP_NUM_NODES=4 -- config; says err 'two launchers contradict each other'; is
+try 78 SLURM_STEP_NUM_NODES=4 SLURM_NODEID=1 -- config; says err 'this version trains on one node'; is
+try 78 -- config HEADS=5 EMBED=128; says err 'HEADS=5 (argument) does not divide EMBED=128 (argument)'; is
+try 69 -- config DEVICE=cuda; says err 'this build has no CUDA engine; use DEVICE=cpu or auto'; is
+[ "$(wc -l <err)" = 1 ] || why='the sentence is said more than once'
+what=' a failure is said once'
+is
+try 69 LOG_FORMAT=json -- config DEVICE=cuda
+[ "$(jq -r .level err)" = error ] || why='the error is not JSON'
+is
+try 0 BATCHSIZE=8 -- config; says err 'did you mean BATCH_SIZE?'; says out 'BATCH_SIZE'; is
+try 0 BATCHSIZE=8 LOG_FORMAT=json -- config
+[ "$(jq -r .level err)" = warn ] || why='the warning is not JSON'
+is
+try 0 BATCHSIZE=8 LOG_LEVEL=error -- config; quiet err; is
+try 0 PATH=/x HOME=/root TERM=xterm KUBERNETES_PORT=tcp://10.0.0.1:443 NODE_NAME=n POD_IP=10.0.0.2 -- config; quiet err; is
+
+# A terminal gets bold headings, unless NO_COLOR has a value. script(1) gives a terminal.
+if command -v script >/dev/null; then
+    what=' bold on a terminal'
+    why=
+    env -u NO_COLOR script -qec "$convoy help" /dev/null >out </dev/null
+    grep -q "$(printf '\033')\[1m" out || why='no bold'
+    is
+    for value in 1 0 no; do
+        what=" NO_COLOR=$value on a terminal"
+        why=
+        NO_COLOR=$value script -qec "$convoy help" /dev/null >out </dev/null
+        ! grep -q "$(printf '\033')" out || why='escape codes'
+        is
+    done
+    what=' an empty NO_COLOR is none'
+    why=
+    NO_COLOR='' script -qec "$convoy help" /dev/null >out </dev/null
+    grep -q "$(printf '\033')\[1m" out || why='no bold'
+    is
+else
+    n=$((n + 1))
+    printf 'ok %d - bold on a terminal # SKIP script(1) is not installed\n' "$n"
+fi
+
+# A full or closed stdout is a failure of storage, and said so.
+: >out
+for words in help version config 'config JSON=1' 'help exit-codes' 'help LR' 'help settings-markdown'; do
+    what=" convoy $words >/dev/full"
+    why=
+    # shellcheck disable=SC2086
+    "$convoy" $words >/dev/full 2>err
+    [ $? = 74 ] || why='exit code is not 74'
+    says err 'cannot write to stdout: No space left on device'
+    is
+done
+what=' convoy help, stdout closed'
+why=
+"$convoy" help >&- 2>err
+[ $? = 74 ] || why='exit code is not 74'
+says err 'cannot write to stdout: Bad file descriptor'
+is
+what=' convoy version, all closed'
+why=
+"$convoy" version <&- >&- 2>&-
+[ $? = 74 ] || why='exit code is not 74'
+is
+what=' convoy help into a pipe whose reader left'
+why=
+"$convoy" help | head -n 1 >out
+says out 'Usage'
+is
+
+# The largest environment that the system passes on, and words of every kind.
+what=' an environment of 5000 variables and one of 100 kB'
+why=
+env -i PATH="$PATH" HOME="$work" $(seq -f 'SOME_VARIABLE_%.0f=x' 5000) DATA="$(head -c 100000 /dev/zero | tr '\0' a)" "$convoy" config >out 2>err
+[ $? = 78 ] || why='exit code is not 78'
+says err 'is too long; allowed: 0 to 4095 bytes'
+[ "$(wc -c <err)" -lt 400 ] || why='the sentence repeats the value'
+is
+what=' convoy version within 50 ms (best of five)'
+why=
+best=1000
+for i in 1 2 3 4 5; do
+    start=$(date +%s%N)
+    "$convoy" version >out
+    ms=$((($(date +%s%N) - start) / 1000000))
+    [ "$ms" -ge "$best" ] || best=$ms
+done
+[ "$best" -le 50 ] || [ -n "$SAN" ] || why="$best ms"
+is
+
+printf '1..%d\n' "$n"

@@ -78,3 +78,12 @@ void must_fail(const char *file, int line, const char *expr, const char *fmt, ..
         _exit(status_exit(ST_BUG)); /* nobody to tell; the exit code still says it */
     _exit(status_exit(ST_BUG));
 }
+
+void must_crash(const char *headline)
+{
+    char report[MUST_REPORT_BYTES];
+    text_format(report, sizeof(report), "%s\n", headline);
+    report_notes(report, sizeof(report));
+    if (write(STDERR_FILENO, report, strlen(report)) < 0)
+        return; /* nobody to tell; the signal still says it */
+}

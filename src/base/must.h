@@ -11,6 +11,8 @@ void must_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* must_fail — print the crash report to stderr and end the process with exit code 70. Never returns. */
 _Noreturn void must_fail(const char *file, int line, const char *expr, const char *fmt, ...)
     __attribute__((format(printf, 4, 5), cold));
+/* must_crash — for a handler of fatal signals: headline and the last notes to stderr. Returns. */
+void must_crash(const char *headline) __attribute__((cold));
 
 #define ASSERT(expr) ASSERTF(expr, "%s", "")
 /* ASSERTF — with values: ASSERTF(n == want, "n %d want %d", n, want) */

@@ -1,7 +1,7 @@
 /* trainer — the loop: batches in, steps, numbers out, checkpoints at the right moments.
  *
- * It is told everything in one struct (only the worker knows settings), looks at the board between steps, and posts to
- * it. It must not know HTTP, processes or where its numbers are shown. */
+ * It is told everything in one struct (only the worker knows settings), looks at the board between steps, and
+ * posts to it. It must not know HTTP, processes or where its numbers are shown. */
 #ifndef CONVOY_TRAIN_TRAINER_H
 #define CONVOY_TRAIN_TRAINER_H
 
@@ -24,10 +24,10 @@ struct trainer_config {
     struct board *board;
     int worker_i;
     struct model_dims dims;
-    const char *model_dir; /* Hugging Face folder to take initial weights from; "" : random */
+    const char *model_dir;        /* Hugging Face folder to take initial weights from; "" : random */
     struct feed *feed, *val_feed; /* val_feed NULL: no evaluation */
-    int64_t batch_samples;  /* BATCH_SIZE */
-    int64_t global_samples; /* GLOBAL_BATCH */
+    int64_t batch_samples;        /* BATCH_SIZE */
+    int64_t global_samples;       /* GLOBAL_BATCH */
     int64_t seq_tokens;
     int64_t epochs, steps; /* steps 0: from epochs */
     struct optim_config optim;
@@ -40,16 +40,16 @@ struct trainer_config {
     int checkpoint_keep;
     enum trainer_resume resume;
     int64_t eval_every;
-    const char *metrics_file; /* "": none */
-    const char *settings_json; /* for the checkpoint */
+    const char *metrics_file;  /* "": none */
+    const char *settings_json; /* for the checkpoint, see agree.h */
+    const char *version;       /* for the checkpoint */
     bool is_terminal;          /* progress bar */
-    const char *status_url;    /* "" : off; shown once */
-    enum trainer_fault fault;
-    int64_t fault_step;
+    enum trainer_fault fault;  /* what to rehearse … */
+    int64_t fault_step;        /* … when this step, counted from 1, begins */
 };
 
-/* trainer_run — until the steps are done (ST_OK), a request ends it (ST_TERMINATED, ST_INTERRUPTED, ST_RETRY, after a checkpoint when
- * checkpoint_dir is set), or it fails. */
+/* trainer_run — until the steps are done (ST_OK), a request ends it (ST_TERMINATED, ST_INTERRUPTED, ST_RETRY,
+ * after a checkpoint when checkpoint_dir is set), or it fails. */
 enum status trainer_run(const struct trainer_config *config);
 
 #endif

@@ -1,0 +1,98 @@
+/* console — see console.h. */
+#include "train/console.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+
+#define BAR_MAX 30
+#define BAR_MIN 8
+#define REDRAW_MS 100
+#define LASTING 10 /* lines that stay on a terminal, so that the fall of the loss can be seen */
+
+static void add_ms(struct text *t, double ms)
+{
+    text_add(t, "  %.*f ms", ms < 10 ? 2 : ms < 100 ? 1 : 0, ms);
+}
+
+const char *console_line(char *out, size_t cap, const struct console_step *now)
+{
+    struct text t = {.limit = 512};
+    char word[32];
+    text_add(&t, "step %lld/%lld  loss %.4f  lr %.1e  norm %.2f", (long long)now->step, (long long)now->steps,
+             now->loss, now->lr, now->grad_norm);
+    add_ms(&t, now->step_ms);
+    if (isfinite(now->tokens_per_second))
+        text_add(&t, "  %s tok/s", text_count(word, sizeof word, now->tokens_per_second));
+    if (isfinite(now->mfu))
+        text_add(&t, "  mfu %.1f%%", 100 * now->mfu);
+    if (isfinite(now->eta_seconds))
+        text_add(&t, "  eta %s", text_span(word, sizeof word, (int64_t)(1000 * now->eta_seconds)));
+    text_copy(out, cap, t.data ? t.data : "");
+    text_free(&t);
+    return out;
+}
+
+const char *console_bar(char *out, size_t cap, int columns, const struct console_step *now)
+{
+    char line[512], bar[BAR_MAX + 16] = "";
+    console_line(line, sizeof line, now);
+    double part = now->steps > 0 ? (double)now->step / (double)now->steps : 0;
+    int width = columns - (int)strlen(line) - 10; /* "[", "] 100%", two spaces */
+    if (width > BAR_MAX)
+        width = BAR_MAX;
+    if (width >= BAR_MIN) {
+        char cells[BAR_MAX + 1];
+        for (int i = 0; i < width; i++)
+            cells[i] = i < (int)(part * width) ? '#' : '-';
+        cells[width] = 0;
+        text_format(bar, sizeof bar, "[%s] %3d%%  ", cells, (int)(100 * part));
+    }
+    text_format(out, cap, "%s%s", bar, line);
+    if (columns >= 0 && (size_t)columns < strlen(out))
+        out[columns] = 0;
+    return out;
+}
+
+static int terminal_columns(void)
+{
+    struct winsize size;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+void console_clear(struct console *console)
+{
+    if (console->shown)
+        log_console("\r%*s\r", (int)console->shown, "");
+    console->shown = 0;
+}
+
+static bool is_lasting(const struct console_step *now)
+{
+    int64_t every = now->steps / LASTING;
+    return now->step == 1 || now->step == now->steps || every <= 1 || now->step % every == 0;
+}
+
+void console_step(struct console *console, const struct console_step *now)
+{
+    char line[512];
+    if (!console->is_terminal || is_lasting(now)) {
+        console_clear(console);
+        log_console("%s", console_line(line, sizeof line, now));
+    }
+    if (!console->is_terminal || now->step == now->steps)
+        return;
+    int64_t at_ms = clock_ms();
+    if (console->shown && at_ms - console->shown_ms < REDRAW_MS)
+        return;
+    console_bar(line, sizeof line, terminal_columns() - 1, now);
+    size_t length = strlen(line), pad = console->shown > length ? console->shown - length : 0;
+    log_console("\r%s%*s", line, (int)pad, "");
+    console->shown = length;
+    console->shown_ms = at_ms;
+}

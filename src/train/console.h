@@ -1,0 +1,36 @@
+/* console — the line a person watches: one a step, or on a terminal one that is rewritten, with a bar.
+ *
+ *   step 120/5000  loss 3.2145  lr 3.0e-04  norm 1.02  182 ms  1.41M tok/s  mfu 41.2%  eta 14m
+ *
+ * Columns: step done/planned · loss of the global batch before the update · learning rate · gradient norm
+ * before clipping · time of the step · tokens a second, share of the device's peak, and time left, all three
+ * by the last 20 steps. What is not known is left out. Must not know the board or files. */
+#ifndef CONVOY_TRAIN_CONSOLE_H
+#define CONVOY_TRAIN_CONSOLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct console {
+    bool is_terminal; /* the bar; false: a line a step */
+    size_t shown;     /* columns of the bar on the screen */
+    int64_t shown_ms; /* when */
+};
+
+struct console_step {
+    int64_t step, steps;
+    double loss, lr, grad_norm, step_ms;
+    double tokens_per_second, mfu, eta_seconds; /* NAN: not known */
+};
+
+void console_step(struct console *console, const struct console_step *now);
+void console_clear(struct console *console); /* before anything else is printed: takes the bar away */
+
+/* Pure parts. Both return out. */
+const char *console_line(char *out, size_t cap, const struct console_step *now);
+/* console_bar — "[####----]  42%  step …" in at most `columns` columns; the bar gives way to the text, then
+ * the text is cut. */
+const char *console_bar(char *out, size_t cap, int columns, const struct console_step *now);
+
+#endif

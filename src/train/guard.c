@@ -1,0 +1,49 @@
+/* guard — see guard.h. */
+#include "train/guard.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+bool guard_is_stop(enum board_request request) { return request > BOARD_REQUEST_SAVE; }
+
+enum status guard_status(enum board_request request)
+{
+    switch (request) {
+    case BOARD_REQUEST_PREEMPT:
+        return ST_RETRY;
+    case BOARD_REQUEST_TERMINATE:
+        return ST_TERMINATED;
+    case BOARD_REQUEST_INTERRUPT:
+        return ST_INTERRUPTED;
+    default:
+        return ST_OK;
+    }
+}
+
+const char *guard_signal(enum board_request request)
+{
+    switch (request) {
+    case BOARD_REQUEST_PREEMPT:
+        return "SIGUSR1";
+    case BOARD_REQUEST_TERMINATE:
+        return "SIGTERM";
+    case BOARD_REQUEST_INTERRUPT:
+        return "SIGINT";
+    default:
+        return "";
+    }
+}
+
+void guard_kill(void)
+{
+    kill(getpid(), SIGKILL);
+    guard_stall();
+}
+
+void guard_stall(void)
+{
+    for (;;)
+        clock_sleep_ms(1000);
+}

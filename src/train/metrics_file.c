@@ -1,0 +1,164 @@
+/* metrics_file — see metrics_file.h. */
+#include "train/metrics_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+
+/* line_step — the step of a line that begins {"step":N, …; -1: not such a line. */
+static int64_t line_step(const char *line, size_t n)
+{
+    static const char head[] = "{\"step\":";
+    char digits[24];
+    size_t used = 0;
+    if (n < sizeof head || memcmp(line, head, sizeof head - 1))
+        return -1;
+    for (size_t i = sizeof head - 1; i < n && line[i] >= '0' && line[i] <= '9' && used < sizeof digits - 1;
+         i++)
+        digits[used++] = line[i];
+    digits[used] = 0;
+    int64_t step;
+    return text_i64(digits, 0, INT64_MAX, &step) == TEXT_OK ? step : -1;
+}
+
+bool metrics_file_keep(const char *text, size_t bytes, int64_t step, size_t *keep_out)
+{
+    size_t at = 0;
+    *keep_out = 0;
+    while (at < bytes) {
+        const char *end = memchr(text + at, '\n', bytes - at);
+        int64_t found = line_step(text + at, end ? (size_t)(end - text) - at : bytes - at);
+        if (at == 0 && found < 0 && (end || text[0] != '{'))
+            return false;
+        if (!end || found > step)
+            break;
+        at = (size_t)(end - text) + 1;
+    }
+    *keep_out = at;
+    return true;
+}
+
+/* cut — for a regular file only: a pipe or /dev/null has nothing to cut. */
+static enum status cut(int fd, const char *path, int64_t step)
+{
+    struct stat info;
+    struct file_map map = {0};
+    size_t keep = 0;
+    if (fstat(fd, &info) || !S_ISREG(info.st_mode) || info.st_size == 0)
+        return ST_OK;
+    TRY(file_map_open(path, &map));
+    bool is_ours = metrics_file_keep((const char *)map.data, map.bytes, step, &keep);
+    size_t bytes = map.bytes;
+    file_map_close(&map);
+    if (!is_ours)
+        return FAIL(ST_BAD_SETTING,
+                    "METRICS_FILE=%s is there and its first line is no metrics line; it is left as it is: "
+                    "choose another name",
+                    path);
+    if (keep == bytes)
+        return ST_OK;
+    if (ftruncate(fd, (off_t)keep))
+        return FAIL(ST_STORE, "cannot cut METRICS_FILE=%s back to step %lld: %s", path, (long long)step,
+                    strerror(errno));
+    LOG_INFO("metrics file %s cut back to step %lld: %zu bytes of later steps removed", path, (long long)step,
+             bytes - keep);
+    return ST_OK;
+}
+
+enum status metrics_file_open(const char *path, int64_t step, struct metrics_file *out)
+{
+    memset(out, 0, sizeof *out);
+    if (!path[0])
+        return ST_OK;
+    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
+    if (fd < 0 && (errno == EACCES || errno == EINVAL ||
+                   errno == ENXIO)) /* write-only things: a pipe, a terminal's other end */
+        fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0) {
+        enum status st = errno == ENOENT || errno == ENOTDIR || errno == EISDIR ? ST_BAD_SETTING : ST_STORE;
+        return FAIL(st,
+                    "cannot open METRICS_FILE=%s: %s; name a file in a folder that exists and can be written",
+                    path, strerror(errno));
+    }
+    enum status st = cut(fd, path, step);
+    if (st != ST_OK) {
+        close(fd);
+        return st;
+    }
+    out->is_open = true;
+    out->fd = fd;
+    text_copy(out->path, sizeof out->path, path);
+    return ST_OK;
+}
+
+void metrics_file_close(struct metrics_file *file)
+{
+    if (file->is_open && file->lost)
+        LOG_WARN("%lld lines of METRICS_FILE=%s could not be written", (long long)file->lost, file->path);
+    if (file->is_open)
+        close(file->fd);
+    file->is_open = false;
+}
+
+static void add_line(struct metrics_file *file, const char *line)
+{
+    /* A line cut by a full disk is ended first, so that the next whole one stands alone. */
+    char out[640];
+    text_format(out, sizeof out, "%s%s\n", file->is_torn ? "\n" : "", line);
+    size_t n = strlen(out);
+    ssize_t done;
+    do {
+        done = write(file->fd, out, n);
+    } while (done < 0 && errno == EINTR);
+    if (done == (ssize_t)n) {
+        file->is_torn = false;
+        return;
+    }
+    if (file->lost++ == 0)
+        LOG_WARN("cannot write METRICS_FILE=%s: %s; training goes on, lines may be missing", file->path,
+                 done < 0 ? strerror(errno) : "only a part of a line was taken");
+    if (done > 0)
+        file->is_torn = true;
+}
+
+/* number — full precision; JSON has no word for NaN. */
+static const char *number(char *out, size_t cap, double value)
+{
+    if (isfinite(value))
+        text_format(out, cap, "%.17g", value);
+    else
+        text_copy(out, cap, "null");
+    return out;
+}
+
+void metrics_file_step(struct metrics_file *file, const struct metrics_file_step *line)
+{
+    if (!file->is_open)
+        return;
+    char text[600], loss[32], norm[32], lr[32], ms[32];
+    text_format(ms, sizeof ms, "%.3f", line->step_ms);
+    text_format(text, sizeof text,
+                "{\"step\":%lld,\"epoch\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%lld,\"step_"
+                "ms\":%s}",
+                (long long)line->step, (long long)line->epoch, number(loss, sizeof loss, line->loss),
+                number(norm, sizeof norm, line->grad_norm), number(lr, sizeof lr, line->lr),
+                (long long)line->tokens, ms);
+    add_line(file, text);
+}
+
+void metrics_file_eval(struct metrics_file *file, int64_t step, double val_loss)
+{
+    if (!file->is_open)
+        return;
+    char text[128], loss[32];
+    text_format(text, sizeof text, "{\"step\":%lld,\"val_loss\":%s}", (long long)step,
+                number(loss, sizeof loss, val_loss));
+    add_line(file, text);
+}

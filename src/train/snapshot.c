@@ -1,0 +1,218 @@
+/* snapshot — see snapshot.h. */
+#include "train/snapshot.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/must.h"
+#include "base/text.h"
+#include "train/agree.h"
+#include "train/load.h"
+
+#define LOCK_WAIT_MS 2000
+
+static const char *const part_names[SNAPSHOT_PARTS_MAX] = {"model", "optim_m", "optim_v"};
+
+struct snapshot {
+    struct snapshot_config config;
+    struct ckpt_lock *lock;
+    struct ckpt *found; /* until it is read */
+    struct step *step;
+    struct ckpt_part part[SNAPSHOT_PARTS_MAX];
+    struct safetensors_source *source; /* parts × rows */
+    int parts_n;
+    char dir[FILE_PATH_MAX];
+};
+
+/* list_sources — every parameter of every part, as the writer wants them; addresses stay valid as long as the
+ * step. */
+static enum status list_sources(struct snapshot *s)
+{
+    const struct param_table *table = step_table(s->step);
+    s->parts_n = step_parts(s->step);
+    ASSERTF(s->parts_n >= 1 && s->parts_n <= SNAPSHOT_PARTS_MAX, "parts %d", s->parts_n);
+    s->source = calloc((size_t)s->parts_n * (size_t)table->rows_n, sizeof *s->source);
+    if (!s->source)
+        return FAIL(ST_RETRY, "out of memory: the list of %d tensors to save", table->rows_n);
+    for (int part = 0; part < s->parts_n; part++) {
+        struct safetensors_source *source = s->source + (size_t)part * (size_t)table->rows_n;
+        for (int i = 0; i < table->rows_n; i++) {
+            const struct param *row = &table->row[i];
+            source[i] = (struct safetensors_source){.name = row->name,
+                                                    .dtype = DTYPE_F32,
+                                                    .dims_n = row->dims_n,
+                                                    .data = step_part(s->step, part) + row->offset};
+            for (int d = 0; d < row->dims_n; d++)
+                source[i].dim[d] = row->dim[d];
+        }
+        s->part[part] = (struct ckpt_part){part_names[part], source, table->rows_n};
+    }
+    return ST_OK;
+}
+
+/* lock — a worker whose supervisor was killed dies with it, but a moment later: a run started at once must
+ * not be refused for that. */
+static enum status lock(struct snapshot *s)
+{
+    int64_t until_ms = clock_ms() + LOCK_WAIT_MS;
+    enum status st = ckpt_lock(s->dir, &s->lock);
+    while (st == ST_BAD_SETTING && clock_ms() < until_ms) {
+        clock_sleep_ms(50);
+        st = ckpt_lock(s->dir, &s->lock);
+    }
+    return st;
+}
+
+enum status snapshot_open(const struct snapshot_config *config, struct snapshot **out)
+{
+    struct snapshot *s = calloc(1, sizeof *s);
+    if (!s)
+        return FAIL(ST_RETRY, "out of memory: checkpoints");
+    s->config = *config;
+    text_copy(s->dir, sizeof s->dir, config->dir);
+    enum status st = lock(s);
+    if (st == ST_OK)
+        *out = s;
+    else
+        snapshot_close(s);
+    return st;
+}
+
+void snapshot_close(struct snapshot *s)
+{
+    if (!s)
+        return;
+    ckpt_close(s->found);
+    ckpt_unlock(s->lock);
+    free(s->source);
+    free(s);
+}
+
+/* check — what must be the same, and a warning about what should be. */
+static enum status check(const struct snapshot *s, const struct ckpt *ckpt)
+{
+    const struct ckpt_meta *meta = ckpt_meta(ckpt);
+    char here[sizeof meta->model_json];
+    struct text list = {0};
+    load_dims_json(s->config.dims, here, sizeof here);
+    if (agree_differences(meta->model_json, here, agree_is_shape, &list)) {
+        enum status st =
+            FAIL(ST_BAD_SETTING,
+                 "checkpoint %s is of another model (%s); give the same MODEL, TASK and dimensions, "
+                 "another CHECKPOINT_DIR, or RESUME=never",
+                 ckpt_path(ckpt), list.data);
+        text_free(&list);
+        return st;
+    }
+    if (agree_differences(meta->settings_json, s->config.settings_json, agree_is_state, &list)) {
+        enum status st =
+            FAIL(ST_BAD_SETTING,
+                 "checkpoint %s holds another optimiser's state (%s); give the same OPTIMIZER and MOMENTUM, "
+                 "another CHECKPOINT_DIR, or RESUME=never",
+                 ckpt_path(ckpt), list.data);
+        text_free(&list);
+        return st;
+    }
+    if (agree_differences(meta->settings_json, s->config.settings_json, agree_is_any, &list))
+        LOG_WARN("settings differ from those of checkpoint %s: %s; training goes on with the new ones, so "
+                 "its losses are not those "
+                 "of an unbroken run",
+                 ckpt_path(ckpt), list.data);
+    if (meta->data_fingerprint != s->config.data_fingerprint)
+        LOG_WARN("DATA differs from that of checkpoint %s (fingerprint there %016llx, here %016llx); "
+                 "training goes on with the new data",
+                 ckpt_path(ckpt), (unsigned long long)meta->data_fingerprint,
+                 (unsigned long long)s->config.data_fingerprint);
+    text_free(&list);
+    return ST_OK;
+}
+
+enum status snapshot_find(struct snapshot *s, struct snapshot_place *place, bool *found_out, char *path,
+                          size_t path_cap)
+{
+    *found_out = false;
+    TRY(ckpt_open_newest(s->dir, &s->config.beat, &s->found));
+    if (!s->found)
+        return ST_OK;
+    TRY(check(s, s->found));
+    const struct ckpt_meta *meta = ckpt_meta(s->found);
+    *place = (struct snapshot_place){meta->step, meta->samples, meta->tokens};
+    text_copy(path, path_cap, ckpt_path(s->found));
+    *found_out = true;
+    return ST_OK;
+}
+
+enum status snapshot_attach(struct snapshot *s, struct step *step)
+{
+    s->step = step;
+    TRY(list_sources(s));
+    for (int part = 0; s->found && part < s->parts_n; part++) {
+        struct load_target to = {step_table(step), step_stream(step), step_tensor(step, part)};
+        TRY(load_ckpt(&to, s->found, part_names[part]));
+        if (s->config.beat.fn)
+            s->config.beat.fn(s->config.beat.arg, 0);
+    }
+    ckpt_close(s->found);
+    s->found = NULL;
+    return ST_OK;
+}
+
+/* move — one folder of an earlier run; a leftover that cannot be moved would mix with the new run's, so it is
+ * an error. */
+static enum status move(const char *dir, const char *aside, const char *name)
+{
+    char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
+    TRY(file_join(from, sizeof from, dir, name));
+    TRY(file_join(to, sizeof to, aside, name));
+    if (rename(from, to))
+        return FAIL(ST_STORE,
+                    "cannot move %s to %s: %s; RESUME=never needs CHECKPOINT_DIR without older checkpoints",
+                    from, to, strerror(errno));
+    return ST_OK;
+}
+
+enum status snapshot_set_aside(struct snapshot *s)
+{
+    char aside[FILE_PATH_MAX], name[64];
+    int moved = 0;
+    enum status st = ST_OK;
+    text_format(name, sizeof name, "before-%lld", (long long)clock_wall_ms());
+    TRY(file_join(aside, sizeof aside, s->dir, name));
+    DIR *folder = opendir(s->dir);
+    if (!folder)
+        return FAIL(ST_STORE, "cannot read CHECKPOINT_DIR=%s: %s", s->dir, strerror(errno));
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        if (!text_starts(entry->d_name, "step-"))
+            continue;
+        if (moved++ == 0)
+            TRY_OR(file_make_dirs(aside), close);
+        TRY_OR(move(s->dir, aside, entry->d_name), close);
+    }
+    if (moved) {
+        TRY_OR(file_sync_dir(aside), close);
+        LOG_WARN("RESUME=never: %d checkpoints of an earlier run moved to %s", moved, aside);
+    }
+close:
+    closedir(folder);
+    return st;
+}
+
+enum status snapshot_save(struct snapshot *s, const struct snapshot_place *place, char *path, size_t path_cap)
+{
+    struct ckpt_meta meta = {.step = place->step,
+                             .samples = place->samples,
+                             .tokens = place->tokens,
+                             .seed = s->config.seed,
+                             .data_fingerprint = s->config.data_fingerprint};
+    load_dims_json(s->config.dims, meta.model_json, sizeof meta.model_json);
+    bool whole = text_copy(meta.settings_json, sizeof meta.settings_json, s->config.settings_json);
+    ASSERTF(whole, "settings of %zu bytes", strlen(s->config.settings_json));
+    text_copy(meta.version, sizeof meta.version, s->config.version);
+    return ckpt_save(s->lock, &meta, s->part, s->parts_n, s->config.keep, &s->config.beat, path, path_cap);
+}

@@ -1,0 +1,499 @@
+/* trainer — see trainer.h. Read trainer_run first, at the foot: prepare, loop, finish. */
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/must.h"
+#include "base/text.h"
+#include "train/console.h"
+#include "train/guard.h"
+#include "train/load.h"
+#include "train/memory.h"
+#include "train/metrics_file.h"
+#include "train/pace.h"
+#include "train/snapshot.h"
+#include "train/step.h"
+
+#define LAST 10 /* losses in the summary's mean */
+
+struct trainer {
+    const struct trainer_config *config;
+    struct step *step;
+    struct snapshot *snapshot; /* NULL: no CHECKPOINT_DIR */
+    struct metrics_file metrics;
+    struct console console;
+    struct pace pace;
+    struct memory memory;
+    struct board_worker post;
+    double peak_flops;
+
+    struct snapshot_place place; /* where the run stands */
+    int64_t steps;               /* planned */
+    int64_t step_first;          /* done before this process began */
+    int64_t step_saved;          /* of the newest checkpoint; -1 none */
+    int64_t step_evaluated;      /* -1 none */
+    double loss_first, loss_last[LAST], val_loss;
+    double steps_ms; /* time in steps, for the summary */
+    char checkpoint[FILE_PATH_MAX];
+};
+
+static void beat(void *arg)
+{
+    const struct trainer *t = arg;
+    board_beat(t->config->board, t->config->worker_i);
+}
+
+static void beat_bytes(void *arg, int64_t bytes)
+{
+    (void)bytes;
+    beat(arg);
+}
+
+static void post(struct trainer *t, enum board_phase phase)
+{
+    t->post.phase = phase;
+    t->post.memory_bytes = memory_resident(&t->memory, clock_ms());
+    board_worker_post(t->config->board, t->config->worker_i, &t->post);
+    beat(t);
+}
+
+/* ---- prepare ---- */
+
+/* plan_steps — how many steps the run has: STEPS, or as many whole ones as EPOCHS passes over the data give.
+ */
+static enum status plan_steps(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    int64_t samples = feed_samples(c->feed), all;
+    if (c->steps > 0) {
+        t->steps = c->steps;
+        return ST_OK;
+    }
+    if (__builtin_mul_overflow(samples, c->epochs, &all))
+        return FAIL(ST_BAD_SETTING,
+                    "EPOCHS=%lld times %lld samples is more than can be counted; set STEPS instead",
+                    (long long)c->epochs, (long long)samples);
+    t->steps = all / c->global_samples;
+    if (t->steps > 0)
+        return ST_OK;
+    return FAIL(
+        ST_BAD_DATA,
+        "DATA gives %lld samples of SEQ_LEN=%lld tokens; EPOCHS=%lld of them are less than one step of "
+        "GLOBAL_BATCH=%lld samples; give more text, a smaller GLOBAL_BATCH or SEQ_LEN, or more EPOCHS",
+        (long long)samples, (long long)c->seq_tokens, (long long)c->epochs, (long long)c->global_samples);
+}
+
+static enum status open_snapshot(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    if (!c->checkpoint_dir[0]) {
+        if (c->resume == TRAINER_RESUME_REQUIRED)
+            return FAIL(
+                ST_BAD_SETTING,
+                "RESUME=required needs CHECKPOINT_DIR; set it to the folder of the run to go on with");
+        return ST_OK;
+    }
+    struct snapshot_config config = {
+        .dims = &c->dims,
+        .dir = c->checkpoint_dir,
+        .keep = c->checkpoint_keep,
+        .settings_json = c->settings_json,
+        .version = c->version,
+        .seed = c->seed,
+        .data_fingerprint = feed_fingerprint(c->feed),
+        .beat = {beat_bytes, t},
+    };
+    return snapshot_open(&config, &t->snapshot);
+}
+
+static void post_checkpoint(struct trainer *t)
+{
+    t->step_saved = t->place.step;
+    t->post.checkpoint.step = t->place.step;
+    t->post.checkpoint.wall_ms = clock_wall_ms();
+    text_copy(t->post.checkpoint.path, sizeof t->post.checkpoint.path, t->checkpoint);
+}
+
+static enum status find_checkpoint(struct trainer *t, bool *found_out)
+{
+    const struct trainer_config *c = t->config;
+    *found_out = false;
+    if (!t->snapshot)
+        return ST_OK;
+    if (c->resume == TRAINER_RESUME_NEVER)
+        return snapshot_set_aside(t->snapshot);
+    TRY(snapshot_find(t->snapshot, &t->place, found_out, t->checkpoint, sizeof t->checkpoint));
+    if (*found_out)
+        post_checkpoint(t);
+    else if (c->resume == TRAINER_RESUME_REQUIRED)
+        return FAIL(ST_BAD_DATA,
+                    "RESUME=required, but CHECKPOINT_DIR=%s holds no valid checkpoint; check the folder, or "
+                    "set RESUME=auto "
+                    "to begin anew",
+                    c->checkpoint_dir);
+    return ST_OK;
+}
+
+/* open_step — memory; is_loaded: a checkpoint gives every value, so none is drawn. */
+static enum status open_step(struct trainer *t, bool is_loaded)
+{
+    const struct trainer_config *c = t->config;
+    struct dev_info info;
+    struct step_config config = {
+        .dev = c->dev,
+        .dims = c->dims,
+        .batch_samples = c->batch_samples,
+        .global_samples = c->global_samples,
+        .seq_tokens = c->seq_tokens,
+        .optim = c->optim,
+        .recompute = c->recompute,
+        .dropout = c->dropout,
+        .seed = c->seed,
+        .is_loaded = is_loaded,
+        .beat = beat,
+        .beat_arg = t,
+    };
+    dev_info(c->dev, &info);
+    t->peak_flops = info.peak_flops;
+    TRY(step_open(&config, &t->step));
+    t->post.model.parameters = step_table(t->step)->parameters;
+    post(t, t->post.phase);
+    return ST_OK;
+}
+
+static enum status import(struct trainer *t)
+{
+    struct load_target to = {step_table(t->step), step_stream(t->step), step_tensor(t->step, 0)};
+    struct hf_model *hf = NULL;
+    TRY(hf_open(t->config->model_dir, &hf));
+    enum status st = load_hf(&to, hf);
+    hf_close(hf);
+    if (st == ST_OK)
+        LOG_INFO("weights from %s", t->config->model_dir);
+    return st;
+}
+
+static enum status prepare(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    bool is_found;
+    TRY(plan_steps(t));
+    TRY(open_snapshot(t));
+    TRY(find_checkpoint(t, &is_found));
+    t->step_first = t->place.step;
+    t->post.step = t->place.step;
+    t->post.steps = t->steps;
+    t->post.tokens = t->place.tokens;
+    t->post.loading_done = t->post.loading_total = -1;
+    if (is_found && t->place.step >= t->steps)
+        return ST_OK; /* nothing to do: no need for memory */
+    TRY(metrics_file_open(c->metrics_file, t->place.step, &t->metrics));
+    TRY(open_step(t, is_found));
+    if (t->snapshot)
+        TRY(snapshot_attach(t->snapshot, t->step));
+    if (is_found)
+        LOG_INFO("going on from %s: step %lld of %lld", t->checkpoint, (long long)t->place.step,
+                 (long long)t->steps);
+    else if (c->model_dir[0])
+        TRY(import(t));
+    return ST_OK;
+}
+
+/* ---- one step ---- */
+
+static void rehearse(const struct trainer *t, bool *poison)
+{
+    const struct trainer_config *c = t->config;
+    *poison = false;
+    if (c->fault == TRAINER_FAULT_NONE || t->place.step + 1 != c->fault_step)
+        return;
+    LOG_WARN("FAULT: a rehearsed failure in step %lld", (long long)c->fault_step);
+    if (c->fault == TRAINER_FAULT_KILL)
+        guard_kill();
+    if (c->fault == TRAINER_FAULT_STALL)
+        guard_stall();
+    *poison = true;
+}
+
+/* tell — the numbers of a finished step: board, metrics file, console. */
+static void tell(struct trainer *t, const struct step_result *result, double lr, int64_t epoch,
+                 double step_ms)
+{
+    const struct trainer_config *c = t->config;
+    struct board_worker *p = &t->post;
+    int64_t step = t->place.step;
+    pace_add(&t->pace, step_ms);
+    t->steps_ms += step_ms;
+    t->loss_last[step % LAST] = result->loss;
+    if (step == t->step_first + 1)
+        t->loss_first = result->loss;
+    p->step = step;
+    p->epoch = epoch;
+    p->tokens = t->place.tokens;
+    p->loss = result->loss;
+    p->lr = lr;
+    p->grad_norm = result->grad_norm;
+    p->tokens_per_second = pace_per_second(&t->pace, (double)(c->global_samples * c->seq_tokens));
+    p->mfu = t->peak_flops > 0 ? pace_per_second(&t->pace, step_flops(t->step)) / t->peak_flops : NAN;
+    p->eta_seconds = pace_eta_seconds(&t->pace, t->steps - step);
+    p->step_ms[p->step_ms_n++ % BOARD_STEPS_KEPT] = (float)step_ms;
+    p->compute_ms = result->compute_ms;
+    p->comm_ms = 0;
+    p->wait_ms = step_ms > result->compute_ms ? step_ms - result->compute_ms : 0;
+    post(t, BOARD_PHASE_TRAINING);
+    metrics_file_step(&t->metrics, &(struct metrics_file_step){.step = step,
+                                                               .epoch = epoch,
+                                                               .tokens = t->place.tokens,
+                                                               .loss = result->loss,
+                                                               .grad_norm = result->grad_norm,
+                                                               .lr = lr,
+                                                               .step_ms = step_ms});
+    console_step(&t->console, &(struct console_step){.step = step,
+                                                     .steps = t->steps,
+                                                     .loss = result->loss,
+                                                     .lr = lr,
+                                                     .grad_norm = result->grad_norm,
+                                                     .step_ms = step_ms,
+                                                     .tokens_per_second = p->tokens_per_second,
+                                                     .mfu = p->mfu,
+                                                     .eta_seconds = p->eta_seconds});
+}
+
+static enum status one_step(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    struct rate_config rate = c->rate;
+    struct step_result result;
+    bool poison;
+    rate.steps = t->steps;
+    double lr = rate_at(&rate, t->place.step);
+    int64_t epoch = feed_epoch(c->feed, t->place.samples);
+    must_note("step %lld begins", (long long)t->place.step + 1);
+    rehearse(t, &poison);
+    int64_t begin_ns = clock_ns();
+    TRY(step_run(t->step, c->feed, t->place.step, t->place.samples, lr, poison, &result));
+    t->place.step++;
+    t->place.samples += c->global_samples;
+    t->place.tokens += c->global_samples * c->seq_tokens;
+    tell(t, &result, lr, epoch, (double)(clock_ns() - begin_ns) / 1e6);
+    return ST_OK;
+}
+
+/* ---- evaluation, checkpoints, stops ---- */
+
+static bool is_stop_asked(void *arg)
+{
+    const struct trainer *t = arg;
+    beat(arg);
+    return guard_is_stop(board_requested(t->config->board));
+}
+
+static enum status evaluate(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    double loss;
+    if (!c->val_feed || t->step_evaluated == t->place.step)
+        return ST_OK;
+    must_note("evaluation after step %lld", (long long)t->place.step);
+    post(t, BOARD_PHASE_EVALUATING);
+    enum status st = step_eval(t->step, c->val_feed, feed_samples(c->val_feed), is_stop_asked, t, &loss);
+    if (st == ST_RETRY && is_stop_asked(t)) {
+        LOG_INFO("evaluation after step %lld given up: %s", (long long)t->place.step,
+                 guard_signal(board_requested(c->board)));
+        return ST_OK;
+    }
+    TRY(st);
+    t->step_evaluated = t->place.step;
+    t->val_loss = t->post.val_loss = loss;
+    post(t, BOARD_PHASE_TRAINING);
+    metrics_file_eval(&t->metrics, t->place.step, loss);
+    console_clear(&t->console);
+    log_console("step %lld/%lld  val_loss %.4f", (long long)t->place.step, (long long)t->steps, loss);
+    return ST_OK;
+}
+
+/* save — one checkpoint of where the run stands. */
+static enum status save(struct trainer *t)
+{
+    if (!t->snapshot || t->step_saved == t->place.step)
+        return ST_OK;
+    must_note("checkpoint of step %lld", (long long)t->place.step);
+    post(t, BOARD_PHASE_CHECKPOINTING);
+    console_clear(&t->console);
+    int64_t begin_ms = clock_ms();
+    enum status st = snapshot_save(t->snapshot, &t->place, t->checkpoint, sizeof t->checkpoint);
+    if (st != ST_OK)
+        t->post.checkpoint.failures++;
+    else
+        post_checkpoint(t);
+    post(t, BOARD_PHASE_TRAINING);
+    TRY(st);
+    LOG_INFO("checkpoint %s in %.1f s", t->checkpoint, (double)(clock_ms() - begin_ms) / 1000);
+    return ST_OK;
+}
+
+/* save_and_go_on — a disk that is full now may have room later: warn, count, train on. */
+static void save_and_go_on(struct trainer *t)
+{
+    if (save(t) == ST_OK)
+        return;
+    LOG_WARN("checkpoint of step %lld failed, training goes on: %s", (long long)t->place.step,
+             status_message());
+    status_clear();
+}
+
+/* newest — what a person may count on when a save failed. */
+static const char *newest(const struct trainer *t, char *out, size_t cap)
+{
+    if (t->step_saved >= 0)
+        text_format(out, cap, "the checkpoint of step %lld is intact", (long long)t->step_saved);
+    else
+        text_copy(out, cap, "there is no checkpoint yet");
+    return out;
+}
+
+static enum status save_or_fail(struct trainer *t, const char *why)
+{
+    char kept[80];
+    enum status st = save(t);
+    if (st == ST_OK)
+        return ST_OK;
+    struct status_saved saved;
+    status_keep(&saved);
+    return FAIL(st, "the checkpoint %s, of step %lld, failed: %s; %s", why, (long long)t->place.step,
+                saved.message, newest(t, kept, sizeof kept));
+}
+
+static enum status stop(struct trainer *t, enum board_request request)
+{
+    const char *signal_name = guard_signal(request);
+    enum status st = guard_status(request);
+    long long step = t->place.step, steps = t->steps;
+    console_clear(&t->console);
+    if (t->place.step > 0)
+        TRY(save_or_fail(t, signal_name));
+    if (t->snapshot && t->place.step > 0)
+        return FAIL(
+            st, "stopped by %s after step %lld of %lld; checkpoint %s; the same command goes on from there",
+            signal_name, step, steps, t->checkpoint);
+    if (t->place.step > 0)
+        return FAIL(st,
+                    "stopped by %s after step %lld of %lld; nothing is kept, for CHECKPOINT_DIR is not set",
+                    signal_name, step, steps);
+    return FAIL(st, "stopped by %s before the first step; there was nothing to save", signal_name);
+}
+
+/* between — what comes after a step, in this order: a checkpoint of step N follows all that was said about
+ * step N. */
+static enum status between(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    int64_t step = t->place.step;
+    bool is_last = step == t->steps;
+    if (c->eval_every > 0 && step % c->eval_every == 0 && !is_last)
+        TRY(evaluate(t));
+    enum board_request request = board_requested(c->board);
+    if (guard_is_stop(request) && !is_last)
+        return stop(t, request);
+    if (is_last)
+        return ST_OK;
+    if (request == BOARD_REQUEST_SAVE || (c->checkpoint_every > 0 && step % c->checkpoint_every == 0))
+        save_and_go_on(t);
+    if (request == BOARD_REQUEST_SAVE)
+        board_request_done(c->board, request);
+    request = board_requested(c->board);
+    return guard_is_stop(request) ? stop(t, request) : ST_OK;
+}
+
+/* ---- the end ---- */
+
+static double mean_last(const struct trainer *t, int64_t *n_out)
+{
+    int64_t n = t->place.step - t->step_first;
+    double sum = 0;
+    *n_out = n < LAST ? n : LAST;
+    for (int64_t i = 0; i < *n_out; i++)
+        sum += t->loss_last[(t->place.step - i) % LAST];
+    return sum / (double)*n_out;
+}
+
+static void summarise(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    char tokens[32], span[32], speed[32], mfu[32] = "", val[48] = "";
+    int64_t n, steps = t->place.step - t->step_first;
+    double mean = mean_last(t, &n), seconds = t->steps_ms / 1000;
+    double trained = (double)(steps * c->global_samples * c->seq_tokens);
+    if (t->peak_flops > 0)
+        text_format(mfu, sizeof mfu, ", mfu %.1f%%",
+                    100 * step_flops(t->step) * (double)steps / seconds / t->peak_flops);
+    if (t->step_evaluated >= 0)
+        text_format(val, sizeof val, "; held-out loss %.4f", t->val_loss);
+    console_clear(&t->console);
+    log_console("trained %lld steps, %s tokens, in %s: %s tok/s%s", (long long)steps,
+                text_count(tokens, sizeof tokens, trained),
+                text_span(span, sizeof span, (int64_t)t->steps_ms),
+                text_count(speed, sizeof speed, trained / seconds), mfu);
+    double last = t->loss_last[t->place.step % LAST];
+    log_console("loss %s from %.4f at step %lld to %.4f at step %lld (mean of the last %lld: %.4f)%s",
+                last < t->loss_first ? "fell" : "went", t->loss_first, (long long)t->step_first + 1, last,
+                (long long)t->place.step, (long long)n, mean, val);
+    if (!t->snapshot)
+        return;
+    log_console("checkpoint %s", t->checkpoint);
+    if (c->dims.task == MODEL_TASK_LM)
+        log_console("to write text: convoy generate CHECKPOINT_DIR='%s' PROMPT='The' TOKENS=100",
+                    c->checkpoint_dir);
+}
+
+static enum status finish(struct trainer *t)
+{
+    TRY(evaluate(t));
+    TRY(save_or_fail(t, "at the end"));
+    summarise(t);
+    return ST_OK;
+}
+
+static enum status loop(struct trainer *t)
+{
+    enum board_request request = board_requested(t->config->board);
+    if (t->place.step >= t->steps) {
+        log_console("nothing to do: %s has done %lld of %lld steps; set STEPS or EPOCHS higher to go on",
+                    t->checkpoint, (long long)t->place.step, (long long)t->steps);
+        return ST_OK;
+    }
+    if (guard_is_stop(request))
+        return stop(t, request);
+    post(t, BOARD_PHASE_TRAINING);
+    while (t->place.step < t->steps) {
+        TRY(one_step(t));
+        TRY(between(t));
+    }
+    return finish(t);
+}
+
+enum status trainer_run(const struct trainer_config *config)
+{
+    struct trainer t = {.config = config,
+                        .console = {.is_terminal = config->is_terminal},
+                        .step_saved = -1,
+                        .step_evaluated = -1};
+    if (!board_worker_copy(config->board, config->worker_i, &t.post))
+        return FAIL(ST_BUG, "worker %d trains before it has said who it is", config->worker_i);
+    enum status st = prepare(&t);
+    if (st == ST_OK)
+        st = loop(&t);
+    console_clear(&t.console);
+    if (st == ST_OK)
+        post(&t, BOARD_PHASE_DONE);
+    metrics_file_close(&t.metrics);
+    snapshot_close(t.snapshot);
+    step_close(t.step);
+    return st;
+}

@@ -18,6 +18,7 @@
 #include "base/version.h"
 #include "conf/conf.h"
 #include "conf/launcher.h"
+#include "node/command.h"
 
 /* One call of the program: the words behind the command, and the settings when the command wants them. */
 struct call {
@@ -36,11 +37,16 @@ struct command {
     enum status (*run)(const struct call *call);
 };
 
+static enum status run_train(const struct call *call);
+static enum status run_worker(const struct call *call);
 static enum status run_config(const struct call *call);
 static enum status run_version(const struct call *call);
 static enum status run_help(const struct call *call);
 
 static const struct command commands[] = {
+    {"train", "train [NAME=VALUE ...]", "train, checkpoint, serve status; goes on where an earlier run stopped",
+     true, false, run_train},
+    {"worker", "worker [NAME=VALUE ...]", NULL, true, false, run_worker},
     {"config", "config [NAME=VALUE ...]", "every setting with its value and who set it; JSON=1 for programs",
      true, false, run_config},
     {"version", "version", "release, commit, compiler, libraries", false, false, run_version},
@@ -182,6 +188,11 @@ static enum status run_config(const struct call *call)
     return put(&out);
 }
 
+/* ---- the rest is elsewhere ---- */
+
+static enum status run_train(const struct call *call) { return supervisor_main(call->conf, call->argc, call->argv); }
+static enum status run_worker(const struct call *call) { return worker_main(call->conf); }
+
 /* ---- one call ---- */
 
 static enum status refuse_command(const char *word)
@@ -224,18 +235,6 @@ static void begin_log(const struct conf *conf)
     });
 }
 
-/* begin_log_early — a refused setting ends the run before begin_log; collectors still want their JSON. */
-static void begin_log_early(void)
-{
-    const char *format = launcher_find(environ, "LOG_FORMAT");
-    log_init(&(struct log_config){
-        .level = LOG_LEVEL_INFO,
-        .json = format != NULL && strcmp(format, "json") == 0,
-        .node_id = -1,
-        .rank = -1,
-    });
-}
-
 static enum status run(int argc, char **argv)
 {
     const struct command *command = NULL;
@@ -274,7 +273,6 @@ static void guard_streams(void)
 int main(int argc, char **argv)
 {
     guard_streams();
-    begin_log_early();
     enum status st = run(argc, argv);
     if (st != ST_OK && status_message()[0] != 0) {
         log_at(status_group(st) == STATUS_GROUP_STOP ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, __FILE__, "%s",

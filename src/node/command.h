@@ -1,13 +1,15 @@
-/* command — the bodies of `convoy COMMAND`, called from main.c's table. Each returns how it ended; main prints the failure once and exits. */
+/* command — the bodies of `convoy COMMAND`, called from main.c's table. Each returns how it ended; main
+ * prints the failure once and exits. */
 #ifndef CONVOY_NODE_COMMAND_H
 #define CONVOY_NODE_COMMAND_H
 
 #include "base/status.h"
 #include "conf/conf.h"
 
-enum status supervisor_main(const struct conf *conf, int argc, char **argv); /* train: meets nodes, starts workers; argv goes on to them */
-enum status worker_main(const struct conf *conf);                            /* the hidden command `worker`: board on BOARD_FD */
-enum status tokenize_main(const struct conf *conf);                          /* DATA → OUT */
-enum status generate_main(const struct conf *conf);                          /* PROMPT → text on stdout */
+enum status supervisor_main(const struct conf *conf, int argc,
+                            char **argv); /* train: meets nodes, starts workers; argv goes on to them */
+enum status worker_main(const struct conf *conf);   /* the hidden command `worker`: board on BOARD_FD */
+enum status tokenize_main(const struct conf *conf); /* DATA → OUT */
+enum status generate_main(const struct conf *conf); /* PROMPT → text on stdout */
 
 #endif

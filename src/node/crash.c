@@ -1,0 +1,53 @@
+/* crash — see crash.h. Only what may be called in a signal handler, plus backtrace(), whose library is loaded
+ * beforehand. */
+#include "node/crash.h"
+
+#include <execinfo.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/must.h"
+#include "base/text.h"
+#include "node/verdict.h"
+
+#define FRAMES_MAX 48
+#define STACK_BYTES (64 * 1024)
+
+static const int fatal_signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CRASH_IS_OURS 0
+#else
+#define CRASH_IS_OURS 1
+#endif
+
+/* The stack itself may be what broke, so the handler has its own. */
+static char crash_stack[STACK_BYTES] __attribute__((aligned(16)));
+
+static void report(int signal_n, siginfo_t *info, void *context)
+{
+    (void)context;
+    char name[32], line[160];
+    void *frames[FRAMES_MAX];
+    text_format(line, sizeof line, "convoy: crash: %s at address %p in process %ld",
+                verdict_signal_name(name, sizeof name, signal_n), info->si_addr, (long)getpid());
+    must_crash(line);
+    backtrace_symbols_fd(frames, backtrace(frames, FRAMES_MAX), STDERR_FILENO);
+    raise(signal_n); /* SA_RESETHAND put the default action back */
+}
+
+void crash_install(void)
+{
+    if (!CRASH_IS_OURS)
+        return;
+    void *frame;
+    (void)backtrace(&frame, 1);
+    stack_t stack = {.ss_sp = crash_stack, .ss_size = sizeof crash_stack};
+    sigaltstack(&stack, NULL);
+    struct sigaction action = {.sa_sigaction = report,
+                               .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND | SA_NODEFER};
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof fatal_signals / sizeof *fatal_signals; i++)
+        sigaction(fatal_signals[i], &action, NULL);
+}

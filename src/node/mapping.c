@@ -1,0 +1,199 @@
+/* mapping — see mapping.h. */
+#include "node/mapping.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "format/hf.h"
+#include "train/load.h"
+
+#define SEQ_LEN_LM 1024
+#define SEQ_LEN_QA 512
+
+/* One dimension: the setting, and where it goes. */
+struct dim_row {
+    enum conf_key key;
+    const char *name;
+    int64_t *value;
+};
+
+static enum status base_dims(const struct conf *conf, struct model_dims *out, bool *is_folder_out)
+{
+    const char *model = conf_text(conf, CONF_MODEL);
+    enum model_task task = (enum model_task)conf_i64(conf, CONF_TASK);
+    *is_folder_out = false;
+    if (model_preset(model, out)) {
+        out->task = task;
+        return ST_OK;
+    }
+    if (hf_is_folder(model)) {
+        *is_folder_out = true;
+        return load_dims_of_hf(model, task, out);
+    }
+    if (file_is_dir(model))
+        return FAIL(ST_NO_INPUT,
+                    "MODEL=%s is a folder without config.json; give a Hugging Face folder (config.json, "
+                    "model.safetensors) "
+                    "or a preset such as gpt2-nano",
+                    model);
+    if (strchr(model, '/'))
+        return FAIL(ST_NO_INPUT,
+                    "MODEL=%s is not there; give a Hugging Face folder (config.json, model.safetensors) or a "
+                    "preset such "
+                    "as gpt2-nano",
+                    model);
+    return FAIL(ST_BAD_SETTING,
+                "MODEL=%s is neither a preset (gpt2-nano, gpt2-mini, gpt2, gpt2-medium, gpt2-large, gpt2-xl) "
+                "nor a Hugging "
+                "Face folder",
+                model);
+}
+
+/* A folder brings weights, whose shapes cannot be argued with. */
+static enum status override_dims(const struct conf *conf, bool is_folder, struct model_dims *dims)
+{
+    const struct dim_row rows[] = {
+        {CONF_LAYERS, "LAYERS", &dims->layers}, {CONF_HEADS, "HEADS", &dims->heads},
+        {CONF_EMBED, "EMBED", &dims->embed},    {CONF_CONTEXT, "CONTEXT", &dims->context},
+        {CONF_VOCAB, "VOCAB", &dims->vocab},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t value = conf_i64(conf, rows[i].key);
+        if (value == 0 || value == *rows[i].value)
+            continue;
+        if (is_folder)
+            return FAIL(ST_BAD_SETTING, "%s=%lld (%s), but the weights of MODEL=%s have %lld; leave %s out",
+                        rows[i].name, (long long)value, conf_source(conf, rows[i].key),
+                        conf_text(conf, CONF_MODEL), (long long)*rows[i].value, rows[i].name);
+        *rows[i].value = value;
+    }
+    return ST_OK;
+}
+
+enum status mapping_dims(const struct conf *conf, struct model_dims *out, bool *is_folder_out)
+{
+    TRY(base_dims(conf, out, is_folder_out));
+    TRY(override_dims(conf, *is_folder_out, out));
+    return model_check(out);
+}
+
+static enum status seq_tokens(const struct conf *conf, const struct model_dims *dims, int64_t *out)
+{
+    int64_t asked = conf_i64(conf, CONF_SEQ_LEN),
+            usual = dims->task == MODEL_TASK_QA ? SEQ_LEN_QA : SEQ_LEN_LM;
+    if (asked > dims->context)
+        return FAIL(ST_BAD_SETTING,
+                    "SEQ_LEN=%lld (%s) is over the model's CONTEXT of %lld positions; lower SEQ_LEN%s",
+                    (long long)asked, conf_source(conf, CONF_SEQ_LEN), (long long)dims->context,
+                    conf_is_set(conf, CONF_CONTEXT) ? " or raise CONTEXT" : "");
+    if (asked == 0)
+        asked = usual < dims->context ? usual : dims->context;
+    *out = asked;
+    return ST_OK;
+}
+
+static void map_optim(const struct conf *conf, struct trainer_config *out)
+{
+    out->optim = (struct optim_config){
+        .kind = (enum optim_kind)conf_i64(conf, CONF_OPTIMIZER),
+        .beta1 = conf_f64(conf, CONF_BETA1),
+        .beta2 = conf_f64(conf, CONF_BETA2),
+        .eps = conf_f64(conf, CONF_EPS),
+        .momentum = conf_f64(conf, CONF_MOMENTUM),
+        .weight_decay = conf_f64(conf, CONF_WEIGHT_DECAY),
+        .grad_clip = conf_f64(conf, CONF_GRAD_CLIP),
+    };
+    out->rate = (struct rate_config){
+        .schedule = (enum rate_schedule)conf_i64(conf, CONF_LR_SCHEDULE),
+        .lr = conf_f64(conf, CONF_LR),
+        .lr_min = conf_f64(conf, CONF_MIN_LR),
+        .warmup_steps = conf_i64(conf, CONF_WARMUP_STEPS),
+    };
+}
+
+enum status mapping_trainer(const struct conf *conf, const struct model_dims *dims, bool is_folder,
+                            struct trainer_config *out)
+{
+    memset(out, 0, sizeof *out);
+    out->dims = *dims;
+    out->model_dir = is_folder ? conf_text(conf, CONF_MODEL) : "";
+    TRY(seq_tokens(conf, dims, &out->seq_tokens));
+    out->batch_samples = conf_i64(conf, CONF_BATCH_SIZE);
+    out->global_samples =
+        conf_i64(conf, CONF_GLOBAL_BATCH) ? conf_i64(conf, CONF_GLOBAL_BATCH) : out->batch_samples;
+    out->epochs = conf_i64(conf, CONF_EPOCHS);
+    out->steps = conf_i64(conf, CONF_STEPS);
+    map_optim(conf, out);
+    out->recompute = (enum model_recompute)conf_i64(conf, CONF_RECOMPUTE);
+    out->dropout = (float)conf_f64(conf, CONF_DROPOUT);
+    out->seed = (uint64_t)conf_i64(conf, CONF_SEED);
+    out->checkpoint_dir = conf_text(conf, CONF_CHECKPOINT_DIR);
+    out->checkpoint_every = conf_i64(conf, CONF_CHECKPOINT_EVERY);
+    out->checkpoint_keep = (int)conf_i64(conf, CONF_CHECKPOINT_KEEP);
+    out->resume = (enum trainer_resume)conf_i64(conf, CONF_RESUME);
+    out->eval_every = conf_i64(conf, CONF_EVAL_EVERY);
+    out->metrics_file = conf_text(conf, CONF_METRICS_FILE);
+    return ST_OK;
+}
+
+void mapping_feed(const struct conf *conf, const struct trainer_config *trainer, bool is_validation,
+                  struct feed_config *out)
+{
+    *out = (struct feed_config){
+        .task = trainer->dims.task == MODEL_TASK_QA ? FEED_TASK_QA : FEED_TASK_LM,
+        .data = conf_text(conf, is_validation ? CONF_VAL_DATA : CONF_DATA),
+        .cache_dir = conf_text(conf, CONF_CACHE_DIR),
+        .seq_tokens = trainer->seq_tokens,
+        .global_samples = trainer->global_samples,
+        .vocab = trainer->dims.vocab,
+        .seed = trainer->seed,
+        .is_shuffled = !is_validation && conf_i64(conf, CONF_SHUFFLE),
+    };
+}
+
+void mapping_settings(const struct conf *conf, const struct trainer_config *trainer, struct text *out)
+{
+    /* The rest of the sequence follows from the model, the data's fingerprint and these. STEPS and EPOCHS are
+     * not here: going on for longer is what resuming is for, and a constant or warm-up rate does not change
+     * by it. */
+    static const struct {
+        enum conf_key key;
+        const char *name;
+    } numbers[] = {
+        {CONF_SEED, "SEED"},
+        {CONF_BATCH_SIZE, "BATCH_SIZE"},
+        {CONF_SHUFFLE, "SHUFFLE"},
+        {CONF_LR, "LR"},
+        {CONF_MIN_LR, "MIN_LR"},
+        {CONF_WARMUP_STEPS, "WARMUP_STEPS"},
+        {CONF_BETA1, "BETA1"},
+        {CONF_BETA2, "BETA2"},
+        {CONF_EPS, "EPS"},
+        {CONF_MOMENTUM, "MOMENTUM"},
+        {CONF_WEIGHT_DECAY, "WEIGHT_DECAY"},
+        {CONF_GRAD_CLIP, "GRAD_CLIP"},
+        {CONF_DROPOUT, "DROPOUT"},
+    };
+    text_add(
+        out,
+        "{\"OPTIMIZER\":\"%s\",\"LR_SCHEDULE\":\"%s\",\"moments\":%d,\"GLOBAL_BATCH\":%lld,\"SEQ_LEN\":%lld",
+        conf_text(conf, CONF_OPTIMIZER), conf_text(conf, CONF_LR_SCHEDULE), optim_moments(&trainer->optim),
+        (long long)trainer->global_samples, (long long)trainer->seq_tokens);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        text_add(out, ",\"%s\":%.17g", numbers[i].name, conf_f64(conf, numbers[i].key));
+    text_add(out, "}");
+}
+
+void mapping_board_model(const struct model_dims *dims, struct board_model *out)
+{
+    memset(out, 0, sizeof *out);
+    text_copy(out->name, sizeof out->name, dims->name);
+    text_copy(out->task, sizeof out->task, dims->task == MODEL_TASK_QA ? "qa" : "lm");
+    out->layers = (int32_t)dims->layers;
+    out->heads = (int32_t)dims->heads;
+    out->embed = (int32_t)dims->embed;
+    out->context = (int32_t)dims->context;
+    out->vocab = (int32_t)dims->vocab;
+    out->parameters = -1;
+}

@@ -1,0 +1,19 @@
+/* spawn — start this very executable again as a worker, and read its end. Must not know why, or what it does.
+ */
+#ifndef CONVOY_NODE_SPAWN_H
+#define CONVOY_NODE_SPAWN_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/status.h"
+
+/* spawn_worker — fork and exec "convoy worker WORDS…" with the board on BOARD_FD and every other descriptor
+ * but 0, 1, 2 closed. The worker dies with this process (SIGKILL), and ignores SIGINT, SIGTERM, SIGUSR1 and
+ * SIGPIPE from its first instruction. */
+enum status spawn_worker(int words_n, char *const *words, int board_fd, pid_t *pid_out);
+/* spawn_reap — collect one ended child, ours or (as PID 1) an adopted one. False: none left. */
+bool spawn_reap(pid_t *pid_out, int *wait_status_out);
+char spawn_state(pid_t pid); /* the letter of /proc/PID/stat: R S D T Z …; 0 unknown */
+
+#endif

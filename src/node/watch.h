@@ -1,0 +1,38 @@
+/* watch — is a worker that says nothing busy or stuck? Pure: times go in, the answer comes out.
+ *
+ * A worker beats at every unit of a step and every piece of loading. Silence longer than a limit is a hang.
+ * The limit is STEP_TIMEOUT, or, when that is automatic, 60 s or ten times the slowest step so far, whichever
+ * is longer. While loading or saving one disk may hold the worker for minutes without a sign, so those phases
+ * get ten minutes at least. Must not know processes, signals or the board's memory. */
+#ifndef CONVOY_NODE_WATCH_H
+#define CONVOY_NODE_WATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/board.h"
+
+#define WATCH_STEP_MS_MIN (60 * 1000)
+#define WATCH_STEP_FACTOR 10
+#define WATCH_DISK_MS_MIN (10 * 60 * 1000)
+#define WATCH_PAUSE_MS 2000 /* a gap between two looks that means: we ourselves were stopped */
+
+struct watch {
+    int64_t limit_set_ms; /* STEP_TIMEOUT; 0: automatic */
+    int64_t slowest_ms;   /* slowest step so far, over restarts */
+    int64_t steps_seen;   /* of the board's step_ms_n */
+    int64_t looked_ms;    /* the last look */
+    int64_t since_ms; /* silence is counted from here at the earliest: start of the worker, or end of our own
+                         pause */
+};
+
+void watch_start(struct watch *watch, int64_t now_ms); /* a worker was just started */
+void watch_steps(struct watch *watch,
+                 const struct board_worker *worker); /* learn the slowest step from a post */
+int64_t watch_limit_ms(const struct watch *watch, enum board_phase phase);
+/* watch_look — call about ten times a second. True when the worker has been silent for longer than the limit;
+ * silent_ms_out (always set) says for how long. beat_ms: the board's last beat, 0 none. */
+bool watch_look(struct watch *watch, int64_t now_ms, int64_t beat_ms, enum board_phase phase,
+                int64_t *silent_ms_out);
+
+#endif

@@ -1,0 +1,207 @@
+/* worker — the process that trains: opens device, data and model, and hands them to the trainer.
+ *
+ * Started by the supervisor only, with the board on BOARD_FD. SIGINT, SIGTERM and SIGUSR1 are ignored here
+ * (the supervisor sets that before exec): a signal to the whole process group reaches the supervisor, which
+ * speaks through the board. Must not know HTTP. */
+#include "node/command.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/board.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/must.h"
+#include "base/text.h"
+#include "dev/dev.h"
+#include "kernels/cpu.h"
+#include "node/crash.h"
+#include "node/mapping.h"
+#include "train/guard.h"
+#include "train/trainer.h"
+
+#define WORKER_I 0 /* one worker a node so far */
+#define POST_EVERY_MS 200
+
+struct worker {
+    const struct conf *conf;
+    struct board *board;
+    struct board_node node;
+    struct board_worker post;
+    int64_t posted_ms;
+    struct dev *dev;
+    struct feed *feed, *val_feed;
+    struct text settings;
+    struct trainer_config config;
+};
+
+static void post_loading(struct worker *w)
+{
+    w->post.phase = w->node.restarts > 0 ? BOARD_PHASE_RECOVERING : BOARD_PHASE_LOADING;
+    board_worker_post(w->board, WORKER_I, &w->post);
+    board_beat(w->board, WORKER_I);
+    w->posted_ms = clock_ms();
+}
+
+/* progress — of tokenising; a request to stop ends it. */
+static bool progress(void *arg, int64_t bytes_done, int64_t bytes_total)
+{
+    struct worker *w = arg;
+    board_beat(w->board, WORKER_I);
+    w->post.loading_done = bytes_done;
+    w->post.loading_total = bytes_total;
+    if (clock_ms() - w->posted_ms >= POST_EVERY_MS)
+        post_loading(w);
+    return !guard_is_stop(board_requested(w->board));
+}
+
+/* stopped — between two pieces of loading: has a stop been asked for? */
+static enum status stopped(const struct worker *w)
+{
+    enum board_request request = board_requested(w->board);
+    if (!guard_is_stop(request))
+        return ST_OK;
+    return FAIL(guard_status(request),
+                "stopped by %s while loading, before the first step; there was nothing to save",
+                guard_signal(request));
+}
+
+static enum status open_feed(struct worker *w, bool is_validation, struct feed **out)
+{
+    struct feed_config config;
+    mapping_feed(w->conf, &w->config, is_validation, &config);
+    config.progress = progress;
+    config.progress_arg = w;
+    must_note("opening %s", is_validation ? "VAL_DATA" : "DATA");
+    enum status st = feed_open(&config, out);
+    if (st != ST_OK)
+        TRY(stopped(w)); /* a stop looks like ST_RETRY from inside; it has its own code */
+    TRY(st);
+    LOG_INFO("%s %s: %lld samples of %lld tokens", is_validation ? "held-out data" : "data", feed_name(*out),
+             (long long)feed_samples(*out), (long long)config.seq_tokens);
+    return stopped(w);
+}
+
+static enum status open_device(struct worker *w)
+{
+    struct dev_info info;
+    must_note("opening the device");
+    TRY(dev_cpu_open(conf_threads(w->conf), CPU_LEVEL_N, &w->dev));
+    dev_info(w->dev, &info);
+    text_copy(w->post.device, sizeof w->post.device, info.name);
+    LOG_INFO("device %s", info.name);
+    post_loading(w);
+    return stopped(w);
+}
+
+static enum status open_model(struct worker *w)
+{
+    struct model_dims dims;
+    bool is_folder;
+    TRY(mapping_dims(w->conf, &dims, &is_folder));
+    TRY(mapping_trainer(w->conf, &dims, is_folder, &w->config));
+    mapping_board_model(&dims, &w->post.model);
+    mapping_settings(w->conf, &w->config, &w->settings);
+    w->config.settings_json = w->settings.data;
+    post_loading(w);
+    return ST_OK;
+}
+
+/* set_life — a FAULT happens in the job's first life only, else no restart could ever heal it. */
+static void set_life(struct worker *w)
+{
+    static const enum trainer_fault faults[] = {[CONF_FAULT_NONE] = TRAINER_FAULT_NONE,
+                                                [CONF_FAULT_KILL] = TRAINER_FAULT_KILL,
+                                                [CONF_FAULT_STALL] = TRAINER_FAULT_STALL,
+                                                [CONF_FAULT_NAN] = TRAINER_FAULT_NAN};
+    if (w->node.restarts == 0) {
+        w->config.fault = faults[conf_fault(w->conf)];
+        w->config.fault_step = conf_fault_step(w->conf);
+        return;
+    }
+    w->config.resume =
+        TRAINER_RESUME_AUTO; /* from what this very run has saved, whatever RESUME said about older ones */
+}
+
+static enum status train(struct worker *w)
+{
+    TRY(stopped(w));
+    TRY(open_model(w));
+    TRY(open_device(w));
+    TRY(open_feed(w, false, &w->feed));
+    if (conf_text(w->conf, CONF_VAL_DATA)[0])
+        TRY(open_feed(w, true, &w->val_feed));
+    set_life(w);
+    w->config.dev = w->dev;
+    w->config.board = w->board;
+    w->config.worker_i = WORKER_I;
+    w->config.feed = w->feed;
+    w->config.val_feed = w->val_feed;
+    w->config.version = w->node.version;
+    w->config.is_terminal = isatty(STDOUT_FILENO) && !strcmp(conf_text(w->conf, CONF_LOG_FORMAT), "text");
+    w->post.loading_done = w->post.loading_total = -1;
+    post_loading(w);
+    return trainer_run(&w->config);
+}
+
+static void post_first(struct worker *w)
+{
+    w->post = (struct board_worker){
+        .pid = getpid(),
+        .model.parameters = -1,
+        .checkpoint.step = -1,
+        .step = -1,
+        .steps = -1,
+        .epoch = -1,
+        .tokens = -1,
+        .loss = NAN,
+        .val_loss = NAN,
+        .lr = NAN,
+        .grad_norm = NAN,
+        .tokens_per_second = NAN,
+        .mfu = NAN,
+        .eta_seconds = NAN,
+        .compute_ms = NAN,
+        .comm_ms = NAN,
+        .wait_ms = NAN,
+        .memory_bytes = -1,
+        .loading_done = -1,
+        .loading_total = -1,
+    };
+    post_loading(w);
+}
+
+/* post_error — the trainer's last numbers stay; what ended this worker joins them. */
+static void post_error(struct worker *w, enum status st)
+{
+    struct board_worker last;
+    if (!board_worker_copy(w->board, WORKER_I, &last))
+        last = w->post;
+    last.error.code = status_exit(st);
+    last.error.node = w->node.node_id;
+    text_copy(last.error.message, sizeof last.error.message, status_message());
+    board_worker_post(w->board, WORKER_I, &last);
+    LOG_DEBUG("worker ends with %s at %s", status_name(st), status_places());
+    status_clear(); /* the supervisor says it, once */
+}
+
+enum status worker_main(const struct conf *conf)
+{
+    struct worker w = {.conf = conf};
+    TRY(board_attach(BOARD_FD, &w.board));
+    prctl(PR_SET_NAME, "convoy-worker");
+    crash_install();
+    board_node_copy(w.board, &w.node);
+    post_first(&w);
+    enum status st = train(&w);
+    if (st != ST_OK)
+        post_error(&w, st);
+    feed_close(w.feed);
+    feed_close(w.val_feed);
+    dev_close(w.dev);
+    text_free(&w.settings);
+    board_close(w.board);
+    return st;
+}

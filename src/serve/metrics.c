@@ -1,0 +1,146 @@
+/* metrics — see metrics.h. Must not know HTTP. */
+#include "serve/metrics.h"
+
+#include <math.h>
+
+static double known(int64_t value) { return value >= 0 ? (double)value : NAN; }
+static double seconds(int64_t ms) { return ms >= 0 ? (double)ms / 1000 : NAN; }
+
+static void add_head(struct text *t, const char *name, const char *type, const char *help)
+{
+    text_add(t, "# HELP convoy_%s %s\n# TYPE convoy_%s %s\n", name, help, name, type);
+}
+
+/* A NAN from outside means "not known" and is left out; a diverged loss is told by its rank's phase and error. */
+static void add_one(struct text *t, const char *name, const char *type, const char *help, double value)
+{
+    add_head(t, name, type, help);
+    if (isinf(value))
+        text_add(t, "convoy_%s %sInf\n", name, value > 0 ? "+" : "-");
+    else if (!isnan(value))
+        text_add(t, "convoy_%s %.17g\n", name, value);
+}
+
+/* A label's value: \ and " escaped as the format asks; what is not printable ASCII becomes '?'. */
+static void add_label(struct text *t, const char *name, const char *value)
+{
+    text_add(t, "%s=\"", name);
+    for (; *value != 0; value++) {
+        if (*value == '\\' || *value == '"')
+            text_add(t, "\\%c", *value);
+        else
+            text_add(t, "%c", *value >= 0x20 && *value < 0x7F ? *value : '?');
+    }
+    text_add(t, "\"");
+}
+
+static void add_info(struct text *t, const struct view *view)
+{
+    add_head(t, "info", "gauge", "What runs here; always 1.");
+    text_add(t, "convoy_info{node=\"%d\",", (int)view->node.node_id);
+    add_label(t, "version", view->node.version);
+    text_add(t, ",");
+    add_label(t, "backend", view->node.backend);
+    text_add(t, ",");
+    add_label(t, "device", view->node.device);
+    text_add(t, ",");
+    add_label(t, "model", view->lead != NULL ? view->lead->model.name : "");
+    text_add(t, ",");
+    add_label(t, "task", view->lead != NULL ? view->lead->model.task : "");
+    text_add(t, "} 1\n");
+}
+
+static void add_phase(struct text *t, const struct view *view)
+{
+    add_head(t, "phase", "gauge", "1 for the phase this node is in, 0 for the others.");
+    for (int phase = 0; phase < BOARD_PHASE_N; phase++)
+        text_add(t, "convoy_phase{phase=\"%s\"} %d\n", board_phase_text((enum board_phase)phase), phase == (int)view->phase);
+}
+
+static void add_node(struct text *t, const struct view *view)
+{
+    char reason[64];
+    const struct board_node *node = &view->node;
+    add_info(t, view);
+    add_phase(t, view);
+    add_one(t, "live", "gauge", "1 when /livez answers 200.", view_is_live(view, reason, sizeof(reason)));
+    add_one(t, "ready", "gauge", "1 when /readyz answers 200.", view_is_ready(view, reason, sizeof(reason)));
+    add_one(t, "nodes", "gauge", "Nodes of the job.", known(node->n_nodes));
+    add_one(t, "uptime_seconds", "gauge", "Time since this node started.",
+            node->started_ms > 0 ? seconds(view->now_ms - node->started_ms) : NAN);
+    add_one(t, "progress_age_seconds", "gauge", "Time since the last sign of progress of the worker longest silent.",
+            seconds(view_progress_age_ms(view)));
+    add_one(t, "restarts_total", "counter", "Automatic restarts of the job.", known(node->restarts));
+}
+
+static void add_training(struct text *t, const struct board_worker *lead)
+{
+    bool has = lead != NULL;
+    add_one(t, "step", "gauge", "Steps done.", has ? known(lead->step) : NAN);
+    add_one(t, "steps", "gauge", "Steps planned.", has ? known(lead->steps) : NAN);
+    add_one(t, "epoch", "gauge", "Epoch, counted from 0.", has ? known(lead->epoch) : NAN);
+    add_one(t, "loss", "gauge", "Training loss of the last step's global batch, in nats per token.", has ? lead->loss : NAN);
+    add_one(t, "validation_loss", "gauge", "Loss of the last evaluation on VAL_DATA.", has ? lead->val_loss : NAN);
+    add_one(t, "learning_rate", "gauge", "Learning rate of the last step.", has ? lead->lr : NAN);
+    add_one(t, "gradient_norm", "gauge", "Global gradient norm of the last step, before clipping.", has ? lead->grad_norm : NAN);
+    add_one(t, "tokens_total", "counter", "Tokens seen, over restarts.", has ? known(lead->tokens) : NAN);
+    add_one(t, "tokens_per_second", "gauge", "Tokens trained on in a second.", has ? lead->tokens_per_second : NAN);
+    add_one(t, "step_seconds", "gauge", "Duration of the last step.", has ? view_step_ms(lead, 0) / 1000 : NAN);
+    add_one(t, "step_p50_seconds", "gauge", "Median duration of the last 256 steps.", has ? view_step_ms(lead, 0.50) / 1000 : NAN);
+    add_one(t, "step_p95_seconds", "gauge", "95th percentile of the duration of the last 256 steps.",
+            has ? view_step_ms(lead, 0.95) / 1000 : NAN);
+    add_one(t, "mfu_ratio", "gauge", "Model operations done, as a part of the device's peak.", has ? lead->mfu : NAN);
+    add_one(t, "eta_seconds", "gauge", "Time to the last step at the present speed.",
+            has && lead->eta_seconds >= 0 ? lead->eta_seconds : NAN);
+    add_one(t, "model_parameters", "gauge", "Parameters of the model.",
+            has && lead->model.name[0] != 0 ? known(lead->model.parameters) : NAN);
+    add_one(t, "loading_ratio", "gauge", "Part of the data or weights loaded so far.",
+            has && lead->loading_total > 0 ? known(lead->loading_done) / (double)lead->loading_total : NAN);
+}
+
+static void add_checkpoint(struct text *t, const struct view *view)
+{
+    const struct board_checkpoint *last = view->lead != NULL ? &view->lead->checkpoint : NULL;
+    bool has = last != NULL && last->step >= 0 && last->path[0] != 0;
+    double age = has ? (double)(view->wall_ms - last->wall_ms) / 1000 : NAN;
+    add_one(t, "checkpoint_step", "gauge", "Step of the last checkpoint.", has ? known(last->step) : NAN);
+    add_one(t, "checkpoint_age_seconds", "gauge", "Time since the last checkpoint.", age < 0 ? 0 : age);
+    add_one(t, "checkpoint_failures_total", "counter", "Checkpoints that could not be written.",
+            last != NULL ? known(last->failures) : NAN);
+}
+
+static double rank_step(const struct board_worker *post) { return known(post->step); }
+static double rank_compute(const struct board_worker *post) { return post->compute_ms / 1000; }
+static double rank_comm(const struct board_worker *post) { return post->comm_ms / 1000; }
+static double rank_wait(const struct board_worker *post) { return post->wait_ms / 1000; }
+static double rank_memory(const struct board_worker *post) { return known(post->memory_bytes); }
+
+static void add_ranks(struct text *t, const struct view *view)
+{
+    static const struct {
+        const char *name, *help;
+        double (*value)(const struct board_worker *post);
+    } rows[] = {
+        {"rank_step", "Steps done by this rank.", rank_step},
+        {"rank_compute_seconds", "Time of the last step spent computing.", rank_compute},
+        {"rank_comm_seconds", "Time of the last step spent moving data.", rank_comm},
+        {"rank_wait_seconds", "Time of the last step spent waiting for others.", rank_wait},
+        {"rank_memory_bytes", "Memory of this rank: resident on CPU, device memory on GPU.", rank_memory},
+    };
+    for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+        add_head(t, rows[row].name, "gauge", rows[row].help);
+        for (int i = 0; i < view->workers_n; i++) {
+            double value = view->workers[i].has_posted ? rows[row].value(&view->workers[i].post) : NAN;
+            if (isfinite(value))
+                text_add(t, "convoy_%s{rank=\"%d\"} %.17g\n", rows[row].name, view_rank(view, i), value);
+        }
+    }
+}
+
+void metrics_write(const struct view *view, struct text *t)
+{
+    add_node(t, view);
+    add_training(t, view->lead);
+    add_checkpoint(t, view);
+    add_ranks(t, view);
+}

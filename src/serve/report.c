@@ -1,0 +1,161 @@
+/* report — see report.h. Must not know HTTP. */
+#include "serve/report.h"
+
+#include <math.h>
+
+#include "base/json.h"
+
+/* Whole numbers say "not known" by a negative value, texts by being empty. */
+static void add_count(cJSON *object, const char *key, int64_t value)
+{
+    if (value >= 0)
+        json_add_i64(object, key, value);
+    else
+        cJSON_AddNullToObject(object, key);
+}
+
+/* cJSON writes text as it is; what is not UTF-8 (a path may be anything) is made so first. */
+static void add_text(cJSON *object, const char *key, const char *value)
+{
+    char quoted[6 * 1024 + 3];
+    if (value[0] != 0) {
+        json_quote(quoted, sizeof(quoted), value);
+        cJSON_AddRawToObject(object, key, quoted);
+    } else {
+        cJSON_AddNullToObject(object, key);
+    }
+}
+
+static void add_seconds(cJSON *object, const char *key, int64_t ms)
+{
+    json_add_number(object, key, ms >= 0 ? (double)ms / 1000 : NAN);
+}
+
+static void add_model(cJSON *root, const struct board_worker *lead)
+{
+    static const struct board_model unknown = {"", "", -1, -1, -1, -1, -1, -1};
+    const struct board_model *model = lead != NULL && lead->model.name[0] != 0 ? &lead->model : &unknown;
+    cJSON *object = cJSON_AddObjectToObject(root, "model");
+    add_text(object, "name", model->name);
+    add_count(object, "layers", model->layers);
+    add_count(object, "heads", model->heads);
+    add_count(object, "embed", model->embed);
+    add_count(object, "context", model->context);
+    add_count(object, "vocab", model->vocab);
+    add_count(object, "parameters", model->parameters);
+    add_text(object, "task", model->task);
+}
+
+static void add_mesh(cJSON *root, const struct board_node *node)
+{
+    cJSON *object = cJSON_AddObjectToObject(root, "mesh");
+    add_count(object, "data", node->mesh_data);
+    add_count(object, "shard", node->mesh_shard);
+    add_count(object, "tensor", node->mesh_tensor);
+    add_count(object, "pipeline", node->mesh_pipeline);
+}
+
+static void add_numbers(cJSON *root, const struct board_worker *lead)
+{
+    add_count(root, "step", lead != NULL ? lead->step : -1);
+    add_count(root, "steps", lead != NULL ? lead->steps : -1);
+    add_count(root, "epoch", lead != NULL ? lead->epoch : -1);
+    json_add_number(root, "loss", lead != NULL ? lead->loss : NAN);
+    json_add_number(root, "val_loss", lead != NULL ? lead->val_loss : NAN);
+    json_add_number(root, "lr", lead != NULL ? lead->lr : NAN);
+    json_add_number(root, "grad_norm", lead != NULL ? lead->grad_norm : NAN);
+    add_count(root, "tokens", lead != NULL ? lead->tokens : -1);
+    json_add_number(root, "tokens_per_second", lead != NULL ? lead->tokens_per_second : NAN);
+    cJSON *step_ms = cJSON_AddObjectToObject(root, "step_ms");
+    json_add_number(step_ms, "last", lead != NULL ? view_step_ms(lead, 0) : NAN);
+    json_add_number(step_ms, "p50", lead != NULL ? view_step_ms(lead, 0.50) : NAN);
+    json_add_number(step_ms, "p95", lead != NULL ? view_step_ms(lead, 0.95) : NAN);
+    json_add_number(root, "mfu", lead != NULL ? lead->mfu : NAN);
+    json_add_number(root, "eta_seconds", lead != NULL && lead->eta_seconds >= 0 ? lead->eta_seconds : NAN);
+}
+
+static void add_checkpoint(cJSON *root, const struct view *view)
+{
+    const struct board_checkpoint *last = view->lead != NULL && view->lead->checkpoint.step >= 0 &&
+                                                  view->lead->checkpoint.path[0] != 0
+                                              ? &view->lead->checkpoint
+                                              : NULL;
+    int64_t age_ms = last != NULL ? view->wall_ms - last->wall_ms : -1;
+    cJSON *object = cJSON_AddObjectToObject(root, "checkpoint");
+    add_count(object, "step", last != NULL ? last->step : -1);
+    add_text(object, "path", last != NULL ? last->path : "");
+    add_seconds(object, "age_seconds", last != NULL && age_ms < 0 ? 0 : age_ms); /* the wall clock may be set back */
+}
+
+static void add_ranks(cJSON *root, const struct view *view)
+{
+    cJSON *list = cJSON_AddArrayToObject(root, "ranks");
+    for (int i = 0; i < view->workers_n; i++) {
+        const struct view_worker *worker = &view->workers[i];
+        const struct board_worker *post = worker->has_posted ? &worker->post : NULL;
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddItemToArray(list, object);
+        add_count(object, "rank", view_rank(view, i));
+        add_count(object, "node", view->node.node_id);
+        add_text(object, "device", post != NULL ? post->device : view->node.device);
+        add_text(object, "state", worker->is_hung ? "hung" : board_phase_text(post != NULL ? post->phase : view->phase));
+        add_count(object, "step", post != NULL ? post->step : -1);
+        json_add_number(object, "compute_ms", post != NULL ? post->compute_ms : NAN);
+        json_add_number(object, "comm_ms", post != NULL ? post->comm_ms : NAN);
+        json_add_number(object, "wait_ms", post != NULL ? post->wait_ms : NAN);
+        add_count(object, "memory_bytes", post != NULL ? post->memory_bytes : -1);
+    }
+}
+
+/* This node alone: who else is there is known to those who meet, not to the board. */
+static void add_nodes(cJSON *root, const struct view *view)
+{
+    cJSON *list = cJSON_AddArrayToObject(root, "nodes"), *object = cJSON_CreateObject();
+    cJSON_AddItemToArray(list, object);
+    add_count(object, "node_id", view->node.node_id);
+    add_text(object, "address", view->node.n_nodes <= 1 ? "127.0.0.1" : "");
+    add_text(object, "state", board_phase_text(view->phase));
+    add_count(object, "heartbeat_age_seconds", 0); /* it is answering */
+}
+
+static void add_error(cJSON *root, const struct board_error *error)
+{
+    if (error == NULL) {
+        cJSON_AddNullToObject(root, "error");
+        return;
+    }
+    cJSON *object = cJSON_AddObjectToObject(root, "error");
+    json_add_i64(object, "code", error->code);
+    add_text(object, "message", error->message);
+    add_count(object, "node", error->node);
+}
+
+void report_write(const struct view *view, struct text *t)
+{
+    const struct board_node *node = &view->node;
+    cJSON *root = cJSON_CreateObject();
+    json_add_i64(root, "schema", REPORT_SCHEMA);
+    add_text(root, "version", node->version);
+    add_text(root, "phase", board_phase_text(view->phase));
+    add_count(root, "node_id", node->node_id);
+    add_count(root, "n_nodes", node->n_nodes);
+    add_text(root, "backend", node->backend);
+    add_text(root, "device", node->device);
+    add_model(root, view->lead);
+    add_mesh(root, node);
+    add_numbers(root, view->lead);
+    add_seconds(root, "uptime_seconds", node->started_ms > 0 ? view->now_ms - node->started_ms : -1);
+    add_seconds(root, "progress_age_seconds", view_progress_age_ms(view));
+    add_count(root, "restarts", node->restarts);
+    add_checkpoint(root, view);
+    add_ranks(root, view);
+    add_nodes(root, view);
+    add_error(root, view_error(view));
+    char *json = cJSON_PrintUnformatted(root);
+    cJSON_Delete(root);
+    if (json == NULL)
+        t->overflow = true;
+    else
+        text_add(t, "%s\n", json);
+    cJSON_free(json);
+}

@@ -1,0 +1,87 @@
+/* route — see route.h. Must not know sockets or libevent. */
+#include "serve/route.h"
+
+#include <string.h>
+
+#include "base/json.h"
+#include "serve/metrics.h"
+#include "serve/report.h"
+
+#define ROUTE_JSON "application/json"
+
+/* Errors have one form everywhere: {"error":{"code":404,"message":"…"}} */
+static void set_error(struct route_answer *out, int code, const char *reason, const char *message)
+{
+    char quoted[4096];
+    json_quote(quoted, sizeof(quoted), message);
+    out->code = code;
+    out->reason = reason;
+    out->content_type = ROUTE_JSON;
+    text_free(&out->body);
+    text_add(&out->body, "{\"error\":{\"code\":%d,\"message\":%s}}\n", code, quoted);
+}
+
+static void answer_status(const struct view *view, struct route_answer *out) { report_write(view, &out->body); }
+
+static void answer_metrics(const struct view *view, struct route_answer *out)
+{
+    out->content_type = METRICS_CONTENT_TYPE;
+    metrics_write(view, &out->body);
+}
+
+static void answer_live(const struct view *view, struct route_answer *out)
+{
+    char reason[1200];
+    if (view_is_live(view, reason, sizeof(reason)))
+        text_add(&out->body, "{\"live\":true,\"phase\":\"%s\"}\n", board_phase_text(view->phase));
+    else
+        set_error(out, 503, "Service Unavailable", reason);
+}
+
+static void answer_ready(const struct view *view, struct route_answer *out)
+{
+    char reason[1200];
+    if (view_is_ready(view, reason, sizeof(reason)))
+        text_add(&out->body, "{\"ready\":true,\"phase\":\"%s\"}\n", board_phase_text(view->phase));
+    else
+        set_error(out, 503, "Service Unavailable", reason);
+}
+
+struct route {
+    const char *path;
+    void (*answer)(const struct view *view, struct route_answer *out);
+};
+
+static const struct route routes[] = {
+    {"/status", answer_status}, {"/metrics", answer_metrics}, {"/livez", answer_live},
+    {"/healthz", answer_live},  {"/readyz", answer_ready},
+};
+
+static const struct route *find(const char *path)
+{
+    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+        if (strcmp(path, routes[i].path) == 0)
+            return &routes[i];
+    }
+    return NULL;
+}
+
+void route_answer(const char *path, bool is_get, bool has_body, const struct view *view, struct route_answer *out)
+{
+    *out = (struct route_answer){.code = 200, .reason = "OK", .content_type = ROUTE_JSON};
+    const struct route *route = find(path);
+    if (!is_get) {
+        out->allow = "GET, HEAD";
+        set_error(out, 405, "Method Not Allowed", "this endpoint only reads: use GET or HEAD");
+    } else if (has_body) {
+        set_error(out, 413, "Payload Too Large", "a GET here takes no body");
+    } else if (route == NULL) {
+        set_error(out, 404, "Not Found", "no such path; there are /status /metrics /livez /healthz /readyz");
+    } else {
+        route->answer(view, out);
+        if (out->body.overflow)
+            set_error(out, 500, "Internal Server Error", "the answer does not fit into memory");
+    }
+}
+
+void route_free(struct route_answer *answer) { text_free(&answer->body); }

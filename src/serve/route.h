@@ -1,0 +1,24 @@
+/* route — which answer belongs to which method and path: the table of contract §4, and the form of errors.
+ *
+ * A pure function from (method, path, view) to bytes. Must not know sockets or libevent. */
+#ifndef CONVOY_SERVE_ROUTE_H
+#define CONVOY_SERVE_ROUTE_H
+
+#include <stdbool.h>
+
+#include "base/text.h"
+#include "serve/view.h"
+
+struct route_answer {
+    int code; /* HTTP status */
+    const char *reason;
+    const char *content_type;
+    const char *allow; /* value of the Allow header; NULL: none */
+    struct text body;  /* route_free */
+};
+
+/* route_answer — path without query. has_body: the request brought one, which no path takes. */
+void route_answer(const char *path, bool is_get, bool has_body, const struct view *view, struct route_answer *out);
+void route_free(struct route_answer *answer);
+
+#endif

@@ -1,0 +1,270 @@
+/* serve — evhttp behind limits. Must not know settings, processes or training.
+ *
+ * evhttp has no limit on connections and only idle time-outs, which a client sending a byte a second never meets. So every
+ * connection's bufferevent is kept in a table with a reference of ours: a sweep twice a second lets go of those
+ * that evhttp has freed (their callbacks are gone), and shuts those that took too long to send a request, which evhttp
+ * then frees by its own path. With the table full the listener rests; new clients wait in the kernel's queue. */
+#include "serve/serve.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <event2/http.h>
+#include <event2/listener.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "serve/route.h"
+#include "serve/view.h"
+
+#define SERVE_CONNECTIONS_MAX 64
+#define SERVE_HEADER_BYTES 8192
+#define SERVE_BODY_BYTES 8192 /* read and dropped, so that a POST gets its 405 instead of a reset */
+#define SERVE_REQUEST_MS 5000 /* to send the first request */
+#define SERVE_IDLE_MS 10000   /* between requests, and for each read or write */
+#define SERVE_SWEEP_MS 500
+#define SERVE_BACKLOG 64
+
+struct serve_connection {
+    struct bufferevent *stream;
+    int64_t until_ms; /* the next request must be here by then */
+};
+
+struct serve {
+    struct serve_config config;
+    struct evhttp *http;
+    struct evconnlistener *listener;
+    struct event *sweep;
+    int port;
+    int connections_n;
+    struct serve_connection connections[SERVE_CONNECTIONS_MAX];
+    struct view view; /* of the request being answered */
+};
+
+/* evhttp takes its callbacks off a bufferevent only when it frees it. */
+static bool is_freed(struct bufferevent *stream)
+{
+    bufferevent_data_cb read_cb, write_cb;
+    bufferevent_event_cb event_cb;
+    void *arg;
+    bufferevent_getcb(stream, &read_cb, &write_cb, &event_cb, &arg);
+    return event_cb == NULL;
+}
+
+static void sweep(struct serve *serve)
+{
+    int64_t now_ms = clock_ms();
+    int kept_n = 0;
+    for (int i = 0; i < serve->connections_n; i++) {
+        struct serve_connection *connection = &serve->connections[i];
+        if (is_freed(connection->stream)) {
+            bufferevent_decref(connection->stream);
+            continue;
+        }
+        if (now_ms > connection->until_ms)
+            shutdown(bufferevent_getfd(connection->stream), SHUT_RDWR);
+        serve->connections[kept_n++] = *connection;
+    }
+    serve->connections_n = kept_n;
+    if (kept_n < SERVE_CONNECTIONS_MAX)
+        evconnlistener_enable(serve->listener);
+}
+
+static void sweep_on_time(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd, (void)what;
+    sweep(arg);
+}
+
+/* Called by evhttp for each connection it accepted. NULL makes evhttp use a stream of its own, without our deadline but
+ * with its idle time-out; that happens only when memory is short. */
+static struct bufferevent *open_stream(struct event_base *loop, void *arg)
+{
+    struct serve *serve = arg;
+    if (serve->connections_n == SERVE_CONNECTIONS_MAX)
+        return NULL; /* the listener rests, so this is not reached */
+    struct bufferevent *stream = bufferevent_socket_new(loop, -1, 0);
+    if (stream == NULL)
+        return NULL;
+    bufferevent_incref(stream);
+    serve->connections[serve->connections_n++] = (struct serve_connection){stream, clock_ms() + SERVE_REQUEST_MS};
+    if (serve->connections_n == SERVE_CONNECTIONS_MAX)
+        evconnlistener_disable(serve->listener);
+    return stream;
+}
+
+static void renew(struct serve *serve, struct evhttp_request *request)
+{
+    const struct bufferevent *stream = evhttp_connection_get_bufferevent(evhttp_request_get_connection(request));
+    for (int i = 0; i < serve->connections_n; i++) {
+        if (serve->connections[i].stream == stream)
+            serve->connections[i].until_ms = clock_ms() + SERVE_IDLE_MS;
+    }
+}
+
+static void send_answer(struct evhttp_request *request, struct route_answer *answer, bool has_body)
+{
+    struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
+    char length[32];
+    text_format(length, sizeof(length), "%zu", answer->body.len);
+    evhttp_add_header(headers, "Content-Type", answer->content_type);
+    evhttp_add_header(headers, "Content-Length", length); /* for HEAD too */
+    evhttp_add_header(headers, "Cache-Control", "no-store");
+    evhttp_add_header(headers, "X-Content-Type-Options", "nosniff");
+    if (answer->allow != NULL)
+        evhttp_add_header(headers, "Allow", answer->allow);
+    /* What follows a body that nobody wanted is not to be taken for a request. */
+    if (has_body || answer->allow != NULL)
+        evhttp_add_header(headers, "Connection", "close");
+    if (evhttp_request_get_command(request) != EVHTTP_REQ_HEAD) /* evhttp would send it */
+        evbuffer_add(evhttp_request_get_output_buffer(request), answer->body.data, answer->body.len);
+    evhttp_send_reply(request, answer->code, answer->reason, NULL);
+}
+
+static void on_request(struct evhttp_request *request, void *arg)
+{
+    struct serve *serve = arg;
+    const struct evkeyvalq *headers = evhttp_request_get_input_headers(request);
+    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(request);
+    const char *path = uri != NULL ? evhttp_uri_get_path(uri) : NULL;
+    const char *length = evhttp_find_header(headers, "Content-Length");
+    enum evhttp_cmd_type method = evhttp_request_get_command(request);
+    bool has_body = evhttp_find_header(headers, "Transfer-Encoding") != NULL || (length != NULL && strcmp(length, "0") != 0);
+    struct route_answer answer;
+
+    renew(serve, request);
+    view_take(&serve->view, serve->config.board, clock_ms(), clock_wall_ms(), serve->config.hang_ms);
+    route_answer(path != NULL ? path : "", method == EVHTTP_REQ_GET || method == EVHTTP_REQ_HEAD, has_body, &serve->view, &answer);
+    send_answer(request, &answer, has_body);
+    route_free(&answer);
+}
+
+static enum status address_fail(const struct serve_config *config, const char *verb, const char *why)
+{
+    return FAIL(ST_BAD_SETTING,
+                "cannot %s STATUS_ADDR=%s STATUS_PORT=%d for the status endpoint: %s; give another STATUS_ADDR or STATUS_PORT, "
+                "or turn it off with STATUS_PORT=0",
+                verb, config->addr, config->port, why);
+}
+
+static enum status listen_on(const struct serve_config *config, const struct addrinfo *info, int *fd_out)
+{
+    int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
+    if (fd < 0)
+        return address_fail(config, "open a socket for", strerror(errno));
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, SERVE_BACKLOG) != 0) {
+        enum status st = address_fail(config, "listen on", strerror(errno));
+        close(fd);
+        return st;
+    }
+    *fd_out = fd;
+    return ST_OK;
+}
+
+/* Numbers only, IPv4 or IPv6 with or without brackets: an address to listen on is this machine's own, and looking up a name
+ * could hang the start. localhost is the one name taken. */
+static enum status open_socket(const struct serve_config *config, int *fd_out)
+{
+    char host[128], port[16];
+    const char *addr = strcmp(config->addr, "localhost") == 0 ? "127.0.0.1" : config->addr;
+    size_t n = strlen(addr);
+    bool is_whole = addr[0] == '[' && addr[n - 1] == ']' ? text_format(host, sizeof(host), "%.*s", (int)n - 2, addr + 1)
+                                                         : text_copy(host, sizeof(host), addr);
+    text_format(port, sizeof(port), "%d", config->port > 0 ? config->port : 0);
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
+    struct addrinfo *list = NULL;
+    int error = !is_whole || host[0] == 0 ? EAI_NONAME : getaddrinfo(host, port, &hints, &list);
+    if (error != 0)
+        return address_fail(config, "use", error == EAI_NONAME ? "not an IPv4 or IPv6 address" : gai_strerror(error));
+    enum status st = listen_on(config, list, fd_out);
+    freeaddrinfo(list);
+    return st;
+}
+
+static int port_of(int fd)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } name;
+    socklen_t n = sizeof(name);
+    if (getsockname(fd, &name.any, &n) != 0)
+        return -1;
+    return ntohs(name.any.sa_family == AF_INET6 ? name.v6.sin6_port : name.v4.sin_port);
+}
+
+static void set_limits(struct serve *serve)
+{
+    evhttp_set_max_headers_size(serve->http, SERVE_HEADER_BYTES);
+    evhttp_set_max_body_size(serve->http, SERVE_BODY_BYTES);
+    evhttp_set_timeout(serve->http, SERVE_IDLE_MS / 1000);
+    evhttp_set_allowed_methods(serve->http, 0xFFFF); /* all, known or not, come to us and get 405 */
+    evhttp_set_bevcb(serve->http, open_stream, serve);
+    evhttp_set_gencb(serve->http, on_request, serve);
+}
+
+static enum status start(struct serve *serve, int fd)
+{
+    static const struct timeval every = {0, SERVE_SWEEP_MS * 1000};
+    serve->listener = evconnlistener_new(serve->config.loop, NULL, NULL, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
+    if (serve->listener == NULL) {
+        close(fd);
+        return FAIL(ST_RETRY, "out of memory: the status endpoint's listener");
+    }
+    serve->http = evhttp_new(serve->config.loop);
+    if (serve->http == NULL || evhttp_bind_listener(serve->http, serve->listener) == NULL) {
+        evconnlistener_free(serve->listener);
+        return FAIL(ST_RETRY, "out of memory: the status endpoint's server");
+    }
+    set_limits(serve);
+    serve->sweep = event_new(serve->config.loop, -1, EV_PERSIST, sweep_on_time, serve);
+    if (serve->sweep == NULL || event_add(serve->sweep, &every) != 0)
+        return FAIL(ST_RETRY, "out of memory: the status endpoint's timer");
+    return ST_OK;
+}
+
+enum status serve_open(const struct serve_config *config, struct serve **out)
+{
+    int fd = -1;
+    TRY(open_socket(config, &fd));
+    struct serve *serve = calloc(1, sizeof(*serve));
+    if (serve == NULL) {
+        close(fd);
+        return FAIL(ST_RETRY, "out of memory: %zu bytes for the status endpoint", sizeof(*serve));
+    }
+    serve->config = *config;
+    serve->port = port_of(fd);
+    signal(SIGPIPE, SIG_IGN); /* a client that hangs up must not end the node */
+    enum status st = start(serve, fd);
+    if (st != ST_OK) {
+        serve_close(serve);
+        return st;
+    }
+    *out = serve;
+    return ST_OK;
+}
+
+void serve_close(struct serve *serve)
+{
+    if (serve == NULL)
+        return;
+    if (serve->sweep != NULL)
+        event_free(serve->sweep);
+    if (serve->http != NULL)
+        evhttp_free(serve->http); /* and the listener and all connections with it */
+    for (int i = 0; i < serve->connections_n; i++)
+        bufferevent_decref(serve->connections[i].stream);
+    free(serve);
+}
+
+int serve_port(const struct serve *serve) { return serve->port; }

@@ -1,0 +1,126 @@
+/* view — see view.h. Must not know HTTP. */
+#include "serve/view.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/text.h"
+
+/* Phases in which a worker beats all the time; elsewhere silence means waiting. */
+static bool is_progressing(enum board_phase phase)
+{
+    return phase == BOARD_PHASE_CHECKING || phase == BOARD_PHASE_LOADING || phase == BOARD_PHASE_TRAINING ||
+           phase == BOARD_PHASE_EVALUATING || phase == BOARD_PHASE_CHECKPOINTING;
+}
+
+static void take_worker(struct view_worker *out, const struct board *board, int worker_i, int64_t now_ms, int64_t hang_ms)
+{
+    int64_t beat_ms = board_beat_ms(board, worker_i);
+    out->beat_age_ms = beat_ms <= 0 ? -1 : now_ms > beat_ms ? now_ms - beat_ms : 0;
+    out->has_posted = board_worker_copy(board, worker_i, &out->post);
+    out->is_hung = out->has_posted && is_progressing(out->post.phase) && out->beat_age_ms > hang_ms;
+}
+
+/* The node's own word counts at its ends and while no worker speaks. */
+static enum board_phase phase_of(const struct view *view)
+{
+    bool is_over = view->node.phase == BOARD_PHASE_DONE || view->node.phase == BOARD_PHASE_FAILED;
+    return is_over || view->lead == NULL ? view->node.phase : view->lead->phase;
+}
+
+void view_take(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms, int64_t hang_ms)
+{
+    out->now_ms = now_ms;
+    out->wall_ms = wall_ms;
+    out->is_stopping = board_requested(board) > BOARD_REQUEST_SAVE;
+    board_node_copy(board, &out->node);
+    out->workers_n = out->node.workers_n;
+    out->lead = NULL;
+    for (int i = 0; i < out->workers_n; i++) {
+        take_worker(&out->workers[i], board, i, now_ms, hang_ms);
+        const struct board_worker *post = &out->workers[i].post;
+        if (out->workers[i].has_posted && (out->lead == NULL || post->rank < out->lead->rank))
+            out->lead = post;
+    }
+    out->phase = phase_of(out);
+}
+
+int view_rank(const struct view *view, int worker_i)
+{
+    const struct view_worker *worker = &view->workers[worker_i];
+    return worker->has_posted ? worker->post.rank : view->node.node_id * view->workers_n + worker_i;
+}
+
+static int compare_floats(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+double view_step_ms(const struct board_worker *worker, double q)
+{
+    int64_t timed_n = worker->step_ms_n;
+    if (timed_n <= 0)
+        return NAN;
+    if (q <= 0)
+        return (double)worker->step_ms[(timed_n - 1) % BOARD_STEPS_KEPT];
+    float sorted[BOARD_STEPS_KEPT];
+    int n = timed_n < BOARD_STEPS_KEPT ? (int)timed_n : BOARD_STEPS_KEPT;
+    for (int i = 0; i < n; i++)
+        sorted[i] = worker->step_ms[i];
+    qsort(sorted, (size_t)n, sizeof(sorted[0]), compare_floats);
+    int rank = (int)ceil(q * n);
+    return (double)sorted[rank < 1 ? 0 : rank > n ? n - 1 : rank - 1];
+}
+
+int64_t view_progress_age_ms(const struct view *view)
+{
+    int64_t age_ms = -1;
+    for (int i = 0; i < view->workers_n; i++) {
+        if (view->workers[i].beat_age_ms > age_ms)
+            age_ms = view->workers[i].beat_age_ms;
+    }
+    return age_ms;
+}
+
+const struct board_error *view_error(const struct view *view)
+{
+    if (view->node.error.code != 0)
+        return &view->node.error;
+    for (int i = 0; i < view->workers_n; i++) {
+        if (view->workers[i].has_posted && view->workers[i].post.error.code != 0)
+            return &view->workers[i].post.error;
+    }
+    return NULL;
+}
+
+bool view_is_live(const struct view *view, char *reason, int reason_cap)
+{
+    const struct board_error *error = view_error(view);
+    if (view->node.phase == BOARD_PHASE_FAILED) {
+        text_format(reason, (size_t)reason_cap, "failed: %s", error != NULL ? error->message : "no reason is known");
+        return false;
+    }
+    for (int i = 0; i < view->workers_n; i++) {
+        const struct view_worker *worker = &view->workers[i];
+        if (!worker->is_hung)
+            continue;
+        text_format(reason, (size_t)reason_cap, "rank %d hung: no progress for %.1f s while %s", view_rank(view, i),
+                    (double)worker->beat_age_ms / 1000, board_phase_text(worker->post.phase));
+        return false;
+    }
+    text_copy(reason, (size_t)reason_cap, "");
+    return true;
+}
+
+bool view_is_ready(const struct view *view, char *reason, int reason_cap)
+{
+    if (!view_is_live(view, reason, reason_cap))
+        return false;
+    bool is_training = view->phase == BOARD_PHASE_TRAINING || view->phase == BOARD_PHASE_EVALUATING ||
+                       view->phase == BOARD_PHASE_CHECKPOINTING;
+    if (is_training && !view->is_stopping)
+        return true;
+    text_format(reason, (size_t)reason_cap, "not training: %s", view->is_stopping ? "stopping" : board_phase_text(view->phase));
+    return false;
+}

@@ -190,7 +190,11 @@ static enum status run_config(const struct call *call)
 
 /* ---- the rest is elsewhere ---- */
 
-static enum status run_train(const struct call *call) { return supervisor_main(call->conf, call->argc, call->argv); }
+static enum status run_train(const struct call *call)
+{
+    return supervisor_main(call->conf, call->argc, call->argv);
+}
+
 static enum status run_worker(const struct call *call) { return worker_main(call->conf); }
 
 /* ---- one call ---- */
@@ -235,6 +239,18 @@ static void begin_log(const struct conf *conf)
     });
 }
 
+/* begin_log_early — a refused setting ends the run before begin_log; collectors still want their JSON. */
+static void begin_log_early(void)
+{
+    const char *format = launcher_find(environ, "LOG_FORMAT");
+    log_init(&(struct log_config){
+        .level = LOG_LEVEL_INFO,
+        .json = format != NULL && strcmp(format, "json") == 0,
+        .node_id = -1,
+        .rank = -1,
+    });
+}
+
 static enum status run(int argc, char **argv)
 {
     const struct command *command = NULL;
@@ -273,6 +289,7 @@ static void guard_streams(void)
 int main(int argc, char **argv)
 {
     guard_streams();
+    begin_log_early();
     enum status st = run(argc, argv);
     if (st != ST_OK && status_message()[0] != 0) {
         log_at(status_group(st) == STATUS_GROUP_STOP ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, __FILE__, "%s",

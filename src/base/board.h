@@ -74,7 +74,7 @@ struct board_worker {
     int64_t tokens; /* seen so far, over restarts */
     double loss, val_loss, lr, grad_norm;
     double tokens_per_second, mfu, eta_seconds;
-    float step_ms[BOARD_STEPS_KEPT]; /* ring: step s at [s % BOARD_STEPS_KEPT] */
+    float step_ms[BOARD_STEPS_KEPT]; /* ring: the i-th step this process timed (0 first) at [i % BOARD_STEPS_KEPT] */
     int64_t step_ms_n;               /* steps timed so far by this process */
     double compute_ms, comm_ms, wait_ms; /* of the last step */
     int64_t memory_bytes;                /* resident on CPU, device memory on GPU */

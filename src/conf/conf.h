@@ -35,7 +35,7 @@ struct conf;
 enum status conf_open(int argc, char **argv, char **environment, struct conf **out);
 void conf_close(struct conf *conf); /* accepts NULL */
 /* conf_hint_warn — tell about settings that will do nothing: mistyped names in the environment (with the
- * right ones), values that the chosen optimiser ignores. Apart from conf_open because workers read the same
+ * right ones), values that another choice makes idle. Apart from conf_open because workers read the same
  * settings and must not say it all again. */
 void conf_hint_warn(const struct conf *conf, char **environment);
 

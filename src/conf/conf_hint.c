@@ -165,10 +165,29 @@ static void warn_environment(char **environment)
     }
 }
 
+/* Settings that one choice of another makes idle; the choice by its place in the row's list. */
+static const struct idle {
+    enum conf_key key, chooser;
+    int choice;
+} idles[] = {
+    {CONF_MOMENTUM, CONF_OPTIMIZER, 0}, {CONF_BETA1, CONF_OPTIMIZER, 1},    {CONF_BETA2, CONF_OPTIMIZER, 1},
+    {CONF_EPS, CONF_OPTIMIZER, 1},      {CONF_MIN_LR, CONF_LR_SCHEDULE, 1},
+};
+
+static void warn_idle(const struct conf *conf)
+{
+    for (size_t i = 0; i < sizeof idles / sizeof idles[0]; i++) {
+        const struct idle *idle = &idles[i];
+        if (conf_is_set(conf, idle->key) && conf_i64(conf, idle->chooser) == idle->choice &&
+            strcmp(conf_text(conf, idle->key), conf_rows[idle->key].initial) != 0)
+            LOG_WARN("%s=%s (%s) does nothing with %s=%s", conf_rows[idle->key].name,
+                     conf_text(conf, idle->key), conf_source(conf, idle->key), conf_rows[idle->chooser].name,
+                     conf_text(conf, idle->chooser));
+    }
+}
+
 void conf_hint_warn(const struct conf *conf, char **environment)
 {
     warn_environment(environment);
-    if (conf_i64(conf, CONF_OPTIMIZER) == 0 && conf_f64(conf, CONF_MOMENTUM) > 0)
-        LOG_WARN("MOMENTUM=%s (%s) does nothing with OPTIMIZER=adamw; set BETA1, or OPTIMIZER=sgd",
-                 conf_text(conf, CONF_MOMENTUM), conf_source(conf, CONF_MOMENTUM));
+    warn_idle(conf);
 }

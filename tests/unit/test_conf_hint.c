@@ -6,12 +6,15 @@
 
 #include "conf/conf.h"
 
-/* warned — what conf_hint_warn writes to stderr about an environment. */
-static void warned(const char *const *environment, char *out, size_t cap)
+/* warned — what conf_hint_warn writes to stderr about words (up to a NULL) and an environment. */
+static void warned_of(const char *const *words, const char *const *environment, char *out, size_t cap)
 {
     char path[600];
     struct conf *conf = NULL;
-    assert_int_equal(conf_open(0, NULL, (char *[]){NULL}, &conf), ST_OK);
+    int argc = 0;
+    while (words[argc] != NULL)
+        argc++;
+    assert_int_equal(conf_open(argc, (char **)words, (char *[]){NULL}, &conf), ST_OK);
     text_format(path, sizeof path, "%s/stderr", harness_tmpdir());
     int keep = dup(STDERR_FILENO), file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
     assert_true(keep >= 0 && file >= 0);
@@ -24,6 +27,11 @@ static void warned(const char *const *environment, char *out, size_t cap)
     close(file);
     close(keep);
     conf_close(conf);
+}
+
+static void warned(const char *const *environment, char *out, size_t cap)
+{
+    warned_of((const char *[]){NULL}, environment, out, cap);
 }
 
 static void near_names_are_told(void **state)
@@ -107,6 +115,30 @@ static void common_environments_are_quiet(void **state)
     assert_string_equal(out, "");
 }
 
+static void idle_settings_are_told(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words[4], *sentence; /* "": nothing is said */
+    } trials[] = {
+        {{"MOMENTUM=0.9"}, "MOMENTUM=0.9 (argument) does nothing with OPTIMIZER=adamw"},
+        {{"MOMENTUM=0.9", "OPTIMIZER=sgd"}, ""},
+        {{"MOMENTUM=0"}, ""},
+        {{"BETA1=0.8", "OPTIMIZER=sgd"}, "BETA1=0.8 (argument) does nothing with OPTIMIZER=sgd"},
+        {{"BETA1=0.8"}, ""},
+        {{"EPS=1e-6", "OPTIMIZER=sgd"}, "EPS=1e-6"},
+        {{"OPTIMIZER=sgd"}, ""},
+        {{"MIN_LR=1e-5", "LR_SCHEDULE=constant"}, "MIN_LR=1e-5 (argument) does nothing with LR_SCHEDULE=constant"},
+        {{"MIN_LR=1e-5", "LR_SCHEDULE=linear"}, ""},
+    };
+    char out[4096];
+    for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
+        warned_of(trials[i].words, (const char *[]){NULL}, out, sizeof out);
+        if (trials[i].sentence[0] == 0 ? out[0] != 0 : strstr(out, trials[i].sentence) == NULL)
+            fail_msg("%s: \"%s\", want \"%s\"", trials[i].words[0], out, trials[i].sentence);
+    }
+}
+
 static void hostile_environments(void **state)
 {
     (void)state;
@@ -167,6 +199,7 @@ static void hostile_environments(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(near_names_are_told),
     cmocka_unit_test(common_environments_are_quiet),
+    cmocka_unit_test(idle_settings_are_told),
     cmocka_unit_test(hostile_environments),
 };
 HARNESS_MAIN(tests)

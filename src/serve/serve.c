@@ -89,6 +89,8 @@ static void sweep_on_time(evutil_socket_t fd, short what, void *arg)
 static struct bufferevent *open_stream(struct event_base *loop, void *arg)
 {
     struct serve *serve = arg;
+    if (serve->connections_n >= SERVE_CONNECTIONS_MAX - 1)
+        sweep(serve); /* a burst of short connections leaves seats that are free already */
     if (serve->connections_n == SERVE_CONNECTIONS_MAX)
         return NULL; /* the listener rests, so this is not reached */
     struct bufferevent *stream = bufferevent_socket_new(loop, -1, 0);

@@ -117,7 +117,7 @@ static char *ask(const char *request)
     bool closed;
     int fd = dial();
     say(fd, request, strlen(request));
-    char *answer = hear(fd, 150, &closed);
+    char *answer = hear(fd, 1000, &closed);
     close(fd);
     return answer;
 }

@@ -18,6 +18,7 @@
 #include "base/version.h"
 #include "conf/conf.h"
 #include "conf/launcher.h"
+#include "serve/probe.h"
 #include "node/command.h"
 
 /* One call of the program: the words behind the command, and the settings when the command wants them. */
@@ -39,6 +40,7 @@ struct command {
 
 static enum status run_train(const struct call *call);
 static enum status run_worker(const struct call *call);
+static enum status run_status(const struct call *call);
 static enum status run_config(const struct call *call);
 static enum status run_version(const struct call *call);
 static enum status run_help(const struct call *call);
@@ -47,6 +49,8 @@ static const struct command commands[] = {
     {"train", "train [NAME=VALUE ...]", "train, checkpoint, serve status; goes on where an earlier run stopped",
      true, false, run_train},
     {"worker", "worker [NAME=VALUE ...]", NULL, true, false, run_worker},
+    {"status", "status [URL] [JSON=1]", "how a run is doing, here or at URL; exit 0 healthy, 1 not", true, true,
+     run_status},
     {"config", "config [NAME=VALUE ...]", "every setting with its value and who set it; JSON=1 for programs",
      true, false, run_config},
     {"version", "version", "release, commit, compiler, libraries", false, false, run_version},
@@ -196,6 +200,21 @@ static enum status run_train(const struct call *call)
 }
 
 static enum status run_worker(const struct call *call) { return worker_main(call->conf); }
+
+static enum status run_status(const struct call *call)
+{
+    int port = (int)conf_i64(call->conf, CONF_STATUS_PORT);
+    if (port == 0 && call->url[0] == 0)
+        return FAIL(ST_BAD_SETTING, "STATUS_PORT=0 (%s) means no endpoint; say which port, or a URL",
+                    conf_source(call->conf, CONF_STATUS_PORT));
+    /* An endpoint that listens on one address only is not on 127.0.0.1. */
+    char url[320];
+    const char *addr = conf_text(call->conf, CONF_STATUS_ADDR);
+    bool is_everywhere = strcmp(addr, "0.0.0.0") == 0 || strcmp(addr, "::") == 0, is_v6 = strchr(addr, ':') != NULL;
+    text_format(url, sizeof url, is_v6 ? "http://[%s]:%d" : "http://%s:%d", addr, port);
+    return probe_main(call->url[0] == 0 && !is_everywhere ? url : call->url, port,
+                      conf_i64(call->conf, CONF_JSON) != 0, is_decorated());
+}
 
 /* ---- one call ---- */
 

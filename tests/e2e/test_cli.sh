@@ -99,6 +99,13 @@ is
 try 0 BATCHSIZE=8 LOG_LEVEL=error -- config; quiet err; is
 try 0 PATH=/x HOME=/root TERM=xterm KUBERNETES_PORT=tcp://10.0.0.1:443 NODE_NAME=n POD_IP=10.0.0.2 -- config; quiet err; is
 
+# Nobody listens on port 1: the answer is 1, with the address that was asked.
+try 1 -- status STATUS_PORT=1; says err 'no answer from http://127.0.0.1:1/status'; is
+try 1 STATUS_ADDR=127.0.0.2 -- status STATUS_PORT=1; says err 'no answer from http://127.0.0.2:1/status'; is
+try 1 -- status 'http://127.0.0.1:1/status?a=b' JSON=1; says err '127.0.0.1:1'; is
+try 78 -- status STATUS_PORT=0; says err 'STATUS_PORT=0 (argument) means no endpoint'; is
+try 64 -- status http://127.0.0.1:1/ x; says err 'not of the form NAME=VALUE'; is
+
 # A terminal gets bold headings, unless NO_COLOR has a value. script(1) gives a terminal.
 if command -v script >/dev/null; then
     what=' bold on a terminal'

@@ -92,6 +92,7 @@ help:
 	@echo 'make test [SAN=address,undefined | SAN=thread]                     build, run the whole suite'
 	@echo 'make            build build/convoy        make tidy     only the rules of the house'
 	@echo 'make bench      kernels and steps against the limits of this machine'
+	@echo 'make fuzz [FUZZ_SECONDS=20]   every reader of outside bytes against libFuzzer'
 	@echo 'make docs       write the table of settings into README.md'
 	@echo 'make clean'
 
@@ -124,6 +125,7 @@ docs: $(BUILD)/convoy
 	sed -i -e '/^<!-- settings -->$$/,/^<!-- \/settings -->$$/{//!d}' -e '/^<!-- settings -->$$/r $(BUILD)/settings.md' README.md
 
 clean:
-	rm -rf build build-address build-thread
+	rm -rf build build-address build-thread build-fuzz
 
+include tests/fuzz/fuzz.mk
 -include $(STAMP:.o=.d) $(OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(BUILD)/src/main.d

@@ -1,0 +1,125 @@
+/* manifest: what is written reads back; every flipped bit and every cut is noticed; a forged one with a right
+ * checksum is still checked. */
+#include "harness.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "format/manifest.h"
+
+static const struct manifest sample = {
+    .meta = {.step = 100,
+             .samples = 800,
+             .tokens = 51200,
+             .seed = UINT64_MAX,
+             .data_fingerprint = 1,
+             .version = "0.1 \"x\"",
+             .model_json = "{\"layers\":2}",
+             .settings_json = "{\"LR\":0.0003}"},
+    .file = {{"model.safetensors", 208, 0x8000000000000001}, {"optim_m.safetensors", (int64_t)1 << 53, 0}},
+    .files_n = 2,
+};
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    struct text text = {.data = NULL};
+    struct manifest back;
+    assert_int_equal(manifest_write(&sample, &text), ST_OK);
+    assert_int_equal(manifest_parse(text.data, text.len, "m", &back), ST_OK);
+    assert_true(back.meta.step == 100 && back.meta.samples == 800 && back.meta.tokens == 51200);
+    assert_true(back.meta.seed == UINT64_MAX && back.meta.data_fingerprint == 1);
+    assert_string_equal(back.meta.version, sample.meta.version);
+    assert_string_equal(back.meta.model_json, sample.meta.model_json);
+    assert_string_equal(back.meta.settings_json, sample.meta.settings_json);
+    assert_int_equal(back.files_n, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(back.file[i].name, sample.file[i].name);
+        assert_true(back.file[i].bytes == sample.file[i].bytes && back.file[i].hash == sample.file[i].hash);
+    }
+    text_free(&text);
+}
+
+static void test_every_flip_and_cut(void **state)
+{
+    (void)state;
+    struct text text = {.data = NULL};
+    struct manifest back;
+    assert_int_equal(manifest_write(&sample, &text), ST_OK);
+    for (size_t n = 0; n < text.len; n++)
+        assert_int_equal(manifest_parse(text.data, n, "cut", &back), ST_BAD_DATA);
+    for (size_t bit = 0; bit < text.len * 8; bit++) {
+        text.data[bit / 8] = (char)(text.data[bit / 8] ^ (1 << bit % 8));
+        assert_int_equal(manifest_parse(text.data, text.len, "flip", &back), ST_BAD_DATA);
+        text.data[bit / 8] = (char)(text.data[bit / 8] ^ (1 << bit % 8));
+    }
+    assert_int_equal(manifest_parse(text.data, text.len, "again", &back), ST_OK);
+    text_free(&text);
+}
+
+/* forge — the sample with one piece of its text replaced and the checksum made anew. */
+static enum status forge(const char *from, const char *to)
+{
+    struct text text = {.data = NULL}, forged = {.data = NULL};
+    struct manifest back;
+    assert_int_equal(manifest_write(&sample, &text), ST_OK);
+    const char *tail = strstr(text.data, "  \"manifest_xxh3_64\""), *at = strstr(text.data, from);
+    assert_true(tail && at && at < tail);
+    text_add(&forged, "%.*s%s%.*s", (int)(at - text.data), text.data, to,
+             (int)(tail - at - (long)strlen(from)), at + strlen(from));
+    text_add(&forged, "  \"manifest_xxh3_64\": \"%016" PRIx64 "\"\n}\n",
+             (uint64_t)XXH3_64bits(forged.data, forged.len));
+    enum status st = manifest_parse(forged.data, forged.len, "forged", &back);
+    text_free(&text);
+    text_free(&forged);
+    return st;
+}
+
+static void test_forged(void **state)
+{
+    (void)state;
+    static const char *const pair[][3] = {
+        {"\"schema\": 1", "\"schema\": 2", "schema 2"},
+        {"\"schema\": 1", "\"schema\": \"1\"", "schema"},
+        {"\"step\": 100", "\"step\": -1", "step"},
+        {"\"step\": 100", "\"step\": 1e300", "step"},
+        {"\"step\": 100", "\"steps\": 100", "step"},
+        {"ffffffffffffffff", "fffffffffffffffF", "seed"},
+        {"ffffffffffffffff", "ff", "seed"},
+        {"{\"layers\":2}", "[2]", "model"},
+        {"model.safetensors", "../x.safetensors", "name"},
+        {"model.safetensors", ".safetensors", "name"},
+        {"model.safetensors", "model.bin", "name"},
+        {"model.safetensors", "optim_m.safetensors", "twice"},
+        {"\"bytes\": 208", "\"bytes\": -208", "bytes"},
+        {"\"bytes\": 208", "\"bytes\": 9007199254740994", "bytes"},
+        {"8000000000000001", "8000000000000001 ", "xxh3_64"},
+        {"\"files\"", "\"step\"", "twice"},
+        {"[\n    {\"name\"", "[7, {\"name\"", "name"},
+    };
+    assert_int_equal(forge("\"step\": 100", "\"step\": 101"), ST_OK);
+    for (size_t i = 0; i < sizeof(pair) / sizeof(pair[0]); i++) {
+        if (forge(pair[i][0], pair[i][1]) != ST_BAD_DATA || !strstr(status_message(), pair[i][2]) ||
+            !strstr(status_message(), "forged"))
+            fail_msg("%s → %s: expected \"%s\" in: %s", pair[i][0], pair[i][1], pair[i][2], status_message());
+    }
+}
+
+static void test_squeeze(void **state)
+{
+    (void)state;
+    struct ckpt_meta meta = {.model_json = " { \"a\" : 1e3 } ", .settings_json = "{}"};
+    assert_int_equal(manifest_squeeze(&meta), ST_OK);
+    assert_string_equal(meta.model_json, "{\"a\":1000}");
+    meta.settings_json[1] = 0;
+    assert_int_equal(manifest_squeeze(&meta), ST_BAD_DATA);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_round_trip),
+    cmocka_unit_test(test_every_flip_and_cut),
+    cmocka_unit_test(test_forged),
+    cmocka_unit_test(test_squeeze),
+};
+HARNESS_MAIN(tests)

@@ -280,8 +280,8 @@ static enum status run(int argc, char **argv)
         char *topic[] = {(char *)command->name};
         return run_help(&(struct call){.argc = 1, .argv = topic});
     }
-    if (command->has_url && call.argc > 0 &&
-        (strchr(call.argv[0], '=') == NULL || strstr(call.argv[0], "://") != NULL)) {
+    const char *word = call.argc > 0 ? call.argv[0] : "=";
+    if (command->has_url && (strchr(word, '=') == NULL || text_starts(word, "http://") || text_starts(word, "https://"))) {
         call.url = *call.argv++;
         call.argc--;
     }

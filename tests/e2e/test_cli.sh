@@ -104,6 +104,8 @@ try 1 -- status STATUS_PORT=1; says err 'no answer from http://127.0.0.1:1/statu
 try 1 STATUS_ADDR=127.0.0.2 -- status STATUS_PORT=1; says err 'no answer from http://127.0.0.2:1/status'; is
 try 1 -- status 'http://127.0.0.1:1/status?a=b' JSON=1; says err '127.0.0.1:1'; is
 try 78 -- status STATUS_PORT=0; says err 'STATUS_PORT=0 (argument) means no endpoint'; is
+try 1 -- status STATUS_PORT=1 DATA=http://x/; says err '127.0.0.1:1'; is
+try 1 -- status DATA=http://x/ STATUS_PORT=1; says err '127.0.0.1:1'; is
 try 64 -- status http://127.0.0.1:1/ x; says err 'not of the form NAME=VALUE'; is
 
 # A terminal gets bold headings, unless NO_COLOR has a value. script(1) gives a terminal.

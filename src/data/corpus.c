@@ -1,4 +1,7 @@
-/* corpus.c — DATA as one sequence of token ids. See corpus.h. */
+/* corpus.c — DATA as one sequence of ids: files found (source), texts made into token files (cache), all mapped and joined.
+ *
+ * A part is a token file: one given as such, or one made from a run of texts that follow each other. Between two parts
+ * stands one <|endoftext|>, unless the files already put one there. Must not know samples or batches. */
 #include "data/corpus.h"
 
 #include <stdlib.h>
@@ -7,31 +10,169 @@
 #include "base/file.h"
 #include "base/must.h"
 #include "base/text.h"
+#include "data/bpe.h"
+#include "data/cache.h"
+#include "data/encode.h"
 #include "data/shard.h"
+#include "data/source.h"
+
+/* Texts become one token file up to this many bytes together: so many tokens are never too many for its header. */
+#define CORPUS_RUN_BYTES ((int64_t)INT32_MAX)
+
+struct corpus_part {
+    struct shard shard;
+    struct shard_facts facts;
+    const char *path; /* of its first file */
+    int64_t first;    /* position of its first id in the sequence; a mark stands before it */
+};
 
 struct corpus {
-    struct shard shard;
+    struct source_list files;
+    struct corpus_part *part;
+    int64_t parts_n;
+    int64_t tokens;
     uint64_t fingerprint;
     char name[512];
 };
 
-static enum status corpus_check(struct corpus *corpus, const struct corpus_config *config)
+static enum status id_refused(const char *path, int64_t token_i, uint32_t id, int64_t vocab)
 {
-    struct shard_scan *scan;
-    const struct shard *shard = &corpus->shard;
-    TRY(shard_scan_begin(config->vocab, &scan));
-    shard_scan_add(scan, shard->ids, shard->info.tokens);
-    const int64_t bad_i = shard_scan_bad_i(scan);
-    corpus->fingerprint = shard_scan_sum(scan);
-    shard_scan_end(scan);
-    if (shard->info.has_sum && shard->info.sum != corpus->fingerprint)
-        return FAIL(ST_BAD_DATA, "token file %s is damaged: its ids have checksum %016llx, expected %016llx; make it again",
-                    config->data, (unsigned long long)corpus->fingerprint, (unsigned long long)shard->info.sum);
-    if (bad_i >= 0)
-        return FAIL(ST_BAD_DATA, "%s: token %lld has id %u, but VOCAB=%lld allows only smaller ones; set VOCAB=50257 or more, or use "
-                    "data made for this vocabulary", config->data, (long long)bad_i, shard->ids[bad_i],
-                    (long long)config->vocab);
+    return FAIL(ST_BAD_DATA, "%s: token %lld has id %u, but VOCAB=%lld allows only smaller ones; set VOCAB=%d (GPT-2's), or give data "
+                "made for this vocabulary", path, (long long)token_i, id, (long long)vocab, BPE_VOCAB);
+}
+
+static enum status mark_refused(const char *path, int64_t vocab)
+{
+    return FAIL(ST_BAD_DATA, "several files are joined with <|endoftext|> (id %d), here before %s, but VOCAB=%lld allows only smaller "
+                "ids; set VOCAB=%d or give one file", BPE_END, path, (long long)vocab, BPE_VOCAB);
+}
+
+/* How many of files[0, n) make the next part: one token file, or texts in a row. */
+static int64_t run_files(const struct source *files, int64_t n)
+{
+    int64_t run = 1, bytes = files[0].bytes;
+    if (files[0].kind == SOURCE_KIND_TOKENS)
+        return 1;
+    while (run < n && files[run].kind == SOURCE_KIND_TEXT && files[run].bytes < CORPUS_RUN_BYTES - bytes - run)
+        bytes += files[run++].bytes;
+    return run;
+}
+
+static int64_t text_bytes_of(const struct source *files, int64_t n)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (files[i].kind == SOURCE_KIND_TEXT)
+            bytes += files[i].bytes;
+    return bytes;
+}
+
+/* Progress of several runs as one. */
+struct corpus_progress {
+    const struct corpus_config *config;
+    int64_t before_bytes, total_bytes;
+};
+
+static bool corpus_progress_run(void *arg, int64_t bytes_done, int64_t bytes_total)
+{
+    const struct corpus_progress *progress = arg;
+    (void)bytes_total;
+    return progress->config->progress(progress->config->progress_arg, progress->before_bytes + bytes_done,
+                                      progress->total_bytes);
+}
+
+static enum status part_open(struct corpus_part *part, const struct source *files, int64_t n, const struct corpus_config *config,
+                             struct corpus_progress *progress)
+{
+    part->path = files[0].path;
+    if (files[0].kind == SOURCE_KIND_TOKENS) {
+        TRY(shard_open(part->path, &part->shard));
+        TRY(shard_check(&part->shard, part->path, config->vocab, &part->facts));
+    } else {
+        const struct encode_config encode = {.bytes_total = text_bytes_of(files, n),
+                                             .progress = config->progress != NULL ? corpus_progress_run : NULL,
+                                             .progress_arg = progress};
+        TRY(cache_shard(config->cache_dir, &encode, files, n, config->vocab, &part->shard, &part->facts));
+        progress->before_bytes += encode.bytes_total;
+    }
+    if (part->facts.bad_i >= 0)
+        return id_refused(part->path, part->facts.bad_i, part->facts.bad_id, config->vocab);
     return ST_OK;
+}
+
+static enum status parts_open(struct corpus *corpus, const struct corpus_config *config)
+{
+    const struct source_list *files = &corpus->files;
+    struct corpus_progress progress = {config, 0, text_bytes_of(files->item, files->n)};
+    corpus->part = calloc((size_t)files->n, sizeof *corpus->part);
+    if (corpus->part == NULL)
+        return FAIL(ST_RETRY, "out of memory: a list of %lld token files", (long long)files->n);
+    for (int64_t i = 0, run; i < files->n; i += run) {
+        run = run_files(files->item + i, files->n - i);
+        TRY(part_open(corpus->part + corpus->parts_n, files->item + i, run, config, &progress));
+        if (corpus->part[corpus->parts_n].shard.info.tokens > 0)
+            corpus->parts_n++;
+        else
+            shard_close(&corpus->part[corpus->parts_n].shard);
+    }
+    if (corpus->parts_n == 0)
+        return FAIL(ST_BAD_DATA, "%s holds no tokens; check DATA", config->data);
+    return ST_OK;
+}
+
+/* Must <|endoftext|> be put between two parts? */
+static bool needs_mark(const struct shard *before, const struct shard *after)
+{
+    return before->ids[before->info.tokens - 1] != BPE_END && after->ids[0] != BPE_END;
+}
+
+static enum status parts_place(struct corpus *corpus, const struct corpus_config *config)
+{
+    int64_t at = 0;
+    for (int64_t i = 0; i < corpus->parts_n; i++) {
+        struct corpus_part *part = corpus->part + i;
+        if (i > 0 && needs_mark(&part[-1].shard, &part->shard)) {
+            if (config->vocab <= BPE_END)
+                return mark_refused(part->path, config->vocab);
+            at++;
+        }
+        part->first = at;
+        at += part->shard.info.tokens;
+    }
+    corpus->tokens = at;
+    return ST_OK;
+}
+
+/* Of the sequence of ids, however it is spread over files. */
+static enum status fingerprint(struct corpus *corpus)
+{
+    static const uint16_t mark = BPE_END;
+    struct shard_scan *scan;
+    corpus->fingerprint = corpus->part[0].facts.sum;
+    if (corpus->parts_n == 1)
+        return ST_OK;
+    TRY(shard_scan_begin(INT64_MAX, &scan));
+    int64_t at = 0;
+    for (int64_t i = 0; i < corpus->parts_n; i++) {
+        const struct corpus_part *part = corpus->part + i;
+        if (at < part->first)
+            shard_scan_add(scan, &mark, 1);
+        shard_scan_add(scan, part->shard.ids, part->shard.info.tokens);
+        at = part->first + part->shard.info.tokens;
+    }
+    corpus->fingerprint = shard_scan_facts(scan).sum;
+    shard_scan_end(scan);
+    return ST_OK;
+}
+
+static void name_corpus(struct corpus *corpus, const char *data)
+{
+    char count[32];
+    text_count(count, sizeof count, (double)corpus->tokens);
+    if (corpus->files.n > 1)
+        text_format(corpus->name, sizeof corpus->name, "%.400s (%lld files, %s tokens)", data, (long long)corpus->files.n, count);
+    else
+        text_format(corpus->name, sizeof corpus->name, "%.400s (%s tokens)", data, count);
 }
 
 enum status corpus_open(const struct corpus_config *config, struct corpus **out)
@@ -40,9 +181,11 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     struct corpus *corpus = calloc(1, sizeof *corpus);
     if (corpus == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for the corpus", sizeof *corpus);
-    TRY_OR(shard_open(config->data, &corpus->shard), out_close);
-    TRY_OR(corpus_check(corpus, config), out_close);
-    text_copy(corpus->name, sizeof corpus->name, config->data);
+    TRY_OR(source_find(config->data, &corpus->files), out_close);
+    TRY_OR(parts_open(corpus, config), out_close);
+    TRY_OR(parts_place(corpus, config), out_close);
+    TRY_OR(fingerprint(corpus), out_close);
+    name_corpus(corpus, config->data);
     *out = corpus;
     return ST_OK;
 out_close:
@@ -54,18 +197,119 @@ void corpus_close(struct corpus *corpus)
 {
     if (corpus == NULL)
         return;
-    shard_close(&corpus->shard);
+    for (int64_t i = 0; corpus->part != NULL && i < corpus->files.n; i++)
+        shard_close(&corpus->part[i].shard);
+    free(corpus->part);
+    source_free(&corpus->files);
     free(corpus);
 }
 
-int64_t corpus_tokens(const struct corpus *corpus) { return corpus->shard.info.tokens; }
+int64_t corpus_tokens(const struct corpus *corpus) { return corpus->tokens; }
 const char *corpus_name(const struct corpus *corpus) { return corpus->name; }
 uint64_t corpus_fingerprint(const struct corpus *corpus) { return corpus->fingerprint; }
 
+/* The last part that begins at or before position at. */
+static const struct corpus_part *part_of(const struct corpus *corpus, int64_t at)
+{
+    int64_t low = 0, high = corpus->parts_n;
+    while (high - low > 1) {
+        const int64_t mid = low + (high - low) / 2;
+        if (corpus->part[mid].first <= at)
+            low = mid;
+        else
+            high = mid;
+    }
+    return corpus->part + low;
+}
+
 void corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t *out)
 {
-    ASSERTF(first >= 0 && n >= 0 && n <= corpus_tokens(corpus) - first, "first %lld n %lld of %lld", (long long)first,
-            (long long)n, (long long)corpus_tokens(corpus));
-    for (int64_t i = 0; i < n; i++)
-        out[i] = corpus->shard.ids[first + i];
+    ASSERTF(first >= 0 && n >= 0 && n <= corpus->tokens - first, "first %lld n %lld of %lld", (long long)first, (long long)n,
+            (long long)corpus->tokens);
+    const struct corpus_part *part = part_of(corpus, first);
+    for (int64_t at = first, end = first + n; at < end; part++) {
+        const int64_t part_end = part->first + part->shard.info.tokens, stop = end < part_end ? end : part_end;
+        for (; at < stop; at++)
+            out[at - first] = part->shard.ids[at - part->first];
+        if (at == part_end && at < end && part[1].first > at)
+            out[at++ - first] = BPE_END; /* the mark before the next part */
+    }
+}
+
+/* --- writing one token file --- */
+
+struct corpus_writing {
+    struct shard_writer *writer;
+    struct encode *encode; /* opened with the first text */
+    bool ends_marked;      /* the last id so far is <|endoftext|> */
+};
+
+static enum status write_run(struct corpus_writing *to, const struct source *files, int64_t n, const struct encode_config *encode)
+{
+    static const uint16_t mark = BPE_END;
+    struct shard shard = {0};
+    struct shard_key key;
+    const bool is_text = files[0].kind == SOURCE_KIND_TEXT;
+    enum status st = ST_OK;
+    if (!is_text) {
+        struct shard_facts facts;
+        TRY(shard_open(files[0].path, &shard));
+        TRY_OR(shard_check(&shard, files[0].path, INT64_MAX, &facts), out_close);
+        if (shard.info.tokens == 0)
+            goto out_close;
+    }
+    if (shard_written(to->writer) > 0 && !to->ends_marked && (is_text || shard.ids[0] != BPE_END))
+        TRY_OR(shard_append(to->writer, &mark, 1), out_close);
+    if (is_text && to->encode == NULL)
+        TRY_OR(encode_open(encode, &to->encode), out_close);
+    if (is_text)
+        TRY_OR(encode_files(to->encode, files, n, to->writer, &key), out_close);
+    else
+        TRY_OR(shard_append(to->writer, shard.ids, shard.info.tokens), out_close);
+    to->ends_marked = !is_text && shard.ids[shard.info.tokens - 1] == BPE_END;
+out_close:
+    shard_close(&shard);
+    return st;
+}
+
+static enum status write_all(struct corpus_writing *to, const struct source_list *files, const struct corpus_config *config,
+                             const char *out_path)
+{
+    const struct encode_config encode = {text_bytes_of(files->item, files->n), config->progress, config->progress_arg};
+    for (int64_t i = 0, run; i < files->n; i += run) {
+        run = run_files(files->item + i, files->n - i);
+        TRY(write_run(to, files->item + i, run, &encode));
+    }
+    const struct shard_facts facts = shard_writer_facts(to->writer);
+    if (facts.bad_i >= 0)
+        return id_refused(out_path, facts.bad_i, facts.bad_id, config->vocab);
+    return shard_commit(to->writer, (struct shard_key){{0, 0}});
+}
+
+static enum status check_out(const char *out_path)
+{
+    if (out_path == NULL || out_path[0] == '\0')
+        return FAIL(ST_BAD_SETTING, "where should the tokens go? set OUT, for example OUT=tokens.bin");
+    if (file_is_dir(out_path))
+        return FAIL(ST_BAD_SETTING, "OUT=%s is a folder; give the name of a file, for example OUT=%s/tokens.bin", out_path, out_path);
+    if (text_ends(out_path, ".idx"))
+        return FAIL(ST_BAD_SETTING, "OUT=%s: Megatron's format is not written so far; give a name that ends in .bin", out_path);
+    return ST_OK;
+}
+
+enum status corpus_write(const struct corpus_config *config, const char *out_path, int64_t *tokens_out)
+{
+    struct source_list files = {0};
+    struct corpus_writing to = {0};
+    enum status st;
+    TRY(check_out(out_path));
+    TRY(source_find(config->data, &files));
+    TRY_OR(shard_create(out_path, config->vocab, &to.writer), out_close);
+    TRY_OR(write_all(&to, &files, config, out_path), out_close);
+    *tokens_out = shard_written(to.writer);
+out_close:
+    encode_close(to.encode);
+    shard_abandon(to.writer);
+    source_free(&files);
+    return st;
 }

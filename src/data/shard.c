@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <xxhash.h>
 
+#include "base/clock.h"
 #include "base/must.h"
 #include "base/text.h"
 
@@ -100,6 +100,7 @@ struct shard_scan {
     int64_t vocab;
     int64_t seen;
     int64_t bad_i;
+    uint32_t bad_id;
 };
 
 enum status shard_scan_begin(int64_t vocab, struct shard_scan **out)
@@ -149,12 +150,15 @@ void shard_scan_add(struct shard_scan *scan, const uint16_t *ids, int64_t n)
         while (ids[i] < scan->vocab)
             i++;
         scan->bad_i = scan->seen + i;
+        scan->bad_id = ids[i];
     }
     scan->seen += n;
 }
 
-uint64_t shard_scan_sum(const struct shard_scan *scan) { return XXH3_64bits_digest(scan->hash); }
-int64_t shard_scan_bad_i(const struct shard_scan *scan) { return scan->bad_i; }
+struct shard_facts shard_scan_facts(const struct shard_scan *scan)
+{
+    return (struct shard_facts){XXH3_64bits_digest(scan->hash), scan->bad_i, scan->bad_id};
+}
 
 void shard_scan_end(struct shard_scan *scan)
 {
@@ -162,6 +166,20 @@ void shard_scan_end(struct shard_scan *scan)
         return;
     XXH3_freeState(scan->hash);
     free(scan);
+}
+
+enum status shard_check(const struct shard *shard, const char *path, int64_t vocab, struct shard_facts *out)
+{
+    struct shard_scan *scan;
+    TRY(shard_scan_begin(vocab, &scan));
+    shard_scan_add(scan, shard->ids, shard->info.tokens);
+    const struct shard_facts facts = shard_scan_facts(scan);
+    shard_scan_end(scan);
+    if (shard->info.has_sum && shard->info.sum != facts.sum)
+        return FAIL(ST_BAD_DATA, "token file %s is damaged: its ids have checksum %016llx, expected %016llx; copy or make it again",
+                    path, (unsigned long long)facts.sum, (unsigned long long)shard->info.sum);
+    *out = facts;
+    return ST_OK;
 }
 
 /* --- writing --- */
@@ -175,23 +193,24 @@ struct shard_writer {
     char beside[FILE_PATH_MAX];
 };
 
-enum status shard_create(const char *path, struct shard_writer **out)
+enum status shard_create(const char *path, int64_t vocab, struct shard_writer **out)
 {
     enum status st;
     struct shard_writer *writer = calloc(1, sizeof *writer);
     if (writer == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes to write %s", sizeof *writer, path);
     writer->fd = -1;
-    TRY_OR(shard_scan_begin(INT64_MAX, &writer->scan), out_abandon);
+    TRY_OR(shard_scan_begin(vocab, &writer->scan), out_abandon);
     if (!text_copy(writer->path, sizeof writer->path, path) ||
-        !text_format(writer->beside, sizeof writer->beside, "%s.XXXXXX.tmp", path)) {
+        !text_format(writer->beside, sizeof writer->beside, "%s.%ld-%llx.tmp", path, (long)getpid(),
+                     (unsigned long long)clock_ns())) {
         writer->beside[0] = '\0';
-        TRY_OR(FAIL(ST_BAD_SETTING, "the path %.80s… is over %d bytes long; choose a shorter one", path, FILE_PATH_MAX - 12),
+        TRY_OR(FAIL(ST_BAD_SETTING, "the path %.80s… is over %d bytes long; choose a shorter one", path, FILE_PATH_MAX - 40),
                out_abandon);
     }
-    writer->fd = mkostemps(writer->beside, 4, O_CLOEXEC);
+    writer->fd = open(writer->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (writer->fd < 0) {
-        TRY_OR(FAIL(errno == ENOENT ? ST_NO_INPUT : ST_STORE, "cannot create %s: %s; check that the folder is there and writable",
+        TRY_OR(FAIL(ST_STORE, "cannot create %s: %s; check that the folder is there and writable",
                     path, strerror(errno)), out_abandon);
     }
     *out = writer;
@@ -215,18 +234,18 @@ enum status shard_append(struct shard_writer *writer, const uint16_t *ids, int64
 }
 
 int64_t shard_written(const struct shard_writer *writer) { return writer->tokens; }
+struct shard_facts shard_writer_facts(const struct shard_writer *writer) { return shard_scan_facts(writer->scan); }
 
 /* The header is written last: until then a file left by a crash has no magic. */
 enum status shard_commit(struct shard_writer *writer, struct shard_key key)
 {
     int32_t header[SHARD_HEADER_BYTES / 4] = {SHARD_MAGIC, 1, (int32_t)writer->tokens, SHARD_TAG};
-    const uint64_t sum = shard_scan_sum(writer->scan);
+    const uint64_t sum = shard_scan_facts(writer->scan).sum;
     char dir[FILE_PATH_MAX];
     memcpy(header + SHARD_WORD_SUM, &sum, sizeof sum);
     memcpy(header + SHARD_WORD_KEY, &key, sizeof key);
     TRY(file_write_at(writer->fd, writer->beside, header, sizeof header, 0));
-    /* mkostemps makes 0600; other users of a shared folder may read what others of our files there allow. */
-    if (fchmod(writer->fd, 0644) != 0 || fsync(writer->fd) != 0 || rename(writer->beside, writer->path) != 0)
+    if (fsync(writer->fd) != 0 || rename(writer->beside, writer->path) != 0)
         return FAIL(ST_STORE, "cannot finish %s: %s; check the disk", writer->path, strerror(errno));
     writer->is_committed = true;
     text_copy(dir, sizeof dir, writer->path);

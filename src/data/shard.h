@@ -41,19 +41,27 @@ struct shard {
 enum status shard_open(const char *path, struct shard *out);
 void shard_close(struct shard *shard);
 
-/* A pass over ids: the checksum so far, and the first id that reaches `vocab`. */
+/* A pass over ids: their checksum, and the first that reaches `vocab`. */
+struct shard_facts {
+    uint64_t sum;    /* XXH3-64 of the ids as bytes */
+    int64_t bad_i;   /* position of the first id ≥ vocab; -1: none */
+    uint32_t bad_id; /* and that id */
+};
 struct shard_scan;
 enum status shard_scan_begin(int64_t vocab, struct shard_scan **out);
 void shard_scan_add(struct shard_scan *scan, const uint16_t *ids, int64_t n);
-uint64_t shard_scan_sum(const struct shard_scan *scan);
-int64_t shard_scan_bad_i(const struct shard_scan *scan); /* position of the first id ≥ vocab; -1: none */
-void shard_scan_end(struct shard_scan *scan);            /* accepts NULL */
+struct shard_facts shard_scan_facts(const struct shard_scan *scan);
+void shard_scan_end(struct shard_scan *scan); /* accepts NULL */
+
+/* shard_check — one pass over the whole file. Fails ST_BAD_DATA when the file carries a checksum and the ids have another. */
+enum status shard_check(const struct shard *shard, const char *path, int64_t vocab, struct shard_facts *out);
 
 /* A token file being written: beside the path, then synced and renamed, so it is there whole or not at all. */
 struct shard_writer;
-enum status shard_create(const char *path, struct shard_writer **out);
+enum status shard_create(const char *path, int64_t vocab, struct shard_writer **out);
 enum status shard_append(struct shard_writer *writer, const uint16_t *ids, int64_t n);
-int64_t shard_written(const struct shard_writer *writer);
+int64_t shard_written(const struct shard_writer *writer);              /* tokens so far */
+struct shard_facts shard_writer_facts(const struct shard_writer *writer); /* of the ids so far */
 enum status shard_commit(struct shard_writer *writer, struct shard_key key); /* the file appears; writer still to be closed */
 void shard_abandon(struct shard_writer *writer); /* frees it, and removes what was not committed; accepts NULL */
 

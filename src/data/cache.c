@@ -1,0 +1,185 @@
+/* cache.c — look up, else make, the token file of some texts. See cache.h for the files. */
+#include "data/cache.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+
+#define CACHE_KEY_HEX 32
+#define CACHE_LEFTOVER_MS (24 * 3600 * 1000LL)
+/* A file changed within this time may change again without its time telling; its key is not kept. */
+#define CACHE_SETTLED_NS 2000000000LL
+
+struct cache_paths {
+    char dir[FILE_PATH_MAX];
+    char shard[FILE_PATH_MAX]; /* <key>.bin */
+    char memo[FILE_PATH_MAX];  /* <files>.key */
+};
+
+static void key_text(struct shard_key key, char out[CACHE_KEY_HEX + 1])
+{
+    text_format(out, CACHE_KEY_HEX + 1, "%016llx%016llx", (unsigned long long)key.v[1], (unsigned long long)key.v[0]);
+}
+
+static enum status named(char out[FILE_PATH_MAX], const char *dir, struct shard_key key, const char *suffix)
+{
+    char name[CACHE_KEY_HEX + 8], hex[CACHE_KEY_HEX + 1];
+    key_text(key, hex);
+    text_format(name, sizeof name, "%s%s", hex, suffix);
+    return file_join(out, FILE_PATH_MAX, dir, name);
+}
+
+/* Names files as the file system shows them, without reading them. */
+static struct shard_key stat_key(const struct source *text, int64_t n)
+{
+    XXH128_hash_t sum = XXH3_128bits(&n, sizeof n);
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t facts[] = {sum.low64, sum.high64, (uint64_t)text[i].bytes, text[i].device, text[i].inode,
+                                  (uint64_t)text[i].modified_ns, (uint64_t)text[i].changed_ns,
+                                  XXH3_64bits(text[i].path, strlen(text[i].path))};
+        sum = XXH3_128bits(facts, sizeof facts);
+    }
+    return (struct shard_key){{sum.low64, sum.high64}};
+}
+
+static int hex_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+
+static bool memo_read(const char *path, struct shard_key *out)
+{
+    char *text;
+    size_t n;
+    struct shard_key key = {{0, 0}};
+    if (!file_exists(path) || file_read(path, 64, &text, &n) != ST_OK)
+        return false;
+    bool is_good = n == CACHE_KEY_HEX + 1 && text[CACHE_KEY_HEX] == '\n';
+    for (int i = 0; is_good && i < CACHE_KEY_HEX; i++) {
+        const int digit = hex_digit(text[i]);
+        is_good = digit >= 0;
+        key.v[i < 16] = key.v[i < 16] << 4 | (uint64_t)(digit & 15);
+    }
+    free(text);
+    if (is_good)
+        *out = key;
+    return is_good;
+}
+
+/* A memo that cannot be kept costs the next start some reading and nothing else. */
+static void memo_write(const char *path, const struct source *text, int64_t n, struct shard_key key)
+{
+    char line[CACHE_KEY_HEX + 2];
+    const int64_t settled_ns = clock_wall_ms() * 1000000 - CACHE_SETTLED_NS;
+    for (int64_t i = 0; i < n; i++)
+        if (text[i].modified_ns > settled_ns || text[i].changed_ns > settled_ns)
+            return;
+    key_text(key, line);
+    line[CACHE_KEY_HEX] = '\n';
+    if (file_replace(path, line, CACHE_KEY_HEX + 1) != ST_OK)
+        LOG_DEBUG("not kept: %s", status_message());
+    status_clear();
+}
+
+/* The token file at path, if it is whole and has this key; a damaged one is told about. */
+static bool shard_usable(const char *path, struct shard_key key, int64_t vocab, struct shard *out, struct shard_facts *facts)
+{
+    struct shard shard = {0};
+    if (!file_exists(path))
+        return false;
+    enum status st = shard_open(path, &shard);
+    if (st == ST_OK && (!shard.info.has_sum || memcmp(&shard.info.key, &key, sizeof key) != 0))
+        st = FAIL(ST_BAD_DATA, "token file %s is not what its name says", path);
+    if (st == ST_OK)
+        st = shard_check(&shard, path, vocab, facts);
+    if (st == ST_OK) {
+        *out = shard;
+        return true;
+    }
+    LOG_WARN("%s; it is made again from the text", status_message());
+    status_clear();
+    shard_close(&shard);
+    return false;
+}
+
+/* What killed processes left half-written. */
+static void sweep(const char *dir)
+{
+    DIR *handle = opendir(dir);
+    struct stat info;
+    char path[FILE_PATH_MAX];
+    if (handle == NULL)
+        return;
+    for (struct dirent *entry; (entry = readdir(handle)) != NULL;) {
+        if (!text_ends(entry->d_name, ".tmp") || file_join(path, sizeof path, dir, entry->d_name) != ST_OK)
+            continue;
+        if (lstat(path, &info) == 0 && S_ISREG(info.st_mode) &&
+            info.st_mtim.tv_sec * 1000LL < clock_wall_ms() - CACHE_LEFTOVER_MS)
+            unlink(path);
+    }
+    closedir(handle);
+}
+
+static enum status make(const struct cache_paths *paths, const struct encode_config *config, const struct source *text, int64_t n,
+                        struct shard_key key)
+{
+    struct encode *encode = NULL;
+    struct shard_writer *writer = NULL;
+    struct shard_key read_key;
+    enum status st;
+    TRY(file_make_dirs(paths->dir));
+    sweep(paths->dir);
+    TRY_OR(shard_create(paths->shard, INT64_MAX, &writer), out_abandon);
+    TRY_OR(encode_open(config, &encode), out_abandon);
+    TRY_OR(encode_files(encode, text, n, writer, &read_key), out_abandon);
+    if (memcmp(&read_key, &key, sizeof key) != 0)
+        TRY_OR(FAIL(ST_BAD_DATA, "%s, or a file beside it, changed while it was read; start again when it is whole", text->path),
+               out_abandon);
+    TRY_OR(shard_commit(writer, key), out_abandon);
+    LOG_INFO("tokenised %lld bytes of text into %lld tokens, kept in %s", (long long)config->bytes_total,
+             (long long)shard_written(writer), paths->shard);
+out_abandon:
+    encode_close(encode);
+    shard_abandon(writer);
+    return st;
+}
+
+static enum status name_paths(struct cache_paths *paths, const char *cache_dir, const struct source *text, int64_t n)
+{
+    if (cache_dir == NULL || cache_dir[0] == '\0')
+        return FAIL(ST_BAD_SETTING, "no folder to keep tokens made from %s; set CACHE_DIR", text->path);
+    TRY(file_join(paths->dir, sizeof paths->dir, cache_dir, "tokens"));
+    return named(paths->memo, paths->dir, stat_key(text, n), ".key");
+}
+
+enum status cache_shard(const char *cache_dir, const struct encode_config *config, const struct source *text, int64_t n,
+                        int64_t vocab, struct shard *shard_out, struct shard_facts *facts_out)
+{
+    struct cache_paths paths;
+    struct shard_key key;
+    TRY(name_paths(&paths, cache_dir, text, n));
+    if (memo_read(paths.memo, &key)) {
+        TRY(named(paths.shard, paths.dir, key, ".bin"));
+        if (shard_usable(paths.shard, key, vocab, shard_out, facts_out))
+            return ST_OK;
+    }
+    TRY(encode_key(config, text, n, &key));
+    TRY(named(paths.shard, paths.dir, key, ".bin"));
+    if (!shard_usable(paths.shard, key, vocab, shard_out, facts_out)) {
+        const enum status st = make(&paths, config, text, n, key);
+        if (st == ST_STORE)
+            return FAIL(ST_STORE, "%s (tokens made from text are kept in CACHE_DIR=%s; it may be set to another folder)",
+                        status_message(), cache_dir);
+        TRY(st);
+        TRY(shard_open(paths.shard, shard_out));
+        TRY(shard_check(shard_out, paths.shard, vocab, facts_out));
+    }
+    memo_write(paths.memo, text, n, key);
+    return ST_OK;
+}

@@ -1,0 +1,62 @@
+/* tokenize.c — `convoy tokenize`: DATA → OUT, one token file. Must not know how text becomes tokens (data/corpus.h). */
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "data/bpe.h"
+#include "data/corpus.h"
+#include "node/command.h"
+
+#define TOKENIZE_REPORT_MS 5000
+
+static volatile sig_atomic_t stop_signal;
+
+static void note_signal(int number) { stop_signal = number; }
+
+/* Between blocks: look for a signal, and say every few seconds how far it is. */
+static bool go_on(void *arg, int64_t bytes_done, int64_t bytes_total)
+{
+    int64_t *reported_ms = arg;
+    const int64_t now_ms = clock_ms();
+    if (now_ms - *reported_ms >= TOKENIZE_REPORT_MS && bytes_total > 0) {
+        char done[32], total[32];
+        LOG_INFO("tokenised %s of %s", text_human(done, sizeof done, (double)bytes_done),
+                 text_human(total, sizeof total, (double)bytes_total));
+        *reported_ms = now_ms;
+    }
+    return stop_signal == 0;
+}
+
+static void take_signals(void)
+{
+    struct sigaction action = {.sa_handler = note_signal};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+enum status tokenize_main(const struct conf *conf)
+{
+    const char *data = conf_text(conf, CONF_DATA), *out_path = conf_text(conf, CONF_OUT);
+    const int64_t vocab = conf_i64(conf, CONF_VOCAB), began_ms = clock_ms();
+    int64_t tokens, reported_ms = began_ms;
+    char count[32], human[32];
+    const struct corpus_config config = {.data = data,
+                                         .cache_dir = conf_text(conf, CONF_CACHE_DIR),
+                                         .vocab = vocab > 0 ? vocab : BPE_VOCAB,
+                                         .progress = go_on,
+                                         .progress_arg = &reported_ms};
+    if (data[0] == '\0')
+        return FAIL(ST_BAD_SETTING, "what should be tokenised? set DATA to a text file, a folder or a glob");
+    take_signals();
+    const enum status st = corpus_write(&config, out_path, &tokens);
+    if (st != ST_OK && stop_signal != 0)
+        return FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED, "stopped by a signal; %s was not written", out_path);
+    TRY(st);
+    log_console("%s  %s tokens  %s  %.1f s", out_path, text_count(count, sizeof count, (double)tokens),
+                text_human(human, sizeof human, (double)file_bytes(out_path)), (double)(clock_ms() - began_ms) / 1e3);
+    return ST_OK;
+}

@@ -1,0 +1,461 @@
+/* test_corpus — DATA of every kind becomes one sequence of ids, or is refused with a sentence that helps; the cache never lies. */
+#include "harness.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "data/bpe.h"
+#include "data/corpus.h"
+
+static char dir[FILE_PATH_MAX], cache[FILE_PATH_MAX];
+static int64_t calls; /* of progress with something done: text was tokenised */
+
+static bool count_calls(void *arg, int64_t bytes_done, int64_t bytes_total)
+{
+    (void)arg;
+    assert_in_range(bytes_done, 0, bytes_total);
+    calls += bytes_done > 0;
+    return true;
+}
+
+/* A fresh folder for each test. */
+static int fresh(void **state)
+{
+    static int number;
+    (void)state;
+    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1}); /* warnings are expected here */
+    text_format(dir, sizeof dir, "%s/%d", harness_tmpdir(), number++);
+    text_format(cache, sizeof cache, "%s/cache", dir);
+    calls = 0;
+    return file_make_dirs(dir) == ST_OK ? 0 : -1;
+}
+
+static const char *in(const char *name)
+{
+    static char path[4][FILE_PATH_MAX];
+    static int turn;
+    turn = (turn + 1) % 4;
+    text_format(path[turn], FILE_PATH_MAX, "%s/%s", dir, name);
+    return path[turn];
+}
+
+static void put(const char *name, const void *data, size_t n)
+{
+    char parent[FILE_PATH_MAX];
+    text_copy(parent, sizeof parent, in(name));
+    *strrchr(parent, '/') = '\0';
+    assert_int_equal(file_make_dirs(parent), ST_OK);
+    unlink(in(name)); /* a new file: truncating an old one would make some file systems flush it */
+    FILE *file = fopen(in(name), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, n, file), n);
+    fclose(file);
+}
+static void put_text(const char *name, const char *text) { put(name, text, strlen(text)); }
+
+static void put_tokens(const char *name, const uint16_t *ids, int32_t n)
+{
+    static uint8_t bytes[1024 + 2 * 4096];
+    const int32_t header[3] = {20240520, 1, n};
+    memset(bytes, 0, 1024);
+    memcpy(bytes, header, sizeof header);
+    memcpy(bytes + 1024, ids, 2 * (size_t)n);
+    put(name, bytes, 1024 + 2 * (size_t)n);
+}
+
+static struct corpus_config with(const char *data)
+{
+    return (struct corpus_config){.data = data, .cache_dir = cache, .vocab = BPE_VOCAB, .progress = count_calls};
+}
+
+static struct corpus *opened(const char *data)
+{
+    struct corpus *corpus = NULL;
+    const struct corpus_config config = with(data);
+    if (corpus_open(&config, &corpus) != ST_OK)
+        fail_msg("%s", status_message());
+    return corpus;
+}
+
+static void expect(const struct corpus *corpus, const int32_t *ids, int64_t n)
+{
+    int32_t got[256], one;
+    assert_int_equal(corpus_tokens(corpus), n);
+    corpus_read(corpus, 0, n, got);
+    assert_memory_equal(got, ids, (size_t)n * sizeof *ids);
+    for (int64_t first = 0; first < n; first++)
+        for (int64_t len = 0; len <= n - first; len++) {
+            corpus_read(corpus, first, len, got);
+            assert_memory_equal(got, ids + first, (size_t)len * sizeof *ids);
+        }
+    corpus_read(corpus, n - 1, 1, &one);
+    assert_int_equal(one, ids[n - 1]);
+}
+
+static void refuse(const char *data, int64_t vocab, enum status want, const char *word, const char *other)
+{
+    struct corpus *corpus = NULL;
+    struct corpus_config config = with(data);
+    config.vocab = vocab;
+    const enum status st = corpus_open(&config, &corpus);
+    assert_null(corpus);
+    if (st != want || strstr(status_message(), word) == NULL || strstr(status_message(), other) == NULL)
+        fail_msg("%s: %s \"%s\", expected %s with \"%s\" and \"%s\"", data, status_name(st), status_message(), status_name(want),
+                 word, other);
+}
+
+static void test_text_file(void **state)
+{
+    (void)state;
+    put_text("a.txt", "Hello, world!");
+    struct corpus *corpus = opened(in("a.txt"));
+    expect(corpus, (const int32_t[]){15496, 11, 995, 0}, 4);
+    assert_non_null(strstr(corpus_name(corpus), "a.txt"));
+    const uint64_t fingerprint = corpus_fingerprint(corpus);
+    corpus_close(corpus);
+    assert_int_equal(calls, 1);
+    corpus = opened(in("a.txt")); /* from the cache */
+    expect(corpus, (const int32_t[]){15496, 11, 995, 0}, 4);
+    assert_true(corpus_fingerprint(corpus) == fingerprint);
+    corpus_close(corpus);
+    assert_int_equal(calls, 1);
+    put_text("a.txt", "Hello, world?");
+    corpus = opened(in("a.txt"));
+    expect(corpus, (const int32_t[]){15496, 11, 995, 30}, 4);
+    assert_true(corpus_fingerprint(corpus) != fingerprint);
+    corpus_close(corpus);
+    assert_int_equal(calls, 2);
+    corpus_close(NULL);
+}
+
+static void test_remembered_without_reading(void **state)
+{
+    (void)state;
+    put_text("a.txt", "Hello, world!");
+    clock_sleep_ms(2100); /* until the file's times are settled */
+    corpus_close(opened(in("a.txt")));
+    put_text("b.txt", "Hello, world!");
+    corpus_close(opened(in("b.txt"))); /* the same content under another name */
+    assert_int_equal(calls, 1);
+    char command[FILE_PATH_MAX + 64];
+    text_format(command, sizeof command, "ls %s/tokens | grep -c 'key$' | grep -qx 1", cache);
+    assert_int_equal(system(command), 0);
+    text_format(command, sizeof command, "echo nonsense > \"$(ls %s/tokens/*.key)\"", cache);
+    assert_int_equal(system(command), 0);
+    corpus_close(opened(in("a.txt")));
+    assert_int_equal(calls, 1);
+}
+
+static void test_folder_and_glob(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {64, BPE_END, 65, BPE_END, 66};
+    put_text("d/b.txt", "b");
+    put_text("d/a", "a");
+    put_text("d/sub/c.txt", "c");
+    put_text("d/.hidden", "hidden");
+    put_text("d/.git/x", "hidden");
+    put_text("d/empty", "");
+    assert_int_equal(symlink("a", in("d/z-link")), 0);      /* the same file again */
+    assert_int_equal(symlink("nowhere", in("d/broken")), 0);
+    assert_int_equal(symlink(".", in("d/loop")), 0);
+    assert_int_equal(mkfifo(in("d/fifo"), 0600), 0);
+    struct corpus *corpus = opened(in("d"));
+    expect(corpus, ids, 5);
+    assert_non_null(strstr(corpus_name(corpus), "3 files"));
+    const uint64_t fingerprint = corpus_fingerprint(corpus);
+    corpus_close(corpus);
+    corpus = opened(in("d/[ab]*"));
+    expect(corpus, ids, 3);
+    corpus_close(corpus);
+    /* as one token file: the same sequence, the same fingerprint */
+    int64_t tokens = 0;
+    const struct corpus_config config = with(in("d"));
+    assert_int_equal(corpus_write(&config, in("out.bin"), &tokens), ST_OK);
+    assert_int_equal(tokens, 5);
+    assert_int_equal(file_bytes(in("out.bin")), 1024 + 10);
+    corpus = opened(in("out.bin"));
+    expect(corpus, ids, 5);
+    assert_true(corpus_fingerprint(corpus) == fingerprint);
+    corpus_close(corpus);
+}
+
+static void test_token_files(void **state)
+{
+    (void)state;
+    put_tokens("t/1.bin", (const uint16_t[]){1, 2, 3}, 3);
+    put_tokens("t/2", (const uint16_t[]){4, BPE_END}, 2); /* told by its content, not its name */
+    put_tokens("t/3.bin", (const uint16_t[]){5}, 1);
+    put_text("t/4.txt", "a");
+    put_tokens("t/5.bin", (const uint16_t[]){BPE_END, 6}, 2);
+    put_tokens("t/6.bin", (const uint16_t[]){0}, 0);
+    struct corpus *corpus = opened(in("t"));
+    const int32_t ids[] = {1, 2, 3, BPE_END, 4, BPE_END, 5, BPE_END, 64, BPE_END, 6};
+    expect(corpus, ids, 11);
+    const uint64_t fingerprint = corpus_fingerprint(corpus);
+    corpus_close(corpus);
+    int64_t tokens;
+    const struct corpus_config config = with(in("t"));
+    assert_int_equal(corpus_write(&config, in("all.bin"), &tokens), ST_OK);
+    corpus = opened(in("all.bin"));
+    expect(corpus, ids, 11);
+    assert_true(corpus_fingerprint(corpus) == fingerprint);
+    corpus_close(corpus);
+    refuse(in("t/6.bin"), BPE_VOCAB, ST_BAD_DATA, "no tokens", "DATA");
+    refuse(in("t"), 3, ST_BAD_DATA, "token 2 has id 3", "VOCAB");
+    corpus = NULL;
+    put_tokens("s/1.bin", (const uint16_t[]){1}, 1);
+    put_tokens("s/2.bin", (const uint16_t[]){1}, 1);
+    refuse(in("s"), 256, ST_BAD_DATA, "joined", "VOCAB=256");
+    refuse(in("t/4.txt"), 64, ST_BAD_DATA, "has id 64", "VOCAB=50257");
+}
+
+/* A word of the header set to `value`. */
+static void put_header(const char *name, int word, int32_t value)
+{
+    uint8_t bytes[1024 + 6] = {0};
+    int32_t header[3] = {20240520, 1, 3};
+    header[word] = value;
+    memcpy(bytes, header, sizeof header);
+    put(name, bytes, sizeof bytes);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    refuse(in("missing.txt"), BPE_VOCAB, ST_NO_INPUT, "missing.txt", "No such file");
+    refuse(in("no*match"), BPE_VOCAB, ST_NO_INPUT, "no*match", "DATA");
+    put_text("empty.txt", "");
+    refuse(in("empty.txt"), BPE_VOCAB, ST_BAD_DATA, "empty", "DATA");
+    assert_int_equal(file_make_dirs(in("folder")), ST_OK);
+    refuse(in("folder"), BPE_VOCAB, ST_NO_INPUT, "no files found", "DATA");
+    assert_int_equal(mkfifo(in("fifo"), 0600), 0);
+    refuse(in("fifo"), BPE_VOCAB, ST_NO_INPUT, "not a regular file", "fifo");
+    refuse("/dev/null", BPE_VOCAB, ST_NO_INPUT, "not a regular file", "/dev/null");
+    refuse("https://example.org/a.txt", BPE_VOCAB, ST_BAD_SETTING, "address", "download");
+    put_text("a.jsonl", "{}\n");
+    refuse(in("a.jsonl"), BPE_VOCAB, ST_BAD_SETTING, ".jsonl", "text");
+    put_text("a.JSON", "{}\n");
+    refuse(in("a.JSON"), BPE_VOCAB, ST_BAD_SETTING, ".json", "text");
+    put_text("a.idx", "MMIDIDX");
+    refuse(in("a.idx"), BPE_VOCAB, ST_BAD_SETTING, ".idx", "text");
+    put("a.gz", "\x1f\x8b\x08", 3);
+    refuse(in("a.gz"), BPE_VOCAB, ST_BAD_DATA, "gzip", "unpack");
+    put_text("raw.bin", "not tokens");
+    refuse(in("raw.bin"), BPE_VOCAB, ST_BAD_DATA, "not a token file", "20240520");
+    put_header("model.bin", 0, 20240326);
+    refuse(in("model.bin"), BPE_VOCAB, ST_BAD_DATA, "20240326", "model");
+    put_header("version.bin", 1, 7);
+    refuse(in("version.bin"), BPE_VOCAB, ST_BAD_DATA, "version 7", "expected 1");
+    put_header("count.bin", 2, 4);
+    refuse(in("count.bin"), BPE_VOCAB, ST_BAD_DATA, "counts 4", "1032 bytes are expected");
+    put_header("negative.bin", 2, -1);
+    refuse(in("negative.bin"), BPE_VOCAB, ST_BAD_DATA, "-1", "damaged");
+    struct corpus *corpus = NULL;
+    struct corpus_config config = with(in("text"));
+    put_text("text", "text");
+    config.cache_dir = "";
+    assert_int_equal(corpus_open(&config, &corpus), ST_BAD_SETTING);
+    config.cache_dir = "/proc/nothing";
+    assert_int_equal(corpus_open(&config, &corpus), ST_STORE);
+    assert_non_null(strstr(status_message(), "CACHE_DIR=/proc/nothing"));
+}
+
+static int unreadable_refused(void)
+{
+    struct corpus *corpus;
+    const struct corpus_config config = with(in("secret.txt"));
+    const bool is_refused = corpus_open(&config, &corpus) == ST_NO_INPUT;
+    return is_refused && strstr(status_message(), "Permission denied") != NULL && strstr(status_message(), "permission to") != NULL;
+}
+
+static void test_unreadable(void **state)
+{
+    (void)state;
+    put_text("secret.txt", "text");
+    assert_int_equal(chmod(in("secret.txt"), 0), 0);
+    assert_int_equal(chmod(harness_tmpdir(), 0755), 0);
+    const pid_t child = fork();
+    if (child == 0) { /* the superuser may read everything: become somebody else */
+        if (getuid() == 0 && setuid(65534) != 0)
+            _exit(2);
+        _exit(unreadable_refused() ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* Cut at every length; each bit of the header flipped: refused, or (in words nobody reads) the same tokens. */
+static void test_damaged_token_file(void **state)
+{
+    (void)state;
+    static uint8_t whole[1024 + 16];
+    const uint16_t ids[8] = {7, 8, 9, 10, 11, 12, 13, 14};
+    struct corpus *corpus;
+    int64_t tokens;
+    char *made;
+    size_t bytes;
+    put_tokens("in.bin", ids, 8);
+    const struct corpus_config write = with(in("in.bin")), read = with(in("cut.bin"));
+    assert_int_equal(corpus_write(&write, in("whole.bin"), &tokens), ST_OK);
+    assert_int_equal(file_read(in("whole.bin"), 1 << 20, &made, &bytes), ST_OK);
+    assert_int_equal(bytes, sizeof whole);
+    memcpy(whole, made, sizeof whole);
+    free(made);
+    for (size_t n = 0; n < sizeof whole; n++) {
+        put("cut.bin", whole, n);
+        assert_int_equal(corpus_open(&read, &corpus), ST_BAD_DATA);
+    }
+    for (size_t bit = 0; bit < 8 * sizeof whole; bit++) {
+        whole[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        put("cut.bin", whole, sizeof whole);
+        const enum status st = corpus_open(&read, &corpus);
+        whole[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        if (bit < 96 || bit >= 8 * 1024) { /* magic, version, count; ids (the checksum tells) */
+            assert_int_equal(st, ST_BAD_DATA);
+        } else if (st == ST_OK) {
+            expect(corpus, (const int32_t[]){7, 8, 9, 10, 11, 12, 13, 14}, 8);
+            corpus_close(corpus);
+        } else
+            assert_int_equal(st, ST_BAD_DATA);
+    }
+}
+
+static void test_damaged_cache_is_made_again(void **state)
+{
+    (void)state;
+    char command[FILE_PATH_MAX + 128];
+    const int32_t ids[] = {15496, 11, 995, 0};
+    put_text("a.txt", "Hello, world!");
+    static const char *const damage[] = {"truncate -s 1027", "truncate -s 0", "sh -c 'printf x | dd of=$0 bs=1 seek=1025 conv=notrunc "
+                                         "2>/dev/null'", "sh -c 'printf xy | dd of=$0 bs=1 seek=2 conv=notrunc 2>/dev/null'"};
+    corpus_close(opened(in("a.txt")));
+    for (int i = 0; i < 4; i++) {
+        text_format(command, sizeof command, "%s %s/tokens/*.bin", damage[i], cache);
+        assert_int_equal(system(command), 0);
+        struct corpus *corpus = opened(in("a.txt"));
+        expect(corpus, ids, 4);
+        corpus_close(corpus);
+        assert_int_equal(calls, i + 2);
+    }
+    text_format(command, sizeof command, "test $(ls %s/tokens | wc -l) -eq 1", cache); /* nothing left over */
+    assert_int_equal(system(command), 0);
+}
+
+/* A text of several blocks, with stretches that cannot be cut, is the same in pieces and by several threads. */
+static void test_long_text_equals_whole(void **state)
+{
+    (void)state;
+    enum { BYTES = 9000000 };
+    static const char *const word[] = {"the", " and", "\n\n", " it's", " 1984", ", ", "\xc3\xa9t\xc3\xa9", "  ", " tokenization"};
+    char *text = malloc(BYTES + 64);
+    uint16_t *want = malloc(2 * (BYTES + 64));
+    struct bpe *bpe;
+    size_t n = 0;
+    uint32_t x = 1;
+    while (n < BYTES) {
+        x = x * 1664525 + 1013904223;
+        const char *w = word[(x >> 16) % 9];
+        memcpy(text + n, w, strlen(w));
+        n += strlen(w);
+        if (n > 2000000 && n < 6000000) { /* longer than a block for one or two threads */
+            memset(text + n, 'x', 3000000);
+            n += 3000000;
+        }
+    }
+    put("long.txt", text, n);
+    assert_int_equal(bpe_open(&bpe), ST_OK);
+    const size_t tokens = bpe_encode(bpe, text, n, want, n);
+    struct corpus *corpus = opened(in("long.txt"));
+    int32_t *got = malloc(tokens * sizeof *got);
+    assert_int_equal(corpus_tokens(corpus), tokens);
+    corpus_read(corpus, 0, (int64_t)tokens, got);
+    for (size_t i = 0; i < tokens; i++)
+        if (got[i] != want[i])
+            fail_msg("token %zu: %d, expected %u", i, got[i], want[i]);
+    corpus_close(corpus);
+    bpe_close(bpe);
+    free(got);
+    free(want);
+    free(text);
+}
+
+static bool stop_at_once(void *arg, int64_t bytes_done, int64_t bytes_total)
+{
+    (void)arg, (void)bytes_done, (void)bytes_total;
+    return false;
+}
+
+static void test_stopped(void **state)
+{
+    (void)state;
+    struct corpus *corpus = NULL;
+    int64_t tokens;
+    put_text("a.txt", "Hello, world!");
+    struct corpus_config config = with(in("a.txt"));
+    config.progress = stop_at_once;
+    assert_int_equal(corpus_open(&config, &corpus), ST_RETRY);
+    assert_int_equal(corpus_write(&config, in("out.bin"), &tokens), ST_RETRY);
+    assert_false(file_exists(in("out.bin")));
+    char command[FILE_PATH_MAX + 64];
+    text_format(command, sizeof command, "! ls %s | grep tmp", dir);
+    assert_int_equal(system(command), 0);
+}
+
+static void test_write_refusals(void **state)
+{
+    (void)state;
+    int64_t tokens;
+    put_text("a.txt", "Hello");
+    struct corpus_config config = with(in("a.txt"));
+    assert_int_equal(corpus_write(&config, "", &tokens), ST_BAD_SETTING);
+    assert_int_equal(corpus_write(&config, dir, &tokens), ST_BAD_SETTING);
+    assert_int_equal(corpus_write(&config, in("x.idx"), &tokens), ST_BAD_SETTING);
+    assert_int_equal(corpus_write(&config, in("no/such/x.bin"), &tokens), ST_STORE);
+    config.vocab = 256;
+    assert_int_equal(corpus_write(&config, in("x.bin"), &tokens), ST_BAD_DATA);
+    assert_false(file_exists(in("x.bin")));
+}
+
+static void test_two_processes_at_once(void **state)
+{
+    (void)state;
+    enum { BYTES = 3000000 };
+    char *text = malloc(BYTES);
+    for (int i = 0; i < BYTES; i++)
+        text[i] = " abcdefgh\n"[(i * 7 + i / 13) % 10];
+    put("big.txt", text, BYTES);
+    free(text);
+    pid_t child[3];
+    for (int i = 0; i < 3; i++)
+        if ((child[i] = fork()) == 0) {
+            struct corpus *corpus;
+            const struct corpus_config config = with(in("big.txt"));
+            _exit(corpus_open(&config, &corpus) == ST_OK && corpus_tokens(corpus) > BYTES / 8 ? 0 : 1);
+        }
+    for (int i = 0; i < 3; i++) {
+        int status;
+        assert_int_equal(waitpid(child[i], &status, 0), child[i]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    corpus_close(opened(in("big.txt")));
+    assert_int_equal(calls, 0);
+}
+
+#define FRESH(test) cmocka_unit_test_setup(test, fresh)
+static const struct CMUnitTest tests[] = {
+    FRESH(test_text_file),         FRESH(test_remembered_without_reading), FRESH(test_folder_and_glob),
+    FRESH(test_token_files),       FRESH(test_refusals),                   FRESH(test_unreadable),
+    FRESH(test_damaged_token_file), FRESH(test_damaged_cache_is_made_again), FRESH(test_long_text_equals_whole),
+    FRESH(test_stopped),           FRESH(test_write_refusals),             FRESH(test_two_processes_at_once),
+};
+HARNESS_MAIN(tests)

@@ -13,6 +13,7 @@
 #include "kernels/attention_tile_cpu.h"
 
 #define BLOCK 64
+#define FETCH_ROWS 8
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -52,14 +53,56 @@ static struct head head_of(const struct tensor *qkv, const struct tensor *mask, 
     return x;
 }
 
+/* A head's rows lie 3·C apart, a few cache lines each: no hardware fetches such ahead, so rows are asked for early. */
+static inline void fetch_row(const float *x, int64_t d)
+{
+    for (int64_t e = 0; e < d; e += 16)
+        __builtin_prefetch(x + e, 0, 2);
+}
+
+/* One row of d elements into dp, the rest zero. */
+static inline void pack_row(float *out, const float *x, int64_t d)
+{
+    int64_t e = 0;
+    for (; e + VEC_W <= d; e += VEC_W)
+        vec_store(out + e, vec_load(x + e));
+    if (e < d)
+        vec_store(out + e, vec_load_n(x + e, (int)(d - e)));
+}
+
 /* out (BLOCK, dp) ← n rows of x, the rest zero. */
 static void pack_rows(float *out, const float *x, int64_t stride, int64_t n, int64_t d, int64_t dp)
 {
-    for (int64_t i = 0; i < n; i++) {
-        memcpy(out + i * dp, x + i * stride, (size_t)d * sizeof *out);
-        memset(out + i * dp + d, 0, (size_t)(dp - d) * sizeof *out);
-    }
+    for (int64_t i = 0; i < n; i++)
+        pack_row(out + i * dp, x + i * stride, d);
     memset(out + n * dp, 0, (size_t)((BLOCK - n) * dp) * sizeof *out);
+}
+
+/* n rows of d elements, times factor, to rows far apart: past the caches where they are whole cache lines, so that no
+ * line is read before it is written. vec_fence before others may read. */
+static void write_rows(float *out, int64_t out_stride, const float *in, int64_t in_stride, int64_t n, int64_t d, float factor)
+{
+    bool is_lines = ((uintptr_t)out | (uintptr_t)out_stride * sizeof *out) % 64 == 0 && d % 16 == 0;
+    vec f = vec_set(factor);
+    for (int64_t i = 0; i < n; i++, out += out_stride, in += in_stride) {
+        int64_t e = 0;
+        for (; is_lines && e < d; e += VEC_W)
+            vec_stream(out + e, vec_load(in + e) * f);
+        for (; e + VEC_W <= d; e += VEC_W)
+            vec_store(out + e, vec_load(in + e) * f);
+        if (e < d)
+            vec_store_n(out + e, (int)(d - e), vec_load_n(in + e, (int)(d - e)) * f);
+    }
+}
+
+/* Asks for rows r … r+rows-1 of the block of keys behind this one; fetching past the end does no harm. */
+static inline void keys_fetch(const struct head *x, const struct keys *keys, int64_t r, int rows)
+{
+    const float *k = x->k + (keys->first + BLOCK + r) * 3 * x->c;
+    for (int i = 0; i < rows; i++, k += 3 * x->c) {
+        fetch_row(k, x->d);
+        fetch_row(k + x->c, x->d);
+    }
 }
 
 static void keys_pack(const struct head *x, struct keys *keys, int64_t first)
@@ -87,29 +130,27 @@ static void keys_pack(const struct head *x, struct keys *keys, int64_t first)
 struct meeting {
     int64_t i, cols, seen; /* columns computed (whole vectors); keys that may be seen by any of the rows */
     int rows;
-    bool is_diagonal;
+    bool is_open; /* all rows see all BLOCK keys */
 };
 
 static struct meeting meeting_of(const struct keys *keys, int64_t i, int rows)
 {
     int64_t reach = i + rows - keys->first;
-    struct meeting m = {.i = i, .rows = rows, .is_diagonal = i - keys->first < BLOCK};
+    struct meeting m = {.i = i, .rows = rows, .is_open = keys->is_open && i - keys->first >= BLOCK - 1};
     m.seen = least(reach, BLOCK);
     m.cols = least(round_up(reach, VEC_W), BLOCK);
     return m;
 }
 
-/* Scores of one row: scaled; -inf where the key is not there, masked, or later than the query. */
-static inline vec score(const struct keys *keys, const struct meeting *m, int r, const float *s, int64_t j, vec scale)
+/* Scores of one row before scaling; -inf where the key is not there, masked, or later than the query. */
+static inline vec score(const struct keys *keys, const struct meeting *m, int r, const float *s, int64_t j)
 {
-    vec x = vec_load(s + r * BLOCK + j) * scale;
-    if (!keys->is_open)
-        x += vec_load(keys->bias + j);
-    if (m->is_diagonal) {
-        int32_t own = (int32_t)(m->i + r - keys->first - j);
-        x = vec_select(tile_lane() > own, vec_set(-INFINITY), x);
-    }
-    return x;
+    vec x = vec_load(s + r * BLOCK + j);
+    if (m->is_open)
+        return x;
+    x += vec_load(keys->bias + j);
+    int32_t own = (int32_t)least(m->i + r - keys->first - j, BLOCK);
+    return vec_select(tile_lane() > own, vec_set(-INFINITY), x);
 }
 
 /* --- forward ----------------------------------------------------------------------------------------------- */
@@ -128,17 +169,18 @@ static void scale_row(float *x, int64_t n, float factor)
         vec_store(x + i, vec_load(x + i) * vec_set(factor));
 }
 
-/* Scores of row r become e; the query's maximum and sum move on. */
-static void softmax_row(const struct head *x, const struct keys *keys, const struct meeting *m, int r, struct gather *g, float *s)
+/* Scores of row r become e; the query's maximum and sum move on. cols is a constant where inlined. */
+static inline __attribute__((always_inline)) void softmax_row(const struct head *x, const struct keys *keys,
+                                                              const struct meeting *m, int r, struct gather *g, float *s,
+                                                              const int64_t cols)
 {
     int64_t row = m->i + r - g->first;
-    vec scale = vec_set(x->scale), top = vec_set(-INFINITY);
-    for (int64_t j = 0; j < m->cols; j += VEC_W) {
-        vec y = score(keys, m, r, s, j, scale);
-        vec_store(s + r * BLOCK + j, y);
-        top = vec_max(top, y);
+    vec y[BLOCK / VEC_W], top = vec_set(-INFINITY);
+    for (int64_t j = 0; j < cols; j += VEC_W) {
+        y[j / VEC_W] = score(keys, m, r, s, j);
+        top = vec_max(top, y[j / VEC_W]);
     }
-    float old = g->max[row], new = tile_max(top);
+    float old = g->max[row], new = tile_max(top) * x->scale;
     new = new > old ? new : old;
     float base = new == -INFINITY ? 0 : new; /* nothing seen yet: every e is exp(-inf) */
     vec sum = vec_load(g->sum + row * VEC_W);
@@ -148,8 +190,8 @@ static void softmax_row(const struct head *x, const struct keys *keys, const str
         scale_row(g->o + row * x->dp, x->dp, shrink);
         g->max[row] = new;
     }
-    for (int64_t j = 0; j < m->cols; j += VEC_W) {
-        vec e = vec_exp(vec_load(s + r * BLOCK + j) - vec_set(base));
+    for (int64_t j = 0; j < cols; j += VEC_W) {
+        vec e = tile_exp(vec_fma(y[j / VEC_W], vec_set(x->scale), vec_set(-base)));
         sum += e;
         vec_store(s + r * BLOCK + j, e);
     }
@@ -170,7 +212,10 @@ static void fwd_rows(const struct head *x, const struct keys *keys, struct gathe
     struct tile scores = {x->q + i * 3 * x->c, 3 * x->c, keys->kt, BLOCK, s, BLOCK, x->d, false};
     tile_rows(&scores, rows, m.cols);
     for (int r = 0; r < rows; r++)
-        softmax_row(x, keys, &m, r, g, s);
+        if (m.is_open)
+            softmax_row(x, keys, &(struct meeting){.i = i, .is_open = true}, r, g, s, BLOCK);
+        else
+            softmax_row(x, keys, &m, r, g, s, m.cols);
     for (int r = 0; r < rows && x->dropout->p > 0; r++) {
         drop_row(x, keys, &m, r, factor);
         for (int64_t j = 0; j < m.cols; j += VEC_W)
@@ -186,10 +231,10 @@ static void fwd_finish(const struct head *x, const struct gather *g, float *out,
     for (int64_t i = 0; i < g->n; i++) {
         double sum = vec_sum(vec_load(g->sum + i * VEC_W));
         const float *o = g->o + i * x->dp;
-        float *y = out + (g->first + i) * x->c, factor = sum == 0 ? 0 : (float)(1 / sum);
+        float factor = sum == 0 ? 0 : (float)(1 / sum);
         lse[g->first + i] = sum == 0 ? -INFINITY : (float)(g->max[i] + log(sum));
         for (int64_t e = 0; e < x->d; e++)
-            y[e] = o[e] * factor;
+            out[(g->first + i) * x->c + e] = o[e] * factor;
     }
 }
 
@@ -222,6 +267,8 @@ static void fwd_run(const struct fwd_work *w, const struct head *x, int64_t firs
         int rows;
         for (int64_t i = j > first ? j : first; i < first + n; i += rows) {
             rows = rows_next(least(first + n - i, BLOCK - i % BLOCK));
+            if (i < j + BLOCK || i < first + BLOCK)
+                keys_fetch(x, &keys, i % BLOCK, rows);
             fwd_rows(x, &keys, &g, i, rows);
         }
     }
@@ -238,6 +285,7 @@ static void fwd_part(void *arg, int part_i, int thread_i)
     struct head x = head_of(&a->qkv, &a->mask, &a->dropout, bh, (int64_t[3]){a->t, a->h, a->d});
     for (int64_t first = run_first(w, run); first < end; first += w->run_max)
         fwd_run(w, &x, first, least(w->run_max, end - first), (float *)(void *)w->cpu->scratch[thread_i]);
+    vec_fence();
 }
 
 void CPU_FN(attention_fwd)(const struct cpu *cpu, const struct attention_fwd *a)
@@ -258,7 +306,7 @@ struct queries {
     int64_t first, n;
     float *q, *dout, *dq;
     float *lse, *delta; /* (n): logΣexp; Σ dout·out */
-    float *p, *ds;      /* (BLOCK, BLOCK): drop(p); gradient of the scores before scaling */
+    float *p, *ds;      /* (BLOCK, BLOCK): drop(p); gradient of the scaled scores. 1/√D comes last, to dq and dk */
 };
 
 struct bwd_head {
@@ -272,11 +320,12 @@ static void queries_pack(const struct bwd_head *h, struct queries *q)
     const struct head *x = &h->x;
     for (int64_t i = 0; i < q->n; i++) {
         const float *out = h->out + (q->first + i) * x->c, *dout = h->dout + (q->first + i) * x->c;
-        float *row = q->dout + i * x->dp;
-        memset(row, 0, (size_t)x->dp * sizeof *row);
-        memset(q->q + i * x->dp, 0, (size_t)x->dp * sizeof *row);
-        memcpy(row, dout, (size_t)x->d * sizeof *row);
-        memcpy(q->q + i * x->dp, x->q + (q->first + i) * 3 * x->c, (size_t)x->d * sizeof *row);
+        const float *row = q->dout + i * x->dp;
+        fetch_row(out + FETCH_ROWS * x->c, x->d);
+        fetch_row(dout + FETCH_ROWS * x->c, x->d);
+        fetch_row(x->q + (q->first + i + FETCH_ROWS) * 3 * x->c, x->d);
+        pack_row(q->dout + i * x->dp, dout, x->d);
+        pack_row(q->q + i * x->dp, x->q + (q->first + i) * 3 * x->c, x->d);
         vec sum = {0};
         int64_t e = 0;
         for (; e + VEC_W <= x->d; e += VEC_W)
@@ -290,27 +339,28 @@ static void queries_pack(const struct bwd_head *h, struct queries *q)
     memset(q->dq, 0, (size_t)(q->n * x->dp) * sizeof(float));
 }
 
-/* Row r: p = exp(s - lse), then drop(p) and ds = p·(drop(dp) - delta)/√D, to the tiles of the block. */
-static void bwd_row(const struct head *x, const struct keys *keys, const struct meeting *m, int r, const struct queries *q,
-                    const float *s, const float *dp)
+/* Row r: p = exp(s - lse), then drop(p) and ds = p·(drop(dp) - delta), to the tiles of the block. is_open and drops are
+ * constants where inlined. */
+static inline __attribute__((always_inline)) void bwd_row(const struct head *x, const struct keys *keys,
+                                                          const struct meeting *m, int r, const struct queries *q,
+                                                          const float *s, const float *dp, const int64_t cols, const bool drops)
 {
     int64_t row = m->i + r - q->first;
     float *p = q->p + row % BLOCK * BLOCK, *ds = q->ds + row % BLOCK * BLOCK;
     float factor[BLOCK] __attribute__((aligned(64)));
-    vec scale = vec_set(x->scale), lse = vec_set(q->lse[row]), delta = vec_set(q->delta[row]);
-    bool drops = x->dropout->p > 0;
+    vec scale = vec_set(x->scale), lse = vec_set(-q->lse[row]), delta = vec_set(q->delta[row]);
     if (drops)
         drop_row(x, keys, m, r, factor);
-    for (int64_t j = 0; j < m->cols; j += VEC_W) {
-        vec y = vec_exp(score(keys, m, r, s, j, scale) - lse), dy = vec_load(dp + r * BLOCK + j), kept = y;
+    for (int64_t j = 0; j < cols; j += VEC_W) {
+        vec y = tile_exp(vec_fma(score(keys, m, r, s, j), scale, lse)), dy = vec_load(dp + r * BLOCK + j), kept = y;
         if (drops) {
             kept = y * vec_load(factor + j);
             dy = dy * vec_load(factor + j);
         }
         vec_store(p + j, kept);
-        vec_store(ds + j, y * (dy - delta) * scale);
+        vec_store(ds + j, y * (dy - delta));
     }
-    for (int64_t j = m->cols; j < BLOCK; j += VEC_W) { /* keys later than the whole group */
+    for (int64_t j = cols; j < BLOCK; j += VEC_W) { /* keys later than the whole group */
         vec_store(p + j, vec_set(0));
         vec_store(ds + j, vec_set(0));
     }
@@ -326,19 +376,33 @@ static void bwd_rows(const struct head *x, const struct keys *keys, const struct
     struct tile dps = {q->dout + row * x->dp, x->dp, keys->vt, BLOCK, dp, BLOCK, x->d, false};
     tile_rows(&scores, rows, m.cols);
     tile_rows(&dps, rows, m.cols);
+    bool drops = x->dropout->p > 0;
     for (int r = 0; r < rows; r++)
-        bwd_row(x, keys, &m, r, q, s, dp);
+        if (m.is_open && !drops)
+            bwd_row(x, keys, &(struct meeting){.i = i, .cols = BLOCK, .is_open = true}, r, q, s, dp, BLOCK, false);
+        else
+            bwd_row(x, keys, &m, r, q, s, dp, m.cols, drops);
     struct tile dq = {q->ds + row % BLOCK * BLOCK, BLOCK, keys->k, x->dp, q->dq + row * x->dp, x->dp, m.seen, true};
     tile_rows(&dq, rows, x->dp);
 }
 
+/* While a group of rows computes: the next keys, and where the gradients of this block will go. */
+static inline void bwd_fetch(const struct bwd_head *h, const struct keys *keys, int64_t r, int rows)
+{
+    const struct head *x = &h->x;
+    keys_fetch(x, keys, r, rows);
+}
+
 /* One block of queries [i, i+n) with one block of keys; dk, dv (BLOCK, dp) gather. */
-static void bwd_block(const struct head *x, const struct keys *keys, const struct queries *q, int64_t i, int64_t n, float *dk,
+static void bwd_block(const struct bwd_head *h, const struct keys *keys, const struct queries *q, int64_t i, int64_t n, float *dk,
                       float *dv)
 {
+    const struct head *x = &h->x;
     int rows;
     for (int64_t r = 0; r < n; r += rows) {
         rows = rows_next(n - r);
+        if (i < keys->first + BLOCK || i == q->first)
+            bwd_fetch(h, keys, r, rows);
         bwd_rows(x, keys, q, i + r, rows);
     }
     int64_t row = i - q->first;
@@ -356,10 +420,12 @@ static void bwd_block(const struct head *x, const struct keys *keys, const struc
     }
 }
 
-static void copy_rows(float *out, int64_t out_stride, const float *in, int64_t in_stride, int64_t n, int64_t d)
+/* sums (n, dp) += factor·x: what earlier runs of queries found. */
+static void add_rows(float *sums, const float *x, int64_t stride, int64_t n, const struct head *head, float factor)
 {
     for (int64_t i = 0; i < n; i++)
-        memcpy(out + i * out_stride, in + i * in_stride, (size_t)d * sizeof *out);
+        for (int64_t e = 0; e < head->d; e++)
+            sums[i * head->dp + e] += factor * x[i * stride + e];
 }
 
 /* A run of queries against all keys they may see. dk and dv of earlier runs lie in dqkv already and are gone on with. */
@@ -372,16 +438,17 @@ static void bwd_run(const struct bwd_head *h, struct queries *q, struct keys *ke
         keys_pack(x, keys, j);
         memset(dk, 0, (size_t)(BLOCK * x->dp) * sizeof *dk);
         memset(dv, 0, (size_t)(BLOCK * x->dp) * sizeof *dv);
-        if (j < q->first) {
-            copy_rows(dk, x->dp, h->dk + j * stride, stride, keys->n, x->d);
-            copy_rows(dv, x->dp, h->dv + j * stride, stride, keys->n, x->d);
-        }
         for (int64_t i = j > q->first ? j : q->first; i < end; i += BLOCK)
-            bwd_block(x, keys, q, i, least(BLOCK, end - i), dk, dv);
-        copy_rows(h->dk + j * stride, stride, dk, x->dp, keys->n, x->d);
-        copy_rows(h->dv + j * stride, stride, dv, x->dp, keys->n, x->d);
+            bwd_block(h, keys, q, i, least(BLOCK, end - i), dk, dv);
+        if (j < q->first) {
+            vec_fence();
+            add_rows(dk, h->dk + j * stride, stride, keys->n, x, 1 / x->scale);
+            add_rows(dv, h->dv + j * stride, stride, keys->n, x, 1);
+        }
+        write_rows(h->dk + j * stride, stride, dk, x->dp, keys->n, x->d, x->scale);
+        write_rows(h->dv + j * stride, stride, dv, x->dp, keys->n, x->d, 1);
     }
-    copy_rows(h->dq + q->first * stride, stride, q->dq, x->dp, q->n, x->d);
+    write_rows(h->dq + q->first * stride, stride, q->dq, x->dp, q->n, x->d, x->scale);
 }
 
 struct bwd_work {
@@ -414,6 +481,7 @@ static void bwd_part(void *arg, int bh, int thread_i)
         q.n = least(w->run_max, a->t - q.first);
         bwd_run(&h, &q, &keys, scratch + 3 * tile, scratch + 4 * tile);
     }
+    vec_fence();
 }
 
 void CPU_FN(attention_bwd)(const struct cpu *cpu, const struct attention_bwd *a)

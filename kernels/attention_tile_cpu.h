@@ -129,6 +129,27 @@ static inline __attribute__((always_inline)) void tile_turn(vec row[VEC_W])
     }
 }
 
+/* tile_exp — e^x for the x ≤ 0 of a softmax, within 2 ulp near 0; exactly 0 below -87 (or where the float runs out) and at
+ * -inf; not a number stays one. 2^y, y = x·log2 e, split at the nearest whole number; the rest by a polynomial through
+ * the Chebyshev points of [-½, ½] (relative error 2.6e-9). A third less work than vec_exp. */
+static inline vec tile_exp(vec x)
+{
+    const float lowest = -126.0f; /* below, results would not be normal numbers, and slow */
+    vec y = vec_max(vec_set(lowest), x * vec_set(1.44269504f));
+    vec n = vec_round(y), f = y - n;
+    vec p = vec_fma(vec_set(1.5461444e-4f), f, vec_set(1.3400428e-3f));
+    p = vec_fma(p, f, vec_set(9.6180567e-3f));
+    p = vec_fma(p, f, vec_set(5.5503272e-2f));
+    p = vec_fma(p, f, vec_set(2.40226509e-1f));
+    p = vec_fma(p, f, vec_set(6.93147207e-1f));
+    p = vec_fma(p, f, vec_set(1.0f));
+#if CPU_LEVEL == 4
+    return (vec)_mm512_maskz_scalef_ps(_mm512_cmp_ps_mask((__m512)y, (__m512)vec_set(lowest), _CMP_NLE_UQ), (__m512)p, (__m512)n);
+#else
+    return vec_select(y <= vec_set(lowest), vec_set(0.0f), vec_pow2(p, n));
+#endif
+}
+
 /* tile_max — the largest lane; not a number in any lane may be lost. */
 static inline float tile_max(vec x)
 {

@@ -1,0 +1,68 @@
+/* GELU: fast against plain over ordinary and extreme inputs, in place, and its gradient against finite differences. */
+#include "kernel_test.h"
+
+struct input {
+    int64_t n;
+    const float *x, *dy;
+    bool in_place;
+};
+
+static enum status run_fwd(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS])
+{
+    const struct input *in = arg;
+    struct gelu_fwd a = {kt_f32(out[0]), kt_f32(in->in_place ? out[0] : in->x), in->n};
+    return op->gelu_fwd(s, &a);
+}
+
+static enum status run_bwd(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS])
+{
+    const struct input *in = arg;
+    struct gelu_bwd a = {kt_f32(out[0]), kt_f32(in->in_place ? out[0] : in->dy), kt_f32(in->x), in->n};
+    return op->gelu_bwd(s, &a);
+}
+
+static void check(int64_t n, enum kt_fill fill, float gain)
+{
+    float *x = kt_floats(n, fill, 1), *dy = kt_floats(n, fill, 2);
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= gain;
+    for (int in_place = 0; in_place < 2; in_place++) {
+        struct input in = {n, x, dy, in_place};
+        kt_check(&(struct kt_case){"gelu_fwd", run_fwd, &in, {x}, {n}, 1e-12});
+        kt_check(&(struct kt_case){"gelu_bwd", run_bwd, &in, {dy}, {n}, 1e-12});
+    }
+    kt_free(x);
+    kt_free(dy);
+}
+
+static void fast_is_true(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {0, 1, 5, 16, 33, 1000, 70001};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int fill = KT_RANDOM; fill <= KT_ONES; fill++)
+            check(sizes[i], (enum kt_fill)fill, 2);
+    check(1000, KT_RANDOM, 1e4f);
+    check(1000, KT_RANDOM, 1e-20f);
+}
+
+static void backward_is_the_slope(void **state)
+{
+    (void)state;
+    float x[81], dx[81], dy[81];
+    for (int i = 0; i < 81; i++)
+        x[i] = (float)i / 8 - 5, dy[i] = 1;
+    struct gelu_bwd g = {kt_f32(dx), kt_f32(dy), kt_f32(x), 81};
+    kt_ok(dev_op(kt_plain()->dev)->gelu_bwd(kt_plain()->stream, &g));
+    for (int i = 0; i < 81; i++) {
+        float two[2] = {x[i] + 0.00390625f, x[i] - 0.00390625f};
+        struct gelu_fwd f = {kt_f32(two), kt_f32(two), 2};
+        kt_ok(dev_op(kt_plain()->dev)->gelu_fwd(kt_plain()->stream, &f));
+        double slope = ((double)two[0] - two[1]) * 128;
+        if (fabs(slope - dx[i]) > 1e-4)
+            fail_msg("x %g: slope %g, gradient %g", (double)x[i], slope, (double)dx[i]);
+    }
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_is_true), cmocka_unit_test(backward_is_the_slope)};
+HARNESS_MAIN(tests)

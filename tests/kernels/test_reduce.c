@@ -1,0 +1,59 @@
+/* Sums: exact where doubles are, close to the truth elsewhere, the same bits for any number of threads. */
+#include "kernel_test.h"
+
+static double run(struct kt_device *d, const float *x, int64_t n, bool square, bool accumulate)
+{
+    double out = accumulate ? 2.5 : NAN;
+    struct sum a = {kt_f64(&out), kt_f32(x), n, accumulate};
+    struct sumsq b = {kt_f64(&out), kt_f32(x), n, accumulate};
+    kt_ok(square ? dev_op(d->dev)->sumsq(d->stream, &b) : dev_op(d->dev)->sum(d->stream, &a));
+    return out;
+}
+
+static void check(const float *x, int64_t n, int form, double relative)
+{
+    bool square = form & 1, accumulate = form & 2;
+    double want = run(kt_plain(), x, n, square, accumulate), size = 0;
+    for (int64_t i = 0; i < n; i++)
+        size += square ? (double)x[i] * x[i] : fabs((double)x[i]);
+    for (int level = CPU_LEVEL_V2; level < CPU_LEVEL_N; level++) {
+        if (!kt_device(level, 1)->dev)
+            continue;
+        double first = run(kt_device(level, 1), x, n, square, accumulate);
+        if (!(fabs(first - want) <= relative * size))
+            fail_msg("level %d, %lld elements: %.17g, want %.17g", level, (long long)n, first, want);
+        for (int threads_n = 2; threads_n <= KT_THREADS; threads_n++)
+            assert_true(run(kt_device(level, threads_n), x, n, square, accumulate) == first);
+    }
+}
+
+static void fast_is_true(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {0, 1, 2, 31, 33, 4095, 4096, 4097, 100000, 1000003};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int form = 0; form < 4; form++) {
+            float *x = kt_floats(sizes[i], KT_RANDOM, 1), *ones = kt_floats(sizes[i], KT_ONES, 0);
+            check(x, sizes[i], form, 1e-12);
+            check(ones, sizes[i], form, 0);
+            for (int64_t k = 0; k < sizes[i]; k++)
+                x[k] *= 1e30f;
+            check(x, sizes[i], form, 1e-12);
+            kt_free(x);
+            kt_free(ones);
+        }
+}
+
+static void not_a_number_stays(void **state)
+{
+    (void)state;
+    float *x = kt_floats(9000, KT_ONES, 0);
+    x[8999] = NAN;
+    for (int level = 0; level < CPU_LEVEL_N; level++)
+        if (kt_device(level, 1)->dev)
+            assert_true(isnan(run(kt_device(level, 1), x, 9000, true, false)));
+    kt_free(x);
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_is_true), cmocka_unit_test(not_a_number_stays)};
+HARNESS_MAIN(tests)

@@ -1,0 +1,164 @@
+/* The CPU device: opening levels, memory, copies, and refusing what an operation cannot do. */
+#include "harness.h"
+
+#include <string.h>
+
+#include "dev/dev.h"
+#include "kernels/cpu.h"
+
+static struct dev *dev;
+static struct stream *stream;
+
+static int open_device(void **state)
+{
+    (void)state;
+    return dev_cpu_open(2, CPU_LEVEL_N, &dev) != ST_OK || dev_stream_open(dev, &stream) != ST_OK;
+}
+
+static int close_device(void **state)
+{
+    (void)state;
+    dev_stream_close(stream);
+    dev_close(dev);
+    return 0;
+}
+
+static void info_says_what_it_is(void **state)
+{
+    (void)state;
+    struct dev_info info;
+    dev_info(dev, &info);
+    assert_int_equal(info.kind, DEV_KIND_CPU);
+    assert_int_equal(info.threads_n, 2);
+    assert_true(strncmp(info.name, "cpu 2 threads ", 14) == 0);
+    assert_true(info.memory_bytes > 0 && info.peak_flops > 1e8);
+}
+
+static void levels_open_or_refuse(void **state)
+{
+    (void)state;
+    int opened = 0;
+    for (int level = 0; level <= CPU_LEVEL_N; level++) {
+        struct dev *other = NULL;
+        enum status st = dev_cpu_open(level == CPU_LEVEL_N ? 0 : 1, level, &other);
+        if (st == ST_OK) {
+            struct dev_info info;
+            dev_info(other, &info);
+            assert_true(info.threads_n >= 1);
+            opened++;
+        } else {
+            assert_int_equal(st, ST_NO_DEVICE);
+            assert_non_null(strstr(status_message(), "x86-64-v"));
+            assert_null(other);
+        }
+        dev_close(other);
+    }
+    assert_true(opened >= 2); /* plain, and the best there is */
+}
+
+static void memory_is_zero_and_aligned(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 4095, 4097, (size_t)2 << 20, ((size_t)5 << 20) + 12345};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        void *data = NULL;
+        assert_int_equal(dev_alloc(dev, sizes[i], &data), ST_OK);
+        assert_true((uintptr_t)data % 64 == 0);
+        unsigned char any = 0;
+        for (size_t k = 0; k < sizes[i]; k++)
+            any |= ((unsigned char *)data)[k];
+        assert_int_equal(any, 0);
+        memset(data, 0xff, sizes[i]);
+        dev_free(dev, data, sizes[i]);
+    }
+    dev_free(dev, NULL, 100);
+}
+
+static void memory_refused_is_said(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {SIZE_MAX, (size_t)PTRDIFF_MAX, (size_t)1 << 46};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        void *data = NULL;
+        assert_int_equal(dev_alloc(dev, sizes[i], &data), ST_RETRY);
+        assert_null(data);
+        assert_non_null(strstr(status_message(), "out of memory"));
+    }
+}
+
+static void copies_and_fills(void **state)
+{
+    (void)state;
+    size_t n = ((size_t)3 << 20) + 77; /* several parts */
+    char *host = malloc(n), *back = malloc(n);
+    void *data = NULL;
+    assert_non_null(host);
+    assert_non_null(back);
+    for (size_t i = 0; i < n; i++)
+        host[i] = (char)(i * 31 >> 3);
+    assert_int_equal(dev_alloc(dev, n, &data), ST_OK);
+    assert_int_equal(dev_copy(stream, data, host, n), ST_OK);
+    assert_int_equal(dev_copy(stream, back, data, n), ST_OK);
+    assert_int_equal(dev_copy(stream, back, NULL, 0), ST_OK);
+    assert_int_equal(dev_sync(stream), ST_OK);
+    assert_memory_equal(back, host, n);
+    assert_int_equal(dev_fill(stream, (char *)data + 1, 7, n - 2), ST_OK);
+    assert_int_equal(dev_after(stream, stream), ST_OK);
+    assert_true(((char *)data)[0] == host[0] && ((char *)data)[1] == 7);
+    assert_true(((char *)data)[n - 2] == 7 && ((char *)data)[n - 1] == host[n - 1]);
+    dev_free(dev, data, n);
+    free(host);
+    free(back);
+}
+
+static void refused(enum status st, const char *word)
+{
+    assert_int_equal(st, ST_BUG);
+    if (!strstr(status_message(), word))
+        fail_msg("\"%s\" does not mention %s", status_message(), word);
+}
+
+static void needs_are_checked(void **state)
+{
+    (void)state;
+    const struct op_table *op = dev_op(dev);
+    float data[64] = {0};
+    struct tensor f = {data, DTYPE_F32}, wrong = {data, DTYPE_BF16}, none = {0};
+    refused(op->gelu_fwd(stream, &(struct gelu_fwd){none, f, 4}), "gelu_fwd: tensor y is missing");
+    refused(op->gelu_fwd(stream, &(struct gelu_fwd){f, wrong, 4}), "tensor x has dtype");
+    refused(op->gelu_fwd(stream, &(struct gelu_fwd){f, f, -1}), "n is -1");
+    refused(op->norm_fwd(stream, &(struct norm_fwd){.y = f, .x = f, .w = f, .n = 1, .c = 4}), "eps > 0");
+    refused(op->norm_fwd(stream, &(struct norm_fwd){.y = f, .x = f, .w = f, .n = 1, .c = 0, .eps = 1}), "c is 0");
+    refused(op->norm_fwd(stream, &(struct norm_fwd){.y = f, .x = f, .w = f, .n = INT64_MAX, .c = INT64_MAX, .eps = 1}), "expected 0 to");
+    refused(op->drop(stream, &(struct drop){f, f, 1, {.p = 1}}), "dropout 1");
+    refused(op->attention_fwd(stream, &(struct attention_fwd){.out = f, .lse = f, .qkv = f, .mask = f, .b = 1, .t = 1, .h = 1,
+                                                              .d = 1}), "tensor mask has dtype");
+    struct optim_span overlap[] = {{0, 10, 0}, {9, 10, 0}};
+    refused(op->sgd(stream, &(struct sgd){.p = f, .g = f, .spans = overlap, .spans_n = 2, .step = 1}), "span's offset is 9");
+    refused(op->adamw(stream, &(struct adamw){.p = f, .g = f, .m = f, .v = f, .step = 0}), "step is 0");
+    refused(op->sumsq(stream, &(struct sumsq){f, f, 1, false}), "tensor out has dtype");
+}
+
+/* Every row of the table has a function: nothing is refused half-way through a step. */
+static void table_is_full(void **state)
+{
+    (void)state;
+    const struct op_table *op = dev_op(dev);
+#define ROW_IS_THERE(name) assert_true(op->name != NULL);
+    OP_LIST(ROW_IS_THERE)
+#undef ROW_IS_THERE
+    dev_close(NULL);
+    dev_stream_close(NULL);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(info_says_what_it_is),   cmocka_unit_test(levels_open_or_refuse),
+        cmocka_unit_test(memory_is_zero_and_aligned), cmocka_unit_test(memory_refused_is_said),
+        cmocka_unit_test(copies_and_fills),       cmocka_unit_test(needs_are_checked),
+        cmocka_unit_test(table_is_full),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name(__FILE__, tests, open_device, close_device);
+}

@@ -1,0 +1,160 @@
+/* metrics: every line keeps the syntax of Prometheus text 0.0.4; numbers and names are right. */
+#include "harness.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/board.h"
+#include "base/text.h"
+#include "serve/metrics.h"
+
+static struct view view;
+static struct board_worker worker;
+
+static struct text metrics(int workers_n)
+{
+    struct board *board;
+    struct text t = {0};
+    assert_int_equal(board_create(64, &board), ST_OK);
+    struct board_node node = {.n_nodes = 1, .workers_n = workers_n, .phase = BOARD_PHASE_STARTING, .version = "0.1 \"x\"\\\n\xff",
+                              .backend = "self", .device = "cpu", .started_ms = 5000};
+    board_node_post(board, &node);
+    for (int i = 0; i < workers_n; i++) {
+        worker.rank = i;
+        board_worker_post(board, i, &worker);
+    }
+    view_take(&view, board, 17500, 1060000, 60000);
+    metrics_write(&view, &t);
+    board_close(board);
+    assert_false(t.overflow);
+    return t;
+}
+
+static bool is_name(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!isalnum((unsigned char)s[i]) && s[i] != '_')
+            return false;
+    }
+    return n > 7 && strncmp(s, "convoy_", 7) == 0;
+}
+
+/* name{label="value",…} number */
+static void check_sample(const char *line, const char *family)
+{
+    size_t n = strcspn(line, "{ ");
+    assert_true(is_name(line, n));
+    assert_true(strlen(family) == n && strncmp(line, family, n) == 0); /* below its own HELP and TYPE */
+    const char *at = line + n;
+    if (*at == '{') {
+        do {
+            at++;
+            size_t label_n = strspn(at, "abcdefghijklmnopqrstuvwxyz_");
+            assert_true(label_n > 0 && at[label_n] == '=' && at[label_n + 1] == '"');
+            for (at += label_n + 2; *at != '"'; at++) {
+                assert_true(*at >= 0x20 && *at < 0x7F);
+                if (*at == '\\') {
+                    at++;
+                    assert_non_null(strchr("\\\"n", *at));
+                }
+            }
+            at++;
+        } while (*at == ',');
+        assert_int_equal(*at++, '}');
+    }
+    assert_int_equal(*at++, ' ');
+    char *end;
+    strtod(at, &end);
+    assert_true(end != at && *end == 0);
+}
+
+static int check_syntax(char *text)
+{
+    char family[128] = "", seen[8192] = "";
+    int samples_n = 0;
+    for (char *line; (line = strsep(&text, "\n")) != NULL && (text != NULL || *line != 0);) {
+        if (strncmp(line, "# HELP ", 7) == 0) {
+            size_t n = strcspn(line + 7, " ");
+            assert_true(is_name(line + 7, n) && strlen(line + 7 + n) > 5);
+            text_format(family, sizeof(family), "%.*s", (int)n, line + 7);
+            char mark[160];
+            text_format(mark, sizeof(mark), " %s ", family);
+            assert_null(strstr(seen, mark)); /* each family once */
+            text_format(seen + strlen(seen), sizeof(seen) - strlen(seen), "%s", mark);
+            line = strsep(&text, "\n");
+            char gauge[160], counter[160];
+            text_format(gauge, sizeof(gauge), "# TYPE %s gauge", family);
+            text_format(counter, sizeof(counter), "# TYPE %s counter", family);
+            bool is_counter = strcmp(line, counter) == 0;
+            assert_true(is_counter || strcmp(line, gauge) == 0);
+            assert_int_equal(is_counter, text_ends(family, "_total"));
+        } else {
+            check_sample(line, family);
+            samples_n++;
+        }
+    }
+    return samples_n;
+}
+
+static void known_numbers(void **state)
+{
+    (void)state;
+    worker = (struct board_worker){
+        .phase = BOARD_PHASE_TRAINING, .step = 120, .steps = 5000, .tokens = 123456789012, .loss = 3.25, .val_loss = 3.5, .lr = 3e-4,
+        .tokens_per_second = 1410000, .mfu = 0.412, .eta_seconds = 840, .compute_ms = 180.5, .comm_ms = 1.25, .wait_ms = 0.25,
+        .memory_bytes = 2469606195, .model = {"gpt2", "lm", 12, 12, 768, 1024, 50257, 124439808}, .step_ms = {250}, .step_ms_n = 1,
+        .checkpoint = {.step = 100, .wall_ms = 1000000, .failures = 1, .path = "/c"}};
+    struct text t = metrics(2);
+    static const char *const lines[] = {
+        "\nconvoy_step 120\n", "\nconvoy_steps 5000\n", "\nconvoy_tokens_total 123456789012\n", "\nconvoy_loss 3.25\n",
+        "\nconvoy_step_seconds 0.25\n", "\nconvoy_step_p95_seconds 0.25\n", "\nconvoy_eta_seconds 840\n",
+        "\nconvoy_uptime_seconds 12.5\n", "\nconvoy_checkpoint_age_seconds 60\n", "\nconvoy_checkpoint_failures_total 1\n",
+        "\nconvoy_rank_memory_bytes{rank=\"1\"} 2469606195\n", "\nconvoy_rank_compute_seconds{rank=\"0\"} 0.18049999999999999\n",
+        "\nconvoy_phase{phase=\"training\"} 1\n", "\nconvoy_phase{phase=\"failed\"} 0\n", "\nconvoy_live 1\n", "\nconvoy_ready 1\n",
+        "version=\"0.1 \\\"x\\\"\\\\??\"", "model=\"gpt2\"", "\nconvoy_model_parameters 124439808\n",
+    };
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        if (strstr(t.data, lines[i]) == NULL)
+            print_message("# missing %s", lines[i]);
+        assert_non_null(strstr(t.data, lines[i]));
+    }
+    assert_true(check_syntax(t.data) > 40);
+    text_free(&t);
+}
+
+static void unknown_numbers_are_left_out(void **state)
+{
+    (void)state;
+    struct text t = metrics(0);
+    assert_null(strstr(t.data, "\nconvoy_loss "));
+    assert_non_null(strstr(t.data, "# TYPE convoy_loss gauge\n"));
+    assert_null(strstr(t.data, " nan"));
+    assert_non_null(strstr(t.data, "\nconvoy_ready 0\n"));
+    check_syntax(t.data);
+    text_free(&t);
+    worker = (struct board_worker){.loss = NAN, .grad_norm = INFINITY, .step = -1, .compute_ms = NAN, .memory_bytes = -1};
+    t = metrics(1);
+    assert_null(strstr(t.data, " nan"));
+    assert_non_null(strstr(t.data, "\nconvoy_gradient_norm +Inf\n"));
+    assert_null(strstr(t.data, "\nconvoy_rank_memory_bytes{"));
+    check_syntax(t.data);
+    text_free(&t);
+}
+
+static void many_ranks_stay_small(void **state)
+{
+    (void)state;
+    worker = (struct board_worker){.step = 1};
+    struct text t = metrics(64);
+    assert_true(t.len < 40000);
+    assert_true(check_syntax(t.data) > 320);
+    text_free(&t);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(known_numbers),
+    cmocka_unit_test(unknown_numbers_are_left_out),
+    cmocka_unit_test(many_ranks_stay_small),
+};
+HARNESS_MAIN(tests)

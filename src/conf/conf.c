@@ -439,21 +439,22 @@ int conf_threads(const struct conf *conf)
 }
 
 #ifdef FUZZ
-/* Fuzz entry: the first byte picks a row, the rest is its value. */
+/* Fuzz entry: one NAME=VALUE, as an argument and in the environment. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    if (bytes == 0)
+    struct conf *conf = NULL;
+    char *word = malloc(bytes + 1);
+    if (word == NULL)
         return 0;
-    struct conf *conf = calloc(1, sizeof *conf);
-    char *text = malloc(bytes);
-    if (conf != NULL && text != NULL) {
-        memcpy(text, data + 1, bytes - 1);
-        text[bytes - 1] = 0;
-        (void)conf_set(conf, (enum conf_key)(data[0] % CONF_N), text, CONF_ORIGIN_ARGUMENT, "argument");
-    }
-    free(text);
-    conf_close(conf);
+    memcpy(word, data, bytes);
+    word[bytes] = 0;
+    char *with[] = {word, NULL}, *without[] = {NULL};
+    if (conf_open(1, with, without, &conf) == ST_OK)
+        conf_close(conf);
+    if (conf_open(0, NULL, with, &conf) == ST_OK)
+        conf_close(conf);
+    free(word);
     return 0;
 }
 #endif

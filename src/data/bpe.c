@@ -1,9 +1,11 @@
-/* bpe.c — pieces of text into ids of GPT-2's vocabulary. Must not know where pieces end (piece.c) or what becomes of ids.
+/* bpe.c — pieces of text into ids of GPT-2's vocabulary. Must not know where pieces end (piece.c) or what
+ * becomes of ids.
  *
- * Ids: 0 … 255 the bytes in the order of GPT-2's byte ↔ character table, then one id per line of the merges table in order, then
- * <|endoftext|>. Most pieces are one token and end at a single look into the table of words. The others are merged:
- * the pair with the lowest rank first, leftmost first among equals, until no pair has a rank. Short pieces do that by
- * scanning, long ones by lists per rank, in time linear in their length. */
+ * Ids: 0 … 255 the bytes in the order of GPT-2's byte ↔ character table, then one id per line of the merges
+ * table in order, then <|endoftext|>. Most pieces are one token and end at a single look into the table of
+ * words. The others are merged: the pair with the lowest rank first, leftmost first among equals, until no
+ * pair has a rank. Short pieces do that by scanning, long ones by lists per rank, in time linear in their
+ * length. */
 #include "data/bpe.h"
 
 #include <stdbool.h>
@@ -154,7 +156,8 @@ static void token_add(struct bpe *bpe, uint32_t id, size_t n)
     *word = (struct bpe_word){key, id};
 }
 
-/* GPT-2 writes bytes as characters: printable Latin-1 as itself, the others from U+0100 on in order. byte_of[] is the way back. */
+/* GPT-2 writes bytes as characters: printable Latin-1 as itself, the others from U+0100 on in order.
+ * byte_of[] is the way back. */
 static void bytes_add(struct bpe *bpe, uint8_t byte_of[512])
 {
     uint32_t id = 0, shifted = 256;
@@ -210,8 +213,10 @@ static void tables_fill(struct bpe *bpe)
     for (uint32_t rank = 0; rank < BPE_MERGES; rank++) {
         const uint32_t id = BPE_BYTES + rank;
         uint8_t *out = bpe->blob + bpe->begin[id];
-        const size_t left = part_decode(&p, ' ', byte_of, out), right = part_decode(&p, '\n', byte_of, out + left);
-        pair_add(bpe, token_of(bpe, out, left, out + left), token_of(bpe, out + left, right, out + left + right), rank);
+        const size_t left = part_decode(&p, ' ', byte_of, out),
+                     right = part_decode(&p, '\n', byte_of, out + left);
+        pair_add(bpe, token_of(bpe, out, left, out + left),
+                 token_of(bpe, out + left, right, out + left + right), rank);
         token_add(bpe, id, left + right);
     }
     ASSERTF(p == merges_end, "%td bytes left of the embedded merges table", merges_end - p);
@@ -223,7 +228,8 @@ static void tables_fill(struct bpe *bpe)
 enum status bpe_open(struct bpe **out)
 {
     struct bpe *bpe = calloc(1, sizeof *bpe);
-    const size_t blob_bytes = (size_t)(merges_end - merges_begin) + 1024; /* a token is never longer than its line */
+    const size_t blob_bytes =
+        (size_t)(merges_end - merges_begin) + 1024; /* a token is never longer than its line */
     if (bpe != NULL)
         bpe->blob = malloc(blob_bytes);
     if (bpe == NULL || bpe->blob == NULL) {
@@ -353,8 +359,9 @@ static void place_merge(struct bpe_lists *lists, uint32_t at)
     }
 }
 
-/* A merge makes a token whose own merges all have higher ranks, so one way up through the ranks is enough. Within a
- * rank order matters only where pairs overlap, in a run of one token: those are taken from the run's left end. */
+/* A merge makes a token whose own merges all have higher ranks, so one way up through the ranks is enough.
+ * Within a rank order matters only where pairs overlap, in a run of one token: those are taken from the run's
+ * left end. */
 static void lists_merge(struct bpe_lists *lists)
 {
     for (uint32_t rank = 0; rank < BPE_MERGES; rank++) {
@@ -394,7 +401,8 @@ static size_t merge_lists(const struct bpe *bpe, uint16_t *ids, size_t n)
     return left;
 }
 
-static __attribute__((noinline)) size_t piece_merge(const struct bpe *bpe, const uint8_t *p, size_t n, uint16_t *out)
+static __attribute__((noinline)) size_t piece_merge(const struct bpe *bpe, const uint8_t *p, size_t n,
+                                                    uint16_t *out)
 {
     for (size_t i = 0; i < n; i++)
         out[i] = bpe->byte_id[p[i]];

@@ -27,7 +27,8 @@ struct cache_paths {
 
 static void key_text(struct shard_key key, char out[CACHE_KEY_HEX + 1])
 {
-    text_format(out, CACHE_KEY_HEX + 1, "%016llx%016llx", (unsigned long long)key.v[1], (unsigned long long)key.v[0]);
+    text_format(out, CACHE_KEY_HEX + 1, "%016llx%016llx", (unsigned long long)key.v[1],
+                (unsigned long long)key.v[0]);
 }
 
 static enum status named(char out[FILE_PATH_MAX], const char *dir, struct shard_key key, const char *suffix)
@@ -43,15 +44,23 @@ static struct shard_key stat_key(const struct source *text, int64_t n)
 {
     XXH128_hash_t sum = XXH3_128bits(&n, sizeof n);
     for (int64_t i = 0; i < n; i++) {
-        const uint64_t facts[] = {sum.low64, sum.high64, (uint64_t)text[i].bytes, text[i].device, text[i].inode,
-                                  (uint64_t)text[i].modified_ns, (uint64_t)text[i].changed_ns,
+        const uint64_t facts[] = {sum.low64,
+                                  sum.high64,
+                                  (uint64_t)text[i].bytes,
+                                  text[i].device,
+                                  text[i].inode,
+                                  (uint64_t)text[i].modified_ns,
+                                  (uint64_t)text[i].changed_ns,
                                   XXH3_64bits(text[i].path, strlen(text[i].path))};
         sum = XXH3_128bits(facts, sizeof facts);
     }
     return (struct shard_key){{sum.low64, sum.high64}};
 }
 
-static int hex_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
 
 static bool memo_read(const char *path, struct shard_key *out)
 {
@@ -88,7 +97,8 @@ static void memo_write(const char *path, const struct source *text, int64_t n, s
 }
 
 /* The token file at path, if it is whole and has this key; a damaged one is told about. */
-static bool shard_usable(const char *path, struct shard_key key, int64_t vocab, struct shard *out, struct shard_facts *facts)
+static bool shard_usable(const char *path, struct shard_key key, int64_t vocab, struct shard *out,
+                         struct shard_facts *facts)
 {
     struct shard shard = {0};
     if (!file_exists(path))
@@ -126,8 +136,8 @@ static void sweep(const char *dir)
     closedir(handle);
 }
 
-static enum status make(const struct cache_paths *paths, const struct encode_config *config, const struct source *text, int64_t n,
-                        struct shard_key key)
+static enum status make(const struct cache_paths *paths, const struct encode_config *config,
+                        const struct source *text, int64_t n, struct shard_key key)
 {
     struct encode *encode = NULL;
     struct shard_writer *writer = NULL;
@@ -139,7 +149,8 @@ static enum status make(const struct cache_paths *paths, const struct encode_con
     TRY_OR(encode_open(config, &encode), out_abandon);
     TRY_OR(encode_files(encode, text, n, writer, &read_key), out_abandon);
     if (memcmp(&read_key, &key, sizeof key) != 0)
-        TRY_OR(FAIL(ST_BAD_DATA, "%s, or a file beside it, changed while it was read; start again when it is whole", text->path),
+        TRY_OR(FAIL(ST_BAD_DATA, "%s, or a file beside it, changed while it was read; start again when it is whole",
+                    text->path),
                out_abandon);
     TRY_OR(shard_commit(writer, key), out_abandon);
     LOG_INFO("tokenised %lld bytes of text into %lld tokens, kept in %s", (long long)config->bytes_total,
@@ -150,7 +161,8 @@ out_abandon:
     return st;
 }
 
-static enum status name_paths(struct cache_paths *paths, const char *cache_dir, const struct source *text, int64_t n)
+static enum status name_paths(struct cache_paths *paths, const char *cache_dir, const struct source *text,
+                              int64_t n)
 {
     if (cache_dir == NULL || cache_dir[0] == '\0')
         return FAIL(ST_BAD_SETTING, "no folder to keep tokens made from %s; set CACHE_DIR", text->path);
@@ -158,8 +170,8 @@ static enum status name_paths(struct cache_paths *paths, const char *cache_dir, 
     return named(paths->memo, paths->dir, stat_key(text, n), ".key");
 }
 
-enum status cache_shard(const char *cache_dir, const struct encode_config *config, const struct source *text, int64_t n,
-                        int64_t vocab, struct shard *shard_out, struct shard_facts *facts_out)
+enum status cache_shard(const char *cache_dir, const struct encode_config *config, const struct source *text,
+                        int64_t n, int64_t vocab, struct shard *shard_out, struct shard_facts *facts_out)
 {
     struct cache_paths paths;
     struct shard_key key;
@@ -174,7 +186,8 @@ enum status cache_shard(const char *cache_dir, const struct encode_config *confi
     if (!shard_usable(paths.shard, key, vocab, shard_out, facts_out)) {
         const enum status st = make(&paths, config, text, n, key);
         if (st == ST_STORE)
-            return FAIL(ST_STORE, "%s (tokens made from text are kept in CACHE_DIR=%s; it may be set to another folder)",
+            return FAIL(ST_STORE, "%s (tokens made from text are kept in CACHE_DIR=%s; it may be set to "
+                        "another folder)",
                         status_message(), cache_dir);
         TRY(st);
         TRY(shard_open(paths.shard, shard_out));

@@ -1,7 +1,9 @@
-/* corpus.c — DATA as one sequence of ids: files found (source), texts made into token files (cache), all mapped and joined.
+/* corpus.c — DATA as one sequence of ids: files found (source), texts made into token files (cache), all
+ * mapped and joined.
  *
- * A part is a token file: one given as such, or one made from a run of texts that follow each other. Between two parts
- * stands one <|endoftext|>, unless the files already put one there. Must not know samples or batches. */
+ * A part is a token file: one given as such, or one made from a run of texts that follow each other. Between
+ * two parts stands one <|endoftext|>, unless the files already put one there. Must not know samples or
+ * batches. */
 #include "data/corpus.h"
 
 #include <stdlib.h>
@@ -16,7 +18,8 @@
 #include "data/shard.h"
 #include "data/source.h"
 
-/* Texts become one token file up to this many bytes together: so many tokens are never too many for its header. */
+/* Texts become one token file up to this many bytes together: so many tokens are never too many for its
+ * header. */
 #define CORPUS_RUN_BYTES ((int64_t)INT32_MAX)
 
 struct corpus_part {
@@ -37,13 +40,15 @@ struct corpus {
 
 static enum status id_refused(const char *path, int64_t token_i, uint32_t id, int64_t vocab)
 {
-    return FAIL(ST_BAD_DATA, "%s: token %lld has id %u, but VOCAB=%lld allows only smaller ones; set VOCAB=%d (GPT-2's), or give data "
-                "made for this vocabulary", path, (long long)token_i, id, (long long)vocab, BPE_VOCAB);
+    return FAIL(ST_BAD_DATA, "%s: token %lld has id %u, but VOCAB=%lld allows only smaller ones; set "
+                "VOCAB=%d (GPT-2's), or give data made for this vocabulary",
+                path, (long long)token_i, id, (long long)vocab, BPE_VOCAB);
 }
 
 static enum status mark_refused(const char *path, int64_t vocab)
 {
-    return FAIL(ST_BAD_DATA, "several files are joined with <|endoftext|> (id %d), here before %s, but VOCAB=%lld allows only smaller "
+    return FAIL(ST_BAD_DATA, "several files are joined with <|endoftext|> (id %d), here before %s, but "
+                "VOCAB=%lld allows only smaller "
                 "ids; set VOCAB=%d or give one file", BPE_END, path, (long long)vocab, BPE_VOCAB);
 }
 
@@ -53,7 +58,8 @@ static int64_t run_files(const struct source *files, int64_t n)
     int64_t run = 1, bytes = files[0].bytes;
     if (files[0].kind == SOURCE_KIND_TOKENS)
         return 1;
-    while (run < n && files[run].kind == SOURCE_KIND_TEXT && files[run].bytes < CORPUS_RUN_BYTES - bytes - run)
+    while (run < n && files[run].kind == SOURCE_KIND_TEXT &&
+           files[run].bytes < CORPUS_RUN_BYTES - bytes - run)
         bytes += files[run++].bytes;
     return run;
 }
@@ -81,8 +87,8 @@ static bool corpus_progress_run(void *arg, int64_t bytes_done, int64_t bytes_tot
                                       progress->total_bytes);
 }
 
-static enum status part_open(struct corpus_part *part, const struct source *files, int64_t n, const struct corpus_config *config,
-                             struct corpus_progress *progress)
+static enum status part_open(struct corpus_part *part, const struct source *files, int64_t n,
+                             const struct corpus_config *config, struct corpus_progress *progress)
 {
     part->path = files[0].path;
     if (files[0].kind == SOURCE_KIND_TOKENS) {
@@ -90,7 +96,8 @@ static enum status part_open(struct corpus_part *part, const struct source *file
         TRY(shard_check(&part->shard, part->path, config->vocab, &part->facts));
     } else {
         const struct encode_config encode = {.bytes_total = text_bytes_of(files, n),
-                                             .progress = config->progress != NULL ? corpus_progress_run : NULL,
+                                             .progress =
+                                                 config->progress != NULL ? corpus_progress_run : NULL,
                                              .progress_arg = progress};
         TRY(cache_shard(config->cache_dir, &encode, files, n, config->vocab, &part->shard, &part->facts));
         progress->before_bytes += encode.bytes_total;
@@ -170,7 +177,8 @@ static void name_corpus(struct corpus *corpus, const char *data)
     char count[32];
     text_count(count, sizeof count, (double)corpus->tokens);
     if (corpus->files.n > 1)
-        text_format(corpus->name, sizeof corpus->name, "%.400s (%lld files, %s tokens)", data, (long long)corpus->files.n, count);
+        text_format(corpus->name, sizeof corpus->name, "%.400s (%lld files, %s tokens)",
+                    data, (long long)corpus->files.n, count);
     else
         text_format(corpus->name, sizeof corpus->name, "%.400s (%s tokens)", data, count);
 }
@@ -224,11 +232,13 @@ static const struct corpus_part *part_of(const struct corpus *corpus, int64_t at
 
 void corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t *out)
 {
-    ASSERTF(first >= 0 && n >= 0 && n <= corpus->tokens - first, "first %lld n %lld of %lld", (long long)first, (long long)n,
+    ASSERTF(first >= 0 && n >= 0 && n <= corpus->tokens - first, "first %lld n %lld of %lld",
+            (long long)first, (long long)n,
             (long long)corpus->tokens);
     const struct corpus_part *part = part_of(corpus, first);
     for (int64_t at = first, end = first + n; at < end; part++) {
-        const int64_t part_end = part->first + part->shard.info.tokens, stop = end < part_end ? end : part_end;
+        const int64_t part_end = part->first + part->shard.info.tokens,
+                      stop = end < part_end ? end : part_end;
         for (; at < stop; at++)
             out[at - first] = part->shard.ids[at - part->first];
         if (at == part_end && at < end && part[1].first > at)
@@ -244,7 +254,8 @@ struct corpus_writing {
     bool ends_marked;      /* the last id so far is <|endoftext|> */
 };
 
-static enum status write_run(struct corpus_writing *to, const struct source *files, int64_t n, const struct encode_config *encode)
+static enum status write_run(struct corpus_writing *to, const struct source *files, int64_t n,
+                             const struct encode_config *encode)
 {
     static const uint16_t mark = BPE_END;
     struct shard shard = {0};
@@ -272,10 +283,11 @@ out_close:
     return st;
 }
 
-static enum status write_all(struct corpus_writing *to, const struct source_list *files, const struct corpus_config *config,
-                             const char *out_path)
+static enum status write_all(struct corpus_writing *to, const struct source_list *files,
+                             const struct corpus_config *config, const char *out_path)
 {
-    const struct encode_config encode = {text_bytes_of(files->item, files->n), config->progress, config->progress_arg};
+    const struct encode_config encode = {text_bytes_of(files->item, files->n), config->progress,
+                                         config->progress_arg};
     for (int64_t i = 0, run; i < files->n; i += run) {
         run = run_files(files->item + i, files->n - i);
         TRY(write_run(to, files->item + i, run, &encode));
@@ -291,9 +303,11 @@ static enum status check_out(const char *out_path)
     if (out_path == NULL || out_path[0] == '\0')
         return FAIL(ST_BAD_SETTING, "where should the tokens go? set OUT, for example OUT=tokens.bin");
     if (file_is_dir(out_path))
-        return FAIL(ST_BAD_SETTING, "OUT=%s is a folder; give the name of a file, for example OUT=%s/tokens.bin", out_path, out_path);
+        return FAIL(ST_BAD_SETTING, "OUT=%s is a folder; give the name of a file, for example OUT=%s/tokens.bin",
+                    out_path, out_path);
     if (text_ends(out_path, ".idx"))
-        return FAIL(ST_BAD_SETTING, "OUT=%s: Megatron's format is not written so far; give a name that ends in .bin", out_path);
+        return FAIL(ST_BAD_SETTING, "OUT=%s: Megatron's format is not written so far; give a name that ends in .bin",
+                    out_path);
     return ST_OK;
 }
 

@@ -1,6 +1,7 @@
 /* corpus — token files: made from text once, cached by content, mapped afterwards.
  *
- * A token file is llm.c's: 256 int32 header {20240520, 1, token count} and little-endian uint16 ids. Must not know samples or batches. */
+ * A token file is llm.c's: 256 int32 header {20240520, 1, token count} and little-endian uint16 ids. Must not
+ * know samples or batches. */
 #ifndef CONVOY_DATA_CORPUS_H
 #define CONVOY_DATA_CORPUS_H
 
@@ -23,7 +24,8 @@ struct corpus_config {
 enum status corpus_open(const struct corpus_config *config, struct corpus **out);
 void corpus_close(struct corpus *corpus);
 int64_t corpus_tokens(const struct corpus *corpus);
-void corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t *out); /* n ids from position first */
+/* corpus_read — n ids from position first; both within the corpus. */
+void corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t *out);
 const char *corpus_name(const struct corpus *corpus);
 uint64_t corpus_fingerprint(const struct corpus *corpus);
 /* corpus_write — `convoy tokenize`: DATA → OUT as one llm.c token file, whole or not at all. */

@@ -1,7 +1,8 @@
-/* encode.c — reads a block, cuts it where the tokenizer allows, encodes the parts on all cores, appends them in order.
+/* encode.c — reads a block, cuts it where the tokenizer allows, encodes the parts on all cores, appends them
+ * in order.
  *
- * The ids do not depend on where the cuts are (bpe_cut), so not on the number of threads either. A block that has no place to
- * cut (one endless word) grows until it has. Must not know caches. */
+ * The ids do not depend on where the cuts are (bpe_cut), so not on the number of threads either. A block that
+ * has no place to cut (one endless word) grows until it has. Must not know caches. */
 #include "data/encode.h"
 
 #include <errno.h>
@@ -106,7 +107,8 @@ static enum status read_block(int fd, const char *path, uint8_t *out, size_t cap
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return FAIL(errno == EIO ? ST_STORE : ST_NO_INPUT, "cannot read %s: %s; check DATA", path, strerror(errno));
+            return FAIL(errno == EIO ? ST_STORE : ST_NO_INPUT, "cannot read %s: %s; check DATA",
+                        path, strerror(errno));
         if (got == 0)
             break;
         n += (size_t)got;
@@ -145,12 +147,14 @@ static struct shard_key hash_end(XXH3_state_t *hash)
 static enum status check_size(const struct source *text, int64_t bytes)
 {
     if (bytes != text->bytes)
-        return FAIL(ST_BAD_DATA, "%s changed while it was read: it had %lld bytes, now %lld were there; start again when it is whole",
+        return FAIL(ST_BAD_DATA, "%s changed while it was read: it had %lld bytes, now %lld were there; "
+                    "start again when it is whole",
                     text->path, (long long)text->bytes, (long long)bytes);
     return ST_OK;
 }
 
-static enum status key_of_file(const struct encode_config *config, const struct source *text, uint8_t *buffer, XXH3_state_t *hash)
+static enum status key_of_file(const struct encode_config *config, const struct source *text, uint8_t *buffer,
+                               XXH3_state_t *hash)
 {
     int fd = -1;
     size_t n = ENCODE_READ_BYTES;
@@ -170,12 +174,14 @@ static enum status key_of_file(const struct encode_config *config, const struct 
     return st == ST_OK ? check_size(text, bytes) : st;
 }
 
-enum status encode_key(const struct encode_config *config, const struct source *text, int64_t n, struct shard_key *key_out)
+enum status encode_key(const struct encode_config *config, const struct source *text, int64_t n,
+                       struct shard_key *key_out)
 {
     XXH3_state_t *hash = NULL;
     TRY(hash_begin(&hash));
     uint8_t *buffer = malloc(ENCODE_READ_BYTES);
-    enum status st = buffer != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: %d bytes to read text", ENCODE_READ_BYTES);
+    enum status st = buffer != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: %d bytes to read text",
+                                                   ENCODE_READ_BYTES);
     for (int64_t i = 0; st == ST_OK && i < n; i++)
         st = key_of_file(config, text + i, buffer, hash);
     if (st == ST_OK)
@@ -231,12 +237,13 @@ static enum status encode_block(struct encode *encode, size_t n, struct shard_wr
 static enum status encode_grow(struct encode *encode, const char *path)
 {
     if (encode->cap >= ENCODE_BLOCK_MAX)
-        return FAIL(ST_BAD_DATA, "%s has %zu bytes in a row without a place to split words; this is not text", path, encode->cap);
+        return FAIL(ST_BAD_DATA, "%s has %zu bytes in a row without a place to split words; this is not text",
+                    path, encode->cap);
     return room(encode, 2 * encode->cap);
 }
 
-static enum status encode_stream(struct encode *encode, int fd, const struct source *text, struct shard_writer *writer,
-                                 XXH3_state_t *hash)
+static enum status encode_stream(struct encode *encode, int fd, const struct source *text,
+                                 struct shard_writer *writer, XXH3_state_t *hash)
 {
     int64_t bytes = 0;
     bool is_end = false;
@@ -259,7 +266,8 @@ static enum status encode_stream(struct encode *encode, int fd, const struct sou
     return check_size(text, bytes);
 }
 
-static enum status encode_file(struct encode *encode, const struct source *text, struct shard_writer *writer, XXH3_state_t *hash)
+static enum status encode_file(struct encode *encode, const struct source *text, struct shard_writer *writer,
+                               XXH3_state_t *hash)
 {
     int fd = -1;
     TRY(open_text(text->path, &fd));
@@ -268,8 +276,8 @@ static enum status encode_file(struct encode *encode, const struct source *text,
     return st;
 }
 
-enum status encode_files(struct encode *encode, const struct source *text, int64_t n, struct shard_writer *writer,
-                         struct shard_key *key_out)
+enum status encode_files(struct encode *encode, const struct source *text, int64_t n,
+                         struct shard_writer *writer, struct shard_key *key_out)
 {
     static const uint16_t end_of_text = BPE_END;
     XXH3_state_t *hash = NULL;

@@ -1,8 +1,8 @@
 /* feed.c — which tokens a sample holds, computed from numbers alone.
  *
- * Real data: windows of a corpus in an order that is a pure function of (seed, epoch). Synthetic data is not stored either: value i
- * of a sample is drawn from a counter, so "drawn once, the same batch every step" holds on any node without memory. Must not
- * know devices, ranks or how a corpus is stored. */
+ * Real data: windows of a corpus in an order that is a pure function of (seed, epoch). Synthetic data is not
+ * stored either: value i of a sample is drawn from a counter, so "drawn once, the same batch every step"
+ * holds on any node without memory. Must not know devices, ranks or how a corpus is stored. */
 #include "data/feed.h"
 
 #include <stdlib.h>
@@ -33,11 +33,16 @@ struct feed {
 static enum status feed_check(const struct feed_config *config)
 {
     int64_t elems;
-    if (config->seq_tokens < 1 || config->global_samples < 1 || config->vocab < 1 || config->vocab > INT32_MAX)
-        return FAIL(ST_BAD_SETTING, "SEQ_LEN %lld and GLOBAL_BATCH %lld must be at least 1 and VOCAB %lld in 1 … 2147483647",
-                    (long long)config->seq_tokens, (long long)config->global_samples, (long long)config->vocab);
-    if (config->seq_tokens >= INT32_MAX || __builtin_mul_overflow(config->global_samples, config->seq_tokens + 1, &elems))
-        return FAIL(ST_BAD_SETTING, "GLOBAL_BATCH %lld samples of SEQ_LEN %lld tokens cannot be counted; lower one of them",
+    if (config->seq_tokens < 1 || config->global_samples < 1 || config->vocab < 1 ||
+        config->vocab > INT32_MAX)
+        return FAIL(ST_BAD_SETTING,
+                    "SEQ_LEN %lld and GLOBAL_BATCH %lld must be at least 1 and VOCAB %lld in 1 … 2147483647",
+                    (long long)config->seq_tokens, (long long)config->global_samples,
+                    (long long)config->vocab);
+    if (config->seq_tokens >= INT32_MAX ||
+        __builtin_mul_overflow(config->global_samples, config->seq_tokens + 1, &elems))
+        return FAIL(ST_BAD_SETTING, "GLOBAL_BATCH %lld samples of SEQ_LEN %lld tokens cannot be counted; "
+                    "lower one of them",
                     (long long)config->global_samples, (long long)config->seq_tokens);
     return ST_OK;
 }
@@ -59,14 +64,16 @@ static enum status feed_open_corpus(struct feed *feed, const struct feed_config 
                                        .progress = config->progress,
                                        .progress_arg = config->progress_arg};
     if (config->task == FEED_TASK_QA)
-        return FAIL(ST_BAD_SETTING, "TASK=qa with DATA=%s: question answering has only synthetic data so far; leave DATA empty "
+        return FAIL(ST_BAD_SETTING, "TASK=qa with DATA=%s: question answering has only synthetic data so "
+                    "far; leave DATA empty "
                     "or set TASK=lm", config->data);
     TRY(corpus_open(&from, &feed->corpus));
     feed->tokens = corpus_tokens(feed->corpus);
     feed->samples = (feed->tokens - 1) / feed->seq_tokens;
     feed->fingerprint = corpus_fingerprint(feed->corpus);
     if (feed->tokens < feed->seq_tokens + 1)
-        return FAIL(ST_BAD_DATA, "%s has %lld tokens, but one sample of SEQ_LEN=%lld needs %lld (the last is only a target); "
+        return FAIL(ST_BAD_DATA, "%s has %lld tokens, but one sample of SEQ_LEN=%lld needs %lld (the last is "
+                    "only a target); "
                     "give more data or set SEQ_LEN to at most %lld", config->data, (long long)feed->tokens,
                     (long long)feed->seq_tokens, (long long)feed->seq_tokens + 1,
                     (long long)(feed->tokens > 1 ? feed->tokens - 1 : 1));
@@ -106,7 +113,10 @@ void feed_close(struct feed *feed)
 
 int64_t feed_samples(const struct feed *feed) { return feed->samples; }
 int64_t feed_tokens(const struct feed *feed) { return feed->tokens; }
-const char *feed_name(const struct feed *feed) { return feed->corpus ? corpus_name(feed->corpus) : "synthetic"; }
+const char *feed_name(const struct feed *feed)
+{
+    return feed->corpus ? corpus_name(feed->corpus) : "synthetic";
+}
 uint64_t feed_fingerprint(const struct feed *feed) { return feed->fingerprint; }
 int64_t feed_epoch(const struct feed *feed, int64_t first) { return first / feed->samples; }
 
@@ -115,8 +125,10 @@ static int32_t feed_draw(const struct feed *feed, int use, uint64_t index, uint6
     return (int32_t)rand_below(feed->seed, RAND_STREAM(SYNTHETIC, use), index, n);
 }
 
-/* Sample `pos` of the batch has T+1 drawn tokens, so that LM targets are the same tokens shifted by one, as in real text. */
-static void feed_get_synthetic(const struct feed *feed, int64_t pos, int64_t row, const struct feed_batch *out)
+/* Sample `pos` of the batch has T+1 drawn tokens, so that LM targets are the same tokens shifted by one, as
+ * in real text. */
+static void feed_get_synthetic(const struct feed *feed, int64_t pos, int64_t row,
+                               const struct feed_batch *out)
 {
     const int64_t seq = feed->seq_tokens;
     const uint64_t at = (uint64_t)pos * (uint64_t)(seq + 1);
@@ -130,7 +142,8 @@ static void feed_get_synthetic(const struct feed *feed, int64_t pos, int64_t row
         return;
     }
     for (int64_t t = 0; t < seq; t++)
-        out->mask[row * seq + t] = rand_u32(feed->seed, RAND_STREAM(SYNTHETIC, FEED_DRAW_MASK), at + (uint64_t)t) & 1;
+        out->mask[row * seq + t] =
+            rand_u32(feed->seed, RAND_STREAM(SYNTHETIC, FEED_DRAW_MASK), at + (uint64_t)t) & 1;
     out->starts[row] = feed_draw(feed, FEED_DRAW_STARTS, (uint64_t)pos, (uint64_t)seq);
     out->ends[row] = feed_draw(feed, FEED_DRAW_ENDS, (uint64_t)pos, (uint64_t)seq);
 }

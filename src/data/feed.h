@@ -1,9 +1,11 @@
-/* feed — (seed, step, data rank) → batch. No hidden state: what a step sees is a function of numbers, so resuming is a number.
+/* feed — (seed, step, data rank) → batch. No hidden state: what a step sees is a function of numbers, so
+ * resuming is a number.
  *
- * LM samples: window w is tokens [w·T, w·T+T), targets the same shifted by one; the last token is only a target. The
- * order of an epoch is a permutation from (SEED, epoch); the sample numbered j since the start is position j mod S of epoch
- * j / S. Synthetic data (the GreenNode benchmark): ids, mask bits and labels uniform, drawn once, the same batch every
- * step; an epoch is one step. Must not know devices, models or who trains. */
+ * LM samples: window w is tokens [w·T, w·T+T), targets the same shifted by one; the last token is only a
+ * target. The order of an epoch is a permutation from (SEED, epoch); the sample numbered j since the start is
+ * position j mod S of epoch j / S. Synthetic data (the GreenNode benchmark): ids, mask bits and labels
+ * uniform, drawn once, the same batch every step; an epoch is one step. Must not know devices, models or who
+ * trains. */
 #ifndef CONVOY_DATA_FEED_H
 #define CONVOY_DATA_FEED_H
 
@@ -39,15 +41,16 @@ struct feed_batch {
 
 struct feed;
 
-/* feed_open — reads or makes token shards. Fails: ST_NO_INPUT missing, ST_BAD_DATA corrupt or ids ≥ vocab or fewer than
- * one sample, ST_BAD_SETTING for a combination (TASK=qa has only synthetic data so far). */
+/* feed_open — reads or makes token shards. Fails: ST_NO_INPUT missing, ST_BAD_DATA corrupt or ids ≥ vocab or
+ * fewer than one sample, ST_BAD_SETTING for a combination (TASK=qa has only synthetic data so far). */
 enum status feed_open(const struct feed_config *config, struct feed **out);
 void feed_close(struct feed *feed);               /* accepts NULL */
 int64_t feed_samples(const struct feed *feed);    /* S, samples an epoch; ≥ 1 */
 int64_t feed_tokens(const struct feed *feed);     /* tokens of the data; synthetic: S·T */
-const char *feed_name(const struct feed *feed);   /* for people: "synthetic", "/data (3 files, 1.2M tokens)" */
+const char *feed_name(const struct feed *feed);   /* "synthetic", "/data (3 files, 1.2M tokens)" */
 uint64_t feed_fingerprint(const struct feed *feed); /* of the content; equal data, equal number */
-/* feed_get — samples [first, first + samples) of the run's sample sequence (j counts from 0 over epochs). Never fails; cheap (copies). */
+/* feed_get — samples [first, first + samples) of the run's sample sequence (j counts from 0 over epochs).
+ * Never fails; cheap (copies). */
 void feed_get(const struct feed *feed, int64_t first, int64_t samples, const struct feed_batch *out);
 int64_t feed_epoch(const struct feed *feed, int64_t first); /* the epoch of sample number `first` */
 

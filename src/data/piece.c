@@ -1,7 +1,8 @@
 /* piece.c — the splitter, by hand instead of by regular expression. Must not know tokens.
  *
- * Every piece but one kind is a run of one class (letter, number, space, other), with at most one ' ' before it; the exceptions are
- * contractions ('s 't 're 've 'm 'll 'd). So a change of class ends a piece, whatever came before, which piece_cut uses. */
+ * Every piece but one kind is a run of one class (letter, number, space, other), with at most one ' ' before
+ * it; the exceptions are contractions ('s 't 're 've 'm 'll 'd). So a change of class ends a piece, whatever
+ * came before, which piece_cut uses. */
 #include "data/piece.h"
 
 #include <stdbool.h>
@@ -25,8 +26,9 @@ static const uint8_t ascii[128] = {
 #undef N
 #undef S
 
-/* Letters and numbers of Unicode 15.1 and 16 which utf8proc 2.8 (Debian 12, Unicode 15) has as unassigned: with them a text has the same
- * ids whatever library is installed, and the same as in tiktoken 0.14 (compared over every code point). */
+/* Letters and numbers of Unicode 15.1 and 16 which utf8proc 2.8 (Debian 12, Unicode 15) has as unassigned:
+ * with them a text has the same ids whatever library is installed, and the same as in tiktoken 0.14 (compared
+ * over every code point). */
 static const struct {
     int32_t first, last;
     enum piece_class kind;
@@ -77,7 +79,8 @@ static enum piece_class class_of(int32_t c)
 
 static bool is_tail(uint8_t byte) { return (byte & 0xc0) == 0x80; }
 
-/* Class of the character at p that begins with a byte ≥ 0x80; its length goes to *bytes_out. Follows table 3-7 of the Unicode standard. */
+/* Class of the character at p that begins with a byte ≥ 0x80; its length goes to *bytes_out. Follows table
+ * 3-7 of the Unicode standard. */
 static enum piece_class class_wide(const uint8_t *p, const uint8_t *end, int *bytes_out)
 {
     const uint8_t lead = p[0];
@@ -136,7 +139,8 @@ static int contraction(const uint8_t *p, const uint8_t *end)
     return 0;
 }
 
-/* A run of spaces leaves its last character to what follows; at the end of the text, or alone, it is taken whole. */
+/* A run of spaces leaves its last character to what follows; at the end of the text, or alone, it is taken
+ * whole. */
 static const uint8_t *spaces_end(const uint8_t *p, const uint8_t *end)
 {
     const uint8_t *last = p;
@@ -166,7 +170,8 @@ const uint8_t *piece_end(const uint8_t *p, const uint8_t *end)
     return run_end(q + n, end, kind);
 }
 
-/* Class of the character that ends just before p > text. UTF-8 synchronises itself: a lead byte always begins a character. */
+/* Class of the character that ends just before p > text. UTF-8 synchronises itself: a lead byte always begins
+ * a character. */
 static enum piece_class class_before(const uint8_t *text, const uint8_t *p)
 {
     const uint8_t *q = p - 1;
@@ -182,7 +187,8 @@ size_t piece_cut(const uint8_t *text, size_t n_bytes)
     const uint8_t *end = text + n_bytes;
     for (const uint8_t *p = end - 1; n_bytes > 0 && p > text; p--) {
         int n;
-        if (is_tail(*p) || (*p >= 0x80 && end - p < 4)) /* inside a character, or perhaps one that is cut off */
+        if (is_tail(*p) ||
+            (*p >= 0x80 && end - p < 4)) /* inside a character, or perhaps one that is cut off */
             continue;
         const enum piece_class kind = class_at(p, end, &n), before = class_before(text, p);
         if (kind != before && before != PIECE_SPACE && (kind == PIECE_SPACE || p[-1] != '\''))

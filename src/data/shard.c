@@ -43,27 +43,33 @@ static enum status shard_wrong_magic(const char *name, int32_t magic)
         guess = "this is an llm.c model file, not tokens";
     if (magic == SHARD_MAGIC_LLMC_LLAMA)
         guess = "this is an llm.c Llama token file with 32-bit ids; only GPT-2 token files are read";
-    return FAIL(ST_BAD_DATA, "%s is not a token file: the first word is %d, expected %d; %s", name, magic, SHARD_MAGIC, guess);
+    return FAIL(ST_BAD_DATA, "%s is not a token file: the first word is %d, expected %d; %s",
+                name, magic, SHARD_MAGIC, guess);
 }
 
 enum status shard_parse(const uint8_t *bytes, size_t size, const char *name, struct shard_info *out)
 {
     struct shard_info info = {0};
     if (size < 4)
-        return FAIL(ST_BAD_DATA, "%s is not a token file: it has %zu bytes, the header alone has %d; make it again", name, size,
+        return FAIL(ST_BAD_DATA, "%s is not a token file: it has %zu bytes, the header alone has %d; make it again",
+                    name, size,
                     SHARD_HEADER_BYTES);
     if (shard_word(bytes, SHARD_WORD_MAGIC) != SHARD_MAGIC)
         return shard_wrong_magic(name, shard_word(bytes, SHARD_WORD_MAGIC));
     if (size < SHARD_HEADER_BYTES)
-        return FAIL(ST_BAD_DATA, "token file %s is cut off: it has %zu bytes, the header alone has %d; copy or make it again",
+        return FAIL(ST_BAD_DATA, "token file %s is cut off: it has %zu bytes, the header alone has %d; copy "
+                    "or make it again",
                     name, size, SHARD_HEADER_BYTES);
     if (shard_word(bytes, SHARD_WORD_VERSION) != 1)
-        return FAIL(ST_BAD_DATA, "token file %s has version %d, expected 1 (uint16 ids); make it again with `convoy tokenize`",
+        return FAIL(ST_BAD_DATA, "token file %s has version %d, expected 1 (uint16 ids); make it again with "
+                    "`convoy tokenize`",
                     name, shard_word(bytes, SHARD_WORD_VERSION));
     info.tokens = shard_word(bytes, SHARD_WORD_COUNT);
     if (info.tokens < 0 || size != SHARD_HEADER_BYTES + 2 * (uint64_t)info.tokens)
-        return FAIL(ST_BAD_DATA, "token file %s is damaged: its header counts %lld tokens, so %lld bytes are expected, but it has %zu; "
-                    "copy or make it again", name, (long long)info.tokens, (long long)(SHARD_HEADER_BYTES + 2 * info.tokens), size);
+        return FAIL(ST_BAD_DATA,
+                    "token file %s is damaged: its header counts %lld tokens, so %lld bytes are "
+                    "expected, but it has %zu; copy or make it again",
+                    name, (long long)info.tokens, (long long)(SHARD_HEADER_BYTES + 2 * info.tokens), size);
     info.has_sum = shard_word(bytes, SHARD_WORD_TAG) == SHARD_TAG;
     if (info.has_sum) {
         memcpy(&info.sum, bytes + 4 * SHARD_WORD_SUM, sizeof info.sum);
@@ -176,7 +182,8 @@ enum status shard_check(const struct shard *shard, const char *path, int64_t voc
     const struct shard_facts facts = shard_scan_facts(scan);
     shard_scan_end(scan);
     if (shard->info.has_sum && shard->info.sum != facts.sum)
-        return FAIL(ST_BAD_DATA, "token file %s is damaged: its ids have checksum %016llx, expected %016llx; copy or make it again",
+        return FAIL(ST_BAD_DATA, "token file %s is damaged: its ids have checksum %016llx, expected %016llx; "
+                    "copy or make it again",
                     path, (unsigned long long)facts.sum, (unsigned long long)shard->info.sum);
     *out = facts;
     return ST_OK;
@@ -205,7 +212,8 @@ enum status shard_create(const char *path, int64_t vocab, struct shard_writer **
         !text_format(writer->beside, sizeof writer->beside, "%s.%ld-%llx.tmp", path, (long)getpid(),
                      (unsigned long long)clock_ns())) {
         writer->beside[0] = '\0';
-        TRY_OR(FAIL(ST_BAD_SETTING, "the path %.80s… is over %d bytes long; choose a shorter one", path, FILE_PATH_MAX - 40),
+        TRY_OR(FAIL(ST_BAD_SETTING, "the path %.80s… is over %d bytes long; choose a shorter one",
+                    path, FILE_PATH_MAX - 40),
                out_abandon);
     }
     writer->fd = open(writer->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -225,16 +233,21 @@ out_abandon:
 enum status shard_append(struct shard_writer *writer, const uint16_t *ids, int64_t n)
 {
     if (n > SHARD_TOKENS_MAX - writer->tokens)
-        return FAIL(ST_BAD_DATA, "%s would hold more than %d tokens, which is all a token file can count; split the data into files "
+        return FAIL(ST_BAD_DATA, "%s would hold more than %d tokens, which is all a token file can count; "
+                    "split the data into files "
                     "of at most 2 GB and give their folder as DATA", writer->path, SHARD_TOKENS_MAX);
-    TRY(file_write_at(writer->fd, writer->beside, ids, (size_t)n * sizeof *ids, SHARD_HEADER_BYTES + 2 * writer->tokens));
+    TRY(file_write_at(writer->fd, writer->beside, ids, (size_t)n * sizeof *ids,
+                      SHARD_HEADER_BYTES + 2 * writer->tokens));
     shard_scan_add(writer->scan, ids, n);
     writer->tokens += n;
     return ST_OK;
 }
 
 int64_t shard_written(const struct shard_writer *writer) { return writer->tokens; }
-struct shard_facts shard_writer_facts(const struct shard_writer *writer) { return shard_scan_facts(writer->scan); }
+struct shard_facts shard_writer_facts(const struct shard_writer *writer)
+{
+    return shard_scan_facts(writer->scan);
+}
 
 /* The header is written last: until then a file left by a crash has no magic. */
 enum status shard_commit(struct shard_writer *writer, struct shard_key key)

@@ -1,7 +1,8 @@
 /* shard — one token file: llm.c's 256 int32 header {20240520, 1, token count} and little-endian uint16 ids.
  *
- * Files written here also carry, in header words that llm.c leaves 0 and ignores, a checksum of the ids and a key that
- * names what they were made from; wherever the checksum is present it is verified. Must not know text, caches or vocabularies. */
+ * Files written here also carry, in header words that llm.c leaves 0 and ignores, a checksum of the ids and a
+ * key that names what they were made from; wherever the checksum is present it is verified. Must not know
+ * text, caches or vocabularies. */
 #ifndef CONVOY_DATA_SHARD_H
 #define CONVOY_DATA_SHARD_H
 
@@ -27,8 +28,9 @@ struct shard_info {
     struct shard_key key;
 };
 
-/* shard_parse — what the header of a file of `size` bytes says. bytes: at least the first min(size, 1024). A pure function; name is for
- * messages. Fails ST_BAD_DATA: wrong magic, version, or a count that does not fit the size. */
+/* shard_parse — what the header of a file of `size` bytes says. bytes: at least the first min(size, 1024). A
+ * pure function; name is for messages. Fails ST_BAD_DATA: wrong magic, version, or a count that does not fit
+ * the size. */
 enum status shard_parse(const uint8_t *bytes, size_t size, const char *name, struct shard_info *out);
 
 struct shard {
@@ -53,7 +55,8 @@ void shard_scan_add(struct shard_scan *scan, const uint16_t *ids, int64_t n);
 struct shard_facts shard_scan_facts(const struct shard_scan *scan);
 void shard_scan_end(struct shard_scan *scan); /* accepts NULL */
 
-/* shard_check — one pass over the whole file. Fails ST_BAD_DATA when the file carries a checksum and the ids have another. */
+/* shard_check — one pass over the whole file. Fails ST_BAD_DATA when the file carries a checksum and the ids
+ * have another. */
 enum status shard_check(const struct shard *shard, const char *path, int64_t vocab, struct shard_facts *out);
 
 /* A token file being written: beside the path, then synced and renamed, so it is there whole or not at all. */
@@ -62,7 +65,9 @@ enum status shard_create(const char *path, int64_t vocab, struct shard_writer **
 enum status shard_append(struct shard_writer *writer, const uint16_t *ids, int64_t n);
 int64_t shard_written(const struct shard_writer *writer);              /* tokens so far */
 struct shard_facts shard_writer_facts(const struct shard_writer *writer); /* of the ids so far */
-enum status shard_commit(struct shard_writer *writer, struct shard_key key); /* the file appears; writer still to be closed */
-void shard_abandon(struct shard_writer *writer); /* frees it, and removes what was not committed; accepts NULL */
+/* shard_commit — the file appears, whole and synced; the writer is still to be freed. */
+enum status shard_commit(struct shard_writer *writer, struct shard_key key);
+/* shard_abandon — frees the writer, and removes what was not committed; accepts NULL. */
+void shard_abandon(struct shard_writer *writer);
 
 #endif

@@ -1,4 +1,5 @@
-/* source.c — DATA into a list of files. Must not know tokens: of the content it looks only at the first bytes. */
+/* source.c — DATA into a list of files. Must not know tokens: of the content it looks only at the first
+ * bytes. */
 #include "data/source.h"
 
 #include <dirent.h>
@@ -59,7 +60,8 @@ void source_free(struct source_list *list)
 
 static enum status walk(struct source_list *list, const char *dir, int depth);
 
-/* One name in a folder, or a match of a glob: links that lead nowhere or to a folder, and what is neither file nor folder, are passed over. */
+/* One name in a folder, or a match of a glob: links that lead nowhere or to a folder, and what is neither
+ * file nor folder, are passed over. */
 static enum status walk_entry(struct source_list *list, const char *path, int depth)
 {
     struct stat link, info;
@@ -78,7 +80,8 @@ static enum status walk(struct source_list *list, const char *dir, int depth)
 {
     enum status st = ST_OK;
     if (depth > SOURCE_DEPTH_MAX)
-        return FAIL(ST_NO_INPUT, "%.200s… lies over %d folders deep; give a folder nearer to the files as DATA", dir, SOURCE_DEPTH_MAX);
+        return FAIL(ST_NO_INPUT, "%.200s… lies over %d folders deep; give a folder nearer to the files as DATA",
+                    dir, SOURCE_DEPTH_MAX);
     DIR *handle = opendir(dir);
     if (handle == NULL)
         return no_input(dir, errno);
@@ -102,7 +105,8 @@ static enum status add_named(struct source_list *list, const char *path)
     if (S_ISDIR(info.st_mode))
         return walk(list, path, 0);
     if (!S_ISREG(info.st_mode))
-        return FAIL(ST_NO_INPUT, "%s is not a regular file (a device, pipe or socket); copy it to a file first", path);
+        return FAIL(ST_NO_INPUT, "%s is not a regular file (a device, pipe or socket); copy it to a file first",
+                    path);
     return list_add(list, path, &info);
 }
 
@@ -112,7 +116,8 @@ static enum status add_glob(struct source_list *list, const char *pattern)
     glob_t found = {0};
     const int result = glob(pattern, GLOB_NOSORT | GLOB_ERR, NULL, &found);
     if (result == GLOB_NOMATCH)
-        st = FAIL(ST_NO_INPUT, "no file matches DATA=%s; check the pattern (quote it, so that the shell leaves it alone)", pattern);
+        st = FAIL(ST_NO_INPUT, "no file matches DATA=%s; check the pattern (quote it, so that the shell "
+                  "leaves it alone)", pattern);
     else if (result != 0)
         st = FAIL(ST_NO_INPUT, "cannot look for DATA=%s: %s; check that its folders can be read", pattern,
                   result == GLOB_NOSPACE ? "out of memory" : strerror(errno));
@@ -168,9 +173,15 @@ static const struct {
     size_t bytes;
     const char *what;
 } packed[] = {
-    {"\x1f\x8b", 2, "compressed by gzip"},   {"PK\x03\x04", 4, "a zip archive"},     {"\x28\xb5\x2f\xfd", 4, "compressed by zstd"},
-    {"\xfd" "7zXZ", 5, "compressed by xz"},  {"BZh", 3, "compressed by bzip2"},      {"PAR1", 4, "a Parquet file"},
-    {"ARROW1", 6, "an Arrow file"},          {"%PDF-", 5, "a PDF document"},         {"MMIDIDX", 7, "a Megatron index"},
+    {"\x1f\x8b", 2, "compressed by gzip"},
+    {"PK\x03\x04", 4, "a zip archive"},
+    {"\x28\xb5\x2f\xfd", 4, "compressed by zstd"},
+    {"\xfd" "7zXZ", 5, "compressed by xz"},
+    {"BZh", 3, "compressed by bzip2"},
+    {"PAR1", 4, "a Parquet file"},
+    {"ARROW1", 6, "an Arrow file"},
+    {"%PDF-", 5, "a PDF document"},
+    {"MMIDIDX", 7, "a Megatron index"},
     {"\x93NUMPY", 6, "a NumPy array"},
 };
 
@@ -191,11 +202,13 @@ static enum status kind_of(struct source *source, const uint8_t *head, size_t n)
     }
     for (size_t i = 0; i < sizeof unread / sizeof unread[0]; i++)
         if (ends(source->path, unread[i]))
-            return FAIL(ST_BAD_SETTING, "%s: %s files are not read as DATA so far; give plain text or llm.c token files (.bin)",
+            return FAIL(ST_BAD_SETTING, "%s: %s files are not read as DATA so far; give plain text or llm.c "
+                        "token files (.bin)",
                         source->path, unread[i]);
     for (size_t i = 0; i < sizeof packed / sizeof packed[0]; i++)
         if (n >= packed[i].bytes && memcmp(head, packed[i].magic, packed[i].bytes) == 0)
-            return FAIL(ST_BAD_DATA, "%s is %s, not plain text; unpack or convert it first", source->path, packed[i].what);
+            return FAIL(ST_BAD_DATA, "%s is %s, not plain text; unpack or convert it first",
+                        source->path, packed[i].what);
     source->kind = SOURCE_KIND_TEXT;
     return ST_OK;
 }
@@ -229,7 +242,8 @@ static enum status drop_empty(struct source_list *list, const char *data)
         LOG_WARN("skipped %lld empty files of %s", (long long)dropped, data);
     list->n = n;
     if (n == 0 && dropped > 0)
-        return FAIL(ST_BAD_DATA, "%s is empty (%lld file%s of 0 bytes); check DATA", data, (long long)dropped, dropped > 1 ? "s" : "");
+        return FAIL(ST_BAD_DATA, "%s is empty (%lld file%s of 0 bytes); check DATA",
+                    data, (long long)dropped, dropped > 1 ? "s" : "");
     if (n == 0)
         return FAIL(ST_NO_INPUT, "no files found in %s (hidden ones are not read); check DATA", data);
     return ST_OK;
@@ -240,7 +254,8 @@ static enum status find(const char *data, struct source_list *list)
     struct stat info;
     const bool is_there = stat(data, &info) == 0;
     if (!is_there && strstr(data, "://") != NULL)
-        return FAIL(ST_BAD_SETTING, "DATA=%s is an address, and data is not fetched so far; download it and give the file", data);
+        return FAIL(ST_BAD_SETTING, "DATA=%s is an address, and data is not fetched so far; download it and "
+                    "give the file", data);
     if (!is_there && errno == ENOENT && strpbrk(data, "*?[") != NULL)
         TRY(add_glob(list, data));
     else

@@ -1,8 +1,9 @@
 /* source — which files DATA names, in which order, and what each of them is.
  *
- * DATA is a file, a folder (regular files in it and below; hidden names are skipped; links to files are followed, links to
- * folders are not) or a glob, whose matches count as if they were in one folder. The order is that of the bytes of the paths. A file that
- * is reached by several names counts once. Must not know tokens. */
+ * DATA is a file, a folder (regular files in it and below; hidden names are skipped; links to files are
+ * followed, links to folders are not) or a glob, whose matches count as if they were in one folder. The order
+ * is that of the bytes of the paths. A file that is reached by several names counts once. Must not know
+ * tokens. */
 #ifndef CONVOY_DATA_SOURCE_H
 #define CONVOY_DATA_SOURCE_H
 
@@ -25,8 +26,9 @@ struct source_list {
     int64_t n, cap;
 };
 
-/* source_find — at least one file, none of them empty. Fails ST_NO_INPUT: missing, not readable, not a regular file, nothing found;
- * ST_BAD_DATA: empty or compressed; ST_BAD_SETTING: a kind of data that is not read (JSON, Megatron's index, an address). */
+/* source_find — at least one file, none of them empty. Fails ST_NO_INPUT: missing, not readable, not a
+ * regular file, nothing found; ST_BAD_DATA: empty or compressed; ST_BAD_SETTING: a kind of data that is not
+ * read (JSON, Megatron's index, an address). */
 enum status source_find(const char *data, struct source_list *out);
 void source_free(struct source_list *list); /* accepts a zeroed one, twice */
 

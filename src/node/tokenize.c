@@ -1,4 +1,5 @@
-/* tokenize.c — `convoy tokenize`: DATA → OUT, one token file. Must not know how text becomes tokens (data/corpus.h). */
+/* tokenize.c — `convoy tokenize`: DATA → OUT, one token file. Must not know how text becomes tokens
+ * (data/corpus.h). */
 #include <signal.h>
 #include <unistd.h>
 
@@ -54,9 +55,11 @@ enum status tokenize_main(const struct conf *conf)
     take_signals();
     const enum status st = corpus_write(&config, out_path, &tokens);
     if (st != ST_OK && stop_signal != 0)
-        return FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED, "stopped by a signal; %s was not written", out_path);
+        return FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED, "stopped by a signal; %s was not written",
+                    out_path);
     TRY(st);
     log_console("%s  %s tokens  %s  %.1f s", out_path, text_count(count, sizeof count, (double)tokens),
-                text_human(human, sizeof human, (double)file_bytes(out_path)), (double)(clock_ms() - began_ms) / 1e3);
+                text_human(human, sizeof human, (double)file_bytes(out_path)),
+                (double)(clock_ms() - began_ms) / 1e3);
     return ST_OK;
 }

@@ -1,4 +1,5 @@
-/* test_bpe — the same ids as tiktoken's "gpt2", every byte back, no text that takes for ever, and cuts that change nothing. */
+/* test_bpe — the same ids as tiktoken's "gpt2", every byte back, no text that takes for ever, and cuts that
+ * change nothing. */
 #include "harness.h"
 
 #include <stdbool.h>
@@ -70,7 +71,12 @@ static const char *json_text(const char *p, uint8_t *out, size_t *n_out)
             n += put_utf8(out + n, code);
             continue;
         }
-        out[n++] = (uint8_t)(c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c == 'b' ? '\b' : c == 'f' ? '\f' : c);
+        out[n++] = (uint8_t)(c == 'n'   ? '\n'
+                             : c == 't' ? '\t'
+                             : c == 'r' ? '\r'
+                             : c == 'b' ? '\b'
+                             : c == 'f' ? '\f'
+                                        : c);
     }
     *n_out = n;
     return p + 1;
@@ -107,7 +113,8 @@ static void test_golden(void **state)
     free(file);
 }
 
-/* Made with tiktoken 0.14: `n` characters drawn from `alphabet` by the generator below, the number of ids, FNV-1a of the ids. */
+/* Made with tiktoken 0.14: `n` characters drawn from `alphabet` by the generator below, the number of ids,
+ * FNV-1a of the ids. */
 static const struct {
     const char *alphabet;
     int n, tokens;
@@ -178,7 +185,8 @@ static int check_drawn(int n_max)
     for (size_t i = 0; i < sizeof drawn / sizeof drawn[0]; i++) {
         if (drawn[i].n > n_max)
             continue;
-        const size_t bytes = draw(drawn[i].alphabet, drawn[i].n, text), n = bpe_encode(bpe, text, bytes, ids, bytes);
+        const size_t bytes = draw(drawn[i].alphabet, drawn[i].n, text),
+                     n = bpe_encode(bpe, text, bytes, ids, bytes);
         uint64_t sum = 0xcbf29ce484222325u;
         for (size_t k = 0; k < n; k++) {
             sum = (sum ^ (ids[k] & 255)) * 0x100000001b3u;
@@ -252,9 +260,11 @@ static void test_tinyshakespeare(void **state)
 /* Text number `number`: raw bytes, or drawn from one of several alphabets. */
 static size_t random_text(uint32_t number, uint8_t *out, size_t cap)
 {
-    static const char *const alphabets[] = {"abcdefghij ", " \n\t\r", "a'sdtmlrve '", "1234567890.,", "\xc2\xa0\xe3\x80\x80 a\n",
-                                            "\xe6\x97\xa5\xe6\x9c\xac\xe3\x80\x82 \n", "aB9!' \n\xc3\xa9\xcc\x81", "\xf0\x9f\x98\x80 x",
-                                            "\xc2\x85\xe2\x80\xa8 '", "the and ing ' s"};
+    static const char *const alphabets[] = {
+        "abcdefghij ", " \n\t\r", "a'sdtmlrve '", "1234567890.,", "\xc2\xa0\xe3\x80\x80 a\n",
+        "\xe6\x97\xa5\xe6\x9c\xac\xe3\x80\x82 \n", "aB9!' \n\xc3\xa9\xcc\x81", "\xf0\x9f\x98\x80 x",
+        "\xc2\x85\xe2\x80\xa8 '", "the and ing ' s",
+    };
     const uint64_t stream = RAND_STREAM(TEST, number);
     const size_t n = rand_u32(1, stream, 0) % cap, kind = rand_u32(1, stream, 1) % 12;
     for (size_t i = 0; i < n; i++) {
@@ -274,7 +284,8 @@ static void test_every_byte_comes_back(void **state)
     static uint8_t text[1024], back[1024];
     static uint16_t ids[1024];
     for (uint32_t number = 0; number < 5000; number++) {
-        const size_t bytes = random_text(number, text, sizeof text), n = bpe_encode(bpe, text, bytes, ids, bytes);
+        const size_t bytes = random_text(number, text, sizeof text),
+                     n = bpe_encode(bpe, text, bytes, ids, bytes);
         size_t at = 0;
         for (size_t i = 0; i < n; i++) {
             size_t len;
@@ -295,7 +306,8 @@ static void test_cuts_change_nothing(void **state)
     static uint16_t whole[2048], part[2048];
     int cuts = 0;
     for (uint32_t number = 0; number < 5000; number++) {
-        const size_t bytes = random_text(number, text, sizeof text), want = bpe_encode(bpe, text, bytes, whole, bytes);
+        const size_t bytes = random_text(number, text, sizeof text),
+                     want = bpe_encode(bpe, text, bytes, whole, bytes);
         size_t at = 0, n = 0;
         for (uint64_t i = 0; at < bytes; i++) {
             const size_t window = 1 + rand_u32(2, RAND_STREAM(TEST, number), i) % 200;
@@ -304,7 +316,8 @@ static void test_cuts_change_nothing(void **state)
             assert_true(len <= seen);
             cuts += len > 0;
             if (len == 0)
-                len = i % 3 == 2 ? bytes - at : bpe_cut(text + at, bytes - at); /* no place in the window: look further */
+                len = i % 3 == 2 ? bytes - at
+                                 : bpe_cut(text + at, bytes - at); /* no place in the window: look further */
             if (len == 0)
                 len = bytes - at;
             n += bpe_encode(bpe, text + at, len, part + n, bytes - n);
@@ -321,7 +334,7 @@ static void test_cuts_change_nothing(void **state)
     assert_int_equal(bpe_cut("\xe6\x97\xa5\xe6\x9c\xac\xe3\x80\x82\n", 10), 9);
 }
 
-/* The alphabet's limit is generous for a slow, shared machine: quadratic would take hours. */
+/* The limit is generous for a slow, shared machine: quadratic would take hours. */
 static void test_no_text_takes_for_ever(void **state)
 {
     (void)state;

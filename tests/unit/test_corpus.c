@@ -1,4 +1,5 @@
-/* test_corpus — DATA of every kind becomes one sequence of ids, or is refused with a sentence that helps; the cache never lies. */
+/* test_corpus — DATA of every kind becomes one sequence of ids, or is refused with a sentence that helps; the
+ * cache never lies. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -30,7 +31,8 @@ static int fresh(void **state)
 {
     static int number;
     (void)state;
-    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1}); /* warnings are expected here */
+    log_init(&(struct log_config){
+        .level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1}); /* warnings are expected here */
     text_format(dir, sizeof dir, "%s/%d", harness_tmpdir(), number++);
     text_format(cache, sizeof cache, "%s/cache", dir);
     calls = 0;
@@ -72,7 +74,8 @@ static void put_tokens(const char *name, const uint16_t *ids, int32_t n)
 
 static struct corpus_config with(const char *data)
 {
-    return (struct corpus_config){.data = data, .cache_dir = cache, .vocab = BPE_VOCAB, .progress = count_calls};
+    return (struct corpus_config){
+        .data = data, .cache_dir = cache, .vocab = BPE_VOCAB, .progress = count_calls};
 }
 
 static struct corpus *opened(const char *data)
@@ -107,7 +110,8 @@ static void refuse(const char *data, int64_t vocab, enum status want, const char
     const enum status st = corpus_open(&config, &corpus);
     assert_null(corpus);
     if (st != want || strstr(status_message(), word) == NULL || strstr(status_message(), other) == NULL)
-        fail_msg("%s: %s \"%s\", expected %s with \"%s\" and \"%s\"", data, status_name(st), status_message(), status_name(want),
+        fail_msg("%s: %s \"%s\", expected %s with \"%s\" and \"%s\"",
+                 data, status_name(st), status_message(), status_name(want),
                  word, other);
 }
 
@@ -273,7 +277,8 @@ static int unreadable_refused(void)
     struct corpus *corpus;
     const struct corpus_config config = with(in("secret.txt"));
     const bool is_refused = corpus_open(&config, &corpus) == ST_NO_INPUT;
-    return is_refused && strstr(status_message(), "Permission denied") != NULL && strstr(status_message(), "permission to") != NULL;
+    return is_refused && strstr(status_message(), "Permission denied") != NULL &&
+           strstr(status_message(), "permission to") != NULL;
 }
 
 static void test_unreadable(void **state)
@@ -336,8 +341,12 @@ static void test_damaged_cache_is_made_again(void **state)
     char command[FILE_PATH_MAX + 128];
     const int32_t ids[] = {15496, 11, 995, 0};
     put_text("a.txt", "Hello, world!");
-    static const char *const damage[] = {"truncate -s 1027", "truncate -s 0", "sh -c 'printf x | dd of=$0 bs=1 seek=1025 conv=notrunc "
-                                         "2>/dev/null'", "sh -c 'printf xy | dd of=$0 bs=1 seek=2 conv=notrunc 2>/dev/null'"};
+    static const char *const damage[] = {
+        "truncate -s 1027",
+        "truncate -s 0",
+        "sh -c 'printf x | dd of=$0 bs=1 seek=1025 conv=notrunc 2>/dev/null'",
+        "sh -c 'printf xy | dd of=$0 bs=1 seek=2 conv=notrunc 2>/dev/null'",
+    };
     corpus_close(opened(in("a.txt")));
     for (int i = 0; i < 4; i++) {
         text_format(command, sizeof command, "%s %s/tokens/*.bin", damage[i], cache);
@@ -356,7 +365,8 @@ static void test_long_text_equals_whole(void **state)
 {
     (void)state;
     enum { BYTES = 9000000 };
-    static const char *const word[] = {"the", " and", "\n\n", " it's", " 1984", ", ", "\xc3\xa9t\xc3\xa9", "  ", " tokenization"};
+    static const char *const word[] = {
+        "the", " and", "\n\n", " it's", " 1984", ", ", "\xc3\xa9t\xc3\xa9", "  ", " tokenization"};
     char *text = malloc(BYTES + 64);
     uint16_t *want = malloc(2 * (BYTES + 64));
     struct bpe *bpe;
@@ -453,9 +463,17 @@ static void test_two_processes_at_once(void **state)
 
 #define FRESH(test) cmocka_unit_test_setup(test, fresh)
 static const struct CMUnitTest tests[] = {
-    FRESH(test_text_file),         FRESH(test_remembered_without_reading), FRESH(test_folder_and_glob),
-    FRESH(test_token_files),       FRESH(test_refusals),                   FRESH(test_unreadable),
-    FRESH(test_damaged_token_file), FRESH(test_damaged_cache_is_made_again), FRESH(test_long_text_equals_whole),
-    FRESH(test_stopped),           FRESH(test_write_refusals),             FRESH(test_two_processes_at_once),
+    FRESH(test_text_file),
+    FRESH(test_remembered_without_reading),
+    FRESH(test_folder_and_glob),
+    FRESH(test_token_files),
+    FRESH(test_refusals),
+    FRESH(test_unreadable),
+    FRESH(test_damaged_token_file),
+    FRESH(test_damaged_cache_is_made_again),
+    FRESH(test_long_text_equals_whole),
+    FRESH(test_stopped),
+    FRESH(test_write_refusals),
+    FRESH(test_two_processes_at_once),
 };
 HARNESS_MAIN(tests)

@@ -1,4 +1,5 @@
-/* test_feed — a batch is a function of numbers: the same whoever asks, in whatever pieces, and every window once an epoch. */
+/* test_feed — a batch is a function of numbers: the same whoever asks, in whatever pieces, and every window
+ * once an epoch. */
 #include "harness.h"
 
 #include <stdbool.h>
@@ -12,8 +13,14 @@ enum { T = 16, G = 6, VOCAB = 97 };
 
 static struct feed_config synthetic(enum feed_task task)
 {
-    return (struct feed_config){.task = task, .data = "", .cache_dir = "", .seq_tokens = T, .global_samples = G, .vocab = VOCAB,
-                                .seed = 7, .is_shuffled = true};
+    return (struct feed_config){.task = task,
+                                .data = "",
+                                .cache_dir = "",
+                                .seq_tokens = T,
+                                .global_samples = G,
+                                .vocab = VOCAB,
+                                .seed = 7,
+                                .is_shuffled = true};
 }
 
 struct buffers {

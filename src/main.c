@@ -40,6 +40,7 @@ struct command {
 
 static enum status run_train(const struct call *call);
 static enum status run_worker(const struct call *call);
+static enum status run_tokenize(const struct call *call);
 static enum status run_status(const struct call *call);
 static enum status run_config(const struct call *call);
 static enum status run_version(const struct call *call);
@@ -49,6 +50,8 @@ static const struct command commands[] = {
     {"train", "train [NAME=VALUE ...]", "train, checkpoint, serve status; goes on where an earlier run stopped",
      true, false, run_train},
     {"worker", "worker [NAME=VALUE ...]", NULL, true, false, run_worker},
+    {"tokenize", "tokenize DATA=... OUT=...", "text to a token file (llm.c .bin) that train takes as DATA", true,
+     false, run_tokenize},
     {"status", "status [URL] [JSON=1]", "how a run is doing, here or at URL; exit 0 healthy, 1 not", true, true,
      run_status},
     {"config", "config [NAME=VALUE ...]", "every setting with its value and who set it; JSON=1 for programs",
@@ -200,6 +203,11 @@ static enum status run_train(const struct call *call)
 }
 
 static enum status run_worker(const struct call *call) { return worker_main(call->conf); }
+
+static enum status run_tokenize(const struct call *call)
+{
+    return tokenize_main(call->conf);
+}
 
 static enum status run_status(const struct call *call)
 {

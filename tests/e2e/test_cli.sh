@@ -108,6 +108,15 @@ try 1 -- status STATUS_PORT=1 DATA=http://x/; says err '127.0.0.1:1'; is
 try 1 -- status DATA=http://x/ STATUS_PORT=1; says err '127.0.0.1:1'; is
 try 64 -- status http://127.0.0.1:1/ x; says err 'not of the form NAME=VALUE'; is
 
+# tokenize: what is missing, and one word that becomes a file.
+try 78 -- tokenize OUT=o.bin; says err 'set DATA'; is
+try 78 -- tokenize DATA=x; says err 'OUT'; is
+try 66 -- tokenize DATA=missing.txt OUT=o.bin; says err 'missing.txt'; is
+printf 'hello world' >in.txt
+try 0 -- tokenize DATA=in.txt OUT=o.bin; [ -s o.bin ] || why='no o.bin'; is
+: >empty.txt
+try 65 -- tokenize DATA=empty.txt OUT=o2.bin; says err 'empty'; [ ! -e o2.bin ] || why='o2.bin was written'; is
+
 # A terminal gets bold headings, unless NO_COLOR has a value. script(1) gives a terminal.
 if command -v script >/dev/null; then
     what=' bold on a terminal'

@@ -1,0 +1,223 @@
+/* bench_step — whole updates of GPT-2 124M in fp32 (forward, backward, AdamW) against the floor of this machine.
+ *
+ *   bench_step [steps [B T]]     default: 7 updates of each of (4,64) (4,256) (1,1024)
+ *
+ * floor = (6·(12LC² + VC) + 6LCT)·tokens / FMA peak + 28·parameters / bandwidth of updating in place; both ceilings are
+ * measured between the updates of the same run, and medians are compared. Each shape runs in a process of its own, so that its
+ * peak of resident memory is its own. Fails when a shape is below its gate or above its memory. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/rand.h"
+#include "base/text.h"
+#include "kernels/cpu.h"
+#include "kernels/probe.h"
+#include "train/step.h"
+
+#define STEPS_MAX 64
+
+struct shape {
+    int64_t b, t;
+    double gate;      /* of the floor */
+    double gib_max;   /* resident */
+};
+static const struct shape shapes[] = {{4, 64, 0.78, 2.3}, {4, 256, 0.78, 2.6}, {1, 1024, 0.80, 2.6}};
+
+struct times {
+    double all, forward, head, backward, norm, update, peak, bandwidth;
+};
+#define FIELDS (sizeof(struct times) / sizeof(double))
+
+/* The device's operations with a clock around each: where the time of a step goes. */
+enum op_number {
+#define OP_NUMBER(name) OP_##name,
+    OP_LIST(OP_NUMBER)
+#undef OP_NUMBER
+    OP_N
+};
+static const char *const op_name[] = {
+#define OP_NAME(name) #name,
+    OP_LIST(OP_NAME)
+#undef OP_NAME
+};
+static const struct op_table *op_inner;
+static double op_ms[OP_N];
+#define OP_TIMED(name)                                                                                      \
+    static enum status timed_##name(struct stream *s, const struct name *a)                                 \
+    {                                                                                                       \
+        int64_t start = clock_ns();                                                                         \
+        enum status st = op_inner->name(s, a);                                                              \
+        op_ms[OP_##name] += (double)(clock_ns() - start) * 1e-6;                                            \
+        return st;                                                                                          \
+    }
+OP_LIST(OP_TIMED)
+#define OP_ROW(name) .name = timed_##name,
+static const struct op_table op_timed = {OP_LIST(OP_ROW)};
+
+static void report_ops(int steps)
+{
+    printf("  ms a step:");
+    for (int i = 0; i < OP_N; i++)
+        if (op_ms[i] > 0)
+            printf(" %s %.2f", op_name[i], op_ms[i] / steps);
+    printf("\n");
+}
+
+static void need(enum status st)
+{
+    if (st == ST_OK)
+        return;
+    fprintf(stderr, "%s: %s\n", status_name(st), status_message());
+    exit(1);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double u = *(const double *)a, v = *(const double *)b;
+    return u < v ? -1 : u > v;
+}
+
+/* Field by field. */
+static struct times median(const struct times *row, int n)
+{
+    struct times out;
+    for (size_t f = 0; f < FIELDS; f++) {
+        double v[STEPS_MAX];
+        for (int i = 0; i < n; i++)
+            v[i] = ((const double *)&row[i])[f];
+        qsort(v, (size_t)n, sizeof *v, compare);
+        ((double *)&out)[f] = v[n / 2];
+    }
+    return out;
+}
+
+/* The ceilings of the best level here; the update goes over the gradients, which nobody needs between steps. */
+static void probe(const struct cpu *cpu, struct step *step, struct times *out)
+{
+    float *data = step_grads(step).data;
+    int64_t n = step_table(step)->total_elems;
+    if (__builtin_cpu_supports("x86-64-v4")) {
+        out->peak = probe_fma_v4(cpu, 0.02);
+        out->bandwidth = probe_update_v4(cpu, data, n, 1);
+    } else if (__builtin_cpu_supports("x86-64-v3")) {
+        out->peak = probe_fma_v3(cpu, 0.02);
+        out->bandwidth = probe_update_v3(cpu, data, n, 1);
+    } else {
+        out->peak = probe_fma_v2(cpu, 0.02);
+        out->bandwidth = probe_update_v2(cpu, data, n, 1);
+    }
+}
+
+static struct step *open_step(const struct shape *shape, struct dev *dev)
+{
+    struct step *step;
+    struct step_config config = {.dev = dev, .batch_samples = shape->b, .global_samples = shape->b, .seq_tokens = shape->t,
+                                 .seed = 1, .optim = {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
+                                                      .weight_decay = 0.1, .grad_clip = 1}};
+    model_preset("gpt2", &config.dims);
+    int64_t start = clock_ns();
+    need(step_open(&config, &step));
+    printf("B=%lld T=%lld: opened in %.2f s, arenas %.3f GiB\n", (long long)shape->b, (long long)shape->t,
+           (double)(clock_ns() - start) * 1e-9, (double)step_memory_bytes(step) / (1 << 30));
+    return step;
+}
+
+static struct batch random_batch(const struct shape *shape)
+{
+    struct batch batch;
+    need(batch_init(&batch, FEED_TASK_LM, shape->b, shape->t));
+    for (int64_t i = 0; i < shape->b * shape->t; i++) {
+        batch.host.tokens[i] = (int32_t)rand_below(1, RAND_STREAM(TEST, 0), (uint64_t)i, 50257);
+        batch.host.targets[i] = (int32_t)rand_below(1, RAND_STREAM(TEST, 1), (uint64_t)i, 50257);
+    }
+    return batch;
+}
+
+static bool report(const struct shape *shape, struct step *step, const struct times *m, double loss)
+{
+    double compute = step_flops(step) / m->peak * 1e3, memory = 28.0 * (double)step_table(step)->parameters / m->bandwidth * 1e3;
+    double floor = compute + memory, part = floor / m->all;
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    double gib = (double)usage.ru_maxrss / (1 << 20);
+    bool is_good = part >= shape->gate && gib <= shape->gib_max;
+    printf("  peak %.1f GFLOP/s, bandwidth %.1f GB/s, floor %.1f + %.1f = %.1f ms\n", m->peak * 1e-9, m->bandwidth * 1e-9, compute,
+           memory, floor);
+    printf("  step %.1f ms (forward %.1f, head %.1f, backward %.1f, norm %.1f, update %.1f), %.1f tok/s, loss %.4f\n", m->all,
+           m->forward, m->head, m->backward, m->norm, m->update, (double)(shape->b * shape->t) / m->all * 1e3, loss);
+    printf("  %s: %.1f %% of the floor (gate %.0f %%), peak %.3f GiB (limit %.1f)\n", is_good ? "ok" : "NOT OK", part * 100,
+           shape->gate * 100, gib, shape->gib_max);
+    return is_good;
+}
+
+static bool run(const struct shape *shape, int steps)
+{
+    struct dev *dev;
+    struct dev_info info;
+    struct cpu cpu = {0};
+    struct times row[STEPS_MAX];
+    struct step_result r = {0};
+    need(dev_cpu_open(0, CPU_LEVEL_N, &dev));
+    dev_info(dev, &info);
+    op_inner = dev_op(dev);
+    ((struct dev_head *)(void *)dev)->op = &op_timed;
+    need(task_open(info.threads_n, &cpu.pool));
+    struct step *step = open_step(shape, dev);
+    struct batch batch = random_batch(shape);
+    for (int i = -1; i < steps; i++) { /* one to warm up */
+        struct times now;
+        probe(&cpu, step, &now);
+        need(step_run_batch(step, &batch, i + 1, 0, 1e-4, false, &r));
+        now = (struct times){r.compute_ms, r.forward_ms, r.head_ms, r.backward_ms, r.norm_ms, r.update_ms, now.peak, now.bandwidth};
+        if (i >= 0)
+            row[i] = now;
+        else
+            memset(op_ms, 0, sizeof op_ms);
+    }
+    struct times m = median(row, steps);
+    report_ops(steps);
+    bool is_good = report(shape, step, &m, r.loss);
+    batch_free(&batch);
+    step_close(step);
+    task_close(cpu.pool);
+    dev_close(dev);
+    return is_good;
+}
+
+static bool run_apart(const struct shape *shape, int steps)
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool is_good = run(shape, steps);
+        fflush(stdout);
+        _exit(is_good ? 0 : 1);
+    }
+    int how = 0;
+    waitpid(pid, &how, 0);
+    return how == 0;
+}
+
+int main(int argc, char **argv)
+{
+    int64_t steps = 7;
+    struct shape one = {0};
+    if (argc > 1 && text_i64(argv[1], 1, STEPS_MAX, &steps) != TEXT_OK)
+        return fprintf(stderr, "bench_step [steps [B T]]\n"), 2;
+    if (argc > 3 && text_i64(argv[2], 1, 1024, &one.b) == TEXT_OK && text_i64(argv[3], 1, 1024, &one.t) == TEXT_OK) {
+        one.gib_max = 1024;
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            if (shapes[i].b == one.b && shapes[i].t == one.t)
+                one = shapes[i];
+        return run_apart(&one, (int)steps) ? 0 : 1;
+    }
+    bool is_good = true;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        is_good &= run_apart(&shapes[i], (int)steps);
+    return is_good ? 0 : 1;
+}

@@ -41,6 +41,7 @@ struct command {
 static enum status run_train(const struct call *call);
 static enum status run_worker(const struct call *call);
 static enum status run_tokenize(const struct call *call);
+static enum status run_generate(const struct call *call);
 static enum status run_status(const struct call *call);
 static enum status run_config(const struct call *call);
 static enum status run_version(const struct call *call);
@@ -52,6 +53,8 @@ static const struct command commands[] = {
     {"worker", "worker [NAME=VALUE ...]", NULL, true, false, run_worker},
     {"tokenize", "tokenize DATA=... OUT=...", "text to a token file (llm.c .bin) that train takes as DATA", true,
      false, run_tokenize},
+    {"generate", "generate [NAME=VALUE ...]", "continue PROMPT by a checkpoint or a Hugging Face folder; text to stdout",
+     true, false, run_generate},
     {"status", "status [URL] [JSON=1]", "how a run is doing, here or at URL; exit 0 healthy, 1 not", true, true,
      run_status},
     {"config", "config [NAME=VALUE ...]", "every setting with its value and who set it; JSON=1 for programs",
@@ -208,6 +211,8 @@ static enum status run_tokenize(const struct call *call)
 {
     return tokenize_main(call->conf);
 }
+
+static enum status run_generate(const struct call *call) { return generate_main(call->conf); }
 
 static enum status run_status(const struct call *call)
 {

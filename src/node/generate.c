@@ -1,0 +1,278 @@
+/* generate — `convoy generate`: text from a checkpoint or a Hugging Face folder, to stdout as it comes.
+ *
+ * The model sees the last CONTEXT tokens; every token is a forward pass of its own. Which token comes is a function
+ * of the weights, PROMPT, TEMPERATURE, TOP_K and SEED. Must not know training. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/must.h"
+#include "base/rand.h"
+#include "conf/conf.h"
+#include "data/bpe.h"
+#include "dev/dev.h"
+#include "kernels/cpu.h"
+#include "node/command.h"
+#include "train/load.h"
+#include "train/sample.h"
+
+/* Where the weights come from: one of the two is open. */
+struct source {
+    struct hf_model *hf;
+    struct ckpt *ckpt;
+    struct model_dims dims;
+};
+
+struct writer {
+    struct bpe *bpe;
+    struct dev *dev;
+    struct stream *stream;
+    struct param_table table;
+    struct arena params, acts, scratch, input;
+    struct model_acts *plan;
+    int64_t window; /* tokens the model sees at most */
+    struct pass pass;
+    struct tensor logits; /* (V) on the device */
+    float *logits_host, *work;
+    int32_t *tokens; /* prompt and what was written */
+    int64_t tokens_n, tokens_cap;
+    uint8_t held[BPE_VOCAB]; /* bytes not yet shown: longer than any token */
+    size_t held_n;
+};
+
+/* --- which model ------------------------------------------------------------------------------------------- */
+
+static enum status open_checkpoint(const char *path, struct source *out)
+{
+    char manifest[FILE_PATH_MAX];
+    TRY(file_join(manifest, sizeof manifest, path, "manifest.json"));
+    if (file_exists(manifest))
+        TRY(ckpt_open(path, NULL, &out->ckpt));
+    else
+        TRY(ckpt_open_newest(path, NULL, &out->ckpt));
+    if (!out->ckpt)
+        return FAIL(ST_NO_INPUT,
+                    "%s holds no valid checkpoint; name a checkpoint folder or a Hugging Face folder by MODEL",
+                    path);
+    TRY(load_dims_parse(ckpt_meta(out->ckpt)->model_json, &out->dims));
+    LOG_INFO("model %s from %s, step %lld", out->dims.name, ckpt_path(out->ckpt),
+             (long long)ckpt_meta(out->ckpt)->step);
+    return ST_OK;
+}
+
+static enum status refuse_qa(const char *what)
+{
+    return FAIL(ST_BAD_SETTING, "%s is a question-answering model, which writes no text; choose a language model",
+                what);
+}
+
+static enum status open_source(const struct conf *conf, struct source *out)
+{
+    const char *model = conf_text(conf, CONF_MODEL), *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
+    struct hf_config hf;
+    if (hf_is_folder(model)) {
+        TRY(hf_read_config(model, &hf));
+        if (hf.is_qa)
+            return refuse_qa(model);
+        TRY(load_dims_of_hf(model, MODEL_TASK_LM, &out->dims));
+        return hf_open(model, &out->hf);
+    }
+    if (file_is_dir(model))
+        dir = model;
+    if (!*dir)
+        return FAIL(ST_NO_INPUT,
+                    "MODEL=%s is not a folder and CHECKPOINT_DIR is empty; set one of them to trained weights",
+                    model);
+    TRY(open_checkpoint(dir, out));
+    return out->dims.task == MODEL_TASK_LM ? ST_OK : refuse_qa(ckpt_path(out->ckpt));
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------ */
+
+static enum status plan(struct writer *w, const struct model_dims *dims, int64_t t)
+{
+    struct pass *p = &w->pass;
+    p->params = (struct tensor){arena_take(&w->params, (size_t)w->table.total_elems * sizeof(float)), DTYPE_F32};
+    p->tokens = (struct tensor){arena_take(&w->input, (size_t)t * sizeof(int32_t)), DTYPE_I32};
+    w->logits = (struct tensor){arena_take(&w->input, (size_t)dims->vocab * sizeof(float)), DTYPE_F32};
+    model_plan_free(w->plan);
+    w->plan = NULL;
+    return model_plan(dims, 1, t, MODEL_RECOMPUTE_NONE, false, &w->acts, &w->scratch, &w->plan);
+}
+
+static enum status take_memory(struct writer *w, const struct model_dims *dims, int64_t t)
+{
+    struct arena *arena[] = {&w->params, &w->acts, &w->scratch, &w->input};
+    for (size_t i = 0; i < sizeof arena / sizeof *arena; i++)
+        arena_init(arena[i], "generate", NULL, 0);
+    TRY(plan(w, dims, t));
+    for (size_t i = 0; i < sizeof arena / sizeof *arena; i++) {
+        size_t bytes = arena[i]->used_bytes;
+        void *base = NULL;
+        arena[i]->used_bytes = 0;
+        TRY(dev_alloc(w->dev, bytes, &base));
+        arena_init(arena[i], "generate", base, bytes);
+    }
+    TRY(plan(w, dims, t));
+    w->window = t;
+    w->pass.dims = dims;
+    w->pass.table = &w->table;
+    w->pass.b = 1;
+    w->pass.op = dev_op(w->dev);
+    w->pass.stream = w->stream;
+    w->pass.acts = w->plan;
+    w->logits_host = malloc((size_t)dims->vocab * sizeof(float));
+    w->work = malloc((size_t)dims->vocab * sizeof(float));
+    return w->logits_host && w->work
+               ? ST_OK
+               : FAIL(ST_RETRY, "out of memory: logits of %lld tokens", (long long)dims->vocab);
+}
+
+static void writer_close(struct writer *w)
+{
+    model_plan_free(w->plan);
+    struct arena *arena[] = {&w->params, &w->acts, &w->scratch, &w->input};
+    for (size_t i = 0; w->dev && i < sizeof arena / sizeof *arena; i++)
+        dev_free(w->dev, arena[i]->base, arena[i]->cap_bytes);
+    param_table_free(&w->table);
+    dev_stream_close(w->stream);
+    dev_close(w->dev);
+    bpe_close(w->bpe);
+    free(w->logits_host);
+    free(w->work);
+    free(w->tokens);
+}
+
+/* --- words ------------------------------------------------------------------------------------------------- */
+
+static enum status put(const uint8_t *bytes, size_t n)
+{
+    while (n > 0) {
+        ssize_t done = write(STDOUT_FILENO, bytes, n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return FAIL(ST_STORE, "cannot write to stdout: %s; see where it was redirected to", strerror(errno));
+        bytes += done;
+        n -= (size_t)done;
+    }
+    return ST_OK;
+}
+
+/* Show the bytes of one token as far as they are whole characters. */
+static enum status show(struct writer *w, int32_t token)
+{
+    size_t n;
+    const uint8_t *bytes = bpe_bytes(w->bpe, (uint32_t)token, &n);
+    ASSERTF(bytes && n <= sizeof w->held - w->held_n, "token %d held %zu", (int)token, w->held_n);
+    memcpy(w->held + w->held_n, bytes, n);
+    w->held_n += n;
+    size_t whole = sample_utf8_whole(w->held, w->held_n);
+    TRY(put(w->held, whole));
+    memmove(w->held, w->held + whole, w->held_n - whole);
+    w->held_n -= whole;
+    return ST_OK;
+}
+
+/* PROMPT as tokens, or the mark that begins a text; room for `more` behind them. */
+static enum status read_prompt(struct writer *w, const char *prompt, int64_t more, int64_t vocab)
+{
+    size_t n = strlen(prompt);
+    w->tokens_cap = (int64_t)n + 1 + more;
+    w->tokens = malloc((size_t)w->tokens_cap * sizeof *w->tokens);
+    uint16_t *ids = malloc((n + 1) * sizeof *ids);
+    if (!w->tokens || !ids) {
+        free(ids);
+        return FAIL(ST_RETRY, "out of memory: a prompt of %zu bytes", n);
+    }
+    ids[0] = BPE_END;
+    w->tokens_n = n ? (int64_t)bpe_encode(w->bpe, prompt, n, ids, n) : 1;
+    int32_t largest = 0;
+    for (int64_t i = 0; i < w->tokens_n; i++) {
+        w->tokens[i] = ids[i];
+        largest = ids[i] > largest ? ids[i] : largest;
+    }
+    free(ids);
+    if (largest >= vocab)
+        return FAIL(ST_BAD_SETTING, "the prompt needs token %d, the model knows %lld; %s", largest,
+                    (long long)vocab, n ? "change PROMPT" : "set PROMPT: there is no token to begin a text with");
+    return ST_OK;
+}
+
+/* One forward pass over the last tokens, and the choice of the next. */
+static enum status next_token(struct writer *w, const struct conf *conf, int64_t number, int32_t *out)
+{
+    struct pass *p = &w->pass;
+    const struct model_ops *model = model_ops(p->dims);
+    int64_t seen = w->tokens_n < w->window ? w->tokens_n : w->window;
+    p->t = seen;
+    TRY(dev_copy(w->stream, p->tokens.data, w->tokens + w->tokens_n - seen, (size_t)seen * sizeof *w->tokens));
+    TRY(model->embed_fwd(p));
+    for (int block = 0; block < p->dims->layers; block++)
+        TRY(model->block_fwd(p, block));
+    TRY(model->logits(p, seen - 1, w->logits));
+    TRY(dev_copy(w->stream, w->logits_host, w->logits.data, (size_t)p->dims->vocab * sizeof(float)));
+    TRY(dev_sync(w->stream));
+    int64_t known =
+        p->dims->vocab < BPE_VOCAB ? p->dims->vocab : BPE_VOCAB; /* padding of the vocabulary has no bytes */
+    double u = rand_uniform((uint64_t)conf_i64(conf, CONF_SEED), RAND_STREAM(SAMPLE, 0), (uint64_t)number);
+    *out = (int32_t)sample_pick(w->logits_host, known, conf_f64(conf, CONF_TEMPERATURE), conf_i64(conf, CONF_TOP_K),
+                                u, w->work);
+    return ST_OK;
+}
+
+static enum status write_text(struct writer *w, const struct conf *conf, int64_t more)
+{
+    const char *prompt = conf_text(conf, CONF_PROMPT);
+    TRY(put((const uint8_t *)prompt, strlen(prompt)));
+    for (int64_t i = 0; i < more; i++) {
+        int32_t token = 0;
+        TRY(next_token(w, conf, i, &token));
+        if (token == BPE_END)
+            break; /* the model says that the text is over */
+        w->tokens[w->tokens_n++] = token;
+        TRY(show(w, token));
+    }
+    TRY(put(w->held, w->held_n));
+    return put((const uint8_t *)"\n", 1);
+}
+
+static enum status load_weights(struct writer *w, const struct source *source)
+{
+    struct load_target to = {.table = &w->table, .stream = w->stream, .data = w->pass.params};
+    return source->hf ? load_hf(&to, source->hf) : load_ckpt(&to, source->ckpt, "model");
+}
+
+static enum status run(struct writer *w, struct source *source, const struct conf *conf)
+{
+    int64_t more = conf_i64(conf, CONF_TOKENS);
+    TRY(open_source(conf, source));
+    const struct model_dims *dims = &source->dims;
+    TRY(model_check(dims));
+    TRY(bpe_open(&w->bpe));
+    TRY(read_prompt(w, conf_text(conf, CONF_PROMPT), more, dims->vocab));
+    TRY(dev_cpu_open(0, CPU_LEVEL_N, &w->dev));
+    TRY(dev_stream_open(w->dev, &w->stream));
+    TRY(model_ops(dims)->describe(dims, &w->table));
+    TRY(take_memory(w, dims, w->tokens_n + more < dims->context ? w->tokens_n + more : dims->context));
+    TRY(load_weights(w, source));
+    return write_text(w, conf, more);
+}
+
+enum status generate_main(const struct conf *conf)
+{
+    struct source source = {0};
+    struct writer *w = calloc(1, sizeof *w);
+    if (!w)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes", sizeof *w);
+    enum status st = run(w, &source, conf);
+    writer_close(w);
+    free(w);
+    hf_close(source.hf);
+    ckpt_close(source.ckpt);
+    return st;
+}

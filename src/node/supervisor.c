@@ -1,4 +1,4 @@
-/* supervisor — what the user started: starts the worker, watches it, restarts it, passes signals on.
+/* supervisor — what the user started: serves HTTP, starts the worker, watches it, restarts it, passes signals on.
  *
  * One libevent loop in one thread. The worker computes; the two share the board and nothing else, so whatever
  * happens to it, this process still answers. What an end means is decided in verdict.c, what silence means in
@@ -25,11 +25,13 @@
 #include "node/spawn.h"
 #include "node/verdict.h"
 #include "node/watch.h"
+#include "serve/serve.h"
 #include "train/guard.h"
 
 #define WORKER_I 0 /* one worker a node so far */
 #define TICK_MS 50
 #define SAME_SIGNAL_MS 500 /* `timeout` and process groups deliver one signal twice */
+#define SERVE_HANG_EXTRA_MS (30 * 1000)
 #define SIGNALS_N 4
 
 struct supervisor {
@@ -39,6 +41,7 @@ struct supervisor {
     struct event_base *loop;
     struct event *signals[SIGNALS_N], *tick;
     struct board *board;
+    struct serve *serve; /* NULL: STATUS_PORT=0 */
     struct board_node node;
     struct watch watch;
     struct verdict_budget budget;
@@ -332,17 +335,43 @@ static void first_node(struct supervisor *s)
     board_node_post(s->board, &s->node);
 }
 
+/* open_serve — and say where to look: a wildcard address is no address to type. The supervisor's own limit on
+ * silence comes first; the one given here only matters when the supervisor itself is in trouble. */
+static enum status open_serve(struct supervisor *s)
+{
+    const char *addr = conf_text(s->conf, CONF_STATUS_ADDR);
+    int port = (int)conf_i64(s->conf, CONF_STATUS_PORT);
+    int64_t hang_ms = s->watch.limit_set_ms > WATCH_DISK_MS_MIN ? s->watch.limit_set_ms : WATCH_DISK_MS_MIN;
+    if (port == 0)
+        return ST_OK;
+    struct serve_config config = {
+        .loop = s->loop,
+        .board = s->board,
+        .addr = addr,
+        .port = port,
+        .hang_ms = hang_ms + SERVE_HANG_EXTRA_MS,
+    };
+    TRY(serve_open(&config, &s->serve));
+    bool is_any = !strcmp(addr, "0.0.0.0") || !strcmp(addr, "::");
+    const char *host = is_any ? "127.0.0.1" : addr;
+    bool is_v6 = strchr(host, ':') != NULL;
+    log_console("status http://%s%s%s:%d/status", is_v6 ? "[" : "", host, is_v6 ? "]" : "",
+                serve_port(s->serve));
+    return ST_OK;
+}
+
 static enum status open_all(struct supervisor *s)
 {
     crash_install();
     TRY(open_loop(s));
     TRY(board_create(1, &s->board));
     first_node(s);
-    return ST_OK;
+    return open_serve(s);
 }
 
 static void close_all(struct supervisor *s)
 {
+    serve_close(s->serve);
     for (int i = 0; i < SIGNALS_N; i++)
         if (s->signals[i])
             event_free(s->signals[i]);

@@ -65,8 +65,7 @@ static void post(struct trainer *t, enum board_phase phase)
 
 /* ---- prepare ---- */
 
-/* plan_steps — how many steps the run has: STEPS, or as many whole ones as EPOCHS passes over the data give.
- */
+/* plan_steps — STEPS, or as many whole ones as EPOCHS passes over the data give. */
 static enum status plan_steps(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -134,8 +133,7 @@ static enum status find_checkpoint(struct trainer *t, bool *found_out)
     else if (c->resume == TRAINER_RESUME_REQUIRED)
         return FAIL(ST_BAD_DATA,
                     "RESUME=required, but CHECKPOINT_DIR=%s holds no valid checkpoint; check the folder, or "
-                    "set RESUME=auto "
-                    "to begin anew",
+                    "set RESUME=auto to begin anew",
                     c->checkpoint_dir);
     return ST_OK;
 }

@@ -1,0 +1,96 @@
+# lib — what the end-to-end tests share: TAP, a folder of their own, a tiny model, processes that end with the test.
+# Source it, call ok() for each point, end with `done_testing`.
+set -u
+export LC_ALL=C
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+convoy=$root/${BUILD:-build}/convoy
+case ${BUILD:-build} in /*) convoy=$BUILD/convoy ;; esac
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/convoy-e2e-XXXXXX")
+cd "$tmp" || exit 99
+export XDG_CACHE_HOME=$tmp/cache NO_COLOR=1
+unset MODEL DATA VAL_DATA CHECKPOINT_DIR METRICS_FILE STATUS_PORT FAULT STEPS
+started=()
+n=0
+
+cleanup() {
+    for p in ${started[@]+"${started[@]}"}; do
+        kill -CONT "$p" 2>/dev/null
+        kill -KILL "$p" 2>/dev/null
+    done
+    cd /
+    mountpoint -q "$tmp/mnt" 2>/dev/null && umount "$tmp/mnt"
+    rm -rf "$tmp"
+}
+trap cleanup EXIT
+
+# A model of a few thousand parameters: a step takes a fraction of a millisecond.
+tiny="MODEL=gpt2-nano LAYERS=2 HEADS=2 EMBED=32 VOCAB=64 CONTEXT=32 BATCH_SIZE=2 SEQ_LEN=16 LR=1e-3"
+quiet="STATUS_PORT=0"
+
+# ok NAME COMMAND… — one TAP line; what the last run said is shown when the command fails.
+ok() {
+    local name=$1
+    shift
+    n=$((n + 1))
+    if "$@"; then
+        echo "ok $n - $name"
+    else
+        echo "not ok $n - $name"
+        echo "# failed: $*"
+        [ -f err ] && tail -n 12 err | sed 's/^/# err: /'
+        [ -f out ] && tail -n 3 out | sed 's/^/# out: /'
+    fi
+    return 0
+}
+is() { [ "$1" = "$2" ] || { echo "# got '$1', expected '$2'"; false; }; }
+says() { grep -qF -- "$1" err || { echo "# err does not say '$1'"; false; }; }  # says TEXT
+shows() { grep -qE -- "$1" out || { echo "# out does not show '$1'"; false; }; } # shows REGEX
+holds() { jq -s -e "$2" "$1" >/dev/null || { echo "# $1: $2 is not so"; false; }; } # holds FILE JQ, lines as one array
+skip() { n=$((n + 1)); echo "ok $n - $1 # SKIP $2"; }
+done_testing() { echo "1..$n"; }
+
+# run SETTING… — to the end; $rc, files out and err.
+run() {
+    rc=0
+    "$convoy" train $quiet "$@" >out 2>err || rc=$?
+}
+# begin SETTING… — in the background; $pid.
+begin() {
+    "$convoy" train $quiet "$@" >out 2>err &
+    pid=$!
+    started+=("$pid")
+}
+# finish — wait for $pid; $rc.
+finish() {
+    rc=0
+    wait "$pid" 2>/dev/null || rc=$?
+}
+worker_of() { cat "/proc/$1/task/$1/children" 2>/dev/null | tr -d ' '; }
+# wait_for SECONDS COMMAND… — until the command succeeds, or the process begun last has ended without that.
+wait_for() {
+    local left=$(($1 * 20))
+    shift
+    until "$@"; do
+        left=$((left - 1))
+        if [ $left -le 0 ] || { [ "$1" != is_gone ] && is_gone "${pid:-0}" && ! "$@"; }; then
+            echo "# waited in vain for: $*"
+            return 1
+        fi
+        sleep 0.05
+    done
+}
+has_worker() { worker=$(worker_of "$pid"); [ -n "$worker" ]; }
+is_training() { has_worker && grep -q '^step ' out; }
+is_gone() { [ ! -d "/proc/$1" ] || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
+free_port() {
+    local p
+    while :; do
+        p=$((20000 + RANDOM % 40000))
+        ss -Hltn "sport = :$p" 2>/dev/null | grep -q . || { echo $p; return; }
+    done
+}
+# losses FILE — what must repeat bit for bit: all but the time of a step.
+losses() { sed 's/,"step_ms":.*//' "$1"; }
+steps_of() { grep -c '"loss":' "$1"; }
+newest() { ls "$1" 2>/dev/null | grep '^step-' | sort | tail -n 1; }
+newest_step() { newest "$1" | sed 's/^step-0*//'; }

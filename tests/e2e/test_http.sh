@@ -1,0 +1,117 @@
+#!/bin/bash
+# test_http — what a run says over HTTP while it lives, through its phases, and after failures.
+. "$(dirname "$0")/lib.sh"
+endless="$tiny STEPS=100000000"
+port=$(free_port)
+url=http://127.0.0.1:$port
+get() { curl -s --max-time 5 "$url$1"; }
+code() { curl -s -o body --max-time 5 -w '%{http_code}' "$@"; }
+status_has() { get /status | jq -e "$1" >/dev/null; } # status_has JQ
+begin_served() {
+    "$convoy" train STATUS_ADDR=127.0.0.1 STATUS_PORT=$port "$@" >out 2>err &
+    pid=$!
+    started+=("$pid")
+}
+
+begin_served $endless CHECKPOINT_DIR=ck CHECKPOINT_EVERY=500
+wait_for 20 status_has '.phase == "training" and .checkpoint.step != null'
+ok "the status URL is told at the start" is "$(head -n 1 out)" "status $url/status"
+ok "/status: 200 JSON" is "$(code $url/status) $(curl -s -o body -w '%{content_type}' $url/status)" "200 application/json"
+get /status >status.json
+ok "/status: every key of the contract" is "$(jq -r 'keys_unsorted|join(" ")' status.json | tr ' ' '\n' | sort | tr '\n' ' ')" \
+    "backend checkpoint device epoch error eta_seconds grad_norm loss lr mesh mfu model n_nodes node_id nodes phase progress_age_seconds ranks restarts schema step step_ms steps tokens tokens_per_second uptime_seconds val_loss version "
+ok "/status: model" is "$(jq -c '.model|[.layers,.heads,.embed,.context,.vocab,.task]' status.json)" '[2,2,32,32,64,"lm"]'
+ok "/status: parameters as counted by hand" is "$(jq .model.parameters status.json)" \
+    $((64 * 32 + 32 * 32 + 2 * (12 * 32 * 32 + 13 * 32) + 2 * 32))
+ok "/status: numbers are numbers" holds status.json '.[0]|[.step,.steps,.loss,.lr,.grad_norm,.tokens,.tokens_per_second,
+    .step_ms.last,.step_ms.p50,.step_ms.p95,.eta_seconds,.uptime_seconds,.progress_age_seconds,.restarts]|all(type=="number")'
+ok "/status: not known is null" holds status.json '.[0]|.val_loss==null and .error==null'
+ok "/status: one mesh of one, one node, one rank" is "$(jq -c '[.n_nodes,.node_id,.backend,(.ranks|length),(.nodes|length),.mesh.data]' status.json)" '[1,0,"self",1,1,1]'
+ok "/status: memory of the rank" holds status.json '.[0].ranks[0].memory_bytes > 1000000'
+a=$(get /status | jq .step)
+sleep 0.2
+b=$(get /status | jq .step)
+ok "/status: the step moves" [ "$b" -gt "$a" ]
+for path in livez healthz readyz; do
+    ok "/$path: 200 while training" is "$(code $url/$path)" 200
+done
+get /metrics >metrics.txt
+ok "/metrics: HELP and TYPE for each name" is "$(grep -c '^# HELP convoy_' metrics.txt)" "$(grep -c '^# TYPE convoy_' metrics.txt)"
+ok "/metrics: nothing but convoy_ names" is "$(grep -v '^#' metrics.txt | grep -vc '^convoy_')" 0
+ok "unknown path: 404" is "$(code $url/nothing)" 404
+ok "other method: 405" is "$(code -X POST -d x=1 $url/status)" 405
+"$convoy" status "$url" >shown
+ok "convoy status: 0 while healthy" is $? 0
+ok "convoy status: shows the phase" grep -q training shown
+
+# A failure and its recovery: alive all the time, and counted.
+: >codes
+(while :; do code $url/livez; echo; sleep 0.02; done >>codes) &
+poll=$!
+started+=("$poll")
+kill -KILL "$(worker_of "$pid")"
+wait_for 10 status_has '.restarts == 1 and .phase == "training"'
+kill "$poll"
+ok "/livez: 200 throughout a recovery" is "$(grep -c . codes) 0" "$(grep -c 200 codes) $(grep -vc 200 codes)"
+ok "/status: one restart, no error left" status_has '.restarts == 1 and .error == null'
+ok "/metrics: one restart" is "$(get /metrics | grep -c '^convoy_restarts_total.* 1$')" 1
+
+# The port of this run is taken for the next.
+"$convoy" train STATUS_ADDR=127.0.0.1 STATUS_PORT=$port $tiny STEPS=1 >out2 2>err2
+ok "a taken port: 78" is $? 78
+ok "with address and remedy" grep -qE "127.0.0.1.*$port.*STATUS_PORT" err2
+kill -TERM "$pid"
+finish
+ok "SIGTERM: 143" is $rc 143
+ok "convoy status: 1 when nobody is there" is "$("$convoy" status "$url" >/dev/null 2>&1; echo $?)" 1
+
+# Phases, as a watcher sees them.
+phases() { # phases SECONDS — every phase seen until the process ends
+    : >seen
+    local last=
+    while ! is_gone "$pid"; do
+        p=$(get /status | jq -r .phase 2>/dev/null)
+        [ -n "$p" ] && [ "$p" != "$last" ] && echo "$p" >>seen
+        last=$p
+    done
+    sort -u seen | tr '\n' ' '
+}
+head -c 20000 /usr/share/common-licenses/GPL-3 >text.txt
+begin_served MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=64 CONTEXT=32 BATCH_SIZE=2 SEQ_LEN=32 DATA=text.txt VAL_DATA=text.txt EVAL_EVERY=3 \
+    STEPS=9 CHECKPOINT_DIR=phases CHECKPOINT_EVERY=1 FAULT=stall@step=5 STEP_TIMEOUT=1s
+seen=$(phases)
+finish
+echo "# phases: $seen"
+ok "the run heals" is $rc 0
+for p in training evaluating checkpointing; do
+    ok "phase $p is seen" grep -qx $p seen
+done
+ok "no phase but the contract's" is "$(grep -vxcE 'starting|loading|training|evaluating|checkpointing|recovering|done|failed' seen)" 0
+
+# Not ready while loading; stopping is not ready but alive. A stopped worker makes the moment last.
+begin_served $endless CHECKPOINT_DIR=ready
+wait_for 20 status_has '.phase == "training"'
+worker=$(worker_of "$pid")
+kill -STOP "$worker"
+kill -TERM "$pid"
+wait_for 5 says "stopping after this step"
+ok "/readyz: 503 while stopping" is "$(code $url/readyz)" 503
+ok "/livez: 200 while stopping" is "$(code $url/livez)" 200
+kill -CONT "$worker"
+finish
+ok "and then 143" is $rc 143
+
+# Recovering, held open by failures in a row: the pause before each restart grows.
+begin_served $endless MAX_RESTARTS=100 CHECKPOINT_DIR=again CHECKPOINT_EVERY=1000000
+wait_for 20 status_has '.phase == "training"'
+for i in 1 2 3; do
+    wait_for 10 has_worker && kill -KILL "$worker"
+    sleep 0.05
+    get /status | jq -r .phase >>recovering
+    get /livez >>alive
+done
+ok "phase recovering is seen" grep -qx recovering recovering
+ok "/livez says alive then" is "$(grep -c '"live":true' alive)" 3
+kill -TERM "$pid"
+finish
+done_testing

@@ -1,0 +1,118 @@
+#!/bin/bash
+# test_recovery — a worker that dies or hangs is noticed, named, and started again from the last checkpoint, up to MAX_RESTARTS.
+. "$(dirname "$0")/lib.sh"
+endless="$tiny STEPS=100000000"
+warned() { grep -cE " warn .*$1" err; }
+has_checkpoint() { [ -n "$(newest "$1")" ]; }
+
+# 1. Rehearsed failures heal: the same losses as without, one restart each.
+run $tiny STEPS=30 METRICS_FILE=calm.jsonl
+for f in kill nan stall; do
+    run $tiny STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=$f@step=21 STEP_TIMEOUT=1s
+    ok "FAULT=$f: heals" is $rc 0
+    ok "FAULT=$f: one restart from step 16" is "$(warned 'after step 20.*restart 1 of 3 from the last checkpoint') $(
+        grep -c 'going on from .*: step 16 of 30' err)" "1 1"
+    ok "FAULT=$f: losses bit for bit" is "$(losses $f.jsonl | cksum)" "$(losses calm.jsonl | cksum)"
+done
+run $tiny STEPS=30 METRICS_FILE=bare.jsonl FAULT=kill@step=21
+ok "without CHECKPOINT_DIR: from the beginning, which is said" \
+    is "$rc $(warned 'restart 1 of 3 from the beginning')" "0 1"
+ok "losses bit for bit" is "$(losses bare.jsonl | cksum)" "$(losses calm.jsonl | cksum)"
+
+# 2. No restart left: the exit code says what it was, the sentence what, where, and what to do.
+run $tiny STEPS=30 CHECKPOINT_DIR=k0 CHECKPOINT_EVERY=8 FAULT=kill@step=21 MAX_RESTARTS=0
+ok "killed: 75" is $rc 75
+ok "named: rank, pid, signal, step; a guess is marked" is \
+    "$(grep -cE 'worker rank 0 \(pid [0-9]+\) was killed by SIGKILL after step 20, phase training; a guess: the kernel' err)" 1
+ok "and what is kept" says "no restart left (MAX_RESTARTS=0); the same command goes on from the checkpoint of step 16"
+run $tiny STEPS=30 FAULT=nan@step=21 MAX_RESTARTS=0
+ok "not finite: 79, with the values" is "$rc $(grep -c 'step 21: loss [0-9.]*, gradient norm' err)" "79 1"
+run $tiny STEPS=30 FAULT=stall@step=21 MAX_RESTARTS=0 STEP_TIMEOUT=500ms
+ok "hung: 81, with the silence and the setting" is \
+    "$rc $(grep -cE 'hung: no sign of progress for 0\.[5-9] s after step 20.*STEP_TIMEOUT' err)" "81 1"
+for s in SEGV ABRT BUS FPE ILL; do
+    begin $endless MAX_RESTARTS=0
+    wait_for 20 is_training
+    kill -$s "$(worker_of "$pid")"
+    finish
+    ok "SIG$s: 70" is $rc 70
+    ok "SIG$s is named" says "was killed by SIG$s after step"
+done
+if [ -z "${SAN:-}" ]; then
+    ok "a crash report with the last notes" is "$(grep -c '^  note: step [0-9]* begins' err)" 16
+else
+    skip "a crash report with the last notes" "sanitizers keep their own handlers"
+fi
+
+# 3. A loss that never becomes finite: as often as MAX_RESTARTS says, then 79.
+wild="OPTIMIZER=sgd WEIGHT_DECAY=0 GRAD_CLIP=0 LR=1000"
+for max in 0 1; do
+    run $tiny $wild STEPS=50 MAX_RESTARTS=$max
+    ok "never finite, MAX_RESTARTS=$max: 79 after $max restarts" is "$rc $(warned 'restart . of')" "79 $max"
+done
+run $tiny $wild STEPS=50 MAX_RESTARTS=9
+ok "three recoveries without a new step end the job early" is "$rc $(warned 'restart . of 9')" "79 3"
+ok "and say so" says "3 recoveries in a row made no new step"
+
+# 4. Stopped by SIGSTOP in earnest: noticed, named, healed; twice.
+begin $endless CHECKPOINT_DIR=stop CHECKPOINT_EVERY=50 STEP_TIMEOUT=1s
+wait_for 20 is_training
+wait_for 20 has_checkpoint stop
+first=$(worker_of "$pid")
+kill -STOP "$first"
+another() { has_worker && [ "$worker" != "$first" ]; }
+wait_for 10 another
+ok "the stopped worker was replaced" another
+ok "the sentence knows that it was stopped" says "the process was stopped (SIGSTOP or a debugger)"
+going_on() { [ "$(grep -c 'going on from' err)" -ge "$1" ]; }
+wait_for 10 going_on 1
+second=$worker
+kill -KILL "$second"
+wait_for 10 going_on 2
+ok "a second failure, of another kind, is a second restart" says "restart 2 of 3"
+kill -TERM "$pid"
+finish
+ok "SIGTERM afterwards: 143" is $rc 143
+
+# 5. SIGTERM while nothing runs, between two lives: nothing to wait for.
+begin $endless CHECKPOINT_DIR=gap CHECKPOINT_EVERY=50 MAX_RESTARTS=100
+wait_for 20 is_training
+wait_for 20 has_checkpoint gap
+for i in 1 2 3; do
+    wait_for 10 has_worker && kill -KILL "$worker"
+    sleep 0.1
+done
+kill -TERM "$pid"
+finish
+ok "SIGTERM while recovering: 143" is $rc 143
+
+# 6. What a person must change is never tried again.
+run $tiny STEPS=30 HEADS=3
+ok "78 is not restarted" is "$rc $(warned restart)" "78 0"
+run $tiny STEPS=30 DATA=missing.txt
+ok "66 is not restarted" is "$rc $(warned restart)" "66 0"
+run $tiny STEPS=30 CHECKPOINT_DIR=none RESUME=required
+ok "65 is not restarted" is "$rc $(warned restart)" "65 0"
+
+# 7. As PID 1 of a container: orphans are reaped, signals arrive.
+if unshare --pid --fork --mount-proc true 2>/dev/null; then
+    cat >init.sh <<END
+(sleep 0.3; sleep 0.2 & exec true) &
+exec "$convoy" train $quiet $endless CHECKPOINT_DIR=$tmp/init
+END
+    unshare --pid --fork --kill-child --mount-proc bash init.sh >out 2>err &
+    pid=$!
+    started+=("$pid")
+    wait_for 20 grep -q '^step ' out
+    sleep 1
+    init=$(worker_of "$pid")
+    ok "PID 1: no zombies" is "$(for c in $(cat "/proc/$init/task/$init/children"); do
+        grep -h '^State:.Z' "/proc/$c/status"; done | wc -l)" 0
+    kill -TERM "$init"
+    finish
+    ok "PID 1: SIGTERM is heard: 143 after a checkpoint" is "$rc $([ -n "$(newest init)" ] && echo yes)" "143 yes"
+else
+    skip "PID 1: no zombies" "no right to make a PID namespace"
+    skip "PID 1: SIGTERM is heard" "no right to make a PID namespace"
+fi
+done_testing

@@ -1,0 +1,137 @@
+#!/bin/bash
+# test_signals — SIGTERM, SIGINT, SIGUSR1 at any moment: a checkpoint, then 143, 130, 75, and never 0 before the training is
+# finished.
+. "$(dirname "$0")/lib.sh"
+endless="$tiny STEPS=100000000"
+declare -A code=([TERM]=143 [INT]=130 [USR1]=75)
+has_checkpoint() { [ -n "$(newest "$1")" ]; }
+
+# 1. While training: checkpoint of the last finished step, which the metrics end with.
+for s in TERM INT USR1; do
+    begin $endless CHECKPOINT_DIR=train-$s METRICS_FILE=$s.jsonl
+    wait_for 20 is_training
+    sleep "0.1$((RANDOM % 10))"
+    kill -$s "$pid"
+    finish
+    ok "SIG$s while training: ${code[$s]}" is $rc "${code[$s]}"
+    ok "SIG$s: the checkpoint is of the last finished step" \
+        is "$(newest_step train-$s)" "$(tail -n 1 $s.jsonl | jq .step)"
+    ok "SIG$s: says where to go on" \
+        says "stopped by SIG$s after step $(newest_step train-$s) of 100000000; checkpoint train-$s/step-"
+done
+ok "no error line for a stop" is "$(grep -c ' error ' err)" 0
+last=$(newest_step train-TERM)
+run $tiny STEPS=$((last + 3)) CHECKPOINT_DIR=train-TERM
+ok "a stopped run goes on to its end: 0" is "$rc $(newest_step train-TERM)" "0 $((last + 3))"
+
+# 2. While saving: with a checkpoint after every step nearly all the time goes into saving.
+for s in TERM INT USR1; do
+    begin $endless EMBED=128 VOCAB=4096 CHECKPOINT_DIR=save-$s CHECKPOINT_EVERY=1 CHECKPOINT_KEEP=2
+    wait_for 20 is_training
+    sleep "0.1$((RANDOM % 10))"
+    kill -$s "$pid"
+    finish
+    ok "SIG$s while saving: ${code[$s]}" is $rc "${code[$s]}"
+    run $tiny STEPS=1 EMBED=128 VOCAB=4096 CHECKPOINT_DIR=save-$s RESUME=required
+    ok "SIG$s while saving: a valid checkpoint is there, nothing half-made" \
+        is "$rc $(ls -A save-$s | grep -c '^\.tmp')" "0 0"
+done
+
+# 3. While loading: the text is large enough to be tokenised for a while.
+for i in 1 2 3 4 5 6 7 8 9 10 11 12; do cat /usr/share/common-licenses/[A-Z]*; done >once.txt
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do cat once.txt && echo $i; done >large.txt
+export OMP_NUM_THREADS=1
+for s in TERM INT USR1; do
+    begin $endless VOCAB=50257 DATA=large.txt CHECKPOINT_DIR=load-$s
+    wait_for 20 has_worker
+    sleep "0.0$((RANDOM % 10))"
+    kill -$s "$pid"
+    finish
+    ok "SIG$s while loading: ${code[$s]}" is $rc "${code[$s]}"
+    ok "SIG$s while loading: before the first step" says "before the first step; there was nothing to save"
+done
+unset OMP_NUM_THREADS
+
+# 4. Before the worker has said anything.
+for s in TERM INT USR1; do
+    begin $endless CHECKPOINT_DIR=early
+    wait_for 20 has_worker
+    kill -$s "$pid"
+    finish
+    ok "SIG$s before the worker is up: ${code[$s]}" is $rc "${code[$s]}"
+done
+
+# 5. While evaluating.
+head -c 30000 /usr/share/common-licenses/GPL-3 >eval.txt
+cat eval.txt eval.txt eval.txt eval.txt eval.txt eval.txt eval.txt eval.txt >held.txt
+begin $endless VOCAB=50257 DATA=eval.txt VAL_DATA=held.txt EVAL_EVERY=1 CHECKPOINT_DIR=eval
+wait_for 20 is_training
+sleep 0.1
+kill -TERM "$pid"
+finish
+ok "SIGTERM while evaluating: 143" is $rc 143
+ok "after a checkpoint" has_checkpoint eval
+
+# 6. To the whole process group; and `timeout`, which delivers the signal twice.
+setsid "$convoy" train $quiet $endless CHECKPOINT_DIR=group >out 2>err &
+pid=$!
+started+=("$pid")
+wait_for 20 is_training
+kill -TERM -- "-$pid"
+finish
+ok "SIGTERM to the process group: 143" is $rc 143
+ok "after a checkpoint" has_checkpoint group
+timeout --preserve-status 1 "$convoy" train $quiet $endless CHECKPOINT_DIR=twice >out 2>err
+ok "one signal delivered twice at once is one signal: 143" is $? 143
+ok "after a checkpoint" has_checkpoint twice
+
+# 7. The second signal: at once, without another checkpoint, the last one intact. A stopped worker stands for a slow one.
+for s in TERM INT; do
+    begin $endless CHECKPOINT_DIR=second-$s CHECKPOINT_EVERY=100
+    wait_for 20 is_training
+    wait_for 20 has_checkpoint second-$s
+    worker=$(worker_of "$pid")
+    kill -STOP "$worker"
+    kill -$s "$pid"
+    wait_for 5 says "SIG$s: stopping after this step"
+    sleep 0.6
+    kill -$s "$pid"
+    finish
+    ok "second SIG$s: ${code[$s]} at once" is $rc "${code[$s]}"
+    ok "second SIG$s: says so" says "ended at once by a second signal"
+    ok "second SIG$s: no worker is left" is_gone "$worker"
+    run $tiny STEPS=1 CHECKPOINT_DIR=second-$s RESUME=required
+    ok "second SIG$s: the last checkpoint is intact" is $rc 0
+done
+begin $endless CHECKPOINT_DIR=upgrade
+wait_for 20 is_training
+kill -STOP "$(worker_of "$pid")"
+kill -USR1 "$pid"
+wait_for 5 says "SIGUSR1: stopping"
+kill -TERM "$pid"
+wait_for 5 says "SIGTERM: stopping"
+kill -CONT "$(worker_of "$pid")"
+finish
+ok "SIGTERM after SIGUSR1 is no second signal: 143" is $rc 143
+ok "after a checkpoint" has_checkpoint upgrade
+
+# 8. Without CHECKPOINT_DIR; and the supervisor killed outright takes the worker along.
+begin $endless
+wait_for 20 is_training
+kill -TERM "$pid"
+finish
+ok "without CHECKPOINT_DIR: 143" is $rc 143
+ok "and says that nothing is kept" says 'nothing is kept, for CHECKPOINT_DIR is not set'
+begin $endless
+wait_for 20 is_training
+worker=$(worker_of "$pid")
+kill -KILL "$pid"
+finish
+ok "the worker dies with its supervisor" wait_for 5 is_gone "$worker"
+
+# 9. Nobody reads: a closed stdout or a broken pipe is no reason to end.
+"$convoy" train $quiet $tiny STEPS=50 CHECKPOINT_DIR=closed >&- 2>err
+ok "stdout closed: 0" is "$? $(newest_step closed)" "0 50"
+{ "$convoy" train $quiet $tiny STEPS=3000 CHECKPOINT_DIR=pipe 2>err; echo $? >rc; } | head -n 1 >out
+ok "stdout a broken pipe: 0" is "$(cat rc) $(newest_step pipe)" "0 3000"
+done_testing

@@ -1,0 +1,110 @@
+#!/bin/bash
+# test_train — a run from start to end, and the promise that a run cut anywhere goes on with the same losses bit for bit.
+. "$(dirname "$0")/lib.sh"
+
+# 1. Synthetic language model and question answering.
+run $tiny STEPS=30 METRICS_FILE=lm.jsonl CHECKPOINT_DIR=lm
+ok "language model, synthetic: exit 0" is $rc 0
+ok "a line a step on the console" is "$(grep -c '^step [0-9]*/30  loss [0-9.]*  lr [0-9.e+-]*  norm [0-9.]*  [0-9.]* ms ' out)" 30
+ok "no carriage return off a terminal" is "$(tr -cd '\r' <out | wc -c)" 0
+ok "the end says how the loss fell" shows '^loss fell from [0-9.]+ at step 1 to [0-9.]+ at step 30 \(mean of the last 10: [0-9.]+\)'
+ok "the end says how to go on" shows "^to write text: convoy generate CHECKPOINT_DIR='lm'"
+ok "the checkpoint is of the last step" is "$(ls lm | grep '^step-')" step-00000030
+ok "metrics: 30 lines of JSON with the contract's keys in order" is \
+    "$(jq -c 'keys_unsorted' lm.jsonl | sort | uniq -c | sed 's/^ *//')" \
+    '30 ["step","epoch","loss","grad_norm","lr","tokens","step_ms"]'
+ok "metrics: steps from 1, tokens counted" is "$(jq -s -c '[.[0].step,.[0].tokens,.[29].step,.[29].tokens]' lm.jsonl)" '[1,32,30,960]'
+ok "metrics: the loss falls" holds lm.jsonl '.[29].loss < .[0].loss'
+cp lm.jsonl lm.first
+run $tiny STEPS=30 METRICS_FILE=lm.jsonl CHECKPOINT_DIR=lm
+ok "a finished run has nothing to do: exit 0" is $rc 0
+ok "and says so" shows 'nothing to do: .*step-00000030 has done 30 of 30 steps'
+ok "and leaves the metrics alone" cmp -s lm.jsonl lm.first
+run $tiny STEPS=30 METRICS_FILE=again.jsonl
+ok "the same run again gives the same losses" is "$(losses again.jsonl | cksum)" "$(losses lm.jsonl | cksum)"
+run $tiny TASK=qa STEPS=30 METRICS_FILE=qa.jsonl
+ok "question answering, synthetic: exit 0" is $rc 0
+ok "its loss falls" holds qa.jsonl '.[29].loss < .[0].loss'
+
+# 2. Epochs, accumulation, one epoch of synthetic data is one step.
+run $tiny METRICS_FILE=one.jsonl
+ok "EPOCHS=1 on synthetic data is one step" is "$rc $(steps_of one.jsonl)" "0 1"
+run $tiny EPOCHS=5 GLOBAL_BATCH=8 METRICS_FILE=five.jsonl
+ok "EPOCHS=5 with GLOBAL_BATCH=8 is five steps of 8 samples" is "$rc $(jq -c .tokens five.jsonl | tail -n 1) $(jq .epoch five.jsonl | tr '\n' ' ')" "0 640 0 1 2 3 4 "
+
+# 3. Real text, held-out text, evaluation.
+head -c 60000 /usr/share/common-licenses/GPL-3 >train.txt
+tail -c 3000 /usr/share/common-licenses/Apache-2.0 >val.txt
+text="MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=16 CONTEXT=32 BATCH_SIZE=4 SEQ_LEN=32 LR=1e-2 DATA=train.txt"
+run $text VAL_DATA=val.txt EVAL_EVERY=10 STEPS=25 METRICS_FILE=text.jsonl
+ok "text with held-out text: exit 0" is $rc 0
+ok "val_loss at 10, 20 and at the end" is "$(jq -c 'select(.val_loss)|.step' text.jsonl | tr '\n' ' ')" "10 20 25 "
+ok "val_loss on the console" shows '^step 25/25  val_loss [0-9.]+$'
+ok "val_loss in the summary" shows 'held-out loss [0-9.]+$'
+ok "shards of the text are cached" [ -n "$(find cache -type f 2>/dev/null)" ]
+run $text EPOCHS=1 BATCH_SIZE=64 METRICS_FILE=epoch.jsonl
+tokens=$(jq -s '.[-1].tokens' epoch.jsonl)
+ok "an epoch is as many whole steps as the data has" is $rc 0
+ok "about the tokens of the text" [ "${tokens:-0}" -gt 5000 ]
+
+# 4. Resume: the sequence of losses of a run cut and continued is that of an unbroken one.
+run $text STEPS=40 METRICS_FILE=whole.jsonl DROPOUT=0.1 WARMUP_STEPS=5
+ok "unbroken run" is "$rc $(steps_of whole.jsonl)" "0 40"
+part="$text STEPS=40 METRICS_FILE=part.jsonl DROPOUT=0.1 WARMUP_STEPS=5 CHECKPOINT_DIR=part CHECKPOINT_EVERY=7"
+run $part FAULT=kill@step=26 MAX_RESTARTS=0
+ok "cut in step 26" is "$rc $(steps_of part.jsonl)" "75 25"
+ok "the newest checkpoint is of step 21" is "$(newest_step part)" 21
+run $part
+ok "goes on from step 21" says "step 21 of 40"
+ok "the metrics file is cut back, not repeated" is "$(jq -c .step part.jsonl | sort -n | uniq -d | wc -l) $(steps_of part.jsonl)" "0 40"
+ok "losses, norms, rates bit for bit" is "$(losses part.jsonl | cksum)" "$(losses whole.jsonl | cksum)"
+ok "three checkpoints are kept" is "$(ls part | grep -c '^step-')" 3
+rm -rf part part.jsonl
+run $part FAULT=kill@step=26
+ok "the same with an automatic restart: exit 0" is $rc 0
+ok "losses bit for bit" is "$(losses part.jsonl | cksum)" "$(losses whole.jsonl | cksum)"
+
+# 5. kill -9 of the worker or of the supervisor at random instants, until the run is through.
+long="$text STEPS=1200 BATCH_SIZE=1 GLOBAL_BATCH=2 SEQ_LEN=8 METRICS_FILE=kill.jsonl CHECKPOINT_DIR=kill CHECKPOINT_EVERY=10"
+run $text STEPS=1200 BATCH_SIZE=1 GLOBAL_BATCH=2 SEQ_LEN=8 METRICS_FILE=calm.jsonl
+ok "the calm run" is "$rc $(steps_of calm.jsonl)" "0 1200"
+kills=0 lives=0 rc=1
+while [ $rc != 0 ] && [ $lives -lt 60 ]; do
+    lives=$((lives + 1))
+    begin $long MAX_RESTARTS=100
+    if [ $kills -lt 12 ]; then
+        wait_for 10 is_training || break
+        sleep "0.$((RANDOM % 2))$((RANDOM % 10))"
+        worker=$(worker_of "$pid")
+        if [ $((kills % 2)) = 0 ] && [ -n "$worker" ]; then
+            kill -KILL "$worker" 2>/dev/null && kills=$((kills + 1))
+            sleep "0.0$((RANDOM % 10))"
+        fi
+        kill -KILL "$pid" 2>/dev/null && kills=$((kills + 1))
+        [ -n "$worker" ] && wait_for 5 is_gone "$worker"
+    fi
+    finish
+done
+echo "# $kills kills, $lives lives"
+ok "a run killed $kills times, worker and supervisor, gets through" is $rc 0
+ok "at least ten kills" [ $kills -ge 10 ]
+ok "its losses are those of the calm run, bit for bit" is "$(losses kill.jsonl | cksum)" "$(losses calm.jsonl | cksum)"
+ok "nothing but whole checkpoints is left" is "$(ls -A kill | grep -c '^\.tmp')" 0
+
+# 6. Changes between two runs of one folder.
+run $tiny STEPS=10 CHECKPOINT_DIR=change
+run $tiny STEPS=20 CHECKPOINT_DIR=change SEED=7 WEIGHT_DECAY=0.2
+ok "a changed setting is told by name and values, and the run goes on" is $rc 0
+ok "SEED by name" says 'SEED there 1, here 7'
+ok "WEIGHT_DECAY by name" says 'WEIGHT_DECAY there 0.1, here 0.2'
+run $tiny STEPS=30 CHECKPOINT_DIR=change EMBED=64
+ok "another model is refused with both: 78" is $rc 78
+ok "named" says 'embed there 32, here 64'
+run $tiny STEPS=30 CHECKPOINT_DIR=change OPTIMIZER=sgd
+ok "another optimiser is refused: 78" is "$rc $(grep -c 'OPTIMIZER there "adamw", here "sgd"' err)" "78 1"
+run $tiny STEPS=15 CHECKPOINT_DIR=change RESUME=never METRICS_FILE=never.jsonl
+ok "RESUME=never begins anew" is "$rc $(jq .step never.jsonl | head -n 1)" "0 1"
+ok "and sets the old checkpoints aside" is "$(ls change | grep -c '^step-') $(ls change/before-* | grep -c '^step-')" "1 2"
+run $tiny STEPS=15 CHECKPOINT_DIR=change RESUME=required
+ok "RESUME=required finds it" is $rc 0
+done_testing

@@ -93,7 +93,10 @@ static struct bufferevent *open_stream(struct event_base *loop, void *arg)
         sweep(serve); /* a burst of short connections leaves seats that are free already */
     if (serve->connections_n == SERVE_CONNECTIONS_MAX)
         return NULL; /* the listener rests, so this is not reached */
-    struct bufferevent *stream = bufferevent_socket_new(loop, -1, 0);
+    /* CLOSE_ON_FREE leaves the closing to whoever lets go last. Without it evhttp closes while our reference still holds the
+     * stream's events, and those would act on the next connection that gets the same descriptor. The client does not
+     * wait for us: evhttp shuts the connection down first. */
+    struct bufferevent *stream = bufferevent_socket_new(loop, -1, BEV_OPT_CLOSE_ON_FREE);
     if (stream == NULL)
         return NULL;
     bufferevent_incref(stream);

@@ -53,7 +53,7 @@ static const struct command commands[] = {
     {"worker", "worker [NAME=VALUE ...]", NULL, true, false, run_worker},
     {"tokenize", "tokenize DATA=... OUT=...", "text to a token file (llm.c .bin) that train takes as DATA", true,
      false, run_tokenize},
-    {"generate", "generate [NAME=VALUE ...]", "continue PROMPT by a checkpoint or a Hugging Face folder; text to stdout",
+    {"generate", "generate [NAME=VALUE ...]", "continue PROMPT with a checkpoint or a Hugging Face folder",
      true, false, run_generate},
     {"status", "status [URL] [JSON=1]", "how a run is doing, here or at URL; exit 0 healthy, 1 not", true, true,
      run_status},

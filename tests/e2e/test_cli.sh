@@ -117,6 +117,12 @@ try 0 -- tokenize DATA=in.txt OUT=o.bin; [ -s o.bin ] || why='no o.bin'; is
 : >empty.txt
 try 65 -- tokenize DATA=empty.txt OUT=o2.bin; says err 'empty'; [ ! -e o2.bin ] || why='o2.bin was written'; is
 
+# generate: a folder without a checkpoint is missing input, and nothing but text may go to stdout.
+mkdir -p none
+try 66 -- generate CHECKPOINT_DIR=none; says err 'none'; quiet out; is
+try 78 -- generate TEMPERATURE=-1; says err 'TEMPERATURE=-1 (argument) is out of range; allowed: 0 to 100'; is
+try 78 -- generate TOKENS=0; says err 'allowed: 1 to 1000000 tokens'; is
+
 # A terminal gets bold headings, unless NO_COLOR has a value. script(1) gives a terminal.
 if command -v script >/dev/null; then
     what=' bold on a terminal'

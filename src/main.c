@@ -48,15 +48,15 @@ static enum status run_version(const struct call *call);
 static enum status run_help(const struct call *call);
 
 static const struct command commands[] = {
-    {"train", "train [NAME=VALUE ...]", "train, checkpoint, serve status; goes on where an earlier run stopped",
-     true, false, run_train},
+    {"train", "train [NAME=VALUE ...]",
+     "train, checkpoint, serve status; goes on where an earlier run stopped", true, false, run_train},
     {"worker", "worker [NAME=VALUE ...]", NULL, true, false, run_worker},
-    {"tokenize", "tokenize DATA=... OUT=...", "text to a token file (llm.c .bin) that train takes as DATA", true,
-     false, run_tokenize},
+    {"tokenize", "tokenize DATA=... OUT=...", "text to a token file (llm.c .bin) that train takes as DATA",
+     true, false, run_tokenize},
     {"generate", "generate [NAME=VALUE ...]", "continue PROMPT with a checkpoint or a Hugging Face folder",
      true, false, run_generate},
-    {"status", "status [URL] [JSON=1]", "how a run is doing, here or at URL; exit 0 healthy, 1 not", true, true,
-     run_status},
+    {"status", "status [URL] [JSON=1]", "how a run is doing, here or at URL; exit 0 healthy, 1 not", true,
+     true, run_status},
     {"config", "config [NAME=VALUE ...]", "every setting with its value and who set it; JSON=1 for programs",
      true, false, run_config},
     {"version", "version", "release, commit, compiler, libraries", false, false, run_version},
@@ -205,14 +205,20 @@ static enum status run_train(const struct call *call)
     return supervisor_main(call->conf, call->argc, call->argv);
 }
 
-static enum status run_worker(const struct call *call) { return worker_main(call->conf); }
+static enum status run_worker(const struct call *call)
+{
+    return worker_main(call->conf);
+}
 
 static enum status run_tokenize(const struct call *call)
 {
     return tokenize_main(call->conf);
 }
 
-static enum status run_generate(const struct call *call) { return generate_main(call->conf); }
+static enum status run_generate(const struct call *call)
+{
+    return generate_main(call->conf);
+}
 
 static enum status run_status(const struct call *call)
 {
@@ -223,7 +229,8 @@ static enum status run_status(const struct call *call)
     /* An endpoint that listens on one address only is not on 127.0.0.1. */
     char url[320];
     const char *addr = conf_text(call->conf, CONF_STATUS_ADDR);
-    bool is_everywhere = strcmp(addr, "0.0.0.0") == 0 || strcmp(addr, "::") == 0, is_v6 = strchr(addr, ':') != NULL;
+    bool is_everywhere = strcmp(addr, "0.0.0.0") == 0 || strcmp(addr, "::") == 0,
+         is_v6 = strchr(addr, ':') != NULL;
     text_format(url, sizeof url, is_v6 ? "http://[%s]:%d" : "http://%s:%d", addr, port);
     return probe_main(call->url[0] == 0 && !is_everywhere ? url : call->url, port,
                       conf_i64(call->conf, CONF_JSON) != 0, is_decorated());
@@ -294,7 +301,8 @@ static enum status run(int argc, char **argv)
         return run_help(&(struct call){.argc = 1, .argv = topic});
     }
     const char *word = call.argc > 0 ? call.argv[0] : "=";
-    if (command->has_url && (strchr(word, '=') == NULL || text_starts(word, "http://") || text_starts(word, "https://"))) {
+    if (command->has_url &&
+        (strchr(word, '=') == NULL || text_starts(word, "http://") || text_starts(word, "https://"))) {
         call.url = *call.argv++;
         call.argc--;
     }

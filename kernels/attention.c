@@ -68,7 +68,8 @@ struct attention_head {
 };
 
 /* One query of the backward pass:
- *   p = exp(s - lse);  dv_j += drop(p)_j dout;  ds_j = p_j (drop_j dout·v_j - dout·out);  dq = Σ ds_j k_j/√D;  dk_j += ds_j q/√D */
+ *   p = exp(s - lse);  dv_j += drop(p)_j dout;  ds_j = p_j (drop_j dout·v_j - dout·out)
+ *   dq = Σ ds_j k_j/√D;  dk_j += ds_j q/√D */
 static void attention_bwd_query(const struct attention_bwd *a, const struct attention_head *x, int64_t i)
 {
     int64_t c = a->h * a->d, stride = 3 * c;
@@ -98,8 +99,8 @@ static void attention_bwd_query(const struct attention_bwd *a, const struct atte
 void attention_bwd_plain(const struct cpu *cpu, const struct attention_bwd *a)
 {
     int64_t c = a->h * a->d, stride = 3 * c, elems = a->t * a->d;
-    ASSERTF((size_t)(2 * elems + a->d) * sizeof(double) <= CPU_SHARED_BYTES, "%lld tokens, head width %lld", (long long)a->t,
-            (long long)a->d);
+    ASSERTF((size_t)(2 * elems + a->d) * sizeof(double) <= CPU_SHARED_BYTES, "%lld tokens, head width %lld",
+            (long long)a->t, (long long)a->d);
     for (int64_t bh = 0; bh < a->b * a->h; bh++) {
         int64_t b = bh / a->h, h = bh % a->h, at = b * a->t * stride + h * a->d, out_at = b * a->t * c + h * a->d;
         struct attention_head x = {.bh = bh};

@@ -11,6 +11,7 @@
 #include "kernels/cpu.h"
 #include "kernels/philox_cpu.h"
 #include "kernels/attention_tile_cpu.h"
+#include "kernels/exp2_cpu.h"
 
 #define BLOCK 64
 #define FETCH_ROWS 8
@@ -37,7 +38,7 @@ struct head {
     const float *q, *k, *v; /* row stride 3·c */
     const uint8_t *mask;    /* of the sample, or NULL */
     const struct dropout *dropout;
-    float scale; /* 1/√D */
+    float scale, scale2; /* 1/√D; log2(e)/√D, so that a softmax's exponential is one of 2 */
 };
 
 static struct head head_of(const struct tensor *qkv, const struct tensor *mask, const struct dropout *dropout, int64_t bh,
@@ -50,6 +51,7 @@ static struct head head_of(const struct tensor *qkv, const struct tensor *mask, 
     x.v = x.k + x.c;
     x.mask = mask->data ? (const uint8_t *)mask->data + b * t : NULL;
     x.scale = (float)(1 / sqrt((double)d));
+    x.scale2 = (float)(EXP2_LOG2E / sqrt((double)d));
     return x;
 }
 
@@ -80,7 +82,8 @@ static void pack_rows(float *out, const float *x, int64_t stride, int64_t n, int
 
 /* n rows of d elements, times factor, to rows far apart: past the caches where they are whole cache lines, so that no
  * line is read before it is written. vec_fence before others may read. */
-static void write_rows(float *out, int64_t out_stride, const float *in, int64_t in_stride, int64_t n, int64_t d, float factor)
+static void write_rows(float *out, int64_t out_stride, const float *in, int64_t in_stride, int64_t n, int64_t d,
+                       float factor)
 {
     bool is_lines = ((uintptr_t)out | (uintptr_t)out_stride * sizeof *out) % 64 == 0 && d % 16 == 0;
     vec f = vec_set(factor);
@@ -159,43 +162,54 @@ static inline vec score(const struct keys *keys, const struct meeting *m, int r,
 struct gather {
     int64_t first, n;
     float *o;   /* (n, dp): Σ e·v */
-    float *max; /* (n): running maximum of the scores; e = exp(score - max) */
+    float *max; /* (n): running maximum of score·log2 e; e = 2^(score·log2 e - max) */
     float *sum; /* (n, VEC_W): Σ e, by lanes */
 };
 
-static void scale_row(float *x, int64_t n, float factor)
+/* The largest score of row r, in units of the exponential of 2. */
+static inline __attribute__((always_inline)) float score_max(const struct head *x, const struct keys *keys,
+                                                             const struct meeting *m, int r, const float *s, const int64_t cols)
 {
-    for (int64_t i = 0; i < n; i += VEC_W)
-        vec_store(x + i, vec_load(x + i) * vec_set(factor));
+    vec top = vec_set(-INFINITY);
+    for (int64_t j = 0; j < cols; j += VEC_W)
+        top = vec_max(top, score(keys, m, r, s, j));
+    return tile_max(top) * x->scale2;
 }
 
-/* Scores of row r become e; the query's maximum and sum move on. cols is a constant where inlined. */
-static inline __attribute__((always_inline)) void softmax_row(const struct head *x, const struct keys *keys,
-                                                              const struct meeting *m, int r, struct gather *g, float *s,
-                                                              const int64_t cols)
+/* The query's maximum moves on to at least `top`; what it has gathered shrinks with it. Returns what to subtract. */
+static inline float gather_move(const struct head *x, struct gather *g, int64_t row, float top)
 {
-    int64_t row = m->i + r - g->first;
-    vec y[BLOCK / VEC_W], top = vec_set(-INFINITY);
-    for (int64_t j = 0; j < cols; j += VEC_W) {
-        y[j / VEC_W] = score(keys, m, r, s, j);
-        top = vec_max(top, y[j / VEC_W]);
+    float old = g->max[row];
+    if (!(top > old))
+        return old == -INFINITY ? 0 : old; /* nothing seen yet: every e is 2^-inf */
+    float shrink = exp2f(old - top);
+    vec_store(g->sum + row * VEC_W, vec_load(g->sum + row * VEC_W) * vec_set(shrink));
+    for (int64_t e = 0; e < x->dp; e += VEC_W)
+        vec_store(g->o + row * x->dp + e, vec_load(g->o + row * x->dp + e) * vec_set(shrink));
+    g->max[row] = top;
+    return top;
+}
+
+/* Scores of a group of rows become e; maxima and sums move on. cols is a constant where inlined. */
+static inline __attribute__((always_inline)) void softmax_rows(const struct head *x, const struct keys *keys,
+                                                               const struct meeting *m, struct gather *g, float *s,
+                                                               const int64_t cols)
+{
+    float base[TILE_ROWS];
+    for (int r = 0; r < m->rows; r++)
+        base[r] = score_max(x, keys, m, r, s, cols);
+    for (int r = 0; r < m->rows; r++)
+        base[r] = gather_move(x, g, m->i + r - g->first, base[r]);
+    for (int r = 0; r < m->rows; r++) {
+        float *sums = g->sum + (m->i + r - g->first) * VEC_W;
+        vec sum = vec_load(sums);
+        for (int64_t j = 0; j < cols; j += VEC_W) {
+            vec e = exp2_vec(vec_fma(score(keys, m, r, s, j), vec_set(x->scale2), vec_set(-base[r])));
+            sum += e;
+            vec_store(s + r * BLOCK + j, e);
+        }
+        vec_store(sums, sum);
     }
-    float old = g->max[row], new = tile_max(top) * x->scale;
-    new = new > old ? new : old;
-    float base = new == -INFINITY ? 0 : new; /* nothing seen yet: every e is exp(-inf) */
-    vec sum = vec_load(g->sum + row * VEC_W);
-    if (new != old) {
-        float shrink = expf(old - base);
-        sum *= vec_set(shrink);
-        scale_row(g->o + row * x->dp, x->dp, shrink);
-        g->max[row] = new;
-    }
-    for (int64_t j = 0; j < cols; j += VEC_W) {
-        vec e = tile_exp(vec_fma(y[j / VEC_W], vec_set(x->scale), vec_set(-base)));
-        sum += e;
-        vec_store(s + r * BLOCK + j, e);
-    }
-    vec_store(g->sum + row * VEC_W, sum);
 }
 
 /* The numbers of dropout for row r of a meeting, and the row times them. */
@@ -211,11 +225,10 @@ static void fwd_rows(const struct head *x, const struct keys *keys, struct gathe
     struct meeting m = meeting_of(keys, i, rows);
     struct tile scores = {x->q + i * 3 * x->c, 3 * x->c, keys->kt, BLOCK, s, BLOCK, x->d, false};
     tile_rows(&scores, rows, m.cols);
-    for (int r = 0; r < rows; r++)
-        if (m.is_open)
-            softmax_row(x, keys, &(struct meeting){.i = i, .is_open = true}, r, g, s, BLOCK);
-        else
-            softmax_row(x, keys, &m, r, g, s, m.cols);
+    if (m.is_open)
+        softmax_rows(x, keys, &(struct meeting){.i = i, .rows = rows, .is_open = true}, g, s, BLOCK);
+    else
+        softmax_rows(x, keys, &m, g, s, m.cols);
     for (int r = 0; r < rows && x->dropout->p > 0; r++) {
         drop_row(x, keys, &m, r, factor);
         for (int64_t j = 0; j < m.cols; j += VEC_W)
@@ -225,14 +238,14 @@ static void fwd_rows(const struct head *x, const struct keys *keys, struct gathe
     tile_rows(&out, rows, x->dp);
 }
 
-/* out = o / Σe, lse = max + log Σe. */
+/* out = o / Σe, lse = max·ln 2 + log Σe. */
 static void fwd_finish(const struct head *x, const struct gather *g, float *out, float *lse)
 {
     for (int64_t i = 0; i < g->n; i++) {
         double sum = vec_sum(vec_load(g->sum + i * VEC_W));
         const float *o = g->o + i * x->dp;
         float factor = sum == 0 ? 0 : (float)(1 / sum);
-        lse[g->first + i] = sum == 0 ? -INFINITY : (float)(g->max[i] + log(sum));
+        lse[g->first + i] = sum == 0 ? -INFINITY : (float)(g->max[i] * EXP2_LN2 + log(sum));
         for (int64_t e = 0; e < x->d; e++)
             out[(g->first + i) * x->c + e] = o[e] * factor;
     }
@@ -305,7 +318,7 @@ void CPU_FN(attention_fwd)(const struct cpu *cpu, const struct attention_fwd *a)
 struct queries {
     int64_t first, n;
     float *q, *dout, *dq;
-    float *lse, *delta; /* (n): logΣexp; Σ dout·out */
+    float *lse2, *delta; /* (n): logΣexp·log2 e; Σ dout·out */
     float *p, *ds;      /* (BLOCK, BLOCK): drop(p); gradient of the scaled scores. 1/√D comes last, to dq and dk */
 };
 
@@ -334,7 +347,7 @@ static void queries_pack(const struct bwd_head *h, struct queries *q)
             sum = vec_fma(vec_load(row + e), vec_load_n(out + e, (int)(x->d - e)), sum);
         q->delta[i] = vec_sum(sum);
         float lse = h->lse[q->first + i];
-        q->lse[i] = lse == -INFINITY ? 0 : lse; /* saw no key: every score is -inf, so p = exp(-inf - 0) = 0 */
+        q->lse2[i] = lse == -INFINITY ? 0 : (float)(EXP2_LOG2E * lse); /* saw no key: every score is -inf and p = 2^-inf */
     }
     memset(q->dq, 0, (size_t)(q->n * x->dp) * sizeof(float));
 }
@@ -343,16 +356,17 @@ static void queries_pack(const struct bwd_head *h, struct queries *q)
  * constants where inlined. */
 static inline __attribute__((always_inline)) void bwd_row(const struct head *x, const struct keys *keys,
                                                           const struct meeting *m, int r, const struct queries *q,
-                                                          const float *s, const float *dp, const int64_t cols, const bool drops)
+                                                          const float *s, const float *dp, const int64_t cols,
+                                                          const bool drops)
 {
     int64_t row = m->i + r - q->first;
     float *p = q->p + row % BLOCK * BLOCK, *ds = q->ds + row % BLOCK * BLOCK;
     float factor[BLOCK] __attribute__((aligned(64)));
-    vec scale = vec_set(x->scale), lse = vec_set(-q->lse[row]), delta = vec_set(q->delta[row]);
+    vec scale = vec_set(x->scale2), lse = vec_set(-q->lse2[row]), delta = vec_set(q->delta[row]);
     if (drops)
         drop_row(x, keys, m, r, factor);
     for (int64_t j = 0; j < cols; j += VEC_W) {
-        vec y = tile_exp(vec_fma(score(keys, m, r, s, j), scale, lse)), dy = vec_load(dp + r * BLOCK + j), kept = y;
+        vec y = exp2_vec(vec_fma(score(keys, m, r, s, j), scale, lse)), dy = vec_load(dp + r * BLOCK + j), kept = y;
         if (drops) {
             kept = y * vec_load(factor + j);
             dy = dy * vec_load(factor + j);
@@ -394,8 +408,8 @@ static inline void bwd_fetch(const struct bwd_head *h, const struct keys *keys, 
 }
 
 /* One block of queries [i, i+n) with one block of keys; dk, dv (BLOCK, dp) gather. */
-static void bwd_block(const struct bwd_head *h, const struct keys *keys, const struct queries *q, int64_t i, int64_t n, float *dk,
-                      float *dv)
+static void bwd_block(const struct bwd_head *h, const struct keys *keys, const struct queries *q, int64_t i, int64_t n,
+                      float *dk, float *dv)
 {
     const struct head *x = &h->x;
     int rows;
@@ -472,8 +486,8 @@ static void bwd_part(void *arg, int bh, int thread_i)
     float *scratch = (float *)(void *)w->cpu->scratch[thread_i];
     struct keys keys = {.kt = scratch, .vt = scratch + tile, .k = scratch + 2 * tile, .bias = scratch + 5 * tile};
     struct queries q = {.p = keys.bias + BLOCK, .ds = keys.bias + BLOCK + BLOCK * BLOCK};
-    q.lse = q.ds + BLOCK * BLOCK;
-    q.delta = q.lse + w->run_max;
+    q.lse2 = q.ds + BLOCK * BLOCK;
+    q.delta = q.lse2 + w->run_max;
     q.q = q.delta + w->run_max;
     q.dout = q.q + w->run_max * h.x.dp;
     q.dq = q.dout + w->run_max * h.x.dp;

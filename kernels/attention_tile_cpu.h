@@ -62,8 +62,14 @@ static inline __attribute__((always_inline)) void tile_product(const struct tile
 }
 
 #define TILE_FN(rows, vecs)                                                                                 \
-    static void tile_rows_##rows##_##vecs(const struct tile *t, int64_t column) { tile_product(t, column, rows, vecs, false); } \
-    static void tile_columns_##rows##_##vecs(const struct tile *t, int64_t column) { tile_product(t, column, rows, vecs, true); }
+    static void tile_rows_##rows##_##vecs(const struct tile *t, int64_t column)                             \
+    {                                                                                                       \
+        tile_product(t, column, rows, vecs, false);                                                         \
+    }                                                                                                       \
+    static void tile_columns_##rows##_##vecs(const struct tile *t, int64_t column)                          \
+    {                                                                                                       \
+        tile_product(t, column, rows, vecs, true);                                                          \
+    }
 #if TILE_VECS == 4
 #define TILE_FNS(rows) TILE_FN(rows, 1) TILE_FN(rows, 2) TILE_FN(rows, 3) TILE_FN(rows, 4)
 #define TILE_LIST(way, rows) {NULL, way##_##rows##_1, way##_##rows##_2, way##_##rows##_3, way##_##rows##_4}
@@ -78,7 +84,10 @@ TILE_FNS(6)
 
 typedef void tile_fn(const struct tile *t, int64_t column);
 static tile_fn *const tile_rows_fn[TILE_ROWS + 1][TILE_VECS + 1] = {
-    [1] = TILE_LIST(tile_rows, 1), [2] = TILE_LIST(tile_rows, 2), [4] = TILE_LIST(tile_rows, 4), [6] = TILE_LIST(tile_rows, 6)};
+    [1] = TILE_LIST(tile_rows, 1),
+    [2] = TILE_LIST(tile_rows, 2),
+    [4] = TILE_LIST(tile_rows, 4),
+    [6] = TILE_LIST(tile_rows, 6)};
 static tile_fn *const tile_columns_fn[TILE_ROWS + 1][TILE_VECS + 1] = {
     [1] = TILE_LIST(tile_columns, 1),
     [2] = TILE_LIST(tile_columns, 2),
@@ -129,27 +138,6 @@ static inline __attribute__((always_inline)) void tile_turn(vec row[VEC_W])
     }
 }
 
-/* tile_exp — e^x for the x ≤ 0 of a softmax, within 2 ulp near 0; exactly 0 below -87 (or where the float runs out) and at
- * -inf; not a number stays one. 2^y, y = x·log2 e, split at the nearest whole number; the rest by a polynomial through
- * the Chebyshev points of [-½, ½] (relative error 2.6e-9). A third less work than vec_exp. */
-static inline vec tile_exp(vec x)
-{
-    const float lowest = -126.0f; /* below, results would not be normal numbers, and slow */
-    vec y = vec_max(vec_set(lowest), x * vec_set(1.44269504f));
-    vec n = vec_round(y), f = y - n;
-    vec p = vec_fma(vec_set(1.5461444e-4f), f, vec_set(1.3400428e-3f));
-    p = vec_fma(p, f, vec_set(9.6180567e-3f));
-    p = vec_fma(p, f, vec_set(5.5503272e-2f));
-    p = vec_fma(p, f, vec_set(2.40226509e-1f));
-    p = vec_fma(p, f, vec_set(6.93147207e-1f));
-    p = vec_fma(p, f, vec_set(1.0f));
-#if CPU_LEVEL == 4
-    return (vec)_mm512_maskz_scalef_ps(_mm512_cmp_ps_mask((__m512)y, (__m512)vec_set(lowest), _CMP_NLE_UQ), (__m512)p, (__m512)n);
-#else
-    return vec_select(y <= vec_set(lowest), vec_set(0.0f), vec_pow2(p, n));
-#endif
-}
-
 /* tile_max — the largest lane; not a number in any lane may be lost. */
 static inline float tile_max(vec x)
 {
@@ -160,23 +148,31 @@ static inline float tile_max(vec x)
 #endif
 }
 
-/* tile_transpose — out (d, out_stride) ← n rows of x (n, d): out[e][i] = x[i][e]; columns n … out_stride-1 become zero. */
+/* tile_square — one square of a transpose; n rows and width columns of it are there, the rest of the rows is zero. */
+static inline __attribute__((always_inline)) void tile_square(float *out, int64_t out_stride, const float *x, int64_t stride,
+                                                              const int64_t n, const int64_t width)
+{
+    vec row[VEC_W];
+#pragma GCC unroll 16
+    for (int r = 0; r < VEC_W; r++)
+        row[r] = r >= n ? vec_set(0) : width == VEC_W ? vec_load(x + r * stride) : vec_load_n(x + r * stride, (int)width);
+    tile_turn(row);
+#pragma GCC unroll 16
+    for (int r = 0; r < VEC_W; r++)
+        if (r < width)
+            vec_store(out + r * out_stride, row[r]);
+}
+
+/* tile_transpose — out (d, out_stride) ← n rows of x (n, d): out[e][i] = x[i][e]; columns from n on become zero. */
 static inline void tile_transpose(float *out, int64_t out_stride, const float *x, int64_t stride, int64_t n, int64_t d)
 {
     for (int64_t i = 0; i < out_stride; i += VEC_W)
         for (int64_t e = 0; e < d; e += VEC_W) {
             int64_t width = d - e < VEC_W ? d - e : VEC_W;
-            vec row[VEC_W];
-#pragma GCC unroll 16
-            for (int r = 0; r < VEC_W; r++)
-                row[r] = i + r >= n       ? vec_set(0)
-                         : width == VEC_W ? vec_load(x + (i + r) * stride + e)
-                                          : vec_load_n(x + (i + r) * stride + e, (int)width);
-            tile_turn(row);
-#pragma GCC unroll 16
-            for (int r = 0; r < VEC_W; r++)
-                if (r < width)
-                    vec_store(out + (e + r) * out_stride + i, row[r]);
+            if (i + VEC_W <= n && width == VEC_W)
+                tile_square(out + e * out_stride + i, out_stride, x + i * stride + e, stride, VEC_W, VEC_W);
+            else
+                tile_square(out + e * out_stride + i, out_stride, x + i * stride + e, stride, n - i, width);
         }
 }
 

@@ -8,9 +8,11 @@
 #include <math.h>
 
 #include "kernels/cpu.h"
+#include "kernels/exp2_cpu.h"
 #include "kernels/vec_cpu.h"
 
 #define BLOCK_ELEMS 1024
+#define AHEAD_ELEMS 2048
 
 static float block_max(const float *x, int64_t n)
 {
@@ -26,13 +28,17 @@ static float block_max(const float *x, int64_t n)
     return max == -INFINITY ? 0 : max; /* nothing to subtract: exp(-inf) is 0 */
 }
 
-/* Σ exp(x - max); e, when given, takes the terms (may be x). */
+static inline vec exp_down(vec x) { return exp2_vec(x * vec_set((float)EXP2_LOG2E)); }
+
+/* Σ exp(x - max); e, when given, takes the terms (may be x). What comes after the block is asked for meanwhile. */
 static double block_exp(const float *x, float *e, int64_t n, float max)
 {
     vec s0 = {0}, s1 = {0}, m = vec_set(max);
     int64_t i = 0;
     for (; i + 2 * VEC_W <= n; i += 2 * VEC_W) {
-        vec e0 = vec_exp(vec_load(x + i) - m), e1 = vec_exp(vec_load(x + i + VEC_W) - m);
+        vec e0 = exp_down(vec_load(x + i) - m), e1 = exp_down(vec_load(x + i + VEC_W) - m);
+        __builtin_prefetch(x + i + AHEAD_ELEMS);
+        __builtin_prefetch(x + i + AHEAD_ELEMS + VEC_W);
         s0 += e0, s1 += e1;
         if (e) {
             vec_store(e + i, e0);
@@ -42,7 +48,7 @@ static double block_exp(const float *x, float *e, int64_t n, float max)
     double sum = vec_sum(s0 + s1);
     for (; i < n; i += VEC_W) {
         int left = n - i < VEC_W ? (int)(n - i) : VEC_W;
-        vec some = vec_exp(vec_load_n(x + i, left) - m);
+        vec some = exp_down(vec_load_n(x + i, left) - m);
         for (int l = 0; l < left; l++)
             sum += some[l];
         if (e)
@@ -76,8 +82,10 @@ static float row_xent(float *row, int64_t v, int64_t target, float scale, bool w
         max = higher;
     }
     double lse = max + log(sum);
-    for (int64_t i = 0; i < v && want_grad; i += BLOCK_ELEMS)
-        block_scale(row + i, v - i < BLOCK_ELEMS ? v - i : BLOCK_ELEMS, (float)(scale * exp(maxima[i / BLOCK_ELEMS] - lse)));
+    for (int64_t i = 0; i < v && want_grad; i += BLOCK_ELEMS) {
+        int64_t n = v - i < BLOCK_ELEMS ? v - i : BLOCK_ELEMS;
+        block_scale(row + i, n, (float)(scale * exp(maxima[i / BLOCK_ELEMS] - lse)));
+    }
     if (want_grad) /* from double: close to a sure answer, the difference to 1 is what matters */
         row[target] = (float)(scale * expm1(hit - lse));
     return (float)(lse - hit);

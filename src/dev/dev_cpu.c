@@ -199,7 +199,8 @@ static enum status level_choose(int asked, enum cpu_level *out)
         for (level = CPU_LEVEL_N - 1; !level_is_here((enum cpu_level)level);)
             level--;
     if (!level_is_here((enum cpu_level)level))
-        return FAIL(ST_NO_DEVICE, "this processor has no %s (x86-64-v%d); choose a lower level", level_name[level], level + 1);
+        return FAIL(ST_NO_DEVICE, "this processor has no %s (x86-64-v%d); choose a lower level", level_name[level],
+                    level + 1);
     *out = (enum cpu_level)level;
     return ST_OK;
 }

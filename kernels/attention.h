@@ -1,4 +1,5 @@
-/* attention — causal softmax attention with a key mask, never storing T×T (flash style: Dao et al. 2022, tiles with running maximum). */
+/* attention — causal softmax attention with a key mask, never storing T×T (flash style: Dao et al. 2022, tiles with
+ * running maximum). CPU: head width up to 4000. */
 #ifndef CONVOY_KERNELS_ATTENTION_H
 #define CONVOY_KERNELS_ATTENTION_H
 #include "kernels/tensor.h"

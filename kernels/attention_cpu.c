@@ -59,7 +59,7 @@ static struct head head_of(const struct tensor *qkv, const struct tensor *mask, 
 static inline void fetch_row(const float *x, int64_t d)
 {
     for (int64_t e = 0; e < d; e += 16)
-        __builtin_prefetch(x + e, 0, 2);
+        __builtin_prefetch(x + e, 0, 3);
 }
 
 /* One row of d elements into dp, the rest zero. */
@@ -168,7 +168,8 @@ struct gather {
 
 /* The largest score of row r, in units of the exponential of 2. */
 static inline __attribute__((always_inline)) float score_max(const struct head *x, const struct keys *keys,
-                                                             const struct meeting *m, int r, const float *s, const int64_t cols)
+                                                             const struct meeting *m, int r, const float *s,
+                                                             const int64_t cols)
 {
     vec top = vec_set(-INFINITY);
     for (int64_t j = 0; j < cols; j += VEC_W)
@@ -225,6 +226,8 @@ static void fwd_rows(const struct head *x, const struct keys *keys, struct gathe
     struct meeting m = meeting_of(keys, i, rows);
     struct tile scores = {x->q + i * 3 * x->c, 3 * x->c, keys->kt, BLOCK, s, BLOCK, x->d, false};
     tile_rows(&scores, rows, m.cols);
+    for (int r = rows; r < 2 * rows; r++) /* the next group's */
+        fetch_row(x->q + (i + r) * 3 * x->c, x->d);
     if (m.is_open)
         softmax_rows(x, keys, &(struct meeting){.i = i, .rows = rows, .is_open = true}, g, s, BLOCK);
     else
@@ -380,7 +383,7 @@ static inline __attribute__((always_inline)) void bwd_row(const struct head *x, 
     }
 }
 
-/* A group of queries: both tiles' rows, and dq += ds·k. */
+/* A group of queries: its rows of both tiles. */
 static void bwd_rows(const struct head *x, const struct keys *keys, const struct queries *q, int64_t i, int rows)
 {
     float s[TILE_ROWS * BLOCK] __attribute__((aligned(64))), dp[TILE_ROWS * BLOCK] __attribute__((aligned(64)));
@@ -396,8 +399,6 @@ static void bwd_rows(const struct head *x, const struct keys *keys, const struct
             bwd_row(x, keys, &(struct meeting){.i = i, .cols = BLOCK, .is_open = true}, r, q, s, dp, BLOCK, false);
         else
             bwd_row(x, keys, &m, r, q, s, dp, m.cols, drops);
-    struct tile dq = {q->ds + row % BLOCK * BLOCK, BLOCK, keys->k, x->dp, q->dq + row * x->dp, x->dp, m.seen, true};
-    tile_rows(&dq, rows, x->dp);
 }
 
 /* While a group of rows computes: the next keys, and where the gradients of this block will go. */
@@ -420,6 +421,12 @@ static void bwd_block(const struct bwd_head *h, const struct keys *keys, const s
         bwd_rows(x, keys, q, i + r, rows);
     }
     int64_t row = i - q->first;
+    for (int64_t r = 0; r < n; r += rows) { /* apart from the loop above, so that kt and vt stay in the first cache there */
+        rows = rows_next(n - r);
+        int64_t seen = least(i + r + rows - keys->first, BLOCK);
+        struct tile dq = {q->ds + r * BLOCK, BLOCK, keys->k, x->dp, q->dq + (row + r) * x->dp, x->dp, seen, true};
+        tile_rows(&dq, rows, x->dp);
+    }
     for (int64_t j = 0; j < keys->n; j += rows) {
         rows = rows_next(keys->n - j);
         int64_t from = i == keys->first ? j : 0; /* on the diagonal, earlier queries do not see key j */

@@ -149,8 +149,8 @@ static inline float tile_max(vec x)
 }
 
 /* tile_square — one square of a transpose; n rows and width columns of it are there, the rest of the rows is zero. */
-static inline __attribute__((always_inline)) void tile_square(float *out, int64_t out_stride, const float *x, int64_t stride,
-                                                              const int64_t n, const int64_t width)
+static inline __attribute__((always_inline)) void tile_square(float *out, int64_t out_stride, const float *x,
+                                                              int64_t stride, const int64_t n, const int64_t width)
 {
     vec row[VEC_W];
 #pragma GCC unroll 16

@@ -1,4 +1,5 @@
-/* dropout — alone, where no product folds it in: y = keep(i) ? x/(1-p) : 0. It is its own adjoint (same numbers, on dy). */
+/* dropout — alone, where no product folds it in: y = keep(i) ? x/(1-p) : 0. It is its own adjoint (same numbers,
+ * on dy). */
 #ifndef CONVOY_KERNELS_DROPOUT_H
 #define CONVOY_KERNELS_DROPOUT_H
 #include "base/rand.h"

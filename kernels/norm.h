@@ -15,7 +15,8 @@ struct norm_fwd {
 };
 
 /* norm_bwd — gradients of norm_fwd, with the residual path's gradient added in the same pass.
- *   x̂ = (x - mean)·rstd;  g = dy·w;  dx = dresidual + rstd·(g - mean_C(g) - x̂·mean_C(g·x̂));  dw (+)= Σ_n dy·x̂;  db (+)= Σ_n dy
+ *   x̂ = (x - mean)·rstd;  g = dy·w;  dx = dresidual + rstd·(g - mean_C(g) - x̂·mean_C(g·x̂))
+ *   dw (+)= Σ_n dy·x̂;  db (+)= Σ_n dy
  * out  dx (N,C) overwritten; may be dy or dresidual · dw, db (C): added to when accumulate, else written
  * in   dy, x (N,C) · mean, rstd (N) f32 · w (C) · dresidual (N,C) or NULL */
 struct norm_bwd {

@@ -7,7 +7,8 @@
  *   loss[n] = logΣ_v exp(logit[n,v]) - logit[n,target[n]];  dlogit[n,v] = scale·(softmax[n,v] - [v == target[n]])
  * out  losses (N) f32: 0 where target < 0 (ignored; its gradient row is 0 too)
  * i/o  logits (N,V) row stride `stride` ≥ V: replaced by dlogits when want_grad; padding V…stride-1 is not touched
- * in   targets (N) i32 < V. nmse to plain 1e-12. Same as torch.nn.functional.cross_entropy, reduction='sum', times scale. */
+ * in   targets (N) i32 < V. nmse to plain 1e-12.
+ * Same as torch.nn.functional.cross_entropy, reduction='sum', times scale. */
 struct xent {
     struct tensor logits, losses, targets;
     int64_t n, v, stride;

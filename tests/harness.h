@@ -1,4 +1,5 @@
-/* harness — what every test program shares: TAP output for prove, and a folder of its own that goes away at the end. */
+/* harness — what every test program shares: TAP output for prove, and a folder of its own that goes away at
+ * the end. */
 #ifndef CONVOY_TESTS_HARNESS_H
 #define CONVOY_TESTS_HARNESS_H
 
@@ -30,7 +31,8 @@ static inline void harness_tmpdir_remove(void)
         nftw(harness_tmpdir_path, harness_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* harness_tmpdir — an empty folder under $TMPDIR or /tmp, made at the first call, removed when the program ends. */
+/* harness_tmpdir — an empty folder under $TMPDIR or /tmp, made at the first call, removed when the program
+ * ends. */
 static inline const char *harness_tmpdir(void)
 {
     if (harness_tmpdir_path[0] != 0)

@@ -17,11 +17,15 @@ struct arena {
 
 #define ARENA_ALIGN 64 /* every piece starts on a cache line; a 512-bit vector is one */
 
-static inline size_t arena_round(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
-/* arena_init — over memory owned by someone else, ARENA_ALIGN-aligned. base == NULL measures only: pieces are NULL +
- * offset, never to be touched, and cap_bytes does not matter. */
+static inline size_t arena_round(size_t bytes)
+{
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+/* arena_init — over memory owned by someone else, ARENA_ALIGN-aligned. base == NULL measures only: pieces are
+ * NULL + offset, never to be touched, and cap_bytes does not matter. */
 void arena_init(struct arena *a, const char *name, void *base, size_t cap_bytes);
-/* arena_take — the next piece, ARENA_ALIGN-aligned; running out is an ASSERT (sizes were planned), so is a sealed arena. */
+/* arena_take — the next piece, ARENA_ALIGN-aligned; running out is an ASSERT (sizes were planned), so is a
+ * sealed arena. */
 void *arena_take(struct arena *a, size_t bytes);
 void arena_reset(struct arena *a); /* forget all pieces (scratch) */
 void arena_seal(struct arena *a);

@@ -1,10 +1,11 @@
 /* board — see board.h. Must not know what the numbers are used for.
  *
- * A part is two slots and a turn. The writer fills the slot that does not hold the last post, then advances the turn; each
- * slot has a sequence counter that is odd while it is written. A reader copies the slot of the turn and keeps the
- * copy if the counter was even and did not move (Lamport 1977; Boehm 2012 on doing it in C11). A writer killed at any
- * instruction leaves the other slot whole and the turn on it. The words are atomics with acquire and release, plain moves on
- * x86, so there is no data race by the letter of C11 and thread sanitizers agree. */
+ * A part is two slots and a turn. The writer fills the slot that does not hold the last post, then advances
+ * the turn; each slot has a sequence counter that is odd while it is written. A reader copies the slot of the
+ * turn and keeps the copy if the counter was even and did not move (Lamport 1977; Boehm 2012 on doing it in
+ * C11). A writer killed at any instruction leaves the other slot whole and the turn on it. The words are
+ * atomics with acquire and release, plain moves on x86, so there is no data race by the letter of C11 and
+ * thread sanitizers agree. */
 #include "base/board.h"
 
 #include <errno.h>
@@ -26,7 +27,8 @@
     (BOARD_WORDS(struct board_worker) > BOARD_WORDS(struct board_node) ? BOARD_WORDS(struct board_worker)   \
                                                                        : BOARD_WORDS(struct board_node))
 
-_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "an atomic with a hidden lock would hang readers of a killed writer");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2,
+               "an atomic with a hidden lock would hang readers of a killed writer");
 
 struct board_slot {
     _Alignas(64) _Atomic uint64_t sequence; /* odd: being written */
@@ -34,7 +36,8 @@ struct board_slot {
 };
 
 struct board_part {
-    _Alignas(64) _Atomic uint64_t turn; /* posts so far; the last one is in slot turn % 2; 0: nothing posted */
+    /* posts so far; the last one is in slot turn % 2; 0: nothing posted */
+    _Alignas(64) _Atomic uint64_t turn;
     _Atomic int64_t beat_ms;
     struct board_slot slots[2];
 };
@@ -80,7 +83,8 @@ static enum status map_memory(int fd, bool owns_fd, size_t bytes, struct board *
     if (memory == MAP_FAILED) {
         int error = errno;
         free(board);
-        return FAIL(ST_RETRY, "cannot map the board, %zu bytes: %s; free some memory", bytes, strerror(error));
+        return FAIL(ST_RETRY, "cannot map the board, %zu bytes: %s; free some memory", bytes,
+                    strerror(error));
     }
     *board = (struct board){.fd = fd, .owns_fd = owns_fd, .bytes = bytes, .memory = memory};
     *out = board;
@@ -93,11 +97,15 @@ enum status board_create(int workers_n, struct board **out)
     size_t bytes = memory_bytes(workers_n);
     int fd = memfd_create("convoy-board", MFD_ALLOW_SEALING); /* no CLOEXEC: workers inherit it */
     if (fd < 0)
-        return FAIL(ST_RETRY, "cannot create the board's shared memory: %s; raise the limit of open files (ulimit -n)", strerror(errno));
+        return FAIL(ST_RETRY,
+                    "cannot create the board's shared memory: %s; raise the limit of open files (ulimit -n)",
+                    strerror(errno));
     enum status st;
     /* Sealed, so that no worker can shrink it and turn the supervisor's next look into a bus error. */
-    if (ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-        st = FAIL(ST_RETRY, "cannot size the board's shared memory to %zu bytes: %s; free some memory", bytes, strerror(errno));
+    if (ftruncate(fd, (off_t)bytes) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        st = FAIL(ST_RETRY, "cannot size the board's shared memory to %zu bytes: %s; free some memory", bytes,
+                  strerror(errno));
     else
         st = map_memory(fd, true, bytes, out);
     if (st != ST_OK) {
@@ -115,17 +123,22 @@ enum status board_attach(int fd, struct board **out)
 {
     struct stat info;
     if (fstat(fd, &info) != 0)
-        return FAIL(ST_BUG, "descriptor %d is not the board: %s; workers are started by `convoy train` only", fd, strerror(errno));
-    if (!S_ISREG(info.st_mode) || (size_t)info.st_size < memory_bytes(1) || (size_t)info.st_size > memory_bytes(BOARD_WORKERS_MAX))
-        return FAIL(ST_BUG, "descriptor %d has %lld bytes, not a board; workers are started by `convoy train` only", fd, (long long)info.st_size);
+        return FAIL(ST_BUG, "descriptor %d is not the board: %s; workers are started by `convoy train` only",
+                    fd, strerror(errno));
+    if (!S_ISREG(info.st_mode) || (size_t)info.st_size < memory_bytes(1) ||
+        (size_t)info.st_size > memory_bytes(BOARD_WORKERS_MAX))
+        return FAIL(ST_BUG,
+                    "descriptor %d has %lld bytes, not a board; workers are started by `convoy train` only",
+                    fd, (long long)info.st_size);
     struct board *board;
     TRY(map_memory(fd, false, (size_t)info.st_size, &board));
     const struct board_memory *memory = board->memory;
     enum status st = ST_OK;
     if (memory->magic != BOARD_MAGIC || memory->bytes != (uint64_t)info.st_size || memory->workers_n < 1 ||
         memory->workers_n > BOARD_WORKERS_MAX || memory_bytes(memory->workers_n) != (size_t)info.st_size)
-        st = FAIL(ST_BUG, "the board is of another build (magic %08x, %lld bytes); start every process from one executable",
-                  memory->magic, (long long)info.st_size);
+        st =
+            FAIL(ST_BUG, "the board is of another build (magic %08x, %lld bytes); use one executable for all",
+                 memory->magic, (long long)info.st_size);
     if (st != ST_OK) {
         board_close(board);
         return st;
@@ -164,8 +177,8 @@ static void part_post(struct board_part *part, const void *value, size_t bytes)
     atomic_store_explicit(&part->turn, turn, memory_order_release);
 }
 
-/* False when nothing was posted. Goes round only while posts overtake the copy, two within a microsecond; the end of the
- * tries is for memory that a crashing process has scribbled over. */
+/* False when nothing was posted. Goes round only while posts overtake the copy, two within a microsecond; the
+ * end of the tries is for memory that a crashing process has scribbled over. */
 static bool part_copy(const struct board_part *part, void *out, size_t bytes)
 {
     for (int tries = 0; tries < BOARD_COPY_TRIES; tries++) {
@@ -178,7 +191,8 @@ static bool part_copy(const struct board_part *part, void *out, size_t bytes)
             continue;
         char *at = out;
         for (size_t i = 0; i * 8 < bytes; i++) {
-            uint64_t word = atomic_load_explicit(&slot->words[i], memory_order_acquire); /* not after the look below */
+            /* acquire: not after the look below */
+            uint64_t word = atomic_load_explicit(&slot->words[i], memory_order_acquire);
             memcpy(at + i * 8, &word, bytes - i * 8 < 8 ? bytes - i * 8 : 8);
         }
         if (atomic_load_explicit(&slot->sequence, memory_order_relaxed) == before)
@@ -209,7 +223,8 @@ void board_node_post(struct board *board, const struct board_node *node)
 void board_node_copy(const struct board *board, struct board_node *out)
 {
     if (!part_copy(&board->memory->node, out, sizeof(*out)))
-        *out = (struct board_node){.n_nodes = 1, .mesh_data = 1, .mesh_shard = 1, .mesh_tensor = 1, .mesh_pipeline = 1};
+        *out = (struct board_node){
+            .n_nodes = 1, .mesh_data = 1, .mesh_shard = 1, .mesh_tensor = 1, .mesh_pipeline = 1};
     out->phase = known_phase(out->phase);
     if (out->workers_n < 0 || out->workers_n > board->workers_n)
         out->workers_n = board->workers_n;
@@ -257,8 +272,9 @@ int64_t board_beat_ms(const struct board *board, int worker_i)
 void board_request(struct board *board, enum board_request request)
 {
     int now = atomic_load_explicit(&board->memory->request, memory_order_relaxed);
-    while (now < (int)request && !atomic_compare_exchange_weak_explicit(&board->memory->request, &now, (int)request,
-                                                                        memory_order_acq_rel, memory_order_relaxed))
+    while (now < (int)request &&
+           !atomic_compare_exchange_weak_explicit(&board->memory->request, &now, (int)request,
+                                                  memory_order_acq_rel, memory_order_relaxed))
         continue;
 }
 

@@ -1,10 +1,10 @@
 /* board — the shared memory between a node's supervisor and its workers, and all they share.
  *
- * Workers post numbers; the supervisor reads copies and posts requests (save, stop). Each side writes only its own
- * part. A part is guarded by a sequence counter (odd while being written), so a reader copies without ever making
- * a writer wait, and a worker killed half-way through a post leaves the last whole copy readable (two slots).
- * The memory is a memfd inherited across exec under a fixed descriptor. Plain data only: no pointers. Must not know
- * what the numbers are used for. */
+ * Workers post numbers; the supervisor reads copies and posts requests (save, stop). Each side writes only
+ * its own part. A part is guarded by a sequence counter (odd while being written), so a reader copies without
+ * ever making a writer wait, and a worker killed half-way through a post leaves the last whole copy readable
+ * (two slots). The memory is a memfd inherited across exec under a fixed descriptor. Plain data only: no
+ * pointers. Must not know what the numbers are used for. */
 #ifndef CONVOY_BASE_BOARD_H
 #define CONVOY_BASE_BOARD_H
 
@@ -31,8 +31,8 @@ enum board_phase {
 };
 const char *board_phase_text(enum board_phase phase);
 
-/* What a supervisor asks of its workers; a higher request replaces a lower one. Carried out between steps, or where a
- * long job (tokenising, loading) looks at it. */
+/* What a supervisor asks of its workers; a higher request replaces a lower one. Carried out between steps, or
+ * where a long job (tokenising, loading) looks at it. */
 enum board_request {
     BOARD_REQUEST_NONE,
     BOARD_REQUEST_SAVE,      /* checkpoint now, go on */
@@ -74,7 +74,7 @@ struct board_worker {
     int64_t tokens; /* seen so far, over restarts */
     double loss, val_loss, lr, grad_norm;
     double tokens_per_second, mfu, eta_seconds;
-    float step_ms[BOARD_STEPS_KEPT]; /* ring: the i-th step this process timed (0 first) at [i % BOARD_STEPS_KEPT] */
+    float step_ms[BOARD_STEPS_KEPT]; /* ring: the i-th step this process timed (0 first) at [i % …_KEPT] */
     int64_t step_ms_n;               /* steps timed so far by this process */
     double compute_ms, comm_ms, wait_ms; /* of the last step */
     int64_t memory_bytes;                /* resident on CPU, device memory on GPU */
@@ -106,11 +106,13 @@ void board_close(struct board *board); /* accepts NULL */
 void board_node_post(struct board *board, const struct board_node *node);
 void board_node_copy(const struct board *board, struct board_node *out);
 void board_worker_post(struct board *board, int worker_i, const struct board_worker *worker);
-/* board_worker_copy — the last whole post; false when this worker has posted nothing since board_worker_clear. */
+/* board_worker_copy — the last whole post; false when this worker has posted nothing since
+ * board_worker_clear. */
 bool board_worker_copy(const struct board *board, int worker_i, struct board_worker *out);
 void board_worker_clear(struct board *board, int worker_i); /* before a worker is started again */
 
-/* Progress, apart from posts: cheap enough to call from inner loops. Monotonic milliseconds of the last beat; 0: none. */
+/* Progress, apart from posts: cheap enough to call from inner loops. Monotonic milliseconds of the last beat;
+ * 0: none. */
 void board_beat(struct board *board, int worker_i);
 int64_t board_beat_ms(const struct board *board, int worker_i);
 

@@ -1,5 +1,6 @@
-/* cgroup — see cgroup.h. A container often sees its own group as the root of /sys/fs/cgroup while /proc/self/cgroup
- * still names the host's path, so every prefix of the path is tried and a missing file is passed over. */
+/* cgroup — see cgroup.h. A container often sees its own group as the root of /sys/fs/cgroup while
+ * /proc/self/cgroup still names the host's path, so every prefix of the path is tried and a missing file is
+ * passed over. */
 #include "base/cgroup.h"
 
 #include <limits.h>
@@ -50,9 +51,11 @@ static int cpus_v2(const char *dir)
 static int cpus_v1(const char *dir)
 {
     char path[FILE_PATH_MAX], quota[64], period[64];
-    if (!text_format(path, sizeof(path), "%s/cpu.cfs_quota_us", dir) || !read_line(path, quota, sizeof(quota)))
+    if (!text_format(path, sizeof(path), "%s/cpu.cfs_quota_us", dir) ||
+        !read_line(path, quota, sizeof(quota)))
         return 0;
-    if (!text_format(path, sizeof(path), "%s/cpu.cfs_period_us", dir) || !read_line(path, period, sizeof(period)))
+    if (!text_format(path, sizeof(path), "%s/cpu.cfs_period_us", dir) ||
+        !read_line(path, period, sizeof(period)))
         return 0;
     return cpus_of(quota, period);
 }

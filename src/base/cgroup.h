@@ -1,11 +1,14 @@
-/* cgroup — what a container manager lets this process use of the machine: the CPU quota of control groups v2 and v1.
+/* cgroup — what a container manager lets this process use of the machine: the CPU quota of control groups v2
+ * and v1.
  *
- * Reads the kernel's files only; nothing it finds is an error (no quota is the normal case). Must not know threads. */
+ * Reads the kernel's files only; nothing it finds is an error (no quota is the normal case). Must not know
+ * threads. */
 #ifndef CONVOY_BASE_CGROUP_H
 #define CONVOY_BASE_CGROUP_H
 
-/* cgroup_cpus — the tightest CPU quota on the way from this process's group to the root, in CPUs rounded up, at least
- * 1; 0: no quota. proc_file is "/proc/self/cgroup", sys_root "/sys/fs/cgroup"; tests give their own. */
+/* cgroup_cpus — the tightest CPU quota on the way from this process's group to the root, in CPUs rounded up,
+ * at least 1; 0: no quota. proc_file is "/proc/self/cgroup", sys_root "/sys/fs/cgroup"; tests give their
+ * own. */
 int cgroup_cpus(const char *proc_file, const char *sys_root);
 
 #endif

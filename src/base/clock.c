@@ -30,11 +30,12 @@ const char *clock_iso(char *out, size_t cap, int64_t wall_ms)
     time_t seconds = (time_t)(wall_ms / 1000 - (wall_ms % 1000 < 0)); /* down, also before 1970 */
     struct tm utc;
     if (gmtime_r(&seconds, &utc) == NULL || utc.tm_year < -1900 || utc.tm_year > 8099) {
-        text_copy(out, cap, "0000-00-00T00:00:00.000Z"); /* a year of other than four digits: a clock that is not set */
+        /* a year of other than four digits: a clock that is not set */
+        text_copy(out, cap, "0000-00-00T00:00:00.000Z");
         return out;
     }
-    text_format(out, cap, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
-                utc.tm_hour, utc.tm_min, utc.tm_sec, (int)millis);
+    text_format(out, cap, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", utc.tm_year + 1900, utc.tm_mon + 1,
+                utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, (int)millis);
     return out;
 }
 

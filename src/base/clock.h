@@ -1,5 +1,5 @@
-/* clock — the two clocks of the program. Durations and deadlines use the monotonic one; only logs and files that
- * people read use wall time. */
+/* clock — the two clocks of the program. Durations and deadlines use the monotonic one; only logs and files
+ * that people read use wall time. */
 #ifndef CONVOY_BASE_CLOCK_H
 #define CONVOY_BASE_CLOCK_H
 

@@ -26,7 +26,9 @@ static enum status read_fail(const char *path, const char *verb)
                          : error == ELOOP                    ? "it must not be a symbolic link"
                          : error == EMFILE || error == ENFILE ? "raise the limit of open files (ulimit -n)"
                                                               : "check the disk and the path";
-    enum status st = error == EIO ? ST_STORE : error == ENOMEM || error == EMFILE || error == ENFILE ? ST_RETRY : ST_NO_INPUT;
+    enum status st = error == EIO                                            ? ST_STORE
+                     : error == ENOMEM || error == EMFILE || error == ENFILE ? ST_RETRY
+                                                                             : ST_NO_INPUT;
     return FAIL(st, "cannot %s %s: %s; %s", verb, path, strerror(error), remedy);
 }
 
@@ -37,21 +39,22 @@ static enum status write_fail(const char *path, const char *verb, size_t bytes)
     if (error == ENOSPC || error == EDQUOT) {
         char need[32], space[32];
         int64_t space_bytes = file_space_bytes(path);
-        return FAIL(ST_STORE, "cannot %s %s: %s; %s needed, %s free; make room or choose another folder", verb, path,
-                    strerror(error), text_human(need, sizeof(need), (double)bytes),
+        return FAIL(ST_STORE, "cannot %s %s: %s; %s needed, %s free; make room or choose another folder",
+                    verb, path, strerror(error), text_human(need, sizeof(need), (double)bytes),
                     space_bytes < 0 ? "unknown" : text_human(space, sizeof(space), (double)space_bytes));
     }
     const char *remedy = error == EROFS                      ? "choose a folder that can be written"
                          : error == EACCES || error == EPERM ? "give this user permission to write there"
                          : error == ENOENT                   ? "make the folder first"
-                         : error == ENOTDIR                  ? "a part of the path is a file; choose another path"
-                         : error == ELOOP                    ? "a symbolic link is in the way; remove it"
+                         : error == ENOTDIR ? "a part of the path is a file; choose another path"
+                         : error == ELOOP   ? "a symbolic link is in the way; remove it"
                          : error == EMFILE || error == ENFILE ? "raise the limit of open files (ulimit -n)"
                                                               : "check the disk";
     return FAIL(ST_STORE, "cannot %s %s: %s; %s", verb, path, strerror(error), remedy);
 }
 
-/* A regular file to read, and its size. Non-blocking until it is known to be one: a FIFO would hang the open. */
+/* A regular file to read, and its size. Non-blocking until it is known to be one: a FIFO would hang the
+ * open. */
 static enum status open_input(const char *path, int *fd_out, size_t *bytes_out)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -64,7 +67,8 @@ static enum status open_input(const char *path, int *fd_out, size_t *bytes_out)
     else if (S_ISDIR(info.st_mode))
         st = FAIL(ST_NO_INPUT, "cannot read %s: it is a folder; name a file in it", path);
     else if (!S_ISREG(info.st_mode))
-        st = FAIL(ST_NO_INPUT, "cannot read %s: not a regular file (a device, pipe or socket); name a file", path);
+        st = FAIL(ST_NO_INPUT, "cannot read %s: not a regular file (a device, pipe or socket); name a file",
+                  path);
     if (st != ST_OK) {
         close(fd);
         return st;
@@ -127,7 +131,8 @@ enum status file_read(const char *path, size_t bytes_max, char **data_out, size_
     enum status st = ST_OK;
     char *data = NULL;
     if (bytes > bytes_max) {
-        st = FAIL(ST_BAD_DATA, "%s has %zu bytes, at most %zu are expected; is it the right file?", path, bytes, bytes_max);
+        st = FAIL(ST_BAD_DATA, "%s has %zu bytes, at most %zu are expected; is it the right file?", path,
+                  bytes, bytes_max);
     } else if ((data = malloc(bytes + 1)) == NULL) {
         st = FAIL(ST_RETRY, "out of memory: %zu bytes to read %s", bytes, path);
     } else if ((st = read_all(fd, path, data, bytes, bytes_out)) == ST_OK) {
@@ -163,7 +168,8 @@ enum status file_write_at(int fd, const char *path, const void *data, size_t byt
 static enum status folder_of(const char *path, char *out, size_t cap)
 {
     if (!text_copy(out, cap, path))
-        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…", strlen(path), FILE_PATH_MAX - 1, path);
+        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…", strlen(path),
+                    FILE_PATH_MAX - 1, path);
     char *slash = strrchr(out, '/');
     if (slash == NULL)
         text_copy(out, cap, ".");
@@ -205,8 +211,10 @@ enum status file_replace(const char *path, const void *data, size_t bytes)
     TRY(folder_of(path, folder, sizeof(folder)));
     unsigned call = atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
     if (!text_format(beside, sizeof(beside), "%s.%ld-%u.tmp", path, (long)getpid(), call))
-        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…", strlen(path), FILE_PATH_MAX - 32, path);
-    unlink(beside); /* left by a process of the same number that was killed; O_EXCL still refuses what is planted meanwhile */
+        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…", strlen(path),
+                    FILE_PATH_MAX - 32, path);
+    unlink(beside); /* left by a process of the same number that was killed; O_EXCL still refuses what is
+                       planted meanwhile */
     enum status st = write_beside(path, beside, data, bytes);
     if (st == ST_OK && rename(beside, path) != 0)
         st = write_fail(path, "rename into", bytes);
@@ -221,7 +229,8 @@ enum status file_make_dirs(const char *path)
 {
     char part[FILE_PATH_MAX];
     if (!text_copy(part, sizeof(part), path))
-        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…", strlen(path), FILE_PATH_MAX - 1, path);
+        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…", strlen(path),
+                    FILE_PATH_MAX - 1, path);
     for (char *at = part + 1; part[0] != 0; at++) {
         char kept = *at;
         if (kept != '/' && kept != 0)
@@ -259,7 +268,8 @@ static enum status remove_children(int fd, const char *path, int depth)
     return st;
 }
 
-/* path is for messages only; the work is done relative to an open folder, so a link swapped in meanwhile leads nowhere. */
+/* path is for messages only; the work is done relative to an open folder, so a link swapped in meanwhile
+ * leads nowhere. */
 static enum status remove_below(int dir_fd, const char *name, const char *path, int depth)
 {
     if (unlinkat(dir_fd, name, 0) == 0 || errno == ENOENT)
@@ -267,7 +277,8 @@ static enum status remove_below(int dir_fd, const char *name, const char *path, 
     if (errno != EISDIR && errno != EPERM)
         return write_fail(path, "remove", 0);
     if (depth >= FILE_TREE_DEPTH_MAX)
-        return FAIL(ST_STORE, "cannot remove %s: folders nested deeper than %d; not a folder of ours", path, FILE_TREE_DEPTH_MAX);
+        return FAIL(ST_STORE, "cannot remove %s: folders nested deeper than %d; not a folder of ours", path,
+                    FILE_TREE_DEPTH_MAX);
     int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return write_fail(path, "open to remove", 0);
@@ -306,7 +317,8 @@ int64_t file_space_bytes(const char *path)
     /* The nearest folder that is there. */
     while (statvfs(at, &info) != 0) {
         char above[FILE_PATH_MAX];
-        if ((errno != ENOENT && errno != ENOTDIR) || folder_of(at, above, sizeof(above)) != ST_OK || strcmp(at, above) == 0)
+        if ((errno != ENOENT && errno != ENOTDIR) || folder_of(at, above, sizeof(above)) != ST_OK ||
+            strcmp(at, above) == 0)
             return -1;
         text_copy(at, sizeof(at), above);
     }
@@ -321,6 +333,7 @@ enum status file_join(char *out, size_t cap, const char *dir, const char *name)
     size_t n = strlen(dir);
     const char *between = n > 0 && dir[n - 1] == '/' ? "" : "/";
     if (!text_format(out, cap, "%s%s%s", dir, between, name))
-        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %zu: %.64s…", n + strlen(name) + 1, cap - 1, dir);
+        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %zu: %.64s…",
+                    n + strlen(name) + 1, cap - 1, dir);
     return ST_OK;
 }

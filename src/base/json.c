@@ -10,13 +10,16 @@
 #define JSON_DEPTH_MAX 64
 #define JSON_WHOLE_MAX 9007199254740992.0 /* 2^53: beyond it a double skips whole numbers */
 
-/* Length of the valid UTF-8 character at s, of which n ≥ 1 bytes may be read (Unicode 15, table 3-7: no overlong forms,
- * no surrogates, nothing beyond U+10FFFF); 0 when there is none. */
+/* Length of the valid UTF-8 character at s, of which n ≥ 1 bytes may be read (Unicode 15, table 3-7: no
+ * overlong forms, no surrogates, nothing beyond U+10FFFF); 0 when there is none. */
 static size_t utf8_length(const unsigned char *s, size_t n)
 {
     if (s[0] < 0x80)
         return 1;
-    size_t length = s[0] >= 0xC2 && s[0] <= 0xDF ? 2 : (s[0] & 0xF0) == 0xE0 ? 3 : s[0] >= 0xF0 && s[0] <= 0xF4 ? 4 : 0;
+    size_t length = s[0] >= 0xC2 && s[0] <= 0xDF   ? 2
+                    : (s[0] & 0xF0) == 0xE0        ? 3
+                    : s[0] >= 0xF0 && s[0] <= 0xF4 ? 4
+                                                   : 0;
     if (length == 0 || length > n)
         return 0;
     for (size_t i = 1; i < length; i++) {
@@ -41,8 +44,8 @@ static enum status check_utf8(const char *bytes, size_t n, const char *what)
     return ST_OK;
 }
 
-/* Looked at before cJSON parses, so that its recursion is bounded by us; and \u0000 would end our strings early, making two
- * keys of one. */
+/* Looked at before cJSON parses, so that its recursion is bounded by us; and \u0000 would end our strings
+ * early, making two keys of one. */
 static enum status check_shape(const char *bytes, size_t n, const char *what)
 {
     bool in_string = false;
@@ -51,12 +54,15 @@ static enum status check_shape(const char *bytes, size_t n, const char *what)
         char c = bytes[i];
         if (in_string && c == '\\') {
             if (n - i >= 6 && memcmp(bytes + i, "\\u0000", 6) == 0)
-                return FAIL(ST_BAD_DATA, "%s: \\u0000 in a JSON string at byte %zu; names and paths hold no zero", what, i);
+                return FAIL(ST_BAD_DATA,
+                            "%s: \\u0000 in a JSON string at byte %zu; names and paths hold no zero", what,
+                            i);
             i++;
         } else if (c == '"') {
             in_string = !in_string;
         } else if (!in_string && (c == '[' || c == '{') && ++depth > JSON_DEPTH_MAX) {
-            return FAIL(ST_BAD_DATA, "%s: JSON nested deeper than %d at byte %zu; damaged, or not one of ours", what,
+            return FAIL(ST_BAD_DATA,
+                        "%s: JSON nested deeper than %d at byte %zu; damaged, or not one of ours", what,
                         JSON_DEPTH_MAX, i);
         } else if (!in_string && (c == ']' || c == '}')) {
             depth--;
@@ -113,13 +119,15 @@ enum status json_parse(const char *bytes, size_t n, const char *what, cJSON **ou
     cJSON *root = n > 0 ? cJSON_ParseWithLengthOpts(bytes, n, &end, 0) : NULL;
     if (root == NULL) {
         size_t at = end != NULL && end >= bytes && end <= bytes + n ? (size_t)(end - bytes) : 0;
-        return FAIL(ST_BAD_DATA, "%s: not JSON: wrong at byte %zu of %zu; the file is damaged or cut", what, at, n);
+        return FAIL(ST_BAD_DATA, "%s: not JSON: wrong at byte %zu of %zu; the file is damaged or cut", what,
+                    at, n);
     }
     while (end < bytes + n && strchr(" \t\r\n", *end) != NULL)
         end++;
     enum status st = ST_OK;
     if (end < bytes + n)
-        st = FAIL(ST_BAD_DATA, "%s: more bytes after the JSON document, from %zu of %zu", what, (size_t)(end - bytes), n);
+        st = FAIL(ST_BAD_DATA, "%s: more bytes after the JSON document, from %zu of %zu", what,
+                  (size_t)(end - bytes), n);
     else
         st = check_duplicates(root, what);
     if (st != ST_OK) {
@@ -155,8 +163,8 @@ enum status json_get_i64(const cJSON *object, const char *key, int64_t min, int6
     if (!(fabs(value) <= JSON_WHOLE_MAX) || value != floor(value))
         return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %.17g, expected a whole number up to 2^53", key, value);
     if ((int64_t)value < min || (int64_t)value > max)
-        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %.17g, expected %lld to %lld", key, value, (long long)min,
-                    (long long)max);
+        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %.17g, expected %lld to %lld", key, value,
+                    (long long)min, (long long)max);
     *out = (int64_t)value;
     return ST_OK;
 }
@@ -214,7 +222,8 @@ void json_add_i64(cJSON *object, const char *key, int64_t value)
     cJSON_AddRawToObject(object, key, digits);
 }
 
-/* What stands in a JSON string for the character at s, of which `left` bytes may be read; how many of them it covers. */
+/* What stands in a JSON string for the character at s, of which `left` bytes may be read; how many of them it
+ * covers. */
 static size_t quote_one(const unsigned char *s, size_t left, char out[8])
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";

@@ -1,6 +1,6 @@
 /* json — cJSON behind our rules for bytes from outside: length-bounded, nesting ≤ 64, duplicate keys refused,
- * numbers exact to 2^53. Getters name the key and what was expected in their failure. Numbers that are not finite
- * are written as null. Must not know what the documents mean. */
+ * numbers exact to 2^53. Getters name the key and what was expected in their failure. Numbers that are not
+ * finite are written as null. Must not know what the documents mean. */
 #ifndef CONVOY_BASE_JSON_H
 #define CONVOY_BASE_JSON_H
 
@@ -12,12 +12,13 @@
 
 #include "base/status.h"
 
-/* json_parse — *out must be freed with cJSON_Delete. `what` names the document in the failure (ST_BAD_DATA). Trailing
- * bytes other than white space are refused. */
+/* json_parse — *out must be freed with cJSON_Delete. `what` names the document in the failure (ST_BAD_DATA).
+ * Trailing bytes other than white space are refused. */
 enum status json_parse(const char *bytes, size_t n, const char *what, cJSON **out);
 enum status json_get_i64(const cJSON *object, const char *key, int64_t min, int64_t max, int64_t *out);
 enum status json_get_f64(const cJSON *object, const char *key, double *out);
-enum status json_get_string(const cJSON *object, const char *key, const char **out); /* borrowed until the document is deleted */
+/* json_get_string — borrowed until the document is deleted. */
+enum status json_get_string(const cJSON *object, const char *key, const char **out);
 enum status json_get_array(const cJSON *object, const char *key, const cJSON **out);
 enum status json_get_object(const cJSON *object, const char *key, const cJSON **out);
 /* json_add_number — a number, or null when it is not finite. */

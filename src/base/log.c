@@ -70,21 +70,23 @@ static void write_text(enum log_level level, const char *room, const char *time,
         text_format(node, sizeof(node), "node %d ", log_now.node_id);
     if (log_now.rank >= 0)
         text_format(rank, sizeof(rank), "rank %d ", log_now.rank);
-    text_format(line, sizeof(line), "%s %-5s %s%s%s  %s\n", time, log_level_names[level], node, rank, room, message);
+    text_format(line, sizeof(line), "%s %-5s %s%s%s  %s\n", time, log_level_names[level], node, rank, room,
+                message);
     write_line(STDERR_FILENO, line, strlen(line));
 }
 
 static void write_json(enum log_level level, const char *room, const char *time, const char *message)
 {
-    char line[LOG_LINE_BYTES], node[32] = "", rank[32] = "", quoted[LOG_MESSAGE_BYTES * 6 + 3], quoted_room[256];
+    char line[LOG_LINE_BYTES], node[32] = "", rank[32] = "";
+    char quoted[LOG_MESSAGE_BYTES * 6 + 3], quoted_room[256];
     if (log_now.node_id >= 0)
         text_format(node, sizeof(node), "\"node\":%d,", log_now.node_id);
     if (log_now.rank >= 0)
         text_format(rank, sizeof(rank), "\"rank\":%d,", log_now.rank);
     json_quote(quoted, sizeof(quoted), message);
     json_quote(quoted_room, sizeof(quoted_room), room);
-    text_format(line, sizeof(line), "{\"time\":\"%s\",\"level\":\"%s\",%s%s\"room\":%s,\"message\":%s}\n", time,
-                log_level_names[level], node, rank, quoted_room, quoted);
+    text_format(line, sizeof(line), "{\"time\":\"%s\",\"level\":\"%s\",%s%s\"room\":%s,\"message\":%s}\n",
+                time, log_level_names[level], node, rank, quoted_room, quoted);
     write_line(STDERR_FILENO, line, strlen(line));
 }
 

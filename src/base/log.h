@@ -1,10 +1,10 @@
 /* log — lines for people and for collectors, on stderr.
  *
- * Levels by consequence: error the run ends · warn it goes on but someone should look · info proportional to runs
- * and checkpoints · debug proportional to objects · trace proportional to steps. Lower case, `key value`, no
- * decoration. The prefix is time, coordinates (node, rank) and room (the stem of the calling file). LOG_FORMAT=json
- * gives one JSON object a line: time, level, node, rank, room, message. One write(2) a line, so lines of several
- * processes never mix. Must not know settings: log_init is told. */
+ * Levels by consequence: error the run ends · warn it goes on but someone should look · info proportional to
+ * runs and checkpoints · debug proportional to objects · trace proportional to steps. Lower case, `key
+ * value`, no decoration. The prefix is time, coordinates (node, rank) and room (the stem of the calling
+ * file). LOG_FORMAT=json gives one JSON object a line: time, level, node, rank, room, message. One write(2) a
+ * line, so lines of several processes never mix. Must not know settings: log_init is told. */
 #ifndef CONVOY_BASE_LOG_H
 #define CONVOY_BASE_LOG_H
 
@@ -21,10 +21,11 @@ struct log_config {
 
 void log_init(const struct log_config *config); /* before it: text, info, no coordinates */
 bool log_is_on(enum log_level level);
-void log_at(enum log_level level, const char *file, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* log_console — a line for the console as it is (the step line, the progress bar): no prefix in text format on
- * stdout; in JSON format an info object on stderr. A missing line end is added, unless the text begins with '\r': that
- * is a line being redrawn, written as it is in text format and not at all in JSON format. */
+void log_at(enum log_level level, const char *file, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* log_console — a line for the console as it is (the step line, the progress bar): no prefix in text format
+ * on stdout; in JSON format an info object on stderr. A missing line end is added, unless the text begins
+ * with '\r': that is a line being redrawn, written as it is in text format and not at all in JSON format. */
 void log_console(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #define LOG_ERROR(...) log_at(LOG_LEVEL_ERROR, __FILE__, __VA_ARGS__)

@@ -1,7 +1,7 @@
 /* must — the crash report: what was broken, where, with which values, and what this process did last.
  *
- * Works in a process in any state: no memory is taken, nothing is locked for long, output is plain write(2) to stderr,
- * and the end is _exit, so no other exit handler runs. Must not know what the program computes. */
+ * Works in a process in any state: no memory is taken, nothing is locked for long, output is plain write(2)
+ * to stderr, and the end is _exit, so no other exit handler runs. Must not know what the program computes. */
 #include "base/must.h"
 
 #include <stdarg.h>
@@ -21,8 +21,8 @@ static char must_notes[MUST_NOTES][MUST_NOTE_BYTES];
 static unsigned must_notes_n; /* written so far */
 static atomic_flag must_notes_busy = ATOMIC_FLAG_INIT;
 
-/* The lock covers a memcpy, so a waiter hardly waits; the count bounds it all the same: whoever held the lock may be
- * the very thread that crashed. */
+/* The lock covers a memcpy, so a waiter hardly waits; the count bounds it all the same: whoever held the lock
+ * may be the very thread that crashed. */
 static int notes_lock(void)
 {
     for (int i = 0; i < 100000; i++) {

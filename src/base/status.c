@@ -24,7 +24,8 @@ static const struct status_row status_rows[STATUS_N] = {
 
 static _Thread_local struct status_saved status_now;
 
-/* A value outside the list can only come from a bug; it is reported as one instead of read beyond the table. */
+/* A value outside the list can only come from a bug; it is reported as one instead of read beyond the
+ * table. */
 static const struct status_row *row_of(enum status st)
 {
     return &status_rows[(unsigned)st < STATUS_N ? st : ST_BUG];

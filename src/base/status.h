@@ -2,13 +2,14 @@
  *
  * One list holds every code, its group (what is lost) and the exit code that schedulers act on. The first
  * detector writes the sentence with FAIL(): what happened, with which values, what to do next. Callers only
- * add their place with TRY(). The sentence lives in thread-local storage until the next FAIL(); whoever ends the
- * command prints it once. This room must not know who listens: no logging, no exit here. */
+ * add their place with TRY(). The sentence lives in thread-local storage until the next FAIL(); whoever ends
+ * the command prints it once. This room must not know who listens: no logging, no exit here. */
 #ifndef CONVOY_BASE_STATUS_H
 #define CONVOY_BASE_STATUS_H
 
 /* Groups: what is lost. REQUEST: this run as asked for (a person must change something). STORE: the disk.
- * DEVICE: this node's device or result. RETRY: only time (a scheduler restarts). STOP: nothing, we were asked to end. */
+ * DEVICE: this node's device or result. RETRY: only time (a scheduler restarts). STOP: nothing, we were asked
+ * to end. */
 enum status_group {
     STATUS_GROUP_NONE,
     STATUS_GROUP_REQUEST,
@@ -20,20 +21,21 @@ enum status_group {
 };
 
 /* X(name, group, exit code, text for `convoy help exit-codes`). Only codes that something here returns. */
-#define STATUS_LIST(X)                                                                                      \
-    X(OK, NONE, 0, "done")                                                                                  \
-    X(UNHEALTHY, REQUEST, 1, "`status` found something wrong")                                              \
-    X(USAGE, REQUEST, 64, "unknown command or argument; do not restart")                                    \
+#define STATUS_LIST(X)                                                                                       \
+    X(OK, NONE, 0, "done")                                                                                   \
+    X(UNHEALTHY, REQUEST, 1, "`status` found something wrong")                                               \
+    X(USAGE, REQUEST, 64, "unknown command or argument; do not restart")                                     \
     X(BAD_DATA, REQUEST, 65, "corrupt input, or no valid checkpoint where one was required; do not restart") \
-    X(NO_INPUT, REQUEST, 66, "input is missing; do not restart")                                            \
-    X(NO_DEVICE, DEVICE, 69, "the device or library asked for is not there; try another node")              \
-    X(BUG, BUG, 70, "a bug (assertion or crash), with a report")                                            \
-    X(STORE, STORE, 74, "storage failed (disk full, input/output error); the last checkpoint is intact")    \
-    X(RETRY, RETRY, 75, "temporary: a worker was lost, or preemption (SIGUSR1) after a checkpoint; restart and resume") \
-    X(BAD_SETTING, REQUEST, 78, "a bad setting, or settings that contradict; do not restart")               \
-    X(NOT_FINITE, DEVICE, 79, "loss not finite beyond recovery")                                            \
-    X(HANG, DEVICE, 81, "a worker hung beyond the allowed restarts")                                        \
-    X(INTERRUPTED, STOP, 130, "SIGINT, after a checkpoint; restart and resume")                             \
+    X(NO_INPUT, REQUEST, 66, "input is missing; do not restart")                                             \
+    X(NO_DEVICE, DEVICE, 69, "the device or library asked for is not there; try another node")               \
+    X(BUG, BUG, 70, "a bug (assertion or crash), with a report")                                             \
+    X(STORE, STORE, 74, "storage failed (disk full, input/output error); the last checkpoint is intact")     \
+    X(RETRY, RETRY, 75,                                                                                      \
+      "temporary: a worker was lost, or preemption (SIGUSR1) after a checkpoint; restart and resume")        \
+    X(BAD_SETTING, REQUEST, 78, "a bad setting, or settings that contradict; do not restart")                \
+    X(NOT_FINITE, DEVICE, 79, "loss not finite beyond recovery")                                             \
+    X(HANG, DEVICE, 81, "a worker hung beyond the allowed restarts")                                         \
+    X(INTERRUPTED, STOP, 130, "SIGINT, after a checkpoint; restart and resume")                              \
     X(TERMINATED, STOP, 143, "SIGTERM, after a checkpoint; restart and resume")
 
 enum status {
@@ -55,7 +57,7 @@ enum status status_fail_at(const char *file, int line, enum status st, const cha
 /* status_trace_at — append "file:line" to the trace of the failure under way and return st. Use TRY(). */
 enum status status_trace_at(const char *file, int line, enum status st) __attribute__((cold));
 const char *status_message(void);                 /* the sentence of this thread's last FAIL(); "" if none */
-const char *status_places(void);                  /* "corpus.c:88 < feed.c:41 < worker.c:120"; for debug logs */
+const char *status_places(void); /* "corpus.c:88 < feed.c:41 < worker.c:120"; for debug logs */
 void status_clear(void);
 /* status_keep — park this thread's failure while cleaning up may FAIL() again; status_back restores it. */
 struct status_saved {
@@ -65,7 +67,8 @@ struct status_saved {
 void status_keep(struct status_saved *out);
 void status_back(const struct status_saved *saved);
 
-/* FAIL — the first detector: `return FAIL(ST_NO_INPUT, "cannot open %s: %s; check DATA", path, strerror(errno));` */
+/* FAIL — the first detector: `return FAIL(ST_NO_INPUT, "cannot open %s: %s; check DATA", path,
+ * strerror(errno));` */
 #define FAIL(st, ...) status_fail_at(__FILE__, __LINE__, (st), __VA_ARGS__)
 
 /* TRY — pass a failure on, adding this place. */
@@ -76,7 +79,8 @@ void status_back(const struct status_saved *saved);
             return status_trace_at(__FILE__, __LINE__, try_st_);                                            \
     } while (0)
 
-/* TRY_OR — the same in a function that owns something: sets the local `st` and jumps to the label that undoes. */
+/* TRY_OR — the same in a function that owns something: sets the local `st` and jumps to the label that
+ * undoes. */
 #define TRY_OR(x, label)                                                                                    \
     do {                                                                                                    \
         st = (x);                                                                                           \

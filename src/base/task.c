@@ -1,14 +1,15 @@
 /* task — the pool. Must not know what is computed.
  *
- * A job is one 64-bit word, the ticket: its number above, the parts not yet taken below. A thread takes a part by
- * lowering the ticket with compare-and-swap; success proves that the job is still under way, because its caller
- * waits for every taken part. So a thread that wakes late finds either parts to take or nothing, never an old job, and the
- * caller need not wait for threads that took nothing. The job's fields are plain memory: written before the ticket is
- * published, read only after a part was taken.
+ * A job is one 64-bit word, the ticket: its number above, the parts not yet taken below. A thread takes a
+ * part by lowering the ticket with compare-and-swap; success proves that the job is still under way, because
+ * its caller waits for every taken part. So a thread that wakes late finds either parts to take or nothing,
+ * never an old job, and the caller need not wait for threads that took nothing. The job's fields are plain
+ * memory: written before the ticket is published, read only after a part was taken.
  *
- * Threads without work look at the ticket for about 100 µs, then sleep in a futex. The flag of sleepers and the ticket
- * are both sequentially consistent: a thread that is about to sleep raises the flag and looks at the ticket once
- * more, a caller that publishes looks at the flag afterwards, so one of the two sees the other. */
+ * Threads without work look at the ticket for about 100 µs, then sleep in a futex. The flag of sleepers and
+ * the ticket are both sequentially consistent: a thread that is about to sleep raises the flag and looks at
+ * the ticket once more, a caller that publishes looks at the flag afterwards, so one of the two sees the
+ * other. */
 #include "base/task.h"
 
 #include <errno.h>
@@ -62,13 +63,17 @@ static void pause_cpu(void)
 }
 
 /* True wake-ups, interruptions and changed values all mean the same to callers: look again. */
-static void futex_wait(void *word, uint32_t seen) { syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0); }
+static void futex_wait(void *word, uint32_t seen)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
 static void futex_wake(void *word, int n) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0); }
 
 int task_cores(void)
 {
     int cores = 0;
-    for (int cpus = CPU_SETSIZE; cores == 0 && cpus <= 1 << 20; cpus *= 2) { /* the kernel refuses a set too small */
+    /* The kernel refuses a set too small for the machine. */
+    for (int cpus = CPU_SETSIZE; cores == 0 && cpus <= 1 << 20; cpus *= 2) {
         cpu_set_t *set = CPU_ALLOC(cpus);
         if (set == NULL)
             break;
@@ -176,8 +181,8 @@ static void wait_for_done(struct task_pool *pool, int parts_n)
 void task_run(struct task_pool *pool, int parts_n, task_fn *fn, void *arg)
 {
     ASSERTF(parts_n >= 0, "parts %d", parts_n);
-    ASSERTF(!atomic_exchange_explicit(&pool->busy, true, memory_order_acquire), "task_run inside task_run, %d parts",
-            parts_n);
+    ASSERTF(!atomic_exchange_explicit(&pool->busy, true, memory_order_acquire),
+            "task_run inside task_run, %d parts", parts_n);
     if (parts_n == 1 || pool->threads_n == 1) {
         for (int part_i = 0; part_i < parts_n; part_i++)
             fn(arg, part_i, 0);
@@ -195,7 +200,8 @@ void task_run(struct task_pool *pool, int parts_n, task_fn *fn, void *arg)
     atomic_store_explicit(&pool->busy, false, memory_order_release);
 }
 
-/* Signals are for the thread that opened the pool; faults of the pool's own code stay with the thread that made them. */
+/* Signals are for the thread that opened the pool; faults of the pool's own code stay with the thread that
+ * made them. */
 static void block_signals(sigset_t *kept)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
@@ -218,8 +224,9 @@ static enum status start_threads(struct task_pool *pool)
     }
     pthread_sigmask(SIG_SETMASK, &kept, NULL);
     if (error != 0)
-        return FAIL(ST_RETRY, "cannot start thread %d of %d: %s; raise the limit of processes (ulimit -u, the container's "
-                              "pids limit) or ask for fewer threads",
+        return FAIL(ST_RETRY,
+                    "cannot start thread %d of %d: %s; raise the limit of processes (ulimit -u, the "
+                    "container's pids limit) or ask for fewer threads",
                     pool->started_n + 2, pool->threads_n, strerror(error));
     return ST_OK;
 }

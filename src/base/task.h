@@ -1,9 +1,9 @@
 /* task — one persistent pool of threads for everything a worker computes.
  *
- * task_run deals parts 0 … parts_n-1 to the threads (the caller is thread 0) and returns when all are done. Idle
- * threads spin for a short while (about 100 µs), then park in a futex; they never spin when the machine has fewer cores than threads.
- * One task_run at a time; fn must not call task_run. Which thread takes a part is not defined, so results must
- * not depend on thread_i; it serves for scratch memory only. */
+ * task_run deals parts 0 … parts_n-1 to the threads (the caller is thread 0) and returns when all are done.
+ * Idle threads spin for a short while (about 100 µs), then park in a futex; they never spin when the machine
+ * has fewer cores than threads. One task_run at a time; fn must not call task_run. Which thread takes a part
+ * is not defined, so results must not depend on thread_i; it serves for scratch memory only. */
 #ifndef CONVOY_BASE_TASK_H
 #define CONVOY_BASE_TASK_H
 

@@ -22,13 +22,15 @@ static size_t read_digits(const char *s, uint64_t *value, bool *overflow)
     size_t n = 0;
     *value = 0;
     for (; is_digit(s[n]); n++) {
-        if (__builtin_mul_overflow(*value, 10, value) || __builtin_add_overflow(*value, (uint64_t)(s[n] - '0'), value))
+        if (__builtin_mul_overflow(*value, 10, value) ||
+            __builtin_add_overflow(*value, (uint64_t)(s[n] - '0'), value))
             *overflow = true;
     }
     return n;
 }
 
-static enum text_result in_bounds(uint64_t value, bool negative, bool overflow, int64_t min, int64_t max, int64_t *out)
+static enum text_result in_bounds(uint64_t value, bool negative, bool overflow, int64_t min, int64_t max,
+                                  int64_t *out)
 {
     uint64_t most = negative ? (uint64_t)INT64_MAX + 1 : (uint64_t)INT64_MAX;
     if (overflow || value > most)
@@ -51,8 +53,8 @@ enum text_result text_i64(const char *s, int64_t min, int64_t max, int64_t *out)
     return in_bounds(value, negative, overflow, min, max, out);
 }
 
-/* -digits.digits e±digits, at least one digit before the exponent: what JSON and people write, nothing of strtod's
- * other tastes (hex, inf, nan, spaces). */
+/* -digits.digits e±digits, at least one digit before the exponent: what JSON and people write, nothing of
+ * strtod's other tastes (hex, inf, nan, spaces). */
 static bool is_decimal(const char *s)
 {
     if (*s == '-')
@@ -94,9 +96,10 @@ struct unit {
     int64_t factor;
 };
 
-/* "1.5" before the unit named by the rest of the string. A fraction of the smallest unit is refused, of a larger one
- * rounded down to the smallest. */
-static enum text_result read_with_unit(const char *s, const struct unit *units, int64_t min, int64_t max, int64_t *out)
+/* "1.5" before the unit named by the rest of the string. A fraction of the smallest unit is refused, of a
+ * larger one rounded down to the smallest. */
+static enum text_result read_with_unit(const char *s, const struct unit *units, int64_t min, int64_t max,
+                                       int64_t *out)
 {
     bool negative = s[0] == '-', overflow = false;
     uint64_t whole, fraction = 0, product, rest;
@@ -222,7 +225,8 @@ static int min3(int a, int b, int c)
 /* Optimal string alignment: Damerau 1964, Levenshtein 1966; three rows of the table are enough. */
 int text_distance(const char *a, const char *b)
 {
-    if (strnlen(a, TEXT_DISTANCE_MAX + 1) > TEXT_DISTANCE_MAX || strnlen(b, TEXT_DISTANCE_MAX + 1) > TEXT_DISTANCE_MAX)
+    if (strnlen(a, TEXT_DISTANCE_MAX + 1) > TEXT_DISTANCE_MAX ||
+        strnlen(b, TEXT_DISTANCE_MAX + 1) > TEXT_DISTANCE_MAX)
         return TEXT_FAR;
     char x[TEXT_DISTANCE_MAX], y[TEXT_DISTANCE_MAX];
     int x_n = plain_name(x, a), y_n = plain_name(y, b);

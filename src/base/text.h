@@ -12,7 +12,8 @@
 
 enum text_result { TEXT_OK, TEXT_NOT_A_NUMBER, TEXT_OUT_OF_RANGE };
 
-/* Whole-string readers; *out is set only on TEXT_OK. Bounds are inclusive. Decimal only; no spaces, no '+'. */
+/* Whole-string readers; *out is set only on TEXT_OK. Bounds are inclusive. Decimal only; no spaces, no
+ * '+'. */
 enum text_result text_i64(const char *s, int64_t min, int64_t max, int64_t *out);
 enum text_result text_f64(const char *s, double min, double max, double *out); /* "3e-4"; no inf, nan, hex */
 /* text_bytes — "64Mi", "1G", "1.5Gi", "500": k M G T (1000) and Ki Mi Gi Ti (1024), optional B. */
@@ -21,15 +22,15 @@ enum text_result text_bytes(const char *s, int64_t min, int64_t max, int64_t *ou
 enum text_result text_duration(const char *s, int64_t min_ms, int64_t max_ms, int64_t *out_ms);
 bool text_bool(const char *s, bool *out); /* 1 0 true false yes no on off */
 
-/* text_copy, text_format — write at most cap bytes with the closing 0; false when the text was cut (text_copy cuts at a
- * character's edge). cap > 0. */
+/* text_copy, text_format — write at most cap bytes with the closing 0; false when the text was cut (text_copy
+ * cuts at a character's edge). cap > 0. */
 bool text_copy(char *out, size_t cap, const char *s);
 bool text_format(char *out, size_t cap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 bool text_starts(const char *s, const char *prefix);
 bool text_ends(const char *s, const char *suffix);
-/* text_distance — edits (insert, delete, replace, swap neighbours) from a to b without regard to case and '_';
- * strings over 63 bytes count as far (999). For typo hints. */
+/* text_distance — edits (insert, delete, replace, swap neighbours) from a to b without regard to case and
+ * '_'; strings over 63 bytes count as far (999). For typo hints. */
 int text_distance(const char *a, const char *b);
 /* text_human — 1536 → "1.5 KiB"; text_count — 1410000 → "1.41M"; not finite → "-". Return out. */
 const char *text_human(char *out, size_t cap, double bytes);

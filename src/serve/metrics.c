@@ -11,7 +11,8 @@ static void add_head(struct text *t, const char *name, const char *type, const c
     text_add(t, "# HELP convoy_%s %s\n# TYPE convoy_%s %s\n", name, help, name, type);
 }
 
-/* A NAN from outside means "not known" and is left out; a diverged loss is told by its rank's phase and error. */
+/* A NAN from outside means "not known" and is left out; a diverged loss is told by its rank's phase and
+ * error. */
 static void add_one(struct text *t, const char *name, const char *type, const char *help, double value)
 {
     add_head(t, name, type, help);
@@ -54,7 +55,8 @@ static void add_phase(struct text *t, const struct view *view)
 {
     add_head(t, "phase", "gauge", "1 for the phase this node is in, 0 for the others.");
     for (int phase = 0; phase < BOARD_PHASE_N; phase++)
-        text_add(t, "convoy_phase{phase=\"%s\"} %d\n", board_phase_text((enum board_phase)phase), phase == (int)view->phase);
+        text_add(t, "convoy_phase{phase=\"%s\"} %d\n", board_phase_text((enum board_phase)phase),
+                 phase == (int)view->phase);
 }
 
 static void add_node(struct text *t, const struct view *view)
@@ -68,7 +70,8 @@ static void add_node(struct text *t, const struct view *view)
     add_one(t, "nodes", "gauge", "Nodes of the job.", known(node->n_nodes));
     add_one(t, "uptime_seconds", "gauge", "Time since this node started.",
             node->started_ms > 0 ? seconds(view->now_ms - node->started_ms) : NAN);
-    add_one(t, "progress_age_seconds", "gauge", "Time since the last sign of progress of the worker longest silent.",
+    add_one(t, "progress_age_seconds", "gauge",
+            "Time since the last sign of progress of the worker longest silent.",
             seconds(view_progress_age_ms(view)));
     add_one(t, "restarts_total", "counter", "Automatic restarts of the job.", known(node->restarts));
 }
@@ -79,17 +82,24 @@ static void add_training(struct text *t, const struct board_worker *lead)
     add_one(t, "step", "gauge", "Steps done.", has ? known(lead->step) : NAN);
     add_one(t, "steps", "gauge", "Steps planned.", has ? known(lead->steps) : NAN);
     add_one(t, "epoch", "gauge", "Epoch, counted from 0.", has ? known(lead->epoch) : NAN);
-    add_one(t, "loss", "gauge", "Training loss of the last step's global batch, in nats per token.", has ? lead->loss : NAN);
-    add_one(t, "validation_loss", "gauge", "Loss of the last evaluation on VAL_DATA.", has ? lead->val_loss : NAN);
+    add_one(t, "loss", "gauge", "Training loss of the last step's global batch, in nats per token.",
+            has ? lead->loss : NAN);
+    add_one(t, "validation_loss", "gauge", "Loss of the last evaluation on VAL_DATA.",
+            has ? lead->val_loss : NAN);
     add_one(t, "learning_rate", "gauge", "Learning rate of the last step.", has ? lead->lr : NAN);
-    add_one(t, "gradient_norm", "gauge", "Global gradient norm of the last step, before clipping.", has ? lead->grad_norm : NAN);
+    add_one(t, "gradient_norm", "gauge", "Global gradient norm of the last step, before clipping.",
+            has ? lead->grad_norm : NAN);
     add_one(t, "tokens_total", "counter", "Tokens seen, over restarts.", has ? known(lead->tokens) : NAN);
-    add_one(t, "tokens_per_second", "gauge", "Tokens trained on in a second.", has ? lead->tokens_per_second : NAN);
-    add_one(t, "step_seconds", "gauge", "Duration of the last step.", has ? view_step_ms(lead, 0) / 1000 : NAN);
-    add_one(t, "step_p50_seconds", "gauge", "Median duration of the last 256 steps.", has ? view_step_ms(lead, 0.50) / 1000 : NAN);
+    add_one(t, "tokens_per_second", "gauge", "Tokens trained on in a second.",
+            has ? lead->tokens_per_second : NAN);
+    add_one(t, "step_seconds", "gauge", "Duration of the last step.",
+            has ? view_step_ms(lead, 0) / 1000 : NAN);
+    add_one(t, "step_p50_seconds", "gauge", "Median duration of the last 256 steps.",
+            has ? view_step_ms(lead, 0.50) / 1000 : NAN);
     add_one(t, "step_p95_seconds", "gauge", "95th percentile of the duration of the last 256 steps.",
             has ? view_step_ms(lead, 0.95) / 1000 : NAN);
-    add_one(t, "mfu_ratio", "gauge", "Model operations done, as a part of the device's peak.", has ? lead->mfu : NAN);
+    add_one(t, "mfu_ratio", "gauge", "Model operations done, as a part of the device's peak.",
+            has ? lead->mfu : NAN);
     add_one(t, "eta_seconds", "gauge", "Time to the last step at the present speed.",
             has && lead->eta_seconds >= 0 ? lead->eta_seconds : NAN);
     add_one(t, "model_parameters", "gauge", "Parameters of the model.",

@@ -1,5 +1,5 @@
-/* probe — `convoy status [URL]`: ask, judge, show. What comes back is from outside: bounded, checked, and never sent raw to a
- * terminal. Must not know the board. */
+/* probe — `convoy status [URL]`: ask, judge, show. What comes back is from outside: bounded, checked, and
+ * never sent raw to a terminal. Must not know the board. */
 #include "serve/probe.h"
 
 #include <math.h>
@@ -25,13 +25,15 @@ static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
     return body->overflow ? 0 : n; /* 0 makes curl give up */
 }
 
-/* "", "node1:8080", "http://node1:8080/", "https://x/y/status" → the URL to fetch, in curl's memory; NULL: not a URL. */
+/* "", "node1:8080", "http://node1:8080/", "https://x/y/status" → the URL to fetch, in curl's memory; NULL:
+ * not a URL. */
 static char *full_url(const char *url, int port)
 {
     char local[64], *path = NULL, *scheme = NULL, *full = NULL;
     text_format(local, sizeof(local), "http://127.0.0.1:%d", port);
     CURLU *parts = curl_url();
-    if (parts != NULL && curl_url_set(parts, CURLUPART_URL, url[0] != 0 ? url : local, CURLU_GUESS_SCHEME) == CURLUE_OK &&
+    if (parts != NULL &&
+        curl_url_set(parts, CURLUPART_URL, url[0] != 0 ? url : local, CURLU_GUESS_SCHEME) == CURLUE_OK &&
         curl_url_get(parts, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
         (strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0) &&
         curl_url_get(parts, CURLUPART_PATH, &path, 0) == CURLUE_OK) {
@@ -46,7 +48,8 @@ static char *full_url(const char *url, int port)
 }
 
 /* No redirects (curl's default), no proxy: one asks a node, not whatever the environment puts before it. */
-static CURLcode transfer(CURL *curl, const char *url, struct text *body, char error[CURL_ERROR_SIZE], long *code_out)
+static CURLcode transfer(CURL *curl, const char *url, struct text *body, char error[CURL_ERROR_SIZE],
+                         long *code_out)
 {
     error[0] = 0;
     curl_easy_setopt(curl, CURLOPT_URL, url);
@@ -72,12 +75,15 @@ static enum status fetch(const char *url, struct text *body)
     CURLcode result = transfer(curl, url, body, error, &code);
     curl_easy_cleanup(curl);
     if (body->overflow)
-        return FAIL(ST_UNHEALTHY, "%s answered more than %zu bytes; is it a convoy node?", url, PROBE_BYTES_MAX);
+        return FAIL(ST_UNHEALTHY, "%s answered more than %zu bytes; is it a convoy node?", url,
+                    PROBE_BYTES_MAX);
     if (result != CURLE_OK)
-        return FAIL(ST_UNHEALTHY, "no answer from %s: %s; is the node running, and are address and STATUS_PORT right?", url,
+        return FAIL(ST_UNHEALTHY,
+                    "no answer from %s: %s; is the node running, and are address and STATUS_PORT right?", url,
                     error[0] != 0 ? error : curl_easy_strerror(result));
     if (code != 200)
-        return FAIL(ST_UNHEALTHY, "%s answered HTTP %ld instead of 200; is it a convoy node's /status?", url, code);
+        return FAIL(ST_UNHEALTHY, "%s answered HTTP %ld instead of 200; is it a convoy node's /status?", url,
+                    code);
     return ST_OK;
 }
 
@@ -100,14 +106,15 @@ static enum status judge(const cJSON *root, const char *url)
 {
     const cJSON *error = cJSON_GetObjectItemCaseSensitive(root, "error"), *rank;
     if (cJSON_IsObject(error))
-        return FAIL(ST_UNHEALTHY, "%s: error %.0f: %s", url, number_of(error, "code"), text_of(error, "message"));
+        return FAIL(ST_UNHEALTHY, "%s: error %.0f: %s", url, number_of(error, "code"),
+                    text_of(error, "message"));
     if (strcmp(text_of(root, "phase"), "failed") == 0)
         return FAIL(ST_UNHEALTHY, "%s: the run has failed; see the node's log", url);
     cJSON_ArrayForEach(rank, cJSON_GetObjectItemCaseSensitive(root, "ranks"))
     {
         if (strcmp(text_of(rank, "state"), "hung") == 0)
-            return FAIL(ST_UNHEALTHY, "%s: rank %.0f is hung; no progress for %.0f s", url, number_of(rank, "rank"),
-                        number_of(root, "progress_age_seconds"));
+            return FAIL(ST_UNHEALTHY, "%s: rank %.0f is hung; no progress for %.0f s", url,
+                        number_of(rank, "rank"), number_of(root, "progress_age_seconds"));
     }
     return ST_OK;
 }
@@ -119,13 +126,23 @@ struct cell {
     char text[PROBE_CELL];
 };
 
-static struct cell plain(double value, const char *fmt)
+static struct cell plain(double value, int places)
 {
     struct cell out;
     if (isnan(value))
         text_copy(out.text, sizeof(out.text), "-");
     else
-        text_format(out.text, sizeof(out.text), fmt[0] == 'e' ? "%.1e" : fmt[0] == '4' ? "%.4f" : fmt[0] == '2' ? "%.2f" : "%.0f", value);
+        text_format(out.text, sizeof(out.text), "%.*f", places, value);
+    return out;
+}
+
+static struct cell small(double value)
+{
+    struct cell out;
+    if (isnan(value))
+        text_copy(out.text, sizeof(out.text), "-");
+    else
+        text_format(out.text, sizeof(out.text), "%.1e", value);
     return out;
 }
 
@@ -154,47 +171,53 @@ static struct cell size(double bytes)
 static void show_head(struct text *t, const cJSON *root, const char *on, const char *off)
 {
     const cJSON *model = cJSON_GetObjectItemCaseSensitive(root, "model");
-    text_add(t, "%s%s%s  node %s of %s  %s  convoy %s\n", on, text_of(root, "phase"), off, plain(number_of(root, "node_id"), "0").text,
-             plain(number_of(root, "n_nodes"), "0").text, text_of(root, "device"), text_of(root, "version"));
+    text_add(t, "%s%s%s  node %s of %s  %s  convoy %s\n", on, text_of(root, "phase"), off,
+             plain(number_of(root, "node_id"), 0).text, plain(number_of(root, "n_nodes"), 0).text,
+             text_of(root, "device"), text_of(root, "version"));
     if (text_of(model, "name")[0] != 0)
-        text_add(t, "model       %s (%s)  %s layers, %s heads, %s wide, context %s, %s parameters\n", text_of(model, "name"),
-                 text_of(model, "task"), plain(number_of(model, "layers"), "0").text, plain(number_of(model, "heads"), "0").text,
-                 plain(number_of(model, "embed"), "0").text, plain(number_of(model, "context"), "0").text,
-                 count(number_of(model, "parameters")).text);
+        text_add(t, "model       %s (%s)  %s layers, %s heads, %s wide, context %s, %s parameters\n",
+                 text_of(model, "name"), text_of(model, "task"), plain(number_of(model, "layers"), 0).text,
+                 plain(number_of(model, "heads"), 0).text, plain(number_of(model, "embed"), 0).text,
+                 plain(number_of(model, "context"), 0).text, count(number_of(model, "parameters")).text);
 }
 
 static void show_numbers(struct text *t, const cJSON *root)
 {
     const cJSON *step_ms = cJSON_GetObjectItemCaseSensitive(root, "step_ms");
     double step = number_of(root, "step"), steps = number_of(root, "steps");
-    text_add(t, "step        %s / %s", plain(step, "0").text, plain(steps, "0").text);
+    text_add(t, "step        %s / %s", plain(step, 0).text, plain(steps, 0).text);
     if (step >= 0 && steps > 0)
         text_add(t, "  (%.1f%%)", 100 * step / steps);
-    text_add(t, "  epoch %s  %s tokens\n", plain(number_of(root, "epoch"), "0").text, count(number_of(root, "tokens")).text);
-    text_add(t, "loss        %s  validation %s  lr %s  gradient norm %s\n", plain(number_of(root, "loss"), "4").text,
-             plain(number_of(root, "val_loss"), "4").text, plain(number_of(root, "lr"), "e").text,
-             plain(number_of(root, "grad_norm"), "2").text);
-    text_add(t, "speed       %s tok/s  %s ms a step (p50 %s, p95 %s)", count(number_of(root, "tokens_per_second")).text,
-             count(number_of(step_ms, "last")).text, count(number_of(step_ms, "p50")).text, count(number_of(step_ms, "p95")).text);
+    text_add(t, "  epoch %s  %s tokens\n", plain(number_of(root, "epoch"), 0).text,
+             count(number_of(root, "tokens")).text);
+    text_add(t, "loss        %s  validation %s  lr %s  gradient norm %s\n",
+             plain(number_of(root, "loss"), 4).text, plain(number_of(root, "val_loss"), 4).text,
+             small(number_of(root, "lr")).text, plain(number_of(root, "grad_norm"), 2).text);
+    text_add(t, "speed       %s tok/s  %s ms a step (p50 %s, p95 %s)",
+             count(number_of(root, "tokens_per_second")).text, count(number_of(step_ms, "last")).text,
+             count(number_of(step_ms, "p50")).text, count(number_of(step_ms, "p95")).text);
     if (!isnan(number_of(root, "mfu")))
         text_add(t, "  mfu %.1f%%", 100 * number_of(root, "mfu"));
-    text_add(t, "\ntime        up %s  eta %s  last progress %s ago  restarts %s\n", span(number_of(root, "uptime_seconds")).text,
-             span(number_of(root, "eta_seconds")).text, span(number_of(root, "progress_age_seconds")).text,
-             plain(number_of(root, "restarts"), "0").text);
+    text_add(t, "\ntime        up %s  eta %s  last progress %s ago  restarts %s\n",
+             span(number_of(root, "uptime_seconds")).text, span(number_of(root, "eta_seconds")).text,
+             span(number_of(root, "progress_age_seconds")).text,
+             plain(number_of(root, "restarts"), 0).text);
 }
 
 static void show_lists(struct text *t, const cJSON *root)
 {
     const cJSON *checkpoint = cJSON_GetObjectItemCaseSensitive(root, "checkpoint"), *rank;
     if (!isnan(number_of(checkpoint, "step")))
-        text_add(t, "checkpoint  step %.0f, %s ago  %s\n", number_of(checkpoint, "step"), span(number_of(checkpoint, "age_seconds")).text,
-                 text_of(checkpoint, "path"));
+        text_add(t, "checkpoint  step %.0f, %s ago  %s\n", number_of(checkpoint, "step"),
+                 span(number_of(checkpoint, "age_seconds")).text, text_of(checkpoint, "path"));
     cJSON_ArrayForEach(rank, cJSON_GetObjectItemCaseSensitive(root, "ranks"))
-        text_add(t, "rank %-5s  %s  step %s  %s  %s\n", plain(number_of(rank, "rank"), "0").text, text_of(rank, "state"),
-                 plain(number_of(rank, "step"), "0").text, size(number_of(rank, "memory_bytes")).text, text_of(rank, "device"));
+        text_add(t, "rank %-5s  %s  step %s  %s  %s\n", plain(number_of(rank, "rank"), 0).text,
+                 text_of(rank, "state"), plain(number_of(rank, "step"), 0).text,
+                 size(number_of(rank, "memory_bytes")).text, text_of(rank, "device"));
 }
 
-/* Nothing a node says may command the terminal; our own colours are the only escapes. C1 controls (U+0080 to U+009F) too. */
+/* Nothing a node says may command the terminal; our own colours are the only escapes. C1 controls (U+0080 to
+ * U+009F) too. */
 static void make_harmless(cJSON *item)
 {
     for (; item != NULL; item = item->next) {
@@ -225,10 +248,12 @@ static enum status show_answer(const struct text *body, const char *url, bool as
 {
     cJSON *root = NULL;
     if (json_parse(body->len > 0 ? body->data : "", body->len, "the answer", &root) != ST_OK)
-        return FAIL(ST_UNHEALTHY, "%s did not answer with JSON; is it a convoy node? (%s)", url, status_message());
+        return FAIL(ST_UNHEALTHY, "%s did not answer with JSON; is it a convoy node? (%s)", url,
+                    status_message());
     enum status st = ST_OK;
     if (isnan(number_of(root, "schema")) || text_of(root, "phase")[0] == 0) {
-        st = FAIL(ST_UNHEALTHY, "%s answered JSON that is not a convoy node's status; is it a convoy node?", url);
+        st = FAIL(ST_UNHEALTHY, "%s answered JSON that is not a convoy node's status; is it a convoy node?",
+                  url);
     } else {
         make_harmless(root);
         st = judge(root, url);
@@ -245,10 +270,12 @@ static enum status show_answer(const struct text *body, const char *url, bool as
 enum status probe_main(const char *url, int port, bool as_json, bool has_colour)
 {
     if (url[0] == 0 && port <= 0)
-        return FAIL(ST_UNHEALTHY, "the status endpoint is off (STATUS_PORT=0); name a URL: convoy status http://host:port");
+        return FAIL(ST_UNHEALTHY,
+                    "the status endpoint is off (STATUS_PORT=0); name a URL: convoy status http://host:port");
     char *full = full_url(url, port);
     if (full == NULL)
-        return FAIL(ST_UNHEALTHY, "%s is not an http or https URL; write convoy status http://host:port", url);
+        return FAIL(ST_UNHEALTHY, "%s is not an http or https URL; write convoy status http://host:port",
+                    url);
     struct text body = {.limit = PROBE_BYTES_MAX};
     enum status st = fetch(full, &body);
     if (st == ST_OK)

@@ -84,7 +84,8 @@ static void add_checkpoint(cJSON *root, const struct view *view)
     cJSON *object = cJSON_AddObjectToObject(root, "checkpoint");
     add_count(object, "step", last != NULL ? last->step : -1);
     add_text(object, "path", last != NULL ? last->path : "");
-    add_seconds(object, "age_seconds", last != NULL && age_ms < 0 ? 0 : age_ms); /* the wall clock may be set back */
+    add_seconds(object, "age_seconds",
+                last != NULL && age_ms < 0 ? 0 : age_ms); /* the wall clock may be set back */
 }
 
 static void add_ranks(cJSON *root, const struct view *view)
@@ -98,7 +99,8 @@ static void add_ranks(cJSON *root, const struct view *view)
         add_count(object, "rank", view_rank(view, i));
         add_count(object, "node", view->node.node_id);
         add_text(object, "device", post != NULL ? post->device : view->node.device);
-        add_text(object, "state", worker->is_hung ? "hung" : board_phase_text(post != NULL ? post->phase : view->phase));
+        add_text(object, "state",
+                 worker->is_hung ? "hung" : board_phase_text(post != NULL ? post->phase : view->phase));
         add_count(object, "step", post != NULL ? post->step : -1);
         json_add_number(object, "compute_ms", post != NULL ? post->compute_ms : NAN);
         json_add_number(object, "comm_ms", post != NULL ? post->comm_ms : NAN);

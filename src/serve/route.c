@@ -21,7 +21,10 @@ static void set_error(struct route_answer *out, int code, const char *reason, co
     text_add(&out->body, "{\"error\":{\"code\":%d,\"message\":%s}}\n", code, quoted);
 }
 
-static void answer_status(const struct view *view, struct route_answer *out) { report_write(view, &out->body); }
+static void answer_status(const struct view *view, struct route_answer *out)
+{
+    report_write(view, &out->body);
+}
 
 static void answer_metrics(const struct view *view, struct route_answer *out)
 {
@@ -66,7 +69,8 @@ static const struct route *find(const char *path)
     return NULL;
 }
 
-void route_answer(const char *path, bool is_get, bool has_body, const struct view *view, struct route_answer *out)
+void route_answer(const char *path, bool is_get, bool has_body, const struct view *view,
+                  struct route_answer *out)
 {
     *out = (struct route_answer){.code = 200, .reason = "OK", .content_type = ROUTE_JSON};
     const struct route *route = find(path);

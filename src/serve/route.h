@@ -18,7 +18,8 @@ struct route_answer {
 };
 
 /* route_answer — path without query. has_body: the request brought one, which no path takes. */
-void route_answer(const char *path, bool is_get, bool has_body, const struct view *view, struct route_answer *out);
+void route_answer(const char *path, bool is_get, bool has_body, const struct view *view,
+                  struct route_answer *out);
 void route_free(struct route_answer *answer);
 
 #endif

@@ -1,9 +1,10 @@
 /* serve — evhttp behind limits. Must not know settings, processes or training.
  *
- * evhttp has no limit on connections and only idle time-outs, which a client sending a byte a second never meets. So every
- * connection's bufferevent is kept in a table with a reference of ours: a sweep twice a second lets go of those
- * that evhttp has freed (their callbacks are gone), and shuts those that took too long to send a request, which evhttp
- * then frees by its own path. With the table full the listener rests; new clients wait in the kernel's queue. */
+ * evhttp has no limit on connections and only idle time-outs, which a client sending a byte a second never
+ * meets. So every connection's bufferevent is kept in a table with a reference of ours: a sweep twice a
+ * second lets go of those that evhttp has freed (their callbacks are gone), and shuts those that took too
+ * long to send a request, which evhttp then frees by its own path. With the table full the listener rests;
+ * new clients wait in the kernel's queue. */
 #include "serve/serve.h"
 
 #include <errno.h>
@@ -84,8 +85,8 @@ static void sweep_on_time(evutil_socket_t fd, short what, void *arg)
     sweep(arg);
 }
 
-/* Called by evhttp for each connection it accepted. NULL makes evhttp use a stream of its own, without our deadline but
- * with its idle time-out; that happens only when memory is short. */
+/* Called by evhttp for each connection it accepted. NULL makes evhttp use a stream of its own, without our
+ * deadline but with its idle time-out; that happens only when memory is short. */
 static struct bufferevent *open_stream(struct event_base *loop, void *arg)
 {
     struct serve *serve = arg;
@@ -93,14 +94,15 @@ static struct bufferevent *open_stream(struct event_base *loop, void *arg)
         sweep(serve); /* a burst of short connections leaves seats that are free already */
     if (serve->connections_n == SERVE_CONNECTIONS_MAX)
         return NULL; /* the listener rests, so this is not reached */
-    /* CLOSE_ON_FREE leaves the closing to whoever lets go last. Without it evhttp closes while our reference still holds the
-     * stream's events, and those would act on the next connection that gets the same descriptor. The client does not
-     * wait for us: evhttp shuts the connection down first. */
+    /* CLOSE_ON_FREE leaves the closing to whoever lets go last. Without it evhttp closes while our reference
+     * still holds the stream's events, and those would act on the next connection that gets the same
+     * descriptor. The client does not wait for us: evhttp shuts the connection down first. */
     struct bufferevent *stream = bufferevent_socket_new(loop, -1, BEV_OPT_CLOSE_ON_FREE);
     if (stream == NULL)
         return NULL;
     bufferevent_incref(stream);
-    serve->connections[serve->connections_n++] = (struct serve_connection){stream, clock_ms() + SERVE_REQUEST_MS};
+    serve->connections[serve->connections_n++] =
+        (struct serve_connection){stream, clock_ms() + SERVE_REQUEST_MS};
     if (serve->connections_n == SERVE_CONNECTIONS_MAX)
         evconnlistener_disable(serve->listener);
     return stream;
@@ -108,7 +110,8 @@ static struct bufferevent *open_stream(struct event_base *loop, void *arg)
 
 static void renew(struct serve *serve, struct evhttp_request *request)
 {
-    const struct bufferevent *stream = evhttp_connection_get_bufferevent(evhttp_request_get_connection(request));
+    const struct bufferevent *stream =
+        evhttp_connection_get_bufferevent(evhttp_request_get_connection(request));
     for (int i = 0; i < serve->connections_n; i++) {
         if (serve->connections[i].stream == stream)
             serve->connections[i].until_ms = clock_ms() + SERVE_IDLE_MS;
@@ -142,12 +145,14 @@ static void on_request(struct evhttp_request *request, void *arg)
     const char *path = uri != NULL ? evhttp_uri_get_path(uri) : NULL;
     const char *length = evhttp_find_header(headers, "Content-Length");
     enum evhttp_cmd_type method = evhttp_request_get_command(request);
-    bool has_body = evhttp_find_header(headers, "Transfer-Encoding") != NULL || (length != NULL && strcmp(length, "0") != 0);
+    bool has_body = evhttp_find_header(headers, "Transfer-Encoding") != NULL ||
+                    (length != NULL && strcmp(length, "0") != 0);
     struct route_answer answer;
 
     renew(serve, request);
     view_take(&serve->view, serve->config.board, clock_ms(), clock_wall_ms(), serve->config.hang_ms);
-    route_answer(path != NULL ? path : "", method == EVHTTP_REQ_GET || method == EVHTTP_REQ_HEAD, has_body, &serve->view, &answer);
+    route_answer(path != NULL ? path : "", method == EVHTTP_REQ_GET || method == EVHTTP_REQ_HEAD, has_body,
+                 &serve->view, &answer);
     send_answer(request, &answer, has_body);
     route_free(&answer);
 }
@@ -155,7 +160,8 @@ static void on_request(struct evhttp_request *request, void *arg)
 static enum status address_fail(const struct serve_config *config, const char *verb, const char *why)
 {
     return FAIL(ST_BAD_SETTING,
-                "cannot %s STATUS_ADDR=%s STATUS_PORT=%d for the status endpoint: %s; give another STATUS_ADDR or STATUS_PORT, "
+                "cannot %s STATUS_ADDR=%s STATUS_PORT=%d for the status endpoint: %s; give another "
+                "STATUS_ADDR or STATUS_PORT, "
                 "or turn it off with STATUS_PORT=0",
                 verb, config->addr, config->port, why);
 }
@@ -175,21 +181,25 @@ static enum status listen_on(const struct serve_config *config, const struct add
     return ST_OK;
 }
 
-/* Numbers only, IPv4 or IPv6 with or without brackets: an address to listen on is this machine's own, and looking up a name
- * could hang the start. localhost is the one name taken. */
+/* Numbers only, IPv4 or IPv6 with or without brackets: an address to listen on is this machine's own, and
+ * looking up a name could hang the start. localhost is the one name taken. */
 static enum status open_socket(const struct serve_config *config, int *fd_out)
 {
     char host[128], port[16];
     const char *addr = strcmp(config->addr, "localhost") == 0 ? "127.0.0.1" : config->addr;
     size_t n = strlen(addr);
-    bool is_whole = addr[0] == '[' && addr[n - 1] == ']' ? text_format(host, sizeof(host), "%.*s", (int)n - 2, addr + 1)
-                                                         : text_copy(host, sizeof(host), addr);
+    bool is_whole = addr[0] == '[' && addr[n - 1] == ']'
+                        ? text_format(host, sizeof(host), "%.*s", (int)n - 2, addr + 1)
+                        : text_copy(host, sizeof(host), addr);
     text_format(port, sizeof(port), "%d", config->port > 0 ? config->port : 0);
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
     struct addrinfo *list = NULL;
     int error = !is_whole || host[0] == 0 ? EAI_NONAME : getaddrinfo(host, port, &hints, &list);
     if (error != 0)
-        return address_fail(config, "use", error == EAI_NONAME ? "not an IPv4 or IPv6 address" : gai_strerror(error));
+        return address_fail(config, "use",
+                            error == EAI_NONAME ? "not an IPv4 or IPv6 address" : gai_strerror(error));
     enum status st = listen_on(config, list, fd_out);
     freeaddrinfo(list);
     return st;
@@ -221,7 +231,8 @@ static void set_limits(struct serve *serve)
 static enum status start(struct serve *serve, int fd)
 {
     static const struct timeval every = {0, SERVE_SWEEP_MS * 1000};
-    serve->listener = evconnlistener_new(serve->config.loop, NULL, NULL, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
+    serve->listener = evconnlistener_new(serve->config.loop, NULL, NULL,
+                                         LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
     if (serve->listener == NULL) {
         close(fd);
         return FAIL(ST_RETRY, "out of memory: the status endpoint's listener");

@@ -1,7 +1,8 @@
 /* serve — the node's voice: HTTP on libevent's evhttp behind limits, answers made from copies of the board.
  *
- * Read-only; it can change nothing and block nothing. /status /metrics /livez /healthz /readyz (contract §4). Limits: header 8 KiB, body 0, 64
- * connections, 5 s to send a request, 10 s idle. Must not know settings, processes or training. */
+ * Read-only; it can change nothing and block nothing. /status /metrics /livez /healthz /readyz (contract §4).
+ * Limits: header 8 KiB, no body, 64 connections, 5 s to send a request, 10 s idle. Must not know settings,
+ * processes or training. */
 #ifndef CONVOY_SERVE_SERVE_H
 #define CONVOY_SERVE_SERVE_H
 
@@ -21,7 +22,9 @@ struct serve_config {
     int64_t hang_ms;  /* progress older than this is a hang for /livez */
 };
 
-enum status serve_open(const struct serve_config *config, struct serve **out); /* a taken port: ST_BAD_SETTING with the address and what to do */
+/* serve_open — a taken port or a bad address: ST_BAD_SETTING with both and what to do. Ignores SIGPIPE from
+ * here on. */
+enum status serve_open(const struct serve_config *config, struct serve **out);
 void serve_close(struct serve *serve);                                          /* accepts NULL */
 int serve_port(const struct serve *serve);
 

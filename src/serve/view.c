@@ -13,7 +13,8 @@ static bool is_progressing(enum board_phase phase)
            phase == BOARD_PHASE_EVALUATING || phase == BOARD_PHASE_CHECKPOINTING;
 }
 
-static void take_worker(struct view_worker *out, const struct board *board, int worker_i, int64_t now_ms, int64_t hang_ms)
+static void take_worker(struct view_worker *out, const struct board *board, int worker_i, int64_t now_ms,
+                        int64_t hang_ms)
 {
     int64_t beat_ms = board_beat_ms(board, worker_i);
     out->beat_age_ms = beat_ms <= 0 ? -1 : now_ms > beat_ms ? now_ms - beat_ms : 0;
@@ -98,15 +99,17 @@ bool view_is_live(const struct view *view, char *reason, int reason_cap)
 {
     const struct board_error *error = view_error(view);
     if (view->node.phase == BOARD_PHASE_FAILED) {
-        text_format(reason, (size_t)reason_cap, "failed: %s", error != NULL ? error->message : "no reason is known");
+        text_format(reason, (size_t)reason_cap, "failed: %s",
+                    error != NULL ? error->message : "no reason is known");
         return false;
     }
     for (int i = 0; i < view->workers_n; i++) {
         const struct view_worker *worker = &view->workers[i];
         if (!worker->is_hung)
             continue;
-        text_format(reason, (size_t)reason_cap, "rank %d hung: no progress for %.1f s while %s", view_rank(view, i),
-                    (double)worker->beat_age_ms / 1000, board_phase_text(worker->post.phase));
+        text_format(reason, (size_t)reason_cap, "rank %d hung: no progress for %.1f s while %s",
+                    view_rank(view, i), (double)worker->beat_age_ms / 1000,
+                    board_phase_text(worker->post.phase));
         return false;
     }
     text_copy(reason, (size_t)reason_cap, "");
@@ -121,6 +124,7 @@ bool view_is_ready(const struct view *view, char *reason, int reason_cap)
                        view->phase == BOARD_PHASE_CHECKPOINTING;
     if (is_training && !view->is_stopping)
         return true;
-    text_format(reason, (size_t)reason_cap, "not training: %s", view->is_stopping ? "stopping" : board_phase_text(view->phase));
+    text_format(reason, (size_t)reason_cap, "not training: %s",
+                view->is_stopping ? "stopping" : board_phase_text(view->phase));
     return false;
 }

@@ -1,5 +1,5 @@
-/* view — one look at the board: copies of all parts at one moment, and what follows from them without a judge's
- * discretion (which phase, which worker speaks for the node, percentiles, is it healthy).
+/* view — one look at the board: copies of all parts at one moment, and what follows from them without a
+ * judge's discretion (which phase, which worker speaks for the node, percentiles, is it healthy).
  *
  * Pure functions of the copy; the answers (report, metrics, route) are made from it. Must not know HTTP. */
 #ifndef CONVOY_SERVE_VIEW_H
@@ -31,7 +31,8 @@ struct view {
 /* view_take — now_ms as of clock_ms, wall_ms as of clock_wall_ms. */
 void view_take(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms, int64_t hang_ms);
 int view_rank(const struct view *view, int worker_i); /* the worker's rank, also before it has posted */
-/* view_step_ms — q in (0, 1]: that quantile of the step times kept (nearest rank); q == 0: the last one. NAN: none yet. */
+/* view_step_ms — q in (0, 1]: that quantile of the step times kept (nearest rank); q == 0: the last one. NAN:
+ * none yet. */
 double view_step_ms(const struct board_worker *worker, double q);
 int64_t view_progress_age_ms(const struct view *view); /* of the worker longest silent; -1: no beat yet */
 const struct board_error *view_error(const struct view *view); /* NULL: none */

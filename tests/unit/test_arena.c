@@ -13,7 +13,8 @@ static void pieces_are_aligned_and_apart(void **state)
     (void)state;
     struct arena a;
     arena_init(&a, "test", memory, sizeof(memory));
-    char *first = arena_take(&a, 1), *second = arena_take(&a, 64), *empty = arena_take(&a, 0), *third = arena_take(&a, 65);
+    char *first = arena_take(&a, 1), *second = arena_take(&a, 64), *empty = arena_take(&a, 0),
+         *third = arena_take(&a, 65);
     assert_ptr_equal(first, memory);
     assert_ptr_equal(second, memory + 64);
     assert_ptr_equal(empty, memory + 128);
@@ -70,7 +71,8 @@ static void crooked_base(void)
 static void misuse_is_a_bug(void **state)
 {
     (void)state;
-    void (*const cases[])(void) = {too_much, far_too_much, after_the_seal, reset_after_the_seal, crooked_base};
+    void (*const cases[])(void) = {too_much, far_too_much, after_the_seal, reset_after_the_seal,
+                                   crooked_base};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         pid_t child = fork();
         if (child == 0) {

@@ -1,4 +1,5 @@
-/* board: copies are whole, even of writers killed in the middle; requests and beats; strangers are refused. */
+/* board: copies are whole, even of writers killed in the middle; requests and beats; strangers are
+ * refused. */
 #include "harness.h"
 
 #include <fcntl.h>

@@ -159,7 +159,8 @@ static void failures_leave_the_old_file(void **state)
         static char big[100000];
         setrlimit(RLIMIT_FSIZE, &(struct rlimit){50000, 50000});
         signal(SIGXFSZ, SIG_IGN);
-        bool right = file_replace(path, big, sizeof(big)) == ST_STORE && strstr(status_message(), path) != NULL &&
+        bool right = file_replace(path, big, sizeof(big)) == ST_STORE &&
+                     strstr(status_message(), path) != NULL &&
                      strstr(status_message(), strerror(EFBIG)) != NULL;
         _exit(right ? 0 : 1);
     }

@@ -6,13 +6,25 @@
 
 #include "base/json.h"
 
-static enum status parse(const char *text, cJSON **out) { return json_parse(text, strlen(text), "test.json", out); }
+static enum status parse(const char *text, cJSON **out)
+{
+    return json_parse(text, strlen(text), "test.json", out);
+}
 
 static void good_documents(void **state)
 {
     (void)state;
-    static const char *const good[] = {"{}", "[]", " {\"a\":1}\r\n\t ", "null", "\"x\"", "-1.5e3", "[{\"a\":1},{\"a\":2}]",
-                                       "{\"a\":{\"a\":1}}", "{\"ä\":1,\"a\":2}", "{\"a\":1,\"A\":2}", "[\"[[[[{{{\\\"\"]"};
+    static const char *const good[] = {"{}",
+                                       "[]",
+                                       " {\"a\":1}\r\n\t ",
+                                       "null",
+                                       "\"x\"",
+                                       "-1.5e3",
+                                       "[{\"a\":1},{\"a\":2}]",
+                                       "{\"a\":{\"a\":1}}",
+                                       "{\"ä\":1,\"a\":2}",
+                                       "{\"a\":1,\"A\":2}",
+                                       "[\"[[[[{{{\\\"\"]"};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         cJSON *root = NULL;
         assert_int_equal(parse(good[i], &root), ST_OK);
@@ -94,7 +106,8 @@ static void depth_is_bounded(void **state)
 static void damage_is_survived(void **state)
 {
     (void)state;
-    static const char text[] = "{\"a\":[1,2,{\"b\":\"c\\n\\u20ac\"}],\"d\":-1.5e10,\"e\":{\"f\":null,\"g\":[true,false]}}";
+    static const char text[] =
+        "{\"a\":[1,2,{\"b\":\"c\\n\\u20ac\"}],\"d\":-1.5e10,\"e\":{\"f\":null,\"g\":[true,false]}}";
     uint32_t seed = 12345;
     for (int round = 0; round < 20000; round++) {
         char copy[sizeof(text)];
@@ -113,7 +126,8 @@ static void getters(void **state)
 {
     (void)state;
     cJSON *root = NULL;
-    assert_int_equal(parse("{\"i\":5,\"big\":9007199254740992,\"huge\":9007199254740993000,\"inf\":1e999,\"f\":1.5,\"s\":\"x\","
+    assert_int_equal(parse("{\"i\":5,\"big\":9007199254740992,\"huge\":9007199254740993000,\"inf\":1e999,"
+                           "\"f\":1.5,\"s\":\"x\","
                            "\"a\":[],\"o\":{},\"n\":null,\"t\":true}",
                            &root),
                      ST_OK);

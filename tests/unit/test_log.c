@@ -41,7 +41,10 @@ static void assert_after_time(const char *line, const char *rest)
     assert_string_equal(line + strlen(form), rest);
 }
 
-static void plain_line(void) { log_at(LOG_LEVEL_INFO, "src/train/trainer.c", "resumed step %d path %s", 100, "/x"); }
+static void plain_line(void)
+{
+    log_at(LOG_LEVEL_INFO, "src/train/trainer.c", "resumed step %d path %s", 100, "/x");
+}
 static void line_with_places(void)
 {
     log_init(&(struct log_config){.level = LOG_LEVEL_WARN, .node_id = 0, .rank = 3});
@@ -103,8 +106,10 @@ static void json_is_json(void **state)
 {
     (void)state;
     static char out[32768];
-    static const char *const messages[] = {"quote \" back \\ line\n bad \xEF\xBF\xBD\xEF\xBF\xBD é \x01", "step 5", NULL};
-    static const char *const levels[] = {"trace", "info", "info"}, *const rooms[] = {"test_log", "console", "test_log"};
+    static const char *const messages[] = {"quote \" back \\ line\n bad \xEF\xBF\xBD\xEF\xBF\xBD é \x01",
+                                           "step 5", NULL};
+    static const char *const levels[] = {"trace", "info", "info"}, *const rooms[] = {"test_log", "console",
+                                                                                     "test_log"};
     catch(json_lines, out, sizeof(out));
     char *rest = out, *line;
     for (int i = 0; i < 3; i++) {
@@ -176,7 +181,11 @@ static void lines_do_not_mix(void **state)
     char *rest = out;
     for (char *line; (line = strsep(&rest, "\n")) != NULL && *line != 0; lines_n++) {
         int w, i, end = 0;
-        assert_int_equal(sscanf(line + 25, "info test_log writer %d says the very same words again and again in line %d end%n", &w, &i, &end), 2);
+        assert_int_equal(
+            sscanf(line + 25,
+                   "info test_log writer %d says the very same words again and again in line %d end%n", &w,
+                   &i, &end),
+            2);
         assert_int_equal(line[25 + end], 0);
     }
     assert_int_equal(lines_n, 800);

@@ -17,8 +17,13 @@ static struct text metrics(int workers_n)
     struct board *board;
     struct text t = {0};
     assert_int_equal(board_create(64, &board), ST_OK);
-    struct board_node node = {.n_nodes = 1, .workers_n = workers_n, .phase = BOARD_PHASE_STARTING, .version = "0.1 \"x\"\\\n\xff",
-                              .backend = "self", .device = "cpu", .started_ms = 5000};
+    struct board_node node = {.n_nodes = 1,
+                              .workers_n = workers_n,
+                              .phase = BOARD_PHASE_STARTING,
+                              .version = "0.1 \"x\"\\\n\xff",
+                              .backend = "self",
+                              .device = "cpu",
+                              .started_ms = 5000};
     board_node_post(board, &node);
     for (int i = 0; i < workers_n; i++) {
         worker.rank = i;
@@ -100,19 +105,46 @@ static int check_syntax(char *text)
 static void known_numbers(void **state)
 {
     (void)state;
-    worker = (struct board_worker){
-        .phase = BOARD_PHASE_TRAINING, .step = 120, .steps = 5000, .tokens = 123456789012, .loss = 3.25, .val_loss = 3.5, .lr = 3e-4,
-        .tokens_per_second = 1410000, .mfu = 0.412, .eta_seconds = 840, .compute_ms = 180.5, .comm_ms = 1.25, .wait_ms = 0.25,
-        .memory_bytes = 2469606195, .model = {"gpt2", "lm", 12, 12, 768, 1024, 50257, 124439808}, .step_ms = {250}, .step_ms_n = 1,
-        .checkpoint = {.step = 100, .wall_ms = 1000000, .failures = 1, .path = "/c"}};
+    worker =
+        (struct board_worker){.phase = BOARD_PHASE_TRAINING,
+                              .step = 120,
+                              .steps = 5000,
+                              .tokens = 123456789012,
+                              .loss = 3.25,
+                              .val_loss = 3.5,
+                              .lr = 3e-4,
+                              .tokens_per_second = 1410000,
+                              .mfu = 0.412,
+                              .eta_seconds = 840,
+                              .compute_ms = 180.5,
+                              .comm_ms = 1.25,
+                              .wait_ms = 0.25,
+                              .memory_bytes = 2469606195,
+                              .model = {"gpt2", "lm", 12, 12, 768, 1024, 50257, 124439808},
+                              .step_ms = {250},
+                              .step_ms_n = 1,
+                              .checkpoint = {.step = 100, .wall_ms = 1000000, .failures = 1, .path = "/c"}};
     struct text t = metrics(2);
     static const char *const lines[] = {
-        "\nconvoy_step 120\n", "\nconvoy_steps 5000\n", "\nconvoy_tokens_total 123456789012\n", "\nconvoy_loss 3.25\n",
-        "\nconvoy_step_seconds 0.25\n", "\nconvoy_step_p95_seconds 0.25\n", "\nconvoy_eta_seconds 840\n",
-        "\nconvoy_uptime_seconds 12.5\n", "\nconvoy_checkpoint_age_seconds 60\n", "\nconvoy_checkpoint_failures_total 1\n",
-        "\nconvoy_rank_memory_bytes{rank=\"1\"} 2469606195\n", "\nconvoy_rank_compute_seconds{rank=\"0\"} 0.18049999999999999\n",
-        "\nconvoy_phase{phase=\"training\"} 1\n", "\nconvoy_phase{phase=\"failed\"} 0\n", "\nconvoy_live 1\n", "\nconvoy_ready 1\n",
-        "version=\"0.1 \\\"x\\\"\\\\??\"", "model=\"gpt2\"", "\nconvoy_model_parameters 124439808\n",
+        "\nconvoy_step 120\n",
+        "\nconvoy_steps 5000\n",
+        "\nconvoy_tokens_total 123456789012\n",
+        "\nconvoy_loss 3.25\n",
+        "\nconvoy_step_seconds 0.25\n",
+        "\nconvoy_step_p95_seconds 0.25\n",
+        "\nconvoy_eta_seconds 840\n",
+        "\nconvoy_uptime_seconds 12.5\n",
+        "\nconvoy_checkpoint_age_seconds 60\n",
+        "\nconvoy_checkpoint_failures_total 1\n",
+        "\nconvoy_rank_memory_bytes{rank=\"1\"} 2469606195\n",
+        "\nconvoy_rank_compute_seconds{rank=\"0\"} 0.18049999999999999\n",
+        "\nconvoy_phase{phase=\"training\"} 1\n",
+        "\nconvoy_phase{phase=\"failed\"} 0\n",
+        "\nconvoy_live 1\n",
+        "\nconvoy_ready 1\n",
+        "version=\"0.1 \\\"x\\\"\\\\??\"",
+        "model=\"gpt2\"",
+        "\nconvoy_model_parameters 124439808\n",
     };
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
         if (strstr(t.data, lines[i]) == NULL)
@@ -133,7 +165,8 @@ static void unknown_numbers_are_left_out(void **state)
     assert_non_null(strstr(t.data, "\nconvoy_ready 0\n"));
     check_syntax(t.data);
     text_free(&t);
-    worker = (struct board_worker){.loss = NAN, .grad_norm = INFINITY, .step = -1, .compute_ms = NAN, .memory_bytes = -1};
+    worker = (struct board_worker){
+        .loss = NAN, .grad_norm = INFINITY, .step = -1, .compute_ms = NAN, .memory_bytes = -1};
     t = metrics(1);
     assert_null(strstr(t.data, " nan"));
     assert_non_null(strstr(t.data, "\nconvoy_gradient_norm +Inf\n"));

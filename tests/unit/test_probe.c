@@ -1,4 +1,5 @@
-/* probe: healthy, unhealthy, unreachable, garbage, oversized and silent answers, from a server of a few lines. */
+/* probe: healthy, unhealthy, unreachable, garbage, oversized and silent answers, from a server of a few
+ * lines. */
 #include "harness.h"
 
 #include <arpa/inet.h>
@@ -20,7 +21,8 @@ static int server_port;
 static char shown[65536];
 static char request_line[256];
 
-/* A child that answers one request with these bytes, then `repeat` times 64 KiB more; keeps the request's first line. */
+/* A child that answers one request with these bytes, then `repeat` times 64 KiB more; keeps the request's
+ * first line. */
 static pid_t serve_once(const char *answer, int repeat)
 {
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -87,22 +89,36 @@ static enum status probe_once(const char *answer, bool as_json, bool has_colour)
     return st;
 }
 
-static const char good[] = OK_HEAD
-    "{\"schema\":1,\"version\":\"0.1.0\",\"phase\":\"training\",\"node_id\":0,\"n_nodes\":1,\"backend\":\"self\",\"device\":\"cpu\","
-    "\"model\":{\"name\":\"gpt2-mini\",\"layers\":6,\"heads\":6,\"embed\":384,\"context\":1024,\"vocab\":50257,\"parameters\":30000000,"
-    "\"task\":\"lm\"},\"step\":120,\"steps\":5000,\"epoch\":0,\"loss\":3.2145,\"val_loss\":null,\"lr\":0.0003,\"grad_norm\":1.02,"
-    "\"tokens\":1000000,\"tokens_per_second\":14100,\"step_ms\":{\"last\":182,\"p50\":180,\"p95\":200},\"mfu\":0.412,\"eta_seconds\":840,"
-    "\"uptime_seconds\":45,\"progress_age_seconds\":0.2,\"restarts\":0,\"checkpoint\":{\"step\":100,\"path\":\"/c\\u001b[2J/x\",\"age_seconds\":61},"
-    "\"ranks\":[{\"rank\":0,\"node\":0,\"device\":\"cpu\",\"state\":\"training\",\"step\":120,\"memory_bytes\":2147483648}],\"error\":null}\n";
+static const char good[] =
+    OK_HEAD "{\"schema\":1,\"version\":\"0.1.0\",\"phase\":\"training\",\"node_id\":0,\"n_nodes\":1,"
+            "\"backend\":\"self\",\"device\":\"cpu\","
+            "\"model\":{\"name\":\"gpt2-mini\",\"layers\":6,\"heads\":6,\"embed\":384,\"context\":1024,"
+            "\"vocab\":50257,\"parameters\":30000000,"
+            "\"task\":\"lm\"},\"step\":120,\"steps\":5000,\"epoch\":0,\"loss\":3.2145,\"val_loss\":null,"
+            "\"lr\":0.0003,\"grad_norm\":1.02,"
+            "\"tokens\":1000000,\"tokens_per_second\":14100,\"step_ms\":{\"last\":182,\"p50\":180,\"p95\":"
+            "200},\"mfu\":0.412,\"eta_seconds\":840,"
+            "\"uptime_seconds\":45,\"progress_age_seconds\":0.2,\"restarts\":0,\"checkpoint\":{\"step\":100,"
+            "\"path\":\"/c\\u001b[2J/x\",\"age_seconds\":61},"
+            "\"ranks\":[{\"rank\":0,\"node\":0,\"device\":\"cpu\",\"state\":\"training\",\"step\":120,"
+            "\"memory_bytes\":2147483648}],\"error\":null}\n";
 
 static void healthy(void **state)
 {
     (void)state;
     assert_int_equal(probe_once(good, false, false), ST_OK);
     assert_string_equal(request_line, "GET /status HTTP/1.1");
-    static const char *const parts[] = {"training  node 0 of 1  cpu", "gpt2-mini (lm)  6 layers, 6 heads, 384 wide", "120 / 5000  (2.4%)",
-                                        "loss        3.2145  validation -  lr 3.0e-04", "14.1k tok/s", "p50 180, p95 200", "mfu 41.2%",
-                                        "eta 14m", "step 100, 1m ago", "rank 0", "2.0 GiB"};
+    static const char *const parts[] = {"training  node 0 of 1  cpu",
+                                        "gpt2-mini (lm)  6 layers, 6 heads, 384 wide",
+                                        "120 / 5000  (2.4%)",
+                                        "loss        3.2145  validation -  lr 3.0e-04",
+                                        "14.1k tok/s",
+                                        "p50 180, p95 200",
+                                        "mfu 41.2%",
+                                        "eta 14m",
+                                        "step 100, 1m ago",
+                                        "rank 0",
+                                        "2.0 GiB"};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         if (strstr(shown, parts[i]) == NULL)
             print_message("# missing %s in %s\n", parts[i], shown);
@@ -119,13 +135,17 @@ static void healthy(void **state)
 static void unhealthy(void **state)
 {
     (void)state;
-    assert_int_equal(probe_once(OK_HEAD "{\"schema\":1,\"phase\":\"failed\",\"error\":{\"code\":74,\"message\":\"disk full\",\"node\":0}}", false, true),
+    assert_int_equal(probe_once(OK_HEAD "{\"schema\":1,\"phase\":\"failed\",\"error\":{\"code\":74,"
+                                        "\"message\":\"disk full\",\"node\":0}}",
+                                false, true),
                      ST_UNHEALTHY);
     assert_non_null(strstr(status_message(), "error 74: disk full"));
     assert_true(text_starts(shown, "\033[31mfailed"));
-    assert_int_equal(probe_once(OK_HEAD "{\"schema\":1,\"phase\":\"failed\",\"error\":null}", true, false), ST_UNHEALTHY);
+    assert_int_equal(probe_once(OK_HEAD "{\"schema\":1,\"phase\":\"failed\",\"error\":null}", true, false),
+                     ST_UNHEALTHY);
     assert_true(text_starts(shown, "{\"schema\"")); /* raw, also when unhealthy */
-    assert_int_equal(probe_once(OK_HEAD "{\"schema\":1,\"phase\":\"training\",\"progress_age_seconds\":99,\"ranks\":[{\"rank\":3,\"state\":\"hung\"}]}",
+    assert_int_equal(probe_once(OK_HEAD "{\"schema\":1,\"phase\":\"training\",\"progress_age_seconds\":99,"
+                                        "\"ranks\":[{\"rank\":3,\"state\":\"hung\"}]}",
                                 false, false),
                      ST_UNHEALTHY);
     assert_non_null(strstr(status_message(), "rank 3 is hung; no progress for 99 s"));
@@ -156,8 +176,10 @@ static void strange_answers(void **state)
         assert_string_equal(shown, "");
     }
     /* Everything of a wrong kind: shown as far as it goes, without falling over. */
-    assert_int_equal(probe_once(OK_HEAD "{\"schema\":1,\"phase\":\"x\",\"model\":[],\"step\":\"a\",\"steps\":{},\"step_ms\":7,\"ranks\":{\"a\":1},"
-                                        "\"checkpoint\":\"no\",\"uptime_seconds\":1e300,\"eta_seconds\":-1e300,\"tokens\":1e308,\"node_id\":1e308}",
+    assert_int_equal(probe_once(OK_HEAD "{\"schema\":1,\"phase\":\"x\",\"model\":[],\"step\":\"a\",\"steps\":"
+                                        "{},\"step_ms\":7,\"ranks\":{\"a\":1},"
+                                        "\"checkpoint\":\"no\",\"uptime_seconds\":1e300,\"eta_seconds\":-"
+                                        "1e300,\"tokens\":1e308,\"node_id\":1e308}",
                                 false, false),
                      ST_OK);
 }
@@ -165,7 +187,8 @@ static void strange_answers(void **state)
 static void oversized(void **state)
 {
     (void)state;
-    pid_t child = serve_once(OK_HEAD "{\"schema\":1,\"phase\":\"training\"}", 100); /* 6.25 MiB of white space behind it */
+    pid_t child = serve_once(OK_HEAD "{\"schema\":1,\"phase\":\"training\"}",
+                             100); /* 6.25 MiB of white space behind it */
     assert_int_equal(probe("", server_port, false, false), ST_UNHEALTHY);
     assert_non_null(strstr(status_message(), "more than 4194304 bytes"));
     waitpid(child, NULL, 0);
@@ -197,7 +220,8 @@ static void addresses(void **state)
     waitpid(child, NULL, 0);
     assert_int_equal(probe(url, 1, false, false), ST_UNHEALTHY); /* nobody listens any more */
     assert_non_null(strstr(status_message(), "is the node running"));
-    static const char *const bad[] = {"ftp://127.0.0.1/", "file:///etc/passwd", "http://", "::", "http://a b/", "gopher://x"};
+    static const char *const bad[] = {
+        "ftp://127.0.0.1/", "file:///etc/passwd", "http://", "::", "http://a b/", "gopher://x"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(probe(bad[i], 1, false, false), ST_UNHEALTHY);
     assert_int_equal(probe("", 0, false, false), ST_UNHEALTHY);

@@ -19,10 +19,11 @@ static void known_answers(void **state)
 {
     (void)state;
     assert_block(rand_philox(0, 0, 0), 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8);
-    assert_block(rand_philox(UINT64_MAX, UINT64_MAX, UINT64_MAX), 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd);
+    assert_block(rand_philox(UINT64_MAX, UINT64_MAX, UINT64_MAX), 0x408f276d, 0x41c83b0e, 0xa20bc7c6,
+                 0x6d5451fd);
     /* counter 243f6a88 85a308d3 13198a2e 03707344, key a4093822 299f31d0 */
-    assert_block(rand_philox(0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88), 0xd16cfe09, 0x94fdcceb,
-                 0x5001e420, 0x24126ea1);
+    assert_block(rand_philox(0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88), 0xd16cfe09,
+                 0x94fdcceb, 0x5001e420, 0x24126ea1);
 }
 
 static void elements_are_parts_of_blocks(void **state)
@@ -106,7 +107,8 @@ static void permute_is_a_bijection(void **state)
     }
 }
 
-/* Every order of three is met about equally often, and large sets are neither fixed nor alike from epoch to epoch. */
+/* Every order of three is met about equally often, and large sets are neither fixed nor alike from epoch to
+ * epoch. */
 static void permute_mixes(void **state)
 {
     (void)state;
@@ -122,10 +124,12 @@ static void permute_mixes(void **state)
     uint64_t fixed = 0, same = 0;
     double sum = 0, n = 10007;
     for (uint64_t i = 0; i < 10007; i++) {
-        uint64_t a = rand_permute(1, RAND_STREAM(ORDER, 0), i, 10007), b = rand_permute(1, RAND_STREAM(ORDER, 1), i, 10007);
+        uint64_t a = rand_permute(1, RAND_STREAM(ORDER, 0), i, 10007),
+                 b = rand_permute(1, RAND_STREAM(ORDER, 1), i, 10007);
         fixed += a == i;
         same += a == b;
-        sum += ((double)a - n / 2) * ((double)i - n / 2) / (n * n / 12) / n; /* correlation with the identity */
+        sum +=
+            ((double)a - n / 2) * ((double)i - n / 2) / (n * n / 12) / n; /* correlation with the identity */
     }
     assert_true(fixed < 8 && same < 8);
     assert_true(fabs(sum) < 0.05);
@@ -134,7 +138,8 @@ static void permute_mixes(void **state)
 static void huge_sets_work(void **state)
 {
     (void)state;
-    static const uint64_t sizes[] = {(uint64_t)1 << 32, ((uint64_t)1 << 40) + 7, (uint64_t)1 << 62, UINT64_MAX};
+    static const uint64_t sizes[] = {(uint64_t)1 << 32, ((uint64_t)1 << 40) + 7, (uint64_t)1 << 62,
+                                     UINT64_MAX};
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         for (uint64_t i = 0; i < 1000; i++)
             assert_true(rand_permute(9, RAND_STREAM(ORDER, 3), sizes[s] - 1 - i, sizes[s]) < sizes[s]);

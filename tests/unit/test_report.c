@@ -14,12 +14,28 @@ static struct board_worker worker;
 
 static void fill_worker(void)
 {
-    worker = (struct board_worker){
-        .pid = 77, .rank = 0, .phase = BOARD_PHASE_TRAINING, .device = "cpu", .step = 120, .steps = 5000, .epoch = 1,
-        .tokens = 9007199254740993, .loss = 3.25, .val_loss = 3.5, .lr = 3e-4, .grad_norm = 1.02, .tokens_per_second = 1.41e6,
-        .mfu = 0.412, .eta_seconds = 840, .compute_ms = 180.5, .comm_ms = 1.25, .wait_ms = 0.25, .memory_bytes = 2469606195,
-        .model = {"gpt2", "lm", 12, 12, 768, 1024, 50257, 124439808},
-        .checkpoint = {.step = 100, .wall_ms = 1000000, .path = "/c/step-00000100"}};
+    worker =
+        (struct board_worker){.pid = 77,
+                              .rank = 0,
+                              .phase = BOARD_PHASE_TRAINING,
+                              .device = "cpu",
+                              .step = 120,
+                              .steps = 5000,
+                              .epoch = 1,
+                              .tokens = 9007199254740993,
+                              .loss = 3.25,
+                              .val_loss = 3.5,
+                              .lr = 3e-4,
+                              .grad_norm = 1.02,
+                              .tokens_per_second = 1.41e6,
+                              .mfu = 0.412,
+                              .eta_seconds = 840,
+                              .compute_ms = 180.5,
+                              .comm_ms = 1.25,
+                              .wait_ms = 0.25,
+                              .memory_bytes = 2469606195,
+                              .model = {"gpt2", "lm", 12, 12, 768, 1024, 50257, 124439808},
+                              .checkpoint = {.step = 100, .wall_ms = 1000000, .path = "/c/step-00000100"}};
     for (int i = 0; i < 100; i++)
         worker.step_ms[i] = (float)(i + 1);
     worker.step_ms_n = 100;
@@ -31,9 +47,19 @@ static cJSON *report(bool has_node, bool has_worker)
     struct text t = {0};
     cJSON *root = NULL;
     assert_int_equal(board_create(1, &board), ST_OK);
-    struct board_node node = {.node_id = 0, .n_nodes = 1, .workers_n = 1, .phase = BOARD_PHASE_STARTING, .version = "0.1.0",
-                              .backend = "self", .device = "cpu", .mesh_data = 1, .mesh_shard = 1, .mesh_tensor = 1,
-                              .mesh_pipeline = 1, .started_ms = 5000, .restarts = 2};
+    struct board_node node = {.node_id = 0,
+                              .n_nodes = 1,
+                              .workers_n = 1,
+                              .phase = BOARD_PHASE_STARTING,
+                              .version = "0.1.0",
+                              .backend = "self",
+                              .device = "cpu",
+                              .mesh_data = 1,
+                              .mesh_shard = 1,
+                              .mesh_tensor = 1,
+                              .mesh_pipeline = 1,
+                              .started_ms = 5000,
+                              .restarts = 2};
     if (has_node)
         board_node_post(board, &node);
     if (has_worker) {
@@ -56,7 +82,8 @@ static const cJSON *at(const cJSON *root, const char *path)
     char parts[128], *rest = parts;
     text_copy(parts, sizeof(parts), path);
     for (char *part; root != NULL && (part = strsep(&rest, ".")) != NULL;)
-        root = cJSON_IsArray(root) ? cJSON_GetArrayItem(root, part[0] - '0') : cJSON_GetObjectItemCaseSensitive(root, part);
+        root = cJSON_IsArray(root) ? cJSON_GetArrayItem(root, part[0] - '0')
+                                   : cJSON_GetObjectItemCaseSensitive(root, part);
     return root;
 }
 
@@ -75,20 +102,65 @@ static char kind(const cJSON *item)
 static const struct {
     const char *path, *known, *unknown;
 } fields[] = {
-    {"schema", "n", "n"}, {"version", "s", "0"}, {"phase", "s", "s"}, {"node_id", "n", "n"}, {"n_nodes", "n", "n"},
-    {"backend", "s", "0"}, {"device", "s", "0"}, {"model", "o", "o"}, {"model.name", "s", "0"}, {"model.layers", "n", "0"},
-    {"model.heads", "n", "0"}, {"model.embed", "n", "0"}, {"model.context", "n", "0"}, {"model.vocab", "n", "0"},
-    {"model.parameters", "n", "0"}, {"model.task", "s", "0"}, {"mesh", "o", "o"}, {"mesh.data", "n", "n"}, {"mesh.shard", "n", "n"},
-    {"mesh.tensor", "n", "n"}, {"mesh.pipeline", "n", "n"}, {"step", "n", "0"}, {"steps", "n", "0"}, {"epoch", "n", "0"},
-    {"loss", "n", "0"}, {"val_loss", "n", "0"}, {"lr", "n", "0"}, {"grad_norm", "n", "0"}, {"tokens", "n", "0"},
-    {"tokens_per_second", "n", "0"}, {"step_ms", "o", "o"}, {"step_ms.last", "n", "0"}, {"step_ms.p50", "n", "0"},
-    {"step_ms.p95", "n", "0"}, {"mfu", "n", "0"}, {"eta_seconds", "n", "0"}, {"uptime_seconds", "n", "0"},
-    {"progress_age_seconds", "n", "0"}, {"restarts", "n", "n"}, {"checkpoint", "o", "o"}, {"checkpoint.step", "n", "0"},
-    {"checkpoint.path", "s", "0"}, {"checkpoint.age_seconds", "n", "0"}, {"ranks", "a", "a"}, {"ranks.0.rank", "n", "?"},
-    {"ranks.0.node", "n", "?"}, {"ranks.0.device", "s", "?"}, {"ranks.0.state", "s", "?"}, {"ranks.0.step", "n", "?"},
-    {"ranks.0.compute_ms", "n", "?"}, {"ranks.0.comm_ms", "n", "?"}, {"ranks.0.wait_ms", "n", "?"},
-    {"ranks.0.memory_bytes", "n", "?"}, {"nodes", "a", "a"}, {"nodes.0.node_id", "n", "n"}, {"nodes.0.address", "s", "s"},
-    {"nodes.0.state", "s", "s"}, {"nodes.0.heartbeat_age_seconds", "n", "n"}, {"error", "0", "0"},
+    {"schema", "n", "n"},
+    {"version", "s", "0"},
+    {"phase", "s", "s"},
+    {"node_id", "n", "n"},
+    {"n_nodes", "n", "n"},
+    {"backend", "s", "0"},
+    {"device", "s", "0"},
+    {"model", "o", "o"},
+    {"model.name", "s", "0"},
+    {"model.layers", "n", "0"},
+    {"model.heads", "n", "0"},
+    {"model.embed", "n", "0"},
+    {"model.context", "n", "0"},
+    {"model.vocab", "n", "0"},
+    {"model.parameters", "n", "0"},
+    {"model.task", "s", "0"},
+    {"mesh", "o", "o"},
+    {"mesh.data", "n", "n"},
+    {"mesh.shard", "n", "n"},
+    {"mesh.tensor", "n", "n"},
+    {"mesh.pipeline", "n", "n"},
+    {"step", "n", "0"},
+    {"steps", "n", "0"},
+    {"epoch", "n", "0"},
+    {"loss", "n", "0"},
+    {"val_loss", "n", "0"},
+    {"lr", "n", "0"},
+    {"grad_norm", "n", "0"},
+    {"tokens", "n", "0"},
+    {"tokens_per_second", "n", "0"},
+    {"step_ms", "o", "o"},
+    {"step_ms.last", "n", "0"},
+    {"step_ms.p50", "n", "0"},
+    {"step_ms.p95", "n", "0"},
+    {"mfu", "n", "0"},
+    {"eta_seconds", "n", "0"},
+    {"uptime_seconds", "n", "0"},
+    {"progress_age_seconds", "n", "0"},
+    {"restarts", "n", "n"},
+    {"checkpoint", "o", "o"},
+    {"checkpoint.step", "n", "0"},
+    {"checkpoint.path", "s", "0"},
+    {"checkpoint.age_seconds", "n", "0"},
+    {"ranks", "a", "a"},
+    {"ranks.0.rank", "n", "?"},
+    {"ranks.0.node", "n", "?"},
+    {"ranks.0.device", "s", "?"},
+    {"ranks.0.state", "s", "?"},
+    {"ranks.0.step", "n", "?"},
+    {"ranks.0.compute_ms", "n", "?"},
+    {"ranks.0.comm_ms", "n", "?"},
+    {"ranks.0.wait_ms", "n", "?"},
+    {"ranks.0.memory_bytes", "n", "?"},
+    {"nodes", "a", "a"},
+    {"nodes.0.node_id", "n", "n"},
+    {"nodes.0.address", "s", "s"},
+    {"nodes.0.state", "s", "s"},
+    {"nodes.0.heartbeat_age_seconds", "n", "n"},
+    {"error", "0", "0"},
 };
 
 static void every_field_has_its_kind(void **state)
@@ -117,10 +189,25 @@ static void values_are_right(void **state)
     static const struct {
         const char *path;
         double value;
-    } numbers[] = {{"schema", 1}, {"step", 120}, {"steps", 5000}, {"epoch", 1}, {"loss", 3.25}, {"val_loss", 3.5}, {"lr", 3e-4},
-                   {"step_ms.last", 100}, {"step_ms.p50", 50}, {"step_ms.p95", 95}, {"mfu", 0.412}, {"eta_seconds", 840},
-                   {"uptime_seconds", 12.5}, {"restarts", 2}, {"checkpoint.step", 100}, {"checkpoint.age_seconds", 60},
-                   {"model.parameters", 124439808}, {"ranks.0.memory_bytes", 2469606195}, {"ranks.0.compute_ms", 180.5}};
+    } numbers[] = {{"schema", 1},
+                   {"step", 120},
+                   {"steps", 5000},
+                   {"epoch", 1},
+                   {"loss", 3.25},
+                   {"val_loss", 3.5},
+                   {"lr", 3e-4},
+                   {"step_ms.last", 100},
+                   {"step_ms.p50", 50},
+                   {"step_ms.p95", 95},
+                   {"mfu", 0.412},
+                   {"eta_seconds", 840},
+                   {"uptime_seconds", 12.5},
+                   {"restarts", 2},
+                   {"checkpoint.step", 100},
+                   {"checkpoint.age_seconds", 60},
+                   {"model.parameters", 124439808},
+                   {"ranks.0.memory_bytes", 2469606195},
+                   {"ranks.0.compute_ms", 180.5}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         assert_true(at(root, numbers[i].path)->valuedouble == numbers[i].value);
     assert_string_equal(at(root, "phase")->valuestring, "training");
@@ -137,15 +224,46 @@ static void values_are_right(void **state)
 static void not_a_number_is_null(void **state)
 {
     (void)state;
-    worker = (struct board_worker){.phase = BOARD_PHASE_TRAINING, .step = -1, .steps = -1, .epoch = -1, .tokens = -1, .memory_bytes = -1,
-                                   .loss = NAN, .val_loss = INFINITY, .lr = -INFINITY, .grad_norm = NAN, .tokens_per_second = NAN,
-                                   .mfu = NAN, .eta_seconds = NAN, .compute_ms = NAN, .comm_ms = NAN, .wait_ms = NAN,
+    worker = (struct board_worker){.phase = BOARD_PHASE_TRAINING,
+                                   .step = -1,
+                                   .steps = -1,
+                                   .epoch = -1,
+                                   .tokens = -1,
+                                   .memory_bytes = -1,
+                                   .loss = NAN,
+                                   .val_loss = INFINITY,
+                                   .lr = -INFINITY,
+                                   .grad_norm = NAN,
+                                   .tokens_per_second = NAN,
+                                   .mfu = NAN,
+                                   .eta_seconds = NAN,
+                                   .compute_ms = NAN,
+                                   .comm_ms = NAN,
+                                   .wait_ms = NAN,
                                    .checkpoint = {.step = -1}};
     cJSON *root = report(true, true);
-    static const char *const nulls[] = {"step", "steps", "epoch", "tokens", "loss", "val_loss", "lr", "grad_norm", "mfu", "eta_seconds",
-                                        "tokens_per_second", "step_ms.last", "step_ms.p50", "step_ms.p95", "checkpoint.step",
-                                        "ranks.0.compute_ms", "ranks.0.comm_ms", "ranks.0.wait_ms", "ranks.0.memory_bytes",
-                                        "ranks.0.step", "model.name", "model.layers"};
+    static const char *const nulls[] = {"step",
+                                        "steps",
+                                        "epoch",
+                                        "tokens",
+                                        "loss",
+                                        "val_loss",
+                                        "lr",
+                                        "grad_norm",
+                                        "mfu",
+                                        "eta_seconds",
+                                        "tokens_per_second",
+                                        "step_ms.last",
+                                        "step_ms.p50",
+                                        "step_ms.p95",
+                                        "checkpoint.step",
+                                        "ranks.0.compute_ms",
+                                        "ranks.0.comm_ms",
+                                        "ranks.0.wait_ms",
+                                        "ranks.0.memory_bytes",
+                                        "ranks.0.step",
+                                        "model.name",
+                                        "model.layers"};
     for (size_t i = 0; i < sizeof(nulls) / sizeof(nulls[0]); i++)
         assert_int_equal(kind(at(root, nulls[i])), '0');
     cJSON_Delete(root);
@@ -155,7 +273,8 @@ static void hostile_text_stays_json(void **state)
 {
     (void)state;
     fill_worker();
-    memset(worker.error.message, '\x01', sizeof(worker.error.message)); /* the longest when quoted, and no end */
+    memset(worker.error.message, '\x01',
+           sizeof(worker.error.message)); /* the longest when quoted, and no end */
     worker.error.code = 74;
     worker.error.node = 0;
     text_copy(worker.checkpoint.path, sizeof(worker.checkpoint.path), "/a\"b\\c\xff\n</script>");

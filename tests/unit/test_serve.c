@@ -51,10 +51,12 @@ static int start_server(void **state)
     loop = event_base_new();
     if (board_create(1, &board) != ST_OK)
         return -1;
-    struct serve_config config = {.loop = loop, .board = board, .addr = "127.0.0.1", .port = -1, .hang_ms = 60000};
+    struct serve_config config = {
+        .loop = loop, .board = board, .addr = "127.0.0.1", .port = -1, .hang_ms = 60000};
     if (serve_open(&config, &serve) != ST_OK)
         return -1;
-    node = (struct board_node){.n_nodes = 1, .workers_n = 1, .phase = BOARD_PHASE_STARTING, .started_ms = clock_ms()};
+    node = (struct board_node){
+        .n_nodes = 1, .workers_n = 1, .phase = BOARD_PHASE_STARTING, .started_ms = clock_ms()};
     board_node_post(board, &node);
     worker = (struct board_worker){.phase = BOARD_PHASE_TRAINING, .step = 5, .steps = 10, .loss = 3.5};
     board_worker_post(board, 0, &worker);
@@ -93,7 +95,8 @@ static void say(int fd, const char *bytes, size_t n)
     }
 }
 
-/* All it sends until it closes or says nothing for quiet_ms; "" when closed without a word. *closed: it hung up. */
+/* All it sends until it closes or says nothing for quiet_ms; "" when closed without a word. *closed: it hung
+ * up. */
 static char *hear(int fd, int quiet_ms, bool *closed)
 {
     static char out[1 << 18];
@@ -185,10 +188,12 @@ static void head_has_no_body(void **state)
 static void other_methods_are_405(void **state)
 {
     (void)state;
-    static const char *const methods[] = {"POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "BREW", "get"};
+    static const char *const methods[] = {"POST",  "PUT",   "DELETE", "OPTIONS",
+                                          "TRACE", "PATCH", "BREW",   "get"};
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
         char request[128];
-        text_format(request, sizeof(request), "%s /status HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", methods[i]);
+        text_format(request, sizeof(request), "%s /status HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+                    methods[i]);
         const char *answer = ask(request);
         if (code_of(answer) != 405)
             print_message("# %s: %.60s\n", methods[i], answer);
@@ -196,9 +201,13 @@ static void other_methods_are_405(void **state)
         assert_non_null(strstr(answer, "\r\nAllow: GET, HEAD\r\n"));
     }
     assert_int_equal(code_of(ask("POST /status HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")), 405);
-    assert_int_equal(code_of(ask("POST /status HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\nabc")), 413);
+    assert_int_equal(code_of(ask("POST /status HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\nabc")),
+                     413);
     assert_int_equal(code_of(ask("GET /status HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")), 413);
-    assert_int_equal(code_of(ask("GET /status HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")), 413);
+    assert_int_equal(
+        code_of(ask(
+            "GET /status HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")),
+        413);
 }
 
 static void assert_refused(const char *request, size_t n)
@@ -219,11 +228,21 @@ static void malformed_requests_are_4xx(void **state)
 {
     (void)state;
     static const char *const bad[] = {
-        "\r\n\r\n", "GARBAGE\r\n\r\n", "GET\r\n\r\n", "GET /status\r\n\r\n", "GET /status HTTP/9.9.9\r\n\r\n", "GET /status FTP/1.1\r\n\r\n",
-        "GET /status HTTP/1.1\r\nno colon here\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", /* TLS hello */
-        "GET \x01\x02 HTTP/1.1\r\n\r\n", "POST /status HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-        "POST /status HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", "POST /status HTTP/1.1\r\nContent-Length: x\r\n\r\n",
-        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET /status HTTP/1.1", "",
+        "\r\n\r\n",
+        "GARBAGE\r\n\r\n",
+        "GET\r\n\r\n",
+        "GET /status\r\n\r\n",
+        "GET /status HTTP/9.9.9\r\n\r\n",
+        "GET /status FTP/1.1\r\n\r\n",
+        "GET /status HTTP/1.1\r\nno colon here\r\n\r\n",
+        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", /* TLS hello */
+        "GET \x01\x02 HTTP/1.1\r\n\r\n",
+        "POST /status HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        "POST /status HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
+        "POST /status HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "GET /status HTTP/1.1",
+        "",
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_refused(bad[i], strlen(bad[i]));
@@ -261,7 +280,8 @@ static void pipelined_requests_are_all_answered(void **state)
     (void)state;
     const char *answer = ask("GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET /nope HTTP/1.1\r\nHost: x\r\n\r\n"
                              "GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    const char *second = strstr(answer + 1, "HTTP/1.1 "), *third = second != NULL ? strstr(second + 1, "HTTP/1.1 ") : NULL;
+    const char *second = strstr(answer + 1, "HTTP/1.1 "),
+               *third = second != NULL ? strstr(second + 1, "HTTP/1.1 ") : NULL;
     assert_non_null(third);
     assert_int_equal(code_of(answer), 200);
     assert_int_equal(code_of(second), 404);
@@ -273,7 +293,8 @@ static void hang_ups_are_survived(void **state)
     (void)state;
     for (int i = 0; i < 200; i++) {
         int fd = dial();
-        say(fd, "GET /status HTTP/1.1\r\nHost: x\r\n\r\nGET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", (size_t)(i * 3) % 66);
+        say(fd, "GET /status HTTP/1.1\r\nHost: x\r\n\r\nGET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+            (size_t)(i * 3) % 66);
         struct linger reset = {1, 0};
         if (i % 2 == 0)
             setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
@@ -282,8 +303,8 @@ static void hang_ups_are_survived(void **state)
     assert_int_equal(code_of(get("/livez")), 200);
 }
 
-/* Bytes trickle in faster than any idle time-out: the whole request has 5 s all the same. Meanwhile 99 other silent clients sit in all
- * seats; they lose them by then and the 101st is served. */
+/* Bytes trickle in faster than any idle time-out: the whole request has 5 s all the same. Meanwhile 99 other
+ * silent clients sit in all seats; they lose them by then and the 101st is served. */
 static void slow_clients_lose_their_seats(void **state)
 {
     (void)state;
@@ -320,7 +341,8 @@ static void judgement_shows(void **state)
     board_node_post(board, &node);
     const char *answer = get("/healthz");
     assert_int_equal(code_of(answer), 503);
-    assert_non_null(strstr(body_of(answer), "{\"error\":{\"code\":503,\"message\":\"failed: disk \\\"full\\\"\"}}"));
+    assert_non_null(
+        strstr(body_of(answer), "{\"error\":{\"code\":503,\"message\":\"failed: disk \\\"full\\\"\"}}"));
     node.phase = BOARD_PHASE_STARTING;
     node.error.code = 0;
     board_node_post(board, &node);
@@ -330,7 +352,8 @@ static void bad_addresses_say_what_to_do(void **state)
 {
     (void)state;
     struct serve *other = NULL;
-    struct serve_config config = {.loop = loop, .board = board, .addr = "127.0.0.1", .port = serve_port(serve), .hang_ms = 1};
+    struct serve_config config = {
+        .loop = loop, .board = board, .addr = "127.0.0.1", .port = serve_port(serve), .hang_ms = 1};
     assert_int_equal(serve_open(&config, &other), ST_BAD_SETTING);
     char port[32];
     text_format(port, sizeof(port), "STATUS_PORT=%d", serve_port(serve));
@@ -338,7 +361,8 @@ static void bad_addresses_say_what_to_do(void **state)
     assert_non_null(strstr(status_message(), "STATUS_ADDR=127.0.0.1"));
     assert_non_null(strstr(status_message(), strerror(EADDRINUSE)));
     assert_non_null(strstr(status_message(), "STATUS_PORT=0"));
-    static const char *const bad[] = {"", "not an address", "256.1.1.1", "[::1", "::1]", "203.0.113.7", "example.invalid", "[]"};
+    static const char *const bad[] = {"",     "not an address", "256.1.1.1",       "[::1",
+                                      "::1]", "203.0.113.7",    "example.invalid", "[]"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         config.addr = bad[i];
         config.port = -1;
@@ -364,7 +388,8 @@ static void ipv6_works(void **state)
     static const char *const addrs[] = {"::1", "[::1]", "::"};
     for (size_t i = 0; i < 3; i++) {
         struct event_base *base = event_base_new(); /* never run: the kernel connects all the same */
-        struct serve_config config = {.loop = base, .board = board, .addr = addrs[i], .port = -1, .hang_ms = 1};
+        struct serve_config config = {
+            .loop = base, .board = board, .addr = addrs[i], .port = -1, .hang_ms = 1};
         struct serve *other;
         assert_int_equal(serve_open(&config, &other), ST_OK);
         int fd = socket(AF_INET6, SOCK_STREAM, 0);

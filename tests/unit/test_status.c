@@ -85,7 +85,8 @@ static void long_messages_are_cut_at_a_character(void **state)
         size_t n = strlen(status_message());
         assert_in_range(n, 1015, 1023);
         assert_string_equal(status_message() + n - 3, "…");
-        assert_int_not_equal((unsigned char)status_message()[n - 4], 0xC3); /* no half character before the mark */
+        assert_int_not_equal((unsigned char)status_message()[n - 4],
+                             0xC3); /* no half character before the mark */
     }
     memset(text, 'a', sizeof(text));
     text[1023] = 0;

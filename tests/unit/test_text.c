@@ -10,10 +10,12 @@ static void whole_numbers(void **state)
 {
     (void)state;
     int64_t v = -77;
-    static const char *const bad[] = {"", " ", "8x", " 8", "8 ", "+8", "0x8", "-", "--8", "8.0", "1e3", "٣", "8\n", "1_000"};
+    static const char *const bad[] = {"",  " ",   "8x",  " 8",  "8 ", "+8",  "0x8",
+                                      "-", "--8", "8.0", "1e3", "٣",  "8\n", "1_000"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(text_i64(bad[i], INT64_MIN, INT64_MAX, &v), TEXT_NOT_A_NUMBER);
-    static const char *const far[] = {"9223372036854775808", "-9223372036854775809", "99999999999999999999999999999"};
+    static const char *const far[] = {"9223372036854775808", "-9223372036854775809",
+                                      "99999999999999999999999999999"};
     for (size_t i = 0; i < sizeof(far) / sizeof(far[0]); i++)
         assert_int_equal(text_i64(far[i], INT64_MIN, INT64_MAX, &v), TEXT_OUT_OF_RANGE);
     assert_int_equal(text_i64("11", 0, 10, &v), TEXT_OUT_OF_RANGE);
@@ -33,8 +35,9 @@ static void numbers(void **state)
 {
     (void)state;
     double v = -77;
-    static const char *const bad[] = {"",    ".",   "-",    "e5",   "1e",  "1e+", "inf", "-inf", "nan", "0x1p3",
-                                      "1,5", " 1",  "1 ",   "+1",   "1.2.3", "1d",  "1f",  "1e5.0", "infinity"};
+    static const char *const bad[] = {"",      ".",   "-",     "e5",    "1e",      "1e+", "inf",
+                                      "-inf",  "nan", "0x1p3", "1,5",   " 1",      "1 ",  "+1",
+                                      "1.2.3", "1d",  "1f",    "1e5.0", "infinity"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(text_f64(bad[i], -INFINITY, INFINITY, &v), TEXT_NOT_A_NUMBER);
     assert_int_equal(text_f64("1e999", -INFINITY, INFINITY, &v), TEXT_OUT_OF_RANGE);
@@ -43,7 +46,8 @@ static void numbers(void **state)
     static const struct {
         const char *text;
         double value;
-    } good[] = {{"3e-4", 3e-4}, {"-0.5", -0.5}, {".5", 0.5}, {"5.", 5}, {"1E+2", 100}, {"0", 0}, {"1e-999", 0}, {"00.25", 0.25}};
+    } good[] = {{"3e-4", 3e-4}, {"-0.5", -0.5}, {".5", 0.5},   {"5.", 5},
+                {"1E+2", 100},  {"0", 0},       {"1e-999", 0}, {"00.25", 0.25}};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         assert_int_equal(text_f64(good[i].text, -1e9, 1e9, &v), TEXT_OK);
         assert_true(v == good[i].value);
@@ -57,9 +61,20 @@ static void byte_counts(void **state)
     static const struct {
         const char *text;
         int64_t value;
-    } good[] = {{"0", 0},          {"500", 500},         {"500B", 500},          {"1k", 1000},       {"1kB", 1000},
-                {"64Mi", 64 << 20}, {"64MiB", 64 << 20}, {"1G", 1000000000},     {"1.5Ki", 1536},    {"0.1k", 100},
-                {"2Ti", 2LL << 40}, {"1.1Ki", 1126},     {"8388607Ti", 8388607LL << 40}, {"1T", 1000000000000}};
+    } good[] = {{"0", 0},
+                {"500", 500},
+                {"500B", 500},
+                {"1k", 1000},
+                {"1kB", 1000},
+                {"64Mi", 64 << 20},
+                {"64MiB", 64 << 20},
+                {"1G", 1000000000},
+                {"1.5Ki", 1536},
+                {"0.1k", 100},
+                {"2Ti", 2LL << 40},
+                {"1.1Ki", 1126},
+                {"8388607Ti", 8388607LL << 40},
+                {"1T", 1000000000000}};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         assert_int_equal(text_bytes(good[i].text, 0, INT64_MAX, &v), TEXT_OK);
         assert_true(v == good[i].value);
@@ -68,7 +83,8 @@ static void byte_counts(void **state)
                                       "1e3", "1MiBB", "1.0000000001Gi", "B", "-", "-Mi"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(text_bytes(bad[i], 0, INT64_MAX, &v), TEXT_NOT_A_NUMBER);
-    static const char *const far[] = {"8388608Ti", "-1", "-1Mi", "99999999999999999999", "99999999999999999999Ki"};
+    static const char *const far[] = {"8388608Ti", "-1", "-1Mi", "99999999999999999999",
+                                      "99999999999999999999Ki"};
     for (size_t i = 0; i < sizeof(far) / sizeof(far[0]); i++)
         assert_int_equal(text_bytes(far[i], 0, INT64_MAX, &v), TEXT_OUT_OF_RANGE);
     assert_int_equal(text_bytes("-1Ki", -2000, 0, &v), TEXT_OK);
@@ -82,7 +98,8 @@ static void durations(void **state)
     static const struct {
         const char *text;
         int64_t value;
-    } good[] = {{"10s", 10000}, {"10", 10000}, {"1.5m", 90000}, {"250ms", 250}, {"2h", 7200000}, {"1d", 86400000}, {"0", 0}, {"0.5", 500}};
+    } good[] = {{"10s", 10000},  {"10", 10000},    {"1.5m", 90000}, {"250ms", 250},
+                {"2h", 7200000}, {"1d", 86400000}, {"0", 0},        {"0.5", 500}};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         assert_int_equal(text_duration(good[i].text, 0, INT64_MAX, &v), TEXT_OK);
         assert_true(v == good[i].value);
@@ -97,7 +114,9 @@ static void durations(void **state)
 static void booleans(void **state)
 {
     (void)state;
-    static const char *const yes[] = {"1", "true", "yes", "on", "TRUE", "Yes"}, *const no[] = {"0", "false", "no", "off", "OFF"};
+    static const char *const yes[] = {"1", "true", "yes", "on", "TRUE", "Yes"}, *const no[] = {"0", "false",
+                                                                                               "no", "off",
+                                                                                               "OFF"};
     bool v;
     for (size_t i = 0; i < 6; i++)
         assert_true(text_bool(yes[i], &v) && v);
@@ -123,7 +142,8 @@ static void copies_end_in_time(void **state)
     assert_string_equal(out, "12345é");
     assert_false(text_copy(out, sizeof(out), "12345😀"));
     assert_string_equal(out, "12345");
-    assert_false(text_copy(out, sizeof(out), "\x80\x80\x80\x80\x80\x80\x80\x80\x80")); /* no character: any cut is as good */
+    assert_false(text_copy(out, sizeof(out),
+                           "\x80\x80\x80\x80\x80\x80\x80\x80\x80")); /* no character: any cut is as good */
     assert_true(text_format(out, sizeof(out), "%d", 1234567));
     assert_false(text_format(out, sizeof(out), "%d", 12345678));
     assert_string_equal(out, "1234567");
@@ -133,7 +153,8 @@ static void starts_and_ends(void **state)
 {
     (void)state;
     assert_true(text_starts("http://x", "http://") && text_starts("x", "") && !text_starts("ht", "http"));
-    assert_true(text_ends("a.bin", ".bin") && text_ends("a", "") && !text_ends("in", ".bin") && !text_ends("a.bin ", ".bin"));
+    assert_true(text_ends("a.bin", ".bin") && text_ends("a", "") && !text_ends("in", ".bin") &&
+                !text_ends("a.bin ", ".bin"));
 }
 
 static void distances(void **state)

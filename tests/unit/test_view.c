@@ -42,7 +42,10 @@ static void worker_says(int worker_i, int rank, enum board_phase phase)
     worker.phase = phase;
     board_worker_post(board, worker_i, &worker);
 }
-static void look(int64_t later_ms, int64_t hang_ms) { view_take(&view, board, clock_ms() + later_ms, 0, hang_ms); }
+static void look(int64_t later_ms, int64_t hang_ms)
+{
+    view_take(&view, board, clock_ms() + later_ms, 0, hang_ms);
+}
 
 static void phases(void **state)
 {
@@ -77,17 +80,20 @@ static void percentiles(void **state)
     assert_true(isnan(view_step_ms(&worker, 0)) && isnan(view_step_ms(&worker, 0.5)));
     worker.step_ms[0] = 7;
     worker.step_ms_n = 1;
-    assert_true(view_step_ms(&worker, 0) == 7 && view_step_ms(&worker, 0.5) == 7 && view_step_ms(&worker, 0.95) == 7);
+    assert_true(view_step_ms(&worker, 0) == 7 && view_step_ms(&worker, 0.5) == 7 &&
+                view_step_ms(&worker, 0.95) == 7);
     for (int i = 0; i < 100; i++)
         worker.step_ms[i] = (float)((i * 37) % 100 + 1); /* 1 … 100 in a jumble */
     worker.step_ms_n = 100;
-    assert_true(view_step_ms(&worker, 0.5) == 50 && view_step_ms(&worker, 0.95) == 95 && view_step_ms(&worker, 1) == 100);
+    assert_true(view_step_ms(&worker, 0.5) == 50 && view_step_ms(&worker, 0.95) == 95 &&
+                view_step_ms(&worker, 1) == 100);
     assert_true(view_step_ms(&worker, 0) == (99 * 37) % 100 + 1);
     for (int i = 0; i < BOARD_STEPS_KEPT; i++)
         worker.step_ms[i] = 5;
     worker.step_ms_n = 1000 * BOARD_STEPS_KEPT + 3; /* round the ring: the last one is at place 2 */
     worker.step_ms[2] = 9;
-    assert_true(view_step_ms(&worker, 0) == 9 && view_step_ms(&worker, 0.95) == 5 && view_step_ms(&worker, 1) == 9);
+    assert_true(view_step_ms(&worker, 0) == 9 && view_step_ms(&worker, 0.95) == 5 &&
+                view_step_ms(&worker, 1) == 9);
     worker.step_ms_n = INT64_MIN;
     assert_true(isnan(view_step_ms(&worker, 0)));
 }

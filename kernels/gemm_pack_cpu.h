@@ -63,15 +63,25 @@ static void gemm_pack_along(const float *b, int64_t step, int cols, int64_t k, i
         }
 }
 
-/* gemm_pack_a — the packed slivers of `rows` rows of A over k, A(m,k) = a[k·step + m]; zeros beyond the last row. */
-static void gemm_pack_a(const float *a, int64_t step, int64_t rows, int64_t k, float *slivers)
+/* gemm_pack_a — the packed slivers of `rows` rows of A over k, A(m,k) = a[k·step + m]; zeros beyond the last row.
+ * Several slivers are written at once, so that each line of the matrix is fetched once. Returns the slivers. */
+static float *gemm_pack_a(const float *a, int64_t step, int64_t rows, int64_t k, float *slivers)
 {
-    for (int64_t r = 0; r < rows; r += GEMM_MR, slivers += k * GEMM_MR) {
-        int64_t have = rows - r < GEMM_MR ? rows - r : GEMM_MR;
+    int64_t row = 0;
+    for (; row + 4 * GEMM_MR <= rows; row += 4 * GEMM_MR)
+        for (int64_t i = 0; i < k; i++) {
+            const float *from = a + i * step + row;
+            float *to = slivers + row * k + i * GEMM_MR;
+            __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)(16 * step * 4)), 0, 3);
+            __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)(16 * step * 4 + 64)), 0, 3);
+            for (int64_t j = 0; j < 4; j++)
+                memcpy(to + j * k * GEMM_MR, from + j * GEMM_MR, GEMM_MR * sizeof(float));
+        }
+    for (; row < rows; row += GEMM_MR)
         for (int64_t i = 0; i < k; i++)
             for (int64_t j = 0; j < GEMM_MR; j++)
-                slivers[i * GEMM_MR + j] = j < have ? a[i * step + r + j] : 0.0f;
-    }
+                slivers[row * k + i * GEMM_MR + j] = row + j < rows ? a[i * step + row + j] : 0.0f;
+    return slivers;
 }
 
 #endif

@@ -27,11 +27,14 @@
 #define GEMM_NR (GEMM_NV * VEC_W)
 #define GEMM_CHUNK 16
 
-/* What comes next: `rows` stretches of `width` bytes, `step` bytes apart; a hint, so it may be wrong. */
+/* What comes next: `rows` stretches of `width` bytes, `step` bytes apart. With `to`, whole vectors are copied there one
+ * after the other (the next sliver is packed), GEMM_AHEAD rows behind their fetch; without, lines are fetched into L2 only. */
+#define GEMM_AHEAD 12
 struct gemm_ahead {
     const char *at;
     int64_t step, width, col, rows;
-    int lines; /* to fetch with each chunk */
+    float *to;
+    int pieces; /* with each chunk */
 };
 
 struct gemm_tile {
@@ -47,11 +50,19 @@ struct gemm_tile {
     struct gemm_ahead *ahead;
 };
 
-static inline __attribute__((always_inline)) void gemm_fetch(struct gemm_ahead *ahead)
+static inline __attribute__((always_inline)) void gemm_fetch(struct gemm_ahead *ahead, int pieces)
 {
-    for (int i = 0; i < ahead->lines && ahead->rows > 0; i++) {
-        __builtin_prefetch((const void *)((uintptr_t)ahead->at + (uintptr_t)ahead->col), 0, 2);
-        ahead->col += 64;
+    for (int i = 0; i < pieces && ahead->rows > 0; i++) {
+        uintptr_t from = (uintptr_t)ahead->at + (uintptr_t)ahead->col;
+        if (ahead->to) {
+            __builtin_prefetch((const void *)(from + (uintptr_t)(GEMM_AHEAD * ahead->step)), 0, 2);
+            vec_store(ahead->to, vec_load((const float *)from));
+            ahead->to += VEC_W;
+            ahead->col += VEC_W * 4;
+        } else {
+            __builtin_prefetch((const void *)from, 0, 2);
+            ahead->col += 64;
+        }
         if (ahead->col >= ahead->width) {
             ahead->col = 0;
             ahead->at = (const char *)((uintptr_t)ahead->at + (uintptr_t)ahead->step);
@@ -60,12 +71,37 @@ static inline __attribute__((always_inline)) void gemm_fetch(struct gemm_ahead *
     }
 }
 
+/* gemm_tile_step — `kn` steps of k; all but `t` and `k` are constants or registers once this is inlined. */
+static inline __attribute__((always_inline)) void gemm_tile_step(vec acc[GEMM_MR][GEMM_NV], const float *const *a, int64_t a_step,
+                                                                 const float **b, int64_t b_step, float **sliver, const int mr,
+                                                                 const int nv, const bool pack, int64_t k)
+{
+    vec bv[GEMM_NV];
+#pragma GCC unroll 4
+    for (int j = 0; j < nv; j++) {
+        bv[j] = vec_load(*b + j * VEC_W);
+        if (pack) {
+            __builtin_prefetch((const void *)((uintptr_t)(*b + j * VEC_W) + (uintptr_t)(GEMM_CHUNK * b_step * 4)), 0, 3);
+            vec_store(*sliver + j * VEC_W, bv[j]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < mr; i++) {
+        vec av = vec_set(a[i][k * a_step]);
+#pragma GCC unroll 4
+        for (int j = 0; j < nv; j++)
+            acc[i][j] = vec_fma(av, bv[j], acc[i][j]);
+    }
+    *b += b_step;
+    *sliver += pack ? nv * VEC_W : 0;
+}
+
 /* gemm_tile_run — mr, nv, packed_a, pack are constants at each use, so that everything unrolls into registers. */
 static inline __attribute__((always_inline)) void gemm_tile_run(const struct gemm_tile *t, const int mr, const int nv,
                                                                 const bool packed_a, const bool pack)
 {
     const float *a[GEMM_MR], *b = t->b;
-    int64_t b_step = pack ? t->b_step : nv * VEC_W, a_step = packed_a ? GEMM_MR : 1;
+    int64_t b_step = pack ? t->b_step : nv * VEC_W, a_step = packed_a ? GEMM_MR : 1, k = 0, k_end = t->k;
     float *sliver = t->sliver;
     vec acc[GEMM_MR][GEMM_NV];
 #pragma GCC unroll 8
@@ -75,30 +111,14 @@ static inline __attribute__((always_inline)) void gemm_tile_run(const struct gem
         for (int j = 0; j < nv; j++)
             acc[i][j] = vec_set(0.0f);
     }
-    for (int64_t k0 = 0; k0 < t->k; k0 += GEMM_CHUNK) {
-        int64_t kn = t->k - k0 < GEMM_CHUNK ? t->k - k0 : GEMM_CHUNK;
-        gemm_fetch(t->ahead);
-        for (int64_t k = 0; k < kn; k++) {
-            vec bv[GEMM_NV];
+    for (; k + GEMM_CHUNK <= k_end; k += GEMM_CHUNK) {
+        gemm_fetch(t->ahead, t->ahead->pieces);
 #pragma GCC unroll 4
-            for (int j = 0; j < nv; j++) {
-                bv[j] = vec_load(b + j * VEC_W);
-                if (pack) {
-                    __builtin_prefetch((const void *)((uintptr_t)(b + j * VEC_W) + (uintptr_t)(GEMM_CHUNK * b_step * 4)), 0, 3);
-                    vec_store(sliver + j * VEC_W, bv[j]);
-                }
-            }
-#pragma GCC unroll 8
-            for (int i = 0; i < mr; i++) {
-                vec av = vec_set(a[i][(k0 + k) * a_step]);
-#pragma GCC unroll 4
-                for (int j = 0; j < nv; j++)
-                    acc[i][j] = vec_fma(av, bv[j], acc[i][j]);
-            }
-            b += b_step;
-            sliver += pack ? nv * VEC_W : 0;
-        }
+        for (int64_t i = 0; i < GEMM_CHUNK; i++)
+            gemm_tile_step(acc, a, a_step, &b, b_step, &sliver, mr, nv, pack, k + i);
     }
+    for (; k < k_end; k++)
+        gemm_tile_step(acc, a, a_step, &b, b_step, &sliver, mr, nv, pack, k);
 #pragma GCC unroll 8
     for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4

@@ -83,16 +83,23 @@ void CPU_FN(matmul_bwd_x)(const struct cpu *cpu, const struct matmul_bwd_x *a)
     gemm_run(cpu, &g);
 }
 
+/* Gradients written for the first time are not read back soon: whole lines go past the caches. */
 static void matmul_bwd_w_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows, int cols)
 {
     const struct matmul_bwd_w *a = g->op;
-    for (int i = 0; i < rows; i++) {
-        float *dw = (float *)a->dw.data + (row + i) * g->n + col;
+    float *dw = (float *)a->dw.data + row * g->n + col;
+    bool stream = !a->accumulate && VEC_W * 4 == 64 && cols % VEC_W == 0 && g->n % VEC_W == 0 && (uintptr_t)dw % 64 == 0;
+    for (int i = 0; i < rows; i++, dw += g->n, tile += GEMM_NR) {
         for (int j = 0; j < cols; j += VEC_W) {
-            vec u = vec_load(tile + i * GEMM_NR + j);
-            matmul_store(dw + j, cols - j, a->accumulate ? u + matmul_load(dw + j, cols - j) : u);
+            vec u = vec_load(tile + j);
+            if (stream)
+                vec_stream(dw + j, u);
+            else
+                matmul_store(dw + j, cols - j, a->accumulate ? u + matmul_load(dw + j, cols - j) : u);
         }
     }
+    if (stream)
+        vec_fence();
 }
 
 void CPU_FN(matmul_bwd_w)(const struct cpu *cpu, const struct matmul_bwd_w *a)

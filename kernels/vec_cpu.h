@@ -133,8 +133,19 @@ static inline vec vec_exp(vec x)
     return vec_select(x < vec_set(-87.3f), vec_set(0.0f), vec_pow2(q, n));
 }
 
-/* vec_sigmoid — 1/(1+e^-x);  vec_tanh — through it; absolute error about 1e-7. */
-static inline vec vec_sigmoid(vec x) { return vec_set(1.0f) / (vec_set(1.0f) + vec_exp(-x)); }
+/* vec_recip — 1/x within about 1 ulp, for x in [1e-30, 1e30]: where division is slow, a guess and a Newton step. */
+static inline vec vec_recip(vec x)
+{
+#if CPU_LEVEL == 4
+    vec r = (vec)_mm512_rcp14_ps((__m512)x);
+    return vec_fma(r, vec_fma(-x, r, vec_set(1.0f)), r);
+#else
+    return vec_set(1.0f) / x;
+#endif
+}
+
+/* vec_sigmoid — 1/(1+e^-x), not below e^-60;  vec_tanh — through it; absolute error about 1e-7. */
+static inline vec vec_sigmoid(vec x) { return vec_recip(vec_set(1.0f) + vec_exp(vec_min(vec_set(60.0f), -x))); }
 static inline vec vec_tanh(vec x) { return vec_fma(vec_set(2.0f), vec_sigmoid(x + x), vec_set(-1.0f)); }
 
 #define VEC_GELU_A 0.797884560802865356f /* √(2/π) */

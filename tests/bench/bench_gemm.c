@@ -1,6 +1,7 @@
 /* bench_gemm — the dense products of GPT-2 124M: ours against OpenBLAS, both as a part of the FMA peak of the same run.
  *
- *   bench_gemm [threads [rounds [what]]]     what: shapes, step, all (default)
+ *   bench_gemm [threads [rounds [what [product]]]]
+ *     what: shapes, step, all (default); followed by _bare: without OpenBLAS | product: only this one, as "256 qkv fwd"
  *
  * Rounds are interleaved (peak, ours, OpenBLAS, peak, …), so that a machine shared with others is unfair to nobody.
  * OpenBLAS is a peer, found at run time (CONVOY needs none); without it its columns stay empty. */
@@ -64,6 +65,7 @@ static double median(double *v, int n)
 }
 
 enum kind { FWD, BWD_X, BWD_W };
+static const char *const kind_names[] = {"fwd", "bwd_x", "bwd_w"};
 struct shape {
     const char *name;
     int64_t in, out;
@@ -154,11 +156,10 @@ static void rest(void) /* until the other library's threads have gone to sleep *
 
 static void bench_shape(enum kind kind, const struct shape *s, int64_t n, int rounds)
 {
-    static const char *const names[] = {"fwd", "bwd_x", "bwd_w"};
     double rate[3][ROUNDS_MAX], best[3] = {0}, peaks[ROUNDS_MAX], mid[3] = {0};
     double flops = 2.0 * (double)n * (double)s->in * (double)s->out * 1e-9;
     for (int r = 0; r < rounds; r++) {
-        peaks[r] = probe_fma_v4(&cpu, 0.005) * 1e-9;
+        peaks[r] = probe_fma_v4(&cpu, 0.03) * 1e-9;
         for (int who = 0; who < (blas ? 3 : 2); who++) {
             if (who == 2)
                 time_one(kind, s, n, who); /* wake its threads */
@@ -172,21 +173,26 @@ static void bench_shape(enum kind kind, const struct shape *s, int64_t n, int ro
         mid[who] = median(rate[who], rounds);
         best[who] = rate[who][rounds - 1];
     }
-    printf("%-5s %-5s %4lld x %5lld x %5lld   %4.0f %4.0f (%4.1f %%)   %4.0f %4.0f   %4.0f %4.0f   %4.0f\n", s->name, names[kind],
+    printf("%-5s %-5s %4lld x %5lld x %5lld   %4.0f %4.0f (%4.1f %%)   %4.0f %4.0f   %4.0f %4.0f   %4.0f\n", s->name, kind_names[kind],
            (long long)n, (long long)s->in, (long long)s->out, mid[0], best[0], 100 * mid[0] / peak, mid[1], best[1], mid[2],
            best[2], peak);
     fflush(stdout);
 }
 
-static void bench_shapes(int rounds)
+static void bench_shapes(int rounds, const char *only)
 {
     static const int64_t rows[] = {256, 1024};
     puts("GFLOP/s, median and best of interleaved rounds\n"
          "                  N     I       O   ours (of peak)       with epilogue   OpenBLAS   FMA peak");
     for (int i = 0; i < 2; i++)
         for (enum kind kind = FWD; kind <= BWD_W; kind++)
-            for (int s = 0; s < 5; s++)
+            for (int s = 0; s < 5; s++) {
+                char name[32];
+                snprintf(name, sizeof name, "%lld %s %s", (long long)rows[i], shapes[s].name, kind_names[kind]);
+                if (only && strcmp(only, name) != 0)
+                    continue;
                 bench_shape(kind, &shapes[s], s == 4 && rows[i] > HEAD_ROWS ? HEAD_ROWS : rows[i], rounds);
+            }
 }
 
 /* Every dense product of one training step, in its order; the head in chunks of rows, as training does. */
@@ -216,7 +222,7 @@ static void bench_step(const char *name, int64_t n, int rounds)
     double took[3][ROUNDS_MAX], peaks[ROUNDS_MAX];
     double flops = 6.0 * (double)n * (12.0 * LAYERS * WIDTH * WIDTH + (double)VOCAB * WIDTH) * 1e-9;
     for (int r = 0; r < rounds; r++) {
-        peaks[r] = probe_fma_v4(&cpu, 0.01) * 1e-9;
+        peaks[r] = probe_fma_v4(&cpu, 0.1) * 1e-9;
         for (int who = 0; who < (blas ? 3 : 2); who++) {
             took[who][r] = step_seconds(n, who);
             if (who == 2)
@@ -269,12 +275,12 @@ int main(int argc, char **argv)
     weights = take(params), grads = take(params);
     x = take(1024 * 4 * WIDTH), y = take(1024 * 4 * WIDTH), pre = take(1024 * 4 * WIDTH), bias = take(4 * WIDTH);
     logits = take((int64_t)HEAD_ROWS * VOCAB_STRIDE);
-    if (strchr(what, 'b') == NULL) /* "bare": without OpenBLAS */
+    if (strstr(what, "bare") == NULL)
         find_blas();
     printf("threads %d, FMA peak %.0f GFLOP/s, update in place %.1f GB/s\n", threads, probe_fma_v4(&cpu, 0.05) * 1e-9,
            probe_update_v4(&cpu, grads, params, 5) * 1e-9);
     if (strncmp(what, "step", 4) != 0)
-        bench_shapes(rounds);
+        bench_shapes(rounds, argc > 4 ? argv[4] : NULL);
     if (strncmp(what, "shapes", 6) != 0) {
         bench_step("B4 T64", 256, rounds);
         bench_step("B4 T256", 1024, rounds);

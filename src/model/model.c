@@ -9,9 +9,9 @@
 #include "base/text.h"
 #include "model/gpt2.h"
 
-/* Rows of logits that exist at a time: enough for the products to run at full speed, small beside the activations.
- */
-#define LOGITS_ROWS 256
+/* Rows of logits that exist at a time. Each chunk reads the token embedding twice and its gradient once, and writes
+ * that, so few large chunks; 512 rows of 50,272 are 98 MiB. */
+#define LOGITS_ROWS 512
 #define DIM_MAX ((int64_t)1 << 24)
 
 bool model_preset(const char *name, struct model_dims *out)

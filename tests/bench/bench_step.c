@@ -2,9 +2,9 @@
  *
  *   bench_step [steps [B T]]     default: 7 updates of each of (4,64) (4,256) (1,1024)
  *
- * floor = (6·(12LC² + VC) + 6LCT)·tokens / FMA peak + 28·parameters / bandwidth of updating in place; both ceilings are
- * measured between the updates of the same run, and medians are compared. Each shape runs in a process of its own, so that its
- * peak of resident memory is its own. Fails when a shape is below its gate or above its memory. */
+ * floor = (6·(12LC² + VC) + 6LCT)·tokens / FMA peak + 28·parameters / bandwidth of updating in place; both ceilings
+ * are measured between the updates of the same run, and medians are compared. Each shape runs in a process of its
+ * own, so that its peak of resident memory is its own. Fails when a shape is below its gate or above its memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +23,8 @@
 
 struct shape {
     int64_t b, t;
-    double gate;      /* of the floor */
-    double gib_max;   /* resident */
+    double gate;    /* of the floor */
+    double gib_max; /* resident */
 };
 static const struct shape shapes[] = {{4, 64, 0.78, 2.3}, {4, 256, 0.78, 2.6}, {1, 1024, 0.80, 2.6}};
 
@@ -38,7 +38,7 @@ enum op_number {
 #define OP_NUMBER(name) OP_##name,
     OP_LIST(OP_NUMBER)
 #undef OP_NUMBER
-    OP_N
+        OP_N
 };
 static const char *const op_name[] = {
 #define OP_NAME(name) #name,
@@ -47,13 +47,13 @@ static const char *const op_name[] = {
 };
 static const struct op_table *op_inner;
 static double op_ms[OP_N];
-#define OP_TIMED(name)                                                                                      \
-    static enum status timed_##name(struct stream *s, const struct name *a)                                 \
-    {                                                                                                       \
-        int64_t start = clock_ns();                                                                         \
-        enum status st = op_inner->name(s, a);                                                              \
-        op_ms[OP_##name] += (double)(clock_ns() - start) * 1e-6;                                            \
-        return st;                                                                                          \
+#define OP_TIMED(name)                                                                                             \
+    static enum status timed_##name(struct stream *s, const struct name *a)                                        \
+    {                                                                                                              \
+        int64_t start = clock_ns();                                                                                \
+        enum status st = op_inner->name(s, a);                                                                     \
+        op_ms[OP_##name] += (double)(clock_ns() - start) * 1e-6;                                                   \
+        return st;                                                                                                 \
     }
 OP_LIST(OP_TIMED)
 #define OP_ROW(name) .name = timed_##name,
@@ -116,9 +116,17 @@ static void probe(const struct cpu *cpu, struct step *step, struct times *out)
 static struct step *open_step(const struct shape *shape, struct dev *dev)
 {
     struct step *step;
-    struct step_config config = {.dev = dev, .batch_samples = shape->b, .global_samples = shape->b, .seq_tokens = shape->t,
-                                 .seed = 1, .optim = {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
-                                                      .weight_decay = 0.1, .grad_clip = 1}};
+    struct step_config config = {.dev = dev,
+                                 .batch_samples = shape->b,
+                                 .global_samples = shape->b,
+                                 .seq_tokens = shape->t,
+                                 .seed = 1,
+                                 .optim = {.kind = OPTIM_KIND_ADAMW,
+                                           .beta1 = 0.9,
+                                           .beta2 = 0.95,
+                                           .eps = 1e-8,
+                                           .weight_decay = 0.1,
+                                           .grad_clip = 1}};
     model_preset("gpt2", &config.dims);
     int64_t start = clock_ns();
     need(step_open(&config, &step));
@@ -140,18 +148,21 @@ static struct batch random_batch(const struct shape *shape)
 
 static bool report(const struct shape *shape, struct step *step, const struct times *m, double loss)
 {
-    double compute = step_flops(step) / m->peak * 1e3, memory = 28.0 * (double)step_table(step)->parameters / m->bandwidth * 1e3;
+    double compute = step_flops(step) / m->peak * 1e3,
+           memory = 28.0 * (double)step_table(step)->parameters / m->bandwidth * 1e3;
     double floor = compute + memory, part = floor / m->all;
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     double gib = (double)usage.ru_maxrss / (1 << 20);
     bool is_good = part >= shape->gate && gib <= shape->gib_max;
-    printf("  peak %.1f GFLOP/s, bandwidth %.1f GB/s, floor %.1f + %.1f = %.1f ms\n", m->peak * 1e-9, m->bandwidth * 1e-9, compute,
-           memory, floor);
-    printf("  step %.1f ms (forward %.1f, head %.1f, backward %.1f, norm %.1f, update %.1f), %.1f tok/s, loss %.4f\n", m->all,
-           m->forward, m->head, m->backward, m->norm, m->update, (double)(shape->b * shape->t) / m->all * 1e3, loss);
-    printf("  %s: %.1f %% of the floor (gate %.0f %%), peak %.3f GiB (limit %.1f)\n", is_good ? "ok" : "NOT OK", part * 100,
-           shape->gate * 100, gib, shape->gib_max);
+    printf("  peak %.1f GFLOP/s, bandwidth %.1f GB/s, floor %.1f + %.1f = %.1f ms\n", m->peak * 1e-9,
+           m->bandwidth * 1e-9, compute, memory, floor);
+    printf(
+        "  step %.1f ms (forward %.1f, head %.1f, backward %.1f, norm %.1f, update %.1f), %.1f tok/s, loss %.4f\n",
+        m->all, m->forward, m->head, m->backward, m->norm, m->update, (double)(shape->b * shape->t) / m->all * 1e3,
+        loss);
+    printf("  %s: %.1f %% of the floor (gate %.0f %%), peak %.3f GiB (limit %.1f)\n", is_good ? "ok" : "NOT OK",
+           part * 100, shape->gate * 100, gib, shape->gib_max);
     return is_good;
 }
 
@@ -173,7 +184,8 @@ static bool run(const struct shape *shape, int steps)
         struct times now;
         probe(&cpu, step, &now);
         need(step_run_batch(step, &batch, i + 1, 0, 1e-4, false, &r));
-        now = (struct times){r.compute_ms, r.forward_ms, r.head_ms, r.backward_ms, r.norm_ms, r.update_ms, now.peak, now.bandwidth};
+        now = (struct times){r.compute_ms, r.forward_ms, r.head_ms, r.backward_ms,
+                             r.norm_ms,    r.update_ms,  now.peak,  now.bandwidth};
         if (i >= 0)
             row[i] = now;
         else
@@ -209,7 +221,8 @@ int main(int argc, char **argv)
     struct shape one = {0};
     if (argc > 1 && text_i64(argv[1], 1, STEPS_MAX, &steps) != TEXT_OK)
         return fprintf(stderr, "bench_step [steps [B T]]\n"), 2;
-    if (argc > 3 && text_i64(argv[2], 1, 1024, &one.b) == TEXT_OK && text_i64(argv[3], 1, 1024, &one.t) == TEXT_OK) {
+    if (argc > 3 && text_i64(argv[2], 1, 1024, &one.b) == TEXT_OK &&
+        text_i64(argv[3], 1, 1024, &one.t) == TEXT_OK) {
         one.gib_max = 1024;
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
             if (shapes[i].b == one.b && shapes[i].t == one.t)

@@ -26,7 +26,8 @@ static void count(const float *logits, double temperature, int64_t top_k, double
     for (int i = 0; i < 4; i++)
         share[i] = 0;
     for (int i = 0; i < N; i++)
-        share[sample_pick(logits, 4, temperature, top_k, rand_uniform(1, RAND_STREAM(TEST, 0), (uint64_t)i), work)] += 1.0 / N;
+        share[sample_pick(logits, 4, temperature, top_k, rand_uniform(1, RAND_STREAM(TEST, 0), (uint64_t)i),
+                          work)] += 1.0 / N;
 }
 
 static void test_shares(void **state)
@@ -64,9 +65,18 @@ static void test_utf8(void **state)
     const struct {
         const char *bytes;
         size_t n, whole;
-    } row[] = {{"", 0, 0},          {"abc", 3, 3},         {"a\xC3", 2, 1},         {"a\xC3\xA9", 3, 3},   {"\xE2\x82", 2, 0},
-               {"\xE2\x82\xAC", 3, 3}, {"x\xF0\x9F\x98", 4, 1}, {"\xF0\x9F\x98\x80", 4, 4}, {"\xFF", 1, 1}, {"\x80\x80\x80\x80", 4, 4},
-               {"\xC0", 1, 1},      {"\xE2\x82\xAC\xE2", 4, 3}};
+    } row[] = {{"", 0, 0},
+               {"abc", 3, 3},
+               {"a\xC3", 2, 1},
+               {"a\xC3\xA9", 3, 3},
+               {"\xE2\x82", 2, 0},
+               {"\xE2\x82\xAC", 3, 3},
+               {"x\xF0\x9F\x98", 4, 1},
+               {"\xF0\x9F\x98\x80", 4, 4},
+               {"\xFF", 1, 1},
+               {"\x80\x80\x80\x80", 4, 4},
+               {"\xC0", 1, 1},
+               {"\xE2\x82\xAC\xE2", 4, 3}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         assert_int_equal(sample_utf8_whole((const uint8_t *)row[i].bytes, row[i].n), row[i].whole);
 }

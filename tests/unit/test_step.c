@@ -243,11 +243,11 @@ static double distance(const float *a, const float *b, int64_t n)
     return sqrt(diff / norm);
 }
 
-/* Four samples at once and one by one; 400 rows also make the vocabulary product run in two chunks. */
+/* Four samples at once and one by one; 600 rows also make the vocabulary product run in two chunks. */
 static void accumulation(enum model_task task)
 {
     struct dev *dev = open_dev(2, CPU_LEVEL_N);
-    struct step_config config = config_of(dev, task, 4, 100);
+    struct step_config config = config_of(dev, task, 4, 150);
     config.dropout = 0.1f;
     struct outcome whole = run(&config, 1);
     config.batch_samples = 1;

@@ -2,9 +2,10 @@
  * cache never lies. */
 #include "harness.h"
 
-#include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -436,6 +437,38 @@ static void test_write_refusals(void **state)
     assert_false(file_exists(in("x.bin")));
 }
 
+/* A limit on the size of files stands for the full disk. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    enum { BYTES = 300000 };
+    char *text = malloc(BYTES), command[FILE_PATH_MAX + 64];
+    for (int i = 0; i < BYTES; i++)
+        text[i] = " abcdefgh\n"[(i * 7 + i / 13) % 10];
+    put("big.txt", text, BYTES);
+    free(text);
+    const pid_t child = fork();
+    if (child == 0) {
+        struct corpus *corpus;
+        int64_t tokens;
+        const struct corpus_config config = with(in("big.txt"));
+        const struct rlimit small = {65536, 65536};
+        signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &small);
+        if (corpus_write(&config, in("out.bin"), &tokens) != ST_STORE)
+            _exit(1);
+        if (corpus_open(&config, &corpus) != ST_STORE || strstr(status_message(), "CACHE_DIR") == NULL)
+            _exit(2);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    text_format(command, sizeof command, "test \"$(find %s -type f)\" = %s/big.txt", dir, dir); /* nothing left */
+    assert_int_equal(system(command), 0);
+}
+
 static void test_two_processes_at_once(void **state)
 {
     (void)state;
@@ -474,6 +507,7 @@ static const struct CMUnitTest tests[] = {
     FRESH(test_long_text_equals_whole),
     FRESH(test_stopped),
     FRESH(test_write_refusals),
+    FRESH(test_full_disk),
     FRESH(test_two_processes_at_once),
 };
 HARNESS_MAIN(tests)

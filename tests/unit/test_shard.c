@@ -1,0 +1,94 @@
+/* test_shard — token files: the header is judged by its bytes alone, and a file is there whole or not at all. */
+#include "harness.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "data/shard.h"
+
+static const char *in(const char *name)
+{
+    static char path[FILE_PATH_MAX];
+    text_format(path, sizeof path, "%s/%s", harness_tmpdir(), name);
+    return path;
+}
+
+static void test_parse(void **state)
+{
+    (void)state;
+    static uint8_t bytes[SHARD_HEADER_BYTES];
+    struct shard_info info;
+    const int32_t header[3] = {SHARD_MAGIC, 1, 5};
+    memcpy(bytes, header, sizeof header);
+    assert_int_equal(shard_parse(bytes, SHARD_HEADER_BYTES + 10, "x", &info), ST_OK);
+    assert_int_equal(info.tokens, 5);
+    assert_false(info.has_sum);
+    assert_int_equal(shard_parse(bytes, SHARD_HEADER_BYTES + 9, "x", &info), ST_BAD_DATA);
+    assert_int_equal(shard_parse(bytes, SHARD_HEADER_BYTES + 11, "x", &info), ST_BAD_DATA);
+    assert_int_equal(shard_parse(bytes, SIZE_MAX, "x", &info), ST_BAD_DATA);
+    for (size_t size = 0; size < SHARD_HEADER_BYTES; size++)
+        assert_int_equal(shard_parse(bytes, size, "x", &info), ST_BAD_DATA);
+    memset(bytes + 8, 0xff, 4); /* a count of -1 */
+    assert_int_equal(shard_parse(bytes, SHARD_HEADER_BYTES - 2, "x", &info), ST_BAD_DATA);
+    assert_int_equal(shard_parse(bytes, SHARD_HEADER_BYTES, "x", &info), ST_BAD_DATA);
+    memset(bytes + 8, 0, 4);
+    assert_int_equal(shard_parse(bytes, SHARD_HEADER_BYTES, "x", &info), ST_OK);
+    assert_int_equal(info.tokens, 0);
+}
+
+static void test_write_and_read(void **state)
+{
+    (void)state;
+    enum { N = 100001 };
+    uint16_t *ids = malloc(N * sizeof *ids);
+    for (int i = 0; i < N; i++)
+        ids[i] = (uint16_t)(i % 50257);
+    struct shard_writer *writer;
+    struct shard shard = {0};
+    struct shard_facts facts;
+    const struct shard_key key = {{7, 8}};
+    assert_int_equal(shard_create(in("a.bin"), 50256, &writer), ST_OK);
+    assert_int_equal(shard_append(writer, ids, 10), ST_OK);
+    assert_int_equal(shard_append(writer, ids + 10, N - 10), ST_OK);
+    assert_int_equal(shard_written(writer), N);
+    facts = shard_writer_facts(writer);
+    assert_int_equal(facts.bad_i, 50256);
+    assert_int_equal(facts.bad_id, 50256);
+    assert_false(file_exists(in("a.bin"))); /* not before the commit */
+    assert_int_equal(shard_commit(writer, key), ST_OK);
+    shard_abandon(writer);
+    assert_int_equal(shard_open(in("a.bin"), &shard), ST_OK);
+    assert_int_equal(shard.info.tokens, N);
+    assert_true(shard.info.has_sum);
+    assert_memory_equal(&shard.info.key, &key, sizeof key);
+    assert_memory_equal(shard.ids, ids, N * sizeof *ids);
+    for (int64_t vocab = 1; vocab < 50300; vocab += 997) {
+        assert_int_equal(shard_check(&shard, "a.bin", vocab, &facts), ST_OK);
+        assert_int_equal(facts.bad_i, vocab < 50257 ? vocab : -1);
+    }
+    shard_close(&shard);
+    shard_close(&shard);
+    free(ids);
+}
+
+static void test_abandoned_leaves_nothing(void **state)
+{
+    (void)state;
+    struct shard_writer *writer;
+    char command[1024];
+    assert_int_equal(shard_create(in("gone.bin"), 1, &writer), ST_OK);
+    assert_int_equal(shard_append(writer, (const uint16_t[]){1}, 1), ST_OK);
+    shard_abandon(writer);
+    shard_abandon(NULL);
+    text_format(command, sizeof command, "! ls %s | grep -q gone", harness_tmpdir());
+    assert_int_equal(system(command), 0);
+    assert_int_equal(shard_create("/nonexistent/folder/x.bin", 1, &writer), ST_STORE);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_parse),
+    cmocka_unit_test(test_write_and_read),
+    cmocka_unit_test(test_abandoned_leaves_nothing),
+};
+HARNESS_MAIN(tests)

@@ -266,3 +266,28 @@ bool json_quote(char *out, size_t cap, const char *s)
     out[len] = 0;
     return left == 0;
 }
+
+#ifdef FUZZ
+#include "base/must.h"
+
+/* What is taken has no key twice and is taken again when written out; every prefix of the bytes makes a
+ * string of JSON. */
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    cJSON *root = NULL, *again = NULL;
+    if (json_parse((const char *)bytes, n, "fuzz", &root) == ST_OK) {
+        char *text = cJSON_PrintUnformatted(root);
+        ASSERT(text == NULL || json_parse(text, strlen(text), "fuzz again", &again) == ST_OK);
+        cJSON_free(text);
+    }
+    cJSON_Delete(root);
+    cJSON_Delete(again);
+    char raw[64] = "", quoted[6 * 64 + 3];
+    memcpy(raw, bytes, n < sizeof(raw) - 1 ? n : sizeof(raw) - 1);
+    ASSERT(json_quote(quoted, sizeof(quoted), raw));
+    ASSERT(json_parse(quoted, strlen(quoted), "quoted", &root) == ST_OK && cJSON_IsString(root));
+    cJSON_Delete(root);
+    return 0;
+}
+#endif

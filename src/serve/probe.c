@@ -233,21 +233,19 @@ static void make_harmless(cJSON *item)
     }
 }
 
-static void show(cJSON *root, bool is_healthy, bool has_colour)
+static void show(const cJSON *root, bool is_healthy, bool has_colour, struct text *t)
 {
-    struct text t = {.limit = PROBE_BYTES_MAX};
-    show_head(&t, root, !has_colour ? "" : is_healthy ? "\033[32m" : "\033[31m", has_colour ? "\033[0m" : "");
-    show_numbers(&t, root);
-    show_lists(&t, root);
-    if (t.len > 0)
-        fwrite(t.data, 1, t.len, stdout);
-    text_free(&t);
+    show_head(t, root, !has_colour ? "" : is_healthy ? "\033[32m" : "\033[31m", has_colour ? "\033[0m" : "");
+    show_numbers(t, root);
+    show_lists(t, root);
 }
 
-static enum status show_answer(const struct text *body, const char *url, bool as_json, bool has_colour)
+/* What to print for an answer, appended to *out; healthy or not by the return value. */
+static enum status show_answer(const char *bytes, size_t n, const char *url, bool as_json, bool has_colour,
+                               struct text *out)
 {
     cJSON *root = NULL;
-    if (json_parse(body->len > 0 ? body->data : "", body->len, "the answer", &root) != ST_OK)
+    if (json_parse(bytes, n, "the answer", &root) != ST_OK)
         return FAIL(ST_UNHEALTHY, "%s did not answer with JSON; is it a convoy node? (%s)", url,
                     status_message());
     enum status st = ST_OK;
@@ -258,10 +256,9 @@ static enum status show_answer(const struct text *body, const char *url, bool as
         make_harmless(root);
         st = judge(root, url);
         if (as_json)
-            fwrite(body->data, 1, body->len, stdout);
+            text_add_bytes(out, bytes, n);
         else
-            show(root, st == ST_OK, has_colour);
-        fflush(stdout);
+            show(root, st == ST_OK, has_colour, out);
     }
     cJSON_Delete(root);
     return st;
@@ -276,11 +273,30 @@ enum status probe_main(const char *url, int port, bool as_json, bool has_colour)
     if (full == NULL)
         return FAIL(ST_UNHEALTHY, "%s is not an http or https URL; write convoy status http://host:port",
                     url);
-    struct text body = {.limit = PROBE_BYTES_MAX};
+    struct text body = {.limit = PROBE_BYTES_MAX}, shown = {.limit = PROBE_BYTES_MAX};
     enum status st = fetch(full, &body);
     if (st == ST_OK)
-        st = show_answer(&body, full, as_json, has_colour);
+        st = show_answer(body.len > 0 ? body.data : "", body.len, full, as_json, has_colour, &shown);
+    if (shown.len > 0 && fwrite(shown.data, 1, shown.len, stdout) == shown.len)
+        fflush(stdout);
     text_free(&body);
+    text_free(&shown);
     curl_free(full);
     return st;
 }
+
+#ifdef FUZZ
+#include "base/must.h"
+
+/* Whatever a node answers, no control byte reaches the terminal. */
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    struct text shown = {.limit = PROBE_BYTES_MAX};
+    show_answer((const char *)bytes, n, "fuzz", false, false, &shown);
+    for (size_t i = 0; i < shown.len; i++)
+        ASSERT(((unsigned char)shown.data[i] >= 0x20 || shown.data[i] == '\n') && shown.data[i] != 0x7F);
+    text_free(&shown);
+    return 0;
+}
+#endif

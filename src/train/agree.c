@@ -41,12 +41,21 @@ static int compare(const cJSON *a, const cJSON *b, bool is_reversed, bool (*whic
     return n;
 }
 
+/* parse — an object, or NULL for anything else. */
+static cJSON *parse(const char *json)
+{
+    cJSON *value = NULL;
+    if (json_parse(json, strlen(json), "settings of a checkpoint", &value) != ST_OK)
+        status_clear();
+    if (cJSON_IsObject(value))
+        return value;
+    cJSON_Delete(value);
+    return NULL;
+}
+
 int agree_differences(const char *there, const char *here, bool (*which)(const char *key), struct text *out)
 {
-    cJSON *a = NULL, *b = NULL;
-    if (json_parse(there, strlen(there), "settings of a checkpoint", &a) != ST_OK ||
-        json_parse(here, strlen(here), "settings", &b) != ST_OK)
-        status_clear();
+    cJSON *a = parse(there), *b = parse(here);
     int n = compare(a, b, false, which, out) + compare(b, a, true, which, out);
     cJSON_Delete(a);
     cJSON_Delete(b);

@@ -20,30 +20,44 @@ static void add_ms(struct text *t, double ms)
     text_add(t, "  %.*f ms", ms < 10 ? 2 : ms < 100 ? 1 : 0, ms);
 }
 
+static void add_speed(struct text *t, const struct console_step *now, bool has_mfu)
+{
+    char word[32];
+    if (isfinite(now->tokens_per_second))
+        text_add(t, "  %s tok/s", text_count(word, sizeof word, now->tokens_per_second));
+    if (has_mfu && isfinite(now->mfu))
+        text_add(t, "  mfu %.1f%%", 100 * now->mfu);
+    if (isfinite(now->eta_seconds))
+        text_add(t, "  eta %s", text_span(word, sizeof word, (int64_t)(1000 * now->eta_seconds)));
+}
+
+/* give — the text into out, and free it. */
+static const char *give(struct text *t, char *out, size_t cap)
+{
+    text_copy(out, cap, t->data ? t->data : "");
+    text_free(t);
+    return out;
+}
+
 const char *console_line(char *out, size_t cap, const struct console_step *now)
 {
     struct text t = {.limit = 512};
-    char word[32];
     text_add(&t, "step %lld/%lld  loss %.4f  lr %.1e  norm %.2f", (long long)now->step, (long long)now->steps,
              now->loss, now->lr, now->grad_norm);
     add_ms(&t, now->step_ms);
-    if (isfinite(now->tokens_per_second))
-        text_add(&t, "  %s tok/s", text_count(word, sizeof word, now->tokens_per_second));
-    if (isfinite(now->mfu))
-        text_add(&t, "  mfu %.1f%%", 100 * now->mfu);
-    if (isfinite(now->eta_seconds))
-        text_add(&t, "  eta %s", text_span(word, sizeof word, (int64_t)(1000 * now->eta_seconds)));
-    text_copy(out, cap, t.data ? t.data : "");
-    text_free(&t);
-    return out;
+    add_speed(&t, now, true);
+    return give(&t, out, cap);
 }
 
 const char *console_bar(char *out, size_t cap, int columns, const struct console_step *now)
 {
+    struct text t = {.limit = 512};
     char line[512], bar[BAR_MAX + 16] = "";
-    console_line(line, sizeof line, now);
+    text_add(&t, "step %lld/%lld  loss %.4f", (long long)now->step, (long long)now->steps, now->loss);
+    add_speed(&t, now, false);
+    give(&t, line, sizeof line);
     double part = now->steps > 0 ? (double)now->step / (double)now->steps : 0;
-    int width = columns - (int)strlen(line) - 10; /* "[", "] 100%", two spaces */
+    int width = columns - (int)strlen(line) - 9; /* "[", "] 100%", two spaces */
     if (width > BAR_MAX)
         width = BAR_MAX;
     if (width >= BAR_MIN) {

@@ -29,8 +29,8 @@ void console_clear(struct console *console); /* before anything else is printed:
 
 /* Pure parts. Both return out. */
 const char *console_line(char *out, size_t cap, const struct console_step *now);
-/* console_bar — "[####----]  42%  step …" in at most `columns` columns; the bar gives way to the text, then
- * the text is cut. */
+/* console_bar — "[####----]  42%  step 50/120  loss 3.2  1.4M tok/s  eta 14m" in at most `columns` columns; the bar
+ * gives way to the text, then the text is cut. */
 const char *console_bar(char *out, size_t cap, int columns, const struct console_step *now);
 
 #endif

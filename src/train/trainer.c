@@ -421,6 +421,14 @@ static double mean_last(const struct trainer *t, int64_t *n_out)
     return sum / (double)*n_out;
 }
 
+static const char *elapsed(char *out, size_t cap, double ms)
+{
+    if (ms >= 60000)
+        return text_span(out, cap, (int64_t)ms);
+    text_format(out, cap, "%.*f s", ms < 10000 ? 2 : 1, ms / 1000);
+    return out;
+}
+
 static void summarise(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -436,7 +444,7 @@ static void summarise(struct trainer *t)
     console_clear(&t->console);
     log_console("trained %lld steps, %s tokens, in %s: %s tok/s%s", (long long)steps,
                 text_count(tokens, sizeof tokens, trained),
-                text_span(span, sizeof span, (int64_t)t->steps_ms),
+                elapsed(span, sizeof span, t->steps_ms),
                 text_count(speed, sizeof speed, trained / seconds), mfu);
     double last = t->loss_last[t->place.step % LAST];
     log_console("loss %s from %.4f at step %lld to %.4f at step %lld (mean of the last %lld: %.4f)%s",

@@ -44,6 +44,7 @@ ok() {
 }
 is() { [ "$1" = "$2" ] || { echo "# got '$1', expected '$2'"; false; }; }
 says() { grep -qF -- "$1" err || { echo "# err does not say '$1'"; false; }; }  # says TEXT
+said() { grep -qF -- "$1" err; } # the same without a word, for wait_for
 shows() { grep -qE -- "$1" out || { echo "# out does not show '$1'"; false; }; } # shows REGEX
 holds() { jq -s -e "$2" "$1" >/dev/null || { echo "# $1: $2 is not so"; false; }; } # holds FILE JQ, lines as one array
 skip() { n=$((n + 1)); echo "ok $n - $1 # SKIP $2"; }

@@ -94,7 +94,7 @@ wait_for 20 status_has '.phase == "training"'
 worker=$(worker_of "$pid")
 kill -STOP "$worker"
 kill -TERM "$pid"
-wait_for 5 says "stopping after this step"
+wait_for 5 said "stopping after this step"
 ok "/readyz: 503 while stopping" is "$(code $url/readyz)" 503
 ok "/livez: 200 while stopping" is "$(code $url/livez)" 200
 kill -CONT "$worker"

@@ -93,7 +93,7 @@ for s in TERM INT; do
     worker=$(worker_of "$pid")
     kill -STOP "$worker"
     kill -$s "$pid"
-    wait_for 5 says "SIG$s: stopping after this step"
+    wait_for 5 said "SIG$s: stopping after this step"
     sleep 0.6
     kill -$s "$pid"
     finish
@@ -107,9 +107,9 @@ begin $endless CHECKPOINT_DIR=upgrade
 wait_for 20 is_training
 kill -STOP "$(worker_of "$pid")"
 kill -USR1 "$pid"
-wait_for 5 says "SIGUSR1: stopping"
+wait_for 5 said "SIGUSR1: stopping"
 kill -TERM "$pid"
-wait_for 5 says "SIGTERM: stopping"
+wait_for 5 said "SIGTERM: stopping"
 kill -CONT "$(worker_of "$pid")"
 finish
 ok "SIGTERM after SIGUSR1 is no second signal: 143" is $rc 143

@@ -1,0 +1,66 @@
+/* test_console — the step line of the contract, and a bar that fits any terminal. */
+#include "harness.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "train/console.h"
+
+static const struct console_step example = {
+    .step = 120,
+    .steps = 5000,
+    .loss = 3.21449,
+    .lr = 3e-4,
+    .grad_norm = 1.0249,
+    .step_ms = 182.3,
+    .tokens_per_second = 1410000,
+    .mfu = 0.412,
+    .eta_seconds = 14 * 60 + 5,
+};
+
+static void test_line(void **state)
+{
+    (void)state;
+    char out[512];
+    assert_string_equal(console_line(out, sizeof out, &example),
+                        "step 120/5000  loss 3.2145  lr 3.0e-04  norm 1.02  182 ms  1.41M tok/s  mfu 41.2%  eta 14m");
+}
+
+static void test_unknown_is_left_out(void **state)
+{
+    (void)state;
+    char out[512];
+    struct console_step now = example;
+    now.tokens_per_second = now.mfu = now.eta_seconds = NAN;
+    now.step_ms = 1.234;
+    assert_string_equal(console_line(out, sizeof out, &now),
+                        "step 120/5000  loss 3.2145  lr 3.0e-04  norm 1.02  1.23 ms");
+    now.step_ms = 12.34;
+    assert_non_null(strstr(console_line(out, sizeof out, &now), "  12.3 ms"));
+    now.step_ms = 12345678;
+    assert_non_null(strstr(console_line(out, sizeof out, &now), "  12345678 ms"));
+}
+
+static void test_bar(void **state)
+{
+    (void)state;
+    char out[512];
+    struct console_step now = example;
+    now.step = 2500;
+    assert_string_equal(console_bar(out, sizeof out, 200, &now),
+                        "[###############---------------]  50%  step 2500/5000  loss 3.2145  1.41M tok/s  eta 14m");
+    assert_string_equal(console_bar(out, sizeof out, 79, &now),
+                        "[##########-----------]  50%  step 2500/5000  loss 3.2145  1.41M tok/s  eta 14m");
+    now.step = now.steps;
+    assert_non_null(strstr(console_bar(out, sizeof out, 200, &now), "[##############################] 100%"));
+    for (int columns = 0; columns <= 200; columns++)
+        assert_true(strlen(console_bar(out, sizeof out, columns, &now)) <= (size_t)columns);
+    assert_string_equal(console_bar(out, sizeof out, 30, &now), "step 5000/5000  loss 3.2145  1");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_line),
+    cmocka_unit_test(test_unknown_is_left_out),
+    cmocka_unit_test(test_bar),
+};
+HARNESS_MAIN(tests)

@@ -1,0 +1,149 @@
+/* test_spawn — the worker's first instruction: board on its descriptor, nothing else open, signals ignored, bound to its parent.
+ * This program is its own worker: started as "convoy worker WORD" it does what WORD says. */
+#include "harness.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/board.h"
+#include "base/clock.h"
+#include "node/spawn.h"
+
+static int is_ignored(int signal_n)
+{
+    struct sigaction now;
+    return sigaction(signal_n, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+static int work(int argc, char **argv)
+{
+    if (argc != 3 || strcmp(argv[0], "convoy") != 0)
+        return 1;
+    if (strcmp(argv[2], "exit=5") == 0)
+        return 5;
+    if (strcmp(argv[2], "check=1") == 0) {
+        char byte = 0;
+        sigset_t blocked;
+        sigprocmask(SIG_SETMASK, NULL, &blocked);
+        if (pread(BOARD_FD, &byte, 1, 0) != 1 || byte != 'b')
+            return 2;
+        for (int fd = BOARD_FD + 1; fd < 64; fd++)
+            if (fcntl(fd, F_GETFD) >= 0)
+                return 3;
+        if (!is_ignored(SIGINT) || !is_ignored(SIGTERM) || !is_ignored(SIGUSR1) || !is_ignored(SIGPIPE))
+            return 4;
+        return sigismember(&blocked, SIGTERM) || sigismember(&blocked, SIGCHLD) ? 6 : 0;
+    }
+    for (;;)
+        pause();
+}
+
+/* run — one worker to its end; its wait status. */
+static int run(const char *word, int board_fd)
+{
+    char *words[] = {(char *)word};
+    pid_t pid, reaped = 0;
+    int wait_status = -1;
+    assert_int_equal(spawn_worker(1, words, board_fd, &pid), ST_OK);
+    while (!spawn_reap(&reaped, &wait_status))
+        clock_sleep_ms(5);
+    assert_int_equal(reaped, pid);
+    assert_false(spawn_reap(&reaped, &wait_status));
+    return wait_status;
+}
+
+static int board_file(int at_least)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/board", harness_tmpdir());
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(write(fd, "b", 1), 1);
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, at_least);
+    close(fd);
+    return high;
+}
+
+static void test_exit_code(void **state)
+{
+    (void)state;
+    int fd = board_file(3);
+    int wait_status = run("exit=5", fd);
+    assert_true(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 5);
+    close(fd);
+}
+
+static void test_first_instruction(void **state)
+{
+    (void)state;
+    for (int at = 3; at < 40; at += 17) { /* also when the board already has its number */
+        int fd = board_file(at), other = open("/dev/null", O_RDONLY);
+        assert_int_equal(WEXITSTATUS(run("check=1", fd)), 0);
+        close(fd);
+        close(other);
+    }
+}
+
+static void test_state(void **state)
+{
+    (void)state;
+    char *words[] = {"sleep=1"};
+    pid_t pid, reaped;
+    int fd = board_file(3), wait_status;
+    assert_int_equal(spawn_worker(1, words, fd, &pid), ST_OK);
+    kill(pid, SIGSTOP);
+    for (int i = 0; i < 500 && spawn_state(pid) != 'T'; i++)
+        clock_sleep_ms(10);
+    assert_int_equal(spawn_state(pid), 'T');
+    kill(pid, SIGKILL);
+    while (!spawn_reap(&reaped, &wait_status))
+        clock_sleep_ms(5);
+    assert_true(WIFSIGNALED(wait_status));
+    assert_int_equal(spawn_state(pid), 0);
+    close(fd);
+}
+
+/* A parent that dies takes its worker along. */
+static void test_bound_to_parent(void **state)
+{
+    (void)state;
+    int pipe_fd[2], fd = board_file(3);
+    assert_int_equal(pipe(pipe_fd), 0);
+    pid_t parent = fork();
+    if (parent == 0) {
+        char *words[] = {"sleep=1"};
+        pid_t worker = 0;
+        if (spawn_worker(1, words, fd, &worker) != ST_OK || write(pipe_fd[1], &worker, sizeof worker) < 0)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    pid_t worker;
+    assert_int_equal(read(pipe_fd[0], &worker, sizeof worker), sizeof worker);
+    kill(parent, SIGKILL);
+    waitpid(parent, NULL, 0);
+    char now = 'S';
+    for (int i = 0; i < 500 && now != 0 && now != 'Z'; i++) {
+        clock_sleep_ms(10);
+        now = spawn_state(worker);
+    }
+    assert_true(now == 0 || now == 'Z');
+    close(fd);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_exit_code),
+    cmocka_unit_test(test_first_instruction),
+    cmocka_unit_test(test_state),
+    cmocka_unit_test(test_bound_to_parent),
+};
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "worker") == 0)
+        return work(argc, argv);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}

@@ -1,0 +1,231 @@
+/* test_trainer — the loop without processes: posts, requests, resume, and failures that the board must carry. snapshot.c is
+ * shown here too, for only a trainer gives it something to save. */
+#include "harness.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "kernels/cpu.h"
+#include "train/trainer.h"
+
+struct rig {
+    struct dev *dev;
+    struct board *board;
+    struct feed *feed;
+    struct trainer_config config;
+    char dir[600];
+};
+
+/* rig — a tiny model on synthetic data; name: its checkpoint folder, NULL none. */
+static void rig_open(struct rig *r, const char *name, int64_t steps)
+{
+    memset(r, 0, sizeof *r);
+    struct feed_config feed = {.task = FEED_TASK_LM, .seq_tokens = 8, .global_samples = 4, .vocab = 40, .seed = 3};
+    assert_int_equal(dev_cpu_open(1, CPU_LEVEL_N, &r->dev), ST_OK);
+    assert_int_equal(board_create(1, &r->board), ST_OK);
+    assert_int_equal(feed_open(&feed, &r->feed), ST_OK);
+    board_worker_post(r->board, 0, &(struct board_worker){.pid = 1, .phase = BOARD_PHASE_LOADING, .loss = NAN, .checkpoint.step = -1});
+    if (name)
+        text_format(r->dir, sizeof r->dir, "%s/%s", harness_tmpdir(), name);
+    r->config = (struct trainer_config){
+        .dev = r->dev,
+        .board = r->board,
+        .dims = {.name = "tiny", .layers = 1, .heads = 2, .embed = 16, .context = 8, .vocab = 40},
+        .model_dir = "",
+        .feed = r->feed,
+        .batch_samples = 2,
+        .global_samples = 4,
+        .seq_tokens = 8,
+        .epochs = 1,
+        .steps = steps,
+        .optim = {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_clip = 1},
+        .rate = {.schedule = RATE_SCHEDULE_CONSTANT, .lr = 1e-2},
+        .seed = 3,
+        .checkpoint_dir = r->dir,
+        .checkpoint_keep = 10,
+        .metrics_file = "",
+        .settings_json = "{\"OPTIMIZER\":\"adamw\",\"moments\":2,\"SEED\":3}",
+        .version = "test",
+    };
+}
+
+static void rig_close(struct rig *r)
+{
+    feed_close(r->feed);
+    board_close(r->board);
+    dev_close(r->dev);
+}
+
+static struct board_worker last(const struct rig *r)
+{
+    struct board_worker post;
+    assert_true(board_worker_copy(r->board, 0, &post));
+    return post;
+}
+
+static bool has(const struct rig *r, const char *name)
+{
+    char path[800];
+    text_format(path, sizeof path, "%s/%s", r->dir, name);
+    return file_is_dir(path);
+}
+
+static void test_posts(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_open(&r, NULL, 6);
+    assert_int_equal(trainer_run(&r.config), ST_OK);
+    struct board_worker post = last(&r);
+    assert_int_equal(post.pid, 1); /* who it is stays */
+    assert_int_equal(post.phase, BOARD_PHASE_DONE);
+    assert_int_equal(post.step, 6);
+    assert_int_equal(post.steps, 6);
+    assert_int_equal(post.epoch, 5);
+    assert_int_equal(post.tokens, 6 * 4 * 8);
+    assert_int_equal(post.step_ms_n, 6);
+    assert_true(post.loss > 0 && post.loss < 4 && post.lr == 1e-2 && post.grad_norm > 0);
+    assert_true(post.tokens_per_second > 0 && post.eta_seconds == 0 && post.memory_bytes > 0);
+    assert_int_equal(post.checkpoint.step, -1);
+    assert_int_equal(post.model.parameters, 40 * 16 + 8 * 16 + 12 * 16 * 16 + 13 * 16 + 2 * 16);
+    assert_true(board_beat_ms(r.board, 0) > 0);
+    rig_close(&r);
+}
+
+static void test_resume_is_bit_identical(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_open(&r, NULL, 7);
+    assert_int_equal(trainer_run(&r.config), ST_OK);
+    double whole = last(&r).loss, norm = last(&r).grad_norm;
+    rig_close(&r);
+    for (int64_t steps = 3; steps <= 7; steps += 4) {
+        rig_open(&r, "resume", steps);
+        assert_int_equal(trainer_run(&r.config), ST_OK);
+        assert_int_equal(last(&r).checkpoint.step, steps);
+        if (steps == 7) {
+            assert_int_equal(last(&r).step_ms_n, 4);
+            assert_true(last(&r).loss == whole && last(&r).grad_norm == norm);
+        }
+        rig_close(&r);
+    }
+    rig_open(&r, "resume", 7);
+    assert_int_equal(trainer_run(&r.config), ST_OK); /* nothing to do */
+    assert_int_equal(last(&r).step_ms_n, 0);
+    rig_close(&r);
+}
+
+static void test_save_request(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_open(&r, "save", 5);
+    board_request(r.board, BOARD_REQUEST_SAVE);
+    assert_int_equal(trainer_run(&r.config), ST_OK);
+    assert_int_equal(board_requested(r.board), BOARD_REQUEST_NONE);
+    assert_true(has(&r, "step-00000001"));
+    assert_false(has(&r, "step-00000002"));
+    assert_true(has(&r, "step-00000005"));
+    rig_close(&r);
+}
+
+static void test_stop_before_the_first_step(void **state)
+{
+    (void)state;
+    static const enum board_request requests[] = {BOARD_REQUEST_PREEMPT, BOARD_REQUEST_TERMINATE, BOARD_REQUEST_INTERRUPT};
+    static const enum status want[] = {ST_RETRY, ST_TERMINATED, ST_INTERRUPTED};
+    for (int i = 0; i < 3; i++) {
+        struct rig r;
+        rig_open(&r, "stop", 5);
+        board_request(r.board, requests[i]);
+        assert_int_equal(trainer_run(&r.config), want[i]);
+        assert_non_null(strstr(status_message(), "before the first step"));
+        assert_false(has(&r, "step-00000000"));
+        rig_close(&r);
+    }
+}
+
+static void test_not_finite(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_open(&r, "nan", 9);
+    r.config.checkpoint_every = 2;
+    r.config.fault = TRAINER_FAULT_NAN;
+    r.config.fault_step = 6;
+    assert_int_equal(trainer_run(&r.config), ST_NOT_FINITE);
+    assert_int_equal(last(&r).step, 5);
+    assert_int_equal(last(&r).checkpoint.step, 4);
+    assert_false(has(&r, "step-00000006"));
+    rig_close(&r);
+}
+
+static void test_plan(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_open(&r, NULL, 0);
+    r.config.epochs = 3; /* synthetic: an epoch is a step */
+    assert_int_equal(trainer_run(&r.config), ST_OK);
+    assert_int_equal(last(&r).step, 3);
+    r.config.epochs = INT64_MAX;
+    assert_int_equal(trainer_run(&r.config), ST_BAD_SETTING);
+    r.config.epochs = 1;
+    r.config.global_samples = 8; /* more than the feed's four */
+    assert_int_equal(trainer_run(&r.config), ST_BAD_DATA);
+    assert_non_null(strstr(status_message(), "GLOBAL_BATCH=8"));
+    rig_close(&r);
+}
+
+static void test_resume_settings(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_open(&r, "required", 2);
+    r.config.resume = TRAINER_RESUME_REQUIRED;
+    assert_int_equal(trainer_run(&r.config), ST_BAD_DATA);
+    r.config.resume = TRAINER_RESUME_AUTO;
+    assert_int_equal(trainer_run(&r.config), ST_OK);
+    r.config.resume = TRAINER_RESUME_REQUIRED;
+    r.config.steps = 4;
+    r.config.dims.embed = 32;
+    assert_int_equal(trainer_run(&r.config), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "embed there 16, here 32"));
+    r.config.dims.embed = 16;
+    r.config.settings_json = "{\"OPTIMIZER\":\"sgd\",\"moments\":0,\"SEED\":3}";
+    assert_int_equal(trainer_run(&r.config), ST_BAD_SETTING);
+    r.config.settings_json = "{\"OPTIMIZER\":\"adamw\",\"moments\":2,\"SEED\":4}"; /* told, not refused */
+    assert_int_equal(trainer_run(&r.config), ST_OK);
+    assert_int_equal(last(&r).step, 4);
+    r.config.resume = TRAINER_RESUME_NEVER;
+    r.config.steps = 1;
+    assert_int_equal(trainer_run(&r.config), ST_OK);
+    assert_true(has(&r, "step-00000001"));
+    assert_false(has(&r, "step-00000004")); /* set aside */
+    rig_close(&r);
+}
+
+static void test_without_a_first_post(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_open(&r, NULL, 1);
+    board_worker_clear(r.board, 0);
+    assert_int_equal(trainer_run(&r.config), ST_BUG);
+    rig_close(&r);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_posts),
+    cmocka_unit_test(test_resume_is_bit_identical),
+    cmocka_unit_test(test_save_request),
+    cmocka_unit_test(test_stop_before_the_first_step),
+    cmocka_unit_test(test_not_finite),
+    cmocka_unit_test(test_plan),
+    cmocka_unit_test(test_resume_settings),
+    cmocka_unit_test(test_without_a_first_post),
+};
+HARNESS_MAIN(tests)

@@ -1,0 +1,85 @@
+/* test_watch — silence, limits, and pauses that are nobody's fault. */
+#include "harness.h"
+
+#include "node/watch.h"
+
+static bool look(struct watch *watch, int64_t now_ms, int64_t beat_ms, enum board_phase phase)
+{
+    int64_t silent_ms;
+    return watch_look(watch, now_ms, beat_ms, phase, &silent_ms);
+}
+
+/* hang_at — looks every 100 ms from start_ms with a last beat at beat_ms; the time of the first hang. */
+static int64_t hang_at(struct watch *watch, int64_t start_ms, int64_t beat_ms, enum board_phase phase)
+{
+    watch_start(watch, start_ms);
+    for (int64_t now_ms = start_ms; now_ms < start_ms + 4000000; now_ms += 100) {
+        if (look(watch, now_ms, beat_ms, phase))
+            return now_ms;
+    }
+    return -1;
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    struct watch automatic = {0}, set = {.limit_set_ms = 2000}, long_set = {.limit_set_ms = 3600000};
+    assert_int_equal(watch_limit_ms(&automatic, BOARD_PHASE_TRAINING), 60000);
+    assert_int_equal(watch_limit_ms(&automatic, BOARD_PHASE_LOADING), 600000);
+    assert_int_equal(watch_limit_ms(&set, BOARD_PHASE_TRAINING), 2000);
+    assert_int_equal(watch_limit_ms(&set, BOARD_PHASE_EVALUATING), 2000);
+    assert_int_equal(watch_limit_ms(&set, BOARD_PHASE_CHECKPOINTING), 600000);
+    assert_int_equal(watch_limit_ms(&set, BOARD_PHASE_RECOVERING), 600000);
+    assert_int_equal(watch_limit_ms(&long_set, BOARD_PHASE_LOADING), 3600000);
+}
+
+static void test_slowest_step(void **state)
+{
+    (void)state;
+    struct watch watch = {0};
+    struct board_worker worker = {.step_ms = {100, 9000, 200}, .step_ms_n = 3};
+    watch_start(&watch, 0);
+    watch_steps(&watch, &worker);
+    assert_int_equal(watch.slowest_ms, 9000);
+    assert_int_equal(watch_limit_ms(&watch, BOARD_PHASE_TRAINING), 90000);
+    /* More steps than the ring holds since the last look: only those still there. */
+    for (int i = 0; i < BOARD_STEPS_KEPT; i++)
+        worker.step_ms[i] = 20000;
+    worker.step_ms_n = 3 + 5 * BOARD_STEPS_KEPT;
+    watch_steps(&watch, &worker);
+    assert_int_equal(watch_limit_ms(&watch, BOARD_PHASE_TRAINING), 200000);
+    /* A new life begins its ring anew; what was learnt stays. */
+    watch_start(&watch, 0);
+    worker = (struct board_worker){.step_ms = {50}, .step_ms_n = 1};
+    watch_steps(&watch, &worker);
+    assert_int_equal(watch.slowest_ms, 20000);
+}
+
+static void test_silence(void **state)
+{
+    (void)state;
+    struct watch watch = {.limit_set_ms = 2000};
+    assert_int_equal(hang_at(&watch, 1000, 1500, BOARD_PHASE_TRAINING), 3600); /* first look after 3500 */
+    assert_int_equal(hang_at(&watch, 1000, 0, BOARD_PHASE_TRAINING), 3100);    /* no beat: from the start */
+    assert_int_equal(hang_at(&watch, 1000, 0, BOARD_PHASE_LOADING), 601100);
+}
+
+static void test_own_pause_is_no_hang(void **state)
+{
+    (void)state;
+    struct watch watch = {.limit_set_ms = 3000};
+    watch_start(&watch, 0);
+    assert_false(look(&watch, 100, 90, BOARD_PHASE_TRAINING));
+    assert_false(look(&watch, 500000, 90, BOARD_PHASE_TRAINING)); /* Ctrl-Z, fg */
+    assert_false(look(&watch, 501900, 90, BOARD_PHASE_TRAINING));
+    assert_false(look(&watch, 502900, 90, BOARD_PHASE_TRAINING));
+    assert_true(look(&watch, 503100, 90, BOARD_PHASE_TRAINING)); /* 3 s of our own time without a beat */
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_limits),
+    cmocka_unit_test(test_slowest_step),
+    cmocka_unit_test(test_silence),
+    cmocka_unit_test(test_own_pause_is_no_hang),
+};
+HARNESS_MAIN(tests)

@@ -6,7 +6,7 @@ port=$(free_port)
 url=http://127.0.0.1:$port
 get() { curl -s --max-time 5 "$url$1"; }
 code() { curl -s -o body --max-time 5 -w '%{http_code}' "$@"; }
-status_has() { get /status | jq -e "$1" >/dev/null; } # status_has JQ
+status_has() { [ "$(get /status | jq -r "$1" 2>/dev/null)" = true ]; } # status_has JQ
 begin_served() {
     "$convoy" train STATUS_ADDR=127.0.0.1 STATUS_PORT=$port "$@" >out 2>err &
     pid=$!

@@ -1,8 +1,8 @@
 /* xent_cpu — fast cross-entropy: one exponential an element.
  *
- * A row goes through blocks of BLOCK_ELEMS: the block's maximum, then e = exp(x - maximum), summed and, for the
- * gradient, left in place of x. When the row's logΣexp is known, a second pass over the row (still in the second
- * cache) multiplies each block by scale·exp(its maximum - logΣexp). */
+ * A row goes through blocks of BLOCK_ELEMS: the largest so far, then e = exp(x - largest), summed and, for the gradient,
+ * left in place of x. When the row's logΣexp is known, a second pass over the row (still in the second cache)
+ * multiplies each block by scale·exp(its largest - logΣexp). */
 #include "kernels/xent.h"
 
 #include <math.h>
@@ -11,8 +11,7 @@
 #include "kernels/exp2_cpu.h"
 #include "kernels/vec_cpu.h"
 
-#define BLOCK_ELEMS 1024
-#define AHEAD_ELEMS 2048
+#define BLOCK_ELEMS 256 /* so short that the hardware, fetching ahead of the maximum, keeps memory busy during the sum */
 
 static float block_max(const float *x, int64_t n)
 {
@@ -25,20 +24,18 @@ static float block_max(const float *x, int64_t n)
     float max = vec_top(vec_max(m0, m1));
     for (; i < n; i++)
         max = x[i] > max ? x[i] : max;
-    return max == -INFINITY ? 0 : max; /* nothing to subtract: exp(-inf) is 0 */
+    return max;
 }
 
 static inline vec exp_down(vec x) { return exp2_vec(x * vec_set((float)EXP2_LOG2E)); }
 
-/* Σ exp(x - max); e, when given, takes the terms (may be x). What comes after the block is asked for meanwhile. */
+/* Σ exp(x - max); e, when given, takes the terms (may be x). */
 static double block_exp(const float *x, float *e, int64_t n, float max)
 {
     vec s0 = {0}, s1 = {0}, m = vec_set(max);
     int64_t i = 0;
     for (; i + 2 * VEC_W <= n; i += 2 * VEC_W) {
         vec e0 = exp_down(vec_load(x + i) - m), e1 = exp_down(vec_load(x + i + VEC_W) - m);
-        __builtin_prefetch(x + i + AHEAD_ELEMS);
-        __builtin_prefetch(x + i + AHEAD_ELEMS + VEC_W);
         s0 += e0, s1 += e1;
         if (e) {
             vec_store(e + i, e0);
@@ -71,20 +68,25 @@ static float row_xent(float *row, int64_t v, int64_t target, float scale, bool w
             memset(row, 0, (size_t)v * sizeof *row);
         return 0;
     }
-    double max = -INFINITY, sum = 0, hit = row[target];
+    double sum = 0, hit = row[target];
+    float max = -INFINITY;
     for (int64_t i = 0; i < v; i += BLOCK_ELEMS) {
         int64_t n = v - i < BLOCK_ELEMS ? v - i : BLOCK_ELEMS;
         float top = block_max(row + i, n);
-        double part = block_exp(row + i, want_grad ? row + i : NULL, n, top);
-        maxima[i / BLOCK_ELEMS] = top;
-        double higher = top > max ? top : max;
-        sum = sum * exp(max - higher) + part * exp(top - higher);
-        max = higher;
+        if (top > max) {
+            sum *= exp((double)max - top);
+            max = top;
+        }
+        maxima[i / BLOCK_ELEMS] = max;
+        sum += block_exp(row + i, want_grad ? row + i : NULL, n, max == -INFINITY ? 0 : max); /* exp(-inf - 0) is 0 */
     }
     double lse = max + log(sum);
+    float factor = 0;
     for (int64_t i = 0; i < v && want_grad; i += BLOCK_ELEMS) {
-        int64_t n = v - i < BLOCK_ELEMS ? v - i : BLOCK_ELEMS;
-        block_scale(row + i, n, (float)(scale * exp(maxima[i / BLOCK_ELEMS] - lse)));
+        int64_t block = i / BLOCK_ELEMS;
+        if (block == 0 || maxima[block] != maxima[block - 1])
+            factor = (float)(scale * exp(maxima[block] - lse));
+        block_scale(row + i, v - i < BLOCK_ELEMS ? v - i : BLOCK_ELEMS, factor);
     }
     if (want_grad) /* from double: close to a sure answer, the difference to 1 is what matters */
         row[target] = (float)(scale * expm1(hit - lse));

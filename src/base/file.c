@@ -204,10 +204,20 @@ static enum status write_beside(const char *path, const char *beside, const void
     return st;
 }
 
+enum status file_check_target(const char *path)
+{
+    struct stat info;
+    if (lstat(path, &info) != 0 || S_ISREG(info.st_mode))
+        return ST_OK;
+    const char *kind = S_ISDIR(info.st_mode) ? "a folder" : S_ISLNK(info.st_mode) ? "a symbolic link" : "a device";
+    return FAIL(ST_BAD_SETTING, "will not replace %s: it is %s, not a regular file; name another file", path, kind);
+}
+
 enum status file_replace(const char *path, const void *data, size_t bytes)
 {
     static atomic_uint calls; /* two threads may replace the same file at once */
     char folder[FILE_PATH_MAX], beside[FILE_PATH_MAX];
+    TRY(file_check_target(path));
     TRY(folder_of(path, folder, sizeof(folder)));
     unsigned call = atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
     if (!text_format(beside, sizeof(beside), "%s.%ld-%u.tmp", path, (long)getpid(), call))

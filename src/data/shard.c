@@ -207,6 +207,7 @@ enum status shard_create(const char *path, int64_t vocab, struct shard_writer **
     if (writer == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes to write %s", sizeof *writer, path);
     writer->fd = -1;
+    TRY_OR(file_check_target(path), out_abandon);
     TRY_OR(shard_scan_begin(vocab, &writer->scan), out_abandon);
     if (!text_copy(writer->path, sizeof writer->path, path) ||
         !text_format(writer->beside, sizeof writer->beside, "%s.%ld-%llx.tmp", path, (long)getpid(),

@@ -87,8 +87,7 @@ static void test_full_disk(void **state)
     (void)state;
     new_dir("full");
     if (!mount_small("size=1m")) {
-        print_message("# skipped: mounting a tmpfs is not permitted here (%s)\n", strerror(errno));
-        skip();
+        HARNESS_SKIP("mounting a tmpfs is not permitted here (%s)", strerror(errno));
     }
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
     assert_int_equal(sample_save_big(lock, 1, 0, 40000, path), ST_OK);
@@ -106,8 +105,7 @@ static void test_no_inodes(void **state)
     (void)state;
     new_dir("inodes");
     if (!mount_small("size=8m,nr_inodes=10")) {
-        print_message("# skipped: mounting a tmpfs is not permitted here (%s)\n", strerror(errno));
-        skip();
+        HARNESS_SKIP("mounting a tmpfs is not permitted here (%s)", strerror(errno));
     }
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
     assert_int_equal(sample_save(lock, 1, 0, path), ST_OK);
@@ -124,8 +122,7 @@ static void test_read_only(void **state)
     (void)state;
     new_dir("readonly");
     if (!mount_small("size=1m")) {
-        print_message("# skipped: mounting a tmpfs is not permitted here (%s)\n", strerror(errno));
-        skip();
+        HARNESS_SKIP("mounting a tmpfs is not permitted here (%s)", strerror(errno));
     }
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
     assert_int_equal(sample_save(lock, 1, 0, path), ST_OK);
@@ -262,8 +259,7 @@ static void test_every_call_fails(void **state)
     assert_int_equal(file_join(log, sizeof(log), harness_tmpdir(), "strace.log"), ST_OK);
     int code = run_strace(log, NULL, 1);
     if (code != 0) {
-        print_message("# skipped: strace is not there or may not trace here (exit code %d)\n", code);
-        skip();
+        HARNESS_SKIP("strace is not there or may not trace here (exit code %d)", code);
     }
     assert_true(inject_all("fsync", "EIO", "", true) >= 6); /* three parts, manifest, its folder, DIR */
     assert_true(inject_all("fsync", "ENOSPC", "+", true) >= 6);

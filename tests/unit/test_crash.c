@@ -43,8 +43,7 @@ static void test_report(void **state)
 {
     (void)state;
     if (IS_SANITIZED) {
-        print_message("# skipped: sanitizers keep their own handlers\n");
-        skip();
+        HARNESS_SKIP("sanitizers keep their own handlers");
     }
     static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
     static const char *const names[] = {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"};

@@ -174,8 +174,12 @@ static void failures_leave_the_old_file(void **state)
     assert_int_equal(file_replace(in_tmp("no/such/folder"), "x", 1), ST_STORE);
     assert_says("no/such/folder", "make the folder first");
     assert_int_equal(file_make_dirs(in_tmp("taken")), ST_OK);
-    assert_int_equal(file_replace(in_tmp("taken"), "x", 1), ST_STORE); /* a folder is in the way */
+    assert_int_equal(file_replace(in_tmp("taken"), "x", 1), ST_BAD_SETTING); /* a folder is in the way */
     assert_int_equal(count_beside("taken"), 1);
+    assert_int_equal(file_check_target("/dev/null"), ST_BAD_SETTING);
+    assert_says("/dev/null", "device");
+    assert_int_equal(symlink("/nowhere", in_tmp("link")), 0);
+    assert_int_equal(file_check_target(in_tmp("link")), ST_BAD_SETTING);
 }
 
 static void a_full_disk_says_how_much(void **state)
@@ -183,7 +187,7 @@ static void a_full_disk_says_how_much(void **state)
     (void)state;
     int fd = open("/dev/full", O_WRONLY);
     if (fd < 0)
-        skip(); /* no /dev/full on this system */
+        HARNESS_SKIP("no /dev/full on this system");
     assert_int_equal(file_write_at(fd, "/dev/full", "xxxx", 4, 0), ST_STORE);
     assert_says("/dev/full", strerror(ENOSPC));
     assert_says("4 B needed", "free; make room");

@@ -207,9 +207,9 @@ static enum status write_beside(const char *path, const char *beside, const void
 enum status file_check_target(const char *path)
 {
     struct stat info;
-    if (lstat(path, &info) != 0 || S_ISREG(info.st_mode))
+    if (lstat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISLNK(info.st_mode))
         return ST_OK;
-    const char *kind = S_ISDIR(info.st_mode) ? "a folder" : S_ISLNK(info.st_mode) ? "a symbolic link" : "a device";
+    const char *kind = S_ISDIR(info.st_mode) ? "a folder" : "a device, pipe or socket";
     return FAIL(ST_BAD_SETTING, "will not replace %s: it is %s, not a regular file; name another file", path, kind);
 }
 

@@ -28,8 +28,8 @@ void file_map_close(struct file_map *map);
  * bytes_max. */
 enum status file_read(const char *path, size_t bytes_max, char **data_out, size_t *bytes_out);
 /* file_replace — whole or not at all: beside → fsync → rename → fsync the folder. */
-/* file_check_target — may `path` be replaced by a rename? Nothing there, or a regular file. A device, a folder or a symbolic link is refused
- * (ST_BAD_SETTING): root could otherwise replace /dev/full by a file. */
+/* file_check_target — may `path` be replaced by a rename? Nothing there, a regular file, or a link (it is replaced, never
+ * followed). A folder or a device is ST_BAD_SETTING: root could otherwise replace /dev/full by a file. */
 enum status file_check_target(const char *path);
 enum status file_replace(const char *path, const void *data, size_t bytes);
 enum status file_make_dirs(const char *path); /* like mkdir -p, mode 0777 & ~umask */

@@ -95,3 +95,5 @@ losses() { sed 's/,"step_ms":.*//' "$1"; }
 steps_of() { grep -c '"loss":' "$1"; }
 newest() { ls "$1" 2>/dev/null | grep '^step-' | sort | tail -n 1; }
 newest_step() { newest "$1" | sed 's/^step-0*//'; }
+# tokens MAGIC VERSION COUNT IDS… — an llm.c token file: 256 int32 words of head, then uint16 ids.
+tokens() { perl -e 'print pack("l<256 v*", splice(@ARGV, 0, 3), (0) x 253, @ARGV)' "$@"; }

@@ -60,14 +60,6 @@ ok "VOCAB smaller than the tokenizer's: refused with the value" refuses "$rc" 10
 ok "65 or 78" [ $rc = 65 ] || [ $rc = 78 ]
 
 # 3. Token files: 256 int32 words of head, then uint16 ids.
-word() { printf "\\x$(printf %02x $(($1 & 255)))\\x$(printf %02x $(($1 >> 8 & 255)))\\x$(
-    printf %02x $(($1 >> 16 & 255)))\\x$(printf %02x $(($1 >> 24 & 255)))"; }
-tokens() { # tokens MAGIC VERSION COUNT IDS…
-    word "$1"; word "$2"; word "$3"
-    head -c 1012 /dev/zero
-    shift 3
-    for id; do word "$id" | head -c 2; done
-}
 tokens 20240520 1 40 $(seq 1 40) >good.bin
 run $base DATA=good.bin VOCAB=64
 ok "a good token file: 0" is $rc 0

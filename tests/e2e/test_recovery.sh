@@ -30,18 +30,18 @@ ok "not finite: 79, with the values" is "$rc $(grep -c 'step 21: loss [0-9.]*, g
 run $tiny STEPS=30 FAULT=stall@step=21 MAX_RESTARTS=0 STEP_TIMEOUT=500ms
 ok "hung: 81, with the silence and the setting" is \
     "$rc $(grep -cE 'hung: no sign of progress for 0\.[5-9] s after step 20.*STEP_TIMEOUT' err)" "81 1"
-for s in SEGV ABRT BUS FPE ILL; do
-    begin $endless MAX_RESTARTS=0
-    wait_for 20 is_training
-    kill -$s "$(worker_of "$pid")"
-    finish
-    ok "SIG$s: 70" is $rc 70
-    ok "SIG$s is named" says "was killed by SIG$s after step"
-done
 if [ -z "${SAN:-}" ]; then
+    for s in SEGV ABRT BUS FPE ILL; do
+        begin $endless MAX_RESTARTS=0
+        wait_for 20 is_training
+        kill -$s "$(worker_of "$pid")"
+        finish
+        ok "SIG$s: 70" is $rc 70
+        ok "SIG$s is named" says "was killed by SIG$s after step"
+    done
     ok "a crash report with the last notes" is "$(grep -c '^  note: step [0-9]* begins' err)" 16
 else
-    skip "a crash report with the last notes" "sanitizers keep their own handlers"
+    skip "crashes" "sanitizers keep their own handlers"
 fi
 
 # 3. A loss that never becomes finite: as often as MAX_RESTARTS says, then 79.
@@ -55,9 +55,10 @@ ok "three recoveries without a new step end the job early" is "$rc $(warned 'res
 ok "and say so" says "3 recoveries in a row made no new step"
 
 # 4. Stopped by SIGSTOP in earnest: noticed, named, healed; twice.
-begin $endless CHECKPOINT_DIR=stop CHECKPOINT_EVERY=50 STEP_TIMEOUT=1s
+# (Saving has a longer limit, so there is one checkpoint, made beforehand, and none later.)
+run $tiny STEPS=50 CHECKPOINT_DIR=stop
+begin $endless CHECKPOINT_DIR=stop STEP_TIMEOUT=1s
 wait_for 20 is_training
-wait_for 20 has_checkpoint stop
 first=$(worker_of "$pid")
 kill -STOP "$first"
 another() { has_worker && [ "$worker" != "$first" ]; }
@@ -65,10 +66,10 @@ wait_for 10 another
 ok "the stopped worker was replaced" another
 ok "the sentence knows that it was stopped" says "the process was stopped (SIGSTOP or a debugger)"
 going_on() { [ "$(grep -c 'going on from' err)" -ge "$1" ]; }
-wait_for 10 going_on 1
+wait_for 10 going_on 2
 second=$worker
 kill -KILL "$second"
-wait_for 10 going_on 2
+wait_for 10 going_on 3
 ok "a second failure, of another kind, is a second restart" says "restart 2 of 3"
 kill -TERM "$pid"
 finish

@@ -52,9 +52,11 @@ ok "an epoch is as many whole steps as the data has" is $rc 0
 ok "about the tokens of the text" [ "${tokens:-0}" -gt 5000 ]
 
 # 4. Resume: the sequence of losses of a run cut and continued is that of an unbroken one.
-run $text STEPS=40 METRICS_FILE=whole.jsonl DROPOUT=0.1 WARMUP_STEPS=5
+tokens 20240520 1 3000 $(awk 'BEGIN { srand(7); for (i = 0; i < 3000; i++) print int(64 * rand()) }') >small.bin
+file="$tiny DATA=small.bin"
+run $file STEPS=40 METRICS_FILE=whole.jsonl DROPOUT=0.1 WARMUP_STEPS=5
 ok "unbroken run" is "$rc $(steps_of whole.jsonl)" "0 40"
-part="$text STEPS=40 METRICS_FILE=part.jsonl DROPOUT=0.1 WARMUP_STEPS=5 CHECKPOINT_DIR=part CHECKPOINT_EVERY=7"
+part="$file STEPS=40 METRICS_FILE=part.jsonl DROPOUT=0.1 WARMUP_STEPS=5 CHECKPOINT_DIR=part CHECKPOINT_EVERY=7"
 run $part FAULT=kill@step=26 MAX_RESTARTS=0
 ok "cut in step 26" is "$rc $(steps_of part.jsonl)" "75 25"
 ok "the newest checkpoint is of step 21" is "$(newest_step part)" 21
@@ -69,9 +71,10 @@ ok "the same with an automatic restart: exit 0" is $rc 0
 ok "losses bit for bit" is "$(losses part.jsonl | cksum)" "$(losses whole.jsonl | cksum)"
 
 # 5. kill -9 of the worker or of the supervisor at random instants, until the run is through.
-long="$text STEPS=1200 BATCH_SIZE=1 GLOBAL_BATCH=2 SEQ_LEN=8 METRICS_FILE=kill.jsonl CHECKPOINT_DIR=kill CHECKPOINT_EVERY=10"
-run $text STEPS=1200 BATCH_SIZE=1 GLOBAL_BATCH=2 SEQ_LEN=8 METRICS_FILE=calm.jsonl
-ok "the calm run" is "$rc $(steps_of calm.jsonl)" "0 1200"
+mix="$file STEPS=3000 BATCH_SIZE=1 GLOBAL_BATCH=3"
+long="$mix METRICS_FILE=kill.jsonl CHECKPOINT_DIR=kill CHECKPOINT_EVERY=10"
+run $mix METRICS_FILE=calm.jsonl
+ok "the calm run" is "$rc $(steps_of calm.jsonl)" "0 3000"
 kills=0 lives=0 rc=1
 while [ $rc != 0 ] && [ $lives -lt 60 ]; do
     lives=$((lives + 1))

@@ -35,6 +35,7 @@ static void test_exit_codes(void **state)
         {74, ST_STORE, false},      {75, ST_RETRY, true},         {78, ST_BAD_SETTING, false},
         {79, ST_NOT_FINITE, true},  {81, ST_HANG, true},          {130, ST_INTERRUPTED, false},
         {143, ST_TERMINATED, false}, {127, ST_BUG, true},
+        {1, ST_BUG, true},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct verdict v = judge(EXITED(rows[i].code), "");

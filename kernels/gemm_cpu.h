@@ -17,7 +17,7 @@
 /* k in one pass, and rows in one part: A's block (rows × k) takes up to 40 % of the L2 that the level's machines have. */
 #if CPU_LEVEL == 4
 #define GEMM_K_MAX 768
-#define GEMM_K_MAX_ACROSS 1024
+#define GEMM_K_MAX_ACROSS 512
 #define GEMM_A_BLOCK (256 * 768)
 #else
 #define GEMM_K_MAX 384
@@ -48,7 +48,7 @@ struct gemm {
 
 /* One thread's scratch memory. */
 struct gemm_room {
-    float slivers[2][GEMM_K_MAX_ACROSS * GEMM_NR]; /* at work, and packed ahead */
+    float slivers[2][(GEMM_K_MAX > GEMM_K_MAX_ACROSS ? GEMM_K_MAX : GEMM_K_MAX_ACROSS) * GEMM_NR]; /* at work, and packed ahead */
     float a[GEMM_A_BLOCK + GEMM_MR * GEMM_K_MAX_ACROSS];
     float sums[(GEMM_M_MAX + GEMM_MR) * GEMM_NR * GEMM_SLIVERS_MAX]; /* tiles of C between blocks of k */
     float totals[(GEMM_M_MAX + GEMM_MR) + GEMM_NR * GEMM_SLIVERS_MAX];

@@ -1,4 +1,5 @@
-/* matmul — the dense products of a layer, forward and both gradients, with what follows them folded into the write-back. */
+/* matmul — the dense products of a layer, forward and both gradients, with what follows them folded into the
+ * write-back. */
 #ifndef CONVOY_KERNELS_MATMUL_H
 #define CONVOY_KERNELS_MATMUL_H
 #include "kernels/tensor.h"

@@ -66,7 +66,8 @@ static inline void philox_fill(uint64_t seed, uint64_t stream, uint64_t index, i
     }
 }
 
-/* philox_scale — scale[i] = 0 where element index+i of `d` (p > 0) is dropped, else 1/(1-p). index counts without d->offset. */
+/* philox_scale — scale[i] = 0 where element index+i of `d` (p > 0) is dropped, else 1/(1-p). index counts without
+ * d->offset. */
 static inline void philox_scale(const struct dropout *d, uint64_t index, int64_t n, float *scale)
 {
     uint32_t words[256], threshold = dropout_threshold(d);

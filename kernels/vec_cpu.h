@@ -116,8 +116,8 @@ static inline vec vec_pow2(vec x, vec n)
 #endif
 }
 
-/* vec_exp — e^x within about 1 ulp. Below -87.3: 0 (so exp of -inf is 0); above 88.37 clamped there (2.3e38); NaN stays NaN.
- * x = n·ln2 + r with |r| ≤ ln2/2 in two steps (Cody, Waite 1980); e^r by its Taylor terms to r^7/7!. */
+/* vec_exp — e^x within about 1 ulp. Below -87.3: 0 (so exp of -inf is 0); above 88.37 clamped there (2.3e38); NaN
+ * stays NaN. x = n·ln2 + r with |r| ≤ ln2/2 in two steps (Cody, Waite 1980); e^r by its Taylor terms to r^7/7!. */
 static inline vec vec_exp(vec x)
 {
     vec c = vec_max(vec_set(-87.3f), vec_min(vec_set(88.37f), x));

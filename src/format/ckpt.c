@@ -365,6 +365,15 @@ enum status ckpt_open_newest(const char *dir, const struct safetensors_beat *bea
     return st;
 }
 
+enum status ckpt_count(const char *dir, int *count_out)
+{
+    struct ckpt_dir_steps steps;
+    TRY(ckpt_dir_list(dir, &steps));
+    free(steps.step);
+    *count_out = steps.steps_n;
+    return ST_OK;
+}
+
 enum status ckpt_peek(const char *path, struct manifest *out)
 {
     char clean[FILE_PATH_MAX];

@@ -54,6 +54,9 @@ struct ckpt; /* an open, verified checkpoint: mapped files */
 /* ckpt_open_newest — the newest valid one of DIR; damaged ones are named in a warning and skipped. *out NULL
  * and ST_OK: none, or no such folder. beat (may be NULL) is called with bytes checked. */
 enum status ckpt_open_newest(const char *dir, const struct safetensors_beat *beat, struct ckpt **out);
+/* ckpt_count — checkpoints of DIR by their names alone, whole or not: 0 and none found is a new run, more and none
+ * valid is a loss that a person must hear of. */
+enum status ckpt_count(const char *dir, int *count_out);
 /* ckpt_open — one folder; ST_BAD_DATA says what is wrong with it. */
 enum status ckpt_open(const char *path, const struct safetensors_beat *beat, struct ckpt **out);
 void ckpt_close(struct ckpt *ckpt); /* accepts NULL */

@@ -80,7 +80,7 @@ static void of_exit(const struct verdict_facts *facts, const char *who, const ch
     int code = WEXITSTATUS(facts->wait_status);
     out->st = status_from_exit(code);
     if (out->st == ST_UNHEALTHY)
-        out->st = ST_BUG; /* 1 is what `convoy status` answers; from a worker it is somebody else's failure (a sanitizer, a loader) */
+        out->st = ST_BUG; /* 1 is what `convoy status` answers; from a worker: a sanitizer's or a loader's failure */
     if (out->st == ST_OK)
         text_format(out->text, sizeof out->text, "%s finished", who);
     else if (facts->message[0] && !may_restart(out->st))

@@ -133,13 +133,27 @@ static enum status check(const struct snapshot *s, const struct ckpt *ckpt)
     return ST_OK;
 }
 
+/* check_none — no checkpoint is valid. Is there really none? Beginning anew beside damaged ones would hide their loss
+ * and, CHECKPOINT_KEEP saves later, remove what could be repaired. */
+static enum status check_none(const struct snapshot *s)
+{
+    int count = 0;
+    TRY(ckpt_count(s->dir, &count));
+    if (count == 0)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA,
+                "CHECKPOINT_DIR=%s holds %d checkpoint%s and none is whole (the warnings above say what is wrong with "
+                "each); bring one back from a copy, or set RESUME=never to move them aside and begin anew",
+                s->dir, count, count == 1 ? "" : "s");
+}
+
 enum status snapshot_find(struct snapshot *s, struct snapshot_place *place, bool *found_out, char *path,
                           size_t path_cap)
 {
     *found_out = false;
     TRY(ckpt_open_newest(s->dir, &s->config.beat, &s->found));
     if (!s->found)
-        return ST_OK;
+        return check_none(s);
     TRY(check(s, s->found));
     const struct ckpt_meta *meta = ckpt_meta(s->found);
     *place = (struct snapshot_place){meta->step, meta->samples, meta->tokens};

@@ -115,9 +115,23 @@ printf X | dd of=ck/step-00000004/model.safetensors bs=1 seek=5000 conv=notrunc 
 run $ck STEPS=6
 ok "one flipped byte: that checkpoint is named and passed over, the one before is taken" \
     is "$rc $(grep -c ' warn .*step-00000004' err) $(grep -c 'going on from ck/step-00000002' err)" "0 1 1"
+rm -rf damaged && cp -r ck damaged
+for f in damaged/step-*/model.safetensors; do printf X | dd of="$f" bs=1 seek=5000 conv=notrunc status=none; done
+for how in auto required; do
+    run $base VOCAB=64 CHECKPOINT_DIR=damaged STEPS=8 RESUME=$how
+    ok "RESUME=$how where every checkpoint is damaged: 65, each named, and what to do" \
+        refuses 65 "CHECKPOINT_DIR=damaged" "none is whole" "RESUME=never"
+    ok "nothing is touched" is "$(grep -c ' warn .*step-' err) $(ls damaged | grep -c '^step-')" "$(ls ck | grep -c '^step-') $(ls ck | grep -c '^step-')"
+done
+run $base VOCAB=64 CHECKPOINT_DIR=damaged STEPS=3 RESUME=never
+ok "RESUME=never begins anew there, and keeps them aside" \
+    is "$rc $(newest_step damaged) $(ls -d damaged/before-*/step-* | wc -l)" "0 3 $(ls ck | grep -c '^step-')"
 rm -rf ck/step-*/manifest.json
-run $ck RESUME=required
-ok "RESUME=required without a valid one: 65" refuses 65 RESUME=required ck RESUME=auto
+run $ck
+ok "folders without a manifest are damaged too: 65" refuses 65 "none is whole"
+mkdir bare
+run $base VOCAB=64 CHECKPOINT_DIR=bare RESUME=required
+ok "RESUME=required without any: 65" refuses 65 RESUME=required bare RESUME=auto
 begin $tiny STEPS=100000000 CHECKPOINT_DIR=held
 wait_for 20 is_training
 holder=$pid

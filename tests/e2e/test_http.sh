@@ -46,12 +46,13 @@ ok "convoy status: shows the phase" grep -Eq "^(training|checkpointing) " shown
 
 # A failure and its recovery: alive all the time, and counted.
 : >codes
-(while :; do code $url/livez; echo; sleep 0.02; done >>codes) &
+(while [ ! -e enough ]; do echo "$(code $url/livez)"; sleep 0.02; done >>codes) &
 poll=$!
 started+=("$poll")
 kill -KILL "$(worker_of "$pid")"
 wait_for 10 status_has '.restarts == 1 and .phase == "training"'
-kill "$poll"
+touch enough
+wait "$poll"
 ok "/livez: 200 throughout a recovery" is "$(grep -c . codes) 0" "$(grep -c 200 codes) $(grep -vc 200 codes)"
 ok "/status: one restart, no error left" status_has '.restarts == 1 and .error == null'
 ok "/metrics: one restart" is "$(get /metrics | grep -c '^convoy_restarts_total.* 1$')" 1

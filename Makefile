@@ -37,7 +37,8 @@ BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
 
 # What the two commands install when it is missing (Debian, Ubuntu).
 NEED := gcc libc6-dev make pkg-config libevent-dev libcurl4-openssl-dev libcjson-dev libutf8proc-dev libxxhash-dev
-NEED_TEST := perl libcmocka-dev libopenblas-dev curl jq strace procps iproute2 git ca-certificates
+NEED_TEST := perl libcmocka-dev curl jq strace procps iproute2 git ca-certificates
+NEED_BENCH := libcmocka-dev libopenblas0 jq
 
 # `make run`: about a minute of training on text that every Debian has, or on DATA=…; settings may be added in ARGS.
 DATA ?= /usr/share/common-licenses
@@ -45,7 +46,7 @@ STEPS ?= 100
 RUN := $(BUILD)/run
 ARGS ?=
 
-.PHONY: FORCE all tests test tidy run bench docs help clean
+.PHONY: FORCE all tests test tidy run bench gates docs help clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/convoy
@@ -92,6 +93,7 @@ help:
 	@echo 'make test [SAN=address,undefined | SAN=thread]                     build, run the whole suite'
 	@echo 'make            build build/convoy        make tidy     only the rules of the house'
 	@echo 'make bench      kernels and steps against the limits of this machine'
+	@echo 'make gates      speed, memory, start-up and learning against their limits (minutes, quiet machine)'
 	@echo 'make fuzz [FUZZ_SECONDS=20]   every reader of outside bytes against libFuzzer'
 	@echo 'make docs       write the table of settings into README.md'
 	@echo 'make clean'
@@ -108,7 +110,7 @@ run:
 test:
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@$(MAKE) --no-print-directory -s -j$$(nproc) tests
-	BUILD=$(BUILD) SAN=$(SAN) prove --timer -j2 --exec 'timeout -k 5 240' \
+	BUILD=$(BUILD) SAN=$(SAN) prove --timer --failures --comments -j2 --exec 'timeout -k 5 $(if $(SAN),600,240)' \
 	  $(sort $(TESTS) $(wildcard tests/*/test_*.sh tests/*/test_*.pl))
 
 tidy:
@@ -116,9 +118,16 @@ tidy:
 	BUILD=$(BUILD) prove $(wildcard tests/tidy/test_*.sh tests/tidy/test_*.pl) --exec ''
 
 bench:
-	@sh .ci/need $(NEED) $(NEED_TEST)
+	@sh .ci/need $(NEED) $(NEED_BENCH)
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all $(BENCHES)
 	@for b in $(BENCHES); do echo "== $$b"; $$b || exit 1; done
+
+# What must hold on a quiet machine: speed, memory, start, learning. Every gate is tried; fails when one does.
+gates:
+	@sh .ci/need $(NEED) $(NEED_BENCH)
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all $(BUILD)/tests/bench/bench_step
+	@bad=0; for g in $(BUILD)/tests/bench/bench_step tests/bench/gates.sh tests/bench/learn.sh; do \
+	  echo "== $$g"; BUILD=$(BUILD) $$g || bad=1; done; exit $$bad
 
 docs: $(BUILD)/convoy
 	$< help settings-markdown >$(BUILD)/settings.md

@@ -246,8 +246,11 @@ enum status file_make_dirs(const char *path)
         if (kept != '/' && kept != 0)
             continue;
         *at = 0;
-        if (mkdir(part, 0777) != 0 && errno != EEXIST && !file_is_dir(part))
+        int error = mkdir(part, 0777) == 0 ? 0 : errno; /* the look below would forget it */
+        if (error != 0 && error != EEXIST && !file_is_dir(part)) {
+            errno = error;
             return write_fail(part, "make the folder", 0);
+        }
         *at = kept;
         if (kept == 0)
             break;

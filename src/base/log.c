@@ -65,13 +65,16 @@ static void plain_line(char *s)
 static void write_text(enum log_level level, const char *room, const char *time, char *message)
 {
     char line[LOG_MESSAGE_BYTES + 256], node[32] = "", rank[32] = "";
+    const int error = errno; /* isatty sets it; the caller may not have looked yet */
     plain_line(message);
     if (log_now.node_id >= 0)
         text_format(node, sizeof(node), "node %d ", log_now.node_id);
     if (log_now.rank >= 0)
         text_format(rank, sizeof(rank), "rank %d ", log_now.rank);
-    text_format(line, sizeof(line), "%s %-5s %s%s%s  %s\n", time, log_level_names[level], node, rank, room,
-                message);
+    /* On a terminal another process may have a progress bar on this line: it is erased, and drawn again below. */
+    text_format(line, sizeof(line), "%s%s %-5s %s%s%s  %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", time,
+                log_level_names[level], node, rank, room, message);
+    errno = error;
     write_line(STDERR_FILENO, line, strlen(line));
 }
 

@@ -56,6 +56,19 @@ static void feed_open_synthetic(struct feed *feed, const struct feed_config *con
     feed->fingerprint = XXH3_64bits(facts, sizeof facts);
 }
 
+/* fail_short — a text of one token has no window at all, whatever SEQ_LEN. */
+static enum status fail_short(const struct feed *feed, const char *data)
+{
+    char lower[64] = "";
+    if (feed->tokens > 1)
+        text_format(lower, sizeof lower, " or set SEQ_LEN to at most %lld", (long long)feed->tokens - 1);
+    return FAIL(ST_BAD_DATA,
+                "%s has %lld token%s, but one sample of SEQ_LEN=%lld needs %lld (the last is only a target); give more "
+                "data%s",
+                data, (long long)feed->tokens, feed->tokens == 1 ? "" : "s", (long long)feed->seq_tokens,
+                (long long)feed->seq_tokens + 1, lower);
+}
+
 static enum status feed_open_corpus(struct feed *feed, const struct feed_config *config)
 {
     const struct corpus_config from = {.data = config->data,
@@ -72,11 +85,7 @@ static enum status feed_open_corpus(struct feed *feed, const struct feed_config 
     feed->samples = (feed->tokens - 1) / feed->seq_tokens;
     feed->fingerprint = corpus_fingerprint(feed->corpus);
     if (feed->tokens < feed->seq_tokens + 1)
-        return FAIL(ST_BAD_DATA, "%s has %lld tokens, but one sample of SEQ_LEN=%lld needs %lld (the last is "
-                    "only a target); "
-                    "give more data or set SEQ_LEN to at most %lld", config->data, (long long)feed->tokens,
-                    (long long)feed->seq_tokens, (long long)feed->seq_tokens + 1,
-                    (long long)(feed->tokens > 1 ? feed->tokens - 1 : 1));
+        return fail_short(feed, config->data);
     return ST_OK;
 }
 

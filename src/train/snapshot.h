@@ -36,9 +36,9 @@ struct snapshot_place {
 struct snapshot; /* holds the folder's lock */
 enum status snapshot_open(const struct snapshot_config *config, struct snapshot **out);
 void snapshot_close(struct snapshot *snapshot); /* accepts NULL */
-/* snapshot_find — the newest valid checkpoint, kept open for snapshot_attach. *found_out false: there is
- * none. Fails with ST_BAD_DATA when there are checkpoints but none is valid, with ST_BAD_SETTING when model or optimiser do not agree, with both; other differences are
- * warned about. path: FILE_PATH_MAX. */
+/* snapshot_find — the newest valid checkpoint, kept open for snapshot_attach. *found_out false: there is none.
+ * Fails with ST_BAD_DATA when there are checkpoints but none is valid, with ST_BAD_SETTING when model or
+ * optimiser do not agree, with both; other differences are warned about. path: FILE_PATH_MAX. */
 enum status snapshot_find(struct snapshot *snapshot, struct snapshot_place *place, bool *found_out,
                           char *path, size_t path_cap);
 /* snapshot_set_aside — RESUME=never: checkpoints of an earlier run move to DIR/before-<number>/, so that two

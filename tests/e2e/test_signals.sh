@@ -127,8 +127,7 @@ ok "and says that nothing is kept" says 'nothing is kept, for CHECKPOINT_DIR is 
 begin $endless
 wait_for 20 is_training
 worker=$(worker_of "$pid")
-kill -KILL "$pid"
-finish
+{ kill -KILL "$pid"; finish; } 2>/dev/null # bash would announce the death
 ok "the worker dies with its supervisor" wait_for 5 is_gone "$worker"
 
 # 9. Nobody reads: a closed stdout or a broken pipe is no reason to end.

@@ -28,7 +28,7 @@ $(FUZZ_BUILD)/%.o: % | fuzz-tools
 
 define fuzz_rule
 $(FUZZ_BUILD)/fuzz_$(notdir $(1:.c=)): $(1) $(FUZZ_BUILD)/libparts.a
-	$(FUZZ_CC) $(CPPFLAGS) -DFUZZ $(FUZZ_FLAGS) -fsanitize=fuzzer,address,undefined -o $$@ $$^ $(LDLIBS)
+	$(FUZZ_CC) $(CPPFLAGS) -DFUZZ $(FUZZ_FLAGS) -fsanitize=fuzzer,address,undefined -o $$@ $$^ $$(LDLIBS)
 fuzz-$(notdir $(1:.c=)): $(FUZZ_BUILD)/fuzz_$(notdir $(1:.c=))
 	@mkdir -p $(FUZZ_BUILD)/corpus/$(notdir $(1:.c=))
 	@$$< -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=4096 -max_len=65536 -print_final_stats=1 \

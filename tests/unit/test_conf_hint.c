@@ -1,4 +1,5 @@
 /* test_conf_hint — names near ours in the environment are told, others are not; hostile environments. */
+#define HARNESS_LOUD /* what is logged is the matter here */
 #include "harness.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 /* log: the form of a line, text and JSON; filters; hostile messages; one write a line. */
+#define HARNESS_LOUD /* what is logged is the matter here */
 #include "harness.h"
 
 #include <errno.h>

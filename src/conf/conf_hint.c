@@ -171,7 +171,8 @@ static const struct idle {
     int choice;
 } idles[] = {
     {CONF_MOMENTUM, CONF_OPTIMIZER, 0}, {CONF_BETA1, CONF_OPTIMIZER, 1},    {CONF_BETA2, CONF_OPTIMIZER, 1},
-    {CONF_EPS, CONF_OPTIMIZER, 1},      {CONF_MIN_LR, CONF_LR_SCHEDULE, 1},
+    {CONF_EPS, CONF_OPTIMIZER, 1},      {CONF_WEIGHT_DECAY, CONF_OPTIMIZER, 1},
+    {CONF_MIN_LR, CONF_LR_SCHEDULE, 1},
 };
 
 static void warn_idle(const struct conf *conf)

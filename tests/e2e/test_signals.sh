@@ -127,10 +127,22 @@ ok "and says that nothing is kept" says 'nothing is kept, for CHECKPOINT_DIR is 
 begin $endless
 wait_for 20 is_training
 worker=$(worker_of "$pid")
-{ kill -KILL "$pid"; finish; } 2>/dev/null # bash would announce the death
+disown "$pid" # or bash announces its death
+kill -KILL "$pid"
+wait_for 5 is_gone "$pid"
 ok "the worker dies with its supervisor" wait_for 5 is_gone "$worker"
 
-# 9. Nobody reads: a closed stdout or a broken pipe is no reason to end.
+# 9. Ctrl-C as a person types it, below the progress bar.
+seen() { tr '\r' '\n' <typescript 2>/dev/null | grep -q "$1"; }
+pid=$$ # wait_for looks whether this lives
+(wait_for 20 seen '^\[[#-]*\] '; printf '\003'; wait_for 20 seen 'stopped by SIGINT') |
+    script -qfec "$convoy train $quiet $endless CHECKPOINT_DIR=tty" typescript >out 2>err
+ok "Ctrl-C on a terminal: 130, after a checkpoint" is "$? $([ -n "$(newest tty)" ] && echo yes)" "130 yes"
+ok "what is said then stands at the beginning of a line, the bar is gone" \
+    is "$(tr '\r' '\n' <typescript | grep -c '^.\[K20.*SIGINT: stopping') $(
+        tr '\r' '\n' <typescript | grep -v '^$\|^Script done' | tail -n 1 | grep -c 'stopped by SIGINT')" "1 1"
+
+# 10. Nobody reads: a closed stdout or a broken pipe is no reason to end.
 "$convoy" train $quiet $tiny STEPS=50 CHECKPOINT_DIR=closed >&- 2>err
 ok "stdout closed: 0" is "$? $(newest_step closed)" "0 50"
 { "$convoy" train $quiet $tiny STEPS=3000 CHECKPOINT_DIR=pipe 2>err; echo $? >rc; } | head -n 1 >out

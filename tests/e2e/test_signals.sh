@@ -133,7 +133,8 @@ wait_for 5 is_gone "$pid"
 ok "the worker dies with its supervisor" wait_for 5 is_gone "$worker"
 
 # 9. Ctrl-C as a person types it, below the progress bar.
-seen() { tr '\r' '\n' <typescript 2>/dev/null | grep -q "$1"; }
+: >typescript
+seen() { tr '\r' '\n' <typescript | grep -q "$1"; }
 pid=$$ # wait_for looks whether this lives
 (wait_for 20 seen '^\[[#-]*\] '; printf '\003'; wait_for 20 seen 'stopped by SIGINT') |
     script -qfec "$convoy train $quiet $endless CHECKPOINT_DIR=tty" typescript >out 2>err

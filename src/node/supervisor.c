@@ -154,7 +154,9 @@ static void recover(struct supervisor *s, const struct verdict *verdict, const s
     case VERDICT_NEXT_RESTART:
         LOG_WARN("%s; restart %lld of %lld from the %s", verdict->text, (long long)s->budget.restarts,
                  (long long)s->budget.restarts_max,
-                 has_dir ? "last checkpoint" : "beginning (CHECKPOINT_DIR is not set)");
+                 !has_dir                   ? "beginning (CHECKPOINT_DIR is not set)"
+                 : last->checkpoint.path[0] ? "last checkpoint"
+                                            : "last checkpoint, or from the beginning when there is none");
         s->node.restarts = s->budget.restarts;
         s->start_ms = clock_ms() + verdict_delay_ms(&s->budget);
         set_phase(s, BOARD_PHASE_RECOVERING);

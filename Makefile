@@ -104,7 +104,7 @@ run:
 	@if [ -d $(RUN)/step-$$(printf %08d $(STEPS)) ]; then rm -rf $(RUN); fi
 	$(BUILD)/convoy train MODEL=gpt2-mini DATA=$(DATA) STEPS=$(STEPS) SEQ_LEN=256 BATCH_SIZE=4 LR=1e-3 WARMUP_STEPS=10 \
 	  CHECKPOINT_DIR=$(RUN) $(ARGS)
-	$(BUILD)/convoy generate CHECKPOINT_DIR=$(RUN) PROMPT='The license' TOKENS=60
+	$(BUILD)/convoy generate CHECKPOINT_DIR=$(RUN) PROMPT='You may' TOKENS=60 TEMPERATURE=1
 
 # Each test program runs by itself with a time limit; prove reads TAP and prints the result line last.
 test:

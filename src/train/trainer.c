@@ -423,9 +423,13 @@ static double mean_last(const struct trainer *t, int64_t *n_out)
 
 static const char *elapsed(char *out, size_t cap, double ms)
 {
-    if (ms >= 60000)
+    long long seconds = (long long)(ms / 1000);
+    if (seconds >= 3600)
         return text_span(out, cap, (int64_t)ms);
-    text_format(out, cap, "%.*f s", ms < 10000 ? 2 : 1, ms / 1000);
+    if (seconds >= 60)
+        text_format(out, cap, "%lldm%02llds", seconds / 60, seconds % 60);
+    else
+        text_format(out, cap, "%.*f s", ms < 10000 ? 2 : 1, ms / 1000);
     return out;
 }
 

@@ -1,6 +1,6 @@
 /* bench_bpe — megabytes of English a second on one core. Text: the file named by the argument, else
  * ../shared/data/tinyshakespeare.txt, else a license every Debian has; repeated to 16 MB. Prints the median
- * of five runs, and how long opening takes. */
+ * of five runs, and how long opening takes. Fails below the gate. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "data/bpe.h"
 
+enum { GATE_MB = 10 };
 enum { BYTES = 16000000, RUNS = 5 };
 
 static int by_size(const void *a, const void *b)
@@ -59,8 +60,11 @@ int main(int argc, char **argv)
            open[RUNS / 2],
            rate[RUNS / 2], RUNS, (double)BYTES / (double)tokens, path);
     bpe_close(bpe);
+    const bool is_good = rate[RUNS / 2] >= GATE_MB;
+    if (!is_good)
+        printf("bpe  FAILED: the gate is %d MB/s\n", GATE_MB);
     free(ids);
     free(text);
     free(sample);
-    return 0;
+    return is_good ? 0 : 1;
 }

@@ -156,6 +156,26 @@ ok "unchanged" is "$(cat diary.txt)" "dear diary"
 run $tiny STEPS=2 CHECKPOINT_DIR=plain/sub
 ok "CHECKPOINT_DIR below a file: refused with the path" refuses "$rc" plain/sub
 ok "74 or 78" [ $rc = 74 ] || [ $rc = 78 ]
+# What a user may not read or write; root may everything, so root becomes somebody else for it.
+as_user=
+[ "$(id -u)" != 0 ] || as_user="setpriv --reuid=65534 --regid=65534 --clear-groups"
+if $as_user true 2>/dev/null; then
+    chmod 711 . # the user may pass
+    cp "$convoy" ./convoy
+    cp little.txt secret.txt && chmod 000 secret.txt
+    mkdir theirs && chmod 555 theirs
+    rc=0
+    $as_user ./convoy train $quiet $base DATA=secret.txt CACHE_DIR=theirs >out 2>err || rc=$?
+    ok "unreadable data: 66, with the system's text" refuses 66 secret.txt "Permission denied"
+    rc=0
+    $as_user ./convoy train $quiet $tiny STEPS=2 CHECKPOINT_DIR=theirs/ck >out 2>err || rc=$?
+    ok "CHECKPOINT_DIR in a folder of others: 74, with the system's text" refuses 74 theirs/ck "Permission denied"
+    rc=0
+    $as_user ./convoy train $quiet $base DATA=little.txt CACHE_DIR=theirs/cache >out 2>err || rc=$?
+    ok "CACHE_DIR in a folder of others: 74, with the setting" refuses 74 CACHE_DIR=theirs/cache "Permission denied"
+else
+    skip "unreadable data, folders of others" "setpriv cannot become another user here"
+fi
 mkdir mnt
 if mount -t tmpfs -o size=700k convoy-test mnt 2>/dev/null; then
     run $tiny STEPS=40 CHECKPOINT_EVERY=10 CHECKPOINT_DIR=mnt/ck

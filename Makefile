@@ -77,7 +77,7 @@ $(BUILD)/src/data/merges.o: assets/vocab.bpe
 define level_rule
 $(BUILD)/%_v$(1).o: %.c
 	@mkdir -p $$(@D)
-	$(CC) $(CPPFLAGS) -DCPU_LEVEL=$(1) $(CFLAGS) -O3 -march=x86-64-v$(1) -mprefer-vector-width=512 -ffp-contract=fast \
+	$(CC) $(CPPFLAGS) -DCPU_LEVEL=$(1) $(CFLAGS) -O3 -march=x86-64-v$(1) $(if $(filter 2,$(1)),,-mprfchw) -mprefer-vector-width=512 -ffp-contract=fast \
 	  -MMD -MP -c -o $$@ $$<
 endef
 $(foreach l,$(LEVELS),$(eval $(call level_rule,$(l))))

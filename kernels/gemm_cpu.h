@@ -1,26 +1,31 @@
 /* gemm_cpu — C(m,n) = Σ_k A(m,k)·B(k,n) on all threads, cut into parts that fit the caches.
  *
- * Included by matmul_cpu.c only. It knows matrices, caches and threads, not what C is for: each finished tile of C is
- * handed to `finish`, once. After the scheme of Goto and van de Geijn (2008): a part of C is a block of rows by a few
- * slivers of columns; per block of k its rows of A stay in L2 while one sliver of B after the other passes over them.
- * What differs: every part packs its own B while it computes its first tile, and fetches the sliver after that from
- * memory while it computes the others, so that a weight read once from memory costs no time of its own. */
+ * Included by matmul_cpu.c only. It knows matrices, caches and threads, not what C is for: each finished tile
+ * of C is handed to `finish`, once. After the scheme of Goto and van de Geijn (2008): a part of C is a block
+ * of rows by a few slivers of columns; per block of k its rows of A stay in L2 while one sliver of B after
+ * the other passes over them. What differs: every part packs its own B while it computes its first tile, and
+ * fetches the sliver after that from memory while it computes the others, so that a weight read once from
+ * memory costs no time of its own. */
 #ifndef CONVOY_KERNELS_GEMM_CPU_H
 #define CONVOY_KERNELS_GEMM_CPU_H
 
-#include <limits.h>
+#include <stdatomic.h>
 
 #include "kernels/cpu.h"
 #include "kernels/gemm_pack_cpu.h"
 #include "kernels/gemm_tile_cpu.h"
 
-/* k in one pass, and rows in one part: A's block (rows × k) takes up to 40 % of the L2 that the level's machines have. */
+/* k in one pass, and rows in one part: A's block (rows × k) takes up to 40 % of the L2 that the level's
+ * machines have. A sliver of B that has to be turned (b_across) is dear: short k, so that many rows share it.
+ * */
 #if CPU_LEVEL == 4
 #define GEMM_K_MAX 768
+#define GEMM_K_MAX_TURNED 384
 #define GEMM_K_MAX_ACROSS 512
-#define GEMM_A_BLOCK (256 * 768)
+#define GEMM_A_BLOCK (512 * 384)
 #else
 #define GEMM_K_MAX 384
+#define GEMM_K_MAX_TURNED 384
 #define GEMM_K_MAX_ACROSS 512
 #define GEMM_A_BLOCK (96 * 384)
 #endif
@@ -28,10 +33,12 @@
 #define GEMM_SLIVERS_MAX 16
 
 struct gemm;
-typedef void gemm_finish_fn(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows, int cols);
+typedef void gemm_finish_fn(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows,
+                            int cols);
 
 struct gemm {
-    /* A(m,k) = a[m·a_step + k], or a[k·a_step + m] when a_across;  B(k,n) = b[k·b_step + n], or b[n·b_step + k]. */
+    /* A(m,k) = a[m·a_step + k], or a[k·a_step + m] when a_across;  B(k,n) = b[k·b_step + n], or b[n·b_step +
+     * k]. */
     const float *a, *b;
     int64_t a_step, b_step;
     bool a_across, b_across;
@@ -41,19 +48,29 @@ struct gemm {
     float *b_sums, *a_sums; /* Σ_k B(k,n), Σ_k A(m,k), or NULL; a_sums needs a_across */
     bool sums_add;
     const struct cpu *cpu;
+    /* Where C's rows lie, for lines to be asked for in time and, with `partial`, for sums between stretches
+     * of k. */
+    struct gemm_lines lines[GEMM_STREAMS];
+    float *partial;
+    int64_t partial_step;
     /* the cut, see gemm_cut */
     int64_t k_block, m_block, n_block, m_parts, n_parts;
-    float *a_shared; /* all of A in packed slivers, k by k block; NULL: each part packs its own */
+    int64_t k_from, k_to; /* the stretch of k at work */
+    bool a_packed;        /* A is read from packed slivers: shared ones, or each part's own */
+    atomic_llong taken;   /* parts dealt so far */
+    float *a_shared;      /* the stretch's A in packed slivers, k by k block; NULL: each part packs its own */
 };
 
 /* One thread's scratch memory. */
 struct gemm_room {
-    float slivers[2][(GEMM_K_MAX > GEMM_K_MAX_ACROSS ? GEMM_K_MAX : GEMM_K_MAX_ACROSS) * GEMM_NR]; /* at work, and packed ahead */
+    float slivers[2][(GEMM_K_MAX > GEMM_K_MAX_ACROSS ? GEMM_K_MAX : GEMM_K_MAX_ACROSS) *
+                     GEMM_NR]; /* at work, and packed ahead */
     float a[GEMM_A_BLOCK + GEMM_MR * GEMM_K_MAX_ACROSS];
     float sums[(GEMM_M_MAX + GEMM_MR) * GEMM_NR * GEMM_SLIVERS_MAX]; /* tiles of C between blocks of k */
     float totals[(GEMM_M_MAX + GEMM_MR) + GEMM_NR * GEMM_SLIVERS_MAX];
 };
-_Static_assert(sizeof(struct gemm_room) <= CPU_SCRATCH_BYTES, "a thread's scratch memory holds what a product needs");
+_Static_assert(sizeof(struct gemm_room) <= CPU_SCRATCH_BYTES,
+               "a thread's scratch memory holds what a product needs");
 
 /* A part at work: rows m0 … m0+rows-1, columns n0 … n0+cols-1, k0 … k0+k-1. */
 struct gemm_part {
@@ -62,8 +79,9 @@ struct gemm_part {
     int64_t m0, rows, n0, cols, k0, k;
     const float *a; /* its rows of A, packed */
     struct gemm_ahead ahead;
-    int turn; /* which of the room's slivers is at work */
-    bool is_packed;
+    int turn;       /* which of the room's slivers is at work */
+    bool is_packed; /* it was packed ahead */
+    int64_t next;   /* the part this thread does after this one */
 };
 
 static inline int64_t gemm_min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -76,22 +94,43 @@ static int64_t gemm_even(int64_t whole, int64_t most, int64_t unit)
     return gemm_ceil(gemm_ceil(whole, pieces), unit) * unit;
 }
 
-/* gemm_cut — by shape alone. Wide parts read A less often; but each thread should get several, to end together. */
+/* Fewer rows than this are read where they lie: packing them would not pay, and short tiles exist only for
+ * rows. */
+#define GEMM_PACK_MIN 16
+
+/* gemm_stretch — how much of k, in whole blocks, the packed A of all rows may cover in the shared memory. */
+static int64_t gemm_stretch(const struct gemm *g)
+{
+    int64_t rows = gemm_ceil(g->m, GEMM_MR) * GEMM_MR,
+            most = (int64_t)(CPU_SHARED_BYTES / sizeof(float)) / rows;
+    return most / g->k_block * g->k_block;
+}
+
+/* gemm_cut — by shape alone. Wide parts read a streaming A less often; narrow ones let the threads end
+ * together. */
 static void gemm_cut(struct gemm *g)
 {
-    g->k_block = gemm_even(g->k, g->a_across ? GEMM_K_MAX_ACROSS : GEMM_K_MAX, GEMM_CHUNK);
+    int64_t k_max = g->a_across ? GEMM_K_MAX_ACROSS : g->b_across ? GEMM_K_MAX_TURNED : GEMM_K_MAX;
+    g->k_block = gemm_even(g->k, k_max, GEMM_CHUNK);
     g->m_block = gemm_even(g->m, gemm_min(GEMM_A_BLOCK / g->k_block, GEMM_M_MAX), GEMM_MR);
     g->m_parts = gemm_ceil(g->m, g->m_block);
-    size_t a_bytes = (size_t)(gemm_ceil(g->m, GEMM_MR) * GEMM_MR * g->k) * sizeof(float);
-    g->a_shared = g->a_across && a_bytes <= CPU_SHARED_BYTES ? (float *)(void *)g->cpu->shared : NULL;
-    bool a_streams = g->k > g->k_block;
-    int64_t wide = gemm_ceil(g->n, GEMM_NR) * g->m_parts / (a_streams ? 8 : 24);
-    wide = wide < 1 ? 1 : gemm_min(wide, g->a_across && !g->a_shared ? GEMM_SLIVERS_MAX : 4);
+    int64_t stretch = gemm_stretch(g);
+    bool fits = stretch >= g->k || (stretch > 0 && g->partial);
+    g->a_packed = g->a_across || (fits && g->m >= GEMM_PACK_MIN);
+    g->a_shared = g->a_packed && fits ? (float *)(void *)g->cpu->shared : NULL;
+    g->k_to = g->a_shared ? gemm_min(stretch, g->k) : g->k;
+    int64_t slivers = gemm_ceil(g->n, GEMM_NR), wide = 1;
+    if (g->a_packed && !g->a_shared)
+        wide = GEMM_SLIVERS_MAX;
+    else if (g->k > g->k_block)
+        wide = gemm_min(4, slivers * g->m_parts / 8);
+    wide = wide < 1 ? 1 : wide;
     g->n_block = gemm_even(g->n, wide * GEMM_NR, GEMM_NR);
     g->n_parts = gemm_ceil(g->n, g->n_block);
 }
 
-/* gemm_place — part number → its rows and columns; columns run fastest, so that A's block stays. False: no such part. */
+/* gemm_place — part number → its rows and columns; columns run fastest, so that A's block stays. False: no
+ * such part. */
 static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p)
 {
     if (part_i >= g->m_parts * g->n_parts)
@@ -103,34 +142,34 @@ static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p
     return true;
 }
 
-/* gemm_look_ahead — names the sliver that this thread needs next: of this part (packed ahead, if it can be), or the
- * first of the part that it will most likely be dealt (fetched only). */
-static void gemm_look_ahead(struct gemm_part *p, int64_t col, int part_i)
+/* gemm_look_ahead — names the sliver that this thread needs next, of this part or of the part after it. It is
+ * packed ahead when its columns lie side by side; else its lines are fetched. */
+static void gemm_look_ahead(struct gemm_part *p, int64_t col)
 {
     const struct gemm *g = p->g;
+    struct gemm_part next = *p;
     int64_t n = p->n0 + col + GEMM_NR, k = p->k0, cols = p->n0 + p->cols - n;
-    bool here = true;
     if (cols <= 0) {
         n = p->n0, cols = p->cols, k += g->k_block;
-        struct gemm_part next;
-        if (k >= g->k && gemm_place(g, part_i + task_threads(g->cpu->pool), &next))
-            n = next.n0, cols = next.cols, k = 0, here = false;
+        if (k >= g->k_to && gemm_place(g, p->next, &next))
+            n = next.n0, cols = next.cols, k = g->k_from;
     }
     p->ahead = (struct gemm_ahead){0};
-    if (k >= g->k)
+    if (k >= g->k_to)
         return;
-    int64_t kn = gemm_min(g->k_block, g->k - k), piece = 64;
+    int64_t kn = gemm_min(g->k_block, g->k_to - k);
     cols = gemm_min(cols, GEMM_NR);
     p->ahead.at = (const char *)(g->b + (g->b_across ? n * g->b_step + k : k * g->b_step + n));
     p->ahead.step = g->b_step * 4;
     p->ahead.rows = g->b_across ? cols : kn;
-    p->ahead.width = (g->b_across ? kn : cols) * 4;
-    if (here && !g->b_across && cols % VEC_W == 0)
-        p->ahead.to = p->room->slivers[!p->turn], piece = VEC_W * 4;
-    else
-        p->ahead.width += (int64_t)((uintptr_t)p->ahead.at % 64);
-    int64_t pieces = p->ahead.rows * gemm_ceil(p->ahead.width, piece);
-    p->ahead.pieces = (int)gemm_min(gemm_ceil(pieces, gemm_ceil(p->rows, GEMM_MR) * gemm_ceil(p->k, GEMM_CHUNK)), 16);
+    p->ahead.width = (g->b_across ? kn : cols) * 4 + (int64_t)((uintptr_t)p->ahead.at % 64);
+    if (!g->b_across && cols == GEMM_NR)
+        p->ahead.to = p->room->slivers[!p->turn];
+    int64_t chunks = gemm_ceil(p->rows, GEMM_MR) * (p->k / GEMM_CHUNK), pieces = p->ahead.rows;
+    if (!p->ahead.to)
+        pieces *= gemm_ceil(p->ahead.width, 64 * GEMM_AHEAD_LINES);
+    while (p->ahead.mask < 7 && pieces * 2 * (p->ahead.mask + 1) <= chunks)
+        p->ahead.mask = 2 * p->ahead.mask + 1;
 }
 
 /* gemm_total — totals[j] (+)= Σ_k sliver[k·width + j], in the order of k. */
@@ -158,37 +197,82 @@ static bool gemm_sliver_ready(struct gemm_part *p, const float *b, int cols, int
     return false;
 }
 
+/* gemm_partial — a tile's sums between two stretches of k: out to where C will be, or back. */
+static void gemm_partial(const struct gemm *g, float *tile, int64_t row, int64_t col, int rows, int cols,
+                         bool back)
+{
+    for (int i = 0; i < rows; i++) {
+        float *at = g->partial + (row + i) * g->partial_step + col, *sums = tile + i * GEMM_NR;
+        memcpy(back ? sums : at, back ? at : sums, (size_t)cols * sizeof(float));
+    }
+}
+
+/* gemm_tile_begin, gemm_tile_end — before a tile is computed (its sums so far) and after (C, or the sums for
+ * the next stretch). */
+static void gemm_tile_begin(const struct gemm_part *p, struct gemm_tile *t, int64_t row, int64_t col,
+                            int cols)
+{
+    const struct gemm *g = p->g;
+    if (p->k0 == g->k_from && p->k0 > 0)
+        gemm_partial(g, t->out, p->m0 + row, p->n0 + col, t->rows, cols, true);
+    for (int i = 0; i < GEMM_STREAMS; i++) {
+        t->lines[i] = g->lines[i];
+        if (t->lines[i].at && p->k0 + p->k >= g->k)
+            t->lines[i].at += (p->m0 + row) * t->lines[i].step + (p->n0 + col) * 4;
+        else
+            t->lines[i].at = NULL;
+    }
+}
+
+static void gemm_tile_end(const struct gemm_part *p, const struct gemm_tile *t, int64_t row, int64_t col,
+                          int cols)
+{
+    const struct gemm *g = p->g;
+    if (p->k0 + p->k >= g->k)
+        g->finish(g, t->out, p->m0 + row, p->n0 + col, t->rows, cols);
+    else if (p->k0 + p->k >= g->k_to)
+        gemm_partial(g, t->out, p->m0 + row, p->n0 + col, t->rows, cols, false);
+}
+
 /* gemm_sliver — one sliver of B over all rows of the part. */
-static void gemm_sliver(struct gemm_part *p, int64_t col, bool last)
+static void gemm_sliver(struct gemm_part *p, int64_t col)
 {
     const struct gemm *g = p->g;
     int cols = (int)gemm_min(GEMM_NR, p->cols - col), nv = (int)gemm_ceil(cols, VEC_W);
-    const float *b = g->b + (g->b_across ? (p->n0 + col) * g->b_step + p->k0 : p->k0 * g->b_step + p->n0 + col);
+    const float *b =
+        g->b + (g->b_across ? (p->n0 + col) * g->b_step + p->k0 : p->k0 * g->b_step + p->n0 + col);
     float *sliver = p->room->slivers[p->turn];
-    bool whole = p->k0 == 0 && last, pack = gemm_sliver_ready(p, b, cols, nv, sliver);
+    bool whole = p->k0 == g->k_from && p->k0 + p->k >= g->k_to,
+         pack = gemm_sliver_ready(p, b, cols, nv, sliver);
     float *sums = p->room->sums + (whole ? 0 : col * (GEMM_M_MAX + GEMM_MR));
-    struct gemm_tile t = {.a_step = g->a_step, .b = pack ? b : sliver, .b_step = g->b_step, .sliver = sliver, .k = p->k,
-                          .add = p->k0 > 0, .ahead = &p->ahead};
+    struct gemm_tile t = {.a_step = g->a_step,
+                          .b = pack ? b : sliver,
+                          .b_step = g->b_step,
+                          .sliver = sliver,
+                          .k = p->k,
+                          .add = p->k0 > 0,
+                          .ahead = &p->ahead};
     for (int64_t row = 0; row < p->rows; row += GEMM_MR) {
         t.rows = (int)gemm_min(GEMM_MR, p->rows - row);
-        t.a = g->a_across ? p->a + row * p->k : g->a + (p->m0 + row) * g->a_step + p->k0;
+        t.a = g->a_packed ? p->a + row * p->k : g->a + (p->m0 + row) * g->a_step + p->k0;
         t.out = sums + (whole ? 0 : row * GEMM_NR);
-        gemm_tile_pick(t.rows, nv, g->a_across, pack)(&t);
-        if (last)
-            g->finish(g, t.out, p->m0 + row, p->n0 + col, t.rows, cols);
+        gemm_tile_begin(p, &t, row, col, cols);
+        gemm_tile_pick(t.rows, nv, g->a_packed, pack)(&t);
+        gemm_tile_end(p, &t, row, col, cols);
         t.b = sliver;
         pack = false;
     }
     if (g->b_sums && p->m0 == 0)
         gemm_total(sliver, p->k, nv * VEC_W, p->k0 > 0, p->room->totals + col);
     p->is_packed = p->ahead.to != NULL;
-    if (p->is_packed)
-        gemm_fetch(&p->ahead, INT_MAX);
+    while (p->is_packed && p->ahead.rows > 0)
+        gemm_fetch_row(&p->ahead);
     p->turn = !p->turn;
 }
 
 /* gemm_totals_end — sums of B's columns and A's rows leave the part that begins with row 0 or column 0. */
-static void gemm_totals_end(const struct gemm_part *p, float *to, int64_t from, int64_t n, const float *totals)
+static void gemm_totals_end(const struct gemm_part *p, float *to, int64_t from, int64_t n,
+                            const float *totals)
 {
     for (int64_t i = 0; i < n; i++)
         to[from + i] = (p->g->sums_add ? to[from + i] : 0.0f) + totals[i];
@@ -198,7 +282,7 @@ static void gemm_totals_end(const struct gemm_part *p, float *to, int64_t from, 
 static float *gemm_shared_place(const struct gemm *g, int64_t k0, int64_t row)
 {
     int64_t rows = gemm_ceil(g->m, GEMM_MR) * GEMM_MR;
-    return g->a_shared + k0 * rows + row * gemm_min(g->k_block, g->k - k0);
+    return g->a_shared + (k0 - g->k_from) * rows + row * gemm_min(g->k_block, g->k_to - k0);
 }
 
 /* gemm_share — a part of the work before the parts proper: packs GEMM_SHARE rows of A for all. */
@@ -208,19 +292,23 @@ static void gemm_share(void *arg, int part_i, int thread_i)
     (void)thread_i;
     const struct gemm *g = arg;
     int64_t row = (int64_t)part_i * GEMM_SHARE, rows = gemm_min(GEMM_SHARE, g->m - row);
-    for (int64_t k0 = 0; k0 < g->k; k0 += g->k_block)
-        gemm_pack_a(g->a + k0 * g->a_step + row, g->a_step, rows, gemm_min(g->k_block, g->k - k0),
-                    gemm_shared_place(g, k0, row));
+    for (int64_t k0 = g->k_from; k0 < g->k_to; k0 += g->k_block) {
+        int64_t k = gemm_min(g->k_block, g->k_to - k0);
+        if (g->a_across)
+            gemm_pack_a(g->a + k0 * g->a_step + row, g->a_step, rows, k, gemm_shared_place(g, k0, row));
+        else
+            gemm_pack_rows(g->a + row * g->a_step + k0, g->a_step, rows, k, gemm_shared_place(g, k0, row));
+    }
 }
 
-static void gemm_part_run(void *arg, int part_i, int thread_i)
+/* gemm_part_run — one part, over the blocks of k of this stretch. */
+static void gemm_part_run(struct gemm_part *at)
 {
-    const struct gemm *g = arg;
-    struct gemm_part p = {.g = g, .room = (struct gemm_room *)(void *)g->cpu->scratch[thread_i]};
-    gemm_place(g, part_i, &p);
+    struct gemm_part p = *at;
+    const struct gemm *g = p.g;
     float *a_totals = p.room->totals + GEMM_NR * GEMM_SLIVERS_MAX;
-    for (p.k0 = 0; p.k0 < g->k; p.k0 += g->k_block) {
-        p.k = gemm_min(g->k_block, g->k - p.k0);
+    for (p.k0 = g->k_from; p.k0 < g->k_to; p.k0 += g->k_block) {
+        p.k = gemm_min(g->k_block, g->k_to - p.k0);
         if (g->a_shared)
             p.a = gemm_shared_place(g, p.k0, p.m0);
         else if (g->a_across)
@@ -228,23 +316,43 @@ static void gemm_part_run(void *arg, int part_i, int thread_i)
         for (int64_t row = 0; g->a_sums && p.n0 == 0 && row < p.rows; row += GEMM_MR)
             gemm_total(p.a + row * p.k, p.k, GEMM_MR, p.k0 > 0, a_totals + row);
         for (int64_t col = 0; col < p.cols; col += GEMM_NR) {
-            gemm_look_ahead(&p, col, part_i);
-            gemm_sliver(&p, col, p.k0 + p.k >= g->k);
+            gemm_look_ahead(&p, col);
+            gemm_sliver(&p, col);
         }
     }
     if (g->b_sums && p.m0 == 0)
         gemm_totals_end(&p, g->b_sums, p.n0, p.cols, p.room->totals);
     if (g->a_sums && p.n0 == 0)
         gemm_totals_end(&p, g->a_sums, p.m0, p.rows, a_totals);
+    *at = p;
+}
+
+/* gemm_thread — takes parts until none is left, always one ahead of the part at work, so that its first
+ * sliver can be packed ahead too. Which thread takes a part changes nothing in it. */
+static void gemm_thread(void *arg, int part_i, int thread_i)
+{
+    (void)part_i;
+    struct gemm *g = arg;
+    struct gemm_part p = {.g = g, .room = (struct gemm_room *)(void *)g->cpu->scratch[thread_i]};
+    int64_t now = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
+    while (gemm_place(g, now, &p)) {
+        p.next = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
+        gemm_part_run(&p);
+        now = p.next;
+    }
 }
 
 static void gemm_run(const struct cpu *cpu, struct gemm *g)
 {
     g->cpu = cpu;
     gemm_cut(g);
-    if (g->a_shared)
-        task_run(cpu->pool, (int)gemm_ceil(g->m, GEMM_SHARE), gemm_share, g);
-    task_run(cpu->pool, (int)(g->m_parts * g->n_parts), gemm_part_run, g);
+    for (int64_t stretch = g->k_to; g->k_from < g->k;
+         g->k_from = g->k_to, g->k_to = gemm_min(g->k, g->k_to + stretch)) {
+        if (g->a_shared)
+            task_run(cpu->pool, (int)gemm_ceil(g->m, GEMM_SHARE), gemm_share, g);
+        atomic_store_explicit(&g->taken, 0, memory_order_relaxed);
+        task_run(cpu->pool, (int)gemm_min(task_threads(cpu->pool), g->m_parts * g->n_parts), gemm_thread, g);
+    }
 }
 
 #endif

@@ -30,7 +30,8 @@ static inline __attribute__((always_inline)) void gemm_transpose(vec *r)
     }
 }
 
-/* gemm_pack_across — sliver[k·width + j] = b[j·step + k]: `cols` rows of the matrix become columns of the sliver. */
+/* gemm_pack_across — sliver[k·width + j] = b[j·step + k]: `cols` rows of the matrix become columns of the
+ * sliver. */
 static void gemm_pack_across(const float *b, int64_t step, int cols, int64_t k, int nv, float *sliver)
 {
     int width = nv * VEC_W;
@@ -53,18 +54,21 @@ static void gemm_pack_across(const float *b, int64_t step, int cols, int64_t k, 
     }
 }
 
-/* gemm_pack_along — sliver[k·width + j] = b[k·step + j]: columns lie side by side already; zeros beyond `cols`. */
+/* gemm_pack_along — sliver[k·width + j] = b[k·step + j]: columns lie side by side already; zeros beyond
+ * `cols`. */
 static void gemm_pack_along(const float *b, int64_t step, int cols, int64_t k, int nv, float *sliver)
 {
     for (int64_t i = 0; i < k; i++, b += step, sliver += nv * VEC_W)
         for (int j = 0; j < nv; j++) {
             int have = cols - j * VEC_W < VEC_W ? cols - j * VEC_W : VEC_W;
-            vec_store(sliver + j * VEC_W, have == VEC_W ? vec_load(b + j * VEC_W) : vec_load_n(b + j * VEC_W, have));
+            vec_store(sliver + j * VEC_W,
+                      have == VEC_W ? vec_load(b + j * VEC_W) : vec_load_n(b + j * VEC_W, have));
         }
 }
 
-/* gemm_pack_a — the packed slivers of `rows` rows of A over k, A(m,k) = a[k·step + m]; zeros beyond the last row.
- * Several slivers are written at once, so that each line of the matrix is fetched once. Returns the slivers. */
+/* gemm_pack_a — the packed slivers of `rows` rows of A over k, A(m,k) = a[k·step + m]; zeros beyond the last
+ * row. Several slivers are written at once, so that each line of the matrix is fetched once. Returns the
+ * slivers. */
 static float *gemm_pack_a(const float *a, int64_t step, int64_t rows, int64_t k, float *slivers)
 {
     int64_t row = 0;
@@ -82,6 +86,32 @@ static float *gemm_pack_a(const float *a, int64_t step, int64_t rows, int64_t k,
             for (int64_t j = 0; j < GEMM_MR; j++)
                 slivers[row * k + i * GEMM_MR + j] = row + j < rows ? a[i * step + row + j] : 0.0f;
     return slivers;
+}
+
+/* gemm_pack_rows — the same from rows that lie one after the other, A(m,k) = a[m·step + k]: squares of VEC_W
+ * × VEC_W are turned in registers and leave as pieces of GEMM_MR. */
+#define GEMM_PACK_ROWS (VEC_W / GEMM_MR * GEMM_MR)
+static void gemm_pack_rows(const float *a, int64_t step, int64_t rows, int64_t k, float *slivers)
+{
+    for (int64_t row = 0; row < rows; row += GEMM_PACK_ROWS)
+        for (int64_t k0 = 0; k0 < k; k0 += VEC_W) {
+            int kn = k - k0 < VEC_W ? (int)(k - k0) : VEC_W;
+            int have = rows - row < GEMM_PACK_ROWS ? (int)(rows - row) : GEMM_PACK_ROWS;
+            const float *from = a + row * step + k0;
+            vec r[VEC_W];
+            if (have == VEC_W && kn == VEC_W)
+#pragma GCC unroll 16
+                for (int i = 0; i < VEC_W; i++)
+                    r[i] = vec_load(from + i * step);
+            else
+                for (int i = 0; i < VEC_W; i++)
+                    r[i] = i < have ? vec_load_n(from + i * step, kn) : vec_set(0.0f);
+            gemm_transpose(r);
+            for (int j = 0; j < have; j += GEMM_MR)
+                for (int i = 0; i < kn; i++)
+                    memcpy(slivers + (row + j) * k + (k0 + i) * GEMM_MR,
+                           (const float *)(const void *)&r[i] + j, GEMM_MR * sizeof(float));
+        }
 }
 
 #endif

@@ -1,4 +1,5 @@
-/* matmul — the fast dense products: each is one gemm, and what follows it is done while its tiles are still in cache.
+/* matmul — the fast dense products: each is one gemm, and what follows it is done while its tiles are still
+ * in cache.
  *
  * It knows what C is for; how it is computed is gemm_cpu.h. Compiled once for each level, see cpu.h. */
 #include "kernels/matmul.h"
@@ -18,7 +19,8 @@ static inline void matmul_store(float *p, int n, vec x)
 }
 
 /* One row of a tile of matmul_fwd. */
-static inline void matmul_fwd_row(const struct matmul_fwd *a, const float *sums, int64_t row, int64_t col, int cols)
+static inline void matmul_fwd_row(const struct matmul_fwd *a, const float *sums, int64_t row, int64_t col,
+                                  int cols)
 {
     int64_t at = row * a->out + col;
     float *y = (float *)a->y.data + row * (a->y_stride ? a->y_stride : a->out) + col;
@@ -44,7 +46,8 @@ static inline void matmul_fwd_row(const struct matmul_fwd *a, const float *sums,
     }
 }
 
-static void matmul_fwd_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows, int cols)
+static void matmul_fwd_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows,
+                              int cols)
 {
     for (int i = 0; i < rows; i++)
         matmul_fwd_row(g->op, tile + i * GEMM_NR, row + i, col, cols);
@@ -53,12 +56,23 @@ static void matmul_fwd_finish(const struct gemm *g, const float *tile, int64_t r
 void CPU_FN(matmul_fwd)(const struct cpu *cpu, const struct matmul_fwd *a)
 {
     bool io = a->layout == MATMUL_LAYOUT_IO;
-    struct gemm g = {.a = a->x.data, .a_step = a->in, .b = a->w.data, .b_step = io ? a->out : a->in, .b_across = !io,
-                     .m = a->n, .n = a->out, .k = a->in, .finish = matmul_fwd_finish, .op = a};
+    struct gemm g = {.a = a->x.data,
+                     .a_step = a->in,
+                     .b = a->w.data,
+                     .b_step = io ? a->out : a->in,
+                     .b_across = !io,
+                     .m = a->n,
+                     .n = a->out,
+                     .k = a->in,
+                     .finish = matmul_fwd_finish,
+                     .op = a};
+    g.lines[0] = (struct gemm_lines){a->y.data, 4 * (a->y_stride ? a->y_stride : a->out)};
+    g.lines[1] = (struct gemm_lines){a->pre.data ? a->pre.data : a->residual.data, 4 * a->out};
     gemm_run(cpu, &g);
 }
 
-static void matmul_bwd_x_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows, int cols)
+static void matmul_bwd_x_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows,
+                                int cols)
 {
     const struct matmul_bwd_x *a = g->op;
     for (int i = 0; i < rows; i++) {
@@ -77,18 +91,31 @@ static void matmul_bwd_x_finish(const struct gemm *g, const float *tile, int64_t
 void CPU_FN(matmul_bwd_x)(const struct cpu *cpu, const struct matmul_bwd_x *a)
 {
     bool io = a->layout == MATMUL_LAYOUT_IO;
-    struct gemm g = {.a = a->dy.data, .a_step = a->dy_stride ? a->dy_stride : a->out, .b = a->w.data,
-                     .b_step = io ? a->out : a->in, .b_across = io, .m = a->n, .n = a->in, .k = a->out,
-                     .finish = matmul_bwd_x_finish, .op = a};
+    struct gemm g = {.a = a->dy.data,
+                     .a_step = a->dy_stride ? a->dy_stride : a->out,
+                     .b = a->w.data,
+                     .b_step = io ? a->out : a->in,
+                     .b_across = io,
+                     .m = a->n,
+                     .n = a->in,
+                     .k = a->out,
+                     .finish = matmul_bwd_x_finish,
+                     .op = a,
+                     .partial = a->dx.data,
+                     .partial_step = a->in};
+    g.lines[0] = (struct gemm_lines){a->dx.data, 4 * a->in};
+    g.lines[1] = (struct gemm_lines){a->pre.data, 4 * a->in};
     gemm_run(cpu, &g);
 }
 
 /* Gradients written for the first time are not read back soon: whole lines go past the caches. */
-static void matmul_bwd_w_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows, int cols)
+static void matmul_bwd_w_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows,
+                                int cols)
 {
     const struct matmul_bwd_w *a = g->op;
     float *dw = (float *)a->dw.data + row * g->n + col;
-    bool stream = !a->accumulate && VEC_W * 4 == 64 && cols % VEC_W == 0 && g->n % VEC_W == 0 && (uintptr_t)dw % 64 == 0;
+    bool stream = !a->accumulate && VEC_W * 4 == 64 && cols % VEC_W == 0 && g->n % VEC_W == 0 &&
+                  (uintptr_t)dw % 64 == 0;
     for (int i = 0; i < rows; i++, dw += g->n, tile += GEMM_NR) {
         for (int j = 0; j < cols; j += VEC_W) {
             vec u = vec_load(tile + j);
@@ -106,10 +133,19 @@ void CPU_FN(matmul_bwd_w)(const struct cpu *cpu, const struct matmul_bwd_w *a)
 {
     bool io = a->layout == MATMUL_LAYOUT_IO;
     int64_t dy_step = a->dy_stride ? a->dy_stride : a->out;
-    struct gemm g = {.a = io ? a->x.data : a->dy.data, .a_step = io ? a->in : dy_step, .a_across = true,
-                     .b = io ? a->dy.data : a->x.data, .b_step = io ? dy_step : a->in,
-                     .m = io ? a->in : a->out, .n = io ? a->out : a->in, .k = a->n, .finish = matmul_bwd_w_finish, .op = a,
+    struct gemm g = {.a = io ? a->x.data : a->dy.data,
+                     .a_step = io ? a->in : dy_step,
+                     .a_across = true,
+                     .b = io ? a->dy.data : a->x.data,
+                     .b_step = io ? dy_step : a->in,
+                     .m = io ? a->in : a->out,
+                     .n = io ? a->out : a->in,
+                     .k = a->n,
+                     .finish = matmul_bwd_w_finish,
+                     .op = a,
                      .sums_add = a->accumulate};
+    if (a->accumulate)
+        g.lines[0] = (struct gemm_lines){a->dw.data, 4 * g.n};
     *(io ? &g.b_sums : &g.a_sums) = a->db.data;
     gemm_run(cpu, &g);
 }

@@ -1,4 +1,5 @@
-/* The fast products against the plain truth: every level this machine has, 1, 2 and 3 threads, every option. */
+/* The fast products against the plain truth: every level this machine has, 1, 2 and 3 threads, every option.
+ * */
 #include "harness.h"
 
 #include <math.h>
@@ -112,7 +113,8 @@ struct job {
     bool in_place; /* fwd: residual is y itself */
 };
 
-static void job_check_one(const struct job *job, const struct level *level, const struct buf *want, const char *what)
+static void job_check_one(const struct job *job, const struct level *level, const struct buf *want,
+                          const char *what)
 {
     struct buf first[2] = {{0}};
     for (int threads = 1; threads <= THREADS; threads++) {
@@ -124,7 +126,8 @@ static void job_check_one(const struct job *job, const struct level *level, cons
             buf_check_guard(out[i]);
             double nmse = buf_nmse(out[i], want[i]);
             if (!(nmse <= NMSE_MAX))
-                fail_msg("%s, level %s, %d threads, output %d: nmse %.3g", what, level->name, threads, i, nmse);
+                fail_msg("%s, level %s, %d threads, output %d: nmse %.3g", what, level->name, threads, i,
+                         nmse);
             if (threads > 1 && memcmp(out[i].data, first[i].data, (size_t)out[i].n * sizeof(float)) != 0)
                 fail_msg("%s, level %s: %d threads give other bits than 1", what, level->name, threads);
             if (threads > 1)
@@ -155,8 +158,9 @@ static void job_check(struct job *job, const char *what)
 
 static void name_job(char *to, size_t bytes, const char *op, struct shape s, struct option o)
 {
-    snprintf(to, bytes, "%s n %lld in %lld out %lld layout %d pad %lld options %u fill %d", op, (long long)s.n, (long long)s.in,
-             (long long)s.out, (int)o.layout, (long long)o.pad, o.bits, (int)o.fill);
+    snprintf(to, bytes, "%s n %lld in %lld out %lld layout %d pad %lld options %u fill %d", op,
+             (long long)s.n, (long long)s.in, (long long)s.out, (int)o.layout, (long long)o.pad, o.bits,
+             (int)o.fill);
 }
 
 static void run_fwd(const struct job *job, const struct level *level, const struct cpu *cpu, struct buf *out)
@@ -175,11 +179,17 @@ static void check_fwd(struct shape s, struct option o)
 {
     bool gelu = o.bits & 2, residual = (o.bits & 8) && !gelu;
     int64_t stride = residual ? s.out : s.out + o.pad;
-    struct buf x = buf_fill(s.n * s.in, o.fill, 1), w = buf_fill(s.in * s.out, o.fill, 2), b = buf_fill(s.out, o.fill, 3),
-               r = buf_fill(s.n * s.out, o.fill, 4);
-    struct job job = {.run = run_fwd, .out_n = gelu && (o.bits & 4) ? 2 : 1, .in_place = residual && (o.bits & 16)};
-    job.op.fwd = (struct matmul_fwd){.x = as_tensor(x), .w = as_tensor(w), .n = s.n, .in = s.in, .out = s.out,
-                                     .y_stride = stride == s.out ? 0 : stride, .layout = o.layout,
+    struct buf x = buf_fill(s.n * s.in, o.fill, 1), w = buf_fill(s.in * s.out, o.fill, 2),
+               b = buf_fill(s.out, o.fill, 3), r = buf_fill(s.n * s.out, o.fill, 4);
+    struct job job = {
+        .run = run_fwd, .out_n = gelu && (o.bits & 4) ? 2 : 1, .in_place = residual && (o.bits & 16)};
+    job.op.fwd = (struct matmul_fwd){.x = as_tensor(x),
+                                     .w = as_tensor(w),
+                                     .n = s.n,
+                                     .in = s.in,
+                                     .out = s.out,
+                                     .y_stride = stride == s.out ? 0 : stride,
+                                     .layout = o.layout,
                                      .act = gelu ? MATMUL_ACT_GELU : MATMUL_ACT_NONE};
     if (o.bits & 1)
         job.op.fwd.b = as_tensor(b);
@@ -195,7 +205,8 @@ static void check_fwd(struct shape s, struct option o)
     free(x.all), free(w.all), free(b.all), free(r.all);
 }
 
-static void run_bwd_x(const struct job *job, const struct level *level, const struct cpu *cpu, struct buf *out)
+static void run_bwd_x(const struct job *job, const struct level *level, const struct cpu *cpu,
+                      struct buf *out)
 {
     struct matmul_bwd_x op = job->op.bwd_x;
     op.dx = as_tensor(out[0]);
@@ -206,10 +217,16 @@ static void run_bwd_x(const struct job *job, const struct level *level, const st
 static void check_bwd_x(struct shape s, struct option o)
 {
     int64_t stride = s.out + o.pad;
-    struct buf dy = buf_fill(s.n * stride, o.fill, 1), w = buf_fill(s.in * s.out, o.fill, 2), pre = buf_fill(s.n * s.in, o.fill, 3);
+    struct buf dy = buf_fill(s.n * stride, o.fill, 1), w = buf_fill(s.in * s.out, o.fill, 2),
+               pre = buf_fill(s.n * s.in, o.fill, 3);
     struct job job = {.run = run_bwd_x, .out_n = 1};
-    job.op.bwd_x = (struct matmul_bwd_x){.dy = as_tensor(dy), .w = as_tensor(w), .n = s.n, .in = s.in, .out = s.out,
-                                         .dy_stride = o.pad ? stride : 0, .layout = o.layout};
+    job.op.bwd_x = (struct matmul_bwd_x){.dy = as_tensor(dy),
+                                         .w = as_tensor(w),
+                                         .n = s.n,
+                                         .in = s.in,
+                                         .out = s.out,
+                                         .dy_stride = o.pad ? stride : 0,
+                                         .layout = o.layout};
     if (o.bits & 1)
         job.op.bwd_x.pre = as_tensor(pre);
     job.out[0] = buf_fill(s.n * s.in, FILL_RANDOM, 5);
@@ -219,7 +236,8 @@ static void check_bwd_x(struct shape s, struct option o)
     free(dy.all), free(w.all), free(pre.all);
 }
 
-static void run_bwd_w(const struct job *job, const struct level *level, const struct cpu *cpu, struct buf *out)
+static void run_bwd_w(const struct job *job, const struct level *level, const struct cpu *cpu,
+                      struct buf *out)
 {
     struct matmul_bwd_w op = job->op.bwd_w;
     op.dw = as_tensor(out[0]);
@@ -234,8 +252,14 @@ static void check_bwd_w(struct shape s, struct option o)
     int64_t stride = s.out + o.pad;
     struct buf x = buf_fill(s.n * s.in, o.fill, 1), dy = buf_fill(s.n * stride, o.fill, 2);
     struct job job = {.run = run_bwd_w, .out_n = o.bits & 1 ? 2 : 1};
-    job.op.bwd_w = (struct matmul_bwd_w){.x = as_tensor(x), .dy = as_tensor(dy), .n = s.n, .in = s.in, .out = s.out,
-                                         .dy_stride = o.pad ? stride : 0, .layout = o.layout, .accumulate = o.bits & 2};
+    job.op.bwd_w = (struct matmul_bwd_w){.x = as_tensor(x),
+                                         .dy = as_tensor(dy),
+                                         .n = s.n,
+                                         .in = s.in,
+                                         .out = s.out,
+                                         .dy_stride = o.pad ? stride : 0,
+                                         .layout = o.layout,
+                                         .accumulate = o.bits & 2};
     job.out[0] = buf_fill(s.in * s.out, FILL_RANDOM, 5);
     job.out[1] = job.out_n > 1 ? buf_fill(s.out, FILL_RANDOM, 6) : (struct buf){0};
     char name[160];
@@ -283,7 +307,8 @@ static void check_shape(struct shape s, unsigned draw)
 static void test_small_sizes(void **state)
 {
     (void)state;
-    static const int64_t sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 16, 17, 23, 31, 32, 33, 47, 48, 49, 53, 64, 65, 97};
+    static const int64_t sizes[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  11, 13, 15, 16,
+                                    17, 23, 31, 32, 33, 47, 48, 49, 53, 64, 65, 97};
     const unsigned n = sizeof sizes / sizeof *sizes;
     for (unsigned draw = 0; draw < 400; draw++) {
         struct rand4 r = rand_philox(5, RAND_STREAM(TEST, 8), draw);
@@ -295,9 +320,12 @@ static void test_small_sizes(void **state)
 static void test_large_sizes(void **state)
 {
     (void)state;
-    static const struct shape shapes[] = {{256, 96, 144},  {67, 129, 211}, {9, 1025, 53},  {5, 53, 1031}, {1031, 7, 50},
-                                          {1, 768, 2304},  {1, 2304, 96},  {4, 96, 2503},  {23, 2051, 17}, {17, 23, 4099},
-                                          {1030, 50, 13}, {300, 768, 2},  {2100, 9, 11},  {100, 400, 390}, {530, 3, 2}};
+    static const struct shape shapes[] = {{256, 96, 144},  {67, 129, 211},  {9, 1025, 53},
+                                          {5, 53, 1031},   {1031, 7, 50},   {1, 768, 2304},
+                                          {1, 2304, 96},   {4, 96, 2503},   {23, 2051, 17},
+                                          {17, 23, 4099},  {1030, 50, 13},  {300, 768, 2},
+                                          {2100, 9, 11},   {100, 400, 390}, {530, 3, 2},
+                                          {1040, 19, 9001}}; /* the last: its dx takes k in two stretches */
     for (unsigned i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check_shape(shapes[i], 1000 + i);
 }
@@ -319,7 +347,8 @@ static int set_up(void **state)
         levels[levels_n++] = (struct level){"v2", matmul_fwd_v2, matmul_bwd_x_v2, matmul_bwd_w_v2};
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         levels[levels_n++] = (struct level){"v3", matmul_fwd_v3, matmul_bwd_x_v3, matmul_bwd_w_v3};
-    if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
+    if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq"))
         levels[levels_n++] = (struct level){"v4", matmul_fwd_v4, matmul_bwd_x_v4, matmul_bwd_w_v4};
     return 0;
 }
@@ -338,7 +367,8 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_option), cmocka_unit_test(test_small_sizes),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_option),
+                                       cmocka_unit_test(test_small_sizes),
                                        cmocka_unit_test(test_large_sizes)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, set_up, tear_down);

@@ -1,6 +1,6 @@
-/* hf — see the header. What the configuration says is checked against what our model computes, field by
- * field: a file whose numbers would mean something else must be refused, never loaded. Must not know our
- * model's code, only its names. */
+/* hf — see the header. The weights lie in one file or, with an index, in several; either way every tensor is
+ * put on one sorted list under its name without prefix, so that no two can stand for the same parameter. Must
+ * not know our model's code, only its names. */
 #include "format/hf.h"
 
 #include <inttypes.h>
@@ -8,21 +8,38 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "format/hf_config.h"
+#include "format/hf_index.h"
 
 #define CONFIG "config.json"
 #define WEIGHTS "model.safetensors"
+#define INDEX WEIGHTS ".index.json"
 #define PREFIX "transformer."
 #define CONFIG_BYTES_MAX (1 << 20)
-#define DIM_MAX (1 << 24) /* far above any model; keeps products of two in range */
-#define EPS 1e-5
+#define INDEX_BYTES_MAX (16 << 20)
 
-struct hf_model {
-    char path[FILE_PATH_MAX]; /* of the weights */
+/* One file of weights. */
+struct part {
+    char path[FILE_PATH_MAX];
     struct file_map map;
     struct safetensors tensors;
+};
+
+/* A tensor and where it is. */
+struct row {
+    const char *name; /* without prefix */
+    const struct safetensors_entry *entry;
+    int part_i;
+};
+
+struct hf_model {
+    char path[FILE_PATH_MAX]; /* of the weights, or of their index: for messages */
+    struct part *part;
+    int parts_n;
+    struct row *row; /* by name, ascending */
+    int rows_n;
 };
 
 bool hf_is_folder(const char *path)
@@ -31,117 +48,18 @@ bool hf_is_folder(const char *path)
     return file_join(config, sizeof(config), path, CONFIG) == ST_OK && file_bytes(config) >= 0;
 }
 
-/* is_unset — a key that is missing or null stands for transformers' default. */
-static bool is_unset(const cJSON *item) { return !item || cJSON_IsNull(item); }
-
-/* check_flag — a switch of transformers that our model has in one position only; unset stands for that
- * position. */
-static enum status check_flag(const cJSON *root, const char *key, bool want)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, key);
-    if (is_unset(item) || (cJSON_IsBool(item) && (bool)cJSON_IsTrue(item) == want))
-        return ST_OK;
-    return FAIL(ST_BAD_DATA, "\"%s\" is not %s, which this GPT-2 does not compute; use another model", key,
-                want ? "true" : "false");
-}
-
-static enum status check_kind(const cJSON *root)
-{
-    const char *type;
-    TRY(json_get_string(root, "model_type", &type));
-    if (strcmp(type, "gpt2") != 0)
-        return FAIL(ST_BAD_DATA, "\"model_type\" is \"%.40s\", only \"gpt2\" can be read; use a GPT-2 model",
-                    type);
-    const cJSON *act = cJSON_GetObjectItemCaseSensitive(root, "activation_function");
-    if (!is_unset(act) && (!cJSON_IsString(act) || (strcmp(act->valuestring, "gelu_new") != 0 &&
-                                                    strcmp(act->valuestring, "gelu_pytorch_tanh") != 0)))
-        return FAIL(ST_BAD_DATA,
-                    "\"activation_function\" is \"%.40s\", expected \"gelu_new\" (GELU by tanh); use another "
-                    "model",
-                    cJSON_IsString(act) ? act->valuestring : "not a string");
-    const cJSON *eps = cJSON_GetObjectItemCaseSensitive(root, "layer_norm_epsilon");
-    if (!is_unset(eps) && !(cJSON_IsNumber(eps) && eps->valuedouble == EPS))
-        return FAIL(ST_BAD_DATA, "\"layer_norm_epsilon\" is %g, expected %g; use another model",
-                    cJSON_IsNumber(eps) ? eps->valuedouble : 0.0, EPS);
-    TRY(check_flag(root, "scale_attn_weights", true));
-    TRY(check_flag(root, "scale_attn_by_inverse_layer_idx", false));
-    TRY(check_flag(root, "add_cross_attention", false));
-    TRY(check_flag(root, "tie_word_embeddings", true));
-    return ST_OK;
-}
-
-static enum status read_dims(const cJSON *root, struct hf_config *out)
-{
-    TRY(json_get_i64(root, "n_layer", 1, DIM_MAX, &out->layers));
-    TRY(json_get_i64(root, "n_head", 1, DIM_MAX, &out->heads));
-    TRY(json_get_i64(root, "n_embd", 1, DIM_MAX, &out->embed));
-    TRY(json_get_i64(root, "n_positions", 1, DIM_MAX, &out->context));
-    TRY(json_get_i64(root, "vocab_size", 1, DIM_MAX, &out->vocab));
-    if (out->embed % out->heads != 0)
-        return FAIL(ST_BAD_DATA, "\"n_embd\" %" PRId64 " is not divisible by \"n_head\" %" PRId64, out->embed,
-                    out->heads);
-    if (!is_unset(cJSON_GetObjectItemCaseSensitive(root, "n_inner"))) {
-        int64_t inner;
-        TRY(json_get_i64(root, "n_inner", 1, (int64_t)DIM_MAX * 4, &inner));
-        if (inner != 4 * out->embed)
-            return FAIL(ST_BAD_DATA,
-                        "\"n_inner\" is %" PRId64 ", expected null or 4 × n_embd = %" PRId64 "; use another "
-                                                                                             "model",
-                        inner, 4 * out->embed);
-    }
-    return ST_OK;
-}
-
-static enum status read_task(const cJSON *root, struct hf_config *out)
-{
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, "architectures");
-    if (is_unset(list))
-        return ST_OK;
-    if (!cJSON_IsArray(list))
-        return FAIL(ST_BAD_DATA, "\"architectures\" is not an array");
-    for (const cJSON *item = list->child; item; item = item->next)
-        if (cJSON_IsString(item) && strcmp(item->valuestring, "GPT2ForQuestionAnswering") == 0)
-            out->is_qa = true;
-    return ST_OK;
-}
-
-static enum status read_fields(const cJSON *root, struct hf_config *out)
-{
-    if (!cJSON_IsObject(root))
-        return FAIL(ST_BAD_DATA, "it is not a JSON object");
-    TRY(check_kind(root));
-    TRY(read_dims(root, out));
-    TRY(read_task(root, out));
-    return ST_OK;
-}
-
-/* parse_config — a pure function of the bytes; `what` names them in failures. */
-static enum status parse_config(const char *bytes, size_t n, const char *what, struct hf_config *out)
-{
-    cJSON *root = NULL;
-    struct hf_config found = {.is_qa = false};
-    TRY(json_parse(bytes, n, what, &root));
-    enum status st = read_fields(root, &found);
-    cJSON_Delete(root);
-    if (st != ST_OK) {
-        struct status_saved why;
-        status_keep(&why);
-        return FAIL(st, "%s: %s", what, why.message);
-    }
-    *out = found;
-    return ST_OK;
-}
-
 enum status hf_read_config(const char *dir, struct hf_config *out)
 {
     char path[FILE_PATH_MAX], *bytes = NULL;
     size_t n = 0;
     TRY(file_join(path, sizeof(path), dir, CONFIG));
     TRY(file_read(path, CONFIG_BYTES_MAX, &bytes, &n));
-    enum status st = parse_config(bytes, n, path, out);
+    enum status st = hf_config_parse(bytes, n, path, out);
     free(bytes);
     return st;
 }
+
+/* ---- which files ---- */
 
 /* explain_missing — other ways in which the weights may be there. */
 static enum status explain_missing(const char *dir)
@@ -151,14 +69,6 @@ static enum status explain_missing(const char *dir)
     static const char *const other[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5",
                                         "flax_model.msgpack"};
     char path[FILE_PATH_MAX];
-    TRY(file_join(path, sizeof(path), dir, WEIGHTS ".index.json"));
-    if (file_exists(path))
-        return FAIL(ST_BAD_DATA,
-                    "%s holds weights in several files (" WEIGHTS ".index.json), only one " WEIGHTS " can be "
-                                                                                                    "read; "
-                                                                                                    "save "
-                    "it with a larger max_shard_size",
-                    dir);
     for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
         TRY(file_join(path, sizeof(path), dir, other[i]));
         if (file_exists(path))
@@ -167,23 +77,141 @@ static enum status explain_missing(const char *dir)
     return FAIL(ST_NO_INPUT, "there is no " WEIGHTS " in %s; check the path", dir);
 }
 
-static const struct safetensors_entry *find(const struct hf_model *hf, const char *name)
+/* open_part — map and parse one file; hf->part has room for it. */
+static enum status open_part(struct hf_model *hf, const char *dir, const char *name)
 {
-    char prefixed[SAFETENSORS_NAME_MAX];
-    const struct safetensors_entry *entry = safetensors_find(&hf->tensors, name);
-    if (!entry && text_format(prefixed, sizeof(prefixed), PREFIX "%s", name))
-        entry = safetensors_find(&hf->tensors, prefixed);
-    return entry;
+    struct part *part = &hf->part[hf->parts_n++]; /* from here hf_close undoes */
+    TRY(file_join(part->path, sizeof(part->path), dir, name));
+    if (!file_exists(part->path))
+        return FAIL(ST_BAD_DATA, "%s lists %s, which is not there; fetch the missing file", hf->path, name);
+    TRY(file_map_open(part->path, &part->map));
+    return safetensors_parse(part->map.data, part->map.bytes, part->path, &part->tensors);
 }
+
+static enum status take_parts(struct hf_model *hf, int parts_n)
+{
+    hf->part = calloc((size_t)parts_n, sizeof(hf->part[0]));
+    return hf->part ? ST_OK : FAIL(ST_RETRY, "out of memory: %d files of %s", parts_n, hf->path);
+}
+
+/* ---- one list of all tensors ---- */
+
+static int compare_rows(const void *a, const void *b)
+{
+    return strcmp(((const struct row *)a)->name, ((const struct row *)b)->name);
+}
+
+static const char *without_prefix(const char *name)
+{
+    return text_starts(name, PREFIX) ? name + strlen(PREFIX) : name;
+}
+
+static enum status list_rows(struct hf_model *hf)
+{
+    size_t n = 0;
+    for (int i = 0; i < hf->parts_n; i++)
+        n += (size_t)hf->part[i].tensors.entries_n;
+    hf->row = calloc(n + 1, sizeof(hf->row[0]));
+    if (!hf->row || n > INT32_MAX)
+        return FAIL(ST_RETRY, "out of memory: the list of %zu tensors of %s", n, hf->path);
+    for (int i = 0; i < hf->parts_n; i++)
+        for (int k = 0; k < hf->part[i].tensors.entries_n; k++) {
+            const struct safetensors_entry *entry = &hf->part[i].tensors.entry[k];
+            hf->row[hf->rows_n++] = (struct row){without_prefix(entry->name), entry, i};
+        }
+    qsort(hf->row, n, sizeof(hf->row[0]), compare_rows);
+    for (int i = 1; i < hf->rows_n; i++) {
+        const struct row *a = &hf->row[i - 1], *b = &hf->row[i];
+        if (strcmp(a->name, b->name) == 0)
+            return FAIL(ST_BAD_DATA,
+                        "two tensors stand for %s: %s in %s and %s in %s; which one is meant cannot be told",
+                        a->name, a->entry->name, hf->part[a->part_i].path, b->entry->name,
+                        hf->part[b->part_i].path);
+    }
+    return ST_OK;
+}
+
+static const struct row *find(const struct hf_model *hf, const char *name)
+{
+    struct row key = {.name = name};
+    return hf->rows_n == 0 ? NULL : bsearch(&key, hf->row, (size_t)hf->rows_n, sizeof(key), compare_rows);
+}
+
+/* find_weight — the same, where the tied embedding may bear the output layer's name. */
+static const struct row *find_weight(const struct hf_model *hf, const char *name)
+{
+    const struct row *row = find(hf, name);
+    return row || strcmp(name, "wte.weight") != 0 ? row : find(hf, "lm_head.weight");
+}
+
+/* ---- does the index tell the truth? ---- */
+
+/* check_listed — every tensor listed is in the file that the index says. */
+static enum status check_listed(const struct hf_model *hf, const struct hf_index *index)
+{
+    for (int i = 0; i < index->rows_n; i++) {
+        const struct hf_index_row *listed = &index->row[i];
+        const struct row *row = find(hf, without_prefix(listed->name));
+        if (row && strcmp(row->entry->name, listed->name) == 0 && row->part_i == listed->file_i)
+            continue;
+        if (row && strcmp(row->entry->name, listed->name) == 0)
+            return FAIL(ST_BAD_DATA,
+                        "%s: tensor %s is listed in %s, but lies in %s; the files do not belong together",
+                        hf->path, listed->name, index->file[listed->file_i], hf->part[row->part_i].path);
+        if (!safetensors_has_other(&hf->part[listed->file_i].tensors, listed->name))
+            return FAIL(ST_BAD_DATA,
+                        "%s: tensor %s is listed in %s, which does not hold it; fetch the file again",
+                        hf->path, listed->name, index->file[listed->file_i]);
+    }
+    return ST_OK;
+}
+
+/* check_unlisted — and no file holds more than is listed. */
+static enum status check_unlisted(const struct hf_model *hf, const struct hf_index *index)
+{
+    for (int i = 0; i < hf->rows_n; i++) {
+        const struct row *row = &hf->row[i];
+        if (!hf_index_find(index, row->entry->name))
+            return FAIL(ST_BAD_DATA, "%s does not list tensor %s of %s; the files do not belong together",
+                        hf->path, row->entry->name, hf->part[row->part_i].path);
+    }
+    return ST_OK;
+}
+
+static enum status open_listed(struct hf_model *hf, const char *dir, const struct hf_index *index)
+{
+    TRY(take_parts(hf, index->files_n));
+    for (int i = 0; i < index->files_n; i++)
+        TRY(open_part(hf, dir, index->file[i]));
+    TRY(list_rows(hf));
+    TRY(check_listed(hf, index));
+    return check_unlisted(hf, index);
+}
+
+static enum status open_index(struct hf_model *hf, const char *dir)
+{
+    struct hf_index index;
+    char *bytes = NULL;
+    size_t n = 0;
+    TRY(file_read(hf->path, INDEX_BYTES_MAX, &bytes, &n));
+    enum status st = hf_index_parse(bytes, n, hf->path, &index);
+    free(bytes);
+    TRY(st);
+    st = open_listed(hf, dir, &index);
+    hf_index_free(&index);
+    return st;
+}
+
+/* ---- is it a model that we can compute? ---- */
 
 /* check_tied — an output layer of its own is not what our model computes; a copy of the embedding is
  * harmless. */
 static enum status check_tied(const struct hf_model *hf)
 {
-    const struct safetensors_entry *head = safetensors_find(&hf->tensors, "lm_head.weight"),
-                                   *wte = find(hf, "wte.weight");
-    if (!head || !wte)
+    const struct row *head_row = find(hf, "lm_head.weight"), *wte_row = find(hf, "wte.weight");
+    if (!head_row || !wte_row)
         return ST_OK;
+    const struct safetensors_entry *head = head_row->entry, *wte = wte_row->entry;
     if (head->dtype == wte->dtype && head->bytes == wte->bytes &&
         memcmp(head->data, wte->data, wte->bytes) == 0)
         return ST_OK;
@@ -218,28 +246,35 @@ static void warn_unused(const struct hf_model *hf)
                                         "lm_head.weight", "qa_outputs.weight", "qa_outputs.bias"};
     const char *first = NULL;
     int unused_n = 0;
-    for (int i = 0; i < hf->tensors.entries_n; i++) {
-        const char *name = hf->tensors.entry[i].name;
-        if (text_starts(name, PREFIX))
-            name += strlen(PREFIX);
+    for (int i = 0; i < hf->rows_n; i++) {
+        const char *name = hf->row[i].name;
         bool is_known = is_block_name(name);
         for (size_t k = 0; k < sizeof(known) / sizeof(known[0]); k++)
             is_known = is_known || strcmp(name, known[k]) == 0;
         if (!is_known && unused_n++ == 0)
-            first = hf->tensors.entry[i].name;
+            first = hf->row[i].entry->name;
     }
     if (unused_n > 0)
         LOG_WARN("%s: %d tensors are none of GPT-2's and are not used, the first is %s", hf->path, unused_n,
                  first);
 }
 
+/* ---- life ---- */
+
+/* open_weights — one file goes before an index, as transformers has it. */
 static enum status open_weights(struct hf_model *hf, const char *dir)
 {
     TRY(file_join(hf->path, sizeof(hf->path), dir, WEIGHTS));
-    if (!file_exists(hf->path))
-        return explain_missing(dir);
-    TRY(file_map_open(hf->path, &hf->map));
-    TRY(safetensors_parse(hf->map.data, hf->map.bytes, hf->path, &hf->tensors));
+    if (file_exists(hf->path)) {
+        TRY(take_parts(hf, 1));
+        TRY(open_part(hf, dir, WEIGHTS));
+        TRY(list_rows(hf));
+    } else {
+        TRY(file_join(hf->path, sizeof(hf->path), dir, INDEX));
+        if (!file_exists(hf->path))
+            return explain_missing(dir);
+        TRY(open_index(hf, dir));
+    }
     TRY(check_tied(hf));
     warn_unused(hf);
     return ST_OK;
@@ -263,38 +298,27 @@ void hf_close(struct hf_model *hf)
 {
     if (!hf)
         return;
-    safetensors_free(&hf->tensors);
-    file_map_close(&hf->map);
+    for (int i = 0; i < hf->parts_n; i++) {
+        safetensors_free(&hf->part[i].tensors);
+        file_map_close(&hf->part[i].map);
+    }
+    free(hf->part);
+    free(hf->row);
     free(hf);
 }
 
-bool hf_has(const struct hf_model *hf, const char *name) { return find(hf, name) != NULL; }
+bool hf_has(const struct hf_model *hf, const char *name) { return find_weight(hf, name) != NULL; }
 
 enum status hf_tensor(const struct hf_model *hf, const char *name, int dims_n, const int64_t *dim,
                       const struct safetensors_entry **out)
 {
-    const struct safetensors_entry *entry = find(hf, name);
-    if (!entry)
+    const struct row *row = find_weight(hf, name);
+    if (!row)
         return FAIL(ST_BAD_DATA,
-                    "%s: there is no tensor %s, with or without \"" PREFIX "\" before it; is it a whole "
-                                                                           "GPT-2?",
+                    "%s: there is no tensor %s, with or without \"" PREFIX
+                    "\" before it; is it a whole GPT-2?",
                     hf->path, name);
-    TRY(safetensors_check(entry, hf->path, dims_n, dim));
-    *out = entry;
+    TRY(safetensors_check(row->entry, hf->part[row->part_i].path, dims_n, dim));
+    *out = row->entry;
     return ST_OK;
 }
-
-#ifdef FUZZ
-#include "base/must.h"
-
-/* Any bytes are either refused or give dimensions in range. */
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
-{
-    struct hf_config config;
-    if (parse_config((const char *)bytes, n, "fuzz", &config) == ST_OK)
-        ASSERT(config.layers >= 1 && config.heads >= 1 && config.embed % config.heads == 0 &&
-               config.embed <= DIM_MAX);
-    return 0;
-}
-#endif

@@ -184,8 +184,10 @@ static enum status read_tensor(struct scan *scan, const cJSON *info)
     TRY(read_dtype(scan, info, entry.name, &list_i));
     TRY(read_shape(scan, info, &entry));
     TRY(read_span(scan, info, dtype_list[list_i].bits, &entry));
-    if (dtype_list[list_i].dtype < 0)
+    if (dtype_list[list_i].dtype < 0) { /* at the list's end, where there is room: each tensor is on it once */
+        scan->out->entry[scan->out->entries_cap - ++scan->out->others_n] = entry;
         return ST_OK;
+    }
     entry.dtype = (enum dtype)dtype_list[list_i].dtype;
     scan->out->entry[scan->out->entries_n++] = entry;
     return ST_OK;
@@ -237,6 +239,7 @@ static enum status read_header(struct scan *scan, const cJSON *root)
         n++;
     if (n > TENSORS_MAX)
         return FAIL(ST_BAD_DATA, "%s: %zu tensors, at most %d are taken", scan->what, n, TENSORS_MAX);
+    scan->out->entries_cap = (int)n + 1;
     scan->span = calloc(n + 1, sizeof(scan->span[0]));
     scan->out->entry = calloc(n + 1, sizeof(scan->out->entry[0]));
     if (!scan->span || !scan->out->entry)
@@ -299,6 +302,14 @@ const struct safetensors_entry *safetensors_find(const struct safetensors *st, c
         if (strcmp(st->entry[i].name, name) == 0)
             return &st->entry[i];
     return NULL;
+}
+
+bool safetensors_has_other(const struct safetensors *st, const char *name)
+{
+    for (int i = 1; i <= st->others_n; i++)
+        if (strcmp(st->entry[st->entries_cap - i].name, name) == 0)
+            return true;
+    return false;
 }
 
 static const char *dtype_name(enum dtype dtype)

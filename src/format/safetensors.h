@@ -7,6 +7,7 @@
 #ifndef CONVOY_FORMAT_SAFETENSORS_H
 #define CONVOY_FORMAT_SAFETENSORS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,7 @@ struct safetensors_entry {
 struct safetensors {
     struct safetensors_entry *entry;
     int entries_n;
+    int others_n, entries_cap; /* tensors of other dtypes: their names, for safetensors_has_other */
     char *metadata_json; /* the "__metadata__" object as text, or NULL */
 };
 
@@ -38,6 +40,8 @@ enum status safetensors_parse(const uint8_t *bytes, size_t n, const char *what, 
 void safetensors_free(struct safetensors *st); /* accepts a zeroed one, twice */
 const struct safetensors_entry *safetensors_find(const struct safetensors *st,
                                                  const char *name); /* NULL: none */
+/* safetensors_has_other — is there a tensor of this name that is kept out of the list for its dtype? */
+bool safetensors_has_other(const struct safetensors *st, const char *name);
 /* safetensors_check — the shape is the one expected and the dtype F32, F16 or BF16; ST_BAD_DATA with file,
  * name, expected, actual. */
 enum status safetensors_check(const struct safetensors_entry *entry, const char *what, int dims_n,

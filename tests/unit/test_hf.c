@@ -1,5 +1,5 @@
-/* hf: PyTorch's folders are read with and without prefix; whatever would compute something else is refused by
- * name. */
+/* hf: PyTorch's folders are read with and without prefix, in one file and in several; what does not belong together is
+ * refused by name. */
 #include "harness.h"
 
 #include <string.h>
@@ -26,14 +26,19 @@ static void write_text(const char *name, const char *text)
     assert_int_equal(file_replace(path, text, strlen(text)), ST_OK);
 }
 
-static void write_weights(const struct safetensors_source *source, int n)
+static void write_file(const char *name, const struct safetensors_source *source, int n)
 {
     char path[FILE_PATH_MAX];
     uint64_t hash;
     int64_t bytes;
-    assert_int_equal(file_join(path, sizeof(path), dir, "model.safetensors"), ST_OK);
+    assert_int_equal(file_join(path, sizeof(path), dir, name), ST_OK);
     unlink(path);
     assert_int_equal(safetensors_write(path, source, n, NULL, NULL, &hash, &bytes), ST_OK);
+}
+
+static void write_weights(const struct safetensors_source *source, int n)
+{
+    write_file("model.safetensors", source, n);
 }
 
 static void assert_says(const char *part)
@@ -75,66 +80,6 @@ static void test_golden(void **state)
     hf_close(NULL);
 }
 
-#define GOOD                                                                                                 \
-    "\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":8,\"n_positions\":16,\"vocab_size\":10"
-static const struct {
-    const char *config;
-    const char *says; /* NULL: good */
-} case_list[] = {
-    {"{" GOOD "}", NULL},
-    {"{" GOOD ",\"activation_function\":\"gelu_pytorch_tanh\",\"n_inner\":32,\"layer_norm_epsilon\":0.00001}",
-     NULL},
-    {"{" GOOD ",\"scale_attn_weights\":true,\"tie_word_embeddings\":true,\"architectures\":null}", NULL},
-    {"{" GOOD ",\"activation_function\":\"relu\"}", "activation_function"},
-    {"{" GOOD ",\"activation_function\":\"gelu\"}", "activation_function"},
-    {"{" GOOD ",\"activation_function\":3}", "activation_function"},
-    {"{" GOOD ",\"layer_norm_epsilon\":1e-6}", "layer_norm_epsilon"},
-    {"{" GOOD ",\"n_inner\":31}", "n_inner"},
-    {"{" GOOD ",\"n_inner\":\"32\"}", "n_inner"},
-    {"{" GOOD ",\"scale_attn_weights\":false}", "scale_attn_weights"},
-    {"{" GOOD ",\"scale_attn_by_inverse_layer_idx\":true}", "scale_attn_by_inverse_layer_idx"},
-    {"{" GOOD ",\"add_cross_attention\":true}", "add_cross_attention"},
-    {"{" GOOD ",\"tie_word_embeddings\":false}", "tie_word_embeddings"},
-    {"{" GOOD ",\"architectures\":\"x\"}", "architectures"},
-    {"{" GOOD ",\"n_embd\":8}", "n_embd"},
-    {"{\"model_type\":\"llama\"}", "llama"},
-    {"{\"model_type\":\"gpt2\"}", "n_layer"},
-    {"{}", "model_type"},
-    {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":3,\"n_embd\":8,\"n_positions\":16,\"vocab_size\":10}",
-     "not divisible"},
-    {"{\"model_type\":\"gpt2\",\"n_layer\":0,\"n_head\":2,\"n_embd\":8,\"n_positions\":16,\"vocab_size\":10}",
-     "n_layer"},
-    {"{\"model_type\":\"gpt2\",\"n_layer\":1e18,\"n_head\":2,\"n_embd\":8,\"n_positions\":16,\"vocab_size\":"
-     "10}",
-     "n_layer"},
-    {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":-8,\"n_positions\":16,\"vocab_size\":"
-     "10}",
-     "n_embd"},
-    {"[]", "not a JSON object"},
-    {"", "config.json"},
-    {"{", "config.json"},
-};
-
-static void test_config(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof(case_list) / sizeof(case_list[0]); i++) {
-        struct hf_config config;
-        write_text("config.json", case_list[i].config);
-        enum status st = hf_read_config(dir, &config);
-        if ((st == ST_OK) != (case_list[i].says == NULL))
-            fail_msg("%s: %s %s", case_list[i].config, status_name(st), status_message());
-        if (case_list[i].says) {
-            assert_int_equal(st, ST_BAD_DATA);
-            assert_says(case_list[i].says);
-            assert_says("config.json");
-        }
-    }
-    struct hf_config config;
-    text_copy(dir, sizeof(dir), "/nonexistent");
-    assert_int_equal(hf_read_config(dir, &config), ST_NO_INPUT);
-}
-
 static void test_weights(void **state)
 {
     (void)state;
@@ -171,16 +116,144 @@ static void test_other_weights(void **state)
     assert_says("safe_serialization");
     write_text("model.safetensors.index.json", "{}");
     assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
-    assert_says("several files");
+    assert_says("weight_map");
     write_text("model.safetensors", "");
     assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
     assert_says("0 bytes");
 }
 
+/* Two parameters under both spellings, and an output layer that stands for the embedding. */
+static void test_spellings(void **state)
+{
+    (void)state;
+    static const float a[4] = {1, 2, 3, 4};
+    const struct safetensors_source twice[] = {{"wte.weight", DTYPE_F32, 2, {2, 2}, a},
+                                               {"transformer.wte.weight", DTYPE_F32, 2, {2, 2}, a}};
+    const struct safetensors_source head[] = {{"lm_head.weight", DTYPE_F32, 2, {2, 2}, a},
+                                              {"transformer.ln_f.bias", DTYPE_F32, 1, {4}, a}};
+    struct hf_model *hf = NULL;
+    const struct safetensors_entry *entry;
+    write_weights(twice, 2);
+    assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
+    assert_says("two tensors stand for wte.weight");
+    write_weights(head, 2);
+    assert_int_equal(hf_open(dir, &hf), ST_OK);
+    assert_true(hf_has(hf, "wte.weight") && hf_has(hf, "ln_f.bias"));
+    assert_int_equal(hf_tensor(hf, "wte.weight", 2, (int64_t[]){2, 2}, &entry), ST_OK);
+    assert_string_equal(entry->name, "lm_head.weight");
+    hf_close(hf);
+}
+
+#define INDEX "model.safetensors.index.json"
+#define ONE "model-00001-of-00002.safetensors"
+#define TWO "model-00002-of-00002.safetensors"
+#define MAP(text) "{\"metadata\":{\"total_size\":32},\"weight_map\":{" text "}}"
+#define WTE(file) "\"transformer.wte.weight\":\"" file "\""
+#define LNF(file) "\"transformer.ln_f.bias\":\"" file "\""
+
+static const float shard_a[4] = {1, 2, 3, 4};
+static const struct safetensors_source shard_source[] = {{"transformer.wte.weight", DTYPE_F32, 2, {2, 2}, shard_a},
+                                                         {"transformer.ln_f.bias", DTYPE_F32, 1, {4}, shard_a},
+                                                         {"transformer.h.0.attn.bias", DTYPE_U8, 1, {4}, shard_a}};
+
+static void test_shards(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *index, *says; /* says NULL: good */
+    } index_list[] = {
+        {MAP(WTE(ONE) "," LNF(TWO)), NULL},
+        {MAP(LNF(TWO) "," WTE(ONE)), NULL},
+        {MAP(WTE(ONE) "," LNF(ONE)), "tensor transformer.ln_f.bias is listed in " ONE ", which does not hold it"},
+        {MAP(WTE(TWO) "," LNF(TWO)), "tensor transformer.wte.weight is listed in " TWO ", which does not hold it"},
+        {MAP(WTE(TWO) "," LNF(ONE)), "lies in"},
+        {MAP(WTE(ONE)), "which does not"},
+        {MAP(WTE(ONE) "," LNF(TWO) ",\"h.0.ln_1.bias\":\"" TWO "\""), "h.0.ln_1.bias is listed in " TWO},
+        {MAP(WTE(ONE) "," LNF("model-00003-of-00002.safetensors")), "model-00003-of-00002.safetensors, which is not there"},
+        {MAP(WTE(ONE) "," LNF("../" TWO)), "no plain file name"},
+        {MAP("\"wte.weight\":\"" ONE "\"," LNF(TWO)), "wte.weight"},
+    };
+    for (size_t i = 0; i < sizeof(index_list) / sizeof(index_list[0]); i++) {
+        struct hf_model *hf = NULL;
+        const struct safetensors_entry *entry;
+        write_file(ONE, &shard_source[0], 1);
+        write_file(TWO, &shard_source[1], 1);
+        write_text(INDEX, index_list[i].index);
+        enum status st = hf_open(dir, &hf);
+        if (i == 5) { /* a file that is not listed is not opened: what is missing shows when it is asked for */
+            assert_int_equal(st, ST_OK);
+            assert_int_equal(hf_tensor(hf, "ln_f.bias", 1, (int64_t[]){4}, &entry), ST_BAD_DATA);
+            assert_says("ln_f.bias");
+            hf_close(hf);
+            continue;
+        }
+        if (st != (index_list[i].says ? ST_BAD_DATA : ST_OK))
+            fail_msg("%s: %s %s", index_list[i].index, status_name(st), status_message());
+        if (index_list[i].says) {
+            assert_says(index_list[i].says);
+            continue;
+        }
+        assert_int_equal(hf_tensor(hf, "wte.weight", 2, (int64_t[]){2, 2}, &entry), ST_OK);
+        assert_memory_equal(entry->data, shard_a, sizeof(shard_a));
+        assert_int_equal(hf_tensor(hf, "ln_f.bias", 1, (int64_t[]){3}, &entry), ST_BAD_DATA);
+        assert_says(TWO);
+        hf_close(hf);
+    }
+}
+
+/* A file that holds more than is listed, a tensor in two files, and a mask of a kind that is not ours to read. */
+static void test_shards_extra(void **state)
+{
+    (void)state;
+    struct hf_model *hf = NULL;
+    write_file(ONE, &shard_source[0], 1);
+    write_file(TWO, &shard_source[1], 2);
+    write_text(INDEX, MAP(WTE(ONE) "," LNF(TWO)));
+    assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
+    assert_says("does not list tensor transformer.h.0.attn.bias");
+    write_text(INDEX, MAP(WTE(ONE) "," LNF(TWO) ",\"transformer.h.0.attn.bias\":\"" TWO "\""));
+    assert_int_equal(hf_open(dir, &hf), ST_OK);
+    hf_close(hf);
+    write_file(ONE, &shard_source[0], 2);
+    write_file(TWO, &shard_source[1], 1);
+    write_text(INDEX, MAP(WTE(ONE) "," LNF(TWO)));
+    assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
+    assert_says("two tensors stand for ln_f.bias");
+    char bytes[128] = "        {\"a\":{\"dtype\":\"BOOL\",\"shape\":[1],\"data_offsets\":[0,1]}}";
+    bytes[0] = (char)(strlen(bytes) - 8);
+    memset(bytes + 1, 0, 7);
+    size_t n = 8 + (size_t)bytes[0] + 1;
+    char path[FILE_PATH_MAX];
+    assert_int_equal(file_join(path, sizeof(path), dir, ONE), ST_OK);
+    assert_int_equal(file_replace(path, bytes, n), ST_OK);
+    write_text(INDEX, MAP("\"a\":\"" ONE "\"," LNF(TWO)));
+    assert_int_equal(hf_open(dir, &hf), ST_OK);
+    assert_false(hf_has(hf, "a"));
+    hf_close(hf);
+    write_text("model.safetensors", ""); /* one file goes before an index */
+    assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
+    assert_says("0 bytes");
+}
+
+static void test_index_missing_file(void **state)
+{
+    (void)state;
+    struct hf_model *hf = NULL;
+    write_text(INDEX, MAP(WTE(ONE)));
+    assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
+    assert_says("lists " ONE ", which is not there");
+    write_text(ONE, "not safetensors");
+    assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
+    assert_says(ONE);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_golden),
-    cmocka_unit_test_setup(test_config, setup),
     cmocka_unit_test_setup(test_weights, setup),
     cmocka_unit_test_setup(test_other_weights, setup),
+    cmocka_unit_test_setup(test_spellings, setup),
+    cmocka_unit_test_setup(test_shards, setup),
+    cmocka_unit_test_setup(test_shards_extra, setup),
+    cmocka_unit_test_setup(test_index_missing_file, setup),
 };
 HARNESS_MAIN(tests)

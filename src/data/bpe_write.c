@@ -1,0 +1,121 @@
+/* bpe_write — see the header. Source of the forms: the files of the published GPT-2 and the documentation of
+ * Hugging Face's tokenizers. Must not know files. */
+#include "data/bpe_write.h"
+
+#include <string.h>
+
+#include "base/must.h"
+
+#define END_TEXT "<|endoftext|>"
+
+extern const uint8_t merges_begin[], merges_end[]; /* merges.S */
+
+/* add_char — one code point below U+0800 inside a JSON string. */
+static void add_char(struct text *out, uint32_t c)
+{
+    if (c == '"' || c == '\\')
+        text_add(out, "\\%c", (int)c);
+    else if (c < 0x80)
+        text_add_bytes(out, &(char){(char)c}, 1);
+    else
+        text_add_bytes(out, (char[]){(char)(0xc0 | c >> 6), (char)(0x80 | (c & 0x3f))}, 2);
+}
+
+/* fill_chars — GPT-2 writes bytes as characters: printable Latin-1 as itself, the others from U+0100 on in
+ * order. */
+static void fill_chars(uint16_t char_of[256])
+{
+    uint16_t shifted = 256;
+    for (int b = 0; b < 256; b++) {
+        bool is_itself = (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
+        char_of[b] = is_itself ? (uint16_t)b : shifted++;
+    }
+}
+
+/* add_vocab — {"token": id, …} of all ids. */
+static void add_vocab(const struct bpe *bpe, const char *between, struct text *out)
+{
+    uint16_t char_of[256];
+    fill_chars(char_of);
+    text_add(out, "{");
+    for (uint32_t id = 0; id < BPE_VOCAB; id++) {
+        size_t n;
+        const uint8_t *bytes = bpe_bytes(bpe, id, &n);
+        text_add(out, "%s\"", id > 0 ? between : "");
+        for (size_t i = 0; i < n; i++)
+            add_char(out, id == BPE_END ? bytes[i] : char_of[bytes[i]]);
+        text_add(out, "\": %u", id);
+    }
+    text_add(out, "}");
+}
+
+void bpe_write_vocab(const struct bpe *bpe, struct text *out)
+{
+    add_vocab(bpe, ", ", out);
+    text_add(out, "\n");
+}
+
+void bpe_write_merges(struct text *out)
+{
+    text_add_bytes(out, merges_begin, (size_t)(merges_end - merges_begin));
+}
+
+/* add_merges — the table's lines behind its first as JSON strings. */
+static void add_merges(struct text *out)
+{
+    const uint8_t *p = memchr(merges_begin, '\n', (size_t)(merges_end - merges_begin));
+    ASSERT(p != NULL);
+    text_add(out, "[\"");
+    for (p++; p < merges_end; p++) {
+        if (*p == '\n') {
+            text_add(out, p + 1 < merges_end ? "\",\n\"" : "\"");
+            continue;
+        }
+        if (*p == '"' || *p == '\\')
+            text_add_bytes(out, "\\", 1);
+        text_add_bytes(out, p, 1);
+    }
+    text_add(out, "]");
+}
+
+void bpe_write_fast(const struct bpe *bpe, struct text *out)
+{
+    text_add(
+        out,
+        "{\n\"version\": \"1.0\",\n\"truncation\": null,\n\"padding\": null,\n"
+        "\"added_tokens\": [{\"id\": %d, \"content\": \"" END_TEXT "\", \"single_word\": false, "
+        "\"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": true}],\n"
+        "\"normalizer\": null,\n"
+        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
+        "\"use_regex\": true},\n"
+        "\"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": false, "
+        "\"use_regex\": true},\n"
+        "\"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, "
+        "\"use_regex\": true},\n"
+        "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
+        "\"continuing_subword_prefix\": \"\", \"end_of_word_suffix\": \"\", \"fuse_unk\": false, "
+        "\"byte_fallback\": false,\n\"vocab\": ",
+        BPE_END);
+    add_vocab(bpe, ",\n", out);
+    text_add(out, ",\n\"merges\": ");
+    add_merges(out);
+    text_add(out, "}\n}\n");
+}
+
+void bpe_write_settings(int64_t context_tokens, struct text *out)
+{
+    text_add(out,
+             "{\n  \"add_prefix_space\": false,\n  \"added_tokens_decoder\": {\n    \"%d\": {\n"
+             "      \"content\": \"" END_TEXT "\",\n      \"lstrip\": false,\n      \"normalized\": false,\n"
+             "      \"rstrip\": false,\n      \"single_word\": false,\n      \"special\": true\n    }\n  },\n"
+             "  \"bos_token\": \"" END_TEXT "\",\n  \"clean_up_tokenization_spaces\": false,\n"
+             "  \"eos_token\": \"" END_TEXT "\",\n  \"model_max_length\": %lld,\n"
+             "  \"tokenizer_class\": \"GPT2Tokenizer\",\n  \"unk_token\": \"" END_TEXT "\"\n}\n",
+             BPE_END, (long long)context_tokens);
+}
+
+void bpe_write_specials(struct text *out)
+{
+    text_add(out, "{\n  \"bos_token\": \"" END_TEXT "\",\n  \"eos_token\": \"" END_TEXT "\",\n"
+                  "  \"unk_token\": \"" END_TEXT "\"\n}\n");
+}

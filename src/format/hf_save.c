@@ -1,0 +1,141 @@
+/* hf_save — see the header. Must not know our model. */
+#include "format/hf_save.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+
+#define WEIGHTS "model.safetensors"
+#define METADATA "{\"format\":\"pt\"}" /* transformers asks for it */
+#define SLACK_BYTES (64 << 10)         /* the folder and the file system's own blocks */
+
+/* One folder under way. */
+struct job {
+    const struct safetensors_source *source;
+    int sources_n;
+    const struct hf_save_file *file;
+    int files_n;
+    char target[FILE_PATH_MAX], temp[FILE_PATH_MAX], parent[FILE_PATH_MAX];
+};
+
+/* name_paths — TO without closing slashes, and where it is written first. */
+static enum status name_paths(struct job *job, const char *to)
+{
+    if (!text_copy(job->target, sizeof(job->target), to))
+        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…", strlen(to),
+                    FILE_PATH_MAX - 1, to);
+    for (size_t n = strlen(job->target); n > 1 && job->target[n - 1] == '/'; n--)
+        job->target[n - 1] = 0;
+    char *slash = strrchr(job->target, '/');
+    const char *last = slash ? slash + 1 : job->target;
+    if (!*last || strcmp(last, ".") == 0 || strcmp(last, "..") == 0)
+        return FAIL(ST_BAD_SETTING, "\"%s\" is no name for a new folder; give it one, such as exported", to);
+    text_copy(job->parent, sizeof(job->parent), slash ? job->target : ".");
+    if (slash)
+        job->parent[slash == job->target ? 1 : slash - job->target] = 0;
+    if (!text_format(job->temp, sizeof(job->temp), "%s.tmp-%ld", job->target, (long)getpid()))
+        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…", strlen(to),
+                    FILE_PATH_MAX - 32, to);
+    return ST_OK;
+}
+
+/* check_empty — a folder that holds something is somebody's. */
+static enum status check_empty(const char *target)
+{
+    int entries_n = 0;
+    DIR *dir = opendir(target);
+    if (!dir)
+        return FAIL(ST_STORE, "cannot list %s: %s; choose another folder", target, strerror(errno));
+    while (readdir(dir))
+        entries_n++;
+    closedir(dir);
+    if (entries_n > 2) /* . and .. */
+        return FAIL(ST_BAD_SETTING,
+                    "%s is there already and not empty; choose a folder that is not there yet", target);
+    return ST_OK;
+}
+
+static enum status check_target(const char *target)
+{
+    struct stat info;
+    if (lstat(target, &info) != 0)
+        return ST_OK; /* making it says what is wrong, if anything is */
+    if (S_ISDIR(info.st_mode))
+        return check_empty(target);
+    return FAIL(ST_BAD_SETTING, "%s is there already, as a %s; choose a folder that is not there yet", target,
+                S_ISLNK(info.st_mode) ? "symbolic link" : "file");
+}
+
+enum status hf_save_check(const char *to)
+{
+    struct job job = {.sources_n = 0};
+    TRY(name_paths(&job, to));
+    return check_target(job.target);
+}
+
+static enum status check_space(const struct job *job)
+{
+    int64_t need_bytes, free_bytes = file_space_bytes(job->parent);
+    TRY(safetensors_bytes(job->source, job->sources_n, METADATA, &need_bytes));
+    need_bytes += SLACK_BYTES;
+    for (int i = 0; i < job->files_n; i++)
+        need_bytes += (int64_t)job->file[i].bytes;
+    if (free_bytes >= 0 && free_bytes < need_bytes)
+        return FAIL(ST_STORE, "no space for %s: it needs %" PRId64 " bytes, %" PRId64 " are free; make room",
+                    job->target, need_bytes, free_bytes);
+    return ST_OK;
+}
+
+static enum status write_files(const struct job *job)
+{
+    char path[FILE_PATH_MAX];
+    uint64_t hash;
+    int64_t bytes;
+    TRY(file_join(path, sizeof(path), job->temp, WEIGHTS));
+    TRY(safetensors_write(path, job->source, job->sources_n, METADATA, NULL, &hash, &bytes));
+    for (int i = 0; i < job->files_n; i++) {
+        TRY(file_join(path, sizeof(path), job->temp, job->file[i].name));
+        TRY(file_replace(path, job->file[i].data, job->file[i].bytes)); /* syncs the file and its folder */
+    }
+    return file_sync_dir(job->temp);
+}
+
+/* commit — the rename, which takes the place of an empty folder and of nothing else. */
+static enum status commit(const struct job *job)
+{
+    if (rename(job->temp, job->target) != 0)
+        return FAIL(ST_STORE, "cannot rename %s to %s: %s", job->temp, job->target, strerror(errno));
+    return file_sync_dir(job->parent);
+}
+
+enum status hf_save(const char *to, const struct safetensors_source *source, int sources_n,
+                    const struct hf_save_file *file, int files_n)
+{
+    struct job job = {.source = source, .sources_n = sources_n, .file = file, .files_n = files_n};
+    enum status st;
+    TRY(name_paths(&job, to));
+    TRY(check_target(job.target));
+    TRY(file_make_dirs(job.parent));
+    TRY(check_space(&job));
+    if (mkdir(job.temp, 0777) != 0)
+        return FAIL(ST_STORE, "cannot make %s: %s; check that this folder can be written", job.temp,
+                    strerror(errno));
+    TRY_OR(write_files(&job), remove_temp);
+    TRY_OR(commit(&job), remove_temp);
+    return ST_OK;
+remove_temp:;
+    struct status_saved why;
+    status_keep(&why);
+    if (file_remove_tree(job.temp) != ST_OK)
+        LOG_WARN("cannot remove %s: %s", job.temp, status_message());
+    status_back(&why);
+    return st;
+}

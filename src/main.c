@@ -42,6 +42,8 @@ static enum status run_train(const struct call *call);
 static enum status run_worker(const struct call *call);
 static enum status run_tokenize(const struct call *call);
 static enum status run_generate(const struct call *call);
+static enum status run_import(const struct call *call);
+static enum status run_export(const struct call *call);
 static enum status run_status(const struct call *call);
 static enum status run_config(const struct call *call);
 static enum status run_version(const struct call *call);
@@ -55,6 +57,9 @@ static const struct command commands[] = {
      true, false, run_tokenize},
     {"generate", "generate [NAME=VALUE ...]", "continue PROMPT with a checkpoint or a Hugging Face folder",
      true, false, run_generate},
+    {"import", "import FROM=... TO=...", "Hugging Face folder or llm.c model file to a checkpoint at step 0", true,
+     false, run_import},
+    {"export", "export FROM=... TO=...", "checkpoint to a Hugging Face folder", true, false, run_export},
     {"status", "status [URL] [JSON=1]", "how a run is doing, here or at URL; exit 0 healthy, 1 not", true,
      true, run_status},
     {"config", "config [NAME=VALUE ...]", "every setting with its value and who set it; JSON=1 for programs",
@@ -219,6 +224,10 @@ static enum status run_generate(const struct call *call)
 {
     return generate_main(call->conf);
 }
+
+static enum status run_import(const struct call *call) { return import_main(call->conf); }
+
+static enum status run_export(const struct call *call) { return export_main(call->conf); }
 
 static enum status run_status(const struct call *call)
 {

@@ -17,12 +17,12 @@
 #include "dev/dev.h"
 #include "kernels/cpu.h"
 #include "node/command.h"
-#include "train/load.h"
 #include "train/sample.h"
+#include "train/weights.h"
 
-/* Where the weights come from: one of the two is open. */
+/* Where the weights come from. */
 struct source {
-    struct hf_model *hf;
+    const char *path; /* a model made elsewhere; NULL: the checkpoint */
     struct ckpt *ckpt;
     struct model_dims dims;
 };
@@ -46,24 +46,6 @@ struct writer {
 
 /* --- which model ------------------------------------------------------------------------------------------- */
 
-static enum status open_checkpoint(const char *path, struct source *out)
-{
-    char manifest[FILE_PATH_MAX];
-    TRY(file_join(manifest, sizeof manifest, path, "manifest.json"));
-    if (file_exists(manifest))
-        TRY(ckpt_open(path, NULL, &out->ckpt));
-    else
-        TRY(ckpt_open_newest(path, NULL, &out->ckpt));
-    if (!out->ckpt)
-        return FAIL(ST_NO_INPUT,
-                    "%s holds no valid checkpoint; name a checkpoint folder or a Hugging Face folder by MODEL",
-                    path);
-    TRY(load_dims_parse(ckpt_meta(out->ckpt)->model_json, &out->dims));
-    LOG_INFO("model %s from %s, step %lld", out->dims.name, ckpt_path(out->ckpt),
-             (long long)ckpt_meta(out->ckpt)->step);
-    return ST_OK;
-}
-
 static enum status refuse_qa(const char *what)
 {
     return FAIL(ST_BAD_SETTING, "%s is a question-answering model, which writes no text; choose a language model",
@@ -73,13 +55,10 @@ static enum status refuse_qa(const char *what)
 static enum status open_source(const struct conf *conf, struct source *out)
 {
     const char *model = conf_text(conf, CONF_MODEL), *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
-    struct hf_config hf;
-    if (hf_is_folder(model)) {
-        TRY(hf_read_config(model, &hf));
-        if (hf.is_qa)
-            return refuse_qa(model);
-        TRY(load_dims_of_hf(model, MODEL_TASK_LM, &out->dims));
-        return hf_open(model, &out->hf);
+    if (weights_are_at(model)) {
+        out->path = model;
+        TRY(weights_dims(model, &out->dims));
+        return out->dims.task == MODEL_TASK_LM ? ST_OK : refuse_qa(model);
     }
     if (file_is_dir(model))
         dir = model;
@@ -87,7 +66,9 @@ static enum status open_source(const struct conf *conf, struct source *out)
         return FAIL(ST_NO_INPUT,
                     "MODEL=%s is not a folder and CHECKPOINT_DIR is empty; set one of them to trained weights",
                     model);
-    TRY(open_checkpoint(dir, out));
+    TRY(weights_checkpoint(dir, &out->ckpt, &out->dims));
+    LOG_INFO("model %s from %s, step %lld", out->dims.name, ckpt_path(out->ckpt),
+             (long long)ckpt_meta(out->ckpt)->step);
     return out->dims.task == MODEL_TASK_LM ? ST_OK : refuse_qa(ckpt_path(out->ckpt));
 }
 
@@ -244,7 +225,7 @@ static enum status write_text(struct writer *w, const struct conf *conf, int64_t
 static enum status load_weights(struct writer *w, const struct source *source)
 {
     struct load_target to = {.table = &w->table, .stream = w->stream, .data = w->pass.params};
-    return source->hf ? load_hf(&to, source->hf) : load_ckpt(&to, source->ckpt, "model");
+    return source->path ? weights_load(source->path, &to) : load_ckpt(&to, source->ckpt, "model");
 }
 
 static enum status run(struct writer *w, struct source *source, const struct conf *conf)
@@ -272,7 +253,6 @@ enum status generate_main(const struct conf *conf)
     enum status st = run(w, &source, conf);
     writer_close(w);
     free(w);
-    hf_close(source.hf);
     ckpt_close(source.ckpt);
     return st;
 }

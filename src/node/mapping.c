@@ -5,8 +5,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "format/hf.h"
-#include "train/load.h"
+#include "train/weights.h"
 
 #define SEQ_LEN_LM 1024
 #define SEQ_LEN_QA 512
@@ -18,40 +17,35 @@ struct dim_row {
     int64_t *value;
 };
 
-static enum status base_dims(const struct conf *conf, struct model_dims *out, bool *is_folder_out)
+static enum status base_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out)
 {
     const char *model = conf_text(conf, CONF_MODEL);
     enum model_task task = (enum model_task)conf_i64(conf, CONF_TASK);
-    *is_folder_out = false;
-    if (model_preset(model, out)) {
+    *has_weights_out = !model_preset(model, out) && weights_are_at(model);
+    if (*has_weights_out)
+        TRY(weights_dims(model, out));
+    if (*has_weights_out || model_preset(model, out)) {
         out->task = task;
         return ST_OK;
-    }
-    if (hf_is_folder(model)) {
-        *is_folder_out = true;
-        return load_dims_of_hf(model, task, out);
     }
     if (file_is_dir(model))
         return FAIL(ST_NO_INPUT,
                     "MODEL=%s is a folder without config.json; give a Hugging Face folder (config.json, "
-                    "model.safetensors) "
-                    "or a preset such as gpt2-nano",
+                    "model.safetensors) or a preset such as gpt2-nano",
                     model);
     if (strchr(model, '/'))
         return FAIL(ST_NO_INPUT,
-                    "MODEL=%s is not there; give a Hugging Face folder (config.json, model.safetensors) or a "
-                    "preset such "
-                    "as gpt2-nano",
+                    "MODEL=%s is not there; give a Hugging Face folder (config.json, model.safetensors), a "
+                    "model file of llm.c (.bin), or a preset such as gpt2-nano",
                     model);
     return FAIL(ST_BAD_SETTING,
                 "MODEL=%s is neither a preset (gpt2-nano, gpt2-mini, gpt2, gpt2-medium, gpt2-large, gpt2-xl) "
-                "nor a Hugging "
-                "Face folder",
+                "nor a Hugging Face folder nor a model file of llm.c",
                 model);
 }
 
-/* A folder brings weights, whose shapes cannot be argued with. */
-static enum status override_dims(const struct conf *conf, bool is_folder, struct model_dims *dims)
+/* Weights have shapes that cannot be argued with. */
+static enum status override_dims(const struct conf *conf, bool has_weights, struct model_dims *dims)
 {
     const struct dim_row rows[] = {
         {CONF_LAYERS, "LAYERS", &dims->layers}, {CONF_HEADS, "HEADS", &dims->heads},
@@ -62,7 +56,7 @@ static enum status override_dims(const struct conf *conf, bool is_folder, struct
         int64_t value = conf_i64(conf, rows[i].key);
         if (value == 0 || value == *rows[i].value)
             continue;
-        if (is_folder)
+        if (has_weights)
             return FAIL(ST_BAD_SETTING, "%s=%lld (%s), but the weights of MODEL=%s have %lld; leave %s out",
                         rows[i].name, (long long)value, conf_source(conf, rows[i].key),
                         conf_text(conf, CONF_MODEL), (long long)*rows[i].value, rows[i].name);
@@ -71,10 +65,10 @@ static enum status override_dims(const struct conf *conf, bool is_folder, struct
     return ST_OK;
 }
 
-enum status mapping_dims(const struct conf *conf, struct model_dims *out, bool *is_folder_out)
+enum status mapping_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out)
 {
-    TRY(base_dims(conf, out, is_folder_out));
-    TRY(override_dims(conf, *is_folder_out, out));
+    TRY(base_dims(conf, out, has_weights_out));
+    TRY(override_dims(conf, *has_weights_out, out));
     return model_check(out);
 }
 
@@ -112,12 +106,12 @@ static void map_optim(const struct conf *conf, struct trainer_config *out)
     };
 }
 
-enum status mapping_trainer(const struct conf *conf, const struct model_dims *dims, bool is_folder,
+enum status mapping_trainer(const struct conf *conf, const struct model_dims *dims, bool has_weights,
                             struct trainer_config *out)
 {
     memset(out, 0, sizeof *out);
     out->dims = *dims;
-    out->model_dir = is_folder ? conf_text(conf, CONF_MODEL) : "";
+    out->model_path = has_weights ? conf_text(conf, CONF_MODEL) : "";
     TRY(seq_tokens(conf, dims, &out->seq_tokens));
     out->batch_samples = conf_i64(conf, CONF_BATCH_SIZE);
     out->global_samples =

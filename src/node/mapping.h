@@ -1,5 +1,5 @@
 /* mapping — from settings to the structs the rooms below understand; the only place that knows both. Must not
- * know files' contents beyond a model folder's config.json. What needs the model's dimensions to be judged is
+ * know files' contents beyond a model's dimensions. What needs the model's dimensions to be judged is
  * judged here. */
 #ifndef CONVOY_NODE_MAPPING_H
 #define CONVOY_NODE_MAPPING_H
@@ -11,12 +11,12 @@
 #include "model/model.h"
 #include "train/trainer.h"
 
-/* mapping_dims — MODEL (preset or Hugging Face folder) with LAYERS, HEADS, EMBED, CONTEXT, VOCAB and TASK.
- * ST_BAD_SETTING, ST_NO_INPUT or ST_BAD_DATA say what does not fit. *is_folder_out: initial weights come from
- * there. */
-enum status mapping_dims(const struct conf *conf, struct model_dims *out, bool *is_folder_out);
+/* mapping_dims — MODEL (preset, Hugging Face folder or llm.c file) with LAYERS, HEADS, EMBED, CONTEXT, VOCAB and TASK.
+ * ST_BAD_SETTING, ST_NO_INPUT or ST_BAD_DATA say what does not fit. *has_weights_out: initial weights come
+ * from there. */
+enum status mapping_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out);
 /* mapping_trainer — everything but dev, board, feeds and settings_json. Strings are borrowed from conf. */
-enum status mapping_trainer(const struct conf *conf, const struct model_dims *dims, bool is_folder,
+enum status mapping_trainer(const struct conf *conf, const struct model_dims *dims, bool has_weights,
                             struct trainer_config *out);
 /* mapping_feed — the feed of DATA, or of VAL_DATA (never shuffled). */
 void mapping_feed(const struct conf *conf, const struct trainer_config *trainer, bool is_validation,

@@ -99,9 +99,9 @@ static enum status open_device(struct worker *w)
 static enum status open_model(struct worker *w)
 {
     struct model_dims dims;
-    bool is_folder;
-    TRY(mapping_dims(w->conf, &dims, &is_folder));
-    TRY(mapping_trainer(w->conf, &dims, is_folder, &w->config));
+    bool has_weights;
+    TRY(mapping_dims(w->conf, &dims, &has_weights));
+    TRY(mapping_trainer(w->conf, &dims, has_weights, &w->config));
     mapping_board_model(&dims, &w->post.model);
     mapping_settings(w->conf, &w->config, &w->settings);
     w->config.settings_json = w->settings.data;

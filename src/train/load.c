@@ -11,41 +11,68 @@
 
 #define STAGE_ELEMS ((int64_t)1 << 18)
 
-/* Through a small stage: the file's bytes are not aligned and may be half-width. */
-static enum status copy_entry(const struct load_target *to, const struct param *p,
-                              const struct safetensors_entry *entry, float *stage)
+/* What a file has of one parameter; neither: nothing. */
+struct piece {
+    const struct safetensors_entry *plain;
+    bool is_llmc;
+    struct llmc_entry llmc;
+};
+
+static void read_piece(const struct piece *piece, int64_t first, int64_t n, float *out)
 {
-    ASSERTF(entry->elems == p->elems, "%s: %lld elements, expected %lld", p->name, (long long)entry->elems,
+    if (piece->is_llmc)
+        llmc_to_f32(&piece->llmc, first, n, out);
+    else
+        safetensors_to_f32(piece->plain, first, n, out);
+}
+
+/* Through a small stage: the file's bytes are not aligned and may be half-width. Whole rows at a time where they
+ * fit. */
+static enum status copy_piece(const struct load_target *to, const struct param *p, const struct piece *piece,
+                              float *stage)
+{
+    int64_t elems = piece->is_llmc ? piece->llmc.elems : piece->plain->elems, row = p->dim[p->dims_n - 1];
+    int64_t most = row < STAGE_ELEMS ? STAGE_ELEMS / row * row : STAGE_ELEMS;
+    ASSERTF(elems == p->elems, "%s: %lld elements, expected %lld", p->name, (long long)elems,
             (long long)p->elems);
-    for (int64_t first = 0; first < p->elems; first += STAGE_ELEMS) {
-        int64_t n = p->elems - first < STAGE_ELEMS ? p->elems - first : STAGE_ELEMS;
-        safetensors_to_f32(entry, first, n, stage);
-        TRY(dev_copy(to->stream, tensor_at(to->data, p->offset + first).data, stage, (size_t)n * sizeof *stage));
+    for (int64_t first = 0; first < p->elems; first += most) {
+        int64_t n = p->elems - first < most ? p->elems - first : most;
+        void *out = tensor_at(to->data, p->offset + first).data;
+        if (!to->stream) {
+            read_piece(piece, first, n, out);
+            continue;
+        }
+        read_piece(piece, first, n, stage);
+        TRY(dev_copy(to->stream, out, stage, (size_t)n * sizeof *stage));
         TRY(dev_sync(to->stream));
     }
     return ST_OK;
 }
 
-typedef enum status load_find(const void *file, const char *part, const struct param *p,
-                              const struct safetensors_entry **out);
+typedef enum status load_find(const void *file, const char *part, const struct param *p, struct piece *out);
 
-static enum status find_hf(const void *file, const char *part, const struct param *p,
-                           const struct safetensors_entry **out)
+/* is_head — a language model has no head for questions: its values stay as they are. */
+static bool is_head(const struct param *p) { return text_starts(p->name, "qa_outputs."); }
+
+static enum status find_hf(const void *file, const char *part, const struct param *p, struct piece *out)
 {
     (void)part;
     const struct hf_model *hf = file;
-    *out = NULL;
-    if (text_starts(p->name, "qa_outputs.") && !hf_has(hf, p->name)) {
-        LOG_INFO("%s is not in the model's folder: it keeps its initial value", p->name);
+    if (is_head(p) && !hf_has(hf, p->name))
         return ST_OK;
-    }
-    return hf_tensor(hf, p->name, p->dims_n, p->dim, out);
+    return hf_tensor(hf, p->name, p->dims_n, p->dim, &out->plain);
 }
 
-static enum status find_ckpt(const void *file, const char *part, const struct param *p,
-                             const struct safetensors_entry **out)
+static enum status find_llmc(const void *file, const char *part, const struct param *p, struct piece *out)
 {
-    return ckpt_tensor(file, part, p->name, p->dims_n, p->dim, out);
+    (void)part;
+    out->is_llmc = !is_head(p);
+    return out->is_llmc ? llmc_tensor(file, p->name, p->dims_n, p->dim, &out->llmc) : ST_OK;
+}
+
+static enum status find_ckpt(const void *file, const char *part, const struct param *p, struct piece *out)
+{
+    return ckpt_tensor(file, part, p->name, p->dims_n, p->dim, &out->plain);
 }
 
 static enum status load_all(const struct load_target *to, load_find *find, const void *file, const char *part)
@@ -56,10 +83,14 @@ static enum status load_all(const struct load_target *to, load_find *find, const
     enum status st = ST_OK;
     for (int i = 0; i < to->table->rows_n; i++) {
         const struct param *p = &to->table->row[i];
-        const struct safetensors_entry *entry;
-        TRY_OR(find(file, part, p, &entry), out_free);
-        if (entry)
-            TRY_OR(copy_entry(to, p, entry, stage), out_free);
+        struct piece piece = {.plain = NULL};
+        TRY_OR(find(file, part, p, &piece), out_free);
+        if (!to->data.data)
+            continue;
+        if (piece.plain || piece.is_llmc)
+            TRY_OR(copy_piece(to, p, &piece, stage), out_free);
+        else
+            LOG_INFO("%s is not in the model that weights come from: it keeps its initial value", p->name);
     }
 out_free:
     free(stage);
@@ -69,6 +100,11 @@ out_free:
 enum status load_hf(const struct load_target *to, const struct hf_model *hf)
 {
     return load_all(to, find_hf, hf, NULL);
+}
+
+enum status load_llmc(const struct load_target *to, const struct llmc *llmc)
+{
+    return load_all(to, find_llmc, llmc, NULL);
 }
 
 enum status load_ckpt(const struct load_target *to, const struct ckpt *ckpt, const char *part)

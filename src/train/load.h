@@ -12,9 +12,11 @@
 #include "dev/dev.h"
 #include "format/ckpt.h"
 #include "format/hf.h"
+#include "format/llmc.h"
 #include "model/model.h"
 
-/* Where to: f32, table->total_elems elements on stream's device. */
+/* Where to: f32, table->total_elems elements on stream's device; stream NULL: in this process's memory; data NULL:
+ * names and shapes are checked, nothing is read. */
 struct load_target {
     const struct param_table *table;
     struct stream *stream;
@@ -24,6 +26,8 @@ struct load_target {
 /* load_hf — every parameter, by name. A language model's folder has no qa_outputs: those keep the values they have.
  */
 enum status load_hf(const struct load_target *to, const struct hf_model *hf);
+/* load_llmc — the same from a model file of llm.c, which never has qa_outputs. */
+enum status load_llmc(const struct load_target *to, const struct llmc *llmc);
 /* load_ckpt — one part ("model", "optim_m", "optim_v") of a checkpoint, every tensor by name and shape. */
 enum status load_ckpt(const struct load_target *to, const struct ckpt *ckpt, const char *part);
 

@@ -94,6 +94,10 @@ void snapshot_close(struct snapshot *s)
     free(s);
 }
 
+/* is_start — no update is done: neither an optimiser nor data have left a trace that could disagree, and moments
+ * are the zeros they begin with. Imported models are such checkpoints, and have none. */
+static bool is_start(const struct ckpt_meta *meta) { return meta->step == 0; }
+
 /* check — what must be the same, and a warning about what should be. */
 static enum status check(const struct snapshot *s, const struct ckpt *ckpt)
 {
@@ -110,6 +114,8 @@ static enum status check(const struct snapshot *s, const struct ckpt *ckpt)
         text_free(&list);
         return st;
     }
+    if (is_start(meta))
+        return ST_OK;
     if (agree_differences(meta->settings_json, s->config.settings_json, agree_is_state, &list)) {
         enum status st =
             FAIL(ST_BAD_SETTING,
@@ -166,7 +172,8 @@ enum status snapshot_attach(struct snapshot *s, struct step *step)
 {
     s->step = step;
     TRY(list_sources(s));
-    for (int part = 0; s->found && part < s->parts_n; part++) {
+    int parts_n = !s->found ? 0 : is_start(ckpt_meta(s->found)) ? 1 : s->parts_n;
+    for (int part = 0; part < parts_n; part++) {
         struct load_target to = {step_table(step), step_stream(step), step_tensor(step, part)};
         TRY(load_ckpt(&to, s->found, part_names[part]));
         if (s->config.beat.fn)

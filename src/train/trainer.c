@@ -13,12 +13,12 @@
 #include "base/text.h"
 #include "train/console.h"
 #include "train/guard.h"
-#include "train/load.h"
 #include "train/memory.h"
 #include "train/metrics_file.h"
 #include "train/pace.h"
 #include "train/snapshot.h"
 #include "train/step.h"
+#include "train/weights.h"
 
 #define LAST 10 /* losses in the summary's mean */
 
@@ -168,13 +168,9 @@ static enum status open_step(struct trainer *t, bool is_loaded)
 static enum status import(struct trainer *t)
 {
     struct load_target to = {step_table(t->step), step_stream(t->step), step_tensor(t->step, 0)};
-    struct hf_model *hf = NULL;
-    TRY(hf_open(t->config->model_dir, &hf));
-    enum status st = load_hf(&to, hf);
-    hf_close(hf);
-    if (st == ST_OK)
-        LOG_INFO("weights from %s", t->config->model_dir);
-    return st;
+    TRY(weights_load(t->config->model_path, &to));
+    LOG_INFO("weights from %s", t->config->model_path);
+    return ST_OK;
 }
 
 static enum status prepare(struct trainer *t)
@@ -198,7 +194,7 @@ static enum status prepare(struct trainer *t)
     if (is_found)
         LOG_INFO("going on from %s: step %lld of %lld", t->checkpoint, (long long)t->place.step,
                  (long long)t->steps);
-    else if (c->model_dir[0])
+    else if (c->model_path[0])
         TRY(import(t));
     return ST_OK;
 }

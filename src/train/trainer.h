@@ -24,7 +24,7 @@ struct trainer_config {
     struct board *board;
     int worker_i;
     struct model_dims dims;
-    const char *model_dir;        /* Hugging Face folder to take initial weights from; "" : random */
+    const char *model_path;       /* where initial weights come from, see weights.h; "": random */
     struct feed *feed, *val_feed; /* val_feed NULL: no evaluation */
     int64_t batch_samples;        /* BATCH_SIZE */
     int64_t global_samples;       /* GLOBAL_BATCH */

@@ -11,7 +11,7 @@
 struct mapped {
     struct conf *conf;
     struct model_dims dims;
-    bool is_folder;
+    bool has_weights;
     struct trainer_config trainer;
     enum status st;
 };
@@ -28,9 +28,9 @@ static struct mapped map(const char *words)
         argv[argc++] = word;
     m.st = conf_open(argc, argv, none, &m.conf);
     if (m.st == ST_OK)
-        m.st = mapping_dims(m.conf, &m.dims, &m.is_folder);
+        m.st = mapping_dims(m.conf, &m.dims, &m.has_weights);
     if (m.st == ST_OK)
-        m.st = mapping_trainer(m.conf, &m.dims, m.is_folder, &m.trainer);
+        m.st = mapping_trainer(m.conf, &m.dims, m.has_weights, &m.trainer);
     return m;
 }
 
@@ -43,7 +43,7 @@ static void test_preset(void **state)
     assert_int_equal(m.dims.embed, 384);
     assert_int_equal(m.trainer.seq_tokens, 1024);
     assert_int_equal(m.trainer.global_samples, 8);
-    assert_string_equal(m.trainer.model_dir, "");
+    assert_string_equal(m.trainer.model_path, "");
     conf_close(m.conf);
     m = map("MODEL=gpt2-nano TASK=qa");
     assert_int_equal(m.trainer.seq_tokens, 512);
@@ -119,13 +119,25 @@ static void test_refusals(void **state)
     assert_refused("MODEL=tests/golden/lm LAYERS=4", ST_BAD_SETTING, "LAYERS=4 (argument), but the weights of MODEL=tests/golden/lm have 3");
 }
 
+static void test_model_file(void **state)
+{
+    (void)state;
+    struct mapped m = map("MODEL=tests/golden/hf_export/lm_f32.bin TASK=qa");
+    assert_int_equal(m.st, ST_OK);
+    assert_true(m.has_weights && m.dims.task == MODEL_TASK_QA && m.dims.layers == 2 && m.dims.vocab == 31);
+    assert_string_equal(m.trainer.model_path, "tests/golden/hf_export/lm_f32.bin");
+    conf_close(m.conf);
+    assert_refused("MODEL=tests/golden/hf_export/lm_f32.bin VOCAB=32", ST_BAD_SETTING, "have 31");
+    assert_refused("MODEL=tests/golden/lm/tokens.bin", ST_BAD_DATA, "token file");
+}
+
 static void test_folder(void **state)
 {
     (void)state;
     struct mapped m = map("MODEL=tests/golden/lm HEADS=4");
     assert_int_equal(m.st, ST_OK);
-    assert_true(m.is_folder);
-    assert_string_equal(m.trainer.model_dir, "tests/golden/lm");
+    assert_true(m.has_weights);
+    assert_string_equal(m.trainer.model_path, "tests/golden/lm");
     assert_string_equal(m.dims.name, "lm");
     assert_int_equal(m.trainer.seq_tokens, m.dims.context);
     struct board_model board;
@@ -166,6 +178,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_numbers_arrive),
     cmocka_unit_test(test_held_out_data_keeps_its_order),
     cmocka_unit_test(test_refusals),
+    cmocka_unit_test(test_model_file),
     cmocka_unit_test(test_folder),
     cmocka_unit_test(test_settings_are_json),
 };

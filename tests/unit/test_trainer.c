@@ -33,7 +33,7 @@ static void rig_open(struct rig *r, const char *name, int64_t steps)
         .dev = r->dev,
         .board = r->board,
         .dims = {.name = "tiny", .layers = 1, .heads = 2, .embed = 16, .context = 8, .vocab = 40},
-        .model_dir = "",
+        .model_path = "",
         .feed = r->feed,
         .batch_samples = 2,
         .global_samples = 4,

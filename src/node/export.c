@@ -1,0 +1,165 @@
+/* export — `convoy export`: a checkpoint → a Hugging Face folder that GPT2LMHeadModel or
+ * GPT2ForQuestionAnswering loads.
+ *
+ * The checkpoint's tensors are written as they lie, under transformers' names; small files come from format/
+ * and data/, the tokenizer's only for a model that has GPT-2's vocabulary. Must not know how files are
+ * written. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/must.h"
+#include "base/text.h"
+#include "data/bpe.h"
+#include "data/bpe_write.h"
+#include "format/hf_config.h"
+#include "format/hf_save.h"
+#include "node/command.h"
+#include "train/weights.h"
+
+#define FILES_MAX 7
+#define DROPOUT_USUAL 0.1 /* GPT-2's own, for a model that was imported and not trained here */
+
+/* One folder to be made. */
+struct export
+{
+    struct ckpt *ckpt;
+    struct model_dims dims;
+    struct param_table table;
+    struct safetensors_source *source;
+    char(*name)[PARAM_NAME_MAX + 16]; /* of the tensors, with prefix */
+    struct text text[FILES_MAX];
+    struct hf_save_file file[FILES_MAX];
+    int files_n;
+};
+
+/* list_sources — every parameter of the checkpoint under transformers' name; the head's stands outside
+ * "transformer". */
+static enum status list_sources(struct export *ex)
+{
+    size_t n = (size_t)ex->table.rows_n;
+    ex->source = calloc(n, sizeof *ex->source);
+    ex->name = calloc(n, sizeof *ex->name);
+    if (!ex->source || !ex->name)
+        return FAIL(ST_RETRY, "out of memory: the list of %zu tensors to write", n);
+    for (size_t i = 0; i < n; i++) {
+        const struct param *p = &ex->table.row[i];
+        const struct safetensors_entry *entry;
+        TRY(ckpt_tensor(ex->ckpt, "model", p->name, p->dims_n, p->dim, &entry));
+        text_format(ex->name[i], sizeof ex->name[i], "%s%s",
+                    text_starts(p->name, "qa_outputs.") ? "" : "transformer.", p->name);
+        ex->source[i] = (struct safetensors_source){.name = ex->name[i],
+                                                    .dtype = entry->dtype,
+                                                    .dims_n = p->dims_n,
+                                                    .dim = {p->dim[0], p->dim[1]},
+                                                    .data = entry->data};
+    }
+    return ST_OK;
+}
+
+/* next_file — room for one more, to be filled. */
+static struct text *next_file(struct export *ex, const char *name)
+{
+    ASSERTF(ex->files_n < FILES_MAX, "%s", name);
+    ex->file[ex->files_n].name = name;
+    ex->text[ex->files_n].limit = BPE_WRITE_BYTES_MAX;
+    return &ex->text[ex->files_n++];
+}
+
+/* dropout_of — what the run trained with. */
+static double dropout_of(const struct ckpt *ckpt)
+{
+    const char *json = ckpt_meta(ckpt)->settings_json;
+    double dropout = DROPOUT_USUAL;
+    cJSON *settings;
+    if (json_parse(json, strlen(json), "settings of the checkpoint", &settings) == ST_OK) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(settings, "DROPOUT");
+        if (cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 1)
+            dropout = item->valuedouble;
+        cJSON_Delete(settings);
+    }
+    status_clear();
+    return dropout;
+}
+
+static void write_config(struct export *ex)
+{
+    const struct model_dims *dims = &ex->dims;
+    const struct hf_config config = {.layers = dims->layers,
+                                     .heads = dims->heads,
+                                     .embed = dims->embed,
+                                     .context = dims->context,
+                                     .vocab = dims->vocab,
+                                     .is_qa = dims->task == MODEL_TASK_QA};
+    hf_config_write(&config, dropout_of(ex->ckpt), next_file(ex, "config.json"));
+    if (!config.is_qa)
+        hf_config_write_generation(&config, next_file(ex, "generation_config.json"));
+}
+
+static enum status write_tokenizer(struct export *ex)
+{
+    struct bpe *bpe;
+    if (ex->dims.vocab < BPE_VOCAB) {
+        LOG_INFO("no tokenizer files: a vocabulary of %lld is not GPT-2's (%d)", (long long)ex->dims.vocab,
+                 BPE_VOCAB);
+        return ST_OK;
+    }
+    TRY(bpe_open(&bpe));
+    bpe_write_vocab(bpe, next_file(ex, "vocab.json"));
+    bpe_write_merges(next_file(ex, "merges.txt"));
+    bpe_write_fast(bpe, next_file(ex, "tokenizer.json"));
+    bpe_write_settings(ex->dims.context, next_file(ex, "tokenizer_config.json"));
+    bpe_write_specials(next_file(ex, "special_tokens_map.json"));
+    bpe_close(bpe);
+    return ST_OK;
+}
+
+static enum status check_texts(struct export *ex)
+{
+    for (int i = 0; i < ex->files_n; i++) {
+        if (ex->text[i].overflow)
+            return FAIL(ST_RETRY, "out of memory: the text of %s", ex->file[i].name);
+        ex->file[i].data = ex->text[i].data;
+        ex->file[i].bytes = ex->text[i].len;
+    }
+    return ST_OK;
+}
+
+static enum status run(struct export *ex, const char *from, const char *to)
+{
+    char count[32];
+    TRY(hf_save_check(to)); /* before anything long */
+    TRY(weights_checkpoint(from, &ex->ckpt, &ex->dims));
+    TRY(model_ops(&ex->dims)->describe(&ex->dims, &ex->table));
+    TRY(list_sources(ex));
+    write_config(ex);
+    TRY(write_tokenizer(ex));
+    TRY(check_texts(ex));
+    TRY(hf_save(to, ex->source, ex->table.rows_n, ex->file, ex->files_n));
+    log_console("%s  %s  %s parameters  from %s", to,
+                ex->dims.task == MODEL_TASK_QA ? "GPT2ForQuestionAnswering" : "GPT2LMHeadModel",
+                text_count(count, sizeof count, (double)ex->table.parameters), ckpt_path(ex->ckpt));
+    return ST_OK;
+}
+
+enum status export_main(const struct conf *conf)
+{
+    const char *from = conf_text(conf, CONF_FROM), *to = conf_text(conf, CONF_TO);
+    struct export ex = {.files_n = 0};
+    if (!*from)
+        return FAIL(ST_BAD_SETTING,
+                    "what should be exported? set FROM to a checkpoint or a run's CHECKPOINT_DIR");
+    if (!*to)
+        return FAIL(ST_BAD_SETTING,
+                    "where should the Hugging Face folder go? set TO to a folder that is not there yet");
+    enum status st = run(&ex, from, to);
+    for (int i = 0; i < ex.files_n; i++)
+        text_free(&ex.text[i]);
+    free(ex.source);
+    free(ex.name);
+    param_table_free(&ex.table);
+    ckpt_close(ex.ckpt);
+    return st;
+}

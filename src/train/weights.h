@@ -1,0 +1,26 @@
+/* weights — models that others trained, and checkpoints of ours, by the path a user gives.
+ *
+ * A model made elsewhere is a Hugging Face folder or an llm.c model file; the rooms above need not know
+ * which. Must not know settings, nor what becomes of the numbers. */
+#ifndef CONVOY_TRAIN_WEIGHTS_H
+#define CONVOY_TRAIN_WEIGHTS_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "format/ckpt.h"
+#include "model/model.h"
+#include "train/load.h"
+
+/* weights_are_at — is there a folder with a config.json, or a regular file? */
+bool weights_are_at(const char *path);
+/* weights_dims — dimensions and task as the model says; its name is the folder's or the file's. */
+enum status weights_dims(const char *path, struct model_dims *out);
+/* weights_load — every parameter, by name. A language model has no qa_outputs: those keep the values they
+ * have. */
+enum status weights_load(const char *path, const struct load_target *to);
+/* weights_checkpoint — the checkpoint at path, or the newest valid one in the folder at path; ST_NO_INPUT:
+ * none. The caller closes it. */
+enum status weights_checkpoint(const char *path, struct ckpt **out, struct model_dims *dims_out);
+
+#endif

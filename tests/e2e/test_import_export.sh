@@ -1,0 +1,137 @@
+#!/bin/bash
+# test_import_export — models go in and out as a user would do it: from a Hugging Face folder (whole and in several files) and
+# from llm.c model files to a checkpoint, on to train and generate, and out to a Hugging Face folder with the same bytes.
+. "$(dirname "$0")/lib.sh"
+golden=$root/tests/golden
+from=$golden/hf_export
+work() { rc=0; "$convoy" "$@" >out 2>err || rc=$?; } # work COMMAND SETTING…
+ends() { [ "$rc" = "$1" ] || { echo "# exit code $rc, expected $1"; false; }; }
+refused() { local code=$1 words=$2; shift 2; work "$@"; ends "$code" && says "$words" && [ ! -s out ]; }
+# sorted FILE — every tensor of a safetensors file: name, dtype, shape, bytes; in the order of names.
+sorted() {
+    perl -e 'local $/; open my $f, "<:raw", $ARGV[0] or die; my $b = <$f>; my $n = unpack "Q<", $b;
+        my $h = substr $b, 8, $n; my %t;
+        while ($h =~ /"([^"]+)":\{"dtype":"(\w+)","shape":\[([\d,]*)\],"data_offsets":\[(\d+),(\d+)\]\}/g) {
+            (my $name = $1) =~ s/^transformer\.//;
+            $t{$name} = "$2 $3 " . unpack "H*", substr $b, 8 + $n + $4, $5 - $4 }
+        print "$_ $t{$_}\n" for sort keys %t' "$1"
+}
+same_tensors() { sorted "$1" >a.txt; shift; for f in "$@"; do sorted "$f"; done | sort >b.txt; sort a.txt | cmp -s - b.txt; }
+holds_json() { jq -e "$2" "$1" >/dev/null || { echo "# $1: $2 is not so"; false; }; }
+
+# --- Hugging Face folders, in and out
+work import FROM=$from/lm TO=lm
+ok 'a folder in several files imports' ends 0
+ok 'one line tells what was made' shows '^lm/step-00000000  lm  lm  4\.45k parameters$'
+work export FROM=lm TO=deep/er/lm
+ok 'the checkpoint exports, folders above are made' ends 0
+ok 'the same tensors, bit for bit' same_tensors deep/er/lm/model.safetensors $from/lm/*.safetensors
+ok 'config.json names the class and the dimensions' holds_json deep/er/lm/config.json \
+    '.architectures == ["GPT2LMHeadModel"] and .n_layer == 2 and .n_head == 3 and .n_embd == 12 and .n_positions == 24
+     and .vocab_size == 31 and .model_type == "gpt2" and .torch_dtype == "float32" and .tie_word_embeddings == true
+     and .eos_token_id == null and .layer_norm_epsilon == 1e-5'
+ok 'a small vocabulary brings no tokenizer' test ! -e deep/er/lm/vocab.json
+work import FROM=$from/qa TO=qa && work export FROM=qa/step-00000000 TO=qa-hf/
+ok 'a model for questions, by its checkpoint, with its head' same_tensors qa-hf/model.safetensors $from/qa/model.safetensors
+ok 'is GPT2ForQuestionAnswering' holds_json qa-hf/config.json '.architectures == ["GPT2ForQuestionAnswering"]'
+work import FROM=qa-hf TO=qa-again && work export FROM=qa-again TO=qa-hf-again
+ok 'in and out again: the same file' cmp -s qa-hf/model.safetensors qa-hf-again/model.safetensors
+mkdir empty && work export FROM=lm TO=empty
+ok 'an empty folder may be filled' test -s empty/model.safetensors
+ok 'nothing is left beside' is "$(ls -d ./*tmp* ./.*tmp* 2>/dev/null)" ''
+
+# --- llm.c
+work import FROM=$from/lm_f32.bin TO=llmc && work export FROM=llmc TO=llmc-hf
+ok 'a model file of llm.c holds the same model' same_tensors llmc-hf/model.safetensors $from/lm/*.safetensors
+work import FROM=$from/lm_bf16.bin TO=bf16
+ok 'its 16-bit kind imports too' ends 0
+
+# --- what was imported trains and writes
+small="SEQ_LEN=8 BATCH_SIZE=2 STEPS=3"
+run MODEL=$from/lm $small METRICS_FILE=by_folder.jsonl
+run MODEL=$from/lm_f32.bin $small METRICS_FILE=by_file.jsonl
+ok 'MODEL=folder and MODEL=file.bin give the same losses' cmp -s <(losses by_folder.jsonl) <(losses by_file.jsonl)
+run MODEL=$from/lm $small CHECKPOINT_DIR=lm RESUME=required METRICS_FILE=by_checkpoint.jsonl
+ok 'so does the imported checkpoint' cmp -s <(losses by_folder.jsonl) <(losses by_checkpoint.jsonl)
+ok 'without warnings' is "$(grep -c ' warn ' err)" 0
+ok 'and training goes on from it' test -d lm/step-00000003
+run MODEL=$from/lm $small CHECKPOINT_DIR=llmc OPTIMIZER=sgd
+ok 'with any optimiser' is "$rc" 0
+work export FROM=lm TO=trained && work generate MODEL=trained PROMPT='!' TOKENS=5 SEED=3 && cp out trained.txt
+work generate MODEL=lm PROMPT='!' TOKENS=5 SEED=3
+ok 'a trained model exported writes what its checkpoint writes' cmp -s out trained.txt
+ok 'its dropout is told' holds_json trained/config.json '.resid_pdrop == 0'
+work generate MODEL=$from/lm_f32.bin PROMPT='!' TOKENS=5 SEED=3
+ok 'a model file writes text' ends 0
+work import FROM=$from/lm TO=head TASK=qa SEED=4
+run MODEL=$from/lm TASK=qa SEED=4 $small METRICS_FILE=qa_a.jsonl
+run MODEL=$from/lm TASK=qa SEED=4 $small CHECKPOINT_DIR=head METRICS_FILE=qa_b.jsonl
+ok 'TASK=qa gives a language model a new head, the one training gives' cmp -s <(losses qa_a.jsonl) <(losses qa_b.jsonl)
+
+# --- GPT-2's tokenizer
+run MODEL=gpt2-nano EMBED=4 HEADS=2 LAYERS=1 CONTEXT=16 SEQ_LEN=8 BATCH_SIZE=1 STEPS=1 CHECKPOINT_DIR=words
+work export FROM=words TO=words-hf
+ok 'the vocabulary of GPT-2 brings its files' is "$(ls words-hf | tr '\n' ' ')" \
+    'config.json generation_config.json merges.txt model.safetensors special_tokens_map.json tokenizer.json tokenizer_config.json vocab.json '
+ok 'vocab.json has every token' holds_json words-hf/vocab.json 'length == 50257 and .["<|endoftext|>"] == 50256 and .["Ġthe"] == 262'
+ok 'merges.txt is the table' cmp -s words-hf/merges.txt "$root/assets/vocab.bpe"
+ok 'tokenizer.json agrees with both' holds_json words-hf/tokenizer.json \
+    '(.model.vocab | length) == 50257 and (.model.merges | length) == 50000 and .model.merges[0] == "Ġ t"'
+ok 'generation_config.json knows where a text ends' holds_json words-hf/generation_config.json '.eos_token_id == 50256'
+
+# --- what cannot be
+ok 'no FROM' refused 78 'set FROM' import TO=x
+ok 'no TO' refused 78 'set TO' export FROM=lm
+ok 'FROM that is not there' refused 66 'is not there' import FROM=nothing TO=x
+ok 'FROM that is no model folder' refused 66 'without config.json' import FROM=lm TO=x
+ok 'a token file' refused 65 'token file' import FROM=$golden/lm/tokens.bin TO=x
+ok 'a run is not mixed with an import' refused 78 'holds checkpoints already' import FROM=$from/qa TO=lm
+ok 'a folder of somebody stays as it is' refused 78 'not empty' export FROM=lm TO=qa-hf
+ln -s elsewhere link
+ok 'a link is not followed' refused 78 'symbolic link' export FROM=lm TO=link
+ok 'no checkpoint' refused 66 'no valid checkpoint' export FROM=qa-hf TO=x
+ok 'no folder of checkpoints' refused 66 'is not there' export FROM=nothing TO=x
+ok 'no name' refused 78 'no name' export FROM=lm TO=..
+cp -r $from/lm nan && perl -e 'open my $f, "+<:raw", "nan/model-00002-of-00004.safetensors"; seek $f, -4, 2; print $f "\0\0\xc0\x7f"'
+ok 'weights that are not finite' refused 65 'not finite' import FROM=nan TO=x
+cp -r $from/lm large && sed -i 's/"n_embd": 12/"n_embd": 1048575/' large/config.json
+ok 'dimensions that the weights do not have' refused 65 'expected (31, 1048575)' import FROM=large TO=x
+cp -r $from/lm gone && rm gone/model-00003-of-00004.safetensors
+ok 'a missing file of several, by name' refused 65 'model-00003-of-00004.safetensors, which is not there' import FROM=gone TO=x
+cp -r $from/lm out-of && sed -i 's|model-00003|../model-00003|' out-of/model.safetensors.index.json
+ok 'an index that points elsewhere' refused 65 'no plain file name' import FROM=out-of TO=x
+ok 'dimensions of a model file are not to be argued with' refused 78 'LAYERS=4' train MODEL=$from/lm_f32.bin LAYERS=4 STATUS_PORT=0
+if mkdir mnt && mount -t tmpfs -o size=16k none mnt 2>/dev/null; then
+    ok 'a full disk ends with 74 and leaves nothing' refused 74 'no space' export FROM=lm TO=mnt/x
+    ok 'nothing, indeed' is "$(ls -A mnt)" ''
+else
+    skip 'a full disk ends with 74 and leaves nothing' 'no right to mount'
+    skip 'nothing, indeed' 'no right to mount'
+fi
+# every way in which the disk may fail on the way out: EIO at each call of a kind, one after the other
+is_whole() { cmp -s eio/model.safetensors trained/model.safetensors && cmp -s eio/config.json trained/config.json && [ -e eio/generation_config.json ]; }
+fail_at() { # fail_at CALL — count in $failures, or what went wrong
+    local at codes='0 74'
+    [ "$1" = openat ] && codes='0 65 66 74 127' # the program's libraries and the checkpoint are opened too
+    failures=0
+    for ((at = 1; at < 200; at++)); do
+        rc=0
+        ASAN_OPTIONS=detect_leaks=0 strace -f -qq -o trace -e trace=$1 -e inject=$1:error=EIO:when=$at "$convoy" export FROM=lm/step-00000003 TO=eio >out 2>err || rc=$?
+        grep -q INJECTED trace || break
+        [[ " $codes " = *" $rc "* ]] || { echo "# $1 $at: exit code $rc"; return 1; }
+        { [ $rc != 0 ] && [ ! -e eio ]; } || is_whole || { echo "# $1 $at: exit code $rc, eio is not whole"; return 1; }
+        [ -z "$(ls -d eio.* 2>/dev/null)" ] || { echo "# $1 $at: left $(ls -d eio.*)"; return 1; }
+        [ $rc = 0 ] || failures=$((failures + 1))
+        rm -rf eio
+    done
+    [ $rc = 0 ] && is_whole && rm -rf eio && [ $failures -gt 0 ] && echo "# $failures calls of $1 failed"
+}
+for call in mkdir openat pwrite64 sync_file_range fsync rename; do
+    if strace -qq -o trace true 2>/dev/null; then
+        ok "EIO at any $call: a refusal that leaves nothing half" fail_at $call
+    else
+        skip "EIO at any $call: a refusal that leaves nothing half" 'strace may not trace here'
+    fi
+done
+ok 'refusals made nothing' test ! -e x
+done_testing

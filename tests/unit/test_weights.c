@@ -1,0 +1,99 @@
+/* weights: whatever kind of model lies at a path, its dimensions and parameters come out; a checkpoint is found by itself or
+ * as the newest of its folder. */
+#include "harness.h"
+
+#include <string.h>
+
+#include "base/text.h"
+#include "ckpt_sample.h"
+#include "train/weights.h"
+
+#define DIR "tests/golden/hf_export/"
+
+static void test_dims(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *name;
+        enum model_task task;
+    } list[] = {{DIR "lm", "lm", MODEL_TASK_LM}, {DIR "qa/", "qa", MODEL_TASK_QA}, {DIR "lm_f32.bin", "lm_f32.bin", MODEL_TASK_LM}};
+    struct model_dims dims;
+    for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
+        assert_true(weights_are_at(list[i].path));
+        assert_int_equal(weights_dims(list[i].path, &dims), ST_OK);
+        assert_string_equal(dims.name, list[i].name);
+        assert_true(dims.task == list[i].task && dims.layers == 2 && dims.heads == 3 && dims.embed == 12);
+        assert_true(dims.context == 24 && dims.vocab == 31);
+    }
+    assert_false(weights_are_at("tests/golden") || weights_are_at("tests/nothing") || weights_are_at(""));
+    assert_int_equal(weights_dims("tests/nothing", &dims), ST_NO_INPUT);
+    assert_int_equal(weights_dims("README.md", &dims), ST_BAD_DATA);
+}
+
+/* load — into memory of this process, from values that show what is left alone. */
+static float *load(const char *path, enum model_task task, struct param_table *table)
+{
+    struct model_dims dims;
+    assert_int_equal(weights_dims(path, &dims), ST_OK);
+    dims.task = task;
+    assert_int_equal(model_ops(&dims)->describe(&dims, table), ST_OK);
+    float *data = malloc((size_t)table->total_elems * sizeof *data);
+    for (int64_t i = 0; i < table->total_elems; i++)
+        data[i] = 77;
+    const struct load_target to = {table, NULL, {data, DTYPE_F32}};
+    assert_int_equal(weights_load(path, &to), ST_OK);
+    return data;
+}
+
+static void test_load(void **state)
+{
+    (void)state;
+    for (int task = 0; task < 2; task++) {
+        struct param_table a_table, b_table;
+        float *a = load(DIR "lm", (enum model_task)task, &a_table), *b = load(DIR "lm_f32.bin", (enum model_task)task, &b_table);
+        assert_memory_equal(a, b, (size_t)a_table.total_elems * sizeof *a);
+        for (int i = 0; i < a_table.rows_n; i++) /* a language model has no head for questions */
+            assert_int_equal(a[a_table.row[i].offset] == 77, text_starts(a_table.row[i].name, "qa_outputs."));
+        free(a);
+        free(b);
+        param_table_free(&a_table);
+        param_table_free(&b_table);
+    }
+}
+
+static void test_checkpoint(void **state)
+{
+    (void)state;
+    char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
+    struct ckpt_lock *lock;
+    struct ckpt *ckpt;
+    struct model_dims dims;
+    text_format(dir, sizeof(dir), "%s/run", harness_tmpdir());
+    assert_int_equal(weights_checkpoint(dir, &ckpt, &dims), ST_NO_INPUT);
+    assert_non_null(strstr(status_message(), "is not there"));
+    assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
+    assert_int_equal(weights_checkpoint(dir, &ckpt, &dims), ST_NO_INPUT);
+    assert_int_equal(sample_save(lock, 7, 0, path), ST_OK); /* whose model is none of ours */
+    assert_int_equal(weights_checkpoint(dir, &ckpt, &dims), ST_BAD_DATA);
+    struct ckpt_meta meta = {.settings_json = "{}", .step = 8};
+    const struct model_dims want = {"m", MODEL_TASK_QA, 1, 2, 4, 8, 16};
+    const float data[4] = {0};
+    const struct safetensors_source source = {"wte", DTYPE_F32, 1, {4}, data};
+    const struct ckpt_part part = {"model", &source, 1};
+    load_dims_json(&want, meta.model_json, sizeof(meta.model_json));
+    assert_int_equal(ckpt_save(lock, &meta, &part, 1, 0, NULL, path, sizeof(path)), ST_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(weights_checkpoint(i ? path : dir, &ckpt, &dims), ST_OK);
+        assert_int_equal(ckpt_meta(ckpt)->step, 8);
+        assert_true(dims.task == MODEL_TASK_QA && dims.embed == 4 && dims.vocab == 16);
+        ckpt_close(ckpt);
+    }
+    ckpt_unlock(lock);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_dims),
+    cmocka_unit_test(test_load),
+    cmocka_unit_test(test_checkpoint),
+};
+HARNESS_MAIN(tests)

@@ -16,7 +16,8 @@ enum rand_use {
     RAND_USE_DROPOUT,
     RAND_USE_SYNTHETIC,
     RAND_USE_SAMPLE,
-    RAND_USE_TEST
+    RAND_USE_TEST,
+    RAND_USE_MIX
 };
 #define RAND_STREAM(use, number) (((uint64_t)(RAND_USE_##use) << 32) | (uint32_t)(number))
 

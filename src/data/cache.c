@@ -39,20 +39,28 @@ static enum status named(char out[FILE_PATH_MAX], const char *dir, struct shard_
     return file_join(out, FILE_PATH_MAX, dir, name);
 }
 
+static XXH128_hash_t stat_add(XXH128_hash_t sum, const struct source *file)
+{
+    const uint64_t facts[] = {sum.low64,
+                              sum.high64,
+                              (uint64_t)file->kind << 1 | file->is_packed,
+                              (uint64_t)file->bytes,
+                              file->device,
+                              file->inode,
+                              (uint64_t)file->modified_ns,
+                              (uint64_t)file->changed_ns,
+                              XXH3_64bits(file->path, strlen(file->path))};
+    return XXH3_128bits(facts, sizeof facts);
+}
+
 /* Names files as the file system shows them, without reading them. */
 static struct shard_key stat_key(const struct source *text, int64_t n)
 {
     XXH128_hash_t sum = XXH3_128bits(&n, sizeof n);
     for (int64_t i = 0; i < n; i++) {
-        const uint64_t facts[] = {sum.low64,
-                                  sum.high64,
-                                  (uint64_t)text[i].bytes,
-                                  text[i].device,
-                                  text[i].inode,
-                                  (uint64_t)text[i].modified_ns,
-                                  (uint64_t)text[i].changed_ns,
-                                  XXH3_64bits(text[i].path, strlen(text[i].path))};
-        sum = XXH3_128bits(facts, sizeof facts);
+        sum = stat_add(sum, text + i);
+        if (text[i].pair != NULL)
+            sum = stat_add(sum, text[i].pair);
     }
     return (struct shard_key){{sum.low64, sum.high64}};
 }
@@ -81,13 +89,19 @@ static bool memo_read(const char *path, struct shard_key *out)
     return is_good;
 }
 
+static bool is_settled(const struct source *file, int64_t settled_ns)
+{
+    return file->modified_ns <= settled_ns && file->changed_ns <= settled_ns &&
+           (file->pair == NULL || is_settled(file->pair, settled_ns));
+}
+
 /* A memo that cannot be kept costs the next start some reading and nothing else. */
 static void memo_write(const char *path, const struct source *text, int64_t n, struct shard_key key)
 {
     char line[CACHE_KEY_HEX + 2];
     const int64_t settled_ns = clock_wall_ms() * 1000000 - CACHE_SETTLED_NS;
     for (int64_t i = 0; i < n; i++)
-        if (text[i].modified_ns > settled_ns || text[i].changed_ns > settled_ns)
+        if (!is_settled(text + i, settled_ns))
             return;
     key_text(key, line);
     line[CACHE_KEY_HEX] = '\n';
@@ -136,24 +150,32 @@ static void sweep(const char *dir)
     closedir(handle);
 }
 
+static enum status append(void *writer, const uint16_t *ids, int64_t n)
+{
+    return shard_append(writer, ids, n);
+}
+
 static enum status make(const struct cache_paths *paths, const struct encode_config *config,
                         const struct source *text, int64_t n, struct shard_key key)
 {
     struct encode *encode = NULL;
     struct shard_writer *writer = NULL;
     struct shard_key read_key;
+    struct encode_sink sink = {.append = append};
     enum status st;
     TRY(file_make_dirs(paths->dir));
     sweep(paths->dir);
     TRY_OR(shard_create(paths->shard, INT64_MAX, &writer), out_abandon);
     TRY_OR(encode_open(config, &encode), out_abandon);
-    TRY_OR(encode_files(encode, text, n, writer, &read_key), out_abandon);
+    sink.arg = writer;
+    TRY_OR(encode_files(encode, text, n, &sink, &read_key), out_abandon);
     if (memcmp(&read_key, &key, sizeof key) != 0)
-        TRY_OR(FAIL(ST_BAD_DATA, "%s, or a file beside it, changed while it was read; start again when it is whole",
+        TRY_OR(FAIL(ST_BAD_DATA,
+                    "%s, or a file beside it, changed while it was read; start again when it is whole",
                     text->path),
                out_abandon);
     TRY_OR(shard_commit(writer, key), out_abandon);
-    LOG_INFO("tokenised %lld bytes of text into %lld tokens, kept in %s", (long long)config->bytes_total,
+    LOG_INFO("tokenised %lld bytes into %lld tokens, kept in %s", (long long)config->bytes_total,
              (long long)shard_written(writer), paths->shard);
 out_abandon:
     encode_close(encode);

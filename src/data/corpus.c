@@ -1,7 +1,7 @@
 /* corpus.c — DATA as one sequence of ids: files found (source), texts made into token files (cache), all
  * mapped and joined.
  *
- * A part is a token file: one given as such, or one made from a run of texts that follow each other. Between
+ * A part is a token file: one given as such, or one made from a run of files that follow each other. Between
  * two parts stands one <|endoftext|>, unless the files already put one there. Must not know samples or
  * batches. */
 #include "data/corpus.h"
@@ -15,11 +15,13 @@
 #include "data/bpe.h"
 #include "data/cache.h"
 #include "data/encode.h"
+#include "data/megatron.h"
 #include "data/shard.h"
 #include "data/source.h"
 
 /* Texts become one token file up to this many bytes together: so many tokens are never too many for its
- * header. */
+ * header. What is packed, and Megatron's files, are a token file each: how many tokens they hold is not
+ * known before. */
 #define CORPUS_RUN_BYTES ((int64_t)INT32_MAX)
 
 struct corpus_part {
@@ -52,14 +54,18 @@ static enum status mark_refused(const char *path, int64_t vocab)
                 "ids; set VOCAB=%d or give one file", BPE_END, path, (long long)vocab, BPE_VOCAB);
 }
 
+static bool is_plain(const struct source *file)
+{
+    return (file->kind == SOURCE_KIND_TEXT || file->kind == SOURCE_KIND_JSONL) && !file->is_packed;
+}
+
 /* How many of files[0, n) make the next part: one token file, or texts in a row. */
 static int64_t run_files(const struct source *files, int64_t n)
 {
     int64_t run = 1, bytes = files[0].bytes;
-    if (files[0].kind == SOURCE_KIND_TOKENS)
+    if (!is_plain(files))
         return 1;
-    while (run < n && files[run].kind == SOURCE_KIND_TEXT &&
-           files[run].bytes < CORPUS_RUN_BYTES - bytes - run)
+    while (run < n && is_plain(files + run) && files[run].bytes < CORPUS_RUN_BYTES - bytes - run)
         bytes += files[run++].bytes;
     return run;
 }
@@ -68,9 +74,31 @@ static int64_t text_bytes_of(const struct source *files, int64_t n)
 {
     int64_t bytes = 0;
     for (int64_t i = 0; i < n; i++)
-        if (files[i].kind == SOURCE_KIND_TEXT)
-            bytes += files[i].bytes;
+        if (files[i].kind != SOURCE_KIND_TOKENS)
+            bytes += source_bytes(files + i);
     return bytes;
+}
+
+static enum status find_files(const struct corpus_config *config, struct source_list *out)
+{
+    const struct source_config from = {.data = config->data,
+                                       .cache_dir = config->cache_dir,
+                                       .allows_local_urls = config->allows_local_urls,
+                                       .progress = config->progress,
+                                       .progress_arg = config->progress_arg};
+    struct source_list files;
+    TRY(source_find(&from, &files));
+    for (int64_t i = 0; i < files.n; i++)
+        if (files.item[i].kind == SOURCE_KIND_SQUAD) {
+            const enum status st = FAIL(ST_BAD_SETTING,
+                                        "%s: .json files are questions for TASK=qa; text to learn a "
+                                        "language from is .jsonl (one {\"text\": ...} a line) or plain",
+                                        files.item[i].path);
+            source_free(&files);
+            return st;
+        }
+    *out = files;
+    return ST_OK;
 }
 
 /* Progress of several runs as one. */
@@ -111,6 +139,7 @@ static enum status parts_open(struct corpus *corpus, const struct corpus_config 
 {
     const struct source_list *files = &corpus->files;
     struct corpus_progress progress = {config, 0, text_bytes_of(files->item, files->n)};
+    ASSERT(files->n > 0); /* else source_find fails */
     corpus->part = calloc((size_t)files->n, sizeof *corpus->part);
     if (corpus->part == NULL)
         return FAIL(ST_RETRY, "out of memory: a list of %lld token files", (long long)files->n);
@@ -189,7 +218,7 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     struct corpus *corpus = calloc(1, sizeof *corpus);
     if (corpus == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for the corpus", sizeof *corpus);
-    TRY_OR(source_find(config->data, &corpus->files), out_close);
+    TRY_OR(find_files(config, &corpus->files), out_close);
     TRY_OR(parts_open(corpus, config), out_close);
     TRY_OR(parts_place(corpus, config), out_close);
     TRY_OR(fingerprint(corpus), out_close);
@@ -246,41 +275,45 @@ void corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t 
     }
 }
 
-/* --- writing one token file --- */
+/* --- writing one token file, or Megatron's two --- */
 
 struct corpus_writing {
-    struct shard_writer *writer;
+    struct shard_writer *shard;
+    struct megatron_writer *megatron; /* one of the two */
+    struct shard_scan *scan;
     struct encode *encode; /* opened with the first text */
-    bool ends_marked;      /* the last id so far is <|endoftext|> */
+    struct encode_sink sink;
 };
+
+static enum status append(void *arg, const uint16_t *ids, int64_t n)
+{
+    struct corpus_writing *to = arg;
+    shard_scan_add(to->scan, ids, n);
+    return to->shard != NULL ? shard_append(to->shard, ids, n) : megatron_append(to->megatron, ids, n);
+}
+
+static enum status write_tokens(struct corpus_writing *to, const char *path)
+{
+    struct shard shard = {0};
+    struct shard_facts facts;
+    TRY(shard_open(path, &shard));
+    enum status st = shard_check(&shard, path, INT64_MAX, &facts);
+    encode_part_from(&to->sink);
+    if (st == ST_OK)
+        st = encode_put(&to->sink, shard.ids, shard.info.tokens);
+    shard_close(&shard);
+    return st;
+}
 
 static enum status write_run(struct corpus_writing *to, const struct source *files, int64_t n,
                              const struct encode_config *encode)
 {
-    static const uint16_t mark = BPE_END;
-    struct shard shard = {0};
     struct shard_key key;
-    const bool is_text = files[0].kind == SOURCE_KIND_TEXT;
-    enum status st = ST_OK;
-    if (!is_text) {
-        struct shard_facts facts;
-        TRY(shard_open(files[0].path, &shard));
-        TRY_OR(shard_check(&shard, files[0].path, INT64_MAX, &facts), out_close);
-        if (shard.info.tokens == 0)
-            goto out_close;
-    }
-    if (shard_written(to->writer) > 0 && !to->ends_marked && (is_text || shard.ids[0] != BPE_END))
-        TRY_OR(shard_append(to->writer, &mark, 1), out_close);
-    if (is_text && to->encode == NULL)
-        TRY_OR(encode_open(encode, &to->encode), out_close);
-    if (is_text)
-        TRY_OR(encode_files(to->encode, files, n, to->writer, &key), out_close);
-    else
-        TRY_OR(shard_append(to->writer, shard.ids, shard.info.tokens), out_close);
-    to->ends_marked = !is_text && shard.ids[shard.info.tokens - 1] == BPE_END;
-out_close:
-    shard_close(&shard);
-    return st;
+    if (files[0].kind == SOURCE_KIND_TOKENS)
+        return write_tokens(to, files[0].path);
+    if (to->encode == NULL)
+        TRY(encode_open(encode, &to->encode));
+    return encode_files(to->encode, files, n, &to->sink, &key);
 }
 
 static enum status write_all(struct corpus_writing *to, const struct source_list *files,
@@ -292,10 +325,11 @@ static enum status write_all(struct corpus_writing *to, const struct source_list
         run = run_files(files->item + i, files->n - i);
         TRY(write_run(to, files->item + i, run, &encode));
     }
-    const struct shard_facts facts = shard_writer_facts(to->writer);
+    const struct shard_facts facts = shard_scan_facts(to->scan);
     if (facts.bad_i >= 0)
         return id_refused(out_path, facts.bad_i, facts.bad_id, config->vocab);
-    return shard_commit(to->writer, (struct shard_key){{0, 0}});
+    return to->shard != NULL ? shard_commit(to->shard, (struct shard_key){{0, 0}})
+                             : megatron_commit(to->megatron);
 }
 
 static enum status check_out(const char *out_path)
@@ -303,12 +337,20 @@ static enum status check_out(const char *out_path)
     if (out_path == NULL || out_path[0] == '\0')
         return FAIL(ST_BAD_SETTING, "where should the tokens go? set OUT, for example OUT=tokens.bin");
     if (file_is_dir(out_path))
-        return FAIL(ST_BAD_SETTING, "OUT=%s is a folder; give the name of a file, for example OUT=%s/tokens.bin",
-                    out_path, out_path);
-    if (text_ends(out_path, ".idx"))
-        return FAIL(ST_BAD_SETTING, "OUT=%s: Megatron's format is not written so far; give a name that ends in .bin",
+        return FAIL(ST_BAD_SETTING,
+                    "OUT=%s is a folder; give the name of a file, for example OUT=%s/tokens.bin", out_path,
                     out_path);
     return ST_OK;
+}
+
+static enum status writing_open(struct corpus_writing *to, const struct corpus_config *config,
+                                const char *out_path)
+{
+    to->sink = (struct encode_sink){.append = append, .arg = to};
+    TRY(shard_scan_begin(config->vocab, &to->scan));
+    if (text_ends(out_path, ".idx"))
+        return megatron_create(out_path, BPE_END, &to->megatron);
+    return shard_create(out_path, config->vocab, &to->shard);
 }
 
 enum status corpus_write(const struct corpus_config *config, const char *out_path, int64_t *tokens_out)
@@ -317,13 +359,15 @@ enum status corpus_write(const struct corpus_config *config, const char *out_pat
     struct corpus_writing to = {0};
     enum status st;
     TRY(check_out(out_path));
-    TRY(source_find(config->data, &files));
-    TRY_OR(shard_create(out_path, config->vocab, &to.writer), out_close);
+    TRY(find_files(config, &files));
+    TRY_OR(writing_open(&to, config, out_path), out_close);
     TRY_OR(write_all(&to, &files, config, out_path), out_close);
-    *tokens_out = shard_written(to.writer);
+    *tokens_out = to.sink.tokens;
 out_close:
     encode_close(to.encode);
-    shard_abandon(to.writer);
+    shard_abandon(to.shard);
+    megatron_abandon(to.megatron);
+    shard_scan_end(to.scan);
     source_free(&files);
     return st;
 }

@@ -1,36 +1,39 @@
-/* encode.c — reads a block, cuts it where the tokenizer allows, encodes the parts on all cores, appends them
- * in order.
+/* encode.c — reads a block, cuts it where the tokenizer (or a line's end) allows, encodes the parts on all
+ * cores, appends them in order.
  *
- * The ids do not depend on where the cuts are (bpe_cut), so not on the number of threads either. A block that
- * has no place to cut (one endless word) grows until it has. Must not know caches. */
+ * The ids do not depend on where the cuts are (bpe_cut), so not on the number of threads either. A block
+ * that has no place to cut (one endless word or line) grows until it has. Must not know caches. */
 #include "data/encode.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <xxhash.h>
 
 #include "base/must.h"
 #include "base/task.h"
 #include "data/bpe.h"
+#include "data/jsonl.h"
+#include "data/megatron.h"
+#include "data/stream.h"
 
 enum {
     ENCODE_PART_BYTES = 1 << 20,
     ENCODE_PARTS_MAX = 256,
-    ENCODE_READ_BYTES = 1 << 20, /* a piece of hashing */
+    ENCODE_READ_BYTES = 1 << 20, /* a piece of hashing, and of converting ids */
 };
-#define ENCODE_BLOCK_MAX ((size_t)64 << 20) /* a word longer than this is no text */
-/* Changes when the same text would get other ids: shards made by an older program are then not found. */
-#define ENCODE_VERSION "convoy gpt2 bpe 1"
+/* Changes when the same files would get other ids: shards made by an older program are then not found. */
+#define ENCODE_VERSION "convoy gpt2 bpe 2"
 
+/* A stretch of the block for one thread. */
 struct encode_part {
-    const uint8_t *text;
+    uint8_t *text;
     size_t bytes;
     uint16_t *ids;
     size_t n;
+    int64_t lines;     /* JSON lines: how many it has, up to the first that is no document */
+    const char *fault; /* of that one; NULL: none */
+    size_t fault_at;
 };
 
 struct encode {
@@ -40,7 +43,10 @@ struct encode {
     uint8_t *text; /* the block: len bytes of cap */
     uint16_t *ids; /* cap of them */
     size_t cap, len;
-    int64_t done_bytes;
+    int64_t before_bytes; /* read of files before this one */
+    const struct source *source;
+    int64_t lines; /* of this file, before the block */
+    XXH3_state_t *hash;
     struct encode_part part[ENCODE_PARTS_MAX];
 };
 
@@ -86,43 +92,32 @@ void encode_close(struct encode *encode)
     free(encode);
 }
 
-/* --- reading --- */
-
-static enum status open_text(const char *path, int *fd_out)
-{
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
-        return FAIL(ST_NO_INPUT, "cannot open %s: %s; check DATA", path, strerror(errno));
-    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-    *fd_out = fd;
-    return ST_OK;
-}
-
-/* Up to cap bytes; fewer only at the end of the file. */
-static enum status read_block(int fd, const char *path, uint8_t *out, size_t cap, size_t *n_out)
-{
-    size_t n = 0;
-    while (n < cap) {
-        const ssize_t got = read(fd, out + n, cap - n);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return FAIL(errno == EIO ? ST_STORE : ST_NO_INPUT, "cannot read %s: %s; check DATA",
-                        path, strerror(errno));
-        if (got == 0)
-            break;
-        n += (size_t)got;
-    }
-    *n_out = n;
-    return ST_OK;
-}
-
 static enum status report(const struct encode_config *config, int64_t done_bytes)
 {
     if (config->progress == NULL || config->progress(config->progress_arg, done_bytes, config->bytes_total))
         return ST_OK;
-    return FAIL(ST_RETRY, "stopped while tokenising, after %lld of %lld bytes; what was done is made again next time",
+    return FAIL(ST_RETRY,
+                "stopped while tokenising, after %lld of %lld bytes; what was done is made again next time",
                 (long long)done_bytes, (long long)config->bytes_total);
+}
+
+/* --- documents one after the other --- */
+
+void encode_part_from(struct encode_sink *sink) { sink->is_parting = sink->tokens > 0; }
+
+enum status encode_put(struct encode_sink *sink, const uint16_t *ids, int64_t n)
+{
+    static const uint16_t mark = BPE_END;
+    if (n == 0)
+        return ST_OK;
+    if (sink->is_parting && sink->last != BPE_END && ids[0] != BPE_END) {
+        TRY(sink->append(sink->arg, &mark, 1));
+        sink->tokens++;
+    }
+    sink->is_parting = false;
+    sink->last = ids[n - 1];
+    sink->tokens += n;
+    return sink->append(sink->arg, ids, n);
 }
 
 /* --- the key --- */
@@ -144,37 +139,35 @@ static struct shard_key hash_end(XXH3_state_t *hash)
     return (struct shard_key){{sum.low64, sum.high64}};
 }
 
-static enum status check_size(const struct source *text, int64_t bytes)
+/* The same bytes under another name may be other ids. */
+static void hash_file(XXH3_state_t *hash, const struct source *source)
 {
-    if (bytes != text->bytes)
-        return FAIL(ST_BAD_DATA, "%s changed while it was read: it had %lld bytes, now %lld were there; "
-                    "start again when it is whole",
-                    text->path, (long long)text->bytes, (long long)bytes);
-    return ST_OK;
+    const int64_t facts[] = {source->kind, source->is_packed, source->bytes};
+    XXH3_128bits_update(hash, facts, sizeof facts);
 }
 
-static enum status key_of_file(const struct encode_config *config, const struct source *text, uint8_t *buffer,
-                               XXH3_state_t *hash)
+static void hash_raw(void *arg, const uint8_t *raw, size_t n) { XXH3_128bits_update(arg, raw, n); }
+
+static enum status key_of_file(const struct encode_config *config, const struct source *source,
+                               uint8_t *buffer, XXH3_state_t *hash)
 {
-    int fd = -1;
+    struct stream *stream;
+    struct source raw = *source;
     size_t n = ENCODE_READ_BYTES;
-    int64_t bytes = 0;
     enum status st = ST_OK;
-    TRY(open_text(text->path, &fd));
-    XXH3_128bits_update(hash, &text->bytes, sizeof text->bytes);
+    raw.is_packed = false;
+    hash_file(hash, source);
+    TRY(stream_open(&raw, hash_raw, hash, &stream));
     while (st == ST_OK && n == ENCODE_READ_BYTES) {
-        st = read_block(fd, text->path, buffer, ENCODE_READ_BYTES, &n);
-        if (st == ST_OK) {
-            XXH3_128bits_update(hash, buffer, n);
-            bytes += (int64_t)n;
+        st = stream_read(stream, buffer, ENCODE_READ_BYTES, &n);
+        if (st == ST_OK)
             st = report(config, 0);
-        }
     }
-    close(fd);
-    return st == ST_OK ? check_size(text, bytes) : st;
+    stream_close(stream);
+    return st == ST_OK && source->pair != NULL ? key_of_file(config, source->pair, buffer, hash) : st;
 }
 
-enum status encode_key(const struct encode_config *config, const struct source *text, int64_t n,
+enum status encode_key(const struct encode_config *config, const struct source *files, int64_t n,
                        struct shard_key *key_out)
 {
     XXH3_state_t *hash = NULL;
@@ -183,7 +176,7 @@ enum status encode_key(const struct encode_config *config, const struct source *
     enum status st = buffer != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: %d bytes to read text",
                                                    ENCODE_READ_BYTES);
     for (int64_t i = 0; st == ST_OK && i < n; i++)
-        st = key_of_file(config, text + i, buffer, hash);
+        st = key_of_file(config, files + i, buffer, hash);
     if (st == ST_OK)
         *key_out = hash_end(hash);
     XXH3_freeState(hash);
@@ -191,14 +184,63 @@ enum status encode_key(const struct encode_config *config, const struct source *
     return st;
 }
 
-/* --- encoding --- */
+/* --- parts: what a thread does --- */
+
+static bool is_blank(const uint8_t *line, size_t n)
+{
+    size_t i = 0;
+    while (i < n && (line[i] == ' ' || line[i] == '\t' || line[i] == '\r'))
+        i++;
+    return i == n;
+}
+
+/* One line without its end. A document has fewer tokens than its line has bytes: {"text":""} alone are
+ * eleven. */
+static bool encode_line(const struct bpe *bpe, struct encode_part *part, uint8_t *line, size_t n)
+{
+    part->lines++;
+    if (is_blank(line, n))
+        return true;
+    struct jsonl_text text = {.fault = "a line longer than 64 MiB"};
+    if (n <= ENCODE_LINE_MAX)
+        text = jsonl_text(line, n);
+    part->fault = text.fault;
+    part->fault_at = text.fault_at;
+    if (text.fault != NULL)
+        return false;
+    part->n += bpe_encode(bpe, text.bytes, text.n, part->ids + part->n, text.n);
+    part->ids[part->n++] = BPE_END;
+    return true;
+}
 
 static void encode_part_run(void *arg, int part_i, int thread_i)
 {
     struct encode *encode = arg;
     struct encode_part *part = encode->part + part_i;
     (void)thread_i;
-    part->n = bpe_encode(encode->bpe, part->text, part->bytes, part->ids, part->bytes);
+    if (encode->source->kind == SOURCE_KIND_TEXT) {
+        part->n = bpe_encode(encode->bpe, part->text, part->bytes, part->ids, part->bytes);
+        return;
+    }
+    uint8_t *const end = part->text + part->bytes;
+    for (uint8_t *line = part->text, *stop; line < end; line = stop + 1) {
+        stop = memchr(line, '\n', (size_t)(end - line));
+        if (stop == NULL)
+            stop = end;
+        if (!encode_line(encode->bpe, part, line, (size_t)(stop - line)))
+            return;
+    }
+}
+
+/* --- blocks --- */
+
+/* The most of text[0, n) that can be encoded whatever follows. */
+static size_t cut_of(const struct encode *encode, const uint8_t *text, size_t n)
+{
+    if (encode->source->kind == SOURCE_KIND_TEXT)
+        return bpe_cut(text, n);
+    const uint8_t *last = memrchr(text, '\n', n);
+    return last != NULL ? (size_t)(last - text) + 1 : 0;
 }
 
 /* Parts of about equal size of the block's first n bytes. Returns how many. */
@@ -212,85 +254,173 @@ static int split_block(struct encode *encode, size_t n)
     for (size_t i = 0; i < wish && at < n; i++) {
         size_t len = n - at;
         if (i + 1 < wish)
-            len = bpe_cut(encode->text + at, len / (wish - i));
+            len = cut_of(encode, encode->text + at, len / (wish - i));
         if (len == 0)
             continue; /* no place so far: the next part is longer */
         ASSERT(parts < ENCODE_PARTS_MAX);
-        encode->part[parts++] = (struct encode_part){encode->text + at, len, encode->ids + at, 0};
+        encode->part[parts++] =
+            (struct encode_part){.text = encode->text + at, .bytes = len, .ids = encode->ids + at};
         at += len;
     }
     return parts;
 }
 
-static enum status encode_block(struct encode *encode, size_t n, struct shard_writer *writer)
+static enum status encode_block(struct encode *encode, size_t n, struct encode_sink *sink, int64_t done_bytes)
 {
     const int parts = split_block(encode, n);
     task_run(encode->pool, parts, encode_part_run, encode);
-    for (int i = 0; i < parts; i++)
-        TRY(shard_append(writer, encode->part[i].ids, (int64_t)encode->part[i].n));
+    for (int i = 0; i < parts; i++) {
+        const struct encode_part *part = encode->part + i;
+        encode->lines += part->lines;
+        if (part->fault != NULL)
+            return FAIL(ST_BAD_DATA, "%s, line %lld, byte %zu: %s; correct or remove the line",
+                        encode->source->path, (long long)encode->lines, part->fault_at + 1, part->fault);
+        TRY(encode_put(sink, part->ids, (int64_t)part->n));
+    }
     encode->len -= n;
     memmove(encode->text, encode->text + n, encode->len);
-    encode->done_bytes += (int64_t)n;
-    return report(&encode->config, encode->done_bytes);
+    return report(&encode->config, encode->before_bytes + done_bytes);
 }
 
-static enum status encode_grow(struct encode *encode, const char *path)
+static enum status encode_grow(struct encode *encode)
 {
-    if (encode->cap >= ENCODE_BLOCK_MAX)
-        return FAIL(ST_BAD_DATA, "%s has %zu bytes in a row without a place to split words; this is not text",
-                    path, encode->cap);
-    return room(encode, 2 * encode->cap);
+    if (encode->cap < (size_t)ENCODE_LINE_MAX)
+        return room(encode, 2 * encode->cap);
+    if (encode->source->kind == SOURCE_KIND_JSONL)
+        return FAIL(ST_BAD_DATA, "%s, line %lld: a line longer than %lld bytes; correct or remove the line",
+                    encode->source->path, (long long)encode->lines + 1, (long long)ENCODE_LINE_MAX);
+    return FAIL(ST_BAD_DATA, "%s has %zu bytes in a row without a place to split words; this is not text",
+                encode->source->path, encode->cap);
 }
 
-static enum status encode_stream(struct encode *encode, int fd, const struct source *text,
-                                 struct shard_writer *writer, XXH3_state_t *hash)
+/* A byte-order mark is no part of JSON, and some editors write one. */
+static void drop_order_mark(struct encode *encode)
 {
-    int64_t bytes = 0;
-    bool is_end = false;
+    if (encode->source->kind != SOURCE_KIND_JSONL || encode->len < 3 ||
+        memcmp(encode->text, "\xef\xbb\xbf", 3) != 0)
+        return;
+    encode->len -= 3;
+    memmove(encode->text, encode->text + 3, encode->len);
+}
+
+static enum status encode_stream(struct encode *encode, struct stream *stream, struct encode_sink *sink)
+{
+    bool is_end = false, is_first = true;
     encode->len = 0;
-    XXH3_128bits_update(hash, &text->bytes, sizeof text->bytes);
+    encode->lines = 0;
     while (!is_end) {
         size_t n;
         const size_t space = encode->cap - encode->len;
-        TRY(read_block(fd, text->path, encode->text + encode->len, space, &n));
-        XXH3_128bits_update(hash, encode->text + encode->len, n);
+        TRY(stream_read(stream, encode->text + encode->len, space, &n));
         encode->len += n;
-        bytes += (int64_t)n;
         is_end = n < space;
-        const size_t cut = is_end ? encode->len : bpe_cut(encode->text, encode->len);
+        if (is_first)
+            drop_order_mark(encode);
+        is_first = false;
+        const size_t cut = is_end ? encode->len : cut_of(encode, encode->text, encode->len);
         if (cut > 0)
-            TRY(encode_block(encode, cut, writer));
-        else if (!is_end)
-            TRY(encode_grow(encode, text->path));
+            TRY(encode_block(encode, cut, sink, stream_raw_bytes(stream)));
+        else if (!is_end && encode->len == encode->cap)
+            TRY(encode_grow(encode));
     }
-    return check_size(text, bytes);
+    return ST_OK;
 }
 
-static enum status encode_file(struct encode *encode, const struct source *text, struct shard_writer *writer,
-                               XXH3_state_t *hash)
+static enum status encode_text(struct encode *encode, struct encode_sink *sink)
 {
-    int fd = -1;
-    TRY(open_text(text->path, &fd));
-    const enum status st = encode_stream(encode, fd, text, writer, hash);
-    close(fd);
+    struct stream *stream;
+    hash_file(encode->hash, encode->source);
+    TRY(stream_open(encode->source, hash_raw, encode->hash, &stream));
+    encode_part_from(sink);
+    const enum status st = encode_stream(encode, stream, sink);
+    stream_close(stream);
     return st;
 }
 
-enum status encode_files(struct encode *encode, const struct source *text, int64_t n,
-                         struct shard_writer *writer, struct shard_key *key_out)
+/* --- Megatron: ids as they are --- */
+
+/* n ids of the .bin into the block's buffer. */
+static enum status convert_ids(struct encode *encode, const struct megatron *from, int64_t offset, int64_t n)
 {
-    static const uint16_t end_of_text = BPE_END;
-    XXH3_state_t *hash = NULL;
+    const uint8_t *at = from->bin.data + offset;
+    if (from->info.type == MEGATRON_TYPE_U16) {
+        memcpy(encode->ids, at, 2 * (size_t)n);
+        return ST_OK;
+    }
+    uint32_t bad = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t id;
+        memcpy(&id, at + 4 * i, sizeof id);
+        encode->ids[i] = (uint16_t)id;
+        bad = id > UINT16_MAX && bad == 0 ? id : bad;
+    }
+    if (bad != 0)
+        return FAIL(ST_BAD_DATA,
+                    "%s holds id %u, but only ids up to %d are read (GPT-2 has %d); give data made for "
+                    "GPT-2's vocabulary",
+                    encode->source->pair->path, bad, UINT16_MAX, BPE_VOCAB);
+    return ST_OK;
+}
+
+static enum status put_sequence(struct encode *encode, const struct megatron *from, int64_t sequence_i,
+                                struct encode_sink *sink)
+{
+    enum { PIECE = ENCODE_READ_BYTES / 4 }; /* fits in any block */
+    const int64_t n = megatron_length(&from->info, sequence_i),
+                  offset = megatron_offset(&from->info, sequence_i);
+    const int64_t bytes = from->info.type == MEGATRON_TYPE_U16 ? 2 : 4;
+    for (int64_t at = 0, k; at < n; at += k) {
+        k = n - at < PIECE ? n - at : PIECE;
+        TRY(convert_ids(encode, from, offset + at * bytes, k));
+        TRY(encode_put(sink, encode->ids, k));
+    }
+    return ST_OK;
+}
+
+static enum status put_documents(struct encode *encode, const struct megatron *from, struct encode_sink *sink)
+{
+    const struct megatron_info *info = &from->info;
+    for (int64_t d = 0; d < info->documents; d++) {
+        const int64_t end = megatron_first(info, d + 1);
+        encode_part_from(sink);
+        for (int64_t s = megatron_first(info, d); s < end; s++)
+            TRY(put_sequence(encode, from, s, sink));
+        if (d % 1024 == 0)
+            TRY(report(&encode->config, encode->before_bytes +
+                                            source_bytes(encode->source) / (info->documents + 1) * d));
+    }
+    return report(&encode->config, encode->before_bytes + source_bytes(encode->source));
+}
+
+static enum status encode_megatron(struct encode *encode, struct encode_sink *sink)
+{
+    const struct source *source = encode->source;
+    struct megatron from = {0};
+    enum status st;
+    TRY(megatron_open(source->path, source->pair->path, &from));
+    hash_file(encode->hash, source);
+    XXH3_128bits_update(encode->hash, from.idx.data, from.idx.bytes);
+    hash_file(encode->hash, source->pair);
+    XXH3_128bits_update(encode->hash, from.bin.data, from.bin.bytes);
+    st = put_documents(encode, &from, sink);
+    megatron_close(&from);
+    return st;
+}
+
+enum status encode_files(struct encode *encode, const struct source *files, int64_t n,
+                         struct encode_sink *sink, struct shard_key *key_out)
+{
     enum status st = ST_OK;
-    TRY(hash_begin(&hash));
+    TRY(hash_begin(&encode->hash));
     for (int64_t i = 0; st == ST_OK && i < n; i++) {
-        if (i > 0)
-            st = shard_append(writer, &end_of_text, 1);
-        if (st == ST_OK)
-            st = encode_file(encode, text + i, writer, hash);
+        encode->source = files + i;
+        st =
+            files[i].kind == SOURCE_KIND_MEGATRON ? encode_megatron(encode, sink) : encode_text(encode, sink);
+        encode->before_bytes += source_bytes(files + i);
     }
     if (st == ST_OK)
-        *key_out = hash_end(hash);
-    XXH3_freeState(hash);
+        *key_out = hash_end(encode->hash);
+    XXH3_freeState(encode->hash);
+    encode->hash = NULL;
     return st;
 }

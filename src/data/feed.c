@@ -1,12 +1,14 @@
 /* feed.c — which tokens a sample holds, computed from numbers alone.
  *
- * Real data: windows of a corpus in an order that is a pure function of (seed, epoch). Synthetic data is not
- * stored either: value i of a sample is drawn from a counter, so "drawn once, the same batch every step"
- * holds on any node without memory. Must not know devices, ranks or how a corpus is stored. */
+ * Real data: windows of a corpus, or of questions, in an order that is a pure function of (seed, epoch). A
+ * mixture is several such parts; one part alone is the usual case. Synthetic data is not stored either:
+ * value i of a sample is drawn from a counter, so "drawn once, the same batch every step" holds on any
+ * node without memory. Must not know devices, ranks or how a corpus is stored. */
 #include "data/feed.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <xxhash.h>
 
@@ -14,9 +16,23 @@
 #include "base/rand.h"
 #include "base/text.h"
 #include "data/corpus.h"
+#include "data/mix.h"
+#include "data/squad.h"
+#include "data/squad_window.h"
 
 /* Streams of synthetic numbers. */
 enum { FEED_DRAW_TOKENS, FEED_DRAW_MASK, FEED_DRAW_STARTS, FEED_DRAW_ENDS };
+
+/* One data set: a corpus for LM, questions and their windows for QA. */
+struct feed_part {
+    struct corpus *corpus;
+    struct squad *squad;
+    struct squad_window_set *windows;
+    int64_t samples; /* an epoch of its own */
+    int64_t tokens;
+    uint64_t seed; /* of its order */
+    uint64_t fingerprint;
+};
 
 struct feed {
     enum feed_task task;
@@ -26,7 +42,10 @@ struct feed {
     int64_t vocab;
     uint64_t seed;
     bool is_shuffled;
-    struct corpus *corpus; /* NULL: synthetic */
+    struct feed_part part[MIX_ITEMS_MAX];
+    int parts_n;            /* 0: synthetic */
+    struct mix_order *order; /* NULL: not more than one part */
+    char name[512];
     uint64_t fingerprint;
 };
 
@@ -57,36 +76,111 @@ static void feed_open_synthetic(struct feed *feed, const struct feed_config *con
 }
 
 /* fail_short — a text of one token has no window at all, whatever SEQ_LEN. */
-static enum status fail_short(const struct feed *feed, const char *data)
+static enum status fail_short(int64_t tokens, int64_t seq_tokens, const char *data)
 {
     char lower[64] = "";
-    if (feed->tokens > 1)
-        text_format(lower, sizeof lower, " or set SEQ_LEN to at most %lld", (long long)feed->tokens - 1);
+    if (tokens > 1)
+        text_format(lower, sizeof lower, " or set SEQ_LEN to at most %lld", (long long)tokens - 1);
     return FAIL(ST_BAD_DATA,
-                "%s has %lld token%s, but one sample of SEQ_LEN=%lld needs %lld (the last is only a target); give more "
-                "data%s",
-                data, (long long)feed->tokens, feed->tokens == 1 ? "" : "s", (long long)feed->seq_tokens,
-                (long long)feed->seq_tokens + 1, lower);
+                "%s has %lld token%s, but one sample of SEQ_LEN=%lld needs %lld (the last is only a target); "
+                "give more data%s",
+                data, (long long)tokens, tokens == 1 ? "" : "s", (long long)seq_tokens,
+                (long long)seq_tokens + 1, lower);
 }
 
-static enum status feed_open_corpus(struct feed *feed, const struct feed_config *config)
+static enum status feed_open_corpus(struct feed_part *part, const struct feed_config *config,
+                                    const char *data)
 {
-    const struct corpus_config from = {.data = config->data,
+    const struct corpus_config from = {.data = data,
                                        .cache_dir = config->cache_dir,
+                                       .allows_local_urls = config->allows_local_urls,
                                        .vocab = config->vocab,
                                        .progress = config->progress,
                                        .progress_arg = config->progress_arg};
-    if (config->task == FEED_TASK_QA)
-        return FAIL(ST_BAD_SETTING, "TASK=qa with DATA=%s: question answering has only synthetic data so "
-                    "far; leave DATA empty "
-                    "or set TASK=lm", config->data);
-    TRY(corpus_open(&from, &feed->corpus));
-    feed->tokens = corpus_tokens(feed->corpus);
-    feed->samples = (feed->tokens - 1) / feed->seq_tokens;
-    feed->fingerprint = corpus_fingerprint(feed->corpus);
-    if (feed->tokens < feed->seq_tokens + 1)
-        return fail_short(feed, config->data);
+    TRY(corpus_open(&from, &part->corpus));
+    part->tokens = corpus_tokens(part->corpus);
+    part->samples = (part->tokens - 1) / config->seq_tokens;
+    part->fingerprint = corpus_fingerprint(part->corpus);
+    if (part->tokens < config->seq_tokens + 1)
+        return fail_short(part->tokens, config->seq_tokens, data);
     return ST_OK;
+}
+
+static enum status feed_open_squad(struct feed_part *part, const struct feed_config *config, const char *data)
+{
+    const struct source_config from = {.data = data,
+                                       .cache_dir = config->cache_dir,
+                                       .allows_local_urls = config->allows_local_urls,
+                                       .progress = config->progress,
+                                       .progress_arg = config->progress_arg};
+    const struct squad_window_config cut = {.seq_tokens = config->seq_tokens,
+                                            .stride_tokens = config->stride_tokens,
+                                            .vocab = config->vocab,
+                                            .is_training = true,
+                                            .progress = config->progress,
+                                            .progress_arg = config->progress_arg};
+    TRY(squad_open(&from, &part->squad));
+    TRY(squad_window_open(part->squad, &cut, &part->windows));
+    part->samples = squad_window_count(part->windows);
+    part->tokens = part->samples * config->seq_tokens;
+    part->fingerprint = squad_window_fingerprint(part->windows);
+    return ST_OK;
+}
+
+/* DATA, or a part of the mixture that it is. */
+static enum status feed_open_part(struct feed *feed, const struct feed_config *config, const char *data)
+{
+    struct feed_part *part = feed->part + feed->parts_n;
+    /* A part's order is its own; the only part of a run has the run's. */
+    part->seed = feed->order == NULL
+                     ? config->seed
+                     : rand_u64(config->seed, RAND_STREAM(MIX, UINT32_MAX), (uint64_t)feed->parts_n);
+    feed->parts_n++;
+    TRY(config->task == FEED_TASK_QA ? feed_open_squad(part, config, data)
+                                     : feed_open_corpus(part, config, data));
+    if (__builtin_add_overflow(feed->samples, part->samples, &feed->samples) ||
+        __builtin_add_overflow(feed->tokens, part->tokens, &feed->tokens))
+        return FAIL(ST_BAD_DATA, "the parts of DATA have more samples than can be counted");
+    return ST_OK;
+}
+
+static void feed_name_part(struct feed *feed, const struct feed_config *config, const char *data)
+{
+    if (config->task == FEED_TASK_LM)
+        text_copy(feed->name, sizeof feed->name, corpus_name(feed->part[0].corpus));
+    else
+        text_format(feed->name, sizeof feed->name, "%.400s (%lld questions)", data,
+                    (long long)squad_examples(feed->part[0].squad));
+}
+
+static enum status feed_open_mix(struct feed *feed, const struct feed_config *config, const struct mix *mix)
+{
+    TRY(mix_order_open(mix, config->seed, config->is_shuffled, &feed->order));
+    for (int i = 0; i < mix->n; i++) {
+        TRY(feed_open_part(feed, config, mix->item[i].data));
+        const uint64_t facts[] = {feed->fingerprint, feed->part[i].fingerprint,
+                                  (uint64_t)mix_order_share(feed->order, i)};
+        feed->fingerprint = XXH3_64bits(facts, sizeof facts);
+    }
+    text_format(feed->name, sizeof feed->name, "%.400s (mixture of %d)", config->data, mix->n);
+    return ST_OK;
+}
+
+/* A file of exactly this name is that file, whatever commas and colons are in it. */
+static enum status feed_open_data(struct feed *feed, const struct feed_config *config)
+{
+    struct mix mix = {0};
+    struct stat info;
+    if (stat(config->data, &info) != 0)
+        TRY(mix_parse(config->data, &mix));
+    enum status st =
+        mix.is_weighted ? feed_open_mix(feed, config, &mix) : feed_open_part(feed, config, config->data);
+    if (st == ST_OK && !mix.is_weighted) {
+        feed->fingerprint = feed->part[0].fingerprint;
+        feed_name_part(feed, config, config->data);
+    }
+    mix_free(&mix);
+    return st;
 }
 
 enum status feed_open(const struct feed_config *config, struct feed **out)
@@ -104,7 +198,7 @@ enum status feed_open(const struct feed_config *config, struct feed **out)
     if (config->data == NULL || config->data[0] == '\0')
         feed_open_synthetic(feed, config);
     else
-        TRY_OR(feed_open_corpus(feed, config), out_close);
+        TRY_OR(feed_open_data(feed, config), out_close);
     *out = feed;
     return ST_OK;
 out_close:
@@ -116,16 +210,18 @@ void feed_close(struct feed *feed)
 {
     if (feed == NULL)
         return;
-    corpus_close(feed->corpus);
+    for (int i = 0; i < feed->parts_n; i++) {
+        corpus_close(feed->part[i].corpus);
+        squad_window_close(feed->part[i].windows);
+        squad_close(feed->part[i].squad);
+    }
+    mix_order_close(feed->order);
     free(feed);
 }
 
 int64_t feed_samples(const struct feed *feed) { return feed->samples; }
 int64_t feed_tokens(const struct feed *feed) { return feed->tokens; }
-const char *feed_name(const struct feed *feed)
-{
-    return feed->corpus ? corpus_name(feed->corpus) : "synthetic";
-}
+const char *feed_name(const struct feed *feed) { return feed->parts_n > 0 ? feed->name : "synthetic"; }
 uint64_t feed_fingerprint(const struct feed *feed) { return feed->fingerprint; }
 int64_t feed_epoch(const struct feed *feed, int64_t first) { return first / feed->samples; }
 
@@ -157,24 +253,36 @@ static void feed_get_synthetic(const struct feed *feed, int64_t pos, int64_t row
     out->ends[row] = feed_draw(feed, FEED_DRAW_ENDS, (uint64_t)pos, (uint64_t)seq);
 }
 
-static void feed_get_window(const struct feed *feed, int64_t j, int64_t row, const struct feed_batch *out)
+/* Sample number j of a part, counted over its epochs. */
+static void feed_get_sample(const struct feed *feed, const struct feed_part *part, int64_t j, int64_t row,
+                            const struct feed_batch *out)
 {
     const int64_t seq = feed->seq_tokens;
-    int64_t window = j % feed->samples;
+    int64_t window = j % part->samples;
     if (feed->is_shuffled)
-        window = (int64_t)rand_permute(feed->seed, RAND_STREAM(ORDER, j / feed->samples), (uint64_t)window,
-                                       (uint64_t)feed->samples);
-    corpus_read(feed->corpus, window * seq, seq, out->tokens + row * seq);
-    corpus_read(feed->corpus, window * seq + 1, seq, out->targets + row * seq);
+        window = (int64_t)rand_permute(part->seed, RAND_STREAM(ORDER, j / part->samples), (uint64_t)window,
+                                       (uint64_t)part->samples);
+    if (feed->task == FEED_TASK_LM) {
+        corpus_read(part->corpus, window * seq, seq, out->tokens + row * seq);
+        corpus_read(part->corpus, window * seq + 1, seq, out->targets + row * seq);
+        return;
+    }
+    squad_window_fill(part->windows, window, out->tokens + row * seq, out->mask + row * seq);
+    out->starts[row] = squad_window_get(part->windows, window)->start;
+    out->ends[row] = squad_window_get(part->windows, window)->end;
 }
 
 void feed_get(const struct feed *feed, int64_t first, int64_t samples, const struct feed_batch *out)
 {
     ASSERTF(first >= 0 && samples >= 0, "first %lld samples %lld", (long long)first, (long long)samples);
     for (int64_t row = 0; row < samples; row++) {
-        if (feed->corpus == NULL)
-            feed_get_synthetic(feed, (first + row) % feed->samples, row, out);
+        int64_t j = first + row;
+        int part = 0;
+        if (feed->order != NULL)
+            part = mix_order_at(feed->order, j, &j);
+        if (feed->parts_n == 0)
+            feed_get_synthetic(feed, j % feed->samples, row, out);
         else
-            feed_get_window(feed, first + row, row, out);
+            feed_get_sample(feed, feed->part + part, j, row, out);
     }
 }

@@ -3,7 +3,9 @@
  *
  * LM samples: window w is tokens [w·T, w·T+T), targets the same shifted by one; the last token is only a
  * target. The order of an epoch is a permutation from (SEED, epoch); the sample numbered j since the start is
- * position j mod S of epoch j / S. Synthetic data (the GreenNode benchmark): ids, mask bits and labels
+ * position j mod S of epoch j / S. QA samples are windows of questions (squad_window.h), ordered likewise. Of
+ * a mixture (mix.h), each part has its own order and epochs, and an epoch of the whole is as many samples as
+ * all parts have together. Synthetic data (the GreenNode benchmark): ids, mask bits and labels
  * uniform, drawn once, the same batch every step; an epoch is one step. Must not know devices, models or who
  * trains. */
 #ifndef CONVOY_DATA_FEED_H
@@ -18,14 +20,17 @@ enum feed_task { FEED_TASK_LM, FEED_TASK_QA };
 
 struct feed_config {
     enum feed_task task;
-    const char *data;        /* DATA: file, folder or glob; "" or NULL: synthetic */
-    const char *cache_dir;   /* token shards made from text */
+    const char *data;        /* DATA: as source.h and mix.h read it; "" or NULL: synthetic */
+    const char *cache_dir;   /* token shards made from text, downloads */
+    bool allows_local_urls;  /* as source.h */
+    int64_t stride_tokens;   /* QA: DOC_STRIDE */
     int64_t seq_tokens;      /* T */
     int64_t global_samples;  /* G, samples a step; synthetic data has exactly G samples an epoch */
     int64_t vocab;           /* every token id must be below it */
     uint64_t seed;
     bool is_shuffled;
-    /* progress while tokenising; NULL allowed. Returns false to stop (then feed_open fails with ST_RETRY). */
+    /* progress while downloading and tokenising; NULL allowed. Returns false to stop (then feed_open fails
+     * with ST_RETRY). */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
 };
@@ -42,7 +47,7 @@ struct feed_batch {
 struct feed;
 
 /* feed_open — reads or makes token shards. Fails: ST_NO_INPUT missing, ST_BAD_DATA corrupt or ids ≥ vocab or
- * fewer than one sample, ST_BAD_SETTING for a combination (TASK=qa has only synthetic data so far). */
+ * fewer than one sample, ST_BAD_SETTING for a combination (TASK=qa and files that are not SQuAD's). */
 enum status feed_open(const struct feed_config *config, struct feed **out);
 void feed_close(struct feed *feed);               /* accepts NULL */
 int64_t feed_samples(const struct feed *feed);    /* S, samples an epoch; ≥ 1 */

@@ -39,7 +39,8 @@ struct shard {
     const uint16_t *ids; /* info.tokens of them, until shard_close */
 };
 
-/* shard_open — map the file and parse its header; the ids are not read. Zero-initialised is valid and empty. */
+/* shard_open — map the file and parse its header; the ids are not read. Zero-initialised is valid and
+ * empty. */
 enum status shard_open(const char *path, struct shard *out);
 void shard_close(struct shard *shard);
 
@@ -59,7 +60,8 @@ void shard_scan_end(struct shard_scan *scan); /* accepts NULL */
  * have another. */
 enum status shard_check(const struct shard *shard, const char *path, int64_t vocab, struct shard_facts *out);
 
-/* A token file being written: beside the path, then synced and renamed, so it is there whole or not at all. */
+/* A token file being written: beside the path, then synced and renamed, so it is there whole or not at
+ * all. */
 struct shard_writer;
 enum status shard_create(const char *path, int64_t vocab, struct shard_writer **out);
 enum status shard_append(struct shard_writer *writer, const uint16_t *ids, int64_t n);

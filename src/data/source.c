@@ -15,6 +15,9 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "data/fetch.h"
+#include "data/megatron.h"
 #include "data/shard.h"
 
 #define SOURCE_DEPTH_MAX 64
@@ -48,12 +51,36 @@ static enum status list_add(struct source_list *list, const char *path, const st
     return ST_OK;
 }
 
+static void source_drop(struct source *source)
+{
+    if (source->pair != NULL)
+        free(source->pair->path);
+    free(source->pair);
+    free(source->path);
+    *source = (struct source){0};
+}
+
 void source_free(struct source_list *list)
 {
     for (int64_t i = 0; i < list->n; i++)
-        free(list->item[i].path);
+        source_drop(list->item + i);
     free(list->item);
     *list = (struct source_list){0};
+}
+
+int64_t source_bytes(const struct source *source)
+{
+    return source->bytes + (source->pair != NULL ? source->pair->bytes : 0);
+}
+
+/* Leaves out what has no path any more. */
+static void list_close_up(struct source_list *list)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < list->n; i++)
+        if (list->item[i].path != NULL)
+            list->item[n++] = list->item[i];
+    list->n = n;
 }
 
 /* --- finding --- */
@@ -80,8 +107,9 @@ static enum status walk(struct source_list *list, const char *dir, int depth)
 {
     enum status st = ST_OK;
     if (depth > SOURCE_DEPTH_MAX)
-        return FAIL(ST_NO_INPUT, "%.200s… lies over %d folders deep; give a folder nearer to the files as DATA",
-                    dir, SOURCE_DEPTH_MAX);
+        return FAIL(ST_NO_INPUT,
+                    "%.200s… lies over %d folders deep; give a folder nearer to the files as DATA", dir,
+                    SOURCE_DEPTH_MAX);
     DIR *handle = opendir(dir);
     if (handle == NULL)
         return no_input(dir, errno);
@@ -105,8 +133,8 @@ static enum status add_named(struct source_list *list, const char *path)
     if (S_ISDIR(info.st_mode))
         return walk(list, path, 0);
     if (!S_ISREG(info.st_mode))
-        return FAIL(ST_NO_INPUT, "%s is not a regular file (a device, pipe or socket); copy it to a file first",
-                    path);
+        return FAIL(ST_NO_INPUT,
+                    "%s is not a regular file (a device, pipe or socket); copy it to a file first", path);
     return list_add(list, path, &info);
 }
 
@@ -153,16 +181,12 @@ static enum status drop_twins(struct source_list *list)
     qsort(order, (size_t)list->n, sizeof *order, by_file);
     for (int64_t i = 1; i < list->n; i++)
         if (order[i]->device == order[i - 1]->device && order[i]->inode == order[i - 1]->inode) {
-            struct source *twin = order[i];
-            free(twin->path);
-            twin->path = NULL;
+            source_drop(order[i]);
+            order[i]->device = order[i - 1]->device; /* still the twin of what may follow */
+            order[i]->inode = order[i - 1]->inode;
         }
     free(order);
-    int64_t n = 0;
-    for (int64_t i = 0; i < list->n; i++)
-        if (list->item[i].path != NULL)
-            list->item[n++] = list->item[i];
-    list->n = n;
+    list_close_up(list);
     return ST_OK;
 }
 
@@ -172,18 +196,18 @@ static const struct {
     const char *magic;
     size_t bytes;
     const char *what;
-} packed[] = {
+} unread[] = {
     {"\x1f\x8b", 2, "compressed by gzip"},
     {"PK\x03\x04", 4, "a zip archive"},
-    {"\x28\xb5\x2f\xfd", 4, "compressed by zstd"},
     {"\xfd" "7zXZ", 5, "compressed by xz"},
     {"BZh", 3, "compressed by bzip2"},
     {"PAR1", 4, "a Parquet file"},
     {"ARROW1", 6, "an Arrow file"},
     {"%PDF-", 5, "a PDF document"},
-    {"MMIDIDX", 7, "a Megatron index"},
     {"\x93NUMPY", 6, "a NumPy array"},
 };
+
+#define SOURCE_ZSTD "\x28\xb5\x2f\xfd"
 
 static bool ends(const char *path, const char *suffix)
 {
@@ -191,25 +215,105 @@ static bool ends(const char *path, const char *suffix)
     return n >= k && strcasecmp(path + n - k, suffix) == 0;
 }
 
+static bool begins(const uint8_t *head, size_t n, const char *magic, size_t bytes)
+{
+    return n >= bytes && memcmp(head, magic, bytes) == 0;
+}
+
+/* "x.idx" or "x.bin" → the other of the two. */
+static enum status other_name(const char *path, const char *suffix, char out[FILE_PATH_MAX])
+{
+    if (!text_format(out, FILE_PATH_MAX, "%.*s%s", (int)strlen(path) - 4, path, suffix))
+        return FAIL(ST_BAD_SETTING, "the path %.80s… is too long", path);
+    return ST_OK;
+}
+
+static enum status make_pair(struct source *idx, const char *bin_path)
+{
+    struct source_list one = {0};
+    struct stat info;
+    if (stat(bin_path, &info) != 0)
+        return FAIL(ST_NO_INPUT, "cannot read %s: %s; the Megatron index %s needs it beside it", bin_path,
+                    strerror(errno), idx->path);
+    if (!S_ISREG(info.st_mode) || info.st_size == 0)
+        return FAIL(ST_BAD_DATA, "%s is %s; the Megatron index %s needs it", bin_path,
+                    S_ISREG(info.st_mode) ? "empty" : "not a regular file", idx->path);
+    TRY(list_add(&one, bin_path, &info));
+    idx->pair = one.item;
+    idx->kind = idx->pair->kind = SOURCE_KIND_MEGATRON;
+    return ST_OK;
+}
+
+/* A .bin that is no llm.c file: with an index beside it, it is Megatron's, and the index stands for both. */
+static enum status bin_or_pair(struct source *source)
+{
+    char idx_path[FILE_PATH_MAX];
+    struct source_list one = {0};
+    struct stat info;
+    source->kind = SOURCE_KIND_TOKENS;
+    if (!ends(source->path, ".bin"))
+        return ST_OK;
+    TRY(other_name(source->path, ".idx", idx_path));
+    if (stat(idx_path, &info) != 0 || !S_ISREG(info.st_mode))
+        return ST_OK;
+    TRY(list_add(&one, idx_path, &info));
+    const enum status st = make_pair(one.item, source->path);
+    if (st == ST_OK) {
+        source_drop(source);
+        *source = one.item[0];
+        free(one.item);
+    } else
+        source_free(&one);
+    return st;
+}
+
+/* Of what zstd packed, the name without ".zst" tells. */
+static enum status kind_of_packed(struct source *source)
+{
+    char name[FILE_PATH_MAX];
+    text_copy(name, sizeof name, source->path);
+    if (ends(name, ".zst"))
+        name[strlen(name) - 4] = '\0';
+    else if (ends(name, ".zstd"))
+        name[strlen(name) - 5] = '\0';
+    source->is_packed = true;
+    source->kind = ends(name, ".jsonl") || ends(name, ".ndjson") ? SOURCE_KIND_JSONL : SOURCE_KIND_TEXT;
+    if (ends(name, ".json") || ends(name, ".bin") || ends(name, ".idx") || ends(name, ".tar"))
+        return FAIL(ST_BAD_DATA,
+                    "%s: of what zstd packed, text and JSON lines are read; unpack it first (unzstd)",
+                    source->path);
+    return ST_OK;
+}
+
 static enum status kind_of(struct source *source, const uint8_t *head, size_t n)
 {
-    static const char *const unread[] = {".json", ".jsonl", ".ndjson", ".idx"};
+    char bin_path[FILE_PATH_MAX];
     uint32_t word = 0;
     memcpy(&word, head, n < 4 ? n : 4);
-    if (word == SHARD_MAGIC || ends(source->path, ".bin")) {
+    source->kind = SOURCE_KIND_TEXT;
+    if (word == SHARD_MAGIC) {
         source->kind = SOURCE_KIND_TOKENS;
         return ST_OK;
     }
+    if (ends(source->path, ".bin"))
+        return bin_or_pair(source);
+    if (ends(source->path, ".idx")) {
+        TRY(other_name(source->path, ".bin", bin_path));
+        return make_pair(source, bin_path);
+    }
+    if (begins(head, n, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC - 1))
+        return FAIL(ST_BAD_DATA, "%s is a Megatron index; its name must end in .idx, with the .bin beside it",
+                    source->path);
+    if (begins(head, n, SOURCE_ZSTD, sizeof SOURCE_ZSTD - 1))
+        return kind_of_packed(source);
     for (size_t i = 0; i < sizeof unread / sizeof unread[0]; i++)
-        if (ends(source->path, unread[i]))
-            return FAIL(ST_BAD_SETTING, "%s: %s files are not read as DATA so far; give plain text or llm.c "
-                        "token files (.bin)",
-                        source->path, unread[i]);
-    for (size_t i = 0; i < sizeof packed / sizeof packed[0]; i++)
-        if (n >= packed[i].bytes && memcmp(head, packed[i].magic, packed[i].bytes) == 0)
+        if (begins(head, n, unread[i].magic, unread[i].bytes))
             return FAIL(ST_BAD_DATA, "%s is %s, not plain text; unpack or convert it first",
-                        source->path, packed[i].what);
-    source->kind = SOURCE_KIND_TEXT;
+                        source->path, unread[i].what);
+    if (ends(source->path, ".jsonl") || ends(source->path, ".ndjson"))
+        source->kind = SOURCE_KIND_JSONL;
+    if (ends(source->path, ".json"))
+        source->kind = SOURCE_KIND_SQUAD;
     return ST_OK;
 }
 
@@ -226,37 +330,64 @@ static enum status look_inside(struct source *source)
     return kind_of(source, head, (size_t)n);
 }
 
+/* Both files of a Megatron pair name the same index: once is enough. */
+static enum status look_inside_all(struct source_list *list)
+{
+    bool any = false;
+    for (int64_t i = 0; i < list->n; i++) {
+        TRY(look_inside(list->item + i));
+        any |= list->item[i].pair != NULL;
+    }
+    if (any)
+        qsort(list->item, (size_t)list->n, sizeof *list->item, by_path);
+    for (int64_t i = 0; any && i + 1 < list->n; i++)
+        if (strcmp(list->item[i].path, list->item[i + 1].path) == 0)
+            source_drop(list->item + i);
+    list_close_up(list);
+    return ST_OK;
+}
+
 static enum status drop_empty(struct source_list *list, const char *data)
 {
-    int64_t n = 0, dropped = 0;
+    int64_t dropped = 0;
+    const bool is_one = list->n == 1;
     for (int64_t i = 0; i < list->n; i++) {
-        if (list->item[i].bytes > 0) {
-            list->item[n++] = list->item[i];
+        if (list->item[i].bytes > 0)
             continue;
-        }
-        if (dropped++ == 0 && list->n > 1)
+        if (dropped++ == 0 && !is_one)
             LOG_WARN("skipping %s: it is empty", list->item[i].path);
-        free(list->item[i].path);
+        source_drop(list->item + i);
     }
-    if (dropped > 1 && n > 0)
+    list_close_up(list);
+    if (dropped > 1 && list->n > 0)
         LOG_WARN("skipped %lld empty files of %s", (long long)dropped, data);
-    list->n = n;
-    if (n == 0 && dropped > 0)
+    if (list->n == 0 && dropped > 0)
         return FAIL(ST_BAD_DATA, "%s is empty (%lld file%s of 0 bytes); check DATA",
                     data, (long long)dropped, dropped > 1 ? "s" : "");
-    if (n == 0)
+    if (list->n == 0)
         return FAIL(ST_NO_INPUT, "no files found in %s (hidden ones are not read); check DATA", data);
     return ST_OK;
 }
 
-static enum status find(const char *data, struct source_list *list)
+static enum status add_url(struct source_list *list, const char *url, const struct source_config *config)
+{
+    char path[FILE_PATH_MAX];
+    const struct fetch_config fetch = {.cache_dir = config->cache_dir,
+                                       .allows_local = config->allows_local_urls,
+                                       .progress = config->progress,
+                                       .progress_arg = config->progress_arg};
+    TRY(fetch_file(&fetch, url, path));
+    return add_named(list, path);
+}
+
+/* One file, folder, glob or address. */
+static enum status find(const char *data, const struct source_config *config, struct source_list *list)
 {
     struct stat info;
     const bool is_there = stat(data, &info) == 0;
     if (!is_there && strstr(data, "://") != NULL)
-        return FAIL(ST_BAD_SETTING, "DATA=%s is an address, and data is not fetched so far; download it and "
-                    "give the file", data);
-    if (!is_there && errno == ENOENT && strpbrk(data, "*?[") != NULL)
+        TRY(add_url(list, data, config));
+    else if (!is_there && errno == ENOENT && strpbrk(data, "*?[") != NULL)
         TRY(add_glob(list, data));
     else
         TRY(add_named(list, data));
@@ -265,15 +396,50 @@ static enum status find(const char *data, struct source_list *list)
         TRY(drop_twins(list));
     }
     TRY(drop_empty(list, data));
-    for (int64_t i = 0; i < list->n; i++)
-        TRY(look_inside(list->item + i));
+    return look_inside_all(list);
+}
+
+/* Moves the files of one to the end of the list. */
+static enum status list_join(struct source_list *list, struct source_list *one)
+{
+    struct source *item = realloc(list->item, (size_t)(list->n + one->n) * sizeof *item);
+    if (item == NULL)
+        return FAIL(ST_RETRY, "out of memory: a list of %lld files of DATA", (long long)(list->n + one->n));
+    memcpy(item + list->n, one->item, (size_t)one->n * sizeof *item);
+    list->item = item;
+    list->n = list->cap = list->n + one->n;
+    free(one->item);
+    *one = (struct source_list){0};
     return ST_OK;
 }
 
-enum status source_find(const char *data, struct source_list *out)
+/* "a,b": a, then b. A file with commas in its name is itself. */
+static enum status find_all(const char *data, const struct source_config *config, struct source_list *list)
+{
+    struct stat info;
+    char piece[FILE_PATH_MAX];
+    const bool is_one = strchr(data, ',') == NULL || stat(data, &info) == 0;
+    for (const char *at = data, *stop;; at = stop + 1) {
+        struct source_list one = {0};
+        stop = is_one ? at + strlen(at) : strchrnul(at, ',');
+        if (stop == at || stop - at >= FILE_PATH_MAX)
+            return FAIL(ST_BAD_SETTING, "DATA=%.200s: a name between two commas is %s; check DATA", data,
+                        stop == at ? "empty" : "too long");
+        text_format(piece, sizeof piece, "%.*s", (int)(stop - at), at);
+        enum status st = find(piece, config, &one);
+        if (st == ST_OK)
+            st = list_join(list, &one);
+        source_free(&one);
+        TRY(st);
+        if (*stop == '\0')
+            return ST_OK;
+    }
+}
+
+enum status source_find(const struct source_config *config, struct source_list *out)
 {
     struct source_list list = {0};
-    const enum status st = find(data, &list);
+    const enum status st = find_all(config->data, config, &list);
     if (st != ST_OK) {
         source_free(&list);
         return status_trace_at(__FILE__, __LINE__, st);

@@ -47,6 +47,7 @@ enum status tokenize_main(const struct conf *conf)
     char count[32], human[32];
     const struct corpus_config config = {.data = data,
                                          .cache_dir = conf_text(conf, CONF_CACHE_DIR),
+                                         .allows_local_urls = conf_i64(conf, CONF_ALLOW_LOCAL_URLS),
                                          .vocab = vocab > 0 ? vocab : BPE_VOCAB,
                                          .progress = go_on,
                                          .progress_arg = &reported_ms};

@@ -210,11 +210,113 @@ static void test_refusals(void **state)
     assert_non_null(strstr(status_message(), "SEQ_LEN"));
     config = counting(T + 1);
     config.task = FEED_TASK_QA;
+    config.stride_tokens = 8;
     assert_int_equal(feed_open(&config, &feed), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "SQuAD"));
+    config.data = "tests/fuzz/squad/v2:1,tests/fuzz/squad/v2";
+    assert_int_equal(feed_open(&config, &feed), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "no weight"));
+    config = counting(T + 1);
     config.task = FEED_TASK_LM;
     assert_int_equal(feed_open(&config, &feed), ST_OK);
     assert_int_equal(feed_samples(feed), 1);
     feed_close(feed);
+}
+
+/* Two token files in one mixture: shares are kept, each part runs through all of its windows before one comes again. */
+static void test_mixture(void **state)
+{
+    (void)state;
+    enum { N = 2000, A = 40, B = 200 };
+    static struct buffers a;
+    static int seen[2][B];
+    char data[2 * FILE_PATH_MAX];
+    struct feed *feed, *same;
+    struct feed_config config = counting(A * T + 1);
+    size_t n = (size_t)snprintf(data, sizeof data, "%s:3,", config.data);
+    config = counting(B * T + 2); /* ids beyond A·T tell it apart: its windows hold larger ones, or the second id */
+    snprintf(data + n, sizeof data - n, "%s:1", config.data);
+    config.data = data;
+    assert_int_equal(feed_open(&config, &feed), ST_OK);
+    assert_int_equal(feed_open(&config, &same), ST_OK);
+    assert_int_equal(feed_samples(feed), A + B);
+    assert_non_null(strstr(feed_name(feed), "mixture of 2"));
+    assert_true(feed_fingerprint(feed) == feed_fingerprint(same));
+    int large = 0;
+    for (int64_t j = 0; j < N; j++) {
+        struct feed_batch out = batch_of(&a);
+        feed_get(j % 2 ? feed : same, j, 1, &out);
+        const int window = a.tokens[0] / T;
+        assert_int_equal(a.tokens[0] % T, 0);
+        large += window >= A;
+        seen[window >= A][window]++;
+    }
+    /* a quarter of the samples are of B, four in five of those with ids that A has not */
+    assert_in_range(large, N / 5 - 60, N / 5 + 60);
+    for (int w = A; w < B; w++)
+        assert_in_range(seen[1][w], N / 4 / B - 1, N / 4 / B + 2);
+    for (int w = 0; w < A; w++)
+        assert_in_range(seen[0][w], N * 3 / 4 / A - 2, N * 3 / 4 / A + 6);
+    feed_close(feed);
+    feed_close(same);
+    text_copy(strrchr(data, ':'), 3, ":2");
+    assert_int_equal(feed_open(&config, &same), ST_OK);
+    config.is_shuffled = false;
+    feed_close(same);
+    assert_int_equal(feed_open(&config, &feed), ST_OK);
+    struct feed_batch out = batch_of(&a);
+    feed_get(feed, 0, 10, &out); /* three of five from A, in its order */
+    int of_a = 0;
+    for (int row = 0; row < 10; row++)
+        of_a += a.tokens[row * T] / T < 6;
+    assert_int_equal(of_a, 10);
+    feed_close(feed);
+}
+
+/* TASK=qa with a file of questions: by numbers alone, each window once an epoch, labels where they belong. */
+static void test_questions(void **state)
+{
+    (void)state;
+    static struct buffers a, b;
+    static char path[FILE_PATH_MAX];
+    struct feed *feed;
+    struct feed_config config = synthetic(FEED_TASK_QA);
+    char *json;
+    size_t n;
+    assert_int_equal(file_read("tests/fuzz/squad/v2", 1 << 20, &json, &n), ST_OK);
+    text_format(path, sizeof path, "%s/v2.json", harness_tmpdir());
+    assert_int_equal(file_replace(path, json, n), ST_OK);
+    free(json);
+    config.data = path;
+    config.vocab = 50257;
+    config.stride_tokens = 4;
+    assert_int_equal(feed_open(&config, &feed), ST_OK);
+    const int64_t samples = feed_samples(feed);
+    assert_in_range(samples, 14, 64 * 8);
+    assert_int_equal(feed_tokens(feed), samples * T);
+    assert_non_null(strstr(feed_name(feed), "13 questions"));
+    int answered = 0;
+    for (int64_t j = 0; j < 2 * samples; j++) {
+        struct feed_batch out = batch_of(&a);
+        out.targets = NULL;
+        feed_get(feed, j, 1, &out);
+        assert_in_range(a.starts[0], 0, T - 1);
+        assert_in_range(a.ends[0], a.starts[0], T - 1);
+        assert_int_equal(a.mask[0], 1);
+        answered += a.ends[0] > 0 && a.mask[a.ends[0]] == 1;
+        out = batch_of(&b);
+        out.targets = NULL;
+        feed_get(feed, j, 1, &out);
+        assert_memory_equal(a.tokens, b.tokens, sizeof(int32_t) * T);
+    }
+    assert_true(answered >= 2 * 10 && answered % 2 == 0);
+    feed_close(feed);
+    config.vocab = 97;
+    assert_int_equal(feed_open(&config, &feed), ST_BAD_DATA);
+    config.vocab = 50257;
+    config.task = FEED_TASK_LM;
+    assert_int_equal(feed_open(&config, &feed), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "TASK=qa"));
 }
 
 static const struct CMUnitTest tests[] = {
@@ -223,6 +325,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_fingerprint_tells_settings_apart),
     cmocka_unit_test(test_windows_in_order),
     cmocka_unit_test(test_each_epoch_is_a_permutation),
+    cmocka_unit_test(test_mixture),
+    cmocka_unit_test(test_questions),
     cmocka_unit_test(test_refusals),
 };
 HARNESS_MAIN(tests)

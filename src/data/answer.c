@@ -1,0 +1,95 @@
+/* answer.c — see answer.h. Source: RFC 9110. */
+#include "data/answer.h"
+
+#include <string.h>
+#include <strings.h>
+
+static bool read_number(const char **at, const char *end, int64_t *out)
+{
+    int64_t v = 0;
+    const char *from = *at;
+    for (; *at < end && **at >= '0' && **at <= '9'; ++*at)
+        if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, **at - '0', &v))
+            return false;
+    if (*at == from)
+        return false;
+    *out = v;
+    return true;
+}
+
+static void read_range(struct answer *answer, const char *at, const char *end)
+{
+    int64_t first, last, total = -1;
+    answer->range_first = answer->range_total = -1;
+    if (end - at < 6 || strncasecmp(at, "bytes ", 6) != 0)
+        return;
+    at += 6;
+    if (!read_number(&at, end, &first) || at == end || *at++ != '-' || !read_number(&at, end, &last) ||
+        at == end || *at++ != '/' || last < first)
+        return;
+    if (at < end && *at != '*' && (!read_number(&at, end, &total) || total <= last))
+        return;
+    answer->range_first = first;
+    answer->range_total = total;
+}
+
+/* A validator is sent back as it came: visible characters and spaces only. */
+static void read_validator(struct answer *answer, const char *at, const char *end, bool is_etag)
+{
+    const size_t n = (size_t)(end - at);
+    if ((answer->is_etag && !is_etag) || n == 0 || n >= sizeof answer->validator || (is_etag && *at != '"'))
+        return;
+    for (const char *c = at; c < end; c++)
+        if (*c < ' ' || *c > '~')
+            return;
+    memcpy(answer->validator, at, n);
+    answer->validator[n] = '\0';
+    answer->is_etag = is_etag;
+}
+
+void answer_line(struct answer *answer, const char *line, size_t n)
+{
+    const char *end = line + n, *colon = memchr(line, ':', n);
+    if (n >= 5 && memcmp(line, "HTTP/", 5) == 0)
+        *answer = (struct answer){.length = -1, .range_first = -1, .range_total = -1};
+    if (colon == NULL)
+        return;
+    const size_t name = (size_t)(colon - line);
+    const char *at = colon + 1;
+    while (at < end && (*at == ' ' || *at == '\t'))
+        at++;
+    while (end > at && (end[-1] == '\n' || end[-1] == '\r' || end[-1] == ' ' || end[-1] == '\t'))
+        end--;
+    if (name == 14 && strncasecmp(line, "Content-Length", name) == 0 &&
+        (!read_number(&at, end, &answer->length) || at != end))
+        answer->length = -1;
+    if (name == 13 && strncasecmp(line, "Content-Range", name) == 0)
+        read_range(answer, at, end);
+    if (name == 4 && strncasecmp(line, "ETag", name) == 0)
+        read_validator(answer, at, end, true);
+    if (name == 13 && strncasecmp(line, "Last-Modified", name) == 0)
+        read_validator(answer, at, end, false);
+}
+
+#ifdef FUZZ
+#include "base/must.h"
+
+/* Headers as a server might send them. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct answer answer = {.length = -1, .range_first = -1, .range_total = -1};
+    const char *at = (const char *)data, *end = at + size;
+    while (at < end) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        stop = stop != NULL ? stop + 1 : end;
+        answer_line(&answer, at, (size_t)(stop - at));
+        at = stop;
+        ASSERT(answer.length >= -1 && answer.range_first >= -1 && answer.range_total >= -1);
+        ASSERT(answer.range_total < 0 || answer.range_first < answer.range_total);
+        ASSERT(strlen(answer.validator) < sizeof answer.validator &&
+               strpbrk(answer.validator, "\r\n") == NULL);
+    }
+    return 0;
+}
+#endif

@@ -1,0 +1,546 @@
+/* fetch.c — see fetch.h. Read fetch_file first, at the foot: name the files, take the lock, try until it
+ * is whole.
+ *
+ * Beside the file stand, until it is whole, NAME.part (what has come so far; locked while somebody works
+ * on it) and NAME.same (what the server wants to hear in If-Range). */
+#include "data/fetch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <curl/curl.h>
+#include <xxhash.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/must.h"
+#include "base/text.h"
+#include "data/address.h"
+#include "data/answer.h"
+#include "data/sha256.h"
+
+enum { FETCH_NAME_MAX = 100, FETCH_REDIRECTS_MAX = 5, FETCH_RETRY_MS = 1000, FETCH_HEX = 2 * SHA256_BYTES };
+
+struct fetch {
+    struct fetch_config config; /* nothing 0 that means "as usual" */
+    char url[FILE_PATH_MAX];    /* without its fragment */
+    char sum[FETCH_HEX + 1];    /* wanted; "": none */
+    char dir[FILE_PATH_MAX], path[FILE_PATH_MAX], part[FILE_PATH_MAX], same[FILE_PATH_MAX];
+    int fd;             /* of the part; -1 */
+    int64_t have, most; /* bytes in the part; the most there ever were */
+    /* of one transfer */
+    CURL *curl;
+    struct answer answer;
+    bool is_begun;    /* bytes of the file have come */
+    int64_t total;    /* of the file; -1: not known */
+    int64_t moved_ms; /* when the last bytes came */
+    enum status st;   /* what a callback failed with */
+    bool is_stalled, is_stopped;
+    char closed[64]; /* an address that was not connected to; "": none */
+};
+
+/* --- the part --- */
+
+static enum status part_restart(struct fetch *f)
+{
+    if (ftruncate(f->fd, 0) != 0)
+        return FAIL(ST_STORE, "cannot empty %s: %s; check CACHE_DIR", f->part, strerror(errno));
+    f->have = 0;
+    return ST_OK;
+}
+
+static void same_write(const struct fetch *f)
+{
+    if (f->answer.validator[0] == '\0')
+        unlink(f->same);
+    else if (file_replace(f->same, f->answer.validator, strlen(f->answer.validator)) != ST_OK)
+        status_clear(); /* costs a resume, nothing else */
+}
+
+/* What the server said about the bytes in the part; false: nothing, they are of no use. */
+static bool same_read(const struct fetch *f, char out[ANSWER_VALIDATOR_MAX])
+{
+    char *text;
+    size_t n;
+    if (!file_exists(f->same))
+        return false;
+    if (file_read(f->same, ANSWER_VALIDATOR_MAX - 1, &text, &n) != ST_OK) {
+        status_clear();
+        return false;
+    }
+    bool is_good = n > 0;
+    for (size_t i = 0; i < n; i++)
+        is_good &= text[i] >= ' ' && text[i] <= '~';
+    text_copy(out, ANSWER_VALIDATOR_MAX, text);
+    free(text);
+    return is_good;
+}
+
+/* --- one transfer --- */
+
+/* The first bytes of the file: is it the one, from where we are? */
+static enum status body_begin(struct fetch *f)
+{
+    long code = 0;
+    curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &code);
+    if (code != 200 && (code != 206 || f->have == 0))
+        return FAIL(ST_NO_INPUT, "%s answered HTTP %ld instead of a file; check the address", f->url, code);
+    if (code == 206 && f->answer.range_first != f->have) {
+        const int64_t asked = f->have;
+        TRY(part_restart(f));
+        return FAIL(ST_RETRY, "%s was asked for the bytes from %lld on and sent those from %lld on", f->url,
+                    (long long)asked, (long long)f->answer.range_first);
+    }
+    if (code == 200 && f->have > 0)
+        TRY(part_restart(f));
+    f->total = code == 200 ? f->answer.length : f->answer.range_total;
+    if (f->total > f->config.bytes_max)
+        return FAIL(ST_BAD_DATA, "%s has %lld bytes, over the limit of %lld for a download", f->url,
+                    (long long)f->total, (long long)f->config.bytes_max);
+    const int64_t space = file_space_bytes(f->dir);
+    if (space >= 0 && f->total - f->have > space)
+        return FAIL(ST_STORE,
+                    "%s has %lld bytes more to fetch, but CACHE_DIR=%s has room for %lld; make room or set "
+                    "another CACHE_DIR",
+                    f->url, (long long)(f->total - f->have), f->config.cache_dir, (long long)space);
+    same_write(f);
+    f->is_begun = true;
+    return ST_OK;
+}
+
+static enum status body_add(struct fetch *f, const char *bytes, size_t n)
+{
+    if (!f->is_begun)
+        TRY(body_begin(f));
+    if ((int64_t)n > f->config.bytes_max - f->have)
+        return FAIL(ST_BAD_DATA, "%s has over %lld bytes, the limit for a download", f->url,
+                    (long long)f->config.bytes_max);
+    TRY(file_write_at(f->fd, f->part, bytes, n, f->have));
+    f->have += (int64_t)n;
+    f->most = f->have > f->most ? f->have : f->most;
+    f->moved_ms = clock_ms();
+    return ST_OK;
+}
+
+static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
+{
+    struct fetch *f = arg;
+    (void)one; /* always 1 */
+    f->st = body_add(f, bytes, n);
+    return f->st == ST_OK ? n : 0; /* fewer than n makes curl give up */
+}
+
+static size_t on_header(char *line, size_t one, size_t n, void *arg)
+{
+    struct fetch *f = arg;
+    (void)one;
+    answer_line(&f->answer, line, n);
+    return n;
+}
+
+static enum status report(const struct fetch *f)
+{
+    const int64_t total = f->total > f->have ? f->total : f->have;
+    if (f->config.progress == NULL || f->config.progress(f->config.progress_arg, f->have, total))
+        return ST_OK;
+    return FAIL(ST_RETRY, "stopped while downloading %s, after %lld bytes; next time it goes on from there",
+                f->url, (long long)f->have);
+}
+
+/* About once a second, and more often while bytes come. */
+static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+{
+    struct fetch *f = arg;
+    (void)a, (void)b, (void)c, (void)d;
+    if (f->st != ST_OK)
+        return 1; /* what was written failed; curl asks once more */
+    f->st = report(f);
+    f->is_stopped = f->st != ST_OK;
+    f->is_stalled = clock_ms() - f->moved_ms > f->config.stall_ms;
+    return f->st != ST_OK || f->is_stalled;
+}
+
+/* Every connection begins here, whatever name, redirect or proxy led to it. */
+static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *to)
+{
+    struct fetch *f = arg;
+    (void)purpose;
+    if (!f->config.allows_local && !address_is_public(&to->addr, to->addrlen)) {
+        address_text(&to->addr, to->addrlen, f->closed, sizeof f->closed);
+        return CURL_SOCKET_BAD;
+    }
+    return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+}
+
+static void prepare(struct fetch *f, char error[CURL_ERROR_SIZE])
+{
+    CURL *curl = f->curl;
+    curl_easy_setopt(curl, CURLOPT_URL, f->url);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR,
+                     strncasecmp(f->url, "https:", 6) == 0 ? "https" : "http,https");
+    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
+    curl_easy_setopt(curl, CURLOPT_MAXREDIRS, (long)FETCH_REDIRECTS_MAX);
+    if (!f->config.allows_local)
+        curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)FETCH_CONNECT_MS);
+    curl_easy_setopt(curl, CURLOPT_FAILONERROR, 1L);
+    curl_easy_setopt(curl, CURLOPT_USERAGENT, "convoy");
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, error);
+    curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, on_socket);
+    curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, f);
+    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(curl, CURLOPT_HEADERDATA, f);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_bytes);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, f);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, f);
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+}
+
+/* Asks only for what is missing, if the server can say that the file is still the same. */
+static enum status ask_for_rest(struct fetch *f, struct curl_slist **headers)
+{
+    char validator[ANSWER_VALIDATOR_MAX], line[ANSWER_VALIDATOR_MAX + 16], range[32];
+    if (f->have > 0 && !same_read(f, validator))
+        TRY(part_restart(f));
+    if (f->have == 0)
+        return ST_OK;
+    text_format(range, sizeof range, "%lld-", (long long)f->have);
+    text_format(line, sizeof line, "If-Range: %s", validator);
+    *headers = curl_slist_append(NULL, line);
+    if (*headers == NULL)
+        return FAIL(ST_RETRY, "out of memory: cannot prepare a request to %s", f->url);
+    curl_easy_setopt(f->curl, CURLOPT_RANGE, range);
+    curl_easy_setopt(f->curl, CURLOPT_HTTPHEADER, *headers);
+    return ST_OK;
+}
+
+/* What a failed transfer means. *again: worth another try. */
+static enum status judge(struct fetch *f, CURLcode result, const char *error, bool *again)
+{
+    long code = 0;
+    curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &code);
+    const char *said = error[0] != '\0' ? error : curl_easy_strerror(result);
+    *again = false;
+    if (f->st != ST_OK) {
+        *again = f->st == ST_RETRY && !f->is_stopped; /* another range than asked for */
+        return f->st;
+    }
+    if (f->closed[0] != '\0' && result == CURLE_COULDNT_CONNECT)
+        return FAIL(ST_BAD_SETTING,
+                    "%s leads to %s, an address of this machine or of a private network; set "
+                    "ALLOW_LOCAL_URLS=1 if that is meant",
+                    f->url, f->closed);
+    if (result == CURLE_UNSUPPORTED_PROTOCOL && code >= 300 && code < 400)
+        return FAIL(ST_NO_INPUT, "%s redirects away from http(s) (from https only https is followed): %s",
+                    f->url, said);
+    if (result == CURLE_TOO_MANY_REDIRECTS)
+        return FAIL(ST_NO_INPUT, "%s redirects over %d times; check the address", f->url,
+                    FETCH_REDIRECTS_MAX);
+    if (result == CURLE_PEER_FAILED_VERIFICATION || result == CURLE_SSL_CACERT_BADFILE ||
+        result == CURLE_URL_MALFORMAT || result == CURLE_UNSUPPORTED_PROTOCOL)
+        return FAIL(ST_NO_INPUT, "cannot fetch %s: %s; check the address", f->url, said);
+    if (result == CURLE_HTTP_RETURNED_ERROR && code == 416) {
+        *again = true;
+        TRY(part_restart(f));
+    } else if (result == CURLE_HTTP_RETURNED_ERROR && code < 500 && code != 408 && code != 425 && code != 429)
+        return FAIL(ST_NO_INPUT, "%s answered HTTP %ld; check the address", f->url, code);
+    *again = true;
+    return FAIL(ST_RETRY, "cannot fetch %s: %s, after %lld bytes; start again later, it goes on from there",
+                f->url, f->is_stalled ? "nothing came any more" : said, (long long)f->have);
+}
+
+static enum status transfer(struct fetch *f, bool *again)
+{
+    char error[CURL_ERROR_SIZE] = "";
+    struct curl_slist *headers = NULL;
+    *again = false;
+    f->curl = curl_easy_init();
+    if (f->curl == NULL)
+        return FAIL(ST_RETRY, "out of memory: cannot prepare a request to %s", f->url);
+    f->answer = (struct answer){.length = -1, .range_first = -1, .range_total = -1};
+    f->is_begun = f->is_stalled = f->is_stopped = false;
+    f->closed[0] = '\0';
+    f->total = -1;
+    f->moved_ms = clock_ms();
+    f->st = ST_OK;
+    prepare(f, error);
+    enum status st = ask_for_rest(f, &headers);
+    if (st == ST_OK) {
+        const CURLcode result = curl_easy_perform(f->curl);
+        if (result != CURLE_OK)
+            st = judge(f, result, error, again);
+        else if (!f->is_begun)
+            st = body_begin(f); /* an empty file, or no file at all */
+    }
+    curl_slist_free_all(headers);
+    curl_easy_cleanup(f->curl);
+    return st;
+}
+
+/* --- until it is whole --- */
+
+static enum status wait(struct fetch *f, int64_t ms)
+{
+    enum { PIECE_MS = 50 };
+    for (int64_t end = clock_ms() + ms; clock_ms() < end;) {
+        TRY(report(f));
+        clock_sleep_ms(PIECE_MS);
+    }
+    return ST_OK;
+}
+
+static enum status transfer_all(struct fetch *f)
+{
+    for (int tries = 0;;) {
+        bool again;
+        const int64_t most = f->most;
+        const enum status st = transfer(f, &again);
+        if (st == ST_OK)
+            return ST_OK;
+        if (!again)
+            return status_trace_at(__FILE__, __LINE__, st);
+        tries = f->most > most ? 1 : tries + 1;
+        if (tries >= FETCH_TRIES)
+            return status_trace_at(__FILE__, __LINE__, st);
+        LOG_WARN("%s; trying again", status_message());
+        status_clear();
+        TRY(wait(f, f->config.retry_ms * tries));
+    }
+}
+
+/* --- the checksum --- */
+
+static enum status sum_of(struct fetch *f, const char *path, char out[FETCH_HEX + 1])
+{
+    struct file_map map;
+    struct sha256 sum;
+    uint8_t digest[SHA256_BYTES];
+    enum status st = ST_OK;
+    TRY(file_map_open(path, &map));
+    sha256_begin(&sum);
+    for (size_t at = 0, n; st == ST_OK && at < map.bytes; at += n) {
+        n = map.bytes - at < (1 << 24) ? map.bytes - at : (1 << 24);
+        sha256_add(&sum, map.data + at, n);
+        st = report(f);
+    }
+    file_map_close(&map);
+    sha256_end(&sum, digest);
+    for (int i = 0; i < SHA256_BYTES; i++)
+        text_format(out + 2 * i, 3, "%02x", digest[i]);
+    return st;
+}
+
+static enum status check_sum(struct fetch *f, const char *path)
+{
+    char got[FETCH_HEX + 1];
+    if (f->sum[0] == '\0')
+        return ST_OK;
+    TRY(sum_of(f, path, got));
+    if (strcmp(got, f->sum) != 0)
+        return FAIL(ST_BAD_DATA,
+                    "%s: the file fetched has sha256 %s, expected %s; it changed, or was damaged on the way",
+                    f->url, got, f->sum);
+    return ST_OK;
+}
+
+/* --- names, lock --- */
+
+/* "sha256=HEX" → f->sum. */
+static enum status read_fragment(struct fetch *f, const char *fragment)
+{
+    bool is_good = text_starts(fragment, "sha256=") && strlen(fragment) == 7 + FETCH_HEX;
+    const char *hex = is_good ? fragment + 7 : "";
+    for (int i = 0; is_good && i < FETCH_HEX; i++) {
+        const char c = hex[i] >= 'A' && hex[i] <= 'F' ? (char)(hex[i] + 32) : hex[i];
+        is_good = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+        f->sum[i] = c;
+    }
+    if (!is_good)
+        return FAIL(ST_BAD_SETTING, "%s: behind # only sha256= and %d hexadecimal digits are understood",
+                    f->url, FETCH_HEX);
+    return ST_OK;
+}
+
+/* The last part of the path, in letters that are safe in a file name: it says what kind of file it is. */
+static void name_of(const char *url_path, char out[FETCH_NAME_MAX + 1])
+{
+    const char *slash = strrchr(url_path, '/'), *from = slash != NULL ? slash + 1 : url_path;
+    const size_t n = strlen(from);
+    if (n > FETCH_NAME_MAX)
+        from += n - FETCH_NAME_MAX; /* the end is what tells */
+    text_copy(out, FETCH_NAME_MAX + 1, from[0] != '\0' ? from : "file");
+    for (char *c = out; *c != '\0'; c++)
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') ||
+              strchr("._-", *c) != NULL))
+            *c = '_';
+    if (out[0] == '.')
+        out[0] = '_';
+}
+
+static enum status name_paths(struct fetch *f, const char *url_path)
+{
+    char name[FETCH_NAME_MAX + 1], key[48];
+    const XXH128_hash_t hash = XXH3_128bits(f->url, strlen(f->url));
+    name_of(url_path, name);
+    text_format(key, sizeof key, "downloads/%016llx%016llx", (unsigned long long)hash.high64,
+                (unsigned long long)hash.low64);
+    if (f->config.cache_dir == NULL || f->config.cache_dir[0] == '\0')
+        return FAIL(ST_BAD_SETTING, "no folder to keep %s in; set CACHE_DIR", f->url);
+    TRY(file_join(f->dir, sizeof f->dir, f->config.cache_dir, key));
+    TRY(file_join(f->path, sizeof f->path, f->dir, name));
+    if (!text_format(f->part, sizeof f->part, "%s.part", f->path) ||
+        !text_format(f->same, sizeof f->same, "%s.same", f->path))
+        return FAIL(ST_BAD_SETTING, "the path %.80s… is too long; set a shorter CACHE_DIR", f->path);
+    return file_make_dirs(f->dir);
+}
+
+static enum status read_parts(struct fetch *f, CURLU *parts)
+{
+    char *fragment = NULL, *user = NULL, *path = NULL, *clean = NULL;
+    enum status st = ST_OK;
+    if (curl_url_get(parts, CURLUPART_USER, &user, 0) != CURLUE_NO_USER)
+        st = FAIL(ST_BAD_SETTING,
+                  "an address in DATA holds a user name or password; that would end up in logs, and is "
+                  "not sent");
+    if (st == ST_OK && curl_url_get(parts, CURLUPART_FRAGMENT, &fragment, 0) == CURLUE_OK)
+        st = read_fragment(f, fragment);
+    curl_url_set(parts, CURLUPART_FRAGMENT, NULL, 0);
+    if (st == ST_OK && (curl_url_get(parts, CURLUPART_PATH, &path, 0) != CURLUE_OK ||
+                        curl_url_get(parts, CURLUPART_URL, &clean, 0) != CURLUE_OK ||
+                        !text_copy(f->url, sizeof f->url, clean)))
+        st = FAIL(ST_BAD_SETTING, "the address %.80s… is too long", f->url);
+    if (st == ST_OK)
+        st = name_paths(f, path);
+    curl_free(fragment);
+    curl_free(user);
+    curl_free(path);
+    curl_free(clean);
+    return st;
+}
+
+static enum status read_url(struct fetch *f, const char *url)
+{
+    CURLU *parts = curl_url();
+    if (parts == NULL)
+        return FAIL(ST_RETRY, "out of memory: cannot read the address %.200s", url);
+    enum status st = ST_OK;
+    const CURLUcode result = curl_url_set(parts, CURLUPART_URL, url, 0);
+    text_copy(f->url, sizeof f->url, url);
+    if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
+        st = FAIL(ST_BAD_SETTING, "DATA=%.200s: of addresses only http:// and https:// are fetched", url);
+    else if (result != CURLUE_OK)
+        st = FAIL(ST_BAD_SETTING, "DATA=%.200s is no address: %s", url, curl_url_strerror(result));
+    else
+        st = read_parts(f, parts);
+    curl_url_cleanup(parts);
+    return st;
+}
+
+/* The part, locked by us; *is_done: meanwhile somebody else has finished it. */
+static enum status part_lock(struct fetch *f, bool *is_done)
+{
+    for (;;) {
+        struct stat mine, named;
+        *is_done = file_exists(f->path);
+        if (*is_done)
+            return ST_OK;
+        f->fd = open(f->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (f->fd < 0)
+            return FAIL(ST_STORE, "cannot create %s: %s; check CACHE_DIR", f->part, strerror(errno));
+        if (flock(f->fd, LOCK_EX | LOCK_NB) == 0 && fstat(f->fd, &mine) == 0 && stat(f->part, &named) == 0 &&
+            mine.st_ino == named.st_ino && !file_exists(f->path)) {
+            f->have = f->most = mine.st_size;
+            return ST_OK;
+        }
+        close(f->fd);
+        f->fd = -1;
+        TRY(wait(f, 200));
+    }
+}
+
+static enum status part_finish(struct fetch *f)
+{
+    if (f->total >= 0 && f->have != f->total)
+        return FAIL(ST_RETRY, "%s is cut off: %lld bytes came, expected %lld; start again later", f->url,
+                    (long long)f->have, (long long)f->total);
+    if (f->have == 0)
+        return FAIL(ST_BAD_DATA, "%s is empty; check the address", f->url);
+    if (f->total < 0)
+        LOG_WARN("%s: the server did not say how long the file is; %lld bytes came, a cut cannot be told",
+                 f->url, (long long)f->have);
+    const enum status st = check_sum(f, f->part);
+    if (st == ST_BAD_DATA) {
+        unlink(f->part);
+        unlink(f->same);
+    }
+    TRY(st);
+    if (fsync(f->fd) != 0 || rename(f->part, f->path) != 0)
+        return FAIL(ST_STORE, "cannot finish %s: %s; check CACHE_DIR", f->path, strerror(errno));
+    unlink(f->same);
+    LOG_INFO("fetched %s: %lld bytes, kept in %s", f->url, (long long)f->have, f->path);
+    return file_sync_dir(f->dir);
+}
+
+/* A file fetched before, if it is still what is wanted. */
+static enum status use_kept(struct fetch *f, bool *is_good)
+{
+    *is_good = file_exists(f->path);
+    if (!*is_good)
+        return ST_OK;
+    const enum status st = check_sum(f, f->path);
+    if (st == ST_BAD_DATA) {
+        LOG_WARN("%s; it is fetched again", status_message());
+        status_clear();
+        *is_good = false;
+        if (unlink(f->path) != 0 && errno != ENOENT)
+            return FAIL(ST_STORE, "cannot remove %s: %s; check CACHE_DIR", f->path, strerror(errno));
+        return ST_OK;
+    }
+    if (st == ST_OK)
+        LOG_INFO("%s was fetched before; remove %s to fetch it anew", f->url, f->path);
+    return st;
+}
+
+static enum status get(struct fetch *f)
+{
+    bool is_done;
+    TRY(use_kept(f, &is_done));
+    if (is_done)
+        return ST_OK;
+    TRY(part_lock(f, &is_done));
+    if (is_done)
+        return check_sum(f, f->path);
+    must_note("fetching %.80s", f->url);
+    TRY(transfer_all(f));
+    return part_finish(f);
+}
+
+enum status fetch_file(const struct fetch_config *config, const char *url, char path_out[FILE_PATH_MAX])
+{
+    struct fetch *f = calloc(1, sizeof *f);
+    if (f == NULL)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes to fetch %.200s", sizeof *f, url);
+    f->config = *config;
+    f->config.bytes_max = config->bytes_max > 0 ? config->bytes_max : FETCH_BYTES_MAX;
+    f->config.stall_ms = config->stall_ms > 0 ? config->stall_ms : FETCH_STALL_MS;
+    f->config.retry_ms = config->retry_ms > 0 ? config->retry_ms : FETCH_RETRY_MS;
+    f->fd = -1;
+    enum status st = read_url(f, url);
+    if (st == ST_OK)
+        st = get(f);
+    if (f->fd >= 0)
+        close(f->fd);
+    if (st == ST_OK)
+        text_copy(path_out, FILE_PATH_MAX, f->path);
+    free(f);
+    return st;
+}

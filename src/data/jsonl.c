@@ -1,0 +1,377 @@
+/* jsonl.c — a JSON reader that keeps one string and builds nothing. Source: RFC 8259. Must not know files
+ * or tokens. */
+#include "data/jsonl.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+enum { JSONL_DEPTH_MAX = 64 };
+
+struct jsonl_scan {
+    uint8_t *at, *end;
+    const char *fault; /* the first one; where: fault_at */
+    uint8_t *fault_at;
+};
+
+/* A decoded string within the line. */
+struct jsonl_span {
+    uint8_t *bytes;
+    size_t n;
+};
+
+static bool wrong(struct jsonl_scan *s, const char *fault)
+{
+    if (s->fault == NULL) {
+        s->fault = fault;
+        s->fault_at = s->at;
+    }
+    return false;
+}
+
+static void skip_space(struct jsonl_scan *s)
+{
+    while (s->at < s->end && (*s->at == ' ' || *s->at == '\t' || *s->at == '\r' || *s->at == '\n'))
+        s->at++;
+}
+
+static bool take(struct jsonl_scan *s, uint8_t c)
+{
+    if (s->at == s->end || *s->at != c)
+        return false;
+    s->at++;
+    return true;
+}
+
+/* --- strings --- */
+
+/* Length of the well-formed UTF-8 character of two or more bytes at p; 0: none. Unicode 16, table 3-7. */
+static size_t wide_length(const uint8_t *p, const uint8_t *end)
+{
+    const size_t n = p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
+    if (n == 0 || n > (size_t)(end - p))
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    const bool is_overlong = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
+    const bool is_beyond = (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf4 && p[1] > 0x8f);
+    return is_overlong || is_beyond ? 0 : n;
+}
+
+static int hex_of(uint8_t c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* The four digits after "\u"; -1: they are not there. */
+static int32_t unit(struct jsonl_scan *s)
+{
+    int32_t v = 0;
+    if (s->end - s->at < 4)
+        return -1;
+    for (int i = 0; i < 4; i++) {
+        const int digit = hex_of(s->at[i]);
+        if (digit < 0)
+            return -1;
+        v = v << 4 | digit;
+    }
+    s->at += 4;
+    return v;
+}
+
+/* After "\u": one character, or half a pair, which becomes U+FFFD. */
+static bool read_unicode(struct jsonl_scan *s, uint8_t **out)
+{
+    int32_t c = unit(s);
+    if (c < 0)
+        return wrong(s, "\\u without four hexadecimal digits");
+    if (c >= 0xd800 && c < 0xdc00 && s->end - s->at >= 6 && s->at[0] == '\\' && s->at[1] == 'u') {
+        uint8_t *const here = s->at;
+        s->at += 2;
+        const int32_t low = unit(s);
+        if (low >= 0xdc00 && low < 0xe000)
+            c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+        else
+            s->at = here; /* read again, as what it is */
+    }
+    if (c >= 0xd800 && c < 0xe000)
+        c = 0xfffd;
+    uint8_t *o = *out;
+    if (c < 0x80) {
+        *o++ = (uint8_t)c;
+    } else if (c < 0x800) {
+        *o++ = (uint8_t)(0xc0 | c >> 6);
+        *o++ = (uint8_t)(0x80 | (c & 0x3f));
+    } else if (c < 0x10000) {
+        *o++ = (uint8_t)(0xe0 | c >> 12);
+        *o++ = (uint8_t)(0x80 | (c >> 6 & 0x3f));
+        *o++ = (uint8_t)(0x80 | (c & 0x3f));
+    } else {
+        *o++ = (uint8_t)(0xf0 | c >> 18);
+        *o++ = (uint8_t)(0x80 | (c >> 12 & 0x3f));
+        *o++ = (uint8_t)(0x80 | (c >> 6 & 0x3f));
+        *o++ = (uint8_t)(0x80 | (c & 0x3f));
+    }
+    *out = o;
+    return true;
+}
+
+static bool read_escape(struct jsonl_scan *s, uint8_t **out)
+{
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    if (s->at == s->end)
+        return wrong(s, "the line ends inside a string");
+    const uint8_t c = *s->at++;
+    if (c == 'u')
+        return read_unicode(s, out);
+    const char *found = c != 0 ? strchr(from, c) : NULL;
+    if (found == NULL) {
+        s->at--;
+        return wrong(s, "an escape that JSON does not have");
+    }
+    *(*out)++ = (uint8_t)to[found - from];
+    return true;
+}
+
+/* Characters that stand for themselves. Most of a text goes through here, so nothing is moved before the
+ * first escape. */
+static bool read_plain(struct jsonl_scan *s, uint8_t **out)
+{
+    uint8_t *const from = s->at;
+    while (s->at < s->end && *s->at != '"' && *s->at != '\\') {
+        const size_t n = *s->at >= 0x80 ? wide_length(s->at, s->end) : *s->at >= 0x20;
+        if (n == 0)
+            return wrong(s,
+                         *s->at >= 0x80 ? "bytes that are not UTF-8" : "a control character inside a string");
+        s->at += n;
+    }
+    const size_t n = (size_t)(s->at - from);
+    if (*out != from)
+        memmove(*out, from, n);
+    *out += n;
+    return true;
+}
+
+/* After the opening quote. */
+static bool read_string(struct jsonl_scan *s, struct jsonl_span *span)
+{
+    uint8_t *const first = s->at, *out = first;
+    for (;;) {
+        if (!read_plain(s, &out))
+            return false;
+        if (s->at == s->end)
+            return wrong(s, "the line ends inside a string");
+        if (*s->at++ == '"')
+            break;
+        if (!read_escape(s, &out))
+            return false;
+    }
+    *span = (struct jsonl_span){first, (size_t)(out - first)};
+    return true;
+}
+
+/* --- values --- */
+
+static size_t skip_digits(struct jsonl_scan *s)
+{
+    uint8_t *const from = s->at;
+    while (s->at < s->end && *s->at >= '0' && *s->at <= '9')
+        s->at++;
+    return (size_t)(s->at - from);
+}
+
+static bool skip_number(struct jsonl_scan *s)
+{
+    take(s, '-');
+    if (!take(s, '0') && skip_digits(s) == 0)
+        return wrong(s, "not a JSON value");
+    if (take(s, '.') && skip_digits(s) == 0)
+        return wrong(s, "a number that ends in a point");
+    if (take(s, 'e') || take(s, 'E')) {
+        if (!take(s, '+'))
+            take(s, '-');
+        if (skip_digits(s) == 0)
+            return wrong(s, "a number without the digits of its exponent");
+    }
+    return true;
+}
+
+static bool skip_word(struct jsonl_scan *s, const char *word)
+{
+    const size_t n = strlen(word);
+    if ((size_t)(s->end - s->at) < n || memcmp(s->at, word, n) != 0)
+        return wrong(s, "not a JSON value");
+    s->at += n;
+    return true;
+}
+
+static bool skip_value(struct jsonl_scan *s, int depth);
+
+static bool read_key(struct jsonl_scan *s, struct jsonl_span *key)
+{
+    skip_space(s);
+    if (!take(s, '"'))
+        return wrong(s, "a key was expected here");
+    if (!read_string(s, key))
+        return false;
+    skip_space(s);
+    if (!take(s, ':'))
+        return wrong(s, "':' was expected here");
+    skip_space(s);
+    return true;
+}
+
+/* After a value in an object or array: true: another one follows. Sets *is_good. */
+static bool more(struct jsonl_scan *s, uint8_t close, bool *is_good)
+{
+    skip_space(s);
+    *is_good = true;
+    if (take(s, ','))
+        return true;
+    if (!take(s, close))
+        *is_good = wrong(s, close == '}' ? "',' or '}' was expected here" : "',' or ']' was expected here");
+    return false;
+}
+
+static bool skip_object(struct jsonl_scan *s, int depth)
+{
+    struct jsonl_span key;
+    bool is_good = true;
+    skip_space(s);
+    if (take(s, '}'))
+        return true;
+    do
+        if (!read_key(s, &key) || !skip_value(s, depth))
+            return false;
+    while (more(s, '}', &is_good));
+    return is_good;
+}
+
+static bool skip_array(struct jsonl_scan *s, int depth)
+{
+    bool is_good = true;
+    skip_space(s);
+    if (take(s, ']'))
+        return true;
+    do
+        if (!skip_value(s, depth))
+            return false;
+    while (more(s, ']', &is_good));
+    return is_good;
+}
+
+static bool skip_value(struct jsonl_scan *s, int depth)
+{
+    struct jsonl_span span;
+    skip_space(s);
+    const uint8_t c = s->at < s->end ? *s->at : 0;
+    if ((c == '{' || c == '[') && depth >= JSONL_DEPTH_MAX)
+        return wrong(s, "values nested deeper than 64");
+    switch (c) {
+    case '{':
+        s->at++;
+        return skip_object(s, depth + 1);
+    case '[':
+        s->at++;
+        return skip_array(s, depth + 1);
+    case '"':
+        s->at++;
+        return read_string(s, &span);
+    case 't':
+        return skip_word(s, "true");
+    case 'f':
+        return skip_word(s, "false");
+    case 'n':
+        return skip_word(s, "null");
+    default:
+        return skip_number(s);
+    }
+}
+
+/* The members of the line's object. */
+static bool read_members(struct jsonl_scan *s, struct jsonl_span *text)
+{
+    struct jsonl_span key;
+    bool is_good = true;
+    skip_space(s);
+    if (take(s, '}'))
+        return true;
+    do {
+        if (!read_key(s, &key))
+            return false;
+        if (key.n != 4 || memcmp(key.bytes, "text", 4) != 0) {
+            if (!skip_value(s, 1))
+                return false;
+            continue;
+        }
+        if (text->bytes != NULL)
+            return wrong(s, "\"text\" for the second time");
+        if (!take(s, '"'))
+            return wrong(s, "\"text\" is not a string");
+        if (!read_string(s, text))
+            return false;
+    } while (more(s, '}', &is_good));
+    return is_good;
+}
+
+static bool read_line(struct jsonl_scan *s, struct jsonl_span *text)
+{
+    uint8_t *const line = s->at;
+    skip_space(s);
+    if (!take(s, '{'))
+        return wrong(s, "not a JSON object; every line is one, like {\"text\": \"...\"}");
+    if (!read_members(s, text))
+        return false;
+    skip_space(s);
+    if (s->at < s->end)
+        return wrong(s, "something after the JSON object");
+    s->at = line;
+    return text->bytes != NULL || wrong(s, "the object has no \"text\"");
+}
+
+struct jsonl_text jsonl_text(uint8_t *line, size_t n)
+{
+    struct jsonl_scan s = {.at = line, .end = line + n};
+    struct jsonl_span text = {NULL, 0};
+    if (!read_line(&s, &text))
+        return (struct jsonl_text){.fault = s.fault, .fault_at = (size_t)(s.fault_at - line)};
+    return (struct jsonl_text){.bytes = text.bytes, .n = text.n};
+}
+
+#ifdef FUZZ
+#include <stdlib.h>
+
+#include "base/json.h"
+#include "base/must.h"
+
+/* Agrees with the other JSON reader of this program: what that one takes, this one takes with the same
+ * text. (It also refuses zeros, half pairs, and keys that come twice.) */
+static void agree(const uint8_t *line, size_t n, const struct jsonl_text *text)
+{
+    cJSON *root;
+    if (json_parse((const char *)line, n, "fuzz", &root) != ST_OK)
+        return;
+    const char *want = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "text"));
+    if (text->fault == NULL)
+        ASSERT(want != NULL && strlen(want) == text->n && memcmp(want, text->bytes, text->n) == 0);
+    cJSON_Delete(root);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    uint8_t *line = malloc(size + 1);
+    memcpy(line, data, size);
+    const struct jsonl_text text = jsonl_text(line, size);
+    if (text.fault != NULL)
+        ASSERT(text.fault_at <= size && text.bytes == NULL);
+    else
+        ASSERT(text.bytes >= line && text.bytes + text.n <= line + size);
+    agree(data, size, &text);
+    free(line);
+    return 0;
+}
+#endif

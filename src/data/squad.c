@@ -1,0 +1,383 @@
+/* squad.c — a JSON document into questions, contexts and answers in bytes. See squad.h.
+ *
+ * Strings are borrowed from the parsed documents, which live as long as the struct. Must not know tokens. */
+#include "data/squad.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/must.h"
+
+enum {
+    SQUAD_MARK_EVERY = 256, /* code points between two remembered places of a context */
+    SQUAD_NAMED_MAX = 5,    /* questions with answers that do not match, named one by one */
+    SQUAD_MISMATCH_SHARE = 10
+};
+
+struct squad {
+    cJSON **root; /* one a file */
+    struct squad_answer **answers;
+    int64_t files_n;
+    struct squad_example *example;
+    int64_t examples_n, paragraphs_n, mismatched_n;
+};
+
+void squad_close(struct squad *squad)
+{
+    if (squad == NULL)
+        return;
+    for (int64_t i = 0; i < squad->files_n; i++) {
+        cJSON_Delete(squad->root[i]);
+        free(squad->answers[i]);
+    }
+    free(squad->root);
+    free(squad->answers);
+    free(squad->example);
+    free(squad);
+}
+
+int64_t squad_examples(const struct squad *squad) { return squad->examples_n; }
+int64_t squad_paragraphs(const struct squad *squad) { return squad->paragraphs_n; }
+int64_t squad_mismatched(const struct squad *squad) { return squad->mismatched_n; }
+const struct squad_example *squad_example(const struct squad *squad, int64_t example_i)
+{
+    ASSERTF(example_i >= 0 && example_i < squad->examples_n, "example %lld of %lld", (long long)example_i,
+            (long long)squad->examples_n);
+    return squad->example + example_i;
+}
+
+/* --- a place in the document --- */
+
+struct squad_reader {
+    const char *name;
+    struct squad *squad;
+    struct squad_answer *answer; /* of this file, and how many are used */
+    int64_t answers_n;
+    int article_i, paragraph_i, question_i; /* -1: above that */
+    const char *context;
+    int64_t context_bytes, context_points;
+    int64_t *mark; /* byte of code point 0, 256, 512, … of the context */
+    int64_t marks_cap;
+};
+
+/* Puts the place before what a getter said. */
+static enum status placed(const struct squad_reader *r, enum status st)
+{
+    if (st == ST_OK || st == ST_RETRY)
+        return st;
+    if (r->article_i < 0)
+        return FAIL(st, "%s is not a SQuAD file: %s", r->name, status_message());
+    if (r->paragraph_i < 0)
+        return FAIL(st, "%s: data[%d]: %s", r->name, r->article_i, status_message());
+    if (r->question_i < 0)
+        return FAIL(st, "%s: data[%d].paragraphs[%d]: %s", r->name, r->article_i, r->paragraph_i,
+                    status_message());
+    return FAIL(st, "%s: data[%d].paragraphs[%d].qas[%d]: %s", r->name, r->article_i, r->paragraph_i,
+                r->question_i, status_message());
+}
+
+/* --- code points and bytes --- */
+
+static bool is_point_start(char c) { return ((unsigned char)c & 0xc0) != 0x80; }
+
+static enum status mark_context(struct squad_reader *r)
+{
+    const int64_t n = (int64_t)strlen(r->context), marks = n / SQUAD_MARK_EVERY + 1;
+    if (marks > r->marks_cap) {
+        int64_t *mark = realloc(r->mark, (size_t)marks * sizeof *mark);
+        if (mark == NULL)
+            return FAIL(ST_RETRY, "out of memory: %lld places of a context", (long long)marks);
+        r->mark = mark;
+        r->marks_cap = marks;
+    }
+    int64_t points = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (is_point_start(r->context[i])) {
+            if (points % SQUAD_MARK_EVERY == 0)
+                r->mark[points / SQUAD_MARK_EVERY] = i;
+            points++;
+        }
+    r->context_bytes = n;
+    r->context_points = points;
+    return ST_OK;
+}
+
+/* The byte at which code point number `point` < context_points begins. */
+static int64_t byte_of_point(const struct squad_reader *r, int64_t point)
+{
+    int64_t at = r->mark[point / SQUAD_MARK_EVERY];
+    for (int64_t left = point % SQUAD_MARK_EVERY; left > 0; left--)
+        do
+            at++;
+        while (!is_point_start(r->context[at]));
+    return at;
+}
+
+/* Where the answer stands; both -1 when the context has something else there. */
+static void place_answer(const struct squad_reader *r, int64_t point, struct squad_answer *answer)
+{
+    const int64_t n = (int64_t)strlen(answer->text);
+    answer->first_bytes = answer->end_bytes = -1;
+    if (n == 0 || point >= r->context_points)
+        return;
+    const int64_t first = byte_of_point(r, point);
+    if (n > r->context_bytes - first || memcmp(r->context + first, answer->text, (size_t)n) != 0)
+        return;
+    answer->first_bytes = first;
+    answer->end_bytes = first + n;
+}
+
+/* --- reading --- */
+
+static enum status read_answer(struct squad_reader *r, const cJSON *item)
+{
+    struct squad_answer *answer = r->answer + r->answers_n;
+    int64_t point;
+    TRY(json_get_string(item, "text", &answer->text));
+    TRY(json_get_i64(item, "answer_start", -1, INT32_MAX, &point));
+    if (point >= 0)
+        place_answer(r, point, answer);
+    else
+        answer->first_bytes = answer->end_bytes = -1;
+    r->answers_n++;
+    return ST_OK;
+}
+
+static void note_mismatch(const struct squad_reader *r, const struct squad_example *example)
+{
+    if (r->squad->mismatched_n++ < SQUAD_NAMED_MAX)
+        LOG_WARN("%s: question %.80s: the answer \"%.60s\" does not stand where answer_start says (it counts "
+                 "Unicode characters of the context); the question is left out",
+                 r->name, example->id, example->answer[0].text);
+}
+
+static enum status read_question(struct squad_reader *r, const cJSON *item)
+{
+    struct squad_example *example = r->squad->example + r->squad->examples_n;
+    const cJSON *answers, *answer, *flag = cJSON_GetObjectItemCaseSensitive(item, "is_impossible");
+    bool any = false;
+    *example = (struct squad_example){.context = r->context,
+                                      .context_bytes = r->context_bytes,
+                                      .paragraph_i = r->squad->paragraphs_n,
+                                      .answer = r->answer + r->answers_n};
+    TRY(json_get_string(item, "id", &example->id));
+    TRY(json_get_string(item, "question", &example->question));
+    TRY(json_get_array(item, "answers", &answers));
+    if (flag != NULL && !cJSON_IsBool(flag))
+        return FAIL(ST_BAD_DATA, "JSON key \"is_impossible\" is not true or false");
+    example->is_impossible = cJSON_IsTrue(flag) || cJSON_GetArraySize(answers) == 0;
+    if (!example->is_impossible)
+        cJSON_ArrayForEach(answer, answers)
+        {
+            TRY(read_answer(r, answer));
+            any |= example->answer[example->answers_n++].first_bytes >= 0;
+        }
+    if (!example->is_impossible && !any)
+        note_mismatch(r, example);
+    r->squad->examples_n++;
+    return ST_OK;
+}
+
+static enum status read_paragraph(struct squad_reader *r, const cJSON *item)
+{
+    const cJSON *questions, *question;
+    r->question_i = -1;
+    TRY(placed(r, json_get_string(item, "context", &r->context)));
+    TRY(placed(r, json_get_array(item, "qas", &questions)));
+    TRY(mark_context(r));
+    cJSON_ArrayForEach(question, questions)
+    {
+        r->question_i++;
+        TRY(placed(r, read_question(r, question)));
+    }
+    r->squad->paragraphs_n++;
+    return ST_OK;
+}
+
+static enum status read_document(struct squad_reader *r, const cJSON *root)
+{
+    const cJSON *articles, *article, *paragraphs, *paragraph;
+    r->article_i = r->paragraph_i = r->question_i = -1;
+    TRY(placed(r, json_get_array(root, "data", &articles)));
+    cJSON_ArrayForEach(article, articles)
+    {
+        r->article_i++;
+        r->paragraph_i = r->question_i = -1;
+        TRY(placed(r, json_get_array(article, "paragraphs", &paragraphs)));
+        cJSON_ArrayForEach(paragraph, paragraphs)
+        {
+            r->paragraph_i++;
+            TRY(read_paragraph(r, paragraph));
+        }
+    }
+    return ST_OK;
+}
+
+/* --- room for it --- */
+
+/* Questions and answers below an object, wherever they are: at least as many as will be read. */
+static void count_items(const cJSON *root, int64_t *questions, int64_t *answers)
+{
+    const cJSON *article, *paragraph, *question;
+    cJSON_ArrayForEach(article, cJSON_GetObjectItemCaseSensitive(root, "data"))
+        cJSON_ArrayForEach(paragraph, cJSON_GetObjectItemCaseSensitive(article, "paragraphs"))
+            cJSON_ArrayForEach(question, cJSON_GetObjectItemCaseSensitive(paragraph, "qas"))
+    {
+        *questions += 1;
+        *answers += cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(question, "answers"));
+    }
+}
+
+/* Takes root. */
+static enum status squad_new(cJSON *root, struct squad_reader *r)
+{
+    int64_t questions = 1, answers = 1;
+    count_items(root, &questions, &answers);
+    struct squad *squad = calloc(1, sizeof *squad);
+    cJSON **roots = malloc(sizeof *roots);
+    struct squad_answer **lists = malloc(sizeof *lists), *answer = calloc((size_t)answers, sizeof *answer);
+    struct squad_example *example = calloc((size_t)questions, sizeof *example);
+    if (squad == NULL || roots == NULL || lists == NULL || answer == NULL || example == NULL) {
+        free(squad), free(roots), free(lists), free(answer), free(example);
+        cJSON_Delete(root);
+        return FAIL(ST_RETRY, "out of memory: %lld questions of %s", (long long)questions, r->name);
+    }
+    roots[0] = root;
+    lists[0] = answer;
+    *squad = (struct squad){.root = roots, .answers = lists, .files_n = 1, .example = example};
+    r->squad = squad;
+    r->answer = answer;
+    return ST_OK;
+}
+
+static enum status check_document(const struct squad *squad, const char *name)
+{
+    if (squad->examples_n == 0)
+        return FAIL(ST_BAD_DATA, "%s holds no questions; SQuAD has data[].paragraphs[].qas[]", name);
+    if (squad->mismatched_n > 0)
+        LOG_WARN("%s: %lld of %lld questions have no answer that stands in its place", name,
+                 (long long)squad->mismatched_n, (long long)squad->examples_n);
+    if (squad->mismatched_n > squad->examples_n / SQUAD_MISMATCH_SHARE)
+        return FAIL(ST_BAD_DATA,
+                    "%s: the answers of %lld of %lld questions do not stand where answer_start says, more "
+                    "than one in "
+                    "%d; offsets count Unicode characters (not bytes or UTF-16 units) from 0",
+                    name, (long long)squad->mismatched_n, (long long)squad->examples_n, SQUAD_MISMATCH_SHARE);
+    return ST_OK;
+}
+
+enum status squad_parse(const char *bytes, size_t n_bytes, const char *name, struct squad **out)
+{
+    struct squad_reader r = {.name = name};
+    cJSON *root;
+    enum status st;
+    TRY(json_parse(bytes, n_bytes, name, &root));
+    TRY(squad_new(root, &r));
+    TRY_OR(read_document(&r, root), out_close);
+    TRY_OR(check_document(r.squad, name), out_close);
+    free(r.mark);
+    *out = r.squad;
+    return ST_OK;
+out_close:
+    free(r.mark);
+    squad_close(r.squad);
+    return st;
+}
+
+/* --- several files as one --- */
+
+/* Moves all of `more` to the end of `all`. */
+static enum status absorb(struct squad *all, struct squad *more)
+{
+    cJSON **root = realloc(all->root, (size_t)(all->files_n + 1) * sizeof *root);
+    if (root != NULL)
+        all->root = root;
+    struct squad_answer **answers = realloc(all->answers, (size_t)(all->files_n + 1) * sizeof *answers);
+    if (answers != NULL)
+        all->answers = answers;
+    struct squad_example *example =
+        realloc(all->example, (size_t)(all->examples_n + more->examples_n) * sizeof *example);
+    if (example != NULL)
+        all->example = example;
+    if (root == NULL || answers == NULL || example == NULL)
+        return FAIL(ST_RETRY, "out of memory: %lld questions",
+                    (long long)(all->examples_n + more->examples_n));
+    for (int64_t i = 0; i < more->examples_n; i++) {
+        example[all->examples_n] = more->example[i];
+        example[all->examples_n++].paragraph_i += all->paragraphs_n;
+    }
+    root[all->files_n] = more->root[0];
+    answers[all->files_n++] = more->answers[0];
+    all->paragraphs_n += more->paragraphs_n;
+    all->mismatched_n += more->mismatched_n;
+    more->files_n = 0;
+    return ST_OK;
+}
+
+static enum status open_file(const struct source *file, struct squad **out)
+{
+    char *bytes;
+    size_t n;
+    if (file->kind != SOURCE_KIND_SQUAD)
+        return FAIL(ST_BAD_SETTING, "TASK=qa reads SQuAD files (.json), and %s is none; check DATA",
+                    file->path);
+    TRY(file_read(file->path, SQUAD_BYTES_MAX, &bytes, &n));
+    const enum status st = squad_parse(bytes, n, file->path, out);
+    free(bytes);
+    return st;
+}
+
+enum status squad_open(const struct source_config *config, struct squad **out)
+{
+    struct source_list files = {0};
+    struct squad *all = NULL;
+    enum status st;
+    TRY(source_find(config, &files));
+    for (int64_t i = 0; i < files.n; i++) {
+        struct squad *one = NULL;
+        TRY_OR(open_file(files.item + i, &one), out_free);
+        if (all == NULL) {
+            all = one;
+            continue;
+        }
+        st = absorb(all, one);
+        squad_close(one);
+        TRY_OR(st, out_free);
+    }
+    source_free(&files);
+    *out = all;
+    return ST_OK;
+out_free:
+    source_free(&files);
+    squad_close(all);
+    return st;
+}
+
+#ifdef FUZZ
+#include "base/log.h"
+
+/* What is taken has its answers where it says. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct squad *squad;
+    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
+    if (squad_parse((const char *)data, size, "fuzz", &squad) != ST_OK)
+        return 0;
+    for (int64_t i = 0; i < squad_examples(squad); i++) {
+        const struct squad_example *e = squad_example(squad, i);
+        ASSERT(e->is_impossible == (e->answers_n == 0) && e->context_bytes == (int64_t)strlen(e->context));
+        for (int64_t k = 0; k < e->answers_n; k++) {
+            const struct squad_answer *a = e->answer + k;
+            ASSERT(a->first_bytes < 0 ||
+                   (a->end_bytes <= e->context_bytes &&
+                    memcmp(e->context + a->first_bytes, a->text, strlen(a->text)) == 0));
+        }
+    }
+    squad_close(squad);
+    return 0;
+}
+#endif

@@ -1,0 +1,167 @@
+/* stream.c — see stream.h. */
+#include "data/stream.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <zstd.h>
+
+#define STREAM_RAW_BYTES  ((size_t)1 << 17)
+#define STREAM_WINDOW_LOG 27 /* 128 MiB: what zstd itself unpacks unless told otherwise */
+/* More than this times its size, and more than this at all, is no text. */
+#define STREAM_GROWTH_MAX  1000
+#define STREAM_GROWTH_FREE ((int64_t)64 << 20)
+
+struct stream {
+    const struct source *source;
+    stream_fn *on_raw;
+    void *arg;
+    int fd;
+    int64_t raw_bytes, out_bytes;
+    ZSTD_DCtx *zstd; /* NULL: not packed */
+    uint8_t *raw;    /* packed bytes read and not yet unpacked: [raw_at, raw_n) */
+    size_t raw_at, raw_n;
+    size_t hint; /* what zstd returned last; 0: a frame is complete */
+};
+
+static enum status open_zstd(struct stream *stream)
+{
+    stream->raw = malloc(STREAM_RAW_BYTES);
+    stream->zstd = ZSTD_createDCtx();
+    if (stream->raw == NULL || stream->zstd == NULL)
+        return FAIL(ST_RETRY, "out of memory for unpacking %s", stream->source->path);
+    ZSTD_DCtx_setParameter(stream->zstd, ZSTD_d_windowLogMax, STREAM_WINDOW_LOG);
+    return ST_OK;
+}
+
+enum status stream_open(const struct source *source, stream_fn *on_raw, void *arg, struct stream **out)
+{
+    struct stream *stream = calloc(1, sizeof *stream);
+    if (stream == NULL)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes to read %s", sizeof *stream, source->path);
+    *stream = (struct stream){.source = source, .on_raw = on_raw, .arg = arg};
+    stream->fd = open(source->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    enum status st = ST_OK;
+    if (stream->fd < 0)
+        st = FAIL(ST_NO_INPUT, "cannot open %s: %s; check DATA", source->path, strerror(errno));
+    else
+        posix_fadvise(stream->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    if (st == ST_OK && source->is_packed)
+        st = open_zstd(stream);
+    if (st != ST_OK) {
+        stream_close(stream);
+        return st;
+    }
+    *out = stream;
+    return ST_OK;
+}
+
+void stream_close(struct stream *stream)
+{
+    if (stream == NULL)
+        return;
+    if (stream->fd >= 0)
+        close(stream->fd);
+    ZSTD_freeDCtx(stream->zstd);
+    free(stream->raw);
+    free(stream);
+}
+
+int64_t stream_raw_bytes(const struct stream *stream) { return stream->raw_bytes; }
+
+static enum status check_size(const struct stream *stream)
+{
+    if (stream->raw_bytes != stream->source->bytes)
+        return FAIL(ST_BAD_DATA,
+                    "%s changed while it was read: it had %lld bytes, now %lld were there; "
+                    "start again when it is whole",
+                    stream->source->path, (long long)stream->source->bytes, (long long)stream->raw_bytes);
+    return ST_OK;
+}
+
+/* Up to cap bytes of the file; fewer only at its end. */
+static enum status read_raw(struct stream *stream, uint8_t *out, size_t cap, size_t *n_out)
+{
+    size_t n = 0;
+    while (n < cap) {
+        const ssize_t got = read(stream->fd, out + n, cap - n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return FAIL(errno == EIO ? ST_STORE : ST_NO_INPUT, "cannot read %s: %s; check DATA",
+                        stream->source->path, strerror(errno));
+        if (got == 0)
+            break;
+        n += (size_t)got;
+    }
+    if (stream->on_raw != NULL)
+        stream->on_raw(stream->arg, out, n);
+    stream->raw_bytes += (int64_t)n;
+    *n_out = n;
+    return n < cap ? check_size(stream) : ST_OK;
+}
+
+static enum status zstd_fail(const struct stream *stream, size_t result)
+{
+    const char *remedy = "copy or make it again";
+    if (strstr(ZSTD_getErrorName(result), "memory") != NULL)
+        remedy = "it was packed with a window over 128 MiB; pack it again without --long or --ultra";
+    return FAIL(ST_BAD_DATA, "%s: zstd cannot unpack it after byte %lld of %lld: %s; %s",
+                stream->source->path,
+                (long long)(stream->raw_bytes - (int64_t)(stream->raw_n - stream->raw_at)),
+                (long long)stream->source->bytes, ZSTD_getErrorName(result), remedy);
+}
+
+static enum status check_growth(const struct stream *stream)
+{
+    if (stream->out_bytes <= STREAM_GROWTH_FREE || stream->out_bytes / STREAM_GROWTH_MAX <= stream->raw_bytes)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA,
+                "%s: %lld packed bytes unpack to over %lld, more than %d times as much; this is no text "
+                "that somebody wrote",
+                stream->source->path, (long long)stream->raw_bytes, (long long)stream->out_bytes,
+                STREAM_GROWTH_MAX);
+}
+
+/* One call of the unpacker, after more of the file was read if all of it so far went in. False in *more:
+ * the end. */
+static enum status unpack_some(struct stream *stream, ZSTD_outBuffer *out, bool *more)
+{
+    const size_t before = out->pos;
+    if (stream->raw_at == stream->raw_n) {
+        stream->raw_at = 0;
+        TRY(read_raw(stream, stream->raw, STREAM_RAW_BYTES, &stream->raw_n));
+    }
+    const bool is_file_end = stream->raw_n == 0;
+    ZSTD_inBuffer in = {stream->raw, stream->raw_n, stream->raw_at};
+    if (!is_file_end || stream->hint != 0) {
+        const size_t result = ZSTD_decompressStream(stream->zstd, out, &in);
+        if (ZSTD_isError(result))
+            return zstd_fail(stream, result);
+        stream->raw_at = in.pos;
+        stream->hint = result;
+        stream->out_bytes += (int64_t)(out->pos - before);
+    }
+    TRY(check_growth(stream));
+    *more = !is_file_end || out->pos > before;
+    if (!*more && stream->hint != 0)
+        return FAIL(ST_BAD_DATA,
+                    "%s is cut off: its %lld bytes end inside what zstd packed; copy or make it again",
+                    stream->source->path, (long long)stream->raw_bytes);
+    return ST_OK;
+}
+
+enum status stream_read(struct stream *stream, uint8_t *out, size_t cap, size_t *n_out)
+{
+    if (stream->zstd == NULL)
+        return read_raw(stream, out, cap, n_out);
+    ZSTD_outBuffer to = {out, cap, 0};
+    for (bool more = true; more && to.pos < cap;)
+        TRY(unpack_some(stream, &to, &more));
+    *n_out = to.pos;
+    return ST_OK;
+}

@@ -1,0 +1,84 @@
+#!/bin/bash
+# test_data — every format of DATA as a person uses it: one text in all of them trains the same; mixtures resume; a file
+# from a server; questions; what is wrong is refused with a code and a sentence.
+. "$(dirname "$0")/lib.sh"
+small="MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=16 CONTEXT=32 BATCH_SIZE=2 SEQ_LEN=16 STEPS=4"
+printf 'The first text is about a fox.\n%.0s' {1..40} >one
+printf 'Another text, and a dog.\n%.0s' {1..40} >two
+{ jq -cRs '{text: .}' one; jq -cRs '{text: .}' two; } >both.jsonl
+
+# The same documents in every form give the same losses.
+run $small DATA=both.jsonl METRICS_FILE=m1
+ok 'jsonl trains' is $rc 0
+"$convoy" tokenize DATA=both.jsonl OUT=t.bin >out 2>err
+ok 'jsonl to llm.c' is $? 0
+"$convoy" tokenize DATA=both.jsonl OUT=t2.idx >out 2>err
+ok 'jsonl to Megatron' is $? 0
+ok 'both files of it are there' test -s t2.idx -a -s t2.bin
+for form in t.bin t2.idx t2.bin; do
+    rm -f m2
+    run $small DATA=$form METRICS_FILE=m2
+    ok "$form trains the same" is "$(losses m1)" "$(losses m2)"
+done
+if command -v zstd >/dev/null; then
+    rm -f m2
+    zstd -q both.jsonl -o both.jsonl.zst
+    run $small DATA=both.jsonl.zst METRICS_FILE=m2
+    ok 'zst trains the same' is "$(losses m1)" "$(losses m2)"
+else
+    skip 'zst trains the same' 'no zstd here'
+fi
+
+# A mixture is a function of numbers: stopped and resumed, it goes on with the same samples.
+rm -f m1 m2
+run $small DATA=one:0.7,both.jsonl:0.3 STEPS=8 METRICS_FILE=m1
+ok 'a mixture trains' is $rc 0
+run $small DATA=one:0.7,both.jsonl:0.3 STEPS=5 LR_SCHEDULE=constant CHECKPOINT_DIR=c METRICS_FILE=m2
+run $small DATA=one:0.7,both.jsonl:0.3 STEPS=8 LR_SCHEDULE=constant CHECKPOINT_DIR=c METRICS_FILE=m2
+rm -f m1
+run $small DATA=one:0.7,both.jsonl:0.3 STEPS=8 LR_SCHEDULE=constant METRICS_FILE=m1
+ok 'and resumes bit for bit' is "$(losses m1)" "$(losses m2)"
+run $small DATA=one:0.7,two
+ok 'a weight is missing: 78' is $rc 78
+ok 'and it says which' says 'part 2'
+
+# Questions.
+cp "$root/tests/fuzz/squad/v2" q.json
+rm -f m1
+run $small TASK=qa DATA=q.json DOC_STRIDE=8 METRICS_FILE=m1
+ok 'questions train' is $rc 0
+ok 'with losses' holds m1 'length == 4 and all(.[]; .loss > 0)'
+run $small DATA=q.json
+ok 'questions are no text: 78' is $rc 78
+ok 'and it says what they are for' says 'TASK=qa'
+
+# Damage.
+echo '{"text": 7}' >>both.jsonl
+run $small DATA=both.jsonl
+ok 'a bad line: 65' is $rc 65
+ok 'named by file and number' says 'both.jsonl, line 3, byte 10: "text" is not a string'
+
+# A file from a server of this machine: only when that is allowed.
+port=$(free_port)
+perl -MIO::Socket::INET -e '
+    my $s = IO::Socket::INET->new(LocalAddr => "127.0.0.1", LocalPort => $ARGV[0], Listen => 5, ReuseAddr => 1) or die;
+    local $/; open my $f, "<", "one" or die; my $b = <$f>; $/ = "\r\n\r\n";
+    while (my $c = $s->accept) { <$c>; print $c "HTTP/1.1 200 x\r\nConnection: close\r\nContent-Length: " . length($b) . "\r\n\r\n$b"; close $c }
+' "$port" &
+pid=$!
+disown
+started+=("$pid")
+url=http://127.0.0.1:$port/one.txt
+wait_for 5 sh -c "ss -Hltn 'sport = :$port' | grep -q ."
+run $small DATA=$url
+ok 'an address of this machine: 78' is $rc 78
+ok 'and it names the setting' says 'ALLOW_LOCAL_URLS=1'
+rm -f m1 m2
+run $small DATA=one METRICS_FILE=m1
+run $small DATA="$url#sha256=$(sha256sum one | cut -d' ' -f1)" ALLOW_LOCAL_URLS=1 METRICS_FILE=m2
+ok 'allowed, it trains as the file does' is "$(losses m1)" "$(losses m2)"
+run $small DATA="$url#sha256=$(sha256sum two | cut -d' ' -f1)" ALLOW_LOCAL_URLS=1
+ok 'another checksum: 65' is $rc 65
+run $small DATA=file:///etc/passwd
+ok 'another scheme: 78' is $rc 78
+done_testing

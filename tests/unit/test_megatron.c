@@ -1,0 +1,202 @@
+/* test_megatron — an index is taken only if every word of it holds; what is written is read back; no damage is taken. */
+#include "harness.h"
+
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/file.h"
+#include "base/rand.h"
+#include "base/text.h"
+#include "data/megatron.h"
+
+static uint8_t idx[4096];
+static size_t idx_n;
+
+static void add(const void *bytes, size_t n)
+{
+    if (n > 0)
+        memcpy(idx + idx_n, bytes, n);
+    idx_n += n;
+}
+
+/* An index of these sequences and document entries. */
+static void make(uint8_t type, const int32_t *lengths, uint64_t sequences, const int64_t *list,
+                 uint64_t entries)
+{
+    const uint64_t version = 1;
+    int64_t offset = 0;
+    idx_n = 0;
+    add("MMIDIDX\0\0", 9);
+    add(&version, 8);
+    add(&type, 1);
+    add(&sequences, 8);
+    add(&entries, 8);
+    add(lengths, 4 * sequences);
+    for (uint64_t i = 0; i < sequences; i++) {
+        add(&offset, 8);
+        offset += lengths[i] * (type == 8 ? 2 : 4);
+    }
+    add(list, 8 * entries);
+}
+
+static enum status parse(int64_t bin_bytes, struct megatron_info *info)
+{
+    uint8_t *exact = malloc(idx_n + 1); /* so that reading beyond is seen */
+    memcpy(exact, idx, idx_n);
+    const enum status st = megatron_parse(exact, idx_n, bin_bytes, "x.idx", info);
+    free(exact);
+    return st;
+}
+
+static void refuse(int64_t bin_bytes, const char *word)
+{
+    struct megatron_info info;
+    assert_int_equal(parse(bin_bytes, &info), ST_BAD_DATA);
+    if (strstr(status_message(), word) == NULL || strstr(status_message(), "x.idx") == NULL)
+        fail_msg("\"%s\", expected \"%s\"", status_message(), word);
+}
+
+static void usual(void) { make(8, (int32_t[]){3, 0, 4}, 3, (int64_t[]){0, 2, 3}, 3); }
+
+static void test_good(void **state)
+{
+    (void)state;
+    struct megatron_info info;
+    usual();
+    assert_int_equal(megatron_parse(idx, idx_n, 14, "x.idx", &info), ST_OK);
+    assert_true(info.type == MEGATRON_TYPE_U16 && info.sequences == 3 && info.documents == 2 &&
+                info.tokens == 7);
+    assert_int_equal(megatron_length(&info, 2), 4);
+    assert_int_equal(megatron_offset(&info, 2), 6);
+    assert_int_equal(megatron_first(&info, 1), 2);
+    add("abc", 3); /* modes, one byte a sequence */
+    assert_int_equal(parse(14, &info), ST_OK);
+    make(4, (int32_t[]){5}, 1, (int64_t[]){0, 1}, 2);
+    assert_int_equal(parse(20, &info), ST_OK);
+    assert_int_equal(info.type, MEGATRON_TYPE_I32);
+    make(8, NULL, 0, (int64_t[]){0}, 1);
+    assert_int_equal(parse(0, &info), ST_OK);
+    assert_int_equal(info.documents, 0);
+}
+
+static void set64(size_t at, int64_t v) { memcpy(idx + at, &v, 8); }
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    idx_n = 0;
+    refuse(0, "not a Megatron index");
+    usual(), idx[0] = 'm';
+    refuse(14, "not a Megatron index");
+    usual(), idx[9] = 2;
+    refuse(14, "version 2");
+    usual(), idx[17] = 5;
+    refuse(14, "type 5");
+    usual();
+    refuse(13, "more than its .bin holds");
+    usual(), set64(18, -1);
+    refuse(14, "cut off");
+    usual(), set64(18, INT64_MAX / 12);
+    refuse(14, "cut off");
+    usual(), set64(26, 0);
+    refuse(14, "list is empty");
+    usual(), set64(26, -1);
+    refuse(14, "cut off");
+    usual(), set64(26, 2);
+    refuse(14, "need");
+    usual(), memcpy(idx + 34, &(int32_t){-1}, 4);
+    refuse(14, "lengths");
+    usual(), memcpy(idx + 34, &(int32_t){INT32_MAX}, 4);
+    refuse(14, "lengths");
+    usual(), set64(46 + 8, -2);
+    refuse(14, "inside its .bin");
+    usual(), set64(46 + 16, 8);
+    refuse(14, "inside its .bin");
+    usual(), set64(46 + 16, 5);
+    refuse(14, "inside its .bin");
+    usual(), set64(70, 1);
+    refuse(14, "does not rise");
+    usual(), set64(70 + 8, 4);
+    refuse(14, "does not rise");
+    usual(), set64(70 + 8, -1);
+    refuse(14, "does not rise");
+    usual(), set64(70 + 16, 2);
+    refuse(14, "before its sequences");
+}
+
+/* Cut at every length, every bit flipped: refused, or an index whose sequences all lie inside. */
+static void test_damage(void **state)
+{
+    (void)state;
+    struct megatron_info info;
+    usual();
+    const size_t whole = idx_n;
+    for (idx_n = 0; idx_n < whole; idx_n++)
+        assert_int_equal(parse(14, &info), ST_BAD_DATA);
+    for (size_t bit = 0; bit < 8 * whole; bit++) {
+        usual();
+        idx[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        if (megatron_parse(idx, idx_n, 14, "x.idx", &info) != ST_OK)
+            continue;
+        for (int64_t s = 0; s < info.sequences; s++)
+            assert_true(megatron_offset(&info, s) + 2 * megatron_length(&info, s) <= 14);
+    }
+}
+
+/* Made by another program (struct.pack of Python, after the format's description): a seed of the fuzzer. */
+static void test_foreign(void **state)
+{
+    (void)state;
+    char *bytes;
+    size_t n;
+    struct megatron_info info;
+    assert_int_equal(file_read("tests/fuzz/megatron/u16", 4096, &bytes, &n), ST_OK);
+    assert_int_equal(megatron_parse((uint8_t *)bytes + 2, n - 2, 20, "x.idx", &info), ST_OK);
+    assert_true(info.tokens == 10 && info.documents == 2 && info.type == MEGATRON_TYPE_U16);
+    free(bytes);
+}
+
+static void test_written(void **state)
+{
+    (void)state;
+    enum { N = 50000, PIECES = 7 };
+    static uint16_t ids[N];
+    char idx_path[FILE_PATH_MAX], bin_path[FILE_PATH_MAX];
+    struct megatron_writer *writer;
+    struct megatron megatron = {0};
+    int64_t documents = 1;
+    text_format(idx_path, sizeof idx_path, "%s/w.idx", harness_tmpdir());
+    text_format(bin_path, sizeof bin_path, "%s/w.bin", harness_tmpdir());
+    for (int i = 0; i < N; i++) {
+        ids[i] = rand_below(1, RAND_STREAM(TEST, 0), (uint64_t)i, 8) == 0 ? 50256 : (uint16_t)i;
+        documents += ids[i] == 50256 && i < N - 1;
+    }
+    assert_int_equal(megatron_create(idx_path, 50256, &writer), ST_OK);
+    for (int i = 0; i < PIECES; i++)
+        assert_int_equal(megatron_append(writer, ids + i * (N / PIECES),
+                                         i < PIECES - 1 ? N / PIECES : N - i * (N / PIECES)),
+                         ST_OK);
+    assert_false(file_exists(idx_path) || file_exists(bin_path));
+    assert_int_equal(megatron_commit(writer), ST_OK);
+    megatron_abandon(writer);
+    assert_int_equal(megatron_open(idx_path, bin_path, &megatron), ST_OK);
+    assert_int_equal(megatron.info.tokens, N);
+    assert_int_equal(megatron.info.documents, documents);
+    assert_memory_equal(megatron.bin.data, ids, sizeof ids);
+    for (int64_t d = 0, at = 0; d < documents; d++) {
+        assert_int_equal(megatron_first(&megatron.info, d), d);
+        assert_int_equal(megatron_offset(&megatron.info, d), 2 * at);
+        at += megatron_length(&megatron.info, d);
+        assert_true(ids[at - 1] == 50256 || d == documents - 1);
+    }
+    megatron_close(&megatron);
+    megatron_close(&megatron);
+    assert_int_equal(megatron_create(idx_path, 50256, &writer), ST_OK); /* abandoned: what was there stays */
+    megatron_abandon(writer);
+    megatron_abandon(NULL);
+    assert_true(file_exists(idx_path) && file_exists(bin_path));
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_good), cmocka_unit_test(test_refusals),
+                                          cmocka_unit_test(test_damage), cmocka_unit_test(test_foreign), cmocka_unit_test(test_written)};
+HARNESS_MAIN(tests)

@@ -1,0 +1,47 @@
+/* squad_span — see squad_span.h. Every span is looked at: at most 30 for each start, a few thousand a window. */
+#include "data/squad_span.h"
+
+#include <math.h>
+#include <string.h>
+
+void squad_span_begin(struct squad_span_best *best)
+{
+    memset(best, 0, sizeof *best);
+    best->null_score = INFINITY;
+}
+
+/* keep — insert behind all that are as good; the last one falls out. */
+static void keep(struct squad_span_best *best, const struct squad_span *span)
+{
+    int at = best->n;
+    if (best->n == SQUAD_SPAN_BEST && !(span->score > best->span[best->n - 1].score))
+        return;
+    if (best->n < SQUAD_SPAN_BEST)
+        best->n++;
+    else
+        at--;
+    for (; at > 0 && span->score > best->span[at - 1].score; at--)
+        best->span[at] = best->span[at - 1];
+    best->span[at] = *span;
+}
+
+void squad_span_window(struct squad_span_best *best, int64_t window, const float *logits, int64_t first, int64_t last,
+                       int64_t null_i)
+{
+    for (int64_t start = first; start <= last; start++)
+        for (int64_t end = start; end <= last && end < start + SQUAD_SPAN_TOKENS_MAX; end++) {
+            struct squad_span span = {window, start, end, (double)logits[2 * start] + logits[2 * end + 1]};
+            if (isfinite(span.score))
+                keep(best, &span);
+        }
+    if (null_i >= 0) {
+        double score = (double)logits[2 * null_i] + logits[2 * null_i + 1];
+        if (score < best->null_score)
+            best->null_score = score;
+    }
+}
+
+bool squad_span_is_null(const struct squad_span_best *best, double margin)
+{
+    return best->n == 0 || (best->null_score < INFINITY && best->null_score - best->span[0].score > margin);
+}

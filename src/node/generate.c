@@ -1,7 +1,7 @@
 /* generate — `convoy generate`: text from a checkpoint or a Hugging Face folder, to stdout as it comes.
  *
  * The model sees the last CONTEXT tokens; every token is a forward pass of its own. Which token comes is a function
- * of the weights, PROMPT, TEMPERATURE, TOP_K and SEED. Must not know training. */
+ * of the weights, PROMPT, TEMPERATURE, TOP_K, TOP_P and SEED. Must not know training. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,8 +201,13 @@ static enum status next_token(struct writer *w, const struct conf *conf, int64_t
     int64_t known =
         p->dims->vocab < BPE_VOCAB ? p->dims->vocab : BPE_VOCAB; /* padding of the vocabulary has no bytes */
     double u = rand_uniform((uint64_t)conf_i64(conf, CONF_SEED), RAND_STREAM(SAMPLE, 0), (uint64_t)number);
-    *out = (int32_t)sample_pick(w->logits_host, known, conf_f64(conf, CONF_TEMPERATURE), conf_i64(conf, CONF_TOP_K),
-                                u, w->work);
+    const struct sample_rule rule = {.temperature = conf_f64(conf, CONF_TEMPERATURE),
+                                     .top_k = conf_i64(conf, CONF_TOP_K),
+                                     .top_p = conf_f64(conf, CONF_TOP_P)};
+    *out = (int32_t)sample_pick(w->logits_host, known, &rule, u, w->work);
+    if (*out < 0)
+        return FAIL(ST_NOT_FINITE, "the logits after token %lld are not finite: the weights are damaged; use others",
+                    (long long)w->tokens_n);
     return ST_OK;
 }
 

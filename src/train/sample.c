@@ -7,12 +7,16 @@
 
 #include "base/must.h"
 
+/* largest — the first of the largest; -1: not a distribution. */
 static int64_t largest(const float *logits, int64_t n)
 {
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-        if (!(logits[i] <= logits[best]) && isfinite(logits[i]))
+    int64_t best = -1;
+    for (int64_t i = 0; i < n; i++) {
+        if (isnan(logits[i]) || logits[i] == INFINITY)
+            return -1;
+        if (isfinite(logits[i]) && (best < 0 || logits[i] > logits[best]))
             best = i;
+    }
     return best;
 }
 
@@ -22,30 +26,64 @@ static int falling(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* The k-th largest finite logit; the smallest of them when there are fewer. */
-static double threshold(const float *logits, int64_t n, int64_t k, float *work)
+/* Which logits take part: all above the least, and the first `equals` of those that are the least. */
+struct cut {
+    float least;
+    int64_t equals;
+};
+
+/* keep_k — of n falling logits; the answer is how many are left. */
+static int64_t keep_k(const float *sorted, int64_t n, int64_t k)
+{
+    int64_t kept = k > 0 && k < n ? k : n;
+    while (kept < n && sorted[kept] == sorted[kept - 1])
+        kept++;
+    return kept;
+}
+
+static int64_t keep_p(const float *sorted, int64_t n, double temperature, double p)
+{
+    double total = 0, sum = 0;
+    if (p >= 1)
+        return n;
+    for (int64_t i = 0; i < n; i++)
+        total += exp(((double)sorted[i] - sorted[0]) / temperature);
+    int64_t kept = 0;
+    do
+        sum += exp(((double)sorted[kept++] - sorted[0]) / temperature);
+    while (kept < n && sum < p * total);
+    return kept;
+}
+
+static struct cut cut_of(const float *logits, int64_t n, const struct sample_rule *rule, float *work)
 {
     int64_t finite_n = 0;
     for (int64_t i = 0; i < n; i++)
         if (isfinite(logits[i]))
             work[finite_n++] = logits[i];
-    if (finite_n == 0)
-        return INFINITY;
     qsort(work, (size_t)finite_n, sizeof *work, falling);
-    return work[k > 0 && k < finite_n ? k - 1 : finite_n - 1];
+    int64_t kept = keep_p(work, keep_k(work, finite_n, rule->top_k), rule->temperature, rule->top_p);
+    struct cut cut = {.least = work[kept - 1]};
+    for (int64_t i = kept; i-- > 0 && work[i] == cut.least;)
+        cut.equals++;
+    return cut;
 }
 
-int64_t sample_pick(const float *logits, int64_t n, double temperature, int64_t top_k, double u, float *work)
+int64_t sample_pick(const float *logits, int64_t n, const struct sample_rule *rule, double u, float *work)
 {
-    ASSERTF(n > 0 && temperature >= 0 && top_k >= 0 && u >= 0 && u < 1, "n %lld temperature %g top_k %lld u %g",
-            (long long)n, temperature, (long long)top_k, u);
+    ASSERTF(n > 0 && rule->temperature >= 0 && rule->top_k >= 0 && rule->top_p >= 0 && rule->top_p <= 1 && u >= 0 && u < 1,
+            "n %lld temperature %g top_k %lld top_p %g u %g", (long long)n, rule->temperature, (long long)rule->top_k,
+            rule->top_p, u);
     int64_t best = largest(logits, n);
-    if (temperature == 0 || top_k == 1)
+    if (best < 0 || rule->temperature == 0 || rule->top_k == 1 || rule->top_p == 0)
         return best;
-    double least = threshold(logits, n, top_k, work), max = logits[best], total = 0;
+    struct cut cut = {-INFINITY, n};
+    if (rule->top_k > 0 || rule->top_p < 1)
+        cut = cut_of(logits, n, rule, work);
+    double total = 0;
     for (int64_t i = 0; i < n; i++) {
-        bool is_in = isfinite(logits[i]) && logits[i] >= least;
-        work[i] = is_in ? (float)exp((logits[i] - max) / temperature) : 0;
+        bool is_in = logits[i] > cut.least || (logits[i] == cut.least && cut.equals-- > 0);
+        work[i] = is_in ? (float)exp(((double)logits[i] - logits[best]) / rule->temperature) : 0;
         total += work[i];
     }
     double left = u * total;

@@ -188,4 +188,4 @@ static enum status block_bwd(const struct pass *p, int block)
 const struct model_ops gpt2_lm_ops = {"gpt2 lm", describe,  embed_fwd,   embed_bwd,
                                       block_fwd, block_bwd, head_lm_run, head_lm_logits};
 const struct model_ops gpt2_qa_ops = {"gpt2 qa", describe,  embed_fwd,   embed_bwd,
-                                      block_fwd, block_bwd, head_qa_run, NULL};
+                                      block_fwd, block_bwd, head_qa_run, head_qa_logits};

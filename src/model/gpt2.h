@@ -53,6 +53,7 @@ enum status block_mlp_bwd(const struct pass *p, int block);
 enum status head_lm_run(const struct pass *p);
 enum status head_lm_logits(const struct pass *p, int64_t row, struct tensor out);
 enum status head_qa_run(const struct pass *p);
+enum status head_qa_logits(const struct pass *p, int64_t row, struct tensor out);
 
 /* The tables of architecture functions, for model.c. */
 extern const struct model_ops gpt2_lm_ops, gpt2_qa_ops;

@@ -3,6 +3,8 @@
  * There is no vocabulary product, so nothing here writes wte's gradient (param.h: grad_is_added). */
 #include "model/gpt2.h"
 
+#include "base/must.h"
+
 enum status head_qa_run(const struct pass *p)
 {
     const struct model_acts *a = p->acts;
@@ -26,4 +28,15 @@ enum status head_qa_run(const struct pass *p)
     TRY(p->op->matmul_bwd_w(p->stream, &bwd_w));
     TRY(p->op->matmul_bwd_x(p->stream, &bwd_x));
     return gpt2_norm_bwd(p, norm, a->y, a->out, a->lnf_mean, a->lnf_rstd, false);
+}
+
+enum status head_qa_logits(const struct pass *p, int64_t row, struct tensor out)
+{
+    int qa = gpt2_end_row(p, GPT2_END_QA);
+    struct tensor none = {0};
+    struct matmul_fwd product = {.y = out, .x = p->acts->y, .w = gpt2_w(p, qa), .b = gpt2_w(p, qa + 1), .n = p->b * p->t,
+                                 .in = p->dims->embed, .out = 2, .layout = MATMUL_LAYOUT_OI};
+    ASSERTF(row == 0, "row %lld: all rows are made at once", (long long)row);
+    TRY(gpt2_norm(p, gpt2_end_row(p, GPT2_END_LNF), p->acts->y, none, none, p->acts->out));
+    return p->op->matmul_fwd(p->stream, &product);
 }

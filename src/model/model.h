@@ -67,7 +67,7 @@ struct model_ops {
     enum status (*head)(
         const struct pass *p); /* losses and, when want_grad, the gradient of its input and parameters */
     enum status (*logits)(const struct pass *p, int64_t row,
-                          struct tensor out); /* LM: (V) of one row after a forward */
+                          struct tensor out); /* after a forward; LM: (V) of one row; QA: (B·T,2) from row 0 on */
 };
 const struct model_ops *model_ops(const struct model_dims *dims);
 

@@ -33,6 +33,7 @@ struct step {
     struct optim_arrays arrays;
     struct model_acts *acts;
     struct tensor tokens, targets, mask, starts, ends, losses, norm_sq; /* on the device; norm_sq (1) f64 */
+    struct tensor logits; /* LM (V), QA (B·T,2) f32 */
     struct optim_span *spans;
     int64_t spans_n;
     struct batch batch; /* on the host, global_samples */
@@ -61,15 +62,16 @@ static enum status plan(struct step *s, struct arena arena[ARENA_N])
 {
     const struct step_config *c = &s->config;
     int64_t b = c->batch_samples, n = b * c->seq_tokens, elems = s->table.total_elems;
-    int moments = optim_moments(&c->optim);
+    int moments = step_parts(s) - 1;
     struct arena *input = &arena[ARENA_INPUT];
     s->arrays.p = take(&arena[ARENA_PARAMS], elems, DTYPE_F32);
-    s->arrays.g = take(&arena[ARENA_GRADS], elems, DTYPE_F32);
+    s->arrays.g = c->is_eval ? (struct tensor){0} : take(&arena[ARENA_GRADS], elems, DTYPE_F32);
     s->arrays.m = moments > 0 ? take(&arena[ARENA_STATE], elems, DTYPE_F32) : (struct tensor){0};
     s->arrays.v = moments > 1 ? take(&arena[ARENA_STATE], elems, DTYPE_F32) : (struct tensor){0};
     s->norm_sq = take(input, 1, DTYPE_F64);
     s->losses = take(input, b * losses_per_sample(c), DTYPE_F32);
     s->tokens = take(input, n, DTYPE_I32);
+    s->logits = take(input, c->dims.task == MODEL_TASK_LM ? c->dims.vocab : 2 * n, DTYPE_F32);
     if (c->dims.task == MODEL_TASK_LM) {
         s->targets = take(input, n, DTYPE_I32);
     } else {
@@ -79,7 +81,7 @@ static enum status plan(struct step *s, struct arena arena[ARENA_N])
     }
     model_plan_free(s->acts);
     s->acts = NULL;
-    return model_plan(&c->dims, b, c->seq_tokens, c->recompute, true, &arena[ARENA_ACTS], &arena[ARENA_SCRATCH],
+    return model_plan(&c->dims, b, c->seq_tokens, c->recompute, !c->is_eval, &arena[ARENA_ACTS], &arena[ARENA_SCRATCH],
                       &s->acts);
 }
 
@@ -392,6 +394,7 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
                            double lr, bool poison, struct step_result *out)
 {
     const struct step_config *c = &s->config;
+    ASSERT(!c->is_eval);
     ASSERTF(batch->samples == c->global_samples && batch->seq_tokens == c->seq_tokens && batch->task == task_of(c),
             "samples %lld seq_tokens %lld", (long long)batch->samples, (long long)batch->seq_tokens);
     struct step_result r = {0};
@@ -470,9 +473,36 @@ enum status step_eval(struct step *s, const struct feed *feed, int64_t samples, 
     return ST_OK;
 }
 
+/* --- answers ----------------------------------------------------------------------------------------------- */
+
+enum status step_logits(struct step *s, const int32_t *tokens, int64_t n, float *out)
+{
+    struct pass p = pass_of(s, 1);
+    ASSERTF(p.dims->task == MODEL_TASK_LM && n > 0 && n <= p.t, "n %lld of %lld", (long long)n, (long long)p.t);
+    p.t = n;
+    TRY(copy_in(s, s->tokens, tokens, 0, n));
+    TRY(forward(s, &p));
+    TRY(s->model->logits(&p, n - 1, s->logits));
+    TRY(dev_copy(s->stream, out, s->logits.data, (size_t)p.dims->vocab * sizeof *out));
+    return dev_sync(s->stream);
+}
+
+enum status step_spans(struct step *s, const struct batch *batch, float *out)
+{
+    struct pass p = pass_of(s, batch->samples);
+    ASSERTF(p.dims->task == MODEL_TASK_QA && p.b > 0 && p.b <= s->config.batch_samples && batch->seq_tokens == p.t,
+            "samples %lld seq_tokens %lld", (long long)p.b, (long long)batch->seq_tokens);
+    TRY(batch_check(batch, p.dims->vocab));
+    TRY(load_inputs(s, batch, 0, &p));
+    TRY(forward(s, &p));
+    TRY(s->model->logits(&p, 0, s->logits));
+    TRY(dev_copy(s->stream, out, s->logits.data, (size_t)(2 * p.b * p.t) * sizeof *out));
+    return dev_sync(s->stream);
+}
+
 /* --- what others may see ----------------------------------------------------------------------------------- */
 
-int step_parts(const struct step *s) { return 1 + optim_moments(&s->config.optim); }
+int step_parts(const struct step *s) { return s->config.is_eval ? 1 : 1 + optim_moments(&s->config.optim); }
 const struct param_table *step_table(const struct step *s) { return &s->table; }
 struct tensor step_grads(const struct step *s) { return s->arrays.g; }
 struct stream *step_stream(const struct step *s) { return s->stream; }

@@ -26,6 +26,7 @@ struct step_config {
     enum model_recompute recompute;
     float dropout;
     uint64_t seed;
+    bool is_eval;   /* only step_eval, step_logits and step_spans: no memory for gradients and moments */
     bool is_loaded; /* parameters will be loaded by the caller (step_part): they start as zeros, not drawn */
     void (*beat)(void *arg); /* called between units and micro-batches: still alive; NULL allowed */
     void *beat_arg;
@@ -57,6 +58,12 @@ enum status step_run_batch(struct step *step, const struct batch *batch, int64_t
  * is asked between batches; when it says true: ST_RETRY. */
 enum status step_eval(struct step *step, const struct feed *feed, int64_t samples, bool (*stop)(void *arg),
                       void *arg, double *loss_out);
+/* step_logits — LM: the logits (V, on the host) of what follows n tokens, 1 ≤ n ≤ seq_tokens, each in [0, V). Dropout
+ * off, nothing changed. */
+enum status step_logits(struct step *step, const int32_t *tokens, int64_t n, float *out);
+/* step_spans — QA: the logits (samples, T, 2) of start and end, on the host, of a batch of at most batch_samples samples.
+ * Dropout off, nothing changed. */
+enum status step_spans(struct step *step, const struct batch *batch, float *out);
 
 /* State, for checkpoints. part 0: parameters, 1: first moment (adam_m or momentum), 2: second. Host addresses on
  * CPU. */

@@ -408,6 +408,100 @@ static void test_nothing_counts(void **state)
     dev_close(dev);
 }
 
+/* --- answers ----------------------------------------------------------------------------------------------- */
+
+static double log_sum_exp(const float *x, int64_t n, int64_t stride)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += exp((double)x[i * stride]);
+    return log(sum);
+}
+
+/* Logits of the last of n tokens are what the loss there comes from; an evaluation's have the same bits. */
+static void test_logits(void **state)
+{
+    (void)state;
+    struct dev *dev = open_dev(2, CPU_LEVEL_N);
+    struct step_config config = config_of(dev, MODEL_TASK_LM, 1, 16), eval_config = config;
+    eval_config.is_eval = true;
+    struct batch batch = batch_of(&config);
+    struct step *step = open_step(&config), *eval = open_step(&eval_config);
+    float logits[37], same[37];
+    for (int64_t n = 1; n <= 16; n += 5) {
+        for (int64_t i = 0; i < 16; i++)
+            batch.host.targets[i] = i == n - 1 ? 5 : -1;
+        OK(step_logits(step, batch.host.tokens, n, logits));
+        assert_float_equal(loss_at(step, &batch), log_sum_exp(logits, 37, 1) - logits[5], 1e-5);
+        OK(step_logits(eval, batch.host.tokens, n, same));
+        assert_memory_equal(logits, same, sizeof logits);
+    }
+    assert_true(3 * step_memory_bytes(eval) < step_memory_bytes(step));
+    assert_int_equal(step_parts(eval), 1);
+    batch_free(&batch);
+    step_close(step);
+    step_close(eval);
+    dev_close(dev);
+}
+
+static void test_spans(void **state)
+{
+    (void)state;
+    struct dev *dev = open_dev(2, CPU_LEVEL_N);
+    struct step_config config = config_of(dev, MODEL_TASK_QA, 4, 16), eval_config = config;
+    eval_config.is_eval = true;
+    struct batch batch = batch_of(&config);
+    struct step *step = open_step(&config), *eval = open_step(&eval_config);
+    float logits[4][16][2], same[4][16][2];
+    double loss[2] = {0, 0};
+    int counted[2] = {0, 0};
+    OK(step_spans(step, &batch, logits[0][0]));
+    for (int sample = 0; sample < 4; sample++)
+        for (int side = 0; side < 2; side++) {
+            int label = side == 0 ? batch.host.starts[sample] : batch.host.ends[sample];
+            if (label >= 16)
+                continue;
+            loss[side] += log_sum_exp(&logits[sample][0][side], 16, 2) - logits[sample][label][side];
+            counted[side]++;
+        }
+    assert_float_equal(loss_at(step, &batch), loss[0] / counted[0] / 2 + loss[1] / counted[1] / 2, 1e-5);
+    OK(step_spans(eval, &batch, same[0][0]));
+    assert_memory_equal(logits, same, sizeof logits);
+    batch.samples = 1; /* the last batch of an evaluation is not full */
+    OK(step_spans(eval, &batch, same[0][0]));
+    for (int i = 0; i < 32; i++)
+        assert_float_equal(same[0][i / 2][i % 2], logits[0][i / 2][i % 2], 1e-5);
+    batch_free(&batch);
+    step_close(step);
+    step_close(eval);
+    dev_close(dev);
+}
+
+/* Looking at a model between its updates changes nothing. */
+static void test_looking(void **state)
+{
+    (void)state;
+    struct dev *dev = open_dev(2, CPU_LEVEL_N);
+    struct step_config config = config_of(dev, MODEL_TASK_LM, 2, 16);
+    config.dropout = 0.2f;
+    struct outcome calm = run(&config, 3);
+    struct step *step = open_step(&config);
+    struct batch batch = batch_of(&config);
+    struct step_result r;
+    float logits[37];
+    for (int i = 0; i < 3; i++) {
+        OK(step_logits(step, batch.host.tokens, 7 + i, logits));
+        OK(step_run_batch(step, &batch, i, i * 2, 1e-3, false, &r));
+        OK(step_logits(step, batch.host.tokens, 16, logits));
+    }
+    assert_memory_equal(&r.loss, &calm.loss, sizeof r.loss);
+    assert_memory_equal(step_part(step, 0), calm.params, (size_t)calm.elems * sizeof(float));
+    outcome_free(&calm);
+    batch_free(&batch);
+    step_close(step);
+    dev_close(dev);
+}
+
 static void count_beat(void *arg) { ++*(int *)arg; }
 
 static void test_open(void **state)
@@ -439,6 +533,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_differences_lm), cmocka_unit_test(test_differences_qa), cmocka_unit_test(test_recompute),
     cmocka_unit_test(test_threads),        cmocka_unit_test(test_accumulation),   cmocka_unit_test(test_dropout),
     cmocka_unit_test(test_overfit_qa),     cmocka_unit_test(test_eval),           cmocka_unit_test(test_not_finite),
-    cmocka_unit_test(test_nothing_counts), cmocka_unit_test(test_open),
+    cmocka_unit_test(test_nothing_counts), cmocka_unit_test(test_open),           cmocka_unit_test(test_logits),
+    cmocka_unit_test(test_spans),          cmocka_unit_test(test_looking),
 };
 HARNESS_MAIN(tests)

@@ -75,6 +75,9 @@ static enum status check_files(const struct conf *conf)
         TRY(check_needs(conf, CONF_RESUME, CONF_CHECKPOINT_DIR, "say where the checkpoints are"));
     if (conf_i64(conf, CONF_CHECKPOINT_EVERY) > 0)
         TRY(check_needs(conf, CONF_CHECKPOINT_EVERY, CONF_CHECKPOINT_DIR, "say where checkpoints go"));
+    if (conf_i64(conf, CONF_SAMPLE_EVERY) > 0 && conf_i64(conf, CONF_TASK) == 1)
+        return fail_pair(conf, CONF_SAMPLE_EVERY, "does not go with", CONF_TASK,
+                         "only a language model writes text");
     if (conf_i64(conf, CONF_EVAL_EVERY) > 0)
         TRY(check_needs(conf, CONF_EVAL_EVERY, CONF_VAL_DATA, "say what to evaluate on"));
     return ST_OK;

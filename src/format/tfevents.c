@@ -267,7 +267,7 @@ static enum status open_file(const char *dir, struct tfevents *file)
 enum status tfevents_open(const char *dir, int64_t step_next, struct tfevents **out)
 {
     *out = NULL;
-    if (dir[0] == 0)
+    if (dir == NULL || dir[0] == 0)
         return ST_OK;
     struct tfevents *file = calloc(1, sizeof *file);
     if (file == NULL)

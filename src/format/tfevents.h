@@ -24,7 +24,7 @@ struct tfevents_scalar {
     double value; /* NAN: not known, left out; TensorBoard keeps 32 bits */
 };
 
-/* tfevents_open — a new file in dir, which is made when it is missing. step_next: the first step to be told. dir "":
+/* tfevents_open — a new file in dir, which is made when it is missing. step_next: the first step to be told. dir "" or NULL:
  * *out is NULL, and every call below does nothing; a disk that is full already is warned about and ends so too.
  * Fails: ST_BAD_SETTING when dir cannot be written, ST_STORE when it cannot be made. */
 enum status tfevents_open(const char *dir, int64_t step_next, struct tfevents **out);

@@ -128,6 +128,12 @@ enum status mapping_trainer(const struct conf *conf, const struct model_dims *di
     out->resume = (enum trainer_resume)conf_i64(conf, CONF_RESUME);
     out->eval_every = conf_i64(conf, CONF_EVAL_EVERY);
     out->metrics_file = conf_text(conf, CONF_METRICS_FILE);
+    out->tensorboard_dir = conf_text(conf, CONF_TENSORBOARD_DIR);
+    out->sample_every = conf_i64(conf, CONF_SAMPLE_EVERY);
+    out->sample_prompt = conf_text(conf, CONF_PROMPT);
+    out->sample_rule = (struct sample_rule){.temperature = conf_f64(conf, CONF_TEMPERATURE),
+                                            .top_k = conf_i64(conf, CONF_TOP_K),
+                                            .top_p = conf_f64(conf, CONF_TOP_P)};
     return ST_OK;
 }
 

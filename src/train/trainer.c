@@ -11,11 +11,13 @@
 #include "base/log.h"
 #include "base/must.h"
 #include "base/text.h"
+#include "format/tfevents.h"
 #include "train/console.h"
 #include "train/guard.h"
 #include "train/memory.h"
 #include "train/metrics_file.h"
 #include "train/pace.h"
+#include "train/preview.h"
 #include "train/snapshot.h"
 #include "train/step.h"
 #include "train/weights.h"
@@ -27,6 +29,8 @@ struct trainer {
     struct step *step;
     struct snapshot *snapshot; /* NULL: no CHECKPOINT_DIR */
     struct metrics_file metrics;
+    struct tfevents *events; /* NULL: no TENSORBOARD_DIR */
+    struct preview *preview; /* NULL: no SAMPLE_EVERY */
     struct console console;
     struct pace pace;
     struct memory memory;
@@ -173,6 +177,19 @@ static enum status import(struct trainer *t)
     return ST_OK;
 }
 
+static enum status open_preview(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    struct preview_config config = {
+        .prompt = c->sample_prompt,
+        .rule = c->sample_rule,
+        .seed = c->seed,
+        .vocab = c->dims.vocab,
+        .seq_tokens = c->seq_tokens,
+    };
+    return c->sample_every > 0 ? preview_open(&config, &t->preview) : ST_OK;
+}
+
 static enum status prepare(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -187,7 +204,9 @@ static enum status prepare(struct trainer *t)
     t->post.loading_done = t->post.loading_total = -1;
     if (is_found && t->place.step >= t->steps)
         return ST_OK; /* nothing to do: no need for memory */
+    TRY(open_preview(t));
     TRY(metrics_file_open(c->metrics_file, t->place.step, &t->metrics));
+    TRY(tfevents_open(c->tensorboard_dir, t->place.step + 1, &t->events));
     TRY(open_step(t, is_found));
     if (t->snapshot)
         TRY(snapshot_attach(t->snapshot, t->step));
@@ -215,7 +234,17 @@ static void rehearse(const struct trainer *t, bool *poison)
     *poison = true;
 }
 
-/* tell — the numbers of a finished step: board, metrics file, console. */
+static void tell_tensorboard(struct trainer *t, double step_ms)
+{
+    const struct board_worker *p = &t->post;
+    const struct tfevents_scalar scalars[] = {
+        {"loss", p->loss},       {"lr", p->lr},   {"grad_norm", p->grad_norm}, {"tokens_per_second", p->tokens_per_second},
+        {"step_ms", step_ms},    {"mfu", p->mfu},
+    };
+    tfevents_add(t->events, t->place.step, scalars, sizeof scalars / sizeof *scalars);
+}
+
+/* tell — the numbers of a finished step: board, metrics file, TensorBoard, console. */
 static void tell(struct trainer *t, const struct step_result *result, double lr, int64_t epoch,
                  double step_ms)
 {
@@ -248,6 +277,7 @@ static void tell(struct trainer *t, const struct step_result *result, double lr,
                                                                .grad_norm = result->grad_norm,
                                                                .lr = lr,
                                                                .step_ms = step_ms});
+    tell_tensorboard(t, step_ms);
     console_step(&t->console, &(struct console_step){.step = step,
                                                      .steps = t->steps,
                                                      .loss = result->loss,
@@ -296,6 +326,7 @@ static enum status evaluate(struct trainer *t)
         return ST_OK;
     must_note("evaluation after step %lld", (long long)t->place.step);
     post(t, BOARD_PHASE_EVALUATING);
+    tfevents_flush(t->events); /* this may take long */
     enum status st = step_eval(t->step, c->val_feed, feed_samples(c->val_feed), is_stop_asked, t, &loss);
     if (st == ST_RETRY && is_stop_asked(t)) {
         LOG_INFO("evaluation after step %lld given up: %s", (long long)t->place.step,
@@ -307,8 +338,21 @@ static enum status evaluate(struct trainer *t)
     t->val_loss = t->post.val_loss = loss;
     post(t, BOARD_PHASE_TRAINING);
     metrics_file_eval(&t->metrics, t->place.step, loss);
+    tfevents_add(t->events, t->place.step, &(struct tfevents_scalar){"val_loss", loss}, 1);
     console_clear(&t->console);
     log_console("step %lld/%lld  val_loss %.4f", (long long)t->place.step, (long long)t->steps, loss);
+    return ST_OK;
+}
+
+static enum status sample(struct trainer *t)
+{
+    const char *text;
+    if (is_stop_asked(t))
+        return ST_OK;
+    must_note("sample of text after step %lld", (long long)t->place.step);
+    TRY(preview_text(t->preview, t->step, is_stop_asked, t, &text));
+    console_clear(&t->console);
+    log_console("step %lld/%lld  sample %s", (long long)t->place.step, (long long)t->steps, text);
     return ST_OK;
 }
 
@@ -319,6 +363,7 @@ static enum status save(struct trainer *t)
         return ST_OK;
     must_note("checkpoint of step %lld", (long long)t->place.step);
     post(t, BOARD_PHASE_CHECKPOINTING);
+    tfevents_flush(t->events);
     console_clear(&t->console);
     int64_t begin_ms = clock_ms();
     enum status st = snapshot_save(t->snapshot, &t->place, t->checkpoint, sizeof t->checkpoint);
@@ -392,6 +437,8 @@ static enum status between(struct trainer *t)
     bool is_last = step == t->steps;
     if (c->eval_every > 0 && step % c->eval_every == 0 && !is_last)
         TRY(evaluate(t));
+    if (c->sample_every > 0 && step % c->sample_every == 0)
+        TRY(sample(t));
     enum board_request request = board_requested(c->board);
     if (guard_is_stop(request) && !is_last)
         return stop(t, request);
@@ -502,6 +549,8 @@ enum status trainer_run(const struct trainer_config *config)
     if (st == ST_OK)
         post(&t, BOARD_PHASE_DONE);
     metrics_file_close(&t.metrics);
+    tfevents_close(t.events);
+    preview_close(t.preview);
     snapshot_close(t.snapshot);
     step_close(t.step);
     return st;

@@ -15,6 +15,7 @@
 #include "model/model.h"
 #include "train/optim.h"
 #include "train/rate.h"
+#include "train/sample.h"
 
 enum trainer_resume { TRAINER_RESUME_AUTO, TRAINER_RESUME_NEVER, TRAINER_RESUME_REQUIRED };
 enum trainer_fault { TRAINER_FAULT_NONE, TRAINER_FAULT_KILL, TRAINER_FAULT_STALL, TRAINER_FAULT_NAN };
@@ -40,7 +41,11 @@ struct trainer_config {
     int checkpoint_keep;
     enum trainer_resume resume;
     int64_t eval_every;
-    const char *metrics_file;  /* "": none */
+    const char *metrics_file;    /* "": none */
+    const char *tensorboard_dir; /* "" or NULL: none */
+    int64_t sample_every;        /* steps between samples of text; 0: none, and what follows is not looked at */
+    const char *sample_prompt;
+    struct sample_rule sample_rule;
     const char *settings_json; /* for the checkpoint, see agree.h */
     const char *version;       /* for the checkpoint */
     bool is_terminal;          /* progress bar */

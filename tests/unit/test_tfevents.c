@@ -12,141 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "harness.h"
-
-/* ---- a reader that shares nothing with the writer ---- */
-
-/* Bit by bit, as the definition says. */
-static uint32_t slow_crc(const uint8_t *bytes, size_t n)
-{
-    uint32_t crc = ~0u;
-    for (size_t i = 0; i < n; i++)
-        for (int bit = 0; bit < 8; bit++) {
-            uint32_t out = (crc ^ (uint32_t)(bytes[i] >> bit)) & 1;
-            crc = crc >> 1 ^ (out ? 0x82F63B78u : 0);
-        }
-    return ~crc;
-}
-
-static uint32_t masked(const uint8_t *bytes, size_t n)
-{
-    uint32_t crc = slow_crc(bytes, n);
-    return (crc >> 15 | crc << 17) + 0xA282EAD8u;
-}
-
-struct cursor {
-    const uint8_t *at, *end;
-};
-
-static uint64_t fixed(struct cursor *c, int n)
-{
-    uint64_t value = 0;
-    assert_true(c->end - c->at >= n);
-    for (int i = 0; i < n; i++)
-        value |= (uint64_t)c->at[i] << 8 * i;
-    c->at += n;
-    return value;
-}
-
-static uint64_t varint(struct cursor *c)
-{
-    uint64_t value = 0;
-    for (int shift = 0; shift < 70; shift += 7) {
-        uint64_t byte = fixed(c, 1);
-        value |= (byte & 0x7F) << shift;
-        if (byte < 0x80)
-            return value;
-    }
-    fail_msg("a varint without end");
-    return 0;
-}
-
-static struct cursor inside(struct cursor *c)
-{
-    uint64_t n = varint(c);
-    assert_true(n <= (uint64_t)(c->end - c->at));
-    struct cursor part = {c->at, c->at + n};
-    c->at += n;
-    return part;
-}
-
-struct seen {
-    double wall;
-    int64_t step;
-    char version[32];
-    int status, scalars_n;
-    char tag[TFEVENTS_SCALARS_MAX][64];
-    float value[TFEVENTS_SCALARS_MAX];
-};
-
-static void text_of(struct cursor c, char *out, size_t cap)
-{
-    size_t n = (size_t)(c.end - c.at);
-    assert_true(n < cap);
-    memcpy(out, c.at, n);
-    out[n] = 0;
-}
-
-static void read_value(struct cursor c, struct seen *s)
-{
-    int i = s->scalars_n++;
-    while (c.at < c.end) {
-        uint64_t key = varint(&c);
-        if (key == (1 << 3 | 2)) {
-            text_of(inside(&c), s->tag[i], sizeof s->tag[i]);
-        } else {
-            assert_int_equal(key, 2 << 3 | 5);
-            uint32_t bits = (uint32_t)fixed(&c, 4);
-            memcpy(&s->value[i], &bits, 4);
-        }
-    }
-}
-
-static void read_event(struct cursor c, struct seen *s)
-{
-    memset(s, 0, sizeof *s);
-    s->status = -1;
-    while (c.at < c.end) {
-        uint64_t key = varint(&c), bits;
-        struct cursor part;
-        switch (key) {
-        case 1 << 3 | 1:
-            bits = fixed(&c, 8);
-            memcpy(&s->wall, &bits, 8);
-            break;
-        case 2 << 3 | 0: s->step = (int64_t)varint(&c); break;
-        case 3 << 3 | 2: text_of(inside(&c), s->version, sizeof s->version); break;
-        case 5 << 3 | 2:
-            part = inside(&c);
-            while (part.at < part.end) {
-                assert_int_equal(varint(&part), 1 << 3 | 2);
-                read_value(inside(&part), s);
-            }
-            break;
-        case 7 << 3 | 2:
-            part = inside(&c);
-            assert_int_equal(varint(&part), 1 << 3 | 0);
-            s->status = (int)varint(&part);
-            break;
-        default: fail_msg("unknown field %llu", (unsigned long long)key);
-        }
-    }
-}
-
-/* The next record; false at the end of the file. */
-static bool next(struct cursor *c, struct seen *s)
-{
-    if (c->at == c->end)
-        return false;
-    uint32_t crc = masked(c->at, 8);
-    uint64_t n = fixed(c, 8);
-    assert_int_equal(fixed(c, 4), crc);
-    assert_true(n + 4 <= (uint64_t)(c->end - c->at));
-    crc = masked(c->at, n);
-    read_event((struct cursor){c->at, c->at + n}, s);
-    c->at += n;
-    assert_int_equal(fixed(c, 4), crc);
-    return true;
-}
+#include "tfevents_read.h"
 
 /* ---- tests ---- */
 
@@ -180,14 +46,14 @@ static struct tfevents *begin(const char *dir, int64_t step, char *path)
     return file;
 }
 
-static void read_head(struct cursor *c, int64_t step_next)
+static void read_head(struct tfevents_cursor *c, int64_t step_next)
 {
-    struct seen s;
-    assert_true(next(c, &s));
+    struct tfevents_seen s;
+    assert_true(tfevents_read_next(c, &s));
     assert_string_equal(s.version, "brain.Event:2");
     assert_int_equal(s.step, 0);
     assert_true(fabs(s.wall - (double)clock_wall_ms() / 1000) < 60);
-    assert_true(next(c, &s));
+    assert_true(tfevents_read_next(c, &s));
     assert_int_equal(s.status, 1);
     assert_int_equal(s.step, step_next);
 }
@@ -205,11 +71,11 @@ static void test_ten_thousand(void **state)
     assert_int_equal(tfevents_lost(file), 0);
     tfevents_close(file);
     assert_int_equal(file_map_open(path, &map), ST_OK);
-    struct cursor c = {map.data, map.data + map.bytes};
-    struct seen s;
+    struct tfevents_cursor c = {map.data, map.data + map.bytes};
+    struct tfevents_seen s;
     read_head(&c, 1);
     for (int64_t i = 1; i <= N; i++) {
-        assert_true(next(&c, &s));
+        assert_true(tfevents_read_next(&c, &s));
         assert_int_equal(s.step, i * i * i);
         assert_int_equal(s.scalars_n, i % 3 ? 2 : 3);
         assert_string_equal(s.tag[0], "loss");
@@ -217,7 +83,7 @@ static void test_ten_thousand(void **state)
         assert_string_equal(s.tag[s.scalars_n - 1], "lr");
         assert_true(s.value[s.scalars_n - 1] == -INFINITY);
     }
-    assert_false(next(&c, &s));
+    assert_false(tfevents_read_next(&c, &s));
     file_map_close(&map);
 }
 
@@ -291,11 +157,11 @@ static void test_full_disk(void **state)
     tfevents_add(file, 5001, &(struct tfevents_scalar){"loss", 5001}, 1);
     tfevents_close(file);
     assert_int_equal(file_map_open(path, &map), ST_OK);
-    struct cursor c = {map.data, map.data + map.bytes};
-    struct seen s;
+    struct tfevents_cursor c = {map.data, map.data + map.bytes};
+    struct tfevents_seen s;
     int64_t n = 0;
     read_head(&c, 1);
-    while (next(&c, &s))
+    while (tfevents_read_next(&c, &s))
         assert_int_equal(s.step, ++n == 5001 - lost ? 5001 : n);
     assert_int_equal(n, 5001 - lost);
     file_map_close(&map);

@@ -2,12 +2,14 @@
  * shown here too, for only a trainer gives it something to save. */
 #include "harness.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/text.h"
 #include "kernels/cpu.h"
+#include "tfevents_read.h"
 #include "train/trainer.h"
 
 struct rig {
@@ -218,6 +220,81 @@ static void test_without_a_first_post(void **state)
     rig_close(&r);
 }
 
+/* Samples of text between the steps change no bit of what is learnt. */
+static void test_samples_change_nothing(void **state)
+{
+    (void)state;
+    struct rig r;
+    double loss[2], norm[2];
+    for (int is_on = 0; is_on < 2; is_on++) {
+        rig_open(&r, NULL, 7);
+        r.config.dropout = 0.3f;
+        r.config.sample_every = is_on ? 2 : 0;
+        r.config.sample_prompt = "!";
+        r.config.sample_rule = (struct sample_rule){1, 0, 0.9};
+        assert_int_equal(trainer_run(&r.config), ST_OK);
+        loss[is_on] = last(&r).loss;
+        norm[is_on] = last(&r).grad_norm;
+        rig_close(&r);
+    }
+    assert_true(loss[0] == loss[1] && norm[0] == norm[1]);
+    rig_open(&r, NULL, 7);
+    r.config.sample_every = 2;
+    r.config.sample_prompt = "";
+    assert_int_equal(trainer_run(&r.config), ST_BAD_SETTING); /* the vocabulary of 40 has no <|endoftext|> */
+    rig_close(&r);
+}
+
+/* The event files of a run and of its continuation, in the order of their names. */
+static void event_files(const char *dir, char path[2][FILE_PATH_MAX])
+{
+    int n = 0;
+    struct dirent **entries;
+    int found = scandir(dir, &entries, NULL, alphasort);
+    for (int i = 0; i < found; i++) {
+        if (entries[i]->d_name[0] != '.' && n < 2)
+            text_format(path[n++], FILE_PATH_MAX, "%s/%s", dir, entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(entries);
+    assert_int_equal(n, 2);
+}
+
+static void test_tensorboard(void **state)
+{
+    (void)state;
+    static const char *const tags[] = {"loss", "lr", "grad_norm", "tokens_per_second", "step_ms", "mfu"};
+    char dir[700], path[2][FILE_PATH_MAX];
+    text_format(dir, sizeof dir, "%s/events", harness_tmpdir());
+    struct rig r;
+    for (int64_t steps = 3; steps <= 7; steps += 4) {
+        rig_open(&r, "watched", steps);
+        r.config.tensorboard_dir = dir;
+        assert_int_equal(trainer_run(&r.config), ST_OK);
+        rig_close(&r);
+    }
+    event_files(dir, path);
+    for (int life = 0; life < 2; life++) {
+        struct file_map map = {0};
+        struct tfevents_seen seen;
+        assert_int_equal(file_map_open(path[life], &map), ST_OK);
+        struct tfevents_cursor c = {map.data, map.data + map.bytes};
+        assert_true(tfevents_read_next(&c, &seen));
+        assert_true(tfevents_read_next(&c, &seen));
+        assert_int_equal(seen.status, 1); /* a session starts … */
+        assert_int_equal(seen.step, life == 0 ? 1 : 4);
+        for (int64_t step = life == 0 ? 1 : 4; step <= (life == 0 ? 3 : 7); step++) {
+            assert_true(tfevents_read_next(&c, &seen));
+            assert_int_equal(seen.step, step);
+            for (int i = 0; i < seen.scalars_n; i++)
+                assert_string_equal(seen.tag[i], tags[i]);
+            assert_true(seen.scalars_n >= 5 && seen.value[0] > 0 && seen.value[1] == 1e-2f);
+        }
+        assert_false(tfevents_read_next(&c, &seen));
+        file_map_close(&map);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_posts),
     cmocka_unit_test(test_resume_is_bit_identical),
@@ -227,5 +304,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_plan),
     cmocka_unit_test(test_resume_settings),
     cmocka_unit_test(test_without_a_first_post),
+    cmocka_unit_test(test_samples_change_nothing),
+    cmocka_unit_test(test_tensorboard),
 };
 HARNESS_MAIN(tests)

@@ -44,6 +44,7 @@ static enum status run_tokenize(const struct call *call);
 static enum status run_generate(const struct call *call);
 static enum status run_import(const struct call *call);
 static enum status run_export(const struct call *call);
+static enum status run_eval(const struct call *call);
 static enum status run_status(const struct call *call);
 static enum status run_config(const struct call *call);
 static enum status run_version(const struct call *call);
@@ -60,6 +61,8 @@ static const struct command commands[] = {
     {"import", "import FROM=... TO=...", "Hugging Face folder or llm.c model file to a checkpoint at step 0", true,
      false, run_import},
     {"export", "export FROM=... TO=...", "checkpoint to a Hugging Face folder", true, false, run_export},
+    {"eval", "eval VAL_DATA=... [...]", "loss and perplexity of a checkpoint or a Hugging Face folder; JSON=1 for programs",
+     true, false, run_eval},
     {"status", "status [URL] [JSON=1]", "how a run is doing, here or at URL; exit 0 healthy, 1 not", true,
      true, run_status},
     {"config", "config [NAME=VALUE ...]", "every setting with its value and who set it; JSON=1 for programs",
@@ -228,6 +231,11 @@ static enum status run_generate(const struct call *call)
 static enum status run_import(const struct call *call) { return import_main(call->conf); }
 
 static enum status run_export(const struct call *call) { return export_main(call->conf); }
+
+static enum status run_eval(const struct call *call)
+{
+    return eval_main(call->conf);
+}
 
 static enum status run_status(const struct call *call)
 {

@@ -1,0 +1,227 @@
+/* eval — `convoy eval`: how good a trained model is on VAL_DATA; one line, or JSON=1.
+ *
+ * A language model: the mean loss of every token of every whole window, as EVAL_EVERY measures it while training, and
+ * its exponential, the perplexity. What is said is a function of weights, data, SEQ_LEN and BATCH_SIZE alone, so that
+ * it can be compared; progress goes to the log. Must not know how weights or data are read. */
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "data/feed.h"
+#include "dev/dev.h"
+#include "kernels/cpu.h"
+#include "node/command.h"
+#include "node/mapping.h"
+#include "node/say.h"
+#include "node/trained.h"
+#include "train/step.h"
+
+#define TELL_MS 5000
+
+struct eval {
+    const struct conf *conf;
+    struct trained trained;
+    struct trainer_config config; /* what training would use: SEQ_LEN, BATCH_SIZE */
+    struct dev *dev;
+    struct step *step;
+    struct feed *feed;
+    int64_t told_ms;
+    int64_t batches_n;
+};
+
+static volatile sig_atomic_t stop_signal;
+
+static void note_signal(int number) { stop_signal = number; }
+
+static void take_signals(void)
+{
+    struct sigaction action = {.sa_handler = note_signal};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* go_on — between batches: say every few seconds how far it is. */
+static bool go_on(struct eval *e, const char *what, int64_t done, int64_t total)
+{
+    int64_t now_ms = clock_ms();
+    if (now_ms - e->told_ms >= TELL_MS) {
+        LOG_INFO("%s %lld of %lld", what, (long long)done, (long long)total);
+        e->told_ms = now_ms;
+    }
+    return stop_signal == 0;
+}
+
+static bool is_stopped(void *arg)
+{
+    struct eval *e = arg;
+    return !go_on(e, "evaluated samples", e->batches_n++ * e->config.batch_samples, feed_samples(e->feed));
+}
+
+static bool reading(void *arg, int64_t bytes_done, int64_t bytes_total)
+{
+    return go_on(arg, "tokenised bytes", bytes_done, bytes_total);
+}
+
+/* --- opening ----------------------------------------------------------------------------------------------- */
+
+static enum status check_task(const struct eval *e)
+{
+    static const char *const names[] = {"lm", "qa"};
+    enum model_task task = e->trained.dims.task;
+    if (conf_is_set(e->conf, CONF_TASK) && conf_i64(e->conf, CONF_TASK) != (int64_t)task)
+        return FAIL(ST_BAD_SETTING, "TASK=%s (%s), but the model %s was trained for TASK=%s; leave TASK out",
+                    conf_text(e->conf, CONF_TASK), conf_source(e->conf, CONF_TASK), e->trained.dims.name, names[task]);
+    return ST_OK;
+}
+
+/* learnt_tokens — SEQ_LEN of the run that made the checkpoint: beyond it the model has learnt no positions. 0: unknown. */
+static int64_t learnt_tokens(const struct trained *trained)
+{
+    cJSON *settings;
+    int64_t tokens = 0;
+    const char *json = trained->ckpt ? ckpt_meta(trained->ckpt)->settings_json : NULL;
+    if (!json || json_parse(json, strlen(json), "settings", &settings) != ST_OK) {
+        status_clear();
+        return 0;
+    }
+    if (json_get_i64(settings, "SEQ_LEN", 1, trained->dims.context, &tokens) != ST_OK)
+        status_clear();
+    cJSON_Delete(settings);
+    return tokens;
+}
+
+static enum status open_model(struct eval *e)
+{
+    TRY(trained_open(e->conf, &e->trained));
+    TRY(check_task(e));
+    TRY(mapping_trainer(e->conf, &e->trained.dims, false, &e->config));
+    int64_t learnt = learnt_tokens(&e->trained);
+    if (!conf_is_set(e->conf, CONF_SEQ_LEN) && learnt > 0)
+        e->config.seq_tokens = learnt;
+    return ST_OK;
+}
+
+static enum status open_feed(struct eval *e)
+{
+    struct feed_config config;
+    mapping_feed(e->conf, &e->config, true, &config);
+    config.progress = reading;
+    config.progress_arg = e;
+    TRY(feed_open(&config, &e->feed));
+    if (e->config.batch_samples > feed_samples(e->feed))
+        e->config.batch_samples = feed_samples(e->feed);
+    return ST_OK;
+}
+
+static enum status open_step(struct eval *e)
+{
+    struct step_config config = {
+        .dev = e->dev,
+        .dims = e->trained.dims,
+        .batch_samples = e->config.batch_samples,
+        .global_samples = e->config.batch_samples,
+        .seq_tokens = e->config.seq_tokens,
+        .seed = e->config.seed,
+        .is_eval = true,
+        .is_loaded = true,
+    };
+    TRY(dev_cpu_open(conf_threads(e->conf), CPU_LEVEL_N, &e->dev));
+    config.dev = e->dev;
+    TRY(step_open(&config, &e->step));
+    struct load_target to = {step_table(e->step), step_stream(e->step), step_tensor(e->step, 0)};
+    return trained_load(&e->trained, &to);
+}
+
+/* --- the answer -------------------------------------------------------------------------------------------- */
+
+/* add_model — what was measured: model, step and data, the same for every task. */
+static void add_model(const struct eval *e, cJSON *out)
+{
+    int64_t step = trained_step(&e->trained);
+    cJSON_AddStringToObject(out, "task", e->trained.dims.task == MODEL_TASK_LM ? "lm" : "qa");
+    cJSON_AddStringToObject(out, "model", e->trained.dims.name);
+    if (step >= 0)
+        json_add_i64(out, "step", step);
+    else
+        cJSON_AddNullToObject(out, "step");
+    cJSON_AddStringToObject(out, "data", conf_text(e->conf, CONF_VAL_DATA));
+    json_add_i64(out, "seq_len", e->config.seq_tokens);
+}
+
+static enum status say_json(cJSON *object)
+{
+    struct text out = {0};
+    char *json = cJSON_PrintUnformatted(object);
+    if (!json)
+        return FAIL(ST_RETRY, "out of memory: the answer as JSON");
+    text_add(&out, "%s\n", json);
+    cJSON_free(json);
+    return say_text(&out);
+}
+
+static enum status say_loss_json(const struct eval *e, double loss)
+{
+    cJSON *out = cJSON_CreateObject();
+    add_model(e, out);
+    json_add_i64(out, "samples", feed_samples(e->feed));
+    json_add_i64(out, "tokens", feed_samples(e->feed) * e->config.seq_tokens);
+    json_add_number(out, "loss", loss);
+    json_add_number(out, "perplexity", exp(loss));
+    enum status st = say_json(out);
+    cJSON_Delete(out);
+    return st;
+}
+
+static enum status say_loss(const struct eval *e, double loss)
+{
+    struct text out = {0};
+    char tokens[32], step[32] = "";
+    int64_t samples = feed_samples(e->feed);
+    if (conf_i64(e->conf, CONF_JSON))
+        return say_loss_json(e, loss);
+    if (trained_step(&e->trained) >= 0)
+        text_format(step, sizeof step, " step %lld", (long long)trained_step(&e->trained));
+    text_add(&out, "loss %.4f  perplexity %.4g  tokens %s in %lld samples of %lld  model %s%s  data %s\n", loss, exp(loss),
+             text_count(tokens, sizeof tokens, (double)(samples * e->config.seq_tokens)), (long long)samples,
+             (long long)e->config.seq_tokens, e->trained.dims.name, step, feed_name(e->feed));
+    return say_text(&out);
+}
+
+static enum status measure_loss(struct eval *e)
+{
+    double loss;
+    TRY(open_feed(e));
+    TRY(open_step(e));
+    TRY(step_eval(e->step, e->feed, feed_samples(e->feed), is_stopped, e, &loss));
+    if (!isfinite(loss))
+        return FAIL(ST_NOT_FINITE, "the loss of %s on %s is %g: the weights are damaged; use others",
+                    e->trained.dims.name, feed_name(e->feed), loss);
+    return say_loss(e, loss);
+}
+
+static enum status measure(struct eval *e)
+{
+    if (!conf_text(e->conf, CONF_VAL_DATA)[0])
+        return FAIL(ST_BAD_SETTING, "VAL_DATA is not set; say what the model should be measured on");
+    TRY(open_model(e));
+    return measure_loss(e);
+}
+
+enum status eval_main(const struct conf *conf)
+{
+    struct eval e = {.conf = conf, .told_ms = clock_ms()};
+    take_signals();
+    enum status st = measure(&e);
+    if (st != ST_OK && stop_signal != 0)
+        st = FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED, "stopped by a signal; nothing was measured");
+    step_close(e.step);
+    feed_close(e.feed);
+    dev_close(e.dev);
+    trained_close(&e.trained);
+    return st;
+}

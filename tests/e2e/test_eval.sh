@@ -1,0 +1,73 @@
+#!/bin/bash
+# test_eval — `convoy eval` says what training said about the same data, to the last bit, and refuses what cannot be measured.
+. "$(dirname "$0")/lib.sh"
+
+# measure SETTING… — to the end; $rc, files out and err.
+measure() {
+    rc=0
+    "$convoy" eval "$@" >out 2>err || rc=$?
+}
+
+head -c 60000 /usr/share/common-licenses/GPL-3 >train.txt
+tail -c 3000 /usr/share/common-licenses/Apache-2.0 >val.txt
+text="MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=16 CONTEXT=64 BATCH_SIZE=4 SEQ_LEN=32 LR=1e-2 DATA=train.txt"
+run $text VAL_DATA=val.txt STEPS=20 CHECKPOINT_DIR=ck CHECKPOINT_EVERY=10 METRICS_FILE=m.jsonl EVAL_EVERY=10
+ok "a run to measure" is $rc 0
+
+measure CHECKPOINT_DIR=ck VAL_DATA=val.txt BATCH_SIZE=4
+ok "a line for people: exit 0" is $rc 0
+ok "one line" is "$(wc -l <out)" 1
+ok "with loss and perplexity" shows '^loss [0-9.]+  perplexity [0-9.]+  tokens 800 in 25 samples of 32  model gpt2-nano step 20  data val.txt'
+cp out first
+measure CHECKPOINT_DIR=ck VAL_DATA=val.txt BATCH_SIZE=4
+ok "the same again" cmp -s out first
+measure CHECKPOINT_DIR=ck VAL_DATA=val.txt BATCH_SIZE=4 OMP_NUM_THREADS=1
+ok "OMP_NUM_THREADS is no setting: 64" is $rc 64
+OMP_NUM_THREADS=1 measure CHECKPOINT_DIR=ck VAL_DATA=val.txt BATCH_SIZE=4
+ok "the same with one thread" cmp -s out first
+measure CHECKPOINT_DIR=ck VAL_DATA=val.txt BATCH_SIZE=4 JSON=1
+ok "JSON: exit 0" is $rc 0
+ok "keys" is "$(jq -c keys_unsorted out)" '["task","model","step","data","seq_len","samples","tokens","loss","perplexity"]'
+ok "the last val_loss of the run, bit for bit" is "$(jq .loss out)" "$(jq -s '.[-1].val_loss' m.jsonl)"
+ok "perplexity is its exponential" jq -e '(.perplexity / (.loss | exp) - 1 | fabs) < 1e-12' out >/dev/null
+measure CHECKPOINT_DIR=ck/step-00000010 VAL_DATA=val.txt BATCH_SIZE=4 JSON=1
+ok "an older checkpoint by its own folder" is "$(jq -c '[.step, .loss]' out)" \
+    "$(jq -s -c '[.[] | select(.val_loss and .step == 10)][0] | [.step, .val_loss]' m.jsonl)"
+measure MODEL=ck VAL_DATA=val.txt BATCH_SIZE=4 SEQ_LEN=64 JSON=1
+ok "SEQ_LEN as asked for" is "$(jq -c '[.seq_len, .samples]' out)" '[64,12]'
+mkdir more && cp val.txt more/a.txt && cp val.txt more/b.txt
+measure CHECKPOINT_DIR=ck VAL_DATA=more JSON=1
+ok "a folder" is "$rc $(jq .samples out)" "0 50"
+measure MODEL="$root/tests/golden/lm" VAL_DATA="$root/tests/golden/lm/tokens.bin" SEQ_LEN=24 JSON=1
+ok "a Hugging Face folder: exit 0" is $rc 0
+ok "its step is not known" is "$(jq -c '[.step, .model, .task]' out)" '[null,"lm","lm"]'
+
+# The first three windows of the golden data: PyTorch's loss (tests/golden/lm/expected.json, step 1).
+golden=$root/tests/golden/lm
+{ head -c 8 "$golden/tokens.bin"; printf '\171\0\0\0'; head -c 1266 "$golden/tokens.bin" | tail -c +13; } >first.bin
+measure MODEL="$golden" VAL_DATA=first.bin SEQ_LEN=40 JSON=1
+ok "the loss that PyTorch computes, to 1e-6" jq -e --slurpfile want "$golden/expected.json" \
+    '(.loss - $want[0].steps[0].loss | fabs) < 1e-6 and .tokens == 120' out >/dev/null
+
+# What cannot be measured.
+measure CHECKPOINT_DIR=ck
+ok "without VAL_DATA: 78" is "$rc $(grep -c 'VAL_DATA is not set' err)" "78 1"
+measure VAL_DATA=val.txt
+ok "no weights named: 66" is "$rc $(grep -c 'CHECKPOINT_DIR is empty' err)" "66 1"
+measure CHECKPOINT_DIR=more VAL_DATA=val.txt
+ok "no checkpoint there: 66" is "$rc $(grep -c 'no valid checkpoint' err)" "66 1"
+measure CHECKPOINT_DIR=ck VAL_DATA=nowhere.txt
+ok "no such data: 66" is $rc 66
+measure CHECKPOINT_DIR=ck VAL_DATA=val.txt SEQ_LEN=65
+ok "SEQ_LEN over CONTEXT: 78" is $rc 78
+head -c 40 val.txt >short.txt
+measure CHECKPOINT_DIR=ck VAL_DATA=short.txt
+ok "less than one window: 65" is $rc 65
+measure CHECKPOINT_DIR=ck VAL_DATA=val.txt TASK=qa
+ok "another task than the model's: 78" is "$rc $(grep -c 'was trained for TASK=lm' err)" "78 1"
+cp -r ck bad && rm -r bad/step-00000010 && f=$(ls bad/step-00000020/*.safetensors | head -n 1) && printf x | dd of="$f" bs=1 seek=3000 conv=notrunc 2>/dev/null
+measure MODEL=bad/step-00000020 VAL_DATA=val.txt
+ok "a damaged checkpoint: 65" is $rc 65
+"$convoy" eval CHECKPOINT_DIR=ck VAL_DATA=val.txt >/dev/full 2>err
+ok "a full disk behind stdout: 74" is $? 74
+done_testing

@@ -20,6 +20,7 @@
 #include "conf/launcher.h"
 #include "serve/probe.h"
 #include "node/command.h"
+#include "node/say.h"
 
 /* One call of the program: the words behind the command, and the settings when the command wants them. */
 struct call {
@@ -61,8 +62,8 @@ static const struct command commands[] = {
     {"import", "import FROM=... TO=...", "Hugging Face folder or llm.c model file to a checkpoint at step 0", true,
      false, run_import},
     {"export", "export FROM=... TO=...", "checkpoint to a Hugging Face folder", true, false, run_export},
-    {"eval", "eval VAL_DATA=... [...]", "loss and perplexity of a checkpoint or a Hugging Face folder; JSON=1 for programs",
-     true, false, run_eval},
+    {"eval", "eval VAL_DATA=... [...]", "loss and perplexity of a checkpoint or a Hugging Face folder", true,
+     false, run_eval},
     {"status", "status [URL] [JSON=1]", "how a run is doing, here or at URL; exit 0 healthy, 1 not", true,
      true, run_status},
     {"config", "config [NAME=VALUE ...]", "every setting with its value and who set it; JSON=1 for programs",
@@ -74,31 +75,6 @@ static const struct command commands[] = {
 #define COMMANDS_N (sizeof commands / sizeof commands[0])
 
 /* ---- words for people ---- */
-
-/* put — everything to stdout, or say why not: a full disk behind a redirection is a failure too. */
-static enum status put(struct text *text)
-{
-    if (text->overflow) {
-        text_free(text);
-        return FAIL(ST_RETRY, "out of memory: the answer has no room; nothing was printed");
-    }
-    size_t done = 0;
-    int error = 0;
-    while (done < text->len && error == 0) {
-        ssize_t n = write(STDOUT_FILENO, text->data + done, text->len - done);
-        if (n > 0)
-            done += (size_t)n;
-        else if (n == 0 || errno != EINTR)
-            error = n == 0 ? EIO : errno;
-    }
-    size_t whole = text->len;
-    text_free(text);
-    if (error != 0)
-        return FAIL(ST_STORE,
-                    "cannot write to stdout: %s after %zu of %zu bytes; see where it was redirected to",
-                    strerror(error), done, whole);
-    return ST_OK;
-}
 
 /* is_decorated — bold and colours: only for a terminal, and only when NO_COLOR is not set. */
 static bool is_decorated(void)
@@ -177,7 +153,7 @@ static enum status run_help(const struct call *call)
                     nearest != NULL ? "; did you mean " : "",
                     nearest != NULL ? nearest : "; `convoy help` lists them", nearest != NULL ? "?" : "");
     }
-    return put(&out);
+    return say_text(&out);
 }
 
 static enum status run_version(const struct call *call)
@@ -193,7 +169,7 @@ static enum status run_version(const struct call *call)
              curl->ssl_version != NULL ? curl->ssl_version : "none");
     text_add(&out, "cjson %s\nutf8proc %s\nxxhash %u.%u.%u\n", cJSON_Version(), utf8proc_version(),
              xxhash / 10000, xxhash / 100 % 100, xxhash % 100);
-    return put(&out);
+    return say_text(&out);
 }
 
 static enum status run_config(const struct call *call)
@@ -203,7 +179,7 @@ static enum status run_config(const struct call *call)
         conf_write_json(call->conf, &out);
     else
         conf_write_table(call->conf, &out);
-    return put(&out);
+    return say_text(&out);
 }
 
 /* ---- the rest is elsewhere ---- */

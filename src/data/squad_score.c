@@ -24,14 +24,15 @@ struct codes {
 #define CAPITAL_DOTTED_I 0x130
 #define DOT_ABOVE 0x307
 
-/* is_cased — Unicode's property Cased but for letters that is_ignorable takes first: letters of a case, and what has
- * another case, and Other_Lowercase and Other_Uppercase where neither says so. */
+/* is_cased — Unicode's property Cased but for letters that is_ignorable takes first: letters of a case, and
+ * what has another case, and Other_Lowercase and Other_Uppercase where neither says so. */
 static bool is_cased(int32_t c)
 {
     utf8proc_category_t category = utf8proc_category(c);
-    return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL || category == UTF8PROC_CATEGORY_LT ||
-           utf8proc_tolower(c) != c || utf8proc_toupper(c) != c || c == 0xAA || c == 0xBA ||
-           (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
+    return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL ||
+           category == UTF8PROC_CATEGORY_LT || utf8proc_tolower(c) != c || utf8proc_toupper(c) != c ||
+           c == 0xAA || c == 0xBA || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
+           (c >= 0x1F170 && c <= 0x1F189);
 }
 
 /* is_ignorable — Unicode's property Case_Ignorable: marks, formats, modifiers, and signs inside of words. */
@@ -43,8 +44,9 @@ static bool is_ignorable(int32_t c)
         if (c == inside[i])
             return true;
     utf8proc_category_t category = utf8proc_category(c);
-    return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_ME || category == UTF8PROC_CATEGORY_CF ||
-           category == UTF8PROC_CATEGORY_LM || category == UTF8PROC_CATEGORY_SK;
+    return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_ME ||
+           category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_LM ||
+           category == UTF8PROC_CATEGORY_SK;
 }
 
 /* is_final — the sigma at i ends a word: a letter before it, none behind, signs within words not counted. */
@@ -62,14 +64,16 @@ static bool is_final(const struct codes *text, size_t i)
 
 static bool is_punctuation(int32_t c)
 {
-    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
+    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
+           (c >= '{' && c <= '~');
 }
 
 /* is_space — bidirectional class of a separator, or category Zs. */
 static bool is_space(int32_t c)
 {
     return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+           c == 0x3000;
 }
 
 /* is_word — a letter or a number. */
@@ -97,14 +101,15 @@ static void decode(struct squad_score_text text, struct codes *out)
     while (used < text.n) {
         utf8proc_int32_t c;
         size_t left = text.n - used;
-        utf8proc_ssize_t n =
-            utf8proc_iterate((const utf8proc_uint8_t *)text.bytes + used, left < 4 ? (utf8proc_ssize_t)left : 4, &c);
+        utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text.bytes + used,
+                                              left < 4 ? (utf8proc_ssize_t)left : 4, &c);
         out->at[out->n++] = n > 0 ? c : 0xFFFD;
         used += n > 0 ? (size_t)n : 1;
     }
 }
 
-/* Two letters are more than a table: sigma has a form of its own at the end of a word, and one letter becomes two. */
+/* Two letters are more than a table: sigma has a form of its own at the end of a word, and one letter becomes
+ * two. */
 static void lower(const struct codes *text, struct codes *out)
 {
     out->n = 0;
@@ -160,8 +165,8 @@ static void join_words(struct codes *text)
     text->n = n;
 }
 
-/* normalise — *out is the caller's to free, also after a failure. No text becomes longer in code points than it is in
- * bytes. */
+/* normalise — *out is the caller's to free, also after a failure. No text becomes longer in code points than
+ * it is in bytes. */
 static enum status normalise(struct squad_score_text text, struct codes *out)
 {
     struct codes plain = {.at = malloc((text.n + 1) * sizeof *plain.at)};
@@ -247,8 +252,9 @@ static void keep_best(struct squad_score *best, double exact, double f1_value)
 }
 
 /* One gold answer against the answer; *said_out: it says anything. */
-static enum status compare(enum squad_score_rules rules, const struct codes *answer, const struct words *words,
-                           struct squad_score_text gold_text, struct squad_score *best, bool *said_out)
+static enum status compare(enum squad_score_rules rules, const struct codes *answer,
+                           const struct words *words, struct squad_score_text gold_text,
+                           struct squad_score *best, bool *said_out)
 {
     struct codes gold;
     struct words gold_words = {0};

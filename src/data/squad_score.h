@@ -1,10 +1,10 @@
 /* squad_score — exact match and F1 of an answer, as SQuAD's official evaluation scripts define them.
  *
- * An answer is normalised: lower case, ASCII punctuation gone, the words a, an and the gone, white space to single
- * spaces. Exact match compares the rest; F1 is the harmonic mean of precision and recall over its words as a multiset.
- * The best over the gold answers counts. The letters, words and spaces are Unicode's, as Python's str.lower, \b and
- * str.split see them. Pure functions of bytes; must not know models, tokens or files.
- * Sources: Rajpurkar et al. 2016, section 6.1 (v1.1); Rajpurkar, Jia and Liang 2018 (v2.0). */
+ * An answer is normalised: lower case, ASCII punctuation gone, the words a, an and the gone, white space to
+ * single spaces. Exact match compares the rest; F1 is the harmonic mean of precision and recall over its
+ * words as a multiset. The best over the gold answers counts. The letters, words and spaces are Unicode's, as
+ * Python's str.lower, \b and str.split see them. Pure functions of bytes; must not know models, tokens or
+ * files. Sources: Rajpurkar et al. 2016, section 6.1 (v1.1); Rajpurkar, Jia and Liang 2018 (v2.0). */
 #ifndef CONVOY_DATA_SQUAD_SCORE_H
 #define CONVOY_DATA_SQUAD_SCORE_H
 
@@ -13,8 +13,9 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* What differs: v2.0 has questions without an answer. There no gold answer, or none that says anything, stands for the
- * empty answer, and if either side has no words F1 is 1 when both have none, else 0. In v1.1 no words in common is 0. */
+/* What differs: v2.0 has questions without an answer. There no gold answer, or none that says anything,
+ * stands for the empty answer, and if either side has no words F1 is 1 when both have none, else 0. In v1.1
+ * no words in common is 0. */
 enum squad_score_rules { SQUAD_SCORE_RULES_V1, SQUAD_SCORE_RULES_V2 };
 
 struct squad_score_text {

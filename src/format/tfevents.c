@@ -61,7 +61,8 @@ uint32_t tfevents_crc32c(const void *bytes, size_t n)
     return ~crc;
 }
 
-/* A record's checksum is turned and shifted, because a checksum of data that holds its own checksum is weak. */
+/* A record's checksum is turned and shifted, because a checksum of data that holds its own checksum is weak.
+ */
 static uint32_t mask(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EAD8u; }
 
 /* ---- messages ---- */
@@ -96,7 +97,10 @@ static void add_varint(struct message *m, uint64_t value)
 /* A field's key is its number and how its value is written. */
 enum wire { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
 
-static void add_key(struct message *m, int field, enum wire wire) { add_varint(m, (uint64_t)(field << 3 | (int)wire)); }
+static void add_key(struct message *m, int field, enum wire wire)
+{
+    add_varint(m, (uint64_t)(field << 3 | (int)wire));
+}
 
 static void add_field(struct message *m, int field, const void *bytes, size_t n)
 {
@@ -155,7 +159,8 @@ static void put_record(struct tfevents *file, const struct message *m)
     put_little(file, mask(tfevents_crc32c(m->bytes, m->n)), 4);
 }
 
-/* A write that failed half-way is repeated whole, at the same place: what a reader has seen of it stays true. */
+/* A write that failed half-way is repeated whole, at the same place: what a reader has seen of it stays true.
+ */
 void tfevents_flush(struct tfevents *file)
 {
     if (file == NULL || file->used == 0)
@@ -191,7 +196,8 @@ void tfevents_add(struct tfevents *file, int64_t step, const struct tfevents_sca
         tfevents_flush(file);
 }
 
-/* SessionLog: status = 1, START = 1. TensorBoard forgets what older files say about this step and later ones. */
+/* SessionLog: status = 1, START = 1. TensorBoard forgets what older files say about this step and later ones.
+ */
 static void put_head(struct tfevents *file, int64_t step_next)
 {
     static const char version[] = "brain.Event:2";
@@ -217,8 +223,8 @@ static int64_t seconds_of(const char *name)
     return text_i64(digits, 0, INT64_MAX, &seconds) == TEXT_OK ? seconds : -1;
 }
 
-/* seconds_next — now, but later than every file that is there: a run started again within the second, or after the
- * clock was set back, must sort behind the one that it goes on from. */
+/* seconds_next — now, but later than every file that is there: a run started again within the second, or
+ * after the clock was set back, must sort behind the one that it goes on from. */
 static int64_t seconds_next(const char *dir)
 {
     int64_t next = clock_wall_ms() / 1000;
@@ -246,10 +252,7 @@ static const char *host(char *out, size_t cap)
     return out;
 }
 
-static bool is_disk(int error)
-{
-    return error == ENOSPC || error == EDQUOT || error == EIO;
-}
+static bool is_disk(int error) { return error == ENOSPC || error == EDQUOT || error == EIO; }
 
 static enum status open_file(const char *dir, struct tfevents *file)
 {
@@ -261,7 +264,8 @@ static enum status open_file(const char *dir, struct tfevents *file)
     if (file->fd >= 0)
         return ST_OK;
     return FAIL(is_disk(errno) ? ST_STORE : ST_BAD_SETTING,
-                "cannot make %s: %s; set TENSORBOARD_DIR to a folder that can be written", file->path, strerror(errno));
+                "cannot make %s: %s; set TENSORBOARD_DIR to a folder that can be written", file->path,
+                strerror(errno));
 }
 
 enum status tfevents_open(const char *dir, int64_t step_next, struct tfevents **out)
@@ -296,9 +300,10 @@ void tfevents_close(struct tfevents *file)
     if (file->used > 0 && ftruncate(file->fd, (off_t)file->end_bytes) != 0) /* end with a whole record */
         LOG_DEBUG("cannot cut %s: %s", file->path, strerror(errno));
     if (file->used > 0 || file->lost > 0)
-        LOG_WARN("TENSORBOARD_DIR: %s lacks scalars: there was no room for %lld events, and %zu bytes could not be "
-                 "written at the end",
-                 file->path, (long long)file->lost, file->used);
+        LOG_WARN(
+            "TENSORBOARD_DIR: %s lacks scalars: there was no room for %lld events, and %zu bytes could not be "
+            "written at the end",
+            file->path, (long long)file->lost, file->used);
     close(file->fd);
     free(file);
 }

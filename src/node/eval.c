@@ -1,8 +1,9 @@
 /* eval — `convoy eval`: how good a trained model is on VAL_DATA; one line, or JSON=1.
  *
- * A language model: the mean loss of every token of every whole window, as EVAL_EVERY measures it while training, and
- * its exponential, the perplexity. What is said is a function of weights, data, SEQ_LEN and BATCH_SIZE alone, so that
- * it can be compared; progress goes to the log. Must not know how weights or data are read. */
+ * A language model: the mean loss of every token of every whole window, as EVAL_EVERY measures it while
+ * training, and its exponential, the perplexity. What is said is a function of weights, data, SEQ_LEN and
+ * BATCH_SIZE alone, so that it can be compared; progress goes to the log. Must not know how weights or data
+ * are read. */
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -67,7 +68,8 @@ static bool reading(void *arg, int64_t bytes_done, int64_t bytes_total)
     return go_on(arg, "tokenised bytes", bytes_done, bytes_total);
 }
 
-/* --- opening ----------------------------------------------------------------------------------------------- */
+/* --- opening -----------------------------------------------------------------------------------------------
+ */
 
 static enum status check_task(const struct eval *e)
 {
@@ -75,11 +77,13 @@ static enum status check_task(const struct eval *e)
     enum model_task task = e->trained.dims.task;
     if (conf_is_set(e->conf, CONF_TASK) && conf_i64(e->conf, CONF_TASK) != (int64_t)task)
         return FAIL(ST_BAD_SETTING, "TASK=%s (%s), but the model %s was trained for TASK=%s; leave TASK out",
-                    conf_text(e->conf, CONF_TASK), conf_source(e->conf, CONF_TASK), e->trained.dims.name, names[task]);
+                    conf_text(e->conf, CONF_TASK), conf_source(e->conf, CONF_TASK), e->trained.dims.name,
+                    names[task]);
     return ST_OK;
 }
 
-/* learnt_tokens — SEQ_LEN of the run that made the checkpoint: beyond it the model has learnt no positions. 0: unknown. */
+/* learnt_tokens — SEQ_LEN of the run that made the checkpoint: beyond it the model has learnt no positions.
+ * 0: unknown. */
 static int64_t learnt_tokens(const struct trained *trained)
 {
     cJSON *settings;
@@ -137,7 +141,8 @@ static enum status open_step(struct eval *e)
     return trained_load(&e->trained, &to);
 }
 
-/* --- the answer -------------------------------------------------------------------------------------------- */
+/* --- the answer --------------------------------------------------------------------------------------------
+ */
 
 /* add_model — what was measured: model, step and data, the same for every task. */
 static void add_model(const struct eval *e, cJSON *out)
@@ -151,6 +156,17 @@ static void add_model(const struct eval *e, cJSON *out)
         cJSON_AddNullToObject(out, "step");
     cJSON_AddStringToObject(out, "data", conf_text(e->conf, CONF_VAL_DATA));
     json_add_i64(out, "seq_len", e->config.seq_tokens);
+}
+
+/* add_exact — all digits, so that programs can compare bits; cJSON would round the last ones. */
+static void add_exact(cJSON *out, const char *key, double value)
+{
+    char digits[32];
+    text_format(digits, sizeof digits, "%.17g", value);
+    if (isfinite(value))
+        cJSON_AddRawToObject(out, key, digits);
+    else
+        cJSON_AddNullToObject(out, key);
 }
 
 static enum status say_json(cJSON *object)
@@ -170,8 +186,8 @@ static enum status say_loss_json(const struct eval *e, double loss)
     add_model(e, out);
     json_add_i64(out, "samples", feed_samples(e->feed));
     json_add_i64(out, "tokens", feed_samples(e->feed) * e->config.seq_tokens);
-    json_add_number(out, "loss", loss);
-    json_add_number(out, "perplexity", exp(loss));
+    add_exact(out, "loss", loss);
+    add_exact(out, "perplexity", exp(loss));
     enum status st = say_json(out);
     cJSON_Delete(out);
     return st;
@@ -186,9 +202,10 @@ static enum status say_loss(const struct eval *e, double loss)
         return say_loss_json(e, loss);
     if (trained_step(&e->trained) >= 0)
         text_format(step, sizeof step, " step %lld", (long long)trained_step(&e->trained));
-    text_add(&out, "loss %.4f  perplexity %.4g  tokens %s in %lld samples of %lld  model %s%s  data %s\n", loss, exp(loss),
-             text_count(tokens, sizeof tokens, (double)(samples * e->config.seq_tokens)), (long long)samples,
-             (long long)e->config.seq_tokens, e->trained.dims.name, step, feed_name(e->feed));
+    text_add(&out, "loss %.4f  perplexity %.4g  tokens %s in %lld samples of %lld  model %s%s  data %s\n",
+             loss, exp(loss), text_count(tokens, sizeof tokens, (double)(samples * e->config.seq_tokens)),
+             (long long)samples, (long long)e->config.seq_tokens, e->trained.dims.name, step,
+             feed_name(e->feed));
     return say_text(&out);
 }
 
@@ -209,6 +226,11 @@ static enum status measure(struct eval *e)
     if (!conf_text(e->conf, CONF_VAL_DATA)[0])
         return FAIL(ST_BAD_SETTING, "VAL_DATA is not set; say what the model should be measured on");
     TRY(open_model(e));
+    if (e->trained.dims.task == MODEL_TASK_QA)
+        return FAIL(ST_BAD_SETTING,
+                    "%s is a question-answering model, and questions are not read so far; choose a "
+                    "language model",
+                    e->trained.dims.name);
     return measure_loss(e);
 }
 
@@ -218,7 +240,8 @@ enum status eval_main(const struct conf *conf)
     take_signals();
     enum status st = measure(&e);
     if (st != ST_OK && stop_signal != 0)
-        st = FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED, "stopped by a signal; nothing was measured");
+        st = FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED,
+                  "stopped by a signal; nothing was measured");
     step_close(e.step);
     feed_close(e.feed);
     dev_close(e.dev);

@@ -2,10 +2,8 @@
  *
  * The model sees the last CONTEXT tokens; every token is a forward pass of its own. Which token comes is a function
  * of the weights, PROMPT, TEMPERATURE, TOP_K, TOP_P and SEED. Must not know training. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/file.h"
@@ -17,6 +15,7 @@
 #include "dev/dev.h"
 #include "kernels/cpu.h"
 #include "node/command.h"
+#include "node/say.h"
 #include "train/sample.h"
 #include "train/weights.h"
 
@@ -130,20 +129,6 @@ static void writer_close(struct writer *w)
 
 /* --- words ------------------------------------------------------------------------------------------------- */
 
-static enum status put(const uint8_t *bytes, size_t n)
-{
-    while (n > 0) {
-        ssize_t done = write(STDOUT_FILENO, bytes, n);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return FAIL(ST_STORE, "cannot write to stdout: %s; see where it was redirected to", strerror(errno));
-        bytes += done;
-        n -= (size_t)done;
-    }
-    return ST_OK;
-}
-
 /* Show the bytes of one token as far as they are whole characters. */
 static enum status show(struct writer *w, int32_t token)
 {
@@ -153,7 +138,7 @@ static enum status show(struct writer *w, int32_t token)
     memcpy(w->held + w->held_n, bytes, n);
     w->held_n += n;
     size_t whole = sample_utf8_whole(w->held, w->held_n);
-    TRY(put(w->held, whole));
+    TRY(say_bytes(w->held, whole));
     memmove(w->held, w->held + whole, w->held_n - whole);
     w->held_n -= whole;
     return ST_OK;
@@ -214,7 +199,7 @@ static enum status next_token(struct writer *w, const struct conf *conf, int64_t
 static enum status write_text(struct writer *w, const struct conf *conf, int64_t more)
 {
     const char *prompt = conf_text(conf, CONF_PROMPT);
-    TRY(put((const uint8_t *)prompt, strlen(prompt)));
+    TRY(say_bytes(prompt, strlen(prompt)));
     for (int64_t i = 0; i < more; i++) {
         int32_t token = 0;
         TRY(next_token(w, conf, i, &token));
@@ -223,8 +208,8 @@ static enum status write_text(struct writer *w, const struct conf *conf, int64_t
         w->tokens[w->tokens_n++] = token;
         TRY(show(w, token));
     }
-    TRY(put(w->held, w->held_n));
-    return put((const uint8_t *)"\n", 1);
+    TRY(say_bytes(w->held, w->held_n));
+    return say_bytes("\n", 1);
 }
 
 static enum status load_weights(struct writer *w, const struct source *source)

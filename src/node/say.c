@@ -14,7 +14,8 @@ enum status say_bytes(const void *bytes, size_t n)
         if (done < 0 && errno == EINTR)
             continue;
         if (done <= 0)
-            return FAIL(ST_STORE, "cannot write to stdout: %s after %zu of %zu bytes; see where it was redirected to",
+            return FAIL(ST_STORE,
+                        "cannot write to stdout: %s after %zu of %zu bytes; see where it was redirected to",
                         strerror(done == 0 ? EIO : errno), n - left, n);
         at += done;
         left -= (size_t)done;

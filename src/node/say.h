@@ -1,5 +1,5 @@
-/* say — a command's answer on stdout, whole, or why not: a full disk behind a redirection is a failure too. What is
- * told beside the answer goes to the log. */
+/* say — a command's answer on stdout, whole, or why not: a full disk behind a redirection is a failure too.
+ * What is told beside the answer goes to the log. */
 #ifndef CONVOY_NODE_SAY_H
 #define CONVOY_NODE_SAY_H
 

@@ -23,11 +23,12 @@ static enum status open_checkpoint(const char *path, struct trained *out)
     else
         TRY(ckpt_open_newest(path, NULL, &out->ckpt));
     if (!out->ckpt)
-        return FAIL(ST_NO_INPUT,
-                    "%s holds no valid checkpoint; name a checkpoint folder or a Hugging Face folder by MODEL",
-                    path);
+        return FAIL(
+            ST_NO_INPUT,
+            "%s holds no valid checkpoint; name a checkpoint folder or a Hugging Face folder by MODEL", path);
     TRY(load_dims_parse(ckpt_meta(out->ckpt)->model_json, &out->dims));
-    LOG_INFO("model %s from %s, step %lld", out->dims.name, ckpt_path(out->ckpt), (long long)trained_step(out));
+    LOG_INFO("model %s from %s, step %lld", out->dims.name, ckpt_path(out->ckpt),
+             (long long)trained_step(out));
     return ST_OK;
 }
 
@@ -37,9 +38,10 @@ enum status trained_open(const struct conf *conf, struct trained *out)
     struct trained found = {0};
     enum status st;
     if (!hf_is_folder(model) && !file_is_dir(model) && !*dir)
-        return FAIL(ST_NO_INPUT,
-                    "MODEL=%s is not a folder and CHECKPOINT_DIR is empty; set one of them to trained weights",
-                    model);
+        return FAIL(
+            ST_NO_INPUT,
+            "MODEL=%s is not a folder and CHECKPOINT_DIR is empty; set one of them to trained weights",
+            model);
     if (hf_is_folder(model))
         st = open_folder(model, &found);
     else
@@ -57,7 +59,10 @@ enum status trained_load(const struct trained *trained, const struct load_target
     return trained->hf ? load_hf(to, trained->hf) : load_ckpt(to, trained->ckpt, "model");
 }
 
-int64_t trained_step(const struct trained *trained) { return trained->ckpt ? ckpt_meta(trained->ckpt)->step : -1; }
+int64_t trained_step(const struct trained *trained)
+{
+    return trained->ckpt ? ckpt_meta(trained->ckpt)->step : -1;
+}
 
 void trained_close(struct trained *trained)
 {

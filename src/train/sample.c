@@ -71,9 +71,10 @@ static struct cut cut_of(const float *logits, int64_t n, const struct sample_rul
 
 int64_t sample_pick(const float *logits, int64_t n, const struct sample_rule *rule, double u, float *work)
 {
-    ASSERTF(n > 0 && rule->temperature >= 0 && rule->top_k >= 0 && rule->top_p >= 0 && rule->top_p <= 1 && u >= 0 && u < 1,
-            "n %lld temperature %g top_k %lld top_p %g u %g", (long long)n, rule->temperature, (long long)rule->top_k,
-            rule->top_p, u);
+    ASSERTF(n > 0 && rule->temperature >= 0 && rule->top_k >= 0 && rule->top_p >= 0 && rule->top_p <= 1 &&
+                u >= 0 && u < 1,
+            "n %lld temperature %g top_k %lld top_p %g u %g", (long long)n, rule->temperature,
+            (long long)rule->top_k, rule->top_p, u);
     int64_t best = largest(logits, n);
     if (best < 0 || rule->temperature == 0 || rule->top_k == 1 || rule->top_p == 0)
         return best;

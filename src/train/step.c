@@ -519,7 +519,7 @@ int64_t step_memory_bytes(const struct step *s)
 {
     int64_t bytes = 0;
     for (int i = 0; i < ARENA_N; i++)
-        bytes += (int64_t)s->arena[i].cap_bytes;
+        bytes += s->arena[i].base ? (int64_t)s->arena[i].cap_bytes : 0; /* without memory it only measures */
     return bytes;
 }
 

@@ -238,8 +238,12 @@ static void tell_tensorboard(struct trainer *t, double step_ms)
 {
     const struct board_worker *p = &t->post;
     const struct tfevents_scalar scalars[] = {
-        {"loss", p->loss},       {"lr", p->lr},   {"grad_norm", p->grad_norm}, {"tokens_per_second", p->tokens_per_second},
-        {"step_ms", step_ms},    {"mfu", p->mfu},
+        {"loss", p->loss},
+        {"lr", p->lr},
+        {"grad_norm", p->grad_norm},
+        {"tokens_per_second", p->tokens_per_second},
+        {"step_ms", step_ms},
+        {"mfu", p->mfu},
     };
     tfevents_add(t->events, t->place.step, scalars, sizeof scalars / sizeof *scalars);
 }

@@ -65,6 +65,8 @@ measure CHECKPOINT_DIR=ck VAL_DATA=short.txt
 ok "less than one window: 65" is $rc 65
 measure CHECKPOINT_DIR=ck VAL_DATA=val.txt TASK=qa
 ok "another task than the model's: 78" is "$rc $(grep -c 'was trained for TASK=lm' err)" "78 1"
+measure MODEL="$root/tests/golden/qa" VAL_DATA=val.txt
+ok "a question-answering model: 78" is "$rc $(grep -c 'question-answering model' err)" "78 1"
 cp -r ck bad && rm -r bad/step-00000010 && f=$(ls bad/step-00000020/*.safetensors | head -n 1) && printf x | dd of="$f" bs=1 seek=3000 conv=notrunc 2>/dev/null
 measure MODEL=bad/step-00000020 VAL_DATA=val.txt
 ok "a damaged checkpoint: 65" is $rc 65

@@ -1,0 +1,64 @@
+/* test_trained — which model MODEL and CHECKPOINT_DIR name, and what is said when they name none. Checkpoints are shown
+ * by tests/e2e/test_eval.sh. */
+#include "node/trained.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "harness.h"
+
+static enum status open_named(const char *model, const char *dir, struct trained *out)
+{
+    char words[2][800], *argv[] = {words[0], words[1]}, *none[] = {NULL};
+    struct conf *conf;
+    text_format(words[0], sizeof words[0], "MODEL=%s", model);
+    text_format(words[1], sizeof words[1], "CHECKPOINT_DIR=%s", dir);
+    assert_int_equal(conf_open(2, argv, none, &conf), ST_OK);
+    enum status st = trained_open(conf, out);
+    conf_close(conf);
+    return st;
+}
+
+static void test_folders(void **state)
+{
+    (void)state;
+    struct trained lm = {0}, qa = {0};
+    assert_int_equal(open_named("tests/golden/lm", "", &lm), ST_OK);
+    assert_int_equal(lm.dims.task, MODEL_TASK_LM);
+    assert_int_equal(lm.dims.layers, 3);
+    assert_int_equal(lm.dims.vocab, 311);
+    assert_string_equal(lm.dims.name, "lm");
+    assert_int_equal(trained_step(&lm), -1);
+    assert_int_equal(open_named("tests/golden/qa", "", &qa), ST_OK);
+    assert_int_equal(qa.dims.task, MODEL_TASK_QA);
+    trained_close(&lm);
+    trained_close(&lm);
+    trained_close(&qa);
+    assert_int_equal(open_named("tests/golden/lm", harness_tmpdir(), &lm), ST_OK); /* MODEL's weights come first */
+    trained_close(&lm);
+}
+
+static void refused(const char *model, const char *dir, const char *says)
+{
+    struct trained none = {0};
+    assert_int_equal(open_named(model, dir, &none), ST_NO_INPUT);
+    assert_non_null(strstr(status_message(), says));
+    assert_null(none.hf);
+    assert_null(none.ckpt);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    refused("gpt2", "", "CHECKPOINT_DIR is empty");
+    refused("gpt2", harness_tmpdir(), "no valid checkpoint");
+    refused(harness_tmpdir(), "", "no valid checkpoint");
+    refused("/no/where", "", "CHECKPOINT_DIR is empty");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_folders),
+    cmocka_unit_test(test_refused),
+};
+HARNESS_MAIN(tests)

@@ -6,8 +6,6 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/file.h"
-#include "base/log.h"
 #include "base/must.h"
 #include "base/rand.h"
 #include "conf/conf.h"
@@ -16,15 +14,8 @@
 #include "kernels/cpu.h"
 #include "node/command.h"
 #include "node/say.h"
+#include "node/trained.h"
 #include "train/sample.h"
-#include "train/weights.h"
-
-/* Where the weights come from. */
-struct source {
-    const char *path; /* a model made elsewhere; NULL: the checkpoint */
-    struct ckpt *ckpt;
-    struct model_dims dims;
-};
 
 struct writer {
     struct bpe *bpe;
@@ -42,34 +33,6 @@ struct writer {
     uint8_t held[BPE_VOCAB]; /* bytes not yet shown: longer than any token */
     size_t held_n;
 };
-
-/* --- which model ------------------------------------------------------------------------------------------- */
-
-static enum status refuse_qa(const char *what)
-{
-    return FAIL(ST_BAD_SETTING, "%s is a question-answering model, which writes no text; choose a language model",
-                what);
-}
-
-static enum status open_source(const struct conf *conf, struct source *out)
-{
-    const char *model = conf_text(conf, CONF_MODEL), *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
-    if (weights_are_at(model)) {
-        out->path = model;
-        TRY(weights_dims(model, &out->dims));
-        return out->dims.task == MODEL_TASK_LM ? ST_OK : refuse_qa(model);
-    }
-    if (file_is_dir(model))
-        dir = model;
-    if (!*dir)
-        return FAIL(ST_NO_INPUT,
-                    "MODEL=%s is not a folder and CHECKPOINT_DIR is empty; set one of them to trained weights",
-                    model);
-    TRY(weights_checkpoint(dir, &out->ckpt, &out->dims));
-    LOG_INFO("model %s from %s, step %lld", out->dims.name, ckpt_path(out->ckpt),
-             (long long)ckpt_meta(out->ckpt)->step);
-    return out->dims.task == MODEL_TASK_LM ? ST_OK : refuse_qa(ckpt_path(out->ckpt));
-}
 
 /* --- memory ------------------------------------------------------------------------------------------------ */
 
@@ -212,17 +175,15 @@ static enum status write_text(struct writer *w, const struct conf *conf, int64_t
     return say_bytes("\n", 1);
 }
 
-static enum status load_weights(struct writer *w, const struct source *source)
-{
-    struct load_target to = {.table = &w->table, .stream = w->stream, .data = w->pass.params};
-    return source->path ? weights_load(source->path, &to) : load_ckpt(&to, source->ckpt, "model");
-}
-
-static enum status run(struct writer *w, struct source *source, const struct conf *conf)
+static enum status run(struct writer *w, struct trained *trained, const struct conf *conf)
 {
     int64_t more = conf_i64(conf, CONF_TOKENS);
-    TRY(open_source(conf, source));
-    const struct model_dims *dims = &source->dims;
+    TRY(trained_open(conf, trained));
+    const struct model_dims *dims = &trained->dims;
+    if (dims->task != MODEL_TASK_LM)
+        return FAIL(ST_BAD_SETTING,
+                    "%s is a question-answering model, which writes no text; choose a language model",
+                    trained_path(trained));
     TRY(model_check(dims));
     TRY(bpe_open(&w->bpe));
     TRY(read_prompt(w, conf_text(conf, CONF_PROMPT), more, dims->vocab));
@@ -230,19 +191,20 @@ static enum status run(struct writer *w, struct source *source, const struct con
     TRY(dev_stream_open(w->dev, &w->stream));
     TRY(model_ops(dims)->describe(dims, &w->table));
     TRY(take_memory(w, dims, w->tokens_n + more < dims->context ? w->tokens_n + more : dims->context));
-    TRY(load_weights(w, source));
+    TRY(trained_load(trained,
+                     &(struct load_target){.table = &w->table, .stream = w->stream, .data = w->pass.params}));
     return write_text(w, conf, more);
 }
 
 enum status generate_main(const struct conf *conf)
 {
-    struct source source = {0};
+    struct trained trained = {.ckpt = NULL};
     struct writer *w = calloc(1, sizeof *w);
     if (!w)
         return FAIL(ST_RETRY, "out of memory: %zu bytes", sizeof *w);
-    enum status st = run(w, &source, conf);
+    enum status st = run(w, &trained, conf);
     writer_close(w);
     free(w);
-    ckpt_close(source.ckpt);
+    trained_close(&trained);
     return st;
 }

@@ -35,6 +35,12 @@ static void test_folders(void **state)
     trained_close(&lm);
     trained_close(&lm);
     trained_close(&qa);
+    assert_string_equal(trained_path(&lm), "");
+    assert_int_equal(open_named("tests/golden/hf_export/lm_f32.bin", "", &lm), ST_OK);
+    assert_int_equal(lm.dims.task, MODEL_TASK_LM);
+    assert_string_equal(lm.dims.name, "lm_f32.bin");
+    assert_string_equal(trained_path(&lm), "tests/golden/hf_export/lm_f32.bin");
+    trained_close(&lm);
     assert_int_equal(open_named("tests/golden/lm", harness_tmpdir(), &lm), ST_OK); /* MODEL's weights come first */
     trained_close(&lm);
 }
@@ -44,7 +50,7 @@ static void refused(const char *model, const char *dir, const char *says)
     struct trained none = {0};
     assert_int_equal(open_named(model, dir, &none), ST_NO_INPUT);
     assert_non_null(strstr(status_message(), says));
-    assert_null(none.hf);
+    assert_string_equal(none.path, "");
     assert_null(none.ckpt);
 }
 

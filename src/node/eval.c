@@ -1,14 +1,16 @@
 /* eval — `convoy eval`: how good a trained model is on VAL_DATA; one line, or JSON=1.
  *
  * A language model: the mean loss of every token of every whole window, as EVAL_EVERY measures it while
- * training, and its exponential, the perplexity. What is said is a function of weights, data, SEQ_LEN and
- * BATCH_SIZE alone, so that it can be compared; progress goes to the log. Must not know how weights or data
- * are read. */
+ * training, and its exponential, the perplexity. A question-answering model: exact match and F1 (eval_qa.h),
+ * and with OUT the answers as SQuAD's own scripts read them. What is said is a function of weights, data,
+ * SEQ_LEN and BATCH_SIZE alone, so that it can be compared; progress goes to the log. Must not know how
+ * weights or data are read. */
 #include <math.h>
 #include <signal.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -16,6 +18,7 @@
 #include "dev/dev.h"
 #include "kernels/cpu.h"
 #include "node/command.h"
+#include "node/eval_qa.h"
 #include "node/mapping.h"
 #include "node/say.h"
 #include "node/trained.h"
@@ -29,7 +32,10 @@ struct eval {
     struct trainer_config config; /* what training would use: SEQ_LEN, BATCH_SIZE */
     struct dev *dev;
     struct step *step;
-    struct feed *feed;
+    struct feed *feed;   /* LM */
+    struct squad *squad; /* QA */
+    struct squad_window_set *windows;
+    cJSON *answers; /* QA with OUT; else NULL */
     int64_t told_ms;
     int64_t batches_n;
 };
@@ -221,17 +227,118 @@ static enum status measure_loss(struct eval *e)
     return say_loss(e, loss);
 }
 
+/* --- questions ---------------------------------------------------------------------------------------------
+ */
+
+static enum status open_questions(struct eval *e)
+{
+    struct feed_config feed;
+    mapping_feed(e->conf, &e->config, true, &feed);
+    struct source_config source = {.data = feed.data,
+                                   .cache_dir = feed.cache_dir,
+                                   .allows_local_urls = feed.allows_local_urls,
+                                   .progress = reading,
+                                   .progress_arg = e};
+    struct squad_window_config cut = {
+        .seq_tokens = feed.seq_tokens, .stride_tokens = feed.stride_tokens, .vocab = feed.vocab};
+    TRY(squad_open(&source, &e->squad));
+    TRY(squad_window_open(e->squad, &cut, &e->windows));
+    if (e->config.batch_samples > squad_window_count(e->windows))
+        e->config.batch_samples = squad_window_count(e->windows);
+    return ST_OK;
+}
+
+static bool seeing(void *arg, int64_t done, int64_t total)
+{
+    return go_on(arg, "evaluated windows", done, total);
+}
+
+static double percent(double sum, int64_t n) { return n > 0 ? 100 * sum / (double)n : NAN; }
+
+static void add_sums(cJSON *out, const struct eval_qa_sums *sums)
+{
+    json_add_i64(out, "questions", sums->n);
+    add_exact(out, "exact_match", percent(sums->exact, sums->n));
+    add_exact(out, "f1", percent(sums->f1, sums->n));
+}
+
+static enum status say_scores_json(const struct eval *e, const struct eval_qa_result *r)
+{
+    cJSON *out = cJSON_CreateObject();
+    add_model(e, out);
+    cJSON_AddStringToObject(out, "rules", r->rules == SQUAD_SCORE_RULES_V2 ? "v2.0" : "v1.1");
+    add_sums(out, &r->all);
+    if (r->rules == SQUAD_SCORE_RULES_V2) {
+        add_sums(cJSON_AddObjectToObject(out, "has_answer"), &r->has_answer);
+        add_sums(cJSON_AddObjectToObject(out, "no_answer"), &r->no_answer);
+    }
+    enum status st = say_json(out);
+    cJSON_Delete(out);
+    return st;
+}
+
+static enum status say_scores(const struct eval *e, const struct eval_qa_result *r)
+{
+    struct text out = {0};
+    char step[32] = "";
+    if (conf_i64(e->conf, CONF_JSON))
+        return say_scores_json(e, r);
+    if (trained_step(&e->trained) >= 0)
+        text_format(step, sizeof step, " step %lld", (long long)trained_step(&e->trained));
+    text_add(&out, "exact match %.2f%%  f1 %.2f%%", percent(r->all.exact, r->all.n),
+             percent(r->all.f1, r->all.n));
+    if (r->rules == SQUAD_SCORE_RULES_V2)
+        text_add(&out, "  answerable %.2f%% %.2f%%  unanswerable %.2f%%",
+                 percent(r->has_answer.exact, r->has_answer.n), percent(r->has_answer.f1, r->has_answer.n),
+                 percent(r->no_answer.exact, r->no_answer.n));
+    text_add(&out, "  questions %lld in %lld samples of %lld  model %s%s  data %s\n", (long long)r->all.n,
+             (long long)squad_window_count(e->windows), (long long)e->config.seq_tokens, e->trained.dims.name,
+             step, conf_text(e->conf, CONF_VAL_DATA));
+    return say_text(&out);
+}
+
+static enum status write_answers(const struct eval *e)
+{
+    const char *path = conf_text(e->conf, CONF_OUT);
+    char *json = cJSON_Print(e->answers);
+    if (!json)
+        return FAIL(ST_RETRY, "out of memory: the answers as JSON");
+    enum status st = file_replace(path, json, strlen(json));
+    cJSON_free(json);
+    TRY(st);
+    LOG_INFO("answers in %s", path);
+    return ST_OK;
+}
+
+static enum status measure_answers(struct eval *e)
+{
+    struct eval_qa_result result;
+    bool is_kept = conf_text(e->conf, CONF_OUT)[0] != 0;
+    TRY(open_questions(e));
+    TRY(open_step(e));
+    e->answers = is_kept ? cJSON_CreateObject() : NULL;
+    if (is_kept && !e->answers)
+        return FAIL(ST_RETRY, "out of memory: an object for the answers");
+    TRY(eval_qa_measure(&(struct eval_qa_config){.step = e->step,
+                                                 .squad = e->squad,
+                                                 .windows = e->windows,
+                                                 .batch_samples = e->config.batch_samples,
+                                                 .seq_tokens = e->config.seq_tokens,
+                                                 .answers = e->answers,
+                                                 .go_on = seeing,
+                                                 .arg = e},
+                        &result));
+    if (is_kept)
+        TRY(write_answers(e));
+    return say_scores(e, &result);
+}
+
 static enum status measure(struct eval *e)
 {
     if (!conf_text(e->conf, CONF_VAL_DATA)[0])
         return FAIL(ST_BAD_SETTING, "VAL_DATA is not set; say what the model should be measured on");
     TRY(open_model(e));
-    if (e->trained.dims.task == MODEL_TASK_QA)
-        return FAIL(ST_BAD_SETTING,
-                    "%s is a question-answering model, and questions are not read so far; choose a "
-                    "language model",
-                    e->trained.dims.name);
-    return measure_loss(e);
+    return e->trained.dims.task == MODEL_TASK_QA ? measure_answers(e) : measure_loss(e);
 }
 
 enum status eval_main(const struct conf *conf)
@@ -243,6 +350,9 @@ enum status eval_main(const struct conf *conf)
         st = FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED,
                   "stopped by a signal; nothing was measured");
     step_close(e.step);
+    cJSON_Delete(e.answers);
+    squad_window_close(e.windows);
+    squad_close(e.squad);
     feed_close(e.feed);
     dev_close(e.dev);
     trained_close(&e.trained);

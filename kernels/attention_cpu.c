@@ -12,6 +12,7 @@
 #include "kernels/philox_cpu.h"
 #include "kernels/attention_tile_cpu.h"
 #include "kernels/exp2_cpu.h"
+#include "kernels/gemv_cpu.h"
 
 #define BLOCK 64
 #define FETCH_ROWS 8
@@ -313,6 +314,61 @@ void CPU_FN(attention_fwd)(const struct cpu *cpu, const struct attention_fwd *a)
     /* a query's sums do not depend on its run, so here the cut may look at the threads */
     w.runs_n = heads >= wanted ? 1 : least((wanted + heads - 1) / heads, (a->t + BLOCK - 1) / BLOCK);
     task_run(cpu->pool, cpu_parts(heads * w.runs_n, 1), fwd_part, &w);
+}
+
+/* --- the last query alone ----------------------------------------------------------------------------------- */
+
+struct decode_work {
+    const struct cpu *cpu;
+    const struct attention_decode *a;
+};
+
+/* p[j] ← 2^(p[j] - max), zeros up to a whole vector; returns their sum. */
+static float decode_softmax(float *p, int64_t t)
+{
+    vec sum = {0}, max = vec_set(-INFINITY);
+    for (int64_t j = t; j % VEC_W; j++)
+        p[j] = -INFINITY;
+    for (int64_t j = 0; j < t; j += VEC_W)
+        max = vec_max(max, vec_load(p + j));
+    vec base = vec_set(vec_top(max));
+    for (int64_t j = 0; j < t; j += VEC_W) {
+        vec e = exp2_vec(vec_load(p + j) - base);
+        sum += e;
+        vec_store(p + j, e);
+    }
+    return vec_sum(sum);
+}
+
+static void decode_part(void *arg, int bh, int thread_i)
+{
+    const struct decode_work *w = arg;
+    const struct attention_decode *a = w->a;
+    int64_t c = a->h * a->d, stride = 3 * c;
+    const float *q = (const float *)a->qkv.data + bh / a->h * a->t * stride + bh % a->h * a->d, *k = q + c, *v = k + c;
+    float *p = (float *)(void *)w->cpu->scratch[thread_i], *out = (float *)a->out.data + bh * a->d;
+    float scale2 = (float)(EXP2_LOG2E / sqrt((double)a->d));
+    q += (a->t - 1) * stride;
+    for (int64_t j = 0; j < a->t; j++)
+        p[j] = scale2 * gemv_dot(k + j * stride, q, a->d, GEMV_AHEAD * stride);
+    float factor = 1 / decode_softmax(p, a->t);
+    for (int64_t e = 0; e < a->d; e += GEMV_COLS) {
+        float sums[GEMV_COLS];
+        int cols = (int)least(a->d - e, GEMV_COLS);
+        if (cols == GEMV_COLS)
+            gemv_columns(v + e, stride, p, a->t, sums);
+        else
+            gemv_columns_n(v + e, stride, p, a->t, cols, sums);
+        for (int i = 0; i < cols; i++)
+            out[e + i] = sums[i] * factor;
+    }
+}
+
+void CPU_FN(attention_decode)(const struct cpu *cpu, const struct attention_decode *a)
+{
+    struct decode_work w = {cpu, a};
+    ASSERTF((size_t)round_up(a->t, VEC_W) * sizeof(float) <= CPU_SCRATCH_BYTES, "%lld tokens", (long long)a->t);
+    task_run(cpu->pool, cpu_parts(a->b * a->h, 1), decode_part, &w);
 }
 
 /* --- backward ---------------------------------------------------------------------------------------------- */

@@ -1,13 +1,16 @@
 /* matmul — the fast dense products: each is one gemm, and what follows it is done while its tiles are still
- * in cache.
+ * in cache. Forward with a single row is one gemv instead: packing weights that are read once would not pay.
  *
- * It knows what C is for; how it is computed is gemm_cpu.h. Compiled once for each level, see cpu.h. */
+ * It knows what C is for; how it is computed is gemm_cpu.h and gemv_cpu.h. Compiled once for each level, see cpu.h. */
 #include "kernels/matmul.h"
 
 #include "kernels/cpu.h"
 #include "kernels/gemm_cpu.h"
+#include "kernels/gemv_cpu.h"
 #include "kernels/philox_cpu.h"
 #include "kernels/vec_cpu.h"
+
+_Static_assert(GEMV_COLS >= GEMM_NR, "matmul_fwd_row takes a row of either");
 
 static inline vec matmul_load(const float *p, int n) { return n >= VEC_W ? vec_load(p) : vec_load_n(p, n); }
 static inline void matmul_store(float *p, int n, vec x)
@@ -25,7 +28,7 @@ static inline void matmul_fwd_row(const struct matmul_fwd *a, const float *sums,
     int64_t at = row * a->out + col;
     float *y = (float *)a->y.data + row * (a->y_stride ? a->y_stride : a->out) + col;
     const float *b = a->b.data, *residual = a->residual.data;
-    float scale[GEMM_NR], *pre = a->pre.data;
+    float scale[GEMV_COLS], *pre = a->pre.data;
     bool drop = residual && a->dropout.p > 0.0f;
     if (drop)
         philox_scale(&a->dropout, (uint64_t)at, cols, scale);
@@ -53,8 +56,32 @@ static void matmul_fwd_finish(const struct gemm *g, const float *tile, int64_t r
         matmul_fwd_row(g->op, tile + i * GEMM_NR, row + i, col, cols);
 }
 
+/* Columns [part_i·GEMV_COLS, …) of a single row. */
+static void matmul_fwd_part(void *arg, int part_i, int thread_i)
+{
+    (void)thread_i;
+    const struct matmul_fwd *a = arg;
+    float sums[GEMV_COLS] = {0};
+    const float *w = a->w.data, *x = a->x.data;
+    int64_t col = (int64_t)part_i * GEMV_COLS;
+    int cols = (int)(cpu_part_end(a->out, GEMV_COLS, part_i) - col);
+    if (a->layout == MATMUL_LAYOUT_OI)
+        for (int j = 0; j < cols; j++)
+            sums[j] = gemv_dot(w + (col + j) * a->in, x, a->in, GEMV_FETCH);
+    else if (cols == GEMV_COLS)
+        gemv_columns(w + col, a->out, x, a->in, sums);
+    else
+        gemv_columns_n(w + col, a->out, x, a->in, cols, sums);
+    matmul_fwd_row(a, sums, 0, col, cols);
+}
+
 void CPU_FN(matmul_fwd)(const struct cpu *cpu, const struct matmul_fwd *a)
 {
+    if (a->n == 1) {
+        struct matmul_fwd one = *a;
+        task_run(cpu->pool, cpu_parts(a->out, GEMV_COLS), matmul_fwd_part, &one);
+        return;
+    }
     bool io = a->layout == MATMUL_LAYOUT_IO;
     struct gemm g = {.a = a->x.data,
                      .a_step = a->in,

@@ -221,6 +221,21 @@ enum status dev_check_attention_fwd(const struct attention_fwd *a)
 #undef OP
 }
 
+enum status dev_check_attention_decode(const struct attention_decode *a)
+{
+#define OP "attention_decode"
+    HAS(out, F32);
+    HAS(qkv, F32);
+    MIN(b, 1);
+    MIN(t, 1);
+    MIN(h, 1);
+    MIN(d, 1);
+    TRY(check_product(OP, a->h, a->d));
+    TRY(check_product(OP, a->b, a->t));
+    return check_product(OP, a->b * a->t, a->h * a->d * 3);
+#undef OP
+}
+
 enum status dev_check_attention_bwd(const struct attention_bwd *a)
 {
 #define OP "attention_bwd"

@@ -3,6 +3,8 @@
  * Must not know which of its activations were kept and which it is asked to write again (acts.h). */
 #include "model/gpt2.h"
 
+#include "base/must.h"
+
 /* ln_1, qkv and attention's output: what RECOMPUTE=attention does twice. */
 static enum status attend(const struct pass *p, int block)
 {
@@ -12,9 +14,13 @@ static enum status attend(const struct pass *p, int block)
     struct attention_fwd attention = {.out = a->att, .lse = a->lse, .qkv = a->qkv, .mask = p->mask,
                                       .b = p->b, .t = p->t, .h = h, .d = d,
                                       .dropout = gpt2_dropout(p, block, GPT2_PLACE_PROBS, h * p->t * p->t)};
+    ASSERTF(p->past == 0 || p->b * p->t == 1, "past %lld b %lld t %lld", (long long)p->past, (long long)p->b,
+            (long long)p->t);
+    struct attention_decode last = {.out = a->att, .qkv = a->qkv, .b = 1, .t = p->past + 1, .h = h, .d = d};
+    struct tensor rows = tensor_at(a->qkv, p->past * 3 * p->dims->embed);
     TRY(gpt2_norm(p, gpt2_row(block, GPT2_ROW_LN1), y, a->ln1_mean, a->ln1_rstd, a->x));
-    TRY(gpt2_product(p, gpt2_row(block, GPT2_ROW_QKV), (struct matmul_fwd){.y = a->qkv, .x = y}));
-    return p->op->attention_fwd(p->stream, &attention);
+    TRY(gpt2_product(p, gpt2_row(block, GPT2_ROW_QKV), (struct matmul_fwd){.y = rows, .x = y}));
+    return p->past > 0 ? p->op->attention_decode(p->stream, &last) : p->op->attention_fwd(p->stream, &attention);
 }
 
 enum status block_attn_fwd(const struct pass *p, int block)

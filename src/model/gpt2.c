@@ -156,7 +156,7 @@ static enum status embed_fwd(const struct pass *p)
 {
     int64_t c = p->dims->embed;
     struct embed_fwd embed = {.x = p->acts->block[0].x, .tokens = p->tokens, .wte = gpt2_w(p, GPT2_WTE),
-                              .wpe = gpt2_w(p, GPT2_WPE), .n = p->b * p->t, .t = p->t, .c = c,
+                              .wpe = tensor_at(gpt2_w(p, GPT2_WPE), p->past * c), .n = p->b * p->t, .t = p->t, .c = c,
                               .dropout = gpt2_dropout(p, 0, GPT2_PLACE_EMBED, p->t * c)};
     return p->op->embed_fwd(p->stream, &embed);
 }

@@ -142,4 +142,11 @@ enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t, enum
     return ST_OK;
 }
 
+void model_plan_keep(const struct model_dims *dims, struct model_acts *plan, struct arena *acts)
+{
+    ASSERTF(plan->b == 1 && !plan->want_grad, "b %lld", (long long)plan->b);
+    for (int64_t i = 1; i < dims->layers; i++) /* the first keeps the piece that all of them shared */
+        plan->block[i].qkv = take(acts, plan->t * 3 * dims->embed);
+}
+
 void model_plan_free(struct model_acts *acts) { free(acts); }

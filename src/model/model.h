@@ -44,6 +44,7 @@ struct pass {
     struct tensor params, grads; /* whole tables, table->total_elems elements each */
     struct model_acts *acts;     /* activations kept between forward and backward, and scratch; from model_plan */
     /* how */
+    int64_t past;    /* tokens before these, seen by earlier passes over a plan of model_plan_keep; > 0: b = t = 1 */
     bool want_grad;  /* false: forward for evaluation; nothing kept for backward, no dropout */
     bool accumulate; /* gradients are added to what is there; false: written first */
     float dropout;
@@ -75,6 +76,10 @@ const struct model_ops *model_ops(const struct model_dims *dims);
  * base NULL). */
 enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t, enum model_recompute recompute,
                        bool want_grad, struct arena *acts, struct arena *scratch, struct model_acts **out);
+/* model_plan_keep — a plan without gradients for one sample keeps the q, k, v of all tokens and blocks from pass to pass:
+ * a pass with `past` then costs one token. Takes (L-1)·t·3C floats more (q is not used again, but so the rows stay where
+ * the products write them). */
+void model_plan_keep(const struct model_dims *dims, struct model_acts *plan, struct arena *acts);
 void model_plan_free(struct model_acts *acts);
 
 #endif

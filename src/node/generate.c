@@ -1,11 +1,11 @@
 /* generate — `convoy generate`: text from a checkpoint or a Hugging Face folder, to stdout as it comes.
  *
- * The model sees the last CONTEXT tokens; every token is a forward pass of its own. Which token comes is a function
+ * The model sees the last CONTEXT tokens. Up to that many a token costs one pass over the weights; beyond it, where
+ * every token changes its position, a forward pass over all that is seen (decoder.h). Which token comes is a function
  * of the weights, PROMPT, TEMPERATURE, TOP_K, TOP_P and SEED. Must not know training. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "base/must.h"
 #include "base/rand.h"
 #include "conf/conf.h"
@@ -15,77 +15,25 @@
 #include "node/command.h"
 #include "node/say.h"
 #include "node/trained.h"
+#include "train/decoder.h"
 #include "train/sample.h"
 
 struct writer {
     struct bpe *bpe;
     struct dev *dev;
-    struct stream *stream;
-    struct param_table table;
-    struct arena params, acts, scratch, input;
-    struct model_acts *plan;
-    int64_t window; /* tokens the model sees at most */
-    struct pass pass;
-    struct tensor logits; /* (V) on the device */
-    float *logits_host, *work;
+    struct decoder *decoder;
+    float *work;     /* (V) */
     int32_t *tokens; /* prompt and what was written */
     int64_t tokens_n, tokens_cap;
     uint8_t held[BPE_VOCAB]; /* bytes not yet shown: longer than any token */
     size_t held_n;
 };
 
-/* --- memory ------------------------------------------------------------------------------------------------ */
-
-static enum status plan(struct writer *w, const struct model_dims *dims, int64_t t)
-{
-    struct pass *p = &w->pass;
-    p->params = (struct tensor){arena_take(&w->params, (size_t)w->table.total_elems * sizeof(float)), DTYPE_F32};
-    p->tokens = (struct tensor){arena_take(&w->input, (size_t)t * sizeof(int32_t)), DTYPE_I32};
-    w->logits = (struct tensor){arena_take(&w->input, (size_t)dims->vocab * sizeof(float)), DTYPE_F32};
-    model_plan_free(w->plan);
-    w->plan = NULL;
-    return model_plan(dims, 1, t, MODEL_RECOMPUTE_NONE, false, &w->acts, &w->scratch, &w->plan);
-}
-
-static enum status take_memory(struct writer *w, const struct model_dims *dims, int64_t t)
-{
-    struct arena *arena[] = {&w->params, &w->acts, &w->scratch, &w->input};
-    for (size_t i = 0; i < sizeof arena / sizeof *arena; i++)
-        arena_init(arena[i], "generate", NULL, 0);
-    TRY(plan(w, dims, t));
-    for (size_t i = 0; i < sizeof arena / sizeof *arena; i++) {
-        size_t bytes = arena[i]->used_bytes;
-        void *base = NULL;
-        arena[i]->used_bytes = 0;
-        TRY(dev_alloc(w->dev, bytes, &base));
-        arena_init(arena[i], "generate", base, bytes);
-    }
-    TRY(plan(w, dims, t));
-    w->window = t;
-    w->pass.dims = dims;
-    w->pass.table = &w->table;
-    w->pass.b = 1;
-    w->pass.op = dev_op(w->dev);
-    w->pass.stream = w->stream;
-    w->pass.acts = w->plan;
-    w->logits_host = malloc((size_t)dims->vocab * sizeof(float));
-    w->work = malloc((size_t)dims->vocab * sizeof(float));
-    return w->logits_host && w->work
-               ? ST_OK
-               : FAIL(ST_RETRY, "out of memory: logits of %lld tokens", (long long)dims->vocab);
-}
-
 static void writer_close(struct writer *w)
 {
-    model_plan_free(w->plan);
-    struct arena *arena[] = {&w->params, &w->acts, &w->scratch, &w->input};
-    for (size_t i = 0; w->dev && i < sizeof arena / sizeof *arena; i++)
-        dev_free(w->dev, arena[i]->base, arena[i]->cap_bytes);
-    param_table_free(&w->table);
-    dev_stream_close(w->stream);
+    decoder_close(w->decoder);
     dev_close(w->dev);
     bpe_close(w->bpe);
-    free(w->logits_host);
     free(w->work);
     free(w->tokens);
 }
@@ -132,40 +80,29 @@ static enum status read_prompt(struct writer *w, const char *prompt, int64_t mor
     return ST_OK;
 }
 
-/* One forward pass over the last tokens, and the choice of the next. */
-static enum status next_token(struct writer *w, const struct conf *conf, int64_t number, int32_t *out)
+/* The choice of token `number` after the prompt; the vocabulary's padding has no bytes and is never chosen. */
+static enum status next_token(struct writer *w, const struct conf *conf, int64_t vocab, int64_t number, int32_t *out)
 {
-    struct pass *p = &w->pass;
-    const struct model_ops *model = model_ops(p->dims);
-    int64_t seen = w->tokens_n < w->window ? w->tokens_n : w->window;
-    p->t = seen;
-    TRY(dev_copy(w->stream, p->tokens.data, w->tokens + w->tokens_n - seen, (size_t)seen * sizeof *w->tokens));
-    TRY(model->embed_fwd(p));
-    for (int block = 0; block < p->dims->layers; block++)
-        TRY(model->block_fwd(p, block));
-    TRY(model->logits(p, seen - 1, w->logits));
-    TRY(dev_copy(w->stream, w->logits_host, w->logits.data, (size_t)p->dims->vocab * sizeof(float)));
-    TRY(dev_sync(w->stream));
-    int64_t known =
-        p->dims->vocab < BPE_VOCAB ? p->dims->vocab : BPE_VOCAB; /* padding of the vocabulary has no bytes */
+    const float *logits = NULL;
+    TRY(decoder_logits(w->decoder, w->tokens, w->tokens_n, &logits));
     double u = rand_uniform((uint64_t)conf_i64(conf, CONF_SEED), RAND_STREAM(SAMPLE, 0), (uint64_t)number);
     const struct sample_rule rule = {.temperature = conf_f64(conf, CONF_TEMPERATURE),
                                      .top_k = conf_i64(conf, CONF_TOP_K),
                                      .top_p = conf_f64(conf, CONF_TOP_P)};
-    *out = (int32_t)sample_pick(w->logits_host, known, &rule, u, w->work);
+    *out = (int32_t)sample_pick(logits, vocab < BPE_VOCAB ? vocab : BPE_VOCAB, &rule, u, w->work);
     if (*out < 0)
         return FAIL(ST_NOT_FINITE, "the logits after token %lld are not finite: the weights are damaged; use others",
                     (long long)w->tokens_n);
     return ST_OK;
 }
 
-static enum status write_text(struct writer *w, const struct conf *conf, int64_t more)
+static enum status write_text(struct writer *w, const struct conf *conf, int64_t vocab, int64_t more)
 {
     const char *prompt = conf_text(conf, CONF_PROMPT);
     TRY(say_bytes(prompt, strlen(prompt)));
     for (int64_t i = 0; i < more; i++) {
         int32_t token = 0;
-        TRY(next_token(w, conf, i, &token));
+        TRY(next_token(w, conf, vocab, i, &token));
         if (token == BPE_END)
             break; /* the model says that the text is over */
         w->tokens[w->tokens_n++] = token;
@@ -188,12 +125,14 @@ static enum status run(struct writer *w, struct trained *trained, const struct c
     TRY(bpe_open(&w->bpe));
     TRY(read_prompt(w, conf_text(conf, CONF_PROMPT), more, dims->vocab));
     TRY(dev_cpu_open(0, CPU_LEVEL_N, &w->dev));
-    TRY(dev_stream_open(w->dev, &w->stream));
-    TRY(model_ops(dims)->describe(dims, &w->table));
-    TRY(take_memory(w, dims, w->tokens_n + more < dims->context ? w->tokens_n + more : dims->context));
-    TRY(trained_load(trained,
-                     &(struct load_target){.table = &w->table, .stream = w->stream, .data = w->pass.params}));
-    return write_text(w, conf, more);
+    int64_t all = w->tokens_n + more;
+    TRY(decoder_open(w->dev, dims, all < dims->context ? all : dims->context, &w->decoder));
+    struct load_target target = decoder_target(w->decoder);
+    TRY(trained_load(trained, &target));
+    w->work = malloc((size_t)dims->vocab * sizeof *w->work);
+    if (!w->work)
+        return FAIL(ST_RETRY, "out of memory: logits of %lld tokens", (long long)dims->vocab);
+    return write_text(w, conf, dims->vocab, more);
 }
 
 enum status generate_main(const struct conf *conf)

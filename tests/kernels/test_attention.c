@@ -113,6 +113,39 @@ static void long_and_wide(void **state)
     check_shape(&wide, 1e-11); /* scores are sums of 2000 products in float */
 }
 
+static enum status run_decode(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS])
+{
+    const struct input *in = arg;
+    const struct shape *x = in->x;
+    struct attention_decode a = {.out = kt_f32(out[0]), .qkv = kt_f32(in->qkv), .b = x->b, .t = x->t, .h = x->h, .d = x->d};
+    return op->attention_decode(s, &a);
+}
+
+/* The truth is attention_fwd's last row, bit for bit; the fast one meets it. */
+static void decode_is_the_last_row(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {
+        {1, 1, 1, 1, 0, 0, KT_RANDOM, 1},    {2, 3, 2, 5, 0, 0, KT_RANDOM, 1},   {1, 64, 2, 64, 0, 0, KT_RANDOM, 1},
+        {1, 65, 12, 64, 0, 0, KT_RANDOM, 1}, {3, 130, 2, 32, 0, 0, KT_RANDOM, 1}, {1, 600, 1, 80, 0, 0, KT_RANDOM, 1},
+        {1, 257, 3, 17, 0, 0, KT_RAMP, 1},   {1, 100, 2, 64, 0, 0, KT_ONES, 1},   {2, 33, 1, 129, 0, 0, KT_RANDOM, 1},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const struct shape *x = &shapes[i];
+        struct input in = input_new(x);
+        int64_t c = x->h * x->d;
+        float *last = kt_floats(x->b * c, KT_ONES, 3);
+        struct kt_case decode = {"attention_decode", run_decode, &in, {last}, {x->b * c}, 1e-12};
+        kt_check(&decode);
+        kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){in.out, in.lse}));
+        kt_ok(run_decode(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){last}));
+        for (int64_t b = 0; b < x->b; b++)
+            assert_memory_equal(last + b * c, in.out + (b * x->t + x->t - 1) * c, (size_t)c * sizeof *last);
+        kt_free(last);
+        input_free(&in);
+    }
+}
+
 static void unseen_rows_are_zero(void **state)
 {
     (void)state;
@@ -176,5 +209,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(fast_is_true),         cmocka_unit_test(masks_and_dropout),
     cmocka_unit_test(extreme_scores),       cmocka_unit_test(long_and_wide),
     cmocka_unit_test(unseen_rows_are_zero), cmocka_unit_test(backward_is_the_slope),
+    cmocka_unit_test(decode_is_the_last_row),
 };
 HARNESS_MAIN(tests)

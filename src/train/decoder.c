@@ -1,0 +1,144 @@
+/* decoder — see decoder.h. */
+#include "train/decoder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/must.h"
+
+enum { ARENA_PARAMS, ARENA_ACTS, ARENA_SCRATCH, ARENA_INPUT, ARENA_N };
+
+struct decoder {
+    struct dev *dev;
+    struct model_dims dims;
+    const struct model_ops *model;
+    struct param_table table;
+    struct stream *stream;
+    struct arena arena[ARENA_N];
+    struct pass pass;
+    struct tensor logits; /* (V) on the device */
+    float *logits_host;
+    int64_t window;
+    int32_t *held; /* (window): tokens 0 … held_n-1 of the view, whose keys and values are there */
+    int64_t held_n;
+};
+
+/* --- memory ------------------------------------------------------------------------------------------------ */
+
+static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
+{
+    return (struct tensor){arena_take(a, (size_t)elems * dtype_bytes(dtype)), dtype};
+}
+
+static enum status plan(struct decoder *d)
+{
+    struct pass *p = &d->pass;
+    p->params = take(&d->arena[ARENA_PARAMS], d->table.total_elems, DTYPE_F32);
+    p->tokens = take(&d->arena[ARENA_INPUT], d->window, DTYPE_I32);
+    d->logits = take(&d->arena[ARENA_INPUT], d->dims.vocab, DTYPE_F32);
+    model_plan_free(p->acts);
+    p->acts = NULL;
+    TRY(model_plan(&d->dims, 1, d->window, MODEL_RECOMPUTE_NONE, false, &d->arena[ARENA_ACTS],
+                   &d->arena[ARENA_SCRATCH], &p->acts));
+    model_plan_keep(&d->dims, p->acts, &d->arena[ARENA_ACTS]);
+    return ST_OK;
+}
+
+/* Measured without memory first, then taken whole. */
+static enum status take_memory(struct decoder *d)
+{
+    for (int i = 0; i < ARENA_N; i++)
+        arena_init(&d->arena[i], "decoder", NULL, 0);
+    TRY(plan(d));
+    for (int i = 0; i < ARENA_N; i++) {
+        size_t bytes = d->arena[i].used_bytes;
+        void *base = NULL;
+        TRY(dev_alloc(d->dev, bytes, &base));
+        arena_init(&d->arena[i], "decoder", base, bytes);
+    }
+    return plan(d);
+}
+
+static enum status open_all(struct decoder *d)
+{
+    d->logits_host = malloc((size_t)d->dims.vocab * sizeof *d->logits_host);
+    d->held = malloc((size_t)d->window * sizeof *d->held);
+    if (!d->logits_host || !d->held)
+        return FAIL(ST_RETRY, "out of memory: logits of %lld tokens", (long long)d->dims.vocab);
+    TRY(dev_stream_open(d->dev, &d->stream));
+    TRY(d->model->describe(&d->dims, &d->table));
+    TRY(take_memory(d));
+    d->pass.dims = &d->dims;
+    d->pass.table = &d->table;
+    d->pass.b = 1;
+    d->pass.op = dev_op(d->dev);
+    d->pass.stream = d->stream;
+    return ST_OK;
+}
+
+enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t window, struct decoder **out)
+{
+    ASSERTF(dims->task == MODEL_TASK_LM && window > 0 && window <= dims->context, "window %lld of %lld",
+            (long long)window, (long long)dims->context);
+    struct decoder *d = calloc(1, sizeof *d);
+    if (!d)
+        return FAIL(ST_RETRY, "out of memory: a decoder of %zu bytes", sizeof *d);
+    d->dev = dev;
+    d->dims = *dims;
+    d->model = model_ops(dims);
+    d->window = window;
+    enum status st = open_all(d);
+    if (st == ST_OK)
+        *out = d;
+    else
+        decoder_close(d);
+    return st;
+}
+
+struct load_target decoder_target(const struct decoder *d)
+{
+    return (struct load_target){.table = &d->table, .stream = d->stream, .data = d->pass.params};
+}
+
+void decoder_close(struct decoder *d)
+{
+    if (!d)
+        return;
+    for (int i = 0; i < ARENA_N; i++)
+        if (d->arena[i].base)
+            dev_free(d->dev, d->arena[i].base, d->arena[i].cap_bytes);
+    model_plan_free(d->pass.acts);
+    param_table_free(&d->table);
+    dev_stream_close(d->stream);
+    free(d->logits_host);
+    free(d->held);
+    free(d);
+}
+
+/* --- a token ----------------------------------------------------------------------------------------------- */
+
+enum status decoder_logits(struct decoder *d, const int32_t *tokens, int64_t n, const float **out)
+{
+    ASSERTF(n > 0, "n %lld", (long long)n);
+    struct pass *p = &d->pass;
+    int64_t seen = n < d->window ? n : d->window, before = seen - 1;
+    const int32_t *view = tokens + n - seen;
+    bool is_held = d->held_n >= before && memcmp(d->held, view, (size_t)before * sizeof *view) == 0;
+    p->past = is_held ? before : 0;
+    p->t = seen - p->past;
+    d->held_n = 0; /* until all of it is there */
+    TRY(dev_copy(d->stream, p->tokens.data, view + p->past, (size_t)p->t * sizeof *view));
+    TRY(d->model->embed_fwd(p));
+    for (int block = 0; block < d->dims.layers; block++)
+        TRY(d->model->block_fwd(p, block));
+    TRY(d->model->logits(p, p->t - 1, d->logits));
+    TRY(dev_copy(d->stream, d->logits_host, d->logits.data, (size_t)d->dims.vocab * sizeof(float)));
+    TRY(dev_sync(d->stream));
+    memcpy(d->held, view, (size_t)seen * sizeof *view);
+    d->held_n = seen;
+    *out = d->logits_host;
+    return ST_OK;
+}
+
+void decoder_forget(struct decoder *d) { d->held_n = 0; }

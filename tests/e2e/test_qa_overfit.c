@@ -164,8 +164,8 @@ static void test_overfit(void **state)
 {
     (void)state;
     const char *san = getenv("SAN");
-    if (san != NULL && strcmp(san, "thread") == 0)
-        HARNESS_SKIP("ten minutes under the thread sanitizer");
+    if (san != NULL && san[0] != 0)
+        HARNESS_SKIP("minutes under a sanitizer, over the time it allows itself");
     if (!file_exists(REAL_FILE))
         HARNESS_SKIP("no %s here", REAL_FILE);
     log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});

@@ -23,8 +23,9 @@ sub room { my ($p) = @_; return $p =~ m{^src/(\w+)/} ? $1 : $p =~ m{^kernels/} ?
 # 1. A file includes its own room, base, and the rooms its room may know (src/README.md, "Who may include whom").
 my %may = (
     base => [], kernels => [], conf => [], data => [], serve => [], format => [qw(kernels)], dev => [qw(kernels)],
-    model => [qw(dev kernels)], train => [qw(dev model data format kernels)],
-    node => [qw(serve conf dev model data format train kernels)],
+    model => [qw(dev kernels)], meet => [], comm => [qw(dev kernels)], mesh => [qw(comm dev model kernels)],
+    train => [qw(dev model data format comm mesh kernels)],
+    node => [qw(serve conf dev model data format train comm mesh meet kernels)],
 );
 test 'layers: every #include is allowed by the table', sub {
     my @bad;

@@ -1,0 +1,124 @@
+/* comm — moving elements between the ranks of a job: one call per collective, whatever carries it.
+ *
+ * A rank is one worker. Ranks are numbered node by node, every node has the same number: rank = node·locals + local.
+ * Transports (struct comm_ops, one file each): self (one rank), mem (threads of one process as ranks: the laptop
+ * cluster of the tests), ucx (memory shared by the workers of a node, UCX between nodes).
+ *
+ * The calls here hold what all transports share: checks, sequence numbers, deadlines, the abort flag, timing, the record
+ * of who waits in what, and the thread that carries out what was begun, so that communication runs beside
+ * computation. A transport only moves and adds.
+ *
+ * Order of sums: for each element the contributions are added along a fixed binary tree over the ranks (order.h), whatever
+ * the message's size, the cut into pieces, the transport or the call. So all_reduce, and reduce_scatter followed by
+ * all_gather, give the same bits, and mem and ucx do too.
+ *
+ * It is given its world and never asks where its peers came from. Must not know models, steps, settings or the board. */
+#ifndef CONVOY_COMM_COMM_H
+#define CONVOY_COMM_COMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "kernels/tensor.h"
+
+#define COMM_RANKS_MAX 4096
+#define COMM_ADDRESS_MAX 2048 /* bytes of one rank's address as a transport packs it */
+
+struct comm;
+
+enum comm_kind { COMM_KIND_SELF, COMM_KIND_MEM, COMM_KIND_UCX };
+
+/* Where this rank stands. */
+struct comm_place {
+    int rank, ranks;
+    int node, nodes;
+    int local, locals; /* among the workers of this node */
+};
+
+/* What a rank is doing, for the one who asks why nothing moves. Readable from any thread. */
+struct comm_now {
+    char call[24];      /* "all_reduce", …; "" when it is in none */
+    int64_t sequence;   /* of that call, else of the last one finished; from 1 in each life of a comm; 0: none yet */
+    int64_t entered_ms; /* clock_ms when it was entered */
+    int64_t elems;
+};
+
+struct comm_config {
+    enum comm_kind kind;
+    struct comm_place place;
+    int64_t generation; /* of the job; peers of another generation are refused */
+    int64_t timeout_ms; /* of one call: ST_PEER with the name of the call after this long */
+    /* asked while waiting, from any thread, cheap: true ends every call with ST_PEER; NULL: never */
+    bool (*is_aborted)(void *arg);
+    void *arg;
+    int share_fd; /* ucx with locals > 1: an empty memfd that all workers of the node inherited; else -1 */
+    struct comm_mem_world *mem; /* mem: the world all threads share */
+};
+
+/* comm_begin_open, comm_end_open — two halves, for a transport's address must travel by another road in between.
+ * begin: takes what this rank needs and packs its address (self, mem: 0 bytes). end: meets the peers; addresses: ranks ×
+ * COMM_ADDRESS_MAX, bytes[rank] used of each. comm_close also undoes a begin alone; it never waits for peers. */
+enum status comm_begin_open(const struct comm_config *config, struct comm **out, void *address,
+                            int64_t *address_bytes);
+enum status comm_end_open(struct comm *comm, const void *addresses, const int64_t *bytes);
+void comm_close(struct comm *comm); /* accepts NULL */
+
+const struct comm_place *comm_place(const struct comm *comm);
+const char *comm_name(const struct comm *comm); /* "self", "mem", "ucx", for people: "ucx (shm, tcp)" */
+void comm_now(const struct comm *comm, struct comm_now *out);
+
+/* comm_alloc — memory for what will be reduced: where the workers of a node share memory it lies there, so that they
+ * add straight from each other's buffers. Zeroed, aligned to 2 MiB, touched. All ranks call it with the same size in the same
+ * order, before the first collective. Freed by comm_close. */
+enum status comm_alloc(struct comm *comm, int64_t bytes, void **out);
+
+/* ---- collectives. All ranks call the same ones in the same order; counts are in elements; dtypes F32, F64 and BF16
+ * (added in fp32, rounded once at the end). A buffer belongs to the call until it returns, or until comm_wait.
+ * Part `rank` of a buffer of n elements is order_extent(n, ranks, rank) of order.h: multiples of 16 elements but for the
+ * last, possibly empty. Errors: ST_PEER (aborted, late, peer lost; the comm is then of no further use but to
+ * close), ST_BUG. ---- */
+
+/* comm_all_reduce — everybody gets the sum of everybody's buffer. in place: out == in allowed. */
+enum status comm_all_reduce(struct comm *comm, struct tensor out, struct tensor in, int64_t elems);
+/* comm_reduce_scatter — rank r gets the sum of part r of everybody's `in` (elems in all). `out` holds the part only, or
+ * is in + the part's offset (in place; the rest of `in` is then undefined). */
+enum status comm_reduce_scatter(struct comm *comm, struct tensor out, struct tensor in, int64_t elems);
+/* comm_all_gather — everybody's part, in `in`, comes together in `out` (elems in all); in place as above. Any dtype. */
+enum status comm_all_gather(struct comm *comm, struct tensor out, struct tensor in, int64_t elems);
+enum status comm_broadcast(struct comm *comm, struct tensor data, int64_t elems, int root);
+/* comm_send — returns when `data` may be used again. */
+enum status comm_send(struct comm *comm, struct tensor data, int64_t elems, int to);
+enum status comm_recv(struct comm *comm, struct tensor data, int64_t elems, int from);
+enum status comm_barrier(struct comm *comm);
+
+/* The same, begun here and carried out in the order of beginning by the comm's own thread; the ticket is waited for once. A
+ * blocking call first waits for everything begun before it. */
+struct comm_ticket {
+    int64_t sequence;
+};
+enum status comm_all_reduce_begin(struct comm *comm, struct tensor out, struct tensor in, int64_t elems,
+                                  struct comm_ticket *ticket);
+enum status comm_reduce_scatter_begin(struct comm *comm, struct tensor out, struct tensor in, int64_t elems,
+                                      struct comm_ticket *ticket);
+enum status comm_all_gather_begin(struct comm *comm, struct tensor out, struct tensor in, int64_t elems,
+                                  struct comm_ticket *ticket);
+enum status comm_wait(struct comm *comm, struct comm_ticket ticket);
+
+/* comm_sub — the ranks of `ranks` (ascending, this one among them) as a comm of their own on the same wires; all of them
+ * call it. Closed before its parent. */
+enum status comm_sub(struct comm *comm, const int *ranks, int ranks_n, struct comm **out);
+
+/* comm_times — since the last call: how long the wire worked, and how long callers waited for it. */
+struct comm_times {
+    double busy_ms, wait_ms;
+    int64_t bytes_sent; /* to other ranks */
+};
+void comm_times(struct comm *comm, struct comm_times *out);
+
+/* The mem transport's world: ranks threads, each opening a comm with kind MEM. nodes > 1 gives the order of sums of that many
+ * nodes. Freed after the last close. */
+struct comm_mem_world *comm_mem_world_new(int nodes, int locals);
+void comm_mem_world_free(struct comm_mem_world *world);
+
+#endif

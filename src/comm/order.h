@@ -1,0 +1,32 @@
+/* order — the one place that says which rank holds which part of a buffer, and in what order contributions are added.
+ * Pure.
+ *
+ * The sum of ranks [first, first+n) is sum(left half) + sum(right half), the left half being the greatest power of two
+ * below n; over nodes first, then inside each node. So what a node's workers add among themselves is a subtree, a power of
+ * two of ranks is a perfect tree, and an element's sum does not depend on where it lies. Later the leaves may be fixed
+ * virtual shards instead of ranks, and the sum the same for any number of nodes. */
+#ifndef CONVOY_COMM_ORDER_H
+#define CONVOY_COMM_ORDER_H
+
+#include <stdint.h>
+
+#define ORDER_ALIGN 16 /* elements: a cache line of fp32, and param.h's alignment */
+
+struct order_extent {
+    int64_t first, elems;
+};
+/* order_extent — part part_i of elems elements cut in parts_n: multiples of ORDER_ALIGN but for the last, sizes as even
+ * as that allows; parts may be empty. */
+struct order_extent order_extent(int64_t elems, int parts_n, int part_i);
+
+/* order_left — how many of n ≥ 2 neighbours form the left half. */
+int order_left(int n);
+
+/* order_plan — the additions of n sources, as steps over slots: slot[to] += slot[from], n-1 of them; the sum ends in
+ * slot 0. */
+struct order_step {
+    int to, from;
+};
+void order_plan(int n, struct order_step *out);
+
+#endif

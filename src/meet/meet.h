@@ -1,0 +1,102 @@
+/* meet — which nodes take part: this node's side of the job's membership, on the supervisor's event loop.
+ *
+ * Node 0's supervisor holds the coordinator (coordinator.h: a pure state machine) and listens on
+ * MASTER_ADDR:MASTER_PORT; every node, 0 included, is a member of it (member.h: pure too). With one node there is no
+ * network: the same machines talk by calls. The job lives in generations:
+ *
+ *   join (every node known and admitted, all agree) → ready (each node's workers have packed their comm addresses) →
+ *   world g (everybody gets all addresses) → … → abort g (someone was lost) → ready again → world g+1
+ *
+ * A generation fences: what carries an older number is refused. Only this room declares a node dead.
+ *
+ * On the wire: HTTPS with TLS 1.3 and a pre-shared key from JOB_TOKEN (HKDF-SHA256), JSON bodies, all readers pure
+ * functions of (bytes, size). A member always keeps one request open (a long poll of at most a second), which is its heartbeat and
+ * by which the coordinator tells it at once what has changed.
+ * Must not know workers' work, models, comm or the board. */
+#ifndef CONVOY_MEET_MEET_H
+#define CONVOY_MEET_MEET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define MEET_NODES_MAX 4096
+#define MEET_WORKERS_MAX 64
+#define MEET_ADDRESS_MAX 2048 /* bytes; what it means is the workers' affair */
+
+struct event_base;
+struct meet;
+
+struct meet_address {
+    int64_t bytes;
+    uint8_t data[MEET_ADDRESS_MAX];
+};
+
+/* All ranks of a generation, node by node; valid during the call it is handed to. */
+struct meet_world {
+    int64_t generation;
+    int ranks_n;
+    const struct meet_address *addresses; /* ranks_n */
+};
+
+/* What this node says of one of its workers with every heartbeat: also how a stuck one is found. */
+struct meet_rank {
+    int rank;
+    char state[16]; /* contract §4: the phase */
+    char device[64];
+    int64_t step;
+    double compute_ms, comm_ms, wait_ms; /* NAN: not known */
+    int64_t memory_bytes;
+    char call[24]; /* the collective it is in; "" none */
+    int64_t call_sequence, call_age_ms;
+};
+
+enum meet_node_state { MEET_NODE_AWAITED, MEET_NODE_JOINED, MEET_NODE_SUSPECT, MEET_NODE_LOST, MEET_NODE_LEFT };
+struct meet_node {
+    int node_id;
+    char address[64]; /* as seen by node 0 */
+    enum meet_node_state state;
+    double heartbeat_age_seconds; /* NAN: none yet */
+    int ranks_n;
+    const struct meet_rank *ranks;
+};
+
+struct meet_config {
+    int node_id, nodes_n, workers_n;
+    const char *master_addr;
+    int master_port;
+    const char *token; /* JOB_TOKEN; "none": no secret, said aloud */
+    int64_t join_timeout_ms, peer_timeout_ms;
+    int max_restarts;
+    /* one JSON object, flat: what must be the same on every node, name → value as text (settings marked so, version,
+     * fingerprints of data and model, kind of device, library versions). A difference names key, both values, node. */
+    const char *agree_json;
+    struct event_base *loop;
+    /* called from the loop */
+    void (*on_world)(void *arg, const struct meet_world *world);
+    /* workers return to joining; why names node and rank */
+    void (*on_abort)(void *arg, int64_t generation, const char *why);
+    void (*on_stop)(void *arg, int request);   /* some node was asked to stop: so are all */
+    void (*on_end)(void *arg, enum status st); /* refused, late, no restart left …: the sentence is in status_message */
+    void *arg;
+};
+
+enum status meet_open(const struct meet_config *config, struct meet **out); /* node 0: listens, else ST_… with why */
+void meet_close(struct meet *meet);                                         /* accepts NULL */
+
+/* What the supervisor tells. */
+void meet_ready(struct meet *meet, const struct meet_address *mine, int workers_n); /* for the next generation */
+void meet_lost(struct meet *meet, int64_t generation, const char *why);             /* a worker ended, or its comm failed */
+void meet_report(struct meet *meet, const struct meet_rank *ranks, int ranks_n);    /* goes with the next heartbeat */
+void meet_stop(struct meet *meet, int request);                                     /* asked to stop here: tells all */
+/* meet_leave — this node is done (ST_OK), or ends and why. */
+void meet_leave(struct meet *meet, enum status st, const char *message);
+
+/* meet_roster — node 0: every node; others: themselves and node 0. Valid until the loop turns. */
+int meet_roster(const struct meet *meet, const struct meet_node **out);
+int64_t meet_generation(const struct meet *meet); /* 0: none yet */
+int64_t meet_restarts(const struct meet *meet);   /* generations begun anew */
+const char *meet_missing(const struct meet *meet); /* joining: who is awaited, for people; "" */
+
+#endif

@@ -32,6 +32,7 @@ enum status_group {
     X(STORE, STORE, 74, "storage failed (disk full, input/output error); the last checkpoint is intact")     \
     X(RETRY, RETRY, 75,                                                                                      \
       "temporary: a worker was lost, or preemption (SIGUSR1) after a checkpoint; restart and resume")        \
+    X(PEER, RETRY, 75, "temporary: another worker or node was lost, or a deadline passed; restart and resume")       \
     X(BAD_SETTING, REQUEST, 78, "a bad setting, or settings that contradict; do not restart")                \
     X(NOT_FINITE, DEVICE, 79, "loss not finite beyond recovery")                                             \
     X(HANG, DEVICE, 81, "a worker hung beyond the allowed restarts")                                         \

@@ -4,8 +4,8 @@
  * Transports (struct comm_ops, one file each): self (one rank), mem (threads of one process as ranks: the laptop
  * cluster of the tests), ucx (memory shared by the workers of a node, UCX between nodes).
  *
- * The calls here hold what all transports share: checks, sequence numbers, deadlines, the abort flag, timing, the record
- * of who waits in what, and the thread that carries out what was begun, so that communication runs beside
+ * The calls here hold what all transports share: checks, sequence numbers, deadlines, the abort flag, timing, the
+ * record of who waits in what, and the thread that carries out what was begun, so that communication runs beside
  * computation. A transport only moves and adds.
  *
  * Order of sums: for each element the contributions are added along a fixed binary tree over the ranks (order.h), whatever
@@ -57,8 +57,8 @@ struct comm_config {
 };
 
 /* comm_begin_open, comm_end_open — two halves, for a transport's address must travel by another road in between.
- * begin: takes what this rank needs and packs its address (self, mem: 0 bytes). end: meets the peers; addresses: ranks ×
- * COMM_ADDRESS_MAX, bytes[rank] used of each. comm_close also undoes a begin alone; it never waits for peers. */
+ * begin: takes what this rank needs and packs its address (self, mem: 0 bytes). end: meets the peers; addresses:
+ * ranks × COMM_ADDRESS_MAX, bytes[rank] used of each. comm_close also undoes a begin alone; never waits for peers. */
 enum status comm_begin_open(const struct comm_config *config, struct comm **out, void *address,
                             int64_t *address_bytes);
 enum status comm_end_open(struct comm *comm, const void *addresses, const int64_t *bytes);
@@ -69,8 +69,8 @@ const char *comm_name(const struct comm *comm); /* "self", "mem", "ucx", for peo
 void comm_now(const struct comm *comm, struct comm_now *out);
 
 /* comm_alloc — memory for what will be reduced: where the workers of a node share memory it lies there, so that they
- * add straight from each other's buffers. Zeroed, aligned to 2 MiB, touched. All ranks call it with the same size in the same
- * order, before the first collective. Freed by comm_close. */
+ * add straight from each other's buffers. Zeroed, aligned to 2 MiB, touched. All ranks call it with the same size in
+ * the same order, before the first collective. Freed by comm_close. */
 enum status comm_alloc(struct comm *comm, int64_t bytes, void **out);
 
 /* ---- collectives. All ranks call the same ones in the same order; counts are in elements; dtypes F32, F64 and BF16
@@ -92,8 +92,8 @@ enum status comm_send(struct comm *comm, struct tensor data, int64_t elems, int 
 enum status comm_recv(struct comm *comm, struct tensor data, int64_t elems, int from);
 enum status comm_barrier(struct comm *comm);
 
-/* The same, begun here and carried out in the order of beginning by the comm's own thread; the ticket is waited for once. A
- * blocking call first waits for everything begun before it. */
+/* The same, begun here and carried out in the order of beginning by the comm's own thread; the ticket is waited for
+ * once. A blocking call first waits for everything begun before it. */
 struct comm_ticket {
     int64_t sequence;
 };
@@ -116,8 +116,8 @@ struct comm_times {
 };
 void comm_times(struct comm *comm, struct comm_times *out);
 
-/* The mem transport's world: ranks threads, each opening a comm with kind MEM. nodes > 1 gives the order of sums of that many
- * nodes. Freed after the last close. */
+/* The mem transport's world: ranks threads, each opening a comm with kind MEM. nodes > 1 gives the order of sums of
+ * that many nodes. Freed after the last close. */
 struct comm_mem_world *comm_mem_world_new(int nodes, int locals);
 void comm_mem_world_free(struct comm_mem_world *world);
 

@@ -10,7 +10,7 @@
  * A generation fences: what carries an older number is refused. Only this room declares a node dead.
  *
  * On the wire: HTTPS with TLS 1.3 and a pre-shared key from JOB_TOKEN (HKDF-SHA256), JSON bodies, all readers pure
- * functions of (bytes, size). A member always keeps one request open (a long poll of at most a second), which is its heartbeat and
+ * functions of (bytes, size). A member always keeps one request open (a long poll of at most a second), its heartbeat, and
  * by which the coordinator tells it at once what has changed.
  * Must not know workers' work, models, comm or the board. */
 #ifndef CONVOY_MEET_MEET_H
@@ -87,9 +87,9 @@ void meet_close(struct meet *meet);                                         /* a
 
 /* What the supervisor tells. */
 void meet_ready(struct meet *meet, const struct meet_address *mine, int workers_n); /* for the next generation */
-void meet_lost(struct meet *meet, int64_t generation, const char *why);             /* a worker ended, or its comm failed */
+void meet_lost(struct meet *meet, int64_t generation, const char *why); /* a worker ended, or its comm failed */
 void meet_report(struct meet *meet, const struct meet_rank *ranks, int ranks_n);    /* goes with the next heartbeat */
-void meet_stop(struct meet *meet, int request);                                     /* asked to stop here: tells all */
+void meet_stop(struct meet *meet, int request);                         /* asked to stop here: tells all */
 /* meet_leave — this node is done (ST_OK), or ends and why. */
 void meet_leave(struct meet *meet, enum status st, const char *message);
 

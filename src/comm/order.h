@@ -29,4 +29,8 @@ struct order_step {
 };
 void order_plan(int n, struct order_step *out);
 
+/* order_plan_nodes — the same for nodes × locals ranks: each node's own first, then the nodes' sums.
+ * nodes·locals - 1 steps. */
+void order_plan_nodes(int nodes, int locals, struct order_step *out);
+
 #endif

@@ -1,0 +1,123 @@
+/* comm_ops — the table a transport fills, and what comm.c gives it.
+ *
+ * comm.c has checked the arguments, numbered the call and written down who waits in what before an entry is called. It
+ * calls one entry at a time for a comm and all comms made from it by comm_sub (they share one order of calls), but not
+ * always from the same thread. An entry moves and adds, and returns when the call's buffers belong to the caller
+ * again. Wherever it waits it asks comm_ops_check every few milliseconds at least, sleeps or yields when
+ * comm_wire.spins is false, and never waits in close. After an entry has failed comm.c calls none but close.
+ * Must not know who calls comm. */
+#ifndef CONVOY_COMM_COMM_OPS_H
+#define CONVOY_COMM_COMM_OPS_H
+
+#include <stdatomic.h>
+
+#include "comm/comm.h"
+
+enum comm_call_kind {
+    COMM_CALL_NONE,
+    COMM_CALL_OPEN,
+    COMM_CALL_ALLOC,
+    COMM_CALL_SUB,
+    COMM_CALL_ALL_REDUCE,
+    COMM_CALL_REDUCE_SCATTER,
+    COMM_CALL_ALL_GATHER,
+    COMM_CALL_BROADCAST,
+    COMM_CALL_SEND,
+    COMM_CALL_RECV,
+    COMM_CALL_BARRIER,
+    COMM_CALL_N
+};
+
+/* One call. out and in as in comm.h: reduce_scatter's out and all_gather's in are the part alone; broadcast and recv
+ * have out, send has in (broadcast: in == out). peer: root, to, from; else -1. */
+struct comm_call {
+    enum comm_call_kind kind;
+    enum dtype dtype;
+    int peer;
+    int64_t sequence; /* send, recv: counted apart, for they are not the same on all ranks */
+    int64_t elems;
+    void *out;
+    const void *in;
+    int64_t entered_ns; /* clock_ns */
+};
+
+/* What peers tell each other of a call at its entry, to find that they are not in the same one. */
+struct comm_header {
+    int64_t sequence, elems;
+    int32_t peer;
+    uint16_t kind, dtype;
+};
+
+struct comm_ops;
+
+/* What a transport sees of a comm. `config.place` is the comm's own: for a sub, that among its members (nodes 1 per
+ * rank when its nodes have unequal numbers of members). */
+struct comm_wire {
+    const struct comm_ops *ops;
+    struct comm_config config;
+    struct comm_wire *parent;   /* of a sub; NULL: a root */
+    const int *ranks;           /* of a sub: the number of each member in the parent; NULL in a root */
+    void *state;                /* the transport's own, set by begin_open and sub, freed by close */
+    const struct comm_call *call; /* under way */
+    bool spins;                 /* a core is free for waiting: in the caller's own thread, ranks ≤ cores */
+    atomic_bool *closing;       /* shared with the root: ends waits like an abort */
+    _Atomic int64_t bytes_sent; /* the transport adds what leaves for other ranks */
+};
+
+struct comm_ops {
+    enum comm_kind kind;
+    const char *name;
+    /* begin_open: takes what this rank needs, sets wire->state, packs its address (COMM_ADDRESS_MAX bytes there).
+     * end_open: meets the peers. close: after either, or after a failed begin_open; state may be NULL. */
+    enum status (*begin_open)(struct comm_wire *wire, void *address, int64_t *address_bytes);
+    enum status (*end_open)(struct comm_wire *wire, const void *addresses, const int64_t *bytes);
+    void (*close)(struct comm_wire *wire);
+    /* describe: name for people; NULL: `name`. Valid until close. */
+    const char *(*describe)(const struct comm_wire *wire);
+    /* alloc: comm_alloc for a root; freed by close. NULL: comm.c takes ordinary memory. */
+    enum status (*alloc)(struct comm_wire *wire, int64_t bytes, void **out);
+    /* sub: sets state of a new wire whose parent, ranks and place are set; closed before its parent. */
+    enum status (*sub)(struct comm_wire *wire);
+    /* entered: has that rank (of this wire) entered the call under way? 1 yes, 0 no, -1 not known. */
+    int (*entered)(const struct comm_wire *wire, int rank);
+    enum status (*all_reduce)(struct comm_wire *wire, const struct comm_call *call);
+    enum status (*reduce_scatter)(struct comm_wire *wire, const struct comm_call *call);
+    enum status (*all_gather)(struct comm_wire *wire, const struct comm_call *call);
+    enum status (*broadcast)(struct comm_wire *wire, const struct comm_call *call);
+    enum status (*send)(struct comm_wire *wire, const struct comm_call *call);
+    enum status (*recv)(struct comm_wire *wire, const struct comm_call *call);
+    enum status (*barrier)(struct comm_wire *wire, const struct comm_call *call);
+};
+
+extern const struct comm_ops comm_self_ops, comm_mem_ops, comm_ucx_ops;
+
+/* comm_ops_check — ask in every wait: ST_OK, or ST_PEER with the sentence when the job is aborted, the comm is being
+ * closed, or the call is late (who has not entered is asked of `entered`). A clock reading and a call: not in the
+ * innermost loop. */
+enum status comm_ops_check(const struct comm_wire *wire);
+
+/* comm_ops_header, comm_ops_agree — what this rank tells of its call; ST_BUG naming both calls when a peer's differs. A
+ * send agrees with a recv. */
+struct comm_header comm_ops_header(const struct comm_call *call);
+enum status comm_ops_agree(const struct comm_wire *wire, int rank, const struct comm_header *theirs);
+
+const char *comm_ops_call(enum comm_call_kind kind);          /* "all_reduce"; "" for none */
+int comm_ops_rank(const struct comm_wire *wire, int rank);    /* its number in the root: what people are told */
+
+/* comm_ops_pause — one turn of a spinning wait. comm_ops_park — sleep until *word may differ from seen, at most ms; the
+ * word may lie in memory shared by processes. comm_ops_unpark — wake all that sleep on it. */
+static inline void comm_ops_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+void comm_ops_park(_Atomic uint32_t *word, uint32_t seen, int ms);
+void comm_ops_unpark(_Atomic uint32_t *word);
+
+/* comm_ops_map — bytes (rounded up to 2 MiB) of zeroed, touched, 2 MiB-aligned memory; NULL and a failure's sentence
+ * when refused. */
+enum status comm_ops_map(int64_t bytes, void **out);
+void comm_ops_unmap(void *data, int64_t bytes);
+
+#endif

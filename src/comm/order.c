@@ -1,0 +1,45 @@
+/* order — parts of buffers and the order of sums. Pure arithmetic; must not know who asks. */
+#include "comm/order.h"
+
+#include "base/must.h"
+
+struct order_extent order_extent(int64_t elems, int parts_n, int part_i)
+{
+    ASSERTF(elems >= 0 && elems <= INT64_MAX >> 16 && parts_n >= 1 && part_i >= 0 && part_i < parts_n,
+            "%lld elements, part %d of %d", (long long)elems, part_i, parts_n);
+    int64_t units = elems / ORDER_ALIGN + (elems % ORDER_ALIGN != 0);
+    int64_t first = units * part_i / parts_n * ORDER_ALIGN, end = units * (part_i + 1) / parts_n * ORDER_ALIGN;
+    first = first < elems ? first : elems;
+    end = end < elems ? end : elems;
+    return (struct order_extent){.first = first, .elems = end - first};
+}
+
+int order_left(int n)
+{
+    ASSERTF(n >= 2, "%d neighbours", n);
+    int left = 1;
+    while (left < n - left)
+        left *= 2;
+    return left;
+}
+
+/* Writes the steps of n sources that begin at slot `first` and lie `stride` apart; returns the place after the last. */
+static struct order_step *plan(int first, int n, int stride, struct order_step *out)
+{
+    if (n < 2)
+        return out;
+    int left = order_left(n);
+    out = plan(first, left, stride, out);
+    out = plan(first + left * stride, n - left, stride, out);
+    *out = (struct order_step){.to = first, .from = first + left * stride};
+    return out + 1;
+}
+
+void order_plan(int n, struct order_step *out) { plan(0, n, 1, out); }
+
+void order_plan_nodes(int nodes, int locals, struct order_step *out)
+{
+    for (int node = 0; node < nodes; node++)
+        out = plan(node * locals, locals, 1, out);
+    plan(0, nodes, locals, out);
+}

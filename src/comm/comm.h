@@ -86,6 +86,9 @@ enum status comm_all_reduce(struct comm *comm, struct tensor out, struct tensor 
 enum status comm_reduce_scatter(struct comm *comm, struct tensor out, struct tensor in, int64_t elems);
 /* comm_all_gather — everybody's part, in `in`, comes together in `out` (elems in all); in place as above. Any dtype. */
 enum status comm_all_gather(struct comm *comm, struct tensor out, struct tensor in, int64_t elems);
+/* comm_all_to_all — `in` and `out` hold ranks × part_elems elements: part p of `in` goes to rank p, part r of `out` comes
+ * from rank r. Any dtype; out and in apart. */
+enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor in, int64_t part_elems);
 enum status comm_broadcast(struct comm *comm, struct tensor data, int64_t elems, int root);
 /* comm_send — returns when `data` may be used again. */
 enum status comm_send(struct comm *comm, struct tensor data, int64_t elems, int to);
@@ -103,6 +106,11 @@ enum status comm_reduce_scatter_begin(struct comm *comm, struct tensor out, stru
                                       struct comm_ticket *ticket);
 enum status comm_all_gather_begin(struct comm *comm, struct tensor out, struct tensor in, int64_t elems,
                                   struct comm_ticket *ticket);
+/* comm_job_begin — a collective of the caller's making, in its place among what is begun: the comm's thread calls
+ * job(arg), which makes blocking calls on this comm (they run at once) and may compute between them. What it returns is
+ * what comm_wait returns; after a failure the comm is of no further use. How gradients are compressed on the way
+ * (mesh/squeeze.h). */
+enum status comm_job_begin(struct comm *comm, enum status (*job)(void *arg), void *arg, struct comm_ticket *ticket);
 enum status comm_wait(struct comm *comm, struct comm_ticket ticket);
 
 /* comm_sub — the ranks of `ranks` (ascending, this one among them) as a comm of their own on the same wires; all of them

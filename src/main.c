@@ -14,6 +14,7 @@
 #include <utf8proc.h>
 #include <xxhash.h>
 
+#include "base/board.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "conf/conf.h"
@@ -26,7 +27,7 @@
 struct call {
     int argc;
     char **argv;
-    const char *url;
+    const char *word; /* what came before the settings; "" nothing */
     struct conf *conf;
 };
 
@@ -35,7 +36,7 @@ struct command {
     const char *words; /* how it is called, for help */
     const char *help;  /* NULL: not for people */
     bool has_settings; /* reads NAME=VALUE words and the environment */
-    bool has_url;      /* may begin with a word that is no setting */
+    bool has_word;     /* may begin with a word that is no setting */
     enum status (*run)(const struct call *call);
 };
 
@@ -54,7 +55,7 @@ static enum status run_help(const struct call *call);
 static const struct command commands[] = {
     {"train", "train [NAME=VALUE ...]",
      "train, checkpoint, serve status; goes on where an earlier run stopped", true, false, run_train},
-    {"worker", "worker [NAME=VALUE ...]", NULL, true, false, run_worker},
+    {"worker", "worker I [NAME=VALUE ...]", NULL, true, true, run_worker},
     {"tokenize", "tokenize DATA=... OUT=...", "text to a token file (llm.c .bin) that train takes as DATA",
      true, false, run_tokenize},
     {"generate", "generate [NAME=VALUE ...]", "continue PROMPT with a checkpoint or a Hugging Face folder",
@@ -191,7 +192,10 @@ static enum status run_train(const struct call *call)
 
 static enum status run_worker(const struct call *call)
 {
-    return worker_main(call->conf);
+    int64_t worker_i = 0;
+    if (text_i64(call->word, 0, BOARD_WORKERS_MAX - 1, &worker_i) != TEXT_OK)
+        return FAIL(ST_USAGE, "workers are started by `convoy train` only");
+    return worker_main(call->conf, (int)worker_i);
 }
 
 static enum status run_tokenize(const struct call *call)
@@ -216,7 +220,7 @@ static enum status run_eval(const struct call *call)
 static enum status run_status(const struct call *call)
 {
     int port = (int)conf_i64(call->conf, CONF_STATUS_PORT);
-    if (port == 0 && call->url[0] == 0)
+    if (port == 0 && call->word[0] == 0)
         return FAIL(ST_BAD_SETTING, "STATUS_PORT=0 (%s) means no endpoint; say which port, or a URL",
                     conf_source(call->conf, CONF_STATUS_PORT));
     /* An endpoint that listens on one address only is not on 127.0.0.1. */
@@ -225,7 +229,7 @@ static enum status run_status(const struct call *call)
     bool is_everywhere = strcmp(addr, "0.0.0.0") == 0 || strcmp(addr, "::") == 0,
          is_v6 = strchr(addr, ':') != NULL;
     text_format(url, sizeof url, is_v6 ? "http://[%s]:%d" : "http://%s:%d", addr, port);
-    return probe_main(call->url[0] == 0 && !is_everywhere ? url : call->url, port,
+    return probe_main(call->word[0] == 0 && !is_everywhere ? url : call->word, port,
                       conf_i64(call->conf, CONF_JSON) != 0, is_decorated());
 }
 
@@ -288,15 +292,15 @@ static enum status run(int argc, char **argv)
     const struct command *command = NULL;
     int skip = 0;
     TRY(choose(argc, argv, &command, &skip));
-    struct call call = {.argc = argc - skip, .argv = argv + skip, .url = ""};
+    struct call call = {.argc = argc - skip, .argv = argv + skip, .word = ""};
     if (call.argc > 0 && (strcmp(call.argv[0], "--help") == 0 || strcmp(call.argv[0], "-h") == 0)) {
         char *topic[] = {(char *)command->name};
         return run_help(&(struct call){.argc = 1, .argv = topic});
     }
     const char *word = call.argc > 0 ? call.argv[0] : "=";
-    if (command->has_url &&
+    if (command->has_word &&
         (strchr(word, '=') == NULL || text_starts(word, "http://") || text_starts(word, "https://"))) {
-        call.url = *call.argv++;
+        call.word = *call.argv++;
         call.argc--;
     }
     if (command->has_settings) {

@@ -20,12 +20,16 @@
 #include "base/clock.h"
 #include "base/must.h"
 
-#define BOARD_MAGIC 0x31647261 /* "ard1": raise the digit when the layout changes without changing its size */
+#define BOARD_MAGIC 0x32647261 /* "ard2": raise the digit when the layout changes without changing its size */
 #define BOARD_COPY_TRIES 100000
 #define BOARD_WORDS(type) ((sizeof(type) + 7) / 8)
 #define BOARD_WORDS_MAX                                                                                     \
     (BOARD_WORDS(struct board_worker) > BOARD_WORDS(struct board_node) ? BOARD_WORDS(struct board_worker)   \
                                                                        : BOARD_WORDS(struct board_node))
+#define BOARD_WORLD_TRIES 1000 /* a look at the world; the next look comes soon */
+
+_Static_assert(BOARD_WORDS(struct board_ready) <= BOARD_WORDS_MAX && sizeof(struct board_address) % 8 == 0,
+               "what is posted fits a part, addresses are whole words");
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2,
                "an atomic with a hidden lock would hang readers of a killed writer");
@@ -42,19 +46,32 @@ struct board_part {
     struct board_slot slots[2];
 };
 
+struct board_parts {
+    struct board_part post, ready, call;
+};
+
+/* The world has one slot: a supervisor killed while writing it takes its readers along. It lies behind the workers. */
+struct board_world {
+    _Alignas(64) _Atomic uint64_t sequence; /* odd: being written */
+    _Atomic int64_t generation;
+    _Atomic uint64_t words[];
+};
+
 struct board_memory {
     uint32_t magic;
     int32_t workers_n;
+    int32_t ranks_n;
     uint64_t bytes;
     _Alignas(64) atomic_int request;
+    _Atomic int64_t aborted;
     struct board_part node;
-    struct board_part workers[];
+    struct board_parts workers[];
 };
 
 struct board {
     int fd;
     bool owns_fd;
-    int workers_n; /* as it was at the start: the mapping itself is not to be trusted later */
+    int workers_n, ranks_n; /* as they were at the start: the mapping itself is not to be trusted later */
     size_t bytes;
     struct board_memory *memory;
 };
@@ -69,9 +86,14 @@ const char *board_phase_text(enum board_phase phase)
     return texts[(unsigned)phase < BOARD_PHASE_N ? phase : BOARD_PHASE_FAILED];
 }
 
-static size_t memory_bytes(int workers_n)
+static size_t world_offset(int workers_n)
 {
-    return sizeof(struct board_memory) + (size_t)workers_n * sizeof(struct board_part);
+    return sizeof(struct board_memory) + (size_t)workers_n * sizeof(struct board_parts);
+}
+
+static size_t memory_bytes(int workers_n, int ranks_n)
+{
+    return world_offset(workers_n) + sizeof(struct board_world) + (size_t)ranks_n * sizeof(struct board_address);
 }
 
 static enum status map_memory(int fd, bool owns_fd, size_t bytes, struct board **out)
@@ -91,10 +113,11 @@ static enum status map_memory(int fd, bool owns_fd, size_t bytes, struct board *
     return ST_OK;
 }
 
-enum status board_create(int workers_n, struct board **out)
+enum status board_create(int workers_n, int ranks_n, struct board **out)
 {
     ASSERTF(workers_n >= 1 && workers_n <= BOARD_WORKERS_MAX, "workers %d", workers_n);
-    size_t bytes = memory_bytes(workers_n);
+    ASSERTF(ranks_n >= workers_n && ranks_n <= BOARD_RANKS_MAX, "ranks %d", ranks_n);
+    size_t bytes = memory_bytes(workers_n, ranks_n);
     int fd = memfd_create("convoy-board", MFD_ALLOW_SEALING); /* no CLOEXEC: workers inherit it */
     if (fd < 0)
         return FAIL(ST_RETRY,
@@ -113,7 +136,9 @@ enum status board_create(int workers_n, struct board **out)
         return st;
     }
     (*out)->workers_n = workers_n;
+    (*out)->ranks_n = ranks_n;
     (*out)->memory->workers_n = workers_n;
+    (*out)->memory->ranks_n = ranks_n;
     (*out)->memory->bytes = bytes;
     (*out)->memory->magic = BOARD_MAGIC;
     return ST_OK;
@@ -125,8 +150,8 @@ enum status board_attach(int fd, struct board **out)
     if (fstat(fd, &info) != 0)
         return FAIL(ST_BUG, "descriptor %d is not the board: %s; workers are started by `convoy train` only",
                     fd, strerror(errno));
-    if (!S_ISREG(info.st_mode) || (size_t)info.st_size < memory_bytes(1) ||
-        (size_t)info.st_size > memory_bytes(BOARD_WORKERS_MAX))
+    if (!S_ISREG(info.st_mode) || (size_t)info.st_size < memory_bytes(1, 1) ||
+        (size_t)info.st_size > memory_bytes(BOARD_WORKERS_MAX, BOARD_RANKS_MAX))
         return FAIL(ST_BUG,
                     "descriptor %d has %lld bytes, not a board; workers are started by `convoy train` only",
                     fd, (long long)info.st_size);
@@ -135,7 +160,8 @@ enum status board_attach(int fd, struct board **out)
     const struct board_memory *memory = board->memory;
     enum status st = ST_OK;
     if (memory->magic != BOARD_MAGIC || memory->bytes != (uint64_t)info.st_size || memory->workers_n < 1 ||
-        memory->workers_n > BOARD_WORKERS_MAX || memory_bytes(memory->workers_n) != (size_t)info.st_size)
+        memory->workers_n > BOARD_WORKERS_MAX || memory->ranks_n < 1 || memory->ranks_n > BOARD_RANKS_MAX ||
+        memory_bytes(memory->workers_n, memory->ranks_n) != (size_t)info.st_size)
         st =
             FAIL(ST_BUG, "the board is of another build (magic %08x, %lld bytes); use one executable for all",
                  memory->magic, (long long)info.st_size);
@@ -144,6 +170,7 @@ enum status board_attach(int fd, struct board **out)
         return st;
     }
     board->workers_n = memory->workers_n;
+    board->ranks_n = memory->ranks_n;
     *out = board;
     return ST_OK;
 }
@@ -160,6 +187,26 @@ void board_close(struct board *board)
     free(board);
 }
 
+static void words_write(_Atomic uint64_t *words, const void *value, size_t bytes)
+{
+    const char *at = value;
+    for (size_t i = 0; i * 8 < bytes; i++) {
+        uint64_t word = 0;
+        memcpy(&word, at + i * 8, bytes - i * 8 < 8 ? bytes - i * 8 : 8);
+        atomic_store_explicit(&words[i], word, memory_order_release); /* not before the odd number */
+    }
+}
+
+static void words_read(const _Atomic uint64_t *words, void *out, size_t bytes)
+{
+    char *at = out;
+    for (size_t i = 0; i * 8 < bytes; i++) {
+        /* acquire: not after the caller's look at the sequence */
+        uint64_t word = atomic_load_explicit(&words[i], memory_order_acquire);
+        memcpy(at + i * 8, &word, bytes - i * 8 < 8 ? bytes - i * 8 : 8);
+    }
+}
+
 static void part_post(struct board_part *part, const void *value, size_t bytes)
 {
     uint64_t turn = atomic_load_explicit(&part->turn, memory_order_relaxed) + 1;
@@ -167,12 +214,7 @@ static void part_post(struct board_part *part, const void *value, size_t bytes)
     /* Odd already when an earlier writer was killed here: any new odd number tells readers so again. */
     uint64_t odd = (atomic_load_explicit(&slot->sequence, memory_order_relaxed) + 2) | 1;
     atomic_store_explicit(&slot->sequence, odd, memory_order_relaxed);
-    const char *at = value;
-    for (size_t i = 0; i * 8 < bytes; i++) {
-        uint64_t word = 0;
-        memcpy(&word, at + i * 8, bytes - i * 8 < 8 ? bytes - i * 8 : 8);
-        atomic_store_explicit(&slot->words[i], word, memory_order_release); /* not before the odd number */
-    }
+    words_write(slot->words, value, bytes);
     atomic_store_explicit(&slot->sequence, odd + 1, memory_order_release);
     atomic_store_explicit(&part->turn, turn, memory_order_release);
 }
@@ -189,19 +231,14 @@ static bool part_copy(const struct board_part *part, void *out, size_t bytes)
         uint64_t before = atomic_load_explicit(&slot->sequence, memory_order_acquire);
         if (before % 2 != 0)
             continue;
-        char *at = out;
-        for (size_t i = 0; i * 8 < bytes; i++) {
-            /* acquire: not after the look below */
-            uint64_t word = atomic_load_explicit(&slot->words[i], memory_order_acquire);
-            memcpy(at + i * 8, &word, bytes - i * 8 < 8 ? bytes - i * 8 : 8);
-        }
+        words_read(slot->words, out, bytes);
         if (atomic_load_explicit(&slot->sequence, memory_order_relaxed) == before)
             return true;
     }
     return false;
 }
 
-static struct board_part *worker_part(const struct board *board, int worker_i)
+static struct board_parts *worker_parts(const struct board *board, int worker_i)
 {
     ASSERTF(worker_i >= 0 && worker_i < board->workers_n, "worker %d of %d", worker_i, board->workers_n);
     return &board->memory->workers[worker_i];
@@ -236,12 +273,12 @@ void board_node_copy(const struct board *board, struct board_node *out)
 
 void board_worker_post(struct board *board, int worker_i, const struct board_worker *worker)
 {
-    part_post(worker_part(board, worker_i), worker, sizeof(*worker));
+    part_post(&worker_parts(board, worker_i)->post, worker, sizeof(*worker));
 }
 
 bool board_worker_copy(const struct board *board, int worker_i, struct board_worker *out)
 {
-    if (!part_copy(worker_part(board, worker_i), out, sizeof(*out)))
+    if (!part_copy(&worker_parts(board, worker_i)->post, out, sizeof(*out)))
         return false;
     out->phase = known_phase(out->phase);
     BOARD_END(out->device);
@@ -254,19 +291,109 @@ bool board_worker_copy(const struct board *board, int worker_i, struct board_wor
 
 void board_worker_clear(struct board *board, int worker_i)
 {
-    struct board_part *part = worker_part(board, worker_i);
-    atomic_store_explicit(&part->turn, 0, memory_order_release);
-    atomic_store_explicit(&part->beat_ms, 0, memory_order_release);
+    struct board_parts *parts = worker_parts(board, worker_i);
+    atomic_store_explicit(&parts->post.turn, 0, memory_order_release);
+    atomic_store_explicit(&parts->ready.turn, 0, memory_order_release);
+    atomic_store_explicit(&parts->call.turn, 0, memory_order_release);
+    atomic_store_explicit(&parts->post.beat_ms, 0, memory_order_release);
 }
 
 void board_beat(struct board *board, int worker_i)
 {
-    atomic_store_explicit(&worker_part(board, worker_i)->beat_ms, clock_ms(), memory_order_relaxed);
+    atomic_store_explicit(&worker_parts(board, worker_i)->post.beat_ms, clock_ms(), memory_order_relaxed);
 }
 
 int64_t board_beat_ms(const struct board *board, int worker_i)
 {
-    return atomic_load_explicit(&worker_part(board, worker_i)->beat_ms, memory_order_relaxed);
+    return atomic_load_explicit(&worker_parts(board, worker_i)->post.beat_ms, memory_order_relaxed);
+}
+
+/* ---- how ranks meet ---- */
+
+void board_ready_post(struct board *board, int worker_i, const struct board_ready *ready)
+{
+    ASSERTF(ready->address.bytes >= 0 && ready->address.bytes <= BOARD_ADDRESS_MAX, "address of %lld bytes",
+            (long long)ready->address.bytes);
+    part_post(&worker_parts(board, worker_i)->ready, ready, sizeof(*ready));
+}
+
+/* known_bytes — whoever scribbled over an address's size does not send its reader out of bounds. */
+static void known_bytes(struct board_address *address)
+{
+    if (address->bytes < 0 || address->bytes > BOARD_ADDRESS_MAX)
+        address->bytes = 0;
+}
+
+bool board_ready_copy(const struct board *board, int worker_i, struct board_ready *out)
+{
+    if (!part_copy(&worker_parts(board, worker_i)->ready, out, sizeof(*out)))
+        return false;
+    BOARD_END(out->why);
+    known_bytes(&out->address);
+    return true;
+}
+
+void board_call_post(struct board *board, int worker_i, const struct board_call *call)
+{
+    part_post(&worker_parts(board, worker_i)->call, call, sizeof(*call));
+}
+
+bool board_call_copy(const struct board *board, int worker_i, struct board_call *out)
+{
+    if (!part_copy(&worker_parts(board, worker_i)->call, out, sizeof(*out)))
+        return false;
+    BOARD_END(out->call);
+    return true;
+}
+
+static struct board_world *world_of(const struct board *board)
+{
+    return (struct board_world *)(void *)((char *)board->memory + world_offset(board->workers_n));
+}
+
+int board_ranks(const struct board *board) { return board->ranks_n; }
+
+void board_world_post(struct board *board, int64_t generation, const struct board_address *addresses)
+{
+    struct board_world *world = world_of(board);
+    uint64_t odd = (atomic_load_explicit(&world->sequence, memory_order_relaxed) + 2) | 1;
+    atomic_store_explicit(&world->sequence, odd, memory_order_relaxed);
+    atomic_store_explicit(&world->generation, generation, memory_order_release);
+    words_write(world->words, addresses, (size_t)board->ranks_n * sizeof(*addresses));
+    atomic_store_explicit(&world->sequence, odd + 1, memory_order_release);
+}
+
+bool board_world_copy(const struct board *board, int64_t after, int64_t *generation_out,
+                      struct board_address *addresses)
+{
+    const struct board_world *world = world_of(board);
+    for (int tries = 0; tries < BOARD_WORLD_TRIES; tries++) {
+        uint64_t before = atomic_load_explicit(&world->sequence, memory_order_acquire);
+        int64_t generation = atomic_load_explicit(&world->generation, memory_order_acquire);
+        if (before == 0 || (before % 2 == 0 && (generation <= after || generation <= board_aborted(board))))
+            return false;
+        if (before % 2 != 0)
+            continue;
+        words_read(world->words, addresses, (size_t)board->ranks_n * sizeof(*addresses));
+        if (atomic_load_explicit(&world->sequence, memory_order_relaxed) != before)
+            continue;
+        for (int rank = 0; rank < board->ranks_n; rank++)
+            known_bytes(&addresses[rank]);
+        *generation_out = generation;
+        return true;
+    }
+    return false;
+}
+
+void board_abort(struct board *board, int64_t generation)
+{
+    if (generation > board_aborted(board))
+        atomic_store_explicit(&board->memory->aborted, generation, memory_order_release);
+}
+
+int64_t board_aborted(const struct board *board)
+{
+    return atomic_load_explicit(&board->memory->aborted, memory_order_acquire);
 }
 
 void board_request(struct board *board, enum board_request request)

@@ -4,7 +4,11 @@
  * its own part. A part is guarded by a sequence counter (odd while being written), so a reader copies without
  * ever making a writer wait, and a worker killed half-way through a post leaves the last whole copy readable
  * (two slots). The memory is a memfd inherited across exec under a fixed descriptor. Plain data only: no
- * pointers. Must not know what the numbers are used for. */
+ * pointers. Must not know what the numbers are used for.
+ *
+ * Where ranks meet, the board also carries how: a worker posts that it is ready and its address, the supervisor the
+ * world of a generation (everybody's addresses) and that a generation is over, and a worker's pulse the call of
+ * communication that it is in. */
 #ifndef CONVOY_BASE_BOARD_H
 #define CONVOY_BASE_BOARD_H
 
@@ -17,6 +21,9 @@
 #define BOARD_WORKERS_MAX 64
 #define BOARD_STEPS_KEPT 256 /* step times kept for p50 and p95 */
 #define BOARD_FD 3           /* where a worker finds the memfd */
+#define BOARD_SHARE_FD 4     /* and the memory in which the workers of a node exchange numbers */
+#define BOARD_RANKS_MAX 65536
+#define BOARD_ADDRESS_MAX 2048 /* bytes; what they mean is the workers' affair */
 
 /* The phases of contract §4, in the order of a run's life. */
 #define BOARD_PHASE_LIST(X)                                                                                 \
@@ -82,6 +89,28 @@ struct board_worker {
     struct board_error error;            /* why this worker is about to end */
 };
 
+/* Where a rank can be met. */
+struct board_address {
+    int64_t bytes;
+    uint8_t data[BOARD_ADDRESS_MAX];
+};
+
+/* Posted by a worker that waits for a generation of the job to take part in. */
+struct board_ready {
+    int64_t after;  /* it waits for a later one than this: the last it knew of; 0: none yet */
+    char why[256];  /* what made it leave that one; "": it was told to, or was never in one */
+    struct board_address address;
+};
+
+/* The call of communication a worker is in, posted by a thread of its own, so that it can be told from outside when the
+ * worker itself waits. */
+struct board_call {
+    char call[24];      /* "" when in none */
+    int64_t sequence;   /* of that call, else of the last one finished */
+    int64_t entered_ms; /* clock_ms */
+    int64_t posted_ms;
+};
+
 /* Posted by the supervisor, once and at each change. */
 struct board_node {
     int32_t node_id, n_nodes, workers_n;
@@ -97,7 +126,8 @@ struct board_node {
 
 struct board; /* opaque: the mapping */
 
-enum status board_create(int workers_n, struct board **out); /* supervisor: a fresh memfd; also for tests */
+/* board_create — supervisor: a fresh memfd, with room for the addresses of ranks_n ranks; also for tests. */
+enum status board_create(int workers_n, int ranks_n, struct board **out);
 /* board_attach — worker: checks size and layout; the descriptor stays the caller's. */
 enum status board_attach(int fd, struct board **out);
 int board_fd(const struct board *board);
@@ -115,6 +145,24 @@ void board_worker_clear(struct board *board, int worker_i); /* before a worker i
  * 0: none. */
 void board_beat(struct board *board, int worker_i);
 int64_t board_beat_ms(const struct board *board, int worker_i);
+
+/* ---- how ranks meet ---- */
+
+void board_ready_post(struct board *board, int worker_i, const struct board_ready *ready);
+/* board_ready_copy — false: nothing posted since board_worker_clear. */
+bool board_ready_copy(const struct board *board, int worker_i, struct board_ready *out);
+void board_call_post(struct board *board, int worker_i, const struct board_call *call);
+bool board_call_copy(const struct board *board, int worker_i, struct board_call *out); /* as above */
+
+/* board_world_post — supervisor: a generation begins; addresses of all ranks, in their order. */
+void board_world_post(struct board *board, int64_t generation, const struct board_address *addresses);
+/* board_world_copy — worker: the newest generation when it is later than `after` and not over, with the addresses of all
+ * board_ranks; false: there is none. */
+bool board_world_copy(const struct board *board, int64_t after, int64_t *generation_out,
+                      struct board_address *addresses);
+int board_ranks(const struct board *board);
+void board_abort(struct board *board, int64_t generation); /* supervisor: this one and those before it are over */
+int64_t board_aborted(const struct board *board);          /* worker, any thread; 0: none */
 
 void board_request(struct board *board, enum board_request request); /* supervisor */
 enum board_request board_requested(const struct board *board);       /* worker */

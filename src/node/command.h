@@ -8,7 +8,7 @@
 
 enum status supervisor_main(const struct conf *conf, int argc,
                             char **argv); /* train: meets nodes, starts workers; argv goes on to them */
-enum status worker_main(const struct conf *conf);   /* the hidden command `worker`: board on BOARD_FD */
+enum status worker_main(const struct conf *conf, int worker_i); /* the hidden command `worker I`: board on BOARD_FD */
 enum status tokenize_main(const struct conf *conf); /* DATA → OUT */
 enum status import_main(const struct conf *conf);   /* FROM a model made elsewhere → a checkpoint in TO */
 enum status export_main(const struct conf *conf);   /* FROM a checkpoint → TO, a Hugging Face folder */

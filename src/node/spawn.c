@@ -16,8 +16,27 @@
 
 #define EXEC_FAILED 127
 
+/* give — the descriptor becomes number `as`, and outlives exec. */
+static void give(int fd, int as)
+{
+    if (fd == as ? fcntl(fd, F_SETFD, 0) < 0 : dup2(fd, as) < 0)
+        _exit(EXEC_FAILED);
+}
+
+/* give_all — by way of numbers that none of them is to have in the end. */
+static void give_all(const struct spawn_config *config)
+{
+    int share_fd = config->share_fd;
+    if (share_fd == BOARD_FD)
+        share_fd = fcntl(share_fd, F_DUPFD, BOARD_SHARE_FD + 1);
+    give(config->board_fd, BOARD_FD);
+    if (config->share_fd >= 0)
+        give(share_fd, BOARD_SHARE_FD);
+    close_range(config->share_fd >= 0 ? BOARD_SHARE_FD + 1 : BOARD_FD + 1, ~0u, 0);
+}
+
 /* become — the child's side of fork: only async-signal-safe calls until exec. */
-static _Noreturn void become(char *const *argv, int board_fd, pid_t parent)
+static _Noreturn void become(const struct spawn_config *config, char *const *argv, pid_t parent)
 {
     static const int ignored[] = {SIGINT, SIGTERM, SIGUSR1, SIGPIPE};
     sigset_t none;
@@ -31,11 +50,7 @@ static _Noreturn void become(char *const *argv, int board_fd, pid_t parent)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(EXEC_FAILED); /* the parent died before the line above could bind us to it */
-    if (board_fd == BOARD_FD)
-        fcntl(board_fd, F_SETFD, 0);
-    else if (dup2(board_fd, BOARD_FD) < 0)
-        _exit(EXEC_FAILED);
-    close_range(BOARD_FD + 1, ~0u, 0);
+    give_all(config);
     execv("/proc/self/exe", argv);
     execv((const char *)getauxval(AT_EXECFN), argv); /* without /proc */
     static const char text[] = "convoy: cannot execute itself as a worker\n";
@@ -44,22 +59,25 @@ static _Noreturn void become(char *const *argv, int board_fd, pid_t parent)
     _exit(EXEC_FAILED);
 }
 
-enum status spawn_worker(int words_n, char *const *words, int board_fd, pid_t *pid_out)
+enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out)
 {
     static char program[] = "convoy", command[] = "worker";
-    char **argv = calloc((size_t)words_n + 3, sizeof *argv);
+    char number[16];
+    char **argv = calloc((size_t)config->words_n + 4, sizeof *argv);
     if (!argv)
         return FAIL(ST_RETRY, "out of memory: the worker's arguments");
     argv[0] = program;
     argv[1] = command;
-    for (int i = 0; i < words_n; i++)
-        argv[i + 2] = words[i];
+    argv[2] = number;
+    text_format(number, sizeof number, "%d", config->worker_i);
+    for (int i = 0; i < config->words_n; i++)
+        argv[i + 3] = config->words[i];
     sigset_t all, before;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &before);
     pid_t parent = getpid(), pid = fork();
     if (pid == 0)
-        become(argv, board_fd, parent);
+        become(config, argv, parent);
     int error = errno;
     sigprocmask(SIG_SETMASK, &before, NULL);
     free(argv);

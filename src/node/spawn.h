@@ -8,10 +8,18 @@
 
 #include "base/status.h"
 
-/* spawn_worker — fork and exec "convoy worker WORDS…" with the board on BOARD_FD and every other descriptor
- * but 0, 1, 2 closed. The worker dies with this process (SIGKILL), and ignores SIGINT, SIGTERM, SIGUSR1 and
- * SIGPIPE from its first instruction. */
-enum status spawn_worker(int words_n, char *const *words, int board_fd, pid_t *pid_out);
+struct spawn_config {
+    int words_n;
+    char *const *words; /* settings, as the supervisor was given them */
+    int worker_i;
+    int board_fd;
+    int share_fd; /* -1: none */
+};
+
+/* spawn_worker — fork and exec "convoy worker I WORDS…" with the board on BOARD_FD, what workers share on
+ * BOARD_SHARE_FD, and every other descriptor but 0, 1, 2 closed. The worker dies with this process (SIGKILL), and
+ * ignores SIGINT, SIGTERM, SIGUSR1 and SIGPIPE from its first instruction. */
+enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out);
 /* spawn_reap — collect one ended child, ours or (as PID 1) an adopted one. False: none left. */
 bool spawn_reap(pid_t *pid_out, int *wait_status_out);
 char spawn_state(pid_t pid); /* the letter of /proc/PID/stat: R S D T Z …; 0 unknown */

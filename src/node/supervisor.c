@@ -85,7 +85,7 @@ static void start(struct supervisor *s)
     s->is_hung = s->is_cut = false;
     board_worker_clear(s->board, WORKER_I);
     watch_start(&s->watch, clock_ms());
-    enum status st = spawn_worker(s->words_n, s->words, board_fd(s->board), &s->pid);
+    enum status st = spawn_worker(&(struct spawn_config){s->words_n, s->words, WORKER_I, board_fd(s->board), -1}, &s->pid);
     if (st != ST_OK) {
         s->pid = 0;
         end(s, st);
@@ -366,7 +366,7 @@ static enum status open_all(struct supervisor *s)
 {
     crash_install();
     TRY(open_loop(s));
-    TRY(board_create(1, &s->board));
+    TRY(board_create(1, 1, &s->board));
     first_node(s);
     return open_serve(s);
 }

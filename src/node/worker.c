@@ -22,11 +22,11 @@
 #include "train/guard.h"
 #include "train/trainer.h"
 
-#define WORKER_I 0 /* one worker a node so far */
 #define POST_EVERY_MS 200
 
 struct worker {
     const struct conf *conf;
+    int worker_i; /* of this node */
     struct board *board;
     struct board_node node;
     struct board_worker post;
@@ -40,8 +40,8 @@ struct worker {
 static void post_loading(struct worker *w)
 {
     w->post.phase = w->node.restarts > 0 ? BOARD_PHASE_RECOVERING : BOARD_PHASE_LOADING;
-    board_worker_post(w->board, WORKER_I, &w->post);
-    board_beat(w->board, WORKER_I);
+    board_worker_post(w->board, w->worker_i, &w->post);
+    board_beat(w->board, w->worker_i);
     w->posted_ms = clock_ms();
 }
 
@@ -49,7 +49,7 @@ static void post_loading(struct worker *w)
 static bool progress(void *arg, int64_t bytes_done, int64_t bytes_total)
 {
     struct worker *w = arg;
-    board_beat(w->board, WORKER_I);
+    board_beat(w->board, w->worker_i);
     w->post.loading_done = bytes_done;
     w->post.loading_total = bytes_total;
     if (clock_ms() - w->posted_ms >= POST_EVERY_MS)
@@ -136,7 +136,7 @@ static enum status train(struct worker *w)
     set_life(w);
     w->config.dev = w->dev;
     w->config.board = w->board;
-    w->config.worker_i = WORKER_I;
+    w->config.worker_i = w->worker_i;
     w->config.feed = w->feed;
     w->config.val_feed = w->val_feed;
     w->config.version = w->node.version;
@@ -177,19 +177,19 @@ static void post_first(struct worker *w)
 static void post_error(struct worker *w, enum status st)
 {
     struct board_worker last;
-    if (!board_worker_copy(w->board, WORKER_I, &last))
+    if (!board_worker_copy(w->board, w->worker_i, &last))
         last = w->post;
     last.error.code = status_exit(st);
     last.error.node = w->node.node_id;
     text_copy(last.error.message, sizeof last.error.message, status_message());
-    board_worker_post(w->board, WORKER_I, &last);
+    board_worker_post(w->board, w->worker_i, &last);
     LOG_DEBUG("worker ends with %s at %s", status_name(st), status_places());
     status_clear(); /* the supervisor says it, once */
 }
 
-enum status worker_main(const struct conf *conf)
+enum status worker_main(const struct conf *conf, int worker_i)
 {
-    struct worker w = {.conf = conf};
+    struct worker w = {.conf = conf, .worker_i = worker_i};
     TRY(board_attach(BOARD_FD, &w.board));
     prctl(PR_SET_NAME, "convoy-worker");
     crash_install();

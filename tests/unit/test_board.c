@@ -31,7 +31,7 @@ static void posts_are_copied(void **state)
     struct board *board, *same;
     struct board_node node;
     static struct board_worker worker, copy;
-    assert_int_equal(board_create(3, &board), ST_OK);
+    assert_int_equal(board_create(3, 3, &board), ST_OK);
     assert_int_equal(board_attach(board_fd(board), &same), ST_OK);
     board_node_copy(same, &node);
     assert_int_equal(node.phase, BOARD_PHASE_STARTING); /* a node that has not spoken yet */
@@ -71,7 +71,7 @@ static void requests_only_rise(void **state)
 {
     (void)state;
     struct board *board;
-    assert_int_equal(board_create(1, &board), ST_OK);
+    assert_int_equal(board_create(1, 1, &board), ST_OK);
     assert_int_equal(board_requested(board), BOARD_REQUEST_NONE);
     board_request(board, BOARD_REQUEST_SAVE);
     board_request(board, BOARD_REQUEST_TERMINATE);
@@ -115,7 +115,7 @@ static void killed_writers_leave_whole_copies(void **state)
     static struct board_worker copy, worker;
     struct board *board;
     int64_t last = 0, copies_n = 0;
-    assert_int_equal(board_create(1, &board), ST_OK);
+    assert_int_equal(board_create(1, 1, &board), ST_OK);
     for (int round = 0; round < 200; round++) {
         pid_t child = fork();
         assert_true(child >= 0);
@@ -164,7 +164,7 @@ static void threads_do_not_race(void **state)
     static struct board_worker copy;
     struct board *board;
     pthread_t thread;
-    assert_int_equal(board_create(1, &board), ST_OK);
+    assert_int_equal(board_create(1, 1, &board), ST_OK);
     assert_int_equal(pthread_create(&thread, NULL, post_without_pause, board), 0);
     for (int n = 0; n < 2000;) {
         if (board_worker_copy(board, 0, &copy)) {
@@ -174,6 +174,53 @@ static void threads_do_not_race(void **state)
     }
     atomic_store(&stop, true);
     pthread_join(thread, NULL);
+    board_close(board);
+}
+
+/* How ranks meet: ready with an address, the world of a generation, its end; of the calls only the last counts. */
+static void ranks_meet(void **state)
+{
+    (void)state;
+    static struct board_address addresses[6], there[6];
+    static struct board_ready ready, seen;
+    struct board_call call = {.call = "all_reduce", .sequence = 812, .entered_ms = 5, .posted_ms = 7}, now;
+    struct board *board, *same;
+    int64_t generation = 0;
+    assert_int_equal(board_create(2, 6, &board), ST_OK);
+    assert_int_equal(board_attach(board_fd(board), &same), ST_OK);
+    assert_int_equal(board_ranks(same), 6);
+    assert_false(board_ready_copy(board, 1, &seen));
+    ready.after = 4;
+    ready.address.bytes = BOARD_ADDRESS_MAX;
+    memset(ready.address.data, 0x5A, BOARD_ADDRESS_MAX);
+    text_copy(ready.why, sizeof ready.why, "rank 3 is late");
+    board_ready_post(same, 1, &ready);
+    assert_true(board_ready_copy(board, 1, &seen));
+    assert_memory_equal(&seen, &ready, sizeof ready);
+    assert_false(board_call_copy(board, 0, &now));
+    board_call_post(same, 0, &call);
+    assert_true(board_call_copy(board, 0, &now));
+    assert_memory_equal(&call, &now, sizeof call);
+
+    for (int rank = 0; rank < 6; rank++) {
+        addresses[rank].bytes = rank * 400;
+        memset(addresses[rank].data, rank + 1, BOARD_ADDRESS_MAX);
+    }
+    assert_false(board_world_copy(same, 0, &generation, there));
+    board_world_post(board, 7, addresses);
+    assert_false(board_world_copy(same, 7, &generation, there)); /* the one it has been in already */
+    assert_true(board_world_copy(same, 6, &generation, there));
+    assert_int_equal(generation, 7);
+    assert_memory_equal(addresses, there, sizeof there);
+    board_abort(board, 7);
+    board_abort(board, 5); /* said late */
+    assert_int_equal(board_aborted(same), 7);
+    assert_false(board_world_copy(same, 6, &generation, there)); /* over */
+    board_world_post(board, 8, addresses);
+    assert_true(board_world_copy(same, 7, &generation, there) && generation == 8);
+    board_worker_clear(board, 1);
+    assert_false(board_ready_copy(board, 1, &seen));
+    board_close(same);
     board_close(board);
 }
 
@@ -189,7 +236,7 @@ static void strangers_are_refused(void **state)
     fd = memfd_create("other", 0);
     assert_int_equal(board_attach(fd, &board), ST_BUG);
     struct board *real;
-    assert_int_equal(board_create(2, &real), ST_OK);
+    assert_int_equal(board_create(2, 2, &real), ST_OK);
     off_t bytes = lseek(board_fd(real), 0, SEEK_END);
     assert_int_equal(ftruncate(fd, bytes), 0); /* the size of a board, nothing in it */
     assert_int_equal(board_attach(fd, &board), ST_BUG);
@@ -204,9 +251,12 @@ static void scribbles_are_survived(void **state)
 {
     (void)state;
     static struct board_worker copy;
+    static struct board_ready ready;
+    static struct board_address addresses[2];
     struct board_node node;
     struct board *board;
-    assert_int_equal(board_create(2, &board), ST_OK);
+    int64_t generation;
+    assert_int_equal(board_create(2, 2, &board), ST_OK);
     size_t bytes = (size_t)lseek(board_fd(board), 0, SEEK_END);
     unsigned char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board_fd(board), 0);
     assert_ptr_not_equal(memory, MAP_FAILED);
@@ -219,6 +269,10 @@ static void scribbles_are_survived(void **state)
             assert_true((unsigned)copy.phase < BOARD_PHASE_N);
             assert_true(strnlen(copy.error.message, sizeof(copy.error.message)) < sizeof(copy.error.message));
         }
+        if (board_ready_copy(board, 1, &ready))
+            assert_true(ready.address.bytes >= 0 && ready.address.bytes <= BOARD_ADDRESS_MAX);
+        if (board_world_copy(board, -2, &generation, addresses))
+            assert_true(addresses[1].bytes >= 0 && addresses[1].bytes <= BOARD_ADDRESS_MAX);
     }
     munmap(memory, bytes);
     board_close(board);
@@ -230,6 +284,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(requests_only_rise),
     cmocka_unit_test(killed_writers_leave_whole_copies),
     cmocka_unit_test(threads_do_not_race),
+    cmocka_unit_test(ranks_meet),
     cmocka_unit_test(strangers_are_refused),
     cmocka_unit_test(scribbles_are_survived),
 };

@@ -16,7 +16,7 @@ static struct text metrics(int workers_n)
 {
     struct board *board;
     struct text t = {0};
-    assert_int_equal(board_create(64, &board), ST_OK);
+    assert_int_equal(board_create(64, 64, &board), ST_OK);
     struct board_node node = {.n_nodes = 1,
                               .workers_n = workers_n,
                               .phase = BOARD_PHASE_STARTING,

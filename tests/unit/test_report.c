@@ -46,7 +46,7 @@ static cJSON *report(bool has_node, bool has_worker)
     struct board *board;
     struct text t = {0};
     cJSON *root = NULL;
-    assert_int_equal(board_create(1, &board), ST_OK);
+    assert_int_equal(board_create(1, 1, &board), ST_OK);
     struct board_node node = {.node_id = 0,
                               .n_nodes = 1,
                               .workers_n = 1,

@@ -49,7 +49,7 @@ static int start_server(void **state)
 {
     (void)state;
     loop = event_base_new();
-    if (board_create(1, &board) != ST_OK)
+    if (board_create(1, 1, &board) != ST_OK)
         return -1;
     struct serve_config config = {
         .loop = loop, .board = board, .addr = "127.0.0.1", .port = -1, .hang_ms = 60000};

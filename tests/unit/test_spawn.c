@@ -1,5 +1,5 @@
 /* test_spawn — the worker's first instruction: board on its descriptor, nothing else open, signals ignored, bound to its parent.
- * This program is its own worker: started as "convoy worker WORD" it does what WORD says. */
+ * This program is its own worker: started as "convoy worker I WORD" it does what WORD says. */
 #include "harness.h"
 
 #include <errno.h>
@@ -20,17 +20,20 @@ static int is_ignored(int signal_n)
 
 static int work(int argc, char **argv)
 {
-    if (argc != 3 || strcmp(argv[0], "convoy") != 0)
+    if (argc != 4 || strcmp(argv[0], "convoy") != 0 || strcmp(argv[2], "7") != 0)
         return 1;
-    if (strcmp(argv[2], "exit=5") == 0)
+    if (strcmp(argv[3], "exit=5") == 0)
         return 5;
-    if (strcmp(argv[2], "check=1") == 0) {
+    if (strncmp(argv[3], "check=", 6) == 0) {
+        bool has_share = argv[3][6] == '2';
         char byte = 0;
         sigset_t blocked;
         sigprocmask(SIG_SETMASK, NULL, &blocked);
         if (pread(BOARD_FD, &byte, 1, 0) != 1 || byte != 'b')
             return 2;
-        for (int fd = BOARD_FD + 1; fd < 64; fd++)
+        if (has_share && (pread(BOARD_SHARE_FD, &byte, 1, 0) != 1 || byte != 's'))
+            return 7;
+        for (int fd = has_share ? BOARD_SHARE_FD + 1 : BOARD_FD + 1; fd < 64; fd++)
             if (fcntl(fd, F_GETFD) >= 0)
                 return 3;
         if (!is_ignored(SIGINT) || !is_ignored(SIGTERM) || !is_ignored(SIGUSR1) || !is_ignored(SIGPIPE))
@@ -41,13 +44,18 @@ static int work(int argc, char **argv)
         pause();
 }
 
+static enum status begin(char **words, int board_fd, int share_fd, pid_t *pid)
+{
+    return spawn_worker(&(struct spawn_config){1, words, 7, board_fd, share_fd}, pid);
+}
+
 /* run — one worker to its end; its wait status. */
-static int run(const char *word, int board_fd)
+static int run(const char *word, int board_fd, int share_fd)
 {
     char *words[] = {(char *)word};
     pid_t pid, reaped = 0;
     int wait_status = -1;
-    assert_int_equal(spawn_worker(1, words, board_fd, &pid), ST_OK);
+    assert_int_equal(begin(words, board_fd, share_fd, &pid), ST_OK);
     while (!spawn_reap(&reaped, &wait_status))
         clock_sleep_ms(5);
     assert_int_equal(reaped, pid);
@@ -55,12 +63,12 @@ static int run(const char *word, int board_fd)
     return wait_status;
 }
 
-static int board_file(int at_least)
+static int file_of(const char *byte, int at_least)
 {
     char path[600];
-    snprintf(path, sizeof path, "%s/board", harness_tmpdir());
+    snprintf(path, sizeof path, "%s/%s", harness_tmpdir(), byte);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    assert_int_equal(write(fd, "b", 1), 1);
+    assert_int_equal(write(fd, byte, 1), 1);
     int high = fcntl(fd, F_DUPFD_CLOEXEC, at_least);
     close(fd);
     return high;
@@ -69,8 +77,8 @@ static int board_file(int at_least)
 static void test_exit_code(void **state)
 {
     (void)state;
-    int fd = board_file(3);
-    int wait_status = run("exit=5", fd);
+    int fd = file_of("b", 3);
+    int wait_status = run("exit=5", fd, -1);
     assert_true(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 5);
     close(fd);
 }
@@ -79,10 +87,19 @@ static void test_first_instruction(void **state)
 {
     (void)state;
     for (int at = 3; at < 40; at += 17) { /* also when the board already has its number */
-        int fd = board_file(at), other = open("/dev/null", O_RDONLY);
-        assert_int_equal(WEXITSTATUS(run("check=1", fd)), 0);
+        int fd = file_of("b", at), other = open("/dev/null", O_RDONLY);
+        assert_int_equal(WEXITSTATUS(run("check=1", fd, -1)), 0);
         close(fd);
         close(other);
+    }
+    /* Two descriptors, whatever their numbers here, also each other's. */
+    static const int at[][2] = {{3, 4}, {4, 3}, {3, 20}, {4, 20}, {20, 3}, {20, 4}, {20, 21}};
+    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
+        int board = file_of("b", 40), share = file_of("s", 40);
+        assert_int_equal(dup2(board, at[i][0]), at[i][0]);
+        assert_int_equal(dup2(share, at[i][1]), at[i][1]);
+        assert_int_equal(WEXITSTATUS(run("check=2", at[i][0], at[i][1])), 0);
+        close(board), close(share), close(at[i][0]), close(at[i][1]);
     }
 }
 
@@ -91,8 +108,8 @@ static void test_state(void **state)
     (void)state;
     char *words[] = {"sleep=1"};
     pid_t pid, reaped;
-    int fd = board_file(3), wait_status;
-    assert_int_equal(spawn_worker(1, words, fd, &pid), ST_OK);
+    int fd = file_of("b", 3), wait_status;
+    assert_int_equal(begin(words, fd, -1, &pid), ST_OK);
     kill(pid, SIGSTOP);
     for (int i = 0; i < 500 && spawn_state(pid) != 'T'; i++)
         clock_sleep_ms(10);
@@ -109,13 +126,13 @@ static void test_state(void **state)
 static void test_bound_to_parent(void **state)
 {
     (void)state;
-    int pipe_fd[2], fd = board_file(3);
+    int pipe_fd[2], fd = file_of("b", 3);
     assert_int_equal(pipe(pipe_fd), 0);
     pid_t parent = fork();
     if (parent == 0) {
         char *words[] = {"sleep=1"};
         pid_t worker = 0;
-        if (spawn_worker(1, words, fd, &worker) != ST_OK || write(pipe_fd[1], &worker, sizeof worker) < 0)
+        if (begin(words, fd, -1, &worker) != ST_OK || write(pipe_fd[1], &worker, sizeof worker) < 0)
             _exit(1);
         for (;;)
             pause();

@@ -26,7 +26,7 @@ static void rig_open(struct rig *r, const char *name, int64_t steps)
     memset(r, 0, sizeof *r);
     struct feed_config feed = {.task = FEED_TASK_LM, .seq_tokens = 8, .global_samples = 4, .vocab = 40, .seed = 3};
     assert_int_equal(dev_cpu_open(1, CPU_LEVEL_N, &r->dev), ST_OK);
-    assert_int_equal(board_create(1, &r->board), ST_OK);
+    assert_int_equal(board_create(1, 1, &r->board), ST_OK);
     assert_int_equal(feed_open(&feed, &r->feed), ST_OK);
     board_worker_post(r->board, 0, &(struct board_worker){.pid = 1, .phase = BOARD_PHASE_LOADING, .loss = NAN, .checkpoint.step = -1});
     if (name)

@@ -16,7 +16,7 @@ static int fresh(void **state)
 {
     (void)state;
     struct board_node node = {.node_id = 1, .n_nodes = 2, .workers_n = 2, .phase = BOARD_PHASE_STARTING};
-    if (board_create(2, &board) != ST_OK)
+    if (board_create(2, 2, &board) != ST_OK)
         return -1;
     board_node_post(board, &node);
     return 0;

@@ -89,7 +89,12 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
         text_format(out, cap, "%.0f to %.0f bytes of text", row->min, row->max);
         break;
     case CONF_KIND_FAULT:
-        text_copy(out, cap, "kill@step=N, stall@step=N, nan@step=N (N from 1), each with :rank=0 or without");
+        text_copy(out, cap,
+                  "kill@step=N, stall@step=N, nan@step=N, slow@step=N, flip@step=N, enospc@step=N (N from 1), each with "
+                  ":rank=R or without");
+        break;
+    case CONF_KIND_SECRET:
+        text_format(out, cap, "16 to %.0f bytes of text, or none", row->max);
         break;
     }
     return out;
@@ -104,7 +109,7 @@ static enum status refuse(const struct conf_row *row, const char *text, const ch
             ? "; Kubernetes sets such a value for a Service of that name: enableServiceLinks: false stops it"
             : "";
     return FAIL(ST_BAD_SETTING, "%s=%s (%s) %s; allowed: %s%s%s%s", row->name,
-                conf_clean(text, shown, sizeof shown), source, what,
+                row->kind == CONF_KIND_SECRET ? "…" : conf_clean(text, shown, sizeof shown), source, what,
                 conf_allowed(row, allowed, sizeof allowed), row->why[0] != 0 ? "; " : "", row->why, hint);
 }
 
@@ -171,36 +176,63 @@ static enum status set_text(const struct conf_row *row, const char *text, const 
     return ST_OK;
 }
 
-static const char *const fault_names[] = {"", "kill", "stall", "nan"}; /* in the order of enum conf_fault */
+#define SECRET_BYTES_MIN 16
 
-/* set_fault — kind@step=N, then perhaps :rank=0. */
+static enum status set_secret(const struct conf_row *row, const char *text, enum conf_origin origin,
+                              const char *source)
+{
+    if (text[0] == 0 || strcmp(text, "none") == 0)
+        return ST_OK;
+    if (origin == CONF_ORIGIN_ARGUMENT)
+        return refuse(row, text, source,
+                      "would be seen by everybody on this machine (ps): give it in the environment or in a file");
+    TRY(set_text(row, text, source));
+    return strlen(text) < SECRET_BYTES_MIN ? refuse(row, text, source, "is too short to be a secret") : ST_OK;
+}
+
+/* In the order of enum conf_fault. */
+static const char *const fault_names[CONF_FAULT_N] = {"", "kill", "stall", "nan", "slow", "flip", "enospc"};
+
+/* set_fault_rank — ":rank=R", or nothing. */
+static bool set_fault_rank(struct conf *conf, const char *text)
+{
+    int64_t rank = 0;
+    if (text[0] != 0 && (!text_starts(text, ":rank=") || text_i64(text + 6, 0, INT32_MAX, &rank) != TEXT_OK))
+        return false;
+    conf->fault_rank = (int)rank;
+    return true;
+}
+
+/* set_fault — kind@step=N, then perhaps :rank=R. */
 static enum status set_fault(struct conf *conf, const struct conf_row *row, const char *text,
                              const char *source)
 {
     conf->fault = CONF_FAULT_NONE;
     conf->fault_step = 0;
+    conf->fault_rank = 0;
     if (text[0] == 0)
         return ST_OK;
     char digits[32];
     const char *at = strchr(text, '@');
     if (at == NULL || !text_starts(at, "@step="))
         return refuse(row, text, source, "is not of the form KIND@step=N");
-    for (int kind = CONF_FAULT_KILL; kind <= CONF_FAULT_NAN; kind++)
+    for (int kind = CONF_FAULT_KILL; kind < CONF_FAULT_N; kind++)
         if (strlen(fault_names[kind]) == (size_t)(at - text) && text_starts(text, fault_names[kind]))
             conf->fault = (enum conf_fault)kind;
     if (conf->fault == CONF_FAULT_NONE)
         return refuse(row, text, source, "names no failure that can be rehearsed");
     at += strlen("@step=");
     size_t n = strcspn(at, ":");
-    if (at[n] == ':' && strcmp(at + n, ":rank=0") != 0)
-        return refuse(row, text, source, "names a rank that this run does not have");
+    if (!set_fault_rank(conf, at + n))
+        return refuse(row, text, source, "names no rank");
     if (n >= sizeof digits || !text_format(digits, sizeof digits, "%.*s", (int)n, at) ||
         text_i64(digits, 1, INT64_C(1000000000000), &conf->fault_step) != TEXT_OK)
         return refuse(row, text, source, "has no step to strike at");
     return ST_OK;
 }
 
-static enum status set_parsed(struct conf *conf, enum conf_key key, const char *text, const char *source)
+static enum status set_parsed(struct conf *conf, enum conf_key key, const char *text, enum conf_origin origin,
+                              const char *source)
 {
     const struct conf_row *row = &conf_rows[key];
     struct conf_value *value = &conf->values[key];
@@ -217,6 +249,8 @@ static enum status set_parsed(struct conf *conf, enum conf_key key, const char *
         return set_text(row, text, source);
     case CONF_KIND_FAULT:
         return set_fault(conf, row, text, source);
+    case CONF_KIND_SECRET:
+        return set_secret(row, text, origin, source);
     case CONF_KIND_BOOL:
         if (!text_bool(text, &is_on))
             return refuse(row, text, source, "is neither yes nor no");
@@ -233,7 +267,7 @@ enum status conf_set(struct conf *conf, enum conf_key key, const char *text, enu
                      const char *source)
 {
     struct conf_value *value = &conf->values[key];
-    TRY(set_parsed(conf, key, text, source));
+    TRY(set_parsed(conf, key, text, origin, source));
     if (conf_rows[key].kind == CONF_KIND_BOOL)
         text = value->i64 != 0 ? "1" : "0";
     char *copy = strdup(text);
@@ -268,6 +302,8 @@ static enum status refuse_argument(const char *word)
                     shown);
     text_format(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), word);
     const char *nearest = n < sizeof name ? conf_hint_nearest(name) : NULL;
+    if (nearest != NULL && conf_rows[row_of(nearest, strlen(nearest))].kind == CONF_KIND_SECRET)
+        text_copy(shown, sizeof shown, name); /* the value may be a secret */
     if (nearest != NULL)
         return FAIL(ST_USAGE, "argument %s: no setting has this name; did you mean %s?", shown, nearest);
     return FAIL(ST_USAGE, "argument %s: no setting has this name; `convoy help` lists them", shown);
@@ -431,6 +467,16 @@ enum conf_fault conf_fault(const struct conf *conf)
 int64_t conf_fault_step(const struct conf *conf)
 {
     return conf->fault_step;
+}
+
+int conf_fault_rank(const struct conf *conf)
+{
+    return conf->fault_rank;
+}
+
+int conf_ranks(const struct conf *conf)
+{
+    return (int)(conf_i64(conf, CONF_N_NODES) * conf_i64(conf, CONF_N_GPU_EACH_NODE));
 }
 
 int conf_threads(const struct conf *conf)

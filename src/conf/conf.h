@@ -8,6 +8,7 @@
 #define CONVOY_CONF_CONF_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -21,7 +22,17 @@ enum conf_key {
     CONF_N
 };
 
-enum conf_fault { CONF_FAULT_NONE, CONF_FAULT_KILL, CONF_FAULT_STALL, CONF_FAULT_NAN };
+enum conf_fault {
+    CONF_FAULT_NONE,
+    CONF_FAULT_KILL,
+    CONF_FAULT_STALL,
+    CONF_FAULT_NAN,
+    CONF_FAULT_SLOW,
+    CONF_FAULT_FLIP,
+    CONF_FAULT_ENOSPC,
+    CONF_FAULT_N
+};
+enum conf_backend { CONF_BACKEND_AUTO, CONF_BACKEND_SELF, CONF_BACKEND_UCX, CONF_BACKEND_UCC };
 
 enum conf_origin { CONF_ORIGIN_DEFAULT, CONF_ORIGIN_LAUNCHER, CONF_ORIGIN_ENVIRONMENT, CONF_ORIGIN_ARGUMENT };
 
@@ -49,15 +60,28 @@ enum conf_origin conf_origin(const struct conf *conf, enum conf_key key);
 const char *conf_source(const struct conf *conf, enum conf_key key);
 bool conf_is_set(const struct conf *conf, enum conf_key key); /* anything but the default */
 
-/* FAULT, parsed: what to rehearse, and before which step (counted from 1; 0 when there is none). */
+/* FAULT, parsed: what to rehearse, before which step (counted from 1; 0 when there is none), on which rank. */
 enum conf_fault conf_fault(const struct conf *conf);
 int64_t conf_fault_step(const struct conf *conf);
+int conf_fault_rank(const struct conf *conf);
+/* conf_ranks — workers of all nodes. */
+int conf_ranks(const struct conf *conf);
+
+/* conf_token — N_NODES > 1: JOB_TOKEN, or what JOB_TOKEN_FILE holds (less the line end); "none" when that was asked for.
+ * Also sees to MASTER_ADDR. ST_BAD_SETTING, ST_NO_INPUT: missing, too short, a file that others may read. cap > 1024. */
+enum status conf_token(const struct conf *conf, char *out, size_t cap);
+/* conf_token_forget — overwrite secrets in the environment and take them out, so that neither children nor /proc show
+ * them. conf keeps its own copy. */
+void conf_token_forget(char **environment);
 /* conf_threads — the first number of OMP_NUM_THREADS; 0 when unset: the machine decides. */
 int conf_threads(const struct conf *conf);
 
 /* The generated forms, appended to *out. */
 void conf_write_table(const struct conf *conf, struct text *out); /* `convoy config` */
 void conf_write_json(const struct conf *conf, struct text *out);
+/* conf_write_agree — add "NAME" → value as text, in one spelling, of every row that all nodes must agree on: pairs of a
+ * JSON object, with a comma behind each. */
+void conf_write_agree(const struct conf *conf, struct text *out);
 void conf_write_help(struct text *out, bool is_bold); /* the settings part of --help; bold: for a terminal */
 /* conf_write_setting — one row in full; false (nothing written) when no row has this name. */
 bool conf_write_setting(const char *name, struct text *out);

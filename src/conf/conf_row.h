@@ -16,6 +16,7 @@ enum conf_kind {
     CONF_KIND_TEXT,
     CONF_KIND_PROSE,
     CONF_KIND_FAULT,
+    CONF_KIND_SECRET,
 };
 
 enum conf_group {
@@ -56,6 +57,7 @@ struct conf {
     struct conf_value values[CONF_N];
     enum conf_fault fault;
     int64_t fault_step;
+    int fault_rank;
     int threads;
 };
 

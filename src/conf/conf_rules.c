@@ -31,12 +31,19 @@ static enum status check_needs(const struct conf *conf, enum conf_key a, enum co
 
 static enum status check_nodes(const struct conf *conf)
 {
-    if (conf_i64(conf, CONF_NODE_ID) >= conf_i64(conf, CONF_N_NODES))
+    int64_t nodes = conf_i64(conf, CONF_N_NODES), backend = conf_i64(conf, CONF_BACKEND);
+    if (conf_i64(conf, CONF_NODE_ID) >= nodes)
         return fail_pair(conf, CONF_NODE_ID, "must be below", CONF_N_NODES,
-                         "this version trains on one node: set NODE_ID=0 N_NODES=1 to use this one alone");
+                         "nodes are counted from 0; set NODE_ID=0 N_NODES=1 to use this one alone");
     if (conf_i64(conf, CONF_DEVICE) == 1)
         return FAIL(ST_NO_DEVICE, "DEVICE=cuda (%s): this build has no CUDA engine; use DEVICE=cpu or auto",
                     conf_source(conf, CONF_DEVICE));
+    if (backend == CONF_BACKEND_SELF && conf_ranks(conf) > 1)
+        return fail_pair(conf, CONF_BACKEND, "is for one worker, not", nodes > 1 ? CONF_N_NODES : CONF_N_GPU_EACH_NODE,
+                         "use BACKEND=auto or ucx");
+    if (conf->fault_rank >= conf_ranks(conf))
+        return FAIL(ST_BAD_SETTING, "FAULT=%s (%s) names a rank that this run does not have; its ranks are 0 to %d",
+                    conf_text(conf, CONF_FAULT), conf_source(conf, CONF_FAULT), conf_ranks(conf) - 1);
     return ST_OK;
 }
 
@@ -56,11 +63,13 @@ static enum status check_model(const struct conf *conf)
 static enum status check_steps(const struct conf *conf)
 {
     int64_t global = conf_i64(conf, CONF_GLOBAL_BATCH), steps = conf_i64(conf, CONF_STEPS);
-    int64_t pass =
-        conf_i64(conf, CONF_BATCH_SIZE) * conf_i64(conf, CONF_N_GPU_EACH_NODE) * conf_i64(conf, CONF_N_NODES);
+    int64_t ranks = conf_ranks(conf), pass = conf_i64(conf, CONF_BATCH_SIZE) * ranks;
+    char remedy[128] = "a step is a whole number of micro-batches";
+    if (ranks > 1)
+        text_format(remedy, sizeof remedy, "times %lld workers, %lld: a step is a whole number of micro-batches of each",
+                    (long long)ranks, (long long)pass);
     if (global % pass != 0)
-        return fail_pair(conf, CONF_GLOBAL_BATCH, "is not a multiple of", CONF_BATCH_SIZE,
-                         "a step is a whole number of micro-batches");
+        return fail_pair(conf, CONF_GLOBAL_BATCH, "is not a multiple of", CONF_BATCH_SIZE, remedy);
     if (steps > 0 && conf_i64(conf, CONF_WARMUP_STEPS) > steps)
         return fail_pair(conf, CONF_WARMUP_STEPS, "is over", CONF_STEPS,
                          "the run would end before the learning rate is reached");

@@ -2,7 +2,7 @@
  * tables.
  *
  * All from conf.def, so that none of them can differ from what the parser does. It must not know a setting by
- * name. */
+ * name, but for the one that has two spellings. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +29,17 @@ static const char *const origin_names[] = {"default", "scheduler", "environment"
 
 /* ---- the settings of a run ---- */
 
-static const char *shown_value(const struct conf *conf, int key, char *out, size_t cap)
+/* shown_text — secrets only tell that they are there; that there shall be none is no secret. */
+static const char *shown_text(const struct conf *conf, int key)
 {
     const char *text = conf_text(conf, (enum conf_key)key);
+    bool is_hidden = conf_rows[key].kind == CONF_KIND_SECRET && text[0] != 0 && strcmp(text, "none") != 0;
+    return is_hidden ? "(set, not shown)" : text;
+}
+
+static const char *shown_value(const struct conf *conf, int key, char *out, size_t cap)
+{
+    const char *text = shown_text(conf, key);
     return text[0] == 0 ? "-" : conf_clean(text, out, cap);
 }
 
@@ -83,9 +91,33 @@ static bool add_value(cJSON *object, const struct conf *conf, int key)
     case CONF_KIND_TEXT:
     case CONF_KIND_PROSE:
     case CONF_KIND_FAULT:
-        return add_text(object, "value", value->text);
+    case CONF_KIND_SECRET:
+        return add_text(object, "value", shown_text(conf, key));
     }
     return true;
+}
+
+void conf_write_agree(const struct conf *conf, struct text *out)
+{
+    char number[64], quoted[6 * 4096 + 3];
+    for (int key = 0; key < CONF_N; key++) {
+        const struct conf_row *row = &conf_rows[key];
+        const struct conf_value *value = &conf->values[key];
+        const char *text = value->text;
+        if (!row->is_agreed)
+            continue;
+        if (row->kind == CONF_KIND_REAL)
+            text_format(number, sizeof number, "%.17g", value->f64);
+        else
+            text_format(number, sizeof number, "%lld", (long long)value->i64);
+        if (row->kind == CONF_KIND_REAL || row->kind == CONF_KIND_INT || row->kind == CONF_KIND_SPAN ||
+            row->kind == CONF_KIND_BOOL)
+            text = number;
+        if (key == CONF_BACKEND && value->i64 == CONF_BACKEND_UCC)
+            text = "ucx";
+        json_quote(quoted, sizeof quoted, text);
+        text_add(out, "\"%s\":%s,", row->name, quoted);
+    }
 }
 
 static const char *unit_of(const struct conf_row *row)
@@ -150,7 +182,7 @@ static const char *shown_allowed(const struct conf_row *row, char *out, size_t c
     if (row->kind == CONF_KIND_TEXT || row->kind == CONF_KIND_PROSE)
         return "text";
     if (row->kind == CONF_KIND_FAULT)
-        return "kill@step=N, stall@step=N, nan@step=N";
+        return "kill@step=N:rank=R …";
     if (row->kind == CONF_KIND_BOOL)
         return "1, 0";
     return conf_allowed(row, out, cap);

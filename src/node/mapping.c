@@ -114,8 +114,8 @@ enum status mapping_trainer(const struct conf *conf, const struct model_dims *di
     out->model_path = has_weights ? conf_text(conf, CONF_MODEL) : "";
     TRY(seq_tokens(conf, dims, &out->seq_tokens));
     out->batch_samples = conf_i64(conf, CONF_BATCH_SIZE);
-    out->global_samples =
-        conf_i64(conf, CONF_GLOBAL_BATCH) ? conf_i64(conf, CONF_GLOBAL_BATCH) : out->batch_samples;
+    out->global_samples = conf_i64(conf, CONF_GLOBAL_BATCH) ? conf_i64(conf, CONF_GLOBAL_BATCH)
+                                                            : out->batch_samples * conf_ranks(conf);
     out->epochs = conf_i64(conf, CONF_EPOCHS);
     out->steps = conf_i64(conf, CONF_STEPS);
     map_optim(conf, out);

@@ -83,7 +83,7 @@ try 64 -- config nonsense; says err 'not of the form NAME=VALUE'; is
 try 78 -- config BATCH_SIZE=8x; says err 'BATCH_SIZE=8x (argument) is not a whole number; allowed: 1 to 65536'; quiet out; is
 try 78 BATCH_SIZE=0 -- config; says err 'BATCH_SIZE=0 (environment) is out of range'; is
 try 78 NNODES=2 SLURM_STEP_NUM_NODES=4 -- config; says err 'two launchers contradict each other'; is
-try 78 SLURM_STEP_NUM_NODES=4 SLURM_NODEID=1 -- config; says err 'this version trains on one node'; is
+try 78 SLURM_STEP_NUM_NODES=4 SLURM_NODEID=4 -- config; says err 'NODE_ID=4 (SLURM_NODEID) must be below N_NODES=4'; is
 try 78 -- config HEADS=5 EMBED=128; says err 'HEADS=5 (argument) does not divide EMBED=128 (argument)'; is
 try 69 -- config DEVICE=cuda; says err 'this build has no CUDA engine; use DEVICE=cpu or auto'; is
 [ "$(wc -l <err)" = 1 ] || why='the sentence is said more than once'

@@ -130,14 +130,24 @@ static void values_are_strict(void **state)
         BAD("OPTIMIZER=adam", "did you mean adamw"),
         BAD("LR_SCHEDULE=cosin", "did you mean cosine; allowed: cosine, constant, linear, wsd"),
         BAD("PRECISION=bf16", "allowed: fp32; the CPU engine computes in fp32"),
-        BAD("SHARD=full", "allowed: none; sharding needs several workers"),
-        BAD("COMPRESS=int8", "allowed: none; compression needs several nodes"),
+        GOOD("SHARD=full", SHARD, "full"),
+        BAD("SHARD=zero", "allowed: none, optimizer, gradients, full"),
+        GOOD("COMPRESS=int8", COMPRESS, "int8"),
+        BAD("COMPRESS=fp8", "is not known; allowed: none, bf16, int8"),
         BAD("TP=2", "TP=2 (argument) is out of range; allowed: 1; this version has no tensor parallelism"),
         BAD("PP=4", "no pipeline parallelism"),
-        BAD("N_NODES=2", "N_NODES=2 (argument) is out of range; allowed: 1; this version trains on one node"),
+        GOOD("N_NODES=4096", N_NODES, "4096"),
+        BAD("N_NODES=4097", "N_NODES=4097 (argument) is out of range; allowed: 1 to 4096 nodes"),
         BAD("N_NODES=0", "allowed: 1"),
-        BAD("N_GPU_EACH_NODE=8", "one worker a node"),
-        BAD("BACKEND=nccl", "allowed: auto, self"),
+        GOOD("N_GPU_EACH_NODE=64", N_GPU_EACH_NODE, "64"),
+        BAD("N_GPU_EACH_NODE=65", "allowed: 1 to 64 workers"),
+        BAD("BACKEND=nccl", "allowed: auto, self, ucx, ucc"),
+        GOOD("BACKEND=ucc", BACKEND, "ucc"),
+        GOOD("JOIN_TIMEOUT=10m", JOIN_TIMEOUT, "10m"),
+        BAD("JOIN_TIMEOUT=0", "out of range"),
+        BAD("PEER_TIMEOUT=1s", "out of range"),
+        GOOD("JOB_TOKEN=none", JOB_TOKEN, "none"),
+        BAD("JOB_TOKEN=0123456789abcdef", "JOB_TOKEN=… (argument) would be seen by everybody"),
         BAD("LOG_LEVEL=warning", "allowed: error, warn, info, debug, trace"),
         BAD("STATUS_PORT=65536", "allowed: 0 to 65535"),
         BAD("MASTER_PORT=0", "allowed: 1 to 65535"),
@@ -176,6 +186,9 @@ static void faults_are_parsed(void **state)
         {"FAULT=kill@step=40", CONF_FAULT_KILL, 40},
         {"FAULT=stall@step=1:rank=0", CONF_FAULT_STALL, 1},
         {"FAULT=nan@step=1000000000000", CONF_FAULT_NAN, INT64_C(1000000000000)},
+        {"FAULT=slow@step=2", CONF_FAULT_SLOW, 2},
+        {"FAULT=flip@step=3", CONF_FAULT_FLIP, 3},
+        {"FAULT=enospc@step=4", CONF_FAULT_ENOSPC, 4},
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         struct conf *conf = NULL;
@@ -189,8 +202,6 @@ static void faults_are_parsed(void **state)
         BAD("FAULT=kill", "is not of the form KIND@step=N; allowed: kill@step=N, stall@step=N, nan@step=N"),
         BAD("FAULT=kill@", "not of the form"),
         BAD("FAULT=@step=1", "names no failure"),
-        BAD("FAULT=flip@step=1", "names no failure"),
-        BAD("FAULT=enospc@step=1", "names no failure"),
         BAD("FAULT=kil@step=1", "names no failure"),
         BAD("FAULT=kill@step=", "has no step"),
         BAD("FAULT=kill@step=0", "has no step"),
@@ -198,10 +209,17 @@ static void faults_are_parsed(void **state)
         BAD("FAULT=kill@step=1x", "has no step"),
         BAD("FAULT=kill@step=99999999999999999999999999999999999999999999", "has no step"),
         BAD("FAULT=kill@step=1:rank=1", "names a rank that this run does not have"),
-        BAD("FAULT=kill@step=1:rank=0:x", "names a rank"),
-        BAD("FAULT=kill@step=1:", "names a rank"),
+        BAD("FAULT=kill@step=1:rank=0:x", "names no rank"),
+        BAD("FAULT=kill@step=1:rank=-1", "names no rank"),
+        BAD("FAULT=kill@step=1:", "names no rank"),
     };
     RUN(trials);
+    struct conf *conf = NULL;
+    const char *words[] = {"FAULT=slow@step=1:rank=5", "N_GPU_EACH_NODE=3", "N_NODES=2", NULL};
+    assert_int_equal(open_words(words, (const char *[]){NULL}, &conf), ST_OK);
+    assert_int_equal(conf_fault_rank(conf), 5);
+    assert_int_equal(conf_ranks(conf), 6);
+    conf_close(conf);
 }
 
 static void unknown_arguments_are_refused(void **state)
@@ -212,6 +230,7 @@ static void unknown_arguments_are_refused(void **state)
         USAGE("batch_size=8", "did you mean BATCH_SIZE?"),
         USAGE("--batch-size=8", "did you mean BATCH_SIZE?"),
         USAGE("N_NODE=2", "did you mean N_NODES?"),
+        USAGE("JOB_TOKEM=0123456789abcdef", "argument JOB_TOKEM: no setting has this name; did you mean JOB_TOKEN?"),
         USAGE("LEARNING_RATE=1", "did you mean LR?"),
         USAGE("learning-rate=1", "did you mean LR?"),
         USAGE("SEQ_LENGTH=1", "did you mean SEQ_LEN?"),
@@ -252,10 +271,10 @@ static void order_of_sources(void **state)
         {{NULL}, {"SLURM_NODEID=0", "SLURM_STEP_NUM_NODES=1"}, ST_OK, CONF_NODE_ID, "0", "SLURM_NODEID"},
         {{NULL},
          {"SLURM_STEP_NUM_NODES=4"},
-         ST_BAD_SETTING,
-         0,
-         "N_NODES=4 (SLURM_STEP_NUM_NODES) is out of range",
-         NULL},
+         ST_OK,
+         CONF_N_NODES,
+         "4",
+         "SLURM_STEP_NUM_NODES"},
         {{"N_NODES=1", "NODE_ID=0"},
          {"SLURM_STEP_NUM_NODES=4", "NNODES=2"},
          ST_OK,

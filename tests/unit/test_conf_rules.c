@@ -6,7 +6,7 @@
 
 #include "conf/conf.h"
 
-#define WORDS_MAX 6
+#define WORDS_MAX 8
 
 struct trial {
     const char *words[WORDS_MAX];
@@ -65,13 +65,24 @@ static void relations(void **state)
          "SAMPLE_EVERY=5 (argument) does not go with TASK=qa (argument); only a language model writes text"},
         {{"NODE_ID=1"},
          ST_BAD_SETTING,
-         "NODE_ID=1 (argument) must be below N_NODES=1 (default); this version trains on one node"},
+         "NODE_ID=1 (argument) must be below N_NODES=1 (default); nodes are counted from 0; set NODE_ID=0 N_NODES=1"},
         {{"NODE_ID=0", "N_NODES=1"}, ST_OK, ""},
         {{"DEVICE=cuda"},
          ST_NO_DEVICE,
          "DEVICE=cuda (argument): this build has no CUDA engine; use DEVICE=cpu or auto"},
         {{"DEVICE=cpu"}, ST_OK, ""},
         {{"DEVICE=auto", "BACKEND=self"}, ST_OK, ""},
+        {{"BACKEND=ucx"}, ST_OK, ""},
+        {{"BACKEND=self", "N_GPU_EACH_NODE=2"},
+         ST_BAD_SETTING,
+         "BACKEND=self (argument) is for one worker, not N_GPU_EACH_NODE=2 (argument); use BACKEND=auto or ucx"},
+        {{"BACKEND=self", "N_NODES=2"}, ST_BAD_SETTING, "is for one worker, not N_NODES=2 (argument)"},
+        {{"BATCH_SIZE=4", "GLOBAL_BATCH=24", "N_GPU_EACH_NODE=3", "N_NODES=2"}, ST_OK, ""},
+        {{"BATCH_SIZE=4", "GLOBAL_BATCH=12", "N_GPU_EACH_NODE=2"},
+         ST_BAD_SETTING,
+         "GLOBAL_BATCH=12 (argument) is not a multiple of BATCH_SIZE=4 (argument); times 2 workers, 8:"},
+        {{"FAULT=kill@step=1:rank=1", "N_GPU_EACH_NODE=2"}, ST_OK, ""},
+        {{"FAULT=kill@step=1:rank=2", "N_GPU_EACH_NODE=2"}, ST_BAD_SETTING, "its ranks are 0 to 1"},
         {{"OPTIMIZER=sgd", "MOMENTUM=0.9"}, ST_OK, ""},
     };
     for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {

@@ -1,0 +1,155 @@
+/* test_conf_token — where the secret comes from, what is refused, and that nobody else sees it; what nodes must agree on. */
+#include "harness.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "conf/conf.h"
+
+#define SECRET "correct horse battery staple"
+
+static struct conf *opened(char **words, char **environment)
+{
+    struct conf *conf = NULL;
+    int argc = 0;
+    while (words[argc] != NULL)
+        argc++;
+    assert_int_equal(conf_open(argc, words, environment, &conf), ST_OK);
+    return conf;
+}
+
+/* token_of — with N_NODES=2 and these; the status, and in token what came of it. */
+static enum status token_of(char *const *more, char **environment, char token[2048])
+{
+    char *words[8] = {"N_NODES=2"};
+    for (int i = 0; more[i] != NULL; i++)
+        words[i + 1] = more[i];
+    struct conf *conf = opened(words, environment);
+    enum status st = conf_token(conf, token, 2048);
+    conf_close(conf);
+    return st;
+}
+
+static void where_it_comes_from(void **state)
+{
+    (void)state;
+    char token[2048], *with[] = {"JOB_TOKEN=" SECRET, NULL}, *without[] = {NULL};
+    assert_int_equal(token_of((char *[]){"MASTER_ADDR=n0", NULL}, with, token), ST_OK);
+    assert_string_equal(token, SECRET);
+    assert_int_equal(token_of((char *[]){"MASTER_ADDR=n0", "JOB_TOKEN=none", NULL}, with, token), ST_OK);
+    assert_string_equal(token, "none");
+    assert_int_equal(token_of((char *[]){NULL}, with, token), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "N_NODES=2 (argument) needs MASTER_ADDR, which is not set"));
+    assert_int_equal(token_of((char *[]){"MASTER_ADDR=n0", NULL}, without, token), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "needs JOB_TOKEN or JOB_TOKEN_FILE"));
+    assert_int_equal(token_of((char *[]){"MASTER_ADDR=n0", "JOB_TOKEN_FILE=x", NULL}, with, token), ST_BAD_SETTING);
+    assert_null(strstr(status_message(), SECRET));
+}
+
+static void too_short_is_refused_without_showing_it(void **state)
+{
+    (void)state;
+    struct conf *conf = NULL;
+    char *with[] = {"JOB_TOKEN=fifteen-bytes-.", NULL};
+    assert_int_equal(conf_open(0, NULL, with, &conf), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "is too short to be a secret"));
+    assert_null(strstr(status_message(), "fifteen"));
+}
+
+static enum status token_of_file(const char *bytes, size_t n, mode_t mode, char token[2048])
+{
+    char path[600], word[700];
+    snprintf(path, sizeof path, "%s/token", harness_tmpdir());
+    unlink(path);
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_int_equal(write(fd, bytes, n), n);
+    assert_int_equal(fchmod(fd, mode), 0);
+    close(fd);
+    snprintf(word, sizeof word, "JOB_TOKEN_FILE=%s", path);
+    return token_of((char *[]){"MASTER_ADDR=n0", word, NULL}, (char *[]){NULL}, token);
+}
+
+static void files(void **state)
+{
+    (void)state;
+    char token[2048], large[2000];
+    memset(large, 'x', sizeof large);
+    assert_int_equal(token_of_file(SECRET "\n", strlen(SECRET) + 1, 0600, token), ST_OK);
+    assert_string_equal(token, SECRET);
+    assert_int_equal(token_of_file(SECRET, strlen(SECRET), 0400, token), ST_OK);
+    static const mode_t modes[] = {0640, 0604, 0620, 0602, 0610, 0644};
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        assert_int_equal(token_of_file(SECRET, strlen(SECRET), modes[i], token), ST_BAD_SETTING);
+        assert_non_null(strstr(status_message(), "may be read or changed by others"));
+    }
+    assert_int_equal(token_of_file("short", 5, 0600, token), ST_BAD_SETTING);
+    assert_null(strstr(status_message(), "short"));
+    assert_int_equal(token_of_file("", 0, 0600, token), ST_BAD_SETTING);
+    assert_int_equal(token_of_file("0123456789abcdef\0hidden", 23, 0600, token), ST_BAD_SETTING);
+    assert_int_equal(token_of_file(large, 1024, 0600, token), ST_OK);
+    assert_int_equal(token_of_file(large, 1025, 0600, token), ST_BAD_SETTING);
+    char *folder[] = {"MASTER_ADDR=n0", "JOB_TOKEN_FILE=/tmp", NULL}, *nothing[] = {"MASTER_ADDR=n0", "JOB_TOKEN_FILE=/no", NULL};
+    assert_int_equal(token_of(folder, (char *[]){NULL}, token), ST_BAD_SETTING);
+    assert_int_equal(token_of(nothing, (char *[]){NULL}, token), ST_NO_INPUT);
+}
+
+static void nobody_sees_it(void **state)
+{
+    (void)state;
+    char word[] = "JOB_TOKEN=" SECRET, *environment[] = {"A=1", word, "JOB_TOKEN_FILES=2", NULL}, *none[] = {NULL};
+    struct conf *conf = opened(none, environment);
+    struct text out = {0};
+    conf_write_table(conf, &out);
+    conf_write_json(conf, &out);
+    conf_write_agree(conf, &out);
+    assert_null(strstr(out.data, SECRET));
+    assert_non_null(strstr(out.data, "(set, not shown)"));
+    conf_token_forget(environment);
+    assert_string_equal(environment[0], "A=1");
+    assert_string_equal(environment[1], "JOB_TOKEN_FILES=2");
+    assert_null(environment[2]);
+    for (size_t i = 0; i < sizeof word; i++)
+        assert_int_equal(word[i], 0);
+    assert_string_equal(conf_text(conf, CONF_JOB_TOKEN), SECRET); /* the program's own */
+    conf_close(conf);
+    text_free(&out);
+}
+
+/* What nodes compare is the value, not how it was written; what may differ is not there. */
+static void agreed(void **state)
+{
+    (void)state;
+    char *a_words[] = {"LR=0.001", "BACKEND=ucc", "PEER_TIMEOUT=6000ms", "NODE_ID=0", "CACHE_DIR=/a", NULL};
+    char *b_words[] = {"LR=1e-3", "BACKEND=ucx", "PEER_TIMEOUT=6s", "CACHE_DIR=/b", "STATUS_PORT=1", NULL};
+    char *c_words[] = {"LR=1.1e-3", NULL};
+    struct text out[3] = {{0}};
+    char **words[] = {a_words, b_words, c_words};
+    for (int i = 0; i < 3; i++) {
+        struct conf *conf = opened(words[i], (char *[]){NULL});
+        text_add(&out[i], "{");
+        conf_write_agree(conf, &out[i]);
+        text_add(&out[i], "\"end\":1}");
+        conf_close(conf);
+    }
+    assert_string_equal(out[0].data, out[1].data);
+    assert_string_not_equal(out[0].data, out[2].data);
+    cJSON *root = NULL;
+    assert_int_equal(json_parse(out[0].data, out[0].len, "agreed", &root), ST_OK);
+    assert_non_null(cJSON_GetObjectItemCaseSensitive(root, "GLOBAL_BATCH"));
+    assert_null(cJSON_GetObjectItemCaseSensitive(root, "CACHE_DIR"));
+    assert_null(cJSON_GetObjectItemCaseSensitive(root, "JOB_TOKEN"));
+    cJSON_Delete(root);
+    for (int i = 0; i < 3; i++)
+        text_free(&out[i]);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(where_it_comes_from), cmocka_unit_test(too_short_is_refused_without_showing_it),
+    cmocka_unit_test(files),               cmocka_unit_test(nobody_sees_it),
+    cmocka_unit_test(agreed),
+};
+HARNESS_MAIN(tests)

@@ -47,7 +47,8 @@ struct comm_now {
 struct comm_config {
     enum comm_kind kind;
     struct comm_place place;
-    int64_t generation; /* of the job; peers of another generation are refused */
+    int64_t generation; /* of the job; peers of another one are refused. Not known yet when an address is packed:
+                         * comm_end_open sets it */
     int64_t timeout_ms; /* of one call: ST_PEER with the name of the call after this long */
     /* asked while waiting, from any thread, cheap: true ends every call with ST_PEER; NULL: never */
     bool (*is_aborted)(void *arg);
@@ -57,11 +58,12 @@ struct comm_config {
 };
 
 /* comm_begin_open, comm_end_open — two halves, for a transport's address must travel by another road in between.
- * begin: takes what this rank needs and packs its address (self, mem: 0 bytes). end: meets the peers; addresses:
+ * begin: takes what this rank needs and packs its address (self, mem: 0 bytes). end: meets the peers of this generation;
+ * addresses:
  * ranks × COMM_ADDRESS_MAX, bytes[rank] used of each. comm_close also undoes a begin alone; never waits for peers. */
 enum status comm_begin_open(const struct comm_config *config, struct comm **out, void *address,
                             int64_t *address_bytes);
-enum status comm_end_open(struct comm *comm, const void *addresses, const int64_t *bytes);
+enum status comm_end_open(struct comm *comm, int64_t generation, const void *addresses, const int64_t *bytes);
 void comm_close(struct comm *comm); /* accepts NULL */
 
 const struct comm_place *comm_place(const struct comm *comm);

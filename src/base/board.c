@@ -285,6 +285,7 @@ bool board_worker_copy(const struct board *board, int worker_i, struct board_wor
     BOARD_END(out->model.name);
     BOARD_END(out->model.task);
     BOARD_END(out->checkpoint.path);
+    BOARD_END(out->checkpoint.error);
     BOARD_END(out->error.message);
     return true;
 }

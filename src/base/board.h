@@ -65,7 +65,11 @@ struct board_checkpoint {
     int64_t step; /* -1: none yet */
     int64_t wall_ms;
     int64_t failures; /* saves that failed since the start */
+    int64_t skipped;  /* saves left out because the one before was still being written */
+    double stall_ms;  /* training waited for the last save; NAN: none yet */
+    double save_ms;   /* the last checkpoint, from its beginning to its commit; NAN: none yet */
     char path[512];
+    char error[256]; /* why the last save failed; "": it did not */
 };
 
 /* Posted by one worker. A number not known yet is NAN, or -1 for whole numbers. */

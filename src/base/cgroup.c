@@ -25,52 +25,110 @@ static bool read_line(const char *path, char *out, size_t cap)
     return has_line;
 }
 
-static int cpus_of(const char *quota, const char *period)
+/* -1: no quota */
+static int64_t cpus_of(const char *quota, const char *period)
 {
     int64_t quota_us, period_us;
     if (text_i64(quota, 1, INT64_MAX / 2, &quota_us) != TEXT_OK || /* "max" and -1: no quota */
         text_i64(period, 1, INT64_MAX / 2, &period_us) != TEXT_OK)
-        return 0;
+        return -1;
     int64_t cpus = (quota_us - 1) / period_us + 1;
-    return cpus > INT_MAX ? 0 : (int)cpus;
+    return cpus > INT_MAX ? -1 : cpus;
 }
 
 /* v2: "max 100000" or "150000 100000" */
-static int cpus_v2(const char *dir)
+static int64_t cpus_v2(const char *dir)
 {
     char path[FILE_PATH_MAX], line[128];
     if (!text_format(path, sizeof(path), "%s/cpu.max", dir) || !read_line(path, line, sizeof(line)))
-        return 0;
+        return -1;
     char *space = strchr(line, ' ');
     if (space == NULL)
-        return 0;
+        return -1;
     *space = 0;
     return cpus_of(line, space + 1);
 }
 
-static int cpus_v1(const char *dir)
+static int64_t cpus_v1(const char *dir)
 {
     char path[FILE_PATH_MAX], quota[64], period[64];
     if (!text_format(path, sizeof(path), "%s/cpu.cfs_quota_us", dir) ||
         !read_line(path, quota, sizeof(quota)))
-        return 0;
+        return -1;
     if (!text_format(path, sizeof(path), "%s/cpu.cfs_period_us", dir) ||
         !read_line(path, period, sizeof(period)))
-        return 0;
+        return -1;
     return cpus_of(quota, period);
 }
 
-static int tighter(int a, int b) { return a == 0 ? b : b == 0 || a < b ? a : b; }
+/* --- memory ------------------------------------------------------------------------------------------------ */
+
+static int64_t read_bytes(const char *dir, const char *name)
+{
+    char path[FILE_PATH_MAX], line[128];
+    int64_t bytes;
+    if (!text_format(path, sizeof(path), "%s/%s", dir, name) || !read_line(path, line, sizeof(line)) ||
+        text_i64(line, 0, INT64_MAX, &bytes) != TEXT_OK) /* "max": no limit */
+        return -1;
+    return bytes;
+}
+
+/* droppable — the row "key 123" of memory.stat. */
+static int64_t droppable(const char *dir, const char *key)
+{
+    char path[FILE_PATH_MAX], line[128];
+    int64_t bytes = 0;
+    size_t n = strlen(key);
+    FILE *file = text_format(path, sizeof(path), "%s/memory.stat", dir) ? fopen(path, "re") : NULL;
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        line[strcspn(line, "\n")] = 0;
+        if (strncmp(line, key, n) == 0 && line[n] == ' ' && text_i64(line + n + 1, 0, INT64_MAX, &bytes) == TEXT_OK)
+            break;
+        bytes = 0;
+    }
+    if (file != NULL)
+        fclose(file);
+    return bytes;
+}
+
+static int64_t left_of(int64_t limit, int64_t used, int64_t file_bytes_n)
+{
+    if (limit < 0 || used < 0 || limit > INT64_MAX / 2) /* v1 says "no limit" by a number beyond all memory */
+        return -1;
+    int64_t held = used > file_bytes_n ? used - file_bytes_n : 0;
+    return limit > held ? limit - held : 0;
+}
+
+static int64_t memory_v2(const char *dir)
+{
+    return left_of(read_bytes(dir, "memory.max"), read_bytes(dir, "memory.current"), droppable(dir, "inactive_file"));
+}
+
+static int64_t memory_v1(const char *dir)
+{
+    return left_of(read_bytes(dir, "memory.limit_in_bytes"), read_bytes(dir, "memory.usage_in_bytes"),
+                   droppable(dir, "total_inactive_file"));
+}
+
+/* --- the way up -------------------------------------------------------------------------------------------- */
+
+/* What is asked of every group: a number, -1 when the group does not limit it. */
+struct ask {
+    const char *controller; /* v1's name */
+    int64_t (*v2)(const char *dir), (*v1)(const char *dir);
+};
+
+static int64_t tighter(int64_t a, int64_t b) { return a < 0 ? b : b < 0 || a < b ? a : b; }
 
 /* From root/path up to root itself. */
-static int cpus_upwards(const char *root, const char *group, int (*cpus)(const char *dir))
+static int64_t ask_upwards(const char *root, const char *group, int64_t (*ask)(const char *dir))
 {
     char dir[FILE_PATH_MAX];
     if (!text_format(dir, sizeof(dir), "%s%s", root, group))
-        return cpus(root);
-    int least = 0;
+        return ask(root);
+    int64_t least = -1;
     for (size_t root_n = strlen(root);;) {
-        least = tighter(least, cpus(dir));
+        least = tighter(least, ask(dir));
         char *slash = strrchr(dir, '/');
         if (slash == NULL || (size_t)(slash - dir) < root_n)
             return least;
@@ -79,37 +137,48 @@ static int cpus_upwards(const char *root, const char *group, int (*cpus)(const c
 }
 
 /* "0::/path" is v2, "4:cpu,cpuacct:/path" v1. */
-static int cpus_of_line(char *line, const char *sys_root)
+static int64_t ask_line(char *line, const char *sys_root, const struct ask *ask)
 {
     char *kinds = strchr(line, ':');
     char *group = kinds != NULL ? strchr(kinds + 1, ':') : NULL;
     if (group == NULL)
-        return 0;
+        return -1;
     *group++ = 0;
     group[strcspn(group, "\n")] = 0;
     kinds++;
     if (strcmp(kinds, "") == 0)
-        return cpus_upwards(sys_root, group, cpus_v2);
-    bool is_cpu = false;
+        return ask_upwards(sys_root, group, ask->v2);
+    bool is_ours = false;
     char names[256], *rest = names;
     text_copy(names, sizeof(names), kinds);
     for (char *name; (name = strsep(&rest, ",")) != NULL;)
-        is_cpu = is_cpu || strcmp(name, "cpu") == 0;
+        is_ours = is_ours || strcmp(name, ask->controller) == 0;
     char root[FILE_PATH_MAX];
-    if (!is_cpu || !text_format(root, sizeof(root), "%s/cpu", sys_root))
-        return 0;
-    return cpus_upwards(root, group, cpus_v1);
+    if (!is_ours || !text_format(root, sizeof(root), "%s/%s", sys_root, ask->controller))
+        return -1;
+    return ask_upwards(root, group, ask->v1);
+}
+
+static int64_t ask_all(const char *proc_file, const char *sys_root, const struct ask *ask)
+{
+    FILE *file = fopen(proc_file, "re");
+    if (file == NULL)
+        return -1;
+    char line[FILE_PATH_MAX];
+    int64_t least = -1;
+    while (fgets(line, sizeof(line), file) != NULL)
+        least = tighter(least, ask_line(line, sys_root, ask));
+    fclose(file);
+    return least;
 }
 
 int cgroup_cpus(const char *proc_file, const char *sys_root)
 {
-    FILE *file = fopen(proc_file, "re");
-    if (file == NULL)
-        return 0;
-    char line[FILE_PATH_MAX];
-    int least = 0;
-    while (fgets(line, sizeof(line), file) != NULL)
-        least = tighter(least, cpus_of_line(line, sys_root));
-    fclose(file);
-    return least;
+    int64_t cpus = ask_all(proc_file, sys_root, &(struct ask){"cpu", cpus_v2, cpus_v1});
+    return cpus < 0 ? 0 : (int)cpus;
+}
+
+int64_t cgroup_memory_free(const char *proc_file, const char *sys_root)
+{
+    return ask_all(proc_file, sys_root, &(struct ask){"memory", memory_v2, memory_v1});
 }

@@ -145,13 +145,21 @@ enum status file_read(const char *path, size_t bytes_max, char **data_out, size_
     return st;
 }
 
+/* drop_direct — O_DIRECT wants places and lengths in whole blocks, also of what a short write has left: what it refuses
+ * goes through the page cache. false: the flag was not set, so it is not to blame. */
+static bool drop_direct(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && (flags & O_DIRECT) && fcntl(fd, F_SETFL, flags & ~O_DIRECT) == 0;
+}
+
 enum status file_write_at(int fd, const char *path, const void *data, size_t bytes, int64_t offset)
 {
     const char *at = data;
     size_t left = bytes;
     while (left > 0) {
         ssize_t n = pwrite(fd, at, left, (off_t)offset);
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && (errno == EINTR || (errno == EINVAL && drop_direct(fd))))
             continue;
         if (n == 0)
             errno = ENOSPC; /* does not happen for files; an endless loop would be worse than a wrong word */

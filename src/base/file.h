@@ -36,7 +36,8 @@ enum status file_make_dirs(const char *path); /* like mkdir -p, mode 0777 & ~uma
 enum status file_sync_dir(const char *path);
 /* file_remove_tree — a folder of ours and what it holds; does not follow links; a missing one is fine. */
 enum status file_remove_tree(const char *path);
-/* file_write_at — all of it; EINTR-safe. path is for the failure. */
+/* file_write_at — all of it; EINTR-safe. path is for the failure. A descriptor with O_DIRECT loses the flag when the file
+ * system does not take these bytes so. */
 enum status file_write_at(int fd, const char *path, const void *data, size_t bytes, int64_t offset);
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);

@@ -22,6 +22,7 @@
 #include "format/manifest.h"
 
 #define PIECE_BYTES (1 << 20) /* read and hashed while it is in the second-level cache */
+#define AHEAD_BYTES (32 << 20) /* asked of the disk in advance: the kernel by itself asks for some 100 KiB */
 
 struct part {
     char name[MANIFEST_NAME_MAX];
@@ -96,6 +97,7 @@ enum status ckpt_lock(const char *dir, struct ckpt_lock **out)
         ckpt_unlock(lock);
         return st;
     }
+    ckpt_dir_clean(dir);
     *out = lock;
     return ST_OK;
 }
@@ -227,9 +229,10 @@ static enum status check_hash(int fd, const char *path, const struct manifest_fi
         hash && piece ? ST_OK : FAIL(ST_RETRY, "out of memory: checking %s/%s", path, file->name);
     if (st == ST_OK)
         XXH3_64bits_reset(hash);
-    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    posix_fadvise(fd, 0, AHEAD_BYTES, POSIX_FADV_WILLNEED);
     for (int64_t at = 0; st == ST_OK && at < file->bytes;) {
         size_t want = file->bytes - at < PIECE_BYTES ? (size_t)(file->bytes - at) : PIECE_BYTES, got = 0;
+        posix_fadvise(fd, at + AHEAD_BYTES, PIECE_BYTES, POSIX_FADV_WILLNEED); /* the disk works while we hash */
         st = read_piece(fd, path, file->name, piece, want, at, &got);
         if (st == ST_OK && got < want)
             st = FAIL(ST_BAD_DATA, "%s/%s was cut short while it was read", path, file->name);
@@ -403,20 +406,44 @@ static void give_back(const struct part *part, const struct safetensors_entry *e
         madvise(part->map, before, MADV_DONTNEED);
 }
 
-enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n,
-                        const int64_t *dim, const struct safetensors_entry **out)
+static enum status find(const struct ckpt *ckpt, const char *part, const char *name, const struct part **part_out,
+                        const struct safetensors_entry **out)
 {
     for (int i = 0; i < ckpt->parts_n; i++) {
         if (strcmp(ckpt->part[i].name, part) != 0)
             continue;
-        const struct safetensors_entry *entry = safetensors_find(&ckpt->part[i].tensors, name);
-        if (!entry)
+        *part_out = &ckpt->part[i];
+        *out = safetensors_find(&ckpt->part[i].tensors, name);
+        if (!*out)
             return FAIL(ST_BAD_DATA, "%s: its %s has no tensor %s; it is of another model", ckpt->path, part,
                         name);
-        TRY(safetensors_check(entry, ckpt->path, dims_n, dim));
-        give_back(&ckpt->part[i], entry);
-        *out = entry;
         return ST_OK;
     }
     return FAIL(ST_BAD_DATA, "%s has no %s.safetensors; it is of another kind of run", ckpt->path, part);
+}
+
+enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n,
+                        const int64_t *dim, const struct safetensors_entry **out)
+{
+    const struct part *where;
+    const struct safetensors_entry *entry;
+    TRY(find(ckpt, part, name, &where, &entry));
+    TRY(safetensors_check(entry, ckpt->path, dims_n, dim));
+    give_back(where, entry);
+    *out = entry;
+    return ST_OK;
+}
+
+enum status ckpt_range(const struct ckpt *ckpt, const char *part, const char *name, int64_t first, int64_t n,
+                       float *out)
+{
+    const struct part *where;
+    const struct safetensors_entry *entry;
+    TRY(find(ckpt, part, name, &where, &entry));
+    TRY(safetensors_check(entry, ckpt->path, entry->dims_n, entry->dim));
+    if (first < 0 || n < 0 || first > entry->elems || n > entry->elems - first)
+        return FAIL(ST_BAD_DATA, "%s: elements from %" PRId64 ", %" PRId64 " of them, are not all in tensor %s of %" PRId64,
+                    ckpt->path, first, n, name, entry->elems);
+    safetensors_to_f32(entry, first, n, out);
+    return ST_OK;
 }

@@ -35,7 +35,8 @@ struct ckpt_part {
 };
 
 /* ckpt_lock — make the folder if need be and keep every other trainer out of it while this process lives: a
- * second one is refused with ST_BAD_SETTING and the pid of the holder. ST_STORE when the folder cannot be
+ * second one is refused with ST_BAD_SETTING and the pid of the holder. What an earlier process left half-written is
+ * removed. ST_STORE when the folder cannot be
  * made or written. Readers need no lock. */
 struct ckpt_lock;
 enum status ckpt_lock(const char *dir, struct ckpt_lock **out);
@@ -67,5 +68,10 @@ const char *ckpt_path(const struct ckpt *ckpt);
  * pages before the tensor are given back. */
 enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n,
                         const int64_t *dim, const struct safetensors_entry **out);
+/* ckpt_range — elements [first, first+n) of a tensor, rows in order, as float: what another mesh's rank needs of it. Only
+ * the pages of the range are touched. ST_BAD_DATA: no such part or tensor, another dtype, or not all of the range is in
+ * the tensor. */
+enum status ckpt_range(const struct ckpt *ckpt, const char *part, const char *name, int64_t first, int64_t n,
+                       float *out);
 
 #endif

@@ -1,28 +1,21 @@
 /* safetensors — see the header. The reader trusts no number of the file: lengths, products and offsets are
  * checked before they are used, and the tensors must tile the data area exactly, so no two can share a byte
- * and none can hide. It must not know files: bytes come from the caller. The writer makes one pass, hashing
- * each piece while it is in cache. */
+ * and none can hide. It must not know files: bytes come from the caller. The writer makes one pass
+ * through a sink. */
 #include "format/safetensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include <xxhash.h>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "base/must.h"
 #include "base/text.h"
+#include "format/sink.h"
 
 #define HEADER_BYTES_MAX 100000000   /* the format's own limit */
 #define TENSORS_MAX 65536            /* the largest published models have some thousands */
 #define EXACT_MAX 9007199254740992.0 /* 2^53: whole numbers beyond it are not exact in JSON */
-#define PIECE_BYTES (1 << 20)        /* hashed and written while it is in the second-level cache */
-#define FLUSH_BYTES (8 << 20)        /* the disk is set to work, and life shown, this often */
-#define FLUSH_LAG (64 << 20)         /* so much may wait for the disk before we wait with it */
 
 /* All element types of the format. bits: some are narrower than a byte. dtype -1: checked, but not ours to
  * use. */
@@ -447,60 +440,8 @@ enum status safetensors_bytes(const struct safetensors_source *source, int sourc
     return st;
 }
 
-/* One file being written. */
-struct sink {
-    int fd;
-    const char *path;
-    XXH3_state_t *hash;
-    int64_t at, flushed; /* bytes written; bytes the disk was told to write */
-    int64_t total_bytes;
-    const struct safetensors_beat *beat;
-};
-
-/* sink_flush — have the disk work on what is written while the next is hashed, and wait for what lies further
- * back: so the last fsync is short and signs of life are steady. A failed write-back is reported once only,
- * hence never ignored here. */
-static enum status sink_flush(struct sink *sink)
-{
-    int64_t n = sink->at - sink->flushed, back = sink->flushed - FLUSH_LAG;
-    int rc = sync_file_range(sink->fd, sink->flushed, n, SYNC_FILE_RANGE_WRITE);
-    if (rc == 0 && back >= 0)
-        rc =
-            sync_file_range(sink->fd, back, n,
-                            SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
-    if (rc != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
-        return FAIL(ST_STORE,
-                    "cannot write %s, which needs %" PRId64 " bytes: %s; free space or replace the disk",
-                    sink->path, sink->total_bytes, strerror(errno));
-    if (sink->beat && sink->beat->fn)
-        sink->beat->fn(sink->beat->arg, n);
-    sink->flushed = sink->at;
-    return ST_OK;
-}
-
-static enum status sink_add(struct sink *sink, const void *data, int64_t bytes)
-{
-    for (int64_t done = 0; done < bytes;) {
-        int64_t n = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
-        const char *piece = (const char *)data + done;
-        XXH3_64bits_update(sink->hash, piece, (size_t)n);
-        enum status st = file_write_at(sink->fd, sink->path, piece, (size_t)n, sink->at);
-        if (st != ST_OK) {
-            struct status_saved why;
-            status_keep(&why);
-            return FAIL(st, "%s (%" PRId64 " of %" PRId64 " bytes were written)", why.message, sink->at,
-                        sink->total_bytes);
-        }
-        done += n;
-        sink->at += n;
-        if (sink->at - sink->flushed >= FLUSH_BYTES)
-            TRY(sink_flush(sink));
-    }
-    return ST_OK;
-}
-
-static enum status sink_all(struct sink *sink, const struct text *header,
-                            const struct safetensors_source *source, int sources_n)
+static enum status write_all(struct sink *sink, const struct text *header,
+                             const struct safetensors_source *source, int sources_n)
 {
     uint8_t length[8];
     for (int i = 0; i < 8; i++)
@@ -511,10 +452,6 @@ static enum status sink_all(struct sink *sink, const struct text *header,
         for (int i = 0; i < sources_n; i++)
             if (dtype_bytes(source[i].dtype) == width)
                 TRY(sink_add(sink, source[i].data, source_bytes(&source[i])));
-    TRY(sink_flush(sink));
-    if (fsync(sink->fd) != 0)
-        return FAIL(ST_STORE, "cannot sync %s (%" PRId64 " bytes): %s; check the disk", sink->path,
-                    sink->total_bytes, strerror(errno));
     return ST_OK;
 }
 
@@ -523,32 +460,20 @@ enum status safetensors_write(const char *path, const struct safetensors_source 
                               uint64_t *hash_out, int64_t *bytes_out)
 {
     struct text header = {.data = NULL};
-    struct sink sink = {.fd = -1, .path = path, .beat = beat};
+    struct sink *sink = NULL;
     int64_t data_bytes = 0;
     enum status st;
-    TRY_OR(build_header(source, sources_n, metadata_json, &header, &data_bytes), free_header);
-    sink.total_bytes = 8 + (int64_t)header.len + data_bytes;
-    sink.hash = XXH3_createState();
-    if (!sink.hash) {
-        st = FAIL(ST_RETRY, "out of memory: checksum of %s", path);
-        goto free_header;
-    }
-    XXH3_64bits_reset(sink.hash);
-    sink.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (sink.fd < 0) {
-        st = FAIL(ST_STORE, "cannot create %s (%" PRId64 " bytes): %s", path, sink.total_bytes,
-                  strerror(errno));
-        goto free_hash;
-    }
-    TRY_OR(sink_all(&sink, &header, source, sources_n), close_file);
-    *hash_out = XXH3_64bits_digest(sink.hash);
-    *bytes_out = sink.at;
-close_file:
-    if (close(sink.fd) != 0 && st == ST_OK)
-        st = FAIL(ST_STORE, "cannot close %s: %s; check the disk", path, strerror(errno));
-free_hash:
-    XXH3_freeState(sink.hash);
-free_header:
+    TRY_OR(build_header(source, sources_n, metadata_json, &header, &data_bytes), close_all);
+    TRY_OR(sink_open(path, 8 + (int64_t)header.len + data_bytes, beat, &sink), close_all);
+    TRY_OR(write_all(sink, &header, source, sources_n), close_all);
+    TRY_OR(sink_end(sink, hash_out, bytes_out), close_all);
+    st = sink_close(sink);
+    sink = NULL;
+close_all:;
+    struct status_saved why;
+    status_keep(&why);
+    if (sink_close(sink) == ST_OK || st != ST_OK)
+        status_back(&why); /* the first failure is the one to tell */
     text_free(&header);
     return st;
 }

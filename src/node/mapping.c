@@ -124,6 +124,7 @@ enum status mapping_trainer(const struct conf *conf, const struct model_dims *di
     out->seed = (uint64_t)conf_i64(conf, CONF_SEED);
     out->checkpoint_dir = conf_text(conf, CONF_CHECKPOINT_DIR);
     out->checkpoint_every = conf_i64(conf, CONF_CHECKPOINT_EVERY);
+    out->checkpoint_mode = (enum saver_mode)conf_i64(conf, CONF_CHECKPOINT_ASYNC);
     out->checkpoint_keep = (int)conf_i64(conf, CONF_CHECKPOINT_KEEP);
     out->resume = (enum trainer_resume)conf_i64(conf, CONF_RESUME);
     out->eval_every = conf_i64(conf, CONF_EVAL_EVERY);

@@ -151,7 +151,7 @@ static void post_first(struct worker *w)
     w->post = (struct board_worker){
         .pid = getpid(),
         .model.parameters = -1,
-        .checkpoint.step = -1,
+        .checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
         .step = -1,
         .steps = -1,
         .epoch = -1,

@@ -117,6 +117,13 @@ static void add_checkpoint(struct text *t, const struct view *view)
     add_one(t, "checkpoint_age_seconds", "gauge", "Time since the last checkpoint.", age < 0 ? 0 : age);
     add_one(t, "checkpoint_failures_total", "counter", "Checkpoints that could not be written.",
             last != NULL ? known(last->failures) : NAN);
+    add_one(t, "checkpoint_skipped_total", "counter",
+            "Checkpoints left out because the one before was still being written.",
+            last != NULL ? known(last->skipped) : NAN);
+    add_one(t, "checkpoint_stall_seconds", "gauge", "Training waited so long for the last save.",
+            last != NULL ? last->stall_ms / 1000 : NAN);
+    add_one(t, "checkpoint_save_seconds", "gauge", "The last checkpoint, from its beginning to its commit.",
+            last != NULL ? last->save_ms / 1000 : NAN);
 }
 
 static double rank_step(const struct board_worker *post) { return known(post->step); }

@@ -86,6 +86,12 @@ static void add_checkpoint(cJSON *root, const struct view *view)
     add_text(object, "path", last != NULL ? last->path : "");
     add_seconds(object, "age_seconds",
                 last != NULL && age_ms < 0 ? 0 : age_ms); /* the wall clock may be set back */
+    const struct board_checkpoint *now = view->lead != NULL ? &view->lead->checkpoint : NULL;
+    json_add_number(object, "stall_seconds", now != NULL ? now->stall_ms / 1000 : NAN);
+    json_add_number(object, "save_seconds", now != NULL ? now->save_ms / 1000 : NAN);
+    add_count(object, "failures", now != NULL ? now->failures : -1);
+    add_count(object, "skipped", now != NULL ? now->skipped : -1);
+    add_text(object, "error", now != NULL ? now->error : "");
 }
 
 static void add_ranks(cJSON *root, const struct view *view)

@@ -26,8 +26,11 @@ static void read_piece(const struct piece *piece, int64_t first, int64_t n, floa
         safetensors_to_f32(piece->plain, first, n, out);
 }
 
-/* Through a small stage: the file's bytes are not aligned and may be half-width. Whole rows at a time where they
- * fit. */
+/* plain_f32 — are the file's bytes those of the memory? Then nothing but moving is left to do. */
+static bool plain_f32(const struct piece *piece) { return !piece->is_llmc && piece->plain->dtype == DTYPE_F32; }
+
+/* What already is f32 goes straight in, by all threads of the device; the rest through a small stage: it is half-width
+ * or lies otherwise. Whole rows at a time where they fit. */
 static enum status copy_piece(const struct load_target *to, const struct param *p, const struct piece *piece,
                               float *stage)
 {
@@ -35,6 +38,10 @@ static enum status copy_piece(const struct load_target *to, const struct param *
     int64_t most = row < STAGE_ELEMS ? STAGE_ELEMS / row * row : STAGE_ELEMS;
     ASSERTF(elems == p->elems, "%s: %lld elements, expected %lld", p->name, (long long)elems,
             (long long)p->elems);
+    if (to->stream && plain_f32(piece)) {
+        TRY(dev_copy(to->stream, tensor_at(to->data, p->offset).data, piece->plain->data, piece->plain->bytes));
+        return dev_sync(to->stream);
+    }
     for (int64_t first = 0; first < p->elems; first += most) {
         int64_t n = p->elems - first < most ? p->elems - first : most;
         void *out = tensor_at(to->data, p->offset + first).data;

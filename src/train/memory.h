@@ -1,5 +1,5 @@
-/* memory — how much of the machine's memory this process holds, read at most once a second. Must not know
- * what for. */
+/* memory — how much of the machine's memory this process holds, read at most once a second, and how much it may still
+ * take. Must not know what for. */
 #ifndef CONVOY_TRAIN_MEMORY_H
 #define CONVOY_TRAIN_MEMORY_H
 
@@ -11,5 +11,11 @@ struct memory {
 };
 
 int64_t memory_resident(struct memory *memory, int64_t now_ms); /* bytes; -1 unknown (no /proc) */
+
+/* memory_free — bytes that this process may take without swapping or being killed: what the machine has left, and what
+ * the control groups on the way up allow. -1 unknown. */
+int64_t memory_free(void);
+/* memory_available — MemAvailable of a text like /proc/meminfo, in bytes; -1 not there. Pure. */
+int64_t memory_available(const char *meminfo);
 
 #endif

@@ -142,8 +142,10 @@ void metrics_file_step(struct metrics_file *file, const struct metrics_file_step
 {
     if (!file->is_open)
         return;
-    char text[600], loss[32], norm[32], lr[32], ms[32];
+    char text[600], loss[32], norm[32], lr[32], ms[80];
     text_format(ms, sizeof ms, "%.3f", line->step_ms);
+    if (line->stall_ms > 0)
+        text_format(ms, sizeof ms, "%.3f,\"checkpoint_stall_ms\":%.3f", line->step_ms, line->stall_ms);
     text_format(text, sizeof text,
                 "{\"step\":%lld,\"epoch\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%lld,\"step_"
                 "ms\":%s}",

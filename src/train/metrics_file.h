@@ -24,6 +24,7 @@ struct metrics_file_step {
     int64_t step; /* from 1 */
     int64_t epoch, tokens;
     double loss, grad_norm, lr, step_ms;
+    double stall_ms; /* waited for a checkpoint before this step; 0: nothing is said of it */
 };
 
 /* metrics_file_open — cut back to `step`, open for appending. path "": *out does nothing. Fails:

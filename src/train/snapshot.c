@@ -30,8 +30,7 @@ struct snapshot {
     char dir[FILE_PATH_MAX];
 };
 
-/* list_sources — every parameter of every part, as the writer wants them; addresses stay valid as long as the
- * step. */
+/* list_sources — every parameter of every part, as the writer wants them; point gives them addresses. */
 static enum status list_sources(struct snapshot *s)
 {
     const struct param_table *table = step_table(s->step);
@@ -46,14 +45,23 @@ static enum status list_sources(struct snapshot *s)
             const struct param *row = &table->row[i];
             source[i] = (struct safetensors_source){.name = row->name,
                                                     .dtype = DTYPE_F32,
-                                                    .dims_n = row->dims_n,
-                                                    .data = step_part(s->step, part) + row->offset};
+                                                    .dims_n = row->dims_n};
             for (int d = 0; d < row->dims_n; d++)
                 source[i].dim[d] = row->dim[d];
         }
         s->part[part] = (struct ckpt_part){part_names[part], source, table->rows_n};
     }
     return ST_OK;
+}
+
+static void point(struct snapshot *s, const float *copy)
+{
+    const struct param_table *table = step_table(s->step);
+    for (int part = 0; part < s->parts_n; part++) {
+        const float *data = copy ? copy + part * table->total_elems : step_part(s->step, part);
+        for (int i = 0; i < table->rows_n; i++)
+            s->source[(size_t)part * (size_t)table->rows_n + (size_t)i].data = data + table->row[i].offset;
+    }
 }
 
 /* lock — a worker whose supervisor was killed dies with it, but a moment later: a run started at once must
@@ -224,7 +232,8 @@ close:
     return st;
 }
 
-enum status snapshot_save(struct snapshot *s, const struct snapshot_place *place, char *path, size_t path_cap)
+enum status snapshot_save(struct snapshot *s, const struct snapshot_place *place, const float *copy,
+                          const struct safetensors_beat *beat, char *path, size_t path_cap)
 {
     struct ckpt_meta meta = {.step = place->step,
                              .samples = place->samples,
@@ -235,5 +244,7 @@ enum status snapshot_save(struct snapshot *s, const struct snapshot_place *place
     bool whole = text_copy(meta.settings_json, sizeof meta.settings_json, s->config.settings_json);
     ASSERTF(whole, "settings of %zu bytes", strlen(s->config.settings_json));
     text_copy(meta.version, sizeof meta.version, s->config.version);
-    return ckpt_save(s->lock, &meta, s->part, s->parts_n, s->config.keep, &s->config.beat, path, path_cap);
+    point(s, copy);
+    return ckpt_save(s->lock, &meta, s->part, s->parts_n, s->config.keep, beat ? beat : &s->config.beat, path,
+                     path_cap);
 }

@@ -47,7 +47,9 @@ enum status snapshot_set_aside(struct snapshot *snapshot);
 /* snapshot_attach — what to save from now on; reads what snapshot_find found into it first. The step is
  * borrowed until close. */
 enum status snapshot_attach(struct snapshot *snapshot, struct step *step);
-enum status snapshot_save(struct snapshot *snapshot, const struct snapshot_place *place, char *path,
-                          size_t path_cap);
+/* snapshot_save — the step's memory, or what was copied from it: copy holds its parts one behind the other, each
+ * step_table's total_elems long; NULL: the step itself. beat NULL: the config's. Any thread may call it, one at a time. */
+enum status snapshot_save(struct snapshot *snapshot, const struct snapshot_place *place, const float *copy,
+                          const struct safetensors_beat *beat, char *path, size_t path_cap);
 
 #endif

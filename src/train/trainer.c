@@ -28,6 +28,8 @@ struct trainer {
     const struct trainer_config *config;
     struct step *step;
     struct snapshot *snapshot; /* NULL: no CHECKPOINT_DIR */
+    struct saver *saver;       /* NULL until there is something to save */
+    struct saver_kept kept;
     struct metrics_file metrics;
     struct tfevents *events; /* NULL: no TENSORBOARD_DIR */
     struct preview *preview; /* NULL: no SAMPLE_EVERY */
@@ -40,11 +42,10 @@ struct trainer {
     struct snapshot_place place; /* where the run stands */
     int64_t steps;               /* planned */
     int64_t step_first;          /* done before this process began */
-    int64_t step_saved;          /* of the newest checkpoint; -1 none */
     int64_t step_evaluated;      /* -1 none */
     double loss_first, loss_last[LAST], val_loss;
     double steps_ms; /* time in steps, for the summary */
-    char checkpoint[FILE_PATH_MAX];
+    double stall_ms; /* waited for a checkpoint since the last step */
 };
 
 static void beat(void *arg)
@@ -59,8 +60,22 @@ static void beat_bytes(void *arg, int64_t bytes)
     beat(arg);
 }
 
+static void post_checkpoint(struct trainer *t)
+{
+    struct board_checkpoint *p = &t->post.checkpoint;
+    p->step = t->kept.step;
+    p->wall_ms = t->kept.wall_ms;
+    p->failures = t->kept.failures;
+    p->skipped = t->kept.skipped;
+    p->stall_ms = t->kept.stall_ms;
+    p->save_ms = t->kept.save_ms;
+    text_copy(p->path, sizeof p->path, t->kept.path);
+    text_copy(p->error, sizeof p->error, t->kept.error);
+}
+
 static void post(struct trainer *t, enum board_phase phase)
 {
+    post_checkpoint(t);
     t->post.phase = phase;
     t->post.memory_bytes = memory_resident(&t->memory, clock_ms());
     board_worker_post(t->config->board, t->config->worker_i, &t->post);
@@ -115,14 +130,6 @@ static enum status open_snapshot(struct trainer *t)
     return snapshot_open(&config, &t->snapshot);
 }
 
-static void post_checkpoint(struct trainer *t)
-{
-    t->step_saved = t->place.step;
-    t->post.checkpoint.step = t->place.step;
-    t->post.checkpoint.wall_ms = clock_wall_ms();
-    text_copy(t->post.checkpoint.path, sizeof t->post.checkpoint.path, t->checkpoint);
-}
-
 static enum status find_checkpoint(struct trainer *t, bool *found_out)
 {
     const struct trainer_config *c = t->config;
@@ -131,14 +138,16 @@ static enum status find_checkpoint(struct trainer *t, bool *found_out)
         return ST_OK;
     if (c->resume == TRAINER_RESUME_NEVER)
         return snapshot_set_aside(t->snapshot);
-    TRY(snapshot_find(t->snapshot, &t->place, found_out, t->checkpoint, sizeof t->checkpoint));
-    if (*found_out)
-        post_checkpoint(t);
-    else if (c->resume == TRAINER_RESUME_REQUIRED)
+    TRY(snapshot_find(t->snapshot, &t->place, found_out, t->kept.path, sizeof t->kept.path));
+    if (*found_out) {
+        t->kept.step = t->place.step;
+        t->kept.wall_ms = clock_wall_ms();
+    } else if (c->resume == TRAINER_RESUME_REQUIRED) {
         return FAIL(ST_BAD_DATA,
                     "RESUME=required, but CHECKPOINT_DIR=%s holds no valid checkpoint; check the folder, or "
                     "set RESUME=auto to begin anew",
                     c->checkpoint_dir);
+    }
     return ST_OK;
 }
 
@@ -190,6 +199,24 @@ static enum status open_preview(struct trainer *t)
     return c->sample_every > 0 ? preview_open(&config, &t->preview) : ST_OK;
 }
 
+static enum status open_saver(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    struct saver_config config = {
+        .snapshot = t->snapshot,
+        .step = t->step,
+        .dev = c->dev,
+        .mode = c->checkpoint_mode,
+        .is_periodic = c->checkpoint_every > 0,
+        .memory_bytes = memory_free(),
+        .kept = &t->kept,
+        .beat = beat,
+        .beat_arg = t,
+    };
+    TRY(snapshot_attach(t->snapshot, t->step));
+    return saver_open(&config, &t->saver);
+}
+
 static enum status prepare(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -209,9 +236,9 @@ static enum status prepare(struct trainer *t)
     TRY(tfevents_open(c->tensorboard_dir, t->place.step + 1, &t->events));
     TRY(open_step(t, is_found));
     if (t->snapshot)
-        TRY(snapshot_attach(t->snapshot, t->step));
+        TRY(open_saver(t));
     if (is_found)
-        LOG_INFO("going on from %s: step %lld of %lld", t->checkpoint, (long long)t->place.step,
+        LOG_INFO("going on from %s: step %lld of %lld", t->kept.path, (long long)t->place.step,
                  (long long)t->steps);
     else if (c->model_path[0])
         TRY(import(t));
@@ -280,7 +307,9 @@ static void tell(struct trainer *t, const struct step_result *result, double lr,
                                                                .loss = result->loss,
                                                                .grad_norm = result->grad_norm,
                                                                .lr = lr,
-                                                               .step_ms = step_ms});
+                                                               .step_ms = step_ms,
+                                                               .stall_ms = t->stall_ms});
+    t->stall_ms = 0;
     tell_tensorboard(t, step_ms);
     console_step(&t->console, &(struct console_step){.step = step,
                                                      .steps = t->steps,
@@ -304,6 +333,8 @@ static enum status one_step(struct trainer *t)
     int64_t epoch = feed_epoch(c->feed, t->place.samples);
     must_note("step %lld begins", (long long)t->place.step + 1);
     rehearse(t, &poison);
+    if (t->saver)
+        saver_look(t->saver);
     int64_t begin_ns = clock_ns();
     TRY(step_run(t->step, c->feed, t->place.step, t->place.samples, lr, poison, &result));
     t->place.step++;
@@ -360,42 +391,25 @@ static enum status sample(struct trainer *t)
     return ST_OK;
 }
 
-/* save — one checkpoint of where the run stands. */
-static enum status save(struct trainer *t)
+/* save — one checkpoint of where the run stands, in the midst of training. */
+static void save(struct trainer *t, bool is_asked)
 {
-    if (!t->snapshot || t->step_saved == t->place.step)
-        return ST_OK;
+    if (!t->saver || t->kept.step == t->place.step)
+        return;
     must_note("checkpoint of step %lld", (long long)t->place.step);
     post(t, BOARD_PHASE_CHECKPOINTING);
     tfevents_flush(t->events);
     console_clear(&t->console);
-    int64_t begin_ms = clock_ms();
-    enum status st = snapshot_save(t->snapshot, &t->place, t->checkpoint, sizeof t->checkpoint);
-    if (st != ST_OK)
-        t->post.checkpoint.failures++;
-    else
-        post_checkpoint(t);
+    if (saver_save(t->saver, &t->place, is_asked))
+        t->stall_ms += t->kept.stall_ms;
     post(t, BOARD_PHASE_TRAINING);
-    TRY(st);
-    LOG_INFO("checkpoint %s in %.1f s", t->checkpoint, (double)(clock_ms() - begin_ms) / 1000);
-    return ST_OK;
-}
-
-/* save_and_go_on — a disk that is full now may have room later: warn, count, train on. */
-static void save_and_go_on(struct trainer *t)
-{
-    if (save(t) == ST_OK)
-        return;
-    LOG_WARN("checkpoint of step %lld failed, training goes on: %s", (long long)t->place.step,
-             status_message());
-    status_clear();
 }
 
 /* newest — what a person may count on when a save failed. */
 static const char *newest(const struct trainer *t, char *out, size_t cap)
 {
-    if (t->step_saved >= 0)
-        text_format(out, cap, "the checkpoint of step %lld is intact", (long long)t->step_saved);
+    if (t->kept.step >= 0)
+        text_format(out, cap, "the checkpoint of step %lld is intact", (long long)t->kept.step);
     else
         text_copy(out, cap, "there is no checkpoint yet");
     return out;
@@ -404,7 +418,14 @@ static const char *newest(const struct trainer *t, char *out, size_t cap)
 static enum status save_or_fail(struct trainer *t, const char *why)
 {
     char kept[80];
-    enum status st = save(t);
+    if (!t->saver)
+        return ST_OK;
+    must_note("the last checkpoint, of step %lld", (long long)t->place.step);
+    post(t, BOARD_PHASE_CHECKPOINTING);
+    tfevents_flush(t->events);
+    console_clear(&t->console);
+    enum status st = saver_finish(t->saver, &t->place);
+    post(t, BOARD_PHASE_TRAINING);
     if (st == ST_OK)
         return ST_OK;
     struct status_saved saved;
@@ -424,7 +445,7 @@ static enum status stop(struct trainer *t, enum board_request request)
     if (t->snapshot && t->place.step > 0)
         return FAIL(
             st, "stopped by %s after step %lld of %lld; checkpoint %s; the same command goes on from there",
-            signal_name, step, steps, t->checkpoint);
+            signal_name, step, steps, t->kept.path);
     if (t->place.step > 0)
         return FAIL(st,
                     "stopped by %s after step %lld of %lld; nothing is kept, for CHECKPOINT_DIR is not set",
@@ -449,7 +470,7 @@ static enum status between(struct trainer *t)
     if (is_last)
         return ST_OK;
     if (request == BOARD_REQUEST_SAVE || (c->checkpoint_every > 0 && step % c->checkpoint_every == 0))
-        save_and_go_on(t);
+        save(t, request == BOARD_REQUEST_SAVE);
     if (request == BOARD_REQUEST_SAVE)
         board_request_done(c->board, request);
     request = board_requested(c->board);
@@ -506,7 +527,7 @@ static void summarise(struct trainer *t)
                     (long long)t->place.step, (long long)n, mean, val);
     if (!t->snapshot)
         return;
-    log_console("checkpoint %s", t->checkpoint);
+    log_console("checkpoint %s", t->kept.path);
     if (c->dims.task == MODEL_TASK_LM)
         log_console("to write text: convoy generate CHECKPOINT_DIR='%s' PROMPT='The' TOKENS=100",
                     c->checkpoint_dir);
@@ -525,7 +546,7 @@ static enum status loop(struct trainer *t)
     enum board_request request = board_requested(t->config->board);
     if (t->place.step >= t->steps) {
         log_console("nothing to do: %s has done %lld of %lld steps; set STEPS or EPOCHS higher to go on",
-                    t->checkpoint, (long long)t->place.step, (long long)t->steps);
+                    t->kept.path, (long long)t->place.step, (long long)t->steps);
         return ST_OK;
     }
     if (guard_is_stop(request))
@@ -542,7 +563,7 @@ enum status trainer_run(const struct trainer_config *config)
 {
     struct trainer t = {.config = config,
                         .console = {.is_terminal = config->is_terminal},
-                        .step_saved = -1,
+                        .kept = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
                         .step_evaluated = -1};
     if (!board_worker_copy(config->board, config->worker_i, &t.post))
         return FAIL(ST_BUG, "worker %d trains before it has said who it is", config->worker_i);
@@ -555,6 +576,7 @@ enum status trainer_run(const struct trainer_config *config)
     metrics_file_close(&t.metrics);
     tfevents_close(t.events);
     preview_close(t.preview);
+    saver_close(t.saver);
     snapshot_close(t.snapshot);
     step_close(t.step);
     return st;

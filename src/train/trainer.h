@@ -16,6 +16,7 @@
 #include "train/optim.h"
 #include "train/rate.h"
 #include "train/sample.h"
+#include "train/saver.h"
 
 enum trainer_resume { TRAINER_RESUME_AUTO, TRAINER_RESUME_NEVER, TRAINER_RESUME_REQUIRED };
 enum trainer_fault { TRAINER_FAULT_NONE, TRAINER_FAULT_KILL, TRAINER_FAULT_STALL, TRAINER_FAULT_NAN };
@@ -39,6 +40,7 @@ struct trainer_config {
     const char *checkpoint_dir; /* "": none */
     int64_t checkpoint_every;   /* 0: at the end only */
     int checkpoint_keep;
+    enum saver_mode checkpoint_mode;
     enum trainer_resume resume;
     int64_t eval_every;
     const char *metrics_file;    /* "": none */

@@ -1,4 +1,4 @@
-/* cgroup: quotas of both versions, in trees made for the test. */
+/* cgroup: quotas and memory limits of both versions, in trees made for the test. */
 #include "harness.h"
 
 #include <string.h>
@@ -84,11 +84,44 @@ static void nonsense_is_no_quota(void **state)
     }
 }
 
+static void memory_v2(void **state)
+{
+    (void)state;
+    fresh("0::/pod/box\n");
+    assert_int_equal(cgroup_memory_free(proc_file, root), -1);
+    write_in("/pod/box", "memory.max", "max\n");
+    write_in("/pod/box", "memory.current", "500\n");
+    assert_int_equal(cgroup_memory_free(proc_file, root), -1);
+    write_in("/pod", "memory.max", "10000\n");
+    write_in("/pod", "memory.current", "9000\n");
+    assert_int_equal(cgroup_memory_free(proc_file, root), 1000);
+    write_in("/pod", "memory.stat", "anon 5\nfile 700\ninactive_file 300\nactive_file 400\n");
+    assert_int_equal(cgroup_memory_free(proc_file, root), 1300);
+    write_in("/pod/box", "memory.max", "400\n"); /* less than it holds */
+    assert_int_equal(cgroup_memory_free(proc_file, root), 0);
+    write_in("/pod/box", "memory.max", "99999999999999999999\n");
+    assert_int_equal(cgroup_memory_free(proc_file, root), 1300);
+}
+
+static void memory_v1(void **state)
+{
+    (void)state;
+    fresh("11:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n");
+    write_in("/memory/docker/x", "memory.limit_in_bytes", "9223372036854771712\n");
+    write_in("/memory/docker/x", "memory.usage_in_bytes", "500\n");
+    assert_int_equal(cgroup_memory_free(proc_file, root), -1);
+    write_in("/memory/docker/x", "memory.limit_in_bytes", "4000\n");
+    write_in("/memory/docker/x", "memory.stat", "inactive_file 7\ntotal_inactive_file 100\n");
+    assert_int_equal(cgroup_memory_free(proc_file, root), 3600);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(no_quota),
     cmocka_unit_test(v2_takes_the_tightest_on_the_way),
     cmocka_unit_test(v2_in_a_namespace),
     cmocka_unit_test(v1),
     cmocka_unit_test(nonsense_is_no_quota),
+    cmocka_unit_test(memory_v2),
+    cmocka_unit_test(memory_v1),
 };
 HARNESS_MAIN(tests)

@@ -262,6 +262,27 @@ static void test_bad_meta(void **state)
     assert_int_equal(count_entries(), 0);
 }
 
+/* A part of a tensor, as a rank of another mesh asks for it. */
+static void test_range(void **state)
+{
+    (void)state;
+    struct ckpt *ckpt = NULL;
+    float some[8];
+    assert_int_equal(sample_save(lock, 7, 3, path), ST_OK);
+    assert_int_equal(ckpt_open(path, NULL, &ckpt), ST_OK);
+    assert_int_equal(ckpt_range(ckpt, "optim_m", "wte", 3, 4, some), ST_OK);
+    for (int i = 0; i < 4; i++)
+        assert_true(some[i] == sample_value(7, 1, 3 + i));
+    assert_int_equal(ckpt_range(ckpt, "optim_m", "wte", 8, 0, some), ST_OK);
+    static const int64_t bad[][2] = {{-1, 1}, {0, 9}, {8, 1}, {9, 0}, {1, -1}, {INT64_MAX, 1}, {1, INT64_MAX}};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(ckpt_range(ckpt, "optim_m", "wte", bad[i][0], bad[i][1], some), ST_BAD_DATA);
+    assert_says("not all in tensor wte of 8");
+    assert_int_equal(ckpt_range(ckpt, "optim_m", "wpe", 0, 1, some), ST_BAD_DATA);
+    assert_int_equal(ckpt_range(ckpt, "optim_x", "wte", 0, 1, some), ST_BAD_DATA);
+    ckpt_close(ckpt);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_save_and_open, setup, teardown),
     cmocka_unit_test_setup_teardown(test_keep, setup, teardown),
@@ -272,5 +293,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_obstacles, setup, teardown),
     cmocka_unit_test_setup_teardown(test_lock, setup, teardown),
     cmocka_unit_test_setup_teardown(test_bad_meta, setup, teardown),
+    cmocka_unit_test_setup_teardown(test_range, setup, teardown),
 };
 HARNESS_MAIN(tests)

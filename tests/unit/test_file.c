@@ -281,6 +281,25 @@ static void space_and_joins(void **state)
     assert_int_equal(file_join(out, sizeof(out), "abc", "defghi"), ST_BAD_SETTING);
 }
 
+/* Past the page cache only whole blocks can go; the rest finds its way all the same. */
+static void write_at_direct(void **state)
+{
+    (void)state;
+    char target[700], *back;
+    size_t bytes;
+    text_format(target, sizeof(target), "%s/direct", harness_tmpdir());
+    int fd = open(target, O_RDWR | O_CREAT | O_CLOEXEC | O_DIRECT, 0600);
+    if (fd < 0) {
+        HARNESS_SKIP("no O_DIRECT on this file system");
+    }
+    assert_int_equal(file_write_at(fd, target, "odd place and length", 20, 3), ST_OK);
+    close(fd);
+    assert_int_equal(file_read(target, 100, &back, &bytes), ST_OK);
+    assert_int_equal(bytes, 23);
+    assert_string_equal(back + 3, "odd place and length");
+    free(back);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(replace_and_read),
     cmocka_unit_test(reading_refuses),
@@ -293,5 +312,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(folders),
     cmocka_unit_test(trees_are_removed_without_following),
     cmocka_unit_test(space_and_joins),
+    cmocka_unit_test(write_at_direct),
 };
 HARNESS_MAIN(tests)

@@ -22,5 +22,16 @@ static void test_follows(void **state)
     munmap(data, TOUCHED);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_follows)};
+static void test_left(void **state)
+{
+    (void)state;
+    assert_int_equal(memory_available("MemTotal:  99 kB\nMemFree:  3 kB\nMemAvailable:   1234 kB\n"), 1234 * 1024);
+    assert_int_equal(memory_available("MemTotal:  99 kB\n"), -1);
+    assert_int_equal(memory_available("MemAvailable: x\n"), -1);
+    assert_int_equal(memory_available("MemAvailable: 99999999999999999999999999999999999999 kB\n"), -1);
+    assert_int_equal(memory_available(""), -1);
+    assert_true(memory_free() > 1 << 20);
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_follows), cmocka_unit_test(test_left)};
 HARNESS_MAIN(tests)

@@ -123,7 +123,7 @@ static void known_numbers(void **state)
                               .model = {"gpt2", "lm", 12, 12, 768, 1024, 50257, 124439808},
                               .step_ms = {250},
                               .step_ms_n = 1,
-                              .checkpoint = {.step = 100, .wall_ms = 1000000, .failures = 1, .path = "/c"}};
+                              .checkpoint = {.step = 100, .wall_ms = 1000000, .failures = 1, .skipped = 2, .stall_ms = 62.5, .save_ms = 1500, .path = "/c"}};
     struct text t = metrics(2);
     static const char *const lines[] = {
         "\nconvoy_step 120\n",
@@ -136,6 +136,9 @@ static void known_numbers(void **state)
         "\nconvoy_uptime_seconds 12.5\n",
         "\nconvoy_checkpoint_age_seconds 60\n",
         "\nconvoy_checkpoint_failures_total 1\n",
+        "\nconvoy_checkpoint_skipped_total 2\n",
+        "\nconvoy_checkpoint_stall_seconds 0.0625\n",
+        "\nconvoy_checkpoint_save_seconds 1.5\n",
         "\nconvoy_rank_memory_bytes{rank=\"1\"} 2469606195\n",
         "\nconvoy_rank_compute_seconds{rank=\"0\"} 0.18049999999999999\n",
         "\nconvoy_phase{phase=\"training\"} 1\n",

@@ -35,7 +35,8 @@ static void fill_worker(void)
                               .wait_ms = 0.25,
                               .memory_bytes = 2469606195,
                               .model = {"gpt2", "lm", 12, 12, 768, 1024, 50257, 124439808},
-                              .checkpoint = {.step = 100, .wall_ms = 1000000, .path = "/c/step-00000100"}};
+                              .checkpoint = {.step = 100, .wall_ms = 1000000, .failures = 2, .skipped = 3, .stall_ms = 72, .save_ms = 1500,
+                                             .path = "/c/step-00000100", .error = "disk full"}};
     for (int i = 0; i < 100; i++)
         worker.step_ms[i] = (float)(i + 1);
     worker.step_ms_n = 100;
@@ -145,6 +146,11 @@ static const struct {
     {"checkpoint.step", "n", "0"},
     {"checkpoint.path", "s", "0"},
     {"checkpoint.age_seconds", "n", "0"},
+    {"checkpoint.stall_seconds", "n", "0"},
+    {"checkpoint.save_seconds", "n", "0"},
+    {"checkpoint.failures", "n", "0"},
+    {"checkpoint.skipped", "n", "0"},
+    {"checkpoint.error", "s", "0"},
     {"ranks", "a", "a"},
     {"ranks.0.rank", "n", "?"},
     {"ranks.0.node", "n", "?"},
@@ -205,6 +211,10 @@ static void values_are_right(void **state)
                    {"restarts", 2},
                    {"checkpoint.step", 100},
                    {"checkpoint.age_seconds", 60},
+                   {"checkpoint.stall_seconds", 0.072},
+                   {"checkpoint.save_seconds", 1.5},
+                   {"checkpoint.failures", 2},
+                   {"checkpoint.skipped", 3},
                    {"model.parameters", 124439808},
                    {"ranks.0.memory_bytes", 2469606195},
                    {"ranks.0.compute_ms", 180.5}};
@@ -214,6 +224,7 @@ static void values_are_right(void **state)
     assert_string_equal(at(root, "model.task")->valuestring, "lm");
     assert_string_equal(at(root, "ranks.0.state")->valuestring, "training");
     assert_string_equal(at(root, "checkpoint.path")->valuestring, "/c/step-00000100");
+    assert_string_equal(at(root, "checkpoint.error")->valuestring, "disk full");
     cJSON_Delete(root);
     struct text t = {0};
     report_write(&view, &t);

@@ -1,0 +1,154 @@
+/* sink — see sink.h. */
+#include "format/sink.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "base/text.h"
+
+#define PIECE_BYTES (1 << 20) /* hashed while it is in the second-level cache */
+#define STAGE_BYTES (4 << 20) /* written at once */
+#define FLUSH_BYTES (8 << 20) /* the disk is set to work, and life shown, this often */
+#define FLUSH_LAG (64 << 20)  /* so much may wait for the disk before we wait with it */
+
+struct sink {
+    int fd;
+    char path[FILE_PATH_MAX];
+    XXH3_state_t *hash;
+    char *stage; /* STAGE_BYTES, aligned to a page */
+    size_t staged;
+    int64_t at, flushed; /* bytes written; bytes the disk was told to write */
+    int64_t total_bytes;
+    struct safetensors_beat beat;
+};
+
+static bool is_direct(const struct sink *sink)
+{
+    int flags = fcntl(sink->fd, F_GETFL);
+    return flags >= 0 && (flags & O_DIRECT);
+}
+
+/* flush — through the page cache: have the disk work on what is written while the next is hashed, and wait for
+ * what lies further back, so the last fsync is short and signs of life are steady. A failed write-back is reported once
+ * only, hence never ignored here. */
+static enum status flush(struct sink *sink)
+{
+    int64_t n = sink->at - sink->flushed, back = sink->flushed - FLUSH_LAG;
+    int rc = is_direct(sink) ? 0 : sync_file_range(sink->fd, sink->flushed, n, SYNC_FILE_RANGE_WRITE);
+    if (rc == 0 && back >= 0 && !is_direct(sink))
+        rc =
+            sync_file_range(sink->fd, back, n,
+                            SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    if (rc != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+        return FAIL(ST_STORE,
+                    "cannot write %s, which needs %" PRId64 " bytes: %s; free space or replace the disk",
+                    sink->path, sink->total_bytes, strerror(errno));
+    if (sink->beat.fn)
+        sink->beat.fn(sink->beat.arg, n);
+    sink->flushed = sink->at;
+    return ST_OK;
+}
+
+/* put — the stage to the file. */
+static enum status put(struct sink *sink)
+{
+    enum status st = file_write_at(sink->fd, sink->path, sink->stage, sink->staged, sink->at);
+    if (st != ST_OK) {
+        struct status_saved why;
+        status_keep(&why);
+        return FAIL(st, "%s (%" PRId64 " of %" PRId64 " bytes were written)", why.message, sink->at,
+                    sink->total_bytes);
+    }
+    sink->at += (int64_t)sink->staged;
+    sink->staged = 0;
+    return sink->at - sink->flushed >= FLUSH_BYTES ? flush(sink) : ST_OK;
+}
+
+enum status sink_add(struct sink *sink, const void *data, int64_t bytes)
+{
+    for (int64_t done = 0; done < bytes;) {
+        size_t n = bytes - done < PIECE_BYTES ? (size_t)(bytes - done) : PIECE_BYTES;
+        if (n > STAGE_BYTES - sink->staged)
+            n = STAGE_BYTES - sink->staged;
+        char *piece = sink->stage + sink->staged;
+        memcpy(piece, (const char *)data + done, n);
+        XXH3_64bits_update(sink->hash, piece, n); /* of the copy: what is hashed is what is written */
+        done += (int64_t)n;
+        sink->staged += n;
+        if (sink->staged == STAGE_BYTES)
+            TRY(put(sink));
+    }
+    return ST_OK;
+}
+
+enum status sink_end(struct sink *sink, uint64_t *hash_out, int64_t *bytes_out)
+{
+    /* What is left in the stage is no whole page, and goes through the page cache. */
+    int flags = fcntl(sink->fd, F_GETFL);
+    if (is_direct(sink) && fcntl(sink->fd, F_SETFL, flags & ~O_DIRECT) != 0)
+        return FAIL(ST_STORE, "cannot set up the end of %s: %s; check the disk", sink->path, strerror(errno));
+    TRY(put(sink));
+    TRY(flush(sink));
+    if (fsync(sink->fd) != 0)
+        return FAIL(ST_STORE, "cannot sync %s (%" PRId64 " bytes): %s; check the disk", sink->path,
+                    sink->total_bytes, strerror(errno));
+    *hash_out = XXH3_64bits_digest(sink->hash);
+    *bytes_out = sink->at;
+    return ST_OK;
+}
+
+enum status sink_close(struct sink *sink)
+{
+    enum status st = ST_OK;
+    if (!sink)
+        return ST_OK;
+    if (sink->fd >= 0 && close(sink->fd) != 0)
+        st = FAIL(ST_STORE, "cannot close %s: %s; check the disk", sink->path, strerror(errno));
+    XXH3_freeState(sink->hash);
+    free(sink->stage);
+    free(sink);
+    return st;
+}
+
+static enum status open_new(struct sink *sink)
+{
+    sink->hash = XXH3_createState();
+    sink->stage = aligned_alloc(4096, STAGE_BYTES);
+    if (!sink->hash || !sink->stage)
+        return FAIL(ST_RETRY, "out of memory: checksum and stage of %s", sink->path);
+    XXH3_64bits_reset(sink->hash);
+    sink->fd = open(sink->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (sink->fd < 0)
+        return FAIL(ST_STORE, "cannot create %s (%" PRId64 " bytes): %s", sink->path, sink->total_bytes,
+                    strerror(errno));
+    if (sink->total_bytes >= STAGE_BYTES)
+        (void)fcntl(sink->fd, F_SETFL, O_DIRECT); /* not all file systems can: then the page cache is used */
+    return ST_OK;
+}
+
+enum status sink_open(const char *path, int64_t total_bytes, const struct safetensors_beat *beat, struct sink **out)
+{
+    struct sink *sink = calloc(1, sizeof *sink);
+    if (!sink)
+        return FAIL(ST_RETRY, "out of memory: writing %s", path);
+    *sink = (struct sink){.fd = -1, .total_bytes = total_bytes};
+    if (beat)
+        sink->beat = *beat;
+    text_copy(sink->path, sizeof sink->path, path);
+    enum status st = open_new(sink);
+    if (st == ST_OK) {
+        *out = sink;
+        return ST_OK;
+    }
+    struct status_saved why;
+    status_keep(&why);
+    sink_close(sink);
+    status_back(&why);
+    return st;
+}

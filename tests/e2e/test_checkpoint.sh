@@ -1,0 +1,93 @@
+#!/bin/bash
+# test_checkpoint — checkpoints written while training goes on: the stall is shown everywhere, kill -9 at any instant loses
+# no committed one and leaves nothing behind, a failing disk is counted and told, and the losses after a resume are those of
+# an unbroken run.
+. "$(dirname "$0")/lib.sh"
+newest_valid() { "$convoy" train $quiet "$@" STEPS=1 RESUME=required >out 2>err; }
+temps() { ls -A "$1" 2>/dev/null | grep -c '^\.tmp'; }
+
+# A state of some 5 MB, so that a writing takes longer than a step.
+mid="MODEL=gpt2-nano LAYERS=2 HEADS=2 EMBED=64 VOCAB=6000 CONTEXT=32 BATCH_SIZE=2 SEQ_LEN=16 LR=1e-3"
+async="CHECKPOINT_ASYNC=on CHECKPOINT_EVERY=5"
+
+# 1. The stall: log, METRICS_FILE, /status, /metrics.
+run $mid STEPS=40 METRICS_FILE=whole.jsonl
+run $mid STEPS=40 METRICS_FILE=m.jsonl CHECKPOINT_DIR=one $async
+ok "a run with checkpoints in the background: 0" is $rc 0
+ok "the log plans the copy's memory" said "for the copy that is written while training goes on"
+ok "the log tells the stall" grep -Eq 'checkpoint one/step-00000005 in [0-9.]+ s, training waited [0-9]+ ms' err
+ok "the last state is committed" is "$(newest_step one)" 40
+ok "METRICS_FILE tells it in the line of the step that waited" holds m.jsonl 'any(.[]; .step == 6 and .checkpoint_stall_ms > 0) and (.[0] | has("checkpoint_stall_ms") | not)'
+ok "the losses are those of a run without" cmp -s <(losses whole.jsonl) <(losses m.jsonl)
+port=$(free_port)
+"$convoy" train STATUS_PORT=$port STATUS_ADDR=127.0.0.1 $mid STEPS=100000000 CHECKPOINT_DIR=served $async >out 2>err &
+pid=$!
+started+=("$pid")
+checkpoint_is() { curl -sf http://127.0.0.1:$port/status >answer && jq -e ".checkpoint | $1" answer >/dev/null; }
+wait_for 20 checkpoint_is '.step > 0'
+ok "/status tells stall and duration" checkpoint_is '.stall_seconds > 0 and .save_seconds > 0 and .failures == 0 and .skipped >= 0 and .error == null'
+ok "/metrics too" is "$(curl -sf http://127.0.0.1:$port/metrics | grep -cE '^convoy_checkpoint_(stall|save)_seconds [0-9]|^convoy_checkpoint_skipped_total')" 3
+mkdir -p served/.tmp-999999-3
+kill -TERM "$pid"
+finish
+ok "SIGTERM while writing: 143, the last finished step is committed" is "$rc $(newest_step served)" "143 $(grep -oE 'after step [0-9]+' err | tail -n 1 | grep -oE '[0-9]+')"
+ok "nothing half-made is left" is "$(temps served)" 0
+
+# 2. kill -9 of the supervisor at random instants, the worker dies with it.
+bad=0 half=0
+for i in $(seq 1 ${KILLS:-12}); do
+    begin $mid STEPS=100000000 CHECKPOINT_DIR=killed CHECKPOINT_KEEP=2 CHECKPOINT_ASYNC=on CHECKPOINT_EVERY=1
+    wait_for 20 is_training >/dev/null
+    sleep 0.$((RANDOM % 90 + 10))
+    worker=$(worker_of "$pid")
+    kill -KILL "$pid"
+    finish
+    wait_for 5 is_gone "$worker" >/dev/null
+    before=$(newest_step killed)
+    [ "$(temps killed)" = 0 ] || half=$((half + 1))
+    newest_valid $mid CHECKPOINT_DIR=killed || bad=$((bad + 1))
+    [ "$(temps killed)" = 0 ] && [ "$(newest_step killed)" = "${before:-1}" ] || bad=$((bad + 1))
+done
+echo "# ${KILLS:-12} kills, $half of them in the middle of a writing"
+ok "kill -9 while writing: the newest committed one is valid, and nothing half-made outlives the next start" is $bad 0
+
+# 3. After a worker's death the losses are those of an unbroken run.
+run $mid STEPS=40 METRICS_FILE=r.jsonl CHECKPOINT_DIR=resumed $async FAULT=kill@step=33
+ok "a worker killed: restarted from a checkpoint, losses bit for bit" is "$rc $(cmp <(losses whole.jsonl) <(losses r.jsonl) && echo same)" "0 same"
+
+# 4. A disk without room: counted and told, older ones intact; with room again the next interval saves.
+mkdir mnt
+if mount -t tmpfs -o size=8m convoy-test mnt 2>/dev/null; then
+    port=$(free_port)
+    "$convoy" train STATUS_PORT=$port STATUS_ADDR=127.0.0.1 $mid STEPS=100000000 CHECKPOINT_DIR=mnt/ck $async >out 2>err &
+    pid=$!
+    started+=("$pid")
+    wait_for 20 checkpoint_is '.failures >= 2'
+    ok "no room: training goes on, failures are counted, with the reason" checkpoint_is '.failures >= 2 and .step == 5 and (.error | test("no space|No space left"))'
+    ok "the log too" grep -q 'failed, training goes on: .*o space' err
+    mount -o remount,size=64m mnt
+    wait_for 20 checkpoint_is '.step > 5 and .error == null'
+    ok "with room again the next interval saves" checkpoint_is '.step > 5 and .failures >= 2'
+    mount -o remount,size=1k mnt 2>/dev/null
+    head -c 80m /dev/zero >mnt/fill 2>/dev/null
+    kill -TERM "$pid"
+    finish
+    ok "full at the end: 74, and an older checkpoint is intact" is "$rc $(grep -c 'checkpoint of step [0-9]* is intact' err)" "74 1"
+    ok "nothing half-made is left" is "$(temps mnt/ck)" 0
+    umount mnt
+else
+    skip "disk full" "no right to mount a tmpfs"
+fi
+
+# 5. Memory: said, and either waited for or refused.
+if ulimit -v 2>/dev/null >/dev/null && [ -z "${SAN:-}" ]; then
+    big="MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=64 VOCAB=400000 CONTEXT=32 BATCH_SIZE=1 SEQ_LEN=4 STEPS=2 CHECKPOINT_EVERY=1"
+    rc=0
+    (ulimit -v 560000 && exec "$convoy" train $quiet $big CHECKPOINT_DIR=tight CHECKPOINT_ASYNC=on) >out 2>err || rc=$?
+    ok "CHECKPOINT_ASYNC=on without the memory: 78" is "$rc $(grep -c 'CHECKPOINT_ASYNC=on: ' err)" "78 1"
+    (ulimit -v 560000 && exec "$convoy" train $quiet $big CHECKPOINT_DIR=tight) >out 2>err
+    ok "auto: training waits, which is said, and saves" is "$(grep -c 'training will wait while checkpoints are written' err) $(newest_step tight)" "1 2"
+else
+    skip "memory" "ulimit -v cannot be set here"
+fi
+done_testing

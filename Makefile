@@ -94,7 +94,7 @@ help:
 	@echo 'make            build build/convoy        make tidy     only the rules of the house'
 	@echo 'make bench      kernels and steps against the limits of this machine'
 	@echo 'make gates      speed, memory, start-up and learning against their limits (minutes, quiet machine)'
-	@echo 'make fuzz [FUZZ_SECONDS=20]   every reader of outside bytes against libFuzzer'
+	@echo 'make fuzz [FUZZ_SECONDS=20 | FUZZ_RUNS=1000000]   every reader of outside bytes against libFuzzer'
 	@echo 'make docs       write the table of settings into README.md'
 	@echo 'make clean'
 

@@ -437,6 +437,23 @@ const uint8_t *bpe_bytes(const struct bpe *bpe, uint32_t id, size_t *n_out)
 }
 
 #ifdef FUZZ
+/* The bytes taken for ids: each below the vocabulary has bytes, of which encoding gives back at least one
+ * token; no other has any. (The merges table is inside the binary: no bytes of the outside.) */
+static void decode_any(const struct bpe *bpe, const uint8_t *data, size_t size)
+{
+    for (size_t i = 0; i + 3 <= size && i < 96; i += 3) {
+        const uint32_t id = data[i] | (uint32_t)data[i + 1] << 8 | (uint32_t)(data[i + 2] & 1) << 16;
+        uint16_t back[64];
+        size_t n = 0;
+        const uint8_t *bytes = bpe_bytes(bpe, id, &n);
+        ASSERT((bytes != NULL) == (id < BPE_VOCAB));
+        if (bytes == NULL || n > 64)
+            continue;
+        const size_t tokens = bpe_encode(bpe, bytes, n, back, 64);
+        ASSERT(tokens >= 1 && tokens <= n);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -454,6 +471,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         at += len;
     }
     ASSERT(at == size && bpe_cut(data, size) <= size);
+    decode_any(bpe, data, size);
     return 0;
 }
 #endif

@@ -70,22 +70,30 @@ static int hex_digit(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+/* A key as key_text writes it, with its line's end. Pure. */
+static bool memo_parse(const char *text, size_t n, struct shard_key *out)
+{
+    struct shard_key key = {{0, 0}};
+    if (n != CACHE_KEY_HEX + 1 || text[CACHE_KEY_HEX] != '\n')
+        return false;
+    for (int i = 0; i < CACHE_KEY_HEX; i++) {
+        const int digit = hex_digit(text[i]);
+        if (digit < 0)
+            return false;
+        key.v[i < 16] = key.v[i < 16] << 4 | (uint64_t)digit;
+    }
+    *out = key;
+    return true;
+}
+
 static bool memo_read(const char *path, struct shard_key *out)
 {
     char *text;
     size_t n;
-    struct shard_key key = {{0, 0}};
     if (!file_exists(path) || file_read(path, 64, &text, &n) != ST_OK)
         return false;
-    bool is_good = n == CACHE_KEY_HEX + 1 && text[CACHE_KEY_HEX] == '\n';
-    for (int i = 0; is_good && i < CACHE_KEY_HEX; i++) {
-        const int digit = hex_digit(text[i]);
-        is_good = digit >= 0;
-        key.v[i < 16] = key.v[i < 16] << 4 | (uint64_t)(digit & 15);
-    }
+    const bool is_good = memo_parse(text, n, out);
     free(text);
-    if (is_good)
-        *out = key;
     return is_good;
 }
 
@@ -218,3 +226,20 @@ enum status cache_shard(const char *cache_dir, const struct encode_config *confi
     memo_write(paths.memo, text, n, key);
     return ST_OK;
 }
+
+#ifdef FUZZ
+#include "base/must.h"
+
+/* What is taken is what would be written for it. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct shard_key key;
+    char line[CACHE_KEY_HEX + 1];
+    if (!memo_parse((const char *)data, size, &key))
+        return 0;
+    key_text(key, line);
+    ASSERT(size == CACHE_KEY_HEX + 1 && memcmp(line, data, CACHE_KEY_HEX) == 0);
+    return 0;
+}
+#endif

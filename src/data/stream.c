@@ -165,3 +165,58 @@ enum status stream_read(struct stream *stream, uint8_t *out, size_t cap, size_t 
     *n_out = to.pos;
     return ST_OK;
 }
+
+#ifdef FUZZ
+#include <sys/mman.h>
+
+#include "base/must.h"
+#include "base/text.h"
+
+/* What came of a file: how it ended, how much, and its sum. */
+struct whole {
+    enum status st;
+    size_t n;
+    uint64_t sum;
+};
+
+/* All of it, or FUZZ_MOST bytes, in pieces of `step`. */
+enum { FUZZ_MOST = 1 << 16 };
+static struct whole read_in_steps(const struct source *source, size_t step)
+{
+    static uint8_t out[1 << 16];
+    struct stream *stream;
+    struct whole all = {0};
+    ASSERT(stream_open(source, NULL, NULL, &stream) == ST_OK);
+    for (size_t n = step; n == step && all.n < FUZZ_MOST; all.n += n) {
+        all.st = stream_read(stream, out, step, &n);
+        if (all.st != ST_OK)
+            break;
+        ASSERT(n <= step);
+        for (size_t i = 0; i < n; i++)
+            all.sum = all.sum * 1099511628211u + out[i] + 1;
+    }
+    stream_close(stream);
+    return all;
+}
+
+/* First byte: packed or not, and the pieces it is asked for in, which change nothing. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static int fd = -1;
+    static char path[64];
+    if (size == 0)
+        return 0;
+    if (fd < 0) {
+        fd = memfd_create("fuzz", 0);
+        ASSERT(fd >= 0);
+        text_format(path, sizeof path, "/proc/self/fd/%d", fd);
+    }
+    ASSERT(ftruncate(fd, 0) == 0 && pwrite(fd, data + 1, size - 1, 0) == (ssize_t)size - 1);
+    const struct source source = {.path = path, .is_packed = data[0] % 8 != 0, .bytes = (int64_t)size - 1};
+    const struct whole a = read_in_steps(&source, 1 << 16), b = read_in_steps(&source, 1 + (size_t)data[0] * 61);
+    if (a.n < FUZZ_MOST && b.n < FUZZ_MOST)
+        ASSERT(a.st == b.st && (a.st != ST_OK || (a.n == b.n && a.sum == b.sum)));
+    return 0;
+}
+#endif

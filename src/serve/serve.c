@@ -3,8 +3,10 @@
  * evhttp has no limit on connections and only idle time-outs, which a client sending a byte a second never
  * meets. So every connection's bufferevent is kept in a table with a reference of ours: a sweep twice a
  * second lets go of those that evhttp has freed (their callbacks are gone), and shuts those that took too
- * long to send a request, which evhttp then frees by its own path. With the table full the listener rests;
- * new clients wait in the kernel's queue. */
+ * long to send a request, which evhttp then frees by its own path. With the table full the listener rests
+ * for a turn of the loop, and the connections longest without a request give up their seats to those that
+ * wait: however many sit silent or send a byte at a time, a client that asks is answered (S4 of the
+ * reliability plan). A keep-alive client that loses its seat so has to connect again, nothing more. */
 #include "serve/serve.h"
 
 #include <errno.h>
@@ -19,6 +21,7 @@
 #include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <event2/http.h>
+#include <event2/http_struct.h>
 #include <event2/listener.h>
 
 #include "base/clock.h"
@@ -32,21 +35,24 @@
 #define SERVE_REQUEST_MS 5000 /* to send the first request */
 #define SERVE_IDLE_MS 10000   /* between requests, and for each read or write */
 #define SERVE_SWEEP_MS 500
-#define SERVE_BACKLOG 64
+#define SERVE_YIELD 8         /* seats given up together when all are taken */
+#define SERVE_BACKLOG 512
 
 struct serve_connection {
     struct bufferevent *stream;
     int64_t until_ms; /* the next request must be here by then */
+    bool is_shut;
 };
 
 struct serve {
     struct serve_config config;
     struct evhttp *http;
     struct evconnlistener *listener;
-    struct event *sweep;
+    struct event *sweep; /* twice a second */
+    struct event *soon;  /* in the next turn of the loop, once */
     int port;
     int connections_n;
-    struct serve_connection connections[SERVE_CONNECTIONS_MAX];
+    struct serve_connection connections[SERVE_CONNECTIONS_MAX]; /* the one longest without a request first */
     struct view view; /* of the request being answered */
 };
 
@@ -60,6 +66,24 @@ static bool is_freed(struct bufferevent *stream)
     return event_cb == NULL;
 }
 
+static void shut(struct serve_connection *connection)
+{
+    if (!connection->is_shut)
+        shutdown(bufferevent_getfd(connection->stream), SHUT_RDWR);
+    connection->is_shut = true;
+}
+
+/* The next turn of the loop sees the end of those that are shut and evhttp frees them; after that comes the
+ * timer, and the listener wakes. */
+static void yield_seats(struct serve *serve)
+{
+    static const struct timeval at_once = {0, 0};
+    evconnlistener_disable(serve->listener);
+    for (int i = 0; i < SERVE_YIELD; i++)
+        shut(&serve->connections[i]);
+    event_add(serve->soon, &at_once);
+}
+
 static void sweep(struct serve *serve)
 {
     int64_t now_ms = clock_ms();
@@ -71,12 +95,14 @@ static void sweep(struct serve *serve)
             continue;
         }
         if (now_ms > connection->until_ms)
-            shutdown(bufferevent_getfd(connection->stream), SHUT_RDWR);
+            shut(connection);
         serve->connections[kept_n++] = *connection;
     }
     serve->connections_n = kept_n;
     if (kept_n < SERVE_CONNECTIONS_MAX)
         evconnlistener_enable(serve->listener);
+    else
+        yield_seats(serve);
 }
 
 static void sweep_on_time(evutil_socket_t fd, short what, void *arg)
@@ -102,9 +128,9 @@ static struct bufferevent *open_stream(struct event_base *loop, void *arg)
         return NULL;
     bufferevent_incref(stream);
     serve->connections[serve->connections_n++] =
-        (struct serve_connection){stream, clock_ms() + SERVE_REQUEST_MS};
+        (struct serve_connection){.stream = stream, .until_ms = clock_ms() + SERVE_REQUEST_MS};
     if (serve->connections_n == SERVE_CONNECTIONS_MAX)
-        evconnlistener_disable(serve->listener);
+        yield_seats(serve);
     return stream;
 }
 
@@ -112,10 +138,16 @@ static void renew(struct serve *serve, struct evhttp_request *request)
 {
     const struct bufferevent *stream =
         evhttp_connection_get_bufferevent(evhttp_request_get_connection(request));
-    for (int i = 0; i < serve->connections_n; i++) {
-        if (serve->connections[i].stream == stream)
-            serve->connections[i].until_ms = clock_ms() + SERVE_IDLE_MS;
-    }
+    int i = 0;
+    while (i < serve->connections_n && serve->connections[i].stream != stream)
+        i++;
+    if (i == serve->connections_n)
+        return;
+    struct serve_connection renewed = serve->connections[i];
+    renewed.until_ms = clock_ms() + SERVE_IDLE_MS;
+    for (; i + 1 < serve->connections_n; i++)
+        serve->connections[i] = serve->connections[i + 1];
+    serve->connections[i] = renewed;
 }
 
 static void send_answer(struct evhttp_request *request, struct route_answer *answer, bool has_body)
@@ -137,6 +169,15 @@ static void send_answer(struct evhttp_request *request, struct route_answer *ans
     evhttp_send_reply(request, answer->code, answer->reason, NULL);
 }
 
+/* evhttp takes HTTP/0.7 and answers in the same, which no client reads. (Above 1 it refuses by itself.) */
+static bool has_version(struct evhttp_request *request)
+{
+    const bool is_known = request->major == 1;
+    request->minor = is_known && request->minor == 0 ? 0 : 1;
+    request->major = 1;
+    return is_known;
+}
+
 static void on_request(struct evhttp_request *request, void *arg)
 {
     struct serve *serve = arg;
@@ -150,6 +191,10 @@ static void on_request(struct evhttp_request *request, void *arg)
     struct route_answer answer;
 
     renew(serve, request);
+    if (!has_version(request)) {
+        evhttp_send_error(request, 505, "HTTP Version Not Supported");
+        return;
+    }
     view_take(&serve->view, serve->config.board, clock_ms(), clock_wall_ms(), serve->config.hang_ms);
     route_answer(path != NULL ? path : "", method == EVHTTP_REQ_GET || method == EVHTTP_REQ_HEAD, has_body,
                  &serve->view, &answer);
@@ -244,7 +289,8 @@ static enum status start(struct serve *serve, int fd)
     }
     set_limits(serve);
     serve->sweep = event_new(serve->config.loop, -1, EV_PERSIST, sweep_on_time, serve);
-    if (serve->sweep == NULL || event_add(serve->sweep, &every) != 0)
+    serve->soon = event_new(serve->config.loop, -1, 0, sweep_on_time, serve);
+    if (serve->sweep == NULL || serve->soon == NULL || event_add(serve->sweep, &every) != 0)
         return FAIL(ST_RETRY, "out of memory: the status endpoint's timer");
     return ST_OK;
 }
@@ -276,6 +322,8 @@ void serve_close(struct serve *serve)
         return;
     if (serve->sweep != NULL)
         event_free(serve->sweep);
+    if (serve->soon != NULL)
+        event_free(serve->soon);
     if (serve->http != NULL)
         evhttp_free(serve->http); /* and the listener and all connections with it */
     for (int i = 0; i < serve->connections_n; i++)
@@ -284,3 +332,76 @@ void serve_close(struct serve *serve)
 }
 
 int serve_port(const struct serve *serve) { return serve->port; }
+
+#ifdef FUZZ
+#include "base/must.h"
+
+static struct event_base *fuzz_loop;
+static struct serve *fuzz_serve;
+
+static void fuzz_open(void)
+{
+    struct board *board;
+    fuzz_loop = event_base_new();
+    ASSERT(fuzz_loop != NULL && board_create(1, &board) == ST_OK);
+    board_node_post(board, &(struct board_node){.n_nodes = 1, .workers_n = 1, .started_ms = clock_ms()});
+    const struct serve_config config = {fuzz_loop, board, "127.0.0.1", -1, 60000};
+    ASSERT(serve_open(&config, &fuzz_serve) == ST_OK);
+}
+
+/* A connection that leaves nothing behind when it is closed: a million of them would use up all ports. */
+static int fuzz_dial(void)
+{
+    const struct linger reset = {1, 0};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)fuzz_serve->port)};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) == 0);
+    while (connect(fd, (struct sockaddr *)&to, sizeof(to)) != 0 && errno != EISCONN)
+        ASSERTF(errno == EINTR || errno == EALREADY, "%s", strerror(errno)); /* the fuzzer's own timer */
+    return fd;
+}
+
+/* What the server says begins like an answer with a code of ours or of evhttp; ours are HTTP/1.0 or 1.1. (In
+ * evhttp's own refusals stands the version that was asked in.) */
+static void fuzz_check(const char *answer, size_t n)
+{
+    static const char *const codes[] = {" 200 ", " 400 ", " 404 ", " 405 ", " 413 ",
+                                        " 417 ", " 501 ", " 503 ", " 505 "};
+    char line[64] = "";
+    bool is_known = n == 0;
+    memcpy(line, answer, n < sizeof(line) - 1 ? n : sizeof(line) - 1);
+    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
+        is_known |= text_starts(line, "HTTP/") && strncmp(line + strcspn(line, " "), codes[i], 5) == 0;
+    ASSERTF(is_known, "%s", line);
+    if (strstr(line, " 200 ") != NULL)
+        ASSERTF(text_starts(line, "HTTP/1.0 ") || text_starts(line, "HTTP/1.1 "), "%s", line);
+}
+
+/* The bytes as a client sends them, then its end; the server hangs up by itself and keeps no seat. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static char answer[1 << 16];
+    size_t sent = 0, n = 0;
+    if (fuzz_serve == NULL)
+        fuzz_open();
+    const int fd = fuzz_dial();
+    for (bool is_open = true; is_open;) {
+        const ssize_t out = sent < size ? send(fd, data + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+        sent = out > 0 ? sent + (size_t)out : sent;
+        if (sent == size || (out < 0 && errno != EAGAIN))
+            shutdown(fd, SHUT_WR);
+        event_base_loop(fuzz_loop, EVLOOP_NONBLOCK);
+        const ssize_t got = recv(fd, answer + n, sizeof(answer) - n, MSG_DONTWAIT);
+        is_open = got > 0 || (got < 0 && errno == EAGAIN);
+        n += got > 0 && n + (size_t)got < sizeof(answer) / 2 ? (size_t)got : 0;
+    }
+    close(fd);
+    event_base_loop(fuzz_loop, EVLOOP_NONBLOCK);
+    sweep(fuzz_serve);
+    ASSERTF(fuzz_serve->connections_n == 0, "%d seats", fuzz_serve->connections_n);
+    fuzz_check(answer, n);
+    return 0;
+}
+#endif

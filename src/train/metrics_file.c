@@ -164,3 +164,23 @@ void metrics_file_eval(struct metrics_file *file, int64_t step, double val_loss)
                 number(loss, sizeof loss, val_loss));
     add_line(file, text);
 }
+
+#ifdef FUZZ
+#include "base/must.h"
+
+/* First byte: the step to go on from; then the file. What is kept ends with a whole line, and keeping it again
+ * keeps all of it. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    size_t keep, again;
+    if (size == 0)
+        return 0;
+    const char *text = (const char *)data + 1;
+    if (!metrics_file_keep(text, size - 1, data[0], &keep))
+        return 0;
+    ASSERT(keep <= size - 1 && (keep == 0 || text[keep - 1] == '\n'));
+    ASSERT(metrics_file_keep(text, keep, data[0], &again) && again == keep);
+    return 0;
+}
+#endif

@@ -1,7 +1,10 @@
-# make fuzz: libFuzzer with address and undefined sanitizers on every parser of outside bytes, FUZZ_SECONDS each.
+# make fuzz: libFuzzer with address and undefined sanitizers on every parser of outside bytes, FUZZ_SECONDS each, or
+# FUZZ_RUNS inputs each (make fuzz FUZZ_RUNS=1000000). tests/fuzz/README.md says what was run.
 # A source file takes part by an LLVMFuzzerTestOneInput under #ifdef FUZZ at its foot; tests/fuzz/<stem>/ holds seeds.
 # What a run finds is written to build-fuzz/<stem>-crash-…; its log beside; what it learns stays in build-fuzz/corpus/<stem>/.
 FUZZ_SECONDS ?= 20
+FUZZ_RUNS ?=
+FUZZ_LIMIT := $(if $(FUZZ_RUNS),-runs=$(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS))
 FUZZ_CC ?= clang
 FUZZ_BUILD := build-fuzz
 FUZZ_FILES := $(shell grep -l LLVMFuzzerTestOneInput src/*/*.c 2>/dev/null)
@@ -14,7 +17,7 @@ FUZZ_OBJ := $(patsubst %,$(FUZZ_BUILD)/%.o,$(FUZZ_ROOMS))
 
 .PHONY: fuzz fuzz-tools $(FUZZ_STEMS:%=fuzz-%)
 fuzz: $(FUZZ_STEMS:%=fuzz-%)
-	@echo "fuzz: $(words $(FUZZ_STEMS)) parsers, $(FUZZ_SECONDS) s each, nothing found"
+	@echo "fuzz: $(words $(FUZZ_STEMS)) parsers, $(if $(FUZZ_RUNS),$(FUZZ_RUNS) inputs,$(FUZZ_SECONDS) s) each, nothing found"
 
 fuzz-tools:
 	@command -v $(FUZZ_CC) >/dev/null || { echo "make fuzz needs clang and libFuzzer: apt-get install clang-14 libclang-rt-14-dev clang"; exit 1; }
@@ -31,10 +34,10 @@ $(FUZZ_BUILD)/fuzz_$(notdir $(1:.c=)): $(1) $(FUZZ_BUILD)/libparts.a
 	$(FUZZ_CC) $(CPPFLAGS) -DFUZZ $(FUZZ_FLAGS) -fsanitize=fuzzer,address,undefined -o $$@ $$^ $$(LDLIBS)
 fuzz-$(notdir $(1:.c=)): $(FUZZ_BUILD)/fuzz_$(notdir $(1:.c=))
 	@mkdir -p $(FUZZ_BUILD)/corpus/$(notdir $(1:.c=))
-	@$$< -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=4096 -max_len=65536 -print_final_stats=1 \
+	@$$< $(FUZZ_LIMIT) -timeout=10 -rss_limit_mb=4096 -max_len=65536 -print_final_stats=1 \
 	  -artifact_prefix=$(FUZZ_BUILD)/$(notdir $(1:.c=))- $(FUZZ_BUILD)/corpus/$(notdir $(1:.c=)) \
 	  $$(wildcard tests/fuzz/$(notdir $(1:.c=))) >$$<.log 2>&1 || { tail -60 $$<.log; exit 1; }
-	@echo "fuzz $(notdir $(1:.c=)): $$$$(sed -n 's/^stat::number_of_executed_units: *//p' $$<.log) inputs, nothing found"
+	@echo "fuzz $(notdir $(1:.c=)): $$$$(sed -n 's/^stat::number_of_executed_units: *//p' $$<.log) inputs in $$$$(sed -n 's/^Done .* in \([0-9]*\) second.*/\1/p' $$<.log) s, nothing found"
 endef
 $(foreach f,$(FUZZ_FILES),$(eval $(call fuzz_rule,$(f))))
 

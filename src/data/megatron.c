@@ -48,6 +48,8 @@ static enum status damaged(const char *name, const char *what, int64_t have, int
                 name, what, (long long)have, (long long)want);
 }
 
+/* Megatron writes the sequences one behind the other and nothing between them, so a length or an offset that
+ * was damaged, or a .bin of another data set, shows. */
 static enum status check_sequences(const struct megatron_info *info, int64_t bin_bytes, const char *name,
                                    int64_t *tokens_out)
 {
@@ -58,10 +60,16 @@ static enum status check_sequences(const struct megatron_info *info, int64_t bin
         if (n < 0 || n > most - tokens)
             return damaged(name, "the lengths of its sequences are more than its .bin holds", n,
                            most - tokens);
-        if (at < 0 || at % bytes != 0 || at > bin_bytes - n * bytes)
-            return damaged(name, "a sequence does not lie inside its .bin", at, bin_bytes - n * bytes);
+        if (at != tokens * bytes)
+            return damaged(name, "a sequence does not lie inside its .bin right behind the one before it", at,
+                           tokens * bytes);
         tokens += n;
     }
+    if (tokens * bytes != bin_bytes)
+        return FAIL(ST_BAD_DATA,
+                    "Megatron index %s counts %lld tokens, so %lld bytes are expected in its .bin, but that has "
+                    "%lld; the two do not belong together, or one is damaged: copy or make them again",
+                    name, (long long)tokens, (long long)(tokens * bytes), (long long)bin_bytes);
     *tokens_out = tokens;
     return ST_OK;
 }

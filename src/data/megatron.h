@@ -25,9 +25,9 @@ struct megatron_info {
     const uint8_t *lengths, *offsets, *list; /* within the index; not aligned */
 };
 
-/* megatron_parse — what an index of `size` bytes says about a .bin of bin_bytes, all of it checked: every
- * sequence lies inside, all together have no more tokens than the .bin, the document list rises from 0 to
- * the last sequence. A pure function; name is for messages. Fails ST_BAD_DATA. */
+/* megatron_parse — what an index of `size` bytes says about a .bin of bin_bytes, all of it checked: the
+ * sequences lie in the .bin one behind the other and fill it, the document list rises from 0 to the last
+ * sequence. A pure function; name is for messages. Fails ST_BAD_DATA. */
 enum status megatron_parse(const uint8_t *bytes, size_t size, int64_t bin_bytes, const char *name,
                            struct megatron_info *out);
 

@@ -114,6 +114,10 @@ static void test_refusals(void **state)
     refuse(14, "inside its .bin");
     usual(), set64(46 + 16, 5);
     refuse(14, "inside its .bin");
+    usual(), set64(46 + 8, 4);
+    refuse(14, "behind the one before");
+    usual();
+    refuse(16, "do not belong together");
     usual(), set64(70, 1);
     refuse(14, "does not rise");
     usual(), set64(70 + 8, 4);

@@ -1,13 +1,15 @@
-/* Damaged checkpoints: every cut of every file, and thousands of random injuries to a whole folder. None is
- * taken for good, none crashes the reader; the older whole one is found instead. */
+/* Damaged checkpoints: every cut of every file, thousands of random injuries to a whole folder, and hostile ones whose
+ * checksums hold. None is taken for good, none crashes the reader; the older whole one is found instead. */
 #include "harness.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 #include "base/log.h"
 #include "base/rand.h"
 #include "ckpt_sample.h"
+#include "format/manifest.h"
 
 #define FILES 4
 #define INJURIES 3000
@@ -175,9 +177,164 @@ static void test_random_injuries(void **state)
     print_message("# %d injuries refused, %d draws changed nothing\n", injured_n, INJURIES - injured_n);
 }
 
+/* --- by kind: headers of a part whose place in the manifest holds, so that only the reader of tensors stands between --- */
+
+/* bless — the manifest with the size and checksum of these bytes for a file, under a checksum of its own. */
+static void bless(int file_i, const void *data, size_t n)
+{
+    struct manifest m;
+    struct text out = {0};
+    assert_int_equal(manifest_parse(good[0], good_bytes[0], "good", &m), ST_OK);
+    for (int i = 0; i < m.files_n; i++)
+        if (strcmp(m.file[i].name, file_name[file_i]) == 0) {
+            m.file[i].bytes = (int64_t)n;
+            m.file[i].hash = XXH3_64bits(data, n);
+        }
+    assert_int_equal(manifest_write(&m, &out), ST_OK);
+    put(0, out.data, out.len);
+    text_free(&out);
+}
+
+/* put_blessed — a part of header_bytes as said, this header, and data_bytes of data, listed as it is. */
+static void put_blessed(int file_i, uint64_t header_bytes, const char *header, size_t data_bytes)
+{
+    char bytes[4096] = {0};
+    const size_t n = strlen(header);
+    memcpy(bytes, &header_bytes, 8);
+    memcpy(bytes + 8, header, n);
+    put(file_i, bytes, 8 + n + data_bytes);
+    bless(file_i, bytes, 8 + n + data_bytes);
+}
+
+#define WTE "\"wte\":{\"dtype\":\"F32\",\"shape\":[4,2],\"data_offsets\":[0,32]}"
+#define BIAS(offsets) "\"bias\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":" offsets "}"
+static const char *const hostile[] = {
+    "{" WTE "," BIAS("[16,32]") "}",                        /* overlap, and the end belongs to nobody */
+    "{" WTE "," BIAS("[24,40]") "}",                        /* overlap */
+    "{" BIAS("[32,48]") "}",                                /* a hole at the start */
+    "{" WTE "," BIAS("[33,49]") "}",                        /* a hole, and beyond the end */
+    "{" WTE "}",                                            /* bytes that belong to nobody */
+    "{" WTE "," WTE "," BIAS("[32,48]") "}",                /* the same key twice */
+    "{" WTE "," BIAS("[32,48]") "," BIAS("[32,48]") "}",
+    "{" WTE "," BIAS("[-16,0]") "}",
+    "{" WTE "," BIAS("[32,-48]") "}",
+    "{" WTE "," BIAS("[48,32]") "}",                        /* ends before it begins */
+    "{" WTE "," BIAS("[9223372036854775808,9223372036854775824]") "}",
+    "{" WTE "," BIAS("[9223372036854775792,9223372036854775808]") "}",
+    "{" WTE "," BIAS("[18446744073709551584,18446744073709551600]") "}",
+    "{" WTE "," BIAS("[32,1e999]") "}",
+    "{" WTE "," BIAS("[32.5,48.5]") "}",
+    "{" WTE "," BIAS("[32]") "}",
+    "{" WTE "," BIAS("[32,48,64]") "}",
+    "{" WTE "," BIAS("{}") "}",
+    "{" WTE "," BIAS("\"32,48\"") "}",
+    "{" WTE ",\"bias\":{\"dtype\":\"F32\",\"shape\":[5],\"data_offsets\":[32,48]}}",
+    "{" WTE ",\"bias\":{\"dtype\":\"F32\",\"shape\":[-4],\"data_offsets\":[32,48]}}",
+    "{" WTE ",\"bias\":{\"dtype\":\"F64\",\"shape\":[4],\"data_offsets\":[32,48]}}",
+    "{" WTE ",\"bias\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,4294967296],\"data_offsets\":[32,48]}}",
+    "{" WTE ",\"bias\":{\"dtype\":\"F32\",\"shape\":[4611686018427387908],\"data_offsets\":[32,48]}}",
+    "{" WTE ",\"bias\":{\"dtype\":\"Q9\",\"shape\":[4],\"data_offsets\":[32,48]}}",
+    "{" WTE ",\"bias\":[]}",
+    "{" WTE "," BIAS("[32,48]"),
+    "{" WTE "," BIAS("[32,48]") "}}",
+    "[]",
+    "",
+};
+
+static void test_hostile_headers(void **state)
+{
+    (void)state;
+    const size_t kinds = sizeof(hostile) / sizeof(hostile[0]);
+    const char *whole = "{" WTE "," BIAS("[32,48]") "}";
+    const uint64_t lies[] = {0,          1,          7,           strlen(whole) - 1, strlen(whole) + 1,
+                             1000,       100000001,  1ull << 31,  (1ull << 32) - 8,  1ull << 32,
+                             1ull << 53, 1ull << 62, INT64_MAX - 7, 1ull << 63,      UINT64_MAX - 7, UINT64_MAX};
+    int refused_n = 0;
+    for (int f = 1; f < FILES; f++) {
+        for (size_t k = 0; k < kinds; k++, refused_n++) {
+            put_blessed(f, strlen(hostile[k]), hostile[k], 48);
+            expect(false, hostile[k], (int64_t)k);
+        }
+        for (size_t k = 0; k < sizeof(lies) / sizeof(lies[0]); k++, refused_n++) {
+            put_blessed(f, lies[k], whole, 48);
+            expect(false, "a header of so many bytes", (int64_t)lies[k]);
+        }
+        heal();
+    }
+    bless(1, good[1], good_bytes[1]); /* the blessing itself is good */
+    expect(true, "blessed", 0);
+    heal();
+    print_message("# %d hostile headers refused\n", refused_n);
+}
+
+/* --- by kind: files of another checkpoint, links --- */
+
+static void test_swapped(void **state)
+{
+    (void)state;
+    char older[FILE_PATH_MAX], path[FILE_PATH_MAX], *bytes;
+    size_t n;
+    int refused_n = 0;
+    assert_int_equal(file_join(older, sizeof(older), dir, "step-00000001"), ST_OK);
+    for (unsigned set = 1; set < 1u << FILES; set++, refused_n++) { /* these files are of the one before */
+        for (int f = 0; f < FILES; f++)
+            if (set >> f & 1) {
+                assert_int_equal(file_join(path, sizeof(path), older, file_name[f]), ST_OK);
+                assert_int_equal(file_read(path, 1 << 20, &bytes, &n), ST_OK);
+                put(f, bytes, n);
+                free(bytes);
+            }
+        if (set + 1 < 1u << FILES) {
+            expect(false, "files of another checkpoint", (int64_t)set);
+        } else { /* all of them: whole, but under another step's name; the folder is passed over */
+            struct ckpt *ckpt = NULL;
+            assert_int_equal(ckpt_open_newest(dir, NULL, &ckpt), ST_OK);
+            assert_true(ckpt_meta(ckpt)->step == 1 && strcmp(ckpt_path(ckpt), older) == 0);
+            ckpt_close(ckpt);
+        }
+        heal();
+    }
+    for (int a = 1; a < FILES; a++) /* parts that change places */
+        for (int b = a + 1; b < FILES; b++, refused_n++) {
+            put(a, good[b], good_bytes[b]);
+            put(b, good[a], good_bytes[a]);
+            expect(false, "parts that changed places", a * 10 + b);
+            heal();
+        }
+    print_message("# %d swaps refused\n", refused_n);
+}
+
+static void test_links(void **state)
+{
+    (void)state;
+    char path[FILE_PATH_MAX], away[FILE_PATH_MAX];
+    assert_int_equal(file_join(away, sizeof(away), dir, "away"), ST_OK);
+    for (int f = 0; f < FILES; f++) {
+        text_copy(path, sizeof(path), in_folder(file_name[f]));
+        assert_int_equal(rename(path, away), 0);
+        assert_int_equal(symlink(away, path), 0);
+        expect(false, "a link to the very file", f);
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(symlink("nowhere", path), 0);
+        expect(false, "a link to nowhere", f);
+        heal();
+    }
+    assert_int_equal(unlink(away), 0);
+    assert_int_equal(rename(folder, away), 0);
+    assert_int_equal(symlink(away, folder), 0);
+    expect(false, "a link to the very folder", 0);
+    assert_int_equal(unlink(folder), 0);
+    assert_int_equal(rename(away, folder), 0);
+    expect(true, "whole again", 0);
+    print_message("# %d links refused\n", 2 * FILES + 1);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_every_cut),
     cmocka_unit_test(test_random_injuries),
+    cmocka_unit_test(test_hostile_headers),
+    cmocka_unit_test(test_swapped),
+    cmocka_unit_test(test_links),
 };
 
 int main(void)

@@ -1,6 +1,7 @@
 # make fuzz: libFuzzer with address and undefined sanitizers on every parser of outside bytes, FUZZ_SECONDS each, or
 # FUZZ_RUNS inputs each (make fuzz FUZZ_RUNS=1000000). tests/fuzz/README.md says what was run.
 # A source file takes part by an LLVMFuzzerTestOneInput under #ifdef FUZZ at its foot; tests/fuzz/<stem>/ holds seeds.
+# tests/fuzz/corpus.tar.zst holds what runs have learnt so far; `make fuzz-keep` packs it anew, without what adds nothing.
 # What a run finds is written to build-fuzz/<stem>-crash-…; its log beside; what it learns stays in build-fuzz/corpus/<stem>/.
 FUZZ_SECONDS ?= 20
 FUZZ_RUNS ?=
@@ -15,12 +16,12 @@ FUZZ_FLAGS := -std=c11 -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all 
 FUZZ_ROOMS := $(wildcard $(foreach r,base conf data format serve,src/$(r)/*.c src/$(r)/*.S))
 FUZZ_OBJ := $(patsubst %,$(FUZZ_BUILD)/%.o,$(FUZZ_ROOMS))
 
-.PHONY: fuzz fuzz-tools $(FUZZ_STEMS:%=fuzz-%)
+.PHONY: fuzz fuzz-tools fuzz-keep $(FUZZ_STEMS:%=fuzz-%)
 fuzz: $(FUZZ_STEMS:%=fuzz-%)
 	@echo "fuzz: $(words $(FUZZ_STEMS)) parsers, $(if $(FUZZ_RUNS),$(FUZZ_RUNS) inputs,$(FUZZ_SECONDS) s) each, nothing found"
 
 fuzz-tools:
-	@command -v $(FUZZ_CC) >/dev/null || { echo "make fuzz needs clang and libFuzzer: apt-get install clang-14 libclang-rt-14-dev clang"; exit 1; }
+	@command -v $(FUZZ_CC) >/dev/null && command -v zstd >/dev/null || { echo "make fuzz needs clang, libFuzzer, zstd: apt-get install clang-14 libclang-rt-14-dev clang zstd"; exit 1; }
 
 # Sanitized parts, with coverage for the fuzzer; the linker takes from the archive what a parser needs.
 $(FUZZ_BUILD)/libparts.a: $(FUZZ_OBJ)
@@ -29,10 +30,19 @@ $(FUZZ_BUILD)/%.o: % | fuzz-tools
 	@mkdir -p $(@D)
 	$(FUZZ_CC) $(CPPFLAGS) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link,address,undefined -MMD -MP -c -o $@ $<
 
+$(FUZZ_BUILD)/corpus/.unpacked: tests/fuzz/corpus.tar.zst
+	@mkdir -p $(@D) && zstd -qdc $< | tar -x -C $(@D) && touch $@
+
+fuzz-keep: $(FUZZ_STEMS:%=$(FUZZ_BUILD)/fuzz_%)
+	@rm -rf $(FUZZ_BUILD)/kept
+	@for t in $(FUZZ_STEMS); do mkdir -p $(FUZZ_BUILD)/kept/$$t $(FUZZ_BUILD)/corpus/$$t; \
+	  $(FUZZ_BUILD)/fuzz_$$t -merge=1 $(FUZZ_BUILD)/kept/$$t tests/fuzz/$$t $(FUZZ_BUILD)/corpus/$$t >$(FUZZ_BUILD)/keep.log 2>&1 || exit 1; done
+	@tar -c --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -C $(FUZZ_BUILD)/kept . | zstd -q -19 -f -o tests/fuzz/corpus.tar.zst
+
 define fuzz_rule
 $(FUZZ_BUILD)/fuzz_$(notdir $(1:.c=)): $(1) $(FUZZ_BUILD)/libparts.a
 	$(FUZZ_CC) $(CPPFLAGS) -DFUZZ $(FUZZ_FLAGS) -fsanitize=fuzzer,address,undefined -o $$@ $$^ $$(LDLIBS)
-fuzz-$(notdir $(1:.c=)): $(FUZZ_BUILD)/fuzz_$(notdir $(1:.c=))
+fuzz-$(notdir $(1:.c=)): $(FUZZ_BUILD)/fuzz_$(notdir $(1:.c=)) $(FUZZ_BUILD)/corpus/.unpacked
 	@mkdir -p $(FUZZ_BUILD)/corpus/$(notdir $(1:.c=))
 	@$$< $(FUZZ_LIMIT) -timeout=10 -rss_limit_mb=4096 -max_len=65536 -print_final_stats=1 \
 	  -artifact_prefix=$(FUZZ_BUILD)/$(notdir $(1:.c=))- $(FUZZ_BUILD)/corpus/$(notdir $(1:.c=)) \

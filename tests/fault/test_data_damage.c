@@ -1,0 +1,577 @@
+/* Damaged data files: cuts at every byte, flipped bits and worse of token files, cached shards, Megatron's pairs, JSON
+ * lines, packed ones, and SQuAD's JSON. None crashes a reader, none is taken for good.
+ *
+ * What "damaged" means depends on what a format can show:
+ *   token file of ours, cached shard   any byte: there is a checksum. (Of the header, words that nobody reads.)
+ *   token file of llm.c                length and header; an id is as good as any other below the vocabulary.
+ *   Megatron                           every byte of the index but where documents part; the .bin by its length.
+ *   JSON lines                         whatever makes a line no JSON object with a text: marks, keys, escapes, UTF-8, an
+ *                                      end before the line's. Another letter in a text is a text, and a file that ends
+ *                                      with a line is a file.
+ *   zstd                               any byte: frames carry a checksum here, as those of the zstd command do.
+ *   SQuAD                              JSON and keys, as above; an answer must stand in its place, or its question is
+ *                                      named and left out.
+ * So the judge: refused with ST_BAD_DATA and a sentence, or taken with just the tokens of the whole file. Models of
+ * others (Hugging Face folders, llm.c) have test_model_damage, checkpoints test_ckpt_damage. */
+#include "harness.h"
+
+#include <dirent.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <zstd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/rand.h"
+#include "base/text.h"
+#include "data/bpe.h"
+#include "data/corpus.h"
+#include "data/encode.h"
+#include "data/megatron.h"
+#include "data/shard.h"
+#include "data/squad.h"
+
+enum { IDS_MAX = 4096, BYTES_MAX = 1 << 16 };
+
+/* What came of a file. */
+struct taken {
+    int64_t n;
+    int32_t id[IDS_MAX];
+};
+
+static char dir[FILE_PATH_MAX];
+static struct encode *encode;
+static struct taken want, have;
+static uint8_t copy[BYTES_MAX];
+static int refused_n, same_n, all_refused_n;
+
+static const char *in(const char *name)
+{
+    static char path[4][FILE_PATH_MAX];
+    static int turn;
+    turn = (turn + 1) % 4;
+    text_format(path[turn], FILE_PATH_MAX, "%s/%s", dir, name);
+    return path[turn];
+}
+
+static void put(const char *name, const void *data, size_t n)
+{
+    FILE *f = fopen(in(name), "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static uint8_t *get(const char *name, size_t *n_out)
+{
+    char *bytes;
+    assert_int_equal(file_read(in(name), BYTES_MAX, &bytes, n_out), ST_OK);
+    return (uint8_t *)bytes;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    harness_quiet();
+    text_copy(dir, sizeof dir, harness_tmpdir());
+    return encode_open(&(struct encode_config){.bytes_total = BYTES_MAX}, &encode) == ST_OK ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    encode_close(encode);
+    print_message("# %d damaged data files refused\n", all_refused_n);
+    return all_refused_n >= 2000 ? 0 : -1;
+}
+
+/* --- the judge --- */
+
+static enum status append(void *arg, const uint16_t *ids, int64_t n)
+{
+    struct taken *to = arg;
+    assert_true(n <= IDS_MAX - to->n);
+    for (int64_t i = 0; i < n; i++)
+        to->id[to->n++] = ids[i];
+    return ST_OK;
+}
+
+/* Text of any kind, without a cache. */
+static enum status read_text(const char *name, enum source_kind kind, bool is_packed, struct taken *out)
+{
+    char path[FILE_PATH_MAX];
+    struct shard_key key;
+    struct encode_sink sink = {.append = append, .arg = out};
+    text_copy(path, sizeof path, in(name));
+    const struct source source = {.path = path, .kind = kind, .is_packed = is_packed, .bytes = file_bytes(path)};
+    out->n = 0;
+    return encode_files(encode, &source, 1, &sink, &key);
+}
+
+/* DATA as a run takes it. */
+static enum status read_data(const char *name, struct taken *out)
+{
+    const struct corpus_config config = {.data = in(name), .cache_dir = in("cache"), .vocab = BPE_VOCAB};
+    struct corpus *corpus;
+    out->n = 0;
+    enum status st = corpus_open(&config, &corpus);
+    if (st != ST_OK)
+        return st;
+    out->n = corpus_tokens(corpus);
+    assert_in_range(out->n, 1, IDS_MAX);
+    corpus_read(corpus, 0, out->n, out->id);
+    corpus_close(corpus);
+    return ST_OK;
+}
+
+static bool is_same(void)
+{
+    return have.n == want.n && memcmp(have.id, want.id, (size_t)want.n * sizeof *want.id) == 0;
+}
+
+/* Refused with a sentence, or taken as the whole file is. Returns whether it was refused. */
+static bool judge(enum status st, const char *what, int64_t detail)
+{
+    if (st != ST_OK && (st != ST_BAD_DATA || status_message()[0] == 0))
+        fail_msg("%s %lld: %s %s", what, (long long)detail, status_name(st), status_message());
+    if (st == ST_OK && !is_same())
+        fail_msg("%s %lld: taken with other tokens", what, (long long)detail);
+    refused_n += st != ST_OK;
+    same_n += st == ST_OK;
+    return st != ST_OK;
+}
+
+static void must_refuse(enum status st, const char *what, int64_t detail)
+{
+    if (!judge(st, what, detail))
+        fail_msg("%s %lld: taken", what, (long long)detail);
+}
+
+static void tell(const char *what)
+{
+    print_message("# %s: %d damaged files refused, %d injuries changed nothing that is read\n", what, refused_n, same_n);
+    all_refused_n += refused_n;
+    refused_n = same_n = 0;
+}
+
+/* --- injuries --- */
+
+static uint64_t draw(uint64_t injury, uint64_t i, uint64_t n)
+{
+    return rand_below(20260103, RAND_STREAM(TEST, 3), injury * 16 + i, n);
+}
+
+/* One bit flips; two bytes change places; a byte becomes another; a run of bytes is copied over another, or zeroed. */
+static void injure(uint64_t injury, uint8_t *data, size_t n)
+{
+    const size_t a = draw(injury, 2, n), b = draw(injury, 3, n), most = n - (a > b ? a : b);
+    const size_t wish = 1 + draw(injury, 6, 40), run = wish < most ? wish : most;
+    const uint8_t kept = data[a];
+    switch (draw(injury, 4, 5)) {
+    case 0:
+        data[a] ^= (uint8_t)(1 << draw(injury, 5, 8));
+        return;
+    case 1:
+        data[a] = data[b];
+        data[b] = kept;
+        return;
+    case 2:
+        data[a] = (uint8_t)draw(injury, 5, 256);
+        return;
+    case 3:
+        memmove(data + a, data + b, run);
+        return;
+    default:
+        memset(data + a, 0, run);
+    }
+}
+
+/* --- token files --- */
+
+static void write_shard(const char *name, int n)
+{
+    struct shard_writer *writer;
+    uint16_t ids[IDS_MAX];
+    for (int i = 0; i < n; i++)
+        ids[i] = (uint16_t)draw(1000000 + (uint64_t)n, (uint64_t)i, BPE_VOCAB);
+    assert_int_equal(shard_create(in(name), BPE_VOCAB, &writer), ST_OK);
+    assert_int_equal(shard_append(writer, ids, n), ST_OK);
+    assert_int_equal(shard_commit(writer, (struct shard_key){{1, 2}}), ST_OK);
+    shard_abandon(writer);
+}
+
+static void test_token_file(void **state)
+{
+    (void)state;
+    size_t n, n_other;
+    write_shard("a.bin", 300);
+    write_shard("b.bin", 301);
+    uint8_t *good = get("a.bin", &n), *other = get("b.bin", &n_other);
+    assert_int_equal(read_data("a.bin", &want), ST_OK);
+    for (size_t cut = 1; cut < n; cut += cut < SHARD_HEADER_BYTES ? 7 : 1) {
+        put("a.bin", good, cut);
+        must_refuse(read_data("a.bin", &have), "token file cut", (int64_t)cut);
+    }
+    for (uint64_t injury = 0; injury < 3000; injury++) {
+        const size_t from = injury % 2 ? SHARD_HEADER_BYTES : 0, to = injury % 2 ? n : 64;
+        memcpy(copy, good, n);
+        injure(injury, copy + from, to - from);
+        put("a.bin", copy, n);
+        const bool is_refused = judge(read_data("a.bin", &have), "token file", (int64_t)injury);
+        assert_true(is_refused || from == 0 || memcmp(copy, good, n) == 0);
+    }
+    memcpy(copy, good, SHARD_HEADER_BYTES); /* the head of one, the ids of the other */
+    memcpy(copy + SHARD_HEADER_BYTES, other + SHARD_HEADER_BYTES, n - SHARD_HEADER_BYTES);
+    put("a.bin", copy, n);
+    must_refuse(read_data("a.bin", &have), "swapped ids", 0);
+    free(good), free(other);
+    tell("token files with a checksum");
+}
+
+static void test_llmc_file(void **state)
+{
+    (void)state;
+    enum { N = 200, BYTES = SHARD_HEADER_BYTES + 2 * N };
+    static uint8_t good[BYTES];
+    const int32_t head[] = {SHARD_MAGIC, 1, N};
+    memcpy(good, head, sizeof head);
+    for (int i = 0; i < N; i++)
+        memcpy(good + SHARD_HEADER_BYTES + 2 * i, &(uint16_t){(uint16_t)(i * 251)}, 2);
+    put("l.bin", good, BYTES);
+    assert_int_equal(read_data("l.bin", &want), ST_OK);
+    for (size_t cut = 1; cut < BYTES; cut += 3) {
+        put("l.bin", good, cut);
+        must_refuse(read_data("l.bin", &have), "llm.c file cut", (int64_t)cut);
+    }
+    for (int bit = 0; bit < 96; bit++) {
+        memcpy(copy, good, BYTES);
+        copy[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        put("l.bin", copy, BYTES);
+        must_refuse(read_data("l.bin", &have), "llm.c header bit", bit);
+    }
+    memcpy(copy, good, BYTES);
+    memset(copy + BYTES - 8, 0xff, 2); /* no such id */
+    put("l.bin", copy, BYTES);
+    must_refuse(read_data("l.bin", &have), "id beyond the vocabulary", 0);
+    tell("token files of llm.c");
+}
+
+/* --- the cache: what is damaged there is seen, and made again from the text --- */
+
+static bool find_cached(const char *suffix, char out[FILE_PATH_MAX])
+{
+    DIR *handle = opendir(in("cache/tokens"));
+    bool is_found = false;
+    assert_non_null(handle);
+    for (struct dirent *entry; (entry = readdir(handle)) != NULL;)
+        if (text_ends(entry->d_name, suffix)) {
+            text_format(out, FILE_PATH_MAX, "cache/tokens/%s", entry->d_name);
+            is_found = true;
+        }
+    closedir(handle);
+    return is_found;
+}
+
+static void test_cached_shard(void **state)
+{
+    (void)state;
+    enum { INJURIES = 120 };
+    static char text[3000], shard[FILE_PATH_MAX], memo[FILE_PATH_MAX];
+    size_t n, memo_n, now_n;
+    int healed_n = 0;
+    assert_int_equal(file_remove_tree(in("cache")), ST_OK);
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = "abcdefgh \n"[draw(2000000, i, 10)];
+    put("t.txt", text, sizeof text);
+    clock_sleep_ms(2100); /* until then the file counts as still being written, and its key is not kept */
+    assert_int_equal(read_data("t.txt", &want), ST_OK);
+    assert_true(find_cached(".bin", shard) && find_cached(".key", memo));
+    uint8_t *good = get(shard, &n), *key = get(memo, &memo_n);
+    for (uint64_t injury = 0; injury < INJURIES; injury++) {
+        const bool in_memo = injury % 5 == 0, in_head = injury % 5 == 1, is_cut = injury % 5 == 2;
+        const size_t whole = in_memo ? memo_n : n, left = is_cut ? draw(injury, 7, whole) : whole;
+        memcpy(copy, in_memo ? key : good, whole);
+        injure(injury, copy, in_head ? 36 : whole);
+        put(in_memo ? memo : shard, copy, left);
+        assert_int_equal(read_data("t.txt", &have), ST_OK);
+        assert_true(is_same());
+        uint8_t *now = get(in_memo ? memo : shard, &now_n);
+        const bool is_hurt = left != whole || memcmp(copy, in_memo ? key : good, whole) != 0;
+        const bool is_healed = now_n == whole && memcmp(now, in_memo ? key : good, whole) == 0;
+        free(now);
+        if (!is_healed) { /* only where nobody reads: words of the header that are 0 */
+            assert_true(!in_memo && left == n && memcmp(copy, good, 36) == 0 &&
+                        memcmp(copy + SHARD_HEADER_BYTES, good + SHARD_HEADER_BYTES, n - SHARD_HEADER_BYTES) == 0);
+            put(shard, good, n);
+        }
+        healed_n += is_hurt && is_healed;
+    }
+    free(good), free(key);
+    refused_n = healed_n;
+    assert_true(healed_n >= INJURIES / 2);
+    tell("cached shards, made again");
+}
+
+/* --- Megatron --- */
+
+static enum status read_pair(struct taken *out)
+{
+    char idx[FILE_PATH_MAX], bin[FILE_PATH_MAX];
+    struct shard_key key;
+    struct encode_sink sink = {.append = append, .arg = out};
+    text_copy(idx, sizeof idx, in("m.idx"));
+    text_copy(bin, sizeof bin, in("m.bin"));
+    struct source pair = {.path = bin, .kind = SOURCE_KIND_MEGATRON, .bytes = file_bytes(bin)};
+    const struct source source = {.path = idx, .kind = SOURCE_KIND_MEGATRON, .bytes = file_bytes(idx), .pair = &pair};
+    out->n = 0;
+    return encode_files(encode, &source, 1, &sink, &key);
+}
+
+static void write_pair(const char *name, int n)
+{
+    struct megatron_writer *writer;
+    uint16_t ids[IDS_MAX];
+    for (int i = 0; i < n; i++)
+        ids[i] = i % 17 == 16 ? BPE_END : (uint16_t)draw(3000000, (uint64_t)i, 50000);
+    assert_int_equal(megatron_create(in(name), BPE_END, &writer), ST_OK);
+    assert_int_equal(megatron_append(writer, ids, n), ST_OK);
+    assert_int_equal(megatron_commit(writer), ST_OK);
+    megatron_abandon(writer);
+}
+
+static void test_megatron(void **state)
+{
+    (void)state;
+    size_t idx_n, bin_n, other_n;
+    write_pair("m.idx", 200);
+    write_pair("o.idx", 202);
+    uint8_t *idx = get("m.idx", &idx_n), *bin = get("m.bin", &bin_n), *other = get("o.bin", &other_n);
+    assert_int_equal(read_pair(&want), ST_OK);
+    for (size_t cut = 1; cut < idx_n; cut++) {
+        put("m.idx", idx, cut);
+        must_refuse(read_pair(&have), "index cut", (int64_t)cut);
+    }
+    for (uint64_t injury = 0; injury < 2000; injury++) {
+        memcpy(copy, idx, idx_n);
+        injure(injury, copy, idx_n);
+        put("m.idx", copy, idx_n);
+        judge(read_pair(&have), "index", (int64_t)injury);
+    }
+    put("m.idx", idx, idx_n);
+    for (size_t cut = 1; cut < bin_n; cut += 3) {
+        put("m.bin", bin, cut);
+        must_refuse(read_pair(&have), ".bin cut", (int64_t)cut);
+    }
+    put("m.bin", other, other_n);
+    must_refuse(read_pair(&have), "the .bin of another index", 0);
+    free(idx), free(bin), free(other);
+    tell("Megatron");
+}
+
+/* --- JSON lines --- */
+
+static const char lines[] = "{\"id\":1,\"text\":\"Hello, world!\"}\n"
+                            "{\"meta\":{\"a\":[1,2.5e3,null,true]},\"text\":\"tab\\t quote \\\" pair \\ud83d\\ude00\"}\n"
+                            "\n"
+                            "  { \"text\" : \"na\xc3\xafve caf\xc3\xa9\", \"lang\" : \"fr\" }\n"
+                            "{\"text\":\"the last one\",\"score\":-0.5}\n";
+
+static enum status read_lines(const void *bytes, size_t n)
+{
+    put("a.jsonl", bytes, n);
+    return read_text("a.jsonl", SOURCE_KIND_JSONL, false, &have);
+}
+
+/* Marks the bytes of JSON that are inside a string: 1 in a key, 2 in a value; marks of the string itself are 0. */
+static void mark_strings(const char *json, size_t n, uint8_t *mark)
+{
+    memset(mark, 0, n);
+    for (size_t i = 0; i < n; i++) {
+        if (json[i] != '"')
+            continue;
+        size_t end = i + 1;
+        while (json[end] != '"')
+            end += json[end] == '\\' ? 2 : 1;
+        const size_t next = end + 1 + strspn(json + end + 1, " ");
+        memset(mark + i + 1, json[next] == ':' ? 1 : 2, end - i - 1);
+        i = end;
+    }
+}
+
+static void test_jsonl(void **state)
+{
+    (void)state;
+    static uint8_t mark[sizeof lines];
+    const size_t n = sizeof lines - 1;
+    assert_int_equal(read_lines(lines, n), ST_OK);
+    want = have;
+    for (size_t cut = 1; cut < n; cut++) {
+        const enum status st = read_lines(lines, cut);
+        const char *line = memrchr(lines, '\n', cut); /* what is left of the last line */
+        line = line != NULL ? line + 1 : lines;
+        const size_t left = (size_t)(lines + cut - line);
+        const bool is_line_end = strspn(line, " ") >= left || lines[cut] == '\n';
+        assert_true(st == ST_BAD_DATA || (st == ST_OK && is_line_end && have.n <= want.n));
+        refused_n += st != ST_OK;
+    }
+    mark_strings(lines, n, mark);
+    for (uint64_t injury = 0; injury < 3000; injury++) {
+        size_t at = draw(injury, 0, n);
+        while (mark[at] == 2 && lines[at - 1] == '\\') /* another escape is another letter */
+            at++;
+        const uint8_t inside[] = {'"', 0, '\n', 0x1f, 0x80, 0xff, 0xc3, 0xed};
+        const uint64_t kinds = (uint8_t)lines[at] < 0x80 ? sizeof inside : 4; /* é may become à */
+        memcpy(copy, lines, n);
+        copy[at] = mark[at] == 2 ? inside[draw(injury, 1, kinds)] : (uint8_t)draw(injury, 1, 256);
+        judge(read_lines(copy, n), "JSON lines", (int64_t)injury);
+    }
+    tell("JSON lines");
+}
+
+/* What a look at single bytes would hardly find. */
+static void test_jsonl_kinds(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "{\"text\":\"a\",\"text\":\"b\"}", "{\"text\":\"a\",\"te\\u0078t\":\"b\"}", "{\"text\":7}", "{\"text\":null}",
+        "{\"text\":[\"a\"]}", "{\"Text\":\"a\"}", "{}", "[]", "\"text\"", "{\"text\":\"a\"}{\"text\":\"b\"}",
+        "{\"text\":\"a\"},", "{\"text\":\"a\",}", "{\"text\" \"a\"}", "{text:\"a\"}", "{'text':'a'}",
+        "{\"text\":\"\\x41\"}", "{\"text\":\"\\u12\"}", "{\"text\":\"\\\"}", "{\"text\":\"a\",\"n\":01}",
+        "{\"text\":\"a\",\"n\":1.}", "{\"text\":\"a\",\"n\":nan}", "{\"text\":\"a\",\"n\":tru}",
+        "{\"text\":\"\xc0\x80\"}", "{\"text\":\"\xed\xa0\x80\"}", "{\"text\":\"\xf5\x80\x80\x80\"}", "\xef\xbb{\"text\":\"a\"}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        must_refuse(read_lines(bad[i], strlen(bad[i])), bad[i], (int64_t)i);
+    char deep[400] = "{\"text\":\"a\",\"n\":";
+    size_t n = strlen(deep);
+    memset(deep + n, '[', 70), memset(deep + n + 70, ']', 70);
+    memcpy(deep + n + 140, "}", 2);
+    must_refuse(read_lines(deep, n + 141), "nested 70 deep", 70);
+    tell("JSON lines by kind");
+}
+
+static void test_packed(void **state)
+{
+    (void)state;
+    static uint8_t good[4096], text[4 * sizeof lines];
+    size_t text_n = 0;
+    for (int i = 0; i < 4; i++, text_n += sizeof lines - 1)
+        memcpy(text + text_n, lines, sizeof lines - 1);
+    ZSTD_CCtx *zstd = ZSTD_createCCtx();
+    ZSTD_CCtx_setParameter(zstd, ZSTD_c_checksumFlag, 1);
+    const size_t n = ZSTD_compress2(zstd, good, sizeof good, text, text_n);
+    ZSTD_freeCCtx(zstd);
+    assert_false(ZSTD_isError(n));
+    put("p.jsonl.zst", good, n);
+    assert_int_equal(read_text("p.jsonl.zst", SOURCE_KIND_JSONL, true, &want), ST_OK);
+    for (size_t cut = 1; cut < n; cut++) {
+        put("p.jsonl.zst", good, cut);
+        must_refuse(read_text("p.jsonl.zst", SOURCE_KIND_JSONL, true, &have), "packed file cut", (int64_t)cut);
+    }
+    for (size_t bit = 0; bit < 8 * n; bit++) {
+        memcpy(copy, good, n);
+        copy[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        put("p.jsonl.zst", copy, n);
+        judge(read_text("p.jsonl.zst", SOURCE_KIND_JSONL, true, &have), "packed bit", (int64_t)bit);
+    }
+    assert_true(same_n < 64); /* bits of the frame's header that mean nothing for the content */
+    memcpy(copy, good, n);
+    memcpy(copy + n, "tail", 4);
+    put("p.jsonl.zst", copy, n + 4);
+    must_refuse(read_text("p.jsonl.zst", SOURCE_KIND_JSONL, true, &have), "something behind the frame", 0);
+    tell("packed JSON lines");
+}
+
+/* --- SQuAD --- */
+
+enum { QUESTIONS = 12 };
+
+/* Twelve questions about two contexts, one of them without an answer; every answer stands once in its context. */
+static void write_squad(struct text *out)
+{
+    text_add(out, "{\"version\":\"v2.0\",\"data\":[{\"title\":\"t\",\"paragraphs\":[");
+    for (int p = 0; p < 2; p++) {
+        text_add(out, "%s{\"context\":\"zero one two three four five six\",\"qas\":[", p > 0 ? "," : "");
+        for (int q = 0; q < QUESTIONS / 2; q++) {
+            static const char *const answer[] = {"zero", "one", "two", "three", "four", "five"};
+            static const int start[] = {0, 5, 9, 13, 19, 24};
+            text_add(out, "%s{\"question\":\"which?\",\"id\":\"%d-%d\",\"answers\":[", q > 0 ? "," : "", p, q);
+            if (p == 0 || q > 0)
+                text_add(out, "{\"text\":\"%s\",\"answer_start\":%d}", answer[q], start[q]);
+            text_add(out, "],\"is_impossible\":%s}", p == 0 || q > 0 ? "false" : "true");
+        }
+        text_add(out, "]}");
+    }
+    text_add(out, "]}]}");
+}
+
+/* Refused; or the same questions with the same answers, but for those named and left out. */
+static bool judge_squad(const struct squad *good, const uint8_t *bytes, size_t n, int64_t detail)
+{
+    struct squad *squad;
+    uint8_t *exact = malloc(n); /* just so long: reading beyond is seen */
+    memcpy(exact, bytes, n);
+    const enum status st = squad_parse((char *)exact, n, "damaged.json", &squad);
+    free(exact);
+    if (st != ST_OK) {
+        assert_true(st == ST_BAD_DATA && strstr(status_message(), "damaged.json") != NULL);
+        refused_n++;
+        return true;
+    }
+    int64_t left_out = 0;
+    assert_int_equal(squad_examples(squad), QUESTIONS);
+    for (int64_t i = 0; i < QUESTIONS; i++) {
+        const struct squad_example *a = squad_example(good, i), *b = squad_example(squad, i);
+        if (strcmp(a->id, b->id) != 0 || strcmp(a->context, b->context) != 0 || a->answers_n != b->answers_n)
+            fail_msg("SQuAD %lld: question %lld is another", (long long)detail, (long long)i);
+        if (a->answers_n == 0)
+            continue;
+        left_out += b->answer->first_bytes < 0;
+        if (b->answer->first_bytes >= 0 && b->answer->first_bytes != a->answer->first_bytes)
+            fail_msg("SQuAD %lld: answer %lld stands elsewhere", (long long)detail, (long long)i);
+    }
+    assert_int_equal(left_out, squad_mismatched(squad));
+    same_n += left_out == 0;
+    refused_n += left_out > 0;
+    squad_close(squad);
+    return false;
+}
+
+static void test_squad(void **state)
+{
+    (void)state;
+    static uint8_t mark[BYTES_MAX];
+    struct text json = {0};
+    struct squad *good;
+    write_squad(&json);
+    const size_t n = json.len;
+    assert_int_equal(squad_parse(json.data, n, "good.json", &good), ST_OK);
+    assert_int_equal(squad_mismatched(good), 0);
+    for (size_t cut = 0; cut < n; cut++)
+        if (!judge_squad(good, (uint8_t *)json.data, cut, (int64_t)cut))
+            fail_msg("SQuAD cut at %zu: taken", cut);
+    mark_strings(json.data, n, mark);
+    for (uint64_t injury = 0; injury < 3000; injury++) {
+        size_t at = draw(injury, 0, n);
+        while (mark[at] == 2)
+            at = (at + 1) % n;
+        memcpy(copy, json.data, n);
+        copy[at] = (uint8_t)draw(injury, 1, 256);
+        judge_squad(good, copy, n, (int64_t)injury);
+    }
+    squad_close(good);
+    text_free(&json);
+    tell("SQuAD (refused, or the question named and left out)");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_token_file), cmocka_unit_test(test_llmc_file),   cmocka_unit_test(test_cached_shard),
+    cmocka_unit_test(test_megatron),   cmocka_unit_test(test_jsonl),       cmocka_unit_test(test_jsonl_kinds),
+    cmocka_unit_test(test_packed),     cmocka_unit_test(test_squad),
+};
+
+int main(void)
+{
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name(__FILE__, tests, setup, teardown);
+}

@@ -33,6 +33,8 @@ enum status_group {
     X(RETRY, RETRY, 75,                                                                                      \
       "temporary: a worker was lost, or preemption (SIGUSR1) after a checkpoint; restart and resume")        \
     X(PEER, RETRY, 75, "temporary: another worker or node was lost, or a deadline passed; restart and resume")       \
+    X(DISAGREE, REQUEST, 76, "nodes disagree (version, settings, data), or a NODE_ID is given twice; do not restart") \
+    X(NOT_ADMITTED, REQUEST, 77, "not admitted: another JOB_TOKEN than node 0's; do not restart")                   \
     X(BAD_SETTING, REQUEST, 78, "a bad setting, or settings that contradict; do not restart")                \
     X(NOT_FINITE, DEVICE, 79, "loss not finite beyond recovery")                                             \
     X(HANG, DEVICE, 81, "a worker hung beyond the allowed restarts")                                         \

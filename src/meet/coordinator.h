@@ -1,0 +1,63 @@
+/* coordinator — node 0's view of the job: who is here, which generation stands, when it is over.
+ *
+ * A pure state machine: (state, event, now) → state, and what each member is to be told is a function of the
+ * state. No system calls, no clock but the caller's. The driver (meet.c, or the simulator of the tests) carries
+ * messages and answers held requests when coordinator_turn has changed.
+ *
+ *   gathering: every node is joined and ready → world g stands (running) → a node is lost, or gives g up →
+ * gathering … → over: all have left, or the job ended with a reason that all are told.
+ *
+ * Safety: generations only grow; a world needs of every node a readiness that no world has used; a place is
+ * given to another process only after its holder has been silent for peer_timeout_ms, by which time the holder
+ * has given up by itself (member.h counts its silence from when it asked), or after its connection ended. Must
+ * not know sockets. */
+#ifndef CONVOY_MEET_COORDINATOR_H
+#define CONVOY_MEET_COORDINATOR_H
+
+#include "meet/notes.h"
+#include "meet/wire.h"
+
+#define COORDINATOR_SUSPECT_MS 3000
+#define COORDINATOR_CLOSED_MS 500 /* a connection that ended may be made again for so long */
+
+struct coordinator;
+struct coordinator_config {
+    int nodes_n, workers_n;
+    int64_t join_timeout_ms, peer_timeout_ms;
+    int max_restarts;
+    const char *agree_json; /* what all must have; borrowed for life */
+    struct wire_instance instance;
+};
+
+enum status coordinator_open(const struct coordinator_config *config, int64_t now_ms, struct coordinator **out);
+void coordinator_close(struct coordinator *c); /* accepts NULL */
+
+/* coordinator_hear — a message; hello is NULL but for the first. Answers at once into *told. */
+void coordinator_hear(struct coordinator *c, const struct wire_says *says, const struct wire_hello *hello,
+                      int64_t now_ms, struct wire_told *told);
+/* coordinator_closed — the last connection of this instance ended. */
+void coordinator_closed(struct coordinator *c, int node_id, struct wire_instance instance, int64_t now_ms);
+void coordinator_tick(struct coordinator *c, int64_t now_ms); /* several times a second */
+
+int64_t coordinator_turn(const struct coordinator *c);
+/* coordinator_tell — the state again, for a request that was held: as coordinator_hear's answer to `sequence`.
+ */
+void coordinator_tell(struct coordinator *c, int node_id, struct wire_instance instance, int64_t sequence,
+                      struct wire_told *told);
+/* coordinator_is_told — over, and nobody is left who does not know. */
+bool coordinator_is_told(const struct coordinator *c);
+
+/* coordinator_world — the addresses of the generation that stands; false: another generation, or not a member.
+ */
+bool coordinator_world(const struct coordinator *c, int node_id, struct wire_instance instance,
+                       int64_t generation, struct meet_world *out);
+/* coordinator_came_from — the address a node's messages come from, for the roster. */
+void coordinator_came_from(struct coordinator *c, int node_id, struct wire_instance instance,
+                           const char *address);
+/* coordinator_roster — nodes_n rows; valid until the next call that changes anything. */
+const struct meet_node *coordinator_roster(struct coordinator *c, int64_t now_ms);
+/* coordinator_notes — lines for the log, for the driver to take out. */
+struct notes *coordinator_notes(struct coordinator *c);
+void coordinator_missing(const struct coordinator *c, char *out, size_t cap); /* "" none */
+
+#endif

@@ -1,0 +1,353 @@
+/* meet — see meet.h: carries messages between the pure machines and the loop. What they mean is decided in
+ * coordinator.c and member.c; sockets are desk.c's (node 0) and link.c's (the others). */
+#include "meet/meet.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <event2/event.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/must.h"
+#include "base/text.h"
+#include "meet/coordinator.h"
+#include "meet/member.h"
+
+#define TICK_MS 100
+#define BEAT_MS 1000
+#define TELL_MS 3000 /* node 0 waits so long for the others to hear of the end */
+
+struct meet {
+    struct meet_config config;
+    char *master_addr, *token, *agree_json; /* config's, kept */
+    char host[64];
+    struct coordinator *coordinator; /* node 0; else NULL */
+    struct member member;
+    struct event *tick, *pump;
+    int64_t said_ms; /* the last time to the coordinator of this process */
+    struct meet_address addresses[MEET_WORKERS_MAX];
+    struct meet_rank ranks[MEET_WORKERS_MAX];
+    int ranks_n;
+    struct meet_node own[2];
+    bool is_ending; /* the member is done; node 0 may still have to tell the others */
+    int64_t ending_ms;
+    enum status end_st;
+    char end_text[WIRE_TEXT_MAX];
+};
+
+static void pump_soon(struct meet *meet) { event_active(meet->pump, EV_TIMEOUT, 1); }
+
+static void print_notes(struct meet *meet)
+{
+    const char *line;
+    bool is_warning;
+    while ((line = notes_next(coordinator_notes(meet->coordinator), &is_warning)) != NULL) {
+        if (is_warning)
+            LOG_WARN("%s", line);
+        else if (meet->config.nodes_n > 1)
+            LOG_INFO("%s", line);
+        else
+            LOG_DEBUG("%s", line);
+    }
+}
+
+static void take_end(struct meet *meet, const struct member_actions *actions)
+{
+    meet->is_ending = true;
+    meet->ending_ms = clock_ms();
+    meet->end_st = actions->st;
+    text_copy(meet->end_text, sizeof(meet->end_text), actions->text);
+    pump_soon(meet);
+}
+
+/* The world is asked of the coordinator next door. */
+static void fetch_here(struct meet *meet, int64_t generation)
+{
+    struct meet_world world;
+    if (coordinator_world(meet->coordinator, meet->config.node_id, meet->member.config.instance, generation,
+                          &world) &&
+        member_world(&meet->member, generation, clock_ms()))
+        meet->config.on_world(meet->config.arg, &world);
+}
+
+static void act(struct meet *meet, const struct member_actions *actions)
+{
+    void *arg = meet->config.arg;
+    if (actions->is_news)
+        pump_soon(meet);
+    if (actions->is_over) {
+        take_end(meet, actions);
+        return;
+    }
+    if (actions->abort != 0)
+        meet->config.on_abort(arg, actions->abort, actions->text);
+    if (actions->stop != 0)
+        meet->config.on_stop(arg, actions->stop);
+    if (actions->fetch != 0 && meet->coordinator != NULL)
+        fetch_here(meet, actions->fetch);
+}
+
+static void make_hello(const struct meet *meet, struct wire_hello *hello)
+{
+    *hello = (struct wire_hello){.protocol = WIRE_PROTOCOL,
+                                 .nodes_n = meet->config.nodes_n,
+                                 .workers_n = meet->config.workers_n,
+                                 .pid = getpid(),
+                                 .agree_json = meet->agree_json};
+    text_copy(hello->host, sizeof(hello->host), meet->host);
+}
+
+/* One message of this node and its answer, by call. */
+static void talk_here(struct meet *meet)
+{
+    struct wire_says says;
+    struct wire_hello hello;
+    struct wire_told told;
+    struct member_actions actions = {0};
+    int64_t now_ms = clock_ms();
+    bool is_hello = member_say(&meet->member, &says);
+    says.ranks_n = meet->ranks_n;
+    says.ranks = meet->ranks;
+    if (meet->member.is_ready && !meet->member.is_ready_held) {
+        says.addresses_n = meet->config.workers_n;
+        says.addresses = meet->addresses;
+    }
+    make_hello(meet, &hello);
+    coordinator_hear(meet->coordinator, &says, is_hello ? &hello : NULL, now_ms, &told);
+    meet->said_ms = now_ms;
+    member_told(&meet->member, &told, now_ms, now_ms, &actions);
+    act(meet, &actions);
+}
+
+/* may_end — the others know, or have had their time; a node 0 that finished its work waits for the others'. */
+static bool may_end(const struct meet *meet)
+{
+    if (meet->coordinator == NULL || coordinator_is_told(meet->coordinator))
+        return true;
+    return meet->end_st != ST_OK && clock_ms() - meet->ending_ms >= TELL_MS;
+}
+
+static void finish(struct meet *meet)
+{
+    void (*on_end)(void *arg, enum status st) = meet->config.on_end;
+    void *arg = meet->config.arg;
+    enum status st = meet->end_st;
+    event_del(meet->tick);
+    event_del(meet->pump);
+    meet->config.on_end = NULL;
+    if (st != ST_OK)
+        (void)FAIL(st, "%s", meet->end_text);
+    on_end(arg, st); /* may close us */
+}
+
+static void on_pump(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd, (void)what;
+    struct meet *meet = arg;
+    if (!meet->is_ending && meet->coordinator != NULL)
+        talk_here(meet);
+    if (meet->coordinator != NULL) {
+        print_notes(meet);
+        if (!meet->is_ending && meet->member.turn != coordinator_turn(meet->coordinator))
+            pump_soon(meet);
+    }
+    if (meet->is_ending && meet->config.on_end != NULL && may_end(meet))
+        finish(meet);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd, (void)what;
+    struct meet *meet = arg;
+    struct member_actions actions = {0};
+    int64_t now_ms = clock_ms();
+    if (!meet->is_ending)
+        member_tick(&meet->member, now_ms, &actions);
+    act(meet, &actions);
+    if (meet->coordinator != NULL) {
+        coordinator_tick(meet->coordinator, now_ms);
+        bool is_due =
+            now_ms - meet->said_ms >= BEAT_MS || meet->member.turn != coordinator_turn(meet->coordinator);
+        if (is_due || meet->is_ending)
+            pump_soon(meet);
+    }
+}
+
+/* ---- life ---- */
+
+static enum status keep_config(struct meet *meet, const struct meet_config *config)
+{
+    meet->config = *config;
+    meet->master_addr = strdup(config->master_addr != NULL ? config->master_addr : "");
+    meet->token = strdup(config->token != NULL ? config->token : "");
+    meet->agree_json = strdup(config->agree_json != NULL ? config->agree_json : "{}");
+    if (meet->master_addr == NULL || meet->token == NULL || meet->agree_json == NULL)
+        return FAIL(ST_RETRY, "out of memory: the settings of the meeting");
+    meet->config.master_addr = meet->master_addr;
+    meet->config.token = meet->token;
+    meet->config.agree_json = meet->agree_json;
+    if (gethostname(meet->host, sizeof(meet->host) - 1) != 0)
+        text_copy(meet->host, sizeof(meet->host), "?");
+    return ST_OK;
+}
+
+static enum status make_instance(struct wire_instance *out)
+{
+    do {
+        if (getrandom(out, sizeof(*out), 0) != (ssize_t)sizeof(*out))
+            return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
+    } while (out->hi == 0 && out->lo == 0);
+    return ST_OK;
+}
+
+static enum status open_machines(struct meet *meet)
+{
+    const struct meet_config *config = &meet->config;
+    struct member_config member = {.node_id = config->node_id,
+                                   .join_timeout_ms = config->join_timeout_ms,
+                                   .peer_timeout_ms = config->peer_timeout_ms};
+    struct coordinator_config coordinator = {.nodes_n = config->nodes_n,
+                                             .workers_n = config->workers_n,
+                                             .join_timeout_ms = config->join_timeout_ms,
+                                             .peer_timeout_ms = config->peer_timeout_ms,
+                                             .max_restarts = config->max_restarts,
+                                             .agree_json = meet->agree_json};
+    TRY(make_instance(&member.instance));
+    TRY(make_instance(&coordinator.instance));
+    member_init(&meet->member, &member, clock_ms());
+    if (config->node_id == 0)
+        TRY(coordinator_open(&coordinator, clock_ms(), &meet->coordinator));
+    return ST_OK;
+}
+
+static enum status open_events(struct meet *meet)
+{
+    static const struct timeval every = {.tv_usec = TICK_MS * 1000};
+    meet->tick = event_new(meet->config.loop, -1, EV_PERSIST, on_tick, meet);
+    meet->pump = event_new(meet->config.loop, -1, 0, on_pump, meet);
+    if (meet->tick == NULL || meet->pump == NULL || event_add(meet->tick, &every) != 0)
+        return FAIL(ST_RETRY, "out of memory: the timers of the meeting");
+    pump_soon(meet);
+    return ST_OK;
+}
+
+enum status meet_open(const struct meet_config *config, struct meet **out)
+{
+    ASSERTF(config->nodes_n >= 1 && config->nodes_n <= MEET_NODES_MAX && config->node_id >= 0 &&
+                config->node_id < config->nodes_n && config->workers_n >= 1 &&
+                config->workers_n <= MEET_WORKERS_MAX,
+            "node_id %d nodes_n %d workers_n %d", config->node_id, config->nodes_n, config->workers_n);
+    struct meet *meet = calloc(1, sizeof(*meet));
+    if (meet == NULL)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes for the meeting", sizeof(*meet));
+    enum status st;
+    TRY_OR(keep_config(meet, config), close);
+    TRY_OR(open_machines(meet), close);
+    TRY_OR(open_events(meet), close);
+    *out = meet;
+    return ST_OK;
+close:
+    meet_close(meet);
+    return st;
+}
+
+void meet_close(struct meet *meet)
+{
+    if (meet == NULL)
+        return;
+    if (meet->tick != NULL)
+        event_free(meet->tick);
+    if (meet->pump != NULL)
+        event_free(meet->pump);
+    coordinator_close(meet->coordinator);
+    free(meet->master_addr);
+    free(meet->token);
+    free(meet->agree_json);
+    free(meet);
+}
+
+/* ---- what the supervisor tells ---- */
+
+void meet_ready(struct meet *meet, const struct meet_address *mine, int workers_n)
+{
+    struct member_actions actions = {0};
+    ASSERTF(workers_n == meet->config.workers_n, "workers_n %d, expected %d", workers_n,
+            meet->config.workers_n);
+    memcpy(meet->addresses, mine, (size_t)workers_n * sizeof(*mine));
+    member_ready(&meet->member, &actions);
+    act(meet, &actions);
+}
+
+void meet_lost(struct meet *meet, int64_t generation, enum status st, const char *why)
+{
+    struct member_actions actions = {0};
+    member_lost(&meet->member, generation, st, why, &actions);
+    act(meet, &actions);
+}
+
+void meet_report(struct meet *meet, const struct meet_rank *ranks, int ranks_n)
+{
+    ASSERTF(ranks_n <= MEET_WORKERS_MAX, "ranks_n %d", ranks_n);
+    memcpy(meet->ranks, ranks, (size_t)ranks_n * sizeof(*ranks));
+    meet->ranks_n = ranks_n;
+    for (int i = 0; i < ranks_n; i++) {
+        if (ranks[i].step > meet->member.step)
+            meet->member.step = ranks[i].step;
+    }
+}
+
+void meet_stop(struct meet *meet, int request)
+{
+    struct member_actions actions = {0};
+    member_stop(&meet->member, request, &actions);
+    act(meet, &actions);
+}
+
+void meet_leave(struct meet *meet, enum status st, const char *message)
+{
+    struct member_actions actions = {0};
+    member_leave(&meet->member, st, message, clock_ms(), &actions);
+    act(meet, &actions);
+}
+
+/* ---- what it asks ---- */
+
+/* Node 0 and itself, as this node sees them. */
+static int fill_own(struct meet_node own[2], const struct meet *meet)
+{
+    const struct member *m = &meet->member;
+    int64_t silent_ms = clock_ms() - m->answered_ms;
+    bool is_met = m->answered_ms >= 0;
+    own[0] = (struct meet_node){.state = !is_met                                 ? MEET_NODE_AWAITED
+                                         : silent_ms < COORDINATOR_SUSPECT_MS    ? MEET_NODE_JOINED
+                                         : silent_ms < m->config.peer_timeout_ms ? MEET_NODE_SUSPECT
+                                                                                 : MEET_NODE_LOST,
+                                .heartbeat_age_seconds = is_met ? (double)silent_ms / 1e3 : NAN};
+    text_copy(own[0].address, sizeof(own[0].address), meet->master_addr);
+    own[1] = (struct meet_node){.node_id = meet->config.node_id,
+                                .state = m->is_joined ? MEET_NODE_JOINED : MEET_NODE_AWAITED,
+                                .heartbeat_age_seconds = 0,
+                                .ranks_n = meet->ranks_n,
+                                .ranks = meet->ranks};
+    text_copy(own[1].address, sizeof(own[1].address), meet->host);
+    return 2;
+}
+
+int meet_roster(struct meet *meet, const struct meet_node **out)
+{
+    if (meet->coordinator != NULL) {
+        *out = coordinator_roster(meet->coordinator, clock_ms());
+        return meet->config.nodes_n;
+    }
+    *out = meet->own;
+    return fill_own(meet->own, meet);
+}
+
+int64_t meet_generation(const struct meet *meet) { return meet->member.generation; }
+int64_t meet_restarts(const struct meet *meet) { return meet->member.counts.restarts; }
+const char *meet_missing(const struct meet *meet) { return meet->member.missing; }

@@ -30,8 +30,9 @@ ASM := $(wildcard src/*/*.S)
 PLAIN := $(filter-out %_cpu.c,$(wildcard kernels/*.c))
 FAST := $(wildcard kernels/*_cpu.c)
 LEVELS := 2 3 4
+AMX := kernels/matmul_cpu.c kernels/probe_cpu.c
 OBJ := $(SRC:%.c=$(BUILD)/%.o) $(ASM:%.S=$(BUILD)/%.o) $(PLAIN:%.c=$(BUILD)/%.o) \
-       $(foreach l,$(LEVELS),$(FAST:%.c=$(BUILD)/%_v$(l).o))
+       $(foreach l,$(LEVELS),$(FAST:%.c=$(BUILD)/%_v$(l).o)) $(AMX:%.c=$(BUILD)/%_amx.o)
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
 BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
 
@@ -73,14 +74,15 @@ $(BUILD)/%.o: %.S
 
 $(BUILD)/src/data/merges.o: assets/vocab.bpe
 
-# Fast kernels: once for each level of x86-64; the device picks one when it opens.
+# Fast kernels: once for each level of x86-64; the device picks one when it opens. Level amx: only the products.
 define level_rule
-$(BUILD)/%_v$(1).o: %.c
+$(BUILD)/%_$(1).o: %.c
 	@mkdir -p $$(@D)
-	$(CC) $(CPPFLAGS) -DCPU_LEVEL=$(1) $(CFLAGS) -O3 -march=x86-64-v$(1) $(if $(filter 2,$(1)),,-mprfchw) -mprefer-vector-width=512 -ffp-contract=fast \
+	$(CC) $(CPPFLAGS) -DCPU_LEVEL=$(2) $(CFLAGS) -O3 -march=x86-64-v$(2) $(3) -mprefer-vector-width=512 -ffp-contract=fast \
 	  -MMD -MP -c -o $$@ $$<
 endef
-$(foreach l,$(LEVELS),$(eval $(call level_rule,$(l))))
+$(foreach l,$(LEVELS),$(eval $(call level_rule,v$(l),$(l),$(if $(filter 2,$(l)),,-mprfchw))))
+$(eval $(call level_rule,amx,4,-DCPU_AMX -mprfchw -mamx-tile -mamx-bf16))
 
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)

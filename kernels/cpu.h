@@ -2,8 +2,9 @@
  *
  * Each family has a plain truth (`norm.c`: norm_fwd_plain, single thread, no tricks, sums in double where a sum
  * decides) and a fast version (`norm_cpu.c`) that the Makefile compiles three times, for x86-64-v2, -v3 (AVX2) and -v4
- * (AVX-512); CPU_FN(norm_fwd) names them norm_fwd_v2, _v3, _v4. dev/dev_cpu.c picks a level once, at open. All have one
- * signature, so the plain level is a device like the others and a whole model can run on it.
+ * (AVX-512); CPU_FN(norm_fwd) names them norm_fwd_v2, _v3, _v4. Products are compiled once more for AMX, as _amx.
+ * dev/dev_cpu.c picks a level once, at open. All have one signature, so the plain level is a device like the others
+ * and a whole model can run on it.
  * Results of a fast kernel do not depend on the number of threads: work is cut by shape, never by thread. */
 #ifndef CONVOY_KERNELS_CPU_H
 #define CONVOY_KERNELS_CPU_H
@@ -36,7 +37,9 @@ static inline int64_t cpu_part_end(int64_t n, int64_t each, int part_i)
     return n - first < each ? n : first + each;
 }
 
-enum cpu_level { CPU_LEVEL_PLAIN, CPU_LEVEL_V2, CPU_LEVEL_V3, CPU_LEVEL_V4, CPU_LEVEL_N };
+/* AMX: the products (CPU_AMX_LIST) made of AMX tiles, everything else v4's. */
+enum cpu_level { CPU_LEVEL_PLAIN, CPU_LEVEL_V2, CPU_LEVEL_V3, CPU_LEVEL_V4, CPU_LEVEL_AMX, CPU_LEVEL_N };
+#define CPU_AMX_LIST(X) X(matmul_fwd) X(matmul_bwd_x) X(matmul_bwd_w)
 
 #define CPU_DECLARE(name)                                                                                   \
     void name##_plain(const struct cpu *cpu, const struct name *a);                                         \
@@ -45,10 +48,17 @@ enum cpu_level { CPU_LEVEL_PLAIN, CPU_LEVEL_V2, CPU_LEVEL_V3, CPU_LEVEL_V4, CPU_
     void name##_v4(const struct cpu *cpu, const struct name *a);
 OP_LIST(CPU_DECLARE)
 #undef CPU_DECLARE
+#define CPU_DECLARE_AMX(name) void name##_amx(const struct cpu *cpu, const struct name *a);
+CPU_AMX_LIST(CPU_DECLARE_AMX)
+#undef CPU_DECLARE_AMX
 
-/* In a *_cpu.c file, CPU_LEVEL is 2, 3 or 4 (set by the Makefile). */
+/* In a *_cpu.c file, CPU_LEVEL is 2, 3 or 4 (set by the Makefile); with CPU_AMX as well, 4's vectors and tiles. */
+#ifdef CPU_AMX
+#define CPU_FN(name) name##_amx
+#else
 #define CPU_PASTE2(name, level) name##_v##level
 #define CPU_PASTE(name, level) CPU_PASTE2(name, level)
 #define CPU_FN(name) CPU_PASTE(name, CPU_LEVEL)
+#endif
 
 #endif

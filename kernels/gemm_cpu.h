@@ -9,9 +9,7 @@
 #ifndef CONVOY_KERNELS_GEMM_CPU_H
 #define CONVOY_KERNELS_GEMM_CPU_H
 
-#include <stdatomic.h>
-
-#include "kernels/cpu.h"
+#include "kernels/gemm_op_cpu.h"
 #include "kernels/gemm_pack_cpu.h"
 #include "kernels/gemm_tile_cpu.h"
 
@@ -31,35 +29,6 @@
 #endif
 #define GEMM_M_MAX 1024
 #define GEMM_SLIVERS_MAX 16
-
-struct gemm;
-typedef void gemm_finish_fn(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows,
-                            int cols);
-
-struct gemm {
-    /* A(m,k) = a[m·a_step + k], or a[k·a_step + m] when a_across;  B(k,n) = b[k·b_step + n], or b[n·b_step +
-     * k]. */
-    const float *a, *b;
-    int64_t a_step, b_step;
-    bool a_across, b_across;
-    int64_t m, n, k;
-    gemm_finish_fn *finish; /* tile: rows of GEMM_NR */
-    const void *op;         /* the operation's arguments, for finish */
-    float *b_sums, *a_sums; /* Σ_k B(k,n), Σ_k A(m,k), or NULL; a_sums needs a_across */
-    bool sums_add;
-    const struct cpu *cpu;
-    /* Where C's rows lie, for lines to be asked for in time and, with `partial`, for sums between stretches
-     * of k. */
-    struct gemm_lines lines[GEMM_STREAMS];
-    float *partial;
-    int64_t partial_step;
-    /* the cut, see gemm_cut */
-    int64_t k_block, m_block, n_block, m_parts, n_parts;
-    int64_t k_from, k_to; /* the stretch of k at work */
-    bool a_packed;        /* A is read from packed slivers: shared ones, or each part's own */
-    atomic_llong taken;   /* parts dealt so far */
-    float *a_shared;      /* the stretch's A in packed slivers, k by k block; NULL: each part packs its own */
-};
 
 /* One thread's scratch memory. */
 struct gemm_room {
@@ -84,16 +53,6 @@ struct gemm_part {
     int64_t next;   /* the part this thread does after this one */
 };
 
-static inline int64_t gemm_min(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t gemm_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-/* gemm_even — the size of equal pieces of `whole`, multiples of `unit`, none over `most` (itself ≥ unit). */
-static int64_t gemm_even(int64_t whole, int64_t most, int64_t unit)
-{
-    int64_t pieces = gemm_ceil(whole, most / unit * unit);
-    return gemm_ceil(gemm_ceil(whole, pieces), unit) * unit;
-}
-
 /* Fewer rows than this are read where they lie: packing them would not pay, and short tiles exist only for
  * rows. */
 #define GEMM_PACK_MIN 16
@@ -117,7 +76,7 @@ static void gemm_cut(struct gemm *g)
     int64_t stretch = gemm_stretch(g);
     bool fits = stretch >= g->k || (stretch > 0 && g->partial);
     g->a_packed = g->a_across || (fits && g->m >= GEMM_PACK_MIN);
-    g->a_shared = g->a_packed && fits ? (float *)(void *)g->cpu->shared : NULL;
+    g->a_shared = g->a_packed && fits ? (void *)g->cpu->shared : NULL;
     g->k_to = g->a_shared ? gemm_min(stretch, g->k) : g->k;
     int64_t slivers = gemm_ceil(g->n, GEMM_NR), wide = 1;
     if (g->a_packed && !g->a_shared)
@@ -282,7 +241,7 @@ static void gemm_totals_end(const struct gemm_part *p, float *to, int64_t from, 
 static float *gemm_shared_place(const struct gemm *g, int64_t k0, int64_t row)
 {
     int64_t rows = gemm_ceil(g->m, GEMM_MR) * GEMM_MR;
-    return g->a_shared + (k0 - g->k_from) * rows + row * gemm_min(g->k_block, g->k_to - k0);
+    return (float *)g->a_shared + (k0 - g->k_from) * rows + row * gemm_min(g->k_block, g->k_to - k0);
 }
 
 /* gemm_share — a part of the work before the parts proper: packs GEMM_SHARE rows of A for all. */
@@ -340,6 +299,7 @@ static void gemm_thread(void *arg, int part_i, int thread_i)
         gemm_part_run(&p);
         now = p.next;
     }
+    vec_fence(); /* what `finish` wrote past the caches */
 }
 
 static void gemm_run(const struct cpu *cpu, struct gemm *g)

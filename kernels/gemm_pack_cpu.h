@@ -6,30 +6,6 @@
 
 #include "kernels/gemm_tile_cpu.h"
 
-/* gemm_transpose — rows r[0 … W-1] become columns: log2(W) times, rows i and i+W/2 are interleaved (a perfect
- * shuffle rotates the bits of (row, column) by one). */
-static inline __attribute__((always_inline)) void gemm_transpose(vec *r)
-{
-    veci low, high;
-#pragma GCC unroll 16
-    for (int i = 0; i < VEC_W; i++) {
-        low[i] = i / 2 + (i & 1) * VEC_W;
-        high[i] = low[i] + VEC_W / 2;
-    }
-#pragma GCC unroll 4
-    for (int bits = VEC_W; bits > 1; bits /= 2) {
-        vec next[VEC_W];
-#pragma GCC unroll 8
-        for (int i = 0; i < VEC_W / 2; i++) {
-            next[2 * i] = __builtin_shuffle(r[i], r[i + VEC_W / 2], low);
-            next[2 * i + 1] = __builtin_shuffle(r[i], r[i + VEC_W / 2], high);
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < VEC_W; i++)
-            r[i] = next[i];
-    }
-}
-
 /* gemm_pack_across — sliver[k·width + j] = b[j·step + k]: `cols` rows of the matrix become columns of the
  * sliver. */
 static void gemm_pack_across(const float *b, int64_t step, int cols, int64_t k, int nv, float *sliver)

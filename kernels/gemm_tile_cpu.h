@@ -12,7 +12,7 @@
 #ifndef CONVOY_KERNELS_GEMM_TILE_CPU_H
 #define CONVOY_KERNELS_GEMM_TILE_CPU_H
 
-#include "kernels/vec_cpu.h"
+#include "kernels/gemm_op_cpu.h"
 
 /* Registers: MR·NV accumulators + NV of B + 1 of A. 8×3 of 32 zmm, 6×2 of 16 ymm, 4×2 of 16 xmm (no FMA
  * there: one more). */
@@ -43,14 +43,6 @@ struct gemm_ahead {
     int64_t
         mask; /* a piece with every (mask+1)-th chunk of a tile: spread out, so that fetches from memory, which take
                            long, do not hold all the buffers that the sliver's own lines need */
-};
-
-/* Lines of C that the tile's end will touch: asked for while it computes, one row with each GEMM_CHUNK of k,
- * so that the stores find them in the first caches. `step` bytes from row to row; NULL: nothing. */
-#define GEMM_STREAMS 2
-struct gemm_lines {
-    const char *at;
-    int64_t step;
 };
 
 struct gemm_tile {

@@ -4,6 +4,11 @@
 #define CONVOY_KERNELS_MATMUL_H
 #include "kernels/tensor.h"
 
+/* The level `amx` makes these fp32 products of bf16 tiles, each factor a sum of three bf16, at fp32 accuracy (see
+ * gemm_amx_tile_cpu.h). Two promises are narrower there: a factor that is not finite, or beyond 3.395e38, makes all sums
+ * it enters NaN, also where the other factor is 0; factors and sums below 2^-126 count as 0, and of factors below 2^-110
+ * the last bits do. What is not finite never becomes finite. */
+
 /* How w lies in memory. IO: (I,O) as GPT-2's Conv1D stores it. OI: (O,I) as torch.nn.Linear and the tied embedding do. */
 enum matmul_layout { MATMUL_LAYOUT_IO, MATMUL_LAYOUT_OI };
 enum matmul_act { MATMUL_ACT_NONE, MATMUL_ACT_GELU };

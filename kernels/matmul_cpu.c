@@ -1,11 +1,16 @@
 /* matmul — the fast dense products: each is one gemm, and what follows it is done while its tiles are still
  * in cache. Forward with a single row is one gemv instead: packing weights that are read once would not pay.
  *
- * It knows what C is for; how it is computed is gemm_cpu.h and gemv_cpu.h. Compiled once for each level, see cpu.h. */
+ * It knows what C is for; how it is computed is gemm_cpu.h or gemm_amx_cpu.h, and gemv_cpu.h. Compiled once for each
+ * level, see cpu.h. */
 #include "kernels/matmul.h"
 
 #include "kernels/cpu.h"
+#ifdef CPU_AMX
+#include "kernels/gemm_amx_cpu.h"
+#else
 #include "kernels/gemm_cpu.h"
+#endif
 #include "kernels/gemv_cpu.h"
 #include "kernels/philox_cpu.h"
 #include "kernels/vec_cpu.h"
@@ -82,6 +87,12 @@ void CPU_FN(matmul_fwd)(const struct cpu *cpu, const struct matmul_fwd *a)
         task_run(cpu->pool, cpu_parts(a->out, GEMV_COLS), matmul_fwd_part, &one);
         return;
     }
+#ifdef CPU_AMX
+    if (!gemm_fits(a->in)) {
+        matmul_fwd_v4(cpu, a);
+        return;
+    }
+#endif
     bool io = a->layout == MATMUL_LAYOUT_IO;
     struct gemm g = {.a = a->x.data,
                      .a_step = a->in,
@@ -152,12 +163,16 @@ static void matmul_bwd_w_finish(const struct gemm *g, const float *tile, int64_t
                 matmul_store(dw + j, cols - j, a->accumulate ? u + matmul_load(dw + j, cols - j) : u);
         }
     }
-    if (stream)
-        vec_fence();
 }
 
 void CPU_FN(matmul_bwd_w)(const struct cpu *cpu, const struct matmul_bwd_w *a)
 {
+#ifdef CPU_AMX
+    if (!gemm_fits(a->n)) {
+        matmul_bwd_w_v4(cpu, a);
+        return;
+    }
+#endif
     bool io = a->layout == MATMUL_LAYOUT_IO;
     int64_t dy_step = a->dy_stride ? a->dy_stride : a->out;
     struct gemm g = {.a = io ? a->x.data : a->dy.data,

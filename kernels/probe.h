@@ -22,4 +22,8 @@ PROBE_DECLARE(3)
 PROBE_DECLARE(4)
 #undef PROBE_DECLARE
 
+/* probe_amx — the same as probe_fma of products made of AMX tiles as kernels/gemm_amx_tile_cpu.h makes them: FLOP/s of
+ *   fp32 multiply-adds, six bf16 ones each, operands in the first cache. Where the level `amx` is open only. */
+double probe_amx(const struct cpu *cpu, double seconds);
+
 #endif

@@ -4,6 +4,9 @@
 #include "base/clock.h"
 #include "kernels/cpu.h"
 #include "kernels/vec_cpu.h"
+#ifdef CPU_AMX
+#include "kernels/gemm_amx_tile_cpu.h"
+#endif
 
 #define PROBE_CHAINS 12 /* independent sums: at least FMA latency (4) × FMA units (2); few enough for 16 registers */
 #define PROBE_RUN 4096  /* multiply-adds of each sum between looks at the clock */
@@ -14,6 +17,23 @@ struct probe_fma {
     double rate[TASK_THREADS_MAX]; /* by part */
 };
 
+#ifdef CPU_AMX
+/* A run of products of one block with another, all of it in the first cache. */
+#define PROBE_FLOPS (2.0 * PROBE_RUN * GEMM_NR * GEMM_NR)
+static float probe_chains(float scale, float shift)
+{
+    _Alignas(64) char blocks[2][GEMM_BLOCK];
+    (void)scale, (void)shift;
+    memset(blocks, 0x3f, sizeof blocks); /* 0.75 everywhere */
+    __asm__ volatile("" ::: "memory");
+    _tile_loadconfig(&gemm_tiles);
+    for (int run = 0; run < PROBE_RUN / GEMM_STEP; run++)
+        gemm_block(blocks[0], blocks[1]);
+    _tile_release();
+    return 0.0f;
+}
+#else
+#define PROBE_FLOPS (2.0 * PROBE_RUN * PROBE_CHAINS * VEC_W)
 static float probe_chains(float scale, float shift)
 {
     vec acc[PROBE_CHAINS], m = vec_set(scale), s = vec_set(shift);
@@ -29,6 +49,7 @@ static float probe_chains(float scale, float shift)
         acc[0] += acc[i];
     return vec_sum(acc[0]);
 }
+#endif
 
 static void probe_fma_part(void *arg, int part_i, int thread_i)
 {
@@ -42,10 +63,14 @@ static void probe_fma_part(void *arg, int part_i, int thread_i)
         now = clock_ns();
     } while ((double)(now - start) < p->seconds * 1e9);
     (void)sink;
-    p->rate[part_i] = (double)runs * PROBE_RUN * PROBE_CHAINS * VEC_W * 2 * 1e9 / (double)(now - start);
+    p->rate[part_i] = (double)runs * PROBE_FLOPS * 1e9 / (double)(now - start);
 }
 
+#ifdef CPU_AMX
+double probe_amx(const struct cpu *cpu, double seconds)
+#else
 double CPU_FN(probe_fma)(const struct cpu *cpu, double seconds)
+#endif
 {
     struct probe_fma p = {.seconds = seconds};
     int threads_n = task_threads(cpu->pool);
@@ -56,6 +81,7 @@ double CPU_FN(probe_fma)(const struct cpu *cpu, double seconds)
     return sum;
 }
 
+#ifndef CPU_AMX
 struct probe_update {
     float *data;
     int64_t n;
@@ -109,3 +135,4 @@ double CPU_FN(probe_read)(const struct cpu *cpu, float *data, int64_t n, int rep
 {
     return 4.0 * (double)n * 1e9 / probe_pass(cpu, data, n, repeats, probe_read_part);
 }
+#endif

@@ -19,9 +19,9 @@ struct stream; /* begins with struct stream_head */
 
 struct dev_info {
     enum dev_kind kind;
-    char name[64];        /* "cpu 2 threads avx512" */
+    char name[64];        /* "cpu 2 threads amx" */
     int64_t memory_bytes; /* of the device; -1 unknown */
-    double peak_flops;    /* fp32 FMA peak measured at open (a few ms); 0: unknown */
+    double peak_flops;    /* of fp32 products at the machine's best level, measured at open (a few ms); 0: unknown */
     int threads_n;
 };
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/must.h"
@@ -31,13 +32,14 @@ static const struct kernels level_kernels[CPU_LEVEL_N] = {
     [CPU_LEVEL_V2] = {OP_LIST(ROW_V2)},
     [CPU_LEVEL_V3] = {OP_LIST(ROW_V3)},
     [CPU_LEVEL_V4] = {OP_LIST(ROW_V4)},
+    [CPU_LEVEL_AMX] = {OP_LIST(ROW_V4)}, /* but for its products, see kernels_of */
 };
-static const char *const level_name[CPU_LEVEL_N] = {"plain", "sse4", "avx2", "avx512"};
+static const char *const level_name[CPU_LEVEL_N] = {"plain", "sse4", "avx2", "avx512", "amx"};
 
 struct dev {
     struct dev_head head;
     struct cpu cpu;
-    const struct kernels *kernels;
+    struct kernels kernels;
     enum cpu_level level;
     double peak_flops;
     char *scratch; /* all threads' scratch, then the shared piece */
@@ -165,7 +167,7 @@ static enum status cpu_sync(struct stream *s)
     {                                                                                                       \
         const struct dev *dev = s->head.dev;                                                                \
         TRY(dev_check_##name(a));                                                                           \
-        dev->kernels->name(&dev->cpu, a);                                                                   \
+        dev->kernels.name(&dev->cpu, a);                                                                   \
         return ST_OK;                                                                                       \
     }
 OP_LIST(OP_DEFINE)
@@ -174,6 +176,18 @@ OP_LIST(OP_DEFINE)
 static const struct op_table cpu_op = {OP_LIST(OP_ROW)};
 
 /* --- open, info, close ------------------------------------------------------------------------------------- */
+
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#define XFEATURE_XTILEDATA 18
+
+/* Tiles are 8 KiB of state that a process must ask for before a thread of it uses them; asking twice is no harm. The
+ * kernel refuses where it has no AMX, or where an alternate signal stack could not hold them. */
+static bool amx_is_here(void)
+{
+    return __builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("amx-tile") &&
+           __builtin_cpu_supports("amx-bf16") &&
+           syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
 
 static bool level_is_here(enum cpu_level level)
 {
@@ -186,9 +200,22 @@ static bool level_is_here(enum cpu_level level)
         return __builtin_cpu_supports("x86-64-v3");
     case CPU_LEVEL_V4:
         return __builtin_cpu_supports("x86-64-v4");
+    case CPU_LEVEL_AMX:
+        return amx_is_here();
     default:
         return false;
     }
+}
+
+static struct kernels kernels_of(enum cpu_level level)
+{
+    struct kernels kernels = level_kernels[level];
+#define SET_AMX(name) kernels.name = name##_amx;
+    if (level == CPU_LEVEL_AMX) {
+        CPU_AMX_LIST(SET_AMX)
+    }
+#undef SET_AMX
+    return kernels;
 }
 
 static enum status level_choose(int asked, enum cpu_level *out)
@@ -199,8 +226,8 @@ static enum status level_choose(int asked, enum cpu_level *out)
         for (level = CPU_LEVEL_N - 1; !level_is_here((enum cpu_level)level);)
             level--;
     if (!level_is_here((enum cpu_level)level))
-        return FAIL(ST_NO_DEVICE, "this processor has no %s (x86-64-v%d); choose a lower level", level_name[level],
-                    level + 1);
+        return FAIL(ST_NO_DEVICE, "this processor has no %s (x86-64-v%d%s); choose a lower level", level_name[level],
+                    level < CPU_LEVEL_AMX ? level + 1 : 4, level < CPU_LEVEL_AMX ? "" : " with AMX tiles of bf16");
     *out = (enum cpu_level)level;
     return ST_OK;
 }
@@ -211,7 +238,8 @@ static double peak_measure(const struct cpu *cpu)
 {
     double best = 0;
     for (int i = 0; i < 3; i++) {
-        double flops = level_is_here(CPU_LEVEL_V4)   ? probe_fma_v4(cpu, 0.002)
+        double flops = level_is_here(CPU_LEVEL_AMX)  ? probe_amx(cpu, 0.002)
+                       : level_is_here(CPU_LEVEL_V4) ? probe_fma_v4(cpu, 0.002)
                        : level_is_here(CPU_LEVEL_V3) ? probe_fma_v3(cpu, 0.002)
                                                      : probe_fma_v2(cpu, 0.002);
         best = flops > best ? flops : best;
@@ -261,7 +289,7 @@ enum status dev_cpu_open(int threads_n, int level, struct dev **out)
     struct dev *dev = calloc(1, sizeof *dev);
     if (!dev)
         return FAIL(ST_RETRY, "out of memory: a device of %zu bytes", sizeof *dev);
-    *dev = (struct dev){.head = {&cpu_ops, &cpu_op}, .kernels = &level_kernels[chosen], .level = chosen};
+    *dev = (struct dev){.head = {&cpu_ops, &cpu_op}, .kernels = kernels_of(chosen), .level = chosen};
     TRY_OR(task_open(threads_n, &dev->cpu.pool), out_close);
     void *scratch;
     TRY_OR(cpu_alloc(dev, scratch_bytes(threads_n), &scratch), out_close);

@@ -22,7 +22,8 @@ static const int fatal_signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 #define CRASH_IS_OURS 1
 #endif
 
-/* The stack itself may be what broke, so the handler has its own. */
+/* The stack itself may be what broke, so the handler has its own: room for the frame the system lays on it (11 KiB once a
+ * thread may use AMX tiles; the system refuses tiles where the stack is smaller than that) and for backtrace(). */
 static char crash_stack[STACK_BYTES] __attribute__((aligned(16)));
 
 static void report(int signal_n, siginfo_t *info, void *context)

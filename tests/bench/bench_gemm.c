@@ -1,8 +1,10 @@
 /* bench_gemm — the dense products of GPT-2 124M: ours against OpenBLAS, both as a part of the FMA peak of the same run.
  *
- *   bench_gemm [threads [rounds [what [product]]]]
- *     what: shapes, step, all (default); followed by _bare: without OpenBLAS | product: only this one, as "256 qkv fwd"
+ *   bench_gemm [threads [rounds [what [product]]]]     at the level `amx` where it is here, else at avx512
+ *     what: shapes, step, all (default); followed by _bare: without OpenBLAS, _v4: avx512 in any case | product: only this one, as "256 qkv fwd"
  *
+ * The level `amx` makes fp32 products from bf16 tiles at fp32 accuracy: its limit is not the FMA peak but that of its
+ * tiles for six bf16 products each, which stands beside it.
  * Rounds are interleaved (peak, ours, OpenBLAS, peak, …), so that a machine shared with others is unfair to nobody.
  * OpenBLAS is a peer, found at run time (CONVOY needs none); without it its columns stay empty. */
 #include <dlfcn.h>
@@ -14,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/rand.h"
+#include "dev/dev.h"
 #include "kernels/cpu.h"
 #include "kernels/probe.h"
 
@@ -25,6 +28,8 @@ enum { BLAS_ROWS = 101, BLAS_PLAIN = 111, BLAS_TRANS = 112 };
 
 static struct cpu cpu;
 static blas_sgemm *blas;
+static bool has_amx;
+#define CALL(name, a) (has_amx ? name##_amx(&cpu, a) : name##_v4(&cpu, a))
 static double flops_peak;
 static float *weights, *grads, *x, *y, *pre, *logits, *bias;
 
@@ -45,6 +50,11 @@ static float *take(int64_t n)
 static struct tensor at(float *p)
 {
     return (struct tensor){p, DTYPE_F32};
+}
+
+static double peak_ours(double seconds)
+{
+    return has_amx ? probe_amx(&cpu, seconds) : probe_fma_v4(&cpu, seconds);
 }
 
 static double seconds_of(int64_t from)
@@ -92,19 +102,19 @@ static void ours(enum kind kind, const struct shape *s, int64_t n, float *w, flo
             else if (s->out == WIDTH)
                 a.residual = at(pre);
         }
-        matmul_fwd_v4(&cpu, &a);
+        CALL(matmul_fwd, &a);
     } else if (kind == BWD_X) {
         struct matmul_bwd_x a = {.dx = at(x), .dy = at(wide), .w = at(w), .n = n, .in = s->in, .out = s->out,
                                  .dy_stride = stride, .layout = s->layout};
         if (epilogue && s->in == 4 * WIDTH)
             a.pre = at(pre);
-        matmul_bwd_x_v4(&cpu, &a);
+        CALL(matmul_bwd_x, &a);
     } else {
         struct matmul_bwd_w a = {.dw = at(dw), .x = at(x), .dy = at(wide), .n = n, .in = s->in, .out = s->out,
                                  .dy_stride = stride, .layout = s->layout};
         if (epilogue && !head)
             a.db = at(bias);
-        matmul_bwd_w_v4(&cpu, &a);
+        CALL(matmul_bwd_w, &a);
     }
 }
 
@@ -156,10 +166,11 @@ static void rest(void) /* until the other library's threads have gone to sleep *
 
 static void bench_shape(enum kind kind, const struct shape *s, int64_t n, int rounds)
 {
-    double rate[3][ROUNDS_MAX], best[3] = {0}, peaks[ROUNDS_MAX], mid[3] = {0};
+    double rate[3][ROUNDS_MAX], best[3] = {0}, peaks[ROUNDS_MAX], limits[ROUNDS_MAX], mid[3] = {0};
     double flops = 2.0 * (double)n * (double)s->in * (double)s->out * 1e-9;
     for (int r = 0; r < rounds; r++) {
         peaks[r] = probe_fma_v4(&cpu, 0.03) * 1e-9;
+        limits[r] = peak_ours(0.03) * 1e-9;
         for (int who = 0; who < (blas ? 3 : 2); who++) {
             if (who == 2)
                 time_one(kind, s, n, who); /* wake its threads */
@@ -167,15 +178,15 @@ static void bench_shape(enum kind kind, const struct shape *s, int64_t n, int ro
         }
         rest();
     }
-    double peak = median(peaks, rounds);
+    double peak = median(peaks, rounds), limit = median(limits, rounds);
     flops_peak = peak > flops_peak ? peak : flops_peak;
     for (int who = 0; who < (blas ? 3 : 2); who++) {
         mid[who] = median(rate[who], rounds);
         best[who] = rate[who][rounds - 1];
     }
-    printf("%-5s %-5s %4lld x %5lld x %5lld   %4.0f %4.0f (%4.1f %%)   %4.0f %4.0f   %4.0f %4.0f   %4.0f\n", s->name, kind_names[kind],
-           (long long)n, (long long)s->in, (long long)s->out, mid[0], best[0], 100 * mid[0] / peak, mid[1], best[1], mid[2],
-           best[2], peak);
+    printf("%-5s %-5s %4lld x %5lld x %5lld   %4.0f %4.0f (%4.1f %%)   %4.0f %4.0f   %4.0f %4.0f   %4.0f %4.0f\n", s->name, kind_names[kind],
+           (long long)n, (long long)s->in, (long long)s->out, mid[0], best[0], 100 * mid[0] / limit, mid[1], best[1], mid[2],
+           best[2], peak, limit);
     fflush(stdout);
 }
 
@@ -183,7 +194,7 @@ static void bench_shapes(int rounds, const char *only)
 {
     static const int64_t rows[] = {256, 1024};
     puts("GFLOP/s, median and best of interleaved rounds\n"
-         "                  N     I       O   ours (of peak)       with epilogue   OpenBLAS   FMA peak");
+         "                  N     I       O   ours (of limit)      with epilogue   OpenBLAS   FMA peak, limit");
     for (int i = 0; i < 2; i++)
         for (enum kind kind = FWD; kind <= BWD_W; kind++)
             for (int s = 0; s < 5; s++) {
@@ -219,22 +230,24 @@ static double step_seconds(int64_t n, int who)
 
 static void bench_step(const char *name, int64_t n, int rounds)
 {
-    double took[3][ROUNDS_MAX], peaks[ROUNDS_MAX];
+    double took[3][ROUNDS_MAX], peaks[ROUNDS_MAX], limits[ROUNDS_MAX];
     double flops = 6.0 * (double)n * (12.0 * LAYERS * WIDTH * WIDTH + (double)VOCAB * WIDTH) * 1e-9;
     for (int r = 0; r < rounds; r++) {
         peaks[r] = probe_fma_v4(&cpu, 0.1) * 1e-9;
+        limits[r] = peak_ours(0.1) * 1e-9;
         for (int who = 0; who < (blas ? 3 : 2); who++) {
             took[who][r] = step_seconds(n, who);
             if (who == 2)
                 rest();
         }
     }
-    double peak = median(peaks, rounds);
-    printf("%-9s %6.1f GFLOP, peak %4.0f:", name, flops, peak);
+    double peak = median(peaks, rounds), limit = median(limits, rounds);
+    printf("%-9s %6.1f GFLOP, FMA peak %4.0f, our limit %4.0f:", name, flops, peak, limit);
     for (int who = 0; who < (blas ? 3 : 2); who++) {
         static const char *const names[] = {"bare GEMMs of the same shapes, ours", "with epilogues", "OpenBLAS"};
         double mid = median(took[who], rounds);
-        printf("  %s %.4f s (best %.4f; %.1f %% of peak)", names[who], mid, took[who][0], 100 * flops / mid / peak);
+        printf("  %s %.4f s (best %.4f; %.1f %% of FMA peak, %.1f %% of our limit)", names[who], mid,
+               took[who][0], 100 * flops / mid / peak, 100 * flops / mid / limit);
     }
     puts("");
     fflush(stdout);
@@ -266,6 +279,10 @@ int main(int argc, char **argv)
         puts("needs AVX-512; this machine has none: nothing measured");
         return 0;
     }
+    struct dev *dev; /* opening it asks the system for the tiles */
+    has_amx = strstr(what, "v4") == NULL && dev_cpu_open(1, CPU_LEVEL_AMX, &dev) == ST_OK;
+    if (has_amx)
+        dev_close(dev);
     if (threads < 1 || threads > 9 || rounds < 1 || task_open(threads, &cpu.pool) != ST_OK)
         return 1;
     for (int i = 0; i < threads; i++)
@@ -277,7 +294,7 @@ int main(int argc, char **argv)
     logits = take((int64_t)HEAD_ROWS * VOCAB_STRIDE);
     if (strstr(what, "bare") == NULL)
         find_blas();
-    printf("threads %d, FMA peak %.0f GFLOP/s, update in place %.1f GB/s\n", threads, probe_fma_v4(&cpu, 0.05) * 1e-9,
+    printf("%s: threads %d, FMA peak %.0f GFLOP/s, update in place %.1f GB/s\n", has_amx ? "amx, fp32 products from bf16 tiles" : "avx512", threads, probe_fma_v4(&cpu, 0.05) * 1e-9,
            probe_update_v4(&cpu, grads, params, 5) * 1e-9);
     if (strncmp(what, "step", 4) != 0)
         bench_shapes(rounds, argc > 4 ? argv[4] : NULL);

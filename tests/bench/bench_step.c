@@ -1,10 +1,13 @@
 /* bench_step — whole updates of GPT-2 124M in fp32 (forward, backward, AdamW) against the floor of this machine.
  *
- *   bench_step [steps [B T]]     default: 7 updates of each of (4,64) (4,256) (1,1024)
+ *   bench_step [level=NAME] [steps [B T]]     default: 7 updates of each of (4,64) (4,256) (1,1024)
+ *     NAME: amx, avx512, avx2, sse4, plain; without it the best that is here
  *
  * floor = (6·(12LC² + VC) + 6LCT)·tokens / FMA peak + 28·parameters / bandwidth of updating in place; both ceilings
  * are measured between the updates of the same run, and medians are compared. Each shape runs in a process of its
- * own, so that its peak of resident memory is its own. Fails when a shape is below its gate or above its memory. */
+ * own, so that its peak of resident memory is its own. The level `amx` makes fp32 products from bf16 tiles at fp32
+ * accuracy, faster than multiply-adds can: there the floor is no physical limit, a step may be below it, and the limit
+ * is named beside it: the same with the tiles' peak, for six bf16 products each, in place of the FMA peak. Fails when a shape is below its gate or above its memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +31,10 @@ struct shape {
 };
 static const struct shape shapes[] = {{4, 64, 0.78, 2.3}, {4, 256, 0.78, 2.6}, {1, 1024, 0.80, 2.6}};
 
+static int level = CPU_LEVEL_N;
+
 struct times {
-    double all, forward, head, backward, norm, update, peak, bandwidth;
+    double all, forward, head, backward, norm, update, peak, peak_amx, bandwidth;
 };
 #define FIELDS (sizeof(struct times) / sizeof(double))
 
@@ -97,10 +102,11 @@ static struct times median(const struct times *row, int n)
 }
 
 /* The ceilings of the best level here; the update goes over the gradients, which nobody needs between steps. */
-static void probe(const struct cpu *cpu, struct step *step, struct times *out)
+static void probe(const struct cpu *cpu, struct step *step, bool has_amx, struct times *out)
 {
     float *data = step_grads(step).data;
     int64_t n = step_table(step)->total_elems;
+    out->peak_amx = has_amx ? probe_amx(cpu, 0.02) : 0;
     if (__builtin_cpu_supports("x86-64-v4")) {
         out->peak = probe_fma_v4(cpu, 0.02);
         out->bandwidth = probe_update_v4(cpu, data, n, 1);
@@ -116,6 +122,8 @@ static void probe(const struct cpu *cpu, struct step *step, struct times *out)
 static struct step *open_step(const struct shape *shape, struct dev *dev)
 {
     struct step *step;
+    struct dev_info info;
+    dev_info(dev, &info);
     struct step_config config = {.dev = dev,
                                  .batch_samples = shape->b,
                                  .global_samples = shape->b,
@@ -130,7 +138,7 @@ static struct step *open_step(const struct shape *shape, struct dev *dev)
     model_preset("gpt2", &config.dims);
     int64_t start = clock_ns();
     need(step_open(&config, &step));
-    printf("B=%lld T=%lld: opened in %.2f s, arenas %.3f GiB\n", (long long)shape->b, (long long)shape->t,
+    printf("B=%lld T=%lld, %s: opened in %.2f s, arenas %.3f GiB\n", (long long)shape->b, (long long)shape->t, info.name,
            (double)(clock_ns() - start) * 1e-9, (double)step_memory_bytes(step) / (1 << 30));
     return step;
 }
@@ -146,6 +154,16 @@ static struct batch random_batch(const struct shape *shape)
     return batch;
 }
 
+static void report_amx(struct step *step, const struct times *m, double memory)
+{
+    if (m->peak_amx == 0)
+        return;
+    double compute = step_flops(step) / m->peak_amx * 1e3;
+    printf("  fp32 products from bf16 tiles: the floor of multiply-adds is not the limit; AMX peak %.1f GFLOP/s of fp32, "
+           "limit %.1f + %.1f = %.1f ms, step at %.1f %% of it\n",
+           m->peak_amx * 1e-9, compute, memory, compute + memory, (compute + memory) / m->all * 100);
+}
+
 static bool report(const struct shape *shape, struct step *step, const struct times *m, double loss)
 {
     double compute = step_flops(step) / m->peak * 1e3,
@@ -157,6 +175,7 @@ static bool report(const struct shape *shape, struct step *step, const struct ti
     bool is_good = part >= shape->gate && gib <= shape->gib_max;
     printf("  peak %.1f GFLOP/s, bandwidth %.1f GB/s, floor %.1f + %.1f = %.1f ms\n", m->peak * 1e-9,
            m->bandwidth * 1e-9, compute, memory, floor);
+    report_amx(step, m, memory);
     printf(
         "  step %.1f ms (forward %.1f, head %.1f, backward %.1f, norm %.1f, update %.1f), %.1f tok/s, loss %.4f\n",
         m->all, m->forward, m->head, m->backward, m->norm, m->update, (double)(shape->b * shape->t) / m->all * 1e3,
@@ -173,7 +192,7 @@ static bool run(const struct shape *shape, int steps)
     struct cpu cpu = {0};
     struct times row[STEPS_MAX];
     struct step_result r = {0};
-    need(dev_cpu_open(0, CPU_LEVEL_N, &dev));
+    need(dev_cpu_open(0, level, &dev));
     dev_info(dev, &info);
     op_inner = dev_op(dev);
     ((struct dev_head *)(void *)dev)->op = &op_timed;
@@ -182,10 +201,10 @@ static bool run(const struct shape *shape, int steps)
     struct batch batch = random_batch(shape);
     for (int i = -1; i < steps; i++) { /* one to warm up */
         struct times now;
-        probe(&cpu, step, &now);
+        probe(&cpu, step, strstr(info.name, " amx") != NULL, &now);
         need(step_run_batch(step, &batch, i + 1, 0, 1e-4, false, &r));
         now = (struct times){r.compute_ms, r.forward_ms, r.head_ms, r.backward_ms,
-                             r.norm_ms,    r.update_ms,  now.peak,  now.bandwidth};
+                             r.norm_ms,    r.update_ms,  now.peak,  now.peak_amx, now.bandwidth};
         if (i >= 0)
             row[i] = now;
         else
@@ -199,6 +218,20 @@ static bool run(const struct shape *shape, int steps)
     task_close(cpu.pool);
     dev_close(dev);
     return is_good;
+}
+
+/* Takes level=NAME from the arguments. */
+static void take_level(int *argc, char **argv)
+{
+    static const char *const names[CPU_LEVEL_N] = {"plain", "sse4", "avx2", "avx512", "amx"};
+    if (*argc < 2 || strncmp(argv[1], "level=", 6) != 0)
+        return;
+    for (level = 0; level < CPU_LEVEL_N && strcmp(argv[1] + 6, names[level]) != 0;)
+        level++;
+    if (level == CPU_LEVEL_N)
+        need(FAIL(ST_BUG, "%s: no such level", argv[1]));
+    memmove(argv + 1, argv + 2, (size_t)(*argc - 2) * sizeof *argv);
+    (*argc)--;
 }
 
 static bool run_apart(const struct shape *shape, int steps)
@@ -219,6 +252,7 @@ int main(int argc, char **argv)
 {
     int64_t steps = 7;
     struct shape one = {0};
+    take_level(&argc, argv);
     if (argc > 1 && text_i64(argv[1], 1, STEPS_MAX, &steps) != TEXT_OK)
         return fprintf(stderr, "bench_step [steps [B T]]\n"), 2;
     if (argc > 3 && text_i64(argv[2], 1, 1024, &one.b) == TEXT_OK &&

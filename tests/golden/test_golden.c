@@ -298,14 +298,17 @@ static void test_lm_plain(void **state) { (void)state, run("lm", CPU_LEVEL_PLAIN
 static void test_lm_v2(void **state) { (void)state, run("lm", CPU_LEVEL_V2); }
 static void test_lm_v3(void **state) { (void)state, run("lm", CPU_LEVEL_V3); }
 static void test_lm_v4(void **state) { (void)state, run("lm", CPU_LEVEL_V4); }
+static void test_lm_amx(void **state) { (void)state, run("lm", CPU_LEVEL_AMX); }
 static void test_qa_plain(void **state) { (void)state, run("qa", CPU_LEVEL_PLAIN); }
 static void test_qa_v2(void **state) { (void)state, run("qa", CPU_LEVEL_V2); }
 static void test_qa_v3(void **state) { (void)state, run("qa", CPU_LEVEL_V3); }
 static void test_qa_v4(void **state) { (void)state, run("qa", CPU_LEVEL_V4); }
+static void test_qa_amx(void **state) { (void)state, run("qa", CPU_LEVEL_AMX); }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_lm_plain), cmocka_unit_test(test_lm_v2),    cmocka_unit_test(test_lm_v3),
     cmocka_unit_test(test_lm_v4),    cmocka_unit_test(test_qa_plain), cmocka_unit_test(test_qa_v2),
-    cmocka_unit_test(test_qa_v3),    cmocka_unit_test(test_qa_v4),
+    cmocka_unit_test(test_qa_v3),    cmocka_unit_test(test_qa_v4),  cmocka_unit_test(test_lm_amx),
+    cmocka_unit_test(test_qa_amx),
 };
 HARNESS_MAIN(tests)

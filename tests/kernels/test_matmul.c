@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/rand.h"
+#include "dev/dev.h"
 #include "kernels/cpu.h"
 
 #define GUARD 64 /* elements before and after each output that nobody may touch */
@@ -22,7 +23,7 @@ struct level {
     void (*bwd_x)(const struct cpu *cpu, const struct matmul_bwd_x *a);
     void (*bwd_w)(const struct cpu *cpu, const struct matmul_bwd_w *a);
 };
-static struct level levels[3];
+static struct level levels[4];
 static int levels_n;
 
 /* One product and its options; `draw` names the random numbers of its inputs. */
@@ -331,6 +332,121 @@ static void test_large_sizes(void **state)
         check_shape(shapes[i], 1000 + i);
 }
 
+/* --- inputs that do not forgive: every level against sums in double, by what the terms weigh ---------------- */
+
+/* Largest of |got - want| / Σ|x·w| over y = x·w, elements whose terms leave fp32 apart. */
+static double weighed_error(struct shape s, const float *x, const float *w, const float *y)
+{
+    double worst = 0;
+    for (int64_t i = 0; i < s.n; i++)
+        for (int64_t j = 0; j < s.out; j++) {
+            double sum = 0, weight = 0;
+            for (int64_t k = 0; k < s.in; k++) {
+                double term = (double)x[i * s.in + k] * (double)w[k * s.out + j];
+                sum += term;
+                weight += fabs(term);
+            }
+            double error = fabs((double)y[i * s.out + j] - sum) / (weight + 1e-30);
+            worst = error > worst || isnan(error) ? error : worst;
+        }
+    return worst;
+}
+
+enum hard { HARD_RANDOM, HARD_CANCEL, HARD_RANGE, HARD_TINY, HARD_N };
+static const char *const hard_names[] = {"random", "cancelling pairs", "1e-15 to 1e15", "around the denormals"};
+
+static float hard_value(enum hard hard, uint64_t draw, int64_t i, int64_t pair)
+{
+    float u = fill_value(FILL_RANDOM, draw, i);
+    if (hard == HARD_CANCEL) /* neighbours in k cancel but for the last bits */
+        return (pair & 1) ? -fill_value(FILL_RANDOM, draw, i - 1) * (1 + 1e-6f * u) : u;
+    if (hard == HARD_RANGE)
+        return u * powf(10.0f, 15.0f * fill_value(FILL_RANDOM, draw + 10, i));
+    if (hard == HARD_TINY)
+        return u * powf(10.0f, -20.0f + 20.0f * fill_value(FILL_RANDOM, draw + 10, i));
+    return u;
+}
+
+static void test_hard_inputs(void **state)
+{
+    (void)state;
+    struct shape s = {61, 770, 67};
+    struct buf x = buf_new(s.n * s.in), w = buf_new(s.in * s.out), y = buf_new(s.n * s.out);
+    for (enum hard hard = 0; hard < HARD_N; hard++) {
+        for (int64_t i = 0; i < x.n; i++)
+            x.data[i] = hard_value(hard, 21, i, i % s.in);
+        for (int64_t i = 0; i < w.n; i++) /* the same for both of a pair */
+            w.data[i] = hard == HARD_CANCEL ? fill_value(FILL_POSITIVE, 22, i / s.out / 2 * s.out + i % s.out)
+                                            : hard_value(hard, 22, i, 0);
+        for (int l = 0; l < levels_n; l++) {
+            struct matmul_fwd op = {.y = as_tensor(y), .x = as_tensor(x), .w = as_tensor(w), .n = s.n, .in = s.in, .out = s.out};
+            levels[l].fwd(&cpus[2], &op);
+            double worst = weighed_error(s, x.data, w.data, y.data);
+            print_message("# %s, level %s: error %.2e of the terms' weight\n", hard_names[hard], levels[l].name, worst);
+            assert_true(worst < 5e-7);
+        }
+    }
+    free(x.all), free(w.all), free(y.all);
+}
+
+/* What is not finite stays so in its row and column, at every level, and nowhere else. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    static const float bad[] = {INFINITY, -INFINITY, NAN, -NAN};
+    struct shape s = {35, 70, 41};
+    struct buf x = buf_new(s.n * s.in), w = buf_fill(s.in * s.out, FILL_POSITIVE, 2), y = buf_new(s.n * s.out);
+    for (unsigned draw = 0; draw < 40; draw++) {
+        int64_t at = rand_u32(9, RAND_STREAM(TEST, 3), draw) % (uint32_t)x.n;
+        for (int64_t i = 0; i < x.n; i++)
+            x.data[i] = fill_value(FILL_POSITIVE, 1, i);
+        x.data[at] = bad[draw % 4];
+        for (int l = 0; l < levels_n; l++) {
+            struct matmul_fwd op = {.y = as_tensor(y), .x = as_tensor(x), .w = as_tensor(w), .n = s.n, .in = s.in, .out = s.out};
+            levels[l].fwd(&cpus[2], &op);
+            for (int64_t i = 0; i < y.n; i++)
+                if ((isfinite(y.data[i]) == 0) != (i / s.out == at / s.in))
+                    fail_msg("level %s: row %lld of x holds %g, y[%lld] is %g", levels[l].name, (long long)(at / s.in),
+                             (double)bad[draw % 4], (long long)i, (double)y.data[i]);
+        }
+    }
+    free(x.all), free(w.all), free(y.all);
+}
+
+/* The level amx, by its contract: whole to 3.39e38, not finite above; every NaN stays one; denormals count as zero. */
+static void test_amx_edges(void **state)
+{
+    (void)state;
+    float x[2] = {3.39e38f, 0}, w[1] = {0.5f}, y[2] = {0};
+    struct matmul_fwd op = {.y = {y, DTYPE_F32}, .x = {x, DTYPE_F32}, .w = {w, DTYPE_F32}, .n = 2, .in = 1, .out = 1};
+    const struct level *amx = &levels[levels_n - 1];
+    if (strcmp(amx->name, "amx") != 0)
+        return;
+    amx->fwd(&cpus[1], &op);
+    assert_true(y[0] == 0.5f * 3.39e38f && y[1] == 0);
+    x[0] = 3.4028234e38f;
+    amx->fwd(&cpus[1], &op);
+    assert_false(isfinite(y[0]));
+    static const uint32_t nans[] = {0x7f800001, 0x7fffffff, 0xffffffff, 0xff800001, 0x7fc00000, 0x7fff8000};
+    for (unsigned i = 0; i < sizeof nans / sizeof *nans; i++) {
+        memcpy(x, &nans[i], sizeof *x);
+        amx->fwd(&cpus[1], &op);
+        assert_true(isnan(y[0]));
+    }
+    x[0] = 1e-40f, x[1] = 3e-38f;
+    amx->fwd(&cpus[1], &op);
+    assert_true(fabsf(y[0]) < 1e-39f && fabsf(y[1] - 1.5e-38f) < 1e-39f + 2e-2f * 1.5e-38f);
+}
+
+static void test_odd_sizes(void **state)
+{
+    (void)state;
+    for (int64_t size = 1; size <= 70; size++) {
+        check_shape((struct shape){size, 71 - size, (size * 37) % 70 + 1}, (unsigned)(5000 + size));
+        check_shape((struct shape){71 - size, size, size}, (unsigned)(6000 + size));
+    }
+}
+
 static void open_cpu(struct cpu *cpu, int threads)
 {
     assert_int_equal(task_open(threads, &cpu->pool), ST_OK);
@@ -351,6 +467,13 @@ static int set_up(void **state)
     if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq"))
         levels[levels_n++] = (struct level){"v4", matmul_fwd_v4, matmul_bwd_x_v4, matmul_bwd_w_v4};
+    struct dev *dev; /* opening it asks the system for the tiles */
+    if (dev_cpu_open(1, CPU_LEVEL_AMX, &dev) == ST_OK) {
+        levels[levels_n++] = (struct level){"amx", matmul_fwd_amx, matmul_bwd_x_amx, matmul_bwd_w_amx};
+        dev_close(dev);
+    } else {
+        printf("# level amx not tested: %s\n", status_message());
+    }
     return 0;
 }
 
@@ -370,7 +493,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_option),
                                        cmocka_unit_test(test_small_sizes),
-                                       cmocka_unit_test(test_large_sizes)};
+                                       cmocka_unit_test(test_large_sizes),
+                                       cmocka_unit_test(test_odd_sizes),
+                                       cmocka_unit_test(test_hard_inputs),
+                                       cmocka_unit_test(test_not_finite),
+                                       cmocka_unit_test(test_amx_edges)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, set_up, tear_down);
 }

@@ -119,7 +119,7 @@ test 'symbols: the stem is the prefix, stems are unique', sub {
         push @bad, "$p: the stem $s is also $stem{$s}" if $stem{$s};
         $stem{$s} = $p;
         next if $p eq 'src/main.c';
-        my @o = $s =~ /_cpu$/ && $p =~ m{^kernels/} ? glob("$build/kernels/${s}_v[234].o") : ("$build/" . $p =~ s/\.c$/.o/r);
+        my @o = $s =~ /_cpu$/ && $p =~ m{^kernels/} ? (glob("$build/kernels/${s}_v[234].o"), grep { -e } "$build/kernels/${s}_amx.o") : ("$build/" . $p =~ s/\.c$/.o/r);
         for my $o (@o) {
             if (!-e $o) { push @bad, "$o is missing: run make first"; next }
             for (split /\n/, `nm --defined-only -g $o`) {
@@ -128,7 +128,7 @@ test 'symbols: the stem is the prefix, stems are unique', sub {
                 next if $y =~ /^__(odr_asan|start_|stop_|tsan|asan)/ || $y =~ /^_?LLVMFuzzer/;
                 (my $short = $s) =~ s/_cpu$//;
                 next if $y =~ /^\Q$s\E(_|$)/ || $y =~ /^\Q$short\E(_|$)/;
-                next if $p =~ m{^kernels/} && grep { $y =~ /^\Q$_\E_(plain|v[234])$/ } @ops;
+                next if $p =~ m{^kernels/} && grep { $y =~ /^\Q$_\E_(plain|v[234]|amx)$/ } @ops;
                 push @bad, "$p: $y does not begin with ${s}_";
             }
         }

@@ -1,0 +1,322 @@
+/* gemm_amx_cpu — C(m,n) = Σ_k A(m,k)·B(k,n) in AMX tiles on all threads, cut into parts that fit the caches.
+ *
+ * Included by matmul_cpu.c in place of gemm_cpu.h at the level `amx`. It knows matrices, caches and threads, not what
+ * C is for. A is packed for all threads first, in stretches that fit the shared memory. A part of C is a block of rows,
+ * whose packed A stays in L2 for a block of k, by a few slivers of columns. The tile unit leaves the core's other units
+ * idle: beside each of its steps the vectors pack a piece of the sliver of B that comes next, and finish some rows of
+ * the tile before. */
+#ifndef CONVOY_KERNELS_GEMM_AMX_CPU_H
+#define CONVOY_KERNELS_GEMM_AMX_CPU_H
+
+#include "kernels/gemm_amx_pack_cpu.h"
+
+#define GEMM_K_MAX 768
+#define GEMM_A_BLOCK (256 * 768) /* elements of 6 bytes: 60 % of an L2 of 2 MiB */
+#define GEMM_M_MAX 1024
+#define GEMM_SLIVERS_MAX 4
+#define GEMM_ELEM_BYTES 6 /* packed */
+
+/* gemm_fits — can every row's whole k be packed in the shared memory? What cannot is left to the level below. */
+static inline bool gemm_fits(int64_t k)
+{
+    return k <= (int64_t)CPU_SHARED_BYTES / (GEMM_ELEM_BYTES * GEMM_NR) - GEMM_STEP;
+}
+
+/* One thread's scratch memory. */
+struct gemm_room {
+    _Alignas(64) char slivers[2][GEMM_K_MAX / GEMM_STEP * GEMM_BLOCK]; /* at work, and packed beside it */
+    _Alignas(64) float tiles[2][GEMM_NR * GEMM_NR];                    /* being computed, and being finished */
+    float sums[GEMM_M_MAX * GEMM_NR * GEMM_SLIVERS_MAX];               /* of C between blocks of k */
+};
+_Static_assert(sizeof(struct gemm_room) <= CPU_SCRATCH_BYTES, "a thread's scratch memory holds what a product needs");
+
+/* A sliver of B to pack: columns n … n+cols-1, k … k+k_n-1, unit by unit; `every` steps of the tile a unit. */
+struct gemm_ahead {
+    int64_t n, cols, k, k_n;
+    char *to;
+    int units, unit_i, every;
+};
+
+/* A tile to finish, row by row: added to what earlier blocks of k gave, then on to more of them or to `finish`. */
+struct gemm_late {
+    float *tile, *before, *after; /* NULL before: nothing; NULL after: C is complete */
+    int64_t before_step, after_step, row, col;
+    int rows, cols, row_i, each; /* each: rows beside one step */
+};
+
+/* A part at work: rows m0 … m0+rows-1, columns n0 … n0+cols-1, k0 … k0+k-1. */
+struct gemm_part {
+    const struct gemm *g;
+    struct gemm_room *room;
+    int64_t m0, rows, n0, cols, k0, k;
+    struct gemm_ahead ahead;
+    struct gemm_late late;
+    int step_i;          /* counts steps, for ahead.every */
+    int sliver_i, tile_i; /* which of the room's two is at work */
+    bool is_packed;      /* the sliver was packed beside the one before it */
+    int64_t next;        /* the part this thread does after this one */
+};
+
+/* gemm_cut — by shape alone. Few and long k blocks keep sums in the tiles; a part of several slivers reads A's blocks
+ * less often; enough parts let the threads end together. */
+static void gemm_cut(struct gemm *g)
+{
+    int64_t packed = (int64_t)CPU_SHARED_BYTES / GEMM_ELEM_BYTES;
+    g->k_block = gemm_even(g->k, GEMM_K_MAX, GEMM_STEP);
+    g->m_block = gemm_even(g->m, gemm_min(GEMM_A_BLOCK / g->k_block, GEMM_M_MAX), GEMM_NR);
+    int64_t k_all = gemm_ceil(g->k, GEMM_STEP) * GEMM_STEP, rows = packed / k_all / GEMM_NR * GEMM_NR;
+    g->k_to = g->k;
+    if (rows < g->m_block && g->partial) {
+        rows = g->m_block * gemm_ceil(GEMM_M_MAX, g->m_block);
+        rows = gemm_min(rows, gemm_ceil(g->m, g->m_block) * g->m_block);
+        g->k_to = packed / rows / g->k_block * g->k_block;
+    }
+    g->m_block = gemm_min(g->m_block, rows);
+    g->m_to = gemm_min(g->m, rows / g->m_block * g->m_block);
+    g->m_parts = gemm_ceil(g->m_to, g->m_block);
+    int64_t slivers = gemm_ceil(g->n, GEMM_NR), wide = 1;
+    if (g->k > g->k_block)
+        wide = gemm_min(GEMM_SLIVERS_MAX, slivers * g->m_parts / 8);
+    g->n_block = gemm_even(g->n, (wide < 1 ? 1 : wide) * GEMM_NR, GEMM_NR);
+    g->n_parts = gemm_ceil(g->n, g->n_block);
+    g->a_shared = (void *)g->cpu->shared;
+}
+
+/* gemm_place — part number → its rows and columns; columns run fastest, so that A's block stays. False: no such. */
+static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p)
+{
+    int64_t m_parts = gemm_ceil(g->m_to - g->m_from, g->m_block);
+    if (part_i >= m_parts * g->n_parts)
+        return false;
+    p->m0 = g->m_from + part_i / g->n_parts * g->m_block;
+    p->n0 = part_i % g->n_parts * g->n_block;
+    p->rows = gemm_min(g->m_block, g->m_to - p->m0);
+    p->cols = gemm_min(g->n_block, g->n - p->n0);
+    return true;
+}
+
+/* --- packing ----------------------------------------------------------------------------------------------- */
+
+/* gemm_shared_place — where the packed A of the block of k at k0 keeps 32 rows. */
+static char *gemm_shared_place(const struct gemm *g, int64_t k0, int64_t row)
+{
+    int64_t rows = gemm_ceil(g->m_to - g->m_from, GEMM_NR) * GEMM_NR;
+    int64_t blocks = gemm_ceil(gemm_min(g->k_block, g->k_to - k0), GEMM_STEP);
+    return (char *)g->a_shared + (k0 - g->k_from) * rows * GEMM_ELEM_BYTES +
+           (row - g->m_from) / GEMM_NR * blocks * GEMM_BLOCK;
+}
+
+/* gemm_share — a part of the work before the parts proper: packs 32 rows of A for all. */
+static void gemm_share(void *arg, int part_i, int thread_i)
+{
+    (void)thread_i;
+    const struct gemm *g = arg;
+    struct gemm_source from = {g->a, g->a_step, g->a_across, g->a_across};
+    int64_t row = g->m_from + (int64_t)part_i * GEMM_NR;
+    for (int64_t k0 = g->k_from; k0 < g->k_to; k0 += g->k_block) {
+        int64_t k_end = gemm_min(k0 + g->k_block, g->k_to);
+        char *to = gemm_shared_place(g, k0, row);
+        for (int64_t k = k0; k < k_end; k += GEMM_STEP, to += GEMM_BLOCK)
+            for (int t = 0; t < 2; t++)
+                gemm_pack_unit(&from, row, g->m_to - row, k, k_end - k, t, to);
+    }
+}
+
+/* gemm_ahead_unit — packs one unit of the sliver ahead. */
+static inline void gemm_ahead_unit(const struct gemm *g, struct gemm_ahead *h)
+{
+    struct gemm_source from = {g->b, g->b_step, !g->b_across, g->b_across};
+    int64_t k = h->unit_i / 2 * GEMM_STEP;
+    gemm_pack_unit(&from, h->n, h->cols, h->k + k, h->k_n - k, h->unit_i & 1, h->to + h->unit_i / 2 * GEMM_BLOCK);
+    h->unit_i++;
+}
+
+/* gemm_look_ahead — names the sliver that this thread needs next, of this part or of the part after it. */
+static void gemm_look_ahead(struct gemm_part *p, int64_t col)
+{
+    const struct gemm *g = p->g;
+    struct gemm_part next = *p;
+    int64_t n = p->n0 + col + GEMM_NR, k = p->k0, cols = p->n0 + p->cols - n;
+    if (cols <= 0) {
+        n = p->n0, cols = p->cols, k += g->k_block;
+        if (k >= g->k_to && gemm_place(g, p->next, &next))
+            n = next.n0, cols = next.cols, k = g->k_from;
+    }
+    p->ahead = (struct gemm_ahead){0};
+    if (k >= g->k_to)
+        return;
+    int64_t k_n = gemm_min(g->k_block, g->k_to - k), blocks = gemm_ceil(k_n, GEMM_STEP);
+    p->ahead = (struct gemm_ahead){n, gemm_min(cols, GEMM_NR), k, k_n, p->room->slivers[!p->sliver_i], (int)blocks * 2,
+                                   0, 1};
+    int64_t steps = gemm_ceil(p->rows, GEMM_NR) * gemm_ceil(p->k, GEMM_STEP);
+    while ((p->ahead.every + 1) * blocks * 2 <= steps)
+        p->ahead.every++;
+}
+
+/* --- a tile ------------------------------------------------------------------------------------------------ */
+
+/* gemm_late_row — one row of it: what earlier blocks of k gave is added; sums that later ones need leave. */
+static inline void gemm_late_row(const struct gemm_late *t, int i)
+{
+    float *sums = t->tile + i * GEMM_NR;
+    for (int j = 0; j < t->cols; j += VEC_W) {
+        vec u = vec_load(sums + j);
+        if (t->before)
+            u += gemm_load_edge(t->before + i * t->before_step + j, true, t->cols - j);
+        if (t->after)
+            gemm_store_edge(t->after + i * t->after_step + j, t->cols - j, u);
+        else
+            vec_store(sums + j, u);
+    }
+}
+
+/* gemm_late_rows — finishes the next n rows of the tile before. */
+static void gemm_late_rows(const struct gemm *g, struct gemm_late *t, int n)
+{
+    n = n < t->rows - t->row_i ? n : t->rows - t->row_i;
+    for (int i = 0; (t->before || t->after) && i < n; i++)
+        gemm_late_row(t, t->row_i + i);
+    if (!t->after && n > 0)
+        g->finish(g, t->tile + t->row_i * GEMM_NR, t->row + t->row_i, t->col, n, t->cols);
+    t->row_i += n;
+}
+
+/* gemm_tile_late — names the tile at hand as the one to finish beside the next. Between blocks of k its sums lie in the
+ * room, between stretches in `partial`. */
+static void gemm_tile_late(struct gemm_part *p, int64_t row, int64_t col, int64_t steps)
+{
+    const struct gemm *g = p->g;
+    struct gemm_late *t = &p->late;
+    float *sums = p->room->sums + col * GEMM_M_MAX + row * GEMM_NR,
+          *partial = g->partial ? g->partial + (p->m0 + row) * g->partial_step + p->n0 + col : NULL;
+    *t = (struct gemm_late){.tile = p->room->tiles[p->tile_i],
+                            .row = p->m0 + row,
+                            .col = p->n0 + col,
+                            .rows = (int)gemm_min(GEMM_NR, p->rows - row),
+                            .cols = (int)gemm_min(GEMM_NR, p->cols - col),
+                            .each = (int)gemm_ceil(GEMM_NR, steps)};
+    if (p->k0 > g->k_from)
+        t->before = sums, t->before_step = GEMM_NR;
+    else if (p->k0 > 0)
+        t->before = partial, t->before_step = g->partial_step;
+    if (p->k0 + p->k < g->k_to)
+        t->after = sums, t->after_step = GEMM_NR;
+    else if (p->k0 + p->k < g->k)
+        t->after = partial, t->after_step = g->partial_step;
+    p->tile_i = !p->tile_i;
+}
+
+/* gemm_tile — 32 rows of packed A by the sliver at work, and beside each step what else there is to do. */
+static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t steps)
+{
+    __asm__ volatile("" ::: "memory"); /* what was packed is in memory: loads of tiles are no loads to the compiler */
+    gemm_zero();
+    for (int64_t i = 0; i < steps; i++, a += GEMM_BLOCK, b += GEMM_BLOCK) {
+        gemm_block(a, b);
+        if (p->late.row_i < p->late.rows)
+            gemm_late_rows(p->g, &p->late, p->late.each);
+        if (p->ahead.unit_i < p->ahead.units && ++p->step_i >= p->ahead.every) {
+            gemm_ahead_unit(p->g, &p->ahead);
+            p->step_i = 0;
+        }
+    }
+    gemm_late_rows(p->g, &p->late, GEMM_NR);
+    gemm_store(p->room->tiles[p->tile_i]);
+}
+
+/* gemm_total — to[j] = Σ_k from[k·step + j], added to what was there when `add`; by four sums of every fourth k. */
+static void gemm_total(const float *from, int64_t step, int64_t k, int64_t width, bool add, float *to)
+{
+    for (int64_t j = 0; j < width; j += VEC_W) {
+        int lanes = (int)gemm_min(width - j, VEC_W);
+        vec sum[4] = {{0}};
+        for (int64_t i = 0; i < k; i++)
+            sum[i % 4] += gemm_load_edge(from + i * step + j, true, lanes);
+        vec all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        if (add)
+            all += gemm_load_edge(to + j, true, lanes);
+        gemm_store_edge(to + j, lanes, all);
+    }
+}
+
+/* gemm_sliver — one sliver of B over all rows of the part. */
+static void gemm_sliver(struct gemm_part *p, int64_t col)
+{
+    const struct gemm *g = p->g;
+    int64_t steps = gemm_ceil(p->k, GEMM_STEP), cols = gemm_min(GEMM_NR, p->cols - col);
+    char *sliver = p->room->slivers[p->sliver_i];
+    if (!p->is_packed) {
+        struct gemm_ahead now = {p->n0 + col, cols, p->k0, p->k, sliver, (int)steps * 2, 0, 1};
+        while (now.unit_i < now.units)
+            gemm_ahead_unit(g, &now);
+    }
+    if (g->b_sums && p->m0 == 0)
+        gemm_total(g->b + p->k0 * g->b_step + p->n0 + col, g->b_step, p->k, cols, g->sums_add || p->k0 > 0,
+                   g->b_sums + p->n0 + col);
+    gemm_look_ahead(p, col);
+    for (int64_t row = 0; row < p->rows; row += GEMM_NR) {
+        gemm_tile(p, gemm_shared_place(g, p->k0, p->m0 + row), sliver, steps);
+        gemm_tile_late(p, row, col, steps);
+    }
+    while (p->ahead.unit_i < p->ahead.units)
+        gemm_ahead_unit(g, &p->ahead);
+    p->is_packed = p->ahead.units > 0;
+    p->sliver_i = !p->sliver_i;
+}
+
+/* --- parts ------------------------------------------------------------------------------------------------- */
+
+static void gemm_part_run(struct gemm_part *p)
+{
+    const struct gemm *g = p->g;
+    for (p->k0 = g->k_from; p->k0 < g->k_to; p->k0 += g->k_block) {
+        p->k = gemm_min(g->k_block, g->k_to - p->k0);
+        if (g->a_sums && p->n0 == 0)
+            gemm_total(g->a + p->k0 * g->a_step + p->m0, g->a_step, p->k, p->rows, g->sums_add || p->k0 > 0,
+                       g->a_sums + p->m0);
+        for (int64_t col = 0; col < p->cols; col += GEMM_NR)
+            gemm_sliver(p, col);
+    }
+}
+
+/* gemm_thread — takes parts until none is left, always one ahead of the part at work, so that its first sliver can be
+ * packed beside it. Which thread takes a part changes nothing in it. Tiles are given back at the end: a thread that
+ * keeps them makes every switch of threads save them. */
+static void gemm_thread(void *arg, int part_i, int thread_i)
+{
+    (void)part_i;
+    struct gemm *g = arg;
+    struct gemm_part p = {.g = g, .room = (struct gemm_room *)(void *)g->cpu->scratch[thread_i]};
+    int64_t now = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
+    _tile_loadconfig(&gemm_tiles);
+    while (gemm_place(g, now, &p)) {
+        p.next = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
+        gemm_part_run(&p);
+        now = p.next;
+    }
+    gemm_late_rows(g, &p.late, GEMM_NR);
+    _tile_release();
+    vec_fence(); /* what `finish` wrote past the caches */
+}
+
+static void gemm_stretch(struct gemm *g)
+{
+    int64_t m_parts = gemm_ceil(g->m_to - g->m_from, g->m_block), threads = task_threads(g->cpu->pool);
+    task_run(g->cpu->pool, (int)gemm_ceil(g->m_to - g->m_from, GEMM_NR), gemm_share, g);
+    atomic_store_explicit(&g->taken, 0, memory_order_relaxed);
+    task_run(g->cpu->pool, (int)gemm_min(threads, m_parts * g->n_parts), gemm_thread, g);
+}
+
+static void gemm_run(const struct cpu *cpu, struct gemm *g)
+{
+    g->cpu = cpu;
+    gemm_cut(g);
+    int64_t rows = g->m_to, depth = g->k_to;
+    for (; g->m_from < g->m; g->m_from = g->m_to, g->m_to = gemm_min(g->m, g->m_to + rows))
+        for (g->k_from = 0; g->k_from < g->k; g->k_from += depth) {
+            g->k_to = gemm_min(g->k, g->k_from + depth);
+            gemm_stretch(g);
+        }
+}
+
+#endif

@@ -1,0 +1,144 @@
+/* gemm_amx_pack_cpu — splits pieces of a matrix into the blocks of bf16 that gemm_amx_tile_cpu.h reads.
+ *
+ * Included by gemm_amx_cpu.h only. What lies beyond the matrix is written as zeros, never read. */
+#ifndef CONVOY_KERNELS_GEMM_AMX_PACK_CPU_H
+#define CONVOY_KERNELS_GEMM_AMX_PACK_CPU_H
+
+#include "kernels/gemm_amx_tile_cpu.h"
+
+/* gemm_pair — one row of a tile of each part: lanes of u below, of v above. */
+static inline __attribute__((always_inline)) void gemm_pair(vec u, vec v, char *to)
+{
+    const __m512i half = _mm512_set1_epi32(0x8000), top = _mm512_set1_epi32((int)0xffff0000u);
+    const __mmask32 upper = 0xaaaaaaaau;
+    __m512i uh = _mm512_and_si512(_mm512_add_epi32((__m512i)u, half), top),
+            vh = _mm512_and_si512(_mm512_add_epi32((__m512i)v, half), top);
+    _mm512_store_si512(to, _mm512_mask_blend_epi16(upper, _mm512_srli_epi32(uh, 16), vh));
+    u -= (vec)uh;
+    v -= (vec)vh;
+    uh = _mm512_and_si512((__m512i)u, top);
+    vh = _mm512_and_si512((__m512i)v, top);
+    _mm512_store_si512(to + GEMM_PART, _mm512_mask_blend_epi16(upper, _mm512_srli_epi32(uh, 16), vh));
+    u -= (vec)uh;
+    v -= (vec)vh;
+    _mm512_store_si512(to + 2 * GEMM_PART,
+                       _mm512_mask_blend_epi16(upper, _mm512_srli_epi32((__m512i)u, 16), (__m512i)v));
+}
+
+/* A unit of packing makes a tile of each part: 16 rows of 16 lanes of u (for k … k+15) and of v (k+16 … k+31), `step`
+ * elements from row to row, turned when the tile wants lanes as rows. */
+struct gemm_unit {
+    const float *u, *v;
+    int64_t step, far; /* far: elements from here to what is packed next */
+    int rows_u, rows_v, lanes_u, lanes_v; /* inside the matrix; may be ≤ 0 */
+};
+
+static inline __attribute__((always_inline)) void gemm_unit_full(const struct gemm_unit *n, const bool turn, char *to)
+{
+    const float *u = n->u, *v = n->v;
+    vec ru[16], rv[16];
+    if (!turn) {
+#pragma GCC unroll 2
+        for (int i = 0; i < 16; i++, u += n->step, v += n->step) {
+            __builtin_prefetch((const void *)((uintptr_t)u + (uintptr_t)(4 * n->far)), 0, 2);
+            __builtin_prefetch((const void *)((uintptr_t)v + (uintptr_t)(4 * n->far)), 0, 2);
+            gemm_pair(vec_load(u), vec_load(v), to + i * 64);
+        }
+        return;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++, u += n->step) {
+        __builtin_prefetch((const void *)((uintptr_t)u + (uintptr_t)(4 * n->far)), 0, 2);
+        ru[i] = vec_load(u);
+    }
+    gemm_transpose(ru);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++, v += n->step) {
+        __builtin_prefetch((const void *)((uintptr_t)v + (uintptr_t)(4 * n->far)), 0, 2);
+        rv[i] = vec_load(v);
+    }
+    gemm_transpose(rv);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        gemm_pair(ru[i], rv[i], to + i * 64);
+}
+
+static __attribute__((noinline)) void gemm_unit_plain(const struct gemm_unit *n, char *to)
+{
+    gemm_unit_full(n, false, to);
+}
+static __attribute__((noinline)) void gemm_unit_turned(const struct gemm_unit *n, char *to)
+{
+    gemm_unit_full(n, true, to);
+}
+
+static inline vec gemm_load_edge(const float *at, bool has_row, int lanes)
+{
+    if (!has_row || lanes <= 0)
+        return vec_set(0.0f);
+    return lanes >= VEC_W ? vec_load(at) : vec_load_n(at, lanes);
+}
+
+static inline void gemm_store_edge(float *at, int lanes, vec x)
+{
+    if (lanes >= VEC_W)
+        vec_store(at, x);
+    else
+        vec_store_n(at, lanes, x);
+}
+
+static __attribute__((noinline)) void gemm_unit_edge(const struct gemm_unit *n, bool turn, char *to)
+{
+    vec u[16], v[16];
+    for (int i = 0; i < 16; i++) {
+        u[i] = gemm_load_edge(n->u + i * n->step, i < n->rows_u, n->lanes_u);
+        v[i] = gemm_load_edge(n->v + i * n->step, i < n->rows_v, n->lanes_v);
+    }
+    if (turn) {
+        gemm_transpose(u);
+        gemm_transpose(v);
+    }
+    for (int i = 0; i < 16; i++)
+        gemm_pair(u[i], v[i], to + i * 64);
+}
+
+/* A matrix as packing sees it: element (outer, k) lies at at[outer·step + k], or at[k·step + outer] when
+ * `outer_runs`; `turn` when the tiles want the other one as their lanes. */
+struct gemm_source {
+    const float *at;
+    int64_t step;
+    bool outer_runs, turn;
+};
+
+/* gemm_pack_unit — half t (0, 1) of the block whose 32 outer and 32 k begin here, with outer_n and k_n left. */
+static void gemm_pack_unit(const struct gemm_source *s, int64_t outer, int64_t outer_n, int64_t k, int64_t k_n, int t,
+                           char *block)
+{
+    struct gemm_unit n = {.step = s->step};
+    outer += 16 * t, outer_n -= 16 * t;
+    if (outer_n > 16)
+        outer_n = 16;
+    if (k_n > 32)
+        k_n = 32;
+    int k_u = (int)gemm_min(k_n, 16), k_v = (int)k_n - 16, o = (int)outer_n;
+    if (s->outer_runs) {
+        n.u = s->at + k * s->step + outer;
+        n.v = (const float *)((uintptr_t)n.u + (uintptr_t)(64 * s->step));
+        n.far = 32 * s->step;
+        n.rows_u = k_u, n.rows_v = k_v, n.lanes_u = n.lanes_v = o;
+    } else {
+        n.u = (const float *)((uintptr_t)s->at + (uintptr_t)(4 * (outer * s->step + k)));
+        n.v = n.u + 16;
+        n.far = 64;
+        n.rows_u = n.rows_v = o, n.lanes_u = k_u, n.lanes_v = k_v;
+    }
+    char *to = block + t * GEMM_TILE;
+    if (o < 16 || k_v < 16)
+        gemm_unit_edge(&n, s->turn, to);
+    else if (s->turn)
+        gemm_unit_turned(&n, to);
+    else
+        gemm_unit_plain(&n, to);
+}
+
+#endif

@@ -1,0 +1,82 @@
+/* gemm_amx_tile_cpu — products of fp32 in AMX tiles: the innermost loop.
+ *
+ * Included by *_cpu.c files of the level `amx`. Knows neither threads nor what the product means.
+ *
+ * Every fp32 is a sum of three bf16: x = h + m + l, h the nearest (halves away from zero), m what h leaves cut to 8
+ * bits, l the rest; all exact. Of the nine products of two such sums six are kept (hh hm mh hl lh mm): what is dropped
+ * is 2^-25 of |a·b| at most and has no preferred sign. A tile instruction adds 16 pairs of products before it touches
+ * the sum, so a sum over k is rounded 6·k/32 times, less often than one multiply-add for each k would. After Henry,
+ * Tang and Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations" (2019).
+ *
+ * A packed block is 32 of the outer index (rows of A, columns of B) by 32 of k: parts h, m, l, each two tiles of 16 rows
+ * of 64 bytes. A row of an A tile is one m, of a B tile one k; its dword j holds k and k+16, of k = j in A, of column j
+ * in B: any pairing of k will do as long as both agree, and this one needs no shuffle. Beyond the matrix are zeros. */
+#ifndef CONVOY_KERNELS_GEMM_AMX_TILE_CPU_H
+#define CONVOY_KERNELS_GEMM_AMX_TILE_CPU_H
+
+#include "kernels/gemm_op_cpu.h"
+
+#define GEMM_NR 32   /* columns of a sliver of B, and rows of a block of A */
+#define GEMM_STEP 32 /* k of a block */
+#define GEMM_TILE 1024
+#define GEMM_PART (2 * GEMM_TILE)
+#define GEMM_BLOCK (3 * GEMM_PART)
+
+/* Eight tiles of 16 rows of 64 bytes. */
+struct gemm_tile_config {
+    uint8_t palette, start_row, zero[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+static const struct gemm_tile_config gemm_tiles = {.palette = 1,
+                                                   .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+                                                   .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+
+/* The six products of one block of k, in an order in which each changes one side only: the other's tiles stay. */
+#define GEMM_LOAD_A(part)                                                                                              \
+    _tile_loadd(4, a + (part) * GEMM_PART, 64);                                                                        \
+    _tile_loadd(5, a + (part) * GEMM_PART + GEMM_TILE, 64)
+#define GEMM_LOAD_B(part)                                                                                              \
+    _tile_loadd(6, b + (part) * GEMM_PART, 64);                                                                        \
+    _tile_loadd(7, b + (part) * GEMM_PART + GEMM_TILE, 64)
+#define GEMM_PRODUCT()                                                                                                 \
+    _tile_dpbf16ps(0, 4, 6);                                                                                           \
+    _tile_dpbf16ps(1, 4, 7);                                                                                           \
+    _tile_dpbf16ps(2, 5, 6);                                                                                           \
+    _tile_dpbf16ps(3, 5, 7)
+
+static inline __attribute__((always_inline)) void gemm_block(const char *a, const char *b)
+{
+    GEMM_LOAD_A(2);
+    GEMM_LOAD_B(0);
+    GEMM_PRODUCT();
+    GEMM_LOAD_A(1);
+    GEMM_PRODUCT();
+    GEMM_LOAD_B(1);
+    GEMM_PRODUCT();
+    GEMM_LOAD_A(0);
+    GEMM_PRODUCT();
+    GEMM_LOAD_B(2);
+    GEMM_PRODUCT();
+    GEMM_LOAD_B(0);
+    GEMM_PRODUCT();
+}
+
+static inline __attribute__((always_inline)) void gemm_zero(void)
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+}
+
+/* gemm_store — the four accumulators as 32 rows of GEMM_NR sums. */
+static inline __attribute__((always_inline)) void gemm_store(float *sums)
+{
+    _tile_stored(0, sums, GEMM_NR * 4);
+    _tile_stored(1, sums + 16, GEMM_NR * 4);
+    _tile_stored(2, sums + 16 * GEMM_NR, GEMM_NR * 4);
+    _tile_stored(3, sums + 16 * GEMM_NR + 16, GEMM_NR * 4);
+}
+
+#endif

@@ -1,0 +1,80 @@
+/* gemm_op_cpu — a product to compute, C(m,n) = Σ_k A(m,k)·B(k,n), and the little arithmetic of cutting it.
+ *
+ * Included by matmul_cpu.c and by what computes the product: gemm_cpu.h (multiply-adds) or gemm_amx_cpu.h (tiles).
+ * It knows where the matrices lie, not how they are computed nor what C is for: each finished piece of C is handed
+ * to `finish`, once. */
+#ifndef CONVOY_KERNELS_GEMM_OP_CPU_H
+#define CONVOY_KERNELS_GEMM_OP_CPU_H
+
+#include <stdatomic.h>
+
+#include "kernels/cpu.h"
+#include "kernels/vec_cpu.h"
+
+/* Lines of C that a tile's end will touch, to be asked for in time: `step` bytes from row to row; NULL: nothing. */
+#define GEMM_STREAMS 2
+struct gemm_lines {
+    const char *at;
+    int64_t step;
+};
+
+struct gemm;
+typedef void gemm_finish_fn(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows, int cols);
+
+struct gemm {
+    /* A(m,k) = a[m·a_step + k], or a[k·a_step + m] when a_across;  B(k,n) = b[k·b_step + n], or b[n·b_step + k]. */
+    const float *a, *b;
+    int64_t a_step, b_step;
+    bool a_across, b_across;
+    int64_t m, n, k;
+    gemm_finish_fn *finish; /* tile: rows of GEMM_NR */
+    const void *op;         /* the operation's arguments, for finish */
+    float *b_sums, *a_sums; /* Σ_k B(k,n), needs !b_across; Σ_k A(m,k), needs a_across; or NULL */
+    bool sums_add;
+    const struct cpu *cpu;
+    struct gemm_lines lines[GEMM_STREAMS];
+    float *partial; /* where sums may lie between stretches of k, or NULL: where C will be */
+    int64_t partial_step;
+    /* the cut, by shape alone */
+    int64_t k_block, m_block, n_block, m_parts, n_parts;
+    int64_t m_from, m_to, k_from, k_to; /* the stretch at work; multiply-adds always take all of m */
+    bool a_packed;                      /* A is read from packed slivers: shared ones, or each part's own */
+    atomic_llong taken;                 /* parts dealt so far */
+    void *a_shared;                     /* the stretch's A, packed, k by k block; NULL: each part packs its own */
+};
+
+static inline int64_t gemm_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t gemm_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* gemm_even — the size of equal pieces of `whole`, multiples of `unit`, none over `most` (itself ≥ unit). */
+static inline int64_t gemm_even(int64_t whole, int64_t most, int64_t unit)
+{
+    int64_t pieces = gemm_ceil(whole, most / unit * unit);
+    return gemm_ceil(gemm_ceil(whole, pieces), unit) * unit;
+}
+
+/* gemm_transpose — rows r[0 … W-1] become columns: log2(W) times, rows i and i+W/2 are interleaved (a perfect
+ * shuffle rotates the bits of (row, column) by one). */
+static inline __attribute__((always_inline)) void gemm_transpose(vec *r)
+{
+    veci low, high;
+#pragma GCC unroll 16
+    for (int i = 0; i < VEC_W; i++) {
+        low[i] = i / 2 + (i & 1) * VEC_W;
+        high[i] = low[i] + VEC_W / 2;
+    }
+#pragma GCC unroll 4
+    for (int bits = VEC_W; bits > 1; bits /= 2) {
+        vec next[VEC_W];
+#pragma GCC unroll 8
+        for (int i = 0; i < VEC_W / 2; i++) {
+            next[2 * i] = __builtin_shuffle(r[i], r[i + VEC_W / 2], low);
+            next[2 * i + 1] = __builtin_shuffle(r[i], r[i + VEC_W / 2], high);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < VEC_W; i++)
+            r[i] = next[i];
+    }
+}
+
+#endif

@@ -88,7 +88,7 @@ enum status comm_all_reduce(struct comm *comm, struct tensor out, struct tensor 
 enum status comm_reduce_scatter(struct comm *comm, struct tensor out, struct tensor in, int64_t elems);
 /* comm_all_gather — everybody's part, in `in`, comes together in `out` (elems in all); in place as above. Any dtype. */
 enum status comm_all_gather(struct comm *comm, struct tensor out, struct tensor in, int64_t elems);
-/* comm_all_to_all — `in` and `out` hold ranks × part_elems elements: part p of `in` goes to rank p, part r of `out` comes
+/* comm_all_to_all — `in` and `out` hold ranks × part_elems elements: part p of `in` goes to p, part r of `out` comes
  * from rank r. Any dtype; out and in apart. */
 enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor in, int64_t part_elems);
 enum status comm_broadcast(struct comm *comm, struct tensor data, int64_t elems, int root);

@@ -21,8 +21,8 @@
 const char *comm_ops_call(enum comm_call_kind kind)
 {
     static const char *const name[COMM_CALL_N] = {
-        "", "open", "alloc", "sub", "all_reduce", "reduce_scatter", "all_gather", "broadcast",
-        "send", "recv", "barrier",
+        "", "open", "alloc", "sub", "all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+        "broadcast", "send", "recv", "barrier",
     };
     return (unsigned)kind < COMM_CALL_N ? name[kind] : "an unknown call";
 }
@@ -34,16 +34,21 @@ int comm_ops_rank(const struct comm_wire *wire, int rank)
     return rank;
 }
 
+static bool is_pair(const struct comm_call *call)
+{
+    return call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV;
+}
+
 /* Does this call need that rank? */
 static bool is_awaited(const struct comm_wire *wire, int rank)
 {
     const struct comm_call *call = wire->call;
     if (rank == wire->config.place.rank)
         return false;
-    return (call->kind != COMM_CALL_SEND && call->kind != COMM_CALL_RECV) || rank == call->peer;
+    return !is_pair(call) || rank == call->peer;
 }
 
-/* "rank 1 has", "ranks 1, 3 and 12 more have"; nothing when nobody is known to be missing. */
+/* "rank 1 has not entered", "ranks 1, 3 and 12 more have not entered"; nothing when nobody is known to be missing. */
 static void name_missing(const struct comm_wire *wire, struct text *out)
 {
     int missing[NAMED_MAX], missing_n = 0;
@@ -59,7 +64,7 @@ static void name_missing(const struct comm_wire *wire, struct text *out)
     if (missing_n > NAMED_MAX)
         text_add(out, " and %d more", missing_n - NAMED_MAX);
     if (missing_n > 0)
-        text_add(out, missing_n > 1 ? " have" : " has");
+        text_add(out, "%s not %s", missing_n > 1 ? " have" : " has", is_pair(wire->call) ? "answered" : "entered");
 }
 
 static enum status fail_late(const struct comm_wire *wire, double seconds)
@@ -69,13 +74,30 @@ static enum status fail_late(const struct comm_wire *wire, double seconds)
     enum status st;
     name_missing(wire, &who);
     if (who.data != NULL)
-        st = FAIL(ST_PEER, "%s not entered %s %lld for %.1f s", who.data, comm_ops_call(call->kind),
+        st = FAIL(ST_PEER, "%s %s %lld for %.1f s", who.data, comm_ops_call(call->kind),
                   (long long)call->sequence, seconds);
     else
         st = FAIL(ST_PEER,
                   "%s %lld of %lld elements is not finished after %.1f s, though no rank is known to be missing; "
                   "look at the network and at the other ranks",
                   comm_ops_call(call->kind), (long long)call->sequence, (long long)call->elems, seconds);
+    text_free(&who);
+    return st;
+}
+
+enum status comm_ops_give_up(const struct comm_wire *wire, int by)
+{
+    const struct comm_call *call = wire->call;
+    double seconds = (double)(clock_ns() - call->entered_ns) * 1e-9;
+    struct text who = {.limit = 512};
+    enum status st;
+    name_missing(wire, &who);
+    if (who.data != NULL)
+        st = FAIL(ST_PEER, "%s %s %lld for %.1f s; rank %d has given it up", who.data,
+                  comm_ops_call(call->kind), (long long)call->sequence, seconds, comm_ops_rank(wire, by));
+    else
+        st = FAIL(ST_PEER, "%s %lld was ended after %.1f s: rank %d has given it up", comm_ops_call(call->kind),
+                  (long long)call->sequence, seconds, comm_ops_rank(wire, by));
     text_free(&who);
     return st;
 }
@@ -109,11 +131,10 @@ struct comm_header comm_ops_header(const struct comm_call *call)
 enum status comm_ops_agree(const struct comm_wire *wire, int rank, const struct comm_header *theirs)
 {
     const struct comm_call *call = wire->call;
-    bool is_pair = call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV;
     enum comm_call_kind kind = call->kind == COMM_CALL_SEND ? COMM_CALL_RECV
                                : call->kind == COMM_CALL_RECV ? COMM_CALL_SEND : call->kind;
     if (theirs->kind == (uint16_t)kind && theirs->elems == call->elems && theirs->dtype == (uint16_t)call->dtype &&
-        (is_pair || (theirs->sequence == call->sequence && theirs->peer == call->peer)))
+        (is_pair(call) || (theirs->sequence == call->sequence && theirs->peer == call->peer)))
         return ST_OK;
     return FAIL(ST_BUG,
                 "ranks are in different calls: rank %d in %s %lld (%lld elements of %d bytes, root %d), rank %d in %s "
@@ -134,24 +155,32 @@ void comm_ops_park(_Atomic uint32_t *word, uint32_t seen, int ms)
 
 void comm_ops_unpark(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0); }
 
-enum status comm_ops_map(int64_t bytes, void **out)
+static int64_t map_bytes(int64_t bytes) { return (bytes + MAP_ALIGN - 1) / MAP_ALIGN * MAP_ALIGN; }
+
+enum status comm_ops_reserve(int64_t bytes, void **out)
 {
-    size_t size = (size_t)((bytes + MAP_ALIGN - 1) / MAP_ALIGN * MAP_ALIGN);
+    size_t size = (size_t)map_bytes(bytes);
     char *raw = mmap(NULL, size + MAP_ALIGN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (raw == MAP_FAILED)
-        return FAIL(ST_RETRY, "out of memory: %lld bytes for what is reduced: %s", (long long)bytes, strerror(errno));
+        return FAIL(ST_RETRY, "out of memory: %lld bytes for communication: %s", (long long)bytes, strerror(errno));
     size_t skip = (MAP_ALIGN - (uintptr_t)raw % MAP_ALIGN) % MAP_ALIGN;
     if (skip > 0)
         munmap(raw, skip);
     munmap(raw + skip + size, MAP_ALIGN - skip);
-    madvise(raw + skip, size, MADV_HUGEPAGE);
-    memset(raw + skip, 0, size);
     *out = raw + skip;
+    return ST_OK;
+}
+
+enum status comm_ops_map(int64_t bytes, void **out)
+{
+    TRY(comm_ops_reserve(bytes, out));
+    madvise(*out, (size_t)map_bytes(bytes), MADV_HUGEPAGE);
+    memset(*out, 0, (size_t)bytes);
     return ST_OK;
 }
 
 void comm_ops_unmap(void *data, int64_t bytes)
 {
     if (data != NULL)
-        munmap(data, (size_t)((bytes + MAP_ALIGN - 1) / MAP_ALIGN * MAP_ALIGN));
+        munmap(data, (size_t)map_bytes(bytes));
 }

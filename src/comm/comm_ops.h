@@ -21,6 +21,7 @@ enum comm_call_kind {
     COMM_CALL_ALL_REDUCE,
     COMM_CALL_REDUCE_SCATTER,
     COMM_CALL_ALL_GATHER,
+    COMM_CALL_ALL_TO_ALL, /* elems: of one part */
     COMM_CALL_BROADCAST,
     COMM_CALL_SEND,
     COMM_CALL_RECV,
@@ -67,7 +68,8 @@ struct comm_wire {
 struct comm_ops {
     enum comm_kind kind;
     const char *name;
-    /* begin_open: takes what this rank needs, sets wire->state, packs its address (COMM_ADDRESS_MAX bytes there).
+    /* begin_open: takes what this rank needs, sets wire->state, packs its address (COMM_ADDRESS_MAX bytes there);
+     * config.generation is set from end_open on.
      * end_open: meets the peers. close: after either, or after a failed begin_open; state may be NULL. */
     enum status (*begin_open)(struct comm_wire *wire, void *address, int64_t *address_bytes);
     enum status (*end_open)(struct comm_wire *wire, const void *addresses, const int64_t *bytes);
@@ -83,6 +85,7 @@ struct comm_ops {
     enum status (*all_reduce)(struct comm_wire *wire, const struct comm_call *call);
     enum status (*reduce_scatter)(struct comm_wire *wire, const struct comm_call *call);
     enum status (*all_gather)(struct comm_wire *wire, const struct comm_call *call);
+    enum status (*all_to_all)(struct comm_wire *wire, const struct comm_call *call);
     enum status (*broadcast)(struct comm_wire *wire, const struct comm_call *call);
     enum status (*send)(struct comm_wire *wire, const struct comm_call *call);
     enum status (*recv)(struct comm_wire *wire, const struct comm_call *call);
@@ -95,6 +98,8 @@ extern const struct comm_ops comm_self_ops, comm_mem_ops, comm_ucx_ops;
  * closed, or the call is late (who has not entered is asked of `entered`). A clock reading and a call: not in the
  * innermost loop. */
 enum status comm_ops_check(const struct comm_wire *wire);
+/* comm_ops_give_up — ST_PEER: rank `by` has given the call up; names who has not entered it. */
+enum status comm_ops_give_up(const struct comm_wire *wire, int by);
 
 /* comm_ops_header, comm_ops_agree — what this rank tells of its call; ST_BUG naming both calls when a peer's differs. A
  * send agrees with a recv. */
@@ -115,8 +120,9 @@ static inline void comm_ops_pause(void)
 void comm_ops_park(_Atomic uint32_t *word, uint32_t seen, int ms);
 void comm_ops_unpark(_Atomic uint32_t *word);
 
-/* comm_ops_map — bytes (rounded up to 2 MiB) of zeroed, touched, 2 MiB-aligned memory; NULL and a failure's sentence
- * when refused. */
+/* comm_ops_reserve — zeroed memory, 2 MiB-aligned, that costs nothing until it is touched. comm_ops_map — the same,
+ * touched. Both are given back by comm_ops_unmap. */
+enum status comm_ops_reserve(int64_t bytes, void **out);
 enum status comm_ops_map(int64_t bytes, void **out);
 void comm_ops_unmap(void *data, int64_t bytes);
 

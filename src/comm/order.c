@@ -1,6 +1,8 @@
 /* order — parts of buffers and the order of sums. Pure arithmetic; must not know who asks. */
 #include "comm/order.h"
 
+#include <stdbool.h>
+
 #include "base/must.h"
 
 struct order_extent order_extent(int64_t elems, int parts_n, int part_i)
@@ -12,6 +14,19 @@ struct order_extent order_extent(int64_t elems, int parts_n, int part_i)
     first = first < elems ? first : elems;
     end = end < elems ? end : elems;
     return (struct order_extent){.first = first, .elems = end - first};
+}
+
+void order_nodes(const int *ranks, int n, int locals, int *nodes_out, int *locals_out)
+{
+    ASSERTF(n >= 1 && locals >= 1, "%d ranks, %d on a node", n, locals);
+    int each = 1;
+    while (each < n && ranks[each] / locals == ranks[0] / locals)
+        each++;
+    bool is_even = n % each == 0;
+    for (int i = 0; i < n && is_even; i++)
+        is_even = (i % each == 0) == (i == 0 || ranks[i] / locals != ranks[i - 1] / locals);
+    *locals_out = is_even ? each : 1;
+    *nodes_out = n / *locals_out;
 }
 
 int order_left(int n)

@@ -19,6 +19,10 @@ struct order_extent {
  * as that allows; parts may be empty. */
 struct order_extent order_extent(int64_t elems, int parts_n, int part_i);
 
+/* order_nodes — how many nodes and workers a node `ranks` (n, ascending; rank = node · locals + local) make among
+ * themselves: as many workers on each node, else n nodes of one worker. */
+void order_nodes(const int *ranks, int n, int locals, int *nodes_out, int *locals_out);
+
 /* order_left — how many of n ≥ 2 neighbours form the left half. */
 int order_left(int n);
 

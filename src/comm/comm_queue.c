@@ -1,0 +1,125 @@
+/* comm_queue — a ring of calls and its thread. Must not know what a call does. */
+#include "comm/comm_queue.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/must.h"
+
+#define ITEMS 256 /* a step begins about one call per block and kind */
+
+struct comm_queue {
+    comm_queue_fn *fn;
+    pthread_t thread;
+    bool has_thread, stop;
+    pthread_mutex_t mutex;
+    pthread_cond_t begun_more, done_more;
+    int64_t begun;         /* written by the one who puts in */
+    _Atomic int64_t done;
+    struct comm_queue_item items[ITEMS]; /* call k in k % ITEMS */
+};
+
+enum status comm_queue_open(comm_queue_fn *fn, struct comm_queue **out)
+{
+    struct comm_queue *queue = calloc(1, sizeof(*queue));
+    if (queue == NULL)
+        return FAIL(ST_RETRY, "out of memory: the queue of %d calls", ITEMS);
+    queue->fn = fn;
+    pthread_mutex_init(&queue->mutex, NULL);
+    pthread_cond_init(&queue->begun_more, NULL);
+    pthread_cond_init(&queue->done_more, NULL);
+    *out = queue;
+    return ST_OK;
+}
+
+static void *carry_out(void *arg)
+{
+    struct comm_queue *queue = arg;
+    pthread_mutex_lock(&queue->mutex);
+    for (;;) {
+        int64_t done = atomic_load_explicit(&queue->done, memory_order_relaxed);
+        if (done < queue->begun) {
+            struct comm_queue_item item = queue->items[(done + 1) % ITEMS];
+            pthread_mutex_unlock(&queue->mutex);
+            queue->fn(&item);
+            pthread_mutex_lock(&queue->mutex);
+            atomic_store_explicit(&queue->done, done + 1, memory_order_release);
+            pthread_cond_broadcast(&queue->done_more);
+        } else if (queue->stop) {
+            break;
+        } else {
+            pthread_cond_wait(&queue->begun_more, &queue->mutex);
+        }
+    }
+    pthread_mutex_unlock(&queue->mutex);
+    return NULL;
+}
+
+/* Signals are for the threads of the program. */
+static enum status start(struct comm_queue *queue)
+{
+    sigset_t all, kept;
+    sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGFPE);
+    sigdelset(&all, SIGILL);
+    sigdelset(&all, SIGABRT);
+    pthread_sigmask(SIG_SETMASK, &all, &kept);
+    int error = pthread_create(&queue->thread, NULL, carry_out, queue);
+    pthread_sigmask(SIG_SETMASK, &kept, NULL);
+    if (error != 0)
+        return FAIL(ST_RETRY, "cannot start the thread that communicates: %s; raise the limit of processes",
+                    strerror(error));
+    queue->has_thread = true;
+    return ST_OK;
+}
+
+void comm_queue_close(struct comm_queue *queue)
+{
+    if (queue == NULL)
+        return;
+    if (queue->has_thread) {
+        pthread_mutex_lock(&queue->mutex);
+        queue->stop = true;
+        pthread_cond_signal(&queue->begun_more);
+        pthread_mutex_unlock(&queue->mutex);
+        pthread_join(queue->thread, NULL);
+    }
+    pthread_mutex_destroy(&queue->mutex);
+    pthread_cond_destroy(&queue->begun_more);
+    pthread_cond_destroy(&queue->done_more);
+    free(queue);
+}
+
+enum status comm_queue_put(struct comm_queue *queue, const struct comm_queue_item *item, int64_t *ticket)
+{
+    if (!queue->has_thread)
+        TRY(start(queue));
+    comm_queue_wait(queue, queue->begun + 1 - ITEMS);
+    pthread_mutex_lock(&queue->mutex);
+    *ticket = ++queue->begun;
+    queue->items[*ticket % ITEMS] = *item;
+    pthread_cond_signal(&queue->begun_more);
+    pthread_mutex_unlock(&queue->mutex);
+    return ST_OK;
+}
+
+int64_t comm_queue_last(const struct comm_queue *queue) { return queue->begun; }
+
+bool comm_queue_is_empty(struct comm_queue *queue)
+{
+    return atomic_load_explicit(&queue->done, memory_order_acquire) == queue->begun;
+}
+
+void comm_queue_wait(struct comm_queue *queue, int64_t ticket)
+{
+    if (atomic_load_explicit(&queue->done, memory_order_acquire) >= ticket)
+        return;
+    pthread_mutex_lock(&queue->mutex);
+    while (atomic_load_explicit(&queue->done, memory_order_relaxed) < ticket)
+        pthread_cond_wait(&queue->done_more, &queue->mutex);
+    pthread_mutex_unlock(&queue->mutex);
+}

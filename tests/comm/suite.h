@@ -1,0 +1,146 @@
+/* suite — what every transport of comm must do, run on N ranks at once. A test program includes this, gives
+ * SUITE_OPEN-like functions in a struct suite, and lists SUITE_TESTS.
+ *
+ * Ranks are threads here, each with a comm of its own; how they find each other is the transport's `open`. Checks
+ * inside ranks use CHECK: it prints both values and ends the program, for cmocka's own jumps cannot leave a thread. */
+#ifndef CONVOY_TESTS_COMM_SUITE_H
+#define CONVOY_TESTS_COMM_SUITE_H
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/rand.h"
+#include "comm/comm.h"
+#include "comm/order.h"
+#include "harness.h"
+
+#define SUITE_RANKS_MAX 16
+
+struct suite_rank {
+    struct suite_job *job;
+    struct comm *comm;
+    struct comm_place place;
+    pthread_t thread;
+    enum status st; /* for tests of failures */
+    char message[1024];
+};
+
+struct suite_job {
+    int nodes, locals, ranks;
+    int64_t timeout_ms;
+    atomic_bool aborted;
+    void (*fn)(struct suite_rank *me);
+    const struct suite *suite;
+    void *world;             /* the transport's */
+    pthread_barrier_t apart; /* a road of its own, to line ranks up in tests */
+    struct suite_rank rank[SUITE_RANKS_MAX];
+};
+
+/* How to have N ranks. world_new/free: what they share; open: one rank's comm, in its own thread. */
+struct suite {
+    const char *name;
+    int layouts_n;
+    const int (*layouts)[2]; /* nodes, locals */
+    void *(*world_new)(const struct suite_job *job);
+    void (*world_free)(void *world);
+    enum status (*open)(struct suite_rank *me, const struct comm_config *config);
+};
+
+#define CHECK(cond, ...)                                                                                     \
+    do {                                                                                                     \
+        if (!(cond)) {                                                                                       \
+            fprintf(stderr, "# %s:%d: %s: ", __FILE__, __LINE__, #cond);                                     \
+            fprintf(stderr, __VA_ARGS__);                                                                    \
+            fprintf(stderr, "\n");                                                                           \
+            _exit(1);                                                                                        \
+        }                                                                                                    \
+    } while (0)
+#define CHECK_OK(x)                                                                                          \
+    do {                                                                                                     \
+        enum status ok_ = (x);                                                                               \
+        CHECK(ok_ == ST_OK, "%s: %s", status_name(ok_), status_message());                                   \
+    } while (0)
+
+static bool suite_is_aborted(void *arg) { return atomic_load(&((struct suite_job *)arg)->aborted); }
+
+static void *suite_thread(void *arg)
+{
+    struct suite_rank *me = arg;
+    struct suite_job *job = me->job;
+    struct comm_config config = {.place = me->place,
+                                 .generation = 1,
+                                 .timeout_ms = job->timeout_ms,
+                                 .is_aborted = suite_is_aborted,
+                                 .arg = job,
+                                 .share_fd = -1};
+    CHECK_OK(job->suite->open(me, &config));
+    job->fn(me);
+    pthread_barrier_wait(&job->apart); /* addresses and buffers of all stay until all are done */
+    comm_close(me->comm);
+    return NULL;
+}
+
+static void suite_run_on(const struct suite *suite, int nodes, int locals, int64_t timeout_ms,
+                         void (*fn)(struct suite_rank *me))
+{
+    struct suite_job *job = calloc(1, sizeof(*job));
+    *job = (struct suite_job){.nodes = nodes,
+                              .locals = locals,
+                              .ranks = nodes * locals,
+                              .timeout_ms = timeout_ms,
+                              .fn = fn,
+                              .suite = suite};
+    assert_true(job->ranks <= SUITE_RANKS_MAX);
+    job->world = suite->world_new(job);
+    pthread_barrier_init(&job->apart, NULL, (unsigned)job->ranks);
+    for (int r = 0; r < job->ranks; r++) {
+        job->rank[r] = (struct suite_rank){.job = job,
+                                           .place = {.rank = r,
+                                                     .ranks = job->ranks,
+                                                     .node = r / locals,
+                                                     .nodes = nodes,
+                                                     .local = r % locals,
+                                                     .locals = locals}};
+        pthread_create(&job->rank[r].thread, NULL, suite_thread, &job->rank[r]);
+    }
+    for (int r = 0; r < job->ranks; r++)
+        pthread_join(job->rank[r].thread, NULL);
+    pthread_barrier_destroy(&job->apart);
+    suite->world_free(job->world);
+    free(job);
+}
+
+/* The program's transport. Tests of sums run over all its layouts, those of failures over the first few with two ranks
+ * or more: they wait for time to pass. */
+static const struct suite *suite_this;
+
+static void suite_each(int64_t timeout_ms, int ranks_min, void (*fn)(struct suite_rank *me))
+{
+    for (int i = 0; i < suite_this->layouts_n; i++)
+        if (suite_this->layouts[i][0] * suite_this->layouts[i][1] >= ranks_min)
+            suite_run_on(suite_this, suite_this->layouts[i][0], suite_this->layouts[i][1], timeout_ms, fn);
+}
+
+static void suite_few(int64_t timeout_ms, void (*fn)(struct suite_rank *me))
+{
+    for (int i = 0, done = 0; i < suite_this->layouts_n && done < 3; i++)
+        if (suite_this->layouts[i][0] * suite_this->layouts[i][1] >= 2) {
+            suite_run_on(suite_this, suite_this->layouts[i][0], suite_this->layouts[i][1], timeout_ms, fn);
+            done++;
+        }
+}
+
+#include "suite_failures.h"
+#include "suite_sums.h"
+
+#define SUITE_TESTS                                                                                          \
+    cmocka_unit_test(suite_places), cmocka_unit_test(suite_exact), cmocka_unit_test(suite_order),           \
+        cmocka_unit_test(suite_moves), cmocka_unit_test(suite_pairs), cmocka_unit_test(suite_begun),         \
+        cmocka_unit_test(suite_jobs), cmocka_unit_test(suite_groups), cmocka_unit_test(suite_bad_arguments), cmocka_unit_test(suite_now),  \
+        cmocka_unit_test(suite_missing), cmocka_unit_test(suite_aborted), cmocka_unit_test(suite_mismatch),  \
+        cmocka_unit_test(suite_closing)
+
+#endif

@@ -1,0 +1,33 @@
+/* test_comm_mem — the suite on threads of one world, in several layouts. */
+#include "comm/suite.h"
+
+static void *world_new(const struct suite_job *job) { return comm_mem_world_new(job->nodes, job->locals); }
+static void world_free(void *world) { comm_mem_world_free(world); }
+
+static enum status open_rank(struct suite_rank *me, const struct comm_config *config)
+{
+    struct comm_config mine = *config;
+    int64_t bytes = -1;
+    mine.kind = COMM_KIND_MEM;
+    mine.mem = me->job->world;
+    enum status st = comm_begin_open(&mine, &me->comm, NULL, &bytes);
+    CHECK(st != ST_OK || bytes == 0, "%lld bytes", (long long)bytes);
+    return st == ST_OK ? comm_end_open(me->comm, config->generation, NULL, NULL) : st;
+}
+
+static const int layouts[][2] = {{1, 1}, {1, 2}, {1, 3}, {2, 2}, {2, 1}, {3, 1}, {1, 4}, {5, 1}, {2, 3}, {3, 2}};
+static const struct suite suite_mem = {.name = "mem",
+                                       .layouts_n = sizeof(layouts) / sizeof(layouts[0]),
+                                       .layouts = layouts,
+                                       .world_new = world_new,
+                                       .world_free = world_free,
+                                       .open = open_rank};
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {SUITE_TESTS};
+    suite_this = &suite_mem;
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    harness_quiet();
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}

@@ -127,9 +127,9 @@ bench:
 # What must hold on a quiet machine: speed, memory, start, learning. Every gate is tried; fails when one does.
 gates:
 	@sh .ci/need $(NEED) $(NEED_BENCH)
-	@$(MAKE) --no-print-directory -s -j$$(nproc) all $(BUILD)/tests/bench/bench_step $(BUILD)/tests/bench/bench_bpe $(BUILD)/tests/bench/bench_generate
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all $(BUILD)/tests/bench/bench_step $(BUILD)/tests/bench/bench_bpe $(BUILD)/tests/bench/bench_generate $(BUILD)/tests/bench/bench_ckpt
 	@bad=0; for g in $(BUILD)/tests/bench/bench_step $(BUILD)/tests/bench/bench_bpe \
-	  $(BUILD)/tests/bench/bench_generate tests/bench/gates.sh tests/bench/learn.sh; do \
+	  $(BUILD)/tests/bench/bench_generate tests/bench/gates.sh tests/bench/ckpt.sh tests/bench/learn.sh; do \
 	  echo "== $$g"; BUILD=$(BUILD) $$g || bad=1; done; exit $$bad
 
 docs: $(BUILD)/convoy

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -22,7 +23,8 @@
 #include "format/manifest.h"
 
 #define PIECE_BYTES (1 << 20) /* read and hashed while it is in the second-level cache */
-#define AHEAD_BYTES (32 << 20) /* asked of the disk in advance: the kernel by itself asks for some 100 KiB */
+#define APART_BYTES (8 << 20) /* files of this size are checked at the same time */
+#define AHEAD_BYTES (8 << 20) /* asked of the disk in advance: the kernel by itself asks for some 100 KiB */
 
 struct part {
     char name[MANIFEST_NAME_MAX];
@@ -265,33 +267,90 @@ static enum status check_bytes(const char *path, const struct manifest_file *fil
                 path, file->name, bytes, file->bytes);
 }
 
-static enum status open_part(struct ckpt *ckpt, int dir_fd, const struct manifest_file *file,
-                             const struct safetensors_beat *beat)
+/* One file being checked, a large one by a thread of its own: together they keep the disk busy and the cores hashing. */
+struct check {
+    const char *path;
+    const struct manifest_file *file;
+    const struct safetensors_beat *beat;
+    int fd;
+    bool is_apart;
+    pthread_t thread;
+    enum status st;
+    struct status_saved why;
+};
+
+static void *check_main(void *arg)
+{
+    struct check *c = arg;
+    c->st = check_hash(c->fd, c->path, c->file, c->beat);
+    status_keep(&c->why);
+    return NULL;
+}
+
+static enum status check_start(struct check *c, int dir_fd)
+{
+    int64_t bytes;
+    TRY(open_regular(dir_fd, c->path, c->file->name, &c->fd, &bytes));
+    TRY(check_bytes(c->path, c->file, bytes));
+    c->is_apart = bytes >= APART_BYTES && pthread_create(&c->thread, NULL, check_main, c) == 0;
+    if (!c->is_apart)
+        check_main(c);
+    return c->st;
+}
+
+static enum status check_end(struct check *c)
+{
+    if (!c->is_apart)
+        return c->st; /* told when it started */
+    pthread_join(c->thread, NULL);
+    if (c->st != ST_OK)
+        status_back(&c->why);
+    return c->st;
+}
+
+static enum status map_part(struct ckpt *ckpt, const struct check *c)
 {
     struct part *part = &ckpt->part[ckpt->parts_n];
     char what[FILE_PATH_MAX];
-    int64_t bytes;
-    int fd;
-    enum status st;
-    TRY(file_join(what, sizeof(what), ckpt->path, file->name));
-    TRY(open_regular(dir_fd, ckpt->path, file->name, &fd, &bytes));
-    TRY_OR(check_bytes(ckpt->path, file, bytes), close_file);
-    TRY_OR(check_hash(fd, ckpt->path, file, beat), close_file);
-    if (bytes > 0) {
-        void *map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (map == MAP_FAILED) {
-            st = FAIL(ST_RETRY, "cannot map %s (%" PRId64 " bytes): %s", what, bytes, strerror(errno));
-            goto close_file;
-        }
+    TRY(file_join(what, sizeof(what), ckpt->path, c->file->name));
+    if (c->file->bytes > 0) {
+        void *map = mmap(NULL, (size_t)c->file->bytes, PROT_READ, MAP_PRIVATE, c->fd, 0);
+        if (map == MAP_FAILED)
+            return FAIL(ST_RETRY, "cannot map %s (%" PRId64 " bytes): %s", what, c->file->bytes, strerror(errno));
         part->map = map;
-        part->bytes = (size_t)bytes;
+        part->bytes = (size_t)c->file->bytes;
     }
-    text_copy(part->name, sizeof(part->name), file->name);
+    text_copy(part->name, sizeof(part->name), c->file->name);
     part->name[strcspn(part->name, ".")] = 0;
     ckpt->parts_n++; /* from here ckpt_close undoes */
-    st = safetensors_parse(part->map, part->bytes, what, &part->tensors);
-close_file:
-    close(fd);
+    return safetensors_parse(part->map, part->bytes, what, &part->tensors);
+}
+
+/* open_parts — the first failure is told; those that have started are waited for in any case. */
+static enum status open_parts(struct ckpt *ckpt, int dir_fd, const struct safetensors_beat *beat)
+{
+    struct check check[MANIFEST_FILES_MAX];
+    struct status_saved why;
+    enum status st = ST_OK;
+    int n = 0, files_n = ckpt->manifest.files_n;
+    while (n < files_n && st == ST_OK) {
+        check[n] = (struct check){.path = ckpt->path, .file = &ckpt->manifest.file[n], .beat = beat, .fd = -1};
+        st = check_start(&check[n++], dir_fd);
+    }
+    status_keep(&why);
+    for (int i = 0; i < n; i++) {
+        enum status ended = check_end(&check[i]);
+        if (st == ST_OK && ended != ST_OK) {
+            st = ended;
+            status_keep(&why);
+        }
+    }
+    status_back(&why);
+    for (int i = 0; i < n && st == ST_OK; i++)
+        st = map_part(ckpt, &check[i]);
+    for (int i = 0; i < n; i++)
+        if (check[i].fd >= 0)
+            close(check[i].fd);
     return st;
 }
 
@@ -305,8 +364,7 @@ enum status ckpt_open(const char *path, const struct safetensors_beat *beat, str
     TRY_OR(open_folder(path, ckpt->path, sizeof(ckpt->path), &dir_fd), free_ckpt);
     TRY_OR(read_manifest(dir_fd, ckpt->path, &ckpt->manifest), close_dir);
     TRY_OR(check_listing(dir_fd, ckpt->path, &ckpt->manifest), close_dir);
-    for (int i = 0; i < ckpt->manifest.files_n; i++)
-        TRY_OR(open_part(ckpt, dir_fd, &ckpt->manifest.file[i], beat), close_dir);
+    TRY_OR(open_parts(ckpt, dir_fd, beat), close_dir);
     *out = ckpt;
     ckpt = NULL;
 close_dir:

@@ -53,7 +53,8 @@ enum status ckpt_save(const struct ckpt_lock *lock, const struct ckpt_meta *meta
 
 struct ckpt; /* an open, verified checkpoint: mapped files */
 /* ckpt_open_newest — the newest valid one of DIR; damaged ones are named in a warning and skipped. *out NULL
- * and ST_OK: none, or no such folder. beat (may be NULL) is called with bytes checked. */
+ * and ST_OK: none, or no such folder. beat (may be NULL) is called with bytes checked, by several
+ * threads at once. */
 enum status ckpt_open_newest(const char *dir, const struct safetensors_beat *beat, struct ckpt **out);
 /* ckpt_count — checkpoints of DIR by their names alone, whole or not: 0 and none found is a new run, more and none
  * valid is a loss that a person must hear of. */

@@ -4,7 +4,7 @@
  *   bench_ckpt [rounds]     default 5; medians; wants 3 GiB of disk under TMPDIR and 3 GiB of memory
  *
  * Cold: pages of the files are dropped before each reading (posix_fadvise; they are synced, so it takes all). Fails
- * when loading is slower than 70 % of reading. */
+ * when loading is slower than 70 % of the disk. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 
 #define PARTS 3
 #define ROUNDS_MAX 32
-#define READ_BYTES (1 << 20)
+#define READ_BYTES (4 << 20)
 #define GATE 0.70
 
 static const char *const part_name[PARTS] = {"model", "optim_m", "optim_v"};
@@ -133,8 +133,10 @@ static double save(struct bench *b, const struct ckpt_lock *lock, int64_t step)
     return seconds;
 }
 
-/* read_plain — the disk's sequential rate as a plain program sees it: the same bytes in the same places. */
-static double read_plain(const struct bench *b, char *buffer)
+/* read_plain — the disk's sequential rate: the same bytes in the same places. With flags O_DIRECT the disk alone; with 0 as
+ * a plain program sees it, the page cache's memory included (in a virtual machine that gets its memory page by page,
+ * the greater part). */
+static double read_plain(const struct bench *b, char *buffer, int flags)
 {
     int64_t all = 0, start;
     drop_checkpoint(b);
@@ -142,7 +144,7 @@ static double read_plain(const struct bench *b, char *buffer)
     for (int i = 0; i < PARTS; i++) {
         char path[FILE_PATH_MAX];
         text_format(path, sizeof path, "%s/%s.safetensors", b->step_dir, part_name[i]);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        int fd = open(path, O_RDONLY | O_CLOEXEC | flags);
         ASSERTF(fd >= 0, "%s", path);
         for (ssize_t n; (n = read(fd, buffer, READ_BYTES)) > 0;)
             all += n;
@@ -169,30 +171,33 @@ static double load(struct bench *b)
 
 static bool measure(struct bench *b, int rounds)
 {
-    double saved[ROUNDS_MAX], read_s[ROUNDS_MAX], loaded[ROUNDS_MAX];
+    double saved[ROUNDS_MAX], disk[ROUNDS_MAX], read_s[ROUNDS_MAX], loaded[ROUNDS_MAX];
     struct ckpt_lock *lock;
-    char *buffer = malloc(READ_BYTES);
+    char *buffer = aligned_alloc(4096, READ_BYTES);
     ASSERT(buffer);
     need(ckpt_lock(b->dir, &lock));
     for (int i = 0; i < rounds; i++)
         saved[i] = save(b, lock, i + 1);
-    read_plain(b, buffer); /* what lies below this machine's disk may keep what was read last: the same for both */
+    read_plain(b, buffer, O_DIRECT); /* what lies below this machine's disk may keep what was read last: the same for all */
     for (int i = 0; i < rounds; i++) {
-        read_s[i] = i % 2 ? 0 : read_plain(b, buffer);
+        disk[i] = read_plain(b, buffer, O_DIRECT);
+        read_s[i] = i % 2 ? 0 : read_plain(b, buffer, 0);
         loaded[i] = load(b);
-        read_s[i] = i % 2 ? read_plain(b, buffer) : read_s[i];
-        printf("  round %d: plain %.2f s, loaded %.2f s\n", i + 1, read_s[i], loaded[i]);
+        read_s[i] = i % 2 ? read_plain(b, buffer, 0) : read_s[i];
+        printf("  round %d: disk %.2f s, plain %.2f s, loaded %.2f s\n", i + 1, disk[i], read_s[i], loaded[i]);
     }
     ckpt_unlock(lock);
     free(buffer);
-    double gb = (double)b->bytes * 1e-9, plain = median(read_s, rounds), place = median(loaded, rounds), s = median(saved, rounds);
-    bool is_good = plain / place >= GATE;
+    double gb = (double)b->bytes * 1e-9, plain = median(read_s, rounds), place = median(loaded, rounds);
+    double direct = median(disk, rounds), s = median(saved, rounds);
+    bool is_good = direct / place >= GATE;
     printf("GPT-2 124M, a checkpoint of %.3f GB, medians of %d\n", gb, rounds);
     printf("  saved       %6.2f s  %5.2f GB/s, synced\n", s, gb / s);
+    printf("  disk read   %6.2f s  %5.2f GB/s, past the page cache\n", direct, gb / direct);
     printf("  plain read  %6.2f s  %5.2f GB/s, cold\n", plain, gb / plain);
     printf("  loaded      %6.2f s  %5.2f GB/s, cold, verified and in place\n", place, gb / place);
-    printf("  %s: loads at %.0f %% of plain reading (gate %.0f %%)\n", is_good ? "ok" : "NOT OK",
-           plain / place * 100, GATE * 100);
+    printf("  %s: loads at %.0f %% of the disk (gate %.0f %%), %.0f %% of plain reading\n", is_good ? "ok" : "NOT OK",
+           direct / place * 100, GATE * 100, plain / place * 100);
     return is_good;
 }
 

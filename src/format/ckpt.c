@@ -293,8 +293,9 @@ static enum status check_start(struct check *c, int dir_fd)
     TRY(open_regular(dir_fd, c->path, c->file->name, &c->fd, &bytes));
     TRY(check_bytes(c->path, c->file, bytes));
     c->is_apart = bytes >= APART_BYTES && pthread_create(&c->thread, NULL, check_main, c) == 0;
-    if (!c->is_apart)
-        check_main(c);
+    if (c->is_apart)
+        return ST_OK; /* its status is the thread's until it has ended */
+    check_main(c);
     return c->st;
 }
 

@@ -353,3 +353,24 @@ enum status dev_check_sgd(const struct sgd *a)
     return check_spans(OP, a->spans, a->spans_n);
 #undef OP
 }
+
+enum status dev_check_compress(const struct compress *a)
+{
+#define OP "compress"
+    HAS(packed, U8);
+    MAY(residual, F32);
+    HAS(x, F32);
+    MIN(n, 0);
+    return ST_OK;
+#undef OP
+}
+
+enum status dev_check_expand(const struct expand *a)
+{
+#define OP "expand"
+    HAS(y, F32);
+    HAS(packed, U8);
+    MIN(n, 0);
+    return ST_OK;
+#undef OP
+}

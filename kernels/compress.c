@@ -1,0 +1,90 @@
+/* compress — the plain truth of packing floats and unpacking them (compress.h). */
+#include "kernels/compress.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu.h"
+
+static uint16_t compress_bf16(float y)
+{
+    uint32_t bits;
+    memcpy(&bits, &y, sizeof bits);
+    if (isnan(y))
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static float compress_from_bf16(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float y;
+    memcpy(&y, &bits, sizeof y);
+    return y;
+}
+
+/* One block of n ≤ COMPRESS_BLOCK values y; error: what is lost. */
+static void compress_block_bf16(const float *y, int64_t n, uint8_t *out, float *error)
+{
+    for (int64_t i = 0; i < COMPRESS_BLOCK; i++) {
+        uint16_t half = i < n ? compress_bf16(y[i]) : 0;
+        memcpy(out + 2 * i, &half, sizeof half);
+        if (i < n)
+            error[i] = isfinite(compress_from_bf16(half)) ? y[i] - compress_from_bf16(half) : 0;
+    }
+}
+
+static void compress_block_int8(const float *y, int64_t n, uint8_t *out, float *error)
+{
+    float most = 0, scale, inverse;
+    bool is_finite = true;
+    for (int64_t i = 0; i < n; i++) {
+        is_finite = is_finite && isfinite(y[i]);
+        most = fmaxf(most, fabsf(y[i]));
+    }
+    scale = !is_finite ? NAN : most < COMPRESS_TINY ? 0 : most / 127;
+    inverse = scale > 0 ? 127 / most : 0;
+    memcpy(out, &scale, sizeof scale);
+    for (int64_t i = 0; i < COMPRESS_BLOCK; i++) {
+        float q = i < n && is_finite ? rintf(y[i] * inverse) : is_finite ? 0 : 1;
+        out[4 + i] = (uint8_t)(int8_t)q;
+        if (i < n)
+            error[i] = is_finite ? y[i] - scale * q : 0;
+    }
+}
+
+void compress_plain(const struct cpu *cpu, const struct compress *a)
+{
+    (void)cpu;
+    const float *x = a->x.data;
+    float *residual = a->residual.data, y[COMPRESS_BLOCK], error[COMPRESS_BLOCK];
+    uint8_t *out = a->packed.data;
+    for (int64_t first = 0; first < a->n; first += COMPRESS_BLOCK, out += compress_block_bytes(a->kind)) {
+        int64_t n = a->n - first < COMPRESS_BLOCK ? a->n - first : COMPRESS_BLOCK;
+        for (int64_t i = 0; i < n; i++)
+            y[i] = x[first + i] + (residual ? residual[first + i] : 0);
+        if (a->kind == COMPRESS_KIND_INT8)
+            compress_block_int8(y, n, out, error);
+        else
+            compress_block_bf16(y, n, out, error);
+        if (residual)
+            memcpy(residual + first, error, (size_t)n * sizeof *error);
+    }
+}
+
+void expand_plain(const struct cpu *cpu, const struct expand *a)
+{
+    (void)cpu;
+    float *y = a->y.data;
+    const uint8_t *block = a->packed.data;
+    for (int64_t first = 0; first < a->n; first += COMPRESS_BLOCK, block += compress_block_bytes(a->kind)) {
+        int64_t n = a->n - first < COMPRESS_BLOCK ? a->n - first : COMPRESS_BLOCK;
+        for (int64_t i = 0; i < n; i++) {
+            float scale;
+            uint16_t half;
+            memcpy(&scale, block, sizeof scale);
+            memcpy(&half, block + 2 * i, sizeof half);
+            y[first + i] = a->kind == COMPRESS_KIND_INT8 ? scale * (float)(int8_t)block[4 + i] : compress_from_bf16(half);
+        }
+    }
+}

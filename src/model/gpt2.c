@@ -23,7 +23,11 @@ static const struct param *row_of(const struct pass *p, int row)
 
 struct tensor gpt2_w(const struct pass *p, int row) { return tensor_at(p->params, row_of(p, row)->offset); }
 
-struct tensor gpt2_dw(const struct pass *p, int row) { return tensor_at(p->grads, row_of(p, row)->offset); }
+struct tensor gpt2_dw(const struct pass *p, int row)
+{
+    const struct param *at = row_of(p, row);
+    return tensor_at(p->grads, p->grad_table ? p->grad_table->row[row].offset : at->offset);
+}
 
 struct dropout gpt2_dropout(const struct pass *p, int block, enum gpt2_place place, int64_t elems)
 {

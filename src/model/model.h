@@ -41,7 +41,8 @@ struct pass {
     /* where */
     const struct op_table *op;
     struct stream *stream;
-    struct tensor params, grads; /* whole tables, table->total_elems elements each */
+    struct tensor params, grads; /* what the tables' offsets count from */
+    const struct param_table *grad_table; /* where gradients lie when not as `table` says; NULL: they do */
     struct model_acts *acts;     /* activations kept between forward and backward, and scratch; from model_plan */
     /* how */
     int64_t past;    /* tokens before these, seen by earlier passes over a plan of model_plan_keep; > 0: b = t = 1 */

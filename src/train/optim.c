@@ -44,6 +44,19 @@ enum status optim_spans(const struct param_table *t, double weight_decay, struct
     return ST_OK;
 }
 
+int64_t optim_cut(const struct optim_span *spans, int64_t spans_n, int64_t first, int64_t elems, struct optim_span *out)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < spans_n; i++) {
+        int64_t begin = spans[i].offset > first ? spans[i].offset : first, end = spans[i].offset + spans[i].elems;
+        if (end > first + elems)
+            end = first + elems;
+        if (begin < end)
+            out[n++] = (struct optim_span){begin - first, end - begin, spans[i].weight_decay};
+    }
+    return n;
+}
+
 double optim_decay(const struct optim_config *config)
 {
     return config->kind == OPTIM_KIND_ADAMW ? config->weight_decay : 0;

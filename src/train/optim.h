@@ -23,6 +23,9 @@ struct optim_arrays {
 /* optim_spans — neighbours with equal decay merged, padding included; tensors of two or more dimensions decay.
  * Caller frees with free(). Memory refused is ST_RETRY. */
 enum status optim_spans(const struct param_table *t, double weight_decay, struct optim_span **out, int64_t *n_out);
+/* optim_cut — what spans have of elements [first, first + elems), counted from there; out has room for spans_n. Returns
+ * how many. */
+int64_t optim_cut(const struct optim_span *spans, int64_t spans_n, int64_t first, int64_t elems, struct optim_span *out);
 /* optim_decay — the weight decay that acts: AdamW's. SGD runs without, whatever weight_decay says, as the reference
  * runs do (tests/golden/qa was made with WEIGHT_DECAY=0.1 and is matched only so). */
 double optim_decay(const struct optim_config *config);

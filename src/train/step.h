@@ -3,6 +3,8 @@
  *
  * step_run: for each micro-batch forward and backward over the units, then the global norm, clipping and the
  * optimiser. Losses are sums over tokens; they are divided once, here, by the tokens of the global batch (batch.c).
+ * Several ranks may train one model: rank r of R takes the r-th of R equal runs of each step's samples, and what is
+ * between the ranks is the store's affair (mesh/store.h). Then every call is collective but those that only look.
  * Must not know the board, checkpoints or settings. */
 #ifndef CONVOY_TRAIN_STEP_H
 #define CONVOY_TRAIN_STEP_H
@@ -10,17 +12,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "comm/comm.h"
 #include "data/feed.h"
 #include "dev/dev.h"
+#include "mesh/store.h"
 #include "model/model.h"
 #include "train/batch.h"
 #include "train/optim.h"
 
 struct step_config {
     struct dev *dev;
+    struct comm *comm;           /* borrowed; NULL: a step of one rank, alone */
+    enum layout_shard shard;     /* what the ranks hold in parts; one rank holds everything */
+    enum squeeze_kind compress;  /* of gradients on the way */
+    int64_t bucket_elems;        /* as layout_init; 0: its own choice */
     struct model_dims dims;
     int64_t batch_samples;  /* of a micro-batch */
-    int64_t global_samples; /* of a step; a multiple of batch_samples */
+    int64_t global_samples; /* of a step; a multiple of batch_samples times ranks */
     int64_t seq_tokens;
     struct optim_config optim;
     enum model_recompute recompute;
@@ -35,9 +43,11 @@ struct step_config {
 struct step_result {
     double loss;       /* of the global batch, before the update */
     double grad_norm;  /* before clipping */
-    double compute_ms; /* all of step_run; of which: */
+    double compute_ms; /* all of step_run but wait_ms; of which (with the waiting inside): */
     double forward_ms, backward_ms, norm_ms, update_ms;
     double head_ms; /* head: forward and backward. Each is a sum over micro-batches */
+    double comm_ms; /* the wire at work, beside the rest or not */
+    double wait_ms; /* this rank waiting for it */
 };
 
 struct step;
@@ -50,12 +60,13 @@ void step_close(struct step *step);       /* accepts NULL */
  * FAULT=nan, makes one gradient NaN. */
 enum status step_run(struct step *step, const struct feed *feed, int64_t step_i, int64_t sample_first, double lr,
                      bool poison, struct step_result *out);
-/* step_run_batch — the same on global_samples samples that the caller holds: what step_run does once it has asked
- * the feed. */
+/* step_run_batch — the same on this rank's samples, which the caller holds: what step_run does once it has asked the
+ * feed. When a rank's samples are refused (ST_BAD_DATA) the others get ST_PEER. A rank that is lost: ST_PEER, and
+ * then step_close. */
 enum status step_run_batch(struct step *step, const struct batch *batch, int64_t step_i, int64_t sample_first,
                            double lr, bool poison, struct step_result *out);
 /* step_eval — mean loss over samples [0, samples) of the feed (LM: per token), dropout off, nothing changed. stop()
- * is asked between batches; when it says true: ST_RETRY. */
+ * is asked between batches; when it says true on any rank: ST_RETRY on all. */
 enum status step_eval(struct step *step, const struct feed *feed, int64_t samples, bool (*stop)(void *arg),
                       void *arg, double *loss_out);
 /* step_logits — LM: the logits (V, on the host) of what follows n tokens, 1 ≤ n ≤ seq_tokens, each in [0, V). Dropout
@@ -65,15 +76,27 @@ enum status step_logits(struct step *step, const int32_t *tokens, int64_t n, flo
  * Dropout off, nothing changed. */
 enum status step_spans(struct step *step, const struct batch *batch, float *out);
 
-/* State, for checkpoints. part 0: parameters, 1: first moment (adam_m or momentum), 2: second. Host addresses on
- * CPU. */
+/* State, for checkpoints. part 0: parameters, 1: first moment (adam_m or momentum), 2: second. */
 int step_parts(const struct step *step);
 const struct param_table *step_table(const struct step *step);
+struct stream *step_stream(const struct step *step);
+/* step_read, step_write — elements [first, first + n) of a part, to and from the host, however the state is spread:
+ * rank 0 only, while the others are in step_follow; then step_lead_end with what became of it. With one rank nobody
+ * follows, and the calls may stand alone. As store_state.h. */
+enum status step_read(struct step *step, int part, int64_t first, int64_t n, float *dst);
+enum status step_write(struct step *step, int part, int64_t first, int64_t n, const float *src);
+enum status step_lead_end(struct step *step, enum status st);
+enum status step_follow(struct step *step);
+/* Where a part lies whole, as it does with one rank. Host addresses on CPU. */
 float *step_part(struct step *step, int part);
 struct tensor step_tensor(const struct step *step, int part); /* the same, for copies on step_stream */
 struct tensor step_grads(const struct step *step);            /* of the last step_run, before clipping */
-struct stream *step_stream(const struct step *step);
+struct step_memory {
+    struct store_memory store;
+    int64_t passes; /* activations, scratch, inputs */
+};
+struct step_memory step_memory(const struct step *step);
 int64_t step_memory_bytes(const struct step *step); /* taken by this step: planned = taken */
-double step_flops(const struct step *step);         /* products really done by one step_run */
+double step_flops(const struct step *step);         /* products really done by one step_run, on all ranks */
 
 #endif

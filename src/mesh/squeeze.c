@@ -1,0 +1,213 @@
+/* squeeze — see squeeze.h. */
+#include "mesh/squeeze.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/must.h"
+#include "comm/order.h"
+#include "dev/dev.h"
+#include "kernels/cpu.h"
+
+#define RUN_ELEMS (64 * COMPRESS_BLOCK) /* added up at once: all ranks' values of so many stay in cache */
+
+struct piece {
+    int64_t elems, part_bytes; /* packed bytes of the largest part */
+    float *lost, *lost_sum;    /* what quantising lost: of this rank's gradient; of the sum of its part */
+};
+
+/* What one begun call is about; a piece has one at a time. */
+struct job {
+    struct squeeze *q;
+    int piece;
+    const float *from;
+    float *to_all, *to_own;
+};
+
+struct squeeze {
+    struct squeeze_config c;
+    enum compress_kind kind;
+    int rank, ranks;
+    struct dev *dev;
+    struct stream *stream;
+    struct piece *piece;
+    struct job *job;
+    uint8_t *send, *got;      /* ranks × the largest part_bytes each */
+    float *runs;              /* ranks × RUN_ELEMS */
+    struct order_step *order; /* ranks - 1 */
+    int64_t bytes;
+};
+
+static enum status take(struct squeeze *q, int64_t n, size_t each, void **out)
+{
+    *out = calloc((size_t)(n > 0 ? n : 1), each);
+    q->bytes += n * (int64_t)each;
+    return *out ? ST_OK
+                : FAIL(ST_RETRY, "out of memory: %lld x %zu bytes to compress gradients; use COMPRESS=none", (long long)n,
+                       each);
+}
+
+static enum status take_piece(struct squeeze *q, struct piece *p, int64_t elems)
+{
+    void *lost, *lost_sum;
+    struct order_extent largest = order_extent(elems, q->ranks, 0);
+    for (int rank = 1; rank < q->ranks; rank++)
+        if (order_extent(elems, q->ranks, rank).elems > largest.elems)
+            largest = order_extent(elems, q->ranks, rank);
+    p->elems = elems;
+    int64_t bytes = compress_bytes(q->kind, largest.elems);
+    p->part_bytes = (bytes + ORDER_ALIGN - 1) / ORDER_ALIGN * ORDER_ALIGN;
+    TRY(take(q, elems, sizeof *p->lost, &lost));
+    p->lost = lost;
+    TRY(take(q, order_extent(elems, q->ranks, q->rank).elems, sizeof *p->lost_sum, &lost_sum));
+    p->lost_sum = lost_sum;
+    return ST_OK;
+}
+
+static enum status take_all(struct squeeze *q)
+{
+    int64_t part_bytes = 0;
+    void *memory;
+    TRY(take(q, q->c.pieces_n, sizeof *q->piece, &memory));
+    q->piece = memory;
+    TRY(take(q, q->c.pieces_n, sizeof *q->job, &memory));
+    q->job = memory;
+    for (int i = 0; i < q->c.pieces_n; i++) {
+        TRY(take_piece(q, &q->piece[i], q->c.piece_elems[i]));
+        part_bytes = q->piece[i].part_bytes > part_bytes ? q->piece[i].part_bytes : part_bytes;
+    }
+    TRY(take(q, q->ranks * part_bytes, 1, &memory));
+    q->send = memory;
+    TRY(take(q, q->ranks * part_bytes, 1, &memory));
+    q->got = memory;
+    TRY(take(q, q->ranks * RUN_ELEMS, sizeof *q->runs, &memory));
+    q->runs = memory;
+    TRY(take(q, q->ranks, sizeof *q->order, &memory));
+    q->order = memory;
+    order_plan(q->ranks, q->order);
+    TRY(dev_cpu_open(1, CPU_LEVEL_N, &q->dev));
+    return dev_stream_open(q->dev, &q->stream);
+}
+
+enum status squeeze_open(const struct squeeze_config *config, struct squeeze **out)
+{
+    ASSERT(config->kind != SQUEEZE_KIND_NONE);
+    struct squeeze *q = calloc(1, sizeof *q);
+    if (!q)
+        return FAIL(ST_RETRY, "out of memory: compression");
+    q->c = *config;
+    q->kind = config->kind == SQUEEZE_KIND_INT8 ? COMPRESS_KIND_INT8 : COMPRESS_KIND_BF16;
+    q->rank = comm_place(config->comm)->rank;
+    q->ranks = comm_place(config->comm)->ranks;
+    enum status st = take_all(q);
+    if (st == ST_OK)
+        *out = q;
+    else
+        squeeze_close(q);
+    return st;
+}
+
+void squeeze_close(struct squeeze *q)
+{
+    if (!q)
+        return;
+    for (int i = 0; q->piece && i < q->c.pieces_n; i++) {
+        free(q->piece[i].lost);
+        free(q->piece[i].lost_sum);
+    }
+    free(q->piece);
+    free(q->job);
+    free(q->send);
+    free(q->got);
+    free(q->runs);
+    free(q->order);
+    dev_stream_close(q->stream);
+    dev_close(q->dev);
+    free(q);
+}
+
+int64_t squeeze_bytes(const struct squeeze *q) { return q->bytes; }
+
+/* --- in the comm's thread ---------------------------------------------------------------------------------- */
+
+static enum status pack(struct squeeze *q, const float *x, float *lost, int64_t n, uint8_t *packed)
+{
+    return dev_op(q->dev)->compress(q->stream, &(struct compress){.packed = {packed, DTYPE_U8},
+                                                                  .residual = {lost, DTYPE_F32},
+                                                                  .x = {(void *)(uintptr_t)x, DTYPE_F32},
+                                                                  .n = n,
+                                                                  .kind = q->kind});
+}
+
+static enum status unpack(struct squeeze *q, const uint8_t *packed, int64_t n, float *y)
+{
+    return dev_op(q->dev)->expand(q->stream, &(struct expand){.y = {y, DTYPE_F32},
+                                                              .packed = {(void *)(uintptr_t)packed, DTYPE_U8},
+                                                              .n = n,
+                                                              .kind = q->kind});
+}
+
+/* Elements [first, first + n) of this rank's part: what every rank says of them, added in the order of sums. */
+static enum status add_run(struct squeeze *q, int64_t part_bytes, int64_t first, int64_t n, float *sum)
+{
+    for (int rank = 0; rank < q->ranks; rank++)
+        TRY(unpack(q, q->got + rank * part_bytes + compress_bytes(q->kind, first), n, q->runs + rank * RUN_ELEMS));
+    for (int i = 0; i < q->ranks - 1; i++) {
+        float *restrict to = q->runs + q->order[i].to * RUN_ELEMS;
+        const float *restrict from = q->runs + q->order[i].from * RUN_ELEMS;
+        for (int64_t k = 0; k < n; k++)
+            to[k] += from[k];
+    }
+    memcpy(sum, q->runs, (size_t)n * sizeof *sum);
+    return ST_OK;
+}
+
+static enum status send_parts(struct squeeze *q, const struct job *job, const struct piece *p)
+{
+    for (int rank = 0; rank < q->ranks; rank++) {
+        struct order_extent part = order_extent(p->elems, q->ranks, rank);
+        TRY(pack(q, job->from + part.first, p->lost + part.first, part.elems, q->send + rank * p->part_bytes));
+    }
+    struct tensor got = {q->got, DTYPE_U8}, send = {q->send, DTYPE_U8};
+    return comm_all_to_all(q->c.comm, got, send, p->part_bytes);
+}
+
+/* The sum of this rank's part, quantised, is left in `send`; a run is packed while it is in cache. */
+static enum status add_parts(struct squeeze *q, const struct piece *p)
+{
+    float sum[RUN_ELEMS];
+    int64_t elems = order_extent(p->elems, q->ranks, q->rank).elems;
+    for (int64_t first = 0; first < elems; first += RUN_ELEMS) {
+        int64_t n = elems - first < RUN_ELEMS ? elems - first : RUN_ELEMS;
+        TRY(add_run(q, p->part_bytes, first, n, sum));
+        TRY(pack(q, sum, p->lost_sum + first, n, q->send + compress_bytes(q->kind, first)));
+    }
+    return ST_OK;
+}
+
+static enum status run(void *arg)
+{
+    const struct job *job = arg;
+    struct squeeze *q = job->q;
+    const struct piece *p = &q->piece[job->piece];
+    struct tensor all = {q->got, DTYPE_U8}, mine = {q->send, DTYPE_U8};
+    TRY(send_parts(q, job, p));
+    TRY(add_parts(q, p));
+    if (!job->to_all)
+        return unpack(q, q->send, order_extent(p->elems, q->ranks, q->rank).elems, job->to_own);
+    TRY(comm_all_gather(q->c.comm, all, mine, q->ranks * p->part_bytes));
+    for (int rank = 0; rank < q->ranks; rank++) {
+        struct order_extent part = order_extent(p->elems, q->ranks, rank);
+        TRY(unpack(q, q->got + rank * p->part_bytes, part.elems, job->to_all + part.first));
+    }
+    return ST_OK;
+}
+
+enum status squeeze_begin(struct squeeze *q, int piece, const float *from, float *to_all, float *to_own,
+                          struct comm_ticket *ticket)
+{
+    struct job *job = &q->job[piece];
+    ASSERTF(piece >= 0 && piece < q->c.pieces_n, "piece %d of %d", piece, q->c.pieces_n);
+    *job = (struct job){.q = q, .piece = piece, .from = from, .to_all = to_all, .to_own = to_own};
+    return comm_job_begin(q->c.comm, run, job, ticket);
+}

@@ -1,0 +1,547 @@
+/* store — memory, and the life of pieces (store.h). The whole state by ranges is in store_state.c. */
+#include "mesh/store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/must.h"
+#include "mesh/store_inside.h"
+
+/* --- memory ------------------------------------------------------------------------------------------------ */
+
+static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool is_comm, struct tensor *out)
+{
+    size_t bytes = (size_t)elems * dtype_bytes(dtype);
+    void *data = NULL;
+    ASSERT(s->memory_n < STORE_PIECES_OF_MEMORY);
+    if (is_comm)
+        TRY(comm_alloc(s->c.comm, (int64_t)bytes, &data));
+    else
+        TRY(dev_alloc(s->c.dev, bytes, &data));
+    s->memory[s->memory_n].data = data;
+    s->memory[s->memory_n].bytes = bytes;
+    s->memory[s->memory_n++].is_comm = is_comm;
+    *out = (struct tensor){data, dtype};
+    if (s->c.beat)
+        s->c.beat(s->c.beat_arg);
+    return ST_OK;
+}
+
+static bool wants_rows(const struct store *s)
+{
+    const struct param *row = &s->c.table->row[0];
+    return s->c.has_grads && rows_are_worth(s->layout.ranks, row->dim[0], s->c.pass_tokens);
+}
+
+static int64_t rows_elems(const struct store *s)
+{
+    const struct param *row = &s->c.table->row[0];
+    return wants_rows(s) ? rows_buffer_elems(s->layout.ranks, row->dim[0], row->dim[1], s->c.pass_tokens) : 0;
+}
+
+/* What each purpose needs, from the layout alone. */
+static struct store_memory plan(const struct store *s)
+{
+    const struct store_config *c = &s->c;
+    int64_t whole = c->table->total_elems, packed = s->layout.packed_elems, window = s->layout.window_elems;
+    int64_t each = (int64_t)sizeof(float);
+    struct store_memory m = {.params = (s->params_window ? packed : whole) * each,
+                             .windows = s->params_window ? window * each : 0};
+    if (!c->has_grads)
+        return m;
+    m.grads = (s->grads_window ? packed : whole) * each;
+    m.windows += ((s->grads_window ? window : 0) + rows_elems(s)) * each;
+    m.moments = c->moments * (s->has_parts ? packed : whole) * each;
+    return m;
+}
+
+static enum status take_rows(struct store *s, float *buffer)
+{
+    const struct param *row = &s->c.table->row[0];
+    return rows_open(&(struct rows_config){.comm = s->c.comm,
+                                           .rows_n = row->dim[0],
+                                           .row_elems = row->dim[1],
+                                           .tokens_max = s->c.pass_tokens,
+                                           .buffer = buffer},
+                     &s->rows);
+}
+
+/* The gradients' memory is one: a pass whose embedding's rows lie beside the table finds them by an offset. */
+static enum status take_grads(struct store *s)
+{
+    int64_t elems = s->grads_window ? s->layout.window_elems : s->c.table->total_elems;
+    TRY(take(s, elems + rows_elems(s), DTYPE_F32, !s->is_alone, &s->grads));
+    if (s->grads_window)
+        TRY(take(s, s->layout.packed_elems, DTYPE_F32, !s->is_alone, &s->grads_own));
+    if (wants_rows(s))
+        TRY(take_rows(s, (float *)s->grads.data + elems));
+    for (int i = 0; i < s->c.moments; i++)
+        TRY(take(s, s->has_parts ? s->layout.packed_elems : s->c.table->total_elems, DTYPE_F32, false, &s->moment[i]));
+    return take(s, s->layout.pieces_n, DTYPE_F64, false, &s->norms);
+}
+
+static enum status take_all(struct store *s)
+{
+    int64_t whole = s->c.table->total_elems;
+    TRY(take(s, s->params_window ? s->layout.window_elems : whole, DTYPE_F32, s->has_parts, &s->params));
+    if (s->params_window)
+        TRY(take(s, s->layout.packed_elems, DTYPE_F32, true, &s->params_own));
+    return s->c.has_grads ? take_grads(s) : ST_OK;
+}
+
+static void check_taken(const struct store *s)
+{
+    int64_t bytes = 0, planned = store_memory_bytes(s);
+    for (int i = 0; i < s->memory_n; i++)
+        if (s->memory[i].data != s->norms.data)
+            bytes += (int64_t)s->memory[i].bytes;
+    ASSERTF(bytes == planned, "planned %lld taken %lld", (long long)planned, (long long)bytes);
+}
+
+static enum status open_squeeze(struct store *s)
+{
+    int n = s->layout.pieces_n;
+    int64_t *elems = calloc((size_t)n, sizeof *elems);
+    if (!elems)
+        return FAIL(ST_RETRY, "out of memory: %d pieces of the model", n);
+    for (int i = 0; i < n; i++)
+        elems[i] = s->layout.piece[i].elems;
+    struct squeeze_config config = {.comm = s->c.comm, .kind = s->c.compress, .pieces_n = n, .piece_elems = elems};
+    enum status st = squeeze_open(&config, &s->squeeze);
+    free(elems);
+    TRY(st);
+    s->taken.residuals = squeeze_bytes(s->squeeze);
+    return ST_OK;
+}
+
+static enum status open_all(struct store *s)
+{
+    const struct store_config *c = &s->c;
+    const struct comm_place *place = comm_place(c->comm);
+    TRY(layout_init(c->table, place->ranks, place->rank, c->bucket_elems, &s->layout));
+    s->is_alone = place->ranks == 1;
+    s->has_parts = !s->is_alone && c->shard != LAYOUT_SHARD_NONE;
+    s->params_window = !s->is_alone && c->shard == LAYOUT_SHARD_FULL;
+    s->grads_window = !s->is_alone && c->shard >= LAYOUT_SHARD_GRADIENTS && !c->is_accumulated;
+    s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
+    s->taken = plan(s);
+    s->piece = calloc((size_t)s->layout.pieces_n, sizeof *s->piece);
+    s->sums = calloc((size_t)s->layout.pieces_n + STORE_EXTRAS_MAX, sizeof *s->sums);
+    s->embed_row = calloc((size_t)c->table->rows_n, sizeof *s->embed_row);
+    if (!s->piece || !s->sums || !s->embed_row)
+        return FAIL(ST_RETRY, "out of memory: %d pieces of the model", s->layout.pieces_n);
+    TRY(take_all(s));
+    check_taken(s);
+    return c->compress != SQUEEZE_KIND_NONE && c->has_grads && !s->is_alone ? open_squeeze(s) : ST_OK;
+}
+
+enum status store_open(const struct store_config *config, struct store **out)
+{
+    struct store *s = calloc(1, sizeof *s);
+    if (!s)
+        return FAIL(ST_RETRY, "out of memory: a store of %zu bytes; use a machine with more memory", sizeof *s);
+    s->c = *config;
+    enum status st = open_all(s);
+    if (st == ST_OK)
+        *out = s;
+    else
+        store_close(s);
+    return st;
+}
+
+void store_close(struct store *s)
+{
+    if (!s)
+        return;
+    if (s->is_under_way) /* after a failure: it fails as well, but the memory is not ours before */
+        (void)comm_wait(s->c.comm, s->newest);
+    for (int i = 0; i < s->memory_n; i++)
+        if (!s->memory[i].is_comm)
+            dev_free(s->c.dev, s->memory[i].data, s->memory[i].bytes);
+    rows_close(s->rows);
+    squeeze_close(s->squeeze);
+    layout_free(&s->layout);
+    free(s->piece);
+    free(s->sums);
+    free(s->embed_row);
+    free(s);
+}
+
+struct store_memory store_memory(const struct store *s) { return s->taken; }
+
+int64_t store_memory_bytes(const struct store *s)
+{
+    const struct store_memory *m = &s->taken;
+    return m->params + m->grads + m->moments + m->windows + m->residuals;
+}
+
+const struct layout *store_layout(const struct store *s) { return &s->layout; }
+
+void store_bind(const struct store *s, struct pass *p)
+{
+    p->table = s->params_window ? &s->layout.window : s->c.table;
+    p->grad_table = s->grads_window ? &s->layout.window : s->c.table;
+    p->params = s->params;
+    p->grads = s->grads;
+}
+
+/* --- waiting ----------------------------------------------------------------------------------------------- */
+
+/* Calls are carried out in the order of beginning: when the newest is waited for, none is under way. */
+static enum status begun(struct store *s, enum status st, struct comm_ticket ticket)
+{
+    TRY(st);
+    s->newest = ticket;
+    s->is_under_way = true;
+    return ST_OK;
+}
+
+enum status store_wait(struct store *s, struct comm_ticket ticket)
+{
+    int64_t begin = clock_ns();
+    s->is_under_way = s->is_under_way && ticket.sequence != s->newest.sequence;
+    enum status st = comm_wait(s->c.comm, ticket);
+    s->wait_ns += clock_ns() - begin;
+    return st;
+}
+
+void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out)
+{
+    struct comm_times times;
+    comm_times(s->c.comm, &times);
+    *comm_ms_out = times.busy_ms;
+    *wait_ms_out = (double)s->wait_ns * 1e-6;
+    s->wait_ns = 0;
+}
+
+enum status store_sum_begin(struct store *s, double *values, int n, struct comm_ticket *ticket)
+{
+    struct tensor all = {values, DTYPE_F64};
+    return begun(s, comm_all_reduce_begin(s->c.comm, all, all, n, ticket), *ticket);
+}
+
+/* --- parameters -------------------------------------------------------------------------------------------- */
+
+static enum status wait_gather(struct store *s, int piece)
+{
+    struct store_piece *p = &s->piece[piece];
+    if (!p->is_gathering)
+        return ST_OK;
+    p->is_gathering = false;
+    return store_wait(s, p->gather);
+}
+
+static enum status gather(struct store *s, int piece)
+{
+    const struct layout_piece *l = &s->layout.piece[piece];
+    struct store_piece *p = &s->piece[piece];
+    for (int i = 0; i < s->layout.pieces_n && l->slot >= 0; i++) {
+        if (s->layout.piece[i].slot != l->slot)
+            continue;
+        TRY(wait_gather(s, i));
+        s->piece[i].is_here = false;
+    }
+    TRY(dev_sync(s->c.stream));
+    enum status st = comm_all_gather_begin(s->c.comm, tensor_at(s->params, l->at), tensor_at(s->params_own, l->packed),
+                                           l->elems, &p->gather);
+    TRY(begun(s, st, p->gather));
+    p->is_here = p->is_gathering = true;
+    return ST_OK;
+}
+
+static enum status need(struct store *s, int piece)
+{
+    if (s->params_window && !s->piece[piece].is_here)
+        TRY(gather(s, piece));
+    return wait_gather(s, piece);
+}
+
+enum status store_need(struct store *s, int unit, int way)
+{
+    int last = s->layout.unit_piece[unit], next = last + way;
+    for (int piece = unit == 0 ? 0 : last; piece <= last; piece++)
+        TRY(need(s, piece));
+    bool is_next = way != 0 && next < s->layout.pieces_n && next > s->layout.unit_piece[0];
+    return s->params_window && is_next && !s->piece[next].is_here ? gather(s, next) : ST_OK;
+}
+
+/* --- gradients --------------------------------------------------------------------------------------------- */
+
+/* The whole piece, as the passes left it. */
+static struct tensor grad_of(const struct store *s, int piece)
+{
+    const struct layout_piece *l = &s->layout.piece[piece];
+    return tensor_at(s->grads, s->grads_window ? l->at : l->first);
+}
+
+/* This rank's part of it, reduced. */
+static struct tensor grad_own(const struct store *s, int piece)
+{
+    const struct layout_piece *l = &s->layout.piece[piece];
+    return s->grads_window ? tensor_at(s->grads_own, l->packed) : tensor_at(grad_of(s, piece), l->own.first);
+}
+
+/* Nothing but token rows goes into this rank's embedding: then its table is zero everywhere, and no message. */
+static bool is_rows_alone(const struct store *s)
+{
+    return s->rows && s->c.table->row[0].grad_is_added && !s->c.is_accumulated;
+}
+
+static enum status reduce(struct store *s, int piece)
+{
+    const struct layout_piece *l = &s->layout.piece[piece];
+    struct store_piece *p = &s->piece[piece];
+    struct tensor from = grad_of(s, piece);
+    if (p->is_begun)
+        return ST_OK;
+    p->is_begun = true;
+    if (s->is_alone || (piece == 0 && is_rows_alone(s)))
+        return ST_OK;
+    p->is_reducing = true;
+    TRY(dev_sync(s->c.stream));
+    enum status st;
+    if (s->squeeze)
+        st = squeeze_begin(s->squeeze, piece, from.data, s->has_parts ? NULL : from.data, grad_own(s, piece).data,
+                           &p->reduce);
+    else if (s->has_parts)
+        st = comm_reduce_scatter_begin(s->c.comm, grad_own(s, piece), from, l->elems, &p->reduce);
+    else
+        st = comm_all_reduce_begin(s->c.comm, from, from, l->elems, &p->reduce);
+    return begun(s, st, p->reduce);
+}
+
+/* The token rows that belong to what this rank keeps of the embedding. */
+static void add_rows(struct store *s)
+{
+    const struct layout_piece *l = &s->layout.piece[0];
+    int64_t elems = s->c.table->row[0].elems;
+    if (s->has_parts)
+        rows_add(s->rows, l->own, grad_own(s, 0).data);
+    else
+        rows_add(s->rows, (struct order_extent){.elems = elems}, grad_of(s, 0).data);
+}
+
+static enum status finish(struct store *s, int piece)
+{
+    struct store_piece *p = &s->piece[piece];
+    if (!p->is_begun || p->is_finished)
+        return ST_OK;
+    p->is_finished = true;
+    if (p->is_reducing) {
+        p->is_reducing = false;
+        TRY(store_wait(s, p->reduce));
+    }
+    if (piece == 0 && s->rows) {
+        TRY(store_wait(s, s->rows_ticket));
+        add_rows(s);
+    }
+    return dev_op(s->c.dev)->sumsq(s->c.stream, &(struct sumsq){.out = tensor_at(s->norms, piece),
+                                                                .x = grad_own(s, piece),
+                                                                .n = s->layout.piece[piece].own.elems});
+}
+
+enum status store_begin(struct store *s, const int32_t *tokens, int64_t n)
+{
+    for (int i = 0; i < s->layout.pieces_n; i++)
+        s->piece[i].is_begun = s->piece[i].is_reducing = s->piece[i].is_finished = false;
+    s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
+    if (!s->rows)
+        return ST_OK;
+    if (is_rows_alone(s) && s->grads_window)
+        TRY(dev_fill(s->c.stream, grad_own(s, 0).data, 0, (size_t)s->layout.piece[0].own.elems * sizeof(float)));
+    return begun(s, rows_begin(s->rows, tokens, n, &s->rows_ticket), s->rows_ticket);
+}
+
+/* What lies between the tensors of a piece is zero, whatever the slot held before. */
+static enum status clear_padding(struct store *s, int piece)
+{
+    const struct layout_piece *l = &s->layout.piece[piece];
+    for (int i = 0; i < s->c.table->rows_n; i++) {
+        const struct param *row = &s->c.table->row[i];
+        int64_t end = i + 1 < s->c.table->rows_n ? row[1].offset : s->c.table->total_elems, from = row->offset + row->elems;
+        if (row->offset >= l->first && row->offset < l->first + l->elems && from < end)
+            TRY(dev_fill(s->c.stream, tensor_at(grad_of(s, piece), from - l->first).data, 0,
+                         (size_t)(end - from) * sizeof(float)));
+    }
+    return ST_OK;
+}
+
+enum status store_room(struct store *s, int unit)
+{
+    int piece = s->layout.unit_piece[unit], slot = s->layout.piece[piece].slot;
+    if (!s->grads_window || slot < 0)
+        return ST_OK;
+    if (s->grad_in_slot[slot] == piece)
+        return ST_OK;
+    if (s->grad_in_slot[slot] >= 0)
+        TRY(finish(s, s->grad_in_slot[slot]));
+    s->grad_in_slot[slot] = piece;
+    return clear_padding(s, piece);
+}
+
+enum status store_done(struct store *s, int unit)
+{
+    int last = s->layout.unit_piece[unit];
+    if (s->layout.piece[last].unit_first != unit)
+        return ST_OK; /* the piece's other units are not done */
+    if (unit == 0 && s->rows) {
+        TRY(dev_sync(s->c.stream));
+        TRY(begun(s, rows_exchange_begin(s->rows, &s->rows_ticket), s->rows_ticket));
+    }
+    for (int piece = last; piece >= (unit == 0 ? 0 : last); piece--) {
+        TRY(reduce(s, piece));
+        if (s->is_alone)
+            TRY(finish(s, piece)); /* its squares are taken while it is in cache */
+    }
+    return ST_OK;
+}
+
+enum status store_done_head(struct store *s)
+{
+    TRY(store_done(s, s->layout.units_n - 1));
+    return s->rows ? reduce(s, 0) : ST_OK;
+}
+
+enum status store_embed(struct store *s, const struct pass *from, struct pass *out)
+{
+    *out = *from;
+    if (!s->rows)
+        return ST_OK;
+    TRY(store_wait(s, s->rows_ticket));
+    float *place = rows_place(s->rows);
+    s->embed_table = *from->grad_table;
+    memcpy(s->embed_row, from->grad_table->row, (size_t)s->c.table->rows_n * sizeof *s->embed_row);
+    s->embed_table.row = s->embed_row;
+    s->embed_row[0].offset = place - (float *)s->grads.data;
+    out->grad_table = &s->embed_table;
+    return dev_copy(s->c.stream, out->tokens.data, rows_numbers(s->rows), (size_t)(from->b * from->t) * sizeof(int32_t));
+}
+
+enum status store_settle(struct store *s, double *norm_sq_out, double *extra, int n)
+{
+    int pieces_n = s->layout.pieces_n;
+    double total = 0;
+    struct comm_ticket ticket;
+    ASSERTF(n <= STORE_EXTRAS_MAX, "%d sums", n);
+    for (int piece = pieces_n - 1; piece >= 0; piece--) {
+        ASSERTF(s->piece[piece].is_begun, "piece %d has no gradient", piece);
+        TRY(finish(s, piece));
+    }
+    TRY(dev_copy(s->c.stream, s->sums, s->norms.data, (size_t)pieces_n * sizeof *s->sums));
+    TRY(dev_sync(s->c.stream));
+    memcpy(s->sums + pieces_n, extra, (size_t)n * sizeof *extra);
+    TRY(store_sum_begin(s, s->sums, pieces_n + n, &ticket));
+    TRY(store_wait(s, ticket));
+    for (int piece = pieces_n - 1; piece >= 0; piece--)
+        total += s->sums[piece];
+    memcpy(extra, s->sums + pieces_n, (size_t)n * sizeof *extra);
+    *norm_sq_out = total;
+    return ST_OK;
+}
+
+/* --- the update -------------------------------------------------------------------------------------------- */
+
+int store_pieces(const struct store *s) { return s->layout.pieces_n; }
+
+struct store_arrays store_arrays(const struct store *s, int piece)
+{
+    const struct layout_piece *l = &s->layout.piece[piece];
+    if (!s->has_parts)
+        return (struct store_arrays){.first = l->first,
+                                     .elems = l->elems,
+                                     .p = tensor_at(s->params, l->first),
+                                     .g = tensor_at(s->grads, l->first),
+                                     .m = tensor_at(s->moment[0], l->first),
+                                     .v = tensor_at(s->moment[1], l->first)};
+    int64_t first = l->first + l->own.first;
+    return (struct store_arrays){.first = first,
+                                 .elems = l->own.elems,
+                                 .p = s->params_window ? tensor_at(s->params_own, l->packed) : tensor_at(s->params, first),
+                                 .g = grad_own(s, piece),
+                                 .m = tensor_at(s->moment[0], l->packed),
+                                 .v = tensor_at(s->moment[1], l->packed)};
+}
+
+enum status store_updated(struct store *s, int piece)
+{
+    const struct layout_piece *l = &s->layout.piece[piece];
+    struct store_piece *p = &s->piece[piece];
+    if (!s->has_parts)
+        return ST_OK;
+    if (s->params_window) {
+        p->is_here = false;
+        return ST_OK;
+    }
+    struct tensor all = tensor_at(s->params, l->first);
+    TRY(dev_sync(s->c.stream));
+    enum status st = comm_all_gather_begin(s->c.comm, all, tensor_at(all, l->own.first), l->elems, &p->gather);
+    TRY(begun(s, st, p->gather));
+    p->is_gathering = true;
+    return ST_OK;
+}
+
+/* --- the state --------------------------------------------------------------------------------------------- */
+
+/* What is held of a part, and whether it is packed. */
+static struct tensor held(const struct store *s, int part, bool *is_packed_out)
+{
+    ASSERTF(part >= 0 && part <= s->c.moments, "part %d", part);
+    *is_packed_out = part == 0 ? s->params_window : s->has_parts;
+    return part > 0 ? s->moment[part - 1] : s->params_window ? s->params_own : s->params;
+}
+
+struct tensor store_whole(const struct store *s, int part)
+{
+    bool is_packed = s->has_parts;
+    struct tensor t = part < 0 ? s->grads : held(s, part, &is_packed), none = {0};
+    return is_packed ? none : t;
+}
+
+enum status store_rest(struct store *s)
+{
+    for (int i = 0; i < s->layout.pieces_n; i++)
+        TRY(wait_gather(s, i));
+    return ST_OK;
+}
+
+/* Elements [first, end) of the table that this rank's part of a piece has of [*first, *end). */
+static bool own_range(const struct layout_piece *l, int64_t *first, int64_t *end)
+{
+    int64_t own = l->first + l->own.first, own_end = own + l->own.elems;
+    *first = *first > own ? *first : own;
+    *end = *end < own_end ? *end : own_end;
+    return *first < *end;
+}
+
+bool store_wants(const struct store *s, int part, int64_t first, int64_t n)
+{
+    bool is_packed;
+    (void)held(s, part, &is_packed);
+    for (int i = 0; is_packed && i < s->layout.pieces_n; i++) {
+        int64_t from = first, end = first + n;
+        if (own_range(&s->layout.piece[i], &from, &end))
+            return true;
+    }
+    return !is_packed;
+}
+
+enum status store_keep(struct store *s, int part, int64_t first, int64_t n, const float *values)
+{
+    bool is_packed;
+    struct tensor to = held(s, part, &is_packed);
+    TRY(store_rest(s));
+    if (!is_packed) {
+        TRY(dev_copy(s->c.stream, tensor_at(to, first).data, values, (size_t)n * sizeof *values));
+        return dev_sync(s->c.stream);
+    }
+    for (int i = 0; i < s->layout.pieces_n; i++) {
+        const struct layout_piece *l = &s->layout.piece[i];
+        int64_t from = first, end = first + n;
+        s->piece[i].is_here = false;
+        if (own_range(l, &from, &end))
+            TRY(dev_copy(s->c.stream, tensor_at(to, l->packed + from - l->first - l->own.first).data, values + from - first,
+                         (size_t)(end - from) * sizeof *values));
+    }
+    return dev_sync(s->c.stream);
+}

@@ -1,0 +1,110 @@
+/* store — the memory of one model that several ranks train: parameters, gradients, moments, whole or in parts, and the
+ * messages that keep them one model.
+ *
+ * Design. A step walks the units forward and back as if it were alone. It tells the store when it is about to use a unit
+ * (store_need, store_room) and when a unit's gradient is done (store_done); the store gathers and reduces pieces
+ * (layout.h) in the comm's thread meanwhile, and store_settle waits for what is left.
+ *
+ *              parameters                    gradients                            moments
+ *   none       whole                         whole, all-reduced                   whole
+ *   optimizer  whole, gathered after update  whole, own parts reduced             own parts
+ *   gradients  whole, gathered after update  window, reduced into own parts       own parts
+ *   full       own parts, window gathered    window, reduced into own parts       own parts
+ *
+ * All four add the same numbers in the same order: what is kept differs, not what is computed, so they give the same
+ * bits. With accumulation gradients are added up locally and reduced once a step, in every way of sharding; that needs
+ * them whole, so then the window's memory is saved only for parameters and moments. One rank shares nothing: then all
+ * ways are `none`.
+ *
+ * The norm: each rank adds the squares of its own part of each piece; the sums of the pieces are all-reduced and added
+ * from the last piece to the first. The tied embedding's gradient has two sources: the output layer's, reduced as soon as
+ * the head is done, and the token rows of the last micro-batch, exchanged at the end (rows.h) where that is cheaper.
+ *
+ * Every call here but the readers is collective: all ranks make the same calls in the same order. Must not know losses,
+ * optimisers, files or what the model computes. */
+#ifndef CONVOY_MESH_STORE_H
+#define CONVOY_MESH_STORE_H
+
+#include "comm/comm.h"
+#include "dev/dev.h"
+#include "mesh/layout.h"
+#include "mesh/squeeze.h"
+#include "model/model.h"
+
+struct store_config {
+    struct dev *dev;
+    struct stream *stream;
+    struct comm *comm;
+    const struct param_table *table; /* outlives the store */
+    enum layout_shard shard;
+    enum squeeze_kind compress;
+    bool has_grads;      /* false: parameters only */
+    bool is_accumulated; /* a step has several micro-batches */
+    int moments;
+    int64_t pass_tokens;  /* B·T of a micro-batch */
+    int64_t bucket_elems; /* as layout_init */
+    void (*beat)(void *arg); /* between large pieces of memory; NULL allowed */
+    void *beat_arg;
+};
+
+/* Bytes by purpose; planned from the layout, and taken: the same. */
+struct store_memory {
+    int64_t params, grads, moments; /* what is held of them, wholly or in parts */
+    int64_t windows;                /* whole pieces while they are worked on, and token rows */
+    int64_t residuals;              /* compression: what is not sent yet, and what is on the way */
+};
+
+struct store;
+enum status store_open(const struct store_config *config, struct store **out);
+void store_close(struct store *s); /* accepts NULL; waits for what is under way, also after a failure */
+struct store_memory store_memory(const struct store *s);
+int64_t store_memory_bytes(const struct store *s);
+const struct layout *store_layout(const struct store *s);
+
+/* store_bind — where a pass finds parameters and leaves gradients. */
+void store_bind(const struct store *s, struct pass *p);
+
+/* store_need — the unit's parameters are there when this returns, until the unit after next is needed; those of unit 0
+ * until the update. way: +1 the walk goes up, -1 down, 0 it ends: what comes next is gathered meanwhile. */
+enum status store_need(struct store *s, int unit, int way);
+
+/* One step's gradients. store_begin: the last micro-batch begins; tokens (n, host, below the vocabulary). store_room:
+ * before a unit's backward. store_done: after it, of the last micro-batch only; store_done_head: after the head, begins
+ * the last unit and the output layer's part of the embedding. store_embed: the pass for the backward of unit 0, in the
+ * last micro-batch. */
+enum status store_begin(struct store *s, const int32_t *tokens, int64_t n);
+enum status store_room(struct store *s, int unit);
+enum status store_done_head(struct store *s);
+enum status store_done(struct store *s, int unit);
+enum status store_embed(struct store *s, const struct pass *from, struct pass *out);
+
+/* store_settle — all gradients are reduced. extra: n numbers, replaced by their sums over ranks. Then the same bits are
+ * on every rank. */
+enum status store_settle(struct store *s, double *norm_sq_out, double *extra, int n);
+
+/* The update, piece by piece, 0 … store_pieces-1: store_arrays says what this rank updates (elements
+ * [first, first+elems) of the table; the tensors begin there), store_updated that it has. */
+struct store_arrays {
+    int64_t first, elems;
+    struct tensor p, g, m, v;
+};
+int store_pieces(const struct store *s);
+struct store_arrays store_arrays(const struct store *s, int piece);
+enum status store_updated(struct store *s, int piece);
+
+/* store_sum_begin, store_wait — other small sums over the ranks, waited for and counted like the rest. */
+enum status store_sum_begin(struct store *s, double *values, int n, struct comm_ticket *ticket);
+enum status store_wait(struct store *s, struct comm_ticket ticket);
+
+/* store_times — milliseconds since the last call: the wire at work, and this thread waiting for it. */
+void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out);
+
+/* The state. part 0 parameters, 1 and 2 moments; ranges of the table. store_whole: the address of a part that lies here
+ * whole, else data NULL (of the gradients: part -1). store_wants: does this rank hold any of that range? store_keep: from
+ * values (host) that this rank has at hand, no messages. store_rest: nothing is under way. More: store_state.h. */
+struct tensor store_whole(const struct store *s, int part);
+bool store_wants(const struct store *s, int part, int64_t first, int64_t n);
+enum status store_keep(struct store *s, int part, int64_t first, int64_t n, const float *values);
+enum status store_rest(struct store *s);
+
+#endif

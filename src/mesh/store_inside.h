@@ -1,0 +1,50 @@
+/* store_inside — what the files of the store share. Inside room mesh only. */
+#ifndef CONVOY_MESH_STORE_INSIDE_H
+#define CONVOY_MESH_STORE_INSIDE_H
+
+#include "mesh/rows.h"
+#include "mesh/store.h"
+
+/* What is under way with a piece. */
+struct store_piece {
+    struct comm_ticket gather, reduce;
+    bool is_gathering;  /* `gather` has to be waited for */
+    bool is_here;       /* window: gathered, or on its way */
+    bool is_begun;      /* its reduction, in this step */
+    bool is_reducing;   /* `reduce` has to be waited for */
+    bool is_finished;   /* reduced, and its squares are added up */
+};
+
+#define STORE_PIECES_OF_MEMORY 8
+#define STORE_EXTRAS_MAX 8
+
+struct store {
+    struct store_config c;
+    struct layout layout;
+    bool is_alone, has_parts;          /* one rank; moments are in parts */
+    bool params_window, grads_window;  /* else whole */
+    struct tensor params, params_own;  /* whole or window; packed, with a window */
+    struct tensor grads, grads_own;
+    struct tensor moment[2];           /* whole or packed */
+    struct tensor norms;               /* (pieces) f64, on the device */
+    double *sums;                      /* the same on the host, and extras */
+    struct store_piece *piece;
+    int grad_in_slot[2];               /* the piece whose gradient lies there; -1 none */
+    struct rows *rows;                 /* NULL: token rows are reduced with the rest */
+    struct comm_ticket rows_ticket;    /* of their numbers, then of the rows themselves */
+    struct param_table embed_table;    /* gradients while the embedding's backward runs */
+    struct param *embed_row;
+    struct squeeze *squeeze;           /* NULL: not compressed */
+    struct {
+        void *data;
+        size_t bytes;
+        bool is_comm;
+    } memory[STORE_PIECES_OF_MEMORY];
+    int memory_n;
+    struct store_memory taken;
+    struct comm_ticket newest;         /* of what was begun */
+    bool is_under_way;                 /* it is not waited for */
+    int64_t wait_ns;
+};
+
+#endif

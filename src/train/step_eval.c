@@ -1,0 +1,93 @@
+/* step_eval — the mean loss over many samples (step.h): batches are dealt to the ranks in turn, a round at a time, and
+ * every sum is added over the ranks. A rank without a batch in the last round still goes through the units, for others may
+ * wait for its parts. */
+#include "base/must.h"
+#include "train/step_inside.h"
+
+/* Sums of one batch, already multiplied by its own scales, are put back into sums: they divide by the whole in the
+ * end. */
+enum { SUM_LOSS, SUM_LOSS_END, SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_N };
+
+static enum status eval_batch(struct step *s, const struct feed *feed, int64_t first, int64_t samples, double sums[SUM_N])
+{
+    int64_t each = step_sample_losses(s);
+    struct batch_counts counts = {0};
+    s->batch.samples = samples;
+    feed_get(feed, first, samples, &s->batch.host);
+    enum status st = batch_check(&s->batch, s->config.dims.vocab);
+    batch_count(&s->batch, &counts);
+    s->batch.samples = s->samples;
+    TRY(st);
+    struct pass p = step_pass(s, samples);
+    TRY(step_inputs(s, &s->batch, 0, &p));
+    TRY(step_forward(s, &p));
+    TRY(step_head_needs(s));
+    TRY(s->model->head(&p));
+    TRY(step_keep_losses(s, &p, 0));
+    TRY(dev_sync(s->stream));
+    sums[SUM_LOSS] += batch_loss(s->batch.task, s->losses_host, samples * each, 1, 0);
+    sums[SUM_LOSS_END] += batch_loss(s->batch.task, s->losses_host, samples * each, 0, 1);
+    sums[SUM_TARGETS] += (double)counts.targets;
+    sums[SUM_STARTS] += (double)counts.starts;
+    sums[SUM_ENDS] += (double)counts.ends;
+    return ST_OK;
+}
+
+/* The gathers of a forward pass, without the pass. */
+static enum status idle(struct step *s)
+{
+    for (int unit = 0; unit < s->table.units_n - 1; unit++)
+        TRY(store_need(s->store, unit, 1));
+    return step_head_needs(s);
+}
+
+static enum status sum_up(struct step *s, int n)
+{
+    struct comm_ticket ticket;
+    ASSERTF(n <= STEP_SUMS, "%d sums", n);
+    TRY(store_sum_begin(s->store, s->sums, n, &ticket));
+    return store_wait(s->store, ticket);
+}
+
+/* is_asked — does any rank want to stop? */
+static enum status is_asked(struct step *s, bool (*stop)(void *arg), void *arg, bool *out)
+{
+    s->sums[0] = stop && stop(arg);
+    TRY(sum_up(s, 1));
+    *out = s->sums[0] > 0;
+    return ST_OK;
+}
+
+static enum status one_round(struct step *s, const struct feed *feed, int64_t samples, int64_t round_first,
+                             double sums[SUM_N])
+{
+    int64_t per_batch = s->config.batch_samples, first = round_first + comm_place(s->config.comm)->rank * per_batch;
+    if (first >= samples)
+        return idle(s);
+    return eval_batch(s, feed, first, samples - first < per_batch ? samples - first : per_batch, sums);
+}
+
+enum status step_eval(struct step *s, const struct feed *feed, int64_t samples, bool (*stop)(void *arg), void *arg,
+                      double *loss_out)
+{
+    double scale, scale_end, sums[SUM_N] = {0};
+    int64_t per_round = s->config.batch_samples * comm_place(s->config.comm)->ranks;
+    ASSERTF(samples > 0, "samples %lld", (long long)samples);
+    for (int64_t first = 0; first < samples; first += per_round) {
+        bool is_stopped = false;
+        TRY(is_asked(s, stop, arg, &is_stopped));
+        if (is_stopped)
+            return FAIL(ST_RETRY, "the evaluation was asked to stop after %lld of %lld samples", (long long)first,
+                        (long long)samples);
+        TRY(one_round(s, feed, samples, first, sums));
+    }
+    for (int i = 0; i < SUM_N; i++)
+        s->sums[i] = sums[i];
+    TRY(sum_up(s, SUM_N));
+    struct batch_counts counts = {.targets = (int64_t)s->sums[SUM_TARGETS],
+                                  .starts = (int64_t)s->sums[SUM_STARTS],
+                                  .ends = (int64_t)s->sums[SUM_ENDS]};
+    batch_scales(step_task(s), &counts, &scale, &scale_end);
+    *loss_out = s->sums[SUM_LOSS] * scale + s->sums[SUM_LOSS_END] * scale_end;
+    return ST_OK;
+}

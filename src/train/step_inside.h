@@ -1,0 +1,43 @@
+/* step_inside — what the files of a step share. Inside room train only. */
+#ifndef CONVOY_TRAIN_STEP_INSIDE_H
+#define CONVOY_TRAIN_STEP_INSIDE_H
+
+#include "base/arena.h"
+#include "mesh/store_state.h"
+#include "train/step.h"
+
+enum { STEP_ARENA_ACTS, STEP_ARENA_SCRATCH, STEP_ARENA_INPUT, STEP_ARENA_N };
+#define STEP_SUMS 6
+
+struct step {
+    struct step_config config;
+    struct comm *comm_alone; /* when none was given */
+    int64_t samples;         /* of a step, on this rank */
+    const struct model_ops *model;
+    struct param_table table;
+    struct stream *stream;
+    struct store *store;
+    struct arena arena[STEP_ARENA_N];
+    struct model_acts *acts;
+    struct tensor tokens, targets, mask, starts, ends, losses, norm_sq; /* on the device; norm_sq (1) f64 */
+    struct tensor logits; /* LM (V), QA (B·T,2) f32 */
+    struct optim_span *spans, *cut;
+    int64_t spans_n;
+    struct batch batch;  /* on the host, `samples` */
+    float *losses_host;  /* all of them */
+    double sums[STEP_SUMS]; /* under way between ranks */
+    double scale, scale_end;
+    int64_t lap_ns;
+};
+
+void step_beat(const struct step *s);
+enum feed_task step_task(const struct step *s);
+int64_t step_sample_losses(const struct step *s);
+struct pass step_pass(const struct step *s, int64_t samples);
+/* step_inputs — samples [first, first + p->b) of the batch, to the device. */
+enum status step_inputs(struct step *s, const struct batch *batch, int64_t first, struct pass *p);
+enum status step_forward(struct step *s, const struct pass *p); /* up to the head */
+enum status step_head_needs(struct step *s);
+enum status step_keep_losses(struct step *s, const struct pass *p, int64_t first); /* on the host, at sample `first` */
+
+#endif

@@ -1,0 +1,219 @@
+/* step_run — one update (step.h).
+ *
+ * The rank's samples of the global batch are read first, because the loss is divided by what counts in all of it
+ * (batch.c); the ranks add their counts while they go forward. Each micro-batch goes forward through the units, through the
+ * head (which does both directions) and back. Its first run writes gradients, the others add; only what no product writes
+ * (param.h: grad_is_added) is zeroed. In the last micro-batch each unit's gradient is handed to the store right after
+ * its backward: that reduces it over the ranks beside the next unit's, and adds up the squares of the global norm. Losses
+ * go to the host one by one and are summed there in the order of samples, so that how the batch is cut does not show. The
+ * host looks at loss and norm before it lets the optimiser run; clipping happens inside the optimiser. */
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/must.h"
+#include "base/rand.h"
+#include "train/step_inside.h"
+
+/* Time since the last lap goes to *ms. On a device that works on its own this is only the time of asking. */
+static void lap(struct step *s, double *ms)
+{
+    int64_t now = clock_ns();
+    *ms += (double)(now - s->lap_ns) * 1e-6;
+    s->lap_ns = now;
+}
+
+static enum status zero_added(struct step *s, const struct pass *p)
+{
+    for (int i = 0; i < s->table.rows_n; i++) {
+        const struct param *row = &s->table.row[i];
+        if (row->grad_is_added)
+            TRY(dev_fill(s->stream, tensor_at(p->grads, p->grad_table->row[i].offset).data, 0,
+                         (size_t)row->elems * sizeof(float)));
+    }
+    return ST_OK;
+}
+
+/* FAULT=nan: one gradient that is not a number, of the first unit, which is last to be looked at: of its last tensor,
+ * which no rank has begun to send. */
+static enum status spoil(struct step *s, const struct pass *p)
+{
+    const float nan = NAN;
+    int row = 0;
+    while (row + 1 < s->table.rows_n && s->table.row[row + 1].unit == 0)
+        row++;
+    return dev_copy(s->stream, tensor_at(p->grads, p->grad_table->row[row].offset).data, &nan, sizeof nan);
+}
+
+/* --- what counts ------------------------------------------------------------------------------------------- */
+
+enum { SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_REFUSED, SUM_N };
+
+static enum status counts_begin(struct step *s, const struct batch *batch, enum status checked,
+                                struct comm_ticket *ticket)
+{
+    struct batch_counts counts = {0};
+    batch_count(batch, &counts);
+    s->sums[SUM_TARGETS] = (double)counts.targets;
+    s->sums[SUM_STARTS] = (double)counts.starts;
+    s->sums[SUM_ENDS] = (double)counts.ends;
+    s->sums[SUM_REFUSED] = checked != ST_OK;
+    return store_sum_begin(s->store, s->sums, SUM_N, ticket);
+}
+
+static enum status counts_end(struct step *s, struct comm_ticket ticket)
+{
+    TRY(store_wait(s->store, ticket));
+    if (s->sums[SUM_REFUSED] > 0)
+        return FAIL(ST_PEER, "another rank has refused its samples; its log says which and why");
+    struct batch_counts counts = {.targets = (int64_t)s->sums[SUM_TARGETS],
+                                  .starts = (int64_t)s->sums[SUM_STARTS],
+                                  .ends = (int64_t)s->sums[SUM_ENDS]};
+    batch_scales(step_task(s), &counts, &s->scale, &s->scale_end);
+    return ST_OK;
+}
+
+/* --- gradients --------------------------------------------------------------------------------------------- */
+
+static enum status backward(struct step *s, const struct pass *p, bool is_last, bool poison, struct step_result *r)
+{
+    for (int unit = (int)p->dims->layers; unit >= 1; unit--) {
+        TRY(store_need(s->store, unit, -1));
+        TRY(store_room(s->store, unit));
+        TRY(s->model->block_bwd(p, unit - 1));
+        lap(s, &r->backward_ms);
+        if (is_last)
+            TRY(store_done(s->store, unit));
+        lap(s, &r->norm_ms);
+        step_beat(s);
+    }
+    struct pass embed = *p;
+    if (is_last)
+        TRY(store_embed(s->store, p, &embed));
+    TRY(s->model->embed_bwd(&embed));
+    if (is_last && poison)
+        TRY(spoil(s, p));
+    lap(s, &r->backward_ms);
+    if (is_last)
+        TRY(store_done(s->store, 0));
+    lap(s, &r->norm_ms);
+    return ST_OK;
+}
+
+static enum status head(struct step *s, struct pass *p, const struct comm_ticket *counts, struct step_result *r)
+{
+    if (!p->accumulate)
+        TRY(counts_end(s, *counts));
+    p->scale = (float)s->scale;
+    p->scale_end = (float)s->scale_end;
+    TRY(step_head_needs(s));
+    TRY(store_room(s->store, s->table.units_n - 1));
+    lap(s, &r->forward_ms);
+    TRY(s->model->head(p));
+    lap(s, &r->head_ms);
+    return ST_OK;
+}
+
+static enum status micro(struct step *s, struct pass *p, bool is_last, bool poison, const struct comm_ticket *counts,
+                         struct step_result *r)
+{
+    if (!p->accumulate)
+        TRY(zero_added(s, p));
+    TRY(step_forward(s, p));
+    TRY(head(s, p, counts, r));
+    if (is_last)
+        TRY(store_done_head(s->store));
+    lap(s, &r->norm_ms);
+    return backward(s, p, is_last, poison, r);
+}
+
+static enum status gradients(struct step *s, const struct batch *batch, int64_t step_i, bool poison,
+                             const struct comm_ticket *counts, struct step_result *r)
+{
+    const struct step_config *c = &s->config;
+    double norm_sq;
+    for (int64_t first = 0; first < s->samples; first += c->batch_samples) {
+        bool is_last = first + c->batch_samples == s->samples;
+        struct pass p = step_pass(s, c->batch_samples);
+        p.want_grad = true;
+        p.accumulate = first > 0;
+        p.dropout = c->dropout;
+        p.dropout_seed = rand_u64(c->seed, RAND_STREAM(DROPOUT, UINT32_MAX), (uint64_t)step_i);
+        p.sample_first = comm_place(c->comm)->rank * s->samples + first;
+        if (is_last)
+            TRY(store_begin(s->store, batch->host.tokens + first * p.t, p.b * p.t));
+        TRY(step_inputs(s, batch, first, &p));
+        TRY(micro(s, &p, is_last, poison, counts, r));
+        TRY(step_keep_losses(s, &p, first));
+    }
+    TRY(dev_sync(s->stream));
+    r->loss = batch_loss(batch->task, s->losses_host, s->samples * step_sample_losses(s), s->scale, s->scale_end);
+    TRY(store_settle(s->store, &norm_sq, &r->loss, 1));
+    r->grad_norm = sqrt(norm_sq);
+    lap(s, &r->norm_ms);
+    return dev_copy(s->stream, s->norm_sq.data, &norm_sq, sizeof norm_sq);
+}
+
+/* --- the update -------------------------------------------------------------------------------------------- */
+
+static enum status update(struct step *s, int64_t step_i, double lr)
+{
+    const struct step_config *c = &s->config;
+    for (int i = 0; i < store_pieces(s->store); i++) {
+        struct store_arrays a = store_arrays(s->store, i);
+        struct optim_arrays arrays = {a.p, a.g, a.m, a.v};
+        int64_t spans_n = optim_cut(s->spans, s->spans_n, a.first, a.elems, s->cut);
+        TRY(optim_update(&c->optim, dev_op(c->dev), s->stream, &arrays, s->cut, spans_n, s->norm_sq, lr, step_i));
+        TRY(store_updated(s->store, i));
+    }
+    return dev_sync(s->stream);
+}
+
+static enum status run(struct step *s, const struct batch *batch, int64_t step_i, int64_t sample_first, double lr,
+                       bool poison, struct step_result *r)
+{
+    struct comm_ticket counts;
+    enum status checked = batch_check(batch, s->config.dims.vocab);
+    if (checked != ST_OK) {
+        struct status_saved saved;
+        status_keep(&saved);
+        if (counts_begin(s, batch, checked, &counts) == ST_OK)
+            (void)store_wait(s->store, counts); /* so the others need not wait for a deadline */
+        status_back(&saved);
+        return checked;
+    }
+    TRY(counts_begin(s, batch, checked, &counts));
+    TRY(gradients(s, batch, step_i, poison, &counts, r));
+    s->lap_ns = clock_ns();
+    if (!isfinite(r->loss) || !isfinite(r->grad_norm))
+        return FAIL(
+            ST_NOT_FINITE,
+            "step %lld: loss %g, gradient norm %g; the parameters were left as they were (samples from %lld). "
+            "Lower LR, or look at the data",
+            (long long)step_i + 1, r->loss, r->grad_norm, (long long)sample_first);
+    TRY(update(s, step_i, lr));
+    lap(s, &r->update_ms);
+    return ST_OK;
+}
+
+enum status step_run_batch(struct step *s, const struct batch *batch, int64_t step_i, int64_t sample_first,
+                           double lr, bool poison, struct step_result *out)
+{
+    ASSERT(!s->config.is_eval);
+    ASSERTF(batch->samples == s->samples && batch->seq_tokens == s->config.seq_tokens && batch->task == step_task(s),
+            "samples %lld seq_tokens %lld", (long long)batch->samples, (long long)batch->seq_tokens);
+    struct step_result r = {0};
+    int64_t start = s->lap_ns = clock_ns();
+    TRY(run(s, batch, step_i, sample_first, lr, poison, &r));
+    store_times(s->store, &r.comm_ms, &r.wait_ms);
+    r.compute_ms = (double)(s->lap_ns - start) * 1e-6 - r.wait_ms;
+    step_beat(s);
+    *out = r;
+    return ST_OK;
+}
+
+enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, int64_t sample_first, double lr,
+                     bool poison, struct step_result *out)
+{
+    feed_get(feed, sample_first + comm_place(s->config.comm)->rank * s->samples, s->samples, &s->batch.host);
+    return step_run_batch(s, &s->batch, step_i, sample_first, lr, poison, out);
+}

@@ -1,0 +1,110 @@
+/* ranks — several ranks of one job as threads of a test: each with a comm of kind mem and a device of one thread. A rank
+ * must not assert (it is not the test's thread): it returns a status, and what it found is looked at afterwards. */
+#ifndef CONVOY_TESTS_RANKS_H
+#define CONVOY_TESTS_RANKS_H
+
+#include "harness.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "comm/comm.h"
+#include "dev/dev.h"
+#include "kernels/cpu.h"
+
+#define RANKS_MAX 8
+#define RANKS_TIMEOUT_MS 20000
+
+struct ranks_one {
+    int rank, ranks;
+    struct comm *comm;
+    struct dev *dev;
+    void *arg;
+    enum status st;
+    char message[1024];
+    /* */
+    struct comm_mem_world *world;
+    enum status (*fn)(struct ranks_one *one);
+    int locals;
+    int64_t timeout_ms;
+    pthread_t thread;
+};
+
+static inline enum status ranks_open(struct ranks_one *one)
+{
+    int64_t bytes = 0;
+    struct comm_config config = {.kind = COMM_KIND_MEM,
+                                 .place = {.rank = one->rank,
+                                           .ranks = one->ranks,
+                                           .node = one->rank / one->locals,
+                                           .nodes = one->ranks / one->locals,
+                                           .local = one->rank % one->locals,
+                                           .locals = one->locals},
+                                 .timeout_ms = one->timeout_ms,
+                                 .share_fd = -1,
+                                 .mem = one->world};
+    static char none[COMM_ADDRESS_MAX * RANKS_MAX];
+    static int64_t none_bytes[RANKS_MAX];
+    char address[COMM_ADDRESS_MAX];
+    TRY(comm_begin_open(&config, &one->comm, address, &bytes));
+    return comm_end_open(one->comm, 1, none, none_bytes);
+}
+
+static inline void *ranks_main(void *arg)
+{
+    struct ranks_one *one = arg;
+    one->st = ranks_open(one);
+    if (one->st == ST_OK)
+        one->st = one->fn(one);
+    if (one->st != ST_OK)
+        text_format(one->message, sizeof one->message, "%s", status_message());
+    comm_close(one->comm);
+    return NULL;
+}
+
+/* The device of a rank, opened at first use and kept. */
+static inline struct dev *ranks_dev(int rank)
+{
+    static struct dev *devs[RANKS_MAX];
+    if (!devs[rank])
+        assert_int_equal(dev_cpu_open(1, CPU_LEVEL_N, &devs[rank]), ST_OK);
+    return devs[rank];
+}
+
+/* ranks_run_late — fn on every rank, args + rank·arg_bytes as its arg; nodes of equal size. */
+static inline void ranks_run_late(int nodes, int locals, int64_t timeout_ms, enum status (*fn)(struct ranks_one *one),
+                                  void *args, size_t arg_bytes, struct ranks_one one[RANKS_MAX])
+{
+    int ranks = nodes * locals;
+    struct comm_mem_world *world = comm_mem_world_new(nodes, locals);
+    assert_non_null(world);
+    for (int rank = 0; rank < ranks; rank++) {
+        one[rank] = (struct ranks_one){.rank = rank,
+                                       .dev = ranks_dev(rank),
+                                       .ranks = ranks,
+                                       .locals = locals,
+                                       .arg = (char *)args + (size_t)rank * arg_bytes,
+                                       .world = world,
+                                       .timeout_ms = timeout_ms,
+                                       .fn = fn};
+        assert_int_equal(pthread_create(&one[rank].thread, NULL, ranks_main, &one[rank]), 0);
+    }
+    for (int rank = 0; rank < ranks; rank++)
+        assert_int_equal(pthread_join(one[rank].thread, NULL), 0);
+    comm_mem_world_free(world);
+}
+
+/* ranks_run — the same, and all of them must succeed. */
+static inline void ranks_run(int nodes, int locals, enum status (*fn)(struct ranks_one *one), void *args,
+                             size_t arg_bytes)
+{
+    struct ranks_one one[RANKS_MAX];
+    ranks_run_late(nodes, locals, RANKS_TIMEOUT_MS, fn, args, arg_bytes, one);
+    for (int rank = 0; rank < nodes * locals; rank++)
+        if (one[rank].st != ST_OK)
+            fail_msg("rank %d of %d: %s: %s", rank, nodes * locals, status_name(one[rank].st), one[rank].message);
+}
+
+#endif

@@ -1,0 +1,196 @@
+/* trial — a small model trained by some ranks for some steps, and what came of it. */
+#ifndef CONVOY_TESTS_TRIAL_H
+#define CONVOY_TESTS_TRIAL_H
+
+#include "mesh/ranks.h"
+
+#include <math.h>
+
+#include "base/rand.h"
+#include "train/step.h"
+
+#define TRIAL_STEPS_MAX 512
+#define TRIAL_PARTS 3
+
+struct trial {
+    struct step_config config; /* dev and comm are the rank's */
+    int first_step, steps;
+    double lr;
+    float *load[TRIAL_PARTS];  /* rank 0: state to begin with; NULL: initial values */
+    bool takes_state;          /* rank 0 takes the state at the end */
+    bool reduced_text;         /* tokens of a few kinds only, so that ranks share rows */
+    bool learnable;            /* the next token follows from this one */
+    int poison_step, poison_rank; /* -1: never */
+    int leave_step, leave_rank;   /* a rank that goes away before this step; -1: never */
+    /* outcome */
+    double loss[TRIAL_STEPS_MAX], norm[TRIAL_STEPS_MAX], eval;
+    float *state[TRIAL_PARTS];
+    int64_t elems;
+    struct step_memory memory;
+    struct step_result last;
+    enum status step_st;
+    int done;
+};
+
+static inline struct trial trial_of(enum model_task task, int64_t global_samples, int64_t t)
+{
+    return (struct trial){
+        .lr = 1e-2,
+        .poison_step = -1,
+        .leave_step = -1,
+        .takes_state = true,
+        .config = {.batch_samples = 1,
+                   .global_samples = global_samples,
+                   .seq_tokens = t,
+                   .seed = 3,
+                   .bucket_elems = 1,
+                   .dims = {.name = "tiny", .task = task, .layers = 3, .heads = 2, .embed = 24, .context = t + 3,
+                            .vocab = 211},
+                   .optim = {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1,
+                             .grad_clip = 1}}};
+}
+
+/* Sample `sample` of step `step`, to row `row`: a function of these numbers. */
+static inline void trial_sample(const struct trial *t, int step, int64_t sample, int64_t row, struct batch *b)
+{
+    int64_t seq = t->config.seq_tokens;
+    uint64_t vocab = (uint64_t)t->config.dims.vocab, at = (uint64_t)((step * t->config.global_samples + sample) * seq);
+    uint64_t kinds = t->reduced_text ? 7 : vocab;
+    for (int64_t i = 0; i < seq; i++) {
+        int32_t *token = &b->host.tokens[row * seq + i];
+        *token = (int32_t)rand_below(5, RAND_STREAM(TEST, 0), at + (uint64_t)i, kinds);
+        if (b->host.targets)
+            b->host.targets[row * seq + i] =
+                t->learnable ? (int32_t)((uint64_t)(*token * 31 + 7) % vocab)
+                : rand_below(5, RAND_STREAM(TEST, 1), at + (uint64_t)i, 5)
+                    ? (int32_t)rand_below(5, RAND_STREAM(TEST, 2), at + (uint64_t)i, vocab)
+                    : -1;
+        if (b->host.mask)
+            b->host.mask[row * seq + i] = rand_below(5, RAND_STREAM(TEST, 3), at + (uint64_t)i, 3) != 0;
+    }
+    for (int i = 0; i < 2 && b->host.starts; i++)
+        (i ? b->host.ends : b->host.starts)[row] =
+            (int32_t)rand_below(5, RAND_STREAM(TEST, 4 + i), at, (uint64_t)seq + 1);
+}
+
+static inline enum status trial_state(struct trial *t, struct step *step, bool is_put)
+{
+    enum status st = ST_OK;
+    int64_t n = t->elems;
+    for (int part = 0; st == ST_OK && part < step_parts(step); part++)
+        for (int64_t first = 0; st == ST_OK && first < n; first += 1000) { /* ranges that fit no piece */
+            int64_t some = n - first < 1000 ? n - first : 1000;
+            if (is_put && t->load[part])
+                st = step_write(step, part, first, some, t->load[part] + first);
+            else if (!is_put)
+                st = step_read(step, part, first, some, t->state[part] + first);
+        }
+    return step_lead_end(step, st) != ST_OK && st == ST_OK ? ST_PEER : st;
+}
+
+static inline enum status trial_load(struct ranks_one *one, struct trial *t, struct step *step)
+{
+    if (!t->load[0])
+        return ST_OK;
+    return one->rank == 0 ? trial_state(t, step, true) : step_follow(step);
+}
+
+static inline enum status trial_take(struct ranks_one *one, struct trial *t, struct step *step)
+{
+    if (!t->takes_state)
+        return ST_OK;
+    if (one->rank != 0)
+        return step_follow(step);
+    for (int part = 0; part < step_parts(step); part++)
+        t->state[part] = calloc((size_t)t->elems, sizeof(float));
+    return trial_state(t, step, false);
+}
+
+static inline enum status trial_steps(struct ranks_one *one, struct trial *t, struct step *step, struct batch *b)
+{
+    for (int i = 0; i < t->steps; i++) {
+        int s = t->first_step + i;
+        if (t->leave_step == s && t->leave_rank == one->rank)
+            return ST_RETRY;
+        for (int64_t row = 0; row < b->samples; row++)
+            trial_sample(t, s, one->rank * b->samples + row, row, b);
+        bool poison = t->poison_step == s && t->poison_rank == one->rank;
+        enum status st = step_run_batch(step, b, s, s * t->config.global_samples, t->lr, poison, &t->last);
+        t->step_st = st;
+        if (st != ST_OK && st != ST_NOT_FINITE)
+            return st;
+        t->loss[i] = st == ST_OK ? t->last.loss : NAN;
+        t->norm[i] = st == ST_OK ? t->last.grad_norm : NAN;
+        t->done++;
+    }
+    return ST_OK;
+}
+
+static inline enum status trial_rank(struct ranks_one *one)
+{
+    struct trial *t = one->arg;
+    struct step *step = NULL;
+    struct batch batch = {0};
+    enum feed_task task = t->config.dims.task == MODEL_TASK_LM ? FEED_TASK_LM : FEED_TASK_QA;
+    enum status st;
+    t->config.dev = one->dev;
+    t->config.comm = one->comm;
+    TRY_OR(step_open(&t->config, &step), out_close);
+    t->elems = step_table(step)->total_elems;
+    t->memory = step_memory(step);
+    TRY_OR(batch_init(&batch, task, t->config.global_samples / one->ranks, t->config.seq_tokens), out_close);
+    TRY_OR(trial_load(one, t, step), out_close);
+    TRY_OR(trial_steps(one, t, step, &batch), out_close);
+    TRY_OR(trial_take(one, t, step), out_close);
+out_close:
+    step_close(step);
+    batch_free(&batch);
+    return st;
+}
+
+/* trial_run — like on every rank; the outcome is rank 0's, the others' losses and norms must be the same bits. */
+static inline struct trial trial_run(const struct trial *like, int nodes, int locals)
+{
+    static struct trial all[RANKS_MAX];
+    int ranks = nodes * locals;
+    for (int rank = 0; rank < ranks; rank++)
+        all[rank] = *like;
+    ranks_run(nodes, locals, trial_rank, all, sizeof *all);
+    for (int rank = 1; rank < ranks; rank++) {
+        assert_memory_equal(all[rank].loss, all[0].loss, sizeof all[0].loss);
+        assert_memory_equal(all[rank].norm, all[0].norm, sizeof all[0].norm);
+    }
+    return all[0];
+}
+
+static inline void trial_free(struct trial *t)
+{
+    for (int part = 0; part < TRIAL_PARTS; part++) {
+        free(t->state[part]);
+        t->state[part] = NULL;
+    }
+}
+
+static inline void trial_same(const struct trial *a, const struct trial *b, const char *what)
+{
+    for (int i = 0; i < a->steps; i++)
+        if (memcmp(&a->loss[i], &b->loss[i], sizeof a->loss[i]) || memcmp(&a->norm[i], &b->norm[i], sizeof a->norm[i]))
+            fail_msg("%s: step %d: loss %.17g, norm %.17g, want %.17g, %.17g", what, i, a->loss[i], a->norm[i],
+                     b->loss[i], b->norm[i]);
+    for (int part = 0; part < TRIAL_PARTS && a->state[part] && b->state[part]; part++)
+        if (memcmp(a->state[part], b->state[part], (size_t)a->elems * sizeof(float)))
+            fail_msg("%s: part %d differs", what, part);
+}
+
+/* The greatest relative difference of losses. */
+static inline double trial_apart(const struct trial *a, const struct trial *b)
+{
+    double worst = 0;
+    for (int i = 0; i < a->steps; i++) {
+        double apart = fabs(a->loss[i] / b->loss[i] - 1);
+        worst = apart > worst || isnan(apart) ? apart : worst;
+    }
+    return worst;
+}
+
+#endif

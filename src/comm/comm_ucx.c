@@ -1,0 +1,521 @@
+/* comm_ucx — ranks in processes of their own, on any nodes, over UCX.
+ *
+ * Every call begins with a meeting: each rank sends all others what call it is in, with the content when that is
+ * small, so that a difference is found at once, everybody knows who has not come, and a small call is over after one
+ * message each way: all ranks add up all contributions, in the order of order.h, to the same bits. Large calls go on
+ * in pieces (flow.h).
+ *
+ * A rank whose call fails takes its leave of the others, so that they look for the one that did not come rather than
+ * blame it. Must not know what is summed for whom. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/must.h"
+#include "base/text.h"
+#include "comm/add.h"
+#include "comm/comm_ops.h"
+#include "comm/flow.h"
+#include "comm/meeting.h"
+#include "comm/order.h"
+
+/* Up to `small` bytes a rank sends its whole buffer to all at once; above, pieces of at most `piece` bytes. Both by
+ * the number of ranks, for all send to all. Measured over TCP on loopback (2 vCPU Intel Xeon, Sapphire Rapids class,
+ * AVX-512, Debian 12) by build/tests/bench/bench_ucx. */
+static const struct {
+    int ranks_max;
+    int64_t small, piece;
+} sizes[] = {
+    {2, 64 << 10, 256 << 10}, {4, 16 << 10, 256 << 10}, {16, 8 << 10, 128 << 10}, {COMM_RANKS_MAX, 2 << 10, 32 << 10},
+};
+
+/* What one worker has of UCX, shared by all comms made from one. */
+struct comm_ucx_root {
+    struct ucx *ucx;
+    int group_next;
+    char name[80];
+};
+
+struct comm_ucx {
+    struct comm_ucx_root *root;
+    bool owns_root;
+    bool was_asked; /* the watch ended a wait, not the wire */
+    int n, me;
+    int *world; /* rank in ucx of each member */
+    int64_t small;
+    const void **sources; /* n: scratch */
+    struct meeting meeting;
+    struct flow flow;
+};
+
+/* Who has come meanwhile? */
+static enum status look_around(void *arg)
+{
+    struct comm_wire *wire = arg;
+    struct comm_ucx *state = wire->state;
+    for (int r = 0; r < state->n; r++)
+        TRY(meeting_look(&state->meeting, wire, r));
+    return ST_OK;
+}
+
+static enum status ask(void *arg)
+{
+    struct comm_wire *wire = arg;
+    struct comm_ucx *state = wire->state;
+    enum status st = comm_ops_check(wire);
+    state->was_asked = st != ST_OK;
+    return st;
+}
+
+static struct ucx_wait wait_of(struct comm_wire *wire)
+{
+    return (struct ucx_wait){.watch = {.check = ask, .arg = wire, .spins = wire->spins}};
+}
+
+/* Sources of a sum: what each brought, `own` for this rank. */
+static void gather_sources(struct comm_ucx *state, const void *own)
+{
+    for (int r = 0; r < state->n; r++)
+        state->sources[r] = r == state->me ? own : meeting_came(&state->meeting, r);
+}
+
+static void add_sources(struct comm_ucx *state, const struct comm_wire *wire, enum dtype dtype, void *out,
+                        int64_t elems)
+{
+    struct add add = {.in = state->sources,
+                      .out = &out,
+                      .nodes = wire->config.place.nodes,
+                      .locals = wire->config.place.locals,
+                      .outs_n = 1,
+                      .dtype_in = dtype,
+                      .dtype_out = dtype,
+                      .elems = elems};
+    if (elems > 0)
+        add_run(&add);
+}
+
+/* ---- failures ---- */
+
+/* A member that has not come and is not that rank of the root; -1: none is known. */
+static int find_missing(const struct comm_wire *wire, int but)
+{
+    const struct comm_ucx *state = wire->state;
+    for (int r = 0; r < state->n; r++) {
+        if (r != state->me && state->world[r] != but && wire->ops->entered(wire, r) == 0)
+            return r;
+    }
+    return -1;
+}
+
+/* The wire has failed under this call: who is to blame? */
+static enum status explain(struct comm_wire *wire, enum status st)
+{
+    const struct comm_ucx *state = wire->state;
+    bool has_left = false;
+    const char *text = "";
+    int lost = ucx_lost(state->root->ucx, &has_left, &text), member = -1;
+    for (int r = 0; r < state->n; r++)
+        member = state->world[r] == lost ? r : member;
+    if (st != ST_PEER || state->was_asked || lost < 0 || member < 0)
+        return st;
+    if (has_left)
+        return comm_ops_give_up(wire, member);
+    if (find_missing(wire, lost) < 0)
+        return st;
+    comm_ops_give_up(wire, member);
+    return FAIL(ST_PEER, "rank %d was lost: its connection ended (UCX: %s); %s", lost, text, status_message());
+}
+
+/* The end of every entry: after a failure nothing is under way any more. */
+static enum status finish(struct comm_wire *wire, enum status st)
+{
+    struct comm_ucx *state = wire->state;
+    atomic_fetch_add_explicit(&wire->bytes_sent, state->flow.bytes_sent + state->meeting.bytes_sent,
+                              memory_order_relaxed);
+    state->flow.bytes_sent = state->meeting.bytes_sent = 0;
+    if (st == ST_OK)
+        return ST_OK;
+    st = explain(wire, st);
+    ucx_break(state->root->ucx);
+    return st;
+}
+
+static int entered(const struct comm_wire *wire, int rank)
+{
+    const struct comm_ucx *state = wire->state;
+    if (state->meeting.call != wire->call || state->meeting.guests == NULL || wire->call->kind == COMM_CALL_SEND)
+        return -1;
+    return state->meeting.guests[rank].has_come;
+}
+
+/* ---- life ---- */
+
+static void state_free(struct comm_ucx *state)
+{
+    flow_free(&state->flow);
+    free(state->world);
+    meeting_free(&state->meeting);
+    free(state->sources);
+    if (state->owns_root) {
+        ucx_close(state->root->ucx);
+        free(state->root);
+    }
+    free(state);
+}
+
+/* The members and their memory. */
+static enum status seat_members(struct comm_ucx *state, const struct comm_wire *wire, int group)
+{
+    const struct comm_place *place = &wire->config.place;
+    int n = place->ranks, size_i = 0;
+    while (n > sizes[size_i].ranks_max)
+        size_i++;
+    state->n = n;
+    state->me = place->rank;
+    state->small = sizes[size_i].small;
+    state->world = calloc((size_t)n, sizeof(*state->world));
+    state->sources = calloc((size_t)n, sizeof(*state->sources));
+    if (state->world == NULL || state->sources == NULL)
+        return FAIL(ST_RETRY, "out of memory: a comm of %d ranks", n);
+    for (int r = 0; r < n; r++)
+        state->world[r] = comm_ops_rank(wire, r);
+    state->meeting = (struct meeting){
+        .ucx = state->root->ucx, .group = group, .n = n, .me = state->me, .world = state->world, .small = state->small};
+    TRY(meeting_open(&state->meeting));
+    state->flow = (struct flow){.ucx = state->root->ucx,
+                                .group = group,
+                                .world = state->world,
+                                .n = n,
+                                .me = state->me,
+                                .nodes = place->nodes,
+                                .locals = place->locals};
+    return flow_open(&state->flow, sizes[size_i].piece);
+}
+
+static enum status new_state(struct comm_wire *wire)
+{
+    struct comm_ucx *state = calloc(1, sizeof(*state));
+    if (state == NULL)
+        return FAIL(ST_RETRY, "out of memory: a comm over UCX");
+    wire->state = state;
+    return ST_OK;
+}
+
+static enum status begin_open(struct comm_wire *wire, void *address, int64_t *address_bytes)
+{
+    TRY(new_state(wire));
+    struct comm_ucx *state = wire->state;
+    state->root = calloc(1, sizeof(*state->root));
+    if (state->root == NULL)
+        return FAIL(ST_RETRY, "out of memory: a comm over UCX");
+    state->owns_root = true;
+    state->root->group_next = 1;
+    TRY(ucx_open(&state->root->ucx));
+    TRY(ucx_address(state->root->ucx, address, COMM_ADDRESS_MAX, address_bytes));
+    return seat_members(state, wire, 0);
+}
+
+static enum status end_open(struct comm_wire *wire, const void *addresses, const int64_t *bytes)
+{
+    struct comm_ucx *state = wire->state;
+    bool *is_peer = malloc((size_t)state->n * sizeof(*is_peer));
+    if (is_peer == NULL)
+        return FAIL(ST_RETRY, "out of memory: %d ranks", state->n);
+    for (int r = 0; r < state->n; r++)
+        is_peer[r] = r != state->me;
+    struct ucx_world world = {.generation = wire->config.generation,
+                              .rank = state->me,
+                              .ranks = state->n,
+                              .is_peer = is_peer,
+                              .addresses = addresses,
+                              .stride = COMM_ADDRESS_MAX,
+                              .bytes = bytes};
+    enum status st = ucx_connect(state->root->ucx, &world, wait_of(wire).watch);
+    free(is_peer);
+    text_format(state->root->name, sizeof(state->root->name), "ucx (%s)", ucx_name(state->root->ucx));
+    return finish(wire, st);
+}
+
+static void wire_close(struct comm_wire *wire)
+{
+    if (wire->state != NULL)
+        state_free(wire->state);
+    wire->state = NULL;
+}
+
+static const char *describe(const struct comm_wire *wire)
+{
+    const struct comm_ucx *state = wire->state;
+    return state->root->name[0] != 0 ? state->root->name : "ucx";
+}
+
+/* The members agree on a number for their group: the greatest that is free with all of them. They tell each other in
+ * the parent's group, where each of them stands at the same place. */
+static enum status agree_on_group(struct comm_ucx *state, struct comm_wire *wire)
+{
+    struct ucx_wait wait = wait_of(wire);
+    int32_t mine = state->root->group_next, next = mine;
+    TRY(meeting_begin(&state->meeting, wire->call, &mine, 0, sizeof(mine)));
+    TRY(meeting_end(&state->meeting, wire, &wait));
+    gather_sources(state, &mine);
+    for (int r = 0; r < state->n; r++) {
+        int32_t theirs;
+        memcpy(&theirs, state->sources[r], sizeof(theirs));
+        next = theirs > next ? theirs : next;
+    }
+    if (next >= UCX_GROUPS)
+        return FAIL(ST_BUG, "more than %d groups of ranks in one life of a comm", UCX_GROUPS);
+    state->meeting.group = state->flow.group = next;
+    state->root->group_next = next + 1;
+    return ST_OK;
+}
+
+static enum status sub(struct comm_wire *wire)
+{
+    const struct comm_ucx *parent = wire->parent->state;
+    TRY(new_state(wire));
+    struct comm_ucx *state = wire->state;
+    state->root = parent->root;
+    TRY(seat_members(state, wire, parent->meeting.group));
+    return finish(wire, agree_on_group(state, wire));
+}
+
+/* ---- collectives ---- */
+
+static struct flow_call flow_of(struct comm_wire *wire, const struct comm_call *call)
+{
+    return (struct flow_call){
+        .elems = call->elems, .sequence = call->sequence, .dtype = call->dtype, .turn = look_around, .arg = wire};
+}
+
+/* A meeting, and behind it without waiting the pieces. */
+static enum status run_large(struct comm_wire *wire, const struct comm_call *call, const struct flow_call *large)
+{
+    struct comm_ucx *state = wire->state;
+    struct ucx_wait wait = wait_of(wire);
+    TRY(meeting_begin(&state->meeting, call, NULL, 0, 0));
+    TRY(flow_run(&state->flow, large, &wait));
+    return meeting_end(&state->meeting, wire, &wait);
+}
+
+static enum status run_small(struct comm_wire *wire, const struct comm_call *call, const void *content, int64_t stride,
+                             int64_t bytes)
+{
+    struct comm_ucx *state = wire->state;
+    struct ucx_wait wait = wait_of(wire);
+    TRY(meeting_begin(&state->meeting, call, content, stride, bytes));
+    return meeting_end(&state->meeting, wire, &wait);
+}
+
+static int64_t part_bytes_max(const struct comm_ucx *state, const struct comm_call *call)
+{
+    int64_t most = call->elems / state->n / ORDER_ALIGN * ORDER_ALIGN + 2 * ORDER_ALIGN;
+    return most * (int64_t)dtype_bytes(call->dtype);
+}
+
+static enum status all_reduce(struct comm_wire *wire, const struct comm_call *call)
+{
+    struct comm_ucx *state = wire->state;
+    int64_t each = (int64_t)dtype_bytes(call->dtype);
+    if (call->elems * each <= state->small) {
+        enum status st = run_small(wire, call, call->in, 0, call->elems * each);
+        gather_sources(state, call->in);
+        if (st == ST_OK)
+            add_sources(state, wire, call->dtype, call->out, call->elems);
+        return finish(wire, st);
+    }
+    struct flow_call large = flow_of(wire, call);
+    large.in = call->in;
+    large.out = call->out;
+    large.own_out = large.out + order_extent(call->elems, state->n, state->me).first * each;
+    return finish(wire, run_large(wire, call, &large));
+}
+
+/* Everybody's contribution to each part, to its owner. */
+static enum status scatter_small(struct comm_wire *wire, const struct comm_call *call)
+{
+    struct comm_ucx *state = wire->state;
+    struct ucx_wait wait = wait_of(wire);
+    int64_t each = (int64_t)dtype_bytes(call->dtype);
+    meeting_call(&state->meeting, call);
+    for (int i = 1; i < state->n; i++) {
+        int r = (state->me + i) % state->n;
+        struct order_extent part = order_extent(call->elems, state->n, r);
+        if (part.elems > 0)
+            memcpy(meeting_brought(&state->meeting, r), (const char *)call->in + part.first * each,
+                   (size_t)(part.elems * each));
+        TRY(meeting_greet(&state->meeting, r, UCX_LANE_CALL, part.elems * each));
+    }
+    TRY(meeting_end(&state->meeting, wire, &wait));
+    struct order_extent mine = order_extent(call->elems, state->n, state->me);
+    gather_sources(state, (const char *)call->in + mine.first * each);
+    add_sources(state, wire, call->dtype, call->out, mine.elems);
+    return ST_OK;
+}
+
+static enum status reduce_scatter(struct comm_wire *wire, const struct comm_call *call)
+{
+    struct comm_ucx *state = wire->state;
+    if (part_bytes_max(state, call) <= state->small)
+        return finish(wire, scatter_small(wire, call));
+    struct flow_call large = flow_of(wire, call);
+    large.in = call->in;
+    large.own_out = call->out;
+    return finish(wire, run_large(wire, call, &large));
+}
+
+static enum status gather_small(struct comm_wire *wire, const struct comm_call *call)
+{
+    struct comm_ucx *state = wire->state;
+    int64_t each = (int64_t)dtype_bytes(call->dtype);
+    struct order_extent mine = order_extent(call->elems, state->n, state->me);
+    char *out = call->out;
+    TRY(run_small(wire, call, out + mine.first * each, 0, mine.elems * each));
+    for (int r = 0; r < state->n; r++) {
+        struct order_extent part = order_extent(call->elems, state->n, r);
+        if (r != state->me && part.elems > 0)
+            memcpy(out + part.first * each, meeting_came(&state->meeting, r), (size_t)(part.elems * each));
+    }
+    return ST_OK;
+}
+
+static enum status all_gather(struct comm_wire *wire, const struct comm_call *call)
+{
+    struct comm_ucx *state = wire->state;
+    int64_t each = (int64_t)dtype_bytes(call->dtype);
+    struct order_extent mine = order_extent(call->elems, state->n, state->me);
+    struct flow_call large = flow_of(wire, call);
+    large.out = call->out;
+    large.own_out = large.out + mine.first * each;
+    if (large.own_out != call->in && mine.elems > 0)
+        memmove(large.own_out, call->in, (size_t)(mine.elems * each));
+    if (part_bytes_max(state, call) <= state->small)
+        return finish(wire, gather_small(wire, call));
+    return finish(wire, run_large(wire, call, &large));
+}
+
+static enum status all_to_all(struct comm_wire *wire, const struct comm_call *call)
+{
+    struct comm_ucx *state = wire->state;
+    int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype);
+    const char *in = call->in;
+    char *out = call->out;
+    if (bytes > 0)
+        memcpy(out + state->me * bytes, in + state->me * bytes, (size_t)bytes);
+    if (bytes <= state->small) {
+        enum status st = run_small(wire, call, in, bytes, bytes);
+        for (int r = 0; r < state->n && st == ST_OK && bytes > 0; r++) {
+            if (r != state->me)
+                memcpy(out + r * bytes, meeting_came(&state->meeting, r), (size_t)bytes);
+        }
+        return finish(wire, st);
+    }
+    struct ucx_wait wait = wait_of(wire);
+    struct flow_call large = flow_of(wire, call);
+    large.in = in;
+    large.out = out;
+    enum status st = meeting_begin(&state->meeting, call, NULL, 0, 0);
+    if (st == ST_OK)
+        st = flow_swap(&state->flow, &large, &wait);
+    return finish(wire, st == ST_OK ? meeting_end(&state->meeting, wire, &wait) : st);
+}
+
+static enum status broadcast(struct comm_wire *wire, const struct comm_call *call)
+{
+    struct comm_ucx *state = wire->state;
+    int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype);
+    bool is_root = call->peer == state->me;
+    if (bytes <= state->small) {
+        enum status st = run_small(wire, call, call->in, 0, is_root ? bytes : 0);
+        if (st == ST_OK && !is_root && bytes > 0)
+            memcpy(call->out, meeting_came(&state->meeting, call->peer), (size_t)bytes);
+        return finish(wire, st);
+    }
+    struct ucx_wait wait = wait_of(wire);
+    struct flow_call large = flow_of(wire, call);
+    large.out = call->out;
+    enum status st = meeting_begin(&state->meeting, call, NULL, 0, 0);
+    if (st == ST_OK)
+        st = flow_chain(&state->flow, &large, bytes, call->peer, &wait);
+    return finish(wire, st == ST_OK ? meeting_end(&state->meeting, wire, &wait) : st);
+}
+
+static enum status barrier(struct comm_wire *wire, const struct comm_call *call)
+{
+    return finish(wire, run_small(wire, call, NULL, 0, 0));
+}
+
+/* ---- pairs: a message with the header, the content in it or behind it ---- */
+
+static enum status wait_for(struct comm_ucx *state, const struct ucx_op *op, struct ucx_wait *wait)
+{
+    while (!ucx_is_done(op))
+        TRY(ucx_pump(state->root->ucx, wait));
+    return ST_OK;
+}
+
+static enum status run_send(struct comm_wire *wire, const struct comm_call *call, int64_t bytes)
+{
+    struct comm_ucx *state = wire->state;
+    struct meeting_guest *guest = &state->meeting.guests[call->peer];
+    struct ucx_wait wait = wait_of(wire);
+    bool is_small = bytes <= state->small;
+    meeting_call(&state->meeting, call);
+    if (is_small && bytes > 0)
+        memcpy(meeting_brought(&state->meeting, call->peer), call->in, (size_t)bytes);
+    TRY(meeting_greet(&state->meeting, call->peer, UCX_LANE_PAIR, is_small ? bytes : 0));
+    TRY(wait_for(state, &guest->send, &wait));
+    if (is_small)
+        return ST_OK;
+    struct ucx_tag tag = {.group = state->meeting.group, .lane = UCX_LANE_PAIR};
+    state->meeting.bytes_sent += bytes;
+    TRY(ucx_send(state->root->ucx, &guest->send, call->in, bytes, state->world[call->peer], tag));
+    return wait_for(state, &guest->send, &wait);
+}
+
+static enum status run_recv(struct comm_wire *wire, const struct comm_call *call, int64_t bytes)
+{
+    struct comm_ucx *state = wire->state;
+    struct meeting_guest *guest = &state->meeting.guests[call->peer];
+    struct ucx_wait wait = wait_of(wire);
+    meeting_call(&state->meeting, call);
+    TRY(meeting_greet(&state->meeting, call->peer, UCX_LANE_PAIR, 0));
+    TRY(wait_for(state, &guest->recv, &wait));
+    TRY(meeting_look(&state->meeting, wire, call->peer));
+    if (bytes <= state->small) {
+        if (bytes > 0)
+            memcpy(call->out, meeting_came(&state->meeting, call->peer), (size_t)bytes);
+        return ST_OK;
+    }
+    struct ucx_tag tag = {.group = state->meeting.group, .from = state->world[call->peer], .lane = UCX_LANE_PAIR};
+    TRY(ucx_recv(state->root->ucx, &guest->recv, call->out, bytes, tag));
+    return wait_for(state, &guest->recv, &wait);
+}
+
+static enum status send_to(struct comm_wire *wire, const struct comm_call *call)
+{
+    return finish(wire, run_send(wire, call, call->elems * (int64_t)dtype_bytes(call->dtype)));
+}
+
+static enum status recv_from(struct comm_wire *wire, const struct comm_call *call)
+{
+    return finish(wire, run_recv(wire, call, call->elems * (int64_t)dtype_bytes(call->dtype)));
+}
+
+const struct comm_ops comm_ucx_ops = {
+    .kind = COMM_KIND_UCX,
+    .name = "ucx",
+    .begin_open = begin_open,
+    .end_open = end_open,
+    .close = wire_close,
+    .describe = describe,
+    .sub = sub,
+    .entered = entered,
+    .all_reduce = all_reduce,
+    .reduce_scatter = reduce_scatter,
+    .all_gather = all_gather,
+    .all_to_all = all_to_all,
+    .broadcast = broadcast,
+    .send = send_to,
+    .recv = recv_from,
+    .barrier = barrier,
+};

@@ -1,0 +1,258 @@
+/* flow — the streams of a large call and the one loop that moves them. Must not know which call it is. */
+#include "comm/flow.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/must.h"
+#include "comm/add.h"
+#include "comm/comm_ops.h"
+#include "comm/order.h"
+
+/* Messages of one kind with one peer: [done, posted) are under way. */
+struct flow_stream {
+    int64_t posted, done;
+    struct ucx_op ops[FLOW_DEPTH];
+};
+
+struct flow_peer {
+    struct flow_stream give, take;   /* contributions: to its part, to mine */
+    struct flow_stream tell, listen; /* finished pieces: of my part, of its part */
+};
+
+/* One call under way. */
+struct flow_run {
+    struct flow *flow;
+    const struct flow_call *call;
+    int64_t each, piece_elems;
+    struct order_extent mine;
+    int64_t added; /* pieces of my part that are finished */
+};
+
+enum status flow_open(struct flow *flow, int64_t piece_bytes)
+{
+    flow->piece_bytes = piece_bytes;
+    flow->peers = calloc((size_t)flow->n, sizeof(*flow->peers));
+    flow->sources = calloc((size_t)flow->n, sizeof(*flow->sources));
+    if (flow->peers == NULL || flow->sources == NULL)
+        return FAIL(ST_RETRY, "out of memory: streams to %d ranks", flow->n);
+    flow->slots_bytes = piece_bytes * FLOW_DEPTH * flow->n;
+    void *slots;
+    TRY(comm_ops_map(flow->slots_bytes, &slots));
+    flow->slots = slots;
+    return ST_OK;
+}
+
+void flow_free(struct flow *flow)
+{
+    comm_ops_unmap(flow->slots, flow->slots_bytes);
+    free(flow->peers);
+    free(flow->sources);
+    flow->slots = NULL;
+    flow->peers = NULL;
+    flow->sources = NULL;
+}
+
+static int64_t count_pieces(const struct flow_run *run, struct order_extent part)
+{
+    return (part.elems + run->piece_elems - 1) / run->piece_elems;
+}
+
+static struct order_extent piece_of(const struct flow_run *run, struct order_extent part, int64_t piece_i)
+{
+    int64_t first = piece_i * run->piece_elems, left = part.elems - first;
+    return (struct order_extent){.first = part.first + first,
+                                 .elems = left < run->piece_elems ? left : run->piece_elems};
+}
+
+static char *slot_of(const struct flow *flow, int64_t piece_i, int r)
+{
+    return flow->slots + ((piece_i % FLOW_DEPTH) * flow->n + r) * flow->piece_bytes;
+}
+
+static bool has_room(const struct flow_stream *s) { return s->posted - s->done < FLOW_DEPTH; }
+
+static void retire(struct flow_stream *s)
+{
+    while (s->done < s->posted && ucx_is_done(&s->ops[s->done % FLOW_DEPTH]))
+        s->done++;
+}
+
+static enum status send_piece(struct flow_run *run, struct flow_stream *s, const char *data, int64_t elems, int r,
+                              enum ucx_lane lane)
+{
+    struct flow *flow = run->flow;
+    struct ucx_tag tag = {.group = flow->group, .lane = lane, .sequence = run->call->sequence};
+    flow->bytes_sent += elems * run->each;
+    return ucx_send(flow->ucx, &s->ops[s->posted++ % FLOW_DEPTH], data, elems * run->each, flow->world[r], tag);
+}
+
+static enum status recv_piece(struct flow_run *run, struct flow_stream *s, char *data, int64_t elems, int r,
+                              enum ucx_lane lane)
+{
+    struct flow *flow = run->flow;
+    struct ucx_tag tag = {
+        .group = flow->group, .from = flow->world[r], .lane = lane, .sequence = run->call->sequence};
+    return ucx_recv(flow->ucx, &s->ops[s->posted++ % FLOW_DEPTH], data, elems * run->each, tag);
+}
+
+/* Begin what may be begun with rank r. Receives first: a message that is expected is not copied. */
+static enum status post(struct flow_run *run, int r)
+{
+    struct flow *flow = run->flow;
+    const struct flow_call *call = run->call;
+    struct flow_peer *peer = &flow->peers[r];
+    struct order_extent theirs = order_extent(call->elems, flow->n, r), piece;
+    int64_t mine_n = count_pieces(run, run->mine), theirs_n = count_pieces(run, theirs);
+    while (call->in != NULL && peer->take.posted < mine_n && peer->take.posted < run->added + FLOW_DEPTH) {
+        piece = piece_of(run, run->mine, peer->take.posted);
+        TRY(recv_piece(run, &peer->take, slot_of(flow, peer->take.posted, r), piece.elems, r, UCX_LANE_DATA));
+    }
+    while (call->out != NULL && peer->listen.posted < theirs_n && has_room(&peer->listen)) {
+        piece = piece_of(run, theirs, peer->listen.posted);
+        TRY(recv_piece(run, &peer->listen, call->out + piece.first * run->each, piece.elems, r, UCX_LANE_DONE));
+    }
+    while (call->out != NULL && peer->tell.posted < run->added && has_room(&peer->tell)) {
+        piece = piece_of(run, run->mine, peer->tell.posted);
+        TRY(send_piece(run, &peer->tell, call->own_out + (piece.first - run->mine.first) * run->each, piece.elems, r,
+                       UCX_LANE_DONE));
+    }
+    while (call->in != NULL && peer->give.posted < theirs_n && has_room(&peer->give)) {
+        piece = piece_of(run, theirs, peer->give.posted);
+        TRY(send_piece(run, &peer->give, call->in + piece.first * run->each, piece.elems, r, UCX_LANE_DATA));
+    }
+    return ST_OK;
+}
+
+/* All contributions to the next piece are there: add them up. */
+static void add_next(struct flow_run *run)
+{
+    struct flow *flow = run->flow;
+    for (int r = 0; r < flow->n; r++) {
+        if (r != flow->me && flow->peers[r].take.done <= run->added)
+            return;
+    }
+    struct order_extent piece = piece_of(run, run->mine, run->added);
+    for (int r = 0; r < flow->n; r++)
+        flow->sources[r] =
+            r == flow->me ? run->call->in + piece.first * run->each : slot_of(flow, run->added, r);
+    void *out = run->call->own_out + (piece.first - run->mine.first) * run->each;
+    struct add add = {.in = flow->sources,
+                      .out = &out,
+                      .nodes = flow->nodes,
+                      .locals = flow->locals,
+                      .outs_n = 1,
+                      .dtype_in = run->call->dtype,
+                      .dtype_out = run->call->dtype,
+                      .elems = piece.elems};
+    add_run(&add);
+    run->added++;
+}
+
+/* Everything that is to come from and go to rank r has done so. */
+static bool is_finished(const struct flow_run *run, int r)
+{
+    const struct flow_peer *peer = &run->flow->peers[r];
+    int64_t mine_n = count_pieces(run, run->mine);
+    int64_t theirs_n = count_pieces(run, order_extent(run->call->elems, run->flow->n, r));
+    if (run->call->in != NULL && peer->give.done < theirs_n)
+        return false;
+    return run->call->out == NULL || (peer->tell.done == mine_n && peer->listen.done == theirs_n);
+}
+
+static enum status turn(struct flow_run *run, bool *is_done)
+{
+    struct flow *flow = run->flow;
+    *is_done = true;
+    for (int i = 1; i < flow->n; i++) {
+        int r = (flow->me + i) % flow->n;
+        struct flow_peer *peer = &flow->peers[r];
+        retire(&peer->give);
+        retire(&peer->take);
+        retire(&peer->tell);
+        retire(&peer->listen);
+        TRY(post(run, r));
+        *is_done = *is_done && is_finished(run, r);
+    }
+    if (run->added < count_pieces(run, run->mine)) {
+        add_next(run);
+        *is_done = false;
+    }
+    return run->call->turn(run->call->arg);
+}
+
+/* Pieces that fill a slot, or smaller ones when the parts are: a part should be a few pieces. */
+static int64_t choose_piece(const struct flow *flow, int64_t part_elems, int64_t each)
+{
+    int64_t most = flow->piece_bytes / each, wanted = part_elems / FLOW_DEPTH, least = most / 8;
+    wanted = wanted < least ? least : wanted < most ? wanted : most;
+    return (wanted + ORDER_ALIGN - 1) / ORDER_ALIGN * ORDER_ALIGN;
+}
+
+enum status flow_run(struct flow *flow, const struct flow_call *call, struct ucx_wait *wait)
+{
+    struct flow_run run = {.flow = flow, .call = call, .each = (int64_t)dtype_bytes(call->dtype)};
+    run.mine = order_extent(call->elems, flow->n, flow->me);
+    run.piece_elems = choose_piece(flow, call->elems / flow->n, run.each);
+    if (call->in == NULL)
+        run.added = count_pieces(&run, run.mine);
+    memset(flow->peers, 0, sizeof(*flow->peers) * (size_t)flow->n);
+    bool is_done = false;
+    for (;;) {
+        TRY(turn(&run, &is_done));
+        if (is_done)
+            return ST_OK;
+        TRY(ucx_pump(flow->ucx, wait));
+    }
+}
+
+enum status flow_swap(struct flow *flow, const struct flow_call *call, struct ucx_wait *wait)
+{
+    struct flow_run run = {.flow = flow, .call = call, .each = (int64_t)dtype_bytes(call->dtype)};
+    int64_t bytes = call->elems * run.each;
+    memset(flow->peers, 0, sizeof(*flow->peers) * (size_t)flow->n);
+    for (int i = 1; i < flow->n; i++) {
+        int to = (flow->me + i) % flow->n, from = (flow->me - i + flow->n) % flow->n;
+        TRY(recv_piece(&run, &flow->peers[from].take, call->out + from * bytes, call->elems, from, UCX_LANE_DATA));
+        TRY(send_piece(&run, &flow->peers[to].give, call->in + to * bytes, call->elems, to, UCX_LANE_DATA));
+    }
+    for (int r = 0; r < flow->n; r++) {
+        while (!ucx_is_done(&flow->peers[r].take.ops[0]) || !ucx_is_done(&flow->peers[r].give.ops[0])) {
+            TRY(call->turn(call->arg));
+            TRY(ucx_pump(flow->ucx, wait));
+        }
+    }
+    return ST_OK;
+}
+
+/* Pieces go from rank to rank: a rank passes a piece on while the next one comes. */
+enum status flow_chain(struct flow *flow, const struct flow_call *call, int64_t bytes, int root, struct ucx_wait *wait)
+{
+    struct flow_run run = {.flow = flow, .call = call, .each = 1, .piece_elems = flow->piece_bytes};
+    int at = (flow->me - root + flow->n) % flow->n, prev = (flow->me - 1 + flow->n) % flow->n;
+    int next = (flow->me + 1) % flow->n;
+    bool is_last = at == flow->n - 1;
+    struct order_extent all = {.elems = bytes};
+    int64_t pieces_n = count_pieces(&run, all);
+    struct flow_stream *from = &flow->peers[prev].listen, *to = &flow->peers[next].tell;
+    memset(flow->peers, 0, sizeof(*flow->peers) * (size_t)flow->n);
+    if (at == 0)
+        from->done = from->posted = pieces_n;
+    if (is_last)
+        to->done = to->posted = pieces_n;
+    while (from->done < pieces_n || to->done < pieces_n) {
+        retire(from);
+        retire(to);
+        while (from->posted < pieces_n && has_room(from)) {
+            struct order_extent piece = piece_of(&run, all, from->posted);
+            TRY(recv_piece(&run, from, call->out + piece.first, piece.elems, prev, UCX_LANE_DATA));
+        }
+        while (to->posted < from->done && has_room(to)) {
+            struct order_extent piece = piece_of(&run, all, to->posted);
+            TRY(send_piece(&run, to, call->out + piece.first, piece.elems, next, UCX_LANE_DATA));
+        }
+        TRY(call->turn(call->arg));
+        TRY(ucx_pump(flow->ucx, wait));
+    }
+    return ST_OK;
+}

@@ -1,0 +1,58 @@
+/* flow — a large call between n ranks over ucx, in pieces.
+ *
+ * Each rank owns a part of the buffer (order_extent). Everybody sends piece after piece of what it has of a part
+ * straight to the part's owner, beginning with the next rank, so that not all send to one. The owner adds the n
+ * contributions of a piece in the order of order.h as soon as all are there, while the next pieces travel, and sends
+ * the finished piece to all at once. All streams move in one loop; a few pieces of each are under way, which bounds
+ * the memory. So every byte crosses the wire twice (once to the owner, once from it), in both directions at the same
+ * time.
+ *
+ * In place: a finished piece may lie where its contribution was sent from, for the owner finishes it only after it
+ * has received that. Must not know comm's calls, nor what fails how. */
+#ifndef CONVOY_COMM_FLOW_H
+#define CONVOY_COMM_FLOW_H
+
+#include "comm/ucx.h"
+#include "kernels/tensor.h"
+
+#define FLOW_DEPTH 4 /* pieces of one stream under way */
+
+/* Who takes part, and the memory that lasts from call to call. Zeroed: none. */
+struct flow {
+    struct ucx *ucx;
+    int group;
+    const int *world; /* ucx's rank of each member */
+    int n, me;
+    int nodes, locals; /* the order of sums */
+    int64_t piece_bytes;
+    struct flow_peer *peers; /* n */
+    char *slots;             /* FLOW_DEPTH × n pieces: contributions to this rank's part */
+    int64_t slots_bytes;
+    const void **sources; /* n: scratch */
+    int64_t bytes_sent;
+};
+
+/* flow_open — takes memory for the ranks. piece_bytes: of one piece, a multiple of 1024. */
+enum status flow_open(struct flow *flow, int64_t piece_bytes);
+void flow_free(struct flow *flow); /* accepts a zeroed one */
+
+struct flow_call {
+    const char *in; /* elems; NULL: own_out holds this rank's part already, nothing is added */
+    char *out;      /* elems: the finished parts of the others come here; NULL: they do not travel */
+    char *own_out;  /* this rank's part */
+    int64_t elems, sequence;
+    enum dtype dtype;
+    /* called in each turn, to look after what else is under way */
+    enum status (*turn)(void *arg);
+    void *arg;
+};
+/* flow_run — returns when the call's buffers are the caller's again. Errors: those of ucx_pump and turn. */
+enum status flow_run(struct flow *flow, const struct flow_call *call, struct ucx_wait *wait);
+
+/* flow_swap — part p of in (elems each) to rank p, part r of out from rank r, whole. */
+enum status flow_swap(struct flow *flow, const struct flow_call *call, struct ucx_wait *wait);
+
+/* flow_chain — out of the rank `root` to all, from rank to rank. bytes at data. */
+enum status flow_chain(struct flow *flow, const struct flow_call *call, int64_t bytes, int root, struct ucx_wait *wait);
+
+#endif

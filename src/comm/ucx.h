@@ -1,0 +1,101 @@
+/* ucx — messages between ranks over UCX: TCP, InfiniBand, whatever UCX finds on this node.
+ *
+ * One struct ucx for a worker process and a life of its comm: a UCX context, one worker, one endpoint for each peer.
+ * Messages are begun here and then waited for in ucx_pump, which asks the caller's watch (deadline, abort), so that
+ * no wait is without an end. A peer that dies is noticed by UCX's own means (a TCP reset, an InfiniBand retry limit)
+ * and named by its rank. After a failure it is only to be closed, and closing never waits for a peer.
+ *
+ * Messages from one rank to another with the same tag arrive in the order of sending. The tag says whose life of the
+ * job, which group of ranks and which call a message belongs to: a late one is never taken for another's.
+ *
+ * One thread at a time, any thread (UCS_THREAD_MODE_SERIALIZED; comm.c keeps that order). To be opened after
+ * fork(2), not before. Settings named UCX_* in the environment work as UCX documents them. Must not know what the
+ * bytes mean, nor collectives; UCX's own names stay inside ucx.c. */
+#ifndef CONVOY_COMM_UCX_H
+#define CONVOY_COMM_UCX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define UCX_GROUPS 4095 /* groups of ranks on the same connections */
+enum ucx_lane {
+    UCX_LANE_CALL, /* the first message of each call of a group */
+    UCX_LANE_DATA, /* what is to be added */
+    UCX_LANE_DONE, /* what is finished */
+    UCX_LANE_PAIR, /* send and recv */
+};
+
+/* Which messages match: those of the same tag. */
+struct ucx_tag {
+    int group;
+    int from; /* the rank that sends */
+    enum ucx_lane lane;
+    int64_t sequence; /* of the call, 0 in the lanes whose messages come one after another; low 30 bits count */
+};
+
+/* A message under way, in the caller's memory until ucx_is_done or ucx_break. Zeroed: none. */
+struct ucx_op {
+    struct ucx_op *prev, *next; /* among those under way */
+    struct ucx *ucx;
+    void *request; /* UCX's */
+    int peer;
+    bool is_send;
+    bool is_busy; /* under way */
+    bool is_bye;  /* a farewell, which nobody waits for */
+    int64_t bytes; /* wanted; of a receive that is done: what came */
+};
+
+struct ucx;
+
+/* Asked every few milliseconds of waiting; anything but ST_OK ends the wait. */
+struct ucx_watch {
+    enum status (*check)(void *arg);
+    void *arg;
+    bool spins; /* a core is free for waiting; else give way to others at once */
+};
+
+/* ucx_open — Errors: ST_NO_DEVICE with UCX's text. */
+enum status ucx_open(struct ucx **out);
+/* ucx_address — how others reach this worker. Errors: ST_NO_DEVICE, more devices than cap bytes can tell. */
+enum status ucx_address(struct ucx *ucx, void *out, int64_t cap, int64_t *bytes_out);
+/* ucx_connect — an endpoint to each rank marked in is_peer, and a greeting both ways. addresses: ranks × stride
+ * bytes. Errors: ST_PEER naming the rank; the watch's. */
+struct ucx_world {
+    int64_t generation;
+    int rank, ranks;
+    const bool *is_peer;
+    const void *addresses;
+    int64_t stride;
+    const int64_t *bytes; /* of each address */
+};
+enum status ucx_connect(struct ucx *ucx, const struct ucx_world *world, struct ucx_watch watch);
+/* ucx_close — ends what is under way and frees everything. Waits at most a moment for what was already sent to
+ * leave, and not at all after a failure. Accepts NULL. */
+void ucx_close(struct ucx *ucx);
+const char *ucx_name(const struct ucx *ucx); /* transports in use, for people: "tcp", "rc_mlx5" */
+
+/* ucx_send, ucx_recv — begin. The bytes belong to UCX until ucx_is_done(op). More bytes than there is room for
+ * fail. */
+enum status ucx_send(struct ucx *ucx, struct ucx_op *op, const void *data, int64_t bytes, int to, struct ucx_tag tag);
+enum status ucx_recv(struct ucx *ucx, struct ucx_op *op, void *data, int64_t bytes, struct ucx_tag tag);
+static inline bool ucx_is_done(const struct ucx_op *op) { return !op->is_busy; }
+
+/* ucx_pump — move what is under way. Returns when something moved, else after a few milliseconds at most, having
+ * spun, then given way to other threads, then slept until UCX has news. Errors: ST_PEER naming the rank that was
+ * lost while something under way needed it; the watch's. */
+struct ucx_wait {
+    struct ucx_watch watch;
+    int64_t idle_ns;  /* since when nothing moved; 0: it does */
+    int64_t asked_ns; /* when the watch was asked last */
+    int turns;        /* of moving since */
+};
+enum status ucx_pump(struct ucx *ucx, struct ucx_wait *wait);
+/* ucx_break — after a failure: what is under way ends now and its buffers are the caller's again. */
+void ucx_break(struct ucx *ucx);
+/* ucx_lost — the rank whose connection ended first, or -1; left: it took its leave, so it failed or finished by
+ * itself and was not lost. text: UCX's. */
+int ucx_lost(const struct ucx *ucx, bool *left_out, const char **text_out);
+
+#endif

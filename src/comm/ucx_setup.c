@@ -1,0 +1,67 @@
+/* ucx_setup — a context and a worker of UCX. Settings are UCX's own (UCX_* in the environment); nothing is tuned
+ * here: with its defaults UCX moves pieces of 256 KiB over TCP faster than plain sockets do. Must not know peers. */
+#include "comm/ucx_setup.h"
+
+#include <signal.h>
+#include <strings.h>
+#include <ucs/config/global_opts.h>
+#include <ucs/debug/debug.h>
+
+/* UCX takes over signals while its library is being loaded, before main. Crashes are reported by our own handlers,
+ * and SIGHUP is not a debugger's. */
+static __attribute__((constructor)) void leave_signals_alone(void)
+{
+    static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGHUP, SIGABRT};
+    for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
+        struct sigaction now;
+        if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN)
+            ucs_debug_disable_signal(signals[i]);
+    }
+}
+
+enum status ucx_setup_fail(enum status st, const char *what, ucs_status_t status, const char *advice)
+{
+    return FAIL(st, "UCX cannot %s: %s; %s", what, ucs_status_string(status), advice);
+}
+
+/* UCX complains of every connection to a peer that is gone and of every message an ended call leaves behind. All that
+ * matters comes to us as a status; its own lines are shown when UCX_LOG_LEVEL asks for them. */
+static void be_quiet(void)
+{
+    char level[32];
+    if (ucs_global_opts_get_value("LOG_LEVEL", level, sizeof(level)) == UCS_OK && strcasecmp(level, "warn") == 0)
+        ucs_global_opts_set_value("LOG_LEVEL", "fatal");
+}
+
+enum status ucx_setup(ucp_context_h *context, ucp_worker_h *worker, int *event_fd)
+{
+    static const char advice[] = "check UCX_NET_DEVICES and UCX_TLS, or see UCX_LOG_LEVEL=info";
+    ucp_config_t *config;
+    be_quiet();
+    ucs_status_t status = ucp_config_read(NULL, NULL, &config);
+    if (status != UCS_OK)
+        return ucx_setup_fail(ST_NO_DEVICE, "read its settings", status, "check the UCX_* variables");
+    ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_TAG_SENDER_MASK | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+        .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP,
+        .tag_sender_mask = (uint64_t)0xfff << 32,
+    };
+    status = ucp_init(&params, config, context);
+    ucp_config_release(config);
+    if (status != UCS_OK)
+        return ucx_setup_fail(ST_NO_DEVICE, "find a network", status, advice);
+    ucp_worker_params_t wanted = {
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS | UCP_WORKER_PARAM_FIELD_FLAGS,
+        .thread_mode = UCS_THREAD_MODE_SERIALIZED,
+        .events = UCP_WAKEUP_TAG_SEND | UCP_WAKEUP_TAG_RECV | UCP_WAKEUP_TX | UCP_WAKEUP_RX,
+        .flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK,
+    };
+    status = ucp_worker_create(*context, &wanted, worker);
+    if (status != UCS_OK)
+        return ucx_setup_fail(ST_NO_DEVICE, "open a worker", status, advice);
+    status = ucp_worker_get_efd(*worker, event_fd);
+    if (status != UCS_OK)
+        return ucx_setup_fail(ST_NO_DEVICE, "tell when something arrives", status, advice);
+    return ST_OK;
+}
+

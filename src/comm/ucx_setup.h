@@ -1,0 +1,17 @@
+/* ucx_setup — taking UCX into this process: its settings, a context and a worker, and what it must leave alone.
+ *
+ * Must not know peers. Only ucx.c includes this: UCX's names stay there. */
+#ifndef CONVOY_COMM_UCX_SETUP_H
+#define CONVOY_COMM_UCX_SETUP_H
+
+#include <ucp/api/ucp.h>
+
+#include "base/status.h"
+
+/* ucx_setup — a context and one worker for one thread at a time. What was opened is set also when a later step
+ * fails. Errors: ST_NO_DEVICE with UCX's text. */
+enum status ucx_setup(ucp_context_h *context, ucp_worker_h *worker, int *event_fd);
+/* ucx_setup_fail — "UCX cannot WHAT: its text; ADVICE". */
+enum status ucx_setup_fail(enum status st, const char *what, ucs_status_t status, const char *advice);
+
+#endif

@@ -1,0 +1,244 @@
+/* test_ucx_faults — ranks as processes over TCP: one is killed, stopped, or leaves in the middle of a call; the others
+ * name it in time, close without waiting, and meet again in the same process. */
+#include <dirent.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "comm/comm.h"
+#include "harness.h"
+
+#define RANKS 3
+#define ELEMS 4000000
+
+/* What the processes share: the road that addresses take, and what each has seen. */
+struct shared {
+    _Atomic int arrived;
+    char addresses[RANKS][COMM_ADDRESS_MAX];
+    int64_t bytes[RANKS];
+    _Atomic int64_t calls[RANKS]; /* finished */
+    _Atomic int64_t fault_ms;
+    _Atomic int64_t seen_ms[RANKS], closed_ms[RANKS];
+    char message[RANKS][1024];
+    _Atomic bool aborted;
+};
+static struct shared *all;
+
+static void meet(int n)
+{
+    int mine = atomic_fetch_add(&all->arrived, 1) / n;
+    while (atomic_load(&all->arrived) / n <= mine)
+        clock_sleep_ms(1);
+}
+
+static bool is_aborted(void *arg)
+{
+    (void)arg;
+    return atomic_load(&all->aborted);
+}
+
+static enum status open_comm(int rank, int n, int64_t generation, int64_t timeout_ms, struct comm **out)
+{
+    struct comm_config config = {.kind = COMM_KIND_UCX,
+                                 .place = {.rank = rank, .ranks = n, .node = rank, .nodes = n, .locals = 1},
+                                 .timeout_ms = timeout_ms,
+                                 .is_aborted = is_aborted,
+                                 .share_fd = -1};
+    TRY(comm_begin_open(&config, out, all->addresses[rank], &all->bytes[rank]));
+    meet(n);
+    enum status st = comm_end_open(*out, generation, all->addresses, all->bytes);
+    meet(n);
+    return st;
+}
+
+/* Calls one after the other until one fails; writes down when and why. */
+static enum status call_until_failure(struct comm *comm, int rank, float *data, int64_t elems)
+{
+    struct tensor t = {data, DTYPE_F32};
+    enum status st = ST_OK;
+    while (st == ST_OK) {
+        st = comm_all_reduce(comm, t, t, elems);
+        atomic_fetch_add(&all->calls[rank], st == ST_OK);
+    }
+    atomic_store(&all->seen_ms[rank], clock_ms());
+    snprintf(all->message[rank], sizeof(all->message[rank]), "%s: %s", status_name(st), status_message());
+    return st;
+}
+
+static void child(int rank, int64_t elems, int64_t timeout_ms)
+{
+    struct comm *comm = NULL;
+    float *data = calloc((size_t)elems, sizeof(float));
+    if (open_comm(rank, RANKS, 1, timeout_ms, &comm) != ST_OK) {
+        fprintf(stderr, "# rank %d: %s\n", rank, status_message());
+        _exit(2);
+    }
+    enum status st = call_until_failure(comm, rank, data, elems);
+    int64_t begin = clock_ms();
+    comm_close(comm);
+    atomic_store(&all->closed_ms[rank], clock_ms() - begin);
+    free(data);
+    _exit(st == ST_PEER ? 0 : 3);
+}
+
+/* RANKS processes; when all have made a few calls, `fault` befalls the last one. The others' exit codes must be 0. */
+static void run_fault(int64_t elems, int64_t timeout_ms, void (*fault)(pid_t last))
+{
+    pid_t pids[RANKS];
+    memset(all, 0, sizeof(*all));
+    fflush(NULL);
+    for (int r = 0; r < RANKS; r++) {
+        pids[r] = fork();
+        if (pids[r] == 0)
+            child(r, elems, timeout_ms);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        for (int64_t begin = clock_ms(); atomic_load(&all->calls[r]) < 3;) {
+            assert_true(clock_ms() - begin < 20000);
+            clock_sleep_ms(1);
+        }
+    }
+    atomic_store(&all->fault_ms, clock_ms());
+    fault(pids[RANKS - 1]);
+    for (int r = 0; r < RANKS - 1; r++) {
+        int code = -1;
+        assert_int_equal(waitpid(pids[r], &code, 0), pids[r]);
+        if (code != 0)
+            print_message("# rank %d ended with %d: %s\n", r, code, all->message[r]);
+        assert_int_equal(code, 0);
+    }
+    kill(pids[RANKS - 1], SIGKILL);
+    waitpid(pids[RANKS - 1], NULL, 0);
+}
+
+static void check_others(int64_t within_ms, const char *word)
+{
+    for (int r = 0; r < RANKS - 1; r++) {
+        int64_t took = all->seen_ms[r] - all->fault_ms;
+        if (took > within_ms || all->closed_ms[r] > 1000 || strstr(all->message[r], word) == NULL)
+            print_message("# rank %d after %lld ms, closed in %lld ms, want '%s': %s\n", r, (long long)took,
+                          (long long)all->closed_ms[r], word, all->message[r]);
+        assert_true(took <= within_ms);
+        assert_true(all->closed_ms[r] <= 1000);
+        assert_non_null(strstr(all->message[r], word));
+    }
+}
+
+static void kill_it(pid_t pid) { kill(pid, SIGKILL); }
+static void stop_it(pid_t pid) { kill(pid, SIGSTOP); }
+static void abort_all(pid_t pid)
+{
+    (void)pid;
+    atomic_store(&all->aborted, true);
+}
+
+static void test_killed(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 4; round++) {
+        run_fault(round % 2 ? ELEMS : 100, 20000, kill_it);
+        check_others(1000, "rank 2");
+    }
+}
+
+static void test_stopped(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        run_fault(round % 2 ? ELEMS : 100, 1500, stop_it);
+        check_others(2500, "all_reduce");
+    }
+}
+
+static void test_aborted(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        run_fault(round % 2 ? ELEMS : 100, 20000, abort_all);
+        check_others(200, "");
+    }
+}
+
+static int count_entries(const char *path)
+{
+    int n = 0;
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    while (readdir(dir) != NULL)
+        n++;
+    closedir(dir);
+    return n;
+}
+
+static long resident_kib(void)
+{
+    long pages = 0, ignored;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%ld %ld", &ignored, &pages), 2);
+    fclose(f);
+    return pages * 4;
+}
+
+/* A partner that comes, works, and dies in each generation. */
+static void partner(int64_t generation)
+{
+    struct comm *comm = NULL;
+    static float data[70000];
+    struct tensor t = {data, DTYPE_F32};
+    if (open_comm(1, 2, generation, 20000, &comm) != ST_OK || comm_all_reduce(comm, t, t, 70000) != ST_OK)
+        fprintf(stderr, "# partner: %s\n", status_message());
+    _exit(0); /* without closing: as if killed */
+}
+
+/* The survivor keeps its process through 100 lives and leaves nothing behind. */
+static void test_lives(void **state)
+{
+    (void)state;
+    int fds = 0, threads = 0;
+    long kib = 0;
+    static float data[70000];
+    struct tensor t = {data, DTYPE_F32};
+    for (int64_t life = 1; life <= 100; life++) {
+        memset(all, 0, sizeof(*all));
+        fflush(NULL);
+        pid_t pid = fork();
+        if (pid == 0)
+            partner(life);
+        struct comm *comm = NULL;
+        assert_int_equal(open_comm(0, 2, life, 20000, &comm), ST_OK);
+        enum status st = ST_OK;
+        for (int i = 0; i < 3 && st == ST_OK; i++)
+            st = comm_all_reduce(comm, t, t, 70000);
+        assert_int_equal(st, ST_PEER);
+        comm_close(comm);
+        waitpid(pid, NULL, 0);
+        if (life == 10) {
+            fds = count_entries("/proc/self/fd");
+            threads = count_entries("/proc/self/task");
+            kib = resident_kib();
+        }
+    }
+    print_message("# after 10 and 100 lives: descriptors %d %d, threads %d %d, resident %ld %ld KiB\n", fds,
+                  count_entries("/proc/self/fd"), threads, count_entries("/proc/self/task"), kib, resident_kib());
+    assert_int_equal(count_entries("/proc/self/fd"), fds);
+    assert_int_equal(count_entries("/proc/self/task"), threads);
+    assert_true(resident_kib() < kib + 4096);
+}
+
+int main(void)
+{
+    /* UCX is used in children alone where it can be: test_lives comes last. */
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed), cmocka_unit_test(test_stopped),
+                                              cmocka_unit_test(test_aborted), cmocka_unit_test(test_lives)};
+    setenv("UCX_TLS", "tcp,self", 0);
+    setenv("UCX_NET_DEVICES", "lo", 0);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    harness_quiet();
+    all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return all == MAP_FAILED ? 99 : cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}

@@ -13,8 +13,9 @@
 #define GEMM_K_MAX 768
 #define GEMM_A_BLOCK (256 * 768) /* elements of 6 bytes: 60 % of an L2 of 2 MiB */
 #define GEMM_M_MAX 1024
-#define GEMM_SLIVERS_MAX 4
+#define GEMM_SLIVERS_MAX 8
 #define GEMM_ELEM_BYTES 6 /* packed */
+#define GEMM_LAG 8        /* packing begins after this part of a sliver's steps */
 
 /* gemm_fits — can every row's whole k be packed in the shared memory? What cannot is left to the level below. */
 static inline bool gemm_fits(int64_t k)
@@ -35,6 +36,7 @@ struct gemm_ahead {
     int64_t n, cols, k, k_n;
     char *to;
     int units, unit_i, every;
+    bool asks; /* for its lines itself */
 };
 
 /* A tile to finish, row by row: added to what earlier blocks of k gave, then on to more of them or to `finish`. */
@@ -50,15 +52,18 @@ struct gemm_part {
     struct gemm_room *room;
     int64_t m0, rows, n0, cols, k0, k;
     struct gemm_ahead ahead;
+    struct gemm_fetch fetch;
     struct gemm_late late;
+    struct gemm_lines ask[GEMM_STREAMS];
+    int asks;            /* rows to ask for beside this tile */
     int step_i;          /* counts steps, for ahead.every */
     int sliver_i, tile_i; /* which of the room's two is at work */
     bool is_packed;      /* the sliver was packed beside the one before it */
     int64_t next;        /* the part this thread does after this one */
 };
 
-/* gemm_cut — by shape alone. Few and long k blocks keep sums in the tiles; a part of several slivers reads A's blocks
- * less often; enough parts let the threads end together. */
+/* gemm_cut — k by shape alone: few and long blocks keep sums in the tiles. A part of several slivers reads A's blocks
+ * less often, but two parts a thread let the threads end together: which columns make a part moves no sum. */
 static void gemm_cut(struct gemm *g)
 {
     int64_t packed = (int64_t)CPU_SHARED_BYTES / GEMM_ELEM_BYTES;
@@ -76,7 +81,7 @@ static void gemm_cut(struct gemm *g)
     g->m_parts = gemm_ceil(g->m_to, g->m_block);
     int64_t slivers = gemm_ceil(g->n, GEMM_NR), wide = 1;
     if (g->k > g->k_block)
-        wide = gemm_min(GEMM_SLIVERS_MAX, slivers * g->m_parts / 8);
+        wide = gemm_min(GEMM_SLIVERS_MAX, slivers * g->m_parts / (2 * task_threads(g->cpu->pool)));
     g->n_block = gemm_even(g->n, (wide < 1 ? 1 : wide) * GEMM_NR, GEMM_NR);
     g->n_parts = gemm_ceil(g->n, g->n_block);
     g->a_shared = (void *)g->cpu->shared;
@@ -111,7 +116,7 @@ static void gemm_share(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
     const struct gemm *g = arg;
-    struct gemm_source from = {g->a, g->a_step, g->a_across, g->a_across};
+    struct gemm_source from = {g->a, g->a_step, g->a_across, g->a_across, true};
     int64_t row = g->m_from + (int64_t)part_i * GEMM_NR;
     for (int64_t k0 = g->k_from; k0 < g->k_to; k0 += g->k_block) {
         int64_t k_end = gemm_min(k0 + g->k_block, g->k_to);
@@ -125,10 +130,28 @@ static void gemm_share(void *arg, int part_i, int thread_i)
 /* gemm_ahead_unit — packs one unit of the sliver ahead. */
 static inline void gemm_ahead_unit(const struct gemm *g, struct gemm_ahead *h)
 {
-    struct gemm_source from = {g->b, g->b_step, !g->b_across, g->b_across};
+    struct gemm_source from = {g->b, g->b_step, !g->b_across, g->b_across, h->asks};
     int64_t k = h->unit_i / 2 * GEMM_STEP;
     gemm_pack_unit(&from, h->n, h->cols, h->k + k, h->k_n - k, h->unit_i & 1, h->to + h->unit_i / 2 * GEMM_BLOCK);
     h->unit_i++;
+}
+
+/* gemm_ahead_begin — its lines are asked for from the first step on, evenly; its packing follows some steps behind. */
+static void gemm_ahead_begin(struct gemm_part *p, int64_t n, int64_t cols, int64_t k, int64_t k_n)
+{
+    const struct gemm *g = p->g;
+    int64_t blocks = gemm_ceil(k_n, GEMM_STEP), steps = gemm_ceil(p->rows, GEMM_NR) * gemm_ceil(p->k, GEMM_STEP),
+            lag = steps / GEMM_LAG;
+    p->ahead = (struct gemm_ahead){n, cols, k, k_n, p->room->slivers[!p->sliver_i], (int)blocks * 2, 0, 1, false};
+    while ((p->ahead.every + 1) * blocks * 2 <= steps - lag)
+        p->ahead.every++;
+    p->step_i = -(int)lag;
+    int64_t at = g->b_across ? n * g->b_step + k : k * g->b_step + n;
+    p->fetch = (struct gemm_fetch){.at = (uintptr_t)(g->b + at),
+                                   .step = g->b_step * 4,
+                                   .block_step = g->b_across ? 128 : 128 * g->b_step,
+                                   .left = blocks * 32,
+                                   .each = (int)gemm_ceil(blocks * 32, steps - lag)};
 }
 
 /* gemm_look_ahead — names the sliver that this thread needs next, of this part or of the part after it. */
@@ -143,14 +166,9 @@ static void gemm_look_ahead(struct gemm_part *p, int64_t col)
             n = next.n0, cols = next.cols, k = g->k_from;
     }
     p->ahead = (struct gemm_ahead){0};
-    if (k >= g->k_to)
-        return;
-    int64_t k_n = gemm_min(g->k_block, g->k_to - k), blocks = gemm_ceil(k_n, GEMM_STEP);
-    p->ahead = (struct gemm_ahead){n, gemm_min(cols, GEMM_NR), k, k_n, p->room->slivers[!p->sliver_i], (int)blocks * 2,
-                                   0, 1};
-    int64_t steps = gemm_ceil(p->rows, GEMM_NR) * gemm_ceil(p->k, GEMM_STEP);
-    while ((p->ahead.every + 1) * blocks * 2 <= steps)
-        p->ahead.every++;
+    p->fetch = (struct gemm_fetch){0};
+    if (k < g->k_to)
+        gemm_ahead_begin(p, n, gemm_min(cols, GEMM_NR), k, gemm_min(g->k_block, g->k_to - k));
 }
 
 /* --- a tile ------------------------------------------------------------------------------------------------ */
@@ -206,13 +224,41 @@ static void gemm_tile_late(struct gemm_part *p, int64_t row, int64_t col, int64_
     p->tile_i = !p->tile_i;
 }
 
+/* gemm_ask — the lines that the end of the tile at hand will touch, one row's of each stream: they are here when its
+ * rows are finished beside the next tile. A store that waits for its line holds up the packing's stores behind it. */
+static inline void gemm_ask(struct gemm_part *p)
+{
+    for (int i = 0; i < GEMM_STREAMS; i++) {
+        struct gemm_lines *lines = &p->ask[i];
+        if (!lines->at)
+            continue;
+        __builtin_prefetch(lines->at, 1, 3);
+        __builtin_prefetch(lines->at + 64, 1, 3);
+        lines->at = (const char *)((uintptr_t)lines->at + (uintptr_t)lines->step);
+    }
+    p->asks--;
+}
+
+static void gemm_ask_begin(struct gemm_part *p, int64_t row, int64_t col)
+{
+    const struct gemm *g = p->g;
+    p->asks = p->k0 + p->k >= g->k ? (int)gemm_min(GEMM_NR, p->rows - row) : 0;
+    for (int i = 0; p->asks > 0 && i < GEMM_STREAMS; i++) {
+        p->ask[i] = g->lines[i];
+        if (p->ask[i].at)
+            p->ask[i].at += (p->m0 + row) * p->ask[i].step + (p->n0 + col) * 4;
+    }
+}
+
 /* gemm_tile — 32 rows of packed A by the sliver at work, and beside each step what else there is to do. */
 static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t steps)
 {
     __asm__ volatile("" ::: "memory"); /* what was packed is in memory: loads of tiles are no loads to the compiler */
     gemm_zero();
     for (int64_t i = 0; i < steps; i++, a += GEMM_BLOCK, b += GEMM_BLOCK) {
-        gemm_block(a, b);
+        gemm_block(a, b, &p->fetch);
+        for (int64_t n = 0; p->asks > 0 && n * steps < GEMM_NR; n++)
+            gemm_ask(p);
         if (p->late.row_i < p->late.rows)
             gemm_late_rows(p->g, &p->late, p->late.each);
         if (p->ahead.unit_i < p->ahead.units && ++p->step_i >= p->ahead.every) {
@@ -246,7 +292,7 @@ static void gemm_sliver(struct gemm_part *p, int64_t col)
     int64_t steps = gemm_ceil(p->k, GEMM_STEP), cols = gemm_min(GEMM_NR, p->cols - col);
     char *sliver = p->room->slivers[p->sliver_i];
     if (!p->is_packed) {
-        struct gemm_ahead now = {p->n0 + col, cols, p->k0, p->k, sliver, (int)steps * 2, 0, 1};
+        struct gemm_ahead now = {p->n0 + col, cols, p->k0, p->k, sliver, (int)steps * 2, 0, 1, true};
         while (now.unit_i < now.units)
             gemm_ahead_unit(g, &now);
     }
@@ -255,6 +301,7 @@ static void gemm_sliver(struct gemm_part *p, int64_t col)
                    g->b_sums + p->n0 + col);
     gemm_look_ahead(p, col);
     for (int64_t row = 0; row < p->rows; row += GEMM_NR) {
+        gemm_ask_begin(p, row, col);
         gemm_tile(p, gemm_shared_place(g, p->k0, p->m0 + row), sliver, steps);
         gemm_tile_late(p, row, col, steps);
     }

@@ -108,6 +108,7 @@ struct gemm_source {
     const float *at;
     int64_t step;
     bool outer_runs, turn;
+    bool asks; /* for what comes next; else that was asked for */
 };
 
 /* gemm_pack_unit — half t (0, 1) of the block whose 32 outer and 32 k begin here, with outer_n and k_n left. */
@@ -124,12 +125,12 @@ static void gemm_pack_unit(const struct gemm_source *s, int64_t outer, int64_t o
     if (s->outer_runs) {
         n.u = s->at + k * s->step + outer;
         n.v = (const float *)((uintptr_t)n.u + (uintptr_t)(64 * s->step));
-        n.far = 32 * s->step;
+        n.far = s->asks ? 32 * s->step : 0;
         n.rows_u = k_u, n.rows_v = k_v, n.lanes_u = n.lanes_v = o;
     } else {
         n.u = (const float *)((uintptr_t)s->at + (uintptr_t)(4 * (outer * s->step + k)));
         n.v = n.u + 16;
-        n.far = 64;
+        n.far = s->asks ? 64 : 0;
         n.rows_u = n.rows_v = o, n.lanes_u = k_u, n.lanes_v = k_v;
     }
     char *to = block + t * GEMM_TILE;

@@ -45,21 +45,52 @@ static const struct gemm_tile_config gemm_tiles = {.palette = 1,
     _tile_dpbf16ps(2, 5, 6);                                                                                           \
     _tile_dpbf16ps(3, 5, 7)
 
-static inline __attribute__((always_inline)) void gemm_block(const char *a, const char *b)
+/* What comes from memory next, asked for in pieces between the products: a burst would take the buffers that loads of
+ * tiles need. Pieces are 128 bytes, 32 of them `step` bytes apart, then the next 32 `block_step` bytes on. */
+struct gemm_fetch {
+    uintptr_t at;
+    int64_t step, block_step, left;
+    int row_i, each; /* each: pieces beside one block */
+};
+
+static inline __attribute__((always_inline)) void gemm_fetch_piece(struct gemm_fetch *f)
+{
+    uintptr_t at = f->at + (uintptr_t)(f->row_i * f->step);
+    __builtin_prefetch((const void *)at, 0, 2);
+    __builtin_prefetch((const void *)(at + 64), 0, 2);
+    f->left--;
+    f->row_i = (f->row_i + 1) % 32;
+    f->at += f->row_i == 0 ? (uintptr_t)f->block_step : 0;
+}
+
+static inline __attribute__((always_inline)) void gemm_fetch(struct gemm_fetch *f, int slot)
+{
+    if (f && f->left > 0)
+        for (int i = slot; i < f->each; i += 6)
+            gemm_fetch_piece(f);
+}
+
+static inline __attribute__((always_inline)) void gemm_block(const char *a, const char *b, struct gemm_fetch *f)
 {
     GEMM_LOAD_A(2);
     GEMM_LOAD_B(0);
     GEMM_PRODUCT();
+    gemm_fetch(f, 0);
     GEMM_LOAD_A(1);
     GEMM_PRODUCT();
+    gemm_fetch(f, 3);
     GEMM_LOAD_B(1);
     GEMM_PRODUCT();
+    gemm_fetch(f, 1);
     GEMM_LOAD_A(0);
     GEMM_PRODUCT();
+    gemm_fetch(f, 4);
     GEMM_LOAD_B(2);
     GEMM_PRODUCT();
+    gemm_fetch(f, 2);
     GEMM_LOAD_B(0);
     GEMM_PRODUCT();
+    gemm_fetch(f, 5);
 }
 
 static inline __attribute__((always_inline)) void gemm_zero(void)

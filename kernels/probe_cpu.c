@@ -28,7 +28,7 @@ static float probe_chains(float scale, float shift)
     __asm__ volatile("" ::: "memory");
     _tile_loadconfig(&gemm_tiles);
     for (int run = 0; run < PROBE_RUN / GEMM_STEP; run++)
-        gemm_block(blocks[0], blocks[1]);
+        gemm_block(blocks[0], blocks[1], NULL);
     _tile_release();
     return 0.0f;
 }

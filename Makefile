@@ -5,7 +5,7 @@ SAN ?=
 VERSION := $(shell cat VERSION)
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 
-MODULES := libevent_core libevent_extra libcurl libcjson libutf8proc libxxhash libzstd ucx
+MODULES := libevent_core libevent_extra libevent_openssl libssl libcrypto libcurl libcjson libutf8proc libxxhash libzstd ucx
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wundef
 CPPFLAGS := -Isrc -I. -D_GNU_SOURCE
 CFLAGS := -std=c11 -O2 -g -fno-math-errno -fno-trapping-math -fstack-protector-strong -fPIE $(WARN)
@@ -37,7 +37,7 @@ TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
 BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
 
 # What the two commands install when it is missing (Debian, Ubuntu).
-NEED := gcc libc6-dev make pkg-config libevent-dev libcurl4-openssl-dev libcjson-dev libutf8proc-dev libxxhash-dev libzstd-dev libucx-dev
+NEED := gcc libc6-dev make pkg-config libevent-dev libcurl4-openssl-dev libssl-dev libcjson-dev libutf8proc-dev libxxhash-dev libzstd-dev libucx-dev
 NEED_TEST := perl libcmocka-dev curl jq strace procps iproute2 git ca-certificates
 NEED_BENCH := libcmocka-dev libopenblas0 jq
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -16,17 +17,24 @@
 #include "base/must.h"
 #include "base/text.h"
 #include "meet/coordinator.h"
+#include "meet/desk.h"
+#include "meet/link.h"
 #include "meet/member.h"
+#include "meet/secret.h"
 
 #define TICK_MS 100
 #define BEAT_MS 1000
+#define FLUSH_MS 150 /* for the last answers to leave this host */
 #define TELL_MS 3000 /* node 0 waits so long for the others to hear of the end */
 
 struct meet {
     struct meet_config config;
     char *master_addr, *token, *agree_json; /* config's, kept */
     char host[64];
+    struct secret secret;
     struct coordinator *coordinator; /* node 0; else NULL */
+    struct desk *desk;               /* node 0 of several */
+    struct link *link;               /* the others */
     struct member member;
     struct event *tick, *pump;
     int64_t said_ms; /* the last time to the coordinator of this process */
@@ -35,7 +43,7 @@ struct meet {
     int ranks_n;
     struct meet_node own[2];
     bool is_ending; /* the member is done; node 0 may still have to tell the others */
-    int64_t ending_ms;
+    int64_t ending_ms, told_ms;
     enum status end_st;
     char end_text[WIRE_TEXT_MAX];
 };
@@ -80,6 +88,8 @@ static void act(struct meet *meet, const struct member_actions *actions)
     void *arg = meet->config.arg;
     if (actions->is_news)
         pump_soon(meet);
+    if (actions->is_news && meet->link != NULL)
+        link_news(meet->link);
     if (actions->is_over) {
         take_end(meet, actions);
         return;
@@ -88,12 +98,22 @@ static void act(struct meet *meet, const struct member_actions *actions)
         meet->config.on_abort(arg, actions->abort, actions->text);
     if (actions->stop != 0)
         meet->config.on_stop(arg, actions->stop);
-    if (actions->fetch != 0 && meet->coordinator != NULL)
+    if (actions->fetch != 0 && meet->link != NULL)
+        link_fetch(meet->link, actions->fetch);
+    else if (actions->fetch != 0)
         fetch_here(meet, actions->fetch);
 }
 
-static void make_hello(const struct meet *meet, struct wire_hello *hello)
+/* What a message of this node carries beside the member's state. */
+static void fill(void *arg, struct wire_says *says, struct wire_hello *hello)
 {
+    struct meet *meet = arg;
+    says->ranks_n = meet->ranks_n;
+    says->ranks = meet->ranks;
+    if (meet->member.is_ready && !meet->member.is_ready_held) {
+        says->addresses_n = meet->config.workers_n;
+        says->addresses = meet->addresses;
+    }
     *hello = (struct wire_hello){.protocol = WIRE_PROTOCOL,
                                  .nodes_n = meet->config.nodes_n,
                                  .workers_n = meet->config.workers_n,
@@ -111,13 +131,7 @@ static void talk_here(struct meet *meet)
     struct member_actions actions = {0};
     int64_t now_ms = clock_ms();
     bool is_hello = member_say(&meet->member, &says);
-    says.ranks_n = meet->ranks_n;
-    says.ranks = meet->ranks;
-    if (meet->member.is_ready && !meet->member.is_ready_held) {
-        says.addresses_n = meet->config.workers_n;
-        says.addresses = meet->addresses;
-    }
-    make_hello(meet, &hello);
+    fill(meet, &says, &hello);
     coordinator_hear(meet->coordinator, &says, is_hello ? &hello : NULL, now_ms, &told);
     meet->said_ms = now_ms;
     member_told(&meet->member, &told, now_ms, now_ms, &actions);
@@ -125,10 +139,15 @@ static void talk_here(struct meet *meet)
 }
 
 /* may_end — the others know, or have had their time; a node 0 that finished its work waits for the others'. */
-static bool may_end(const struct meet *meet)
+static bool may_end(struct meet *meet)
 {
-    if (meet->coordinator == NULL || coordinator_is_told(meet->coordinator))
+    if (meet->coordinator == NULL || meet->desk == NULL)
         return true;
+    bool is_told = coordinator_is_told(meet->coordinator);
+    if (is_told && meet->told_ms == 0)
+        meet->told_ms = clock_ms();
+    if (is_told)
+        return clock_ms() - meet->told_ms >= FLUSH_MS;
     return meet->end_st != ST_OK && clock_ms() - meet->ending_ms >= TELL_MS;
 }
 
@@ -151,6 +170,10 @@ static void on_pump(evutil_socket_t fd, short what, void *arg)
     struct meet *meet = arg;
     if (!meet->is_ending && meet->coordinator != NULL)
         talk_here(meet);
+    if (meet->link != NULL)
+        link_pump(meet->link);
+    if (meet->desk != NULL)
+        desk_flush(meet->desk);
     if (meet->coordinator != NULL) {
         print_notes(meet);
         if (!meet->is_ending && meet->member.turn != coordinator_turn(meet->coordinator))
@@ -175,7 +198,28 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
             now_ms - meet->said_ms >= BEAT_MS || meet->member.turn != coordinator_turn(meet->coordinator);
         if (is_due || meet->is_ending)
             pump_soon(meet);
+        if (meet->desk != NULL)
+            desk_flush(meet->desk);
+    } else {
+        pump_soon(meet);
     }
+}
+
+/* A member was heard: the job may have moved on. */
+static void on_change(void *arg)
+{
+    struct meet *meet = arg;
+    print_notes(meet);
+    if (meet->member.turn != coordinator_turn(meet->coordinator) || meet->is_ending)
+        pump_soon(meet);
+}
+
+static void act_on_link(void *arg, const struct member_actions *actions) { act(arg, actions); }
+
+static void on_link_world(void *arg, const struct meet_world *world)
+{
+    struct meet *meet = arg;
+    meet->config.on_world(meet->config.arg, world);
 }
 
 /* ---- life ---- */
@@ -185,6 +229,9 @@ static enum status keep_config(struct meet *meet, const struct meet_config *conf
     meet->config = *config;
     meet->master_addr = strdup(config->master_addr != NULL ? config->master_addr : "");
     meet->token = strdup(config->token != NULL ? config->token : "");
+    if (config->agree_json != NULL && strlen(config->agree_json) >= WIRE_AGREE_MAX)
+        return FAIL(ST_BUG, "what must agree takes %zu bytes, more than %zu", strlen(config->agree_json),
+                    WIRE_AGREE_MAX);
     meet->agree_json = strdup(config->agree_json != NULL ? config->agree_json : "{}");
     if (meet->master_addr == NULL || meet->token == NULL || meet->agree_json == NULL)
         return FAIL(ST_RETRY, "out of memory: the settings of the meeting");
@@ -236,6 +283,32 @@ static enum status open_events(struct meet *meet)
     return ST_OK;
 }
 
+static enum status open_network(struct meet *meet)
+{
+    const struct meet_config *config = &meet->config;
+    struct desk_config desk = {.loop = config->loop,
+                               .coordinator = meet->coordinator,
+                               .nodes_n = config->nodes_n,
+                               .addr = meet->master_addr,
+                               .port = config->master_port,
+                               .secret = &meet->secret,
+                               .on_change = on_change,
+                               .arg = meet};
+    struct link_config link = {.loop = config->loop,
+                               .member = &meet->member,
+                               .host = meet->master_addr,
+                               .port = config->master_port,
+                               .ranks_n = config->nodes_n * config->workers_n,
+                               .secret = &meet->secret,
+                               .fill = fill,
+                               .act = act_on_link,
+                               .on_world = on_link_world,
+                               .arg = meet};
+    signal(SIGPIPE, SIG_IGN); /* who hangs up must not end the node */
+    TRY(secret_derive(meet->token, &meet->secret));
+    return meet->coordinator != NULL ? desk_open(&desk, &meet->desk) : link_open(&link, &meet->link);
+}
+
 enum status meet_open(const struct meet_config *config, struct meet **out)
 {
     ASSERTF(config->nodes_n >= 1 && config->nodes_n <= MEET_NODES_MAX && config->node_id >= 0 &&
@@ -249,6 +322,8 @@ enum status meet_open(const struct meet_config *config, struct meet **out)
     TRY_OR(keep_config(meet, config), close);
     TRY_OR(open_machines(meet), close);
     TRY_OR(open_events(meet), close);
+    if (config->nodes_n > 1)
+        TRY_OR(open_network(meet), close);
     *out = meet;
     return ST_OK;
 close:
@@ -264,7 +339,12 @@ void meet_close(struct meet *meet)
         event_free(meet->tick);
     if (meet->pump != NULL)
         event_free(meet->pump);
+    desk_close(meet->desk);
+    link_close(meet->link);
     coordinator_close(meet->coordinator);
+    secret_forget(&meet->secret);
+    if (meet->token != NULL)
+        explicit_bzero(meet->token, strlen(meet->token));
     free(meet->master_addr);
     free(meet->token);
     free(meet->agree_json);

@@ -10,6 +10,7 @@ void member_init(struct member *m, const struct member_config *config, int64_t n
                          .answered_ms = -1,
                          .closed_ms = -1,
                          .step = -1,
+                         .turn = -1,
                          .told_sequence = -1,
                          .counts.step_best = -1};
 }
@@ -58,6 +59,7 @@ void member_leave(struct member *m, enum status st, const char *why, int64_t now
     m->is_leaving = true;
     m->leaving_ms = now_ms;
     m->leave_st = st;
+    m->running = 0; /* its workers are done with it */
     text_copy(m->why, sizeof(m->why), why);
     actions->is_news = true;
 }
@@ -69,6 +71,7 @@ bool member_say(struct member *m, struct wire_says *says)
     *says = (struct wire_says){.node_id = m->config.node_id,
                                .instance = m->config.instance,
                                .sequence = ++m->sequence,
+                               .turn = m->turn,
                                .generation = m->generation,
                                .running = m->running,
                                .ready = m->is_ready ? m->ready : 0,
@@ -115,7 +118,7 @@ static void give_up(struct member *m, const char *why, struct member_actions *ac
 static void told_running(struct member *m, const struct wire_told *told, struct member_actions *actions)
 {
     bool is_mine = m->ready > 0 && told->used == m->ready;
-    if (m->running == told->generation)
+    if (m->running == told->generation || m->is_leaving)
         return;
     if (m->running != 0)
         drop(m, "another generation was begun without this node", actions);
@@ -249,7 +252,8 @@ void member_tick(struct member *m, int64_t now_ms, struct member_actions *action
         return;
     if (m->running != 0)
         look_running(m, now_ms, actions);
-    if (m->is_leaving && now_ms - m->leaving_ms >= MEMBER_LEAVE_MS) {
+    bool is_alone = m->closed_ms >= 0 && now_ms - m->closed_ms >= MEMBER_CLOSED_MS;
+    if (m->is_leaving && (is_alone || now_ms - m->leaving_ms >= MEMBER_LEAVE_MS)) {
         over(m, m->leave_st, m->why, actions); /* nobody is there to tell */
     } else if (now_ms - m->since_ms >= m->config.join_timeout_ms) {
         text_format(why, sizeof(why),

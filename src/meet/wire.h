@@ -53,6 +53,7 @@ struct wire_says {
     int node_id;
     struct wire_instance instance;
     int64_t sequence;   /* rises with every message of this instance */
+    int64_t turn;       /* of the coordinator's state, as last told; -1 never */
     int64_t generation; /* the highest it has heard of */
     int64_t running;    /* the world it is in; 0 none */
     int64_t ready;      /* how often its workers were ready; this one is not used up yet, else 0 */
@@ -94,5 +95,35 @@ struct wire_told {
     char text[WIRE_TEXT_MAX]; /* END: why · gathering: who is awaited, or why the last world ended */
     char missing[WIRE_TEXT_MAX];
 };
+
+/* ---- JSON ---- */
+
+/* What a body said, with the memory that its pointers lead to. */
+struct wire_body {
+    struct wire_says says;
+    struct wire_hello hello;
+    bool has_hello;
+    int64_t hold_ms; /* how long the answer may wait for something new */
+    struct meet_rank ranks[MEET_WORKERS_MAX];
+    struct meet_address addresses[MEET_WORKERS_MAX];
+    char agree[WIRE_AGREE_MAX];
+};
+
+/* Writers append; a text that overflowed its limit is not to be sent. hello NULL: none. */
+void wire_write_says(struct text *out, const struct wire_says *says, const struct wire_hello *hello,
+                     int64_t hold_ms);
+void wire_write_told(struct text *out, const struct wire_told *told);
+void wire_write_ask(struct text *out, int node_id, struct wire_instance instance, int64_t generation);
+void wire_write_world(struct text *out, const struct meet_world *world);
+
+/* Readers of bodies of any content: ST_BAD_DATA with a sentence. Of another protocol only protocol, node_id and
+ * host are read (a hello is then said to be there, so that the difference is named). */
+enum status wire_read_says(const char *bytes, size_t n, struct wire_body *out);
+enum status wire_read_told(const char *bytes, size_t n, struct wire_told *out);
+enum status wire_read_ask(const char *bytes, size_t n, int *node_id_out, struct wire_instance *instance_out,
+                          int64_t *generation_out);
+/* wire_read_world — addresses: room for ranks_n; another number is refused. */
+enum status wire_read_world(const char *bytes, size_t n, int ranks_n, struct meet_address *addresses,
+                            int64_t *generation_out);
 
 #endif

@@ -1,4 +1,5 @@
-/* meet with one node: the same machines, no network. Life of a job: ready, world, loss, world again, stop, end. */
+/* meet with one node: the same machines, no network. Life of a job: ready, world, loss, world again, stop, end.
+ */
 #include "harness.h"
 
 #include <string.h>

@@ -1,0 +1,355 @@
+/* caller — see caller.h. Must not know what is said. */
+#include "meet/caller.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <curl/curl.h>
+#include <event2/event.h>
+
+#include "base/clock.h"
+
+#define CONNECT_MS 4000L
+
+struct line {
+    struct caller *caller;
+    enum caller_lane lane;
+    CURL *easy;
+    bool is_busy;
+    struct text body, answer;
+    int64_t sent_ms;
+    int alert; /* the last fatal one that came; 0 none */
+    char error[CURL_ERROR_SIZE];
+};
+
+struct caller {
+    struct caller_config config;
+    char base[320]; /* "https://host:port" */
+    CURLM *multi;
+    struct curl_slist *headers;
+    struct event *timer;
+    struct line lines[CALLER_LANES_N];
+};
+
+/* ---- what came of it ---- */
+
+/* Both sides must use the key: whatever else answers the handshake is not ours. */
+static enum caller_result judge_tls(const struct line *line, struct caller_answer *answer)
+{
+    bool is_plain = strstr(line->error, "wrong version number") != NULL;
+    bool is_certified = strstr(line->error, "certificate verify failed") != NULL;
+    if (line->alert != 0 && secret_is_refusal(line->alert))
+        text_format(answer->why, sizeof(answer->why), "node 0 has another JOB_TOKEN (%s)",
+                    SSL_alert_desc_string_long(line->alert));
+    else if (is_plain)
+        text_format(answer->why, sizeof(answer->why), "node 0 does not speak TLS; has it JOB_TOKEN=none?");
+    else if (is_certified)
+        text_format(answer->why, sizeof(answer->why), "what answers there does not know the JOB_TOKEN");
+    else {
+        text_format(answer->why, sizeof(answer->why), "%.200s", line->error);
+        return CALLER_CLOSED;
+    }
+    return CALLER_NOT_ADMITTED;
+}
+
+static enum caller_result judge(struct line *line, CURLcode code, struct caller_answer *answer)
+{
+    long error = 0;
+    const char *words = line->error[0] != 0 ? line->error : curl_easy_strerror(code);
+    curl_easy_getinfo(line->easy, CURLINFO_OS_ERRNO, &error);
+    switch (code) {
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_PEER_FAILED_VERIFICATION:
+        return judge_tls(line, answer);
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_WEIRD_SERVER_REPLY:
+        text_format(answer->why, sizeof(answer->why),
+                    "what answers there speaks another language; is JOB_TOKEN=none "
+                    "here and a secret on node 0?");
+        return CALLER_NOT_ADMITTED;
+    case CURLE_COULDNT_CONNECT:
+        text_format(answer->why, sizeof(answer->why), "%s", error != 0 ? strerror((int)error) : words);
+        return error == ECONNREFUSED || error == ECONNRESET ? CALLER_CLOSED : CALLER_UNREACHED;
+    case CURLE_COULDNT_RESOLVE_HOST:
+        text_format(answer->why, sizeof(answer->why), "the name does not resolve");
+        return CALLER_UNREACHED;
+    case CURLE_OPERATION_TIMEDOUT:
+        text_format(answer->why, sizeof(answer->why), "no answer");
+        return CALLER_UNREACHED;
+    case CURLE_RECV_ERROR:
+        if (line->alert != 0) /* TLS 1.3 may refuse after the client believes that it is in */
+            return judge_tls(line, answer);
+        /* fall through */
+    default:
+        text_format(answer->why, sizeof(answer->why), "%.200s", words);
+        return CALLER_CLOSED;
+    }
+}
+
+static void finish(struct line *line, CURLcode code)
+{
+    struct caller_answer answer = {.lane = line->lane, .sent_ms = line->sent_ms};
+    curl_multi_remove_handle(line->caller->multi, line->easy);
+    line->is_busy = false;
+    if (line->answer.overflow)
+        text_format(answer.why, sizeof(answer.why), "an answer longer than allowed");
+    if (code == CURLE_OK)
+        curl_easy_getinfo(line->easy, CURLINFO_RESPONSE_CODE, &answer.code);
+    else
+        answer.result = line->answer.overflow ? CALLER_UNREACHED : judge(line, code, &answer);
+    struct text taken = line->answer;
+    line->answer = (struct text){0};
+    text_free(&line->body);
+    answer.bytes = taken.len > 0 ? taken.data : "";
+    answer.n = taken.len;
+    line->caller->config.on_answer(line->caller->config.arg, &answer);
+    text_free(&taken);
+}
+
+static void collect(struct caller *caller)
+{
+    CURLMsg *message;
+    int left;
+    while ((message = curl_multi_info_read(caller->multi, &left)) != NULL) {
+        struct line *line = NULL;
+        CURLcode code = message->data.result;
+        if (message->msg != CURLMSG_DONE)
+            continue;
+        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&line);
+        finish(line, code);
+    }
+}
+
+/* ---- libcurl on libevent ---- */
+
+static void on_socket_event(evutil_socket_t fd, short what, void *arg)
+{
+    struct caller *caller = arg;
+    int running, mask = (what & EV_READ ? CURL_CSELECT_IN : 0) | (what & EV_WRITE ? CURL_CSELECT_OUT : 0);
+    curl_multi_socket_action(caller->multi, fd, mask, &running);
+    collect(caller);
+}
+
+static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg)
+{
+    struct caller *caller = arg;
+    struct event *event = socket_arg;
+    (void)easy;
+    if (event != NULL)
+        event_free(event);
+    curl_multi_assign(caller->multi, fd, NULL);
+    if (what == CURL_POLL_REMOVE)
+        return 0;
+    short kind = EV_PERSIST;
+    kind |= what & CURL_POLL_IN ? EV_READ : 0;
+    kind |= what & CURL_POLL_OUT ? EV_WRITE : 0;
+    event = event_new(caller->config.loop, fd, kind, on_socket_event, caller);
+    if (event == NULL || event_add(event, NULL) != 0)
+        return -1;
+    curl_multi_assign(caller->multi, fd, event);
+    return 0;
+}
+
+static void on_time(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd, (void)what;
+    struct caller *caller = arg;
+    int running;
+    curl_multi_socket_action(caller->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    collect(caller);
+}
+
+static int on_timer(CURLM *multi, long timeout_ms, void *arg)
+{
+    struct caller *caller = arg;
+    (void)multi;
+    if (timeout_ms < 0) {
+        event_del(caller->timer);
+        return 0;
+    }
+    struct timeval in = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
+    return event_add(caller->timer, &in) == 0 ? 0 : -1;
+}
+
+/* ---- one request ---- */
+
+static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
+{
+    struct text *answer = arg;
+    (void)one; /* always 1 */
+    text_add_bytes(answer, bytes, n);
+    return answer->overflow ? 0 : n;
+}
+
+static int on_open(void *arg, curl_socket_t fd, curlsocktype purpose)
+{
+    (void)arg, (void)purpose;
+    const int on = 1, idle_s = 5, every_s = 2, probes = 3, user_ms = 6000;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof(user_ms));
+    return CURL_SOCKOPT_OK;
+}
+
+static void on_tls(const SSL *ssl, int where, int alert)
+{
+    struct line *line = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
+    if ((where & SSL_CB_READ_ALERT) == SSL_CB_READ_ALERT && alert >> 8 == SSL3_AL_FATAL)
+        line->alert = alert & 0xFF; /* as SSL_alert_desc_string_long takes it */
+}
+
+static CURLcode on_ctx(CURL *easy, void *ctx, void *arg)
+{
+    struct line *line = arg;
+    (void)easy;
+    if (!secret_dial(ctx, line->caller->config.secret))
+        return CURLE_OUT_OF_MEMORY;
+    SSL_CTX_set_app_data((SSL_CTX *)ctx, line);
+    SSL_CTX_set_info_callback(ctx, on_tls);
+    return CURLE_OK;
+}
+
+static void set_tls(struct line *line)
+{
+    CURL *easy = line->easy;
+    curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_3);
+    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L); /* no certificates: see secret.h */
+    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
+    curl_easy_setopt(easy, CURLOPT_SSL_ENABLE_ALPN, 0L);
+    curl_easy_setopt(easy, CURLOPT_SSL_SESSIONID_CACHE, 0L);
+    curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, on_ctx);
+    curl_easy_setopt(easy, CURLOPT_SSL_CTX_DATA, line);
+}
+
+static void set_plain(struct line *line)
+{
+    CURL *easy = line->easy;
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, line);
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* a node is asked, not what the environment puts before it */
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a name being looked up must not hold us */
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+    curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 1L); /* node 0 may come back with another address */
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, line->caller->headers);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, line->error);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_bytes);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, &line->answer);
+    curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_open);
+}
+
+void caller_post(struct caller *caller, enum caller_lane lane, const char *path, struct text *take_body,
+                 size_t answer_max, int64_t timeout_ms)
+{
+    struct line *line = &caller->lines[lane];
+    char url[384];
+    text_free(&line->body);
+    text_free(&line->answer);
+    line->body = *take_body;
+    *take_body = (struct text){0};
+    line->answer.limit = answer_max;
+    line->error[0] = 0;
+    line->alert = 0;
+    line->sent_ms = clock_ms();
+    text_format(url, sizeof(url), "%s%s", caller->base, path);
+    curl_easy_setopt(line->easy, CURLOPT_URL, url);
+    curl_easy_setopt(line->easy, CURLOPT_POSTFIELDSIZE, (long)line->body.len);
+    curl_easy_setopt(line->easy, CURLOPT_POSTFIELDS, line->body.data);
+    curl_easy_setopt(line->easy, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
+    line->is_busy = true;
+    if (curl_multi_add_handle(caller->multi, line->easy) != CURLM_OK)
+        line->is_busy = false; /* asked again with the next tick */
+}
+
+bool caller_is_busy(const struct caller *caller, enum caller_lane lane) { return caller->lines[lane].is_busy; }
+
+/* ---- life ---- */
+
+static enum status check_flavour(void)
+{
+    const curl_version_info_data *info = curl_version_info(CURLVERSION_NOW);
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        return FAIL(ST_RETRY, "libcurl cannot be prepared; out of memory?");
+    if (info->ssl_version == NULL || !text_starts(info->ssl_version, "OpenSSL/"))
+        return FAIL(
+            ST_NO_DEVICE,
+            "libcurl here is built with %s, which has no keys instead of certificates; install the OpenSSL one "
+            "(Debian: libcurl4)",
+            info->ssl_version != NULL ? info->ssl_version : "no TLS");
+    return ST_OK;
+}
+
+static enum status open_lines(struct caller *caller)
+{
+    for (int i = 0; i < CALLER_LANES_N; i++) {
+        struct line *line = &caller->lines[i];
+        *line = (struct line){.caller = caller, .lane = (enum caller_lane)i, .easy = curl_easy_init()};
+        if (line->easy == NULL)
+            return FAIL(ST_RETRY, "out of memory: a request to node 0");
+        set_plain(line);
+        if (!caller->config.secret->is_none)
+            set_tls(line);
+    }
+    return ST_OK;
+}
+
+static enum status open_multi(struct caller *caller)
+{
+    caller->multi = curl_multi_init();
+    caller->headers = curl_slist_append(NULL, "Content-Type: application/json");
+    struct curl_slist *headers = caller->headers != NULL ? curl_slist_append(caller->headers, "Expect:") : NULL;
+    caller->timer = event_new(caller->config.loop, -1, 0, on_time, caller);
+    if (caller->multi == NULL || headers == NULL || caller->timer == NULL)
+        return FAIL(ST_RETRY, "out of memory: requests to node 0");
+    curl_multi_setopt(caller->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+    curl_multi_setopt(caller->multi, CURLMOPT_SOCKETDATA, caller);
+    curl_multi_setopt(caller->multi, CURLMOPT_TIMERFUNCTION, on_timer);
+    curl_multi_setopt(caller->multi, CURLMOPT_TIMERDATA, caller);
+    return open_lines(caller);
+}
+
+enum status caller_open(const struct caller_config *config, struct caller **out)
+{
+    TRY(check_flavour());
+    struct caller *caller = calloc(1, sizeof(*caller));
+    if (caller == NULL)
+        return FAIL(ST_RETRY, "out of memory: requests to node 0");
+    caller->config = *config;
+    bool is_v6 = strchr(config->host, ':') != NULL && config->host[0] != '[';
+    text_format(caller->base, sizeof(caller->base), "%s://%s%s%s:%d",
+                config->secret->is_none ? "http" : "https", is_v6 ? "[" : "", config->host, is_v6 ? "]" : "",
+                config->port);
+    enum status st = open_multi(caller);
+    if (st != ST_OK) {
+        caller_close(caller);
+        return st;
+    }
+    *out = caller;
+    return ST_OK;
+}
+
+void caller_close(struct caller *caller)
+{
+    if (caller == NULL)
+        return;
+    for (int i = 0; i < CALLER_LANES_N; i++) {
+        struct line *line = &caller->lines[i];
+        if (line->is_busy)
+            curl_multi_remove_handle(caller->multi, line->easy);
+        curl_easy_cleanup(line->easy);
+        text_free(&line->body);
+        text_free(&line->answer);
+    }
+    if (caller->multi != NULL)
+        curl_multi_cleanup(caller->multi);
+    curl_slist_free_all(caller->headers);
+    if (caller->timer != NULL)
+        event_free(caller->timer);
+    free(caller);
+}

@@ -1,0 +1,135 @@
+/* doorstep — see doorstep.h. Must not know what is served there. */
+#include "meet/doorstep.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/text.h"
+
+#define BACKLOG 1024
+
+union name {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    struct sockaddr_storage room;
+};
+
+/* The host without the brackets that people put around IPv6. */
+static bool plain_host(const char *addr, char *out, size_t cap)
+{
+    size_t n = strlen(addr);
+    if (n > 1 && addr[0] == '[' && addr[n - 1] == ']')
+        return text_format(out, cap, "%.*s", (int)n - 2, addr + 1);
+    return text_copy(out, cap, addr);
+}
+
+static bool is_loopback(const struct addrinfo *info)
+{
+    const union name *name = (const void *)info->ai_addr;
+    if (info->ai_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&name->v6.sin6_addr);
+    return ntohl(name->v4.sin_addr.s_addr) >> 24 == 127;
+}
+
+/* -1 with errno */
+static int try_listen(int family, const struct sockaddr *name, socklen_t n)
+{
+    const int on = 1, off = 0;
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    if (bind(fd, name, n) == 0 && listen(fd, BACKLOG) == 0)
+        return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static int listen_anywhere(int port)
+{
+    const struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    const struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = try_listen(AF_INET6, (const struct sockaddr *)&v6, sizeof(v6)); /* IPv4 too */
+    return fd >= 0 || errno == EADDRINUSE ? fd : try_listen(AF_INET, (const struct sockaddr *)&v4, sizeof(v4));
+}
+
+static enum status taken(const char *addr, int port)
+{
+    return FAIL(
+        ST_BAD_SETTING,
+        "cannot listen on MASTER_ADDR=%s MASTER_PORT=%d: %s; give another MASTER_PORT, or end what holds it",
+        addr, port, strerror(errno));
+}
+
+/* Sets *why when none of the addresses is this host's, or a name leads only to loopback (/etc/hosts of Debian
+ * says so of a host's own name), where no other node could come. */
+static int listen_there(const struct addrinfo *list, bool is_number, const char **why)
+{
+    *why = "it is not an address of this host";
+    for (const struct addrinfo *info = list; info != NULL; info = info->ai_next) {
+        if (!is_number && is_loopback(info)) {
+            *why = "here that name means loopback";
+            continue;
+        }
+        int fd = try_listen(info->ai_family, info->ai_addr, info->ai_addrlen);
+        if (fd >= 0 || errno != EADDRNOTAVAIL) {
+            *why = NULL;
+            return fd;
+        }
+    }
+    return -1;
+}
+
+enum status doorstep_listen(const char *addr, int port, int *fd_out)
+{
+    char host[256], service[16];
+    const char *why;
+    if (!plain_host(addr, host, sizeof(host)))
+        return FAIL(ST_BAD_SETTING, "MASTER_ADDR is longer than a host's name can be: %.64s…", addr);
+    text_format(service, sizeof(service), "%d", port);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    struct addrinfo *list = NULL;
+    bool is_number = getaddrinfo(host, service, &hints, &list) == 0;
+    hints.ai_flags = AI_NUMERICSERV;
+    int error = is_number ? 0 : getaddrinfo(host, service, &hints, &list);
+    int fd = -1;
+    if (error == 0) {
+        fd = listen_there(list, is_number || strcmp(host, "localhost") == 0, &why);
+        freeaddrinfo(list);
+    } else {
+        why = gai_strerror(error);
+    }
+    if (fd < 0 && why != NULL) {
+        LOG_WARN("MASTER_ADDR=%s: %s; listening on all addresses of this host, port %d", addr, why, port);
+        fd = listen_anywhere(port);
+    }
+    if (fd < 0)
+        return taken(addr, port);
+    *fd_out = fd;
+    return ST_OK;
+}
+
+const char *doorstep_peer(int fd, char *out, size_t cap)
+{
+    union name name;
+    socklen_t n = sizeof(name);
+    char host[INET6_ADDRSTRLEN] = "?", port[8];
+    text_copy(out, cap, "?");
+    if (getpeername(fd, &name.any, &n) != 0 ||
+        getnameinfo(&name.any, n, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        return out;
+    text_format(out, cap, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
+    return out;
+}

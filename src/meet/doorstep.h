@@ -1,0 +1,17 @@
+/* doorstep — the socket that node 0 listens on: exactly MASTER_ADDR's address when that is one of this host's.
+ * Must not know what is served there. */
+#ifndef CONVOY_MEET_DOORSTEP_H
+#define CONVOY_MEET_DOORSTEP_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+/* doorstep_listen — a non-blocking listening socket. Behind a NAT or a service's name MASTER_ADDR is not this
+ * host's: then it listens on all addresses, and says so. May ask the name service, so call it before the loop
+ * runs. */
+enum status doorstep_listen(const char *addr, int port, int *fd_out);
+/* doorstep_peer — "10.0.0.2:4711" of the other side; "?" when it is not known. Returns out. */
+const char *doorstep_peer(int fd, char *out, size_t cap);
+
+#endif

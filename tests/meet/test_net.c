@@ -1,0 +1,289 @@
+/* meet between processes over loopback: any order of start, losses of every kind, refusals, ends. Figures are
+ * the issue's: a closed connection is noticed within 1 s, silence within 7 s, a difference within 3 s. */
+#include "harness.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "base/text.h"
+#include "meet/node_main.h"
+
+struct node {
+    pid_t pid;
+    int in, out;
+    size_t n;
+    char buffer[16384];
+};
+
+static const char *agree = "{\"SEED\":\"1\",\"BATCH_SIZE\":\"8\"}";
+
+static int free_port(void)
+{
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof(name);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&name, n), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&name, &n), 0);
+    close(fd);
+    return ntohs(name.sin_port);
+}
+
+/* words: N ADDR PORT TOKEN AGREE [JOIN_MS [WORKERS [MAX_RESTARTS]]] */
+static void start_words(struct node *node, int id, const char *words[], int words_n)
+{
+    int in[2], out[2];
+    char id_text[8];
+    char *argv[16] = {(char *)(uintptr_t) "/proc/self/exe", (char *)(uintptr_t) "node", id_text};
+    text_format(id_text, sizeof(id_text), "%d", id);
+    for (int i = 0; i < words_n; i++)
+        argv[3 + i] = (char *)(uintptr_t)words[i];
+    assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+    node->n = 0;
+    node->pid = fork();
+    if (node->pid == 0) {
+        dup2(in[0], 0);
+        dup2(out[1], 1);
+        execv(argv[0], argv);
+        _exit(99);
+    }
+    close(in[0]);
+    close(out[1]);
+    node->in = in[1];
+    node->out = out[0];
+}
+
+static void start(struct node *node, int id, int nodes_n, int port)
+{
+    char n_text[8], port_text[8];
+    text_format(n_text, sizeof(n_text), "%d", nodes_n);
+    text_format(port_text, sizeof(port_text), "%d", port);
+    start_words(node, id, (const char *[]){n_text, "127.0.0.1", port_text, "a secret of tests", agree}, 5);
+}
+
+static void tell(const struct node *node, const char *word)
+{
+    assert_true(write(node->in, word, strlen(word)) > 0);
+}
+
+static void end_node(struct node *node)
+{
+    kill(node->pid, SIGKILL);
+    waitpid(node->pid, NULL, 0);
+    close(node->in);
+    close(node->out);
+}
+
+/* The next line that holds this text, into out; how long it took; fails after limit_ms. Lines before it are
+ * dropped. */
+static int64_t expect(struct node *node, const char *text, int64_t limit_ms, char *out, size_t cap)
+{
+    int64_t start_ms = clock_ms();
+    for (;;) {
+        char *end;
+        while ((end = memchr(node->buffer, '\n', node->n)) != NULL) {
+            char line[2048];
+            size_t length = (size_t)(end - node->buffer);
+            text_format(line, sizeof(line), "%.*s", (int)length, node->buffer);
+            memmove(node->buffer, end + 1, node->n -= length + 1);
+            if (strstr(line, text) != NULL) {
+                if (out != NULL)
+                    text_copy(out, cap, line);
+                return clock_ms() - start_ms;
+            }
+            print_message("# passed over: %s\n", line);
+        }
+        struct pollfd wait = {.fd = node->out, .events = POLLIN};
+        int64_t left_ms = limit_ms - (clock_ms() - start_ms);
+        if (left_ms <= 0 || poll(&wait, 1, (int)left_ms) <= 0)
+            fail_msg("no \"%s\" within %lld ms", text, (long long)limit_ms);
+        ssize_t got = read(node->out, node->buffer + node->n, sizeof(node->buffer) - node->n);
+        if (got <= 0)
+            fail_msg("the node ended without \"%s\"", text);
+        node->n += (size_t)got;
+    }
+}
+
+static int exit_of(struct node *node)
+{
+    int status;
+    waitpid(node->pid, &status, 0);
+    close(node->in);
+    close(node->out);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void start_all(struct node *nodes, int n, int port)
+{
+    for (int i = n - 1; i >= 0; i--) /* node 0 last */
+        start(&nodes[i], i, n, port);
+    for (int i = 0; i < n; i++)
+        expect(&nodes[i], "world 1 ", 5000, NULL, 0);
+}
+
+static void nodes_join_in_any_order(void **state)
+{
+    (void)state;
+    struct node nodes[4];
+    char line[1024], all[1024];
+    int port = free_port();
+    start(&nodes[2], 2, 4, port);
+    start(&nodes[0], 0, 4, port);
+    usleep(300000);
+    start(&nodes[3], 3, 4, port);
+    start(&nodes[1], 1, 4, port);
+    expect(&nodes[0], "world 1 4 node 0 worker 0", 3000, all, sizeof(all));
+    for (int i = 1; i < 4; i++) {
+        expect(&nodes[i], "world 1", 2000, line, sizeof(line));
+        assert_string_equal(line, all);
+    }
+    for (int i = 0; i < 4; i++)
+        tell(&nodes[i], "leave");
+    for (int i = 0; i < 4; i++)
+        expect(&nodes[i], "end 0", 2000, NULL, 0);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(exit_of(&nodes[i]), 0);
+}
+
+static void a_killed_node_is_noticed_and_replaced(void **state)
+{
+    (void)state;
+    struct node nodes[3];
+    char line[1024], want[32];
+    int port = free_port();
+    int64_t worst_ms = 0, worst_back_ms = 0;
+    start_all(nodes, 3, port);
+    for (int round = 0; round < 6; round++) {
+        int victim = 1 + round % 2, other = 3 - victim;
+        end_node(&nodes[victim]);
+        int64_t ms = expect(&nodes[0], "abort", 1000, line, sizeof(line));
+        worst_ms = ms > worst_ms ? ms : worst_ms;
+        text_format(want, sizeof(want), "node %d (", victim);
+        assert_non_null(strstr(line, want));
+        expect(&nodes[other], "abort", 500, NULL, 0);
+        tell(&nodes[0], "step"); /* a new step, so that recoveries are not barren */
+        start(&nodes[victim], victim, 3, port);
+        ms = 0;
+        for (int i = 0; i < 3; i++)
+            ms += expect(&nodes[i], "world", 2000, NULL, 0);
+        worst_back_ms = ms > worst_back_ms ? ms : worst_back_ms;
+    }
+    print_message("# kill -9: noticed within %lld ms, a new world within %lld ms of the replacement's start\n",
+                  (long long)worst_ms, (long long)worst_back_ms);
+    for (int i = 0; i < 3; i++)
+        end_node(&nodes[i]);
+}
+
+static void a_stopped_node_is_lost_and_fenced(void **state)
+{
+    (void)state;
+    struct node nodes[2], second;
+    char line[1024];
+    int port = free_port();
+    start_all(nodes, 2, port);
+    kill(nodes[1].pid, SIGSTOP);
+    int64_t ms = expect(&nodes[0], "abort 1", 7000, line, sizeof(line));
+    print_message("# SIGSTOP: noticed within %lld ms: %s\n", (long long)ms, line);
+    assert_non_null(strstr(line, "node 1 ("));
+    start(&second, 1, 2, port);
+    expect(&nodes[0], "world 2", 3000, NULL, 0);
+    kill(nodes[1].pid, SIGCONT);
+    expect(&nodes[1], "end 75", 3000, line, sizeof(line));
+    assert_non_null(strstr(line, "its place was taken"));
+    tell(&nodes[0], "lost"); /* the job goes on without it */
+    expect(&second, "world 3", 2000, NULL, 0);
+    exit_of(&nodes[1]);
+    end_node(&nodes[0]);
+    end_node(&second);
+}
+
+static void node_0_is_awaited_and_learns_the_generation(void **state)
+{
+    (void)state;
+    struct node nodes[3];
+    char line[1024];
+    int port = free_port();
+    start_all(nodes, 3, port);
+    tell(&nodes[1], "lost");
+    for (int i = 0; i < 3; i++)
+        expect(&nodes[i], "world 2", 2000, NULL, 0);
+    end_node(&nodes[0]);
+    int64_t ms = expect(&nodes[1], "abort 2", 1500, line, sizeof(line));
+    print_message("# node 0 killed: noticed within %lld ms: %s\n", (long long)ms, line);
+    expect(&nodes[2], "abort 2", 1000, NULL, 0);
+    usleep(500000);
+    start(&nodes[0], 0, 3, port);
+    for (int i = 0; i < 3; i++)
+        expect(&nodes[i], "world 3 3", 4000, NULL, 0);
+    tell(&nodes[1], "step");
+    usleep(1200000);             /* the next beat tells it */
+    kill(nodes[0].pid, SIGSTOP); /* silent, not closed */
+    ms = expect(&nodes[1], "abort 3", 7000, line, sizeof(line));
+    print_message("# node 0 stopped: noticed within %lld ms: %s\n", (long long)ms, line);
+    kill(nodes[0].pid, SIGCONT);
+    expect(&nodes[2], "world 4", 4000, NULL, 0);
+    for (int i = 0; i < 3; i++)
+        end_node(&nodes[i]);
+}
+
+static void a_stop_and_an_error_reach_all(void **state)
+{
+    (void)state;
+    struct node nodes[3];
+    char line[1024];
+    int port = free_port();
+    start_all(nodes, 3, port);
+    tell(&nodes[2], "stop");
+    expect(&nodes[0], "stop 3", 1000, NULL, 0);
+    expect(&nodes[1], "stop 3", 1000, NULL, 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(exit_of(&nodes[i]), 143);
+    start_all(nodes, 3, port);
+    tell(&nodes[1], "store");
+    expect(&nodes[0], "end 74", 1000, line, sizeof(line));
+    assert_non_null(strstr(line, "node 1 ("));
+    assert_non_null(strstr(line, "disk full"));
+    expect(&nodes[2], "end 74", 1000, NULL, 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(exit_of(&nodes[i]), 74);
+}
+
+static void restarts_end_somewhere(void **state)
+{
+    (void)state;
+    struct node nodes[2];
+    char line[1024];
+    int port = free_port();
+    start_all(nodes, 2, port);
+    for (int i = 0; i < 10; i++) {
+        end_node(&nodes[1]);
+        expect(&nodes[0], i < 2 ? "abort" : "end 75", 1500, line, sizeof(line));
+        if (i == 2)
+            break;
+        start(&nodes[1], 1, 2, port);
+        expect(&nodes[0], "world", 3000, NULL, 0);
+    }
+    assert_non_null(strstr(line, "3 recoveries in a row made no new step"));
+    exit_of(&nodes[0]);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(nodes_join_in_any_order),
+    cmocka_unit_test(a_killed_node_is_noticed_and_replaced),
+    cmocka_unit_test(a_stopped_node_is_lost_and_fenced),
+    cmocka_unit_test(node_0_is_awaited_and_learns_the_generation),
+    cmocka_unit_test(a_stop_and_an_error_reach_all),
+    cmocka_unit_test(restarts_end_somewhere),
+};
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        return node_main(argc, argv);
+    signal(SIGPIPE, SIG_IGN);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}

@@ -58,7 +58,7 @@ static const struct command commands[] = {
     {"worker", "worker I [NAME=VALUE ...]", NULL, true, true, run_worker},
     {"tokenize", "tokenize DATA=... OUT=...", "text to a token file (llm.c .bin) that train takes as DATA",
      true, false, run_tokenize},
-    {"generate", "generate [NAME=VALUE ...]", "continue PROMPT: checkpoint, Hugging Face folder or llm.c file",
+    {"generate", "generate [NAME=VALUE ...]", "continue PROMPT with a checkpoint or a Hugging Face folder",
      true, false, run_generate},
     {"import", "import FROM=... TO=...", "Hugging Face folder or llm.c model file to a checkpoint at step 0", true,
      false, run_import},
@@ -183,6 +183,18 @@ static enum status run_config(const struct call *call)
     return say_text(&out);
 }
 
+/* begin_log — rank -1: not a worker, or the only one. */
+static void begin_log(const struct conf *conf, int rank)
+{
+    bool is_alone = conf_i64(conf, CONF_N_NODES) == 1;
+    log_init(&(struct log_config){
+        .level = (enum log_level)conf_i64(conf, CONF_LOG_LEVEL),
+        .json = conf_i64(conf, CONF_LOG_FORMAT) == 1,
+        .node_id = is_alone ? -1 : (int)conf_i64(conf, CONF_NODE_ID),
+        .rank = rank,
+    });
+}
+
 /* ---- the rest is elsewhere ---- */
 
 static enum status run_train(const struct call *call)
@@ -195,6 +207,9 @@ static enum status run_worker(const struct call *call)
     int64_t worker_i = 0;
     if (text_i64(call->word, 0, BOARD_WORKERS_MAX - 1, &worker_i) != TEXT_OK)
         return FAIL(ST_USAGE, "workers are started by `convoy train` only");
+    if (conf_ranks(call->conf) > 1)
+        begin_log(call->conf,
+                  (int)(conf_i64(call->conf, CONF_NODE_ID) * conf_i64(call->conf, CONF_N_GPU_EACH_NODE) + worker_i));
     return worker_main(call->conf, (int)worker_i);
 }
 
@@ -264,17 +279,6 @@ static enum status choose(int argc, char **argv, const struct command **out, int
     return *out != NULL ? ST_OK : refuse_command(name);
 }
 
-static void begin_log(const struct conf *conf)
-{
-    bool is_alone = conf_i64(conf, CONF_N_NODES) == 1;
-    log_init(&(struct log_config){
-        .level = (enum log_level)conf_i64(conf, CONF_LOG_LEVEL),
-        .json = conf_i64(conf, CONF_LOG_FORMAT) == 1,
-        .node_id = is_alone ? -1 : (int)conf_i64(conf, CONF_NODE_ID),
-        .rank = -1,
-    });
-}
-
 /* begin_log_early — a refused setting ends the run before begin_log; collectors still want their JSON. */
 static void begin_log_early(void)
 {
@@ -305,7 +309,7 @@ static enum status run(int argc, char **argv)
     }
     if (command->has_settings) {
         TRY(conf_open(call.argc, call.argv, environ, &call.conf));
-        begin_log(call.conf);
+        begin_log(call.conf, -1);
         if (command->help != NULL) /* the worker's settings are the supervisor's, which has warned already */
             conf_hint_warn(call.conf, environ);
     }

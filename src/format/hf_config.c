@@ -103,8 +103,11 @@ enum status hf_config_parse(const char *bytes, size_t n, const char *what, struc
     TRY(json_parse(bytes, n, what, &root));
     enum status st = read_fields(root, &found);
     cJSON_Delete(root);
-    if (st != ST_OK)
-        return FAIL(st, "%s: %s", what, status_message());
+    if (st != ST_OK) {
+        struct status_saved why;
+        status_keep(&why);
+        return FAIL(st, "%s: %s", what, why.message);
+    }
     *out = found;
     return ST_OK;
 }

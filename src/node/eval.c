@@ -121,7 +121,7 @@ static enum status open_feed(struct eval *e)
     mapping_feed(e->conf, &e->config, true, &config);
     config.progress = reading;
     config.progress_arg = e;
-    TRY(mapping_blame(feed_open(&config, &e->feed), true));
+    TRY(feed_open(&config, &e->feed));
     if (e->config.batch_samples > feed_samples(e->feed))
         e->config.batch_samples = feed_samples(e->feed);
     return ST_OK;
@@ -142,7 +142,7 @@ static enum status open_step(struct eval *e)
     TRY(dev_cpu_open(conf_threads(e->conf), CPU_LEVEL_N, &e->dev));
     config.dev = e->dev;
     TRY(step_open(&config, &e->step));
-    struct load_target to = {step_table(e->step), step_stream(e->step), step_tensor(e->step, 0)};
+    struct load_target to = {.table = step_table(e->step), .stream = step_stream(e->step), .data = step_tensor(e->step, 0)};
     return trained_load(&e->trained, &to);
 }
 
@@ -242,8 +242,8 @@ static enum status open_questions(struct eval *e)
                                       .is_training = false, /* every question is asked */
                                       .progress = reading,
                                       .progress_arg = e};
-    TRY(mapping_blame(squad_open(&source, &e->squad), true));
-    TRY(mapping_blame(squad_window_open(e->squad, &cut, &e->windows), true));
+    TRY(squad_open(&source, &e->squad));
+    TRY(squad_window_open(e->squad, &cut, &e->windows));
     if (e->config.batch_samples > squad_window_count(e->windows))
         e->config.batch_samples = squad_window_count(e->windows);
     return ST_OK;

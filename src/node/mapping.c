@@ -1,14 +1,22 @@
 /* mapping — see mapping.h. */
 #include "node/mapping.h"
 
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/version.h"
 #include "train/weights.h"
 
 #define SEQ_LEN_LM 1024
 #define SEQ_LEN_QA 512
+#define WEIGHTS_LOOK_BYTES ((size_t)1 << 20)
 
 /* One dimension: the setting, and where it goes. */
 struct dim_row {
@@ -119,6 +127,8 @@ enum status mapping_trainer(const struct conf *conf, const struct model_dims *di
     out->epochs = conf_i64(conf, CONF_EPOCHS);
     out->steps = conf_i64(conf, CONF_STEPS);
     map_optim(conf, out);
+    out->shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
+    out->compress = (enum squeeze_kind)conf_i64(conf, CONF_COMPRESS);
     out->recompute = (enum model_recompute)conf_i64(conf, CONF_RECOMPUTE);
     out->dropout = (float)conf_f64(conf, CONF_DROPOUT);
     out->seed = (uint64_t)conf_i64(conf, CONF_SEED);
@@ -155,14 +165,6 @@ void mapping_feed(const struct conf *conf, const struct trainer_config *trainer,
     };
 }
 
-enum status mapping_blame(enum status st, bool is_validation)
-{
-    const bool is_told = !is_validation && strstr(status_message(), "DATA") != NULL;
-    if (st == ST_OK || st == ST_RETRY || is_told)
-        return st;
-    return FAIL(st, "%s: %s", is_validation ? "VAL_DATA" : "DATA", status_message());
-}
-
 void mapping_settings(const struct conf *conf, const struct trainer_config *trainer, struct text *out)
 {
     /* The rest of the sequence follows from the model, the data's fingerprint and these. STEPS and EPOCHS are
@@ -194,6 +196,49 @@ void mapping_settings(const struct conf *conf, const struct trainer_config *trai
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         text_add(out, ",\"%s\":%.17g", numbers[i].name, conf_f64(conf, numbers[i].key));
     text_add(out, "}");
+}
+
+/* weights_print — what tells two models apart without reading all of them: size and the first MiB, which holds names and
+ * shapes of every tensor and some of the values. A model that comes in several files is told by its dimensions only. */
+static enum status weights_print(const char *path, char *out, size_t cap)
+{
+    char file[FILE_PATH_MAX];
+    bool is_dir = file_is_dir(path);
+    out[0] = 0;
+    if (is_dir)
+        TRY(file_join(file, sizeof file, path, "model.safetensors"));
+    else
+        text_copy(file, sizeof file, path);
+    int fd = open(file, O_RDONLY | O_CLOEXEC);
+    char *bytes = fd >= 0 ? malloc(WEIGHTS_LOOK_BYTES) : NULL;
+    struct stat info;
+    if (bytes && fstat(fd, &info) == 0) {
+        ssize_t n = pread(fd, bytes, WEIGHTS_LOOK_BYTES, 0);
+        text_format(out, cap, ", weights of %lld bytes, %016llx", (long long)info.st_size,
+                    (unsigned long long)XXH3_64bits(bytes, n > 0 ? (size_t)n : 0));
+    }
+    free(bytes);
+    if (fd >= 0)
+        close(fd);
+    return ST_OK;
+}
+
+enum status mapping_agree(const struct conf *conf, struct text *out)
+{
+    struct model_dims dims;
+    bool has_weights;
+    char weights[96] = "";
+    TRY(mapping_dims(conf, &dims, &has_weights));
+    if (has_weights)
+        TRY(weights_print(conf_text(conf, CONF_MODEL), weights, sizeof weights));
+    text_add(out, "{");
+    conf_write_agree(conf, out);
+    text_add(out,
+             "\"MODEL\":\"%lld layers, %lld heads, %lld wide, context %lld, vocabulary %lld%s\",\"version\":\"%s %s\","
+             "\"device\":\"cpu\"}",
+             (long long)dims.layers, (long long)dims.heads, (long long)dims.embed, (long long)dims.context,
+             (long long)dims.vocab, weights, version_text(), version_commit());
+    return out->overflow ? FAIL(ST_RETRY, "out of memory: what nodes agree on") : ST_OK;
 }
 
 void mapping_board_model(const struct model_dims *dims, struct board_model *out)

@@ -1,17 +1,20 @@
-/* supervisor — what the user started: serves HTTP, starts the worker, watches it, restarts it, passes signals on.
+/* supervisor — what the user started: serves HTTP, starts the workers, meets the other nodes, restarts who is lost,
+ * passes signals on.
  *
- * One libevent loop in one thread. The worker computes; the two share the board and nothing else, so whatever
- * happens to it, this process still answers. What an end means is decided in verdict.c, what silence means in
- * watch.c; here is what touches the world.
+ * One libevent loop in one thread. Workers compute; they and this process share the board and nothing else, so whatever
+ * happens to one, this process still answers. Here is the life of a node and what it makes of signals; its workers are
+ * crew.c's, the other nodes rally.c's.
  *
- *   starting → (worker: loading → training …) → reap → done | failed | recovering → starting again
+ *   starting → (workers: loading → joining → training …) → done | failed | recovering → joining again
  *
+ * One worker alone has nobody to meet: then this process itself counts restarts and starts it again.
  * Must not know devices, data or models. */
 #include "node/command.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/wait.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <event2/event.h>
@@ -22,13 +25,13 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "node/crash.h"
-#include "node/spawn.h"
+#include "node/crew.h"
+#include "node/rally.h"
 #include "node/verdict.h"
 #include "node/watch.h"
 #include "serve/serve.h"
 #include "train/guard.h"
 
-#define WORKER_I 0 /* one worker a node so far */
 #define TICK_MS 50
 #define SAME_SIGNAL_MS 500 /* `timeout` and process groups deliver one signal twice */
 #define SERVE_HANG_EXTRA_MS (30 * 1000)
@@ -41,19 +44,17 @@ struct supervisor {
     struct event_base *loop;
     struct event *signals[SIGNALS_N], *tick;
     struct board *board;
+    int share_fd; /* -1: none */
+    struct crew *crew;
+    struct rally *rally; /* NULL: one worker alone */
     struct serve *serve; /* NULL: STATUS_PORT=0 */
     struct board_node node;
-    struct watch watch;
-    struct verdict_budget budget;
-    pid_t pid;        /* of the worker; 0: none */
-    int64_t start_ms; /* when to start the next one; -1: not waiting */
-    bool is_hung;     /* we killed it for its silence */
-    bool is_cut;      /* we killed it because a second signal said so */
-    int64_t silent_ms;
-    char state;              /* of the hung process */
-    enum board_request stop; /* asked so far */
-    bool was_preempted;      /* SIGUSR1 came first */
+    struct verdict_budget budget; /* one worker alone: of the job; else of this node's, for the delay */
+    enum board_request stop;      /* asked so far */
+    bool was_preempted;           /* SIGUSR1 came first */
+    bool is_cut;                  /* a second signal said so */
     int64_t stop_ms;
+    bool is_leaving; /* the other nodes are told; the end follows */
     bool is_over;
     enum status result; /* with its sentence in status_message */
 };
@@ -77,38 +78,28 @@ static void end(struct supervisor *s, enum status st)
     event_base_loopbreak(s->loop);
 }
 
-/* ---- the worker's beginning ---- */
-
-static void start(struct supervisor *s)
+/* leave — as end, but the other nodes hear of it first, and why. */
+static void leave(struct supervisor *s, enum status st)
 {
-    s->start_ms = -1;
-    s->is_hung = s->is_cut = false;
-    board_worker_clear(s->board, WORKER_I);
-    watch_start(&s->watch, clock_ms());
-    enum status st = spawn_worker(&(struct spawn_config){s->words_n, s->words, WORKER_I, board_fd(s->board), -1}, &s->pid);
-    if (st != ST_OK) {
-        s->pid = 0;
+    if (s->is_leaving || s->is_over)
+        return;
+    crew_stay_away(s->crew);
+    if (!s->rally) {
         end(s, st);
         return;
     }
-    LOG_DEBUG("worker pid %ld started", (long)s->pid);
+    s->is_leaving = true;
+    rally_leave(s->rally, st, st == ST_OK ? "" : status_message());
 }
 
-/* ---- the worker's end ---- */
-
-/* last_words — what the worker posted; step -1 when it never spoke. */
-static void last_words(const struct supervisor *s, struct board_worker *out)
-{
-    if (board_worker_copy(s->board, WORKER_I, out))
-        return;
-    memset(out, 0, sizeof *out);
-    out->step = -1;
-}
+/* ---- a worker's end ---- */
 
 /* is_clean_stop — it ended as it was asked to. SIGTERM may come while it still carries out SIGUSR1. */
-static bool is_clean_stop(const struct supervisor *s, enum status st)
+static bool is_clean_stop(const struct supervisor *s, const struct crew_end *worker)
 {
-    return guard_is_stop(s->stop) && (st == guard_status(s->stop) || (s->was_preempted && st == ST_RETRY));
+    enum status st = worker->verdict.st;
+    return worker->is_exit && guard_is_stop(s->stop) &&
+           (st == guard_status(s->stop) || (s->was_preempted && st == ST_RETRY));
 }
 
 /* kept — what a person may count on after an end that was not clean. */
@@ -124,31 +115,38 @@ static const char *kept(const struct supervisor *s, const struct board_worker *l
     return out;
 }
 
-/* end_stopped — a stop was asked for, but the worker did not live to carry it out. */
-static void end_stopped(struct supervisor *s, const struct verdict *verdict, const struct board_worker *last)
+/* end_stopped — a stop was asked for, but a worker did not live to carry it out. */
+static void end_stopped(struct supervisor *s, const struct crew_end *worker)
 {
     enum status st = guard_status(s->stop);
     char rest[96];
-    kept(s, last, rest, sizeof rest);
+    kept(s, worker->last, rest, sizeof rest);
     if (s->is_cut)
         FAIL(st, "ended at once by a second signal, without another checkpoint; %s", rest);
     else
-        FAIL(st, "asked to stop by %s, but %s; %s", guard_signal(s->stop), verdict->text, rest);
-    end(s, st);
+        FAIL(st, "asked to stop by %s, but %s; %s", guard_signal(s->stop), worker->verdict.text, rest);
+    leave(s, st);
 }
 
-/* end_clean_stop — the trainer's own words, after its checkpoint. */
-static void end_clean_stop(struct supervisor *s, const struct board_worker *last)
+/* end_clean_stop — the trainer's own words, after its checkpoint: those of the lowest rank, which wrote it. */
+static void end_clean_stop(struct supervisor *s, const struct crew_end *worker)
 {
     enum status st = guard_status(s->stop);
-    FAIL(st, "%s", last->error.message[0] ? last->error.message : status_text(st));
-    end(s, st);
+    struct board_worker first;
+    if (crew_alive(s->crew) > 0)
+        return; /* the others are about to */
+    if (!board_worker_copy(s->board, 0, &first))
+        first = *worker->last;
+    FAIL(st, "%s", first.error.message[0] ? first.error.message : status_text(st));
+    leave(s, st);
 }
 
-/* recover — start again, or say why not. */
-static void recover(struct supervisor *s, const struct verdict *verdict, const struct board_worker *last)
+/* recover_alone — start again, or say why not. */
+static void recover_alone(struct supervisor *s, const struct crew_end *worker)
 {
     char rest[96];
+    const struct verdict *verdict = &worker->verdict;
+    const struct board_worker *last = worker->last;
     bool has_dir = conf_text(s->conf, CONF_CHECKPOINT_DIR)[0] != 0;
     switch (verdict_next(&s->budget, last->step)) {
     case VERDICT_NEXT_RESTART:
@@ -158,9 +156,8 @@ static void recover(struct supervisor *s, const struct verdict *verdict, const s
                  : last->checkpoint.path[0] ? "last checkpoint"
                                             : "last checkpoint, or from the beginning when there is none");
         s->node.restarts = s->budget.restarts;
-        s->start_ms = clock_ms() + verdict_delay_ms(&s->budget);
         set_phase(s, BOARD_PHASE_RECOVERING);
-        board_worker_clear(s->board, WORKER_I);
+        crew_start_later(s->crew, worker->worker_i, verdict_delay_ms(&s->budget));
         return;
     case VERDICT_NEXT_BARREN:
         FAIL(verdict->st, "%s; %d recoveries in a row made no new step, so more would not help; %s",
@@ -174,74 +171,98 @@ static void recover(struct supervisor *s, const struct verdict *verdict, const s
     end(s, verdict->st);
 }
 
-static void worker_ended(struct supervisor *s, int wait_status)
+/* recover — the worker is started again; whether the job goes on is decided where all nodes are known, and said through
+ * on_abort or on_end. A worker that gets no further waits longer each time. */
+static void recover(struct supervisor *s, const struct crew_end *worker)
 {
-    struct board_worker last;
-    struct verdict verdict;
-    last_words(s, &last);
-    verdict_of(&(struct verdict_facts){.wait_status = wait_status,
-                                       .was_hung = s->is_hung,
-                                       .silent_ms = s->silent_ms,
-                                       .process_state = s->state,
-                                       .pid = (int32_t)s->pid,
-                                       .rank = last.rank,
-                                       .phase = last.phase,
-                                       .step = last.step,
-                                       .message = last.error.message},
-               &verdict);
-    s->pid = 0;
-    bool is_exit = WIFEXITED(wait_status) && !s->is_hung;
-    if (verdict.st == ST_OK)
-        end(s, ST_OK);
-    else if (is_exit && is_clean_stop(s, verdict.st))
-        end_clean_stop(s, &last);
-    else if (is_exit && !verdict.may_restart) {
-        FAIL(verdict.st, "%s", verdict.text);
-        end(s, verdict.st);
-    } else if (guard_is_stop(s->stop))
-        end_stopped(s, &verdict, &last);
-    else
-        recover(s, &verdict, &last);
+    bool is_news = worker->last->step > s->budget.step_best;
+    s->budget.step_best = is_news ? worker->last->step : s->budget.step_best;
+    s->budget.restarts = is_news ? 1 : s->budget.restarts + 1;
+    if (!rally_is_running(s->rally)) /* else the meeting tells it, to everybody */
+        LOG_WARN("%s", worker->verdict.text);
+    set_phase(s, BOARD_PHASE_RECOVERING);
+    crew_start_later(s->crew, worker->worker_i, verdict_delay_ms(&s->budget));
+    rally_lost(s->rally, worker->verdict.st, worker->verdict.text);
 }
 
-static void reap(struct supervisor *s)
+static void on_worker_end(void *arg, const struct crew_end *worker)
 {
-    pid_t pid;
-    int wait_status;
-    while (spawn_reap(&pid, &wait_status)) {
-        if (s->pid && pid == s->pid)
-            worker_ended(s, wait_status);
+    struct supervisor *s = arg;
+    if (s->is_over || s->is_leaving)
+        return;
+    if (worker->verdict.st == ST_OK) {
+        if (crew_alive(s->crew) == 0)
+            leave(s, ST_OK);
+    } else if (is_clean_stop(s, worker)) {
+        end_clean_stop(s, worker);
+    } else if (worker->is_exit && !worker->verdict.may_restart) {
+        FAIL(worker->verdict.st, "%s", worker->verdict.text);
+        leave(s, worker->verdict.st);
+    } else if (guard_is_stop(s->stop)) {
+        end_stopped(s, worker);
+    } else if (s->rally) {
+        recover(s, worker);
+    } else {
+        recover_alone(s, worker);
     }
 }
 
-/* ---- watching ---- */
-
-static void look(struct supervisor *s, int64_t now_ms)
+/* stop_unready — nobody is there to carry the stop out. */
+static void stop_unready(struct supervisor *s, enum board_request request)
 {
-    struct board_worker worker;
-    last_words(s, &worker);
-    watch_steps(&s->watch, &worker);
-    enum board_phase phase = worker.step < 0 && worker.pid == 0 ? BOARD_PHASE_STARTING : worker.phase;
-    if (s->is_hung || s->is_cut ||
-        !watch_look(&s->watch, now_ms, board_beat_ms(s->board, WORKER_I), phase, &s->silent_ms))
-        return;
-    s->is_hung = true;
-    s->state = spawn_state(s->pid);
-    kill(s->pid, SIGKILL); /* SIGCHLD brings the rest */
+    FAIL(guard_status(request), "stopped by %s while recovering; the last checkpoint is intact",
+         guard_signal(request));
+    leave(s, guard_status(request));
 }
+
+/* ---- what the other nodes say ---- */
+
+static void on_abort(void *arg, const char *why)
+{
+    struct supervisor *s = arg;
+    bool has_dir = conf_text(s->conf, CONF_CHECKPOINT_DIR)[0] != 0;
+    s->node.restarts = rally_restarts(s->rally);
+    if (s->node.node_id != 0) /* on node 0 the meeting has said so */
+        LOG_WARN("%s", why);
+    LOG_INFO("going on from the %s when all are back",
+             has_dir ? "last checkpoint" : "beginning (CHECKPOINT_DIR is not set)");
+    set_phase(s, BOARD_PHASE_RECOVERING);
+}
+
+static void on_rally_stop(void *arg, enum board_request request)
+{
+    struct supervisor *s = arg;
+    if (s->is_over || request <= s->stop)
+        return;
+    s->stop = request;
+    s->was_preempted = s->was_preempted || request == BOARD_REQUEST_PREEMPT;
+    board_request(s->board, request);
+    LOG_INFO("%s on another node: stopping after this step and a checkpoint", guard_signal(request));
+    crew_stay_away(s->crew);
+    if (crew_alive(s->crew) == 0)
+        stop_unready(s, request);
+}
+
+static void on_rally_end(void *arg, enum status st)
+{
+    struct supervisor *s = arg;
+    if (!s->is_over)
+        end(s, st);
+}
+
+/* ---- time and signals ---- */
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd, (void)what;
     struct supervisor *s = arg;
     int64_t now_ms = clock_ms();
-    if (s->pid)
-        look(s, now_ms);
-    else if (s->start_ms >= 0 && now_ms >= s->start_ms)
-        start(s);
+    enum status st = crew_tick(s->crew, now_ms);
+    if (st != ST_OK)
+        leave(s, st);
+    else if (s->rally)
+        rally_tick(s->rally, now_ms);
 }
-
-/* ---- signals ---- */
 
 static enum board_request request_of(int signal_n)
 {
@@ -250,14 +271,18 @@ static enum board_request request_of(int signal_n)
                                  : BOARD_REQUEST_PREEMPT;
 }
 
-/* cut — the second SIGINT or SIGTERM: somebody cannot wait. */
+/* cut — the second SIGINT or SIGTERM: somebody cannot wait. With other nodes not even for their answer. */
 static void cut(struct supervisor *s, enum board_request request)
 {
     s->stop = request;
     s->is_cut = true;
     LOG_WARN("second signal: ending at once");
-    if (s->pid)
-        kill(s->pid, SIGKILL);
+    if (crew_alive(s->crew) > 0 && !s->rally) {
+        crew_cut(s->crew);
+        return;
+    }
+    FAIL(guard_status(request), "ended at once by a second signal, without another checkpoint");
+    end(s, guard_status(request));
 }
 
 static void on_stop(evutil_socket_t signal_n, short what, void *arg)
@@ -278,19 +303,20 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     s->stop = request;
     s->was_preempted = s->was_preempted || request == BOARD_REQUEST_PREEMPT;
     board_request(s->board, request);
+    if (s->rally)
+        rally_stop(s->rally, request);
     LOG_INFO("%s: stopping after this step and a checkpoint; a second SIGINT or SIGTERM ends at once",
              guard_signal(request));
-    if (!s->pid) {
-        FAIL(guard_status(request), "stopped by %s while recovering; the last checkpoint is intact",
-             guard_signal(request));
-        end(s, guard_status(request));
-    }
+    crew_stay_away(s->crew);
+    if (crew_alive(s->crew) == 0)
+        stop_unready(s, request);
 }
 
 static void on_child(evutil_socket_t signal_n, short what, void *arg)
 {
     (void)signal_n, (void)what;
-    reap(arg);
+    struct supervisor *s = arg;
+    crew_reap(s->crew);
 }
 
 /* ---- life ---- */
@@ -320,20 +346,21 @@ static enum status open_loop(struct supervisor *s)
 
 static void first_node(struct supervisor *s)
 {
+    int ranks = conf_ranks(s->conf);
     s->node = (struct board_node){
         .node_id = (int32_t)conf_i64(s->conf, CONF_NODE_ID),
         .n_nodes = (int32_t)conf_i64(s->conf, CONF_N_NODES),
-        .workers_n = 1,
+        .workers_n = (int32_t)conf_i64(s->conf, CONF_N_GPU_EACH_NODE),
         .phase = BOARD_PHASE_STARTING,
-        .backend = "self",
         .device = "cpu",
-        .mesh_data = 1,
-        .mesh_shard = 1,
+        .mesh_data = ranks,
+        .mesh_shard = conf_i64(s->conf, CONF_SHARD) ? ranks : 1,
         .mesh_tensor = 1,
         .mesh_pipeline = 1,
         .started_ms = clock_ms(),
     };
     text_copy(s->node.version, sizeof s->node.version, version_text());
+    text_copy(s->node.backend, sizeof s->node.backend, ranks > 1 ? "ucx" : "self");
     board_node_post(s->board, &s->node);
 }
 
@@ -343,7 +370,7 @@ static enum status open_serve(struct supervisor *s)
 {
     const char *addr = conf_text(s->conf, CONF_STATUS_ADDR);
     int port = (int)conf_i64(s->conf, CONF_STATUS_PORT);
-    int64_t hang_ms = s->watch.limit_set_ms > WATCH_DISK_MS_MIN ? s->watch.limit_set_ms : WATCH_DISK_MS_MIN;
+    int64_t limit_ms = conf_i64(s->conf, CONF_STEP_TIMEOUT);
     if (port == 0)
         return ST_OK;
     struct serve_config config = {
@@ -351,7 +378,9 @@ static enum status open_serve(struct supervisor *s)
         .board = s->board,
         .addr = addr,
         .port = port,
-        .hang_ms = hang_ms + SERVE_HANG_EXTRA_MS,
+        .hang_ms = (limit_ms > WATCH_DISK_MS_MIN ? limit_ms : WATCH_DISK_MS_MIN) + SERVE_HANG_EXTRA_MS,
+        .fill = s->rally ? rally_fill : NULL,
+        .fill_arg = s->rally,
     };
     TRY(serve_open(&config, &s->serve));
     bool is_any = !strcmp(addr, "0.0.0.0") || !strcmp(addr, "::");
@@ -362,18 +391,69 @@ static enum status open_serve(struct supervisor *s)
     return ST_OK;
 }
 
+/* open_share — memory that the workers of this node, and those that replace them, find under one descriptor. */
+static enum status open_share(struct supervisor *s)
+{
+    if (s->node.workers_n == 1)
+        return ST_OK;
+    s->share_fd = memfd_create("convoy-share", MFD_CLOEXEC);
+    if (s->share_fd < 0)
+        return FAIL(ST_RETRY,
+                    "cannot create memory for the workers to share: %s; raise the limit of open files (ulimit -n)",
+                    strerror(errno));
+    return ST_OK;
+}
+
+static enum status open_crew(struct supervisor *s)
+{
+    struct crew_config config = {
+        .board = s->board,
+        .workers_n = s->node.workers_n,
+        .rank_first = s->node.node_id * s->node.workers_n,
+        .words_n = s->words_n,
+        .words = s->words,
+        .share_fd = s->share_fd,
+        .limit_set_ms = conf_i64(s->conf, CONF_STEP_TIMEOUT),
+        .pulse_limit_ms = conf_i64(s->conf, CONF_PEER_TIMEOUT),
+        .on_end = on_worker_end,
+        .arg = s,
+    };
+    return crew_open(&config, &s->crew);
+}
+
+static enum status open_rally(struct supervisor *s)
+{
+    struct rally_config config = {
+        .conf = s->conf,
+        .board = s->board,
+        .loop = s->loop,
+        .crew = s->crew,
+        .on_abort = on_abort,
+        .on_stop = on_rally_stop,
+        .on_end = on_rally_end,
+        .arg = s,
+    };
+    return conf_ranks(s->conf) > 1 ? rally_open(&config, &s->rally) : ST_OK;
+}
+
 static enum status open_all(struct supervisor *s)
 {
     crash_install();
+    conf_token_forget(environ);
     TRY(open_loop(s));
-    TRY(board_create(1, 1, &s->board));
+    TRY(board_create((int)conf_i64(s->conf, CONF_N_GPU_EACH_NODE), conf_ranks(s->conf), &s->board));
     first_node(s);
+    TRY(open_share(s));
+    TRY(open_crew(s));
+    TRY(open_rally(s));
     return open_serve(s);
 }
 
 static void close_all(struct supervisor *s)
 {
     serve_close(s->serve);
+    crew_close(s->crew);
+    rally_close(s->rally);
     for (int i = 0; i < SIGNALS_N; i++)
         if (s->signals[i])
             event_free(s->signals[i]);
@@ -382,6 +462,8 @@ static void close_all(struct supervisor *s)
     if (s->loop)
         event_base_free(s->loop);
     board_close(s->board);
+    if (s->share_fd >= 0)
+        close(s->share_fd);
 }
 
 /* quiet — a preemption that went well is no error; main would print it as one. */
@@ -399,15 +481,14 @@ enum status supervisor_main(const struct conf *conf, int argc, char **argv)
         .conf = conf,
         .words_n = argc,
         .words = argv,
-        .start_ms = -1,
-        .watch.limit_set_ms = conf_i64(conf, CONF_STEP_TIMEOUT),
+        .share_fd = -1,
         .budget = {.restarts_max = conf_i64(conf, CONF_MAX_RESTARTS), .step_best = -1},
     };
     enum status st = open_all(&s);
+    if (st == ST_OK)
+        st = crew_start(s.crew);
     if (st == ST_OK) {
-        start(&s);
-        if (!s.is_over)
-            event_base_dispatch(s.loop);
+        event_base_dispatch(s.loop);
         st = s.result;
         quiet(&s);
     }

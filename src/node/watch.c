@@ -44,3 +44,19 @@ bool watch_look(struct watch *watch, int64_t now_ms, int64_t beat_ms, enum board
     *silent_ms_out = now_ms - heard_ms;
     return *silent_ms_out > watch_limit_ms(watch, phase);
 }
+
+int64_t watch_heard_ms(int64_t beat_ms, const struct board_call *call)
+{
+    bool is_waiting = call && call->call[0];
+    return is_waiting && call->posted_ms > beat_ms ? call->posted_ms : beat_ms;
+}
+
+bool watch_is_frozen(const struct watch *watch, int64_t now_ms, int64_t posted_ms, int64_t limit_ms,
+                     int64_t *silent_ms_out)
+{
+    int64_t heard_ms = posted_ms > watch->since_ms ? posted_ms : watch->since_ms;
+    if (now_ms - heard_ms <= limit_ms)
+        return false;
+    *silent_ms_out = now_ms - heard_ms;
+    return true;
+}

@@ -3,7 +3,11 @@
  * A worker beats at every unit of a step and every piece of loading. Silence longer than a limit is a hang.
  * The limit is STEP_TIMEOUT, or, when that is automatic, 60 s or ten times the slowest step so far, whichever
  * is longer. While loading or saving one disk may hold the worker for minutes without a sign, so those phases
- * get ten minutes at least. Must not know processes, signals or the board's memory. */
+ * get ten minutes at least.
+ *
+ * A worker that waits for other ranks in a call of communication says nothing either, but its pulse tells of the call:
+ * then it is the others who are late, and each node judges only its own. A pulse that stops is a frozen process. Must not
+ * know processes, signals or the board's memory. */
 #ifndef CONVOY_NODE_WATCH_H
 #define CONVOY_NODE_WATCH_H
 
@@ -34,5 +38,10 @@ int64_t watch_limit_ms(const struct watch *watch, enum board_phase phase);
  * silent_ms_out (always set) says for how long. beat_ms: the board's last beat, 0 none. */
 bool watch_look(struct watch *watch, int64_t now_ms, int64_t beat_ms, enum board_phase phase,
                 int64_t *silent_ms_out);
+/* watch_heard_ms — the last sign of life: the beat, or the pulse while it tells of a call. call NULL: no pulse. */
+int64_t watch_heard_ms(int64_t beat_ms, const struct board_call *call);
+/* watch_is_frozen — after watch_look: is the last pulse, of posted_ms, longer ago than limit_ms? */
+bool watch_is_frozen(const struct watch *watch, int64_t now_ms, int64_t posted_ms, int64_t limit_ms,
+                     int64_t *silent_ms_out);
 
 #endif

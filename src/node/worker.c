@@ -1,6 +1,8 @@
-/* worker — the process that trains: opens device, data and model, and hands them to the trainer.
+/* worker — the process that trains: opens device, data and model once, and hands them to the trainer in each of its
+ * lives (lives.h).
  *
- * Started by the supervisor only, with the board on BOARD_FD. SIGINT, SIGTERM and SIGUSR1 are ignored here
+ * Started by the supervisor only, with the board on BOARD_FD and, when it has others beside it, the memory that they share
+ * on BOARD_SHARE_FD. SIGINT, SIGTERM and SIGUSR1 are ignored here
  * (the supervisor sets that before exec): a signal to the whole process group reaches the supervisor, which
  * speaks through the board. Must not know HTTP. */
 #include "node/command.h"
@@ -14,22 +16,26 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/must.h"
+#include "base/task.h"
 #include "base/text.h"
 #include "dev/dev.h"
 #include "kernels/cpu.h"
 #include "node/crash.h"
+#include "node/lives.h"
 #include "node/mapping.h"
+#include "node/watch.h"
 #include "train/guard.h"
 #include "train/trainer.h"
 
 #define POST_EVERY_MS 200
+#define CALL_EXTRA_MS (60 * 1000)
 
 struct worker {
     const struct conf *conf;
     int worker_i; /* of this node */
     struct board *board;
     struct board_node node;
-    struct board_worker post;
+    struct board_worker post, last;
     int64_t posted_ms;
     struct dev *dev;
     struct feed *feed, *val_feed;
@@ -37,12 +43,17 @@ struct worker {
     struct trainer_config config;
 };
 
-static void post_loading(struct worker *w)
+static void post_phase(struct worker *w, enum board_phase phase)
 {
-    w->post.phase = w->node.restarts > 0 ? BOARD_PHASE_RECOVERING : BOARD_PHASE_LOADING;
+    w->post.phase = phase;
     board_worker_post(w->board, w->worker_i, &w->post);
     board_beat(w->board, w->worker_i);
     w->posted_ms = clock_ms();
+}
+
+static void post_loading(struct worker *w)
+{
+    post_phase(w, w->node.restarts > 0 ? BOARD_PHASE_RECOVERING : BOARD_PHASE_LOADING);
 }
 
 /* progress — of tokenising; a request to stop ends it. */
@@ -68,6 +79,12 @@ static enum status stopped(const struct worker *w)
                 guard_signal(request));
 }
 
+/* speaks — what is the same for all workers of a node, one of them says. */
+static bool speaks(const struct worker *w)
+{
+    return w->worker_i == 0;
+}
+
 static enum status open_feed(struct worker *w, bool is_validation, struct feed **out)
 {
     struct feed_config config;
@@ -78,20 +95,31 @@ static enum status open_feed(struct worker *w, bool is_validation, struct feed *
     enum status st = feed_open(&config, out);
     if (st != ST_OK)
         TRY(stopped(w)); /* a stop looks like ST_RETRY from inside; it has its own code */
-    TRY(mapping_blame(st, is_validation));
-    LOG_INFO("%s %s: %lld samples of %lld tokens", is_validation ? "held-out data" : "data", feed_name(*out),
-             (long long)feed_samples(*out), (long long)config.seq_tokens);
+    TRY(st);
+    if (speaks(w))
+        LOG_INFO("%s %s: %lld samples of %lld tokens", is_validation ? "held-out data" : "data", feed_name(*out),
+                 (long long)feed_samples(*out), (long long)config.seq_tokens);
     return stopped(w);
+}
+
+/* threads — of this worker: those of one node share its cores. 0: the machine decides. */
+static int threads(const struct worker *w)
+{
+    int asked = conf_threads(w->conf), workers_n = (int)conf_i64(w->conf, CONF_N_GPU_EACH_NODE);
+    if (asked > 0 || workers_n == 1)
+        return asked;
+    return task_cores() / workers_n > 1 ? task_cores() / workers_n : 1;
 }
 
 static enum status open_device(struct worker *w)
 {
     struct dev_info info;
     must_note("opening the device");
-    TRY(dev_cpu_open(conf_threads(w->conf), CPU_LEVEL_N, &w->dev));
+    TRY(dev_cpu_open(threads(w), CPU_LEVEL_N, &w->dev));
     dev_info(w->dev, &info);
     text_copy(w->post.device, sizeof w->post.device, info.name);
-    LOG_INFO("device %s", info.name);
+    if (speaks(w))
+        LOG_INFO("device %s%s", info.name, conf_i64(w->conf, CONF_N_GPU_EACH_NODE) > 1 ? ", of each worker" : "");
     post_loading(w);
     return stopped(w);
 }
@@ -109,20 +137,84 @@ static enum status open_model(struct worker *w)
     return ST_OK;
 }
 
-/* set_life — a FAULT happens in the job's first life only, else no restart could ever heal it. */
-static void set_life(struct worker *w)
+/* set_life — a FAULT happens in the job's first life only, else no restart could ever heal it, and on one rank. */
+static void set_life(struct worker *w, bool is_first)
 {
-    static const enum trainer_fault faults[] = {[CONF_FAULT_NONE] = TRAINER_FAULT_NONE,
-                                                [CONF_FAULT_KILL] = TRAINER_FAULT_KILL,
-                                                [CONF_FAULT_STALL] = TRAINER_FAULT_STALL,
-                                                [CONF_FAULT_NAN] = TRAINER_FAULT_NAN};
-    if (w->node.restarts == 0) {
+    static const enum trainer_fault faults[CONF_FAULT_N] = {
+        [CONF_FAULT_NONE] = TRAINER_FAULT_NONE, [CONF_FAULT_KILL] = TRAINER_FAULT_KILL,
+        [CONF_FAULT_STALL] = TRAINER_FAULT_STALL, [CONF_FAULT_NAN] = TRAINER_FAULT_NAN,
+        [CONF_FAULT_SLOW] = TRAINER_FAULT_SLOW, [CONF_FAULT_FLIP] = TRAINER_FAULT_FLIP,
+        [CONF_FAULT_ENOSPC] = TRAINER_FAULT_ENOSPC};
+    w->config.fault = TRAINER_FAULT_NONE;
+    if (is_first && conf_fault_rank(w->conf) == w->post.rank) {
         w->config.fault = faults[conf_fault(w->conf)];
         w->config.fault_step = conf_fault_step(w->conf);
-        return;
     }
-    w->config.resume =
-        TRAINER_RESUME_AUTO; /* from what this very run has saved, whatever RESUME said about older ones */
+    if (!is_first)
+        w->config.resume = TRAINER_RESUME_AUTO; /* from what this very run has saved, whatever RESUME said about
+                                                   older ones */
+}
+
+static enum status live(void *arg, struct comm *comm, int64_t generation)
+{
+    struct worker *w = arg;
+    board_node_copy(w->board, &w->node);
+    set_life(w, w->node.restarts == 0 && generation == 1);
+    w->config.comm = comm;
+    post_loading(w);
+    return trainer_run(&w->config);
+}
+
+/* wait_for_world — others are still loading, starting, or lost; what was posted of training stays on the board. */
+static void wait_for_world(void *arg, bool is_first)
+{
+    struct worker *w = arg;
+    board_beat(w->board, w->worker_i);
+    enum board_phase phase = is_first ? BOARD_PHASE_JOINING : BOARD_PHASE_RECOVERING;
+    if (w->post.phase == phase && clock_ms() - w->posted_ms < POST_EVERY_MS)
+        return;
+    if (!board_worker_copy(w->board, w->worker_i, &w->last))
+        w->last = w->post;
+    w->last.phase = w->post.phase = phase;
+    board_worker_post(w->board, w->worker_i, &w->last);
+    w->posted_ms = clock_ms();
+}
+
+static enum status stopped_waiting(void *arg)
+{
+    const struct worker *w = arg;
+    enum board_request request = board_requested(w->board);
+    if (!guard_is_stop(request))
+        return ST_OK;
+    return FAIL(guard_status(request), "stopped by %s while waiting for other workers; the last checkpoint is intact",
+                guard_signal(request));
+}
+
+static enum status run_lives(struct worker *w)
+{
+    int64_t limit_ms = conf_i64(w->conf, CONF_STEP_TIMEOUT);
+    int nodes = (int)conf_i64(w->conf, CONF_N_NODES), node = (int)conf_i64(w->conf, CONF_NODE_ID);
+    int locals = (int)conf_i64(w->conf, CONF_N_GPU_EACH_NODE);
+    struct lives_config config = {
+        .board = w->board,
+        .worker_i = w->worker_i,
+        .place = {.rank = w->post.rank,
+                  .ranks = nodes * locals,
+                  .node = node,
+                  .nodes = nodes,
+                  .local = w->worker_i,
+                  .locals = locals},
+        .share_fd = locals > 1 ? BOARD_SHARE_FD : -1,
+        /* Each node judges its own workers; this limit is for what no node could judge, so it comes last. */
+        .timeout_ms = (limit_ms > WATCH_DISK_MS_MIN ? limit_ms : WATCH_DISK_MS_MIN) + CALL_EXTRA_MS,
+        .data = feed_fingerprint(w->feed),
+        .val_data = w->val_feed ? feed_fingerprint(w->val_feed) : 0,
+        .run = live,
+        .wait = wait_for_world,
+        .stopped = stopped_waiting,
+        .arg = w,
+    };
+    return lives_run(&config);
 }
 
 static enum status train(struct worker *w)
@@ -133,7 +225,6 @@ static enum status train(struct worker *w)
     TRY(open_feed(w, false, &w->feed));
     if (conf_text(w->conf, CONF_VAL_DATA)[0])
         TRY(open_feed(w, true, &w->val_feed));
-    set_life(w);
     w->config.dev = w->dev;
     w->config.board = w->board;
     w->config.worker_i = w->worker_i;
@@ -143,13 +234,14 @@ static enum status train(struct worker *w)
     w->config.is_terminal = isatty(STDOUT_FILENO) && !strcmp(conf_text(w->conf, CONF_LOG_FORMAT), "text");
     w->post.loading_done = w->post.loading_total = -1;
     post_loading(w);
-    return trainer_run(&w->config);
+    return run_lives(w);
 }
 
 static void post_first(struct worker *w)
 {
     w->post = (struct board_worker){
         .pid = getpid(),
+        .rank = (int32_t)conf_i64(w->conf, CONF_NODE_ID) * (int32_t)conf_i64(w->conf, CONF_N_GPU_EACH_NODE) + w->worker_i,
         .model.parameters = -1,
         .checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
         .step = -1,

@@ -2,6 +2,7 @@
 #include "serve/metrics.h"
 
 #include <math.h>
+#include <string.h>
 
 static double known(int64_t value) { return value >= 0 ? (double)value : NAN; }
 static double seconds(int64_t ms) { return ms >= 0 ? (double)ms / 1000 : NAN; }
@@ -126,32 +127,50 @@ static void add_checkpoint(struct text *t, const struct view *view)
             last != NULL ? last->save_ms / 1000 : NAN);
 }
 
-static double rank_step(const struct board_worker *post) { return known(post->step); }
-static double rank_compute(const struct board_worker *post) { return post->compute_ms / 1000; }
-static double rank_comm(const struct board_worker *post) { return post->comm_ms / 1000; }
-static double rank_wait(const struct board_worker *post) { return post->wait_ms / 1000; }
-static double rank_memory(const struct board_worker *post) { return known(post->memory_bytes); }
+static double peer_step(const struct view_peer *peer) { return known(peer->step); }
+static double peer_compute(const struct view_peer *peer) { return peer->compute_ms / 1000; }
+static double peer_comm(const struct view_peer *peer) { return peer->comm_ms / 1000; }
+static double peer_wait(const struct view_peer *peer) { return peer->wait_ms / 1000; }
+static double peer_memory(const struct view_peer *peer) { return known(peer->memory_bytes); }
 
 static void add_ranks(struct text *t, const struct view *view)
 {
     static const struct {
         const char *name, *help;
-        double (*value)(const struct board_worker *post);
+        double (*value)(const struct view_peer *peer);
     } rows[] = {
-        {"rank_step", "Steps done by this rank.", rank_step},
-        {"rank_compute_seconds", "Time of the last step spent computing.", rank_compute},
-        {"rank_comm_seconds", "Time of the last step spent moving data.", rank_comm},
-        {"rank_wait_seconds", "Time of the last step spent waiting for others.", rank_wait},
-        {"rank_memory_bytes", "Memory of this rank: resident on CPU, device memory on GPU.", rank_memory},
+        {"rank_step", "Steps done by this rank.", peer_step},
+        {"rank_compute_seconds", "Time of the last step spent computing.", peer_compute},
+        {"rank_comm_seconds", "Time of the last step spent moving data.", peer_comm},
+        {"rank_wait_seconds", "Time of the last step spent waiting for others.", peer_wait},
+        {"rank_memory_bytes", "Memory of this rank: resident on CPU, device memory on GPU.", peer_memory},
     };
     for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
         add_head(t, rows[row].name, "gauge", rows[row].help);
-        for (int i = 0; i < view->workers_n; i++) {
-            double value = view->workers[i].has_posted ? rows[row].value(&view->workers[i].post) : NAN;
+        for (int i = 0; i < view_ranks(view); i++) {
+            struct view_peer peer;
+            view_peer(view, i, &peer);
+            double value = rows[row].value(&peer);
             if (isfinite(value))
-                text_add(t, "convoy_%s{rank=\"%d\"} %.17g\n", rows[row].name, view_rank(view, i), value);
+                text_add(t, "convoy_%s{rank=\"%d\"} %.17g\n", rows[row].name, peer.rank, value);
         }
     }
+}
+
+/* add_nodes — for alerts: who is not here, and how long nobody has heard of it. */
+static void add_nodes(struct text *t, const struct view *view)
+{
+    if (view->nodes_n == 0)
+        return;
+    add_head(t, "node_up", "gauge", "1 while the node takes part.");
+    for (int i = 0; i < view->nodes_n; i++)
+        text_add(t, "convoy_node_up{node=\"%d\"} %d\n", view->nodes[i].node_id,
+                 strcmp(view->nodes[i].state, "joined") == 0);
+    add_head(t, "node_heartbeat_age_seconds", "gauge", "Time since the node was last heard of.");
+    for (int i = 0; i < view->nodes_n; i++)
+        if (isfinite(view->nodes[i].heartbeat_age_seconds))
+            text_add(t, "convoy_node_heartbeat_age_seconds{node=\"%d\"} %.17g\n", view->nodes[i].node_id,
+                     view->nodes[i].heartbeat_age_seconds);
 }
 
 void metrics_write(const struct view *view, struct text *t)
@@ -160,4 +179,5 @@ void metrics_write(const struct view *view, struct text *t)
     add_training(t, view->lead);
     add_checkpoint(t, view);
     add_ranks(t, view);
+    add_nodes(t, view);
 }

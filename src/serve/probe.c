@@ -204,16 +204,42 @@ static void show_numbers(struct text *t, const cJSON *root)
              plain(number_of(root, "restarts"), 0).text);
 }
 
+/* show_nodes — who is there, when there are several; who is not stands out by its state. */
+static void show_nodes(struct text *t, const cJSON *root)
+{
+    const cJSON *nodes = cJSON_GetObjectItemCaseSensitive(root, "nodes"), *node;
+    if (cJSON_GetArraySize(nodes) < 2)
+        return;
+    cJSON_ArrayForEach(node, nodes)
+        text_add(t, "node %-5s  %s  %s  heard of %s ago\n", plain(number_of(node, "node_id"), 0).text,
+                 text_of(node, "state"), text_of(node, "address"), span(number_of(node, "heartbeat_age_seconds")).text);
+}
+
+/* show_share — where the last step's time went, which names a straggler; and what it waits in now. */
+static void show_share(struct text *t, const cJSON *rank)
+{
+    if (number_of(rank, "comm_ms") > 0 || number_of(rank, "wait_ms") > 0)
+        text_add(t, "  compute %s ms, wait %s ms", plain(number_of(rank, "compute_ms"), 1).text,
+                 plain(number_of(rank, "wait_ms"), 1).text);
+    if (text_of(rank, "call")[0] != 0 && number_of(rank, "call_age_seconds") >= 1)
+        text_add(t, "  in %s for %s s", text_of(rank, "call"), plain(number_of(rank, "call_age_seconds"), 1).text);
+}
+
 static void show_lists(struct text *t, const cJSON *root)
 {
     const cJSON *checkpoint = cJSON_GetObjectItemCaseSensitive(root, "checkpoint"), *rank;
     if (!isnan(number_of(checkpoint, "step")))
         text_add(t, "checkpoint  step %.0f, %s ago  %s\n", number_of(checkpoint, "step"),
                  span(number_of(checkpoint, "age_seconds")).text, text_of(checkpoint, "path"));
+    show_nodes(t, root);
     cJSON_ArrayForEach(rank, cJSON_GetObjectItemCaseSensitive(root, "ranks"))
-        text_add(t, "rank %-5s  %s  step %s  %s  %s\n", plain(number_of(rank, "rank"), 0).text,
+    {
+        text_add(t, "rank %-5s  %s  step %s  %s  %s", plain(number_of(rank, "rank"), 0).text,
                  text_of(rank, "state"), plain(number_of(rank, "step"), 0).text,
                  size(number_of(rank, "memory_bytes")).text, text_of(rank, "device"));
+        show_share(t, rank);
+        text_add(t, "\n");
+    }
 }
 
 /* Nothing a node says may command the terminal; our own colours are the only escapes. C1 controls (U+0080 to

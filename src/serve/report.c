@@ -97,28 +97,42 @@ static void add_checkpoint(cJSON *root, const struct view *view)
 static void add_ranks(cJSON *root, const struct view *view)
 {
     cJSON *list = cJSON_AddArrayToObject(root, "ranks");
-    for (int i = 0; i < view->workers_n; i++) {
-        const struct view_worker *worker = &view->workers[i];
-        const struct board_worker *post = worker->has_posted ? &worker->post : NULL;
+    for (int i = 0; i < view_ranks(view); i++) {
+        struct view_peer peer;
+        view_peer(view, i, &peer);
         cJSON *object = cJSON_CreateObject();
         cJSON_AddItemToArray(list, object);
-        add_count(object, "rank", view_rank(view, i));
-        add_count(object, "node", view->node.node_id);
-        add_text(object, "device", post != NULL ? post->device : view->node.device);
-        add_text(object, "state",
-                 worker->is_hung ? "hung" : board_phase_text(post != NULL ? post->phase : view->phase));
-        add_count(object, "step", post != NULL ? post->step : -1);
-        json_add_number(object, "compute_ms", post != NULL ? post->compute_ms : NAN);
-        json_add_number(object, "comm_ms", post != NULL ? post->comm_ms : NAN);
-        json_add_number(object, "wait_ms", post != NULL ? post->wait_ms : NAN);
-        add_count(object, "memory_bytes", post != NULL ? post->memory_bytes : -1);
+        add_count(object, "rank", peer.rank);
+        add_count(object, "node", peer.node);
+        add_text(object, "device", peer.device);
+        add_text(object, "state", peer.state);
+        add_count(object, "step", peer.step);
+        json_add_number(object, "compute_ms", peer.compute_ms);
+        json_add_number(object, "comm_ms", peer.comm_ms);
+        json_add_number(object, "wait_ms", peer.wait_ms);
+        add_count(object, "memory_bytes", peer.memory_bytes);
+        if (view->node.n_nodes * view->node.workers_n > 1) {
+            add_text(object, "call", peer.call);
+            add_seconds(object, "call_age_seconds", peer.call_age_ms);
+        }
     }
 }
 
-/* This node alone: who else is there is known to those who meet, not to the board. */
+/* add_nodes — who is there, as those who meet know it; else this node alone. */
 static void add_nodes(cJSON *root, const struct view *view)
 {
-    cJSON *list = cJSON_AddArrayToObject(root, "nodes"), *object = cJSON_CreateObject();
+    cJSON *list = cJSON_AddArrayToObject(root, "nodes");
+    for (int i = 0; i < view->nodes_n; i++) {
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddItemToArray(list, object);
+        add_count(object, "node_id", view->nodes[i].node_id);
+        add_text(object, "address", view->nodes[i].address);
+        add_text(object, "state", view->nodes[i].state);
+        json_add_number(object, "heartbeat_age_seconds", view->nodes[i].heartbeat_age_seconds);
+    }
+    if (view->nodes_n > 0)
+        return;
+    cJSON *object = cJSON_CreateObject();
     cJSON_AddItemToArray(list, object);
     add_count(object, "node_id", view->node.node_id);
     add_text(object, "address", view->node.n_nodes <= 1 ? "127.0.0.1" : "");

@@ -196,6 +196,8 @@ static void on_request(struct evhttp_request *request, void *arg)
         return;
     }
     view_take(&serve->view, serve->config.board, clock_ms(), clock_wall_ms(), serve->config.hang_ms);
+    if (serve->config.fill != NULL)
+        serve->config.fill(serve->config.fill_arg, &serve->view);
     route_answer(path != NULL ? path : "", method == EVHTTP_REQ_GET || method == EVHTTP_REQ_HEAD, has_body,
                  &serve->view, &answer);
     send_answer(request, &answer, has_body);

@@ -13,6 +13,7 @@
 
 struct event_base;
 struct serve;
+struct view;
 
 struct serve_config {
     struct event_base *loop;
@@ -20,6 +21,9 @@ struct serve_config {
     const char *addr; /* STATUS_ADDR */
     int port;         /* STATUS_PORT; -1: any free port (tests), serve_port tells */
     int64_t hang_ms;  /* progress older than this is a hang for /livez */
+    /* adds nodes and peers to the view of an answer; NULL: nobody knows more than the board */
+    void (*fill)(void *arg, struct view *view);
+    void *fill_arg;
 };
 
 /* serve_open — a taken port or a bad address: ST_BAD_SETTING with both and what to do. Ignores SIGPIPE from

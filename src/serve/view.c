@@ -16,6 +16,7 @@ static bool is_progressing(enum board_phase phase)
 static void take_worker(struct view_worker *out, const struct board *board, int worker_i, int64_t now_ms,
                         int64_t hang_ms)
 {
+    out->has_call = board_call_copy(board, worker_i, &out->call) && out->call.call[0];
     int64_t beat_ms = board_beat_ms(board, worker_i);
     out->beat_age_ms = beat_ms <= 0 ? -1 : now_ms > beat_ms ? now_ms - beat_ms : 0;
     out->has_posted = board_worker_copy(board, worker_i, &out->post);
@@ -37,6 +38,7 @@ void view_take(struct view *out, const struct board *board, int64_t now_ms, int6
     board_node_copy(board, &out->node);
     out->workers_n = out->node.workers_n;
     out->lead = NULL;
+    out->nodes_n = out->peers_n = 0;
     for (int i = 0; i < out->workers_n; i++) {
         take_worker(&out->workers[i], board, i, now_ms, hang_ms);
         const struct board_worker *post = &out->workers[i].post;
@@ -50,6 +52,33 @@ int view_rank(const struct view *view, int worker_i)
 {
     const struct view_worker *worker = &view->workers[worker_i];
     return worker->has_posted ? worker->post.rank : view->node.node_id * view->workers_n + worker_i;
+}
+
+int view_ranks(const struct view *view) { return view->workers_n + view->peers_n; }
+
+void view_peer(const struct view *view, int i, struct view_peer *out)
+{
+    if (i >= view->workers_n) {
+        *out = view->peers[i - view->workers_n];
+        return;
+    }
+    const struct view_worker *worker = &view->workers[i];
+    const struct board_worker *post = worker->has_posted ? &worker->post : NULL;
+    *out = (struct view_peer){.rank = view_rank(view, i),
+                              .node = view->node.node_id,
+                              .step = post != NULL ? post->step : -1,
+                              .compute_ms = post != NULL ? post->compute_ms : NAN,
+                              .comm_ms = post != NULL ? post->comm_ms : NAN,
+                              .wait_ms = post != NULL ? post->wait_ms : NAN,
+                              .memory_bytes = post != NULL ? post->memory_bytes : -1,
+                              .call_age_ms = -1};
+    text_copy(out->device, sizeof(out->device), post != NULL ? post->device : view->node.device);
+    text_copy(out->state, sizeof(out->state),
+              worker->is_hung ? "hung" : board_phase_text(post != NULL ? post->phase : view->phase));
+    if (worker->has_call) {
+        text_copy(out->call, sizeof(out->call), worker->call.call);
+        out->call_age_ms = view->now_ms - worker->call.entered_ms;
+    }
 }
 
 static int compare_floats(const void *a, const void *b)

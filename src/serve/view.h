@@ -15,6 +15,27 @@ struct view_worker {
     bool is_hung;    /* in a phase that progresses, and silent for longer than hang_ms */
     int64_t beat_age_ms; /* -1: no beat yet */
     struct board_worker post;
+    bool has_call; /* it is in a call of communication */
+    struct board_call call;
+};
+
+/* A rank, wherever it is. */
+struct view_peer {
+    int rank, node;
+    char device[64];
+    char state[16];
+    int64_t step;
+    double compute_ms, comm_ms, wait_ms; /* NAN: not known */
+    int64_t memory_bytes;
+    char call[24]; /* the call of communication it is in; "" none */
+    int64_t call_age_ms;
+};
+
+struct view_node {
+    int node_id;
+    char address[64];
+    const char *state;            /* static text */
+    double heartbeat_age_seconds; /* NAN: none yet */
 };
 
 /* About 200 KiB: keep one, do not put it on a stack. */
@@ -24,12 +45,20 @@ struct view {
     struct board_node node;
     int workers_n;
     struct view_worker workers[BOARD_WORKERS_MAX];
+    /* What those who meet know beside the board; borrowed for the answer. nodes_n 0: this node is alone. */
+    const struct view_node *nodes;
+    int nodes_n;
+    const struct view_peer *peers; /* ranks of other nodes */
+    int peers_n;
     const struct board_worker *lead; /* the post that speaks for the node; NULL: none has posted */
     enum board_phase phase;
 };
 
 /* view_take — now_ms as of clock_ms, wall_ms as of clock_wall_ms. */
 void view_take(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms, int64_t hang_ms);
+/* view_ranks — how many are known, this node's first; view_peer — the i-th of them. */
+int view_ranks(const struct view *view);
+void view_peer(const struct view *view, int i, struct view_peer *out);
 int view_rank(const struct view *view, int worker_i); /* the worker's rank, also before it has posted */
 /* view_step_ms — q in (0, 1]: that quantile of the step times kept (nearest rank); q == 0: the last one. NAN:
  * none yet. */

@@ -38,12 +38,17 @@ static enum status copy_piece(const struct load_target *to, const struct param *
     int64_t most = row < STAGE_ELEMS ? STAGE_ELEMS / row * row : STAGE_ELEMS;
     ASSERTF(elems == p->elems, "%s: %lld elements, expected %lld", p->name, (long long)elems,
             (long long)p->elems);
-    if (to->stream && plain_f32(piece)) {
+    if (!to->put && to->stream && plain_f32(piece)) {
         TRY(dev_copy(to->stream, tensor_at(to->data, p->offset).data, piece->plain->data, piece->plain->bytes));
         return dev_sync(to->stream);
     }
     for (int64_t first = 0; first < p->elems; first += most) {
         int64_t n = p->elems - first < most ? p->elems - first : most;
+        if (to->put) {
+            read_piece(piece, first, n, stage);
+            TRY(to->put(to->arg, p->offset + first, n, stage));
+            continue;
+        }
         void *out = tensor_at(to->data, p->offset + first).data;
         if (!to->stream) {
             read_piece(piece, first, n, out);
@@ -92,7 +97,7 @@ static enum status load_all(const struct load_target *to, load_find *find, const
         const struct param *p = &to->table->row[i];
         struct piece piece = {.plain = NULL};
         TRY_OR(find(file, part, p, &piece), out_free);
-        if (!to->data.data)
+        if (!to->data.data && !to->put)
             continue;
         if (piece.plain || piece.is_llmc)
             TRY_OR(copy_piece(to, p, &piece, stage), out_free);

@@ -16,11 +16,14 @@
 #include "model/model.h"
 
 /* Where to: f32, table->total_elems elements on stream's device; stream NULL: in this process's memory; data NULL:
- * names and shapes are checked, nothing is read. */
+ * names and shapes are checked, nothing is read. With put, values are handed over piece by piece instead: for a state that
+ * does not lie in one place. */
 struct load_target {
     const struct param_table *table;
     struct stream *stream;
     struct tensor data;
+    enum status (*put)(void *arg, int64_t first, int64_t n, const float *values); /* elements of the table */
+    void *arg;
 };
 
 /* load_hf — every parameter, by name. A language model's folder has no qa_outputs: those keep the values they have.

@@ -24,6 +24,7 @@ struct saver {
     struct saver_config config;
     char *copy; /* NULL: training waits for the disk */
     int64_t copy_bytes;
+    bool is_later; /* written while training goes on, if there is a copy */
     /* the writing under way */
     bool is_writing;
     pthread_t thread;
@@ -69,7 +70,11 @@ static enum status plan(struct saver *s)
 {
     enum saver_mode mode = s->config.mode;
     int64_t bytes = part_bytes(s) * step_parts(s->config.step);
-    if (!s->config.is_periodic || mode == SAVER_MODE_OFF || (mode == SAVER_MODE_AUTO && bytes < SAVER_SMALL_BYTES))
+    s->is_later = s->config.is_periodic && mode != SAVER_MODE_OFF &&
+                  (mode != SAVER_MODE_AUTO || bytes >= SAVER_SMALL_BYTES);
+    if (s->config.is_sharded)
+        return take_copy(s);
+    if (!s->is_later)
         return ST_OK;
     enum status st = take_copy(s);
     if (st == ST_OK)
@@ -183,22 +188,31 @@ static void wait_for_writing(struct saver *s)
         collect(s);
 }
 
-/* write_now — training waits for the disk. */
-static enum status write_now(struct saver *s)
-{
-    int64_t begin_ns = clock_ns();
-    enum status st = snapshot_save(s->config.snapshot, &s->place, NULL, NULL, s->path, sizeof s->path);
-    s->config.kept->stall_ms = (double)(clock_ns() - begin_ns) / 1e6;
-    return note(s, st);
-}
-
 static enum status copy_state(struct saver *s)
 {
     struct stream *stream = step_stream(s->config.step);
+    if (s->config.is_sharded) {
+        for (int part = 0; part < step_parts(s->config.step); part++)
+            TRY(step_read(s->config.step, part, 0, step_table(s->config.step)->total_elems,
+                          (float *)(void *)(s->copy + part * part_bytes(s))));
+        return ST_OK;
+    }
     for (int part = 0; part < step_parts(s->config.step); part++)
         TRY(dev_copy(stream, s->copy + part * part_bytes(s), step_tensor(s->config.step, part).data,
                      (size_t)part_bytes(s)));
     return dev_sync(stream);
+}
+
+/* write_now — training waits for the disk. */
+static enum status write_now(struct saver *s)
+{
+    int64_t begin_ns = clock_ns();
+    const float *copy = s->config.is_sharded ? (const float *)(const void *)s->copy : NULL;
+    enum status st = copy ? copy_state(s) : ST_OK;
+    if (st == ST_OK)
+        st = snapshot_save(s->config.snapshot, &s->place, copy, NULL, s->path, sizeof s->path);
+    s->config.kept->stall_ms = (double)(clock_ns() - begin_ns) / 1e6;
+    return note(s, st);
 }
 
 static enum status write_later(struct saver *s)
@@ -249,7 +263,7 @@ bool saver_save(struct saver *s, const struct snapshot_place *place, bool is_ask
         return false;
     s->place = *place;
     s->begin_ms = clock_ms();
-    if ((s->copy ? write_later(s) : write_now(s)) != ST_OK)
+    if ((s->is_later && s->copy ? write_later(s) : write_now(s)) != ST_OK)
         warn(s);
     kept->stall_ms = (double)(clock_ns() - begin_ns) / 1e6;
     return true;

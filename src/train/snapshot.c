@@ -13,7 +13,6 @@
 #include "base/must.h"
 #include "base/text.h"
 #include "train/agree.h"
-#include "train/load.h"
 
 #define LOCK_WAIT_MS 2000
 
@@ -176,13 +175,32 @@ enum status snapshot_find(struct snapshot *s, struct snapshot_place *place, bool
     return ST_OK;
 }
 
+static enum status put_values(void *arg, int64_t first, int64_t n, const float *values)
+{
+    const struct snapshot_put *put = arg;
+    return step_write(put->step, put->part, first, n, values);
+}
+
+struct load_target snapshot_target(struct snapshot_put *put, bool is_spread)
+{
+    struct load_target to = {.table = step_table(put->step), .stream = step_stream(put->step)};
+    if (is_spread) {
+        to.put = put_values;
+        to.arg = put;
+    } else {
+        to.data = step_tensor(put->step, put->part);
+    }
+    return to;
+}
+
 enum status snapshot_attach(struct snapshot *s, struct step *step)
 {
     s->step = step;
     TRY(list_sources(s));
     int parts_n = !s->found ? 0 : is_start(ckpt_meta(s->found)) ? 1 : s->parts_n;
     for (int part = 0; part < parts_n; part++) {
-        struct load_target to = {step_table(step), step_stream(step), step_tensor(step, part)};
+        struct snapshot_put put = {step, part};
+        struct load_target to = snapshot_target(&put, s->config.is_spread);
         TRY(load_ckpt(&to, s->found, part_names[part]));
         if (s->config.beat.fn)
             s->config.beat.fn(s->config.beat.arg, 0);

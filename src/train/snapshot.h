@@ -12,6 +12,7 @@
 
 #include "format/ckpt.h"
 #include "model/model.h"
+#include "train/load.h"
 #include "train/step.h"
 
 #define SNAPSHOT_PARTS_MAX 3
@@ -24,6 +25,7 @@ struct snapshot_config {
     const char *version;
     uint64_t seed, data_fingerprint;
     struct safetensors_beat beat;
+    bool is_spread; /* several ranks hold the step's state: it is given values with step_write */
 };
 
 /* Where a run stands. */
@@ -32,6 +34,13 @@ struct snapshot_place {
     int64_t samples; /* number of the next sample */
     int64_t tokens;  /* seen */
 };
+
+/* snapshot_target — where one part of a step's state is loaded to; put stays the caller's as long as the target. */
+struct snapshot_put {
+    struct step *step;
+    int part;
+};
+struct load_target snapshot_target(struct snapshot_put *put, bool is_spread);
 
 struct snapshot; /* holds the folder's lock */
 enum status snapshot_open(const struct snapshot_config *config, struct snapshot **out);

@@ -10,8 +10,11 @@
 
 #include "base/board.h"
 #include "base/status.h"
+#include "comm/comm.h"
 #include "data/feed.h"
 #include "dev/dev.h"
+#include "mesh/layout.h"
+#include "mesh/squeeze.h"
 #include "model/model.h"
 #include "train/optim.h"
 #include "train/rate.h"
@@ -19,10 +22,21 @@
 #include "train/saver.h"
 
 enum trainer_resume { TRAINER_RESUME_AUTO, TRAINER_RESUME_NEVER, TRAINER_RESUME_REQUIRED };
-enum trainer_fault { TRAINER_FAULT_NONE, TRAINER_FAULT_KILL, TRAINER_FAULT_STALL, TRAINER_FAULT_NAN };
+enum trainer_fault {
+    TRAINER_FAULT_NONE,
+    TRAINER_FAULT_KILL,
+    TRAINER_FAULT_STALL,
+    TRAINER_FAULT_NAN,
+    TRAINER_FAULT_SLOW,  /* this rank's steps take three times as long from there on */
+    TRAINER_FAULT_FLIP,  /* one bit of one parameter of this rank */
+    TRAINER_FAULT_ENOSPC /* the next checkpoint finds no room */
+};
 
 struct trainer_config {
     struct dev *dev;
+    struct comm *comm; /* the ranks that train together; NULL: this one alone */
+    enum layout_shard shard;
+    enum squeeze_kind compress;
     struct board *board;
     int worker_i;
     struct model_dims dims;
@@ -55,7 +69,10 @@ struct trainer_config {
     int64_t fault_step;        /* … when this step, counted from 1, begins */
 };
 
-/* trainer_run — until the steps are done (ST_OK), a request ends it (ST_TERMINATED, ST_INTERRUPTED, ST_RETRY,
+/* trainer_run — with several ranks all call it, with the same settings but what is about folders and files: those
+ * count on rank 0, which alone writes and reads them. Lost ranks and an aborted comm are ST_PEER.
+ *
+ * It runs until the steps are done (ST_OK), a request ends it (ST_TERMINATED, ST_INTERRUPTED, ST_RETRY,
  * after a checkpoint when checkpoint_dir is set), or it fails. */
 enum status trainer_run(const struct trainer_config *config);
 

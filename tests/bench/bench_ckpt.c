@@ -162,7 +162,7 @@ static double load(struct bench *b)
     int64_t start = clock_ns();
     need(ckpt_open_newest(b->dir, NULL, &ckpt));
     for (int p = 0; p < PARTS; p++) {
-        struct load_target to = {&b->table, b->stream, b->data[p]};
+        struct load_target to = {.table = &b->table, .stream = b->stream, .data = b->data[p]};
         need(load_ckpt(&to, ckpt, part_name[p]));
     }
     ckpt_close(ckpt);

@@ -21,7 +21,8 @@ static const struct suite suite_mem = {.name = "mem",
                                        .layouts = layouts,
                                        .world_new = world_new,
                                        .world_free = world_free,
-                                       .open = open_rank};
+                                       .open = open_rank,
+                                       .late_ms = 200};
 
 int main(void)
 {

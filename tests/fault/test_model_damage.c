@@ -58,7 +58,7 @@ static int setup(void **state)
     assert_int_equal(model_ops(&dims)->describe(&dims, &table), ST_OK);
     want = calloc((size_t)table.total_elems, sizeof(float));
     have = calloc((size_t)table.total_elems, sizeof(float));
-    const struct load_target to = {&table, NULL, {want, DTYPE_F32}};
+    const struct load_target to = {.table = &table, .data = {want, DTYPE_F32}};
     return weights_load(DIR "lm", &to) == ST_OK ? 0 : -1;
 }
 
@@ -77,7 +77,7 @@ static int teardown(void **state)
 /* judge — refused with a sentence (false), or taken with just the whole model's weights (true). */
 static bool judge(const char *what, int64_t detail)
 {
-    const struct load_target to = {&table, NULL, {have, DTYPE_F32}};
+    const struct load_target to = {.table = &table, .data = {have, DTYPE_F32}};
     memset(have, 0, (size_t)table.total_elems * sizeof(float));
     enum status st = weights_load(folder, &to);
     if (st != ST_OK && (st != ST_BAD_DATA || status_message()[0] == 0))

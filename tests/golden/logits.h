@@ -54,7 +54,7 @@ static inline enum status logits_open(const char *path, int64_t b, int64_t t, st
                             .acts = r->pass.acts,
                             .scale = 1,
                             .scale_end = 1};
-    const struct load_target to = {&r->table, r->stream, r->pass.params};
+    const struct load_target to = {.table = &r->table, .stream = r->stream, .data = r->pass.params};
     return weights_load(path, &to);
 }
 

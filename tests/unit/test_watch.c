@@ -76,10 +76,39 @@ static void test_own_pause_is_no_hang(void **state)
     assert_true(look(&watch, 503100, 90, BOARD_PHASE_TRAINING)); /* 3 s of our own time without a beat */
 }
 
+static void test_waiting_for_others(void **state)
+{
+    (void)state;
+    struct board_call waiting = {.call = "all_reduce", .posted_ms = 9000}, idle = {.posted_ms = 9000};
+    assert_int_equal(watch_heard_ms(5000, NULL), 5000);
+    assert_int_equal(watch_heard_ms(5000, &idle), 5000); /* alive, but not in a call: its own silence */
+    assert_int_equal(watch_heard_ms(5000, &waiting), 9000);
+    assert_int_equal(watch_heard_ms(9500, &waiting), 9500);
+}
+
+static void test_frozen(void **state)
+{
+    (void)state;
+    struct watch watch = {0};
+    int64_t silent_ms = 0;
+    watch_start(&watch, 10000);
+    assert_false(look(&watch, 10100, 10050, BOARD_PHASE_TRAINING));
+    assert_false(watch_is_frozen(&watch, 10100, 10050, 3000, &silent_ms));
+    for (int64_t now_ms = 10200; now_ms <= 13000; now_ms += 100)
+        assert_false(look(&watch, now_ms, 10050, BOARD_PHASE_TRAINING));
+    assert_false(watch_is_frozen(&watch, 13000, 10050, 3000, &silent_ms));
+    assert_true(watch_is_frozen(&watch, 13100, 10050, 3000, &silent_ms));
+    assert_int_equal(silent_ms, 3050);
+    assert_false(look(&watch, 20000, 10050, BOARD_PHASE_TRAINING)); /* we ourselves were stopped */
+    assert_false(watch_is_frozen(&watch, 20000, 10050, 3000, &silent_ms));
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_limits),
     cmocka_unit_test(test_slowest_step),
     cmocka_unit_test(test_silence),
     cmocka_unit_test(test_own_pause_is_no_hang),
+    cmocka_unit_test(test_waiting_for_others),
+    cmocka_unit_test(test_frozen),
 };
 HARNESS_MAIN(tests)

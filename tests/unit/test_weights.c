@@ -40,7 +40,7 @@ static float *load(const char *path, enum model_task task, struct param_table *t
     float *data = malloc((size_t)table->total_elems * sizeof *data);
     for (int64_t i = 0; i < table->total_elems; i++)
         data[i] = 77;
-    const struct load_target to = {table, NULL, {data, DTYPE_F32}};
+    const struct load_target to = {.table = table, .data = {data, DTYPE_F32}};
     assert_int_equal(weights_load(path, &to), ST_OK);
     return data;
 }

@@ -1,0 +1,233 @@
+/* lives — see lives.h. Read lives_run first, at the foot. */
+#include "node/lives.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/must.h"
+#include "base/text.h"
+#include "node/pulse.h"
+
+#define LOOK_MS 2
+
+/* What a worker's address begins with; the rest is its comm's. */
+struct greeting {
+    uint64_t data, val_data;
+};
+
+struct lives {
+    const struct lives_config *config;
+    struct pulse *pulse;
+    int64_t after;                 /* waits for a later generation than this */
+    _Atomic int64_t generation;    /* the one it is in; 0: none */
+    struct board_ready ready;
+    struct board_address *world;   /* ranks */
+    char *addresses;               /* ranks × COMM_ADDRESS_MAX: the comm's part of them */
+    int64_t *bytes;
+    bool has_lived;
+};
+
+static bool is_aborted(void *arg)
+{
+    struct lives *l = arg;
+    int64_t generation = atomic_load_explicit(&l->generation, memory_order_relaxed);
+    return generation > 0 && board_aborted(l->config->board) >= generation;
+}
+
+static struct comm_config comm_of(struct lives *l)
+{
+    const struct lives_config *c = l->config;
+    return (struct comm_config){.kind = c->place.ranks == 1 ? COMM_KIND_SELF : COMM_KIND_UCX,
+                                .place = c->place,
+                                .timeout_ms = c->timeout_ms,
+                                .is_aborted = is_aborted,
+                                .arg = l,
+                                .share_fd = c->share_fd};
+}
+
+/* ---- meeting the others ---- */
+
+/* pack — a comm of which nobody knows yet, and its address on the board. */
+static enum status pack(struct lives *l, struct comm **out)
+{
+    struct comm_config config = comm_of(l);
+    struct greeting greeting = {l->config->data, l->config->val_data};
+    struct board_address *mine = &l->ready.address;
+    char address[COMM_ADDRESS_MAX];
+    int64_t bytes = 0;
+    struct comm *comm;
+    TRY(comm_begin_open(&config, &comm, address, &bytes));
+    if (bytes + (int64_t)sizeof greeting > BOARD_ADDRESS_MAX) {
+        comm_close(comm);
+        return FAIL(ST_NO_DEVICE,
+                    "this node's network address takes %" PRId64 " bytes, over %zu: it has many network devices; choose "
+                    "some with UCX_NET_DEVICES",
+                    bytes, BOARD_ADDRESS_MAX - sizeof greeting);
+    }
+    memcpy(mine->data, &greeting, sizeof greeting);
+    memcpy(mine->data + sizeof greeting, address, (size_t)bytes);
+    mine->bytes = bytes + (int64_t)sizeof greeting;
+    l->ready.after = l->after;
+    board_ready_post(l->config->board, l->config->worker_i, &l->ready);
+    *out = comm;
+    return ST_OK;
+}
+
+/* wait_world — until there is one, or what was packed has become old (then *is_old_out). */
+static enum status wait_world(struct lives *l, bool *is_old_out)
+{
+    const struct lives_config *c = l->config;
+    int64_t generation = 0;
+    *is_old_out = false;
+    while (!board_world_copy(c->board, l->after, &generation, l->world)) {
+        TRY(c->stopped(c->arg));
+        if (board_aborted(c->board) > l->after) {
+            l->after = board_aborted(c->board);
+            *is_old_out = true;
+            return ST_OK;
+        }
+        c->wait(c->arg, !l->has_lived);
+        clock_sleep_ms(LOOK_MS);
+    }
+    atomic_store(&l->generation, generation);
+    return ST_OK;
+}
+
+/* check_greetings — every rank sees the same world, so all come to the same end. */
+static enum status check_greetings(const struct lives *l)
+{
+    const struct comm_place *place = &l->config->place;
+    struct greeting first, other;
+    memcpy(&first, l->world[0].data, sizeof first);
+    for (int rank = 1; rank < place->ranks; rank++) {
+        memcpy(&other, l->world[rank].data, sizeof other);
+        int node = rank / place->locals;
+        if (other.data != first.data)
+            return FAIL(ST_DISAGREE,
+                        "DATA differs: fingerprint %016" PRIx64 " on node 0, %016" PRIx64
+                        " on node %d; give every node the same data",
+                        first.data, other.data, node);
+        if (other.val_data != first.val_data)
+            return FAIL(ST_DISAGREE,
+                        "VAL_DATA differs: fingerprint %016" PRIx64 " on node 0, %016" PRIx64
+                        " on node %d; give every node the same data",
+                        first.val_data, other.val_data, node);
+    }
+    return ST_OK;
+}
+
+static enum status meet_world(struct lives *l, struct comm *comm)
+{
+    int ranks = l->config->place.ranks;
+    for (int rank = 0; rank < ranks; rank++) {
+        const struct board_address *from = &l->world[rank];
+        if (from->bytes < (int64_t)sizeof(struct greeting))
+            return FAIL(ST_BUG, "the address of rank %d has %" PRId64 " bytes", rank, from->bytes);
+        l->bytes[rank] = from->bytes - (int64_t)sizeof(struct greeting);
+        memcpy(l->addresses + (size_t)rank * COMM_ADDRESS_MAX, from->data + sizeof(struct greeting),
+               (size_t)l->bytes[rank]);
+    }
+    TRY(check_greetings(l));
+    return comm_end_open(comm, l->generation, l->addresses, l->bytes);
+}
+
+/* ---- one life ---- */
+
+/* live — in the world that wait_world has found. */
+static enum status live(struct lives *l, struct comm *comm)
+{
+    const struct lives_config *c = l->config;
+    must_note("generation %lld begins", (long long)l->generation);
+    pulse_comm(l->pulse, comm);
+    enum status st = meet_world(l, comm);
+    if (st == ST_OK) {
+        LOG_DEBUG("generation %lld: rank %d of %d, %s", (long long)l->generation, c->place.rank, c->place.ranks,
+                  comm_name(comm));
+        st = c->run(c->arg, comm, l->generation);
+    }
+    return st;
+}
+
+/* may_live_on — was it only others, or this generation, that ended? Its sentence goes on the board. */
+static bool may_live_on(struct lives *l, enum status st)
+{
+    bool is_over = is_aborted(l);
+    if (st != ST_PEER && !(is_over && status_group(st) == STATUS_GROUP_RETRY))
+        return false;
+    LOG_DEBUG("generation %lld ended for rank %d: %s", (long long)l->generation, l->config->place.rank,
+              status_message());
+    text_copy(l->ready.why, sizeof l->ready.why, is_over ? "" : status_message());
+    status_clear();
+    l->after = l->generation;
+    l->has_lived = true;
+    return true;
+}
+
+/* one_life — ST_OK with *is_over_out false: another one is to follow. */
+static enum status one_life(struct lives *l, bool *is_over_out)
+{
+    struct comm *comm = NULL;
+    struct status_saved saved;
+    bool is_old;
+    *is_over_out = false;
+    TRY(pack(l, &comm));
+    enum status st = wait_world(l, &is_old);
+    if (st == ST_OK && !is_old)
+        st = live(l, comm);
+    *is_over_out = st != ST_OK ? !may_live_on(l, st) : !is_old;
+    status_keep(&saved);
+    pulse_comm(l->pulse, NULL);
+    comm_close(comm);
+    status_back(&saved);
+    atomic_store(&l->generation, 0);
+    return *is_over_out ? st : ST_OK;
+}
+
+/* alone — one rank needs neither others nor a second life: a supervisor starts it again. */
+static enum status alone(struct lives *l)
+{
+    struct comm_config config = comm_of(l);
+    struct comm *comm;
+    struct status_saved saved;
+    char address[COMM_ADDRESS_MAX];
+    int64_t bytes = 0;
+    TRY(comm_begin_open(&config, &comm, address, &bytes));
+    enum status st = comm_end_open(comm, 1, address, &bytes);
+    if (st == ST_OK)
+        st = l->config->run(l->config->arg, comm, 1);
+    status_keep(&saved);
+    comm_close(comm);
+    status_back(&saved);
+    return st;
+}
+
+static enum status take_memory(struct lives *l)
+{
+    size_t ranks = (size_t)l->config->place.ranks;
+    l->world = calloc(ranks, sizeof *l->world);
+    l->addresses = calloc(ranks, COMM_ADDRESS_MAX);
+    l->bytes = calloc(ranks, sizeof *l->bytes);
+    return l->world && l->addresses && l->bytes ? ST_OK
+                                                : FAIL(ST_RETRY, "out of memory: the addresses of %zu ranks", ranks);
+}
+
+enum status lives_run(const struct lives_config *config)
+{
+    struct lives l = {.config = config, .after = board_aborted(config->board)};
+    bool is_over = false;
+    if (config->place.ranks == 1)
+        return alone(&l);
+    enum status st = take_memory(&l);
+    if (st == ST_OK)
+        st = pulse_open(config->board, config->worker_i, &l.pulse);
+    while (st == ST_OK && !is_over)
+        st = one_life(&l, &is_over);
+    pulse_close(l.pulse);
+    free(l.world);
+    free(l.addresses);
+    free(l.bytes);
+    return st;
+}

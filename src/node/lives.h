@@ -1,0 +1,30 @@
+/* lives — a worker's way from generation to generation of the job.
+ *
+ * A generation is a set of processes that train together. When one of them is lost the others don't end: they
+ * close what joined them, pack a new address, say on the board that they are ready, wait for the next world (everybody's
+ * addresses), and go on from the last checkpoint. With one rank there is one life, and nobody to wait for.
+ * What a life is for, it is told; it must not know models, steps or settings. */
+#ifndef CONVOY_NODE_LIVES_H
+#define CONVOY_NODE_LIVES_H
+
+#include "base/board.h"
+#include "comm/comm.h"
+
+struct lives_config {
+    struct board *board;
+    int worker_i;
+    struct comm_place place;
+    int share_fd;       /* as comm_config */
+    int64_t timeout_ms; /* of a call of communication */
+    uint64_t data, val_data; /* fingerprints: the same on all ranks, or ST_DISAGREE; val_data 0: none */
+    /* one life; ST_PEER, or any failure that only time heals once the generation is over: another one follows */
+    enum status (*run)(void *arg, struct comm *comm, int64_t generation);
+    void (*wait)(void *arg, bool is_first); /* called often while waiting for a world */
+    enum status (*stopped)(void *arg);      /* asked while waiting: not ST_OK ends it all */
+    void *arg;
+};
+
+/* lives_run — until a life ends well, or badly in a way that another one would not heal. */
+enum status lives_run(const struct lives_config *config);
+
+#endif

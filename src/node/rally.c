@@ -1,0 +1,320 @@
+/* rally — see rally.h. */
+#include "node/rally.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "meet/meet.h"
+#include "node/mapping.h"
+
+#define TOKEN_BYTES 1200
+#define REPORT_MS 500
+#define WAITING_MS 3000 /* who is waited for is said after so long, and when it changes */
+
+_Static_assert(sizeof(struct meet_address) == sizeof(struct board_address) && MEET_ADDRESS_MAX == BOARD_ADDRESS_MAX,
+               "the board carries what meet does");
+
+struct rally {
+    struct rally_config config;
+    struct meet *meet;
+    int nodes_n, workers_n, ranks_n;
+    int64_t running; /* generation; 0: none */
+    int64_t given_up; /* the last generation we told meet that it is lost */
+    bool is_ready;   /* meet knows all workers' addresses */
+    bool is_ended;
+    int64_t report_ms, waiting_ms;
+    char missing[256]; /* as said last */
+    struct meet_address addresses[MEET_WORKERS_MAX];
+    struct board_address *world; /* ranks_n */
+    struct view_node *nodes;     /* nodes_n */
+    struct view_peer *peers;     /* ranks_n */
+};
+
+/* ---- what meet says ---- */
+
+static bool all_alive(const struct rally *r)
+{
+    for (int i = 0; i < r->workers_n; i++)
+        if (!crew_is_alive(r->config.crew, i))
+            return false;
+    return true;
+}
+
+static void on_world(void *arg, const struct meet_world *world)
+{
+    struct rally *r = arg;
+    r->running = world->generation;
+    r->is_ready = false;
+    if (!all_alive(r) || world->ranks_n != r->ranks_n) {
+        rally_lost(r, ST_RETRY, "a worker ended while the nodes met");
+        return;
+    }
+    for (int rank = 0; rank < world->ranks_n; rank++) {
+        r->world[rank].bytes = world->addresses[rank].bytes;
+        memcpy(r->world[rank].data, world->addresses[rank].data, sizeof r->world[rank].data);
+    }
+    LOG_DEBUG("generation %lld: %d ranks on %d nodes", (long long)world->generation, world->ranks_n, r->nodes_n);
+    r->missing[0] = 0;
+    board_world_post(r->config.board, world->generation, r->world);
+}
+
+static void on_abort(void *arg, int64_t generation, const char *why)
+{
+    struct rally *r = arg;
+    r->running = 0;
+    r->is_ready = false;
+    r->waiting_ms = clock_ms();
+    board_abort(r->config.board, generation);
+    r->config.on_abort(r->config.arg, why);
+}
+
+static void on_stop(void *arg, int request)
+{
+    struct rally *r = arg;
+    r->config.on_stop(r->config.arg, (enum board_request)request);
+}
+
+static void on_end(void *arg, enum status st)
+{
+    struct rally *r = arg;
+    r->is_ended = true;
+    r->config.on_end(r->config.arg, st);
+}
+
+/* ---- what workers say ---- */
+
+/* gather_ready — every worker waits for a later generation than any we know of. A worker that left the one under way
+ * by itself says so here. */
+static bool gather_ready(struct rally *r)
+{
+    struct board_ready ready;
+    int64_t over = board_aborted(r->config.board);
+    bool is_whole = true;
+    for (int i = 0; i < r->workers_n; i++) {
+        if (!crew_is_alive(r->config.crew, i) || !board_ready_copy(r->config.board, i, &ready)) {
+            is_whole = false;
+            continue;
+        }
+        if (r->running && ready.after >= r->running) {
+            rally_lost(r, ST_PEER, ready.why[0] ? ready.why : "a worker left");
+            return false;
+        }
+        is_whole = is_whole && ready.after >= over;
+        r->addresses[i].bytes = ready.address.bytes;
+        memcpy(r->addresses[i].data, ready.address.data, sizeof r->addresses[i].data);
+    }
+    return is_whole && !r->running;
+}
+
+static void say_missing(struct rally *r, int64_t now_ms)
+{
+    const char *missing = meet_missing(r->meet);
+    if (r->running || !missing[0] || now_ms - r->waiting_ms < WAITING_MS || !strcmp(missing, r->missing))
+        return;
+    text_copy(r->missing, sizeof r->missing, missing);
+    LOG_INFO("waiting for %s", missing);
+}
+
+static void report(struct rally *r, int64_t now_ms)
+{
+    struct meet_rank ranks[MEET_WORKERS_MAX];
+    struct board_worker post;
+    struct board_call call;
+    int first = (int)conf_i64(r->config.conf, CONF_NODE_ID) * r->workers_n;
+    for (int i = 0; i < r->workers_n; i++) {
+        struct meet_rank *rank = &ranks[i];
+        *rank = (struct meet_rank){.rank = first + i,
+                                   .step = -1,
+                                   .compute_ms = NAN,
+                                   .comm_ms = NAN,
+                                   .wait_ms = NAN,
+                                   .memory_bytes = -1,
+                                   .call_age_ms = -1};
+        text_copy(rank->state, sizeof rank->state, board_phase_text(BOARD_PHASE_STARTING));
+        if (board_worker_copy(r->config.board, i, &post)) {
+            text_copy(rank->state, sizeof rank->state, board_phase_text(post.phase));
+            text_copy(rank->device, sizeof rank->device, post.device);
+            rank->step = post.step;
+            rank->compute_ms = post.compute_ms;
+            rank->comm_ms = post.comm_ms;
+            rank->wait_ms = post.wait_ms;
+            rank->memory_bytes = post.memory_bytes;
+        }
+        if (board_call_copy(r->config.board, i, &call)) {
+            text_copy(rank->call, sizeof rank->call, call.call);
+            rank->call_sequence = call.sequence;
+            rank->call_age_ms = call.call[0] ? now_ms - call.entered_ms : -1;
+        }
+    }
+    meet_report(r->meet, ranks, r->workers_n);
+}
+
+void rally_tick(struct rally *r, int64_t now_ms)
+{
+    if (r->is_ended)
+        return;
+    if (now_ms - r->report_ms >= REPORT_MS) {
+        r->report_ms = now_ms;
+        report(r, now_ms);
+        say_missing(r, now_ms);
+    }
+    if (r->is_ready || !gather_ready(r))
+        return;
+    r->is_ready = true;
+    meet_ready(r->meet, r->addresses, r->workers_n);
+}
+
+/* ---- what the supervisor says ---- */
+
+void rally_lost(struct rally *r, enum status st, const char *why)
+{
+    if (r->is_ended || (r->running && r->given_up == r->running))
+        return;
+    r->is_ready = false;
+    r->given_up = r->running;
+    meet_lost(r->meet, r->running, st, why);
+}
+
+void rally_stop(struct rally *r, enum board_request request)
+{
+    if (!r->is_ended)
+        meet_stop(r->meet, (int)request);
+}
+
+void rally_leave(struct rally *r, enum status st, const char *message)
+{
+    if (!r->is_ended)
+        meet_leave(r->meet, st, message);
+}
+
+bool rally_is_running(const struct rally *r)
+{
+    return r->running != 0;
+}
+
+int64_t rally_restarts(const struct rally *r)
+{
+    return meet_restarts(r->meet);
+}
+
+/* ---- for people ---- */
+
+static void fill_rank(struct view_peer *out, int node_id, const struct meet_rank *rank)
+{
+    *out = (struct view_peer){.rank = rank->rank,
+                              .node = node_id,
+                              .step = rank->step,
+                              .compute_ms = rank->compute_ms,
+                              .comm_ms = rank->comm_ms,
+                              .wait_ms = rank->wait_ms,
+                              .memory_bytes = rank->memory_bytes,
+                              .call_age_ms = rank->call_age_ms};
+    text_copy(out->device, sizeof out->device, rank->device);
+    text_copy(out->state, sizeof out->state, rank->state);
+    text_copy(out->call, sizeof out->call, rank->call);
+}
+
+void rally_fill(void *arg, struct view *view)
+{
+    static const char *const states[] = {[MEET_NODE_AWAITED] = "awaited",
+                                         [MEET_NODE_JOINED] = "joined",
+                                         [MEET_NODE_SUSPECT] = "suspect",
+                                         [MEET_NODE_LOST] = "lost",
+                                         [MEET_NODE_LEFT] = "left"};
+    struct rally *r = arg;
+    const struct meet_node *roster;
+    int peers_n = 0, nodes_n = r->nodes_n > 1 && !r->is_ended ? meet_roster(r->meet, &roster) : 0;
+    int own = (int)conf_i64(r->config.conf, CONF_NODE_ID);
+    for (int i = 0; i < nodes_n && i < r->nodes_n; i++) {
+        const struct meet_node *node = &roster[i];
+        r->nodes[i] = (struct view_node){.node_id = node->node_id,
+                                         .state = states[node->state],
+                                         .heartbeat_age_seconds = node->heartbeat_age_seconds};
+        text_copy(r->nodes[i].address, sizeof r->nodes[i].address, node->address);
+        for (int k = 0; k < node->ranks_n && peers_n < r->ranks_n && node->node_id != own && own == 0; k++)
+            fill_rank(&r->peers[peers_n++], node->node_id, &node->ranks[k]);
+    }
+    view->nodes = r->nodes;
+    view->nodes_n = nodes_n < r->nodes_n ? nodes_n : r->nodes_n;
+    view->peers = r->peers;
+    view->peers_n = peers_n;
+}
+
+/* ---- life ---- */
+
+static enum status take_memory(struct rally *r)
+{
+    r->world = calloc((size_t)r->ranks_n, sizeof *r->world);
+    r->nodes = calloc((size_t)r->nodes_n, sizeof *r->nodes);
+    r->peers = calloc((size_t)r->ranks_n, sizeof *r->peers);
+    return r->world && r->nodes && r->peers ? ST_OK
+                                            : FAIL(ST_RETRY, "out of memory: the list of %d ranks", r->ranks_n);
+}
+
+static enum status open_meet(struct rally *r)
+{
+    const struct conf *conf = r->config.conf;
+    char token[TOKEN_BYTES] = "none";
+    struct text agreed = {0};
+    TRY(mapping_agree(conf, &agreed));
+    enum status st = r->nodes_n > 1 ? conf_token(conf, token, sizeof token) : ST_OK;
+    struct meet_config config = {.node_id = (int)conf_i64(conf, CONF_NODE_ID),
+                                 .nodes_n = r->nodes_n,
+                                 .workers_n = r->workers_n,
+                                 .master_addr = conf_text(conf, CONF_MASTER_ADDR),
+                                 .master_port = (int)conf_i64(conf, CONF_MASTER_PORT),
+                                 .token = token,
+                                 .join_timeout_ms = conf_i64(conf, CONF_JOIN_TIMEOUT),
+                                 .peer_timeout_ms = conf_i64(conf, CONF_PEER_TIMEOUT),
+                                 .max_restarts = (int)conf_i64(conf, CONF_MAX_RESTARTS),
+                                 .agree_json = agreed.data,
+                                 .loop = r->config.loop,
+                                 .on_world = on_world,
+                                 .on_abort = on_abort,
+                                 .on_stop = on_stop,
+                                 .on_end = on_end,
+                                 .arg = r};
+    if (st == ST_OK && r->nodes_n > 1 && !strcmp(token, "none"))
+        LOG_WARN("JOB_TOKEN=none: whoever reaches MASTER_PORT=%d may join this job and read what it sends",
+                 config.master_port);
+    if (st == ST_OK)
+        st = meet_open(&config, &r->meet);
+    explicit_bzero(token, sizeof token);
+    text_free(&agreed);
+    return st;
+}
+
+enum status rally_open(const struct rally_config *config, struct rally **out)
+{
+    struct rally *r = calloc(1, sizeof *r);
+    if (!r)
+        return FAIL(ST_RETRY, "out of memory: the meeting of the nodes");
+    r->config = *config;
+    r->nodes_n = (int)conf_i64(config->conf, CONF_N_NODES);
+    r->workers_n = (int)conf_i64(config->conf, CONF_N_GPU_EACH_NODE);
+    r->ranks_n = conf_ranks(config->conf);
+    r->waiting_ms = clock_ms();
+    enum status st = take_memory(r);
+    if (st == ST_OK)
+        st = open_meet(r);
+    if (st == ST_OK)
+        *out = r;
+    else
+        rally_close(r);
+    return st;
+}
+
+void rally_close(struct rally *r)
+{
+    if (!r)
+        return;
+    meet_close(r->meet);
+    free(r->world);
+    free(r->nodes);
+    free(r->peers);
+    free(r);
+}

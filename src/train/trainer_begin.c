@@ -1,0 +1,248 @@
+/* trainer_begin — from a configuration to a step that can run: checkpoint, memory, weights. Read trainer_begin first, at
+ * the foot. The lead looks for a checkpoint and reads it; the others are told, and are given their parts. */
+#include "train/trainer_inside.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/must.h"
+#include "base/text.h"
+#include "train/weights.h"
+
+static void beat_bytes(void *arg, int64_t bytes)
+{
+    (void)bytes;
+    trainer_beat(arg);
+}
+
+/* ---- prepare ---- */
+
+/* plan_steps — STEPS, or as many whole ones as EPOCHS passes over the data give. */
+static enum status plan_steps(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    int64_t samples = feed_samples(c->feed), all;
+    if (c->steps > 0) {
+        t->steps = c->steps;
+        return ST_OK;
+    }
+    if (__builtin_mul_overflow(samples, c->epochs, &all))
+        return FAIL(ST_BAD_SETTING,
+                    "EPOCHS=%lld times %lld samples is more than can be counted; set STEPS instead",
+                    (long long)c->epochs, (long long)samples);
+    t->steps = all / c->global_samples;
+    if (t->steps > 0)
+        return ST_OK;
+    return FAIL(
+        ST_BAD_DATA,
+        "DATA gives %lld samples of SEQ_LEN=%lld tokens; EPOCHS=%lld of them are less than one step of "
+        "GLOBAL_BATCH=%lld samples; give more text, a smaller GLOBAL_BATCH or SEQ_LEN, or more EPOCHS",
+        (long long)samples, (long long)c->seq_tokens, (long long)c->epochs, (long long)c->global_samples);
+}
+
+/* open_snapshot — the lead's alone. */
+static enum status open_snapshot(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    if (!c->checkpoint_dir[0]) {
+        if (c->resume == TRAINER_RESUME_REQUIRED)
+            return FAIL(
+                ST_BAD_SETTING,
+                "RESUME=required needs CHECKPOINT_DIR; set it to the folder of the run to go on with");
+        return ST_OK;
+    }
+    struct snapshot_config config = {
+        .dims = &c->dims,
+        .dir = c->checkpoint_dir,
+        .keep = c->checkpoint_keep,
+        .settings_json = c->settings_json,
+        .version = c->version,
+        .seed = c->seed,
+        .data_fingerprint = feed_fingerprint(c->feed),
+        .beat = {beat_bytes, t},
+        .is_spread = t->council.ranks > 1,
+    };
+    return snapshot_open(&config, &t->snapshot);
+}
+
+static enum status find_checkpoint(struct trainer *t, bool *found_out)
+{
+    const struct trainer_config *c = t->config;
+    *found_out = false;
+    if (!t->snapshot)
+        return ST_OK;
+    if (c->resume == TRAINER_RESUME_NEVER)
+        return snapshot_set_aside(t->snapshot);
+    TRY(snapshot_find(t->snapshot, &t->place, found_out, t->kept.path, sizeof t->kept.path));
+    if (*found_out) {
+        t->kept.step = t->place.step;
+        t->kept.wall_ms = clock_wall_ms();
+    } else if (c->resume == TRAINER_RESUME_REQUIRED) {
+        return FAIL(ST_BAD_DATA,
+                    "RESUME=required, but CHECKPOINT_DIR=%s holds no valid checkpoint; check the folder, or "
+                    "set RESUME=auto to begin anew",
+                    c->checkpoint_dir);
+    }
+    return ST_OK;
+}
+
+/* open_step — memory; is_loaded: a checkpoint gives every value, so none is drawn. */
+static enum status open_step(struct trainer *t, bool is_loaded)
+{
+    const struct trainer_config *c = t->config;
+    struct dev_info info;
+    struct step_config config = {
+        .dev = c->dev,
+        .comm = c->comm,
+        .shard = c->shard,
+        .compress = c->compress,
+        .dims = c->dims,
+        .batch_samples = c->batch_samples,
+        .global_samples = c->global_samples,
+        .seq_tokens = c->seq_tokens,
+        .optim = c->optim,
+        .recompute = c->recompute,
+        .dropout = c->dropout,
+        .seed = c->seed,
+        .is_loaded = is_loaded,
+        .beat = trainer_beat,
+        .beat_arg = t,
+    };
+    dev_info(c->dev, &info);
+    t->peak_flops = info.peak_flops * t->council.ranks;
+    TRY(step_open(&config, &t->step));
+    t->post.model.parameters = step_table(t->step)->parameters;
+    trainer_post(t, t->post.phase);
+    return ST_OK;
+}
+
+static enum status import(struct trainer *t)
+{
+    struct snapshot_put put = {t->step, 0};
+    struct load_target to = snapshot_target(&put, t->council.ranks > 1);
+    TRY(weights_load(t->config->model_path, &to));
+    LOG_INFO("weights from %s", t->config->model_path);
+    return ST_OK;
+}
+
+static enum status open_preview(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    struct preview_config config = {
+        .prompt = c->sample_prompt,
+        .rule = c->sample_rule,
+        .seed = c->seed,
+        .vocab = c->dims.vocab,
+        .seq_tokens = c->seq_tokens,
+    };
+    return c->sample_every > 0 ? preview_open(&config, &t->preview) : ST_OK;
+}
+
+static enum status open_saver(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    struct saver_config config = {
+        .snapshot = t->snapshot,
+        .step = t->step,
+        .dev = c->dev,
+        .mode = c->checkpoint_mode,
+        .is_sharded = t->is_sharded,
+        .is_periodic = c->checkpoint_every > 0,
+        .memory_bytes = memory_free(),
+        .kept = &t->kept,
+        .beat = trainer_beat,
+        .beat_arg = t,
+    };
+    return saver_open(&config, &t->saver);
+}
+
+/* Where the lead begins. */
+struct start {
+    struct snapshot_place place;
+    bool is_found, has_snapshot;
+};
+
+/* find_start — the lead looks, all know. */
+static enum status find_start(struct trainer *t, struct start *start)
+{
+    enum status st = ST_OK;
+    *start = (struct start){0};
+    if (t->is_lead) {
+        st = open_snapshot(t);
+        if (st == ST_OK)
+            st = find_checkpoint(t, &start->is_found);
+        start->place = t->place;
+        start->has_snapshot = t->snapshot != NULL;
+    }
+    TRY(council_outcome(&t->council, st));
+    TRY(council_share(&t->council, start, sizeof *start));
+    t->place = start->place;
+    t->has_snapshot = start->has_snapshot;
+    return ST_OK;
+}
+
+/* open_files — what people read. */
+static enum status open_files(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    if (t->is_lead || t->is_sharded)
+        TRY(open_preview(t)); /* the lead's, but sharded parameters come together only when all look */
+    if (!t->is_lead)
+        return ST_OK;
+    TRY(metrics_file_open(c->metrics_file, t->place.step, &t->metrics));
+    return tfevents_open(c->tensorboard_dir, t->place.step + 1, &t->events);
+}
+
+/* load — checkpoint or given weights, by the lead. */
+static enum status load(struct trainer *t, bool is_found)
+{
+    if (t->snapshot)
+        TRY(snapshot_attach(t->snapshot, t->step));
+    if (is_found)
+        LOG_INFO("going on from %s: step %lld of %lld", t->kept.path, (long long)t->place.step,
+                 (long long)t->steps);
+    else if (t->config->model_path[0])
+        TRY(import(t));
+    return ST_OK;
+}
+
+/* load_all — every rank is given its values. */
+static enum status load_all(struct trainer *t, bool is_found)
+{
+    if (t->council.ranks == 1)
+        return load(t, is_found);
+    if (!t->is_lead) {
+        enum status st = step_follow(t->step);
+        if (st != ST_OK)
+            status_clear(); /* the lead's own words follow, unless it is lost */
+        TRY(council_outcome(&t->council, st));
+        return st == ST_OK ? ST_OK : FAIL(st, "the checkpoint could not be shared out");
+    }
+    enum status st = load(t, is_found);
+    struct status_saved saved;
+    status_keep(&saved);
+    enum status st_end = step_lead_end(t->step, st);
+    if (st != ST_OK)
+        status_back(&saved);
+    return council_outcome(&t->council, st != ST_OK ? st : st_end);
+}
+
+enum status trainer_begin(struct trainer *t)
+{
+    struct start start;
+    TRY(plan_steps(t));
+    TRY(find_start(t, &start));
+    t->step_first = t->place.step;
+    t->post.step = t->place.step;
+    t->post.steps = t->steps;
+    t->post.tokens = t->place.tokens;
+    t->post.loading_done = t->post.loading_total = -1;
+    if (start.is_found && t->place.step >= t->steps)
+        return ST_OK; /* nothing to do: no need for memory */
+    TRY(open_files(t));
+    TRY(open_step(t, start.is_found));
+    TRY(load_all(t, start.is_found));
+    return t->snapshot ? open_saver(t) : ST_OK;
+}

@@ -1,0 +1,60 @@
+/* trainer_end — the last lines on the console. */
+#include "train/trainer_inside.h"
+
+#include "base/log.h"
+#include "base/text.h"
+
+static double mean_last(const struct trainer *t, int64_t *n_out)
+{
+    int64_t n = t->place.step - t->step_first;
+    double sum = 0;
+    *n_out = n < TRAINER_LAST ? n : TRAINER_LAST;
+    for (int64_t i = 0; i < *n_out; i++)
+        sum += t->loss_last[(t->place.step - i) % TRAINER_LAST];
+    return sum / (double)*n_out;
+}
+
+static const char *elapsed(char *out, size_t cap, double ms)
+{
+    long long seconds = (long long)(ms / 1000);
+    if (seconds >= 3600)
+        return text_span(out, cap, (int64_t)ms);
+    if (seconds >= 60)
+        text_format(out, cap, "%lldm%02llds", seconds / 60, seconds % 60);
+    else
+        text_format(out, cap, "%.*f s", ms < 10000 ? 2 : 1, ms / 1000);
+    return out;
+}
+
+void trainer_end(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    char tokens[32], span[32], speed[32], mfu[32] = "", val[48] = "";
+    int64_t n, steps = t->place.step - t->step_first;
+    double mean = mean_last(t, &n), seconds = t->steps_ms / 1000;
+    double trained = (double)(steps * c->global_samples * c->seq_tokens);
+    if (t->peak_flops > 0)
+        text_format(mfu, sizeof mfu, ", mfu %.1f%%",
+                    100 * step_flops(t->step) * (double)steps / seconds / t->peak_flops);
+    if (t->step_evaluated >= 0)
+        text_format(val, sizeof val, "; held-out loss %.4f", t->val_loss);
+    console_clear(&t->console);
+    log_console("trained %lld step%s, %s tokens, in %s: %s tok/s%s", (long long)steps, steps == 1 ? "" : "s",
+                text_count(tokens, sizeof tokens, trained),
+                elapsed(span, sizeof span, t->steps_ms),
+                text_count(speed, sizeof speed, trained / seconds), mfu);
+    double last = t->loss_last[t->place.step % TRAINER_LAST];
+    if (steps == 1)
+        log_console("loss %.4f at step %lld%s", last, (long long)t->place.step, val);
+    else
+        log_console("loss %s from %.4f at step %lld to %.4f at step %lld (mean of the last %lld: %.4f)%s",
+                    last < t->loss_first ? "fell" : "went", t->loss_first, (long long)t->step_first + 1, last,
+                    (long long)t->place.step, (long long)n, mean, val);
+    if (!t->snapshot)
+        return;
+    log_console("checkpoint %s", t->kept.path);
+    if (c->dims.task == MODEL_TASK_LM)
+        log_console("to write text: convoy generate CHECKPOINT_DIR='%s' PROMPT='The' TOKENS=100",
+                    c->checkpoint_dir);
+}
+

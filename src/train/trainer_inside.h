@@ -1,0 +1,56 @@
+/* trainer_inside — what the files of the trainer share: trainer.c (the loop), trainer_begin.c (before the first step),
+ * trainer_end.c (after the last). Other rooms and files use trainer.h. Must not know more than they do. */
+#ifndef CONVOY_TRAIN_TRAINER_INSIDE_H
+#define CONVOY_TRAIN_TRAINER_INSIDE_H
+
+#include "format/tfevents.h"
+#include "train/console.h"
+#include "train/council.h"
+#include "train/memory.h"
+#include "train/metrics_file.h"
+#include "train/pace.h"
+#include "train/preview.h"
+#include "train/snapshot.h"
+#include "train/step.h"
+#include "train/trainer.h"
+
+#define TRAINER_LAST 10 /* losses in the summary's mean */
+
+struct trainer {
+    const struct trainer_config *config;
+    struct council council;
+    bool is_lead; /* of the council: the one that writes and speaks */
+    bool is_sharded;   /* the state lies in parts on several ranks */
+    bool has_snapshot; /* the lead has a checkpoint folder */
+    bool is_full;      /* FAULT=enospc has struck */
+    double compute_ms; /* of the last step */
+    struct step *step;
+    struct snapshot *snapshot; /* NULL: no CHECKPOINT_DIR */
+    struct saver *saver;       /* NULL until there is something to save */
+    struct saver_kept kept;
+    struct metrics_file metrics;
+    struct tfevents *events; /* NULL: no TENSORBOARD_DIR */
+    struct preview *preview; /* NULL: no SAMPLE_EVERY */
+    struct console console;
+    struct pace pace;
+    struct memory memory;
+    struct board_worker post;
+    double peak_flops;
+
+    struct snapshot_place place; /* where the run stands */
+    int64_t steps;               /* planned */
+    int64_t step_first;          /* done before this process began */
+    int64_t step_evaluated;      /* -1 none */
+    double loss_first, loss_last[TRAINER_LAST], val_loss;
+    double steps_ms; /* time in steps, for the summary */
+    double stall_ms; /* waited for a checkpoint since the last step */
+};
+
+void trainer_beat(void *arg); /* arg: the trainer */
+void trainer_post(struct trainer *t, enum board_phase phase);
+/* trainer_begin — where to go on, memory, weights: everything before the first step. With all steps done already there
+ * is no memory. */
+enum status trainer_begin(struct trainer *t);
+void trainer_end(struct trainer *t); /* what a run comes to, for people */
+
+#endif

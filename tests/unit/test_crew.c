@@ -1,0 +1,167 @@
+/* test_crew — workers that end, are replaced, freeze and fall silent; the owner hears of every end once. This program is its
+ * own worker: started as "convoy worker I WORD" it does what WORD says. */
+#include "harness.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "node/crew.h"
+
+struct owner {
+    struct board *board;
+    struct crew *crew;
+    int ends_n;
+    struct crew_end ends[16];
+    char text[16][1280];
+};
+
+static void on_end(void *arg, const struct crew_end *end)
+{
+    struct owner *o = arg;
+    assert_true(o->ends_n < 16);
+    o->ends[o->ends_n] = *end;
+    text_copy(o->text[o->ends_n], sizeof o->text[0], end->verdict.text);
+    o->ends_n++;
+}
+
+static void owner_open(struct owner *o, char **words, int64_t limit_ms, int64_t pulse_limit_ms)
+{
+    memset(o, 0, sizeof *o);
+    assert_int_equal(board_create(2, 2, &o->board), ST_OK);
+    struct crew_config config = {.board = o->board,
+                                 .workers_n = 2,
+                                 .rank_first = 4,
+                                 .words_n = 1,
+                                 .words = words,
+                                 .share_fd = -1,
+                                 .limit_set_ms = limit_ms,
+                                 .pulse_limit_ms = pulse_limit_ms,
+                                 .on_end = on_end,
+                                 .arg = o};
+    assert_int_equal(crew_open(&config, &o->crew), ST_OK);
+    assert_int_equal(crew_start(o->crew), ST_OK);
+}
+
+static void owner_close(struct owner *o)
+{
+    crew_close(o->crew);
+    board_close(o->board);
+}
+
+static void until_ends(struct owner *o, int ends_n)
+{
+    for (int64_t until_ms = clock_ms() + 10000; o->ends_n < ends_n && clock_ms() < until_ms; clock_sleep_ms(5)) {
+        crew_reap(o->crew);
+        assert_int_equal(crew_tick(o->crew, clock_ms()), ST_OK);
+    }
+    assert_int_equal(o->ends_n, ends_n);
+}
+
+static void ends_are_told_once(void **state)
+{
+    (void)state;
+    struct owner o;
+    char *words[] = {"exit"};
+    owner_open(&o, words, 0, 60000);
+    until_ends(&o, 2);
+    assert_int_equal(crew_alive(o.crew), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_true(o.ends[i].is_exit && !o.ends[i].is_cut);
+        assert_int_equal(o.ends[i].verdict.st, o.ends[i].worker_i == 0 ? ST_BAD_DATA : ST_OK);
+    }
+    assert_non_null(strstr(o.text[o.ends[0].worker_i == 0 ? 0 : 1], "worker rank 4"));
+    crew_start_later(o.crew, 0, 100);
+    assert_true(crew_is_due(o.crew));
+    assert_int_equal(crew_tick(o.crew, clock_ms()), ST_OK);
+    assert_false(crew_is_alive(o.crew, 0));
+    until_ends(&o, 3);
+    crew_start_later(o.crew, 1, 0);
+    crew_stay_away(o.crew);
+    assert_int_equal(crew_tick(o.crew, clock_ms()), ST_OK);
+    assert_false(crew_is_due(o.crew) || crew_alive(o.crew) > 0);
+    owner_close(&o);
+}
+
+static void silence_is_a_hang(void **state)
+{
+    (void)state;
+    struct owner o;
+    char *words[] = {"sleep"};
+    owner_open(&o, words, 300, 60000);
+    struct board_worker training = {.pid = 1, .rank = 4, .phase = BOARD_PHASE_TRAINING, .step = 7};
+    board_worker_post(o.board, 0, &training); /* the other one is loading: it may take its time */
+    until_ends(&o, 1);
+    assert_int_equal(o.ends[0].worker_i, 0);
+    assert_false(o.ends[0].is_exit);
+    assert_int_equal(o.ends[0].verdict.st, ST_HANG);
+    assert_true(crew_is_alive(o.crew, 1));
+    owner_close(&o); /* and that one is ended */
+}
+
+/* Waiting in a call is no silence as long as the pulse says so; a pulse that stops is a frozen process. */
+static void pulses_count(void **state)
+{
+    (void)state;
+    struct owner o;
+    char *words[] = {"sleep"};
+    owner_open(&o, words, 300, 1000);
+    struct board_worker training = {.pid = 1, .rank = 4, .phase = BOARD_PHASE_TRAINING, .step = 7};
+    board_worker_post(o.board, 0, &training);
+    for (int64_t until_ms = clock_ms() + 900; clock_ms() < until_ms; clock_sleep_ms(20)) {
+        board_call_post(o.board, 0, &(struct board_call){.call = "all_reduce", .posted_ms = clock_ms()});
+        crew_reap(o.crew);
+        assert_int_equal(crew_tick(o.crew, clock_ms()), ST_OK);
+    }
+    assert_int_equal(o.ends_n, 0);
+    until_ends(&o, 1);
+    assert_int_equal(o.ends[0].verdict.st, ST_HANG);
+    owner_close(&o);
+
+    owner_open(&o, words, 0, 300); /* a limit on silence of a minute does not help a frozen process */
+    board_worker_post(o.board, 1, &training);
+    board_call_post(o.board, 1, &(struct board_call){.posted_ms = clock_ms()});
+    until_ends(&o, 1);
+    assert_int_equal(o.ends[0].worker_i, 1);
+    assert_int_equal(o.ends[0].verdict.st, ST_HANG);
+    owner_close(&o);
+}
+
+static void cutting_ends_all(void **state)
+{
+    (void)state;
+    struct owner o;
+    char *words[] = {"sleep"};
+    owner_open(&o, words, 0, 60000);
+    crew_cut(o.crew);
+    until_ends(&o, 2);
+    assert_true(o.ends[0].is_cut && o.ends[1].is_cut);
+    owner_close(&o);
+    crew_close(NULL);
+}
+
+static int work(int argc, char **argv)
+{
+    if (argc == 4 && strcmp(argv[3], "exit") == 0)
+        return strcmp(argv[2], "0") == 0 ? 65 : 0;
+    for (;;)
+        pause();
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(ends_are_told_once),
+    cmocka_unit_test(silence_is_a_hang),
+    cmocka_unit_test(pulses_count),
+    cmocka_unit_test(cutting_ends_all),
+};
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "worker") == 0)
+        return work(argc, argv);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}

@@ -1,0 +1,71 @@
+/* test_pulse — the board hears from the thread while the worker does nothing, and of nothing once it has ended. */
+#include "harness.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "node/pulse.h"
+
+static int64_t posted(struct board *board)
+{
+    struct board_call call;
+    return board_call_copy(board, 0, &call) ? call.posted_ms : 0;
+}
+
+static void beats_until_closed(void **state)
+{
+    (void)state;
+    struct board *board;
+    struct pulse *pulse = NULL;
+    assert_int_equal(board_create(1, 1, &board), ST_OK);
+    assert_int_equal(posted(board), 0);
+    assert_int_equal(pulse_open(board, 0, &pulse), ST_OK);
+    int64_t until_ms = clock_ms() + 5000, first;
+    while (!posted(board) && clock_ms() < until_ms)
+        clock_sleep_ms(5);
+    first = posted(board);
+    while (posted(board) <= first && clock_ms() < until_ms)
+        clock_sleep_ms(5);
+    assert_true(posted(board) > first);
+    pulse_close(pulse);
+    first = posted(board);
+    clock_sleep_ms(250);
+    assert_int_equal(posted(board), first);
+    pulse_close(NULL);
+    board_close(board);
+}
+
+static void tells_of_the_comm(void **state)
+{
+    (void)state;
+    struct board *board;
+    struct board_call call;
+    struct pulse *pulse = NULL;
+    struct comm *comm = NULL;
+    char address[COMM_ADDRESS_MAX];
+    int64_t bytes = 0;
+    struct comm_config config = {
+        .kind = COMM_KIND_SELF, .place = {0, 1, 0, 1, 0, 1}, .timeout_ms = 1000, .share_fd = -1};
+    assert_int_equal(board_create(1, 1, &board), ST_OK);
+    assert_int_equal(comm_begin_open(&config, &comm, address, &bytes), ST_OK);
+    assert_int_equal(comm_end_open(comm, 1, address, &bytes), ST_OK);
+    assert_int_equal(comm_barrier(comm), ST_OK);
+    assert_int_equal(comm_barrier(comm), ST_OK);
+    assert_int_equal(pulse_open(board, 0, &pulse), ST_OK);
+    pulse_comm(pulse, comm);
+    assert_true(board_call_copy(board, 0, &call));
+    assert_string_equal(call.call, "");
+    assert_true(call.sequence >= 2);
+    pulse_comm(pulse, NULL); /* from here on the comm may go */
+    comm_close(comm);
+    assert_true(board_call_copy(board, 0, &call));
+    assert_int_equal(call.sequence, 0);
+    pulse_close(pulse);
+    board_close(board);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(beats_until_closed),
+    cmocka_unit_test(tells_of_the_comm),
+};
+HARNESS_MAIN(tests)

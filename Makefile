@@ -47,7 +47,7 @@ STEPS ?= 100
 RUN := $(BUILD)/run
 ARGS ?=
 
-.PHONY: FORCE all tests test tidy run bench gates docs help clean
+.PHONY: FORCE all tests test tidy run bench gates stress docs help clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/convoy
@@ -96,6 +96,7 @@ help:
 	@echo 'make            build build/convoy        make tidy     only the rules of the house'
 	@echo 'make bench      kernels and steps against the limits of this machine'
 	@echo 'make gates      speed, memory, start-up and learning against their limits (minutes, quiet machine)'
+	@echo 'make stress     100,000 malformed requests, 1,000 slow connections against a running node'
 	@echo 'make fuzz [FUZZ_SECONDS=20 | FUZZ_RUNS=1000000]   every reader of outside bytes against libFuzzer'
 	@echo 'make docs       write the table of settings into README.md'
 	@echo 'make clean'
@@ -131,6 +132,10 @@ gates:
 	@bad=0; for g in $(BUILD)/tests/bench/bench_step $(BUILD)/tests/bench/bench_bpe \
 	  $(BUILD)/tests/bench/bench_generate tests/bench/gates.sh tests/bench/ckpt.sh tests/bench/learn.sh; do \
 	  echo "== $$g"; BUILD=$(BUILD) $$g || bad=1; done; exit $$bad
+
+# Hostile HTTP for longer than the suite's: 100,000 malformed requests, a thousand slow connections for a minute.
+stress: $(BUILD)/convoy $(BUILD)/tests/e2e/test_http_stress
+	BUILD=$(BUILD) STRESS_REQUESTS=100000 STRESS_SECONDS=60 $(BUILD)/tests/e2e/test_http_stress
 
 docs: $(BUILD)/convoy
 	$< help settings-markdown >$(BUILD)/settings.md

@@ -58,7 +58,7 @@ static const struct command commands[] = {
     {"worker", "worker I [NAME=VALUE ...]", NULL, true, true, run_worker},
     {"tokenize", "tokenize DATA=... OUT=...", "text to a token file (llm.c .bin) that train takes as DATA",
      true, false, run_tokenize},
-    {"generate", "generate [NAME=VALUE ...]", "continue PROMPT with a checkpoint or a Hugging Face folder",
+    {"generate", "generate [NAME=VALUE ...]", "continue PROMPT: checkpoint, Hugging Face folder or llm.c file",
      true, false, run_generate},
     {"import", "import FROM=... TO=...", "Hugging Face folder or llm.c model file to a checkpoint at step 0", true,
      false, run_import},

@@ -10,6 +10,7 @@
 #include "base/task.h"
 #include "base/text.h"
 #include "comm/comm_queue.h"
+#include "comm/comm_share.h"
 #include "comm/order.h"
 
 #define ELEMS_MAX (INT64_MAX >> 16)
@@ -49,12 +50,14 @@ struct comm {
 
 /* ---- life ---- */
 
-static const struct comm_ops *find_ops(enum comm_kind kind)
+/* One node needs no network. */
+static const struct comm_ops *find_ops(const struct comm_config *config)
 {
-    static const struct comm_ops *const all[] = {&comm_self_ops, &comm_mem_ops, &comm_ucx_ops};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        if (all[i]->kind == kind)
-            return all[i];
+    switch (config->kind) {
+    case COMM_KIND_SELF: return &comm_self_ops;
+    case COMM_KIND_MEM: return &comm_mem_ops;
+    case COMM_KIND_UCX: return config->place.nodes == 1 ? &comm_share_ops : &comm_ucx_ops;
+    }
     return NULL;
 }
 
@@ -68,8 +71,8 @@ static enum status check_config(const struct comm_config *config)
                     p->locals, p->node, p->nodes);
     if (config->timeout_ms <= 0)
         return FAIL(ST_BUG, "a call may last %lld ms", (long long)config->timeout_ms);
-    if (find_ops(config->kind) == NULL)
-        return FAIL(ST_NO_DEVICE, "this build has no transport %d", (int)config->kind);
+    if (find_ops(config) == NULL)
+        return FAIL(ST_NO_DEVICE, "this build has no transport %d for %d nodes", (int)config->kind, p->nodes);
     return ST_OK;
 }
 
@@ -89,12 +92,14 @@ static enum status new_root(struct comm_root **out)
     return ST_OK;
 }
 
-static enum status new_comm(const struct comm_config *config, struct comm_root *root, struct comm **out)
+/* root_ops: of the comm that a sub is made from, whose transport it keeps. */
+static enum status new_comm(const struct comm_config *config, struct comm_root *root, const struct comm_ops *root_ops,
+                            struct comm **out)
 {
     struct comm *comm = calloc(1, sizeof(*comm));
     if (comm == NULL)
         return FAIL(ST_RETRY, "out of memory: a comm of %d ranks", config->place.ranks);
-    comm->wire.ops = find_ops(config->kind);
+    comm->wire.ops = root_ops != NULL ? root_ops : find_ops(config);
     comm->wire.config = *config;
     comm->wire.closing = &root->closing;
     comm->root = root;
@@ -117,7 +122,7 @@ enum status comm_begin_open(const struct comm_config *config, struct comm **out,
     struct comm_root *root = NULL;
     TRY(new_root(&root));
     struct comm *comm = NULL;
-    enum status st = new_comm(config, root, &comm);
+    enum status st = new_comm(config, root, NULL, &comm);
     if (st != ST_OK) {
         comm_queue_close(root->queue);
         free(root);
@@ -572,7 +577,7 @@ enum status comm_sub(struct comm *comm, const int *ranks, int ranks_n, struct co
         return FAIL(ST_BUG, "a group of %d of %d ranks in which rank %d is not, or out of order", ranks_n,
                     comm_place(comm)->ranks, comm_place(comm)->rank);
     struct comm *sub;
-    TRY(new_comm(&config, comm->root, &sub));
+    TRY(new_comm(&config, comm->root, comm->wire.ops, &sub));
     enum status st = sub_wire(comm, ranks, ranks_n, sub);
     if (st != ST_OK) {
         struct status_saved saved;

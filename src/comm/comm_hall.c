@@ -20,15 +20,18 @@
 
 int64_t comm_hall_bytes(int n)
 {
-    return (int64_t)sizeof(struct comm_hall_seat) * n + (int64_t)sizeof(struct comm_hall_mail) * n * n;
+    return (int64_t)sizeof(struct comm_hall_seat) * n + (int64_t)sizeof(struct comm_hall_mail) * n * n +
+           (int64_t)COMM_HALL_STAGE * 2 * n;
 }
 
 void comm_hall_init(struct comm_hall *hall, void *memory, int n, int rank)
 {
     ASSERTF(n >= 1 && n <= COMM_HALL_RANKS_MAX && rank >= 0 && rank < n, "rank %d of %d", rank, n);
     struct comm_hall_seat *seats = memory;
+    struct comm_hall_mail *mails = (struct comm_hall_mail *)(void *)(seats + n);
     *hall = (struct comm_hall){.seats = seats,
-                               .mails = (struct comm_hall_mail *)(void *)(seats + n),
+                               .mails = mails,
+                               .stages = (char *)(mails + n * n),
                                .limit = UINTPTR_MAX,
                                .n = n,
                                .rank = rank};
@@ -37,6 +40,8 @@ void comm_hall_init(struct comm_hall *hall, void *memory, int n, int rank)
 uint64_t comm_hall_where(const struct comm_hall *hall, const void *data, int64_t bytes)
 {
     uintptr_t at = (uintptr_t)data;
+    if (bytes == 0)
+        return 1;
     if (data == NULL || at <= hall->base || at >= hall->limit || (uint64_t)bytes > hall->limit - at)
         return 0;
     return at - hall->base;
@@ -59,11 +64,17 @@ const struct comm_hall_card *comm_hall_card(const struct comm_hall *hall, int r)
     return &hall->seats[r].card[hall->phase & 1];
 }
 char *comm_hall_slot(const struct comm_hall *hall, int r) { return hall->seats[r].slot[hall->phase & 1]; }
+char *comm_hall_stage(const struct comm_hall *hall, int r, int64_t round)
+{
+    return hall->stages + (2 * r + (round & 1)) * (int64_t)COMM_HALL_STAGE;
+}
 
 int comm_hall_entered(const struct comm_hall *hall, const struct comm_call *call, int r)
 {
     if (call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV)
         return 0; /* else this rank would not wait */
+    if (call->kind == COMM_CALL_OPEN || call->kind == COMM_CALL_SUB)
+        return atomic_load_explicit(&hall->seats[r].tag, memory_order_acquire) == hall->tag;
     return reached(&hall->seats[r].arrived, hall->entry, memory_order_acquire);
 }
 
@@ -122,6 +133,31 @@ static enum status wait_for(struct comm_hall *hall, struct comm_wire *wire, _Ato
         comm_ops_pause();
     }
     return wait_long(hall, wire, word, target, sleepers);
+}
+
+/* A word has one writer in a life: each makes new those that it will write. */
+enum status comm_hall_join(struct comm_hall *hall, struct comm_wire *wire, uint64_t tag)
+{
+    struct comm_hall_seat *mine = &hall->seats[hall->rank];
+    hall->tag = tag;
+    atomic_store_explicit(&mine->arrived, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->sleepers, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->reads, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->failed, 0, memory_order_relaxed);
+    for (int r = 0; r < hall->n; r++) {
+        struct comm_hall_mail *out = &hall->mails[hall->rank * hall->n + r], *in = &hall->mails[r * hall->n + hall->rank];
+        atomic_store_explicit(&out->posted, 0, memory_order_relaxed);
+        atomic_store_explicit(&out->posted_sleepers, 0, memory_order_relaxed);
+        atomic_store_explicit(&in->taken, 0, memory_order_relaxed);
+        atomic_store_explicit(&in->taken_sleepers, 0, memory_order_relaxed);
+    }
+    atomic_store_explicit(&mine->tag, tag, memory_order_release);
+    for (int r = 0; r < hall->n; r++)
+        while (atomic_load_explicit(&hall->seats[r].tag, memory_order_acquire) != tag) {
+            TRY(comm_ops_check(wire));
+            clock_sleep_ms(1);
+        }
+    return ST_OK;
 }
 
 static enum status arrive(struct comm_hall *hall, struct comm_wire *wire, bool compares)

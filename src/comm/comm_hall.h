@@ -15,6 +15,7 @@
 
 #define COMM_HALL_SLOT 8192       /* bytes a rank can bring on its card, so that one meeting does */
 #define COMM_HALL_MAIL 16384      /* bytes of a message in one piece from rank to rank */
+#define COMM_HALL_STAGE 262144    /* bytes a rank can stage at a time, for who cannot see its buffers */
 #define COMM_HALL_RANKS_MAX 256
 
 struct comm_hall_card {
@@ -26,6 +27,7 @@ struct comm_hall_seat {
     _Alignas(64) _Atomic uint32_t arrived; /* the phase this rank has reached */
     _Alignas(64) _Atomic uint32_t sleepers; /* on `arrived` */
     _Atomic uint32_t reads, failed;
+    _Atomic uint64_t tag; /* which life of the hall this seat has joined */
     _Alignas(64) struct comm_hall_card card[2];
     _Alignas(64) char slot[2][COMM_HALL_SLOT];
 };
@@ -42,16 +44,23 @@ struct comm_hall_mail {
 struct comm_hall {
     struct comm_hall_seat *seats; /* n */
     struct comm_hall_mail *mails; /* n × n: from · n + to */
+    char *stages;                 /* n × 2 of COMM_HALL_STAGE */
     uintptr_t base, limit;        /* what lies between them others see too; 0, UINTPTR_MAX: everything */
     int n, rank;
     uint32_t phase; /* this rank's */
     uint32_t entry; /* the phase in which the call under way was entered */
+    uint64_t tag;   /* 0: the memory was new, nothing to join */
 };
 
 /* comm_hall_bytes — of zeroed memory, 64-aligned, that n ranks share. comm_hall_init — rank's view of it. */
 int64_t comm_hall_bytes(int n);
 void comm_hall_init(struct comm_hall *hall, void *memory, int n, int rank);
 
+/* comm_hall_join — in memory that an earlier life has used: this rank makes its own seat new and waits until all have,
+ * with the same tag (not 0, never used before here). */
+enum status comm_hall_join(struct comm_hall *hall, struct comm_wire *wire, uint64_t tag);
+
+/* comm_hall_where — 0 when others cannot see it; of nothing (0 bytes) anything else. */
 uint64_t comm_hall_where(const struct comm_hall *hall, const void *data, int64_t bytes);
 static inline void *comm_hall_at(const struct comm_hall *hall, uint64_t where)
 {
@@ -68,6 +77,7 @@ enum status comm_hall_meet(struct comm_hall *hall, struct comm_wire *wire);
 const struct comm_hall_card *comm_hall_card(const struct comm_hall *hall, int r);
 char *comm_hall_slot(const struct comm_hall *hall, int r);
 /* As comm_ops.entered. */
+char *comm_hall_stage(const struct comm_hall *hall, int r, int64_t round); /* kept twice, by the round's parity */
 int comm_hall_entered(const struct comm_hall *hall, const struct comm_call *call, int r);
 
 /* comm_hall_read_begin, _end — around any reading or writing of others' buffers, without waits between. */

@@ -42,16 +42,16 @@ struct corpus {
 
 static enum status id_refused(const char *path, int64_t token_i, uint32_t id, int64_t vocab)
 {
-    return FAIL(ST_BAD_DATA, "%s: token %lld has id %u, but VOCAB=%lld allows only smaller ones; set "
-                "VOCAB=%d (GPT-2's), or give data made for this vocabulary",
+    return FAIL(ST_BAD_DATA, "%s: token %lld has id %u, but the vocabulary has VOCAB=%lld ids; give data made for "
+                "it, or a model with VOCAB=%d (GPT-2's)",
                 path, (long long)token_i, id, (long long)vocab, BPE_VOCAB);
 }
 
 static enum status mark_refused(const char *path, int64_t vocab)
 {
     return FAIL(ST_BAD_DATA, "several files are joined with <|endoftext|> (id %d), here before %s, but "
-                "VOCAB=%lld allows only smaller "
-                "ids; set VOCAB=%d or give one file", BPE_END, path, (long long)vocab, BPE_VOCAB);
+                "the vocabulary has VOCAB=%lld ids; give one file, or a model with VOCAB=%d (GPT-2's)",
+                BPE_END, path, (long long)vocab, BPE_VOCAB);
 }
 
 static bool is_plain(const struct source *file)
@@ -152,7 +152,7 @@ static enum status parts_open(struct corpus *corpus, const struct corpus_config 
             shard_close(&corpus->part[corpus->parts_n].shard);
     }
     if (corpus->parts_n == 0)
-        return FAIL(ST_BAD_DATA, "%s holds no tokens; check DATA", config->data);
+        return FAIL(ST_BAD_DATA, "%s holds no tokens; check the path", config->data);
     return ST_OK;
 }
 

@@ -90,7 +90,7 @@ static enum status check_list(const struct megatron_info *info, const char *name
 static enum status check_header(const uint8_t *bytes, size_t size, const char *name)
 {
     if (size < sizeof magic || memcmp(bytes, magic, sizeof magic) != 0)
-        return FAIL(ST_BAD_DATA, "%s is not a Megatron index: it does not begin with MMIDIDX; check DATA",
+        return FAIL(ST_BAD_DATA, "%s is not a Megatron index: it does not begin with MMIDIDX; check the path",
                     name);
     if (size < MEGATRON_HEADER_BYTES)
         return FAIL(ST_BAD_DATA,

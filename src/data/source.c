@@ -24,7 +24,7 @@
 
 static enum status no_input(const char *path, int error)
 {
-    const char *remedy = error == EACCES ? "give this user permission to read it" : "check DATA";
+    const char *remedy = error == EACCES ? "give this user permission to read it" : "check the path";
     return FAIL(ST_NO_INPUT, "cannot read %s: %s; %s", path, strerror(error), remedy);
 }
 
@@ -362,10 +362,10 @@ static enum status drop_empty(struct source_list *list, const char *data)
     if (dropped > 1 && list->n > 0)
         LOG_WARN("skipped %lld empty files of %s", (long long)dropped, data);
     if (list->n == 0 && dropped > 0)
-        return FAIL(ST_BAD_DATA, "%s is empty (%lld file%s of 0 bytes); check DATA",
+        return FAIL(ST_BAD_DATA, "%s is empty (%lld file%s of 0 bytes); check the path",
                     data, (long long)dropped, dropped > 1 ? "s" : "");
     if (list->n == 0)
-        return FAIL(ST_NO_INPUT, "no files found in %s (hidden ones are not read); check DATA", data);
+        return FAIL(ST_NO_INPUT, "no files found in %s (hidden ones are not read); check the path", data);
     return ST_OK;
 }
 
@@ -423,7 +423,7 @@ static enum status find_all(const char *data, const struct source_config *config
         struct source_list one = {0};
         stop = is_one ? at + strlen(at) : strchrnul(at, ',');
         if (stop == at || stop - at >= FILE_PATH_MAX)
-            return FAIL(ST_BAD_SETTING, "DATA=%.200s: a name between two commas is %s; check DATA", data,
+            return FAIL(ST_BAD_SETTING, "%.200s: a name between two commas is %s; check the path", data,
                         stop == at ? "empty" : "too long");
         text_format(piece, sizeof piece, "%.*s", (int)(stop - at), at);
         enum status st = find(piece, config, &one);

@@ -322,7 +322,7 @@ static enum status open_file(const struct source *file, struct squad **out)
     char *bytes;
     size_t n;
     if (file->kind != SOURCE_KIND_SQUAD)
-        return FAIL(ST_BAD_SETTING, "TASK=qa reads SQuAD files (.json), and %s is none; check DATA",
+        return FAIL(ST_BAD_SETTING, "TASK=qa reads SQuAD files (.json), and %s is none; check the path",
                     file->path);
     TRY(file_read(file->path, SQUAD_BYTES_MAX, &bytes, &n));
     const enum status st = squad_parse(bytes, n, file->path, out);

@@ -184,8 +184,8 @@ static enum status check_config(const struct squad_window_config *config)
                     (long long)config->stride_tokens);
     if (config->vocab <= BPE_END)
         return FAIL(ST_BAD_DATA,
-                    "questions and contexts are joined with <|endoftext|> (id %d), but VOCAB=%lld allows "
-                    "only smaller ids; set VOCAB=%d",
+                    "questions and contexts are joined with <|endoftext|> (id %d), but the vocabulary "
+                    "has VOCAB=%lld ids; a model with VOCAB=%d (GPT-2's) is needed",
                     BPE_END, (long long)config->vocab, BPE_VOCAB);
     return ST_OK;
 }
@@ -221,7 +221,7 @@ static enum status add_examples(struct squad_window_set *set)
     }
     if (set->windows_n == 0)
         return FAIL(ST_BAD_DATA,
-                    "of %lld questions none has an answer that stands where its file says; check DATA",
+                    "of %lld questions none has an answer that stands where its file says; check the file",
                     (long long)n);
     return ST_OK;
 }

@@ -47,7 +47,7 @@ enum status stream_open(const struct source *source, stream_fn *on_raw, void *ar
     stream->fd = open(source->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     enum status st = ST_OK;
     if (stream->fd < 0)
-        st = FAIL(ST_NO_INPUT, "cannot open %s: %s; check DATA", source->path, strerror(errno));
+        st = FAIL(ST_NO_INPUT, "cannot open %s: %s; check the path", source->path, strerror(errno));
     else
         posix_fadvise(stream->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     if (st == ST_OK && source->is_packed)
@@ -92,7 +92,7 @@ static enum status read_raw(struct stream *stream, uint8_t *out, size_t cap, siz
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return FAIL(errno == EIO ? ST_STORE : ST_NO_INPUT, "cannot read %s: %s; check DATA",
+            return FAIL(errno == EIO ? ST_STORE : ST_NO_INPUT, "cannot read %s: %s; check the path",
                         stream->source->path, strerror(errno));
         if (got == 0)
             break;

@@ -141,6 +141,18 @@ enum status dev_check_matmul_fwd(const struct matmul_fwd *a)
 #undef OP
 }
 
+/* A product of (n, in) and (in, out), of which the (n, out) may lie in wider rows: stride 0 is out. */
+static enum status check_matmul(const char *op, int64_t n, int64_t in, int64_t out, int64_t stride)
+{
+    TRY(check_size(op, "n", n, 1, ELEMS_MAX));
+    TRY(check_size(op, "in", in, 1, ELEMS_MAX));
+    TRY(check_size(op, "out", out, 1, ELEMS_MAX));
+    TRY(check_that(op, "stride == 0 || stride >= out", stride == 0 || stride >= out));
+    TRY(check_product(op, n, stride ? stride : out));
+    TRY(check_product(op, n, in));
+    return check_product(op, in, out);
+}
+
 enum status dev_check_matmul_bwd_x(const struct matmul_bwd_x *a)
 {
 #define OP "matmul_bwd_x"
@@ -148,13 +160,7 @@ enum status dev_check_matmul_bwd_x(const struct matmul_bwd_x *a)
     HAS(dy, F32);
     HAS(w, F32);
     MAY(pre, F32);
-    MIN(n, 1);
-    MIN(in, 1);
-    MIN(out, 1);
-    THAT(a->dy_stride == 0 || a->dy_stride >= a->out);
-    TRY(check_product(OP, a->n, a->dy_stride ? a->dy_stride : a->out));
-    TRY(check_product(OP, a->n, a->in));
-    return check_product(OP, a->in, a->out);
+    return check_matmul(OP, a->n, a->in, a->out, a->dy_stride);
 #undef OP
 }
 
@@ -165,13 +171,7 @@ enum status dev_check_matmul_bwd_w(const struct matmul_bwd_w *a)
     MAY(db, F32);
     HAS(x, F32);
     HAS(dy, F32);
-    MIN(n, 1);
-    MIN(in, 1);
-    MIN(out, 1);
-    THAT(a->dy_stride == 0 || a->dy_stride >= a->out);
-    TRY(check_product(OP, a->n, a->dy_stride ? a->dy_stride : a->out));
-    TRY(check_product(OP, a->n, a->in));
-    return check_product(OP, a->in, a->out);
+    return check_matmul(OP, a->n, a->in, a->out, a->dy_stride);
 #undef OP
 }
 

@@ -118,10 +118,8 @@ enum status hf_index_parse(const char *bytes, size_t n, const char *what, struct
     TRY(json_parse(bytes, n, what, &index.document));
     enum status st = read_document(&index);
     if (st != ST_OK) {
-        struct status_saved why;
-        status_keep(&why);
         hf_index_free(&index);
-        return FAIL(st, "%s: %s", what, why.message);
+        return FAIL(st, "%s: %s", what, status_message());
     }
     *out = index;
     return ST_OK;

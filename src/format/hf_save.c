@@ -3,9 +3,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -94,6 +96,54 @@ static enum status check_space(const struct job *job)
     return ST_OK;
 }
 
+/* make_temp — the folder beside the target, locked for as long as *fd_out is open: so others see that it is at work. */
+static enum status make_temp(const struct job *job, int *fd_out)
+{
+    if (mkdir(job->temp, 0777) != 0)
+        return FAIL(ST_STORE, "cannot make %s: %s; check that this folder can be written", job->temp,
+                    strerror(errno));
+    *fd_out = open(job->temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (*fd_out >= 0 && flock(*fd_out, LOCK_EX | LOCK_NB) != 0)
+        LOG_DEBUG("cannot lock %s: %s", job->temp, strerror(errno)); /* some file systems have no locks */
+    return ST_OK;
+}
+
+/* remove_if_left — a folder of ours that nobody holds: its process was killed. */
+static void remove_if_left(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        LOG_INFO("removing %s, left by an export that was killed", path);
+        if (file_remove_tree(path) != ST_OK)
+            LOG_WARN("cannot remove %s: %s", path, status_message());
+    }
+    close(fd);
+    status_clear();
+}
+
+/* sweep — TARGET.tmp-<number> beside the target, and nothing else. */
+static void sweep(const struct job *job)
+{
+    const char *slash = strrchr(job->target, '/');
+    char mark[FILE_PATH_MAX], path[FILE_PATH_MAX];
+    DIR *dir = opendir(job->parent);
+    if (!dir || !text_format(mark, sizeof(mark), "%s.tmp-", slash ? slash + 1 : job->target)) {
+        if (dir)
+            closedir(dir);
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        const char *number = entry->d_name + strlen(mark);
+        if (!text_starts(entry->d_name, mark) || !*number || number[strspn(number, "0123456789")] != 0)
+            continue;
+        if (file_join(path, sizeof(path), job->parent, entry->d_name) == ST_OK)
+            remove_if_left(path);
+    }
+    closedir(dir);
+}
+
 static enum status write_files(const struct job *job)
 {
     char path[FILE_PATH_MAX];
@@ -124,12 +174,13 @@ enum status hf_save(const char *to, const struct safetensors_source *source, int
     TRY(name_paths(&job, to));
     TRY(check_target(job.target));
     TRY(file_make_dirs(job.parent));
+    sweep(&job);
     TRY(check_space(&job));
-    if (mkdir(job.temp, 0777) != 0)
-        return FAIL(ST_STORE, "cannot make %s: %s; check that this folder can be written", job.temp,
-                    strerror(errno));
+    int lock_fd = -1;
+    TRY(make_temp(&job, &lock_fd));
     TRY_OR(write_files(&job), remove_temp);
     TRY_OR(commit(&job), remove_temp);
+    close(lock_fd);
     return ST_OK;
 remove_temp:;
     struct status_saved why;
@@ -137,5 +188,6 @@ remove_temp:;
     if (file_remove_tree(job.temp) != ST_OK)
         LOG_WARN("cannot remove %s: %s", job.temp, status_message());
     status_back(&why);
+    close(lock_fd);
     return st;
 }

@@ -68,8 +68,9 @@ static enum status check_kind(int32_t magic, int32_t version, const char *what, 
                     magic);
     if (magic != MAGIC_MODEL)
         return FAIL(ST_BAD_DATA,
-                    "%s begins with %d, a model file of llm.c with %d; name a model file or a folder", what,
-                    magic, MAGIC_MODEL);
+                    "%s is no model: of files those of llm.c (.bin) are taken, and they begin with the number %d, this "
+                    "one with %d; give such a file, or a Hugging Face folder (config.json, model.safetensors)",
+                    what, MAGIC_MODEL, magic);
     if (version != VERSION_F32 && version != VERSION_BF16)
         return FAIL(ST_BAD_DATA,
                     "%s: version %d of llm.c's model file, expected %d (fp32) or %d (bf16); write it again",

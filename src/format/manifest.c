@@ -163,11 +163,8 @@ static enum status read_text(const char *bytes, size_t n, const char *what, stru
     TRY(json_parse(bytes, n, what, &root));
     enum status st = read_fields(root, &found);
     cJSON_Delete(root);
-    if (st != ST_OK) {
-        struct status_saved why;
-        status_keep(&why);
-        return FAIL(st, "%s: %s", what, why.message);
-    }
+    if (st != ST_OK)
+        return FAIL(st, "%s: %s", what, status_message());
     *out = found;
     return ST_OK;
 }

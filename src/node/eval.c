@@ -121,7 +121,7 @@ static enum status open_feed(struct eval *e)
     mapping_feed(e->conf, &e->config, true, &config);
     config.progress = reading;
     config.progress_arg = e;
-    TRY(feed_open(&config, &e->feed));
+    TRY(mapping_blame(feed_open(&config, &e->feed), true));
     if (e->config.batch_samples > feed_samples(e->feed))
         e->config.batch_samples = feed_samples(e->feed);
     return ST_OK;
@@ -242,8 +242,8 @@ static enum status open_questions(struct eval *e)
                                       .is_training = false, /* every question is asked */
                                       .progress = reading,
                                       .progress_arg = e};
-    TRY(squad_open(&source, &e->squad));
-    TRY(squad_window_open(e->squad, &cut, &e->windows));
+    TRY(mapping_blame(squad_open(&source, &e->squad), true));
+    TRY(mapping_blame(squad_window_open(e->squad, &cut, &e->windows), true));
     if (e->config.batch_samples > squad_window_count(e->windows))
         e->config.batch_samples = squad_window_count(e->windows);
     return ST_OK;

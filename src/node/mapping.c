@@ -165,6 +165,14 @@ void mapping_feed(const struct conf *conf, const struct trainer_config *trainer,
     };
 }
 
+enum status mapping_blame(enum status st, bool is_validation)
+{
+    const bool is_told = !is_validation && strstr(status_message(), "DATA") != NULL;
+    if (st == ST_OK || st == ST_RETRY || is_told)
+        return st;
+    return FAIL(st, "%s: %s", is_validation ? "VAL_DATA" : "DATA", status_message());
+}
+
 void mapping_settings(const struct conf *conf, const struct trainer_config *trainer, struct text *out)
 {
     /* The rest of the sequence follows from the model, the data's fingerprint and these. STEPS and EPOCHS are

@@ -21,6 +21,9 @@ enum status mapping_trainer(const struct conf *conf, const struct model_dims *di
 /* mapping_feed — the feed of DATA, or of VAL_DATA (never shuffled). */
 void mapping_feed(const struct conf *conf, const struct trainer_config *trainer, bool is_validation,
                   struct feed_config *out);
+/* mapping_blame — the setting that named the data before the sentence of a failure to read it: the rooms below know
+ * paths, not settings. */
+enum status mapping_blame(enum status st, bool is_validation);
 /* mapping_settings — settings that shape the sequence of losses, for a checkpoint (train/agree.h). */
 void mapping_settings(const struct conf *conf, const struct trainer_config *trainer, struct text *out);
 /* mapping_agree — the JSON object of what all nodes must agree on before they train: settings, version, model, kind of

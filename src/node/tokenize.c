@@ -10,6 +10,7 @@
 #include "data/bpe.h"
 #include "data/corpus.h"
 #include "node/command.h"
+#include "node/mapping.h"
 
 #define TOKENIZE_REPORT_MS 5000
 
@@ -58,7 +59,7 @@ enum status tokenize_main(const struct conf *conf)
     if (st != ST_OK && stop_signal != 0)
         return FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED, "stopped by a signal; %s was not written",
                     out_path);
-    TRY(st);
+    TRY(mapping_blame(st, false));
     log_console("%s  %s tokens  %s  %.1f s", out_path, text_count(count, sizeof count, (double)tokens),
                 text_human(human, sizeof human, (double)file_bytes(out_path)),
                 (double)(clock_ms() - began_ms) / 1e3);

@@ -95,7 +95,7 @@ static enum status open_feed(struct worker *w, bool is_validation, struct feed *
     enum status st = feed_open(&config, out);
     if (st != ST_OK)
         TRY(stopped(w)); /* a stop looks like ST_RETRY from inside; it has its own code */
-    TRY(st);
+    TRY(mapping_blame(st, is_validation));
     if (speaks(w))
         LOG_INFO("%s %s: %lld samples of %lld tokens", is_validation ? "held-out data" : "data", feed_name(*out),
                  (long long)feed_samples(*out), (long long)config.seq_tokens);

@@ -21,8 +21,7 @@ static const struct suite suite_mem = {.name = "mem",
                                        .layouts = layouts,
                                        .world_new = world_new,
                                        .world_free = world_free,
-                                       .open = open_rank,
-                                       .late_ms = 200};
+                                       .open = open_rank};
 
 int main(void)
 {

@@ -27,7 +27,7 @@ static enum status open_rank(struct suite_rank *me, const struct comm_config *co
     return comm_end_open(me->comm, generation, world->addresses, world->bytes);
 }
 
-static const int layouts[][2] = {{1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 2}, {5, 1}, {2, 3}};
+static const int layouts[][2] = {{2, 1}, {3, 1}, {2, 2}, {5, 1}, {2, 3}};
 static const struct suite suite_ucx = {.name = "ucx",
                                        .layouts_n = sizeof(layouts) / sizeof(layouts[0]),
                                        .layouts = layouts,

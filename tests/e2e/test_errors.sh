@@ -106,6 +106,8 @@ run $base MODEL=hollow
 ok "a folder that is no model: 66" refuses 66 MODEL=hollow config.json
 run $base MODEL=./nowhere
 ok "a folder that is not there: 66" refuses 66 MODEL=./nowhere
+run $base MODEL=/etc/passwd
+ok "a file that is no model: 65, and what would be one" refuses 65 "/etc/passwd is no model" llm.c "Hugging Face folder"
 
 # 5. Checkpoints.
 ck="$base VOCAB=64 CHECKPOINT_DIR=ck"

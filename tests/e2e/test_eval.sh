@@ -75,7 +75,7 @@ ok "questions and contexts cut into windows" is "$rc $(grep -c 'questions 6 in [
 measure CHECKPOINT_DIR=qack VAL_DATA=val.txt
 ok "questions asked of a text: 78" is $rc 78
 measure CHECKPOINT_DIR=qack VAL_DATA=nowhere.json
-ok "questions that are not there: 66" is $rc 66
+ok "questions that are not there: 66, by the name of the setting" is "$rc $(grep -c 'VAL_DATA: ' err)" "66 1"
 measure CHECKPOINT_DIR=qack VAL_DATA=qa.json OUT=no/such/folder/x.json
 ok "answers that cannot be kept: 74, and no scores" is "$rc $(wc -c <out)" "74 0"
 
@@ -88,6 +88,10 @@ measure CHECKPOINT_DIR=more VAL_DATA=val.txt
 ok "no checkpoint there: 66" is "$rc $(grep -c 'no valid checkpoint' err)" "66 1"
 measure CHECKPOINT_DIR=ck VAL_DATA=nowhere.txt
 ok "no such data: 66" is $rc 66
+ok "and the setting that named it" is "$(grep -c 'VAL_DATA: .*nowhere.txt' err) $(grep -c 'check DATA' err)" "1 0"
+measure MODEL="$golden" VAL_DATA=val.txt SEQ_LEN=40
+ok "ids beyond the vocabulary: 65, and no setting that eval does not heed" \
+    is "$rc $(grep -c 'give data made for it, or a model with VOCAB=50257' err) $(grep -c 'set VOCAB' err)" "65 1 0"
 measure CHECKPOINT_DIR=ck VAL_DATA=val.txt SEQ_LEN=65
 ok "SEQ_LEN over CONTEXT: 78" is $rc 78
 head -c 40 val.txt >short.txt

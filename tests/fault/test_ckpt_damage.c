@@ -177,7 +177,7 @@ static void test_random_injuries(void **state)
     print_message("# %d injuries refused, %d draws changed nothing\n", injured_n, INJURIES - injured_n);
 }
 
-/* --- by kind: headers of a part whose place in the manifest holds, so that only the reader of tensors stands between --- */
+/* --- by kind: headers whose checksum the manifest holds, so that only the reader of tensors stands between --- */
 
 /* bless — the manifest with the size and checksum of these bytes for a file, under a checksum of its own. */
 static void bless(int file_i, const void *data, size_t n)

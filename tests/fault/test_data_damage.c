@@ -5,8 +5,8 @@
  *   token file of ours, cached shard   any byte: there is a checksum. (Of the header, words that nobody reads.)
  *   token file of llm.c                length and header; an id is as good as any other below the vocabulary.
  *   Megatron                           every byte of the index but where documents part; the .bin by its length.
- *   JSON lines                         whatever makes a line no JSON object with a text: marks, keys, escapes, UTF-8, an
- *                                      end before the line's. Another letter in a text is a text, and a file that ends
+ *   JSON lines                         whatever makes a line no JSON object with a text: marks, keys, escapes, UTF-8,
+ *                                      an end before the line's. Another letter in a text is a text, and a file that ends
  *                                      with a line is a file.
  *   zstd                               any byte: frames carry a checksum here, as those of the zstd command do.
  *   SQuAD                              JSON and keys, as above; an answer must stand in its place, or its question is
@@ -150,7 +150,8 @@ static void must_refuse(enum status st, const char *what, int64_t detail)
 
 static void tell(const char *what)
 {
-    print_message("# %s: %d damaged files refused, %d injuries changed nothing that is read\n", what, refused_n, same_n);
+    print_message("# %s: %d damaged files refused, %d injuries changed nothing that is read\n", what, refused_n,
+                  same_n);
     all_refused_n += refused_n;
     refused_n = same_n = 0;
 }
@@ -439,7 +440,8 @@ static void test_jsonl_kinds(void **state)
         "{\"text\":\"a\"},", "{\"text\":\"a\",}", "{\"text\" \"a\"}", "{text:\"a\"}", "{'text':'a'}",
         "{\"text\":\"\\x41\"}", "{\"text\":\"\\u12\"}", "{\"text\":\"\\\"}", "{\"text\":\"a\",\"n\":01}",
         "{\"text\":\"a\",\"n\":1.}", "{\"text\":\"a\",\"n\":nan}", "{\"text\":\"a\",\"n\":tru}",
-        "{\"text\":\"\xc0\x80\"}", "{\"text\":\"\xed\xa0\x80\"}", "{\"text\":\"\xf5\x80\x80\x80\"}", "\xef\xbb{\"text\":\"a\"}"};
+        "{\"text\":\"\xc0\x80\"}", "{\"text\":\"\xed\xa0\x80\"}", "{\"text\":\"\xf5\x80\x80\x80\"}",
+        "\xef\xbb{\"text\":\"a\"}"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         must_refuse(read_lines(bad[i], strlen(bad[i])), bad[i], (int64_t)i);
     char deep[400] = "{\"text\":\"a\",\"n\":";

@@ -213,7 +213,7 @@ static void test_token_files(void **state)
     expect(corpus, ids, 11);
     assert_true(corpus_fingerprint(corpus) == fingerprint);
     corpus_close(corpus);
-    refuse(in("t/6.bin"), BPE_VOCAB, ST_BAD_DATA, "no tokens", "DATA");
+    refuse(in("t/6.bin"), BPE_VOCAB, ST_BAD_DATA, "no tokens", "check the path");
     refuse(in("t"), 3, ST_BAD_DATA, "token 2 has id 3", "VOCAB");
     corpus = NULL;
     put_tokens("s/1.bin", (const uint16_t[]){1}, 1);
@@ -236,11 +236,11 @@ static void test_refusals(void **state)
 {
     (void)state;
     refuse(in("missing.txt"), BPE_VOCAB, ST_NO_INPUT, "missing.txt", "No such file");
-    refuse(in("no*match"), BPE_VOCAB, ST_NO_INPUT, "no*match", "DATA");
+    refuse(in("no*match"), BPE_VOCAB, ST_NO_INPUT, "no*match", "check the pattern");
     put_text("empty.txt", "");
-    refuse(in("empty.txt"), BPE_VOCAB, ST_BAD_DATA, "empty", "DATA");
+    refuse(in("empty.txt"), BPE_VOCAB, ST_BAD_DATA, "empty", "check the path");
     assert_int_equal(file_make_dirs(in("folder")), ST_OK);
-    refuse(in("folder"), BPE_VOCAB, ST_NO_INPUT, "no files found", "DATA");
+    refuse(in("folder"), BPE_VOCAB, ST_NO_INPUT, "no files found", "check the path");
     assert_int_equal(mkfifo(in("fifo"), 0600), 0);
     refuse(in("fifo"), BPE_VOCAB, ST_NO_INPUT, "not a regular file", "fifo");
     refuse("/dev/null", BPE_VOCAB, ST_NO_INPUT, "not a regular file", "/dev/null");
@@ -355,7 +355,8 @@ static void test_damaged_cache_is_made_again(void **state)
         corpus_close(corpus);
         assert_int_equal(calls, i + 2);
     }
-    text_format(command, sizeof command, "test $(ls %s/tokens | wc -l) -eq 1", cache); /* nothing left over */
+    /* Nothing left over. (On a slow machine the text counts as settled, and its key is kept too.) */
+    text_format(command, sizeof command, "test $(ls %s/tokens | grep -vc '[.]key$') -eq 1", cache);
     assert_int_equal(system(command), 0);
 }
 

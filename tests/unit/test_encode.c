@@ -114,7 +114,7 @@ static void test_lines(void **state)
     put("c.jsonl", "{\"text\":\"a<|endoftext|>\\u0000\"}", 31);
     EXPECT(in("c.jsonl"), 64, 27, 91, 437, 1659, 5239, 91, 29, 188, END); /* written, it is ordinary text */
     put_text("d.jsonl", "\n\n");
-    refuse(in("d.jsonl"), ST_BAD_DATA, "no tokens", "DATA");
+    refuse(in("d.jsonl"), ST_BAD_DATA, "no tokens", "check the path");
 }
 
 static void test_bad_lines(void **state)
@@ -221,7 +221,7 @@ static void test_packed_text(void **state)
     pack("b.zst", "a", 1);
     EXPECT(in("b.zst"), 64);
     pack("c.zst", "", 0);
-    refuse(in("c.zst"), ST_BAD_DATA, "no tokens", "DATA");
+    refuse(in("c.zst"), ST_BAD_DATA, "no tokens", "check the path");
     pack("d.bin.zst", "a", 1);
     refuse(in("d.bin.zst"), ST_BAD_DATA, "unpack", "d.bin");
 }

@@ -1,8 +1,10 @@
 /* hf_save: a folder is there whole or not at all, and nothing that somebody else owns is touched. */
 #include "harness.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -122,9 +124,38 @@ static void test_no_room(void **state)
     assert_alone(0);
 }
 
+/* What a killed export left goes with the next; one that is at work, and what only looks alike, stays. */
+static void test_left_behind(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"to.tmp-1", "to.tmp-99999999", "to.tmp-77", "to.tmp-7x", "to.tmp-", "too.tmp-7"};
+    char path[FILE_PATH_MAX], inside[FILE_PATH_MAX];
+    for (size_t i = 0; i < 6; i++) {
+        assert_int_equal(file_join(path, sizeof(path), dir, names[i]), ST_OK);
+        assert_int_equal(mkdir(path, 0777), 0);
+        assert_int_equal(file_join(inside, sizeof(inside), path, "model.safetensors"), ST_OK);
+        assert_int_equal(file_replace(inside, "half", 4), ST_OK);
+    }
+    assert_int_equal(file_join(path, sizeof(path), dir, names[2]), ST_OK);
+    int fd = open(path, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_int_equal(file_join(path, sizeof(path), dir, "to.tmp-5"), ST_OK);
+    assert_int_equal(symlink("too.tmp-7", path), 0);
+    assert_int_equal(save(target), ST_OK);
+    assert_whole(target);
+    for (size_t i = 0; i < 6; i++) {
+        assert_int_equal(file_join(path, sizeof(path), dir, names[i]), ST_OK);
+        assert_int_equal(file_is_dir(path), i >= 2);
+    }
+    assert_int_equal(file_join(path, sizeof(path), dir, "too.tmp-7/model.safetensors"), ST_OK);
+    assert_true(file_exists(path));
+    close(fd);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(test_new, setup),
     cmocka_unit_test_setup(test_taken, setup),
     cmocka_unit_test_setup(test_no_room, setup),
+    cmocka_unit_test_setup(test_left_behind, setup),
 };
 HARNESS_MAIN(tests)

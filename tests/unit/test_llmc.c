@@ -100,7 +100,7 @@ static void test_header(void **state)
         int32_t value;
         const char *says;
     } bad_list[] = {
-        {0, 20240327, "begins with 20240327"},  {0, 20240520, "token file"},
+        {0, 20240327, "this one with 20240327"},  {0, 20240520, "token file"},
         {1, 1, "version 1"},                    {1, 5, "ask for"},
         {2, 0, "0 positions"},                  {2, 25, "ask for"},
         {3, -1, "-1 vocabulary"},               {3, 129, "padded vocabulary 128 is below 129"},

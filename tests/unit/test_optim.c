@@ -46,6 +46,31 @@ static void test_spans(void **state)
     param_table_free(&t);
 }
 
+/* Parts of the runs, wherever the cuts are, are the runs. */
+static void test_cut(void **state)
+{
+    (void)state;
+    struct param_table t = describe();
+    struct optim_span *span, out[64];
+    int64_t n;
+    assert_int_equal(optim_spans(&t, 0.5, &span, &n), ST_OK);
+    assert_true(n <= 64);
+    for (int64_t each = 1; each < t.total_elems; each += 13)
+        for (int64_t first = 0; first < t.total_elems; first += each) {
+            int64_t elems = t.total_elems - first < each ? t.total_elems - first : each, end = 0;
+            int64_t out_n = optim_cut(span, n, first, elems, out);
+            for (int64_t i = 0; i < out_n; i++) {
+                assert_int_equal(out[i].offset, end);
+                assert_float_equal(out[i].weight_decay, decay_at(span, n, first + end), 0);
+                end += out[i].elems;
+            }
+            assert_int_equal(end, elems);
+        }
+    assert_int_equal(optim_cut(span, n, 5, 0, out), 0);
+    free(span);
+    param_table_free(&t);
+}
+
 static void test_moments(void **state)
 {
     (void)state;
@@ -89,6 +114,7 @@ static void test_update(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_spans),
+    cmocka_unit_test(test_cut),
     cmocka_unit_test(test_moments),
     cmocka_unit_test(test_update),
 };

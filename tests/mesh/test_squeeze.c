@@ -1,0 +1,113 @@
+/* Compressed sums: the same bits on all ranks, whole or in parts; near the true sum; what is lost comes later. */
+#include "mesh/ranks.h"
+
+#include <math.h>
+
+#include "base/rand.h"
+#include "comm/order.h"
+#include "mesh/squeeze.h"
+
+#define ELEMS 5003
+#define SMALL 7 /* a piece with fewer elements than ranks have parts */
+#define ROUNDS 40
+
+struct case_of {
+    enum squeeze_kind kind;
+    bool is_whole;
+    float first[ELEMS], sum[ELEMS]; /* after one round; of all rounds */
+    float small[SMALL];
+};
+
+static float value(int rank, int64_t i) { return (float)rand_normal(4, RAND_STREAM(TEST, rank), (uint64_t)i); }
+
+static enum status one_round(struct ranks_one *one, struct case_of *c, struct squeeze *q, int round)
+{
+    struct comm_ticket ticket, ticket_small;
+    struct order_extent part = order_extent(ELEMS, one->ranks, one->rank);
+    static _Thread_local float x[ELEMS], small[SMALL];
+    for (int64_t i = 0; i < ELEMS; i++)
+        x[i] = value(one->rank, i); /* the same gradient each time: what is lost must come in the end */
+    for (int i = 0; i < SMALL; i++)
+        small[i] = value(one->rank + 50, i);
+    TRY(squeeze_begin(q, 0, x, c->is_whole ? x : NULL, x + part.first, &ticket));
+    TRY(squeeze_begin(q, 1, small, small, NULL, &ticket_small));
+    TRY(comm_wait(one->comm, ticket));
+    TRY(comm_wait(one->comm, ticket_small));
+    for (int64_t i = 0; i < ELEMS; i++) {
+        bool is_there = c->is_whole || (i >= part.first && i < part.first + part.elems);
+        c->first[i] = round == 0 && is_there ? x[i] : c->first[i];
+        c->sum[i] += is_there ? x[i] / ROUNDS : 0;
+    }
+    if (round == 0)
+        memcpy(c->small, small, sizeof small);
+    return ST_OK;
+}
+
+static enum status one_rank(struct ranks_one *one)
+{
+    struct case_of *c = one->arg;
+    struct squeeze *q;
+    enum status st = ST_OK;
+    const int64_t elems[] = {ELEMS, SMALL};
+    TRY(squeeze_open(&(struct squeeze_config){.comm = one->comm, .kind = c->kind, .pieces_n = 2, .piece_elems = elems},
+                     &q));
+    for (int round = 0; st == ST_OK && round < ROUNDS; round++)
+        st = one_round(one, c, q, round);
+    squeeze_close(q);
+    return st;
+}
+
+/* The root of the mean square of a - b, by that of b. */
+static double apart(const float *a, const double *b, int64_t n)
+{
+    double diff = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        diff += (a[i] - b[i]) * (a[i] - b[i]);
+        size += b[i] * b[i];
+    }
+    return sqrt(diff / size);
+}
+
+static void check(enum squeeze_kind kind, int ranks, const double *want, const double *want_small)
+{
+    static struct case_of whole[RANKS_MAX], parts[RANKS_MAX];
+    memset(whole, 0, sizeof whole);
+    memset(parts, 0, sizeof parts);
+    for (int rank = 0; rank < ranks; rank++) {
+        whole[rank].kind = parts[rank].kind = kind;
+        whole[rank].is_whole = true;
+    }
+    ranks_run(1, ranks, one_rank, whole, sizeof *whole);
+    ranks_run(1, ranks, one_rank, parts, sizeof *parts);
+    for (int rank = 0; rank < ranks; rank++) {
+        struct order_extent part = order_extent(ELEMS, ranks, rank);
+        assert_memory_equal(whole[rank].first, whole[0].first, sizeof whole[0].first);
+        assert_memory_equal(whole[rank].sum, whole[0].sum, sizeof whole[0].sum);
+        assert_memory_equal(whole[rank].small, whole[0].small, sizeof whole[0].small);
+        assert_memory_equal(parts[rank].sum + part.first, whole[0].sum + part.first, (size_t)part.elems * sizeof(float));
+    }
+    double once = apart(whole[0].first, want, ELEMS), all = apart(whole[0].sum, want, ELEMS);
+    print_message("# kind %d, %d ranks: one sum is %.1e off, the mean of %d is %.1e off\n", (int)kind, ranks, once, ROUNDS,
+                  all);
+    assert_true(once < 0.02 && all < once / 8);
+    assert_true(apart(whole[0].small, want_small, SMALL) < 0.02);
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 5; ranks++) {
+        static double want[ELEMS], want_small[SMALL];
+        for (int64_t i = 0; i < ELEMS; i++)
+            for (int rank = 0; rank < ranks; rank++)
+                want[i] = (rank ? want[i] : 0) + value(rank, i);
+        for (int i = 0; i < SMALL; i++)
+            for (int rank = 0; rank < ranks; rank++)
+                want_small[i] = (rank ? want_small[i] : 0) + value(rank + 50, i);
+        check(SQUEEZE_KIND_BF16, ranks, want, want_small);
+        check(SQUEEZE_KIND_INT8, ranks, want, want_small);
+    }
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums)};
+HARNESS_MAIN(tests)

@@ -8,8 +8,11 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/must.h"
 #include "base/task.h"
+#include "base/text.h"
+#include "train/memory.h"
 #include "train/step_inside.h"
 
 int64_t step_sample_losses(const struct step *s)
@@ -190,6 +193,22 @@ static enum status open_store(struct step *s)
                       &s->store);
 }
 
+/* What the ranks share out is said once; what was planned is asserted to be what was taken. */
+static void tell_memory(const struct step *s)
+{
+    struct step_memory m = step_memory(s);
+    struct memory now = {0};
+    char word[7][32];
+    if (comm_place(s->config.comm)->ranks == 1 || comm_place(s->config.comm)->rank != 0)
+        return;
+    LOG_INFO("memory of a rank, planned and taken: parameters %s, gradients %s, moments %s, whole pieces while in use %s, "
+             "compression %s, passes %s; the process now holds %s",
+             text_human(word[0], 32, (double)m.store.params), text_human(word[1], 32, (double)m.store.grads),
+             text_human(word[2], 32, (double)m.store.moments), text_human(word[3], 32, (double)m.store.windows),
+             text_human(word[4], 32, (double)m.store.residuals), text_human(word[5], 32, (double)m.passes),
+             text_human(word[6], 32, (double)memory_resident(&now, 1)));
+}
+
 static enum status open_all(struct step *s)
 {
     const struct step_config *c = &s->config;
@@ -211,6 +230,7 @@ static enum status open_all(struct step *s)
     if (!s->losses_host)
         return FAIL(ST_RETRY, "out of memory: losses of %lld samples; use a smaller GLOBAL_BATCH",
                     (long long)s->samples);
+    tell_memory(s);
     return c->is_loaded ? ST_OK : fill_all(s);
 }
 

@@ -47,6 +47,7 @@ static enum status run_generate(const struct call *call);
 static enum status run_import(const struct call *call);
 static enum status run_export(const struct call *call);
 static enum status run_eval(const struct call *call);
+static enum status run_bench(const struct call *call);
 static enum status run_status(const struct call *call);
 static enum status run_config(const struct call *call);
 static enum status run_version(const struct call *call);
@@ -65,6 +66,8 @@ static const struct command commands[] = {
     {"export", "export FROM=... TO=...", "checkpoint to a Hugging Face folder", true, false, run_export},
     {"eval", "eval VAL_DATA=... [...]", "loss and perplexity of a model; of a QA model exact match and F1", true,
      false, run_eval},
+    {"bench", "bench [NAME=VALUE ...]",
+     "speed of the exchange between N_GPU_EACH_NODE workers, checked; JSON=1 for programs", true, false, run_bench},
     {"status", "status [URL] [JSON=1]", "how a run is doing, here or at URL; exit 0 healthy, 1 not", true,
      true, run_status},
     {"config", "config [NAME=VALUE ...]", "every setting with its value and who set it; JSON=1 for programs",
@@ -231,6 +234,8 @@ static enum status run_eval(const struct call *call)
 {
     return eval_main(call->conf);
 }
+
+static enum status run_bench(const struct call *call) { return bench_main(call->conf); }
 
 static enum status run_status(const struct call *call)
 {

@@ -1,9 +1,9 @@
 /* comm_hall — meetings, waiting, and messages between two. Must not know what is summed.
  *
- * Waiting: look for a while (pausing where a core is free for it, giving up the processor where not), then sleep in a
- * futex on the word that must change. The word's owner writes it and then looks for sleepers; a sleeper counts itself
- * and then looks at the word; all four are sequentially consistent, so one of the two sees the other. Sleeps are short
- * anyway, for the abort flag and the deadline must be looked at. */
+ * Waiting: look for a moment (where there is a core for each rank), then offer the processor to others between looks, then
+ * sleep in a futex on the word that must change. The word's owner writes it and then looks for sleepers; a sleeper
+ * counts itself and then looks at the word; all four are sequentially consistent, so one of the two sees the other.
+ * Sleeps are short anyway, for the abort flag and the deadline must be looked at. */
 #include "comm/comm_hall.h"
 
 #include <sched.h>
@@ -12,10 +12,9 @@
 #include "base/clock.h"
 #include "base/must.h"
 
-#define LOOKS 256          /* before the clock is looked at the first time */
-#define LOOKS_PER_CLOCK 32
-#define SPIN_NS 100000     /* then sleep */
-#define YIELD_NS 50000
+#define LOOKS 64           /* before the processor is offered to others */
+#define SPIN_NS 100000     /* until it sleeps: where there is a core for each */
+#define YIELD_NS 50000     /* and where not */
 #define SLEEP_MS 10
 
 int64_t comm_hall_bytes(int n)
@@ -106,22 +105,20 @@ static void sleep_on(_Atomic uint32_t *word, uint32_t target, _Atomic uint32_t *
     atomic_fetch_sub_explicit(sleepers, 1, memory_order_seq_cst);
 }
 
+/* Giving up the processor costs little where nobody else wants it, and much is won where the awaited rank does: two that
+ * spin on one core, as the system may place them, would each wait for the other's whole turn. */
 static enum status wait_long(struct comm_hall *hall, struct comm_wire *wire, _Atomic uint32_t *word, uint32_t target,
                              _Atomic uint32_t *sleepers)
 {
     int64_t end = clock_ns() + (wire->spins ? SPIN_NS : YIELD_NS);
-    for (bool is_over = false;; is_over = is_over || clock_ns() >= end) {
-        for (int i = 0; i < (wire->spins && !is_over ? LOOKS_PER_CLOCK : 1); i++) {
-            if (reached(word, target, memory_order_acquire))
-                return ST_OK;
-            comm_ops_pause();
-        }
+    for (bool is_over = false; !reached(word, target, memory_order_acquire); is_over = is_over || clock_ns() >= end) {
         TRY(check(hall, wire));
         if (is_over)
             sleep_on(word, target, sleepers);
-        else if (!wire->spins)
+        else
             sched_yield();
     }
+    return ST_OK;
 }
 
 static enum status wait_for(struct comm_hall *hall, struct comm_wire *wire, _Atomic uint32_t *word, uint32_t target,

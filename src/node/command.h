@@ -13,6 +13,7 @@ enum status tokenize_main(const struct conf *conf); /* DATA → OUT */
 enum status import_main(const struct conf *conf);   /* FROM a model made elsewhere → a checkpoint in TO */
 enum status export_main(const struct conf *conf);   /* FROM a checkpoint → TO, a Hugging Face folder */
 enum status generate_main(const struct conf *conf); /* PROMPT → text on stdout */
+enum status bench_main(const struct conf *conf);    /* collectives between workers → table or JSON on stdout */
 enum status eval_main(const struct conf *conf);     /* a trained model on VAL_DATA → loss or scores on stdout */
 
 #endif

@@ -1,0 +1,214 @@
+/* bench — `convoy bench`: starts the workers of this node, lets them measure their collectives, writes a table or JSON.
+ * Must not know how anything is measured (bench_run.h). */
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cgroup.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/task.h"
+#include "node/bench_run.h"
+#include "node/command.h"
+#include "node/say.h"
+
+#define BYTES_MAX ((int64_t)512 << 20)
+#define WORKERS_DEFAULT_MAX 8
+#define TIMEOUT_MS 60000
+
+/* What workers leave behind, in memory that they share with who started them. */
+struct outcome {
+    atomic_bool aborted;
+    int rows_n;
+    char transport[64];
+    struct bench_run_row rows[BENCH_RUN_ROWS_MAX];
+};
+
+static bool is_aborted(void *arg) { return atomic_load(&((struct outcome *)arg)->aborted); }
+
+static enum status work(struct outcome *outcome, int rank, int ranks, int share_fd, int64_t bytes_max)
+{
+    struct comm_config config = {
+        .kind = COMM_KIND_UCX,
+        .place = {.rank = rank, .ranks = ranks, .nodes = 1, .local = rank, .locals = ranks},
+        .timeout_ms = TIMEOUT_MS,
+        .is_aborted = is_aborted,
+        .arg = outcome,
+        .share_fd = share_fd,
+    };
+    struct comm *comm = NULL;
+    char address[COMM_ADDRESS_MAX];
+    int64_t address_bytes;
+    struct bench_run_row rows[BENCH_RUN_ROWS_MAX];
+    int rows_n = 0;
+    TRY(comm_begin_open(&config, &comm, address, &address_bytes));
+    enum status st = comm_end_open(comm, 1, NULL, NULL);
+    if (st == ST_OK)
+        st = bench_run(comm, bytes_max, rows, &rows_n);
+    if (st == ST_OK && rank == 0) {
+        memcpy(outcome->rows, rows, sizeof(rows[0]) * (size_t)rows_n);
+        outcome->rows_n = rows_n;
+        text_copy(outcome->transport, sizeof(outcome->transport), comm_name(comm));
+    }
+    comm_close(comm);
+    return st;
+}
+
+/* A worker never returns: it ends here, having said why. */
+static enum status start(struct outcome *outcome, int rank, int ranks, int share_fd, int64_t bytes_max, pid_t *out)
+{
+    pid_t parent = getpid(), pid = fork();
+    if (pid < 0)
+        return FAIL(ST_RETRY, "cannot start worker %d of %d: %s; raise the limit of processes", rank, ranks,
+                    strerror(errno));
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        enum status st = getppid() == parent ? work(outcome, rank, ranks, share_fd, bytes_max) : ST_PEER;
+        if (st != ST_OK && !atomic_exchange(&outcome->aborted, true))
+            LOG_ERROR("worker %d: %s", rank, status_message());
+        _exit(status_exit(st));
+    }
+    *out = pid;
+    return ST_OK;
+}
+
+/* The first that ends badly ends the others. */
+static enum status await(struct outcome *outcome, int started)
+{
+    enum status st = ST_OK;
+    for (int i = 0; i < started;) {
+        int ended = 0;
+        pid_t pid = waitpid(-1, &ended, 0);
+        if (pid < 0 && errno == EINTR)
+            continue;
+        i++;
+        if (pid > 0 && ended == 0)
+            continue;
+        atomic_store(&outcome->aborted, true);
+        if (st == ST_OK)
+            st = pid > 0 && WIFEXITED(ended)
+                     ? FAIL(status_from_exit(WEXITSTATUS(ended)), "a worker ended with code %d", WEXITSTATUS(ended))
+                     : FAIL(ST_PEER, "a worker was ended by signal %d", pid > 0 ? WTERMSIG(ended) : 0);
+    }
+    return st;
+}
+
+static enum status measure(struct outcome *outcome, int ranks, int64_t bytes_max)
+{
+    int share_fd = memfd_create("convoy-bench", MFD_CLOEXEC), started = 0;
+    if (share_fd < 0)
+        return FAIL(ST_RETRY, "cannot make memory for workers to share: %s", strerror(errno));
+    enum status st = ST_OK;
+    pid_t pid;
+    while (started < ranks && st == ST_OK) {
+        st = start(outcome, started, ranks, share_fd, bytes_max, &pid);
+        started += st == ST_OK;
+    }
+    close(share_fd);
+    if (st != ST_OK)
+        atomic_store(&outcome->aborted, true);
+    enum status ended = await(outcome, started);
+    return st != ST_OK ? st : ended;
+}
+
+/* ---- the answer ---- */
+
+static void write_table(const struct outcome *outcome, int ranks, struct text *out)
+{
+    char human[32];
+    text_add(out, "%d workers of one node, %s, fp32 in place; times of the slowest worker\n", ranks,
+             outcome->transport);
+    text_add(out, "%-15s %10s %6s %12s %12s %10s %10s %8s\n", "collective", "size", "runs", "median us", "best us",
+             "bus GB/s", "best GB/s", "wrong");
+    for (int i = 0; i < outcome->rows_n; i++) {
+        const struct bench_run_row *row = &outcome->rows[i];
+        text_add(out, "%-15s %10s %6d %12.2f %12.2f %10.3f %10.3f %8lld\n", bench_run_name(row->call),
+                 text_human(human, sizeof(human), (double)row->bytes), row->runs, row->median_us, row->best_us,
+                 bench_run_bus(row, ranks, row->median_us), bench_run_bus(row, ranks, row->best_us),
+                 (long long)row->wrong);
+    }
+}
+
+static enum status write_json(const struct outcome *outcome, int ranks, struct text *out)
+{
+    cJSON *all = cJSON_CreateObject(), *rows = cJSON_AddArrayToObject(all, "results");
+    json_add_i64(all, "schema", 1);
+    json_add_i64(all, "nodes", 1);
+    json_add_i64(all, "ranks", ranks);
+    cJSON_AddStringToObject(all, "transport", outcome->transport);
+    cJSON_AddStringToObject(all, "dtype", "fp32");
+    for (int i = 0; i < outcome->rows_n; i++) {
+        const struct bench_run_row *row = &outcome->rows[i];
+        cJSON *one = cJSON_CreateObject();
+        cJSON_AddStringToObject(one, "collective", bench_run_name(row->call));
+        json_add_i64(one, "bytes", row->bytes);
+        json_add_i64(one, "runs", row->runs);
+        json_add_number(one, "median_us", row->median_us);
+        json_add_number(one, "best_us", row->best_us);
+        json_add_number(one, "bus_gb_per_second", bench_run_bus(row, ranks, row->median_us));
+        json_add_i64(one, "wrong", row->wrong);
+        cJSON_AddItemToArray(rows, one);
+    }
+    char *text = cJSON_Print(all);
+    cJSON_Delete(all);
+    if (text == NULL)
+        return FAIL(ST_RETRY, "out of memory: the answer");
+    text_add(out, "%s\n", text);
+    cJSON_free(text);
+    return ST_OK;
+}
+
+/* The largest buffer of which all workers' take no more than half of the memory that is free. */
+static int64_t largest(int ranks)
+{
+    const int64_t pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    int64_t left = pages * page, bytes = BYTES_MAX;
+    int64_t group = cgroup_memory_free("/proc/self/cgroup", "/sys/fs/cgroup");
+    left = group >= 0 && group < left ? group : left;
+    while (bytes > 1 << 20 && bytes * ranks > left / 2)
+        bytes /= 2;
+    return bytes;
+}
+
+static int workers(const struct conf *conf)
+{
+    int asked = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE), cores = task_cores();
+    if (strcmp(conf_source(conf, CONF_N_GPU_EACH_NODE), "default") != 0)
+        return asked;
+    return cores < 2 ? 2 : cores > WORKERS_DEFAULT_MAX ? WORKERS_DEFAULT_MAX : cores;
+}
+
+enum status bench_main(const struct conf *conf)
+{
+    if (conf_i64(conf, CONF_N_NODES) > 1)
+        return FAIL(ST_BAD_SETTING, "bench measures the workers of one node; N_NODES is %lld, set N_NODES=1",
+                    (long long)conf_i64(conf, CONF_N_NODES));
+    const int ranks = workers(conf);
+    const int64_t bytes_max = largest(ranks);
+    struct outcome *outcome =
+        mmap(NULL, sizeof(*outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (outcome == MAP_FAILED)
+        return FAIL(ST_RETRY, "out of memory: the outcome: %s", strerror(errno));
+    if (bytes_max < BYTES_MAX)
+        LOG_WARN("memory is short: sizes end at %lld MiB for %d workers", (long long)(bytes_max >> 20), ranks);
+    struct text out = {0};
+    int64_t wrong = 0;
+    enum status st = measure(outcome, ranks, bytes_max);
+    if (st == ST_OK && conf_i64(conf, CONF_JSON) != 0)
+        st = write_json(outcome, ranks, &out);
+    else if (st == ST_OK)
+        write_table(outcome, ranks, &out);
+    for (int i = 0; i < outcome->rows_n; i++)
+        wrong += outcome->rows[i].wrong;
+    munmap(outcome, sizeof(*outcome));
+    if (st == ST_OK)
+        st = say_text(&out);
+    text_free(&out);
+    return st == ST_OK && wrong > 0 ? FAIL(ST_BUG, "%lld elements were wrong", (long long)wrong) : st;
+}

@@ -1,0 +1,150 @@
+/* bench_run — see bench_run.h. */
+#include "node/bench_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "comm/order.h"
+
+#define RUNS_MAX 1001
+#define RUNS_MIN 5
+#define BUDGET_US 250000.0 /* for the timed runs of one row */
+#define PERIOD 13          /* of the pattern: whole numbers, so every sum is exact */
+
+struct bench {
+    struct comm *comm;
+    int rank, ranks;
+    float *data;
+    double *times; /* ranks × RUNS_MAX */
+};
+
+const char *bench_run_name(enum bench_run_call call)
+{
+    static const char *const name[BENCH_RUN_CALL_N] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
+    return name[call];
+}
+
+double bench_run_bus(const struct bench_run_row *row, int ranks, double us)
+{
+    double share = (double)(ranks - 1) / ranks;
+    double moved = row->call == BENCH_RUN_ALL_REDUCE  ? 2 * share
+                   : row->call == BENCH_RUN_BROADCAST ? (ranks > 1 ? 1 : 0)
+                                                      : share;
+    return us > 0 ? moved * (double)row->bytes / us * 1e-3 : 0;
+}
+
+static enum status call_once(const struct bench *b, enum bench_run_call call, int64_t elems)
+{
+    struct tensor all = {b->data, DTYPE_F32};
+    struct tensor part = tensor_at(all, order_extent(elems, b->ranks, b->rank).first);
+    switch (call) {
+    case BENCH_RUN_ALL_REDUCE: return comm_all_reduce(b->comm, all, all, elems);
+    case BENCH_RUN_REDUCE_SCATTER: return comm_reduce_scatter(b->comm, part, all, elems);
+    case BENCH_RUN_ALL_GATHER: return comm_all_gather(b->comm, all, part, elems);
+    default: return comm_broadcast(b->comm, all, elems, 0);
+    }
+}
+
+static float pattern(int rank, int64_t i) { return (float)((i + 3 * (int64_t)rank) % PERIOD); }
+
+/* Elements [first, first+n) that are not what `rank`'s buffer holds (a sum of all ranks: rank < 0). */
+static int64_t count_wrong(const struct bench *b, int rank, int64_t first, int64_t n)
+{
+    float want[PERIOD] = {0};
+    int64_t wrong = 0;
+    for (int64_t k = 0; k < PERIOD; k++)
+        for (int r = rank < 0 ? 0 : rank; r < (rank < 0 ? b->ranks : rank + 1); r++)
+            want[k] += pattern(r, k);
+    for (int64_t i = first; i < first + n; i++)
+        wrong += b->data[i] != want[i % PERIOD];
+    return wrong;
+}
+
+static enum status check(const struct bench *b, enum bench_run_call call, int64_t elems, int64_t *wrong_out)
+{
+    for (int64_t i = 0; i < elems; i++)
+        b->data[i] = pattern(b->rank, i);
+    TRY(call_once(b, call, elems));
+    struct order_extent part = order_extent(elems, b->ranks, b->rank);
+    double wrong = 0;
+    if (call == BENCH_RUN_ALL_REDUCE)
+        wrong = (double)count_wrong(b, -1, 0, elems);
+    else if (call == BENCH_RUN_REDUCE_SCATTER)
+        wrong = (double)count_wrong(b, -1, part.first, part.elems);
+    else if (call == BENCH_RUN_BROADCAST)
+        wrong = (double)count_wrong(b, 0, 0, elems);
+    for (int r = 0; r < b->ranks && call == BENCH_RUN_ALL_GATHER; r++) {
+        part = order_extent(elems, b->ranks, r);
+        wrong += (double)count_wrong(b, r, part.first, part.elems);
+    }
+    struct tensor sum = {&wrong, DTYPE_F64};
+    TRY(comm_all_reduce(b->comm, sum, sum, 1));
+    *wrong_out = (int64_t)wrong;
+    return ST_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Runs; the time of each is that of its slowest rank. Two barriers: from the second all leave together. */
+static enum status time_runs(const struct bench *b, enum bench_run_call call, int64_t elems, int runs,
+                             double *median_out, double *best_out)
+{
+    double *all = b->times;
+    memset(all, 0, sizeof(double) * (size_t)b->ranks * (size_t)runs);
+    for (int i = 0; i < runs; i++) {
+        TRY(comm_barrier(b->comm));
+        TRY(comm_barrier(b->comm));
+        int64_t begin = clock_ns();
+        TRY(call_once(b, call, elems));
+        all[b->rank * runs + i] = (double)(clock_ns() - begin) * 1e-3;
+    }
+    struct tensor times = {all, DTYPE_F64};
+    TRY(comm_all_reduce(b->comm, times, times, (int64_t)b->ranks * runs));
+    for (int i = 0; i < runs; i++)
+        for (int r = 1; r < b->ranks; r++)
+            all[i] = all[r * runs + i] > all[i] ? all[r * runs + i] : all[i];
+    qsort(all, (size_t)runs, sizeof(*all), by_value);
+    *median_out = all[runs / 2];
+    *best_out = all[0];
+    return ST_OK;
+}
+
+static enum status measure(const struct bench *b, struct bench_run_row *row)
+{
+    const int64_t elems = row->bytes / (int64_t)sizeof(float);
+    double first, best;
+    TRY(check(b, row->call, elems, &row->wrong));
+    memset(b->data, 0, (size_t)row->bytes); /* zeros stay finite however often they are added */
+    TRY(time_runs(b, row->call, elems, 3, &first, &best));
+    double runs = BUDGET_US / (first + 1);
+    row->runs = runs > RUNS_MAX ? RUNS_MAX : runs < RUNS_MIN ? RUNS_MIN : (int)runs | 1;
+    return time_runs(b, row->call, elems, row->runs, &row->median_us, &row->best_us);
+}
+
+enum status bench_run(struct comm *comm, int64_t bytes_max, struct bench_run_row *rows, int *rows_n)
+{
+    static const int64_t sizes[] = {4,       64,      1 << 10,  16 << 10, 64 << 10,  256 << 10,
+                                    1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 512 << 20};
+    struct bench b = {.comm = comm, .rank = comm_place(comm)->rank, .ranks = comm_place(comm)->ranks};
+    void *data = NULL;
+    TRY(comm_alloc(comm, bytes_max, &data));
+    b.data = data;
+    b.times = malloc(sizeof(double) * (size_t)b.ranks * RUNS_MAX);
+    if (b.times == NULL)
+        return FAIL(ST_RETRY, "out of memory: the times of %d ranks", b.ranks);
+    enum status st = ST_OK;
+    *rows_n = 0;
+    for (int call = 0; call < BENCH_RUN_CALL_N && st == ST_OK; call++)
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && sizes[s] <= bytes_max && st == ST_OK; s++) {
+            struct bench_run_row *row = &rows[(*rows_n)++];
+            *row = (struct bench_run_row){.call = (enum bench_run_call)call, .bytes = sizes[s]};
+            st = measure(&b, row);
+        }
+    free(b.times);
+    return st;
+}

@@ -1,0 +1,30 @@
+/* bench_run — one rank's side of `convoy bench`: every collective at every size, checked, then timed. Must not know how
+ * ranks were started or who reads the figures. */
+#ifndef CONVOY_NODE_BENCH_RUN_H
+#define CONVOY_NODE_BENCH_RUN_H
+
+#include "comm/comm.h"
+
+#define BENCH_RUN_ROWS_MAX 64
+
+enum bench_run_call { BENCH_RUN_ALL_REDUCE, BENCH_RUN_REDUCE_SCATTER, BENCH_RUN_ALL_GATHER, BENCH_RUN_BROADCAST,
+                      BENCH_RUN_CALL_N };
+
+/* Times are those of the slowest rank, from the moment that all have left a barrier. */
+struct bench_run_row {
+    enum bench_run_call call;
+    int64_t bytes; /* of the whole buffer */
+    int runs;
+    double median_us, best_us;
+    int64_t wrong; /* elements, over all ranks */
+};
+
+const char *bench_run_name(enum bench_run_call call);
+/* bench_run_bus — GB/s that a wire between two ranks would have to carry each way: what is moved counted as the best
+ * algorithm would move it (all_reduce 2(n-1)/n of the buffer, reduce_scatter and all_gather (n-1)/n, broadcast 1). */
+double bench_run_bus(const struct bench_run_row *row, int ranks, double us);
+
+/* bench_run — fp32, in place in memory of comm_alloc, 4 bytes to bytes_max. All ranks get the same rows. */
+enum status bench_run(struct comm *comm, int64_t bytes_max, struct bench_run_row *rows, int *rows_n);
+
+#endif

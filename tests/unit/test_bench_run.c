@@ -1,0 +1,77 @@
+/* test_bench_run — the rows of `convoy bench` on threads as ranks: every collective at every size, nothing wrong, times that
+ * make sense; how bus bandwidth is counted. */
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "harness.h"
+#include "node/bench_run.h"
+
+struct rank {
+    struct comm_mem_world *world;
+    int rank, ranks, rows_n;
+    enum status st;
+    struct bench_run_row rows[BENCH_RUN_ROWS_MAX];
+};
+
+static void *run(void *arg)
+{
+    struct rank *me = arg;
+    struct comm *comm = NULL;
+    int64_t bytes;
+    struct comm_config config = {
+        .kind = COMM_KIND_MEM,
+        .place = {.rank = me->rank, .ranks = me->ranks, .nodes = 1, .local = me->rank, .locals = me->ranks},
+        .timeout_ms = 60000,
+        .share_fd = -1,
+        .mem = me->world};
+    me->st = comm_begin_open(&config, &comm, NULL, &bytes);
+    if (me->st == ST_OK)
+        me->st = comm_end_open(comm, 1, NULL, NULL);
+    if (me->st == ST_OK)
+        me->st = bench_run(comm, 70000, me->rows, &me->rows_n);
+    comm_close(comm);
+    return NULL;
+}
+
+static void rows_of_three(void **state)
+{
+    (void)state;
+    static struct rank ranks[3];
+    pthread_t threads[3];
+    struct comm_mem_world *world = comm_mem_world_new(1, 3);
+    for (int r = 0; r < 3; r++) {
+        ranks[r] = (struct rank){.world = world, .rank = r, .ranks = 3};
+        pthread_create(&threads[r], NULL, run, &ranks[r]);
+    }
+    for (int r = 0; r < 3; r++)
+        pthread_join(threads[r], NULL);
+    comm_mem_world_free(world);
+    assert_int_equal(ranks[0].rows_n, 4 * 5); /* 4 B, 64 B, 1 KiB, 16 KiB, 64 KiB */
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(ranks[r].st, ST_OK);
+        assert_memory_equal(ranks[r].rows, ranks[0].rows, sizeof(ranks[0].rows[0]) * 20);
+    }
+    for (int i = 0; i < 20; i++) {
+        const struct bench_run_row *row = &ranks[0].rows[i];
+        assert_int_equal(row->call, i / 5);
+        assert_int_equal(row->wrong, 0);
+        assert_true(row->runs >= 5 && row->best_us > 0 && row->median_us >= row->best_us);
+    }
+}
+
+static void bus(void **state)
+{
+    (void)state;
+    struct bench_run_row row = {.call = BENCH_RUN_ALL_REDUCE, .bytes = 1000000};
+    assert_true(fabs(bench_run_bus(&row, 2, 1000) - 1.0) < 1e-9);
+    assert_true(fabs(bench_run_bus(&row, 4, 1000) - 1.5) < 1e-9);
+    row.call = BENCH_RUN_ALL_GATHER;
+    assert_true(fabs(bench_run_bus(&row, 4, 1000) - 0.75) < 1e-9);
+    row.call = BENCH_RUN_BROADCAST;
+    assert_true(fabs(bench_run_bus(&row, 4, 1000) - 1.0) < 1e-9);
+    assert_true(bench_run_bus(&row, 1, 1000) == 0 && bench_run_bus(&row, 4, 0) == 0);
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_three), cmocka_unit_test(bus)};
+HARNESS_MAIN(tests)

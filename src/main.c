@@ -67,7 +67,7 @@ static const struct command commands[] = {
     {"eval", "eval VAL_DATA=... [...]", "loss and perplexity of a model; of a QA model exact match and F1", true,
      false, run_eval},
     {"bench", "bench [NAME=VALUE ...]",
-     "speed of the exchange between N_GPU_EACH_NODE workers, checked; JSON=1 for programs", true, false, run_bench},
+     "speed of collectives between N_GPU_EACH_NODE workers, checked", true, false, run_bench},
     {"status", "status [URL] [JSON=1]", "how a run is doing, here or at URL; exit 0 healthy, 1 not", true,
      true, run_status},
     {"config", "config [NAME=VALUE ...]", "every setting with its value and who set it; JSON=1 for programs",

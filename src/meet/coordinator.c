@@ -15,8 +15,8 @@ struct slot {
     char host[64], address[64];
     int64_t pid;
     int64_t sequence, generation; /* the highest heard, of this instance; the generation it came with */
-    int64_t heard_ms, closed_ms;  /* closed_ms -1: its connection stands */
-    int64_t ready, used, losses;  /* as in wire.h */
+    int64_t seated_ms, heard_ms, closed_ms; /* closed_ms -1: its connection stands */
+    int64_t ready, used, losses;            /* as in wire.h */
     int stop;
     bool is_told;                  /* that the job is over */
     struct wire_instance newcomer; /* wants this place; the holder has until it dies to be heard from */
@@ -30,7 +30,7 @@ struct coordinator {
     struct meet_address *addresses; /* nodes_n × workers_n, as last made ready */
     struct meet_rank *ranks;        /* likewise, as last reported */
     struct meet_node *roster;
-    int64_t turn, generation, tick_ms, gather_ms;
+    int64_t turn, generation, tick_ms, gather_ms, fall_ms; /* fall_ms far ahead before the first */
     bool is_running;
     int worlds_n; /* made in this life */
     int left_n;
@@ -62,7 +62,7 @@ enum status coordinator_open(const struct coordinator_config *config, int64_t no
                     config->workers_n);
     }
     c->config = *config;
-    c->gather_ms = c->tick_ms = now_ms;
+    c->gather_ms = c->tick_ms = now_ms, c->fall_ms = INT64_MAX;
     c->step = c->counts.step_best = -1;
     c->turn = 1;
     for (size_t i = 0; i < nodes_n; i++)
@@ -152,7 +152,7 @@ static void fall(struct coordinator *c, enum status st, const char *why, int64_t
     if (c->is_ended)
         return;
     c->is_running = false;
-    c->gather_ms = now_ms;
+    c->gather_ms = c->fall_ms = now_ms;
     text_copy(c->why, sizeof(c->why), why);
     changed(c);
     if (c->stop != 0)
@@ -171,7 +171,7 @@ static void lose(struct coordinator *c, struct slot *slot, const char *how, int6
     slot->state = MEET_NODE_LOST;
     slot->ready = 0;
     slot->closed_ms = -1;
-    if (c->is_running || c->generation > 0) {
+    if (c->is_running || slot->seated_ms > c->fall_ms) { /* else it fell with the others, which is counted */
         fall(c, ST_PEER, why, now_ms);
     } else {
         notes_add(&c->notes, true, "%s", why);
@@ -341,6 +341,7 @@ static void seat(struct coordinator *c, struct slot *slot, const struct wire_say
                           .pid = hello->pid,
                           .sequence = says->sequence - 1, /* the rest of this message is still to be taken */
                           .generation = says->generation,
+                          .seated_ms = now_ms,
                           .heard_ms = now_ms,
                           .closed_ms = -1,
                           .used = used,
@@ -381,7 +382,7 @@ static bool is_vacant(struct coordinator *c, struct slot *slot, const struct wir
     if (!wire_is_same(slot->newcomer, says->instance)) {
         slot->newcomer = says->instance;
         slot->newcomer_ms = now_ms;
-    } else if (slot->heard_ms > slot->newcomer_ms && slot->closed_ms < 0) {
+    } else if (slot->heard_ms - slot->newcomer_ms >= COORDINATOR_PROOF_MS && slot->closed_ms < 0) {
         refuse_second(slot, says, told);
         notes_add(&c->notes, true, "refused a second node %d: its place is held by host %s pid %lld",
                   says->node_id, slot->host, (long long)slot->pid);

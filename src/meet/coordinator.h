@@ -18,6 +18,8 @@
 #include "meet/wire.h"
 
 #define COORDINATOR_SUSPECT_MS 3000
+/* A holder heard so long after another wanted its place lives: it was no message from before that came late. */
+#define COORDINATOR_PROOF_MS 500
 #define COORDINATOR_CLOSED_MS 500 /* a connection that ended may be made again for so long */
 
 struct coordinator;

@@ -15,7 +15,7 @@ struct link_config {
     int port, ranks_n; /* of the whole job */
     const struct secret *secret;
     /* what the driver adds to a message */
-    void (*fill)(void *arg, struct wire_says *says, struct wire_hello *hello);
+    void (*fill)(void *arg, bool is_with_addresses, struct wire_says *says, struct wire_hello *hello);
     void (*act)(void *arg, const struct member_actions *actions);
     void (*on_world)(void *arg, const struct meet_world *world);
     void *arg;

@@ -105,12 +105,12 @@ static void act(struct meet *meet, const struct member_actions *actions)
 }
 
 /* What a message of this node carries beside the member's state. */
-static void fill(void *arg, struct wire_says *says, struct wire_hello *hello)
+static void fill(void *arg, bool is_with_addresses, struct wire_says *says, struct wire_hello *hello)
 {
     struct meet *meet = arg;
     says->ranks_n = meet->ranks_n;
     says->ranks = meet->ranks;
-    if (meet->member.is_ready && !meet->member.is_ready_held) {
+    if (is_with_addresses) {
         says->addresses_n = meet->config.workers_n;
         says->addresses = meet->addresses;
     }
@@ -130,8 +130,9 @@ static void talk_here(struct meet *meet)
     struct wire_told told;
     struct member_actions actions = {0};
     int64_t now_ms = clock_ms();
+    bool is_with_addresses = member_has_addresses(&meet->member);
     bool is_hello = member_say(&meet->member, &says);
-    fill(meet, &says, &hello);
+    fill(meet, is_with_addresses, &says, &hello);
     coordinator_hear(meet->coordinator, &says, is_hello ? &hello : NULL, now_ms, &told);
     meet->said_ms = now_ms;
     member_told(&meet->member, &told, now_ms, now_ms, &actions);

@@ -21,7 +21,7 @@ void member_ready(struct member *m, struct member_actions *actions)
 {
     m->ready++;
     m->is_ready = true;
-    m->is_ready_held = false;
+    m->is_ready_held = m->is_ready_sent = false;
     actions->is_news = true;
 }
 
@@ -66,6 +66,8 @@ void member_leave(struct member *m, enum status st, const char *why, int64_t now
 
 /* ---- what it says ---- */
 
+bool member_has_addresses(const struct member *m) { return m->is_joined && m->is_ready && !m->is_ready_held; }
+
 bool member_say(struct member *m, struct wire_says *says)
 {
     *says = (struct wire_says){.node_id = m->config.node_id,
@@ -84,6 +86,7 @@ bool member_say(struct member *m, struct wire_says *says)
                                .step = m->step,
                                .counts = m->counts};
     text_copy(says->why, sizeof(says->why), m->why);
+    m->is_ready_sent = m->is_ready_sent || member_has_addresses(m);
     return !m->is_joined;
 }
 
@@ -124,7 +127,7 @@ static void told_running(struct member *m, const struct wire_told *told, struct 
         drop(m, "another generation was begun without this node", actions);
     else if (is_mine && m->is_ready)
         actions->fetch = told->generation;
-    else if (is_mine && m->lost != told->generation) /* the readiness was taken back too late */
+    else if (told->used > 0 && m->lost != told->generation) /* the readiness was taken back too late */
         add_loss(m, told->generation, ST_PEER, m->why[0] != 0 ? m->why : "its workers are no longer ready",
                  actions);
 }
@@ -143,6 +146,7 @@ static void told_gathering(struct member *m, const struct wire_told *told, struc
 
 static void told_in(struct member *m, const struct wire_told *told, struct member_actions *actions)
 {
+    actions->is_news = actions->is_news || (!m->is_joined && m->is_ready); /* now it may have the addresses */
     m->is_joined = m->is_welcome = true;
     m->turn = told->turn;
     m->counts = told->counts;
@@ -162,14 +166,25 @@ static void told_in(struct member *m, const struct wire_told *told, struct membe
         actions->stop = m->stop_told = told->stop;
 }
 
+/* What node 0 knew of this node is gone: with it a world, and a readiness of which it may have made one. */
+static void start_over(struct member *m, const char *why, struct member_actions *actions)
+{
+    m->is_joined = m->is_ready_held = false;
+    if (m->running != 0) {
+        give_up(m, why, actions);
+    } else if (m->is_ready && m->is_ready_sent && !m->is_leaving) {
+        m->is_ready = false;
+        actions->abort = m->generation + 1;
+        text_copy(actions->text, sizeof(actions->text), why);
+    }
+}
+
 /* Another life of node 0, or the first: it must hear everything anew. */
 static void meet_coordinator(struct member *m, const struct wire_told *told, struct member_actions *actions)
 {
-    if (m->running != 0)
-        give_up(m, "node 0 was lost and came back", actions);
+    start_over(m, "node 0 was lost and came back", actions);
     m->coordinator = told->coordinator;
     m->turn = -1;
-    m->is_joined = m->is_ready_held = false;
 }
 
 void member_told(struct member *m, const struct wire_told *told, int64_t sent_ms, int64_t now_ms,
@@ -192,13 +207,11 @@ void member_told(struct member *m, const struct wire_told *told, int64_t sent_ms
         told_in(m, told, actions);
         break;
     case WIRE_ANSWER_JOIN:
-        m->is_joined = m->is_ready_held = false;
-        if (m->running != 0)
-            give_up(m, "node 0 had given this node up for lost", actions);
+        start_over(m, "node 0 had given this node up for lost", actions);
         actions->is_news = true;
         break;
     case WIRE_ANSWER_WAIT:
-        m->is_joined = m->is_ready_held = false;
+        start_over(m, told->text, actions);
         text_copy(m->missing, sizeof(m->missing), told->text);
         break;
     case WIRE_ANSWER_END:

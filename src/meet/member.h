@@ -35,17 +35,18 @@ struct member {
     struct member_config config;
     struct wire_instance coordinator; /* zero: none met yet */
     int64_t sequence, turn;
-    int64_t generation;           /* the highest heard of */
-    int64_t running;              /* the world it is in; 0 none */
-    int64_t ready;                /* how often ready */
-    bool is_ready, is_ready_held; /* the last readiness waits for a world · node 0 has its addresses */
-    bool is_joined;               /* by this coordinator */
-    bool is_welcome;              /* ever */
-    int64_t since_ms;             /* looking for node 0 since */
-    int64_t answered_ms;          /* when the message was sent that was last answered; -1 never */
-    int64_t closed_ms;            /* node 0 cannot be reached since; -1 it can */
-    int64_t losses, lost;         /* as in wire_says */
-    int64_t told_sequence;        /* the highest answered */
+    int64_t generation; /* the highest heard of */
+    int64_t running;    /* the world it is in; 0 none */
+    int64_t ready;      /* how often ready */
+    bool is_ready, is_ready_held,
+        is_ready_sent;     /* the last readiness waits for a world · node 0 has its addresses */
+    bool is_joined;        /* by this coordinator */
+    bool is_welcome;       /* ever */
+    int64_t since_ms;      /* looking for node 0 since */
+    int64_t answered_ms;   /* when the message was sent that was last answered; -1 never */
+    int64_t closed_ms;     /* node 0 cannot be reached since; -1 it can */
+    int64_t losses, lost;  /* as in wire_says */
+    int64_t told_sequence; /* the highest answered */
     enum status lost_st;
     int stop, stop_told; /* asked here · heard of or asked here */
     bool is_leaving, is_over;
@@ -70,6 +71,9 @@ void member_leave(struct member *m, enum status st, const char *why, int64_t now
 
 /* member_say — the next message (without ranks and addresses: the driver's); true: say hello with it. */
 bool member_say(struct member *m, struct wire_says *says);
+/* member_has_addresses — the next message carries the workers' addresses: only to a coordinator that is known,
+ * so that no two make a world of them. */
+bool member_has_addresses(const struct member *m);
 /* member_told — an answer to a message sent at sent_ms. */
 void member_told(struct member *m, const struct wire_told *told, int64_t sent_ms, int64_t now_ms,
                  struct member_actions *actions);

@@ -122,6 +122,7 @@ static enum status open_all(struct store *s)
     TRY(layout_init(c->table, place->ranks, place->rank, c->bucket_elems, &s->layout));
     s->is_alone = place->ranks == 1;
     s->has_parts = !s->is_alone && c->shard != LAYOUT_SHARD_NONE;
+    s->is_late = !s->is_alone && !s->has_parts && c->compress == SQUEEZE_KIND_NONE;
     s->params_window = !s->is_alone && c->shard == LAYOUT_SHARD_FULL;
     s->grads_window = !s->is_alone && c->shard >= LAYOUT_SHARD_GRADIENTS && !c->is_accumulated;
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
@@ -229,7 +230,11 @@ static enum status wait_gather(struct store *s, int piece)
     if (!p->is_gathering)
         return ST_OK;
     p->is_gathering = false;
-    return store_wait(s, p->gather);
+    TRY(store_wait(s, p->gather));
+    if (!p->is_due)
+        return ST_OK;
+    p->is_due = false;
+    return s->c.update(s->c.update_arg, piece);
 }
 
 static enum status gather(struct store *s, int piece)
@@ -304,7 +309,7 @@ static enum status reduce(struct store *s, int piece)
     if (s->squeeze)
         st = squeeze_begin(s->squeeze, piece, from.data, s->has_parts ? NULL : from.data, grad_own(s, piece).data,
                            &p->reduce);
-    else if (s->has_parts)
+    else if (s->has_parts || s->is_late)
         st = comm_reduce_scatter_begin(s->c.comm, grad_own(s, piece), from, l->elems, &p->reduce);
     else
         st = comm_all_reduce_begin(s->c.comm, from, from, l->elems, &p->reduce);
@@ -316,7 +321,7 @@ static void add_rows(struct store *s)
 {
     const struct layout_piece *l = &s->layout.piece[0];
     int64_t elems = s->c.table->row[0].elems;
-    if (s->has_parts)
+    if (s->has_parts || s->is_late)
         rows_add(s->rows, l->own, grad_own(s, 0).data);
     else
         rows_add(s->rows, (struct order_extent){.elems = elems}, grad_of(s, 0).data);
@@ -442,8 +447,6 @@ enum status store_settle(struct store *s, double *norm_sq_out, double *extra, in
 
 /* --- the update -------------------------------------------------------------------------------------------- */
 
-int store_pieces(const struct store *s) { return s->layout.pieces_n; }
-
 struct store_arrays store_arrays(const struct store *s, int piece)
 {
     const struct layout_piece *l = &s->layout.piece[piece];
@@ -463,7 +466,8 @@ struct store_arrays store_arrays(const struct store *s, int piece)
                                  .v = tensor_at(s->moment[1], l->packed)};
 }
 
-enum status store_updated(struct store *s, int piece)
+/* A piece is updated by its owners: the others need what they have made of it. */
+static enum status tell_updated(struct store *s, int piece)
 {
     const struct layout_piece *l = &s->layout.piece[piece];
     struct store_piece *p = &s->piece[piece];
@@ -479,6 +483,30 @@ enum status store_updated(struct store *s, int piece)
     TRY(begun(s, st, p->gather));
     p->is_gathering = true;
     return ST_OK;
+}
+
+static enum status gather_grad(struct store *s, int piece)
+{
+    struct store_piece *p = &s->piece[piece];
+    TRY(dev_sync(s->c.stream));
+    enum status st = comm_all_gather_begin(s->c.comm, grad_of(s, piece), grad_own(s, piece), s->layout.piece[piece].elems,
+                                           &p->gather);
+    TRY(begun(s, st, p->gather));
+    p->is_gathering = p->is_due = true;
+    return ST_OK;
+}
+
+enum status store_update(struct store *s)
+{
+    for (int piece = 0; piece < s->layout.pieces_n; piece++) {
+        if (s->is_late) {
+            TRY(gather_grad(s, piece));
+            continue;
+        }
+        TRY(s->c.update(s->c.update_arg, piece));
+        TRY(tell_updated(s, piece));
+    }
+    return dev_sync(s->c.stream);
 }
 
 /* --- the state --------------------------------------------------------------------------------------------- */

@@ -6,10 +6,15 @@
  * (layout.h) in the comm's thread meanwhile, and store_settle waits for what is left.
  *
  *              parameters                    gradients                            moments
- *   none       whole                         whole, all-reduced                   whole
+ *   none       whole                         whole, parts reduced, then gathered  whole
  *   optimizer  whole, gathered after update  whole, own parts reduced             own parts
  *   gradients  whole, gathered after update  window, reduced into own parts       own parts
  *   full       own parts, window gathered    window, reduced into own parts       own parts
+ *
+ * What is gathered after the backward pass (gradients, or parameters that their owners have updated) comes in the order of
+ * the next forward pass, which waits for each piece at its first use: so half of a reduction's bytes travel beside the
+ * backward pass and half beside the next forward. With `none` a piece's update is done there too (it is due until then):
+ * only the norm, which needs own parts alone, stands between the two halves.
  *
  * All four add the same numbers in the same order: what is kept differs, not what is computed, so they give the same
  * bits. With accumulation gradients are added up locally and reduced once a step, in every way of sharding; that needs
@@ -45,6 +50,8 @@ struct store_config {
     int64_t bucket_elems; /* as layout_init */
     void (*beat)(void *arg); /* between large pieces of memory; NULL allowed */
     void *beat_arg;
+    enum status (*update)(void *arg, int piece); /* the optimiser, on store_arrays of a piece */
+    void *update_arg;
 };
 
 /* Bytes by purpose; planned from the layout, and taken: the same. */
@@ -82,15 +89,15 @@ enum status store_embed(struct store *s, const struct pass *from, struct pass *o
  * on every rank. */
 enum status store_settle(struct store *s, double *norm_sq_out, double *extra, int n);
 
-/* The update, piece by piece, 0 … store_pieces-1: store_arrays says what this rank updates (elements
- * [first, first+elems) of the table; the tensors begin there), store_updated that it has. */
+/* store_update — every piece is updated, now or before its next use, by config.update: what that needs stays as it is
+ * until the next store_settle. store_arrays: what this rank updates of a piece (elements [first, first+elems) of the
+ * table; the tensors begin there). */
 struct store_arrays {
     int64_t first, elems;
     struct tensor p, g, m, v;
 };
-int store_pieces(const struct store *s);
 struct store_arrays store_arrays(const struct store *s, int piece);
-enum status store_updated(struct store *s, int piece);
+enum status store_update(struct store *s);
 
 /* store_sum_begin, store_wait — other small sums over the ranks, waited for and counted like the rest. */
 enum status store_sum_begin(struct store *s, double *values, int n, struct comm_ticket *ticket);
@@ -101,7 +108,8 @@ void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out);
 
 /* The state. part 0 parameters, 1 and 2 moments; ranges of the table. store_whole: the address of a part that lies here
  * whole, else data NULL (of the gradients: part -1). store_wants: does this rank hold any of that range? store_keep: from
- * values (host) that this rank has at hand, no messages. store_rest: nothing is under way. More: store_state.h. */
+ * values (host) that this rank has at hand, no messages. store_rest: nothing is under way or due; before store_whole. More:
+ * store_state.h. */
 struct tensor store_whole(const struct store *s, int part);
 bool store_wants(const struct store *s, int part, int64_t first, int64_t n);
 enum status store_keep(struct store *s, int part, int64_t first, int64_t n, const float *values);

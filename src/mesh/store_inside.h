@@ -9,6 +9,7 @@
 struct store_piece {
     struct comm_ticket gather, reduce;
     bool is_gathering;  /* `gather` has to be waited for */
+    bool is_due;        /* its update waits for `gather`, which brings the gradient */
     bool is_here;       /* window: gathered, or on its way */
     bool is_begun;      /* its reduction, in this step */
     bool is_reducing;   /* `reduce` has to be waited for */
@@ -22,6 +23,7 @@ struct store {
     struct store_config c;
     struct layout layout;
     bool is_alone, has_parts;          /* one rank; moments are in parts */
+    bool is_late;                      /* gradients are gathered beside the next forward pass, and updates due until then */
     bool params_window, grads_window;  /* else whole */
     struct tensor params, params_own;  /* whole or window; packed, with a window */
     struct tensor grads, grads_own;

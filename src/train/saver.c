@@ -197,6 +197,7 @@ static enum status copy_state(struct saver *s)
                           (float *)(void *)(s->copy + part * part_bytes(s))));
         return ST_OK;
     }
+    TRY(step_rest(s->config.step));
     for (int part = 0; part < step_parts(s->config.step); part++)
         TRY(dev_copy(stream, s->copy + part * part_bytes(s), step_tensor(s->config.step, part).data,
                      (size_t)part_bytes(s)));
@@ -208,7 +209,7 @@ static enum status write_now(struct saver *s)
 {
     int64_t begin_ns = clock_ns();
     const float *copy = s->config.is_sharded ? (const float *)(const void *)s->copy : NULL;
-    enum status st = copy ? copy_state(s) : ST_OK;
+    enum status st = copy ? copy_state(s) : step_rest(s->config.step);
     if (st == ST_OK)
         st = snapshot_save(s->config.snapshot, &s->place, copy, NULL, s->path, sizeof s->path);
     s->config.kept->stall_ms = (double)(clock_ns() - begin_ns) / 1e6;

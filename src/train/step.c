@@ -189,7 +189,9 @@ static enum status open_store(struct step *s)
                                              .pass_tokens = c->batch_samples * c->seq_tokens,
                                              .bucket_elems = c->bucket_elems,
                                              .beat = c->beat,
-                                             .beat_arg = c->beat_arg},
+                                             .beat_arg = c->beat_arg,
+                                             .update = step_run_update,
+                                             .update_arg = s},
                       &s->store);
 }
 
@@ -386,6 +388,8 @@ struct tensor step_tensor(const struct step *s, int part)
 
 float *step_part(struct step *s, int part) { return step_tensor(s, part).data; }
 
+enum status step_rest(struct step *s) { return store_rest(s->store); }
+
 enum status step_read(struct step *s, int part, int64_t first, int64_t n, float *dst)
 {
     return store_state_get(s->store, part, first, n, dst);
@@ -394,6 +398,12 @@ enum status step_read(struct step *s, int part, int64_t first, int64_t n, float 
 enum status step_write(struct step *s, int part, int64_t first, int64_t n, const float *src)
 {
     return store_state_put(s->store, part, first, n, src);
+}
+
+void step_choose(struct step *s, int choice)
+{
+    ASSERTF(choice >= 0 && choice < STEP_CHOICES, "choice %d", choice);
+    s->choice = choice;
 }
 
 enum status step_lead_end(struct step *s, enum status st) { return store_state_end(s->store, st); }

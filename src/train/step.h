@@ -48,6 +48,7 @@ struct step_result {
     double head_ms; /* head: forward and backward. Each is a sum over micro-batches */
     double comm_ms; /* the wire at work, beside the rest or not */
     double wait_ms; /* this rank waiting for it */
+    int choice;     /* the greatest that any rank chose with step_choose; the same on all */
 };
 
 struct step;
@@ -55,6 +56,10 @@ enum status step_open(const struct step_config *config,
                       struct step **out); /* all memory taken, parameters at their initial values */
 void step_close(struct step *step);       /* accepts NULL */
 
+/* step_choose — a number (0 … STEP_CHOICES-1) that this rank puts in with each step_run from now on, so that ranks can
+ * agree on what comes after a step without a message of its own. */
+#define STEP_CHOICES 6
+void step_choose(struct step *step, int choice);
 /* step_run — the update number step_i (from 0) on samples [sample_first, + global_samples) of the feed. When the
  * loss or norm is not finite the parameters are left as they were and ST_NOT_FINITE says the values. poison:
  * FAULT=nan, makes one gradient NaN. */
@@ -87,7 +92,9 @@ enum status step_read(struct step *step, int part, int64_t first, int64_t n, flo
 enum status step_write(struct step *step, int part, int64_t first, int64_t n, const float *src);
 enum status step_lead_end(struct step *step, enum status st);
 enum status step_follow(struct step *step);
-/* Where a part lies whole, as it does with one rank. Host addresses on CPU. */
+/* Where a part lies whole, as it does with one rank, and with SHARD=none. Host addresses on CPU. With several ranks a
+ * part of a step's work may be left to the beginning of the next: step_rest does it first. */
+enum status step_rest(struct step *step);
 float *step_part(struct step *step, int part);
 struct tensor step_tensor(const struct step *step, int part); /* the same, for copies on step_stream */
 struct tensor step_grads(const struct step *step);            /* of the last step_run, before clipping */

@@ -27,6 +27,10 @@ struct step {
     float *losses_host;  /* all of them */
     double sums[STEP_SUMS]; /* under way between ranks */
     double scale, scale_end;
+    int choice;
+    /* of the update that is done, or due */
+    double lr;
+    int64_t step_i;
     int64_t lap_ns;
 };
 
@@ -39,5 +43,7 @@ enum status step_inputs(struct step *s, const struct batch *batch, int64_t first
 enum status step_forward(struct step *s, const struct pass *p); /* up to the head */
 enum status step_head_needs(struct step *s);
 enum status step_keep_losses(struct step *s, const struct pass *p, int64_t first); /* on the host, at sample `first` */
+
+enum status step_run_update(void *arg, int piece); /* the optimiser on a piece of the store; arg: the step */
 
 #endif

@@ -116,9 +116,9 @@ static enum status head(struct step *s, struct pass *p, const struct comm_ticket
 static enum status micro(struct step *s, struct pass *p, bool is_last, bool poison, const struct comm_ticket *counts,
                          struct step_result *r)
 {
-    if (!p->accumulate)
-        TRY(zero_added(s, p));
     TRY(step_forward(s, p));
+    if (!p->accumulate)
+        TRY(zero_added(s, p)); /* now that no update is due, which would read the last step's */
     TRY(head(s, p, counts, r));
     if (is_last)
         TRY(store_done_head(s->store));
@@ -147,7 +147,12 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
     }
     TRY(dev_sync(s->stream));
     r->loss = batch_loss(batch->task, s->losses_host, s->samples * step_sample_losses(s), s->scale, s->scale_end);
-    TRY(store_settle(s->store, &norm_sq, &r->loss, 1));
+    double extra[1 + STEP_CHOICES] = {r->loss};
+    extra[1 + s->choice] = 1;
+    TRY(store_settle(s->store, &norm_sq, extra, 1 + STEP_CHOICES));
+    r->loss = extra[0];
+    for (int choice = 0; choice < STEP_CHOICES; choice++)
+        r->choice = extra[1 + choice] > 0 ? choice : r->choice;
     r->grad_norm = sqrt(norm_sq);
     lap(s, &r->norm_ms);
     return dev_copy(s->stream, s->norm_sq.data, &norm_sq, sizeof norm_sq);
@@ -155,17 +160,14 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
 
 /* --- the update -------------------------------------------------------------------------------------------- */
 
-static enum status update(struct step *s, int64_t step_i, double lr)
+enum status step_run_update(void *arg, int piece)
 {
+    struct step *s = arg;
     const struct step_config *c = &s->config;
-    for (int i = 0; i < store_pieces(s->store); i++) {
-        struct store_arrays a = store_arrays(s->store, i);
-        struct optim_arrays arrays = {a.p, a.g, a.m, a.v};
-        int64_t spans_n = optim_cut(s->spans, s->spans_n, a.first, a.elems, s->cut);
-        TRY(optim_update(&c->optim, dev_op(c->dev), s->stream, &arrays, s->cut, spans_n, s->norm_sq, lr, step_i));
-        TRY(store_updated(s->store, i));
-    }
-    return dev_sync(s->stream);
+    struct store_arrays a = store_arrays(s->store, piece);
+    struct optim_arrays arrays = {a.p, a.g, a.m, a.v};
+    int64_t spans_n = optim_cut(s->spans, s->spans_n, a.first, a.elems, s->cut);
+    return optim_update(&c->optim, dev_op(c->dev), s->stream, &arrays, s->cut, spans_n, s->norm_sq, s->lr, s->step_i);
 }
 
 static enum status run(struct step *s, const struct batch *batch, int64_t step_i, int64_t sample_first, double lr,
@@ -190,7 +192,9 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
             "step %lld: loss %g, gradient norm %g; the parameters were left as they were (samples from %lld). "
             "Lower LR, or look at the data",
             (long long)step_i + 1, r->loss, r->grad_norm, (long long)sample_first);
-    TRY(update(s, step_i, lr));
+    s->lr = lr;
+    s->step_i = step_i;
+    TRY(store_update(s->store));
     lap(s, &r->update_ms);
     return ST_OK;
 }

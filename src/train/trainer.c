@@ -150,7 +150,9 @@ static enum status one_step(struct trainer *t)
     if (t->saver)
         saver_look(t->saver);
     int64_t begin_ns = clock_ns();
+    step_choose(t->step, (int)board_requested(c->board));
     TRY(step_run(t->step, c->feed, t->place.step, t->place.samples, lr, poison, &result));
+    t->choice = (enum board_request)result.choice;
     t->place.step++;
     t->place.samples += c->global_samples;
     t->place.tokens += c->global_samples * c->seq_tokens;
@@ -331,8 +333,8 @@ static enum status between(struct trainer *t)
         TRY(sample(t));
     if (is_last)
         return ST_OK;
-    enum board_request request;
-    TRY(asked(t, &request));
+    /* Ranks have agreed in the step: a message here would wait for what travels beside the next step's forward pass. */
+    enum board_request request = t->council.ranks == 1 ? board_requested(c->board) : t->choice;
     if (guard_is_stop(request))
         return stop(t, request);
     bool is_asked = request == BOARD_REQUEST_SAVE;

@@ -24,6 +24,7 @@ struct trainer {
     bool has_snapshot; /* the lead has a checkpoint folder */
     bool is_full;      /* FAULT=enospc has struck */
     double compute_ms; /* of the last step */
+    enum board_request choice; /* what any rank had been asked when the last step began */
     struct step *step;
     struct snapshot *snapshot; /* NULL: no CHECKPOINT_DIR */
     struct saver *saver;       /* NULL until there is something to save */

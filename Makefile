@@ -47,7 +47,7 @@ STEPS ?= 100
 RUN := $(BUILD)/run
 ARGS ?=
 
-.PHONY: FORCE all tests test tidy run bench gates stress docs help clean
+.PHONY: FORCE all tests test tidy run bench gates stress torture docs help clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/convoy
@@ -97,6 +97,7 @@ help:
 	@echo 'make bench      kernels and steps against the limits of this machine'
 	@echo 'make gates      speed, memory, start-up and learning against their limits (minutes, quiet machine)'
 	@echo 'make stress     100,000 malformed requests, 1,000 slow connections against a running node'
+	@echo 'make torture [KILLS=200] [ROUNDS=20] [SEED=1]   checkpoints: kill -9, EIO, ENOSPC at every call, full disks'
 	@echo 'make fuzz [FUZZ_SECONDS=20 | FUZZ_RUNS=1000000]   every reader of outside bytes against libFuzzer'
 	@echo 'make docs       write the table of settings into README.md'
 	@echo 'make clean'
@@ -136,6 +137,14 @@ gates:
 # Hostile HTTP for longer than the suite's: 100,000 malformed requests, a thousand slow connections for a minute.
 stress: $(BUILD)/convoy $(BUILD)/tests/e2e/test_http_stress
 	BUILD=$(BUILD) STRESS_REQUESTS=100000 STRESS_SECONDS=60 $(BUILD)/tests/e2e/test_http_stress
+
+# What the suite takes in samples, in full: kills at random instants, a fault at every call of a checkpoint, disks that fill up.
+KILLS ?= 200
+ROUNDS ?= 20
+torture:
+	@sh .ci/need $(NEED) $(NEED_TEST)
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all
+	@BUILD=$(BUILD) TORTURE=1 KILLS=$(KILLS) ROUNDS=$(ROUNDS) prove --timer --verbose $(wildcard tests/fault/test_crash_*.pl)
 
 docs: $(BUILD)/convoy
 	$< help settings-markdown >$(BUILD)/settings.md

@@ -529,7 +529,7 @@ enum status comm_alloc(struct comm *comm, int64_t bytes, void **out)
 {
     if (bytes < 1 || bytes > ELEMS_MAX)
         return FAIL(ST_BUG, "%lld bytes for communication", (long long)bytes);
-    if (comm->wire.ops->alloc == NULL || comm->parent != NULL)
+    if (comm->wire.ops->alloc == NULL || comm->parent != NULL || comm->wire.config.place.locals == 1)
         return alloc_ordinary(comm, bytes, out);
     struct comm_call call;
     begin_opening(comm, &call, COMM_CALL_ALLOC);

@@ -17,6 +17,7 @@
 #include "comm/flow.h"
 #include "comm/meeting.h"
 #include "comm/order.h"
+#include "comm/comm_rows.h"
 
 /* Up to `small` bytes a rank sends its whole buffer to all at once; above, pieces of at most `piece` bytes. Both by
  * the number of ranks, for all send to all. Measured over TCP on loopback (2 vCPU Intel Xeon, Sapphire Rapids class,
@@ -42,9 +43,11 @@ struct comm_ucx {
     int n, me;
     int *world; /* rank in ucx of each member */
     int64_t small;
-    const void **sources; /* n: scratch */
+    const void **sources;       /* n: scratch */
+    struct order_extent *parts; /* n: of the call under way */
     struct meeting meeting;
     struct flow flow;
+    struct comm_rows rows; /* several workers on each node */
 };
 
 /* Who has come meanwhile? */
@@ -129,9 +132,9 @@ static enum status explain(struct comm_wire *wire, enum status st)
 static enum status finish(struct comm_wire *wire, enum status st)
 {
     struct comm_ucx *state = wire->state;
-    atomic_fetch_add_explicit(&wire->bytes_sent, state->flow.bytes_sent + state->meeting.bytes_sent,
-                              memory_order_relaxed);
-    state->flow.bytes_sent = state->meeting.bytes_sent = 0;
+    int64_t sent = state->flow.bytes_sent + state->rows.line.bytes_sent + state->meeting.bytes_sent;
+    atomic_fetch_add_explicit(&wire->bytes_sent, sent, memory_order_relaxed);
+    state->flow.bytes_sent = state->rows.line.bytes_sent = state->meeting.bytes_sent = 0;
     if (st == ST_OK)
         return ST_OK;
     st = explain(wire, st);
@@ -151,10 +154,12 @@ static int entered(const struct comm_wire *wire, int rank)
 
 static void state_free(struct comm_ucx *state)
 {
+    comm_rows_free(&state->rows);
     flow_free(&state->flow);
     free(state->world);
     meeting_free(&state->meeting);
     free(state->sources);
+    free(state->parts);
     if (state->owns_root) {
         ucx_close(state->root->ucx);
         free(state->root);
@@ -174,7 +179,8 @@ static enum status seat_members(struct comm_ucx *state, const struct comm_wire *
     state->small = sizes[size_i].small;
     state->world = calloc((size_t)n, sizeof(*state->world));
     state->sources = calloc((size_t)n, sizeof(*state->sources));
-    if (state->world == NULL || state->sources == NULL)
+    state->parts = calloc((size_t)n, sizeof(*state->parts));
+    if (state->world == NULL || state->sources == NULL || state->parts == NULL)
         return FAIL(ST_RETRY, "out of memory: a comm of %d ranks", n);
     for (int r = 0; r < n; r++)
         state->world[r] = comm_ops_rank(wire, r);
@@ -189,6 +195,13 @@ static enum status seat_members(struct comm_ucx *state, const struct comm_wire *
                                 .nodes = place->nodes,
                                 .locals = place->locals};
     return flow_open(&state->flow, sizes[size_i].piece);
+}
+
+/* What goes on inside the node, and what between the workers of equal number. Takes share. */
+static enum status open_rows(struct comm_ucx *state, const struct comm_wire *wire, struct comm_share *share)
+{
+    return comm_rows_open(&state->rows, share, &wire->config.place, state->root->ucx, state->meeting.group, state->world,
+                     state->flow.piece_bytes);
 }
 
 static enum status new_state(struct comm_wire *wire)
@@ -211,7 +224,12 @@ static enum status begin_open(struct comm_wire *wire, void *address, int64_t *ad
     state->root->group_next = 1;
     TRY(ucx_open(&state->root->ucx));
     TRY(ucx_address(state->root->ucx, address, COMM_ADDRESS_MAX, address_bytes));
-    return seat_members(state, wire, 0);
+    TRY(seat_members(state, wire, 0));
+    if (wire->config.place.locals == 1)
+        return ST_OK;
+    struct comm_share *share;
+    TRY(comm_share_open(wire, &share));
+    return open_rows(state, wire, share);
 }
 
 static enum status end_open(struct comm_wire *wire, const void *addresses, const int64_t *bytes)
@@ -231,6 +249,8 @@ static enum status end_open(struct comm_wire *wire, const void *addresses, const
                               .bytes = bytes};
     enum status st = ucx_connect(state->root->ucx, &world, wait_of(wire).watch);
     free(is_peer);
+    if (st == ST_OK && state->rows.share != NULL)
+        st = comm_share_join(state->rows.share);
     text_format(state->root->name, sizeof(state->root->name), "ucx (%s)", ucx_name(state->root->ucx));
     return finish(wire, st);
 }
@@ -264,7 +284,7 @@ static enum status agree_on_group(struct comm_ucx *state, struct comm_wire *wire
     }
     if (next >= UCX_GROUPS)
         return FAIL(ST_BUG, "more than %d groups of ranks in one life of a comm", UCX_GROUPS);
-    state->meeting.group = state->flow.group = next;
+    state->meeting.group = state->flow.group = next; /* of rows: opened later */
     state->root->group_next = next + 1;
     return ST_OK;
 }
@@ -276,25 +296,56 @@ static enum status sub(struct comm_wire *wire)
     struct comm_ucx *state = wire->state;
     state->root = parent->root;
     TRY(seat_members(state, wire, parent->meeting.group));
-    return finish(wire, agree_on_group(state, wire));
+    enum status st = agree_on_group(state, wire);
+    struct comm_share *share = NULL;
+    if (st == ST_OK && wire->config.place.locals > 1)
+        st = comm_share_sub(parent->rows.share, wire, &share);
+    if (share != NULL)
+        st = open_rows(state, wire, share);
+    return finish(wire, st);
+}
+
+static enum status alloc(struct comm_wire *wire, int64_t bytes, void **out)
+{
+    struct comm_ucx *state = wire->state;
+    return comm_share_alloc(state->rows.share, bytes, out);
 }
 
 /* ---- collectives ---- */
 
+static int64_t bytes_of(const struct comm_call *call) { return call->elems * (int64_t)dtype_bytes(call->dtype); }
+
 static struct flow_call flow_of(struct comm_wire *wire, const struct comm_call *call)
 {
-    return (struct flow_call){
-        .elems = call->elems, .sequence = call->sequence, .dtype = call->dtype, .turn = look_around, .arg = wire};
+    struct comm_ucx *state = wire->state;
+    for (int r = 0; r < state->n; r++)
+        state->parts[r] = order_extent(call->elems, state->n, r);
+    return (struct flow_call){.parts = state->parts,
+                              .sequence = call->sequence,
+                              .dtype = call->dtype,
+                              .dtype_out = call->dtype,
+                              .turn = look_around,
+                              .arg = wire};
 }
 
-/* A meeting, and behind it without waiting the pieces. */
-static enum status run_large(struct comm_wire *wire, const struct comm_call *call, const struct flow_call *large)
+typedef enum status comm_rows_call(struct comm_rows *rows, const struct comm_call *call, struct flow_call base,
+                              struct ucx_wait *wait);
+
+/* A meeting, and behind it without waiting the pieces; `inside`: where nodes have several workers. */
+static enum status run_large(struct comm_wire *wire, const struct comm_call *call, const struct flow_call *large,
+                             comm_rows_call *inside)
 {
     struct comm_ucx *state = wire->state;
     struct ucx_wait wait = wait_of(wire);
     TRY(meeting_begin(&state->meeting, call, NULL, 0, 0));
-    TRY(flow_run(&state->flow, large, &wait));
-    return meeting_end(&state->meeting, wire, &wait);
+    if (state->rows.share != NULL)
+        TRY(inside(&state->rows, call, *large, &wait));
+    else if (call->kind == COMM_CALL_BROADCAST)
+        TRY(flow_chain(&state->flow, large, bytes_of(call), call->peer, &wait));
+    else
+        TRY(flow_run(&state->flow, large, &wait));
+    TRY(meeting_end(&state->meeting, wire, &wait));
+    return state->rows.share != NULL ? comm_rows_end(&state->rows, call) : ST_OK;
 }
 
 static enum status run_small(struct comm_wire *wire, const struct comm_call *call, const void *content, int64_t stride,
@@ -327,7 +378,7 @@ static enum status all_reduce(struct comm_wire *wire, const struct comm_call *ca
     large.in = call->in;
     large.out = call->out;
     large.own_out = large.out + order_extent(call->elems, state->n, state->me).first * each;
-    return finish(wire, run_large(wire, call, &large));
+    return finish(wire, run_large(wire, call, &large, comm_rows_all_reduce));
 }
 
 /* Everybody's contribution to each part, to its owner. */
@@ -360,7 +411,7 @@ static enum status reduce_scatter(struct comm_wire *wire, const struct comm_call
     struct flow_call large = flow_of(wire, call);
     large.in = call->in;
     large.own_out = call->out;
-    return finish(wire, run_large(wire, call, &large));
+    return finish(wire, run_large(wire, call, &large, comm_rows_reduce_scatter));
 }
 
 static enum status gather_small(struct comm_wire *wire, const struct comm_call *call)
@@ -390,7 +441,7 @@ static enum status all_gather(struct comm_wire *wire, const struct comm_call *ca
         memmove(large.own_out, call->in, (size_t)(mine.elems * each));
     if (part_bytes_max(state, call) <= state->small)
         return finish(wire, gather_small(wire, call));
-    return finish(wire, run_large(wire, call, &large));
+    return finish(wire, run_large(wire, call, &large, comm_rows_all_gather));
 }
 
 static enum status all_to_all(struct comm_wire *wire, const struct comm_call *call)
@@ -415,14 +466,14 @@ static enum status all_to_all(struct comm_wire *wire, const struct comm_call *ca
     large.out = out;
     enum status st = meeting_begin(&state->meeting, call, NULL, 0, 0);
     if (st == ST_OK)
-        st = flow_swap(&state->flow, &large, &wait);
+        st = flow_swap(&state->flow, &large, call->elems, &wait);
     return finish(wire, st == ST_OK ? meeting_end(&state->meeting, wire, &wait) : st);
 }
 
 static enum status broadcast(struct comm_wire *wire, const struct comm_call *call)
 {
     struct comm_ucx *state = wire->state;
-    int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype);
+    int64_t bytes = bytes_of(call);
     bool is_root = call->peer == state->me;
     if (bytes <= state->small) {
         enum status st = run_small(wire, call, call->in, 0, is_root ? bytes : 0);
@@ -430,13 +481,9 @@ static enum status broadcast(struct comm_wire *wire, const struct comm_call *cal
             memcpy(call->out, meeting_came(&state->meeting, call->peer), (size_t)bytes);
         return finish(wire, st);
     }
-    struct ucx_wait wait = wait_of(wire);
     struct flow_call large = flow_of(wire, call);
     large.out = call->out;
-    enum status st = meeting_begin(&state->meeting, call, NULL, 0, 0);
-    if (st == ST_OK)
-        st = flow_chain(&state->flow, &large, bytes, call->peer, &wait);
-    return finish(wire, st == ST_OK ? meeting_end(&state->meeting, wire, &wait) : st);
+    return finish(wire, run_large(wire, call, &large, comm_rows_broadcast));
 }
 
 static enum status barrier(struct comm_wire *wire, const struct comm_call *call)
@@ -493,12 +540,12 @@ static enum status run_recv(struct comm_wire *wire, const struct comm_call *call
 
 static enum status send_to(struct comm_wire *wire, const struct comm_call *call)
 {
-    return finish(wire, run_send(wire, call, call->elems * (int64_t)dtype_bytes(call->dtype)));
+    return finish(wire, run_send(wire, call, bytes_of(call)));
 }
 
 static enum status recv_from(struct comm_wire *wire, const struct comm_call *call)
 {
-    return finish(wire, run_recv(wire, call, call->elems * (int64_t)dtype_bytes(call->dtype)));
+    return finish(wire, run_recv(wire, call, bytes_of(call)));
 }
 
 const struct comm_ops comm_ucx_ops = {
@@ -508,6 +555,7 @@ const struct comm_ops comm_ucx_ops = {
     .end_open = end_open,
     .close = wire_close,
     .describe = describe,
+    .alloc = alloc,
     .sub = sub,
     .entered = entered,
     .all_reduce = all_reduce,

@@ -24,7 +24,8 @@ struct flow_peer {
 struct flow_run {
     struct flow *flow;
     const struct flow_call *call;
-    int64_t each, piece_elems;
+    int64_t each, each_out; /* bytes of an element on its way to be added, and finished */
+    int64_t piece_elems;
     struct order_extent mine;
     int64_t added; /* pieces of my part that are finished */
 };
@@ -38,7 +39,7 @@ enum status flow_open(struct flow *flow, int64_t piece_bytes)
         return FAIL(ST_RETRY, "out of memory: streams to %d ranks", flow->n);
     flow->slots_bytes = piece_bytes * FLOW_DEPTH * flow->n;
     void *slots;
-    TRY(comm_ops_map(flow->slots_bytes, &slots));
+    TRY(comm_ops_reserve(flow->slots_bytes, &slots));
     flow->slots = slots;
     return ST_OK;
 }
@@ -78,13 +79,19 @@ static void retire(struct flow_stream *s)
         s->done++;
 }
 
+static int64_t bytes_of(const struct flow_run *run, int64_t elems, enum ucx_lane lane)
+{
+    return elems * (lane == UCX_LANE_DONE ? run->each_out : run->each);
+}
+
 static enum status send_piece(struct flow_run *run, struct flow_stream *s, const char *data, int64_t elems, int r,
                               enum ucx_lane lane)
 {
+    int64_t bytes = bytes_of(run, elems, lane);
     struct flow *flow = run->flow;
     struct ucx_tag tag = {.group = flow->group, .lane = lane, .sequence = run->call->sequence};
-    flow->bytes_sent += elems * run->each;
-    return ucx_send(flow->ucx, &s->ops[s->posted++ % FLOW_DEPTH], data, elems * run->each, flow->world[r], tag);
+    flow->bytes_sent += bytes;
+    return ucx_send(flow->ucx, &s->ops[s->posted++ % FLOW_DEPTH], data, bytes, flow->world[r], tag);
 }
 
 static enum status recv_piece(struct flow_run *run, struct flow_stream *s, char *data, int64_t elems, int r,
@@ -93,7 +100,7 @@ static enum status recv_piece(struct flow_run *run, struct flow_stream *s, char 
     struct flow *flow = run->flow;
     struct ucx_tag tag = {
         .group = flow->group, .from = flow->world[r], .lane = lane, .sequence = run->call->sequence};
-    return ucx_recv(flow->ucx, &s->ops[s->posted++ % FLOW_DEPTH], data, elems * run->each, tag);
+    return ucx_recv(flow->ucx, &s->ops[s->posted++ % FLOW_DEPTH], data, bytes_of(run, elems, lane), tag);
 }
 
 /* Begin what may be begun with rank r. Receives first: a message that is expected is not copied. */
@@ -102,7 +109,7 @@ static enum status post(struct flow_run *run, int r)
     struct flow *flow = run->flow;
     const struct flow_call *call = run->call;
     struct flow_peer *peer = &flow->peers[r];
-    struct order_extent theirs = order_extent(call->elems, flow->n, r), piece;
+    struct order_extent theirs = call->parts[r], piece;
     int64_t mine_n = count_pieces(run, run->mine), theirs_n = count_pieces(run, theirs);
     while (call->in != NULL && peer->take.posted < mine_n && peer->take.posted < run->added + FLOW_DEPTH) {
         piece = piece_of(run, run->mine, peer->take.posted);
@@ -110,11 +117,11 @@ static enum status post(struct flow_run *run, int r)
     }
     while (call->out != NULL && peer->listen.posted < theirs_n && has_room(&peer->listen)) {
         piece = piece_of(run, theirs, peer->listen.posted);
-        TRY(recv_piece(run, &peer->listen, call->out + piece.first * run->each, piece.elems, r, UCX_LANE_DONE));
+        TRY(recv_piece(run, &peer->listen, call->out + piece.first * run->each_out, piece.elems, r, UCX_LANE_DONE));
     }
     while (call->out != NULL && peer->tell.posted < run->added && has_room(&peer->tell)) {
         piece = piece_of(run, run->mine, peer->tell.posted);
-        TRY(send_piece(run, &peer->tell, call->own_out + (piece.first - run->mine.first) * run->each, piece.elems, r,
+        TRY(send_piece(run, &peer->tell, call->own_out + (piece.first - run->mine.first) * run->each_out, piece.elems, r,
                        UCX_LANE_DONE));
     }
     while (call->in != NULL && peer->give.posted < theirs_n && has_room(&peer->give)) {
@@ -136,14 +143,14 @@ static void add_next(struct flow_run *run)
     for (int r = 0; r < flow->n; r++)
         flow->sources[r] =
             r == flow->me ? run->call->in + piece.first * run->each : slot_of(flow, run->added, r);
-    void *out = run->call->own_out + (piece.first - run->mine.first) * run->each;
+    void *out = run->call->own_out + (piece.first - run->mine.first) * run->each_out;
     struct add add = {.in = flow->sources,
                       .out = &out,
                       .nodes = flow->nodes,
                       .locals = flow->locals,
                       .outs_n = 1,
                       .dtype_in = run->call->dtype,
-                      .dtype_out = run->call->dtype,
+                      .dtype_out = run->call->dtype_out,
                       .elems = piece.elems};
     add_run(&add);
     run->added++;
@@ -154,7 +161,7 @@ static bool is_finished(const struct flow_run *run, int r)
 {
     const struct flow_peer *peer = &run->flow->peers[r];
     int64_t mine_n = count_pieces(run, run->mine);
-    int64_t theirs_n = count_pieces(run, order_extent(run->call->elems, run->flow->n, r));
+    int64_t theirs_n = count_pieces(run, run->call->parts[r]);
     if (run->call->in != NULL && peer->give.done < theirs_n)
         return false;
     return run->call->out == NULL || (peer->tell.done == mine_n && peer->listen.done == theirs_n);
@@ -191,9 +198,15 @@ static int64_t choose_piece(const struct flow *flow, int64_t part_elems, int64_t
 
 enum status flow_run(struct flow *flow, const struct flow_call *call, struct ucx_wait *wait)
 {
-    struct flow_run run = {.flow = flow, .call = call, .each = (int64_t)dtype_bytes(call->dtype)};
-    run.mine = order_extent(call->elems, flow->n, flow->me);
-    run.piece_elems = choose_piece(flow, call->elems / flow->n, run.each);
+    struct flow_run run = {.flow = flow,
+                           .call = call,
+                           .each = (int64_t)dtype_bytes(call->dtype),
+                           .each_out = (int64_t)dtype_bytes(call->dtype_out),
+                           .mine = call->parts[flow->me]};
+    int64_t most = 0;
+    for (int r = 0; r < flow->n; r++)
+        most = call->parts[r].elems > most ? call->parts[r].elems : most;
+    run.piece_elems = choose_piece(flow, most, run.each);
     if (call->in == NULL)
         run.added = count_pieces(&run, run.mine);
     memset(flow->peers, 0, sizeof(*flow->peers) * (size_t)flow->n);
@@ -206,15 +219,15 @@ enum status flow_run(struct flow *flow, const struct flow_call *call, struct ucx
     }
 }
 
-enum status flow_swap(struct flow *flow, const struct flow_call *call, struct ucx_wait *wait)
+enum status flow_swap(struct flow *flow, const struct flow_call *call, int64_t elems, struct ucx_wait *wait)
 {
     struct flow_run run = {.flow = flow, .call = call, .each = (int64_t)dtype_bytes(call->dtype)};
-    int64_t bytes = call->elems * run.each;
+    int64_t bytes = elems * run.each;
     memset(flow->peers, 0, sizeof(*flow->peers) * (size_t)flow->n);
     for (int i = 1; i < flow->n; i++) {
         int to = (flow->me + i) % flow->n, from = (flow->me - i + flow->n) % flow->n;
-        TRY(recv_piece(&run, &flow->peers[from].take, call->out + from * bytes, call->elems, from, UCX_LANE_DATA));
-        TRY(send_piece(&run, &flow->peers[to].give, call->in + to * bytes, call->elems, to, UCX_LANE_DATA));
+        TRY(recv_piece(&run, &flow->peers[from].take, call->out + from * bytes, elems, from, UCX_LANE_DATA));
+        TRY(send_piece(&run, &flow->peers[to].give, call->in + to * bytes, elems, to, UCX_LANE_DATA));
     }
     for (int r = 0; r < flow->n; r++) {
         while (!ucx_is_done(&flow->peers[r].take.ops[0]) || !ucx_is_done(&flow->peers[r].give.ops[0])) {
@@ -228,7 +241,7 @@ enum status flow_swap(struct flow *flow, const struct flow_call *call, struct uc
 /* Pieces go from rank to rank: a rank passes a piece on while the next one comes. */
 enum status flow_chain(struct flow *flow, const struct flow_call *call, int64_t bytes, int root, struct ucx_wait *wait)
 {
-    struct flow_run run = {.flow = flow, .call = call, .each = 1, .piece_elems = flow->piece_bytes};
+    struct flow_run run = {.flow = flow, .call = call, .each = 1, .each_out = 1, .piece_elems = flow->piece_bytes};
     int at = (flow->me - root + flow->n) % flow->n, prev = (flow->me - 1 + flow->n) % flow->n;
     int next = (flow->me + 1) % flow->n;
     bool is_last = at == flow->n - 1;

@@ -12,6 +12,7 @@
 #ifndef CONVOY_COMM_FLOW_H
 #define CONVOY_COMM_FLOW_H
 
+#include "comm/order.h"
 #include "comm/ucx.h"
 #include "kernels/tensor.h"
 
@@ -37,11 +38,12 @@ enum status flow_open(struct flow *flow, int64_t piece_bytes);
 void flow_free(struct flow *flow); /* accepts a zeroed one */
 
 struct flow_call {
-    const char *in; /* elems; NULL: own_out holds this rank's part already, nothing is added */
-    char *out;      /* elems: the finished parts of the others come here; NULL: they do not travel */
+    const char *in; /* all parts; NULL: own_out holds this rank's part already, nothing is added */
+    char *out;      /* all parts: the finished ones of the others come here; NULL: they do not travel */
     char *own_out;  /* this rank's part */
-    int64_t elems, sequence;
-    enum dtype dtype;
+    const struct order_extent *parts; /* n: of each rank, in `in` and `out` */
+    enum dtype dtype, dtype_out;      /* of in; of the finished parts: the same, or BF16 from F32 */
+    int64_t sequence;
     /* called in each turn, to look after what else is under way */
     enum status (*turn)(void *arg);
     void *arg;
@@ -50,7 +52,7 @@ struct flow_call {
 enum status flow_run(struct flow *flow, const struct flow_call *call, struct ucx_wait *wait);
 
 /* flow_swap — part p of in (elems each) to rank p, part r of out from rank r, whole. */
-enum status flow_swap(struct flow *flow, const struct flow_call *call, struct ucx_wait *wait);
+enum status flow_swap(struct flow *flow, const struct flow_call *call, int64_t elems, struct ucx_wait *wait);
 
 /* flow_chain — out of the rank `root` to all, from rank to rank. bytes at data. */
 enum status flow_chain(struct flow *flow, const struct flow_call *call, int64_t bytes, int root, struct ucx_wait *wait);

@@ -19,7 +19,7 @@
 #include "base/text.h"
 #include "comm/ucx_setup.h"
 
-#define SPIN_NS ((int64_t)20000)    /* of nothing moving, before other threads are given way */
+#define SPIN_NS ((int64_t)4000)     /* of nothing moving, before other threads are given way */
 #define YIELD_NS ((int64_t)150000)  /* …before going to sleep, which costs 50 µs of waking up in a virtual machine */
 #define ASK_NS ((int64_t)4000000)   /* between two questions to the watch */
 #define SLEEP_MS 5                  /* at a time */

@@ -1,24 +1,36 @@
-/* test_comm_ucx — the suite over UCX, ranks as threads with a UCX context each, on TCP through the loopback device; and as
- * processes what threads cannot show: a rank that is killed or stopped, recovery in the same process, nothing left behind. */
+/* test_comm_ucx — the suite over UCX, ranks as threads with a UCX context each, on TCP through the loopback device: nodes of
+ * one worker, and nodes of several that share memory. What threads cannot show is in test_ucx_faults. */
 #include "comm/suite.h"
 
+#include <sys/mman.h>
+
 struct world {
+    int fds[SUITE_RANKS_MAX]; /* one of each node */
     char addresses[SUITE_RANKS_MAX][COMM_ADDRESS_MAX];
     int64_t bytes[SUITE_RANKS_MAX];
 };
 
 static void *world_new(const struct suite_job *job)
 {
-    (void)job;
-    return calloc(1, sizeof(struct world));
+    struct world *world = calloc(1, sizeof(*world));
+    for (int v = 0; v < SUITE_RANKS_MAX; v++)
+        world->fds[v] = v < job->nodes ? memfd_create("test", MFD_CLOEXEC) : -1;
+    return world;
 }
-static void world_free(void *world) { free(world); }
+static void world_free(void *world)
+{
+    for (int v = 0; v < SUITE_RANKS_MAX; v++)
+        if (((struct world *)world)->fds[v] >= 0)
+            close(((struct world *)world)->fds[v]);
+    free(world);
+}
 
 static enum status open_rank(struct suite_rank *me, const struct comm_config *config)
 {
     struct world *world = me->job->world;
     struct comm_config mine = *config;
     mine.kind = COMM_KIND_UCX;
+    mine.share_fd = world->fds[me->place.node];
     int64_t generation = mine.generation;
     mine.generation = 0;
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank], &world->bytes[me->place.rank]));

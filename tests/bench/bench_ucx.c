@@ -1,0 +1,118 @@
+/* bench_ucx — all_reduce of fp32 over UCX between processes of this machine, each a node of its own: bench_ucx [RANKS].
+ * The time of a call is that of its slowest rank, with a barrier before; printed: median and best, and the bus bandwidth
+ * 2(n-1)/n · bytes / time. Over TCP on the loopback device unless UCX_TLS, UCX_NET_DEVICES say otherwise. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "comm/comm.h"
+
+#define RANKS_MAX 16
+#define TURNS_MAX 2000
+
+static const struct {
+    int64_t bytes;
+    int turns;
+} sizes[] = {{1 << 10, 2000}, {16 << 10, 1000}, {64 << 10, 1000}, {256 << 10, 400}, {1 << 20, 200}, {16 << 20, 40},
+             {500 << 20, 7}};
+
+struct shared {
+    _Atomic int arrived;
+    char addresses[RANKS_MAX][COMM_ADDRESS_MAX];
+    int64_t bytes[RANKS_MAX];
+    double us[RANKS_MAX][TURNS_MAX];
+};
+static struct shared *all;
+
+static void check(enum status st)
+{
+    if (st == ST_OK)
+        return;
+    fprintf(stderr, "bench_ucx: %s: %s\n", status_name(st), status_message());
+    _exit(1);
+}
+
+static void meet(int n)
+{
+    int mine = atomic_fetch_add(&all->arrived, 1) / n;
+    while (atomic_load(&all->arrived) / n <= mine)
+        clock_sleep_ms(1);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void report(int n, int64_t bytes, int turns, const char *name)
+{
+    double slowest[TURNS_MAX];
+    for (int i = 0; i < turns; i++) {
+        slowest[i] = 0;
+        for (int r = 0; r < n; r++)
+            slowest[i] = all->us[r][i] > slowest[i] ? all->us[r][i] : slowest[i];
+    }
+    qsort(slowest, (size_t)turns, sizeof(double), compare);
+    double moved = 2.0 * (n - 1) / n * (double)bytes;
+    printf("%s n=%d %10lld B  median %10.1f us  bus %6.2f GB/s   best %10.1f us %6.2f GB/s\n", name, n,
+           (long long)bytes, slowest[turns / 2], moved / slowest[turns / 2] * 1e-3, slowest[0],
+           moved / slowest[0] * 1e-3);
+    fflush(stdout);
+}
+
+static void rank_main(int rank, int n)
+{
+    struct comm_config config = {.kind = COMM_KIND_UCX,
+                                 .place = {.rank = rank, .ranks = n, .node = rank, .nodes = n, .locals = 1},
+                                 .timeout_ms = 60000,
+                                 .share_fd = -1};
+    struct comm *comm;
+    void *data;
+    check(comm_begin_open(&config, &comm, all->addresses[rank], &all->bytes[rank]));
+    meet(n);
+    check(comm_end_open(comm, 1, all->addresses, all->bytes));
+    check(comm_alloc(comm, 500 << 20, &data));
+    struct tensor t = {data, DTYPE_F32};
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        for (int i = -(sizes[s].turns / 10 + 1); i < sizes[s].turns; i++) {
+            check(comm_barrier(comm));
+            int64_t begin = clock_ns();
+            check(comm_all_reduce(comm, t, t, sizes[s].bytes / 4));
+            if (i >= 0)
+                all->us[rank][i] = (double)(clock_ns() - begin) * 1e-3;
+        }
+        meet(n);
+        if (rank == 0)
+            report(n, sizes[s].bytes, sizes[s].turns, comm_name(comm));
+        meet(n);
+    }
+    comm_close(comm);
+    _exit(0);
+}
+
+int main(int argc, char **argv)
+{
+    int64_t n = 2;
+    if (argc > 1 && text_i64(argv[1], 2, RANKS_MAX, &n) != TEXT_OK)
+        return 64;
+    setenv("UCX_TLS", "tcp,self", 0);
+    setenv("UCX_NET_DEVICES", "lo", 0);
+    all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED)
+        return 99;
+    for (int r = 0; r < n; r++) {
+        if (fork() == 0)
+            rank_main(r, (int)n);
+    }
+    int worst = 0, code;
+    while (wait(&code) > 0)
+        worst = code != 0 ? 1 : worst;
+    return worst;
+}

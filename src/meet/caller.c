@@ -13,6 +13,7 @@
 #include "base/clock.h"
 
 #define CONNECT_MS 4000L
+#define SILENCES_MAX 3
 
 struct line {
     struct caller *caller;
@@ -32,6 +33,7 @@ struct caller {
     struct curl_slist *headers;
     struct event *timer;
     struct line lines[CALLER_LANES_N];
+    int silences_n; /* in a row */
 };
 
 /* ---- what came of it ---- */
@@ -79,6 +81,13 @@ static enum caller_result judge(struct line *line, CURLcode code, struct caller_
     case CURLE_OPERATION_TIMEDOUT:
         text_format(answer->why, sizeof(answer->why), "no answer");
         return CALLER_UNREACHED;
+    case CURLE_GOT_NOTHING: /* a TLS server hangs up on plain words; but so does one that ends */
+        text_format(answer->why, sizeof(answer->why), "it hangs up without a word");
+        if (!line->caller->config.secret->is_none || ++line->caller->silences_n < SILENCES_MAX)
+            return CALLER_CLOSED;
+        text_format(answer->why, sizeof(answer->why),
+                    "it hangs up without a word; is JOB_TOKEN=none here and a secret on node 0?");
+        return CALLER_NOT_ADMITTED;
     case CURLE_RECV_ERROR:
         if (line->alert != 0) /* TLS 1.3 may refuse after the client believes that it is in */
             return judge_tls(line, answer);
@@ -96,6 +105,8 @@ static void finish(struct line *line, CURLcode code)
     line->is_busy = false;
     if (line->answer.overflow)
         text_format(answer.why, sizeof(answer.why), "an answer longer than allowed");
+    if (code != CURLE_GOT_NOTHING)
+        line->caller->silences_n = 0;
     if (code == CURLE_OK)
         curl_easy_getinfo(line->easy, CURLINFO_RESPONSE_CODE, &answer.code);
     else

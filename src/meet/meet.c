@@ -21,9 +21,12 @@
 #include "meet/link.h"
 #include "meet/member.h"
 #include "meet/secret.h"
+#include "meet/stuck.h"
 
 #define TICK_MS 100
 #define BEAT_MS 1000
+#define STUCK_MS 3000
+#define STUCK_SAY_MS 10000
 #define FLUSH_MS 150 /* for the last answers to leave this host */
 #define TELL_MS 3000 /* node 0 waits so long for the others to hear of the end */
 
@@ -42,6 +45,8 @@ struct meet {
     struct meet_rank ranks[MEET_WORKERS_MAX];
     int ranks_n;
     struct meet_node own[2];
+    char stuck[256];
+    int64_t stuck_said_ms;
     bool is_ending; /* the member is done; node 0 may still have to tell the others */
     int64_t ending_ms, told_ms;
     enum status end_st;
@@ -184,6 +189,23 @@ static void on_pump(evutil_socket_t fd, short what, void *arg)
         finish(meet);
 }
 
+/* Said when somebody is first found waited for, and every ten seconds after. */
+static void look_stuck(struct meet *meet, int64_t now_ms)
+{
+    const struct meet_node *nodes = coordinator_roster(meet->coordinator, now_ms);
+    bool is_stuck = meet->member.running != 0 &&
+                    stuck_find(nodes, meet->config.nodes_n, STUCK_MS, meet->stuck, sizeof(meet->stuck));
+    if (!is_stuck) {
+        meet->stuck[0] = 0;
+        meet->stuck_said_ms = 0;
+    } else if (strncmp(meet->stuck, "all ", 4) == 0) {
+        return; /* slow together: nobody to name */
+    } else if (meet->stuck_said_ms == 0 || now_ms - meet->stuck_said_ms >= STUCK_SAY_MS) {
+        meet->stuck_said_ms = now_ms;
+        LOG_WARN("%s", meet->stuck);
+    }
+}
+
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd, (void)what;
@@ -195,6 +217,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     act(meet, &actions);
     if (meet->coordinator != NULL) {
         coordinator_tick(meet->coordinator, now_ms);
+        look_stuck(meet, now_ms);
         bool is_due =
             now_ms - meet->said_ms >= BEAT_MS || meet->member.turn != coordinator_turn(meet->coordinator);
         if (is_due || meet->is_ending)
@@ -432,3 +455,4 @@ int meet_roster(struct meet *meet, const struct meet_node **out)
 int64_t meet_generation(const struct meet *meet) { return meet->member.generation; }
 int64_t meet_restarts(const struct meet *meet) { return meet->member.counts.restarts; }
 const char *meet_missing(const struct meet *meet) { return meet->member.missing; }
+const char *meet_stuck(struct meet *meet) { return meet->stuck; }

@@ -1,0 +1,72 @@
+/* stuck — see stuck.h. */
+#include "meet/stuck.h"
+
+#include "base/text.h"
+
+/* The furthest call that somebody is in; age of who waits there longest. */
+struct front {
+    const struct meet_rank *rank; /* NULL: nobody is in a call */
+    int64_t age_ms;
+};
+
+static int64_t age_of(const struct meet_node *node, const struct meet_rank *rank)
+{
+    double since = node->heartbeat_age_seconds;
+    return rank->call_age_ms + (since > 0 ? (int64_t)(since * 1e3) : 0);
+}
+
+static struct front find_front(const struct meet_node *nodes, int nodes_n)
+{
+    struct front front = {0};
+    for (int i = 0; i < nodes_n; i++) {
+        for (int k = 0; k < nodes[i].ranks_n; k++) {
+            const struct meet_rank *rank = &nodes[i].ranks[k];
+            int64_t age_ms = age_of(&nodes[i], rank);
+            bool is_further = front.rank == NULL || rank->call_sequence > front.rank->call_sequence;
+            bool is_older =
+                front.rank != NULL && rank->call_sequence == front.rank->call_sequence && age_ms > front.age_ms;
+            if (rank->call[0] != 0 && (is_further || is_older))
+                front = (struct front){rank, age_ms};
+        }
+    }
+    return front;
+}
+
+/* A rank has entered the call when it is in it, or has come out of it: its sequence says so. */
+static bool is_behind(const struct meet_rank *rank, const struct meet_rank *front)
+{
+    return rank->call_sequence < front->call_sequence;
+}
+
+bool stuck_find(const struct meet_node *nodes, int nodes_n, int64_t limit_ms, char *out, size_t cap)
+{
+    struct front front = find_front(nodes, nodes_n);
+    const struct meet_rank *last = NULL;
+    int node_id = 0, behind_n = 0;
+    out[0] = 0;
+    if (front.rank == NULL || front.age_ms < limit_ms)
+        return false;
+    for (int i = 0; i < nodes_n; i++) {
+        for (int k = 0; k < nodes[i].ranks_n; k++) {
+            const struct meet_rank *rank = &nodes[i].ranks[k];
+            if (!is_behind(rank, front.rank))
+                continue;
+            behind_n++;
+            if (last == NULL || rank->call_sequence < last->call_sequence) {
+                last = rank;
+                node_id = nodes[i].node_id;
+            }
+        }
+    }
+    double age_s = (double)front.age_ms / 1e3;
+    long long sequence = (long long)front.rank->call_sequence;
+    if (last == NULL)
+        text_format(out, cap, "all ranks are in %s %lld for %.1f s", front.rank->call, sequence, age_s);
+    else if (behind_n == 1)
+        text_format(out, cap, "node %d rank %d has not entered %s %lld for %.1f s", node_id, last->rank,
+                    front.rank->call, sequence, age_s);
+    else
+        text_format(out, cap, "node %d rank %d and %d more have not entered %s %lld for %.1f s", node_id,
+                    last->rank, behind_n - 1, front.rank->call, sequence, age_s);
+    return true;
+}

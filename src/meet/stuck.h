@@ -1,0 +1,16 @@
+/* stuck — whom do the others wait for? From what the ranks said they are doing. Pure. Must not know
+ * collectives. */
+#ifndef CONVOY_MEET_STUCK_H
+#define CONVOY_MEET_STUCK_H
+
+#include <stddef.h>
+
+#include "meet/meet.h"
+
+/* stuck_find — among all ranks of the job, those that wait longest in the furthest call, and who has not
+ * entered it: "node 1 rank 2 has not entered all_reduce 812 for 4.1 s". When all are in the same call, nobody
+ * is named but the call: "all ranks are in all_reduce 812 for 4.1 s". False: nobody waits for as long as
+ * limit_ms. Ages count from each rank's report. */
+bool stuck_find(const struct meet_node *nodes, int nodes_n, int64_t limit_ms, char *out, size_t cap);
+
+#endif

@@ -1,0 +1,79 @@
+/* stuck: the rank that the others wait for is named, whoever it is. */
+#include "harness.h"
+
+#include <string.h>
+
+#include "meet/stuck.h"
+
+static struct meet_rank ranks[4];
+static struct meet_node nodes[2];
+
+static void set(int i, const char *call, int64_t sequence, int64_t age_ms)
+{
+    ranks[i].rank = i;
+    snprintf(ranks[i].call, sizeof(ranks[i].call), "%s", call);
+    ranks[i].call_sequence = sequence;
+    ranks[i].call_age_ms = age_ms;
+    for (int k = 0; k < 2; k++)
+        nodes[k] = (struct meet_node){.node_id = k, .ranks_n = 2, .ranks = &ranks[2 * k]};
+}
+
+static void all_at(const char *call, int64_t sequence, int64_t age_ms)
+{
+    for (int i = 0; i < 4; i++)
+        set(i, call, sequence, age_ms);
+}
+
+static void the_one_behind_is_named(void **state)
+{
+    (void)state;
+    char text[256], want[256];
+    for (int culprit = 0; culprit < 4; culprit++) {
+        all_at("all_reduce", 812, 4100);
+        set(culprit, "", 811, 0); /* computing still */
+        snprintf(want, sizeof(want), "node %d rank %d has not entered all_reduce 812 for 4.1 s", culprit / 2,
+                 culprit);
+        assert_true(stuck_find(nodes, 2, 3000, text, sizeof(text)));
+        assert_string_equal(text, want);
+        set(culprit, "broadcast", 790, 9000); /* in an older call, alone */
+        assert_true(stuck_find(nodes, 2, 3000, text, sizeof(text)));
+        assert_string_equal(text, want);
+    }
+}
+
+static void nobody_is_named_without_reason(void **state)
+{
+    (void)state;
+    char text[256];
+    all_at("", 812, 0);
+    assert_false(stuck_find(nodes, 2, 3000, text, sizeof(text)));
+    assert_false(stuck_find(nodes, 0, 3000, text, sizeof(text)));
+    all_at("all_reduce", 812, 2900);
+    set(1, "", 811, 0);
+    assert_false(stuck_find(nodes, 2, 3000, text, sizeof(text)));
+    nodes[0].heartbeat_age_seconds = 0.2; /* said 0.2 s ago */
+    assert_true(stuck_find(nodes, 2, 3000, text, sizeof(text)));
+    assert_string_equal(text, "node 0 rank 1 has not entered all_reduce 812 for 3.1 s");
+}
+
+static void all_inside_or_several_behind(void **state)
+{
+    (void)state;
+    char text[256];
+    all_at("barrier", 5, 7000);
+    set(3, "", 5, 0); /* came out already */
+    assert_true(stuck_find(nodes, 2, 3000, text, sizeof(text)));
+    assert_string_equal(text, "all ranks are in barrier 5 for 7.0 s");
+    all_at("barrier", 5, 7000);
+    set(2, "", 4, 0);
+    set(3, "", 3, 0);
+    assert_true(stuck_find(nodes, 2, 3000, text, sizeof(text)));
+    assert_string_equal(text, "node 1 rank 3 and 1 more have not entered barrier 5 for 7.0 s");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_one_behind_is_named),
+    cmocka_unit_test(nobody_is_named_without_reason),
+    cmocka_unit_test(all_inside_or_several_behind),
+};
+HARNESS_MAIN(tests)

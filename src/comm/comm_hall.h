@@ -19,7 +19,7 @@
 #define COMM_HALL_RANKS_MAX 256
 
 struct comm_hall_card {
-    struct comm_header header;
+    _Alignas(64) struct comm_header header;
     uint64_t in, out; /* distance of the buffers from the base; 0: none, or not visible */
 };
 
@@ -28,7 +28,7 @@ struct comm_hall_seat {
     _Alignas(64) _Atomic uint32_t sleepers; /* on `arrived` */
     _Atomic uint32_t reads, failed;
     _Atomic uint64_t tag; /* which life of the hall this seat has joined */
-    _Alignas(64) struct comm_hall_card card[2];
+    struct comm_hall_card card[2];
     _Alignas(64) char slot[2][COMM_HALL_SLOT];
 };
 
@@ -36,7 +36,7 @@ struct comm_hall_seat {
 struct comm_hall_mail {
     _Alignas(64) _Atomic uint32_t posted, posted_sleepers;
     _Alignas(64) _Atomic uint32_t taken, taken_sleepers;
-    _Alignas(64) struct comm_hall_card card[2];
+    struct comm_hall_card card[2];
     _Alignas(64) char piece[2][COMM_HALL_MAIL];
 };
 

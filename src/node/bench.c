@@ -18,7 +18,6 @@
 #include "node/command.h"
 #include "node/say.h"
 
-#define BYTES_MAX ((int64_t)512 << 20)
 #define WORKERS_DEFAULT_MAX 8
 #define TIMEOUT_MS 60000
 
@@ -165,10 +164,10 @@ static enum status write_json(const struct outcome *outcome, int ranks, struct t
 }
 
 /* The largest buffer of which all workers' take no more than half of the memory that is free. */
-static int64_t largest(int ranks)
+static int64_t largest(int ranks, int64_t asked)
 {
     const int64_t pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    int64_t left = pages * page, bytes = BYTES_MAX;
+    int64_t left = pages * page, bytes = asked;
     int64_t group = cgroup_memory_free("/proc/self/cgroup", "/sys/fs/cgroup");
     left = group >= 0 && group < left ? group : left;
     while (bytes > 1 << 20 && bytes * ranks > left / 2)
@@ -190,12 +189,12 @@ enum status bench_main(const struct conf *conf)
         return FAIL(ST_BAD_SETTING, "bench measures the workers of one node; N_NODES is %lld, set N_NODES=1",
                     (long long)conf_i64(conf, CONF_N_NODES));
     const int ranks = workers(conf);
-    const int64_t bytes_max = largest(ranks);
+    const int64_t asked = conf_i64(conf, CONF_BENCH_MAX) << 20, bytes_max = largest(ranks, asked);
     struct outcome *outcome =
         mmap(NULL, sizeof(*outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (outcome == MAP_FAILED)
         return FAIL(ST_RETRY, "out of memory: the outcome: %s", strerror(errno));
-    if (bytes_max < BYTES_MAX)
+    if (bytes_max < asked)
         LOG_WARN("memory is short: sizes end at %lld MiB for %d workers", (long long)(bytes_max >> 20), ranks);
     struct text out = {0};
     int64_t wrong = 0;

@@ -129,7 +129,8 @@ static enum status measure(const struct bench *b, struct bench_run_row *row)
 enum status bench_run(struct comm *comm, int64_t bytes_max, struct bench_run_row *rows, int *rows_n)
 {
     static const int64_t sizes[] = {4,       64,      1 << 10,  16 << 10, 64 << 10,  256 << 10,
-                                    1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 512 << 20};
+                                    1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 512 << 20,
+                                    (int64_t)2 << 30, (int64_t)8 << 30, (int64_t)32 << 30};
     struct bench b = {.comm = comm, .rank = comm_place(comm)->rank, .ranks = comm_place(comm)->ranks};
     void *data = NULL;
     TRY(comm_alloc(comm, bytes_max, &data));

@@ -1,0 +1,21 @@
+#!/bin/bash
+# test_bench — `convoy bench` as a person runs it: a table, JSON, every element right, what it refuses.
+. "$(dirname "$0")/lib.sh"
+
+bench() { timeout 60 "$convoy" bench BENCH_MAX=1 "$@" >out 2>err; }
+
+has_times() { jq -e 'all(.results[]; .median_us > 0 and .median_us >= .best_us and .runs >= 5)' out >/dev/null; }
+
+bench N_GPU_EACH_NODE=3
+code=$?
+ok "three workers end well" [ $code = 0 ]
+ok "the table has every collective and size" [ "$(grep -cE '^(all_reduce|reduce_scatter|all_gather|broadcast) ' out)" = 28 ]
+ok "nothing is wrong" [ "$(awk 'NR > 2 && $NF != 0' out | wc -l)" = 0 ]
+bench JSON=1 N_GPU_EACH_NODE=2
+ok "JSON for programs" [ "$(jq -r '[.ranks, (.results | length), ([.results[].wrong] | add)] | join(" ")' out)" = "2 28 0" ]
+ok "times are there" has_times
+bench N_NODES=2 JOB_TOKEN=none MASTER_ADDR=127.0.0.1
+code=$?
+ok "several nodes are refused" [ $code = 78 ]
+ok "and it says why" grep -q "one node" err
+done_testing

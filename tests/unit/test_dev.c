@@ -111,6 +111,29 @@ static void copies_and_fills(void **state)
     free(back);
 }
 
+/* So large that the copy goes past the cache: from and to any place. */
+static void large_copies(void **state)
+{
+    (void)state;
+    const size_t n = ((size_t)32 << 20) + 133;
+    void *from = NULL, *to = NULL;
+    assert_int_equal(dev_alloc(dev, n + 64, &from), ST_OK);
+    assert_int_equal(dev_alloc(dev, n + 64, &to), ST_OK);
+    for (size_t i = 0; i < (n + 64) / 4; i++)
+        ((uint32_t *)from)[i] = (uint32_t)i * 2654435761u;
+    for (int shift = 0; shift < 64; shift += 21) {
+        char *src = (char *)from + (shift * 5) % 64, *dst = (char *)to + shift;
+        memset(to, 1, n + 64);
+        assert_int_equal(dev_copy(stream, dst, src, n), ST_OK);
+        assert_int_equal(dev_sync(stream), ST_OK);
+        assert_memory_equal(dst, src, n);
+        assert_true(shift == 0 || dst[-1] == 1);
+        assert_true(dst[n] == 1);
+    }
+    dev_free(dev, from, n + 64);
+    dev_free(dev, to, n + 64);
+}
+
 static void refused(enum status st, const char *word)
 {
     assert_int_equal(st, ST_BUG);
@@ -156,7 +179,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(info_says_what_it_is),   cmocka_unit_test(levels_open_or_refuse),
         cmocka_unit_test(memory_is_zero_and_aligned), cmocka_unit_test(memory_refused_is_said),
-        cmocka_unit_test(copies_and_fills),       cmocka_unit_test(needs_are_checked),
+        cmocka_unit_test(copies_and_fills), cmocka_unit_test(large_copies),       cmocka_unit_test(needs_are_checked),
         cmocka_unit_test(table_is_full),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -188,10 +188,11 @@ static enum status turn(struct flow_run *run, bool *is_done)
     return run->call->turn(run->call->arg);
 }
 
-/* Pieces that fill a slot, or smaller ones when the parts are: a part should be a few pieces. */
+/* Pieces that fill a slot, or smaller ones when the parts are: a part should be two pieces, that adding and moving
+ * overlap; more of them cost more in agreement than they win. */
 static int64_t choose_piece(const struct flow *flow, int64_t part_elems, int64_t each)
 {
-    int64_t most = flow->piece_bytes / each, wanted = part_elems / FLOW_DEPTH, least = most / 8;
+    int64_t most = flow->piece_bytes / each, wanted = part_elems / 2, least = most / 8;
     wanted = wanted < least ? least : wanted < most ? wanted : most;
     return (wanted + ORDER_ALIGN - 1) / ORDER_ALIGN * ORDER_ALIGN;
 }

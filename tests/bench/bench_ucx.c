@@ -1,4 +1,4 @@
-/* bench_ucx — all_reduce of fp32 over UCX between processes of this machine, each a node of its own: bench_ucx [RANKS].
+/* bench_ucx — all_reduce of fp32 over UCX between processes of this machine, each a node of its own: bench_ucx [RANKS [BYTES_MAX]].
  * The time of a call is that of its slowest rank, with a barrier before; printed: median and best, and the bus bandwidth
  * 2(n-1)/n · bytes / time. Over TCP on the loopback device unless UCX_TLS, UCX_NET_DEVICES say otherwise. */
 #include <stdatomic.h>
@@ -67,7 +67,7 @@ static void report(int n, int64_t bytes, int turns, const char *name)
     fflush(stdout);
 }
 
-static void rank_main(int rank, int n)
+static void rank_main(int rank, int n, int64_t bytes_max)
 {
     struct comm_config config = {.kind = COMM_KIND_UCX,
                                  .place = {.rank = rank, .ranks = n, .node = rank, .nodes = n, .locals = 1},
@@ -80,7 +80,7 @@ static void rank_main(int rank, int n)
     check(comm_end_open(comm, 1, all->addresses, all->bytes));
     check(comm_alloc(comm, 500 << 20, &data));
     struct tensor t = {data, DTYPE_F32};
-    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && sizes[s].bytes <= bytes_max; s++) {
         for (int i = -(sizes[s].turns / 10 + 1); i < sizes[s].turns; i++) {
             check(comm_barrier(comm));
             int64_t begin = clock_ns();
@@ -99,8 +99,9 @@ static void rank_main(int rank, int n)
 
 int main(int argc, char **argv)
 {
-    int64_t n = 2;
-    if (argc > 1 && text_i64(argv[1], 2, RANKS_MAX, &n) != TEXT_OK)
+    int64_t n = 2, bytes_max = INT64_MAX;
+    if ((argc > 1 && text_i64(argv[1], 2, RANKS_MAX, &n) != TEXT_OK) ||
+        (argc > 2 && text_bytes(argv[2], 1, INT64_MAX, &bytes_max) != TEXT_OK))
         return 64;
     setenv("UCX_TLS", "tcp,self", 0);
     setenv("UCX_NET_DEVICES", "lo", 0);
@@ -109,7 +110,7 @@ int main(int argc, char **argv)
         return 99;
     for (int r = 0; r < n; r++) {
         if (fork() == 0)
-            rank_main(r, (int)n);
+            rank_main(r, (int)n, bytes_max);
     }
     int worst = 0, code;
     while (wait(&code) > 0)

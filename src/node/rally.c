@@ -12,7 +12,7 @@
 #include "node/mapping.h"
 
 #define TOKEN_BYTES 1200
-#define REPORT_MS 500
+#define REPORT_MS 250
 #define WAITING_MS 3000 /* who is waited for is said after so long, and when it changes */
 
 _Static_assert(sizeof(struct meet_address) == sizeof(struct board_address) && MEET_ADDRESS_MAX == BOARD_ADDRESS_MAX,
@@ -132,8 +132,7 @@ static void report(struct rally *r, int64_t now_ms)
                                    .compute_ms = NAN,
                                    .comm_ms = NAN,
                                    .wait_ms = NAN,
-                                   .memory_bytes = -1,
-                                   .call_age_ms = -1};
+                                   .memory_bytes = -1};
         text_copy(rank->state, sizeof rank->state, board_phase_text(BOARD_PHASE_STARTING));
         if (board_worker_copy(r->config.board, i, &post)) {
             text_copy(rank->state, sizeof rank->state, board_phase_text(post.phase));
@@ -147,7 +146,7 @@ static void report(struct rally *r, int64_t now_ms)
         if (board_call_copy(r->config.board, i, &call)) {
             text_copy(rank->call, sizeof rank->call, call.call);
             rank->call_sequence = call.sequence;
-            rank->call_age_ms = call.call[0] ? now_ms - call.entered_ms : -1;
+            rank->call_age_ms = call.call[0] && now_ms > call.entered_ms ? now_ms - call.entered_ms : 0;
         }
     }
     meet_report(r->meet, ranks, r->workers_n);
@@ -176,6 +175,7 @@ void rally_lost(struct rally *r, enum status st, const char *why)
         return;
     r->is_ready = false;
     r->given_up = r->running;
+    report(r, clock_ms()); /* how far they came decides whether more is tried */
     meet_lost(r->meet, r->running, st, why);
 }
 
@@ -212,7 +212,7 @@ static void fill_rank(struct view_peer *out, int node_id, const struct meet_rank
                               .comm_ms = rank->comm_ms,
                               .wait_ms = rank->wait_ms,
                               .memory_bytes = rank->memory_bytes,
-                              .call_age_ms = rank->call_age_ms};
+                              .call_age_ms = rank->call[0] ? rank->call_age_ms : -1};
     text_copy(out->device, sizeof out->device, rank->device);
     text_copy(out->state, sizeof out->state, rank->state);
     text_copy(out->call, sizeof out->call, rank->call);

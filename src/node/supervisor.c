@@ -181,8 +181,8 @@ static void recover(struct supervisor *s, const struct crew_end *worker)
     if (!rally_is_running(s->rally)) /* else the meeting tells it, to everybody */
         LOG_WARN("%s", worker->verdict.text);
     set_phase(s, BOARD_PHASE_RECOVERING);
+    rally_lost(s->rally, worker->verdict.st, worker->verdict.text); /* first: the board still has its last words */
     crew_start_later(s->crew, worker->worker_i, verdict_delay_ms(&s->budget));
-    rally_lost(s->rally, worker->verdict.st, worker->verdict.text);
 }
 
 static void on_worker_end(void *arg, const struct crew_end *worker)

@@ -1,0 +1,61 @@
+# nodes_lib — several nodes on one machine, for tests: each a process tree of its own, with files out.I and err.I. Source it
+# behind lib.sh.
+port=$(free_port)
+export JOB_TOKEN=a-secret-for-these-tests-only
+declare -A node
+declare -A rcs
+meeting="MASTER_ADDR=127.0.0.1 MASTER_PORT=$port"
+
+# begin_node I SETTING… — node I; $in: what to run it in ("" or "ip netns exec NAME").
+begin_node() {
+    local i=$1
+    shift
+    ${in:-} "$convoy" train $quiet $meeting NODE_ID=$i "$@" >out.$i 2>err.$i &
+    node[$i]=$!
+    pid=$! # for wait_for
+    started+=("$!")
+}
+# begin_nodes N SETTING… — all of them, in any order.
+begin_nodes() {
+    local n=$1
+    shift
+    for i in $(seq 0 $((n - 1)) | shuf); do begin_node "$i" N_NODES=$n "$@"; done
+    pid=${node[0]}
+}
+# finish_node I — its exit code in rcs[I].
+finish_node() {
+    local left=${patience:-600}
+    while ! is_gone "${node[$1]}" && [ $((left -= 1)) -gt 0 ]; do sleep 0.1; done
+    [ $left -gt 0 ] || { echo "# node $1 does not end"; kill -KILL "${node[$1]}"; }
+    rcs[$1]=0
+    wait "${node[$1]}" 2>/dev/null || rcs[$1]=$?
+}
+# finish_nodes N — "0 0 …" in $codes.
+finish_nodes() {
+    codes=
+    for i in $(seq 0 $(($1 - 1))); do
+        finish_node "$i"
+        codes="$codes${codes:+ }${rcs[$i]}"
+    done
+}
+workers_of() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
+node_says() { grep -qE -- "$2" "err.$1" || { echo "# node $1 does not say '$2'"; tail -n 4 "err.$1" | sed "s/^/# err.$1: /"; false; }; }
+node_said() { grep -qE -- "$2" "err.$1"; }
+says_times() { [ "$(grep -cE -- "$2" "err.$1")" -ge "$3" ]; } # says_times I REGEX N
+# workers_of_node I — the kernel's list may be empty while processes come and go elsewhere.
+workers_of_node() {
+    local list try
+    for try in 1 2 3 4 5 6 7 8 9 10; do
+        list=$(workers_of "${node[$1]}")
+        [ -n "$list" ] && break
+        sleep 0.05
+    done
+    echo "$list"
+}
+weights() { cat "$1"/*.safetensors | cksum; }
+is_past() { local s; s=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-); [ "${s:-0}" -ge "$1" ]; } # is_past STEP
+near() {
+    paste <(jq .loss "$1") <(jq .loss "$2") | awk -v limit="$3" '
+        { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d; n++ }
+        END { printf "# %d losses, %.2g apart at most\n", n, worst; exit !(n > 0 && worst <= limit) }'
+}

@@ -1,0 +1,176 @@
+#!/bin/bash
+# soak — four nodes, and what happens to machines: kill -9 of one process or of a whole node, a node that is stopped for a
+# while, a cable that is pulled. KILLS, STOPS, CUTS say how often; the gates are those of the project:
+#   every fault heals; the final weights are bit for bit those of a run without faults; who was not hit keeps its
+#   process; 3 s at most from the replacement's start to the next finished step (kill); detected in 7 s, and named right
+#   (stop, cut). Prints TAP and the figures.
+. "$(dirname "$0")/lib.sh"
+. "$root/tests/e2e/nodes_lib.sh"
+kills=${KILLS:-100} stops=${STOPS:-30} cuts=${CUTS:-30} nodes=4
+job="$tiny LR_SCHEDULE=constant BATCH_SIZE=1 CHECKPOINT_EVERY=${EVERY:-100} MAX_RESTARTS=1000 JOIN_TIMEOUT=60s"
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+step_now() { local s; s=$(tail -n 1 "$run_dir.jsonl" 2>/dev/null | grep -oE '"step":[0-9]+' | cut -c8-); echo "${s:-0}"; }
+settings() { echo $job STEPS=$steps CHECKPOINT_DIR="$tmp/$run_dir" METRICS_FILE="$tmp/$run_dir.jsonl"; }
+start_node() { in=${ns[$1]:+ip netns exec ${ns[$1]}} begin_node "$1" N_NODES=$nodes $(settings); }
+declare -A ns=()
+
+# begin_run NAME STEPS — all nodes, until they train.
+begin_run() {
+    run_dir=$1 steps=$2
+    for i in $(seq 0 $((nodes - 1)) | shuf); do start_node "$i"; done
+    pid=${node[0]}
+    wait_for 30 goes_beyond 0
+}
+goes_beyond() { [ "$(step_now)" -gt "$1" ]; }
+# all_pids — "I:PID …" of supervisors and workers.
+all_pids() { for i in $(seq 0 $((nodes - 1))); do for p in ${node[$i]} $(workers_of_node "$i"); do echo "$i:$p"; done; done; }
+# generation — the number of the last that stood, as node 0 says; 0 while it has not said any.
+generation() {
+    local g
+    g=$(grep -oE ' generation [0-9]+: ' err.0 2>/dev/null | tr -dc '0-9\n' | sort -n | tail -n 1)
+    echo "${g:-0}"
+}
+# wait_generation ABOVE SECONDS — until a later generation stands, and a step is done in it.
+wait_generation() {
+    local until=$(($(now_ms) + $2 * 1000)) size
+    while [ "$(generation)" -le "$1" ]; do
+        [ "$(now_ms)" -gt "$until" ] && return 1
+        sleep 0.02
+    done
+    size=$(stat -c %s "$run_dir.jsonl")
+    sleep 0.02
+    while [ "$(stat -c %s "$run_dir.jsonl")" -le "$size" ]; do
+        [ "$(now_ms)" -gt "$until" ] && return 1
+        size=$(stat -c %s "$run_dir.jsonl")
+        sleep 0.02
+    done
+}
+# most NAME FILE — the worst and the median of numbers, as a comment.
+most() { sort -n "$2" | awk -v name="$1" '{ a[NR] = $1 } END { printf "# %s: %d times, median %s, worst %s ms\n", name, NR, a[int((NR + 1) / 2)], a[NR] }'; }
+worst() { sort -n "$1" | tail -n 1; }
+
+# The run without faults, of as many steps as the one with faults will reach: known afterwards, so first the faults.
+# 1. Kills: a random process of a random node; a supervisor takes its worker along and is started again.
+: >kill.ms
+healed=0 kept=0
+begin_run kills 100000000
+best=0
+for k in $(seq "$kills"); do
+    # Three recoveries without a new step end a job, and node 0 hears once a second how far the others are.
+    wait_for 20 goes_beyond "$best"
+    sleep "1.$((RANDOM % 5))"
+    best=$(step_now)
+    before=$(all_pids) at=$(generation)
+    hit=$(echo "$before" | shuf -n 1) i=${hit%%:*} p=${hit#*:}
+    if [ "$p" = "${node[$i]}" ]; then
+        kill -KILL "$p" 2>/dev/null
+        wait "$p" 2>/dev/null
+        cp "err.$i" "err.$i.before"
+        start_node "$i"
+    else
+        kill -KILL "$p" 2>/dev/null
+    fi
+    begin=$(now_ms)
+    if wait_generation "$at" 20; then
+        healed=$((healed + 1))
+        echo $(($(now_ms) - begin)) >>kill.ms
+    else
+        echo "# kill $k of $hit: not healed in 20 s"
+    fi
+    [ "$(echo "$before" | grep -v "^$i:" | sort)" = "$(all_pids | grep -v "^$i:" | sort)" ] && kept=$((kept + 1)) ||
+        echo "# kill $k of $hit: before $(echo $before), after $(all_pids | tr '\n' ' ')"
+done
+kill -TERM "${node[$((RANDOM % nodes))]}"
+finish_nodes $nodes
+last=$(newest_step kills)
+ok "kill -9: $healed of $kills healed" is "$healed" "$kills"
+ok "kill -9: processes of the other nodes kept, $kept of $kills times" is "$kept" "$kills"
+most "kill -9 to the next finished step" kill.ms
+ok "kill -9: 3 s at most from the replacement's start to the next finished step" [ "$(worst kill.ms)" -le 3000 ]
+ok "SIGTERM: 143 on all" is "$codes" "143 143 143 143"
+patience=9000 # tenths of a second
+begin_run calm "$last"
+finish_nodes $nodes
+patience=600
+name=step-$(printf %08d "$last")
+ok "kill -9: the weights after $last steps are bit for bit those of a run without faults" \
+    is "$(cat kills/"$name"/model.safetensors kills/"$name"/optim_*.safetensors | cksum)" \
+    "$(cat calm/"$name"/model.safetensors calm/"$name"/optim_*.safetensors | cksum)"
+
+# 2. Stops: a whole node says nothing, though its connections stand.
+: >stop.ms
+named=0 healed=0
+[ "$stops" -gt 0 ] && begin_run stops 100000000
+for k in $(seq "$stops"); do
+    sleep "0.$((RANDOM % 5))"
+    i=$((1 + RANDOM % (nodes - 1))) at=$(generation)
+    lines=$(wc -l <err.0)
+    all="${node[$i]} $(workers_of_node $i)"
+    kill -STOP $all
+    begin=$(now_ms)
+    is_named() { tail -n +$((lines + 1)) err.0 | grep -qE "node $i .*was lost"; }
+    wait_for 9 is_named && named=$((named + 1))
+    echo $(($(now_ms) - begin)) >>stop.ms
+    others=$(tail -n +$((lines + 1)) err.0 | grep -E "was lost" | grep -vcE "node $i ")
+    [ "$others" = 0 ] || echo "# stop $k of node $i: another was named"
+    kill -CONT $all
+    wait_generation "$at" 20 && healed=$((healed + 1)) || echo "# stop $k of node $i: not healed"
+done
+if [ "$stops" -gt 0 ]; then
+    kill -TERM "${node[0]}"
+    finish_nodes $nodes
+    most "SIGSTOP to the verdict" stop.ms
+    ok "SIGSTOP: $named of $stops named right" is "$named" "$stops"
+    ok "SIGSTOP: known in 7 s" [ "$(worst stop.ms)" -le 7000 ]
+    ok "SIGSTOP: $healed of $stops healed after SIGCONT" is "$healed" "$stops"
+fi
+
+# 3. Cuts: each node in a network namespace of its own on one bridge; the cable of one is pulled, then put back.
+leave_net() {
+    for i in 0 1 2 3; do ip netns del "convoy$$-$i" 2>/dev/null; done
+    ip link del "cvb$$" 2>/dev/null
+    cleanup
+}
+make_net() {
+    ip link add "cvb$$" type bridge 2>/dev/null && ip link set "cvb$$" up || return 1
+    trap leave_net EXIT
+    for i in 0 1 2 3; do
+        ip netns add "convoy$$-$i" && ip link add "cv$$-$i" type veth peer name eth0 netns "convoy$$-$i" || return 1
+        ip link set "cv$$-$i" master "cvb$$" up
+        ip -n "convoy$$-$i" addr add "10.77.0.$((i + 1))/24" dev eth0
+        ip -n "convoy$$-$i" link set eth0 up
+        ip -n "convoy$$-$i" link set lo up
+        ns[$i]="convoy$$-$i"
+    done
+}
+if [ "$cuts" -gt 0 ] && ! make_net; then
+    skip "cut links" "network namespaces cannot be made here (needs root)"
+    cuts=0
+fi
+: >cut.ms
+named=0 healed=0
+meeting="MASTER_ADDR=10.77.0.1 MASTER_PORT=$port"
+[ "$cuts" -gt 0 ] && begin_run cuts 100000000
+for k in $(seq "$cuts"); do
+    sleep "0.$((RANDOM % 5))"
+    i=$((1 + RANDOM % (nodes - 1))) at=$(generation)
+    lines=$(wc -l <err.0)
+    ip link set "cv$$-$i" down
+    begin=$(now_ms)
+    is_named() { tail -n +$((lines + 1)) err.0 | grep -qE "node $i .*was lost"; }
+    wait_for 9 is_named && named=$((named + 1))
+    echo $(($(now_ms) - begin)) >>cut.ms
+    others=$(tail -n +$((lines + 1)) err.0 | grep -E "was lost" | grep -vcE "node $i ")
+    [ "$others" = 0 ] || echo "# cut $k of node $i: another was named"
+    ip link set "cv$$-$i" up
+    wait_generation "$at" 20 && healed=$((healed + 1)) || echo "# cut $k of node $i: not healed"
+done
+if [ "$cuts" -gt 0 ]; then
+    kill -TERM "${node[0]}"
+    finish_nodes $nodes
+    most "cut to the verdict" cut.ms
+    ok "cut link: $named of $cuts named right" is "$named" "$cuts"
+    ok "cut link: known in 7 s" [ "$(worst cut.ms)" -le 7000 ]
+    ok "cut link: $healed of $cuts healed" is "$healed" "$cuts"
+fi
+done_testing

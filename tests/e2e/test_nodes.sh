@@ -1,0 +1,145 @@
+#!/bin/bash
+# test_nodes — several nodes over loopback: they meet in any order, agree or say what they disagree about, train as one, and
+# take back who was lost.
+. "$(dirname "$0")/lib.sh"
+. "$root/tests/e2e/nodes_lib.sh"
+endless="$tiny STEPS=100000000"
+
+# 1. One job, however it is dealt out.
+batch="BATCH_SIZE=1 GLOBAL_BATCH=12 STEPS=20"
+run $tiny $batch METRICS_FILE=one.jsonl
+begin_nodes 2 $tiny $batch METRICS_FILE=two.jsonl CHECKPOINT_DIR=two
+finish_nodes 2
+ok "2 nodes: done" is "$codes $(steps_of two.jsonl)" "0 0 20"
+ok "2 nodes: losses within 2e-6 of one worker's" near one.jsonl two.jsonl 2e-6
+begin_nodes 2 $tiny $batch N_GPU_EACH_NODE=2 SHARD=full METRICS_FILE=four.jsonl CHECKPOINT_DIR=four
+finish_nodes 2
+ok "2 nodes of 2 workers, sharded: done" is "$codes $(steps_of four.jsonl)" "0 0 20"
+ok "2 nodes of 2 workers: losses within 2e-6" near one.jsonl four.jsonl 2e-6
+begin_nodes 4 $tiny $batch METRICS_FILE=far.jsonl CHECKPOINT_DIR=far
+finish_nodes 4
+ok "4 nodes, started in any order: done" is "$codes $(steps_of far.jsonl)" "0 0 0 0 20"
+ok "4 nodes: losses within 2e-6" near one.jsonl far.jsonl 2e-6
+begin_node 0 N_NODES=2 $tiny STEPS=5 MASTER_ADDR=localhost
+sleep 1
+begin_node 1 N_NODES=2 $tiny STEPS=5 MASTER_ADDR=localhost
+finish_nodes 2
+ok "a name for an address, and a node that comes late" is "$codes" "0 0"
+
+# 2. Who does not come, who may not, who wants something else.
+begin_node 0 N_NODES=3 $tiny STEPS=5 JOIN_TIMEOUT=2s
+begin_node 2 N_NODES=3 $tiny STEPS=5 JOIN_TIMEOUT=2s
+finish_node 0
+finish_node 2
+ok "a missing node: 75 on those that are there" is "${rcs[0]} ${rcs[2]}" "75 75"
+ok "and it is named" node_says 0 "error.*node 1"
+begin_node 1 N_NODES=2 $tiny STEPS=5 JOIN_TIMEOUT=1s
+finish_node 1
+ok "no node 0: 75, where it was looked for and why in vain" is \
+    "${rcs[1]} $(grep -c 'waiting for node 0 at 127.0.0.1:' err.1) $(grep -c 'error.*node 0 could not be reached' err.1)" "75 1 1"
+# disagree NAME KEY SETTING… — node 1 has these besides: 76 on both, with the key.
+disagree() {
+    local name=$1 key=$2 begin
+    shift 2
+    begin=$(date +%s%N)
+    begin_node 0 N_NODES=2 $tiny STEPS=5
+    begin_node 1 N_NODES=2 $tiny STEPS=5 "$@"
+    finish_nodes 2
+    ok "$name differs: 76 on both" is "$codes" "76 76"
+    ok "$name differs: both name it, within 3 s" is "$(grep -lE "error.*$key" err.0 err.1 | wc -l) $((($(date +%s%N) - begin) / 3000000000))" "2 0"
+}
+disagree "a number" LR LR=0.5
+disagree "the model" MODEL EMBED=64
+disagree "the way of sharding" SHARD SHARD=full
+disagree "the number of workers" N_GPU_EACH_NODE N_GPU_EACH_NODE=2
+cp /usr/share/common-licenses/GPL-3 a.txt
+cp /usr/share/common-licenses/Apache-2.0 b.txt
+begin_node 0 N_NODES=2 $tiny STEPS=5 VOCAB=50257 DATA=a.txt
+begin_node 1 N_NODES=2 $tiny STEPS=5 VOCAB=50257 DATA=b.txt
+finish_nodes 2
+ok "the data differ: 76 on both, and it is said" is "$codes $(grep -lE 'error.*DATA differs' err.0 err.1 | wc -l)" "76 76 2"
+begin_node 0 N_NODES=2 $tiny STEPS=5 JOIN_TIMEOUT=4s
+JOB_TOKEN=another-secret-altogether begin_node 1 N_NODES=2 $tiny STEPS=5
+finish_nodes 2
+ok "another token: 77, and node 0 goes on waiting" is "$codes" "75 77"
+ok "no token is shown anywhere" is "$(cat out.* err.* | grep -cE 'a-secret-for|another-secret')" 0
+(unset JOB_TOKEN && run N_NODES=2 MASTER_ADDR=127.0.0.1 $tiny; echo $rc >rc)
+ok "several nodes and no token: 78" is "$(cat rc)" 78
+echo a-secret-in-a-file-of-mine >token && chmod 600 token
+in="env -u JOB_TOKEN"
+begin_nodes 2 $tiny STEPS=5 JOB_TOKEN_FILE=token
+in=
+finish_nodes 2
+ok "JOB_TOKEN_FILE" is "$codes" "0 0"
+in="env -u JOB_TOKEN"
+begin_nodes 2 $tiny STEPS=5 JOB_TOKEN=none
+in=
+finish_nodes 2
+ok "JOB_TOKEN=none: said aloud on all" is "$codes $(grep -l 'warn.*JOB_TOKEN=none' err.0 err.1 | wc -l)" "0 0 2"
+
+# 3. A stop on any node stops all at the same step.
+begin_nodes 2 $endless CHECKPOINT_DIR=stop CHECKPOINT_EVERY=100
+wait_for 20 is_past 10
+ok "the token is not in any process's environment or words" is \
+    "$(for q in ${node[0]} ${node[1]} $(workers_of ${node[0]}); do cat /proc/$q/environ /proc/$q/cmdline; done | tr '\0' '\n' | grep -c a-secret-for)" 0
+kill -TERM "${node[1]}"
+finish_nodes 2
+ok "SIGTERM on node 1: 143 on all" is "$codes" "143 143"
+ok "SIGTERM on node 1: node 0 keeps a checkpoint of its last step" \
+    is "$(newest_step stop)" "$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-)"
+begin_nodes 2 $endless CHECKPOINT_DIR=stop2
+wait_for 20 is_past 10
+kill -USR1 "${node[0]}"
+finish_nodes 2
+ok "SIGUSR1 on node 0: 75 on all" is "$codes" "75 75"
+
+# 4. A worker of one node, a whole node, node 0: lost and taken back, the others keep their processes; the same final bits.
+steps="STEPS=4000 BATCH_SIZE=1"
+begin_nodes 2 $tiny $steps CHECKPOINT_DIR=calm CHECKPOINT_EVERY=1000
+finish_nodes 2
+ok "calm: done" is "$codes" "0 0"
+# kill_node I — with all its workers, as if its power went.
+kill_node() { kill -KILL "${node[$1]}" $(workers_of "${node[$1]}") 2>/dev/null; wait "${node[$1]}" 2>/dev/null; }
+begin_nodes 2 $tiny $steps CHECKPOINT_DIR=worker CHECKPOINT_EVERY=200
+wait_for 30 is_past 500
+before=$(workers_of_node 0)
+kill -KILL $(workers_of "${node[1]}")
+finish_nodes 2
+ok "a worker of node 1 lost: healed" is "$codes $(weights worker/step-00004000)" "0 0 $(weights calm/step-00004000)"
+ok "a worker of node 1 lost: node 0 says so" node_says 0 "node 1 .*was killed by SIGKILL.*restart 1 of 3"
+begin_nodes 2 $tiny $steps CHECKPOINT_DIR=other CHECKPOINT_EVERY=200
+wait_for 30 is_past 500
+before=$(workers_of_node 0)
+kill_node 1
+wait_for 10 node_said 0 "node 1 .*was lost"
+ok "node 1 lost: node 0 keeps its worker" is "$(workers_of_node 0)" "$before"
+begin_node 1 N_NODES=2 $tiny $steps CHECKPOINT_DIR=other CHECKPOINT_EVERY=200
+finish_nodes 2
+ok "node 1 lost and started again: the same final bits" is "$codes $(weights other/step-00004000)" "0 0 $(weights calm/step-00004000)"
+begin_nodes 2 $tiny $steps CHECKPOINT_DIR=zero CHECKPOINT_EVERY=200
+wait_for 30 is_past 500
+before=$(workers_of_node 1)
+kill_node 0
+sleep 1
+ok "node 0 lost: node 1 waits, with the worker it has" is "$(workers_of_node 1)" "$before"
+begin_node 0 N_NODES=2 $tiny $steps CHECKPOINT_DIR=zero CHECKPOINT_EVERY=200
+finish_nodes 2
+ok "node 0 lost and started again: the same final bits" is "$codes $(weights zero/step-00004000)" "0 0 $(weights calm/step-00004000)"
+
+# 5. A node that is stopped is lost, and named, within its time; when it goes on it is refused or taken back, never believed.
+begin_nodes 2 $endless CHECKPOINT_DIR=frozen CHECKPOINT_EVERY=200 MAX_RESTARTS=20
+wait_for 20 is_past 100
+frozen="${node[1]} $(workers_of "${node[1]}")"
+kill -STOP $frozen
+begin=$(date +%s%N)
+wait_for 9 node_said 0 "node 1 .*was lost: silent"
+took=$((($(date +%s%N) - begin) / 1000000))
+ok "SIGSTOP of node 1: named after $took ms, at most 7000" [ "$took" -le 7000 ]
+kill -CONT $frozen
+last=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-)
+wait_for 20 is_past $((last + 50))
+ok "SIGCONT: it comes back, the job goes on" is_past $((last + 50))
+kill -TERM "${node[0]}"
+finish_nodes 2
+ok "SIGTERM on node 0: 143 on all" is "$codes" "143 143"
+done_testing

@@ -16,6 +16,7 @@
 #define SPIN_NS 100000     /* until it sleeps: where there is a core for each */
 #define YIELD_NS 50000     /* and where not */
 #define SLEEP_MS 10
+#define MOVE_NS 2000000    /* between two moves away from a crowded core */
 
 int64_t comm_hall_bytes(int n)
 {
@@ -105,12 +106,32 @@ static void sleep_on(_Atomic uint32_t *word, uint32_t target, _Atomic uint32_t *
     atomic_fetch_sub_explicit(sleepers, 1, memory_order_seq_cst);
 }
 
+/* The system may keep two ranks that wait for each other on one core while another is free, for neither ever waits long.
+ * The greater of the two leaves: without its core for a moment it is moved, and then may go anywhere again. */
+static void leave_core(struct comm_hall *hall)
+{
+    int cpu = sched_getcpu();
+    int64_t now = clock_ns();
+    cpu_set_t all, others;
+    if (hall->rank < hall->awaited || now - hall->moved_ns < MOVE_NS || cpu < 0 || cpu >= CPU_SETSIZE ||
+        atomic_load_explicit(&hall->seats[hall->awaited].cpu, memory_order_relaxed) != cpu ||
+        sched_getaffinity(0, sizeof(all), &all) != 0)
+        return;
+    hall->moved_ns = now;
+    others = all;
+    CPU_CLR(cpu, &others);
+    if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof(others), &others) == 0)
+        sched_setaffinity(0, sizeof(all), &all);
+}
+
 /* Giving up the processor costs little where nobody else wants it, and much is won where the awaited rank does: two that
- * spin on one core, as the system may place them, would each wait for the other's whole turn. */
+ * spin on one core would each wait for the other's whole turn. */
 static enum status wait_long(struct comm_hall *hall, struct comm_wire *wire, _Atomic uint32_t *word, uint32_t target,
                              _Atomic uint32_t *sleepers)
 {
     int64_t end = clock_ns() + (wire->spins ? SPIN_NS : YIELD_NS);
+    if (wire->spins)
+        leave_core(hall);
     for (bool is_over = false; !reached(word, target, memory_order_acquire); is_over = is_over || clock_ns() >= end) {
         TRY(check(hall, wire));
         if (is_over)
@@ -160,10 +181,13 @@ enum status comm_hall_join(struct comm_hall *hall, struct comm_wire *wire, uint6
 static enum status arrive(struct comm_hall *hall, struct comm_wire *wire, bool compares)
 {
     struct comm_hall_seat *mine = &hall->seats[hall->rank];
+    if (wire->spins)
+        atomic_store_explicit(&mine->cpu, sched_getcpu(), memory_order_relaxed);
     raise_to(&mine->arrived, hall->phase, &mine->sleepers);
     for (int i = 1; i < hall->n; i++) {
         int r = (hall->rank + i) % hall->n; /* not all on the same seat */
         struct comm_hall_seat *seat = &hall->seats[r];
+        hall->awaited = r;
         TRY(wait_for(hall, wire, &seat->arrived, hall->phase, &seat->sleepers));
         if (compares)
             TRY(comm_ops_agree(wire, r, &comm_hall_card(hall, r)->header));
@@ -229,6 +253,7 @@ static struct comm_hall_mail *mail_of(const struct comm_hall *hall, int from, in
 enum status comm_hall_send(struct comm_hall *hall, struct comm_wire *wire, const struct comm_call *call)
 {
     struct comm_hall_mail *mail = mail_of(hall, hall->rank, call->peer);
+    hall->awaited = call->peer;
     int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype), at = 0;
     uint64_t where = bytes > COMM_HALL_MAIL ? comm_hall_where(hall, call->in, bytes) : 0;
     do {
@@ -249,6 +274,7 @@ enum status comm_hall_send(struct comm_hall *hall, struct comm_wire *wire, const
 enum status comm_hall_recv(struct comm_hall *hall, struct comm_wire *wire, const struct comm_call *call)
 {
     struct comm_hall_mail *mail = mail_of(hall, call->peer, hall->rank);
+    hall->awaited = call->peer;
     int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype), at = 0;
     do {
         uint32_t taken = atomic_load_explicit(&mail->taken, memory_order_relaxed) + 1;

@@ -27,6 +27,7 @@ struct comm_hall_seat {
     _Alignas(64) _Atomic uint32_t arrived; /* the phase this rank has reached */
     _Alignas(64) _Atomic uint32_t sleepers; /* on `arrived` */
     _Atomic uint32_t reads, failed;
+    _Atomic int32_t cpu;  /* on which this rank arrived */
     _Atomic uint64_t tag; /* which life of the hall this seat has joined */
     struct comm_hall_card card[2];
     _Alignas(64) char slot[2][COMM_HALL_SLOT];
@@ -50,6 +51,8 @@ struct comm_hall {
     uint32_t phase; /* this rank's */
     uint32_t entry; /* the phase in which the call under way was entered */
     uint64_t tag;   /* 0: the memory was new, nothing to join */
+    int awaited;    /* the rank that is waited for */
+    int64_t moved_ns;
 };
 
 /* comm_hall_bytes — of zeroed memory, 64-aligned, that n ranks share. comm_hall_init — rank's view of it. */

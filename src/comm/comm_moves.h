@@ -14,6 +14,7 @@
 struct comm_moves {
     struct comm_hall hall;
     int nodes, locals;
+    int64_t stream_bytes; /* of all ranks' buffers together, from which on stores go past the caches */
     const void **in; /* n each: scratch */
     void **out;
     struct order_extent *parts; /* n: of the call under way */

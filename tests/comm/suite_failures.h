@@ -96,7 +96,7 @@ static void suite_missing_rank(struct suite_rank *me)
 {
     float *data = calloc(SUITE_CALL_ELEMS, sizeof(float));
     int call = atomic_load(&suite_call), last = me->place.ranks - 1;
-    char want[64], first[1024];
+    char want[64], more[64], first[1024];
     CHECK_OK(comm_barrier(me->comm));
     if (me->place.rank != last) {
         int64_t begin = clock_ms();
@@ -106,7 +106,9 @@ static void suite_missing_rank(struct suite_rank *me)
               status_message());
         snprintf(want, sizeof(want), call == SUITE_CALL_RECV ? "rank %d has not answered %s" : "rank %d has not entered %s",
                  last, suite_call_names[call]);
-        CHECK(strstr(status_message(), want) != NULL, "want '%s' in: %s", want, status_message());
+        snprintf(more, sizeof(more), ", %d have not entered %s", last, suite_call_names[call]); /* a busy machine */
+        CHECK(strstr(status_message(), want) != NULL || strstr(status_message(), more) != NULL, "want '%s' in: %s", want,
+              status_message());
         snprintf(first, sizeof(first), "%s", status_message());
         status_clear();
         CHECK(comm_barrier(me->comm) == ST_PEER && strcmp(status_message(), first) == 0, "%s", status_message());

@@ -20,7 +20,6 @@ struct link {
     struct link_config config;
     char where[288];
     struct caller *caller;
-    struct meet_address *addresses; /* ranks_n, of the world being read */
     bool is_news;
     int fails_n;
     int64_t next_ms;          /* not before */
@@ -123,17 +122,20 @@ static void take_told(struct link *link, const struct caller_answer *answer)
 
 static void take_world(struct link *link, const struct caller_answer *answer)
 {
-    struct meet_world world = {.ranks_n = link->config.ranks_n, .addresses = link->addresses};
+    struct meet_world world = {.ranks_n = link->config.ranks_n};
     if (answer->result != CALLER_ANSWERED || answer->code != 200)
         return; /* told again with the next beat, if that world still stands */
-    if (wire_read_world(answer->bytes, answer->n, world.ranks_n, link->addresses, &world.generation) != ST_OK) {
+    struct meet_address *addresses = calloc((size_t)world.ranks_n, sizeof(*addresses));
+    world.addresses = addresses;
+    if (addresses == NULL)
+        LOG_WARN("out of memory: the addresses of %d ranks", world.ranks_n);
+    else if (wire_read_world(answer->bytes, answer->n, world.ranks_n, addresses, &world.generation) != ST_OK)
         LOG_WARN("node 0's addresses cannot be read: %s", status_message());
-        return;
-    }
-    if (member_world(link->config.member, world.generation, clock_ms())) {
+    else if (member_world(link->config.member, world.generation, clock_ms())) {
         link->is_news = true;
         link->config.on_world(link->config.arg, &world);
     }
+    free(addresses);
 }
 
 static void take_trouble(struct link *link, const struct caller_answer *answer)
@@ -170,12 +172,8 @@ static void on_answer(void *arg, const struct caller_answer *answer)
 enum status link_open(const struct link_config *config, struct link **out)
 {
     struct link *link = calloc(1, sizeof(*link));
-    if (link != NULL)
-        link->addresses = calloc((size_t)config->ranks_n, sizeof(*link->addresses));
-    if (link == NULL || link->addresses == NULL) {
-        link_close(link);
-        return FAIL(ST_RETRY, "out of memory: the addresses of %d ranks", config->ranks_n);
-    }
+    if (link == NULL)
+        return FAIL(ST_RETRY, "out of memory: the line to node 0");
     link->config = *config;
     text_format(link->where, sizeof(link->where), "%s:%d", config->host, config->port);
     struct caller_config caller = {.loop = config->loop,
@@ -198,6 +196,5 @@ void link_close(struct link *link)
     if (link == NULL)
         return;
     caller_close(link->caller);
-    free(link->addresses);
     free(link);
 }

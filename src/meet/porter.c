@@ -9,6 +9,7 @@
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <event2/buffer.h>
@@ -290,6 +291,19 @@ static enum status start(struct porter *porter, int fd)
     return ST_OK;
 }
 
+/* Three connections a node at most; the usual soft limit of 1,024 files would stop at 340 nodes. */
+static void allow_files(int nodes_n)
+{
+    struct rlimit limit;
+    rlim_t want = (rlim_t)nodes_n * 3 + 2 * STRANGERS_MAX + 256;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= want)
+        return;
+    limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;
+    if (limit.rlim_cur < want || setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        LOG_WARN("only %llu open files are allowed, and %d nodes may need %llu; raise it (ulimit -n)",
+                 (unsigned long long)limit.rlim_cur, nodes_n, (unsigned long long)want);
+}
+
 static enum status open_tls(struct porter *porter)
 {
     if (porter->config.secret->is_none) {
@@ -313,6 +327,7 @@ enum status porter_open(const struct porter_config *config, struct porter **out)
     if (porter == NULL)
         return FAIL(ST_RETRY, "out of memory: the door for the other nodes");
     porter->config = *config;
+    allow_files(config->nodes_n);
     enum status st;
     TRY_OR(open_tls(porter), close);
     TRY_OR(doorstep_listen(config->addr, config->port, &fd), close);

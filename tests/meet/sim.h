@@ -465,6 +465,8 @@ static void harm(struct sim *s)
         s->cut_to[node] = chance(s, 0.7);
         s->cut_from[node] = chance(s, 0.7);
         s->heal_ms[node] = s->now_ms + 100 + (int64_t)draw(s, 9000);
+        if (node != 0 && chance(s, 0.5)) /* somebody replaces it, while it lives on */
+            start(s, node);
         break;
     case 5: /* a worker dies */
         if (p->is_alive && !p->is_frozen) {
@@ -487,7 +489,7 @@ static void harm(struct sim *s)
     }
     default:
         s->loss = chance(s, 0.5) ? 0 : (double)draw(s, 300) / 1e3;
-        s->slow = chance(s, 0.5) ? 0 : (double)draw(s, 200) / 1e3;
+        s->slow = chance(s, 0.5) ? 0 : (double)draw(s, 600) / 1e3;
         s->twice = (double)draw(s, 100) / 1e3;
         break;
     }

@@ -1,0 +1,78 @@
+#!/bin/bash
+# Planted bugs: each is one wrong line in coordinator.c or member.c, made in a copy. The simulator must catch every one, and the
+# seed that caught it must fail the same way again. One row: name | file | what is replaced (a sed expression).
+set -u
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+build=${BUILD:-build}
+case $build in /*) ;; *) build=$root/$build ;; esac
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/convoy-mutants-XXXXXX")
+trap 'rm -rf "$tmp"' EXIT
+seeds=20000
+if [ -n "${SAN:-}" ]; then
+    echo "1..0 # SKIP: the copies are built without sanitizers"
+    exit 0
+fi
+rows() {
+    cat <<'ROWS'
+a readiness is used twice|coordinator|s/c->slots\[i\].used = c->slots\[i\].ready;/;/
+a world without the ready of all|coordinator|s/slot->closed_ms >= 0 || slot->ready <= slot->used)/slot->closed_ms >= 0)/
+a silent node is never lost|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms) {/} else if (silent_ms < 0) {/
+a node is lost before its lease ends|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms) {/} else if (silent_ms >= 2000) {/
+a closed connection is a loss at once|coordinator|s/now_ms - slot->closed_ms >= COORDINATOR_CLOSED_MS/now_ms >= slot->closed_ms/
+generations do not grow|coordinator|s/    c->generation++;/    c->generation += !c->generation;/
+a new node 0 does not learn the generation|coordinator|s/    if (says->generation > c->generation) {/    if (0) {/
+a second process takes a place that is held|coordinator|s/^    if (is_absent(slot))$/    if (slot != NULL)/
+old messages are taken for new|coordinator|s/    if (says->sequence > slot->sequence) {/    if (says->sequence > 0) {/
+a loss that a member tells is not heard|coordinator|s/says->lost == c->generation : says->lost == 0/says->lost == -1 : says->lost == 0/
+the member has no lease|member|s/return now_ms - m->answered_ms >= m->config.peer_timeout_ms;/return false;/
+the lease counts from the answer|member|s/        m->answered_ms = sent_ms;/        m->answered_ms = now_ms;/
+an aborted world is entered again|member|s/m->lost != generation && !m->is_over/!m->is_over/;s/else if (is_mine \&\& m->is_ready)/else if (is_mine)/;s/m->is_joined && m->is_ready && m->running == 0/m->is_joined \&\& m->running == 0/
+an abort is not heeded|member|s/    if (m->running != 0 && told->generation >= m->running) {/    if (0) {/
+a new node 0 is not noticed|member|s/    if (!is_known)$/    if (0)/
+an answer of an older state is believed|member|s/told->turn < m->turn : told->sequence <= m->told_sequence/0 : 0/
+a readiness outlives its node 0|member|s/} else if (m->is_ready \&\& m->is_ready_sent/} else if (0 \&\& m->is_ready_sent/
+ROWS
+}
+flags="-std=c11 -O1 -D_GNU_SOURCE -I$root/src -I$root -I$root/tests"
+libs="$build/src/base/version.o $build/libconvoy.a -lcmocka $(pkg-config --libs libcjson) -lm -pthread"
+# shellcheck disable=SC2086
+gcc $flags -c -o "$tmp/sim.o" "$root/tests/meet/test_sim.c" || exit 1
+for f in coordinator member; do
+    # shellcheck disable=SC2086
+    gcc $flags -c -o "$tmp/right_$f.o" "$root/src/meet/$f.c" || exit 1
+done
+echo "1..$(rows | wc -l)"
+i=0
+bad=0
+while IFS='|' read -r name file edit; do
+    i=$((i + 1))
+    sed -e "$edit" "$root/src/meet/$file.c" >"$tmp/$file.c"
+    why=
+    if cmp -s "$tmp/$file.c" "$root/src/meet/$file.c"; then
+        why="the line to be replaced is gone from $file.c"
+    else
+        other=$([ "$file" = member ] && echo coordinator || echo member)
+        # shellcheck disable=SC2086
+        if ! gcc $flags -w -o "$tmp/sim" "$tmp/sim.o" "$tmp/$file.c" "$tmp/right_$other.o" $libs 2>"$tmp/log"; then
+            why="it does not build: $(head -3 "$tmp/log")"
+        elif timeout 60 "$tmp/sim" 1 $seeds >"$tmp/out" 2>&1; then
+            why="$seeds seeds did not catch it"
+        else
+            seed=$(sed -n '1s/^seed \([0-9]*\) .*/\1/p' "$tmp/out")
+            if [ -z "$seed" ]; then
+                why="no seed was named: $(head -1 "$tmp/out")"
+            else
+                timeout 60 "$tmp/sim" "$seed" 1 >"$tmp/again" 2>&1
+                cmp -s "$tmp/out" "$tmp/again" || why="seed $seed is another history the second time"
+            fi
+        fi
+    fi
+    if [ -z "$why" ]; then
+        echo "ok $i - $name: $(head -1 "$tmp/out")"
+    else
+        echo "not ok $i - $name"
+        echo "# $why"
+        bad=1
+    fi
+done < <(rows)
+exit $bad

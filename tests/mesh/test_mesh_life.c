@@ -78,7 +78,7 @@ static void test_lost_rank(void **state)
                 all[rank].leave_step = 2;
                 all[rank].leave_rank = 1;
             }
-            ranks_run_late(1, 3, 500, trial_rank, all, sizeof *all, one);
+            ranks_run_late(1, 3, RANKS_TIMEOUT_MS, trial_rank, all, sizeof *all, one);
             for (int rank = 0; rank < 3; rank++) {
                 if (one[rank].st != (rank == 1 ? ST_RETRY : ST_PEER) || all[rank].done != 2)
                     fail_msg("shard %d compress %d rank %d: %s after %d steps: %s", shard, compress, rank,
@@ -112,7 +112,7 @@ static void test_refused_samples(void **state)
     struct trial all[2];
     struct ranks_one one[RANKS_MAX];
     all[0] = all[1] = trial_of(MODEL_TASK_LM, 2, 8);
-    ranks_run_late(1, 2, 2000, refuse, all, sizeof *all, one);
+    ranks_run_late(1, 2, RANKS_TIMEOUT_MS, refuse, all, sizeof *all, one);
     assert_int_equal(one[1].st, ST_BAD_DATA);
     assert_int_equal(one[0].st, ST_PEER); /* refused, or gone, whichever is seen first */
 }

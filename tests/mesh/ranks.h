@@ -1,5 +1,6 @@
 /* ranks — several ranks of one job as threads of a test: each with a comm of kind mem and a device of one thread. A rank
- * must not assert (it is not the test's thread): it returns a status, and what it found is looked at afterwards. */
+ * must not assert (it is not the test's thread): it returns a status, and what it found is looked at afterwards. When one
+ * fails the job is aborted, as a supervisor does. */
 #ifndef CONVOY_TESTS_RANKS_H
 #define CONVOY_TESTS_RANKS_H
 
@@ -24,13 +25,15 @@ struct ranks_one {
     void *arg;
     enum status st;
     char message[1024];
-    /* */
+    atomic_bool *is_aborted;
     struct comm_mem_world *world;
     enum status (*fn)(struct ranks_one *one);
     int locals;
     int64_t timeout_ms;
     pthread_t thread;
 };
+
+static inline bool ranks_aborted(void *arg) { return atomic_load((atomic_bool *)arg); }
 
 static inline enum status ranks_open(struct ranks_one *one)
 {
@@ -43,6 +46,8 @@ static inline enum status ranks_open(struct ranks_one *one)
                                            .local = one->rank % one->locals,
                                            .locals = one->locals},
                                  .timeout_ms = one->timeout_ms,
+                                 .is_aborted = ranks_aborted,
+                                 .arg = one->is_aborted,
                                  .share_fd = -1,
                                  .mem = one->world};
     static char none[COMM_ADDRESS_MAX * RANKS_MAX];
@@ -60,6 +65,8 @@ static inline void *ranks_main(void *arg)
         one->st = one->fn(one);
     if (one->st != ST_OK)
         text_format(one->message, sizeof one->message, "%s", status_message());
+    if (one->st != ST_OK)
+        atomic_store(one->is_aborted, true);
     comm_close(one->comm);
     return NULL;
 }
@@ -78,6 +85,7 @@ static inline void ranks_run_late(int nodes, int locals, int64_t timeout_ms, enu
                                   void *args, size_t arg_bytes, struct ranks_one one[RANKS_MAX])
 {
     int ranks = nodes * locals;
+    atomic_bool is_aborted = false;
     struct comm_mem_world *world = comm_mem_world_new(nodes, locals);
     assert_non_null(world);
     for (int rank = 0; rank < ranks; rank++) {
@@ -86,6 +94,7 @@ static inline void ranks_run_late(int nodes, int locals, int64_t timeout_ms, enu
                                        .ranks = ranks,
                                        .locals = locals,
                                        .arg = (char *)args + (size_t)rank * arg_bytes,
+                                       .is_aborted = &is_aborted,
                                        .world = world,
                                        .timeout_ms = timeout_ms,
                                        .fn = fn};

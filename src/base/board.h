@@ -101,6 +101,7 @@ struct board_address {
 
 /* Posted by a worker that waits for a generation of the job to take part in. */
 struct board_ready {
+    int64_t turn;   /* how often it has packed an address: another one, another address */
     int64_t after;  /* it waits for a later one than this: the last it knew of; 0: none yet */
     char why[256];  /* what made it leave that one; "": it was told to, or was never in one */
     struct board_address address;

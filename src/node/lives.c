@@ -1,7 +1,10 @@
 /* lives — see lives.h. Read lives_run first, at the foot. */
 #include "node/lives.h"
 
+#include <ifaddrs.h>
 #include <inttypes.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +15,7 @@
 #include "node/pulse.h"
 
 #define LOOK_MS 2
+#define LINKS_MS 250
 
 /* What a worker's address begins with; the rest is its comm's. */
 struct greeting {
@@ -23,6 +27,8 @@ struct lives {
     struct pulse *pulse;
     int64_t after;                 /* waits for a later generation than this */
     _Atomic int64_t generation;    /* the one it is in; 0: none */
+    uint64_t links;                /* this node's network as it was when the address was packed */
+    int64_t links_ms;              /* looked at last */
     struct board_ready ready;
     struct board_address *world;   /* ranks */
     char *addresses;               /* ranks × COMM_ADDRESS_MAX: the comm's part of them */
@@ -50,6 +56,43 @@ static struct comm_config comm_of(struct lives *l)
 
 /* ---- meeting the others ---- */
 
+static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
+{
+    for (const uint8_t *at = bytes; n > 0; n--)
+        hash = (hash ^ *at++) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/* links_now — a number that changes when a network device comes, goes, or gets another address. An address packed while
+ * a cable is out leads nowhere when it is back. */
+static uint64_t links_now(void)
+{
+    struct ifaddrs *list;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    if (getifaddrs(&list) != 0)
+        return 0;
+    for (const struct ifaddrs *at = list; at; at = at->ifa_next) {
+        unsigned flags = at->ifa_flags & (IFF_UP | IFF_RUNNING);
+        int family = at->ifa_addr ? at->ifa_addr->sa_family : AF_UNSPEC;
+        hash = mix(hash, at->ifa_name, strlen(at->ifa_name));
+        hash = mix(hash, &flags, sizeof flags);
+        if (family == AF_INET || family == AF_INET6)
+            hash = mix(hash, at->ifa_addr,
+                       family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+    }
+    freeifaddrs(list);
+    return hash;
+}
+
+/* has_new_links — asked often, looks sometimes. */
+static bool has_new_links(struct lives *l)
+{
+    if (l->config->place.nodes == 1 || clock_ms() - l->links_ms < LINKS_MS)
+        return false;
+    l->links_ms = clock_ms();
+    return links_now() != l->links;
+}
+
 /* pack — a comm of which nobody knows yet, and its address on the board. */
 static enum status pack(struct lives *l, struct comm **out)
 {
@@ -59,6 +102,8 @@ static enum status pack(struct lives *l, struct comm **out)
     char address[COMM_ADDRESS_MAX];
     int64_t bytes = 0;
     struct comm *comm;
+    l->links = links_now();
+    l->links_ms = clock_ms();
     TRY(comm_begin_open(&config, &comm, address, &bytes));
     if (bytes + (int64_t)sizeof greeting > BOARD_ADDRESS_MAX) {
         comm_close(comm);
@@ -71,6 +116,7 @@ static enum status pack(struct lives *l, struct comm **out)
     memcpy(mine->data + sizeof greeting, address, (size_t)bytes);
     mine->bytes = bytes + (int64_t)sizeof greeting;
     l->ready.after = l->after;
+    l->ready.turn++;
     board_ready_post(l->config->board, l->config->worker_i, &l->ready);
     *out = comm;
     return ST_OK;
@@ -84,9 +130,9 @@ static enum status wait_world(struct lives *l, bool *is_old_out)
     *is_old_out = false;
     while (!board_world_copy(c->board, l->after, &generation, l->world)) {
         TRY(c->stopped(c->arg));
-        if (board_aborted(c->board) > l->after) {
-            l->after = board_aborted(c->board);
-            *is_old_out = true;
+        *is_old_out = board_aborted(c->board) > l->after || has_new_links(l);
+        if (*is_old_out) {
+            l->after = board_aborted(c->board) > l->after ? board_aborted(c->board) : l->after;
             return ST_OK;
         }
         c->wait(c->arg, !l->has_lived);

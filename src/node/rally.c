@@ -29,6 +29,7 @@ struct rally {
     int64_t report_ms, waiting_ms;
     char missing[256]; /* as said last */
     struct meet_address addresses[MEET_WORKERS_MAX];
+    int64_t turns[MEET_WORKERS_MAX]; /* of each worker's ready post whose address that is */
     struct board_address *world; /* ranks_n */
     struct view_node *nodes;     /* nodes_n */
     struct view_peer *peers;     /* ranks_n */
@@ -104,6 +105,8 @@ static bool gather_ready(struct rally *r)
             return false;
         }
         is_whole = is_whole && ready.after >= over;
+        r->is_ready = r->is_ready && ready.turn == r->turns[i];
+        r->turns[i] = ready.turn;
         r->addresses[i].bytes = ready.address.bytes;
         memcpy(r->addresses[i].data, ready.address.data, sizeof r->addresses[i].data);
     }
@@ -161,7 +164,7 @@ void rally_tick(struct rally *r, int64_t now_ms)
         report(r, now_ms);
         say_missing(r, now_ms);
     }
-    if (r->is_ready || !gather_ready(r))
+    if (!gather_ready(r) || r->is_ready)
         return;
     r->is_ready = true;
     meet_ready(r->meet, r->addresses, r->workers_n);

@@ -16,7 +16,7 @@ declare -A ns=()
 
 # begin_run NAME STEPS — all nodes, until they train.
 begin_run() {
-    run_dir=$1 steps=$2
+    run_dir=$1 steps=$2 best=0
     for i in $(seq 0 $((nodes - 1)) | shuf); do start_node "$i"; done
     pid=${node[0]}
     wait_for 30 goes_beyond 0
@@ -45,6 +45,14 @@ wait_generation() {
         sleep 0.02
     done
 }
+# go_on — until the job is further than before the last fault: three recoveries without a new step end it, and node 0
+# hears once a second how far the others are.
+best=0
+go_on() {
+    wait_for 30 goes_beyond "$best"
+    sleep "1.$((RANDOM % 5))"
+    best=$(step_now)
+}
 # most NAME FILE — the worst and the median of numbers, as a comment.
 most() { sort -n "$2" | awk -v name="$1" '{ a[NR] = $1 } END { printf "# %s: %d times, median %s, worst %s ms\n", name, NR, a[int((NR + 1) / 2)], a[NR] }'; }
 worst() { sort -n "$1" | tail -n 1; }
@@ -53,13 +61,9 @@ worst() { sort -n "$1" | tail -n 1; }
 # 1. Kills: a random process of a random node; a supervisor takes its worker along and is started again.
 : >kill.ms
 healed=0 kept=0
-begin_run kills 100000000
-best=0
+[ "$kills" -gt 0 ] && begin_run kills 100000000
 for k in $(seq "$kills"); do
-    # Three recoveries without a new step end a job, and node 0 hears once a second how far the others are.
-    wait_for 20 goes_beyond "$best"
-    sleep "1.$((RANDOM % 5))"
-    best=$(step_now)
+    go_on
     before=$(all_pids) at=$(generation)
     hit=$(echo "$before" | shuf -n 1) i=${hit%%:*} p=${hit#*:}
     if [ "$p" = "${node[$i]}" ]; then
@@ -80,29 +84,31 @@ for k in $(seq "$kills"); do
     [ "$(echo "$before" | grep -v "^$i:" | sort)" = "$(all_pids | grep -v "^$i:" | sort)" ] && kept=$((kept + 1)) ||
         echo "# kill $k of $hit: before $(echo $before), after $(all_pids | tr '\n' ' ')"
 done
-kill -TERM "${node[$((RANDOM % nodes))]}"
-finish_nodes $nodes
-last=$(newest_step kills)
-ok "kill -9: $healed of $kills healed" is "$healed" "$kills"
-ok "kill -9: processes of the other nodes kept, $kept of $kills times" is "$kept" "$kills"
-most "kill -9 to the next finished step" kill.ms
-ok "kill -9: 3 s at most from the replacement's start to the next finished step" [ "$(worst kill.ms)" -le 3000 ]
-ok "SIGTERM: 143 on all" is "$codes" "143 143 143 143"
-patience=9000 # tenths of a second
-begin_run calm "$last"
-finish_nodes $nodes
-patience=600
-name=step-$(printf %08d "$last")
-ok "kill -9: the weights after $last steps are bit for bit those of a run without faults" \
-    is "$(cat kills/"$name"/model.safetensors kills/"$name"/optim_*.safetensors | cksum)" \
-    "$(cat calm/"$name"/model.safetensors calm/"$name"/optim_*.safetensors | cksum)"
+if [ "$kills" -gt 0 ]; then
+    kill -TERM "${node[$((RANDOM % nodes))]}"
+    finish_nodes $nodes
+    last=$(newest_step kills)
+    ok "kill -9: $healed of $kills healed" is "$healed" "$kills"
+    ok "kill -9: processes of the other nodes kept, $kept of $kills times" is "$kept" "$kills"
+    most "kill -9 to the next finished step" kill.ms
+    ok "kill -9: 3 s at most from the replacement's start to the next finished step" [ "$(worst kill.ms)" -le 3000 ]
+    ok "SIGTERM: 143 on all" is "$codes" "143 143 143 143"
+    patience=9000 # tenths of a second
+    begin_run calm "$last"
+    finish_nodes $nodes
+    patience=600
+    name=step-$(printf %08d "$last")
+    ok "kill -9: the weights after $last steps are bit for bit those of a run without faults" \
+        is "$(cat kills/"$name"/model.safetensors kills/"$name"/optim_*.safetensors | cksum)" \
+        "$(cat calm/"$name"/model.safetensors calm/"$name"/optim_*.safetensors | cksum)"
+fi
 
 # 2. Stops: a whole node says nothing, though its connections stand.
 : >stop.ms
 named=0 healed=0
 [ "$stops" -gt 0 ] && begin_run stops 100000000
 for k in $(seq "$stops"); do
-    sleep "0.$((RANDOM % 5))"
+    go_on
     i=$((1 + RANDOM % (nodes - 1))) at=$(generation)
     lines=$(wc -l <err.0)
     all="${node[$i]} $(workers_of_node $i)"
@@ -152,7 +158,7 @@ named=0 healed=0
 meeting="MASTER_ADDR=10.77.0.1 MASTER_PORT=$port"
 [ "$cuts" -gt 0 ] && begin_run cuts 100000000
 for k in $(seq "$cuts"); do
-    sleep "0.$((RANDOM % 5))"
+    go_on
     i=$((1 + RANDOM % (nodes - 1))) at=$(generation)
     lines=$(wc -l <err.0)
     ip link set "cv$$-$i" down

@@ -1,10 +1,11 @@
 /* console — the line a person watches: one a step, or on a terminal one that is rewritten, with a bar.
  *
- *   step 120/5000  loss 3.2145  lr 3.0e-04  norm 1.02  182 ms  1.41M tok/s  mfu 41.2%  eta 14m
+ *   step 120/5000  loss 3.2145  lr 3.0e-04  norm 1.02  182 ms  1.41M tok/s  mfu 41.2%  comm 12%  eta 14m
  *
  * Columns: step done/planned · loss of the global batch before the update · learning rate · gradient norm
  * before clipping · time of the step · tokens a second, share of the device's peak, and time left, all three
- * by the last 20 steps. What is not known is left out. Must not know the board or files. */
+ * by the last 20 steps; comm, with several ranks, the share of the step that this one waited for the others. What is
+ * not known is left out. Must not know the board or files. */
 #ifndef CONVOY_TRAIN_CONSOLE_H
 #define CONVOY_TRAIN_CONSOLE_H
 
@@ -22,6 +23,7 @@ struct console_step {
     int64_t step, steps;
     double loss, lr, grad_norm, step_ms;
     double tokens_per_second, mfu, eta_seconds; /* NAN: not known */
+    double comm; /* share of the step's time in which this rank waited for others; 0: it has none */
 };
 
 void console_step(struct console *console, const struct console_step *now);

@@ -133,7 +133,8 @@ static void tell(struct trainer *t, const struct step_result *result, double lr,
                                                      .step_ms = step_ms,
                                                      .tokens_per_second = p->tokens_per_second,
                                                      .mfu = p->mfu,
-                                                     .eta_seconds = p->eta_seconds});
+                                                     .eta_seconds = p->eta_seconds,
+                                                     .comm = t->council.ranks > 1 ? result->wait_ms / step_ms : 0});
 }
 
 static enum status one_step(struct trainer *t)

@@ -26,6 +26,15 @@ static void test_line(void **state)
                         "step 120/5000  loss 3.2145  lr 3.0e-04  norm 1.02  182 ms  1.41M tok/s  mfu 41.2%  eta 14m");
 }
 
+static void test_several_ranks(void **state)
+{
+    (void)state;
+    char out[512];
+    struct console_step now = example;
+    now.comm = 0.123;
+    assert_non_null(strstr(console_line(out, sizeof out, &now), "  mfu 41.2%  comm 12%  eta 14m"));
+}
+
 static void test_unknown_is_left_out(void **state)
 {
     (void)state;
@@ -60,6 +69,7 @@ static void test_bar(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_line),
+    cmocka_unit_test(test_several_ranks),
     cmocka_unit_test(test_unknown_is_left_out),
     cmocka_unit_test(test_bar),
 };

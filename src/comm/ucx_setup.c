@@ -55,14 +55,15 @@ static bool is_default(const ucp_config_t *config, const char *line)
     return found;
 }
 
-/* Over TCP UCX agrees with the receiver on all but short messages before it sends them, which takes a round trip: 64
- * KiB went in 62 µs, and 256 KiB in 175 µs, where sending at once takes 43 and 90 (bench_ucx 2 256Ki, 2 vCPU Intel
- * Xeon, Sapphire Rapids class). InfiniBand's own limit is right: its messages are written where they belong. */
+/* Over TCP UCX agrees with the receiver on all but short messages before it sends them, which takes a round trip:
+ * all_reduce of 64 KiB took 62 µs and of 256 KiB 175 µs, where sending at once takes 43 and 90; but from 128 KiB on
+ * messages sent at once stand in each other's way (four ranks, 1 MiB: 3.8 ms and more against 3.0). bench_ucx, 2 vCPU
+ * Intel Xeon (Sapphire Rapids class). InfiniBand's own limit is right: its messages are written where they belong. */
 static void tune(ucp_config_t *config)
 {
     if (access("/sys/class/infiniband", F_OK) == 0 || !is_default(config, "UCX_RNDV_THRESH=auto\n"))
         return;
-    if (ucp_config_modify(config, "RNDV_THRESH", "256k") != UCS_OK)
+    if (ucp_config_modify(config, "RNDV_THRESH", "96k") != UCS_OK)
         LOG_DEBUG("UCX does not take RNDV_THRESH");
 }
 

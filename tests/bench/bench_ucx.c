@@ -1,6 +1,7 @@
 /* bench_ucx — all_reduce of fp32 over UCX between processes of this machine, each a node of its own: bench_ucx [RANKS [BYTES_MAX]].
  * The time of a call is that of its slowest rank, with a barrier before; printed: median and best, and the bus bandwidth
  * 2(n-1)/n · bytes / time. Over TCP on the loopback device unless UCX_TLS, UCX_NET_DEVICES say otherwise. */
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +76,11 @@ static void rank_main(int rank, int n, int64_t bytes_max)
                                  .share_fd = -1};
     struct comm *comm;
     void *data;
+    cpu_set_t core; /* as mpirun does */
+    CPU_ZERO(&core);
+    CPU_SET(rank, &core);
+    if (n <= sysconf(_SC_NPROCESSORS_ONLN))
+        sched_setaffinity(0, sizeof(core), &core);
     check(comm_begin_open(&config, &comm, all->addresses[rank], &all->bytes[rank]));
     meet(n);
     check(comm_end_open(comm, 1, all->addresses, all->bytes));

@@ -38,7 +38,7 @@ BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
 
 # What the two commands install when it is missing (Debian, Ubuntu).
 NEED := gcc libc6-dev make pkg-config libevent-dev libcurl4-openssl-dev libssl-dev libcjson-dev libutf8proc-dev libxxhash-dev libzstd-dev libucx-dev
-NEED_TEST := perl libcmocka-dev curl jq strace procps iproute2 git ca-certificates
+NEED_TEST := perl libcmocka-dev curl jq strace procps iproute2 openssl git ca-certificates
 NEED_BENCH := libcmocka-dev libopenblas0 jq
 
 # `make run`: about a minute of training on text that every Debian has, or on DATA=…; settings may be added in ARGS.
@@ -47,7 +47,7 @@ STEPS ?= 100
 RUN := $(BUILD)/run
 ARGS ?=
 
-.PHONY: FORCE all tests test tidy run bench gates stress torture docs help clean
+.PHONY: FORCE all tests test tidy run bench gates stress torture soak docs help clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/convoy
@@ -98,6 +98,7 @@ help:
 	@echo 'make gates      speed, memory, start-up and learning against their limits (minutes, quiet machine)'
 	@echo 'make stress     100,000 malformed requests, 1,000 slow connections against a running node'
 	@echo 'make torture [KILLS=200] [ROUNDS=20] [SEED=1]   checkpoints: kill -9, EIO, ENOSPC at every call, full disks'
+	@echo 'make soak [KILLS=100] [STOPS=30] [CUTS=30]   four nodes: kill -9, SIGSTOP, cables pulled (about 15 minutes)'
 	@echo 'make fuzz [FUZZ_SECONDS=20 | FUZZ_RUNS=1000000]   every reader of outside bytes against libFuzzer'
 	@echo 'make docs       write the table of settings into README.md'
 	@echo 'make clean'
@@ -146,6 +147,9 @@ torture:
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all
 	@BUILD=$(BUILD) TORTURE=1 KILLS=$(KILLS) ROUNDS=$(ROUNDS) prove --timer --verbose $(wildcard tests/fault/test_crash_*.pl)
+
+soak: $(BUILD)/convoy
+	BUILD=$(BUILD) KILLS=$(if $(filter command line,$(origin KILLS)),$(KILLS),100) tests/e2e/soak.sh
 
 docs: $(BUILD)/convoy
 	$< help settings-markdown >$(BUILD)/settings.md

@@ -16,6 +16,8 @@
 
 #define LOOK_MS 2
 #define LINKS_MS 250
+#define SETTLE_MS (10 * 1000)
+#define SETTLE_LOOK_MS 20
 
 /* What a worker's address begins with; the rest is its comm's. */
 struct greeting {
@@ -27,7 +29,8 @@ struct lives {
     struct pulse *pulse;
     int64_t after;                 /* waits for a later generation than this */
     _Atomic int64_t generation;    /* the one it is in; 0: none */
-    uint64_t links;                /* this node's network as it was when the address was packed */
+    int usable_home;               /* addresses of this node's network when all is well */
+    uint64_t links;                /* its network when the address was packed */
     int64_t links_ms;              /* looked at last */
     struct board_ready ready;
     struct board_address *world;   /* ranks */
@@ -63,12 +66,13 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
     return hash;
 }
 
-/* links_now — a number that changes when a network device comes, goes, or gets another address. An address packed while
- * a cable is out leads nowhere when it is back. */
-static uint64_t links_now(void)
+/* links_now — a number that changes when a network device comes, goes, or gets another address; and how many addresses
+ * lead out of this node. An address packed while a cable is out leads nowhere when it is back. */
+static uint64_t links_now(int *usable_out)
 {
     struct ifaddrs *list;
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    *usable_out = 0;
     if (getifaddrs(&list) != 0)
         return 0;
     for (const struct ifaddrs *at = list; at; at = at->ifa_next) {
@@ -76,9 +80,10 @@ static uint64_t links_now(void)
         int family = at->ifa_addr ? at->ifa_addr->sa_family : AF_UNSPEC;
         hash = mix(hash, at->ifa_name, strlen(at->ifa_name));
         hash = mix(hash, &flags, sizeof flags);
-        if (family == AF_INET || family == AF_INET6)
-            hash = mix(hash, at->ifa_addr,
-                       family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+        if (family != AF_INET && family != AF_INET6)
+            continue;
+        *usable_out += flags == (IFF_UP | IFF_RUNNING) && !(at->ifa_flags & IFF_LOOPBACK);
+        hash = mix(hash, at->ifa_addr, family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
     }
     freeifaddrs(list);
     return hash;
@@ -89,8 +94,27 @@ static bool has_new_links(struct lives *l)
 {
     if (l->config->place.nodes == 1 || clock_ms() - l->links_ms < LINKS_MS)
         return false;
+    int usable;
     l->links_ms = clock_ms();
-    return links_now() != l->links;
+    return links_now(&usable) != l->links;
+}
+
+/* settle — a cable that was out and is back is not of use at once. Until the network is what it was, or will not be. */
+static enum status settle(struct lives *l)
+{
+    const struct lives_config *c = l->config;
+    int64_t until_ms = clock_ms() + SETTLE_MS;
+    int usable = 0;
+    while (c->place.nodes > 1) {
+        links_now(&usable);
+        if (usable >= l->usable_home || clock_ms() >= until_ms)
+            break;
+        TRY(c->stopped(c->arg));
+        c->wait(c->arg, !l->has_lived);
+        clock_sleep_ms(SETTLE_LOOK_MS);
+    }
+    l->usable_home = usable;
+    return ST_OK;
 }
 
 /* pack — a comm of which nobody knows yet, and its address on the board. */
@@ -102,7 +126,8 @@ static enum status pack(struct lives *l, struct comm **out)
     char address[COMM_ADDRESS_MAX];
     int64_t bytes = 0;
     struct comm *comm;
-    l->links = links_now();
+    int usable;
+    l->links = links_now(&usable);
     l->links_ms = clock_ms();
     TRY(comm_begin_open(&config, &comm, address, &bytes));
     if (bytes + (int64_t)sizeof greeting > BOARD_ADDRESS_MAX) {
@@ -218,7 +243,8 @@ static enum status one_life(struct lives *l, bool *is_over_out)
     struct comm *comm = NULL;
     struct status_saved saved;
     bool is_old;
-    *is_over_out = false;
+    *is_over_out = true;
+    TRY(settle(l));
     TRY(pack(l, &comm));
     enum status st = wait_world(l, &is_old);
     if (st == ST_OK && !is_old)

@@ -1,0 +1,79 @@
+#!/bin/bash
+# test_netns — what README.md says about two machines, word for word, in two network namespaces with addresses of their own;
+# and a cable that is pulled.
+. "$(dirname "$0")/lib.sh"
+. "$root/tests/e2e/nodes_lib.sh"
+a=cva$$ b=cvb$$
+leave_net() {
+    ip netns del $a 2>/dev/null
+    ip netns del $b 2>/dev/null
+    cleanup
+}
+make_net() {
+    trap leave_net EXIT
+    ip netns add $a && ip netns add $b && ip link add eth0 netns $a type veth peer name eth0 netns $b || return 1
+    ip -n $a addr add 10.0.0.1/24 dev eth0 && ip -n $b addr add 10.0.0.2/24 dev eth0
+    for ns in $a $b; do ip -n $ns link set eth0 up && ip -n $ns link set lo up || return 1; done
+}
+if ! make_net 2>/dev/null; then
+    skip "two network namespaces" "they cannot be made here (needs root)"
+    done_testing
+    exit 0
+fi
+
+# block NAME — the commands of README.md behind <!-- NAME -->.
+block() { awk -v mark="<!-- $1 -->" '$0 == mark { on = 1 } on && /^```$/ { exit } on && !/^(<!--|```)/ { print }' "$root/README.md"; }
+sleep 1.5 # the kernel takes a second to call a new link running
+ok "README.md has the commands" is "$(for n in token "node 0" "node 1"; do block "$n" | grep -c .; done | xargs)" "1 2 2"
+mkdir a b
+for m in a b; do mkdir $m/build && ln -s "$convoy" $m/build/convoy; done
+(unset JOB_TOKEN; cd a && block token | bash -e)
+ok "the secret: for its owner only" is "$(stat -c %a a/job.token)" 600
+cp -p a/job.token b/ # brought to the other machine
+unset JOB_TOKEN
+# begin_machine I FOLDER NAMESPACE — what README.md says for node I, in a machine of its own.
+begin_machine() {
+    (cd "$2" && exec ip netns exec "$3" env STATUS_PORT=$((8080 + $1)) bash -c "$(block "node $1" | sed 's/^build/exec build/')") \
+        >out.$1 2>err.$1 &
+    node[$1]=$!
+    pid=$!
+    started+=("$!")
+}
+begin_machine 1 b $b
+sleep 0.3 # whichever comes first
+begin_machine 0 a $a
+finish_nodes 2
+ok "both end with 0" is "$codes" "0 0"
+ok "10.0.0.1 shows the steps and keeps the checkpoints" is "$(grep -c '^step ' out.0) $(newest_step a/two) $([ -e b/two ] && echo b)" "20 20 "
+ok "10.0.0.2 shows none" is "$(grep -c '^step ' out.1)" 0
+(cd a && NO_COLOR=1 "$convoy" train $quiet MODEL=gpt2-nano DATA=/usr/share/common-licenses/GPL-3 SEQ_LEN=32 BATCH_SIZE=2 STEPS=20 \
+    GLOBAL_BATCH=4 METRICS_FILE=one.jsonl >out 2>err)
+ok "the last loss is that of one machine" is "$(tail -n 1 a/one.jsonl | jq '.loss * 1000 | round')" \
+    "$(grep -oE '^step 20/20  loss [0-9.]+' out.0 | awk '{ printf "%.0f", $4 * 1000 }')"
+
+# The same with a cable that is pulled and put back.
+export JOB_TOKEN=a-secret-for-these-tests-only
+meeting="MASTER_ADDR=10.0.0.1 MASTER_PORT=$port"
+job="$tiny N_NODES=2 STEPS=100000000 CHECKPOINT_DIR=$tmp/cut CHECKPOINT_EVERY=100 PEER_TIMEOUT=3s"
+in="ip netns exec $a" begin_node 0 $job
+in="ip netns exec $b" begin_node 1 $job
+pid=${node[0]}
+wait_for 20 is_past 200
+before="$(workers_of_node 0) $(workers_of_node 1)"
+ip -n $b link set eth0 down
+begin=$(date +%s%N)
+wait_for 9 node_said 0 "node 1 .*was lost: silent"
+took=$((($(date +%s%N) - begin) / 1000000))
+ok "a cable out: named after $took ms of PEER_TIMEOUT=3s" [ "$took" -le 4500 ]
+wait_for 5 node_said 1 "node 0 was lost"
+ok "the node behind it knows too, and gives up by itself" node_says 1 "node 0 was lost"
+ip -n $b link set eth0 up
+ip -n $b addr replace 10.0.0.2/24 dev eth0
+last=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-)
+wait_for 20 is_past $((last + 200))
+ok "put back: the job goes on" is_past $((last + 200))
+ok "and nobody lost a process" is "$(workers_of_node 0) $(workers_of_node 1)" "$before"
+kill -TERM "${node[1]}"
+finish_nodes 2
+ok "SIGTERM on the other machine: 143 on both" is "$codes" "143 143"
+done_testing

@@ -297,7 +297,42 @@ static void hostile_text_stays_json(void **state)
     cJSON_Delete(root);
 }
 
+/* Other nodes and their ranks, as those who meet know them; this node's ranks come first. */
+static void peers_and_nodes(void **state)
+{
+    (void)state;
+    static const struct view_node nodes[] = {{0, "10.0.0.1", "joined", 0.5}, {1, "", "awaited", NAN}};
+    static const struct view_peer peers[] = {
+        {.rank = 1, .node = 1, .device = "cpu", .state = "training", .step = 119, .compute_ms = 7, .comm_ms = NAN,
+         .wait_ms = 2, .memory_bytes = 5, .call = "all_reduce", .call_age_ms = 4100}};
+    struct text t = {0};
+    cJSON *root = NULL;
+    fill_worker();
+    cJSON_Delete(report(true, true)); /* leaves its view, whose board is closed but not needed any more */
+    view.node.n_nodes = 2;
+    view.nodes = nodes;
+    view.nodes_n = 2;
+    view.peers = peers;
+    view.peers_n = 1;
+    report_write(&view, &t);
+    assert_int_equal(json_parse(t.data, t.len, "report", &root), ST_OK);
+    assert_int_equal(cJSON_GetArraySize(at(root, "ranks")), 2);
+    assert_true(at(root, "ranks.0.rank")->valuedouble == 0 && at(root, "ranks.0.step")->valuedouble == 120);
+    assert_true(at(root, "ranks.1.rank")->valuedouble == 1 && at(root, "ranks.1.node")->valuedouble == 1);
+    assert_true(cJSON_IsNull(at(root, "ranks.1.comm_ms")) && at(root, "ranks.1.wait_ms")->valuedouble == 2);
+    assert_string_equal(at(root, "ranks.1.call")->valuestring, "all_reduce");
+    assert_true(at(root, "ranks.1.call_age_seconds")->valuedouble == 4.1);
+    assert_true(cJSON_IsNull(at(root, "ranks.0.call")) && cJSON_IsNull(at(root, "ranks.0.call_age_seconds")));
+    assert_int_equal(cJSON_GetArraySize(at(root, "nodes")), 2);
+    assert_string_equal(at(root, "nodes.1.state")->valuestring, "awaited");
+    assert_true(cJSON_IsNull(at(root, "nodes.1.address")) && cJSON_IsNull(at(root, "nodes.1.heartbeat_age_seconds")));
+    assert_true(at(root, "nodes.0.heartbeat_age_seconds")->valuedouble == 0.5);
+    cJSON_Delete(root);
+    text_free(&t);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(peers_and_nodes),
     cmocka_unit_test(every_field_has_its_kind),
     cmocka_unit_test(values_are_right),
     cmocka_unit_test(not_a_number_is_null),

@@ -1,0 +1,196 @@
+/* test_lives — processes that go from generation to generation: this test is their supervisor, and speaks through the board as
+ * it does. */
+#include "harness.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "node/lives.h"
+
+#define RANKS 2
+#define LIVES_END 3 /* the generation in which a life ends well */
+
+struct seat {
+    struct board *board;
+    int rank;
+    int64_t lives;
+};
+
+/* One life: the ranks meet; generation 1 ends by an abort while they wait, the others well. */
+static enum status run(void *arg, struct comm *comm, int64_t generation)
+{
+    struct seat *seat = arg;
+    struct board_worker post = {.pid = getpid(), .rank = seat->rank, .step = generation};
+    seat->lives++;
+    TRY(comm_barrier(comm));
+    board_worker_post(seat->board, seat->rank, &post);
+    while (generation < LIVES_END)
+        TRY(comm_barrier(comm)); /* until it is over */
+    return generation == LIVES_END ? ST_OK : FAIL(ST_BUG, "generation %lld", (long long)generation);
+}
+
+static void wait_for_world(void *arg, bool is_first)
+{
+    (void)is_first;
+    const struct seat *seat = arg;
+    board_beat(seat->board, seat->rank);
+}
+
+static enum status stopped(void *arg)
+{
+    const struct seat *seat = arg;
+    return board_requested(seat->board) == BOARD_REQUEST_TERMINATE ? FAIL(ST_TERMINATED, "asked") : ST_OK;
+}
+
+static int work(struct board *board, int rank, int share_fd, uint64_t data)
+{
+    struct seat seat = {.board = board, .rank = rank};
+    struct lives_config config = {.board = board,
+                                  .worker_i = rank,
+                                  .place = {rank, RANKS, 0, 1, rank, RANKS},
+                                  .share_fd = share_fd,
+                                  .timeout_ms = 10000,
+                                  .data = data,
+                                  .run = run,
+                                  .wait = wait_for_world,
+                                  .stopped = stopped,
+                                  .arg = &seat};
+    enum status st = lives_run(&config);
+    return st == ST_OK ? (int)(100 + seat.lives) : status_exit(st);
+}
+
+struct team {
+    struct board *board;
+    int share_fd;
+    pid_t pid[RANKS];
+    struct board_address world[RANKS];
+    int64_t turn[RANKS];
+};
+
+static void begin(struct team *t, uint64_t data_of_last)
+{
+    memset(t, 0, sizeof *t);
+    assert_int_equal(board_create(RANKS, RANKS, &t->board), ST_OK);
+    t->share_fd = memfd_create("share", 0);
+    for (int rank = 0; rank < RANKS; rank++) {
+        t->pid[rank] = fork();
+        assert_true(t->pid[rank] >= 0);
+        if (t->pid[rank] == 0)
+            _exit(work(t->board, rank, t->share_fd, rank == RANKS - 1 ? data_of_last : 7));
+    }
+}
+
+/* ready — all wait for a later generation than `after`; their addresses are in world. */
+static bool ready(struct team *t, int64_t after)
+{
+    struct board_ready ready;
+    int n = 0;
+    for (int64_t until_ms = clock_ms() + 10000; n < RANKS && clock_ms() < until_ms; clock_sleep_ms(5)) {
+        n = 0;
+        for (int rank = 0; rank < RANKS; rank++) {
+            if (!board_ready_copy(t->board, rank, &ready) || ready.after < after)
+                continue;
+            t->world[rank] = ready.address;
+            assert_true(ready.turn >= t->turn[rank]);
+            t->turn[rank] = ready.turn;
+            n++;
+        }
+    }
+    return n == RANKS;
+}
+
+static bool reached(struct team *t, int64_t generation)
+{
+    struct board_worker post;
+    int n = 0;
+    for (int64_t until_ms = clock_ms() + 10000; n < RANKS && clock_ms() < until_ms; clock_sleep_ms(5)) {
+        n = 0;
+        for (int rank = 0; rank < RANKS; rank++)
+            n += board_worker_copy(t->board, rank, &post) && post.step >= generation;
+    }
+    return n == RANKS;
+}
+
+static void finish(struct team *t, int code)
+{
+    int wait_status;
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(waitpid(t->pid[rank], &wait_status, 0), t->pid[rank]);
+        assert_true(WIFEXITED(wait_status));
+        assert_int_equal(WEXITSTATUS(wait_status), code);
+    }
+    close(t->share_fd);
+    board_close(t->board);
+}
+
+static void from_generation_to_generation(void **state)
+{
+    (void)state;
+    struct team t;
+    begin(&t, 7);
+    assert_true(ready(&t, 0));
+    board_world_post(t.board, 1, t.world);
+    assert_true(reached(&t, 1));
+    int64_t begin_ms = clock_ms();
+    board_abort(t.board, 1);
+    assert_true(ready(&t, 1));
+    assert_true(clock_ms() - begin_ms < 2000);
+    board_abort(t.board, 2); /* a world that never came here: ready again all the same */
+    assert_true(ready(&t, 2));
+    board_world_post(t.board, LIVES_END, t.world);
+    finish(&t, 100 + 2); /* in the processes they were */
+}
+
+static void other_data_are_refused(void **state)
+{
+    (void)state;
+    struct team t;
+    begin(&t, 8);
+    assert_true(ready(&t, 0));
+    board_world_post(t.board, 1, t.world);
+    finish(&t, status_exit(ST_DISAGREE));
+}
+
+static void a_stop_ends_the_waiting(void **state)
+{
+    (void)state;
+    struct team t;
+    begin(&t, 7);
+    assert_true(ready(&t, 0));
+    board_request(t.board, BOARD_REQUEST_TERMINATE);
+    finish(&t, status_exit(ST_TERMINATED));
+}
+
+static enum status alone(void *arg, struct comm *comm, int64_t generation)
+{
+    int64_t *seen = arg;
+    *seen += comm_place(comm)->ranks == 1 && !strcmp(comm_name(comm), "self") ? generation : 100;
+    return FAIL(ST_PEER, "nobody else is here");
+}
+
+/* One rank has one life, and nobody to wait for. */
+static void one_rank_lives_once(void **state)
+{
+    (void)state;
+    struct board *board;
+    int64_t seen = 0;
+    assert_int_equal(board_create(1, 1, &board), ST_OK);
+    struct lives_config config = {
+        .board = board, .place = {0, 1, 0, 1, 0, 1}, .share_fd = -1, .timeout_ms = 1000, .run = alone, .arg = &seen};
+    assert_int_equal(lives_run(&config), ST_PEER);
+    assert_string_equal(status_message(), "nobody else is here");
+    assert_int_equal(seen, 1);
+    board_close(board);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(from_generation_to_generation),
+    cmocka_unit_test(other_data_are_refused),
+    cmocka_unit_test(a_stop_ends_the_waiting),
+    cmocka_unit_test(one_rank_lives_once),
+};
+HARNESS_MAIN(tests)

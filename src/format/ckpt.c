@@ -20,25 +20,12 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "format/ckpt_dir.h"
-#include "format/manifest.h"
+#include "format/ckpt_inside.h"
 
 #define PIECE_BYTES (1 << 20) /* read and hashed while it is in the second-level cache */
+#define HEADER_BYTES_MAX 100000000 /* the parser's limit */
 #define APART_BYTES (8 << 20) /* files of this size are checked at the same time */
 #define AHEAD_BYTES (8 << 20) /* asked of the disk in advance: the kernel by itself asks for some 100 KiB */
-
-struct part {
-    char name[MANIFEST_NAME_MAX];
-    void *map;
-    size_t bytes;
-    struct safetensors tensors;
-};
-
-struct ckpt {
-    char path[FILE_PATH_MAX];
-    struct manifest manifest;
-    struct part part[MANIFEST_FILES_MAX];
-    int parts_n;
-};
 
 /* holder_of — the process whose number is in the lock file, 0 when it cannot be told. */
 static int64_t holder_of(int fd)
@@ -159,9 +146,8 @@ static enum status open_regular(int dir_fd, const char *path, const char *name, 
     return ST_OK;
 }
 
-/* read_piece — up to n bytes from offset; fewer only at the end of the file. */
-static enum status read_piece(int fd, const char *path, const char *name, void *out, size_t n, int64_t offset,
-                              size_t *got_out)
+enum status ckpt_read_piece(int fd, const char *path, const char *name, void *out, size_t n, int64_t offset,
+                            size_t *got_out)
 {
     size_t done = 0;
     while (done < n) {
@@ -186,7 +172,7 @@ static enum status read_manifest(int dir_fd, const char *path, struct manifest *
     size_t n = 0;
     int fd;
     TRY(open_regular(dir_fd, path, CKPT_DIR_MANIFEST, &fd, &file_bytes_n));
-    enum status st = read_piece(fd, path, CKPT_DIR_MANIFEST, bytes, sizeof(bytes), 0, &n);
+    enum status st = ckpt_read_piece(fd, path, CKPT_DIR_MANIFEST, bytes, sizeof(bytes), 0, &n);
     close(fd);
     if (st != ST_OK)
         return st;
@@ -221,6 +207,15 @@ static enum status check_listing(int dir_fd, const char *path, const struct mani
     return st;
 }
 
+enum status ckpt_check_sum(const char *path, const struct manifest_file *file, uint64_t sum)
+{
+    if (sum == file->hash)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA,
+                "%s/%s has checksum %016" PRIx64 ", its manifest says %016" PRIx64 "; its content is damaged", path,
+                file->name, sum, file->hash);
+}
+
 /* check_hash — every byte of the file is read, none is kept. */
 static enum status check_hash(int fd, const char *path, const struct manifest_file *file,
                               const struct safetensors_beat *beat)
@@ -235,7 +230,7 @@ static enum status check_hash(int fd, const char *path, const struct manifest_fi
     for (int64_t at = 0; st == ST_OK && at < file->bytes;) {
         size_t want = file->bytes - at < PIECE_BYTES ? (size_t)(file->bytes - at) : PIECE_BYTES, got = 0;
         posix_fadvise(fd, at + AHEAD_BYTES, PIECE_BYTES, POSIX_FADV_WILLNEED); /* the disk works while we hash */
-        st = read_piece(fd, path, file->name, piece, want, at, &got);
+        st = ckpt_read_piece(fd, path, file->name, piece, want, at, &got);
         if (st == ST_OK && got < want)
             st = FAIL(ST_BAD_DATA, "%s/%s was cut short while it was read", path, file->name);
         if (st != ST_OK)
@@ -245,12 +240,8 @@ static enum status check_hash(int fd, const char *path, const struct manifest_fi
         if (beat && beat->fn)
             beat->fn(beat->arg, (int64_t)got);
     }
-    uint64_t have = st == ST_OK ? XXH3_64bits_digest(hash) : 0;
-    if (st == ST_OK && have != file->hash)
-        st = FAIL(ST_BAD_DATA,
-                  "%s/%s has checksum %016" PRIx64 ", its manifest says %016" PRIx64 "; its content is "
-                                                                                     "damaged",
-                  path, file->name, have, file->hash);
+    if (st == ST_OK)
+        st = ckpt_check_sum(path, file, XXH3_64bits_digest(hash));
     XXH3_freeState(hash);
     free(piece);
     return st;
@@ -309,9 +300,15 @@ static enum status check_end(struct check *c)
     return c->st;
 }
 
+static void name_part(struct ckpt_file *part, const struct manifest_file *file)
+{
+    text_copy(part->name, sizeof(part->name), file->name);
+    part->name[strcspn(part->name, ".")] = 0;
+}
+
 static enum status map_part(struct ckpt *ckpt, const struct check *c)
 {
-    struct part *part = &ckpt->part[ckpt->parts_n];
+    struct ckpt_file *part = &ckpt->part[ckpt->parts_n];
     char what[FILE_PATH_MAX];
     TRY(file_join(what, sizeof(what), ckpt->path, c->file->name));
     if (c->file->bytes > 0) {
@@ -321,8 +318,8 @@ static enum status map_part(struct ckpt *ckpt, const struct check *c)
         part->map = map;
         part->bytes = (size_t)c->file->bytes;
     }
-    text_copy(part->name, sizeof(part->name), c->file->name);
-    part->name[strcspn(part->name, ".")] = 0;
+    part->fd = -1;
+    name_part(part, c->file);
     ckpt->parts_n++; /* from here ckpt_close undoes */
     return safetensors_parse(part->map, part->bytes, what, &part->tensors);
 }
@@ -355,7 +352,64 @@ static enum status open_parts(struct ckpt *ckpt, int dir_fd, const struct safete
     return st;
 }
 
-enum status ckpt_open(const char *path, const struct safetensors_beat *beat, struct ckpt **out)
+/* read_header — what tells where the tensors lie, to the place it has in the file. A length beyond all bounds is the
+ * parser's to refuse. */
+static enum status read_header(const struct ckpt *ckpt, const struct ckpt_file *part, const char *name)
+{
+    uint8_t length[8];
+    size_t got = 0;
+    uint64_t n = 0;
+    TRY(ckpt_read_piece(part->fd, ckpt->path, name, length, sizeof(length), 0, &got));
+    for (int i = 7; i >= 0; i--)
+        n = n << 8 | length[i];
+    n = n > HEADER_BYTES_MAX ? sizeof(length) : n + sizeof(length);
+    return ckpt_read_piece(part->fd, ckpt->path, name, part->map, n < part->bytes ? n : part->bytes, 0, &got);
+}
+
+/* look_at_part — opened, its size and header checked; its content is left to ckpt_fill. */
+static enum status look_at_part(struct ckpt *ckpt, int dir_fd, const struct manifest_file *file)
+{
+    struct ckpt_file *part = &ckpt->part[ckpt->parts_n];
+    char what[FILE_PATH_MAX];
+    int64_t bytes;
+    TRY(file_join(what, sizeof(what), ckpt->path, file->name));
+    TRY(open_regular(dir_fd, ckpt->path, file->name, &part->fd, &bytes));
+    name_part(part, file);
+    ckpt->parts_n++; /* from here ckpt_close undoes */
+    TRY(check_bytes(ckpt->path, file, bytes));
+    size_t n = bytes > 0 ? (size_t)bytes : 1;
+    void *map = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED)
+        return FAIL(ST_RETRY, "cannot map %s (%" PRId64 " bytes): %s", what, bytes, strerror(errno));
+    part->map = map;
+    part->bytes = n;
+    TRY(read_header(ckpt, part, file->name));
+    return safetensors_parse(part->map, (size_t)bytes, what, &part->tensors);
+}
+
+/* is_plain — are the files such as ckpt_save writes them, so that ckpt_fill can follow? */
+static bool is_plain(const struct ckpt *ckpt)
+{
+    for (int p = 0; p < ckpt->parts_n; p++) {
+        const struct safetensors *tensors = &ckpt->part[p].tensors;
+        if (tensors->others_n > 0)
+            return false;
+        for (int i = 0; i < tensors->entries_n; i++)
+            if (tensors->entry[i].dtype != DTYPE_F32 || (i > 0 && tensors->entry[i].data < tensors->entry[i - 1].data))
+                return false;
+    }
+    return true;
+}
+
+static enum status look_at_parts(struct ckpt *ckpt, int dir_fd)
+{
+    for (int i = 0; i < ckpt->manifest.files_n; i++)
+        TRY(look_at_part(ckpt, dir_fd, &ckpt->manifest.file[i]));
+    return ST_OK;
+}
+
+/* open_one — is_lazy: contents are not verified. */
+static enum status open_one(const char *path, bool is_lazy, const struct safetensors_beat *beat, struct ckpt **out)
 {
     struct ckpt *ckpt = calloc(1, sizeof(*ckpt));
     int dir_fd = -1;
@@ -365,7 +419,7 @@ enum status ckpt_open(const char *path, const struct safetensors_beat *beat, str
     TRY_OR(open_folder(path, ckpt->path, sizeof(ckpt->path), &dir_fd), free_ckpt);
     TRY_OR(read_manifest(dir_fd, ckpt->path, &ckpt->manifest), close_dir);
     TRY_OR(check_listing(dir_fd, ckpt->path, &ckpt->manifest), close_dir);
-    TRY_OR(open_parts(ckpt, dir_fd, beat), close_dir);
+    TRY_OR(is_lazy ? look_at_parts(ckpt, dir_fd) : open_parts(ckpt, dir_fd, beat), close_dir);
     *out = ckpt;
     ckpt = NULL;
 close_dir:
@@ -373,6 +427,11 @@ close_dir:
 free_ckpt:
     ckpt_close(ckpt);
     return st;
+}
+
+enum status ckpt_open(const char *path, const struct safetensors_beat *beat, struct ckpt **out)
+{
+    return open_one(path, false, beat, out);
 }
 
 void ckpt_close(struct ckpt *ckpt)
@@ -383,6 +442,8 @@ void ckpt_close(struct ckpt *ckpt)
         safetensors_free(&ckpt->part[i].tensors);
         if (ckpt->part[i].map)
             munmap(ckpt->part[i].map, ckpt->part[i].bytes);
+        if (ckpt->part[i].fd >= 0)
+            close(ckpt->part[i].fd);
     }
     free(ckpt);
 }
@@ -391,13 +452,17 @@ const struct ckpt_meta *ckpt_meta(const struct ckpt *ckpt) { return &ckpt->manif
 const char *ckpt_path(const struct ckpt *ckpt) { return ckpt->path; }
 
 /* open_step — DIR/step-…, whose manifest must tell the same step as its name. */
-static enum status open_step(const char *dir, int64_t step, const struct safetensors_beat *beat,
+static enum status open_step(const char *dir, int64_t step, bool is_lazy, const struct safetensors_beat *beat,
                              struct ckpt **out)
 {
     char path[FILE_PATH_MAX];
     struct ckpt *ckpt = NULL;
     TRY(ckpt_dir_step_path(path, sizeof(path), dir, step));
-    TRY(ckpt_open(path, beat, &ckpt));
+    TRY(open_one(path, is_lazy, beat, &ckpt));
+    if (is_lazy && !is_plain(ckpt)) {
+        ckpt_close(ckpt);
+        TRY(open_one(path, false, beat, &ckpt));
+    }
     if (ckpt->manifest.meta.step != step) {
         int64_t told = ckpt->manifest.meta.step;
         ckpt_close(ckpt);
@@ -407,14 +472,18 @@ static enum status open_step(const char *dir, int64_t step, const struct safeten
     return ST_OK;
 }
 
-enum status ckpt_open_newest(const char *dir, const struct safetensors_beat *beat, struct ckpt **out)
+/* open_newest — of the steps below `below`. */
+static enum status open_newest(const char *dir, int64_t below, bool is_lazy, const struct safetensors_beat *beat,
+                               struct ckpt **out)
 {
     struct ckpt_dir_steps steps;
     struct ckpt *ckpt = NULL;
     enum status st = ST_OK;
     TRY(ckpt_dir_list(dir, &steps));
     for (int i = 0; i < steps.steps_n && !ckpt; i++) {
-        st = open_step(dir, steps.step[i], beat, &ckpt);
+        if (steps.step[i] >= below)
+            continue;
+        st = open_step(dir, steps.step[i], is_lazy, beat, &ckpt);
         if (st == ST_RETRY) /* says nothing about the checkpoint */
             break;
         if (st != ST_OK)
@@ -425,6 +494,24 @@ enum status ckpt_open_newest(const char *dir, const struct safetensors_beat *bea
     if (st == ST_OK)
         *out = ckpt;
     return st;
+}
+
+enum status ckpt_open_newest(const char *dir, const struct safetensors_beat *beat, struct ckpt **out)
+{
+    return open_newest(dir, INT64_MAX, false, beat, out);
+}
+
+enum status ckpt_find_newest(const char *dir, int64_t below, const struct safetensors_beat *beat, struct ckpt **out)
+{
+    return open_newest(dir, below, true, beat, out);
+}
+
+bool ckpt_is_verified(const struct ckpt *ckpt)
+{
+    for (int i = 0; i < ckpt->parts_n; i++)
+        if (ckpt->part[i].fd >= 0)
+            return false;
+    return true;
 }
 
 enum status ckpt_count(const char *dir, int *count_out)
@@ -457,15 +544,15 @@ enum status ckpt_peek(const char *path, struct manifest *out)
 
 /* give_back — pages of the file before this tensor: they stay in the page cache, not in our resident memory.
  */
-static void give_back(const struct part *part, const struct safetensors_entry *entry)
+static void give_back(const struct ckpt_file *part, const struct safetensors_entry *entry)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE),
            before = (size_t)(entry->data - (const uint8_t *)part->map) / page * page;
-    if (before > 0)
+    if (before > 0 && part->fd < 0)
         madvise(part->map, before, MADV_DONTNEED);
 }
 
-static enum status find(const struct ckpt *ckpt, const char *part, const char *name, const struct part **part_out,
+static enum status find(const struct ckpt *ckpt, const char *part, const char *name, const struct ckpt_file **part_out,
                         const struct safetensors_entry **out)
 {
     for (int i = 0; i < ckpt->parts_n; i++) {
@@ -484,7 +571,7 @@ static enum status find(const struct ckpt *ckpt, const char *part, const char *n
 enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n,
                         const int64_t *dim, const struct safetensors_entry **out)
 {
-    const struct part *where;
+    const struct ckpt_file *where;
     const struct safetensors_entry *entry;
     TRY(find(ckpt, part, name, &where, &entry));
     TRY(safetensors_check(entry, ckpt->path, dims_n, dim));
@@ -496,7 +583,7 @@ enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *n
 enum status ckpt_range(const struct ckpt *ckpt, const char *part, const char *name, int64_t first, int64_t n,
                        float *out)
 {
-    const struct part *where;
+    const struct ckpt_file *where;
     const struct safetensors_entry *entry;
     TRY(find(ckpt, part, name, &where, &entry));
     TRY(safetensors_check(entry, ckpt->path, entry->dims_n, entry->dim));

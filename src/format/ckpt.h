@@ -56,6 +56,19 @@ struct ckpt; /* an open, verified checkpoint: mapped files */
  * and ST_OK: none, or no such folder. beat (may be NULL) is called with bytes checked, by several
  * threads at once. */
 enum status ckpt_open_newest(const char *dir, const struct safetensors_beat *beat, struct ckpt **out);
+/* ckpt_find_newest — the same among steps below `below`, but as a rule not verified: manifest, listing, sizes and headers
+ * are right, and ckpt_fill must come before any other use of contents (ckpt_tensor tells shapes only). One that ckpt_fill
+ * could not follow (other dtypes or order than ckpt_save's) is verified. */
+enum status ckpt_find_newest(const char *dir, int64_t below, const struct safetensors_beat *beat, struct ckpt **out);
+bool ckpt_is_verified(const struct ckpt *ckpt);
+/* ckpt_fill — reads an unverified one once: every tensor's bytes to the memory that `place` names for it (entry->bytes of
+ * it; NULL: not wanted; called by several threads at once), every file verified. ST_BAD_DATA: it is damaged, and the
+ * places hold rubbish. */
+struct ckpt_fill {
+    void *(*place)(void *arg, const char *part, const struct safetensors_entry *entry);
+    void *arg;
+};
+enum status ckpt_fill(struct ckpt *ckpt, const struct ckpt_fill *fill, const struct safetensors_beat *beat);
 /* ckpt_count — checkpoints of DIR by their names alone, whole or not: 0 and none found is a new run, more and none
  * valid is a loss that a person must hear of. */
 enum status ckpt_count(const char *dir, int *count_out);

@@ -160,18 +160,32 @@ static enum status check_none(const struct snapshot *s)
                 s->dir, count, count == 1 ? "" : "s");
 }
 
-enum status snapshot_find(struct snapshot *s, struct snapshot_place *place, bool *found_out, char *path,
-                          size_t path_cap)
+/* take — what was found: does it agree, and where does it stand? */
+static enum status take(struct snapshot *s, struct snapshot_place *place, char *path, size_t path_cap)
 {
-    *found_out = false;
-    TRY(ckpt_open_newest(s->dir, &s->config.beat, &s->found));
     if (!s->found)
         return check_none(s);
     TRY(check(s, s->found));
     const struct ckpt_meta *meta = ckpt_meta(s->found);
     *place = (struct snapshot_place){meta->step, meta->samples, meta->tokens};
     text_copy(path, path_cap, ckpt_path(s->found));
-    *found_out = true;
+    return ST_OK;
+}
+
+enum status snapshot_find(struct snapshot *s, struct snapshot_place *place, bool *found_out, char *path,
+                          size_t path_cap)
+{
+    *found_out = false;
+    if (!s->config.is_spread)
+        TRY(ckpt_find_newest(s->dir, INT64_MAX, &s->config.beat, &s->found));
+    bool is_done = s->found && ckpt_meta(s->found)->step >= s->config.steps;
+    if (s->config.is_spread || (is_done && !ckpt_is_verified(s->found))) {
+        ckpt_close(s->found);
+        s->found = NULL;
+        TRY(ckpt_open_newest(s->dir, &s->config.beat, &s->found));
+    }
+    TRY(take(s, place, path, path_cap));
+    *found_out = s->found != NULL;
     return ST_OK;
 }
 
@@ -193,18 +207,92 @@ struct load_target snapshot_target(struct snapshot_put *put, bool is_spread)
     return to;
 }
 
-enum status snapshot_attach(struct snapshot *s, struct step *step)
+/* wanted_parts — of a start only the model: its moments are the zeros they begin with. */
+static int wanted_parts(const struct snapshot *s)
 {
-    s->step = step;
-    TRY(list_sources(s));
-    int parts_n = !s->found ? 0 : is_start(ckpt_meta(s->found)) ? 1 : s->parts_n;
-    for (int part = 0; part < parts_n; part++) {
-        struct snapshot_put put = {step, part};
+    return !s->found ? 0 : is_start(ckpt_meta(s->found)) ? 1 : s->parts_n;
+}
+
+/* place_of — where a tensor of a file belongs; called by several threads. */
+static void *place_of(void *arg, const char *part, const struct safetensors_entry *entry)
+{
+    const struct snapshot *s = arg;
+    const struct param_table *table = step_table(s->step);
+    for (int p = 0; p < wanted_parts(s); p++)
+        for (int i = 0; strcmp(part, part_names[p]) == 0 && i < table->rows_n; i++)
+            if (strcmp(table->row[i].name, entry->name) == 0)
+                return step_part(s->step, p) + table->row[i].offset;
+    return NULL;
+}
+
+/* check_shapes — everything wanted is there. */
+static enum status check_shapes(const struct snapshot *s)
+{
+    const struct param_table *table = step_table(s->step);
+    const struct safetensors_entry *entry;
+    for (int part = 0; part < wanted_parts(s); part++)
+        for (int i = 0; i < table->rows_n; i++)
+            TRY(ckpt_tensor(s->found, part_names[part], table->row[i].name, table->row[i].dims_n, table->row[i].dim,
+                            &entry));
+    return ST_OK;
+}
+
+/* fill — straight into the step's memory. What a damaged one has left there goes. */
+static enum status fill(struct snapshot *s)
+{
+    struct ckpt_fill to = {place_of, s};
+    struct stream *stream = step_stream(s->step);
+    TRY(check_shapes(s));
+    enum status st = ckpt_fill(s->found, &to, &s->config.beat);
+    for (int part = 0; st != ST_OK && st != ST_RETRY && part < s->parts_n; part++) {
+        TRY(dev_fill(stream, step_part(s->step, part), 0, (size_t)step_table(s->step)->total_elems * sizeof(float)));
+        TRY(dev_sync(stream));
+    }
+    return st;
+}
+
+/* fill_newest — the one found, else those before it. */
+static enum status fill_newest(struct snapshot *s, struct snapshot_place *place, char *path, size_t path_cap)
+{
+    for (;;) {
+        enum status st = fill(s);
+        if (st == ST_OK || st == ST_RETRY)
+            return st;
+        LOG_WARN("skipping a checkpoint that is not whole: %s", status_message());
+        int64_t below = ckpt_meta(s->found)->step;
+        ckpt_close(s->found);
+        s->found = NULL;
+        TRY(ckpt_find_newest(s->dir, below, &s->config.beat, &s->found));
+        TRY(take(s, place, path, path_cap));
+        if (!s->found)
+            return FAIL(ST_BAD_DATA, "CHECKPOINT_DIR=%s: its checkpoints went away while they were read", s->dir);
+        if (ckpt_is_verified(s->found))
+            return ST_OK;
+    }
+}
+
+/* read_parts — of one that is verified. */
+static enum status read_parts(struct snapshot *s)
+{
+    for (int part = 0; part < wanted_parts(s); part++) {
+        struct snapshot_put put = {s->step, part};
         struct load_target to = snapshot_target(&put, s->config.is_spread);
         TRY(load_ckpt(&to, s->found, part_names[part]));
         if (s->config.beat.fn)
             s->config.beat.fn(s->config.beat.arg, 0);
     }
+    return ST_OK;
+}
+
+enum status snapshot_attach(struct snapshot *s, struct step *step, struct snapshot_place *place, char *path,
+                            size_t path_cap)
+{
+    s->step = step;
+    TRY(list_sources(s));
+    if (s->found && !ckpt_is_verified(s->found))
+        TRY(fill_newest(s, place, path, path_cap));
+    if (s->found && ckpt_is_verified(s->found))
+        TRY(read_parts(s));
     ckpt_close(s->found);
     s->found = NULL;
     return ST_OK;

@@ -25,6 +25,7 @@ struct snapshot_config {
     const char *version;
     uint64_t seed, data_fingerprint;
     struct safetensors_beat beat;
+    int64_t steps;  /* the run's plan: a checkpoint of so many is not read again, and so is verified when it is found */
     bool is_spread; /* several ranks hold the step's state: it is given values with step_write */
 };
 
@@ -45,7 +46,7 @@ struct load_target snapshot_target(struct snapshot_put *put, bool is_spread);
 struct snapshot; /* holds the folder's lock */
 enum status snapshot_open(const struct snapshot_config *config, struct snapshot **out);
 void snapshot_close(struct snapshot *snapshot); /* accepts NULL */
-/* snapshot_find — the newest valid checkpoint, kept open for snapshot_attach. *found_out false: there is none.
+/* snapshot_find — the newest checkpoint that looks valid, kept open for snapshot_attach. *found_out false: there is none.
  * Fails with ST_BAD_DATA when there are checkpoints but none is valid, with ST_BAD_SETTING when model or
  * optimiser do not agree, with both; other differences are warned about. path: FILE_PATH_MAX. */
 enum status snapshot_find(struct snapshot *snapshot, struct snapshot_place *place, bool *found_out,
@@ -53,9 +54,10 @@ enum status snapshot_find(struct snapshot *snapshot, struct snapshot_place *plac
 /* snapshot_set_aside — RESUME=never: checkpoints of an earlier run move to DIR/before-<number>/, so that two
  * runs never mix. */
 enum status snapshot_set_aside(struct snapshot *snapshot);
-/* snapshot_attach — what to save from now on; reads what snapshot_find found into it first. The step is
- * borrowed until close. */
-enum status snapshot_attach(struct snapshot *snapshot, struct step *step);
+/* snapshot_attach — what to save from now on; reads what snapshot_find found into it first, and verifies it on the way:
+ * if it is damaged, the one before, and place and path change. The step is borrowed until close. */
+enum status snapshot_attach(struct snapshot *snapshot, struct step *step, struct snapshot_place *place, char *path,
+                            size_t path_cap);
 /* snapshot_save — the step's memory, or what was copied from it: copy holds its parts one behind the other, each
  * step_table's total_elems long; NULL: the step itself. beat NULL: the config's. Any thread may call it, one at a time. */
 enum status snapshot_save(struct snapshot *snapshot, const struct snapshot_place *place, const float *copy,

@@ -62,6 +62,7 @@ static enum status open_snapshot(struct trainer *t)
         .seed = c->seed,
         .data_fingerprint = feed_fingerprint(c->feed),
         .beat = {beat_bytes, t},
+        .steps = t->steps,
         .is_spread = t->council.ranks > 1,
     };
     return snapshot_open(&config, &t->snapshot);
@@ -199,7 +200,9 @@ static enum status open_files(struct trainer *t)
 static enum status load(struct trainer *t, bool is_found)
 {
     if (t->snapshot)
-        TRY(snapshot_attach(t->snapshot, t->step));
+        TRY(snapshot_attach(t->snapshot, t->step, &t->place, t->kept.path, sizeof t->kept.path));
+    if (is_found)
+        t->kept.step = t->place.step; /* an older one, if the newest turned out to be damaged */
     if (is_found)
         LOG_INFO("going on from %s: step %lld of %lld", t->kept.path, (long long)t->place.step,
                  (long long)t->steps);
@@ -229,20 +232,26 @@ static enum status load_all(struct trainer *t, bool is_found)
     return council_outcome(&t->council, st != ST_OK ? st : st_end);
 }
 
+static void begin_at_place(struct trainer *t)
+{
+    t->step_first = t->place.step;
+    t->post.step = t->place.step;
+    t->post.tokens = t->place.tokens;
+}
+
 enum status trainer_begin(struct trainer *t)
 {
     struct start start;
     TRY(plan_steps(t));
     TRY(find_start(t, &start));
-    t->step_first = t->place.step;
-    t->post.step = t->place.step;
     t->post.steps = t->steps;
-    t->post.tokens = t->place.tokens;
     t->post.loading_done = t->post.loading_total = -1;
+    begin_at_place(t);
     if (start.is_found && t->place.step >= t->steps)
         return ST_OK; /* nothing to do: no need for memory */
-    TRY(open_files(t));
     TRY(open_step(t, start.is_found));
     TRY(load_all(t, start.is_found));
+    begin_at_place(t);
+    TRY(open_files(t));
     return t->snapshot ? open_saver(t) : ST_OK;
 }

@@ -55,7 +55,26 @@ ok "kill -9 while writing: the newest committed one is valid, and nothing half-m
 run $mid STEPS=40 METRICS_FILE=r.jsonl CHECKPOINT_DIR=resumed $async FAULT=kill@step=33
 ok "a worker killed: restarted from a checkpoint, losses bit for bit" is "$rc $(cmp <(losses whole.jsonl) <(losses r.jsonl) && echo same)" "0 same"
 
-# 4. A disk without room: counted and told, older ones intact; with room again the next interval saves.
+# 4. Content is verified while it is read into place: a damaged newest one is left for the one before, at the same losses.
+run $mid STEPS=40 METRICS_FILE=d.jsonl CHECKPOINT_DIR=made CHECKPOINT_EVERY=10 CHECKPOINT_ASYNC=off FAULT=kill@step=33 MAX_RESTARTS=0
+flip() { printf 'X' | dd of="$1" bs=1 seek=$(($(stat -c %s "$1") * $2 / 100)) conv=notrunc 2>/dev/null; }
+for f in model:30 optim_m:60 optim_v:99; do
+    rm -rf damaged && cp -r made damaged && cp d.jsonl e.jsonl
+    flip damaged/step-00000030/${f%:*}.safetensors ${f#*:}
+    run $mid STEPS=40 METRICS_FILE=e.jsonl CHECKPOINT_DIR=damaged CHECKPOINT_EVERY=10
+    ok "a byte of ${f%:*} is another: named, and the one before is taken, losses bit for bit" is "$rc $(grep -c "skipping .*: damaged/step-00000030/${f%:*}.*checksum" err
+        ) $(grep -c 'going on from damaged/step-00000020: step 20 of 40' err) $(cmp <(losses whole.jsonl) <(losses e.jsonl) && echo same)" "0 1 1 same"
+done
+rm -rf damaged && cp -r made damaged
+for d in damaged/step-*; do flip "$d/optim_v.safetensors" 50; done
+run $mid STEPS=40 CHECKPOINT_DIR=damaged
+ok "all damaged: 65, not begun anew" is "$rc $(grep -c 'not whole' err)" "65 3"
+rm -rf damaged && cp -r resumed damaged
+flip damaged/step-00000040/model.safetensors 50
+run $mid STEPS=40 CHECKPOINT_DIR=damaged
+ok "the last state of a finished run, damaged, is made again" is "$rc $(grep -c 'not whole' err) $(grep -c 'going on from' err) $(newest_step damaged)" "0 2 1 40"
+
+# 5. A disk without room: counted and told, older ones intact; with room again the next interval saves.
 mkdir mnt
 if mount -t tmpfs -o size=8m convoy-test mnt 2>/dev/null; then
     port=$(free_port)
@@ -79,7 +98,7 @@ else
     skip "disk full" "no right to mount a tmpfs"
 fi
 
-# 5. Memory: said, and either waited for or refused.
+# 6. Memory: said, and either waited for or refused.
 if ulimit -v 2>/dev/null >/dev/null && [ -z "${SAN:-}" ]; then
     big="MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=64 VOCAB=400000 CONTEXT=32 BATCH_SIZE=1 SEQ_LEN=4 STEPS=2 CHECKPOINT_EVERY=1"
     rc=0

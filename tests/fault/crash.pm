@@ -52,6 +52,7 @@ sub err { return slurp('err') }
 # begin — `convoy train …` in a process group of its own, its words in the files out and err.
 sub begin {
     my (@settings) = @_;
+    unlink 'out', 'err'; # a run that is killed at once must not seem to have said what the last one did
     my $pid = fork // die "fork: $!";
     if ($pid == 0) {
         POSIX::setpgid(0, 0);

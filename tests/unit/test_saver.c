@@ -41,7 +41,7 @@ static void rig_open(struct rig *r, const char *name, int64_t vocab)
     struct snapshot_config snapshot = {
         .dims = &r->dims, .dir = r->dir, .keep = 10, .settings_json = "{}", .version = "test", .seed = 3};
     assert_int_equal(snapshot_open(&snapshot, &r->snapshot), ST_OK);
-    assert_int_equal(snapshot_attach(r->snapshot, r->step), ST_OK);
+    assert_int_equal(snapshot_attach(r->snapshot, r->step, NULL, NULL, 0), ST_OK);
     r->kept = (struct saver_kept){.step = -1, .stall_ms = NAN, .save_ms = NAN};
     r->config = (struct saver_config){.snapshot = r->snapshot,
                                       .step = r->step,

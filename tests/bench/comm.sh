@@ -1,7 +1,7 @@
 #!/bin/bash
 # comm — the all-reduce of a node's workers beside Open MPI's on the same machine in the same minute: for 2 and 4 workers
 # the speed of both at five sizes, what must hold and what is aimed at. Takes the better of two rounds of each, for
-# either may be disturbed; ends with 1 when a gate fails. Wants a quiet machine, 3 GiB of memory, mpicc, mpirun, jq.
+# either may be disturbed; ends with 1 when a gate fails. RANKS, ROUNDS and MAX_MIB make it shorter. Wants a quiet machine, 3 GiB of memory, mpicc, mpirun, jq.
 set -eu
 export LC_ALL=C NO_COLOR=1
 top=$(cd "$(dirname "$0")/../.." && pwd)
@@ -18,13 +18,14 @@ failed=0
 
 # round RANKS — adds a round of both to ours and theirs: lines "BYTES MICROSECONDS".
 round() {
-    "$convoy" bench JSON=1 N_GPU_EACH_NODE="$1" LOG_LEVEL=error |
+    "$convoy" bench JSON=1 BENCH_MAX="${MAX_MIB:-512}" N_GPU_EACH_NODE="$1" LOG_LEVEL=error |
         jq -r '.results[] | select(.collective == "all_reduce" and .wrong == 0) | "\(.bytes) \(.median_us)"' >>ours
-    mpirun --oversubscribe --bind-to none -np "$1" ./peer_mpi 2>/dev/null | jq -r '"\(.bytes) \(.median_us)"' >>theirs
+    mpirun --oversubscribe --bind-to none -np "$1" ./peer_mpi "${MAX_MIB:-512}" 2>/dev/null | jq -r '"\(.bytes) \(.median_us)"' >>theirs
 }
 best() { awk -v b="$2" '$1 == b && (m == "" || $2 + 0 < m + 0) { m = $2 } END { print m == "" ? 0 : m }' "$1"; }
 # row RANKS BYTES NAME MUST AIM
 row() {
+    [ "$2" -le $((${MAX_MIB:-512} * 1048576)) ] || return 0
     local a b verdict=ok
     a=$(best ours "$2") b=$(best theirs "$2")
     ratio=$(awk -v a="$a" -v b="$b" 'BEGIN { printf "%.2f", (a > 0 ? b / a : 0) }')

@@ -1,5 +1,6 @@
-/* peer_mpi — Open MPI's all-reduce for comparison: fp32 in place, at the sizes of `convoy bench`, as JSON lines
- * {"bytes":…,"median_us":…}. The time of a run is that of its slowest rank. Built by tests/bench/comm.sh with mpicc. */
+/* peer_mpi — Open MPI's all-reduce for comparison: fp32 in place, at some sizes of `convoy bench` up to MIB (the
+ * argument), as JSON lines {"bytes":…,"median_us":…}. The time of a run is that of its slowest rank. Built by
+ * tests/bench/comm.sh with mpicc. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,11 +29,12 @@ int main(int argc, char **argv)
     static double us[1001];
     int rank;
     MPI_Init(&argc, &argv);
+    long most = argc > 1 ? atol(argv[1]) << 20 : sizes[4];
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    float *data = calloc(1, (size_t)sizes[4]);
-    for (long i = 0; i < sizes[4] / 4; i++)
+    float *data = calloc(1, (size_t)most);
+    for (long i = 0; i < most / 4; i++)
         data[i] = 0; /* touched */
-    for (int s = 0; data != NULL && s < 5; s++) {
+    for (int s = 0; data != NULL && s < 5 && sizes[s] <= most; s++) {
         int elems = (int)(sizes[s] / 4), runs = 5;
         double first = 0;
         for (int i = 0; i < 3; i++)

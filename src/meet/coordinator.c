@@ -15,8 +15,8 @@ struct slot {
     char host[64], address[64];
     int64_t pid;
     int64_t sequence, generation; /* the highest heard, of this instance; the generation it came with */
-    int64_t seated_ms, heard_ms, closed_ms; /* closed_ms -1: its connection stands */
-    int64_t ready, used, losses;            /* as in wire.h */
+    int64_t seated_ms, spoke_ms, heard_ms, closed_ms; /* heard: with a lease; closed -1: not */
+    int64_t ready, used, losses;                      /* as in wire.h */
     int stop;
     bool is_told;                  /* that the job is over */
     struct wire_instance newcomer; /* wants this place; the holder has until it dies to be heard from */
@@ -85,6 +85,7 @@ void coordinator_close(struct coordinator *c)
 /* ---- what people read ---- */
 
 struct notes *coordinator_notes(struct coordinator *c) { return &c->notes; }
+int64_t coordinator_turn(const struct coordinator *c) { return c->turn; }
 
 static int id_of(const struct coordinator *c, const struct slot *slot) { return (int)(slot - c->slots); }
 
@@ -276,18 +277,34 @@ static void take_report(struct coordinator *c, struct slot *slot, const struct w
         c->step = says->step;
 }
 
+/* A generation that this node 0 did not know when it made a lower one. */
+static void learn(struct coordinator *c, const struct slot *slot, int64_t generation, int64_t now_ms)
+{
+    char why[96];
+    if (generation <= c->generation)
+        return;
+    text_format(why, sizeof(why), "node %d knows of a later generation", id_of(c, slot));
+    c->generation = generation;
+    if (c->is_running)
+        fall(c, ST_PEER, why, now_ms);
+}
+
 static void take(struct coordinator *c, struct slot *slot, const struct wire_says *says, int64_t now_ms)
 {
     if (slot->state == MEET_NODE_LEFT)
         return;
-    slot->heard_ms = now_ms;
+    slot->spoke_ms = now_ms;
     slot->closed_ms = -1;
-    if (slot->state == MEET_NODE_SUSPECT)
-        notes_add(&c->notes, false, "node %d is heard again", id_of(c, slot));
-    slot->state = MEET_NODE_JOINED;
+    if (says->silence_ms < COORDINATOR_LEASE_MS) {
+        if (slot->state == MEET_NODE_SUSPECT)
+            notes_add(&c->notes, false, "node %d is heard again", id_of(c, slot));
+        slot->state = MEET_NODE_JOINED;
+        slot->heard_ms = now_ms;
+    }
     if (says->sequence > slot->sequence) {
         slot->sequence = says->sequence;
         take_report(c, slot, says);
+        learn(c, slot, says->generation, now_ms);
         if (says->stop != 0 && says->stop != slot->stop) {
             slot->stop = c->stop = says->stop;
             changed(c);
@@ -334,18 +351,14 @@ static void seat(struct coordinator *c, struct slot *slot, const struct wire_say
                  const struct wire_hello *hello, int64_t now_ms)
 {
     bool is_back = slot->state == MEET_NODE_LOST;
-    bool is_same = wire_is_same(slot->instance, says->instance);
-    int64_t used = is_same ? slot->used : 0;
-    *slot = (struct slot){.state = MEET_NODE_JOINED,
-                          .instance = says->instance,
-                          .pid = hello->pid,
-                          .sequence = says->sequence - 1, /* the rest of this message is still to be taken */
-                          .generation = says->generation,
-                          .seated_ms = now_ms,
-                          .heard_ms = now_ms,
-                          .closed_ms = -1,
-                          .used = used,
-                          .losses = says->losses};
+    int64_t used = wire_is_same(slot->instance, says->instance) ? slot->used : 0;
+    *slot =
+        (struct slot){.state = MEET_NODE_JOINED, .instance = says->instance, .pid = hello->pid, .used = used};
+    slot->sequence = says->sequence - 1; /* the rest of this message is still to be taken */
+    slot->generation = says->generation;
+    slot->seated_ms = slot->heard_ms = slot->spoke_ms = now_ms;
+    slot->closed_ms = -1;
+    slot->losses = says->losses;
     text_copy(slot->host, sizeof(slot->host), hello->host);
     if (says->generation > c->generation) {
         c->generation = says->generation;
@@ -382,7 +395,7 @@ static bool is_vacant(struct coordinator *c, struct slot *slot, const struct wir
     if (!wire_is_same(slot->newcomer, says->instance)) {
         slot->newcomer = says->instance;
         slot->newcomer_ms = now_ms;
-    } else if (slot->heard_ms - slot->newcomer_ms >= COORDINATOR_PROOF_MS && slot->closed_ms < 0) {
+    } else if (slot->spoke_ms - slot->newcomer_ms >= COORDINATOR_PROOF_MS && slot->closed_ms < 0) {
         refuse_second(slot, says, told);
         notes_add(&c->notes, true, "refused a second node %d: its place is held by host %s pid %lld",
                   says->node_id, slot->host, (long long)slot->pid);
@@ -424,6 +437,7 @@ static void tell_head(const struct coordinator *c, int64_t sequence, struct wire
                                .sequence = sequence,
                                .generation = c->generation,
                                .is_running = c->is_running,
+                               .is_lease = true,
                                .stop = c->stop,
                                .counts = c->counts};
 }
@@ -484,6 +498,7 @@ void coordinator_hear(struct coordinator *c, const struct wire_says *says, const
         return;
     take(c, &c->slots[says->node_id], says, now_ms);
     coordinator_tell(c, says->node_id, says->instance, says->sequence, told);
+    told->is_lease = says->silence_ms < COORDINATOR_LEASE_MS;
 }
 
 /* ---- time and connections ---- */
@@ -555,8 +570,6 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
     look_late(c, now_ms);
 }
 
-int64_t coordinator_turn(const struct coordinator *c) { return c->turn; }
-
 bool coordinator_is_told(const struct coordinator *c)
 {
     for (int i = 0; i < c->config.nodes_n; i++) {
@@ -592,7 +605,7 @@ const struct meet_node *coordinator_roster(struct coordinator *c, int64_t now_ms
         row->node_id = i;
         row->state = slot->state;
         text_copy(row->address, sizeof(row->address), slot->address[0] != 0 ? slot->address : slot->host);
-        row->heartbeat_age_seconds = is_known ? (double)(now_ms - slot->heard_ms) / 1e3 : NAN;
+        row->heartbeat_age_seconds = is_known ? (double)(now_ms - slot->spoke_ms) / 1e3 : NAN;
         row->ranks_n = slot->ranks_n;
         row->ranks = c->ranks + (size_t)i * (size_t)c->config.workers_n;
     }

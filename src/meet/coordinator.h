@@ -20,6 +20,8 @@
 #define COORDINATOR_SUSPECT_MS 3000
 /* A holder heard so long after another wanted its place lives: it was no message from before that came late. */
 #define COORDINATOR_PROOF_MS 500
+/* Who has not heard us for so long gets an answer, but no lease: it must hear that answer and say so. */
+#define COORDINATOR_LEASE_MS 1500
 #define COORDINATOR_CLOSED_MS 500 /* a connection that ended may be made again for so long */
 
 struct coordinator;

@@ -141,7 +141,7 @@ static void take_says(struct desk *desk, struct porter_request *request, const c
     bool is_in = told.answer == WIRE_ANSWER_IN && says->node_id < desk->config.nodes_n;
     if (is_in)
         know(desk, says->node_id, says->instance, request);
-    if (is_in && body->hold_ms > 0 && !told.is_left && says->turn == told.turn)
+    if (is_in && body->hold_ms > 0 && told.is_lease && !told.is_left && says->turn == told.turn)
         hold(desk, request, &told);
     else
         send_told(request, &told);

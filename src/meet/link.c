@@ -32,7 +32,7 @@ static void send_says(struct link *link, enum caller_lane lane, int64_t hold_ms)
     struct wire_hello hello;
     struct text body = {0};
     bool is_with_addresses = member_has_addresses(link->config.member);
-    bool is_hello = member_say(link->config.member, &says);
+    bool is_hello = member_say(link->config.member, clock_ms(), &says);
     link->config.fill(link->config.arg, is_with_addresses, &says, &hello);
     wire_write_says(&body, &says, is_hello ? &hello : NULL, hold_ms);
     link->is_news = false;

@@ -136,7 +136,7 @@ static void talk_here(struct meet *meet)
     struct member_actions actions = {0};
     int64_t now_ms = clock_ms();
     bool is_with_addresses = member_has_addresses(&meet->member);
-    bool is_hello = member_say(&meet->member, &says);
+    bool is_hello = member_say(&meet->member, now_ms, &says);
     fill(meet, is_with_addresses, &says, &hello);
     coordinator_hear(meet->coordinator, &says, is_hello ? &hello : NULL, now_ms, &told);
     meet->said_ms = now_ms;

@@ -8,6 +8,7 @@ void member_init(struct member *m, const struct member_config *config, int64_t n
     *m = (struct member){.config = *config,
                          .since_ms = now_ms,
                          .answered_ms = -1,
+                         .contact_ms = -1,
                          .closed_ms = -1,
                          .step = -1,
                          .turn = -1,
@@ -68,12 +69,13 @@ void member_leave(struct member *m, enum status st, const char *why, int64_t now
 
 bool member_has_addresses(const struct member *m) { return m->is_joined && m->is_ready && !m->is_ready_held; }
 
-bool member_say(struct member *m, struct wire_says *says)
+bool member_say(struct member *m, int64_t now_ms, struct wire_says *says)
 {
     *says = (struct wire_says){.node_id = m->config.node_id,
                                .instance = m->config.instance,
                                .sequence = ++m->sequence,
                                .turn = m->turn,
+                               .silence_ms = m->contact_ms >= 0 ? now_ms - m->contact_ms : 0,
                                .generation = m->generation,
                                .running = m->running,
                                .ready = m->is_ready ? m->ready : 0,
@@ -195,8 +197,11 @@ void member_told(struct member *m, const struct wire_told *told, int64_t sent_ms
         return; /* overtaken by a newer answer */
     if (told->sequence > m->told_sequence)
         m->told_sequence = told->sequence;
-    if (sent_ms > m->answered_ms)
+    if (sent_ms > m->contact_ms)
+        m->contact_ms = sent_ms;
+    if (told->is_lease && sent_ms > m->answered_ms)
         m->answered_ms = sent_ms;
+    actions->is_news = actions->is_news || !told->is_lease;
     m->since_ms = now_ms;
     m->closed_ms = -1;
     m->trouble[0] = 0;

@@ -44,6 +44,7 @@ struct member {
     bool is_welcome;       /* ever */
     int64_t since_ms;      /* looking for node 0 since */
     int64_t answered_ms;   /* when the message was sent that was last answered; -1 never */
+    int64_t contact_ms;    /* likewise, with a lease or without */
     int64_t closed_ms;     /* node 0 cannot be reached since; -1 it can */
     int64_t losses, lost;  /* as in wire_says */
     int64_t told_sequence; /* the highest answered */
@@ -70,7 +71,7 @@ void member_leave(struct member *m, enum status st, const char *why, int64_t now
                   struct member_actions *actions);
 
 /* member_say — the next message (without ranks and addresses: the driver's); true: say hello with it. */
-bool member_say(struct member *m, struct wire_says *says);
+bool member_say(struct member *m, int64_t now_ms, struct wire_says *says);
 /* member_has_addresses — the next message carries the workers' addresses: only to a coordinator that is known,
  * so that no two make a world of them. */
 bool member_has_addresses(const struct member *m);

@@ -54,6 +54,7 @@ struct wire_says {
     struct wire_instance instance;
     int64_t sequence;   /* rises with every message of this instance */
     int64_t turn;       /* of the coordinator's state, as last told; -1 never */
+    int64_t silence_ms; /* since it sent the message that was last answered: does it hear us? */
     int64_t generation; /* the highest it has heard of */
     int64_t running;    /* the world it is in; 0 none */
     int64_t ready;      /* how often its workers were ready; this one is not used up yet, else 0 */
@@ -86,6 +87,7 @@ struct wire_told {
     int64_t sequence;   /* of the message that this answers */
     int64_t generation; /* the last world made */
     bool is_running;    /* it stands; else all gather */
+    bool is_lease;      /* the message counts as heard; else say again at once */
     int64_t ready;      /* the readiness of yours that is held, with addresses; 0 none */
     int64_t used;       /* the readiness of yours that the last world with you used up; 0 none */
     bool is_left;       /* your leaving is noted */

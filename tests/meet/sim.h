@@ -155,7 +155,7 @@ static void say(struct sim *s, int from)
     int to = alive_of(s, 0);
     p->beat_ms = s->now_ms;
     p->member.step = s->now_ms;
-    bool has_badge = member_has_addresses(&p->member), is_hello = member_say(&p->member, &says);
+    bool has_badge = member_has_addresses(&p->member), is_hello = member_say(&p->member, s->now_ms, &says);
     if (to < 0) { /* refused */
         if (chance(s, 0.9))
             member_closed(&p->member, "refused", s->now_ms);
@@ -369,7 +369,7 @@ static void hear(struct sim *s, struct mail *m)
     if (z->coordinator == NULL)
         return;
     coordinator_hear(z->coordinator, &m->says, m->has_hello ? &hello : NULL, s->now_ms, &told);
-    if (told.answer == WIRE_ANSWER_IN && m->says.turn == told.turn && chance(s, 0.7)) {
+    if (told.answer == WIRE_ANSWER_IN && told.is_lease && m->says.turn == told.turn && chance(s, 0.7)) {
         struct held *h = &z->held[m->says.node_id];
         h->until_ms = 0;
         flush(s, m->to); /* one a node is held */

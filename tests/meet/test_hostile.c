@@ -315,15 +315,19 @@ static void none_is_let_in(void **state)
     long grown_kib = kib_of(zero.pid) - kib;
     print_message("# %d bad sessions in %.1f s: none let in, memory %+ld KiB, descriptors %+d\n", sessions_n,
                   (double)took_ms / 1e3, grown_kib, fds_of(zero.pid) - fds);
-    assert_true(grown_kib < 1024);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they keep what was freed */
+    assert_true(grown_kib < 2048);
+#endif
     assert_int_equal(fds_of(zero.pid), fds);
     pipelined_while_held(port, ctx);
     usleep(800000); /* that one's connection is noticed to be closed */
     start_words(&one, 1, (const char *[]){"2", "127.0.0.1", port_text, token, agree}, 5);
     expect(&zero, "world 1", 3000, line, sizeof(line));
     SSL_CTX_free(ctx);
-    end_node(&zero);
-    end_node(&one);
+    tell(&one, "leave");
+    tell(&zero, "leave");
+    assert_int_equal(exit_of(&zero), 0); /* a sanitizer would say otherwise */
+    assert_int_equal(exit_of(&one), 0);
 }
 
 /* 200 connections that say nothing: at most 64 are inside, all are gone after 5 s and some, and nodes still

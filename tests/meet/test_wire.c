@@ -90,6 +90,7 @@ static void answers_come_back_the_same(void **state)
                              .sequence = 4,
                              .generation = 3,
                              .is_running = true,
+                             .is_lease = true,
                              .ready = 1,
                              .used = 2,
                              .is_left = true,

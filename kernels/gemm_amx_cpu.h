@@ -255,8 +255,10 @@ static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t
 {
     __asm__ volatile("" ::: "memory"); /* what was packed is in memory: loads of tiles are no loads to the compiler */
     gemm_zero();
+    gemm_block_first(a, b);
     for (int64_t i = 0; i < steps; i++, a += GEMM_BLOCK, b += GEMM_BLOCK) {
-        gemm_block(a, b, &p->fetch);
+        int64_t on = i + 1 < steps ? GEMM_BLOCK : 0;
+        gemm_block(a, b, a + on, b + on, &p->fetch);
         for (int64_t n = 0; p->asks > 0 && n * steps < GEMM_NR; n++)
             gemm_ask(p);
         if (p->late.row_i < p->late.rows)

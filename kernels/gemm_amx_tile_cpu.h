@@ -32,18 +32,26 @@ static const struct gemm_tile_config gemm_tiles = {.palette = 1,
                                                    .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
                                                    .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
 
-/* The six products of one block of k, in an order in which each changes one side only: the other's tiles stay. */
-#define GEMM_LOAD_A(part)                                                                                              \
-    _tile_loadd(4, a + (part) * GEMM_PART, 64);                                                                        \
-    _tile_loadd(5, a + (part) * GEMM_PART + GEMM_TILE, 64)
-#define GEMM_LOAD_B(part)                                                                                              \
-    _tile_loadd(6, b + (part) * GEMM_PART, 64);                                                                        \
-    _tile_loadd(7, b + (part) * GEMM_PART + GEMM_TILE, 64)
-#define GEMM_PRODUCT()                                                                                                 \
+/* The six products of one block of k, in an order in which each changes one side only: the other's tiles stay. A tile is
+ * loaded again right after its last use, two products before its next: its lines come meanwhile. */
+#define GEMM_LOAD_A0(part) _tile_loadd(4, a + (part) * GEMM_PART, 64)
+#define GEMM_LOAD_A1(part) _tile_loadd(5, a + (part) * GEMM_PART + GEMM_TILE, 64)
+#define GEMM_LOAD_B0(part) _tile_loadd(6, b + (part) * GEMM_PART, 64)
+#define GEMM_LOAD_B1(part) _tile_loadd(7, b + (part) * GEMM_PART + GEMM_TILE, 64)
+#define GEMM_THEN_A(part)                                                                                              \
     _tile_dpbf16ps(0, 4, 6);                                                                                           \
     _tile_dpbf16ps(1, 4, 7);                                                                                           \
+    GEMM_LOAD_A0(part);                                                                                              \
     _tile_dpbf16ps(2, 5, 6);                                                                                           \
-    _tile_dpbf16ps(3, 5, 7)
+    _tile_dpbf16ps(3, 5, 7);                                                                                           \
+    GEMM_LOAD_A1(part)
+#define GEMM_THEN_B(part)                                                                                              \
+    _tile_dpbf16ps(0, 4, 6);                                                                                           \
+    _tile_dpbf16ps(2, 5, 6);                                                                                           \
+    GEMM_LOAD_B0(part);                                                                                              \
+    _tile_dpbf16ps(1, 4, 7);                                                                                           \
+    _tile_dpbf16ps(3, 5, 7);                                                                                           \
+    GEMM_LOAD_B1(part)
 
 /* What comes from memory next, asked for in pieces between the products: a burst would take the buffers that loads of
  * tiles need. Pieces are 128 bytes, 32 of them `step` bytes apart, then the next 32 `block_step` bytes on. */
@@ -70,26 +78,34 @@ static inline __attribute__((always_inline)) void gemm_fetch(struct gemm_fetch *
             gemm_fetch_piece(f);
 }
 
-static inline __attribute__((always_inline)) void gemm_block(const char *a, const char *b, struct gemm_fetch *f)
+/* gemm_block_first — the tiles that the first block of k begins with. */
+static inline __attribute__((always_inline)) void gemm_block_first(const char *a, const char *b)
 {
-    GEMM_LOAD_A(2);
-    GEMM_LOAD_B(0);
-    GEMM_PRODUCT();
+    GEMM_LOAD_A0(2);
+    GEMM_LOAD_A1(2);
+    GEMM_LOAD_B0(0);
+    GEMM_LOAD_B1(0);
+}
+
+/* gemm_block — one block of k, whose first tiles are loaded; loads the first ones of the block behind it, which need not
+ * mean anything but must be readable. */
+static inline __attribute__((always_inline)) void gemm_block(const char *a, const char *b, const char *a_next,
+                                                             const char *b_next, struct gemm_fetch *f)
+{
+    GEMM_THEN_A(1);
     gemm_fetch(f, 0);
-    GEMM_LOAD_A(1);
-    GEMM_PRODUCT();
+    GEMM_THEN_B(1);
     gemm_fetch(f, 3);
-    GEMM_LOAD_B(1);
-    GEMM_PRODUCT();
+    GEMM_THEN_A(0);
     gemm_fetch(f, 1);
-    GEMM_LOAD_A(0);
-    GEMM_PRODUCT();
+    GEMM_THEN_B(2);
     gemm_fetch(f, 4);
-    GEMM_LOAD_B(2);
-    GEMM_PRODUCT();
+    GEMM_THEN_B(0);
     gemm_fetch(f, 2);
-    GEMM_LOAD_B(0);
-    GEMM_PRODUCT();
+    a = a_next, b = b_next;
+    GEMM_THEN_A(2);
+    GEMM_LOAD_B0(0);
+    GEMM_LOAD_B1(0);
     gemm_fetch(f, 5);
 }
 

@@ -27,8 +27,9 @@ static float probe_chains(float scale, float shift)
     memset(blocks, 0x3f, sizeof blocks); /* 0.75 everywhere */
     __asm__ volatile("" ::: "memory");
     _tile_loadconfig(&gemm_tiles);
+    gemm_block_first(blocks[0], blocks[1]);
     for (int run = 0; run < PROBE_RUN / GEMM_STEP; run++)
-        gemm_block(blocks[0], blocks[1], NULL);
+        gemm_block(blocks[0], blocks[1], blocks[0], blocks[1], NULL);
     _tile_release();
     return 0.0f;
 }

@@ -17,11 +17,10 @@ struct slot {
     int64_t sequence, generation; /* the highest heard, of this instance; the generation it came with */
     int64_t seated_ms, spoke_ms, heard_ms, closed_ms; /* heard: with a lease; closed -1: not */
     int64_t ready, used, losses;                      /* as in wire.h */
-    int stop;
+    int stop, ranks_n;
     bool is_told;                  /* that the job is over */
     struct wire_instance newcomer; /* wants this place; the holder has until it dies to be heard from */
     int64_t newcomer_ms;
-    int ranks_n;
 };
 
 struct coordinator {
@@ -31,16 +30,12 @@ struct coordinator {
     struct meet_rank *ranks;        /* likewise, as last reported */
     struct meet_node *roster;
     int64_t turn, generation, tick_ms, gather_ms, fall_ms; /* fall_ms far ahead before the first */
-    bool is_running;
-    int worlds_n; /* made in this life */
-    int left_n;
-    int stop;
+    bool is_running, is_ended, is_missing_known;
+    int worlds_n, left_n, stop; /* worlds made in this life */
     int64_t step;
     struct wire_counts counts;
-    bool is_ended;
     enum status end_st;
     char why[WIRE_TEXT_MAX], missing[WIRE_TEXT_MAX];
-    bool is_missing_known;
     struct notes notes;
 };
 
@@ -104,7 +99,7 @@ static bool is_unready(const struct slot *slot) { return is_here(slot) && slot->
 static bool is_absent_i(const void *slots, int i) { return is_absent((const struct slot *)slots + i); }
 static bool is_unready_i(const void *slots, int i) { return is_unready((const struct slot *)slots + i); }
 
-void coordinator_missing(const struct coordinator *c, char *out, size_t cap)
+static void tell_missing(const struct coordinator *c, char *out, size_t cap)
 {
     char list[WIRE_TEXT_MAX - 64];
     out[0] = 0;
@@ -183,12 +178,10 @@ static void lose(struct coordinator *c, struct slot *slot, const char *how, int6
 
 static bool is_whole(const struct coordinator *c)
 {
-    for (int i = 0; i < c->config.nodes_n; i++) {
-        const struct slot *slot = &c->slots[i];
-        if (slot->state != MEET_NODE_JOINED || slot->closed_ms >= 0 || slot->ready <= slot->used)
-            return false;
-    }
-    return true;
+    const struct slot *slot = c->slots, *last = c->slots + c->config.nodes_n;
+    while (slot < last && slot->state == MEET_NODE_JOINED && slot->closed_ms < 0 && slot->ready > slot->used)
+        slot++;
+    return slot == last;
 }
 
 static void try_world(struct coordinator *c)
@@ -277,14 +270,16 @@ static void take_report(struct coordinator *c, struct slot *slot, const struct w
         c->step = says->step;
 }
 
-/* A generation that this node 0 did not know when it made a lower one. */
-static void learn(struct coordinator *c, const struct slot *slot, int64_t generation, int64_t now_ms)
+/* A new node 0 learns from the others how far the job had come, perhaps after it made a lower generation. */
+static void learn(struct coordinator *c, const struct slot *slot, const struct wire_says *says, int64_t now_ms)
 {
     char why[96];
-    if (generation <= c->generation)
+    if (says->generation <= c->generation)
         return;
     text_format(why, sizeof(why), "node %d knows of a later generation", id_of(c, slot));
-    c->generation = generation;
+    c->generation = says->generation;
+    if (says->counts.restarts > c->counts.restarts)
+        c->counts = says->counts;
     if (c->is_running)
         fall(c, ST_PEER, why, now_ms);
 }
@@ -304,7 +299,7 @@ static void take(struct coordinator *c, struct slot *slot, const struct wire_say
     if (says->sequence > slot->sequence) {
         slot->sequence = says->sequence;
         take_report(c, slot, says);
-        learn(c, slot, says->generation, now_ms);
+        learn(c, slot, says, now_ms);
         if (says->stop != 0 && says->stop != slot->stop) {
             slot->stop = c->stop = says->stop;
             changed(c);
@@ -352,18 +347,11 @@ static void seat(struct coordinator *c, struct slot *slot, const struct wire_say
 {
     bool is_back = slot->state == MEET_NODE_LOST;
     int64_t used = wire_is_same(slot->instance, says->instance) ? slot->used : 0;
-    *slot =
-        (struct slot){.state = MEET_NODE_JOINED, .instance = says->instance, .pid = hello->pid, .used = used};
+    *slot = (struct slot){.state = MEET_NODE_JOINED, .instance = says->instance, .pid = hello->pid, .used = used,
+                          .generation = says->generation, .losses = says->losses, .closed_ms = -1};
     slot->sequence = says->sequence - 1; /* the rest of this message is still to be taken */
-    slot->generation = says->generation;
     slot->seated_ms = slot->heard_ms = slot->spoke_ms = now_ms;
-    slot->closed_ms = -1;
-    slot->losses = says->losses;
     text_copy(slot->host, sizeof(slot->host), hello->host);
-    if (says->generation > c->generation) {
-        c->generation = says->generation;
-        c->counts = says->counts;
-    }
     c->is_missing_known = false;
     notes_add(&c->notes, false, "node %d (%s, pid %lld) %s", id_of(c, slot), slot->host, (long long)slot->pid,
               is_back ? "is back" : "joined");
@@ -411,16 +399,13 @@ static bool is_member(struct coordinator *c, const struct wire_says *says, const
     bool is_holder = wire_is_same(slot->instance, says->instance);
     if (is_holder && !is_absent(slot))
         return true;
-    if (hello == NULL && is_absent(slot)) {
+    bool is_old = is_holder && says->sequence <= slot->sequence; /* a message of a life that was lost */
+    if (hello == NULL ? is_absent(slot) : is_old) {
         told->answer = WIRE_ANSWER_JOIN;
         return false;
     }
     if (hello == NULL) {
         refuse_second(slot, says, told);
-        return false;
-    }
-    if (is_holder && says->sequence <= slot->sequence) { /* an old message of a life that was lost */
-        told->answer = WIRE_ANSWER_JOIN;
         return false;
     }
     if (!is_vacant(c, slot, says, now_ms, told))
@@ -469,7 +454,7 @@ void coordinator_tell(struct coordinator *c, int node_id, struct wire_instance i
         return;
     }
     if (!c->is_missing_known) {
-        coordinator_missing(c, c->missing, sizeof(c->missing));
+        tell_missing(c, c->missing, sizeof(c->missing));
         c->is_missing_known = true;
     }
     told->ready = slot->ready;
@@ -601,11 +586,11 @@ const struct meet_node *coordinator_roster(struct coordinator *c, int64_t now_ms
     for (int i = 0; i < c->config.nodes_n; i++) {
         const struct slot *slot = &c->slots[i];
         struct meet_node *row = &c->roster[i];
-        bool is_known = slot->state != MEET_NODE_AWAITED;
         row->node_id = i;
         row->state = slot->state;
         text_copy(row->address, sizeof(row->address), slot->address[0] != 0 ? slot->address : slot->host);
-        row->heartbeat_age_seconds = is_known ? (double)(now_ms - slot->spoke_ms) / 1e3 : NAN;
+        row->heartbeat_age_seconds =
+            slot->state != MEET_NODE_AWAITED ? (double)(now_ms - slot->spoke_ms) / 1e3 : NAN;
         row->ranks_n = slot->ranks_n;
         row->ranks = c->ranks + (size_t)i * (size_t)c->config.workers_n;
     }

@@ -62,6 +62,5 @@ void coordinator_came_from(struct coordinator *c, int node_id, struct wire_insta
 const struct meet_node *coordinator_roster(struct coordinator *c, int64_t now_ms);
 /* coordinator_notes — lines for the log, for the driver to take out. */
 struct notes *coordinator_notes(struct coordinator *c);
-void coordinator_missing(const struct coordinator *c, char *out, size_t cap); /* "" none */
 
 #endif

@@ -15,12 +15,12 @@ fi
 rows() {
     cat <<'ROWS'
 a readiness is used twice|coordinator|s/c->slots\[i\].used = c->slots\[i\].ready;/;/
-a world without the ready of all|coordinator|s/slot->closed_ms >= 0 || slot->ready <= slot->used)/slot->closed_ms >= 0)/
+a world without the ready of all|coordinator|s/slot->closed_ms < 0 \&\& slot->ready > slot->used)/slot->closed_ms < 0)/
 a silent node is never lost|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms) {/} else if (silent_ms < 0) {/
 a node is lost before its lease ends|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms) {/} else if (silent_ms >= 2000) {/
 a closed connection is a loss at once|coordinator|s/now_ms - slot->closed_ms >= COORDINATOR_CLOSED_MS/now_ms >= slot->closed_ms/
 generations do not grow|coordinator|s/    c->generation++;/    c->generation += !c->generation;/
-a new node 0 does not learn the generation|coordinator|s/    if (says->generation > c->generation) {/    if (0) {/
+a new node 0 does not learn the generation|coordinator|s/    if (says->generation <= c->generation)$/    if (1)/
 a second process takes a place that is held|coordinator|s/^    if (is_absent(slot))$/    if (slot != NULL)/
 old messages are taken for new|coordinator|s/    if (says->sequence > slot->sequence) {/    if (says->sequence > 0) {/
 a loss that a member tells is not heard|coordinator|s/says->lost == c->generation : says->lost == 0/says->lost == -1 : says->lost == 0/
@@ -29,7 +29,7 @@ the lease counts from the answer|member|s/        m->answered_ms = sent_ms;/    
 an aborted world is entered again|member|s/m->lost != generation && !m->is_over/!m->is_over/;s/else if (is_mine \&\& m->is_ready)/else if (is_mine)/;s/m->is_joined && m->is_ready && m->running == 0/m->is_joined \&\& m->running == 0/
 an abort is not heeded|member|s/    if (m->running != 0 && told->generation >= m->running) {/    if (0) {/
 a new node 0 is not noticed|member|s/    if (!is_known)$/    if (0)/
-an answer of an older state is believed|member|s/told->turn < m->turn : told->sequence <= m->told_sequence/0 : 0/
+an answer that gives no lease is taken for one|member|s/told->is_lease \&\& sent_ms > m->answered_ms/sent_ms > m->answered_ms/
 a readiness outlives its node 0|member|s/} else if (m->is_ready \&\& m->is_ready_sent/} else if (0 \&\& m->is_ready_sent/
 ROWS
 }

@@ -288,7 +288,7 @@ static enum status save_or_fail(struct trainer *t, const char *why)
     if (st != ST_OK && t->is_lead) {
         struct status_saved saved;
         status_keep(&saved);
-        FAIL(st, "the checkpoint %s, of step %lld, failed: %s; %s", why, (long long)t->place.step,
+        FAIL(st, "the last checkpoint (%s, step %lld) failed: %s; %s", why, (long long)t->place.step,
              saved.message, newest(t, kept, sizeof kept));
     }
     return council_outcome(&t->council, st);
@@ -353,7 +353,7 @@ static enum status between(struct trainer *t)
 static enum status finish(struct trainer *t)
 {
     TRY(evaluate(t));
-    TRY(save_or_fail(t, "at the end"));
+    TRY(save_or_fail(t, "at the end of training"));
     if (t->is_lead)
         trainer_end(t);
     return ST_OK;

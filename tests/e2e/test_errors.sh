@@ -194,7 +194,7 @@ if mount -t tmpfs -o size=700k convoy-test mnt 2>/dev/null; then
     wait_for 20 is_training
     kill -TERM "$pid"
     finish
-    ok "disk full when asked to stop: 74, not 143" is "$rc $(grep -c 'the checkpoint SIGTERM' err)" "74 1"
+    ok "disk full when asked to stop: 74, not 143" is "$rc $(grep -c 'the last checkpoint (SIGTERM, step' err)" "74 1"
     rm mnt/fill
     mount -o remount,ro mnt
     run $tiny STEPS=41 CHECKPOINT_DIR=mnt/ck

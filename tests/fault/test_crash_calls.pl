@@ -191,7 +191,7 @@ sub fail_on {
     my $said = err();
     push @bad, "ended with $code: " . (lines('err'))[-1] if $code != 0 && $code != 74;
     push @bad, 'ended with 0' if $code == 0 && $must_fail{$name} && $call->[2] !~ /ENOENT/ && !$call->[4];
-    push @bad, "74 without saying what is intact: $said" if $code == 74 && $said !~ /the checkpoint at the end, of step $steps, failed: .*; the checkpoint of step (4|10|20) is intact/;
+    push @bad, "74 without saying what is intact: $said" if $code == 74 && $said !~ /the last checkpoint \(at the end of training, step $steps\) failed: .*; the checkpoint of step (4|10|20) is intact/;
     my ($intact) = $said =~ /the checkpoint of step (\d+) is intact/;
     push @bad, "step $intact is said to be intact and is not there" if defined $intact && !grep { $_ >= $intact } steps('run');
     $tally->{"exit $code"}++;

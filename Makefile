@@ -38,7 +38,7 @@ BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
 
 # What the two commands install when it is missing (Debian, Ubuntu).
 NEED := gcc libc6-dev make pkg-config libevent-dev libcurl4-openssl-dev libssl-dev libcjson-dev libutf8proc-dev libxxhash-dev libzstd-dev libucx-dev
-NEED_TEST := perl libcmocka-dev curl jq strace procps iproute2 openssl git ca-certificates
+NEED_TEST := g++ perl libcmocka-dev curl jq strace procps iproute2 openssl git ca-certificates
 NEED_BENCH := libcmocka-dev libopenblas0 jq
 
 # `make run`: about a minute of training on text that every Debian has, or on DATA=…; settings may be added in ARGS.
@@ -159,4 +159,5 @@ clean:
 	rm -rf build build-address build-thread build-fuzz
 
 include tests/fuzz/fuzz.mk
+include tests/emu/emu.mk
 -include $(STAMP:.o=.d) $(OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(BUILD)/src/main.d

@@ -69,7 +69,7 @@ static void kt_free(void *data)
         free((float *)data - KT_GUARD);
 }
 
-static struct tensor kt_f32(const float *data) { return (struct tensor){(void *)(uintptr_t)data, DTYPE_F32}; }
+static inline struct tensor kt_f32(const float *data) { return (struct tensor){(void *)(uintptr_t)data, DTYPE_F32}; }
 static inline struct tensor kt_i32(const int32_t *data) { return (struct tensor){(void *)(uintptr_t)data, DTYPE_I32}; }
 static inline struct tensor kt_f64(const double *data) { return (struct tensor){(void *)(uintptr_t)data, DTYPE_F64}; }
 

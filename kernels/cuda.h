@@ -1,0 +1,43 @@
+/* cuda — what a CUDA kernel is given besides its arguments, and the prototypes of all launchers; for C and C++.
+ *
+ * A family's `norm.cu` holds device kernels and, for each operation of the family, one launcher norm_fwd_cuda() with the
+ * arguments of the CPU truth but addresses on the device. A launcher looks at shapes and dtypes, puts kernels on
+ * cuda->stream and returns at once: it never allocates, never waits, never reads device memory, and may run while a graph
+ * is captured. Needs nothing of the CUDA toolkit here, so dev_cuda.c and the tests (which run the same launchers on
+ * the emulation in tests/emu) include the same header.
+ * Scratch has one size, CUDA_SCRATCH_BYTES, taken once for each stream that computes; a launcher whose work needs more
+ * cuts the work into runs that fit, by shape alone. Two streams never share scratch. Results depend on shapes and dtypes
+ * alone: sm_count may steer how work is spread over the chip, never the order of a sum. */
+#ifndef CONVOY_KERNELS_CUDA_H
+#define CONVOY_KERNELS_CUDA_H
+
+#include "kernels/op_list.h"
+
+#define CUDA_SCRATCH_BYTES ((size_t)256 << 20)
+
+struct cuda {
+    void *stream;  /* cudaStream_t */
+    void *scratch; /* scratch_bytes on the device, 256-byte aligned; its contents mean nothing between operations */
+    size_t scratch_bytes;
+    int sm_count; /* multiprocessors of the device */
+    bool is_tf32; /* products of float tensors may round their factors to tf32 (PRECISION=tf32) */
+};
+
+/* What a launcher returns: 0, a cudaError_t (> 0), or one of these (nothing was launched). */
+enum cuda_refusal {
+    CUDA_REFUSAL_DTYPE = -1,  /* a combination of element types that this kernel has not */
+    CUDA_REFUSAL_SHAPE = -2,  /* a need of the contract is not met */
+    CUDA_REFUSAL_SCRATCH = -3 /* the smallest run of the work does not fit into scratch_bytes */
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#define CUDA_DECLARE(name) int name##_cuda(const struct cuda *cuda, const struct name *a);
+OP_LIST(CUDA_DECLARE)
+#undef CUDA_DECLARE
+#ifdef __cplusplus
+}
+#endif
+
+#endif

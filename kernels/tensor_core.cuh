@@ -1,0 +1,130 @@
+/* tensor_core — a warp's matrix products, the loads that feed them, and copies into shared memory that nobody waits for.
+ *
+ * The only inline PTX of the house, for sm_80 and later; under the emulation the same wrappers call tests/emu. Fragments
+ * are laid out as the PTX manual says (lane = 4·g + t):
+ *   m16n8k16 (bf16, f16), two elements a word, the lower one in the low half
+ *     a[0] rows g,   columns 2t,2t+1    a[1] rows g+8 | a[2], a[3] the same at columns 2t+8,2t+9
+ *     b[0] rows (k) 2t,2t+1 of column g | b[1] rows 2t+8,2t+9
+ *   m16n8k8 (tf32): a[0] (g,t)  a[1] (g+8,t)  a[2] (g,t+4)  a[3] (g+8,t+4) | b[0] (t,g)  b[1] (t+4,g)
+ *   d[0], d[1] row g, columns 2t, 2t+1; d[2], d[3] row g+8
+ * So d of one product, packed in pairs, is a of the next: a[0] = d[0],d[1]; a[1] = d[2],d[3]; a[2], a[3] of the next 8 columns. */
+#ifndef CONVOY_KERNELS_TENSOR_CORE_CUH
+#define CONVOY_KERNELS_TENSOR_CORE_CUH
+
+#include "kernels/common.cuh"
+
+#ifndef CONVOY_EMU
+__device__ static inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+#endif
+
+/* mma<T> — d (16,8) f32 += a (16,16) T · b (16,8) T; all lanes of the warp. */
+template <typename T> __device__ static inline void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+template <> __device__ inline void mma<bf16>(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+#ifdef CONVOY_EMU
+    emu_mma_bf16(d, a, b);
+#else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+template <> __device__ inline void mma<f16>(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+#ifdef CONVOY_EMU
+    emu_mma_f16(d, a, b);
+#else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+/* mma_tf32 — d (16,8) f32 += a (16,8) · b (8,8), factors as to_tf32 gives them. */
+__device__ static inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+#ifdef CONVOY_EMU
+    emu_mma_tf32(d, a, b);
+#else
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+/* to_tf32 — 10 bits of fraction, rounded to nearest, ties away from zero. */
+__device__ static inline uint32_t to_tf32(float x)
+{
+#ifdef CONVOY_EMU
+    uint32_t u = __float_as_uint(x);
+    return (u & 0x7F800000u) == 0x7F800000u ? u : (u + 0x1000u) & 0xFFFFE000u;
+#else
+    uint32_t u;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(u) : "f"(x));
+    return u;
+#endif
+}
+
+/* ldmatrix_x4 — four 8×8 matrices of 16-bit elements from shared memory: lane 8m+j gives the address (16-byte aligned)
+ * of row j of matrix m; r[m] gets row g, columns 2t,2t+1 of it. _trans: of its transpose. */
+__device__ static inline void ldmatrix_x4(uint32_t (&r)[4], const void *row)
+{
+#ifdef CONVOY_EMU
+    emu_ldmatrix(r, 4, false, row);
+#else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+#endif
+}
+__device__ static inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void *row)
+{
+#ifdef CONVOY_EMU
+    emu_ldmatrix(r, 4, true, row);
+#else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+#endif
+}
+
+/* cp_async — 16 bytes from global to shared memory, both 16-byte aligned; !is_there: zeros, and `from` is not read.
+ * They may be read after cp_wait by the thread that copied, after a barrier by the others. cp_commit closes a group;
+ * cp_wait<N> waits until at most the N newest groups are on their way. */
+__device__ static inline void cp_async(void *to, const void *from, bool is_there)
+{
+#ifdef CONVOY_EMU
+    emu_cp_async(to, from, 16, is_there ? 16 : 0);
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(is_there ? 16 : 0)
+                 : "memory");
+#endif
+}
+__device__ static inline void cp_commit(void)
+{
+#ifdef CONVOY_EMU
+    emu_cp_commit();
+#else
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int N> __device__ static inline void cp_wait(void)
+{
+#ifdef CONVOY_EMU
+    emu_cp_wait(N);
+#else
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+
+/* swizzle — where 16-byte piece `piece` of row `row` lies in a tile of PIECES (a power of two, ≥ 8) pieces a row, in
+ * bytes: the eight rows that one matrix of ldmatrix reads lie in different banks. */
+template <int PIECES> __device__ static inline int swizzle(int row, int piece)
+{
+    static_assert(PIECES >= 8 && (PIECES & (PIECES - 1)) == 0, "rows of 128 bytes and more");
+    return (row * PIECES + (piece ^ (row & 7))) * 16;
+}
+
+#endif

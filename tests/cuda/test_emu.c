@@ -1,0 +1,196 @@
+/* The emulation of CUDA itself: right kernels give right results under every order of threads, planted mistakes are found. */
+#include "kernel_test.h"
+
+#include "tests/cuda/emu_kernels.h"
+#include "tests/emu/emu_control.h"
+
+#define BLOCKS 3
+#define SEEDS 20
+
+/* Does a launch under one of many seeds fail, or give a wrong sum? */
+static bool is_found(enum emu_mistake mistake, bool want_error)
+{
+    static int in[BLOCKS * 256 + 4] __attribute__((aligned(16)));
+    int out[BLOCKS], found = 0;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        emu_seed(seed);
+        for (int i = 0; i < BLOCKS * 256; i++)
+            in[i] = i % 7 + i / 256;
+        int rc = emu_kernels_sum(out, in, BLOCKS, mistake);
+        const char *error = emu_error();
+        assert_int_equal(rc != 0, error != NULL);
+        if (error && mistake == EMU_MISTAKE_NONE)
+            fail_msg("%s", error);
+        if (error)
+            found++;
+        for (int b = 0; b < BLOCKS && !error; b++) {
+            int want = 256 * b;
+            for (int i = 0; i < 256; i++)
+                want += (256 * b + i) % 7;
+            if (out[b] != want && !want_error) {
+                found++;
+                break;
+            }
+        }
+    }
+    return found > (want_error ? SEEDS - 1 : 0);
+}
+
+static void right_kernels_are_right(void **state)
+{
+    (void)state;
+    assert_false(is_found(EMU_MISTAKE_NONE, false));
+}
+
+static void mistakes_show_in_results(void **state)
+{
+    (void)state;
+    assert_true(is_found(EMU_MISTAKE_NO_BARRIER, false));
+    assert_true(is_found(EMU_MISTAKE_NO_WARP, false));
+    assert_true(is_found(EMU_MISTAKE_NO_WAIT, false));
+    emu_skip_barrier(0);
+    assert_true(is_found(EMU_MISTAKE_TWO_BARRIERS, false));
+    emu_skip_barrier(-1);
+}
+
+static void mistakes_are_errors(void **state)
+{
+    (void)state;
+    static const enum emu_mistake found[] = {EMU_MISTAKE_TWO_BARRIERS, EMU_MISTAKE_EARLY_RETURN, EMU_MISTAKE_LANES,
+                                             EMU_MISTAKE_ALIGNMENT};
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++)
+        if (!is_found(found[i], true))
+            fail_msg("mistake %d is not found under every seed", found[i]);
+#if !defined(__SANITIZE_ADDRESS__) /* which would end the program */
+    assert_true(is_found(EMU_MISTAKE_SHARED_END, true));
+#endif
+}
+
+static void store_as(void *p, int i, float x, enum dtype dtype)
+{
+    uint16_t bits[8];
+    float in[256] = {x}, back[256];
+    uint16_t all[256] __attribute__((aligned(16)));
+    float in_aligned[256] __attribute__((aligned(16))), back_aligned[256] __attribute__((aligned(16)));
+    memcpy(in_aligned, in, sizeof in);
+    if (dtype == DTYPE_F32) {
+        ((float *)p)[i] = x;
+        return;
+    }
+    assert_int_equal(emu_kernels_round(all, back_aligned, in_aligned, 256, dtype), 0);
+    memcpy(back, back_aligned, sizeof back);
+    memcpy(bits, all, sizeof bits);
+    ((uint16_t *)p)[i] = bits[0];
+}
+
+/* Small whole numbers: every product and sum is exact in every dtype. */
+static void fragments_are_as_documented(void **state)
+{
+    (void)state;
+    static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F16, DTYPE_F32};
+    for (int n = 0; n < 4; n++) {
+        enum dtype dtype = n < 3 ? dtypes[n] : DTYPE_BF16;
+        int k = dtype == DTYPE_F32 ? 8 : 16;
+        float a[16 * 16] __attribute__((aligned(16))), b[16 * 8] __attribute__((aligned(16))), d[16 * 8];
+        int x[16 * 16], y[16 * 8];
+        for (int i = 0; i < 16 * k; i++)
+            store_as(a, i, (float)(x[i] = (int)(rand_u32(1, 1, (uint64_t)i) % 15) - 7), dtype);
+        for (int i = 0; i < k * 8; i++)
+            store_as(b, i, (float)(y[i] = (int)(rand_u32(1, 2, (uint64_t)i) % 15) - 7), dtype);
+        emu_seed((uint64_t)n);
+        struct tensor ta = {a, dtype}, tb = {b, dtype};
+        assert_int_equal(n < 3 ? emu_kernels_mma(d, ta, tb) : emu_kernels_ldmatrix(d, ta, tb), 0);
+        for (int row = 0; row < 16; row++)
+            for (int col = 0; col < 8; col++) {
+                int want = 0;
+                for (int i = 0; i < k; i++)
+                    want += x[row * k + i] * y[i * 8 + col];
+                assert_int_equal((int)d[row * 8 + col], want);
+            }
+    }
+}
+
+static void dropout_is_the_cpus(void **state)
+{
+    (void)state;
+    enum { N = 400 };
+    float out[2 * N];
+    for (uint64_t shift = 0; shift < 4; shift++) {
+        struct dropout d = kt_dropout(0.3f);
+        d.offset = ((uint64_t)1 << 33) + shift;
+        assert_int_equal(emu_kernels_drop(out, N, 5, &d), 0);
+        for (int i = 0; i < N; i++) {
+            assert_true(out[i] == dropout_factor(&d, 5 + i));
+            assert_true(out[N + i] == out[i]);
+        }
+    }
+    struct dropout off = kt_dropout(0);
+    assert_int_equal(emu_kernels_drop(out, N, 5, &off), 0);
+    assert_true(out[0] == 1.0f && out[2 * N - 1] == 1.0f);
+}
+
+/* Every half and bfloat16 is itself; between two neighbours the nearer one, or the even one, is taken. */
+static void rounding_is_exact(void **state)
+{
+    (void)state;
+    static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F16};
+    static float in[65536] __attribute__((aligned(16))), back[65536] __attribute__((aligned(16)));
+    static uint16_t bits[65536] __attribute__((aligned(16)));
+    for (int n = 0; n < 2; n++) {
+        bool is_bf16 = dtypes[n] == DTYPE_BF16;
+        uint32_t infinity = is_bf16 ? 0x7F80 : 0x7C00;
+        float value[65536];
+        for (uint32_t i = 0; i < 65536; i++) {
+            uint32_t size = i & 0x7FFF, f;
+            if (is_bf16) {
+                f = size << 16;
+                memcpy(&value[i], &f, 4);
+            } else {
+                value[i] = size >= infinity ? size > infinity ? NAN : INFINITY
+                           : size < 0x400 ? ldexpf((float)size, -24)
+                                          : ldexpf((float)(size % 0x400 + 0x400), (int)(size >> 10) - 25);
+            }
+            value[i] = i & 0x8000 ? -value[i] : value[i];
+        }
+        memcpy(in, value, sizeof in);
+        assert_int_equal(emu_kernels_round(bits, back, in, 65536, dtypes[n]), 0);
+        for (uint32_t i = 0; i < 65536; i++)
+            if ((i & 0x7FFF) <= infinity && (bits[i] != i || back[i] != value[i]))
+                fail_msg("%04x became %04x", i, bits[i]);
+        for (uint32_t i = 0; i + 1 < infinity; i++)
+            in[i] = value[i] / 2 + value[i + 1] / 2;
+        assert_int_equal(emu_kernels_round(bits, back, in, 65536, dtypes[n]), 0);
+        for (uint32_t i = 0; i + 1 < infinity; i++)
+            assert_int_equal(bits[i], i + i % 2);
+        for (uint32_t i = 0; i + 1 < infinity; i++)
+            in[i] = nextafterf(value[i] / 2 + value[i + 1] / 2, 0);
+        assert_int_equal(emu_kernels_round(bits, back, in, 65536, dtypes[n]), 0);
+        for (uint32_t i = 1; i + 1 < infinity; i++)
+            assert_int_equal(bits[i], i);
+    }
+}
+
+static void reductions_meet(void **state)
+{
+    (void)state;
+    float in[256], out[4];
+    for (int i = 0; i < 256; i++)
+        in[i] = (float)((i * 37) % 256 - 100);
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        emu_seed(seed);
+        assert_int_equal(emu_kernels_reduce(out, in), 0);
+        assert_true(out[0] == 256 * 127.5f - 25600 && out[1] == 155 && out[2] == 155 && out[3] == -100);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(right_kernels_are_right),   cmocka_unit_test(mistakes_show_in_results),
+        cmocka_unit_test(mistakes_are_errors),       cmocka_unit_test(fragments_are_as_documented),
+        cmocka_unit_test(dropout_is_the_cpus),       cmocka_unit_test(rounding_is_exact),
+        cmocka_unit_test(reductions_meet),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}

@@ -1,0 +1,290 @@
+/* emu — enough of CUDA C++ for the host's compiler to run our kernels, and to show their mistakes.
+ *
+ * Every kernels/x.cu is compiled with `g++ -x c++ -include tests/emu/emu.h`. Blocks run one after the other, in an order
+ * shuffled by a seed; the threads of a block are fibers that run until they meet others (a barrier, a warp operation), and
+ * who goes on next is drawn from the same seed. So what a missing barrier leaves open is decided differently under
+ * different seeds. Shared memory starts as NaN and lies between guards; a cp.async lands at once or only when waited for, as
+ * the seed says. What the chip leaves undefined and we never mean is an error, kept in emu_error(): threads of a block at different
+ * barriers or gone, lanes of a warp in different operations, an address that is not aligned, a block of broken warps.
+ *
+ * It knows only what the kernels use, and nothing of them. Rounding of __half and __nv_bfloat16 is exact; sums of mma are
+ * made in float in a fixed order, which no chip promises. */
+#ifndef CONVOY_TESTS_EMU_H
+#define CONVOY_TESTS_EMU_H
+
+#ifndef __cplusplus
+#error "emu.h is for .cu files; tests in C include tests/emu/emu_control.h"
+#endif
+
+#define CONVOY_EMU 1
+
+#include <limits.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/emu/emu_control.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __constant__ static
+#define __shared__ static
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(n) alignas(n)
+
+/* ---- who runs ------------------------------------------------------------------------------------------------ */
+
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+struct uint3 {
+    unsigned x, y, z;
+};
+
+struct emu_fiber;
+struct emu_where {
+    uint3 thread, block;
+    dim3 block_dim, grid_dim;
+    int lane;
+};
+extern struct emu_where emu_where; /* of the fiber that runs */
+#define threadIdx (emu_where.thread)
+#define blockIdx (emu_where.block)
+#define blockDim (emu_where.block_dim)
+#define gridDim (emu_where.grid_dim)
+#define warpSize 32
+
+int emu_launch_raw(dim3 grid, dim3 block, size_t shared_bytes, void (*run)(void *), void *arg);
+template <typename Run> static inline int emu_launch(dim3 grid, dim3 block, size_t shared_bytes, Run run)
+{
+    return emu_launch_raw(grid, block, shared_bytes, [](void *arg) { (*(Run *)arg)(); }, &run);
+}
+unsigned char *emu_shared(void);
+void emu_check_aligned(const void *p, size_t bytes, const char *what);
+void emu_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- meeting ------------------------------------------------------------------------------------------------- */
+
+enum emu_vote { EMU_VOTE_COUNT, EMU_VOTE_AND, EMU_VOTE_OR };
+int emu_barrier(const char *file, int line, enum emu_vote vote, int value);
+#define __syncthreads() ((void)emu_barrier(__FILE__, __LINE__, EMU_VOTE_COUNT, 0))
+#define __syncthreads_count(value) emu_barrier(__FILE__, __LINE__, EMU_VOTE_COUNT, (value) != 0)
+#define __syncthreads_and(value) emu_barrier(__FILE__, __LINE__, EMU_VOTE_AND, (value) != 0)
+#define __syncthreads_or(value) emu_barrier(__FILE__, __LINE__, EMU_VOTE_OR, (value) != 0)
+
+/* emu_warp — the lanes of `mask` meet, each with its own `args`; the last to come runs all(args of each lane, mask). */
+typedef void emu_warp_fn(void **args, unsigned mask);
+void emu_warp(unsigned mask, emu_warp_fn *all, void *args);
+
+struct emu_shuffle {
+    uint64_t in, out;
+    int from; /* lane */
+};
+emu_warp_fn emu_shuffle_all, emu_ballot_all, emu_nothing_all;
+
+static inline void __syncwarp(unsigned mask = 0xFFFFFFFFu) { emu_warp(mask, emu_nothing_all, nullptr); }
+
+template <typename T> static inline T emu_shuffle_from(unsigned mask, T value, int from)
+{
+    static_assert(sizeof(T) <= 8, "a shuffle moves 4 or 8 bytes");
+    struct emu_shuffle s = {0, 0, from};
+    memcpy(&s.in, &value, sizeof value);
+    emu_warp(mask, emu_shuffle_all, &s);
+    memcpy(&value, &s.out, sizeof value);
+    return value;
+}
+template <typename T> static inline T __shfl_sync(unsigned mask, T value, int from, int width = 32)
+{
+    int base = emu_where.lane & ~(width - 1);
+    return emu_shuffle_from(mask, value, base + (from & (width - 1)));
+}
+template <typename T> static inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32)
+{
+    int to = emu_where.lane ^ bits, end = (emu_where.lane & ~(width - 1)) + width;
+    return emu_shuffle_from(mask, value, to < end ? to : emu_where.lane);
+}
+template <typename T> static inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32)
+{
+    int to = emu_where.lane + (int)by, end = (emu_where.lane & ~(width - 1)) + width;
+    return emu_shuffle_from(mask, value, to < end ? to : emu_where.lane);
+}
+template <typename T> static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32)
+{
+    int to = emu_where.lane - (int)by, first = emu_where.lane & ~(width - 1);
+    return emu_shuffle_from(mask, value, to >= first ? to : emu_where.lane);
+}
+static inline unsigned __ballot_sync(unsigned mask, int value)
+{
+    struct emu_shuffle s = {value != 0, 0, 0};
+    emu_warp(mask, emu_ballot_all, &s);
+    return (unsigned)s.out;
+}
+static inline int __any_sync(unsigned mask, int value) { return __ballot_sync(mask, value) != 0; }
+static inline int __all_sync(unsigned mask, int value) { return __ballot_sync(mask, value) == mask; }
+unsigned __activemask(void); /* not there on purpose: which lanes are together is nothing to build on */
+
+static inline void __threadfence(void) {}
+static inline void __threadfence_block(void) {}
+
+/* Fibers change only where they meet, so a plain read and write is atomic. */
+template <typename T> static inline T emu_atomic(T *p, T value)
+{
+    emu_check_aligned(p, sizeof *p, "atomic");
+    T old = *p;
+    *p = value;
+    return old;
+}
+template <typename T> static inline T atomicAdd(T *p, T x) { return emu_atomic(p, (T)(*p + x)); }
+template <typename T> static inline T atomicMax(T *p, T x) { return emu_atomic(p, *p > x ? *p : x); }
+template <typename T> static inline T atomicMin(T *p, T x) { return emu_atomic(p, *p < x ? *p : x); }
+template <typename T> static inline T atomicOr(T *p, T x) { return emu_atomic(p, (T)(*p | x)); }
+template <typename T> static inline T atomicExch(T *p, T x) { return emu_atomic(p, x); }
+template <typename T> static inline T atomicCAS(T *p, T expected, T x) { return emu_atomic(p, *p == expected ? x : *p); }
+
+/* ---- vectors and memory -------------------------------------------------------------------------------------- */
+
+template <typename T> struct alignas(2 * sizeof(T)) emu_vec2 {
+    T x, y;
+};
+template <typename T> struct alignas(16) emu_vec4 {
+    T x, y, z, w;
+};
+using float2 = emu_vec2<float>;
+using int2 = emu_vec2<int>;
+using uint2 = emu_vec2<unsigned>;
+using float4 = emu_vec4<float>;
+using int4 = emu_vec4<int>;
+using uint4 = emu_vec4<unsigned>;
+using double2 = emu_vec2<double>;
+struct float3 {
+    float x, y, z;
+};
+static inline float2 make_float2(float x, float y) { return {x, y}; }
+static inline int2 make_int2(int x, int y) { return {x, y}; }
+static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+static inline double2 make_double2(double x, double y) { return {x, y}; }
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+
+template <typename T> static inline T emu_load(const T *p)
+{
+    emu_check_aligned(p, alignof(T), "load");
+    T x;
+    memcpy((void *)&x, p, sizeof x);
+    return x;
+}
+template <typename T> static inline void emu_store(T *p, T x)
+{
+    emu_check_aligned(p, alignof(T), "store");
+    memcpy((void *)p, &x, sizeof x);
+}
+template <typename T> static inline T __ldg(const T *p) { return emu_load(p); }
+template <typename T> static inline T __ldcs(const T *p) { return emu_load(p); }
+template <typename T> static inline T __ldcg(const T *p) { return emu_load(p); }
+template <typename T> static inline T __ldca(const T *p) { return emu_load(p); }
+template <typename T> static inline void __stcs(T *p, T x) { emu_store(p, x); }
+template <typename T> static inline void __stcg(T *p, T x) { emu_store(p, x); }
+
+/* ---- arithmetic ---------------------------------------------------------------------------------------------- */
+
+static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
+template <typename To, typename From> static inline To emu_bits(From x)
+{
+    static_assert(sizeof(To) == sizeof(From), "the same bits");
+    To y;
+    memcpy((void *)&y, &x, sizeof y);
+    return y;
+}
+static inline unsigned __float_as_uint(float x) { return emu_bits<unsigned>(x); }
+static inline int __float_as_int(float x) { return emu_bits<int>(x); }
+static inline float __uint_as_float(unsigned x) { return emu_bits<float>(x); }
+static inline float __int_as_float(int x) { return emu_bits<float>(x); }
+static inline int __float2int_rn(float x) { return (int)nearbyintf(x); }
+static inline float __int2float_rn(int x) { return (float)x; }
+/* Macros: the C library has functions of these names. */
+#define __expf(x) expf(x)
+#define __logf(x) logf(x)
+#define __log2f(x) log2f(x)
+#define __powf(x, y) powf(x, y)
+static inline float __fdividef(float a, float b) { return a / b; }
+static inline float __frcp_rn(float x) { return 1.0f / x; }
+static inline float __fsqrt_rn(float x) { return sqrtf(x); }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
+template <typename T> static inline T emu_min(T a, T b) { return b < a ? b : a; }
+template <typename T> static inline T emu_max(T a, T b) { return a < b ? b : a; }
+#define EMU_MIN_MAX(T)                                                                                      \
+    static inline T min(T a, T b) { return emu_min<T>(a, b); }                                              \
+    static inline T max(T a, T b) { return emu_max<T>(a, b); }
+EMU_MIN_MAX(int)
+EMU_MIN_MAX(unsigned)
+EMU_MIN_MAX(long)
+EMU_MIN_MAX(unsigned long)
+EMU_MIN_MAX(long long)
+EMU_MIN_MAX(float)
+EMU_MIN_MAX(double)
+
+struct __nv_bfloat16 {
+    uint16_t bits;
+};
+struct __half {
+    uint16_t bits;
+};
+float emu_half_to_float(uint16_t bits);
+uint16_t emu_float_to_half(float x);
+static inline float __bfloat162float(__nv_bfloat16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+static inline __nv_bfloat16 __float2bfloat16_rn(float x)
+{
+    unsigned u = __float_as_uint(x);
+    if (x != x)
+        return {0x7FFF};
+    return {(uint16_t)((u + 0x7FFF + (u >> 16 & 1)) >> 16)};
+}
+static inline __nv_bfloat16 __float2bfloat16(float x) { return __float2bfloat16_rn(x); }
+static inline float __half2float(__half x) { return emu_half_to_float(x.bits); }
+static inline __half __float2half_rn(float x) { return {emu_float_to_half(x)}; }
+static inline __half __float2half(float x) { return __float2half_rn(x); }
+
+/* ---- tensor cores and copies, behind the wrappers of kernels/tensor_core.cuh ---------------------------------- */
+
+void emu_mma_bf16(float *d, const uint32_t *a, const uint32_t *b);
+void emu_mma_f16(float *d, const uint32_t *a, const uint32_t *b);
+void emu_mma_tf32(float *d, const uint32_t *a, const uint32_t *b);
+void emu_ldmatrix(uint32_t *r, int matrices, bool trans, const void *row);
+void emu_cp_async(void *to, const void *from, int bytes, int valid_bytes);
+void emu_cp_commit(void);
+void emu_cp_wait(int groups_left);
+
+/* ---- the runtime's few calls that launchers make --------------------------------------------------------------- */
+
+typedef void *cudaStream_t;
+typedef int cudaError_t;
+enum { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
+static inline cudaError_t cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t stream)
+{
+    (void)stream;
+    memset(p, byte, bytes);
+    return cudaSuccess;
+}
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, cudaStream_t stream)
+{
+    (void)stream, (void)kind;
+    memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* emu_control — how a test steers the emulation (tests/emu/emu.h says what it is); for C and C++. */
+#ifndef CONVOY_TESTS_EMU_CONTROL_H
+#define CONVOY_TESTS_EMU_CONTROL_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a launch returns when the emulation found a mistake; emu_error() says which. */
+#define EMU_MISTAKE (-100)
+
+/* emu_seed — orders of blocks and threads from now on. 0: as numbered, every thread going on as far as it can. */
+void emu_seed(uint64_t seed);
+
+/* emu_error — the first mistake since the last call, or NULL; until the next call. */
+const char *emu_error(void);
+
+/* emu_skip_barrier — leave out the n-th __syncthreads (from 0) that each thread meets in each block; -1: none. So a
+ * test can show that a missing barrier would be found. emu_barriers — how many the longest thread met since the last call. */
+void emu_skip_barrier(int n);
+int emu_barriers(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,137 @@
+/* emu_tensor — what a warp's tensor cores and the asynchronous copies do, with fragments laid out as the PTX manual says
+ * ("Matrix Fragments for mma.m16n8k16", "… mma.m16n8k8", ldmatrix), and the rounding of halves. */
+#include "tests/emu/emu.h"
+
+float emu_half_to_float(uint16_t bits)
+{
+    int exponent = bits >> 10 & 31;
+    uint32_t sign = (uint32_t)(bits & 0x8000) << 16, fraction = bits & 0x3FF;
+    if (exponent == 31)
+        return __uint_as_float(sign | 0x7F800000u | fraction << 13);
+    if (exponent == 0) {
+        float small = (float)fraction * 0x1p-24f;
+        return sign ? -small : small;
+    }
+    return __uint_as_float(sign | (uint32_t)(exponent + 112) << 23 | fraction << 13);
+}
+
+uint16_t emu_float_to_half(float x)
+{
+    uint32_t u = __float_as_uint(x), sign = u >> 16 & 0x8000, size = u & 0x7FFFFFFF;
+    if (size > 0x7F800000)
+        return 0x7FFF;
+    if (size >= 0x477FF000) /* 65520 and more round to infinity */
+        return (uint16_t)(sign | 0x7C00);
+    if (size < 0x38800000) { /* below 2^-14: a multiple of 2^-24, ties to even as nearbyint makes them */
+        float steps = nearbyintf(__uint_as_float(size) * 0x1p24f);
+        return (uint16_t)(sign | (uint32_t)steps);
+    }
+    return (uint16_t)(sign | ((size - 0x38000000 + 0xFFF + (size >> 13 & 1)) >> 13));
+}
+
+struct mma_args {
+    float *d;
+    const uint32_t *a, *b;
+};
+
+static float half_of(uint32_t word, int high, bool is_bf16)
+{
+    uint16_t bits = (uint16_t)(high ? word >> 16 : word);
+    return is_bf16 ? __uint_as_float((uint32_t)bits << 16) : emu_half_to_float(bits);
+}
+
+/* d (16,8) += a (16,k) · b (k,8) */
+static void mma_add(struct mma_args **lanes, const float (*a)[16], const float (*b)[8], int k)
+{
+    float sums[16][8] = {};
+    for (int row = 0; row < 16; row++)
+        for (int i = 0; i < k; i++)
+            for (int col = 0; col < 8; col++)
+                sums[row][col] += a[row][i] * b[i][col];
+    for (int lane = 0; lane < 32; lane++)
+        for (int i = 0; i < 4; i++)
+            lanes[lane]->d[i] += sums[lane / 4 + (i >= 2 ? 8 : 0)][lane % 4 * 2 + (i & 1)];
+}
+
+static void mma_k16(struct mma_args **lanes, bool is_bf16)
+{
+    float a[16][16], b[16][8];
+    for (int lane = 0; lane < 32; lane++) {
+        int group = lane / 4, in_group = lane % 4;
+        for (int i = 0; i < 8; i++) {
+            int row = (i >= 0 && i < 2) || (i >= 4 && i < 6) ? group : group + 8;
+            int col = in_group * 2 + (i & 1) + (i >= 4 ? 8 : 0);
+            a[row][col] = half_of(lanes[lane]->a[i / 2], i & 1, is_bf16);
+        }
+        for (int i = 0; i < 4; i++)
+            b[in_group * 2 + (i & 1) + (i >= 2 ? 8 : 0)][group] = half_of(lanes[lane]->b[i / 2], i & 1, is_bf16);
+    }
+    mma_add(lanes, a, b, 16);
+}
+
+static float tf32_of(uint32_t word) { return __uint_as_float(word & 0xFFFFE000u); }
+
+static void mma_k8(struct mma_args **lanes)
+{
+    float a[16][16], b[16][8];
+    for (int lane = 0; lane < 32; lane++) {
+        int group = lane / 4, in_group = lane % 4;
+        for (int i = 0; i < 4; i++)
+            a[i & 1 ? group + 8 : group][in_group + (i >= 2 ? 4 : 0)] = tf32_of(lanes[lane]->a[i]);
+        for (int i = 0; i < 2; i++)
+            b[in_group + 4 * i][group] = tf32_of(lanes[lane]->b[i]);
+    }
+    mma_add(lanes, a, b, 8);
+}
+
+static void mma_bf16_all(void **args, unsigned mask) { (void)mask, mma_k16((struct mma_args **)args, true); }
+static void mma_f16_all(void **args, unsigned mask) { (void)mask, mma_k16((struct mma_args **)args, false); }
+static void mma_tf32_all(void **args, unsigned mask) { (void)mask, mma_k8((struct mma_args **)args); }
+
+void emu_mma_bf16(float *d, const uint32_t *a, const uint32_t *b)
+{
+    struct mma_args args = {d, a, b};
+    emu_warp(0xFFFFFFFFu, mma_bf16_all, &args);
+}
+void emu_mma_f16(float *d, const uint32_t *a, const uint32_t *b)
+{
+    struct mma_args args = {d, a, b};
+    emu_warp(0xFFFFFFFFu, mma_f16_all, &args);
+}
+void emu_mma_tf32(float *d, const uint32_t *a, const uint32_t *b)
+{
+    struct mma_args args = {d, a, b};
+    emu_warp(0xFFFFFFFFu, mma_tf32_all, &args);
+}
+
+struct ldmatrix_args {
+    uint32_t *r;
+    int matrices;
+    bool trans;
+    const uint16_t *row;
+};
+
+/* Lane 8m + j brings the address of row j of matrix m; every lane takes two elements of each matrix. */
+static void ldmatrix_all(void **args, unsigned mask)
+{
+    (void)mask;
+    struct ldmatrix_args **lanes = (struct ldmatrix_args **)args;
+    for (int lane = 0; lane < 32; lane++)
+        for (int m = 0; m < lanes[lane]->matrices; m++) {
+            uint16_t e[2];
+            for (int i = 0; i < 2; i++) {
+                int row = lanes[lane]->trans ? lane % 4 * 2 + i : lane / 4;
+                int col = lanes[lane]->trans ? lane / 4 : lane % 4 * 2 + i;
+                e[i] = lanes[8 * m + row]->row[col];
+            }
+            lanes[lane]->r[m] = (uint32_t)e[0] | (uint32_t)e[1] << 16;
+        }
+}
+
+void emu_ldmatrix(uint32_t *r, int matrices, bool trans, const void *row)
+{
+    if (emu_where.lane < 8 * matrices)
+        emu_check_aligned(row, 16, "ldmatrix");
+    struct ldmatrix_args args = {r, matrices, trans, (const uint16_t *)row};
+    emu_warp(0xFFFFFFFFu, ldmatrix_all, &args);
+}

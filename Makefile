@@ -73,6 +73,7 @@ $(BUILD)/%.o: %.S
 	$(CC) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/src/data/merges.o: assets/vocab.bpe
+$(BUILD)/src/serve/page_html.o: assets/page.html
 
 # Fast kernels: once for each level of x86-64; the device picks one when it opens. Level amx: only the products.
 define level_rule

@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/must.h"
 
-#define BOARD_MAGIC 0x32647261 /* "ard2": raise the digit when the layout changes without changing its size */
+#define BOARD_MAGIC 0x33647261 /* "ard3": raise the digit when the layout changes without changing its size */
 #define BOARD_COPY_TRIES 100000
 #define BOARD_WORDS(type) ((sizeof(type) + 7) / 8)
 #define BOARD_WORDS_MAX                                                                                     \

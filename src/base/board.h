@@ -126,6 +126,7 @@ struct board_node {
     int32_t mesh_data, mesh_shard, mesh_tensor, mesh_pipeline;
     int64_t started_ms; /* clock_ms */
     int64_t restarts;
+    char setback[256]; /* why the last one was needed; "": there was none */
     struct board_error error;
 };
 

@@ -156,6 +156,7 @@ static void recover_alone(struct supervisor *s, const struct crew_end *worker)
                  : last->checkpoint.path[0] ? "last checkpoint"
                                             : "last checkpoint, or from the beginning when there is none");
         s->node.restarts = s->budget.restarts;
+        text_copy(s->node.setback, sizeof s->node.setback, verdict->text);
         set_phase(s, BOARD_PHASE_RECOVERING);
         crew_start_later(s->crew, worker->worker_i, verdict_delay_ms(&s->budget));
         return;
@@ -222,6 +223,7 @@ static void on_abort(void *arg, const char *why)
     struct supervisor *s = arg;
     bool has_dir = conf_text(s->conf, CONF_CHECKPOINT_DIR)[0] != 0;
     s->node.restarts = rally_restarts(s->rally);
+    text_copy(s->node.setback, sizeof s->node.setback, why);
     if (s->node.node_id != 0) /* on node 0 the meeting has said so */
         LOG_WARN("%s", why);
     LOG_INFO("going on from the %s when all are back",

@@ -4,10 +4,13 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "serve/history.h"
 #include "serve/metrics.h"
+#include "serve/page.h"
 #include "serve/report.h"
 
 #define ROUTE_JSON "application/json"
+#define ROUTE_POLICY "default-src 'none'; frame-ancestors 'none'" /* data is no page, wherever it is opened */
 
 /* Errors have one form everywhere: {"error":{"code":404,"message":"…"}} */
 static void set_error(struct route_answer *out, int code, const char *reason, const char *message)
@@ -50,14 +53,29 @@ static void answer_ready(const struct view *view, struct route_answer *out)
         set_error(out, 503, "Service Unavailable", reason);
 }
 
+static void answer_history(const struct view *view, struct route_answer *out)
+{
+    history_write(view->history, &out->body);
+}
+
+static void answer_page(const struct view *view, struct route_answer *out)
+{
+    size_t bytes;
+    const char *html = page_html(&bytes);
+    (void)view; /* the page asks for it */
+    out->content_type = "text/html; charset=utf-8";
+    text_add_bytes(&out->body, html, bytes);
+    out->body.overflow |= !page_policy(out->policy, sizeof(out->policy));
+}
+
 struct route {
     const char *path;
     void (*answer)(const struct view *view, struct route_answer *out);
 };
 
 static const struct route routes[] = {
-    {"/status", answer_status}, {"/metrics", answer_metrics}, {"/livez", answer_live},
-    {"/healthz", answer_live},  {"/readyz", answer_ready},
+    {"/", answer_page},      {"/status", answer_status}, {"/history", answer_history}, {"/metrics", answer_metrics},
+    {"/livez", answer_live}, {"/healthz", answer_live},  {"/readyz", answer_ready},
 };
 
 static const struct route *find(const char *path)
@@ -74,13 +92,14 @@ void route_answer(const char *path, bool is_get, bool has_body, const struct vie
 {
     *out = (struct route_answer){.code = 200, .reason = "OK", .content_type = ROUTE_JSON};
     const struct route *route = find(path);
+    text_copy(out->policy, sizeof(out->policy), ROUTE_POLICY);
     if (!is_get) {
         out->allow = "GET, HEAD";
         set_error(out, 405, "Method Not Allowed", "this endpoint only reads: use GET or HEAD");
     } else if (has_body) {
         set_error(out, 413, "Payload Too Large", "a GET here takes no body");
     } else if (route == NULL) {
-        set_error(out, 404, "Not Found", "no such path; there are /status /metrics /livez /healthz /readyz");
+        set_error(out, 404, "Not Found", "no such path; there are / /status /history /metrics /livez /healthz /readyz");
     } else {
         route->answer(view, out);
         if (out->body.overflow)

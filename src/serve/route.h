@@ -14,6 +14,7 @@ struct route_answer {
     const char *reason;
     const char *content_type;
     const char *allow; /* value of the Allow header; NULL: none */
+    char policy[512];  /* value of the Content-Security-Policy header */
     struct text body;  /* route_free */
 };
 

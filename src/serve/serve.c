@@ -26,6 +26,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "serve/history.h"
 #include "serve/route.h"
 #include "serve/view.h"
 
@@ -48,12 +49,13 @@ struct serve {
     struct serve_config config;
     struct evhttp *http;
     struct evconnlistener *listener;
-    struct event *sweep; /* twice a second */
+    struct event *sweep; /* twice a second, with a look for the history */
     struct event *soon;  /* in the next turn of the loop, once */
     int port;
     int connections_n;
     struct serve_connection connections[SERVE_CONNECTIONS_MAX]; /* the one longest without a request first */
-    struct view view; /* of the request being answered */
+    struct view view; /* of the request being answered, or of the last look */
+    struct history history;
 };
 
 /* evhttp takes its callbacks off a bufferevent only when it frees it. */
@@ -105,10 +107,27 @@ static void sweep(struct serve *serve)
         yield_seats(serve);
 }
 
-static void sweep_on_time(evutil_socket_t fd, short what, void *arg)
+static void sweep_soon(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd, (void)what;
     sweep(arg);
+}
+
+/* look — the node as it is now, in serve->view. */
+static void look(struct serve *serve)
+{
+    view_take(&serve->view, serve->config.board, clock_ms(), clock_wall_ms(), serve->config.hang_ms);
+    if (serve->config.fill != NULL)
+        serve->config.fill(serve->config.fill_arg, &serve->view);
+    serve->view.history = &serve->history;
+}
+
+static void sweep_on_time(evutil_socket_t fd, short what, void *arg)
+{
+    struct serve *serve = arg;
+    sweep_soon(fd, what, arg);
+    look(serve);
+    history_look(&serve->history, &serve->view);
 }
 
 /* Called by evhttp for each connection it accepted. NULL makes evhttp use a stream of its own, without our
@@ -159,6 +178,8 @@ static void send_answer(struct evhttp_request *request, struct route_answer *ans
     evhttp_add_header(headers, "Content-Length", length); /* for HEAD too */
     evhttp_add_header(headers, "Cache-Control", "no-store");
     evhttp_add_header(headers, "X-Content-Type-Options", "nosniff");
+    evhttp_add_header(headers, "Content-Security-Policy", answer->policy);
+    evhttp_add_header(headers, "Referrer-Policy", "no-referrer");
     if (answer->allow != NULL)
         evhttp_add_header(headers, "Allow", answer->allow);
     /* What follows a body that nobody wanted is not to be taken for a request. */
@@ -195,9 +216,7 @@ static void on_request(struct evhttp_request *request, void *arg)
         evhttp_send_error(request, 505, "HTTP Version Not Supported");
         return;
     }
-    view_take(&serve->view, serve->config.board, clock_ms(), clock_wall_ms(), serve->config.hang_ms);
-    if (serve->config.fill != NULL)
-        serve->config.fill(serve->config.fill_arg, &serve->view);
+    look(serve);
     route_answer(path != NULL ? path : "", method == EVHTTP_REQ_GET || method == EVHTTP_REQ_HEAD, has_body,
                  &serve->view, &answer);
     send_answer(request, &answer, has_body);
@@ -291,7 +310,7 @@ static enum status start(struct serve *serve, int fd)
     }
     set_limits(serve);
     serve->sweep = event_new(serve->config.loop, -1, EV_PERSIST, sweep_on_time, serve);
-    serve->soon = event_new(serve->config.loop, -1, 0, sweep_on_time, serve);
+    serve->soon = event_new(serve->config.loop, -1, 0, sweep_soon, serve);
     if (serve->sweep == NULL || serve->soon == NULL || event_add(serve->sweep, &every) != 0)
         return FAIL(ST_RETRY, "out of memory: the status endpoint's timer");
     return ST_OK;
@@ -345,7 +364,7 @@ static void fuzz_open(void)
 {
     struct board *board;
     fuzz_loop = event_base_new();
-    ASSERT(fuzz_loop != NULL && board_create(1, &board) == ST_OK);
+    ASSERT(fuzz_loop != NULL && board_create(1, 1, &board) == ST_OK);
     board_node_post(board, &(struct board_node){.n_nodes = 1, .workers_n = 1, .started_ms = clock_ms()});
     const struct serve_config config = {fuzz_loop, board, "127.0.0.1", -1, 60000};
     ASSERT(serve_open(&config, &fuzz_serve) == ST_OK);

@@ -1,6 +1,6 @@
 /* serve — the node's voice: HTTP on libevent's evhttp behind limits, answers made from copies of the board.
  *
- * Read-only; it can change nothing and block nothing. /status /metrics /livez /healthz /readyz (contract §4).
+ * Read-only; it can change nothing and block nothing. / /status /history /metrics /livez /healthz /readyz (contract §4).
  * Limits: header 8 KiB, no body, 64 connections, 5 s to send a request, 10 s idle. Must not know settings,
  * processes or training. */
 #ifndef CONVOY_SERVE_SERVE_H

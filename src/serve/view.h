@@ -19,6 +19,8 @@ struct view_worker {
     struct board_call call;
 };
 
+struct history;
+
 /* A rank, wherever it is. */
 struct view_peer {
     int rank, node;
@@ -50,6 +52,7 @@ struct view {
     int nodes_n;
     const struct view_peer *peers; /* ranks of other nodes */
     int peers_n;
+    const struct history *history; /* borrowed likewise; NULL: none is kept */
     const struct board_worker *lead; /* the post that speaks for the node; NULL: none has posted */
     enum board_phase phase;
 };

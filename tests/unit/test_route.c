@@ -54,7 +54,10 @@ static void the_table(void **state)
     assert_int_equal(code("/livez", true, false), 200);
     assert_int_equal(code("/healthz", true, false), 200);
     assert_int_equal(code("/readyz", true, false), 503); /* nobody trains yet */
-    assert_int_equal(code("/", true, false), 404);
+    assert_int_equal(code("/", true, false), 200);
+    assert_int_equal(code("/history", true, false), 200);
+    assert_int_equal(code("/index.html", true, false), 404);
+    assert_int_equal(code("//", true, false), 404);
     assert_int_equal(code("", true, false), 404);
     assert_int_equal(code("/statu", true, false), 404);
     assert_int_equal(code("/statuss", true, false), 404);
@@ -63,5 +66,25 @@ static void the_table(void **state)
     assert_int_equal(code("/status", true, true), 413);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test_setup(the_table, look)};
+static const char *policy_of(const char *path, const char *type)
+{
+    static char policy[512];
+    struct route_answer answer;
+    route_answer(path, true, false, &view, &answer);
+    assert_string_equal(answer.content_type, type);
+    text_copy(policy, sizeof(policy), answer.policy);
+    route_free(&answer);
+    return policy;
+}
+
+static void policies(void **state)
+{
+    (void)state;
+    assert_true(text_starts(policy_of("/", "text/html; charset=utf-8"), "default-src 'none'; script-src 'sha256-"));
+    assert_string_equal(policy_of("/status", "application/json"), "default-src 'none'; frame-ancestors 'none'");
+    assert_string_equal(policy_of("/history", "application/json"), "default-src 'none'; frame-ancestors 'none'");
+    assert_string_equal(policy_of("/nope", "application/json"), "default-src 'none'; frame-ancestors 'none'");
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test_setup(the_table, look), cmocka_unit_test_setup(policies, look)};
 HARNESS_MAIN(tests)

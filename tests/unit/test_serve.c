@@ -151,7 +151,8 @@ static void paths(void **state)
         {"/status", 200, "\"schema\":1,"},     {"/status?x=1", 200, "\"step\":5"},
         {"/metrics", 200, "convoy_step 5\n"},  {"/livez", 200, "\"live\":true"},
         {"/healthz", 200, "\"live\":true"},    {"/readyz", 200, "\"ready\":true"},
-        {"/", 404, "{\"error\":{\"code\":404,"}, {"/nope", 404, "/status"},
+        {"/", 200, "<!doctype html>"},         {"/nope", 404, "/status"},
+        {"/history", 200, "\"points\":{"},     {"/x", 404, "{\"error\":{\"code\":404,"},
         {"/status/", 404, "error"},            {"/STATUS", 404, "error"},
         {"/../etc/passwd", 404, "error"},      {"/status%00", 404, "error"},
         {"//status", 404, "error"},
@@ -170,6 +171,8 @@ static void paths(void **state)
     cJSON *root = cJSON_Parse(body_of(answer));
     assert_non_null(root);
     cJSON_Delete(root);
+    assert_non_null(strstr(answer, "Content-Security-Policy: default-src 'none';"));
+    assert_non_null(strstr(get("/"), "Content-Security-Policy: default-src 'none'; script-src 'sha256-"));
     assert_int_equal(code_of(ask("GET http://x/livez HTTP/1.1\r\nHost: x\r\n\r\n")), 200);
     assert_int_equal(code_of(ask("GET /livez HTTP/1.0\r\n\r\n")), 200);
 }
@@ -426,6 +429,22 @@ static void ipv6_works(void **state)
     }
 }
 
+/* The server looks by itself, whether anybody asks or not. */
+static void history_by_itself(void **state)
+{
+    (void)state;
+    worker.step = 5;
+    worker.phase = BOARD_PHASE_TRAINING;
+    board_worker_post(board, 0, &worker);
+    const char *answer = "";
+    for (int i = 0; i < 40 && strstr(answer, "\"step\":[5") == NULL; i++) {
+        clock_sleep_ms(50);
+        answer = body_of(get("/history"));
+    }
+    assert_non_null(strstr(answer, "\"step\":[5"));
+    assert_non_null(strstr(answer, "\"kind\":\"phase\",\"text\":\"training\""));
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(paths),
     cmocka_unit_test(head_has_no_body),
@@ -437,6 +456,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(hang_ups_are_survived),
     cmocka_unit_test(a_slow_request_is_cut_off),
     cmocka_unit_test(silent_clients_give_up_their_seats),
+    cmocka_unit_test(history_by_itself),
     cmocka_unit_test(judgement_shows),
     cmocka_unit_test(bad_addresses_say_what_to_do),
     cmocka_unit_test(ipv6_works),

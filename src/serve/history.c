@@ -1,0 +1,257 @@
+/* history — see history.h. Must not know HTTP or clocks. */
+#include "serve/history.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+
+/* ---- points ---- */
+
+/* Training, evaluating and saving take turns within a second: one band of the page. */
+static enum board_phase plain_phase(enum board_phase phase)
+{
+    bool is_work = phase == BOARD_PHASE_EVALUATING || phase == BOARD_PHASE_CHECKPOINTING;
+    return is_work ? BOARD_PHASE_TRAINING : phase;
+}
+
+static int gravity(enum board_phase phase)
+{
+    return phase == BOARD_PHASE_FAILED ? 2 : phase == BOARD_PHASE_RECOVERING;
+}
+
+/* mean — of a and b by weight; what is not known has none. */
+static double mean(double a, int a_n, double b, int b_n)
+{
+    if (!isfinite(a) || !isfinite(b))
+        return isfinite(a) ? a : isfinite(b) ? b : NAN;
+    return a + (b - a) * b_n / ((double)a_n + b_n);
+}
+
+/* join — the later point into the one before it. A validation loss is a fact until the next one, no mean. */
+static void join(struct history_point *into, const struct history_point *later)
+{
+    for (int i = 0; i < HISTORY_CURVE_N; i++)
+        into->values[i] = mean(into->values[i], into->looks_n, later->values[i], later->looks_n);
+    if (isfinite(later->values[HISTORY_CURVE_VAL_LOSS]))
+        into->values[HISTORY_CURVE_VAL_LOSS] = later->values[HISTORY_CURVE_VAL_LOSS];
+    into->loss_low = fminf(into->loss_low, later->loss_low); /* of a number and NAN: the number */
+    into->loss_high = fmaxf(into->loss_high, later->loss_high);
+    into->step = later->step >= 0 ? later->step : into->step;
+    if (gravity(later->phase) >= gravity(into->phase))
+        into->phase = later->phase;
+    into->looks_n += later->looks_n;
+}
+
+static void halve(struct history *h)
+{
+    int kept_n = 0;
+    h->period_ms *= 2;
+    for (int i = 0; i < h->points_n; i++) {
+        struct history_point point = h->points[i];
+        point.at_ms -= point.at_ms % h->period_ms;
+        if (kept_n > 0 && h->points[kept_n - 1].at_ms == point.at_ms)
+            join(&h->points[kept_n - 1], &point);
+        else
+            h->points[kept_n++] = point;
+    }
+    h->points_n = kept_n;
+}
+
+static struct history_point point_of(const struct view *view, int64_t at_ms)
+{
+    const struct board_worker *lead = view->lead;
+    struct history_point point = {
+        .at_ms = at_ms, .step = -1, .looks_n = 1, .phase = plain_phase(view->phase), .loss_low = NAN, .loss_high = NAN};
+    for (int i = 0; i < HISTORY_CURVE_N; i++)
+        point.values[i] = NAN;
+    /* A worker that is on its way back repeats its last words: no measurements of this moment. */
+    if (lead == NULL || lead->step < 0 || point.phase != BOARD_PHASE_TRAINING)
+        return point;
+    const double values[HISTORY_CURVE_N] = {[HISTORY_CURVE_LOSS] = lead->loss,
+                                            [HISTORY_CURVE_VAL_LOSS] = lead->val_loss,
+                                            [HISTORY_CURVE_LR] = lead->lr,
+                                            [HISTORY_CURVE_GRAD_NORM] = lead->grad_norm,
+                                            [HISTORY_CURVE_TOKENS_PER_SECOND] = lead->tokens_per_second,
+                                            [HISTORY_CURVE_STEP_MS] = view_step_ms(lead, 0),
+                                            [HISTORY_CURVE_COMPUTE_MS] = lead->compute_ms,
+                                            [HISTORY_CURVE_COMM_MS] = lead->comm_ms,
+                                            [HISTORY_CURVE_WAIT_MS] = lead->wait_ms};
+    memcpy(point.values, values, sizeof(values));
+    point.step = lead->step;
+    point.loss_low = point.loss_high = (float)lead->loss;
+    return point;
+}
+
+static void add_point(struct history *h, const struct view *view, int64_t age_ms)
+{
+    const struct history_point point = point_of(view, age_ms - age_ms % h->period_ms);
+    struct history_point *last = h->points_n > 0 ? &h->points[h->points_n - 1] : NULL;
+    if (last != NULL && last->at_ms == point.at_ms) {
+        join(last, &point);
+    } else if (h->points_n < HISTORY_POINTS) {
+        h->points[h->points_n++] = point;
+    } else {
+        while (h->points_n == HISTORY_POINTS) /* with gaps, no two may be neighbours at first */
+            halve(h);
+        add_point(h, view, age_ms); /* once: there is room now */
+    }
+}
+
+/* ---- events ---- */
+
+static void add_event(struct history *h, int64_t at_ms, const char *kind, const char *text)
+{
+    struct history_event *event = &h->events[h->events_n++ % HISTORY_EVENTS];
+    event->at_ms = at_ms;
+    event->kind = kind;
+    text_copy(event->text, sizeof(event->text), text);
+}
+
+static void note_phase(struct history *h, const struct view *view, int64_t age_ms)
+{
+    enum board_phase phase = plain_phase(view->phase);
+    if (h->events_n == 0 || phase != h->phase)
+        add_event(h, age_ms, "phase", board_phase_text(phase));
+    h->phase = phase;
+}
+
+static void note_restart(struct history *h, const struct view *view, int64_t age_ms)
+{
+    char text[400];
+    if (view->node.restarts > h->restarts) {
+        text_format(text, sizeof(text), "restart %lld: %s", (long long)view->node.restarts,
+                    view->node.setback[0] != 0 ? view->node.setback : "see the log");
+        add_event(h, age_ms, "restart", text);
+    }
+    h->restarts = view->node.restarts;
+}
+
+static void note_nodes(struct history *h, const struct view *view, int64_t age_ms)
+{
+    char text[64];
+    int there = 0;
+    for (int i = 0; i < view->nodes_n; i++)
+        there += strcmp(view->nodes[i].state, "joined") == 0;
+    if (view->nodes_n > 0 && there != h->nodes_there) {
+        text_format(text, sizeof(text), "%d of %d nodes are here", there, view->nodes_n);
+        add_event(h, age_ms, "nodes", text);
+        h->nodes_there = there;
+    }
+}
+
+static void note_checkpoint(struct history *h, const struct view *view, int64_t age_ms)
+{
+    char text[400];
+    const struct board_checkpoint *checkpoint = view->lead != NULL ? &view->lead->checkpoint : NULL;
+    if (checkpoint == NULL)
+        return;
+    if (checkpoint->failures > h->failures) {
+        text_format(text, sizeof(text), "checkpoint not written: %s",
+                    checkpoint->error[0] != 0 ? checkpoint->error : "see the log");
+        add_event(h, age_ms, "checkpoint", text);
+    }
+    h->failures = checkpoint->failures; /* a worker that is started again counts from 0 */
+}
+
+static void note_error(struct history *h, const struct view *view, int64_t age_ms)
+{
+    const struct board_error *error = view_error(view);
+    int code = error != NULL ? error->code : 0;
+    if (code != 0 && code != h->error_code)
+        add_event(h, age_ms, "error", error->message);
+    h->error_code = code;
+}
+
+void history_look(struct history *h, const struct view *view)
+{
+    int64_t age_ms = view->now_ms > view->node.started_ms ? view->now_ms - view->node.started_ms : 0;
+    if (h->period_ms == 0)
+        h->period_ms = HISTORY_PERIOD_MS;
+    if (h->points_n > 0 && age_ms < h->points[h->points_n - 1].at_ms)
+        return;
+    note_restart(h, view, age_ms);
+    note_phase(h, view, age_ms);
+    note_nodes(h, view, age_ms);
+    note_checkpoint(h, view, age_ms);
+    note_error(h, view, age_ms);
+    add_point(h, view, age_ms);
+}
+
+/* ---- the JSON ---- */
+
+static void add_number(struct text *t, double value)
+{
+    if (isfinite(value))
+        text_add(t, "%.6g", value);
+    else
+        text_add(t, "null");
+}
+
+static void add_list(const struct history *h, struct text *t, const char *name,
+                     double (*value)(const struct history_point *point, int curve), int curve)
+{
+    text_add(t, ",\"%s\":[", name);
+    for (int i = 0; i < h->points_n; i++) {
+        if (i > 0)
+            text_add(t, ",");
+        add_number(t, value(&h->points[i], curve));
+    }
+    text_add(t, "]");
+}
+
+static double value_of(const struct history_point *point, int curve) { return point->values[curve]; }
+static double low_of(const struct history_point *point, int curve) { return (void)curve, point->loss_low; }
+static double high_of(const struct history_point *point, int curve) { return (void)curve, point->loss_high; }
+
+static void add_points(const struct history *h, struct text *t)
+{
+    static const char *const names[HISTORY_CURVE_N] = {
+#define HISTORY_CURVE_ROW(name, text) text,
+        HISTORY_CURVE_LIST(HISTORY_CURVE_ROW)
+#undef HISTORY_CURVE_ROW
+    };
+    text_add(t, "\"seconds\":[");
+    for (int i = 0; i < h->points_n; i++)
+        text_add(t, "%s%lld", i > 0 ? "," : "", (long long)(h->points[i].at_ms / 1000));
+    text_add(t, "],\"phase\":[");
+    for (int i = 0; i < h->points_n; i++)
+        text_add(t, "%s\"%s\"", i > 0 ? "," : "", board_phase_text(h->points[i].phase));
+    text_add(t, "],\"step\":[");
+    for (int i = 0; i < h->points_n; i++) {
+        text_add(t, "%s", i > 0 ? "," : "");
+        if (h->points[i].step >= 0)
+            text_add(t, "%lld", (long long)h->points[i].step);
+        else
+            text_add(t, "null");
+    }
+    text_add(t, "]");
+    for (int i = 0; i < HISTORY_CURVE_N; i++)
+        add_list(h, t, names[i], value_of, i);
+    add_list(h, t, "loss_low", low_of, 0);
+    add_list(h, t, "loss_high", high_of, 0);
+}
+
+static void add_events(const struct history *h, struct text *t)
+{
+    char quoted[6 * sizeof(h->events[0].text) + 3];
+    int64_t first = h->events_n > HISTORY_EVENTS ? h->events_n - HISTORY_EVENTS : 0;
+    for (int64_t i = first; i < h->events_n; i++) {
+        const struct history_event *event = &h->events[i % HISTORY_EVENTS];
+        json_quote(quoted, sizeof(quoted), event->text);
+        text_add(t, "%s{\"seconds\":%.1f,\"kind\":\"%s\",\"text\":%s}", i > first ? "," : "",
+                 (double)event->at_ms / 1000, event->kind, quoted);
+    }
+}
+
+void history_write(const struct history *h, struct text *t)
+{
+    static const struct history empty = {.period_ms = HISTORY_PERIOD_MS};
+    if (h == NULL || h->period_ms == 0)
+        h = &empty;
+    text_add(t, "{\"schema\":%d,\"period_seconds\":%.6g,\"points\":{", HISTORY_SCHEMA, (double)h->period_ms / 1000);
+    add_points(h, t);
+    text_add(t, "},\"events\":[");
+    add_events(h, t);
+    text_add(t, "]}\n");
+}

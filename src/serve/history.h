@@ -1,0 +1,69 @@
+/* history — what a node has looked like since its start, in bounded memory: curves for the page, and what happened.
+ *
+ * A look a moment becomes a point a period. When the points are used up, neighbours are merged and the period
+ * doubles, so that a run of any length keeps its whole course. Rates and times of a point are means of its looks;
+ * of the loss the lowest and highest are kept too, so that a spike outlives the merging. Events (a phase begins, a
+ * worker or node is lost, a checkpoint fails) are kept one by one, the newest HISTORY_EVENTS.
+ *
+ * A pure function of the views given to it. Must not know HTTP or clocks. */
+#ifndef CONVOY_SERVE_HISTORY_H
+#define CONVOY_SERVE_HISTORY_H
+
+#include <stdint.h>
+
+#include "base/text.h"
+#include "serve/view.h"
+
+#define HISTORY_SCHEMA 1
+#define HISTORY_POINTS 600
+#define HISTORY_EVENTS 48
+#define HISTORY_PERIOD_MS 1000 /* of a point, at first */
+
+/* The curves, as the JSON names them. */
+#define HISTORY_CURVE_LIST(X)                                                                               \
+    X(LOSS, "loss") X(VAL_LOSS, "val_loss") X(LR, "lr") X(GRAD_NORM, "grad_norm")                            \
+    X(TOKENS_PER_SECOND, "tokens_per_second") X(STEP_MS, "step_ms") X(COMPUTE_MS, "compute_ms")              \
+    X(COMM_MS, "comm_ms") X(WAIT_MS, "wait_ms")
+enum history_curve {
+#define HISTORY_CURVE_ENUM(name, text) HISTORY_CURVE_##name,
+    HISTORY_CURVE_LIST(HISTORY_CURVE_ENUM)
+#undef HISTORY_CURVE_ENUM
+    HISTORY_CURVE_N
+};
+
+struct history_point {
+    int64_t at_ms; /* since the node's start; a multiple of the period */
+    int64_t step;  /* the last one; -1: not known */
+    int32_t looks_n;
+    enum board_phase phase; /* the gravest of its looks */
+    float loss_low, loss_high;
+    double values[HISTORY_CURVE_N]; /* NAN: not known */
+};
+
+struct history_event {
+    int64_t at_ms;
+    const char *kind; /* phase, restart, nodes, checkpoint, error */
+    char text[256];
+};
+
+/* All zero is an empty one. */
+struct history {
+    int64_t period_ms; /* 0: nothing seen yet */
+    int points_n;
+    struct history_point points[HISTORY_POINTS];
+    int64_t events_n; /* so far; the newest are kept: the i-th (0 first) at [i % HISTORY_EVENTS] */
+    struct history_event events[HISTORY_EVENTS];
+    /* as of the last look, to tell what is new */
+    enum board_phase phase;
+    int64_t restarts, failures;
+    int nodes_there;
+    int error_code;
+};
+
+/* history_look — take note of this view. Views come in the order of time; one from before the last is dropped. */
+void history_look(struct history *history, const struct view *view);
+/* history_write — append the JSON of GET /history, one line: period, a list for each curve, events. Some 60
+ * KiB when full, 200 at the very most. history NULL: an empty one. */
+void history_write(const struct history *history, struct text *t);
+
+#endif

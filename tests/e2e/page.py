@@ -1,0 +1,251 @@
+"""page — opens the dashboard of real runs in headless Chromium and prints TAP; test_page.sh starts the runs.
+
+page.py URL_RUN PID_RUN URL_JOINING FOLDER: values against /status, curves, a worker killed, console, requests, keyboard,
+names, contrast, sizes; screenshots go to FOLDER."""
+import json
+import os
+import signal
+import sys
+import time
+from urllib.request import urlopen
+
+from playwright.sync_api import sync_playwright
+
+url, pid, url_joining, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+number = 0
+
+
+def ok(name, is_so, detail=""):
+    global number
+    number += 1
+    print(("ok" if is_so else "not ok"), number, "-", name, flush=True)
+    if detail != "":
+        print("#", detail, flush=True)
+
+
+def wait_until(seconds, seen):
+    """seen() until it is true; how long that took, None: never."""
+    begin = time.monotonic()
+    while time.monotonic() - begin < seconds:
+        if seen():
+            return time.monotonic() - begin
+        page.wait_for_timeout(50)
+    return None
+
+
+def text(name):
+    return page.text_content("#" + name)
+
+
+def plain(shown):
+    """'1.41M', '12.3 ms', '1.5 s' → a number in units, milliseconds"""
+    word, _, unit = shown.partition(" ")
+    scale = {"k": 1e3, "M": 1e6, "G": 1e9}.get(word[-1])
+    value = float(word[:-1]) * scale if scale else float(word)
+    return value * 1000 if unit == "s" else value
+
+
+def near(shown, value):
+    return abs(plain(shown) - value) <= 0.006 * abs(value) + 0.005
+
+
+# What a person who reads badly meets: each text against what is painted behind it (WCAG 2.2, 1.4.3).
+CONTRAST = """() => {
+  const rgb = c => (c.match(/[\\d.]+/g) || []).map(Number);
+  const light = c => c.slice(0, 3).map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4).reduce((a, v, i) => a + v * [.2126, .7152, .0722][i], 0);
+  const ground = e => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c.length === 3 || c[3] === 1) return c; } return [255, 255, 255]; };
+  let worst = [99, ''];
+  for (const e of document.querySelectorAll('body *')) {
+    if (!e.getClientRects().length || ![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())) continue;
+    if (['SCRIPT', 'STYLE'].includes(e.tagName) || e.closest('.unseen')) continue;
+    const style = getComputedStyle(e), a = light(rgb(e instanceof SVGElement ? style.fill : style.color)), b = light(ground(e));
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    if (ratio < worst[0]) worst = [ratio, e.tagName + ' ' + e.textContent.trim().slice(0, 30)];
+  }
+  return worst;
+}"""
+# Everything one can tab to has a name that a screen reader says.
+NAMELESS = """() => [...document.querySelectorAll('a, input, button, [tabindex="0"]')].filter(e => {
+  const by = e.getAttribute('aria-labelledby');
+  return !(e.getAttribute('aria-label') || (by && document.getElementById(by)?.textContent) || e.closest('label')?.textContent.trim() || (e.tagName === 'A' && e.textContent.trim()));
+}).map(e => e.outerHTML.slice(0, 80))"""
+
+
+def values_match(statuses):
+    """The page is compared with the very answer it got: the one whose step it shows."""
+    shown = page.evaluate("""() => Object.fromEntries(['loss', 'grad_norm', 'tokens_per_second', 'step_ms', 'restarts', 'left', 'tokens', 'lr', 'phase', 'where', 'loss_note', 'checkpoint_age_note']
+        .map(id => [id, document.getElementById(id).textContent]))""")
+    step = int(shown["left"].split()[1])
+    s = [s for s in statuses if s["step"] == step][-1]
+    bad = [name for name, is_so in {
+        "phase": shown["phase"] == s["phase"],
+        "loss": shown["loss"] == f"{s['loss']:.4f}",
+        "gradient norm": shown["grad_norm"] == f"{s['grad_norm']:.3f}",
+        "speed": near(shown["tokens_per_second"], s["tokens_per_second"]),
+        "tokens": near(shown["tokens"], s["tokens"]),
+        "step time": near(shown["step_ms"], s["step_ms"]["last"]),
+        "learning rate": float(shown["lr"].replace("−", "-")) == float(f"{s['lr']:.1e}"),
+        "restarts": shown["restarts"] == str(s["restarts"]),
+        "step": shown["loss_note"] == f"at step {step}",
+        "steps": f"of {s['steps']} " in shown["left"],
+        "checkpoint": shown["checkpoint_age_note"] == f"of step {s['checkpoint']['step']}",
+        "model": s["model"]["name"] in shown["where"],
+    }.items() if not is_so]
+    ranks = page.evaluate("() => [...document.querySelectorAll('#ranks tr')].map(r => [r.children[0].textContent, r.children[2].textContent, r.children[3].textContent])")
+    if ranks != [[str(r["rank"]), r["state"], str(r["step"])] for r in s["ranks"]]:
+        bad.append(f"ranks {ranks}")
+    return bad, shown
+
+
+def look_at_values(statuses):
+    page.wait_for_function("() => document.querySelectorAll('#ranks tr').length === 2 && document.getElementById('checkpoint_age_note').textContent.startsWith('of step')", timeout=20000)
+    bad, shown = values_match(statuses)
+    ok("the page shows what /status said", not bad, f"{'differ: ' + ', '.join(bad) if bad else 'equal'}: {json.dumps(shown, ensure_ascii=False)}")
+
+
+def points():
+    return page.evaluate("() => [...document.querySelectorAll('.plot')].map(e => Number(e.dataset.points))")
+
+
+def look_at_curves():
+    before = points()
+    grown = wait_until(6, lambda: all(b > a for a, b in zip(before, points())))
+    ok("each curve grows", grown is not None, f"points {before} → {points()}")
+    box = page.locator(".plot").nth(0).bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
+    at = page.locator(".at").nth(2).text_content()
+    ok("pointing at one curve reads all of them at that moment", ", step " in at or ", " in at, at)
+    page.mouse.move(5, 5)
+    h = json.load(urlopen(url + "history"))
+    sizes = {len(v) for v in h["points"].values()}
+    ok("/history: lists of one length, in the order of time", len(sizes) == 1 and h["points"]["seconds"] == sorted(h["points"]["seconds"]))
+
+
+def look_at_keyboard():
+    seen = []
+    page.evaluate("() => document.activeElement.blur()")
+    for _ in range(24):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate("() => { const e = document.activeElement; return e.getAttribute('aria-label') || e.id || e.name || e.textContent.trim(); }"))
+    wanted = ["Skip to the numbers", "axis", "Loss", "Throughput", "Step time", "Gradient norm", "Table of ranks", "Table of nodes", "events", "/status", "/metrics"]
+    missing = [w for w in wanted if not any(s.startswith(w) for s in seen)]
+    ok("the keyboard reaches everything", not missing, f"missing {missing}" if missing else f"{len(set(seen))} stops")
+    page.focus("input[value=seconds]")
+    page.keyboard.press("ArrowRight")
+    ok("and chooses the axis", page.is_checked("input[value=step]"))
+    page.screenshot(path=f"{folder}/steps.png", full_page=True)
+    page.keyboard.press("ArrowLeft")
+    page.locator(".plot").nth(0).focus()
+    page.keyboard.press("Home")
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    spoken = text("spoken")
+    ok("and reads a curve, point by point, aloud", spoken.startswith("Loss, 0:0") and "training" in spoken, spoken)
+    page.keyboard.press("Escape")
+    nameless = page.evaluate(NAMELESS)
+    ok("everything one can reach has a name", not nameless, str(nameless) if nameless else "")
+    heads = page.evaluate("() => [document.documentElement.lang, document.title, document.querySelectorAll('h1').length, document.querySelectorAll('main').length, document.querySelectorAll('th').length]")
+    ok("language, title, one h1, one main, heads of tables", heads[0] == "en" and "Convoy" in heads[1] and heads[2:4] == [1, 1] and heads[4] == 14, str(heads))
+
+
+def look_at_failure():
+    children = open(f"/proc/{pid}/task/{pid}/children").read().split()
+    os.kill(int(children[-1]), signal.SIGKILL)
+    took = wait_until(10, lambda: "restart 1: " in text("events"))
+    ok("a killed worker shows within 3 s, with the reason", took is not None and took <= 3, f"{took and round(took, 2)} s: {text('events')[:160]}")
+    took = wait_until(20, lambda: text("restarts") == "1" and text("phase") in ("training", "checkpointing"))
+    ok("and its recovery", took is not None, f"{took and round(took, 2)} s")
+    page.wait_for_timeout(2500)
+
+
+def look_at_contrast(name):
+    ratio, where = page.evaluate(CONTRAST)
+    ok(f"{name}: contrast of every text at least 4.5", ratio >= 4.5, f"least {ratio:.2f}: {where}")
+
+
+def with_status(change):
+    """The page as it would look with this change to what the node says; such states last an instant in a real run."""
+    def answer(route):
+        body = json.loads(json.dumps(base))
+        change(body)
+        route.fulfill(json=body)
+    page.route("**/status", answer)
+    page.wait_for_timeout(2300)
+
+
+def look_at_ends():
+    def failed(s):
+        s.update(phase="failed", error={"code": 74, "message": "cannot write <b>/ck/step-00000100</b>: No space left on device; free some", "node": 0})
+
+    def hung(s):
+        s["ranks"][1].update(state="hung", call="all_reduce", call_age_seconds=31.5)
+
+    def lost(s):
+        s.update(n_nodes=2, phase="recovering")
+        s["nodes"] = [dict(node_id=0, address="10.0.0.1", state="joined", heartbeat_age_seconds=0), dict(node_id=1, address="10.0.0.2", state="lost", heartbeat_age_seconds=8.2)]
+    with_status(failed)
+    ok("failed: said with the error and its code, as text", text("phase") == "failed" and "<b>/ck" in text("say") and "exit code 74" in text("say"), text("say"))
+    page.screenshot(path=f"{folder}/failed.png", full_page=True)
+    with_status(hung)
+    ok("hung: which rank, in which call", "Hung: rank 1" in text("alerts") and "all_reduce for 31 s" in text("ranks"), text("alerts"))
+    look_at_contrast("trouble")
+    with_status(lost)
+    ok("recovering: which node is missing", text("phase") == "recovering" and "missing: node 1" in text("say") and "node 1 (lost" in text("alerts"), text("say"))
+    page.screenshot(path=f"{folder}/recovering.png", full_page=True)
+    with_status(lambda s: s.update(phase="done", step=s["steps"]))
+    ok("done: said", text("phase") == "done" and "steps are done" in text("say"), text("say"))
+    page.unroute("**/status")
+
+
+def open_page(scheme, width, height, address=url):
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": height}, device_scale_factor=2 if width < 500 else 1)
+    new = context.new_page()
+    new.on("console", lambda m: said.append(f"{m.type}: {m.text}") if m.type in ("error", "warning") else None)
+    new.on("pageerror", lambda e: said.append(f"exception: {e}"))
+    new.on("request", lambda r: asked.append(r.url))
+    new.on("response", lambda r: statuses.append(r.json()) if r.url.endswith("/status") and r.ok else None)
+    answer = new.goto(address)
+    return new, answer
+
+
+with sync_playwright() as playwright:
+    browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"])
+    said, asked, statuses = [], [], []
+    page, answer = open_page("light", 1280, 900)
+    policy = answer.headers["content-security-policy"]
+    ok("a strict Content-Security-Policy", policy.startswith("default-src 'none'; script-src 'sha256-") and "unsafe" not in policy and "*" not in policy and "http" not in policy)
+    look_at_values(statuses)
+    look_at_curves()
+    look_at_keyboard()
+    look_at_failure()
+    look_at_contrast("light")
+    page.screenshot(path=f"{folder}/light.png", full_page=True)
+    page.close()
+    page, _ = open_page("dark", 1280, 900)
+    page.wait_for_timeout(2000)
+    look_at_contrast("dark")
+    page.screenshot(path=f"{folder}/dark.png", full_page=True)
+    base = statuses[-1]
+    look_at_ends()
+    page.close()
+    page, _ = open_page("light", 390, 844)
+    page.wait_for_timeout(2000)
+    wide = page.evaluate("() => [document.documentElement.scrollWidth, innerWidth, document.querySelector('.page').scrollWidth]")
+    ok("phone: nothing is wider than the screen", wide[0] <= 390 and wide[2] <= 390, str(wide))
+    page.screenshot(path=f"{folder}/phone.png", full_page=True)
+    page.close()
+    page, _ = open_page("light", 1280, 900, url_joining)
+    took = wait_until(10, lambda: text("phase") == "joining" and "missing: node 1" in text("say"))
+    ok("joining: said, and who is missing", took is not None, text("say"))
+    page.screenshot(path=f"{folder}/joining.png", full_page=True)
+    page.close()
+    ok("nothing on the console", not said, "; ".join(said[:5]))
+    origins = {a.split("/")[2] for a in asked if not a.startswith("data:")}
+    ok("no request to anybody else", origins == {url.split("/")[2], url_joining.split("/")[2]}, f"{len(asked)} requests")
+    page, _ = open_page("light", 1280, 900)
+    page.wait_for_timeout(1500)
+    os.kill(pid, signal.SIGTERM)
+    took = wait_until(12, lambda: text("phase") == "no answer")
+    ok("a node that is gone: said, with what was known last", took is not None and "Last known: " in text("say"), f"{took and round(took, 1)} s: {text('say')}")
+    browser.close()
+print(f"1..{number}")

@@ -337,14 +337,17 @@ template <int N> __device__ static inline void drop_factors(float (&x)[N], const
 
 constexpr float GELU_A = 0.797884560802865356f, GELU_B = 0.044715f;
 
-__device__ static inline float gelu(float u)
+/* ½(1 + tanh(z)) is 1/(1 + e) with e = exp(-2z), which keeps its digits where tanh is near -1. e is at most exp(60). */
+__device__ static inline float gelu_tail(float u)
 {
-    return 0.5f * u * (1.0f + tanhf(GELU_A * (u + GELU_B * u * u * u)));
+    return expf(fminf(60.0f, -2.0f * GELU_A * (u + GELU_B * u * u * u)));
 }
+__device__ static inline float gelu(float u) { return u / (1.0f + gelu_tail(u)); }
+/* s + u·(2z)'·s(1-s), s = 1/(1+e), 1-s = e·s; far from 0, s(1-s) is 0 but u·(2z)' may be infinite. */
 __device__ static inline float gelu_grad(float u)
 {
-    float t = tanhf(GELU_A * (u + GELU_B * u * u * u));
-    return 0.5f * (1.0f + t) + 0.5f * u * (1.0f - t * t) * GELU_A * (1.0f + 3.0f * GELU_B * u * u);
+    float e = gelu_tail(u), s = 1.0f / (1.0f + e), bell = e * s * s;
+    return bell < 1e-20f ? (u != u ? u : s) : s + u * (2.0f * GELU_A * (1.0f + 3.0f * GELU_B * u * u)) * bell;
 }
 
 #endif

@@ -26,7 +26,9 @@ struct kt_device {
     struct stream *stream;
 };
 
-/* kt_device — level × threads, opened at first use and kept; dev NULL: this machine has not the level. */
+/* kt_device — level × threads, opened at first use and kept; dev NULL: this machine has not the level. A program that
+ * holds other kernels against the truth (tests/cuda/emulated.h) brings its own. */
+#ifndef KT_DEVICE
 static struct kt_device *kt_device(int level, int threads_n)
 {
     static struct kt_device devices[CPU_LEVEL_N][KT_THREADS + 1];
@@ -35,6 +37,9 @@ static struct kt_device *kt_device(int level, int threads_n)
         assert_int_equal(dev_stream_open(d->dev, &d->stream), ST_OK);
     return d;
 }
+#else
+static struct kt_device *kt_device(int level, int threads_n);
+#endif
 
 static void kt_ok(enum status st)
 {

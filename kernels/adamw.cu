@@ -1,0 +1,184 @@
+/* adamw — both optimisers (adamw.h): one launch for up to SPANS runs of elements, which travel as an argument
+ * of the kernel. A block takes a tile of one run; four elements lie in 16 bytes of every array, so a group of
+ * four that a run has whole moves in one access, and what sticks out at its ends moves alone. Arithmetic in
+ * float with constants from double. */
+#include "kernels/stride.cuh"
+
+constexpr int THREADS = 256, GROUPS = 2; /* a thread's groups of four in a tile */
+constexpr int64_t TILE = THREADS * GROUPS * 4;
+constexpr int SPANS = 96;
+
+struct tiles {
+    int64_t offset[SPANS], end[SPANS];
+    float decay[SPANS];
+    int32_t first[SPANS + 1]; /* the block that takes the first tile of a span */
+    int n;
+};
+
+struct clip_args {
+    const double *norm_sq;
+    float clip;
+};
+
+/* min(1, clip/(norm + 1e-6)); a norm that is not a number stays one. */
+__device__ static inline float clip_factor(const struct clip_args &c)
+{
+    if (!(c.clip > 0))
+        return 1;
+    double factor = c.clip / (sqrt(*c.norm_sq) + 1e-6);
+    return factor > 1 ? 1.0f : (float)factor;
+}
+
+struct adamw_rule {
+    float *p, *m, *v;
+    const float *g;
+    struct clip_args clip;
+    float lr, beta1, beta1_rest, beta2, beta2_rest, m_fix, v_fix, eps; /* fix: 1/(1-βⁿ) */
+
+    __device__ void one(int64_t i, float scale, float decay) const
+    {
+        float grad = g[i] * scale, mi = m[i], vi = v[i], pi = p[i];
+        step(grad, mi, vi, pi, decay);
+        m[i] = mi, v[i] = vi, p[i] = pi;
+    }
+    __device__ void four(int64_t i, float scale, float decay) const
+    {
+        float grad[4], mi[4], vi[4], pi[4];
+        load_floats<CACHE_STREAM>(grad, g + i);
+        load_floats<CACHE_STREAM>(mi, m + i);
+        load_floats<CACHE_STREAM>(vi, v + i);
+        load_floats<CACHE_STREAM>(pi, p + i);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            step(grad[j] * scale, mi[j], vi[j], pi[j], decay);
+        store_floats<CACHE_STREAM>(m + i, mi);
+        store_floats<CACHE_STREAM>(v + i, vi);
+        store_floats<CACHE_STREAM>(p + i, pi);
+    }
+    __device__ void step(float grad, float &mi, float &vi, float &pi, float decay) const
+    {
+        mi = beta1 * mi + beta1_rest * grad;
+        vi = beta2 * vi + beta2_rest * grad * grad;
+        pi = pi - lr * decay * pi - lr * (mi * m_fix) / (sqrtf(vi * v_fix) + eps);
+    }
+};
+
+struct sgd_rule {
+    float *p, *m; /* m NULL: no momentum */
+    const float *g;
+    struct clip_args clip;
+    float lr, momentum;
+    bool is_first;
+
+    __device__ void one(int64_t i, float scale, float decay) const
+    {
+        float pi = p[i], step = g[i] * scale + decay * pi;
+        if (m) {
+            step += is_first ? 0 : momentum * m[i];
+            m[i] = step;
+        }
+        p[i] = pi - lr * step;
+    }
+    __device__ void four(int64_t i, float scale, float decay) const
+    {
+        for (int64_t j = i; j < i + 4; j++)
+            one(j, scale, decay);
+    }
+};
+
+template <typename Rule>
+__global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t, bool is_aligned)
+{
+    int lo = 0, hi = t.n - 1, block = (int)blockIdx.x; /* the last span that begins at this block or before */
+    while (lo < hi) {
+        int middle = (lo + hi + 1) / 2;
+        if (t.first[middle] <= block)
+            lo = middle;
+        else
+            hi = middle - 1;
+    }
+    int64_t begin = t.offset[lo], end = t.end[lo];
+    float scale = clip_factor(rule.clip), decay = t.decay[lo];
+    int64_t tile = begin / 4 * 4 + (block - t.first[lo]) * TILE;
+#pragma unroll
+    for (int k = 0; k < GROUPS; k++) {
+        int64_t i = tile + (k * THREADS + threadIdx.x) * 4;
+        if (is_aligned && i >= begin && i + 4 <= end)
+            rule.four(i, scale, decay);
+        else
+            for (int64_t j = i < begin ? begin : i; j < i + 4 && j < end; j++)
+                rule.one(j, scale, decay);
+    }
+}
+
+/* Spans from *at on, as many as fit; how many blocks they are goes to *blocks. */
+static void take_spans(const struct optim_span *spans, int64_t spans_n, int64_t *at, struct tiles *t,
+                       int64_t *blocks)
+{
+    *blocks = 0;
+    t->n = 0;
+    for (; *at < spans_n && t->n < SPANS; ++*at) {
+        const struct optim_span *s = &spans[*at];
+        int64_t more = ceil_div(s->offset + s->elems - s->offset / 4 * 4, TILE);
+        if (s->elems == 0)
+            continue;
+        if (*blocks + more > INT32_MAX)
+            break;
+        t->offset[t->n] = s->offset, t->end[t->n] = s->offset + s->elems;
+        t->decay[t->n] = s->weight_decay;
+        t->first[t->n++] = (int32_t)*blocks;
+        *blocks += more;
+    }
+}
+
+template <typename Rule>
+static int optim(const struct cuda *cuda, const Rule &rule, const struct optim_span *spans, int64_t spans_n,
+                 bool is_aligned)
+{
+    for (int64_t at = 0; at < spans_n;) {
+        struct tiles t = {};
+        int64_t blocks, before = at;
+        take_spans(spans, spans_n, &at, &t, &blocks);
+        if (at == before)
+            return CUDA_REFUSAL_SHAPE; /* one span of more blocks than a launch has */
+        if (blocks > 0)
+            CUDA_TRY(cuda_launch(optim_tiles<Rule>, (unsigned)blocks, THREADS, 0, cuda->stream, rule, t,
+                                 is_aligned));
+    }
+    return 0;
+}
+
+extern "C" int adamw_cuda(const struct cuda *cuda, const struct adamw *a)
+{
+    const struct adamw_rule rule = {(float *)a->p.data,
+                                    (float *)a->m.data,
+                                    (float *)a->v.data,
+                                    (const float *)a->g.data,
+                                    {(const double *)a->clip.norm_sq.data, a->clip.clip},
+                                    (float)a->lr,
+                                    (float)a->beta1,
+                                    (float)(1 - a->beta1),
+                                    (float)a->beta2,
+                                    (float)(1 - a->beta2),
+                                    (float)(1 / (1 - pow(a->beta1, (double)a->step))),
+                                    (float)(1 / (1 - pow(a->beta2, (double)a->step))),
+                                    (float)a->eps};
+    if (a->p.dtype != DTYPE_F32 || a->g.dtype != DTYPE_F32 || a->m.dtype != DTYPE_F32 ||
+        a->v.dtype != DTYPE_F32)
+        return CUDA_REFUSAL_DTYPE;
+    return optim(cuda, rule, a->spans, a->spans_n, all_aligned<float>(4, {rule.p, rule.g, rule.m, rule.v}));
+}
+
+extern "C" int sgd_cuda(const struct cuda *cuda, const struct sgd *a)
+{
+    const struct sgd_rule rule = {(float *)a->p.data,
+                                  a->momentum != 0 ? (float *)a->m.data : nullptr,
+                                  (const float *)a->g.data,
+                                  {(const double *)a->clip.norm_sq.data, a->clip.clip},
+                                  (float)a->lr,
+                                  (float)a->momentum,
+                                  a->step <= 1};
+    if (a->p.dtype != DTYPE_F32 || a->g.dtype != DTYPE_F32 || (rule.m && a->m.dtype != DTYPE_F32))
+        return CUDA_REFUSAL_DTYPE;
+    return optim(cuda, rule, a->spans, a->spans_n, true);
+}

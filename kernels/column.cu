@@ -1,0 +1,67 @@
+/* column — sums over rows (column.h), in two stages whose cut is fixed by the shape. Each warp of a block
+ * takes every WARPS-th row of the block's run, a lane a column; the warps' sums are added in order, then the
+ * runs'. */
+#include "kernels/column.h"
+#include "kernels/stride.cuh"
+
+constexpr int WARPS = 8;
+constexpr int64_t RUN_LEAST = 64, RUNS_MOST = 512;
+
+/* Sums over the warps of a block of what each lane holds; warp 0 gets them. */
+__device__ static inline float over_warps(float x)
+{
+    __shared__ float part[WARPS][WARP];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    part[warp][lane] = x;
+    __syncthreads();
+    float sum = 0;
+    for (int w = 0; w < WARPS; w++)
+        sum += part[w][lane];
+    return sum;
+}
+
+template <typename T>
+__global__ void column_runs(float *part, const T *x, int64_t n, int64_t c, int64_t stride, int64_t run)
+{
+    int64_t column = (int64_t)blockIdx.y * WARP + threadIdx.x % WARP, first = blockIdx.x * run;
+    int64_t end = first + run < n ? first + run : n;
+    float sum = 0;
+    for (int64_t i = first + threadIdx.x / WARP; i < end && column < c; i += WARPS)
+        sum += to_float(x[i * stride + column]);
+    sum = over_warps(sum);
+    if (threadIdx.x < WARP && column < c)
+        part[blockIdx.x * c + column] = sum;
+}
+
+static __global__ void column_parts(float *out, const float *part, int64_t parts_n, int64_t c, bool accumulate)
+{
+    int64_t column = (int64_t)blockIdx.x * WARP + threadIdx.x % WARP;
+    float sum = 0;
+    for (int64_t i = threadIdx.x / WARP; i < parts_n && column < c; i += WARPS)
+        sum += part[i * c + column];
+    sum = over_warps(sum);
+    if (threadIdx.x < WARP && column < c)
+        out[column] = accumulate ? out[column] + sum : sum;
+}
+
+extern "C" int column_sum_cuda(const struct cuda *cuda, const struct column_sum *a)
+{
+    int64_t run = ceil_div(a->n, RUNS_MOST) > RUN_LEAST ? ceil_div(a->n, RUNS_MOST) : RUN_LEAST,
+            runs = ceil_div(a->n, run);
+    int64_t columns = ceil_div(a->c, WARP);
+    float *part = (float *)cuda->scratch;
+    if (a->out.dtype != DTYPE_F32)
+        return CUDA_REFUSAL_DTYPE;
+    if (columns > 65535)
+        return CUDA_REFUSAL_SHAPE;
+    if ((size_t)(runs * a->c) * sizeof *part > cuda->scratch_bytes)
+        return CUDA_REFUSAL_SCRATCH;
+    if (runs > 0)
+        CUDA_TRY(cuda_floats(a->x.dtype, [&](auto t) {
+            using T = decltype(t);
+            return cuda_launch(column_runs<T>, dim3((unsigned)runs, (unsigned)columns), WARPS * WARP, 0,
+                               cuda->stream, part, (const T *)a->x.data, a->n, a->c, a->stride, run);
+        }));
+    return cuda_launch(column_parts, (unsigned)columns, WARPS * WARP, 0, cuda->stream, (float *)a->out.data,
+                       (const float *)part, runs, a->c, a->accumulate);
+}

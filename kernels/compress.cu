@@ -1,0 +1,106 @@
+/* compress — floats in fewer bytes and back (compress.h), byte for byte as on the CPU. A warp takes a block of
+ * 256 elements, a lane every 32nd. Products and differences are rounded one by one, which keeps the compiler
+ * from joining them. */
+#include "kernels/stride.cuh"
+
+constexpr int WARPS = 8, EACH = COMPRESS_BLOCK / WARP;
+constexpr uint32_t NOT_A_NUMBER = 0x7FC00000u;
+
+__device__ static inline bool is_finite(float x) { return (__float_as_uint(x) & 0x7F800000u) != 0x7F800000u; }
+
+__device__ static inline uint32_t round_bf16(float y)
+{
+    uint32_t bits = __float_as_uint(y);
+    if (y != y)
+        return bits >> 16 | 0x40;
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+}
+
+__device__ static inline void pack_bf16(const float (&y)[EACH], uint8_t *out, float (&error)[EACH])
+{
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        uint32_t half = round_bf16(y[k]);
+        float back = __uint_as_float(half << 16);
+        ((uint16_t *)out)[k * WARP + threadIdx.x % WARP] = (uint16_t)half;
+        error[k] = is_finite(back) ? y[k] - back : 0;
+    }
+}
+
+__device__ static inline void pack_int8(const float (&y)[EACH], uint8_t *out, float (&error)[EACH])
+{
+    float most = 0;
+    bool all_finite = true;
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        all_finite = all_finite && is_finite(y[k]);
+        most = fmaxf(most, fabsf(y[k]));
+    }
+    most = warp_max(most);
+    all_finite = __all_sync(WARP_ALL, all_finite);
+    float scale = most < COMPRESS_TINY ? 0 : most / 127, inverse = scale > 0 ? 127 / most : 0;
+    if (threadIdx.x % WARP == 0)
+        *(uint32_t *)out = all_finite ? __float_as_uint(scale) : NOT_A_NUMBER;
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        float q = all_finite ? rintf(__fmul_rn(y[k], inverse)) : 1;
+        out[4 + k * WARP + threadIdx.x % WARP] = (uint8_t)(int8_t)q;
+        error[k] = all_finite ? __fadd_rn(y[k], -__fmul_rn(scale, q)) : 0;
+    }
+}
+
+template <enum compress_kind KIND>
+__global__ void compress_warp(uint8_t *packed, float *residual, const float *x, int64_t n)
+{
+    int64_t block = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP,
+            first = block * COMPRESS_BLOCK + threadIdx.x % WARP;
+    float y[EACH], error[EACH];
+    if (block * COMPRESS_BLOCK >= n)
+        return;
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        int64_t i = first + k * WARP;
+        y[k] = i < n ? x[i] + (residual ? residual[i] : 0) : 0;
+    }
+    if constexpr (KIND == COMPRESS_KIND_INT8)
+        pack_int8(y, packed + block * (COMPRESS_BLOCK + 4), error);
+    else
+        pack_bf16(y, packed + block * 2 * COMPRESS_BLOCK, error);
+#pragma unroll
+    for (int k = 0; k < EACH; k++)
+        if (residual && first + k * WARP < n)
+            residual[first + k * WARP] = error[k];
+}
+
+extern "C" int compress_cuda(const struct cuda *cuda, const struct compress *a)
+{
+    if (a->n == 0)
+        return 0;
+    auto kernel =
+        a->kind == COMPRESS_KIND_INT8 ? compress_warp<COMPRESS_KIND_INT8> : compress_warp<COMPRESS_KIND_BF16>;
+    return cuda_launch(kernel, (unsigned)ceil_div(a->n, COMPRESS_BLOCK * WARPS), WARPS * WARP, 0, cuda->stream,
+                       (uint8_t *)a->packed.data, (float *)a->residual.data, (const float *)a->x.data, a->n);
+}
+
+template <enum compress_kind KIND> __global__ void expand_one(float *y, const uint8_t *packed, int64_t n)
+{
+    for (int64_t i = thread_first(); i < n; i += thread_step()) {
+        int64_t block = i / COMPRESS_BLOCK, at = i % COMPRESS_BLOCK;
+        if constexpr (KIND == COMPRESS_KIND_INT8) {
+            const uint8_t *from = packed + block * (COMPRESS_BLOCK + 4);
+            y[i] = __fmul_rn(*(const float *)from, (float)(int8_t)from[4 + at]);
+        } else {
+            y[i] = __uint_as_float((uint32_t)((const uint16_t *)packed)[i] << 16);
+        }
+    }
+}
+
+extern "C" int expand_cuda(const struct cuda *cuda, const struct expand *a)
+{
+    if (a->n == 0)
+        return 0;
+    auto kernel =
+        a->kind == COMPRESS_KIND_INT8 ? expand_one<COMPRESS_KIND_INT8> : expand_one<COMPRESS_KIND_BF16>;
+    return cuda_launch(kernel, cuda_blocks(cuda, a->n, 256), 256, 0, cuda->stream, (float *)a->y.data,
+                       (const uint8_t *)a->packed.data, a->n);
+}

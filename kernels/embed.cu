@@ -1,0 +1,210 @@
+/* embed — token plus position embedding and its adjoint (embed.h).
+ *
+ * The adjoint adds rows of dx to rows of dwte in order of n, so that it gives the same bits as the CPU. The
+ * positions of each token are found first: count the tokens, add the counts up, put positions into their
+ * token's list in whatever order they come, and rank each list. Ranking compares the positions of one token
+ * with each other, which is little for text and at worst (all tokens alike) N² comparisons over the chip. dwte
+ * and dwpe are float; x, wte, wpe, dx have one type. */
+#include "kernels/stride.cuh"
+
+constexpr int THREADS = 256;
+
+__device__ static inline float dropped(float x, float factor) { return factor == 0 ? 0.0f : x * factor; }
+
+template <typename T, int W>
+__global__ void embed_fwd_wide(T *x, const int32_t *tokens, const T *wte, const T *wpe, int64_t n, int64_t t,
+                               int64_t c, struct drop_args drop)
+{
+    int64_t groups = c / W;
+    for (int64_t i = thread_first(); i < n * groups; i += thread_step()) {
+        int64_t row = i / groups, at = i % groups * W;
+        float a[W], b[W], factor[W];
+        load_n(a, wte + tokens[row] * c + at);
+        load_n(b, wpe + row % t * c + at);
+        drop_factors(factor, drop, (uint64_t)(row * c + at));
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            a[j] = dropped(a[j] + b[j], factor[j]);
+        store_n(x + row * c + at, a);
+    }
+}
+
+extern "C" int embed_fwd_cuda(const struct cuda *cuda, const struct embed_fwd *a)
+{
+    if (a->n == 0)
+        return 0;
+    if (a->wte.dtype != a->x.dtype || a->wpe.dtype != a->x.dtype)
+        return CUDA_REFUSAL_DTYPE;
+    return cuda_floats(a->x.dtype, [&](auto t) {
+        using T = decltype(t);
+        return cuda_wide<T>(all_aligned<T>(a->c, {a->x.data, a->wte.data, a->wpe.data}), [&](auto w) {
+            constexpr int W = decltype(w)::value;
+            return cuda_launch(embed_fwd_wide<T, W>, cuda_blocks(cuda, a->n * (a->c / W), THREADS), THREADS, 0,
+                               cuda->stream, (T *)a->x.data, (const int32_t *)a->tokens.data,
+                               (const T *)a->wte.data, (const T *)a->wpe.data, a->n, a->t, a->c,
+                               drop_args_of(&a->dropout));
+        });
+    });
+}
+
+/* ---- the positions of each token ------------------------------------------------------------------------- */
+
+/* start (V+1): where each token's list begins; used (V): how much of it is filled; list, order (N): positions,
+ * as they came and ranked. */
+struct lists {
+    int32_t *start, *used, *list, *order;
+};
+
+static __global__ void embed_zero(int32_t *x, int64_t n)
+{
+    for (int64_t i = thread_first(); i < n; i += thread_step())
+        x[i] = 0;
+}
+
+static __global__ void embed_count(struct lists l, const int32_t *tokens, int64_t n)
+{
+    for (int64_t i = thread_first(); i < n; i += thread_step())
+        atomicAdd(l.used + tokens[i], 1);
+}
+
+/* One block: start[v] = counts of the tokens before v. used becomes 0 again. */
+static __global__ void embed_scan(struct lists l, int64_t v)
+{
+    __shared__ int32_t sums[1024];
+    int64_t each = ceil_div(v, blockDim.x), first = threadIdx.x * each,
+            end = first + each < v ? first + each : v;
+    int32_t sum = 0;
+    for (int64_t i = first; i < end; i++)
+        sum += l.used[i];
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    for (unsigned step = 1; step < blockDim.x; step *= 2) {
+        int32_t before = threadIdx.x >= step ? sums[threadIdx.x - step] : 0;
+        __syncthreads();
+        sums[threadIdx.x] += before;
+        __syncthreads();
+    }
+    int32_t at = sums[threadIdx.x] - sum;
+    for (int64_t i = first; i < end; i++) {
+        int32_t count = l.used[i];
+        l.start[i] = at;
+        l.used[i] = 0;
+        at += count;
+    }
+    if (threadIdx.x == blockDim.x - 1)
+        l.start[v] = sums[threadIdx.x];
+}
+
+static __global__ void embed_gather(struct lists l, const int32_t *tokens, int64_t n)
+{
+    for (int64_t i = thread_first(); i < n; i += thread_step())
+        l.list[l.start[tokens[i]] + atomicAdd(l.used + tokens[i], 1)] = (int32_t)i;
+}
+
+static __global__ void embed_rank(struct lists l, const int32_t *tokens, int64_t n)
+{
+    for (int64_t i = thread_first(); i < n; i += thread_step()) {
+        int32_t first = l.start[tokens[i]], end = l.start[tokens[i] + 1], rank = 0;
+        for (int32_t k = first; k < end; k++)
+            rank += l.list[k] < (int32_t)i;
+        l.order[first + rank] = (int32_t)i;
+    }
+}
+
+/* ---- sums ------------------------------------------------------------------------------------------------ */
+
+/* A block takes a token's row, if the token is there at all: a thread W columns, positions in order. */
+template <typename T, int W>
+__global__ void embed_bwd_tokens(float *dwte, const T *dx, struct lists l, int64_t c, struct drop_args drop)
+{
+    int32_t first = l.start[blockIdx.x], end = l.start[blockIdx.x + 1];
+    if (first == end)
+        return;
+    for (int64_t at = threadIdx.x * W; at < c; at += blockDim.x * W) {
+        float sum[W], factor[W];
+        float *out = dwte + blockIdx.x * c + at;
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            sum[j] = out[j];
+        for (int32_t k = first; k < end; k++) {
+            int64_t from = l.order[k] * c + at;
+            float x[W];
+            load_n(x, dx + from);
+            drop_factors(factor, drop, (uint64_t)from);
+#pragma unroll
+            for (int j = 0; j < W; j++)
+                sum[j] += dropped(x[j], factor[j]);
+        }
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            out[j] = sum[j];
+    }
+}
+
+/* A thread sums W columns of one position over the samples, in their order; positions that no sample has
+ * become 0 unless accumulated. */
+template <typename T, int W>
+__global__ void embed_bwd_positions(float *dwpe, const T *dx, int64_t n, int64_t t, int64_t c, int64_t context,
+                                    bool accumulate, struct drop_args drop)
+{
+    int64_t groups = c / W;
+    for (int64_t i = thread_first(); i < context * groups; i += thread_step()) {
+        int64_t position = i / groups, at = i % groups * W;
+        float sum[W] = {};
+        for (int64_t row = position; row < n && position < t; row += t) {
+            float x[W], factor[W];
+            load_n(x, dx + row * c + at);
+            drop_factors(factor, drop, (uint64_t)(row * c + at));
+#pragma unroll
+            for (int j = 0; j < W; j++)
+                sum[j] += dropped(x[j], factor[j]);
+        }
+        float *out = dwpe + position * c + at;
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            out[j] = accumulate ? out[j] + sum[j] : sum[j];
+    }
+}
+
+static int embed_lists(const struct cuda *cuda, const struct embed_bwd *a, struct lists *l)
+{
+    if (a->n >= INT32_MAX || a->v >= INT32_MAX)
+        return CUDA_REFUSAL_SHAPE;
+    if ((size_t)(2 * a->v + 1 + 2 * a->n) * sizeof(int32_t) > cuda->scratch_bytes)
+        return CUDA_REFUSAL_SCRATCH;
+    const int32_t *tokens = (const int32_t *)a->tokens.data;
+    unsigned blocks = cuda_blocks(cuda, a->n, THREADS);
+    l->start = (int32_t *)cuda->scratch;
+    l->used = l->start + a->v + 1;
+    l->list = l->used + a->v;
+    l->order = l->list + a->n;
+    CUDA_TRY(
+        cuda_launch(embed_zero, cuda_blocks(cuda, a->v, THREADS), THREADS, 0, cuda->stream, l->used, a->v));
+    CUDA_TRY(cuda_launch(embed_count, blocks, THREADS, 0, cuda->stream, *l, tokens, a->n));
+    CUDA_TRY(cuda_launch(embed_scan, 1, 1024, 0, cuda->stream, *l, a->v));
+    CUDA_TRY(cuda_launch(embed_gather, blocks, THREADS, 0, cuda->stream, *l, tokens, a->n));
+    return cuda_launch(embed_rank, blocks, THREADS, 0, cuda->stream, *l, tokens, a->n);
+}
+
+extern "C" int embed_bwd_cuda(const struct cuda *cuda, const struct embed_bwd *a)
+{
+    struct lists l = {};
+    if (a->dwte.dtype != DTYPE_F32 || a->dwpe.dtype != DTYPE_F32)
+        return CUDA_REFUSAL_DTYPE;
+    if (a->n > 0)
+        CUDA_TRY(embed_lists(cuda, a, &l));
+    return cuda_floats(a->dx.dtype, [&](auto t) {
+        using T = decltype(t);
+        return cuda_wide<T>(all_aligned<T>(a->c, {a->dx.data}), [&](auto w) -> int {
+            constexpr int W = decltype(w)::value;
+            struct drop_args drop = drop_args_of(&a->dropout);
+            int threads = (int)round_up(ceil_div(a->c, W) < THREADS ? ceil_div(a->c, W) : THREADS, WARP);
+            if (a->n > 0)
+                CUDA_TRY(cuda_launch(embed_bwd_tokens<T, W>, (unsigned)a->v, threads, 0, cuda->stream,
+                                     (float *)a->dwte.data, (const T *)a->dx.data, l, a->c, drop));
+            return cuda_launch(embed_bwd_positions<T, W>, cuda_blocks(cuda, a->context * (a->c / W), THREADS),
+                               THREADS, 0, cuda->stream, (float *)a->dwpe.data, (const T *)a->dx.data, a->n,
+                               a->t, a->c, a->context, a->accumulate, drop);
+        });
+    });
+}

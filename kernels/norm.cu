@@ -1,0 +1,240 @@
+/* norm — LayerNorm forward and backward (norm.h).
+ *
+ * A warp takes a row; each lane reads its elements again in the second and third pass, which the first-level
+ * cache has. The backward pass adds dw and db of the rows of a block in shared memory, one copy a warp, in the
+ * pass that writes dx; the copies are added in order, then the blocks' (two stages, cut by the shape alone).
+ * Rows so wide that not even one copy fits sum their columns by themselves. w, b, dy, x, dx, dresidual have
+ * one element type; dw, db, mean, rstd are float. */
+#include "kernels/stride.cuh"
+
+constexpr int WARPS = 8;
+
+template <typename T, int W>
+__global__ void norm_fwd_warp(T *y, float *mean, float *rstd, const T *x, const T *w, const T *b, int64_t n,
+                              int64_t c, float eps)
+{
+    int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+    int64_t lane = threadIdx.x % WARP * W;
+    if (row >= n)
+        return;
+    x += row * c, y += row * c;
+    float sum = 0, rest = 0, var = 0;
+    for (int64_t i = lane; i < c; i += WARP * W) {
+        float v[W];
+        load_n(v, x + i);
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            sum += v[j];
+    }
+    float m = warp_sum(sum) / (float)c;
+    for (int64_t i = lane; i < c; i += WARP * W) {
+        float v[W];
+        load_n(v, x + i);
+#pragma unroll
+        for (int j = 0; j < W; j++) {
+            rest += v[j] - m;
+            var += (v[j] - m) * (v[j] - m);
+        }
+    }
+    /* m has lost digits where a row lies far from zero: d is what it lacks. */
+    float d = warp_sum(rest) / (float)c;
+    float r = 1.0f / sqrtf(fmaxf(warp_sum(var) / (float)c - d * d, 0.0f) + eps);
+    for (int64_t i = lane; i < c; i += WARP * W) {
+        float v[W], scale[W], shift[W] = {};
+        load_n(v, x + i);
+        load_n(scale, w + i);
+        if (b)
+            load_n(shift, b + i);
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            v[j] = ((v[j] - m) - d) * r * scale[j] + shift[j];
+        store_n(y + i, v);
+    }
+    if (lane == 0 && mean)
+        mean[row] = m + d;
+    if (lane == 0 && rstd)
+        rstd[row] = r;
+}
+
+extern "C" int norm_fwd_cuda(const struct cuda *cuda, const struct norm_fwd *a)
+{
+    if (a->n == 0)
+        return 0;
+    if (a->y.dtype != a->x.dtype || a->w.dtype != a->x.dtype)
+        return CUDA_REFUSAL_DTYPE;
+    return cuda_floats(a->x.dtype, [&](auto t) {
+        using T = decltype(t);
+        return cuda_wide<T>(all_aligned<T>(a->c, {a->y.data, a->x.data, a->w.data, a->b.data}), [&](auto w) {
+            return cuda_launch(norm_fwd_warp<T, decltype(w)::value>, (unsigned)ceil_div(a->n, WARPS),
+                               WARPS * WARP, 0, cuda->stream, (T *)a->y.data, (float *)a->mean.data,
+                               (float *)a->rstd.data, (const T *)a->x.data, (const T *)a->w.data,
+                               (const T *)a->b.data, a->n, a->c, a->eps);
+        });
+    });
+}
+
+/* ---- backward -------------------------------------------------------------------------------------------- */
+
+template <typename T> struct norm_bwd_args {
+    T *dx;
+    const T *dy, *x, *w, *residual;
+    const float *mean, *rstd;
+    int64_t n, c;
+};
+
+/* One row by one warp. dw, db: this warp's copies, of which a lane touches only its own columns; NULL: not
+ * wanted. */
+template <typename T, int W>
+__device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int64_t row, float *dw, float *db)
+{
+    const T *dy = a.dy + row * a.c, *x = a.x + row * a.c;
+    int64_t lane = threadIdx.x % WARP * W;
+    float m = a.mean[row], r = a.rstd[row], g_sum = 0, gx_sum = 0;
+    for (int64_t i = lane; i < a.c; i += WARP * W) {
+        float g[W], v[W], w[W];
+        load_n(g, dy + i);
+        load_n(v, x + i);
+        load_n(w, a.w + i);
+#pragma unroll
+        for (int j = 0; j < W; j++) {
+            g_sum += g[j] * w[j];
+            gx_sum += g[j] * w[j] * ((v[j] - m) * r);
+        }
+    }
+    float g_mean = warp_sum(g_sum) / (float)a.c, gx_mean = warp_sum(gx_sum) / (float)a.c;
+    for (int64_t i = lane; i < a.c; i += WARP * W) {
+        float g[W], v[W], w[W], rest[W] = {};
+        load_n(g, dy + i);
+        load_n(v, x + i);
+        load_n(w, a.w + i);
+        if (a.residual)
+            load_n(rest, a.residual + row * a.c + i);
+#pragma unroll
+        for (int j = 0; j < W; j++) {
+            float x_hat = (v[j] - m) * r;
+            if (dw) {
+                dw[i + j] += g[j] * x_hat;
+                db[i + j] += g[j];
+            }
+            rest[j] += r * (g[j] * w[j] - g_mean - x_hat * gx_mean);
+        }
+        store_n(a.dx + row * a.c + i, rest);
+    }
+}
+
+/* A block takes the rows [blockIdx.x·run, …): part[blockIdx.x] gets their dw (C), then db (C). */
+template <typename T, int W> __global__ void norm_bwd_runs(struct norm_bwd_args<T> a, float *part, int64_t run)
+{
+    CUDA_SHARED(bytes);
+    float *all = (float *)bytes;
+    int warps_n = (int)blockDim.x / WARP, warp = (int)threadIdx.x / WARP;
+    int64_t first = blockIdx.x * run, end = first + run < a.n ? first + run : a.n;
+    for (int64_t i = threadIdx.x; i < warps_n * 2 * a.c; i += blockDim.x)
+        all[i] = 0;
+    __syncthreads();
+    float *dw = all + warp * 2 * a.c;
+    for (int64_t row = first + warp; row < end; row += warps_n)
+        norm_bwd_row<T, W>(a, row, dw, dw + a.c);
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < 2 * a.c; i += blockDim.x) {
+        float sum = 0;
+        for (int k = 0; k < warps_n; k++)
+            sum += all[k * 2 * a.c + i];
+        part[blockIdx.x * 2 * a.c + i] = sum;
+    }
+}
+
+/* part[blockIdx.y]: a column's sums over a run of rows, a thread a column, for rows of any width. */
+template <typename T> __global__ void norm_bwd_columns(struct norm_bwd_args<T> a, float *part, int64_t run)
+{
+    int64_t c = thread_first(), first = blockIdx.y * run, end = first + run < a.n ? first + run : a.n;
+    float dw = 0, db = 0;
+    if (c >= a.c)
+        return;
+    for (int64_t row = first; row < end; row++) {
+        float g = to_float(a.dy[row * a.c + c]);
+        dw += g * ((to_float(a.x[row * a.c + c]) - a.mean[row]) * a.rstd[row]);
+        db += g;
+    }
+    part[blockIdx.y * 2 * a.c + c] = dw;
+    part[blockIdx.y * 2 * a.c + a.c + c] = db;
+}
+
+template <typename T, int W> __global__ void norm_bwd_rows(struct norm_bwd_args<T> a)
+{
+    int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+    if (row < a.n)
+        norm_bwd_row<T, W>(a, row, nullptr, nullptr);
+}
+
+/* The second stage: dw and db from parts_n parts, 32 columns a block; warps take every WARPS-th part. */
+static __global__ void norm_bwd_parts(float *dw, float *db, const float *part, int64_t parts_n, int64_t c,
+                                      bool accumulate)
+{
+    __shared__ float sums[WARPS][WARP];
+    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
+    int64_t i = (int64_t)blockIdx.x * WARP + lane;
+    float sum = 0;
+    for (int64_t p = warp; p < parts_n && i < 2 * c; p += WARPS)
+        sum += part[p * 2 * c + i];
+    sums[warp][lane] = sum;
+    __syncthreads();
+    float *out = i < c ? dw + i : db ? db + (i - c) : nullptr;
+    if (warp != 0 || i >= 2 * c || !out)
+        return;
+    sum = 0;
+    for (int w = 0; w < WARPS; w++)
+        sum += sums[w][lane];
+    *out = accumulate ? *out + sum : sum;
+}
+
+/* Blocks: four for each of an H200's 132 multiprocessors; the cut is by shape alone. */
+constexpr int64_t RUNS_MOST = 528;
+constexpr size_t SHARED_MOST = 96 * 1024;
+
+template <typename T, int W>
+static int norm_bwd_first(const struct cuda *cuda, const struct norm_bwd_args<T> &a, float *part,
+                          int64_t *runs_out)
+{
+    int warps = WARPS;
+    size_t copy_bytes = 2 * (size_t)a.c * sizeof(float);
+    while (warps > 1 && warps * copy_bytes > SHARED_MOST)
+        warps /= 2;
+    if (warps * copy_bytes <= SHARED_MOST) {
+        int64_t run = round_up(ceil_div(a.n, RUNS_MOST), warps), runs = *runs_out = ceil_div(a.n, run);
+        if (runs * copy_bytes > cuda->scratch_bytes)
+            return CUDA_REFUSAL_SCRATCH;
+        return cuda_launch(norm_bwd_runs<T, W>, (unsigned)runs, warps * WARP, warps * copy_bytes, cuda->stream,
+                           a, part, run);
+    }
+    int64_t run = ceil_div(a.n, 64), runs = *runs_out = ceil_div(a.n, run);
+    if (runs * copy_bytes > cuda->scratch_bytes)
+        return CUDA_REFUSAL_SCRATCH;
+    CUDA_TRY(cuda_launch(norm_bwd_columns<T>, dim3((unsigned)ceil_div(a.c, 128), (unsigned)runs), 128, 0,
+                         cuda->stream, a, part, run));
+    return cuda_launch(norm_bwd_rows<T, W>, (unsigned)ceil_div(a.n, WARPS), WARPS * WARP, 0, cuda->stream, a);
+}
+
+extern "C" int norm_bwd_cuda(const struct cuda *cuda, const struct norm_bwd *a)
+{
+    float *part = (float *)cuda->scratch, *dw = (float *)a->dw.data, *db = (float *)a->db.data;
+    int64_t runs = 0;
+    if (a->dx.dtype != a->x.dtype || a->dy.dtype != a->x.dtype || a->w.dtype != a->x.dtype ||
+        a->dw.dtype != DTYPE_F32)
+        return CUDA_REFUSAL_DTYPE;
+    if (a->n > 0)
+        CUDA_TRY(cuda_floats(a->x.dtype, [&](auto t) {
+            using T = decltype(t);
+            struct norm_bwd_args<T> args = {
+                (T *)a->dx.data, (const T *)a->dy.data, (const T *)a->x.data, (const T *)a->w.data,
+                    (const T *)a->dresidual.data, (const float *)a->mean.data,
+                    (const float *)a->rstd.data, a->n, a->c
+            };
+            bool is_aligned = all_aligned<T>(a->c, {args.dx, args.dy, args.x, args.w, args.residual});
+            return cuda_wide<T>(is_aligned, [&](auto w) {
+                return norm_bwd_first<T, decltype(w)::value>(cuda, args, part, &runs);
+            });
+        }));
+    return cuda_launch(norm_bwd_parts, (unsigned)ceil_div(2 * a->c, WARP), WARPS * WARP, 0, cuda->stream, dw,
+                       db, (const float *)part, runs, a->c, a->accumulate);
+}

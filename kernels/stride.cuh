@@ -1,0 +1,61 @@
+/* stride — walks over rows and whole tensors, 16 bytes at a time where addresses allow and one element where
+ * not.
+ *
+ * For .cu files, beside common.cuh. A kernel is a template over the width W; the launcher picks it by
+ * alignment, so both ways are the same lines. It knows nothing of operations. */
+#ifndef CONVOY_KERNELS_STRIDE_CUH
+#define CONVOY_KERNELS_STRIDE_CUH
+
+#include <initializer_list>
+
+#include "kernels/common.cuh"
+
+/* load_n, store_n — W elements at p; p aligned to them unless W is 1. */
+template <int W, typename T> __device__ static inline void load_n(float (&x)[W], const T *p)
+{
+    if constexpr (W == 1)
+        x[0] = to_float(*p);
+    else
+        load_floats(x, p);
+}
+template <int W, typename T> __device__ static inline void store_n(T *p, const float (&x)[W])
+{
+    if constexpr (W == 1)
+        *p = from_float<T>(x[0]);
+    else
+        store_floats(p, x);
+}
+
+/* width — a number as a type: what a launcher's lambda gets. */
+template <int W> struct width {
+    static constexpr int value = W;
+};
+
+/* cuda_wide — run(width<WIDE<T>>) when accesses of 16 bytes may be made, else run(width<1>). */
+template <typename T, typename Run> static inline int cuda_wide(bool is_aligned, Run run)
+{
+    return is_aligned ? run(width<WIDE<T>>()) : run(width<1>());
+}
+
+/* all_aligned — the addresses of a launcher's tensors of one element type; NULL counts as aligned. */
+template <typename T>
+static inline bool all_aligned(int64_t row_elems, std::initializer_list<const void *> list)
+{
+    for (const void *p : list)
+        if (!cuda_aligned((const T *)p, row_elems))
+            return false;
+    return true;
+}
+
+/* cuda_blocks — how many blocks of `threads` for n pieces of work that a kernel strides over. */
+static inline unsigned cuda_blocks(const struct cuda *cuda, int64_t n, int threads)
+{
+    int64_t blocks = ceil_div(n, threads), most = (int64_t)cuda->sm_count * 16;
+    return (unsigned)(blocks < most ? blocks : most);
+}
+
+/* thread_first, thread_step — for (i = thread_first(); i < n; i += thread_step()) over a whole launch. */
+__device__ static inline int64_t thread_first(void) { return (int64_t)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ static inline int64_t thread_step(void) { return (int64_t)gridDim.x * blockDim.x; }
+
+#endif

@@ -72,6 +72,23 @@ void compress_plain(const struct cpu *cpu, const struct compress *a)
     }
 }
 
+static void expand_block_int8(const uint8_t *block, int64_t n, float *y)
+{
+    float scale;
+    memcpy(&scale, block, sizeof scale);
+    for (int64_t i = 0; i < n; i++)
+        y[i] = scale * (float)(int8_t)block[sizeof scale + (size_t)i];
+}
+
+static void expand_block_bf16(const uint8_t *block, int64_t n, float *y)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t half;
+        memcpy(&half, block + 2 * i, sizeof half);
+        y[i] = compress_from_bf16(half);
+    }
+}
+
 void expand_plain(const struct cpu *cpu, const struct expand *a)
 {
     (void)cpu;
@@ -79,12 +96,9 @@ void expand_plain(const struct cpu *cpu, const struct expand *a)
     const uint8_t *block = a->packed.data;
     for (int64_t first = 0; first < a->n; first += COMPRESS_BLOCK, block += compress_block_bytes(a->kind)) {
         int64_t n = a->n - first < COMPRESS_BLOCK ? a->n - first : COMPRESS_BLOCK;
-        for (int64_t i = 0; i < n; i++) {
-            float scale;
-            uint16_t half;
-            memcpy(&scale, block, sizeof scale);
-            memcpy(&half, block + 2 * i, sizeof half);
-            y[first + i] = a->kind == COMPRESS_KIND_INT8 ? scale * (float)(int8_t)block[4 + i] : compress_from_bf16(half);
-        }
+        if (a->kind == COMPRESS_KIND_INT8)
+            expand_block_int8(block, n, y + first);
+        else
+            expand_block_bf16(block, n, y + first);
     }
 }

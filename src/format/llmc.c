@@ -90,7 +90,6 @@ static enum status check_header(const uint8_t *bytes, const char *what, struct l
         {"layers", 4, LAYERS_MAX, &llmc->layers},  {"heads", 5, DIM_MAX, &llmc->heads},
         {"width", 6, DIM_MAX, &llmc->embed},       {"padded vocabulary", 7, DIM_MAX, &llmc->vocab_padded},
     };
-    TRY(check_kind(read_i32_le(bytes), read_i32_le(bytes + 4), what, &llmc->dtype));
     for (size_t i = 0; i < sizeof(dim_list) / sizeof(dim_list[0]); i++) {
         int32_t value = read_i32_le(bytes + 4 * dim_list[i].word);
         if (value < 1 || value > dim_list[i].max)
@@ -161,6 +160,8 @@ static enum status check_padding(const struct llmc *llmc)
 enum status llmc_parse(const uint8_t *bytes, size_t n, const char *what, struct llmc *out)
 {
     struct llmc llmc = {.what = what};
+    if (n >= 8)
+        TRY(check_kind(read_i32_le(bytes), read_i32_le(bytes + 4), what, &llmc.dtype));
     if (n < HEADER_BYTES)
         return FAIL(ST_BAD_DATA, "%s has %zu bytes, too few for a model file of llm.c (its header has %d)",
                     what, n, HEADER_BYTES);

@@ -57,6 +57,7 @@ run() {
 }
 # begin SETTING… — in the background; $pid.
 begin() {
+    : >out >err # here, for the process may be slow to: what stood in them is of another run
     "$convoy" train $quiet "$@" >out 2>err &
     pid=$!
     started+=("$pid")
@@ -66,7 +67,9 @@ finish() {
     rc=0
     wait "$pid" 2>/dev/null || rc=$?
 }
-worker_of() { cat "/proc/$1/task/$1/children" 2>/dev/null | tr -d ' '; }
+# workers_of PID — the processes it started, oldest first; /proc's own list of children misses some while others come and go.
+workers_of() { echo $(ps -o pid= --ppid "$1" --sort start_time,pid); }
+worker_of() { workers_of "$1"; }
 # wait_for SECONDS COMMAND… — until the command succeeds, or the process begun last has ended without that.
 wait_for() {
     local left=$(($1 * 20))

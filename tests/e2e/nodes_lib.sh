@@ -6,10 +6,12 @@ declare -A node
 declare -A rcs
 meeting="MASTER_ADDR=127.0.0.1 MASTER_PORT=$port"
 
-# begin_node I SETTING… — node I; $in: what to run it in ("" or "ip netns exec NAME").
+# begin_node I SETTING… — node I; $in: what to run it in ("" or "nsenter --net=/run/netns/NAME", which unlike ip netns
+# exec mounts nothing, so that it works in a chroot).
 begin_node() {
     local i=$1
     shift
+    : >"out.$i" >"err.$i"
     ${in:-} "$convoy" train $quiet $meeting NODE_ID=$i "$@" >out.$i 2>err.$i &
     node[$i]=$!
     pid=$! # for wait_for
@@ -38,20 +40,10 @@ finish_nodes() {
         codes="$codes${codes:+ }${rcs[$i]}"
     done
 }
-workers_of() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
 node_says() { grep -qE -- "$2" "err.$1" || { echo "# node $1 does not say '$2'"; tail -n 4 "err.$1" | sed "s/^/# err.$1: /"; false; }; }
 node_said() { grep -qE -- "$2" "err.$1"; }
 says_times() { [ "$(grep -cE -- "$2" "err.$1")" -ge "$3" ]; } # says_times I REGEX N
-# workers_of_node I — the kernel's list may be empty while processes come and go elsewhere.
-workers_of_node() {
-    local list try
-    for try in 1 2 3 4 5 6 7 8 9 10; do
-        list=$(workers_of "${node[$1]}")
-        [ -n "$list" ] && break
-        sleep 0.05
-    done
-    echo "$list"
-}
+workers_of_node() { workers_of "${node[$1]}"; }
 weights() { cat "$1"/*.safetensors | cksum; }
 is_past() { local s; s=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-); [ "${s:-0}" -ge "$1" ]; } # is_past STEP
 near() {

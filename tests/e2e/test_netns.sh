@@ -33,7 +33,7 @@ cp -p a/job.token b/ # brought to the other machine
 unset JOB_TOKEN
 # begin_machine I FOLDER NAMESPACE — what README.md says for node I, in a machine of its own.
 begin_machine() {
-    (cd "$2" && exec ip netns exec "$3" env STATUS_PORT=$((8080 + $1)) bash -c "$(block "node $1" | sed 's/^build/exec build/')") \
+    (cd "$2" && exec nsenter --net="/run/netns/$3" env STATUS_PORT=$((8080 + $1)) bash -c "$(block "node $1" | sed 's/^build/exec build/')") \
         >out.$1 2>err.$1 &
     node[$1]=$!
     pid=$!
@@ -55,8 +55,8 @@ ok "the last loss is that of one machine" is "$(tail -n 1 a/one.jsonl | jq '.los
 export JOB_TOKEN=a-secret-for-these-tests-only
 meeting="MASTER_ADDR=10.0.0.1 MASTER_PORT=$port"
 job="$tiny N_NODES=2 STEPS=100000000 CHECKPOINT_DIR=$tmp/cut CHECKPOINT_EVERY=100 PEER_TIMEOUT=3s"
-in="ip netns exec $a" begin_node 0 $job
-in="ip netns exec $b" begin_node 1 $job
+in="nsenter --net=/run/netns/$a" begin_node 0 $job
+in="nsenter --net=/run/netns/$b" begin_node 1 $job
 pid=${node[0]}
 wait_for 20 is_past 200
 before="$(workers_of_node 0) $(workers_of_node 1)"

@@ -4,7 +4,6 @@
 . "$(dirname "$0")/lib.sh"
 endless="$tiny STEPS=100000000"
 pair="N_GPU_EACH_NODE=2"
-workers_of() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
 has_workers() { [ "$(workers_of "$pid" | wc -w)" = "$1" ]; }
 warned() { grep -cE " warn .*$1" err; }
 # near A B LIMIT — every loss of A and B, relative.

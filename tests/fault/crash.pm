@@ -93,7 +93,7 @@ sub kill_group {
     return code($?);
 }
 sub run { return finish(begin(@_)) }
-sub worker_of { my ($pid) = @_; return (split ' ', slurp("/proc/$pid/task/$pid/children"))[0] }
+sub worker_of { my ($pid) = @_; return (split ' ', `ps -o pid= --ppid $pid --sort start_time,pid`)[0] }
 sub wait_until {
     my ($seconds, $is) = @_;
     my $end = time + $seconds * ($ENV{SAN} ? 5 : 1);

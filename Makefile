@@ -8,7 +8,7 @@ COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 MODULES := libevent_core libevent_extra libevent_openssl libssl libcrypto libcurl libcjson libutf8proc libxxhash libzstd ucx
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wundef
 CPPFLAGS := -Isrc -I. -D_GNU_SOURCE
-CFLAGS := -std=c11 -O2 -g -fno-math-errno -fno-trapping-math -fstack-protector-strong -fPIE $(WARN)
+CFLAGS := -std=c11 -O2 -g -ffile-prefix-map=$(CURDIR)=. -fno-math-errno -fno-trapping-math -fstack-protector-strong -fPIE $(WARN)
 LDFLAGS := -pie -Wl,-z,relro,-z,now
 LDLIBS = $(shell pkg-config --libs $(MODULES)) -lm -pthread
 
@@ -101,6 +101,7 @@ help:
 	@echo 'make torture [KILLS=200] [ROUNDS=20] [SEED=1]   checkpoints: kill -9, EIO, ENOSPC at every call, full disks'
 	@echo 'make soak [KILLS=100] [STOPS=30] [CUTS=30]   four nodes: kill -9, SIGSTOP, cables pulled (about 15 minutes)'
 	@echo 'make fuzz [FUZZ_SECONDS=20 | FUZZ_RUNS=1000000]   every reader of outside bytes against libFuzzer'
+	@echo 'make release    build/release/convoy: one stripped executable that needs only libc, libm and ld-linux'
 	@echo 'make docs       write the table of settings into README.md'
 	@echo 'make clean'
 
@@ -161,4 +162,5 @@ clean:
 
 include tests/fuzz/fuzz.mk
 include tests/emu/emu.mk
+include .ci/release.mk
 -include $(STAMP:.o=.d) $(OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(BUILD)/src/main.d

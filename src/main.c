@@ -4,6 +4,7 @@
  * status into an exit code. It must not hold any part of what a command does. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,8 +12,10 @@
 #include <cjson/cJSON.h>
 #include <curl/curl.h>
 #include <event2/event.h>
+#include <ucp/api/ucp.h>
 #include <utf8proc.h>
 #include <xxhash.h>
+#include <zstd.h>
 
 #include "base/board.h"
 #include "base/log.h"
@@ -160,19 +163,33 @@ static enum status run_help(const struct call *call)
     return say_text(&out);
 }
 
+/* add_library — name, version, licence. */
+static void add_library(struct text *out, const char *name, const char *version, const char *licence)
+{
+    text_add(out, "%-10s %-16s %s\n", name, version != NULL ? version : "none", licence);
+}
+
 static enum status run_version(const struct call *call)
 {
     struct text out = {0};
     const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
     unsigned xxhash = XXH_versionNumber();
+    char xxhash_text[32];
     if (call->argc > 0)
         return FAIL(ST_USAGE, "version takes no words, but there is %.64s", call->argv[0]);
-    text_add(&out, "convoy %s\ncommit %s\ncompiler %s\n", version_text(), version_commit(),
+    snprintf(xxhash_text, sizeof(xxhash_text), "%u.%u.%u", xxhash / 10000, xxhash / 100 % 100, xxhash % 100);
+    text_add(&out, "convoy %s\ncommit %s\ncompiler %s\nlicence Apache-2.0\n", version_text(), version_commit(),
              version_compiler());
-    text_add(&out, "libevent %s\nlibcurl %s\ntls %s\n", event_get_version(), curl->version,
-             curl->ssl_version != NULL ? curl->ssl_version : "none");
-    text_add(&out, "cjson %s\nutf8proc %s\nxxhash %u.%u.%u\n", cJSON_Version(), utf8proc_version(),
-             xxhash / 10000, xxhash / 100 % 100, xxhash % 100);
+    text_add(&out, "libraries, %s:\n", version_linked()[0] != 0 ? "inside" : "of this system");
+    add_library(&out, "libevent", event_get_version(), "BSD-3-Clause");
+    add_library(&out, "libcurl", curl->version, "curl");
+    add_library(&out, "tls", curl->ssl_version, "Apache-2.0");
+    add_library(&out, "cjson", cJSON_Version(), "MIT");
+    add_library(&out, "utf8proc", utf8proc_version(), "MIT and Unicode-3.0");
+    add_library(&out, "xxhash", xxhash_text, "BSD-2-Clause");
+    add_library(&out, "zstd", ZSTD_versionString(), "BSD-3-Clause");
+    add_library(&out, "ucx", ucp_get_version_string(), "BSD-3-Clause");
+    text_add(&out, "%s", version_linked());
     return say_text(&out);
 }
 

@@ -9,6 +9,15 @@ const char *version_text(void) { return CONVOY_VERSION; }
 
 const char *version_commit(void) { return CONVOY_COMMIT; }
 
+const char *version_linked(void)
+{
+#ifdef CONVOY_LINKED
+    return CONVOY_LINKED;
+#else
+    return "";
+#endif
+}
+
 const char *version_compiler(void)
 {
 #ifdef __clang__

@@ -1,0 +1,25 @@
+/* arc4random — random bytes for libevent's archive, which is compiled for a C library that has these (glibc 2.36).
+ * The release binary also starts with older ones (2.34), so it brings its own. Nothing of ours calls them: rand.h is for
+ * that. Must not know who asks. */
+#include "base/arc4random.h"
+
+#include <errno.h>
+#include <sys/random.h>
+
+#include "base/must.h"
+
+void arc4random_buf(void *out, size_t out_bytes)
+{
+    for (size_t done = 0; done < out_bytes;) {
+        ssize_t got = getrandom((char *)out + done, out_bytes - done, 0);
+        ASSERTF(got > 0 || errno == EINTR, "getrandom gives no bytes, errno %d", errno);
+        done += got > 0 ? (size_t)got : 0;
+    }
+}
+
+uint32_t arc4random(void)
+{
+    uint32_t value;
+    arc4random_buf(&value, sizeof(value));
+    return value;
+}

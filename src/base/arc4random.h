@@ -1,0 +1,12 @@
+/* arc4random — the two functions that the C library has since glibc 2.36, for the release binary alone; see arc4random.c.
+ * Must not know who asks. */
+#ifndef CONVOY_BASE_ARC4RANDOM_H
+#define CONVOY_BASE_ARC4RANDOM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+void arc4random_buf(void *out, size_t out_bytes); /* bytes of the kernel's generator; cannot fail */
+uint32_t arc4random(void);
+
+#endif

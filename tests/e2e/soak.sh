@@ -1,12 +1,14 @@
 #!/bin/bash
 # soak — four nodes, and what happens to machines: kill -9 of one process or of a whole node, a node that is stopped for a
-# while, a cable that is pulled. KILLS, STOPS, CUTS say how often; the gates are those of the project:
+# while, a cable that is pulled; node 0 too. KILLS, STOPS, CUTS say how often, SIZE=nano takes the whole gpt2-nano instead of
+# a model of a few thousand parameters; the gates are those of the project:
 #   every fault heals; the final weights are bit for bit those of a run without faults; who was not hit keeps its
 #   process; 3 s at most from the replacement's start to the next finished step (kill); detected in 7 s, and named right
 #   (stop, cut). Prints TAP and the figures.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
 kills=${KILLS:-100} stops=${STOPS:-30} cuts=${CUTS:-30} nodes=4
+[ "${SIZE:-tiny}" = nano ] && tiny="MODEL=gpt2-nano SEQ_LEN=16 LR=1e-3"
 job="$tiny LR_SCHEDULE=constant BATCH_SIZE=1 CHECKPOINT_EVERY=${EVERY:-100} MAX_RESTARTS=1000 JOIN_TIMEOUT=60s"
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 step_now() { local s; s=$(tail -n 1 "$run_dir.jsonl" 2>/dev/null | grep -oE '"step":[0-9]+' | cut -c8-); echo "${s:-0}"; }
@@ -103,33 +105,47 @@ if [ "$kills" -gt 0 ]; then
         "$(cat calm/"$name"/model.safetensors calm/"$name"/optim_*.safetensors | cksum)"
 fi
 
-# 2. Stops: a whole node says nothing, though its connections stand.
-: >stop.ms
-named=0 healed=0
-[ "$stops" -gt 0 ] && begin_run stops 100000000
-for k in $(seq "$stops"); do
-    go_on
-    i=$((1 + RANDOM % (nodes - 1))) at=$(generation)
-    lines=$(wc -l <err.0)
-    all="${node[$i]} $(workers_of_node $i)"
-    kill -STOP $all
+# 2. Stops: a whole node says nothing, though its connections stand. Nobody's process ends by it.
+# seer I — whose log names node I: node 0 sees all but itself.
+seer() { if [ "$1" = 0 ]; then echo 1; else echo 0; fi; }
+# other_lost I LINES — nodes that the seer named beside node I; of node 0 alone its own line is looked at.
+other_lost() { tail -n +$(($2 + 1)) "err.$(seer "$1")" | grep -E "was lost" | grep -vcE "node $1 "; }
+# fault KIND K NODE BEGIN END — one stop or cut: named, in what time, healed, all processes kept.
+fault() {
+    local kind=$1 k=$2 i=$3 at before lines begin others
+    at=$(generation) before=$(all_pids) lines=$(wc -l <"err.$(seer "$i")")
     begin=$(now_ms)
-    is_named() { tail -n +$((lines + 1)) err.0 | grep -qE "node $i .*was lost"; }
+    $4
+    is_named() { tail -n +$((lines + 1)) "err.$(seer "$i")" | grep -qE "node $i .*was lost|node $i was lost"; }
     wait_for 9 is_named && named=$((named + 1))
-    echo $(($(now_ms) - begin)) >>stop.ms
-    others=$(tail -n +$((lines + 1)) err.0 | grep -E "was lost" | grep -vcE "node $i ")
-    [ "$others" = 0 ] || echo "# stop $k of node $i: another was named"
-    kill -CONT $all
-    wait_generation "$at" 20 && healed=$((healed + 1)) || echo "# stop $k of node $i: not healed"
-done
-if [ "$stops" -gt 0 ]; then
+    echo $(($(now_ms) - begin)) >>"$kind.ms"
+    others=$(other_lost "$i" "$lines")
+    [ "$others" = 0 ] || echo "# $kind $k of node $i: another was named"
+    $5
+    wait_generation "$at" 20 && healed=$((healed + 1)) || echo "# $kind $k of node $i: not healed"
+    [ "$before" = "$(all_pids)" ] && kept=$((kept + 1)) || echo "# $kind $k of node $i: before $(echo $before), after $(all_pids | xargs)"
+}
+# faults KIND N BEGIN END — the run of them.
+faults() {
+    : >"$1.ms"
+    named=0 healed=0 kept=0
+    begin_run "$1s" 100000000
+    for k in $(seq "$2"); do
+        go_on
+        i=$((RANDOM % nodes))
+        fault "$1" "$k" "$i" "$3" "$4"
+    done
     kill -TERM "${node[0]}"
     finish_nodes $nodes
-    most "SIGSTOP to the verdict" stop.ms
-    ok "SIGSTOP: $named of $stops named right" is "$named" "$stops"
-    ok "SIGSTOP: known in 7 s" [ "$(worst stop.ms)" -le 7000 ]
-    ok "SIGSTOP: $healed of $stops healed after SIGCONT" is "$healed" "$stops"
-fi
+    most "$1 to the verdict" "$1.ms"
+    ok "$1: $named of $2 named right" is "$named" "$2"
+    ok "$1: known in 7 s" [ "$(worst "$1.ms")" -le 7000 ]
+    ok "$1: $healed of $2 healed" is "$healed" "$2"
+    ok "$1: all processes kept, $kept of $2 times" is "$kept" "$2"
+}
+halt() { kill -STOP ${node[$i]} $(workers_of_node "$i"); }
+go() { kill -CONT ${node[$i]} $(workers_of_node "$i"); }
+[ "$stops" -gt 0 ] && faults stop "$stops" halt go
 
 # 3. Cuts: each node in a network namespace of its own on one bridge; the cable of one is pulled, then put back.
 leave_net() {
@@ -153,30 +169,8 @@ if [ "$cuts" -gt 0 ] && ! make_net; then
     skip "cut links" "network namespaces cannot be made here (needs root)"
     cuts=0
 fi
-: >cut.ms
-named=0 healed=0
 meeting="MASTER_ADDR=10.77.0.1 MASTER_PORT=$port"
-[ "$cuts" -gt 0 ] && begin_run cuts 100000000
-for k in $(seq "$cuts"); do
-    go_on
-    i=$((1 + RANDOM % (nodes - 1))) at=$(generation)
-    lines=$(wc -l <err.0)
-    ip link set "cv$$-$i" down
-    begin=$(now_ms)
-    is_named() { tail -n +$((lines + 1)) err.0 | grep -qE "node $i .*was lost"; }
-    wait_for 9 is_named && named=$((named + 1))
-    echo $(($(now_ms) - begin)) >>cut.ms
-    others=$(tail -n +$((lines + 1)) err.0 | grep -E "was lost" | grep -vcE "node $i ")
-    [ "$others" = 0 ] || echo "# cut $k of node $i: another was named"
-    ip link set "cv$$-$i" up
-    wait_generation "$at" 20 && healed=$((healed + 1)) || echo "# cut $k of node $i: not healed"
-done
-if [ "$cuts" -gt 0 ]; then
-    kill -TERM "${node[0]}"
-    finish_nodes $nodes
-    most "cut to the verdict" cut.ms
-    ok "cut link: $named of $cuts named right" is "$named" "$cuts"
-    ok "cut link: known in 7 s" [ "$(worst cut.ms)" -le 7000 ]
-    ok "cut link: $healed of $cuts healed" is "$healed" "$cuts"
-fi
+pull() { ip link set "cv$$-$i" down; }
+plug() { ip link set "cv$$-$i" up; }
+[ "$cuts" -gt 0 ] && faults cut "$cuts" pull plug
 done_testing

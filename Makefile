@@ -99,7 +99,7 @@ help:
 	@echo 'make gates      speed, memory, start-up and learning against their limits (minutes, quiet machine)'
 	@echo 'make stress     100,000 malformed requests, 1,000 slow connections against a running node'
 	@echo 'make torture [KILLS=200] [ROUNDS=20] [SEED=1]   checkpoints: kill -9, EIO, ENOSPC at every call, full disks'
-	@echo 'make soak [KILLS=100] [STOPS=30] [CUTS=30]   four nodes: kill -9, SIGSTOP, cables pulled (about 15 minutes)'
+	@echo 'make soak [KILLS=100] [STOPS=30] [CUTS=30] [SIZE=nano]   four nodes: kill -9, SIGSTOP, cables pulled (about 15 minutes)'
 	@echo 'make fuzz [FUZZ_SECONDS=20 | FUZZ_RUNS=1000000]   every reader of outside bytes against libFuzzer'
 	@echo 'make release    build/release/convoy: one stripped executable that needs only libc, libm and ld-linux'
 	@echo 'make docs       write the table of settings into README.md'

@@ -57,6 +57,13 @@ struct board_world {
     _Atomic uint64_t words[];
 };
 
+/* One slot each, behind the world; its pages are not there before something is written. */
+struct board_letter_memory {
+    _Alignas(64) _Atomic uint64_t sequence; /* odd: being written; 0: nothing was */
+    _Atomic uint64_t bytes;
+    _Atomic uint64_t words[BOARD_LETTER_MAX / 8];
+};
+
 struct board_memory {
     uint32_t magic;
     int32_t workers_n;
@@ -91,9 +98,16 @@ static size_t world_offset(int workers_n)
     return sizeof(struct board_memory) + (size_t)workers_n * sizeof(struct board_parts);
 }
 
+static size_t letters_offset(int workers_n, int ranks_n)
+{
+    size_t end =
+        world_offset(workers_n) + sizeof(struct board_world) + (size_t)ranks_n * sizeof(struct board_address);
+    return (end + 63) / 64 * 64;
+}
+
 static size_t memory_bytes(int workers_n, int ranks_n)
 {
-    return world_offset(workers_n) + sizeof(struct board_world) + (size_t)ranks_n * sizeof(struct board_address);
+    return letters_offset(workers_n, ranks_n) + BOARD_LETTERS_N * sizeof(struct board_letter_memory);
 }
 
 static enum status map_memory(int fd, bool owns_fd, size_t bytes, struct board **out)
@@ -395,6 +409,41 @@ void board_abort(struct board *board, int64_t generation)
 int64_t board_aborted(const struct board *board)
 {
     return atomic_load_explicit(&board->memory->aborted, memory_order_acquire);
+}
+
+static struct board_letter_memory *letter_of(const struct board *board, enum board_letter letter)
+{
+    ASSERTF((unsigned)letter < BOARD_LETTERS_N, "letter %d", (int)letter);
+    char *first = (char *)board->memory + letters_offset(board->workers_n, board->ranks_n);
+    return (struct board_letter_memory *)(void *)first + letter;
+}
+
+void board_letter_post(struct board *board, enum board_letter letter, const void *bytes, size_t n)
+{
+    struct board_letter_memory *to = letter_of(board, letter);
+    ASSERTF(n <= BOARD_LETTER_MAX, "a letter of %zu bytes", n);
+    uint64_t odd = (atomic_load_explicit(&to->sequence, memory_order_relaxed) + 2) | 1;
+    atomic_store_explicit(&to->sequence, odd, memory_order_relaxed);
+    atomic_store_explicit(&to->bytes, n, memory_order_release);
+    words_write(to->words, bytes, n);
+    atomic_store_explicit(&to->sequence, odd + 1, memory_order_release);
+}
+
+uint64_t board_letter_turn(const struct board *board, enum board_letter letter)
+{
+    return atomic_load_explicit(&letter_of(board, letter)->sequence, memory_order_acquire);
+}
+
+bool board_letter_copy(const struct board *board, enum board_letter letter, void *out, size_t *n_out)
+{
+    const struct board_letter_memory *from = letter_of(board, letter);
+    uint64_t before = atomic_load_explicit(&from->sequence, memory_order_acquire);
+    uint64_t n = atomic_load_explicit(&from->bytes, memory_order_acquire);
+    if (before == 0 || before % 2 != 0 || n > BOARD_LETTER_MAX)
+        return false;
+    words_read(from->words, out, (size_t)n);
+    *n_out = (size_t)n;
+    return atomic_load_explicit(&from->sequence, memory_order_relaxed) == before;
 }
 
 void board_request(struct board *board, enum board_request request)

@@ -14,6 +14,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -24,6 +25,7 @@
 #define BOARD_SHARE_FD 4     /* and the memory in which the workers of a node exchange numbers */
 #define BOARD_RANKS_MAX 65536
 #define BOARD_ADDRESS_MAX 2048 /* bytes; what they mean is the workers' affair */
+#define BOARD_LETTER_MAX ((size_t)1 << 20)
 
 /* The phases of contract §4, in the order of a run's life. */
 #define BOARD_PHASE_LIST(X)                                                                                 \
@@ -116,6 +118,14 @@ struct board_call {
     int64_t posted_ms;
 };
 
+/* What is longer than numbers, said once or seldom; what it means is its writer's and reader's affair. */
+enum board_letter {
+    BOARD_LETTER_DATA,     /* node 0's worker 0: the files its data are made of */
+    BOARD_LETTER_VAL_DATA, /* likewise, of those held out */
+    BOARD_LETTER_PASS,     /* supervisor: by what workers may ask node 0 for them */
+    BOARD_LETTERS_N
+};
+
 /* Posted by the supervisor, once and at each change. */
 struct board_node {
     int32_t node_id, n_nodes, workers_n;
@@ -169,6 +179,12 @@ bool board_world_copy(const struct board *board, int64_t after, int64_t *generat
 int board_ranks(const struct board *board);
 void board_abort(struct board *board, int64_t generation); /* supervisor: this one and those before it are over */
 int64_t board_aborted(const struct board *board);          /* worker, any thread; 0: none */
+
+/* board_letter_post — one writer; n ≤ BOARD_LETTER_MAX. Memory is taken by the first that is posted. */
+void board_letter_post(struct board *board, enum board_letter letter, const void *bytes, size_t n);
+uint64_t board_letter_turn(const struct board *board, enum board_letter letter); /* changes with each post; 0: none */
+/* board_letter_copy — the last one, into BOARD_LETTER_MAX bytes; false: none, or it is being written. */
+bool board_letter_copy(const struct board *board, enum board_letter letter, void *out, size_t *n_out);
 
 void board_request(struct board *board, enum board_request request); /* supervisor */
 enum board_request board_requested(const struct board *board);       /* worker */

@@ -201,18 +201,21 @@ static enum status name_paths(struct cache_paths *paths, const char *cache_dir, 
 }
 
 enum status cache_shard(const char *cache_dir, const struct encode_config *config, const struct source *text,
-                        int64_t n, int64_t vocab, struct shard *shard_out, struct shard_facts *facts_out)
+                        int64_t n, int64_t vocab, struct shard *shard_out, struct shard_facts *facts_out,
+                        char path_out[FILE_PATH_MAX])
 {
     struct cache_paths paths;
     struct shard_key key;
     TRY(name_paths(&paths, cache_dir, text, n));
     if (memo_read(paths.memo, &key)) {
         TRY(named(paths.shard, paths.dir, key, ".bin"));
+        text_copy(path_out, FILE_PATH_MAX, paths.shard);
         if (shard_usable(paths.shard, key, vocab, shard_out, facts_out))
             return ST_OK;
     }
     TRY(encode_key(config, text, n, &key));
     TRY(named(paths.shard, paths.dir, key, ".bin"));
+    text_copy(path_out, FILE_PATH_MAX, paths.shard);
     if (!shard_usable(paths.shard, key, vocab, shard_out, facts_out)) {
         const enum status st = make(&paths, config, text, n, key);
         if (st == ST_STORE)

@@ -8,14 +8,16 @@
 #ifndef CONVOY_DATA_CACHE_H
 #define CONVOY_DATA_CACHE_H
 
+#include "base/file.h"
 #include "base/status.h"
 #include "data/encode.h"
 #include "data/shard.h"
 #include "data/source.h"
 
 /* cache_shard — the tokens of n files that encode reads, as one token file, opened and checked; made first
- * where they are not there. Fails ST_STORE when the folder cannot take them. */
+ * where they are not there; path_out is that file. Fails ST_STORE when the folder cannot take them. */
 enum status cache_shard(const char *cache_dir, const struct encode_config *config, const struct source *text,
-                        int64_t n, int64_t vocab, struct shard *shard_out, struct shard_facts *facts_out);
+                        int64_t n, int64_t vocab, struct shard *shard_out, struct shard_facts *facts_out,
+                        char path_out[FILE_PATH_MAX]);
 
 #endif

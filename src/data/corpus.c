@@ -28,6 +28,7 @@ struct corpus_part {
     struct shard shard;
     struct shard_facts facts;
     const char *path; /* of its first file */
+    char *file;       /* of the token file, given or made */
     int64_t first;    /* position of its first id in the sequence; a mark stands before it */
 };
 
@@ -118,6 +119,7 @@ static bool corpus_progress_run(void *arg, int64_t bytes_done, int64_t bytes_tot
 static enum status part_open(struct corpus_part *part, const struct source *files, int64_t n,
                              const struct corpus_config *config, struct corpus_progress *progress)
 {
+    char made[FILE_PATH_MAX] = "";
     part->path = files[0].path;
     if (files[0].kind == SOURCE_KIND_TOKENS) {
         TRY(shard_open(part->path, &part->shard));
@@ -127,12 +129,20 @@ static enum status part_open(struct corpus_part *part, const struct source *file
                                              .progress =
                                                  config->progress != NULL ? corpus_progress_run : NULL,
                                              .progress_arg = progress};
-        TRY(cache_shard(config->cache_dir, &encode, files, n, config->vocab, &part->shard, &part->facts));
+        TRY(cache_shard(config->cache_dir, &encode, files, n, config->vocab, &part->shard, &part->facts, made));
         progress->before_bytes += encode.bytes_total;
     }
     if (part->facts.bad_i >= 0)
         return id_refused(part->path, part->facts.bad_i, part->facts.bad_id, config->vocab);
-    return ST_OK;
+    part->file = strdup(made[0] != '\0' ? made : part->path);
+    return part->file != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: the name of %s", part->path);
+}
+
+static void part_close(struct corpus_part *part)
+{
+    shard_close(&part->shard);
+    free(part->file);
+    part->file = NULL;
 }
 
 static enum status parts_open(struct corpus *corpus, const struct corpus_config *config)
@@ -149,7 +159,7 @@ static enum status parts_open(struct corpus *corpus, const struct corpus_config 
         if (corpus->part[corpus->parts_n].shard.info.tokens > 0)
             corpus->parts_n++;
         else
-            shard_close(&corpus->part[corpus->parts_n].shard);
+            part_close(corpus->part + corpus->parts_n);
     }
     if (corpus->parts_n == 0)
         return FAIL(ST_BAD_DATA, "%s holds no tokens; check the path", config->data);
@@ -235,7 +245,7 @@ void corpus_close(struct corpus *corpus)
     if (corpus == NULL)
         return;
     for (int64_t i = 0; corpus->part != NULL && i < corpus->files.n; i++)
-        shard_close(&corpus->part[i].shard);
+        part_close(corpus->part + i);
     free(corpus->part);
     source_free(&corpus->files);
     free(corpus);
@@ -244,6 +254,17 @@ void corpus_close(struct corpus *corpus)
 int64_t corpus_tokens(const struct corpus *corpus) { return corpus->tokens; }
 const char *corpus_name(const struct corpus *corpus) { return corpus->name; }
 uint64_t corpus_fingerprint(const struct corpus *corpus) { return corpus->fingerprint; }
+
+bool corpus_file(const struct corpus *corpus, int64_t file_i, const char **path_out, int64_t *tokens_out,
+                 uint64_t *sum_out)
+{
+    if (file_i >= corpus->parts_n)
+        return false;
+    *path_out = corpus->part[file_i].file;
+    *tokens_out = corpus->part[file_i].shard.info.tokens;
+    *sum_out = corpus->part[file_i].facts.sum;
+    return true;
+}
 
 /* The last part that begins at or before position at. */
 static const struct corpus_part *part_of(const struct corpus *corpus, int64_t at)

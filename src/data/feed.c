@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "data/corpus.h"
 #include "data/mix.h"
+#include "data/shard.h"
 #include "data/squad.h"
 #include "data/squad_window.h"
 
@@ -32,6 +33,7 @@ struct feed_part {
     int64_t tokens;
     uint64_t seed; /* of its order */
     uint64_t fingerprint;
+    double weight;
 };
 
 struct feed {
@@ -158,6 +160,7 @@ static enum status feed_open_mix(struct feed *feed, const struct feed_config *co
     TRY(mix_order_open(mix, config->seed, config->is_shuffled, &feed->order));
     for (int i = 0; i < mix->n; i++) {
         TRY(feed_open_part(feed, config, mix->item[i].data));
+        feed->part[i].weight = mix->item[i].weight;
         const uint64_t facts[] = {feed->fingerprint, feed->part[i].fingerprint,
                                   (uint64_t)mix_order_share(feed->order, i)};
         feed->fingerprint = XXH3_64bits(facts, sizeof facts);
@@ -224,6 +227,55 @@ int64_t feed_tokens(const struct feed *feed) { return feed->tokens; }
 const char *feed_name(const struct feed *feed) { return feed->parts_n > 0 ? feed->name : "synthetic"; }
 uint64_t feed_fingerprint(const struct feed *feed) { return feed->fingerprint; }
 int64_t feed_epoch(const struct feed *feed, int64_t first) { return first / feed->samples; }
+
+/* File file_i of one part. */
+static bool part_file(const struct feed_part *part, int64_t file_i, struct feed_file *out)
+{
+    int64_t tokens;
+    out->weight = part->weight;
+    if (part->squad != NULL) {
+        out->suffix = ".json";
+        out->skip = 0;
+        return squad_file(part->squad, file_i, &out->path, &out->bytes, &out->sum);
+    }
+    if (part->corpus == NULL || !corpus_file(part->corpus, file_i, &out->path, &tokens, &out->sum))
+        return false;
+    out->suffix = ".bin";
+    out->skip = SHARD_HEADER_BYTES;
+    out->bytes = SHARD_HEADER_BYTES + 2 * tokens;
+    return true;
+}
+
+bool feed_file(const struct feed *feed, int64_t file_i, struct feed_file *out)
+{
+    for (int part = 0; part < feed->parts_n; part++) {
+        int64_t files_n = 0;
+        out->part = part;
+        while (part_file(feed->part + part, files_n, out)) {
+            if (files_n++ == file_i)
+                return true;
+        }
+        file_i -= files_n;
+    }
+    return false;
+}
+
+bool feed_is_here(const char *data)
+{
+    struct mix mix = {0};
+    struct stat info;
+    bool is_here = true;
+    if (stat(data, &info) == 0)
+        return true;
+    if (mix_parse(data, &mix) != ST_OK) {
+        status_clear(); /* feed_open says it */
+        return true;
+    }
+    for (int i = 0; is_here && i < mix.n; i++)
+        is_here = source_is_here(mix.item[i].data);
+    mix_free(&mix);
+    return is_here;
+}
 
 static int32_t feed_draw(const struct feed *feed, int use, uint64_t index, uint64_t n)
 {

@@ -54,6 +54,19 @@ int64_t feed_samples(const struct feed *feed);    /* S, samples an epoch; ≥ 1 
 int64_t feed_tokens(const struct feed *feed);     /* tokens of the data; synthetic: S·T */
 const char *feed_name(const struct feed *feed);   /* "synthetic", "/data (3 files, 1.2M tokens)" */
 uint64_t feed_fingerprint(const struct feed *feed); /* of the content; equal data, equal number */
+/* One of the files that a feed reads in the end: token files, given or made from DATA, or questions. The same files, part
+ * by part in this order and under the same weights, are the same data. */
+struct feed_file {
+    int part;      /* of the mixture, from 0 */
+    double weight; /* of the part; 0: none */
+    const char *path, *suffix; /* the suffix that a copy's name must have */
+    int64_t bytes, skip;
+    uint64_t sum; /* XXH3-64 of what follows the first `skip` bytes */
+};
+bool feed_file(const struct feed *feed, int64_t file_i, struct feed_file *out); /* false: there are no more */
+/* feed_is_here — false when something that data names is not on this machine. */
+bool feed_is_here(const char *data);
+
 /* feed_get — samples [first, first + samples) of the run's sample sequence (j counts from 0 over epochs).
  * Never fails; cheap (copies). */
 void feed_get(const struct feed *feed, int64_t first, int64_t samples, const struct feed_batch *out);

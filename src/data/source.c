@@ -436,6 +436,33 @@ static enum status find_all(const char *data, const struct source_config *config
     }
 }
 
+static bool is_here(const char *data)
+{
+    struct stat info;
+    glob_t found = {0};
+    if (stat(data, &info) == 0 || (errno != ENOENT && errno != ENOTDIR) || strstr(data, "://") != NULL)
+        return true;
+    const int result = strpbrk(data, "*?[") != NULL ? glob(data, GLOB_NOSORT, NULL, &found) : GLOB_NOMATCH;
+    globfree(&found);
+    return result != GLOB_NOMATCH;
+}
+
+bool source_is_here(const char *data)
+{
+    struct stat info;
+    char piece[FILE_PATH_MAX];
+    if (strchr(data, ',') == NULL || stat(data, &info) == 0)
+        return is_here(data);
+    for (const char *at = data, *stop;; at = stop + 1) {
+        stop = strchrnul(at, ',');
+        /* a name that is none is for source_find to refuse */
+        if (stop > at && text_format(piece, sizeof piece, "%.*s", (int)(stop - at), at) && !is_here(piece))
+            return false;
+        if (*stop == '\0')
+            return true;
+    }
+}
+
 enum status source_find(const struct source_config *config, struct source_list *out)
 {
     struct source_list list = {0};

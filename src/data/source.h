@@ -48,6 +48,9 @@ struct source_list {
 /* source_find — at least one file, none of them empty. Fails ST_NO_INPUT: missing, not readable, not a
  * regular file, nothing found; ST_BAD_DATA: empty, or packed in a way that is not read. */
 enum status source_find(const struct source_config *config, struct source_list *out);
+/* source_is_here — false when something that data names is not on this machine; addresses count as here, and so does
+ * what is there but cannot be read. */
+bool source_is_here(const char *data);
 void source_free(struct source_list *list); /* accepts a zeroed one, twice */
 int64_t source_bytes(const struct source *source); /* of all that will be read for it */
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <xxhash.h>
+
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -17,13 +19,28 @@ enum {
     SQUAD_MISMATCH_SHARE = 10
 };
 
+struct squad_read {
+    char *path;
+    int64_t bytes;
+    uint64_t sum;
+};
+
 struct squad {
+    struct squad_read *read; /* one a file, when files were read */
+    int64_t read_n;
     cJSON **root; /* one a file */
     struct squad_answer **answers;
     int64_t files_n;
     struct squad_example *example;
     int64_t examples_n, paragraphs_n, mismatched_n;
 };
+
+static void reads_free(struct squad_read *read, int64_t n)
+{
+    for (int64_t i = 0; read != NULL && i < n; i++)
+        free(read[i].path);
+    free(read);
+}
 
 void squad_close(struct squad *squad)
 {
@@ -33,10 +50,22 @@ void squad_close(struct squad *squad)
         cJSON_Delete(squad->root[i]);
         free(squad->answers[i]);
     }
+    reads_free(squad->read, squad->read_n);
     free(squad->root);
     free(squad->answers);
     free(squad->example);
     free(squad);
+}
+
+bool squad_file(const struct squad *squad, int64_t file_i, const char **path_out, int64_t *bytes_out,
+                uint64_t *sum_out)
+{
+    if (file_i >= squad->read_n)
+        return false;
+    *path_out = squad->read[file_i].path;
+    *bytes_out = squad->read[file_i].bytes;
+    *sum_out = squad->read[file_i].sum;
+    return true;
 }
 
 int64_t squad_examples(const struct squad *squad) { return squad->examples_n; }
@@ -317,7 +346,7 @@ static enum status absorb(struct squad *all, struct squad *more)
     return ST_OK;
 }
 
-static enum status open_file(const struct source *file, struct squad **out)
+static enum status open_file(const struct source *file, struct squad_read *read, struct squad **out)
 {
     char *bytes;
     size_t n;
@@ -325,7 +354,9 @@ static enum status open_file(const struct source *file, struct squad **out)
         return FAIL(ST_BAD_SETTING, "TASK=qa reads SQuAD files (.json), and %s is none; check the path",
                     file->path);
     TRY(file_read(file->path, SQUAD_BYTES_MAX, &bytes, &n));
-    const enum status st = squad_parse(bytes, n, file->path, out);
+    *read = (struct squad_read){strdup(file->path), (int64_t)n, XXH3_64bits(bytes, n)};
+    const enum status st = read->path != NULL ? squad_parse(bytes, n, file->path, out)
+                                              : FAIL(ST_RETRY, "out of memory: the name of %s", file->path);
     free(bytes);
     return st;
 }
@@ -334,11 +365,15 @@ enum status squad_open(const struct source_config *config, struct squad **out)
 {
     struct source_list files = {0};
     struct squad *all = NULL;
+    struct squad_read *read = NULL;
     enum status st;
     TRY(source_find(config, &files));
+    read = calloc((size_t)files.n, sizeof *read);
+    if (read == NULL)
+        TRY_OR(FAIL(ST_RETRY, "out of memory: a list of %lld files of questions", (long long)files.n), out_free);
     for (int64_t i = 0; i < files.n; i++) {
         struct squad *one = NULL;
-        TRY_OR(open_file(files.item + i, &one), out_free);
+        TRY_OR(open_file(files.item + i, read + i, &one), out_free);
         if (all == NULL) {
             all = one;
             continue;
@@ -347,10 +382,13 @@ enum status squad_open(const struct source_config *config, struct squad **out)
         squad_close(one);
         TRY_OR(st, out_free);
     }
+    all->read = read;
+    all->read_n = files.n;
     source_free(&files);
     *out = all;
     return ST_OK;
 out_free:
+    reads_free(read, files.n);
     source_free(&files);
     squad_close(all);
     return st;

@@ -41,6 +41,10 @@ int64_t squad_examples(const struct squad *squad);
 int64_t squad_paragraphs(const struct squad *squad);
 /* squad_example — borrowed until squad_close. */
 const struct squad_example *squad_example(const struct squad *squad, int64_t example_i);
+/* squad_file — file file_i of those that squad_open read: where it lies, its size, and XXH3-64 of its bytes. false: there
+ * are no more. */
+bool squad_file(const struct squad *squad, int64_t file_i, const char **path_out, int64_t *bytes_out,
+                uint64_t *sum_out);
 int64_t squad_mismatched(const struct squad *squad); /* questions none of whose answers stands in its place */
 
 #endif

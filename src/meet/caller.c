@@ -2,17 +2,15 @@
 #include "meet/caller.h"
 
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include <curl/curl.h>
 #include <event2/event.h>
 
 #include "base/clock.h"
+#include "meet/dial.h"
 
-#define CONNECT_MS 4000L
 #define SILENCES_MAX 3
 
 struct line {
@@ -22,8 +20,7 @@ struct line {
     bool is_busy;
     struct text body, answer;
     int64_t sent_ms;
-    int alert; /* the last fatal one that came; 0 none */
-    char error[CURL_ERROR_SIZE];
+    struct dial dial;
 };
 
 struct caller {
@@ -38,29 +35,15 @@ struct caller {
 
 /* ---- what came of it ---- */
 
-/* Both sides must use the key: whatever else answers the handshake is not ours. */
 static enum caller_result judge_tls(const struct line *line, struct caller_answer *answer)
 {
-    bool is_plain = strstr(line->error, "wrong version number") != NULL;
-    bool is_certified = strstr(line->error, "certificate verify failed") != NULL;
-    if (line->alert != 0 && secret_is_refusal(line->alert))
-        text_format(answer->why, sizeof(answer->why), "node 0 has another JOB_TOKEN (%s)",
-                    SSL_alert_desc_string_long(line->alert));
-    else if (is_plain)
-        text_format(answer->why, sizeof(answer->why), "node 0 does not speak TLS; has it JOB_TOKEN=none?");
-    else if (is_certified)
-        text_format(answer->why, sizeof(answer->why), "what answers there does not know the JOB_TOKEN");
-    else {
-        text_format(answer->why, sizeof(answer->why), "%.200s", line->error);
-        return CALLER_CLOSED;
-    }
-    return CALLER_NOT_ADMITTED;
+    return dial_is_refused(&line->dial, answer->why, sizeof(answer->why)) ? CALLER_NOT_ADMITTED : CALLER_CLOSED;
 }
 
 static enum caller_result judge(struct line *line, CURLcode code, struct caller_answer *answer)
 {
     long error = 0;
-    const char *words = line->error[0] != 0 ? line->error : curl_easy_strerror(code);
+    const char *words = line->dial.error[0] != 0 ? line->dial.error : curl_easy_strerror(code);
     curl_easy_getinfo(line->easy, CURLINFO_OS_ERRNO, &error);
     switch (code) {
     case CURLE_SSL_CONNECT_ERROR:
@@ -89,7 +72,7 @@ static enum caller_result judge(struct line *line, CURLcode code, struct caller_
                     "it hangs up without a word; is JOB_TOKEN=none here and a secret on node 0?");
         return CALLER_NOT_ADMITTED;
     case CURLE_RECV_ERROR:
-        if (line->alert != 0) /* TLS 1.3 may refuse after the client believes that it is in */
+        if (line->dial.alert != 0) /* TLS 1.3 may refuse after the client believes that it is in */
             return judge_tls(line, answer);
         /* fall through */
     default:
@@ -195,66 +178,13 @@ static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
     return answer->overflow ? 0 : n;
 }
 
-static int on_open(void *arg, curl_socket_t fd, curlsocktype purpose)
-{
-    (void)arg, (void)purpose;
-    const int on = 1, idle_s = 5, every_s = 2, probes = 3, user_ms = 6000;
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof(user_ms));
-    return CURL_SOCKOPT_OK;
-}
-
-static void on_tls(const SSL *ssl, int where, int alert)
-{
-    struct line *line = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
-    if ((where & SSL_CB_READ_ALERT) == SSL_CB_READ_ALERT && alert >> 8 == SSL3_AL_FATAL)
-        line->alert = alert & 0xFF; /* as SSL_alert_desc_string_long takes it */
-}
-
-static CURLcode on_ctx(CURL *easy, void *ctx, void *arg)
-{
-    struct line *line = arg;
-    (void)easy;
-    if (!secret_dial(ctx, line->caller->config.secret))
-        return CURLE_OUT_OF_MEMORY;
-    SSL_CTX_set_app_data((SSL_CTX *)ctx, line);
-    SSL_CTX_set_info_callback(ctx, on_tls);
-    return CURLE_OK;
-}
-
-static void set_tls(struct line *line)
+static void set_line(struct line *line)
 {
     CURL *easy = line->easy;
-    curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_3);
-    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L); /* no certificates: see secret.h */
-    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
-    curl_easy_setopt(easy, CURLOPT_CAINFO, NULL); /* nor a store of them to read with every connection */
-    curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
-    curl_easy_setopt(easy, CURLOPT_SSL_ENABLE_ALPN, 0L);
-    curl_easy_setopt(easy, CURLOPT_SSL_SESSIONID_CACHE, 0L);
-    curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, on_ctx);
-    curl_easy_setopt(easy, CURLOPT_SSL_CTX_DATA, line);
-}
-
-static void set_plain(struct line *line)
-{
-    CURL *easy = line->easy;
+    dial_prepare(easy, &line->dial, line->caller->config.secret, line->caller->headers);
     curl_easy_setopt(easy, CURLOPT_PRIVATE, line);
-    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* a node is asked, not what the environment puts before it */
-    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a name being looked up must not hold us */
-    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
-    curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 1L); /* node 0 may come back with another address */
-    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, line->caller->headers);
-    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, line->error);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_bytes);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, &line->answer);
-    curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_open);
 }
 
 void caller_post(struct caller *caller, enum caller_lane lane, const char *path, struct text *take_body,
@@ -267,8 +197,8 @@ void caller_post(struct caller *caller, enum caller_lane lane, const char *path,
     line->body = *take_body;
     *take_body = (struct text){0};
     line->answer.limit = answer_max;
-    line->error[0] = 0;
-    line->alert = 0;
+    line->dial.error[0] = 0;
+    line->dial.alert = 0;
     line->sent_ms = clock_ms();
     text_format(url, sizeof(url), "%s%s", caller->base, path);
     curl_easy_setopt(line->easy, CURLOPT_URL, url);
@@ -284,20 +214,6 @@ bool caller_is_busy(const struct caller *caller, enum caller_lane lane) { return
 
 /* ---- life ---- */
 
-static enum status check_flavour(void)
-{
-    const curl_version_info_data *info = curl_version_info(CURLVERSION_NOW);
-    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
-        return FAIL(ST_RETRY, "libcurl cannot be prepared; out of memory?");
-    if (info->ssl_version == NULL || !text_starts(info->ssl_version, "OpenSSL/"))
-        return FAIL(
-            ST_NO_DEVICE,
-            "libcurl here is built with %s, which has no keys instead of certificates; install the OpenSSL one "
-            "(Debian: libcurl4)",
-            info->ssl_version != NULL ? info->ssl_version : "no TLS");
-    return ST_OK;
-}
-
 static enum status open_lines(struct caller *caller)
 {
     for (int i = 0; i < CALLER_LANES_N; i++) {
@@ -305,9 +221,7 @@ static enum status open_lines(struct caller *caller)
         *line = (struct line){.caller = caller, .lane = (enum caller_lane)i, .easy = curl_easy_init()};
         if (line->easy == NULL)
             return FAIL(ST_RETRY, "out of memory: a request to node 0");
-        set_plain(line);
-        if (!caller->config.secret->is_none)
-            set_tls(line);
+        set_line(line);
     }
     return ST_OK;
 }
@@ -329,15 +243,12 @@ static enum status open_multi(struct caller *caller)
 
 enum status caller_open(const struct caller_config *config, struct caller **out)
 {
-    TRY(check_flavour());
+    TRY(dial_check());
     struct caller *caller = calloc(1, sizeof(*caller));
     if (caller == NULL)
         return FAIL(ST_RETRY, "out of memory: requests to node 0");
     caller->config = *config;
-    bool is_v6 = strchr(config->host, ':') != NULL && config->host[0] != '[';
-    text_format(caller->base, sizeof(caller->base), "%s://%s%s%s:%d",
-                config->secret->is_none ? "http" : "https", is_v6 ? "[" : "", config->host, is_v6 ? "]" : "",
-                config->port);
+    dial_base(config->secret, config->host, config->port, caller->base, sizeof(caller->base));
     enum status st = open_multi(caller);
     if (st != ST_OK) {
         caller_close(caller);

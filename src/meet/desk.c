@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "meet/offer.h"
 #include "meet/porter.h"
 
 #define LANES 4 /* connections of one node at a time: beat, news, world, and a dying one */
@@ -18,11 +19,13 @@ struct guest {
     int64_t sequence, turn, until_ms;
     struct wire_instance instance; /* of the held beat, and of the tags */
     const void *tags[LANES];
+    bool has_asked_data;
 };
 
 struct desk {
     struct desk_config config;
     struct porter *porter;
+    struct offer *offer;
     struct guest *guests;   /* nodes_n */
     struct evbuffer *world; /* as JSON, of this generation; NULL none */
     int64_t world_generation;
@@ -188,6 +191,60 @@ static void take_ask(struct desk *desk, struct porter_request *request, const ch
         evbuffer_free(body);
 }
 
+/* Said once a node and life: it explains what the network is busy with. */
+static void note_taker(struct desk *desk, const struct bill_ask *ask, struct porter_request *request)
+{
+    char peer[64];
+    if (ask->node_id >= desk->config.nodes_n || desk->guests[ask->node_id].has_asked_data)
+        return;
+    desk->guests[ask->node_id].has_asked_data = true;
+    porter_peer(request, peer, sizeof(peer));
+    LOG_INFO("node %d (%s) has no data of its own and takes this node's", ask->node_id, peer);
+}
+
+static void send_bill(struct desk *desk, struct porter_request *request, int kind)
+{
+    struct text out = {.limit = BILL_JSON_MAX};
+    struct evbuffer *body = evbuffer_new();
+    offer_bill(desk->offer, kind, &out);
+    bool is_whole = body != NULL && !out.overflow && evbuffer_add(body, out.data, out.len) == 0;
+    porter_answer(request, is_whole ? 200 : 503, is_whole ? body : NULL);
+    if (body != NULL)
+        evbuffer_free(body);
+    text_free(&out);
+}
+
+/* Whoever has the key may ask for data: it might as well join. */
+static void take_data(struct desk *desk, struct porter_request *request, const char *bytes, size_t n)
+{
+    struct bill_ask ask;
+    if (bill_read_ask(bytes, n, &ask) != ST_OK) {
+        complain(desk, request);
+        return;
+    }
+    if (ask.is_for_bill) {
+        send_bill(desk, request, ask.kind);
+        return;
+    }
+    struct evbuffer *body = evbuffer_new();
+    int code = body != NULL ? offer_piece(desk->offer, &ask, body) : 503;
+    if (code == 500)
+        LOG_WARN("node %d asks for data: %s", ask.node_id, status_message());
+    if (code == 200)
+        note_taker(desk, &ask, request);
+    if (code == 200)
+        porter_send(request, body);
+    else
+        porter_answer(request, code, NULL);
+    if (body != NULL)
+        evbuffer_free(body);
+}
+
+enum status desk_offer(struct desk *desk, int kind, const char *bytes, size_t n)
+{
+    return offer_set(desk->offer, kind, bytes, n);
+}
+
 static void on_request(void *arg, struct porter_request *request, const char *path, const char *bytes, size_t n)
 {
     struct desk *desk = arg;
@@ -195,6 +252,8 @@ static void on_request(void *arg, struct porter_request *request, const char *pa
         take_says(desk, request, bytes, n);
     else if (strcmp(path, "/v1/world") == 0)
         take_ask(desk, request, bytes, n);
+    else if (strcmp(path, "/v1/data") == 0)
+        take_data(desk, request, bytes, n);
     else
         porter_answer(request, 404, NULL);
 }
@@ -221,6 +280,7 @@ enum status desk_open(const struct desk_config *config, struct desk **out)
         return FAIL(ST_RETRY, "out of memory: the desk for %d nodes", config->nodes_n);
     }
     desk->config = *config;
+    enum status st = offer_open(&desk->offer);
     struct porter_config porter = {.loop = config->loop,
                                    .addr = config->addr,
                                    .port = config->port,
@@ -229,7 +289,8 @@ enum status desk_open(const struct desk_config *config, struct desk **out)
                                    .on_request = on_request,
                                    .on_gone = on_gone,
                                    .arg = desk};
-    enum status st = porter_open(&porter, &desk->porter);
+    if (st == ST_OK)
+        st = porter_open(&porter, &desk->porter);
     if (st != ST_OK) {
         desk_close(desk);
         return st;
@@ -247,6 +308,7 @@ void desk_close(struct desk *desk)
             answer_held(desk, i);
     }
     porter_close(desk->porter);
+    offer_close(desk->offer);
     if (desk->world != NULL)
         evbuffer_free(desk->world);
     free(desk->guests);

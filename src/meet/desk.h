@@ -24,5 +24,7 @@ void desk_close(struct desk *desk);
 /* desk_flush — answer what was held, where there is something new or the time is over. Call it after every
  * change and several times a second. */
 void desk_flush(struct desk *desk);
+/* desk_offer — what this node has for those without data of their own: see offer_set. */
+enum status desk_offer(struct desk *desk, int kind, const char *bytes, size_t n);
 
 #endif

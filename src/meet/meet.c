@@ -419,6 +419,16 @@ void meet_leave(struct meet *meet, enum status st, const char *message)
     act(meet, &actions);
 }
 
+void meet_offer(struct meet *meet, int kind, const char *bytes, size_t n)
+{
+    if (meet->desk == NULL || desk_offer(meet->desk, kind, bytes, n) == ST_OK)
+        return;
+    LOG_WARN("no data for other nodes: %s", status_message());
+    status_clear();
+}
+
+void meet_secret(const struct meet *meet, struct secret *out) { *out = meet->secret; }
+
 /* ---- what it asks ---- */
 
 /* Node 0 and itself, as this node sees them. */

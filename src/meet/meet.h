@@ -18,6 +18,7 @@
 #define CONVOY_MEET_MEET_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -105,6 +106,13 @@ void meet_stop(struct meet *meet, int request); /* asked to stop here: tells all
 /* meet_leave — this node is done (ST_OK), or ends and why. on_end follows: node 0 waits for the others to leave
  * too. An error (not a stop that was told to all) ends the job on every node, with this reason and node. */
 void meet_leave(struct meet *meet, enum status st, const char *message);
+
+/* meet_offer — node 0: the data it can hand out to nodes that have none, as bill_write wrote them; kind 0 DATA,
+ * 1 VAL_DATA. What cannot be read is told in the log and left out. */
+void meet_offer(struct meet *meet, int kind, const char *bytes, size_t n);
+struct secret;
+/* meet_secret — the key of this job, for a process of this node that asks node 0 itself (bring.h). */
+void meet_secret(const struct meet *meet, struct secret *out);
 
 /* meet_roster — node 0: every node; others: themselves and node 0. Valid until the loop turns. */
 int meet_roster(struct meet *meet, const struct meet_node **out);

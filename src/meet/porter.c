@@ -238,6 +238,13 @@ void porter_answer(struct porter_request *request, int code, struct evbuffer *bo
     evhttp_send_reply(http, code, code == 200 ? "OK" : "Refused", body);
 }
 
+void porter_send(struct porter_request *request, struct evbuffer *body)
+{
+    struct evhttp_request *http = (struct evhttp_request *)request;
+    evhttp_add_header(evhttp_request_get_output_headers(http), "Content-Type", "application/octet-stream");
+    evhttp_send_reply(http, 200, "OK", body);
+}
+
 /* ---- refusals, told to people ---- */
 
 static void on_tls(const SSL *ssl, int where, int alert)
@@ -291,11 +298,11 @@ static enum status start(struct porter *porter, int fd)
     return ST_OK;
 }
 
-/* Three connections a node at most; the usual soft limit of 1,024 files would stop at 340 nodes. */
+/* Four connections a node at most (one for data); the usual soft limit of 1,024 files would stop at 340 nodes. */
 static void allow_files(int nodes_n)
 {
     struct rlimit limit;
-    rlim_t want = (rlim_t)nodes_n * 3 + 2 * STRANGERS_MAX + 256;
+    rlim_t want = (rlim_t)nodes_n * 4 + 2 * STRANGERS_MAX + 256;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= want)
         return;
     limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;

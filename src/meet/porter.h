@@ -38,5 +38,7 @@ const void *porter_tag(struct porter_request *request);
 void porter_peer(struct porter_request *request, char *out, size_t cap);
 /* porter_answer — 200 with JSON, or another code with no body. Frees the request. body: NULL or drained. */
 void porter_answer(struct porter_request *request, int code, struct evbuffer *body);
+/* porter_send — 200 with bytes of any kind. As above. */
+void porter_send(struct porter_request *request, struct evbuffer *body);
 
 #endif

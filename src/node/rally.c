@@ -9,10 +9,12 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "meet/meet.h"
+#include "meet/secret.h"
 #include "node/mapping.h"
 
 #define TOKEN_BYTES 1200
 #define REPORT_MS 250
+#define DATA_KINDS 2 /* DATA, VAL_DATA */
 #define WAITING_MS 3000 /* who is waited for is said after so long, and when it changes */
 
 _Static_assert(sizeof(struct meet_address) == sizeof(struct board_address) && MEET_ADDRESS_MAX == BOARD_ADDRESS_MAX,
@@ -26,6 +28,8 @@ struct rally {
     int64_t given_up; /* the last generation we told meet that it is lost */
     bool is_ready;   /* meet knows all workers' addresses */
     bool is_ended;
+    bool is_giver;   /* node 0 of several */
+    uint64_t letters[DATA_KINDS]; /* as read last */
     int64_t report_ms, waiting_ms;
     char missing[256]; /* as said last */
     struct meet_address addresses[MEET_WORKERS_MAX];
@@ -155,10 +159,27 @@ static void report(struct rally *r, int64_t now_ms)
     meet_report(r->meet, ranks, r->workers_n);
 }
 
+/* take_letters — what node 0's first worker wrote of its data, for the nodes that have none. */
+static void take_letters(struct rally *r)
+{
+    static char letter[BOARD_LETTER_MAX];
+    size_t n;
+    for (int kind = 0; kind < DATA_KINDS; kind++) {
+        enum board_letter from = kind == 0 ? BOARD_LETTER_DATA : BOARD_LETTER_VAL_DATA;
+        uint64_t turn = board_letter_turn(r->config.board, from);
+        if (turn == r->letters[kind] || !board_letter_copy(r->config.board, from, letter, &n))
+            continue;
+        r->letters[kind] = turn;
+        meet_offer(r->meet, kind, letter, n);
+    }
+}
+
 void rally_tick(struct rally *r, int64_t now_ms)
 {
     if (r->is_ended)
         return;
+    if (r->is_giver)
+        take_letters(r);
     if (now_ms - r->report_ms >= REPORT_MS) {
         r->report_ms = now_ms;
         report(r, now_ms);
@@ -249,6 +270,15 @@ void rally_fill(void *arg, struct view *view)
 
 /* ---- life ---- */
 
+/* leave_pass — by what this node's workers may ask node 0 for its data. */
+static void leave_pass(struct rally *r)
+{
+    struct secret secret;
+    meet_secret(r->meet, &secret);
+    board_letter_post(r->config.board, BOARD_LETTER_PASS, &secret, sizeof secret);
+    secret_forget(&secret);
+}
+
 static enum status take_memory(struct rally *r)
 {
     r->world = calloc((size_t)r->ranks_n, sizeof *r->world);
@@ -304,6 +334,10 @@ enum status rally_open(const struct rally_config *config, struct rally **out)
     enum status st = take_memory(r);
     if (st == ST_OK)
         st = open_meet(r);
+    int node_id = (int)conf_i64(config->conf, CONF_NODE_ID);
+    r->is_giver = r->nodes_n > 1 && node_id == 0;
+    if (st == ST_OK && r->nodes_n > 1 && node_id > 0)
+        leave_pass(r);
     if (st == ST_OK)
         *out = r;
     else

@@ -21,6 +21,7 @@
 #include "dev/dev.h"
 #include "kernels/cpu.h"
 #include "node/crash.h"
+#include "node/ferry.h"
 #include "node/lives.h"
 #include "node/mapping.h"
 #include "node/watch.h"
@@ -85,14 +86,39 @@ static bool speaks(const struct worker *w)
     return w->worker_i == 0;
 }
 
+/* is_giver — the one whose data nodes without their own get. */
+static bool is_giver(const struct worker *w)
+{
+    return w->node.n_nodes > 1 && w->node.node_id == 0 && w->worker_i == 0;
+}
+
+/* take_feed — from this node's data, or, where it has none, from node 0's. */
+static enum status take_feed(struct worker *w, bool is_validation, struct feed_config *config, struct feed **out)
+{
+    const struct ferry_config ferry = {.conf = w->conf,
+                                       .board = w->board,
+                                       .is_validation = is_validation,
+                                       .progress = progress,
+                                       .progress_arg = w};
+    struct text data = {0};
+    enum status st = w->node.n_nodes > 1 && w->node.node_id > 0 ? ferry_take(&ferry, &data) : ST_OK;
+    if (st == ST_OK && data.len > 0)
+        config->data = data.data;
+    if (st == ST_OK)
+        must_note("opening %s", is_validation ? "VAL_DATA" : "DATA");
+    if (st == ST_OK)
+        st = feed_open(config, out);
+    text_free(&data);
+    return st;
+}
+
 static enum status open_feed(struct worker *w, bool is_validation, struct feed **out)
 {
     struct feed_config config;
     mapping_feed(w->conf, &w->config, is_validation, &config);
     config.progress = progress;
     config.progress_arg = w;
-    must_note("opening %s", is_validation ? "VAL_DATA" : "DATA");
-    enum status st = feed_open(&config, out);
+    enum status st = take_feed(w, is_validation, &config, out);
     if (st != ST_OK)
         TRY(stopped(w)); /* a stop looks like ST_RETRY from inside; it has its own code */
     TRY(mapping_blame(st, is_validation));
@@ -223,8 +249,12 @@ static enum status train(struct worker *w)
     TRY(open_model(w));
     TRY(open_device(w));
     TRY(open_feed(w, false, &w->feed));
+    if (is_giver(w))
+        ferry_write(w->board, false, w->feed);
     if (conf_text(w->conf, CONF_VAL_DATA)[0])
         TRY(open_feed(w, true, &w->val_feed));
+    if (is_giver(w))
+        ferry_write(w->board, true, w->val_feed);
     w->config.dev = w->dev;
     w->config.board = w->board;
     w->config.worker_i = w->worker_i;

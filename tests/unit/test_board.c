@@ -224,6 +224,37 @@ static void ranks_meet(void **state)
     board_close(board);
 }
 
+static void letters_arrive_whole(void **state)
+{
+    (void)state;
+    static char out[BOARD_LETTER_MAX], big[BOARD_LETTER_MAX];
+    struct board *board, *same;
+    size_t n = 99;
+    assert_int_equal(board_create(2, 5, &board), ST_OK);
+    assert_int_equal(board_attach(board_fd(board), &same), ST_OK);
+    assert_false(board_letter_copy(board, BOARD_LETTER_DATA, out, &n));
+    assert_int_equal(board_letter_turn(board, BOARD_LETTER_DATA), 0);
+    board_letter_post(same, BOARD_LETTER_DATA, "first", 5);
+    uint64_t turn = board_letter_turn(board, BOARD_LETTER_DATA);
+    assert_int_not_equal(turn, 0);
+    assert_true(board_letter_copy(board, BOARD_LETTER_DATA, out, &n));
+    assert_int_equal(n, 5);
+    assert_memory_equal(out, "first", 5);
+    for (size_t i = 0; i < sizeof(big); i++)
+        big[i] = (char)(i * 31);
+    board_letter_post(same, BOARD_LETTER_DATA, big, sizeof(big));
+    assert_int_not_equal(board_letter_turn(board, BOARD_LETTER_DATA), turn);
+    assert_true(board_letter_copy(board, BOARD_LETTER_DATA, out, &n));
+    assert_int_equal(n, sizeof(big));
+    assert_memory_equal(out, big, sizeof(big));
+    assert_false(board_letter_copy(board, BOARD_LETTER_PASS, out, &n)); /* each is its own */
+    board_letter_post(same, BOARD_LETTER_PASS, "", 0);
+    assert_true(board_letter_copy(board, BOARD_LETTER_PASS, out, &n));
+    assert_int_equal(n, 0);
+    board_close(same);
+    board_close(board);
+}
+
 static void strangers_are_refused(void **state)
 {
     (void)state;
@@ -285,6 +316,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(killed_writers_leave_whole_copies),
     cmocka_unit_test(threads_do_not_race),
     cmocka_unit_test(ranks_meet),
+    cmocka_unit_test(letters_arrive_whole),
     cmocka_unit_test(strangers_are_refused),
     cmocka_unit_test(scribbles_are_survived),
 };

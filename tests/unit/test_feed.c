@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include <xxhash.h>
+
 #include "base/file.h"
 #include "base/text.h"
 #include "data/feed.h"
@@ -319,6 +321,90 @@ static void test_questions(void **state)
     assert_non_null(strstr(status_message(), "TASK=qa"));
 }
 
+/* The files that a feed names, copied elsewhere part by part, are the same data. */
+static void copy_files(const struct feed *feed, const char *to, char *data, size_t cap)
+{
+    char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
+    struct feed_file file;
+    int64_t n = 0;
+    int parts = 0;
+    data[0] = '\0';
+    for (; feed_file(feed, n, &file); n++) {
+        char *bytes;
+        size_t size;
+        text_format(dir, sizeof dir, "%s/%d", to, file.part);
+        text_format(path, sizeof path, "%s/%02d%s", dir, (int)n, file.suffix);
+        assert_int_equal(file_make_dirs(dir), ST_OK);
+        assert_int_equal(file_read(file.path, 1 << 24, &bytes, &size), ST_OK);
+        assert_int_equal(size, file.bytes);
+        assert_true(XXH3_64bits(bytes + file.skip, size - (size_t)file.skip) == file.sum);
+        assert_int_equal(file_replace(path, bytes, size), ST_OK);
+        free(bytes);
+        if (file.part < parts)
+            continue;
+        const size_t at = strlen(data);
+        snprintf(data + at, cap - at, file.weight > 0 ? "%s%s:%g" : "%s%s", parts++ > 0 ? "," : "", dir, file.weight);
+    }
+    assert_true(n > 0);
+    assert_false(feed_file(feed, n, &file));
+}
+
+static void test_files_make_the_same_data(void **state)
+{
+    (void)state;
+    enum { CASES = 4 };
+    static char data[4 * FILE_PATH_MAX], cache[FILE_PATH_MAX], to[FILE_PATH_MAX], mixed[2 * FILE_PATH_MAX];
+    struct feed_config config = counting(40 * T + 1);
+    text_format(mixed, sizeof mixed, "/usr/share/common-licenses/GPL-3:0.7,%s:0.3", config.data);
+    text_format(cache, sizeof cache, "%s/cache", harness_tmpdir());
+    const char *const from[CASES] = {config.data, "/usr/share/common-licenses/GPL-*", mixed, "tests/fuzz/squad"};
+    for (int i = 0; i < CASES; i++) {
+        struct feed *feed, *same;
+        char json[FILE_PATH_MAX];
+        config.data = from[i];
+        config.cache_dir = cache;
+        config.vocab = 50257;
+        config.task = FEED_TASK_LM;
+        if (i == 3) { /* as in test_questions */
+            config.task = FEED_TASK_QA;
+            config.stride_tokens = 4;
+            text_format(json, sizeof json, "%s/v2.json", harness_tmpdir());
+            config.data = json;
+        }
+        text_format(to, sizeof to, "%s/copy-%d", harness_tmpdir(), i);
+        assert_int_equal(feed_open(&config, &feed), ST_OK);
+        copy_files(feed, to, data, sizeof data);
+        config.data = data;
+        assert_int_equal(feed_open(&config, &same), ST_OK);
+        assert_true(feed_fingerprint(feed) == feed_fingerprint(same));
+        assert_int_equal(feed_samples(feed), feed_samples(same));
+        feed_close(feed);
+        feed_close(same);
+    }
+    struct feed_file file;
+    struct feed *feed;
+    config = synthetic(FEED_TASK_LM);
+    assert_int_equal(feed_open(&config, &feed), ST_OK);
+    assert_false(feed_file(feed, 0, &file));
+    feed_close(feed);
+}
+
+static void test_what_is_here(void **state)
+{
+    (void)state;
+    assert_true(feed_is_here("/usr/share/common-licenses/GPL-3"));
+    assert_true(feed_is_here("/usr/share/common-licenses"));
+    assert_true(feed_is_here("/usr/share/common-licenses/GPL-*"));
+    assert_true(feed_is_here("/usr/share/common-licenses/GPL-3:1,/usr/share/common-licenses/GPL-2:2"));
+    assert_true(feed_is_here("https://example.org/x.txt"));
+    assert_true(feed_is_here("a,,b:x")); /* no data at all: feed_open says so */
+    assert_false(feed_is_here("/no/such/file.txt"));
+    assert_false(feed_is_here("/usr/share/common-licenses/GPL-3/below-a-file"));
+    assert_false(feed_is_here("/no/such/*.txt"));
+    assert_false(feed_is_here("/usr/share/common-licenses/GPL-3,/no/such"));
+    assert_false(feed_is_here("/usr/share/common-licenses/GPL-3:1,/no/such:1"));
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_synthetic_lm),
     cmocka_unit_test(test_synthetic_qa),
@@ -327,6 +413,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_each_epoch_is_a_permutation),
     cmocka_unit_test(test_mixture),
     cmocka_unit_test(test_questions),
+    cmocka_unit_test(test_files_make_the_same_data),
+    cmocka_unit_test(test_what_is_here),
     cmocka_unit_test(test_refusals),
 };
 HARNESS_MAIN(tests)

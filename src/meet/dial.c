@@ -1,0 +1,109 @@
+/* dial — see dial.h. Must not know what is said. */
+#include "meet/dial.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/text.h"
+
+#define CONNECT_MS 4000L
+
+enum status dial_check(void)
+{
+    const curl_version_info_data *info = curl_version_info(CURLVERSION_NOW);
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        return FAIL(ST_RETRY, "libcurl cannot be prepared; out of memory?");
+    if (info->ssl_version == NULL || !text_starts(info->ssl_version, "OpenSSL/"))
+        return FAIL(
+            ST_NO_DEVICE,
+            "libcurl here is built with %s, which has no keys instead of certificates; install the OpenSSL one "
+            "(Debian: libcurl4)",
+            info->ssl_version != NULL ? info->ssl_version : "no TLS");
+    return ST_OK;
+}
+
+bool dial_base(const struct secret *secret, const char *host, int port, char *out, size_t cap)
+{
+    bool is_v6 = strchr(host, ':') != NULL && host[0] != '[';
+    return text_format(out, cap, "%s://%s%s%s:%d", secret->is_none ? "http" : "https", is_v6 ? "[" : "", host,
+                       is_v6 ? "]" : "", port);
+}
+
+static int on_open(void *arg, curl_socket_t fd, curlsocktype purpose)
+{
+    (void)arg, (void)purpose;
+    const int on = 1, idle_s = 5, every_s = 2, probes = 3, user_ms = 6000;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof(user_ms));
+    return CURL_SOCKOPT_OK;
+}
+
+static void on_tls(const SSL *ssl, int where, int alert)
+{
+    struct dial *dial = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
+    if ((where & SSL_CB_READ_ALERT) == SSL_CB_READ_ALERT && alert >> 8 == SSL3_AL_FATAL)
+        dial->alert = alert & 0xFF; /* as SSL_alert_desc_string_long takes it */
+}
+
+static CURLcode on_ctx(CURL *easy, void *ctx, void *arg)
+{
+    struct dial *dial = arg;
+    (void)easy;
+    if (!secret_dial(ctx, dial->secret))
+        return CURLE_OUT_OF_MEMORY;
+    SSL_CTX_set_app_data((SSL_CTX *)ctx, dial);
+    SSL_CTX_set_info_callback(ctx, on_tls);
+    return CURLE_OK;
+}
+
+static void set_tls(CURL *easy, struct dial *dial)
+{
+    curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_3);
+    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L); /* no certificates: see secret.h */
+    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
+    curl_easy_setopt(easy, CURLOPT_CAINFO, NULL); /* nor a store of them to read with every connection */
+    curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+    curl_easy_setopt(easy, CURLOPT_SSL_ENABLE_ALPN, 0L);
+    curl_easy_setopt(easy, CURLOPT_SSL_SESSIONID_CACHE, 0L);
+    curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, on_ctx);
+    curl_easy_setopt(easy, CURLOPT_SSL_CTX_DATA, dial);
+}
+
+void dial_prepare(CURL *easy, struct dial *dial, const struct secret *secret, struct curl_slist *headers)
+{
+    *dial = (struct dial){.secret = secret};
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* a node is asked, not what the environment puts before it */
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a name being looked up must not hold us */
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+    curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 1L); /* node 0 may come back with another address */
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, dial->error);
+    curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_open);
+    if (!secret->is_none)
+        set_tls(easy, dial);
+}
+
+/* Both sides must use the key: whatever else answers the handshake is not ours. */
+bool dial_is_refused(const struct dial *dial, char *why, size_t cap)
+{
+    bool is_plain = strstr(dial->error, "wrong version number") != NULL;
+    bool is_certified = strstr(dial->error, "certificate verify failed") != NULL;
+    bool is_other_key = dial->alert != 0 && secret_is_refusal(dial->alert);
+    if (is_other_key)
+        text_format(why, cap, "node 0 has another JOB_TOKEN (%s)", SSL_alert_desc_string_long(dial->alert));
+    else if (is_plain)
+        text_format(why, cap, "node 0 does not speak TLS; has it JOB_TOKEN=none?");
+    else if (is_certified)
+        text_format(why, cap, "what answers there does not know the JOB_TOKEN");
+    else
+        text_format(why, cap, "%.200s", dial->error);
+    return is_other_key || is_plain || is_certified;
+}

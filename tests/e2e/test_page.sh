@@ -24,7 +24,7 @@ begin MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=32 CONTEXT=32 BATCH_SIZE=4 SEQ_LEN=
     VAL_DATA=val.txt EVAL_EVERY=20 STEPS=1000000 N_GPU_EACH_NODE=2 CHECKPOINT_DIR=ck CHECKPOINT_EVERY=50
 run=$pid
 quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$joining"
-JOB_TOKEN=a-secret-for-these-tests-only "$convoy" train $quiet $tiny STEPS=100 N_NODES=2 NODE_ID=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port) >out2 2>err2 &
+JOB_TOKEN=a-secret-for-these-tests-only "$convoy" train $quiet $tiny STEPS=100 N_NODES=2 NODE_ID=0 MASTER_ADDR=127.0.0.1 MASTER_PORT="$(free_port)" >out2 2>err2 &
 other=$!
 started+=("$other")
 has_answer() { curl -s --max-time 2 "http://127.0.0.1:$1/status" | grep -q "\"phase\":\"$2\""; }

@@ -1,0 +1,79 @@
+#!/bin/bash
+# test_prometheus — what Prometheus and Grafana are given: metrics that promtool finds nothing to say against, alerts that
+# fire for what they are for, a dashboard that asks for metrics that exist; and what a scrape costs. promtool is unpacked
+# from Debian's package into $BUILD, not installed: the package would start a server.
+. "$(dirname "$0")/lib.sh"
+build=$(dirname "$convoy")
+promtool=$(command -v promtool || echo "$build/prometheus/usr/bin/promtool")
+if [ ! -x "$promtool" ]; then
+    (mkdir -p "$build/prometheus" && cd "$build/prometheus" && timeout 120 apt-get -qq download prometheus && dpkg-deb -x prometheus_*.deb . && rm -f prometheus_*.deb) >got 2>&1
+    [ -x "$promtool" ] || { echo "1..0 # SKIP promtool cannot be had from Debian's prometheus: $(tail -n 1 got)"; exit 0; }
+fi
+port=$(free_port)
+url=http://127.0.0.1:$port
+quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$port"
+tool() { "$promtool" "$@" >said 2>&1 || { sed 's/^/# /' said; false; }; }
+silent() { "$promtool" check metrics <"$1" >said 2>&1 && [ ! -s said ] || { sed 's/^/# /' said; false; }; }
+
+# ---- rules ----
+examples=$root/examples
+ok "alert rules: promtool check" tool check rules "$examples/prometheus/convoy.rules.yml"
+ok "the scrape configuration too" tool check config "$examples/prometheus/prometheus.yml"
+ok "each alert fires for what it is for, none in a healthy run" tool test rules "$examples/prometheus/convoy.rules.test.yml"
+for alert in $(sed -n 's/.*- alert: //p' "$examples/prometheus/convoy.rules.yml"); do
+    grep -q "alertname=\"$alert\"" "$examples/prometheus/convoy.rules.test.yml" || echo "$alert"
+done >untested
+ok "no alert without a test" is "$(cat untested)" ""
+
+# ---- metrics of a node, and of node 0 of two while it waits for the other ----
+begin $tiny STEPS=100000000 N_GPU_EACH_NODE=2 CHECKPOINT_DIR=ck CHECKPOINT_EVERY=500
+is_up() { curl -s --max-time 2 "$url/metrics" >metrics && grep -q '^convoy_checkpoint_step' metrics; }
+wait_for 30 is_up
+ok "promtool check metrics: silent" silent metrics
+grep -v '^#' metrics | sed 's/[ {].*//' | sort -u >names
+node0=$pid
+port0=$port
+port=$(free_port)
+quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$port"
+export JOB_TOKEN=a-secret-for-these-tests-only
+begin $tiny STEPS=100 N_NODES=2 NODE_ID=0 MASTER_ADDR=127.0.0.1 MASTER_PORT="$(free_port)"
+is_waiting() { curl -s --max-time 2 "http://127.0.0.1:$port/metrics" >metrics2 && grep -q '^convoy_node_up{node="1"} 0' metrics2; }
+ok "node 0 says who is missing" wait_for 20 is_waiting
+ok "promtool check metrics: silent there too" silent metrics2
+kill -KILL "$pid"
+wait "$pid" 2>/dev/null
+grep -h '^# TYPE' metrics metrics2 | cut -d' ' -f3 | sort -u >types
+
+# ---- all that is asked for exists ----
+asked() { grep -oE '\bconvoy_[a-z0-9_]+' | sort -u; }
+ok "the alerts ask for metrics that exist" is "$(sed -n '/expr:/,/for:\|labels:/p' "$examples/prometheus/convoy.rules.yml" | asked | comm -23 - types)" ""
+ok "the dashboard too" is "$(jq -r '.. | .expr? // empty' "$examples/grafana/convoy.json" | asked | comm -23 - types)" ""
+jq -r '.panels[].targets[].expr' "$examples/grafana/convoy.json" | sed 's/\$job/convoy/; s/\$node/.*/' |
+    awk 'BEGIN { print "groups: [{name: dashboard, rules: [" } { gsub(/\\/, "\\\\"); gsub(/"/, "\\\""); printf "{record: a%d, expr: \"%s\"},\n", NR, $0 } END { print "]}]" }' >dashboard.yml
+ok "and in PromQL that parses" tool check rules dashboard.yml
+holds_panels() {
+    jq -e '[.panels[] | .gridPos as $g | range($g.x; $g.x + $g.w) as $x | range($g.y; $g.y + $g.h) as $y | [$x, $y]] as $cells |
+        ([.panels[].id] | length == (unique | length)) and ($cells | length == (unique | length)) and ([$cells[][0]] | max) < 24' "$1" >/dev/null
+}
+ok "its panels: each of its own number, within 24 columns, in no other's place" holds_panels "$examples/grafana/convoy.json"
+
+# ---- what a scrape costs: the processor time of the process that answers, which no other load lengthens much ----
+spent() { sed 's/.*) //' "/proc/$node0/stat" | awk '{ print $12 + $13 }'; }
+idle=$(spent)
+sleep 3
+before=$(spent)
+: >urls
+for i in $(seq 1 500); do printf 'url = "http://127.0.0.1:%s/metrics"\noutput = "/dev/null"\nwrite-out = "%%{http_code}\\n"\n' "$port0" >>urls; done
+began=$(date +%s%N)
+curl -s -K urls >codes
+took=$((($(date +%s%N) - began) / 1000000))
+after=$(spent)
+hz=$(getconf CLK_TCK)
+# The time that passed had its own share of idle work: 500 scrapes cost what is beyond that.
+cost=$(awk -v i="$idle" -v b="$before" -v a="$after" -v t="$took" -v hz="$hz" 'BEGIN { c = ((a - b) - (b - i) * t / 3000) * 1000 / hz / 500; printf "%.3f", c < 0 ? 0 : c }')
+ok "500 scrapes: 500 answers" is "$(grep -c 200 codes)" 500
+echo "# a scrape: $cost ms of one processor; 500 took $took ms"
+ok "scraped each second: at most 1 % of a processor's time" awk -v c="$cost" 'BEGIN { exit !(c <= 10) }'
+kill -KILL "$node0"
+wait "$node0" 2>/dev/null
+done_testing

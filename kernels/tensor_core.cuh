@@ -13,8 +13,13 @@
 
 #include "kernels/common.cuh"
 
-#ifndef CONVOY_EMU
-__device__ static inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+/* Where something lies in shared memory, for the instructions below: a number to calculate with. */
+#ifdef CONVOY_EMU
+using shared_at = uintptr_t;
+__device__ static inline shared_at shared_address(const void *p) { return (uintptr_t)p; }
+#else
+using shared_at = uint32_t;
+__device__ static inline shared_at shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 #endif
 
 /* mma<T> — d (16,8) f32 += a (16,16) T · b (16,8) T; all lanes of the warp. */
@@ -67,25 +72,25 @@ __device__ static inline uint32_t to_tf32(float x)
 
 /* ldmatrix_x4 — four 8×8 matrices of 16-bit elements from shared memory: lane 8m+j gives the address (16-byte aligned)
  * of row j of matrix m; r[m] gets row g, columns 2t,2t+1 of it. _trans: of its transpose. */
-__device__ static inline void ldmatrix_x4(uint32_t (&r)[4], const void *row)
+__device__ static inline void ldmatrix_x4(uint32_t (&r)[4], shared_at row)
 {
 #ifdef CONVOY_EMU
-    emu_ldmatrix(r, 4, false, row);
+    emu_ldmatrix(r, 4, false, (const void *)row);
 #else
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
 #endif
 }
-__device__ static inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void *row)
+__device__ static inline void ldmatrix_x4_trans(uint32_t (&r)[4], shared_at row)
 {
 #ifdef CONVOY_EMU
-    emu_ldmatrix(r, 4, true, row);
+    emu_ldmatrix(r, 4, true, (const void *)row);
 #else
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
 #endif
 }
@@ -93,12 +98,12 @@ __device__ static inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void *ro
 /* cp_async — 16 bytes from global to shared memory, both 16-byte aligned; !is_there: zeros, and `from` is not read.
  * They may be read after cp_wait by the thread that copied, after a barrier by the others. cp_commit closes a group;
  * cp_wait<N> waits until at most the N newest groups are on their way. */
-__device__ static inline void cp_async(void *to, const void *from, bool is_there)
+__device__ static inline void cp_async(shared_at to, const void *from, bool is_there)
 {
 #ifdef CONVOY_EMU
-    emu_cp_async(to, from, 16, is_there ? 16 : 0);
+    emu_cp_async((void *)to, from, 16, is_there ? 16 : 0);
 #else
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(is_there ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(is_there ? 16 : 0)
                  : "memory");
 #endif
 }
@@ -125,6 +130,17 @@ template <int PIECES> __device__ static inline int swizzle(int row, int piece)
 {
     static_assert(PIECES >= 8 && (PIECES & (PIECES - 1)) == 0, "rows of 128 bytes and more");
     return (row * PIECES + (piece ^ (row & 7))) * 16;
+}
+
+/* The same where the row is 8·n + row & 7 and piece is even + 0 or 1: (swizzled + (odd ^ row & 7)·16) is made once for a
+ * lane, `even` is then put in by an exclusive or with a constant. */
+template <int PIECES> __device__ static inline shared_at swizzle_lane(shared_at tile, int row, int odd)
+{
+    return tile + (shared_at)((row * PIECES + (odd ^ (row & 7))) * 16);
+}
+template <int PIECES> __device__ static inline shared_at swizzle_at(shared_at lane, int row_of_8, int even)
+{
+    return (lane ^ (shared_at)((even & 6) * 16)) + (shared_at)(row_of_8 * PIECES * 16 + (even & ~7) * 16);
 }
 
 #endif

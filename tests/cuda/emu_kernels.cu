@@ -11,7 +11,7 @@ template <emu_mistake M> __global__ void sum_kernel(int *out, const int *in)
         if (t >= 200)
             return;
     if (t < 64)
-        cp_async(tile + 4 * t, (const char *)(in + blockIdx.x * 256 + 4 * t) + (M == EMU_MISTAKE_ALIGNMENT ? 4 : 0), true);
+        cp_async(shared_address(tile + 4 * t), (const char *)(in + blockIdx.x * 256 + 4 * t) + (M == EMU_MISTAKE_ALIGNMENT ? 4 : 0), true);
     cp_commit();
     if constexpr (M != EMU_MISTAKE_NO_WAIT)
         cp_wait<0>();
@@ -109,17 +109,17 @@ int emu_kernels_mma(float *d, struct tensor a, struct tensor b)
 __global__ void ldmatrix_kernel(float *out, const bf16 *a, const bf16 *b)
 {
     CUDA_SHARED(shared);
-    unsigned char *tile_a = shared, *tile_b = shared + 16 * 128;
+    shared_at tile_a = shared_address(shared), tile_b = tile_a + 16 * 128;
     int lane = (int)threadIdx.x, row = lane % 16;
-    cp_async(tile_a + swizzle<8>(row, lane / 16), a + row * 16 + lane / 16 * 8, true);
+    cp_async(tile_a + (shared_at)swizzle<8>(row, lane / 16), a + row * 16 + lane / 16 * 8, true);
     if (lane < 16)
-        cp_async(tile_b + swizzle<8>(row, 0), b + row * 8, true);
+        cp_async(tile_b + (shared_at)swizzle<8>(row, 0), b + row * 8, true);
     cp_commit();
     cp_wait<0>();
     __syncwarp();
     uint32_t x[4], y[4];
-    ldmatrix_x4(x, tile_a + swizzle<8>(row, lane / 16));
-    ldmatrix_x4_trans(y, tile_b + swizzle<8>(row, 0));
+    ldmatrix_x4(x, tile_a + (shared_at)swizzle<8>(row, lane / 16));
+    ldmatrix_x4_trans(y, tile_b + (shared_at)swizzle<8>(row, 0));
     uint32_t y2[2] = {y[0], y[1]};
     float d[4] = {};
     mma<bf16>(d, x, y2);

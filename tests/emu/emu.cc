@@ -41,7 +41,11 @@ struct emu_fiber {
 struct emu_where emu_where;
 static struct emu_fiber *fibers, *self;
 static char *stacks;
-static int fibers_n, alive_n, ready[EMU_THREADS_MAX], ready_n, waiting_n, skip_barrier = -1, barriers_most;
+static int fibers_n, alive_n, waiting_n, skip_barrier = -1, barriers_most;
+static int ready[EMU_THREADS_MAX / 32][32], ready_n[EMU_THREADS_MAX / 32]; /* of each warp */
+static uint32_t warps_ready;                                               /* bits */
+static int warp_now;
+static bool is_fair; /* this block: everyone is as likely to go on; else a warp mostly goes on as far as it can */
 static void *main_sp;
 static void (*block_run)(void *);
 static void *block_arg;
@@ -118,19 +122,42 @@ static void switch_to(struct emu_fiber *next)
 #endif
 }
 
+static void make_ready(int fiber)
+{
+    int warp = fiber / 32;
+    ready[warp][ready_n[warp]++] = fiber;
+    warps_ready |= 1u << warp;
+}
+
+/* Another warp of those that have somebody ready. Fair draws alone would keep all warps at about the same place. */
+static void pick_warp(void)
+{
+    if (seed_now == 0) {
+        warp_now = warps_ready >> warp_now & 1 ? warp_now : __builtin_ctz(warps_ready);
+    } else if (is_fair || !(warps_ready >> warp_now & 1) || draw() % 256 == 0) {
+        uint32_t left = warps_ready;
+        for (int skip = (int)(draw() % (uint64_t)__builtin_popcount(left)); skip > 0; skip--)
+            left &= left - 1;
+        warp_now = __builtin_ctz(left);
+    }
+}
+
 /* Whoever is ready, drawn; back to the launch when nobody is. */
 static void go_on(void)
 {
-    if (ready_n == 0 || is_failed) {
+    if (warps_ready == 0 || is_failed) {
         if (!is_failed && alive_n > 0)
             emu_fail("all %d threads that are left wait: thread %u at %s:%d", alive_n, self->where.thread.x,
                      self->file ? self->file : "a warp operation", self->line);
         switch_to(NULL);
         return;
     }
-    int at = seed_now == 0 ? ready_n - 1 : (int)(draw() % (uint64_t)ready_n);
-    struct emu_fiber *next = &fibers[ready[at]];
-    ready[at] = ready[--ready_n];
+    pick_warp();
+    int *list = ready[warp_now], *n = &ready_n[warp_now], at = seed_now == 0 ? *n - 1 : (int)(draw() % (uint64_t)*n);
+    struct emu_fiber *next = &fibers[list[at]];
+    list[at] = list[--*n];
+    if (*n == 0)
+        warps_ready &= ~(1u << warp_now);
     switch_to(next);
 }
 
@@ -197,8 +224,11 @@ unsigned char *emu_shared(void) { return shared_all + EMU_GUARD; }
 static void run_block(dim3 grid, dim3 block, uint64_t number)
 {
     uint3 at = {(unsigned)(number % grid.x), (unsigned)(number / grid.x % grid.y), (unsigned)(number / grid.x / grid.y)};
-    fibers_n = alive_n = ready_n = (int)(block.x * block.y * block.z);
-    waiting_n = 0;
+    fibers_n = alive_n = (int)(block.x * block.y * block.z);
+    waiting_n = warp_now = 0;
+    warps_ready = 0;
+    memset(ready_n, 0, sizeof ready_n);
+    is_fair = draw() % 4 == 0;
     memset(shared_all + EMU_GUARD, 0xFF, shared_bytes_now);
     for (int i = 0; i < fibers_n; i++) {
         struct emu_fiber *f = &fibers[i];
@@ -208,8 +238,9 @@ static void run_block(dim3 grid, dim3 block, uint64_t number)
         f->is_done = false;
         f->all = NULL, f->file = NULL, f->fake_stack = NULL;
         fiber_start(f, stacks + (size_t)i * EMU_STACK_BYTES);
-        ready[fibers_n - 1 - i] = i;
     }
+    for (int i = fibers_n - 1; i >= 0; i--)
+        make_ready(i);
 #ifdef EMU_ASAN
     __asan_unpoison_memory_region(stacks, (size_t)fibers_n * EMU_STACK_BYTES);
 #endif
@@ -285,18 +316,19 @@ int emu_barrier(const char *file, int line, enum emu_vote vote, int value)
     } else {
         int count = 0;
         for (int i = 0; i < fibers_n; i++) {
-            if (fibers[i].line != line || strcmp(fibers[i].file, file) != 0)
-                emu_fail("threads at two barriers: %u at %s:%d, %d at %s:%d", self->where.thread.x, file, line, i,
-                         fibers[i].file, fibers[i].line);
+            const char *other = fibers[i].file ? fibers[i].file : "?";
+            if (fibers[i].line != line || strcmp(other, file) != 0)
+                emu_fail("threads at two barriers: %u at %s:%d, %d at %s:%d", self->where.thread.x, file, line, i, other,
+                         fibers[i].line);
             count += fibers[i].vote;
         }
         for (int i = 0; i < fibers_n; i++) {
             fibers[i].vote = vote == EMU_VOTE_COUNT ? count : vote == EMU_VOTE_AND ? count == fibers_n : count > 0;
             if (&fibers[i] != self)
-                ready[ready_n++] = i;
+                make_ready(i);
         }
         waiting_n = 0;
-        ready[ready_n++] = (int)(self - fibers); /* the last to come has no lead */
+        make_ready((int)(self - fibers)); /* the last to come has no lead */
         go_on();
     }
     self->file = NULL;
@@ -328,7 +360,7 @@ void emu_warp(unsigned mask, emu_warp_fn *all, void *args)
     for (int i = 0; i < 32; i++)
         if (mask >> i & 1) {
             fibers[first + i].all = NULL;
-            ready[ready_n++] = first + i;
+            make_ready(first + i);
         }
     go_on();
 }

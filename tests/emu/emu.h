@@ -2,7 +2,7 @@
  *
  * Every kernels/x.cu is compiled with `g++ -x c++ -include tests/emu/emu.h`. Blocks run one after the other, in an order
  * shuffled by a seed; the threads of a block are fibers that run until they meet others (a barrier, a warp operation), and
- * who goes on next is drawn from the same seed. So what a missing barrier leaves open is decided differently under
+ * who goes on next is drawn from the same seed, fairly in some blocks, one warp far ahead in most. So what a missing barrier leaves open is decided differently under
  * different seeds. Shared memory starts as NaN and lies between guards; a cp.async lands at once or only when waited for, as
  * the seed says. What the chip leaves undefined and we never mean is an error, kept in emu_error(): threads of a block at different
  * barriers or gone, lanes of a warp in different operations, an address that is not aligned, a block of broken warps.

@@ -1,0 +1,392 @@
+/* attention — causal attention forward on tensor cores, and the decoding of one token.
+ *
+ * Forward (Dao et al. 2022, Dao 2023): a block takes 128 queries of one head (64 when D > 128) and walks over the keys at or
+ * before them, BN at a time, in two buffers: while one tile of K and V is used, cp.async brings the next. A warp owns whole
+ * rows, so the running maximum and sum never leave its registers; scores become the next product's factor in place.
+ * Blocks with most keys come first. float tensors go to attention_f32.cuh.
+ *
+ * nvcc 13, sm_90a, registers / shared memory, none spilled: see the table at the foot of kernels/README.md. */
+#include "kernels/attention_args.cuh"
+#include "kernels/attention_f32.cuh"
+#include "kernels/attention_tile.cuh"
+
+/* MR tiles of 16 queries a warp, D/8 tiles of 8 columns of the result. */
+template <int MR, int D> struct fwd_rows {
+    float o[MR][D / 8][4];
+    float max[MR][2], sum[MR][2]; /* of rows g and g+8, in units of log2; sum of this lane's columns alone */
+};
+
+/* s = q·kᵀ of the warp's rows. The fragments of q are kept in registers unless D is 256. */
+template <typename T, int D, int MR, int BN>
+__device__ static inline void fwd_scores(float (&s)[MR][BN / 8][4], uint32_t (&q)[MR][D / 16][4], shared_at q_tile,
+                                         shared_at k_tile, int warp_row)
+{
+#pragma unroll
+    for (int m = 0; m < MR; m++)
+#pragma unroll
+        for (int n = 0; n < BN / 8; n++)
+            s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        if constexpr (D > 128)
+#pragma unroll
+            for (int m = 0; m < MR; m++)
+                frag_a<D / 8>(q[m][k], q_tile, warp_row + 16 * m, 2 * k);
+#pragma unroll
+        for (int n = 0; n < BN / 16; n++) {
+            uint32_t b0[2], b1[2];
+            frag_b<D / 8>(b0, b1, k_tile, 16 * n, 2 * k);
+#pragma unroll
+            for (int m = 0; m < MR; m++) {
+                mma<T>(s[m][2 * n], q[m][k], b0);
+                mma<T>(s[m][2 * n + 1], q[m][k], b1);
+            }
+        }
+    }
+}
+
+/* Keys after the query, and those the mask hides, get -inf. row, col: of the fragments' first element. */
+template <typename T, int MR, int BN>
+__device__ static inline void fwd_hide(float (&s)[MR][BN / 8][4], const attention_args<T> &x, int64_t b, int row, int col)
+{
+#pragma unroll
+    for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            int j = col + 8 * n + e;
+            bool is_hidden = attention_is_hidden(x, b, j);
+#pragma unroll
+            for (int m = 0; m < MR; m++) {
+                if (is_hidden || j > row + 16 * m)
+                    s[m][n][e] = -INFINITY;
+                if (is_hidden || j > row + 16 * m + 8)
+                    s[m][n][2 + e] = -INFINITY;
+            }
+        }
+}
+
+/* Scores to exp(score - running maximum); what was summed before is brought to the new maximum. */
+template <int MR, int D, int BN> __device__ static inline void fwd_softmax(float (&s)[MR][BN / 8][4], fwd_rows<MR, D> &x, float scale)
+{
+#pragma unroll
+    for (int m = 0; m < MR; m++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float top = -INFINITY;
+#pragma unroll
+            for (int n = 0; n < BN / 8; n++)
+                top = fmaxf(top, fmaxf(s[m][n][2 * r], s[m][n][2 * r + 1]));
+            top = fmaxf(top, __shfl_xor_sync(WARP_ALL, top, 1));
+            top = fmaxf(top, __shfl_xor_sync(WARP_ALL, top, 2));
+            float max = fmaxf(x.max[m][r], top * scale), from = max == -INFINITY ? 0 : max;
+            float keep = exp2f(x.max[m][r] - from), sum = 0;
+            x.max[m][r] = max;
+#pragma unroll
+            for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+                for (int e = 2 * r; e < 2 * r + 2; e++)
+                    sum += s[m][n][e] = exp2f(fmaf(s[m][n][e], scale, -from));
+            x.sum[m][r] = x.sum[m][r] * keep + sum;
+#pragma unroll
+            for (int n = 0; n < D / 8; n++)
+                x.o[m][n][2 * r] *= keep, x.o[m][n][2 * r + 1] *= keep;
+        }
+}
+
+template <typename T, int MR, int BN>
+__device__ static inline void fwd_drop(float (&s)[MR][BN / 8][4], const attention_args<T> &x, int64_t bh, int row, int col)
+{
+#pragma unroll
+    for (int m = 0; m < MR; m++)
+#pragma unroll
+        for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float keep[2];
+                drop_factors(keep, x.drop, attention_drop_at(x, bh, row + 16 * m + 8 * r, col + 8 * n));
+                s[m][n][2 * r] *= keep[0];
+                s[m][n][2 * r + 1] *= keep[1];
+            }
+}
+
+/* o += p·v */
+template <typename T, int D, int MR, int BN>
+__device__ static inline void fwd_values(float (&o)[MR][D / 8][4], const float (&p)[MR][BN / 8][4], shared_at v_tile)
+{
+#pragma unroll
+    for (int k = 0; k < BN / 16; k++) {
+        uint32_t a[MR][4];
+#pragma unroll
+        for (int m = 0; m < MR; m++)
+            frag_of_sums<T>(a[m], p[m][2 * k], p[m][2 * k + 1]);
+#pragma unroll
+        for (int n = 0; n < D / 16; n++) {
+            uint32_t b0[2], b1[2];
+            frag_b_trans<D / 8>(b0, b1, v_tile, 16 * k, 2 * n);
+#pragma unroll
+            for (int m = 0; m < MR; m++) {
+                mma<T>(o[m][2 * n], a[m], b0);
+                mma<T>(o[m][2 * n + 1], a[m], b1);
+            }
+        }
+    }
+}
+
+/* The warp's rows, divided by their sums, to `tile` (its own rows of the queries' tile, which nobody needs any more), and
+ * from there to memory in pieces of 16 bytes. */
+template <typename T, int D, int MR>
+__device__ static inline void fwd_store(fwd_rows<MR, D> &x, const attention_args<T> &a, unsigned char *tile, int64_t bh, int warp_row,
+                                        int block_row)
+{
+    constexpr int PIECES = D / 8;
+    int lane = (int)threadIdx.x % WARP, first = block_row + warp_row;
+    __syncwarp();
+#pragma unroll
+    for (int m = 0; m < MR; m++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int row = 16 * m + 8 * r + lane / 4;
+            float sum = x.sum[m][r];
+            sum += __shfl_xor_sync(WARP_ALL, sum, 1);
+            sum += __shfl_xor_sync(WARP_ALL, sum, 2);
+            float by = sum > 0 ? 1.0f / sum : 0;
+            if (lane % 4 == 0 && first + row < a.t)
+                a.lse[bh * a.t + first + row] = sum > 0 ? (x.max[m][r] + log2f(sum)) * ATTENTION_LN2 : -INFINITY;
+#pragma unroll
+            for (int n = 0; n < PIECES; n++)
+                *(uint32_t *)(tile + swizzle<PIECES>(warp_row + row, n) + lane % 4 * 4) =
+                    pack2<T>(x.o[m][n][2 * r] * by, x.o[m][n][2 * r + 1] * by);
+        }
+    __syncwarp();
+    T *out = a.out + attention_out_at(a, bh / a.h, bh % a.h);
+    for (int i = lane; i < 16 * MR * PIECES; i += WARP) {
+        int row = i / PIECES, piece = i % PIECES;
+        if (first + row < a.t && piece * 8 < a.d)
+            *(uint4 *)(out + (int64_t)(first + row) * a.h * a.d + piece * 8) =
+                *(const uint4 *)(tile + swizzle<PIECES>(warp_row + row, piece));
+    }
+}
+
+template <typename T, int D, int MR, int WARPS, int BN, bool DROP>
+__global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<T> a)
+{
+    constexpr int BM = WARPS * MR * 16, TILE = BN * D * 2;
+    CUDA_SHARED(shared);
+    shared_at q_tile = shared_address(shared), k_tile = q_tile + BM * D * 2, v_tile = k_tile + 2 * TILE;
+    int lane = (int)threadIdx.x % WARP, warp_row = (int)threadIdx.x / WARP * MR * 16;
+    int block_row = (int)(gridDim.x - 1 - blockIdx.x) * BM, first = block_row + warp_row;
+    int64_t b = blockIdx.z, bh = b * a.h + blockIdx.y;
+    int c = a.h * a.d, stride = 3 * c;
+    const T *q = a.qkv + attention_qkv_at(a, b, blockIdx.y), *k = q + c, *v = k + c;
+    int keys_n = min(a.t, block_row + BM), tiles_n = (keys_n + BN - 1) / BN;
+    auto fetch = [&](int tile) {
+        int64_t at = (int64_t)tile * BN * stride; /* a row is at most 3·65535·256 elements */
+        tile_copy<T, BN, D, WARPS * WARP>(k_tile + (shared_at)(tile % 2 * TILE), k + at, stride, a.t - tile * BN, a.d);
+        tile_copy<T, BN, D, WARPS * WARP>(v_tile + (shared_at)(tile % 2 * TILE), v + at, stride, a.t - tile * BN, a.d);
+    };
+    tile_copy<T, BM, D, WARPS * WARP>(q_tile, q + (int64_t)block_row * stride, stride, a.t - block_row, a.d);
+    fetch(0);
+    cp_commit();
+    fwd_rows<MR, D> x = {};
+    uint32_t q_frag[MR][D / 16][4];
+    for (int m = 0; m < MR; m++)
+        x.max[m][0] = x.max[m][1] = -INFINITY;
+    cp_wait<0>();
+    __syncthreads();
+#pragma unroll
+    for (int m = 0; m < MR; m++)
+#pragma unroll
+        for (int n = 0; D <= 128 && n < D / 16; n++)
+            frag_a<D / 8>(q_frag[m][n], q_tile, warp_row + 16 * m, 2 * n);
+    float scale = a.scale * ATTENTION_LOG2E;
+    for (int tile = 0; tile < tiles_n; tile++) {
+        cp_wait<0>();
+        __syncthreads(); /* the tile is there, and everyone has done with the one before */
+        if (tile + 1 < tiles_n)
+            fetch(tile + 1);
+        cp_commit();
+        float s[MR][BN / 8][4];
+        int row = first + lane / 4, col = tile * BN + lane % 4 * 2;
+        fwd_scores<T, D, MR, BN>(s, q_frag, q_tile, k_tile + (shared_at)(tile % 2 * TILE), warp_row);
+        if (a.mask || (tile + 1) * BN > first)
+            fwd_hide<T, MR, BN>(s, a, b, row, col);
+        fwd_softmax<MR, D, BN>(s, x, scale);
+        if constexpr (DROP)
+            fwd_drop<T, MR, BN>(s, a, bh, row, col);
+        fwd_values<T, D, MR, BN>(x.o, s, v_tile + (shared_at)(tile % 2 * TILE));
+    }
+    fwd_store<T, D, MR>(x, a, shared, bh, warp_row, block_row);
+}
+
+template <typename T, int D, int MR, int WARPS, int BN> static int fwd_launch(const struct cuda *cuda, const attention_args<T> &x, int64_t b)
+{
+    constexpr int BM = WARPS * MR * 16;
+    dim3 grid((unsigned)ceil_div(x.t, BM), (unsigned)x.h, (unsigned)b);
+    return cuda_launch(x.drop.threshold ? attention_fwd_mma<T, D, MR, WARPS, BN, true> : attention_fwd_mma<T, D, MR, WARPS, BN, false>, grid,
+                       dim3(WARPS * WARP), (size_t)(BM + 4 * BN) * D * 2, cuda->stream, x);
+}
+
+template <typename T> static int fwd_any(const struct cuda *cuda, const struct attention_fwd *a)
+{
+    attention_args<T> x = {};
+    x.qkv = (const T *)a->qkv.data, x.out = (T *)a->out.data, x.lse = (float *)a->lse.data;
+    x.mask = (const uint8_t *)a->mask.data;
+    x.t = (int)a->t, x.h = (int)a->h, x.d = (int)a->d;
+    x.scale = 1.0f / sqrtf((float)a->d);
+    x.drop = drop_args_of(&a->dropout);
+    if (!cuda_aligned(x.qkv, a->d) || !cuda_aligned(x.out, a->d))
+        return CUDA_REFUSAL_SHAPE;
+    if constexpr (sizeof(T) == 4)
+        return attention_f32_fwd(cuda, x, a->b);
+    else if (a->d <= 64)
+        return fwd_launch<T, 64, 2, 4, 64>(cuda, x, a->b);
+    else if (a->d <= 128)
+        return fwd_launch<T, 128, 1, 8, 64>(cuda, x, a->b);
+    else
+        return fwd_launch<T, 256, 1, 4, 32>(cuda, x, a->b);
+}
+
+/* What the kernels count in: tokens in int, heads and samples as dimensions of the grid. */
+static bool shape_is_good(int64_t b, int64_t t, int64_t h, int64_t d)
+{
+    return b >= 1 && b <= 65535 && t >= 1 && t <= INT32_MAX / 2 && h >= 1 && h <= 65535 && d >= 8 && d <= 256 && d % 8 == 0;
+}
+
+int attention_fwd_cuda(const struct cuda *cuda, const struct attention_fwd *a)
+{
+    if (!shape_is_good(a->b, a->t, a->h, a->d))
+        return CUDA_REFUSAL_SHAPE;
+    if (a->out.dtype != a->qkv.dtype || a->lse.dtype != DTYPE_F32 || (a->mask.data && a->mask.dtype != DTYPE_U8))
+        return CUDA_REFUSAL_DTYPE;
+    return cuda_floats(a->qkv.dtype, [&](auto t) { return fwd_any<decltype(t)>(cuda, a); });
+}
+
+/* ---- decode: one query a head; keys in parts of DECODE_KEYS, each a block, put together by a second kernel ------- */
+
+constexpr int DECODE_KEYS = 256, DECODE_WARPS = 8;
+
+struct decode_part {
+    float max, sum; /* of exp(score - max) */
+};
+
+/* (max, sum, acc) ← both together. */
+__device__ static inline void decode_join(decode_part &p, float (&acc)[8], decode_part q, const float (&other)[8])
+{
+    float max = fmaxf(p.max, q.max), from = max == -INFINITY ? 0 : max;
+    float keep = expf(p.max - from), add = expf(q.max - from);
+    p.max = max, p.sum = p.sum * keep + q.sum * add;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        acc[i] = acc[i] * keep + other[i] * add;
+}
+
+/* `lanes` lanes (a power of two) hold a key's row, 8 columns each; a warp reads 32/lanes keys at once. */
+template <typename T>
+__global__ void __launch_bounds__(DECODE_WARPS *WARP) attention_decode_part(const T *qkv, float *parts, int t, int h, int d, int lanes,
+                                                                          float scale)
+{
+    __shared__ float all[DECODE_WARPS][32 * 8 + 2];
+    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, col = lane % lanes * 8, keys = WARP / lanes;
+    int64_t c = (int64_t)h * d, bh = (int64_t)blockIdx.z * h + blockIdx.y;
+    const T *q = qkv + ((int64_t)blockIdx.z * t + t - 1) * 3 * c + (int64_t)blockIdx.y * d;
+    const T *k = qkv + (int64_t)blockIdx.z * t * 3 * c + c + (int64_t)blockIdx.y * d;
+    float x[8] = {}, acc[8] = {}, y[8] = {};
+    if (col < d)
+        load_floats(x, q + col);
+    decode_part p = {-INFINITY, 0};
+    int first = (int)blockIdx.x * DECODE_KEYS, end = min(t, first + DECODE_KEYS);
+    for (int j0 = first + warp * keys; j0 < end; j0 += DECODE_WARPS * keys) {
+        int j = j0 + lane / lanes;
+        float score = 0;
+        bool is_there = j < end && col < d;
+        if (is_there)
+            load_floats(y, k + (int64_t)j * 3 * c + col);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            score += is_there ? x[i] * y[i] : 0;
+        for (int step = lanes / 2; step > 0; step /= 2)
+            score += __shfl_xor_sync(WARP_ALL, score, step);
+        if (is_there) {
+            load_floats(y, k + c + (int64_t)j * 3 * c + col);
+            decode_join(p, acc, {score * scale, 1.0f}, y);
+        }
+    }
+    for (int step = lanes; step < WARP; step *= 2) {
+        decode_part r = {__shfl_xor_sync(WARP_ALL, p.max, step), __shfl_xor_sync(WARP_ALL, p.sum, step)};
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            y[i] = __shfl_xor_sync(WARP_ALL, acc[i], step);
+        /* Both sides add in the same order, so they stay the same bits. */
+        if (lane & step) {
+            decode_join(r, y, p, acc);
+            p = r;
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                acc[i] = y[i];
+        } else {
+            decode_join(p, acc, r, y);
+        }
+    }
+    if (lane < lanes) {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            all[warp][2 + col + i] = acc[i];
+        if (lane == 0)
+            all[warp][0] = p.max, all[warp][1] = p.sum;
+    }
+    __syncthreads();
+    float *part = parts + (bh * gridDim.x + blockIdx.x) * (d + 2);
+    float max = -INFINITY, sum = 0, value = 0;
+    for (int w = 0; w < DECODE_WARPS; w++)
+        max = fmaxf(max, all[w][0]);
+    for (int w = 0; w < DECODE_WARPS; w++)
+        sum += all[w][1] * expf(all[w][0] - max);
+    for (int i = (int)threadIdx.x; i < d; i += DECODE_WARPS * WARP) {
+        value = 0;
+        for (int w = 0; w < DECODE_WARPS; w++)
+            value += all[w][2 + i] * expf(all[w][0] - max);
+        part[2 + i] = value;
+    }
+    if (threadIdx.x == 0)
+        part[0] = max, part[1] = sum;
+}
+
+template <typename T> __global__ void attention_decode_join(T *out, const float *parts, int parts_n, int d)
+{
+    const float *part = parts + (int64_t)blockIdx.x * parts_n * (d + 2);
+    float max = -INFINITY, sum = 0;
+    for (int i = 0; i < parts_n; i++)
+        max = fmaxf(max, part[(int64_t)i * (d + 2)]);
+    for (int i = 0; i < parts_n; i++)
+        sum += part[(int64_t)i * (d + 2) + 1] * expf(part[(int64_t)i * (d + 2)] - max);
+    for (int e = (int)threadIdx.x; e < d; e += (int)blockDim.x) {
+        float value = 0;
+        for (int i = 0; i < parts_n; i++)
+            value += part[(int64_t)i * (d + 2) + 2 + e] * expf(part[(int64_t)i * (d + 2)] - max);
+        out[(int64_t)blockIdx.x * d + e] = from_float<T>(value / sum);
+    }
+}
+
+int attention_decode_cuda(const struct cuda *cuda, const struct attention_decode *a)
+{
+    if (!shape_is_good(a->b, a->t, a->h, a->d))
+        return CUDA_REFUSAL_SHAPE;
+    if (a->out.dtype != a->qkv.dtype)
+        return CUDA_REFUSAL_DTYPE;
+    int64_t parts_n = ceil_div(a->t, DECODE_KEYS);
+    if ((size_t)(a->b * a->h * parts_n * (a->d + 2)) * sizeof(float) > cuda->scratch_bytes)
+        return CUDA_REFUSAL_SCRATCH;
+    int lanes = 1;
+    while (lanes * 8 < a->d)
+        lanes *= 2;
+    return cuda_floats(a->qkv.dtype, [&](auto zero) {
+        using T = decltype(zero);
+        if (!cuda_aligned((const T *)a->qkv.data, a->d))
+            return (int)CUDA_REFUSAL_SHAPE;
+        dim3 grid((unsigned)parts_n, (unsigned)a->h, (unsigned)a->b);
+        CUDA_TRY(cuda_launch(attention_decode_part<T>, grid, dim3(DECODE_WARPS * WARP), 0, cuda->stream, (const T *)a->qkv.data,
+                             (float *)cuda->scratch, (int)a->t, (int)a->h, (int)a->d, lanes, 1.0f / sqrtf((float)a->d)));
+        return cuda_launch(attention_decode_join<T>, dim3((unsigned)(a->b * a->h)), dim3(64), 0, cuda->stream, (T *)a->out.data,
+                           (const float *)cuda->scratch, (int)parts_n, (int)a->d);
+    });
+}

@@ -1,0 +1,216 @@
+/* attention_f32 — attention of float tensors, in float throughout: tiles in shared memory, no tensor cores.
+ *
+ * The path of PRECISION=fp32: for proof and for small runs, made to be right and not too slow. The walk over tiles is the
+ * one of attention.cu and attention_bwd.cu. Rows in shared memory are D+1 floats apart, so that lanes that read one column
+ * of 16 rows meet different banks. */
+#ifndef CONVOY_KERNELS_ATTENTION_F32_CUH
+#define CONVOY_KERNELS_ATTENTION_F32_CUH
+
+#include "kernels/attention_args.cuh"
+
+constexpr int F32_THREADS = 256, F32_BM = 64, F32_BN = 32;
+
+/* ROWS rows of d floats to shared memory, D+1 apart; what is not there is zero. */
+template <int ROWS, int D>
+__device__ static inline void f32_fetch(float *tile, const float *from, int64_t stride, int rows_n, int d)
+{
+    for (int i = (int)threadIdx.x; i < ROWS * D; i += F32_THREADS) {
+        int row = i / D, col = i % D;
+        tile[row * (D + 1) + col] = row < rows_n && col < d ? from[row * stride + col] : 0;
+    }
+}
+
+/* Sum, or maximum, over the 16 lanes that share a row. */
+__device__ static inline float f32_row_sum(float x)
+{
+#pragma unroll
+    for (int step = 8; step > 0; step /= 2)
+        x += __shfl_xor_sync(WARP_ALL, x, step);
+    return x;
+}
+__device__ static inline float f32_row_max(float x)
+{
+#pragma unroll
+    for (int step = 8; step > 0; step /= 2)
+        x = fmaxf(x, __shfl_xor_sync(WARP_ALL, x, step));
+    return x;
+}
+
+/* Thread (ty,tx) of 16×16 has queries 4·ty … 4·ty+3, keys tx and tx+16 of a tile, columns tx, tx+16, … of the result. */
+template <int D> __global__ void __launch_bounds__(F32_THREADS) attention_fwd_f32(attention_args<float> a)
+{
+    CUDA_SHARED(shared);
+    float *q_tile = (float *)shared, *k_tile = q_tile + F32_BM * (D + 1), *v_tile = k_tile + F32_BN * (D + 1);
+    float *p_tile = v_tile + F32_BN * (D + 1); /* (BM, BN+1) */
+    int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16, first = (int)(gridDim.x - 1 - blockIdx.x) * F32_BM;
+    int64_t b = blockIdx.z, bh = b * a.h + blockIdx.y, c = (int64_t)a.h * a.d, stride = 3 * c;
+    const float *q = a.qkv + attention_qkv_at(a, b, blockIdx.y), *k = q + c, *v = k + c;
+    float o[4][D / 16] = {}, max[4], sum[4] = {};
+    for (int r = 0; r < 4; r++)
+        max[r] = -INFINITY;
+    f32_fetch<F32_BM, D>(q_tile, q + first * stride, stride, a.t - first, a.d);
+    for (int key = 0; key < min(a.t, first + F32_BM); key += F32_BN) {
+        __syncthreads();
+        f32_fetch<F32_BN, D>(k_tile, k + key * stride, stride, a.t - key, a.d);
+        f32_fetch<F32_BN, D>(v_tile, v + key * stride, stride, a.t - key, a.d);
+        __syncthreads();
+        float s[4][2] = {};
+        for (int e = 0; e < D; e++) {
+            float k0 = k_tile[tx * (D + 1) + e], k1 = k_tile[(tx + 16) * (D + 1) + e];
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+                float x = q_tile[(4 * ty + r) * (D + 1) + e];
+                s[r][0] = fmaf(x, k0, s[r][0]);
+                s[r][1] = fmaf(x, k1, s[r][1]);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < 4; r++) {
+            int i = first + 4 * ty + r;
+            for (int e = 0; e < 2; e++) {
+                int j = key + tx + 16 * e;
+                s[r][e] = j > i || attention_is_hidden(a, b, j) ? -INFINITY : s[r][e] * a.scale;
+            }
+            float top = fmaxf(max[r], f32_row_max(fmaxf(s[r][0], s[r][1]))), from = top == -INFINITY ? 0 : top;
+            float keep = expf(max[r] - from);
+            max[r] = top;
+            float p0 = expf(s[r][0] - from), p1 = expf(s[r][1] - from);
+            sum[r] = sum[r] * keep + (p0 + p1);
+            for (int n = 0; n < D / 16; n++)
+                o[r][n] *= keep;
+            p_tile[(4 * ty + r) * (F32_BN + 1) + tx] = p0 * drop_factor(a.drop, attention_drop_at(a, bh, i, key + tx));
+            p_tile[(4 * ty + r) * (F32_BN + 1) + tx + 16] = p1 * drop_factor(a.drop, attention_drop_at(a, bh, i, key + tx + 16));
+        }
+        __syncwarp(); /* a row's 16 threads are in one warp */
+        for (int j = 0; j < F32_BN; j++)
+#pragma unroll
+            for (int n = 0; n < D / 16; n++) {
+                float x = v_tile[j * (D + 1) + tx + 16 * n];
+#pragma unroll
+                for (int r = 0; r < 4; r++)
+                    o[r][n] = fmaf(p_tile[(4 * ty + r) * (F32_BN + 1) + j], x, o[r][n]);
+            }
+    }
+    float *out = a.out + attention_out_at(a, b, blockIdx.y);
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+        int i = first + 4 * ty + r;
+        float all = f32_row_sum(sum[r]), by = all > 0 ? 1.0f / all : 0;
+        if (i < a.t && tx == 0)
+            a.lse[bh * a.t + i] = all > 0 ? max[r] + logf(all) : -INFINITY;
+#pragma unroll
+        for (int n = 0; n < D / 16; n++)
+            if (i < a.t && tx + 16 * n < a.d)
+                out[(int64_t)i * c + tx + 16 * n] = o[r][n] * by;
+    }
+}
+
+template <int D> static inline int f32_fwd_launch(const struct cuda *cuda, const attention_args<float> &x, int64_t b)
+{
+    dim3 grid((unsigned)ceil_div(x.t, F32_BM), (unsigned)x.h, (unsigned)b);
+    size_t floats = (size_t)(F32_BM + 2 * F32_BN) * (D + 1) + F32_BM * (F32_BN + 1);
+    return cuda_launch(attention_fwd_f32<D>, grid, dim3(F32_THREADS), floats * sizeof(float), cuda->stream, x);
+}
+static inline int attention_f32_fwd(const struct cuda *cuda, const attention_args<float> &x, int64_t b)
+{
+    return x.d <= 64 ? f32_fwd_launch<64>(cuda, x, b) : x.d <= 128 ? f32_fwd_launch<128>(cuda, x, b) : f32_fwd_launch<256>(cuda, x, b);
+}
+
+/* ---- backward: a block takes keys 32 at a time and walks over the queries at or after them, 32 at a time ---------- */
+
+constexpr int F32_BK = 32;
+
+/* Thread (ty,tx): queries 2·ty, 2·ty+1 and keys tx, tx+16 of S; for sums over rows, row ty or ty+16, columns tx, tx+16, … */
+template <int D> struct f32_bwd_tiles {
+    float *q, *dout, *k, *v, *p, *ds, *lse, *delta; /* p, ds (queries, BK+1) */
+};
+
+template <int D>
+__device__ static inline void f32_bwd_probs(const attention_args<float> &a, const f32_bwd_tiles<D> &x, int64_t bh, int query, int key)
+{
+    int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            int row = 2 * ty + r, col = tx + 16 * e, i = query + row, j = key + col;
+            float s = 0, dp = 0;
+            for (int n = 0; n < D; n++) {
+                s = fmaf(x.q[row * (D + 1) + n], x.k[col * (D + 1) + n], s);
+                dp = fmaf(x.dout[row * (D + 1) + n], x.v[col * (D + 1) + n], dp);
+            }
+            bool is_seen = j <= i && !attention_is_hidden(a, bh / a.h, j);
+            float p = is_seen ? expf(s * a.scale - x.lse[row]) : 0;
+            float keep = drop_factor(a.drop, attention_drop_at(a, bh, i, j));
+            x.p[row * (F32_BK + 1) + col] = p * keep;
+            x.ds[row * (F32_BK + 1) + col] = p * (keep * dp - x.delta[row]) * a.scale;
+        }
+}
+
+template <int D> __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f32(attention_args<float> a)
+{
+    CUDA_SHARED(shared);
+    constexpr int TILE = F32_BK * (D + 1), SQUARE = F32_BK * (F32_BK + 1);
+    float *all = (float *)shared;
+    f32_bwd_tiles<D> x = {all, all + TILE, all + 2 * TILE, all + 3 * TILE, all + 4 * TILE, all + 4 * TILE + SQUARE,
+                          all + 4 * TILE + 2 * SQUARE, all + 4 * TILE + 2 * SQUARE + F32_BK};
+    int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16, t_padded = (int)round_up(a.t, 64);
+    int64_t local = blockIdx.y, bh = a.bh_first + local, b = bh / a.h, c = (int64_t)a.h * a.d, stride = 3 * c;
+    int64_t at = attention_qkv_at(a, b, bh % a.h);
+    const float *q = a.qkv + at, *dout = a.dout + attention_out_at(a, b, bh % a.h);
+    float *acc = a.acc + ((int64_t)blockIdx.x * a.bh_n + local) * t_padded * D;
+    for (int key = (int)blockIdx.x * F32_BK; key < a.t; key += a.splits_n * F32_BK) {
+        float dk[2][D / 16] = {}, dv[2][D / 16] = {};
+        __syncthreads();
+        f32_fetch<F32_BK, D>(x.k, q + c + key * stride, stride, a.t - key, a.d);
+        f32_fetch<F32_BK, D>(x.v, q + 2 * c + key * stride, stride, a.t - key, a.d);
+        for (int query = key; query < a.t; query += F32_BK) {
+            __syncthreads();
+            f32_fetch<F32_BK, D>(x.q, q + query * stride, stride, a.t - query, a.d);
+            f32_fetch<F32_BK, D>(x.dout, dout + query * c, c, a.t - query, a.d);
+            if (threadIdx.x < F32_BK) {
+                int i = query + (int)threadIdx.x;
+                float lse = i < a.t ? a.lse_in[bh * a.t + i] : INFINITY;
+                x.lse[threadIdx.x] = lse == -INFINITY ? INFINITY : lse; /* such a row's probabilities are all 0 */
+                x.delta[threadIdx.x] = i < a.t ? a.delta[local * a.t + i] : 0;
+            }
+            __syncthreads();
+            f32_bwd_probs<D>(a, x, bh, query, key);
+            __syncthreads();
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                int row = ty + 16 * r;
+#pragma unroll
+                for (int n = 0; n < D / 16; n++) {
+                    int col = tx + 16 * n;
+                    float *to = acc + (int64_t)(query + row) * D + col, dq = key == (int)blockIdx.x * F32_BK ? 0 : *to;
+                    for (int i = 0; i < F32_BK; i++) {
+                        dv[r][n] = fmaf(x.p[i * (F32_BK + 1) + row], x.dout[i * (D + 1) + col], dv[r][n]);
+                        dk[r][n] = fmaf(x.ds[i * (F32_BK + 1) + row], x.q[i * (D + 1) + col], dk[r][n]);
+                        dq = fmaf(x.ds[row * (F32_BK + 1) + i], x.k[i * (D + 1) + col], dq);
+                    }
+                    *to = dq; /* the same thread at every tile of keys */
+                }
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int n = 0; n < D / 16; n++) {
+                int row = key + ty + 16 * r, col = tx + 16 * n;
+                if (row < a.t && col < a.d) {
+                    a.dqkv[at + c + row * stride + col] = dk[r][n];
+                    a.dqkv[at + 2 * c + row * stride + col] = dv[r][n];
+                }
+            }
+    }
+}
+
+template <int D> static inline int f32_bwd_launch(const struct cuda *cuda, const attention_args<float> &x)
+{
+    size_t floats = (size_t)4 * F32_BK * (D + 1) + 2 * F32_BK * (F32_BK + 1) + 2 * F32_BK;
+    return cuda_launch(attention_bwd_f32<D>, dim3((unsigned)x.splits_n, (unsigned)x.bh_n), dim3(F32_THREADS), floats * sizeof(float),
+                       cuda->stream, x);
+}
+
+#endif

@@ -1,0 +1,276 @@
+/* Attention for CUDA, on the emulation, against the CPU truth: each dtype, odd sizes, masks, dropout, orders of threads. */
+#include "cuda_test.h"
+
+struct shape {
+    int64_t b, t, h, d;
+    float p;
+    int mask; /* 0 none; 1 some keys hidden; 2 the first half; 3 all */
+    enum dtype dtype;
+    float gain;
+    size_t scratch_bytes;
+};
+
+#define SCRATCH ((size_t)8 << 20)
+
+struct run {
+    struct shape x;
+    int64_t n, rows; /* elements of out; of lse */
+    struct tensor qkv, out, lse, dout, dqkv, mask;
+    struct cuda cuda;
+};
+
+static struct run run_new(const struct shape *x)
+{
+    struct run r = {.x = *x, .n = x->b * x->t * x->h * x->d, .rows = x->b * x->h * x->t};
+    float *qkv = ct_random(3 * r.n, 1, x->gain), *dout = ct_random(r.n, 2, 1);
+    r.qkv = ct_tensor(3 * r.n, x->dtype, qkv), r.dout = ct_tensor(r.n, x->dtype, dout);
+    r.out = ct_tensor(r.n, x->dtype, NULL), r.dqkv = ct_tensor(3 * r.n, x->dtype, NULL);
+    r.lse = ct_tensor(r.rows, DTYPE_F32, NULL);
+    if (x->mask) {
+        r.mask = ct_tensor(x->b * x->t, DTYPE_U8, NULL);
+        for (int64_t i = 0; i < x->b * x->t; i++)
+            ((uint8_t *)r.mask.data)[i] = x->mask == 3 ? 0 : x->mask == 2 ? i % x->t >= x->t / 2 : rand_u32(3, 1, (uint64_t)i) % 3 != 0;
+    }
+    r.cuda = ct_cuda(x->scratch_bytes ? x->scratch_bytes : SCRATCH);
+    free(qkv);
+    free(dout);
+    return r;
+}
+
+static void run_free(struct run *r)
+{
+    ct_free(r->qkv, 3 * r->n);
+    ct_free(r->out, r->n);
+    ct_free(r->lse, r->rows);
+    ct_free(r->dout, r->n);
+    ct_free(r->dqkv, 3 * r->n);
+    ct_free(r->mask, r->x.b * r->x.t);
+    ct_cuda_free(&r->cuda);
+}
+
+static int forward(struct run *r)
+{
+    struct attention_fwd a = {.out = r->out, .lse = r->lse, .qkv = r->qkv, .mask = r->mask, .b = r->x.b, .t = r->x.t, .h = r->x.h,
+                              .d = r->x.d, .dropout = kt_dropout(r->x.p)};
+    return attention_fwd_cuda(&r->cuda, &a);
+}
+
+static int backward(struct run *r)
+{
+    struct attention_bwd a = {.dqkv = r->dqkv, .dout = r->dout, .out = r->out, .qkv = r->qkv, .lse = r->lse, .mask = r->mask,
+                              .b = r->x.b, .t = r->x.t, .h = r->x.h, .d = r->x.d, .dropout = kt_dropout(r->x.p)};
+    return attention_bwd_cuda(&r->cuda, &a);
+}
+
+/* The truth, in float: out, lse and dqkv, which the caller frees. Backward gets the kernel's own out and lse. */
+static void truth(struct run *r, float **out, float **lse, float **dqkv)
+{
+    const struct shape *x = &r->x;
+    float *qkv = ct_floats(r->qkv, 3 * r->n), *dout = ct_floats(r->dout, r->n);
+    float *rounded = ct_floats(r->out, r->n), *kept = ct_floats(r->lse, r->rows);
+    *out = ct_random(r->n, 0, 1), *lse = ct_random(r->rows, 0, 1), *dqkv = ct_random(3 * r->n, 0, 1);
+    struct attention_fwd f = {.out = kt_f32(*out), .lse = kt_f32(*lse), .qkv = kt_f32(qkv), .mask = r->mask, .b = x->b, .t = x->t,
+                              .h = x->h, .d = x->d, .dropout = kt_dropout(x->p)};
+    struct attention_bwd b = {.dqkv = kt_f32(*dqkv), .dout = kt_f32(dout), .out = kt_f32(rounded), .qkv = kt_f32(qkv), .lse = kt_f32(kept),
+                              .mask = r->mask, .b = x->b, .t = x->t, .h = x->h, .d = x->d, .dropout = kt_dropout(x->p)};
+    kt_ok(dev_op(kt_plain()->dev)->attention_fwd(kt_plain()->stream, &f));
+    kt_ok(dev_op(kt_plain()->dev)->attention_bwd(kt_plain()->stream, &b));
+    free(qkv);
+    free(dout);
+    free(rounded);
+    free(kept);
+}
+
+/* What rounding leaves: of the outputs (eps²/12 or so), and of probabilities and ds before their products. */
+static double limit(enum dtype dtype) { return dtype == DTYPE_F32 ? 1e-11 : dtype == DTYPE_F16 ? 1e-6 : 4e-5; }
+
+static void check(const struct shape *x)
+{
+    struct run r = run_new(x);
+    float *out, *lse, *dqkv;
+    emu_seed(7);
+    ct_ok(forward(&r), "attention_fwd");
+    ct_ok(backward(&r), "attention_bwd");
+    truth(&r, &out, &lse, &dqkv);
+    for (int64_t i = 0; i < r.rows; i++)
+        if (isinf(lse[i]) != isinf(((float *)r.lse.data)[i]))
+            fail_msg("lse %lld is %g, should be %g", (long long)i, (double)((float *)r.lse.data)[i], (double)lse[i]);
+    ct_near("lse", r.lse, lse, r.rows, 1e-10);
+    ct_near("out", r.out, out, r.n, limit(x->dtype));
+    ct_near("dqkv", r.dqkv, dqkv, 3 * r.n, limit(x->dtype));
+    free(out);
+    free(lse);
+    free(dqkv);
+    run_free(&r);
+}
+
+static void every_dtype_and_width(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {
+        {.b = 1, .t = 1, .h = 1, .d = 8}, {.b = 2, .t = 37, .h = 2, .d = 64},  {.b = 1, .t = 130, .h = 1, .d = 64},
+        {.b = 1, .t = 67, .h = 2, .d = 128}, {.b = 1, .t = 70, .h = 1, .d = 256}, {.b = 1, .t = 33, .h = 3, .d = 40},
+        {.b = 1, .t = 65, .h = 1, .d = 136}, {.b = 1, .t = 129, .h = 1, .d = 96},
+    };
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int n = 0; n < 3; n++) {
+            struct shape x = shapes[i];
+            x.dtype = dtypes[n], x.gain = 1;
+            check(&x);
+        }
+}
+
+static void masks_and_dropout(void **state)
+{
+    (void)state;
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
+    for (int n = 0; n < 2; n++)
+        for (int mask = 0; mask < 4; mask++) {
+            struct shape x = {2, 70, 1, 64, mask == 3 ? 0 : 0.3f, mask, dtypes[n], 1, 0};
+            check(&x);
+            x.d = 16, x.t = 45;
+            check(&x);
+        }
+}
+
+/* Few heads, many tokens: several splits, queries before a split's first key; and scratch for one head at a time. */
+static void splits_and_runs_of_heads(void **state)
+{
+    (void)state;
+    struct shape x = {1, 300, 1, 64, 0, 0, DTYPE_BF16, 1, 0};
+    check(&x);
+    x.h = 3, x.t = 140, x.scratch_bytes = (size_t)(192 * 64 * 4 * 2 + 192 * 4 + 512);
+    check(&x);
+    x.dtype = DTYPE_F32;
+    check(&x);
+    x.scratch_bytes = 1000;
+    struct run r = run_new(&x);
+    assert_int_equal(forward(&r), 0);
+    assert_int_equal(backward(&r), CUDA_REFUSAL_SCRATCH);
+    run_free(&r);
+}
+
+/* Scores of ±1e3: the running maximum must carry them. */
+static void sharp_scores(void **state)
+{
+    (void)state;
+    struct shape x = {1, 90, 1, 64, 0, 1, DTYPE_BF16, 10, 0};
+    struct run r = run_new(&x);
+    float *out, *lse, *dqkv;
+    ct_ok(forward(&r), "attention_fwd");
+    ct_ok(backward(&r), "attention_bwd");
+    truth(&r, &out, &lse, &dqkv);
+    ct_near("out", r.out, out, r.n, 1e-5);
+    for (int64_t i = 0; i < 3 * r.n; i++)
+        assert_true(isfinite(ct_from_bits(((uint16_t *)r.dqkv.data)[i], DTYPE_BF16)));
+    free(out);
+    free(lse);
+    free(dqkv);
+    run_free(&r);
+}
+
+/* The same bits under every order of blocks and threads; with any one barrier left out, some order gives others. Returns how
+ * many barriers can be left out unnoticed. */
+static int barriers_unneeded(struct run *r, int (*launch)(struct run *r), struct tensor got, int64_t n, int orders)
+{
+    size_t bytes = (size_t)n * dtype_bytes(got.dtype);
+    void *first = malloc(bytes);
+    int differ = 0, skip = -1;
+    assert_non_null(first);
+    emu_seed(0);
+    emu_skip_barrier(-1);
+    emu_barriers();
+    ct_ok(launch(r), "in order");
+    memcpy(first, got.data, bytes);
+    int barriers = emu_barriers();
+    assert_true(barriers > 1);
+    for (int i = 0; i < orders; i++) {
+        emu_seed((uint64_t)(100 + i));
+        ct_ok(launch(r), "in another order");
+        assert_memory_equal(first, got.data, bytes);
+    }
+    for (skip = 0; skip < barriers; skip++) {
+        emu_skip_barrier(skip);
+        bool is_found = false;
+        for (int i = 0; i < 30 && !is_found; i++) {
+            emu_seed((uint64_t)(200 + i));
+            is_found = launch(r) != 0 || memcmp(first, got.data, bytes) != 0;
+            emu_error();
+        }
+        differ += is_found;
+        if (!is_found)
+            print_message("# barrier %d of %d can be left out unnoticed\n", skip, barriers);
+    }
+    emu_skip_barrier(-1);
+    emu_seed(1);
+    free(first);
+    return barriers - differ;
+}
+
+static void barriers_are_needed(void **state)
+{
+    (void)state;
+    struct shape x = {1, 150, 1, 64, 0.1f, 1, DTYPE_BF16, 1, (size_t)(192 * 64 * 4 + 768 + 256)}; /* one split */
+    struct run r = run_new(&x);
+    /* Forward: the first barrier is there twice, before the queries' fragments and before the first tile. */
+    assert_int_equal(barriers_unneeded(&r, forward, r.out, r.n, 3), 1);
+    /* Backward: the one before a block's first keys orders nothing; those before its next keys do. */
+    assert_int_equal(barriers_unneeded(&r, backward, r.dqkv, 3 * r.n, 3), 1);
+    run_free(&r);
+}
+
+static void decode_is_the_last_row(void **state)
+{
+    (void)state;
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    static const int64_t sizes[][4] = {{1, 1, 1, 8}, {2, 37, 2, 64}, {1, 300, 1, 128}, {1, 70, 2, 256}, {1, 530, 2, 40}, {3, 20, 1, 24}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int n = 0; n < 3; n++) {
+            struct shape x = {sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], 0, 0, dtypes[n], 1, 0};
+            struct run r = run_new(&x);
+            int64_t c = x.h * x.d;
+            float *qkv = ct_floats(r.qkv, 3 * r.n), *want = ct_random(x.b * c, 0, 1);
+            struct tensor got = ct_tensor(x.b * c, x.dtype, NULL);
+            struct attention_decode a = {.out = got, .qkv = r.qkv, .b = x.b, .t = x.t, .h = x.h, .d = x.d};
+            struct attention_decode plain = {.out = kt_f32(want), .qkv = kt_f32(qkv), .b = x.b, .t = x.t, .h = x.h, .d = x.d};
+            emu_seed(i);
+            ct_ok(attention_decode_cuda(&r.cuda, &a), "attention_decode");
+            kt_ok(dev_op(kt_plain()->dev)->attention_decode(kt_plain()->stream, &plain));
+            ct_near("decode", got, want, x.b * c, limit(x.dtype));
+            ct_free(got, x.b * c);
+            free(qkv);
+            free(want);
+            run_free(&r);
+        }
+}
+
+static void needs_are_checked(void **state)
+{
+    (void)state;
+    struct shape x = {1, 8, 1, 16, 0, 0, DTYPE_BF16, 1, 0};
+    struct run r = run_new(&x);
+    r.x.d = 12;
+    assert_int_equal(forward(&r), CUDA_REFUSAL_SHAPE);
+    assert_int_equal(backward(&r), CUDA_REFUSAL_SHAPE);
+    r.x.d = 264;
+    assert_int_equal(forward(&r), CUDA_REFUSAL_SHAPE);
+    r.x.d = 16, r.out.dtype = DTYPE_F16;
+    assert_int_equal(forward(&r), CUDA_REFUSAL_DTYPE);
+    assert_int_equal(backward(&r), CUDA_REFUSAL_DTYPE);
+    r.out.dtype = DTYPE_BF16, r.qkv.data = (char *)r.qkv.data + 2;
+    assert_int_equal(forward(&r), CUDA_REFUSAL_SHAPE);
+    r.qkv.data = (char *)r.qkv.data - 2;
+    run_free(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_dtype_and_width),    cmocka_unit_test(masks_and_dropout), cmocka_unit_test(splits_and_runs_of_heads),
+        cmocka_unit_test(sharp_scores),             cmocka_unit_test(barriers_are_needed), cmocka_unit_test(decode_is_the_last_row),
+        cmocka_unit_test(needs_are_checked),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}

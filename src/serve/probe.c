@@ -11,9 +11,11 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "serve/sketch.h"
 
 #define PROBE_BYTES_MAX ((size_t)4 << 20)
 #define PROBE_TIMEOUT_MS 5000L
+#define PROBE_HISTORY_MS 2000L /* beside the point: not worth waiting for */
 
 /* ---- asking ---- */
 
@@ -48,15 +50,15 @@ static char *full_url(const char *url, int port)
 }
 
 /* No redirects (curl's default), no proxy: one asks a node, not whatever the environment puts before it. */
-static CURLcode transfer(CURL *curl, const char *url, struct text *body, char error[CURL_ERROR_SIZE],
-                         long *code_out)
+static CURLcode transfer(CURL *curl, const char *url, long limit_ms, struct text *body,
+                         char error[CURL_ERROR_SIZE], long *code_out)
 {
     error[0] = 0;
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(curl, CURLOPT_PROXY, "");
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, PROBE_TIMEOUT_MS);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, limit_ms);
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, error);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_bytes);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, body);
@@ -65,14 +67,14 @@ static CURLcode transfer(CURL *curl, const char *url, struct text *body, char er
     return result;
 }
 
-static enum status fetch(const char *url, struct text *body)
+static enum status fetch(const char *url, long limit_ms, struct text *body)
 {
     char error[CURL_ERROR_SIZE];
     long code = 0;
     CURL *curl = curl_easy_init();
     if (curl == NULL)
         return FAIL(ST_RETRY, "out of memory: cannot prepare a request to %s", url);
-    CURLcode result = transfer(curl, url, body, error, &code);
+    CURLcode result = transfer(curl, url, limit_ms, body, error, &code);
     curl_easy_cleanup(curl);
     if (body->overflow)
         return FAIL(ST_UNHEALTHY, "%s answered more than %zu bytes; is it a convoy node?", url,
@@ -85,6 +87,23 @@ static enum status fetch(const char *url, struct text *body)
         return FAIL(ST_UNHEALTHY, "%s answered HTTP %ld instead of 200; is it a convoy node's /status?", url,
                     code);
     return ST_OK;
+}
+
+/* sketch_history — of the node whose /status this is, as text; nothing where there is none, as with an older node.
+ * Before the judgement, for it leaves sentences of its own behind. */
+static void sketch_history(const char *url, struct text *out)
+{
+    char *full = NULL;
+    struct text body = {.limit = PROBE_BYTES_MAX};
+    CURLU *parts = curl_url();
+    if (text_ends(url, "/status") && parts != NULL && curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
+        curl_url_set(parts, CURLUPART_PATH, "/history", 0) == CURLUE_OK &&
+        curl_url_get(parts, CURLUPART_URL, &full, 0) == CURLUE_OK &&
+        fetch(full, PROBE_HISTORY_MS, &body) == ST_OK && body.len > 0)
+        sketch_write(body.data, body.len, out);
+    text_free(&body);
+    curl_free(full);
+    curl_url_cleanup(parts);
 }
 
 /* ---- judging ---- */
@@ -219,18 +238,31 @@ static void show_nodes(struct text *t, const cJSON *root)
 static void show_share(struct text *t, const cJSON *rank)
 {
     if (number_of(rank, "comm_ms") > 0 || number_of(rank, "wait_ms") > 0)
-        text_add(t, "  compute %s ms, wait %s ms", plain(number_of(rank, "compute_ms"), 1).text,
-                 plain(number_of(rank, "wait_ms"), 1).text);
+        text_add(t, "  compute %s ms, wait %s ms, communication %s ms", plain(number_of(rank, "compute_ms"), 1).text,
+                 plain(number_of(rank, "wait_ms"), 1).text, plain(number_of(rank, "comm_ms"), 1).text);
     if (text_of(rank, "call")[0] != 0 && number_of(rank, "call_age_seconds") >= 1)
         text_add(t, "  in %s for %s s", text_of(rank, "call"), plain(number_of(rank, "call_age_seconds"), 1).text);
 }
 
-static void show_lists(struct text *t, const cJSON *root)
+static void show_checkpoint(struct text *t, const cJSON *root)
 {
-    const cJSON *checkpoint = cJSON_GetObjectItemCaseSensitive(root, "checkpoint"), *rank;
+    const cJSON *checkpoint = cJSON_GetObjectItemCaseSensitive(root, "checkpoint");
     if (!isnan(number_of(checkpoint, "step")))
         text_add(t, "checkpoint  step %.0f, %s ago  %s\n", number_of(checkpoint, "step"),
                  span(number_of(checkpoint, "age_seconds")).text, text_of(checkpoint, "path"));
+    if (!isnan(number_of(checkpoint, "save_seconds")))
+        text_add(t, "            written in %s s, training waited %s s\n",
+                 plain(number_of(checkpoint, "save_seconds"), 2).text,
+                 plain(number_of(checkpoint, "stall_seconds"), 2).text);
+    if (number_of(checkpoint, "failures") > 0 || number_of(checkpoint, "skipped") > 0)
+        text_add(t, "            %s failed, %s left out  %s\n", plain(number_of(checkpoint, "failures"), 0).text,
+                 plain(number_of(checkpoint, "skipped"), 0).text, text_of(checkpoint, "error"));
+}
+
+static void show_lists(struct text *t, const cJSON *root)
+{
+    const cJSON *rank;
+    show_checkpoint(t, root);
     show_nodes(t, root);
     cJSON_ArrayForEach(rank, cJSON_GetObjectItemCaseSensitive(root, "ranks"))
     {
@@ -239,23 +271,6 @@ static void show_lists(struct text *t, const cJSON *root)
                  size(number_of(rank, "memory_bytes")).text, text_of(rank, "device"));
         show_share(t, rank);
         text_add(t, "\n");
-    }
-}
-
-/* Nothing a node says may command the terminal; our own colours are the only escapes. C1 controls (U+0080 to
- * U+009F) too. */
-static void make_harmless(cJSON *item)
-{
-    for (; item != NULL; item = item->next) {
-        unsigned char *s = (unsigned char *)item->valuestring;
-        for (; cJSON_IsString(item) && *s != 0; s++) {
-            bool is_c1 = s[0] == 0xC2 && s[1] >= 0x80 && s[1] <= 0x9F;
-            if (is_c1)
-                s[1] = '?';
-            if (is_c1 || *s < 0x20 || *s == 0x7F)
-                *s = '?';
-        }
-        make_harmless(item->child);
     }
 }
 
@@ -279,7 +294,7 @@ static enum status show_answer(const char *bytes, size_t n, const char *url, boo
         st = FAIL(ST_UNHEALTHY, "%s answered JSON that is not a convoy node's status; is it a convoy node?",
                   url);
     } else {
-        make_harmless(root);
+        sketch_harmless(root); /* nothing a node says may command the terminal; our own colours are the only escapes */
         st = judge(root, url);
         if (as_json)
             text_add_bytes(out, bytes, n);
@@ -299,14 +314,20 @@ enum status probe_main(const char *url, int port, bool as_json, bool has_colour)
     if (full == NULL)
         return FAIL(ST_UNHEALTHY, "%s is not an http or https URL; write convoy status http://host:port",
                     url);
-    struct text body = {.limit = PROBE_BYTES_MAX}, shown = {.limit = PROBE_BYTES_MAX};
-    enum status st = fetch(full, &body);
+    struct text body = {.limit = PROBE_BYTES_MAX}, shown = {.limit = PROBE_BYTES_MAX},
+                course = {.limit = PROBE_BYTES_MAX};
+    enum status st = fetch(full, PROBE_TIMEOUT_MS, &body);
+    if (st == ST_OK && !as_json)
+        sketch_history(full, &course);
     if (st == ST_OK)
         st = show_answer(body.len > 0 ? body.data : "", body.len, full, as_json, has_colour, &shown);
+    if (shown.len > 0 && course.len > 0)
+        text_add_bytes(&shown, course.data, course.len);
     if (shown.len > 0 && fwrite(shown.data, 1, shown.len, stdout) == shown.len)
         fflush(stdout);
     text_free(&body);
     text_free(&shown);
+    text_free(&course);
     curl_free(full);
     return st;
 }

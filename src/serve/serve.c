@@ -366,7 +366,8 @@ static void fuzz_open(void)
     fuzz_loop = event_base_new();
     ASSERT(fuzz_loop != NULL && board_create(1, 1, &board) == ST_OK);
     board_node_post(board, &(struct board_node){.n_nodes = 1, .workers_n = 1, .started_ms = clock_ms()});
-    const struct serve_config config = {fuzz_loop, board, "127.0.0.1", -1, 60000};
+    const struct serve_config config = {
+        .loop = fuzz_loop, .board = board, .addr = "127.0.0.1", .port = -1, .hang_ms = 60000};
     ASSERT(serve_open(&config, &fuzz_serve) == ST_OK);
 }
 

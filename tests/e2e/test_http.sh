@@ -42,6 +42,7 @@ ok "unknown path: 404" is "$(code $url/nothing)" 404
 ok "other method: 405" is "$(code -X POST -d x=1 $url/status)" 405
 "$convoy" status "$url" >shown
 ok "convoy status: 0 while healthy" is $? 0
+ok "convoy status: curves since the start, and what happened" grep -Eq "^loss +[0-9.e-]+ .*(▁|▅|█)" shown
 ok "convoy status: shows the phase" grep -Eq "^(training|checkpointing) " shown
 
 # A failure and its recovery: alive all the time, and counted.

@@ -132,6 +132,21 @@ static void healthy(void **state)
     assert_string_equal(shown, strstr(good, "{"));
 }
 
+/* What a rank did in the last step, and how checkpoints go. */
+static void ranks_and_checkpoints(void **state)
+{
+    (void)state;
+    assert_int_equal(probe_once(OK_HEAD "{\"schema\":1,\"phase\":\"training\",\"checkpoint\":{\"step\":10,\"path\":\"/c\",\"age_seconds\":5,"
+                                        "\"save_seconds\":1.5,\"stall_seconds\":0.25,\"failures\":2,\"skipped\":3,\"error\":\"disk full\"},"
+                                        "\"ranks\":[{\"rank\":1,\"state\":\"training\",\"compute_ms\":5,\"wait_ms\":2.5,\"comm_ms\":1.25}]}",
+                                false, false),
+                     ST_OK);
+    assert_non_null(strstr(shown, "checkpoint  step 10, 5s ago  /c\n"
+                                  "            written in 1.50 s, training waited 0.25 s\n"
+                                  "            2 failed, 3 left out  disk full\n"));
+    assert_non_null(strstr(shown, "compute 5.0 ms, wait 2.5 ms, communication 1.2 ms\n"));
+}
+
 static void unhealthy(void **state)
 {
     (void)state;
@@ -229,7 +244,7 @@ static void addresses(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(healthy),   cmocka_unit_test(unhealthy), cmocka_unit_test(strange_answers),
+    cmocka_unit_test(healthy),   cmocka_unit_test(ranks_and_checkpoints), cmocka_unit_test(unhealthy), cmocka_unit_test(strange_answers),
     cmocka_unit_test(oversized), cmocka_unit_test(silent),    cmocka_unit_test(addresses),
 };
 HARNESS_MAIN(tests)

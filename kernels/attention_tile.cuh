@@ -59,7 +59,7 @@ __device__ static inline void tile_copy(shared_at tile, const T *from, int strid
 #pragma unroll
     for (int i = 0; i < ROWS / STEP; i++, at += (int64_t)STEP * stride) {
         bool is_there = is_column && row + i * STEP < rows_n;
-        cp_async(tile + (shared_at)swizzle<PIECES>(row + i * STEP, piece), is_there ? at : from, is_there);
+        cp_async(tile + (shared_at)swizzle<PIECES>(row + i * STEP, piece), is_there ? at : from, is_there ? 16 : 0);
     }
 }
 

@@ -95,16 +95,15 @@ __device__ static inline void ldmatrix_x4_trans(uint32_t (&r)[4], shared_at row)
 #endif
 }
 
-/* cp_async — 16 bytes from global to shared memory, both 16-byte aligned; !is_there: zeros, and `from` is not read.
- * They may be read after cp_wait by the thread that copied, after a barrier by the others. cp_commit closes a group;
- * cp_wait<N> waits until at most the N newest groups are on their way. */
-__device__ static inline void cp_async(shared_at to, const void *from, bool is_there)
+/* cp_async — 16 bytes from global to shared memory, both 16-byte aligned: the first valid_bytes of them, then zeros; with 0
+ * `from` is not read. They may be read after cp_wait by the thread that copied, after a barrier by the others. cp_commit
+ * closes a group; cp_wait<N> waits until at most the N newest groups are on their way. */
+__device__ static inline void cp_async(shared_at to, const void *from, int valid_bytes)
 {
 #ifdef CONVOY_EMU
-    emu_cp_async((void *)to, from, 16, is_there ? 16 : 0);
+    emu_cp_async((void *)to, from, 16, valid_bytes);
 #else
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(is_there ? 16 : 0)
-                 : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid_bytes) : "memory");
 #endif
 }
 __device__ static inline void cp_commit(void)

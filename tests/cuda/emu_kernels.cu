@@ -11,7 +11,7 @@ template <emu_mistake M> __global__ void sum_kernel(int *out, const int *in)
         if (t >= 200)
             return;
     if (t < 64)
-        cp_async(shared_address(tile + 4 * t), (const char *)(in + blockIdx.x * 256 + 4 * t) + (M == EMU_MISTAKE_ALIGNMENT ? 4 : 0), true);
+        cp_async(shared_address(tile + 4 * t), (const char *)(in + blockIdx.x * 256 + 4 * t) + (M == EMU_MISTAKE_ALIGNMENT ? 4 : 0), 16);
     cp_commit();
     if constexpr (M != EMU_MISTAKE_NO_WAIT)
         cp_wait<0>();
@@ -111,9 +111,9 @@ __global__ void ldmatrix_kernel(float *out, const bf16 *a, const bf16 *b)
     CUDA_SHARED(shared);
     shared_at tile_a = shared_address(shared), tile_b = tile_a + 16 * 128;
     int lane = (int)threadIdx.x, row = lane % 16;
-    cp_async(tile_a + (shared_at)swizzle<8>(row, lane / 16), a + row * 16 + lane / 16 * 8, true);
+    cp_async(tile_a + (shared_at)swizzle<8>(row, lane / 16), a + row * 16 + lane / 16 * 8, 16);
     if (lane < 16)
-        cp_async(tile_b + (shared_at)swizzle<8>(row, 0), b + row * 8, true);
+        cp_async(tile_b + (shared_at)swizzle<8>(row, 0), b + row * 8, 16);
     cp_commit();
     cp_wait<0>();
     __syncwarp();

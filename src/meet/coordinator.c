@@ -334,9 +334,10 @@ static bool is_agreed(struct coordinator *c, const struct wire_says *says, const
     char why[WIRE_TEXT_MAX];
     if (accord_is_same(&mine, &theirs, why, sizeof(why)))
         return true;
-    notes_add(&c->notes, true, "%s", why);
     if (c->generation == 0)
-        end(c, ST_DISAGREE, why);
+        end(c, ST_DISAGREE, why); /* which says it */
+    else
+        notes_add(&c->notes, true, "%s", why);
     refuse(told, ST_DISAGREE);
     text_copy(told->text, sizeof(told->text), why);
     return false;

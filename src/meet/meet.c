@@ -435,9 +435,10 @@ void meet_secret(const struct meet *meet, struct secret *out) { *out = meet->sec
 static int fill_own(struct meet_node own[2], const struct meet *meet)
 {
     const struct member *m = &meet->member;
-    int64_t silent_ms = clock_ms() - m->answered_ms;
-    bool is_met = m->answered_ms >= 0;
+    int64_t now_ms = clock_ms(), silent_ms = now_ms - m->answered_ms;
+    bool is_met = m->answered_ms >= 0, is_gone = m->closed_ms >= 0 && now_ms - m->closed_ms >= MEMBER_CLOSED_MS;
     own[0] = (struct meet_node){.state = !is_met                                 ? MEET_NODE_AWAITED
+                                         : is_gone                               ? MEET_NODE_LOST
                                          : silent_ms < COORDINATOR_SUSPECT_MS    ? MEET_NODE_JOINED
                                          : silent_ms < m->config.peer_timeout_ms ? MEET_NODE_SUSPECT
                                                                                  : MEET_NODE_LOST,

@@ -176,7 +176,7 @@ static void start_over(struct member *m, const char *why, struct member_actions 
         give_up(m, why, actions);
     } else if (m->is_ready && m->is_ready_sent && !m->is_leaving) {
         m->is_ready = false;
-        actions->abort = m->generation + 1;
+        actions->abort = ++m->generation; /* its number is given up, too: the next world must have a higher one */
         text_copy(actions->text, sizeof(actions->text), why);
     }
 }

@@ -125,6 +125,7 @@ ok "node 0 lost: node 1 waits, with the worker it has" is "$(workers_of_node 1)"
 begin_node 0 N_NODES=2 $tiny $steps CHECKPOINT_DIR=zero CHECKPOINT_EVERY=200
 finish_nodes 2
 ok "node 0 lost and started again: the same final bits" is "$codes $(weights zero/step-00004000)" "0 0 $(weights calm/step-00004000)"
+ok "node 0 lost and started again: one restart" is "$(grep -c 'restart [0-9]* of' err.0) $(grep -c 'restart 1 of 3' err.0)" "1 1"
 
 # 5. A node that is stopped is lost, and named, within its time; when it goes on it is refused or taken back, never believed.
 begin_nodes 2 $endless CHECKPOINT_DIR=frozen CHECKPOINT_EVERY=200 MAX_RESTARTS=20

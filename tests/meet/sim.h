@@ -28,6 +28,7 @@ struct process {
     struct member member;
     int64_t tick_ms, beat_ms, ready_ms, thaw_ms;
     int64_t entered; /* the last world */
+    int64_t aborted; /* given up: the workers take no world up to this number any more */
     struct coordinator *coordinator;
     struct held {
         bool is_held;
@@ -219,6 +220,8 @@ static void enter(struct sim *s, int who, const struct meet_world *world)
     note(s, 0x1000 + (uint64_t)who * 64 + (uint64_t)world->generation);
     if (world->generation <= p->entered)
         broken(s, "a generation that is not new was entered", p->entered, world->generation);
+    if (world->generation <= p->aborted)
+        broken(s, "a generation that was given up was entered", p->aborted, world->generation);
     p->entered = world->generation;
     if (w == NULL || w->badges[p->node].process != who || w->badges[p->node].ready != p->member.ready)
         broken(s, "entered a world of which it is no part", who, world->generation);
@@ -312,6 +315,8 @@ static void act(struct sim *s, int id, const struct member_actions *a)
     }
     if (a->abort != 0)
         p->ready_ms = s->now_ms + 10 + (int64_t)draw(s, 300);
+    if (a->abort > p->aborted)
+        p->aborted = a->abort;
     if (a->fetch != 0) {
         int zero = alive_of(s, 0);
         struct meet_world world;

@@ -31,6 +31,7 @@ an abort is not heeded|member|s/    if (m->running != 0 && told->generation >= m
 a new node 0 is not noticed|member|s/    if (!is_known)$/    if (0)/
 an answer that gives no lease is taken for one|member|s/told->is_lease \&\& sent_ms > m->answered_ms/sent_ms > m->answered_ms/
 a readiness outlives its node 0|member|s/} else if (m->is_ready \&\& m->is_ready_sent/} else if (0 \&\& m->is_ready_sent/
+a readiness that is given up keeps its number|member|s/actions->abort = ++m->generation;/actions->abort = m->generation + 1;/
 ROWS
 }
 flags="-std=c11 -O1 -D_GNU_SOURCE -I$root/src -I$root -I$root/tests"

@@ -206,7 +206,8 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
     ASSERTF(batch->samples == s->samples && batch->seq_tokens == s->config.seq_tokens && batch->task == step_task(s),
             "samples %lld seq_tokens %lld", (long long)batch->samples, (long long)batch->seq_tokens);
     struct step_result r = {0};
-    store_times(s->store, &r.comm_ms, &r.wait_ms); /* what passed since the last step, in an evaluation, is none of this one's */
+    /* What passed since the last step, in an evaluation, is none of this one's. */
+    store_times(s->store, &r.comm_ms, &r.wait_ms);
     int64_t start = s->lap_ns = clock_ns();
     TRY(run(s, batch, step_i, sample_first, lr, poison, &r));
     store_times(s->store, &r.comm_ms, &r.wait_ms);

@@ -55,8 +55,11 @@ try 64 -- help confg; says err 'did you mean config?'; is
 try 64 -- help qqqqqqqq; says err 'neither a command nor a setting'; is
 try 64 -- help a b; is
 for words in version --version; do
-    try 0 -- $words; says out "convoy $(cat "$top/VERSION")"; says out 'commit '; says out 'libevent '; says out 'libcurl '
-    says out 'tls OpenSSL'; says out 'cjson '; says out 'utf8proc '; says out 'xxhash '; quiet err; is
+    try 0 -- $words; says out "convoy $(cat "$top/VERSION")"; says out 'commit '; says out 'OpenSSL/3'
+    for library in libevent libcurl tls cjson utf8proc xxhash zstd ucx; do
+        [ "$(awk -v n=$library '$1 == n && NF >= 3' out | wc -l)" = 1 ] || why="${why:-no version and licence of $library}"
+    done
+    quiet err; is
 done
 try 64 -- version x; is
 

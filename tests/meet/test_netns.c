@@ -60,14 +60,28 @@ static void mend(int kind)
                          0);
 }
 
+/* expect_later_world — both meet in the same world, later than *world, which becomes it. By how much it is later is not
+ * promised: a meeting that was given up halfway takes its number with it. */
+static void expect_later_world(struct node *nodes, int *world)
+{
+    char line[1024], same[32];
+    expect(&nodes[0], "world ", 8000, line, sizeof(line));
+    int number = atoi(strstr(line, "world ") + strlen("world "));
+    assert_true(number > *world);
+    text_format(same, sizeof(same), "world %d ", number);
+    expect(&nodes[1], same, 8000, NULL, 0);
+    *world = number;
+}
+
 static void a_cut_cable_is_noticed_and_mended(void **state)
 {
     (void)state;
     struct node nodes[2];
-    char line[1024], world[32];
+    char line[1024];
     const char *asked = getenv("MEET_CUTS");
     int cuts_n = asked != NULL ? atoi(asked) : 2;
     int64_t worst_ms = 0, worst_back_ms = 0;
+    int world = 1;
     if (getuid() != 0 || !make_hosts())
         HARNESS_SKIP("network namespaces cannot be made here");
     for (int i = 1; i >= 0; i--)
@@ -88,9 +102,7 @@ static void a_cut_cable_is_noticed_and_mended(void **state)
         worst_ms = ms > worst_ms ? ms : worst_ms;
         mend(kind);
         start_ms = clock_ms();
-        text_format(world, sizeof(world), "world %d ", i + 2);
-        expect(&nodes[0], world, 8000, NULL, 0);
-        expect(&nodes[1], world, 8000, NULL, 0);
+        expect_later_world(nodes, &world);
         ms = clock_ms() - start_ms;
         worst_back_ms = ms > worst_back_ms ? ms : worst_back_ms;
     }

@@ -230,6 +230,9 @@ static void run_block(dim3 grid, dim3 block, uint64_t number)
     memset(ready_n, 0, sizeof ready_n);
     is_fair = draw() % 4 == 0;
     memset(shared_all + EMU_GUARD, 0xFF, shared_bytes_now);
+#ifdef EMU_ASAN /* fibers never return, so their frames' marks stay */
+    __asan_unpoison_memory_region(stacks, (size_t)fibers_n * EMU_STACK_BYTES);
+#endif
     for (int i = 0; i < fibers_n; i++) {
         struct emu_fiber *f = &fibers[i];
         unsigned t = (unsigned)i;
@@ -241,9 +244,6 @@ static void run_block(dim3 grid, dim3 block, uint64_t number)
     }
     for (int i = fibers_n - 1; i >= 0; i--)
         make_ready(i);
-#ifdef EMU_ASAN
-    __asan_unpoison_memory_region(stacks, (size_t)fibers_n * EMU_STACK_BYTES);
-#endif
     go_on();
     if (!shared_guards_whole())
         emu_fail("wrote beside the shared memory of %zu bytes", shared_bytes_now);

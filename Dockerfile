@@ -1,0 +1,78 @@
+# Two images of one executable. `cpu` has nothing but that, the C library and certificates; `gpu` has NVIDIA's libraries too.
+#   docker build --target cpu -t convoy:cpu .
+#   docker build -t convoy .
+# The bases are arguments: any Debian or Ubuntu for CPU_BASE, any with CUDA for the other two. COMMIT is told by `convoy version`.
+ARG CPU_BASE=debian:bookworm
+ARG BUILD_BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04
+ARG RUN_BASE=nvidia/cuda:13.0.1-base-ubuntu24.04
+
+# ---- cpu: built
+FROM ${CPU_BASE} AS build-cpu
+WORKDIR /convoy
+COPY Makefile ./
+COPY .ci/ .ci/
+# What changes seldom comes first, and is not made again for every change of the source.
+# hadolint ignore=SC2046
+RUN sh .ci/need $(sed -n 's/^NEED\(_RELEASE\)* := //p' Makefile .ci/release.mk) ca-certificates && .ci/static build/static
+COPY . .
+ARG COMMIT=unknown
+ARG GLIBC_FLOOR=2.39
+RUN make release COMMIT="$COMMIT" GLIBC_FLOOR="$GLIBC_FLOOR" && .ci/rootfs build/release /image
+
+# ---- cpu: shipped
+FROM scratch AS cpu
+COPY --from=build-cpu /image/ /
+ARG COMMIT=unknown
+LABEL org.opencontainers.image.title="Convoy" \
+      org.opencontainers.image.description="Trains GPT-2-class language models on one machine or many, on CPUs" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.revision="$COMMIT" \
+      org.opencontainers.image.licenses="Apache-2.0"
+ENV CHECKPOINT_DIR=/checkpoints
+USER 65532:65532
+WORKDIR /checkpoints
+VOLUME ["/data", "/checkpoints"]
+EXPOSE 8080 1234
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=6s --start-period=60s --retries=3 CMD ["/usr/bin/convoy", "status"]
+ENTRYPOINT ["/usr/bin/convoy"]
+CMD ["train"]
+
+# ---- gpu: built
+FROM ${BUILD_BASE} AS build-gpu
+WORKDIR /convoy
+COPY Makefile ./
+COPY .ci/ .ci/
+# hadolint ignore=SC2046
+RUN sh .ci/need $(sed -n 's/^NEED\(_RELEASE\)* := //p' Makefile .ci/release.mk) ca-certificates && .ci/static build/static
+COPY . .
+ARG COMMIT=unknown
+ARG GLIBC_FLOOR=2.39
+RUN make release COMMIT="$COMMIT" GLIBC_FLOOR="$GLIBC_FLOOR" && .ci/rootfs build/release /image
+
+# ---- gpu: shipped. cuBLAS and NCCL come from NVIDIA's package source, which the base knows.
+FROM ${RUN_BASE} AS gpu
+ARG CUBLAS_PACKAGE=libcublas-13-0
+ARG NCCL_PACKAGE=libnccl2
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install -y --no-install-recommends "$CUBLAS_PACKAGE" "$NCCL_PACKAGE" ca-certificates && rm -rf /var/lib/apt/lists/*
+COPY --from=build-gpu /image/usr/bin/convoy /usr/bin/convoy
+COPY --from=build-gpu /image/usr/share/doc/convoy/ /usr/share/doc/convoy/
+COPY --from=build-gpu --chown=65532:65532 /image/data /data
+COPY --from=build-gpu --chown=65532:65532 /image/checkpoints /checkpoints
+COPY entrypoint /entrypoint
+ARG COMMIT=unknown
+LABEL org.opencontainers.image.title="Convoy" \
+      org.opencontainers.image.description="Trains GPT-2-class language models on one machine or many, on NVIDIA GPUs" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.revision="$COMMIT" \
+      org.opencontainers.image.licenses="Apache-2.0"
+ENV CHECKPOINT_DIR=/checkpoints NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility MELLANOX_VISIBLE_DEVICES=all
+USER 65532:65532
+WORKDIR /checkpoints
+VOLUME ["/data", "/checkpoints"]
+EXPOSE 8080 1234
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=6s --start-period=60s --retries=3 CMD ["/usr/bin/convoy", "status"]
+ENTRYPOINT ["/entrypoint"]
+CMD ["train"]

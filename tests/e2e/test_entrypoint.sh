@@ -1,0 +1,55 @@
+#!/bin/bash
+# test_entrypoint — the image's entry point: warns with the flag to add, becomes convoy, passes everything on.
+. "$(dirname "$0")/lib.sh"
+mkdir bin
+cat >bin/convoy <<'EOF'
+#!/bin/sh
+echo "pid $$ words $#:$*"
+exit 42
+EOF
+chmod +x bin/convoy
+# enter DEV WORD… — with DEV for /dev; $rc, out, err.
+enter() {
+    rc=0
+    (CONVOY_DEV=$1; export CONVOY_DEV; shift; PATH=$tmp/bin:$PATH exec sh "$root/entrypoint" "$@") >out 2>err &
+    entered=$!
+    wait $entered || rc=$?
+}
+mkdir -p bare
+touch bare/nvidiactl
+enter bare train 'DATA=two words' STEPS=3
+ok "its process becomes convoy, with all words" is "$(cat out)" "pid $entered words 3:train DATA=two words STEPS=3"
+ok "the exit code is convoy's" is $rc 42
+for flag in "--gpus all" "--ulimit memlock" "--device /dev/infiniband" "--group-add"; do
+    ok "without a reason no $flag" is "$(grep -cF -- "$flag" err)" 0
+done
+mkdir -p none
+enter none
+ok "no GPU: the flag for docker and for podman" is "$(grep -c 'warn: no NVIDIA GPU.*--gpus all .*nvidia.com/gpu=all' err)" 1
+ok "and it goes on" is "$rc $(cat out)" "42 pid $entered words 0:"
+DEVICE=cpu enter none
+ok "unless it is not wanted" is "$(grep -c GPU err)" 0
+mkdir -p ib/infiniband
+(ulimit -l 64 && enter ib; echo "$rc" >rc)
+ok "little memory may be locked: the flag" is "$(grep -c 'warn: only 64 KiB.*--ulimit memlock=-1' err) $(cat rc)" "1 42"
+ok "no device of InfiniBand: the flag" is "$(grep -c 'warn:.*--device /dev/infiniband' err)" 1
+if [ "$(id -u)" = 0 ] && mkdir -p small/shm && touch small/nvidiactl && mount -t tmpfs -o size=64m cv$$ small/shm 2>/dev/null; then
+    enter small
+    ok "64 MiB of shared memory: the flags" is "$(grep -c 'warn:.*65536 KiB.*--ipc host, or --shm-size 8g' err)" 1
+    umount small/shm
+    mount -t tmpfs -o size=2g cv$$ small/shm
+    enter small
+    ok "2 GiB: silent" is "$(cat err)" ""
+    umount small/shm
+    touch ib/infiniband/uverbs0
+    chgrp 1234 ib/infiniband/uverbs0
+    chmod 660 ib/infiniband/uverbs0
+    chmod 755 "$tmp" . ib ib/infiniband bin
+    rc=0
+    (CONVOY_DEV=$tmp/ib PATH=$tmp/bin:$PATH exec setpriv --reuid 65532 --regid 65532 --clear-groups sh "$root/entrypoint") >out 2>err || rc=$?
+    ok "a device of another group: the flag with its number" is "$(grep -c 'warn:.*uverbs0.*--group-add 1234' err) $rc" "1 42"
+else
+    skip "shared memory and groups" "they need root"
+fi
+ok "it is POSIX sh" sh -n "$root/entrypoint"
+done_testing

@@ -1,0 +1,418 @@
+#!/usr/bin/env python3
+"""k8s_check — do the manifests under k8s/ say what the program does?
+
+    k8s_check.py render FOLDER             the overlay as kubectl would make it, YAML
+    k8s_check.py check CONVOY FOLDER       schema and meaning of one overlay; a line for each fault
+    k8s_check.py mutants CONVOY SEED       faults planted into the overlays one at a time; says which were not noticed
+
+render does the part of kustomize that these manifests use: resources, strategic merge patches, images.
+"""
+import copy
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+
+import yaml
+
+try:
+    import kubernetes_validate
+except ImportError:
+    kubernetes_validate = None
+
+MERGE_KEYS = {'containers': 'name', 'env': 'name', 'volumes': 'name', 'volumeMounts': 'mountPath', 'ports': 'containerPort'}
+NO_RESTART = [64, 65, 66, 74, 76, 77, 78, 79]  # a person is needed
+RESTART = [75, 81, 130, 143]
+JOBSET = {  # JobSet v1alpha2, as far as it is used: key -> kind of value, or a table of its own
+    'apiVersion': str, 'kind': str, 'metadata': dict,
+    'spec': {'network': {'enableDNSHostnames': bool, 'publishNotReadyAddresses': bool, 'subdomain': str},
+             'failurePolicy': {'maxRestarts': int, 'rules': list}, 'replicatedJobs': list}}
+
+
+# ---- rendering
+
+def merge(base, patch):
+    for key, value in patch.items():
+        if value is None:
+            base.pop(key, None)
+        elif isinstance(value, dict) and isinstance(base.get(key), dict):
+            merge(base[key], value)
+        elif isinstance(value, list) and key in MERGE_KEYS and isinstance(base.get(key), list):
+            name = MERGE_KEYS[key]
+            for item in value:
+                same = [b for b in base[key] if b.get(name) == item.get(name)]
+                if same:
+                    merge(same[0], item)
+                else:
+                    base[key].append(copy.deepcopy(item))
+        else:
+            base[key] = copy.deepcopy(value)
+
+
+def identity(doc):
+    return doc['apiVersion'], doc['kind'], doc['metadata']['name']
+
+
+def load(path):
+    with open(path, encoding='utf-8') as f:
+        return [d for d in yaml.safe_load_all(f) if d]
+
+
+def set_image(node, images):
+    if isinstance(node, list):
+        for n in node:
+            set_image(n, images)
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            if key == 'image' and isinstance(value, str):
+                for i in images:
+                    if value.split(':')[0] == i['name']:
+                        node[key] = i.get('newName', i['name']) + (':' + i['newTag'] if 'newTag' in i else '')
+            else:
+                set_image(value, images)
+
+
+def render(folder):
+    top = load(os.path.join(folder, 'kustomization.yaml'))[0]
+    unknown = set(top) - {'apiVersion', 'kind', 'resources', 'patches', 'images'}
+    if unknown:
+        raise SystemExit('%s: render does not know %s' % (folder, sorted(unknown)))
+    docs = []
+    for r in top['resources']:
+        path = os.path.join(folder, r)
+        docs += render(path) if os.path.isdir(path) else load(path)
+    for p in top.get('patches', []):
+        for patch in load(os.path.join(folder, p['path'])):
+            found = [d for d in docs if identity(d) == identity(patch)]
+            if len(found) != 1:
+                raise SystemExit('%s/%s: patches %d documents' % (folder, p['path'], len(found)))
+            if patch.get('$patch') == 'delete':
+                docs.remove(found[0])
+            else:
+                merge(found[0], patch)
+    set_image(docs, top.get('images', []))
+    return docs
+
+
+# ---- what the program says of itself
+
+class Program:
+    def __init__(self, convoy):
+        ask = lambda *words: subprocess.run([convoy, *words], stdout=subprocess.PIPE, check=True, text=True,
+                                            env={'PATH': os.environ['PATH']}).stdout
+        self.settings = json.loads(ask('config', 'JSON=1'))
+        self.codes = {int(m) for m in re.findall(r'^ *(\d+) ', ask('help', 'exit-codes'), re.M)}
+        self.convoy = convoy
+        self.refused = {}
+
+    def takes(self, settings):
+        """What the program says against these settings together, "" nothing. Asked once for each set. A GPU that is not here
+        is no fault of the manifest's."""
+        key = tuple(sorted((k, str(v)) for k, v in settings.items()))
+        if key not in self.refused:
+            words = ['%s=%s' % (k, v) for k, v in key if (k, v) != ('DEVICE', 'cuda') and k != 'JOB_TOKEN']
+            got = subprocess.run([self.convoy, 'config', *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                 env={'PATH': os.environ['PATH'], 'JOB_TOKEN': 'x' * 32, 'JOB_COMPLETION_INDEX': '0'})
+            self.refused[key] = got.stderr.strip() if got.returncode != 0 else ''
+        return self.refused[key]
+
+
+# ---- meaning
+
+class Faults(list):
+    def need(self, is_so, text):
+        if not is_so:
+            self.append(text)
+
+
+def check_policy(job, program, f):
+    policy = job.get('podFailurePolicy', {}).get('rules', [])
+    f.need(len(policy) > 0, 'no podFailurePolicy')
+    listed = []
+    for rule in policy:
+        codes = rule.get('onExitCodes')
+        if codes is None:
+            for c in rule.get('onPodConditions', []):
+                f.need(c.get('status') == 'True', 'onPodConditions: status is not "True"')
+            continue
+        values = codes.get('values', [])
+        f.need(values == sorted(set(values)) and values, 'exit codes are not sorted and unique: %s' % values)
+        f.need(0 not in values, 'exit code 0 is no failure')
+        f.need(all(v in program.codes for v in values), 'exit codes that the program does not have: %s' % values)
+        f.need(codes.get('operator') == 'In', 'exit codes: the operator is not In')
+        f.need(codes.get('containerName') == 'convoy', 'exit codes of a container that is not there')
+        if rule.get('action') == 'FailJob':
+            listed += values
+    f.need(sorted(listed) == NO_RESTART, 'FailJob for %s, not %s' % (listed, NO_RESTART))
+    f.need(any(r.get('action') == 'Ignore' and any(c.get('type') == 'DisruptionTarget' for c in r.get('onPodConditions', []))
+               for r in policy), 'disruptions are not ignored')
+
+
+def check_job(job, program, f, master, n_settings):
+    f.need(job.get('completionMode') == 'Indexed', 'completionMode is not Indexed')
+    pod = job['template']['spec']
+    f.need(len(pod['containers']) == 1 and pod['containers'][0]['name'] == 'convoy', 'not one container named convoy')
+    box = pod['containers'][0]
+    env = {e['name']: e.get('value') for e in box.get('env', [])}
+    n = env.get('N_NODES')
+    f.need(str(job.get('completions')) == str(job.get('parallelism')) == n,
+           'completions %s, parallelism %s and N_NODES %s are not equal' % (job.get('completions'), job.get('parallelism'), n))
+    f.need(job.get('backoffLimitPerIndex', 0) >= 1, 'an index is not started again')
+    f.need(job.get('maxFailedIndexes') == 0, 'the job outlives a failed index')
+    f.need('backoffLimit' not in job, 'backoffLimit counts all indexes together')
+    f.need(job.get('podReplacementPolicy') == 'Failed', 'a pod may be replaced before its end')
+    check_policy(job, program, f)
+    check_pod(pod, f)
+    check_box(box, pod, program, f)
+    f.need(env.get('MASTER_ADDR') == master, 'MASTER_ADDR is %s, not %s' % (env.get('MASTER_ADDR'), master))
+    token = [e for e in box['env'] if e['name'] == 'JOB_TOKEN']
+    f.need(len(token) == 1 and token[0].get('valueFrom', {}).get('secretKeyRef', {}).get('key') == 'JOB_TOKEN',
+           'JOB_TOKEN does not come from a secret')
+    all_set = dict(n_settings, **{k: v for k, v in env.items() if v is not None})
+    for name in list(n_settings) + [e['name'] for e in box['env']]:
+        f.need(name in program.settings, '%s is no setting' % name)
+    for name, value in all_set.items():
+        f.need(isinstance(value, str), '%s is no text' % name)
+    said = program.takes({k: v for k, v in all_set.items() if k in program.settings})
+    f.need(said == '', 'the program refuses: ' + said)
+    for name in ('NODE_ID', 'RANK', 'LOCAL_RANK'):
+        f.need(name not in all_set, '%s would be the same in every pod' % name)
+    f.need(any(m['mountPath'] == all_set.get('CHECKPOINT_DIR') for m in box['volumeMounts']), 'CHECKPOINT_DIR is no volume')
+    ports = {p.get('name'): p['containerPort'] for p in box.get('ports', [])}
+    for port, setting in (('status', 'STATUS_PORT'), ('meet', 'MASTER_PORT')):
+        f.need(str(ports.get(port)) == str(all_set.get(setting, program.settings[setting]['value'])),
+               'port %s is %s, not %s' % (port, ports.get(port), setting))
+    scrape = job['template'].get('metadata', {}).get('annotations', {}).get('prometheus.io/port')
+    f.need(scrape == str(ports.get('status')), 'prometheus.io/port is %s' % scrape)
+
+
+def check_pod(pod, f):
+    f.need(pod.get('restartPolicy') == 'Never', 'restartPolicy is not Never, which podFailurePolicy wants')
+    f.need(pod.get('terminationGracePeriodSeconds', 30) >= 60, 'less than a minute for the last checkpoint')
+    f.need(pod.get('enableServiceLinks') is False, 'variables of services among the settings')
+    f.need(pod.get('automountServiceAccountToken') is False, 'a token of the cluster that nothing needs')
+    own = pod.get('securityContext', {})
+    f.need(own.get('runAsNonRoot') is True and own.get('runAsUser') == 65532, 'not the user 65532')
+    f.need(own.get('fsGroup') == 65532, 'volumes are not writable for the user')
+    f.need(own.get('seccompProfile', {}).get('type') == 'RuntimeDefault', 'no seccomp profile')
+    if pod.get('hostNetwork'):
+        f.need(pod.get('dnsPolicy') == 'ClusterFirstWithHostNet', 'hostNetwork without its dnsPolicy')
+        apart = pod.get('affinity', {}).get('podAntiAffinity', {}).get('requiredDuringSchedulingIgnoredDuringExecution', [])
+        f.need(any(a.get('topologyKey') == 'kubernetes.io/hostname' and
+                   a.get('labelSelector', {}).get('matchLabels') == {'app.kubernetes.io/name': 'convoy'} for a in apart),
+               'hostNetwork, but two pods may share a machine and its ports')
+    else:
+        f.need('dnsPolicy' not in pod, 'a dnsPolicy without hostNetwork')
+    for flag in ('hostPID', 'hostIPC', 'shareProcessNamespace'):
+        f.need(not pod.get(flag), flag)
+
+
+def check_box(box, pod, program, f):
+    f.need(re.match(r'convoy(:[\w.-]+)?$', box.get('image', '')), 'image %s' % box.get('image'))
+    f.need(box.get('args') == ['train'] and 'command' not in box, 'the container does not train')
+    for probe, path in (('startupProbe', '/livez'), ('livenessProbe', '/livez'), ('readinessProbe', '/readyz')):
+        get = box.get(probe, {}).get('httpGet', {})
+        f.need(get.get('path') == path and get.get('port') == 'status', '%s asks %s' % (probe, get))
+    start = box.get('startupProbe', {})
+    f.need(start.get('periodSeconds', 10) * start.get('failureThreshold', 3) >= 120, 'two minutes to start are too few')
+    own = box.get('securityContext', {})
+    f.need(own.get('allowPrivilegeEscalation') is False, 'privileges may be gained')
+    f.need(own.get('readOnlyRootFilesystem') is True, 'the root is writable')
+    f.need(not own.get('privileged'), 'privileged')
+    caps = own.get('capabilities', {})
+    f.need(caps.get('drop') == ['ALL'] and set(caps.get('add', [])) <= {'IPC_LOCK'}, 'capabilities %s' % caps)
+    limits = box.get('resources', {}).get('limits', {})
+    is_rdma = any(k.startswith('rdma/') for k in limits)
+    f.need(is_rdma == ('IPC_LOCK' in caps.get('add', [])), 'InfiniBand and IPC_LOCK belong together')
+    f.need('memory' in limits, 'no limit of memory')
+    gpus = limits.get('nvidia.com/gpu')
+    env = {e['name']: e.get('value') for e in box['env']}
+    f.need((gpus is not None) == (env.get('DEVICE') == 'cuda'), 'DEVICE %s with %s GPUs' % (env.get('DEVICE'), gpus))
+    f.need(gpus is None or gpus == env.get('N_GPU_EACH_NODE'), '%s GPUs, N_GPU_EACH_NODE %s' % (gpus, env.get('N_GPU_EACH_NODE')))
+    volumes = {v['name']: v for v in pod.get('volumes', [])}
+    mounted = {m['mountPath']: m['name'] for m in box.get('volumeMounts', [])}
+    for name in mounted.values():
+        f.need(name in volumes, 'volume %s is not there' % name)
+    for name in volumes:
+        f.need(name in mounted.values(), 'volume %s is not mounted' % name)
+    shm = volumes.get(mounted.get('/dev/shm'), {}).get('emptyDir', {})
+    f.need(shm.get('medium') == 'Memory' and 'sizeLimit' in shm, '/dev/shm is no memory, or without a limit')
+    f.need('/tmp' in mounted, 'a read-only root wants a /tmp')
+
+
+def check_service(docs, job, f):
+    services = [d for d in docs if d['kind'] == 'Service']
+    f.need(len(services) == 1, '%d services' % len(services))
+    if not services:
+        return
+    name, spec = services[0]['metadata']['name'], services[0]['spec']
+    labels = job['spec']['template']['metadata']['labels']
+    f.need(job['spec']['template']['spec'].get('subdomain') == name, 'subdomain is not the name of the service, %s' % name)
+    f.need(spec.get('clusterIP') == 'None', 'the service is not headless')
+    f.need(spec.get('publishNotReadyAddresses') is True, 'names only for pods that are ready: none would get ready')
+    f.need(spec.get('selector') and spec['selector'].items() <= labels.items(), 'the service selects other pods')
+    ports = {p.get('name'): p['containerPort'] for p in job['spec']['template']['spec']['containers'][0].get('ports', [])}
+    for p in spec.get('ports', []):
+        f.need(p.get('targetPort') in ports and p['port'] == ports[p['targetPort']], 'port %s of the service leads nowhere' % p)
+
+
+def check_volumes(docs, pod, f):
+    claims = {d['metadata']['name']: d for d in docs if d['kind'] == 'PersistentVolumeClaim'}
+    used = {v['persistentVolumeClaim']['claimName'] for v in pod['volumes'] if 'persistentVolumeClaim' in v}
+    f.need(set(claims) == used, 'claims %s, used %s' % (sorted(claims), sorted(used)))
+    for name, c in claims.items():
+        f.need(c['spec'].get('accessModes') == ['ReadWriteMany'], 'claim %s cannot be mounted by all' % name)
+
+
+def check_shape(value, shape, place, f):
+    """Is this made as JobSet's types say? For want of its schema."""
+    if isinstance(shape, dict):
+        f.need(isinstance(value, dict), '%s is no table' % place)
+        for k in value if isinstance(value, dict) else []:
+            f.need(k in shape, '%s.%s is not known' % (place, k))
+            if k in shape:
+                check_shape(value[k], shape[k], '%s.%s' % (place, k), f)
+    else:
+        f.need(isinstance(value, shape), '%s is no %s' % (place, shape.__name__))
+
+
+def check_jobset(docs, program, f, settings):
+    js = [d for d in docs if d['kind'] == 'JobSet'][0]
+    check_shape(js, JOBSET, 'jobset', f)
+    f.need(js['apiVersion'] == 'jobset.x-k8s.io/v1alpha2', 'apiVersion of the JobSet')
+    net, parts, name = js['spec'].get('network', {}), js['spec'].get('replicatedJobs', []), js['metadata']['name']
+    f.need(net.get('enableDNSHostnames') is True and net.get('publishNotReadyAddresses') is True, 'pods without names')
+    f.need(len(parts) == 1 and set(parts[0]) == {'name', 'replicas', 'template'} and parts[0]['replicas'] == 1, 'not one job')
+    f.need(any(r.get('action') == 'FailJobSet' and 'PodFailurePolicy' in r.get('onJobFailureReasons', [])
+               for r in js['spec'].get('failurePolicy', {}).get('rules', [])), 'started again where a person is needed')
+    f.need(not [d for d in docs if d['kind'] in ('Job', 'Service')], 'a job or a service beside the JobSet')
+    job = parts[0]['template']
+    check_job(job['spec'], program, f, '%s-%s-0-0.%s' % (name, parts[0]['name'], net.get('subdomain')), settings)
+    check_volumes(docs, job['spec']['template']['spec'], f)
+    return {'apiVersion': 'batch/v1', 'kind': 'Job', 'metadata': {'name': name}, 'spec': job['spec']}
+
+
+def check(docs, program):
+    f = Faults()
+    try:
+        maps = [d for d in docs if d['kind'] == 'ConfigMap']
+        f.need(len(maps) == 1, '%d maps of settings' % len(maps))
+        settings = maps[0]['data'] if maps else {}
+        jobs = [d for d in docs if d['kind'] == 'Job']
+        schema = [d for d in docs if d['kind'] != 'JobSet']
+        if any(d['kind'] == 'JobSet' for d in docs):
+            jobs = [check_jobset(docs, program, f, settings)]
+            schema += jobs
+        else:
+            f.need(len(jobs) == 1, '%d jobs' % len(jobs))
+            check_service(docs, jobs[0], f)
+            check_job(jobs[0]['spec'], program, f, '%s-0.convoy' % jobs[0]['metadata']['name'], settings)
+            check_volumes(docs, jobs[0]['spec']['template']['spec'], f)
+        froms = jobs[0]['spec']['template']['spec']['containers'][0].get('envFrom', [])
+        f.need([e.get('configMapRef', {}).get('name') for e in froms] == [m['metadata']['name'] for m in maps],
+               'the settings are not read')
+    except (KeyError, TypeError, AttributeError, IndexError) as e:
+        f.append('not made as expected: %r' % e)
+        schema = docs
+    if kubernetes_validate is not None:
+        for d in schema:
+            if d.get('kind') == 'JobSet':
+                continue
+            try:
+                kubernetes_validate.validate(d, kubernetes_validate.latest_version(), strict=True)
+            except Exception as e:  # its own classes, one for each kind of fault
+                f.append('schema: %s: %s' % (d.get('kind'), (str(e) or repr(e)).splitlines()[0]))
+    return f
+
+
+# ---- mutants
+
+def leaves(node, path=()):
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else []
+    for k, v in list(items):
+        yield path + (k,), v
+        yield from leaves(v, path + (k,))
+
+
+def at(node, path):
+    for k in path:
+        node = node[k]
+    return node
+
+
+def is_free(path):
+    """What may be otherwise without being wrong: names of labels, sizes, times, how often."""
+    words = [str(p) for p in path]
+    free = {'labels', 'name', 'storage', 'cpu', 'memory', 'periodSeconds', 'timeoutSeconds', 'failureThreshold', 'runAsGroup',
+            'fsGroupChangePolicy', 'maxRestarts', 'sizeLimit', 'tolerations', 'data', 'prometheus.io/scrape', 'medium'}
+    return any(w in free for w in words) or words[-1] in ('metadata', 'requests', 'annotations', 'limits')
+
+
+def change(value, rnd):
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + rnd.choice([1, 7]) if value else 5
+    if isinstance(value, str):
+        return rnd.choice([value + 'x', value[:-1] or 'x', value[::-1] + '-', str(rnd.randrange(2, 99))])
+    if isinstance(value, list):
+        return value[::-1] if len(value) > 1 and not isinstance(value[0], dict) else []
+    return None
+
+
+def mutate(docs, rnd):
+    """One fault: a value changed, a key misspelt or left out. Returns what it was."""
+    while True:
+        i = rnd.randrange(len(docs))
+        path, value = rnd.choice(list(leaves(docs[i])))
+        if is_free(path):
+            continue
+        holder, how = at(docs[i], path[:-1]), rnd.choice(['change', 'change', 'drop', 'misspell'])
+        place = '%s %s' % (docs[i]['kind'], '.'.join(map(str, path)))
+        if how == 'drop' or (how == 'change' and isinstance(value, dict)):
+            del holder[path[-1]]
+            return place + ' left out'
+        if how == 'misspell':
+            if isinstance(holder, list):
+                continue
+            holder[path[-1] + 'z'] = holder.pop(path[-1])
+            return place + ' misspelt'
+        new = change(value, rnd)
+        if new == value:
+            continue
+        holder[path[-1]] = new
+        return '%s: %r for %r' % (place, new, value)
+
+
+def mutants(program, folders, seed, n):
+    rnd, missed = random.Random(seed), []
+    for i in range(n):
+        docs = copy.deepcopy(render(folders[i % len(folders)]))
+        what = mutate(docs, rnd)
+        if not check(docs, program):
+            missed.append('%s: %s' % (folders[i % len(folders)], what))
+    return missed
+
+
+def main():
+    top = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'k8s')
+    if sys.argv[1] == 'render':
+        yaml.safe_dump_all(render(sys.argv[2]), sys.stdout, sort_keys=False)
+        return 0
+    program = Program(sys.argv[2])
+    if sys.argv[1] == 'check':
+        faults = check(render(sys.argv[3]), program)
+        print('\n'.join(faults), end='\n' if faults else '')
+        return 1 if faults else 0
+    folders = [os.path.join(top, 'base')] + [os.path.join(top, 'overlays', o) for o in sorted(os.listdir(os.path.join(top, 'overlays')))]
+    n = int(sys.argv[4]) if len(sys.argv) > 4 else 200
+    missed = mutants(program, folders, int(sys.argv[3]), n)
+    print('\n'.join(missed), end='\n' if missed else '')
+    print('%d of %d' % (n - len(missed), n))
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

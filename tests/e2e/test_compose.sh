@@ -1,0 +1,35 @@
+#!/bin/bash
+# test_compose — what compose makes of compose.yaml. It is read and resolved; the containers themselves are tested by
+# test_containers.sh, for there is no Docker here.
+. "$(dirname "$0")/lib.sh"
+if ! sh "$root/.ci/need" docker-compose jq python3-yaml >out 2>err; then
+    skip "compose" "docker-compose cannot be installed: $(tail -n 1 err)"
+    done_testing
+    exit
+fi
+# resolve FILE… — as JSON in out.
+resolve() {
+    local files=
+    for f in "$@"; do files="$files -f $root/$f"; done
+    rc=0
+    # shellcheck disable=SC2086
+    JOB_TOKEN=a-secret-for-these-tests-only docker-compose --project-directory "$root" $files config >yaml 2>err || rc=$?
+    python3 -c 'import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)' <yaml >out
+}
+has() { jq -e "$1" out >/dev/null || { echo "# not so: $1"; false; }; }
+resolve compose.yaml
+ok "compose reads it" is $rc 0
+ok "two CPU nodes and a GPU node" has '(.services | keys) == ["gpu", "node0", "node1"]'
+ok "plain up starts the CPU nodes alone" has '[.services[] | select(.profiles == null)] | length == 2'
+ok "node 1 is as node 0, but for its number" has '(.services.node0.environment | del(.NODE_ID)) == (.services.node1.environment | del(.NODE_ID)) and .services.node1.environment.NODE_ID == "1"'
+ok "they agree on how many there are" has '[.services[] | select(.profiles == null)] | length == (.[0].environment.N_NODES | tonumber)'
+ok "node 0 is where they look for it" has '.services.node0.environment.MASTER_ADDR == "node0" and .services.node0.environment.NODE_ID == "0"'
+ok "all are locked up" has 'all(.services[]; .read_only and .cap_drop == ["ALL"] and .security_opt == ["no-new-privileges:true"])'
+ok "time for the last checkpoint" has 'all(.services[]; .stop_grace_period == "2m0s" or .stop_grace_period == "2m")'
+ok "the GPU node has the machine's network, memory to lock, its shared memory" has '.services.gpu | .network_mode == "host" and .ipc == "host" and (.ulimits.memlock == -1 or .ulimits.memlock.soft == -1)'
+ok "no device in the common file" has 'all(.services[]; .devices == null)'
+settings=$("$convoy" config JSON=1 2>/dev/null | jq -c keys)
+ok "every setting is known" has "[.services[].environment | keys[]] - $settings == []"
+resolve compose.yaml compose.infiniband.yaml
+ok "with InfiniBand: the device and the one capability" has '.services.gpu.devices == ["/dev/infiniband:/dev/infiniband"] and .services.gpu.cap_add == ["IPC_LOCK"]'
+done_testing

@@ -1,0 +1,25 @@
+#!/bin/bash
+# test_examples — the commands under examples/ run, smaller, on CPUs: their words are right and they train.
+. "$(dirname "$0")/lib.sh"
+. "$root/tests/e2e/nodes_lib.sh"
+export CONVOY=$convoy STATUS_PORT=0 LAYERS=1 HEADS=2 EMBED=16 VOCAB=64 CONTEXT=512
+# example NAME SETTING… — $rc, out, err.
+example() {
+    rc=0
+    env METRICS_FILE=$tmp/m.jsonl "${@:2}" sh "$root/examples/$1" >out 2>err || rc=$?
+}
+example greennode-8gpu.sh N_GPU_EACH_NODE=2 BATCH_SIZE=1 EPOCHS=3
+ok "one machine, sharded: an epoch is a step" is "$rc $(steps_of m.jsonl)" "0 3"
+ok "its loss begins near that of a guess" holds m.jsonl '.[0].loss > 5.7 and .[0].loss < 6.8'
+for i in 0 1; do
+    env NODE_ID=$i N_NODES=2 N_GPU_EACH_NODE=1 EPOCHS=3 BATCH_SIZE=1 $meeting METRICS_FILE=$tmp/two.jsonl sh "$root/examples/greennode-2nodes.sh" >out.$i 2>err.$i &
+    node[$i]=$!
+    started+=("$!")
+done
+finish_nodes 2
+ok "two machines" is "$codes $(steps_of two.jsonl)" "0 0 3"
+example mit-fsdp.sh BATCH_SIZE=1 STEPS=2 MODEL=gpt2-nano
+ok "fully sharded" is "$rc $(steps_of m.jsonl)" "0 2"
+ok "slurm.sbatch is at most 25 lines" test "$(wc -l <"$root/examples/slurm.sbatch")" -le 25
+ok "and bash reads it" bash -n "$root/examples/slurm.sbatch"
+done_testing

@@ -1,0 +1,32 @@
+#!/bin/bash
+# test_k8s — the manifests of every overlay against Kubernetes' schema and against what the program says of itself; then faults
+# planted into them, one at a time. MUTANTS=200 SEED=2 for more and for others.
+. "$(dirname "$0")/lib.sh"
+build=${BUILD:-build}
+case $build in /*) ;; *) build=$root/$build ;; esac
+venv=$build/venv
+prepare() {
+    [ -x "$venv/bin/kubernetes-validate" ] && return 0
+    sh "$root/.ci/need" python3 python3-venv >out 2>err && python3 -m venv "$venv" >out 2>err \
+        && "$venv/bin/pip" install -q kubernetes-validate pyyaml >out 2>err
+}
+if ! prepare; then
+    skip "manifests" "kubernetes-validate cannot be installed: $(tail -n 1 err)"
+    done_testing
+    exit
+fi
+check() { "$venv/bin/python" "$root/tests/e2e/k8s_check.py" "$@" >out 2>err; }
+for overlay in base overlays/cpu overlays/gpu overlays/infiniband overlays/jobset; do
+    check check "$convoy" "$root/k8s/$overlay"
+    ok "$overlay: schema and meaning" is "$? $(cat out)" "0 "
+done
+render() { check render "$root/k8s/$1"; }
+render overlays/cpu
+ok "cpu: its image, no claim" is "$(grep -c 'image: convoy:cpu' out) $(grep -c PersistentVolumeClaim out)" "1 0"
+render overlays/infiniband
+ok "infiniband: GPUs too" is "$(grep -cE 'nvidia.com/gpu: .8|rdma/|hostNetwork: true' out)" 3
+want=${MUTANTS:-40}
+check mutants "$convoy" "${SEED:-1}" "$want"
+ok "$(tail -n 1 out) planted faults are noticed" test "$(tail -n 1 out | cut -d ' ' -f 1)" -ge $((want * 38 / 40))
+sed '$d; s/^/# not noticed: /' out
+done_testing

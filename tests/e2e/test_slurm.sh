@@ -1,0 +1,80 @@
+#!/bin/bash
+# test_slurm — examples/slurm.sbatch under a real Slurm: a controller and two nodes on this machine, with folders, ports and keys of
+# their own. scancel leaves a checkpoint.
+. "$(dirname "$0")/lib.sh"
+export PATH=$PATH:/usr/sbin
+give_up() { skip "slurm" "$1"; done_testing; exit; }
+[ "$(id -u)" = 0 ] || give_up "its daemons want root here"
+sh "$root/.ci/need" slurm-wlm munge >out 2>err || give_up "slurm-wlm cannot be installed: $(tail -n 1 err)"
+leave() {
+    for f in ctld n0 n1 munged; do [ -f $f.pid ] && kill "$(cat $f.pid)" 2>/dev/null; done
+    sleep 0.5
+    for f in ctld n0 n1 munged; do [ -f $f.pid ] && kill -9 "$(cat $f.pid)" 2>/dev/null; done
+    cleanup
+}
+trap leave EXIT
+chmod 755 "$tmp"
+host=$(hostname -s)
+ctl=$(free_port) p0=$(free_port) p1=$(free_port)
+mkdir -p state munge spool.n0 spool.n1
+chown munge munge
+dd if=/dev/urandom of=munge/key bs=1 count=1024 2>/dev/null
+chown munge munge/key && chmod 400 munge/key
+munge_socket=$tmp/munge/socket
+setpriv --reuid munge --regid munge --clear-groups munged --key-file="$tmp/munge/key" --socket="$munge_socket" --pid-file="$tmp/munge/pid" \
+    --log-file="$tmp/munge/log" --seed-file="$tmp/munge/seed" --force >out 2>err || give_up "munged does not start: $(tail -n 1 err)"
+wait_for 5 test -s munge/pid; cp munge/pid munged.pid
+cat >slurm.conf <<EOF
+ClusterName=test
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=$ctl
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket=$munge_socket
+CredType=cred/munge
+StateSaveLocation=$tmp/state
+SlurmctldPidFile=$tmp/ctld.pid
+SlurmdPidFile=$tmp/%n.pid
+SlurmdSpoolDir=$tmp/spool.%n
+SlurmctldLogFile=$tmp/ctld.log
+SlurmdLogFile=$tmp/%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/linear
+MpiDefault=none
+ReturnToService=2
+KillWait=20
+NodeName=n0 NodeHostname=$host NodeAddr=127.0.0.1 Port=$p0 CPUs=1 State=UNKNOWN
+NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$p1 CPUs=1 State=UNKNOWN
+PartitionName=all Nodes=n0,n1 Default=YES MaxTime=10 State=UP
+EOF
+export SLURM_CONF=$tmp/slurm.conf
+slurmctld -c >out 2>err && slurmd -N n0 >>out 2>>err && slurmd -N n1 >>out 2>>err || give_up "its daemons do not start: $(cat err *.log | tail -n 1)"
+pid=$$
+idle() { [ "$(sinfo -h -o %D -t idle 2>/dev/null)" = 2 ]; }
+wait_for 30 idle || give_up "its nodes do not come up: $(sinfo -h 2>&1 | head -n 1), $(tail -n 1 n0.log)"
+# submit SETTING… — $job; both nodes are this machine, so node 0's address is said.
+submit() {
+    job=$(STATUS_PORT=0 JOB_TOKEN_FILE=$tmp/job.token CONVOY=$convoy MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port) \
+        sbatch --parsable --nodes=2 --chdir="$tmp" --output="$tmp/job-%j.out" "$root/examples/slurm.sbatch" "$@" 2>err)
+}
+state() { scontrol -o show job "$job" 2>/dev/null | grep -oE 'JobState=[A-Z]+' | cut -d= -f2; }
+is_state() { [ "$(state)" = "$1" ]; }
+(umask 077 && head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n' >job.token)
+
+submit $tiny STEPS=20 BATCH_SIZE=1 GLOBAL_BATCH=4 CHECKPOINT_DIR=$tmp/c METRICS_FILE=$tmp/m.jsonl
+ok "sbatch takes it" test -n "$job"
+ok "two nodes of Slurm are two of one job: done" wait_for 60 is_state COMPLETED
+ok "all steps" is "$(steps_of m.jsonl) $(newest_step c)" "20 20"
+run $tiny STEPS=20 BATCH_SIZE=1 GLOBAL_BATCH=4 METRICS_FILE=one.jsonl
+. "$root/tests/e2e/nodes_lib.sh"
+ok "the losses of one node" near one.jsonl m.jsonl 2e-6
+[ -f m.jsonl ] || sed 's/^/# job: /' job-*.out
+
+submit $tiny STEPS=100000000 CHECKPOINT_DIR=$tmp/s
+wait_for 60 grep -qs "^step " job-$job.out
+left() { [ -n "$(newest s)" ]; }
+scancel "$job"
+ok "scancel ends it" wait_for 30 is_state CANCELLED
+ok "and leaves a checkpoint" wait_for 30 left
+done_testing

@@ -50,10 +50,11 @@ struct supervisor {
     struct serve *serve; /* NULL: STATUS_PORT=0 */
     struct board_node node;
     struct verdict_budget budget; /* one worker alone: of the job; else of this node's, for the delay */
-    enum board_request stop;      /* asked so far */
+    enum board_request stop;      /* asked so far, here or on another node */
+    enum board_request signalled; /* by a signal to this process */
     bool was_preempted;           /* SIGUSR1 came first */
     bool is_cut;                  /* a second signal said so */
-    int64_t stop_ms;
+    int64_t signalled_ms;
     bool is_leaving; /* the other nodes are told; the end follows */
     bool is_over;
     enum status result; /* with its sentence in status_message */
@@ -291,17 +292,20 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
 {
     (void)what;
     struct supervisor *s = arg;
-    enum board_request request = request_of((int)signal_n), before = s->stop;
+    enum board_request request = request_of((int)signal_n), before = s->signalled;
     int64_t now_ms = clock_ms();
-    bool is_echo = request == before && now_ms - s->stop_ms < SAME_SIGNAL_MS;
-    bool is_late = request == BOARD_REQUEST_PREEMPT && guard_is_stop(before); /* says nothing new */
+    bool is_echo = request == before && now_ms - s->signalled_ms < SAME_SIGNAL_MS;
+    bool is_late = request == BOARD_REQUEST_PREEMPT && guard_is_stop(s->stop); /* says nothing new */
     if (s->is_over || is_echo || is_late)
         return;
-    s->stop_ms = now_ms;
+    s->signalled_ms = now_ms;
+    s->signalled = request;
     if (before == BOARD_REQUEST_TERMINATE || before == BOARD_REQUEST_INTERRUPT) {
         cut(s, request);
         return;
     }
+    if (request <= s->stop) /* a scheduler stops all nodes: another one's signal has come here first, over the wire */
+        return;
     s->stop = request;
     s->was_preempted = s->was_preempted || request == BOARD_REQUEST_PREEMPT;
     board_request(s->board, request);

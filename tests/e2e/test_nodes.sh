@@ -87,6 +87,18 @@ finish_nodes 2
 ok "SIGTERM on node 1: 143 on all" is "$codes" "143 143"
 ok "SIGTERM on node 1: node 0 keeps a checkpoint of its last step" \
     is "$(newest_step stop)" "$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-)"
+# A scheduler stops every node: what a node has heard over the wire before its own signal is no second signal.
+begin_nodes 2 $endless CHECKPOINT_DIR=stop3
+wait_for 20 is_past 10
+kill -STOP $(workers_of "${node[0]}") # so that the first signal is not the end of it
+kill -TERM "${node[0]}"
+wait_for 5 node_said 1 "SIGTERM on another node"
+kill -TERM "${node[1]}"
+sleep 0.2
+kill -CONT $(workers_of "${node[0]}")
+finish_nodes 2
+ok "SIGTERM on both, one after the other: 143 and a checkpoint" is "$codes $(grep -c 'ended at once' err.0 err.1 | xargs) $([ -n "$(newest stop3)" ] && echo kept)" \
+    "143 143 err.0:0 err.1:0 kept"
 begin_nodes 2 $endless CHECKPOINT_DIR=stop2
 wait_for 20 is_past 10
 kill -USR1 "${node[0]}"

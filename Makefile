@@ -118,7 +118,7 @@ run:
 test:
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@$(MAKE) --no-print-directory -s -j$$(nproc) tests
-	@BUILD=$(BUILD) SAN=$(SAN) $(if $(filter thread,$(SAN)),UCX_MEM_MMAP_HOOK_MODE=none) prove --timer --failures --comments -j2 --exec 'timeout -k 5 600' \
+	@BUILD=$(BUILD) SAN=$(SAN) $(if $(filter thread,$(SAN)),UCX_MEM_MMAP_HOOK_MODE=none) prove --timer --failures --comments -j2 --exec 'timeout -k 5 $(if $(SAN),600,240)' \
 	  $(sort $(TESTS) $(wildcard tests/*/test_*.sh tests/*/test_*.pl))
 
 tidy:

@@ -3,7 +3,8 @@
 
     k8s_check.py render FOLDER             the overlay as kubectl would make it, YAML
     k8s_check.py check CONVOY FOLDER       schema and meaning of one overlay; a line for each fault
-    k8s_check.py mutants CONVOY SEED       faults planted into the overlays one at a time; says which were not noticed
+    k8s_check.py compare FOLDER <OTHER     is this what kubectl kustomize FOLDER printed? Lists by name may be in another order
+    k8s_check.py mutants CONVOY SEED [N]   faults planted into the overlays one at a time; says which were not noticed
 
 render does the part of kustomize that these manifests use: resources, strategic merge patches, images.
 """
@@ -96,6 +97,16 @@ def render(folder):
     return docs
 
 
+def in_order(node):
+    """The same with lists of named things in the order of their names."""
+    if isinstance(node, dict):
+        return {k: in_order(v) for k, v in node.items()}
+    if isinstance(node, list):
+        made = [in_order(n) for n in node]
+        return sorted(made, key=lambda n: n['name']) if all(isinstance(n, dict) and 'name' in n for n in made) else made
+    return node
+
+
 # ---- what the program says of itself
 
 class Program:
@@ -165,6 +176,8 @@ def check_job(job, program, f, master, n_settings):
     f.need(job.get('podReplacementPolicy') == 'Failed', 'a pod may be replaced before its end')
     check_policy(job, program, f)
     check_pod(pod, f)
+    for e in box['env']:
+        f.need(('value' in e) != ('valueFrom' in e), '%s has no value, or two' % e['name'])
     check_box(box, pod, program, f)
     f.need(env.get('MASTER_ADDR') == master, 'MASTER_ADDR is %s, not %s' % (env.get('MASTER_ADDR'), master))
     token = [e for e in box['env'] if e['name'] == 'JOB_TOKEN']
@@ -210,7 +223,8 @@ def check_pod(pod, f):
 
 
 def check_box(box, pod, program, f):
-    f.need(re.match(r'convoy(:[\w.-]+)?$', box.get('image', '')), 'image %s' % box.get('image'))
+    is_cpu = any(e == {'name': 'DEVICE', 'value': 'cpu'} for e in box['env'])
+    f.need(box.get('image') == ('convoy:cpu' if is_cpu else 'convoy'), 'image %s' % box.get('image'))
     f.need(box.get('args') == ['train'] and 'command' not in box, 'the container does not train')
     for probe, path in (('startupProbe', '/livez'), ('livenessProbe', '/livez'), ('readinessProbe', '/readyz')):
         get = box.get(probe, {}).get('httpGet', {})
@@ -235,8 +249,9 @@ def check_box(box, pod, program, f):
     mounted = {m['mountPath']: m['name'] for m in box.get('volumeMounts', [])}
     for name in mounted.values():
         f.need(name in volumes, 'volume %s is not there' % name)
-    for name in volumes:
+    for name, v in volumes.items():
         f.need(name in mounted.values(), 'volume %s is not mounted' % name)
+        f.need(len(v) == 2, 'volume %s has no source, or two' % name)
     shm = volumes.get(mounted.get('/dev/shm'), {}).get('emptyDir', {})
     f.need(shm.get('medium') == 'Memory' and 'sizeLimit' in shm, '/dev/shm is no memory, or without a limit')
     f.need('/tmp' in mounted, 'a read-only root wants a /tmp')
@@ -254,6 +269,7 @@ def check_service(docs, job, f):
     f.need(spec.get('publishNotReadyAddresses') is True, 'names only for pods that are ready: none would get ready')
     f.need(spec.get('selector') and spec['selector'].items() <= labels.items(), 'the service selects other pods')
     ports = {p.get('name'): p['containerPort'] for p in job['spec']['template']['spec']['containers'][0].get('ports', [])}
+    f.need([p.get('name') for p in spec.get('ports', [])] == list(ports), 'the service has other ports than the pods')
     for p in spec.get('ports', []):
         f.need(p.get('targetPort') in ports and p['port'] == ports[p['targetPort']], 'port %s of the service leads nowhere' % p)
 
@@ -264,6 +280,7 @@ def check_volumes(docs, pod, f):
     f.need(set(claims) == used, 'claims %s, used %s' % (sorted(claims), sorted(used)))
     for name, c in claims.items():
         f.need(c['spec'].get('accessModes') == ['ReadWriteMany'], 'claim %s cannot be mounted by all' % name)
+        f.need('storage' in c['spec'].get('resources', {}).get('requests', {}), 'claim %s asks for no room' % name)
 
 
 def check_shape(value, shape, place, f):
@@ -379,7 +396,7 @@ def mutate(docs, rnd):
                 continue
             holder[path[-1] + 'z'] = holder.pop(path[-1])
             return place + ' misspelt'
-        new = change(value, rnd)
+        new = 5 if path[-1] == 'terminationGracePeriodSeconds' else change(value, rnd) # longer is no fault
         if new == value:
             continue
         holder[path[-1]] = new
@@ -388,8 +405,9 @@ def mutate(docs, rnd):
 
 def mutants(program, folders, seed, n):
     rnd, missed = random.Random(seed), []
+    whole = [render(f) for f in folders]
     for i in range(n):
-        docs = copy.deepcopy(render(folders[i % len(folders)]))
+        docs = copy.deepcopy(whole[i % len(folders)])
         what = mutate(docs, rnd)
         if not check(docs, program):
             missed.append('%s: %s' % (folders[i % len(folders)], what))
@@ -401,6 +419,10 @@ def main():
     if sys.argv[1] == 'render':
         yaml.safe_dump_all(render(sys.argv[2]), sys.stdout, sort_keys=False)
         return 0
+    if sys.argv[1] == 'compare':
+        ours, others = [sorted((in_order(d) for d in docs), key=identity) for docs in (render(sys.argv[2]), yaml.safe_load_all(sys.stdin))]
+        print('\n'.join('%s %s' % identity(o)[1:] for o in ours + others if o not in ours or o not in others), end='')
+        return 0 if ours == others else 1
     program = Program(sys.argv[2])
     if sys.argv[1] == 'check':
         faults = check(render(sys.argv[3]), program)

@@ -25,6 +25,16 @@ render overlays/cpu
 ok "cpu: its image, no claim" is "$(grep -c 'image: convoy:cpu' out) $(grep -c PersistentVolumeClaim out)" "1 0"
 render overlays/infiniband
 ok "infiniband: GPUs too" is "$(grep -cE 'nvidia.com/gpu: .8|rdma/|hostNetwork: true' out)" 3
+# What is checked here is what kubectl makes of it, where there is one.
+if kubectl kustomize "$root/k8s/base" >/dev/null 2>&1; then
+    for overlay in base overlays/cpu overlays/gpu overlays/infiniband overlays/jobset; do
+        kubectl kustomize "$root/k8s/$overlay" >by-kubectl 2>err
+        check compare "$root/k8s/$overlay" <by-kubectl
+        ok "$overlay: kubectl makes the same of it" is "$? $(cat out)" "0 "
+    done
+else
+    skip "kubectl makes the same of it" "no kubectl with kustomize here"
+fi
 want=${MUTANTS:-40}
 check mutants "$convoy" "${SEED:-1}" "$want"
 ok "$(tail -n 1 out) planted faults are noticed" test "$(tail -n 1 out | cut -d ' ' -f 1)" -ge $((want * 38 / 40))

@@ -60,6 +60,11 @@ submit() {
 }
 state() { scontrol -o show job "$job" 2>/dev/null | grep -oE 'JobState=[A-Z]+' | cut -d= -f2; }
 is_state() { [ "$(state)" = "$1" ]; }
+near() {
+    paste <(jq .loss "$1") <(jq .loss "$2") | awk -v limit="$3" '
+        { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d; n++ }
+        END { printf "# %d losses, %.2g apart at most\n", n, worst; exit !(n > 0 && worst <= limit) }'
+}
 (umask 077 && head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n' >job.token)
 
 submit $tiny STEPS=20 BATCH_SIZE=1 GLOBAL_BATCH=4 CHECKPOINT_DIR=$tmp/c METRICS_FILE=$tmp/m.jsonl
@@ -67,14 +72,26 @@ ok "sbatch takes it" test -n "$job"
 ok "two nodes of Slurm are two of one job: done" wait_for 60 is_state COMPLETED
 ok "all steps" is "$(steps_of m.jsonl) $(newest_step c)" "20 20"
 run $tiny STEPS=20 BATCH_SIZE=1 GLOBAL_BATCH=4 METRICS_FILE=one.jsonl
-. "$root/tests/e2e/nodes_lib.sh"
 ok "the losses of one node" near one.jsonl m.jsonl 2e-6
 [ -f m.jsonl ] || sed 's/^/# job: /' job-*.out
 
+# scancel: Slurm sends SIGTERM to both.
+trains() { grep -qs '^step ' job-$job.out; }
+left() { [ "$(newest_step s)" -gt "${1:-0}" ] 2>/dev/null; }
 submit $tiny STEPS=100000000 CHECKPOINT_DIR=$tmp/s
-wait_for 60 grep -qs "^step " job-$job.out
-left() { [ -n "$(newest s)" ]; }
+ok "a long job trains" wait_for 30 trains
 scancel "$job"
 ok "scancel ends it" wait_for 30 is_state CANCELLED
 ok "and leaves a checkpoint" wait_for 30 left
+before=$(newest_step s)
+ended() { [ "$(grep -cE 'task [01]: Exited with exit code 143' job-$job.out)" = 2 ] || grep -qE 'tasks 0-1: Exited with exit code 143' job-$job.out; }
+ok "both nodes end with 143" wait_for 30 ended
+
+# The notice before the time limit: a checkpoint, 75, and the job waits in the queue to go on.
+submit $tiny STEPS=100000000 CHECKPOINT_DIR=$tmp/s
+ok "the same job again goes on from there" wait_for 30 trains
+scancel --signal=USR1 "$job"
+ok "SIGUSR1, as before the time limit: requeued" wait_for 30 is_state PENDING
+ok "behind a newer checkpoint" left "$before"
+scancel "$job"
 done_testing

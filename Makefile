@@ -33,6 +33,7 @@ LEVELS := 2 3 4
 AMX := kernels/matmul_cpu.c kernels/probe_cpu.c
 OBJ := $(SRC:%.c=$(BUILD)/%.o) $(ASM:%.S=$(BUILD)/%.o) $(PLAIN:%.c=$(BUILD)/%.o) \
        $(foreach l,$(LEVELS),$(FAST:%.c=$(BUILD)/%_v$(l).o)) $(AMX:%.c=$(BUILD)/%_amx.o)
+include kernels/cuda.mk
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
 BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
 
@@ -48,6 +49,7 @@ RUN := $(BUILD)/run
 ARGS ?=
 
 .PHONY: FORCE all tests test tidy run bench gates stress torture soak docs help clean
+.DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(BUILD)/convoy
@@ -63,7 +65,7 @@ $(BUILD)/convoy: $(BUILD)/src/main.o $(STAMP) $(BUILD)/libconvoy.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(BUILD)/libconvoy.a: $(OBJ)
-	rm -f $@ && ar rcs $@ $^
+	rm -f $@ && ar rcs $@ $(filter %.o,$^)
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -94,7 +96,8 @@ tests: $(BUILD)/convoy $(TESTS)
 help:
 	@echo 'make run [DATA=FILE|FOLDER] [STEPS=100] [ARGS="NAME=VALUE ..."]   build, train gpt2-mini, sample'
 	@echo 'make test [SAN=address,undefined | SAN=thread]                     build, run the whole suite'
-	@echo 'make            build build/convoy        make tidy     only the rules of the house'
+	@echo 'make [CUDA=1 | CUDA=0]   build build/convoy; CUDA is built in where nvcc is (1: or fail; 0: left out)'
+	@echo 'make tidy       only the rules of the house'
 	@echo 'make bench      kernels and steps against the limits of this machine'
 	@echo 'make gates      speed, memory, start-up and learning against their limits (minutes, quiet machine)'
 	@echo 'make stress     100,000 malformed requests, 1,000 slow connections against a running node'
@@ -118,7 +121,7 @@ run:
 test:
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@$(MAKE) --no-print-directory -s -j$$(nproc) tests
-	@BUILD=$(BUILD) SAN=$(SAN) $(if $(filter thread,$(SAN)),UCX_MEM_MMAP_HOOK_MODE=none) prove --timer --failures --comments -j2 --exec 'timeout -k 5 $(if $(SAN),600,240)' \
+	@DEVICE=cpu BUILD=$(BUILD) SAN=$(SAN) $(if $(filter thread,$(SAN)),UCX_MEM_MMAP_HOOK_MODE=none) prove --timer --failures --comments -j2 --exec 'timeout -k 5 $(if $(SAN),600,240)' \
 	  $(sort $(TESTS) $(wildcard tests/*/test_*.sh tests/*/test_*.pl))
 
 tidy:

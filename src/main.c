@@ -22,6 +22,7 @@
 #include "base/version.h"
 #include "conf/conf.h"
 #include "conf/launcher.h"
+#include "dev/dev_cuda.h"
 #include "serve/probe.h"
 #include "node/command.h"
 #include "node/say.h"
@@ -190,6 +191,7 @@ static enum status run_version(const struct call *call)
     add_library(&out, "zstd", ZSTD_versionString(), "BSD-3-Clause");
     add_library(&out, "ucx", ucp_get_version_string(), "BSD-3-Clause");
     text_add(&out, "%s", version_linked());
+    add_library(&out, "cuda", dev_cuda_built(), dev_cuda_built() != NULL ? "CUDA Toolkit EULA" : "");
     return say_text(&out);
 }
 

@@ -37,6 +37,7 @@ enum status_group {
     X(NOT_ADMITTED, REQUEST, 77, "not admitted: another JOB_TOKEN than node 0's; do not restart")                   \
     X(BAD_SETTING, REQUEST, 78, "a bad setting, or settings that contradict; do not restart")                \
     X(NOT_FINITE, DEVICE, 79, "loss not finite beyond recovery")                                             \
+    X(FAULT, DEVICE, 80, "device fault, or corruption suspected on this node; drain the node") \
     X(HANG, DEVICE, 81, "a worker hung beyond the allowed restarts")                                         \
     X(INTERRUPTED, STOP, 130, "SIGINT, after a checkpoint; restart and resume")                              \
     X(TERMINATED, STOP, 143, "SIGTERM, after a checkpoint; restart and resume")

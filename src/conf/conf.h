@@ -41,7 +41,7 @@ struct conf;
 /* conf_open — read argv's NAME=VALUE words (argv[0] is the first of them: no program name, no command) and
  * the environment, check every value and every relation. The last of several arguments of one name counts; an
  * empty value in the environment counts as unset, as an argument it is the empty text. Failures: ST_USAGE for
- * an unknown argument (with the nearest name), ST_NO_DEVICE for DEVICE=cuda, ST_BAD_SETTING otherwise. The
+ * an unknown argument (with the nearest name), ST_BAD_SETTING otherwise. The
  * environment is read here only; nothing of it is kept. */
 enum status conf_open(int argc, char **argv, char **environment, struct conf **out);
 void conf_close(struct conf *conf); /* accepts NULL */

@@ -35,9 +35,6 @@ static enum status check_nodes(const struct conf *conf)
     if (conf_i64(conf, CONF_NODE_ID) >= nodes)
         return fail_pair(conf, CONF_NODE_ID, "must be below", CONF_N_NODES,
                          "nodes are counted from 0; set NODE_ID=0 N_NODES=1 to use this one alone");
-    if (conf_i64(conf, CONF_DEVICE) == 1)
-        return FAIL(ST_NO_DEVICE, "DEVICE=cuda (%s): this build has no CUDA engine; use DEVICE=cpu or auto",
-                    conf_source(conf, CONF_DEVICE));
     if (backend == CONF_BACKEND_SELF && conf_ranks(conf) > 1)
         return fail_pair(conf, CONF_BACKEND, "is for one worker, not", nodes > 1 ? CONF_N_NODES : CONF_N_GPU_EACH_NODE,
                          "use BACKEND=auto or ucx");

@@ -16,8 +16,8 @@
 #include "base/text.h"
 #include "data/feed.h"
 #include "dev/dev.h"
-#include "kernels/cpu.h"
 #include "node/command.h"
+#include "node/device.h"
 #include "node/eval_qa.h"
 #include "node/mapping.h"
 #include "node/say.h"
@@ -139,7 +139,7 @@ static enum status open_step(struct eval *e)
         .is_eval = true,
         .is_loaded = true,
     };
-    TRY(dev_cpu_open(conf_threads(e->conf), CPU_LEVEL_N, &e->dev));
+    TRY(device_open(e->conf, 0, conf_threads(e->conf), &e->dev));
     config.dev = e->dev;
     TRY(step_open(&config, &e->step));
     struct load_target to = {.table = step_table(e->step), .stream = step_stream(e->step), .data = step_tensor(e->step, 0)};

@@ -11,8 +11,8 @@
 #include "conf/conf.h"
 #include "data/bpe.h"
 #include "dev/dev.h"
-#include "kernels/cpu.h"
 #include "node/command.h"
+#include "node/device.h"
 #include "node/say.h"
 #include "node/trained.h"
 #include "train/decoder.h"
@@ -124,7 +124,7 @@ static enum status run(struct writer *w, struct trained *trained, const struct c
     TRY(model_check(dims));
     TRY(bpe_open(&w->bpe));
     TRY(read_prompt(w, conf_text(conf, CONF_PROMPT), more, dims->vocab));
-    TRY(dev_cpu_open(0, CPU_LEVEL_N, &w->dev));
+    TRY(device_open(conf, 0, 0, &w->dev));
     int64_t all = w->tokens_n + more;
     TRY(decoder_open(w->dev, dims, all < dims->context ? all : dims->context, &w->decoder));
     struct load_target target = decoder_target(w->decoder);

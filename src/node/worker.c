@@ -19,8 +19,8 @@
 #include "base/task.h"
 #include "base/text.h"
 #include "dev/dev.h"
-#include "kernels/cpu.h"
 #include "node/crash.h"
+#include "node/device.h"
 #include "node/ferry.h"
 #include "node/lives.h"
 #include "node/mapping.h"
@@ -141,7 +141,7 @@ static enum status open_device(struct worker *w)
 {
     struct dev_info info;
     must_note("opening the device");
-    TRY(dev_cpu_open(threads(w), CPU_LEVEL_N, &w->dev));
+    TRY(device_open(w->conf, w->worker_i, threads(w), &w->dev));
     dev_info(w->dev, &info);
     text_copy(w->post.device, sizeof w->post.device, info.name);
     if (speaks(w))

@@ -39,13 +39,17 @@ static inline enum status emulated_end(const char *op, int rc)
                              : FAIL(ST_BUG, "%s: status %d, %s", op, rc, error ? error : "no mistake seen");
 }
 
+/* EMULATED_CALL — how an operation is done; a program may go another way. */
+#ifndef EMULATED_CALL
+#define EMULATED_CALL(name, cuda, a) name##_cuda(cuda, a)
+#endif
 #define EMULATED_DEFINE(name)                                                                                  \
     static enum status emulated_##name(struct stream *s, const struct name *a)                                 \
     {                                                                                                          \
         struct cuda cuda = emulated_cuda();                                                                    \
         TRY(dev_check_##name(a));                                                                              \
         emu_seed(((struct emulated *)((struct stream_head *)s)->dev)->seed);                                   \
-        return emulated_end(#name, name##_cuda(&cuda, a));                                                     \
+        return emulated_end(#name, EMULATED_CALL(name, &cuda, a));                                                     \
     }
 EMULATED_LIST(EMULATED_DEFINE)
 

@@ -88,11 +88,10 @@ try 78 BATCH_SIZE=0 -- config; says err 'BATCH_SIZE=0 (environment) is out of ra
 try 78 NNODES=2 SLURM_STEP_NUM_NODES=4 -- config; says err 'two launchers contradict each other'; is
 try 78 SLURM_STEP_NUM_NODES=4 SLURM_NODEID=4 -- config; says err 'NODE_ID=4 (SLURM_NODEID) must be below N_NODES=4'; is
 try 78 -- config HEADS=5 EMBED=128; says err 'HEADS=5 (argument) does not divide EMBED=128 (argument)'; is
-try 69 -- config DEVICE=cuda; says err 'this build has no CUDA engine; use DEVICE=cpu or auto'; is
 [ "$(wc -l <err)" = 1 ] || why='the sentence is said more than once'
 what=' a failure is said once'
 is
-try 69 LOG_FORMAT=json -- config DEVICE=cuda
+try 78 LOG_FORMAT=json -- config HEADS=5 EMBED=128
 [ "$(jq -r .level err)" = error ] || why='the error is not JSON'
 is
 try 0 BATCHSIZE=8 -- config; says err 'did you mean BATCH_SIZE?'; says out 'BATCH_SIZE'; is

@@ -30,7 +30,7 @@ ok "unknown model: 78, with the known ones" refuses 78 MODEL=gpt2-nona gpt2-nano
 run $base RESUME=required
 ok "RESUME=required without CHECKPOINT_DIR: 78" refuses 78 RESUME=required CHECKPOINT_DIR
 run $base DEVICE=cuda
-ok "a device that is not there: 69" refuses 69 DEVICE=cuda
+ok "a device that is not there: 69" refuses 69 "DEVICE=cpu"
 run $base TASK=qa DATA=/usr/share/common-licenses/GPL-3
 ok "question answering on text: 78" refuses 78 TASK=qa "DATA"
 export NCCL_DEBUG=INFO BATCHSIZE=4

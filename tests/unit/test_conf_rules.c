@@ -67,9 +67,7 @@ static void relations(void **state)
          ST_BAD_SETTING,
          "NODE_ID=1 (argument) must be below N_NODES=1 (default); nodes are counted from 0; set NODE_ID=0 N_NODES=1"},
         {{"NODE_ID=0", "N_NODES=1"}, ST_OK, ""},
-        {{"DEVICE=cuda"},
-         ST_NO_DEVICE,
-         "DEVICE=cuda (argument): this build has no CUDA engine; use DEVICE=cpu or auto"},
+        {{"DEVICE=cuda"}, ST_OK, ""},
         {{"DEVICE=cpu"}, ST_OK, ""},
         {{"DEVICE=auto", "BACKEND=self"}, ST_OK, ""},
         {{"BACKEND=ucx"}, ST_OK, ""},
@@ -112,10 +110,6 @@ static void sources_are_named(void **state)
     char *mixed[] = {"EMBED=100", NULL};
     assert_int_equal(conf_open(1, (char *[]){"HEADS=3"}, mixed, &conf), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "HEADS=3 (argument) does not divide EMBED=100 (environment)"));
-    char *cuda[] = {"DEVICE=cuda", NULL};
-    assert_int_equal(conf_open(0, NULL, cuda, &conf), ST_NO_DEVICE);
-    assert_int_equal(conf_open(1, (char *[]){"DEVICE=cpu"}, cuda, &conf), ST_OK);
-    conf_close(conf);
 }
 
 static const struct CMUnitTest tests[] = {

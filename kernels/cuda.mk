@@ -1,0 +1,55 @@
+# CUDA in the one executable: when nvcc is there; CUDA=1 insists, CUDA=0 leaves it out (as sanitizers do unless it is asked
+# for). Machine code for sm_80, sm_90a, sm_100 and PTX for what is newer; the runtime is linked in, NVIDIA's other libraries
+# are opened when they are needed (src/dev/library.h), so the program starts where there is no driver.
+CUDA ?= $(if $(SAN),0)
+NVCC ?= $(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) /usr/local/cuda/bin/nvcc))
+CUDA_ARCHS := 80 90a 100
+CUDA_ROOT := $(abspath $(dir $(NVCC))..)
+CUDART := $(firstword $(wildcard $(foreach l,lib64 lib/x86_64-linux-gnu targets/x86_64-linux/lib,$(CUDA_ROOT)/$(l)/libcudart_static.a)))
+CUDA_LACKS :=
+ifneq ($(CUDA),0)
+ifeq ($(NVCC),)
+CUDA_LACKS := there is no nvcc (NVIDIA's package cuda-nvcc-13-0)
+else ifeq ($(filter sm_100,$(shell $(NVCC) --list-gpu-code 2>/dev/null)),)
+CUDA_LACKS := $(NVCC) does not know sm_100: it is older than 12.8
+else ifeq ($(CUDART),)
+CUDA_LACKS := there is no libcudart_static.a under $(CUDA_ROOT) (package cuda-cudart-dev-13-0)
+else ifeq ($(wildcard $(CUDA_ROOT)/include/cublasLt.h),)
+CUDA_LACKS := there is no cublasLt.h under $(CUDA_ROOT)/include (package libcublas-dev-13-0)
+endif
+ifneq ($(CUDA_LACKS),)
+ifeq ($(CUDA),1)
+$(error CUDA=1: $(CUDA_LACKS))
+endif
+endif
+endif
+HAS_CUDA := $(if $(filter 0,$(CUDA))$(CUDA_LACKS),,1)
+CUDA_ABOUT := $(if $(HAS_CUDA),$(CUDA_ARCHS:%=sm_%) PTX $(lastword $(CUDA_ARCHS)))
+
+ifeq ($(HAS_CUDA),1)
+CU := $(wildcard kernels/*.cu)
+OBJ += $(CU:%.cu=$(BUILD)/%_cu.o)
+LDLIBS += $(CUDART)
+CUDA_STATIC := $(CUDART)
+NVFLAGS := -std=c++17 -O3 -Isrc -I. -Werror all-warnings \
+  $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_100,code=compute_100 \
+  -Xcompiler -fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-fPIE
+$(BUILD)/%_cu.o: %.cu $(BUILD)/cuda.txt
+	@mkdir -p $(@D)
+	$(NVCC) $(NVFLAGS) -MMD -MP -c -o $@ $<
+endif
+
+# The C files that use CUDA's headers; made again when CUDA comes or goes.
+CUDA_USERS := dev_cuda dev_cuda_error dev_cuda_stage blas blas_plan
+$(CUDA_USERS:%=$(BUILD)/src/dev/%.o): CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA='"$(CUDA_ABOUT)"' -isystem $(CUDA_ROOT)/include)
+$(CUDA_USERS:%=$(BUILD)/src/dev/%.o) $(BUILD)/libconvoy.a: $(BUILD)/cuda.txt
+$(BUILD)/cuda.txt: FORCE
+	@mkdir -p $(@D) && echo '$(or $(CUDA_ABOUT),none)' | cmp -s - $@ || { echo '$(or $(CUDA_ABOUT),none)' >$@; \
+	  echo 'cuda: $(if $(HAS_CUDA),$(NVCC) $(CUDA_ABOUT),left out$(if $(CUDA_LACKS),: $(CUDA_LACKS)))'; }
+
+# The device over a runtime and a cuBLASLt of the tests' own (tests/cuda/test_dev_cuda.c).
+$(BUILD)/tests/cuda/test_dev_cuda: private CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA -isystem $(CUDA_ROOT)/include)
+$(BUILD)/tests/cuda/test_dev_cuda: $(BUILD)/cuda.txt $(if $(HAS_CUDA),$(BUILD)/tests/cuda/libcublasLt.so.13)
+$(BUILD)/tests/cuda/libcublasLt.so.13: tests/cuda/fake_blas.c
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -O2 -fPIC -shared $(WARN) -isystem $(CUDA_ROOT)/include -o $@ $< -lm

@@ -1,0 +1,45 @@
+/* blas_plan — one product as cuBLASLt sees it, and what it found for that shape. Inside room dev only: blas.c
+ * says which product, blas_plan.c talks to the library. */
+#ifndef CONVOY_DEV_BLAS_PLAN_H
+#define CONVOY_DEV_BLAS_PLAN_H
+
+#include "dev/blas.h"
+
+enum blas_epilogue {
+    BLAS_NONE,
+    BLAS_BIAS,
+    BLAS_GELU,
+    BLAS_GELU_BIAS,
+    BLAS_GELU_AUX,
+    BLAS_GELU_AUX_BIAS,
+    BLAS_DGELU,
+    BLAS_BGRAD_A,
+    BLAS_BGRAD_B,
+    BLAS_EPILOGUES
+};
+
+/* Column-major: D (m,n) = op(A) (m,k) · op(B) (k,n) + beta·C. Rows of a transposed A are its k. ld: elements
+ * from one column to the next. Everything here but addresses is the key of a plan. */
+struct blas_shape {
+    int64_t m, n, k, lda, ldb, ldc, ldd, ld_aux;
+    enum dtype a, b, d; /* C is as D */
+    enum dtype bias;
+    enum blas_epilogue epilogue;
+    int align_a, align_b, align_c, align_d; /* bytes, at most 256 */
+    int is_a_turned, is_b_turned, is_tf32;
+};
+struct blas_call {
+    struct blas_shape shape;
+    const void *a, *b, *c;
+    void *d, *bias, *aux; /* bias, aux: what the epilogue reads or writes */
+    float beta;
+};
+
+/* As blas_open, blas_close and blas_about, which they are. */
+enum status blas_plan_open(struct blas **out);
+void blas_plan_close(struct blas *b);
+const char *blas_plan_about(const struct blas *b);
+/* blas_plan_run — *is_done false: cuBLASLt has no way to do this; nothing was asked of the device. */
+enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct blas_call *call, bool *is_done);
+
+#endif

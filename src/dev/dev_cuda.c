@@ -1,0 +1,329 @@
+/* dev_cuda — an NVIDIA GPU as a device: the CUDA runtime from C. A stream of ours is a stream of CUDA's with
+ * pinned memory for its copies and scratch for its kernels; nothing waits for the whole device. Must not know
+ * what the kernels compute.
+ *
+ * Copies. From the host: `src` may be reused when dev_copy returns, as on the CPU. To the host: `dst` is there
+ * after dev_sync. The device's memory is told from the host's by the table of what was allocated here. */
+#include "dev/dev_cuda_inside.h"
+
+#ifndef CONVOY_CUDA
+
+const char *dev_cuda_built(void) { return NULL; }
+
+static enum status not_built(void)
+{
+    return FAIL(ST_NO_DEVICE,
+                "this build has no CUDA in it; build with CUDA=1 where nvcc is, or use DEVICE=cpu");
+}
+
+enum status dev_cuda_find(int *count_out)
+{
+    (void)count_out;
+    return not_built();
+}
+
+enum status dev_cuda_open(int device_i, struct dev **out)
+{
+    (void)device_i, (void)out;
+    return not_built();
+}
+
+#else
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/must.h"
+#include "base/text.h"
+#include "dev/dev_check.h"
+
+const char *dev_cuda_built(void)
+{
+    static char text[80];
+    text_format(text, sizeof text, "%d.%d: %s", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, CONVOY_CUDA);
+    return text;
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------ */
+
+static bool is_on_device(const struct dev *dev, const void *p)
+{
+    for (size_t i = 0; i < dev->ranges_n; i++)
+        if ((uintptr_t)p - (uintptr_t)dev->ranges[i].data < dev->ranges[i].bytes)
+            return true;
+    return false;
+}
+
+static enum status take(const struct dev *dev, size_t bytes, void **out)
+{
+    char text[32];
+    void *data = NULL;
+    CUDA_CHECK(cudaSetDevice(dev->device_i));
+    cudaError_t error = cudaMalloc(&data, bytes);
+    if (error != cudaSuccess) {
+        char what[80];
+        text_format(what, sizeof what, "%s of device memory were asked for",
+                    text_human(text, sizeof text, (double)bytes));
+        return dev_cuda_error_fail(error, what);
+    }
+    error = cudaMemsetAsync(data, 0, bytes, NULL);
+    error = error == cudaSuccess ? cudaStreamSynchronize(NULL) : error;
+    if (error != cudaSuccess) {
+        (void)cudaFree(data);
+        return dev_cuda_error_fail(error, "zeroing new memory");
+    }
+    *out = data;
+    return ST_OK;
+}
+
+static enum status cuda_alloc(struct dev *dev, size_t bytes, void **out)
+{
+    bytes = bytes ? bytes : 1;
+    struct cuda_range *grown = realloc(dev->ranges, (dev->ranges_n + 1) * sizeof *grown);
+    if (!grown)
+        return FAIL(ST_RETRY, "out of memory: a table of %zu pieces", dev->ranges_n + 1);
+    dev->ranges = grown;
+    TRY(take(dev, bytes, out));
+    dev->ranges[dev->ranges_n++] = (struct cuda_range){*out, bytes};
+    return ST_OK;
+}
+
+static void cuda_free(struct dev *dev, void *data, size_t bytes)
+{
+    for (size_t i = 0; i < dev->ranges_n; i++) {
+        if (dev->ranges[i].data != data)
+            continue;
+        ASSERTF(dev->ranges[i].bytes == (bytes ? bytes : 1), "%zu bytes, taken %zu", bytes,
+                dev->ranges[i].bytes);
+        dev->ranges[i] = dev->ranges[--dev->ranges_n];
+        (void)cudaFree(data); /* a fault that is known already */
+        return;
+    }
+    ASSERTF(false, "%p was not allocated here", data);
+}
+
+/* --- streams ----------------------------------------------------------------------------------------------- */
+
+static void cuda_stream_close(struct stream *s)
+{
+    if (s->stream)
+        (void)cudaStreamSynchronize(s->stream);
+    blas_close(s->blas);
+    dev_cuda_stage_close(&s->stage);
+    if (s->cuda.scratch)
+        (void)cudaFree(s->cuda.scratch);
+    if (s->mark)
+        (void)cudaEventDestroy(s->mark);
+    if (s->stream)
+        (void)cudaStreamDestroy(s->stream);
+    free(s);
+}
+
+/* open_blas — cuBLASLt makes products faster; without it our own kernels make them, and that is said once. */
+static void open_blas(struct stream *s)
+{
+    static bool is_said;
+    if (blas_open(&s->blas) == ST_OK) {
+        if (!is_said)
+            LOG_INFO("products by cuBLASLt %s", blas_about(s->blas));
+    } else if (!is_said) {
+        LOG_WARN("products by the program's own kernels, which is slower: %s", status_message());
+    }
+    is_said = true;
+}
+
+static enum status fill_stream(struct stream *s)
+{
+    void *scratch = NULL;
+    const struct dev *dev = s->head.dev;
+    CUDA_CHECK(cudaSetDevice(dev->device_i));
+    CUDA_CHECK(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
+    CUDA_CHECK(cudaEventCreateWithFlags(&s->mark, cudaEventDisableTiming));
+    TRY(dev_cuda_stage_open(&s->stage));
+    TRY(take(dev, CUDA_SCRATCH_BYTES, &scratch));
+    s->cuda = (struct cuda){.stream = s->stream,
+                            .scratch = scratch,
+                            .scratch_bytes = CUDA_SCRATCH_BYTES,
+                            .sm_count = dev->prop.multiProcessorCount};
+    open_blas(s);
+    return ST_OK;
+}
+
+static enum status cuda_stream_open(struct dev *dev, struct stream **out)
+{
+    struct stream *s = calloc(1, sizeof *s);
+    if (!s)
+        return FAIL(ST_RETRY, "out of memory: a stream of %zu bytes", sizeof *s);
+    s->head.dev = dev;
+    enum status st = fill_stream(s);
+    if (st == ST_OK)
+        *out = s;
+    else
+        cuda_stream_close(s);
+    return st;
+}
+
+static enum status cuda_sync(struct stream *s)
+{
+    CUDA_CHECK(cudaStreamSynchronize(s->stream));
+    return dev_cuda_stage_drain(&s->stage);
+}
+
+static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_t bytes)
+{
+    bool to_device = is_on_device(s->head.dev, dst), from_device = is_on_device(s->head.dev, src);
+    if (to_device && from_device) {
+        CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, s->stream));
+        return ST_OK;
+    }
+    if (to_device)
+        return dev_cuda_stage_in(&s->stage, s->stream, dst, src, bytes);
+    if (from_device)
+        return dev_cuda_stage_out(&s->stage, s->stream, dst, src, bytes);
+    TRY(cuda_sync(s)); /* both on the host: in the order of the stream */
+    memcpy(dst, src, bytes);
+    return ST_OK;
+}
+
+static enum status cuda_fill(struct stream *s, void *dst, int byte, size_t bytes)
+{
+    if (is_on_device(s->head.dev, dst)) {
+        CUDA_CHECK(cudaMemsetAsync(dst, byte, bytes, s->stream));
+        return ST_OK;
+    }
+    TRY(cuda_sync(s));
+    memset(dst, byte, bytes);
+    return ST_OK;
+}
+
+static enum status cuda_after(struct stream *late, struct stream *early)
+{
+    CUDA_CHECK(cudaEventRecord(early->mark, early->stream));
+    CUDA_CHECK(cudaStreamWaitEvent(late->stream, early->mark, 0));
+    return ST_OK;
+}
+
+/* --- operations -------------------------------------------------------------------------------------------- */
+
+static enum status launched(int rc, const char *op)
+{
+    if (rc == 0)
+        return ST_OK;
+    if (rc > 0)
+        return dev_cuda_error_fail((cudaError_t)rc, op);
+    return FAIL(ST_BUG, "operation %s: the kernel refuses %s", op,
+                rc == CUDA_REFUSAL_DTYPE   ? "these element types"
+                : rc == CUDA_REFUSAL_SHAPE ? "this shape"
+                                           : "work that does not fit into its scratch");
+}
+
+/* matmul_*: through cuBLASLt where it can, else by the kernel like the others. */
+#define OP_DEFINE(name)                                                                                        \
+    static enum status op_##name(struct stream *s, const struct name *a)                                       \
+    {                                                                                                          \
+        TRY(dev_check_##name(a));                                                                              \
+        return launched(name##_cuda(&s->cuda, a), #name);                                                      \
+    }
+OP_LIST(OP_DEFINE)
+
+#define OP_BLAS(name)                                                                                          \
+    static enum status blas_or_##name(struct stream *s, const struct name *a)                                  \
+    {                                                                                                          \
+        bool is_done = false;                                                                                  \
+        if (s->blas) {                                                                                         \
+            TRY(dev_check_##name(a));                                                                          \
+            TRY(blas_##name(s->blas, &s->cuda, a, &is_done));                                                  \
+        }                                                                                                      \
+        return is_done ? ST_OK : op_##name(s, a);                                                              \
+    }
+OP_BLAS(matmul_fwd)
+OP_BLAS(matmul_bwd_x)
+OP_BLAS(matmul_bwd_w)
+
+#define OP_ROW(name) .name = op_##name,
+static const struct op_table kernels_op = {OP_LIST(OP_ROW)};
+
+/* --- open, info, close ------------------------------------------------------------------------------------- */
+
+static void cuda_info(const struct dev *dev, struct dev_info *out)
+{
+    char driver[24];
+    *out = (struct dev_info){
+        .kind = DEV_KIND_CUDA, .memory_bytes = (int64_t)dev->prop.totalGlobalMem, .threads_n = 1};
+    text_format(driver, sizeof driver, "%d.%d", dev->driver / 1000, dev->driver % 1000 / 10);
+    text_format(out->name, sizeof out->name, "cuda %d %.30s sm_%d%d driver %s", dev->device_i, dev->prop.name,
+                dev->prop.major, dev->prop.minor, driver);
+}
+
+static void cuda_close(struct dev *dev)
+{
+    for (size_t i = 0; i < dev->ranges_n; i++)
+        (void)cudaFree(dev->ranges[i].data);
+    free(dev->ranges);
+    free(dev);
+}
+
+static const struct dev_ops cuda_ops = {
+    .name = "cuda",
+    .close = cuda_close,
+    .info = cuda_info,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .stream_open = cuda_stream_open,
+    .stream_close = cuda_stream_close,
+    .copy = cuda_copy,
+    .fill = cuda_fill,
+    .after = cuda_after,
+    .sync = cuda_sync,
+};
+
+enum status dev_cuda_find(int *count_out)
+{
+    int count = 0;
+    CUDA_CHECK(cudaGetDeviceCount(&count));
+    if (count == 0)
+        return dev_cuda_error_fail(cudaErrorNoDevice, "counting devices");
+    *count_out = count;
+    return ST_OK;
+}
+
+static enum status look(struct dev *dev)
+{
+    int count = 0;
+    TRY(dev_cuda_find(&count));
+    if (dev->device_i < 0 || dev->device_i >= count)
+        return FAIL(ST_NO_DEVICE,
+                    "GPU %d was asked for, but this process sees %d; lower N_GPU_EACH_NODE, or see "
+                    "CUDA_VISIBLE_DEVICES",
+                    dev->device_i, count);
+    CUDA_CHECK(cudaGetDeviceProperties(&dev->prop, dev->device_i));
+    CUDA_CHECK(cudaDriverGetVersion(&dev->driver));
+    if (dev->prop.major < 8)
+        return FAIL(ST_NO_DEVICE,
+                    "GPU %d (%s) is sm_%d%d; this program needs sm_80 or newer; use another GPU or DEVICE=cpu",
+                    dev->device_i, dev->prop.name, dev->prop.major, dev->prop.minor);
+    CUDA_CHECK(cudaSetDevice(dev->device_i));
+    return ST_OK;
+}
+
+enum status dev_cuda_open(int device_i, struct dev **out)
+{
+    struct dev *dev = calloc(1, sizeof *dev);
+    if (!dev)
+        return FAIL(ST_RETRY, "out of memory: a device of %zu bytes", sizeof *dev);
+    dev->op = kernels_op;
+    dev->op.matmul_fwd = blas_or_matmul_fwd;
+    dev->op.matmul_bwd_x = blas_or_matmul_bwd_x;
+    dev->op.matmul_bwd_w = blas_or_matmul_bwd_w;
+    dev->head = (struct dev_head){&cuda_ops, &dev->op};
+    dev->device_i = device_i;
+    enum status st = look(dev);
+    if (st == ST_OK)
+        *out = dev;
+    else
+        cuda_close(dev);
+    return st;
+}
+
+#endif

@@ -1,0 +1,106 @@
+/* dev_cuda_error — failures of the CUDA runtime as statuses with a sentence. Must not know who asked. */
+#include "dev/dev_cuda_inside.h"
+
+#ifdef CONVOY_CUDA
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/text.h"
+
+/* What a missing or unfit driver lacks, and who has it. */
+static enum status no_driver(cudaError_t error)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    int version = 0;
+    if (driver == NULL)
+        return FAIL(
+            ST_NO_DEVICE,
+            "no NVIDIA driver: libcuda.so.1 is not in the loader's paths%s; in a container start it "
+            "with --gpus all (nvidia-container-toolkit), else install the driver (Debian: nvidia-driver, "
+            "Ubuntu: nvidia-driver-580), or use DEVICE=cpu",
+            access("/dev/nvidiactl", F_OK) == 0 ? ", though /dev/nvidiactl is here" : "");
+    dlclose(driver);
+    (void)cudaDriverGetVersion(&version);
+    if (error == cudaErrorInsufficientDriver && version > 0)
+        return FAIL(ST_NO_DEVICE,
+                    "the NVIDIA driver is too old: it knows CUDA %d.%d, this program needs %d.%d; install a "
+                    "newer driver, or use DEVICE=cpu",
+                    version / 1000, version % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    return FAIL(ST_NO_DEVICE,
+                "the NVIDIA driver finds no GPU for this process (CUDA error %d, %s)%s; see `nvidia-smi` and "
+                "CUDA_VISIBLE_DEVICES, or use DEVICE=cpu",
+                error, cudaGetErrorString(error),
+                access("/dev/nvidiactl", F_OK) == 0
+                    ? ""
+                    : ": there is no /dev/nvidiactl, so no GPU was given to this container");
+}
+
+static enum status no_memory(const char *what)
+{
+    char free_text[32], total_text[32];
+    size_t free_bytes = 0, total_bytes = 0;
+    (void)cudaGetLastError(); /* this one does not stick */
+    (void)cudaMemGetInfo(&free_bytes, &total_bytes);
+    return FAIL(
+        ST_RETRY,
+        "out of memory: %s; the GPU has %s free of %s; use a smaller BATCH_SIZE or SEQ_LEN, RECOMPUTE=block, "
+        "or a smaller model",
+        what, text_human(free_text, sizeof free_text, (double)free_bytes),
+        text_human(total_text, sizeof total_text, (double)total_bytes));
+}
+
+/* Errors after which every call of this process fails: the context is lost. */
+static const char *hint_of_fault(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+        return "memory or a link of this GPU is damaged: drain the node, see `nvidia-smi -q -d "
+               "ECC,ROW_REMAPPER` and dmesg (Xid)";
+    case cudaErrorLaunchTimeout:
+        return "a display or a debugger is on this GPU: use another one";
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorHardwareStackError:
+    case cudaErrorAssert:
+        return "a guess: a bug of this program; if it comes on one machine only, drain that node (dmesg has an "
+               "Xid)";
+    case cudaErrorLaunchFailure:
+    case cudaErrorUnknown:
+        return "see dmesg for an Xid; if it comes again on this machine, drain the node";
+    default:
+        return NULL;
+    }
+}
+
+static bool is_absence(cudaError_t error)
+{
+    return error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice ||
+           error == cudaErrorInitializationError || error == cudaErrorSystemNotReady ||
+           error == cudaErrorSystemDriverMismatch || error == cudaErrorCompatNotSupportedOnDevice ||
+           error == cudaErrorOperatingSystem || error == cudaErrorStubLibrary;
+}
+
+enum status dev_cuda_error_fail(cudaError_t error, const char *what)
+{
+    if (error == cudaErrorMemoryAllocation)
+        return no_memory(what);
+    if (is_absence(error))
+        return no_driver(error);
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion ||
+        error == cudaErrorInvalidDevice || error == cudaErrorDevicesUnavailable)
+        return FAIL(ST_NO_DEVICE,
+                    "the GPU cannot be used: %s (CUDA error %d); built in is %s; use another GPU or DEVICE=cpu",
+                    cudaGetErrorString(error), error, dev_cuda_built());
+    const char *hint = hint_of_fault(error);
+    if (hint)
+        return FAIL(ST_FAULT, "the GPU failed: %s (CUDA error %d) at %s; %s", cudaGetErrorString(error), error,
+                    what, hint);
+    return FAIL(ST_BUG, "CUDA error %d (%s) at %s", error, cudaGetErrorString(error), what);
+}
+#endif

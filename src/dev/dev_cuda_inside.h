@@ -1,0 +1,78 @@
+/* dev_cuda_inside — what the files of the CUDA device share. Inside room dev only, and only where CUDA is
+ * built in. */
+#ifndef CONVOY_DEV_DEV_CUDA_INSIDE_H
+#define CONVOY_DEV_DEV_CUDA_INSIDE_H
+
+#include "dev/dev_cuda.h"
+
+#ifdef CONVOY_CUDA
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+
+#include "dev/blas.h"
+#include "kernels/cuda.h"
+
+/* dev_cuda_error_fail — what a failure of the runtime means here: `what` was asked for. Never ST_OK.
+ *   memory refused → ST_RETRY · no driver, no device, none that this build has code for → ST_NO_DEVICE · what
+ *   only a
+ *   reset heals (uncorrectable memory error, illegal address, …) → ST_FAULT · the rest → ST_BUG */
+enum status dev_cuda_error_fail(cudaError_t error, const char *what) __attribute__((cold));
+#define CUDA_CHECK(call)                                                                                       \
+    do {                                                                                                       \
+        cudaError_t cuda_check_ = (call);                                                                      \
+        if (cuda_check_ != cudaSuccess)                                                                        \
+            return dev_cuda_error_fail(cuda_check_, #call);                                                    \
+    } while (0)
+
+/* Pinned memory between ordinary host memory and the device, in slots that are used in turn. A slot on its way
+ * to the host is emptied into `dst` when it is needed again, or at the next sync. */
+#define STAGE_SLOTS 8
+#define STAGE_BYTES ((size_t)1 << 20)
+struct stage_slot {
+    cudaEvent_t done;
+    char *dst; /* NULL: on its way to the device, or idle */
+    size_t bytes;
+    bool is_busy;
+};
+struct stage {
+    char *pinned; /* STAGE_SLOTS · STAGE_BYTES */
+    struct stage_slot slot[STAGE_SLOTS];
+    int next;
+};
+enum status dev_cuda_stage_open(struct stage *stage);
+void dev_cuda_stage_close(struct stage *stage); /* accepts a zero one; the stream has been waited for */
+/* dev_cuda_stage_in — src may be reused when it returns.  dev_cuda_stage_out — dst is there after
+ * dev_cuda_stage_drain. */
+enum status dev_cuda_stage_in(struct stage *stage, cudaStream_t stream, void *dst, const void *src,
+                              size_t bytes);
+enum status dev_cuda_stage_out(struct stage *stage, cudaStream_t stream, void *dst, const void *src,
+                               size_t bytes);
+enum status dev_cuda_stage_drain(struct stage *stage); /* waits for every slot */
+
+/* A piece of the device's memory. */
+struct cuda_range {
+    char *data;
+    size_t bytes;
+};
+
+struct dev {
+    struct dev_head head;
+    struct op_table op; /* kernels, but for products */
+    int device_i;
+    struct cudaDeviceProp prop;
+    int driver; /* 13000: what the driver can do */
+    struct cuda_range *ranges;
+    size_t ranges_n;
+};
+
+struct stream {
+    struct stream_head head;
+    cudaStream_t stream;
+    cudaEvent_t mark; /* what another stream waits for */
+    struct stage stage;
+    struct cuda cuda;
+    struct blas *blas; /* NULL: no cuBLASLt here, products by our own kernels */
+};
+#endif
+
+#endif

@@ -1,0 +1,212 @@
+/* fake_blas — a libcublasLt.so.13 for tests: the calls that src/dev/blas_plan.c makes, with cuBLASLt's conventions (column
+ * major, transposes, leading dimensions, epilogues) in plain loops over ordinary memory, and every doubt an error.
+ *
+ * By the sum of a product's sizes it has all epilogues, none (not supported), or cannot do the product at all, so that a test
+ * of many shapes goes all three ways; fake_blas_counts() says how often. */
+#include <cublasLt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct desc {
+    cublasOperation_t ta, tb;
+    cublasLtEpilogue_t epilogue;
+    cudaDataType_t bias_type;
+    float *bias, *aux;
+    int64_t aux_ld;
+};
+struct layout {
+    int64_t rows, cols, ld;
+};
+
+enum { WITH, WITHOUT, REFUSED, SHAPES, COUNTS };
+static int counts[COUNTS];
+int *fake_blas_counts(void);
+int *fake_blas_counts(void) { return counts; }
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
+{
+    *out = malloc(1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t h)
+{
+    free(h);
+    return CUBLAS_STATUS_SUCCESS;
+}
+size_t cublasLtGetVersion(void) { return 130002; }
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                                        cudaDataType_t scale)
+{
+    *out = calloc(1, sizeof(struct desc));
+    return scale == CUDA_R_32F && (compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_FAST_TF32)
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_INVALID_VALUE;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
+{
+    free(d);
+    return CUBLAS_STATUS_SUCCESS;
+}
+#define ATTRIBUTE(name, field)                                                                                 \
+    case CUBLASLT_MATMUL_DESC_##name:                                                                          \
+        if (bytes != sizeof d->field)                                                                          \
+            return CUBLAS_STATUS_INVALID_VALUE;                                                                \
+        memcpy(&d->field, value, bytes);                                                                       \
+        return CUBLAS_STATUS_SUCCESS;
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what,
+                                              const void *value, size_t bytes)
+{
+    struct desc *d = (struct desc *)desc;
+    switch (what) {
+        ATTRIBUTE(TRANSA, ta)
+        ATTRIBUTE(TRANSB, tb)
+        ATTRIBUTE(EPILOGUE, epilogue)
+        ATTRIBUTE(BIAS_DATA_TYPE, bias_type)
+        ATTRIBUTE(BIAS_POINTER, bias)
+        ATTRIBUTE(EPILOGUE_AUX_POINTER, aux)
+        ATTRIBUTE(EPILOGUE_AUX_LD, aux_ld)
+    default:
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
+                                          uint64_t cols, int64_t ld)
+{
+    struct layout *l = malloc(sizeof *l);
+    *l = (struct layout){(int64_t)rows, (int64_t)cols, ld};
+    *out = (cublasLtMatrixLayout_t)l;
+    return type == CUDA_R_32F && ld >= l->rows ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)
+{
+    free(l);
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
+{
+    *out = malloc(1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p)
+{
+    free(p);
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
+                                                    cublasLtMatmulPreferenceAttributes_t what,
+                                                    const void *value, size_t bytes)
+{
+    (void)p, (void)value;
+    return what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
+               ? (bytes == 8 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE)
+           : bytes == 4 ? CUBLAS_STATUS_SUCCESS
+                        : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static int way_of(const struct layout *a, const struct layout *d)
+{
+    int way = (int)((a->rows + a->cols + d->cols) % 4);
+    return way == WITHOUT || way == REFUSED ? way : WITH;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t A, cublasLtMatrixLayout_t B,
+                                              cublasLtMatrixLayout_t C, cublasLtMatrixLayout_t D,
+                                              cublasLtMatmulPreference_t wish, int most,
+                                              cublasLtMatmulHeuristicResult_t *out, int *n)
+{
+    (void)h, (void)B, (void)C, (void)wish, (void)most;
+    const struct desc *d = (struct desc *)desc;
+    int way = way_of((struct layout *)A, (struct layout *)D);
+    counts[SHAPES]++;
+    *n = way == REFUSED || (way == WITHOUT && d->epilogue != CUBLASLT_EPILOGUE_DEFAULT) ? 0 : 1;
+    counts[REFUSED] += way == REFUSED;
+    if (*n)
+        memset(out, 0, sizeof *out);
+    return *n ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+static double gelu(double u)
+{
+    return 0.5 * u * (1 + tanh(0.79788456080286535588 * (u + 0.044715 * u * u * u)));
+}
+static double gelu_grad(double u)
+{
+    double a = 0.79788456080286535588, t = tanh(a * (u + 0.044715 * u * u * u));
+    return 0.5 * (1 + t) + 0.5 * u * (1 - t * t) * a * (1 + 3 * 0.044715 * u * u);
+}
+
+/* One element of D from its sum. */
+static float finish(const struct desc *d, int64_t row, int64_t col, double x)
+{
+    switch (d->epilogue) {
+    case CUBLASLT_EPILOGUE_BIAS:
+        return (float)(x + (double)d->bias[row]);
+    case CUBLASLT_EPILOGUE_GELU_BIAS:
+        return (float)gelu(x + (double)d->bias[row]);
+    case CUBLASLT_EPILOGUE_GELU:
+        return (float)gelu(x);
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+        x += (double)d->bias[row];
+        d->aux[row + col * d->aux_ld] = (float)x;
+        return (float)gelu(x);
+    case CUBLASLT_EPILOGUE_GELU_AUX:
+        d->aux[row + col * d->aux_ld] = (float)x;
+        return (float)gelu(x);
+    case CUBLASLT_EPILOGUE_DGELU:
+        return (float)(x * gelu_grad((double)d->aux[row + col * d->aux_ld]));
+    default:
+        return (float)x;
+    }
+}
+
+/* Sums over the inner index, of A's rows or B's columns. */
+static void bias_gradient(const struct desc *d, const float *a, const struct layout *la, const float *b,
+                          const struct layout *lb, int64_t m, int64_t n, int64_t k)
+{
+    int64_t count = d->epilogue == CUBLASLT_EPILOGUE_BGRADA   ? m
+                    : d->epilogue == CUBLASLT_EPILOGUE_BGRADB ? n
+                                                              : 0;
+    for (int64_t i = 0; i < count; i++) {
+        double sum = 0;
+        for (int64_t p = 0; p < k; p++)
+            sum += d->epilogue == CUBLASLT_EPILOGUE_BGRADA
+                       ? (double)a[d->ta == CUBLAS_OP_N ? i + p * la->ld : p + i * la->ld]
+                       : (double)b[d->tb == CUBLAS_OP_N ? p + i * lb->ld : i + p * lb->ld];
+        d->bias[i] = (float)sum;
+    }
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, const void *alpha, const void *A,
+                              cublasLtMatrixLayout_t Al, const void *B, cublasLtMatrixLayout_t Bl,
+                              const void *beta, const void *C, cublasLtMatrixLayout_t Cl, void *D,
+                              cublasLtMatrixLayout_t Dl, const cublasLtMatmulAlgo_t *algo, void *workspace,
+                              size_t workspace_bytes, cudaStream_t stream)
+{
+    (void)h, (void)algo, (void)workspace, (void)workspace_bytes, (void)stream;
+    const struct desc *d = (struct desc *)desc;
+    const struct layout *la = (struct layout *)Al, *lb = (struct layout *)Bl, *lc = (struct layout *)Cl,
+                        *ld = (struct layout *)Dl;
+    const float *a = A, *b = B, *c = C;
+    float *out = D;
+    int64_t m = ld->rows, n = ld->cols, k = d->ta == CUBLAS_OP_N ? la->cols : la->rows;
+    if ((d->ta == CUBLAS_OP_N ? la->rows : la->cols) != m ||
+        (d->tb == CUBLAS_OP_N ? lb->cols : lb->rows) != n ||
+        (d->tb == CUBLAS_OP_N ? lb->rows : lb->cols) != k || lc->rows != m || lc->cols != n)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    counts[d->epilogue == CUBLASLT_EPILOGUE_DEFAULT ? WITHOUT : WITH]++;
+    bias_gradient(d, a, la, b, lb, m, n, k);
+    for (int64_t col = 0; col < n; col++)
+        for (int64_t row = 0; row < m; row++) {
+            double sum = 0;
+            for (int64_t p = 0; p < k; p++)
+                sum += (double)a[d->ta == CUBLAS_OP_N ? row + p * la->ld : p + row * la->ld] *
+                       (double)b[d->tb == CUBLAS_OP_N ? p + col * lb->ld : col + p * lb->ld];
+            sum *= (double)*(const float *)alpha;
+            if (*(const float *)beta != 0)
+                sum += (double)*(const float *)beta * (double)c[row + col * lc->ld];
+            out[row + col * ld->ld] = finish(d, row, col, sum);
+        }
+    return CUBLAS_STATUS_SUCCESS;
+}

@@ -1,0 +1,22 @@
+#!/bin/bash
+# test_cuda_absent — without a GPU: what is missing is said (69), the CPU is taken when nobody insists, and CUDA in the program
+# adds no library to those it needs.
+. "$(dirname "$0")/lib.sh"
+unset DEVICE
+needs() { readelf -d "$convoy" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
+ok "no C++ and no CUDA library is needed" is "$(needs | grep -c 'stdc++\|gcc_s\|cuda\|cublas\|nccl\|nvidia')" 0
+"$convoy" version >out 2>err
+ok "version says whether CUDA is in it" shows '^cuda  *([0-9.]+: sm_80|none)'
+if [ -e /dev/nvidiactl ]; then
+    skip "DEVICE=cuda: 69, what is missing and what to do" "there is a driver here"
+    skip "DEVICE=auto: the CPU" "there may be a GPU here"
+else
+    run $tiny STEPS=2 DEVICE=cuda
+    ok "DEVICE=cuda: 69, what is missing and what to do" is \
+        "$rc $(grep -cE ' error .*(no NVIDIA driver|finds no GPU|no CUDA in it).*DEVICE=cpu' err)" "69 1"
+    run $tiny STEPS=2 DEVICE=auto
+    ok "DEVICE=auto: the CPU" is "$rc $(grep -c 'device cpu' err)" "0 1"
+fi
+run $tiny STEPS=2 DEVICE=cuda N_GPU_EACH_NODE=2
+ok "several workers on GPUs are refused: 78" is "$rc $(grep -c ' error .*is for one worker so far' err)" "78 1"
+done_testing

@@ -165,5 +165,6 @@ clean:
 
 -include tests/fuzz/fuzz.mk
 -include tests/emu/emu.mk
+-include tests/comm/fake.mk
 include .ci/release.mk
 -include $(STAMP:.o=.d) $(OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(BUILD)/src/main.d

@@ -39,11 +39,13 @@ const char *clock_iso(char *out, size_t cap, int64_t wall_ms)
     return out;
 }
 
-void clock_sleep_ms(int64_t ms)
+void clock_sleep_ms(int64_t ms) { clock_sleep_us(ms > 0 ? ms * 1000 : 0); }
+
+void clock_sleep_us(int64_t us)
 {
-    if (ms <= 0)
+    if (us <= 0)
         return;
-    int64_t until = clock_ns() + ms * 1000000;
+    int64_t until = clock_ns() + us * 1000;
     struct timespec end = {.tv_sec = (time_t)(until / 1000000000), .tv_nsec = (long)(until % 1000000000)};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR)
         continue;

@@ -12,5 +12,6 @@ int64_t clock_wall_ms(void); /* since 1970, milliseconds */
 /* clock_iso — wall time as "2026-01-31T12:00:00.123Z"; returns out. cap ≥ 25. */
 const char *clock_iso(char *out, size_t cap, int64_t wall_ms);
 void clock_sleep_ms(int64_t ms);
+void clock_sleep_us(int64_t us);
 
 #endif

@@ -9,8 +9,8 @@
 #include "base/must.h"
 #include "base/task.h"
 #include "base/text.h"
+#include "comm/comm_lift.h"
 #include "comm/comm_queue.h"
-#include "comm/comm_share.h"
 #include "comm/order.h"
 
 #define ELEMS_MAX (INT64_MAX >> 16)
@@ -25,11 +25,13 @@ struct comm_record {
 struct comm_piece { /* of comm_alloc without a transport's own */
     void *data;
     int64_t bytes;
+    bool is_on_device;
 };
 
 /* What a comm and those made from it share. */
 struct comm_root {
     struct comm_queue *queue;
+    struct comm_lift *lift; /* NULL: all memory is where the transport reaches it */
     atomic_bool closing, failed;
     enum status failed_st; /* written once, before `failed` */
     struct status_saved failure;
@@ -50,17 +52,6 @@ struct comm {
 
 /* ---- life ---- */
 
-/* One node needs no network. */
-static const struct comm_ops *find_ops(const struct comm_config *config)
-{
-    switch (config->kind) {
-    case COMM_KIND_SELF: return &comm_self_ops;
-    case COMM_KIND_MEM: return &comm_mem_ops;
-    case COMM_KIND_UCX: return config->place.nodes == 1 ? &comm_share_ops : &comm_ucx_ops;
-    }
-    return NULL;
-}
-
 static enum status check_config(const struct comm_config *config)
 {
     const struct comm_place *p = &config->place;
@@ -71,7 +62,7 @@ static enum status check_config(const struct comm_config *config)
                     p->locals, p->node, p->nodes);
     if (config->timeout_ms <= 0)
         return FAIL(ST_BUG, "a call may last %lld ms", (long long)config->timeout_ms);
-    if (find_ops(config) == NULL)
+    if (comm_ops_find(config->kind, p) == NULL)
         return FAIL(ST_NO_DEVICE, "this build has no transport %d for %d nodes", (int)config->kind, p->nodes);
     return ST_OK;
 }
@@ -99,7 +90,7 @@ static enum status new_comm(const struct comm_config *config, struct comm_root *
     struct comm *comm = calloc(1, sizeof(*comm));
     if (comm == NULL)
         return FAIL(ST_RETRY, "out of memory: a comm of %d ranks", config->place.ranks);
-    comm->wire.ops = root_ops != NULL ? root_ops : find_ops(config);
+    comm->wire.ops = root_ops != NULL ? root_ops : comm_ops_find(config->kind, &config->place);
     comm->wire.config = *config;
     comm->wire.closing = &root->closing;
     comm->root = root;
@@ -170,11 +161,22 @@ enum status comm_end_open(struct comm *comm, int64_t generation, const void *add
     struct comm_call call;
     comm->wire.config.generation = generation;
     begin_opening(comm, &call, COMM_CALL_OPEN);
+    struct dev *dev = comm->wire.config.dev;
     enum status st = comm->wire.ops->end_open(&comm->wire, addresses, bytes);
     comm->wire.call = NULL;
+    if (st == ST_OK && dev_is_apart(dev) && comm_place(comm)->ranks > 1)
+        st = comm_lift_open(dev, comm->wire.ops->is_on_device, &comm->root->lift);
     if (st != ST_OK)
         fail_first(comm->root, st);
     return st;
+}
+
+static void free_piece(const struct comm *comm, const struct comm_piece *piece)
+{
+    if (piece->is_on_device)
+        dev_free(comm->wire.config.dev, piece->data, (size_t)piece->bytes);
+    else
+        comm_ops_unmap(piece->data, piece->bytes);
 }
 
 void comm_close(struct comm *comm)
@@ -191,9 +193,11 @@ void comm_close(struct comm *comm)
     }
     comm->wire.ops->close(&comm->wire);
     for (int i = 0; i < comm->pieces_n; i++)
-        comm_ops_unmap(comm->pieces[i].data, comm->pieces[i].bytes);
-    if (comm->parent == NULL)
+        free_piece(comm, &comm->pieces[i]);
+    if (comm->parent == NULL) {
+        comm_lift_close(root->lift);
         free(root);
+    }
     free(comm->pieces);
     free(comm->ranks);
     free(comm);
@@ -206,6 +210,8 @@ const char *comm_name(const struct comm *comm)
     const struct comm_ops *ops = comm->wire.ops;
     return ops->describe != NULL ? ops->describe(&comm->wire) : ops->name;
 }
+
+const char *comm_why(const struct comm *comm) { return comm->wire.why; }
 
 /* ---- the record ---- */
 
@@ -261,25 +267,6 @@ static void add_to(struct comm *comm, int64_t busy_ns, int64_t wait_ns, int64_t 
 
 /* ---- carrying out ---- */
 
-static enum status work(struct comm_wire *wire, const struct comm_call *call)
-{
-    const struct comm_ops *ops = wire->ops;
-    switch (call->kind) {
-    case COMM_CALL_ALL_REDUCE: return ops->all_reduce(wire, call);
-    case COMM_CALL_REDUCE_SCATTER: return ops->reduce_scatter(wire, call);
-    case COMM_CALL_ALL_GATHER: return ops->all_gather(wire, call);
-    case COMM_CALL_ALL_TO_ALL: return ops->all_to_all(wire, call);
-    case COMM_CALL_BROADCAST: return ops->broadcast(wire, call);
-    case COMM_CALL_SEND: return ops->send(wire, call);
-    case COMM_CALL_RECV: return ops->recv(wire, call);
-    case COMM_CALL_BARRIER: return ops->barrier(wire, call);
-    case COMM_CALL_SUB: return ops->sub(wire);
-    default: break;
-    }
-    ASSERTF(false, "call %d", (int)call->kind);
-    return ST_BUG;
-}
-
 /* Numbered when carried out: that order is the same on all ranks, whatever threads make the calls. A sub's making is
  * numbered 0, and a message between two is counted apart: not all ranks make these. */
 static void number(struct comm *comm, struct comm_call *call)
@@ -304,7 +291,7 @@ static enum status carry_out(struct comm *comm, struct comm_call *call, bool is_
     const struct comm_config *config = &wire->config;
     enum status st = config->is_aborted != NULL && config->is_aborted(config->arg) ? comm_ops_check(wire) : ST_OK;
     if (st == ST_OK)
-        st = work(wire, call);
+        st = comm->root->lift != NULL ? comm_lift_run(comm->root->lift, wire, call) : comm_ops_work(wire, call);
     wire->call = NULL;
     record(comm, call, COMM_CALL_NONE);
     int64_t ns = clock_ns() - call->entered_ns;
@@ -513,15 +500,17 @@ enum status comm_barrier(struct comm *comm)
 
 /* ---- memory, groups ---- */
 
-/* Ordinary memory, remembered for close. */
-static enum status alloc_ordinary(struct comm *comm, int64_t bytes, void **out)
+/* The device's memory, or ordinary one: remembered for close. */
+static enum status alloc_piece(struct comm *comm, int64_t bytes, void **out)
 {
+    struct dev *dev = comm->wire.config.dev;
     struct comm_piece *more = realloc(comm->pieces, sizeof(*more) * (size_t)(comm->pieces_n + 1));
     if (more == NULL)
         return FAIL(ST_RETRY, "out of memory: a list of %d pieces", comm->pieces_n + 1);
     comm->pieces = more;
-    TRY(comm_ops_map(bytes, out));
-    comm->pieces[comm->pieces_n++] = (struct comm_piece){.data = *out, .bytes = bytes};
+    bool is_on_device = dev_is_apart(dev);
+    TRY(is_on_device ? dev_alloc(dev, (size_t)bytes, out) : comm_ops_map(bytes, out));
+    comm->pieces[comm->pieces_n++] = (struct comm_piece){.data = *out, .bytes = bytes, .is_on_device = is_on_device};
     return ST_OK;
 }
 
@@ -529,8 +518,9 @@ enum status comm_alloc(struct comm *comm, int64_t bytes, void **out)
 {
     if (bytes < 1 || bytes > ELEMS_MAX)
         return FAIL(ST_BUG, "%lld bytes for communication", (long long)bytes);
-    if (comm->wire.ops->alloc == NULL || comm->parent != NULL || comm->wire.config.place.locals == 1)
-        return alloc_ordinary(comm, bytes, out);
+    if (comm->wire.ops->alloc == NULL || comm->parent != NULL || comm->wire.config.place.locals == 1 ||
+        dev_is_apart(comm->wire.config.dev))
+        return alloc_piece(comm, bytes, out);
     struct comm_call call;
     begin_opening(comm, &call, COMM_CALL_ALLOC);
     enum status st = comm->wire.ops->alloc(&comm->wire, bytes, out);

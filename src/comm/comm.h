@@ -2,7 +2,8 @@
  *
  * A rank is one worker. Ranks are numbered node by node, every node has the same number: rank = node·locals + local.
  * Transports (struct comm_ops, one file each): self (one rank), mem (threads of one process as ranks: the laptop
- * cluster of the tests), ucx (memory shared by the workers of a node, UCX between nodes).
+ * cluster of the tests), ucx (memory shared by the workers of a node, UCX between nodes), nccl (ranks with a GPU each).
+ * auto is one of the last two: nccl where every rank has it.
  *
  * The calls here hold what all transports share: checks, sequence numbers, deadlines, the abort flag, timing, the
  * record of who waits in what, and the thread that carries out what was begun, so that communication runs beside
@@ -10,7 +11,12 @@
  *
  * Order of sums: for each element the contributions are added along a fixed binary tree over the ranks (order.h), whatever
  * the message's size, the cut into pieces, the transport or the call. So all_reduce, and reduce_scatter followed by
- * all_gather, give the same bits, and mem and ucx do too.
+ * all_gather, give the same bits, and mem and ucx do too. Not so nccl, which adds in an order of its own: there all
+ * ranks of a call get the same bits, and no more is promised.
+ *
+ * Where config.dev has memory apart from the host's, buffers may lie in either, all ranks' of one call in the same;
+ * comm_alloc gives the device's. What was put on the device's streams before a call must be done (dev_sync) when it is
+ * made or begun.
  *
  * It is given its world and never asks where its peers came from. Must not know models, steps, settings or the board. */
 #ifndef CONVOY_COMM_COMM_H
@@ -20,6 +26,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "dev/dev.h"
 #include "kernels/tensor.h"
 
 #define COMM_RANKS_MAX 4096
@@ -27,7 +34,7 @@
 
 struct comm;
 
-enum comm_kind { COMM_KIND_SELF, COMM_KIND_MEM, COMM_KIND_UCX };
+enum comm_kind { COMM_KIND_SELF, COMM_KIND_MEM, COMM_KIND_UCX, COMM_KIND_NCCL, COMM_KIND_AUTO };
 
 /* Where this rank stands. */
 struct comm_place {
@@ -53,6 +60,7 @@ struct comm_config {
     /* asked while waiting, from any thread, cheap: true ends every call with ST_PEER; NULL: never */
     bool (*is_aborted)(void *arg);
     void *arg;
+    struct dev *dev; /* of this rank; outlives the comm; NULL: buffers lie in the host's memory */
     int share_fd; /* ucx with locals > 1: an empty memfd that all workers of the node inherited; else -1 */
     struct comm_mem_world *mem; /* mem: the world all threads share */
 };
@@ -67,7 +75,8 @@ enum status comm_end_open(struct comm *comm, int64_t generation, const void *add
 void comm_close(struct comm *comm); /* accepts NULL */
 
 const struct comm_place *comm_place(const struct comm *comm);
-const char *comm_name(const struct comm *comm); /* "self", "mem", "ucx", for people: "ucx (shm, tcp)" */
+const char *comm_name(const struct comm *comm); /* for people: "self", "mem", "ucx (shm, tcp)", "nccl 2.28.9" */
+const char *comm_why(const struct comm *comm);  /* auto, after comm_end_open: why this one; else "" */
 void comm_now(const struct comm *comm, struct comm_now *out);
 
 /* comm_alloc — memory for what will be reduced: where the workers of a node share memory it lies there, so that they

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/must.h"
 #include "base/text.h"
+#include "comm/comm_share.h"
 
 #define NAMED_MAX 8 /* ranks named in one sentence */
 #define MAP_ALIGN ((int64_t)2 << 20)
@@ -25,6 +26,37 @@ const char *comm_ops_call(enum comm_call_kind kind)
         "broadcast", "send", "recv", "barrier",
     };
     return (unsigned)kind < COMM_CALL_N ? name[kind] : "an unknown call";
+}
+
+const struct comm_ops *comm_ops_find(enum comm_kind kind, const struct comm_place *place)
+{
+    switch (kind) {
+    case COMM_KIND_SELF: return &comm_self_ops;
+    case COMM_KIND_MEM: return &comm_mem_ops;
+    case COMM_KIND_UCX: return place->nodes == 1 ? &comm_share_ops : &comm_ucx_ops;
+    case COMM_KIND_NCCL: return &comm_nccl_ops;
+    case COMM_KIND_AUTO: return &comm_auto_ops;
+    }
+    return NULL;
+}
+
+enum status comm_ops_work(struct comm_wire *wire, const struct comm_call *call)
+{
+    const struct comm_ops *ops = wire->ops;
+    switch (call->kind) {
+    case COMM_CALL_ALL_REDUCE: return ops->all_reduce(wire, call);
+    case COMM_CALL_REDUCE_SCATTER: return ops->reduce_scatter(wire, call);
+    case COMM_CALL_ALL_GATHER: return ops->all_gather(wire, call);
+    case COMM_CALL_ALL_TO_ALL: return ops->all_to_all(wire, call);
+    case COMM_CALL_BROADCAST: return ops->broadcast(wire, call);
+    case COMM_CALL_SEND: return ops->send(wire, call);
+    case COMM_CALL_RECV: return ops->recv(wire, call);
+    case COMM_CALL_BARRIER: return ops->barrier(wire, call);
+    case COMM_CALL_SUB: return ops->sub(wire);
+    default: break;
+    }
+    ASSERTF(false, "call %d", (int)call->kind);
+    return ST_BUG;
 }
 
 int comm_ops_rank(const struct comm_wire *wire, int rank)

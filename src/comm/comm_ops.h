@@ -63,11 +63,13 @@ struct comm_wire {
     bool spins;                 /* a core is free for waiting: in the caller's own thread, ranks ≤ cores */
     atomic_bool *closing;       /* shared with the root: ends waits like an abort */
     _Atomic int64_t bytes_sent; /* the transport adds what leaves for other ranks */
+    char why[240];              /* auto: why it took what it took */
 };
 
 struct comm_ops {
     enum comm_kind kind;
     const char *name;
+    bool is_on_device; /* moves memory of config.dev, else of the host; what lies on the other side, comm_lift brings */
     /* begin_open: takes what this rank needs, sets wire->state, packs its address (COMM_ADDRESS_MAX bytes there);
      * config.generation is set from end_open on.
      * end_open: meets the peers. close: after either, or after a failed begin_open; state may be NULL. */
@@ -92,7 +94,12 @@ struct comm_ops {
     enum status (*barrier)(struct comm_wire *wire, const struct comm_call *call);
 };
 
-extern const struct comm_ops comm_self_ops, comm_mem_ops, comm_ucx_ops;
+extern const struct comm_ops comm_self_ops, comm_mem_ops, comm_ucx_ops, comm_nccl_ops, comm_auto_ops;
+
+/* comm_ops_find — the transport of a kind; NULL: none. One node needs no network.
+ * comm_ops_work — the entry of the table that a call is for. */
+const struct comm_ops *comm_ops_find(enum comm_kind kind, const struct comm_place *place);
+enum status comm_ops_work(struct comm_wire *wire, const struct comm_call *call);
 
 /* comm_ops_check — ask in every wait: ST_OK, or ST_PEER with the sentence when the job is aborted, the comm is being
  * closed, or the call is late (who has not entered is asked of `entered`). A clock reading and a call: not in the

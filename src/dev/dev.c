@@ -1,6 +1,8 @@
 /* dev — the public calls: check the border, then the device's table. Must not know any device. */
 #include "dev/dev.h"
 
+#include <stdlib.h>
+
 #include "base/must.h"
 
 /* Every device and stream begins with its head; these are the only casts. */
@@ -79,3 +81,35 @@ enum status dev_after(struct stream *late, struct stream *early)
 }
 
 enum status dev_sync(struct stream *s) { return ops_of(owner_of(s))->sync(s); }
+
+bool dev_is_apart(const struct dev *dev) { return dev && ops_of(dev)->holds; }
+
+enum status dev_enter(struct dev *dev) { return dev_is_apart(dev) ? ops_of(dev)->enter(dev) : ST_OK; }
+
+bool dev_holds(const struct dev *dev, const void *data) { return dev_is_apart(dev) && ops_of(dev)->holds(dev, data); }
+
+enum status dev_pin(struct dev *dev, size_t bytes, void **out)
+{
+    if (dev_is_apart(dev))
+        return ops_of(dev)->pin(dev, bytes, out);
+    *out = malloc(bytes ? bytes : 1);
+    return *out ? ST_OK : FAIL(ST_RETRY, "out of memory: %zu bytes of host memory", bytes);
+}
+
+void dev_unpin(struct dev *dev, void *data)
+{
+    if (!data)
+        return;
+    if (dev_is_apart(dev))
+        ops_of(dev)->unpin(dev, data);
+    else
+        free(data);
+}
+
+enum status dev_idle(struct stream *s, bool *out)
+{
+    *out = true;
+    return dev_is_apart(owner_of(s)) ? ops_of(owner_of(s))->idle(s, out) : ST_OK;
+}
+
+void *dev_handle(struct stream *s) { return dev_is_apart(owner_of(s)) ? ops_of(owner_of(s))->handle(s) : NULL; }

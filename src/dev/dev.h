@@ -6,6 +6,7 @@
 #ifndef CONVOY_DEV_DEV_H
 #define CONVOY_DEV_DEV_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +24,7 @@ struct dev_info {
     int64_t memory_bytes; /* of the device; -1 unknown */
     double peak_flops;    /* of fp32 products at the machine's best level, measured at open (a few ms); 0: unknown */
     int threads_n;
+    char bus[24];         /* where it is plugged in, as PCI writes it: "0000:3b:00.0"; "": nowhere */
 };
 
 /* Every entry may block only as said. Allocation happens before training only. */
@@ -38,6 +40,13 @@ struct dev_ops {
     enum status (*fill)(struct stream *s, void *dst, int byte, size_t bytes);
     enum status (*after)(struct stream *late, struct stream *early); /* late's next work waits for early's work so far */
     enum status (*sync)(struct stream *s);                           /* blocks the host until s has done all */
+    /* A device whose memory is apart from the host's also has these; all NULL: it is not. As the public calls. */
+    enum status (*enter)(struct dev *dev);
+    bool (*holds)(const struct dev *dev, const void *data);
+    enum status (*pin)(struct dev *dev, size_t bytes, void **out);
+    void (*unpin)(struct dev *dev, void *data);
+    enum status (*idle)(struct stream *s, bool *out);
+    void *(*handle)(struct stream *s);
 };
 
 struct dev_head {
@@ -64,5 +73,19 @@ enum status dev_copy(struct stream *s, void *dst, const void *src, size_t bytes)
 enum status dev_fill(struct stream *s, void *dst, int byte, size_t bytes);
 enum status dev_after(struct stream *late, struct stream *early);
 enum status dev_sync(struct stream *s);
+
+/* For who moves elements between devices (comm). dev_is_apart: the host cannot read this device's memory; NULL: it can.
+ * dev_enter: before the first use of a device in a thread that did not open it. dev_holds: does `data` lie in
+ * memory of dev_alloc? dev_pin: host memory that copies reach without a detour: such a copy is under way until dev_sync
+ * or dev_idle, and what it reads or writes belongs to it so long. dev_idle: has s done all? Never waits.
+ * dev_handle: s as the maker's own libraries know it. On a device that is not apart: nothing to enter, false, ordinary
+ * memory, true, NULL. */
+bool dev_is_apart(const struct dev *dev);
+enum status dev_enter(struct dev *dev);
+bool dev_holds(const struct dev *dev, const void *data);
+enum status dev_pin(struct dev *dev, size_t bytes, void **out);
+void dev_unpin(struct dev *dev, void *data); /* accepts NULL */
+enum status dev_idle(struct stream *s, bool *out);
+void *dev_handle(struct stream *s);
 
 #endif

@@ -47,12 +47,43 @@ const char *dev_cuda_built(void)
 
 /* --- memory ------------------------------------------------------------------------------------------------ */
 
-static bool is_on_device(const struct dev *dev, const void *p)
+static bool is_in(const struct dev *dev, const struct cuda_ranges *ranges, const void *p)
 {
-    for (size_t i = 0; i < dev->ranges_n; i++)
-        if ((uintptr_t)p - (uintptr_t)dev->ranges[i].data < dev->ranges[i].bytes)
-            return true;
-    return false;
+    pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&dev->mutex; /* locks want it so */
+    bool is_found = false;
+    pthread_mutex_lock(mutex);
+    for (size_t i = 0; i < ranges->n && !is_found; i++)
+        is_found = (uintptr_t)p - (uintptr_t)ranges->range[i].data < ranges->range[i].bytes;
+    pthread_mutex_unlock(mutex);
+    return is_found;
+}
+
+static bool is_on_device(const struct dev *dev, const void *p) { return is_in(dev, &dev->own, p); }
+
+static enum status add_range(struct dev *dev, struct cuda_ranges *to, void *data, size_t bytes)
+{
+    pthread_mutex_lock(&dev->mutex);
+    struct cuda_range *grown = realloc(to->range, (to->n + 1) * sizeof *grown);
+    if (grown) {
+        to->range = grown;
+        to->range[to->n++] = (struct cuda_range){data, bytes};
+    }
+    pthread_mutex_unlock(&dev->mutex);
+    return grown ? ST_OK : FAIL(ST_RETRY, "out of memory: a table of %zu pieces", to->n + 1);
+}
+
+/* drop_range — its bytes; 0: it is not there. */
+static size_t drop_range(struct dev *dev, struct cuda_ranges *from, const void *data)
+{
+    size_t bytes = 0;
+    pthread_mutex_lock(&dev->mutex);
+    for (size_t i = 0; i < from->n && bytes == 0; i++)
+        if (from->range[i].data == data) {
+            bytes = from->range[i].bytes;
+            from->range[i] = from->range[--from->n];
+        }
+    pthread_mutex_unlock(&dev->mutex);
+    return bytes;
 }
 
 static enum status take(const struct dev *dev, size_t bytes, void **out)
@@ -80,27 +111,41 @@ static enum status take(const struct dev *dev, size_t bytes, void **out)
 static enum status cuda_alloc(struct dev *dev, size_t bytes, void **out)
 {
     bytes = bytes ? bytes : 1;
-    struct cuda_range *grown = realloc(dev->ranges, (dev->ranges_n + 1) * sizeof *grown);
-    if (!grown)
-        return FAIL(ST_RETRY, "out of memory: a table of %zu pieces", dev->ranges_n + 1);
-    dev->ranges = grown;
     TRY(take(dev, bytes, out));
-    dev->ranges[dev->ranges_n++] = (struct cuda_range){*out, bytes};
-    return ST_OK;
+    enum status st = add_range(dev, &dev->own, *out, bytes);
+    if (st != ST_OK)
+        (void)cudaFree(*out);
+    return st;
 }
 
 static void cuda_free(struct dev *dev, void *data, size_t bytes)
 {
-    for (size_t i = 0; i < dev->ranges_n; i++) {
-        if (dev->ranges[i].data != data)
-            continue;
-        ASSERTF(dev->ranges[i].bytes == (bytes ? bytes : 1), "%zu bytes, taken %zu", bytes,
-                dev->ranges[i].bytes);
-        dev->ranges[i] = dev->ranges[--dev->ranges_n];
-        (void)cudaFree(data); /* a fault that is known already */
-        return;
-    }
-    ASSERTF(false, "%p was not allocated here", data);
+    size_t taken = drop_range(dev, &dev->own, data);
+    ASSERTF(taken == (bytes ? bytes : 1), "%p: %zu bytes, taken %zu", data, bytes, taken);
+    (void)cudaFree(data); /* a fault that is known already */
+}
+
+static enum status cuda_enter(struct dev *dev)
+{
+    CUDA_CHECK(cudaSetDevice(dev->device_i));
+    return ST_OK;
+}
+
+static enum status cuda_pin(struct dev *dev, size_t bytes, void **out)
+{
+    bytes = bytes ? bytes : 1;
+    CUDA_CHECK(cudaHostAlloc(out, bytes, cudaHostAllocPortable));
+    enum status st = add_range(dev, &dev->pinned, *out, bytes);
+    if (st != ST_OK)
+        (void)cudaFreeHost(*out);
+    return st;
+}
+
+static void cuda_unpin(struct dev *dev, void *data)
+{
+    size_t taken = drop_range(dev, &dev->pinned, data);
+    ASSERTF(taken > 0, "%p was not pinned here", data);
+    (void)cudaFreeHost(data);
 }
 
 /* --- streams ----------------------------------------------------------------------------------------------- */
@@ -177,6 +222,12 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
         CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, s->stream));
         return ST_OK;
     }
+    if ((to_device && is_in(s->head.dev, &s->head.dev->pinned, src)) ||
+        (from_device && is_in(s->head.dev, &s->head.dev->pinned, dst))) {
+        CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+                                   s->stream));
+        return ST_OK;
+    }
     if (to_device)
         return dev_cuda_stage_in(&s->stage, s->stream, dst, src, bytes);
     if (from_device)
@@ -196,6 +247,15 @@ static enum status cuda_fill(struct stream *s, void *dst, int byte, size_t bytes
     memset(dst, byte, bytes);
     return ST_OK;
 }
+
+static enum status cuda_idle(struct stream *s, bool *out)
+{
+    cudaError_t error = cudaStreamQuery(s->stream);
+    *out = error == cudaSuccess;
+    return *out || error == cudaErrorNotReady ? ST_OK : dev_cuda_error_fail(error, "asking a stream");
+}
+
+static void *cuda_handle(struct stream *s) { return s->stream; }
 
 static enum status cuda_after(struct stream *late, struct stream *early)
 {
@@ -251,6 +311,7 @@ static void cuda_info(const struct dev *dev, struct dev_info *out)
     char driver[24];
     *out = (struct dev_info){
         .kind = DEV_KIND_CUDA, .memory_bytes = (int64_t)dev->prop.totalGlobalMem, .threads_n = 1};
+    text_copy(out->bus, sizeof out->bus, dev->bus);
     text_format(driver, sizeof driver, "%d.%d", dev->driver / 1000, dev->driver % 1000 / 10);
     text_format(out->name, sizeof out->name, "cuda %d %.30s sm_%d%d driver %s", dev->device_i, dev->prop.name,
                 dev->prop.major, dev->prop.minor, driver);
@@ -258,9 +319,13 @@ static void cuda_info(const struct dev *dev, struct dev_info *out)
 
 static void cuda_close(struct dev *dev)
 {
-    for (size_t i = 0; i < dev->ranges_n; i++)
-        (void)cudaFree(dev->ranges[i].data);
-    free(dev->ranges);
+    for (size_t i = 0; i < dev->own.n; i++)
+        (void)cudaFree(dev->own.range[i].data);
+    for (size_t i = 0; i < dev->pinned.n; i++)
+        (void)cudaFreeHost(dev->pinned.range[i].data);
+    free(dev->own.range);
+    free(dev->pinned.range);
+    pthread_mutex_destroy(&dev->mutex);
     free(dev);
 }
 
@@ -276,6 +341,12 @@ static const struct dev_ops cuda_ops = {
     .fill = cuda_fill,
     .after = cuda_after,
     .sync = cuda_sync,
+    .enter = cuda_enter,
+    .holds = is_on_device,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
+    .idle = cuda_idle,
+    .handle = cuda_handle,
 };
 
 enum status dev_cuda_find(int *count_out)
@@ -304,6 +375,7 @@ static enum status look(struct dev *dev)
                     "GPU %d (%s) is sm_%d%d; this program needs sm_80 or newer; use another GPU or DEVICE=cpu",
                     dev->device_i, dev->prop.name, dev->prop.major, dev->prop.minor);
     CUDA_CHECK(cudaSetDevice(dev->device_i));
+    CUDA_CHECK(cudaDeviceGetPCIBusId(dev->bus, sizeof dev->bus, dev->device_i));
     return ST_OK;
 }
 
@@ -312,6 +384,7 @@ enum status dev_cuda_open(int device_i, struct dev **out)
     struct dev *dev = calloc(1, sizeof *dev);
     if (!dev)
         return FAIL(ST_RETRY, "out of memory: a device of %zu bytes", sizeof *dev);
+    pthread_mutex_init(&dev->mutex, NULL);
     dev->op = kernels_op;
     dev->op.matmul_fwd = blas_or_matmul_fwd;
     dev->op.matmul_bwd_x = blas_or_matmul_bwd_x;

@@ -7,6 +7,7 @@
 
 #ifdef CONVOY_CUDA
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stdbool.h>
 
 #include "dev/blas.h"
@@ -49,7 +50,7 @@ enum status dev_cuda_stage_out(struct stage *stage, cudaStream_t stream, void *d
                                size_t bytes);
 enum status dev_cuda_stage_drain(struct stage *stage); /* waits for every slot */
 
-/* A piece of the device's memory. */
+/* A piece of the device's memory, or of pinned host memory. */
 struct cuda_range {
     char *data;
     size_t bytes;
@@ -61,8 +62,12 @@ struct dev {
     int device_i;
     struct cudaDeviceProp prop;
     int driver; /* 13000: what the driver can do */
-    struct cuda_range *ranges;
-    size_t ranges_n;
+    pthread_mutex_t mutex; /* of the tables below: the comm's thread copies, too */
+    struct cuda_ranges {
+        struct cuda_range *range;
+        size_t n;
+    } own, pinned;
+    char bus[24];
 };
 
 struct stream {

@@ -137,8 +137,11 @@ static void suite_all_sums(struct suite_rank *me, struct suite_buffers *b, bool 
 
 static void suite_sums_rank(struct suite_rank *me, bool is_exact)
 {
-    void *shared;
-    CHECK_OK(comm_alloc(me->comm, SUITE_ELEMS_MAX * 8 + 64, &shared));
+    void *shared, *own = NULL;
+    if (me->job->suite->is_apart)
+        shared = own = malloc(SUITE_ELEMS_MAX * 8 + 64);
+    else
+        CHECK_OK(comm_alloc(me->comm, SUITE_ELEMS_MAX * 8 + 64, &shared));
     char *in = malloc(SUITE_ELEMS_MAX * 8 + 64), *out = malloc(SUITE_ELEMS_MAX * 8 + 64),
          *want = malloc(SUITE_ELEMS_MAX * 8 + 64);
     for (int k = 0; k < SUITE_COUNTS_N; k++)
@@ -155,7 +158,7 @@ static void suite_sums_rank(struct suite_rank *me, bool is_exact)
             suite_all_sums(me, &b, is_exact);
         }
     CHECK_OK(comm_barrier(me->comm));
-    free(in), free(out), free(want);
+    free(in), free(out), free(want), free(own);
 }
 static void suite_exact_rank(struct suite_rank *me) { suite_sums_rank(me, true); }
 static void suite_order_rank(struct suite_rank *me) { suite_sums_rank(me, false); }

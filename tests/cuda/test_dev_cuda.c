@@ -115,6 +115,45 @@ static void it_says_what_it_is(void **state)
     dev_close(dev);
 }
 
+/* For who moves elements between devices: pinned memory, streams that are asked instead of waited for. */
+static void is_apart(void **state)
+{
+    (void)state;
+    enum { N = 70001 };
+    struct dev_info info;
+    struct dev *dev = open_device();
+    struct stream *s = NULL;
+    void *data = NULL, *pinned = NULL, *back = NULL;
+    bool is_idle = false;
+    char ordinary;
+    kt_ok(dev_enter(dev));
+    kt_ok(dev_stream_open(dev, &s));
+    kt_ok(dev_alloc(dev, N, &data));
+    kt_ok(dev_pin(dev, N, &pinned));
+    kt_ok(dev_pin(dev, N, &back));
+    dev_info(dev, &info);
+    assert_string_equal(info.bus, "0000:3b:00.0");
+    assert_true(dev_is_apart(dev) && dev_holds(dev, data) && dev_holds(dev, (char *)data + N - 1));
+    assert_false(dev_holds(dev, (char *)data + N) || dev_holds(dev, pinned) || dev_holds(dev, &ordinary));
+    assert_non_null(dev_handle(s));
+    for (int i = 0; i < N; i++)
+        ((unsigned char *)pinned)[i] = (unsigned char)(i * 31 >> 3);
+    kt_ok(dev_copy(s, data, pinned, N));
+    kt_ok(dev_copy(s, back, data, N));
+    for (int turns = 0; !is_idle; turns++) {
+        kt_ok(dev_idle(s, &is_idle));
+        assert_true(turns < 10);
+    }
+    assert_memory_equal(back, pinned, N);
+    runtime_fail("cudaStreamQuery", 0, cudaErrorIllegalAddress);
+    assert_int_equal(dev_idle(s, &is_idle), ST_FAULT);
+    dev_unpin(dev, pinned);
+    dev_unpin(dev, back);
+    dev_free(dev, data, N);
+    dev_stream_close(s);
+    dev_close(dev);
+}
+
 /* As tests/unit/test_dev.c for the CPU: what dev.h promises. */
 static void copies_and_fills(void **state)
 {
@@ -504,6 +543,7 @@ static void gpt2_learns_the_same(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(it_says_what_it_is),           cmocka_unit_test(copies_and_fills),
+    cmocka_unit_test(is_apart),
     cmocka_unit_test(memory_is_the_devices),        cmocka_unit_test(no_device),
     cmocka_unit_test(faults_have_their_status),     cmocka_unit_test(every_call_fails_once),
     cmocka_unit_test(libraries_are_found_or_named), cmocka_unit_test(products_are_ours),

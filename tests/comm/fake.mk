@@ -1,0 +1,8 @@
+# The tests' own libraries in place of NVIDIA's: src/comm/nccl.c opens them as it would open those.
+FAKE_NCCL := $(foreach k,nccl nccl_old nccl_lacks,$(BUILD)/tests/comm/$(k)/libnccl.so.2)
+$(BUILD)/tests/comm/nccl_old/libnccl.so.2: FAKE_AS := -DFAKE_VERSION=21403
+$(BUILD)/tests/comm/nccl_lacks/libnccl.so.2: FAKE_AS := -DFAKE_LACKS
+$(FAKE_NCCL): tests/comm/fake_nccl.c tests/comm/fake_nccl.h
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -fPIC -shared -Wall -Wextra -Werror $(if $(SAN),-fsanitize=$(SAN)) $(FAKE_AS) -o $@ $< -pthread
+$(BUILD)/tests/comm/test_comm_nccl $(BUILD)/tests/comm/test_comm_auto: $(FAKE_NCCL)

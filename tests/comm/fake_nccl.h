@@ -1,0 +1,28 @@
+/* fake_nccl — the knobs of the tests' own libnccl.so.2 (fake_nccl.c), found in it by name. */
+#ifndef CONVOY_TESTS_COMM_FAKE_NCCL_H
+#define CONVOY_TESTS_COMM_FAKE_NCCL_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+/* A stream, as the fake takes it: how much is on it that is not done. */
+struct fake_stream {
+    atomic_int pending;
+};
+
+struct fake_nccl {
+    /* Device addresses [base, base + bytes) are read and written at alias. */
+    char *base, *alias;
+    size_t bytes;
+    /* What goes wrong. */
+    atomic_int init_hangs;   /* the last rank's greeting is never answered */
+    atomic_int fail_result;  /* result that communicators get when… */
+    atomic_int fail_after;   /* …so many more operations have been posted; -1: never */
+    atomic_int refuses_next; /* result of the next call that is posted; 0: none */
+    /* What happened. */
+    atomic_int open_n, aborted_n, polled_n, misused_n, posted_n;
+};
+
+struct fake_nccl *fake_nccl_knobs(void);
+
+#endif

@@ -1,0 +1,236 @@
+/* far — a device for tests whose memory is apart from the host's: the CPU's operations behind addresses that fault when
+ * the host touches them, and copies that happen as late as they may.
+ *
+ * The memory is mapped twice: device addresses without any right, and an alias that only this device (and fake_nccl) knows.
+ * A copy between pinned memory and the device, or from the device, waits in its stream until somebody asks whether it is
+ * done: what relies on an unfinished copy is found. */
+#ifndef CONVOY_TESTS_COMM_FAR_H
+#define CONVOY_TESTS_COMM_FAR_H
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "dev/dev.h"
+#include "fake_nccl.h"
+#include "kernels/cpu.h"
+
+#define FAR_BYTES ((size_t)2 << 30)
+#define FAR_BLOCKS 512
+#define FAR_ALIGN ((size_t)4096)
+#define FAR_LATE 64
+
+struct far_block {
+    size_t first, bytes;
+};
+struct far_copy {
+    char *dst;
+    const char *src;
+    size_t bytes;
+};
+struct far_stream {
+    struct stream_head head;
+    struct fake_stream fake;
+    struct far_copy late[FAR_LATE];
+    int late_n, asked;
+    pthread_mutex_t mutex;
+};
+static struct {
+    char *base, *alias;
+    struct far_block block[FAR_BLOCKS]; /* ascending */
+    int blocks_n;
+    void *pinned[FAR_BLOCKS];
+    pthread_mutex_t mutex;
+    struct dev_ops ops;
+    const struct dev_ops *cpu;
+    char bus[24];
+} far = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static bool far_is_far(const void *p) { return (const char *)p >= far.base && (const char *)p < far.base + FAR_BYTES; }
+
+/* far_at — where a device address is really. */
+static void *far_at(const void *p)
+{
+    return far_is_far(p) ? far.alias + ((const char *)p - far.base) : (void *)(uintptr_t)p;
+}
+
+static enum status far_alloc(struct dev *dev, size_t bytes, void **out)
+{
+    (void)dev;
+    size_t size = (bytes / FAR_ALIGN + 1) * FAR_ALIGN, at = 0;
+    int i = 0;
+    pthread_mutex_lock(&far.mutex);
+    for (; i < far.blocks_n && far.block[i].first - at < size; i++)
+        at = far.block[i].first + far.block[i].bytes;
+    bool is_full = far.blocks_n == FAR_BLOCKS || at + size > FAR_BYTES;
+    if (!is_full) {
+        memmove(&far.block[i + 1], &far.block[i], (size_t)(far.blocks_n++ - i) * sizeof far.block[0]);
+        far.block[i] = (struct far_block){at, size};
+    }
+    pthread_mutex_unlock(&far.mutex);
+    if (is_full)
+        return status_fail_at(__FILE__, __LINE__, ST_RETRY, "the tests' device is full");
+    memset(far.alias + at, 0, size);
+    *out = far.base + at;
+    return ST_OK;
+}
+
+static void far_free(struct dev *dev, void *data, size_t bytes)
+{
+    (void)dev, (void)bytes;
+    pthread_mutex_lock(&far.mutex);
+    for (int i = 0; i < far.blocks_n; i++)
+        if (far.base + far.block[i].first == data) {
+            madvise(far.alias + far.block[i].first, far.block[i].bytes, MADV_REMOVE);
+            memmove(&far.block[i], &far.block[i + 1], (size_t)(--far.blocks_n - i) * sizeof far.block[0]);
+            data = NULL;
+        }
+    pthread_mutex_unlock(&far.mutex);
+    if (data)
+        abort();
+}
+
+static enum status far_pin(struct dev *dev, size_t bytes, void **out)
+{
+    (void)dev;
+    *out = aligned_alloc(FAR_ALIGN, (bytes / FAR_ALIGN + 1) * FAR_ALIGN);
+    memset(*out, 0xAB, bytes);
+    return ST_OK;
+}
+static void far_unpin(struct dev *dev, void *data)
+{
+    (void)dev;
+    free(data);
+}
+static bool far_holds(const struct dev *dev, const void *data)
+{
+    (void)dev;
+    return far_is_far(data);
+}
+static enum status far_enter(struct dev *dev)
+{
+    (void)dev;
+    return ST_OK;
+}
+
+static struct far_stream *far_of(struct stream *s) { return (struct far_stream *)(void *)s; }
+
+static void far_settle(struct far_stream *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    for (int i = 0; i < s->late_n; i++)
+        memmove(far_at(s->late[i].dst), far_at(s->late[i].src), s->late[i].bytes);
+    s->late_n = s->asked = 0;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static enum status far_stream_open(struct dev *dev, struct stream **out)
+{
+    struct far_stream *s = calloc(1, sizeof *s);
+    s->head.dev = dev;
+    pthread_mutex_init(&s->mutex, NULL);
+    *out = (struct stream *)(void *)s;
+    return ST_OK;
+}
+static void far_stream_close(struct stream *s)
+{
+    far_settle(far_of(s));
+    pthread_mutex_destroy(&far_of(s)->mutex);
+    free(s);
+}
+
+/* From ordinary memory at once: the caller may use it again. Else late. */
+static enum status far_copy(struct stream *stream, void *dst, const void *src, size_t bytes)
+{
+    struct far_stream *s = far_of(stream);
+    if (s->late_n == FAR_LATE)
+        far_settle(s);
+    pthread_mutex_lock(&s->mutex);
+    s->late[s->late_n++] = (struct far_copy){dst, src, bytes};
+    pthread_mutex_unlock(&s->mutex);
+    bool is_pinned = (uintptr_t)src % FAR_ALIGN == 0;
+    if (!far_is_far(src) && !is_pinned)
+        far_settle(s);
+    return ST_OK;
+}
+static enum status far_fill(struct stream *s, void *dst, int byte, size_t bytes)
+{
+    far_settle(far_of(s));
+    memset(far_at(dst), byte, bytes);
+    return ST_OK;
+}
+static enum status far_after(struct stream *late, struct stream *early)
+{
+    (void)late;
+    far_settle(far_of(early));
+    return ST_OK;
+}
+static enum status far_idle(struct stream *stream, bool *out)
+{
+    struct far_stream *s = far_of(stream);
+    if (s->late_n > 0 && ++s->asked > 2)
+        far_settle(s);
+    *out = s->late_n == 0 && atomic_load(&s->fake.pending) == 0;
+    return ST_OK;
+}
+static enum status far_sync(struct stream *stream)
+{
+    struct far_stream *s = far_of(stream);
+    far_settle(s);
+    while (atomic_load(&s->fake.pending) > 0)
+        usleep(100);
+    return ST_OK;
+}
+static void *far_handle(struct stream *s) { return &far_of(s)->fake; }
+
+static void far_info(const struct dev *dev, struct dev_info *out)
+{
+    far.cpu->info(dev, out);
+    out->kind = DEV_KIND_CUDA;
+    strcpy(out->bus, far.bus);
+}
+
+/* far_open — the process's one such device; its operations are the CPU's, on what far_at gives. */
+static struct dev *far_open(void)
+{
+    struct dev *dev = NULL;
+    int fd = memfd_create("far", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)FAR_BYTES) != 0 || dev_cpu_open(1, CPU_LEVEL_N, &dev) != ST_OK)
+        abort();
+    far.alias = mmap(NULL, FAR_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    far.base = mmap(NULL, FAR_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    close(fd);
+    struct dev_head *head = (struct dev_head *)(void *)dev;
+    far.cpu = head->ops;
+    far.ops = (struct dev_ops){.name = "far",
+                               .close = head->ops->close,
+                               .info = far_info,
+                               .alloc = far_alloc,
+                               .free = far_free,
+                               .stream_open = far_stream_open,
+                               .stream_close = far_stream_close,
+                               .copy = far_copy,
+                               .fill = far_fill,
+                               .after = far_after,
+                               .sync = far_sync,
+                               .enter = far_enter,
+                               .holds = far_holds,
+                               .pin = far_pin,
+                               .unpin = far_unpin,
+                               .idle = far_idle,
+                               .handle = far_handle};
+    head->ops = &far.ops;
+    return dev;
+}
+
+static void far_close(struct dev *dev)
+{
+    ((struct dev_head *)(void *)dev)->ops = far.cpu;
+    dev_close(dev);
+    munmap(far.base, FAR_BYTES);
+    munmap(far.alias, FAR_BYTES);
+}
+
+#endif

@@ -1,0 +1,81 @@
+/* nccl_world — ranks as threads over the tests' own libnccl.so.2, with a device apart from the host. Included after suite.h and
+ * suite_device.h. */
+#ifndef CONVOY_TESTS_COMM_NCCL_WORLD_H
+#define CONVOY_TESTS_COMM_NCCL_WORLD_H
+
+#include <dlfcn.h>
+
+#include "dev/library.h"
+
+struct nccl_world {
+    char addresses[SUITE_RANKS_MAX][COMM_ADDRESS_MAX];
+    int64_t bytes[SUITE_RANKS_MAX];
+    int fds[SUITE_RANKS_MAX];
+};
+
+/* nccl_world_dir — beside this program, where the Makefile puts a fake. */
+static const char *nccl_world_dir(const char *kind)
+{
+    static char dir[600];
+    char exe[512];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    assert_true(n > 0);
+    exe[n] = 0;
+    *strrchr(exe, '/') = 0;
+    snprintf(dir, sizeof dir, "%s/%s", exe, kind);
+    return dir;
+}
+
+/* nccl_world_knobs — of the fake that this process uses. */
+static struct fake_nccl *nccl_world_knobs(void)
+{
+    char path[700];
+    snprintf(path, sizeof path, "%s/libnccl.so.2", nccl_world_dir("nccl"));
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(handle);
+    struct fake_nccl *(*find)(void);
+    *(void **)(void *)&find = dlsym(handle, "fake_nccl_knobs");
+    assert_non_null(find);
+    return find();
+}
+
+static void *nccl_world_new(const struct suite_job *job)
+{
+    struct nccl_world *world = calloc(1, sizeof *world);
+    for (int v = 0; v < SUITE_RANKS_MAX; v++)
+        world->fds[v] = v < job->nodes ? memfd_create("test", MFD_CLOEXEC) : -1;
+    return world;
+}
+static void nccl_world_free(void *world)
+{
+    for (int v = 0; v < SUITE_RANKS_MAX; v++)
+        if (((struct nccl_world *)world)->fds[v] >= 0)
+            close(((struct nccl_world *)world)->fds[v]);
+    free(world);
+}
+
+static enum status nccl_world_open_as(struct suite_rank *me, const struct comm_config *config, enum comm_kind kind)
+{
+    struct nccl_world *world = me->job->world;
+    struct comm_config mine = *config;
+    mine.kind = kind;
+    mine.dev = suite_dev;
+    mine.share_fd = world->fds[me->place.node];
+    CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank], &world->bytes[me->place.rank]));
+    pthread_barrier_wait(&me->job->apart);
+    return comm_end_open(me->comm, config->generation, world->addresses, world->bytes);
+}
+
+/* nccl_world_begin — device, library, knobs. */
+static struct fake_nccl *nccl_world_begin(void)
+{
+    suite_dev = far_open();
+    library_dir(nccl_world_dir("nccl"));
+    struct fake_nccl *knobs = nccl_world_knobs();
+    knobs->base = far.base;
+    knobs->alias = far.alias;
+    knobs->bytes = FAR_BYTES;
+    return knobs;
+}
+
+#endif

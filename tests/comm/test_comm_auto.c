@@ -1,0 +1,129 @@
+/* test_comm_auto — BACKEND=auto: nccl where every rank has it, else ucx, and why. */
+#pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
+#include "comm/suite.h"
+
+#include "suite_device.h"
+
+#include "nccl_world.h"
+
+static struct fake_nccl *knobs;
+static atomic_int rank_without; /* its address says it has no NCCL; -1: none */
+static const char *want_name, *want_why;
+
+/* The address as a rank would have packed it: its card begins with the bytes of ucx and of nccl. */
+static void forget_nccl(char *address, int64_t *bytes)
+{
+    int32_t ucx_bytes, none = 0;
+    memcpy(&ucx_bytes, address, sizeof ucx_bytes);
+    memcpy(address + 4, &none, sizeof none);
+    *bytes = 32 + ucx_bytes;
+}
+
+static enum status open_auto(struct suite_rank *me, const struct comm_config *config)
+{
+    struct nccl_world *world = me->job->world;
+    struct comm_config mine = *config;
+    int rank = me->place.rank;
+    mine.kind = COMM_KIND_AUTO;
+    mine.dev = suite_dev;
+    mine.share_fd = world->fds[me->place.node];
+    CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[rank], &world->bytes[rank]));
+    if (rank == atomic_load(&rank_without))
+        forget_nccl(world->addresses[rank], &world->bytes[rank]);
+    pthread_barrier_wait(&me->job->apart);
+    return comm_end_open(me->comm, config->generation, world->addresses, world->bytes);
+}
+
+static const struct suite suite_auto = {.name = "auto",
+                                        .world_new = nccl_world_new,
+                                        .world_free = nccl_world_free,
+                                        .open = open_auto,
+                                        .is_apart = true};
+
+static void chosen_rank(struct suite_rank *me)
+{
+    void *data;
+    CHECK(strncmp(comm_name(me->comm), want_name, strlen(want_name)) == 0, "%s", comm_name(me->comm));
+    CHECK(strstr(comm_why(me->comm), want_why) != NULL, "%s", comm_why(me->comm));
+    CHECK_OK(comm_alloc(me->comm, 4000, &data));
+    struct tensor t = {data, DTYPE_F32};
+    suite_far_fill(t, me->place.rank, 0, 1000);
+    CHECK_OK(comm_all_reduce(me->comm, t, t, 1000));
+    for (int64_t i = 0, n = 1000; i < n; i++)
+        SUITE_FAR_SAME(t, i, suite_far_sum(me->place.ranks, i), "all_reduce");
+    CHECK_OK(comm_barrier(me->comm));
+}
+
+static void choose(int nodes, int locals, int without, const char *name, const char *why)
+{
+    want_name = name;
+    want_why = why;
+    atomic_store(&rank_without, without);
+    suite_run_on(&suite_auto, nodes, locals, 20000, chosen_rank);
+    assert_int_equal(atomic_load(&knobs->open_n), 0);
+    assert_int_equal(far.blocks_n, 0);
+}
+
+static void all_have(void **state)
+{
+    (void)state;
+    choose(1, 3, -1, "nccl 2.28.9", "all 3 ranks have NCCL");
+    choose(2, 2, -1, "nccl 2.28.9", "all 4 ranks have NCCL");
+}
+
+static void one_has_not(void **state)
+{
+    (void)state;
+    choose(1, 3, 1, "ucx", "NCCL is not on rank 1 of 3");
+    choose(2, 1, 0, "ucx", "NCCL is not on rank 0 of 2");
+}
+
+/* The tests' ranks all have the one device: said so, it is refused inside a node and not between nodes. */
+static void shared_gpu(void **state)
+{
+    (void)state;
+    strcpy(far.bus, "0000:3b:00.0");
+    choose(1, 2, -1, "ucx", "two ranks on one GPU, and rank 1 shares 0000:3b:00.0");
+    choose(2, 1, -1, "nccl", "all 2 ranks");
+    far.bus[0] = 0;
+}
+
+static enum status open_torn(struct suite_rank *me, const struct comm_config *config)
+{
+    struct nccl_world *world = me->job->world;
+    struct comm_config mine = *config;
+    mine.kind = COMM_KIND_AUTO;
+    mine.dev = suite_dev;
+    mine.share_fd = world->fds[me->place.node];
+    CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank], &world->bytes[me->place.rank]));
+    pthread_barrier_wait(&me->job->apart);
+    if (me->place.rank == 0)
+        world->bytes[1] = 20;
+    pthread_barrier_wait(&me->job->apart);
+    CHECK(comm_end_open(me->comm, 1, world->addresses, world->bytes) == ST_DISAGREE &&
+              strstr(status_message(), "rank 1 chooses its transport otherwise (20 bytes)"),
+          "%s", status_message());
+    return ST_OK;
+}
+static void nothing_rank(struct suite_rank *me) { (void)me; }
+static void torn(void **state)
+{
+    (void)state;
+    struct suite suite = suite_auto;
+    suite.open = open_torn;
+    suite_run_on(&suite, 1, 2, 20000, nothing_rank);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(all_have), cmocka_unit_test(one_has_not), cmocka_unit_test(shared_gpu),
+                                              cmocka_unit_test(torn)};
+    setenv("UCX_TLS", "tcp,self", 0);
+    setenv("UCX_NET_DEVICES", "lo", 0);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    harness_quiet();
+    knobs = nccl_world_begin();
+    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    far_close(suite_dev);
+    return failed;
+}

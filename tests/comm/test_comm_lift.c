@@ -1,0 +1,115 @@
+/* test_comm_lift — buffers in a device's memory that the host cannot touch, over transports that move the host's: threads of one
+ * world, the mapping of one node, and UCX between nodes over the loopback device. */
+#pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
+#include "comm/suite.h"
+
+#include "suite_device.h"
+
+#include "nccl_world.h"
+
+static enum status open_ucx(struct suite_rank *me, const struct comm_config *config)
+{
+    return nccl_world_open_as(me, config, COMM_KIND_UCX);
+}
+
+static void *mem_world_new(const struct suite_job *job) { return comm_mem_world_new(job->nodes, job->locals); }
+static void mem_world_free(void *world) { comm_mem_world_free(world); }
+static enum status open_mem(struct suite_rank *me, const struct comm_config *config)
+{
+    struct comm_config mine = *config;
+    int64_t bytes = -1;
+    mine.kind = COMM_KIND_MEM;
+    mine.mem = me->job->world;
+    mine.dev = suite_dev;
+    CHECK_OK(comm_begin_open(&mine, &me->comm, NULL, &bytes));
+    return comm_end_open(me->comm, config->generation, NULL, NULL);
+}
+
+static const int mem_layouts[][2] = {{1, 2}, {3, 1}}, ucx_layouts[][2] = {{1, 3}, {2, 1}, {2, 2}};
+static const struct suite suite_mem = {.name = "mem",
+                                       .layouts_n = 2,
+                                       .layouts = mem_layouts,
+                                       .world_new = mem_world_new,
+                                       .world_free = mem_world_free,
+                                       .open = open_mem,
+                                       .is_apart = true};
+static const struct suite suite_ucx = {.name = "ucx",
+                                       .layouts_n = 3,
+                                       .layouts = ucx_layouts,
+                                       .world_new = nccl_world_new,
+                                       .world_free = nccl_world_free,
+                                       .open = open_ucx,
+                                       .is_apart = true,
+                                       .late_ms = 600};
+
+static void over_threads(void **state)
+{
+    suite_this = &suite_mem;
+    suite_far(state);
+    assert_int_equal(far.blocks_n, 0);
+}
+static void over_ucx(void **state)
+{
+    suite_this = &suite_ucx;
+    suite_far(state);
+    assert_int_equal(far.blocks_n, 0);
+}
+
+/* Random sums are the same bits as those of host memory: cutting changes no order. */
+static void bits_rank(struct suite_rank *me)
+{
+    enum { ELEMS = 1200007 };
+    void *data;
+    float *host = malloc(ELEMS * sizeof(float));
+    CHECK_OK(comm_alloc(me->comm, ELEMS * 4, &data));
+    struct tensor t = {data, DTYPE_F32}, h = {host, DTYPE_F32};
+    for (int i = 0; i < ELEMS; i++)
+        host[i] = (float)suite_value(false, me->place.rank, i);
+    memcpy(far_at(data), host, ELEMS * sizeof(float));
+    CHECK_OK(comm_all_reduce(me->comm, t, t, ELEMS));
+    CHECK_OK(comm_all_reduce(me->comm, h, h, ELEMS));
+    CHECK(memcmp(far_at(data), host, ELEMS * sizeof(float)) == 0, "rank %d", me->place.rank);
+    free(host);
+}
+static void bits(void **state)
+{
+    (void)state;
+    suite_run_on(&suite_mem, 3, 1, 20000, bits_rank);
+    suite_run_on(&suite_ucx, 2, 2, 20000, bits_rank);
+}
+
+/* A rank that never comes is named, also from within a piece. */
+static void missing_rank(struct suite_rank *me)
+{
+    void *data;
+    CHECK_OK(comm_alloc(me->comm, 20 << 20, &data));
+    struct tensor t = {data, DTYPE_F32};
+    CHECK_OK(comm_barrier(me->comm));
+    if (me->place.rank != me->place.ranks - 1) {
+        CHECK(comm_all_reduce(me->comm, t, t, 5 << 20) == ST_PEER && strstr(status_message(), "has not entered all_reduce"),
+              "%s", status_message());
+        status_clear();
+    }
+    pthread_barrier_wait(&me->job->apart);
+}
+static void missing(void **state)
+{
+    (void)state;
+    suite_run_on(&suite_mem, 1, 2, 300, missing_rank);
+    suite_run_on(&suite_ucx, 2, 1, 600, missing_rank);
+    assert_int_equal(far.blocks_n, 0);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(over_threads), cmocka_unit_test(over_ucx), cmocka_unit_test(bits),
+                                              cmocka_unit_test(missing)};
+    setenv("UCX_TLS", "tcp,self", 0);
+    setenv("UCX_NET_DEVICES", "lo", 0);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    harness_quiet();
+    suite_dev = far_open();
+    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    far_close(suite_dev);
+    return failed;
+}

@@ -1,0 +1,308 @@
+/* test_comm_nccl — the suite over NCCL's interface, held by the tests' own libnccl.so.2 (fake_nccl.c) and a device that the host cannot
+ * touch (far.h): no GPU. What it cannot show: NCCL's own order of sums, its speed, and what it does with real links.
+ *
+ * The suite's tests that need to know who has not come are not here: NCCL does not tell. */
+#pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
+#include "comm/suite.h"
+
+#include <sys/wait.h>
+
+#include "comm/nccl.h"
+#include "suite_device.h"
+
+#include "nccl_world.h"
+
+static struct fake_nccl *knobs;
+
+static enum status open_rank(struct suite_rank *me, const struct comm_config *config)
+{
+    return nccl_world_open_as(me, config, COMM_KIND_NCCL);
+}
+
+static const int layouts[][2] = {{1, 1}, {1, 2}, {3, 1}};
+static const struct suite suite_nccl = {.name = "nccl",
+                                        .layouts_n = sizeof(layouts) / sizeof(layouts[0]),
+                                        .layouts = layouts,
+                                        .world_new = nccl_world_new,
+                                        .world_free = nccl_world_free,
+                                        .open = open_rank,
+                                        .is_apart = true};
+
+/* Nothing of the fake's is left, and it was used as NCCL wants it. */
+static void check_clean(void)
+{
+    assert_int_equal(atomic_load(&knobs->open_n), 0);
+    assert_int_equal(atomic_load(&knobs->misused_n), 0);
+    assert_int_equal(far.blocks_n, 0);
+}
+
+static void places_rank(struct suite_rank *me)
+{
+    CHECK(strcmp(comm_name(me->comm), "nccl 2.28.9") == 0, "%s", comm_name(me->comm));
+    CHECK(memcmp(comm_place(me->comm), &me->place, sizeof me->place) == 0, "rank %d", me->place.rank);
+    CHECK_OK(comm_barrier(me->comm));
+}
+static void places(void **state)
+{
+    (void)state;
+    suite_each(20000, 1, places_rank);
+    check_clean();
+}
+
+/* ---- what goes wrong in calls ---- */
+
+/* The last rank never enters: the others say so in time, and the device is free again. */
+static void missing_rank(struct suite_rank *me)
+{
+    float *data = calloc(SUITE_CALL_ELEMS, sizeof(float));
+    int last = me->place.ranks - 1;
+    CHECK_OK(comm_barrier(me->comm));
+    if (me->place.rank != last) {
+        int64_t begin = clock_ms();
+        enum status st = suite_one_call(me, data, atomic_load(&suite_call));
+        CHECK(st == ST_PEER && clock_ms() - begin >= 950 && clock_ms() - begin < 5000, "%s: %s", status_name(st),
+              status_message());
+        CHECK(strstr(status_message(), suite_call_names[atomic_load(&suite_call)]) != NULL &&
+                  strstr(status_message(), "is not finished after") != NULL,
+              "%s", status_message());
+        status_clear();
+        CHECK(comm_barrier(me->comm) == ST_PEER, "%s", status_message());
+    }
+    pthread_barrier_wait(&me->job->apart);
+    free(data);
+}
+static void missing(void **state)
+{
+    (void)state;
+    static const int calls[] = {SUITE_CALL_ALL_REDUCE, SUITE_CALL_SCATTER, SUITE_CALL_BEGUN, SUITE_CALL_RECV};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        atomic_store(&suite_call, calls[i]);
+        suite_run_on(&suite_nccl, 3, 1, 1000, missing_rank);
+    }
+    check_clean();
+}
+
+/* A link fails in the middle of things: every rank is told by NCCL, aborts, and says what it was in. */
+static void failing_rank(struct suite_rank *me)
+{
+    float x[100] = {0};
+    struct tensor t = {x, DTYPE_F32};
+    enum status st = ST_OK;
+    int calls = 0;
+    while (st == ST_OK && calls < 1000) {
+        st = comm_all_reduce(me->comm, t, t, 100);
+        calls++;
+    }
+    CHECK(st == (enum status)me->job->rank[0].st && calls < 1000, "%s after %d calls: %s", status_name(st), calls,
+          status_message());
+    CHECK(strstr(status_message(), "all_reduce") != NULL && strstr(status_message(), "said by the fake") != NULL, "%s",
+          status_message());
+    pthread_barrier_wait(&me->job->apart);
+}
+static atomic_int failing_st;
+static void failing_as_rank(struct suite_rank *me)
+{
+    me->st = (enum status)atomic_load(&failing_st);
+    pthread_barrier_wait(&me->job->apart);
+    failing_rank(me);
+}
+static void failing(void **state)
+{
+    (void)state;
+    static const struct {
+        int result;
+        enum status st;
+    } cases[] = {{NCCL_REMOTE_ERROR, ST_PEER}, {NCCL_SYSTEM_ERROR, ST_PEER}, {NCCL_UNHANDLED_CUDA_ERROR, ST_FAULT},
+                 {NCCL_INTERNAL_ERROR, ST_BUG}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        atomic_store(&failing_st, (int)cases[i].st);
+        atomic_store(&knobs->fail_result, cases[i].result);
+        atomic_store(&knobs->fail_after, 13);
+        suite_run_on(&suite_nccl, 1, 3, 20000, failing_as_rank);
+        atomic_store(&knobs->fail_after, -1);
+    }
+    check_clean();
+}
+
+/* A call that NCCL refuses at once: of a whole group, the others end by their deadline. */
+static void refused_rank(struct suite_rank *me)
+{
+    void *a;
+    CHECK_OK(comm_alloc(me->comm, 4000, &a));
+    struct tensor t = {a, DTYPE_F32};
+    CHECK_OK(comm_barrier(me->comm));
+    pthread_barrier_wait(&me->job->apart);
+    if (me->place.rank == 0)
+        atomic_store(&knobs->refuses_next, NCCL_INVALID_USAGE);
+    pthread_barrier_wait(&me->job->apart);
+    enum status st = me->place.rank == 0 ? comm_reduce_scatter(me->comm, t, t, 33) : ST_OK;
+    CHECK(me->place.rank > 0 || (st == ST_BAD_SETTING && strstr(status_message(), "a GPU of its own") != NULL), "%s: %s",
+          status_name(st), status_message());
+    pthread_barrier_wait(&me->job->apart);
+}
+static void refused(void **state)
+{
+    (void)state;
+    suite_run_on(&suite_nccl, 1, 2, 20000, refused_rank);
+    check_clean();
+}
+
+/* ---- what goes wrong in opening ---- */
+
+static enum status open_hanging(struct suite_rank *me, const struct comm_config *config)
+{
+    int64_t begin = clock_ms();
+    enum status st = nccl_world_open_as(me, config, COMM_KIND_NCCL);
+    int64_t took = clock_ms() - begin;
+    CHECK(st == ST_PEER && took < 5000, "%s after %lld ms: %s", status_name(st), (long long)took, status_message());
+    CHECK(strstr(status_message(), "open") != NULL, "%s", status_message());
+    return ST_OK; /* as it should be */
+}
+static void nothing_rank(struct suite_rank *me) { (void)me; }
+static void abort_rank(struct suite_rank *me) { atomic_store(&me->job->aborted, true); }
+
+static void init_hangs(void **state)
+{
+    (void)state;
+    struct suite hanging = suite_nccl;
+    hanging.open = open_hanging;
+    atomic_store(&knobs->init_hangs, 1);
+    suite_run_on(&hanging, 1, 3, 300, nothing_rank);
+    atomic_store(&knobs->init_hangs, 0);
+    check_clean();
+}
+
+static enum status open_aborted(struct suite_rank *me, const struct comm_config *config)
+{
+    if (me->place.rank == 0) {
+        clock_sleep_ms(50);
+        abort_rank(me);
+    }
+    return open_hanging(me, config);
+}
+static void init_aborted(void **state)
+{
+    (void)state;
+    struct suite hanging = suite_nccl;
+    hanging.open = open_aborted;
+    atomic_store(&knobs->init_hangs, 1);
+    suite_run_on(&hanging, 2, 1, 60000, nothing_rank);
+    atomic_store(&knobs->init_hangs, 0);
+    check_clean();
+}
+
+/* Addresses of another version, of another transport, and without an id. */
+static atomic_int card_case;
+static enum status open_cards(struct suite_rank *me, const struct comm_config *config)
+{
+    struct nccl_world *world = me->job->world;
+    struct comm_config mine = *config;
+    int32_t version = 21805, has_id = 0;
+    mine.kind = COMM_KIND_NCCL;
+    mine.dev = suite_dev;
+    CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank], &world->bytes[me->place.rank]));
+    pthread_barrier_wait(&me->job->apart);
+    if (me->place.rank == 0) {
+        if (atomic_load(&card_case) == 0)
+            memcpy(world->addresses[1], &version, sizeof version);
+        if (atomic_load(&card_case) == 1)
+            world->bytes[1] = 77;
+        if (atomic_load(&card_case) == 2)
+            memcpy(world->addresses[0] + 4, &has_id, sizeof has_id);
+    }
+    pthread_barrier_wait(&me->job->apart);
+    static const enum status want[] = {ST_DISAGREE, ST_DISAGREE, ST_BUG};
+    static const char *const words[] = {"2.28.9 on rank 0, 2.18.5 on rank 1", "77 bytes", "no unique id"};
+    enum status st = comm_end_open(me->comm, 1, world->addresses, world->bytes);
+    CHECK(st == want[atomic_load(&card_case)] && strstr(status_message(), words[atomic_load(&card_case)]) != NULL, "%s: %s",
+          status_name(st), status_message());
+    return ST_OK;
+}
+static void cards(void **state)
+{
+    (void)state;
+    struct suite suite = suite_nccl;
+    suite.open = open_cards;
+    for (int i = 0; i < 3; i++) {
+        atomic_store(&card_case, i);
+        suite_run_on(&suite, 1, 2, 20000, nothing_rank);
+    }
+    check_clean();
+}
+
+/* Not on a CPU. */
+static void on_cpu(void **state)
+{
+    (void)state;
+    struct dev *cpu;
+    struct comm *comm;
+    char address[COMM_ADDRESS_MAX];
+    int64_t bytes;
+    assert_int_equal(dev_cpu_open(1, CPU_LEVEL_N, &cpu), ST_OK);
+    struct comm_config config = {.kind = COMM_KIND_NCCL,
+                                 .place = {.ranks = 2, .nodes = 2, .locals = 1},
+                                 .timeout_ms = 1000,
+                                 .dev = cpu,
+                                 .share_fd = -1};
+    assert_int_equal(comm_begin_open(&config, &comm, address, &bytes), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "GPUs only"));
+    dev_close(cpu);
+}
+
+/* ---- the library ---- */
+
+/* In a process of its own, for a library stays open. 0: as wanted. */
+static int open_in_child(const char *kind, enum status want, const char *words)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        const struct nccl *table;
+        library_dir(kind[0] == '/' ? kind : nccl_world_dir(kind));
+        enum status st = nccl_open(&table);
+        if (st != want || (st != ST_OK && !strstr(status_message(), words)) || (st == ST_OK && !strstr(nccl_about(), words))) {
+            fprintf(stderr, "# %s: %s: %s\n", kind, status_name(st), status_message());
+            _exit(1);
+        }
+        _exit(0);
+    }
+    int ended = -1;
+    return waitpid(pid, &ended, 0) == pid ? ended : -1;
+}
+
+static void library(void **state)
+{
+    (void)state;
+    assert_int_equal(open_in_child("nccl", ST_OK, "2.28.9 from "), 0);
+    assert_int_equal(open_in_child("nccl_old", ST_NO_DEVICE, "2.14.3"), 0);
+    assert_int_equal(open_in_child("nccl_old", ST_NO_DEVICE, "2.18.0 or newer"), 0);
+    assert_int_equal(open_in_child("nccl_lacks", ST_NO_DEVICE, "has no ncclGetLastError"), 0);
+    if (dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL) == NULL)
+        assert_int_equal(open_in_child("/nowhere", ST_NO_DEVICE, "libnccl.so.2"), 0);
+}
+
+static void versions(void **state)
+{
+    (void)state;
+    char text[24];
+    assert_string_equal(nccl_text(22809, text, sizeof text), "2.28.9");
+    assert_string_equal(nccl_text(2708, text, sizeof text), "2.7.8");
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(library), cmocka_unit_test(versions), cmocka_unit_test(places), cmocka_unit_test(suite_far),
+        cmocka_unit_test(suite_exact), cmocka_unit_test(suite_order), cmocka_unit_test(suite_moves),
+        cmocka_unit_test(suite_pairs), cmocka_unit_test(suite_begun), cmocka_unit_test(suite_jobs),
+        cmocka_unit_test(suite_groups), cmocka_unit_test(suite_bad_arguments), cmocka_unit_test(suite_now),
+        cmocka_unit_test(suite_aborted), cmocka_unit_test(suite_closing), cmocka_unit_test(missing),
+        cmocka_unit_test(failing), cmocka_unit_test(refused), cmocka_unit_test(init_hangs), cmocka_unit_test(init_aborted),
+        cmocka_unit_test(cards), cmocka_unit_test(on_cpu)};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    harness_quiet();
+    knobs = nccl_world_begin();
+    suite_this = &suite_nccl;
+    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    far_close(suite_dev);
+    return failed;
+}

@@ -41,6 +41,7 @@ BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
 NEED := gcc libc6-dev make pkg-config libevent-dev libcurl4-openssl-dev libssl-dev libcjson-dev libutf8proc-dev libxxhash-dev libzstd-dev libucx-dev
 NEED_TEST := g++ perl libcmocka-dev curl jq strace procps iproute2 openssl git ca-certificates
 NEED_BENCH := libcmocka-dev libopenblas0 jq
+NEED_COMM := g++ jq openmpi-bin libopenmpi-dev libgloo-dev
 
 # `make run`: about a minute of training on text that every Debian has, or on DATA=…; settings may be added in ARGS.
 DATA ?= /usr/share/common-licenses
@@ -48,7 +49,7 @@ STEPS ?= 100
 RUN := $(BUILD)/run
 ARGS ?=
 
-.PHONY: FORCE all tests test tidy run bench gates stress torture soak docs help clean
+.PHONY: FORCE all tests test tidy run bench bench-comm bench-scale gates stress torture soak docs help clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -99,6 +100,7 @@ help:
 	@echo 'make [CUDA=1 | CUDA=0]   build build/convoy; CUDA is built in where nvcc is (1: or fail; 0: left out)'
 	@echo 'make tidy       only the rules of the house'
 	@echo 'make bench      kernels and steps against the limits of this machine'
+	@echo "make bench-comm [ROUNDS=3]   all_reduce beside Open MPI's and gloo's against its gates (minutes, quiet machine)"
 	@echo 'make gates      speed, memory, start-up and learning against their limits (minutes, quiet machine)'
 	@echo 'make stress     100,000 malformed requests, 1,000 slow connections against a running node'
 	@echo 'make torture [KILLS=200] [ROUNDS=20] [SEED=1]   checkpoints: kill -9, EIO, ENOSPC at every call, full disks'
@@ -132,6 +134,12 @@ bench:
 	@sh .ci/need $(NEED) $(NEED_BENCH)
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all $(BENCHES)
 	@for b in $(BENCHES); do echo "== $$b"; $$b || exit 1; done
+
+# Collectives beside Open MPI's and gloo's, in interleaved rounds; fails when a gate is missed.
+bench-comm:
+	@sh .ci/need $(NEED) $(NEED_COMM)
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all
+	@BUILD=$(BUILD) tests/bench/comm.sh
 
 # What must hold on a quiet machine: speed, memory, start, learning. Every gate is tried; fails when one does.
 gates:

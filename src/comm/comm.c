@@ -120,7 +120,8 @@ enum status comm_begin_open(const struct comm_config *config, struct comm **out,
         return st;
     }
     const struct comm_place *place = &config->place;
-    root->has_cores = (config->kind == COMM_KIND_MEM ? place->ranks : place->locals) <= task_cores();
+    root->has_cores =
+        !config->is_crowded && (config->kind == COMM_KIND_MEM ? place->ranks : place->locals) <= task_cores();
     struct comm_call call;
     begin_opening(comm, &call, COMM_CALL_OPEN);
     st = comm->wire.ops->begin_open(&comm->wire, address, address_bytes);

@@ -61,6 +61,7 @@ struct comm_config {
     bool (*is_aborted)(void *arg);
     void *arg;
     struct dev *dev; /* of this rank; outlives the comm; NULL: buffers lie in the host's memory */
+    bool is_crowded; /* more ranks use these cores than the place tells: whoever waits gives way at once */
     int share_fd; /* ucx with locals > 1: an empty memfd that all workers of the node inherited; else -1 */
     struct comm_mem_world *mem; /* mem: the world all threads share */
 };

@@ -19,15 +19,32 @@
 #include "comm/order.h"
 #include "comm/comm_rows.h"
 
-/* Up to `small` bytes a rank sends its whole buffer to all at once; above, pieces of at most `piece` bytes. Both by
- * the number of ranks, for all send to all. Measured over TCP on loopback (2 vCPU Intel Xeon, Sapphire Rapids class,
- * AVX-512, Debian 12) by build/tests/bench/bench_ucx. */
-static const struct {
+/* How a call of so many bytes is carried, by the number of ranks, for all send to all:
+ *   up to `small`    with the meeting: every rank sends its buffer to all, one message each way, and adds up all
+ *   up to `whole`    the same in pieces: adding overlaps with moving, and nothing is copied to send it
+ *   above            in parts: pieces to the owner of a part and finished back from it (flow.h), so that each byte
+ *                    travels twice, however many ranks there are
+ * Pieces have at most `at_once` bytes where all pieces of a part may be under way, because UCX sends these without
+ * asking, and at most `piece` in larger parts, where too much would come before it is expected. Measured over TCP on loopback (2 vCPU Intel Xeon, Sapphire Rapids class, AVX-512,
+ * Debian 12) by build/tests/bench/bench_ucx. */
+static const struct comm_ucx_size {
     int ranks_max;
-    int64_t small, piece;
+    int64_t small, whole, at_once, piece;
 } sizes[] = {
-    {2, 64 << 10, 256 << 10}, {4, 16 << 10, 256 << 10}, {16, 8 << 10, 128 << 10}, {COMM_RANKS_MAX, 2 << 10, 32 << 10},
+    {2, 64 << 10, 512 << 10, 256 << 10, 320 << 10},
+    {4, 16 << 10, 0, 88 << 10, 256 << 10},
+    {16, 8 << 10, 0, 88 << 10, 128 << 10},
+    {COMM_RANKS_MAX, 2 << 10, 0, 88 << 10, 32 << 10},
 };
+#define AT_ONCE_MORE (8 << 10) /* above the largest piece: where UCX begins to ask */
+
+static const struct comm_ucx_size *size_of(int ranks)
+{
+    const struct comm_ucx_size *size = sizes;
+    while (ranks > size->ranks_max)
+        size++;
+    return size;
+}
 
 /* What one worker has of UCX, shared by all comms made from one. */
 struct comm_ucx_root {
@@ -42,7 +59,7 @@ struct comm_ucx {
     bool was_asked; /* the watch ended a wait, not the wire */
     int n, me;
     int *world; /* rank in ucx of each member */
-    int64_t small;
+    int64_t small, whole;
     const void **sources;       /* n: scratch */
     struct order_extent *parts; /* n: of the call under way */
     struct meeting meeting;
@@ -171,12 +188,12 @@ static void state_free(struct comm_ucx *state)
 static enum status seat_members(struct comm_ucx *state, const struct comm_wire *wire, int group)
 {
     const struct comm_place *place = &wire->config.place;
-    int n = place->ranks, size_i = 0;
-    while (n > sizes[size_i].ranks_max)
-        size_i++;
+    const struct comm_ucx_size *size = size_of(place->ranks);
+    int n = place->ranks;
     state->n = n;
     state->me = place->rank;
-    state->small = sizes[size_i].small;
+    state->small = size->small;
+    state->whole = size->whole;
     state->world = calloc((size_t)n, sizeof(*state->world));
     state->sources = calloc((size_t)n, sizeof(*state->sources));
     state->parts = calloc((size_t)n, sizeof(*state->parts));
@@ -193,8 +210,9 @@ static enum status seat_members(struct comm_ucx *state, const struct comm_wire *
                                 .n = n,
                                 .me = state->me,
                                 .nodes = place->nodes,
-                                .locals = place->locals};
-    return flow_open(&state->flow, sizes[size_i].piece);
+                                .locals = place->locals,
+                                .at_once = size->at_once};
+    return flow_open(&state->flow, size->piece);
 }
 
 /* What goes on inside the node, and what between the workers of equal number. Takes share. */
@@ -222,7 +240,7 @@ static enum status begin_open(struct comm_wire *wire, void *address, int64_t *ad
         return FAIL(ST_RETRY, "out of memory: a comm over UCX");
     state->owns_root = true;
     state->root->group_next = 1;
-    TRY(ucx_open(&state->root->ucx));
+    TRY(ucx_open(size_of(wire->config.place.ranks)->at_once + AT_ONCE_MORE, &state->root->ucx));
     TRY(ucx_address(state->root->ucx, address, COMM_ADDRESS_MAX, address_bytes));
     TRY(seat_members(state, wire, 0));
     if (wire->config.place.locals == 1)
@@ -376,8 +394,15 @@ static enum status all_reduce(struct comm_wire *wire, const struct comm_call *ca
     }
     struct flow_call large = flow_of(wire, call);
     large.in = call->in;
-    large.out = call->out;
-    large.own_out = large.out + order_extent(call->elems, state->n, state->me).first * each;
+    large.is_whole = call->elems * each <= state->whole && state->rows.share == NULL;
+    if (large.is_whole) {
+        for (int r = 0; r < state->n; r++)
+            state->parts[r] = (struct order_extent){.elems = call->elems};
+        large.own_out = call->out;
+    } else {
+        large.out = call->out;
+        large.own_out = large.out + order_extent(call->elems, state->n, state->me).first * each;
+    }
     return finish(wire, run_large(wire, call, &large, comm_rows_all_reduce));
 }
 

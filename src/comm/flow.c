@@ -136,7 +136,8 @@ static void add_next(struct flow_run *run)
 {
     struct flow *flow = run->flow;
     for (int r = 0; r < flow->n; r++) {
-        if (r != flow->me && flow->peers[r].take.done <= run->added)
+        const struct flow_peer *peer = &flow->peers[r];
+        if (r != flow->me && (peer->take.done <= run->added || (run->call->is_whole && peer->give.done <= run->added)))
             return;
     }
     struct order_extent piece = piece_of(run, run->mine, run->added);
@@ -189,10 +190,13 @@ static enum status turn(struct flow_run *run, bool *is_done)
 }
 
 /* Pieces that fill a slot, or smaller ones when the parts are: a part should be two pieces, that adding and moving
- * overlap; more of them cost more in agreement than they win. */
+ * overlap; more of them cost more in agreement than they win. None is agreed on where all pieces of a part may be under
+ * way, which bounds what comes before it is expected. */
 static int64_t choose_piece(const struct flow *flow, int64_t part_elems, int64_t each)
 {
     int64_t most = flow->piece_bytes / each, wanted = part_elems / 2, least = most / 8;
+    if (part_elems * each <= flow->at_once * FLOW_DEPTH)
+        most = flow->at_once / each;
     wanted = wanted < least ? least : wanted < most ? wanted : most;
     return (wanted + ORDER_ALIGN - 1) / ORDER_ALIGN * ORDER_ALIGN;
 }

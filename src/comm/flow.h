@@ -12,6 +12,8 @@
 #ifndef CONVOY_COMM_FLOW_H
 #define CONVOY_COMM_FLOW_H
 
+#include <stdbool.h>
+
 #include "comm/order.h"
 #include "comm/ucx.h"
 #include "kernels/tensor.h"
@@ -26,6 +28,7 @@ struct flow {
     int n, me;
     int nodes, locals; /* the order of sums */
     int64_t piece_bytes;
+    int64_t at_once; /* messages of so many bytes UCX sends without asking; 0: not known */
     struct flow_peer *peers; /* n */
     char *slots;             /* FLOW_DEPTH × n pieces: contributions to this rank's part */
     int64_t slots_bytes;
@@ -42,6 +45,7 @@ struct flow_call {
     char *out;      /* all parts: the finished ones of the others come here; NULL: they do not travel */
     char *own_out;  /* this rank's part */
     const struct order_extent *parts; /* n: of each rank, in `in` and `out` */
+    bool is_whole; /* every part is the whole: each rank adds up all by itself; out NULL, own_out == in allowed */
     enum dtype dtype, dtype_out;      /* of in; of the finished parts: the same, or BF16 from F32 */
     int64_t sequence;
     /* called in each turn, to look after what else is under way */

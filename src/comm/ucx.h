@@ -56,8 +56,9 @@ struct ucx_watch {
     bool spins; /* a core is free for waiting; else give way to others at once */
 };
 
-/* ucx_open — Errors: ST_NO_DEVICE with UCX's text. */
-enum status ucx_open(struct ucx **out);
+/* ucx_open — at_once: messages below so many bytes go over TCP at once, larger ones when the receiver expects them
+ * (UCX_RNDV_THRESH in the environment wins). Errors: ST_NO_DEVICE with UCX's text. */
+enum status ucx_open(int64_t at_once, struct ucx **out);
 /* ucx_address — how others reach this worker. Errors: ST_NO_DEVICE, more devices than cap bytes can tell. */
 enum status ucx_address(struct ucx *ucx, void *out, int64_t cap, int64_t *bytes_out);
 /* ucx_connect — an endpoint to each rank marked in is_peer, and a greeting both ways. addresses: ranks × stride

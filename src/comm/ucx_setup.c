@@ -1,5 +1,5 @@
-/* ucx_setup — a context and a worker of UCX. Settings are UCX's own (UCX_* in the environment); one of its
- * defaults is replaced, for TCP alone. Must not know peers. */
+/* ucx_setup — a context and a worker of UCX. Settings are UCX's own (UCX_* in the environment); two of its
+ * defaults are replaced, for TCP alone. Must not know peers. */
 #include "comm/ucx_setup.h"
 
 #include <signal.h>
@@ -13,6 +13,7 @@
 #include <ucs/debug/debug.h>
 
 #include "base/log.h"
+#include "base/text.h"
 
 /* UCX takes over signals while its library is being loaded, before main. Crashes are reported by our own handlers,
  * and SIGHUP is not a debugger's. */
@@ -55,19 +56,36 @@ static bool is_default(const ucp_config_t *config, const char *line)
     return found;
 }
 
-/* Over TCP UCX agrees with the receiver on all but short messages before it sends them, which takes a round trip:
- * all_reduce of 64 KiB took 62 µs and of 256 KiB 175 µs, where sending at once takes 43 and 90; but from 128 KiB on
- * messages sent at once stand in each other's way (four ranks, 1 MiB: 3.8 ms and more against 3.0). bench_ucx, 2 vCPU
- * Intel Xeon (Sapphire Rapids class). InfiniBand's own limit is right: its messages are written where they belong. */
-static void tune(ucp_config_t *config)
+/* Settings of transports are not among what ucp_config_print shows. */
+static bool is_in_environment(const char *name)
 {
-    if (access("/sys/class/infiniband", F_OK) == 0 || !is_default(config, "UCX_RNDV_THRESH=auto\n"))
-        return;
-    if (ucp_config_modify(config, "RNDV_THRESH", "96k") != UCS_OK)
-        LOG_DEBUG("UCX does not take RNDV_THRESH");
+    extern char **environ;
+    size_t n = strlen(name);
+    for (char **at = environ; at != NULL && *at != NULL; at++) {
+        if (strncmp(*at, name, n) == 0 && (*at)[n] == '=')
+            return true;
+    }
+    return false;
 }
 
-enum status ucx_setup(ucp_context_h *context, ucp_worker_h *worker, int *event_fd)
+/* Over TCP UCX agrees with the receiver on all but short messages before it sends them, which takes a round trip:
+ * all_reduce of 64 KiB took 62 µs and of 256 KiB 175 µs, where sending at once takes 43 and 90; but with more ranks
+ * messages from 128 KiB on stand in each other's way (four ranks, 1 MiB: 3.8 ms and more against 3.0). And it reads 64 KiB
+ * at a time: two ranks took 92 to 98 µs for 256 KiB; in pieces sent at once and read 256 KiB at a time 70 to 72. bench_ucx, 2 vCPU Intel Xeon (Sapphire Rapids class). InfiniBand's own limit is right: its messages are written
+ * where they belong. */
+static void tune(ucp_config_t *config, int64_t at_once)
+{
+    char limit[24];
+    if (access("/sys/class/infiniband", F_OK) == 0)
+        return;
+    text_format(limit, sizeof(limit), "%lld", (long long)at_once);
+    if (is_default(config, "UCX_RNDV_THRESH=auto\n") && ucp_config_modify(config, "RNDV_THRESH", limit) != UCS_OK)
+        LOG_DEBUG("UCX does not take RNDV_THRESH");
+    if (!is_in_environment("UCX_TCP_RX_SEG_SIZE") && ucp_config_modify(config, "RX_SEG_SIZE", "256k") != UCS_OK)
+        LOG_DEBUG("UCX does not take RX_SEG_SIZE");
+}
+
+enum status ucx_setup(int64_t at_once, ucp_context_h *context, ucp_worker_h *worker, int *event_fd)
 {
     static const char advice[] = "check UCX_NET_DEVICES and UCX_TLS, or see UCX_LOG_LEVEL=info";
     ucp_config_t *config;
@@ -75,7 +93,7 @@ enum status ucx_setup(ucp_context_h *context, ucp_worker_h *worker, int *event_f
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK)
         return ucx_setup_fail(ST_NO_DEVICE, "read its settings", status, "check the UCX_* variables");
-    tune(config);
+    tune(config, at_once);
     ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_TAG_SENDER_MASK | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
         .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP,

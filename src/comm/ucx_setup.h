@@ -8,9 +8,9 @@
 
 #include "base/status.h"
 
-/* ucx_setup — a context and one worker for one thread at a time. What was opened is set also when a later step
- * fails. Errors: ST_NO_DEVICE with UCX's text. */
-enum status ucx_setup(ucp_context_h *context, ucp_worker_h *worker, int *event_fd);
+/* ucx_setup — a context and one worker for one thread at a time; at_once as in ucx_open. What was opened is set also
+ * when a later step fails. Errors: ST_NO_DEVICE with UCX's text. */
+enum status ucx_setup(int64_t at_once, ucp_context_h *context, ucp_worker_h *worker, int *event_fd);
 /* ucx_setup_fail — "UCX cannot WHAT: its text; ADVICE". */
 enum status ucx_setup_fail(enum status st, const char *what, ucs_status_t status, const char *advice);
 

@@ -1,6 +1,7 @@
 /* bench — `convoy bench`: starts the workers of this node, lets them measure their collectives, writes a table or JSON.
  * Must not know how anything is measured (bench_run.h). */
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cgroup.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/task.h"
@@ -19,11 +21,23 @@
 #include "node/say.h"
 
 #define WORKERS_DEFAULT_MAX 8
+#define WORKERS_MAX 64 /* of N_GPU_EACH_NODE */
 #define TIMEOUT_MS 60000
+
+/* What is asked for. */
+struct question {
+    int ranks;
+    int64_t bytes_max;
+    enum bench_run_call only;
+    bool is_over_ucx; /* each worker a node of its own */
+};
 
 /* What workers leave behind, in memory that they share with who started them. */
 struct outcome {
     atomic_bool aborted;
+    atomic_int packed; /* addresses that are written */
+    char addresses[WORKERS_MAX][COMM_ADDRESS_MAX];
+    int64_t address_bytes[WORKERS_MAX];
     int rows_n;
     char transport[64];
     struct bench_run_row rows[BENCH_RUN_ROWS_MAX];
@@ -31,25 +45,59 @@ struct outcome {
 
 static bool is_aborted(void *arg) { return atomic_load(&((struct outcome *)arg)->aborted); }
 
-static enum status work(struct outcome *outcome, int rank, int ranks, int share_fd, int64_t bytes_max)
+/* Until every worker's address is there. */
+static enum status await_addresses(struct outcome *outcome, int ranks)
 {
+    const int64_t end = clock_ms() + TIMEOUT_MS;
+    atomic_fetch_add(&outcome->packed, 1);
+    while (atomic_load(&outcome->packed) < ranks) {
+        if (is_aborted(outcome) || clock_ms() > end)
+            return FAIL(ST_PEER, "%d of %d workers have come", atomic_load(&outcome->packed), ranks);
+        clock_sleep_ms(1);
+    }
+    return ST_OK;
+}
+
+/* A core for each worker, where there are as many: what Open MPI does too. */
+static void settle_on_core(int rank, int ranks)
+{
+    cpu_set_t all, one;
+    if (ranks > task_cores() || sched_getaffinity(0, sizeof(all), &all) != 0)
+        return;
+    for (int cpu = 0, i = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &all) || i++ < rank)
+            continue;
+        CPU_ZERO(&one);
+        CPU_SET(cpu, &one);
+        sched_setaffinity(0, sizeof(one), &one);
+        return;
+    }
+}
+
+static enum status work(struct outcome *outcome, const struct question *question, int rank, int share_fd)
+{
+    const int ranks = question->ranks;
     struct comm_config config = {
         .kind = COMM_KIND_UCX,
         .place = {.rank = rank, .ranks = ranks, .nodes = 1, .local = rank, .locals = ranks},
         .timeout_ms = TIMEOUT_MS,
         .is_aborted = is_aborted,
         .arg = outcome,
+        .is_crowded = ranks > task_cores(),
         .share_fd = share_fd,
     };
+    if (question->is_over_ucx)
+        config.place = (struct comm_place){.rank = rank, .ranks = ranks, .node = rank, .nodes = ranks, .locals = 1};
     struct comm *comm = NULL;
-    char address[COMM_ADDRESS_MAX];
-    int64_t address_bytes;
     struct bench_run_row rows[BENCH_RUN_ROWS_MAX];
     int rows_n = 0;
-    TRY(comm_begin_open(&config, &comm, address, &address_bytes));
-    enum status st = comm_end_open(comm, 1, NULL, NULL);
+    TRY(comm_begin_open(&config, &comm, outcome->addresses[rank], &outcome->address_bytes[rank]));
+    settle_on_core(rank, ranks);
+    enum status st = await_addresses(outcome, ranks);
     if (st == ST_OK)
-        st = bench_run(comm, bytes_max, rows, &rows_n);
+        st = comm_end_open(comm, 1, outcome->addresses, outcome->address_bytes);
+    if (st == ST_OK)
+        st = bench_run(comm, question->bytes_max, question->only, rows, &rows_n);
     if (st == ST_OK && rank == 0) {
         memcpy(outcome->rows, rows, sizeof(rows[0]) * (size_t)rows_n);
         outcome->rows_n = rows_n;
@@ -60,15 +108,15 @@ static enum status work(struct outcome *outcome, int rank, int ranks, int share_
 }
 
 /* A worker never returns: it ends here, having said why. */
-static enum status start(struct outcome *outcome, int rank, int ranks, int share_fd, int64_t bytes_max, pid_t *out)
+static enum status start(struct outcome *outcome, const struct question *question, int rank, int share_fd, pid_t *out)
 {
     pid_t parent = getpid(), pid = fork();
     if (pid < 0)
-        return FAIL(ST_RETRY, "cannot start worker %d of %d: %s; raise the limit of processes", rank, ranks,
-                    strerror(errno));
+        return FAIL(ST_RETRY, "cannot start worker %d of %d: %s; raise the limit of processes", rank,
+                    question->ranks, strerror(errno));
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        enum status st = getppid() == parent ? work(outcome, rank, ranks, share_fd, bytes_max) : ST_PEER;
+        enum status st = getppid() == parent ? work(outcome, question, rank, share_fd) : ST_PEER;
         if (st != ST_OK && !atomic_exchange(&outcome->aborted, true))
             LOG_ERROR("worker %d: %s", rank, status_message());
         _exit(status_exit(st));
@@ -98,15 +146,15 @@ static enum status await(struct outcome *outcome, int started)
     return st;
 }
 
-static enum status measure(struct outcome *outcome, int ranks, int64_t bytes_max)
+static enum status measure(struct outcome *outcome, const struct question *question)
 {
     int share_fd = memfd_create("convoy-bench", MFD_CLOEXEC), started = 0;
     if (share_fd < 0)
         return FAIL(ST_RETRY, "cannot make memory for workers to share: %s", strerror(errno));
     enum status st = ST_OK;
     pid_t pid;
-    while (started < ranks && st == ST_OK) {
-        st = start(outcome, started, ranks, share_fd, bytes_max, &pid);
+    while (started < question->ranks && st == ST_OK) {
+        st = start(outcome, question, started, share_fd, &pid);
         started += st == ST_OK;
     }
     close(share_fd);
@@ -121,7 +169,7 @@ static enum status measure(struct outcome *outcome, int ranks, int64_t bytes_max
 static void write_table(const struct outcome *outcome, int ranks, struct text *out)
 {
     char human[32];
-    text_add(out, "%d workers of one node, %s, fp32 in place; times of the slowest worker\n", ranks,
+    text_add(out, "%d workers on one machine, %s, fp32 in place; times of the slowest worker\n", ranks,
              outcome->transport);
     text_add(out, "%-15s %10s %6s %12s %12s %10s %10s %8s\n", "collective", "size", "runs", "median us", "best us",
              "bus GB/s", "best GB/s", "wrong");
@@ -188,17 +236,23 @@ enum status bench_main(const struct conf *conf)
     if (conf_i64(conf, CONF_N_NODES) > 1)
         return FAIL(ST_BAD_SETTING, "bench measures the workers of one node; N_NODES is %lld, set N_NODES=1",
                     (long long)conf_i64(conf, CONF_N_NODES));
+    const int64_t asked = conf_i64(conf, CONF_BENCH_MAX) << 20, only = conf_i64(conf, CONF_BENCH_ONLY);
     const int ranks = workers(conf);
-    const int64_t asked = conf_i64(conf, CONF_BENCH_MAX) << 20, bytes_max = largest(ranks, asked);
+    const struct question question = {
+        .ranks = ranks,
+        .bytes_max = largest(ranks, asked),
+        .only = only == 0 ? BENCH_RUN_CALL_N : (enum bench_run_call)(only - 1),
+        .is_over_ucx = conf_i64(conf, CONF_BENCH_OVER) != 0,
+    };
     struct outcome *outcome =
         mmap(NULL, sizeof(*outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (outcome == MAP_FAILED)
         return FAIL(ST_RETRY, "out of memory: the outcome: %s", strerror(errno));
-    if (bytes_max < asked)
-        LOG_WARN("memory is short: sizes end at %lld MiB for %d workers", (long long)(bytes_max >> 20), ranks);
+    if (question.bytes_max < asked)
+        LOG_WARN("memory is short: sizes end at %lld MiB for %d workers", (long long)(question.bytes_max >> 20), ranks);
     struct text out = {0};
     int64_t wrong = 0;
-    enum status st = measure(outcome, ranks, bytes_max);
+    enum status st = measure(outcome, &question);
     if (st == ST_OK && conf_i64(conf, CONF_JSON) != 0)
         st = write_json(outcome, ranks, &out);
     else if (st == ST_OK)

@@ -126,7 +126,8 @@ static enum status measure(const struct bench *b, struct bench_run_row *row)
     return time_runs(b, row->call, elems, row->runs, &row->median_us, &row->best_us);
 }
 
-enum status bench_run(struct comm *comm, int64_t bytes_max, struct bench_run_row *rows, int *rows_n)
+enum status bench_run(struct comm *comm, int64_t bytes_max, enum bench_run_call only, struct bench_run_row *rows,
+                      int *rows_n)
 {
     static const int64_t sizes[] = {4,       64,      1 << 10,  16 << 10, 64 << 10,  256 << 10,
                                     1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 512 << 20,
@@ -140,12 +141,15 @@ enum status bench_run(struct comm *comm, int64_t bytes_max, struct bench_run_row
         return FAIL(ST_RETRY, "out of memory: the times of %d ranks", b.ranks);
     enum status st = ST_OK;
     *rows_n = 0;
-    for (int call = 0; call < BENCH_RUN_CALL_N && st == ST_OK; call++)
+    for (int call = 0; call < BENCH_RUN_CALL_N && st == ST_OK; call++) {
+        if (only != BENCH_RUN_CALL_N && call != (int)only)
+            continue;
         for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && sizes[s] <= bytes_max && st == ST_OK; s++) {
             struct bench_run_row *row = &rows[(*rows_n)++];
             *row = (struct bench_run_row){.call = (enum bench_run_call)call, .bytes = sizes[s]};
             st = measure(&b, row);
         }
+    }
     free(b.times);
     return st;
 }

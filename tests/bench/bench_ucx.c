@@ -73,6 +73,7 @@ static void rank_main(int rank, int n, int64_t bytes_max)
     struct comm_config config = {.kind = COMM_KIND_UCX,
                                  .place = {.rank = rank, .ranks = n, .node = rank, .nodes = n, .locals = 1},
                                  .timeout_ms = 60000,
+                                 .is_crowded = n > sysconf(_SC_NPROCESSORS_ONLN),
                                  .share_fd = -1};
     struct comm *comm;
     void *data;

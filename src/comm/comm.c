@@ -289,6 +289,7 @@ static enum status carry_out(struct comm *comm, struct comm_call *call, bool is_
     record(comm, call, call->kind);
     wire->call = call;
     wire->spins = is_callers && comm->root->has_cores;
+    wire->rests = !is_callers;
     const struct comm_config *config = &wire->config;
     enum status st = config->is_aborted != NULL && config->is_aborted(config->arg) ? comm_ops_check(wire) : ST_OK;
     if (st == ST_OK)

@@ -61,6 +61,7 @@ struct comm_wire {
     void *state;                /* the transport's own, set by begin_open and sub, freed by close */
     const struct comm_call *call; /* under way */
     bool spins;                 /* a core is free for waiting: in the caller's own thread, ranks ≤ cores */
+    bool rests;                 /* the cores are busy computing what this call runs beside: in the comm's thread */
     atomic_bool *closing;       /* shared with the root: ends waits like an abort */
     _Atomic int64_t bytes_sent; /* the transport adds what leaves for other ranks */
     char why[240];              /* auto: why it took what it took */

@@ -88,7 +88,7 @@ static enum status ask(void *arg)
 
 static struct ucx_wait wait_of(struct comm_wire *wire)
 {
-    return (struct ucx_wait){.watch = {.check = ask, .arg = wire, .spins = wire->spins}};
+    return (struct ucx_wait){.watch = {.check = ask, .arg = wire, .spins = wire->spins, .rests = wire->rests}};
 }
 
 /* Sources of a sum: what each brought, `own` for this rank. */

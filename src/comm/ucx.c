@@ -291,7 +291,7 @@ static void wait_idle(struct ucx *ucx, struct ucx_wait *wait, int64_t now_ns)
     int64_t idle_ns = now_ns - wait->idle_ns;
     if (wait->watch.spins && idle_ns < SPIN_NS)
         return;
-    if (idle_ns < YIELD_NS) {
+    if (!wait->watch.rests && idle_ns < YIELD_NS) {
         sched_yield();
         return;
     }

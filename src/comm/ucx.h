@@ -54,6 +54,7 @@ struct ucx_watch {
     enum status (*check)(void *arg);
     void *arg;
     bool spins; /* a core is free for waiting; else give way to others at once */
+    bool rests; /* others have better to do than to take turns with a wait: sleep at once */
 };
 
 /* ucx_open — at_once: messages below so many bytes go over TCP at once, larger ones when the receiver expects them

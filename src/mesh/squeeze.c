@@ -13,7 +13,8 @@
 
 struct piece {
     int64_t elems, part_bytes; /* packed bytes of the largest part */
-    float *lost, *lost_sum;    /* what quantising lost: of this rank's gradient; of the sum of its part */
+    float *lost, *lost_sum;    /* INT8: what quantising lost: of this rank's gradient; of the sum of its part */
+    uint8_t *sum;              /* packed sum of this rank's part, until it is gathered; NULL: it is so at once */
 };
 
 /* What one begun call is about; a piece has one at a time. */
@@ -35,6 +36,8 @@ struct squeeze {
     uint8_t *send, *got;      /* ranks × the largest part_bytes each */
     float *runs;              /* ranks × RUN_ELEMS */
     struct order_step *order; /* ranks - 1 */
+    void *lost, *sums;        /* of all pieces, from the device */
+    int64_t lost_bytes, sums_bytes;
     int64_t bytes;
 };
 
@@ -47,9 +50,8 @@ static enum status take(struct squeeze *q, int64_t n, size_t each, void **out)
                        each);
 }
 
-static enum status take_piece(struct squeeze *q, struct piece *p, int64_t elems)
+static void plan_piece(const struct squeeze *q, struct piece *p, int64_t elems)
 {
-    void *lost, *lost_sum;
     struct order_extent largest = order_extent(elems, q->ranks, 0);
     for (int rank = 1; rank < q->ranks; rank++)
         if (order_extent(elems, q->ranks, rank).elems > largest.elems)
@@ -57,10 +59,36 @@ static enum status take_piece(struct squeeze *q, struct piece *p, int64_t elems)
     p->elems = elems;
     int64_t bytes = compress_bytes(q->kind, largest.elems);
     p->part_bytes = (bytes + ORDER_ALIGN - 1) / ORDER_ALIGN * ORDER_ALIGN;
-    TRY(take(q, elems, sizeof *p->lost, &lost));
-    p->lost = lost;
-    TRY(take(q, order_extent(elems, q->ranks, q->rank).elems, sizeof *p->lost_sum, &lost_sum));
-    p->lost_sum = lost_sum;
+}
+
+/* What every piece keeps from step to step: large, walked through in order, so in large pages. */
+static enum status take_kept(struct squeeze *q)
+{
+    int64_t lost_n = 0;
+    for (int i = 0; i < q->c.pieces_n; i++) {
+        lost_n += q->piece[i].elems + order_extent(q->piece[i].elems, q->ranks, q->rank).elems;
+        q->sums_bytes += q->c.is_late ? q->piece[i].part_bytes : 0;
+    }
+    q->lost_bytes = q->kind == COMPRESS_KIND_INT8 ? lost_n * (int64_t)sizeof(float) : 0;
+    q->bytes += q->lost_bytes + q->sums_bytes;
+    if (q->lost_bytes > 0)
+        TRY(dev_alloc(q->dev, (size_t)q->lost_bytes, &q->lost));
+    if (q->sums_bytes > 0)
+        TRY(dev_alloc(q->dev, (size_t)q->sums_bytes, &q->sums));
+    float *lost = q->lost;
+    uint8_t *sum = q->sums;
+    for (int i = 0; i < q->c.pieces_n; i++) {
+        struct piece *p = &q->piece[i];
+        if (lost) {
+            p->lost = lost;
+            p->lost_sum = lost + p->elems;
+            lost = p->lost_sum + order_extent(p->elems, q->ranks, q->rank).elems;
+        }
+        if (sum) {
+            p->sum = sum;
+            sum += p->part_bytes;
+        }
+    }
     return ST_OK;
 }
 
@@ -73,7 +101,7 @@ static enum status take_all(struct squeeze *q)
     TRY(take(q, q->c.pieces_n, sizeof *q->job, &memory));
     q->job = memory;
     for (int i = 0; i < q->c.pieces_n; i++) {
-        TRY(take_piece(q, &q->piece[i], q->c.piece_elems[i]));
+        plan_piece(q, &q->piece[i], q->c.piece_elems[i]);
         part_bytes = q->piece[i].part_bytes > part_bytes ? q->piece[i].part_bytes : part_bytes;
     }
     TRY(take(q, q->ranks * part_bytes, 1, &memory));
@@ -86,6 +114,7 @@ static enum status take_all(struct squeeze *q)
     q->order = memory;
     order_plan(q->ranks, q->order);
     TRY(dev_cpu_open(1, CPU_LEVEL_N, &q->dev));
+    TRY(take_kept(q));
     return dev_stream_open(q->dev, &q->stream);
 }
 
@@ -111,10 +140,10 @@ void squeeze_close(struct squeeze *q)
 {
     if (!q)
         return;
-    for (int i = 0; q->piece && i < q->c.pieces_n; i++) {
-        free(q->piece[i].lost);
-        free(q->piece[i].lost_sum);
-    }
+    if (q->lost)
+        dev_free(q->dev, q->lost, (size_t)q->lost_bytes);
+    if (q->sums)
+        dev_free(q->dev, q->sums, (size_t)q->sums_bytes);
     free(q->piece);
     free(q->job);
     free(q->send);
@@ -166,41 +195,57 @@ static enum status send_parts(struct squeeze *q, const struct job *job, const st
 {
     for (int rank = 0; rank < q->ranks; rank++) {
         struct order_extent part = order_extent(p->elems, q->ranks, rank);
-        TRY(pack(q, job->from + part.first, p->lost + part.first, part.elems, q->send + rank * p->part_bytes));
+        float *lost = p->lost ? p->lost + part.first : NULL;
+        TRY(pack(q, job->from + part.first, lost, part.elems, q->send + rank * p->part_bytes));
     }
     struct tensor got = {q->got, DTYPE_U8}, send = {q->send, DTYPE_U8};
     return comm_all_to_all(q->c.comm, got, send, p->part_bytes);
 }
 
-/* The sum of this rank's part, quantised, is left in `send`; a run is packed while it is in cache. */
-static enum status add_parts(struct squeeze *q, const struct piece *p)
+/* The sum of this rank's part, quantised; a run is packed while it is in cache. */
+static enum status add_parts(struct squeeze *q, const struct piece *p, uint8_t *packed)
 {
     float sum[RUN_ELEMS];
     int64_t elems = order_extent(p->elems, q->ranks, q->rank).elems;
     for (int64_t first = 0; first < elems; first += RUN_ELEMS) {
         int64_t n = elems - first < RUN_ELEMS ? elems - first : RUN_ELEMS;
         TRY(add_run(q, p->part_bytes, first, n, sum));
-        TRY(pack(q, sum, p->lost_sum + first, n, q->send + compress_bytes(q->kind, first)));
+        TRY(pack(q, sum, p->lost_sum ? p->lost_sum + first : NULL, n, packed + compress_bytes(q->kind, first)));
     }
     return ST_OK;
 }
 
-static enum status run(void *arg)
+/* Packed sums of all parts come together; but_own: this rank's part lies in `to` already. */
+static enum status gather_parts(struct squeeze *q, const struct piece *p, uint8_t *packed, float *to, bool but_own)
+{
+    struct tensor all = {q->got, DTYPE_U8}, mine = {packed, DTYPE_U8};
+    TRY(comm_all_gather(q->c.comm, all, mine, q->ranks * p->part_bytes));
+    for (int rank = 0; rank < q->ranks; rank++) {
+        struct order_extent part = order_extent(p->elems, q->ranks, rank);
+        if (rank != q->rank || !but_own)
+            TRY(unpack(q, q->got + rank * p->part_bytes, part.elems, to + part.first));
+    }
+    return ST_OK;
+}
+
+static enum status run_sum(void *arg)
 {
     const struct job *job = arg;
     struct squeeze *q = job->q;
     const struct piece *p = &q->piece[job->piece];
-    struct tensor all = {q->got, DTYPE_U8}, mine = {q->send, DTYPE_U8};
+    uint8_t *packed = p->sum && !job->to_all ? p->sum : q->send;
     TRY(send_parts(q, job, p));
-    TRY(add_parts(q, p));
-    if (!job->to_all)
-        return unpack(q, q->send, order_extent(p->elems, q->ranks, q->rank).elems, job->to_own);
-    TRY(comm_all_gather(q->c.comm, all, mine, q->ranks * p->part_bytes));
-    for (int rank = 0; rank < q->ranks; rank++) {
-        struct order_extent part = order_extent(p->elems, q->ranks, rank);
-        TRY(unpack(q, q->got + rank * p->part_bytes, part.elems, job->to_all + part.first));
-    }
-    return ST_OK;
+    TRY(add_parts(q, p, packed));
+    if (job->to_all)
+        return gather_parts(q, p, packed, job->to_all, false);
+    return unpack(q, packed, order_extent(p->elems, q->ranks, q->rank).elems, job->to_own);
+}
+
+static enum status run_gather(void *arg)
+{
+    const struct job *job = arg;
+    const struct piece *p = &job->q->piece[job->piece];
+    return gather_parts(job->q, p, p->sum, job->to_all, true);
 }
 
 enum status squeeze_begin(struct squeeze *q, int piece, const float *from, float *to_all, float *to_own,
@@ -209,5 +254,13 @@ enum status squeeze_begin(struct squeeze *q, int piece, const float *from, float
     struct job *job = &q->job[piece];
     ASSERTF(piece >= 0 && piece < q->c.pieces_n, "piece %d of %d", piece, q->c.pieces_n);
     *job = (struct job){.q = q, .piece = piece, .from = from, .to_all = to_all, .to_own = to_own};
-    return comm_job_begin(q->c.comm, run, job, ticket);
+    return comm_job_begin(q->c.comm, run_sum, job, ticket);
+}
+
+enum status squeeze_gather_begin(struct squeeze *q, int piece, float *to_all, struct comm_ticket *ticket)
+{
+    struct job *job = &q->job[piece];
+    ASSERTF(piece >= 0 && piece < q->c.pieces_n && q->piece[piece].sum, "piece %d of %d", piece, q->c.pieces_n);
+    *job = (struct job){.q = q, .piece = piece, .to_all = to_all};
+    return comm_job_begin(q->c.comm, run_gather, job, ticket);
 }

@@ -2,7 +2,7 @@
  *
  * Every rank quantises its gradient of a piece part by part, each part goes to its owner, the owner adds what the parts
  * say in the order of order.h, quantises the sum, and everybody (or the owner alone) takes what that says: so all ranks
- * hold the same bits, whatever they keep. What quantising lost is added to the next step's gradient, by the sender for
+ * hold the same bits, whatever they keep. What INT8 lost is added to the next step's gradient, by the sender for
  * its own, by the owner for the sum (error feedback: Seide et al. 2014; Karimireddy et al. 2019; on both sides as in 1-bit
  * Adam, Tang et al. 2021). What was lost last is no part of a checkpoint: a resumed run begins with none.
  *
@@ -18,6 +18,7 @@ enum squeeze_kind { SQUEEZE_KIND_NONE, SQUEEZE_KIND_BF16, SQUEEZE_KIND_INT8 };
 struct squeeze_config {
     struct comm *comm;
     enum squeeze_kind kind; /* not NONE */
+    bool is_late;           /* squeeze_gather_begin is used: what that needs is kept */
     int pieces_n;
     const int64_t *piece_elems;
 };
@@ -32,5 +33,9 @@ int64_t squeeze_bytes(const struct squeeze *q); /* memory taken */
  * belong to the call until the ticket is waited for. */
 enum status squeeze_begin(struct squeeze *q, int piece, const float *from, float *to_all, float *to_own,
                           struct comm_ticket *ticket);
+
+/* squeeze_gather_begin — the other ranks' parts of a piece whose own part came into its place in to_all, after that has been
+ * waited for. to_all belongs to the call until the ticket is waited for. */
+enum status squeeze_gather_begin(struct squeeze *q, int piece, float *to_all, struct comm_ticket *ticket);
 
 #endif

@@ -107,7 +107,11 @@ static enum status open_squeeze(struct store *s)
         return FAIL(ST_RETRY, "out of memory: %d pieces of the model", n);
     for (int i = 0; i < n; i++)
         elems[i] = s->layout.piece[i].elems;
-    struct squeeze_config config = {.comm = s->c.comm, .kind = s->c.compress, .pieces_n = n, .piece_elems = elems};
+    struct squeeze_config config = {.comm = s->c.comm,
+                                    .kind = s->c.compress,
+                                    .is_late = s->is_late,
+                                    .pieces_n = n,
+                                    .piece_elems = elems};
     enum status st = squeeze_open(&config, &s->squeeze);
     free(elems);
     TRY(st);
@@ -122,7 +126,7 @@ static enum status open_all(struct store *s)
     TRY(layout_init(c->table, place->ranks, place->rank, c->bucket_elems, &s->layout));
     s->is_alone = place->ranks == 1;
     s->has_parts = !s->is_alone && c->shard != LAYOUT_SHARD_NONE;
-    s->is_late = !s->is_alone && !s->has_parts && c->compress == SQUEEZE_KIND_NONE;
+    s->is_late = !s->is_alone && !s->has_parts;
     s->params_window = !s->is_alone && c->shard == LAYOUT_SHARD_FULL;
     s->grads_window = !s->is_alone && c->shard >= LAYOUT_SHARD_GRADIENTS && !c->is_accumulated;
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
@@ -287,6 +291,13 @@ static struct tensor grad_own(const struct store *s, int piece)
     return s->grads_window ? tensor_at(s->grads_own, l->packed) : tensor_at(grad_of(s, piece), l->own.first);
 }
 
+/* What is compressed leaves the wire time for the embedding, the largest piece, which the next pass begins with. (Its token
+ * rows do not travel compressed, so they are added by all to all of it.) */
+static bool is_late(const struct store *s, int piece)
+{
+    return s->is_late && !(s->squeeze && s->rows && piece == 0);
+}
+
 /* Nothing but token rows goes into this rank's embedding: then its table is zero everywhere, and no message. */
 static bool is_rows_alone(const struct store *s)
 {
@@ -307,8 +318,8 @@ static enum status reduce(struct store *s, int piece)
     TRY(dev_sync(s->c.stream));
     enum status st;
     if (s->squeeze)
-        st = squeeze_begin(s->squeeze, piece, from.data, s->has_parts ? NULL : from.data, grad_own(s, piece).data,
-                           &p->reduce);
+        st = squeeze_begin(s->squeeze, piece, from.data, s->has_parts || is_late(s, piece) ? NULL : from.data,
+                           grad_own(s, piece).data, &p->reduce);
     else if (s->has_parts || s->is_late)
         st = comm_reduce_scatter_begin(s->c.comm, grad_own(s, piece), from, l->elems, &p->reduce);
     else
@@ -321,7 +332,7 @@ static void add_rows(struct store *s)
 {
     const struct layout_piece *l = &s->layout.piece[0];
     int64_t elems = s->c.table->row[0].elems;
-    if (s->has_parts || s->is_late)
+    if (s->has_parts || is_late(s, 0))
         rows_add(s->rows, l->own, grad_own(s, 0).data);
     else
         rows_add(s->rows, (struct order_extent){.elems = elems}, grad_of(s, 0).data);
@@ -489,8 +500,10 @@ static enum status gather_grad(struct store *s, int piece)
 {
     struct store_piece *p = &s->piece[piece];
     TRY(dev_sync(s->c.stream));
-    enum status st = comm_all_gather_begin(s->c.comm, grad_of(s, piece), grad_own(s, piece), s->layout.piece[piece].elems,
-                                           &p->gather);
+    struct tensor all = grad_of(s, piece);
+    enum status st = s->squeeze ? squeeze_gather_begin(s->squeeze, piece, all.data, &p->gather)
+                                : comm_all_gather_begin(s->c.comm, all, grad_own(s, piece), s->layout.piece[piece].elems,
+                                                        &p->gather);
     TRY(begun(s, st, p->gather));
     p->is_gathering = p->is_due = true;
     return ST_OK;
@@ -499,7 +512,7 @@ static enum status gather_grad(struct store *s, int piece)
 enum status store_update(struct store *s)
 {
     for (int piece = 0; piece < s->layout.pieces_n; piece++) {
-        if (s->is_late) {
+        if (is_late(s, piece)) {
             TRY(gather_grad(s, piece));
             continue;
         }

@@ -143,6 +143,31 @@ static void test_memory(void **state)
     }
 }
 
+/* GPT-2 124M on four ranks, SHARD=full: a quarter of everything, and of parameters and gradients two blocks beside the
+ * embedding, which the head needs whole. By the layout, which is what a store takes (store.c asserts it). */
+static void test_memory_planned(void **state)
+{
+    (void)state;
+    struct model_dims dims;
+    struct param_table t;
+    struct layout l;
+    int64_t first, block, embed;
+    assert_true(model_preset("gpt2", &dims));
+    assert_int_equal(model_ops(&dims)->describe(&dims, &t), ST_OK);
+    assert_int_equal(layout_init(&t, 4, 1, 0, &l), ST_OK);
+    param_unit_span(&t, 0, &first, &embed);
+    param_unit_span(&t, 1, &first, &block);
+    int64_t all = t.total_elems, slack = 64 * l.pieces_n + 2 * dims.embed; /* lines; the last norm goes with a block */
+    print_message("# GPT-2 124M, SHARD=full, 4 ranks, MB: parameters, gradients and moments %.1f of %.1f; windows %.1f = "
+                  "2 x (embedding %.1f + two blocks %.1f)\n",
+                  16e-6 * (double)l.packed_elems, 16e-6 * (double)all, 8e-6 * (double)l.window_elems, 4e-6 * (double)embed,
+                  8e-6 * (double)block);
+    assert_true(l.packed_elems <= all / 4 + slack);
+    assert_true(l.window_elems <= embed + 2 * block + slack);
+    layout_free(&l);
+    param_table_free(&t);
+}
+
 /* Compressed gradients learn as well. */
 static void test_compressed_learns(void **state)
 {
@@ -170,5 +195,6 @@ static void test_compressed_learns(void **state)
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(test_resume),          cmocka_unit_test(test_not_finite),
                                           cmocka_unit_test(test_lost_rank),       cmocka_unit_test(test_refused_samples),
-                                          cmocka_unit_test(test_memory), cmocka_unit_test(test_compressed_learns)};
+                                          cmocka_unit_test(test_memory),          cmocka_unit_test(test_memory_planned),
+                                          cmocka_unit_test(test_compressed_learns)};
 HARNESS_MAIN(tests)

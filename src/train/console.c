@@ -29,6 +29,8 @@ static void add_speed(struct text *t, const struct console_step *now, bool has_m
         text_add(t, "  mfu %.1f%%", 100 * now->mfu);
     if (has_mfu && now->comm > 0)
         text_add(t, "  comm %.0f%%", 100 * now->comm);
+    if (has_mfu && now->comm > 0 && isfinite(now->hidden))
+        text_add(t, " (%.0f%% hidden)", 100 * now->hidden);
     if (isfinite(now->eta_seconds))
         text_add(t, "  eta %s", text_span(word, sizeof word, (int64_t)(1000 * now->eta_seconds)));
 }

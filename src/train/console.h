@@ -4,8 +4,8 @@
  *
  * Columns: step done/planned · loss of the global batch before the update · learning rate · gradient norm
  * before clipping · time of the step · tokens a second, share of the device's peak, and time left, all three
- * by the last 20 steps; comm, with several ranks, the share of the step that this one waited for the others. What is
- * not known is left out. Must not know the board or files. */
+ * by the last 20 steps; comm, with several ranks, the share of the step that this one waited for the others, and
+ * "(85% hidden)" the share of the wire's time that it did not wait for. What is not known is left out. Must not know the board or files. */
 #ifndef CONVOY_TRAIN_CONSOLE_H
 #define CONVOY_TRAIN_CONSOLE_H
 
@@ -23,7 +23,8 @@ struct console_step {
     int64_t step, steps;
     double loss, lr, grad_norm, step_ms;
     double tokens_per_second, mfu, eta_seconds; /* NAN: not known */
-    double comm; /* share of the step's time in which this rank waited for others; 0: it has none */
+    double comm;   /* share of the step's time in which this rank waited for others; 0: it has none */
+    double hidden; /* share of the wire's time that ran beside computation; NAN: there was none */
 };
 
 void console_step(struct console *console, const struct console_step *now);

@@ -142,16 +142,18 @@ void metrics_file_step(struct metrics_file *file, const struct metrics_file_step
 {
     if (!file->is_open)
         return;
-    char text[600], loss[32], norm[32], lr[32], ms[80];
-    text_format(ms, sizeof ms, "%.3f", line->step_ms);
+    char text[800], loss[32], norm[32], lr[32], stall[80] = "", ranks[160] = "";
     if (line->stall_ms > 0)
-        text_format(ms, sizeof ms, "%.3f,\"checkpoint_stall_ms\":%.3f", line->step_ms, line->stall_ms);
+        text_format(stall, sizeof stall, ",\"checkpoint_stall_ms\":%.3f", line->stall_ms);
+    if (line->ranks > 1)
+        text_format(ranks, sizeof ranks, ",\"compute_ms\":%.3f,\"comm_ms\":%.3f,\"wait_ms\":%.3f", line->compute_ms,
+                    line->comm_ms, line->wait_ms);
     text_format(text, sizeof text,
                 "{\"step\":%lld,\"epoch\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%lld,\"step_"
-                "ms\":%s}",
+                "ms\":%.3f%s%s}",
                 (long long)line->step, (long long)line->epoch, number(loss, sizeof loss, line->loss),
                 number(norm, sizeof norm, line->grad_norm), number(lr, sizeof lr, line->lr),
-                (long long)line->tokens, ms);
+                (long long)line->tokens, line->step_ms, stall, ranks);
     add_line(file, text);
 }
 

@@ -25,6 +25,8 @@ struct metrics_file_step {
     int64_t epoch, tokens;
     double loss, grad_norm, lr, step_ms;
     double stall_ms; /* waited for a checkpoint before this step; 0: nothing is said of it */
+    int ranks;       /* with several: */
+    double compute_ms, comm_ms, wait_ms; /* of rank 0: computed, the wire at work, and waited for it */
 };
 
 /* metrics_file_open — cut back to `step`, open for appending. path "": *out does nothing. Fails:

@@ -87,6 +87,14 @@ static void tell_tensorboard(struct trainer *t, double step_ms)
     tfevents_add(t->events, t->place.step, scalars, sizeof scalars / sizeof *scalars);
 }
 
+/* The share of the wire's time that nobody here waited for. */
+static double hidden(const struct step_result *result)
+{
+    if (!(result->comm_ms > 0))
+        return NAN;
+    return result->wait_ms < result->comm_ms ? 1 - result->wait_ms / result->comm_ms : 0;
+}
+
 /* tell — the numbers of a finished step: board, metrics file, TensorBoard, console. */
 static void tell(struct trainer *t, const struct step_result *result, double lr, int64_t epoch,
                  double step_ms)
@@ -122,7 +130,11 @@ static void tell(struct trainer *t, const struct step_result *result, double lr,
                                                                .grad_norm = result->grad_norm,
                                                                .lr = lr,
                                                                .step_ms = step_ms,
-                                                               .stall_ms = t->stall_ms});
+                                                               .stall_ms = t->stall_ms,
+                                                               .ranks = t->council.ranks,
+                                                               .compute_ms = result->compute_ms,
+                                                               .comm_ms = result->comm_ms,
+                                                               .wait_ms = result->wait_ms});
     t->stall_ms = 0;
     tell_tensorboard(t, step_ms);
     console_step(&t->console, &(struct console_step){.step = step,
@@ -134,7 +146,8 @@ static void tell(struct trainer *t, const struct step_result *result, double lr,
                                                      .tokens_per_second = p->tokens_per_second,
                                                      .mfu = p->mfu,
                                                      .eta_seconds = p->eta_seconds,
-                                                     .comm = t->council.ranks > 1 ? result->wait_ms / step_ms : 0});
+                                                     .comm = t->council.ranks > 1 ? result->wait_ms / step_ms : 0,
+                                                     .hidden = hidden(result)});
 }
 
 static enum status one_step(struct trainer *t)

@@ -32,6 +32,9 @@ static void test_several_ranks(void **state)
     char out[512];
     struct console_step now = example;
     now.comm = 0.123;
+    now.hidden = 0.85;
+    assert_non_null(strstr(console_line(out, sizeof out, &now), "  mfu 41.2%  comm 12% (85% hidden)  eta 14m"));
+    now.hidden = NAN;
     assert_non_null(strstr(console_line(out, sizeof out, &now), "  mfu 41.2%  comm 12%  eta 14m"));
 }
 

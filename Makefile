@@ -50,6 +50,7 @@ RUN := $(BUILD)/run
 ARGS ?=
 
 .PHONY: FORCE all tests test tidy run bench bench-comm bench-scale gates stress torture soak docs help clean
+.PHONY: FORCE all tests test tidy run bench bench-comm bench-scale gates stress torture soak docs help clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -102,6 +103,7 @@ help:
 	@echo 'make bench      kernels and steps against the limits of this machine'
 	@echo "make bench-comm [ROUNDS=3]   all_reduce beside Open MPI's and gloo's against its gates (minutes, quiet machine)"
 	@echo 'make gates      speed, memory, start-up and learning against their limits (minutes, quiet machine)'
+	@echo 'make bench-scale   two nodes of a core each against one, a limited link, compressed gradients (root, minutes)'
 	@echo 'make stress     100,000 malformed requests, 1,000 slow connections against a running node'
 	@echo 'make torture [KILLS=200] [ROUNDS=20] [SEED=1]   checkpoints: kill -9, EIO, ENOSPC at every call, full disks'
 	@echo 'make soak [KILLS=100] [STOPS=30] [CUTS=30] [SIZE=nano]   four nodes: kill -9, SIGSTOP, cables pulled (about 15 minutes)'
@@ -160,6 +162,12 @@ torture:
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all
 	@BUILD=$(BUILD) TORTURE=1 KILLS=$(KILLS) ROUNDS=$(ROUNDS) prove --timer --verbose $(wildcard tests/fault/test_crash_*.pl)
+
+# Two nodes of a core each against one, over links of two speeds; the loss of compressed gradients. Root, a quiet machine, minutes.
+bench-scale:
+	@sh .ci/need $(NEED) $(NEED_BENCH) iproute2 util-linux
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all
+	BUILD=$(BUILD) tests/bench/scale.sh
 
 soak: $(BUILD)/convoy
 	BUILD=$(BUILD) KILLS=$(if $(filter command line,$(origin KILLS)),$(KILLS),100) tests/e2e/soak.sh

@@ -25,8 +25,8 @@
  *   above            in parts: pieces to the owner of a part and finished back from it (flow.h), so that each byte
  *                    travels twice, however many ranks there are
  * Pieces have at most `at_once` bytes where all pieces of a part may be under way, because UCX sends these without
- * asking, and at most `piece` in larger parts, where too much would come before it is expected. Measured over TCP on loopback (2 vCPU Intel Xeon, Sapphire Rapids class, AVX-512,
- * Debian 12) by build/tests/bench/bench_ucx. */
+ * asking, and at most `piece` in larger parts, where too much would come before it is expected. Measured over TCP on
+ * loopback (2 vCPU Intel Xeon, Sapphire Rapids class, AVX-512, Debian 12) by build/tests/bench/bench_ucx. */
 static const struct comm_ucx_size {
     int ranks_max;
     int64_t small, whole, at_once, piece;

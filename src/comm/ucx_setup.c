@@ -71,8 +71,9 @@ static bool is_in_environment(const char *name)
 /* Over TCP UCX agrees with the receiver on all but short messages before it sends them, which takes a round trip:
  * all_reduce of 64 KiB took 62 µs and of 256 KiB 175 µs, where sending at once takes 43 and 90; but with more ranks
  * messages from 128 KiB on stand in each other's way (four ranks, 1 MiB: 3.8 ms and more against 3.0). And it reads 64 KiB
- * at a time: two ranks took 92 to 98 µs for 256 KiB; in pieces sent at once and read 256 KiB at a time 70 to 72. bench_ucx, 2 vCPU Intel Xeon (Sapphire Rapids class). InfiniBand's own limit is right: its messages are written
- * where they belong. */
+ * at a time: two ranks took 92 to 98 µs for 256 KiB; in pieces sent at once and read 256 KiB at a time 70 to 72.
+ * bench_ucx, 2 vCPU Intel Xeon (Sapphire Rapids class). InfiniBand's own limit is right: its messages are written where
+ * they belong. */
 static void tune(ucp_config_t *config, int64_t at_once)
 {
     char limit[24];

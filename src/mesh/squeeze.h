@@ -34,8 +34,8 @@ int64_t squeeze_bytes(const struct squeeze *q); /* memory taken */
 enum status squeeze_begin(struct squeeze *q, int piece, const float *from, float *to_all, float *to_own,
                           struct comm_ticket *ticket);
 
-/* squeeze_gather_begin — the other ranks' parts of a piece whose own part came into its place in to_all, after that has been
- * waited for. to_all belongs to the call until the ticket is waited for. */
+/* squeeze_gather_begin — the other ranks' parts of a piece whose own part came into its place in to_all, after that has
+ * been waited for. to_all belongs to the call until the ticket is waited for. */
 enum status squeeze_gather_begin(struct squeeze *q, int piece, float *to_all, struct comm_ticket *ticket);
 
 #endif

@@ -5,7 +5,8 @@
  * Columns: step done/planned · loss of the global batch before the update · learning rate · gradient norm
  * before clipping · time of the step · tokens a second, share of the device's peak, and time left, all three
  * by the last 20 steps; comm, with several ranks, the share of the step that this one waited for the others, and
- * "(85% hidden)" the share of the wire's time that it did not wait for. What is not known is left out. Must not know the board or files. */
+ * "(85% hidden)" the share of the wire's time that it did not wait for. What is not known is
+ * left out. Must not know the board or files. */
 #ifndef CONVOY_TRAIN_CONSOLE_H
 #define CONVOY_TRAIN_CONSOLE_H
 

@@ -48,7 +48,7 @@ struct suite {
     void (*world_free)(void *world);
     enum status (*open)(struct suite_rank *me, const struct comm_config *config);
     bool is_apart;   /* memory of comm_alloc is not the host's */
-    int64_t late_ms; /* how long calls wait for a rank that never comes, opening done by then; 0: 200 */
+    int64_t late_ms; /* how long calls wait for a rank that never comes, opening done by then; 0: 500 */
 };
 
 #define CHECK(cond, ...)                                                                                     \

@@ -121,7 +121,7 @@ static void suite_missing(void **state)
     (void)state;
     for (int call = 0; call < SUITE_CALL_N; call++) {
         atomic_store(&suite_call, call);
-        suite_few(suite_this->late_ms > 0 ? suite_this->late_ms : 200, suite_missing_rank);
+        suite_few(suite_this->late_ms > 0 ? suite_this->late_ms : 500, suite_missing_rank);
     }
 }
 

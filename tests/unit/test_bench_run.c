@@ -29,7 +29,7 @@ static void *run(void *arg)
     if (me->st == ST_OK)
         me->st = comm_end_open(comm, 1, NULL, NULL);
     if (me->st == ST_OK)
-        me->st = bench_run(comm, 70000, me->rows, &me->rows_n);
+        me->st = bench_run(comm, 70000, BENCH_RUN_CALL_N, me->rows, &me->rows_n);
     comm_close(comm);
     return NULL;
 }

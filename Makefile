@@ -50,7 +50,6 @@ RUN := $(BUILD)/run
 ARGS ?=
 
 .PHONY: FORCE all tests test tidy run bench bench-comm bench-scale gates stress torture soak docs help clean
-.PHONY: FORCE all tests test tidy run bench bench-comm bench-scale gates stress torture soak docs help clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:

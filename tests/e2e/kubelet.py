@@ -4,7 +4,7 @@
     kubelet.py IMAGE FOLDER WORK RUNS SEED [SETTING=VALUE ...]
 
 IMAGE is a root folder made by .ci/rootfs; FOLDER an overlay under k8s/; the settings stand for what a user changes in its
-ConfigMap. One calm run, then RUNS with a random pod killed, evicted or frozen at a random step; one line of TAP each. To be started in
+ConfigMap. One calm run, then RUNS with a random pod killed, evicted or frozen at a random step; one line of TAP each, without a plan. To be started in
 a network namespace of its own (unshare --net). What it does as the real ones do: a name, address, namespaces, user,
 capabilities, read-only root and volumes for each container; names by DNS, for pods that are ready or all of them, as the Service says;
 three kinds of probes; exit codes by podFailurePolicy; a failed index made anew, after the old pod's end and a pause that doubles, until
@@ -303,6 +303,20 @@ class Pod:
 
 # ---- the job
 
+def read_secrets():
+    """Those of the folder SECRETS (environment), NAME/KEY; without it the one that the manifests ask for."""
+    top = os.environ.get('SECRETS')
+    if top is None:
+        return {'convoy-token': {'JOB_TOKEN': '%032x' % random.getrandbits(128)}}
+    made = {}
+    for name in os.listdir(top):
+        made[name] = {}
+        for key in os.listdir(os.path.join(top, name)):
+            with open(os.path.join(top, name, key), encoding='utf-8') as f:
+                made[name][key] = f.read()
+    return made
+
+
 class Cluster:
     """The controller of one Job and the node its pods are on."""
 
@@ -311,7 +325,7 @@ class Cluster:
         self.job = kind('Job')[0]['spec']
         self.service = kind('Service')[0]
         self.maps = {m['metadata']['name']: dict(m['data'], **settings) for m in kind('ConfigMap')}
-        self.secrets = {'convoy-token': {'JOB_TOKEN': '%032x' % random.getrandbits(128)}}
+        self.secrets = read_secrets()
         self.image, self.work = image, work
         os.makedirs(work)
         with open(work + '/resolv.conf', 'w', encoding='ascii') as f:
@@ -390,6 +404,8 @@ class Cluster:
 def weights(cluster):
     """Step and checksum of the newest checkpoint."""
     top = cluster.work + '/claims/convoy-checkpoints'
+    if not os.path.isdir(top):  # no claim: the volume of the only pod that has been convoy-0
+        top = cluster.work + '/empty/0-checkpoints'
     steps = sorted(s for s in os.listdir(top) if s.startswith('step-')) if os.path.isdir(top) else []
     if not steps:
         return 0, ''
@@ -477,7 +493,7 @@ def main():
     cluster = make('calm')
     cluster.run(3, lambda: CANNOT in cluster.codes)
     if cluster.result == 'Failed: exit code %d' % CANNOT:
-        print('1..0 # SKIP containers cannot be made here: ' + open(work + '/calm/convoy-0.0.log', encoding='utf-8').read().strip())
+        print('cannot be made here: ' + open(work + '/calm/convoy-0.0.log', encoding='utf-8').read().strip())
         return 0
     ready = set()
     cluster.run(120, lambda: ready.update(p.index for p in cluster.pods.values() if p.was_ready))
@@ -485,13 +501,13 @@ def main():
     Tap.ok(cluster.result == 'Complete' and calm[0] == steps, 'undisturbed: %s, step %d' % (cluster.result, calm[0]), cluster)
     Tap.ok(ready == {0, 1}, 'both pods were ready on the way', cluster)
     cluster.close()
-    cluster = make('refused', LR='fast')
-    cluster.run(20)
-    Tap.ok(cluster.result == 'Failed: exit code 78' and cluster.made == 2, 'a setting that is wrong: %s, no pod is tried again' % cluster.result, cluster)
-    cluster.close()
+    if runs > 0:
+        cluster = make('refused', LR='fast')
+        cluster.run(20)
+        Tap.ok(cluster.result == 'Failed: exit code 78' and cluster.made == 2, 'a setting that is wrong: %s, no pod is tried again' % cluster.result, cluster)
+        cluster.close()
     good = sum(one_run(make, i, rnd, steps, calm) for i in range(runs))
-    print('# the job completed in %d of %d' % (good, runs))
-    print('1..%d' % Tap.n)
+    print('# after trouble the job completed in %d of %d' % (good, runs))
     return 0
 
 

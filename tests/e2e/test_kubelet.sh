@@ -12,6 +12,33 @@ mkdir release
 cp "$convoy" release/convoy
 cp "$root/LICENSE" release/licences.txt
 "$root/.ci/rootfs" release image >out 2>err || give_up "no root folder: $(tail -n 1 err)"
-# The settings stand for a user's ConfigMap: a model that takes seconds.
-unshare --net --kill-child --fork /usr/bin/python3 "$root/tests/e2e/kubelet.py" "$tmp/image" "$root/k8s/base" "$tmp/work" "${KILLS:-2}" "${SEED:-1}" \
-    $tiny STEPS=2000 CHECKPOINT_EVERY=100 CHECKPOINT_KEEP=2 2>err || { echo "not ok 999 - the kubelet came to its end"; tail -n 12 err | sed 's/^/# /'; }
+# kubelet FOLDER RUNS SETTING… — the settings stand for a user's ConfigMap: a model that takes seconds.
+kubelet() {
+    unshare --net --kill-child --fork /usr/bin/python3 "$root/tests/e2e/kubelet.py" "$tmp/image" "$1" "$(mktemp -d)/work" "$2" "${SEED:-1}" "${@:3}" 2>err ||
+        { echo "not ok 999 - the kubelet came to its end"; tail -n 12 err | sed 's/^/# /'; }
+}
+export TMPDIR=$tmp
+kubelet "$root/k8s/base" "${KILLS:-2}" $tiny STEPS=1000 CHECKPOINT_EVERY=50 CHECKPOINT_KEEP=2 | tee tap
+if grep -q '^cannot be made here' tap; then give_up "containers $(cat tap)"; fi
+n=$(grep -cE '^(not )?ok' tap)
+
+# README.md's commands, with kubectl's part played here.
+mkdir bin
+cat >bin/kubectl <<'EOF'
+#!/bin/bash
+set -eu
+case "$1 $2" in
+"create secret") mkdir -p "secrets/$4"; word=${5#--from-literal=}; printf %s "${word#*=}" >"secrets/$4/${word%%=*}" ;;
+"apply -k") echo "$3" >applied ;;
+*) exit 64 ;;
+esac
+EOF
+chmod +x bin/kubectl
+block() { awk -v mark="<!-- $1 -->" '$0 == mark { on = 1 } on && /^```$/ { exit } on && !/^(<!--|```)/ { print }' "$root/README.md"; }
+block kubernetes >commands
+PATH=$tmp/bin:$PATH bash -e commands
+ok "README.md: a secret and an overlay" is "$? $(find secrets -type f) $(cat applied)" "0 secrets/convoy-token/JOB_TOKEN k8s/overlays/cpu"
+SECRETS=$tmp/secrets kubelet "$root/$(cat applied)" 0 STEPS=4 BATCH_SIZE=1 >tap2
+ok "with which the job completes" grep -q '^ok 1 - undisturbed: Complete, step 4' tap2
+grep -q '^not ok' tap2 && sed 's/^/# /' tap2
+done_testing

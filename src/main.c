@@ -25,6 +25,7 @@
 #include "dev/dev_cuda.h"
 #include "serve/probe.h"
 #include "node/command.h"
+#include "node/device.h"
 #include "node/say.h"
 
 /* One call of the program: the words behind the command, and the settings when the command wants them. */
@@ -219,9 +220,26 @@ static void begin_log(const struct conf *conf, int rank)
 
 /* ---- the rest is elsewhere ---- */
 
+/* run_train — a worker for each GPU, when nobody has said how many: said here in a word more, which workers get, too. */
 static enum status run_train(const struct call *call)
 {
-    return supervisor_main(call->conf, call->argc, call->argv);
+    int workers_n = device_workers(call->conf);
+    if (workers_n == (int)conf_i64(call->conf, CONF_N_GPU_EACH_NODE))
+        return supervisor_main(call->conf, call->argc, call->argv);
+    char word[32];
+    struct conf *conf = NULL;
+    char **words = calloc((size_t)call->argc + 2, sizeof *words);
+    if (words == NULL)
+        return FAIL(ST_RETRY, "out of memory: %d words", call->argc + 1);
+    memcpy(words, call->argv, (size_t)call->argc * sizeof *words);
+    words[call->argc] = word;
+    text_format(word, sizeof word, "N_GPU_EACH_NODE=%d", workers_n);
+    enum status st = conf_open(call->argc + 1, words, environ, &conf);
+    if (st == ST_OK)
+        st = supervisor_main(conf, call->argc + 1, words);
+    conf_close(conf);
+    free(words);
+    return st;
 }
 
 static enum status run_worker(const struct call *call)

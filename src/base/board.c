@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/must.h"
 
-#define BOARD_MAGIC 0x33647261 /* "ard3": raise the digit when the layout changes without changing its size */
+#define BOARD_MAGIC 0x34647261 /* "ard4": raise the digit when the layout changes without changing its size */
 #define BOARD_COPY_TRIES 100000
 #define BOARD_WORDS(type) ((sizeof(type) + 7) / 8)
 #define BOARD_WORDS_MAX                                                                                     \
@@ -296,6 +296,7 @@ bool board_worker_copy(const struct board *board, int worker_i, struct board_wor
         return false;
     out->phase = known_phase(out->phase);
     BOARD_END(out->device);
+    BOARD_END(out->backend);
     BOARD_END(out->model.name);
     BOARD_END(out->model.task);
     BOARD_END(out->checkpoint.path);

@@ -399,6 +399,20 @@ static enum status read_threads(struct conf *conf, char **environment)
     return ST_OK;
 }
 
+/* check_nccl — an id from outside would let anybody who knows it, or nobody, into the job's communication. */
+static enum status check_nccl(const struct conf *conf, char **environment)
+{
+    int64_t backend = conf_i64(conf, CONF_BACKEND);
+    const char *id = launcher_find(environment, "NCCL_COMM_ID");
+    if (id == NULL || conf_ranks(conf) == 1 || (backend != CONF_BACKEND_AUTO && backend != CONF_BACKEND_NCCL) ||
+        strcmp(conf_text(conf, CONF_DEVICE), "cpu") == 0)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "NCCL_COMM_ID=%.64s (environment) is refused: this job's workers make NCCL's id themselves and pass it on "
+                "only to those whom JOB_TOKEN has admitted; unset it",
+                id);
+}
+
 enum status conf_open(int argc, char **argv, char **environment, struct conf **out)
 {
     enum status st = ST_OK;
@@ -411,6 +425,7 @@ enum status conf_open(int argc, char **argv, char **environment, struct conf **o
     TRY_OR(read_defaults(conf, environment), out_close);
     TRY_OR(read_threads(conf, environment), out_close);
     TRY_OR(conf_rules_check(conf), out_close);
+    TRY_OR(check_nccl(conf, environment), out_close);
     *out = conf;
     return ST_OK;
 out_close:

@@ -38,6 +38,8 @@ struct squeeze {
     struct order_step *order; /* ranks - 1 */
     void *lost, *sums;        /* of all pieces, from the device */
     int64_t lost_bytes, sums_bytes;
+    struct stream *far;       /* of config.dev, when its memory is apart from the host's; else NULL */
+    float *near;              /* then: a piece on the host */
     int64_t bytes;
 };
 
@@ -92,6 +94,19 @@ static enum status take_kept(struct squeeze *q)
     return ST_OK;
 }
 
+static enum status take_near(struct squeeze *q)
+{
+    int64_t most = 1;
+    void *near;
+    for (int i = 0; i < q->c.pieces_n; i++)
+        most = q->c.piece_elems[i] > most ? q->c.piece_elems[i] : most;
+    TRY(dev_stream_open(q->c.dev, &q->far));
+    TRY(dev_pin(q->c.dev, (size_t)most * sizeof *q->near, &near));
+    q->near = near;
+    q->bytes += most * (int64_t)sizeof *q->near;
+    return ST_OK;
+}
+
 static enum status take_all(struct squeeze *q)
 {
     int64_t part_bytes = 0;
@@ -115,7 +130,8 @@ static enum status take_all(struct squeeze *q)
     order_plan(q->ranks, q->order);
     TRY(dev_cpu_open(1, CPU_LEVEL_N, &q->dev));
     TRY(take_kept(q));
-    return dev_stream_open(q->dev, &q->stream);
+    TRY(dev_stream_open(q->dev, &q->stream));
+    return dev_is_apart(q->c.dev) ? take_near(q) : ST_OK;
 }
 
 enum status squeeze_open(const struct squeeze_config *config, struct squeeze **out)
@@ -150,6 +166,9 @@ void squeeze_close(struct squeeze *q)
     free(q->got);
     free(q->runs);
     free(q->order);
+    dev_stream_close(q->far);
+    if (q->near)
+        dev_unpin(q->c.dev, q->near);
     dev_stream_close(q->stream);
     dev_close(q->dev);
     free(q);
@@ -228,9 +247,8 @@ static enum status gather_parts(struct squeeze *q, const struct piece *p, uint8_
     return ST_OK;
 }
 
-static enum status run_sum(void *arg)
+static enum status sum_here(const struct job *job)
 {
-    const struct job *job = arg;
     struct squeeze *q = job->q;
     const struct piece *p = &q->piece[job->piece];
     uint8_t *packed = p->sum && !job->to_all ? p->sum : q->send;
@@ -241,11 +259,40 @@ static enum status run_sum(void *arg)
     return unpack(q, packed, order_extent(p->elems, q->ranks, q->rank).elems, job->to_own);
 }
 
+/* From or to the device, to the end. */
+static enum status bring(struct squeeze *q, void *dst, const void *src, int64_t elems)
+{
+    TRY(dev_enter(q->c.dev));
+    TRY(dev_copy(q->far, dst, src, (size_t)elems * sizeof *q->near));
+    return dev_sync(q->far);
+}
+
+static enum status run_sum(void *arg)
+{
+    const struct job *job = arg;
+    struct squeeze *q = job->q;
+    const int64_t elems = q->piece[job->piece].elems;
+    const struct order_extent own = order_extent(elems, q->ranks, q->rank);
+    if (!q->far)
+        return sum_here(job);
+    struct job here = *job;
+    here.from = q->near;
+    here.to_all = job->to_all ? q->near : NULL;
+    here.to_own = q->near + own.first;
+    TRY(bring(q, q->near, job->from, elems));
+    TRY(sum_here(&here));
+    return job->to_all ? bring(q, job->to_all, q->near, elems) : bring(q, job->to_own, here.to_own, own.elems);
+}
+
 static enum status run_gather(void *arg)
 {
     const struct job *job = arg;
-    const struct piece *p = &job->q->piece[job->piece];
-    return gather_parts(job->q, p, p->sum, job->to_all, true);
+    struct squeeze *q = job->q;
+    const struct piece *p = &q->piece[job->piece];
+    if (!q->far)
+        return gather_parts(q, p, p->sum, job->to_all, true);
+    TRY(gather_parts(q, p, p->sum, q->near, false));
+    return bring(q, job->to_all, q->near, p->elems);
 }
 
 enum status squeeze_begin(struct squeeze *q, int piece, const float *from, float *to_all, float *to_own,

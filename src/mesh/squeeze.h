@@ -6,8 +6,8 @@
  * its own, by the owner for the sum (error feedback: Seide et al. 2014; Karimireddy et al. 2019; on both sides as in 1-bit
  * Adam, Tang et al. 2021). What was lost last is no part of a checkpoint: a resumed run begins with none.
  *
- * All of it runs in the comm's thread, piece after piece, on a device of one thread of its own. Must not know units, steps
- * or whose gradient it is. */
+ * All of it runs in the comm's thread, piece after piece, on a CPU of one thread of its own; gradients that lie in the
+ * memory of a GPU are brought here and back. Must not know units, steps or whose gradient it is. */
 #ifndef CONVOY_MESH_SQUEEZE_H
 #define CONVOY_MESH_SQUEEZE_H
 
@@ -17,6 +17,7 @@ enum squeeze_kind { SQUEEZE_KIND_NONE, SQUEEZE_KIND_BF16, SQUEEZE_KIND_INT8 };
 
 struct squeeze_config {
     struct comm *comm;
+    struct dev *dev;        /* in whose memory gradients lie; NULL: the host's */
     enum squeeze_kind kind; /* not NONE */
     bool is_late;           /* squeeze_gather_begin is used: what that needs is kept */
     int pieces_n;
@@ -28,7 +29,7 @@ enum status squeeze_open(const struct squeeze_config *config, struct squeeze **o
 void squeeze_close(struct squeeze *q); /* accepts NULL; the comm's thread is at rest */
 int64_t squeeze_bytes(const struct squeeze *q); /* memory taken */
 
-/* squeeze_begin — the sum over ranks of piece `piece`, at `from` (its gradient, f32, on this machine's memory): to_all
+/* squeeze_begin — the sum over ranks of piece `piece`, at `from` (its gradient, f32): to_all
  * gets all of it; to_own, when to_all is NULL, this rank's part (order_extent). Either may lie in `from`. from and to
  * belong to the call until the ticket is waited for. */
 enum status squeeze_begin(struct squeeze *q, int piece, const float *from, float *to_all, float *to_own,

@@ -31,7 +31,7 @@ static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool i
 static bool wants_rows(const struct store *s)
 {
     const struct param *row = &s->c.table->row[0];
-    return s->c.has_grads && rows_are_worth(s->layout.ranks, row->dim[0], s->c.pass_tokens);
+    return s->c.has_grads && !dev_is_apart(s->c.dev) && rows_are_worth(s->layout.ranks, row->dim[0], s->c.pass_tokens);
 }
 
 static int64_t rows_elems(const struct store *s)
@@ -108,6 +108,7 @@ static enum status open_squeeze(struct store *s)
     for (int i = 0; i < n; i++)
         elems[i] = s->layout.piece[i].elems;
     struct squeeze_config config = {.comm = s->c.comm,
+                                    .dev = s->c.dev,
                                     .kind = s->c.compress,
                                     .is_late = s->is_late,
                                     .pieces_n = n,
@@ -543,7 +544,7 @@ enum status store_rest(struct store *s)
 {
     for (int i = 0; i < s->layout.pieces_n; i++)
         TRY(wait_gather(s, i));
-    return ST_OK;
+    return dev_sync(s->c.stream); /* updates that were due */
 }
 
 /* Elements [first, end) of the table that this rank's part of a piece has of [*first, *end). */

@@ -23,7 +23,8 @@
  *
  * The norm: each rank adds the squares of its own part of each piece; the sums of the pieces are all-reduced and added
  * from the last piece to the first. The tied embedding's gradient has two sources: the output layer's, reduced as soon as
- * the head is done, and the token rows of the last micro-batch, exchanged at the end (rows.h) where that is cheaper.
+ * the head is done, and the token rows of the last micro-batch, exchanged at the end (rows.h) where that is cheaper and the
+ * gradients lie in the host's memory.
  *
  * Every call here but the readers is collective: all ranks make the same calls in the same order. Must not know losses,
  * optimisers, files or what the model computes. */

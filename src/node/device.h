@@ -1,13 +1,25 @@
-/* device — what computes: DEVICE as a device, the same way for every command. Must not know what it computes. */
+/* device — what computes, and what carries numbers between devices: DEVICE and BACKEND, the same way for every command.
+ * Must not know what is computed. */
 #ifndef CONVOY_NODE_DEVICE_H
 #define CONVOY_NODE_DEVICE_H
 
+#include "comm/comm.h"
 #include "conf/conf.h"
 #include "dev/dev.h"
 
+#define DEVICE_WORKERS_MAX 64
+
 /* device_open — DEVICE=cpu: threads_n threads (0: all cores). DEVICE=cuda: this node's GPU number worker_i, or
- * ST_NO_DEVICE with what is missing. DEVICE=auto: the GPU when CUDA is built in and finds one, else the CPU; with several
- * workers the CPU. */
+ * ST_NO_DEVICE with what is missing. DEVICE=auto: a GPU for each worker when CUDA is built in and finds as many, else the
+ * CPU. */
 enum status device_open(const struct conf *conf, int worker_i, int threads_n, struct dev **out);
+
+/* device_comm — the transport that BACKEND asks for, for workers on such devices. */
+enum comm_kind device_comm(const struct conf *conf, const struct dev *dev);
+
+/* For who starts workers, without starting the driver in this process. device_workers: N_GPU_EACH_NODE, or, when that is
+ * left to its default, as many as there are GPUs. device_kind: "cuda" or "cpu", as far as can be told. */
+int device_workers(const struct conf *conf);
+const char *device_kind(const struct conf *conf);
 
 #endif

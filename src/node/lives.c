@@ -49,11 +49,12 @@ static bool is_aborted(void *arg)
 static struct comm_config comm_of(struct lives *l)
 {
     const struct lives_config *c = l->config;
-    return (struct comm_config){.kind = c->place.ranks == 1 ? COMM_KIND_SELF : COMM_KIND_UCX,
+    return (struct comm_config){.kind = c->place.ranks == 1 ? COMM_KIND_SELF : c->kind,
                                 .place = c->place,
                                 .timeout_ms = c->timeout_ms,
                                 .is_aborted = is_aborted,
                                 .arg = l,
+                                .dev = c->dev,
                                 .share_fd = c->share_fd};
 }
 
@@ -214,6 +215,10 @@ static enum status live(struct lives *l, struct comm *comm)
     must_note("generation %lld begins", (long long)l->generation);
     pulse_comm(l->pulse, comm);
     enum status st = meet_world(l, comm);
+    if (st == ST_OK && c->met)
+        c->met(c->arg, comm);
+    if (st == ST_OK && comm_why(comm)[0] && c->place.rank == 0 && !l->has_lived)
+        LOG_INFO("BACKEND=auto takes %s: %s", comm_name(comm), comm_why(comm));
     if (st == ST_OK) {
         LOG_DEBUG("generation %lld: rank %d of %d, %s", (long long)l->generation, c->place.rank, c->place.ranks,
                   comm_name(comm));

@@ -14,11 +14,14 @@ struct lives_config {
     struct board *board;
     int worker_i;
     struct comm_place place;
-    int share_fd;       /* as comm_config */
+    enum comm_kind kind; /* of several ranks */
+    struct dev *dev;     /* as comm_config, like share_fd */
+    int share_fd;
     int64_t timeout_ms; /* of a call of communication */
     uint64_t data, val_data; /* fingerprints: the same on all ranks, or ST_DISAGREE; val_data 0: none */
     /* one life; ST_PEER, or any failure that only time heals once the generation is over: another one follows */
     enum status (*run)(void *arg, struct comm *comm, int64_t generation);
+    void (*met)(void *arg, const struct comm *comm); /* before run, of several ranks; NULL allowed */
     void (*wait)(void *arg, bool is_first); /* called often while waiting for a world */
     enum status (*stopped)(void *arg);      /* asked while waiting: not ST_OK ends it all */
     void *arg;

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/version.h"
+#include "node/device.h"
 #include "train/weights.h"
 
 #define SEQ_LEN_LM 1024
@@ -243,9 +244,10 @@ enum status mapping_agree(const struct conf *conf, struct text *out)
     conf_write_agree(conf, out);
     text_add(out,
              "\"MODEL\":\"%lld layers, %lld heads, %lld wide, context %lld, vocabulary %lld%s\",\"version\":\"%s %s\","
-             "\"device\":\"cpu\"}",
+             "\"device\":\"%s\"}",
              (long long)dims.layers, (long long)dims.heads, (long long)dims.embed, (long long)dims.context,
-             (long long)dims.vocab, weights, version_text(), version_commit());
+             (long long)dims.vocab, weights, version_text(), version_commit(),
+             device_kind(conf));
     return out->overflow ? FAIL(ST_RETRY, "out of memory: what nodes agree on") : ST_OK;
 }
 

@@ -26,6 +26,7 @@
 #include "base/version.h"
 #include "node/crash.h"
 #include "node/crew.h"
+#include "node/device.h"
 #include "node/rally.h"
 #include "node/verdict.h"
 #include "node/watch.h"
@@ -358,7 +359,6 @@ static void first_node(struct supervisor *s)
         .n_nodes = (int32_t)conf_i64(s->conf, CONF_N_NODES),
         .workers_n = (int32_t)conf_i64(s->conf, CONF_N_GPU_EACH_NODE),
         .phase = BOARD_PHASE_STARTING,
-        .device = "cpu",
         .mesh_data = ranks,
         .mesh_shard = conf_i64(s->conf, CONF_SHARD) ? ranks : 1,
         .mesh_tensor = 1,
@@ -366,6 +366,7 @@ static void first_node(struct supervisor *s)
         .started_ms = clock_ms(),
     };
     text_copy(s->node.version, sizeof s->node.version, version_text());
+    text_copy(s->node.device, sizeof s->node.device, device_kind(s->conf));
     text_copy(s->node.backend, sizeof s->node.backend, ranks > 1 ? "ucx" : "self");
     board_node_post(s->board, &s->node);
 }

@@ -181,6 +181,14 @@ static void set_life(struct worker *w, bool is_first)
                                                    older ones */
 }
 
+/* met — the ranks of a life have met: what carries numbers between them goes to the board. */
+static void met(void *arg, const struct comm *comm)
+{
+    struct worker *w = arg;
+    size_t n = strcspn(comm_name(comm), " "); /* "nccl 2.28.9", "ucx (tcp)": the first word */
+    text_format(w->post.backend, sizeof w->post.backend, "%.*s", (int)n, comm_name(comm));
+}
+
 static enum status live(void *arg, struct comm *comm, int64_t generation)
 {
     struct worker *w = arg;
@@ -230,12 +238,15 @@ static enum status run_lives(struct worker *w)
                   .nodes = nodes,
                   .local = w->worker_i,
                   .locals = locals},
+        .kind = device_comm(w->conf, w->dev),
+        .dev = w->dev,
         .share_fd = locals > 1 ? BOARD_SHARE_FD : -1,
         /* Each node judges its own workers; this limit is for what no node could judge, so it comes last. */
         .timeout_ms = (limit_ms > WATCH_DISK_MS_MIN ? limit_ms : WATCH_DISK_MS_MIN) + CALL_EXTRA_MS,
         .data = feed_fingerprint(w->feed),
         .val_data = w->val_feed ? feed_fingerprint(w->val_feed) : 0,
         .run = live,
+        .met = met,
         .wait = wait_for_world,
         .stopped = stopped_waiting,
         .arg = w,

@@ -42,9 +42,9 @@ static void add_info(struct text *t, const struct view *view)
     text_add(t, "convoy_info{node=\"%d\",", (int)view->node.node_id);
     add_label(t, "version", view->node.version);
     text_add(t, ",");
-    add_label(t, "backend", view->node.backend);
+    add_label(t, "backend", view_backend(view));
     text_add(t, ",");
-    add_label(t, "device", view->node.device);
+    add_label(t, "device", view_device(view));
     text_add(t, ",");
     add_label(t, "model", view->lead != NULL ? view->lead->model.name : "");
     text_add(t, ",");

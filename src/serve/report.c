@@ -161,8 +161,8 @@ void report_write(const struct view *view, struct text *t)
     add_text(root, "phase", board_phase_text(view->phase));
     add_count(root, "node_id", node->node_id);
     add_count(root, "n_nodes", node->n_nodes);
-    add_text(root, "backend", node->backend);
-    add_text(root, "device", node->device);
+    add_text(root, "backend", view_backend(view));
+    add_text(root, "device", view_device(view));
     add_model(root, view->lead);
     add_mesh(root, node);
     add_numbers(root, view->lead);

@@ -55,6 +55,18 @@ int view_rank(const struct view *view, int worker_i)
     return worker->has_posted ? worker->post.rank : view->node.node_id * view->workers_n + worker_i;
 }
 
+const char *view_backend(const struct view *view)
+{
+    return view->lead != NULL && view->lead->backend[0] != 0 ? view->lead->backend : view->node.backend;
+}
+
+const char *view_device(const struct view *view)
+{
+    return view->lead == NULL || view->lead->device[0] == 0 ? view->node.device
+           : text_starts(view->lead->device, "cuda")        ? "cuda"
+                                                            : "cpu";
+}
+
 int view_ranks(const struct view *view) { return view->workers_n + view->peers_n; }
 
 void view_peer(const struct view *view, int i, struct view_peer *out)

@@ -57,6 +57,11 @@ struct view {
     enum board_phase phase;
 };
 
+/* view_backend, view_device — "self", "ucx", "nccl"; "cpu", "cuda": as the worker that speaks for the node says, else as
+ * planned. */
+const char *view_backend(const struct view *view);
+const char *view_device(const struct view *view);
+
 /* view_take — now_ms as of clock_ms, wall_ms as of clock_wall_ms. */
 void view_take(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms, int64_t hang_ms);
 /* view_ranks — how many are known, this node's first; view_peer — the i-th of them. */

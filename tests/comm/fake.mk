@@ -5,4 +5,4 @@ $(BUILD)/tests/comm/nccl_lacks/libnccl.so.2: FAKE_AS := -DFAKE_LACKS
 $(FAKE_NCCL): tests/comm/fake_nccl.c tests/comm/fake_nccl.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -fPIC -shared -Wall -Wextra -Werror $(if $(SAN),-fsanitize=$(SAN)) $(FAKE_AS) -o $@ $< -pthread
-$(BUILD)/tests/comm/test_comm_nccl $(BUILD)/tests/comm/test_comm_auto: $(FAKE_NCCL)
+$(BUILD)/tests/comm/test_comm_nccl $(BUILD)/tests/comm/test_comm_auto $(BUILD)/tests/mesh/test_mesh_far: $(FAKE_NCCL)

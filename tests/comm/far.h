@@ -38,6 +38,7 @@ struct far_stream {
     pthread_mutex_t mutex;
 };
 static struct {
+    bool is_plain; /* its addresses are the host's, too: for operations, which take them as they are */
     char *base, *alias;
     struct far_block block[FAR_BLOCKS]; /* ascending */
     int blocks_n;
@@ -192,18 +193,37 @@ static void far_info(const struct dev *dev, struct dev_info *out)
     strcpy(out->bus, far.bus);
 }
 
-/* far_open — the process's one such device; its operations are the CPU's, on what far_at gives. */
-static struct dev *far_open(void)
+/* Operations come after the copies of their stream. */
+static const struct op_table *far_cpu_op;
+#define FAR_OP(name)                                                                                           \
+    static enum status far_op_##name(struct stream *s, const struct name *a)                                   \
+    {                                                                                                          \
+        far_settle(far_of(s));                                                                                 \
+        return far_cpu_op->name(s, a);                                                                         \
+    }
+OP_LIST(FAR_OP)
+#define FAR_ROW(name) .name = far_op_##name,
+static const struct op_table far_op = {OP_LIST(FAR_ROW)};
+
+/* far_map — the memory of this process's devices of this kind. */
+static void far_map(bool is_plain)
 {
-    struct dev *dev = NULL;
     int fd = memfd_create("far", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, (off_t)FAR_BYTES) != 0 || dev_cpu_open(1, CPU_LEVEL_N, &dev) != ST_OK)
+    if (fd < 0 || ftruncate(fd, (off_t)FAR_BYTES) != 0)
         abort();
     far.alias = mmap(NULL, FAR_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    far.base = mmap(NULL, FAR_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    far.base = is_plain ? far.alias : mmap(NULL, FAR_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    far.is_plain = is_plain;
     close(fd);
+}
+
+/* far_wrap — makes a device of the CPU's one of this kind; far_unwrap before it is closed. */
+static void far_wrap(struct dev *dev)
+{
     struct dev_head *head = (struct dev_head *)(void *)dev;
     far.cpu = head->ops;
+    far_cpu_op = head->op;
+    head->op = &far_op;
     far.ops = (struct dev_ops){.name = "far",
                                .close = head->ops->close,
                                .info = far_info,
@@ -222,12 +242,23 @@ static struct dev *far_open(void)
                                .idle = far_idle,
                                .handle = far_handle};
     head->ops = &far.ops;
+}
+static inline void far_unwrap(struct dev *dev) { ((struct dev_head *)(void *)dev)->ops = far.cpu; }
+
+/* far_open — the process's one such device, its memory out of the host's reach. */
+static inline struct dev *far_open(void)
+{
+    struct dev *dev = NULL;
+    far_map(false);
+    if (dev_cpu_open(1, CPU_LEVEL_N, &dev) != ST_OK)
+        abort();
+    far_wrap(dev);
     return dev;
 }
 
-static void far_close(struct dev *dev)
+static inline void far_close(struct dev *dev)
 {
-    ((struct dev_head *)(void *)dev)->ops = far.cpu;
+    far_unwrap(dev);
     dev_close(dev);
     munmap(far.base, FAR_BYTES);
     munmap(far.alias, FAR_BYTES);

@@ -10,13 +10,18 @@ ok "version says whether CUDA is in it" shows '^cuda  *([0-9.]+: sm_80|none)'
 if [ -e /dev/nvidiactl ]; then
     skip "DEVICE=cuda: 69, what is missing and what to do" "there is a driver here"
     skip "DEVICE=auto: the CPU" "there may be a GPU here"
+    skip "DEVICE=cuda with two workers: 69" "there is a driver here"
 else
     run $tiny STEPS=2 DEVICE=cuda
     ok "DEVICE=cuda: 69, what is missing and what to do" is \
         "$rc $(grep -cE ' error .*(no NVIDIA driver|finds no GPU|no CUDA in it).*DEVICE=cpu' err)" "69 1"
+    run $tiny STEPS=2 DEVICE=cuda N_GPU_EACH_NODE=2 BATCH_SIZE=1 GLOBAL_BATCH=2
+    ok "DEVICE=cuda with two workers: 69" is "$rc" "69"
     run $tiny STEPS=2 DEVICE=auto
     ok "DEVICE=auto: the CPU" is "$rc $(grep -c 'device cpu' err)" "0 1"
 fi
-run $tiny STEPS=2 DEVICE=cuda N_GPU_EACH_NODE=2
-ok "several workers on GPUs are refused: 78" is "$rc $(grep -c ' error .*is for one worker so far' err)" "78 1"
+run $tiny STEPS=2 DEVICE=cpu BACKEND=nccl N_GPU_EACH_NODE=2
+ok "BACKEND=nccl on CPUs: 78" is "$rc $(grep -c ' error .*BACKEND=nccl (argument) is for GPUs' err)" "78 1"
+NCCL_COMM_ID=10.0.0.1:5000 run $tiny STEPS=2 DEVICE=auto N_GPU_EACH_NODE=2
+ok "an NCCL_COMM_ID from outside: 78" is "$rc $(grep -c ' error .*NCCL_COMM_ID=10.0.0.1:5000 (environment) is refused' err)" "78 1"
 done_testing

@@ -33,6 +33,10 @@ struct ranks_one {
     pthread_t thread;
 };
 
+/* Set before a run by programs whose ranks have another device or transport than those of mem. */
+static struct dev *(*ranks_own_dev)(int rank);
+static enum status (*ranks_own_open)(struct ranks_one *one, struct comm_config config);
+
 static inline bool ranks_aborted(void *arg) { return atomic_load((atomic_bool *)arg); }
 
 static inline enum status ranks_open(struct ranks_one *one)
@@ -50,6 +54,8 @@ static inline enum status ranks_open(struct ranks_one *one)
                                  .arg = one->is_aborted,
                                  .share_fd = -1,
                                  .mem = one->world};
+    if (ranks_own_open)
+        return ranks_own_open(one, config);
     static char none[COMM_ADDRESS_MAX * RANKS_MAX];
     static int64_t none_bytes[RANKS_MAX];
     char address[COMM_ADDRESS_MAX];
@@ -75,6 +81,8 @@ static inline void *ranks_main(void *arg)
 static inline struct dev *ranks_dev(int rank)
 {
     static struct dev *devs[RANKS_MAX];
+    if (ranks_own_dev)
+        return ranks_own_dev(rank);
     if (!devs[rank])
         assert_int_equal(dev_cpu_open(1, CPU_LEVEL_N, &devs[rank]), ST_OK);
     return devs[rank];

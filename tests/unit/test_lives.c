@@ -52,6 +52,7 @@ static int work(struct board *board, int rank, int share_fd, uint64_t data)
     struct lives_config config = {.board = board,
                                   .worker_i = rank,
                                   .place = {rank, RANKS, 0, 1, rank, RANKS},
+                                  .kind = COMM_KIND_UCX,
                                   .share_fd = share_fd,
                                   .timeout_ms = 10000,
                                   .data = data,

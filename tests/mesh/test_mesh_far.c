@@ -1,0 +1,128 @@
+/* test_mesh_far — the same training where gradients and parameters lie in a device's memory, apart from the host's (far.h): over
+ * transports of the host's memory, and over the tests' own NCCL. Copies happen as late as they may, so what relies on an
+ * unfinished one shows. */
+#include "mesh/trial.h"
+
+#include <dlfcn.h>
+
+#include "comm/far.h"
+#include "dev/library.h"
+
+static struct dev *far_devs[RANKS_MAX];
+static struct dev *far_dev(int rank)
+{
+    if (!far_devs[rank]) {
+        assert_int_equal(dev_cpu_open(1, CPU_LEVEL_N, &far_devs[rank]), ST_OK);
+        far_wrap(far_devs[rank]);
+    }
+    return far_devs[rank];
+}
+
+static enum status open_mem(struct ranks_one *one, struct comm_config config)
+{
+    char address[COMM_ADDRESS_MAX];
+    int64_t bytes;
+    config.dev = one->dev;
+    TRY(comm_begin_open(&config, &one->comm, address, &bytes));
+    return comm_end_open(one->comm, 1, NULL, NULL);
+}
+
+static char addresses[RANKS_MAX][COMM_ADDRESS_MAX];
+static int64_t addresses_bytes[RANKS_MAX];
+static pthread_barrier_t apart;
+static enum status open_nccl(struct ranks_one *one, struct comm_config config)
+{
+    config.dev = one->dev;
+    config.kind = COMM_KIND_NCCL;
+    enum status st = comm_begin_open(&config, &one->comm, addresses[one->rank], &addresses_bytes[one->rank]);
+    pthread_barrier_wait(&apart);
+    return st == ST_OK ? comm_end_open(one->comm, 1, addresses, addresses_bytes) : st;
+}
+
+static struct trial run_on(const struct trial *like, int ranks, int how)
+{
+    ranks_own_dev = how == 0 ? NULL : far_dev;
+    ranks_own_open = how == 0 ? NULL : how == 1 ? open_mem : open_nccl;
+    pthread_barrier_init(&apart, NULL, (unsigned)ranks);
+    struct trial got = trial_run(like, 1, ranks);
+    pthread_barrier_destroy(&apart);
+    return got;
+}
+
+/* Long samples: no token rows apart, so the same numbers are added in the same order. */
+static void same_bits(enum squeeze_kind compress, int64_t batch_samples)
+{
+    static const char *const how_name[] = {"host", "device over host memory", "device over NCCL"};
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
+        struct trial like = trial_of(MODEL_TASK_LM, 6, 90);
+        like.steps = 3;
+        like.config.shard = (enum layout_shard)shard;
+        like.config.compress = compress;
+        like.config.batch_samples = batch_samples;
+        struct trial want = run_on(&like, 3, 0);
+        for (int how = 1; how <= 2; how++) {
+            char name[96];
+            struct trial got = run_on(&like, 3, how);
+            text_format(name, sizeof name, "%s, shard %d, compress %d", how_name[how], shard, (int)compress);
+            trial_same(&got, &want, name);
+            trial_free(&got);
+        }
+        trial_free(&want);
+    }
+}
+static void plain(void **state) { (void)state, same_bits(SQUEEZE_KIND_NONE, 2); }
+static void accumulated(void **state) { (void)state, same_bits(SQUEEZE_KIND_NONE, 1); }
+static void squeezed(void **state)
+{
+    (void)state;
+    same_bits(SQUEEZE_KIND_BF16, 2);
+    same_bits(SQUEEZE_KIND_INT8, 1);
+}
+
+/* Short ones: token rows go apart on the host only, so the sums have another order. */
+static void rows(void **state)
+{
+    (void)state;
+    struct trial like = trial_of(MODEL_TASK_LM, 12, 17);
+    like.steps = 10;
+    like.lr = 3e-4;
+    like.takes_state = false;
+    struct trial want = run_on(&like, 2, 0), got = run_on(&like, 2, 1), over = run_on(&like, 2, 2);
+    assert_true(trial_apart(&got, &want) < 2e-6);
+    trial_same(&over, &got, "over NCCL");
+}
+
+static void use_fake(void)
+{
+    char path[700];
+    ssize_t n = readlink("/proc/self/exe", path, 512);
+    path[n > 0 ? n : 0] = 0;
+    strcpy(strstr(path, "/mesh/"), "/comm/nccl");
+    library_dir(path);
+    strcat(path, "/libnccl.so.2");
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    struct fake_nccl *(*find)(void);
+    if (!handle)
+        abort();
+    *(void **)(void *)&find = dlsym(handle, "fake_nccl_knobs");
+    find()->base = far.base;
+    find()->alias = far.alias;
+    find()->bytes = FAR_BYTES;
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(plain), cmocka_unit_test(accumulated), cmocka_unit_test(squeezed),
+                                              cmocka_unit_test(rows)};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    harness_quiet();
+    far_map(true);
+    use_fake();
+    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    for (int i = 0; i < RANKS_MAX; i++)
+        if (far_devs[i]) {
+            far_unwrap(far_devs[i]);
+            dev_close(far_devs[i]);
+        }
+    return failed;
+}

@@ -17,7 +17,7 @@ RUN sh .ci/need $(sed -n 's/^NEED\(_RELEASE\)* := //p' Makefile .ci/release.mk) 
 COPY . .
 ARG COMMIT=unknown
 ARG GLIBC_FLOOR=2.39
-RUN make release COMMIT="$COMMIT" GLIBC_FLOOR="$GLIBC_FLOOR" && .ci/rootfs build/release /image
+RUN make release CUDA=0 COMMIT="$COMMIT" GLIBC_FLOOR="$GLIBC_FLOOR" && .ci/rootfs build/release /image
 
 # ---- cpu: shipped
 FROM scratch AS cpu
@@ -48,7 +48,7 @@ RUN sh .ci/need $(sed -n 's/^NEED\(_RELEASE\)* := //p' Makefile .ci/release.mk) 
 COPY . .
 ARG COMMIT=unknown
 ARG GLIBC_FLOOR=2.39
-RUN make release COMMIT="$COMMIT" GLIBC_FLOOR="$GLIBC_FLOOR" && .ci/rootfs build/release /image
+RUN make release CUDA=1 COMMIT="$COMMIT" GLIBC_FLOOR="$GLIBC_FLOOR" && .ci/rootfs build/release /image
 
 # ---- gpu: shipped. cuBLAS and NCCL come from NVIDIA's package source, which the base knows.
 FROM ${RUN_BASE} AS gpu

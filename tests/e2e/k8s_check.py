@@ -25,7 +25,6 @@ except ImportError:
 
 MERGE_KEYS = {'containers': 'name', 'env': 'name', 'volumes': 'name', 'volumeMounts': 'mountPath', 'ports': 'containerPort'}
 NO_RESTART = [64, 65, 66, 74, 76, 77, 78, 79]  # a person is needed
-RESTART = [75, 81, 130, 143]
 JOBSET = {  # JobSet v1alpha2, as far as it is used: key -> kind of value, or a table of its own
     'apiVersion': str, 'kind': str, 'metadata': dict,
     'spec': {'network': {'enableDNSHostnames': bool, 'publishNotReadyAddresses': bool, 'subdomain': str},
@@ -141,7 +140,7 @@ class Faults(list):
 def check_policy(job, program, f):
     policy = job.get('podFailurePolicy', {}).get('rules', [])
     f.need(len(policy) > 0, 'no podFailurePolicy')
-    listed = []
+    listed, ignored = [], []
     for rule in policy:
         codes = rule.get('onExitCodes')
         if codes is None:
@@ -154,9 +153,10 @@ def check_policy(job, program, f):
         f.need(all(v in program.codes for v in values), 'exit codes that the program does not have: %s' % values)
         f.need(codes.get('operator') == 'In', 'exit codes: the operator is not In')
         f.need(codes.get('containerName') == 'convoy', 'exit codes of a container that is not there')
-        if rule.get('action') == 'FailJob':
-            listed += values
+        listed += values if rule.get('action') == 'FailJob' else []
+        ignored += values if rule.get('action') == 'Ignore' else []
     f.need(sorted(listed) == NO_RESTART, 'FailJob for %s, not %s' % (listed, NO_RESTART))
+    f.need(ignored == [143], 'Ignore for %s, not for what was asked to stop' % ignored)
     f.need(any(r.get('action') == 'Ignore' and any(c.get('type') == 'DisruptionTarget' for c in r.get('onPodConditions', []))
                for r in policy), 'disruptions are not ignored')
 

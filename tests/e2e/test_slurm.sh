@@ -75,6 +75,15 @@ run $tiny STEPS=20 BATCH_SIZE=1 GLOBAL_BATCH=4 METRICS_FILE=one.jsonl
 ok "the losses of one node" near one.jsonl m.jsonl 2e-6
 [ -f m.jsonl ] || sed 's/^/# job: /' job-*.out
 
+# README.md's commands, with a smaller model.
+block() { awk -v mark="<!-- $1 -->" '$0 == mark { on = 1 } on && /^```$/ { exit } on && !/^(<!--|```)/ { print }' "$root/README.md"; }
+mkdir -p desk/build/release && ln -s "$root/examples" desk/examples && ln -s "$convoy" desk/build/release/convoy
+block slurm | sed "s,MODEL=gpt2 DATA=/data STEPS=1000,$tiny STEPS=20," >commands
+job=$(cd desk && SBATCH_OUTPUT=$tmp/readme.out STATUS_PORT=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port) bash -e ../commands 2>../err | grep -oE '[0-9]+$')
+ok "README.md's sbatch: done" wait_for 60 is_state COMPLETED
+ok "its checkpoint; the secret for its owner only" is "$(newest_step desk/run1) $(stat -c %a desk/job.token)" "20 600"
+[ -d desk/run1 ] || tail -n 5 readme.out | sed 's/^/# job: /'
+
 # scancel: Slurm sends SIGTERM to both.
 trains() { grep -qs '^step ' job-$job.out; }
 left() { [ "$(newest_step s)" -gt "${1:-0}" ] 2>/dev/null; }

@@ -47,7 +47,7 @@ struct board_part {
 };
 
 struct board_parts {
-    struct board_part post, ready, call;
+    struct board_part post, ready, call, gpu;
 };
 
 /* The world has one slot: a supervisor killed while writing it takes its readers along. It lies behind the workers. */
@@ -311,6 +311,7 @@ void board_worker_clear(struct board *board, int worker_i)
     atomic_store_explicit(&parts->post.turn, 0, memory_order_release);
     atomic_store_explicit(&parts->ready.turn, 0, memory_order_release);
     atomic_store_explicit(&parts->call.turn, 0, memory_order_release);
+    atomic_store_explicit(&parts->gpu.turn, 0, memory_order_release);
     atomic_store_explicit(&parts->post.beat_ms, 0, memory_order_release);
 }
 
@@ -360,6 +361,16 @@ bool board_call_copy(const struct board *board, int worker_i, struct board_call 
         return false;
     BOARD_END(out->call);
     return true;
+}
+
+void board_gpu_post(struct board *board, int worker_i, const struct board_gpu *gpu)
+{
+    part_post(&worker_parts(board, worker_i)->gpu, gpu, sizeof(*gpu));
+}
+
+bool board_gpu_copy(const struct board *board, int worker_i, struct board_gpu *out)
+{
+    return part_copy(&worker_parts(board, worker_i)->gpu, out, sizeof(*out));
 }
 
 static struct board_world *world_of(const struct board *board)

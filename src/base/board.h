@@ -119,6 +119,15 @@ struct board_call {
     int64_t posted_ms;
 };
 
+/* Numbers of a worker's GPU, posted by a thread of its own, too. Not known: NAN, -1. */
+struct board_gpu {
+    double busy, memory_busy; /* parts of the time, 0 … 1 */
+    int64_t memory_used, memory_total;
+    double temperature, power, power_limit, clock, memory_clock; /* degrees Celsius, watts, hertz */
+    int64_t ecc_corrected, ecc_uncorrected, xids, xid_last;
+    int64_t posted_ms; /* clock_ms */
+};
+
 /* What is longer than numbers, said once or seldom; what it means is its writer's and reader's affair. */
 enum board_letter {
     BOARD_LETTER_DATA,     /* node 0's worker 0: the files its data are made of */
@@ -170,6 +179,8 @@ void board_ready_post(struct board *board, int worker_i, const struct board_read
 bool board_ready_copy(const struct board *board, int worker_i, struct board_ready *out);
 void board_call_post(struct board *board, int worker_i, const struct board_call *call);
 bool board_call_copy(const struct board *board, int worker_i, struct board_call *out); /* as above */
+void board_gpu_post(struct board *board, int worker_i, const struct board_gpu *gpu);
+bool board_gpu_copy(const struct board *board, int worker_i, struct board_gpu *out); /* as above */
 
 /* board_world_post — supervisor: a generation begins; addresses of all ranks, in their order. */
 void board_world_post(struct board *board, int64_t generation, const struct board_address *addresses);

@@ -22,6 +22,7 @@
 #include "node/crash.h"
 #include "node/device.h"
 #include "node/ferry.h"
+#include "node/gauge.h"
 #include "node/lives.h"
 #include "node/mapping.h"
 #include "node/watch.h"
@@ -30,6 +31,7 @@
 
 #define POST_EVERY_MS 200
 #define CALL_EXTRA_MS (60 * 1000)
+#define GAUGE_EVERY_MS 1000
 
 struct worker {
     const struct conf *conf;
@@ -39,6 +41,7 @@ struct worker {
     struct board_worker post, last;
     int64_t posted_ms;
     struct dev *dev;
+    struct gauge *gauge; /* NULL: nothing is told of the device */
     struct feed *feed, *val_feed;
     struct text settings;
     struct trainer_config config;
@@ -147,6 +150,8 @@ static enum status open_device(struct worker *w)
     if (speaks(w))
         LOG_INFO("device %s%s", info.name, conf_i64(w->conf, CONF_N_GPU_EACH_NODE) > 1 ? ", of each worker" : "");
     post_loading(w);
+    if (info.bus[0])
+        TRY(gauge_open(w->board, w->worker_i, info.bus, speaks(w), GAUGE_EVERY_MS, &w->gauge));
     return stopped(w);
 }
 
@@ -333,6 +338,7 @@ enum status worker_main(const struct conf *conf, int worker_i)
         post_error(&w, st);
     feed_close(w.feed);
     feed_close(w.val_feed);
+    gauge_close(w.gauge);
     dev_close(w.dev);
     text_free(&w.settings);
     board_close(w.board);

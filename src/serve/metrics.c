@@ -2,6 +2,7 @@
 #include "serve/metrics.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 static double known(int64_t value) { return value >= 0 ? (double)value : NAN; }
@@ -157,6 +158,49 @@ static void add_ranks(struct text *t, const struct view *view)
     }
 }
 
+/* add_gpus — what is told of the GPUs of this node's ranks; of nothing else there is no name either. */
+static void add_gpus(struct text *t, const struct view *view)
+{
+#define GPU(field) offsetof(struct board_gpu, field)
+    static const struct {
+        const char *name, *type, *help;
+        bool is_count;
+        size_t at;
+    } rows[] = {
+        {"gpu_utilisation_ratio", "gauge", "Part of the time in which a kernel ran.", false, GPU(busy)},
+        {"gpu_memory_utilisation_ratio", "gauge", "Part of the time in which its memory worked.", false,
+         GPU(memory_busy)},
+        {"gpu_memory_used_bytes", "gauge", "Memory of the GPU in use, by all processes.", true, GPU(memory_used)},
+        {"gpu_memory_total_bytes", "gauge", "Memory of the GPU.", true, GPU(memory_total)},
+        {"gpu_temperature_celsius", "gauge", "Temperature of the GPU.", false, GPU(temperature)},
+        {"gpu_power_watts", "gauge", "Power that the GPU takes.", false, GPU(power)},
+        {"gpu_power_limit_watts", "gauge", "Power that it may take.", false, GPU(power_limit)},
+        {"gpu_clock_hertz", "gauge", "Clock of its multiprocessors.", false, GPU(clock)},
+        {"gpu_memory_clock_hertz", "gauge", "Clock of its memory.", false, GPU(memory_clock)},
+        {"gpu_ecc_corrected_total", "counter", "Corrected errors of its memory since the driver was loaded.", true,
+         GPU(ecc_corrected)},
+        {"gpu_ecc_uncorrected_total", "counter", "Uncorrected ones.", true, GPU(ecc_uncorrected)},
+        {"gpu_xids_total", "counter", "Critical errors (Xid) since the worker started.", true, GPU(xids)},
+    };
+#undef GPU
+    struct view_peer peer;
+    bool has_any = false;
+    for (int i = 0; i < view->workers_n; i++)
+        has_any = has_any || view->workers[i].has_gpu;
+    for (size_t row = 0; has_any && row < sizeof(rows) / sizeof(rows[0]); row++) {
+        add_head(t, rows[row].name, rows[row].type, rows[row].help);
+        for (int i = 0; i < view->workers_n; i++) {
+            view_peer(view, i, &peer);
+            if (peer.gpu == NULL)
+                continue;
+            const void *at = (const char *)peer.gpu + rows[row].at;
+            double value = rows[row].is_count ? known(*(const int64_t *)at) : *(const double *)at;
+            if (isfinite(value))
+                text_add(t, "convoy_%s{rank=\"%d\"} %.17g\n", rows[row].name, peer.rank, value);
+        }
+    }
+}
+
 /* add_nodes — for alerts: who is not here, and how long nobody has heard of it. */
 static void add_nodes(struct text *t, const struct view *view)
 {
@@ -179,5 +223,6 @@ void metrics_write(const struct view *view, struct text *t)
     add_training(t, view->lead);
     add_checkpoint(t, view);
     add_ranks(t, view);
+    add_gpus(t, view);
     add_nodes(t, view);
 }

@@ -94,6 +94,28 @@ static void add_checkpoint(cJSON *root, const struct view *view)
     add_text(object, "error", now != NULL ? now->error : "");
 }
 
+/* add_gpu — only where something is told of one. */
+static void add_gpu(cJSON *rank, const struct board_gpu *gpu, int64_t now_ms)
+{
+    if (gpu == NULL)
+        return;
+    cJSON *object = cJSON_AddObjectToObject(rank, "gpu");
+    json_add_number(object, "utilisation", gpu->busy);
+    json_add_number(object, "memory_utilisation", gpu->memory_busy);
+    add_count(object, "memory_used_bytes", gpu->memory_used);
+    add_count(object, "memory_total_bytes", gpu->memory_total);
+    json_add_number(object, "temperature_celsius", gpu->temperature);
+    json_add_number(object, "power_watts", gpu->power);
+    json_add_number(object, "power_limit_watts", gpu->power_limit);
+    json_add_number(object, "clock_hertz", gpu->clock);
+    json_add_number(object, "memory_clock_hertz", gpu->memory_clock);
+    add_count(object, "ecc_corrected", gpu->ecc_corrected);
+    add_count(object, "ecc_uncorrected", gpu->ecc_uncorrected);
+    add_count(object, "xids", gpu->xids);
+    add_count(object, "xid_last", gpu->xid_last);
+    add_seconds(object, "age_seconds", now_ms - gpu->posted_ms);
+}
+
 static void add_ranks(cJSON *root, const struct view *view)
 {
     cJSON *list = cJSON_AddArrayToObject(root, "ranks");
@@ -111,6 +133,7 @@ static void add_ranks(cJSON *root, const struct view *view)
         json_add_number(object, "comm_ms", peer.comm_ms);
         json_add_number(object, "wait_ms", peer.wait_ms);
         add_count(object, "memory_bytes", peer.memory_bytes);
+        add_gpu(object, peer.gpu, view->now_ms);
         if (view->node.n_nodes * view->node.workers_n > 1) {
             add_text(object, "call", peer.call);
             add_seconds(object, "call_age_seconds", peer.call_age_ms);

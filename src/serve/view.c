@@ -16,6 +16,7 @@ static bool is_progressing(enum board_phase phase)
 static void take_worker(struct view_worker *out, const struct board *board, int worker_i, int64_t now_ms,
                         int64_t hang_ms)
 {
+    out->has_gpu = board_gpu_copy(board, worker_i, &out->gpu);
     out->has_call = board_call_copy(board, worker_i, &out->call) && out->call.call[0];
     int64_t beat_ms = board_beat_ms(board, worker_i);
     out->beat_age_ms = beat_ms <= 0 ? -1 : now_ms > beat_ms ? now_ms - beat_ms : 0;
@@ -88,6 +89,9 @@ void view_peer(const struct view *view, int i, struct view_peer *out)
     text_copy(out->device, sizeof(out->device), post != NULL ? post->device : view->node.device);
     text_copy(out->state, sizeof(out->state),
               worker->is_hung ? "hung" : board_phase_text(post != NULL ? post->phase : view->phase));
+    out->gpu = worker->has_gpu ? &worker->gpu : NULL;
+    if (worker->has_gpu && worker->gpu.memory_used >= 0)
+        out->memory_bytes = worker->gpu.memory_used;
     if (worker->has_call) {
         text_copy(out->call, sizeof(out->call), worker->call.call);
         out->call_age_ms = view->now_ms - worker->call.entered_ms;

@@ -17,6 +17,8 @@ struct view_worker {
     struct board_worker post;
     bool has_call; /* it is in a call of communication */
     struct board_call call;
+    bool has_gpu;
+    struct board_gpu gpu;
 };
 
 struct history;
@@ -31,6 +33,7 @@ struct view_peer {
     int64_t memory_bytes;
     char call[24]; /* the call of communication it is in; "" none */
     int64_t call_age_ms;
+    const struct board_gpu *gpu; /* of a worker of this node, in the view; NULL: none, or nothing is told of it */
 };
 
 struct view_node {

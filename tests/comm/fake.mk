@@ -1,4 +1,10 @@
 # The tests' own libraries in place of NVIDIA's: src/comm/nccl.c opens them as it would open those.
+FAKE_NVML := $(BUILD)/tests/unit/nvml/libnvidia-ml.so.1
+$(FAKE_NVML): tests/unit/fake_nvml.c
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -fPIC -shared -Wall -Wextra -Werror $(if $(SAN),-fsanitize=$(SAN)) -o $@ $<
+$(BUILD)/tests/unit/test_nvml $(BUILD)/tests/unit/test_gauge: $(FAKE_NVML)
+
 FAKE_NCCL := $(foreach k,nccl nccl_old nccl_lacks,$(BUILD)/tests/comm/$(k)/libnccl.so.2)
 $(BUILD)/tests/comm/nccl_old/libnccl.so.2: FAKE_AS := -DFAKE_VERSION=21403
 $(BUILD)/tests/comm/nccl_lacks/libnccl.so.2: FAKE_AS := -DFAKE_LACKS

@@ -11,6 +11,7 @@
 
 static struct view view;
 static struct board_worker worker;
+static const struct board_gpu *gpu; /* of the last worker; NULL: nothing is told of one */
 
 static struct text metrics(int workers_n)
 {
@@ -29,6 +30,8 @@ static struct text metrics(int workers_n)
         worker.rank = i;
         board_worker_post(board, i, &worker);
     }
+    if (gpu && workers_n > 0)
+        board_gpu_post(board, workers_n - 1, gpu);
     view_take(&view, board, 17500, 1060000, 60000);
     metrics_write(&view, &t);
     board_close(board);
@@ -100,6 +103,32 @@ static int check_syntax(char *text)
         }
     }
     return samples_n;
+}
+
+static void gpu_when_told(void **state)
+{
+    (void)state;
+    static const struct board_gpu told = {.busy = 0.75, .memory_busy = NAN, .memory_used = 51ll << 30, .memory_total = -1,
+                                          .temperature = 63, .power = 612.5, .power_limit = NAN, .clock = 1.98e9, .memory_clock = NAN,
+                                          .ecc_corrected = -1, .ecc_uncorrected = 0, .xids = 1, .xid_last = 79};
+    worker = (struct board_worker){.device = "cuda 0 NVIDIA H200", .backend = "nccl", .memory_bytes = 5};
+    struct text t = metrics(2);
+    assert_null(strstr(t.data, "convoy_gpu_"));
+    text_free(&t);
+    gpu = &told;
+    t = metrics(2);
+    static const char *const lines[] = {"\nconvoy_gpu_utilisation_ratio{rank=\"1\"} 0.75", "\nconvoy_gpu_power_watts{rank=\"1\"} 612.5\n",
+                                        "\nconvoy_gpu_ecc_uncorrected_total{rank=\"1\"} 0\n", "\nconvoy_gpu_xids_total{rank=\"1\"} 1\n",
+                                        "\nconvoy_rank_memory_bytes{rank=\"1\"} 54760833024\n", "\nconvoy_rank_memory_bytes{rank=\"0\"} 5\n",
+                                        "backend=\"nccl\",device=\"cuda\""};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (!strstr(t.data, lines[i]))
+            fail_msg("no '%s' in:\n%s", lines[i] + 1, t.data);
+    assert_null(strstr(t.data, "convoy_gpu_memory_total_bytes{"));
+    assert_null(strstr(t.data, "rank=\"0\"} 0.75"));
+    assert_true(check_syntax(t.data) > 20);
+    text_free(&t);
+    gpu = NULL;
 }
 
 static void known_numbers(void **state)
@@ -189,6 +218,7 @@ static void many_ranks_stay_small(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(gpu_when_told),
     cmocka_unit_test(known_numbers),
     cmocka_unit_test(unknown_numbers_are_left_out),
     cmocka_unit_test(many_ranks_stay_small),

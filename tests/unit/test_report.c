@@ -11,6 +11,7 @@
 
 static struct view view;
 static struct board_worker worker;
+static const struct board_gpu *gpu; /* of worker 0; NULL: nothing is told of one */
 
 static void fill_worker(void)
 {
@@ -67,6 +68,8 @@ static cJSON *report(bool has_node, bool has_worker)
         board_worker_post(board, 0, &worker);
         board_beat(board, 0);
     }
+    if (gpu)
+        board_gpu_post(board, 0, gpu);
     view_take(&view, board, 17500, 1060000, 60000);
     report_write(&view, &t);
     board_close(board);
@@ -280,6 +283,36 @@ static void not_a_number_is_null(void **state)
     cJSON_Delete(root);
 }
 
+/* A GPU's numbers are there when something tells them, else there is not even their name. */
+static void gpu_when_told(void **state)
+{
+    (void)state;
+    static const struct board_gpu told = {.busy = 0.97, .memory_busy = NAN, .memory_used = 51ll << 30, .memory_total = 151ll << 30,
+                                          .temperature = 63, .power = 612.5, .power_limit = NAN, .clock = 1.98e9, .memory_clock = NAN,
+                                          .ecc_corrected = -1, .ecc_uncorrected = 0, .xids = 1, .xid_last = 79, .posted_ms = 16500};
+    fill_worker();
+    text_copy(worker.device, sizeof worker.device, "cuda 0 NVIDIA H200 sm_90 driver 13.0");
+    text_copy(worker.backend, sizeof worker.backend, "nccl");
+    for (int has = 0; has < 2; has++) {
+        gpu = has ? &told : NULL;
+        cJSON *root = report(true, true), *rank = cJSON_GetArrayItem(cJSON_GetObjectItem(root, "ranks"), 0);
+        const cJSON *object = cJSON_GetObjectItem(rank, "gpu");
+        assert_string_equal(cJSON_GetObjectItem(root, "device")->valuestring, "cuda");
+        assert_string_equal(cJSON_GetObjectItem(root, "backend")->valuestring, "nccl");
+        assert_int_equal(object != NULL, has);
+        if (has) {
+            assert_true(cJSON_GetObjectItem(object, "utilisation")->valuedouble == 0.97);
+            assert_true(cJSON_IsNull(cJSON_GetObjectItem(object, "memory_utilisation")));
+            assert_true(cJSON_IsNull(cJSON_GetObjectItem(object, "ecc_corrected")));
+            assert_true(cJSON_GetObjectItem(object, "xid_last")->valuedouble == 79);
+            assert_true(cJSON_GetObjectItem(object, "age_seconds")->valuedouble == 1);
+            assert_true(cJSON_GetObjectItem(rank, "memory_bytes")->valuedouble == (double)(51ll << 30));
+        }
+        cJSON_Delete(root);
+    }
+    gpu = NULL;
+}
+
 static void hostile_text_stays_json(void **state)
 {
     (void)state;
@@ -336,6 +369,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_field_has_its_kind),
     cmocka_unit_test(values_are_right),
     cmocka_unit_test(not_a_number_is_null),
+    cmocka_unit_test(gpu_when_told),
     cmocka_unit_test(hostile_text_stays_json),
 };
 HARNESS_MAIN(tests)

@@ -1,0 +1,60 @@
+/* test_gauge — a GPU's numbers come to the board and stay there; without a library there are none. */
+#include "fake_nvml.h"
+
+#include "base/clock.h"
+#include "node/gauge.h"
+
+static bool wait_for(struct board *board, int64_t xids, struct board_gpu *out)
+{
+    for (int i = 0; i < 5000; i++) {
+        if (board_gpu_copy(board, 1, out) && out->xids >= xids)
+            return true;
+        clock_sleep_ms(1);
+    }
+    return false;
+}
+
+static void without(void **state)
+{
+    (void)state;
+    struct board *board;
+    struct board_gpu gpu;
+    struct gauge *gauge = (struct gauge *)&gpu;
+    if (access("/dev/nvidiactl", F_OK) == 0) {
+        skip();
+        return;
+    }
+    assert_int_equal(board_create(2, 2, &board), ST_OK);
+    assert_int_equal(gauge_open(board, 1, "0000:3b:00.0", true, 1, &gauge), ST_OK);
+    assert_null(gauge);
+    gauge_close(gauge);
+    assert_false(board_gpu_copy(board, 1, &gpu));
+    board_close(board);
+}
+
+static void with(void **state)
+{
+    (void)state;
+    struct board *board;
+    struct board_gpu gpu;
+    struct gauge *gauge = NULL;
+    int *xids = fake_nvml_use("fake_nvml_xids"), *xids_n = fake_nvml_use("fake_nvml_xids_n");
+    assert_int_equal(board_create(2, 2, &board), ST_OK);
+    assert_false(board_gpu_copy(board, 1, &gpu));
+    xids[0] = 79;
+    *xids_n = 1;
+    assert_int_equal(gauge_open(board, 1, "0000:3b:00.0", true, 1, &gauge), ST_OK);
+    assert_true(wait_for(board, 1, &gpu));
+    assert_true(gpu.busy == 0.97 && gpu.memory_used == 51ll << 30 && gpu.temperature == 63 && gpu.xid_last == 79);
+    assert_true(gpu.posted_ms > 0 && gpu.posted_ms <= clock_ms());
+    gauge_close(gauge);
+    assert_true(board_gpu_copy(board, 1, &gpu));
+    assert_false(board_gpu_copy(board, 0, &gpu));
+    board_worker_clear(board, 1);
+    assert_false(board_gpu_copy(board, 1, &gpu));
+    board_close(board);
+    assert_int_equal(*fake_nvml_use("fake_nvml_begun"), 0);
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(without), cmocka_unit_test(with)};
+HARNESS_MAIN(tests)

@@ -42,8 +42,8 @@ make_net() {
 # limit BYTES_PER_SECOND of payload; 0: none. A segment of 1448 bytes is 1514 on the wire.
 limit() {
     for n in "${ns[@]}"; do
-        ip netns exec "$n" tc qdisc del dev eth0 root 2>/dev/null || true
-        [ "$1" = 0 ] || ip netns exec "$n" tc qdisc add dev eth0 root tbf rate $(($1 * 1514 / 1448))bps burst 1mb latency 200ms
+        tc -n "$n" qdisc del dev eth0 root 2>/dev/null || true
+        [ "$1" = 0 ] || tc -n "$n" qdisc add dev eth0 root tbf rate $(($1 * 1514 / 1448))bps burst 1mb latency 200ms
     done
 }
 locked() { (if [ -n "${LOCK:-}" ]; then exec 9>>"$LOCK" && flock -x 9; fi; "$@"); }
@@ -54,7 +54,7 @@ run_one() { taskset -c 0 "$convoy" $job METRICS_FILE=one.jsonl >one.out 2>one.er
 run_two() {
     local i rc=0 pids=
     for i in 1 0; do
-        ip netns exec "${ns[$i]}" taskset -c $i "$convoy" $job N_NODES=2 NODE_ID=$i MASTER_ADDR=10.0.0.1 "$@" \
+        nsenter --net="/run/netns/${ns[$i]}" taskset -c $i "$convoy" $job N_NODES=2 NODE_ID=$i MASTER_ADDR=10.0.0.1 "$@" \
             METRICS_FILE=two$i.jsonl >two$i.out 2>two$i.err &
         pids="$pids $!"
     done

@@ -13,7 +13,7 @@ job="$tiny LR_SCHEDULE=constant BATCH_SIZE=1 CHECKPOINT_EVERY=${EVERY:-100} MAX_
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 step_now() { local s; s=$(tail -n 1 "$run_dir.jsonl" 2>/dev/null | grep -oE '"step":[0-9]+' | cut -c8-); echo "${s:-0}"; }
 settings() { echo $job STEPS=$steps CHECKPOINT_DIR="$tmp/$run_dir" METRICS_FILE="$tmp/$run_dir.jsonl"; }
-start_node() { in=${ns[$1]:+ip netns exec ${ns[$1]}} begin_node "$1" N_NODES=$nodes $(settings); }
+start_node() { in=${ns[$1]:+nsenter --net=/run/netns/${ns[$1]}} begin_node "$1" N_NODES=$nodes $(settings); }
 declare -A ns=()
 
 # begin_run NAME STEPS — all nodes, until they train.

@@ -77,7 +77,7 @@ make_net() {
     ip netns add "cvf$$a" && ip netns add "cvf$$b" && ip link add eth0 netns "cvf$$a" type veth peer name eth0 netns "cvf$$b" || return 1
     ip -n "cvf$$a" addr add 10.0.0.1/24 dev eth0 && ip -n "cvf$$b" addr add 10.0.0.2/24 dev eth0
     for ns in "cvf$$a" "cvf$$b"; do ip -n "$ns" link set eth0 up && ip -n "$ns" link set lo up || return 1; done
-    ip netns exec "cvf$$a" tc qdisc add dev eth0 root tbf rate 16mbit burst 64kb latency 50ms
+    tc -n "cvf$$a" qdisc add dev eth0 root tbf rate 16mbit burst 64kb latency 50ms
 }
 if ! make_net 2>/dev/null; then
     skip "between two network namespaces" "they cannot be made here (needs root)"
@@ -87,8 +87,8 @@ fi
 sleep 1.5 # the kernel takes a second to call a new link running
 meeting="MASTER_ADDR=10.0.0.1 MASTER_PORT=$port"
 rm -rf b/cache
-in="ip netns exec cvf$$a" far 0 a STEPS=5 DATA=x.txt
-in="ip netns exec cvf$$b" far 1 b STEPS=5 DATA=x.txt
+in="nsenter --net=/run/netns/cvf$$a" far 0 a STEPS=5 DATA=x.txt
+in="nsenter --net=/run/netns/cvf$$b" far 1 b STEPS=5 DATA=x.txt
 has_part() { [ "$(stat -c %s b/cache/convoy/from-node-0/*/part-00000 2>/dev/null || echo 0)" -gt 1000000 ]; }
 wait_for 20 has_part
 first=${node[1]}
@@ -96,7 +96,7 @@ kill -KILL "$first" $(workers_of "$first")
 wait "$first" 2>/dev/null
 had=$(stat -c %s b/cache/convoy/from-node-0/*/part-00000)
 ok "killed while it takes data: what has come stays" [ "$had" -gt 1000000 ]
-in="ip netns exec cvf$$b" far 1 b STEPS=5 DATA=x.txt
+in="nsenter --net=/run/netns/cvf$$b" far 1 b STEPS=5 DATA=x.txt
 finish_nodes 2
 ok "started again: done, with the losses of one node" is "$codes $(last_loss)" "0 0 $one"
 all=$(stat -c %s b/cache/convoy/from-node-0/*/0/00000.bin)

@@ -304,7 +304,7 @@ int emu_launch_raw(dim3 grid, dim3 block, size_t shared_bytes, void (*run)(void 
 
 /* ---- meeting ------------------------------------------------------------------------------------------------- */
 
-int emu_barrier(const char *file, int line, enum emu_vote vote, int value)
+__attribute__((nonnull(1))) int emu_barrier(const char *file, int line, enum emu_vote vote, int value)
 {
     if (self->barriers_met++ == skip_barrier)
         return 0;
@@ -316,10 +316,10 @@ int emu_barrier(const char *file, int line, enum emu_vote vote, int value)
     } else {
         int count = 0;
         for (int i = 0; i < fibers_n; i++) {
-            const char *other = fibers[i].file ? fibers[i].file : "?";
-            if (fibers[i].line != line || strcmp(other, file) != 0)
-                emu_fail("threads at two barriers: %u at %s:%d, %d at %s:%d", self->where.thread.x, file, line, i, other,
-                         fibers[i].line);
+            const struct emu_fiber *other = &fibers[i];
+            if (other->line != line || strcmp(other->file, file) != 0)
+                emu_fail("threads at two barriers: %u at %s:%d, %d at %s:%d", self->where.thread.x, file, line, i,
+                         other->file, other->line);
             count += fibers[i].vote;
         }
         for (int i = 0; i < fibers_n; i++) {

@@ -110,6 +110,8 @@ help:
 	@echo 'make containers the image cpu, built and run by podman (ten minutes)'
 	@echo 'make kubelet [KILLS=20]   pods of k8s/base killed, evicted, frozen by a small kubelet (five minutes)'
 	@echo 'make release    build/release/convoy: one stripped executable that needs only libc, libm and ld-linux'
+	@echo 'make gpu-test   on a machine with an NVIDIA GPU: kernels, golden cases, sanitizer, several ranks; writes tests/gpu/results'
+	@echo 'make gpu-bench  likewise: kernels, attention, whole steps, beside PyTorch; make gpu-carry builds what both need elsewhere'
 	@echo 'make docs       write the table of settings into README.md'
 	@echo 'make clean'
 
@@ -191,4 +193,5 @@ clean:
 -include tests/emu/emu.mk
 -include tests/comm/fake.mk
 include .ci/release.mk
+-include tests/gpu/gpu.mk
 -include $(STAMP:.o=.d) $(OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(BUILD)/src/main.d

@@ -1,0 +1,57 @@
+# What is run on a machine with a GPU: `make gpu-test`, `make gpu-bench`. They take build/gpu when it is there, so that it can
+# be built on another machine (`make gpu-carry`, which needs nvcc) and carried to one without our libraries.
+GPU := $(BUILD)/gpu
+GPU_FAMILIES := $(shell sed -n 's/.*X(\([a-z]*\)).*/&/p' tests/gpu/real.h | grep -o 'X([a-z]*)' | sed 's/X(\(.*\))/\1/')
+GPU_OPS := $(shell sed -n '/define OP_LIST/,/^$$/p' kernels/op_list.h | grep -o 'X([a-z_]*)' | sed 's/X(\(.*\))/\1/')
+GPU_WRAP := $(foreach o,$(GPU_OPS),-Wl,--wrap=$(o)_cuda)
+GPU_NAMES := $(foreach f,malloc calloc aligned_alloc realloc free,-D$(f)=real_$(f))
+GPU_OBJ := $(GPU_FAMILIES:%=$(GPU)/obj/test_%.o)
+
+$(GPU)/obj/test_%.o: tests/cuda/test_%.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests -Itests/kernels $(CFLAGS) -Wno-missing-prototypes $(GPU_NAMES) -Dmain=real_main_$* -MMD -MP -c -o $@ $<
+$(GPU)/obj/real.o: tests/gpu/real.c tests/gpu/real.h
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests/gpu -isystem $(CUDA_ROOT)/include $(CFLAGS) -c -o $@ $<
+$(GPU)/obj/real_dry.o: tests/gpu/real.c tests/gpu/real.h
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests/gpu -DREAL_DRY $(CFLAGS) -c -o $@ $<
+
+$(GPU)/obj/gpu_bench.o: tests/gpu/gpu_bench.c tests/gpu/real.h
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests/gpu -isystem $(CUDA_ROOT)/include $(CFLAGS) -c -o $@ $<
+$(GPU)/obj/test_golden.o: tests/golden/test_golden.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests $(CFLAGS) -Wno-missing-prototypes -Dmain=real_golden -MMD -MP -c -o $@ $<
+
+# Only what a bare machine has is needed: the C library; and the test library, which lies beside the program.
+GPU_LINK = $(LDFLAGS) -Wl,--gc-sections -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -s
+$(GPU)/gpu_tests: $(GPU)/obj/real.o $(GPU)/obj/gpu_bench.o $(GPU)/obj/test_golden.o $(GPU_OBJ) $(RELEASE)/convoy
+	$(CC) $(GPU_LINK) $(GPU_WRAP) -L$(shell pkg-config --variable=libdir ucx)/ucx -o $@ -Wl,-Bstatic $(UCX_STATIC) -Wl,-Bdynamic \
+	  $(filter %.o,$^) $(RELEASE)/version.o $(BUILD)/src/base/arc4random.o $(BUILD)/src/comm/providers.o $(BUILD)/libconvoy.a \
+	  $(BUILD)/static/lib/libcurl.a $(BUILD)/static/lib/libcjson.a $(LIBS_STATIC) -lcmocka -lm
+$(GPU)/dry_tests: $(GPU)/obj/real_dry.o $(GPU_OBJ) $(BUILD)/libconvoy.a $(BUILD)/libemu.a | $(STAMP)
+	@mkdir -p $(@D)
+	$(CC) $(GPU_LINK) $(GPU_WRAP) -o $@ $(GPU)/obj/real_dry.o $(GPU_OBJ) $(STAMP) $(BUILD)/libemu.a $(BUILD)/libconvoy.a -lcmocka $(LDLIBS)
+-include $(GPU_OBJ:.o=.d) $(GPU)/obj/test_golden.d
+
+# The suite tries the tests' frame on the emulation; not with sanitizers, which want stacks of their own.
+ifeq ($(SAN),)
+tests: $(GPU)/dry_tests
+endif
+
+# build/gpu: what travels. The peer for the benchmark comes along where it is.
+GPU_PEER := $(wildcard ../shared/bench/torch_gpt2.py)
+.PHONY: gpu-carry gpu-test gpu-bench
+gpu-carry:
+	$(if $(HAS_CUDA),,$(error gpu-carry: $(or $(CUDA_LACKS),CUDA=0 leaves CUDA out)))
+	@sh .ci/need $(NEED) $(NEED_TEST) $(NEED_RELEASE)
+	@$(MAKE) --no-print-directory -s -j$$(nproc) $(RELEASE)/convoy $(GPU)/gpu_tests
+	@cp $(RELEASE)/convoy $(GPU)/ && cp $$(ldd $(GPU)/gpu_tests | sed -n 's/.*=> \(.*lib\(cmocka\)[^ ]*\) .*/\1/p') $(GPU)/
+	@$(if $(GPU_PEER),cp $(GPU_PEER) $(GPU)/)
+	@rm -rf $(GPU)/obj $(GPU)/dry_tests && ls -l $(GPU)
+
+gpu-test gpu-bench:
+	@[ -x $(GPU)/convoy ] && [ -x $(GPU)/gpu_tests ] || tests/gpu/gpu.sh look
+	@[ -x $(GPU)/convoy ] && [ -x $(GPU)/gpu_tests ] || $(MAKE) --no-print-directory gpu-carry
+	@GPU=$(GPU) tests/gpu/gpu.sh $(@:gpu-%=%)

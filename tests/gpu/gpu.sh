@@ -1,0 +1,322 @@
+#!/bin/bash
+# gpu.sh — what is run on a machine with an NVIDIA GPU (make gpu-test, make gpu-bench); bash, coreutils and awk are enough there.
+#
+#   gpu.sh look       is there a GPU? says why not, 1
+#   gpu.sh test       every kernel against the CPU's truth, golden cases, the same losses as on the CPU, compute-sanitizer on a
+#                     short run, two ranks over UCX and over NCCL on one GPU, sharding, a checkpoint from GPU to CPU
+#   gpu.sh bench      kernels against the copy bandwidth of the same run, whole steps, beside PyTorch
+#
+# GPU: folder with the programs (build/gpu). OUT: where the results go (tests/gpu/results): one JSON, one table. MODELS: what
+# bench trains. DRY=1: everything on the CPU and the emulation with the smallest sizes, to try this script; nothing it writes is a result.
+# CONVOY_LIB_DIR, else PyPI's folders, else the loader, say where NVIDIA's libraries are.
+set -u
+mode=${1:-}
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(cd "$here/../.." && pwd)
+GPU=${GPU:-$top/build/gpu}
+case $GPU in /*) ;; *) GPU=$top/$GPU ;; esac
+OUT=${OUT:-$here/results}
+DRY=${DRY:-0}
+work=$(mktemp -d "${TMPDIR:-/tmp}/convoy-gpu.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$top" || exit 1
+
+say() { printf '%s\n' "$*" >&2; }
+
+look() {
+    [ "$DRY" = 1 ] && return 0
+    if [ ! -e /dev/nvidiactl ] && ! nvidia-smi -L >/dev/null 2>&1; then
+        say "gpu-$mode: no NVIDIA GPU here: there is no /dev/nvidiactl and nvidia-smi finds none; run this on a machine with one" \
+            "(sm_80 or newer; in a container with --gpus all). DRY=1 tries the script itself."
+        return 1
+    fi
+}
+
+# NVIDIA's libraries of PyPI's packages, all in one folder, for they look for each other beside themselves.
+find_libraries() {
+    local python folder file
+    [ -n "${CONVOY_LIB_DIR:-}" ] && return
+    for python in python3 /opt/torch/.venv/bin/python3; do
+        folder=$("$python" -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null) && break
+    done
+    [ -n "${folder:-}" ] || return
+    mkdir -p "$work/lib"
+    for file in "$folder"/*/lib/lib*.so*; do
+        [ -e "$file" ] && ln -sf "$file" "$work/lib/"
+    done
+    export CONVOY_LIB_DIR=$work/lib LD_LIBRARY_PATH=$work/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+}
+
+# ---- results ----
+
+rows=()       # name <tab> outcome <tab> seconds <tab> note: of test
+measured=()   # name <tab> unit <tab> value <tab> part of the limit <tab> ms: of bench
+quote() { printf '%s' "$1" | tr -d '\000-\010\013-\037' | sed 's/\\/\\\\/g; s/"/\\"/g; s/\t/ /g' | tr '\n' ' '; }
+number() { case $1 in '' | *[!0-9.eE+-]*) printf null ;; *) printf '%s' "$1" ;; esac; }
+
+gpu_name() {
+    if [ "$DRY" = 1 ]; then echo "dry run, no GPU"; else nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1; fi
+}
+driver() { nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1; }
+
+# begin — one step of the test: its output goes to a log of its own.
+step() { # name, command...
+    local name=$1 began rc log
+    shift
+    log=$work/$(printf '%s' "$name" | tr -c 'a-z0-9' '_').log
+    began=$(date +%s)
+    "$@" >"$log" 2>&1
+    rc=$?
+    note=$(cat "$work/note" 2>/dev/null)
+    rm -f "$work/note"
+    case $rc in
+    0) outcome=ok ;;
+    77) outcome=skipped ;;
+    *) outcome=failed note=${note:-$(grep -E ' error |not ok|Bail out|ERROR SUMMARY' "$log" | head -3)} ;;
+    esac
+    rows+=("$name	$outcome	$(($(date +%s) - began))	$(quote "$note")")
+    say "$outcome: $name${note:+ ($(quote "$note"))}"
+    [ "$outcome" != failed ] || { failures=$((failures + 1)) && tail -20 "$log" >&2; }
+}
+
+write_results() {
+    local stamp base row name outcome seconds text unit value part ms first=1
+    mkdir -p "$OUT" || return 1
+    stamp=$(date -u +%Y-%m-%dT%H:%M:%SZ)
+    base=$OUT/$mode
+    {
+        printf '{"what":"gpu-%s","when":"%s","dry":%s,"gpu":"%s","driver":"%s","version":"%s","precision":"%s","rows":[' "$mode" "$stamp" \
+            "$([ "$DRY" = 1 ] && echo true || echo false)" "$(quote "$(gpu_name)")" "$(driver)" "$(quote "$("$GPU/convoy" version 2>/dev/null | head -1)")" \
+            "${precision:-}"
+        for row in "${rows[@]}"; do
+            IFS='	' read -r name outcome seconds text <<<"$row"
+            printf '%s\n{"name":"%s","outcome":"%s","seconds":%s,"note":"%s"}' "$([ $first = 1 ] || echo ,)" "$name" "$outcome" \
+                "$(number "$seconds")" "$text"
+            first=0
+        done
+        for row in "${measured[@]}"; do
+            name=$(cut -f1 <<<"$row") unit=$(cut -f2 <<<"$row") value=$(cut -f3 <<<"$row") part=$(cut -f4 <<<"$row") ms=$(cut -f5 <<<"$row")
+            printf '%s\n{"name":"%s","unit":"%s","value":%s,"of_limit":%s,"ms":%s}' "$([ $first = 1 ] || echo ,)" "$(quote "$name")" \
+                "$unit" "$(number "$value")" "$(number "$part")" "$(number "$ms")"
+            first=0
+        done
+        printf '\n]}\n'
+    } >"$base.json.new" && mv "$base.json.new" "$base.json"
+    {
+        echo "# gpu-$mode on $(gpu_name), driver $(driver), $stamp"
+        [ "$DRY" = 1 ] && echo && echo "A dry run without a GPU: nothing here is a result."
+        echo
+        if [ ${#rows[@]} -gt 0 ]; then
+            echo '| what | outcome | seconds | note |'
+            echo '|---|---|---|---|'
+            for row in "${rows[@]}"; do awk -F'\t' '{gsub(/\|/, "\\|"); print "| " $1 " | " $2 " | " $3 " | " $4 " |"}' <<<"$row"; done
+            echo
+        fi
+        if [ ${#measured[@]} -gt 0 ]; then
+            echo '| what | value | unit | part of the limit | ms |'
+            echo '|---|---|---|---|---|'
+            for row in "${measured[@]}"; do awk -F'\t' '{print "| " $1 " | " $3 " | " $2 " | " $4 " | " $5 " |"}' <<<"$row"; done
+        fi
+    } >"$base.md"
+    say "written: $base.json $base.md"
+}
+
+# ---- test ----
+
+device=cuda
+[ "$DRY" = 1 ] && device=cpu
+export STATUS_PORT=0 JOIN_TIMEOUT=60s
+nano="MODEL=gpt2-nano SEQ_LEN=64 BATCH_SIZE=2 GLOBAL_BATCH=4 STEPS=10 SEED=3 LR=1e-3 PRECISION=fp32"
+
+# train — losses of the steps go to $work/NAME.losses.
+train() { # name, settings...
+    local name=$1
+    shift
+    rm -f "$work/$name.jsonl"
+    # shellcheck disable=SC2086 # words
+    "$GPU/convoy" train $nano DATA="$work/text" METRICS_FILE="$work/$name.jsonl" "$@" || return
+    sed -n 's/.*"loss":\([^,]*\),.*/\1/p' "$work/$name.jsonl" >"$work/$name.losses"
+    [ -s "$work/$name.losses" ]
+}
+
+# near — are the losses of two runs within 1e-4 of each other? Notes how far apart they are.
+near() {
+    paste "$work/$1.losses" "$work/$2.losses" | awk -v out="$work/note" '
+        { d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > worst || d != d) worst = d; if ($1 == "" || $2 == "") bad = 1 }
+        END { printf "%d losses, %.1e apart at most\n", NR, worst >out; exit bad || !(worst <= 1e-4) || NR == 0 }'
+}
+
+# two — two nodes of one worker each on this machine, the same GPU for both.
+two() { # name, settings...
+    local name=$1 port=$((20000 + RANDOM % 20000)) rc
+    shift
+    rm -f "$work/$name.jsonl"
+    # shellcheck disable=SC2086
+    JOB_TOKEN=0123456789abcdef0123 NCCL_HOSTID=convoy-b NODE_ID=1 "$GPU/convoy" train $nano DATA="$work/text" N_NODES=2 MASTER_ADDR=127.0.0.1 \
+        MASTER_PORT=$port "$@" >"$work/$name.1" 2>&1 &
+    # shellcheck disable=SC2086
+    JOB_TOKEN=0123456789abcdef0123 NCCL_HOSTID=convoy-a NODE_ID=0 "$GPU/convoy" train $nano DATA="$work/text" N_NODES=2 MASTER_ADDR=127.0.0.1 \
+        MASTER_PORT=$port METRICS_FILE="$work/$name.jsonl" "$@"
+    rc=$?
+    wait $! || rc=$?
+    cat "$work/$name.1"
+    [ $rc = 0 ] || return $rc
+    sed -n 's/.*"loss":\([^,]*\),.*/\1/p' "$work/$name.jsonl" >"$work/$name.losses"
+}
+
+kernels() { # family
+    if [ "$DRY" = 1 ]; then timeout 300 "$GPU/dry_tests" "$1"; else timeout 300 "$GPU/gpu_tests" "$1"; fi
+}
+golden() {
+    [ "$DRY" = 1 ] && return 77
+    GOLDEN_DEVICE=cuda timeout 300 "$GPU/gpu_tests" golden
+}
+as_on_cpu() { train cpu DEVICE=cpu && train gpu DEVICE=$device && near gpu cpu; }
+over_ucx() { two ucx DEVICE=$device BACKEND=ucx && near ucx gpu; }
+over_nccl() {
+    [ "$DRY" = 1 ] && return 77
+    two nccl DEVICE=cuda BACKEND=nccl && near nccl gpu && return
+    if grep -hiqE 'duplicate gpu|NCCL refuses' "$work"/*nccl*; then
+        echo "NCCL refuses two ranks on one GPU here" >"$work/note"
+        return 77
+    fi
+    return 1
+}
+sharded() { two full DEVICE=$device BACKEND=ucx SHARD=full && near full gpu; }
+squeezed() { two int8 DEVICE=$device BACKEND=ucx COMPRESS=int8 && tail -1 "$work/int8.losses" >"$work/note"; }
+checkpoint() {
+    rm -rf "$work/ckpt"
+    train half DEVICE=$device STEPS=10 CHECKPOINT_DIR="$work/ckpt" CHECKPOINT_EVERY=5 || return
+    rm -rf "$work/ckpt/step-00000010"
+    train rest DEVICE=cpu STEPS=10 CHECKPOINT_DIR="$work/ckpt" RESUME=required || return
+    tail -5 "$work/cpu.losses" >"$work/tail.losses"
+    near rest tail
+}
+generates() { "$GPU/convoy" generate DEVICE=$device CHECKPOINT_DIR="$work/ckpt" PROMPT=The TOKENS=8 SEED=1; }
+sanitizer() { # tool, command...
+    local tool=$1
+    shift
+    command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer here" >"$work/note"; return 77; }
+    [ "$DRY" = 1 ] && return 77
+    compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 9 "$@" >"$work/sanitizer" 2>&1
+    local rc=$?
+    cat "$work/sanitizer"
+    if grep -q 'Device not supported' "$work/sanitizer"; then
+        echo "compute-sanitizer does not support this device" >"$work/note"
+        return 77
+    fi
+    return $rc
+}
+
+families() { sed -n 's/^    X(.*/&/p' "$here/real.h" | grep -o '([a-z]*)' | tr -d '()'; }
+
+run_test() {
+    local family
+    failures=0
+    # Every family of kernels; a dry run takes two.
+    for family in $(families); do
+        [ "$DRY" = 1 ] && case $family in norm | reduce) ;; *) continue ;; esac
+        step "kernels $family" kernels "$family"
+    done
+    cat /usr/share/common-licenses/* 2>/dev/null | head -c 300000 >"$work/text"
+    [ -s "$work/text" ] || cat "$top"/*.md "$top"/src/*/*.c | head -c 300000 >"$work/text"
+    step "golden cases within 1e-4" golden
+    step "losses as on the CPU" as_on_cpu
+    step "two ranks over UCX" over_ucx
+    step "two ranks over NCCL" over_nccl
+    step "SHARD=full over UCX" sharded
+    step "COMPRESS=int8 over UCX" squeezed
+    step "a checkpoint of the GPU on the CPU" checkpoint
+    step "generate" generates
+    # shellcheck disable=SC2086
+    step "compute-sanitizer memcheck, training" sanitizer memcheck "$GPU/convoy" train $nano STEPS=2 DATA="$work/text" DEVICE=cuda
+    step "compute-sanitizer memcheck, kernels norm" sanitizer memcheck "$GPU/gpu_tests" norm
+    step "compute-sanitizer racecheck, kernels norm" sanitizer racecheck "$GPU/gpu_tests" norm
+    write_results
+    [ $failures = 0 ]
+}
+
+# ---- bench ----
+
+models="gpt2:64 gpt2-medium:64 gpt2-large:32 gpt2-xl:16" # with the batches of the issue's table; smaller where memory is short
+bench_steps=30
+
+steps_of() { # model, batch, precision -> the median of the last steps, and mfu of the console
+    local model=$1 batch=$2
+    rm -f "$work/bench.jsonl"
+    timeout 500 "$GPU/convoy" train MODEL="$model" SEQ_LEN="$seq" BATCH_SIZE="$batch" STEPS=$bench_steps DEVICE=$device PRECISION="$3" SEED=1 \
+        METRICS_FILE="$work/bench.jsonl" >"$work/bench.log" 2>&1
+}
+
+bench_model() { # model:batch
+    local model=${1%%:*} batch=${1##*:} rc=75 ms
+    while [ "$batch" -ge 1 ]; do
+        steps_of "$model" "$batch" "$precision"
+        rc=$?
+        [ $rc = 75 ] || break
+        grep -q 'out of memory' "$work/bench.log" || break
+        batch=$((batch / 2))
+    done
+    if [ $rc != 0 ]; then
+        say "failed: $model: $(grep ' error ' "$work/bench.log" | head -1)"
+        failures=$((failures + 1))
+        return
+    fi
+    ms=$(sed -n 's/.*"step_ms":\([^,}]*\).*/\1/p' "$work/bench.jsonl" | tail -n +$((bench_steps / 3)) | sort -g | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}')
+    measured+=("step $model B$batch T$seq $precision	tokens/s	$(awk -v b="$batch" -v t="$seq" -v ms="$ms" 'BEGIN {printf "%.0f", b * t / ms * 1000}')	$(
+        grep -o 'mfu [0-9.]*%' "$work/bench.log" | tail -1 | awk '{printf "%.3f", $2 / 100}')	$ms")
+    say "measured: ${measured[-1]}"
+}
+
+bench_torch() {
+    local peer=$GPU/torch_gpt2.py python line
+    for python in python3 /opt/torch/.venv/bin/python3; do "$python" -c 'import torch' 2>/dev/null && break || python=; done
+    if [ -z "$python" ] || [ ! -f "$peer" ] || [ "$DRY" = 1 ]; then
+        say "skipped: PyTorch's step: $([ -n "$python" ] && echo "no torch_gpt2.py in $GPU" || echo "no PyTorch here")"
+        return
+    fi
+    for line in "bf16 --dtype bf16" "fp32 --dtype fp32"; do
+        # shellcheck disable=SC2086
+        "$python" "$peer" --device cuda ${line#* } --batch 64 --seq 1024 --vocab 50304 --compile --attention sdpa --fused --steps 30 \
+            --warmup 10 >"$work/torch.log" 2>&1 || { say "failed: PyTorch ${line%% *}: $(tail -1 "$work/torch.log")"; continue; }
+        measured+=("PyTorch gpt2 B64 T1024 ${line%% *} compile	tokens/s	$(tail -1 "$work/torch.log" | grep -o 'tok[a-z_/]*s=[0-9.]*' | sed 's/.*=//')		")
+        say "measured: ${measured[-1]}"
+    done
+}
+
+run_bench() {
+    local row
+    failures=0
+    seq=1024
+    if [ "$DRY" = 1 ]; then
+        models=gpt2-nano:2 bench_steps=6 seq=32 precision=fp32
+    else
+        "$GPU/gpu_tests" bench >"$work/kernels" || failures=1
+        while IFS= read -r row; do
+            case $row in '#'*) say "$row" ;; *) measured+=("$row") && say "measured: $row" ;; esac
+        done <"$work/kernels"
+        # The best precision that this version has.
+        precision=bf16
+        "$GPU/convoy" config PRECISION=bf16 >/dev/null 2>&1 || precision=fp32
+    fi
+    for row in ${MODELS:-$models}; do bench_model "$row"; done
+    bench_torch
+    write_results
+    [ $failures = 0 ]
+}
+
+case $mode in
+look) look ;;
+test | bench)
+    look || exit 1
+    for program in convoy "$([ "$DRY" = 1 ] && echo dry_tests || echo gpu_tests)"; do
+        [ -x "$GPU/$program" ] || { say "gpu-$mode: no $GPU/$program; make gpu-carry builds it where nvcc is"; exit 1; }
+    done
+    find_libraries
+    "run_$mode"
+    ;;
+*)
+    say "gpu.sh look|test|bench"
+    exit 64
+    ;;
+esac

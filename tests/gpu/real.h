@@ -1,0 +1,25 @@
+/* real — what tests/gpu/real.c gives the tests of the CUDA kernels: their memory, and the names of their mains. */
+#ifndef CONVOY_TESTS_GPU_REAL_H
+#define CONVOY_TESTS_GPU_REAL_H
+
+#include <stddef.h>
+
+#define REAL_FAMILIES(X)                                                                                       \
+    X(adamw) X(attention) X(compress) X(dropout) X(embed) X(gelu) X(halves) X(matmul) X(norm) X(reduce) X(xent)
+
+#define REAL_DECLARE(name) int real_main_##name(void);
+REAL_FAMILIES(REAL_DECLARE)
+#undef REAL_DECLARE
+
+/* real_bench — the kernels against the limits of the GPU (gpu_bench.c). */
+int real_bench(void);
+/* real_golden — are we GPT-2? (tests/golden); memory as usual. */
+int real_golden(void);
+
+void *real_malloc(size_t bytes);
+void *real_calloc(size_t n, size_t each);
+void *real_aligned_alloc(size_t align, size_t bytes);
+void *real_realloc(void *data, size_t bytes);
+void real_free(void *data);
+
+#endif

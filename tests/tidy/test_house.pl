@@ -167,6 +167,8 @@ test 'lines are at most 120 columns', sub {
     return @bad;
 };
 
+test 'tests can be run', sub { return grep { !-x } glob 'tests/*/test_*.sh tests/*/test_*.pl' };
+
 print '1..' . @tests . "\n";
 my $failed = 0;
 for my $i (0 .. $#tests) {

@@ -32,6 +32,7 @@ struct comm_piece { /* of comm_alloc without a transport's own */
 struct comm_root {
     struct comm_queue *queue;
     struct comm_lift *lift; /* NULL: all memory is where the transport reaches it */
+    struct mark *mark;      /* of comm_after, for the next call; NULL: none */
     atomic_bool closing, failed;
     enum status failed_st; /* written once, before `failed` */
     struct status_saved failure;
@@ -327,10 +328,23 @@ static void wait_ticket(struct comm *comm, int64_t ticket)
     add_to(comm, 0, clock_ns() - begin, 0);
 }
 
+enum status comm_after(struct comm *comm, struct stream *s)
+{
+    return comm->root->lift != NULL ? comm_lift_mark(comm->root->lift, s, &comm->root->mark) : ST_OK;
+}
+
+static struct mark *take_mark(struct comm_root *root)
+{
+    struct mark *mark = root->mark;
+    root->mark = NULL;
+    return mark;
+}
+
 static enum status run(struct comm *comm, struct comm_call call)
 {
     if (root_of_job == comm->root)
         return carry_out(comm, &call, false);
+    call.mark = take_mark(comm->root);
     if (!comm_queue_is_empty(comm->root->queue))
         wait_ticket(comm, comm_queue_last(comm->root->queue));
     return carry_out(comm, &call, true);
@@ -347,6 +361,7 @@ static enum status put(struct comm *comm, const struct comm_queue_item *item, st
 
 static enum status begin(struct comm *comm, struct comm_call call, struct comm_ticket *ticket)
 {
+    call.mark = take_mark(comm->root);
     return put(comm, &(struct comm_queue_item){.comm = comm, .call = call}, ticket);
 }
 

@@ -16,7 +16,7 @@
  *
  * Where config.dev has memory apart from the host's, buffers may lie in either, all ranks' of one call in the same;
  * comm_alloc gives the device's. What was put on the device's streams before a call must be done (dev_sync) when it is
- * made or begun.
+ * made or begun, or said by comm_after. When a call returns, or its ticket has been waited for, the device has done it.
  *
  * It is given its world and never asks where its peers came from. Must not know models, steps, settings or the board. */
 #ifndef CONVOY_COMM_COMM_H
@@ -84,6 +84,10 @@ void comm_now(const struct comm *comm, struct comm_now *out);
  * add straight from each other's buffers. Zeroed, aligned to 2 MiB, touched. All ranks call it with the same size in
  * the same order, before the first collective. Freed by comm_close. */
 enum status comm_alloc(struct comm *comm, int64_t bytes, void **out);
+
+/* comm_after — the next call that this thread makes or begins (not a job) comes after all that `s` has been given so far:
+ * the device waits for it, not the host. Nothing where memory is the host's. */
+enum status comm_after(struct comm *comm, struct stream *s);
 
 /* ---- collectives. All ranks call the same ones in the same order; counts are in elements; dtypes F32, F64 and BF16
  * (added in fp32, rounded once at the end). A buffer belongs to the call until it returns, or until comm_wait.

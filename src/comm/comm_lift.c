@@ -14,6 +14,8 @@ struct comm_lift {
     bool to_device;
     struct stream *in, *out;  /* copies to this side, and back */
     char *slot[2], *extra[2]; /* pieces; extra: where a call's result cannot lie in its source */
+    struct mark *marks[COMM_LIFT_MARKS];
+    int marks_next;
 };
 
 /* A call cut in pieces: `parts` extents of the buffers, of which a piece has up to `each` elements of each. */
@@ -66,6 +68,8 @@ void comm_lift_close(struct comm_lift *l)
 {
     if (l == NULL)
         return;
+    for (int i = 0; i < COMM_LIFT_MARKS; i++)
+        dev_unmark(l->dev, l->marks[i]);
     dev_stream_close(l->in);
     dev_stream_close(l->out);
     for (int i = 0; i < 2; i++) {
@@ -78,6 +82,15 @@ void comm_lift_close(struct comm_lift *l)
         }
     }
     free(l);
+}
+
+enum status comm_lift_mark(struct comm_lift *l, struct stream *s, struct mark **out)
+{
+    struct mark **mark = &l->marks[l->marks_next];
+    TRY(dev_mark(s, mark));
+    l->marks_next = (l->marks_next + 1) % COMM_LIFT_MARKS;
+    *out = *mark;
+    return ST_OK;
 }
 
 /* ---- what of a call lies where ---- */
@@ -177,6 +190,7 @@ static enum status move(struct comm_wire *wire, const struct comm_call *call, co
 {
     const int64_t own = wire->config.place.rank * cut->each * (int64_t)dtype_bytes(call->dtype);
     struct comm_call piece = *call;
+    piece.mark = NULL; /* the copies have waited for it */
     piece.elems = call->kind == COMM_CALL_ALL_TO_ALL ? cut->each : is_spread(call) ? cut->parts * cut->each : elems;
     piece.in = call->kind == COMM_CALL_ALL_GATHER ? slot + own : call->kind == COMM_CALL_RECV ? NULL : slot;
     piece.out = call->kind == COMM_CALL_REDUCE_SCATTER ? slot + own
@@ -192,6 +206,8 @@ static enum status move(struct comm_wire *wire, const struct comm_call *call, co
 static enum status run_pieces(struct comm_lift *l, struct comm_wire *wire, const struct comm_call *call)
 {
     const struct cut cut = cut_of(call, wire->config.place.ranks);
+    TRY(dev_wait(l->in, call->mark));
+    TRY(dev_wait(l->out, call->mark)); /* results may overwrite what was read before it */
     if (cut.rounds > 0)
         TRY(carry(l, wire, call, &cut, 0, l->slot[0], true));
     for (int64_t j = 0; j < cut.rounds; j++) {

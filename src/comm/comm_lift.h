@@ -19,6 +19,11 @@ struct comm_lift;
 enum status comm_lift_open(struct dev *dev, bool to_device, struct comm_lift **out);
 void comm_lift_close(struct comm_lift *lift); /* accepts NULL */
 
+/* comm_lift_mark — where the stream is now, for the next call that is made or begun; valid until COMM_LIFT_MARKS more
+ * have been asked for. One thread asks. */
+#define COMM_LIFT_MARKS 300 /* more than calls can be under way */
+enum status comm_lift_mark(struct comm_lift *lift, struct stream *s, struct mark **out);
+
 /* comm_lift_run — as comm_ops_work, wherever the buffers lie. In the thread that carries calls out. */
 enum status comm_lift_run(struct comm_lift *lift, struct comm_wire *wire, const struct comm_call *call);
 

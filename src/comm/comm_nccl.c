@@ -128,6 +128,13 @@ static enum status finish(struct comm_wire *wire, enum status st)
     return st;
 }
 
+/* The stream comes after what the call comes after. */
+static enum status begin(const struct comm_wire *wire, const struct comm_call *call)
+{
+    const struct comm_nccl *state = wire->state;
+    return dev_wait(state->root->stream, call->mark);
+}
+
 /* A call as NCCL took it, to its end. */
 static enum status complete(struct comm_wire *wire, int result)
 {
@@ -289,6 +296,7 @@ static enum status all_reduce(struct comm_wire *wire, const struct comm_call *ca
     const struct comm_nccl *state = wire->state;
     if (call->elems == 0)
         return ST_OK;
+    TRY(begin(wire, call));
     count_sent(wire, 2 * ring_bytes(wire, call));
     return complete(wire, lib(state)->ncclAllReduce(call->in, call->out, (size_t)call->elems, type_of(call->dtype),
                                                     NCCL_SUM, state->comm, stream_of(state)));
@@ -332,6 +340,7 @@ static enum status reduce_scatter(struct comm_wire *wire, const struct comm_call
     const struct comm_nccl *state = wire->state;
     if (call->elems == 0)
         return ST_OK;
+    TRY(begin(wire, call));
     count_sent(wire, ring_bytes(wire, call));
     if (!is_even(wire, call))
         return grouped(wire, call, reduce_part);
@@ -357,6 +366,7 @@ static enum status all_gather(struct comm_wire *wire, const struct comm_call *ca
     const struct comm_nccl *state = wire->state;
     if (call->elems == 0)
         return ST_OK;
+    TRY(begin(wire, call));
     count_sent(wire, ring_bytes(wire, call));
     if (!is_even(wire, call))
         return grouped(wire, call, broadcast_part);
@@ -381,6 +391,7 @@ static enum status all_to_all(struct comm_wire *wire, const struct comm_call *ca
 {
     if (call->elems == 0)
         return ST_OK;
+    TRY(begin(wire, call));
     count_sent(wire, call->elems * (int64_t)dtype_bytes(call->dtype) * (wire->config.place.ranks - 1));
     return grouped(wire, call, exchange_part);
 }
@@ -391,6 +402,7 @@ static enum status broadcast(struct comm_wire *wire, const struct comm_call *cal
     const int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype);
     if (bytes == 0)
         return ST_OK;
+    TRY(begin(wire, call));
     count_sent(wire, call->peer == wire->config.place.rank ? bytes : 0);
     return complete(wire, lib(state)->ncclBroadcast(call->out, call->out, (size_t)bytes, NCCL_UINT8, call->peer,
                                                     state->comm, stream_of(state)));
@@ -402,6 +414,7 @@ static enum status send_to(struct comm_wire *wire, const struct comm_call *call)
     const int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype);
     if (bytes == 0)
         return ST_OK;
+    TRY(begin(wire, call));
     count_sent(wire, bytes);
     return complete(wire, lib(state)->ncclSend(call->in, (size_t)bytes, NCCL_UINT8, call->peer, state->comm,
                                                stream_of(state)));
@@ -413,6 +426,7 @@ static enum status recv_from(struct comm_wire *wire, const struct comm_call *cal
     const int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype);
     if (bytes == 0)
         return ST_OK;
+    TRY(begin(wire, call));
     return complete(wire, lib(state)->ncclRecv(call->out, (size_t)bytes, NCCL_UINT8, call->peer, state->comm,
                                                stream_of(state)));
 }

@@ -40,6 +40,7 @@ struct comm_call {
     void *out;
     const void *in;
     int64_t entered_ns; /* clock_ns */
+    struct mark *mark;  /* what on the device comes before the call; NULL: all of that is done */
 };
 
 /* What peers tell each other of a call at its entry, to find that they are not in the same one. */

@@ -113,3 +113,16 @@ enum status dev_idle(struct stream *s, bool *out)
 }
 
 void *dev_handle(struct stream *s) { return dev_is_apart(owner_of(s)) ? ops_of(owner_of(s))->handle(s) : NULL; }
+
+enum status dev_mark(struct stream *s, struct mark **mark)
+{
+    return dev_is_apart(owner_of(s)) ? ops_of(owner_of(s))->mark(s, mark) : ST_OK;
+}
+
+enum status dev_wait(struct stream *s, struct mark *mark) { return mark ? ops_of(owner_of(s))->wait(s, mark) : ST_OK; }
+
+void dev_unmark(struct dev *dev, struct mark *mark)
+{
+    if (mark)
+        ops_of(dev)->unmark(dev, mark);
+}

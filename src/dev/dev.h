@@ -17,6 +17,7 @@ enum dev_kind { DEV_KIND_CPU, DEV_KIND_CUDA };
 
 struct dev;    /* begins with struct dev_head, owned by its dev_*.c */
 struct stream; /* begins with struct stream_head */
+struct mark;   /* a place in a stream's order of work */
 
 struct dev_info {
     enum dev_kind kind;
@@ -47,6 +48,9 @@ struct dev_ops {
     void (*unpin)(struct dev *dev, void *data);
     enum status (*idle)(struct stream *s, bool *out);
     void *(*handle)(struct stream *s);
+    enum status (*mark)(struct stream *s, struct mark **mark);
+    enum status (*wait)(struct stream *s, struct mark *mark);
+    void (*unmark)(struct dev *dev, struct mark *mark);
 };
 
 struct dev_head {
@@ -78,8 +82,9 @@ enum status dev_sync(struct stream *s);
  * dev_enter: before the first use of a device in a thread that did not open it. dev_holds: does `data` lie in
  * memory of dev_alloc? dev_pin: host memory that copies reach without a detour: such a copy is under way until dev_sync
  * or dev_idle, and what it reads or writes belongs to it so long. dev_idle: has s done all? Never waits.
- * dev_handle: s as the maker's own libraries know it. On a device that is not apart: nothing to enter, false, ordinary
- * memory, true, NULL. */
+ * dev_handle: s as the maker's own libraries know it. dev_mark: where s is now, into *mark, which is made when it is NULL;
+ * dev_wait: s's next work waits for what came before the mark, as it is now (NULL: for nothing); from any thread. On a
+ * device that is not apart: nothing to enter, false, ordinary memory, true, NULL, no marks. */
 bool dev_is_apart(const struct dev *dev);
 enum status dev_enter(struct dev *dev);
 bool dev_holds(const struct dev *dev, const void *data);
@@ -87,5 +92,8 @@ enum status dev_pin(struct dev *dev, size_t bytes, void **out);
 void dev_unpin(struct dev *dev, void *data); /* accepts NULL */
 enum status dev_idle(struct stream *s, bool *out);
 void *dev_handle(struct stream *s);
+enum status dev_mark(struct stream *s, struct mark **mark);
+enum status dev_wait(struct stream *s, struct mark *mark);
+void dev_unmark(struct dev *dev, struct mark *mark); /* accepts NULL */
 
 #endif

@@ -255,6 +255,29 @@ static enum status cuda_idle(struct stream *s, bool *out)
     return *out || error == cudaErrorNotReady ? ST_OK : dev_cuda_error_fail(error, "asking a stream");
 }
 
+/* A mark is an event of CUDA's. */
+static enum status cuda_mark(struct stream *s, struct mark **mark)
+{
+    cudaEvent_t event = (cudaEvent_t)*mark;
+    if (event == NULL)
+        CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    *mark = (struct mark *)event;
+    CUDA_CHECK(cudaEventRecord(event, s->stream));
+    return ST_OK;
+}
+
+static enum status cuda_wait(struct stream *s, struct mark *mark)
+{
+    CUDA_CHECK(cudaStreamWaitEvent(s->stream, (cudaEvent_t)mark, 0));
+    return ST_OK;
+}
+
+static void cuda_unmark(struct dev *dev, struct mark *mark)
+{
+    (void)dev;
+    (void)cudaEventDestroy((cudaEvent_t)mark);
+}
+
 static void *cuda_handle(struct stream *s) { return s->stream; }
 
 static enum status cuda_after(struct stream *late, struct stream *early)
@@ -347,6 +370,9 @@ static const struct dev_ops cuda_ops = {
     .unpin = cuda_unpin,
     .idle = cuda_idle,
     .handle = cuda_handle,
+    .mark = cuda_mark,
+    .wait = cuda_wait,
+    .unmark = cuda_unmark,
 };
 
 enum status dev_cuda_find(int *count_out)

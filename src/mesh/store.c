@@ -212,6 +212,13 @@ enum status store_wait(struct store *s, struct comm_ticket ticket)
     return st;
 }
 
+/* come_after — what is begun next comes after what the device has been given. Compression copies by streams of its
+ * own: it begins when all that is done. */
+static enum status come_after(struct store *s)
+{
+    return s->squeeze ? dev_sync(s->c.stream) : comm_after(s->c.comm, s->c.stream);
+}
+
 void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out)
 {
     struct comm_times times;
@@ -252,7 +259,7 @@ static enum status gather(struct store *s, int piece)
         TRY(wait_gather(s, i));
         s->piece[i].is_here = false;
     }
-    TRY(dev_sync(s->c.stream));
+    TRY(come_after(s));
     enum status st = comm_all_gather_begin(s->c.comm, tensor_at(s->params, l->at), tensor_at(s->params_own, l->packed),
                                            l->elems, &p->gather);
     TRY(begun(s, st, p->gather));
@@ -316,7 +323,7 @@ static enum status reduce(struct store *s, int piece)
     if (s->is_alone || (piece == 0 && is_rows_alone(s)))
         return ST_OK;
     p->is_reducing = true;
-    TRY(dev_sync(s->c.stream));
+    TRY(come_after(s));
     enum status st;
     if (s->squeeze)
         st = squeeze_begin(s->squeeze, piece, from.data, s->has_parts || is_late(s, piece) ? NULL : from.data,
@@ -490,7 +497,7 @@ static enum status tell_updated(struct store *s, int piece)
         return ST_OK;
     }
     struct tensor all = tensor_at(s->params, l->first);
-    TRY(dev_sync(s->c.stream));
+    TRY(come_after(s));
     enum status st = comm_all_gather_begin(s->c.comm, all, tensor_at(all, l->own.first), l->elems, &p->gather);
     TRY(begun(s, st, p->gather));
     p->is_gathering = true;
@@ -500,7 +507,7 @@ static enum status tell_updated(struct store *s, int piece)
 static enum status gather_grad(struct store *s, int piece)
 {
     struct store_piece *p = &s->piece[piece];
-    TRY(dev_sync(s->c.stream));
+    TRY(come_after(s));
     struct tensor all = grad_of(s, piece);
     enum status st = s->squeeze ? squeeze_gather_begin(s->squeeze, piece, all.data, &p->gather)
                                 : comm_all_gather_begin(s->c.comm, all, grad_own(s, piece), s->layout.piece[piece].elems,

@@ -1,9 +1,9 @@
 /* far — a device for tests whose memory is apart from the host's: the CPU's operations behind addresses that fault when
- * the host touches them, and copies that happen as late as they may.
+ * the host touches them, and work that is done as late as it may be.
  *
  * The memory is mapped twice: device addresses without any right, and an alias that only this device (and fake_nccl) knows.
- * A copy between pinned memory and the device, or from the device, waits in its stream until somebody asks whether it is
- * done: what relies on an unfinished copy is found. */
+ * What is put on a stream (copies, fills, operations) waits there until somebody asks whether it is done, or another
+ * stream waits for it: what relies on unfinished work is found. Copies from ordinary memory take it along. */
 #ifndef CONVOY_TESTS_COMM_FAR_H
 #define CONVOY_TESTS_COMM_FAR_H
 
@@ -25,15 +25,20 @@
 struct far_block {
     size_t first, bytes;
 };
-struct far_copy {
+struct far_stream;
+struct far_work {
+    void (*run)(struct far_stream *s, const void *args); /* an operation; NULL: a copy, or a fill */
     char *dst;
-    const char *src;
+    const char *src; /* NULL: fill with byte */
+    char *own;       /* src, freed afterwards */
     size_t bytes;
+    int byte;
+    _Alignas(16) char args[512];
 };
 struct far_stream {
     struct stream_head head;
     struct fake_stream fake;
-    struct far_copy late[FAR_LATE];
+    struct far_work late[FAR_LATE];
     int late_n, asked;
     pthread_mutex_t mutex;
 };
@@ -121,8 +126,16 @@ static struct far_stream *far_of(struct stream *s) { return (struct far_stream *
 static void far_settle(struct far_stream *s)
 {
     pthread_mutex_lock(&s->mutex);
-    for (int i = 0; i < s->late_n; i++)
-        memmove(far_at(s->late[i].dst), far_at(s->late[i].src), s->late[i].bytes);
+    for (int i = 0; i < s->late_n; i++) {
+        struct far_work *w = &s->late[i];
+        if (w->run)
+            w->run(s, w->args);
+        else if (w->src)
+            memmove(far_at(w->dst), far_at(w->src), w->bytes);
+        else
+            memset(far_at(w->dst), w->byte, w->bytes);
+        free(w->own);
+    }
     s->late_n = s->asked = 0;
     pthread_mutex_unlock(&s->mutex);
 }
@@ -142,24 +155,29 @@ static void far_stream_close(struct stream *s)
     free(s);
 }
 
-/* From ordinary memory at once: the caller may use it again. Else late. */
-static enum status far_copy(struct stream *stream, void *dst, const void *src, size_t bytes)
+static void far_put(struct far_stream *s, const struct far_work *work)
 {
-    struct far_stream *s = far_of(stream);
     if (s->late_n == FAR_LATE)
         far_settle(s);
     pthread_mutex_lock(&s->mutex);
-    s->late[s->late_n++] = (struct far_copy){dst, src, bytes};
+    s->late[s->late_n++] = *work;
     pthread_mutex_unlock(&s->mutex);
+}
+
+static enum status far_copy(struct stream *stream, void *dst, const void *src, size_t bytes)
+{
+    struct far_work work = {.dst = dst, .src = src, .bytes = bytes};
     bool is_pinned = (uintptr_t)src % FAR_ALIGN == 0;
-    if (!far_is_far(src) && !is_pinned)
-        far_settle(s);
+    if (!far_is_far(src) && !is_pinned) {
+        work.src = work.own = malloc(bytes);
+        memcpy(work.own, src, bytes);
+    }
+    far_put(far_of(stream), &work);
     return ST_OK;
 }
 static enum status far_fill(struct stream *s, void *dst, int byte, size_t bytes)
 {
-    far_settle(far_of(s));
-    memset(far_at(dst), byte, bytes);
+    far_put(far_of(s), &(struct far_work){.dst = dst, .byte = byte, .bytes = bytes});
     return ST_OK;
 }
 static enum status far_after(struct stream *late, struct stream *early)
@@ -167,6 +185,29 @@ static enum status far_after(struct stream *late, struct stream *early)
     (void)late;
     far_settle(far_of(early));
     return ST_OK;
+}
+
+/* A mark is the stream it was set in; who waits for it makes that stream do all it has. */
+struct mark {
+    struct far_stream *stream;
+};
+static enum status far_mark(struct stream *s, struct mark **mark)
+{
+    if (!*mark)
+        *mark = calloc(1, sizeof **mark);
+    (*mark)->stream = far_of(s);
+    return ST_OK;
+}
+static enum status far_wait(struct stream *s, struct mark *mark)
+{
+    (void)s;
+    far_settle(mark->stream);
+    return ST_OK;
+}
+static void far_unmark(struct dev *dev, struct mark *mark)
+{
+    (void)dev;
+    free(mark);
 }
 static enum status far_idle(struct stream *stream, bool *out)
 {
@@ -193,13 +234,26 @@ static void far_info(const struct dev *dev, struct dev_info *out)
     strcpy(out->bus, far.bus);
 }
 
-/* Operations come after the copies of their stream. */
+/* What an operation reads on the host (spans) must stay until it is done, as for a GPU until its launch: so these two are done
+ * at once. */
 static const struct op_table *far_cpu_op;
 #define FAR_OP(name)                                                                                           \
+    static void far_run_##name(struct far_stream *s, const void *args)                                         \
+    {                                                                                                          \
+        struct name a;                                                                                         \
+        memcpy(&a, args, sizeof a);                                                                            \
+        if (far_cpu_op->name((struct stream *)(void *)s, &a) != ST_OK)                                         \
+            abort();                                                                                           \
+    }                                                                                                          \
     static enum status far_op_##name(struct stream *s, const struct name *a)                                   \
     {                                                                                                          \
-        far_settle(far_of(s));                                                                                 \
-        return far_cpu_op->name(s, a);                                                                         \
+        struct far_work work = {.run = far_run_##name};                                                        \
+        _Static_assert(sizeof *a <= sizeof work.args, "room for arguments");                                  \
+        memcpy(work.args, a, sizeof *a);                                                                       \
+        far_put(far_of(s), &work);                                                                             \
+        if (!strcmp(#name, "adamw") || !strcmp(#name, "sgd"))                                                  \
+            far_settle(far_of(s));                                                                             \
+        return ST_OK;                                                                                          \
     }
 OP_LIST(FAR_OP)
 #define FAR_ROW(name) .name = far_op_##name,
@@ -240,7 +294,10 @@ static void far_wrap(struct dev *dev)
                                .pin = far_pin,
                                .unpin = far_unpin,
                                .idle = far_idle,
-                               .handle = far_handle};
+                               .handle = far_handle,
+                               .mark = far_mark,
+                               .wait = far_wait,
+                               .unmark = far_unmark};
     head->ops = &far.ops;
 }
 static inline void far_unwrap(struct dev *dev) { ((struct dev_head *)(void *)dev)->ops = far.cpu; }

@@ -131,6 +131,7 @@ static void suite_aborted_rank(struct suite_rank *me)
     float *data = calloc(SUITE_CALL_ELEMS, sizeof(float));
     int call = atomic_load(&suite_call), last = me->place.ranks - 1;
     CHECK_OK(comm_barrier(me->comm));
+    pthread_barrier_wait(&me->job->apart); /* all have left it */
     if (me->place.rank == last) {
         clock_sleep_ms(20);
         atomic_store(&me->job->aborted, true);

@@ -145,6 +145,15 @@ static void is_apart(void **state)
         assert_true(turns < 10);
     }
     assert_memory_equal(back, pinned, N);
+    struct mark *mark = NULL, *same;
+    kt_ok(dev_wait(s, NULL));
+    kt_ok(dev_mark(s, &mark));
+    same = mark;
+    kt_ok(dev_mark(s, &mark));
+    assert_true(mark && mark == same);
+    kt_ok(dev_wait(s, mark));
+    dev_unmark(dev, mark);
+    dev_unmark(dev, NULL);
     runtime_fail("cudaStreamQuery", 0, cudaErrorIllegalAddress);
     assert_int_equal(dev_idle(s, &is_idle), ST_FAULT);
     dev_unpin(dev, pinned);

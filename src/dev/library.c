@@ -1,6 +1,7 @@
 /* library — see library.h. */
 #include "dev/library.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -72,6 +73,23 @@ static void in_dir(struct search *s, const char *dir)
     }
 }
 
+/* in_packages — every lib folder one level below, as PyPI's packages lie: nvidia/nccl/lib, nvidia/cu13/lib. In no
+ * order: of each library there is one. */
+static void in_packages(struct search *s, const char *dir)
+{
+    char path[LIBRARY_PATH_MAX];
+    DIR *packages = opendir(dir);
+    for (struct dirent *entry; packages && !s->handle && (entry = readdir(packages)) != NULL;) {
+        if (entry->d_name[0] == '.')
+            continue;
+        text_format(path, sizeof path, "%s/%s/lib", dir, entry->d_name);
+        if (access(path, F_OK) == 0)
+            in_dir(s, path);
+    }
+    if (packages)
+        closedir(packages);
+}
+
 static void path_of(void *handle, char *out, size_t cap)
 {
     struct link_map *map = NULL;
@@ -99,8 +117,10 @@ enum status library_open(const struct library_spec *spec, struct library *out, v
     char dir[PATH_MAX];
     struct search s = {.spec = spec};
     *out = (struct library){0};
-    if (user_dir[0])
+    if (user_dir[0]) {
         in_dir(&s, user_dir);
+        in_packages(&s, user_dir);
+    }
     if (beside(dir, sizeof dir))
         in_dir(&s, dir);
     in_dir(&s, "");

@@ -3,8 +3,9 @@
  *
  * A library is described by its possible file names, its symbols (an X-macro in the file that uses it makes
  * both the table of pointers and this list) and the packages that have it. Searched, in this order: the folder
- * of the user (CONVOY_LIB_DIR), ../lib/convoy beside the executable, what the loader finds, CUDA's own
- * folders. Must not know what a symbol does. */
+ * of the user (CONVOY_LIB_DIR) and the lib folders one level below it (PyPI's packages make site-packages/nvidia
+ * such a folder), ../lib/convoy beside the executable, what the loader finds, CUDA's own folders. Must not know
+ * what a symbol does. */
 #ifndef CONVOY_DEV_LIBRARY_H
 #define CONVOY_DEV_LIBRARY_H
 

@@ -123,9 +123,8 @@ static enum status far_enter(struct dev *dev)
 
 static struct far_stream *far_of(struct stream *s) { return (struct far_stream *)(void *)s; }
 
-static void far_settle(struct far_stream *s)
+static void far_settle_locked(struct far_stream *s)
 {
-    pthread_mutex_lock(&s->mutex);
     for (int i = 0; i < s->late_n; i++) {
         struct far_work *w = &s->late[i];
         if (w->run)
@@ -137,6 +136,11 @@ static void far_settle(struct far_stream *s)
         free(w->own);
     }
     s->late_n = s->asked = 0;
+}
+static void far_settle(struct far_stream *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    far_settle_locked(s);
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -157,9 +161,9 @@ static void far_stream_close(struct stream *s)
 
 static void far_put(struct far_stream *s, const struct far_work *work)
 {
-    if (s->late_n == FAR_LATE)
-        far_settle(s);
     pthread_mutex_lock(&s->mutex);
+    if (s->late_n == FAR_LATE)
+        far_settle_locked(s);
     s->late[s->late_n++] = *work;
     pthread_mutex_unlock(&s->mutex);
 }
@@ -212,9 +216,11 @@ static void far_unmark(struct dev *dev, struct mark *mark)
 static enum status far_idle(struct stream *stream, bool *out)
 {
     struct far_stream *s = far_of(stream);
+    pthread_mutex_lock(&s->mutex);
     if (s->late_n > 0 && ++s->asked > 2)
-        far_settle(s);
+        far_settle_locked(s);
     *out = s->late_n == 0 && atomic_load(&s->fake.pending) == 0;
+    pthread_mutex_unlock(&s->mutex);
     return ST_OK;
 }
 static enum status far_sync(struct stream *stream)

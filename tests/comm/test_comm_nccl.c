@@ -5,6 +5,7 @@
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
 #include "comm/suite.h"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "comm/nccl.h"
@@ -274,6 +275,18 @@ static void library(void **state)
     (void)state;
     assert_int_equal(open_in_child("nccl", ST_OK, "2.28.9 from "), 0);
     assert_int_equal(open_in_child("nccl_old", ST_NO_DEVICE, "2.14.3"), 0);
+    /* As PyPI's packages lie: FOLDER/nccl/lib/libnccl.so.2. */
+    char path[700], target[700];
+    const char *folder = harness_tmpdir();
+    for (const char *const *below = (const char *const[]){"/nccl", "/nccl/lib", "/cublas", NULL}; *below; below++) {
+        snprintf(path, sizeof path, "%s%s", folder, *below);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    snprintf(path, sizeof path, "%s/nccl/lib/libnccl.so.2", folder);
+    snprintf(target, sizeof target, "%s/libnccl.so.2", nccl_world_dir("nccl"));
+    assert_int_equal(symlink(target, path), 0);
+    assert_int_equal(open_in_child(folder, ST_OK, "2.28.9 from "), 0);
+    unlink(path);
     assert_int_equal(open_in_child("nccl_old", ST_NO_DEVICE, "2.18.0 or newer"), 0);
     assert_int_equal(open_in_child("nccl_lacks", ST_NO_DEVICE, "has no ncclGetLastError"), 0);
     if (dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL) == NULL)

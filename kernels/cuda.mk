@@ -47,9 +47,10 @@ $(BUILD)/cuda.txt: FORCE
 	@mkdir -p $(@D) && echo '$(or $(CUDA_ABOUT),none)' | cmp -s - $@ || { echo '$(or $(CUDA_ABOUT),none)' >$@; \
 	  echo 'cuda: $(if $(HAS_CUDA),$(NVCC) $(CUDA_ABOUT),left out$(if $(CUDA_LACKS),: $(CUDA_LACKS)))'; }
 
-# The device over a runtime and a cuBLASLt of the tests' own (tests/cuda/test_dev_cuda.c).
-$(BUILD)/tests/cuda/test_dev_cuda: private CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA -isystem $(CUDA_ROOT)/include)
-$(BUILD)/tests/cuda/test_dev_cuda: $(BUILD)/cuda.txt $(if $(HAS_CUDA),$(BUILD)/tests/cuda/libcublasLt.so.13)
+# The device over a runtime and a cuBLASLt of the tests' own (tests/cuda/guarded.h).
+GUARDED := $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,dev step trainer)
+$(GUARDED): private CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA -isystem $(CUDA_ROOT)/include)
+$(GUARDED): $(BUILD)/cuda.txt $(if $(HAS_CUDA),$(BUILD)/tests/cuda/libcublasLt.so.13)
 $(BUILD)/tests/cuda/libcublasLt.so.13: tests/cuda/fake_blas.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -O2 -fPIC -shared $(WARN) -isystem $(CUDA_ROOT)/include -o $@ $< -lm

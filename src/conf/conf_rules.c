@@ -4,6 +4,8 @@
  * know how values are parsed. Each refusal names both settings, their values and where they came from. */
 #include "conf/conf_row.h"
 
+#include <string.h>
+
 #define SHOWN_MAX 64
 enum { DEVICE_CPU = 2 }; /* as the row DEVICE lists them */
 
@@ -28,6 +30,15 @@ static enum status check_needs(const struct conf *conf, enum conf_key a, enum co
     return FAIL(ST_BAD_SETTING, "%s=%s (%s) needs %s, which is not set; %s", conf_rows[a].name,
                 conf_clean(conf_text(conf, a), shown, sizeof shown), conf_source(conf, a),
                 conf_rows[needed].name, remedy);
+}
+
+/* Where DEVICE leaves it open this is seen when the device is. */
+static enum status check_precision(const struct conf *conf)
+{
+    if (conf_i64(conf, CONF_PRECISION) <= CONF_PRECISION_FP32 || strcmp(conf_text(conf, CONF_DEVICE), "cpu") != 0)
+        return ST_OK;
+    return fail_pair(conf, CONF_PRECISION, "needs a GPU, not", CONF_DEVICE,
+                     "use PRECISION=fp32, or DEVICE=cuda where one is");
 }
 
 static enum status check_nodes(const struct conf *conf)
@@ -95,6 +106,7 @@ static enum status check_files(const struct conf *conf)
 enum status conf_rules_check(const struct conf *conf)
 {
     TRY(check_nodes(conf));
+    TRY(check_precision(conf));
     TRY(check_model(conf));
     TRY(check_steps(conf));
     return check_files(conf);

@@ -10,6 +10,13 @@ static enum status check_tensor(const char *op, const char *field, const struct 
     return ST_OK;
 }
 
+/* As check_tensor for f32, or for one of the 16-bit types. */
+static enum status check_float(const char *op, const char *field, const struct tensor *t, bool takes_halves)
+{
+    bool is_half = t->dtype == DTYPE_BF16 || t->dtype == DTYPE_F16;
+    return check_tensor(op, field, t, takes_halves && is_half ? t->dtype : DTYPE_F32);
+}
+
 static enum status check_size(const char *op, const char *field, int64_t value, int64_t min, int64_t max)
 {
     if (value < min || value > max)
@@ -45,19 +52,23 @@ static enum status check_product(const char *op, int64_t x, int64_t y)
 
 /* In each check the operation is named once, as OP; absent optional tensors are not looked at. */
 #define HAS(field, type) TRY(check_tensor(OP, #field, &a->field, DTYPE_##type))
+#define HAS_FLOAT(field) TRY(check_float(OP, #field, &a->field, takes_halves))
+#define MAY_FLOAT(field)                                                                                    \
+    if (a->field.data)                                                                                      \
+    HAS_FLOAT(field)
 #define MAY(field, type)                                                                                    \
     if (a->field.data)                                                                                      \
     HAS(field, type)
 #define MIN(field, min) TRY(check_size(OP, #field, a->field, (min), ELEMS_MAX))
 #define THAT(condition) TRY(check_that(OP, #condition, condition))
 
-enum status dev_check_embed_fwd(const struct embed_fwd *a)
+enum status dev_check_embed_fwd(const struct embed_fwd *a, bool takes_halves)
 {
 #define OP "embed_fwd"
-    HAS(x, F32);
+    HAS_FLOAT(x);
     HAS(tokens, I32);
-    HAS(wte, F32);
-    HAS(wpe, F32);
+    HAS_FLOAT(wte);
+    HAS_FLOAT(wpe);
     MIN(n, 0);
     MIN(t, 1);
     MIN(c, 1);
@@ -66,12 +77,12 @@ enum status dev_check_embed_fwd(const struct embed_fwd *a)
 #undef OP
 }
 
-enum status dev_check_embed_bwd(const struct embed_bwd *a)
+enum status dev_check_embed_bwd(const struct embed_bwd *a, bool takes_halves)
 {
 #define OP "embed_bwd"
     HAS(dwte, F32);
     HAS(dwpe, F32);
-    HAS(dx, F32);
+    HAS_FLOAT(dx);
     HAS(tokens, I32);
     MIN(n, 0);
     MIN(t, 1);
@@ -84,15 +95,15 @@ enum status dev_check_embed_bwd(const struct embed_bwd *a)
 #undef OP
 }
 
-enum status dev_check_norm_fwd(const struct norm_fwd *a)
+enum status dev_check_norm_fwd(const struct norm_fwd *a, bool takes_halves)
 {
 #define OP "norm_fwd"
-    HAS(y, F32);
+    HAS_FLOAT(y);
     MAY(mean, F32);
     MAY(rstd, F32);
-    HAS(x, F32);
-    HAS(w, F32);
-    MAY(b, F32);
+    HAS_FLOAT(x);
+    HAS_FLOAT(w);
+    MAY_FLOAT(b);
     MIN(n, 0);
     MIN(c, 1);
     THAT(a->eps > 0);
@@ -100,33 +111,33 @@ enum status dev_check_norm_fwd(const struct norm_fwd *a)
 #undef OP
 }
 
-enum status dev_check_norm_bwd(const struct norm_bwd *a)
+enum status dev_check_norm_bwd(const struct norm_bwd *a, bool takes_halves)
 {
 #define OP "norm_bwd"
-    HAS(dx, F32);
+    HAS_FLOAT(dx);
     HAS(dw, F32);
     MAY(db, F32);
-    HAS(dy, F32);
-    HAS(x, F32);
+    HAS_FLOAT(dy);
+    HAS_FLOAT(x);
     HAS(mean, F32);
     HAS(rstd, F32);
-    HAS(w, F32);
-    MAY(dresidual, F32);
+    HAS_FLOAT(w);
+    MAY_FLOAT(dresidual);
     MIN(n, 0);
     MIN(c, 1);
     return check_product(OP, a->n, a->c);
 #undef OP
 }
 
-enum status dev_check_matmul_fwd(const struct matmul_fwd *a)
+enum status dev_check_matmul_fwd(const struct matmul_fwd *a, bool takes_halves)
 {
 #define OP "matmul_fwd"
-    HAS(y, F32);
-    MAY(pre, F32);
-    HAS(x, F32);
-    HAS(w, F32);
-    MAY(b, F32);
-    MAY(residual, F32);
+    HAS_FLOAT(y);
+    MAY_FLOAT(pre);
+    HAS_FLOAT(x);
+    HAS_FLOAT(w);
+    MAY_FLOAT(b);
+    MAY_FLOAT(residual);
     MIN(n, 1);
     MIN(in, 1);
     MIN(out, 1);
@@ -153,44 +164,44 @@ static enum status check_matmul(const char *op, int64_t n, int64_t in, int64_t o
     return check_product(op, in, out);
 }
 
-enum status dev_check_matmul_bwd_x(const struct matmul_bwd_x *a)
+enum status dev_check_matmul_bwd_x(const struct matmul_bwd_x *a, bool takes_halves)
 {
 #define OP "matmul_bwd_x"
-    HAS(dx, F32);
-    HAS(dy, F32);
-    HAS(w, F32);
-    MAY(pre, F32);
+    HAS_FLOAT(dx);
+    HAS_FLOAT(dy);
+    HAS_FLOAT(w);
+    MAY_FLOAT(pre);
     return check_matmul(OP, a->n, a->in, a->out, a->dy_stride);
 #undef OP
 }
 
-enum status dev_check_matmul_bwd_w(const struct matmul_bwd_w *a)
+enum status dev_check_matmul_bwd_w(const struct matmul_bwd_w *a, bool takes_halves)
 {
 #define OP "matmul_bwd_w"
     HAS(dw, F32);
     MAY(db, F32);
-    HAS(x, F32);
-    HAS(dy, F32);
+    HAS_FLOAT(x);
+    HAS_FLOAT(dy);
     return check_matmul(OP, a->n, a->in, a->out, a->dy_stride);
 #undef OP
 }
 
-enum status dev_check_gelu_fwd(const struct gelu_fwd *a)
+enum status dev_check_gelu_fwd(const struct gelu_fwd *a, bool takes_halves)
 {
 #define OP "gelu_fwd"
-    HAS(y, F32);
-    HAS(x, F32);
+    HAS_FLOAT(y);
+    HAS_FLOAT(x);
     MIN(n, 0);
     return ST_OK;
 #undef OP
 }
 
-enum status dev_check_gelu_bwd(const struct gelu_bwd *a)
+enum status dev_check_gelu_bwd(const struct gelu_bwd *a, bool takes_halves)
 {
 #define OP "gelu_bwd"
-    HAS(dx, F32);
-    HAS(dy, F32);
-    HAS(x, F32);
+    HAS_FLOAT(dx);
+    HAS_FLOAT(dy);
+    HAS_FLOAT(x);
     MIN(n, 0);
     return ST_OK;
 #undef OP
@@ -205,12 +216,12 @@ static enum status check_heads(const char *op, int64_t b, int64_t t, int64_t h, 
     return check_product(op, b * t * h, t);
 }
 
-enum status dev_check_attention_fwd(const struct attention_fwd *a)
+enum status dev_check_attention_fwd(const struct attention_fwd *a, bool takes_halves)
 {
 #define OP "attention_fwd"
-    HAS(out, F32);
+    HAS_FLOAT(out);
     HAS(lse, F32);
-    HAS(qkv, F32);
+    HAS_FLOAT(qkv);
     MAY(mask, U8);
     MIN(b, 1);
     MIN(t, 1);
@@ -221,11 +232,11 @@ enum status dev_check_attention_fwd(const struct attention_fwd *a)
 #undef OP
 }
 
-enum status dev_check_attention_decode(const struct attention_decode *a)
+enum status dev_check_attention_decode(const struct attention_decode *a, bool takes_halves)
 {
 #define OP "attention_decode"
-    HAS(out, F32);
-    HAS(qkv, F32);
+    HAS_FLOAT(out);
+    HAS_FLOAT(qkv);
     MIN(b, 1);
     MIN(t, 1);
     MIN(h, 1);
@@ -236,13 +247,13 @@ enum status dev_check_attention_decode(const struct attention_decode *a)
 #undef OP
 }
 
-enum status dev_check_attention_bwd(const struct attention_bwd *a)
+enum status dev_check_attention_bwd(const struct attention_bwd *a, bool takes_halves)
 {
 #define OP "attention_bwd"
-    HAS(dqkv, F32);
-    HAS(dout, F32);
-    HAS(out, F32);
-    HAS(qkv, F32);
+    HAS_FLOAT(dqkv);
+    HAS_FLOAT(dout);
+    HAS_FLOAT(out);
+    HAS_FLOAT(qkv);
     HAS(lse, F32);
     MAY(mask, U8);
     MIN(b, 1);
@@ -254,10 +265,10 @@ enum status dev_check_attention_bwd(const struct attention_bwd *a)
 #undef OP
 }
 
-enum status dev_check_xent(const struct xent *a)
+enum status dev_check_xent(const struct xent *a, bool takes_halves)
 {
 #define OP "xent"
-    HAS(logits, F32);
+    HAS_FLOAT(logits);
     HAS(losses, F32);
     HAS(targets, I32);
     MIN(n, 0);
@@ -267,12 +278,12 @@ enum status dev_check_xent(const struct xent *a)
 #undef OP
 }
 
-enum status dev_check_qa_xent(const struct qa_xent *a)
+enum status dev_check_qa_xent(const struct qa_xent *a, bool takes_halves)
 {
 #define OP "qa_xent"
     HAS(losses, F32);
-    MAY(dlogits, F32);
-    HAS(logits, F32);
+    MAY_FLOAT(dlogits);
+    HAS_FLOAT(logits);
     HAS(starts, I32);
     HAS(ends, I32);
     MIN(b, 0);
@@ -281,31 +292,31 @@ enum status dev_check_qa_xent(const struct qa_xent *a)
 #undef OP
 }
 
-enum status dev_check_drop(const struct drop *a)
+enum status dev_check_drop(const struct drop *a, bool takes_halves)
 {
 #define OP "drop"
-    HAS(y, F32);
-    HAS(x, F32);
+    HAS_FLOAT(y);
+    HAS_FLOAT(x);
     MIN(n, 0);
     return check_dropout(OP, &a->dropout);
 #undef OP
 }
 
-enum status dev_check_sum(const struct sum *a)
+enum status dev_check_sum(const struct sum *a, bool takes_halves)
 {
 #define OP "sum"
     HAS(out, F64);
-    HAS(x, F32);
+    HAS_FLOAT(x);
     MIN(n, 0);
     return ST_OK;
 #undef OP
 }
 
-enum status dev_check_sumsq(const struct sumsq *a)
+enum status dev_check_sumsq(const struct sumsq *a, bool takes_halves)
 {
 #define OP "sumsq"
     HAS(out, F64);
-    HAS(x, F32);
+    HAS_FLOAT(x);
     MIN(n, 0);
     return ST_OK;
 #undef OP
@@ -323,8 +334,9 @@ static enum status check_spans(const char *op, const struct optim_span *spans, i
     return ST_OK;
 }
 
-enum status dev_check_adamw(const struct adamw *a)
+enum status dev_check_adamw(const struct adamw *a, bool takes_halves)
 {
+    (void)takes_halves;
 #define OP "adamw"
     HAS(p, F32);
     HAS(g, F32);
@@ -340,8 +352,9 @@ enum status dev_check_adamw(const struct adamw *a)
 #undef OP
 }
 
-enum status dev_check_sgd(const struct sgd *a)
+enum status dev_check_sgd(const struct sgd *a, bool takes_halves)
 {
+    (void)takes_halves;
 #define OP "sgd"
     HAS(p, F32);
     HAS(g, F32);
@@ -354,8 +367,9 @@ enum status dev_check_sgd(const struct sgd *a)
 #undef OP
 }
 
-enum status dev_check_compress(const struct compress *a)
+enum status dev_check_compress(const struct compress *a, bool takes_halves)
 {
+    (void)takes_halves;
 #define OP "compress"
     HAS(packed, U8);
     MAY(residual, F32);
@@ -365,11 +379,23 @@ enum status dev_check_compress(const struct compress *a)
 #undef OP
 }
 
-enum status dev_check_expand(const struct expand *a)
+enum status dev_check_expand(const struct expand *a, bool takes_halves)
 {
+    (void)takes_halves;
 #define OP "expand"
     HAS(y, F32);
     HAS(packed, U8);
+    MIN(n, 0);
+    return ST_OK;
+#undef OP
+}
+
+enum status dev_check_cast(const struct cast *a, bool takes_halves)
+{
+    (void)takes_halves; /* what it is for */
+#define OP "cast"
+    TRY(check_float(OP, "y", &a->y, true));
+    TRY(check_float(OP, "x", &a->x, true));
     MIN(n, 0);
     return ST_OK;
 #undef OP

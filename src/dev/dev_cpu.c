@@ -189,7 +189,7 @@ static enum status cpu_sync(struct stream *s)
     static enum status op_##name(struct stream *s, const struct name *a)                                    \
     {                                                                                                       \
         const struct dev *dev = s->head.dev;                                                                \
-        TRY(dev_check_##name(a));                                                                           \
+        TRY(dev_check_##name(a, false));                                                                    \
         dev->kernels.name(&dev->cpu, a);                                                                   \
         return ST_OK;                                                                                       \
     }

@@ -22,9 +22,9 @@ enum status dev_cuda_find(int *count_out)
     return not_built();
 }
 
-enum status dev_cuda_open(int device_i, struct dev **out)
+enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
 {
-    (void)device_i, (void)out;
+    (void)device_i, (void)is_tf32, (void)out;
     return not_built();
 }
 
@@ -190,7 +190,8 @@ static enum status fill_stream(struct stream *s)
     s->cuda = (struct cuda){.stream = s->stream,
                             .scratch = scratch,
                             .scratch_bytes = CUDA_SCRATCH_BYTES,
-                            .sm_count = dev->prop.multiProcessorCount};
+                            .sm_count = dev->prop.multiProcessorCount,
+                            .is_tf32 = dev->is_tf32};
     open_blas(s);
     return ST_OK;
 }
@@ -305,7 +306,7 @@ static enum status launched(int rc, const char *op)
 #define OP_DEFINE(name)                                                                                        \
     static enum status op_##name(struct stream *s, const struct name *a)                                       \
     {                                                                                                          \
-        TRY(dev_check_##name(a));                                                                              \
+        TRY(dev_check_##name(a, true));                                                                        \
         return launched(name##_cuda(&s->cuda, a), #name);                                                      \
     }
 OP_LIST(OP_DEFINE)
@@ -315,7 +316,7 @@ OP_LIST(OP_DEFINE)
     {                                                                                                          \
         bool is_done = false;                                                                                  \
         if (s->blas) {                                                                                         \
-            TRY(dev_check_##name(a));                                                                          \
+            TRY(dev_check_##name(a, true));                                                                    \
             TRY(blas_##name(s->blas, &s->cuda, a, &is_done));                                                  \
         }                                                                                                      \
         return is_done ? ST_OK : op_##name(s, a);                                                              \
@@ -405,7 +406,7 @@ static enum status look(struct dev *dev)
     return ST_OK;
 }
 
-enum status dev_cuda_open(int device_i, struct dev **out)
+enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
 {
     struct dev *dev = calloc(1, sizeof *dev);
     if (!dev)
@@ -417,6 +418,7 @@ enum status dev_cuda_open(int device_i, struct dev **out)
     dev->op.matmul_bwd_w = blas_or_matmul_bwd_w;
     dev->head = (struct dev_head){&cuda_ops, &dev->op};
     dev->device_i = device_i;
+    dev->is_tf32 = is_tf32;
     enum status st = look(dev);
     if (st == ST_OK)
         *out = dev;

@@ -60,6 +60,7 @@ struct dev {
     struct dev_head head;
     struct op_table op; /* kernels, but for products */
     int device_i;
+    bool is_tf32;
     struct cudaDeviceProp prop;
     int driver; /* 13000: what the driver can do */
     pthread_mutex_t mutex; /* of the tables below: the comm's thread copies, too */

@@ -21,6 +21,7 @@ struct ckpt_meta {
     int64_t tokens;  /* seen so far */
     uint64_t seed;
     uint64_t data_fingerprint;
+    int64_t loss_scale, loss_scale_steps; /* of 16-bit floats, and steps since it changed; 0: none */
     /* JSON objects; read back without white space. */
     char model_json[1024];    /* the model's dimensions: must agree */
     char settings_json[2048]; /* settings that change the sequence: told when they differ */

@@ -55,6 +55,9 @@ enum status manifest_write(const struct manifest *m, struct text *out)
              m->meta.step, m->meta.samples, m->meta.tokens);
     text_add(out, "  \"seed\": \"%016" PRIx64 "\",\n  \"data_fingerprint\": \"%016" PRIx64 "\",\n",
              m->meta.seed, m->meta.data_fingerprint);
+    if (m->meta.loss_scale > 0)
+        text_add(out, "  \"loss_scale\": %" PRId64 ",\n  \"loss_scale_steps\": %" PRId64 ",\n", m->meta.loss_scale,
+                 m->meta.loss_scale_steps);
     text_add(out, "  \"model\": %s,\n  \"settings\": %s,\n  \"files\": [\n", m->meta.model_json,
              m->meta.settings_json);
     for (int i = 0; i < m->files_n; i++)
@@ -112,6 +115,10 @@ static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
     TRY(json_get_i64(root, "tokens", 0, COUNT_MAX, &out->tokens));
     TRY(get_hex(root, "seed", &out->seed));
     TRY(get_hex(root, "data_fingerprint", &out->data_fingerprint));
+    if (cJSON_HasObjectItem(root, "loss_scale")) {
+        TRY(json_get_i64(root, "loss_scale", 1, 1 << 24, &out->loss_scale));
+        TRY(json_get_i64(root, "loss_scale_steps", 0, COUNT_MAX, &out->loss_scale_steps));
+    }
     TRY(get_object_text(root, "model", out->model_json, sizeof(out->model_json)));
     TRY(get_object_text(root, "settings", out->settings_json, sizeof(out->settings_json)));
     return ST_OK;

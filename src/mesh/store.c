@@ -48,6 +48,7 @@ static struct store_memory plan(const struct store *s)
     int64_t each = (int64_t)sizeof(float);
     struct store_memory m = {.params = (s->params_window ? packed : whole) * each,
                              .windows = s->params_window ? window * each : 0};
+    m.windows += store_piece_bytes(s, s->params_window ? window : whole);
     if (!c->has_grads)
         return m;
     m.grads = (s->grads_window ? packed : whole) * each;
@@ -83,8 +84,10 @@ static enum status take_grads(struct store *s)
 
 static enum status take_all(struct store *s)
 {
-    int64_t whole = s->c.table->total_elems;
-    TRY(take(s, s->params_window ? s->layout.window_elems : whole, DTYPE_F32, s->has_parts, &s->params));
+    int64_t elems = s->params_window ? s->layout.window_elems : s->c.table->total_elems;
+    TRY(take(s, elems, DTYPE_F32, s->has_parts, &s->params));
+    if (s->c.dtype != DTYPE_F32)
+        TRY(take(s, elems, s->c.dtype, false, &s->rounded));
     if (s->params_window)
         TRY(take(s, s->layout.packed_elems, DTYPE_F32, true, &s->params_own));
     return s->c.has_grads ? take_grads(s) : ST_OK;
@@ -188,7 +191,7 @@ void store_bind(const struct store *s, struct pass *p)
 {
     p->table = s->params_window ? &s->layout.window : s->c.table;
     p->grad_table = s->grads_window ? &s->layout.window : s->c.table;
-    p->params = s->params;
+    p->params = s->rounded.data ? s->rounded : s->params;
     p->grads = s->grads;
 }
 
@@ -243,6 +246,7 @@ static enum status wait_gather(struct store *s, int piece)
         return ST_OK;
     p->is_gathering = false;
     TRY(store_wait(s, p->gather));
+    p->is_rounded = false;
     if (!p->is_due)
         return ST_OK;
     p->is_due = false;
@@ -271,7 +275,8 @@ static enum status need(struct store *s, int piece)
 {
     if (s->params_window && !s->piece[piece].is_here)
         TRY(gather(s, piece));
-    return wait_gather(s, piece);
+    TRY(wait_gather(s, piece));
+    return store_piece_round(s, piece);
 }
 
 enum status store_need(struct store *s, int unit, int way)
@@ -377,20 +382,6 @@ enum status store_begin(struct store *s, const int32_t *tokens, int64_t n)
     return begun(s, rows_begin(s->rows, tokens, n, &s->rows_ticket), s->rows_ticket);
 }
 
-/* What lies between the tensors of a piece is zero, whatever the slot held before. */
-static enum status clear_padding(struct store *s, int piece)
-{
-    const struct layout_piece *l = &s->layout.piece[piece];
-    for (int i = 0; i < s->c.table->rows_n; i++) {
-        const struct param *row = &s->c.table->row[i];
-        int64_t end = i + 1 < s->c.table->rows_n ? row[1].offset : s->c.table->total_elems, from = row->offset + row->elems;
-        if (row->offset >= l->first && row->offset < l->first + l->elems && from < end)
-            TRY(dev_fill(s->c.stream, tensor_at(grad_of(s, piece), from - l->first).data, 0,
-                         (size_t)(end - from) * sizeof(float)));
-    }
-    return ST_OK;
-}
-
 enum status store_room(struct store *s, int unit)
 {
     int piece = s->layout.unit_piece[unit], slot = s->layout.piece[piece].slot;
@@ -401,7 +392,7 @@ enum status store_room(struct store *s, int unit)
     if (s->grad_in_slot[slot] >= 0)
         TRY(finish(s, s->grad_in_slot[slot]));
     s->grad_in_slot[slot] = piece;
-    return clear_padding(s, piece);
+    return store_piece_clear(s, piece, grad_of(s, piece));
 }
 
 enum status store_done(struct store *s, int unit)
@@ -442,18 +433,21 @@ enum status store_embed(struct store *s, const struct pass *from, struct pass *o
     return dev_copy(s->c.stream, out->tokens.data, rows_numbers(s->rows), (size_t)(from->b * from->t) * sizeof(int32_t));
 }
 
+enum status store_squares(struct store *s)
+{
+    for (int piece = s->layout.pieces_n - 1; piece >= 0; piece--) {
+        ASSERTF(s->piece[piece].is_begun, "piece %d has no gradient", piece);
+        TRY(finish(s, piece));
+    }
+    return dev_copy(s->c.stream, s->sums, s->norms.data, (size_t)s->layout.pieces_n * sizeof *s->sums);
+}
+
 enum status store_settle(struct store *s, double *norm_sq_out, double *extra, int n)
 {
     int pieces_n = s->layout.pieces_n;
     double total = 0;
     struct comm_ticket ticket;
     ASSERTF(n <= STORE_EXTRAS_MAX, "%d sums", n);
-    for (int piece = pieces_n - 1; piece >= 0; piece--) {
-        ASSERTF(s->piece[piece].is_begun, "piece %d has no gradient", piece);
-        TRY(finish(s, piece));
-    }
-    TRY(dev_copy(s->c.stream, s->sums, s->norms.data, (size_t)pieces_n * sizeof *s->sums));
-    TRY(dev_sync(s->c.stream));
     memcpy(s->sums + pieces_n, extra, (size_t)n * sizeof *extra);
     TRY(store_sum_begin(s, s->sums, pieces_n + n, &ticket));
     TRY(store_wait(s, ticket));
@@ -525,9 +519,10 @@ enum status store_update(struct store *s)
             continue;
         }
         TRY(s->c.update(s->c.update_arg, piece));
+        s->piece[piece].is_rounded = false;
         TRY(tell_updated(s, piece));
     }
-    return dev_sync(s->c.stream);
+    return s->is_alone ? ST_OK : dev_sync(s->c.stream); /* alone: what comes next comes after it on the stream */
 }
 
 /* --- the state --------------------------------------------------------------------------------------------- */
@@ -580,6 +575,7 @@ enum status store_keep(struct store *s, int part, int64_t first, int64_t n, cons
     bool is_packed;
     struct tensor to = held(s, part, &is_packed);
     TRY(store_rest(s));
+    store_piece_forget(s);
     if (!is_packed) {
         TRY(dev_copy(s->c.stream, tensor_at(to, first).data, values, (size_t)n * sizeof *values));
         return dev_sync(s->c.stream);

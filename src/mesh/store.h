@@ -26,6 +26,9 @@
  * the head is done, and the token rows of the last micro-batch, exchanged at the end (rows.h) where that is cheaper and the
  * gradients lie in the host's memory.
  *
+ * With a 16-bit dtype passes read a rounded copy of what the table's `parameters` column says is there; a piece is rounded
+ * again, on the stream, at its first use after it changed. What is kept, gathered and updated are the f32 masters.
+ *
  * Every call here but the readers is collective: all ranks make the same calls in the same order. Must not know losses,
  * optimisers, files or what the model computes. */
 #ifndef CONVOY_MESH_STORE_H
@@ -46,6 +49,7 @@ struct store_config {
     enum squeeze_kind compress;
     bool has_grads;      /* false: parameters only */
     bool is_accumulated; /* a step has several micro-batches */
+    enum dtype dtype;    /* of the parameters that passes read: f32, the masters themselves; else rounded copies of them */
     int moments;
     int64_t pass_tokens;  /* B·T of a micro-batch */
     int64_t bucket_elems; /* as layout_init */
@@ -58,7 +62,7 @@ struct store_config {
 /* Bytes by purpose; planned from the layout, and taken: the same. */
 struct store_memory {
     int64_t params, grads, moments; /* what is held of them, wholly or in parts */
-    int64_t windows;                /* whole pieces while they are worked on, and token rows */
+    int64_t windows;                /* whole pieces while they are worked on, token rows, and rounded parameters */
     int64_t residuals;              /* compression: what is not sent yet, and what is on the way */
 };
 
@@ -86,8 +90,10 @@ enum status store_done_head(struct store *s);
 enum status store_done(struct store *s, int unit);
 enum status store_embed(struct store *s, const struct pass *from, struct pass *out);
 
-/* store_settle — all gradients are reduced. extra: n numbers, replaced by their sums over ranks. Then the same bits are
- * on every rank. */
+/* store_squares — all gradients are reduced, and the squares of this rank's on their way to the host: after the next
+ * dev_sync of the stream store_settle makes the norm of them. extra: n numbers, replaced by their sums over ranks. Then the
+ * same bits are on every rank. */
+enum status store_squares(struct store *s);
 enum status store_settle(struct store *s, double *norm_sq_out, double *extra, int n);
 
 /* store_update — every piece is updated, now or before its next use, by config.update: what that needs stays as it is
@@ -109,7 +115,8 @@ void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out);
 
 /* The state. part 0 parameters, 1 and 2 moments; ranges of the table. store_whole: the address of a part that lies here
  * whole, else data NULL (of the gradients: part -1). store_wants: does this rank hold any of that range? store_keep: from
- * values (host) that this rank has at hand, no messages. store_rest: nothing is under way or due; before store_whole. More:
+ * values (host) that this rank has at hand, no messages; once a pass has read the rounded copy, the only way to
+ * change them. store_rest: nothing is under way or due; before store_whole. More:
  * store_state.h. */
 struct tensor store_whole(const struct store *s, int part);
 bool store_wants(const struct store *s, int part, int64_t first, int64_t n);

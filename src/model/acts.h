@@ -8,7 +8,7 @@
  * wrote.
  *
  * Scratch, N = B·T rows: y (N,C), dx (N,C) the gradient on its way down, wide (N,4C) or a chunk of logits,
- * whichever is larger. */
+ * whichever is larger. C, 3C and 4C wide pieces and all of scratch are of the plan's dtype, the others f32. */
 #ifndef CONVOY_MODEL_ACTS_H
 #define CONVOY_MODEL_ACTS_H
 
@@ -26,6 +26,7 @@ struct acts_block {
 
 struct model_acts {
     int64_t b, t; /* planned for at most */
+    enum dtype dtype;
     bool want_grad;
     struct acts_block *block;
     struct tensor out; /* (N,C) output of the last block */

@@ -10,8 +10,10 @@
 #include "model/gpt2.h"
 
 /* Rows of logits that exist at a time. Each chunk reads the token embedding twice and its gradient once, and writes
- * that, so few large chunks; 512 rows of 50,272 are 98 MiB. */
+ * that, so few large chunks; 512 rows of 50,272 are 98 MiB. 16-bit numbers are for devices with thousands of threads: 8192
+ * rows are 786 MiB, and the product fills the device. */
 #define LOGITS_ROWS 512
+#define LOGITS_ROWS_HALF 8192
 #define DIM_MAX ((int64_t)1 << 24)
 
 bool model_preset(const char *name, struct model_dims *out)
@@ -66,27 +68,29 @@ const struct model_ops *model_ops(const struct model_dims *dims)
     return dims->task == MODEL_TASK_LM ? &gpt2_lm_ops : &gpt2_qa_ops;
 }
 
-static struct tensor take(struct arena *a, int64_t elems)
+static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
 {
-    return (struct tensor){arena_take(a, (size_t)elems * sizeof(float)), DTYPE_F32};
+    return (struct tensor){arena_take(a, (size_t)elems * dtype_bytes(dtype)), dtype};
 }
 
 /* One set of a block's pieces. The groups that are shared come from scratch, once, in `shared`. */
-static void take_attention(struct acts_block *out, struct arena *from, int64_t n, int64_t c, int64_t heads)
+static void take_attention(struct acts_block *out, struct arena *from, const struct model_acts *m, int64_t c, int64_t heads)
 {
-    out->qkv = take(from, n * 3 * c);
-    out->att = take(from, n * c);
-    out->lse = take(from, n * heads);
+    int64_t n = m->b * m->t;
+    out->qkv = take(from, n * 3 * c, m->dtype);
+    out->att = take(from, n * c, m->dtype);
+    out->lse = take(from, n * heads, DTYPE_F32);
 }
 
-static void take_rest(struct acts_block *out, struct arena *from, int64_t n, int64_t c)
+static void take_rest(struct acts_block *out, struct arena *from, const struct model_acts *m, int64_t c)
 {
-    out->ln1_mean = take(from, n);
-    out->ln1_rstd = take(from, n);
-    out->mid = take(from, n * c);
-    out->ln2_mean = take(from, n);
-    out->ln2_rstd = take(from, n);
-    out->pre = take(from, n * 4 * c);
+    int64_t n = m->b * m->t;
+    out->ln1_mean = take(from, n, DTYPE_F32);
+    out->ln1_rstd = take(from, n, DTYPE_F32);
+    out->mid = take(from, n * c, m->dtype);
+    out->ln2_mean = take(from, n, DTYPE_F32);
+    out->ln2_rstd = take(from, n, DTYPE_F32);
+    out->pre = take(from, n * 4 * c, m->dtype);
 }
 
 static void plan_blocks(struct model_acts *m, const struct model_dims *dims, enum model_recompute recompute,
@@ -97,23 +101,24 @@ static void plan_blocks(struct model_acts *m, const struct model_dims *dims, enu
     bool keeps_attention = keeps_rest && recompute != MODEL_RECOMPUTE_ATTENTION;
     struct acts_block shared = {0};
     if (!keeps_attention)
-        take_attention(&shared, scratch, n, c, dims->heads);
+        take_attention(&shared, scratch, m, c, dims->heads);
     if (!keeps_rest)
-        take_rest(&shared, scratch, n, c);
+        take_rest(&shared, scratch, m, c);
     for (int64_t i = 0; i < dims->layers; i++) {
         struct acts_block *block = &m->block[i];
         *block = shared;
-        block->x = m->want_grad || i < 2 ? take(acts, n * c) : m->block[i - 2].x;
+        block->x = m->want_grad || i < 2 ? take(acts, n * c, m->dtype) : m->block[i - 2].x;
         if (keeps_attention)
-            take_attention(block, acts, n, c, dims->heads);
+            take_attention(block, acts, m, c, dims->heads);
         if (keeps_rest)
-            take_rest(block, acts, n, c);
+            take_rest(block, acts, m, c);
     }
-    m->out = m->want_grad || dims->layers < 2 ? take(acts, n * c) : m->block[dims->layers - 2].x;
+    m->out = m->want_grad || dims->layers < 2 ? take(acts, n * c, m->dtype) : m->block[dims->layers - 2].x;
 }
 
 enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t, enum model_recompute recompute,
-                       bool want_grad, struct arena *acts, struct arena *scratch, struct model_acts **out)
+                       bool want_grad, enum dtype dtype, struct arena *acts, struct arena *scratch,
+                       struct model_acts **out)
 {
     ASSERTF(b > 0 && t > 0 && t <= dims->context, "b %lld t %lld context %lld", (long long)b, (long long)t,
             (long long)dims->context);
@@ -122,22 +127,24 @@ enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t, enum
         return FAIL(ST_RETRY, "out of memory: the plan of %lld layers; use a machine with more memory",
                     (long long)dims->layers);
     int64_t n = b * t, c = dims->embed, wide_elems = n * 4 * c;
+    int64_t logits_rows = dtype == DTYPE_F32 ? LOGITS_ROWS : LOGITS_ROWS_HALF;
     m->b = b;
     m->t = t;
+    m->dtype = dtype;
     m->want_grad = want_grad;
     m->block = (struct acts_block *)(m + 1);
     plan_blocks(m, dims, recompute, acts, scratch);
-    m->lnf_mean = take(acts, n);
-    m->lnf_rstd = take(acts, n);
-    m->y = take(scratch, n * c);
-    m->dx = want_grad ? take(scratch, n * c) : (struct tensor){0};
+    m->lnf_mean = take(acts, n, DTYPE_F32);
+    m->lnf_rstd = take(acts, n, DTYPE_F32);
+    m->y = take(scratch, n * c, dtype);
+    m->dx = want_grad ? take(scratch, n * c, dtype) : (struct tensor){0};
     if (dims->task == MODEL_TASK_LM) {
-        m->logits_rows = n < LOGITS_ROWS ? n : LOGITS_ROWS;
+        m->logits_rows = n < logits_rows ? n : logits_rows;
         m->logits_stride = (dims->vocab + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
         if (m->logits_rows * m->logits_stride > wide_elems)
             wide_elems = m->logits_rows * m->logits_stride;
     }
-    m->wide = take(scratch, wide_elems);
+    m->wide = take(scratch, wide_elems, dtype);
     *out = m;
     return ST_OK;
 }
@@ -146,7 +153,7 @@ void model_plan_keep(const struct model_dims *dims, struct model_acts *plan, str
 {
     ASSERTF(plan->b == 1 && !plan->want_grad, "b %lld", (long long)plan->b);
     for (int64_t i = 1; i < dims->layers; i++) /* the first keeps the piece that all of them shared */
-        plan->block[i].qkv = take(acts, plan->t * 3 * dims->embed);
+        plan->block[i].qkv = take(acts, plan->t * 3 * dims->embed, plan->dtype);
 }
 
 void model_plan_free(struct model_acts *acts) { free(acts); }

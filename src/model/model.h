@@ -74,9 +74,11 @@ struct model_ops {
 const struct model_ops *model_ops(const struct model_dims *dims);
 
 /* model_plan — carve activations and scratch for passes of up to (b, t) from an arena (a measuring arena works:
- * base NULL). */
+ * base NULL). dtype: of activations and their gradients, f32 or a 16-bit type; the pass's params are of the same, its
+ * grads, losses and the statistics of LayerNorm and softmax always f32. */
 enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t, enum model_recompute recompute,
-                       bool want_grad, struct arena *acts, struct arena *scratch, struct model_acts **out);
+                       bool want_grad, enum dtype dtype, struct arena *acts, struct arena *scratch,
+                       struct model_acts **out);
 /* model_plan_keep — a plan without gradients for one sample keeps the q, k, v of all tokens and blocks from pass to pass:
  * a pass with `past` then costs one token. Takes (L-1)·t·3C floats more (q is not used again, but so the rows stay where
  * the products write them). */

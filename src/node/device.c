@@ -20,6 +20,18 @@ static bool may_have_gpu(const struct conf *conf)
     return dev_cuda_built() != NULL && conf_i64(conf, CONF_DEVICE) != DEVICE_CPU && access(DRIVER_FILE, F_OK) == 0;
 }
 
+/* check_cpu — it computes in f32 alone. */
+static enum status check_cpu(const struct conf *conf)
+{
+    if (conf_i64(conf, CONF_PRECISION) <= CONF_PRECISION_FP32)
+        return ST_OK;
+    return FAIL(ST_NO_DEVICE,
+                "PRECISION=%s (%s) needs a GPU, and DEVICE=%s (%s) found none that may be used; DEVICE=cuda says what is "
+                "missing, PRECISION=fp32 trains on the CPU",
+                conf_text(conf, CONF_PRECISION), conf_source(conf, CONF_PRECISION), conf_text(conf, CONF_DEVICE),
+                conf_source(conf, CONF_DEVICE));
+}
+
 /* has_gpus — for DEVICE=auto: is there one for each worker? Says why not where somebody looks closer. */
 static bool has_gpus(const struct conf *conf)
 {
@@ -41,8 +53,23 @@ enum status device_open(const struct conf *conf, int worker_i, int threads_n, st
     int64_t asked = conf_i64(conf, CONF_DEVICE);
     library_dir(conf_text(conf, CONF_CONVOY_LIB_DIR));
     if (asked == DEVICE_CUDA || (asked == DEVICE_AUTO && has_gpus(conf)))
-        return dev_cuda_open(worker_i, out);
+        return dev_cuda_open(worker_i, conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32, out);
+    TRY(check_cpu(conf));
     return dev_cpu_open(threads_n, CPU_LEVEL_N, out);
+}
+
+enum dtype device_dtype(const struct conf *conf, const struct dev *dev)
+{
+    switch (conf_i64(conf, CONF_PRECISION)) {
+    case CONF_PRECISION_AUTO:
+        return dev_is_apart(dev) ? DTYPE_BF16 : DTYPE_F32;
+    case CONF_PRECISION_BF16:
+        return DTYPE_BF16;
+    case CONF_PRECISION_FP16:
+        return DTYPE_F16;
+    default:
+        return DTYPE_F32;
+    }
 }
 
 enum comm_kind device_comm(const struct conf *conf, const struct dev *dev)

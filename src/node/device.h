@@ -11,8 +11,12 @@
 
 /* device_open — DEVICE=cpu: threads_n threads (0: all cores). DEVICE=cuda: this node's GPU number worker_i, or
  * ST_NO_DEVICE with what is missing. DEVICE=auto: a GPU for each worker when CUDA is built in and finds as many, else the
- * CPU. */
+ * CPU. PRECISION goes with it: one that only a GPU has is ST_NO_DEVICE where none was found (conf refuses it with
+ * DEVICE=cpu). */
 enum status device_open(const struct conf *conf, int worker_i, int threads_n, struct dev **out);
+/* device_dtype — PRECISION as the element type of passes on this device: auto is f32 on a CPU, bf16 on a GPU; tf32 is
+ * f32. */
+enum dtype device_dtype(const struct conf *conf, const struct dev *dev);
 
 /* device_comm — the transport that BACKEND asks for, for workers on such devices. */
 enum comm_kind device_comm(const struct conf *conf, const struct dev *dev);

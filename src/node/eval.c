@@ -141,6 +141,7 @@ static enum status open_step(struct eval *e)
     };
     TRY(device_open(e->conf, 0, conf_threads(e->conf), &e->dev));
     config.dev = e->dev;
+    config.dtype = device_dtype(e->conf, e->dev);
     TRY(step_open(&config, &e->step));
     struct load_target to = {.table = step_table(e->step), .stream = step_stream(e->step), .data = step_tensor(e->step, 0)};
     return trained_load(&e->trained, &to);

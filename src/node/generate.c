@@ -126,7 +126,7 @@ static enum status run(struct writer *w, struct trained *trained, const struct c
     TRY(read_prompt(w, conf_text(conf, CONF_PROMPT), more, dims->vocab));
     TRY(device_open(conf, 0, 0, &w->dev));
     int64_t all = w->tokens_n + more;
-    TRY(decoder_open(w->dev, dims, all < dims->context ? all : dims->context, &w->decoder));
+    TRY(decoder_open(w->dev, dims, all < dims->context ? all : dims->context, device_dtype(conf, w->dev), &w->decoder));
     struct load_target target = decoder_target(w->decoder);
     TRY(trained_load(trained, &target));
     w->work = malloc((size_t)dims->vocab * sizeof *w->work);

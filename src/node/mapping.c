@@ -204,6 +204,11 @@ void mapping_settings(const struct conf *conf, const struct trainer_config *trai
         (long long)trainer->global_samples, (long long)trainer->seq_tokens);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         text_add(out, ",\"%s\":%.17g", numbers[i].name, conf_f64(conf, numbers[i].key));
+    if (trainer->dtype != DTYPE_F32 || conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32) /* f32 goes without saying */
+        text_add(out, ",\"PRECISION\":\"%s\"",
+                 trainer->dtype == DTYPE_BF16  ? "bf16"
+                 : trainer->dtype == DTYPE_F16 ? "fp16"
+                                               : "tf32");
     text_add(out, "}");
 }
 

@@ -145,6 +145,9 @@ static enum status open_device(struct worker *w)
     struct dev_info info;
     must_note("opening the device");
     TRY(device_open(w->conf, w->worker_i, threads(w), &w->dev));
+    w->config.dtype = device_dtype(w->conf, w->dev);
+    mapping_settings(w->conf, &w->config, &w->settings);
+    w->config.settings_json = w->settings.data;
     dev_info(w->dev, &info);
     text_copy(w->post.device, sizeof w->post.device, info.name);
     if (speaks(w))
@@ -162,8 +165,6 @@ static enum status open_model(struct worker *w)
     TRY(mapping_dims(w->conf, &dims, &has_weights));
     TRY(mapping_trainer(w->conf, &dims, has_weights, &w->config));
     mapping_board_model(&dims, &w->post.model);
-    mapping_settings(w->conf, &w->config, &w->settings);
-    w->config.settings_json = w->settings.data;
     post_loading(w);
     return ST_OK;
 }

@@ -16,6 +16,8 @@ struct decoder {
     struct param_table table;
     struct stream *stream;
     struct arena arena[ARENA_N];
+    enum dtype dtype;
+    struct tensor masters; /* the parameters as loaded, f32; the pass has them in dtype */
     struct pass pass;
     struct tensor logits; /* (V) on the device */
     float *logits_host;
@@ -34,12 +36,14 @@ static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
 static enum status plan(struct decoder *d)
 {
     struct pass *p = &d->pass;
-    p->params = take(&d->arena[ARENA_PARAMS], d->table.total_elems, DTYPE_F32);
+    p->params = d->masters = take(&d->arena[ARENA_PARAMS], d->table.total_elems, DTYPE_F32);
+    if (d->dtype != DTYPE_F32)
+        p->params = take(&d->arena[ARENA_PARAMS], d->table.total_elems, d->dtype);
     p->tokens = take(&d->arena[ARENA_INPUT], d->window, DTYPE_I32);
     d->logits = take(&d->arena[ARENA_INPUT], d->dims.vocab, DTYPE_F32);
     model_plan_free(p->acts);
     p->acts = NULL;
-    TRY(model_plan(&d->dims, 1, d->window, MODEL_RECOMPUTE_NONE, false, &d->arena[ARENA_ACTS],
+    TRY(model_plan(&d->dims, 1, d->window, MODEL_RECOMPUTE_NONE, false, d->dtype, &d->arena[ARENA_ACTS],
                    &d->arena[ARENA_SCRATCH], &p->acts));
     model_plan_keep(&d->dims, p->acts, &d->arena[ARENA_ACTS]);
     return ST_OK;
@@ -77,7 +81,8 @@ static enum status open_all(struct decoder *d)
     return ST_OK;
 }
 
-enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t window, struct decoder **out)
+enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t window, enum dtype dtype,
+                         struct decoder **out)
 {
     ASSERTF(dims->task == MODEL_TASK_LM && window > 0 && window <= dims->context, "window %lld of %lld",
             (long long)window, (long long)dims->context);
@@ -88,6 +93,7 @@ enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t
     d->dims = *dims;
     d->model = model_ops(dims);
     d->window = window;
+    d->dtype = dtype;
     enum status st = open_all(d);
     if (st == ST_OK)
         *out = d;
@@ -98,7 +104,7 @@ enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t
 
 struct load_target decoder_target(const struct decoder *d)
 {
-    return (struct load_target){.table = &d->table, .stream = d->stream, .data = d->pass.params};
+    return (struct load_target){.table = &d->table, .stream = d->stream, .data = d->masters};
 }
 
 void decoder_close(struct decoder *d)
@@ -116,6 +122,14 @@ void decoder_close(struct decoder *d)
     free(d);
 }
 
+/* What is loaded may have changed since the last text. */
+static enum status round_params(struct decoder *d)
+{
+    if (d->dtype == DTYPE_F32)
+        return ST_OK;
+    return d->pass.op->cast(d->stream, &(struct cast){.y = d->pass.params, .x = d->masters, .n = d->table.total_elems});
+}
+
 /* --- a token ----------------------------------------------------------------------------------------------- */
 
 enum status decoder_logits(struct decoder *d, const int32_t *tokens, int64_t n, const float **out)
@@ -128,6 +142,8 @@ enum status decoder_logits(struct decoder *d, const int32_t *tokens, int64_t n, 
     p->past = is_held ? before : 0;
     p->t = seen - p->past;
     d->held_n = 0; /* until all of it is there */
+    if (p->past == 0)
+        TRY(round_params(d));
     TRY(dev_copy(d->stream, p->tokens.data, view + p->past, (size_t)p->t * sizeof *view));
     TRY(d->model->embed_fwd(p));
     for (int block = 0; block < d->dims.layers; block++)

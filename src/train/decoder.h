@@ -14,9 +14,11 @@
 
 struct decoder;
 /* decoder_open — takes all memory, for a view of the last `window` tokens, 1 ≤ window ≤ context. The parameters are
- * zeros until they are loaded (decoder_target, valid until decoder_close). dims and dev stay the caller's. ST_RETRY: no
+ * zeros until they are loaded (decoder_target, valid until decoder_close). dtype: of the numbers that are computed with; it
+ * is the device's affair whether it can (f32 always). dims and dev stay the caller's. ST_RETRY: no
  * memory. */
-enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t window, struct decoder **out);
+enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t window, enum dtype dtype,
+                         struct decoder **out);
 struct load_target decoder_target(const struct decoder *decoder);
 void decoder_close(struct decoder *decoder); /* accepts NULL */
 

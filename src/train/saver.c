@@ -44,6 +44,24 @@ static int64_t part_bytes(const struct saver *s)
 
 /* --- open and close ---------------------------------------------------------------------------------------- */
 
+/* The writer's thread reads it, so it is the host's, touched, and fit for the device's copies. */
+static enum status take_memory(struct saver *s, size_t bytes, void **out)
+{
+    if (!dev_is_apart(s->config.dev))
+        return dev_alloc(s->config.dev, bytes, out);
+    TRY(dev_pin(s->config.dev, bytes, out));
+    memset(*out, 0, bytes);
+    return ST_OK;
+}
+
+static void free_memory(struct saver *s)
+{
+    if (!dev_is_apart(s->config.dev) && s->copy)
+        dev_free(s->config.dev, s->copy, (size_t)s->copy_bytes);
+    else
+        dev_unpin(s->config.dev, s->copy);
+}
+
 static enum status take_copy(struct saver *s)
 {
     char need[32], have[32], step[32];
@@ -55,7 +73,7 @@ static enum status take_copy(struct saver *s)
         return FAIL(ST_RETRY, "a copy of the state needs %s, of memory %s are free (256 MiB of them are left alone)",
                     need, have);
     int64_t begin_ms = clock_ms();
-    TRY(dev_alloc(s->config.dev, (size_t)bytes, &copy));
+    TRY(take_memory(s, (size_t)bytes, &copy));
     s->copy = copy;
     s->copy_bytes = bytes;
     LOG_INFO("memory: %s for training, %s more (of %s free) for the copy that is written while training goes on, taken "
@@ -72,7 +90,7 @@ static enum status plan(struct saver *s)
     int64_t bytes = part_bytes(s) * step_parts(s->config.step);
     s->is_later = s->config.is_periodic && mode != SAVER_MODE_OFF &&
                   (mode != SAVER_MODE_AUTO || bytes >= SAVER_SMALL_BYTES);
-    if (s->config.is_sharded)
+    if (s->config.is_apart)
         return take_copy(s);
     if (!s->is_later)
         return ST_OK;
@@ -191,7 +209,7 @@ static void wait_for_writing(struct saver *s)
 static enum status copy_state(struct saver *s)
 {
     struct stream *stream = step_stream(s->config.step);
-    if (s->config.is_sharded) {
+    if (s->config.is_apart) {
         for (int part = 0; part < step_parts(s->config.step); part++)
             TRY(step_read(s->config.step, part, 0, step_table(s->config.step)->total_elems,
                           (float *)(void *)(s->copy + part * part_bytes(s))));
@@ -208,7 +226,7 @@ static enum status copy_state(struct saver *s)
 static enum status write_now(struct saver *s)
 {
     int64_t begin_ns = clock_ns();
-    const float *copy = s->config.is_sharded ? (const float *)(const void *)s->copy : NULL;
+    const float *copy = s->config.is_apart ? (const float *)(const void *)s->copy : NULL;
     enum status st = copy ? copy_state(s) : step_rest(s->config.step);
     if (st == ST_OK)
         st = snapshot_save(s->config.snapshot, &s->place, copy, NULL, s->path, sizeof s->path);
@@ -285,7 +303,6 @@ void saver_close(struct saver *s)
     if (!s)
         return;
     wait_for_writing(s);
-    if (s->copy)
-        dev_free(s->config.dev, s->copy, (size_t)s->copy_bytes);
+    free_memory(s);
     free(s);
 }

@@ -38,8 +38,8 @@ struct saver_config {
     struct step *step;
     struct dev *dev;
     enum saver_mode mode;
-    bool is_sharded;         /* the state lies in parts on several ranks: a copy is always needed, and while one is made
-                              * the other ranks are in step_follow */
+    bool is_apart;           /* the state lies in parts on several ranks, or in memory that is not the host's: a copy is
+                              * always needed, and while one is made the other ranks are in step_follow */
     bool is_periodic;        /* saves in the midst will come: else no memory is taken for them */
     int64_t memory_bytes;    /* free to take; -1 unknown */
     struct saver_kept *kept; /* the caller's, valid until close */

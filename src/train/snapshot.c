@@ -167,7 +167,10 @@ static enum status take(struct snapshot *s, struct snapshot_place *place, char *
         return check_none(s);
     TRY(check(s, s->found));
     const struct ckpt_meta *meta = ckpt_meta(s->found);
-    *place = (struct snapshot_place){meta->step, meta->samples, meta->tokens};
+    *place = (struct snapshot_place){.step = meta->step,
+                                     .samples = meta->samples,
+                                     .tokens = meta->tokens,
+                                     .scale = {(double)meta->loss_scale, meta->loss_scale_steps}};
     text_copy(path, path_cap, ckpt_path(s->found));
     return ST_OK;
 }
@@ -345,6 +348,8 @@ enum status snapshot_save(struct snapshot *s, const struct snapshot_place *place
                              .samples = place->samples,
                              .tokens = place->tokens,
                              .seed = s->config.seed,
+                             .loss_scale = (int64_t)place->scale.factor,
+                             .loss_scale_steps = place->scale.steps,
                              .data_fingerprint = s->config.data_fingerprint};
     load_dims_json(s->config.dims, meta.model_json, sizeof meta.model_json);
     bool whole = text_copy(meta.settings_json, sizeof meta.settings_json, s->config.settings_json);

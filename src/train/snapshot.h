@@ -26,7 +26,8 @@ struct snapshot_config {
     uint64_t seed, data_fingerprint;
     struct safetensors_beat beat;
     int64_t steps;  /* the run's plan: a checkpoint of so many is not read again, and so is verified when it is found */
-    bool is_spread; /* several ranks hold the step's state: it is given values with step_write */
+    bool is_spread; /* several ranks hold the step's state, or memory that is not the host's: it is given values with
+                     * step_write */
 };
 
 /* Where a run stands. */
@@ -34,6 +35,7 @@ struct snapshot_place {
     int64_t step;    /* updates done */
     int64_t samples; /* number of the next sample */
     int64_t tokens;  /* seen */
+    struct step_scale scale;
 };
 
 /* snapshot_target — where one part of a step's state is loaded to; put stays the caller's as long as the target. */

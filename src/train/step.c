@@ -45,7 +45,7 @@ static enum status plan(struct step *s, struct arena arena[STEP_ARENA_N])
     }
     model_plan_free(s->acts);
     s->acts = NULL;
-    return model_plan(&c->dims, b, c->seq_tokens, c->recompute, !c->is_eval, &arena[STEP_ARENA_ACTS],
+    return model_plan(&c->dims, b, c->seq_tokens, c->recompute, !c->is_eval, c->dtype, &arena[STEP_ARENA_ACTS],
                       &arena[STEP_ARENA_SCRATCH], &s->acts);
 }
 
@@ -185,6 +185,7 @@ static enum status open_store(struct step *s)
                                              .compress = c->compress,
                                              .has_grads = !c->is_eval,
                                              .is_accumulated = s->samples > c->batch_samples,
+                                             .dtype = c->dtype,
                                              .moments = step_parts(s) - 1,
                                              .pass_tokens = c->batch_samples * c->seq_tokens,
                                              .bucket_elems = c->bucket_elems,
@@ -216,6 +217,7 @@ static enum status open_all(struct step *s)
     const struct step_config *c = &s->config;
     TRY(open_comm(s));
     TRY(check_config(c));
+    s->loss_scale.factor = c->dtype == DTYPE_F16 ? STEP_SCALE_FIRST : 0;
     s->samples = c->global_samples / comm_place(c->comm)->ranks;
     s->model = model_ops(&c->dims);
     TRY(s->model->describe(&c->dims, &s->table));
@@ -387,6 +389,19 @@ struct tensor step_tensor(const struct step *s, int part)
 }
 
 float *step_part(struct step *s, int part) { return step_tensor(s, part).data; }
+
+bool step_is_here(const struct step *s)
+{
+    return !dev_is_apart(s->config.dev) && store_whole(s->store, 0).data && store_whole(s->store, step_parts(s) - 1).data;
+}
+
+struct step_scale step_scale(const struct step *s) { return s->loss_scale; }
+
+void step_set_scale(struct step *s, struct step_scale scale)
+{
+    if (s->loss_scale.factor > 0 && scale.factor >= 1)
+        s->loss_scale = scale;
+}
 
 enum status step_rest(struct step *s) { return store_rest(s->store); }
 

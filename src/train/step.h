@@ -20,6 +20,17 @@
 #include "train/batch.h"
 #include "train/optim.h"
 
+/* The factor of the loss on its way back, and so of all gradients, which keeps 16-bit floats (f16) from losing the small
+ * ones: halved, and the step done again, when a gradient is infinite; doubled after STEP_SCALE_STEPS steps without. A power
+ * of two; 0: none (the other types, whose exponents reach as far as f32's). */
+#define STEP_SCALE_FIRST 65536.0
+#define STEP_SCALE_MOST 16777216.0
+#define STEP_SCALE_STEPS 2000
+struct step_scale {
+    double factor;
+    int64_t steps; /* done since it changed */
+};
+
 struct step_config {
     struct dev *dev;
     struct comm *comm;           /* borrowed; NULL: a step of one rank, alone */
@@ -32,6 +43,7 @@ struct step_config {
     int64_t seq_tokens;
     struct optim_config optim;
     enum model_recompute recompute;
+    enum dtype dtype; /* of activations and of the weights that passes read; masters, gradients and moments are f32 */
     float dropout;
     uint64_t seed;
     bool is_eval;   /* only step_eval, step_logits and step_spans: no memory for gradients and moments */
@@ -48,6 +60,7 @@ struct step_result {
     double head_ms; /* head: forward and backward. Each is a sum over micro-batches */
     double comm_ms; /* the wire at work, beside the rest or not */
     double wait_ms; /* this rank waiting for it */
+    int again;      /* how often the step was done again with a smaller loss scale */
     int choice;     /* the greatest that any rank chose with step_choose; the same on all */
 };
 
@@ -60,6 +73,9 @@ void step_close(struct step *step);       /* accepts NULL */
  * agree on what comes after a step without a message of its own. */
 #define STEP_CHOICES 6
 void step_choose(struct step *step, int choice);
+/* step_scale, step_set_scale — the loss scale that the next step begins with: part of the state. */
+struct step_scale step_scale(const struct step *step);
+void step_set_scale(struct step *step, struct step_scale scale);
 /* step_run — the update number step_i (from 0) on samples [sample_first, + global_samples) of the feed. When the
  * loss or norm is not finite the parameters are left as they were and ST_NOT_FINITE says the values. poison:
  * FAULT=nan, makes one gradient NaN. */
@@ -81,6 +97,8 @@ enum status step_logits(struct step *step, const int32_t *tokens, int64_t n, flo
  * Dropout off, nothing changed. */
 enum status step_spans(struct step *step, const struct batch *batch, float *out);
 
+/* step_is_here — does the state lie whole in memory that the host can read? Then step_part gives its addresses. */
+bool step_is_here(const struct step *step);
 /* State, for checkpoints. part 0: parameters, 1: first moment (adam_m or momentum), 2: second. */
 int step_parts(const struct step *step);
 const struct param_table *step_table(const struct step *step);
@@ -92,7 +110,7 @@ enum status step_read(struct step *step, int part, int64_t first, int64_t n, flo
 enum status step_write(struct step *step, int part, int64_t first, int64_t n, const float *src);
 enum status step_lead_end(struct step *step, enum status st);
 enum status step_follow(struct step *step);
-/* Where a part lies whole, as it does with one rank, and with SHARD=none. Host addresses on CPU. With several ranks a
+/* Where a part lies whole, as it does with one rank, and with SHARD=none: addresses of the device. With several ranks a
  * part of a step's work may be left to the beginning of the next: step_rest does it first. */
 enum status step_rest(struct step *step);
 float *step_part(struct step *step, int part);

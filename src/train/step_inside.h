@@ -27,9 +27,10 @@ struct step {
     float *losses_host;  /* all of them */
     double sums[STEP_SUMS]; /* under way between ranks */
     double scale, scale_end;
+    struct step_scale loss_scale;
     int choice;
     /* of the update that is done, or due */
-    double lr;
+    double lr, clip; /* clip: what norm_sq on the device is clipped to */
     int64_t step_i;
     int64_t lap_ns;
 };

@@ -6,10 +6,12 @@
  * (param.h: grad_is_added) is zeroed. In the last micro-batch each unit's gradient is handed to the store right after
  * its backward: that reduces it over the ranks beside the next unit's, and adds up the squares of the global norm. Losses
  * go to the host one by one and are summed there in the order of samples, so that how the batch is cut does not show. The
- * host looks at loss and norm before it lets the optimiser run; clipping happens inside the optimiser. */
+ * host looks at loss and norm before it lets the optimiser run, the only time that it waits for the device; clipping, and
+ * taking the loss scale out again, happen inside the optimiser. */
 #include <math.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/must.h"
 #include "base/rand.h"
 #include "train/step_inside.h"
@@ -101,10 +103,11 @@ static enum status backward(struct step *s, const struct pass *p, bool is_last, 
 
 static enum status head(struct step *s, struct pass *p, const struct comm_ticket *counts, struct step_result *r)
 {
-    if (!p->accumulate)
+    double factor = s->loss_scale.factor > 0 ? s->loss_scale.factor : 1;
+    if (!p->accumulate && counts)
         TRY(counts_end(s, *counts));
-    p->scale = (float)s->scale;
-    p->scale_end = (float)s->scale_end;
+    p->scale = (float)(s->scale * factor);
+    p->scale_end = (float)(s->scale_end * factor);
     TRY(step_head_needs(s));
     TRY(store_room(s->store, s->table.units_n - 1));
     lap(s, &r->forward_ms);
@@ -126,6 +129,21 @@ static enum status micro(struct step *s, struct pass *p, bool is_last, bool pois
     return backward(s, p, is_last, poison, r);
 }
 
+/* tell_norm — to the device, as the optimiser wants it: it multiplies gradients by min(1, clip/(√norm_sq + 1e-6)). With
+ * a loss scale that factor has to be `keep`/scale ≤ 1, so the device is told of a norm that gives it for a clip of 1. */
+static enum status tell_norm(struct step *s, double norm_sq)
+{
+    double factor = s->loss_scale.factor, clip = s->config.optim.grad_clip;
+    s->clip = clip;
+    if (factor > 0) {
+        double norm = sqrt(norm_sq) / factor, keep = clip > 0 && norm + 1e-6 > clip ? clip / (norm + 1e-6) : 1;
+        norm_sq = (factor / keep - 1e-6) * (factor / keep - 1e-6);
+        s->clip = 1;
+    }
+    return dev_copy(s->stream, s->norm_sq.data, &norm_sq, sizeof norm_sq);
+}
+
+/* counts NULL: they are known from the last time. */
 static enum status gradients(struct step *s, const struct batch *batch, int64_t step_i, bool poison,
                              const struct comm_ticket *counts, struct step_result *r)
 {
@@ -145,6 +163,7 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
         TRY(micro(s, &p, is_last, poison, counts, r));
         TRY(step_keep_losses(s, &p, first));
     }
+    TRY(store_squares(s->store));
     TRY(dev_sync(s->stream));
     r->loss = batch_loss(batch->task, s->losses_host, s->samples * step_sample_losses(s), s->scale, s->scale_end);
     double extra[1 + STEP_CHOICES] = {r->loss};
@@ -153,9 +172,32 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
     r->loss = extra[0];
     for (int choice = 0; choice < STEP_CHOICES; choice++)
         r->choice = extra[1 + choice] > 0 ? choice : r->choice;
-    r->grad_norm = sqrt(norm_sq);
+    r->grad_norm = sqrt(norm_sq) / (s->loss_scale.factor > 0 ? s->loss_scale.factor : 1);
     lap(s, &r->norm_ms);
-    return dev_copy(s->stream, s->norm_sq.data, &norm_sq, sizeof norm_sq);
+    return tell_norm(s, norm_sq);
+}
+
+/* With a loss scale an infinite gradient of a finite loss may only be too large for its type: again with half the scale.
+ * Every rank has the same loss and norm, so all of them do. */
+static enum status scaled_gradients(struct step *s, const struct batch *batch, int64_t step_i, bool poison,
+                                    const struct comm_ticket *counts, struct step_result *r)
+{
+    TRY(gradients(s, batch, step_i, poison, counts, r));
+    while (!isfinite(r->grad_norm) && isfinite(r->loss) && s->loss_scale.factor > 1) {
+        s->loss_scale = (struct step_scale){s->loss_scale.factor / 2, 0};
+        LOG_INFO("step %lld: gradients overflow; again with the loss scaled by %g", (long long)step_i + 1,
+                 s->loss_scale.factor);
+        r->again++;
+        TRY(gradients(s, batch, step_i, poison, NULL, r));
+    }
+    return ST_OK;
+}
+
+static void grow_scale(struct step_scale *scale)
+{
+    if (scale->factor == 0 || ++scale->steps < STEP_SCALE_STEPS)
+        return;
+    *scale = (struct step_scale){scale->factor < STEP_SCALE_MOST ? 2 * scale->factor : scale->factor, 0};
 }
 
 /* --- the update -------------------------------------------------------------------------------------------- */
@@ -167,7 +209,9 @@ enum status step_run_update(void *arg, int piece)
     struct store_arrays a = store_arrays(s->store, piece);
     struct optim_arrays arrays = {a.p, a.g, a.m, a.v};
     int64_t spans_n = optim_cut(s->spans, s->spans_n, a.first, a.elems, s->cut);
-    return optim_update(&c->optim, dev_op(c->dev), s->stream, &arrays, s->cut, spans_n, s->norm_sq, s->lr, s->step_i);
+    struct optim_config optim = c->optim;
+    optim.grad_clip = s->clip;
+    return optim_update(&optim, dev_op(c->dev), s->stream, &arrays, s->cut, spans_n, s->norm_sq, s->lr, s->step_i);
 }
 
 static enum status run(struct step *s, const struct batch *batch, int64_t step_i, int64_t sample_first, double lr,
@@ -184,7 +228,7 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
         return checked;
     }
     TRY(counts_begin(s, batch, checked, &counts));
-    TRY(gradients(s, batch, step_i, poison, &counts, r));
+    TRY(scaled_gradients(s, batch, step_i, poison, &counts, r));
     s->lap_ns = clock_ns();
     if (!isfinite(r->loss) || !isfinite(r->grad_norm))
         return FAIL(
@@ -195,6 +239,7 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     s->lr = lr;
     s->step_i = step_i;
     TRY(store_update(s->store));
+    grow_scale(&s->loss_scale);
     lap(s, &r->update_ms);
     return ST_OK;
 }

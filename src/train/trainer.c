@@ -47,30 +47,34 @@ void trainer_post(struct trainer *t, enum board_phase phase)
 /* ---- one step ---- */
 
 /* flip — the highest bit of the exponent but one, of a parameter that this rank holds whole. */
-static void flip(const struct trainer *t)
+static enum status flip(const struct trainer *t)
 {
     if (t->is_sharded)
-        return;
-    uint32_t *word = (uint32_t *)(void *)step_part(t->step, 0);
-    *word ^= UINT32_C(1) << 29;
+        return ST_OK;
+    struct tensor first = step_tensor(t->step, 0);
+    uint32_t word;
+    TRY(dev_copy(step_stream(t->step), &word, first.data, sizeof word));
+    TRY(dev_sync(step_stream(t->step)));
+    word ^= UINT32_C(1) << 29;
+    TRY(dev_copy(step_stream(t->step), first.data, &word, sizeof word));
+    return dev_sync(step_stream(t->step));
 }
 
-static void rehearse(struct trainer *t, bool *poison)
+static enum status rehearse(struct trainer *t, bool *poison)
 {
     const struct trainer_config *c = t->config;
     *poison = false;
     if (c->fault == TRAINER_FAULT_SLOW && t->place.step + 1 > c->fault_step)
         clock_sleep_ms((int64_t)(2 * t->compute_ms + 1));
     if (c->fault == TRAINER_FAULT_NONE || t->place.step + 1 != c->fault_step)
-        return;
+        return ST_OK;
     LOG_WARN("FAULT: a rehearsed failure in step %lld", (long long)c->fault_step);
     if (c->fault == TRAINER_FAULT_KILL)
         guard_kill();
     if (c->fault == TRAINER_FAULT_STALL)
         guard_stall();
-    if (c->fault == TRAINER_FAULT_FLIP)
-        flip(t);
     *poison = c->fault == TRAINER_FAULT_NAN;
+    return c->fault == TRAINER_FAULT_FLIP ? flip(t) : ST_OK;
 }
 
 static void tell_tensorboard(struct trainer *t, double step_ms)
@@ -160,7 +164,7 @@ static enum status one_step(struct trainer *t)
     double lr = rate_at(&rate, t->place.step);
     int64_t epoch = feed_epoch(c->feed, t->place.samples);
     must_note("step %lld begins", (long long)t->place.step + 1);
-    rehearse(t, &poison);
+    TRY(rehearse(t, &poison));
     if (t->saver)
         saver_look(t->saver);
     int64_t begin_ns = clock_ns();
@@ -170,6 +174,7 @@ static enum status one_step(struct trainer *t)
     t->place.step++;
     t->place.samples += c->global_samples;
     t->place.tokens += c->global_samples * c->seq_tokens;
+    t->place.scale = step_scale(t->step);
     tell(t, &result, lr, epoch, (double)(clock_ns() - begin_ns) / 1e6);
     return ST_OK;
 }
@@ -402,6 +407,7 @@ enum status trainer_run(const struct trainer_config *config)
         return FAIL(ST_BUG, "worker %d trains before it has said who it is", config->worker_i);
     council_init(&t.council, config->comm);
     t.is_lead = council_is_lead(&t.council);
+    t.is_spread = t.council.ranks > 1 || dev_is_apart(config->dev);
     t.is_sharded = t.council.ranks > 1 && config->shard != LAYOUT_SHARD_NONE;
     enum status st = trainer_begin(&t);
     if (st == ST_OK)

@@ -63,7 +63,7 @@ static enum status open_snapshot(struct trainer *t)
         .data_fingerprint = feed_fingerprint(c->feed),
         .beat = {beat_bytes, t},
         .steps = t->steps,
-        .is_spread = t->council.ranks > 1,
+        .is_spread = t->is_spread,
     };
     return snapshot_open(&config, &t->snapshot);
 }
@@ -105,6 +105,7 @@ static enum status open_step(struct trainer *t, bool is_loaded)
         .seq_tokens = c->seq_tokens,
         .optim = c->optim,
         .recompute = c->recompute,
+        .dtype = c->dtype,
         .dropout = c->dropout,
         .seed = c->seed,
         .is_loaded = is_loaded,
@@ -122,7 +123,7 @@ static enum status open_step(struct trainer *t, bool is_loaded)
 static enum status import(struct trainer *t)
 {
     struct snapshot_put put = {t->step, 0};
-    struct load_target to = snapshot_target(&put, t->council.ranks > 1);
+    struct load_target to = snapshot_target(&put, t->is_spread);
     TRY(weights_load(t->config->model_path, &to));
     LOG_INFO("weights from %s", t->config->model_path);
     return ST_OK;
@@ -149,7 +150,7 @@ static enum status open_saver(struct trainer *t)
         .step = t->step,
         .dev = c->dev,
         .mode = c->checkpoint_mode,
-        .is_sharded = t->is_sharded,
+        .is_apart = t->is_sharded || dev_is_apart(c->dev),
         .is_periodic = c->checkpoint_every > 0,
         .memory_bytes = memory_free(),
         .kept = &t->kept,
@@ -251,6 +252,7 @@ enum status trainer_begin(struct trainer *t)
         return ST_OK; /* nothing to do: no need for memory */
     TRY(open_step(t, start.is_found));
     TRY(load_all(t, start.is_found));
+    step_set_scale(t->step, t->place.scale);
     begin_at_place(t);
     TRY(open_files(t));
     return t->snapshot ? open_saver(t) : ST_OK;

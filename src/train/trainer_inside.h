@@ -21,6 +21,7 @@ struct trainer {
     struct council council;
     bool is_lead; /* of the council: the one that writes and speaks */
     bool is_sharded;   /* the state lies in parts on several ranks */
+    bool is_spread;    /* it cannot be written in place: on several ranks, or in memory that is not the host's */
     bool has_snapshot; /* the lead has a checkpoint folder */
     bool is_full;      /* FAULT=enospc has struck */
     double compute_ms; /* of the last step */

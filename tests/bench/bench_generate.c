@@ -114,7 +114,7 @@ int main(int argc, char **argv)
     must(dev_cpu_open(0, CPU_LEVEL_N, &dev));
     dev_info(dev, &info);
     must(task_open(info.threads_n, &cpu.pool));
-    must(decoder_open(dev, &dims, PROMPT + tokens_n, &decoder));
+    must(decoder_open(dev, &dims, PROMPT + tokens_n, DTYPE_F32, &decoder));
     struct load_target target = decoder_target(decoder);
     fill(target.data.data, target.table->total_elems);
     printf("%s\n", info.name);

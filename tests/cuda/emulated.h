@@ -47,7 +47,7 @@ static inline enum status emulated_end(const char *op, int rc)
     static enum status emulated_##name(struct stream *s, const struct name *a)                                 \
     {                                                                                                          \
         struct cuda cuda = emulated_cuda();                                                                    \
-        TRY(dev_check_##name(a));                                                                              \
+        TRY(dev_check_##name(a, true));                                                                        \
         emu_seed(((struct emulated *)((struct stream_head *)s)->dev)->seed);                                   \
         return emulated_end(#name, EMULATED_CALL(name, &cuda, a));                                                     \
     }

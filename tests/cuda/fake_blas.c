@@ -2,7 +2,7 @@
  * major, transposes, leading dimensions, epilogues) in plain loops over ordinary memory, and every doubt an error.
  *
  * By the sum of a product's sizes it has all epilogues, none (not supported), or cannot do the product at all, so that a test
- * of many shapes goes all three ways; fake_blas_counts() says how often. */
+ * of many shapes goes all three ways; fake_blas_counts() says how often. counts[NEVER] != 0: it can do none. */
 #include <cublasLt.h>
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ struct layout {
     int64_t rows, cols, ld;
 };
 
-enum { WITH, WITHOUT, REFUSED, SHAPES, COUNTS };
+enum { WITH, WITHOUT, REFUSED, SHAPES, NEVER, COUNTS };
 static int counts[COUNTS];
 int *fake_blas_counts(void);
 int *fake_blas_counts(void) { return counts; }
@@ -118,7 +118,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
 {
     (void)h, (void)B, (void)C, (void)wish, (void)most;
     const struct desc *d = (struct desc *)desc;
-    int way = way_of((struct layout *)A, (struct layout *)D);
+    int way = counts[NEVER] ? REFUSED : way_of((struct layout *)A, (struct layout *)D);
     counts[SHAPES]++;
     *n = way == REFUSED || (way == WITHOUT && d->epilogue != CUBLASLT_EPILOGUE_DEFAULT) ? 0 : 1;
     counts[REFUSED] += way == REFUSED;

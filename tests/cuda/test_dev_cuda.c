@@ -14,14 +14,9 @@ HARNESS_MAIN(tests)
 #else
 #include "kernel_test.h"
 
-#include <dlfcn.h>
 #include <sys/wait.h>
 
-#include "dev/dev_cuda.h"
-#include "dev/library.h"
-#include "kernels/column.h"
-#include "tests/cuda/runtime.h"
-#include "tests/emu/emu_control.h"
+#include "tests/cuda/guarded.h"
 #include "train/step.h"
 
 static int own_products;
@@ -37,76 +32,12 @@ OWN_PRODUCT(matmul_fwd)
 OWN_PRODUCT(matmul_bwd_x)
 OWN_PRODUCT(matmul_bwd_w)
 
-/* Named here, so that the linker takes the emulation's before it meets those of nvcc. */
-#define LAUNCHER(name) (void (*)(void)) name##_cuda,
-static void (*const launchers[])(void) = {OP_LIST(LAUNCHER)(void (*)(void)) column_sum_cuda};
-
-/* --- a device whose memory is open to its operations only -------------------------------------------------- */
-
-static const struct op_table *inner_op;
-
-#define GUARDED_DEFINE(name)                                                                                   \
-    static enum status guarded_##name(struct stream *s, const struct name *a)                                  \
-    {                                                                                                          \
-        runtime_settle();                                                                                      \
-        runtime_open();                                                                                        \
-        enum status st = inner_op->name(s, a);                                                                 \
-        runtime_shut();                                                                                        \
-        const char *error = emu_error();                                                                       \
-        return error ? FAIL(ST_BUG, "%s: %s", #name, error) : st;                                              \
-    }
-OP_LIST(GUARDED_DEFINE)
-#define GUARDED_ROW(name) .name = guarded_##name,
-static const struct op_table guarded_op = {OP_LIST(GUARDED_ROW)};
-
-static const char *here(const char *below)
-{
-    static char path[700];
-    ssize_t n = readlink("/proc/self/exe", path, 512);
-    assert_true(n > 0);
-    path[n] = 0;
-    strcpy(strrchr(path, '/'), below);
-    return path;
-}
-
-static void *fake;
-
-static int *fake_counts(void)
-{
-    int *(*counts)(void) = NULL;
-    void *symbol = dlsym(fake, "fake_blas_counts");
-    assert_non_null(symbol);
-    memcpy(&counts, &symbol, sizeof counts);
-    return counts();
-}
-
-static void use_fake(void)
-{
-    library_dir(here(""));
-    if (!fake)
-        fake = dlopen(here("/libcublasLt.so.13"), RTLD_NOW);
-    assert_non_null(fake);
-}
-
-static struct dev *open_device(void)
-{
-    struct dev *dev = NULL;
-    use_fake();
-    kt_ok(dev_cuda_open(0, &dev));
-    struct dev_head *head = (struct dev_head *)dev;
-    inner_op = head->op;
-    head->op = &guarded_op;
-    return dev;
-}
-
 /* --- device, memory, copies -------------------------------------------------------------------------------- */
 
 static void it_says_what_it_is(void **state)
 {
     (void)state;
     struct dev_info info;
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
-        assert_non_null(launchers[i]);
     struct dev *dev = open_device();
     dev_info(dev, &info);
     assert_int_equal(info.kind, DEV_KIND_CUDA);
@@ -242,12 +173,12 @@ static void no_device(void **state)
     runtime.devices_n = 0;
     said(dev_cuda_find(&count), ST_NO_DEVICE, "DEVICE=cpu");
     runtime.devices_n = 1;
-    said(dev_cuda_open(1, &dev), ST_NO_DEVICE, "GPU 1 was asked for, but this process sees 1");
+    said(dev_cuda_open(1, false, &dev), ST_NO_DEVICE, "GPU 1 was asked for, but this process sees 1");
     runtime.major = 7;
-    said(dev_cuda_open(0, &dev), ST_NO_DEVICE, "needs sm_80");
+    said(dev_cuda_open(0, false, &dev), ST_NO_DEVICE, "needs sm_80");
     runtime.major = 9;
     runtime_fail("cudaSetDevice", 0, cudaErrorDevicesUnavailable);
-    said(dev_cuda_open(0, &dev), ST_NO_DEVICE, "the GPU cannot be used");
+    said(dev_cuda_open(0, false, &dev), ST_NO_DEVICE, "the GPU cannot be used");
     assert_null(dev);
 }
 

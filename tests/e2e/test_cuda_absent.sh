@@ -9,6 +9,7 @@ ok "no C++ and no CUDA library is needed" is "$(needs | grep -c 'stdc++\|gcc_s\|
 ok "version says whether CUDA is in it" shows '^cuda  *([0-9.]+: sm_80|none)'
 if [ -e /dev/nvidiactl ]; then
     skip "DEVICE=cuda: 69, what is missing and what to do" "there is a driver here"
+    skip "PRECISION=bf16 where no GPU is found" "there may be a GPU here"
     skip "DEVICE=auto: the CPU" "there may be a GPU here"
     skip "DEVICE=cuda with two workers: 69" "there is a driver here"
 else
@@ -17,6 +18,8 @@ else
         "$rc $(grep -cE ' error .*(no NVIDIA driver|finds no GPU|no CUDA in it).*DEVICE=cpu' err)" "69 1"
     run $tiny STEPS=2 DEVICE=cuda N_GPU_EACH_NODE=2 BATCH_SIZE=1 GLOBAL_BATCH=2
     ok "DEVICE=cuda with two workers: 69" is "$rc" "69"
+    run $tiny STEPS=2 DEVICE=auto PRECISION=bf16
+    ok "PRECISION=bf16 where no GPU is found: 69, and what to do" is "$rc $(grep -c ' error .*PRECISION=bf16 (argument) needs a GPU' err)" "69 1"
     run $tiny STEPS=2 DEVICE=auto
     ok "DEVICE=auto: the CPU" is "$rc $(grep -c 'device cpu' err)" "0 1"
 fi
@@ -24,4 +27,12 @@ run $tiny STEPS=2 DEVICE=cpu BACKEND=nccl N_GPU_EACH_NODE=2
 ok "BACKEND=nccl on CPUs: 78" is "$rc $(grep -c ' error .*BACKEND=nccl (argument) is for GPUs' err)" "78 1"
 NCCL_COMM_ID=10.0.0.1:5000 run $tiny STEPS=2 DEVICE=auto N_GPU_EACH_NODE=2
 ok "an NCCL_COMM_ID from outside: 78" is "$rc $(grep -c ' error .*NCCL_COMM_ID=10.0.0.1:5000 (environment) is refused' err)" "78 1"
+for precision in tf32 bf16 fp16; do
+    run $tiny STEPS=2 DEVICE=cpu PRECISION=$precision
+    ok "PRECISION=$precision on a CPU: 78" is "$rc $(grep -c " error .*PRECISION=$precision (argument) needs a GPU, not DEVICE=cpu" err)" "78 1"
+done
+run $tiny STEPS=2 DEVICE=cpu PRECISION=auto METRICS_FILE=auto.jsonl
+auto=$rc
+run $tiny STEPS=2 DEVICE=cpu PRECISION=fp32 METRICS_FILE=fp32.jsonl
+ok "auto is fp32 on a CPU" is "$auto $rc $(jq -c '[.loss, .grad_norm]' auto.jsonl | cmp - <(jq -c '[.loss, .grad_norm]' fp32.jsonl) && echo same)" "0 0 same"
 done_testing

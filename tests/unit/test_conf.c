@@ -129,7 +129,7 @@ static void values_are_strict(void **state)
         BAD("TASK=classification", "is not known; allowed: lm, qa"),
         BAD("OPTIMIZER=adam", "did you mean adamw"),
         BAD("LR_SCHEDULE=cosin", "did you mean cosine; allowed: cosine, constant, linear, wsd"),
-        BAD("PRECISION=bf16", "allowed: fp32; this version computes in fp32"),
+        BAD("PRECISION=fp8", "allowed: auto, fp32, tf32, bf16, fp16"),
         GOOD("SHARD=full", SHARD, "full"),
         BAD("SHARD=zero", "allowed: none, optimizer, gradients, full"),
         GOOD("COMPRESS=int8", COMPRESS, "int8"),

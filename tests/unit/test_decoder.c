@@ -37,7 +37,7 @@ static void ok(enum status st)
 static struct decoder *open_random(struct model_dims *dims, int64_t window)
 {
     struct decoder *d;
-    ok(decoder_open(dev, dims, window, &d));
+    ok(decoder_open(dev, dims, window, DTYPE_F32, &d));
     struct load_target to = decoder_target(d);
     for (int row = 0; row < to.table->rows_n; row++) {
         const struct param *p = &to.table->row[row];
@@ -50,7 +50,7 @@ static struct decoder *open_trained(struct model_dims *dims)
 {
     struct decoder *d;
     ok(weights_dims("tests/golden/lm", dims));
-    ok(decoder_open(dev, dims, dims->context, &d));
+    ok(decoder_open(dev, dims, dims->context, DTYPE_F32, &d));
     struct load_target to = decoder_target(d);
     ok(weights_load("tests/golden/lm", &to));
     return d;

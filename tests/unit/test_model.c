@@ -72,7 +72,7 @@ static size_t planned(enum model_recompute recompute, bool want_grad, size_t *sc
     struct model_acts *plan;
     arena_init(&acts, "acts", NULL, 0);
     arena_init(&scratch, "scratch", NULL, 0);
-    assert_int_equal(model_plan(&tiny, 8, 10, recompute, want_grad, &acts, &scratch, &plan), ST_OK);
+    assert_int_equal(model_plan(&tiny, 8, 10, recompute, want_grad, DTYPE_F32, &acts, &scratch, &plan), ST_OK);
     model_plan_free(plan);
     *scratch_out = scratch.used_bytes;
     return acts.used_bytes;
@@ -132,7 +132,7 @@ static void test_logits(void **state)
                      .targets = {targets, DTYPE_I32},
                      .losses = {losses, DTYPE_F32},
                      .scale = 1};
-    assert_int_equal(model_plan(&tiny, B, T, MODEL_RECOMPUTE_NONE, false, &acts, &scratch, &p.acts), ST_OK);
+    assert_int_equal(model_plan(&tiny, B, T, MODEL_RECOMPUTE_NONE, false, DTYPE_F32, &acts, &scratch, &p.acts), ST_OK);
     assert_int_equal(model->embed_fwd(&p), ST_OK);
     for (int block = 0; block < tiny.layers; block++)
         assert_int_equal(model->block_fwd(&p, block), ST_OK);

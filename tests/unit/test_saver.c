@@ -62,7 +62,7 @@ static void rig_close(struct rig *r)
     dev_close(r->dev);
 }
 
-static struct snapshot_place at(int64_t step) { return (struct snapshot_place){step, step * 4, step * 32}; }
+static struct snapshot_place at(int64_t step) { return (struct snapshot_place){.step = step, .samples = step * 4, .tokens = step * 32}; }
 
 /* train — stands for an update: every value of every part becomes `value`. */
 static void train(struct rig *r, float value)

@@ -1,0 +1,82 @@
+/* guarded — a CUDA device for tests: src/dev as it is built, over a runtime that checks who touches what (runtime.h), kernels
+ * on the emulation, cuBLASLt by a library of loops (fake_blas.c, f32 only: other products are our own kernels'). */
+#ifndef CONVOY_TESTS_GUARDED_H
+#define CONVOY_TESTS_GUARDED_H
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include "dev/dev_cuda.h"
+#include "dev/library.h"
+#include "kernels/column.h"
+#include "tests/cuda/runtime.h"
+#include "tests/emu/emu_control.h"
+
+/* Named here, so that the linker takes the emulation's before it meets those of nvcc. */
+#define LAUNCHER(name) (void (*)(void)) name##_cuda,
+static void (*const launchers[])(void) = {OP_LIST(LAUNCHER)(void (*)(void)) column_sum_cuda};
+
+/* --- a device whose memory is open to its operations only -------------------------------------------------- */
+
+static const struct op_table *inner_op;
+
+#define GUARDED_DEFINE(name)                                                                                   \
+    static enum status guarded_##name(struct stream *s, const struct name *a)                                  \
+    {                                                                                                          \
+        runtime_settle();                                                                                      \
+        runtime_open();                                                                                        \
+        enum status st = inner_op->name(s, a);                                                                 \
+        runtime_shut();                                                                                        \
+        const char *error = emu_error();                                                                       \
+        return error ? FAIL(ST_BUG, "%s: %s", #name, error) : st;                                              \
+    }
+OP_LIST(GUARDED_DEFINE)
+#define GUARDED_ROW(name) .name = guarded_##name,
+static const struct op_table guarded_op = {OP_LIST(GUARDED_ROW)};
+
+static const char *here(const char *below)
+{
+    static char path[700];
+    ssize_t n = readlink("/proc/self/exe", path, 512);
+    assert_true(n > 0);
+    path[n] = 0;
+    strcpy(strrchr(path, '/'), below);
+    return path;
+}
+
+static void *fake;
+
+static inline int *fake_counts(void)
+{
+    int *(*counts)(void) = NULL;
+    void *symbol = dlsym(fake, "fake_blas_counts");
+    assert_non_null(symbol);
+    memcpy(&counts, &symbol, sizeof counts);
+    return counts();
+}
+
+static void use_fake(void)
+{
+    library_dir(here(""));
+    if (!fake)
+        fake = dlopen(here("/libcublasLt.so.13"), RTLD_NOW);
+    assert_non_null(fake);
+}
+
+/* open_device — the caller closes it. */
+static inline struct dev *open_device_as(bool is_tf32)
+{
+    struct dev *dev = NULL;
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+        assert_non_null(launchers[i]);
+    use_fake();
+    kt_ok(dev_cuda_open(0, is_tf32, &dev));
+    struct dev_head *head = (struct dev_head *)dev;
+    inner_op = head->op;
+    head->op = &guarded_op;
+    return dev;
+}
+
+static inline struct dev *open_device(void) { return open_device_as(false); }
+
+#endif

@@ -1,0 +1,300 @@
+/* Training on the CUDA device without a GPU (guarded.h): the recorded runs of tests/golden in every PRECISION, f32 through the
+ * cuBLASLt of loops and through our own products, the 16-bit types through the kernels for tensor cores; a run that goes on from
+ * its state to the same bits; loss scales; what a step asks of the runtime; a text. */
+#ifndef CONVOY_CUDA
+#include "harness.h"
+
+static void is_skipped(void **state)
+{
+    (void)state;
+    HARNESS_SKIP("CUDA is not built in");
+}
+static const struct CMUnitTest tests[] = {cmocka_unit_test(is_skipped)};
+HARNESS_MAIN(tests)
+#else
+#include "tests/golden/golden.h"
+#include "kernel_test.h"
+#include "tests/cuda/guarded.h"
+#include "train/decoder.h"
+
+/* One run of a recording, in one way of computing. */
+struct way {
+    const char *dir;
+    enum dtype dtype;
+    bool is_tf32, is_own; /* is_own: no product by cuBLASLt */
+    int steps;                 /* of the ten */
+    double loss, norm, weight; /* limits: relative, relative, nmse when all are done */
+};
+
+struct running {
+    struct golden g;
+    struct rate_config rate;
+    struct step *step;
+    struct batch batch;
+    struct dev *dev;
+};
+
+static void begin(struct running *r, const struct way *way)
+{
+    golden_open(way->dir, &r->g);
+    r->dev = open_device_as(way->is_tf32);
+    fake_counts()[4] = way->is_own;
+    r->rate = golden_rate(&r->g);
+    struct step_config config = golden_config(&r->g, r->dev);
+    config.dtype = way->dtype;
+    kt_ok(step_open(&config, &r->step));
+    kt_ok(batch_init(&r->batch, r->g.task, r->g.batch, r->g.seq));
+    golden_load(&r->g, r->step);
+}
+
+static void end(struct running *r)
+{
+    fake_counts()[4] = 0;
+    batch_free(&r->batch);
+    step_close(r->step);
+    dev_close(r->dev);
+    golden_close(&r->g);
+}
+
+static struct step_result update(struct running *r, int64_t i)
+{
+    struct step_result result;
+    golden_batch(&r->g, i, &r->batch);
+    kt_ok(step_run_batch(r->step, &r->batch, i, i * r->g.batch, rate_at(&r->rate, i), false, &result));
+    return result;
+}
+
+static double recorded(const struct running *r, int64_t i, const char *key)
+{
+    return number(cJSON_GetArrayItem(cJSON_GetObjectItem(r->g.expected, "steps"), (int)i), key);
+}
+
+/* nmse over all parameters of what training has made of them. */
+static double weights_nmse(struct running *r)
+{
+    const struct param_table *t = step_table(r->step);
+    double diff = 0, power = 0;
+    for (int row = 0; row < t->rows_n; row++) {
+        char name[128];
+        int64_t n = t->row[row].elems;
+        text_format(name, sizeof name, "after.%s%s", text_starts(t->row[row].name, "qa_") ? "" : "transformer.", t->row[row].name);
+        const struct safetensors_entry *e = safetensors_find(&r->g.after.st, name);
+        assert_non_null(e);
+        float *want = kt_floats(n, KT_ONES, 0), *got = kt_floats(n, KT_ONES, 0);
+        safetensors_to_f32(e, 0, n, want);
+        kt_ok(step_read(r->step, 0, t->row[row].offset, n, got));
+        for (int64_t i = 0; i < n; i++) {
+            diff += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+            power += (double)want[i] * want[i];
+        }
+        kt_free(want);
+        kt_free(got);
+    }
+    return diff / power;
+}
+
+static void repeat(const struct way *way)
+{
+    struct running r;
+    double loss = 0, norm = 0;
+    begin(&r, way);
+    for (int64_t i = 0; i < way->steps; i++) {
+        emu_seed((uint64_t)i % 3);
+        struct step_result result = update(&r, i);
+        loss = fmax(loss, fabs(result.loss / recorded(&r, i, "loss") - 1));
+        norm = fmax(norm, fabs(result.grad_norm / recorded(&r, i, "grad_norm") - 1));
+    }
+    double weight = way->steps == r.rate.steps ? weights_nmse(&r) : 0;
+    print_message("# %s, dtype %d%s%s, %d steps: worst relative loss %.1e (allowed %.0e), norm %.1e (%.0e); weights' nmse %.1e (%.0e)\n",
+                  way->dir, way->dtype, way->is_tf32 ? " tf32" : "", way->is_own ? ", own products" : "", way->steps, loss, way->loss, norm,
+                  way->norm, weight, way->weight);
+    assert_true(loss <= way->loss && norm <= way->norm && weight <= way->weight);
+    end(&r);
+}
+
+static void golden_f32(void **state)
+{
+    (void)state;
+    repeat(&(struct way){"lm", DTYPE_F32, false, false, 10, 1e-6, 1e-5, 1e-8});
+    repeat(&(struct way){"lm", DTYPE_F32, false, true, 2, 1e-6, 1e-5, 0});
+    repeat(&(struct way){"qa", DTYPE_F32, false, false, 3, 1e-6, 1e-5, 0});
+}
+
+static void golden_tf32(void **state)
+{
+    (void)state;
+    repeat(&(struct way){"lm", DTYPE_F32, true, true, 2, 1e-4, 2e-3, 0});
+}
+
+static void golden_bf16(void **state)
+{
+    (void)state;
+    repeat(&(struct way){"lm", DTYPE_BF16, false, false, 10, 1e-3, 1e-2, 1e-5});
+    repeat(&(struct way){"qa", DTYPE_BF16, false, false, 3, 2e-3, 1e-2, 0});
+}
+
+static void golden_f16(void **state)
+{
+    (void)state;
+    repeat(&(struct way){"lm", DTYPE_F16, false, false, 3, 2e-4, 2e-3, 0});
+    repeat(&(struct way){"qa", DTYPE_F16, false, false, 3, 5e-4, 2e-3, 0});
+}
+
+/* --- a run that goes on ------------------------------------------------------------------------------------ */
+
+static float *whole_state(struct step *step)
+{
+    int64_t elems = step_table(step)->total_elems;
+    float *all = kt_floats(3 * elems, KT_ONES, 0);
+    for (int part = 0; part < step_parts(step); part++)
+        kt_ok(step_read(step, part, 0, elems, all + part * elems));
+    return all;
+}
+
+static void goes_on_to_the_same_bits(void **state)
+{
+    (void)state;
+    static const struct way ways[] = {{.dir = "lm", .dtype = DTYPE_BF16}, {.dir = "lm", .dtype = DTYPE_F16}};
+    for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+        struct running a, b;
+        begin(&a, &ways[k]);
+        for (int64_t i = 0; i < 2; i++)
+            update(&a, i);
+        int64_t elems = step_table(a.step)->total_elems;
+        float *want = whole_state(a.step);
+        end(&a);
+        begin(&a, &ways[k]);
+        step_set_scale(a.step, (struct step_scale){STEP_SCALE_FIRST, 0});
+        update(&a, 0);
+        float *half = whole_state(a.step);
+        struct step_scale scale = step_scale(a.step);
+        end(&a);
+        begin(&b, &ways[k]);
+        for (int part = 0; part < 3; part++)
+            kt_ok(step_write(b.step, part, 0, elems, half + part * elems));
+        step_set_scale(b.step, scale);
+        update(&b, 1);
+        float *got = whole_state(b.step);
+        assert_memory_equal(got, want, (size_t)(3 * elems) * sizeof *got);
+        assert_true(scale.factor == (ways[k].dtype == DTYPE_F16 ? STEP_SCALE_FIRST : 0));
+        assert_int_equal(step_scale(b.step).steps, ways[k].dtype == DTYPE_F16 ? 2 : 0);
+        end(&b);
+        kt_free(want), kt_free(half), kt_free(got);
+    }
+}
+
+/* --- loss scales ------------------------------------------------------------------------------------------- */
+
+/* A scale that is far too large: the same step is done again until its gradients are numbers, and comes out as with the scale that
+ * was found; nothing is lost. A loss that is infinite itself is no matter of scales. */
+static void a_scale_that_is_too_large_is_found_out(void **state)
+{
+    (void)state;
+    const struct way way = {.dir = "lm", .dtype = DTYPE_F16};
+    struct running a, b;
+    begin(&a, &way);
+    step_set_scale(a.step, (struct step_scale){STEP_SCALE_MOST, 0});
+    struct step_result first = update(&a, 0);
+    struct step_scale found = step_scale(a.step);
+    print_message("# again %d times, scale %g\n", first.again, found.factor);
+    assert_true(first.again > 0 && isfinite(first.grad_norm) && found.factor < STEP_SCALE_MOST && found.steps == 1);
+    begin(&b, &way);
+    step_set_scale(b.step, (struct step_scale){found.factor, 0});
+    struct step_result want = update(&b, 0);
+    assert_true(want.again == 0 && want.loss == first.loss && want.grad_norm == first.grad_norm);
+    float *x = whole_state(a.step), *y = whole_state(b.step);
+    assert_memory_equal(x, y, (size_t)(3 * step_table(a.step)->total_elems) * sizeof *x);
+    kt_free(x), kt_free(y);
+    step_set_scale(b.step, (struct step_scale){1024, STEP_SCALE_STEPS - 1});
+    update(&b, 1);
+    assert_true(step_scale(b.step).factor == 2048 && step_scale(b.step).steps == 0);
+    float inf = INFINITY;
+    kt_ok(step_write(b.step, 0, 0, 1, &inf));
+    struct step_result r;
+    golden_batch(&b.g, 2, &b.batch);
+    assert_int_equal(step_run_batch(b.step, &b.batch, 2, 0, 1e-3, false, &r), ST_NOT_FINITE);
+    assert_true(step_scale(b.step).factor == 2048);
+    end(&a);
+    end(&b);
+}
+
+/* --- what a step asks of the runtime ----------------------------------------------------------------------- */
+
+static void a_step_waits_once_and_takes_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *call;
+        int most;
+    } calls[] = {{"cudaMalloc", 0},       {"cudaHostAlloc", 0},           {"cudaEventCreateWithFlags", 0},
+                 {"cudaSetDevice", 0},    {"cudaStreamCreateWithFlags", 0}, {"cudaStreamSynchronize", 1},
+                 {"cudaMemsetAsync", 0}};
+    const struct way way = {.dir = "lm", .dtype = DTYPE_BF16};
+    struct running r;
+    int before[8];
+    begin(&r, &way);
+    update(&r, 0);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        before[i] = *runtime_calls(calls[i].call);
+    update(&r, 1);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        if (*runtime_calls(calls[i].call) - before[i] > calls[i].most)
+            fail_msg("%s: %d times in a step, at most %d", calls[i].call, *runtime_calls(calls[i].call) - before[i], calls[i].most);
+    end(&r);
+}
+
+/* --- a text ------------------------------------------------------------------------------------------------ */
+
+static void logits_are_near(void **state)
+{
+    (void)state;
+    static const int32_t tokens[] = {5, 17, 203, 8, 40, 310, 0, 12};
+    struct golden g;
+    float *want = NULL;
+    golden_open("lm", &g);
+    for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
+        struct dev *dev = open_device();
+        struct step_config config = golden_config(&g, dev);
+        struct decoder *d = NULL;
+        struct step *step = NULL;
+        const float *logits = NULL;
+        config.is_eval = true;
+        kt_ok(step_open(&config, &step));
+        golden_load(&g, step);
+        kt_ok(decoder_open(dev, &config.dims, 16, (enum dtype)dtype, &d));
+        struct load_target to = decoder_target(d);
+        int64_t elems = step_table(step)->total_elems;
+        float *params = kt_floats(elems, KT_ONES, 0);
+        kt_ok(step_read(step, 0, 0, elems, params));
+        kt_ok(dev_copy(to.stream, to.data.data, params, (size_t)elems * sizeof *params));
+        kt_ok(dev_sync(to.stream));
+        kt_free(params);
+        for (int64_t n = 4; n <= 8; n++)
+            kt_ok(decoder_logits(d, tokens, n, &logits));
+        if (!want) {
+            want = kt_floats(g.vocab, KT_ONES, 0);
+            memcpy(want, logits, (size_t)g.vocab * sizeof *want);
+        }
+        double nmse = kt_nmse(logits, want, g.vocab);
+        print_message("# logits, dtype %d: nmse to f32 %.1e\n", dtype, nmse);
+        assert_true(nmse <= (dtype == DTYPE_BF16 ? 1e-3 : 1e-5));
+        decoder_close(d);
+        step_close(step);
+        dev_close(dev);
+    }
+    kt_free(want);
+    golden_close(&g);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(golden_f32),
+    cmocka_unit_test(golden_tf32),
+    cmocka_unit_test(golden_bf16),
+    cmocka_unit_test(golden_f16),
+    cmocka_unit_test(goes_on_to_the_same_bits),
+    cmocka_unit_test(a_scale_that_is_too_large_is_found_out),
+    cmocka_unit_test(a_step_waits_once_and_takes_nothing),
+    cmocka_unit_test(logits_are_near),
+};
+HARNESS_MAIN(tests)
+#endif

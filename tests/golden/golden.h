@@ -1,0 +1,189 @@
+/* golden — the recorded runs beside this file, for tests that repeat them: ten updates of a small model, language and
+ * question answering, made by PyTorch in float64; expected.json holds what they were made with. */
+#ifndef CONVOY_TESTS_GOLDEN_H
+#define CONVOY_TESTS_GOLDEN_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "format/safetensors.h"
+#include "harness.h"
+#include "train/rate.h"
+#include "train/step.h"
+
+#define DIR "tests/golden/"
+#define OK(x) assert_ok((x), #x, __LINE__)
+
+static inline void assert_ok(enum status st, const char *what, int line)
+{
+    if (st != ST_OK)
+        print_error("line %d: %s: %s: %s\n", line, what, status_name(st), status_message());
+    assert_int_equal(st, ST_OK);
+}
+
+struct tensors {
+    struct file_map map;
+    struct safetensors st;
+};
+
+struct golden {
+    enum feed_task task;
+    cJSON *expected, *data; /* data: qa.json */
+    const cJSON *hyper;
+    struct file_map tokens;
+    struct tensors model, after;
+    int64_t embed, batch, seq, vocab;
+};
+
+static inline int64_t whole(const cJSON *object, const char *key)
+{
+    int64_t value;
+    OK(json_get_i64(object, key, 0, INT32_MAX, &value));
+    return value;
+}
+
+static inline double number(const cJSON *object, const char *key)
+{
+    double value;
+    OK(json_get_f64(object, key, &value));
+    return value;
+}
+
+static inline cJSON *read_json(const char *dir, const char *name)
+{
+    char path[256], *bytes;
+    size_t n;
+    cJSON *out;
+    text_format(path, sizeof path, DIR "%s/%s", dir, name);
+    OK(file_read(path, 1 << 20, &bytes, &n));
+    OK(json_parse(bytes, n, path, &out));
+    free(bytes);
+    return out;
+}
+
+static inline void read_tensors(const char *dir, const char *name, struct tensors *out)
+{
+    char path[256];
+    text_format(path, sizeof path, DIR "%s/%s", dir, name);
+    OK(file_map_open(path, &out->map));
+    OK(safetensors_parse(out->map.data, out->map.bytes, path, &out->st));
+}
+
+static inline void golden_open(const char *dir, struct golden *g)
+{
+    *g = (struct golden){.task = strcmp(dir, "qa") == 0 ? FEED_TASK_QA : FEED_TASK_LM};
+    g->expected = read_json(dir, "expected.json");
+    OK(json_get_object(g->expected, "hyper", &g->hyper));
+    read_tensors(dir, "model.safetensors", &g->model);
+    read_tensors(dir, "expected.safetensors", &g->after);
+    if (g->task == FEED_TASK_QA)
+        g->data = read_json(dir, "qa.json");
+    else
+        OK(file_map_open(DIR "lm/tokens.bin", &g->tokens));
+    g->embed = whole(g->hyper, "embd");
+    g->batch = whole(g->hyper, "batch");
+    g->seq = whole(g->hyper, "seq");
+    g->vocab = whole(g->hyper, "vocab");
+}
+
+static inline void golden_close(struct golden *g)
+{
+    cJSON_Delete(g->expected);
+    cJSON_Delete(g->data);
+    safetensors_free(&g->model.st);
+    safetensors_free(&g->after.st);
+    file_map_close(&g->model.map);
+    file_map_close(&g->after.map);
+    file_map_close(&g->tokens);
+}
+
+static inline bool says(const cJSON *object, const char *key, const char *value)
+{
+    const char *text;
+    OK(json_get_string(object, key, &text));
+    return strcmp(text, value) == 0;
+}
+
+static inline struct step_config golden_config(const struct golden *g, struct dev *dev)
+{
+    const cJSON *h = g->hyper;
+    return (struct step_config){.dev = dev,
+                                .batch_samples = g->batch,
+                                .global_samples = g->batch,
+                                .seq_tokens = g->seq,
+                                .is_loaded = true,
+                                .dims = {.name = "golden",
+                                         .task = g->task == FEED_TASK_LM ? MODEL_TASK_LM : MODEL_TASK_QA,
+                                         .layers = whole(h, "layers"),
+                                         .heads = whole(h, "heads"),
+                                         .embed = g->embed,
+                                         .context = whole(h, "context"),
+                                         .vocab = g->vocab},
+                                .optim = {.kind = says(h, "optimizer", "sgd") ? OPTIM_KIND_SGD : OPTIM_KIND_ADAMW,
+                                          .beta1 = number(h, "beta1"),
+                                          .beta2 = number(h, "beta2"),
+                                          .eps = number(h, "eps"),
+                                          .momentum = number(h, "momentum"),
+                                          .weight_decay = number(h, "weight_decay"),
+                                          .grad_clip = number(h, "clip")}};
+}
+
+static inline struct rate_config golden_rate(const struct golden *g)
+{
+    return (struct rate_config){
+        .schedule = says(g->hyper, "schedule", "cosine") ? RATE_SCHEDULE_COSINE : RATE_SCHEDULE_CONSTANT,
+        .lr = number(g->hyper, "lr"),
+        .lr_min = number(g->hyper, "min_lr"),
+        .warmup_steps = says(g->hyper, "schedule", "constant") ? 0 : whole(g->hyper, "warmup"),
+        .steps = whole(g->hyper, "steps")};
+}
+
+/* Update number step_i takes the next `batch` windows of the stream, or the next samples of qa.json. */
+static inline void golden_batch(const struct golden *g, int64_t step_i, struct batch *out)
+{
+    int64_t first = step_i * g->batch, n = g->batch * g->seq;
+    if (g->task == FEED_TASK_LM) {
+        const uint8_t *ids = g->tokens.data + 1024 + 2 * first * g->seq;
+        assert_true(g->tokens.bytes >= (size_t)(1024 + 2 * (first * g->seq + n + 1)));
+        for (int64_t i = 0; i < n; i++) {
+            out->host.tokens[i] = ids[2 * i] | ids[2 * i + 1] << 8;
+            out->host.targets[i] = ids[2 * i + 2] | ids[2 * i + 3] << 8;
+        }
+        return;
+    }
+    for (int64_t s = 0; s < g->batch; s++) {
+        int at = (int)(first + s);
+        const cJSON *ids = cJSON_GetArrayItem(cJSON_GetObjectItem(g->data, "input_ids"), at);
+        const cJSON *mask = cJSON_GetArrayItem(cJSON_GetObjectItem(g->data, "attention_mask"), at);
+        for (int64_t t = 0; t < g->seq; t++) {
+            out->host.tokens[s * g->seq + t] = cJSON_GetArrayItem(ids, (int)t)->valueint;
+            out->host.mask[s * g->seq + t] = (uint8_t)cJSON_GetArrayItem(mask, (int)t)->valueint;
+        }
+        out->host.starts[s] = cJSON_GetArrayItem(cJSON_GetObjectItem(g->data, "start_positions"), at)->valueint;
+        out->host.ends[s] = cJSON_GetArrayItem(cJSON_GetObjectItem(g->data, "end_positions"), at)->valueint;
+    }
+}
+
+static inline void golden_load(const struct golden *g, struct step *step)
+{
+    const struct param_table *t = step_table(step);
+    for (int i = 0; i < t->rows_n; i++) {
+        char name[128];
+        text_format(name, sizeof name, "%s%s", text_starts(t->row[i].name, "qa_") ? "" : "transformer.",
+                    t->row[i].name);
+        const struct safetensors_entry *e = safetensors_find(&g->model.st, name);
+        assert_non_null(e);
+        assert_int_equal(e->elems, t->row[i].elems);
+        float *values = malloc((size_t)e->elems * sizeof *values);
+        assert_non_null(values);
+        safetensors_to_f32(e, 0, e->elems, values);
+        OK(step_write(step, 0, t->row[i].offset, e->elems, values));
+        free(values);
+    }
+}
+
+#endif

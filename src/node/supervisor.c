@@ -260,6 +260,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd, (void)what;
     struct supervisor *s = arg;
+    if (s->is_over)
+        return;
     int64_t now_ms = clock_ms();
     enum status st = crew_tick(s->crew, now_ms);
     if (st != ST_OK)
@@ -323,7 +325,8 @@ static void on_child(evutil_socket_t signal_n, short what, void *arg)
 {
     (void)signal_n, (void)what;
     struct supervisor *s = arg;
-    crew_reap(s->crew);
+    if (!s->is_over)
+        crew_reap(s->crew);
 }
 
 /* ---- life ---- */
@@ -458,9 +461,11 @@ static enum status open_all(struct supervisor *s)
 
 static void close_all(struct supervisor *s)
 {
-    serve_close(s->serve);
     crew_close(s->crew);
     rally_close(s->rally);
+    if (!s->is_cut)
+        serve_farewell(s->serve);
+    serve_close(s->serve);
     for (int i = 0; i < SIGNALS_N; i++)
         if (s->signals[i])
             event_free(s->signals[i]);

@@ -36,6 +36,9 @@
 #define SERVE_REQUEST_MS 5000 /* to send the first request */
 #define SERVE_IDLE_MS 10000   /* between requests, and for each read or write */
 #define SERVE_SWEEP_MS 500
+#define SERVE_WATCHED_MS 3000 /* since /status was asked for: somebody is watching */
+#define SERVE_FAREWELL_MS 1200 /* for that somebody to ask once more; the page does each second */
+#define SERVE_FAREWELL_TURN_MS 100
 #define SERVE_YIELD 8         /* seats given up together when all are taken */
 #define SERVE_BACKLOG 512
 
@@ -52,6 +55,7 @@ struct serve {
     struct event *sweep; /* twice a second, with a look for the history */
     struct event *soon;  /* in the next turn of the loop, once */
     int port;
+    int64_t status_ms; /* when /status was last asked for; 0: not yet */
     int connections_n;
     struct serve_connection connections[SERVE_CONNECTIONS_MAX]; /* the one longest without a request first */
     struct view view; /* of the request being answered, or of the last look */
@@ -221,6 +225,8 @@ static void on_request(struct evhttp_request *request, void *arg)
                  &serve->view, &answer);
     send_answer(request, &answer, has_body);
     route_free(&answer);
+    if (path != NULL && strcmp(path, "/status") == 0)
+        serve->status_ms = clock_ms();
 }
 
 static enum status address_fail(const struct serve_config *config, const char *verb, const char *why)
@@ -335,6 +341,22 @@ enum status serve_open(const struct serve_config *config, struct serve **out)
     }
     *out = serve;
     return ST_OK;
+}
+
+void serve_farewell(struct serve *serve)
+{
+    static const struct timeval turn = {0, SERVE_FAREWELL_TURN_MS * 1000};
+    if (serve == NULL || serve->status_ms == 0 || clock_ms() - serve->status_ms > SERVE_WATCHED_MS)
+        return;
+    serve->config.fill = NULL;
+    serve->status_ms = 0;
+    /* One more turn after the answer: it has yet to leave. */
+    bool is_told = false;
+    for (int64_t until_ms = clock_ms() + SERVE_FAREWELL_MS; clock_ms() < until_ms && !is_told;) {
+        is_told = serve->status_ms != 0;
+        event_base_loopexit(serve->config.loop, &turn);
+        event_base_dispatch(serve->config.loop);
+    }
 }
 
 void serve_close(struct serve *serve)

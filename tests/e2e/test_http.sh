@@ -118,4 +118,25 @@ ok "phase recovering is seen" grep -qx recovering recovering
 ok "/livez says alive then" is "$(grep -c '"live":true' alive)" 3
 kill -TERM "$pid"
 finish
+
+# The end: who polls hears of it, whatever it is, and nobody else is waited for.
+poll_to_end() { while ! is_gone "$pid"; do get /status | jq -r '.phase + " " + (.error.code // 0 | tostring)'; sleep 0.3; done >ends 2>/dev/null; }
+begin_served $tiny STEPS=3000
+poll_to_end
+finish
+ok "done is seen by who polls" is "$rc $(tail -n 1 ends)" "0 done 0"
+begin_served $endless
+wait_for 20 status_has '.phase == "training"'
+kill -TERM "$pid"
+poll_to_end
+finish
+ok "so is the end by SIGTERM, with its code" is "$rc $(tail -n 1 ends)" "143 failed 143"
+begin=$(date +%s%N)
+begin_served $tiny STEPS=1
+finish
+took=$((($(date +%s%N) - begin) / 1000000))
+begin=$(date +%s%N)
+run $tiny STEPS=1
+alone=$((($(date +%s%N) - begin) / 1000000))
+ok "nobody watches: no pause at the end ($took ms, $alone without a port)" [ $((took - alone)) -lt 900 ]
 done_testing

@@ -7,8 +7,8 @@
 constexpr int WARPS = 8;
 constexpr int64_t RUN_LEAST = 64, RUNS_MOST = 512;
 
-/* Sums over the warps of a block of what each lane holds; warp 0 gets them. */
-__device__ static inline float over_warps(float x)
+/* Sums over the warps of a block of what each lane holds; warp 0 gets them. Not static, as block_sum (common.cuh). */
+__device__ inline float over_warps(float x)
 {
     __shared__ float part[WARPS][WARP];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;

@@ -240,8 +240,9 @@ __device__ static inline float warp_max(float x)
 }
 
 /* block_sum, block_max — over all threads of a one-dimensional block; every thread must come, and all of them meet twice.
- * T is float or double. */
-template <typename T> __device__ static inline T block_sum(T x)
+ * T is float or double. Not static: nvcc names the shared memory of static functions after the folder they are compiled
+ * in, and a release would not be the same bytes everywhere. */
+template <typename T> __device__ inline T block_sum(T x)
 {
     __shared__ T part[WARP];
     int warps_n = (int)blockDim.x / WARP;
@@ -253,7 +254,7 @@ template <typename T> __device__ static inline T block_sum(T x)
     __syncthreads();
     return sum;
 }
-__device__ static inline float block_max(float x)
+__device__ inline float block_max(float x)
 {
     __shared__ float part[WARP];
     int warps_n = (int)blockDim.x / WARP;

@@ -1,6 +1,6 @@
 # containers_lib — images and containers on this machine, by podman, for tests. Source it behind lib.sh. The base image is made
 # by debootstrap from the package source that this machine uses, so nothing but that is needed; it is kept in the build folder.
-store=$root/build/containers
+store=${STORE:-$root/build/containers}
 base_image=localhost/convoy-base
 image=localhost/convoy-test
 limits="--ulimit nofile=1024:1024 --ulimit nproc=4096:4096" # podman's own are above what a container's root may set
@@ -20,6 +20,33 @@ EOF
 }
 podman() {
     command podman --root "$store/root" --runroot "$store/run" --storage-driver vfs --cgroup-manager cgroupfs --runtime runc "$@"
+}
+
+# give_commands — docker and podman as README.md writes them, in $tmp/bin: podman with this store, and what a machine without special
+# rights wants. docker compose is podman-compose, with names by Debian's dnsname.
+give_commands() {
+    sh "$root/.ci/need" podman-compose golang-github-containernetworking-plugin-dnsname dnsmasq-base iptables >out 2>err ||
+        { why="podman-compose cannot be installed: $(tail -n 1 err)"; return 1; }
+    mkdir -p bin
+    cat >bin/podman <<EOF
+#!/bin/bash
+flags="--root $store/root --runroot $store/run --storage-driver vfs --cgroup-manager cgroupfs --runtime runc"
+more=
+case \$1 in
+build) more="--isolation chroot --network host --format docker $limits" ;;
+run | create) more="$limits" ;;
+esac
+command=\$1
+shift
+PATH=\${PATH#$tmp/bin:} exec podman \$flags "\$command" \$more "\$@"
+EOF
+    cat >bin/docker <<EOF
+#!/bin/bash
+[ "\$1" = compose ] || exec podman "\$@"
+shift
+exec podman-compose "\$@"
+EOF
+    chmod +x bin/podman bin/docker
 }
 
 # make_base — a Debian with a compiler's worth of packages, as its own image; once.

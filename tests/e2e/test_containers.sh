@@ -1,7 +1,8 @@
 #!/bin/bash
 # test_containers — the Dockerfile's image `cpu`, built from a Debian made here, run by podman as it would be on a cluster: not as
-# root, nothing writable but its volumes, no capabilities. Healthy, stopped, killed, started again, when
-# CONTAINERS=1: the first run makes the Debian and installs compilers in it; later ones take them from the build folder.
+# root, nothing writable but its volumes, no capabilities. Healthy, stopped, killed, started again; README.md's commands for docker and
+# docker compose. Only when CONTAINERS=1 (make containers): the first run makes the Debian and installs compilers in it; later ones
+# take them from the build folder.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/containers_lib.sh"
 [ "${SAN:-}" = "" ] || { skip "containers" "a build with a sanitizer is no release"; done_testing; exit; }
@@ -18,7 +19,9 @@ fi
 export JOB_TOKEN=a-secret-for-these-tests-only
 net=cvnet$$
 leave() {
-    podman rm -f -t 0 cv0-$$ cv1-$$ one-$$ >/dev/null 2>&1
+    podman rm -f -t 0 cv0-$$ cv1-$$ one-$$ convoy_node0_1 convoy_node1_1 >/dev/null 2>&1
+    ip netns del cvm0$$ 2>/dev/null
+    ip netns del cvm1$$ 2>/dev/null
     podman network rm -f $net >/dev/null 2>&1
     cleanup
 }
@@ -98,6 +101,18 @@ podman rm -f cv0-$$ cv1-$$ >/dev/null 2>&1
 endless="MODEL=gpt2-nano LAYERS=2 EMBED=32 VOCAB=64 CONTEXT=32 SEQ_LEN=16 BATCH_SIZE=1 CHECKPOINT_EVERY=200 STEPS=3000"
 volume k0
 volume k1
+# watch URL FILE — what a poll of its health sees, each phase once when it begins.
+watch() {
+    local now last=
+    while :; do
+        now=$(curl -s -m 1 "http://$1/status" | jq -r '.phase // empty' 2>/dev/null)
+        [ -z "$now" ] || [ "$now" = "$last" ] || { echo "$now" >>"$2"; last=$now; }
+        sleep 0.05
+    done
+}
+watch $a:8080 seen &
+watcher=$!
+started+=($watcher)
 start cv0-$$ --network $net --ip $a -v $tmp/k0:/checkpoints -- $endless $meet NODE_ID=0
 start cv1-$$ --network $net --ip $b -v $tmp/k1:/checkpoints -- $endless $meet NODE_ID=1
 ok "training, and ready" wait_for 20 is_phase $a:8080 training
@@ -108,6 +123,11 @@ ok "alive, not ready" is "$(code $a:8080/livez) $(code $a:8080/readyz)" "200 503
 podman start cv1-$$ >/dev/null 2>&1
 ok "started again: training goes on" wait_for 20 is_phase $a:8080 training
 ok "both end with 0, all steps are done" is "$(code_of cv0-$$) $(code_of cv1-$$) $(newest_step k0)" "0 0 3000"
+disown $watcher
+kill $watcher
+ok "its health, polled throughout: joining, training, recovering, training, done" is \
+    "$(grep -xE 'joining|training|recovering|done|failed' seen | uniq | xargs)" "joining training recovering training done"
+echo "# all that was seen: $(xargs <seen)"
 podman rm -f cv0-$$ cv1-$$ >/dev/null 2>&1
 
 # 5. podman stop: 143, with a checkpoint, within five seconds. STOPS=10 for more of them.
@@ -125,4 +145,41 @@ for i in $(seq 1 ${STOPS:-3}); do
     podman rm -f one-$$ >/dev/null 2>&1
 done
 ok "stopped: 143 and a newer checkpoint within 5 s, each time (the slowest took $worst ms)" is $stops ${STOPS:-3}
+
+# 6. README.md's commands as they stand there: one machine, two containers; then two machines.
+block() { awk -v mark="<!-- $1 -->" '$0 == mark { on = 1 } on && /^```$/ { exit } on && !/^(<!--|```)/ { print }' "$root/README.md"; }
+quick() { # with time limits, for they are not ours
+    mkdir user
+    (cd user && unset JOB_TOKEN && DATA=/data DATA_DIR=$tmp/data STEPS=10 CHECKPOINT_EVERY=5 timeout 900 bash -e <(block compose | sed "s,URL,$root,")) >out 2>err
+}
+if give_commands; then
+    command podman --root "$store/root" --runroot "$store/run" --storage-driver vfs tag $base_image docker.io/library/debian:bookworm
+    export PATH=$tmp/bin:$PATH
+    quick
+    ok "git clone, cd, docker compose up: three commands" is "$? $(block compose | wc -l)" "0 3"
+    for i in 0 1; do
+        ok "node $i is done" is "$(podman inspect convoy_node${i}_1 2>/dev/null | jq -r '.[0].State.ExitCode')" 0
+    done
+    ok "two nodes, all steps" is "$(grep -cE 'generation 1: 2 nodes' err out | awk -F: '{ n += $2 } END { print (n > 0) }') $(cat out err | grep -cE 'step 10/10 ')" "1 1"
+    (cd user/convoy && timeout 60 docker compose down -v) >out 2>err
+    m0=cvm0$$ m1=cvm1$$
+    ip netns add $m0 && ip netns add $m1 && ip link add eth0 netns $m0 type veth peer name eth0 netns $m1
+    ip -n $m0 addr add 10.0.0.1/24 dev eth0 && ip -n $m1 addr add 10.0.0.2/24 dev eth0
+    for m in $m0 $m1; do ip -n $m link set eth0 up && ip -n $m link set lo up; done
+    block "docker build" >commands
+    (cd "$root" && timeout 900 bash -e $tmp/commands) >out 2>err
+    ok "docker build" is $? 0
+    block "docker run" | sed 's/STEPS=100/STEPS=10/; s/^docker run/exec &/' >commands.0
+    sed 's/NODE_ID=0/NODE_ID=1/; s/convoy:\/checkpoints/convoy-1:\/checkpoints/' commands.0 >commands.1
+    for i in 0 1; do
+        timeout 120 nsenter --net=/run/netns/cvm$i$$ bash commands.$i >out.$i 2>err.$i &
+        node[$i]=$!
+    done
+    finish_nodes 2
+    ok "docker run on two machines: done" is "$codes $(grep -cE '^step 10/10 ' out.0)" "0 0 1"
+    [ "$codes" = "0 0" ] || tail -n 5 out.0 err.0 | sed 's/^/# /'
+    podman volume rm -f convoy convoy-1 >/dev/null 2>&1
+else
+    skip "README.md's commands" "$why"
+fi
 done_testing

@@ -150,7 +150,7 @@ ok "stopped: 143 and a newer checkpoint within 5 s, each time (the slowest took 
 block() { awk -v mark="<!-- $1 -->" '$0 == mark { on = 1 } on && /^```$/ { exit } on && !/^(<!--|```)/ { print }' "$root/README.md"; }
 quick() { # with time limits, for they are not ours
     mkdir user
-    (cd user && unset JOB_TOKEN && DATA=/data DATA_DIR=$tmp/data STEPS=10 CHECKPOINT_EVERY=5 timeout 900 bash -e <(block compose | sed "s,URL,$root,")) >out 2>err
+    (cd user && unset JOB_TOKEN && DATA=/data DATA_DIR=$tmp/data STEPS=10 CHECKPOINT_EVERY=5 timeout 500 bash -e <(block compose | sed "s,URL,$root,")) >out 2>err
 }
 if give_commands; then
     command podman --root "$store/root" --runroot "$store/run" --storage-driver vfs tag $base_image docker.io/library/debian:bookworm

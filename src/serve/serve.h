@@ -29,8 +29,9 @@ struct serve_config {
 /* serve_open — a taken port or a bad address: ST_BAD_SETTING with both and what to do. Ignores SIGPIPE from
  * here on. */
 enum status serve_open(const struct serve_config *config, struct serve **out);
-/* serve_farewell — the end is on the board: who has asked for /status in the last seconds (a page, a script that polls) hears
- * of it before the voice is gone, within a second or so. Runs the loop; `fill` is not called any more. Accepts NULL. */
+/* serve_farewell — the end is on the board: who has asked for /status in the last seconds (a page, a script that
+ * polls) hears of it before the voice is gone, within a second or so. Runs the loop; `fill` is not called any more.
+ * Accepts NULL. */
 void serve_farewell(struct serve *serve);
 void serve_close(struct serve *serve);                                          /* accepts NULL */
 int serve_port(const struct serve *serve);

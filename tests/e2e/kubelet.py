@@ -185,12 +185,15 @@ class Probes(threading.Thread):
 
 
 class Pod:
+    cables = 0  # of all clusters: the end of one on this side goes a little after its pod
+
     def __init__(self, cluster, index, number):
         template = cluster.job['template']
         spec, box = template['spec'], template['spec']['containers'][0]
         self.cluster, self.index, self.number = cluster, index, number
         self.hostname, self.subdomain = 'convoy-%d' % index, spec.get('subdomain')
-        self.address = NET + str(10 + number % 240)
+        Pod.cables += 1
+        self.cable, self.address = 'p%d' % Pod.cables, NET + str(10 + Pod.cables % 240)
         self.is_ready, self.was_ready, self.why, self.is_disrupted, self.end_at = False, False, '', False, None
         self.grace = spec.get('terminationGracePeriodSeconds', 30) / SPEED
         self.log = '%s/%s.%d.log' % (cluster.work, self.hostname, number)
@@ -243,7 +246,7 @@ class Pod:
         self.first = int(self.launcher.stdout.readline() or 0)
 
     def lay_cable(self):
-        near, pid = 'p%d' % self.number, str(self.launcher.pid)
+        near, pid = self.cable, str(self.launcher.pid)
         sh('ip', 'link', 'add', near, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', pid)
         sh('ip', 'link', 'set', near, 'master', 'pods', 'up')
         inside = ['nsenter', '--net=/proc/%s/ns/net' % pid, 'ip']

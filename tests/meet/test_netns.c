@@ -60,17 +60,24 @@ static void mend(int kind)
                          0);
 }
 
+static int next_world(struct node *node)
+{
+    char line[1024];
+    expect(node, "world ", 8000, line, sizeof(line));
+    return atoi(strstr(line, "world ") + strlen("world "));
+}
+
 /* expect_later_world — both meet in the same world, later than *world, which becomes it. By how much it is later is not
- * promised: a meeting that was given up halfway takes its number with it. */
+ * promised: a meeting that was given up halfway, even one that only one of them took for made, takes its number with it. */
 static void expect_later_world(struct node *nodes, int *world)
 {
-    char line[1024], same[32];
-    expect(&nodes[0], "world ", 8000, line, sizeof(line));
-    int number = atoi(strstr(line, "world ") + strlen("world "));
-    assert_true(number > *world);
-    text_format(same, sizeof(same), "world %d ", number);
-    expect(&nodes[1], same, 8000, NULL, 0);
-    *world = number;
+    int number[2] = {next_world(&nodes[0]), next_world(&nodes[1])};
+    while (number[0] != number[1]) {
+        int behind = number[0] < number[1] ? 0 : 1;
+        number[behind] = next_world(&nodes[behind]);
+    }
+    assert_true(number[0] > *world);
+    *world = number[0];
 }
 
 static void a_cut_cable_is_noticed_and_mended(void **state)

@@ -1,6 +1,7 @@
 #!/bin/bash
 # test_entrypoint — the image's entry point: warns with the flag to add, becomes convoy, passes everything on.
 . "$(dirname "$0")/lib.sh"
+unset DEVICE # which the suite sets
 mkdir bin
 cat >bin/convoy <<'EOF'
 #!/bin/sh

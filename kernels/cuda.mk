@@ -9,7 +9,7 @@ CUDART := $(firstword $(wildcard $(foreach l,lib64 lib/x86_64-linux-gnu targets/
 CUDA_LACKS :=
 ifneq ($(CUDA),0)
 ifeq ($(NVCC),)
-CUDA_LACKS := there is no nvcc (NVIDIA's package cuda-nvcc-13-0)
+CUDA_LACKS := there is no nvcc (package cuda-nvcc-13-0 of NVIDIA)
 else ifeq ($(filter sm_100,$(shell $(NVCC) --list-gpu-code 2>/dev/null)),)
 CUDA_LACKS := $(NVCC) does not know sm_100: it is older than 12.8
 else ifeq ($(CUDART),)

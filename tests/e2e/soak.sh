@@ -153,15 +153,14 @@ leave_net() {
     ip link del "cvb$$" 2>/dev/null
     cleanup
 }
+inside() { nsenter --net="/run/netns/convoy$$-$i" $1; } # not ip -n, which a chroot refuses
 make_net() {
     ip link add "cvb$$" type bridge 2>/dev/null && ip link set "cvb$$" up || return 1
     trap leave_net EXIT
     for i in 0 1 2 3; do
         ip netns add "convoy$$-$i" && ip link add "cv$$-$i" type veth peer name eth0 netns "convoy$$-$i" || return 1
-        ip link set "cv$$-$i" master "cvb$$" up
-        ip -n "convoy$$-$i" addr add "10.77.0.$((i + 1))/24" dev eth0
-        ip -n "convoy$$-$i" link set eth0 up
-        ip -n "convoy$$-$i" link set lo up
+        ip link set "cv$$-$i" master "cvb$$" up && inside "ip addr add 10.77.0.$((i + 1))/24 dev eth0" &&
+            inside "ip link set eth0 up" && inside "ip link set lo up" || return 1
         ns[$i]="convoy$$-$i"
     done
 }

@@ -43,14 +43,6 @@ struct bring {
 
 /* ---- one request ---- */
 
-static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
-{
-    struct text *answer = arg;
-    (void)one; /* always 1 */
-    text_add_bytes(answer, bytes, n);
-    return answer->overflow ? 0 : n;
-}
-
 static bool look(struct bring *b)
 {
     b->is_stopped = b->is_stopped || !b->config.progress(b->config.progress_arg, b->done, b->total);
@@ -387,7 +379,6 @@ static enum status open_bring(struct bring *b)
     curl_easy_setopt(b->easy, CURLOPT_URL, b->url);
     curl_easy_setopt(b->easy, CURLOPT_TIMEOUT_MS, (long)ASK_MS);
     curl_easy_setopt(b->easy, CURLOPT_BUFFERSIZE, 512L << 10);
-    curl_easy_setopt(b->easy, CURLOPT_WRITEFUNCTION, on_bytes);
     curl_easy_setopt(b->easy, CURLOPT_WRITEDATA, &b->answer);
     curl_easy_setopt(b->easy, CURLOPT_XFERINFOFUNCTION, on_progress);
     curl_easy_setopt(b->easy, CURLOPT_XFERINFODATA, b);

@@ -170,20 +170,11 @@ static int on_timer(CURLM *multi, long timeout_ms, void *arg)
 
 /* ---- one request ---- */
 
-static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
-{
-    struct text *answer = arg;
-    (void)one; /* always 1 */
-    text_add_bytes(answer, bytes, n);
-    return answer->overflow ? 0 : n;
-}
-
 static void set_line(struct line *line)
 {
     CURL *easy = line->easy;
     dial_prepare(easy, &line->dial, line->caller->config.secret, line->caller->headers);
     curl_easy_setopt(easy, CURLOPT_PRIVATE, line);
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_bytes);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, &line->answer);
 }
 

@@ -1,12 +1,10 @@
 /* dial — see dial.h. Must not know what is said. */
 #include "meet/dial.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/text.h"
+#include "meet/alive.h"
 
 #define CONNECT_MS 4000L
 
@@ -34,13 +32,16 @@ bool dial_base(const struct secret *secret, const char *host, int port, char *ou
 static int on_open(void *arg, curl_socket_t fd, curlsocktype purpose)
 {
     (void)arg, (void)purpose;
-    const int on = 1, idle_s = 5, every_s = 2, probes = 3, user_ms = 6000;
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof(user_ms));
+    alive_watch(fd);
     return CURL_SOCKOPT_OK;
+}
+
+static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
+{
+    struct text *answer = arg;
+    (void)one; /* always 1 */
+    text_add_bytes(answer, bytes, n);
+    return answer->overflow ? 0 : n;
 }
 
 static void on_tls(const SSL *ssl, int where, int alert)
@@ -87,6 +88,7 @@ void dial_prepare(CURL *easy, struct dial *dial, const struct secret *secret, st
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, dial->error);
     curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_open);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_bytes);
     if (!secret->is_none)
         set_tls(easy, dial);
 }

@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "meet/alive.h"
 #include "meet/doorstep.h"
 #include "meet/wire.h"
 
@@ -157,15 +158,10 @@ static void on_close(struct evhttp_connection *connection, void *arg)
     seat->porter->config.on_gone(seat->porter->config.arg, seat->stream);
 }
 
-/* A half-open connection ends by the kernel's hand, too. */
-static void set_alive(int fd)
+static void set_socket(int fd)
 {
-    const int on = 1, idle_s = 5, every_s = 2, probes = 3, user_ms = 6000;
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof(user_ms));
+    const int on = 1;
+    alive_watch(fd);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
@@ -173,7 +169,7 @@ static void admit(struct porter *porter, struct seat *seat, struct evhttp_connec
 {
     seat->is_guest = true;
     porter->strangers_n--;
-    set_alive(bufferevent_getfd(seat->stream));
+    set_socket(bufferevent_getfd(seat->stream));
     evhttp_connection_set_closecb(connection, on_close, seat);
     evconnlistener_enable(porter->listener);
 }

@@ -2,15 +2,7 @@
  * on the emulation, cuBLASLt by a library of loops (fake_blas.c). Memory, copies, faults and their words, products in every form,
  * and GPT-2's step against the CPU's. What cuBLASLt leaves to our own kernel is left to the plain truth here. */
 #ifndef CONVOY_CUDA
-#include "harness.h"
-
-static void is_skipped(void **state)
-{
-    (void)state;
-    HARNESS_SKIP("CUDA is not built in");
-}
-static const struct CMUnitTest tests[] = {cmocka_unit_test(is_skipped)};
-HARNESS_MAIN(tests)
+#include "tests/cuda/absent.h"
 #else
 #include "kernel_test.h"
 

@@ -2,15 +2,7 @@
  * cuBLASLt of loops and through our own products, the 16-bit types through the kernels for tensor cores; a run that goes on from
  * its state to the same bits; loss scales; what a step asks of the runtime; a text. */
 #ifndef CONVOY_CUDA
-#include "harness.h"
-
-static void is_skipped(void **state)
-{
-    (void)state;
-    HARNESS_SKIP("CUDA is not built in");
-}
-static const struct CMUnitTest tests[] = {cmocka_unit_test(is_skipped)};
-HARNESS_MAIN(tests)
+#include "tests/cuda/absent.h"
 #else
 #include "tests/golden/golden.h"
 #include "kernel_test.h"

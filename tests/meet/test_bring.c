@@ -321,12 +321,4 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(lies_are_refused),
 };
 
-int main(int argc, char **argv)
-{
-    if (argc > 1)
-        return node_main(argc, argv);
-    signal(SIGPIPE, SIG_IGN);
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    harness_quiet();
-    return cmocka_run_group_tests_name(__FILE__, tests, prepare, NULL);
-}
+NODES_MAIN(tests, prepare)

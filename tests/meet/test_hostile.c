@@ -365,11 +365,4 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(idlers_are_shown_out),
 };
 
-int main(int argc, char **argv)
-{
-    if (argc > 1)
-        return node_main(argc, argv);
-    signal(SIGPIPE, SIG_IGN);
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-}
+NODES_MAIN(tests, NULL)

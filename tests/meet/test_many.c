@@ -129,12 +129,4 @@ static void all_join_and_beat(void **state)
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(all_join_and_beat)};
 
-int main(int argc, char **argv)
-{
-    if (argc > 1)
-        return node_main(argc, argv);
-    signal(SIGPIPE, SIG_IGN);
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    harness_quiet();
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-}
+NODES_MAIN(tests, NULL)

@@ -177,11 +177,4 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(it_listens_where_it_was_told),
 };
 
-int main(int argc, char **argv)
-{
-    if (argc > 1)
-        return node_main(argc, argv);
-    signal(SIGPIPE, SIG_IGN);
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-}
+NODES_MAIN(tests, NULL)

@@ -59,10 +59,8 @@ static void no_gpu(void **state)
 {
     (void)state;
     struct dev *dev = NULL;
-    if (access("/dev/nvidiactl", F_OK) == 0) {
-        skip();
-        return;
-    }
+    if (access("/dev/nvidiactl", F_OK) == 0)
+        HARNESS_SKIP("this machine has a GPU");
     struct conf *conf = conf_of(W("DEVICE=cuda"), W("N_GPU_EACH_NODE=2"), NULL);
     assert_int_equal(device_open(conf, 0, 1, &dev), ST_NO_DEVICE);
     assert_non_null(strstr(status_message(), "DEVICE=cpu"));

@@ -1,70 +1,18 @@
 /* test_trainer — the loop without processes: posts, requests, resume, and failures that the board must carry. snapshot.c is
  * shown here too, for only a trainer gives it something to save. */
-#include "harness.h"
+#include "rig.h"
 
 #include <dirent.h>
-#include <math.h>
-#include <string.h>
 
 #include "base/file.h"
-#include "base/text.h"
 #include "kernels/cpu.h"
 #include "tfevents_read.h"
-#include "train/trainer.h"
 
-struct rig {
+static void open_rig(struct rig *r, const char *name, int64_t steps)
+{
     struct dev *dev;
-    struct board *board;
-    struct feed *feed;
-    struct trainer_config config;
-    char dir[600];
-};
-
-/* rig — a tiny model on synthetic data; name: its checkpoint folder, NULL none. */
-static void rig_open(struct rig *r, const char *name, int64_t steps)
-{
-    memset(r, 0, sizeof *r);
-    struct feed_config feed = {.task = FEED_TASK_LM, .seq_tokens = 8, .global_samples = 4, .vocab = 40, .seed = 3};
-    assert_int_equal(dev_cpu_open(1, CPU_LEVEL_N, &r->dev), ST_OK);
-    assert_int_equal(board_create(1, 1, &r->board), ST_OK);
-    assert_int_equal(feed_open(&feed, &r->feed), ST_OK);
-    board_worker_post(r->board, 0, &(struct board_worker){.pid = 1, .phase = BOARD_PHASE_LOADING, .loss = NAN, .checkpoint.step = -1});
-    if (name)
-        text_format(r->dir, sizeof r->dir, "%s/%s", harness_tmpdir(), name);
-    r->config = (struct trainer_config){
-        .dev = r->dev,
-        .board = r->board,
-        .dims = {.name = "tiny", .layers = 1, .heads = 2, .embed = 16, .context = 8, .vocab = 40},
-        .model_path = "",
-        .feed = r->feed,
-        .batch_samples = 2,
-        .global_samples = 4,
-        .seq_tokens = 8,
-        .epochs = 1,
-        .steps = steps,
-        .optim = {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_clip = 1},
-        .rate = {.schedule = RATE_SCHEDULE_CONSTANT, .lr = 1e-2},
-        .seed = 3,
-        .checkpoint_dir = r->dir,
-        .checkpoint_keep = 10,
-        .metrics_file = "",
-        .settings_json = "{\"OPTIMIZER\":\"adamw\",\"moments\":2,\"SEED\":3}",
-        .version = "test",
-    };
-}
-
-static void rig_close(struct rig *r)
-{
-    feed_close(r->feed);
-    board_close(r->board);
-    dev_close(r->dev);
-}
-
-static struct board_worker last(const struct rig *r)
-{
-    struct board_worker post;
-    assert_true(board_worker_copy(r->board, 0, &post));
-    return post;
+    assert_int_equal(dev_cpu_open(1, CPU_LEVEL_N, &dev), ST_OK);
+    rig_open(r, dev, name, steps);
 }
 
 static bool has(const struct rig *r, const char *name)
@@ -78,9 +26,9 @@ static void test_posts(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, NULL, 6);
+    open_rig(&r, NULL, 6);
     assert_int_equal(trainer_run(&r.config), ST_OK);
-    struct board_worker post = last(&r);
+    struct board_worker post = rig_last(&r);
     assert_int_equal(post.pid, 1); /* who it is stays */
     assert_int_equal(post.phase, BOARD_PHASE_DONE);
     assert_int_equal(post.step, 6);
@@ -100,23 +48,23 @@ static void test_resume_is_bit_identical(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, NULL, 7);
+    open_rig(&r, NULL, 7);
     assert_int_equal(trainer_run(&r.config), ST_OK);
-    double whole = last(&r).loss, norm = last(&r).grad_norm;
+    double whole = rig_last(&r).loss, norm = rig_last(&r).grad_norm;
     rig_close(&r);
     for (int64_t steps = 3; steps <= 7; steps += 4) {
-        rig_open(&r, "resume", steps);
+        open_rig(&r, "resume", steps);
         assert_int_equal(trainer_run(&r.config), ST_OK);
-        assert_int_equal(last(&r).checkpoint.step, steps);
+        assert_int_equal(rig_last(&r).checkpoint.step, steps);
         if (steps == 7) {
-            assert_int_equal(last(&r).step_ms_n, 4);
-            assert_true(last(&r).loss == whole && last(&r).grad_norm == norm);
+            assert_int_equal(rig_last(&r).step_ms_n, 4);
+            assert_true(rig_last(&r).loss == whole && rig_last(&r).grad_norm == norm);
         }
         rig_close(&r);
     }
-    rig_open(&r, "resume", 7);
+    open_rig(&r, "resume", 7);
     assert_int_equal(trainer_run(&r.config), ST_OK); /* nothing to do */
-    assert_int_equal(last(&r).step_ms_n, 0);
+    assert_int_equal(rig_last(&r).step_ms_n, 0);
     rig_close(&r);
 }
 
@@ -124,7 +72,7 @@ static void test_save_request(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, "save", 5);
+    open_rig(&r, "save", 5);
     board_request(r.board, BOARD_REQUEST_SAVE);
     assert_int_equal(trainer_run(&r.config), ST_OK);
     assert_int_equal(board_requested(r.board), BOARD_REQUEST_NONE);
@@ -141,7 +89,7 @@ static void test_stop_before_the_first_step(void **state)
     static const enum status want[] = {ST_RETRY, ST_TERMINATED, ST_INTERRUPTED};
     for (int i = 0; i < 3; i++) {
         struct rig r;
-        rig_open(&r, "stop", 5);
+        open_rig(&r, "stop", 5);
         board_request(r.board, requests[i]);
         assert_int_equal(trainer_run(&r.config), want[i]);
         assert_non_null(strstr(status_message(), "before the first step"));
@@ -154,13 +102,13 @@ static void test_not_finite(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, "nan", 9);
+    open_rig(&r, "nan", 9);
     r.config.checkpoint_every = 2;
     r.config.fault = TRAINER_FAULT_NAN;
     r.config.fault_step = 6;
     assert_int_equal(trainer_run(&r.config), ST_NOT_FINITE);
-    assert_int_equal(last(&r).step, 5);
-    assert_int_equal(last(&r).checkpoint.step, 4);
+    assert_int_equal(rig_last(&r).step, 5);
+    assert_int_equal(rig_last(&r).checkpoint.step, 4);
     assert_false(has(&r, "step-00000006"));
     rig_close(&r);
 }
@@ -169,10 +117,10 @@ static void test_plan(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, NULL, 0);
+    open_rig(&r, NULL, 0);
     r.config.epochs = 3; /* synthetic: an epoch is a step */
     assert_int_equal(trainer_run(&r.config), ST_OK);
-    assert_int_equal(last(&r).step, 3);
+    assert_int_equal(rig_last(&r).step, 3);
     r.config.epochs = INT64_MAX;
     assert_int_equal(trainer_run(&r.config), ST_BAD_SETTING);
     r.config.epochs = 1;
@@ -186,7 +134,7 @@ static void test_resume_settings(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, "required", 2);
+    open_rig(&r, "required", 2);
     r.config.resume = TRAINER_RESUME_REQUIRED;
     assert_int_equal(trainer_run(&r.config), ST_BAD_DATA);
     r.config.resume = TRAINER_RESUME_AUTO;
@@ -201,7 +149,7 @@ static void test_resume_settings(void **state)
     assert_int_equal(trainer_run(&r.config), ST_BAD_SETTING);
     r.config.settings_json = "{\"OPTIMIZER\":\"adamw\",\"moments\":2,\"SEED\":4}"; /* told, not refused */
     assert_int_equal(trainer_run(&r.config), ST_OK);
-    assert_int_equal(last(&r).step, 4);
+    assert_int_equal(rig_last(&r).step, 4);
     r.config.resume = TRAINER_RESUME_NEVER;
     r.config.steps = 1;
     assert_int_equal(trainer_run(&r.config), ST_OK);
@@ -214,7 +162,7 @@ static void test_without_a_first_post(void **state)
 {
     (void)state;
     struct rig r;
-    rig_open(&r, NULL, 1);
+    open_rig(&r, NULL, 1);
     board_worker_clear(r.board, 0);
     assert_int_equal(trainer_run(&r.config), ST_BUG);
     rig_close(&r);
@@ -227,18 +175,18 @@ static void test_samples_change_nothing(void **state)
     struct rig r;
     double loss[2], norm[2];
     for (int is_on = 0; is_on < 2; is_on++) {
-        rig_open(&r, NULL, 7);
+        open_rig(&r, NULL, 7);
         r.config.dropout = 0.3f;
         r.config.sample_every = is_on ? 2 : 0;
         r.config.sample_prompt = "!";
         r.config.sample_rule = (struct sample_rule){1, 0, 0.9};
         assert_int_equal(trainer_run(&r.config), ST_OK);
-        loss[is_on] = last(&r).loss;
-        norm[is_on] = last(&r).grad_norm;
+        loss[is_on] = rig_last(&r).loss;
+        norm[is_on] = rig_last(&r).grad_norm;
         rig_close(&r);
     }
     assert_true(loss[0] == loss[1] && norm[0] == norm[1]);
-    rig_open(&r, NULL, 7);
+    open_rig(&r, NULL, 7);
     r.config.sample_every = 2;
     r.config.sample_prompt = "";
     assert_int_equal(trainer_run(&r.config), ST_BAD_SETTING); /* the vocabulary of 40 has no <|endoftext|> */
@@ -268,7 +216,7 @@ static void test_tensorboard(void **state)
     text_format(dir, sizeof dir, "%s/events", harness_tmpdir());
     struct rig r;
     for (int64_t steps = 3; steps <= 7; steps += 4) {
-        rig_open(&r, "watched", steps);
+        open_rig(&r, "watched", steps);
         r.config.tensorboard_dir = dir;
         assert_int_equal(trainer_run(&r.config), ST_OK);
         rig_close(&r);

@@ -37,7 +37,8 @@ enum status flow_open(struct flow *flow, int64_t piece_bytes)
     flow->sources = calloc((size_t)flow->n, sizeof(*flow->sources));
     if (flow->peers == NULL || flow->sources == NULL)
         return FAIL(ST_RETRY, "out of memory: streams to %d ranks", flow->n);
-    flow->slots_bytes = piece_bytes * FLOW_DEPTH * flow->n;
+    flow->slot_bytes = piece_bytes > flow->at_once ? piece_bytes : flow->at_once;
+    flow->slots_bytes = flow->slot_bytes * FLOW_DEPTH * flow->n;
     void *slots;
     TRY(comm_ops_reserve(flow->slots_bytes, &slots));
     flow->slots = slots;
@@ -68,7 +69,7 @@ static struct order_extent piece_of(const struct flow_run *run, struct order_ext
 
 static char *slot_of(const struct flow *flow, int64_t piece_i, int r)
 {
-    return flow->slots + ((piece_i % FLOW_DEPTH) * flow->n + r) * flow->piece_bytes;
+    return flow->slots + ((piece_i % FLOW_DEPTH) * flow->n + r) * flow->slot_bytes;
 }
 
 static bool has_room(const struct flow_stream *s) { return s->posted - s->done < FLOW_DEPTH; }
@@ -212,6 +213,8 @@ enum status flow_run(struct flow *flow, const struct flow_call *call, struct ucx
     for (int r = 0; r < flow->n; r++)
         most = call->parts[r].elems > most ? call->parts[r].elems : most;
     run.piece_elems = choose_piece(flow, most, run.each);
+    ASSERTF(run.piece_elems * run.each <= flow->slot_bytes, "pieces of %lld elements in slots of %lld bytes",
+            (long long)run.piece_elems, (long long)flow->slot_bytes);
     if (call->in == NULL)
         run.added = count_pieces(&run, run.mine);
     memset(flow->peers, 0, sizeof(*flow->peers) * (size_t)flow->n);

@@ -27,11 +27,11 @@ struct flow {
     const int *world; /* ucx's rank of each member */
     int n, me;
     int nodes, locals; /* the order of sums */
-    int64_t piece_bytes;
+    int64_t piece_bytes; /* at most, of a part whose pieces cannot all be under way */
     int64_t at_once; /* messages of so many bytes UCX sends without asking; 0: not known */
     struct flow_peer *peers; /* n */
-    char *slots;             /* FLOW_DEPTH × n pieces: contributions to this rank's part */
-    int64_t slots_bytes;
+    char *slots;             /* FLOW_DEPTH × n of slot_bytes: contributions to this rank's part */
+    int64_t slot_bytes, slots_bytes;
     const void **sources; /* n: scratch */
     int64_t bytes_sent;
 };

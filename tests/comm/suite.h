@@ -17,7 +17,7 @@
 #include "comm/order.h"
 #include "harness.h"
 
-#define SUITE_RANKS_MAX 16
+#define SUITE_RANKS_MAX 20
 
 struct suite_rank {
     struct suite_job *job;

@@ -117,7 +117,8 @@ static enum status request(struct bring *b, const struct bill_ask *ask, size_t a
             return ST_OK;
         text_format(why, sizeof(why), "%s", b->dial.error[0] != 0 ? b->dial.error : curl_easy_strerror(result));
         if (result == CURLE_OK)
-            text_format(why, sizeof(why), code == 503 ? "it is busy sending to others" : "it answered HTTP %ld", code);
+            text_format(why, sizeof(why), code == 503 ? "it is busy, or short of memory or open files (its log says which)"
+                                                      : "it answered HTTP %ld", code);
         TRY(again(b, why));
     }
 }

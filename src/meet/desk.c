@@ -29,7 +29,7 @@ struct desk {
     struct guest *guests;   /* nodes_n */
     struct evbuffer *world; /* as JSON, of this generation; NULL none */
     int64_t world_generation;
-    int64_t complained_ms;
+    int64_t complained_ms, unread_ms; /* said last */
     struct wire_body body; /* of the request being read */
 };
 
@@ -191,7 +191,18 @@ static void take_ask(struct desk *desk, struct porter_request *request, const ch
         evbuffer_free(body);
 }
 
-/* Said once a node and life: it explains what the network is busy with. */
+/* Once a second at most: whoever asks may ask again at once. */
+static void say_unread(struct desk *desk, const struct bill_ask *ask)
+{
+    int64_t now_ms = clock_ms();
+    if (desk->unread_ms == 0 || now_ms - desk->unread_ms >= 1000) {
+        desk->unread_ms = now_ms;
+        LOG_WARN("node %d asks for data: %s", ask->node_id, status_message());
+    }
+    status_clear();
+}
+
+/* Said once for each life of a node: it explains what the network is busy with. */
 static void note_taker(struct desk *desk, const struct bill_ask *ask, struct porter_request *request)
 {
     char peer[64];
@@ -227,9 +238,10 @@ static void take_data(struct desk *desk, struct porter_request *request, const c
         return;
     }
     struct evbuffer *body = evbuffer_new();
+    status_clear();
     int code = body != NULL ? offer_piece(desk->offer, &ask, body) : 503;
-    if (code == 500)
-        LOG_WARN("node %d asks for data: %s", ask.node_id, status_message());
+    if (status_message()[0] != 0)
+        say_unread(desk, &ask);
     if (code == 200)
         note_taker(desk, &ask, request);
     if (code == 200)
@@ -285,6 +297,7 @@ enum status desk_open(const struct desk_config *config, struct desk **out)
                                    .addr = config->addr,
                                    .port = config->port,
                                    .nodes_n = config->nodes_n,
+                                   .workers_n = config->workers_n,
                                    .secret = config->secret,
                                    .on_request = on_request,
                                    .on_gone = on_gone,

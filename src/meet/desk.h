@@ -11,7 +11,7 @@ struct desk;
 struct desk_config {
     struct event_base *loop;
     struct coordinator *coordinator;
-    int nodes_n;
+    int nodes_n, workers_n; /* workers_n: of each node */
     const char *addr;
     int port;
     const struct secret *secret;

@@ -313,6 +313,7 @@ static enum status open_network(struct meet *meet)
     struct desk_config desk = {.loop = config->loop,
                                .coordinator = meet->coordinator,
                                .nodes_n = config->nodes_n,
+                               .workers_n = config->workers_n,
                                .addr = meet->master_addr,
                                .port = config->master_port,
                                .secret = &meet->secret,

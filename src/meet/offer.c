@@ -57,11 +57,17 @@ void offer_close(struct offer *offer)
 enum status offer_set(struct offer *offer, int kind, const char *bytes, size_t n)
 {
     struct bill bill;
-    TRY(bill_read(bytes, n, &bill));
+    enum status st = bill_read(bytes, n, &bill);
+    if (st != ST_OK && offer->bills[kind].state != BILL_STATE_WAIT)
+        return st;
+    if (st != ST_OK) { /* who waits for the first one would wait for ever */
+        bill.state = BILL_STATE_UNFIT;
+        text_copy(bill.why, sizeof(bill.why), status_message());
+    }
     bill_free(&offer->bills[kind]);
     offer->bills[kind] = bill;
     bill_name(&bill, offer->names[kind]);
-    return ST_OK;
+    return st;
 }
 
 void offer_bill(const struct offer *offer, int kind, struct text *out)
@@ -81,30 +87,55 @@ static void on_sent(const void *bytes, size_t n, void *arg)
         free(flying);
 }
 
-/* All of n bytes, or ST_NO_INPUT: node 0's file is another one than its worker saw. */
+/* What is short now may be there again in a moment: then whoever asks is to ask again. */
+static enum status cannot_read(const struct bill_file *file, int error)
+{
+    bool is_short = error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN;
+    return FAIL(is_short ? ST_RETRY : ST_NO_INPUT, "cannot read %s: %s%s", file->path, strerror(error),
+                error == EMFILE || error == ENFILE ? "; raise the limit of open files (ulimit -n)" : "");
+}
+
+static enum status is_as_listed(const struct bill_file *file, int fd)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return cannot_read(file, errno);
+    if (!S_ISREG(info.st_mode))
+        return FAIL(ST_NO_INPUT, "%s is no longer a file; start the job again", file->path);
+    if (info.st_size != file->bytes)
+        return FAIL(ST_NO_INPUT, "%s has changed since the job began: it had %lld bytes and has %lld now; start the job "
+                                 "again", file->path, (long long)file->bytes, (long long)info.st_size);
+    return ST_OK;
+}
+
+static enum status read_all(const struct bill_file *file, int fd, int64_t first, char *out, size_t n)
+{
+    size_t got = 0;
+    while (got < n) {
+        ssize_t more = pread(fd, out + got, n - got, first + (int64_t)got);
+        if (more < 0 && errno == EINTR)
+            continue;
+        if (more < 0)
+            return cannot_read(file, errno);
+        if (more == 0)
+            return FAIL(ST_NO_INPUT, "%s became shorter while it was read: it ends after %lld of %lld bytes; start the "
+                                     "job again", file->path, (long long)first + (long long)got, (long long)file->bytes);
+        got += (size_t)more;
+    }
+    return ST_OK;
+}
+
+/* All of n bytes, or ST_NO_INPUT: node 0's file is another one than its worker saw. ST_RETRY: not now. */
 static enum status read_piece(const struct bill_file *file, int64_t first, void *out, size_t n)
 {
     int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    struct stat info;
-    size_t got = 0;
     if (fd < 0)
-        return FAIL(ST_NO_INPUT, "cannot read %s: %s", file->path, strerror(errno));
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size != file->bytes) {
-        close(fd);
-        return FAIL(ST_NO_INPUT, "%s is no longer the file of %lld bytes that it was", file->path,
-                    (long long)file->bytes);
-    }
-    while (got < n) {
-        ssize_t more = pread(fd, (char *)out + got, n - got, first + (int64_t)got);
-        if (more < 0 && errno == EINTR)
-            continue;
-        if (more <= 0)
-            break;
-        got += (size_t)more;
-    }
-    int error = errno;
+        return cannot_read(file, errno);
+    enum status st = is_as_listed(file, fd);
+    if (st == ST_OK)
+        st = read_all(file, fd, first, out, n);
     close(fd);
-    return got == n ? ST_OK : FAIL(ST_NO_INPUT, "cannot read %s: %s", file->path, strerror(error));
+    return st;
 }
 
 int offer_piece(struct offer *offer, const struct bill_ask *ask, struct evbuffer *out)
@@ -121,9 +152,10 @@ int offer_piece(struct offer *offer, const struct bill_ask *ask, struct evbuffer
     void *bytes = offer->flying->pieces_n < PIECES_MAX ? malloc(n) : NULL;
     if (bytes == NULL)
         return 503;
-    if (read_piece(file, ask->first, bytes, n) != ST_OK) {
+    enum status st = read_piece(file, ask->first, bytes, n);
+    if (st != ST_OK) {
         free(bytes);
-        return 500;
+        return st == ST_RETRY ? 503 : 500;
     }
     offer->flying->pieces_n++;
     if (evbuffer_add_reference(out, bytes, n, on_sent, offer->flying) != 0) {

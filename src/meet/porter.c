@@ -294,17 +294,18 @@ static enum status start(struct porter *porter, int fd)
     return ST_OK;
 }
 
-/* Four connections a node at most (one for data); the usual soft limit of 1,024 files would stop at 340 nodes. */
-static void allow_files(int nodes_n)
+/* Connections of a node at most: beat, news, world, and one of each worker that takes data. The usual soft limit of
+ * 1,024 files would stop at 160 nodes of one worker. */
+static void allow_files(int nodes_n, int workers_n)
 {
     struct rlimit limit;
-    rlim_t want = (rlim_t)nodes_n * 4 + 2 * STRANGERS_MAX + 256;
+    rlim_t want = (rlim_t)nodes_n * (rlim_t)(3 + workers_n) + 2 * STRANGERS_MAX + 256;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= want)
         return;
     limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;
     if (limit.rlim_cur < want || setrlimit(RLIMIT_NOFILE, &limit) != 0)
-        LOG_WARN("only %llu open files are allowed, and %d nodes may need %llu; raise it (ulimit -n)",
-                 (unsigned long long)limit.rlim_cur, nodes_n, (unsigned long long)want);
+        LOG_WARN("only %llu open files are allowed, and %d nodes of %d workers may need %llu; raise it (ulimit -n)",
+                 (unsigned long long)limit.rlim_cur, nodes_n, workers_n, (unsigned long long)want);
 }
 
 static enum status open_tls(struct porter *porter)
@@ -330,7 +331,7 @@ enum status porter_open(const struct porter_config *config, struct porter **out)
     if (porter == NULL)
         return FAIL(ST_RETRY, "out of memory: the door for the other nodes");
     porter->config = *config;
-    allow_files(config->nodes_n);
+    allow_files(config->nodes_n, config->workers_n);
     enum status st;
     TRY_OR(open_tls(porter), close);
     TRY_OR(doorstep_listen(config->addr, config->port, &fd), close);

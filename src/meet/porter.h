@@ -18,7 +18,7 @@ struct porter_request; /* evhttp's */
 struct porter_config {
     struct event_base *loop;
     const char *addr; /* MASTER_ADDR */
-    int port, nodes_n;
+    int port, nodes_n, workers_n; /* workers_n: of each node */
     const struct secret *secret; /* outlives the porter */
     /* on_request — answer with porter_answer now or later; bytes are valid during the call. */
     void (*on_request)(void *arg, struct porter_request *request, const char *path, const char *bytes,

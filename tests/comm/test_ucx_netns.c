@@ -188,11 +188,12 @@ static void test_link_and_kill(void **state)
     double ideal = (double)ELEMS * 4 * 8 / (RATE_MBIT * 1e6), took = all->seconds[0];
     print_message("# %s: 16 MB in %.3f s over %d Mbit/s, %.0f %% of the link\n", all->name[0], took, RATE_MBIT,
                   100 * ideal / took);
-#ifndef __SANITIZE_THREAD__ /* it is ten times slower, and the deadline comes before the news */
-    assert_true(took < ideal / 0.5);
+#ifdef __SANITIZE_THREAD__
+    HARNESS_SKIP("speed and deadline: under the thread sanitizer all is ten times slower, and the deadline comes before the news");
+#endif
+    assert_true(took < ideal / 0.6);
     check_survivor(1000);
     assert_non_null(strstr(all->message[0], "rank 1"));
-#endif
 }
 
 static void test_cut(void **state)

@@ -7,6 +7,7 @@ convoy=$root/${BUILD:-build}/convoy
 case ${BUILD:-build} in /*) convoy=$BUILD/convoy ;; esac
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/convoy-e2e-XXXXXX")
 cd "$tmp" || exit 99
+user_cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache} # for what takes long to make anew
 export XDG_CACHE_HOME=$tmp/cache NO_COLOR=1
 unset MODEL DATA VAL_DATA CHECKPOINT_DIR METRICS_FILE STATUS_PORT FAULT STEPS
 started=()
@@ -18,8 +19,9 @@ cleanup() {
         kill -KILL "$p" 2>/dev/null
     done
     cd /
-    mountpoint -q "$tmp/mnt" 2>/dev/null && umount "$tmp/mnt"
-    rm -rf "$tmp"
+    # What is mounted under it, the innermost first; its name has nothing that /proc/self/mounts would write otherwise.
+    awk -v top="$tmp/" 'index($2, top) == 1 { print $2 }' /proc/self/mounts | tac | while read -r m; do umount "$m" || umount -l "$m"; done 2>/dev/null
+    rm -rf --one-file-system "$tmp"
 }
 trap cleanup EXIT
 
@@ -49,6 +51,15 @@ shows() { grep -qE -- "$1" out || { echo "# out does not show '$1'"; false; }; }
 holds() { jq -s -e "$2" "$1" >/dev/null || { echo "# $1: $2 is not so"; false; }; } # holds FILE JQ, lines as one array
 skip() { n=$((n + 1)); echo "ok $n - $1 # SKIP $2"; }
 done_testing() { echo "1..$n"; }
+give_up() { skip "$1" "$2"; done_testing; exit; } # give_up WHAT WHY: the rest cannot be tried here
+# near A B LIMIT — every loss of A and B, relative.
+near() {
+    paste <(jq .loss "$1") <(jq .loss "$2") | awk -v limit="$3" '
+        { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d; n++ }
+        END { printf "# %d losses, %.2g apart at most\n", n, worst; exit !(n > 0 && worst <= limit) }'
+}
+# block NAME — the commands of README.md behind <!-- NAME -->.
+block() { awk -v mark="<!-- $1 -->" '$0 == mark { on = 1 } on && /^```$/ { exit } on && !/^(<!--|```)/ { print }' "$root/README.md"; }
 
 # run SETTING… — to the end; $rc, files out and err.
 run() {

@@ -46,8 +46,3 @@ says_times() { [ "$(grep -cE -- "$2" "err.$1")" -ge "$3" ]; } # says_times I REG
 workers_of_node() { workers_of "${node[$1]}"; }
 weights() { cat "$1"/*.safetensors | cksum; }
 is_past() { local s; s=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-); [ "${s:-0}" -ge "$1" ]; } # is_past STEP
-near() {
-    paste <(jq .loss "$1") <(jq .loss "$2") | awk -v limit="$3" '
-        { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d; n++ }
-        END { printf "# %d losses, %.2g apart at most\n", n, worst; exit !(n > 0 && worst <= limit) }'
-}

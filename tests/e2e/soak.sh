@@ -110,19 +110,20 @@ fi
 seer() { if [ "$1" = 0 ]; then echo 1; else echo 0; fi; }
 # other_lost I LINES — nodes that the seer named beside node I; of node 0 alone its own line is looked at.
 other_lost() { tail -n +$(($2 + 1)) "err.$(seer "$1")" | grep -E "was lost" | grep -vcE "node $1 "; }
-# fault KIND K NODE BEGIN END — one stop or cut: named, in what time, healed, all processes kept.
+# fault KIND K NODE BEGIN END — one stop or cut: named, and nobody else, in what time, healed, all processes kept.
 fault() {
-    local kind=$1 k=$2 i=$3 at before lines begin others
+    local kind=$1 k=$2 i=$3 at before lines begin others is_right=0
     at=$(generation) before=$(all_pids) lines=$(wc -l <"err.$(seer "$i")")
     begin=$(now_ms)
     $4
     is_named() { tail -n +$((lines + 1)) "err.$(seer "$i")" | grep -qE "node $i .*was lost|node $i was lost"; }
-    wait_for 9 is_named && named=$((named + 1))
+    wait_for 9 is_named && is_right=1
     echo $(($(now_ms) - begin)) >>"$kind.ms"
-    others=$(other_lost "$i" "$lines")
-    [ "$others" = 0 ] || echo "# $kind $k of node $i: another was named"
     $5
     wait_generation "$at" 20 && healed=$((healed + 1)) || echo "# $kind $k of node $i: not healed"
+    others=$(other_lost "$i" "$lines")
+    [ "$others" = 0 ] || { is_right=0; echo "# $kind $k of node $i: another was named"; }
+    named=$((named + is_right))
     [ "$before" = "$(all_pids)" ] && kept=$((kept + 1)) || echo "# $kind $k of node $i: before $(echo $before), after $(all_pids | xargs)"
 }
 # faults KIND N BEGIN END — the run of them.

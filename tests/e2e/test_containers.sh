@@ -5,16 +5,12 @@
 # take them from the build folder.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/containers_lib.sh"
-[ "${SAN:-}" = "" ] || { skip "containers" "a build with a sanitizer is no release"; done_testing; exit; }
+[ "${SAN:-}" = "" ] || give_up "containers" "a build with a sanitizer is no release"
 if [ "${CONTAINERS:-0}" != 1 ]; then
-    skip "containers" "the first time takes many minutes; CONTAINERS=1 asks for it"
-    done_testing
-    exit
+    give_up "containers" "the first time takes many minutes; CONTAINERS=1 asks for it"
 fi
 if ! begin_store || ! make_base; then
-    skip "containers" "$why"
-    done_testing
-    exit
+    give_up "containers" "$why"
 fi
 export JOB_TOKEN=a-secret-for-these-tests-only
 net=cvnet$$
@@ -147,7 +143,6 @@ done
 ok "stopped: 143 and a newer checkpoint within 5 s, each time (the slowest took $worst ms)" is $stops ${STOPS:-3}
 
 # 6. README.md's commands as they stand there: one machine, two containers; then two machines.
-block() { awk -v mark="<!-- $1 -->" '$0 == mark { on = 1 } on && /^```$/ { exit } on && !/^(<!--|```)/ { print }' "$root/README.md"; }
 quick() { # with time limits, for they are not ours
     mkdir user
     (cd user && unset JOB_TOKEN && DATA=/data DATA_DIR=$tmp/data STEPS=10 CHECKPOINT_EVERY=5 timeout 500 bash -e <(block compose | sed "s,URL,$root,")) >out 2>err
@@ -172,7 +167,8 @@ if give_commands; then
     block "docker run" | sed 's/STEPS=100/STEPS=10/; s/^docker run/exec &/' >commands.0
     sed 's/NODE_ID=0/NODE_ID=1/; s/convoy:\/checkpoints/convoy-1:\/checkpoints/' commands.0 >commands.1
     for i in 0 1; do
-        timeout 120 nsenter --net=/run/netns/cvm$i$$ bash commands.$i >out.$i 2>err.$i &
+        mkdir machine$i
+        (cd machine$i && exec timeout 120 nsenter --net=/run/netns/cvm$i$$ bash -e ../commands.$i) >out.$i 2>err.$i &
         node[$i]=$!
     done
     finish_nodes 2

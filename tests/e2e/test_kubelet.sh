@@ -2,16 +2,15 @@
 # test_kubelet — the base manifest's Job run by a small kubelet on this machine: pods killed, evicted, frozen; the job completes.
 # KILLS=20 for more than a sample (make kubelet), SEED=2 for others.
 . "$(dirname "$0")/lib.sh"
-give_up() { skip "pods" "$1"; done_testing; exit; }
-[ "${SAN:-}" = "" ] || give_up "its times are not meant for sanitizers"
-[ "$(id -u)" = 0 ] || give_up "namespaces need root"
-sh "$root/.ci/need" python3 python3-yaml iproute2 >out 2>err || give_up "python3-yaml cannot be installed: $(tail -n 1 err)"
-unshare --net true 2>err || give_up "$(tail -n 1 err)"
+[ "${SAN:-}" = "" ] || give_up pods "its times are not meant for sanitizers"
+[ "$(id -u)" = 0 ] || give_up pods "namespaces need root"
+sh "$root/.ci/need" python3 python3-yaml iproute2 >out 2>err || give_up pods "python3-yaml cannot be installed: $(tail -n 1 err)"
+unshare --net true 2>err || give_up pods "$(tail -n 1 err)"
 # The files of the image, with the ordinary build and the libraries that it needs.
 mkdir release
 cp "$convoy" release/convoy
 cp "$root/LICENSE" release/licences.txt
-"$root/.ci/rootfs" release image >out 2>err || give_up "no root folder: $(tail -n 1 err)"
+"$root/.ci/rootfs" release image >out 2>err || give_up pods "no root folder: $(tail -n 1 err)"
 # kubelet FOLDER RUNS SETTING… — the settings stand for a user's ConfigMap: a model that takes seconds.
 kubelet() {
     unshare --net --kill-child --fork /usr/bin/python3 "$root/tests/e2e/kubelet.py" "$tmp/image" "$1" "$(mktemp -d)/work" "$2" "${SEED:-1}" "${@:3}" 2>err ||
@@ -19,7 +18,7 @@ kubelet() {
 }
 export TMPDIR=$tmp
 kubelet "$root/k8s/base" "${KILLS:-2}" $tiny STEPS=1000 CHECKPOINT_EVERY=50 CHECKPOINT_KEEP=2 | tee tap
-if grep -q '^cannot be made here' tap; then give_up "containers $(cat tap)"; fi
+if grep -q '^cannot be made here' tap; then give_up pods "containers $(cat tap)"; fi
 n=$(grep -cE '^(not )?ok' tap)
 
 # README.md's commands, with kubectl's part played here.
@@ -34,11 +33,11 @@ case "$1 $2" in
 esac
 EOF
 chmod +x bin/kubectl
-block() { awk -v mark="<!-- $1 -->" '$0 == mark { on = 1 } on && /^```$/ { exit } on && !/^(<!--|```)/ { print }' "$root/README.md"; }
 block kubernetes >commands
 PATH=$tmp/bin:$PATH bash -e commands
 ok "README.md: a secret and an overlay" is "$? $(find secrets -type f) $(cat applied)" "0 secrets/convoy-token/JOB_TOKEN k8s/overlays/cpu"
 SECRETS=$tmp/secrets kubelet "$root/$(cat applied)" 0 STEPS=4 BATCH_SIZE=1 >tap2
-ok "with which the job completes" grep -q '^ok 1 - undisturbed: Complete, step 4' tap2
+ok "with which the job completes, and its pods become ready" is \
+    "$(grep -c '^ok' tap2) $(grep -c '^not ok' tap2) $(grep -c '^ok 1 - undisturbed: Complete, step 4$' tap2)" "2 0 1"
 grep -q '^not ok' tap2 && sed 's/^/# /' tap2
 done_testing

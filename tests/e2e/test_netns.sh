@@ -16,13 +16,9 @@ make_net() {
     for ns in $a $b; do ip -n $ns link set eth0 up && ip -n $ns link set lo up || return 1; done
 }
 if ! make_net 2>/dev/null; then
-    skip "two network namespaces" "they cannot be made here (needs root)"
-    done_testing
-    exit 0
+    give_up "two network namespaces" "they cannot be made here (needs root)"
 fi
 
-# block NAME — the commands of README.md behind <!-- NAME -->.
-block() { awk -v mark="<!-- $1 -->" '$0 == mark { on = 1 } on && /^```$/ { exit } on && !/^(<!--|```)/ { print }' "$root/README.md"; }
 sleep 1.5 # the kernel takes a second to call a new link running
 ok "README.md has the commands" is "$(for n in token "node 0" "node 1"; do block "$n" | grep -c .; done | xargs)" "1 2 2"
 mkdir a b

@@ -3,15 +3,19 @@
 # their own. scancel leaves a checkpoint.
 . "$(dirname "$0")/lib.sh"
 export PATH=$PATH:/usr/sbin
-give_up() { skip "slurm" "$1"; done_testing; exit; }
-[ "$(id -u)" = 0 ] || give_up "its daemons want root here"
-sh "$root/.ci/need" slurm-wlm munge >out 2>err || give_up "slurm-wlm cannot be installed: $(tail -n 1 err)"
-leave() {
+[ "$(id -u)" = 0 ] || give_up slurm "its daemons want root here"
+sh "$root/.ci/need" slurm-wlm munge >out 2>err || give_up slurm "slurm-wlm cannot be installed: $(tail -n 1 err)"
+leave() { # jobs first: their processes are Slurm's, not ours
+    if [ -n "${SLURM_CONF:-}" ] && [ -n "$(timeout 5 squeue -h -o %i 2>/dev/null)" ]; then
+        timeout 5 squeue -h -o %i | xargs -r timeout 5 scancel
+        wait_for 3 eval '[ -z "$(timeout 2 squeue -h -o %i 2>/dev/null)" ]' >/dev/null || timeout 5 squeue -h -o %i | xargs -r timeout 5 scancel --signal=KILL
+    fi
     for f in ctld n0 n1 munged; do [ -f $f.pid ] && kill "$(cat $f.pid)" 2>/dev/null; done
     sleep 0.5
     for f in ctld n0 n1 munged; do [ -f $f.pid ] && kill -9 "$(cat $f.pid)" 2>/dev/null; done
     cleanup
 }
+unset SLURM_CONF # of this machine's own
 trap leave EXIT
 chmod 755 "$tmp"
 host=$(hostname -s)
@@ -22,7 +26,7 @@ dd if=/dev/urandom of=munge/key bs=1 count=1024 2>/dev/null
 chown munge munge/key && chmod 400 munge/key
 munge_socket=$tmp/munge/socket
 setpriv --reuid munge --regid munge --clear-groups munged --key-file="$tmp/munge/key" --socket="$munge_socket" --pid-file="$tmp/munge/pid" \
-    --log-file="$tmp/munge/log" --seed-file="$tmp/munge/seed" --force >out 2>err || give_up "munged does not start: $(tail -n 1 err)"
+    --log-file="$tmp/munge/log" --seed-file="$tmp/munge/seed" --force >out 2>err || give_up slurm "munged does not start: $(tail -n 1 err)"
 wait_for 5 test -s munge/pid; cp munge/pid munged.pid
 cat >slurm.conf <<EOF
 ClusterName=test
@@ -49,10 +53,10 @@ NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$p1 CPUs=1 State=UNKNOWN
 PartitionName=all Nodes=n0,n1 Default=YES MaxTime=10 State=UP
 EOF
 export SLURM_CONF=$tmp/slurm.conf
-slurmctld -c >out 2>err && slurmd -N n0 >>out 2>>err && slurmd -N n1 >>out 2>>err || give_up "its daemons do not start: $(cat err *.log | tail -n 1)"
+slurmctld -c >out 2>err && slurmd -N n0 >>out 2>>err && slurmd -N n1 >>out 2>>err || give_up slurm "its daemons do not start: $(cat err *.log | tail -n 1)"
 pid=$$
 idle() { [ "$(sinfo -h -o %D -t idle 2>/dev/null)" = 2 ]; }
-wait_for 30 idle || give_up "its nodes do not come up: $(sinfo -h 2>&1 | head -n 1), $(tail -n 1 n0.log)"
+wait_for 30 idle || give_up slurm "its nodes do not come up: $(sinfo -h 2>&1 | head -n 1), $(tail -n 1 n0.log)"
 # submit SETTING… — $job; both nodes are this machine, so node 0's address is said.
 submit() {
     job=$(STATUS_PORT=0 JOB_TOKEN_FILE=$tmp/job.token CONVOY=$convoy MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port) \
@@ -60,11 +64,6 @@ submit() {
 }
 state() { scontrol -o show job "$job" 2>/dev/null | grep -oE 'JobState=[A-Z]+' | cut -d= -f2; }
 is_state() { [ "$(state)" = "$1" ]; }
-near() {
-    paste <(jq .loss "$1") <(jq .loss "$2") | awk -v limit="$3" '
-        { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d; n++ }
-        END { printf "# %d losses, %.2g apart at most\n", n, worst; exit !(n > 0 && worst <= limit) }'
-}
 (umask 077 && head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n' >job.token)
 
 submit $tiny STEPS=20 BATCH_SIZE=1 GLOBAL_BATCH=4 CHECKPOINT_DIR=$tmp/c METRICS_FILE=$tmp/m.jsonl
@@ -76,7 +75,6 @@ ok "the losses of one node" near one.jsonl m.jsonl 2e-6
 [ -f m.jsonl ] || sed 's/^/# job: /' job-*.out
 
 # README.md's commands, with a smaller model.
-block() { awk -v mark="<!-- $1 -->" '$0 == mark { on = 1 } on && /^```$/ { exit } on && !/^(<!--|```)/ { print }' "$root/README.md"; }
 mkdir -p desk/build/release && ln -s "$root/examples" desk/examples && ln -s "$convoy" desk/build/release/convoy
 block slurm | sed "s,MODEL=gpt2 DATA=/data STEPS=1000,$tiny STEPS=20," >commands
 job=$(cd desk && SBATCH_OUTPUT=$tmp/readme.out STATUS_PORT=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port) bash -e ../commands 2>../err | grep -oE '[0-9]+$')

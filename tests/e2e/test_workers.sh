@@ -6,12 +6,6 @@ endless="$tiny STEPS=100000000"
 pair="N_GPU_EACH_NODE=2"
 has_workers() { [ "$(workers_of "$pid" | wc -w)" = "$1" ]; }
 warned() { grep -cE " warn .*$1" err; }
-# near A B LIMIT — every loss of A and B, relative.
-near() {
-    paste <(jq .loss "$1") <(jq .loss "$2") | awk -v limit="$3" '
-        { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d; n++ }
-        END { printf "# %d losses, %.2g apart at most\n", n, worst; exit !(n > 0 && worst <= limit) }'
-}
 weights() { cat "$1"/*.safetensors | cksum; }
 
 # 1. The same global batch, dealt to 1, 2, 3, 4 workers; sharded in every way; whoever wrote a checkpoint, others go on.

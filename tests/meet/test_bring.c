@@ -86,12 +86,17 @@ static void end_server(pid_t pid)
 
 /* ---- the other node ---- */
 
-static int64_t stop_at = -1, carried_from;
+/* had: here before anything came; came: what followed. */
+static int64_t stop_at = -1, had, came;
 static bool progress(void *arg, int64_t done, int64_t total)
 {
+    static int64_t before;
     (void)arg, (void)total;
-    if (carried_from < 0 && total > 0)
-        carried_from = done;
+    if (had > 0 && done > before)
+        came += done - before;
+    if (had == 0)
+        had = done;
+    before = done;
     return stop_at < 0 || done < stop_at;
 }
 
@@ -101,7 +106,7 @@ static enum status bring(int port, const char *token, struct text *out, enum bil
     assert_int_equal(secret_derive(token, &secret), ST_OK);
     struct bring_config config = {.secret = &secret, .host = "127.0.0.1", .port = port, .node_id = 1,
                                   .cache_dir = cache, .progress = progress};
-    carried_from = -1;
+    had = came = 0;
     text_free(out);
     return bring_data(&config, out, state);
 }
@@ -183,6 +188,8 @@ static void a_break_is_gone_on_from(void **state)
     end_server(zero);
     zero = serve(port, &bill); /* node 0 begins anew, too */
     assert_int_equal(bring(port, TOKEN, &out, &got), ST_OK);
+    assert_int_equal(had, SIZE_B + (size_t)have);
+    assert_in_range(came, 1, SIZE_A - (size_t)have);
     assert_file(a, bytes_a, SIZE_A);
     /* the first part of a break was damaged on the disk: taken again from the beginning */
     unlink(a);

@@ -179,7 +179,7 @@ static enum status run_version(const struct call *call)
     char xxhash_text[32];
     if (call->argc > 0)
         return FAIL(ST_USAGE, "version takes no words, but there is %.64s", call->argv[0]);
-    snprintf(xxhash_text, sizeof(xxhash_text), "%u.%u.%u", xxhash / 10000, xxhash / 100 % 100, xxhash % 100);
+    text_format(xxhash_text, sizeof(xxhash_text), "%u.%u.%u", xxhash / 10000, xxhash / 100 % 100, xxhash % 100);
     text_add(&out, "convoy %s\ncommit %s\ncompiler %s\nlicence Apache-2.0\n", version_text(), version_commit(),
              version_compiler());
     text_add(&out, "libraries, %s:\n", version_linked()[0] != 0 ? "inside" : "of this system");
@@ -196,9 +196,17 @@ static enum status run_version(const struct call *call)
     return say_text(&out);
 }
 
+/* settle_workers — one for each GPU, when nobody has said how many. */
+static enum status settle_workers(struct conf *conf)
+{
+    int workers_n = device_workers(conf);
+    return workers_n == (int)conf_i64(conf, CONF_N_GPU_EACH_NODE) ? ST_OK : conf_set_workers(conf, workers_n, environ);
+}
+
 static enum status run_config(const struct call *call)
 {
     struct text out = {0};
+    TRY(settle_workers(call->conf));
     if (conf_i64(call->conf, CONF_JSON) != 0)
         conf_write_json(call->conf, &out);
     else
@@ -220,24 +228,21 @@ static void begin_log(const struct conf *conf, int rank)
 
 /* ---- the rest is elsewhere ---- */
 
-/* run_train — a worker for each GPU, when nobody has said how many: said here in a word more, which workers get, too. */
+/* run_train — what was found here is told to the workers in a word more: each would have to ask the driver. */
 static enum status run_train(const struct call *call)
 {
-    int workers_n = device_workers(call->conf);
-    if (workers_n == (int)conf_i64(call->conf, CONF_N_GPU_EACH_NODE))
-        return supervisor_main(call->conf, call->argc, call->argv);
     char word[32];
-    struct conf *conf = NULL;
-    char **words = calloc((size_t)call->argc + 2, sizeof *words);
+    int n = call->argc;
+    int64_t before = conf_i64(call->conf, CONF_N_GPU_EACH_NODE);
+    TRY(settle_workers(call->conf));
+    char **words = calloc((size_t)n + 2, sizeof *words);
     if (words == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d words", call->argc + 1);
-    memcpy(words, call->argv, (size_t)call->argc * sizeof *words);
-    words[call->argc] = word;
-    text_format(word, sizeof word, "N_GPU_EACH_NODE=%d", workers_n);
-    enum status st = conf_open(call->argc + 1, words, environ, &conf);
-    if (st == ST_OK)
-        st = supervisor_main(conf, call->argc + 1, words);
-    conf_close(conf);
+        return FAIL(ST_RETRY, "out of memory: %d words", n + 1);
+    memcpy(words, call->argv, (size_t)n * sizeof *words);
+    text_format(word, sizeof word, "N_GPU_EACH_NODE=%s", conf_text(call->conf, CONF_N_GPU_EACH_NODE));
+    if (conf_i64(call->conf, CONF_N_GPU_EACH_NODE) != before)
+        words[n++] = word;
+    enum status st = supervisor_main(call->conf, n, words);
     free(words);
     return st;
 }

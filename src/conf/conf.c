@@ -405,7 +405,7 @@ static enum status check_nccl(const struct conf *conf, char **environment)
     int64_t backend = conf_i64(conf, CONF_BACKEND);
     const char *id = launcher_find(environment, "NCCL_COMM_ID");
     if (id == NULL || conf_ranks(conf) == 1 || (backend != CONF_BACKEND_AUTO && backend != CONF_BACKEND_NCCL) ||
-        strcmp(conf_text(conf, CONF_DEVICE), "cpu") == 0)
+        conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU)
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
                 "NCCL_COMM_ID=%.64s (environment) is refused: this job's workers make NCCL's id themselves and pass it on "
@@ -431,6 +431,15 @@ enum status conf_open(int argc, char **argv, char **environment, struct conf **o
 out_close:
     conf_close(conf);
     return st;
+}
+
+enum status conf_set_workers(struct conf *conf, int workers_n, char **environment)
+{
+    char text[16];
+    text_format(text, sizeof text, "%d", workers_n);
+    TRY(conf_set(conf, CONF_N_GPU_EACH_NODE, text, CONF_ORIGIN_DEFAULT, "GPUs found"));
+    TRY(conf_rules_check(conf));
+    return check_nccl(conf, environment);
 }
 
 void conf_close(struct conf *conf)

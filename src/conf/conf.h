@@ -32,6 +32,7 @@ enum conf_fault {
     CONF_FAULT_ENOSPC,
     CONF_FAULT_N
 };
+enum conf_device { CONF_DEVICE_AUTO, CONF_DEVICE_CUDA, CONF_DEVICE_CPU };
 enum conf_precision {
     CONF_PRECISION_AUTO,
     CONF_PRECISION_FP32,
@@ -52,6 +53,9 @@ struct conf;
  * environment is read here only; nothing of it is kept. */
 enum status conf_open(int argc, char **argv, char **environment, struct conf **out);
 void conf_close(struct conf *conf); /* accepts NULL */
+/* conf_set_workers — N_GPU_EACH_NODE where nobody has set it: as many as GPUs were found (its default, so conf_is_set
+ * stays false; its source says so). Relations are checked anew. */
+enum status conf_set_workers(struct conf *conf, int workers_n, char **environment);
 /* conf_hint_warn — tell about settings that will do nothing: mistyped names in the environment (with the
  * right ones), values that another choice makes idle. Apart from conf_open because workers read the same
  * settings and must not say it all again. */
@@ -63,7 +67,7 @@ double conf_f64(const struct conf *conf, enum conf_key key);
 /* conf_text — texts and the name of a choice (numbers: as they were given). Never NULL; until conf_close. */
 const char *conf_text(const struct conf *conf, enum conf_key key);
 enum conf_origin conf_origin(const struct conf *conf, enum conf_key key);
-/* conf_source — "default", "environment", "argument", or the launcher's variable such as "SLURM_NODEID". */
+/* conf_source — "default", "GPUs found", "environment", "argument", or the launcher's variable such as "SLURM_NODEID". */
 const char *conf_source(const struct conf *conf, enum conf_key key);
 bool conf_is_set(const struct conf *conf, enum conf_key key); /* anything but the default */
 

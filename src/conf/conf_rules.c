@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define SHOWN_MAX 64
-enum { DEVICE_CPU = 2 }; /* as the row DEVICE lists them */
 
 /* fail_pair — "A=1 (argument) <relation> B=2 (default); <what to do>". */
 static enum status fail_pair(const struct conf *conf, enum conf_key a, const char *relation, enum conf_key b,
@@ -35,7 +34,7 @@ static enum status check_needs(const struct conf *conf, enum conf_key a, enum co
 /* Where DEVICE leaves it open this is seen when the device is. */
 static enum status check_precision(const struct conf *conf)
 {
-    if (conf_i64(conf, CONF_PRECISION) <= CONF_PRECISION_FP32 || strcmp(conf_text(conf, CONF_DEVICE), "cpu") != 0)
+    if (conf_i64(conf, CONF_PRECISION) <= CONF_PRECISION_FP32 || conf_i64(conf, CONF_DEVICE) != CONF_DEVICE_CPU)
         return ST_OK;
     return fail_pair(conf, CONF_PRECISION, "needs a GPU, not", CONF_DEVICE,
                      "use PRECISION=fp32, or DEVICE=cuda where one is");
@@ -47,7 +46,7 @@ static enum status check_nodes(const struct conf *conf)
     if (conf_i64(conf, CONF_NODE_ID) >= nodes)
         return fail_pair(conf, CONF_NODE_ID, "must be below", CONF_N_NODES,
                          "nodes are counted from 0; set NODE_ID=0 N_NODES=1 to use this one alone");
-    if (backend == CONF_BACKEND_NCCL && conf_i64(conf, CONF_DEVICE) == DEVICE_CPU)
+    if (backend == CONF_BACKEND_NCCL && conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU)
         return fail_pair(conf, CONF_BACKEND, "is for GPUs, not", CONF_DEVICE, "use BACKEND=auto or ucx");
     if (backend == CONF_BACKEND_SELF && conf_ranks(conf) > 1)
         return fail_pair(conf, CONF_BACKEND, "is for one worker, not", nodes > 1 ? CONF_N_NODES : CONF_N_GPU_EACH_NODE,

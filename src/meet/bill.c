@@ -229,7 +229,7 @@ enum status bill_read(const char *bytes, size_t n, struct bill *out)
 
 void bill_write_ask(struct text *out, const struct bill_ask *ask)
 {
-    text_add(out, "{\"kind\":%d,\"node_id\":%d", ask->kind, ask->node_id);
+    text_add(out, "{\"kind\":%d,\"node_id\":%d", (int)ask->kind, ask->node_id);
     if (!ask->is_for_bill)
         text_add(out, ",\"name\":\"%s\",\"file\":%d,\"first\":%lld", ask->name, ask->file_i, (long long)ask->first);
     text_add(out, "}");
@@ -239,7 +239,9 @@ static enum status read_ask(const cJSON *root, struct bill_ask *out)
 {
     const char *name;
     uint64_t half;
-    TRY(get_int(root, "kind", 0, 1, &out->kind));
+    int kind = 0;
+    TRY(get_int(root, "kind", 0, BILL_KINDS_N - 1, &kind));
+    out->kind = (enum bill_kind)kind;
     TRY(get_int(root, "node_id", 0, MEET_NODES_MAX - 1, &out->node_id));
     out->is_for_bill = !cJSON_HasObjectItem(root, "name");
     if (out->is_for_bill)

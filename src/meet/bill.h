@@ -58,9 +58,11 @@ void bill_write(struct text *out, const struct bill *bill, bool is_with_paths);
 /* bill_read — bytes of any content: ST_BAD_DATA with a sentence, and nothing to free. */
 enum status bill_read(const char *bytes, size_t n, struct bill *out);
 
+enum bill_kind { BILL_KIND_DATA, BILL_KIND_VAL_DATA, BILL_KINDS_N }; /* the setting that names the data */
+
 /* What a node asks for: piece of file `file_i` of the bill with this name, from `first` on. */
 struct bill_ask {
-    int kind; /* 0 DATA, 1 VAL_DATA */
+    enum bill_kind kind;
     int node_id;
     bool is_for_bill; /* the bill itself: the rest is not said */
     char name[BILL_NAME_MAX];

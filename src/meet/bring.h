@@ -17,7 +17,7 @@ struct bring_config {
     const struct secret *secret;
     const char *host; /* MASTER_ADDR */
     int port, node_id;
-    int kind; /* as bill_ask */
+    enum bill_kind kind;
     const char *cache_dir;
     /* called often; false: stop, ST_RETRY. bytes_total 0: not known yet */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);

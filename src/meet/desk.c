@@ -213,7 +213,7 @@ static void note_taker(struct desk *desk, const struct bill_ask *ask, struct por
     LOG_INFO("node %d (%s) has no data of its own and takes this node's", ask->node_id, peer);
 }
 
-static void send_bill(struct desk *desk, struct porter_request *request, int kind)
+static void send_bill(struct desk *desk, struct porter_request *request, enum bill_kind kind)
 {
     struct text out = {.limit = BILL_JSON_MAX};
     struct evbuffer *body = evbuffer_new();
@@ -252,7 +252,7 @@ static void take_data(struct desk *desk, struct porter_request *request, const c
         evbuffer_free(body);
 }
 
-enum status desk_offer(struct desk *desk, int kind, const char *bytes, size_t n)
+enum status desk_offer(struct desk *desk, enum bill_kind kind, const char *bytes, size_t n)
 {
     return offer_set(desk->offer, kind, bytes, n);
 }

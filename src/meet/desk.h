@@ -3,6 +3,7 @@
 #ifndef CONVOY_MEET_DESK_H
 #define CONVOY_MEET_DESK_H
 
+#include "meet/bill.h"
 #include "meet/coordinator.h"
 #include "meet/secret.h"
 
@@ -25,6 +26,6 @@ void desk_close(struct desk *desk);
  * change and several times a second. */
 void desk_flush(struct desk *desk);
 /* desk_offer — what this node has for those without data of their own: see offer_set. */
-enum status desk_offer(struct desk *desk, int kind, const char *bytes, size_t n);
+enum status desk_offer(struct desk *desk, enum bill_kind kind, const char *bytes, size_t n);
 
 #endif

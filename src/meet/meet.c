@@ -420,7 +420,7 @@ void meet_leave(struct meet *meet, enum status st, const char *message)
     act(meet, &actions);
 }
 
-void meet_offer(struct meet *meet, int kind, const char *bytes, size_t n)
+void meet_offer(struct meet *meet, enum bill_kind kind, const char *bytes, size_t n)
 {
     if (meet->desk == NULL || desk_offer(meet->desk, kind, bytes, n) == ST_OK)
         return;

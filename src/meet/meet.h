@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "meet/bill.h"
 
 #define MEET_NODES_MAX 4096
 #define MEET_WORKERS_MAX 64
@@ -107,9 +108,9 @@ void meet_stop(struct meet *meet, int request); /* asked to stop here: tells all
  * too. An error (not a stop that was told to all) ends the job on every node, with this reason and node. */
 void meet_leave(struct meet *meet, enum status st, const char *message);
 
-/* meet_offer — node 0: the data it can hand out to nodes that have none, as bill_write wrote them; kind 0 DATA,
- * 1 VAL_DATA. What cannot be read is told in the log and left out. */
-void meet_offer(struct meet *meet, int kind, const char *bytes, size_t n);
+/* meet_offer — node 0: the data it can hand out to nodes that have none, as bill_write wrote them. What
+ * cannot be read is told in the log, and, where nothing stands yet, to those who ask. */
+void meet_offer(struct meet *meet, enum bill_kind kind, const char *bytes, size_t n);
 struct secret;
 /* meet_secret — the key of this job, for a process of this node that asks node 0 itself (bring.h). */
 void meet_secret(const struct meet *meet, struct secret *out);

@@ -15,7 +15,6 @@
 #include <event2/buffer.h>
 
 #define PIECES_MAX 64 /* on their way at a time */
-#define KINDS 2
 
 /* Outlives the offer while pieces of it are on their way. */
 struct flying {
@@ -24,8 +23,8 @@ struct flying {
 };
 
 struct offer {
-    struct bill bills[KINDS];
-    char names[KINDS][BILL_NAME_MAX];
+    struct bill bills[BILL_KINDS_N];
+    char names[BILL_KINDS_N][BILL_NAME_MAX];
     struct flying *flying;
 };
 
@@ -46,7 +45,7 @@ void offer_close(struct offer *offer)
 {
     if (offer == NULL)
         return;
-    for (int kind = 0; kind < KINDS; kind++)
+    for (int kind = 0; kind < BILL_KINDS_N; kind++)
         bill_free(&offer->bills[kind]);
     offer->flying->is_closed = true;
     if (offer->flying->pieces_n == 0)
@@ -54,7 +53,7 @@ void offer_close(struct offer *offer)
     free(offer);
 }
 
-enum status offer_set(struct offer *offer, int kind, const char *bytes, size_t n)
+enum status offer_set(struct offer *offer, enum bill_kind kind, const char *bytes, size_t n)
 {
     struct bill bill;
     enum status st = bill_read(bytes, n, &bill);
@@ -70,7 +69,7 @@ enum status offer_set(struct offer *offer, int kind, const char *bytes, size_t n
     return st;
 }
 
-void offer_bill(const struct offer *offer, int kind, struct text *out)
+void offer_bill(const struct offer *offer, enum bill_kind kind, struct text *out)
 {
     bill_write(out, &offer->bills[kind], false);
 }

@@ -12,9 +12,9 @@ enum status offer_open(struct offer **out);
 void offer_close(struct offer *offer); /* accepts NULL; buffers that were given out may live on */
 /* offer_set — what node 0's worker wrote (bill_write, with paths), of any content. ST_BAD_DATA leaves the former; where
  * there is none yet, those who ask are told that there are no data to hand out, and why. */
-enum status offer_set(struct offer *offer, int kind, const char *bytes, size_t n);
+enum status offer_set(struct offer *offer, enum bill_kind kind, const char *bytes, size_t n);
 /* offer_bill — as the others are to see it. */
-void offer_bill(const struct offer *offer, int kind, struct text *out);
+void offer_bill(const struct offer *offer, enum bill_kind kind, struct text *out);
 
 /* offer_piece — appends up to BILL_CHUNK_BYTES to out. Returns 200; 410 another bill stands now; 503 ask again: too many
  * pieces are on their way, or this process is short of memory or open files; 500 the file cannot be read. With 500, and

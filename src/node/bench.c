@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/board.h"
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -21,7 +22,6 @@
 #include "node/say.h"
 
 #define WORKERS_DEFAULT_MAX 8
-#define WORKERS_MAX 64 /* of N_GPU_EACH_NODE */
 #define TIMEOUT_MS 60000
 
 /* What is asked for. */
@@ -36,8 +36,8 @@ struct question {
 struct outcome {
     atomic_bool aborted;
     atomic_int packed; /* addresses that are written */
-    char addresses[WORKERS_MAX][COMM_ADDRESS_MAX];
-    int64_t address_bytes[WORKERS_MAX];
+    char addresses[BOARD_WORKERS_MAX][COMM_ADDRESS_MAX];
+    int64_t address_bytes[BOARD_WORKERS_MAX];
     int rows_n;
     char transport[64];
     struct bench_run_row rows[BENCH_RUN_ROWS_MAX];
@@ -51,8 +51,13 @@ static enum status await_addresses(struct outcome *outcome, int ranks)
     const int64_t end = clock_ms() + TIMEOUT_MS;
     atomic_fetch_add(&outcome->packed, 1);
     while (atomic_load(&outcome->packed) < ranks) {
-        if (is_aborted(outcome) || clock_ms() > end)
-            return FAIL(ST_PEER, "%d of %d workers have come", atomic_load(&outcome->packed), ranks);
+        if (is_aborted(outcome))
+            return FAIL(ST_PEER, "another worker ended before all had come");
+        if (clock_ms() > end)
+            return FAIL(ST_PEER,
+                        "only %d of %d workers opened their transport within %d s; is the machine short of memory or "
+                        "cores? N_GPU_EACH_NODE says how many there are", atomic_load(&outcome->packed), ranks,
+                        TIMEOUT_MS / 1000);
         clock_sleep_ms(1);
     }
     return ST_OK;
@@ -226,7 +231,7 @@ static int64_t largest(int ranks, int64_t asked)
 static int workers(const struct conf *conf)
 {
     int asked = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE), cores = task_cores();
-    if (strcmp(conf_source(conf, CONF_N_GPU_EACH_NODE), "default") != 0)
+    if (conf_is_set(conf, CONF_N_GPU_EACH_NODE))
         return asked;
     return cores < 2 ? 2 : cores > WORKERS_DEFAULT_MAX ? WORKERS_DEFAULT_MAX : cores;
 }

@@ -1,24 +1,19 @@
 /* device — see device.h. */
 #include "node/device.h"
 
-#include <string.h>
+#include <errno.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/board.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "dev/dev_cuda.h"
 #include "dev/library.h"
 #include "kernels/cpu.h"
 
-enum { DEVICE_AUTO, DEVICE_CUDA, DEVICE_CPU }; /* as the row DEVICE lists them */
-
-#define DRIVER_FILE "/dev/nvidiactl"
-
-/* may_have_gpu — without touching the driver. */
-static bool may_have_gpu(const struct conf *conf)
-{
-    return dev_cuda_built() != NULL && conf_i64(conf, CONF_DEVICE) != DEVICE_CPU && access(DRIVER_FILE, F_OK) == 0;
-}
+#define FIND_MS (120 * 1000)
 
 /* check_cpu — it computes in f32 alone. */
 static enum status check_cpu(const struct conf *conf)
@@ -52,7 +47,7 @@ enum status device_open(const struct conf *conf, int worker_i, int threads_n, st
 {
     int64_t asked = conf_i64(conf, CONF_DEVICE);
     library_dir(conf_text(conf, CONF_CONVOY_LIB_DIR));
-    if (asked == DEVICE_CUDA || (asked == DEVICE_AUTO && has_gpus(conf)))
+    if (asked == CONF_DEVICE_CUDA || (asked == CONF_DEVICE_AUTO && has_gpus(conf)))
         return dev_cuda_open(worker_i, conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32, out);
     TRY(check_cpu(conf));
     return dev_cpu_open(threads_n, CPU_LEVEL_N, out);
@@ -82,21 +77,54 @@ enum comm_kind device_comm(const struct conf *conf, const struct dev *dev)
     return backend == CONF_BACKEND_AUTO && dev_is_apart(dev) ? COMM_KIND_AUTO : COMM_KIND_UCX;
 }
 
-/* In a process of its own, for the driver, once started, stays in the process that asked. */
-int device_workers(const struct conf *conf)
+/* ---- for who starts workers ---- */
+
+/* await_count — of the process that counts; 0: none, or the driver does not answer. */
+static int await_count(pid_t pid)
 {
-    int asked = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE), ended = 0, count = 0;
-    if (!may_have_gpu(conf) || strcmp(conf_source(conf, CONF_N_GPU_EACH_NODE), "default") != 0)
-        return asked;
+    int ended = 0;
+    for (int64_t until_ms = clock_ms() + FIND_MS; clock_ms() < until_ms; clock_sleep_ms(2)) {
+        pid_t got = waitpid(pid, &ended, WNOHANG);
+        if (got == pid)
+            return WIFEXITED(ended) ? WEXITSTATUS(ended) : 0;
+        if (got < 0 && errno != EINTR)
+            return 0;
+    }
+    kill(pid, SIGKILL); /* and is not waited for: who sleeps in a driver may not end */
+    LOG_WARN("NVIDIA's driver has not said for %d s how many GPUs there are; see dmesg and nvidia-smi, or set DEVICE=cpu",
+             FIND_MS / 1000);
+    return 0;
+}
+
+/* gpus — that this process may use; 0: none. Asked once, in a process of its own, for the driver, once started, stays in
+ * the process that asked. */
+static int gpus(void)
+{
+    static int found = -1;
+    int count = 0;
+    if (found >= 0 || dev_cuda_built() == NULL)
+        return found < 0 ? 0 : found;
     pid_t pid = fork();
     if (pid == 0)
-        _exit(dev_cuda_find(&count) == ST_OK && count < DEVICE_WORKERS_MAX ? count : 0);
-    if (pid < 0 || waitpid(pid, &ended, 0) != pid || !WIFEXITED(ended) || WEXITSTATUS(ended) < 1)
-        return asked;
-    return WEXITSTATUS(ended);
+        _exit(dev_cuda_find(&count) != ST_OK ? 0 : count > UINT8_MAX ? UINT8_MAX : count);
+    found = pid > 0 ? await_count(pid) : 0;
+    return found;
+}
+
+int device_workers(const struct conf *conf)
+{
+    int asked = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
+    int found = conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU || conf_is_set(conf, CONF_N_GPU_EACH_NODE) ? 0 : gpus();
+    if (found > BOARD_WORKERS_MAX)
+        LOG_WARN("%d GPUs are more than the %d workers that a node may have; the rest stays idle", found,
+                 BOARD_WORKERS_MAX);
+    return found == 0 ? asked : found < BOARD_WORKERS_MAX ? found : BOARD_WORKERS_MAX;
 }
 
 const char *device_kind(const struct conf *conf)
 {
-    return conf_i64(conf, CONF_DEVICE) == DEVICE_CUDA || may_have_gpu(conf) ? "cuda" : "cpu";
+    int64_t asked = conf_i64(conf, CONF_DEVICE);
+    bool is_cuda = asked == CONF_DEVICE_CUDA ||
+                   (asked == CONF_DEVICE_AUTO && gpus() >= (int)conf_i64(conf, CONF_N_GPU_EACH_NODE));
+    return is_cuda ? "cuda" : "cpu";
 }

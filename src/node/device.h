@@ -7,8 +7,6 @@
 #include "conf/conf.h"
 #include "dev/dev.h"
 
-#define DEVICE_WORKERS_MAX 64
-
 /* device_open — DEVICE=cpu: threads_n threads (0: all cores). DEVICE=cuda: this node's GPU number worker_i, or
  * ST_NO_DEVICE with what is missing. DEVICE=auto: a GPU for each worker when CUDA is built in and finds as many, else the
  * CPU. PRECISION goes with it: one that only a GPU has is ST_NO_DEVICE where none was found (conf refuses it with
@@ -22,7 +20,8 @@ enum dtype device_dtype(const struct conf *conf, const struct dev *dev);
 enum comm_kind device_comm(const struct conf *conf, const struct dev *dev);
 
 /* For who starts workers, without starting the driver in this process. device_workers: N_GPU_EACH_NODE, or, when that is
- * left to its default, as many as there are GPUs. device_kind: "cuda" or "cpu", as far as can be told. */
+ * left to its default, as many as there are GPUs (at most BOARD_WORKERS_MAX). device_kind: what device_open will take,
+ * "cuda" or "cpu": the nodes of a job agree on it before they exchange a number. */
 int device_workers(const struct conf *conf);
 const char *device_kind(const struct conf *conf);
 

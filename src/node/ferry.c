@@ -83,7 +83,7 @@ static enum status bring(const struct ferry_config *config, struct text *out, en
                                       .host = conf_text(conf, CONF_MASTER_ADDR),
                                       .port = (int)conf_i64(conf, CONF_MASTER_PORT),
                                       .node_id = (int)conf_i64(conf, CONF_NODE_ID),
-                                      .kind = config->is_validation,
+                                      .kind = config->is_validation ? BILL_KIND_VAL_DATA : BILL_KIND_DATA,
                                       .cache_dir = conf_text(conf, CONF_CACHE_DIR),
                                       .progress = config->progress,
                                       .progress_arg = config->progress_arg};

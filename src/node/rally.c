@@ -14,7 +14,6 @@
 
 #define TOKEN_BYTES 1200
 #define REPORT_MS 250
-#define DATA_KINDS 2 /* DATA, VAL_DATA */
 #define WAITING_MS 3000 /* who is waited for is said after so long, and when it changes */
 
 _Static_assert(sizeof(struct meet_address) == sizeof(struct board_address) && MEET_ADDRESS_MAX == BOARD_ADDRESS_MAX,
@@ -29,7 +28,7 @@ struct rally {
     bool is_ready;   /* meet knows all workers' addresses */
     bool is_ended;
     bool is_giver;   /* node 0 of several */
-    uint64_t letters[DATA_KINDS]; /* as read last */
+    uint64_t letters[BILL_KINDS_N]; /* as read last */
     int64_t report_ms, waiting_ms;
     char missing[256]; /* as said last */
     struct meet_address addresses[MEET_WORKERS_MAX];
@@ -164,13 +163,15 @@ static void take_letters(struct rally *r)
 {
     static char letter[BOARD_LETTER_MAX];
     size_t n;
-    for (int kind = 0; kind < DATA_KINDS; kind++) {
-        enum board_letter from = kind == 0 ? BOARD_LETTER_DATA : BOARD_LETTER_VAL_DATA;
+    static const enum board_letter letters[BILL_KINDS_N] = {[BILL_KIND_DATA] = BOARD_LETTER_DATA,
+                                                            [BILL_KIND_VAL_DATA] = BOARD_LETTER_VAL_DATA};
+    for (int kind = 0; kind < BILL_KINDS_N; kind++) {
+        enum board_letter from = letters[kind];
         uint64_t turn = board_letter_turn(r->config.board, from);
         if (turn == r->letters[kind] || !board_letter_copy(r->config.board, from, letter, &n))
             continue;
         r->letters[kind] = turn;
-        meet_offer(r->meet, kind, letter, n);
+        meet_offer(r->meet, (enum bill_kind)kind, letter, n);
     }
 }
 

@@ -121,7 +121,27 @@ static void sources_are_named(void **state)
     assert_non_null(strstr(status_message(), "HEADS=3 (argument) does not divide EMBED=100 (environment)"));
 }
 
+/* What nobody has set and was found out is called that, and must go with the rest like any other. */
+static void workers_found_are_called_that(void **state)
+{
+    (void)state;
+    struct conf *conf = NULL;
+    char *none[] = {NULL}, *words[] = {"BATCH_SIZE=4", "GLOBAL_BATCH=24"}, *id[] = {"NCCL_COMM_ID=10.0.0.1:5000", NULL};
+    assert_int_equal(conf_open(2, words, none, &conf), ST_OK);
+    assert_int_equal(conf_set_workers(conf, 3, none), ST_OK);
+    assert_int_equal(conf_i64(conf, CONF_N_GPU_EACH_NODE), 3);
+    assert_int_equal(conf_ranks(conf), 3);
+    assert_string_equal(conf_source(conf, CONF_N_GPU_EACH_NODE), "GPUs found");
+    assert_false(conf_is_set(conf, CONF_N_GPU_EACH_NODE));
+    assert_int_equal(conf_set_workers(conf, 4, none), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "times 4 workers, 16"));
+    assert_int_equal(conf_set_workers(conf, 2, id), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "NCCL_COMM_ID"));
+    conf_close(conf);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(workers_found_are_called_that),
     cmocka_unit_test(relations),
     cmocka_unit_test(sources_are_named),
 };

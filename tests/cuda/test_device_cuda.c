@@ -1,0 +1,106 @@
+/* Workers and kind of device by the GPUs that are found (node/device.c), over a runtime that has as many as a test says. Nodes
+ * of which one has GPUs and another none are told apart before they exchange a number. */
+#ifndef CONVOY_CUDA
+#include "tests/cuda/absent.h"
+#else
+#include "kernel_test.h"
+
+#include <sys/wait.h>
+
+#include "meet/accord.h"
+#include "node/device.h"
+#include "node/mapping.h"
+#include "tests/cuda/guarded.h"
+
+/* The answer is kept in a process, so each question has one of its own. */
+struct answer {
+    int workers_n;
+    char kind[8], source[32], agreed[8192];
+};
+
+static enum status open_conf(const char *words, struct conf **out)
+{
+    static char copy[256];
+    char *argv[8], *none[] = {NULL}, *rest = NULL;
+    int argc = 0;
+    text_copy(copy, sizeof copy, words);
+    for (char *word = strtok_r(copy, " ", &rest); word && argc < 8; word = strtok_r(NULL, " ", &rest))
+        argv[argc++] = word;
+    return conf_open(argc, argv, none, out);
+}
+
+static enum status reply(const char *words, struct answer *a)
+{
+    char *none[] = {NULL};
+    struct conf *conf = NULL;
+    struct text agreed = {0};
+    TRY(open_conf(words, &conf));
+    a->workers_n = device_workers(conf);
+    TRY(conf_set_workers(conf, a->workers_n, none));
+    text_copy(a->source, sizeof a->source, conf_is_set(conf, CONF_N_GPU_EACH_NODE) ? "set" : conf_source(conf, CONF_N_GPU_EACH_NODE));
+    text_copy(a->kind, sizeof a->kind, device_kind(conf));
+    TRY(mapping_agree(conf, &agreed));
+    text_copy(a->agreed, sizeof a->agreed, agreed.data);
+    text_free(&agreed);
+    conf_close(conf);
+    return ST_OK;
+}
+
+static struct answer ask(int gpus_n, const char *words)
+{
+    struct answer *a = mmap(NULL, sizeof *a, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), copy;
+    int ended = 0;
+    assert_true(a != MAP_FAILED);
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+        assert_non_null(launchers[i]); /* the emulation's, not nvcc's */
+    runtime.devices_n = gpus_n;
+    pid_t pid = fork();
+    if (pid == 0) {
+        enum status st = reply(words, a);
+        if (st != ST_OK)
+            fprintf(stderr, "# %s\n", status_message());
+        _exit(st != ST_OK);
+    }
+    assert_int_equal(waitpid(pid, &ended, 0), pid);
+    assert_int_equal(ended, 0);
+    copy = *a;
+    munmap(a, sizeof *a);
+    return copy;
+}
+
+static void a_worker_for_each_gpu(void **state)
+{
+    (void)state;
+    const struct {
+        int gpus_n, workers_n;
+    } cases[] = {{0, 1}, {1, 1}, {8, 8}, {63, 63}, {64, 64}, {65, 64}, {300, 64}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct answer a = ask(cases[i].gpus_n, "MODEL=gpt2-nano");
+        if (a.workers_n != cases[i].workers_n)
+            fail_msg("%d workers for %d GPUs, want %d", a.workers_n, cases[i].gpus_n, cases[i].workers_n);
+        assert_string_equal(a.kind, cases[i].gpus_n ? "cuda" : "cpu");
+        assert_string_equal(a.source, "GPUs found");
+    }
+    assert_int_equal(ask(8, "MODEL=gpt2-nano DEVICE=cpu").workers_n, 1);
+    assert_string_equal(ask(8, "MODEL=gpt2-nano DEVICE=cpu").kind, "cpu");
+}
+
+/* Of nodes that leave DEVICE=auto, those without GPUs, or with too few, compute on the CPU, and say so. */
+static void a_mixture_of_devices_is_named(void **state)
+{
+    (void)state;
+    char said[512];
+    const char *words = "MODEL=gpt2-nano N_NODES=2 MASTER_ADDR=127.0.0.1 JOB_TOKEN_FILE=unread";
+    struct answer with = ask(1, words), without = ask(0, words);
+    struct accord_side mine = {0, "a", 1, 2, with.workers_n, with.agreed};
+    struct accord_side theirs = {1, "b", 1, 2, without.workers_n, without.agreed};
+    assert_false(accord_is_same(&mine, &theirs, said, sizeof said));
+    assert_non_null(strstr(said, "device is cuda on node 0 and cpu on node 1 (host b)"));
+    theirs.agree_json = with.agreed;
+    assert_true(accord_is_same(&mine, &theirs, said, sizeof said));
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(a_worker_for_each_gpu),
+                                          cmocka_unit_test(a_mixture_of_devices_is_named)};
+HARNESS_MAIN(tests)
+#endif

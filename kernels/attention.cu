@@ -9,7 +9,7 @@
  * 96 KiB; D 256 244, 128 threads, 96 KiB. */
 #include "kernels/attention_args.cuh"
 #include "kernels/attention_f32.cuh"
-#include "kernels/attention_tile.cuh"
+#include "kernels/tile.cuh"
 
 /* MR tiles of 16 queries a warp, D/8 tiles of 8 columns of the result. */
 template <int MR, int D> struct fwd_rows {

@@ -11,7 +11,7 @@
  * bytes), 256 threads, 112.5 KiB; D 256 254, no spills, 128 threads, 136.5 KiB. */
 #include "kernels/attention_args.cuh"
 #include "kernels/attention_f32.cuh"
-#include "kernels/attention_tile.cuh"
+#include "kernels/tile.cuh"
 
 constexpr int BWD_PAD = 64;      /* queries in scratch are a multiple of this: of every BQ */
 constexpr int BWD_BLOCKS = 512;  /* so many blocks are wanted */

@@ -4,17 +4,14 @@
 #include <string.h>
 
 #include "kernels/cpu.h"
+#include "kernels/half.h"
 
 static float cast_get(struct tensor t, int64_t i)
 {
-    uint32_t bits;
-    float x;
     _Float16 half;
     switch (t.dtype) {
     case DTYPE_BF16:
-        bits = (uint32_t)((const uint16_t *)t.data)[i] << 16;
-        memcpy(&x, &bits, sizeof x);
-        return x;
+        return half_from_bf16(((const uint16_t *)t.data)[i]);
     case DTYPE_F16:
         memcpy(&half, (const uint16_t *)t.data + i, sizeof half);
         return (float)half;
@@ -23,21 +20,11 @@ static float cast_get(struct tensor t, int64_t i)
     }
 }
 
-/* The upper half of a float; what is cut off rounds it, halves to even. A NaN keeps a bit that makes it one. */
-static uint16_t cast_bf16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 static void cast_put(struct tensor t, int64_t i, float x)
 {
     _Float16 half = (_Float16)x;
     if (t.dtype == DTYPE_BF16)
-        ((uint16_t *)t.data)[i] = cast_bf16(x);
+        ((uint16_t *)t.data)[i] = half_bf16(x);
     else if (t.dtype == DTYPE_F16)
         memcpy((uint16_t *)t.data + i, &half, sizeof half);
     else

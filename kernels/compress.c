@@ -5,32 +5,16 @@
 #include <string.h>
 
 #include "kernels/cpu.h"
-
-static uint16_t compress_bf16(float y)
-{
-    uint32_t bits;
-    memcpy(&bits, &y, sizeof bits);
-    if (isnan(y))
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float compress_from_bf16(uint16_t half)
-{
-    uint32_t bits = (uint32_t)half << 16;
-    float y;
-    memcpy(&y, &bits, sizeof y);
-    return y;
-}
+#include "kernels/half.h"
 
 /* One block of n ≤ COMPRESS_BLOCK values y; error: what is lost. */
 static void compress_block_bf16(const float *y, int64_t n, uint8_t *out, float *error)
 {
     for (int64_t i = 0; i < COMPRESS_BLOCK; i++) {
-        uint16_t half = i < n ? compress_bf16(y[i]) : 0;
+        uint16_t half = i < n ? half_bf16(y[i]) : 0;
         memcpy(out + 2 * i, &half, sizeof half);
         if (i < n)
-            error[i] = isfinite(compress_from_bf16(half)) ? y[i] - compress_from_bf16(half) : 0;
+            error[i] = isfinite(half_from_bf16(half)) ? y[i] - half_from_bf16(half) : 0;
     }
 }
 
@@ -85,7 +69,7 @@ static void expand_block_bf16(const uint8_t *block, int64_t n, float *y)
     for (int64_t i = 0; i < n; i++) {
         uint16_t half;
         memcpy(&half, block + 2 * i, sizeof half);
-        y[i] = compress_from_bf16(half);
+        y[i] = half_from_bf16(half);
     }
 }
 

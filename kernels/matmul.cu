@@ -5,7 +5,7 @@
  * time come by cp.async into three buffers, swizzled, and go to the tensor cores by ldmatrix, which turns what must be turned.
  * Rows that are not 16-byte aligned are brought element by element. float tensors: matmul_f32.cuh. The order of sums is k.
  * No split of K: dw of small layers leaves part of a large chip idle. */
-#include "kernels/attention_tile.cuh"
+#include "kernels/tile.cuh"
 #include "kernels/column.h"
 #include "kernels/matmul_f32.cuh"
 #include "kernels/matmul_finish.cuh"

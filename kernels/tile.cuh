@@ -1,10 +1,10 @@
-/* attention_tile — tiles of 16-bit rows in shared memory and the fragments that tensor cores take from them.
+/* tile — tiles of 16-bit rows in shared memory and the fragments that tensor cores take from them.
  *
  * A tile has D/8 pieces of 16 bytes a row, swizzled (tensor_core.cuh). Products are named by how the tile holds a factor:
  * frag_a of a tile (m,k), frag_a_trans of one (k,m); frag_b of one (n,k), frag_b_trans of one (k,n). Used by attention and
  * matmul; it knows nothing of either. */
-#ifndef CONVOY_KERNELS_ATTENTION_TILE_CUH
-#define CONVOY_KERNELS_ATTENTION_TILE_CUH
+#ifndef CONVOY_KERNELS_TILE_CUH
+#define CONVOY_KERNELS_TILE_CUH
 
 #include "kernels/tensor_core.cuh"
 

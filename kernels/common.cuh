@@ -38,8 +38,7 @@ template <typename... Params, typename... Args>
 static inline int cuda_launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, void *stream, Args... args)
 {
 #ifdef CONVOY_EMU
-    (void)stream;
-    return emu_launch(grid, block, shared_bytes, [&] { kernel(static_cast<Params>(args)...); });
+    return emu_submit(stream, [=] { return emu_launch(grid, block, shared_bytes, [&] { kernel(static_cast<Params>(args)...); }); });
 #else
     if (shared_bytes > 48 * 1024) {
         cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);

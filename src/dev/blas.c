@@ -10,10 +10,6 @@
 #include "dev/dev_cuda_inside.h"
 #include "kernels/column.h"
 
-enum status blas_open(struct blas **out) { return blas_plan_open(out); }
-void blas_close(struct blas *b) { blas_plan_close(b); }
-const char *blas_about(const struct blas *b) { return blas_plan_about(b); }
-
 /* align_of — the largest power of two up to 256 that divides an address. */
 static int align_of(const void *p)
 {
@@ -60,15 +56,6 @@ static void add_aux(struct blas_call *call, enum blas_epilogue epilogue, struct 
     call->aux = aux.data;
 }
 
-/* after — what cuBLASLt had no epilogue for; 0 from the launcher is success. */
-static enum status after(int rc, const char *what)
-{
-    if (rc == 0)
-        return ST_OK;
-    return rc > 0 ? dev_cuda_error_fail((cudaError_t)rc, what)
-                  : FAIL(ST_BUG, "%s after a product: the kernel refuses it (%d)", what, rc);
-}
-
 /* --- forward: yᵀ (O,N) = wᵀ (O,I) · xᵀ (I,N) --------------------------------------------------------------- */
 
 static struct blas_call forward_call(const struct cuda *cuda, const struct matmul_fwd *a, struct tensor y,
@@ -98,7 +85,8 @@ static enum status forward_gelu_apart(struct blas *b, const struct cuda *cuda, c
     TRY(blas_plan_run(b, cuda, &call, is_done));
     if (!*is_done)
         return ST_OK;
-    return after(gelu_fwd_cuda(cuda, &(struct gelu_fwd){.y = a->y, .x = u, .n = a->n * a->out}), "gelu_fwd");
+    return dev_cuda_error_launched(
+        gelu_fwd_cuda(cuda, &(struct gelu_fwd){.y = a->y, .x = u, .n = a->n * a->out}), "gelu_fwd");
 }
 
 enum status blas_matmul_fwd(struct blas *b, const struct cuda *cuda, const struct matmul_fwd *a, bool *is_done)
@@ -137,7 +125,7 @@ enum status blas_matmul_bwd_x(struct blas *b, const struct cuda *cuda, const str
     TRY(blas_plan_run(b, cuda, &plain, is_done));
     if (!*is_done)
         return ST_OK;
-    return after(
+    return dev_cuda_error_launched(
         gelu_bwd_cuda(cuda, &(struct gelu_bwd){.dx = a->dx, .dy = a->dx, .x = a->pre, .n = a->n * a->in}),
         "gelu_bwd");
 }
@@ -165,12 +153,8 @@ enum status blas_matmul_bwd_w(struct blas *b, const struct cuda *cuda, const str
     TRY(blas_plan_run(b, cuda, &plain, is_done));
     if (!*is_done || !a->db.data)
         return ST_OK;
-    return after(column_sum_cuda(cuda, &(struct column_sum){.out = a->db,
-                                                            .x = a->dy,
-                                                            .n = a->n,
-                                                            .c = a->out,
-                                                            .stride = stride,
-                                                            .accumulate = a->accumulate}),
-                 "column_sum");
+    const struct column_sum sum = {
+        .out = a->db, .x = a->dy, .n = a->n, .c = a->out, .stride = stride, .accumulate = a->accumulate};
+    return dev_cuda_error_launched(column_sum_cuda(cuda, &sum), "column_sum");
 }
 #endif

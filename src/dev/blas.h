@@ -12,12 +12,7 @@
 #include "base/status.h"
 #include "kernels/cuda.h"
 
-struct blas;
-
-/* blas_open — ST_NO_DEVICE: no library, with where it was looked for. */
-enum status blas_open(struct blas **out);
-void blas_close(struct blas *b);              /* accepts NULL */
-const char *blas_about(const struct blas *b); /* "13.0.2 from /usr/…/libcublasLt.so.13"; until blas_close */
+struct blas; /* blas_plan.h opens and closes it */
 
 /* The contracts of kernels/matmul.h. *is_done false: nothing was asked of the device. */
 enum status blas_matmul_fwd(struct blas *b, const struct cuda *cuda, const struct matmul_fwd *a, bool *is_done);

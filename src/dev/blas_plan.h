@@ -1,5 +1,5 @@
 /* blas_plan — one product as cuBLASLt sees it, and what it found for that shape. Inside room dev only: blas.c
- * says which product, blas_plan.c talks to the library. */
+ * says which product, blas_plan.c talks to the library; the device opens and closes it. */
 #ifndef CONVOY_DEV_BLAS_PLAN_H
 #define CONVOY_DEV_BLAS_PLAN_H
 
@@ -35,10 +35,10 @@ struct blas_call {
     float beta;
 };
 
-/* As blas_open, blas_close and blas_about, which they are. */
+/* blas_plan_open — ST_NO_DEVICE: no library, with where it was looked for. */
 enum status blas_plan_open(struct blas **out);
-void blas_plan_close(struct blas *b);
-const char *blas_plan_about(const struct blas *b);
+void blas_plan_close(struct blas *b);              /* accepts NULL */
+const char *blas_plan_about(const struct blas *b); /* "13.0.2 from /usr/…/libcublasLt.so.13"; until it is closed */
 /* blas_plan_run — *is_done false: cuBLASLt has no way to do this; nothing was asked of the device. */
 enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct blas_call *call, bool *is_done);
 

@@ -36,6 +36,7 @@ enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
 #include "base/log.h"
 #include "base/must.h"
 #include "base/text.h"
+#include "dev/blas_plan.h"
 #include "dev/dev_check.h"
 
 const char *dev_cuda_built(void)
@@ -134,7 +135,7 @@ static enum status cuda_enter(struct dev *dev)
 static enum status cuda_pin(struct dev *dev, size_t bytes, void **out)
 {
     bytes = bytes ? bytes : 1;
-    CUDA_CHECK(cudaHostAlloc(out, bytes, cudaHostAllocPortable));
+    TRY(dev_cuda_error_pin(cudaHostAlloc(out, bytes, cudaHostAllocPortable), bytes));
     enum status st = add_range(dev, &dev->pinned, *out, bytes);
     if (st != ST_OK)
         (void)cudaFreeHost(*out);
@@ -150,16 +151,27 @@ static void cuda_unpin(struct dev *dev, void *data)
 
 /* --- streams ----------------------------------------------------------------------------------------------- */
 
+/* A mark is an event of CUDA's. */
+static enum status cuda_mark(struct stream *s, struct mark **mark)
+{
+    cudaEvent_t event = (cudaEvent_t)*mark;
+    if (event == NULL)
+        CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    *mark = (struct mark *)event;
+    CUDA_CHECK(cudaEventRecord(event, s->stream));
+    return ST_OK;
+}
+
 static void cuda_stream_close(struct stream *s)
 {
     if (s->stream)
         (void)cudaStreamSynchronize(s->stream);
-    blas_close(s->blas);
+    blas_plan_close(s->blas);
     dev_cuda_stage_close(&s->stage);
     if (s->cuda.scratch)
         (void)cudaFree(s->cuda.scratch);
     if (s->mark)
-        (void)cudaEventDestroy(s->mark);
+        (void)cudaEventDestroy((cudaEvent_t)s->mark);
     if (s->stream)
         (void)cudaStreamDestroy(s->stream);
     free(s);
@@ -169,9 +181,9 @@ static void cuda_stream_close(struct stream *s)
 static void open_blas(struct stream *s)
 {
     static bool is_said;
-    if (blas_open(&s->blas) == ST_OK) {
+    if (blas_plan_open(&s->blas) == ST_OK) {
         if (!is_said)
-            LOG_INFO("products by cuBLASLt %s", blas_about(s->blas));
+            LOG_INFO("products by cuBLASLt %s", blas_plan_about(s->blas));
     } else if (!is_said) {
         LOG_WARN("products by the program's own kernels, which is slower: %s", status_message());
     }
@@ -180,18 +192,24 @@ static void open_blas(struct stream *s)
 
 static enum status fill_stream(struct stream *s)
 {
-    void *scratch = NULL;
     const struct dev *dev = s->head.dev;
     CUDA_CHECK(cudaSetDevice(dev->device_i));
     CUDA_CHECK(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
-    CUDA_CHECK(cudaEventCreateWithFlags(&s->mark, cudaEventDisableTiming));
-    TRY(dev_cuda_stage_open(&s->stage));
-    TRY(take(dev, CUDA_SCRATCH_BYTES, &scratch));
-    s->cuda = (struct cuda){.stream = s->stream,
-                            .scratch = scratch,
-                            .scratch_bytes = CUDA_SCRATCH_BYTES,
-                            .sm_count = dev->prop.multiProcessorCount,
-                            .is_tf32 = dev->is_tf32};
+    TRY(cuda_mark(s, &s->mark));
+    s->cuda = (struct cuda){
+        .stream = s->stream, .sm_count = dev->prop.multiProcessorCount, .is_tf32 = dev->is_tf32};
+    return dev_cuda_stage_open(&s->stage);
+}
+
+/* equip — what operations need, taken before a stream's first: streams that only copy do without. */
+static enum status equip(struct stream *s)
+{
+    void *scratch = NULL;
+    if (s->cuda.scratch)
+        return ST_OK;
+    TRY(take(s->head.dev, CUDA_SCRATCH_BYTES, &scratch));
+    s->cuda.scratch = scratch;
+    s->cuda.scratch_bytes = CUDA_SCRATCH_BYTES;
     open_blas(s);
     return ST_OK;
 }
@@ -253,18 +271,9 @@ static enum status cuda_idle(struct stream *s, bool *out)
 {
     cudaError_t error = cudaStreamQuery(s->stream);
     *out = error == cudaSuccess;
+    if (error == cudaErrorNotReady)
+        (void)cudaGetLastError(); /* an answer, which the next launch would take for its own error */
     return *out || error == cudaErrorNotReady ? ST_OK : dev_cuda_error_fail(error, "asking a stream");
-}
-
-/* A mark is an event of CUDA's. */
-static enum status cuda_mark(struct stream *s, struct mark **mark)
-{
-    cudaEvent_t event = (cudaEvent_t)*mark;
-    if (event == NULL)
-        CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    *mark = (struct mark *)event;
-    CUDA_CHECK(cudaEventRecord(event, s->stream));
-    return ST_OK;
 }
 
 static enum status cuda_wait(struct stream *s, struct mark *mark)
@@ -283,31 +292,19 @@ static void *cuda_handle(struct stream *s) { return s->stream; }
 
 static enum status cuda_after(struct stream *late, struct stream *early)
 {
-    CUDA_CHECK(cudaEventRecord(early->mark, early->stream));
-    CUDA_CHECK(cudaStreamWaitEvent(late->stream, early->mark, 0));
-    return ST_OK;
+    TRY(cuda_mark(early, &early->mark));
+    return cuda_wait(late, early->mark);
 }
 
 /* --- operations -------------------------------------------------------------------------------------------- */
-
-static enum status launched(int rc, const char *op)
-{
-    if (rc == 0)
-        return ST_OK;
-    if (rc > 0)
-        return dev_cuda_error_fail((cudaError_t)rc, op);
-    return FAIL(ST_BUG, "operation %s: the kernel refuses %s", op,
-                rc == CUDA_REFUSAL_DTYPE   ? "these element types"
-                : rc == CUDA_REFUSAL_SHAPE ? "this shape"
-                                           : "work that does not fit into its scratch");
-}
 
 /* matmul_*: through cuBLASLt where it can, else by the kernel like the others. */
 #define OP_DEFINE(name)                                                                                        \
     static enum status op_##name(struct stream *s, const struct name *a)                                       \
     {                                                                                                          \
         TRY(dev_check_##name(a, true));                                                                        \
-        return launched(name##_cuda(&s->cuda, a), #name);                                                      \
+        TRY(equip(s));                                                                                         \
+        return dev_cuda_error_launched(name##_cuda(&s->cuda, a), #name);                                       \
     }
 OP_LIST(OP_DEFINE)
 
@@ -315,6 +312,7 @@ OP_LIST(OP_DEFINE)
     static enum status blas_or_##name(struct stream *s, const struct name *a)                                  \
     {                                                                                                          \
         bool is_done = false;                                                                                  \
+        TRY(equip(s));                                                                                         \
         if (s->blas) {                                                                                         \
             TRY(dev_check_##name(a, true));                                                                    \
             TRY(blas_##name(s->blas, &s->cuda, a, &is_done));                                                  \

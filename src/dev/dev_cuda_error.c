@@ -50,6 +50,21 @@ static enum status no_memory(const char *what)
         text_human(total_text, sizeof total_text, (double)total_bytes));
 }
 
+enum status dev_cuda_error_pin(cudaError_t error, size_t bytes)
+{
+    char text[32], free_text[32];
+    if (error == cudaSuccess)
+        return ST_OK;
+    if (error != cudaErrorMemoryAllocation)
+        return dev_cuda_error_fail(error, "taking pinned host memory");
+    (void)cudaGetLastError(); /* this one does not stick */
+    return FAIL(ST_RETRY,
+                "out of memory: %s of pinned host memory were asked for, which CUDA refuses; the host has %s free. "
+                "Give this process more host memory (of a container its limit: --memory, --ulimit memlock=-1)",
+                text_human(text, sizeof text, (double)bytes),
+                text_human(free_text, sizeof free_text, (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE)));
+}
+
 /* Errors after which every call of this process fails: the context is lost. */
 static const char *hint_of_fault(cudaError_t error)
 {
@@ -102,5 +117,17 @@ enum status dev_cuda_error_fail(cudaError_t error, const char *what)
         return FAIL(ST_FAULT, "the GPU failed: %s (CUDA error %d) at %s; %s", cudaGetErrorString(error), error,
                     what, hint);
     return FAIL(ST_BUG, "CUDA error %d (%s) at %s", error, cudaGetErrorString(error), what);
+}
+
+enum status dev_cuda_error_launched(int rc, const char *op)
+{
+    if (rc == 0)
+        return ST_OK;
+    if (rc > 0)
+        return dev_cuda_error_fail((cudaError_t)rc, op);
+    return FAIL(ST_BUG, "operation %s: the kernel refuses %s", op,
+                rc == CUDA_REFUSAL_DTYPE   ? "these element types"
+                : rc == CUDA_REFUSAL_SHAPE ? "this shape"
+                                           : "work that does not fit into its scratch");
 }
 #endif

@@ -18,6 +18,10 @@
  *   only a
  *   reset heals (uncorrectable memory error, illegal address, …) → ST_FAULT · the rest → ST_BUG */
 enum status dev_cuda_error_fail(cudaError_t error, const char *what) __attribute__((cold));
+/* dev_cuda_error_pin — of taking pinned host memory: ST_RETRY with numbers when it is short.
+ * dev_cuda_error_launched — of a launcher: 0, a cudaError_t, or an enum cuda_refusal, which is ST_BUG. */
+enum status dev_cuda_error_pin(cudaError_t error, size_t bytes);
+enum status dev_cuda_error_launched(int rc, const char *op);
 #define CUDA_CHECK(call)                                                                                       \
     do {                                                                                                       \
         cudaError_t cuda_check_ = (call);                                                                      \
@@ -74,9 +78,9 @@ struct dev {
 struct stream {
     struct stream_head head;
     cudaStream_t stream;
-    cudaEvent_t mark; /* what another stream waits for */
+    struct mark *mark; /* what another stream waits for */
     struct stage stage;
-    struct cuda cuda;
+    struct cuda cuda;  /* scratch NULL: no operation yet */
     struct blas *blas; /* NULL: no cuBLASLt here, products by our own kernels */
 };
 #endif

@@ -11,7 +11,8 @@
 enum status dev_cuda_stage_open(struct stage *stage)
 {
     void *pinned = NULL;
-    CUDA_CHECK(cudaHostAlloc(&pinned, STAGE_SLOTS * STAGE_BYTES, cudaHostAllocDefault));
+    TRY(dev_cuda_error_pin(cudaHostAlloc(&pinned, STAGE_SLOTS * STAGE_BYTES, cudaHostAllocDefault),
+                           STAGE_SLOTS * STAGE_BYTES));
     stage->pinned = pinned;
     for (int i = 0; i < STAGE_SLOTS; i++)
         CUDA_CHECK(cudaEventCreateWithFlags(&stage->slot[i].done, cudaEventDisableTiming));

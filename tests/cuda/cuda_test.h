@@ -128,4 +128,43 @@ static inline void ct_near(const char *what, struct tensor got, const float *wan
         fail_msg("%s, dtype %d: nmse %g, allowed %g", what, (int)got.dtype, nmse, nmse_max);
 }
 
+/* ct_barriers_unneeded — the same bits under other orders of blocks and threads; with any one barrier left out, some order gives
+ * others. Returns how many barriers can be left out unnoticed. got: n elements that launch(arg) makes,
+ * with more than more_than barriers. */
+static inline int ct_barriers_unneeded(int (*launch)(void *arg), void *arg, struct tensor got, int64_t n, int more_than)
+{
+    size_t bytes = (size_t)n * dtype_bytes(got.dtype);
+    void *first = malloc(bytes);
+    int unneeded = 0;
+    assert_non_null(first);
+    emu_seed(0);
+    emu_skip_barrier(-1);
+    emu_barriers();
+    ct_ok(launch(arg), "in order");
+    memcpy(first, got.data, bytes);
+    int barriers = emu_barriers();
+    assert_true(barriers > more_than);
+    for (uint64_t i = 0; i < 3; i++) {
+        emu_seed(100 + i);
+        ct_ok(launch(arg), "in another order");
+        assert_memory_equal(first, got.data, bytes);
+    }
+    for (int skip = 0; skip < barriers; skip++) {
+        emu_skip_barrier(skip);
+        bool is_found = false;
+        for (uint64_t i = 0; i < 40 && !is_found; i++) {
+            emu_seed(200 + i);
+            is_found = launch(arg) != 0 || memcmp(first, got.data, bytes) != 0;
+            emu_error();
+        }
+        unneeded += !is_found;
+        if (!is_found)
+            print_message("# barrier %d of %d can be left out unnoticed\n", skip, barriers);
+    }
+    emu_skip_barrier(-1);
+    emu_seed(1);
+    free(first);
+    return unneeded;
+}
+
 #endif

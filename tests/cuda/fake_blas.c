@@ -5,6 +5,7 @@
  * of many shapes goes all three ways; fake_blas_counts() says how often. counts[NEVER] != 0: it can do none. */
 #include <cublasLt.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,12 @@ enum { WITH, WITHOUT, REFUSED, SHAPES, NEVER, COUNTS };
 static int counts[COUNTS];
 int *fake_blas_counts(void);
 int *fake_blas_counts(void) { return counts; }
+
+/* Who carries a product out, as tests/emu/emu_control.h says. */
+typedef int device_fn(void *stream, int (*run)(void *arg), const void *arg, size_t bytes);
+static device_fn *device;
+void fake_blas_device(device_fn *by);
+void fake_blas_device(device_fn *by) { device = by; }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
 {
@@ -178,35 +185,58 @@ static void bias_gradient(const struct desc *d, const float *a, const struct lay
     }
 }
 
+/* A product as a stream keeps it. */
+struct product {
+    struct desc desc;
+    struct layout la, lb, lc, ld;
+    const float *a, *b, *c;
+    float *out, alpha, beta;
+    int64_t m, n, k;
+};
+
+static int multiply(void *arg)
+{
+    const struct product *p = arg;
+    const struct desc *d = &p->desc;
+    bias_gradient(d, p->a, &p->la, p->b, &p->lb, p->m, p->n, p->k);
+    for (int64_t col = 0; col < p->n; col++)
+        for (int64_t row = 0; row < p->m; row++) {
+            double sum = 0;
+            for (int64_t i = 0; i < p->k; i++)
+                sum += (double)p->a[d->ta == CUBLAS_OP_N ? row + i * p->la.ld : i + row * p->la.ld] *
+                       (double)p->b[d->tb == CUBLAS_OP_N ? i + col * p->lb.ld : col + i * p->lb.ld];
+            sum *= (double)p->alpha;
+            if (p->beta != 0)
+                sum += (double)p->beta * (double)p->c[row + col * p->lc.ld];
+            p->out[row + col * p->ld.ld] = finish(d, row, col, sum);
+        }
+    return 0;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, const void *alpha, const void *A,
                               cublasLtMatrixLayout_t Al, const void *B, cublasLtMatrixLayout_t Bl,
                               const void *beta, const void *C, cublasLtMatrixLayout_t Cl, void *D,
                               cublasLtMatrixLayout_t Dl, const cublasLtMatmulAlgo_t *algo, void *workspace,
                               size_t workspace_bytes, cudaStream_t stream)
 {
-    (void)h, (void)algo, (void)workspace, (void)workspace_bytes, (void)stream;
-    const struct desc *d = (struct desc *)desc;
-    const struct layout *la = (struct layout *)Al, *lb = (struct layout *)Bl, *lc = (struct layout *)Cl,
-                        *ld = (struct layout *)Dl;
-    const float *a = A, *b = B, *c = C;
-    float *out = D;
-    int64_t m = ld->rows, n = ld->cols, k = d->ta == CUBLAS_OP_N ? la->cols : la->rows;
-    if ((d->ta == CUBLAS_OP_N ? la->rows : la->cols) != m ||
-        (d->tb == CUBLAS_OP_N ? lb->cols : lb->rows) != n ||
-        (d->tb == CUBLAS_OP_N ? lb->rows : lb->cols) != k || lc->rows != m || lc->cols != n)
+    (void)h, (void)algo, (void)workspace, (void)workspace_bytes;
+    struct product p = {.desc = *(struct desc *)desc,
+                        .la = *(struct layout *)Al,
+                        .lb = *(struct layout *)Bl,
+                        .lc = *(struct layout *)Cl,
+                        .ld = *(struct layout *)Dl,
+                        .a = A,
+                        .b = B,
+                        .c = C,
+                        .out = D,
+                        .alpha = *(const float *)alpha,
+                        .beta = *(const float *)beta};
+    bool is_a = p.desc.ta == CUBLAS_OP_N, is_b = p.desc.tb == CUBLAS_OP_N;
+    p.m = p.ld.rows, p.n = p.ld.cols, p.k = is_a ? p.la.cols : p.la.rows;
+    if ((is_a ? p.la.rows : p.la.cols) != p.m || (is_b ? p.lb.cols : p.lb.rows) != p.n ||
+        (is_b ? p.lb.rows : p.lb.cols) != p.k || p.lc.rows != p.m || p.lc.cols != p.n)
         return CUBLAS_STATUS_INVALID_VALUE;
-    counts[d->epilogue == CUBLASLT_EPILOGUE_DEFAULT ? WITHOUT : WITH]++;
-    bias_gradient(d, a, la, b, lb, m, n, k);
-    for (int64_t col = 0; col < n; col++)
-        for (int64_t row = 0; row < m; row++) {
-            double sum = 0;
-            for (int64_t p = 0; p < k; p++)
-                sum += (double)a[d->ta == CUBLAS_OP_N ? row + p * la->ld : p + row * la->ld] *
-                       (double)b[d->tb == CUBLAS_OP_N ? p + col * lb->ld : col + p * lb->ld];
-            sum *= (double)*(const float *)alpha;
-            if (*(const float *)beta != 0)
-                sum += (double)*(const float *)beta * (double)c[row + col * lc->ld];
-            out[row + col * ld->ld] = finish(d, row, col, sum);
-        }
-    return CUBLAS_STATUS_SUCCESS;
+    counts[p.desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT ? WITHOUT : WITH]++;
+    int rc = device ? device(stream, multiply, &p, sizeof p) : multiply(&p);
+    return rc == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

@@ -1,9 +1,10 @@
 /* runtime — the calls of the CUDA runtime that src/dev makes, over ordinary memory: a test that includes this links no
  * CUDA runtime and needs no driver.
  *
- * Memory of the "device" may be touched by copies, fills and (through runtime_open, runtime_shut) kernels only: at all
- * other times its pages are closed, so that a host that reads it crashes, as it would on a GPU. Copies are put off until
- * somebody waits, so that what is used too early is seen. runtime_fail makes a call fail. */
+ * Memory of the "device" may be touched by copies, fills and (through runtime_device) kernels only: at all other times its
+ * pages are closed, so that a host that reads it crashes, as it would on a GPU. Copies are put off until somebody waits, so that what
+ * is used too early is seen. A captured stream keeps what it is given, arguments by value, for graphs to do; what CUDA forbids
+ * meanwhile fails and spoils the capture. runtime_fail makes a call fail. */
 #ifndef CONVOY_TESTS_RUNTIME_H
 #define CONVOY_TESTS_RUNTIME_H
 
@@ -22,6 +23,19 @@ struct runtime_piece {
     size_t bytes;
     int is_fresh; /* zero and never touched: to zero it would only take memory */
 };
+/* What a stream is given while it is captured, and what a graph does again. */
+struct runtime_node {
+    int (*run)(void *arg);
+    void *arg;
+    size_t bytes;
+};
+struct CUgraph_st {
+    struct runtime_node *node;
+    size_t n;
+};
+struct CUgraphExec_st {
+    struct CUgraph_st graph;
+};
 struct runtime_copy {
     void *dst;
     const void *src;
@@ -31,7 +45,10 @@ struct runtime_copy {
 static struct {
     struct runtime_piece piece[RUNTIME_PIECES];
     struct runtime_copy late[RUNTIME_LATE];
-    int pieces_n, late_n, devices_n, major, driver, events_n, streams_n;
+    int pieces_n, late_n, devices_n, major, driver, events_n, streams_n, graphs_n;
+    cudaStream_t captured; /* NULL: nothing is */
+    int is_invalid;        /* the capture, by a call that it forbids */
+    struct CUgraph_st capture;
     size_t free_bytes;
     const char *fail_call; /* name of the call that fails, the fail_after-th from now; NULL: none */
     int fail_after;
@@ -87,19 +104,70 @@ static void runtime_protect(int how)
 static void runtime_open(void) { runtime_protect(PROT_READ | PROT_WRITE); }
 static void runtime_shut(void) { runtime_protect(PROT_NONE); }
 
+static int runtime_copy_now(void *arg)
+{
+    struct runtime_copy *c = arg;
+    if (c->src)
+        memmove(c->dst, c->src, c->bytes);
+    else
+        memset(c->dst, c->byte, c->bytes);
+    return 0;
+}
+
 /* Do what was put off, in order. */
 static void runtime_settle(void)
 {
     runtime_open();
-    for (int i = 0; i < runtime.late_n; i++) {
-        struct runtime_copy *c = &runtime.late[i];
-        if (c->src)
-            memmove(c->dst, c->src, c->bytes);
-        else
-            memset(c->dst, c->byte, c->bytes);
-    }
+    for (int i = 0; i < runtime.late_n; i++)
+        (void)runtime_copy_now(&runtime.late[i]);
     runtime.late_n = 0;
     runtime_shut();
+}
+
+/* Keeps what was given while a stream is captured. */
+static int runtime_keep(int (*run)(void *arg), const void *arg, size_t bytes)
+{
+    struct CUgraph_st *g = &runtime.capture;
+    g->node = realloc(g->node, (g->n + 1) * sizeof *g->node);
+    struct runtime_node node = {run, malloc(bytes), bytes};
+    memcpy(node.arg, arg, bytes);
+    g->node[g->n++] = node;
+    return cudaSuccess;
+}
+
+/* runtime_device — kernels and products: as emu_control.h says. What is put off comes first; memory is open to them only. */
+static int runtime_device(void *stream, int (*run)(void *arg), const void *arg, size_t bytes)
+{
+    if (runtime.captured && stream == runtime.captured)
+        return runtime_keep(run, arg, bytes);
+    runtime_settle();
+    runtime_open();
+    int rc = run((void *)(uintptr_t)arg);
+    runtime_shut();
+    return rc;
+}
+
+/* What a thread may not do while it captures: the capture is lost. */
+static cudaError_t runtime_forbidden(void)
+{
+    if (!runtime.captured)
+        return cudaSuccess;
+    runtime.is_invalid = 1;
+    return runtime.last = cudaErrorStreamCaptureUnsupported;
+}
+#define RUNTIME_FORBIDDEN()                                                                                    \
+    do {                                                                                                       \
+        cudaError_t runtime_error_ = runtime_forbidden();                                                      \
+        if (runtime_error_ != cudaSuccess)                                                                     \
+            return runtime_error_;                                                                             \
+    } while (0)
+
+static int runtime_is_piece(const void *p)
+{
+    for (int i = 0; i < runtime.pieces_n; i++)
+        if ((uintptr_t)p - (uintptr_t)runtime.piece[i].data < runtime.piece[i].bytes)
+            return 1;
+    return 0;
 }
 
 static cudaError_t runtime_later(struct runtime_copy copy)
@@ -144,6 +212,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     RUNTIME_CALL("cudaMalloc");
+    RUNTIME_FORBIDDEN();
     if (bytes > runtime.free_bytes || runtime.pieces_n == RUNTIME_PIECES)
         return runtime.last = cudaErrorMemoryAllocation;
     struct runtime_piece *p = &runtime.piece[runtime.pieces_n++];
@@ -155,6 +224,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 }
 cudaError_t cudaFree(void *data)
 {
+    RUNTIME_FORBIDDEN();
     runtime_settle();
     for (int i = 0; i < runtime.pieces_n; i++)
         if (runtime.piece[i].data == data) {
@@ -168,25 +238,33 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 {
     (void)flags;
     RUNTIME_CALL("cudaHostAlloc");
+    RUNTIME_FORBIDDEN();
     *out = malloc(bytes);
     return *out ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFreeHost(void *data)
 {
+    RUNTIME_FORBIDDEN();
     free(data);
     return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    (void)kind, (void)stream;
+    (void)kind;
     RUNTIME_CALL("cudaMemcpyAsync");
+    if (runtime.captured && stream == runtime.captured) {
+        if (!runtime_is_piece(dst) || !runtime_is_piece(src))
+            return runtime_forbidden(); /* what the host gives would be given once */
+        return runtime_keep(runtime_copy_now, &(struct runtime_copy){dst, src, bytes, 0}, sizeof(struct runtime_copy));
+    }
     return runtime_later((struct runtime_copy){dst, src, bytes, 0});
 }
 cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t stream)
 {
-    (void)stream;
     RUNTIME_CALL("cudaMemsetAsync");
+    if (runtime.captured && stream == runtime.captured)
+        return runtime_keep(runtime_copy_now, &(struct runtime_copy){dst, NULL, bytes, byte}, sizeof(struct runtime_copy));
     for (int i = 0; i < runtime.pieces_n; i++)
         if (dst == runtime.piece[i].data && byte == 0 && runtime.piece[i].is_fresh) {
             runtime.piece[i].is_fresh = 0;
@@ -198,6 +276,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
     (void)flags;
     RUNTIME_CALL("cudaStreamCreateWithFlags");
+    RUNTIME_FORBIDDEN();
     runtime.streams_n++;
     *out = malloc(1);
     return cudaSuccess;
@@ -212,6 +291,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     (void)stream;
     RUNTIME_CALL("cudaStreamSynchronize");
+    RUNTIME_FORBIDDEN();
     runtime_settle();
     return cudaSuccess;
 }
@@ -219,10 +299,11 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     (void)stream;
     RUNTIME_CALL("cudaStreamQuery");
+    RUNTIME_FORBIDDEN();
     if (runtime.late_n == 0)
         return cudaSuccess;
     runtime_settle();
-    return cudaErrorNotReady; /* the next time it will have */
+    return runtime.last = cudaErrorNotReady; /* the next time it will have */
 }
 cudaError_t cudaDeviceGetPCIBusId(char *out, int cap, int device)
 {
@@ -234,12 +315,14 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 {
     (void)stream, (void)event, (void)flags;
     RUNTIME_CALL("cudaStreamWaitEvent");
+    RUNTIME_FORBIDDEN();
     return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     (void)flags;
     RUNTIME_CALL("cudaEventCreateWithFlags");
+    RUNTIME_FORBIDDEN();
     runtime.events_n++;
     *out = malloc(1);
     return cudaSuccess;
@@ -254,12 +337,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     (void)event, (void)stream;
     RUNTIME_CALL("cudaEventRecord");
+    RUNTIME_FORBIDDEN();
     return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     (void)event;
     RUNTIME_CALL("cudaEventSynchronize");
+    RUNTIME_FORBIDDEN();
     runtime_settle();
     return cudaSuccess;
 }
@@ -273,6 +358,88 @@ const char *cudaGetErrorString(cudaError_t error)
 {
     (void)error;
     return "an error";
+}
+
+/* --- graphs: what a captured stream is given is kept, not done ------------------------------------------------ */
+
+static void runtime_graph_free(struct CUgraph_st *g)
+{
+    for (size_t i = 0; i < g->n; i++)
+        free(g->node[i].arg);
+    free(g->node);
+    *g = (struct CUgraph_st){NULL, 0};
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
+{
+    RUNTIME_CALL("cudaStreamBeginCapture");
+    if (runtime.captured || stream == NULL || mode != cudaStreamCaptureModeThreadLocal)
+        return runtime.last = cudaErrorStreamCaptureUnsupported;
+    runtime.captured = stream;
+    runtime.is_invalid = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
+{
+    *out = NULL;
+    if (!runtime.captured || stream != runtime.captured)
+        return runtime.last = cudaErrorIllegalState;
+    runtime.captured = NULL;
+    cudaError_t error = runtime_call("cudaStreamEndCapture");
+    error = runtime.is_invalid ? cudaErrorStreamCaptureInvalidated : error;
+    if (error != cudaSuccess) {
+        runtime_graph_free(&runtime.capture);
+        return runtime.last = error;
+    }
+    *out = malloc(sizeof **out);
+    **out = runtime.capture;
+    runtime.capture = (struct CUgraph_st){NULL, 0};
+    runtime.graphs_n++;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *n)
+{
+    (void)nodes;
+    *n = graph->n;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
+{
+    (void)flags;
+    RUNTIME_CALL("cudaGraphInstantiate");
+    RUNTIME_FORBIDDEN();
+    *out = malloc(sizeof **out);
+    (*out)->graph = (struct CUgraph_st){malloc(graph->n * sizeof *graph->node), graph->n};
+    for (size_t i = 0; i < graph->n; i++) {
+        struct runtime_node *node = &(*out)->graph.node[i];
+        *node = graph->node[i];
+        node->arg = malloc(node->bytes);
+        memcpy(node->arg, graph->node[i].arg, node->bytes);
+    }
+    runtime.graphs_n++;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    RUNTIME_CALL("cudaGraphLaunch");
+    RUNTIME_FORBIDDEN();
+    for (size_t i = 0; i < exec->graph.n; i++)
+        if (runtime_device(stream, exec->graph.node[i].run, exec->graph.node[i].arg, exec->graph.node[i].bytes) != 0)
+            return runtime.last = cudaErrorLaunchFailure;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    runtime_graph_free(graph);
+    free(graph);
+    runtime.graphs_n--;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    runtime_graph_free(&exec->graph);
+    free(exec);
+    runtime.graphs_n--;
+    return cudaSuccess;
 }
 
 #endif

@@ -170,43 +170,8 @@ static void sharp_scores(void **state)
     run_free(&r);
 }
 
-/* The same bits under every order of blocks and threads; with any one barrier left out, some order gives others. Returns how
- * many barriers can be left out unnoticed. */
-static int barriers_unneeded(struct run *r, int (*launch)(struct run *r), struct tensor got, int64_t n, int orders)
-{
-    size_t bytes = (size_t)n * dtype_bytes(got.dtype);
-    void *first = malloc(bytes);
-    int differ = 0, skip = -1;
-    assert_non_null(first);
-    emu_seed(0);
-    emu_skip_barrier(-1);
-    emu_barriers();
-    ct_ok(launch(r), "in order");
-    memcpy(first, got.data, bytes);
-    int barriers = emu_barriers();
-    assert_true(barriers > 1);
-    for (int i = 0; i < orders; i++) {
-        emu_seed((uint64_t)(100 + i));
-        ct_ok(launch(r), "in another order");
-        assert_memory_equal(first, got.data, bytes);
-    }
-    for (skip = 0; skip < barriers; skip++) {
-        emu_skip_barrier(skip);
-        bool is_found = false;
-        for (int i = 0; i < 30 && !is_found; i++) {
-            emu_seed((uint64_t)(200 + i));
-            is_found = launch(r) != 0 || memcmp(first, got.data, bytes) != 0;
-            emu_error();
-        }
-        differ += is_found;
-        if (!is_found)
-            print_message("# barrier %d of %d can be left out unnoticed\n", skip, barriers);
-    }
-    emu_skip_barrier(-1);
-    emu_seed(1);
-    free(first);
-    return barriers - differ;
-}
+static int forward_again(void *run) { return forward(run); }
+static int backward_again(void *run) { return backward(run); }
 
 static void barriers_are_needed(void **state)
 {
@@ -214,9 +179,9 @@ static void barriers_are_needed(void **state)
     struct shape x = {1, 150, 1, 64, 0.1f, 1, DTYPE_BF16, 1, (size_t)(192 * 64 * 4 + 768 + 256)}; /* one split */
     struct run r = run_new(&x);
     /* Forward: the first barrier is there twice, before the queries' fragments and before the first tile. */
-    assert_int_equal(barriers_unneeded(&r, forward, r.out, r.n, 3), 1);
+    assert_int_equal(ct_barriers_unneeded(forward_again, &r, r.out, r.n, 1), 1);
     /* Backward: the one before a block's first keys orders nothing; those before its next keys do. */
-    assert_int_equal(barriers_unneeded(&r, backward, r.dqkv, 3 * r.n, 3), 1);
+    assert_int_equal(ct_barriers_unneeded(backward_again, &r, r.dqkv, 3 * r.n, 1), 1);
     run_free(&r);
 }
 

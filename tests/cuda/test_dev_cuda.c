@@ -13,12 +13,15 @@
 
 static int own_products;
 #define OWN_PRODUCT(name)                                                                                      \
-    int name##_cuda(const struct cuda *cuda, const struct name *a)                                             \
+    static int own_##name(void *a)                                                                             \
     {                                                                                                          \
-        (void)cuda;                                                                                            \
-        own_products++;                                                                                        \
         name##_plain(NULL, a);                                                                                 \
         return 0;                                                                                              \
+    }                                                                                                          \
+    int name##_cuda(const struct cuda *cuda, const struct name *a)                                             \
+    {                                                                                                          \
+        own_products++;                                                                                        \
+        return runtime_device(cuda->stream, own_##name, a, sizeof *a);                                         \
     }
 OWN_PRODUCT(matmul_fwd)
 OWN_PRODUCT(matmul_bwd_x)
@@ -68,6 +71,7 @@ static void is_apart(void **state)
         assert_true(turns < 10);
     }
     assert_memory_equal(back, pinned, N);
+    assert_int_equal(cudaGetLastError(), cudaSuccess); /* "not ready" was an answer, no error of what comes next */
     struct mark *mark = NULL, *same;
     kt_ok(dev_wait(s, NULL));
     kt_ok(dev_mark(s, &mark));
@@ -199,6 +203,16 @@ static void faults_have_their_status(void **state)
     dev_close(dev);
 }
 
+/* use — what a stream needs, from opening it to its first operation. */
+static enum status use(struct dev *dev, struct stream **s)
+{
+    void *data = NULL;
+    TRY(dev_stream_open(dev, s));
+    TRY(dev_alloc(dev, 1000, &data));
+    struct tensor x = {data, DTYPE_F32};
+    return dev_op(dev)->gelu_fwd(*s, &(struct gelu_fwd){.y = x, .x = x, .n = 100});
+}
+
 /* Every call of the runtime fails once: nothing leaks, nothing crashes, memory that is refused is ST_RETRY with numbers. */
 static void every_call_fails_once(void **state)
 {
@@ -211,19 +225,41 @@ static void every_call_fails_once(void **state)
         for (int after = 0; after < 8; after++) {
             struct dev *dev = open_device();
             struct stream *s = NULL;
-            void *data = NULL;
             runtime_fail(calls[i], after, cudaErrorMemoryAllocation);
-            enum status st = dev_stream_open(dev, &s);
-            if (st == ST_OK)
-                st = dev_alloc(dev, 1000, &data);
+            enum status st = use(dev, &s);
             if (st != ST_OK)
-                said(st, ST_RETRY, "the GPU has 8");
+                said(st, ST_RETRY, strcmp(calls[i], "cudaHostAlloc") == 0 ? "8.0 MiB of pinned host memory" : "the GPU has 8");
+            assert_true(st == ST_OK ? runtime.fail_call != NULL && after > 0 : runtime.fail_call == NULL);
             runtime.fail_call = NULL;
             if (s)
                 dev_stream_close(s);
             dev_close(dev);
             assert_int_equal(runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
         }
+}
+
+/* Streams that only copy take no memory of the device; the first operation does, and no later one. */
+static void streams_take_what_they_use(void **state)
+{
+    (void)state;
+    struct dev *dev = open_device();
+    struct stream *copies = NULL, *s = NULL;
+    void *data = NULL;
+    int *taken = runtime_calls("cudaMalloc"), before = *taken;
+    kt_ok(dev_stream_open(dev, &copies));
+    kt_ok(dev_stream_open(dev, &s));
+    assert_int_equal(*taken, before);
+    kt_ok(dev_alloc(dev, 1000, &data));
+    struct tensor x = {data, DTYPE_F32};
+    for (int i = 0; i < 3; i++) {
+        kt_ok(dev_copy(copies, data, here(""), 100));
+        kt_ok(dev_op(dev)->gelu_fwd(s, &(struct gelu_fwd){.y = x, .x = x, .n = 100}));
+        assert_int_equal(*taken, before + 2);
+    }
+    dev_stream_close(copies);
+    dev_stream_close(s);
+    dev_close(dev);
+    assert_int_equal(runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
 }
 
 /* --- libraries --------------------------------------------------------------------------------------------- */
@@ -478,6 +514,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(is_apart),
     cmocka_unit_test(memory_is_the_devices),        cmocka_unit_test(no_device),
     cmocka_unit_test(faults_have_their_status),     cmocka_unit_test(every_call_fails_once),
+    cmocka_unit_test(streams_take_what_they_use),
     cmocka_unit_test(libraries_are_found_or_named), cmocka_unit_test(products_are_ours),
     cmocka_unit_test(gpt2_learns_the_same),
 };

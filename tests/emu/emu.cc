@@ -80,6 +80,8 @@ static uint64_t draw(void)
     return x ^ x >> 31;
 }
 
+int (*emu_device)(void *stream, int (*run)(void *arg), const void *arg, size_t bytes);
+
 void emu_seed(uint64_t seed) { seed_now = seed, draws = 0; }
 void emu_skip_barrier(int n) { skip_barrier = n; }
 int emu_barriers(void)

@@ -65,6 +65,13 @@ template <typename Run> static inline int emu_launch(dim3 grid, dim3 block, size
 {
     return emu_launch_raw(grid, block, shared_bytes, [](void *arg) { (*(Run *)arg)(); }, &run);
 }
+/* emu_submit — to the stream, by whoever carries it out. */
+template <typename Run> static inline int emu_submit(void *stream, Run run)
+{
+    static_assert(__is_trivially_copyable(Run), "what is kept is copied as bytes");
+    int (*call)(void *) = [](void *arg) { return (*(Run *)arg)(); };
+    return emu_device ? emu_device(stream, call, &run, sizeof run) : call(&run);
+}
 unsigned char *emu_shared(void);
 void emu_check_aligned(const void *p, size_t bytes, const char *what);
 void emu_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -275,16 +282,13 @@ typedef int cudaError_t;
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 static inline cudaError_t cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t stream)
 {
-    (void)stream;
-    memset(p, byte, bytes);
-    return cudaSuccess;
+    return emu_submit(stream, [=] { return memset(p, byte, bytes), (int)cudaSuccess; });
 }
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, cudaStream_t stream)
 {
-    (void)stream, (void)kind;
-    memcpy(to, from, bytes);
-    return cudaSuccess;
+    (void)kind;
+    return emu_submit(stream, [=] { return memcpy(to, from, bytes), (int)cudaSuccess; });
 }
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef CONVOY_TESTS_EMU_CONTROL_H
 #define CONVOY_TESTS_EMU_CONTROL_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -10,6 +11,10 @@ extern "C" {
 
 /* What a launch returns when the emulation found a mistake; emu_error() says which. */
 #define EMU_MISTAKE (-100)
+
+/* emu_device — who carries out what a launcher gives a stream: run(arg), arg being `bytes` that may be copied and kept (as a graph
+ * keeps them). NULL: it is done at once. */
+extern int (*emu_device)(void *stream, int (*run)(void *arg), const void *arg, size_t bytes);
 
 /* emu_seed — orders of blocks and threads from now on. 0: as numbered, every thread going on as far as it can. */
 void emu_seed(uint64_t seed);

@@ -18,6 +18,7 @@ struct decoder {
     struct arena arena[ARENA_N];
     enum dtype dtype;
     struct tensor masters; /* the parameters as loaded, f32; the pass has them in dtype */
+    bool is_rounded;       /* so they are, since decoder_forget */
     struct pass pass;
     struct tensor logits; /* (V) on the device */
     float *logits_host;
@@ -122,11 +123,11 @@ void decoder_close(struct decoder *d)
     free(d);
 }
 
-/* What is loaded may have changed since the last text. */
 static enum status round_params(struct decoder *d)
 {
-    if (d->dtype == DTYPE_F32)
+    if (d->dtype == DTYPE_F32 || d->is_rounded)
         return ST_OK;
+    d->is_rounded = true;
     return d->pass.op->cast(d->stream, &(struct cast){.y = d->pass.params, .x = d->masters, .n = d->table.total_elems});
 }
 
@@ -142,8 +143,7 @@ enum status decoder_logits(struct decoder *d, const int32_t *tokens, int64_t n, 
     p->past = is_held ? before : 0;
     p->t = seen - p->past;
     d->held_n = 0; /* until all of it is there */
-    if (p->past == 0)
-        TRY(round_params(d));
+    TRY(round_params(d));
     TRY(dev_copy(d->stream, p->tokens.data, view + p->past, (size_t)p->t * sizeof *view));
     TRY(d->model->embed_fwd(p));
     for (int block = 0; block < d->dims.layers; block++)
@@ -157,4 +157,8 @@ enum status decoder_logits(struct decoder *d, const int32_t *tokens, int64_t n, 
     return ST_OK;
 }
 
-void decoder_forget(struct decoder *d) { d->held_n = 0; }
+void decoder_forget(struct decoder *d)
+{
+    d->held_n = 0;
+    d->is_rounded = false;
+}

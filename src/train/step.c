@@ -390,11 +390,6 @@ struct tensor step_tensor(const struct step *s, int part)
 
 float *step_part(struct step *s, int part) { return step_tensor(s, part).data; }
 
-bool step_is_here(const struct step *s)
-{
-    return !dev_is_apart(s->config.dev) && store_whole(s->store, 0).data && store_whole(s->store, step_parts(s) - 1).data;
-}
-
 struct step_scale step_scale(const struct step *s) { return s->loss_scale; }
 
 void step_set_scale(struct step *s, struct step_scale scale)
@@ -404,6 +399,11 @@ void step_set_scale(struct step *s, struct step_scale scale)
 }
 
 enum status step_rest(struct step *s) { return store_rest(s->store); }
+
+enum status step_keep(struct step *s, int64_t first, int64_t n, const float *values)
+{
+    return store_keep(s->store, 0, first, n, values);
+}
 
 enum status step_read(struct step *s, int part, int64_t first, int64_t n, float *dst)
 {

@@ -97,8 +97,6 @@ enum status step_logits(struct step *step, const int32_t *tokens, int64_t n, flo
  * Dropout off, nothing changed. */
 enum status step_spans(struct step *step, const struct batch *batch, float *out);
 
-/* step_is_here — does the state lie whole in memory that the host can read? Then step_part gives its addresses. */
-bool step_is_here(const struct step *step);
 /* State, for checkpoints. part 0: parameters, 1: first moment (adam_m or momentum), 2: second. */
 int step_parts(const struct step *step);
 const struct param_table *step_table(const struct step *step);
@@ -116,6 +114,8 @@ enum status step_rest(struct step *step);
 float *step_part(struct step *step, int part);
 struct tensor step_tensor(const struct step *step, int part); /* the same, for copies on step_stream */
 struct tensor step_grads(const struct step *step);            /* of the last step_run, before clipping */
+/* step_keep — parameters [first, first + n) of this rank alone become values (host), for the next pass too. */
+enum status step_keep(struct step *step, int64_t first, int64_t n, const float *values);
 struct step_memory {
     struct store_memory store;
     int64_t passes; /* activations, scratch, inputs */

@@ -46,18 +46,20 @@ void trainer_post(struct trainer *t, enum board_phase phase)
 
 /* ---- one step ---- */
 
-/* flip — the highest bit of the exponent but one, of a parameter that this rank holds whole. */
+/* flip — the highest bit of the exponent but one, of a parameter that this rank holds whole: after the update that may
+ * be due, and so that the next pass reads it. */
 static enum status flip(const struct trainer *t)
 {
     if (t->is_sharded)
         return ST_OK;
-    struct tensor first = step_tensor(t->step, 0);
     uint32_t word;
-    TRY(dev_copy(step_stream(t->step), &word, first.data, sizeof word));
+    float value;
+    TRY(step_rest(t->step));
+    TRY(dev_copy(step_stream(t->step), &word, step_tensor(t->step, 0).data, sizeof word));
     TRY(dev_sync(step_stream(t->step)));
     word ^= UINT32_C(1) << 29;
-    TRY(dev_copy(step_stream(t->step), first.data, &word, sizeof word));
-    return dev_sync(step_stream(t->step));
+    memcpy(&value, &word, sizeof value);
+    return step_keep(t->step, 0, 1, &value);
 }
 
 static enum status rehearse(struct trainer *t, bool *poison)

@@ -237,44 +237,74 @@ static void a_step_waits_once_and_takes_nothing(void **state)
 
 /* --- a text ------------------------------------------------------------------------------------------------ */
 
+/* text_logits — of the last of five calls, on any device; the caller frees. */
+static float *text_logits(const struct golden *g, struct dev *dev, enum dtype dtype)
+{
+    static const int32_t tokens[] = {5, 17, 203, 8, 40, 310, 0, 12};
+    struct step_config config = golden_config(g, dev);
+    struct decoder *d = NULL;
+    struct step *step = NULL;
+    const float *logits = NULL;
+    config.is_eval = true;
+    kt_ok(step_open(&config, &step));
+    golden_load(g, step);
+    kt_ok(decoder_open(dev, &config.dims, 16, dtype, &d));
+    struct load_target to = decoder_target(d);
+    int64_t elems = step_table(step)->total_elems;
+    float *params = kt_floats(elems, KT_ONES, 0), *out = kt_floats(g->vocab, KT_ONES, 0);
+    kt_ok(step_read(step, 0, 0, elems, params));
+    kt_ok(dev_copy(to.stream, to.data.data, params, (size_t)elems * sizeof *params));
+    kt_ok(dev_sync(to.stream));
+    kt_free(params);
+    for (int64_t n = 4; n <= 8; n++)
+        kt_ok(decoder_logits(d, tokens, n, &logits));
+    memcpy(out, logits, (size_t)g->vocab * sizeof *out);
+    decoder_close(d);
+    step_close(step);
+    return out;
+}
+
 static void logits_are_near(void **state)
+{
+    (void)state;
+    static const double most[] = {[DTYPE_F32] = 1e-11, [DTYPE_BF16] = 1e-3, [DTYPE_F16] = 1e-5};
+    struct golden g;
+    golden_open("lm", &g);
+    float *want = text_logits(&g, kt_plain()->dev, DTYPE_F32);
+    for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
+        struct dev *dev = open_device();
+        float *got = text_logits(&g, dev, (enum dtype)dtype);
+        double nmse = kt_nmse(got, want, g.vocab);
+        print_message("# logits, dtype %d: nmse to the CPU's f32 %.1e\n", dtype, nmse);
+        assert_true(nmse <= most[dtype]);
+        kt_free(got);
+        dev_close(dev);
+    }
+    kt_free(want);
+    golden_close(&g);
+}
+
+/* Beyond the window every token is computed anew, from parameters that were rounded once. */
+static void a_text_rounds_once(void **state)
 {
     (void)state;
     static const int32_t tokens[] = {5, 17, 203, 8, 40, 310, 0, 12};
     struct golden g;
-    float *want = NULL;
+    struct decoder *d = NULL;
+    const float *logits = NULL;
     golden_open("lm", &g);
-    for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
-        struct dev *dev = open_device();
-        struct step_config config = golden_config(&g, dev);
-        struct decoder *d = NULL;
-        struct step *step = NULL;
-        const float *logits = NULL;
-        config.is_eval = true;
-        kt_ok(step_open(&config, &step));
-        golden_load(&g, step);
-        kt_ok(decoder_open(dev, &config.dims, 16, (enum dtype)dtype, &d));
-        struct load_target to = decoder_target(d);
-        int64_t elems = step_table(step)->total_elems;
-        float *params = kt_floats(elems, KT_ONES, 0);
-        kt_ok(step_read(step, 0, 0, elems, params));
-        kt_ok(dev_copy(to.stream, to.data.data, params, (size_t)elems * sizeof *params));
-        kt_ok(dev_sync(to.stream));
-        kt_free(params);
-        for (int64_t n = 4; n <= 8; n++)
-            kt_ok(decoder_logits(d, tokens, n, &logits));
-        if (!want) {
-            want = kt_floats(g.vocab, KT_ONES, 0);
-            memcpy(want, logits, (size_t)g.vocab * sizeof *want);
-        }
-        double nmse = kt_nmse(logits, want, g.vocab);
-        print_message("# logits, dtype %d: nmse to f32 %.1e\n", dtype, nmse);
-        assert_true(nmse <= (dtype == DTYPE_BF16 ? 1e-3 : 1e-5));
-        decoder_close(d);
-        step_close(step);
-        dev_close(dev);
-    }
-    kt_free(want);
+    struct dev *dev = open_device();
+    struct step_config config = golden_config(&g, dev);
+    kt_ok(decoder_open(dev, &config.dims, 4, DTYPE_BF16, &d));
+    guarded_calls[GUARDED_cast] = 0;
+    for (int64_t n = 4; n <= 8; n++)
+        kt_ok(decoder_logits(d, tokens, n, &logits));
+    assert_int_equal(guarded_calls[GUARDED_cast], 1);
+    decoder_forget(d);
+    kt_ok(decoder_logits(d, tokens, 8, &logits));
+    assert_int_equal(guarded_calls[GUARDED_cast], 2);
+    decoder_close(d);
+    dev_close(dev);
     golden_close(&g);
 }
 
@@ -287,6 +317,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_scale_that_is_too_large_is_found_out),
     cmocka_unit_test(a_step_waits_once_and_takes_nothing),
     cmocka_unit_test(logits_are_near),
+    cmocka_unit_test(a_text_rounds_once),
 };
 HARNESS_MAIN(tests)
 #endif

@@ -2,6 +2,10 @@
 # be built on another machine (`make gpu-carry`, which needs nvcc) and carried to one without our libraries.
 GPU := $(BUILD)/gpu
 GPU_FAMILIES := $(shell sed -n 's/.*X(\([a-z]*\)).*/&/p' tests/gpu/real.h | grep -o 'X([a-z]*)' | sed 's/X(\(.*\))/\1/')
+GPU_THERE := $(filter-out emu %_cuda,$(patsubst tests/cuda/test_%.c,%,$(wildcard tests/cuda/test_*.c)))
+ifneq ($(sort $(GPU_FAMILIES)),$(sort $(GPU_THERE)))
+$(error tests/gpu/real.h names $(sort $(GPU_FAMILIES)), but there are tests/cuda/test_*.c for $(sort $(GPU_THERE)))
+endif
 GPU_OPS := $(shell sed -n '/define OP_LIST/,/^$$/p' kernels/op_list.h | grep -o 'X([a-z_]*)' | sed 's/X(\(.*\))/\1/')
 GPU_WRAP := $(foreach o,$(GPU_OPS),-Wl,--wrap=$(o)_cuda)
 GPU_NAMES := $(foreach f,malloc calloc aligned_alloc realloc free,-D$(f)=real_$(f))

@@ -41,6 +41,21 @@ static struct tensor take(int64_t n, enum dtype dtype)
     return t;
 }
 
+/* begin_case — memory as if nothing had been there: random numbers, 0.5 to 2 in size, as bf16 and as fp32 alike. */
+static void begin_case(void)
+{
+    static uint16_t some[1 << 20];
+    uint32_t state = 1;
+    taken = 0;
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        state = state * 1664525u + 1013904223u;
+        some[i] = (uint16_t)((state >> 16 & 0x80ffu) | 0x3f00u);
+    }
+    check(cudaMemcpy(memory, some, sizeof some, cudaMemcpyHostToDevice), "memory");
+    for (size_t done = sizeof some; done < MEMORY_BYTES; done *= 2)
+        check(cudaMemcpy(memory + done, memory, done < MEMORY_BYTES - done ? done : MEMORY_BYTES - done, cudaMemcpyDeviceToDevice), "memory");
+}
+
 typedef int launch(const void *args);
 
 /* Milliseconds of one launch; < 0: refused. */
@@ -113,7 +128,7 @@ static void bench_norm(enum dtype dtype)
 {
     enum { N = 65536, C = 768 };
     double each = (double)dtype_bytes(dtype);
-    taken = 0;
+    begin_case();
     struct norm_fwd f = {.y = take(N * C, dtype), .mean = take(N, DTYPE_F32), .rstd = take(N, DTYPE_F32), .x = take(N * C, dtype),
                          .w = take(C, dtype), .b = take(C, dtype), .n = N, .c = C, .eps = 1e-5f};
     say_bytes("norm_fwd 65536x768", dtype, time_of(run_norm_fwd, &f), 2.0 * N * C * each);
@@ -126,7 +141,7 @@ static void bench_gelu(enum dtype dtype)
 {
     const int64_t n = (int64_t)65536 * 3072;
     double each = (double)dtype_bytes(dtype);
-    taken = 0;
+    begin_case();
     struct gelu_fwd f = {.y = take(n, dtype), .x = take(n, dtype), .n = n};
     say_bytes("gelu_fwd 65536x3072", dtype, time_of(run_gelu_fwd, &f), 2 * (double)n * each);
     struct gelu_bwd b = {.dx = take(n, dtype), .dy = f.y, .x = f.x, .n = n};
@@ -137,7 +152,7 @@ static void bench_gelu(enum dtype dtype)
 static void bench_xent(enum dtype dtype)
 {
     enum { N = 8192, V = 50257, STRIDE = 50304 };
-    taken = 0;
+    begin_case();
     struct xent a = {.logits = take((int64_t)N * STRIDE, dtype), .losses = take(N, DTYPE_F32), .targets = take(N, DTYPE_I32), .n = N,
                      .v = V, .stride = STRIDE, .scale = 1.0f / N, .want_grad = true};
     check(cudaMemset(a.targets.data, 0, N * sizeof(int32_t)), "targets");
@@ -147,7 +162,7 @@ static void bench_xent(enum dtype dtype)
 static void bench_adamw(void)
 {
     const int64_t n = 124439808;
-    taken = 0;
+    begin_case();
     struct optim_span span = {.offset = 0, .elems = n, .weight_decay = 0.1f};
     struct adamw a = {.p = take(n, DTYPE_F32), .g = take(n, DTYPE_F32), .m = take(n, DTYPE_F32), .v = take(n, DTYPE_F32), .spans = &span,
                       .spans_n = 1, .clip = {.norm_sq = take(1, DTYPE_F64), .clip = 1}, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95,
@@ -162,7 +177,7 @@ static void bench_embed(enum dtype dtype)
     enum { B = 64, T = 1024, C = 768, V = 50257 };
     const int64_t n = B * T;
     int32_t *tokens = malloc((size_t)n * sizeof *tokens);
-    taken = 0;
+    begin_case();
     struct embed_fwd f = {.x = take(n * C, dtype), .tokens = take(n, DTYPE_I32), .wte = take((int64_t)V * C, dtype),
                           .wpe = take(T * C, dtype), .n = n, .t = T, .c = C};
     for (int64_t i = 0; i < n; i++)
@@ -183,7 +198,7 @@ static void bench_attention(enum dtype dtype, int64_t d)
     const int64_t b = 16, t = 1024, h = 768 / d, n = b * t * h * d;
     const double flops = 2.0 * (double)(b * h * t) * (double)t * (double)d; /* two products, half of each */
     char name[48];
-    taken = 0;
+    begin_case();
     struct attention_fwd f = {.out = take(n, dtype), .lse = take(b * h * t, DTYPE_F32), .qkv = take(3 * n, dtype), .b = b, .t = t, .h = h,
                               .d = d};
     snprintf(name, sizeof name, "attention_fwd T1024 D%d", (int)d);
@@ -198,29 +213,16 @@ static void bench_matmul(enum dtype dtype, int64_t in, int64_t out)
 {
     const int64_t n = 16384;
     char name[64];
-    taken = 0;
+    begin_case();
     struct matmul_fwd f = {.y = take(n * out, dtype), .x = take(n * in, dtype), .w = take(in * out, dtype), .n = n, .in = in, .out = out};
     snprintf(name, sizeof name, "own matmul_fwd 16384 %dx%d", (int)in, (int)out);
     say_flops(name, dtype, time_of(run_matmul_fwd, &f), 2.0 * (double)(n * in) * (double)out);
-    struct matmul_bwd_x x = {.dx = take(n * in, dtype), .dy = f.y, .w = f.w, .n = n, .in = in, .out = out};
+    struct matmul_bwd_x x = {.dx = take(n * in, dtype), .dy = take(n * out, dtype), .w = f.w, .n = n, .in = in, .out = out};
     snprintf(name, sizeof name, "own matmul_bwd_x 16384 %dx%d", (int)in, (int)out);
     say_flops(name, dtype, time_of(run_matmul_bwd_x, &x), 2.0 * (double)(n * in) * (double)out);
-    struct matmul_bwd_w w = {.dw = take(in * out, DTYPE_F32), .x = f.x, .dy = f.y, .n = n, .in = in, .out = out};
+    struct matmul_bwd_w w = {.dw = take(in * out, DTYPE_F32), .x = f.x, .dy = x.dy, .n = n, .in = in, .out = out};
     snprintf(name, sizeof name, "own matmul_bwd_w 16384 %dx%d", (int)in, (int)out);
     say_flops(name, dtype, time_of(run_matmul_bwd_w, &w), 2.0 * (double)(n * in) * (double)out);
-}
-
-/* Random numbers, 0.5 to 2 in size, as bf16 and as fp32 alike. */
-static void fill(void)
-{
-    static uint16_t some[1 << 20];
-    uint32_t state = 1;
-    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-        state = state * 1664525u + 1013904223u;
-        some[i] = (uint16_t)((state >> 16 & 0x80ffu) | 0x3f00u);
-    }
-    for (size_t at = 0; at < MEMORY_BYTES; at += sizeof some)
-        check(cudaMemcpy(memory + at, some, sizeof some, cudaMemcpyHostToDevice), "memory");
 }
 
 int real_bench(void)
@@ -236,7 +238,6 @@ int real_bench(void)
     cuda = (struct cuda){.stream = stream, .scratch = scratch, .scratch_bytes = CUDA_SCRATCH_BYTES, .sm_count = prop.multiProcessorCount};
     printf("# %s, %d multiprocessors, %.1f GB\n", prop.name, prop.multiProcessorCount, (double)prop.totalGlobalMem * 1e-9);
     bench_copy();
-    fill();
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
     for (int i = 0; i < 2; i++) {
         bench_norm(dtypes[i]);

@@ -12,21 +12,32 @@
 #include "base/must.h"
 #include "dev/nvml.h"
 
+#define CLOSE_MS 2000 /* for a reading under way; on a GPU in trouble it may never end */
+
 struct gauge {
     struct board *board;
     int worker_i, every_ms;
     struct nvml *nvml;
     int64_t xids;
     pthread_t thread;
-    pthread_mutex_t lock; /* of is_closing */
-    pthread_cond_t wake;
-    bool is_closing;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t wake;  /* of both sides */
+    bool is_closing; /* the board is looked at no more */
+    bool is_done;    /* the thread has ended its last reading */
+    bool is_left;    /* nobody waits for it: it frees the gauge */
 };
 
-static void post(struct gauge *gauge)
+static void release(struct gauge *gauge)
 {
-    struct nvml_reading now;
-    nvml_read(gauge->nvml, &now);
+    pthread_mutex_destroy(&gauge->lock);
+    pthread_cond_destroy(&gauge->wake);
+    nvml_close(gauge->nvml);
+    free(gauge);
+}
+
+/* post — under the lock. */
+static void post(struct gauge *gauge, struct nvml_reading now)
+{
     if (now.xids > gauge->xids)
         LOG_WARN("the driver reports Xid %lld on this worker's GPU (%lld since the start); see dmesg",
                  (long long)now.xid_last, (long long)now.xids);
@@ -48,20 +59,33 @@ static void post(struct gauge *gauge)
                                        .posted_ms = clock_ms()});
 }
 
+static struct timespec after_ms(int ms)
+{
+    int64_t at_ns = clock_ns() + (int64_t)ms * 1000000;
+    return (struct timespec){.tv_sec = at_ns / 1000000000, .tv_nsec = at_ns % 1000000000};
+}
+
 static void *watch(void *arg)
 {
     struct gauge *gauge = arg;
+    struct nvml_reading now;
     pthread_mutex_lock(&gauge->lock);
     while (!gauge->is_closing) {
         pthread_mutex_unlock(&gauge->lock);
-        post(gauge);
+        nvml_read(gauge->nvml, &now);
         pthread_mutex_lock(&gauge->lock);
-        int64_t at_ns = clock_ns() + (int64_t)gauge->every_ms * 1000000;
-        struct timespec until = {.tv_sec = at_ns / 1000000000, .tv_nsec = at_ns % 1000000000};
-        if (!gauge->is_closing)
+        struct timespec until = after_ms(gauge->every_ms);
+        if (!gauge->is_closing) {
+            post(gauge, now);
             pthread_cond_timedwait(&gauge->wake, &gauge->lock, &until);
+        }
     }
+    gauge->is_done = true;
+    bool is_left = gauge->is_left;
+    pthread_cond_signal(&gauge->wake);
     pthread_mutex_unlock(&gauge->lock);
+    if (is_left)
+        release(gauge);
     return NULL;
 }
 
@@ -117,13 +141,20 @@ void gauge_close(struct gauge *gauge)
 {
     if (gauge == NULL)
         return;
+    struct timespec until = after_ms(CLOSE_MS);
+    pthread_t thread = gauge->thread;
     pthread_mutex_lock(&gauge->lock);
     gauge->is_closing = true;
     pthread_cond_signal(&gauge->wake);
+    while (!gauge->is_done && pthread_cond_timedwait(&gauge->wake, &gauge->lock, &until) == 0)
+        ;
+    bool is_left = gauge->is_left = !gauge->is_done;
     pthread_mutex_unlock(&gauge->lock);
-    pthread_join(gauge->thread, NULL);
-    pthread_mutex_destroy(&gauge->lock);
-    pthread_cond_destroy(&gauge->wake);
-    nvml_close(gauge->nvml);
-    free(gauge);
+    if (is_left) {
+        pthread_detach(thread);
+        LOG_WARN("the GPU's driver (NVML) has not answered for %d s; its watcher is left behind", CLOSE_MS / 1000);
+        return;
+    }
+    pthread_join(thread, NULL);
+    release(gauge);
 }

@@ -11,6 +11,8 @@ struct gauge;
  * for the workers of a node one says it. every_ms: between two posts. */
 enum status gauge_open(struct board *board, int worker_i, const char *bus, bool speaks, int every_ms,
                        struct gauge **out);
-void gauge_close(struct gauge *gauge); /* accepts NULL */
+/* gauge_close — accepts NULL. A reading that a GPU in trouble does not end is waited for 2 s, then left to itself; the
+ * board is not touched any more. */
+void gauge_close(struct gauge *gauge);
 
 #endif

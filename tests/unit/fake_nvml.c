@@ -1,7 +1,9 @@
 /* fake_nvml — a libnvidia-ml.so.1 for tests, with one GPU at 0000:3b:00.0. What it tells changes by fake_nvml_mode: 0 all of it;
- * 1 nothing but memory, as some GPUs and containers; 2 it does not start. Each Xid that is put in comes out once. */
+ * 1 nothing but memory, as some GPUs and containers; 2 it does not start. Each Xid that is put in comes out once.
+ * fake_nvml_hangs: readings do not end while it is not 0. */
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SUCCESS = 0, NOT_FOUND = 6, NOT_SUPPORTED = 3, DRIVER_NOT_LOADED = 9, TIMEOUT = 10 };
 struct event {
@@ -11,6 +13,7 @@ struct event {
 };
 
 int fake_nvml_mode, fake_nvml_begun, fake_nvml_sets, fake_nvml_xids[8], fake_nvml_xids_n;
+volatile int fake_nvml_hangs;
 static int gpu;
 
 #define TELLS (fake_nvml_mode == 0 ? SUCCESS : NOT_SUPPORTED)
@@ -38,6 +41,8 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **out)
 int nvmlDeviceGetUtilizationRates(void *device, unsigned out[2]);
 int nvmlDeviceGetUtilizationRates(void *device, unsigned out[2])
 {
+    while (fake_nvml_hangs)
+        usleep(1000);
     out[0] = 97;
     out[1] = 41;
     return device == &gpu ? TELLS : NOT_FOUND;

@@ -54,5 +54,30 @@ static void with(void **state)
     assert_int_equal(*fake_nvml_use("fake_nvml_begun"), 0);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(without), cmocka_unit_test(with)};
+/* A GPU that has fallen off the bus may hold its driver's calls for ever: the worker ends nevertheless. */
+static void a_reading_that_does_not_end_is_left(void **state)
+{
+    (void)state;
+    struct board *board;
+    struct board_gpu gpu;
+    struct gauge *gauge = NULL;
+    int *begun = fake_nvml_use("fake_nvml_begun");
+    volatile int *hangs = fake_nvml_use("fake_nvml_hangs");
+    assert_int_equal(board_create(2, 2, &board), ST_OK);
+    assert_int_equal(gauge_open(board, 1, "0000:3b:00.0", true, 1, &gauge), ST_OK);
+    assert_true(wait_for(board, 0, &gpu));
+    *hangs = 1;
+    clock_sleep_ms(50);
+    int64_t begin_ms = clock_ms();
+    gauge_close(gauge);
+    assert_in_range(clock_ms() - begin_ms, 1900, 4000);
+    board_close(board);
+    *hangs = 0;
+    for (int i = 0; i < 5000 && *begun != 0; i++)
+        clock_sleep_ms(1);
+    assert_int_equal(*begun, 0); /* and what it had opened is closed when it does end */
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(without), cmocka_unit_test(with),
+                                          cmocka_unit_test(a_reading_that_does_not_end_is_left)};
 HARNESS_MAIN(tests)

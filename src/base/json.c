@@ -207,6 +207,18 @@ enum status json_get_object(const cJSON *object, const char *key, const cJSON **
     return ST_OK;
 }
 
+const char *json_text(const cJSON *object, const char *key)
+{
+    const char *value = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
+    return value != NULL ? value : "";
+}
+
+double json_number(const cJSON *object, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
+}
+
 void json_add_number(cJSON *object, const char *key, double value)
 {
     if (isfinite(value))

@@ -21,6 +21,10 @@ enum status json_get_f64(const cJSON *object, const char *key, double *out);
 enum status json_get_string(const cJSON *object, const char *key, const char **out);
 enum status json_get_array(const cJSON *object, const char *key, const cJSON **out);
 enum status json_get_object(const cJSON *object, const char *key, const cJSON **out);
+/* json_text, json_number — for showing what may be of another version: "" and NAN where there is no such text or
+ * number. */
+const char *json_text(const cJSON *object, const char *key);
+double json_number(const cJSON *object, const char *key);
 /* json_add_number — a number, or null when it is not finite. */
 void json_add_number(cJSON *object, const char *key, double value);
 /* json_add_i64 — whole numbers beyond 2^53 are written exactly (as raw digits). */

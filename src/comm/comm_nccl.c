@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/must.h"
 #include "base/text.h"
 #include "comm/comm_ops.h"
@@ -228,7 +229,10 @@ static enum status end_open(struct comm_wire *wire, const void *addresses, const
 {
     struct nccl_id id;
     TRY(check_cards(wire, addresses, bytes, &id));
-    return init(wire, &id);
+    TRY(init(wire, &id));
+    if (wire->config.place.rank == 0)
+        LOG_INFO("NCCL %s", nccl_about());
+    return ST_OK;
 }
 
 static void root_free(struct comm_nccl_root *root, struct dev *dev)

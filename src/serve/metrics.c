@@ -158,7 +158,8 @@ static void add_ranks(struct text *t, const struct view *view)
     }
 }
 
-/* add_gpus — what is told of the GPUs of this node's ranks; of nothing else there is no name either. */
+/* add_gpus — each number of each rank of this node whose GPU tells it. Where no GPU tells anything, the names are not
+ * there at all. */
 static void add_gpus(struct text *t, const struct view *view)
 {
 #define GPU(field) offsetof(struct board_gpu, field)

@@ -108,32 +108,19 @@ static void sketch_history(const char *url, struct text *out)
 
 /* ---- judging ---- */
 
-/* Absent and wrong kinds read as "" and NAN: an answer of another version is shown as far as it goes. */
-static const char *text_of(const cJSON *object, const char *key)
-{
-    const char *value = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
-    return value != NULL ? value : "";
-}
-
-static double number_of(const cJSON *object, const char *key)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
-    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
-}
-
 static enum status judge(const cJSON *root, const char *url)
 {
     const cJSON *error = cJSON_GetObjectItemCaseSensitive(root, "error"), *rank;
     if (cJSON_IsObject(error))
-        return FAIL(ST_UNHEALTHY, "%s: error %.0f: %s", url, number_of(error, "code"),
-                    text_of(error, "message"));
-    if (strcmp(text_of(root, "phase"), "failed") == 0)
+        return FAIL(ST_UNHEALTHY, "%s: error %.0f: %s", url, json_number(error, "code"),
+                    json_text(error, "message"));
+    if (strcmp(json_text(root, "phase"), "failed") == 0)
         return FAIL(ST_UNHEALTHY, "%s: the run has failed; see the node's log", url);
     cJSON_ArrayForEach(rank, cJSON_GetObjectItemCaseSensitive(root, "ranks"))
     {
-        if (strcmp(text_of(rank, "state"), "hung") == 0)
+        if (strcmp(json_text(rank, "state"), "hung") == 0)
             return FAIL(ST_UNHEALTHY, "%s: rank %.0f is hung; no progress for %.0f s", url,
-                        number_of(rank, "rank"), number_of(root, "progress_age_seconds"));
+                        json_number(rank, "rank"), json_number(root, "progress_age_seconds"));
     }
     return ST_OK;
 }
@@ -190,37 +177,37 @@ static struct cell size(double bytes)
 static void show_head(struct text *t, const cJSON *root, const char *on, const char *off)
 {
     const cJSON *model = cJSON_GetObjectItemCaseSensitive(root, "model");
-    text_add(t, "%s%s%s  node %s of %s  %s  convoy %s\n", on, text_of(root, "phase"), off,
-             plain(number_of(root, "node_id"), 0).text, plain(number_of(root, "n_nodes"), 0).text,
-             text_of(root, "device"), text_of(root, "version"));
-    if (text_of(model, "name")[0] != 0)
+    text_add(t, "%s%s%s  node %s of %s  %s  convoy %s\n", on, json_text(root, "phase"), off,
+             plain(json_number(root, "node_id"), 0).text, plain(json_number(root, "n_nodes"), 0).text,
+             json_text(root, "device"), json_text(root, "version"));
+    if (json_text(model, "name")[0] != 0)
         text_add(t, "model       %s (%s)  %s layers, %s heads, %s wide, context %s, %s parameters\n",
-                 text_of(model, "name"), text_of(model, "task"), plain(number_of(model, "layers"), 0).text,
-                 plain(number_of(model, "heads"), 0).text, plain(number_of(model, "embed"), 0).text,
-                 plain(number_of(model, "context"), 0).text, count(number_of(model, "parameters")).text);
+                 json_text(model, "name"), json_text(model, "task"), plain(json_number(model, "layers"), 0).text,
+                 plain(json_number(model, "heads"), 0).text, plain(json_number(model, "embed"), 0).text,
+                 plain(json_number(model, "context"), 0).text, count(json_number(model, "parameters")).text);
 }
 
 static void show_numbers(struct text *t, const cJSON *root)
 {
     const cJSON *step_ms = cJSON_GetObjectItemCaseSensitive(root, "step_ms");
-    double step = number_of(root, "step"), steps = number_of(root, "steps");
+    double step = json_number(root, "step"), steps = json_number(root, "steps");
     text_add(t, "step        %s / %s", plain(step, 0).text, plain(steps, 0).text);
     if (step >= 0 && steps > 0)
         text_add(t, "  (%.1f%%)", 100 * step / steps);
-    text_add(t, "  epoch %s  %s tokens\n", plain(number_of(root, "epoch"), 0).text,
-             count(number_of(root, "tokens")).text);
+    text_add(t, "  epoch %s  %s tokens\n", plain(json_number(root, "epoch"), 0).text,
+             count(json_number(root, "tokens")).text);
     text_add(t, "loss        %s  validation %s  lr %s  gradient norm %s\n",
-             plain(number_of(root, "loss"), 4).text, plain(number_of(root, "val_loss"), 4).text,
-             small(number_of(root, "lr")).text, plain(number_of(root, "grad_norm"), 2).text);
+             plain(json_number(root, "loss"), 4).text, plain(json_number(root, "val_loss"), 4).text,
+             small(json_number(root, "lr")).text, plain(json_number(root, "grad_norm"), 2).text);
     text_add(t, "speed       %s tok/s  %s ms a step (p50 %s, p95 %s)",
-             count(number_of(root, "tokens_per_second")).text, count(number_of(step_ms, "last")).text,
-             count(number_of(step_ms, "p50")).text, count(number_of(step_ms, "p95")).text);
-    if (!isnan(number_of(root, "mfu")))
-        text_add(t, "  mfu %.1f%%", 100 * number_of(root, "mfu"));
+             count(json_number(root, "tokens_per_second")).text, count(json_number(step_ms, "last")).text,
+             count(json_number(step_ms, "p50")).text, count(json_number(step_ms, "p95")).text);
+    if (!isnan(json_number(root, "mfu")))
+        text_add(t, "  mfu %.1f%%", 100 * json_number(root, "mfu"));
     text_add(t, "\ntime        up %s  eta %s  last progress %s ago  restarts %s\n",
-             span(number_of(root, "uptime_seconds")).text, span(number_of(root, "eta_seconds")).text,
-             span(number_of(root, "progress_age_seconds")).text,
-             plain(number_of(root, "restarts"), 0).text);
+             span(json_number(root, "uptime_seconds")).text, span(json_number(root, "eta_seconds")).text,
+             span(json_number(root, "progress_age_seconds")).text,
+             plain(json_number(root, "restarts"), 0).text);
 }
 
 /* show_nodes — who is there, when there are several; who is not stands out by its state. */
@@ -230,33 +217,34 @@ static void show_nodes(struct text *t, const cJSON *root)
     if (cJSON_GetArraySize(nodes) < 2)
         return;
     cJSON_ArrayForEach(node, nodes)
-        text_add(t, "node %-5s  %s  %s  heard of %s ago\n", plain(number_of(node, "node_id"), 0).text,
-                 text_of(node, "state"), text_of(node, "address"), span(number_of(node, "heartbeat_age_seconds")).text);
+        text_add(t, "node %-5s  %s  %s  heard of %s ago\n", plain(json_number(node, "node_id"), 0).text,
+                 json_text(node, "state"), json_text(node, "address"),
+                 span(json_number(node, "heartbeat_age_seconds")).text);
 }
 
 /* show_share — where the last step's time went, which names a straggler; and what it waits in now. */
 static void show_share(struct text *t, const cJSON *rank)
 {
-    if (number_of(rank, "comm_ms") > 0 || number_of(rank, "wait_ms") > 0)
-        text_add(t, "  compute %s ms, wait %s ms, communication %s ms", plain(number_of(rank, "compute_ms"), 1).text,
-                 plain(number_of(rank, "wait_ms"), 1).text, plain(number_of(rank, "comm_ms"), 1).text);
-    if (text_of(rank, "call")[0] != 0 && number_of(rank, "call_age_seconds") >= 1)
-        text_add(t, "  in %s for %s s", text_of(rank, "call"), plain(number_of(rank, "call_age_seconds"), 1).text);
+    if (json_number(rank, "comm_ms") > 0 || json_number(rank, "wait_ms") > 0)
+        text_add(t, "  compute %s ms, wait %s ms, communication %s ms", plain(json_number(rank, "compute_ms"), 1).text,
+                 plain(json_number(rank, "wait_ms"), 1).text, plain(json_number(rank, "comm_ms"), 1).text);
+    if (json_text(rank, "call")[0] != 0 && json_number(rank, "call_age_seconds") >= 1)
+        text_add(t, "  in %s for %s s", json_text(rank, "call"), plain(json_number(rank, "call_age_seconds"), 1).text);
 }
 
 static void show_checkpoint(struct text *t, const cJSON *root)
 {
     const cJSON *checkpoint = cJSON_GetObjectItemCaseSensitive(root, "checkpoint");
-    if (!isnan(number_of(checkpoint, "step")))
-        text_add(t, "checkpoint  step %.0f, %s ago  %s\n", number_of(checkpoint, "step"),
-                 span(number_of(checkpoint, "age_seconds")).text, text_of(checkpoint, "path"));
-    if (!isnan(number_of(checkpoint, "save_seconds")))
+    if (!isnan(json_number(checkpoint, "step")))
+        text_add(t, "checkpoint  step %.0f, %s ago  %s\n", json_number(checkpoint, "step"),
+                 span(json_number(checkpoint, "age_seconds")).text, json_text(checkpoint, "path"));
+    if (!isnan(json_number(checkpoint, "save_seconds")))
         text_add(t, "            written in %s s, training waited %s s\n",
-                 plain(number_of(checkpoint, "save_seconds"), 2).text,
-                 plain(number_of(checkpoint, "stall_seconds"), 2).text);
-    if (number_of(checkpoint, "failures") > 0 || number_of(checkpoint, "skipped") > 0)
-        text_add(t, "            %s failed, %s left out  %s\n", plain(number_of(checkpoint, "failures"), 0).text,
-                 plain(number_of(checkpoint, "skipped"), 0).text, text_of(checkpoint, "error"));
+                 plain(json_number(checkpoint, "save_seconds"), 2).text,
+                 plain(json_number(checkpoint, "stall_seconds"), 2).text);
+    if (json_number(checkpoint, "failures") > 0 || json_number(checkpoint, "skipped") > 0)
+        text_add(t, "            %s failed, %s left out  %s\n", plain(json_number(checkpoint, "failures"), 0).text,
+                 plain(json_number(checkpoint, "skipped"), 0).text, json_text(checkpoint, "error"));
 }
 
 static void show_lists(struct text *t, const cJSON *root)
@@ -266,9 +254,9 @@ static void show_lists(struct text *t, const cJSON *root)
     show_nodes(t, root);
     cJSON_ArrayForEach(rank, cJSON_GetObjectItemCaseSensitive(root, "ranks"))
     {
-        text_add(t, "rank %-5s  %s  step %s  %s  %s", plain(number_of(rank, "rank"), 0).text,
-                 text_of(rank, "state"), plain(number_of(rank, "step"), 0).text,
-                 size(number_of(rank, "memory_bytes")).text, text_of(rank, "device"));
+        text_add(t, "rank %-5s  %s  step %s  %s  %s", plain(json_number(rank, "rank"), 0).text,
+                 json_text(rank, "state"), plain(json_number(rank, "step"), 0).text,
+                 size(json_number(rank, "memory_bytes")).text, json_text(rank, "device"));
         show_share(t, rank);
         text_add(t, "\n");
     }
@@ -290,7 +278,7 @@ static enum status show_answer(const char *bytes, size_t n, const char *url, boo
         return FAIL(ST_UNHEALTHY, "%s did not answer with JSON; is it a convoy node? (%s)", url,
                     status_message());
     enum status st = ST_OK;
-    if (isnan(number_of(root, "schema")) || text_of(root, "phase")[0] == 0) {
+    if (isnan(json_number(root, "schema")) || json_text(root, "phase")[0] == 0) {
         st = FAIL(ST_UNHEALTHY, "%s answered JSON that is not a convoy node's status; is it a convoy node?",
                   url);
     } else {

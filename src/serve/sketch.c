@@ -85,12 +85,6 @@ static void add_curve(struct text *t, const char *label, const cJSON *list, bool
 
 /* ---- events ---- */
 
-static const char *string_of(const cJSON *object, const char *key)
-{
-    const char *value = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
-    return value != NULL ? value : "";
-}
-
 static void add_events(struct text *t, const cJSON *events)
 {
     const cJSON *event;
@@ -98,12 +92,12 @@ static void add_events(struct text *t, const cJSON *events)
     int skipped = cJSON_GetArraySize(events) - SKETCH_EVENTS;
     cJSON_ArrayForEach(event, events)
     {
-        const cJSON *seconds = cJSON_GetObjectItemCaseSensitive(event, "seconds");
-        if (skipped-- > 0 || string_of(event, "text")[0] == 0)
+        const double seconds = json_number(event, "seconds");
+        if (skipped-- > 0 || json_text(event, "text")[0] == 0)
             continue;
-        const bool is_known = cJSON_IsNumber(seconds) && seconds->valuedouble >= 0 && seconds->valuedouble < 1e12;
-        text_span(after, sizeof(after), is_known ? (int64_t)(seconds->valuedouble * 1000) : -1);
-        text_add(t, "after %-5s  %s\n", after, string_of(event, "text"));
+        const bool is_known = seconds >= 0 && seconds < 1e12;
+        text_span(after, sizeof(after), is_known ? (int64_t)(seconds * 1000) : -1);
+        text_add(t, "after %-5s  %s\n", after, json_text(event, "text"));
     }
 }
 

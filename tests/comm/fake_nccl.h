@@ -2,8 +2,11 @@
 #ifndef CONVOY_TESTS_COMM_FAKE_NCCL_H
 #define CONVOY_TESTS_COMM_FAKE_NCCL_H
 
+#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 /* A stream, as the fake takes it: how much is on it that is not done. */
 struct fake_stream {
@@ -24,5 +27,21 @@ struct fake_nccl {
 };
 
 struct fake_nccl *fake_nccl_knobs(void);
+
+/* fake_nccl_find — the knobs of the library in this folder, the one that library_dir leads the program to. */
+static inline struct fake_nccl *fake_nccl_find(const char *dir)
+{
+    char path[800];
+    struct fake_nccl *(*find)(void) = NULL;
+    snprintf(path, sizeof path, "%s/libnccl.so.2", dir);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (handle)
+        *(void **)(void *)&find = dlsym(handle, "fake_nccl_knobs");
+    if (!find) {
+        fprintf(stderr, "the tests' own NCCL: %s\n", dlerror());
+        abort();
+    }
+    return find();
+}
 
 #endif

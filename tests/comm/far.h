@@ -43,11 +43,9 @@ struct far_stream {
     pthread_mutex_t mutex;
 };
 static struct {
-    bool is_plain; /* its addresses are the host's, too: for operations, which take them as they are */
     char *base, *alias;
     struct far_block block[FAR_BLOCKS]; /* ascending */
     int blocks_n;
-    void *pinned[FAR_BLOCKS];
     pthread_mutex_t mutex;
     struct dev_ops ops;
     const struct dev_ops *cpu;
@@ -265,7 +263,8 @@ OP_LIST(FAR_OP)
 #define FAR_ROW(name) .name = far_op_##name,
 static const struct op_table far_op = {OP_LIST(FAR_ROW)};
 
-/* far_map — the memory of this process's devices of this kind. */
+/* far_map — the memory of this process's devices of this kind. is_plain: its addresses are the host's, too: for operations,
+ * which take them as they are. */
 static void far_map(bool is_plain)
 {
     int fd = memfd_create("far", MFD_CLOEXEC);
@@ -273,7 +272,6 @@ static void far_map(bool is_plain)
         abort();
     far.alias = mmap(NULL, FAR_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     far.base = is_plain ? far.alias : mmap(NULL, FAR_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    far.is_plain = is_plain;
     close(fd);
 }
 

@@ -3,8 +3,6 @@
 #ifndef CONVOY_TESTS_COMM_NCCL_WORLD_H
 #define CONVOY_TESTS_COMM_NCCL_WORLD_H
 
-#include <dlfcn.h>
-
 #include "dev/library.h"
 
 struct nccl_world {
@@ -24,19 +22,6 @@ static const char *nccl_world_dir(const char *kind)
     *strrchr(exe, '/') = 0;
     snprintf(dir, sizeof dir, "%s/%s", exe, kind);
     return dir;
-}
-
-/* nccl_world_knobs — of the fake that this process uses. */
-static struct fake_nccl *nccl_world_knobs(void)
-{
-    char path[700];
-    snprintf(path, sizeof path, "%s/libnccl.so.2", nccl_world_dir("nccl"));
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    assert_non_null(handle);
-    struct fake_nccl *(*find)(void);
-    *(void **)(void *)&find = dlsym(handle, "fake_nccl_knobs");
-    assert_non_null(find);
-    return find();
 }
 
 static void *nccl_world_new(const struct suite_job *job)
@@ -71,7 +56,7 @@ static struct fake_nccl *nccl_world_begin(void)
 {
     suite_dev = far_open();
     library_dir(nccl_world_dir("nccl"));
-    struct fake_nccl *knobs = nccl_world_knobs();
+    struct fake_nccl *knobs = fake_nccl_find(nccl_world_dir("nccl"));
     knobs->base = far.base;
     knobs->alias = far.alias;
     knobs->bytes = FAR_BYTES;

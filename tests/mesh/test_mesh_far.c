@@ -3,8 +3,6 @@
  * unfinished one shows. */
 #include "mesh/trial.h"
 
-#include <dlfcn.h>
-
 #include "comm/far.h"
 #include "dev/library.h"
 
@@ -99,15 +97,10 @@ static void use_fake(void)
     path[n > 0 ? n : 0] = 0;
     strcpy(strstr(path, "/mesh/"), "/comm/nccl");
     library_dir(path);
-    strcat(path, "/libnccl.so.2");
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    struct fake_nccl *(*find)(void);
-    if (!handle)
-        abort();
-    *(void **)(void *)&find = dlsym(handle, "fake_nccl_knobs");
-    find()->base = far.base;
-    find()->alias = far.alias;
-    find()->bytes = FAR_BYTES;
+    struct fake_nccl *knobs = fake_nccl_find(path);
+    knobs->base = far.base;
+    knobs->alias = far.alias;
+    knobs->bytes = FAR_BYTES;
 }
 
 int main(void)

@@ -164,6 +164,20 @@ static void getters(void **state)
     cJSON_Delete(root);
 }
 
+static void what_is_shown_may_be_missing(void **state)
+{
+    (void)state;
+    cJSON *root = NULL;
+    assert_int_equal(parse("{\"a\":\"x\",\"b\":1.5,\"c\":null}", &root), ST_OK);
+    assert_string_equal(json_text(root, "a"), "x");
+    assert_string_equal(json_text(root, "b"), "");
+    assert_string_equal(json_text(root, "d"), "");
+    assert_string_equal(json_text(NULL, "d"), "");
+    assert_true(json_number(root, "b") == 1.5);
+    assert_true(isnan(json_number(root, "a")) && isnan(json_number(root, "c")) && isnan(json_number(root, "d")));
+    cJSON_Delete(root);
+}
+
 static void numbers_are_written_exactly(void **state)
 {
     (void)state;
@@ -207,6 +221,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(depth_is_bounded),
     cmocka_unit_test(damage_is_survived),
     cmocka_unit_test(getters),
+    cmocka_unit_test(what_is_shown_may_be_missing),
     cmocka_unit_test(numbers_are_written_exactly),
     cmocka_unit_test(quoting),
 };

@@ -365,7 +365,8 @@ static void refuse_second(const struct slot *slot, const struct wire_says *says,
     refuse(told, was_member ? ST_PEER : ST_DISAGREE);
     text_format(told->text, sizeof(told->text), "%sNODE_ID %d is held by host %s pid %lld%s",
                 was_member ? "this node was away and its place was taken: " : "", says->node_id, slot->host,
-                (long long)slot->pid, was_member ? "" : ", which lives; give every node its own NODE_ID");
+                (long long)slot->pid, was_member ? "" : ", which lives; give every node its own "
+                                                                 "NODE_ID, and every job its own MASTER_PORT");
 }
 
 /* The place is another's. Wait until the holder is heard from (it lives: go away) or is lost. */

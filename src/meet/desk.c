@@ -327,3 +327,124 @@ void desk_close(struct desk *desk)
     free(desk->guests);
     free(desk);
 }
+
+#ifdef FUZZ
+#include <arpa/inet.h>
+#include <errno.h>
+#include <event2/event.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/must.h"
+
+#define FUZZ_NODES 3
+
+static struct event_base *fuzz_loop;
+static struct desk *fuzz_desk;
+static struct sockaddr_in fuzz_name = {.sin_family = AF_INET};
+
+static void fuzz_change(void *arg) { (void)arg; }
+
+static struct coordinator *fuzz_coordinator(void)
+{
+    struct coordinator *c;
+    const struct coordinator_config config = {.nodes_n = FUZZ_NODES,
+                                              .workers_n = 2,
+                                              .join_timeout_ms = 600000,
+                                              .peer_timeout_ms = 6000,
+                                              .max_restarts = 3,
+                                              .agree_json = "{\"SEED\":\"1\"}",
+                                              .instance = {1, 2}};
+    ASSERT(coordinator_open(&config, clock_ms(), &c) == ST_OK);
+    return c;
+}
+
+/* A door without a key, so that whatever comes is a guest's, and a bill of one file that is not there. */
+static void fuzz_open(void)
+{
+    static const char bill[] = "{\"state\":\"ready\",\"why\":\"\",\"weights\":[0],\"files\":[{\"part\":0,\"bytes\":9,"
+                               "\"skip\":0,\"sum\":\"0000000000000001\",\"suffix\":\".bin\",\"path\":\"/none\"}]}";
+    static const struct secret none = {.is_none = true};
+    socklen_t n = sizeof(fuzz_name);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    fuzz_name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT(bind(fd, (struct sockaddr *)&fuzz_name, n) == 0 && getsockname(fd, (struct sockaddr *)&fuzz_name, &n) == 0);
+    close(fd);
+    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
+    fuzz_loop = event_base_new();
+    const struct desk_config config = {.loop = fuzz_loop,
+                                       .coordinator = fuzz_coordinator(),
+                                       .nodes_n = FUZZ_NODES,
+                                       .workers_n = 2,
+                                       .addr = "127.0.0.1",
+                                       .port = ntohs(fuzz_name.sin_port),
+                                       .secret = &none,
+                                       .on_change = fuzz_change};
+    ASSERT(desk_open(&config, &fuzz_desk) == ST_OK);
+    ASSERT(desk_offer(fuzz_desk, BILL_KIND_DATA, bill, sizeof(bill) - 1) == ST_OK);
+}
+
+/* Requests, each ended by a byte that UTF-8 has not: one that says where it goes, and the body; or bytes as they are. */
+static void fuzz_write(struct text *out, const uint8_t *data, size_t size)
+{
+    static const char *const paths[] = {"say", "world", "data"};
+    for (size_t at = 0, n; at < size; at += n + 1) {
+        const uint8_t *end = memchr(data + at, 0xff, size - at);
+        n = end != NULL ? (size_t)(end - data) - at : size - at;
+        unsigned where = n > 0 ? data[at] % 4 : 3;
+        if (where < 3)
+            text_add(out, "POST /v1/%s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n", paths[where], n - 1);
+        for (size_t i = at + (n > 0); i < at + n; i++)
+            text_add(out, "%c", data[i]);
+    }
+}
+
+static int fuzz_dial(void)
+{
+    const struct linger reset = {1, 0};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) == 0);
+    while (connect(fd, (struct sockaddr *)&fuzz_name, sizeof(fuzz_name)) != 0 && errno != EISCONN)
+        ASSERTF(errno == EINTR || errno == EALREADY, "%s", strerror(errno));
+    return fd;
+}
+
+static void fuzz_forget(void)
+{
+    coordinator_close(fuzz_desk->config.coordinator);
+    fuzz_desk->config.coordinator = fuzz_coordinator();
+    memset(fuzz_desk->guests, 0, FUZZ_NODES * sizeof(*fuzz_desk->guests));
+    fuzz_desk->world_generation = 0;
+}
+
+/* A guest of any kind: node 0 answers or hangs up, keeps no question, and takes the next one. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static char answer[1 << 16];
+    struct text out = {.limit = (size_t)1 << 20};
+    size_t sent = 0;
+    if (fuzz_desk == NULL)
+        fuzz_open();
+    fuzz_write(&out, data, size);
+    const int fd = fuzz_dial();
+    for (bool is_open = true; is_open;) {
+        const ssize_t n = sent < out.len ? send(fd, out.data + sent, out.len - sent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+        sent += n > 0 ? (size_t)n : 0;
+        if (sent == out.len || (n < 0 && errno != EAGAIN))
+            shutdown(fd, SHUT_WR);
+        event_base_loop(fuzz_loop, EVLOOP_NONBLOCK);
+        for (int i = 0; i < FUZZ_NODES; i++)
+            if (fuzz_desk->guests[i].held != NULL)
+                answer_held(fuzz_desk, i);
+        const ssize_t got = recv(fd, answer, sizeof(answer), MSG_DONTWAIT);
+        is_open = got > 0 || (got < 0 && errno == EAGAIN);
+    }
+    close(fd);
+    event_base_loop(fuzz_loop, EVLOOP_NONBLOCK);
+    coordinator_tick(fuzz_desk->config.coordinator, clock_ms());
+    fuzz_forget();
+    text_free(&out);
+    return 0;
+}
+#endif

@@ -69,7 +69,8 @@ static enum status taken(const char *addr, int port)
 {
     return FAIL(
         ST_BAD_SETTING,
-        "cannot listen on MASTER_ADDR=%s MASTER_PORT=%d: %s; give another MASTER_PORT, or end what holds it",
+        "cannot listen on MASTER_ADDR=%s MASTER_PORT=%d: %s; give another MASTER_PORT, or end what holds it "
+        "(this job's node 0, started twice?)",
         addr, port, strerror(errno));
 }
 

@@ -46,16 +46,15 @@ static void where(const struct verdict_facts *facts, char *who, size_t who_cap, 
 static void of_hang(const struct verdict_facts *facts, const char *who, const char *place,
                     struct verdict *out)
 {
-    const char *state = "";
+    const char *state = "if its steps are really that slow, set STEP_TIMEOUT higher";
     if (facts->process_state == 'T' || facts->process_state == 't')
-        state = "; the process was stopped (SIGSTOP or a debugger)";
+        state = "the process was stopped (SIGSTOP or a debugger)";
     else if (facts->process_state == 'D')
-        state = "; the process was waiting for a disk or network file system";
+        state = "the process was waiting for a disk or network file system (see `dmesg`); if that is really so slow, set "
+                "STEP_TIMEOUT higher";
     out->st = ST_HANG;
-    text_format(out->text, sizeof out->text,
-                "%s hung: no sign of progress for %.1f s %s%s; if its steps are really that slow, set "
-                "STEP_TIMEOUT higher",
-                who, (double)facts->silent_ms / 1000, place, state);
+    text_format(out->text, sizeof out->text, "%s hung: no sign of progress for %.1f s %s; %s", who,
+                (double)facts->silent_ms / 1000, place, state);
 }
 
 static void of_signal(const struct verdict_facts *facts, const char *who, const char *place,

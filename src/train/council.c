@@ -50,7 +50,8 @@ enum status council_outcome(const struct council *council, enum status st)
     outcome.message[sizeof outcome.message - 1] = 0;
     if (outcome.st == ST_OK)
         return ST_OK;
-    return FAIL((unsigned)outcome.st < STATUS_N ? (enum status)outcome.st : ST_BUG, "%s", outcome.message);
+    return FAIL((unsigned)outcome.st < STATUS_N ? (enum status)outcome.st : ST_BUG, "%s%s",
+                comm_place(council->comm)->nodes > 1 ? "on node 0: " : "", outcome.message);
 }
 
 enum status council_request(const struct council *council, enum board_request mine, enum board_request *out)

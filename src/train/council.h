@@ -22,7 +22,8 @@ void council_init(struct council *council, struct comm *comm); /* comm NULL: one
 bool council_is_lead(const struct council *council);
 /* council_share — the lead's bytes become everybody's. */
 enum status council_share(const struct council *council, void *bytes, int64_t n);
-/* council_outcome — how something that the lead did alone has ended (its st, and its sentence), for everybody. */
+/* council_outcome — how something that the lead did alone has ended (its st, and its sentence), for everybody: with
+ * several nodes the others say that it was on node 0, for theirs may be the first to be heard. */
 enum status council_outcome(const struct council *council, enum status st);
 /* council_request — the highest request that any rank has seen. */
 enum status council_request(const struct council *council, enum board_request mine, enum board_request *out);

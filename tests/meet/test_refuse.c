@@ -53,6 +53,14 @@ static void every_difference_is_named_on_both_sides(void **state)
     start_with(&nodes[1], 1, 3, port, "tok", "{}", "1");
     ends(&nodes[0], 76, "N_NODES is 2 on node 0 and 3 on node 1", "");
     ends(&nodes[1], 76, "N_NODES is 2 on node 0 and 3 on node 1", "");
+    char line[2048];
+    port = free_port(); /* it stands among the settings, too: told once */
+    start_with(&nodes[0], 0, 2, port, "tok", "{\"N_NODES\":\"2\"}", "1");
+    start_with(&nodes[1], 1, 3, port, "tok", "{\"N_NODES\":\"3\"}", "1");
+    expect(&nodes[0], "end 76 ", LIMIT_MS, line, sizeof(line));
+    assert_non_null(strstr(line, "N_NODES is 2 on node 0 and 3 on node 1 (host "));
+    ends(&nodes[1], 76, "N_NODES is 2 on node 0 and 3 on node 1 (host ", "");
+    assert_int_equal(exit_of(&nodes[0]), 76);
     port = free_port();
     start_with(&nodes[0], 0, 2, port, "tok", "{}", "1");
     start_with(&nodes[1], 1, 2, port, "tok", "{}", "2");

@@ -10,7 +10,7 @@
 
 struct seat {
     struct comm_mem_world *world;
-    int rank;
+    int rank, nodes;
     enum board_request mine, agreed;
     enum status st, outcome, shared;
     char message[256];
@@ -25,7 +25,12 @@ static void *take_part(void *arg)
     int64_t bytes[RANKS] = {0};
     static char addresses[RANKS][COMM_ADDRESS_MAX];
     struct comm_config config = {.kind = COMM_KIND_MEM,
-                                 .place = {seat->rank, RANKS, 0, 1, seat->rank, RANKS},
+                                 .place = {.rank = seat->rank,
+                                           .ranks = RANKS,
+                                           .node = seat->nodes > 1 ? seat->rank : 0,
+                                           .nodes = seat->nodes,
+                                           .local = seat->nodes > 1 ? 0 : seat->rank,
+                                           .locals = RANKS / seat->nodes},
                                  .timeout_ms = 5000,
                                  .share_fd = -1,
                                  .mem = seat->world};
@@ -47,14 +52,14 @@ static void *take_part(void *arg)
     return NULL;
 }
 
-/* meet — all ranks; what rank r has seen. */
-static void meet(struct seat seats[RANKS], const enum board_request seen[RANKS], enum status lead)
+/* meet — all ranks, on as many nodes or on one; what rank r has seen. */
+static void meet(struct seat seats[RANKS], int nodes, const enum board_request seen[RANKS], enum status lead)
 {
     pthread_t threads[RANKS];
-    struct comm_mem_world *world = comm_mem_world_new(1, RANKS);
+    struct comm_mem_world *world = comm_mem_world_new(nodes, RANKS / nodes);
     assert_non_null(world);
     for (int r = 0; r < RANKS; r++) {
-        seats[r] = (struct seat){.world = world, .rank = r, .mine = seen[r], .st = lead, .number = 100 + r};
+        seats[r] = (struct seat){.world = world, .rank = r, .nodes = nodes, .mine = seen[r], .st = lead, .number = 100 + r};
         assert_int_equal(pthread_create(&threads[r], NULL, take_part, &seats[r]), 0);
     }
     for (int r = 0; r < RANKS; r++)
@@ -75,7 +80,7 @@ static void requests_are_everybodys(void **state)
     };
     struct seat seats[RANKS];
     for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
-        meet(seats, trials[i].seen, ST_OK);
+        meet(seats, 1, trials[i].seen, ST_OK);
         for (int r = 0; r < RANKS; r++) {
             assert_int_equal(seats[r].agreed, trials[i].agreed);
             assert_int_equal(seats[r].shared, ST_OK);
@@ -90,11 +95,14 @@ static void the_leads_failure_is_everybodys(void **state)
     (void)state;
     static const enum board_request none[RANKS];
     struct seat seats[RANKS];
-    meet(seats, none, ST_STORE);
+    meet(seats, 1, none, ST_STORE);
     for (int r = 0; r < RANKS; r++) {
         assert_int_equal(seats[r].outcome, ST_STORE);
         assert_string_equal(seats[r].message, "the disk is full, 17 bytes");
     }
+    meet(seats, RANKS, none, ST_STORE); /* whose disk it is must be known wherever it is read */
+    for (int r = 0; r < RANKS; r++)
+        assert_string_equal(seats[r].message, r == 0 ? "the disk is full, 17 bytes" : "on node 0: the disk is full, 17 bytes");
 }
 
 static void one_rank_asks_nobody(void **state)

@@ -88,7 +88,13 @@ static void test_hang(void **state)
     assert_true(v.may_restart);
     assert_non_null(strstr(v.text, "61.5 s before its first word"));
     assert_non_null(strstr(v.text, "stopped (SIGSTOP"));
-    assert_non_null(strstr(v.text, "STEP_TIMEOUT"));
+    assert_null(strstr(v.text, "STEP_TIMEOUT")); /* no setting helps */
+    facts.process_state = 'D';
+    verdict_of(&facts, &v);
+    assert_non_null(strstr(v.text, "waiting for a disk or network file system (see `dmesg`); if that is really so slow, set STEP_TIMEOUT"));
+    facts.process_state = 'R';
+    verdict_of(&facts, &v);
+    assert_non_null(strstr(v.text, "first word; if its steps are really that slow, set STEP_TIMEOUT higher"));
 }
 
 static void test_budget(void **state)

@@ -234,7 +234,7 @@ template <typename T> static int fwd_any(const struct cuda *cuda, const struct a
     x.mask = (const uint8_t *)a->mask.data;
     x.t = (int)a->t, x.h = (int)a->h, x.d = (int)a->d;
     x.scale = 1.0f / sqrtf((float)a->d);
-    x.drop = drop_args_of(&a->dropout);
+    x.drop = drop_args_of(cuda, &a->dropout);
     if (!cuda_aligned(x.qkv, a->d) || !cuda_aligned(x.out, a->d))
         return CUDA_REFUSAL_SHAPE;
     if constexpr (sizeof(T) == 4)

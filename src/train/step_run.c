@@ -239,6 +239,7 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     s->lr = lr;
     s->step_i = step_i;
     TRY(store_update(s->store));
+    TRY(dev_begin(s->stream)); /* while the host reads the next samples */
     grow_scale(&s->loss_scale);
     lap(s, &r->update_ms);
     return ST_OK;

@@ -172,6 +172,11 @@ golden() {
     GOLDEN_DEVICE=cuda timeout 300 "$GPU/gpu_tests" golden
 }
 as_on_cpu() { train cpu DEVICE=cpu && train gpu DEVICE=$device && near gpu cpu; }
+# graphs — CUDA_GRAPH=auto and off: the same bits, with dropout and accumulation.
+graphs() {
+    train whole DEVICE=$device DROPOUT=0.1 BATCH_SIZE=1 && train eager DEVICE=$device DROPOUT=0.1 BATCH_SIZE=1 CUDA_GRAPH=off &&
+        cmp "$work/whole.losses" "$work/eager.losses"
+}
 over_ucx() { two ucx DEVICE=$device BACKEND=ucx && near ucx gpu; }
 over_nccl() {
     [ "$DRY" = 1 ] && return 77
@@ -222,6 +227,7 @@ run_test() {
     [ -s "$work/text" ] || cat "$top"/*.md "$top"/src/*/*.c | head -c 300000 >"$work/text"
     step "golden cases within 1e-4" golden
     step "losses as on the CPU" as_on_cpu
+    step "CUDA_GRAPH=off: the same bits" graphs
     step "two ranks over UCX" over_ucx
     step "two ranks over NCCL" over_nccl
     step "SHARD=full over UCX" sharded

@@ -22,6 +22,12 @@ enum status dev_cuda_find(int *count_out)
     return not_built();
 }
 
+enum status dev_cuda_blas(char *about, size_t cap)
+{
+    (void)about, (void)cap;
+    return not_built();
+}
+
 enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
 {
     (void)device_i, (void)is_tf32, (void)out;
@@ -45,6 +51,8 @@ const char *dev_cuda_built(void)
     text_format(text, sizeof text, "%d.%d: %s", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, CONVOY_CUDA);
     return text;
 }
+
+enum status dev_cuda_blas(char *about, size_t cap) { return blas_plan_find(about, cap); }
 
 /* --- memory ------------------------------------------------------------------------------------------------ */
 

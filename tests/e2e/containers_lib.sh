@@ -28,8 +28,8 @@ END
     export CONTAINERS_CONF=$tmp/containers.conf
     podman info >out 2>err || { why="podman does not work here: $(tail -n 1 err)"; return 1; }
 }
-podman() {
-    command podman --root "$store/$driver" --runroot "$store/run" --storage-driver $driver --cgroup-manager cgroupfs --runtime runc "$@" 8>&-
+podman() { # $first: what starts it, as nice
+    ${first:-command} podman --root "$store/$driver" --runroot "$store/run" --storage-driver $driver --cgroup-manager cgroupfs --runtime runc "$@" 8>&-
 }
 # end_store — containers and their volumes, which nobody wants again; images stay, but for layers of another day.
 end_store() {

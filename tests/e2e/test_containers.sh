@@ -97,7 +97,7 @@ volume k1
 watch() {
     local now last=
     while :; do
-        now=$(curl -s -m 1 "http://$1/status" | jq -r '.phase // empty' 2>/dev/null)
+        now=$(curl -s -m 1 --connect-timeout 0.2 "http://$1/status" | jq -r '.phase // empty' 2>/dev/null)
         [ -z "$now" ] || [ "$now" = "$last" ] || { echo "$now" >>"$2"; last=$now; }
         sleep 0.05
     done
@@ -106,6 +106,7 @@ watch $a:8080 seen &
 watcher=$!
 started+=($watcher)
 start cv0-$$ --network $net --ip $a -v $tmp/k0:/checkpoints -- $endless $meet NODE_ID=0
+wait_for 10 grep -qx joining seen
 start cv1-$$ --network $net --ip $b -v $tmp/k1:/checkpoints -- $endless $meet NODE_ID=1
 ok "training, and ready" wait_for 20 is_phase $a:8080 training
 ok "the other node is ready too" is "$(code $b:8080/readyz)" 200
@@ -122,21 +123,30 @@ ok "its health, polled throughout: joining, training, recovering, training, done
 echo "# all that was seen: $(xargs <seen)"
 podman rm -f -v cv0-$$ cv1-$$ >/dev/null 2>&1
 
-# 5. podman stop: 143, with a checkpoint, within five seconds. STOPS=10 for more of them.
+# 5. podman stop: 143, with a checkpoint, within five seconds. STOPS=10 for more of them. podman itself goes before other work in the
+# machine, for it is not what is tried; from the signal's arrival to the end is convoy's part, and is told beside it.
 volume s
-stops=0 worst=0
+stops=0 worst=0 ours=0
+since_signal() { # ms from the log's line of the signal to the end that podman noted
+    local signal end
+    signal=$(podman logs one-$$ 2>&1 | grep -m 1 'SIGTERM: stopping' | cut -d ' ' -f 1)
+    end=$(podman inspect one-$$ | jq -r '.[0].State.FinishedAt' | cut -c1-23)
+    echo $((($(date -ud "${end:-1970}Z" +%s%N) - $(date -ud "${signal:-1970-01-01}" +%s%N)) / 1000000))
+}
 for i in $(seq 1 ${STOPS:-3}); do
     start one-$$ --network host -v $tmp/s:/checkpoints -- $tiny STATUS_PORT=0 STEPS=100000000
     wait_for 10 eval 'podman logs one-$$ 2>/dev/null | grep -q "^step "'
     before=$(newest_step s)
     began=$(date +%s%N)
-    podman stop -t 10 one-$$ >/dev/null 2>&1
+    first="nice -n -15" podman stop -t 10 one-$$ >/dev/null 2>&1
     took=$((($(date +%s%N) - began) / 1000000))
     [ $took -gt $worst ] && worst=$took
+    mine=$(since_signal)
+    [ "$mine" -gt $ours ] && ours=$mine
     [ "$(code_of one-$$) $((took < 5000))" = "143 1" ] && [ "$(newest_step s)" -gt "${before:-0}" ] && stops=$((stops + 1))
     podman rm -f -v one-$$ >/dev/null 2>&1
 done
-ok "stopped: 143 and a newer checkpoint within 5 s, each time (the slowest took $worst ms)" is $stops ${STOPS:-3}
+ok "stopped: 143 and a newer checkpoint within 5 s, each time (the slowest took $worst ms, $ours from the signal on)" is $stops ${STOPS:-3}
 
 # 6. README.md's commands as they stand there: one machine, two containers; then two machines.
 quick() { # with time limits, for they are not ours

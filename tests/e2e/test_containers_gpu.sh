@@ -69,6 +69,7 @@ flags=${flags% -v *}
 
 # 4. podman stop reaches it through the entry point.
 podman run -d --name one-$$ $limits --read-only --tmpfs /tmp --cap-drop all ${flags/\/c:/\/d:} $image train $tiny STEPS=100000000 >out 2>err
+pid=$$ # for wait_for
 wait_for 10 eval 'podman logs one-$$ 2>/dev/null | grep -q "^step "'
 ok "process 1 is convoy" is "$(podman exec one-$$ cat /proc/1/comm 2>&1)" convoy
 podman healthcheck run one-$$ >out 2>&1

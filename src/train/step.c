@@ -220,6 +220,8 @@ static enum status open_graphs(struct step *s)
         return ST_OK;
     if (!c->is_eager && comm_place(c->comm)->ranks == 1)
         return dev_collect(s->stream);
+    if (comm_place(c->comm)->rank > 0)
+        return ST_OK;
     LOG_INFO("a step's work goes to the GPU one operation at a time, not as CUDA graphs: %s",
              c->is_eager ? "CUDA_GRAPH=off" : "there are several ranks, and the host moves gradients between its parts");
     return ST_OK;

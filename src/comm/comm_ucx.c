@@ -270,6 +270,8 @@ static enum status end_open(struct comm_wire *wire, const void *addresses, const
     if (st == ST_OK && state->rows.share != NULL)
         st = comm_share_join(state->rows.share);
     text_format(state->root->name, sizeof(state->root->name), "ucx (%s)", ucx_name(state->root->ucx));
+    if (st == ST_OK && state->me == 0 && dev_is_apart(wire->config.dev))
+        ucx_tell_gpu(state->root->ucx);
     return finish(wire, st);
 }
 

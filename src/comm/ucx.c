@@ -553,4 +553,13 @@ int ucx_lost(const struct ucx *ucx, bool *left_out, const char **text_out)
     return ucx->lost;
 }
 
+bool ucx_reaches_gpu(const struct ucx *ucx) { return ucx_setup_has_cuda(ucx->context); }
+
+void ucx_tell_gpu(const struct ucx *ucx)
+{
+    LOG_INFO("a GPU's numbers go to other nodes through pinned host memory, in pieces that overlap: UCX %s %s",
+             ucp_get_version_string(),
+             ucx_reaches_gpu(ucx) ? "could take them from the GPU, which is not done yet" : "was built without CUDA here");
+}
+
 const char *ucx_name(const struct ucx *ucx) { return ucx->name[0] != 0 ? ucx->name : "ucx"; }

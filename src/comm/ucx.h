@@ -76,6 +76,10 @@ enum status ucx_connect(struct ucx *ucx, const struct ucx_world *world, struct u
 /* ucx_close — ends what is under way and frees everything. Waits at most a moment for what was already sent to
  * leave, and not at all after a failure. Accepts NULL. */
 void ucx_close(struct ucx *ucx);
+/* ucx_reaches_gpu — does it say that it could take what it sends from a GPU?
+ * ucx_tell_gpu — to the log, which way numbers go. */
+bool ucx_reaches_gpu(const struct ucx *ucx);
+void ucx_tell_gpu(const struct ucx *ucx);
 const char *ucx_name(const struct ucx *ucx); /* transports in use, for people: "tcp", "rc_mlx5" */
 
 /* ucx_send, ucx_recv — begin. The bytes belong to UCX until ucx_is_done(op). More bytes than there is room for

@@ -55,6 +55,10 @@ struct ucx_watch {
     void *arg;
     bool spins; /* a core is free for waiting; else give way to others at once */
     bool rests; /* others have better to do than to take turns with a wait: sleep at once */
+    /* nap: with `rests`, where nobody waits for what is moved, and much is: sleeps for so long, whatever comes, or until
+     * somebody waits; false: somebody does. A wake-up for every 64 KiB that come takes the core from those who compute, and
+     * the caches with it. NULL: not wanted. */
+    bool (*nap)(void *arg, int64_t ns);
 };
 
 /* ucx_open — at_once: messages below so many bytes go over TCP at once, larger ones when the receiver expects them

@@ -126,7 +126,7 @@ static struct outcome compare(struct way way)
 }
 
 /* Rate, step number, seed and offset of dropout, samples and scale of the loss change in every step; kinds of optimiser, of head, of
- * numbers; one and several micro-batches. From the third step on a step is three launches: first and last micro-batch, update. */
+ * numbers; one and several micro-batches. From the second step on a step is three launches: first and last micro-batch, update. */
 static void graphs_give_the_same_bits(void **state)
 {
     (void)state;
@@ -138,9 +138,9 @@ static void graphs_give_the_same_bits(void **state)
     for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
         struct outcome graphs = compare(ways[k]);
         assert_int_equal(graphs.launches[0], 0);
-        for (int i = 2; i < STEPS; i++) {
+        for (int i = 1; i < STEPS; i++) {
             assert_int_equal(graphs.launches[i], 3);
-            assert_int_equal(graphs.products[i], 0); /* cuBLASLt is not asked again */
+            assert_true(i == 1 || graphs.products[i] == 0); /* cuBLASLt is not asked again */
         }
     }
     struct way one = {.task = MODEL_TASK_LM, .dtype = DTYPE_F16, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES};

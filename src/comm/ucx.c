@@ -26,10 +26,6 @@
 #define YIELD_NS ((int64_t)150000)  /* …before going to sleep, which costs 50 µs of waking up in a virtual machine */
 #define ASK_NS ((int64_t)4000000)   /* between two questions to the watch */
 #define SLEEP_MS 5                  /* at a time */
-#define NAP_MOST_NS ((int64_t)2000000)
-#define NAP_LEAST_NS ((int64_t)125000)
-#define NAP_ENDED_FEW 1  /* messages that end in a nap: a longer one loses nothing */
-#define NAP_ENDED_MANY 4 /* …the wire may stand still: half of what flow.h has under way each way */
 #define FLUSH_NS ((int64_t)100000000)
 #define BREAK_NS ((int64_t)200000000)
 #define LEAVE_NS ((int64_t)2000000)   /* for a farewell to leave a broken connection */
@@ -67,8 +63,6 @@ struct ucx {
     struct ucx_op *failed;  /* …and the first message that failed, with its status */
     ucs_status_t failed_status;
     bool is_broken;
-    int64_t ended;          /* messages, ever */
-    int64_t nap_ns, napped; /* of the last nap: how long, and `ended` before it */
     char name[64];
 };
 
@@ -81,7 +75,6 @@ enum status ucx_open(int64_t at_once, struct ucx **out)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for UCX", sizeof(*ucx));
     ucx->event_fd = -1;
     ucx->lost = -1;
-    ucx->nap_ns = NAP_LEAST_NS;
     enum status st = ucx_setup(at_once, &ucx->context, &ucx->worker, &ucx->event_fd);
     if (st != ST_OK) {
         ucx_close(ucx);
@@ -139,7 +132,6 @@ static void op_end(struct ucx_op *op, ucs_status_t status)
 {
     struct ucx *ucx = op->ucx;
     list_remove(op);
-    ucx->ended++;
     op->request = NULL;
     if (op->is_bye && status != UCS_OK)
         op->bytes = -1;
@@ -170,11 +162,22 @@ static ucp_tag_t tag_bits(const struct ucx *ucx, struct ucx_tag tag)
            (uint64_t)(tag.from & 0xfff) << 32 | (uint64_t)tag.lane << 30 | (uint64_t)(tag.sequence & 0x3fffffff);
 }
 
+static enum status fail_unreached(int rank, ucs_status_t status)
+{
+    return FAIL(ST_PEER,
+                "rank %d cannot be reached from here (UCX: %s); see that both nodes are on one network, that no firewall "
+                "is between them (workers use other ports than MASTER_PORT), and that UCX_NET_DEVICES and UCX_TLS name "
+                "devices of it",
+                rank, ucs_status_string(status));
+}
+
 /* The sentence about a peer that this rank needs and that is gone. The one lost first is named: the others may have
  * left because of it. */
 static enum status fail_lost(const struct ucx *ucx, int rank)
 {
     int first = ucx->lost >= 0 ? ucx->lost : rank;
+    if (ucx->peers[first].theirs.magic != HELLO_MAGIC) /* it has never greeted */
+        return fail_unreached(first, ucx->peers[first].status);
     return FAIL(ST_PEER, "rank %d was lost: its connection ended (UCX: %s)", first,
                 ucs_status_string(ucx->peers[first].status));
 }
@@ -291,21 +294,6 @@ static void look_for_leavers(struct ucx *ucx, int64_t now_ns)
     }
 }
 
-/* As long as it costs the wire nothing: as many messages as may be under way have to last. Only then is it a nap, and not
- * worth less than being woken. */
-static bool nap(struct ucx *ucx, const struct ucx_watch *watch)
-{
-    if (watch->nap == NULL)
-        return false;
-    int64_t ended = ucx->ended - ucx->napped;
-    ucx->napped = ucx->ended;
-    if (ended <= NAP_ENDED_FEW)
-        ucx->nap_ns = ucx->nap_ns * 2 > NAP_MOST_NS ? NAP_MOST_NS : ucx->nap_ns * 2;
-    else if (ended >= NAP_ENDED_MANY)
-        ucx->nap_ns = ucx->nap_ns / 2 < NAP_LEAST_NS ? NAP_LEAST_NS : ucx->nap_ns / 2;
-    return ucx->nap_ns > NAP_LEAST_NS && watch->nap(watch->arg, ucx->nap_ns);
-}
-
 /* Nothing moved: spin, give way, or sleep until UCX has news. */
 static void wait_idle(struct ucx *ucx, struct ucx_wait *wait, int64_t now_ns)
 {
@@ -318,8 +306,6 @@ static void wait_idle(struct ucx *ucx, struct ucx_wait *wait, int64_t now_ns)
         sched_yield();
         return;
     }
-    if (nap(ucx, &wait->watch))
-        return;
     if (ucp_worker_arm(ucx->worker) != UCS_OK)
         return;
     struct pollfd news = {.fd = ucx->event_fd, .events = POLLIN};
@@ -363,10 +349,7 @@ static enum status open_endpoint(struct ucx *ucx, struct ucx_peer *peer, const v
     if (status == UCS_OK)
         return ST_OK;
     peer->ep = NULL;
-    return FAIL(ST_PEER,
-                "rank %d cannot be reached from here (UCX: %s); see that both nodes are on one network and that "
-                "UCX_NET_DEVICES and UCX_TLS name devices of it",
-                peer->rank, ucs_status_string(status));
+    return fail_unreached(peer->rank, status);
 }
 
 static enum status check_hello(const struct ucx *ucx, const struct ucx_peer *peer)
@@ -576,15 +559,6 @@ int ucx_lost(const struct ucx *ucx, bool *left_out, const char **text_out)
     *left_out = peer->left_ns != 0 || (ucx_is_done(&peer->left) && peer->left.bytes == 1);
     *text_out = ucs_status_string(peer->status);
     return ucx->lost;
-}
-
-bool ucx_reaches_gpu(const struct ucx *ucx) { return ucx_setup_has_cuda(ucx->context); }
-
-void ucx_tell_gpu(const struct ucx *ucx)
-{
-    LOG_INFO("a GPU's numbers go to other nodes through pinned host memory, in pieces that overlap: UCX %s %s",
-             ucp_get_version_string(),
-             ucx_reaches_gpu(ucx) ? "could take them from the GPU, which is not done yet" : "was built without CUDA here");
 }
 
 const char *ucx_name(const struct ucx *ucx) { return ucx->name[0] != 0 ? ucx->name : "ucx"; }

@@ -77,6 +77,10 @@ static bool is_in_environment(const char *name)
 static void tune(ucp_config_t *config, int64_t at_once)
 {
     char limit[24];
+    /* Else a connection to where nothing answers (a cable out, a firewall that drops) holds the caller for two minutes,
+     * deaf to an abort. */
+    if (!is_in_environment("UCX_TCP_CONN_NB") && ucp_config_modify(config, "CONN_NB", "y") != UCS_OK)
+        LOG_DEBUG("UCX does not take CONN_NB");
     if (access("/sys/class/infiniband", F_OK) == 0)
         return;
     text_format(limit, sizeof(limit), "%lld", (long long)at_once);
@@ -119,8 +123,3 @@ enum status ucx_setup(int64_t at_once, ucp_context_h *context, ucp_worker_h *wor
     return ST_OK;
 }
 
-bool ucx_setup_has_cuda(ucp_context_h context)
-{
-    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
-    return ucp_context_query(context, &attr) == UCS_OK && (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
-}

@@ -198,8 +198,6 @@ static void look_stuck(struct meet *meet, int64_t now_ms)
     if (!is_stuck) {
         meet->stuck[0] = 0;
         meet->stuck_said_ms = 0;
-    } else if (strncmp(meet->stuck, "all ", 4) == 0) {
-        return; /* slow together: nobody to name */
     } else if (meet->stuck_said_ms == 0 || now_ms - meet->stuck_said_ms >= STUCK_SAY_MS) {
         meet->stuck_said_ms = now_ms;
         LOG_WARN("%s", meet->stuck);

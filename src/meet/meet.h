@@ -121,7 +121,8 @@ int64_t meet_generation(const struct meet *meet);  /* 0: none yet */
 int64_t meet_restarts(const struct meet *meet);    /* generations begun anew */
 const char *meet_missing(const struct meet *meet); /* joining: who is awaited, for people; "" */
 
-/* meet_stuck — node 0, with a world: whom the others have waited for for 3 s or longer, for people; "" nobody.
+/* meet_stuck — node 0, with a world: whom the others have waited for for 3 s or longer, or that nothing has arrived for
+ * 20 s, for people; "" nobody.
  * Valid until the loop turns. */
 const char *meet_stuck(struct meet *meet);
 

@@ -38,6 +38,14 @@ static bool is_behind(const struct meet_rank *rank, const struct meet_rank *fron
     return rank->call_sequence < front->call_sequence;
 }
 
+/* The supervisors hear each other, or there would be no world; what the workers send goes other ways. */
+static const char *between(int nodes_n)
+{
+    return nodes_n > 1 ? ": what they send does not arrive, or takes this long; workers use other ports than MASTER_PORT "
+                         "(is a firewall between the nodes?), on networks that UCX_NET_DEVICES chooses"
+                       : "";
+}
+
 bool stuck_find(const struct meet_node *nodes, int nodes_n, int64_t limit_ms, char *out, size_t cap)
 {
     struct front front = find_front(nodes, nodes_n);
@@ -60,8 +68,10 @@ bool stuck_find(const struct meet_node *nodes, int nodes_n, int64_t limit_ms, ch
     }
     double age_s = (double)front.age_ms / 1e3;
     long long sequence = (long long)front.rank->call_sequence;
+    if (last == NULL && front.age_ms < STUCK_ALL_MS)
+        return false; /* slow together: nobody to name */
     if (last == NULL)
-        text_format(out, cap, "all ranks are in %s %lld for %.1f s", front.rank->call, sequence, age_s);
+        text_format(out, cap, "all ranks are in %s %lld for %.1f s%s", front.rank->call, sequence, age_s, between(nodes_n));
     else if (behind_n == 1)
         text_format(out, cap, "node %d rank %d has not entered %s %lld for %.1f s", node_id, last->rank,
                     front.rank->call, sequence, age_s);

@@ -7,10 +7,12 @@
 
 #include "meet/meet.h"
 
+#define STUCK_ALL_MS 20000
+
 /* stuck_find — among all ranks of the job, those that wait longest in the furthest call, and who has not
- * entered it: "node 1 rank 2 has not entered all_reduce 812 for 4.1 s". When all are in the same call, nobody
- * is named but the call: "all ranks are in all_reduce 812 for 4.1 s". False: nobody waits for as long as
- * limit_ms. Ages count from each rank's report. */
+ * entered it: "node 1 rank 2 has not entered all_reduce 812 for 4.1 s". When all are in the same call for
+ * STUCK_ALL_MS, nobody is named but the call, and what may be between them: "all ranks are in all_reduce 812 for
+ * 20.3 s: …". False: nobody waits for as long as limit_ms. Ages count from each rank's report. */
 bool stuck_find(const struct meet_node *nodes, int nodes_n, int64_t limit_ms, char *out, size_t cap);
 
 #endif

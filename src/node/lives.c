@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,8 @@
 #define LINKS_MS 250
 #define SETTLE_MS (10 * 1000)
 #define SETTLE_LOOK_MS 20
+#define MEETING_STOP_MS 3000 /* ranks that have not met for so long obey a stop: there is no step to end */
+#define MEETING_SAY_MS 15000
 
 /* What a worker's address begins with; the rest is its comm's. */
 struct greeting {
@@ -37,13 +40,39 @@ struct lives {
     char *addresses;               /* ranks × COMM_ADDRESS_MAX: the comm's part of them */
     int64_t *bytes;
     bool has_lived;
+    _Atomic int64_t meeting_ms;    /* the ranks of this world have been meeting since; 0: they are not */
+    atomic_bool has_said_meeting, is_stopped_meeting;
 };
+
+/* say_meeting — the supervisors hear each other, or there would be no world; what workers send goes other ways. */
+static void say_meeting(struct lives *l)
+{
+    if (l->has_said_meeting || l->config->place.local > 0 || clock_ms() - l->meeting_ms < MEETING_SAY_MS)
+        return;
+    l->has_said_meeting = true;
+    LOG_WARN("the workers of the nodes have not reached each other for %d s%s", MEETING_SAY_MS / 1000,
+             l->config->place.nodes > 1
+                 ? ", though the nodes have at MASTER_PORT: workers use other ports (is a firewall between the nodes?), on "
+                   "networks that UCX_NET_DEVICES or NCCL_SOCKET_IFNAME choose"
+                 : "");
+}
+
+/* is_stopped_while_meeting — on the thread that meets, while it does. */
+static bool is_stopped_while_meeting(struct lives *l)
+{
+    if (l->meeting_ms == 0 || clock_ms() - l->meeting_ms < MEETING_STOP_MS)
+        return false;
+    say_meeting(l);
+    l->is_stopped_meeting = l->config->stopped(l->config->arg) != ST_OK;
+    status_clear();
+    return l->is_stopped_meeting;
+}
 
 static bool is_aborted(void *arg)
 {
     struct lives *l = arg;
     int64_t generation = atomic_load_explicit(&l->generation, memory_order_relaxed);
-    return generation > 0 && board_aborted(l->config->board) >= generation;
+    return generation > 0 && (board_aborted(l->config->board) >= generation || is_stopped_while_meeting(l));
 }
 
 static struct comm_config comm_of(struct lives *l)
@@ -203,7 +232,11 @@ static enum status meet_world(struct lives *l, struct comm *comm)
                (size_t)l->bytes[rank]);
     }
     TRY(check_greetings(l));
-    return comm_end_open(comm, l->generation, l->addresses, l->bytes);
+    l->meeting_ms = clock_ms();
+    l->has_said_meeting = l->is_stopped_meeting = false;
+    enum status st = comm_end_open(comm, l->generation, l->addresses, l->bytes);
+    l->meeting_ms = 0;
+    return l->is_stopped_meeting ? l->config->stopped(l->config->arg) : st;
 }
 
 /* ---- one life ---- */

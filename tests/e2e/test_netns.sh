@@ -72,4 +72,24 @@ ok "and nobody lost a process" is "$(workers_of_node 0) $(workers_of_node 1)" "$
 kill -TERM "${node[1]}"
 finish_nodes 2
 ok "SIGTERM on the other machine: 143 on both" is "$codes" "143 143"
+
+# A firewall lets through what nodes say at MASTER_PORT, and drops what workers send.
+drop() {
+    nsenter --net="/run/netns/$1" iptables -A INPUT -i eth0 -p tcp --dport "$port" -j ACCEPT \
+        && nsenter --net="/run/netns/$1" iptables -A INPUT -i eth0 -p tcp --sport "$port" -j ACCEPT \
+        && nsenter --net="/run/netns/$1" iptables -A INPUT -i eth0 -p tcp -j DROP
+}
+if ! drop $a 2>/dev/null || ! drop $b 2>/dev/null; then
+    give_up "a firewall between workers" "iptables is not here, or cannot drop"
+fi
+job="$tiny N_NODES=2 STEPS=10"
+in="nsenter --net=/run/netns/$a" begin_node 0 $job
+in="nsenter --net=/run/netns/$b" begin_node 1 $job
+wait_for 30 node_said 0 "warn.*workers of the nodes have not reached each other for 15 s.*firewall.*UCX_NET_DEVICES"
+ok "workers that do not reach each other: said, with what to look for" node_said 0 "firewall"
+begin=$(date +%s%N)
+kill -TERM "${node[1]}"
+finish_nodes 2
+took=$((($(date +%s%N) - begin) / 1000000))
+ok "and a stop is obeyed: 143 on both, after $took ms" is "$codes $((took / 5000))" "143 143 0"
 done_testing

@@ -62,8 +62,16 @@ static void all_inside_or_several_behind(void **state)
     char text[256];
     all_at("barrier", 5, 7000);
     set(3, "", 5, 0); /* came out already */
+    assert_false(stuck_find(nodes, 2, 3000, text, sizeof(text))); /* slow together */
+    assert_string_equal(text, "");
+    all_at("barrier", 5, 20100); /* behind a firewall that drops what workers send */
+    set(3, "", 5, 0);
     assert_true(stuck_find(nodes, 2, 3000, text, sizeof(text)));
-    assert_string_equal(text, "all ranks are in barrier 5 for 7.0 s");
+    assert_non_null(strstr(text, "all ranks are in barrier 5 for 20.1 s: what they send does not arrive"));
+    assert_non_null(strstr(text, "firewall"));
+    nodes[0].ranks_n = 4;
+    assert_true(stuck_find(nodes, 1, 3000, text, sizeof(text)));
+    assert_string_equal(text, "all ranks are in barrier 5 for 20.1 s"); /* on one node there is none */
     all_at("barrier", 5, 7000);
     set(2, "", 4, 0);
     set(3, "", 3, 0);

@@ -2,6 +2,7 @@
  * it does. */
 #include "harness.h"
 
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -46,12 +47,19 @@ static enum status stopped(void *arg)
     return board_requested(seat->board) == BOARD_REQUEST_TERMINATE ? FAIL(ST_TERMINATED, "asked") : ST_OK;
 }
 
+static int nodes = 1; /* or RANKS, each of one rank */
+
 static int work(struct board *board, int rank, int share_fd, uint64_t data)
 {
     struct seat seat = {.board = board, .rank = rank};
     struct lives_config config = {.board = board,
                                   .worker_i = rank,
-                                  .place = {rank, RANKS, 0, 1, rank, RANKS},
+                                  .place = {.rank = rank,
+                                            .ranks = RANKS,
+                                            .node = nodes > 1 ? rank : 0,
+                                            .nodes = nodes,
+                                            .local = nodes > 1 ? 0 : rank,
+                                            .locals = RANKS / nodes},
                                   .kind = COMM_KIND_UCX,
                                   .share_fd = share_fd,
                                   .timeout_ms = 10000,
@@ -166,6 +174,29 @@ static void a_stop_ends_the_waiting(void **state)
     finish(&t, status_exit(ST_TERMINATED));
 }
 
+/* One that never greets (frozen, or behind a firewall): there is no step to end, so a stop is obeyed in seconds. */
+static void a_stop_ends_a_meeting_that_does_not_come_about(void **state)
+{
+    (void)state;
+    struct team t;
+    int wait_status;
+    nodes = RANKS;
+    begin(&t, 7);
+    nodes = 1;
+    assert_true(ready(&t, 0));
+    kill(t.pid[1], SIGSTOP);
+    board_world_post(t.board, 1, t.world);
+    board_request(t.board, BOARD_REQUEST_TERMINATE);
+    int64_t begin_ms = clock_ms();
+    assert_int_equal(waitpid(t.pid[0], &wait_status, 0), t.pid[0]);
+    assert_in_range(clock_ms() - begin_ms, 2900, 6000);
+    assert_true(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == status_exit(ST_TERMINATED));
+    kill(t.pid[1], SIGKILL);
+    assert_int_equal(waitpid(t.pid[1], &wait_status, 0), t.pid[1]);
+    close(t.share_fd);
+    board_close(t.board);
+}
+
 static enum status alone(void *arg, struct comm *comm, int64_t generation)
 {
     int64_t *seen = arg;
@@ -192,6 +223,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(from_generation_to_generation),
     cmocka_unit_test(other_data_are_refused),
     cmocka_unit_test(a_stop_ends_the_waiting),
+    cmocka_unit_test(a_stop_ends_a_meeting_that_does_not_come_about),
     cmocka_unit_test(one_rank_lives_once),
 };
 HARNESS_MAIN(tests)

@@ -44,7 +44,7 @@ WORKDIR /convoy
 COPY Makefile ./
 COPY .ci/ .ci/
 # hadolint ignore=SC2046
-RUN sh .ci/need $(sed -n 's/^NEED\(_RELEASE\)* := //p' Makefile .ci/release.mk) ca-certificates && .ci/static build/static
+RUN sh .ci/need $(sed -n 's/^NEED\(_RELEASE\)* := //p' Makefile .ci/release.mk) g++ ca-certificates && .ci/static build/static
 COPY . .
 ARG COMMIT=unknown
 ARG GLIBC_FLOOR=2.39

@@ -107,7 +107,7 @@ help:
 	@echo 'make torture [KILLS=200] [ROUNDS=20] [SEED=1]   checkpoints: kill -9, EIO, ENOSPC at every call, full disks'
 	@echo 'make soak [KILLS=100] [STOPS=30] [CUTS=30] [SIZE=nano]   four nodes: kill -9, SIGSTOP, cables pulled (about 15 minutes)'
 	@echo 'make fuzz [FUZZ_SECONDS=20 | FUZZ_RUNS=1000000]   every reader of outside bytes against libFuzzer'
-	@echo 'make containers the image cpu, built and run by podman (ten minutes)'
+	@echo 'make containers the images cpu and gpu, built and run by podman (twenty minutes, 6 GB of cache)'
 	@echo 'make kubelet [KILLS=20]   pods of k8s/base killed, evicted, frozen by a small kubelet (five minutes)'
 	@echo 'make release    build/release/convoy: one stripped executable that needs only libc, libm and ld-linux'
 	@echo 'make gpu-test   on a machine with an NVIDIA GPU: kernels, golden cases, sanitizer, several ranks; writes tests/gpu/results'
@@ -175,9 +175,9 @@ bench-scale:
 soak: $(BUILD)/convoy
 	BUILD=$(BUILD) KILLS=$(if $(filter command line,$(origin KILLS)),$(KILLS),100) tests/e2e/soak.sh
 
-# The image cpu as it would be run on a cluster, by podman: the first time some ten minutes. Pods of the base manifest: five.
+# The images as they would be run on a cluster, by podman: the first time some twenty minutes. Pods of the base manifest: five.
 containers: $(BUILD)/convoy
-	BUILD=$(BUILD) CONTAINERS=1 STOPS=10 prove --timer --verbose tests/e2e/test_containers.sh --exec ''
+	BUILD=$(BUILD) CONTAINERS=1 STOPS=10 prove --timer --verbose tests/e2e/test_containers.sh tests/e2e/test_containers_gpu.sh --exec ''
 
 kubelet: $(BUILD)/convoy
 	BUILD=$(BUILD) KILLS=$(if $(filter command line,$(origin KILLS)),$(KILLS),20) prove --timer --verbose tests/e2e/test_kubelet.sh --exec ''

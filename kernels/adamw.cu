@@ -2,6 +2,7 @@
  * of the kernel. A block takes a tile of one run; four elements lie in 16 bytes of every array, so a group of
  * four that a run has whole moves in one access, and what sticks out at its ends moves alone. Arithmetic in
  * float with constants from double. */
+#include "kernels/now.h"
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256, GROUPS = 2; /* a thread's groups of four in a tile */
@@ -33,7 +34,9 @@ struct adamw_rule {
     float *p, *m, *v;
     const float *g;
     struct clip_args clip;
-    float lr, beta1, beta1_rest, beta2, beta2_rest, m_fix, v_fix, eps; /* fix: 1/(1-βⁿ) */
+    const struct cuda_now *from; /* NULL: `now` is it */
+    struct cuda_now now;
+    float beta1, beta1_rest, beta2, beta2_rest, eps;
 
     __device__ void one(int64_t i, float scale, float decay) const
     {
@@ -59,7 +62,7 @@ struct adamw_rule {
     {
         mi = beta1 * mi + beta1_rest * grad;
         vi = beta2 * vi + beta2_rest * grad * grad;
-        pi = pi - lr * decay * pi - lr * (mi * m_fix) / (sqrtf(vi * v_fix) + eps);
+        pi = pi - now.lr * decay * pi - now.lr * (mi * now.m_fix) / (sqrtf(vi * now.v_fix) + eps);
     }
 };
 
@@ -67,17 +70,18 @@ struct sgd_rule {
     float *p, *m; /* m NULL: no momentum */
     const float *g;
     struct clip_args clip;
-    float lr, momentum;
-    bool is_first;
+    const struct cuda_now *from;
+    struct cuda_now now;
+    float momentum;
 
     __device__ void one(int64_t i, float scale, float decay) const
     {
         float pi = p[i], step = g[i] * scale + decay * pi;
         if (m) {
-            step += is_first ? 0 : momentum * m[i];
+            step += now.is_first ? 0 : momentum * m[i];
             m[i] = step;
         }
-        p[i] = pi - lr * step;
+        p[i] = pi - now.lr * step;
     }
     __device__ void four(int64_t i, float scale, float decay) const
     {
@@ -89,6 +93,8 @@ struct sgd_rule {
 template <typename Rule>
 __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t, bool is_aligned)
 {
+    if (rule.from)
+        rule.now = *rule.from;
     int lo = 0, hi = t.n - 1, block = (int)blockIdx.x; /* the last span that begins at this block or before */
     while (lo < hi) {
         int middle = (lo + hi + 1) / 2;
@@ -155,13 +161,12 @@ extern "C" int adamw_cuda(const struct cuda *cuda, const struct adamw *a)
                                     (float *)a->v.data,
                                     (const float *)a->g.data,
                                     {(const double *)a->clip.norm_sq.data, a->clip.clip},
-                                    (float)a->lr,
+                                    cuda->now,
+                                    now_adamw(a),
                                     (float)a->beta1,
                                     (float)(1 - a->beta1),
                                     (float)a->beta2,
                                     (float)(1 - a->beta2),
-                                    (float)(1 / (1 - pow(a->beta1, (double)a->step))),
-                                    (float)(1 / (1 - pow(a->beta2, (double)a->step))),
                                     (float)a->eps};
     if (a->p.dtype != DTYPE_F32 || a->g.dtype != DTYPE_F32 || a->m.dtype != DTYPE_F32 ||
         a->v.dtype != DTYPE_F32)
@@ -175,9 +180,9 @@ extern "C" int sgd_cuda(const struct cuda *cuda, const struct sgd *a)
                                   a->momentum != 0 ? (float *)a->m.data : nullptr,
                                   (const float *)a->g.data,
                                   {(const double *)a->clip.norm_sq.data, a->clip.clip},
-                                  (float)a->lr,
-                                  (float)a->momentum,
-                                  a->step <= 1};
+                                  cuda->now,
+                                  now_sgd(a),
+                                  (float)a->momentum};
     if (a->p.dtype != DTYPE_F32 || a->g.dtype != DTYPE_F32 || (rule.m && a->m.dtype != DTYPE_F32))
         return CUDA_REFUSAL_DTYPE;
     return optim(cuda, rule, a->spans, a->spans_n, true);

@@ -5,8 +5,8 @@
  * rows, so the running maximum and sum never leave its registers; scores become the next product's factor in place.
  * Blocks with most keys come first. float tensors go to attention_f32.cuh.
  *
- * nvcc 13, sm_90a, no spills: D 64 247 registers (240 with dropout), 128 threads, 48 KiB of shared memory; D 128 205 (208), 256 threads,
- * 96 KiB; D 256 244, 128 threads, 96 KiB. */
+ * nvcc 13, sm_90a, no spills: D 64 254 registers (236 with dropout), 128 threads, 48 KiB of shared memory; D 128 185 (205), 256 threads,
+ * 96 KiB; D 256 240, 128 threads, 96 KiB. */
 #include "kernels/attention_args.cuh"
 #include "kernels/attention_f32.cuh"
 #include "kernels/tile.cuh"
@@ -234,7 +234,7 @@ template <typename T> static int fwd_any(const struct cuda *cuda, const struct a
     x.mask = (const uint8_t *)a->mask.data;
     x.t = (int)a->t, x.h = (int)a->h, x.d = (int)a->d;
     x.scale = 1.0f / sqrtf((float)a->d);
-    x.drop = drop_args_of(&a->dropout);
+    x.drop = drop_args_of(cuda, &a->dropout);
     if (!cuda_aligned(x.qkv, a->d) || !cuda_aligned(x.out, a->d))
         return CUDA_REFUSAL_SHAPE;
     if constexpr (sizeof(T) == 4)

@@ -289,7 +289,7 @@ template <typename T> static int bwd_typed(const struct cuda *cuda, const struct
     x.dqkv = (T *)a->dqkv.data, x.lse_in = (const float *)a->lse.data, x.mask = (const uint8_t *)a->mask.data;
     x.t = (int)a->t, x.h = (int)a->h, x.d = (int)a->d;
     x.scale = 1.0f / sqrtf((float)a->d);
-    x.drop = drop_args_of(&a->dropout);
+    x.drop = drop_args_of(cuda, &a->dropout);
     if (!cuda_aligned(x.qkv, a->d) || !cuda_aligned(x.dout, a->d) || !cuda_aligned(x.out_in, a->d) || !cuda_aligned(x.dqkv, a->d))
         return CUDA_REFUSAL_SHAPE;
     return bwd_any(cuda, x, a->b * a->h);

@@ -1,9 +1,9 @@
 /* common — what every .cu file shares: element types, 16-byte accesses, reductions, dropout's numbers, launches.
  *
- * Two compilers read it: nvcc, and g++ with the emulation of tests/emu/emu.h (CONVOY_EMU) in front, so that every kernel
- * is proved without a GPU. A kernel uses CUDA C++ as both know it; what only nvcc knows (inline PTX) is wrapped here and
- * in tensor_core.cuh. It knows nothing of operations.
- * Sums in a warp or block have one fixed order. */
+ * Two compilers read it: nvcc, and g++ with the emulation of tests/emu/emu.h (CONVOY_EMU) in front, so that every
+ * kernel is proved without a GPU. A kernel uses CUDA C++ as both know it; what only nvcc knows (inline PTX) is
+ * wrapped here and in tensor_core.cuh. It knows nothing of operations. Sums in a warp or block have one fixed
+ * order. */
 #ifndef CONVOY_KERNELS_COMMON_CUH
 #define CONVOY_KERNELS_COMMON_CUH
 
@@ -32,8 +32,8 @@ constexpr unsigned WARP_ALL = 0xFFFFFFFFu;
 
 /* ---- launches ------------------------------------------------------------------------------------------------ */
 
-/* cuda_launch — kernel<<<grid, block, shared_bytes, stream>>>(args...); asks for more than 48 KiB of shared memory itself.
- * Returns 0 or a cudaError_t. A block is a whole number of warps. */
+/* cuda_launch — kernel<<<grid, block, shared_bytes, stream>>>(args...); asks for more than 48 KiB of shared memory
+ * itself. Returns 0 or a cudaError_t. A block is a whole number of warps. */
 template <typename... Params, typename... Args>
 static inline int cuda_launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, void *stream, Args... args)
 {
@@ -58,8 +58,9 @@ static inline int cuda_launch(void (*kernel)(Params...), dim3 grid, dim3 block, 
             return cuda_try_status;                                                                         \
     } while (0)
 
-/* cuda_floats — run(T()) with the C++ type of a floating dtype: float, bf16 or f16. run is a generic lambda that returns
- * the launcher's status: cuda_floats(a->x.dtype, [&](auto t) { using T = decltype(t); return cuda_launch(k<T>, …); }) */
+/* cuda_floats — run(T()) with the C++ type of a floating dtype: float, bf16 or f16. run is a generic lambda that
+ * returns the launcher's status: cuda_floats(a->x.dtype, [&](auto t) { using T = decltype(t); return
+ * cuda_launch(k<T>, …); }) */
 template <typename Run> static inline int cuda_floats(enum dtype dtype, Run run)
 {
     switch (dtype) {
@@ -91,7 +92,8 @@ template <> __device__ inline float from_float<float>(float x) { return x; }
 template <> __device__ inline bf16 from_float<bf16>(float x) { return __float2bfloat16_rn(x); }
 template <> __device__ inline f16 from_float<f16>(float x) { return __float2half_rn(x); }
 
-/* words — N elements of T as the 4, 8 or 16 bytes that one instruction moves. Element 0 is in the low bits of word 0. */
+/* words — N elements of T as the 4, 8 or 16 bytes that one instruction moves. Element 0 is in the low bits of word
+ * 0. */
 template <typename T, int N> struct alignas(N * sizeof(T)) words {
     static_assert(N * sizeof(T) == 4 || N * sizeof(T) == 8 || N * sizeof(T) == 16, "one access");
     uint32_t w[N * sizeof(T) / 4];
@@ -238,9 +240,9 @@ __device__ static inline float warp_max(float x)
     return x;
 }
 
-/* block_sum, block_max — over all threads of a one-dimensional block; every thread must come, and all of them meet twice.
- * T is float or double. Not static: nvcc names the shared memory of static functions after the folder they are compiled
- * in, and a release would not be the same bytes everywhere. */
+/* block_sum, block_max — over all threads of a one-dimensional block; every thread must come, and all of them meet
+ * twice. T is float or double. Not static: nvcc names the shared memory of static functions after the folder they
+ * are compiled in, and a release would not be the same bytes everywhere. */
 template <typename T> __device__ inline T block_sum(T x)
 {
     __shared__ T part[WARP];
@@ -268,15 +270,17 @@ __device__ inline float block_max(float x)
 
 /* ---- dropout: the numbers of base/rand.h --------------------------------------------------------------------- */
 
-/* What a kernel needs of a struct dropout; drop.threshold 0 and factor 1 when off. */
+/* What a kernel needs of a struct dropout; drop.threshold 0 and factor 1 when off. Where `now` is set, seed and
+ * offset are read there at each draw: registers are dearer than a load that every thread shares. */
 struct drop_args {
     uint64_t seed, stream, offset;
+    const struct cuda_now *now;
     uint32_t threshold;
     float factor;
 };
-static inline struct drop_args drop_args_of(const struct dropout *d)
+static inline struct drop_args drop_args_of(const struct cuda *cuda, const struct dropout *d)
 {
-    struct drop_args x = {d->seed, d->stream, d->offset, 0, 1.0f};
+    struct drop_args x = {d->seed, d->stream, d->offset, cuda->now, 0, 1.0f};
     if (d->p > 0) {
         x.threshold = (uint32_t)((double)d->p * 4294967296.0);
         x.factor = (float)(1.0 / (1.0 - (double)d->p));
@@ -303,13 +307,16 @@ __device__ static inline uint4 philox4(uint64_t seed, uint64_t stream, uint64_t 
     return make_uint4(c0, c1, c2, c3);
 }
 
+__device__ static inline uint64_t drop_seed(const struct drop_args &d) { return d.now ? d.now->seed : d.seed; }
+__device__ static inline uint64_t drop_offset(const struct drop_args &d) { return d.now ? d.now->offset : d.offset; }
+
 /* drop_factor — what element i of the operation is multiplied by: 0 or 1/(1-p). */
 __device__ static inline float drop_factor(const struct drop_args &d, uint64_t i)
 {
     if (d.threshold == 0)
         return d.factor;
-    uint64_t at = d.offset + i;
-    uint4 w = philox4(d.seed, d.stream, at / 4);
+    uint64_t at = drop_offset(d) + i;
+    uint4 w = philox4(drop_seed(d), d.stream, at / 4);
     uint32_t r = at % 4 == 0 ? w.x : at % 4 == 1 ? w.y : at % 4 == 2 ? w.z : w.w;
     return r < d.threshold ? 0.0f : d.factor;
 }
@@ -322,14 +329,14 @@ template <int N> __device__ static inline void drop_factors(float (&x)[N], const
         x[j] = d.factor;
     if (d.threshold == 0)
         return;
-    uint64_t at = d.offset + i;
-    uint4 w = philox4(d.seed, d.stream, at / 4);
+    uint64_t at = drop_offset(d) + i, seed = drop_seed(d);
+    uint4 w = philox4(seed, d.stream, at / 4);
 #pragma unroll
     for (int j = 0; j < N; j++, at++) {
         uint32_t r = at % 4 == 0 ? w.x : at % 4 == 1 ? w.y : at % 4 == 2 ? w.z : w.w;
         x[j] = r < d.threshold ? 0.0f : d.factor;
         if (at % 4 == 3 && j + 1 < N)
-            w = philox4(d.seed, d.stream, at / 4 + 1);
+            w = philox4(seed, d.stream, at / 4 + 1);
     }
 }
 
@@ -337,7 +344,8 @@ template <int N> __device__ static inline void drop_factors(float (&x)[N], const
 
 constexpr float GELU_A = 0.797884560802865356f, GELU_B = 0.044715f;
 
-/* ½(1 + tanh(z)) is 1/(1 + e) with e = exp(-2z), which keeps its digits where tanh is near -1. e is at most exp(60). */
+/* ½(1 + tanh(z)) is 1/(1 + e) with e = exp(-2z), which keeps its digits where tanh is near -1. e is at most
+ * exp(60). */
 __device__ static inline float gelu_tail(float u)
 {
     return expf(fminf(60.0f, -2.0f * GELU_A * (u + GELU_B * u * u * u)));

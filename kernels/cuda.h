@@ -1,13 +1,13 @@
 /* cuda — what a CUDA kernel is given besides its arguments, and the prototypes of all launchers; for C and C++.
  *
- * A family's `norm.cu` holds device kernels and, for each operation of the family, one launcher norm_fwd_cuda() with the
- * arguments of the CPU truth but addresses on the device. A launcher looks at shapes and dtypes, puts kernels on
- * cuda->stream and returns at once: it never allocates, never waits, never reads device memory, and may run while a graph
- * is captured. Needs nothing of the CUDA toolkit here, so dev_cuda.c and the tests (which run the same launchers on
- * the emulation in tests/emu) include the same header.
- * Scratch has one size, CUDA_SCRATCH_BYTES, taken once for each stream that computes; a launcher whose work needs more
- * cuts the work into runs that fit, by shape alone. Two streams never share scratch. Results depend on shapes and dtypes
- * alone: sm_count may steer how work is spread over the chip, never the order of a sum. */
+ * A family's `norm.cu` holds device kernels and, for each operation of the family, one launcher norm_fwd_cuda()
+ * with the arguments of the CPU truth but addresses on the device. A launcher looks at shapes and dtypes, puts
+ * kernels on cuda->stream and returns at once: it never allocates, never waits, never reads device memory, and may
+ * run while a graph is captured. Needs nothing of the CUDA toolkit here, so dev_cuda.c and the tests (which run
+ * the same launchers on the emulation in tests/emu) include the same header. Scratch has one size,
+ * CUDA_SCRATCH_BYTES, taken once for each stream that computes; a launcher whose work needs more cuts the work
+ * into runs that fit, by shape alone. Two streams never share scratch. Results depend on shapes and dtypes alone:
+ * sm_count may steer how work is spread over the chip, never the order of a sum. */
 #ifndef CONVOY_KERNELS_CUDA_H
 #define CONVOY_KERNELS_CUDA_H
 
@@ -15,8 +15,19 @@
 
 #define CUDA_SCRATCH_BYTES ((size_t)256 << 20)
 
+/* What changes from step to step while an operation's work stays the same. A launcher takes it from its arguments
+ * (now.h); where `now` of struct cuda is set, its kernels read it there when they run, so that what is captured
+ * once serves every step. */
+struct cuda_now {
+    uint64_t seed, offset;   /* of dropout */
+    float scale[2];          /* of xent; of qa_xent: start, end */
+    float lr, m_fix, v_fix;  /* of adamw: the rate, 1/(1-βⁿ); of sgd: the rate */
+    int32_t is_first;        /* of sgd */
+};
+
 struct cuda {
     void *stream;  /* cudaStream_t */
+    const struct cuda_now *now; /* of the next operation, on the device; NULL: its arguments say it */
     void *scratch; /* scratch_bytes on the device, 256-byte aligned; its contents mean nothing between operations */
     size_t scratch_bytes;
     int sm_count; /* multiprocessors of the device */

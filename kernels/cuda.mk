@@ -40,7 +40,7 @@ $(BUILD)/%_cu.o: %.cu $(BUILD)/cuda.txt
 endif
 
 # The C files that use CUDA's headers; made again when CUDA comes or goes.
-CUDA_USERS := dev_cuda dev_cuda_error dev_cuda_stage blas blas_plan
+CUDA_USERS := dev_cuda dev_cuda_error dev_cuda_graph dev_cuda_stage blas blas_plan
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o): CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA='"$(CUDA_ABOUT)"' -isystem $(CUDA_ROOT)/include)
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o) $(BUILD)/libconvoy.a: $(BUILD)/cuda.txt
 $(BUILD)/cuda.txt: FORCE
@@ -48,7 +48,7 @@ $(BUILD)/cuda.txt: FORCE
 	  echo 'cuda: $(if $(HAS_CUDA),$(NVCC) $(CUDA_ABOUT),left out$(if $(CUDA_LACKS),: $(CUDA_LACKS)))'; }
 
 # The device over a runtime and a cuBLASLt of the tests' own (tests/cuda/guarded.h).
-GUARDED := $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,dev device step trainer)
+GUARDED := $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,dev device graph step trainer)
 $(GUARDED): private CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA -isystem $(CUDA_ROOT)/include)
 $(GUARDED): $(BUILD)/cuda.txt $(if $(HAS_CUDA),$(BUILD)/tests/cuda/libcublasLt.so.13)
 $(BUILD)/tests/cuda/libcublasLt.so.13: tests/cuda/fake_blas.c

@@ -26,7 +26,7 @@ extern "C" int drop_cuda(const struct cuda *cuda, const struct drop *a)
         return cuda_wide<T>(all_aligned<T>(a->n, {a->y.data, a->x.data}), [&](auto w) {
             constexpr int W = decltype(w)::value;
             return cuda_launch(drop_wide<T, W>, cuda_blocks(cuda, a->n / W, THREADS), THREADS, 0, cuda->stream,
-                               (T *)a->y.data, (const T *)a->x.data, a->n, drop_args_of(&a->dropout));
+                               (T *)a->y.data, (const T *)a->x.data, a->n, drop_args_of(cuda, &a->dropout));
         });
     });
 }

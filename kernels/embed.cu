@@ -42,7 +42,7 @@ extern "C" int embed_fwd_cuda(const struct cuda *cuda, const struct embed_fwd *a
             return cuda_launch(embed_fwd_wide<T, W>, cuda_blocks(cuda, a->n * (a->c / W), THREADS), THREADS, 0,
                                cuda->stream, (T *)a->x.data, (const int32_t *)a->tokens.data,
                                (const T *)a->wte.data, (const T *)a->wpe.data, a->n, a->t, a->c,
-                               drop_args_of(&a->dropout));
+                               drop_args_of(cuda, &a->dropout));
         });
     });
 }
@@ -197,7 +197,7 @@ extern "C" int embed_bwd_cuda(const struct cuda *cuda, const struct embed_bwd *a
         using T = decltype(t);
         return cuda_wide<T>(all_aligned<T>(a->c, {a->dx.data}), [&](auto w) -> int {
             constexpr int W = decltype(w)::value;
-            struct drop_args drop = drop_args_of(&a->dropout);
+            struct drop_args drop = drop_args_of(cuda, &a->dropout);
             int threads = (int)round_up(ceil_div(a->c, W) < THREADS ? ceil_div(a->c, W) : THREADS, WARP);
             if (a->n > 0)
                 CUDA_TRY(cuda_launch(embed_bwd_tokens<T, W>, (unsigned)a->v, threads, 0, cuda->stream,

@@ -176,7 +176,7 @@ int matmul_fwd_cuda(const struct cuda *cuda, const struct matmul_fwd *a)
     f.c = a->y, f.bias = a->b, f.pre = a->pre, f.residual = a->residual;
     f.c_stride = a->y_stride ? a->y_stride : a->out;
     f.has_gelu = a->act == MATMUL_ACT_GELU;
-    f.drop = drop_args_of(&a->dropout);
+    f.drop = drop_args_of(cuda, &a->dropout);
     return launch(cuda, {a->x, a->in, false}, {a->w, is_io ? a->out : a->in, is_io}, f, a->n, a->out, a->in);
 }
 

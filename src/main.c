@@ -19,10 +19,13 @@
 
 #include "base/board.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/version.h"
+#include "comm/nccl.h"
 #include "conf/conf.h"
 #include "conf/launcher.h"
 #include "dev/dev_cuda.h"
+#include "dev/library.h"
 #include "serve/probe.h"
 #include "node/command.h"
 #include "node/device.h"
@@ -77,7 +80,8 @@ static const struct command commands[] = {
      true, run_status},
     {"config", "config [NAME=VALUE ...]", "every setting with its value and who set it; JSON=1 for programs",
      true, false, run_config},
-    {"version", "version", "release, commit, compiler, libraries", false, false, run_version},
+    {"version", "version [gpu]", "release, commit, libraries; gpu: which of NVIDIA's are found",
+     false, false, run_version},
     {"help", "help [WORD]", "this text, or one command, one setting or exit-codes in full", false, false,
      run_help},
 };
@@ -171,14 +175,38 @@ static void add_library(struct text *out, const char *name, const char *version,
     text_add(out, "%-10s %-16s %s\n", name, version != NULL ? version : "none", licence);
 }
 
+/* add_opened — a library that is opened when it is needed: version and place, or what is missing. */
+static void add_opened(struct text *out, const char *name, enum status st, const char *about)
+{
+    text_add(out, "%-10s %s\n", name, st == ST_OK ? about : status_message());
+    status_clear();
+}
+
+static void add_nvidia(struct text *out)
+{
+    char about[LIBRARY_PATH_MAX + 32];
+    const struct nccl *nccl;
+    int gpus = 0;
+    library_dir(launcher_find(environ, "CONVOY_LIB_DIR"));
+    text_add(out, "of NVIDIA, opened when needed:\n");
+    enum status st = dev_cuda_find(&gpus);
+    text_format(about, sizeof(about), "%d GPU%s", gpus, gpus == 1 ? "" : "s");
+    add_opened(out, "driver", st, about);
+    st = dev_cuda_blas(about, sizeof(about));
+    add_opened(out, "cublaslt", st, about);
+    st = nccl_open(&nccl);
+    add_opened(out, "nccl", st, nccl_about());
+}
+
 static enum status run_version(const struct call *call)
 {
     struct text out = {0};
     const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
     unsigned xxhash = XXH_versionNumber();
     char xxhash_text[32];
-    if (call->argc > 0)
-        return FAIL(ST_USAGE, "version takes no words, but there is %.64s", call->argv[0]);
+    bool is_gpu = call->argc == 1 && strcmp(call->argv[0], "gpu") == 0;
+    if (call->argc > 0 && !is_gpu)
+        return FAIL(ST_USAGE, "version takes no word but gpu, and there is %.64s", call->argv[0]);
     text_format(xxhash_text, sizeof(xxhash_text), "%u.%u.%u", xxhash / 10000, xxhash / 100 % 100, xxhash % 100);
     text_add(&out, "convoy %s\ncommit %s\ncompiler %s\nlicence Apache-2.0\n", version_text(), version_commit(),
              version_compiler());
@@ -193,6 +221,8 @@ static enum status run_version(const struct call *call)
     add_library(&out, "ucx", ucp_get_version_string(), "BSD-3-Clause");
     text_add(&out, "%s", version_linked());
     add_library(&out, "cuda", dev_cuda_built(), dev_cuda_built() != NULL ? "CUDA Toolkit EULA" : "");
+    if (is_gpu)
+        add_nvidia(&out);
     return say_text(&out);
 }
 

@@ -291,6 +291,7 @@ static enum status carry_out(struct comm *comm, struct comm_call *call, bool is_
     wire->call = call;
     wire->spins = is_callers && comm->root->has_cores;
     wire->rests = !is_callers;
+    wire->queue = is_callers || comm->root->lift != NULL ? NULL : comm->root->queue;
     const struct comm_config *config = &wire->config;
     enum status st = config->is_aborted != NULL && config->is_aborted(config->arg) ? comm_ops_check(wire) : ST_OK;
     if (st == ST_OK)

@@ -2,6 +2,7 @@
 #include "comm/comm_lift.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/must.h"
@@ -26,13 +27,16 @@ struct cut {
 
 /* ---- life ---- */
 
+/* Zeroed once: what a short part leaves of a piece is summed with the rest, though nobody reads the sums. */
 static enum status take(struct comm_lift *l, char **out)
 {
     void *data;
-    if (l->to_device)
+    if (l->to_device) {
         TRY(dev_alloc(l->dev, COMM_LIFT_BYTES, &data));
-    else
+    } else {
         TRY(dev_pin(l->dev, COMM_LIFT_BYTES, &data));
+        memset(data, 0, (size_t)COMM_LIFT_BYTES);
+    }
     *out = data;
     return ST_OK;
 }
@@ -158,8 +162,6 @@ static enum status carry(struct comm_lift *l, const struct comm_wire *wire, cons
         if (!is_moved(wire, call, part, is_in, &is_alone))
             continue;
         int64_t from = ((is_alone ? 0 : extent.first) + first) * bytes;
-        if (is_in && cut->parts > 1 && n < cut->each) /* the tail of a short part is summed, too */
-            TRY(dev_fill(l->in, at, 0, (size_t)(cut->each * bytes)));
         if (n > 0 && is_in)
             TRY(dev_copy(l->in, at, (const char *)call->in + from, (size_t)(n * bytes)));
         if (n > 0 && !is_in)

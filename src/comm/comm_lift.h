@@ -1,9 +1,10 @@
 /* comm_lift — calls whose buffers lie where a transport cannot reach: carried piece by piece through memory where it can.
  *
- * UCX as Debian has it moves host memory only, NCCL that of GPUs only. A piece is copied to this side, moved, and copied
- * back, in two places that are used in turn: while a piece moves, the next one is on its way here and the last one on
- * its way back. The order of sums is each element's own (order.h), so cutting changes no bit. Messages from one rank to
- * another are cut the same way wherever they lie, for the other end may lie elsewhere.
+ * UCX moves host memory only (as Debian has it; nothing else is asked of one that says more), NCCL that of GPUs only. A
+ * piece is copied to this side, moved, and copied back, in two places that are used in turn: while a piece moves, the
+ * next one is on its way here and the last one on its way back. The order of sums is each element's own (order.h), so
+ * cutting changes no bit. Messages from one rank to another are cut the same way wherever they lie, for the other end may
+ * lie elsewhere.
  * All ranks' buffers of one collective lie on the same side. Must not know what carries it out. */
 #ifndef CONVOY_COMM_COMM_LIFT_H
 #define CONVOY_COMM_COMM_LIFT_H

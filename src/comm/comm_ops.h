@@ -51,6 +51,7 @@ struct comm_header {
 };
 
 struct comm_ops;
+struct comm_queue;
 
 /* What a transport sees of a comm. `config.place` is the comm's own: for a sub, that among its members (nodes 1 per
  * rank when its nodes have unequal numbers of members). */
@@ -63,6 +64,7 @@ struct comm_wire {
     const struct comm_call *call; /* under way */
     bool spins;                 /* a core is free for waiting: in the caller's own thread, ranks ≤ cores */
     bool rests;                 /* the cores are busy computing what this call runs beside: in the comm's thread */
+    struct comm_queue *queue;   /* whose thread carries the call out beside the host's computing; else NULL */
     atomic_bool *closing;       /* shared with the root: ends waits like an abort */
     _Atomic int64_t bytes_sent; /* the transport adds what leaves for other ranks */
     char why[240];              /* auto: why it took what it took */

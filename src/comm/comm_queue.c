@@ -6,9 +6,12 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/must.h"
 
 #define SLICE_NS 100000
@@ -17,9 +20,9 @@
 struct comm_queue {
     comm_queue_fn *fn;
     pthread_t thread;
-    bool has_thread, stop;
+    bool has_thread, stop, is_awaited;
     pthread_mutex_t mutex;
-    pthread_cond_t begun_more, done_more;
+    pthread_cond_t begun_more, done_more, awaited; /* the last by CLOCK_MONOTONIC */
     int64_t begun;         /* written by the one who puts in */
     _Atomic int64_t done;
     struct comm_queue_item items[ITEMS]; /* call k in k % ITEMS */
@@ -34,6 +37,11 @@ enum status comm_queue_open(comm_queue_fn *fn, struct comm_queue **out)
     pthread_mutex_init(&queue->mutex, NULL);
     pthread_cond_init(&queue->begun_more, NULL);
     pthread_cond_init(&queue->done_more, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&queue->awaited, &attr);
+    pthread_condattr_destroy(&attr);
     *out = queue;
     return ST_OK;
 }
@@ -62,6 +70,7 @@ static void take_short_turns(void)
 static void *carry_out(void *arg)
 {
     struct comm_queue *queue = arg;
+    prctl(PR_SET_NAME, "convoy-comm"); /* for top -H and the like */
     take_short_turns();
     pthread_mutex_lock(&queue->mutex);
     for (;;) {
@@ -117,6 +126,7 @@ void comm_queue_close(struct comm_queue *queue)
     pthread_mutex_destroy(&queue->mutex);
     pthread_cond_destroy(&queue->begun_more);
     pthread_cond_destroy(&queue->done_more);
+    pthread_cond_destroy(&queue->awaited);
     free(queue);
 }
 
@@ -145,7 +155,22 @@ void comm_queue_wait(struct comm_queue *queue, int64_t ticket)
     if (atomic_load_explicit(&queue->done, memory_order_acquire) >= ticket)
         return;
     pthread_mutex_lock(&queue->mutex);
+    queue->is_awaited = true;
+    pthread_cond_signal(&queue->awaited);
     while (atomic_load_explicit(&queue->done, memory_order_relaxed) < ticket)
         pthread_cond_wait(&queue->done_more, &queue->mutex);
+    queue->is_awaited = false;
     pthread_mutex_unlock(&queue->mutex);
+}
+
+bool comm_queue_nap(struct comm_queue *queue, int64_t ns)
+{
+    int64_t end_ns = clock_ns() + ns;
+    struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
+    pthread_mutex_lock(&queue->mutex);
+    while (!queue->is_awaited && pthread_cond_timedwait(&queue->awaited, &queue->mutex, &end) == 0)
+        continue;
+    bool is_awaited = queue->is_awaited;
+    pthread_mutex_unlock(&queue->mutex);
+    return !is_awaited;
 }

@@ -23,5 +23,8 @@ bool comm_queue_is_empty(struct comm_queue *queue); /* cheap; nothing is under w
 /* comm_queue_wait — until that ticket's call, and all before it, have been carried out. comm_queue_last: the newest. */
 void comm_queue_wait(struct comm_queue *queue, int64_t ticket);
 int64_t comm_queue_last(const struct comm_queue *queue);
+/* comm_queue_nap — for a call that is being carried out: sleeps for so long, or until somebody waits for it or one before
+ * or after. false: somebody does. */
+bool comm_queue_nap(struct comm_queue *queue, int64_t ns);
 
 #endif

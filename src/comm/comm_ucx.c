@@ -14,37 +14,14 @@
 #include "base/text.h"
 #include "comm/add.h"
 #include "comm/comm_ops.h"
+#include "comm/comm_queue.h"
+#include "comm/comm_ucx_size.h"
 #include "comm/flow.h"
 #include "comm/meeting.h"
 #include "comm/order.h"
 #include "comm/comm_rows.h"
 
-/* How a call of so many bytes is carried, by the number of ranks, for all send to all:
- *   up to `small`    with the meeting: every rank sends its buffer to all, one message each way, and adds up all
- *   up to `whole`    the same in pieces: adding overlaps with moving, and nothing is copied to send it
- *   above            in parts: pieces to the owner of a part and finished back from it (flow.h), so that each byte
- *                    travels twice, however many ranks there are
- * Pieces have at most `at_once` bytes where all pieces of a part may be under way, because UCX sends these without
- * asking, and at most `piece` in larger parts, where too much would come before it is expected. Measured over TCP on
- * loopback (2 vCPU Intel Xeon, Sapphire Rapids class, AVX-512, Debian 12) by build/tests/bench/bench_ucx. */
-static const struct comm_ucx_size {
-    int ranks_max;
-    int64_t small, whole, at_once, piece;
-} sizes[] = {
-    {2, 64 << 10, 512 << 10, 256 << 10, 320 << 10},
-    {4, 16 << 10, 0, 88 << 10, 256 << 10},
-    {16, 8 << 10, 0, 88 << 10, 128 << 10},
-    {COMM_RANKS_MAX, 2 << 10, 0, 88 << 10, 32 << 10},
-};
-#define AT_ONCE_MORE (8 << 10) /* above the largest piece: where UCX begins to ask */
-
-static const struct comm_ucx_size *size_of(int ranks)
-{
-    const struct comm_ucx_size *size = sizes;
-    while (ranks > size->ranks_max)
-        size++;
-    return size;
-}
+#define NAP_BYTES (4 << 20) /* a call that takes milliseconds on any wire between nodes */
 
 /* What one worker has of UCX, shared by all comms made from one. */
 struct comm_ucx_root {
@@ -89,6 +66,16 @@ static enum status ask(void *arg)
 static struct ucx_wait wait_of(struct comm_wire *wire)
 {
     return (struct ucx_wait){.watch = {.check = ask, .arg = wire, .spins = wire->spins, .rests = wire->rests}};
+}
+
+static bool nap(void *arg, int64_t ns) { return comm_queue_nap(((struct comm_wire *)arg)->queue, ns); }
+
+/* Of a call that moves so many bytes: where they are many nobody but a waiting caller minds when they come. */
+static struct ucx_wait wait_of_large(struct comm_wire *wire, int64_t bytes)
+{
+    struct ucx_wait wait = wait_of(wire);
+    wait.watch.nap = wire->queue != NULL && bytes >= NAP_BYTES ? nap : NULL;
+    return wait;
 }
 
 /* Sources of a sum: what each brought, `own` for this rank. */
@@ -188,7 +175,7 @@ static void state_free(struct comm_ucx *state)
 static enum status seat_members(struct comm_ucx *state, const struct comm_wire *wire, int group)
 {
     const struct comm_place *place = &wire->config.place;
-    const struct comm_ucx_size *size = size_of(place->ranks);
+    const struct comm_ucx_size *size = comm_ucx_size(place->ranks);
     int n = place->ranks;
     state->n = n;
     state->me = place->rank;
@@ -240,7 +227,7 @@ static enum status begin_open(struct comm_wire *wire, void *address, int64_t *ad
         return FAIL(ST_RETRY, "out of memory: a comm over UCX");
     state->owns_root = true;
     state->root->group_next = 1;
-    TRY(ucx_open(size_of(wire->config.place.ranks)->at_once + AT_ONCE_MORE, &state->root->ucx));
+    TRY(ucx_open(comm_ucx_size(wire->config.place.ranks)->at_once + COMM_UCX_AT_ONCE_MORE, &state->root->ucx));
     TRY(ucx_address(state->root->ucx, address, COMM_ADDRESS_MAX, address_bytes));
     TRY(seat_members(state, wire, 0));
     if (wire->config.place.locals == 1)
@@ -270,6 +257,8 @@ static enum status end_open(struct comm_wire *wire, const void *addresses, const
     if (st == ST_OK && state->rows.share != NULL)
         st = comm_share_join(state->rows.share);
     text_format(state->root->name, sizeof(state->root->name), "ucx (%s)", ucx_name(state->root->ucx));
+    if (st == ST_OK && state->me == 0 && dev_is_apart(wire->config.dev))
+        ucx_tell_gpu(state->root->ucx);
     return finish(wire, st);
 }
 
@@ -354,7 +343,7 @@ static enum status run_large(struct comm_wire *wire, const struct comm_call *cal
                              comm_rows_call *inside)
 {
     struct comm_ucx *state = wire->state;
-    struct ucx_wait wait = wait_of(wire);
+    struct ucx_wait wait = wait_of_large(wire, bytes_of(call));
     TRY(meeting_begin(&state->meeting, call, NULL, 0, 0));
     if (state->rows.share != NULL)
         TRY(inside(&state->rows, call, *large, &wait));
@@ -485,7 +474,7 @@ static enum status all_to_all(struct comm_wire *wire, const struct comm_call *ca
         }
         return finish(wire, st);
     }
-    struct ucx_wait wait = wait_of(wire);
+    struct ucx_wait wait = wait_of_large(wire, bytes * state->n);
     struct flow_call large = flow_of(wire, call);
     large.in = in;
     large.out = out;

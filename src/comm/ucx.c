@@ -26,6 +26,10 @@
 #define YIELD_NS ((int64_t)150000)  /* …before going to sleep, which costs 50 µs of waking up in a virtual machine */
 #define ASK_NS ((int64_t)4000000)   /* between two questions to the watch */
 #define SLEEP_MS 5                  /* at a time */
+#define NAP_MOST_NS ((int64_t)2000000)
+#define NAP_LEAST_NS ((int64_t)125000)
+#define NAP_ENDED_FEW 1  /* messages that end in a nap: a longer one loses nothing */
+#define NAP_ENDED_MANY 4 /* …the wire may stand still: half of what flow.h has under way each way */
 #define FLUSH_NS ((int64_t)100000000)
 #define BREAK_NS ((int64_t)200000000)
 #define LEAVE_NS ((int64_t)2000000)   /* for a farewell to leave a broken connection */
@@ -63,6 +67,8 @@ struct ucx {
     struct ucx_op *failed;  /* …and the first message that failed, with its status */
     ucs_status_t failed_status;
     bool is_broken;
+    int64_t ended;          /* messages, ever */
+    int64_t nap_ns, napped; /* of the last nap: how long, and `ended` before it */
     char name[64];
 };
 
@@ -75,6 +81,7 @@ enum status ucx_open(int64_t at_once, struct ucx **out)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for UCX", sizeof(*ucx));
     ucx->event_fd = -1;
     ucx->lost = -1;
+    ucx->nap_ns = NAP_LEAST_NS;
     enum status st = ucx_setup(at_once, &ucx->context, &ucx->worker, &ucx->event_fd);
     if (st != ST_OK) {
         ucx_close(ucx);
@@ -132,6 +139,7 @@ static void op_end(struct ucx_op *op, ucs_status_t status)
 {
     struct ucx *ucx = op->ucx;
     list_remove(op);
+    ucx->ended++;
     op->request = NULL;
     if (op->is_bye && status != UCS_OK)
         op->bytes = -1;
@@ -294,6 +302,21 @@ static void look_for_leavers(struct ucx *ucx, int64_t now_ns)
     }
 }
 
+/* As long as it costs the wire nothing: as many messages as may be under way have to last. Only then is it a nap, and not
+ * worth less than being woken. */
+static bool nap(struct ucx *ucx, const struct ucx_watch *watch)
+{
+    if (watch->nap == NULL)
+        return false;
+    int64_t ended = ucx->ended - ucx->napped;
+    ucx->napped = ucx->ended;
+    if (ended <= NAP_ENDED_FEW)
+        ucx->nap_ns = ucx->nap_ns * 2 > NAP_MOST_NS ? NAP_MOST_NS : ucx->nap_ns * 2;
+    else if (ended >= NAP_ENDED_MANY)
+        ucx->nap_ns = ucx->nap_ns / 2 < NAP_LEAST_NS ? NAP_LEAST_NS : ucx->nap_ns / 2;
+    return ucx->nap_ns > NAP_LEAST_NS && watch->nap(watch->arg, ucx->nap_ns);
+}
+
 /* Nothing moved: spin, give way, or sleep until UCX has news. */
 static void wait_idle(struct ucx *ucx, struct ucx_wait *wait, int64_t now_ns)
 {
@@ -306,6 +329,8 @@ static void wait_idle(struct ucx *ucx, struct ucx_wait *wait, int64_t now_ns)
         sched_yield();
         return;
     }
+    if (nap(ucx, &wait->watch))
+        return;
     if (ucp_worker_arm(ucx->worker) != UCS_OK)
         return;
     struct pollfd news = {.fd = ucx->event_fd, .events = POLLIN};
@@ -559,6 +584,15 @@ int ucx_lost(const struct ucx *ucx, bool *left_out, const char **text_out)
     *left_out = peer->left_ns != 0 || (ucx_is_done(&peer->left) && peer->left.bytes == 1);
     *text_out = ucs_status_string(peer->status);
     return ucx->lost;
+}
+
+bool ucx_reaches_gpu(const struct ucx *ucx) { return ucx_setup_has_cuda(ucx->context); }
+
+void ucx_tell_gpu(const struct ucx *ucx)
+{
+    LOG_INFO("a GPU's numbers go to other nodes through pinned host memory, in pieces that overlap: UCX %s %s",
+             ucp_get_version_string(),
+             ucx_reaches_gpu(ucx) ? "could take them from the GPU, which is not done yet" : "was built without CUDA here");
 }
 
 const char *ucx_name(const struct ucx *ucx) { return ucx->name[0] != 0 ? ucx->name : "ucx"; }

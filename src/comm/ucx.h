@@ -55,6 +55,10 @@ struct ucx_watch {
     void *arg;
     bool spins; /* a core is free for waiting; else give way to others at once */
     bool rests; /* others have better to do than to take turns with a wait: sleep at once */
+    /* nap: with `rests`, where nobody waits for what is moved, and much is: sleeps for so long, whatever comes, or until
+     * somebody waits; false: somebody does. A wake-up for every 64 KiB that come takes the core from those who compute, and
+     * the caches with it. NULL: not wanted. */
+    bool (*nap)(void *arg, int64_t ns);
 };
 
 /* ucx_open — at_once: messages below so many bytes go over TCP at once, larger ones when the receiver expects them
@@ -76,6 +80,10 @@ enum status ucx_connect(struct ucx *ucx, const struct ucx_world *world, struct u
 /* ucx_close — ends what is under way and frees everything. Waits at most a moment for what was already sent to
  * leave, and not at all after a failure. Accepts NULL. */
 void ucx_close(struct ucx *ucx);
+/* ucx_reaches_gpu — does it say that it could take what it sends from a GPU?
+ * ucx_tell_gpu — to the log, which way numbers go. */
+bool ucx_reaches_gpu(const struct ucx *ucx);
+void ucx_tell_gpu(const struct ucx *ucx);
 const char *ucx_name(const struct ucx *ucx); /* transports in use, for people: "tcp", "rc_mlx5" */
 
 /* ucx_send, ucx_recv — begin. The bytes belong to UCX until ucx_is_done(op). More bytes than there is room for

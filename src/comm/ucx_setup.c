@@ -123,3 +123,8 @@ enum status ucx_setup(int64_t at_once, ucp_context_h *context, ucp_worker_h *wor
     return ST_OK;
 }
 
+bool ucx_setup_has_cuda(ucp_context_h context)
+{
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+    return ucp_context_query(context, &attr) == UCS_OK && (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
+}

@@ -54,6 +54,22 @@ struct blas {
 
 /* --- open, close ------------------------------------------------------------------------------------------- */
 
+static void tell_about(const struct blas_table *lt, const struct library *library, char *out, size_t cap)
+{
+    size_t v = lt->cublasLtGetVersion();
+    text_format(out, cap, "%zu.%zu.%zu from %s", v / 10000, v / 100 % 100, v % 100, library->path);
+}
+
+enum status blas_plan_find(char *about, size_t cap)
+{
+    struct library library;
+    struct blas_table lt;
+    TRY(library_open(&spec, &library, &lt));
+    tell_about(&lt, &library, about, cap);
+    library_close(&library);
+    return ST_OK;
+}
+
 enum status blas_plan_open(struct blas **out)
 {
     struct blas *b = calloc(1, sizeof *b);
@@ -71,9 +87,7 @@ enum status blas_plan_open(struct blas **out)
         free(b);
         return st;
     }
-    size_t v = b->lt.cublasLtGetVersion();
-    text_format(b->about, sizeof b->about, "%zu.%zu.%zu from %s", v / 10000, v / 100 % 100, v % 100,
-                b->library.path);
+    tell_about(&b->lt, &b->library, b->about, sizeof b->about);
     *out = b;
     return ST_OK;
 }

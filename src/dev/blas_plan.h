@@ -37,6 +37,8 @@ struct blas_call {
 
 /* blas_plan_open — ST_NO_DEVICE: no library, with where it was looked for. */
 enum status blas_plan_open(struct blas **out);
+/* blas_plan_find — opened for a moment, without a device: what blas_plan_about would say, or why not. */
+enum status blas_plan_find(char *about, size_t cap);
 void blas_plan_close(struct blas *b);              /* accepts NULL */
 const char *blas_plan_about(const struct blas *b); /* "13.0.2 from /usr/…/libcublasLt.so.13"; until it is closed */
 /* blas_plan_run — *is_done false: cuBLASLt has no way to do this; nothing was asked of the device. */

@@ -82,6 +82,18 @@ enum status dev_after(struct stream *late, struct stream *early)
 
 enum status dev_sync(struct stream *s) { return ops_of(owner_of(s))->sync(s); }
 
+enum status dev_collect(struct stream *s)
+{
+    const struct dev_ops *ops = ops_of(owner_of(s));
+    return ops->collect ? ops->collect(s) : ST_OK;
+}
+
+enum status dev_begin(struct stream *s)
+{
+    const struct dev_ops *ops = ops_of(owner_of(s));
+    return ops->begin ? ops->begin(s) : ST_OK;
+}
+
 bool dev_is_apart(const struct dev *dev) { return dev && ops_of(dev)->holds; }
 
 enum status dev_enter(struct dev *dev) { return dev_is_apart(dev) ? ops_of(dev)->enter(dev) : ST_OK; }

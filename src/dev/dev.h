@@ -51,6 +51,8 @@ struct dev_ops {
     enum status (*mark)(struct stream *s, struct mark **mark);
     enum status (*wait)(struct stream *s, struct mark *mark);
     void (*unmark)(struct dev *dev, struct mark *mark);
+    enum status (*collect)(struct stream *s); /* these two NULL: work begins at once */
+    enum status (*begin)(struct stream *s);
 };
 
 struct dev_head {
@@ -78,13 +80,20 @@ enum status dev_fill(struct stream *s, void *dst, int byte, size_t bytes);
 enum status dev_after(struct stream *late, struct stream *early);
 enum status dev_sync(struct stream *s);
 
-/* For who moves elements between devices (comm). dev_is_apart: the host cannot read this device's memory; NULL: it can.
- * dev_enter: before the first use of a device in a thread that did not open it. dev_holds: does `data` lie in
- * memory of dev_alloc? dev_pin: host memory that copies reach without a detour: such a copy is under way until dev_sync
- * or dev_idle, and what it reads or writes belongs to it so long. dev_idle: has s done all? Never waits.
- * dev_handle: s as the maker's own libraries know it. dev_mark: where s is now, into *mark, which is made when it is NULL;
- * dev_wait: s's next work waits for what came before the mark, as it is now (NULL: for nothing); from any thread. On a
- * device that is not apart: nothing to enter, false, ordinary memory, true, NULL, no marks. */
+/* dev_collect — from now on s gathers its operations, and begins them together: at dev_begin, and before all else
+ * that it is given or asked. On a GPU the same work asked for again then goes as one CUDA graph
+ * (dev_cuda_graph.c). An operation that fails may say so only then; memory that gathered work uses is freed after
+ * dev_sync. Elsewhere nothing changes: work begins at once. */
+enum status dev_collect(struct stream *s);
+enum status dev_begin(struct stream *s);
+
+/* For who moves elements between devices (comm). dev_is_apart: the host cannot read this device's memory; NULL: it
+ * can. dev_enter: before the first use of a device in a thread that did not open it. dev_holds: does `data` lie in
+ * memory of dev_alloc? dev_pin: host memory that copies reach without a detour: such a copy is under way until
+ * dev_sync or dev_idle, and what it reads or writes belongs to it so long. dev_idle: has s done all? Never waits.
+ * dev_handle: s as the maker's own libraries know it. dev_mark: where s is now, into *mark, which is made when it
+ * is NULL; dev_wait: s's next work waits for what came before the mark, as it is now (NULL: for nothing); from any
+ * thread. On a device that is not apart: nothing to enter, false, ordinary memory, true, NULL, no marks. */
 bool dev_is_apart(const struct dev *dev);
 enum status dev_enter(struct dev *dev);
 bool dev_holds(const struct dev *dev, const void *data);

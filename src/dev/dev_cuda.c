@@ -22,6 +22,12 @@ enum status dev_cuda_find(int *count_out)
     return not_built();
 }
 
+enum status dev_cuda_blas(char *about, size_t cap)
+{
+    (void)about, (void)cap;
+    return not_built();
+}
+
 enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
 {
     (void)device_i, (void)is_tf32, (void)out;
@@ -45,6 +51,8 @@ const char *dev_cuda_built(void)
     text_format(text, sizeof text, "%d.%d: %s", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, CONVOY_CUDA);
     return text;
 }
+
+enum status dev_cuda_blas(char *about, size_t cap) { return blas_plan_find(about, cap); }
 
 /* --- memory ------------------------------------------------------------------------------------------------ */
 
@@ -154,6 +162,7 @@ static void cuda_unpin(struct dev *dev, void *data)
 /* A mark is an event of CUDA's. */
 static enum status cuda_mark(struct stream *s, struct mark **mark)
 {
+    TRY(dev_cuda_graph_begin(s));
     cudaEvent_t event = (cudaEvent_t)*mark;
     if (event == NULL)
         CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -166,6 +175,7 @@ static void cuda_stream_close(struct stream *s)
 {
     if (s->stream)
         (void)cudaStreamSynchronize(s->stream);
+    dev_cuda_graph_close(s->graphs);
     blas_plan_close(s->blas);
     dev_cuda_stage_close(&s->stage);
     if (s->cuda.scratch)
@@ -214,6 +224,12 @@ static enum status equip(struct stream *s)
     return ST_OK;
 }
 
+static enum status cuda_collect(struct stream *s)
+{
+    TRY(equip(s));
+    return s->graphs ? ST_OK : dev_cuda_graph_open(s);
+}
+
 static enum status cuda_stream_open(struct dev *dev, struct stream **out)
 {
     struct stream *s = calloc(1, sizeof *s);
@@ -230,17 +246,22 @@ static enum status cuda_stream_open(struct dev *dev, struct stream **out)
 
 static enum status cuda_sync(struct stream *s)
 {
+    TRY(dev_cuda_graph_begin(s));
     CUDA_CHECK(cudaStreamSynchronize(s->stream));
     return dev_cuda_stage_drain(&s->stage);
+}
+
+static enum status give(struct stream *s, enum cuda_work work, void *args, size_t bytes)
+{
+    return s->graphs ? dev_cuda_graph_add(s, work, args, bytes) : dev_cuda_do(s, work, args);
 }
 
 static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_t bytes)
 {
     bool to_device = is_on_device(s->head.dev, dst), from_device = is_on_device(s->head.dev, src);
-    if (to_device && from_device) {
-        CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, s->stream));
-        return ST_OK;
-    }
+    if (to_device && from_device)
+        return give(s, CUDA_WORK_COPY, &(struct cuda_copy){dst, src, bytes}, sizeof(struct cuda_copy));
+    TRY(dev_cuda_graph_begin(s));
     if ((to_device && is_in(s->head.dev, &s->head.dev->pinned, src)) ||
         (from_device && is_in(s->head.dev, &s->head.dev->pinned, dst))) {
         CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
@@ -258,10 +279,8 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
 
 static enum status cuda_fill(struct stream *s, void *dst, int byte, size_t bytes)
 {
-    if (is_on_device(s->head.dev, dst)) {
-        CUDA_CHECK(cudaMemsetAsync(dst, byte, bytes, s->stream));
-        return ST_OK;
-    }
+    if (is_on_device(s->head.dev, dst))
+        return give(s, CUDA_WORK_FILL, &(struct cuda_fill){dst, bytes, (size_t)byte}, sizeof(struct cuda_fill));
     TRY(cuda_sync(s));
     memset(dst, byte, bytes);
     return ST_OK;
@@ -269,6 +288,7 @@ static enum status cuda_fill(struct stream *s, void *dst, int byte, size_t bytes
 
 static enum status cuda_idle(struct stream *s, bool *out)
 {
+    TRY(dev_cuda_graph_begin(s));
     cudaError_t error = cudaStreamQuery(s->stream);
     *out = error == cudaSuccess;
     if (error == cudaErrorNotReady)
@@ -278,6 +298,7 @@ static enum status cuda_idle(struct stream *s, bool *out)
 
 static enum status cuda_wait(struct stream *s, struct mark *mark)
 {
+    TRY(dev_cuda_graph_begin(s));
     CUDA_CHECK(cudaStreamWaitEvent(s->stream, (cudaEvent_t)mark, 0));
     return ST_OK;
 }
@@ -288,7 +309,11 @@ static void cuda_unmark(struct dev *dev, struct mark *mark)
     (void)cudaEventDestroy((cudaEvent_t)mark);
 }
 
-static void *cuda_handle(struct stream *s) { return s->stream; }
+static void *cuda_handle(struct stream *s)
+{
+    ASSERT(!s->graphs); /* another library knows nothing of what is gathered */
+    return s->stream;
+}
 
 static enum status cuda_after(struct stream *late, struct stream *early)
 {
@@ -298,33 +323,73 @@ static enum status cuda_after(struct stream *late, struct stream *early)
 
 /* --- operations -------------------------------------------------------------------------------------------- */
 
-/* matmul_*: through cuBLASLt where it can, else by the kernel like the others. */
+/* An operation is checked, then done, or gathered to be done later. What is gathered is compared as bytes, so
+ * nothing may be left of what lies between the members. matmul_*: through cuBLASLt where it can, else by the
+ * kernel like the others. */
+#if __has_builtin(__builtin_clear_padding)
+#define CLEAR_PADDING(p) __builtin_clear_padding(p)
+#else
+#define CLEAR_PADDING(p) (void)(p) /* more is taken for new work than is */
+#endif
 #define OP_DEFINE(name)                                                                                        \
+    static enum status do_##name(struct stream *s, const void *args)                                           \
+    {                                                                                                          \
+        return dev_cuda_error_launched(name##_cuda(&s->cuda, args), #name);                                    \
+    }                                                                                                          \
     static enum status op_##name(struct stream *s, const struct name *a)                                       \
     {                                                                                                          \
+        struct name copy = *a;                                                                                 \
         TRY(dev_check_##name(a, true));                                                                        \
         TRY(equip(s));                                                                                         \
-        return dev_cuda_error_launched(name##_cuda(&s->cuda, a), #name);                                       \
+        if (!s->graphs)                                                                                        \
+            return dev_cuda_do(s, CUDA_WORK_##name, a);                                                        \
+        CLEAR_PADDING(&copy);                                                                                  \
+        return dev_cuda_graph_add(s, CUDA_WORK_##name, &copy, sizeof copy);                                    \
     }
 OP_LIST(OP_DEFINE)
 
 #define OP_BLAS(name)                                                                                          \
-    static enum status blas_or_##name(struct stream *s, const struct name *a)                                  \
+    static enum status blas_or_##name(struct stream *s, const void *args)                                      \
     {                                                                                                          \
         bool is_done = false;                                                                                  \
-        TRY(equip(s));                                                                                         \
-        if (s->blas) {                                                                                         \
-            TRY(dev_check_##name(a, true));                                                                    \
-            TRY(blas_##name(s->blas, &s->cuda, a, &is_done));                                                  \
-        }                                                                                                      \
-        return is_done ? ST_OK : op_##name(s, a);                                                              \
+        if (s->blas)                                                                                           \
+            TRY(blas_##name(s->blas, &s->cuda, args, &is_done));                                               \
+        return is_done ? ST_OK : do_##name(s, args);                                                           \
     }
 OP_BLAS(matmul_fwd)
 OP_BLAS(matmul_bwd_x)
 OP_BLAS(matmul_bwd_w)
 
+static enum status do_fill(struct stream *s, const void *args)
+{
+    const struct cuda_fill *a = args;
+    CUDA_CHECK(cudaMemsetAsync(a->dst, (int)a->byte, a->bytes, s->stream));
+    return ST_OK;
+}
+
+static enum status do_copy(struct stream *s, const void *args)
+{
+    const struct cuda_copy *a = args;
+    CUDA_CHECK(cudaMemcpyAsync(a->dst, a->src, a->bytes, cudaMemcpyDeviceToDevice, s->stream));
+    return ST_OK;
+}
+
+enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args)
+{
+#define DO_ROW(name) [CUDA_WORK_##name] = do_##name,
+    static enum status (*const kernels[CUDA_WORK_N])(struct stream *s, const void *args) = {
+        OP_LIST(DO_ROW)[CUDA_WORK_FILL] = do_fill, [CUDA_WORK_COPY] = do_copy};
+#undef DO_ROW
+    switch (work) {
+    case CUDA_WORK_matmul_fwd: return blas_or_matmul_fwd(s, args);
+    case CUDA_WORK_matmul_bwd_x: return blas_or_matmul_bwd_x(s, args);
+    case CUDA_WORK_matmul_bwd_w: return blas_or_matmul_bwd_w(s, args);
+    default: return kernels[work](s, args);
+    }
+}
+
 #define OP_ROW(name) .name = op_##name,
-static const struct op_table kernels_op = {OP_LIST(OP_ROW)};
+static const struct op_table cuda_op = {OP_LIST(OP_ROW)};
 
 /* --- open, info, close ------------------------------------------------------------------------------------- */
 
@@ -372,6 +437,8 @@ static const struct dev_ops cuda_ops = {
     .mark = cuda_mark,
     .wait = cuda_wait,
     .unmark = cuda_unmark,
+    .collect = cuda_collect,
+    .begin = dev_cuda_graph_begin,
 };
 
 enum status dev_cuda_find(int *count_out)
@@ -410,11 +477,7 @@ enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
     if (!dev)
         return FAIL(ST_RETRY, "out of memory: a device of %zu bytes", sizeof *dev);
     pthread_mutex_init(&dev->mutex, NULL);
-    dev->op = kernels_op;
-    dev->op.matmul_fwd = blas_or_matmul_fwd;
-    dev->op.matmul_bwd_x = blas_or_matmul_bwd_x;
-    dev->op.matmul_bwd_w = blas_or_matmul_bwd_w;
-    dev->head = (struct dev_head){&cuda_ops, &dev->op};
+    dev->head = (struct dev_head){&cuda_ops, &cuda_op};
     dev->device_i = device_i;
     dev->is_tf32 = is_tf32;
     enum status st = look(dev);

@@ -14,6 +14,8 @@ const char *dev_cuda_built(void);
  * who has it; ST_FAULT: a GPU that answers with an error. Starts the driver; a process that only waits should
  * not call it. */
 enum status dev_cuda_find(int *count_out);
+/* dev_cuda_blas — cuBLASLt as it would be opened here, with or without a GPU: version and path; ST_NO_DEVICE: why not. */
+enum status dev_cuda_blas(char *about, size_t cap);
 /* dev_cuda_open — GPU number device_i of those. is_tf32: products of f32 tensors may round their factors to tf32. Fails
  * as dev_cuda_find, and ST_RETRY when its memory is taken. */
 enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out);

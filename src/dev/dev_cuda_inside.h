@@ -62,7 +62,6 @@ struct cuda_range {
 
 struct dev {
     struct dev_head head;
-    struct op_table op; /* kernels, but for products */
     int device_i;
     bool is_tf32;
     struct cudaDeviceProp prop;
@@ -75,6 +74,30 @@ struct dev {
     char bus[24];
 };
 
+/* What a stream may gather (dev_cuda_graph.c): operations, and fills and copies within the device. */
+#define CUDA_WORK(name) CUDA_WORK_##name,
+enum cuda_work { OP_LIST(CUDA_WORK) CUDA_WORK_FILL, CUDA_WORK_COPY, CUDA_WORK_N };
+#undef CUDA_WORK
+struct cuda_fill {
+    void *dst;
+    size_t bytes, byte;
+};
+struct cuda_copy {
+    void *dst;
+    const void *src;
+    size_t bytes;
+};
+/* dev_cuda_do — one piece of work, checked, onto the stream. */
+enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args);
+
+struct cuda_graphs;
+/* dev_cuda_graph_open — now_n on the device for as many operations (dev_cuda_graph.c). dev_cuda_graph_add: args
+ * are copied; padding in them is zero. dev_cuda_graph_begin: what was added goes to the device. */
+enum status dev_cuda_graph_open(struct stream *s);
+void dev_cuda_graph_close(struct cuda_graphs *g); /* accepts NULL; what was not begun is forgotten */
+enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args, size_t bytes);
+enum status dev_cuda_graph_begin(struct stream *s); /* a stream that gathers nothing: nothing to do */
+
 struct stream {
     struct stream_head head;
     cudaStream_t stream;
@@ -82,6 +105,7 @@ struct stream {
     struct stage stage;
     struct cuda cuda;  /* scratch NULL: no operation yet */
     struct blas *blas; /* NULL: no cuBLASLt here, products by our own kernels */
+    struct cuda_graphs *graphs; /* NULL: work begins at once */
 };
 #endif
 

@@ -69,7 +69,7 @@ static enum status take_kept(struct squeeze *q)
     int64_t lost_n = 0;
     for (int i = 0; i < q->c.pieces_n; i++) {
         lost_n += q->piece[i].elems + order_extent(q->piece[i].elems, q->ranks, q->rank).elems;
-        q->sums_bytes += q->c.is_late ? q->piece[i].part_bytes : 0;
+        q->sums_bytes += i >= q->c.late_first ? q->piece[i].part_bytes : 0;
     }
     q->lost_bytes = q->kind == COMPRESS_KIND_INT8 ? lost_n * (int64_t)sizeof(float) : 0;
     q->bytes += q->lost_bytes + q->sums_bytes;
@@ -86,7 +86,7 @@ static enum status take_kept(struct squeeze *q)
             p->lost_sum = lost + p->elems;
             lost = p->lost_sum + order_extent(p->elems, q->ranks, q->rank).elems;
         }
-        if (sum) {
+        if (i >= q->c.late_first) {
             p->sum = sum;
             sum += p->part_bytes;
         }

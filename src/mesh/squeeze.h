@@ -19,7 +19,7 @@ struct squeeze_config {
     struct comm *comm;
     struct dev *dev;        /* in whose memory gradients lie; NULL: the host's */
     enum squeeze_kind kind; /* not NONE */
-    bool is_late;           /* squeeze_gather_begin is used: what that needs is kept */
+    int late_first;         /* pieces from here on: squeeze_gather_begin is used, and what that needs is kept */
     int pieces_n;
     const int64_t *piece_elems;
 };

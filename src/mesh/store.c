@@ -113,7 +113,7 @@ static enum status open_squeeze(struct store *s)
     struct squeeze_config config = {.comm = s->c.comm,
                                     .dev = s->c.dev,
                                     .kind = s->c.compress,
-                                    .is_late = s->is_late,
+                                    .late_first = !s->is_late ? n : s->rows ? 1 : 0,
                                     .pieces_n = n,
                                     .piece_elems = elems};
     enum status st = squeeze_open(&config, &s->squeeze);
@@ -304,11 +304,11 @@ static struct tensor grad_own(const struct store *s, int piece)
     return s->grads_window ? tensor_at(s->grads_own, l->packed) : tensor_at(grad_of(s, piece), l->own.first);
 }
 
-/* What is compressed leaves the wire time for the embedding, the largest piece, which the next pass begins with. (Its token
- * rows do not travel compressed, so they are added by all to all of it.) */
+/* The embedding is the largest piece, begun first, and needed first in the next pass: it comes whole beside the
+ * backward pass, and its token rows, which everybody has, are added by all to all of it. */
 static bool is_late(const struct store *s, int piece)
 {
-    return s->is_late && !(s->squeeze && s->rows && piece == 0);
+    return s->is_late && !(s->rows && piece == 0);
 }
 
 /* Nothing but token rows goes into this rank's embedding: then its table is zero everywhere, and no message. */
@@ -333,7 +333,7 @@ static enum status reduce(struct store *s, int piece)
     if (s->squeeze)
         st = squeeze_begin(s->squeeze, piece, from.data, s->has_parts || is_late(s, piece) ? NULL : from.data,
                            grad_own(s, piece).data, &p->reduce);
-    else if (s->has_parts || s->is_late)
+    else if (s->has_parts || is_late(s, piece))
         st = comm_reduce_scatter_begin(s->c.comm, grad_own(s, piece), from, l->elems, &p->reduce);
     else
         st = comm_all_reduce_begin(s->c.comm, from, from, l->elems, &p->reduce);
@@ -412,9 +412,9 @@ enum status store_done(struct store *s, int unit)
     return ST_OK;
 }
 
-enum status store_done_head(struct store *s)
+enum status store_done_table(void *store)
 {
-    TRY(store_done(s, s->layout.units_n - 1));
+    struct store *s = store;
     return s->rows ? reduce(s, 0) : ST_OK;
 }
 
@@ -522,7 +522,7 @@ enum status store_update(struct store *s)
         s->piece[piece].is_rounded = false;
         TRY(tell_updated(s, piece));
     }
-    return s->is_alone ? ST_OK : dev_sync(s->c.stream); /* alone: what comes next comes after it on the stream */
+    return ST_OK;
 }
 
 /* --- the state --------------------------------------------------------------------------------------------- */
@@ -575,7 +575,8 @@ enum status store_keep(struct store *s, int part, int64_t first, int64_t n, cons
     bool is_packed;
     struct tensor to = held(s, part, &is_packed);
     TRY(store_rest(s));
-    store_piece_forget(s);
+    if (part == 0)
+        store_piece_forget(s);
     if (!is_packed) {
         TRY(dev_copy(s->c.stream, tensor_at(to, first).data, values, (size_t)n * sizeof *values));
         return dev_sync(s->c.stream);

@@ -14,7 +14,9 @@
  * What is gathered after the backward pass (gradients, or parameters that their owners have updated) comes in the order of
  * the next forward pass, which waits for each piece at its first use: so half of a reduction's bytes travel beside the
  * backward pass and half beside the next forward. With `none` a piece's update is done there too (it is due until then):
- * only the norm, which needs own parts alone, stands between the two halves.
+ * only the norm, which needs own parts alone, stands between the two halves. But where token rows travel by themselves, the
+ * rest of the embedding's gradient, whose largest part the head makes first of all, is reduced and gathered beside the
+ * backward pass, for the next forward begins with it.
  *
  * All four add the same numbers in the same order: what is kept differs, not what is computed, so they give the same
  * bits. With accumulation gradients are added up locally and reduced once a step, in every way of sharding; that needs
@@ -81,12 +83,12 @@ void store_bind(const struct store *s, struct pass *p);
 enum status store_need(struct store *s, int unit, int way);
 
 /* One step's gradients. store_begin: the last micro-batch begins; tokens (n, host, below the vocabulary). store_room:
- * before a unit's backward. store_done: after it, of the last micro-batch only; store_done_head: after the head, begins
- * the last unit and the output layer's part of the embedding. store_embed: the pass for the backward of unit 0, in the
- * last micro-batch. */
+ * before a unit's backward. store_done: after it, of the last micro-batch only; store_done_table (of a store): when all of
+ * the output layer's part of the embedding's gradient is asked for (pass.table_done), so that it may travel. store_embed:
+ * the pass for the backward of unit 0, in the last micro-batch. */
 enum status store_begin(struct store *s, const int32_t *tokens, int64_t n);
 enum status store_room(struct store *s, int unit);
-enum status store_done_head(struct store *s);
+enum status store_done_table(void *store);
 enum status store_done(struct store *s, int unit);
 enum status store_embed(struct store *s, const struct pass *from, struct pass *out);
 

@@ -15,7 +15,7 @@ static enum status vocab_product(const struct pass *p, struct tensor logits, str
     return p->op->matmul_fwd(p->stream, &product);
 }
 
-static enum status chunk_run(const struct pass *p, int64_t first, int64_t n)
+static enum status chunk_run(const struct pass *p, int64_t first, int64_t n, bool is_last)
 {
     int64_t c = p->dims->embed, v = p->dims->vocab, stride = p->acts->logits_stride;
     struct tensor y = tensor_at(p->acts->y, first * c), logits = p->acts->wide;
@@ -31,6 +31,8 @@ static enum status chunk_run(const struct pass *p, int64_t first, int64_t n)
     if (!p->want_grad)
         return ST_OK;
     TRY(p->op->matmul_bwd_w(p->stream, &bwd_w));
+    if (is_last && p->table_done)
+        TRY(p->table_done(p->table_done_arg));
     return p->op->matmul_bwd_x(p->stream, &bwd_x);
 }
 
@@ -42,7 +44,7 @@ enum status head_lm_run(const struct pass *p)
     TRY(gpt2_norm(p, norm, a->y, a->lnf_mean, a->lnf_rstd, a->out));
     for (int64_t first = 0; first < n; first += a->logits_rows) {
         int64_t rows = n - first < a->logits_rows ? n - first : a->logits_rows;
-        TRY(chunk_run(p, first, rows));
+        TRY(chunk_run(p, first, rows, first + rows == n));
     }
     return p->want_grad ? gpt2_norm_bwd(p, norm, a->y, a->out, a->lnf_mean, a->lnf_rstd, false) : ST_OK;
 }

@@ -55,6 +55,10 @@ struct pass {
     struct tensor tokens, targets, mask, starts, ends; /* as feed_batch */
     /* losses: LM (B·T) f32, QA (B,2) f32, on the device; sums are the caller's */
     struct tensor losses;
+    /* LM: told by head once all of its part of the token embedding's gradient is asked for, before the rest of
+     * head; NULL: not told */
+    enum status (*table_done)(void *arg);
+    void *table_done_arg;
     float scale, scale_end; /* factor of each loss in the gradient: LM 1/tokens; QA start, end */
 };
 

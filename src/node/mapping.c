@@ -131,6 +131,7 @@ enum status mapping_trainer(const struct conf *conf, const struct model_dims *di
     out->shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
     out->compress = (enum squeeze_kind)conf_i64(conf, CONF_COMPRESS);
     out->recompute = (enum model_recompute)conf_i64(conf, CONF_RECOMPUTE);
+    out->is_eager = conf_i64(conf, CONF_CUDA_GRAPH) != 0; /* auto, off */
     out->dropout = (float)conf_f64(conf, CONF_DROPOUT);
     out->seed = (uint64_t)conf_i64(conf, CONF_SEED);
     out->checkpoint_dir = conf_text(conf, CONF_CHECKPOINT_DIR);

@@ -212,6 +212,21 @@ static void tell_memory(const struct step *s)
              text_human(word[6], 32, (double)memory_resident(&now, 1)));
 }
 
+/* A step alone on a GPU gathers what it asks (dev_collect). Several ranks move gradients between its parts. */
+static enum status open_graphs(struct step *s)
+{
+    const struct step_config *c = &s->config;
+    if (!dev_is_apart(c->dev) || c->is_eval)
+        return ST_OK;
+    if (!c->is_eager && comm_place(c->comm)->ranks == 1)
+        return dev_collect(s->stream);
+    if (comm_place(c->comm)->rank > 0)
+        return ST_OK;
+    LOG_INFO("a step's work goes to the GPU one operation at a time, not as CUDA graphs: %s",
+             c->is_eager ? "CUDA_GRAPH=off" : "there are several ranks, and the host moves gradients between its parts");
+    return ST_OK;
+}
+
 static enum status open_all(struct step *s)
 {
     const struct step_config *c = &s->config;
@@ -227,6 +242,7 @@ static enum status open_all(struct step *s)
         return FAIL(ST_RETRY, "out of memory: %lld runs of parameters; use a machine with more memory",
                     (long long)s->spans_n);
     TRY(dev_stream_open(c->dev, &s->stream));
+    TRY(open_graphs(s));
     TRY(open_store(s));
     TRY(take_memory(s));
     TRY(batch_init(&s->batch, step_task(s), s->samples, c->seq_tokens));

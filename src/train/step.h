@@ -47,6 +47,7 @@ struct step_config {
     float dropout;
     uint64_t seed;
     bool is_eval;   /* only step_eval, step_logits and step_spans: no memory for gradients and moments */
+    bool is_eager;  /* CUDA_GRAPH=off: what goes to a GPU goes at once, one operation after the other */
     bool is_loaded; /* parameters will be loaded by the caller (step_part): they start as zeros, not drawn */
     void (*beat)(void *arg); /* called between units and micro-batches: still alive; NULL allowed */
     void *beat_arg;

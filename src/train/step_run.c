@@ -6,8 +6,8 @@
  * (param.h: grad_is_added) is zeroed. In the last micro-batch each unit's gradient is handed to the store right after
  * its backward: that reduces it over the ranks beside the next unit's, and adds up the squares of the global norm. Losses
  * go to the host one by one and are summed there in the order of samples, so that how the batch is cut does not show. The
- * host looks at loss and norm before it lets the optimiser run, the only time that it waits for the device; clipping, and
- * taking the loss scale out again, happen inside the optimiser. */
+ * host looks at loss and norm before it lets the optimiser run, the only time that it waits for the device (compression
+ * does so before each piece); clipping, and taking the loss scale out again, happen inside the optimiser. */
 #include <math.h>
 
 #include "base/clock.h"
@@ -101,7 +101,8 @@ static enum status backward(struct step *s, const struct pass *p, bool is_last, 
     return ST_OK;
 }
 
-static enum status head(struct step *s, struct pass *p, const struct comm_ticket *counts, struct step_result *r)
+static enum status head(struct step *s, struct pass *p, bool is_last, const struct comm_ticket *counts,
+                        struct step_result *r)
 {
     double factor = s->loss_scale.factor > 0 ? s->loss_scale.factor : 1;
     if (!p->accumulate && counts)
@@ -110,6 +111,8 @@ static enum status head(struct step *s, struct pass *p, const struct comm_ticket
     p->scale_end = (float)(s->scale_end * factor);
     TRY(step_head_needs(s));
     TRY(store_room(s->store, s->table.units_n - 1));
+    p->table_done = is_last ? store_done_table : NULL;
+    p->table_done_arg = s->store;
     lap(s, &r->forward_ms);
     TRY(s->model->head(p));
     lap(s, &r->head_ms);
@@ -122,9 +125,9 @@ static enum status micro(struct step *s, struct pass *p, bool is_last, bool pois
     TRY(step_forward(s, p));
     if (!p->accumulate)
         TRY(zero_added(s, p)); /* now that no update is due, which would read the last step's */
-    TRY(head(s, p, counts, r));
+    TRY(head(s, p, is_last, counts, r));
     if (is_last)
-        TRY(store_done_head(s->store));
+        TRY(store_done(s->store, s->table.units_n - 1));
     lap(s, &r->norm_ms);
     return backward(s, p, is_last, poison, r);
 }
@@ -239,6 +242,7 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     s->lr = lr;
     s->step_i = step_i;
     TRY(store_update(s->store));
+    TRY(dev_begin(s->stream)); /* while the host reads the next samples */
     grow_scale(&s->loss_scale);
     lap(s, &r->update_ms);
     return ST_OK;

@@ -49,6 +49,7 @@ struct trainer_config {
     struct optim_config optim;
     struct rate_config rate;
     enum model_recompute recompute;
+    bool is_eager; /* as struct step_config */
     enum dtype dtype; /* as step_config's */
     float dropout;
     uint64_t seed;

@@ -105,6 +105,7 @@ static enum status open_step(struct trainer *t, bool is_loaded)
         .seq_tokens = c->seq_tokens,
         .optim = c->optim,
         .recompute = c->recompute,
+        .is_eager = c->is_eager,
         .dtype = c->dtype,
         .dropout = c->dropout,
         .seed = c->seed,

@@ -146,7 +146,8 @@ __global__ void drop_kernel(float *out, int n, uint64_t first, struct drop_args 
 
 int emu_kernels_drop(float *out, int n, uint64_t first, const struct dropout *d)
 {
-    return cuda_launch(drop_kernel, dim3(1), dim3(64), 0, NULL, out, n, first, drop_args_of(d));
+    const struct cuda cuda = {};
+    return cuda_launch(drop_kernel, dim3(1), dim3(64), 0, NULL, out, n, first, drop_args_of(&cuda, d));
 }
 
 template <typename T> __global__ void round_kernel(T *bits, float *back, const float *in)

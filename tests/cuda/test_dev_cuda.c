@@ -12,20 +12,32 @@
 #include "train/step.h"
 
 static int own_products;
-#define OWN_PRODUCT(name)                                                                                      \
-    static int own_##name(void *a)                                                                             \
+#define OWN_PRODUCT(name, take_now)                                                                            \
+    struct own_##name {                                                                                        \
+        struct name a;                                                                                         \
+        const struct cuda_now *now;                                                                            \
+    };                                                                                                         \
+    static int own_##name(void *arg)                                                                           \
     {                                                                                                          \
-        name##_plain(NULL, a);                                                                                 \
+        struct own_##name *own = arg;                                                                          \
+        take_now(&own->a, own->now);                                                                           \
+        name##_plain(NULL, &own->a);                                                                           \
         return 0;                                                                                              \
     }                                                                                                          \
     int name##_cuda(const struct cuda *cuda, const struct name *a)                                             \
     {                                                                                                          \
         own_products++;                                                                                        \
-        return runtime_device(cuda->stream, own_##name, a, sizeof *a);                                         \
+        return runtime_device(cuda->stream, own_##name, &(struct own_##name){*a, cuda->now}, sizeof(struct own_##name)); \
     }
-OWN_PRODUCT(matmul_fwd)
-OWN_PRODUCT(matmul_bwd_x)
-OWN_PRODUCT(matmul_bwd_w)
+#define OWN_NOTHING(a, now) (void)(now)
+static void own_dropout(struct matmul_fwd *a, const struct cuda_now *now)
+{
+    if (now)
+        a->dropout.seed = now->seed, a->dropout.offset = now->offset;
+}
+OWN_PRODUCT(matmul_fwd, own_dropout)
+OWN_PRODUCT(matmul_bwd_x, OWN_NOTHING)
+OWN_PRODUCT(matmul_bwd_w, OWN_NOTHING)
 
 /* --- device, memory, copies -------------------------------------------------------------------------------- */
 

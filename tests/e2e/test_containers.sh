@@ -2,23 +2,19 @@
 # test_containers — the Dockerfile's image `cpu`, built from a Debian made here, run by podman as it would be on a cluster: not as
 # root, nothing writable but its volumes, no capabilities. Healthy, stopped, killed, started again; README.md's commands for docker and
 # docker compose. Only when CONTAINERS=1 (make containers): the first run makes the Debian and installs compilers in it; later ones
-# take them from the build folder.
+# take them from a cache folder.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/containers_lib.sh"
 [ "${SAN:-}" = "" ] || give_up "containers" "a build with a sanitizer is no release"
-if [ "${CONTAINERS:-0}" != 1 ]; then
-    give_up "containers" "the first time takes many minutes; CONTAINERS=1 asks for it"
-fi
-if ! begin_store || ! make_base; then
-    give_up "containers" "$why"
-fi
+[ "${CONTAINERS:-0}" = 1 ] || give_up "containers" "the first time takes many minutes; CONTAINERS=1 asks for it"
+begin_store && make_base || give_up "containers" "$why"
 export JOB_TOKEN=a-secret-for-these-tests-only
 net=cvnet$$
 leave() {
-    podman rm -f -t 0 cv0-$$ cv1-$$ one-$$ convoy_node0_1 convoy_node1_1 >/dev/null 2>&1
+    end_store
     ip netns del cvm0$$ 2>/dev/null
     ip netns del cvm1$$ 2>/dev/null
-    podman network rm -f $net >/dev/null 2>&1
+    podman network rm -f $net convoy_default >/dev/null 2>&1
     cleanup
 }
 trap leave EXIT
@@ -30,7 +26,7 @@ show() { podman image inspect $image | jq -r "$1"; }
 size=$(show '.[0].Size')
 ok "it has at most 60 MB ($size bytes)" test "$size" -le 60000000
 podman export "$(podman create --no-healthcheck $image)" 2>/dev/null | tar -t >list 2>/dev/null
-podman rm -a >/dev/null 2>&1
+podman rm -a -v >/dev/null 2>&1
 ok "it has the executable, libc, libm, the loader, certificates, licences, and nothing else" is \
     "$(grep -vE '/$|^(dev|etc/(hosts|hostname|resolv.conf|mtab)|proc|run|sys)' list | sed 's,.*/,,' | sort | xargs)" \
     "ca-certificates.copyright ca-certificates.crt convoy ld-linux-x86-64.so.2 libc.so.6 libc6.copyright libm.so.6 licences.txt"
@@ -39,9 +35,9 @@ ok "user, entry point, signal to stop" is "$(show '.[0].Config | [.User, .Entryp
 ok "its health is told by convoy status" is "$(show '.[0].Healthcheck.Test | join(" ")')" "CMD /usr/bin/convoy status"
 ok "volumes for data and checkpoints" is "$(show '.[0].Config.Volumes | keys | join(" ")')" "/checkpoints /data"
 ok "labels: version and commit" is "$(show '.[0].Labels | [."org.opencontainers.image.version", ."org.opencontainers.image.revision"] | join(" ")')" \
-    "$(cat "$root/VERSION") $(git -C "$root" rev-parse --short=12 HEAD 2>/dev/null || echo unknown)"
+    "$(cat "$root/VERSION") $commit"
 ok "the commit is inside too" is "$(podman run --rm --no-healthcheck $limits $image version 2>err | sed -n 's/^commit //p')" \
-    "$(git -C "$root" rev-parse --short=12 HEAD 2>/dev/null || echo unknown)"
+    "$commit"
 
 # start NAME FLAGS… -- SETTING… — a container in the background, locked up as far as it goes.
 start() {
@@ -82,7 +78,7 @@ start cv1-$$ --network $net --ip $b -v $tmp/data:/data:ro -v $tmp/c1:/checkpoint
 ok "both end with 0" is "$(code_of cv0-$$) $(code_of cv1-$$)" "0 0"
 ok "the same losses as bare processes, bit for bit" is "$(losses c0/m.jsonl)" "$(losses bare.jsonl)"
 ok "a checkpoint, of the user 65532" is "$(newest_step c0) $(stat -c %u c0/step-00000030)" "30 65532"
-podman rm -f cv0-$$ cv1-$$ >/dev/null 2>&1
+podman rm -f -v cv0-$$ cv1-$$ >/dev/null 2>&1
 
 # 3. The machine's own network.
 volume h0
@@ -91,7 +87,7 @@ hosts="N_NODES=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port)"
 start cv0-$$ --network host -v $tmp/data:/data:ro -v $tmp/h0:/checkpoints -- $job $hosts NODE_ID=0 STATUS_PORT=0
 start cv1-$$ --network host -v $tmp/data:/data:ro -v $tmp/h1:/checkpoints -- $job $hosts NODE_ID=1 STATUS_PORT=0
 ok "host network: both end with 0, the same losses" is "$(code_of cv0-$$) $(code_of cv1-$$) $(losses h0/m.jsonl)" "0 0 $(losses bare.jsonl)"
-podman rm -f cv0-$$ cv1-$$ >/dev/null 2>&1
+podman rm -f -v cv0-$$ cv1-$$ >/dev/null 2>&1
 
 # 4. A node that is killed and started again; its health throughout.
 endless="MODEL=gpt2-nano LAYERS=2 EMBED=32 VOCAB=64 CONTEXT=32 SEQ_LEN=16 BATCH_SIZE=1 CHECKPOINT_EVERY=200 STEPS=3000"
@@ -101,7 +97,7 @@ volume k1
 watch() {
     local now last=
     while :; do
-        now=$(curl -s -m 1 "http://$1/status" | jq -r '.phase // empty' 2>/dev/null)
+        now=$(curl -s -m 1 --connect-timeout 0.2 "http://$1/status" | jq -r '.phase // empty' 2>/dev/null)
         [ -z "$now" ] || [ "$now" = "$last" ] || { echo "$now" >>"$2"; last=$now; }
         sleep 0.05
     done
@@ -110,6 +106,7 @@ watch $a:8080 seen &
 watcher=$!
 started+=($watcher)
 start cv0-$$ --network $net --ip $a -v $tmp/k0:/checkpoints -- $endless $meet NODE_ID=0
+wait_for 10 grep -qx joining seen
 start cv1-$$ --network $net --ip $b -v $tmp/k1:/checkpoints -- $endless $meet NODE_ID=1
 ok "training, and ready" wait_for 20 is_phase $a:8080 training
 ok "the other node is ready too" is "$(code $b:8080/readyz)" 200
@@ -124,23 +121,32 @@ kill $watcher
 ok "its health, polled throughout: joining, training, recovering, training, done" is \
     "$(grep -xE 'joining|training|recovering|done|failed' seen | uniq | xargs)" "joining training recovering training done"
 echo "# all that was seen: $(xargs <seen)"
-podman rm -f cv0-$$ cv1-$$ >/dev/null 2>&1
+podman rm -f -v cv0-$$ cv1-$$ >/dev/null 2>&1
 
-# 5. podman stop: 143, with a checkpoint, within five seconds. STOPS=10 for more of them.
+# 5. podman stop: 143, with a checkpoint, within five seconds. STOPS=10 for more of them. podman itself goes before other work in the
+# machine, for it is not what is tried; from the signal's arrival to the end is convoy's part, and is told beside it.
 volume s
-stops=0 worst=0
+stops=0 worst=0 ours=0
+since_signal() { # ms from the log's line of the signal to the end that podman noted
+    local signal end
+    signal=$(podman logs one-$$ 2>&1 | grep -m 1 'SIGTERM: stopping' | cut -d ' ' -f 1)
+    end=$(podman inspect one-$$ | jq -r '.[0].State.FinishedAt' | cut -c1-23)
+    echo $((($(date -ud "${end:-1970}Z" +%s%N) - $(date -ud "${signal:-1970-01-01}" +%s%N)) / 1000000))
+}
 for i in $(seq 1 ${STOPS:-3}); do
     start one-$$ --network host -v $tmp/s:/checkpoints -- $tiny STATUS_PORT=0 STEPS=100000000
     wait_for 10 eval 'podman logs one-$$ 2>/dev/null | grep -q "^step "'
     before=$(newest_step s)
     began=$(date +%s%N)
-    podman stop -t 10 one-$$ >/dev/null 2>&1
+    first="nice -n -15" podman stop -t 10 one-$$ >/dev/null 2>&1
     took=$((($(date +%s%N) - began) / 1000000))
     [ $took -gt $worst ] && worst=$took
+    mine=$(since_signal)
+    [ "$mine" -gt $ours ] && ours=$mine
     [ "$(code_of one-$$) $((took < 5000))" = "143 1" ] && [ "$(newest_step s)" -gt "${before:-0}" ] && stops=$((stops + 1))
-    podman rm -f one-$$ >/dev/null 2>&1
+    podman rm -f -v one-$$ >/dev/null 2>&1
 done
-ok "stopped: 143 and a newer checkpoint within 5 s, each time (the slowest took $worst ms)" is $stops ${STOPS:-3}
+ok "stopped: 143 and a newer checkpoint within 5 s, each time (the slowest took $worst ms, $ours from the signal on)" is $stops ${STOPS:-3}
 
 # 6. README.md's commands as they stand there: one machine, two containers; then two machines.
 quick() { # with time limits, for they are not ours
@@ -148,7 +154,7 @@ quick() { # with time limits, for they are not ours
     (cd user && unset JOB_TOKEN && DATA=/data DATA_DIR=$tmp/data STEPS=10 CHECKPOINT_EVERY=5 timeout 500 bash -e <(block compose | sed "s,URL,$root,")) >out 2>err
 }
 if give_commands; then
-    command podman --root "$store/root" --runroot "$store/run" --storage-driver vfs tag $base_image docker.io/library/debian:bookworm
+    podman tag $base_image docker.io/library/debian:bookworm
     export PATH=$tmp/bin:$PATH
     quick
     ok "git clone, cd, docker compose up: three commands" is "$? $(block compose | wc -l)" "0 3"

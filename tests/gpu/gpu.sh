@@ -172,6 +172,11 @@ golden() {
     GOLDEN_DEVICE=cuda timeout 300 "$GPU/gpu_tests" golden
 }
 as_on_cpu() { train cpu DEVICE=cpu && train gpu DEVICE=$device && near gpu cpu; }
+# graphs — CUDA_GRAPH=auto and off: the same bits, with dropout and accumulation.
+graphs() {
+    train whole DEVICE=$device DROPOUT=0.1 BATCH_SIZE=1 && train eager DEVICE=$device DROPOUT=0.1 BATCH_SIZE=1 CUDA_GRAPH=off &&
+        cmp "$work/whole.losses" "$work/eager.losses"
+}
 over_ucx() { two ucx DEVICE=$device BACKEND=ucx && near ucx gpu; }
 over_nccl() {
     [ "$DRY" = 1 ] && return 77
@@ -222,6 +227,7 @@ run_test() {
     [ -s "$work/text" ] || cat "$top"/*.md "$top"/src/*/*.c | head -c 300000 >"$work/text"
     step "golden cases within 1e-4" golden
     step "losses as on the CPU" as_on_cpu
+    step "CUDA_GRAPH=off: the same bits" graphs
     step "two ranks over UCX" over_ucx
     step "two ranks over NCCL" over_nccl
     step "SHARD=full over UCX" sharded
@@ -241,17 +247,17 @@ run_test() {
 models="gpt2:64 gpt2-medium:64 gpt2-large:32 gpt2-xl:16" # with the batches of the issue's table; smaller where memory is short
 bench_steps=30
 
-steps_of() { # model, batch, precision -> the median of the last steps, and mfu of the console
+steps_of() { # model, batch, precision, settings... -> the median of the last steps, and mfu of the console
     local model=$1 batch=$2
     rm -f "$work/bench.jsonl"
     timeout 500 "$GPU/convoy" train MODEL="$model" SEQ_LEN="$seq" BATCH_SIZE="$batch" STEPS=$bench_steps DEVICE=$device PRECISION="$3" SEED=1 \
-        METRICS_FILE="$work/bench.jsonl" >"$work/bench.log" 2>&1
+        METRICS_FILE="$work/bench.jsonl" "${@:4}" >"$work/bench.log" 2>&1
 }
 
-bench_model() { # model:batch
+bench_model() { # model:batch, settings...
     local model=${1%%:*} batch=${1##*:} rc=75 ms
     while [ "$batch" -ge 1 ]; do
-        steps_of "$model" "$batch" "$precision"
+        steps_of "$model" "$batch" "$precision" "${@:2}"
         rc=$?
         [ $rc = 75 ] || break
         grep -q 'out of memory' "$work/bench.log" || break
@@ -263,7 +269,7 @@ bench_model() { # model:batch
         return
     fi
     ms=$(sed -n 's/.*"step_ms":\([^,}]*\).*/\1/p' "$work/bench.jsonl" | tail -n +$((bench_steps / 3)) | sort -g | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}')
-    measured+=("step $model B$batch T$seq $precision	tokens/s	$(awk -v b="$batch" -v t="$seq" -v ms="$ms" 'BEGIN {printf "%.0f", b * t / ms * 1000}')	$(
+    measured+=("step $model B$batch T$seq $precision${2:+ $2}	tokens/s	$(awk -v b="$batch" -v t="$seq" -v ms="$ms" 'BEGIN {printf "%.0f", b * t / ms * 1000}')	$(
         grep -o 'mfu [0-9.]*%' "$work/bench.log" | tail -1 | awk '{printf "%.3f", $2 / 100}')	$ms")
     say "measured: ${measured[-1]}"
 }
@@ -300,6 +306,7 @@ run_bench() {
         "$GPU/convoy" config PRECISION=bf16 >/dev/null 2>&1 || precision=fp32
     fi
     for row in ${MODELS:-$models}; do bench_model "$row"; done
+    [ "$DRY" = 1 ] || bench_model gpt2:64 CUDA_GRAPH=off
     bench_torch
     write_results
     [ $failures = 0 ]

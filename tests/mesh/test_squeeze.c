@@ -55,7 +55,7 @@ static enum status one_rank(struct ranks_one *one)
     enum status st = ST_OK;
     const int64_t elems[] = {ELEMS, SMALL};
     struct squeeze_config config = {
-        .comm = one->comm, .kind = c->kind, .is_late = c->is_late, .pieces_n = 2, .piece_elems = elems};
+        .comm = one->comm, .kind = c->kind, .late_first = c->is_late ? 0 : 2, .pieces_n = 2, .piece_elems = elems};
     TRY(squeeze_open(&config, &q));
     for (int round = 0; st == ST_OK && round < ROUNDS; round++)
         st = one_round(one, c, q, round);

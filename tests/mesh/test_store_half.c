@@ -70,7 +70,8 @@ static enum status one_step(struct half *h, struct stream *s, int32_t *tokens)
     TRY(need(h, last, 0));
     TRY(need(h, 0, 0));
     TRY(store_room(h->store, last));
-    TRY(store_done_head(h->store));
+    TRY(store_done_table(h->store));
+    TRY(store_done(h->store, last));
     for (int unit = last - 1; unit > 0; unit--) {
         TRY(need(h, unit, -1));
         TRY(store_room(h->store, unit));

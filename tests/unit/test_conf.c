@@ -133,6 +133,8 @@ static void values_are_strict(void **state)
         GOOD("SHARD=full", SHARD, "full"),
         BAD("SHARD=zero", "allowed: none, optimizer, gradients, full"),
         GOOD("COMPRESS=int8", COMPRESS, "int8"),
+        GOOD("CUDA_GRAPH=off", CUDA_GRAPH, "off"),
+        BAD("CUDA_GRAPH=on", "is not known, did you mean off; allowed: auto, off"),
         BAD("COMPRESS=fp8", "is not known; allowed: none, bf16, int8"),
         BAD("TP=2", "TP=2 (argument) is out of range; allowed: 1; this version has no tensor parallelism"),
         BAD("PP=4", "no pipeline parallelism"),

@@ -61,7 +61,7 @@ static void test_numbers_arrive(void **state)
                           "STEPS=11 LR=0.5 MIN_LR=0.25 LR_SCHEDULE=wsd WARMUP_STEPS=3 BETA1=0.1 BETA2=0.2 EPS=0.001 WEIGHT_DECAY=0.4 "
                           "GRAD_CLIP=5 DROPOUT=0.5 SEED=77 RECOMPUTE=block EVAL_EVERY=2 VAL_DATA=v CHECKPOINT_DIR=d CHECKPOINT_EVERY=4 "
                           "CHECKPOINT_KEEP=9 RESUME=never METRICS_FILE=m DATA=t SHUFFLE=0 MAX_RESTARTS=0");
-    struct mapped text = map("SAMPLE_EVERY=3 PROMPT=p TEMPERATURE=0.5 TOP_K=7 TOP_P=0.9 TENSORBOARD_DIR=b");
+    struct mapped text = map("SAMPLE_EVERY=3 PROMPT=p TEMPERATURE=0.5 TOP_K=7 TOP_P=0.9 TENSORBOARD_DIR=b CUDA_GRAPH=off");
     const struct trainer_config *t = &m.trainer;
     assert_int_equal(m.st, ST_OK);
     assert_int_equal(m.dims.layers * 1000000 + m.dims.heads * 10000 + m.dims.embed * 100 + m.dims.vocab, 3020899);
@@ -76,6 +76,7 @@ static void test_numbers_arrive(void **state)
     assert_true(t->optim.weight_decay == 0.4 && t->optim.grad_clip == 5);
     assert_true(t->dropout == 0.5f && t->seed == 77);
     assert_int_equal(t->recompute, MODEL_RECOMPUTE_BLOCK);
+    assert_true(text.trainer.is_eager && !t->is_eager);
     assert_int_equal(t->resume, TRAINER_RESUME_NEVER);
     assert_true(t->eval_every == 2 && t->checkpoint_every == 4 && t->checkpoint_keep == 9);
     assert_string_equal(t->checkpoint_dir, "d");

@@ -1,0 +1,361 @@
+/* A step's work as CUDA graphs without a GPU (guarded.h): the same bits as one operation after the other, over steps in which all
+ * that changes does change; other work is other lists; a capture that fails; what is forbidden in one; nothing is left behind. */
+#ifndef CONVOY_CUDA
+#include "tests/cuda/absent.h"
+#else
+#include "kernel_test.h"
+
+#include <fcntl.h>
+
+#include "base/text.h"
+#include "tests/cuda/guarded.h"
+#include "train/step.h"
+
+#define STEPS 7
+#define SEQ 5
+#define SAMPLES 4
+
+/* One way of training. */
+struct way {
+    enum model_task task;
+    enum dtype dtype;
+    enum optim_kind optim;
+    int64_t batch;  /* of a micro-batch, of SAMPLES */
+    bool is_eager;
+    bool has_looks; /* between some steps logits are asked for, which rounds weights at another time */
+    bool has_masks; /* QA: from step 4 on samples have a mask */
+};
+
+static struct step *open_step(struct dev *dev, const struct way *way)
+{
+    struct step *step = NULL;
+    struct step_config c = {
+        .dev = dev,
+        .batch_samples = way->batch,
+        .global_samples = SAMPLES,
+        .seq_tokens = SEQ,
+        .seed = 3,
+        .dropout = 0.1f,
+        .dtype = way->dtype,
+        .is_eager = way->is_eager,
+        .dims = {.name = "tiny", .task = way->task, .layers = 1, .heads = 2, .embed = 16, .context = 8, .vocab = 37},
+        .optim = {.kind = way->optim, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9, .weight_decay = 0.1, .grad_clip = 1}};
+    kt_ok(step_open(&c, &step));
+    step_set_scale(step, (struct step_scale){STEP_SCALE_MOST, STEP_SCALE_STEPS - 3}); /* too large, and due to be doubled soon */
+    return step;
+}
+
+static void fill_batch(struct batch *b, int64_t step_i)
+{
+    for (int i = 0; i < SAMPLES * SEQ; i++) {
+        b->host.tokens[i] = (int32_t)(rand_u32(5, (uint64_t)step_i, (uint64_t)i) % 37);
+        if (b->host.targets)
+            b->host.targets[i] = i % 5 ? (int32_t)(rand_u32(6, (uint64_t)step_i, (uint64_t)i) % 37) : -1;
+        if (b->host.mask)
+            b->host.mask[i] = i % 7 != 3;
+    }
+    for (int i = 0; b->host.starts && i < SAMPLES; i++)
+        b->host.starts[i] = i, b->host.ends[i] = i + 1;
+}
+
+/* What a run leaves: all of the state, then loss and norm of each step. */
+struct outcome {
+    float *state;
+    int64_t elems;
+    double told[STEPS][2];
+    int launches[STEPS], products[STEPS], again;
+};
+
+static struct outcome train(struct dev *dev, const struct way *way)
+{
+    static const int32_t look[] = {1, 2, 3};
+    struct outcome out = {.again = 0};
+    struct step *step = open_step(dev, way);
+    struct batch b;
+    float logits[37];
+    kt_ok(batch_init(&b, way->task == MODEL_TASK_LM ? FEED_TASK_LM : FEED_TASK_QA, SAMPLES, SEQ));
+    uint8_t *mask = b.host.mask;
+    for (int64_t i = 0; i < STEPS; i++) {
+        struct step_result r;
+        const int launches = *runtime_calls("cudaGraphLaunch"), products = fake_counts()[0] + fake_counts()[1];
+        b.host.mask = way->has_masks && i < 3 ? NULL : mask;
+        fill_batch(&b, i);
+        kt_ok(step_run_batch(step, &b, i, i * SAMPLES, 1e-2 / (double)(1 + i), false, &r));
+        out.told[i][0] = r.loss, out.told[i][1] = r.grad_norm;
+        out.again += r.again;
+        out.launches[i] = *runtime_calls("cudaGraphLaunch") - launches;
+        out.products[i] = fake_counts()[0] + fake_counts()[1] - products;
+        if (way->has_looks && i % 2 == 1)
+            kt_ok(step_logits(step, look, 3, logits));
+    }
+    b.host.mask = mask;
+    int64_t elems = step_table(step)->total_elems;
+    out.elems = elems * step_parts(step);
+    out.state = kt_floats(out.elems, KT_ONES, 0);
+    for (int part = 0; part < step_parts(step); part++)
+        kt_ok(step_read(step, part, 0, elems, out.state + part * elems));
+    batch_free(&b);
+    step_close(step);
+    return out;
+}
+
+static void same(const struct outcome *a, const struct outcome *b)
+{
+    assert_int_equal(a->elems, b->elems);
+    assert_memory_equal(a->state, b->state, (size_t)a->elems * sizeof *a->state);
+    assert_memory_equal(a->told, b->told, sizeof a->told);
+}
+
+/* compare — as graphs, and one by one: the same bits. Returns the graphs' run, without its state. */
+static struct outcome compare(struct way way)
+{
+    struct dev *dev = open_device();
+    way.is_eager = true;
+    struct outcome eager = train(dev, &way);
+    assert_int_equal(runtime.graphs_n, 0);
+    way.is_eager = false;
+    struct outcome graphs = train(dev, &way);
+    same(&graphs, &eager);
+    for (int i = 0; i < STEPS; i++)
+        assert_int_equal(eager.launches[i], 0);
+    kt_free(eager.state);
+    kt_free(graphs.state);
+    dev_close(dev);
+    assert_int_equal(runtime.graphs_n + runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+    return graphs;
+}
+
+/* Rate, step number, seed and offset of dropout, samples and scale of the loss change in every step; kinds of optimiser, of head, of
+ * numbers; one and several micro-batches. From the second step on a step is three launches: first and last micro-batch, update. */
+static void graphs_give_the_same_bits(void **state)
+{
+    (void)state;
+    static const struct way ways[] = {
+        {.task = MODEL_TASK_LM, .dtype = DTYPE_F32, .optim = OPTIM_KIND_ADAMW, .batch = 2},
+        {.task = MODEL_TASK_LM, .dtype = DTYPE_BF16, .optim = OPTIM_KIND_SGD, .batch = 2},
+        {.task = MODEL_TASK_QA, .dtype = DTYPE_F32, .optim = OPTIM_KIND_ADAMW, .batch = 2},
+    };
+    for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+        struct outcome graphs = compare(ways[k]);
+        assert_int_equal(graphs.launches[0], 0);
+        for (int i = 1; i < STEPS; i++) {
+            assert_int_equal(graphs.launches[i], 3);
+            assert_true(i == 1 || graphs.products[i] == 0); /* cuBLASLt is not asked again */
+        }
+    }
+    struct way one = {.task = MODEL_TASK_LM, .dtype = DTYPE_F16, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES};
+    struct outcome graphs = compare(one);
+    print_message("# fp16: %d gradients again with a smaller scale\n", graphs.again);
+    assert_true(graphs.again > 1);
+    assert_int_equal(graphs.launches[STEPS - 1], 2);
+}
+
+/* Weights that something else has rounded, samples with a mask: other lists, made graphs of their own; the numbers stay. */
+static void other_work_is_captured_anew(void **state)
+{
+    (void)state;
+    struct way looks = {.task = MODEL_TASK_LM, .dtype = DTYPE_BF16, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES, .has_looks = true};
+    struct outcome graphs = compare(looks);
+    assert_int_equal(graphs.launches[5], 2);
+    assert_int_equal(graphs.launches[6], 2);
+    struct way masks = {.task = MODEL_TASK_QA, .dtype = DTYPE_F32, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES, .has_masks = true};
+    graphs = compare(masks);
+    static const int launches[STEPS] = {0, 2, 2, 1, 2, 2, 2}; /* step 4 brings masks: only its update is known */
+    assert_memory_equal(graphs.launches, launches, sizeof launches);
+}
+
+/* --- what fails ----------------------------------------------------------------------------------------------- */
+
+/* told — what the log says while call(arg) runs; until the next call. */
+static const char *told(void (*call)(void *arg), void *arg)
+{
+    static char text[4096];
+    char path[256];
+    int saved = dup(2);
+    text_format(path, sizeof path, "%s/log", harness_tmpdir());
+    int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    assert_true(saved >= 0 && file >= 0);
+    dup2(file, 2);
+    log_init(&(struct log_config){.level = LOG_LEVEL_INFO, .node_id = -1, .rank = -1});
+    call(arg);
+    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
+    dup2(saved, 2);
+    close(saved);
+    ssize_t n = pread(file, text, sizeof text - 1, 0);
+    close(file);
+    text[n > 0 ? n : 0] = 0;
+    return text;
+}
+
+struct run {
+    struct way way;
+    struct outcome out;
+};
+
+static void run_way(void *arg)
+{
+    struct run *run = arg;
+    struct dev *dev = open_device();
+    run->out = train(dev, &run->way);
+    dev_close(dev);
+    assert_int_equal(runtime.graphs_n + runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+}
+
+static void the_log_says_which(void **state)
+{
+    (void)state;
+    struct run run = {.way = {.task = MODEL_TASK_LM, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES}};
+    const char *text = told(run_way, &run);
+    const char *first = strstr(text, "as CUDA graphs: ");
+    assert_non_null(first);
+    assert_null(strstr(first + 20, "CUDA graph"));
+    kt_free(run.out.state);
+    run.way.is_eager = true;
+    assert_non_null(strstr(told(run_way, &run), "not as CUDA graphs: CUDA_GRAPH=off"));
+    kt_free(run.out.state);
+}
+
+/* A capture that fails in any way: said once, and the same bits one by one. */
+static void a_failed_capture_is_no_failure(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *call;
+        cudaError_t error;
+    } trials[] = {{"cudaStreamBeginCapture", cudaErrorIllegalState},
+                  {"cudaStreamEndCapture", cudaErrorStreamCaptureUnjoined},
+                  {"cudaGraphInstantiate", cudaErrorMemoryAllocation}};
+    struct run eager = {.way = {.task = MODEL_TASK_LM, .optim = OPTIM_KIND_ADAMW, .batch = 2, .is_eager = true}}, run = eager;
+    run_way(&eager);
+    run.way.is_eager = false;
+    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+        int captures = *runtime_calls("cudaStreamBeginCapture");
+        runtime_fail(trials[i].call, 0, trials[i].error);
+        const char *text = told(run_way, &run), *first = strstr(text, "it cannot be made a CUDA graph: ");
+        assert_null(runtime.fail_call);
+        assert_non_null(first);
+        assert_null(strstr(first + 40, "CUDA graph: "));
+        assert_int_equal(*runtime_calls("cudaStreamBeginCapture"), captures + 1);
+        same(&run.out, &eager.out);
+        assert_int_equal(cudaGetLastError(), cudaSuccess);
+        kt_free(run.out.state);
+    }
+    kt_free(eager.out.state);
+}
+
+/* A fault of the GPU in a graph is one as everywhere. */
+static void a_fault_is_a_fault(void **state)
+{
+    (void)state;
+    struct dev *dev = open_device();
+    struct way way = {.task = MODEL_TASK_LM, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES};
+    struct step *step = open_step(dev, &way);
+    struct batch b;
+    struct step_result r;
+    kt_ok(batch_init(&b, FEED_TASK_LM, SAMPLES, SEQ));
+    fill_batch(&b, 0);
+    for (int64_t i = 0; i < 3; i++)
+        kt_ok(step_run_batch(step, &b, i, 0, 1e-3, false, &r));
+    runtime_fail("cudaGraphLaunch", 0, cudaErrorIllegalAddress);
+    assert_int_equal(step_run_batch(step, &b, 3, 0, 1e-3, false, &r), ST_FAULT);
+    step_close(step);
+    batch_free(&b);
+    dev_close(dev);
+    assert_int_equal(runtime.graphs_n + runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+}
+
+/* --- a stream that gathers ------------------------------------------------------------------------------------- */
+
+static int byte_of(struct stream *s, const void *data)
+{
+    unsigned char byte = 0;
+    kt_ok(dev_copy(s, &byte, data, 1));
+    kt_ok(dev_sync(s));
+    return byte;
+}
+
+/* More kinds of work than are kept, some long: in the order asked, whatever begins it. */
+static void gathered_work_keeps_its_order(void **state)
+{
+    (void)state;
+    enum { N = 4096 };
+    struct dev *dev = open_device();
+    struct stream *s = NULL, *other = NULL;
+    struct mark *mark = NULL;
+    void *a = NULL, *b = NULL;
+    bool is_idle = false;
+    kt_ok(dev_stream_open(dev, &s));
+    kt_ok(dev_stream_open(dev, &other));
+    kt_ok(dev_alloc(dev, N, &a));
+    kt_ok(dev_alloc(dev, N, &b));
+    kt_ok(dev_collect(s));
+    for (int turn = 0; turn < 3; turn++)
+        for (int i = 1; i < 60; i++) {
+            kt_ok(dev_fill(s, a, i, (size_t)i));
+            kt_ok(dev_copy(s, b, a, (size_t)i));
+            kt_ok(dev_fill(s, a, 0, N));
+            kt_ok(i % 4 == 0 ? dev_after(other, s) : i % 4 == 1 ? dev_mark(s, &mark) : i % 4 == 2 ? dev_idle(s, &is_idle) : dev_begin(s));
+            assert_int_equal(byte_of(i % 4 == 3 ? s : other, (char *)b + i - 1), i);
+        }
+    for (int turn = 0; turn < 3; turn++) { /* as if for a step; then much that comes once */
+        int launches = *runtime_calls("cudaGraphLaunch");
+        kt_ok(dev_fill(s, a, 1, N));
+        kt_ok(dev_fill(s, b, 2, N));
+        kt_ok(dev_begin(s));
+        assert_int_equal(*runtime_calls("cudaGraphLaunch") - launches, turn > 0);
+        for (int i = 0; i < 100 && turn > 0; i++) {
+            kt_ok(dev_fill(s, b, turn, (size_t)(100 + 100 * turn + i)));
+            kt_ok(dev_begin(s));
+        }
+    }
+    for (int i = 0; i < 20000; i++) /* longer than a list may be */
+        kt_ok(dev_fill(s, a, i % 251, 1));
+    assert_int_equal(byte_of(s, a), 19999 % 251);
+    kt_ok(dev_fill(s, a, 1, N)); /* never begun */
+    dev_unmark(dev, mark);
+    dev_stream_close(s);
+    dev_stream_close(other);
+    dev_close(dev);
+    assert_int_equal(runtime.graphs_n + runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+}
+
+/* The tests' runtime is as strict as CUDA: else what is above would prove little. */
+static void the_runtime_forbids(void **state)
+{
+    (void)state;
+    struct dev *dev = open_device();
+    struct stream *s = NULL;
+    void *data = NULL, *more = NULL;
+    char host[8];
+    cudaGraph_t graph = NULL;
+    kt_ok(dev_stream_open(dev, &s));
+    kt_ok(dev_alloc(dev, 64, &data));
+    cudaStream_t stream = dev_handle(s);
+    assert_int_equal(cudaStreamBeginCapture(NULL, cudaStreamCaptureModeThreadLocal), cudaErrorStreamCaptureUnsupported);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+        assert_int_equal(cudaMemsetAsync(data, 1, 64, stream), cudaSuccess);
+        cudaError_t error = i == 0   ? cudaMalloc(&more, 64)
+                            : i == 1 ? cudaStreamSynchronize(stream)
+                            : i == 2 ? cudaMemcpyAsync(data, host, 8, cudaMemcpyHostToDevice, stream)
+                            : i == 3 ? cudaStreamQuery(stream)
+                                     : cudaHostAlloc(&more, 64, cudaHostAllocDefault);
+        assert_int_equal(error, cudaErrorStreamCaptureUnsupported);
+        assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+        assert_null(graph);
+    }
+    (void)cudaGetLastError();
+    assert_int_equal(byte_of(s, data), 0); /* what is captured is not done */
+    dev_free(dev, data, 64);
+    dev_stream_close(s);
+    dev_close(dev);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(graphs_give_the_same_bits),  cmocka_unit_test(other_work_is_captured_anew),
+    cmocka_unit_test(the_log_says_which),         cmocka_unit_test(a_failed_capture_is_no_failure),
+    cmocka_unit_test(a_fault_is_a_fault),         cmocka_unit_test(gathered_work_keeps_its_order),
+    cmocka_unit_test(the_runtime_forbids),
+};
+HARNESS_MAIN(tests)
+#endif

@@ -49,7 +49,7 @@ STEPS ?= 100
 RUN := $(BUILD)/run
 ARGS ?=
 
-.PHONY: FORCE all tests test tidy run bench bench-comm bench-scale gates stress torture soak containers kubelet docs help clean
+.PHONY: FORCE all tests test tidy run bench bench-comm bench-scale gates stress torture soak containers kubelet bench-scrape docs help clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -109,6 +109,7 @@ help:
 	@echo 'make fuzz [FUZZ_SECONDS=20 | FUZZ_RUNS=1000000]   every reader of outside bytes against libFuzzer'
 	@echo 'make containers the images cpu and gpu, built and run by podman (twenty minutes, 6 GB of cache)'
 	@echo 'make kubelet [KILLS=20]   pods of k8s/base killed, evicted, frozen by a small kubelet (five minutes)'
+	@echo 'make bench-scrape   what /metrics, scraped each second, costs a run (two minutes, quiet machine)'
 	@echo 'make release    build/release/convoy: one stripped executable that needs only libc, libm and ld-linux'
 	@echo 'make gpu-test   on a machine with an NVIDIA GPU: kernels, golden cases, sanitizer, several ranks; writes tests/gpu/results'
 	@echo 'make gpu-bench  likewise: kernels, attention, whole steps, beside PyTorch; make gpu-carry builds what both need elsewhere'
@@ -119,8 +120,8 @@ run:
 	@sh .ci/need $(NEED)
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all
 	@if [ -d $(RUN)/step-$$(printf %08d $(STEPS)) ]; then rm -rf $(RUN); fi
-	$(BUILD)/convoy train MODEL=gpt2-mini DATA=$(DATA) STEPS=$(STEPS) SEQ_LEN=256 BATCH_SIZE=4 LR=1e-3 WARMUP_STEPS=10 \
-	  CHECKPOINT_DIR=$(RUN) $(ARGS)
+	$(BUILD)/convoy train MODEL=gpt2-mini DATA=$(DATA) STEPS=$(STEPS) SEQ_LEN=256 BATCH_SIZE=4 LR=1e-3 \
+	  WARMUP_STEPS=$$(($(STEPS) < 100 ? $(STEPS) / 10 : 10)) CHECKPOINT_DIR=$(RUN) $(ARGS)
 	$(BUILD)/convoy generate CHECKPOINT_DIR=$(RUN) PROMPT='You may' TOKENS=60 TEMPERATURE=1
 
 # Each test program runs by itself with a time limit; prove reads TAP and prints the result line last. UCX's hook in madvise
@@ -178,6 +179,10 @@ soak: $(BUILD)/convoy
 # The images as they would be run on a cluster, by podman: the first time some twenty minutes. Pods of the base manifest: five.
 containers: $(BUILD)/convoy
 	BUILD=$(BUILD) CONTAINERS=1 STOPS=10 prove --timer --verbose tests/e2e/test_containers.sh tests/e2e/test_containers_gpu.sh --exec ''
+
+# What a scrape each second costs: runs with and without in turn, two minutes on a quiet machine.
+bench-scrape: $(BUILD)/convoy
+	BUILD=$(BUILD) tests/e2e/scrape.sh
 
 kubelet: $(BUILD)/convoy
 	BUILD=$(BUILD) KILLS=$(if $(filter command line,$(origin KILLS)),$(KILLS),20) prove --timer --verbose tests/e2e/test_kubelet.sh --exec ''

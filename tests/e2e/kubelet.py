@@ -9,8 +9,10 @@ a network namespace of its own (unshare --net). What it does as the real ones do
 capabilities, read-only root and volumes for each container; names by DNS, for pods that are ready or all of them, as the Service says;
 three kinds of probes; exit codes by podFailurePolicy; a failed index made anew, after the old pod's end and a pause that doubles, until
 backoffLimitPerIndex. Times of the manifest are divided by SPEED (environment; 10), except what the program itself waits.
-What it leaves out: seccomp, limits of memory and processor, a scheduler.
+A JobSet is the one job it makes, with its names. A pod with hostNetwork has a machine of its own, as its anti-affinity demands.
+What it leaves out: seccomp, limits of memory and processor, devices, a scheduler; where a manifest asks for CUDA it takes CPUs, and says so.
 """
+import copy
 import ctypes
 import hashlib
 import json
@@ -32,6 +34,7 @@ SPEED = float(os.environ.get('SPEED', '10'))
 NET = '10.98.0.'
 DOMAIN = 'default.svc.cluster.local'
 CANNOT = 125  # exit code of a container that could not be started
+NO_GPU = {'DEVICE': 'cpu', 'N_GPU_EACH_NODE': '2'}  # in place of what a manifest with DEVICE=cuda sets
 
 
 # ---- one container: its own process, python kubelet.py --container JSON
@@ -198,7 +201,7 @@ class Pod:
         template = cluster.job['template']
         spec, box = template['spec'], template['spec']['containers'][0]
         self.cluster, self.index, self.number = cluster, index, number
-        self.hostname, self.subdomain = 'convoy-%d' % index, spec.get('subdomain')
+        self.hostname, self.subdomain = '%s-%d' % (cluster.name, index), spec.get('subdomain')
         Pod.cables += 1
         self.cable, self.address = 'p%d' % Pod.cables, NET + str(10 + Pod.cables % 240)
         self.is_ready, self.why, self.is_disrupted, self.end_at = False, '', False, None
@@ -215,6 +218,8 @@ class Pod:
         for e in box.get('env', []):
             ref = e.get('valueFrom', {}).get('secretKeyRef')
             made[e['name']] = self.cluster.secrets[ref['name']][ref['key']] if ref else e['value']
+        if made.get('DEVICE') == 'cuda':
+            made.update(NO_GPU)
         return made
 
     def mounts(self, spec, box):
@@ -240,7 +245,8 @@ class Pod:
         root = '%s/roots/%d' % (self.cluster.work, self.number)
         os.makedirs(root)
         user = spec['securityContext']
-        c = {'image': self.cluster.image, 'root': root, 'hostname': self.hostname, 'log': self.log, 'workdir': '/checkpoints',
+        hostname = 'machine-%d' % self.index if spec.get('hostNetwork') else self.hostname
+        c = {'image': self.cluster.image, 'root': root, 'hostname': hostname, 'log': self.log, 'workdir': '/checkpoints',
              'files': {'/etc/resolv.conf': self.cluster.work + '/resolv.conf'}, 'mounts': self.mounts(spec, box), 'env': self.env(box),
              'read_only': box['securityContext']['readOnlyRootFilesystem'], 'user': user['runAsUser'], 'group': user['runAsGroup'],
              'volume_group': user['fsGroup'], 'words': box.get('command', ['/usr/bin/convoy']) + box['args']}
@@ -328,13 +334,26 @@ def read_secrets():
     return made
 
 
+def read_job(docs):
+    """Name, specification and service of the only job; of a JobSet what its controller makes."""
+    kind = lambda k: [d for d in docs if d['kind'] == k]
+    if not kind('JobSet'):
+        job, service = kind('Job')[0], kind('Service')[0]
+        return job['metadata']['name'], job['spec'], service['metadata']['name'], service['spec'].get('publishNotReadyAddresses')
+    whole = kind('JobSet')[0]
+    part, net = whole['spec']['replicatedJobs'][0], whole['spec']['network']
+    job = copy.deepcopy(part['template']['spec'])
+    if net['enableDNSHostnames']:
+        job['template']['spec']['subdomain'] = net['subdomain']
+    return '%s-%s-0' % (whole['metadata']['name'], part['name']), job, net['subdomain'], net['publishNotReadyAddresses']
+
+
 class Cluster:
     """The controller of one Job and the node its pods are on."""
 
     def __init__(self, docs, image, work, settings):
         kind = lambda k: [d for d in docs if d['kind'] == k]
-        self.job = kind('Job')[0]['spec']
-        self.service = kind('Service')[0]
+        self.name, self.job, self.service, self.are_all_told = read_job(docs)
         self.maps = {m['metadata']['name']: dict(m['data'], **settings) for m in kind('ConfigMap')}
         self.secrets = read_secrets()
         self.image, self.work = image, work
@@ -348,8 +367,8 @@ class Cluster:
 
     def lookup(self, name):
         for p in list(self.pods.values()):
-            is_told = p.is_ready or self.service['spec'].get('publishNotReadyAddresses')
-            if is_told and p.subdomain == self.service['metadata']['name'] and name == '%s.%s.%s' % (p.hostname, p.subdomain, DOMAIN):
+            is_told = p.is_ready or self.are_all_told
+            if is_told and p.subdomain == self.service and name == '%s.%s.%s' % (p.hostname, p.subdomain, DOMAIN):
                 return p.address
         return None
 
@@ -503,9 +522,12 @@ def main():
         return now['cluster']
 
     cluster = make('calm')
+    wants = {e['name']: e.get('value') for e in cluster.job['template']['spec']['containers'][0]['env']}
+    if wants.get('DEVICE') == 'cuda':
+        print('# no GPUs here: %s instead of %s' % (NO_GPU, {k: wants.get(k) for k in NO_GPU}))
     cluster.run(3, lambda: CANNOT in cluster.codes)
     if cluster.result == 'Failed: exit code %d' % CANNOT:
-        print('cannot be made here: ' + open(work + '/calm/convoy-0.0.log', encoding='utf-8').read().strip())
+        print('cannot be made here: ' + open('%s/calm/%s-0.0.log' % (work, cluster.name), encoding='utf-8').read().strip())
         return 0
     cluster.run(120)
     calm = weights(cluster)
@@ -521,7 +543,8 @@ def main():
         Tap.ok(cluster.result == 'Failed: exit code 78' and cluster.made == 2, 'a setting that is wrong: %s, no pod is tried again' % cluster.result, cluster)
         cluster.close()
     good = sum(one_run(make, i, rnd, steps, calm) for i in range(runs))
-    print('# after trouble the job completed in %d of %d' % (good, runs))
+    if runs > 0:
+        print('# after trouble the job completed in %d of %d' % (good, runs))
     return 0
 
 

@@ -40,4 +40,13 @@ SECRETS=$tmp/secrets kubelet "$root/$(cat applied)" 0 STEPS=4 BATCH_SIZE=1 >tap2
 ok "with which the job completes, and its pods become ready" is \
     "$(grep -c '^ok' tap2) $(grep -c '^not ok' tap2) $(grep -c '^ok 1 - undisturbed: Complete, step 4$' tap2)" "2 0 1"
 grep -q '^not ok' tap2 && sed 's/^/# /' tap2
+
+# The other overlays: their variables, volumes, probes and names, in runs without trouble.
+for overlay in gpu infiniband jobset; do
+    kubelet "$root/k8s/overlays/$overlay" 0 $tiny STEPS=40 BATCH_SIZE=1 GLOBAL_BATCH=4 >tap2
+    ok "overlay $overlay: the job completes, its pods become ready" is \
+        "$(grep -c '^ok' tap2) $(grep -c '^not ok' tap2) $(grep -c '^ok 1 - undisturbed: Complete, step 40$' tap2)" "2 0 1"
+    grep '^#' tap2
+    grep -q '^not ok' tap2 && sed 's/^/# /' tap2
+done
 done_testing

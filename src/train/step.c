@@ -201,15 +201,18 @@ static void tell_memory(const struct step *s)
 {
     struct step_memory m = step_memory(s);
     struct memory now = {0};
-    char word[7][32];
+    char word[6][32], held[64] = "", size[32];
     if (comm_place(s->config.comm)->ranks == 1 || comm_place(s->config.comm)->rank != 0)
         return;
+    int64_t held_bytes = memory_resident(&now, 1);
+    if (held_bytes >= 0) /* not told without /proc */
+        text_format(held, sizeof(held), "; the process now holds %s", text_human(size, sizeof(size), (double)held_bytes));
     LOG_INFO("memory of a rank, planned and taken: parameters %s, gradients %s, moments %s, whole pieces while in use %s, "
-             "compression %s, passes %s; the process now holds %s",
+             "compression %s, passes %s%s",
              text_human(word[0], 32, (double)m.store.params), text_human(word[1], 32, (double)m.store.grads),
              text_human(word[2], 32, (double)m.store.moments), text_human(word[3], 32, (double)m.store.windows),
              text_human(word[4], 32, (double)m.store.residuals), text_human(word[5], 32, (double)m.passes),
-             text_human(word[6], 32, (double)memory_resident(&now, 1)));
+             held);
 }
 
 /* A step alone on a GPU gathers what it asks (dev_collect). Several ranks move gradients between its parts. */

@@ -197,8 +197,7 @@ static enum status seat_members(struct comm_ucx *state, const struct comm_wire *
                                 .n = n,
                                 .me = state->me,
                                 .nodes = place->nodes,
-                                .locals = place->locals,
-                                .at_once = size->at_once};
+                                .locals = place->locals};
     return flow_open(&state->flow, size->piece);
 }
 
@@ -227,7 +226,7 @@ static enum status begin_open(struct comm_wire *wire, void *address, int64_t *ad
         return FAIL(ST_RETRY, "out of memory: a comm over UCX");
     state->owns_root = true;
     state->root->group_next = 1;
-    TRY(ucx_open(comm_ucx_size(wire->config.place.ranks)->at_once + COMM_UCX_AT_ONCE_MORE, &state->root->ucx));
+    TRY(ucx_open(comm_ucx_size(wire->config.place.ranks)->piece + COMM_UCX_AT_ONCE_MORE, &state->root->ucx));
     TRY(ucx_address(state->root->ucx, address, COMM_ADDRESS_MAX, address_bytes));
     TRY(seat_members(state, wire, 0));
     if (wire->config.place.locals == 1)

@@ -5,10 +5,10 @@
 #include "comm/comm.h"
 
 static const struct comm_ucx_size sizes[] = {
-    {2, 64 << 10, 512 << 10, 256 << 10, 320 << 10},
-    {4, 16 << 10, 0, 88 << 10, 256 << 10},
-    {16, 8 << 10, 0, 88 << 10, 128 << 10},
-    {COMM_RANKS_MAX, 2 << 10, 0, 88 << 10, 32 << 10},
+    {2, 64 << 10, 512 << 10, 256 << 10},
+    {4, 16 << 10, 0, 88 << 10},
+    {16, 8 << 10, 0, 88 << 10},
+    {COMM_RANKS_MAX, 2 << 10, 0, 32 << 10},
 };
 
 const struct comm_ucx_size *comm_ucx_size(int ranks)

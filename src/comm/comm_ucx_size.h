@@ -10,13 +10,12 @@
  *   up to `whole`    the same in pieces: adding overlaps with moving, and nothing is copied to send it
  *   above            in parts: pieces to the owner of a part and finished back from it (flow.h), so that each byte
  *                    travels twice, however many ranks there are
- * Pieces have at most `at_once` bytes where all pieces of a part may be under way, because UCX sends these without
- * asking, and at most `piece` in larger parts, where too much would come before it is expected. */
+ * Pieces have at most `piece` bytes; messages of so many UCX sends without asking. */
 struct comm_ucx_size {
     int ranks_max;
-    int64_t small, whole, at_once, piece;
+    int64_t small, whole, piece;
 };
-#define COMM_UCX_AT_ONCE_MORE (8 << 10) /* above the largest piece: where UCX begins to ask */
+#define COMM_UCX_AT_ONCE_MORE (8 << 10) /* above a piece: where UCX begins to ask */
 
 const struct comm_ucx_size *comm_ucx_size(int ranks);
 

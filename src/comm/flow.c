@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/must.h"
 #include "comm/add.h"
 #include "comm/comm_ops.h"
 #include "comm/order.h"
+
+#define LEAST_BYTES (32 << 10) /* of a piece: two of half the size cost more time than they win */
 
 /* Messages of one kind with one peer: [done, posted) are under way. */
 struct flow_stream {
@@ -26,6 +27,9 @@ struct flow_run {
     const struct flow_call *call;
     int64_t each, each_out; /* bytes of an element on its way to be added, and finished */
     int64_t piece_elems;
+    bool gives, tells;      /* which streams there are */
+    bool is_windowed;       /* a piece waits for the return of the one FLOW_DEPTH before it */
+    enum ucx_lane receipts; /* its pieces only say so, and are empty; CALL: none is such */
     struct order_extent mine;
     int64_t added; /* pieces of my part that are finished */
 };
@@ -37,8 +41,7 @@ enum status flow_open(struct flow *flow, int64_t piece_bytes)
     flow->sources = calloc((size_t)flow->n, sizeof(*flow->sources));
     if (flow->peers == NULL || flow->sources == NULL)
         return FAIL(ST_RETRY, "out of memory: streams to %d ranks", flow->n);
-    flow->slot_bytes = piece_bytes > flow->at_once ? piece_bytes : flow->at_once;
-    flow->slots_bytes = flow->slot_bytes * FLOW_DEPTH * flow->n;
+    flow->slots_bytes = piece_bytes * FLOW_DEPTH * flow->n;
     void *slots;
     TRY(comm_ops_reserve(flow->slots_bytes, &slots));
     flow->slots = slots;
@@ -69,7 +72,7 @@ static struct order_extent piece_of(const struct flow_run *run, struct order_ext
 
 static char *slot_of(const struct flow *flow, int64_t piece_i, int r)
 {
-    return flow->slots + ((piece_i % FLOW_DEPTH) * flow->n + r) * flow->slot_bytes;
+    return flow->slots + ((piece_i % FLOW_DEPTH) * flow->n + r) * flow->piece_bytes;
 }
 
 static bool has_room(const struct flow_stream *s) { return s->posted - s->done < FLOW_DEPTH; }
@@ -82,6 +85,8 @@ static void retire(struct flow_stream *s)
 
 static int64_t bytes_of(const struct flow_run *run, int64_t elems, enum ucx_lane lane)
 {
+    if (lane == run->receipts)
+        return 0;
     return elems * (lane == UCX_LANE_DONE ? run->each_out : run->each);
 }
 
@@ -104,30 +109,49 @@ static enum status recv_piece(struct flow_run *run, struct flow_stream *s, char 
     return ucx_recv(flow->ucx, &s->ops[s->posted++ % FLOW_DEPTH], data, bytes_of(run, elems, lane), tag);
 }
 
-/* Begin what may be begun with rank r. Receives first: a message that is expected is not copied. */
-static enum status post(struct flow_run *run, int r)
+/* Pieces of a stream that may be under way: few, and FLOW_DEPTH more than have come back of the other. */
+static bool may_go(const struct flow_run *run, const struct flow_stream *s, int64_t n, int64_t back)
+{
+    return s->posted < n && has_room(s) && (!run->is_windowed || s->posted < back + FLOW_DEPTH);
+}
+
+/* Receives first: a message that is expected is not copied. */
+static enum status post_receives(struct flow_run *run, int r)
 {
     struct flow *flow = run->flow;
-    const struct flow_call *call = run->call;
     struct flow_peer *peer = &flow->peers[r];
-    struct order_extent theirs = call->parts[r], piece;
+    struct order_extent theirs = run->call->parts[r], piece;
     int64_t mine_n = count_pieces(run, run->mine), theirs_n = count_pieces(run, theirs);
-    while (call->in != NULL && peer->take.posted < mine_n && peer->take.posted < run->added + FLOW_DEPTH) {
+    int64_t free_n = run->call->in != NULL ? run->added : peer->take.done; /* slots, by the pieces that have left them */
+    while (run->gives && peer->take.posted < mine_n && peer->take.posted < free_n + FLOW_DEPTH) {
         piece = piece_of(run, run->mine, peer->take.posted);
         TRY(recv_piece(run, &peer->take, slot_of(flow, peer->take.posted, r), piece.elems, r, UCX_LANE_DATA));
     }
-    while (call->out != NULL && peer->listen.posted < theirs_n && has_room(&peer->listen)) {
+    while (run->tells && peer->listen.posted < theirs_n && has_room(&peer->listen)) {
         piece = piece_of(run, theirs, peer->listen.posted);
-        TRY(recv_piece(run, &peer->listen, call->out + piece.first * run->each_out, piece.elems, r, UCX_LANE_DONE));
+        char *to = run->call->out != NULL ? run->call->out + piece.first * run->each_out : flow->slots;
+        TRY(recv_piece(run, &peer->listen, to, piece.elems, r, UCX_LANE_DONE));
     }
-    while (call->out != NULL && peer->tell.posted < run->added && has_room(&peer->tell)) {
+    return ST_OK;
+}
+
+/* Begin what may be begun with rank r. */
+static enum status post(struct flow_run *run, int r)
+{
+    const struct flow_call *call = run->call;
+    struct flow_peer *peer = &run->flow->peers[r];
+    struct order_extent theirs = call->parts[r], piece;
+    int64_t theirs_n = count_pieces(run, theirs);
+    TRY(post_receives(run, r));
+    while (run->tells && may_go(run, &peer->tell, run->added, call->in != NULL ? run->added : peer->take.done)) {
         piece = piece_of(run, run->mine, peer->tell.posted);
         TRY(send_piece(run, &peer->tell, call->own_out + (piece.first - run->mine.first) * run->each_out, piece.elems, r,
                        UCX_LANE_DONE));
     }
-    while (call->in != NULL && peer->give.posted < theirs_n && has_room(&peer->give)) {
+    while (run->gives && may_go(run, &peer->give, call->in != NULL ? theirs_n : peer->listen.done, peer->listen.done)) {
         piece = piece_of(run, theirs, peer->give.posted);
-        TRY(send_piece(run, &peer->give, call->in + piece.first * run->each, piece.elems, r, UCX_LANE_DATA));
+        const char *from = call->in != NULL ? call->in + piece.first * run->each : run->flow->slots;
+        TRY(send_piece(run, &peer->give, from, piece.elems, r, UCX_LANE_DATA));
     }
     return ST_OK;
 }
@@ -164,9 +188,9 @@ static bool is_finished(const struct flow_run *run, int r)
     const struct flow_peer *peer = &run->flow->peers[r];
     int64_t mine_n = count_pieces(run, run->mine);
     int64_t theirs_n = count_pieces(run, run->call->parts[r]);
-    if (run->call->in != NULL && peer->give.done < theirs_n)
+    if (run->gives && (peer->give.done < theirs_n || (run->call->in == NULL && peer->take.done < mine_n)))
         return false;
-    return run->call->out == NULL || (peer->tell.done == mine_n && peer->listen.done == theirs_n);
+    return !run->tells || (peer->tell.done == mine_n && peer->listen.done == theirs_n);
 }
 
 static enum status turn(struct flow_run *run, bool *is_done)
@@ -191,15 +215,28 @@ static enum status turn(struct flow_run *run, bool *is_done)
 }
 
 /* Pieces that fill a slot, or smaller ones when the parts are: a part should be two pieces, that adding and moving
- * overlap; more of them cost more in agreement than they win. None is agreed on where all pieces of a part may be under
- * way, which bounds what comes before it is expected. */
+ * overlap; more of them cost more than they win. */
 static int64_t choose_piece(const struct flow *flow, int64_t part_elems, int64_t each)
 {
-    int64_t most = flow->piece_bytes / each, wanted = part_elems / 2, least = most / 8;
-    if (part_elems * each <= flow->at_once * FLOW_DEPTH)
-        most = flow->at_once / each;
-    wanted = wanted < least ? least : wanted < most ? wanted : most;
-    return (wanted + ORDER_ALIGN - 1) / ORDER_ALIGN * ORDER_ALIGN;
+    int64_t most = flow->piece_bytes / each, wanted = part_elems / 2, least = LEAST_BYTES / each;
+    wanted = wanted > least ? wanted : least;
+    wanted = wanted < most ? wanted : most;
+    return (wanted + ORDER_ALIGN - 1) / ORDER_ALIGN * ORDER_ALIGN; /* of which `most` is a multiple */
+}
+
+/* What the call is cut into, by the largest part, which is the same on all ranks. */
+static void plan(struct flow_run *run)
+{
+    const struct flow_call *call = run->call;
+    int64_t most = 0;
+    for (int r = 0; r < run->flow->n; r++)
+        most = call->parts[r].elems > most ? call->parts[r].elems : most;
+    run->piece_elems = choose_piece(run->flow, most, run->each);
+    run->is_windowed = !call->is_whole && most > run->piece_elems * FLOW_DEPTH;
+    run->gives = call->in != NULL || run->is_windowed;
+    run->tells = call->out != NULL || run->is_windowed;
+    run->receipts = call->in == NULL ? UCX_LANE_DATA : call->out == NULL ? UCX_LANE_DONE : UCX_LANE_CALL;
+    run->added = call->in != NULL ? 0 : count_pieces(run, run->mine);
 }
 
 enum status flow_run(struct flow *flow, const struct flow_call *call, struct ucx_wait *wait)
@@ -209,14 +246,7 @@ enum status flow_run(struct flow *flow, const struct flow_call *call, struct ucx
                            .each = (int64_t)dtype_bytes(call->dtype),
                            .each_out = (int64_t)dtype_bytes(call->dtype_out),
                            .mine = call->parts[flow->me]};
-    int64_t most = 0;
-    for (int r = 0; r < flow->n; r++)
-        most = call->parts[r].elems > most ? call->parts[r].elems : most;
-    run.piece_elems = choose_piece(flow, most, run.each);
-    ASSERTF(run.piece_elems * run.each <= flow->slot_bytes, "pieces of %lld elements in slots of %lld bytes",
-            (long long)run.piece_elems, (long long)flow->slot_bytes);
-    if (call->in == NULL)
-        run.added = count_pieces(&run, run.mine);
+    plan(&run);
     memset(flow->peers, 0, sizeof(*flow->peers) * (size_t)flow->n);
     bool is_done = false;
     for (;;) {
@@ -246,10 +276,11 @@ enum status flow_swap(struct flow *flow, const struct flow_call *call, int64_t e
     return ST_OK;
 }
 
-/* Pieces go from rank to rank: a rank passes a piece on while the next one comes. */
+/* Pieces go from rank to rank: a rank passes a piece on while the next one comes. They are so large that UCX asks for each,
+ * since nothing comes back. */
 enum status flow_chain(struct flow *flow, const struct flow_call *call, int64_t bytes, int root, struct ucx_wait *wait)
 {
-    struct flow_run run = {.flow = flow, .call = call, .each = 1, .each_out = 1, .piece_elems = flow->piece_bytes};
+    struct flow_run run = {.flow = flow, .call = call, .each = 1, .each_out = 1, .piece_elems = 2 * flow->piece_bytes};
     int at = (flow->me - root + flow->n) % flow->n, prev = (flow->me - 1 + flow->n) % flow->n;
     int next = (flow->me + 1) % flow->n;
     bool is_last = at == flow->n - 1;

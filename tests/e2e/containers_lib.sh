@@ -10,7 +10,7 @@ commit=$(git -C "$root" rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 # begin_store — podman with a store of its own. Fails, with the reason in $why, where containers cannot be had.
 begin_store() {
     [ "$(id -u)" = 0 ] || { why="needs root"; return 1; }
-    sh "$root/.ci/need" podman runc debootstrap jq curl >out 2>err || { why="podman cannot be installed: $(tail -n 1 err)"; return 1; }
+    sh "$root/.ci/need" podman runc debootstrap jq curl strace >out 2>err || { why="podman cannot be installed: $(tail -n 1 err)"; return 1; }
     mkdir -p "$store" mnt/{lower,upper,work,all}
     exec 8>"$store/lock"
     flock -n 8 || { why="another run uses $store"; return 1; }

@@ -102,6 +102,7 @@ watch() {
         sleep 0.05
     done
 }
+: >seen
 watch $a:8080 seen &
 watcher=$!
 started+=($watcher)
@@ -123,30 +124,27 @@ ok "its health, polled throughout: joining, training, recovering, training, done
 echo "# all that was seen: $(xargs <seen)"
 podman rm -f -v cv0-$$ cv1-$$ >/dev/null 2>&1
 
-# 5. podman stop: 143, with a checkpoint, within five seconds. STOPS=10 for more of them. podman itself goes before other work in the
-# machine, for it is not what is tried; from the signal's arrival to the end is convoy's part, and is told beside it.
+# 5. podman stop: 143, with a checkpoint, within five seconds of the signal. STOPS=10 for more of them. Under load podman may take seconds
+# before it sends the signal, which is not ours and is told beside it; the call that sends it is seen by strace.
 volume s
-stops=0 worst=0 ours=0
-since_signal() { # ms from the log's line of the signal to the end that podman noted
-    local signal end
-    signal=$(podman logs one-$$ 2>&1 | grep -m 1 'SIGTERM: stopping' | cut -d ' ' -f 1)
-    end=$(podman inspect one-$$ | jq -r '.[0].State.FinishedAt' | cut -c1-23)
-    echo $((($(date -ud "${end:-1970}Z" +%s%N) - $(date -ud "${signal:-1970-01-01}" +%s%N)) / 1000000))
-}
+stops=0 worst=0 before_worst=0
 for i in $(seq 1 ${STOPS:-3}); do
     start one-$$ --network host -v $tmp/s:/checkpoints -- $tiny STATUS_PORT=0 STEPS=100000000
     wait_for 10 eval 'podman logs one-$$ 2>/dev/null | grep -q "^step "'
     before=$(newest_step s)
     began=$(date +%s%N)
-    first="nice -n -15" podman stop -t 10 one-$$ >/dev/null 2>&1
-    took=$((($(date +%s%N) - began) / 1000000))
+    first="strace -f -qq -ttt -e trace=kill -o $tmp/calls" podman stop -t 10 one-$$ >/dev/null 2>&1
+    ended=$(date +%s%N)
+    sent=$(awk '/SIGTERM/ { split($2, t, "."); print t[1] t[2] "000"; exit }' calls 2>/dev/null)
+    sent=${sent:-$began}
+    took=$(((ended - sent) / 1000000)) waited=$(((sent - began) / 1000000))
     [ $took -gt $worst ] && worst=$took
-    mine=$(since_signal)
-    [ "$mine" -gt $ours ] && ours=$mine
+    [ $waited -gt $before_worst ] && before_worst=$waited
     [ "$(code_of one-$$) $((took < 5000))" = "143 1" ] && [ "$(newest_step s)" -gt "${before:-0}" ] && stops=$((stops + 1))
     podman rm -f -v one-$$ >/dev/null 2>&1
 done
-ok "stopped: 143 and a newer checkpoint within 5 s, each time (the slowest took $worst ms, $ours from the signal on)" is $stops ${STOPS:-3}
+ok "stopped: 143 and a newer checkpoint within 5 s, each time (the slowest took $worst ms; before the signal podman took $before_worst at most)" \
+    is $stops ${STOPS:-3}
 
 # 6. README.md's commands as they stand there: one machine, two containers; then two machines.
 quick() { # with time limits, for they are not ours

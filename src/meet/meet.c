@@ -29,6 +29,9 @@
 #define STUCK_SAY_MS 10000
 #define FLUSH_MS 150 /* for the last answers to leave this host */
 #define TELL_MS 3000 /* node 0 waits so long for the others to hear of the end */
+#define TELL_STILL_MS 1000 /* likewise, when nothing moved any more */
+#define STILL_MS 2500      /* who is asked to stop waits so long for a call that gets no answer, or STILL_FACTOR times */
+#define STILL_FACTOR 2     /* as long as calls took */
 
 struct meet {
     struct meet_config config;
@@ -47,6 +50,9 @@ struct meet {
     struct meet_node own[2];
     char stuck[256];
     int64_t stuck_said_ms;
+    struct stuck_pace pace;
+    int64_t stop_ms; /* asked to stop since; 0: not */
+    bool was_still;  /* a stop gave a world up in which nothing moved */
     bool is_ending; /* the member is done; node 0 may still have to tell the others */
     int64_t ending_ms, told_ms;
     enum status end_st;
@@ -154,7 +160,8 @@ static bool may_end(struct meet *meet)
         meet->told_ms = clock_ms();
     if (is_told)
         return clock_ms() - meet->told_ms >= FLUSH_MS;
-    return meet->end_st != ST_OK && clock_ms() - meet->ending_ms >= TELL_MS;
+    int64_t limit_ms = meet->was_still ? TELL_STILL_MS : TELL_MS;
+    return meet->end_st != ST_OK && clock_ms() - meet->ending_ms >= limit_ms;
 }
 
 static void finish(struct meet *meet)
@@ -204,6 +211,25 @@ static void look_stuck(struct meet *meet, int64_t now_ms)
     }
 }
 
+/* look_still — a stop waits for a step's end and a checkpoint, but not for what never ends. */
+static void look_still(struct meet *meet, int64_t now_ms)
+{
+    const struct meet_node *nodes;
+    struct member_actions actions = {0};
+    char why[160];
+    if (meet->stop_ms == 0 && meet->member.stop_told != 0)
+        meet->stop_ms = now_ms;
+    if (meet->member.running == 0 || meet->stop_ms == 0 || now_ms - meet->stop_ms < STILL_MS || meet->is_ending)
+        return;
+    int64_t limit_ms = STILL_FACTOR * meet->pace.longest_ms;
+    int nodes_n = meet_roster(meet, &nodes);
+    if (!stuck_is_still(nodes, nodes_n, limit_ms > STILL_MS ? limit_ms : STILL_MS, why, sizeof(why)))
+        return;
+    meet->was_still = true;
+    member_desert(&meet->member, why, &actions);
+    act(meet, &actions);
+}
+
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd, (void)what;
@@ -213,6 +239,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     if (!meet->is_ending)
         member_tick(&meet->member, now_ms, &actions);
     act(meet, &actions);
+    look_still(meet, now_ms);
     if (meet->coordinator != NULL) {
         coordinator_tick(meet->coordinator, now_ms);
         look_stuck(meet, now_ms);
@@ -402,6 +429,8 @@ void meet_report(struct meet *meet, const struct meet_rank *ranks, int ranks_n)
         if (ranks[i].step > meet->member.step)
             meet->member.step = ranks[i].step;
     }
+    if (ranks_n > 0)
+        stuck_pace_add(&meet->pace, &ranks[0]);
 }
 
 void meet_stop(struct meet *meet, int request)

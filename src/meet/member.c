@@ -120,6 +120,12 @@ static void give_up(struct member *m, const char *why, struct member_actions *ac
         add_loss(m, generation, ST_PEER, why, actions);
 }
 
+void member_desert(struct member *m, const char *why, struct member_actions *actions)
+{
+    if (m->running != 0)
+        give_up(m, why, actions);
+}
+
 static void told_running(struct member *m, const struct wire_told *told, struct member_actions *actions)
 {
     bool is_mine = m->ready > 0 && told->used == m->ready;
@@ -271,7 +277,8 @@ void member_tick(struct member *m, int64_t now_ms, struct member_actions *action
     if (m->running != 0)
         look_running(m, now_ms, actions);
     bool is_alone = m->closed_ms >= 0 && now_ms - m->closed_ms >= MEMBER_CLOSED_MS;
-    if (m->is_leaving && (is_alone || now_ms - m->leaving_ms >= MEMBER_LEAVE_MS)) {
+    int64_t leave_ms = now_ms - m->answered_ms >= MEMBER_LEAVE_MS ? MEMBER_LEAVE_SILENT_MS : MEMBER_LEAVE_MS;
+    if (m->is_leaving && (is_alone || now_ms - m->leaving_ms >= leave_ms)) {
         over(m, m->leave_st, m->why, actions); /* nobody is there to tell */
     } else if (now_ms - m->since_ms >= m->config.join_timeout_ms) {
         text_format(why, sizeof(why),

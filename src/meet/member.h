@@ -13,6 +13,7 @@
 
 #define MEMBER_CLOSED_MS 400 /* node 0's connection ended and it cannot be reached for so long: it is gone */
 #define MEMBER_LEAVE_MS 3000 /* who leaves waits so long for node 0 to note it */
+#define MEMBER_LEAVE_SILENT_MS 500 /* likewise, when node 0 has been silent for MEMBER_LEAVE_MS */
 
 struct member_config {
     int node_id;
@@ -67,6 +68,8 @@ void member_ready(struct member *m, struct member_actions *actions);
 void member_lost(struct member *m, int64_t generation, enum status st, const char *why,
                  struct member_actions *actions);
 void member_stop(struct member *m, int request, struct member_actions *actions);
+/* member_desert — the world is given up at once, for nothing moves in it; node 0 hears of it when it can. */
+void member_desert(struct member *m, const char *why, struct member_actions *actions);
 void member_leave(struct member *m, enum status st, const char *why, int64_t now_ms,
                   struct member_actions *actions);
 

@@ -80,3 +80,44 @@ bool stuck_find(const struct meet_node *nodes, int nodes_n, int64_t limit_ms, ch
                     last->rank, behind_n - 1, front.rank->call, sequence, age_s);
     return true;
 }
+
+/* is_still — where nothing has been heard for so long the node counts, whatever it was doing. */
+static bool is_still(const struct meet_node *node, int64_t limit_ms)
+{
+    if (node->heartbeat_age_seconds * 1e3 >= (double)limit_ms)
+        return true;
+    for (int k = 0; k < node->ranks_n; k++)
+        if (node->ranks[k].call[0] == 0 || node->ranks[k].call_age_ms < limit_ms)
+            return false;
+    return node->ranks_n > 0;
+}
+
+bool stuck_is_still(const struct meet_node *nodes, int nodes_n, int64_t limit_ms, char *out, size_t cap)
+{
+    const struct meet_node *silent = NULL;
+    const struct meet_rank *rank = NULL;
+    out[0] = 0;
+    for (int i = 0; i < nodes_n; i++) {
+        if (!is_still(&nodes[i], limit_ms))
+            return false;
+        if (nodes[i].heartbeat_age_seconds * 1e3 >= (double)limit_ms)
+            silent = &nodes[i];
+        else
+            rank = &nodes[i].ranks[0];
+    }
+    if (silent != NULL)
+        text_format(out, cap, "node %d is silent for %.1f s", silent->node_id, silent->heartbeat_age_seconds);
+    else if (rank != NULL)
+        text_format(out, cap, "all ranks are in calls that get no answer, rank %d in %s %lld for %.1f s", rank->rank,
+                    rank->call, (long long)rank->call_sequence, (double)rank->call_age_ms / 1e3);
+    return silent != NULL || rank != NULL;
+}
+
+void stuck_pace_add(struct stuck_pace *pace, const struct meet_rank *rank)
+{
+    bool is_further = pace->sequence > 0 && rank->call_sequence > pace->sequence;
+    if (is_further && pace->age_ms > pace->longest_ms)
+        pace->longest_ms = pace->age_ms;
+    pace->sequence = rank->call_sequence;
+    pace->age_ms = rank->call[0] != 0 ? rank->call_age_ms : -1;
+}

@@ -15,4 +15,16 @@
  * 20.3 s: …". False: nobody waits for as long as limit_ms. Ages count from each rank's report. */
 bool stuck_find(const struct meet_node *nodes, int nodes_n, int64_t limit_ms, char *out, size_t cap);
 
+/* stuck_is_still — nobody moves: each rank has been in a call for as long as limit_ms when it last said so, or its node
+ * has not been heard for so long; then why, for people. Never while somebody computes, reads or writes. */
+bool stuck_is_still(const struct meet_node *nodes, int nodes_n, int64_t limit_ms, char *out, size_t cap);
+
+/* stuck_pace — how long calls take here: the longest that a rank of this node came out of to enter a later one, as seen
+ * in reports of it; zeroed at first. */
+struct stuck_pace {
+    int64_t sequence, age_ms; /* of the call it is in, at the last report; age -1: in none */
+    int64_t longest_ms;
+};
+void stuck_pace_add(struct stuck_pace *pace, const struct meet_rank *rank);
+
 #endif

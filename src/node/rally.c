@@ -72,8 +72,8 @@ static void on_abort(void *arg, int64_t generation, const char *why)
     r->running = 0;
     r->is_ready = false;
     r->waiting_ms = clock_ms();
+    r->config.on_abort(r->config.arg, why); /* first: a worker that is stopped while it waits says why */
     board_abort(r->config.board, generation);
-    r->config.on_abort(r->config.arg, why);
 }
 
 static void on_stop(void *arg, int request)

@@ -104,25 +104,14 @@ static bool is_clean_stop(const struct supervisor *s, const struct crew_end *wor
            (st == guard_status(s->stop) || (s->was_preempted && st == ST_RETRY));
 }
 
-/* kept — what a person may count on after an end that was not clean. */
-static const char *kept(const struct supervisor *s, const struct board_worker *last, char *out, size_t cap)
-{
-    if (!conf_text(s->conf, CONF_CHECKPOINT_DIR)[0])
-        text_copy(out, cap, "nothing is kept, for CHECKPOINT_DIR is not set");
-    else if (last->checkpoint.path[0] && last->checkpoint.step >= 0)
-        text_format(out, cap, "the same command goes on from the checkpoint of step %lld",
-                    (long long)last->checkpoint.step);
-    else
-        text_copy(out, cap, "an earlier checkpoint, if there is one, is intact");
-    return out;
-}
+static bool has_dir(const struct supervisor *s) { return conf_text(s->conf, CONF_CHECKPOINT_DIR)[0] != 0; }
 
 /* end_stopped — a stop was asked for, but a worker did not live to carry it out. */
 static void end_stopped(struct supervisor *s, const struct crew_end *worker)
 {
     enum status st = guard_status(s->stop);
     char rest[96];
-    kept(s, worker->last, rest, sizeof rest);
+    verdict_kept(has_dir(s), worker->last, rest, sizeof rest);
     if (s->is_cut)
         FAIL(st, "ended at once by a second signal, without another checkpoint; %s", rest);
     else
@@ -149,12 +138,11 @@ static void recover_alone(struct supervisor *s, const struct crew_end *worker)
     char rest[96];
     const struct verdict *verdict = &worker->verdict;
     const struct board_worker *last = worker->last;
-    bool has_dir = conf_text(s->conf, CONF_CHECKPOINT_DIR)[0] != 0;
     switch (verdict_next(&s->budget, last->step)) {
     case VERDICT_NEXT_RESTART:
         LOG_WARN("%s; restart %lld of %lld from the %s", verdict->text, (long long)s->budget.restarts,
                  (long long)s->budget.restarts_max,
-                 !has_dir                   ? "beginning (CHECKPOINT_DIR is not set)"
+                 !has_dir(s)                   ? "beginning (CHECKPOINT_DIR is not set)"
                  : last->checkpoint.path[0] ? "last checkpoint"
                                             : "last checkpoint, or from the beginning when there is none");
         s->node.restarts = s->budget.restarts;
@@ -164,11 +152,11 @@ static void recover_alone(struct supervisor *s, const struct crew_end *worker)
         return;
     case VERDICT_NEXT_BARREN:
         FAIL(verdict->st, "%s; %d recoveries in a row made no new step, so more would not help; %s",
-             verdict->text, VERDICT_BARREN_MAX, kept(s, last, rest, sizeof rest));
+             verdict->text, VERDICT_BARREN_MAX, verdict_kept(has_dir(s), last, rest, sizeof rest));
         break;
     case VERDICT_NEXT_NO_BUDGET:
         FAIL(verdict->st, "%s; no restart left (MAX_RESTARTS=%lld); %s", verdict->text,
-             (long long)s->budget.restarts_max, kept(s, last, rest, sizeof rest));
+             (long long)s->budget.restarts_max, verdict_kept(has_dir(s), last, rest, sizeof rest));
         break;
     }
     end(s, verdict->st);
@@ -213,8 +201,11 @@ static void on_worker_end(void *arg, const struct crew_end *worker)
 /* stop_unready — nobody is there to carry the stop out. */
 static void stop_unready(struct supervisor *s, enum board_request request)
 {
-    FAIL(guard_status(request), "stopped by %s while recovering; the last checkpoint is intact",
-         guard_signal(request));
+    char rest[96];
+    struct board_worker last;
+    bool has_spoken = board_worker_copy(s->board, 0, &last);
+    FAIL(guard_status(request), "stopped by %s while recovering; %s", guard_signal(request),
+         verdict_kept(has_dir(s), has_spoken ? &last : NULL, rest, sizeof rest));
     leave(s, guard_status(request));
 }
 
@@ -223,13 +214,13 @@ static void stop_unready(struct supervisor *s, enum board_request request)
 static void on_abort(void *arg, const char *why)
 {
     struct supervisor *s = arg;
-    bool has_dir = conf_text(s->conf, CONF_CHECKPOINT_DIR)[0] != 0;
     s->node.restarts = rally_restarts(s->rally);
     text_copy(s->node.setback, sizeof s->node.setback, why);
     if (s->node.node_id != 0) /* on node 0 the meeting has said so */
         LOG_WARN("%s", why);
-    LOG_INFO("going on from the %s when all are back",
-             has_dir ? "last checkpoint" : "beginning (CHECKPOINT_DIR is not set)");
+    if (!guard_is_stop(s->stop))
+        LOG_INFO("going on from the %s when all are back",
+                 has_dir(s) ? "last checkpoint" : "beginning (CHECKPOINT_DIR is not set)");
     set_phase(s, BOARD_PHASE_RECOVERING);
 }
 

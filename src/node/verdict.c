@@ -129,3 +129,15 @@ int64_t verdict_delay_ms(const struct verdict_budget *budget)
         delay_ms = delay_ms ? 2 * delay_ms : 250;
     return delay_ms < 10000 ? delay_ms : 10000;
 }
+
+const char *verdict_kept(bool has_dir, const struct board_worker *last, char *out, size_t cap)
+{
+    if (!has_dir)
+        text_copy(out, cap, "nothing is kept, for CHECKPOINT_DIR is not set");
+    else if (last && last->checkpoint.path[0] && last->checkpoint.step >= 0)
+        text_format(out, cap, "the same command goes on from the checkpoint of step %lld",
+                    (long long)last->checkpoint.step);
+    else
+        text_copy(out, cap, "an earlier checkpoint, if there is one, is intact");
+    return out;
+}

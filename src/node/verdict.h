@@ -51,4 +51,8 @@ verdict_delay_ms(const struct verdict_budget *budget); /* wait before restart nu
 /* verdict_signal_name — "SIGSEGV"; "signal 99" into out when it has no name. Returns out. */
 const char *verdict_signal_name(char *out, size_t cap, int signal_n);
 
+/* verdict_kept — what a person may count on after an end without a checkpoint of its own. has_dir: CHECKPOINT_DIR is set;
+ * last: what a worker posted, NULL when it has not spoken. Returns out. */
+const char *verdict_kept(bool has_dir, const struct board_worker *last, char *out, size_t cap);
+
 #endif

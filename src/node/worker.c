@@ -25,6 +25,7 @@
 #include "node/gauge.h"
 #include "node/lives.h"
 #include "node/mapping.h"
+#include "node/verdict.h"
 #include "node/watch.h"
 #include "train/guard.h"
 #include "train/trainer.h"
@@ -226,8 +227,17 @@ static enum status stopped_waiting(void *arg)
     enum board_request request = board_requested(w->board);
     if (!guard_is_stop(request))
         return ST_OK;
-    return FAIL(guard_status(request), "stopped by %s while waiting for other workers; the last checkpoint is intact",
-                guard_signal(request));
+    struct board_worker last;
+    struct board_node node;
+    char rest[96];
+    bool has_spoken = board_worker_copy(w->board, w->worker_i, &last);
+    verdict_kept(conf_text(w->conf, CONF_CHECKPOINT_DIR)[0] != 0, has_spoken ? &last : NULL, rest, sizeof rest);
+    board_node_copy(w->board, &node);
+    if (!has_spoken || last.step < 0 || !node.setback[0])
+        return FAIL(guard_status(request), "stopped by %s while waiting for other workers; %s", guard_signal(request),
+                    rest);
+    return FAIL(guard_status(request), "stopped by %s after step %lld without another checkpoint: %s; %s",
+                guard_signal(request), (long long)last.step, node.setback, rest);
 }
 
 static enum status run_lives(struct worker *w)

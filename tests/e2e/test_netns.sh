@@ -92,4 +92,43 @@ kill -TERM "${node[1]}"
 finish_nodes 2
 took=$((($(date +%s%N) - begin) / 1000000))
 ok "and a stop is obeyed: 143 on both, after $took ms" is "$codes $((took / 5000))" "143 143 0"
+ok "nothing is said to be kept, for nothing is" node_says 0 "waiting for other workers; nothing is kept, for CHECKPOINT_DIR is not set"
+
+# The same in the midst of training: every rank sits in a call that gets no answer.
+undrop() { for ns in $a $b; do nsenter --net="/run/netns/$ns" iptables -F INPUT; done; }
+begin_both() { # SETTING…
+    in="nsenter --net=/run/netns/$a" begin_node 0 $tiny N_NODES=2 STEPS=100000000 CHECKPOINT_EVERY=100 "$@"
+    in="nsenter --net=/run/netns/$b" begin_node 1 $tiny N_NODES=2 STEPS=100000000 CHECKPOINT_EVERY=100 "$@"
+    pid=${node[0]}
+    wait_for 20 is_past 200
+}
+stop_both() { # NODE…: these get SIGTERM; the time until both have ended in $took
+    local begin=$(date +%s%N)
+    for i; do kill -TERM "${node[$i]}"; done
+    finish_nodes 2
+    took=$((($(date +%s%N) - begin) / 1000000))
+}
+undrop
+begin_both CHECKPOINT_DIR=$tmp/mid
+drop $a && drop $b
+sleep 1
+kill -KILL "$(workers_of_node 1)"
+wait_for 5 node_said 0 "node 1 .*was killed by SIGKILL.*restart 1 of 3"
+ok "a peer's failure is heard while no call gets an answer" node_said 0 "restart 1 of 3"
+undrop
+last=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-)
+wait_for 20 is_past $((last + 200))
+drop $a && drop $b
+sleep 1
+stop_both 1
+undrop
+ok "SIGTERM where no call gets an answer: 143 on both, after $took ms" is "$codes $((took / 5000))" "143 143 0"
+ok "why there is no checkpoint, and what there is" \
+    node_says 0 "after step [0-9]+ without another checkpoint: .*calls that get no answer.*goes on from the checkpoint of step [0-9]+"
+ok "on the other node, too" node_says 1 "stopped by SIGTERM after step [0-9]+ without another checkpoint: .*get no answer"
+begin_both CHECKPOINT_DIR=$tmp/apart PEER_TIMEOUT=60s
+ip -n $b link set eth0 down
+stop_both 0 1
+ok "SIGTERM with the cable out: 143 on both, after $took ms of PEER_TIMEOUT=60s" is "$codes $((took / 5000))" "143 143 0"
+ok "with the reason" is "$(grep -cE 'without another checkpoint: .*node [01] is silent for' err.0 err.1 | cut -d: -f2 | xargs)" "1 1"
 done_testing

@@ -87,6 +87,15 @@ done
 kill -TERM "$pid"
 finish
 ok "SIGTERM while recovering: 143" is $rc 143
+begin $endless MAX_RESTARTS=100
+wait_for 20 is_training
+for i in 1 2 3; do
+    wait_for 10 has_worker && kill -KILL "$worker"
+    sleep 0.1
+done
+kill -TERM "$pid"
+finish
+ok "without CHECKPOINT_DIR nothing is said to be kept" is "$rc $(grep -c 'is intact' err)" "143 0"
 
 # 6. What a person must change is never tried again.
 run $tiny STEPS=30 HEADS=3

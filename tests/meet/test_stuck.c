@@ -1,6 +1,7 @@
 /* stuck: the rank that the others wait for is named, whoever it is. */
 #include "harness.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "meet/stuck.h"
@@ -79,7 +80,58 @@ static void all_inside_or_several_behind(void **state)
     assert_string_equal(text, "node 1 rank 3 and 1 more have not entered barrier 5 for 7.0 s");
 }
 
+static bool is_still(char *text, size_t cap) { return stuck_is_still(nodes, 2, 3000, text, cap); }
+
+static void still_is_who_waits_or_is_silent(void **state)
+{
+    (void)state;
+    char text[256];
+    all_at("all_reduce", 7, 3000);
+    set(3, "all_reduce", 6, 3100); /* what they sent got lost on one way: not in the same one */
+    assert_true(is_still(text, sizeof(text)));
+    assert_string_equal(text, "all ranks are in calls that get no answer, rank 2 in all_reduce 7 for 3.0 s");
+    set(1, "all_reduce", 8, 2900); /* something has arrived */
+    assert_false(is_still(text, sizeof(text)));
+    assert_string_equal(text, "");
+    set(1, "", 8, 0); /* computes, or writes a checkpoint */
+    assert_false(is_still(text, sizeof(text)));
+    set(1, "all_reduce", 8, 3000);
+    nodes[1].heartbeat_age_seconds = 2.9; /* not known: it may have moved since */
+    set(2, "", 8, 0);
+    nodes[1].heartbeat_age_seconds = 2.9;
+    assert_false(is_still(text, sizeof(text)));
+    nodes[1].heartbeat_age_seconds = 3.2;
+    assert_true(is_still(text, sizeof(text)));
+    assert_string_equal(text, "node 1 is silent for 3.2 s");
+    all_at("", 8, 0);
+    nodes[1].heartbeat_age_seconds = 3.2; /* the others work still */
+    assert_false(is_still(text, sizeof(text)));
+    nodes[0].ranks_n = 0; /* has not said yet */
+    nodes[0].heartbeat_age_seconds = NAN;
+    assert_false(is_still(text, sizeof(text)));
+    assert_false(stuck_is_still(nodes, 0, 3000, text, sizeof(text)));
+}
+
+static void pace_is_the_longest_call_that_ended_well(void **state)
+{
+    (void)state;
+    struct stuck_pace pace = {0};
+    static const struct {
+        const char *call;
+        int64_t sequence, age_ms, longest_ms;
+    } rows[] = {{"all_reduce", 1, 4000, 0}, {"all_reduce", 1, 4250, 0}, {"", 2, 0, 4250}, {"all_reduce", 3, 900, 4250},
+                {"barrier", 9, 60000, 4250}, {"", 9, 0, 4250}, /* it failed: no later one follows */
+                {"broadcast", 1, 100, 4250}, {"", 1, 0, 4250}, {"broadcast", 2, 5000, 4250}, {"broadcast", 3, 1, 5000}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        set(0, rows[i].call, rows[i].sequence, rows[i].age_ms);
+        stuck_pace_add(&pace, &ranks[0]);
+        assert_int_equal(pace.longest_ms, rows[i].longest_ms);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(still_is_who_waits_or_is_silent),
+    cmocka_unit_test(pace_is_the_longest_call_that_ended_well),
     cmocka_unit_test(the_one_behind_is_named),
     cmocka_unit_test(nobody_is_named_without_reason),
     cmocka_unit_test(all_inside_or_several_behind),

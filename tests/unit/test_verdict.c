@@ -141,9 +141,24 @@ static void test_signal_names(void **state)
     assert_string_equal(verdict_signal_name(out, sizeof out, 250), "signal 250");
 }
 
+static void test_kept(void **state)
+{
+    (void)state;
+    char out[96];
+    struct board_worker last = {.checkpoint = {.step = -1}};
+    assert_string_equal(verdict_kept(false, NULL, out, sizeof out), "nothing is kept, for CHECKPOINT_DIR is not set");
+    assert_string_equal(verdict_kept(false, &last, out, sizeof out), "nothing is kept, for CHECKPOINT_DIR is not set");
+    assert_string_equal(verdict_kept(true, NULL, out, sizeof out), "an earlier checkpoint, if there is one, is intact");
+    assert_string_equal(verdict_kept(true, &last, out, sizeof out), "an earlier checkpoint, if there is one, is intact");
+    last.checkpoint.step = 40;
+    snprintf(last.checkpoint.path, sizeof last.checkpoint.path, "ck/step-40");
+    assert_string_equal(verdict_kept(true, &last, out, sizeof out), "the same command goes on from the checkpoint of step 40");
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_exit_codes), cmocka_unit_test(test_signals), cmocka_unit_test(test_words),
     cmocka_unit_test(test_hang),       cmocka_unit_test(test_budget),  cmocka_unit_test(test_barren),
     cmocka_unit_test(test_delay),      cmocka_unit_test(test_signal_names),
+    cmocka_unit_test(test_kept),
 };
 HARNESS_MAIN(tests)

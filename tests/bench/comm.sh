@@ -59,7 +59,7 @@ failed=0
 # median FILE WHO [BYTES] — of the rounds; 0: none.
 median() {
     awk -v who="$2" -v b="${3-}" '$1 == who && (b == "" || $2 == b) { print $NF }' "$1" 2>/dev/null | sort -g |
-        awk '{ v[NR] = $1 } END { print NR ? v[int((NR + 1) / 2)] : 0 }'
+        awk '{ v[NR] = $1 } END { print NR ? (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 : 0 }'
 }
 bus() { awk -v n="$1" -v b="$2" -v us="$3" 'BEGIN { printf "%.2f", (us > 0 ? 2 * (n - 1) / n * b / us * 1e-3 : 0) }'; }
 # row PART BYTES NAME PEER MUST — MUST "-": for information.

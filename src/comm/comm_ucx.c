@@ -365,8 +365,44 @@ static enum status run_small(struct comm_wire *wire, const struct comm_call *cal
 
 static int64_t part_bytes_max(const struct comm_ucx *state, const struct comm_call *call)
 {
-    int64_t most = call->elems / state->n / ORDER_ALIGN * ORDER_ALIGN + 2 * ORDER_ALIGN;
+    int64_t most = 0;
+    for (int r = 0; r < state->n; r++) {
+        int64_t elems = order_extent(call->elems, state->n, r).elems;
+        most = elems > most ? elems : most;
+    }
     return most * (int64_t)dtype_bytes(call->dtype);
+}
+
+/* Everybody's contribution to each part, to its owner, who adds them up in own_out. */
+static enum status scatter_small(struct comm_wire *wire, const struct comm_call *call, void *own_out)
+{
+    struct comm_ucx *state = wire->state;
+    struct ucx_wait wait = wait_of(wire);
+    int64_t each = (int64_t)dtype_bytes(call->dtype);
+    meeting_call(&state->meeting, call);
+    for (int i = 1; i < state->n; i++) {
+        int r = (state->me + i) % state->n;
+        struct order_extent part = order_extent(call->elems, state->n, r);
+        if (part.elems > 0)
+            memcpy(meeting_brought(&state->meeting, r), (const char *)call->in + part.first * each,
+                   (size_t)(part.elems * each));
+        TRY(meeting_greet(&state->meeting, r, UCX_LANE_CALL, part.elems * each));
+    }
+    TRY(meeting_end(&state->meeting, wire, &wait));
+    struct order_extent mine = order_extent(call->elems, state->n, state->me);
+    gather_sources(state, (const char *)call->in + mine.first * each);
+    add_sources(state, wire, call->dtype, own_out, mine.elems);
+    return ST_OK;
+}
+
+/* all_reduce of parts that are small: they go to their owners with the meeting, and finished to all. */
+static enum status reduce_parts(struct comm_wire *wire, const struct comm_call *call, struct flow_call *parts)
+{
+    struct comm_ucx *state = wire->state;
+    struct ucx_wait wait = wait_of(wire);
+    TRY(scatter_small(wire, call, parts->own_out));
+    parts->in = NULL;
+    return flow_run(&state->flow, parts, &wait);
 }
 
 static enum status all_reduce(struct comm_wire *wire, const struct comm_call *call)
@@ -391,36 +427,16 @@ static enum status all_reduce(struct comm_wire *wire, const struct comm_call *ca
         large.out = call->out;
         large.own_out = large.out + order_extent(call->elems, state->n, state->me).first * each;
     }
+    if (!large.is_whole && part_bytes_max(state, call) <= state->small)
+        return finish(wire, reduce_parts(wire, call, &large));
     return finish(wire, run_large(wire, call, &large, comm_rows_all_reduce));
-}
-
-/* Everybody's contribution to each part, to its owner. */
-static enum status scatter_small(struct comm_wire *wire, const struct comm_call *call)
-{
-    struct comm_ucx *state = wire->state;
-    struct ucx_wait wait = wait_of(wire);
-    int64_t each = (int64_t)dtype_bytes(call->dtype);
-    meeting_call(&state->meeting, call);
-    for (int i = 1; i < state->n; i++) {
-        int r = (state->me + i) % state->n;
-        struct order_extent part = order_extent(call->elems, state->n, r);
-        if (part.elems > 0)
-            memcpy(meeting_brought(&state->meeting, r), (const char *)call->in + part.first * each,
-                   (size_t)(part.elems * each));
-        TRY(meeting_greet(&state->meeting, r, UCX_LANE_CALL, part.elems * each));
-    }
-    TRY(meeting_end(&state->meeting, wire, &wait));
-    struct order_extent mine = order_extent(call->elems, state->n, state->me);
-    gather_sources(state, (const char *)call->in + mine.first * each);
-    add_sources(state, wire, call->dtype, call->out, mine.elems);
-    return ST_OK;
 }
 
 static enum status reduce_scatter(struct comm_wire *wire, const struct comm_call *call)
 {
     struct comm_ucx *state = wire->state;
     if (part_bytes_max(state, call) <= state->small)
-        return finish(wire, scatter_small(wire, call));
+        return finish(wire, scatter_small(wire, call, call->out));
     struct flow_call large = flow_of(wire, call);
     large.in = call->in;
     large.own_out = call->out;

@@ -9,7 +9,7 @@
  *   up to `small`    with the meeting: every rank sends its buffer to all, one message each way, and adds up all
  *   up to `whole`    the same in pieces: adding overlaps with moving, and nothing is copied to send it
  *   above            in parts: pieces to the owner of a part and finished back from it (flow.h), so that each byte
- *                    travels twice, however many ranks there are
+ *                    travels twice, however many ranks there are; parts up to `small` go to the owner with the meeting
  * Pieces have at most `piece` bytes; messages of so many UCX sends without asking. */
 struct comm_ucx_size {
     int ranks_max;

@@ -54,6 +54,10 @@ static enum status check_nodes(const struct conf *conf)
     if (conf->fault_rank >= conf_ranks(conf))
         return FAIL(ST_BAD_SETTING, "FAULT=%s (%s) names a rank that this run does not have; its ranks are 0 to %d",
                     conf_text(conf, CONF_FAULT), conf_source(conf, CONF_FAULT), conf_ranks(conf) - 1);
+    if (conf_fault(conf) == CONF_FAULT_ENOSPC && conf->fault_rank > 0)
+        return FAIL(ST_BAD_SETTING,
+                    "FAULT=%s (%s): rank 0 alone writes checkpoints, so no other can find a disk full; leave :rank=%d out",
+                    conf_text(conf, CONF_FAULT), conf_source(conf, CONF_FAULT), conf->fault_rank);
     return ST_OK;
 }
 

@@ -1,43 +1,11 @@
 /* coordinator — see coordinator.h. Must not know sockets, clocks or processes. */
-#include "meet/coordinator.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "meet/accord.h"
-#include "meet/notes.h"
+#include "meet/coordinator_inside.h"
 #include "meet/tally.h"
-
-struct slot {
-    enum meet_node_state state;
-    struct wire_instance instance;
-    char host[64], address[64];
-    int64_t pid;
-    int64_t sequence, generation; /* the highest heard, of this instance; the generation it came with */
-    int64_t seated_ms, spoke_ms, heard_ms, closed_ms; /* heard: with a lease; closed -1: not */
-    int64_t ready, used, losses;                      /* as in wire.h */
-    int stop, ranks_n;
-    bool is_told;                  /* that the job is over */
-    struct wire_instance newcomer; /* wants this place; the holder has until it dies to be heard from */
-    int64_t newcomer_ms;
-};
-
-struct coordinator {
-    struct coordinator_config config;
-    struct slot *slots;
-    struct meet_address *addresses; /* nodes_n × workers_n, as last made ready */
-    struct meet_rank *ranks;        /* likewise, as last reported */
-    struct meet_node *roster;
-    int64_t turn, generation, tick_ms, gather_ms, fall_ms; /* fall_ms far ahead before the first */
-    bool is_running, is_ended, is_missing_known;
-    int worlds_n, left_n, stop; /* worlds made in this life */
-    int64_t step;
-    struct wire_counts counts;
-    enum status end_st;
-    char why[WIRE_TEXT_MAX], missing[WIRE_TEXT_MAX];
-    struct notes notes;
-};
 
 /* ---- life ---- */
 
@@ -192,6 +160,9 @@ static void try_world(struct coordinator *c)
         count_restart(c, ST_PEER, "node 0 was lost and came back");
     if (c->is_ended)
         return;
+    if (c->worlds_n == 0 && c->config.nodes_n > 1)
+        for (size_t i = 0; i < 2; i++)
+            c->first[i] = c->addresses[i * (size_t)c->config.workers_n];
     c->generation++;
     c->worlds_n++;
     c->is_running = true;
@@ -256,6 +227,8 @@ static void take_ready(struct coordinator *c, struct slot *slot, const struct wi
         slot->ready = 0;
     }
     c->is_missing_known = c->is_missing_known && slot->ready == before;
+    if (slot->ready != before && slot->ready > 0 && coordinator_alike(c))
+        changed(c);
 }
 
 static void take_report(struct coordinator *c, struct slot *slot, const struct wire_says *says)
@@ -322,8 +295,23 @@ static void refuse(struct wire_told *told, enum status st)
     told->st = st;
 }
 
+static bool is_refused(const struct slot *slot, struct wire_instance instance, struct wire_told *told)
+{
+    if (!wire_is_same(slot->refused, instance))
+        return false;
+    refuse(told, ST_DISAGREE);
+    text_copy(told->text, sizeof(told->text), slot->why);
+    return true;
+}
+
+static void tell_wrong(const struct coordinator *c, struct wire_told *told)
+{
+    told->answer = WIRE_ANSWER_WAIT;
+    text_format(told->text, sizeof(told->text), "node 0 with this job's settings (%.900s)", c->why);
+}
+
 /* All nodes run the same job, or none does: before the first world a difference ends it for all, for nobody can
- * tell which node is wrong; later the newcomer is. */
+ * tell which node is wrong; later the newcomer is, which may be this node 0: the others then wait for another. */
 static bool is_agreed(struct coordinator *c, const struct wire_says *says, const struct wire_hello *hello,
                       struct wire_told *told)
 {
@@ -334,12 +322,16 @@ static bool is_agreed(struct coordinator *c, const struct wire_says *says, const
     char why[WIRE_TEXT_MAX];
     if (accord_is_same(&mine, &theirs, why, sizeof(why)))
         return true;
-    if (c->generation == 0)
+    if (c->generation == 0) {
+        c->is_wrong = c->is_wrong || (!c->is_ended && says->generation > 0);
         end(c, ST_DISAGREE, why); /* which says it */
-    else
-        notes_add(&c->notes, true, "%s", why);
+    } else {
+        notes_add(&c->notes, true, "refused: %s", why);
+    }
     refuse(told, ST_DISAGREE);
     text_copy(told->text, sizeof(told->text), why);
+    if (c->is_wrong)
+        tell_wrong(c, told);
     return false;
 }
 
@@ -435,6 +427,8 @@ static void tell_end(struct coordinator *c, struct slot *slot, struct wire_told 
     text_copy(told->text, sizeof(told->text), c->why);
     if (slot != NULL)
         slot->is_told = true;
+    if (c->is_wrong && slot != c->slots)
+        tell_wrong(c, told);
 }
 
 void coordinator_tell(struct coordinator *c, int node_id, struct wire_instance instance, int64_t sequence,
@@ -443,6 +437,8 @@ void coordinator_tell(struct coordinator *c, int node_id, struct wire_instance i
     struct slot *slot = &c->slots[node_id];
     bool is_holder = wire_is_same(slot->instance, instance) && !is_absent(slot);
     tell_head(c, sequence, told);
+    if (is_refused(slot, instance, told))
+        return;
     if (is_holder && slot->state == MEET_NODE_LEFT) {
         told->is_left = true;
         return;
@@ -477,8 +473,10 @@ void coordinator_hear(struct coordinator *c, const struct wire_says *says, const
                     c->config.nodes_n);
         return;
     }
+    if (is_refused(&c->slots[says->node_id], says->instance, told))
+        return;
     if (c->is_ended && !wire_is_same(c->slots[says->node_id].instance, says->instance)) {
-        tell_end(c, NULL, told);
+        tell_end(c, says->node_id == 0 ? c->slots : NULL, told);
         return;
     }
     if (!is_member(c, says, hello, now_ms, told))
@@ -559,7 +557,7 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
 
 bool coordinator_is_told(const struct coordinator *c)
 {
-    for (int i = 0; i < c->config.nodes_n; i++) {
+    for (int i = 0; i < c->config.nodes_n && !c->is_wrong; i++) {
         if (is_here(&c->slots[i]) && !(c->is_ended && c->slots[i].is_told))
             return false;
     }

@@ -31,6 +31,7 @@ struct coordinator_config {
     int max_restarts;
     const char *agree_json; /* what all must have; borrowed for life */
     struct wire_instance instance;
+    meet_alike *is_alike; /* as in meet_config */
 };
 
 enum status coordinator_open(const struct coordinator_config *config, int64_t now_ms, struct coordinator **out);

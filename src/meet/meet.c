@@ -312,7 +312,8 @@ static enum status open_machines(struct meet *meet)
                                              .join_timeout_ms = config->join_timeout_ms,
                                              .peer_timeout_ms = config->peer_timeout_ms,
                                              .max_restarts = config->max_restarts,
-                                             .agree_json = meet->agree_json};
+                                             .agree_json = meet->agree_json,
+                                             .is_alike = config->is_alike};
     TRY(make_instance(&member.instance));
     TRY(make_instance(&coordinator.instance));
     member_init(&meet->member, &member, clock_ms());

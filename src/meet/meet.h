@@ -65,6 +65,10 @@ struct meet_node {
     const struct meet_rank *ranks;
 };
 
+/* Do these two workers, of these nodes, have the same data? false: how they differ, for people. Pure. */
+typedef bool meet_alike(const struct meet_address *one, int one_node, const struct meet_address *other, int other_node,
+                        char *out, size_t cap);
+
 struct meet_config {
     int node_id, nodes_n, workers_n;
     const char *master_addr;
@@ -76,6 +80,7 @@ struct meet_config {
      * version, fingerprints of data and model, kind of device, library versions). A difference names key, both
      * values, node. */
     const char *agree_json;
+    meet_alike *is_alike; /* whether a node that comes back fits those that trained; NULL: any does */
     struct event_base *loop;
     /* called from the loop */
     void (*on_world)(void *arg, const struct meet_world *world);

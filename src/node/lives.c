@@ -197,26 +197,33 @@ static enum status wait_world(struct lives *l, bool *is_old_out)
     return ST_OK;
 }
 
+bool lives_is_alike(const struct board_address *one, int one_node, const struct board_address *other, int other_node,
+                    char *out, size_t cap)
+{
+    struct greeting a, b;
+    if (one->bytes < (int64_t)sizeof a || other->bytes < (int64_t)sizeof b)
+        return true; /* refused where it is used */
+    memcpy(&a, one->data, sizeof a);
+    memcpy(&b, other->data, sizeof b);
+    if (a.data == b.data && a.val_data == b.val_data)
+        return true;
+    bool is_data = a.data != b.data;
+    text_format(out, cap,
+                "%s differs: fingerprint %016" PRIx64 " on node %d, %016" PRIx64
+                " on node %d; give every node the same data",
+                is_data ? "DATA" : "VAL_DATA", is_data ? a.data : a.val_data, one_node, is_data ? b.data : b.val_data,
+                other_node);
+    return false;
+}
+
 /* check_greetings — every rank sees the same world, so all come to the same end. */
 static enum status check_greetings(const struct lives *l)
 {
     const struct comm_place *place = &l->config->place;
-    struct greeting first, other;
-    memcpy(&first, l->world[0].data, sizeof first);
-    for (int rank = 1; rank < place->ranks; rank++) {
-        memcpy(&other, l->world[rank].data, sizeof other);
-        int node = rank / place->locals;
-        if (other.data != first.data)
-            return FAIL(ST_DISAGREE,
-                        "DATA differs: fingerprint %016" PRIx64 " on node 0, %016" PRIx64
-                        " on node %d; give every node the same data",
-                        first.data, other.data, node);
-        if (other.val_data != first.val_data)
-            return FAIL(ST_DISAGREE,
-                        "VAL_DATA differs: fingerprint %016" PRIx64 " on node 0, %016" PRIx64
-                        " on node %d; give every node the same data",
-                        first.val_data, other.val_data, node);
-    }
+    char why[256];
+    for (int rank = 1; rank < place->ranks; rank++)
+        if (!lives_is_alike(&l->world[0], 0, &l->world[rank], rank / place->locals, why, sizeof why))
+            return FAIL(ST_DISAGREE, "%s", why);
     return ST_OK;
 }
 

@@ -30,4 +30,9 @@ struct lives_config {
 /* lives_run — until a life ends well, or badly in a way that another one would not heal. */
 enum status lives_run(const struct lives_config *config);
 
+/* lives_is_alike — have the workers with these addresses, of these nodes, the same data? false: how they differ, for
+ * people. Pure; addresses may be any bytes. */
+bool lives_is_alike(const struct board_address *one, int one_node, const struct board_address *other, int other_node,
+                    char *out, size_t cap);
+
 #endif

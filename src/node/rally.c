@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "meet/meet.h"
 #include "meet/secret.h"
+#include "node/lives.h"
 #include "node/mapping.h"
 
 #define TOKEN_BYTES 1200
@@ -39,6 +40,12 @@ struct rally {
 };
 
 /* ---- what meet says ---- */
+
+static bool is_alike(const struct meet_address *one, int one_node, const struct meet_address *other, int other_node,
+                     char *out, size_t cap)
+{
+    return lives_is_alike((const void *)one, one_node, (const void *)other, other_node, out, cap);
+}
 
 static bool all_alive(const struct rally *r)
 {
@@ -306,6 +313,7 @@ static enum status open_meet(struct rally *r)
                                  .peer_timeout_ms = conf_i64(conf, CONF_PEER_TIMEOUT),
                                  .max_restarts = (int)conf_i64(conf, CONF_MAX_RESTARTS),
                                  .agree_json = agreed.data,
+                                 .is_alike = is_alike,
                                  .loop = r->config.loop,
                                  .on_world = on_world,
                                  .on_abort = on_abort,

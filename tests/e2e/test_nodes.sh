@@ -155,4 +155,45 @@ ok "SIGCONT: it comes back, the job goes on" is_past $((last + 50))
 kill -TERM "${node[0]}"
 finish_nodes 2
 ok "SIGTERM on node 0: 143 on all" is "$codes" "143 143"
+
+# 6. Who comes back with something else is refused itself; the others keep their workers and wait for a right one.
+job="$endless N_NODES=2 VOCAB=50257 CHECKPOINT_DIR=back CHECKPOINT_EVERY=20 MAX_RESTARTS=20 JOIN_TIMEOUT=60s"
+begin_node 0 $job DATA=a.txt
+begin_node 1 $job DATA=a.txt
+pid=${node[0]}
+wait_for 20 is_past 30
+# comes_back_wrong I WORD SETTING… — node I is lost and comes back so: 76, and the other is still there.
+comes_back_wrong() {
+    local i=$1 word=$2 other=$((1 - $1)) before begin
+    shift 2
+    pid=${node[$other]}
+    before=$(workers_of_node $other)
+    kill_node $i
+    wait_for 10 node_said $other "node $i .*was lost"
+    begin=$(date +%s%N)
+    begin_node $i $job DATA=a.txt "$@"
+    finish_node $i
+    ok "node $i comes back with another $word: 76 for itself, with both values, within 5 s" is \
+        "${rcs[$i]} $(grep -cE "error.*$word.* on node [01].* on node [01]" err.$i) $((($(date +%s%N) - begin) / 5000000000))" "76 1 0"
+    sleep 1
+    ok "the other waits, with the worker it has" is "$(workers_of_node $other)" "$before"
+}
+comes_back_wrong 1 LR LR=0.5
+comes_back_wrong 1 DATA DATA=b.txt
+ok "node 0 says who was refused, and why" node_says 0 "warn.*refused.*DATA differs"
+begin_node 1 $job DATA=a.txt
+last=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-)
+wait_for 20 is_past $((last + 20))
+comes_back_wrong 0 LR LR=0.5
+pid=${node[1]}
+wait_for 5 node_said 1 "waiting for node 0 with this job's settings"
+ok "node 1 says what it waits for" node_says 1 "waiting for node 0 with this job's settings .*LR is 0.5 on node 0"
+comes_back_wrong 0 DATA DATA=b.txt
+begin_node 0 $job DATA=a.txt
+is_back() { grep -qE '^step [0-9]+' out.0; }
+wait_for 20 is_back
+ok "with the right ones the job goes on" is_back
+kill -TERM "${node[1]}"
+finish_nodes 2
+ok "to its stop" is "$codes" "143 143"
 done_testing

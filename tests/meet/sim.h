@@ -275,7 +275,7 @@ static void start(struct sim *s, int node)
     p->tick_ms = s->now_ms;
     member_init(&p->member, &member, s->now_ms);
     struct coordinator_config coordinator = {
-        s->nodes_n, 1, 1 << 30, 6000, 1 << 30, "{}", {0xC, (uint64_t)id + 1}};
+        s->nodes_n, 1, 1 << 30, 6000, 1 << 30, "{}", {0xC, (uint64_t)id + 1}, NULL};
     if (node == 0)
         (void)coordinator_open(&coordinator, s->now_ms, &p->coordinator);
     note(s, 0x2000 + (uint64_t)node);

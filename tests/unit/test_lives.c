@@ -219,11 +219,31 @@ static void one_rank_lives_once(void **state)
     board_close(board);
 }
 
+static void who_has_other_data_is_told_apart(void **state)
+{
+    (void)state;
+    char why[256] = "";
+    struct board_address one = {.bytes = 40}, other = {.bytes = 900};
+    memset(one.data, 7, 16);
+    memset(other.data, 7, 17); /* what follows is not compared */
+    assert_true(lives_is_alike(&one, 0, &other, 3, why, sizeof why));
+    other.data[8] = 8;
+    assert_false(lives_is_alike(&one, 0, &other, 3, why, sizeof why));
+    assert_string_equal(why, "VAL_DATA differs: fingerprint 0707070707070707 on node 0, 0707070707070708 on node 3; give every "
+                             "node the same data");
+    other.data[0] = 8;
+    assert_false(lives_is_alike(&one, 1, &other, 2, why, sizeof why));
+    assert_memory_equal(why, "DATA differs: fingerprint 0707070707070707 on node 1, 0707070707070708 on node 2; ", 70);
+    other.bytes = 15; /* none at all: for the workers to refuse */
+    assert_true(lives_is_alike(&one, 1, &other, 2, why, sizeof why));
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(from_generation_to_generation),
     cmocka_unit_test(other_data_are_refused),
     cmocka_unit_test(a_stop_ends_the_waiting),
     cmocka_unit_test(a_stop_ends_a_meeting_that_does_not_come_about),
     cmocka_unit_test(one_rank_lives_once),
+    cmocka_unit_test(who_has_other_data_is_told_apart),
 };
 HARNESS_MAIN(tests)

@@ -1,0 +1,47 @@
+/* coordinator_inside — what coordinator.c and coordinator_alike.c share. */
+#ifndef CONVOY_MEET_COORDINATOR_INSIDE_H
+#define CONVOY_MEET_COORDINATOR_INSIDE_H
+
+#include "meet/coordinator.h"
+#include "meet/notes.h"
+
+struct slot {
+    enum meet_node_state state;
+    struct wire_instance instance;
+    char host[64], address[64];
+    int64_t pid;
+    int64_t sequence, generation; /* the highest heard, of this instance; the generation it came with */
+    int64_t seated_ms, spoke_ms, heard_ms, closed_ms; /* heard: with a lease; closed -1: not */
+    int64_t ready, used, losses;                      /* as in wire.h */
+    int stop, ranks_n;
+    bool is_told;                  /* that the job is over */
+    struct wire_instance refused;  /* its data are others than the job's: told so, and no more */
+    char why[384];                 /* it was */
+    struct wire_instance newcomer; /* wants this place; the holder has until it dies to be heard from */
+    int64_t newcomer_ms;
+};
+
+struct coordinator {
+    struct coordinator_config config;
+    struct slot *slots;
+    struct meet_address *addresses; /* nodes_n × workers_n, as last made ready */
+    struct meet_rank *ranks;        /* likewise, as last reported */
+    struct meet_node *roster;
+    int64_t turn, generation, tick_ms, gather_ms, fall_ms; /* fall_ms far ahead before the first */
+    bool is_running, is_ended, is_missing_known;
+    bool is_wrong;                /* it ended because this node 0, a new one, has other settings than those who trained */
+    struct meet_address first[2]; /* of nodes 0 and 1, in the first world: what all later ones are like */
+    int worlds_n, left_n, stop; /* worlds made in this life */
+    int64_t step;
+    struct wire_counts counts;
+    enum status end_st;
+    char why[WIRE_TEXT_MAX], missing[WIRE_TEXT_MAX];
+    struct notes notes;
+};
+
+/* coordinator_alike — while the job gathers anew: a node that is ready with other data than those that trained is refused
+ * itself (*slot is lost, with `refused` and `why`), and the others wait for a right one. At the first meeting nobody can
+ * tell which is wrong: the workers end it for all. true: somebody was refused. */
+bool coordinator_alike(struct coordinator *c);
+
+#endif

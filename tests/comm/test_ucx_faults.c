@@ -142,8 +142,8 @@ static void check_others(int64_t within_ms, const char *word)
         int64_t queued = all->seen_queued_ms[r] - all->fault_queued_ms[r];
         int64_t took = all->seen_ms[r] - all->fault_ms - queued;
         if (took > within_ms || all->closed_ms[r] > 1000 || strstr(all->message[r], word) == NULL)
-            print_message("# rank %d after %lld ms (and %lld without a processor), closed in %lld ms, want '%s': %s\n", r,
-                          (long long)took, (long long)queued, (long long)all->closed_ms[r], word, all->message[r]);
+            print_message("# rank %d after %lld ms (and %lld without a processor), closed in %lld ms, want '%s': %s\n",
+                          r, (long long)took, (long long)queued, (long long)all->closed_ms[r], word, all->message[r]);
         assert_true(took <= within_ms);
         assert_true(all->closed_ms[r] <= 1000);
         assert_non_null(strstr(all->message[r], word));

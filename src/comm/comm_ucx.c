@@ -117,19 +117,20 @@ static int find_missing(const struct comm_wire *wire, int but)
 static enum status explain(struct comm_wire *wire, enum status st)
 {
     const struct comm_ucx *state = wire->state;
-    bool has_left = false;
-    const char *text = "";
-    int lost = ucx_lost(state->root->ucx, &has_left, &text), member = -1;
+    struct ucx_loss loss = {.rank = -1};
+    int member = -1;
+    bool is_lost = ucx_lost(state->root->ucx, &loss);
     for (int r = 0; r < state->n; r++)
-        member = state->world[r] == lost ? r : member;
-    if (st != ST_PEER || state->was_asked || lost < 0 || member < 0)
+        member = state->world[r] == loss.rank ? r : member;
+    if (st != ST_PEER || state->was_asked || !is_lost || member < 0)
         return st;
-    if (has_left)
-        return comm_ops_give_up(wire, member);
-    if (find_missing(wire, lost) < 0)
+    if (!loss.has_left && find_missing(wire, loss.rank) < 0)
         return st;
-    comm_ops_give_up(wire, member);
-    return FAIL(ST_PEER, "rank %d was lost: its connection ended (UCX: %s); %s", lost, text, status_message());
+    st = comm_ops_give_up(wire, member);
+    if (!loss.has_left)
+        return FAIL(ST_PEER, "rank %d was lost: its connection ended (UCX: %s); %s", loss.rank, loss.text,
+                    status_message());
+    return loss.blamed < 0 ? st : FAIL(ST_PEER, "%s, for rank %d was lost", status_message(), loss.blamed);
 }
 
 /* The end of every entry: after a failure nothing is under way any more. */

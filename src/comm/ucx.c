@@ -19,9 +19,8 @@
 #include "base/text.h"
 #include "comm/ucx_setup.h"
 
-/* Of nothing moving, before other threads are given way, where a core is free for waiting. Less loses more where others
- * take it all the same: with 4 µs 1 MiB between two ranks took 5.7 and 8.4 ms on a busy machine (a load of 20 on two
- * cores), with 50 µs 1.1 and 0.8. */
+/* Of nothing moving, before others are given way, where a core is free for waiting. Less loses more where others take it:
+ * on two busy cores (load 20) 1 MiB between two ranks took 5.7 and 8.4 ms with 4 µs, 1.1 and 0.8 with 50. */
 #define SPIN_NS ((int64_t)50000)
 #define YIELD_NS ((int64_t)150000)  /* …before going to sleep, which costs 50 µs of waking up in a virtual machine */
 #define ASK_NS ((int64_t)4000000)   /* between two questions to the watch */
@@ -52,7 +51,7 @@ struct ucx_peer {
     struct ucx_op greeted, heard; /* greeting: sent, received */
     struct ucx_op left, leaving;  /* farewell: received, sent */
     int64_t left_ns;              /* when the farewell was seen */
-    char bye;
+    int32_t bye; /* whom it lost, which made it leave; -1: nobody */
 };
 
 struct ucx {
@@ -67,6 +66,7 @@ struct ucx {
     struct ucx_op *failed;  /* …and the first message that failed, with its status */
     ucs_status_t failed_status;
     bool is_broken;
+    int32_t farewell;       /* as bye, from here */
     int64_t ended;          /* messages, ever */
     int64_t nap_ns, napped; /* of the last nap: how long, and `ended` before it */
     char name[64];
@@ -79,8 +79,7 @@ enum status ucx_open(int64_t at_once, struct ucx **out)
     struct ucx *ucx = calloc(1, sizeof(*ucx));
     if (ucx == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for UCX", sizeof(*ucx));
-    ucx->event_fd = -1;
-    ucx->lost = -1;
+    ucx->event_fd = ucx->lost = -1;
     ucx->nap_ns = NAP_LEAST_NS;
     enum status st = ucx_setup(at_once, &ucx->context, &ucx->worker, &ucx->event_fd);
     if (st != ST_OK) {
@@ -401,7 +400,7 @@ static enum status greet(struct ucx *ucx, struct ucx_watch watch)
         struct ucx_tag hello = {.group = HELLO_GROUP, .from = peer->rank}, bye = hello;
         bye.sequence = 1;
         peer->left.is_bye = peer->leaving.is_bye = true;
-        TRY(ucx_recv(ucx, &peer->left, &peer->bye, 1, bye));
+        TRY(ucx_recv(ucx, &peer->left, &peer->bye, sizeof(peer->bye), bye));
         TRY(ucx_recv(ucx, &peer->heard, &peer->theirs, sizeof(peer->theirs), hello));
         TRY(ucx_send(ucx, &peer->greeted, &ucx->mine, sizeof(ucx->mine), peer->rank, hello));
     }
@@ -503,15 +502,28 @@ static void close_endpoints(struct ucx *ucx)
     free(closing);
 }
 
-/* So that peers can tell an end of one's own from a death. */
+bool ucx_lost(const struct ucx *ucx, struct ucx_loss *out)
+{
+    if (ucx->lost < 0)
+        return false;
+    const struct ucx_peer *peer = &ucx->peers[ucx->lost];
+    bool has_left = peer->left_ns != 0 || (ucx_is_done(&peer->left) && peer->left.bytes == (int64_t)sizeof(peer->bye));
+    *out = (struct ucx_loss){.rank = peer->rank, .has_left = has_left, .blamed = has_left ? peer->bye : -1,
+                             .text = ucs_status_string(peer->status)};
+    return true;
+}
+
+/* So that peers can tell an end of one's own from a death, and who began. */
 static void take_leave(struct ucx *ucx)
 {
+    struct ucx_loss loss;
+    ucx->farewell = !ucx_lost(ucx, &loss) ? -1 : loss.has_left ? loss.blamed : loss.rank;
     for (int i = 0; i < ucx->ranks; i++) {
         struct ucx_peer *peer = &ucx->peers[i];
         if (peer->ep == NULL || peer->status != UCS_OK)
             continue;
         struct ucx_tag bye = {.group = HELLO_GROUP, .sequence = 1};
-        if (ucx_send(ucx, &peer->leaving, &peer->bye, 1, i, bye) != ST_OK)
+        if (ucx_send(ucx, &peer->leaving, &ucx->farewell, sizeof(ucx->farewell), i, bye) != ST_OK)
             status_clear();
     }
 }
@@ -574,16 +586,6 @@ void ucx_close(struct ucx *ucx)
         ucp_cleanup(ucx->context);
     free(ucx->peers);
     free(ucx);
-}
-
-int ucx_lost(const struct ucx *ucx, bool *left_out, const char **text_out)
-{
-    if (ucx->lost < 0)
-        return -1;
-    const struct ucx_peer *peer = &ucx->peers[ucx->lost];
-    *left_out = peer->left_ns != 0 || (ucx_is_done(&peer->left) && peer->left.bytes == 1);
-    *text_out = ucs_status_string(peer->status);
-    return ucx->lost;
 }
 
 bool ucx_reaches_gpu(const struct ucx *ucx) { return ucx_setup_has_cuda(ucx->context); }

@@ -104,8 +104,13 @@ struct ucx_wait {
 enum status ucx_pump(struct ucx *ucx, struct ucx_wait *wait);
 /* ucx_break — after a failure: what is under way ends now and its buffers are the caller's again. */
 void ucx_break(struct ucx *ucx);
-/* ucx_lost — the rank whose connection ended first, or -1; left: it took its leave, so it failed or finished by
- * itself and was not lost. text: UCX's. */
-int ucx_lost(const struct ucx *ucx, bool *left_out, const char **text_out);
+/* ucx_lost — whose connection ended first; false: nobody's. */
+struct ucx_loss {
+    int rank;
+    bool has_left;    /* it took its leave, so it failed or finished by itself and was not lost */
+    int blamed;       /* …because it lost that rank, or heard that another had; -1: not because of that */
+    const char *text; /* UCX's */
+};
+bool ucx_lost(const struct ucx *ucx, struct ucx_loss *out);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "kernels/cpu.h"
 
-/* min(1, clip/(norm + 1e-6)), as torch.nn.utils.clip_grad_norm_. A norm that is not a number stays one. */
+/* min(1, clip/(norm + 1e-6)), as torch.nn.utils.clip_grad_norm_. */
 static double adamw_clip(const struct optim_clip *clip)
 {
     if (clip->clip <= 0)
@@ -14,9 +14,38 @@ static double adamw_clip(const struct optim_clip *clip)
     return factor > 1 ? 1 : factor;
 }
 
+static bool adamw_is_refused(const struct optim_clip *clip)
+{
+    return clip->norm_sq.data && !isfinite(*(const double *)clip->norm_sq.data);
+}
+
+static double adamw_told(const struct judge *a, double total)
+{
+    if (a->loss_scale == 0)
+        return total;
+    double norm = sqrt(total) / a->loss_scale, keep = 1;
+    if (a->clip > 0 && norm + 1e-6 > a->clip)
+        keep = a->clip / (norm + 1e-6);
+    double root = a->loss_scale / keep - 1e-6;
+    return root * root;
+}
+
+void judge_plain(const struct cpu *cpu, const struct judge *a)
+{
+    (void)cpu;
+    const double *squares = a->squares.data;
+    double *out = a->out.data, total = 0;
+    for (int64_t i = a->squares_n - 1; i >= 0; i--)
+        total += squares[i];
+    out[0] = isfinite(total) && isfinite(*(const double *)a->loss.data) ? adamw_told(a, total) : NAN;
+    out[1] = total;
+}
+
 void adamw_plain(const struct cpu *cpu, const struct adamw *a)
 {
     (void)cpu;
+    if (adamw_is_refused(&a->clip))
+        return;
     float *p = a->p.data, *m = a->m.data, *v = a->v.data;
     const float *grad = a->g.data;
     double clip = adamw_clip(&a->clip);
@@ -39,6 +68,8 @@ void adamw_plain(const struct cpu *cpu, const struct adamw *a)
 void sgd_plain(const struct cpu *cpu, const struct sgd *a)
 {
     (void)cpu;
+    if (adamw_is_refused(&a->clip))
+        return;
     float *p = a->p.data, *m = a->m.data;
     const float *grad = a->g.data;
     double clip = adamw_clip(&a->clip);

@@ -6,6 +6,7 @@
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256, GROUPS = 2; /* a thread's groups of four in a tile */
+constexpr int JUDGE_THREADS = 32;
 constexpr int64_t TILE = THREADS * GROUPS * 4;
 constexpr int SPANS = 96;
 
@@ -21,7 +22,13 @@ struct clip_args {
     float clip;
 };
 
-/* min(1, clip/(norm + 1e-6)); a norm that is not a number stays one. */
+/* Every thread of every block sees the same, so either all are updated or none. */
+__device__ static inline bool is_refused(const struct clip_args &c)
+{
+    return c.norm_sq && !(fabs(*c.norm_sq) < (double)INFINITY);
+}
+
+/* min(1, clip/(norm + 1e-6)) */
 __device__ static inline float clip_factor(const struct clip_args &c)
 {
     if (!(c.clip > 0))
@@ -93,6 +100,8 @@ struct sgd_rule {
 template <typename Rule>
 __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t, bool is_aligned)
 {
+    if (is_refused(rule.clip))
+        return;
     if (rule.from)
         rule.now = *rule.from;
     int lo = 0, hi = t.n - 1, block = (int)blockIdx.x; /* the last span that begins at this block or before */
@@ -152,6 +161,36 @@ static int optim(const struct cuda *cuda, const Rule &rule, const struct optim_s
                                  is_aligned));
     }
     return 0;
+}
+
+/* What is told of gradients: one thread, for the sum has an order. No product is added to anything, so the compiler
+ * has nothing to contract, and the bits are the host's. */
+static __global__ void judge_total(double *out, const double *squares, const double *loss, int64_t squares_n,
+                                   double clip, double factor, const struct cuda_now *now)
+{
+    double total = 0, told = 0;
+    if (threadIdx.x > 0)
+        return;
+    for (int64_t i = squares_n - 1; i >= 0; i--)
+        total += squares[i];
+    told = total;
+    factor = now ? (double)now->scale[0] : factor;
+    if (factor > 0) {
+        double norm = sqrt(total) / factor, keep = 1;
+        if (clip > 0 && norm + 1e-6 > clip)
+            keep = clip / (norm + 1e-6);
+        double root = factor / keep - 1e-6;
+        told = root * root;
+    }
+    bool is_fit = fabs(total) < (double)INFINITY && fabs(*loss) < (double)INFINITY;
+    out[0] = is_fit ? told : (double)NAN;
+    out[1] = total;
+}
+
+extern "C" int judge_cuda(const struct cuda *cuda, const struct judge *a)
+{
+    return cuda_launch(judge_total, 1, JUDGE_THREADS, 0, cuda->stream, (double *)a->out.data, (const double *)a->squares.data,
+                       (const double *)a->loss.data, a->squares_n, a->clip, a->loss_scale, cuda->now);
 }
 
 extern "C" int adamw_cuda(const struct cuda *cuda, const struct adamw *a)

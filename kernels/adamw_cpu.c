@@ -17,6 +17,33 @@ static double clip_factor(const struct optim_clip *clip)
     return factor > 1 ? 1 : factor;
 }
 
+static bool is_refused(const struct optim_clip *clip)
+{
+    return clip->norm_sq.data && !isfinite(*(const double *)clip->norm_sq.data);
+}
+
+static double told(const struct judge *a, double total)
+{
+    if (a->loss_scale == 0)
+        return total;
+    double norm = sqrt(total) / a->loss_scale, keep = 1;
+    if (a->clip > 0 && norm + 1e-6 > a->clip)
+        keep = a->clip / (norm + 1e-6);
+    double root = a->loss_scale / keep - 1e-6;
+    return root * root;
+}
+
+void CPU_FN(judge)(const struct cpu *cpu, const struct judge *a)
+{
+    (void)cpu;
+    const double *squares = a->squares.data;
+    double *out = a->out.data, total = 0;
+    for (int64_t i = a->squares_n - 1; i >= 0; i--)
+        total += squares[i];
+    out[0] = isfinite(total) && isfinite(*(const double *)a->loss.data) ? told(a, total) : NAN;
+    out[1] = total;
+}
+
 /* A part is at most PART_ELEMS elements of one span. */
 static int spans_parts(const struct optim_span *spans, int64_t spans_n)
 {
@@ -90,6 +117,8 @@ static void adamw_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(adamw)(const struct cpu *cpu, const struct adamw *a)
 {
+    if (is_refused(&a->clip))
+        return;
     double c1 = 1 - pow(a->beta1, (double)a->step), c2 = 1 - pow(a->beta2, (double)a->step);
     struct adamw_work work = {a, clip_factor(&a->clip), a->lr * sqrt(c2) / c1, a->eps * sqrt(c2)};
     task_run(cpu->pool, spans_parts(a->spans, a->spans_n), adamw_part, &work);
@@ -125,6 +154,8 @@ static void sgd_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(sgd)(const struct cpu *cpu, const struct sgd *a)
 {
+    if (is_refused(&a->clip))
+        return;
     struct sgd_work work = {a, clip_factor(&a->clip)};
     task_run(cpu->pool, spans_parts(a->spans, a->spans_n), sgd_part, &work);
 }

@@ -20,7 +20,7 @@
  * once serves every step. */
 struct cuda_now {
     uint64_t seed, offset;   /* of dropout */
-    float scale[2];          /* of xent; of qa_xent: start, end */
+    float scale[2];          /* of xent; of qa_xent: start, end; of judge: the loss scale */
     float lr, m_fix, v_fix;  /* of adamw: the rate, 1/(1-βⁿ); of sgd: the rate */
     int32_t is_first;        /* of sgd */
 };

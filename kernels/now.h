@@ -36,6 +36,13 @@ static inline struct cuda_now now_qa_xent(const struct qa_xent *a)
     return now;
 }
 
+static inline struct cuda_now now_judge(const struct judge *a)
+{
+    struct cuda_now now = now_none();
+    now.scale[0] = (float)a->loss_scale; /* a power of two: nothing is lost */
+    return now;
+}
+
 static inline struct cuda_now now_adamw(const struct adamw *a)
 {
     struct cuda_now now = now_none();

@@ -94,6 +94,24 @@ enum status dev_begin(struct stream *s)
     return ops->begin ? ops->begin(s) : ST_OK;
 }
 
+enum status dev_bring(struct stream *s, void *pinned, const void *src, size_t bytes)
+{
+    const struct dev_ops *ops = ops_of(owner_of(s));
+    return ops->bring ? ops->bring(s, pinned, src, bytes) : dev_copy(s, pinned, src, bytes);
+}
+
+enum status dev_note(struct stream *s)
+{
+    const struct dev_ops *ops = ops_of(owner_of(s));
+    return ops->note ? ops->note(s) : ST_OK;
+}
+
+enum status dev_await(struct stream *s)
+{
+    const struct dev_ops *ops = ops_of(owner_of(s));
+    return ops->await ? ops->await(s) : ops->sync(s);
+}
+
 bool dev_is_apart(const struct dev *dev) { return dev && ops_of(dev)->holds; }
 
 enum status dev_enter(struct dev *dev) { return dev_is_apart(dev) ? ops_of(dev)->enter(dev) : ST_OK; }

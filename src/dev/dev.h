@@ -53,6 +53,9 @@ struct dev_ops {
     void (*unmark)(struct dev *dev, struct mark *mark);
     enum status (*collect)(struct stream *s); /* these two NULL: work begins at once */
     enum status (*begin)(struct stream *s);
+    enum status (*bring)(struct stream *s, void *pinned, const void *src, size_t bytes); /* these three NULL: a copy, */
+    enum status (*note)(struct stream *s);                                               /* nothing, */
+    enum status (*await)(struct stream *s);                                              /* sync */
 };
 
 struct dev_head {
@@ -86,6 +89,14 @@ enum status dev_sync(struct stream *s);
  * dev_sync. Elsewhere nothing changes: work begins at once. */
 enum status dev_collect(struct stream *s);
 enum status dev_begin(struct stream *s);
+
+/* A look at what s has done, while it goes on. dev_bring: to memory of dev_pin, from the device: unlike dev_copy a part of
+ * gathered work, so it costs no beginning of it. dev_note: the place in s's order of work that dev_await blocks the
+ * host for; the newest counts. Then all is there that was brought, and copied to memory of dev_pin, before it. dev_await
+ * begins what is gathered. */
+enum status dev_bring(struct stream *s, void *pinned, const void *src, size_t bytes);
+enum status dev_note(struct stream *s);
+enum status dev_await(struct stream *s);
 
 /* For who moves elements between devices (comm). dev_is_apart: the host cannot read this device's memory; NULL: it
  * can. dev_enter: before the first use of a device in a thread that did not open it. dev_holds: does `data` lie in

@@ -334,6 +334,19 @@ static enum status check_spans(const char *op, const struct optim_span *spans, i
     return ST_OK;
 }
 
+enum status dev_check_judge(const struct judge *a, bool takes_halves)
+{
+    (void)takes_halves;
+#define OP "judge"
+    HAS(out, F64);
+    HAS(squares, F64);
+    HAS(loss, F64);
+    MIN(squares_n, 0);
+    THAT(a->loss_scale >= 0);
+    return ST_OK;
+#undef OP
+}
+
 enum status dev_check_adamw(const struct adamw *a, bool takes_halves)
 {
     (void)takes_halves;
@@ -342,7 +355,7 @@ enum status dev_check_adamw(const struct adamw *a, bool takes_halves)
     HAS(g, F32);
     HAS(m, F32);
     HAS(v, F32);
-    if (a->clip.clip > 0)
+    if (a->clip.clip > 0 || a->clip.norm_sq.data)
         HAS(clip.norm_sq, F64);
     MIN(step, 1);
     THAT(a->beta1 >= 0 && a->beta1 < 1);
@@ -360,7 +373,7 @@ enum status dev_check_sgd(const struct sgd *a, bool takes_halves)
     HAS(g, F32);
     if (a->momentum != 0)
         HAS(m, F32);
-    if (a->clip.clip > 0)
+    if (a->clip.clip > 0 || a->clip.norm_sq.data)
         HAS(clip.norm_sq, F64);
     MIN(step, 1);
     return check_spans(OP, a->spans, a->spans_n);

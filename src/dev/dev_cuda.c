@@ -277,6 +277,29 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
     return ST_OK;
 }
 
+/* The direct way out is the pinned one; for other memory it would not be gathered, nor be there after dev_await. */
+static enum status cuda_bring(struct stream *s, void *pinned, const void *src, size_t bytes)
+{
+    ASSERT(is_on_device(s->head.dev, src) && is_in(s->head.dev, &s->head.dev->pinned, pinned));
+    return give(s, CUDA_WORK_BRING, &(struct cuda_copy){pinned, src, bytes}, sizeof(struct cuda_copy));
+}
+
+static enum status cuda_note(struct stream *s)
+{
+    return give(s, CUDA_WORK_NOTE, &(struct cuda_note){++s->stage.notes}, sizeof(struct cuda_note));
+}
+
+/* A number that is not there means that the event told of an earlier record, which would be CUDA's freedom: then all of
+ * the stream is waited for. */
+static enum status cuda_await(struct stream *s)
+{
+    TRY(dev_cuda_graph_begin(s));
+    CUDA_CHECK(cudaEventSynchronize(s->stage.note));
+    if (s->graphs && *s->stage.noted != s->stage.notes)
+        CUDA_CHECK(cudaStreamSynchronize(s->stream));
+    return ST_OK;
+}
+
 static enum status cuda_fill(struct stream *s, void *dst, int byte, size_t bytes)
 {
     if (is_on_device(s->head.dev, dst))
@@ -374,11 +397,32 @@ static enum status do_copy(struct stream *s, const void *args)
     return ST_OK;
 }
 
+static enum status do_bring(struct stream *s, const void *args)
+{
+    const struct cuda_copy *a = args;
+    CUDA_CHECK(cudaMemcpyAsync(a->dst, a->src, a->bytes, cudaMemcpyDeviceToHost, s->stream));
+    return ST_OK;
+}
+
+/* Gathered work has its number on the device (kernels/now.h). In a graph the event is a node of its own. */
+static enum status do_note(struct stream *s, const void *args)
+{
+    const struct stage *stage = &s->stage;
+    (void)args;
+    if (s->cuda.now)
+        CUDA_CHECK(cudaMemcpyAsync((void *)(uintptr_t)stage->noted, &s->cuda.now->seed, sizeof *stage->noted,
+                                   cudaMemcpyDeviceToHost, s->stream));
+    CUDA_CHECK(s->is_captured ? cudaEventRecordWithFlags(stage->note, s->stream, cudaEventRecordExternal)
+                              : cudaEventRecord(stage->note, s->stream));
+    return ST_OK;
+}
+
 enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args)
 {
 #define DO_ROW(name) [CUDA_WORK_##name] = do_##name,
     static enum status (*const kernels[CUDA_WORK_N])(struct stream *s, const void *args) = {
-        OP_LIST(DO_ROW)[CUDA_WORK_FILL] = do_fill, [CUDA_WORK_COPY] = do_copy};
+        OP_LIST(DO_ROW)[CUDA_WORK_FILL] = do_fill, [CUDA_WORK_COPY] = do_copy,
+                       [CUDA_WORK_BRING] = do_bring, [CUDA_WORK_NOTE] = do_note};
 #undef DO_ROW
     switch (work) {
     case CUDA_WORK_matmul_fwd: return blas_or_matmul_fwd(s, args);
@@ -439,6 +483,9 @@ static const struct dev_ops cuda_ops = {
     .unmark = cuda_unmark,
     .collect = cuda_collect,
     .begin = dev_cuda_graph_begin,
+    .bring = cuda_bring,
+    .note = cuda_note,
+    .await = cuda_await,
 };
 
 enum status dev_cuda_find(int *count_out)

@@ -11,9 +11,11 @@
  * another list, and nobody has to say what changed. What does change from step to step (learning rate, seed and
  * offset of dropout, scale of the loss: kernels/now.h) is taken out of the list into a block of numbers; these go
  * to the device by one copy on the stream from pinned memory, in slots of their own (dev_cuda_stage.c), before the
- * list begins, and kernels read them there. So no list waits for the one before it. Copies to and from the host
- * are never captured, nor is anything that waits; nothing is taken meanwhile: cuBLASLt works in the stream's
- * scratch. A capture that fails is told once, and work goes one by one from then on. */
+ * list begins, and kernels read them there. So no list waits for the one before it. Copies from the host, and
+ * to its ordinary memory, are never captured, nor is anything that waits; what is brought to pinned memory is, and
+ * a note of it is an event's node, so that the host may look at what a graph has done while the graph goes on;
+ * nothing is taken meanwhile: cuBLASLt works in the stream's scratch.
+ * A capture that fails is told once, and work goes one by one from then on. */
 #include "dev/dev_cuda_inside.h"
 
 #ifdef CONVOY_CUDA
@@ -111,8 +113,10 @@ static bool take_now(enum cuda_work work, void *args, struct cuda_now *out)
 {
     struct xent *xent = args;
     struct qa_xent *qa = args;
+    struct judge *judge = args;
     struct adamw *adamw = args;
     struct sgd *sgd = args;
+    struct cuda_note *note = args;
     switch (work) {
     case CUDA_WORK_embed_fwd: return take_dropout(&((struct embed_fwd *)args)->dropout, out);
     case CUDA_WORK_embed_bwd: return take_dropout(&((struct embed_bwd *)args)->dropout, out);
@@ -120,6 +124,15 @@ static bool take_now(enum cuda_work work, void *args, struct cuda_now *out)
     case CUDA_WORK_attention_fwd: return take_dropout(&((struct attention_fwd *)args)->dropout, out);
     case CUDA_WORK_attention_bwd: return take_dropout(&((struct attention_bwd *)args)->dropout, out);
     case CUDA_WORK_drop: return take_dropout(&((struct drop *)args)->dropout, out);
+    case CUDA_WORK_NOTE:
+        *out = now_none();
+        out->seed = note->number;
+        note->number = 0;
+        return true;
+    case CUDA_WORK_judge:
+        *out = now_judge(judge);
+        judge->loss_scale = 0;
+        return true;
     case CUDA_WORK_xent:
         *out = now_xent(xent);
         xent->scale = 0;
@@ -210,6 +223,7 @@ static enum status play(struct stream *s, const struct work_list *list)
 #undef ARGS
         struct cuda_fill fill;
         struct cuda_copy copy;
+        struct cuda_note note;
     } args;
     enum status st = ST_OK;
     for (size_t at = 0; st == ST_OK && at < list->used;) {
@@ -233,7 +247,9 @@ static enum status record(struct stream *s, const struct work_list *list, cudaGr
 {
     cudaGraph_t graph = NULL;
     CUDA_CHECK(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
+    s->is_captured = true;
     enum status st = play(s, list);
+    s->is_captured = false;
     /* Also when the capture is lost: else the stream would stay in it. */
     cudaError_t error = cudaStreamEndCapture(s->stream, &graph);
     if (st == ST_OK && error != cudaSuccess)

@@ -40,9 +40,14 @@ struct stage_slot {
     bool is_busy;
 };
 struct stage {
-    char *pinned; /* STAGE_SLOTS · STAGE_BYTES */
+    char *pinned; /* STAGE_SLOTS · STAGE_BYTES, then *noted */
     struct stage_slot slot[STAGE_SLOTS];
     int next;
+    /* dev_note: the event that is waited for. A graph that records it also brings its number, from which the host sees that
+     * it has not been told of an earlier launch's record. */
+    cudaEvent_t note;
+    volatile uint64_t *noted; /* the newest number that came */
+    uint64_t notes;           /* the newest that was asked for */
 };
 enum status dev_cuda_stage_open(struct stage *stage);
 void dev_cuda_stage_close(struct stage *stage); /* accepts a zero one; the stream has been waited for */
@@ -74,18 +79,22 @@ struct dev {
     char bus[24];
 };
 
-/* What a stream may gather (dev_cuda_graph.c): operations, and fills and copies within the device. */
+/* What a stream may gather (dev_cuda_graph.c): operations, fills and copies within the device, and what is brought to
+ * pinned memory, with its note. */
 #define CUDA_WORK(name) CUDA_WORK_##name,
-enum cuda_work { OP_LIST(CUDA_WORK) CUDA_WORK_FILL, CUDA_WORK_COPY, CUDA_WORK_N };
+enum cuda_work { OP_LIST(CUDA_WORK) CUDA_WORK_FILL, CUDA_WORK_COPY, CUDA_WORK_BRING, CUDA_WORK_NOTE, CUDA_WORK_N };
 #undef CUDA_WORK
 struct cuda_fill {
     void *dst;
     size_t bytes, byte;
 };
-struct cuda_copy {
+struct cuda_copy { /* of COPY and BRING */
     void *dst;
     const void *src;
     size_t bytes;
+};
+struct cuda_note {
+    uint64_t number;
 };
 /* dev_cuda_do — one piece of work, checked, onto the stream. */
 enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args);
@@ -106,6 +115,7 @@ struct stream {
     struct cuda cuda;  /* scratch NULL: no operation yet */
     struct blas *blas; /* NULL: no cuBLASLt here, products by our own kernels */
     struct cuda_graphs *graphs; /* NULL: work begins at once */
+    bool is_captured;
 };
 #endif
 

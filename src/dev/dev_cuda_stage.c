@@ -11,9 +11,12 @@
 enum status dev_cuda_stage_open(struct stage *stage)
 {
     void *pinned = NULL;
-    TRY(dev_cuda_error_pin(cudaHostAlloc(&pinned, STAGE_SLOTS * STAGE_BYTES, cudaHostAllocDefault),
-                           STAGE_SLOTS * STAGE_BYTES));
+    size_t bytes = STAGE_SLOTS * STAGE_BYTES + sizeof *stage->noted;
+    TRY(dev_cuda_error_pin(cudaHostAlloc(&pinned, bytes, cudaHostAllocDefault), bytes));
     stage->pinned = pinned;
+    stage->noted = (uint64_t *)(void *)(stage->pinned + STAGE_SLOTS * STAGE_BYTES);
+    *stage->noted = 0;
+    CUDA_CHECK(cudaEventCreateWithFlags(&stage->note, cudaEventDisableTiming));
     for (int i = 0; i < STAGE_SLOTS; i++)
         CUDA_CHECK(cudaEventCreateWithFlags(&stage->slot[i].done, cudaEventDisableTiming));
     return ST_OK;
@@ -24,12 +27,25 @@ void dev_cuda_stage_close(struct stage *stage)
     for (int i = 0; i < STAGE_SLOTS; i++)
         if (stage->slot[i].done)
             (void)cudaEventDestroy(stage->slot[i].done);
+    if (stage->note)
+        (void)cudaEventDestroy(stage->note);
     if (stage->pinned)
         (void)cudaFreeHost(stage->pinned);
     *stage = (struct stage){0};
 }
 
 static char *slot_data(const struct stage *stage, int i) { return stage->pinned + (size_t)i * STAGE_BYTES; }
+
+/* The host waits only where it must: a slot that comes round is most often done long ago. */
+static enum status wait_for(cudaEvent_t event)
+{
+    cudaError_t error = cudaEventQuery(event);
+    if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* an answer, which the next launch would take for its own error */
+        error = cudaEventSynchronize(event);
+    }
+    return error == cudaSuccess ? ST_OK : dev_cuda_error_fail(error, "waiting for a copy");
+}
 
 /* finish — wait for one slot, and hand over what it brings. */
 static enum status finish(struct stage *stage, int i)
@@ -38,7 +54,7 @@ static enum status finish(struct stage *stage, int i)
     if (!slot->is_busy)
         return ST_OK;
     slot->is_busy = false;
-    CUDA_CHECK(cudaEventSynchronize(slot->done));
+    TRY(wait_for(slot->done));
     if (slot->dst)
         memcpy(slot->dst, slot_data(stage, i), slot->bytes);
     slot->dst = NULL;

@@ -442,6 +442,8 @@ enum status store_squares(struct store *s)
     return dev_copy(s->c.stream, s->sums, s->norms.data, (size_t)s->layout.pieces_n * sizeof *s->sums);
 }
 
+struct tensor store_norms(const struct store *s) { return s->norms; }
+
 enum status store_settle(struct store *s, double *norm_sq_out, double *extra, int n)
 {
     int pieces_n = s->layout.pieces_n;

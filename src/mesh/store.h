@@ -97,6 +97,10 @@ enum status store_embed(struct store *s, const struct pass *from, struct pass *o
  * same bits are on every rank. */
 enum status store_squares(struct store *s);
 enum status store_settle(struct store *s, double *norm_sq_out, double *extra, int n);
+/* store_norms — of a rank alone, once all units are done: the squares of each piece (store_layout), f64 on the device.
+ * Their sum from the last piece to the first is the norm's square: such a rank may go without store_squares and
+ * store_settle. */
+struct tensor store_norms(const struct store *s);
 
 /* store_update — every piece is updated, now or before its next use, by config.update: what that needs stays as it is
  * until the next store_settle. store_arrays: what this rank updates of a piece (elements [first, first+elems) of the

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/must.h"
@@ -32,7 +33,8 @@ static enum status plan(struct step *s, struct arena arena[STEP_ARENA_N])
     const struct step_config *c = &s->config;
     int64_t b = c->batch_samples, n = b * c->seq_tokens;
     struct arena *input = &arena[STEP_ARENA_INPUT];
-    s->norm_sq = take(input, 1, DTYPE_F64);
+    s->norm_sq = take(input, 2, DTYPE_F64);
+    s->loss_sum = take(input, 1, DTYPE_F64);
     s->losses = take(input, b * step_sample_losses(s), DTYPE_F32);
     s->tokens = take(input, n, DTYPE_I32);
     s->logits = take(input, c->dims.task == MODEL_TASK_LM ? c->dims.vocab : 2 * n, DTYPE_F32);
@@ -230,6 +232,18 @@ static enum status open_graphs(struct step *s)
     return ST_OK;
 }
 
+/* take_answers — what comes back from the device in every step: copied without a detour. */
+static enum status take_answers(struct step *s)
+{
+    size_t bytes = 2 * sizeof *s->verdict_host + (size_t)(s->samples * step_sample_losses(s)) * sizeof *s->losses_host;
+    void *data = NULL;
+    TRY(dev_pin(s->config.dev, bytes, &data));
+    memset(data, 0, bytes);
+    s->verdict_host = data;
+    s->losses_host = (float *)(void *)(s->verdict_host + 2);
+    return ST_OK;
+}
+
 static enum status open_all(struct step *s)
 {
     const struct step_config *c = &s->config;
@@ -237,6 +251,7 @@ static enum status open_all(struct step *s)
     TRY(check_config(c));
     s->loss_scale.factor = c->dtype == DTYPE_F16 ? STEP_SCALE_FIRST : 0;
     s->samples = c->global_samples / comm_place(c->comm)->ranks;
+    s->is_ahead = dev_is_apart(c->dev) && !c->is_eval && comm_place(c->comm)->ranks == 1;
     s->model = model_ops(&c->dims);
     TRY(s->model->describe(&c->dims, &s->table));
     TRY(optim_spans(&s->table, optim_decay(&c->optim), &s->spans, &s->spans_n));
@@ -249,10 +264,7 @@ static enum status open_all(struct step *s)
     TRY(open_store(s));
     TRY(take_memory(s));
     TRY(batch_init(&s->batch, step_task(s), s->samples, c->seq_tokens));
-    s->losses_host = calloc((size_t)(s->samples * step_sample_losses(s)), sizeof *s->losses_host);
-    if (!s->losses_host)
-        return FAIL(ST_RETRY, "out of memory: losses of %lld samples; use a smaller GLOBAL_BATCH",
-                    (long long)s->samples);
+    TRY(take_answers(s));
     tell_memory(s);
     return c->is_loaded ? ST_OK : fill_all(s);
 }
@@ -282,7 +294,7 @@ void step_close(struct step *s)
     dev_stream_close(s->stream);
     batch_free(&s->batch);
     param_table_free(&s->table);
-    free(s->losses_host);
+    dev_unpin(s->config.dev, s->verdict_host); /* and losses_host */
     free(s->spans);
     free(s->cut);
     comm_close(s->comm_alone);

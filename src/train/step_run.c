@@ -7,7 +7,8 @@
  * its backward: that reduces it over the ranks beside the next unit's, and adds up the squares of the global norm. Losses
  * go to the host one by one and are summed there in the order of samples, so that how the batch is cut does not show. The
  * host looks at loss and norm before it lets the optimiser run, the only time that it waits for the device (compression
- * does so before each piece); clipping, and taking the loss scale out again, happen inside the optimiser. */
+ * does so before each piece); clipping, and taking the loss scale out again, happen inside the optimiser. A device
+ * that works on its own, with one rank, does not even wait for that look: step_ahead.c. */
 #include <math.h>
 
 #include "base/clock.h"
@@ -164,8 +165,10 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
             TRY(store_begin(s->store, batch->host.tokens + first * p.t, p.b * p.t));
         TRY(step_inputs(s, batch, first, &p));
         TRY(micro(s, &p, is_last, poison, counts, r));
-        TRY(step_keep_losses(s, &p, first));
+        TRY(s->is_ahead ? step_ahead_losses(s, &p, first, is_last) : step_keep_losses(s, &p, first));
     }
+    if (s->is_ahead)
+        return step_ahead(s, batch, r);
     TRY(store_squares(s->store));
     TRY(dev_sync(s->stream));
     r->loss = batch_loss(batch->task, s->losses_host, s->samples * step_sample_losses(s), s->scale, s->scale_end);
@@ -217,6 +220,12 @@ enum status step_run_update(void *arg, int piece)
     return optim_update(&optim, dev_op(c->dev), s->stream, &arrays, s->cut, spans_n, s->norm_sq, s->lr, s->step_i);
 }
 
+static void tell_update(struct step *s, double lr, int64_t step_i)
+{
+    s->lr = lr;
+    s->step_i = step_i;
+}
+
 static enum status run(struct step *s, const struct batch *batch, int64_t step_i, int64_t sample_first, double lr,
                        bool poison, struct step_result *r)
 {
@@ -230,6 +239,8 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
         status_back(&saved);
         return checked;
     }
+    if (s->is_ahead) /* elsewhere updates of the last step may be due until this one's forward pass: as it told them */
+        tell_update(s, lr, step_i);
     TRY(counts_begin(s, batch, checked, &counts));
     TRY(scaled_gradients(s, batch, step_i, poison, &counts, r));
     s->lap_ns = clock_ns();
@@ -239,10 +250,11 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
             "step %lld: loss %g, gradient norm %g; the parameters were left as they were (samples from %lld). "
             "Lower LR, or look at the data",
             (long long)step_i + 1, r->loss, r->grad_norm, (long long)sample_first);
-    s->lr = lr;
-    s->step_i = step_i;
-    TRY(store_update(s->store));
-    TRY(dev_begin(s->stream)); /* while the host reads the next samples */
+    if (!s->is_ahead) {
+        tell_update(s, lr, step_i);
+        TRY(store_update(s->store));
+        TRY(dev_begin(s->stream)); /* while the host reads the next samples */
+    }
     grow_scale(&s->loss_scale);
     lap(s, &r->update_ms);
     return ST_OK;

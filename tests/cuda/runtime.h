@@ -4,7 +4,8 @@
  * Memory of the "device" may be touched by copies, fills and (through runtime_device) kernels only: at all other times its
  * pages are closed, so that a host that reads it crashes, as it would on a GPU. Copies are put off until somebody waits, so that what
  * is used too early is seen. A captured stream keeps what it is given, arguments by value, for graphs to do; what CUDA forbids
- * meanwhile fails and spoils the capture. runtime_fail makes a call fail. */
+ * meanwhile fails and spoils the capture; what a graph brings to pinned memory is there when the host has waited. runtime_fail makes a
+ * call fail. */
 #ifndef CONVOY_TESTS_RUNTIME_H
 #define CONVOY_TESTS_RUNTIME_H
 
@@ -16,6 +17,7 @@
 
 #define RUNTIME_PIECES 256
 #define RUNTIME_LATE 4096
+#define RUNTIME_OUT 16
 #define RUNTIME_CALLS 32
 
 struct runtime_piece {
@@ -28,6 +30,9 @@ struct runtime_node {
     int (*run)(void *arg);
     void *arg;
     size_t bytes;
+};
+struct CUevent_st {
+    int settled, is_pending;
 };
 struct CUgraph_st {
     struct runtime_node *node;
@@ -45,6 +50,12 @@ struct runtime_copy {
 static struct {
     struct runtime_piece piece[RUNTIME_PIECES];
     struct runtime_copy late[RUNTIME_LATE];
+    struct runtime_piece pinned[RUNTIME_PIECES];
+    struct runtime_copy out[RUNTIME_OUT]; /* src: a copy of what a graph brings */
+    int pinned_n, out_n, settled; /* settled: how often */
+    int is_stale;                 /* an event tells of its last record that is done, as if the newest were not asked for */
+    int launches_before_wait;     /* of graphs, so far, when the host last waited for an event */
+    size_t nodes_after_note;      /* of the graph last launched, behind its event's node */
     int pieces_n, late_n, devices_n, major, driver, events_n, streams_n, graphs_n;
     cudaStream_t captured; /* NULL: nothing is */
     int is_invalid;        /* the capture, by a call that it forbids */
@@ -121,7 +132,28 @@ static void runtime_settle(void)
     for (int i = 0; i < runtime.late_n; i++)
         (void)runtime_copy_now(&runtime.late[i]);
     runtime.late_n = 0;
+    runtime.settled++;
     runtime_shut();
+}
+
+/* What graphs have brought: to whoever has waited for it. */
+static void runtime_hand_over(void)
+{
+    for (int i = 0; i < runtime.out_n; i++) {
+        memcpy(runtime.out[i].dst, runtime.out[i].src, runtime.out[i].bytes);
+        free((void *)(uintptr_t)runtime.out[i].src);
+    }
+    runtime.out_n = 0;
+}
+static int runtime_bring(void *arg)
+{
+    const struct runtime_copy *c = arg;
+    void *copy = malloc(c->bytes);
+    if (runtime.out_n == RUNTIME_OUT)
+        abort();
+    memcpy(copy, c->src, c->bytes);
+    runtime.out[runtime.out_n++] = (struct runtime_copy){c->dst, copy, c->bytes, 0};
+    return 0;
 }
 
 /* Keeps what was given while a stream is captured. */
@@ -162,13 +194,15 @@ static cudaError_t runtime_forbidden(void)
             return runtime_error_;                                                                             \
     } while (0)
 
-static int runtime_is_piece(const void *p)
+static int runtime_is_in(const struct runtime_piece *piece, int n, const void *p)
 {
-    for (int i = 0; i < runtime.pieces_n; i++)
-        if ((uintptr_t)p - (uintptr_t)runtime.piece[i].data < runtime.piece[i].bytes)
+    for (int i = 0; i < n; i++)
+        if ((uintptr_t)p - (uintptr_t)piece[i].data < piece[i].bytes)
             return 1;
     return 0;
 }
+static int runtime_is_piece(const void *p) { return runtime_is_in(runtime.piece, runtime.pieces_n, p); }
+static int runtime_is_pinned(const void *p) { return runtime_is_in(runtime.pinned, runtime.pinned_n, p); }
 
 static cudaError_t runtime_later(struct runtime_copy copy)
 {
@@ -239,14 +273,24 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     (void)flags;
     RUNTIME_CALL("cudaHostAlloc");
     RUNTIME_FORBIDDEN();
+    if (runtime.pinned_n == RUNTIME_PIECES)
+        abort();
     *out = malloc(bytes);
-    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+    if (!*out)
+        return cudaErrorMemoryAllocation;
+    runtime.pinned[runtime.pinned_n++] = (struct runtime_piece){.data = *out, .bytes = bytes};
+    return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void *data)
 {
     RUNTIME_FORBIDDEN();
-    free(data);
-    return cudaSuccess;
+    for (int i = 0; i < runtime.pinned_n; i++)
+        if (runtime.pinned[i].data == data) {
+            runtime.pinned[i] = runtime.pinned[--runtime.pinned_n];
+            free(data);
+            return cudaSuccess;
+        }
+    abort();
 }
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
@@ -254,6 +298,8 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
     (void)kind;
     RUNTIME_CALL("cudaMemcpyAsync");
     if (runtime.captured && stream == runtime.captured) {
+        if (runtime_is_pinned(dst) && runtime_is_piece(src))
+            return runtime_keep(runtime_bring, &(struct runtime_copy){dst, src, bytes, 0}, sizeof(struct runtime_copy));
         if (!runtime_is_piece(dst) || !runtime_is_piece(src))
             return runtime_forbidden(); /* what the host gives would be given once */
         return runtime_keep(runtime_copy_now, &(struct runtime_copy){dst, src, bytes, 0}, sizeof(struct runtime_copy));
@@ -293,6 +339,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     RUNTIME_CALL("cudaStreamSynchronize");
     RUNTIME_FORBIDDEN();
     runtime_settle();
+    runtime_hand_over();
     return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream)
@@ -300,9 +347,10 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     (void)stream;
     RUNTIME_CALL("cudaStreamQuery");
     RUNTIME_FORBIDDEN();
-    if (runtime.late_n == 0)
+    if (runtime.late_n + runtime.out_n == 0)
         return cudaSuccess;
     runtime_settle();
+    runtime_hand_over();
     return runtime.last = cudaErrorNotReady; /* the next time it will have */
 }
 cudaError_t cudaDeviceGetPCIBusId(char *out, int cap, int device)
@@ -324,7 +372,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     RUNTIME_CALL("cudaEventCreateWithFlags");
     RUNTIME_FORBIDDEN();
     runtime.events_n++;
-    *out = malloc(1);
+    *out = calloc(1, sizeof **out);
     return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event)
@@ -335,18 +383,40 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-    (void)event, (void)stream;
+    (void)stream;
     RUNTIME_CALL("cudaEventRecord");
     RUNTIME_FORBIDDEN();
+    *event = (struct CUevent_st){runtime.settled, runtime.late_n > 0};
     return cudaSuccess;
+}
+static int runtime_record(void *arg)
+{
+    **(cudaEvent_t *)arg = (struct CUevent_st){runtime.settled, 1};
+    return 0;
+}
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)
+{
+    RUNTIME_CALL("cudaEventRecordWithFlags");
+    if (!runtime.captured || stream != runtime.captured || flags != cudaEventRecordExternal)
+        return runtime.last = cudaErrorInvalidValue;
+    return runtime_keep(runtime_record, &event, sizeof event);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     (void)event;
     RUNTIME_CALL("cudaEventSynchronize");
     RUNTIME_FORBIDDEN();
+    runtime.launches_before_wait = *runtime_calls("cudaGraphLaunch");
     runtime_settle();
+    if (!runtime.is_stale)
+        runtime_hand_over();
     return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    RUNTIME_CALL("cudaEventQuery");
+    RUNTIME_FORBIDDEN();
+    return event->is_pending && event->settled == runtime.settled ? (runtime.last = cudaErrorNotReady) : cudaSuccess;
 }
 cudaError_t cudaGetLastError(void)
 {
@@ -422,9 +492,12 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     RUNTIME_CALL("cudaGraphLaunch");
     RUNTIME_FORBIDDEN();
-    for (size_t i = 0; i < exec->graph.n; i++)
+    for (size_t i = 0; i < exec->graph.n; i++) {
+        if (exec->graph.node[i].run == runtime_record)
+            runtime.nodes_after_note = exec->graph.n - i - 1;
         if (runtime_device(stream, exec->graph.node[i].run, exec->graph.node[i].arg, exec->graph.node[i].bytes) != 0)
             return runtime.last = cudaErrorLaunchFailure;
+    }
     return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)

@@ -212,6 +212,7 @@ static void a_scale_that_is_too_large_is_found_out(void **state)
 
 /* --- what a step asks of the runtime ----------------------------------------------------------------------- */
 
+/* Once: for loss and norm, while the update is under way. */
 static void a_step_waits_once_and_takes_nothing(void **state)
 {
     (void)state;
@@ -219,11 +220,12 @@ static void a_step_waits_once_and_takes_nothing(void **state)
         const char *call;
         int most;
     } calls[] = {{"cudaMalloc", 0},       {"cudaHostAlloc", 0},           {"cudaEventCreateWithFlags", 0},
-                 {"cudaSetDevice", 0},    {"cudaStreamCreateWithFlags", 0}, {"cudaStreamSynchronize", 1},
-                 {"cudaMemsetAsync", 0},  {"cudaStreamBeginCapture", 0},  {"cudaGraphInstantiate", 0}};
+                 {"cudaSetDevice", 0},    {"cudaStreamCreateWithFlags", 0}, {"cudaStreamSynchronize", 0},
+                 {"cudaMemsetAsync", 0},  {"cudaStreamBeginCapture", 0},  {"cudaGraphInstantiate", 0},
+                 {"cudaEventSynchronize", 1}};
     const struct way way = {.dir = "lm", .dtype = DTYPE_BF16};
     struct running r;
-    int before[9];
+    int before[sizeof calls / sizeof *calls];
     begin(&r, &way);
     update(&r, 0);
     update(&r, 1);

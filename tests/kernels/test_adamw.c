@@ -1,4 +1,5 @@
-/* Optimisers: torch's semantics by hand-computed cases, fast against plain over many steps, spans, clipping. */
+/* Optimisers: torch's semantics by hand-computed cases, fast against plain over many steps, spans, clipping; what they are told of
+ * gradients, and that those that are not finite change nothing. */
 #include "kernel_test.h"
 
 struct input {
@@ -124,10 +125,75 @@ static void sgd_by_hand(void **state)
     }
 }
 
+/* judged — out of `judge`, for squares and a loss. */
+static enum status judged(struct kt_device *d, const double squares[3], double loss, double clip, double loss_scale, double out[2])
+{
+    struct judge a = {.out = kt_f64(out), .squares = kt_f64(squares), .loss = kt_f64(&loss), .squares_n = 3, .clip = clip,
+                      .loss_scale = loss_scale};
+    return dev_op(d->dev)->judge(d->stream, &a);
+}
+
+/* The last first: 1e-16 + 1e-16 counts beside 1, 1 + 1e-16 twice would not. With a loss scale of 4 a sum of 64 is a norm of 2, which a
+ * clip of 1 halves: so 8 is told, squared, less what the optimiser adds. */
+static void judge_by_hand(void **state)
+{
+    (void)state;
+    static const double tiny[] = {1, 1e-16, 1e-16}, sum[] = {15, 0.25, 48.75}, none[] = {0, 0, 0};
+    static const double bad[] = {NAN, INFINITY, -INFINITY};
+    for (int level = 0; level < CPU_LEVEL_N; level++) {
+        struct kt_device *d = kt_device(level, 2);
+        double out[2], keep = 1 / (2 + 1e-6), root = 4 / keep - 1e-6;
+        if (!d->dev)
+            continue;
+        kt_ok(judged(d, tiny, 3, 1, 0, out));
+        assert_true(out[0] == 1 + 2e-16 && out[0] > 1 && out[1] == out[0]);
+        kt_ok(judged(d, sum, 3, 1, 4, out));
+        assert_true(out[0] == root * root && out[1] == 64);
+        kt_ok(judged(d, sum, 3, 0, 4, out));
+        assert_true(out[0] == (4 - 1e-6) * (4 - 1e-6) && out[1] == 64);
+        kt_ok(judged(d, none, 0, 1, 65536, out));
+        assert_true(out[0] == (65536 - 1e-6) * (65536 - 1e-6) && out[1] == 0);
+        for (int i = 0; i < 9; i++) {
+            const double squares[] = {1, i % 3 == 1 ? bad[i / 3] : 4, i % 3 == 2 ? bad[i / 3] : 2};
+            kt_ok(judged(d, squares, i % 3 == 0 ? bad[i / 3] : 1, 1, i & 1 ? 2 : 0, out));
+            assert_true(isnan(out[0]) && isfinite(out[1]) == (i % 3 == 0));
+        }
+    }
+}
+
+/* Bit for bit, by every way through the kernels: whole groups, the ends of runs; with and without a limit. */
+static void what_is_not_finite_changes_nothing(void **state)
+{
+    (void)state;
+    enum { N = 3000 };
+    static const struct optim_span spans[] = {{3, 100, 0.1f}, {103, 1, 0}, {110, 2800, 0.01f}};
+    static const double bad[] = {NAN, INFINITY, -INFINITY};
+    float *g = kt_floats(N, KT_RANDOM, 2), *kept[3], *now[KT_OUTS] = {NULL};
+    for (int i = 0; i < 3; i++)
+        kept[i] = kt_floats(N, KT_RANDOM, 3 + (uint64_t)i), now[i] = kt_floats(N, KT_RANDOM, 3 + (uint64_t)i);
+    g[500] = NAN;
+    for (int level = 0; level < CPU_LEVEL_N; level++)
+        for (int form = 0; form < 24; form++) {
+            struct kt_device *d = kt_device(level, 3);
+            struct input in = {.n = N, .g = g, .spans = spans, .spans_n = 3, .step = form & 1 ? 5 : 1, .norm_sq = bad[form / 8],
+                               .eps = 1e-8, .momentum = 0.9, .clip = form & 2 ? 1 : 0, .sgd = form & 4};
+            if (!d->dev)
+                continue;
+            kt_ok(run(dev_op(d->dev), d->stream, &in, now));
+            for (int i = 0; i < 3; i++)
+                assert_memory_equal(now[i], kept[i], N * sizeof(float));
+        }
+    for (int i = 0; i < 3; i++)
+        kt_free(kept[i]), kt_free(now[i]);
+    kt_free(g);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(fast_is_true),
     cmocka_unit_test(outside_spans_is_left_alone),
     cmocka_unit_test(adamw_by_hand),
     cmocka_unit_test(sgd_by_hand),
+    cmocka_unit_test(judge_by_hand),
+    cmocka_unit_test(what_is_not_finite_changes_nothing),
 };
 HARNESS_MAIN(tests)

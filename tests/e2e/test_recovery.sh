@@ -77,24 +77,22 @@ finish
 ok "SIGTERM afterwards: 143" is $rc 143
 
 # 5. SIGTERM while nothing runs, between two lives: nothing to wait for.
+stop_between_lives() {
+    for i in 1 2 3; do
+        wait_for 10 has_worker && kill -KILL "$worker"
+        sleep 0.1
+    done
+    kill -TERM "$pid"
+    finish
+}
 begin $endless CHECKPOINT_DIR=gap CHECKPOINT_EVERY=50 MAX_RESTARTS=100
 wait_for 20 is_training
 wait_for 20 has_checkpoint gap
-for i in 1 2 3; do
-    wait_for 10 has_worker && kill -KILL "$worker"
-    sleep 0.1
-done
-kill -TERM "$pid"
-finish
+stop_between_lives
 ok "SIGTERM while recovering: 143" is $rc 143
 begin $endless MAX_RESTARTS=100
 wait_for 20 is_training
-for i in 1 2 3; do
-    wait_for 10 has_worker && kill -KILL "$worker"
-    sleep 0.1
-done
-kill -TERM "$pid"
-finish
+stop_between_lives
 ok "without CHECKPOINT_DIR nothing is said to be kept" is "$rc $(grep -c 'is intact' err)" "143 0"
 
 # 6. What a person must change is never tried again.

@@ -206,8 +206,12 @@ static enum status begun(struct store *s, enum status st, struct comm_ticket tic
     return ST_OK;
 }
 
+/* What the device has gathered (dev_collect) begins before the host waits for others: else it would stand still. Not asked
+ * is whether the call happens to be done: what begins together must be the same in each step. */
 enum status store_wait(struct store *s, struct comm_ticket ticket)
 {
+    if (s->is_under_way && !s->is_alone)
+        TRY(dev_begin(s->c.stream));
     int64_t begin = clock_ns();
     s->is_under_way = s->is_under_way && ticket.sequence != s->newest.sequence;
     enum status st = comm_wait(s->c.comm, ticket);

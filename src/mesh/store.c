@@ -1,4 +1,5 @@
-/* store — memory, and the life of pieces (store.h). The whole state by ranges is in store_state.c. */
+/* store — memory, the life of gradients, the update (store.h). Parameters on their way to passes are in store_params.c,
+ * the whole state by ranges in store_state.c. */
 #include "mesh/store.h"
 
 #include <stdlib.h>
@@ -46,9 +47,9 @@ static struct store_memory plan(const struct store *s)
     const struct store_config *c = &s->c;
     int64_t whole = c->table->total_elems, packed = s->layout.packed_elems, window = s->layout.window_elems;
     int64_t each = (int64_t)sizeof(float);
-    struct store_memory m = {.params = (s->params_window ? packed : whole) * each,
-                             .windows = s->params_window ? window * each : 0};
-    m.windows += store_piece_bytes(s, s->params_window ? window : whole);
+    struct store_memory m = {.params = (s->params_packed ? packed : whole) * each};
+    if (s->has_view)
+        m.windows = (s->params_window ? window : whole) * (int64_t)dtype_bytes(c->dtype);
     if (!c->has_grads)
         return m;
     m.grads = (s->grads_window ? packed : whole) * each;
@@ -84,12 +85,12 @@ static enum status take_grads(struct store *s)
 
 static enum status take_all(struct store *s)
 {
-    int64_t elems = s->params_window ? s->layout.window_elems : s->c.table->total_elems;
-    TRY(take(s, elems, DTYPE_F32, s->has_parts, &s->params));
-    if (s->c.dtype != DTYPE_F32)
-        TRY(take(s, elems, s->c.dtype, false, &s->rounded));
-    if (s->params_window)
-        TRY(take(s, s->layout.packed_elems, DTYPE_F32, true, &s->params_own));
+    int64_t whole = s->c.table->total_elems, window = s->layout.window_elems;
+    bool is_gathered = s->has_parts && s->c.dtype == DTYPE_F32; /* masters themselves; else what is made of them */
+    TRY(take(s, s->params_packed ? s->layout.packed_elems : whole, DTYPE_F32, is_gathered, &s->params));
+    s->view = s->params;
+    if (s->has_view)
+        TRY(take(s, s->params_window ? window : whole, s->c.dtype, s->has_parts, &s->view));
     return s->c.has_grads ? take_grads(s) : ST_OK;
 }
 
@@ -132,6 +133,8 @@ static enum status open_all(struct store *s)
     s->has_parts = !s->is_alone && c->shard != LAYOUT_SHARD_NONE;
     s->is_late = !s->is_alone && !s->has_parts;
     s->params_window = !s->is_alone && c->shard == LAYOUT_SHARD_FULL;
+    s->params_packed = s->params_window || (s->has_parts && c->dtype != DTYPE_F32);
+    s->has_view = s->params_window || c->dtype != DTYPE_F32;
     s->grads_window = !s->is_alone && c->shard >= LAYOUT_SHARD_GRADIENTS && !c->is_accumulated;
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
     s->taken = plan(s);
@@ -191,14 +194,14 @@ void store_bind(const struct store *s, struct pass *p)
 {
     p->table = s->params_window ? &s->layout.window : s->c.table;
     p->grad_table = s->grads_window ? &s->layout.window : s->c.table;
-    p->params = s->rounded.data ? s->rounded : s->params;
+    p->params = s->view;
     p->grads = s->grads;
 }
 
 /* --- waiting ----------------------------------------------------------------------------------------------- */
 
 /* Calls are carried out in the order of beginning: when the newest is waited for, none is under way. */
-static enum status begun(struct store *s, enum status st, struct comm_ticket ticket)
+enum status store_begun(struct store *s, enum status st, struct comm_ticket ticket)
 {
     TRY(st);
     s->newest = ticket;
@@ -219,9 +222,7 @@ enum status store_wait(struct store *s, struct comm_ticket ticket)
     return st;
 }
 
-/* come_after — what is begun next comes after what the device has been given. Compression copies by streams of its
- * own: it begins when all that is done. */
-static enum status come_after(struct store *s)
+enum status store_come_after(struct store *s)
 {
     return s->squeeze ? dev_sync(s->c.stream) : comm_after(s->c.comm, s->c.stream);
 }
@@ -238,58 +239,18 @@ void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out)
 enum status store_sum_begin(struct store *s, double *values, int n, struct comm_ticket *ticket)
 {
     struct tensor all = {values, DTYPE_F64};
-    return begun(s, comm_all_reduce_begin(s->c.comm, all, all, n, ticket), *ticket);
+    return store_begun(s, comm_all_reduce_begin(s->c.comm, all, all, n, ticket), *ticket);
 }
 
 /* --- parameters -------------------------------------------------------------------------------------------- */
-
-static enum status wait_gather(struct store *s, int piece)
-{
-    struct store_piece *p = &s->piece[piece];
-    if (!p->is_gathering)
-        return ST_OK;
-    p->is_gathering = false;
-    TRY(store_wait(s, p->gather));
-    p->is_rounded = false;
-    if (!p->is_due)
-        return ST_OK;
-    p->is_due = false;
-    return s->c.update(s->c.update_arg, piece);
-}
-
-static enum status gather(struct store *s, int piece)
-{
-    const struct layout_piece *l = &s->layout.piece[piece];
-    struct store_piece *p = &s->piece[piece];
-    for (int i = 0; i < s->layout.pieces_n && l->slot >= 0; i++) {
-        if (s->layout.piece[i].slot != l->slot)
-            continue;
-        TRY(wait_gather(s, i));
-        s->piece[i].is_here = false;
-    }
-    TRY(come_after(s));
-    enum status st = comm_all_gather_begin(s->c.comm, tensor_at(s->params, l->at), tensor_at(s->params_own, l->packed),
-                                           l->elems, &p->gather);
-    TRY(begun(s, st, p->gather));
-    p->is_here = p->is_gathering = true;
-    return ST_OK;
-}
-
-static enum status need(struct store *s, int piece)
-{
-    if (s->params_window && !s->piece[piece].is_here)
-        TRY(gather(s, piece));
-    TRY(wait_gather(s, piece));
-    return store_piece_round(s, piece);
-}
 
 enum status store_need(struct store *s, int unit, int way)
 {
     int last = s->layout.unit_piece[unit], next = last + way;
     for (int piece = unit == 0 ? 0 : last; piece <= last; piece++)
-        TRY(need(s, piece));
+        TRY(store_params_need(s, piece));
     bool is_next = way != 0 && next < s->layout.pieces_n && next > s->layout.unit_piece[0];
-    return s->params_window && is_next && !s->piece[next].is_here ? gather(s, next) : ST_OK;
+    return is_next ? store_params_begin(s, next) : ST_OK;
 }
 
 /* --- gradients --------------------------------------------------------------------------------------------- */
@@ -332,7 +293,7 @@ static enum status reduce(struct store *s, int piece)
     if (s->is_alone || (piece == 0 && is_rows_alone(s)))
         return ST_OK;
     p->is_reducing = true;
-    TRY(come_after(s));
+    TRY(store_come_after(s));
     enum status st;
     if (s->squeeze)
         st = squeeze_begin(s->squeeze, piece, from.data, s->has_parts || is_late(s, piece) ? NULL : from.data,
@@ -341,7 +302,7 @@ static enum status reduce(struct store *s, int piece)
         st = comm_reduce_scatter_begin(s->c.comm, grad_own(s, piece), from, l->elems, &p->reduce);
     else
         st = comm_all_reduce_begin(s->c.comm, from, from, l->elems, &p->reduce);
-    return begun(s, st, p->reduce);
+    return store_begun(s, st, p->reduce);
 }
 
 /* The token rows that belong to what this rank keeps of the embedding. */
@@ -383,7 +344,22 @@ enum status store_begin(struct store *s, const int32_t *tokens, int64_t n)
         return ST_OK;
     if (is_rows_alone(s) && s->grads_window)
         TRY(dev_fill(s->c.stream, grad_own(s, 0).data, 0, (size_t)s->layout.piece[0].own.elems * sizeof(float)));
-    return begun(s, rows_begin(s->rows, tokens, n, &s->rows_ticket), s->rows_ticket);
+    return store_begun(s, rows_begin(s->rows, tokens, n, &s->rows_ticket), s->rows_ticket);
+}
+
+/* What lies between the tensors of a piece is zero, whatever the slot held before. */
+static enum status clear_padding(struct store *s, int piece)
+{
+    const struct layout_piece *l = &s->layout.piece[piece];
+    const struct param_table *t = s->c.table;
+    for (int i = 0; i < t->rows_n; i++) {
+        const struct param *row = &t->row[i];
+        int64_t end = i + 1 < t->rows_n ? row[1].offset : t->total_elems, from = row->offset + row->elems;
+        if (row->offset >= l->first && row->offset < l->first + l->elems && from < end)
+            TRY(dev_fill(s->c.stream, tensor_at(grad_of(s, piece), from - l->first).data, 0,
+                         (size_t)(end - from) * sizeof(float)));
+    }
+    return ST_OK;
 }
 
 enum status store_room(struct store *s, int unit)
@@ -396,7 +372,7 @@ enum status store_room(struct store *s, int unit)
     if (s->grad_in_slot[slot] >= 0)
         TRY(finish(s, s->grad_in_slot[slot]));
     s->grad_in_slot[slot] = piece;
-    return store_piece_clear(s, piece, grad_of(s, piece));
+    return clear_padding(s, piece);
 }
 
 enum status store_done(struct store *s, int unit)
@@ -406,7 +382,7 @@ enum status store_done(struct store *s, int unit)
         return ST_OK; /* the piece's other units are not done */
     if (unit == 0 && s->rows) {
         TRY(dev_sync(s->c.stream));
-        TRY(begun(s, rows_exchange_begin(s->rows, &s->rows_ticket), s->rows_ticket));
+        TRY(store_begun(s, rows_exchange_begin(s->rows, &s->rows_ticket), s->rows_ticket));
     }
     for (int piece = last; piece >= (unit == 0 ? 0 : last); piece--) {
         TRY(reduce(s, piece));
@@ -476,43 +452,23 @@ struct store_arrays store_arrays(const struct store *s, int piece)
                                      .g = tensor_at(s->grads, l->first),
                                      .m = tensor_at(s->moment[0], l->first),
                                      .v = tensor_at(s->moment[1], l->first)};
-    int64_t first = l->first + l->own.first;
-    return (struct store_arrays){.first = first,
+    return (struct store_arrays){.first = l->first + l->own.first,
                                  .elems = l->own.elems,
-                                 .p = s->params_window ? tensor_at(s->params_own, l->packed) : tensor_at(s->params, first),
+                                 .p = store_params_own(s, piece),
                                  .g = grad_own(s, piece),
                                  .m = tensor_at(s->moment[0], l->packed),
                                  .v = tensor_at(s->moment[1], l->packed)};
 }
 
-/* A piece is updated by its owners: the others need what they have made of it. */
-static enum status tell_updated(struct store *s, int piece)
-{
-    const struct layout_piece *l = &s->layout.piece[piece];
-    struct store_piece *p = &s->piece[piece];
-    if (!s->has_parts)
-        return ST_OK;
-    if (s->params_window) {
-        p->is_here = false;
-        return ST_OK;
-    }
-    struct tensor all = tensor_at(s->params, l->first);
-    TRY(come_after(s));
-    enum status st = comm_all_gather_begin(s->c.comm, all, tensor_at(all, l->own.first), l->elems, &p->gather);
-    TRY(begun(s, st, p->gather));
-    p->is_gathering = true;
-    return ST_OK;
-}
-
 static enum status gather_grad(struct store *s, int piece)
 {
     struct store_piece *p = &s->piece[piece];
-    TRY(come_after(s));
+    TRY(store_come_after(s));
     struct tensor all = grad_of(s, piece);
     enum status st = s->squeeze ? squeeze_gather_begin(s->squeeze, piece, all.data, &p->gather)
                                 : comm_all_gather_begin(s->c.comm, all, grad_own(s, piece), s->layout.piece[piece].elems,
                                                         &p->gather);
-    TRY(begun(s, st, p->gather));
+    TRY(store_begun(s, st, p->gather));
     p->is_gathering = p->is_due = true;
     return ST_OK;
 }
@@ -525,8 +481,7 @@ enum status store_update(struct store *s)
             continue;
         }
         TRY(s->c.update(s->c.update_arg, piece));
-        s->piece[piece].is_rounded = false;
-        TRY(tell_updated(s, piece));
+        TRY(store_params_updated(s, piece));
     }
     return ST_OK;
 }
@@ -537,8 +492,8 @@ enum status store_update(struct store *s)
 static struct tensor held(const struct store *s, int part, bool *is_packed_out)
 {
     ASSERTF(part >= 0 && part <= s->c.moments, "part %d", part);
-    *is_packed_out = part == 0 ? s->params_window : s->has_parts;
-    return part > 0 ? s->moment[part - 1] : s->params_window ? s->params_own : s->params;
+    *is_packed_out = part == 0 ? s->params_packed : s->has_parts;
+    return part > 0 ? s->moment[part - 1] : s->params;
 }
 
 struct tensor store_whole(const struct store *s, int part)
@@ -551,7 +506,7 @@ struct tensor store_whole(const struct store *s, int part)
 enum status store_rest(struct store *s)
 {
     for (int i = 0; i < s->layout.pieces_n; i++)
-        TRY(wait_gather(s, i));
+        TRY(store_params_wait(s, i));
     return dev_sync(s->c.stream); /* updates that were due */
 }
 
@@ -582,7 +537,7 @@ enum status store_keep(struct store *s, int part, int64_t first, int64_t n, cons
     struct tensor to = held(s, part, &is_packed);
     TRY(store_rest(s));
     if (part == 0)
-        store_piece_forget(s);
+        store_params_forget(s);
     if (!is_packed) {
         TRY(dev_copy(s->c.stream, tensor_at(to, first).data, values, (size_t)n * sizeof *values));
         return dev_sync(s->c.stream);
@@ -590,7 +545,6 @@ enum status store_keep(struct store *s, int part, int64_t first, int64_t n, cons
     for (int i = 0; i < s->layout.pieces_n; i++) {
         const struct layout_piece *l = &s->layout.piece[i];
         int64_t from = first, end = first + n;
-        s->piece[i].is_here = false;
         if (own_range(l, &from, &end))
             TRY(dev_copy(s->c.stream, tensor_at(to, l->packed + from - l->first - l->own.first).data, values + from - first,
                          (size_t)(end - from) * sizeof *values));

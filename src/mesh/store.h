@@ -28,8 +28,11 @@
  * the head is done, and the token rows of the last micro-batch, exchanged at the end (rows.h) where that is cheaper and the
  * gradients lie in the host's memory.
  *
- * With a 16-bit dtype passes read a rounded copy of what the table's `parameters` column says is there; a piece is rounded
- * again, on the stream, at its first use after it changed. What is kept, gathered and updated are the f32 masters.
+ * With a 16-bit dtype passes read a rounded view of what the table's `parameters` column says is there. What is kept and
+ * updated are f32 masters: with `none` whole, each piece rounded, on the stream, at its first use after it changed; else
+ * own parts alone, also where the table says `whole`. Then each rank rounds its own part, and 16-bit elements are
+ * gathered: passes read the same bits, half the bytes travel, and no rank holds masters that it does not update
+ * (store_params.c).
  *
  * Every call here but the readers is collective: all ranks make the same calls in the same order. Must not know losses,
  * optimisers, files or what the model computes. */
@@ -64,7 +67,7 @@ struct store_config {
 /* Bytes by purpose; planned from the layout, and taken: the same. */
 struct store_memory {
     int64_t params, grads, moments; /* what is held of them, wholly or in parts */
-    int64_t windows;                /* whole pieces while they are worked on, token rows, and rounded parameters */
+    int64_t windows;                /* whole pieces while they are worked on, token rows, and 16-bit parameters */
     int64_t residuals;              /* compression: what is not sent yet, and what is on the way */
 };
 

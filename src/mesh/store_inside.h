@@ -10,8 +10,7 @@ struct store_piece {
     struct comm_ticket gather, reduce;
     bool is_gathering;  /* `gather` has to be waited for */
     bool is_due;        /* its update waits for `gather`, which brings the gradient */
-    bool is_here;       /* window: gathered, or on its way */
-    bool is_rounded;    /* its rounded copy is that of the masters */
+    bool is_here;       /* a view: what passes read of it is that of the masters, or on its way */
     bool is_begun;      /* its reduction, in this step */
     bool is_reducing;   /* `reduce` has to be waited for */
     bool is_finished;   /* reduced, and its squares are added up */
@@ -25,9 +24,11 @@ struct store {
     struct layout layout;
     bool is_alone, has_parts;          /* one rank; moments are in parts */
     bool is_late;                      /* gradients are gathered beside the next forward pass, and updates due until then */
-    bool params_window, grads_window;  /* else whole */
-    struct tensor params, params_own;  /* whole or window; packed, with a window */
-    struct tensor rounded;             /* params once more, in the passes' 16-bit dtype; data NULL: passes read params */
+    bool params_window, grads_window;  /* passes see a window; else all of it */
+    bool params_packed;                /* masters: own parts only, packed; else whole */
+    bool has_view;                     /* passes do not read the masters where these lie */
+    struct tensor params;              /* masters, f32 */
+    struct tensor view;                /* what passes read, whole or window, in their dtype; without has_view: params */
     struct tensor grads, grads_own;
     struct tensor moment[2];           /* whole or packed */
     struct tensor norms;               /* (pieces) f64, on the device */
@@ -51,12 +52,20 @@ struct store {
     int64_t wait_ns;
 };
 
-/* The rounded copy: bytes for so many elements of it; nothing of it is that of the masters any more; a piece of it, made
- * anew when it is not. */
-int64_t store_piece_bytes(const struct store *s, int64_t elems);
-void store_piece_forget(struct store *s);
-enum status store_piece_round(struct store *s, int piece);
-/* store_piece_clear — what lies between the tensors of a piece's gradients, wherever these lie. */
-enum status store_piece_clear(struct store *s, int piece, struct tensor grads);
+/* store_begun — what a comm call that begins something returned; its ticket is the newest. store_come_after: what is
+ * begun next comes after what the device has been given. Compression copies by streams of its own: it begins when all
+ * that is done. */
+enum status store_begun(struct store *s, enum status st, struct comm_ticket ticket);
+enum status store_come_after(struct store *s);
+
+/* Parameters (store_params.c). own: the masters that this rank updates of a piece. forget: masters changed, nothing of the
+ * view is theirs any more. wait: nothing of the piece is on its way, no update due. begin: where it has to be gathered it
+ * is here or on its way. need: it is here. updated: its owners have done so just now. */
+struct tensor store_params_own(const struct store *s, int piece);
+void store_params_forget(struct store *s);
+enum status store_params_wait(struct store *s, int piece);
+enum status store_params_begin(struct store *s, int piece);
+enum status store_params_need(struct store *s, int piece);
+enum status store_params_updated(struct store *s, int piece);
 
 #endif

@@ -25,7 +25,7 @@ static enum status say(struct store *s, struct wish *wish)
 /* Is the part in pieces on the ranks? */
 static bool is_spread(const struct store *s, int part) { return !store_whole(s, part).data; }
 
-static struct tensor packed_of(const struct store *s, int part) { return part == 0 ? s->params_own : s->moment[part - 1]; }
+static struct tensor packed_of(const struct store *s, int part) { return part == 0 ? s->params : s->moment[part - 1]; }
 
 /* One run of elements that lie with one rank: from it to dst on rank 0. */
 static enum status bring(struct store *s, int part, int owner, int64_t packed, int64_t n, float *dst)

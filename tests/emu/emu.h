@@ -7,8 +7,8 @@
  * the seed says. What the chip leaves undefined and we never mean is an error, kept in emu_error(): threads of a block at different
  * barriers or gone, lanes of a warp in different operations, an address that is not aligned, a block of broken warps.
  *
- * It knows only what the kernels use, and nothing of them. Rounding of __half and __nv_bfloat16 is exact; sums of mma are
- * made in float in a fixed order, which no chip promises. */
+ * It knows only what the kernels use, and nothing of them. Rounding of __half and __nv_bfloat16 is exact; sums of mma
+ * are rounded toward zero, as the chips do, in a fixed order, which none promises. */
 #ifndef CONVOY_TESTS_EMU_H
 #define CONVOY_TESTS_EMU_H
 

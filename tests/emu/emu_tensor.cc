@@ -40,17 +40,32 @@ static float half_of(uint32_t word, int high, bool is_bf16)
     return is_bf16 ? __uint_as_float((uint32_t)bits << 16) : emu_half_to_float(bits);
 }
 
-/* d (16,8) += a (16,k) · b (k,8) */
+/* The sum of a step, as a float: rounded toward zero, as the chips do. */
+static float toward_zero(double x)
+{
+    float y = (float)x;
+    return isfinite(y) && fabs((double)y) > fabs(x) ? nextafterf(y, 0) : y;
+}
+
+/* d (16,8) += a (16,k) · b (k,8), eight products at a time: these and what is there are added exactly, then rounded toward zero
+ * (an A100's way; an H100 takes sixteen at a time). Kernels must not lean on anything better. */
 static void mma_add(struct mma_args **lanes, const float (*a)[16], const float (*b)[8], int k)
 {
-    float sums[16][8] = {};
-    for (int row = 0; row < 16; row++)
-        for (int i = 0; i < k; i++)
-            for (int col = 0; col < 8; col++)
-                sums[row][col] += a[row][i] * b[i][col];
+    double sums[16][8];
     for (int lane = 0; lane < 32; lane++)
         for (int i = 0; i < 4; i++)
-            lanes[lane]->d[i] += sums[lane / 4 + (i >= 2 ? 8 : 0)][lane % 4 * 2 + (i & 1)];
+            sums[lane / 4 + (i >= 2 ? 8 : 0)][lane % 4 * 2 + (i & 1)] = (double)lanes[lane]->d[i];
+    for (int first = 0; first < k; first += 8)
+        for (int row = 0; row < 16; row++) {
+            for (int i = first; i < first + 8; i++)
+                for (int col = 0; col < 8; col++)
+                    sums[row][col] += (double)a[row][i] * (double)b[i][col];
+            for (int col = 0; col < 8; col++)
+                sums[row][col] = (double)toward_zero(sums[row][col]);
+        }
+    for (int lane = 0; lane < 32; lane++)
+        for (int i = 0; i < 4; i++)
+            lanes[lane]->d[i] = (float)sums[lane / 4 + (i >= 2 ? 8 : 0)][lane % 4 * 2 + (i & 1)];
 }
 
 static void mma_k16(struct mma_args **lanes, bool is_bf16)

@@ -46,6 +46,7 @@ static void add_bias(struct blas_call *call, enum blas_epilogue epilogue, struct
 {
     call->shape.epilogue = epilogue;
     call->shape.bias = bias.dtype;
+    call->shape.align_bias = align_of(bias.data);
     call->bias = bias.data;
 }
 
@@ -53,6 +54,7 @@ static void add_aux(struct blas_call *call, enum blas_epilogue epilogue, struct 
 {
     call->shape.epilogue = epilogue;
     call->shape.ld_aux = ld;
+    call->shape.align_aux = align_of(aux.data);
     call->aux = aux.data;
 }
 

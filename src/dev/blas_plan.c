@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/must.h"
 #include "base/text.h"
 #include "dev/dev_cuda_inside.h"
@@ -168,7 +169,8 @@ static bool describe(const struct blas *b, const struct blas_shape *s, cublasLtM
     return ok;
 }
 
-/* addresses — of this call; the choice of an algorithm does not depend on them. */
+/* addresses — of this call. The choice of an algorithm depends on their alignment alone (cublasLt.h), which is in
+ * the key. */
 static bool addresses(const struct blas *b, const struct blas_call *call, cublasLtMatmulDesc_t desc)
 {
     bool ok = true;
@@ -232,6 +234,19 @@ static bool make(const struct blas *b, const struct cuda *cuda, const struct bla
            choose(b, cuda, &call->shape, p);
 }
 
+/* say_refused — once for a shape: what is done apart, or by our own kernels, costs time that somebody may look for. */
+static void say_refused(const struct blas_shape *s)
+{
+    static const char *const epilogues[BLAS_EPILOGUES] = {
+        [BLAS_NONE] = "no epilogue",    [BLAS_BIAS] = "BIAS",         [BLAS_GELU] = "GELU",
+        [BLAS_GELU_BIAS] = "GELU_BIAS", [BLAS_GELU_AUX] = "GELU_AUX", [BLAS_GELU_AUX_BIAS] = "GELU_AUX_BIAS",
+        [BLAS_DGELU] = "DGELU",         [BLAS_BGRAD_A] = "BGRADA",    [BLAS_BGRAD_B] = "BGRADB"};
+    LOG_INFO("cuBLASLt has no way for %lldx%lldx%lld with %s, %zu-bit to %zu-bit numbers: done apart, or by our own "
+             "kernels",
+             (long long)s->m, (long long)s->n, (long long)s->k, epilogues[s->epilogue], 8 * dtype_bytes(s->a),
+             8 * dtype_bytes(s->d));
+}
+
 /* find — the plan of a shape, made when it is new: a run has a few dozen. */
 static enum status find(struct blas *b, const struct cuda *cuda, const struct blas_call *call,
                         struct plan **out)
@@ -253,6 +268,8 @@ static enum status find(struct blas *b, const struct cuda *cuda, const struct bl
     memset(p, 0, sizeof *p);
     memcpy(&p->shape, &call->shape, sizeof p->shape);
     p->is_possible = make(b, cuda, call, p);
+    if (!p->is_possible)
+        say_refused(&p->shape);
     *out = p;
     return ST_OK;
 }
@@ -270,6 +287,7 @@ enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct 
                                              p->workspace_bytes, (cudaStream_t)cuda->stream);
     if (rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE) {
         p->is_possible = false; /* refused before anything was launched: our own kernel takes this shape */
+        say_refused(&p->shape);
         return ST_OK;
     }
     if (rc != CUBLAS_STATUS_SUCCESS)

@@ -25,7 +25,7 @@ struct blas_shape {
     enum dtype a, b, d; /* C is as D */
     enum dtype bias;
     enum blas_epilogue epilogue;
-    int align_a, align_b, align_c, align_d; /* bytes, at most 256 */
+    int align_a, align_b, align_c, align_d, align_bias, align_aux; /* bytes, at most 256; 0: none is there */
     int is_a_turned, is_b_turned, is_tf32;
 };
 struct blas_call {

@@ -111,6 +111,14 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                         : CUBLAS_STATUS_INVALID_VALUE;
 }
 
+/* As cublasLt.h says of both pointers: the heuristic takes from them how far they are aligned. */
+static uint64_t align_of(const void *p)
+{
+    uint64_t low = (uint64_t)(uintptr_t)p & -(uint64_t)(uintptr_t)p;
+    return low == 0 || low > 256 ? 256 : low;
+}
+static bool is_aligned(const void *p, uint64_t to) { return (uintptr_t)p % to == 0; }
+
 static int way_of(const struct layout *a, const struct layout *d)
 {
     int way = (int)((a->rows + a->cols + d->cols) % 4);
@@ -129,8 +137,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
     counts[SHAPES]++;
     *n = way == REFUSED || (way == WITHOUT && d->epilogue != CUBLASLT_EPILOGUE_DEFAULT) ? 0 : 1;
     counts[REFUSED] += way == REFUSED;
-    if (*n)
+    if (*n) {
         memset(out, 0, sizeof *out);
+        out->algo.data[0] = align_of(d->bias), out->algo.data[1] = align_of(d->aux);
+    }
     return *n ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
@@ -219,7 +229,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
                               cublasLtMatrixLayout_t Dl, const cublasLtMatmulAlgo_t *algo, void *workspace,
                               size_t workspace_bytes, cudaStream_t stream)
 {
-    (void)h, (void)algo, (void)workspace, (void)workspace_bytes;
+    (void)h, (void)workspace, (void)workspace_bytes;
     struct product p = {.desc = *(struct desc *)desc,
                         .la = *(struct layout *)Al,
                         .lb = *(struct layout *)Bl,
@@ -235,6 +245,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
     p.m = p.ld.rows, p.n = p.ld.cols, p.k = is_a ? p.la.cols : p.la.rows;
     if ((is_a ? p.la.rows : p.la.cols) != p.m || (is_b ? p.lb.cols : p.lb.rows) != p.n ||
         (is_b ? p.lb.rows : p.lb.cols) != p.k || p.lc.rows != p.m || p.lc.cols != p.n)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!is_aligned(p.desc.bias, algo->data[0]) || !is_aligned(p.desc.aux, algo->data[1]))
         return CUBLAS_STATUS_INVALID_VALUE;
     counts[p.desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT ? WITHOUT : WITH]++;
     int rc = device ? device(stream, multiply, &p, sizeof p) : multiply(&p);

@@ -1,0 +1,268 @@
+/* Several ranks on the CUDA device without a GPU (guarded.h), with parameters that passes read in 16 bits: the same training
+ * whatever each rank holds, from first to last and from another's state on; what a rank holds. Ranks are threads, and the emulation
+ * knows one: each call of a device is made alone. */
+#ifndef CONVOY_CUDA
+#include "tests/cuda/absent.h"
+#else
+#include "mesh/trial.h"
+
+#include "kernel_test.h"
+#include "tests/cuda/guarded.h"
+
+/* --- one at a time ----------------------------------------------------------------------------------------- */
+
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+static const struct dev_ops *real_ops;
+
+#define IN_TURN(name, params, args)                                                                            \
+    static enum status turn_##name params                                                                      \
+    {                                                                                                          \
+        pthread_mutex_lock(&turn);                                                                             \
+        enum status st = real_ops->name args;                                                                  \
+        pthread_mutex_unlock(&turn);                                                                           \
+        return st;                                                                                             \
+    }
+#define IN_TURN_VOID(name, params, args)                                                                       \
+    static void turn_##name params                                                                             \
+    {                                                                                                          \
+        pthread_mutex_lock(&turn);                                                                             \
+        real_ops->name args;                                                                                   \
+        pthread_mutex_unlock(&turn);                                                                           \
+    }
+IN_TURN(alloc, (struct dev *d, size_t bytes, void **out), (d, bytes, out))
+IN_TURN_VOID(free, (struct dev *d, void *data, size_t bytes), (d, data, bytes))
+IN_TURN(stream_open, (struct dev *d, struct stream **out), (d, out))
+IN_TURN_VOID(stream_close, (struct stream *s), (s))
+IN_TURN(copy, (struct stream *s, void *dst, const void *src, size_t bytes), (s, dst, src, bytes))
+IN_TURN(fill, (struct stream *s, void *dst, int byte, size_t bytes), (s, dst, byte, bytes))
+IN_TURN(after, (struct stream *late, struct stream *early), (late, early))
+IN_TURN(sync, (struct stream *s), (s))
+IN_TURN(enter, (struct dev *d), (d))
+IN_TURN(pin, (struct dev *d, size_t bytes, void **out), (d, bytes, out))
+IN_TURN_VOID(unpin, (struct dev *d, void *data), (d, data))
+IN_TURN(idle, (struct stream *s, bool *out), (s, out))
+IN_TURN(mark, (struct stream *s, struct mark **mark), (s, mark))
+IN_TURN(wait, (struct stream *s, struct mark *mark), (s, mark))
+IN_TURN_VOID(unmark, (struct dev *d, struct mark *mark), (d, mark))
+IN_TURN(begin, (struct stream *s), (s))
+
+#define TURN_OP(name)                                                                                          \
+    static enum status turn_op_##name(struct stream *s, const struct name *a)                                  \
+    {                                                                                                          \
+        pthread_mutex_lock(&turn);                                                                             \
+        enum status st = guarded_op.name(s, a);                                                                \
+        pthread_mutex_unlock(&turn);                                                                           \
+        return st;                                                                                             \
+    }
+OP_LIST(TURN_OP)
+#define TURN_OP_ROW(name) .name = turn_op_##name,
+static const struct op_table turn_op = {OP_LIST(TURN_OP_ROW)};
+static struct dev_ops turn_ops;
+
+static struct dev *devs[RANKS_MAX];
+static struct dev *dev_of(int rank)
+{
+    if (devs[rank])
+        return devs[rank];
+    devs[rank] = open_device();
+    struct dev_head *head = (struct dev_head *)devs[rank];
+    real_ops = head->ops;
+    turn_ops = *head->ops;
+    turn_ops.alloc = turn_alloc, turn_ops.free = turn_free;
+    turn_ops.stream_open = turn_stream_open, turn_ops.stream_close = turn_stream_close;
+    turn_ops.copy = turn_copy, turn_ops.fill = turn_fill;
+    turn_ops.after = turn_after, turn_ops.sync = turn_sync, turn_ops.enter = turn_enter;
+    turn_ops.pin = turn_pin, turn_ops.unpin = turn_unpin, turn_ops.idle = turn_idle;
+    turn_ops.mark = turn_mark, turn_ops.wait = turn_wait, turn_ops.unmark = turn_unmark, turn_ops.begin = turn_begin;
+    turn_ops.collect = NULL; /* several ranks have no graphs */
+    turn_ops.bring = NULL, turn_ops.note = NULL, turn_ops.await = NULL;
+    head->ops = &turn_ops;
+    head->op = &turn_op;
+    return devs[rank];
+}
+
+static enum status open_rank(struct ranks_one *one, struct comm_config config)
+{
+    char address[COMM_ADDRESS_MAX];
+    int64_t bytes;
+    config.dev = one->dev;
+    TRY(comm_begin_open(&config, &one->comm, address, &bytes));
+    return comm_end_open(one->comm, 1, NULL, NULL);
+}
+
+/* --- the same training ------------------------------------------------------------------------------------- */
+
+/* On three ranks three units share the two places of a window. */
+static struct trial tiny(enum layout_shard shard, enum dtype dtype, int ranks)
+{
+    struct trial like = trial_of(MODEL_TASK_LM, ranks, 8);
+    like.steps = 2;
+    like.config.shard = shard;
+    like.config.dtype = dtype;
+    like.config.dropout = 0.1f;
+    like.config.dims.layers = ranks == 3 ? 2 : 1;
+    like.config.dims.heads = 1;
+    like.config.dims.embed = 16;
+    like.config.dims.vocab = 47;
+    return like;
+}
+
+static void expect(struct trial like, const struct trial *want, int ranks, const char *what)
+{
+    char name[96];
+    struct trial got = trial_run(&like, 1, ranks);
+    text_format(name, sizeof name, "%s, %d ranks, shard %d, dtype %d", what, ranks, (int)like.config.shard,
+                (int)like.config.dtype);
+    assert_true(isfinite(got.loss[0]) && isfinite(got.norm[0]));
+    trial_same(&got, want, name);
+    trial_free(&got);
+}
+
+static void every_shard_gives_the_same_bits(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 4; ranks++)
+        for (int dtype = DTYPE_BF16; dtype <= DTYPE_F16; dtype++) {
+            struct trial none = tiny(LAYOUT_SHARD_NONE, (enum dtype)dtype, ranks);
+            struct trial want = trial_run(&none, 1, ranks);
+            enum layout_shard other = dtype == DTYPE_BF16 ? LAYOUT_SHARD_OPTIMIZER : LAYOUT_SHARD_GRADIENTS;
+            expect(tiny(LAYOUT_SHARD_FULL, (enum dtype)dtype, ranks), &want, ranks, "trained");
+            if (ranks == 2) /* they part masters as full does, and differ in gradients */
+                expect(tiny(other, (enum dtype)dtype, ranks), &want, ranks, "trained");
+            trial_free(&want);
+        }
+}
+
+/* With several micro-batches gradients lie whole, masters do not. */
+static void accumulated_too(void **state)
+{
+    (void)state;
+    struct trial like = tiny(LAYOUT_SHARD_NONE, DTYPE_BF16, 2);
+    like.config.global_samples = 4;
+    struct trial want = trial_run(&like, 1, 2);
+    like.config.shard = LAYOUT_SHARD_GRADIENTS;
+    expect(like, &want, 2, "accumulated");
+    trial_free(&want);
+}
+
+/* --- going on ---------------------------------------------------------------------------------------------- */
+
+/* The second of two steps, from what a run left after its first. */
+static struct trial second_of(const struct trial *half, enum layout_shard shard, enum dtype dtype, int ranks)
+{
+    struct trial like = tiny(shard, dtype, ranks);
+    like.steps = 1;
+    like.first_step = 1;
+    like.config.is_loaded = true;
+    memcpy(like.load, half->state, sizeof like.load);
+    return like;
+}
+
+/* What one run leaves is where another begins, whatever either holds in parts: the same run, others in another PRECISION, and on
+ * another number of ranks. */
+static void goes_on_under_another(void **state)
+{
+    (void)state;
+    struct trial like = tiny(LAYOUT_SHARD_OPTIMIZER, DTYPE_BF16, 2);
+    struct trial whole = trial_run(&like, 1, 2);
+    like.steps = 1;
+    struct trial half = trial_run(&like, 1, 2);
+    whole.loss[0] = whole.loss[1];
+    whole.norm[0] = whole.norm[1];
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
+        expect(second_of(&half, (enum layout_shard)shard, DTYPE_BF16, 2), &whole, 2, "gone on");
+    trial_free(&whole);
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
+        enum dtype dtype = ranks == 2 ? DTYPE_F16 : DTYPE_BF16;
+        like = second_of(&half, LAYOUT_SHARD_NONE, dtype, ranks);
+        struct trial other = trial_run(&like, 1, ranks);
+        expect(second_of(&half, LAYOUT_SHARD_FULL, dtype, ranks), &other, ranks, "gone on");
+        trial_free(&other);
+    }
+    trial_free(&half);
+}
+
+/* --- beside training --------------------------------------------------------------------------------------- */
+
+struct beside {
+    struct trial trial;
+    float logits[47];
+    double loss;
+};
+
+/* A step's end may still be on its way when a text is shown, and the loss of other samples asked for. */
+static enum status look_beside(struct ranks_one *one, struct beside *b, struct step *step, struct batch *batch,
+                               struct feed *feed)
+{
+    static const int32_t tokens[] = {3, 41, 7};
+    TRY(trial_steps(one, &b->trial, step, batch));
+    TRY(step_logits(step, tokens, 3, b->logits));
+    TRY(step_eval(step, feed, 3, NULL, NULL, &b->loss));
+    b->trial.first_step++;
+    return trial_steps(one, &b->trial, step, batch);
+}
+
+static enum status beside_rank(struct ranks_one *one)
+{
+    struct beside *b = one->arg;
+    struct step_config *c = &b->trial.config;
+    struct feed_config fc = {.seq_tokens = c->seq_tokens, .global_samples = 3, .vocab = c->dims.vocab};
+    struct step *step = NULL;
+    struct feed *feed = NULL;
+    struct batch batch = {0};
+    enum status st;
+    c->dev = one->dev;
+    c->comm = one->comm;
+    TRY_OR(feed_open(&fc, &feed), out_close);
+    TRY_OR(step_open(c, &step), out_close);
+    TRY_OR(batch_init(&batch, FEED_TASK_LM, c->global_samples / one->ranks, c->seq_tokens), out_close);
+    TRY_OR(look_beside(one, b, step, &batch, feed), out_close);
+    b->trial.memory = step_memory(step);
+out_close:
+    step_close(step);
+    batch_free(&batch);
+    if (feed)
+        feed_close(feed);
+    return st;
+}
+
+static void a_text_and_an_evaluation(void **state)
+{
+    (void)state;
+    static struct beside want[2], got[2];
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard += shard == 0 ? 1 : 2) {
+        got[0].trial = tiny((enum layout_shard)shard, DTYPE_BF16, 2);
+        got[0].trial.steps = 1;
+        got[1].trial = got[0].trial;
+        ranks_run(1, 2, beside_rank, got, sizeof *got);
+        if (shard == LAYOUT_SHARD_NONE)
+            memcpy(want, got, sizeof want);
+        for (int rank = 0; rank < 2; rank++) {
+            assert_memory_equal(got[rank].logits, want[0].logits, sizeof want->logits);
+            assert_true(got[rank].loss == want[0].loss && isfinite(got[rank].loss));
+            assert_true(got[rank].trial.loss[0] == want[0].trial.loss[0]);
+        }
+        if (shard != LAYOUT_SHARD_NONE)
+            assert_true(got[0].trial.memory.store.params < want[0].trial.memory.store.params * 3 / 5);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_shard_gives_the_same_bits),
+    cmocka_unit_test(accumulated_too),
+    cmocka_unit_test(goes_on_under_another),
+    cmocka_unit_test(a_text_and_an_evaluation),
+};
+
+int main(void)
+{
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    harness_quiet();
+    ranks_own_dev = dev_of;
+    ranks_own_open = open_rank;
+    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    for (int i = 0; i < RANKS_MAX; i++)
+        dev_close(devs[i]);
+    return failed;
+}
+#endif

@@ -6,6 +6,7 @@
 #include "kernels/adamw.h"     /* judge, adamw, sgd */
 #include "kernels/attention.h" /* attention_fwd, attention_decode, attention_bwd */
 #include "kernels/cast.h"      /* cast */
+#include "kernels/combine.h"   /* combine */
 #include "kernels/compress.h"  /* compress, expand */
 #include "kernels/dropout.h"   /* drop */
 #include "kernels/embed.h"     /* embed_fwd, embed_bwd */
@@ -18,6 +19,6 @@
 #define OP_LIST(X)                                                                                          \
     X(embed_fwd) X(embed_bwd) X(norm_fwd) X(norm_bwd) X(matmul_fwd) X(matmul_bwd_x) X(matmul_bwd_w)           \
     X(gelu_fwd) X(gelu_bwd) X(attention_fwd) X(attention_decode) X(attention_bwd) X(xent) X(qa_xent)       \
-    X(drop) X(sum) X(sumsq) X(judge) X(adamw) X(sgd) X(compress) X(expand) X(cast)
+    X(drop) X(sum) X(sumsq) X(judge) X(adamw) X(sgd) X(compress) X(expand) X(cast) X(combine)
 
 #endif

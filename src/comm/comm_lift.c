@@ -170,8 +170,7 @@ static enum status carry(struct comm_lift *l, const struct comm_wire *wire, cons
     return ST_OK;
 }
 
-/* Until a stream has done its copies; the call may end meanwhile. */
-static enum status wait_copies(struct comm_wire *wire, struct stream *s)
+enum status comm_lift_await(const struct comm_wire *wire, struct stream *s)
 {
     for (;;) {
         bool is_idle = false;
@@ -214,17 +213,23 @@ static enum status run_pieces(struct comm_lift *l, struct comm_wire *wire, const
         TRY(carry(l, wire, call, &cut, 0, l->slot[0], true));
     for (int64_t j = 0; j < cut.rounds; j++) {
         int64_t left = call->elems - j * cut.each;
-        TRY(wait_copies(wire, l->in));
+        TRY(comm_lift_await(wire, l->in));
         TRY(dev_after(l->in, l->out)); /* the slot of round j+1 was j-1's: empty before it is filled again */
         if (j + 1 < cut.rounds)
             TRY(carry(l, wire, call, &cut, j + 1, l->slot[(j + 1) % 2], true));
         TRY(move(wire, call, &cut, left < cut.each ? left : cut.each, l->slot[j % 2], l->extra[j % 2]));
         TRY(carry(l, wire, call, &cut, j, call->kind == COMM_CALL_ALL_TO_ALL ? l->extra[j % 2] : l->slot[j % 2], false));
     }
-    return wait_copies(wire, l->out);
+    return comm_lift_await(wire, l->out);
 }
 
-/* Do both buffers lie where the transport reaches? */
+/* Do both buffers lie on the device? */
+static bool is_on_device(const struct comm_lift *l, const struct comm_call *call)
+{
+    return (call->in == NULL || dev_holds(l->dev, call->in)) && (call->out == NULL || dev_holds(l->dev, call->out));
+}
+
+/* Does it lie where the transport reaches? */
 static bool is_reached(const struct comm_lift *l, const void *data)
 {
     return data == NULL || dev_holds(l->dev, data) == l->to_device;
@@ -237,5 +242,7 @@ enum status comm_lift_run(struct comm_lift *l, struct comm_wire *wire, const str
     bool is_long = call->elems > COMM_LIFT_BYTES / (int64_t)dtype_bytes(call->dtype);
     if (call->elems == 0 || (is_near && !(is_pair(call) && is_long))) /* also a barrier, and the making of a group */
         return comm_ops_work(wire, call);
+    if (wire->is_direct && !is_pair(call) && call->kind != COMM_CALL_ALL_TO_ALL && is_on_device(l, call))
+        return wire->ops->direct(wire, call);
     return run_pieces(l, wire, call);
 }

@@ -62,6 +62,7 @@ struct comm_wire {
     const int *ranks;           /* of a sub: the number of each member in the parent; NULL in a root */
     void *state;                /* the transport's own, set by begin_open and sub, freed by close */
     const struct comm_call *call; /* under way */
+    bool is_direct;             /* `direct` may be called: on all ranks or on none */
     bool spins;                 /* a core is free for waiting: in the caller's own thread, ranks ≤ cores */
     bool rests;                 /* the cores are busy computing what this call runs beside: in the comm's thread */
     struct comm_queue *queue;   /* whose thread carries the call out beside the host's computing; else NULL */
@@ -96,6 +97,9 @@ struct comm_ops {
     enum status (*send)(struct comm_wire *wire, const struct comm_call *call);
     enum status (*recv)(struct comm_wire *wire, const struct comm_call *call);
     enum status (*barrier)(struct comm_wire *wire, const struct comm_call *call);
+    /* direct: a collective but all_to_all, between buffers in config.dev's memory, where is_on_device is false but
+     * wire->is_direct is set (by end_open, sub). NULL: none. */
+    enum status (*direct)(struct comm_wire *wire, const struct comm_call *call);
 };
 
 extern const struct comm_ops comm_self_ops, comm_mem_ops, comm_ucx_ops, comm_nccl_ops, comm_auto_ops;

@@ -13,36 +13,12 @@
 #include "base/must.h"
 #include "base/text.h"
 #include "comm/add.h"
-#include "comm/comm_ops.h"
 #include "comm/comm_queue.h"
+#include "comm/comm_ucx_inside.h"
 #include "comm/comm_ucx_size.h"
-#include "comm/flow.h"
-#include "comm/meeting.h"
 #include "comm/order.h"
-#include "comm/comm_rows.h"
 
 #define NAP_BYTES (4 << 20) /* a call that takes milliseconds on any wire between nodes */
-
-/* What one worker has of UCX, shared by all comms made from one. */
-struct comm_ucx_root {
-    struct ucx *ucx;
-    int group_next;
-    char name[80];
-};
-
-struct comm_ucx {
-    struct comm_ucx_root *root;
-    bool owns_root;
-    bool was_asked; /* the watch ended a wait, not the wire */
-    int n, me;
-    int *world; /* rank in ucx of each member */
-    int64_t small, whole;
-    const void **sources;       /* n: scratch */
-    struct order_extent *parts; /* n: of the call under way */
-    struct meeting meeting;
-    struct flow flow;
-    struct comm_rows rows; /* several workers on each node */
-};
 
 /* Who has come meanwhile? */
 static enum status look_around(void *arg)
@@ -63,7 +39,7 @@ static enum status ask(void *arg)
     return st;
 }
 
-static struct ucx_wait wait_of(struct comm_wire *wire)
+struct ucx_wait comm_ucx_wait(struct comm_wire *wire)
 {
     return (struct ucx_wait){.watch = {.check = ask, .arg = wire, .spins = wire->spins, .rests = wire->rests}};
 }
@@ -73,7 +49,7 @@ static bool nap(void *arg, int64_t ns) { return comm_queue_nap(((struct comm_wir
 /* Of a call that moves so many bytes: where they are many nobody but a waiting caller minds when they come. */
 static struct ucx_wait wait_of_large(struct comm_wire *wire, int64_t bytes)
 {
-    struct ucx_wait wait = wait_of(wire);
+    struct ucx_wait wait = comm_ucx_wait(wire);
     wait.watch.nap = wire->queue != NULL && bytes >= NAP_BYTES ? nap : NULL;
     return wait;
 }
@@ -133,13 +109,15 @@ static enum status explain(struct comm_wire *wire, enum status st)
     return loss.blamed < 0 ? st : FAIL(ST_PEER, "%s, for rank %d was lost", status_message(), loss.blamed);
 }
 
-/* The end of every entry: after a failure nothing is under way any more. */
-static enum status finish(struct comm_wire *wire, enum status st)
+enum status comm_ucx_finish(struct comm_wire *wire, enum status st)
 {
     struct comm_ucx *state = wire->state;
-    int64_t sent = state->flow.bytes_sent + state->rows.line.bytes_sent + state->meeting.bytes_sent;
-    atomic_fetch_add_explicit(&wire->bytes_sent, sent, memory_order_relaxed);
-    state->flow.bytes_sent = state->rows.line.bytes_sent = state->meeting.bytes_sent = 0;
+    int64_t *counts[] = {&state->flow.bytes_sent, &state->rows.line.bytes_sent, &state->meeting.bytes_sent,
+                         &state->direct.line.bytes_sent, &state->direct.inside.bytes_sent};
+    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
+        atomic_fetch_add_explicit(&wire->bytes_sent, *counts[i], memory_order_relaxed);
+        *counts[i] = 0;
+    }
     if (st == ST_OK)
         return ST_OK;
     st = explain(wire, st);
@@ -159,6 +137,7 @@ static int entered(const struct comm_wire *wire, int rank)
 
 static void state_free(struct comm_ucx *state)
 {
+    comm_direct_close(&state->direct);
     comm_rows_free(&state->rows);
     flow_free(&state->flow);
     free(state->world);
@@ -218,6 +197,19 @@ static enum status new_state(struct comm_wire *wire)
     return ST_OK;
 }
 
+/* A GPU's memory may be given to UCX on all ranks, or is on none. */
+static bool offers_gpu(const struct comm_wire *wire)
+{
+    const struct comm_ucx *state = wire->state;
+    return dev_is_apart(wire->config.dev) && ucx_reaches_gpu(state->root->ucx);
+}
+
+static enum status open_direct(struct comm_ucx *state, struct comm_wire *wire)
+{
+    wire->is_direct = true;
+    return comm_direct_open(&state->direct, wire, state->root->ucx, state->meeting.group, state->world);
+}
+
 static enum status begin_open(struct comm_wire *wire, void *address, int64_t *address_bytes)
 {
     TRY(new_state(wire));
@@ -228,7 +220,8 @@ static enum status begin_open(struct comm_wire *wire, void *address, int64_t *ad
     state->owns_root = true;
     state->root->group_next = 1;
     TRY(ucx_open(comm_ucx_size(wire->config.place.ranks)->piece + COMM_UCX_AT_ONCE_MORE, &state->root->ucx));
-    TRY(ucx_address(state->root->ucx, address, COMM_ADDRESS_MAX, address_bytes));
+    bool is_near = wire->config.place.locals > 1 && offers_gpu(wire);
+    TRY(ucx_address(state->root->ucx, is_near, address, COMM_ADDRESS_MAX, address_bytes));
     TRY(seat_members(state, wire, 0));
     if (wire->config.place.locals == 1)
         return ST_OK;
@@ -251,15 +244,18 @@ static enum status end_open(struct comm_wire *wire, const void *addresses, const
                               .is_peer = is_peer,
                               .addresses = addresses,
                               .stride = COMM_ADDRESS_MAX,
-                              .bytes = bytes};
-    enum status st = ucx_connect(state->root->ucx, &world, wait_of(wire).watch);
+                              .bytes = bytes,
+                              .offers_gpu = offers_gpu(wire)};
+    enum status st = ucx_connect(state->root->ucx, &world, comm_ucx_wait(wire).watch);
     free(is_peer);
     if (st == ST_OK && state->rows.share != NULL)
         st = comm_share_join(state->rows.share);
     text_format(state->root->name, sizeof(state->root->name), "ucx (%s)", ucx_name(state->root->ucx));
+    if (st == ST_OK && ucx_without_gpu(state->root->ucx) < 0)
+        st = open_direct(state, wire);
     if (st == ST_OK && state->me == 0 && dev_is_apart(wire->config.dev))
         ucx_tell_gpu(state->root->ucx);
-    return finish(wire, st);
+    return comm_ucx_finish(wire, st);
 }
 
 static void wire_close(struct comm_wire *wire)
@@ -279,7 +275,7 @@ static const char *describe(const struct comm_wire *wire)
  * the parent's group, where each of them stands at the same place. */
 static enum status agree_on_group(struct comm_ucx *state, struct comm_wire *wire)
 {
-    struct ucx_wait wait = wait_of(wire);
+    struct ucx_wait wait = comm_ucx_wait(wire);
     int32_t mine = state->root->group_next, next = mine;
     TRY(meeting_begin(&state->meeting, wire->call, &mine, 0, sizeof(mine)));
     TRY(meeting_end(&state->meeting, wire, &wait));
@@ -309,7 +305,9 @@ static enum status sub(struct comm_wire *wire)
         st = comm_share_sub(parent->rows.share, wire, &share);
     if (share != NULL)
         st = open_rows(state, wire, share);
-    return finish(wire, st);
+    if (st == ST_OK && wire->parent->is_direct)
+        st = open_direct(state, wire);
+    return comm_ucx_finish(wire, st);
 }
 
 static enum status alloc(struct comm_wire *wire, int64_t bytes, void **out)
@@ -359,7 +357,7 @@ static enum status run_small(struct comm_wire *wire, const struct comm_call *cal
                              int64_t bytes)
 {
     struct comm_ucx *state = wire->state;
-    struct ucx_wait wait = wait_of(wire);
+    struct ucx_wait wait = comm_ucx_wait(wire);
     TRY(meeting_begin(&state->meeting, call, content, stride, bytes));
     return meeting_end(&state->meeting, wire, &wait);
 }
@@ -378,7 +376,7 @@ static int64_t part_bytes_max(const struct comm_ucx *state, const struct comm_ca
 static enum status scatter_small(struct comm_wire *wire, const struct comm_call *call, void *own_out)
 {
     struct comm_ucx *state = wire->state;
-    struct ucx_wait wait = wait_of(wire);
+    struct ucx_wait wait = comm_ucx_wait(wire);
     int64_t each = (int64_t)dtype_bytes(call->dtype);
     meeting_call(&state->meeting, call);
     for (int i = 1; i < state->n; i++) {
@@ -400,7 +398,7 @@ static enum status scatter_small(struct comm_wire *wire, const struct comm_call 
 static enum status reduce_parts(struct comm_wire *wire, const struct comm_call *call, struct flow_call *parts)
 {
     struct comm_ucx *state = wire->state;
-    struct ucx_wait wait = wait_of(wire);
+    struct ucx_wait wait = comm_ucx_wait(wire);
     TRY(scatter_small(wire, call, parts->own_out));
     parts->in = NULL;
     return flow_run(&state->flow, parts, &wait);
@@ -415,7 +413,7 @@ static enum status all_reduce(struct comm_wire *wire, const struct comm_call *ca
         gather_sources(state, call->in);
         if (st == ST_OK)
             add_sources(state, wire, call->dtype, call->out, call->elems);
-        return finish(wire, st);
+        return comm_ucx_finish(wire, st);
     }
     struct flow_call large = flow_of(wire, call);
     large.in = call->in;
@@ -429,19 +427,19 @@ static enum status all_reduce(struct comm_wire *wire, const struct comm_call *ca
         large.own_out = large.out + order_extent(call->elems, state->n, state->me).first * each;
     }
     if (!large.is_whole && part_bytes_max(state, call) <= state->small)
-        return finish(wire, reduce_parts(wire, call, &large));
-    return finish(wire, run_large(wire, call, &large, comm_rows_all_reduce));
+        return comm_ucx_finish(wire, reduce_parts(wire, call, &large));
+    return comm_ucx_finish(wire, run_large(wire, call, &large, comm_rows_all_reduce));
 }
 
 static enum status reduce_scatter(struct comm_wire *wire, const struct comm_call *call)
 {
     struct comm_ucx *state = wire->state;
     if (part_bytes_max(state, call) <= state->small)
-        return finish(wire, scatter_small(wire, call, call->out));
+        return comm_ucx_finish(wire, scatter_small(wire, call, call->out));
     struct flow_call large = flow_of(wire, call);
     large.in = call->in;
     large.own_out = call->out;
-    return finish(wire, run_large(wire, call, &large, comm_rows_reduce_scatter));
+    return comm_ucx_finish(wire, run_large(wire, call, &large, comm_rows_reduce_scatter));
 }
 
 static enum status gather_small(struct comm_wire *wire, const struct comm_call *call)
@@ -470,8 +468,8 @@ static enum status all_gather(struct comm_wire *wire, const struct comm_call *ca
     if (large.own_out != call->in && mine.elems > 0)
         memmove(large.own_out, call->in, (size_t)(mine.elems * each));
     if (part_bytes_max(state, call) <= state->small)
-        return finish(wire, gather_small(wire, call));
-    return finish(wire, run_large(wire, call, &large, comm_rows_all_gather));
+        return comm_ucx_finish(wire, gather_small(wire, call));
+    return comm_ucx_finish(wire, run_large(wire, call, &large, comm_rows_all_gather));
 }
 
 static enum status all_to_all(struct comm_wire *wire, const struct comm_call *call)
@@ -488,7 +486,7 @@ static enum status all_to_all(struct comm_wire *wire, const struct comm_call *ca
             if (r != state->me)
                 memcpy(out + r * bytes, meeting_came(&state->meeting, r), (size_t)bytes);
         }
-        return finish(wire, st);
+        return comm_ucx_finish(wire, st);
     }
     struct ucx_wait wait = wait_of_large(wire, bytes * state->n);
     struct flow_call large = flow_of(wire, call);
@@ -497,7 +495,7 @@ static enum status all_to_all(struct comm_wire *wire, const struct comm_call *ca
     enum status st = meeting_begin(&state->meeting, call, NULL, 0, 0);
     if (st == ST_OK)
         st = flow_swap(&state->flow, &large, call->elems, &wait);
-    return finish(wire, st == ST_OK ? meeting_end(&state->meeting, wire, &wait) : st);
+    return comm_ucx_finish(wire, st == ST_OK ? meeting_end(&state->meeting, wire, &wait) : st);
 }
 
 static enum status broadcast(struct comm_wire *wire, const struct comm_call *call)
@@ -509,73 +507,31 @@ static enum status broadcast(struct comm_wire *wire, const struct comm_call *cal
         enum status st = run_small(wire, call, call->in, 0, is_root ? bytes : 0);
         if (st == ST_OK && !is_root && bytes > 0)
             memcpy(call->out, meeting_came(&state->meeting, call->peer), (size_t)bytes);
-        return finish(wire, st);
+        return comm_ucx_finish(wire, st);
     }
     struct flow_call large = flow_of(wire, call);
     large.out = call->out;
-    return finish(wire, run_large(wire, call, &large, comm_rows_broadcast));
+    return comm_ucx_finish(wire, run_large(wire, call, &large, comm_rows_broadcast));
 }
 
 static enum status barrier(struct comm_wire *wire, const struct comm_call *call)
 {
-    return finish(wire, run_small(wire, call, NULL, 0, 0));
+    return comm_ucx_finish(wire, run_small(wire, call, NULL, 0, 0));
 }
 
-/* ---- pairs: a message with the header, the content in it or behind it ---- */
-
-static enum status wait_for(struct comm_ucx *state, const struct ucx_op *op, struct ucx_wait *wait)
-{
-    while (!ucx_is_done(op))
-        TRY(ucx_pump(state->root->ucx, wait));
-    return ST_OK;
-}
-
-static enum status run_send(struct comm_wire *wire, const struct comm_call *call, int64_t bytes)
+/* Between GPUs' memory: nothing of it goes with the meeting. */
+static enum status direct(struct comm_wire *wire, const struct comm_call *call)
 {
     struct comm_ucx *state = wire->state;
-    struct meeting_guest *guest = &state->meeting.guests[call->peer];
-    struct ucx_wait wait = wait_of(wire);
-    bool is_small = bytes <= state->small;
-    meeting_call(&state->meeting, call);
-    if (is_small && bytes > 0)
-        memcpy(meeting_brought(&state->meeting, call->peer), call->in, (size_t)bytes);
-    TRY(meeting_greet(&state->meeting, call->peer, UCX_LANE_PAIR, is_small ? bytes : 0));
-    TRY(wait_for(state, &guest->send, &wait));
-    if (is_small)
-        return ST_OK;
-    struct ucx_tag tag = {.group = state->meeting.group, .lane = UCX_LANE_PAIR};
-    state->meeting.bytes_sent += bytes;
-    TRY(ucx_send(state->root->ucx, &guest->send, call->in, bytes, state->world[call->peer], tag));
-    return wait_for(state, &guest->send, &wait);
-}
-
-static enum status run_recv(struct comm_wire *wire, const struct comm_call *call, int64_t bytes)
-{
-    struct comm_ucx *state = wire->state;
-    struct meeting_guest *guest = &state->meeting.guests[call->peer];
-    struct ucx_wait wait = wait_of(wire);
-    meeting_call(&state->meeting, call);
-    TRY(meeting_greet(&state->meeting, call->peer, UCX_LANE_PAIR, 0));
-    TRY(wait_for(state, &guest->recv, &wait));
-    TRY(meeting_look(&state->meeting, wire, call->peer));
-    if (bytes <= state->small) {
-        if (bytes > 0)
-            memcpy(call->out, meeting_came(&state->meeting, call->peer), (size_t)bytes);
-        return ST_OK;
-    }
-    struct ucx_tag tag = {.group = state->meeting.group, .from = state->world[call->peer], .lane = UCX_LANE_PAIR};
-    TRY(ucx_recv(state->root->ucx, &guest->recv, call->out, bytes, tag));
-    return wait_for(state, &guest->recv, &wait);
-}
-
-static enum status send_to(struct comm_wire *wire, const struct comm_call *call)
-{
-    return finish(wire, run_send(wire, call, bytes_of(call)));
-}
-
-static enum status recv_from(struct comm_wire *wire, const struct comm_call *call)
-{
-    return finish(wire, run_recv(wire, call, bytes_of(call)));
+    struct ucx_wait wait = wait_of_large(wire, bytes_of(call));
+    enum status st = comm_direct_begin(&state->direct, wire, call);
+    if (st == ST_OK)
+        st = meeting_begin(&state->meeting, call, NULL, 0, 0);
+    if (st == ST_OK)
+        st = comm_direct_run(&state->direct, call, look_around, wire, &wait);
+    if (st == ST_OK)
+        st = meeting_end(&state->meeting, wire, &wait);
+    return comm_ucx_finish(wire, st == ST_OK ? comm_direct_end(&state->direct, wire) : st);
 }
 
 const struct comm_ops comm_ucx_ops = {
@@ -593,7 +549,8 @@ const struct comm_ops comm_ucx_ops = {
     .all_gather = all_gather,
     .all_to_all = all_to_all,
     .broadcast = broadcast,
-    .send = send_to,
-    .recv = recv_from,
+    .send = comm_ucx_pair_send,
+    .recv = comm_ucx_pair_recv,
     .barrier = barrier,
+    .direct = direct,
 };

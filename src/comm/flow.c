@@ -32,6 +32,7 @@ struct flow_run {
     enum ucx_lane receipts; /* its pieces only say so, and are empty; CALL: none is such */
     struct order_extent mine;
     int64_t added; /* pieces of my part that are finished */
+    bool is_adding; /* a device is at the next one */
 };
 
 enum status flow_open(struct flow *flow, int64_t piece_bytes)
@@ -41,16 +42,20 @@ enum status flow_open(struct flow *flow, int64_t piece_bytes)
     flow->sources = calloc((size_t)flow->n, sizeof(*flow->sources));
     if (flow->peers == NULL || flow->sources == NULL)
         return FAIL(ST_RETRY, "out of memory: streams to %d ranks", flow->n);
-    flow->slots_bytes = piece_bytes * FLOW_DEPTH * flow->n;
+    int64_t bytes = piece_bytes * FLOW_DEPTH * flow->n;
     void *slots;
-    TRY(comm_ops_reserve(flow->slots_bytes, &slots));
+    TRY(flow->dev != NULL ? dev_alloc(flow->dev, (size_t)bytes, &slots) : comm_ops_reserve(bytes, &slots));
     flow->slots = slots;
+    flow->slots_bytes = bytes;
     return ST_OK;
 }
 
 void flow_free(struct flow *flow)
 {
-    comm_ops_unmap(flow->slots, flow->slots_bytes);
+    if (flow->dev == NULL)
+        comm_ops_unmap(flow->slots, flow->slots_bytes);
+    else if (flow->slots != NULL)
+        dev_free(flow->dev, flow->slots, (size_t)flow->slots_bytes);
     free(flow->peers);
     free(flow->sources);
     flow->slots = NULL;
@@ -90,6 +95,14 @@ static int64_t bytes_of(const struct flow_run *run, int64_t elems, enum ucx_lane
     return elems * (lane == UCX_LANE_DONE ? run->each_out : run->each);
 }
 
+/* The message after those posted. An empty one lies nowhere. */
+static struct ucx_op *next_op(const struct flow_run *run, struct flow_stream *s, int64_t bytes)
+{
+    struct ucx_op *op = &s->ops[s->posted++ % FLOW_DEPTH];
+    op->is_gpu = run->flow->dev != NULL && bytes > 0;
+    return op;
+}
+
 static enum status send_piece(struct flow_run *run, struct flow_stream *s, const char *data, int64_t elems, int r,
                               enum ucx_lane lane)
 {
@@ -97,7 +110,7 @@ static enum status send_piece(struct flow_run *run, struct flow_stream *s, const
     struct flow *flow = run->flow;
     struct ucx_tag tag = {.group = flow->group, .lane = lane, .sequence = run->call->sequence};
     flow->bytes_sent += bytes;
-    return ucx_send(flow->ucx, &s->ops[s->posted++ % FLOW_DEPTH], data, bytes, flow->world[r], tag);
+    return ucx_send(flow->ucx, next_op(run, s, bytes), data, bytes, flow->world[r], tag);
 }
 
 static enum status recv_piece(struct flow_run *run, struct flow_stream *s, char *data, int64_t elems, int r,
@@ -106,7 +119,8 @@ static enum status recv_piece(struct flow_run *run, struct flow_stream *s, char 
     struct flow *flow = run->flow;
     struct ucx_tag tag = {
         .group = flow->group, .from = flow->world[r], .lane = lane, .sequence = run->call->sequence};
-    return ucx_recv(flow->ucx, &s->ops[s->posted++ % FLOW_DEPTH], data, bytes_of(run, elems, lane), tag);
+    int64_t bytes = bytes_of(run, elems, lane);
+    return ucx_recv(flow->ucx, next_op(run, s, bytes), data, bytes, tag);
 }
 
 /* Pieces of a stream that may be under way: few, and FLOW_DEPTH more than have come back of the other. */
@@ -156,15 +170,51 @@ static enum status post(struct flow_run *run, int r)
     return ST_OK;
 }
 
+static bool may_add(const struct flow_run *run)
+{
+    const struct flow *flow = run->flow;
+    for (int r = 0; r < flow->n; r++) {
+        const struct flow_peer *peer = &flow->peers[r];
+        if (r != flow->me && (peer->take.done <= run->added || (run->call->is_whole && peer->give.done <= run->added)))
+            return false;
+    }
+    return true;
+}
+
+/* By the device, while pieces move. It tells nobody when it has done it, so it is asked, and only one piece is with it at
+ * a time: adding is tens of times as fast as any wire. */
+static enum status add_on_device(struct flow_run *run)
+{
+    struct flow *flow = run->flow;
+    const struct flow_call *call = run->call;
+    struct order_extent piece = piece_of(run, run->mine, run->added);
+    bool is_idle = false;
+    if (run->is_adding) {
+        TRY(dev_idle(flow->stream, &is_idle));
+        run->is_adding = !is_idle;
+        run->added += is_idle;
+        return ST_OK;
+    }
+    if (!may_add(run))
+        return ST_OK;
+    run->is_adding = true;
+    return dev_op(flow->dev)->combine(
+        flow->stream,
+        &(struct combine){.out = {call->own_out + (piece.first - run->mine.first) * run->each_out, call->dtype_out},
+                          .in = {slot_of(flow, run->added, 0), call->dtype},
+                          .own = {(void *)(uintptr_t)(call->in + piece.first * run->each), call->dtype},
+                          .elems = piece.elems,
+                          .stride = flow->piece_bytes / run->each,
+                          .sources_n = flow->n,
+                          .own_i = flow->me});
+}
+
 /* All contributions to the next piece are there: add them up. */
 static void add_next(struct flow_run *run)
 {
     struct flow *flow = run->flow;
-    for (int r = 0; r < flow->n; r++) {
-        const struct flow_peer *peer = &flow->peers[r];
-        if (r != flow->me && (peer->take.done <= run->added || (run->call->is_whole && peer->give.done <= run->added)))
-            return;
-    }
+    if (!may_add(run))
+        return;
     struct order_extent piece = piece_of(run, run->mine, run->added);
     for (int r = 0; r < flow->n; r++)
         flow->sources[r] =
@@ -208,7 +258,10 @@ static enum status turn(struct flow_run *run, bool *is_done)
         *is_done = *is_done && is_finished(run, r);
     }
     if (run->added < count_pieces(run, run->mine)) {
-        add_next(run);
+        if (flow->dev != NULL)
+            TRY(add_on_device(run));
+        else
+            add_next(run);
         *is_done = false;
     }
     return run->call->turn(run->call->arg);
@@ -232,7 +285,7 @@ static void plan(struct flow_run *run)
     for (int r = 0; r < run->flow->n; r++)
         most = call->parts[r].elems > most ? call->parts[r].elems : most;
     run->piece_elems = choose_piece(run->flow, most, run->each);
-    run->is_windowed = !call->is_whole && most > run->piece_elems * FLOW_DEPTH;
+    run->is_windowed = run->flow->dev == NULL && !call->is_whole && most > run->piece_elems * FLOW_DEPTH;
     run->gives = call->in != NULL || run->is_windowed;
     run->tells = call->out != NULL || run->is_windowed;
     run->receipts = call->in == NULL ? UCX_LANE_DATA : call->out == NULL ? UCX_LANE_DONE : UCX_LANE_CALL;
@@ -250,10 +303,13 @@ enum status flow_run(struct flow *flow, const struct flow_call *call, struct ucx
     memset(flow->peers, 0, sizeof(*flow->peers) * (size_t)flow->n);
     bool is_done = false;
     for (;;) {
+        int64_t added = run.added;
         TRY(turn(&run, &is_done));
         if (is_done)
             return ST_OK;
+        wait->is_awake = run.is_adding || run.added > added; /* to send that piece, which no news would wake us for */
         TRY(ucx_pump(flow->ucx, wait));
+        wait->is_awake = false;
     }
 }
 

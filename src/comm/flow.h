@@ -13,6 +13,9 @@
  * for it. Asking for each piece instead takes a round trip of ranks that share cores: four on two of them, over TCP, took
  * 30 ms for 16 MiB, and take 18.
  *
+ * Buffers may lie in the memory of a device, where UCX reaches it: then the slots do too, the device adds, and pieces are
+ * so large that UCX asks the receiver for each and moves it between the two memories at once.
+ *
  * In place: a finished piece may lie where its contribution was sent from, for the owner finishes it only after it
  * has received that. Must not know comm's calls, nor what fails how. */
 #ifndef CONVOY_COMM_FLOW_H
@@ -22,6 +25,7 @@
 
 #include "comm/order.h"
 #include "comm/ucx.h"
+#include "dev/dev.h"
 #include "kernels/tensor.h"
 
 #define FLOW_DEPTH 4 /* pieces of one stream under way */
@@ -33,7 +37,9 @@ struct flow {
     const int *world; /* ucx's rank of each member */
     int n, me;
     int nodes, locals; /* the order of sums */
-    int64_t piece_bytes; /* at most; UCX sends so many bytes without asking */
+    struct dev *dev;       /* whose memory the buffers lie in; NULL: the host's */
+    struct stream *stream; /* …and who adds there */
+    int64_t piece_bytes; /* at most; from the host UCX sends so many bytes without asking */
     struct flow_peer *peers; /* n */
     char *slots;             /* FLOW_DEPTH × n pieces: contributions to this rank's part */
     int64_t slots_bytes;

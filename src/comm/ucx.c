@@ -9,7 +9,6 @@
 
 #include <poll.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +16,7 @@
 #include "base/log.h"
 #include "base/must.h"
 #include "base/text.h"
-#include "comm/ucx_setup.h"
+#include "comm/ucx_inside.h"
 
 /* Of nothing moving, before others are given way, where a core is free for waiting. Less loses more where others take it:
  * on two busy cores (load 20) 1 MiB between two ranks took 5.7 and 8.4 ms with 4 µs, 1.1 and 0.8 with 50. */
@@ -33,44 +32,6 @@
 #define BREAK_NS ((int64_t)200000000)
 #define LEAVE_NS ((int64_t)2000000)   /* for a farewell to leave a broken connection */
 #define BYE_NS ((int64_t)200000000) /* after a farewell, for what was sent before it by another way */
-#define HELLO_MAGIC 0x796f766e6f630001u
-#define HELLO_GROUP UCX_GROUPS /* the group of greetings (sequence 0) and farewells (1) */
-
-struct ucx_hello {
-    uint64_t magic;
-    int64_t generation;
-    int32_t rank, ranks;
-};
-
-struct ucx_peer {
-    struct ucx *ucx;
-    ucp_ep_h ep;
-    int rank;
-    ucs_status_t status; /* UCS_OK while it lives */
-    struct ucx_hello theirs;
-    struct ucx_op greeted, heard; /* greeting: sent, received */
-    struct ucx_op left, leaving;  /* farewell: received, sent */
-    int64_t left_ns;              /* when the farewell was seen */
-    int32_t bye; /* whom it lost, which made it leave; -1: nobody */
-};
-
-struct ucx {
-    ucp_context_h context;
-    ucp_worker_h worker;
-    int event_fd;
-    struct ucx_hello mine;
-    int rank, ranks;
-    struct ucx_peer *peers; /* ranks of them */
-    struct ucx_op *busy;    /* list of what is under way */
-    int lost;               /* the rank lost first, or -1 */
-    struct ucx_op *failed;  /* …and the first message that failed, with its status */
-    ucs_status_t failed_status;
-    bool is_broken;
-    int32_t farewell;       /* as bye, from here */
-    int64_t ended;          /* messages, ever */
-    int64_t nap_ns, napped; /* of the last nap: how long, and `ended` before it */
-    char name[64];
-};
 
 /* ---- open ---- */
 
@@ -90,25 +51,26 @@ enum status ucx_open(int64_t at_once, struct ucx **out)
     return ST_OK;
 }
 
-enum status ucx_address(struct ucx *ucx, void *out, int64_t cap, int64_t *bytes_out)
+/* Of networks only, usually: the workers of a node share the host's memory without UCX. */
+enum status ucx_address(struct ucx *ucx, bool is_near, void *out, int64_t cap, int64_t *bytes_out)
 {
-    /* Of networks only: the workers of a node share memory without UCX. */
     ucp_worker_attr_t attr = {.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS,
-                              .address_flags = UCP_WORKER_ADDRESS_FLAG_NET_ONLY};
+                              .address_flags = is_near ? 0 : UCP_WORKER_ADDRESS_FLAG_NET_ONLY};
     ucs_status_t status = ucp_worker_query(ucx->worker, &attr);
     if (status != UCS_OK)
         return ucx_setup_fail(ST_NO_DEVICE, "tell its address", status, "check UCX_NET_DEVICES and UCX_TLS");
     enum status st = ST_OK;
-    if ((int64_t)attr.address_length > cap)
+    bool is_long = (int64_t)attr.address_length > (is_near ? cap / 2 : cap);
+    if (is_long && !is_near)
         st = FAIL(ST_NO_DEVICE,
                   "UCX's address takes %zu bytes, %lld at most: too many network devices; name those to use in "
                   "UCX_NET_DEVICES",
                   attr.address_length, (long long)cap);
-    else
+    else if (!is_long)
         memcpy(out, attr.address, attr.address_length);
     *bytes_out = (int64_t)attr.address_length;
     ucp_worker_release_address(ucx->worker, attr.address);
-    return st;
+    return is_long && is_near ? ucx_address(ucx, false, out, cap, bytes_out) : st;
 }
 
 /* ---- messages ---- */
@@ -169,7 +131,7 @@ static ucp_tag_t tag_bits(const struct ucx *ucx, struct ucx_tag tag)
            (uint64_t)(tag.from & 0xfff) << 32 | (uint64_t)tag.lane << 30 | (uint64_t)(tag.sequence & 0x3fffffff);
 }
 
-static enum status fail_unreached(int rank, ucs_status_t status)
+enum status ucx_fail_unreached(int rank, ucs_status_t status)
 {
     return FAIL(ST_PEER,
                 "rank %d cannot be reached from here (UCX: %s); see that both nodes are on one network, that no firewall "
@@ -183,8 +145,8 @@ static enum status fail_unreached(int rank, ucs_status_t status)
 static enum status fail_lost(const struct ucx *ucx, int rank)
 {
     int first = ucx->lost >= 0 ? ucx->lost : rank;
-    if (ucx->peers[first].theirs.magic != HELLO_MAGIC) /* it has never greeted */
-        return fail_unreached(first, ucx->peers[first].status);
+    if (ucx->peers[first].theirs.magic != UCX_HELLO_MAGIC) /* it has never greeted */
+        return ucx_fail_unreached(first, ucx->peers[first].status);
     return FAIL(ST_PEER, "rank %d was lost: its connection ended (UCX: %s)", first,
                 ucs_status_string(ucx->peers[first].status));
 }
@@ -211,9 +173,16 @@ static enum status op_start(struct ucx *ucx, struct ucx_op *op, int peer, bool i
 {
     if (ucx->is_broken || ucx->peers[peer].status != UCS_OK)
         return fail_lost(ucx, peer);
-    *op = (struct ucx_op){.ucx = ucx, .peer = peer, .is_send = is_send, .is_bye = op->is_bye, .bytes = bytes};
+    *op = (struct ucx_op){
+        .ucx = ucx, .peer = peer, .is_send = is_send, .is_bye = op->is_bye, .is_gpu = op->is_gpu, .bytes = bytes};
     list_add(op);
     return ST_OK;
+}
+
+/* Said, for otherwise UCX asks CUDA about each address. */
+static ucs_memory_type_t memory_of(const struct ucx_op *op)
+{
+    return op->is_gpu ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
 }
 
 enum status ucx_send(struct ucx *ucx, struct ucx_op *op, const void *data, int64_t bytes, int to, struct ucx_tag tag)
@@ -225,7 +194,7 @@ enum status ucx_send(struct ucx *ucx, struct ucx_op *op, const void *data, int64
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
         .cb.send = on_sent,
         .user_data = op,
-        .memory_type = UCS_MEMORY_TYPE_HOST,
+        .memory_type = memory_of(op),
     };
     return op_begun(op, ucp_tag_send_nbx(ucx->peers[to].ep, data, (size_t)bytes, tag_bits(ucx, tag), &param));
 }
@@ -237,7 +206,7 @@ enum status ucx_recv(struct ucx *ucx, struct ucx_op *op, void *data, int64_t byt
     if (ucx->is_broken)
         return fail_lost(ucx, tag.from);
     /* From a peer that is gone a message may still lie here: ucx_pump finds out whether it does. */
-    *op = (struct ucx_op){.ucx = ucx, .peer = tag.from, .is_bye = op->is_bye, .bytes = bytes};
+    *op = (struct ucx_op){.ucx = ucx, .peer = tag.from, .is_bye = op->is_bye, .is_gpu = op->is_gpu, .bytes = bytes};
     list_add(op);
     ucp_tag_recv_info_t info;
     ucp_request_param_t param = {
@@ -245,7 +214,7 @@ enum status ucx_recv(struct ucx *ucx, struct ucx_op *op, void *data, int64_t byt
                         UCP_OP_ATTR_FIELD_RECV_INFO,
         .cb.recv = on_received,
         .user_data = op,
-        .memory_type = UCS_MEMORY_TYPE_HOST,
+        .memory_type = memory_of(op),
         .recv_info.tag_info = &info,
     };
     ucs_status_ptr_t request =
@@ -277,7 +246,7 @@ static enum status check_failures(struct ucx *ucx)
     return ST_OK;
 }
 
-static void on_lost(void *arg, ucp_ep_h ep, ucs_status_t status)
+void ucx_on_lost(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     struct ucx_peer *peer = arg;
     (void)ep;
@@ -297,7 +266,7 @@ static void look_for_leavers(struct ucx *ucx, int64_t now_ns)
         if (peer->left_ns == 0)
             peer->left_ns = now_ns;
         else if (now_ns - peer->left_ns > BYE_NS)
-            on_lost(peer, peer->ep, UCS_ERR_CONNECTION_RESET);
+            ucx_on_lost(peer, peer->ep, UCS_ERR_CONNECTION_RESET);
     }
 }
 
@@ -319,6 +288,10 @@ static bool nap(struct ucx *ucx, const struct ucx_watch *watch)
 /* Nothing moved: spin, give way, or sleep until UCX has news. */
 static void wait_idle(struct ucx *ucx, struct ucx_wait *wait, int64_t now_ns)
 {
+    if (wait->is_awake) {
+        sched_yield();
+        return;
+    }
     if (wait->idle_ns == 0)
         wait->idle_ns = now_ns;
     int64_t idle_ns = now_ns - wait->idle_ns;
@@ -356,111 +329,6 @@ enum status ucx_pump(struct ucx *ucx, struct ucx_wait *wait)
     if (moved == 0)
         wait_idle(ucx, wait, now_ns);
     return ST_OK;
-}
-
-/* ---- peers ---- */
-
-static enum status open_endpoint(struct ucx *ucx, struct ucx_peer *peer, const void *address)
-{
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address = address,
-        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {.cb = on_lost, .arg = peer},
-    };
-    ucs_status_t status = ucp_ep_create(ucx->worker, &params, &peer->ep);
-    if (status == UCS_OK)
-        return ST_OK;
-    peer->ep = NULL;
-    return fail_unreached(peer->rank, status);
-}
-
-static enum status check_hello(const struct ucx *ucx, const struct ucx_peer *peer)
-{
-    const struct ucx_hello *mine = &ucx->mine, *theirs = &peer->theirs;
-    if (peer->heard.bytes == (int64_t)sizeof(*theirs) && theirs->magic == mine->magic &&
-        theirs->generation == mine->generation && theirs->rank == peer->rank && theirs->ranks == ucx->ranks)
-        return ST_OK;
-    return FAIL(ST_PEER,
-                "rank %d greets as rank %d of %d, generation %lld; expected rank %d of %d, generation %lld; a process "
-                "of another life of the job, which will leave by itself",
-                peer->rank, theirs->rank, theirs->ranks, (long long)theirs->generation, peer->rank, ucx->ranks,
-                (long long)mine->generation);
-}
-
-/* Everybody greets every peer: connections stand before the first call, and a peer's end is noticed from now on. */
-static enum status greet(struct ucx *ucx, struct ucx_watch watch)
-{
-    struct ucx_wait wait = {.watch = watch};
-    for (int i = 1; i < ucx->ranks; i++) {
-        struct ucx_peer *peer = &ucx->peers[(ucx->rank + i) % ucx->ranks];
-        if (peer->ep == NULL)
-            continue;
-        struct ucx_tag hello = {.group = HELLO_GROUP, .from = peer->rank}, bye = hello;
-        bye.sequence = 1;
-        peer->left.is_bye = peer->leaving.is_bye = true;
-        TRY(ucx_recv(ucx, &peer->left, &peer->bye, sizeof(peer->bye), bye));
-        TRY(ucx_recv(ucx, &peer->heard, &peer->theirs, sizeof(peer->theirs), hello));
-        TRY(ucx_send(ucx, &peer->greeted, &ucx->mine, sizeof(ucx->mine), peer->rank, hello));
-    }
-    for (int i = 0; i < ucx->ranks; i++) {
-        struct ucx_peer *peer = &ucx->peers[i];
-        if (peer->ep == NULL)
-            continue;
-        while (!ucx_is_done(&peer->greeted) || !ucx_is_done(&peer->heard))
-            TRY(ucx_pump(ucx, &wait));
-        TRY(check_hello(ucx, peer));
-    }
-    return ST_OK;
-}
-
-/* "tcp/lo" and the like, from what UCX prints of an endpoint: there is no call that tells. */
-static void find_name(struct ucx *ucx)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    for (int i = 0; out != NULL && i < ucx->ranks; i++) {
-        if (ucx->peers[i].ep != NULL) {
-            ucp_ep_print_info(ucx->peers[i].ep, out);
-            break;
-        }
-    }
-    if (out != NULL)
-        fclose(out);
-    const char *lane = text != NULL ? strstr(text, "lane[0]:") : NULL;
-    const char *colon = lane != NULL ? strchr(lane + 8, ':') : NULL;
-    if (colon != NULL)
-        text_format(ucx->name, sizeof(ucx->name), "%.*s", (int)strcspn(colon + 1, " ."), colon + 1);
-    free(text);
-}
-
-enum status ucx_connect(struct ucx *ucx, const struct ucx_world *world, struct ucx_watch watch)
-{
-    int rank = world->rank, ranks = world->ranks;
-    ASSERTF(ucx->peers == NULL && ranks <= 4096 && rank < ranks, "rank %d of %d", rank, ranks);
-    ucx->peers = calloc((size_t)ranks, sizeof(*ucx->peers));
-    if (ucx->peers == NULL)
-        return FAIL(ST_RETRY, "out of memory: connections to %d ranks", ranks);
-    ucx->rank = rank;
-    ucx->ranks = ranks;
-    ucx->mine = (struct ucx_hello){HELLO_MAGIC, world->generation, rank, ranks};
-    enum status st = ST_OK;
-    for (int i = 0; i < ranks; i++)
-        ucx->peers[i] = (struct ucx_peer){.ucx = ucx, .rank = i};
-    for (int i = 0; i < ranks && st == ST_OK; i++) {
-        if (i == rank || !world->is_peer[i])
-            continue;
-        st = world->bytes[i] > 0
-                 ? open_endpoint(ucx, &ucx->peers[i], (const char *)world->addresses + i * world->stride)
-                 : FAIL(ST_PEER, "rank %d has sent no address", i);
-    }
-    if (st == ST_OK)
-        st = greet(ucx, watch);
-    if (st == ST_OK)
-        find_name(ucx);
-    return st;
 }
 
 /* ---- the end ---- */
@@ -522,7 +390,7 @@ static void take_leave(struct ucx *ucx)
         struct ucx_peer *peer = &ucx->peers[i];
         if (peer->ep == NULL || peer->status != UCS_OK)
             continue;
-        struct ucx_tag bye = {.group = HELLO_GROUP, .sequence = 1};
+        struct ucx_tag bye = {.group = UCX_HELLO_GROUP, .sequence = 1};
         if (ucx_send(ucx, &peer->leaving, &ucx->farewell, sizeof(ucx->farewell), i, bye) != ST_OK)
             status_clear();
     }
@@ -590,11 +458,27 @@ void ucx_close(struct ucx *ucx)
 
 bool ucx_reaches_gpu(const struct ucx *ucx) { return ucx_setup_has_cuda(ucx->context); }
 
+int ucx_without_gpu(const struct ucx *ucx)
+{
+    for (int i = 0; i < ucx->ranks; i++) {
+        bool offers = (i == ucx->rank ? &ucx->mine : &ucx->peers[i].theirs)->offers_gpu != 0;
+        if (!offers && (i == ucx->rank || ucx->peers[i].ep != NULL))
+            return i;
+    }
+    return -1;
+}
+
 void ucx_tell_gpu(const struct ucx *ucx)
 {
-    LOG_INFO("a GPU's numbers go to other nodes through pinned host memory, in pieces that overlap: UCX %s %s",
-             ucp_get_version_string(),
-             ucx_reaches_gpu(ucx) ? "could take them from the GPU, which is not done yet" : "was built without CUDA here");
+    const char *version = ucp_get_version_string();
+    int without = ucx_without_gpu(ucx);
+    if (without < 0)
+        LOG_INFO("a GPU's numbers go to other nodes straight from its memory: UCX %s has CUDA on all %d ranks", version,
+                 ucx->ranks);
+    else
+        LOG_INFO("a GPU's numbers go to other nodes through pinned host memory, in pieces that overlap: rank %d's UCX (%s "
+                 "here) moves no GPU's memory; where it should, install UCX with CUDA there, and leave cuda in UCX_TLS",
+                 without, version);
 }
 
 const char *ucx_name(const struct ucx *ucx) { return ucx->name[0] != 0 ? ucx->name : "ucx"; }

@@ -44,6 +44,7 @@ struct ucx_op {
     bool is_send;
     bool is_busy; /* under way */
     bool is_bye;  /* a farewell, which nobody waits for */
+    bool is_gpu;  /* set by who begins it: the bytes lie in a GPU's memory; kept from message to message */
     int64_t bytes; /* wanted; of a receive that is done: what came */
 };
 
@@ -64,8 +65,10 @@ struct ucx_watch {
 /* ucx_open — at_once: messages below so many bytes go over TCP at once, larger ones when the receiver expects them
  * (UCX_RNDV_THRESH in the environment wins). Errors: ST_NO_DEVICE with UCX's text. */
 enum status ucx_open(int64_t at_once, struct ucx **out);
-/* ucx_address — how others reach this worker. Errors: ST_NO_DEVICE, more devices than cap bytes can tell. */
-enum status ucx_address(struct ucx *ucx, void *out, int64_t cap, int64_t *bytes_out);
+/* ucx_address — how others reach this worker: over networks; is_near: also over what only processes of one node
+ * share (NVLink), where that fits into half of cap (some want to pack more beside it). Errors: ST_NO_DEVICE, more
+ * network devices than cap bytes can tell. */
+enum status ucx_address(struct ucx *ucx, bool is_near, void *out, int64_t cap, int64_t *bytes_out);
 /* ucx_connect — an endpoint to each rank marked in is_peer, and a greeting both ways. addresses: ranks × stride
  * bytes. Errors: ST_PEER naming the rank; the watch's. */
 struct ucx_world {
@@ -75,14 +78,17 @@ struct ucx_world {
     const void *addresses;
     int64_t stride;
     const int64_t *bytes; /* of each address */
+    bool offers_gpu;      /* this rank would have a GPU's memory moved as it is */
 };
 enum status ucx_connect(struct ucx *ucx, const struct ucx_world *world, struct ucx_watch watch);
 /* ucx_close — ends what is under way and frees everything. Waits at most a moment for what was already sent to
  * leave, and not at all after a failure. Accepts NULL. */
 void ucx_close(struct ucx *ucx);
-/* ucx_reaches_gpu — does it say that it could take what it sends from a GPU?
- * ucx_tell_gpu — to the log, which way numbers go. */
+/* ucx_reaches_gpu — does this UCX say that it moves memory of NVIDIA's GPUs? ucx_without_gpu — after ucx_connect:
+ * the first rank that did not offer it; -1: all did, and the GPU's memory may be given to ucx_send and ucx_recv.
+ * ucx_tell_gpu — to the log, which way a GPU's numbers go, and why. */
 bool ucx_reaches_gpu(const struct ucx *ucx);
+int ucx_without_gpu(const struct ucx *ucx);
 void ucx_tell_gpu(const struct ucx *ucx);
 const char *ucx_name(const struct ucx *ucx); /* transports in use, for people: "tcp", "rc_mlx5" */
 
@@ -100,6 +106,7 @@ struct ucx_wait {
     int64_t idle_ns;  /* since when nothing moved; 0: it does */
     int64_t asked_ns; /* when the watch was asked last */
     int turns;        /* of moving since */
+    bool is_awake;    /* something else is waited for too, which wakes nobody (a GPU): never sleeps */
 };
 enum status ucx_pump(struct ucx *ucx, struct ucx_wait *wait);
 /* ucx_break — after a failure: what is under way ends now and its buffers are the caller's again. */

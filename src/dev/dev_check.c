@@ -403,6 +403,29 @@ enum status dev_check_expand(const struct expand *a, bool takes_halves)
 #undef OP
 }
 
+/* A dtype that is summed as it is: f32, f64, bf16. */
+static enum status check_summed(const char *op, const char *field, const struct tensor *t)
+{
+    bool is_known = t->dtype == DTYPE_F64 || t->dtype == DTYPE_BF16;
+    return check_tensor(op, field, t, is_known ? t->dtype : DTYPE_F32);
+}
+
+enum status dev_check_combine(const struct combine *a, bool takes_halves)
+{
+    (void)takes_halves; /* sums between ranks are the same everywhere */
+#define OP "combine"
+    TRY(check_summed(OP, "out", &a->out));
+    TRY(check_summed(OP, "in", &a->in));
+    TRY(check_tensor(OP, "own", &a->own, a->in.dtype));
+    THAT((a->in.dtype == DTYPE_F64) == (a->out.dtype == DTYPE_F64));
+    MIN(elems, 0);
+    TRY(check_size(OP, "sources_n", a->sources_n, 1, COMBINE_MOST));
+    TRY(check_size(OP, "own_i", a->own_i, 0, a->sources_n - 1));
+    THAT(a->sources_n == 1 || a->stride >= a->elems);
+    return check_product(OP, a->sources_n, a->stride > 0 ? a->stride : 0);
+#undef OP
+}
+
 enum status dev_check_cast(const struct cast *a, bool takes_halves)
 {
     (void)takes_halves; /* what it is for */

@@ -50,6 +50,7 @@ static struct {
     struct dev_ops ops;
     const struct dev_ops *cpu;
     char bus[24];
+    _Atomic int64_t carried; /* bytes copied between the two memories */
 } far = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static bool far_is_far(const void *p) { return (const char *)p >= far.base && (const char *)p < far.base + FAR_BYTES; }
@@ -174,6 +175,7 @@ static enum status far_copy(struct stream *stream, void *dst, const void *src, s
         work.src = work.own = malloc(bytes);
         memcpy(work.own, src, bytes);
     }
+    far.carried += far_is_far(src) != far_is_far(dst) ? (int64_t)bytes : 0;
     far_put(far_of(stream), &work);
     return ST_OK;
 }
@@ -241,12 +243,24 @@ static void far_info(const struct dev *dev, struct dev_info *out)
 /* What an operation reads on the host (spans) must stay until it is done, as for a GPU until its launch: so these two are done
  * at once. */
 static const struct op_table *far_cpu_op;
+
+/* The one operation that runs where addresses are not the host's (far_map), and by several threads on one device. */
+static void far_combine(const struct combine *a)
+{
+    struct combine here = *a;
+    here.out.data = far_at(a->out.data);
+    here.in.data = far_at(a->in.data);
+    here.own.data = far_at(a->own.data);
+    combine_plain(NULL, &here);
+}
 #define FAR_OP(name)                                                                                           \
     static void far_run_##name(struct far_stream *s, const void *args)                                         \
     {                                                                                                          \
         struct name a;                                                                                         \
         memcpy(&a, args, sizeof a);                                                                            \
-        if (far_cpu_op->name((struct stream *)(void *)s, &a) != ST_OK)                                         \
+        if (!strcmp(#name, "combine"))                                                                         \
+            far_combine((const struct combine *)(const void *)&a);                                             \
+        else if (far_cpu_op->name((struct stream *)(void *)s, &a) != ST_OK)                                         \
             abort();                                                                                           \
     }                                                                                                          \
     static enum status far_op_##name(struct stream *s, const struct name *a)                                   \

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #define REAL_FAMILIES(X)                                                                                       \
-    X(adamw) X(attention) X(cast) X(compress) X(dropout) X(embed) X(gelu) X(halves) X(matmul) X(norm) X(reduce) X(xent)
+    X(adamw) X(attention) X(cast) X(combine) X(compress) X(dropout) X(embed) X(gelu) X(halves) X(matmul) X(norm) X(reduce) X(xent)
 
 #define REAL_DECLARE(name) int real_main_##name(void);
 REAL_FAMILIES(REAL_DECLARE)

@@ -1,0 +1,217 @@
+/* test_comm_direct — collectives between GPUs' memory that UCX moves as it is, over real UCX on the loopback device. The GPU is
+ * far.h's, whose memory faults when the host touches it; of UCX only the three calls below are replaced: it says that it has
+ * CUDA, and what it is given as a GPU's memory it finds where that memory really is. */
+#pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
+#include <dlfcn.h>
+#include <ucp/api/ucp.h>
+
+#include "comm/suite.h"
+
+#include "suite_device.h"
+
+#include "nccl_world.h"
+
+static atomic_int lacking;                  /* so many of the next that ask have no CUDA */
+static _Atomic int64_t gpu_sends, host_sends; /* longer than a meeting's head */
+
+ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attr)
+{
+    (void)context;
+    attr->memory_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    if (atomic_load(&lacking) == 0 || atomic_fetch_sub(&lacking, 1) <= 0)
+        attr->memory_types |= UCS_BIT(UCS_MEMORY_TYPE_CUDA);
+    return UCS_OK;
+}
+
+/* What UCX was told of an address has to be so. */
+static void find(const void **data, ucp_request_param_t *param)
+{
+    bool is_gpu = param->memory_type == UCS_MEMORY_TYPE_CUDA;
+    CHECK(far_is_far(*data) == is_gpu, "%p as memory type %d", *data, (int)param->memory_type);
+    *data = far_at(*data);
+    param->memory_type = UCS_MEMORY_TYPE_HOST;
+}
+
+typedef ucs_status_ptr_t send_fn(ucp_ep_h ep, const void *data, size_t n, ucp_tag_t tag, const ucp_request_param_t *param);
+typedef ucs_status_ptr_t recv_fn(ucp_worker_h worker, void *data, size_t n, ucp_tag_t tag, ucp_tag_t mask,
+                                 const ucp_request_param_t *param);
+static send_fn *real_send;
+static recv_fn *real_recv;
+
+ucs_status_ptr_t ucp_tag_send_nbx(ucp_ep_h ep, const void *data, size_t n, ucp_tag_t tag, const ucp_request_param_t *param)
+{
+    ucp_request_param_t mine = *param;
+    *(param->memory_type == UCS_MEMORY_TYPE_CUDA ? &gpu_sends : &host_sends) += n > 64;
+    if (n > 0)
+        find(&data, &mine);
+    return real_send(ep, data, n, tag, &mine);
+}
+
+ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h worker, void *data, size_t n, ucp_tag_t tag, ucp_tag_t mask,
+                                  const ucp_request_param_t *param)
+{
+    ucp_request_param_t mine = *param;
+    const void *at = data;
+    if (n > 0)
+        find(&at, &mine);
+    return real_recv(worker, (void *)(uintptr_t)at, n, tag, mask, &mine);
+}
+
+static enum status open_ucx(struct suite_rank *me, const struct comm_config *config)
+{
+    return nccl_world_open_as(me, config, COMM_KIND_UCX);
+}
+
+static const int layouts[][2] = {{2, 1}, {3, 1}, {2, 2}, {3, 3}};
+static const struct suite suite_direct = {.name = "ucx, direct",
+                                          .layouts_n = 4,
+                                          .layouts = layouts,
+                                          .world_new = nccl_world_new,
+                                          .world_free = nccl_world_free,
+                                          .open = open_ucx,
+                                          .is_apart = true,
+                                          .late_ms = 600};
+
+static void every_call(void **state)
+{
+    suite_this = &suite_direct;
+    gpu_sends = 0;
+    suite_far(state);
+    assert_true(gpu_sends > 0);
+    assert_int_equal(far.blocks_n, 0);
+}
+
+/* The same bits as sums of host memory, many pieces long; nothing passes the host's memory. */
+static void bits_rank(struct suite_rank *me)
+{
+    const int64_t elems = me->place.locals > 1 ? 1200007 : 10000003; /* the second: more pieces of a part than slots */
+    void *data;
+    float *host = malloc((size_t)elems * sizeof(float));
+    CHECK_OK(comm_alloc(me->comm, elems * 4, &data));
+    struct tensor t = {data, DTYPE_F32}, h = {host, DTYPE_F32};
+    for (int64_t i = 0; i < elems; i++)
+        host[i] = (float)suite_value(false, me->place.rank, i);
+    memcpy(far_at(data), host, (size_t)elems * sizeof(float));
+    CHECK_OK(comm_barrier(me->comm));
+    int64_t carried = far.carried;
+    CHECK_OK(comm_all_reduce(me->comm, t, t, elems));
+    CHECK_OK(comm_barrier(me->comm));
+    CHECK(far.carried == carried, "%lld bytes passed the host", (long long)(far.carried - carried));
+    CHECK_OK(comm_all_reduce(me->comm, h, h, elems));
+    CHECK(memcmp(far_at(data), host, (size_t)elems * sizeof(float)) == 0, "rank %d", me->place.rank);
+    free(host);
+}
+static void bits(void **state)
+{
+    (void)state;
+    suite_run_on(&suite_direct, 2, 1, 20000, bits_rank);
+    suite_run_on(&suite_direct, 3, 1, 20000, bits_rank);
+    suite_run_on(&suite_direct, 3, 2, 20000, bits_rank);
+}
+
+/* The caller's stream is far behind: what UCX is given is done by then. */
+static void after_rank(struct suite_rank *me)
+{
+    enum { ELEMS = 40000 };
+    void *a, *b;
+    struct stream *s;
+    struct comm_ticket ticket;
+    CHECK_OK(comm_alloc(me->comm, ELEMS * 4, &a));
+    CHECK_OK(comm_alloc(me->comm, ELEMS * 4, &b));
+    CHECK_OK(dev_stream_open(suite_dev, &s));
+    for (int round = 1; round < 4; round++) {
+        for (int64_t i = 0; i < ELEMS; i++)
+            ((float *)far_at(a))[i] = (float)(me->place.rank + round);
+        CHECK_OK(dev_copy(s, b, a, ELEMS * 4));
+        CHECK_OK(comm_after(me->comm, s));
+        CHECK_OK(comm_all_reduce_begin(me->comm, (struct tensor){b, DTYPE_F32}, (struct tensor){b, DTYPE_F32}, ELEMS, &ticket));
+        CHECK_OK(comm_wait(me->comm, ticket));
+        for (int64_t i = 0; i < ELEMS; i++)
+            CHECK(((float *)far_at(b))[i] == (float)(3 + 3 * round), "round %d, element %lld", round, (long long)i);
+    }
+    dev_stream_close(s);
+}
+static void after(void **state)
+{
+    (void)state;
+    suite_run_on(&suite_direct, 3, 1, 20000, after_rank);
+}
+
+/* Groups have what their parent has. */
+static void groups_rank(struct suite_rank *me)
+{
+    const int pair[2] = {0, 2};
+    struct comm *sub;
+    void *data;
+    CHECK_OK(comm_alloc(me->comm, 4 << 20, &data));
+    suite_far_fill((struct tensor){data, DTYPE_F32}, me->place.rank, 0, 1 << 20);
+    if (me->place.rank != 1) {
+        CHECK_OK(comm_sub(me->comm, pair, 2, &sub));
+        int64_t carried = far.carried;
+        CHECK_OK(comm_all_reduce(sub, (struct tensor){data, DTYPE_F32}, (struct tensor){data, DTYPE_F32}, 1 << 20));
+        CHECK_OK(comm_barrier(sub));
+        CHECK(far.carried == carried, "%lld bytes passed the host", (long long)(far.carried - carried));
+        for (int64_t i = 0; i < 1 << 20; i++)
+            CHECK(((float *)far_at(data))[i] == (float)(suite_far_value(0, i) + suite_far_value(2, i)), "element %lld", (long long)i);
+        comm_close(sub);
+    }
+    CHECK_OK(comm_barrier(me->comm));
+}
+static void groups(void **state)
+{
+    (void)state;
+    suite_run_on(&suite_direct, 3, 1, 20000, groups_rank);
+}
+
+/* One rank's UCX has no CUDA: then all go through the host's memory. */
+static void one_lacks(void **state)
+{
+    for (int lacks = 1; lacks <= 3; lacks++) {
+        suite_this = &suite_direct;
+        gpu_sends = host_sends = 0;
+        atomic_store(&lacking, lacks);
+        suite_run_on(&suite_direct, 3, 1, 20000, suite_far_rank);
+        assert_int_equal(gpu_sends, 0);
+        assert_true(host_sends > 0);
+        atomic_store(&lacking, 0);
+    }
+    (void)state;
+}
+
+/* A rank that never comes is named. */
+static void missing_rank(struct suite_rank *me)
+{
+    void *data;
+    CHECK_OK(comm_alloc(me->comm, 20 << 20, &data));
+    struct tensor t = {data, DTYPE_F32};
+    CHECK_OK(comm_barrier(me->comm));
+    if (me->place.rank != me->place.ranks - 1) {
+        CHECK(comm_all_reduce(me->comm, t, t, 5 << 20) == ST_PEER && strstr(status_message(), "has not entered all_reduce"),
+              "%s", status_message());
+        status_clear();
+    }
+    pthread_barrier_wait(&me->job->apart);
+}
+static void missing(void **state)
+{
+    (void)state;
+    suite_run_on(&suite_direct, 2, 1, 600, missing_rank);
+    suite_run_on(&suite_direct, 2, 2, 600, missing_rank);
+    assert_int_equal(far.blocks_n, 0);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(every_call), cmocka_unit_test(bits),    cmocka_unit_test(after),
+                                              cmocka_unit_test(groups),     cmocka_unit_test(one_lacks), cmocka_unit_test(missing)};
+    real_send = (send_fn *)dlsym(RTLD_NEXT, "ucp_tag_send_nbx");
+    real_recv = (recv_fn *)dlsym(RTLD_NEXT, "ucp_tag_recv_nbx");
+    setenv("UCX_TLS", "tcp,self", 0);
+    setenv("UCX_NET_DEVICES", "lo", 0);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    harness_quiet();
+    suite_dev = far_open();
+    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    far_close(suite_dev);
+    return failed;
+}

@@ -289,8 +289,8 @@ static enum status cuda_note(struct stream *s)
     return give(s, CUDA_WORK_NOTE, &(struct cuda_note){++s->stage.notes}, sizeof(struct cuda_note));
 }
 
-/* A number that is not there means that the event told of an earlier record, which would be CUDA's freedom: then all of
- * the stream is waited for. */
+/* A number that is not there means that the event told of an earlier record, which would be CUDA's freedom (or that the
+ * note went among few others, without its number): then all of the stream is waited for. */
 static enum status cuda_await(struct stream *s)
 {
     TRY(dev_cuda_graph_begin(s));

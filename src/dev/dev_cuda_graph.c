@@ -15,7 +15,15 @@
  * to its ordinary memory, are never captured, nor is anything that waits; what is brought to pinned memory is, and
  * a note of it is an event's node, so that the host may look at what a graph has done while the graph goes on;
  * nothing is taken meanwhile: cuBLASLt works in the stream's scratch.
- * A capture that fails is told once, and work goes one by one from then on. */
+ * A capture that fails is told once, and work goes one by one from then on.
+ *
+ * Ranks. A collective's place in the stream is a mark, so each is where a list ends, and the host begins what is gathered
+ * before it waits for one (mesh/store.c): with several ranks a step is some lists for each block. A list of no more than
+ * WORK_FEW is cheaper as it is: a launch or two against the launch of a graph, which also needs a copy of numbers.
+ *
+ * Memory. LISTS_KEPT holds what a step of SHARD=full with accumulation asks for, forward, and backward in the first, the
+ * other and the last micro-batch: four a block, of 250 blocks. The lists take some 250 bytes of the host's memory for a
+ * piece of work, so 16 MiB at most (WORK_KEPT), and as many nodes of CUDA's at most. */
 #include "dev/dev_cuda_inside.h"
 
 #ifdef CONVOY_CUDA
@@ -28,13 +36,25 @@
 
 #define NOW_MAX 1024    /* operations of a list that read numbers of their own */
 #define WORK_MAX 16384  /* pieces of work of a list: a longer one begins in parts */
-#define LISTS_KEPT 32   /* the oldest goes; one that is no graph first */
+#define WORK_FEW 2      /* a list of so few is neither kept nor a graph */
+#define LISTS_KEPT 1024 /* the oldest goes; one that is no graph first */
+#define WORK_KEPT 65536 /* pieces of work of all kept lists together */
 #define WORK_ALIGN 16
 
 struct work_head {
     uint32_t work, bytes; /* bytes: of the arguments that follow, and of runs after them */
     int32_t now_i;        /* -1: it reads none */
     uint32_t spans_at;    /* of adamw and sgd: where their runs lie in what follows; 0: none */
+};
+
+/* Arguments of any kind of work. */
+union work_args {
+#define ARGS(name) struct name name;
+    OP_LIST(ARGS)
+#undef ARGS
+    struct cuda_fill fill;
+    struct cuda_copy copy;
+    struct cuda_note note;
 };
 
 struct work_list {
@@ -52,10 +72,13 @@ struct kept {
 struct cuda_graphs {
     struct dev *dev;
     struct work_list list; /* what is gathered */
+    union work_args few[WORK_FEW]; /* the arguments of its first pieces, with all numbers */
     struct cuda_now now[NOW_MAX], *now_device;
     int now_n;
     struct kept kept[LISTS_KEPT];
+    uint64_t hash[LISTS_KEPT]; /* of each, to be compared before the bytes are */
     int kept_n;
+    int64_t kept_work_n;
     int64_t begun; /* lists, so far */
     bool is_refused, is_said;
 };
@@ -191,6 +214,8 @@ enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args
     char *at = NULL;
     if (g->now_n == NOW_MAX || g->list.work_n == WORK_MAX)
         TRY(dev_cuda_graph_begin(s));
+    if (g->list.work_n < WORK_FEW)
+        memcpy(&g->few[g->list.work_n], args, bytes);
     if (take_now(work, args, &now)) {
         head.now_i = g->now_n;
         g->now[g->now_n++] = now;
@@ -214,27 +239,23 @@ enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args
 
 /* --- doing --------------------------------------------------------------------------------------------------- */
 
-/* play — the list, one by one, onto the stream. */
-static enum status play(struct stream *s, const struct work_list *list)
+/* play — the list, one by one, onto the stream. few: their arguments instead of the list's, numbers and all. */
+static enum status play(struct stream *s, const struct work_list *list, const union work_args *few)
 {
-    union {
-#define ARGS(name) struct name name;
-        OP_LIST(ARGS)
-#undef ARGS
-        struct cuda_fill fill;
-        struct cuda_copy copy;
-        struct cuda_note note;
-    } args;
     enum status st = ST_OK;
     for (size_t at = 0; st == ST_OK && at < list->used;) {
         struct work_head head;
+        union work_args args;
         int64_t spans_n;
         memcpy(&head, list->bytes + at, sizeof head);
         at += sizeof head;
-        memcpy(&args, list->bytes + at, head.bytes < sizeof args ? head.bytes : sizeof args);
+        if (few)
+            args = *few++;
+        else
+            memcpy(&args, list->bytes + at, head.bytes < sizeof args ? head.bytes : sizeof args);
         if (head.spans_at > 0)
             *spans_of((enum cuda_work)head.work, &args, &spans_n) = (const void *)(list->bytes + at + head.spans_at);
-        s->cuda.now = head.now_i < 0 ? NULL : s->graphs->now_device + head.now_i;
+        s->cuda.now = few || head.now_i < 0 ? NULL : s->graphs->now_device + head.now_i;
         st = dev_cuda_do(s, (enum cuda_work)head.work, &args);
         at += head.bytes;
     }
@@ -248,7 +269,7 @@ static enum status record(struct stream *s, const struct work_list *list, cudaGr
     cudaGraph_t graph = NULL;
     CUDA_CHECK(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
     s->is_captured = true;
-    enum status st = play(s, list);
+    enum status st = play(s, list, NULL);
     s->is_captured = false;
     /* Also when the capture is lost: else the stream would stay in it. */
     cudaError_t error = cudaStreamEndCapture(s->stream, &graph);
@@ -299,57 +320,79 @@ static enum status try_graph(struct stream *s, struct kept *kept)
 
 /* --- lists that were begun before ---------------------------------------------------------------------------- */
 
-static struct kept *find(struct cuda_graphs *g)
+/* Lists are whole 64-bit words. */
+static uint64_t hash_of(const struct work_list *list)
+{
+    uint64_t hash = list->used;
+    for (size_t at = 0; at < list->used; at += sizeof hash) {
+        uint64_t word;
+        memcpy(&word, list->bytes + at, sizeof word);
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
+static struct kept *find(struct cuda_graphs *g, uint64_t hash)
 {
     for (int i = 0; i < g->kept_n; i++) {
         struct kept *kept = &g->kept[i];
-        if (kept->list.used == g->list.used && memcmp(kept->list.bytes, g->list.bytes, g->list.used) == 0)
+        if (g->hash[i] == hash && kept->list.used == g->list.used &&
+            memcmp(kept->list.bytes, g->list.bytes, g->list.used) == 0)
             return kept;
     }
     return NULL;
 }
 
-/* place — for one more: free, or the least dear one's. */
-static struct kept *place(struct cuda_graphs *g)
+/* drop — the least dear one. The last takes its place: what is kept is without gaps. */
+static void drop(struct cuda_graphs *g)
 {
-    struct kept *oldest = &g->kept[0];
-    if (g->kept_n < LISTS_KEPT)
-        return &g->kept[g->kept_n++];
-    for (int i = 1; i < g->kept_n; i++) {
-        struct kept *kept = &g->kept[i];
-        bool is_dearer = oldest->graph && !kept->graph, is_as_dear = !oldest->graph == !kept->graph;
-        if (is_dearer || (is_as_dear && kept->used_at < oldest->used_at))
-            oldest = kept;
+    int oldest = 0, last = --g->kept_n;
+    for (int i = 1; i <= last; i++) {
+        const struct kept *kept = &g->kept[i], *other = &g->kept[oldest];
+        bool is_dearer = other->graph && !kept->graph, is_as_dear = !other->graph == !kept->graph;
+        if (is_dearer || (is_as_dear && kept->used_at < other->used_at))
+            oldest = i;
     }
-    forget(oldest);
-    return oldest;
+    g->kept_work_n -= g->kept[oldest].list.work_n;
+    forget(&g->kept[oldest]);
+    g->kept[oldest] = g->kept[last];
+    g->hash[oldest] = g->hash[last];
+    g->kept[last] = (struct kept){.graph = NULL};
 }
 
-static enum status keep(struct cuda_graphs *g)
+static enum status keep(struct cuda_graphs *g, uint64_t hash)
 {
     char *bytes = malloc(g->list.used);
     if (!bytes)
         return FAIL(ST_RETRY, "out of memory: %zu bytes of gathered work", g->list.used);
     memcpy(bytes, g->list.bytes, g->list.used);
-    *place(g) = (struct kept){.list = {bytes, g->list.used, g->list.used, g->list.work_n}, .used_at = g->begun};
+    while (g->kept_n == LISTS_KEPT || (g->kept_n > 0 && g->kept_work_n + g->list.work_n > WORK_KEPT))
+        drop(g);
+    g->hash[g->kept_n] = hash;
+    g->kept[g->kept_n++] = (struct kept){.list = {bytes, g->list.used, g->list.used, g->list.work_n}, .used_at = g->begun};
+    g->kept_work_n += g->list.work_n;
     return ST_OK;
 }
 
 static enum status begin(struct stream *s)
 {
     struct cuda_graphs *g = s->graphs;
-    struct kept *kept = find(g);
+    if (g->list.work_n <= WORK_FEW)
+        return play(s, &g->list, g->few);
+    uint64_t hash = hash_of(&g->list);
+    struct kept *kept = find(g, hash);
     g->begun++;
     if (g->now_n > 0)
         TRY(dev_cuda_stage_in(&s->stage, s->stream, g->now_device, g->now, (size_t)g->now_n * sizeof *g->now));
     if (!kept) {
-        TRY(play(s, &g->list));
-        return keep(g);
+        TRY(play(s, &g->list, NULL));
+        return keep(g, hash);
     }
     kept->used_at = g->begun;
     TRY(try_graph(s, kept));
     if (!kept->graph)
-        return play(s, &g->list);
+        return play(s, &g->list, NULL);
     CUDA_CHECK(cudaGraphLaunch(kept->graph, s->stream));
     return ST_OK;
 }

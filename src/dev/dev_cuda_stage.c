@@ -8,6 +8,8 @@
 
 #include "base/must.h"
 
+#define STAGE_ALIGN ((size_t)64) /* of a copy's first byte in its slot */
+
 enum status dev_cuda_stage_open(struct stage *stage)
 {
     void *pinned = NULL;
@@ -98,17 +100,33 @@ static enum status settle(struct stage *stage, const char *at, size_t bytes)
     return ST_OK;
 }
 
+/* Room for n bytes to the device: behind those in the newest slot, so that many small copies do not come round to a slot
+ * that is not done; else a slot of their own. `at_out`: from the slot's start. */
+static enum status take_in(struct stage *stage, size_t n, int *out, size_t *at_out)
+{
+    int newest = (stage->next + STAGE_SLOTS - 1) % STAGE_SLOTS;
+    const struct stage_slot *slot = &stage->slot[newest];
+    size_t used = (slot->bytes + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN;
+    *out = newest;
+    *at_out = used;
+    if (slot->is_busy && !slot->dst && used + n <= STAGE_BYTES)
+        return ST_OK;
+    *at_out = 0;
+    return take(stage, out);
+}
+
 enum status dev_cuda_stage_in(struct stage *stage, cudaStream_t stream, void *dst, const void *src,
                               size_t bytes)
 {
     TRY(settle(stage, src, bytes));
-    for (size_t at = 0; at < bytes; at += STAGE_BYTES) {
+    for (size_t done = 0; done < bytes; done += STAGE_BYTES) {
         int i;
-        size_t n = bytes - at < STAGE_BYTES ? bytes - at : STAGE_BYTES;
-        TRY(take(stage, &i));
-        memcpy(slot_data(stage, i), (const char *)src + at, n);
-        CUDA_CHECK(cudaMemcpyAsync((char *)dst + at, slot_data(stage, i), n, cudaMemcpyHostToDevice, stream));
-        TRY(send_off(stage, i, stream, NULL, n));
+        size_t at, n = bytes - done < STAGE_BYTES ? bytes - done : STAGE_BYTES;
+        TRY(take_in(stage, n, &i, &at));
+        char *from = slot_data(stage, i) + at;
+        memcpy(from, (const char *)src + done, n);
+        CUDA_CHECK(cudaMemcpyAsync((char *)dst + done, from, n, cudaMemcpyHostToDevice, stream));
+        TRY(send_off(stage, i, stream, NULL, at + n));
     }
     return ST_OK;
 }

@@ -217,18 +217,16 @@ static void tell_memory(const struct step *s)
              held);
 }
 
-/* A step alone on a GPU gathers what it asks (dev_collect). Several ranks move gradients between its parts. */
+/* A step on a GPU gathers what it asks (dev_collect). */
 static enum status open_graphs(struct step *s)
 {
     const struct step_config *c = &s->config;
     if (!dev_is_apart(c->dev) || c->is_eval)
         return ST_OK;
-    if (!c->is_eager && comm_place(c->comm)->ranks == 1)
+    if (!c->is_eager)
         return dev_collect(s->stream);
-    if (comm_place(c->comm)->rank > 0)
-        return ST_OK;
-    LOG_INFO("a step's work goes to the GPU one operation at a time, not as CUDA graphs: %s",
-             c->is_eager ? "CUDA_GRAPH=off" : "there are several ranks, and the host moves gradients between its parts");
+    if (comm_place(c->comm)->rank == 0)
+        LOG_INFO("a step's work goes to the GPU one operation at a time, not as CUDA graphs: CUDA_GRAPH=off");
     return ST_OK;
 }
 

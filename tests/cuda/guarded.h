@@ -86,4 +86,13 @@ static inline struct dev *open_device_as(bool is_tf32)
 
 static inline struct dev *open_device(void) { return open_device_as(false); }
 
+/* open_once — what ranks that are threads would race for is opened before them: the library of products, once for a process. */
+static inline void open_once(struct dev *dev)
+{
+    struct stream *s = NULL;
+    kt_ok(dev_stream_open(dev, &s));
+    kt_ok(dev_collect(s));
+    dev_stream_close(s);
+}
+
 #endif

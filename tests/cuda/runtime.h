@@ -5,11 +5,12 @@
  * pages are closed, so that a host that reads it crashes, as it would on a GPU. Copies are put off until somebody waits, so that what
  * is used too early is seen. A captured stream keeps what it is given, arguments by value, for graphs to do; what CUDA forbids
  * meanwhile fails and spoils the capture; what a graph brings to pinned memory is there when the host has waited. runtime_fail makes a
- * call fail. */
+ * call fail. Ranks may be threads: one call after the other, all streams in the order of calls; a capture is its thread's. */
 #ifndef CONVOY_TESTS_RUNTIME_H
 #define CONVOY_TESTS_RUNTIME_H
 
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,18 +58,32 @@ static struct {
     int launches_before_wait;     /* of graphs, so far, when the host last waited for an event */
     size_t nodes_after_note;      /* of the graph last launched, behind its event's node */
     int pieces_n, late_n, devices_n, major, driver, events_n, streams_n, graphs_n;
-    cudaStream_t captured; /* NULL: nothing is */
-    int is_invalid;        /* the capture, by a call that it forbids */
-    struct CUgraph_st capture;
+    int in_graph;                 /* what comes to the device is a graph's */
+    int launched, launched_graph; /* so far: kernels and products one by one; nodes of graphs */
     size_t free_bytes;
     const char *fail_call; /* name of the call that fails, the fail_after-th from now; NULL: none */
     int fail_after;
-    cudaError_t fail_with, last;
+    cudaError_t fail_with;
     struct {
         const char *name;
         int n;
     } calls[RUNTIME_CALLS]; /* how often each was called, in the order of first calls */
 } runtime = {.devices_n = 1, .major = 9, .driver = 13000, .free_bytes = (size_t)8 << 30};
+static _Thread_local struct {
+    cudaStream_t captured; /* NULL: nothing is */
+    int is_invalid;        /* the capture, by a call that it forbids */
+    struct CUgraph_st capture;
+    cudaError_t last;
+} runtime_mine;
+
+/* RUNTIME_ONE — until the end of the block no other thread is in the runtime, or on the device. */
+static pthread_mutex_t runtime_mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static inline void runtime_leave(int *unused)
+{
+    (void)unused;
+    pthread_mutex_unlock(&runtime_mutex);
+}
+#define RUNTIME_ONE() __attribute__((cleanup(runtime_leave))) int runtime_one_ = pthread_mutex_lock(&runtime_mutex)
 
 static inline void runtime_fail(const char *call, int after, cudaError_t error)
 {
@@ -81,6 +96,7 @@ static inline void runtime_fail(const char *call, int after, cudaError_t error)
  * one. */
 static inline int *runtime_calls(const char *name)
 {
+    RUNTIME_ONE();
     for (int i = 0; i < RUNTIME_CALLS; i++) {
         if (!runtime.calls[i].name)
             runtime.calls[i].name = name;
@@ -96,7 +112,7 @@ static cudaError_t runtime_call(const char *name)
     if (!runtime.fail_call || strcmp(runtime.fail_call, name) != 0 || runtime.fail_after-- > 0)
         return cudaSuccess;
     runtime.fail_call = NULL;
-    return runtime.last = runtime.fail_with;
+    return runtime_mine.last = runtime.fail_with;
 }
 
 #define RUNTIME_CALL(name)                                                                                     \
@@ -159,7 +175,7 @@ static int runtime_bring(void *arg)
 /* Keeps what was given while a stream is captured. */
 static int runtime_keep(int (*run)(void *arg), const void *arg, size_t bytes)
 {
-    struct CUgraph_st *g = &runtime.capture;
+    struct CUgraph_st *g = &runtime_mine.capture;
     g->node = realloc(g->node, (g->n + 1) * sizeof *g->node);
     struct runtime_node node = {run, malloc(bytes), bytes};
     memcpy(node.arg, arg, bytes);
@@ -170,8 +186,10 @@ static int runtime_keep(int (*run)(void *arg), const void *arg, size_t bytes)
 /* runtime_device — kernels and products: as emu_control.h says. What is put off comes first; memory is open to them only. */
 static int runtime_device(void *stream, int (*run)(void *arg), const void *arg, size_t bytes)
 {
-    if (runtime.captured && stream == runtime.captured)
+    RUNTIME_ONE();
+    if (runtime_mine.captured && stream == runtime_mine.captured)
         return runtime_keep(run, arg, bytes);
+    *(runtime.in_graph ? &runtime.launched_graph : &runtime.launched) += 1;
     runtime_settle();
     runtime_open();
     int rc = run((void *)(uintptr_t)arg);
@@ -182,10 +200,10 @@ static int runtime_device(void *stream, int (*run)(void *arg), const void *arg, 
 /* What a thread may not do while it captures: the capture is lost. */
 static cudaError_t runtime_forbidden(void)
 {
-    if (!runtime.captured)
+    if (!runtime_mine.captured)
         return cudaSuccess;
-    runtime.is_invalid = 1;
-    return runtime.last = cudaErrorStreamCaptureUnsupported;
+    runtime_mine.is_invalid = 1;
+    return runtime_mine.last = cudaErrorStreamCaptureUnsupported;
 }
 #define RUNTIME_FORBIDDEN()                                                                                    \
     do {                                                                                                       \
@@ -214,12 +232,14 @@ static cudaError_t runtime_later(struct runtime_copy copy)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
+    RUNTIME_ONE();
     RUNTIME_CALL("cudaGetDeviceCount");
     *count = runtime.devices_n;
     return runtime.devices_n > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
+    RUNTIME_ONE();
     RUNTIME_CALL("cudaGetDeviceProperties");
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "Emulated %d", device);
@@ -230,25 +250,29 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 }
 cudaError_t cudaDriverGetVersion(int *version)
 {
+    RUNTIME_ONE();
     *version = runtime.driver;
     return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device)
 {
+    RUNTIME_ONE();
     RUNTIME_CALL("cudaSetDevice");
     return device < runtime.devices_n ? cudaSuccess : cudaErrorInvalidDevice;
 }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
+    RUNTIME_ONE();
     *free_bytes = *total = runtime.free_bytes;
     return cudaSuccess;
 }
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
+    RUNTIME_ONE();
     RUNTIME_CALL("cudaMalloc");
     RUNTIME_FORBIDDEN();
     if (bytes > runtime.free_bytes || runtime.pieces_n == RUNTIME_PIECES)
-        return runtime.last = cudaErrorMemoryAllocation;
+        return runtime_mine.last = cudaErrorMemoryAllocation;
     struct runtime_piece *p = &runtime.piece[runtime.pieces_n++];
     p->bytes = (bytes + 4095) / 4096 * 4096;
     p->data = mmap(NULL, p->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -258,6 +282,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 }
 cudaError_t cudaFree(void *data)
 {
+    RUNTIME_ONE();
     RUNTIME_FORBIDDEN();
     runtime_settle();
     for (int i = 0; i < runtime.pieces_n; i++)
@@ -270,6 +295,7 @@ cudaError_t cudaFree(void *data)
 }
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 {
+    RUNTIME_ONE();
     (void)flags;
     RUNTIME_CALL("cudaHostAlloc");
     RUNTIME_FORBIDDEN();
@@ -283,6 +309,7 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 }
 cudaError_t cudaFreeHost(void *data)
 {
+    RUNTIME_ONE();
     RUNTIME_FORBIDDEN();
     for (int i = 0; i < runtime.pinned_n; i++)
         if (runtime.pinned[i].data == data) {
@@ -295,9 +322,10 @@ cudaError_t cudaFreeHost(void *data)
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
+    RUNTIME_ONE();
     (void)kind;
     RUNTIME_CALL("cudaMemcpyAsync");
-    if (runtime.captured && stream == runtime.captured) {
+    if (runtime_mine.captured && stream == runtime_mine.captured) {
         if (runtime_is_pinned(dst) && runtime_is_piece(src))
             return runtime_keep(runtime_bring, &(struct runtime_copy){dst, src, bytes, 0}, sizeof(struct runtime_copy));
         if (!runtime_is_piece(dst) || !runtime_is_piece(src))
@@ -308,8 +336,9 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
 }
 cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t stream)
 {
+    RUNTIME_ONE();
     RUNTIME_CALL("cudaMemsetAsync");
-    if (runtime.captured && stream == runtime.captured)
+    if (runtime_mine.captured && stream == runtime_mine.captured)
         return runtime_keep(runtime_copy_now, &(struct runtime_copy){dst, NULL, bytes, byte}, sizeof(struct runtime_copy));
     for (int i = 0; i < runtime.pieces_n; i++)
         if (dst == runtime.piece[i].data && byte == 0 && runtime.piece[i].is_fresh) {
@@ -320,6 +349,7 @@ cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t stre
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
+    RUNTIME_ONE();
     (void)flags;
     RUNTIME_CALL("cudaStreamCreateWithFlags");
     RUNTIME_FORBIDDEN();
@@ -329,12 +359,14 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    RUNTIME_ONE();
     runtime.streams_n--;
     free(stream);
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    RUNTIME_ONE();
     (void)stream;
     RUNTIME_CALL("cudaStreamSynchronize");
     RUNTIME_FORBIDDEN();
@@ -344,6 +376,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
+    RUNTIME_ONE();
     (void)stream;
     RUNTIME_CALL("cudaStreamQuery");
     RUNTIME_FORBIDDEN();
@@ -351,16 +384,18 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
         return cudaSuccess;
     runtime_settle();
     runtime_hand_over();
-    return runtime.last = cudaErrorNotReady; /* the next time it will have */
+    return runtime_mine.last = cudaErrorNotReady; /* the next time it will have */
 }
 cudaError_t cudaDeviceGetPCIBusId(char *out, int cap, int device)
 {
+    RUNTIME_ONE();
     RUNTIME_CALL("cudaDeviceGetPCIBusId");
     snprintf(out, (size_t)cap, "0000:%02x:00.0", 0x3b + device);
     return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
+    RUNTIME_ONE();
     (void)stream, (void)event, (void)flags;
     RUNTIME_CALL("cudaStreamWaitEvent");
     RUNTIME_FORBIDDEN();
@@ -368,6 +403,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
+    RUNTIME_ONE();
     (void)flags;
     RUNTIME_CALL("cudaEventCreateWithFlags");
     RUNTIME_FORBIDDEN();
@@ -377,12 +413,14 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    RUNTIME_ONE();
     runtime.events_n--;
     free(event);
     return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
+    RUNTIME_ONE();
     (void)stream;
     RUNTIME_CALL("cudaEventRecord");
     RUNTIME_FORBIDDEN();
@@ -396,13 +434,15 @@ static int runtime_record(void *arg)
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)
 {
+    RUNTIME_ONE();
     RUNTIME_CALL("cudaEventRecordWithFlags");
-    if (!runtime.captured || stream != runtime.captured || flags != cudaEventRecordExternal)
-        return runtime.last = cudaErrorInvalidValue;
+    if (!runtime_mine.captured || stream != runtime_mine.captured || flags != cudaEventRecordExternal)
+        return runtime_mine.last = cudaErrorInvalidValue;
     return runtime_keep(runtime_record, &event, sizeof event);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
+    RUNTIME_ONE();
     (void)event;
     RUNTIME_CALL("cudaEventSynchronize");
     RUNTIME_FORBIDDEN();
@@ -414,14 +454,16 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 }
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
+    RUNTIME_ONE();
     RUNTIME_CALL("cudaEventQuery");
     RUNTIME_FORBIDDEN();
-    return event->is_pending && event->settled == runtime.settled ? (runtime.last = cudaErrorNotReady) : cudaSuccess;
+    return event->is_pending && event->settled == runtime.settled ? (runtime_mine.last = cudaErrorNotReady) : cudaSuccess;
 }
 cudaError_t cudaGetLastError(void)
 {
-    cudaError_t last = runtime.last;
-    runtime.last = cudaSuccess;
+    RUNTIME_ONE();
+    cudaError_t last = runtime_mine.last;
+    runtime_mine.last = cudaSuccess;
     return last;
 }
 const char *cudaGetErrorString(cudaError_t error)
@@ -441,39 +483,43 @@ static void runtime_graph_free(struct CUgraph_st *g)
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
+    RUNTIME_ONE();
     RUNTIME_CALL("cudaStreamBeginCapture");
-    if (runtime.captured || stream == NULL || mode != cudaStreamCaptureModeThreadLocal)
-        return runtime.last = cudaErrorStreamCaptureUnsupported;
-    runtime.captured = stream;
-    runtime.is_invalid = 0;
+    if (runtime_mine.captured || stream == NULL || mode != cudaStreamCaptureModeThreadLocal)
+        return runtime_mine.last = cudaErrorStreamCaptureUnsupported;
+    runtime_mine.captured = stream;
+    runtime_mine.is_invalid = 0;
     return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 {
+    RUNTIME_ONE();
     *out = NULL;
-    if (!runtime.captured || stream != runtime.captured)
-        return runtime.last = cudaErrorIllegalState;
-    runtime.captured = NULL;
+    if (!runtime_mine.captured || stream != runtime_mine.captured)
+        return runtime_mine.last = cudaErrorIllegalState;
+    runtime_mine.captured = NULL;
     cudaError_t error = runtime_call("cudaStreamEndCapture");
-    error = runtime.is_invalid ? cudaErrorStreamCaptureInvalidated : error;
+    error = runtime_mine.is_invalid ? cudaErrorStreamCaptureInvalidated : error;
     if (error != cudaSuccess) {
-        runtime_graph_free(&runtime.capture);
-        return runtime.last = error;
+        runtime_graph_free(&runtime_mine.capture);
+        return runtime_mine.last = error;
     }
     *out = malloc(sizeof **out);
-    **out = runtime.capture;
-    runtime.capture = (struct CUgraph_st){NULL, 0};
+    **out = runtime_mine.capture;
+    runtime_mine.capture = (struct CUgraph_st){NULL, 0};
     runtime.graphs_n++;
     return cudaSuccess;
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *n)
 {
+    RUNTIME_ONE();
     (void)nodes;
     *n = graph->n;
     return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
 {
+    RUNTIME_ONE();
     (void)flags;
     RUNTIME_CALL("cudaGraphInstantiate");
     RUNTIME_FORBIDDEN();
@@ -490,18 +536,23 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
+    RUNTIME_ONE();
     RUNTIME_CALL("cudaGraphLaunch");
     RUNTIME_FORBIDDEN();
     for (size_t i = 0; i < exec->graph.n; i++) {
         if (exec->graph.node[i].run == runtime_record)
             runtime.nodes_after_note = exec->graph.n - i - 1;
-        if (runtime_device(stream, exec->graph.node[i].run, exec->graph.node[i].arg, exec->graph.node[i].bytes) != 0)
-            return runtime.last = cudaErrorLaunchFailure;
+        runtime.in_graph = 1;
+        int rc = runtime_device(stream, exec->graph.node[i].run, exec->graph.node[i].arg, exec->graph.node[i].bytes);
+        runtime.in_graph = 0;
+        if (rc != 0)
+            return runtime_mine.last = cudaErrorLaunchFailure;
     }
     return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
+    RUNTIME_ONE();
     runtime_graph_free(graph);
     free(graph);
     runtime.graphs_n--;
@@ -509,6 +560,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
+    RUNTIME_ONE();
     runtime_graph_free(&exec->graph);
     free(exec);
     runtime.graphs_n--;

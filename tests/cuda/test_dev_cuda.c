@@ -144,6 +144,39 @@ static void copies_and_fills(void **state)
     assert_int_equal(runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
 }
 
+/* Many small copies to the device share slots: the host does not wait for the first of them, nor are they mixed up, with others
+ * on their way back between them, and when slots come round. */
+static void small_copies_do_not_wait(void **state)
+{
+    (void)state;
+    enum { N = 1000, TURNS = 3000 };
+    struct dev *dev = open_device();
+    struct stream *s = NULL;
+    void *data = NULL;
+    char *back = malloc((size_t)N * TURNS), part[N], old[2] = {1, 1};
+    kt_ok(dev_stream_open(dev, &s));
+    kt_ok(dev_alloc(dev, (size_t)N * TURNS, &data));
+    for (int round = 0; round < 4; round++) { /* 12 MB in all */
+        const int waits = *runtime_calls("cudaEventSynchronize");
+        for (int i = 0; i < TURNS; i++) {
+            memset(part, round + i, sizeof part);
+            kt_ok(dev_copy(s, (char *)data + (size_t)i * N, part, sizeof part));
+            if (i == TURNS / 2)
+                kt_ok(dev_copy(s, &old[round % 2], (char *)data + (size_t)(TURNS / 2 + 1) * N, 1));
+        }
+        assert_int_equal(*runtime_calls("cudaEventSynchronize"), waits);
+        kt_ok(dev_copy(s, back, data, (size_t)N * TURNS));
+        kt_ok(dev_sync(s));
+        assert_int_equal(old[round % 2], round == 0 ? 0 : (char)(round - 1 + TURNS / 2 + 1));
+        for (int i = 0; i < N * TURNS; i++)
+            assert_true(back[i] == (char)(round + i / N));
+    }
+    free(back);
+    dev_free(dev, data, (size_t)N * TURNS);
+    dev_stream_close(s);
+    dev_close(dev);
+}
+
 /* The host that touches the device's memory crashes, as on a GPU: else the tests below would prove little. */
 static void memory_is_the_devices(void **state)
 {
@@ -544,7 +577,7 @@ static void gpt2_learns_the_same(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(it_says_what_it_is),           cmocka_unit_test(copies_and_fills),
+    cmocka_unit_test(it_says_what_it_is),           cmocka_unit_test(copies_and_fills), cmocka_unit_test(small_copies_do_not_wait),
     cmocka_unit_test(is_apart),
     cmocka_unit_test(memory_is_the_devices),        cmocka_unit_test(no_device),
     cmocka_unit_test(faults_have_their_status),     cmocka_unit_test(every_call_fails_once),

@@ -1,6 +1,6 @@
 /* Several ranks on the CUDA device without a GPU (guarded.h), with parameters that passes read in 16 bits: the same training
- * whatever each rank holds, from first to last and from another's state on; what a rank holds. Ranks are threads, and the emulation
- * knows one: each call of a device is made alone. */
+ * whatever each rank holds, from first to last and from another's state on; what a rank holds. Ranks are threads;
+ * from the third step on their work goes as CUDA graphs (test_rank_graphs_cuda). */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else
@@ -9,75 +9,11 @@
 #include "kernel_test.h"
 #include "tests/cuda/guarded.h"
 
-/* --- one at a time ----------------------------------------------------------------------------------------- */
-
-static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
-static const struct dev_ops *real_ops;
-
-#define IN_TURN(name, params, args)                                                                            \
-    static enum status turn_##name params                                                                      \
-    {                                                                                                          \
-        pthread_mutex_lock(&turn);                                                                             \
-        enum status st = real_ops->name args;                                                                  \
-        pthread_mutex_unlock(&turn);                                                                           \
-        return st;                                                                                             \
-    }
-#define IN_TURN_VOID(name, params, args)                                                                       \
-    static void turn_##name params                                                                             \
-    {                                                                                                          \
-        pthread_mutex_lock(&turn);                                                                             \
-        real_ops->name args;                                                                                   \
-        pthread_mutex_unlock(&turn);                                                                           \
-    }
-IN_TURN(alloc, (struct dev *d, size_t bytes, void **out), (d, bytes, out))
-IN_TURN_VOID(free, (struct dev *d, void *data, size_t bytes), (d, data, bytes))
-IN_TURN(stream_open, (struct dev *d, struct stream **out), (d, out))
-IN_TURN_VOID(stream_close, (struct stream *s), (s))
-IN_TURN(copy, (struct stream *s, void *dst, const void *src, size_t bytes), (s, dst, src, bytes))
-IN_TURN(fill, (struct stream *s, void *dst, int byte, size_t bytes), (s, dst, byte, bytes))
-IN_TURN(after, (struct stream *late, struct stream *early), (late, early))
-IN_TURN(sync, (struct stream *s), (s))
-IN_TURN(enter, (struct dev *d), (d))
-IN_TURN(pin, (struct dev *d, size_t bytes, void **out), (d, bytes, out))
-IN_TURN_VOID(unpin, (struct dev *d, void *data), (d, data))
-IN_TURN(idle, (struct stream *s, bool *out), (s, out))
-IN_TURN(mark, (struct stream *s, struct mark **mark), (s, mark))
-IN_TURN(wait, (struct stream *s, struct mark *mark), (s, mark))
-IN_TURN_VOID(unmark, (struct dev *d, struct mark *mark), (d, mark))
-IN_TURN(begin, (struct stream *s), (s))
-
-#define TURN_OP(name)                                                                                          \
-    static enum status turn_op_##name(struct stream *s, const struct name *a)                                  \
-    {                                                                                                          \
-        pthread_mutex_lock(&turn);                                                                             \
-        enum status st = guarded_op.name(s, a);                                                                \
-        pthread_mutex_unlock(&turn);                                                                           \
-        return st;                                                                                             \
-    }
-OP_LIST(TURN_OP)
-#define TURN_OP_ROW(name) .name = turn_op_##name,
-static const struct op_table turn_op = {OP_LIST(TURN_OP_ROW)};
-static struct dev_ops turn_ops;
-
 static struct dev *devs[RANKS_MAX];
 static struct dev *dev_of(int rank)
 {
-    if (devs[rank])
-        return devs[rank];
-    devs[rank] = open_device();
-    struct dev_head *head = (struct dev_head *)devs[rank];
-    real_ops = head->ops;
-    turn_ops = *head->ops;
-    turn_ops.alloc = turn_alloc, turn_ops.free = turn_free;
-    turn_ops.stream_open = turn_stream_open, turn_ops.stream_close = turn_stream_close;
-    turn_ops.copy = turn_copy, turn_ops.fill = turn_fill;
-    turn_ops.after = turn_after, turn_ops.sync = turn_sync, turn_ops.enter = turn_enter;
-    turn_ops.pin = turn_pin, turn_ops.unpin = turn_unpin, turn_ops.idle = turn_idle;
-    turn_ops.mark = turn_mark, turn_ops.wait = turn_wait, turn_ops.unmark = turn_unmark, turn_ops.begin = turn_begin;
-    turn_ops.collect = NULL; /* several ranks have no graphs */
-    turn_ops.bring = NULL, turn_ops.note = NULL, turn_ops.await = NULL;
-    head->ops = &turn_ops;
-    head->op = &turn_op;
+    if (!devs[rank])
+        devs[rank] = open_device();
     return devs[rank];
 }
 
@@ -260,6 +196,7 @@ int main(void)
     harness_quiet();
     ranks_own_dev = dev_of;
     ranks_own_open = open_rank;
+    open_once(dev_of(0));
     int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
     for (int i = 0; i < RANKS_MAX; i++)
         dev_close(devs[i]);

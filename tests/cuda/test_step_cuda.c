@@ -150,16 +150,12 @@ static void goes_on_to_the_same_bits(void **state)
     for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
         struct running a, b;
         begin(&a, &ways[k]);
-        for (int64_t i = 0; i < 2; i++)
-            update(&a, i);
-        int64_t elems = step_table(a.step)->total_elems;
-        float *want = whole_state(a.step);
-        end(&a);
-        begin(&a, &ways[k]);
-        step_set_scale(a.step, (struct step_scale){STEP_SCALE_FIRST, 0});
         update(&a, 0);
+        int64_t elems = step_table(a.step)->total_elems;
         float *half = whole_state(a.step);
         struct step_scale scale = step_scale(a.step);
+        update(&a, 1);
+        float *want = whole_state(a.step);
         end(&a);
         begin(&b, &ways[k]);
         for (int part = 0; part < 3; part++)
@@ -185,11 +181,11 @@ static void a_scale_that_is_too_large_is_found_out(void **state)
     const struct way way = {.dir = "lm", .dtype = DTYPE_F16};
     struct running a, b;
     begin(&a, &way);
-    step_set_scale(a.step, (struct step_scale){STEP_SCALE_MOST, 0});
+    step_set_scale(a.step, (struct step_scale){STEP_SCALE_MOST / 4, 0});
     struct step_result first = update(&a, 0);
     struct step_scale found = step_scale(a.step);
     print_message("# again %d times, scale %g\n", first.again, found.factor);
-    assert_true(first.again > 0 && isfinite(first.grad_norm) && found.factor < STEP_SCALE_MOST && found.steps == 1);
+    assert_true(first.again > 0 && isfinite(first.grad_norm) && found.factor < STEP_SCALE_MOST / 4 && found.steps == 1);
     begin(&b, &way);
     step_set_scale(b.step, (struct step_scale){found.factor, 0});
     struct step_result want = update(&b, 0);

@@ -44,6 +44,7 @@ static char *stacks;
 static int fibers_n, alive_n, waiting_n, skip_barrier = -1, barriers_most;
 static int ready[EMU_THREADS_MAX / 32][32], ready_n[EMU_THREADS_MAX / 32]; /* of each warp */
 static uint32_t warps_ready;                                               /* bits */
+static uint32_t met[EMU_THREADS_MAX / 32], gone[EMU_THREADS_MAX / 32];      /* lanes in a warp operation; that have left */
 static int warp_now;
 static bool is_fair; /* this block: everyone is as likely to go on; else a warp mostly goes on as far as it can */
 static void *main_sp;
@@ -118,7 +119,7 @@ static void switch_to(struct emu_fiber *next)
     __sanitizer_start_switch_fiber(from && (from->is_done || is_failed) ? NULL : fake, bottom,
                                    next ? EMU_STACK_BYTES : main_stack_bytes);
     emu_switch(save, next ? next->sp : main_sp);
-    __sanitizer_finish_switch_fiber(*fake, from ? NULL : &main_stack, from ? NULL : &main_stack_bytes);
+    __sanitizer_finish_switch_fiber(*fake, NULL, NULL);
 #else
     emu_switch(save, next ? next->sp : main_sp);
 #endif
@@ -192,6 +193,7 @@ static void fiber_main(void)
 #endif
     block_run(block_arg);
     self->is_done = true;
+    gone[(self - fibers) / 32] |= 1u << self->where.lane;
     alive_n--;
     barriers_most = self->barriers_met > barriers_most ? self->barriers_met : barriers_most;
     if (waiting_n > 0)
@@ -200,9 +202,10 @@ static void fiber_main(void)
     __builtin_trap();
 }
 
+/* Tops of stacks lie in different sets of the caches: at the same place of each they would push one another out. */
 static void fiber_start(struct emu_fiber *f, char *stack)
 {
-    uintptr_t top = (uintptr_t)(stack + EMU_STACK_BYTES) & ~(uintptr_t)63;
+    uintptr_t top = (uintptr_t)(stack + EMU_STACK_BYTES) - (uintptr_t)(f - fibers) % 128 * 576;
     void **sp = (void **)top;
     *--sp = NULL; /* what fiber_main would return to; keeps the stack aligned as after a call */
     *--sp = (void *)fiber_main;
@@ -230,6 +233,8 @@ static void run_block(dim3 grid, dim3 block, uint64_t number)
     waiting_n = warp_now = 0;
     warps_ready = 0;
     memset(ready_n, 0, sizeof ready_n);
+    memset(met, 0, sizeof met);
+    memset(gone, 0, sizeof gone);
     is_fair = draw() % 4 == 0;
     memset(shared_all + EMU_GUARD, 0xFF, shared_bytes_now);
 #ifdef EMU_ASAN /* fibers never return, so their frames' marks stay */
@@ -277,6 +282,9 @@ static int launch_ready(dim3 grid, dim3 block, size_t shared_bytes)
 int emu_launch_raw(dim3 grid, dim3 block, size_t shared_bytes, void (*run)(void *), void *arg)
 {
     is_failed = false;
+#ifdef EMU_ASAN
+    main_stack = NULL; /* another thread may launch than the last time */
+#endif
     emu_where.grid_dim = grid;
     int refused = launch_ready(grid, block, shared_bytes);
     if (refused != 0)
@@ -343,22 +351,26 @@ void emu_warp(unsigned mask, emu_warp_fn *all, void *args)
     if (!(mask >> lane & 1))
         emu_fail("lane %d is not in its own mask %08x", lane, mask);
     self->all = all, self->mask = mask, self->args = args;
+    const int warp = first / 32;
+    met[warp] |= 1u << lane;
+    if (gone[warp] & mask)
+        emu_fail("lane %d of thread %d's warp has left, and the mask %08x waits for it",
+                 __builtin_ctz(gone[warp] & mask), first + lane, mask);
+    if (mask & ~met[warp]) { /* not everyone is here */
+        go_on();
+        return;
+    }
     void *lanes[32] = {};
     for (int i = 0; i < 32; i++) {
         struct emu_fiber *f = &fibers[first + i];
         if (!(mask >> i & 1))
             continue;
-        if (f->is_done)
-            emu_fail("lane %d of thread %d's warp has left, and the mask %08x waits for it", i, first + lane, mask);
-        if (!f->all) { /* not everyone is here */
-            go_on();
-            return;
-        }
         if (f->all != all || f->mask != mask)
             emu_fail("lanes %d and %d of the warp of thread %d are in different operations", lane, i, first + lane);
         lanes[i] = f->args;
     }
     all(lanes, mask);
+    met[warp] &= ~mask;
     for (int i = 0; i < 32; i++)
         if (mask >> i & 1) {
             fibers[first + i].all = NULL;

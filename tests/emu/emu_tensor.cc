@@ -51,15 +51,18 @@ static float toward_zero(double x)
  * (an A100's way; an H100 takes sixteen at a time). Kernels must not lean on anything better. */
 static void mma_add(struct mma_args **lanes, const float (*a)[16], const float (*b)[8], int k)
 {
-    double sums[16][8];
+    typedef double row_sums __attribute__((vector_size(64)));
+    row_sums sums[16], rows[16];
+    for (int i = 0; i < k; i++)
+        for (int col = 0; col < 8; col++)
+            rows[i][col] = (double)b[i][col];
     for (int lane = 0; lane < 32; lane++)
         for (int i = 0; i < 4; i++)
             sums[lane / 4 + (i >= 2 ? 8 : 0)][lane % 4 * 2 + (i & 1)] = (double)lanes[lane]->d[i];
     for (int first = 0; first < k; first += 8)
         for (int row = 0; row < 16; row++) {
             for (int i = first; i < first + 8; i++)
-                for (int col = 0; col < 8; col++)
-                    sums[row][col] += (double)a[row][i] * (double)b[i][col];
+                sums[row] += (double)a[row][i] * rows[i];
             for (int col = 0; col < 8; col++)
                 sums[row][col] = (double)toward_zero(sums[row][col]);
         }

@@ -22,6 +22,7 @@ struct trial {
     bool learnable;            /* the next token follows from this one */
     int poison_step, poison_rank; /* -1: never */
     int leave_step, leave_rank;   /* a rank that goes away before this step; -1: never */
+    void (*stepped)(const struct ranks_one *one, int step); /* after each, on each rank; NULL: nothing */
     /* outcome */
     double loss[TRIAL_STEPS_MAX], norm[TRIAL_STEPS_MAX], eval;
     float *state[TRIAL_PARTS];
@@ -121,6 +122,8 @@ static inline enum status trial_steps(struct ranks_one *one, struct trial *t, st
             return st;
         t->loss[i] = st == ST_OK ? t->last.loss : NAN;
         t->norm[i] = st == ST_OK ? t->last.grad_norm : NAN;
+        if (t->stepped)
+            t->stepped(one, i);
         t->done++;
     }
     return ST_OK;

@@ -1,0 +1,192 @@
+/* Several ranks on the CUDA device without a GPU (guarded.h), as threads over memory: their steps go as CUDA graphs, too, and give the
+ * bits of one operation after the other, however the state is shared out; what is gathered begins before the host waits for others. */
+#ifndef CONVOY_CUDA
+#include "tests/cuda/absent.h"
+#else
+#include "kernel_test.h"
+
+#include "base/clock.h"
+#include "mesh/store.h"
+#include "mesh/trial.h"
+#include "tests/cuda/guarded.h"
+
+#define STEPS 4
+#define SEQ 3
+
+static struct dev *own_dev(int rank)
+{
+    static struct dev *devs[RANKS_MAX];
+    if (!devs[rank])
+        devs[rank] = open_device();
+    return devs[rank];
+}
+
+static enum status open_mem(struct ranks_one *one, struct comm_config config)
+{
+    char address[COMM_ADDRESS_MAX];
+    int64_t bytes;
+    config.dev = one->dev;
+    TRY(comm_begin_open(&config, &one->comm, address, &bytes));
+    return comm_end_open(one->comm, 1, NULL, NULL);
+}
+
+/* --- the same bits ---------------------------------------------------------------------------------------------- */
+
+/* What all ranks have asked of the runtime, after each step. */
+static struct seen {
+    int launches, captures, alone, in_graphs; /* the last two: kernels one by one, nodes of graphs */
+} seen[STEPS];
+static pthread_barrier_t together;
+
+static void look(const struct ranks_one *one, int step)
+{
+    pthread_barrier_wait(&together);
+    if (one->rank == 0)
+        seen[step] = (struct seen){*runtime_calls("cudaGraphLaunch"), *runtime_calls("cudaStreamBeginCapture"),
+                                   runtime.launched, runtime.launched_graph};
+    pthread_barrier_wait(&together);
+}
+
+static struct trial run(struct trial like, int ranks, enum layout_shard shard, bool is_eager)
+{
+    pthread_barrier_init(&together, NULL, (unsigned)ranks);
+    like.config.shard = shard;
+    like.config.is_eager = is_eager;
+    like.stepped = look;
+    struct trial got = trial_run(&like, 1, ranks);
+    pthread_barrier_destroy(&together);
+    assert_int_equal(runtime.graphs_n, 0); /* closed */
+    return got;
+}
+
+static struct trial trial_of_ranks(int ranks, int64_t batch, enum dtype dtype)
+{
+    struct trial like = trial_of(MODEL_TASK_LM, 2 * ranks, SEQ);
+    like.steps = STEPS;
+    like.config.batch_samples = batch;
+    like.config.dtype = dtype;
+    like.config.dropout = 0.1f;
+    like.config.dims.layers = 2;
+    like.config.dims.heads = 1;
+    like.config.dims.embed = 8;
+    like.config.dims.vocab = 11;
+    return like;
+}
+
+/* The fourth step asks for what the third has asked for: nothing is captured, and most work is in graphs, of which each rank has
+ * one for each block forward and one back, at least. */
+static void went_as_graphs(int ranks, const char *name)
+{
+    const struct seen *a = &seen[STEPS - 2], *b = &seen[STEPS - 1];
+    int launches = b->launches - a->launches, alone = b->alone - a->alone, in_graphs = b->in_graphs - a->in_graphs;
+    print_message("# %s: %d graphs of %d pieces of work in a step, %d pieces alone\n", name, launches, in_graphs, alone);
+    assert_int_equal(b->captures, a->captures);
+    assert_true(launches >= 4 * ranks && in_graphs > 3 * alone);
+}
+
+static void graphs_give_the_same_bits(int ranks, int64_t batch, enum dtype dtype, int shard_first)
+{
+    struct trial like = trial_of_ranks(ranks, batch, dtype);
+    int launches = *runtime_calls("cudaGraphLaunch");
+    struct trial want = run(like, ranks, LAYOUT_SHARD_NONE, true);
+    assert_int_equal(*runtime_calls("cudaGraphLaunch"), launches);
+    for (int shard = shard_first; shard <= LAYOUT_SHARD_FULL; shard++) {
+        char name[80];
+        text_format(name, sizeof name, "%d ranks, %d samples at once, dtype %d, shard %d", ranks, (int)batch, dtype, shard);
+        struct trial got = run(like, ranks, (enum layout_shard)shard, false);
+        trial_same(&got, &want, name);
+        went_as_graphs(ranks, name);
+        trial_free(&got);
+    }
+    trial_free(&want);
+}
+
+static void two_ranks(void **state)
+{
+    (void)state;
+    graphs_give_the_same_bits(2, 2, DTYPE_F32, LAYOUT_SHARD_NONE);
+    graphs_give_the_same_bits(2, 1, DTYPE_F32, LAYOUT_SHARD_NONE);
+    graphs_give_the_same_bits(2, 2, DTYPE_BF16, LAYOUT_SHARD_GRADIENTS); /* weights are rounded on the way */
+}
+
+static void four_ranks(void **state)
+{
+    (void)state;
+    graphs_give_the_same_bits(4, 2, DTYPE_F32, LAYOUT_SHARD_NONE);
+    graphs_give_the_same_bits(4, 1, DTYPE_F32, LAYOUT_SHARD_NONE);
+}
+
+/* --- before the host waits -------------------------------------------------------------------------------------- */
+
+static int fills(void) { return *runtime_calls("cudaMemsetAsync"); }
+
+/* Rank 0 gathers a fill, and waits for a sum that rank 1 joins only when the fill has begun. */
+static enum status wait_for_it(struct ranks_one *one, struct stream *stream, struct store *store, void *data)
+{
+    double sum[1] = {1 + one->rank};
+    struct comm_ticket ticket;
+    int before = fills();
+    pthread_barrier_wait(&together);
+    if (one->rank == 0) {
+        TRY(store_sum_begin(store, sum, 1, &ticket));
+        TRY(dev_fill(stream, data, 7, 64));
+    } else {
+        for (int64_t end = clock_ns() + 3000000000; fills() == before && clock_ns() < end;)
+            clock_sleep_us(100);
+        if (fills() == before)
+            return FAIL(ST_BUG, "rank 0 waits, and its GPU stands still: a fill was gathered, and has not begun");
+        TRY(store_sum_begin(store, sum, 1, &ticket));
+    }
+    TRY(store_wait(store, ticket));
+    return sum[0] == 3 ? ST_OK : FAIL(ST_BUG, "the sum is %g", sum[0]);
+}
+
+static enum status gather_and_wait(struct ranks_one *one)
+{
+    const struct model_dims dims = trial_of_ranks(2, 1, DTYPE_F32).config.dims;
+    struct store_config config = {.dev = one->dev, .comm = one->comm, .bucket_elems = 1, .pass_tokens = SEQ};
+    struct param_table table = {0};
+    struct stream *stream = NULL;
+    struct store *store = NULL;
+    void *data = NULL;
+    TRY(model_ops(&dims)->describe(&dims, &table));
+    TRY(dev_stream_open(one->dev, &stream));
+    TRY(dev_collect(stream));
+    TRY(dev_alloc(one->dev, 64, &data));
+    config.stream = stream;
+    config.table = &table;
+    TRY(store_open(&config, &store));
+    pthread_barrier_wait(&together);
+    enum status st = wait_for_it(one, stream, store, data);
+    store_close(store);
+    dev_stream_close(stream);
+    dev_free(one->dev, data, 64);
+    param_table_free(&table);
+    return st;
+}
+
+static void work_begins_before_the_host_waits(void **state)
+{
+    (void)state;
+    int unused[2] = {0};
+    pthread_barrier_init(&together, NULL, 2);
+    ranks_run(1, 2, gather_and_wait, unused, sizeof *unused);
+    pthread_barrier_destroy(&together);
+}
+
+static int open_first(void **state)
+{
+    (void)state;
+    ranks_own_dev = own_dev;
+    ranks_own_open = open_mem;
+    open_once(own_dev(0));
+    return 0;
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup(work_begins_before_the_host_waits, open_first),
+    cmocka_unit_test(two_ranks),
+    cmocka_unit_test(four_ranks),
+};
+HARNESS_MAIN(tests)
+#endif

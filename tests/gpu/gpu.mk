@@ -44,8 +44,8 @@ ifeq ($(SAN),)
 tests: $(GPU)/dry_tests
 endif
 
-# build/gpu: what travels. The peer for the benchmark comes along where it is.
-GPU_PEER := $(wildcard ../shared/bench/torch_gpt2.py)
+# build/gpu: what travels. The peer for the benchmark and the text of a test come along where they are.
+GPU_PEER := $(wildcard ../shared/bench/torch_gpt2.py ../shared/data/tinyshakespeare.txt)
 .PHONY: gpu-carry gpu-test gpu-bench
 gpu-carry:
 	$(if $(HAS_CUDA),,$(error gpu-carry: $(or $(CUDA_LACKS),CUDA=0 leaves CUDA out)))

@@ -3,7 +3,8 @@
 #
 #   gpu.sh look       is there a GPU? says why not, 1
 #   gpu.sh test       every kernel against the CPU's truth, golden cases, the same losses as on the CPU, compute-sanitizer on a
-#                     short run, two ranks over UCX and over NCCL on one GPU, sharding, a checkpoint from GPU to CPU
+#                     short run, two ranks over UCX and over NCCL on one GPU, sharding, 16 bits, a checkpoint from GPU to CPU,
+#                     eval, questions, 200 steps of gpt2 in bf16 beside fp32
 #   gpu.sh bench      kernels against the copy bandwidth of the same run, whole steps, beside PyTorch
 #
 # GPU: folder with the programs (build/gpu). OUT: where the results go (tests/gpu/results): one JSON, one table. MODELS: what
@@ -15,7 +16,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 GPU=${GPU:-$top/build/gpu}
 case $GPU in /*) ;; *) GPU=$top/$GPU ;; esac
-OUT=${OUT:-$here/results}
+results=${OUT:-$here/results}
+unset OUT # a setting of the program, too
 DRY=${DRY:-0}
 work=$(mktemp -d "${TMPDIR:-/tmp}/convoy-gpu.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -81,9 +83,9 @@ step() { # name, command...
 
 write_results() {
     local stamp base row name outcome seconds text unit value part ms first=1
-    mkdir -p "$OUT" || return 1
+    mkdir -p "$results" || return 1
     stamp=$(date -u +%Y-%m-%dT%H:%M:%SZ)
-    base=$OUT/$mode
+    base=$results/$mode
     {
         printf '{"what":"gpu-%s","when":"%s","dry":%s,"gpu":"%s","driver":"%s","version":"%s","precision":"%s","rows":[' "$mode" "$stamp" \
             "$([ "$DRY" = 1 ] && echo true || echo false)" "$(quote "$(gpu_name)")" "$(driver)" "$(quote "$("$GPU/convoy" version 2>/dev/null | head -1)")" \
@@ -139,11 +141,11 @@ train() { # name, settings...
     [ -s "$work/$name.losses" ]
 }
 
-# near — are the losses of two runs within 1e-4 of each other? Notes how far apart they are.
+# near — are the losses of two runs within 1e-4 of each other, or within $3? Notes how far apart they are.
 near() {
-    paste "$work/$1.losses" "$work/$2.losses" | awk -v out="$work/note" '
+    paste "$work/$1.losses" "$work/$2.losses" | awk -v out="$work/note" -v most="${3:-1e-4}" '
         { d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > worst || d != d) worst = d; if ($1 == "" || $2 == "") bad = 1 }
-        END { printf "%d losses, %.1e apart at most\n", NR, worst >out; exit bad || !(worst <= 1e-4) || NR == 0 }'
+        END { printf "%d losses, %.1e apart at most\n", NR, worst >out; exit bad || !(worst <= most) || NR == 0 }'
 }
 
 # two — two nodes of one worker each on this machine, the same GPU for both.
@@ -197,6 +199,55 @@ checkpoint() {
     tail -5 "$work/cpu.losses" >"$work/tail.losses"
     near rest tail
 }
+# Passes in 16 bits: losses beside those of fp32, and the same bits when the model is shared out. A CPU has fp32 alone.
+narrow() { # precision
+    local as=$1
+    [ "$DRY" = 1 ] && as=fp32
+    train narrow DEVICE=$device PRECISION="$as" && near narrow gpu 1e-2 &&
+        two narrow_two DEVICE=$device PRECISION="$as" BACKEND=ucx && two narrow_full DEVICE=$device PRECISION="$as" BACKEND=ucx SHARD=full &&
+        cmp "$work/narrow_two.losses" "$work/narrow_full.losses"
+}
+# questions — a SQuAD file in which each answer can be read off.
+questions() {
+    awk 'BEGIN {
+        printf "{\"version\":\"v2.0\",\"data\":[{\"title\":\"boxes\",\"paragraphs\":["
+        split("red blue green white black", colour, " ")
+        for (i = 1; i <= 24; i++) {
+            text = "Box " i " is " colour[i % 5 + 1] " and weighs " i * 3 " grams."
+            printf "%s{\"context\":\"%s\",\"qas\":[{\"id\":\"q%d\",\"question\":\"What colour is box %d?\",\"is_impossible\":false,", \
+                (i > 1 ? "," : ""), text, i, i
+            printf "\"answers\":[{\"text\":\"%s\",\"answer_start\":%d}]}]}", colour[i % 5 + 1], index(text, colour[i % 5 + 1]) - 1
+        }
+        print "]}]}"
+    }'
+}
+answers() {
+    questions >"$work/boxes.json" && rm -rf "$work/qa" || return
+    train qa DEVICE=cpu TASK=qa DATA="$work/boxes.json" && train qa_gpu DEVICE=$device TASK=qa DATA="$work/boxes.json" \
+        CHECKPOINT_DIR="$work/qa" && near qa_gpu qa || return
+    evaluated qa boxes.json '"f1":'
+}
+# evaluated — the same number from a checkpoint on the GPU and on the CPU, in fp32.
+evaluated() { # folder, data, name
+    local where
+    for where in $device cpu; do
+        "$GPU/convoy" eval DEVICE="$where" PRECISION=fp32 CHECKPOINT_DIR="$work/$1" VAL_DATA="$work/$2" JSON=1 >"$work/eval.$where" || return
+        sed -n "s/.*$3\([^,}]*\).*/\1/p" "$work/eval.$where" >"$work/eval_$where.losses"
+    done
+    near "eval_$device" eval_cpu
+}
+# curve — gpt2, 200 steps, on tinyshakespeare where that was carried along: bf16 beside fp32, step by step, within 1 %.
+curve() {
+    local text=$GPU/tinyshakespeare.txt of="MODEL=gpt2 SEQ_LEN=256 BATCH_SIZE=8 GLOBAL_BATCH=8 STEPS=200 LR=3e-4" what=tinyshakespeare
+    [ -s "$text" ] || text=$work/text what="this system's licences"
+    [ "$DRY" = 1 ] && of=STEPS=20
+    # shellcheck disable=SC2086 # words
+    train curve_fp32 DEVICE=$device DATA="$text" $of &&
+        train curve DEVICE=$device DATA="$text" $of PRECISION="$([ "$DRY" = 1 ] && echo fp32 || echo bf16)" && near curve curve_fp32 1e-2
+    local rc=$?
+    echo "on $what" >>"$work/note"
+    return $rc
+}
 generates() { "$GPU/convoy" generate DEVICE=$device CHECKPOINT_DIR="$work/ckpt" PROMPT=The TOKENS=8 SEED=1; }
 sanitizer() { # tool, command...
     local tool=$1
@@ -232,7 +283,12 @@ run_test() {
     step "two ranks over NCCL" over_nccl
     step "SHARD=full over UCX" sharded
     step "COMPRESS=int8 over UCX" squeezed
+    step "bf16: losses within 1 %, the same bits with SHARD=full" narrow bf16
+    step "fp16: losses within 1 %, the same bits with SHARD=full" narrow fp16
     step "a checkpoint of the GPU on the CPU" checkpoint
+    step "eval as on the CPU" evaluated ckpt text '"loss":'
+    step "questions: losses and f1 as on the CPU" answers
+    step "gpt2, 200 steps: bf16 within 1 % of fp32" curve
     step "generate" generates
     # shellcheck disable=SC2086
     step "compute-sanitizer memcheck, training" sanitizer memcheck "$GPU/convoy" train $nano STEPS=2 DATA="$work/text" DEVICE=cuda

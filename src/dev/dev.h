@@ -23,7 +23,9 @@ struct dev_info {
     enum dev_kind kind;
     char name[64];        /* "cpu 2 threads amx" */
     int64_t memory_bytes; /* of the device; -1 unknown */
-    double peak_flops;    /* of fp32 products at the machine's best level, measured at open (a few ms); 0: unknown */
+    /* Of dense products a second, of f32 tensors as the device takes them (tf32 where it was opened so), and of 16-bit
+     * floats. A CPU's best level, measured at open (a few ms); a GPU's data sheet. 0: unknown, or it has none. */
+    double peak_flops, peak_flops_16;
     int threads_n;
     char bus[24];         /* where it is plugged in, as PCI writes it: "0000:3b:00.0"; "": nowhere */
 };

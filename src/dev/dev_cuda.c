@@ -44,6 +44,7 @@ enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
 #include "base/text.h"
 #include "dev/blas_plan.h"
 #include "dev/dev_check.h"
+#include "dev/dev_cuda_peak.h"
 
 const char *dev_cuda_built(void)
 {
@@ -440,12 +441,17 @@ static const struct op_table cuda_op = {OP_LIST(OP_ROW)};
 static void cuda_info(const struct dev *dev, struct dev_info *out)
 {
     char driver[24];
-    *out = (struct dev_info){
-        .kind = DEV_KIND_CUDA, .memory_bytes = (int64_t)dev->prop.totalGlobalMem, .threads_n = 1};
+    const struct cudaDeviceProp *prop = &dev->prop;
+    struct dev_cuda_peak peak = dev_cuda_peak(prop->name, prop->major, prop->minor, prop->multiProcessorCount);
+    *out = (struct dev_info){.kind = DEV_KIND_CUDA,
+                             .memory_bytes = (int64_t)prop->totalGlobalMem,
+                             .peak_flops = dev->is_tf32 ? peak.tf32 : peak.f32,
+                             .peak_flops_16 = peak.f16,
+                             .threads_n = 1};
     text_copy(out->bus, sizeof out->bus, dev->bus);
     text_format(driver, sizeof driver, "%d.%d", dev->driver / 1000, dev->driver % 1000 / 10);
-    text_format(out->name, sizeof out->name, "cuda %d %.30s sm_%d%d driver %s", dev->device_i, dev->prop.name,
-                dev->prop.major, dev->prop.minor, driver);
+    text_format(out->name, sizeof out->name, "cuda %d %.30s sm_%d%d driver %s", dev->device_i, prop->name, prop->major,
+                prop->minor, driver);
 }
 
 static void cuda_close(struct dev *dev)

@@ -114,7 +114,9 @@ static enum status open_step(struct trainer *t, bool is_loaded)
         .beat_arg = t,
     };
     dev_info(c->dev, &info);
-    t->peak_flops = info.peak_flops * t->council.ranks;
+    t->peak_flops = (c->dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) * t->council.ranks;
+    if (t->peak_flops == 0 && t->is_lead)
+        LOG_INFO("mfu stays unknown: no data sheet's peak is known here of %s (a part of a chip has none)", info.name);
     TRY(step_open(&config, &t->step));
     t->post.model.parameters = step_table(t->step)->parameters;
     trainer_post(t, t->post.phase);

@@ -57,6 +57,7 @@ static struct {
     int is_stale;                 /* an event tells of its last record that is done, as if the newest were not asked for */
     int launches_before_wait;     /* of graphs, so far, when the host last waited for an event */
     size_t nodes_after_note;      /* of the graph last launched, behind its event's node */
+    int sm_count; /* of each device */
     int pieces_n, late_n, devices_n, major, driver, events_n, streams_n, graphs_n;
     int in_graph;                 /* what comes to the device is a graph's */
     int launched, launched_graph; /* so far: kernels and products one by one; nodes of graphs */
@@ -68,7 +69,7 @@ static struct {
         const char *name;
         int n;
     } calls[RUNTIME_CALLS]; /* how often each was called, in the order of first calls */
-} runtime = {.devices_n = 1, .major = 9, .driver = 13000, .free_bytes = (size_t)8 << 30};
+} runtime = {.sm_count = 4, .devices_n = 1, .major = 9, .driver = 13000, .free_bytes = (size_t)8 << 30};
 static _Thread_local struct {
     cudaStream_t captured; /* NULL: nothing is */
     int is_invalid;        /* the capture, by a call that it forbids */
@@ -244,7 +245,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "Emulated %d", device);
     p->major = runtime.major;
-    p->multiProcessorCount = 4;
+    p->multiProcessorCount = runtime.sm_count;
     p->totalGlobalMem = runtime.free_bytes;
     return cudaSuccess;
 }

@@ -50,7 +50,16 @@ static void it_says_what_it_is(void **state)
     assert_int_equal(info.kind, DEV_KIND_CUDA);
     assert_string_equal(info.name, "cuda 0 Emulated 0 sm_90 driver 13.0");
     assert_non_null(strstr(dev_cuda_built(), "sm_90a"));
+    assert_true(info.peak_flops == 0 && info.peak_flops_16 == 0);
     dev_close(dev);
+    runtime.sm_count = 132; /* as an H200 */
+    for (int is_tf32 = 0; is_tf32 < 2; is_tf32++) {
+        dev = open_device_as(is_tf32);
+        dev_info(dev, &info);
+        assert_true(info.peak_flops == (is_tf32 ? 494.7 : 66.9) * 1e12 && info.peak_flops_16 == 989.4 * 1e12);
+        dev_close(dev);
+    }
+    runtime.sm_count = 4;
 }
 
 /* For who moves elements between devices: pinned memory, streams that are asked instead of waited for. */

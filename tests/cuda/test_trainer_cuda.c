@@ -67,6 +67,26 @@ static void goes_on_from_a_checkpoint(void **state)
     }
 }
 
+/* The share of the chip's peak, of the precision in use; of a chip that is unknown, as in the other tests, it is so, too. */
+static void mfu_of_a_known_chip(void **state)
+{
+    (void)state;
+    double mfu[2], per_second[2];
+    for (int dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++) {
+        struct rig r;
+        runtime.sm_count = 132;
+        rig_open(&r, open_device(), NULL, 2);
+        r.config.dtype = (enum dtype)dtype;
+        kt_ok(trainer_run(&r.config));
+        mfu[dtype] = rig_last(&r).mfu;
+        per_second[dtype] = rig_last(&r).tokens_per_second;
+        close_rig(&r);
+        runtime.sm_count = 4;
+    }
+    assert_true(mfu[0] > 0 && mfu[1] > 0);
+    assert_true(fabs(mfu[0] / per_second[0] * 66.9 / (mfu[1] / per_second[1] * 989.4) - 1) < 1e-6);
+}
+
 static void faults_reach_the_state(void **state)
 {
     (void)state;
@@ -74,6 +94,7 @@ static void faults_reach_the_state(void **state)
     open_rig(&r, DTYPE_BF16, "clean", 2);
     kt_ok(trainer_run(&r.config));
     double clean = rig_last(&r).loss;
+    assert_true(isnan(rig_last(&r).mfu));
     close_rig(&r);
     open_rig(&r, DTYPE_BF16, "flip", 2);
     r.config.eval_every = 1; /* so the step that is flipped begins with weights that are rounded already */
@@ -89,6 +110,7 @@ static void faults_reach_the_state(void **state)
     close_rig(&r);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_from_a_checkpoint), cmocka_unit_test(faults_reach_the_state)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_from_a_checkpoint), cmocka_unit_test(mfu_of_a_known_chip),
+                                          cmocka_unit_test(faults_reach_the_state)};
 HARNESS_MAIN(tests)
 #endif

@@ -83,7 +83,7 @@ template <typename T> struct norm_bwd_args {
 };
 
 /* One row by one warp. dw, db: this warp's copies, of which a lane touches only its own columns; NULL: not
- * wanted. */
+ * wanted. Column i + j (i a multiple of W) lies at j·C/W + i/W, so that lanes meet different banks. */
 template <typename T, int W>
 __device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int64_t row, float *dw, float *db)
 {
@@ -113,8 +113,8 @@ __device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int
         for (int j = 0; j < W; j++) {
             float x_hat = (v[j] - m) * r;
             if (dw) {
-                dw[i + j] += g[j] * x_hat;
-                db[i + j] += g[j];
+                dw[j * (a.c / W) + i / W] += g[j] * x_hat;
+                db[j * (a.c / W) + i / W] += g[j];
             }
             rest[j] += r * (g[j] * w[j] - g_mean - x_hat * gx_mean);
         }
@@ -140,7 +140,8 @@ template <typename T, int W> __global__ void norm_bwd_runs(struct norm_bwd_args<
         float sum = 0;
         for (int k = 0; k < warps_n; k++)
             sum += all[k * 2 * a.c + i];
-        part[blockIdx.x * 2 * a.c + i] = sum;
+        int c = (int)a.c, at = (int)i % c, groups = c / W; /* c floats lie in shared memory */
+        part[blockIdx.x * 2 * a.c + (i - at) + at % groups * W + at / groups] = sum;
     }
 }
 

@@ -113,6 +113,27 @@ static __global__ void embed_rank(struct lists l, const int32_t *tokens, int64_t
 
 /* ---- sums ------------------------------------------------------------------------------------------------ */
 
+constexpr int AHEAD = 8; /* rows on their way to a thread */
+
+/* Whole groups of AHEAD positions from *k on, without dropout, onto `sum`: all rows are asked for before the first is added.
+ * For the tokens of which a text is full: a block has one position after the other, and memory is far. */
+template <typename T, int W>
+__device__ static inline void embed_bwd_ahead(float (&sum)[W], int32_t *k, int32_t end, const T *dx, const int32_t *order, int64_t c,
+                                              float factor)
+{
+    for (; *k + AHEAD <= end; *k += AHEAD) {
+        float x[AHEAD][W];
+#pragma unroll
+        for (int n = 0; n < AHEAD; n++)
+            load_n(x[n], dx + order[*k + n] * c);
+#pragma unroll
+        for (int n = 0; n < AHEAD; n++)
+#pragma unroll
+            for (int j = 0; j < W; j++)
+                sum[j] += dropped(x[n][j], factor);
+    }
+}
+
 /* A block takes a token's row, if the token is there at all: a thread W columns, positions in order. */
 template <typename T, int W>
 __global__ void embed_bwd_tokens(float *dwte, const T *dx, struct lists l, int64_t c, struct drop_args drop)
@@ -126,7 +147,10 @@ __global__ void embed_bwd_tokens(float *dwte, const T *dx, struct lists l, int64
 #pragma unroll
         for (int j = 0; j < W; j++)
             sum[j] = out[j];
-        for (int32_t k = first; k < end; k++) {
+        int32_t k = first;
+        if (drop.threshold == 0)
+            embed_bwd_ahead<T, W>(sum, &k, end, dx + at, l.order, c, drop.factor);
+        for (; k < end; k++) {
             int64_t from = l.order[k] * c + at;
             float x[W];
             load_n(x, dx + from);

@@ -7,8 +7,8 @@
  * in order and rounds. Five products, as in Dao 2023; D 256 in two halves of the columns, for whose sake S is made twice.
  * splits_n grows as heads get few, by shape alone. delta = Σ dout·out is made first.
  *
- * nvcc 13, sm_90a: D 64 254 registers, no spills, 256 threads, 81 KiB of shared memory; D 128 254, no spills (with dropout 16
- * bytes), 256 threads, 112.5 KiB; D 256 254, no spills, 128 threads, 136.5 KiB. */
+ * nvcc 13, sm_90a: D 64 254 registers, no spills, 256 threads, 81 KiB of shared memory; D 128 254, no spills, 256 threads,
+ * 112.5 KiB; D 256 255, 4 bytes spilled, 128 threads, 136.5 KiB. */
 #include "kernels/attention_args.cuh"
 #include "kernels/attention_f32.cuh"
 #include "kernels/tile.cuh"
@@ -96,8 +96,8 @@ __device__ static inline void bwd_sum(float (&sum)[N / 8][4], const float (&c)[B
     }
 }
 
-/* s: scores → probabilities after dropout; dp → ds. key, query: of the fragments' first element. */
-template <typename T, int BQ, bool DROP>
+/* s: scores → probabilities after dropout; dp → ds. key, query: of the fragments' first element. WHOLE: none is hidden. */
+template <typename T, int BQ, bool DROP, bool WHOLE>
 __device__ static inline void bwd_probs(float (&s)[BQ / 8][4], float (&dp)[BQ / 8][4], const attention_args<T> &a, const float *lse,
                                         const float *delta, const bool (&is_hidden)[2], int64_t bh, int key, int query)
 {
@@ -108,7 +108,7 @@ __device__ static inline void bwd_probs(float (&s)[BQ / 8][4], float (&dp)[BQ / 
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             int j = key + e / 2 * 8, i = query + 8 * n + e % 2, at = 8 * n + in_tile + e % 2;
-            float p = j > i || is_hidden[e / 2] ? 0 : exp2f(fmaf(s[n][e], scale, -lse[at]));
+            float p = !WHOLE && (j > i || is_hidden[e / 2]) ? 0 : exp2_quick(fmaf(s[n][e], scale, -lse[at]));
             float keep = DROP ? drop_factor(a.drop, attention_drop_at(a, bh, i, j)) : 1.0f;
             s[n][e] = p * keep;
             dp[n][e] = p * (keep * dp[n][e] - delta[at]) * a.scale;
@@ -204,6 +204,8 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
         bool is_first = key == (int)blockIdx.x * BK;
         int first = key + 16 * warp + lane / 4;
         const bool is_hidden[2] = {attention_is_hidden(a, b, first), attention_is_hidden(a, b, first + 8)};
+        /* From this query on the warp's keys are all seen. */
+        const int whole_from = __any_sync(WARP_ALL, is_hidden[0] || is_hidden[1]) ? INT32_MAX : key + 16 * warp + 15;
         float dk[DO / 8][4] = {}, dv[DO / 8][4] = {};
         __syncthreads(); /* everyone has done with the keys before */
         tile_copy<T, BK, D, THREADS>(k_tile, q + c + (int64_t)key * stride, stride, a.t - key, a.d);
@@ -220,7 +222,10 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
             float s[BQ / 8][4], dp[BQ / 8][4];
             bwd_scores<T, D, BQ>(s, k_tile, q_tile + (shared_at)(half * TILE), 16 * warp);
             bwd_scores<T, D, BQ>(dp, v_tile, dout_tile + (shared_at)(half * TILE), 16 * warp);
-            bwd_probs<T, BQ, DROP>(s, dp, a, lse + half * BQ, delta + half * BQ, is_hidden, bh, first, query + lane % 4 * 2);
+            if (query < whole_from)
+                bwd_probs<T, BQ, DROP, false>(s, dp, a, lse + half * BQ, delta + half * BQ, is_hidden, bh, first, query + lane % 4 * 2);
+            else
+                bwd_probs<T, BQ, DROP, true>(s, dp, a, lse + half * BQ, delta + half * BQ, is_hidden, bh, first, query + lane % 4 * 2);
             bwd_sum<T, D, DO, BQ>(dv, s, dout_tile + (shared_at)(half * TILE), column);
             bwd_put<T, BQ>(shared + DS, dp, 16 * warp);
             bwd_sum<T, D, DO, BQ>(dk, dp, q_tile + (shared_at)(half * TILE), column);

@@ -340,6 +340,22 @@ template <int N> __device__ static inline void drop_factors(float (&x)[N], const
     }
 }
 
+/* ---- exponentials ---------------------------------------------------------------------------------------------- */
+
+/* exp2_quick — 2^x, within 2^-22 of it, one instruction; below 2^-126 it is 0. exp2f and __expf keep what lies
+ * below, and take four. */
+__device__ static inline float exp2_quick(float x)
+{
+#ifdef CONVOY_EMU
+    float y = exp2f(x);
+    return y < 0x1p-126f ? 0 : y;
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
 /* ---- GELU, tanh form: 0.5u(1 + tanh(√(2/π)(u + 0.044715u³))) -------------------------------------------------- */
 
 constexpr float GELU_A = 0.797884560802865356f, GELU_B = 0.044715f;

@@ -1,6 +1,6 @@
 /* tensor_core — a warp's matrix products, the loads that feed them, and copies into shared memory that nobody waits for.
  *
- * The only inline PTX of the house, for sm_80 and later; under the emulation the same wrappers call tests/emu. Fragments
+ * The inline PTX of the house but for exp2_quick (common.cuh), for sm_80 and later; under the emulation the same wrappers call tests/emu. Fragments
  * are laid out as the PTX manual says (lane = 4·g + t):
  *   m16n8k16 (bf16, f16), two elements a word, the lower one in the low half
  *     a[0] rows g,   columns 2t,2t+1    a[1] rows g+8 | a[2], a[3] the same at columns 2t+8,2t+9

@@ -4,6 +4,7 @@
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 512;
+constexpr float LOG2E = 1.44269504088896341f;
 
 /* The largest of some numbers, and the sum of e^(x - largest). */
 struct soft {
@@ -13,17 +14,24 @@ struct soft {
 /* soft_exp — of 16-bit logits quicker and within 2e-6, which their rounding hides. */
 template <typename T> __device__ static inline float soft_exp(float x)
 {
-    return sizeof(T) == 4 ? expf(x) : __expf(x);
+    return sizeof(T) == 4 ? expf(x) : exp2_quick(x * LOG2E);
 }
 
-template <typename T> __device__ static inline void soft_add(struct soft &s, float x)
+/* W more, what is not a number among them: it must show. The largest is found first, so that lanes part once for all of them. */
+template <typename T, int W> __device__ static inline void soft_add(struct soft &s, const float (&x)[W])
 {
-    if (x > s.most) {
-        s.sum = s.sum * soft_exp<T>(s.most - x) + 1.0f;
-        s.most = x;
-    } else if (x != -INFINITY) {
-        s.sum += soft_exp<T>(x - s.most); /* also what is not a number: it must show */
+    float top = x[0];
+#pragma unroll
+    for (int j = 1; j < W; j++)
+        top = fmaxf(top, x[j]);
+    if (top > s.most) {
+        s.sum *= soft_exp<T>(s.most - top);
+        s.most = top;
     }
+    float from = s.most == -INFINITY ? 0 : s.most;
+#pragma unroll
+    for (int j = 0; j < W; j++)
+        s.sum += soft_exp<T>(x[j] - from);
 }
 
 /* log Σ e^x over a block of what each thread has. */
@@ -65,9 +73,7 @@ __global__ void __launch_bounds__(THREADS) xent_row(T *logits, float *losses, co
         each_of_row(row, v, [&](int64_t i, auto w) {
             float x[decltype(w)::value];
             load_n(x, row + i);
-#pragma unroll
-            for (int j = 0; j < decltype(w)::value; j++)
-                soft_add<T>(s, x[j]);
+            soft_add<T>(s, x);
         });
         lse = soft_log(s); /* all threads have read the target's logit when they meet here */
     }
@@ -123,8 +129,10 @@ template <typename T> __global__ void __launch_bounds__(THREADS) qa_xent_end(str
     float hit = ignored ? 0 : to_float(logits[2 * label]);
     float scale = a.now ? a.now->scale[blockIdx.x % 2] : a.scale[blockIdx.x % 2];
     struct soft s = {-INFINITY, 0};
-    for (int64_t i = threadIdx.x; i < a.t; i += THREADS)
-        soft_add<T>(s, to_float(logits[2 * i]));
+    for (int64_t i = threadIdx.x; i < a.t; i += THREADS) {
+        const float x[1] = {to_float(logits[2 * i])};
+        soft_add<T>(s, x);
+    }
     float lse = soft_log(s);
     if (threadIdx.x == 0)
         a.losses[blockIdx.x] = ignored ? 0 : lse - hit;

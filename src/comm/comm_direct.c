@@ -11,6 +11,8 @@
 #define PIECE_MOST ((int64_t)4 << 20)
 #define PIECE_LEAST ((int64_t)256 << 10)
 
+_Static_assert(COMM_RANKS_MAX <= COMBINE_MOST, "the device adds what all ranks bring at once");
+
 /* ---- life ---- */
 
 static int64_t piece_bytes(int ranks)
@@ -214,7 +216,7 @@ static enum status all_gather(struct comm_direct *d, const struct comm_call *cal
 static enum status broadcast(struct comm_direct *d, const struct comm_call *call, struct flow_call flow,
                              struct ucx_wait *wait)
 {
-    const int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype);
+    const int64_t bytes = comm_ops_bytes(call);
     flow.out = call->out;
     if (d->local == call->peer % d->locals)
         TRY(flow_chain(&d->line, &flow, bytes, call->peer / d->locals, wait));

@@ -254,7 +254,7 @@ enum status comm_hall_send(struct comm_hall *hall, struct comm_wire *wire, const
 {
     struct comm_hall_mail *mail = mail_of(hall, hall->rank, call->peer);
     hall->awaited = call->peer;
-    int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype), at = 0;
+    int64_t bytes = comm_ops_bytes(call), at = 0;
     uint64_t where = bytes > COMM_HALL_MAIL ? comm_hall_where(hall, call->in, bytes) : 0;
     do {
         uint32_t posted = atomic_load_explicit(&mail->posted, memory_order_relaxed) + 1;
@@ -275,7 +275,7 @@ enum status comm_hall_recv(struct comm_hall *hall, struct comm_wire *wire, const
 {
     struct comm_hall_mail *mail = mail_of(hall, call->peer, hall->rank);
     hall->awaited = call->peer;
-    int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype), at = 0;
+    int64_t bytes = comm_ops_bytes(call), at = 0;
     do {
         uint32_t taken = atomic_load_explicit(&mail->taken, memory_order_relaxed) + 1;
         TRY(wait_for(hall, wire, &mail->posted, taken, &mail->posted_sleepers));

@@ -44,11 +44,9 @@ int64_t comm_moves_cut_elems(const struct comm_moves_cut *cut, int rank)
     return elems;
 }
 
-static int64_t bytes_of(const struct comm_call *call) { return call->elems * (int64_t)dtype_bytes(call->dtype); }
-
 static bool is_streamed(const struct comm_moves *moves, const struct comm_call *call)
 {
-    return bytes_of(call) * moves->hall.n >= moves->stream_bytes;
+    return comm_ops_bytes(call) * moves->hall.n >= moves->stream_bytes;
 }
 
 /* The parts that comm.h promises, as a cut. */
@@ -98,7 +96,7 @@ static const char *brought(const struct comm_moves *moves, bool is_small, int r)
 
 static enum status all_reduce_small(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
 {
-    TRY(comm_hall_enter(&moves->hall, wire, call->in, 0, NULL, 0, bytes_of(call)));
+    TRY(comm_hall_enter(&moves->hall, wire, call->in, 0, NULL, 0, comm_ops_bytes(call)));
     for (int r = 0; r < moves->hall.n; r++)
         moves->in[r] = comm_hall_slot(&moves->hall, r);
     moves->out[0] = call->out;
@@ -109,7 +107,7 @@ static enum status all_reduce_small(struct comm_moves *moves, struct comm_wire *
 static enum status all_reduce_large(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
 {
     struct comm_hall *hall = &moves->hall;
-    TRY(comm_hall_enter(hall, wire, call->in, bytes_of(call), call->out, bytes_of(call), 0));
+    TRY(comm_hall_enter(hall, wire, call->in, comm_ops_bytes(call), call->out, comm_ops_bytes(call), 0));
     if (!is_visible(moves))
         return comm_stage_all_reduce(moves, wire, call);
     struct order_extent part = order_extent(call->elems, hall->n, hall->rank);
@@ -126,7 +124,7 @@ static enum status all_reduce_large(struct comm_moves *moves, struct comm_wire *
 
 enum status comm_moves_all_reduce(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
 {
-    bool is_small = bytes_of(call) <= COMM_HALL_SLOT;
+    bool is_small = comm_ops_bytes(call) <= COMM_HALL_SLOT;
     return end(moves, is_small ? all_reduce_small(moves, wire, call) : all_reduce_large(moves, wire, call));
 }
 
@@ -149,9 +147,9 @@ static enum status read_end(struct comm_moves *moves, struct comm_wire *wire, bo
 static enum status reduce(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call,
                           const struct comm_moves_cut *cut, void *out, enum dtype dtype_out)
 {
-    const bool is_small = bytes_of(call) <= COMM_HALL_SLOT;
+    const bool is_small = comm_ops_bytes(call) <= COMM_HALL_SLOT;
     struct comm_hall *hall = &moves->hall;
-    TRY(read_begin(moves, wire, call->in, bytes_of(call), is_small));
+    TRY(read_begin(moves, wire, call->in, comm_ops_bytes(call), is_small));
     if (!is_small && !is_visible(moves))
         return comm_stage_reduce(moves, wire, call, cut, out, dtype_out);
     if (!is_small)
@@ -185,7 +183,7 @@ static enum status gather(struct comm_moves *moves, struct comm_wire *wire, cons
 {
     const struct comm_hall *hall = &moves->hall;
     const int64_t each = (int64_t)dtype_bytes(call->dtype);
-    const bool is_small = bytes_of(call) <= COMM_HALL_SLOT;
+    const bool is_small = comm_ops_bytes(call) <= COMM_HALL_SLOT;
     TRY(read_begin(moves, wire, in, comm_moves_cut_elems(cut, hall->rank) * each, is_small));
     if (!is_small && !is_visible(moves))
         return comm_stage_gather(moves, wire, call, cut, in);
@@ -220,7 +218,7 @@ enum status comm_moves_all_gather(struct comm_moves *moves, struct comm_wire *wi
 static enum status all_to_all(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
 {
     struct comm_hall *hall = &moves->hall;
-    const int64_t part = bytes_of(call), all = part * hall->n;
+    const int64_t part = comm_ops_bytes(call), all = part * hall->n;
     const bool is_small = all <= COMM_HALL_SLOT;
     TRY(read_begin(moves, wire, call->in, all, is_small));
     if (!is_small && !is_visible(moves))
@@ -243,7 +241,7 @@ enum status comm_moves_all_to_all(struct comm_moves *moves, struct comm_wire *wi
 static enum status broadcast(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
 {
     struct comm_hall *hall = &moves->hall;
-    const int64_t bytes = bytes_of(call);
+    const int64_t bytes = comm_ops_bytes(call);
     bool is_root = hall->rank == call->peer, is_small = bytes <= COMM_HALL_SLOT;
     TRY(comm_hall_enter(hall, wire, call->in, is_root ? bytes : 0, NULL, 0, is_root && is_small ? bytes : 0));
     if (!is_small && !is_visible(moves))

@@ -292,7 +292,7 @@ static void count_sent(struct comm_wire *wire, int64_t bytes)
 static int64_t ring_bytes(const struct comm_wire *wire, const struct comm_call *call)
 {
     int64_t n = wire->config.place.ranks;
-    return call->elems * (int64_t)dtype_bytes(call->dtype) / n * (n - 1);
+    return comm_ops_bytes(call) / n * (n - 1);
 }
 
 static enum status all_reduce(struct comm_wire *wire, const struct comm_call *call)
@@ -374,7 +374,7 @@ static enum status all_gather(struct comm_wire *wire, const struct comm_call *ca
     count_sent(wire, ring_bytes(wire, call));
     if (!is_even(wire, call))
         return grouped(wire, call, broadcast_part);
-    int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype);
+    int64_t bytes = comm_ops_bytes(call);
     return complete(wire, lib(state)->ncclAllGather(call->in, call->out, (size_t)(bytes / wire->config.place.ranks),
                                                     NCCL_UINT8, state->comm, stream_of(state)));
 }
@@ -382,7 +382,7 @@ static enum status all_gather(struct comm_wire *wire, const struct comm_call *ca
 static int exchange_part(const struct comm_wire *wire, const struct comm_call *call, int rank)
 {
     const struct comm_nccl *state = wire->state;
-    const int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype);
+    const int64_t bytes = comm_ops_bytes(call);
     int result = lib(state)->ncclSend((const char *)call->in + rank * bytes, (size_t)bytes, NCCL_UINT8, rank, state->comm,
                                       stream_of(state));
     if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
@@ -396,14 +396,14 @@ static enum status all_to_all(struct comm_wire *wire, const struct comm_call *ca
     if (call->elems == 0)
         return ST_OK;
     TRY(begin(wire, call));
-    count_sent(wire, call->elems * (int64_t)dtype_bytes(call->dtype) * (wire->config.place.ranks - 1));
+    count_sent(wire, comm_ops_bytes(call) * (wire->config.place.ranks - 1));
     return grouped(wire, call, exchange_part);
 }
 
 static enum status broadcast(struct comm_wire *wire, const struct comm_call *call)
 {
     const struct comm_nccl *state = wire->state;
-    const int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype);
+    const int64_t bytes = comm_ops_bytes(call);
     if (bytes == 0)
         return ST_OK;
     TRY(begin(wire, call));
@@ -415,7 +415,7 @@ static enum status broadcast(struct comm_wire *wire, const struct comm_call *cal
 static enum status send_to(struct comm_wire *wire, const struct comm_call *call)
 {
     const struct comm_nccl *state = wire->state;
-    const int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype);
+    const int64_t bytes = comm_ops_bytes(call);
     if (bytes == 0)
         return ST_OK;
     TRY(begin(wire, call));
@@ -427,7 +427,7 @@ static enum status send_to(struct comm_wire *wire, const struct comm_call *call)
 static enum status recv_from(struct comm_wire *wire, const struct comm_call *call)
 {
     const struct comm_nccl *state = wire->state;
-    const int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype);
+    const int64_t bytes = comm_ops_bytes(call);
     if (bytes == 0)
         return ST_OK;
     TRY(begin(wire, call));

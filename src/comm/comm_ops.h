@@ -121,6 +121,12 @@ enum status comm_ops_give_up(const struct comm_wire *wire, int by);
 struct comm_header comm_ops_header(const struct comm_call *call);
 enum status comm_ops_agree(const struct comm_wire *wire, int rank, const struct comm_header *theirs);
 
+/* comm_ops_bytes — of the elements that a call counts: of one part for all_to_all, else of the whole. */
+static inline int64_t comm_ops_bytes(const struct comm_call *call)
+{
+    return call->elems * (int64_t)dtype_bytes(call->dtype);
+}
+
 const char *comm_ops_call(enum comm_call_kind kind);          /* "all_reduce"; "" for none */
 int comm_ops_rank(const struct comm_wire *wire, int rank);    /* its number in the root: what people are told */
 

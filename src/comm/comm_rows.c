@@ -127,8 +127,7 @@ enum status comm_rows_broadcast(struct comm_rows *rows, const struct comm_call *
     if (rows->local != call->peer % rows->locals)
         return ST_OK;
     base.out = call->out;
-    return flow_chain(&rows->line, &base, call->elems * (int64_t)dtype_bytes(call->dtype), call->peer / rows->locals,
-                      wait);
+    return flow_chain(&rows->line, &base, comm_ops_bytes(call), call->peer / rows->locals, wait);
 }
 
 enum status comm_rows_end(struct comm_rows *rows, const struct comm_call *call)

@@ -127,7 +127,7 @@ enum status comm_stage_all_to_all(struct comm_moves *moves, struct comm_wire *wi
 enum status comm_stage_broadcast(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
 {
     struct comm_hall *hall = &moves->hall;
-    const int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype);
+    const int64_t bytes = comm_ops_bytes(call);
     for (int64_t j = 0, rounds = rounds_of(bytes, COMM_HALL_STAGE); j < rounds; j++) {
         const size_t here = (size_t)least(COMM_HALL_STAGE, bytes - j * COMM_HALL_STAGE);
         if (hall->rank == call->peer)

@@ -20,6 +20,8 @@
 
 #define NAP_BYTES (4 << 20) /* a call that takes milliseconds on any wire between nodes */
 
+_Static_assert(COMM_RANKS_MAX <= UCX_RANKS_MAX, "ranks of a comm are told apart by their tags");
+
 /* Who has come meanwhile? */
 static enum status look_around(void *arg)
 {
@@ -318,8 +320,6 @@ static enum status alloc(struct comm_wire *wire, int64_t bytes, void **out)
 
 /* ---- collectives ---- */
 
-static int64_t bytes_of(const struct comm_call *call) { return call->elems * (int64_t)dtype_bytes(call->dtype); }
-
 static struct flow_call flow_of(struct comm_wire *wire, const struct comm_call *call)
 {
     struct comm_ucx *state = wire->state;
@@ -341,12 +341,12 @@ static enum status run_large(struct comm_wire *wire, const struct comm_call *cal
                              comm_rows_call *inside)
 {
     struct comm_ucx *state = wire->state;
-    struct ucx_wait wait = wait_of_large(wire, bytes_of(call));
+    struct ucx_wait wait = wait_of_large(wire, comm_ops_bytes(call));
     TRY(meeting_begin(&state->meeting, call, NULL, 0, 0));
     if (state->rows.share != NULL)
         TRY(inside(&state->rows, call, *large, &wait));
     else if (call->kind == COMM_CALL_BROADCAST)
-        TRY(flow_chain(&state->flow, large, bytes_of(call), call->peer, &wait));
+        TRY(flow_chain(&state->flow, large, comm_ops_bytes(call), call->peer, &wait));
     else
         TRY(flow_run(&state->flow, large, &wait));
     TRY(meeting_end(&state->meeting, wire, &wait));
@@ -475,7 +475,7 @@ static enum status all_gather(struct comm_wire *wire, const struct comm_call *ca
 static enum status all_to_all(struct comm_wire *wire, const struct comm_call *call)
 {
     struct comm_ucx *state = wire->state;
-    int64_t bytes = call->elems * (int64_t)dtype_bytes(call->dtype);
+    int64_t bytes = comm_ops_bytes(call);
     const char *in = call->in;
     char *out = call->out;
     if (bytes > 0)
@@ -501,7 +501,7 @@ static enum status all_to_all(struct comm_wire *wire, const struct comm_call *ca
 static enum status broadcast(struct comm_wire *wire, const struct comm_call *call)
 {
     struct comm_ucx *state = wire->state;
-    int64_t bytes = bytes_of(call);
+    int64_t bytes = comm_ops_bytes(call);
     bool is_root = call->peer == state->me;
     if (bytes <= state->small) {
         enum status st = run_small(wire, call, call->in, 0, is_root ? bytes : 0);
@@ -523,7 +523,7 @@ static enum status barrier(struct comm_wire *wire, const struct comm_call *call)
 static enum status direct(struct comm_wire *wire, const struct comm_call *call)
 {
     struct comm_ucx *state = wire->state;
-    struct ucx_wait wait = wait_of_large(wire, bytes_of(call));
+    struct ucx_wait wait = comm_ucx_wait(wire);
     enum status st = comm_direct_begin(&state->direct, wire, call);
     if (st == ST_OK)
         st = meeting_begin(&state->meeting, call, NULL, 0, 0);

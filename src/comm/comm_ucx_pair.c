@@ -52,10 +52,10 @@ static enum status run_recv(struct comm_wire *wire, const struct comm_call *call
 
 enum status comm_ucx_pair_send(struct comm_wire *wire, const struct comm_call *call)
 {
-    return comm_ucx_finish(wire, run_send(wire, call, call->elems * (int64_t)dtype_bytes(call->dtype)));
+    return comm_ucx_finish(wire, run_send(wire, call, comm_ops_bytes(call)));
 }
 
 enum status comm_ucx_pair_recv(struct comm_wire *wire, const struct comm_call *call)
 {
-    return comm_ucx_finish(wire, run_recv(wire, call, call->elems * (int64_t)dtype_bytes(call->dtype)));
+    return comm_ucx_finish(wire, run_recv(wire, call, comm_ops_bytes(call)));
 }

@@ -10,7 +10,7 @@
  *
  * One thread at a time, any thread (UCS_THREAD_MODE_SERIALIZED; comm.c keeps that order). To be opened after
  * fork(2), not before. Settings named UCX_* in the environment work as UCX documents them. Must not know what the
- * bytes mean, nor collectives; UCX's own names stay inside ucx.c. */
+ * bytes mean, nor collectives; UCX's own names stay inside ucx.c, ucx_connect.c and ucx_setup.c. */
 #ifndef CONVOY_COMM_UCX_H
 #define CONVOY_COMM_UCX_H
 
@@ -19,7 +19,8 @@
 
 #include "base/status.h"
 
-#define UCX_GROUPS 4095 /* groups of ranks on the same connections */
+#define UCX_GROUPS 4095    /* groups of ranks on the same connections */
+#define UCX_RANKS_MAX 4096 /* a tag has twelve bits for who sends */
 enum ucx_lane {
     UCX_LANE_CALL, /* the first message of each call of a group */
     UCX_LANE_DATA, /* what is to be added */

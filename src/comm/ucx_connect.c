@@ -87,7 +87,7 @@ static void find_name(struct ucx *ucx)
 enum status ucx_connect(struct ucx *ucx, const struct ucx_world *world, struct ucx_watch watch)
 {
     int rank = world->rank, ranks = world->ranks;
-    ASSERTF(ucx->peers == NULL && ranks <= 4096 && rank < ranks, "rank %d of %d", rank, ranks);
+    ASSERTF(ucx->peers == NULL && ranks <= UCX_RANKS_MAX && rank < ranks, "rank %d of %d", rank, ranks);
     ucx->peers = calloc((size_t)ranks, sizeof(*ucx->peers));
     if (ucx->peers == NULL)
         return FAIL(ST_RETRY, "out of memory: connections to %d ranks", ranks);

@@ -1,5 +1,5 @@
-/* ucx_setup — a context and a worker of UCX. Settings are UCX's own (UCX_* in the environment); two of its
- * defaults are replaced, for TCP alone. Must not know peers. */
+/* ucx_setup — a context and a worker of UCX. Settings are UCX's own (UCX_* in the environment); three of its
+ * defaults are replaced: connecting never blocks, and without InfiniBand two limits of TCP. Must not know peers. */
 #include "comm/ucx_setup.h"
 
 #include <signal.h>

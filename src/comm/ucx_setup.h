@@ -1,6 +1,6 @@
 /* ucx_setup — taking UCX into this process: its settings, a context and a worker, and what it must leave alone.
  *
- * Must not know peers. Only ucx.c includes this: UCX's names stay there. */
+ * Must not know peers. Only ucx_inside.h includes this: UCX's names stay in the files behind it. */
 #ifndef CONVOY_COMM_UCX_SETUP_H
 #define CONVOY_COMM_UCX_SETUP_H
 

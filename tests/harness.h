@@ -70,6 +70,25 @@ static inline void harness_quiet(void)
 #endif
 }
 
+/* harness_told — what the log says, from LOG_LEVEL_INFO on, while call(arg) runs; until the next call. */
+static inline const char *harness_told(void (*call)(void *arg), void *arg)
+{
+    static char text[8192];
+    FILE *file = tmpfile();
+    int saved = dup(STDERR_FILENO);
+    assert_true(file != NULL && saved >= 0);
+    dup2(fileno(file), STDERR_FILENO);
+    log_init(&(struct log_config){.level = LOG_LEVEL_INFO, .node_id = -1, .rank = -1});
+    call(arg);
+    harness_quiet();
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    ssize_t n = pread(fileno(file), text, sizeof text - 1, 0);
+    fclose(file);
+    text[n > 0 ? n : 0] = 0;
+    return text;
+}
+
 /* HARNESS_MAIN — int main for `static const struct CMUnitTest tests[]`. */
 #define HARNESS_MAIN(tests)                                                                                 \
     int main(void)                                                                                          \

@@ -50,6 +50,7 @@ static struct {
     struct dev_ops ops;
     const struct dev_ops *cpu;
     char bus[24];
+    bool waits_at_once;      /* for a library that is on streams without looking at what is put off (fake_nccl.c) */
     _Atomic int64_t carried; /* bytes copied between the two memories */
 } far = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -191,10 +192,17 @@ static enum status far_after(struct stream *late, struct stream *early)
     return ST_OK;
 }
 
-/* A mark is the stream it was set in; who waits for it makes that stream do all it has. */
+/* A mark is the stream it was set in; who comes to it makes that stream do all it has. */
 struct mark {
     struct far_stream *stream;
 };
+static void far_run_wait(struct far_stream *s, const void *args)
+{
+    struct mark mark;
+    (void)s;
+    memcpy(&mark, args, sizeof mark);
+    far_settle(mark.stream);
+}
 static enum status far_mark(struct stream *s, struct mark **mark)
 {
     if (!*mark)
@@ -204,8 +212,12 @@ static enum status far_mark(struct stream *s, struct mark **mark)
 }
 static enum status far_wait(struct stream *s, struct mark *mark)
 {
-    (void)s;
-    far_settle(mark->stream);
+    struct far_work work = {.run = far_run_wait};
+    memcpy(work.args, mark, sizeof *mark);
+    if (far.waits_at_once)
+        far_run_wait(far_of(s), mark);
+    else
+        far_put(far_of(s), &work);
     return ST_OK;
 }
 static void far_unmark(struct dev *dev, struct mark *mark)
@@ -240,8 +252,6 @@ static void far_info(const struct dev *dev, struct dev_info *out)
     strcpy(out->bus, far.bus);
 }
 
-/* What an operation reads on the host (spans) must stay until it is done, as for a GPU until its launch: so these two are done
- * at once. */
 static const struct op_table *far_cpu_op;
 
 /* The one operation that runs where addresses are not the host's (far_map), and by several threads on one device. */
@@ -253,6 +263,9 @@ static void far_combine(const struct combine *a)
     here.own.data = far_at(a->own.data);
     combine_plain(NULL, &here);
 }
+
+/* What an operation reads on the host (spans) must stay until it is done, as for a GPU until its launch: so those two are done
+ * at once. */
 #define FAR_OP(name)                                                                                           \
     static void far_run_##name(struct far_stream *s, const void *args)                                         \
     {                                                                                                          \
@@ -260,7 +273,7 @@ static void far_combine(const struct combine *a)
         memcpy(&a, args, sizeof a);                                                                            \
         if (!strcmp(#name, "combine"))                                                                         \
             far_combine((const struct combine *)(const void *)&a);                                             \
-        else if (far_cpu_op->name((struct stream *)(void *)s, &a) != ST_OK)                                         \
+        else if (far_cpu_op->name((struct stream *)(void *)s, &a) != ST_OK)                                    \
             abort();                                                                                           \
     }                                                                                                          \
     static enum status far_op_##name(struct stream *s, const struct name *a)                                   \

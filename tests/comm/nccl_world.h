@@ -55,6 +55,7 @@ static enum status nccl_world_open_as(struct suite_rank *me, const struct comm_c
 static struct fake_nccl *nccl_world_begin(void)
 {
     suite_dev = far_open();
+    far.waits_at_once = true;
     library_dir(nccl_world_dir("nccl"));
     struct fake_nccl *knobs = fake_nccl_find(nccl_world_dir("nccl"));
     knobs->base = far.base;

@@ -6,9 +6,6 @@
 #else
 #include "kernel_test.h"
 
-#include <fcntl.h>
-
-#include "base/text.h"
 #include "tests/cuda/guarded.h"
 #include "train/step.h"
 
@@ -264,27 +261,6 @@ static void a_note_of_an_earlier_launch_is_seen(void **state)
 
 /* --- what fails ----------------------------------------------------------------------------------------------- */
 
-/* told — what the log says while call(arg) runs; until the next call. */
-static const char *told(void (*call)(void *arg), void *arg)
-{
-    static char text[4096];
-    char path[256];
-    int saved = dup(2);
-    text_format(path, sizeof path, "%s/log", harness_tmpdir());
-    int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    assert_true(saved >= 0 && file >= 0);
-    dup2(file, 2);
-    log_init(&(struct log_config){.level = LOG_LEVEL_INFO, .node_id = -1, .rank = -1});
-    call(arg);
-    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
-    dup2(saved, 2);
-    close(saved);
-    ssize_t n = pread(file, text, sizeof text - 1, 0);
-    close(file);
-    text[n > 0 ? n : 0] = 0;
-    return text;
-}
-
 struct run {
     struct way way;
     struct outcome out;
@@ -303,13 +279,13 @@ static void the_log_says_which(void **state)
 {
     (void)state;
     struct run run = {.way = {.task = MODEL_TASK_LM, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES}};
-    const char *text = told(run_way, &run);
+    const char *text = harness_told(run_way, &run);
     const char *first = strstr(text, "as CUDA graphs: ");
     assert_non_null(first);
     assert_null(strstr(first + 20, "CUDA graph"));
     kt_free(run.out.state);
     run.way.is_eager = true;
-    assert_non_null(strstr(told(run_way, &run), "not as CUDA graphs: CUDA_GRAPH=off"));
+    assert_non_null(strstr(harness_told(run_way, &run), "not as CUDA graphs: CUDA_GRAPH=off"));
     kt_free(run.out.state);
 }
 
@@ -329,7 +305,7 @@ static void a_failed_capture_is_no_failure(void **state)
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         int captures = *runtime_calls("cudaStreamBeginCapture");
         runtime_fail(trials[i].call, 0, trials[i].error);
-        const char *text = told(run_way, &run), *first = strstr(text, "it cannot be made a CUDA graph: ");
+        const char *text = harness_told(run_way, &run), *first = strstr(text, "it cannot be made a CUDA graph: ");
         assert_null(runtime.fail_call);
         assert_non_null(first);
         assert_null(strstr(first + 40, "CUDA graph: "));

@@ -40,6 +40,7 @@ static enum status open_nccl(struct ranks_one *one, struct comm_config config)
 
 static void choose(int how)
 {
+    far.waits_at_once = how == 2;
     ranks_own_dev = how == 0 ? NULL : far_dev;
     ranks_own_open = how == 0 ? NULL : how == 1 ? open_mem : open_nccl;
 }

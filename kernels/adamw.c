@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "kernels/cpu.h"
+#include "kernels/judge.h" /* judge_told */
 
 /* min(1, clip/(norm + 1e-6)), as torch.nn.utils.clip_grad_norm_. */
 static double adamw_clip(const struct optim_clip *clip)
@@ -19,17 +20,6 @@ static bool adamw_is_refused(const struct optim_clip *clip)
     return clip->norm_sq.data && !isfinite(*(const double *)clip->norm_sq.data);
 }
 
-static double adamw_told(const struct judge *a, double total)
-{
-    if (a->loss_scale == 0)
-        return total;
-    double norm = sqrt(total) / a->loss_scale, keep = 1;
-    if (a->clip > 0 && norm + 1e-6 > a->clip)
-        keep = a->clip / (norm + 1e-6);
-    double root = a->loss_scale / keep - 1e-6;
-    return root * root;
-}
-
 void judge_plain(const struct cpu *cpu, const struct judge *a)
 {
     (void)cpu;
@@ -37,7 +27,7 @@ void judge_plain(const struct cpu *cpu, const struct judge *a)
     double *out = a->out.data, total = 0;
     for (int64_t i = a->squares_n - 1; i >= 0; i--)
         total += squares[i];
-    out[0] = isfinite(total) && isfinite(*(const double *)a->loss.data) ? adamw_told(a, total) : NAN;
+    out[0] = isfinite(total) && isfinite(*(const double *)a->loss.data) ? judge_told(total, a->clip, a->loss_scale) : NAN;
     out[1] = total;
 }
 

@@ -2,6 +2,7 @@
  * of the kernel. A block takes a tile of one run; four elements lie in 16 bytes of every array, so a group of
  * four that a run has whole moves in one access, and what sticks out at its ends moves alone. Arithmetic in
  * float with constants from double. */
+#include "kernels/judge.h" /* judge_told */
 #include "kernels/now.h"
 #include "kernels/stride.cuh"
 
@@ -163,27 +164,18 @@ static int optim(const struct cuda *cuda, const Rule &rule, const struct optim_s
     return 0;
 }
 
-/* What is told of gradients: one thread, for the sum has an order. No product is added to anything, so the compiler
- * has nothing to contract, and the bits are the host's. */
+/* What is told of gradients: one thread, for the sum has an order. */
 static __global__ void judge_total(double *out, const double *squares, const double *loss, int64_t squares_n,
                                    double clip, double factor, const struct cuda_now *now)
 {
-    double total = 0, told = 0;
+    double total = 0;
     if (threadIdx.x > 0)
         return;
     for (int64_t i = squares_n - 1; i >= 0; i--)
         total += squares[i];
-    told = total;
     factor = now ? (double)now->scale[0] : factor;
-    if (factor > 0) {
-        double norm = sqrt(total) / factor, keep = 1;
-        if (clip > 0 && norm + 1e-6 > clip)
-            keep = clip / (norm + 1e-6);
-        double root = factor / keep - 1e-6;
-        told = root * root;
-    }
     bool is_fit = fabs(total) < (double)INFINITY && fabs(*loss) < (double)INFINITY;
-    out[0] = is_fit ? told : (double)NAN;
+    out[0] = is_fit ? judge_told(total, clip, factor) : (double)NAN;
     out[1] = total;
 }
 

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/must.h"
 #include "base/rand.h"
+#include "kernels/judge.h" /* judge_told */
 #include "train/step_inside.h"
 
 /* Time since the last lap goes to *ms. On a device that works on its own this is only the time of asking. */
@@ -138,13 +139,9 @@ static enum status micro(struct step *s, struct pass *p, bool is_last, bool pois
 static enum status tell_norm(struct step *s, double norm_sq)
 {
     double factor = s->loss_scale.factor, clip = s->config.optim.grad_clip;
-    s->clip = clip;
-    if (factor > 0) {
-        double norm = sqrt(norm_sq) / factor, keep = clip > 0 && norm + 1e-6 > clip ? clip / (norm + 1e-6) : 1;
-        norm_sq = (factor / keep - 1e-6) * (factor / keep - 1e-6);
-        s->clip = 1;
-    }
-    return dev_copy(s->stream, s->norm_sq.data, &norm_sq, sizeof norm_sq);
+    double told = judge_told(norm_sq, clip, factor);
+    s->clip = factor > 0 ? 1 : clip;
+    return dev_copy(s->stream, s->norm_sq.data, &told, sizeof told);
 }
 
 /* counts NULL: they are known from the last time. */

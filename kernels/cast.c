@@ -4,14 +4,14 @@
 #include <string.h>
 
 #include "kernels/cpu.h"
-#include "kernels/half.h"
+#include "kernels/bf16.h"
 
 static float cast_get(struct tensor t, int64_t i)
 {
     _Float16 half;
     switch (t.dtype) {
     case DTYPE_BF16:
-        return half_from_bf16(((const uint16_t *)t.data)[i]);
+        return bf16_to_float(((const uint16_t *)t.data)[i]);
     case DTYPE_F16:
         memcpy(&half, (const uint16_t *)t.data + i, sizeof half);
         return (float)half;
@@ -24,7 +24,7 @@ static void cast_put(struct tensor t, int64_t i, float x)
 {
     _Float16 half = (_Float16)x;
     if (t.dtype == DTYPE_BF16)
-        ((uint16_t *)t.data)[i] = half_bf16(x);
+        ((uint16_t *)t.data)[i] = bf16_from_float(x);
     else if (t.dtype == DTYPE_F16)
         memcpy((uint16_t *)t.data + i, &half, sizeof half);
     else

@@ -5,16 +5,16 @@
 #include <string.h>
 
 #include "kernels/cpu.h"
-#include "kernels/half.h"
+#include "kernels/bf16.h"
 
 /* One block of n ≤ COMPRESS_BLOCK values y; error: what is lost. */
 static void compress_block_bf16(const float *y, int64_t n, uint8_t *out, float *error)
 {
     for (int64_t i = 0; i < COMPRESS_BLOCK; i++) {
-        uint16_t half = i < n ? half_bf16(y[i]) : 0;
+        uint16_t half = i < n ? bf16_from_float(y[i]) : 0;
         memcpy(out + 2 * i, &half, sizeof half);
         if (i < n)
-            error[i] = isfinite(half_from_bf16(half)) ? y[i] - half_from_bf16(half) : 0;
+            error[i] = isfinite(bf16_to_float(half)) ? y[i] - bf16_to_float(half) : 0;
     }
 }
 
@@ -69,7 +69,7 @@ static void expand_block_bf16(const uint8_t *block, int64_t n, float *y)
     for (int64_t i = 0; i < n; i++) {
         uint16_t half;
         memcpy(&half, block + 2 * i, sizeof half);
-        y[i] = half_from_bf16(half);
+        y[i] = bf16_to_float(half);
     }
 }
 

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/must.h"
 #include "base/text.h"
+#include "kernels/bf16.h"
 
 #define HEADER_WORDS 256
 #define HEADER_BYTES (4 * HEADER_WORDS)
@@ -218,7 +219,6 @@ enum status llmc_tensor(const struct llmc *llmc, const char *name, int dims_n, c
 
 static inline float value_at(const struct llmc_entry *entry, int64_t i)
 {
-    uint32_t bits;
     uint16_t half;
     float value;
     if (entry->dtype == DTYPE_F32) {
@@ -226,9 +226,7 @@ static inline float value_at(const struct llmc_entry *entry, int64_t i)
         return value;
     }
     memcpy(&half, entry->data + 2 * i, 2);
-    bits = (uint32_t)half << 16;
-    memcpy(&value, &bits, 4);
-    return value;
+    return bf16_to_float(half);
 }
 
 void llmc_to_f32(const struct llmc_entry *entry, int64_t first, int64_t n, float *out)

@@ -207,8 +207,7 @@ static enum status move(struct comm_wire *wire, const struct comm_call *call, co
 static enum status run_pieces(struct comm_lift *l, struct comm_wire *wire, const struct comm_call *call)
 {
     const struct cut cut = cut_of(call, wire->config.place.ranks);
-    TRY(dev_wait(l->in, call->mark));
-    TRY(dev_wait(l->out, call->mark)); /* results may overwrite what was read before it */
+    TRY(dev_wait(l->in, call->mark)); /* and so does `out`: the host waits for `in` before any result goes there */
     if (cut.rounds > 0)
         TRY(carry(l, wire, call, &cut, 0, l->slot[0], true));
     for (int64_t j = 0; j < cut.rounds; j++) {

@@ -120,11 +120,14 @@ static enum status take(const struct dev *dev, size_t bytes, void **out)
 
 static enum status cuda_alloc(struct dev *dev, size_t bytes, void **out)
 {
+    void *data = NULL;
     bytes = bytes ? bytes : 1;
-    TRY(take(dev, bytes, out));
-    enum status st = add_range(dev, &dev->own, *out, bytes);
-    if (st != ST_OK)
-        (void)cudaFree(*out);
+    TRY(take(dev, bytes, &data));
+    enum status st = add_range(dev, &dev->own, data, bytes);
+    if (st == ST_OK)
+        *out = data;
+    else
+        (void)cudaFree(data);
     return st;
 }
 
@@ -143,11 +146,14 @@ static enum status cuda_enter(struct dev *dev)
 
 static enum status cuda_pin(struct dev *dev, size_t bytes, void **out)
 {
+    void *data = NULL;
     bytes = bytes ? bytes : 1;
-    TRY(dev_cuda_error_pin(cudaHostAlloc(out, bytes, cudaHostAllocPortable), bytes));
-    enum status st = add_range(dev, &dev->pinned, *out, bytes);
-    if (st != ST_OK)
-        (void)cudaFreeHost(*out);
+    TRY(dev_cuda_error_pin(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), bytes));
+    enum status st = add_range(dev, &dev->pinned, data, bytes);
+    if (st == ST_OK)
+        *out = data;
+    else
+        (void)cudaFreeHost(data);
     return st;
 }
 

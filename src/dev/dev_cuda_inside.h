@@ -14,9 +14,8 @@
 #include "kernels/cuda.h"
 
 /* dev_cuda_error_fail — what a failure of the runtime means here: `what` was asked for. Never ST_OK.
- *   memory refused → ST_RETRY · no driver, no device, none that this build has code for → ST_NO_DEVICE · what
- *   only a
- *   reset heals (uncorrectable memory error, illegal address, …) → ST_FAULT · the rest → ST_BUG */
+ *   memory refused → ST_RETRY · no driver, no device, none that this build has code for → ST_NO_DEVICE ·
+ *   what only a reset heals (uncorrectable memory error, illegal address, …) → ST_FAULT · the rest → ST_BUG */
 enum status dev_cuda_error_fail(cudaError_t error, const char *what) __attribute__((cold));
 /* dev_cuda_error_pin — of taking pinned host memory: ST_RETRY with numbers when it is short.
  * dev_cuda_error_launched — of a launcher: 0, a cudaError_t, or an enum cuda_refusal, which is ST_BUG. */

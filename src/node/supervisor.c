@@ -142,7 +142,7 @@ static void recover_alone(struct supervisor *s, const struct crew_end *worker)
     case VERDICT_NEXT_RESTART:
         LOG_WARN("%s; restart %lld of %lld from the %s", verdict->text, (long long)s->budget.restarts,
                  (long long)s->budget.restarts_max,
-                 !has_dir(s)                   ? "beginning (CHECKPOINT_DIR is not set)"
+                 !has_dir(s)                ? "beginning (CHECKPOINT_DIR is not set)"
                  : last->checkpoint.path[0] ? "last checkpoint"
                                             : "last checkpoint, or from the beginning when there is none");
         s->node.restarts = s->budget.restarts;

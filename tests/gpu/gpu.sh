@@ -8,7 +8,9 @@
 #   gpu.sh bench      kernels against the copy bandwidth of the same run, whole steps, beside PyTorch
 #
 # GPU: folder with the programs (build/gpu). OUT: where the results go (tests/gpu/results): one JSON, one table. MODELS: what
-# bench trains. DRY=1: everything on the CPU and the emulation with the smallest sizes, to try this script; nothing it writes is a result.
+# bench trains. ONLY: an expression (grep -E) of the names of what is to be run; a step that needs what another leaves behind says so by
+# failing. Results are written after each step, so that a run that is cut off leaves what it has. DRY=1: everything on the CPU
+# and the emulation with the smallest sizes, to try this script; nothing it writes is a result.
 # CONVOY_LIB_DIR, else PyPI's folders, else the loader, say where NVIDIA's libraries are.
 set -u
 mode=${1:-}
@@ -56,14 +58,23 @@ measured=()   # name <tab> unit <tab> value <tab> part of the limit <tab> ms: of
 quote() { printf '%s' "$1" | tr -d '\000-\010\013-\037' | sed 's/\\/\\\\/g; s/"/\\"/g; s/\t/ /g' | tr '\n' ' '; }
 number() { case $1 in '' | *[!0-9.eE+-]*) printf null ;; *) printf '%s' "$1" ;; esac; }
 
-gpu_name() {
-    if [ "$DRY" = 1 ]; then echo "dry run, no GPU"; else nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1; fi
+# Asked once: on a bare machine nvidia-smi takes seconds.
+gpu_name='dry run, no GPU' driver=''
+look_at_gpu() {
+    [ "$DRY" = 1 ] && return
+    gpu_name=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1)
+    driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1)
 }
-driver() { nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1; }
+
+wanted() { [ -z "${ONLY:-}" ] || grep -qE -- "$ONLY" <<<"$1"; }
+
+# Whatever hangs is ended: the rest is still to be seen.
+within() { timeout -k 20 "$@"; }
 
 # begin — one step of the test: its output goes to a log of its own.
 step() { # name, command...
     local name=$1 began rc log
+    wanted "$name" || return 0
     shift
     log=$work/$(printf '%s' "$name" | tr -c 'a-z0-9' '_').log
     began=$(date +%s)
@@ -73,12 +84,16 @@ step() { # name, command...
     rm -f "$work/note"
     case $rc in
     0) outcome=ok ;;
-    77) outcome=skipped ;;
+    77)
+        outcome=skipped
+        [ -n "$note" ] || note="a dry run has no GPU"
+        ;;
     *) outcome=failed note=${note:-$(grep -E ' error |not ok|Bail out|ERROR SUMMARY' "$log" | head -3)} ;;
     esac
     rows+=("$name	$outcome	$(($(date +%s) - began))	$(quote "$note")")
     say "$outcome: $name${note:+ ($(quote "$note"))}"
     [ "$outcome" != failed ] || { failures=$((failures + 1)) && tail -20 "$log" >&2; }
+    write_results
 }
 
 write_results() {
@@ -88,7 +103,7 @@ write_results() {
     base=$results/$mode
     {
         printf '{"what":"gpu-%s","when":"%s","dry":%s,"gpu":"%s","driver":"%s","version":"%s","precision":"%s","rows":[' "$mode" "$stamp" \
-            "$([ "$DRY" = 1 ] && echo true || echo false)" "$(quote "$(gpu_name)")" "$(driver)" "$(quote "$("$GPU/convoy" version 2>/dev/null | head -1)")" \
+            "$([ "$DRY" = 1 ] && echo true || echo false)" "$(quote "$gpu_name")" "$driver" "$(quote "$("$GPU/convoy" version 2>/dev/null | head -1)")" \
             "${precision:-}"
         for row in "${rows[@]}"; do
             IFS='	' read -r name outcome seconds text <<<"$row"
@@ -105,7 +120,7 @@ write_results() {
         printf '\n]}\n'
     } >"$base.json.new" && mv "$base.json.new" "$base.json"
     {
-        echo "# gpu-$mode on $(gpu_name), driver $(driver), $stamp"
+        echo "# gpu-$mode on $gpu_name, driver $driver, $stamp"
         [ "$DRY" = 1 ] && echo && echo "A dry run without a GPU: nothing here is a result."
         echo
         if [ ${#rows[@]} -gt 0 ]; then
@@ -120,7 +135,9 @@ write_results() {
             for row in "${measured[@]}"; do awk -F'\t' '{print "| " $1 " | " $3 " | " $2 " | " $4 " | " $5 " |"}' <<<"$row"; done
         fi
     } >"$base.md"
-    say "written: $base.json $base.md"
+}
+write_last() {
+    write_results && say "written: $results/$mode.json $results/$mode.md"
 }
 
 # ---- test ----
@@ -136,7 +153,7 @@ train() { # name, settings...
     shift
     rm -f "$work/$name.jsonl"
     # shellcheck disable=SC2086 # words
-    "$GPU/convoy" train $nano DATA="$work/text" METRICS_FILE="$work/$name.jsonl" "$@" || return
+    within 300 "$GPU/convoy" train $nano DATA="$work/text" METRICS_FILE="$work/$name.jsonl" "$@" || return
     sed -n 's/.*"loss":\([^,]*\),.*/\1/p' "$work/$name.jsonl" >"$work/$name.losses"
     [ -s "$work/$name.losses" ]
 }
@@ -154,10 +171,10 @@ two() { # name, settings...
     shift
     rm -f "$work/$name.jsonl"
     # shellcheck disable=SC2086
-    JOB_TOKEN=0123456789abcdef0123 NCCL_HOSTID=convoy-b NODE_ID=1 "$GPU/convoy" train $nano DATA="$work/text" N_NODES=2 MASTER_ADDR=127.0.0.1 \
+    JOB_TOKEN=0123456789abcdef0123 NCCL_HOSTID=convoy-b NODE_ID=1 within 300 "$GPU/convoy" train $nano DATA="$work/text" N_NODES=2 MASTER_ADDR=127.0.0.1 \
         MASTER_PORT=$port "$@" >"$work/$name.1" 2>&1 &
     # shellcheck disable=SC2086
-    JOB_TOKEN=0123456789abcdef0123 NCCL_HOSTID=convoy-a NODE_ID=0 "$GPU/convoy" train $nano DATA="$work/text" N_NODES=2 MASTER_ADDR=127.0.0.1 \
+    JOB_TOKEN=0123456789abcdef0123 NCCL_HOSTID=convoy-a NODE_ID=0 within 300 "$GPU/convoy" train $nano DATA="$work/text" N_NODES=2 MASTER_ADDR=127.0.0.1 \
         MASTER_PORT=$port METRICS_FILE="$work/$name.jsonl" "$@"
     rc=$?
     wait $! || rc=$?
@@ -167,21 +184,28 @@ two() { # name, settings...
 }
 
 kernels() { # family
-    if [ "$DRY" = 1 ]; then timeout 300 "$GPU/dry_tests" "$1"; else timeout 300 "$GPU/gpu_tests" "$1"; fi
+    if [ "$DRY" = 1 ]; then within 300 "$GPU/dry_tests" "$1"; else within 300 "$GPU/gpu_tests" "$1"; fi
+}
+runtime() {
+    [ "$DRY" = 1 ] && return 77
+    within 120 "$GPU/gpu_tests" runtime
 }
 golden() {
     [ "$DRY" = 1 ] && return 77
-    GOLDEN_DEVICE=cuda timeout 300 "$GPU/gpu_tests" golden
+    GOLDEN_DEVICE=cuda within 300 "$GPU/gpu_tests" golden
 }
+# What others are compared with, where ONLY has left that step out.
+base() { [ -s "$work/gpu.losses" ] || train gpu DEVICE=$device; }
 as_on_cpu() { train cpu DEVICE=cpu && train gpu DEVICE=$device && near gpu cpu; }
 # graphs — CUDA_GRAPH=auto and off: the same bits, with dropout and accumulation.
 graphs() {
     train whole DEVICE=$device DROPOUT=0.1 BATCH_SIZE=1 && train eager DEVICE=$device DROPOUT=0.1 BATCH_SIZE=1 CUDA_GRAPH=off &&
         cmp "$work/whole.losses" "$work/eager.losses"
 }
-over_ucx() { two ucx DEVICE=$device BACKEND=ucx && near ucx gpu; }
+over_ucx() { base && two ucx DEVICE=$device BACKEND=ucx && near ucx gpu; }
 over_nccl() {
     [ "$DRY" = 1 ] && return 77
+    base || return
     two nccl DEVICE=cuda BACKEND=nccl && near nccl gpu && return
     if grep -hiqE 'duplicate gpu|NCCL refuses' "$work"/*nccl*; then
         echo "NCCL refuses two ranks on one GPU here" >"$work/note"
@@ -189,7 +213,7 @@ over_nccl() {
     fi
     return 1
 }
-sharded() { two full DEVICE=$device BACKEND=ucx SHARD=full && near full gpu; }
+sharded() { base && two full DEVICE=$device BACKEND=ucx SHARD=full && near full gpu; }
 squeezed() { two int8 DEVICE=$device BACKEND=ucx COMPRESS=int8 && tail -1 "$work/int8.losses" >"$work/note"; }
 checkpoint() {
     rm -rf "$work/ckpt"
@@ -203,7 +227,7 @@ checkpoint() {
 narrow() { # precision
     local as=$1
     [ "$DRY" = 1 ] && as=fp32
-    train narrow DEVICE=$device PRECISION="$as" && near narrow gpu 1e-2 &&
+    base && train narrow DEVICE=$device PRECISION="$as" && near narrow gpu 1e-2 &&
         two narrow_two DEVICE=$device PRECISION="$as" BACKEND=ucx && two narrow_full DEVICE=$device PRECISION="$as" BACKEND=ucx SHARD=full &&
         cmp "$work/narrow_two.losses" "$work/narrow_full.losses"
 }
@@ -231,7 +255,7 @@ answers() {
 evaluated() { # folder, data, name
     local where
     for where in $device cpu; do
-        "$GPU/convoy" eval DEVICE="$where" PRECISION=fp32 CHECKPOINT_DIR="$work/$1" VAL_DATA="$work/$2" JSON=1 >"$work/eval.$where" || return
+        within 120 "$GPU/convoy" eval DEVICE="$where" PRECISION=fp32 CHECKPOINT_DIR="$work/$1" VAL_DATA="$work/$2" JSON=1 >"$work/eval.$where" || return
         sed -n "s/.*$3\([^,}]*\).*/\1/p" "$work/eval.$where" >"$work/eval_$where.losses"
     done
     near "eval_$device" eval_cpu
@@ -248,13 +272,13 @@ curve() {
     echo "on $what" >>"$work/note"
     return $rc
 }
-generates() { "$GPU/convoy" generate DEVICE=$device CHECKPOINT_DIR="$work/ckpt" PROMPT=The TOKENS=8 SEED=1; }
+generates() { within 120 "$GPU/convoy" generate DEVICE=$device CHECKPOINT_DIR="$work/ckpt" PROMPT=The TOKENS=8 SEED=1; }
 sanitizer() { # tool, command...
     local tool=$1
     shift
     command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer here" >"$work/note"; return 77; }
     [ "$DRY" = 1 ] && return 77
-    compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 9 "$@" >"$work/sanitizer" 2>&1
+    within 300 compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 9 "$@" >"$work/sanitizer" 2>&1
     local rc=$?
     cat "$work/sanitizer"
     if grep -q 'Device not supported' "$work/sanitizer"; then
@@ -276,6 +300,7 @@ run_test() {
     done
     cat /usr/share/common-licenses/* 2>/dev/null | head -c 300000 >"$work/text"
     [ -s "$work/text" ] || cat "$top"/*.md "$top"/src/*/*.c | head -c 300000 >"$work/text"
+    step "what we lean on of CUDA's runtime" runtime
     step "golden cases within 1e-4" golden
     step "losses as on the CPU" as_on_cpu
     step "CUDA_GRAPH=off: the same bits" graphs
@@ -293,8 +318,10 @@ run_test() {
     # shellcheck disable=SC2086
     step "compute-sanitizer memcheck, training" sanitizer memcheck "$GPU/convoy" train $nano STEPS=2 DATA="$work/text" DEVICE=cuda
     step "compute-sanitizer memcheck, kernels norm" sanitizer memcheck "$GPU/gpu_tests" norm
-    step "compute-sanitizer racecheck, kernels norm" sanitizer racecheck "$GPU/gpu_tests" norm
-    write_results
+    for family in norm matmul attention; do
+        step "compute-sanitizer racecheck, kernels $family" sanitizer racecheck "$GPU/gpu_tests" "$family"
+    done
+    write_last
     [ $failures = 0 ]
 }
 
@@ -310,8 +337,16 @@ steps_of() { # model, batch, precision, settings... -> the median of the last st
         METRICS_FILE="$work/bench.jsonl" "${@:4}" >"$work/bench.log" 2>&1
 }
 
+# measure — one row of the results.
+measure() {
+    measured+=("$1")
+    say "measured: $1"
+    write_results
+}
+
 bench_model() { # model:batch, settings...
     local model=${1%%:*} batch=${1##*:} rc=75 ms
+    wanted "step $*" || return 0
     while [ "$batch" -ge 1 ]; do
         steps_of "$model" "$batch" "$precision" "${@:2}"
         rc=$?
@@ -319,16 +354,20 @@ bench_model() { # model:batch, settings...
         grep -q 'out of memory' "$work/bench.log" || break
         batch=$((batch / 2))
     done
+    # What the program says of products, graphs and events: which way it goes here is known to no other machine.
+    grep -E 'cuBLASLt|CUDA graph|products by|an event in a graph' "$work/bench.log" >&2
     if [ $rc != 0 ]; then
         say "failed: $model: $(grep ' error ' "$work/bench.log" | head -1)"
         failures=$((failures + 1))
         return
     fi
     ms=$(sed -n 's/.*"step_ms":\([^,}]*\).*/\1/p' "$work/bench.jsonl" | tail -n +$((bench_steps / 3)) | sort -g | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}')
-    measured+=("step $model B$batch T$seq $precision${2:+ $2}	tokens/s	$(awk -v b="$batch" -v t="$seq" -v ms="$ms" 'BEGIN {printf "%.0f", b * t / ms * 1000}')	$(
-        grep -o 'mfu [0-9.]*%' "$work/bench.log" | tail -1 | awk '{printf "%.3f", $2 / 100}')	$ms")
-    say "measured: ${measured[-1]}"
+    measure "step $model B$batch T$seq $precision${2:+ $2}	tokens/s	$(awk -v b="$batch" -v t="$seq" -v ms="$ms" 'BEGIN {printf "%.0f", b * t / ms * 1000}')	$(
+        grep -o 'mfu [0-9.]*%' "$work/bench.log" | tail -1 | awk '{printf "%.3f", $2 / 100}')	$ms"
 }
+
+# Of its last line, "… tokens_per_s=MEDIAN best_tokens_per_s=BEST …", the median.
+torch_rate() { tail -1 "$1" | grep -o 'tokens_per_s=[0-9.]*' | head -1 | sed 's/.*=//'; }
 
 bench_torch() {
     local peer=$GPU/torch_gpt2.py python line
@@ -338,11 +377,11 @@ bench_torch() {
         return
     fi
     for line in "bf16 --dtype bf16" "fp32 --dtype fp32"; do
+        wanted "PyTorch gpt2 B64 T1024 ${line%% *}" || continue
         # shellcheck disable=SC2086
-        "$python" "$peer" --device cuda ${line#* } --batch 64 --seq 1024 --vocab 50304 --compile --attention sdpa --fused --steps 30 \
+        within 400 "$python" "$peer" --device cuda ${line#* } --batch 64 --seq 1024 --vocab 50304 --compile --attention sdpa --fused --steps 30 \
             --warmup 10 >"$work/torch.log" 2>&1 || { say "failed: PyTorch ${line%% *}: $(tail -1 "$work/torch.log")"; continue; }
-        measured+=("PyTorch gpt2 B64 T1024 ${line%% *} compile	tokens/s	$(tail -1 "$work/torch.log" | grep -o 'tok[a-z_/]*s=[0-9.]*' | sed 's/.*=//')		")
-        say "measured: ${measured[-1]}"
+        measure "PyTorch gpt2 B64 T1024 ${line%% *} compile	tokens/s	$(torch_rate "$work/torch.log")		"
     done
 }
 
@@ -353,9 +392,10 @@ run_bench() {
     if [ "$DRY" = 1 ]; then
         models=gpt2-nano:2 bench_steps=6 seq=32 precision=fp32
     else
-        "$GPU/gpu_tests" bench >"$work/kernels" || failures=1
+        : >"$work/kernels"
+        if wanted kernels; then within 300 "$GPU/gpu_tests" bench >"$work/kernels" || failures=1; fi
         while IFS= read -r row; do
-            case $row in '#'*) say "$row" ;; *) measured+=("$row") && say "measured: $row" ;; esac
+            case $row in '#'*) say "$row" ;; *) measure "$row" ;; esac
         done <"$work/kernels"
         # The best precision that this version has.
         precision=bf16
@@ -364,7 +404,7 @@ run_bench() {
     for row in ${MODELS:-$models}; do bench_model "$row"; done
     [ "$DRY" = 1 ] || bench_model gpt2:64 CUDA_GRAPH=off
     bench_torch
-    write_results
+    write_last
     [ $failures = 0 ]
 }
 
@@ -376,6 +416,7 @@ test | bench)
         [ -x "$GPU/$program" ] || { say "gpu-$mode: no $GPU/$program; make gpu-carry builds it where nvcc is"; exit 1; }
     done
     find_libraries
+    look_at_gpu
     "run_$mode"
     ;;
 *)

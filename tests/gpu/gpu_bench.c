@@ -10,6 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/status.h"
+#include "dev/dev.h"
+#include "dev/dev_cuda.h"
+#include "kernels/column.h"
 #include "kernels/cuda.h"
 #include "real.h"
 
@@ -54,6 +58,7 @@ static void begin_case(void)
     check(cudaMemcpy(memory, some, sizeof some, cudaMemcpyHostToDevice), "memory");
     for (size_t done = sizeof some; done < MEMORY_BYTES; done *= 2)
         check(cudaMemcpy(memory + done, memory, done < MEMORY_BYTES - done ? done : MEMORY_BYTES - done, cudaMemcpyDeviceToDevice), "memory");
+    check(cudaDeviceSynchronize(), "memory"); /* streams of the device do not wait for the default one */
 }
 
 typedef int launch(const void *args);
@@ -225,6 +230,100 @@ static void bench_matmul(enum dtype dtype, int64_t in, int64_t out)
     say_flops(name, dtype, time_of(run_matmul_bwd_w, &w), 2.0 * (double)(n * in) * (double)out);
 }
 
+/* ---- products as a step asks for them: through the device, by cuBLASLt where it is, with all that is folded in ---- */
+
+static struct {
+    struct dev *dev;
+    struct stream *stream;
+    void *own; /* the stream of the kernels' cases */
+} device;
+
+static int done(enum status st)
+{
+    if (st == ST_OK)
+        return 0;
+    fprintf(stderr, "gpu_bench: %s\n", status_message());
+    return 1;
+}
+
+#define RUN_OP(name)                                                                                           \
+    static int run_op_##name(const void *args) { return done(dev_op(device.dev)->name(device.stream, args)); }
+RUN_OP(matmul_fwd) RUN_OP(matmul_bwd_x) RUN_OP(matmul_bwd_w)
+
+static int run_column_sum(const void *args) { return column_sum_cuda(&cuda, args); }
+
+/* What a layer of GPT-2 124M does with one of its matrices, 65,536 rows at a time. */
+enum folded { FOLDED_BIAS, FOLDED_RESIDUAL, FOLDED_GELU };
+
+static void bench_layer(enum dtype dtype, const char *layer, int64_t in, int64_t out, enum folded with)
+{
+    const int64_t n = 65536;
+    const double flops = 2.0 * (double)(n * in) * (double)out;
+    const struct tensor none = {0};
+    char name[80];
+    begin_case();
+    struct tensor x = take(n * in, dtype), w = take(in * out, dtype), y = take(n * out, dtype), bias = take(out, dtype);
+    struct tensor other = with == FOLDED_BIAS ? none : take(n * out, dtype);
+    struct matmul_fwd f = {.y = y, .pre = with == FOLDED_GELU ? other : none, .x = x, .w = w, .b = bias,
+                           .residual = with == FOLDED_RESIDUAL ? other : none, .n = n, .in = in, .out = out, .layout = MATMUL_LAYOUT_IO,
+                           .act = with == FOLDED_GELU ? MATMUL_ACT_GELU : MATMUL_ACT_NONE};
+    snprintf(name, sizeof name, "step matmul_fwd %s %s", layer, with == FOLDED_GELU ? "bias gelu" : with == FOLDED_BIAS ? "bias" : "bias residual");
+    say_flops(name, dtype, time_of(run_op_matmul_fwd, &f), flops);
+    struct matmul_bwd_x g = {.dx = x, .dy = y, .w = w, .pre = in > out ? take(n * in, dtype) : none, .n = n, .in = in, .out = out,
+                             .layout = MATMUL_LAYOUT_IO};
+    snprintf(name, sizeof name, "step matmul_bwd_x %s%s", layer, g.pre.data ? " gelu" : "");
+    say_flops(name, dtype, time_of(run_op_matmul_bwd_x, &g), flops);
+    struct matmul_bwd_w h = {.dw = take(in * out, DTYPE_F32), .db = take(out, DTYPE_F32), .x = x, .dy = y, .n = n, .in = in, .out = out,
+                             .layout = MATMUL_LAYOUT_IO};
+    for (int form = 0; form < 3; form++) {
+        if (form == 2)
+            h.db = none;
+        h.accumulate = form == 1;
+        snprintf(name, sizeof name, "step matmul_bwd_w %s %s", layer, form == 0 ? "db" : form == 1 ? "db, added" : "alone");
+        say_flops(name, dtype, time_of(run_op_matmul_bwd_w, &h), flops);
+    }
+}
+
+/* The classifier's three products, for as many rows as there are logits at a time. */
+static void bench_vocabulary(enum dtype dtype)
+{
+    const int64_t n = 8192, c = 768, v = 50257, stride = 50304;
+    const double flops = 2.0 * (double)(n * c) * (double)v;
+    begin_case();
+    struct tensor x = take(n * c, dtype), w = take(v * c, dtype), y = take(n * stride, dtype);
+    struct matmul_fwd f = {.y = y, .x = x, .w = w, .n = n, .in = c, .out = v, .y_stride = stride, .layout = MATMUL_LAYOUT_OI};
+    say_flops("step matmul_fwd 8192 768x50257", dtype, time_of(run_op_matmul_fwd, &f), flops);
+    struct matmul_bwd_x g = {.dx = x, .dy = y, .w = w, .n = n, .in = c, .out = v, .dy_stride = stride, .layout = MATMUL_LAYOUT_OI};
+    say_flops("step matmul_bwd_x 8192 768x50257", dtype, time_of(run_op_matmul_bwd_x, &g), flops);
+    struct matmul_bwd_w h = {.dw = take(v * c, DTYPE_F32), .x = x, .dy = y, .n = n, .in = c, .out = v, .dy_stride = stride,
+                             .layout = MATMUL_LAYOUT_OI, .accumulate = true};
+    say_flops("step matmul_bwd_w 8192 768x50257", dtype, time_of(run_op_matmul_bwd_w, &h), flops);
+}
+
+static void bench_column(enum dtype dtype)
+{
+    const int64_t n = 65536, c = 3072;
+    begin_case();
+    struct column_sum a = {.out = take(c, DTYPE_F32), .x = take(n * c, dtype), .n = n, .c = c, .stride = c};
+    say_bytes("column_sum 65536x3072", dtype, time_of(run_column_sum, &a), (double)(n * c) * (double)dtype_bytes(dtype));
+}
+
+static void bench_step_products(void)
+{
+    if (done(dev_cuda_open(0, false, &device.dev)) || done(dev_stream_open(device.dev, &device.stream)))
+        exit(1);
+    device.own = cuda.stream;
+    cuda.stream = dev_handle(device.stream); /* where time_of puts its events */
+    bench_layer(DTYPE_BF16, "768x2304", 768, 2304, FOLDED_BIAS);
+    bench_layer(DTYPE_BF16, "768x768", 768, 768, FOLDED_RESIDUAL);
+    bench_layer(DTYPE_BF16, "768x3072", 768, 3072, FOLDED_GELU);
+    bench_layer(DTYPE_BF16, "3072x768", 3072, 768, FOLDED_RESIDUAL);
+    bench_vocabulary(DTYPE_BF16);
+    cuda.stream = device.own;
+    dev_stream_close(device.stream);
+    dev_close(device.dev);
+}
+
 int real_bench(void)
 {
     struct cudaDeviceProp prop;
@@ -244,11 +343,13 @@ int real_bench(void)
         bench_gelu(dtypes[i]);
         bench_xent(dtypes[i]);
         bench_embed(dtypes[i]);
+        bench_column(dtypes[i]);
         bench_attention(dtypes[i], 64);
         bench_attention(dtypes[i], 128);
         bench_matmul(dtypes[i], 768, 3072);
         bench_matmul(dtypes[i], 3072, 768);
     }
     bench_adamw();
+    bench_step_products();
     return 0;
 }

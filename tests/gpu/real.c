@@ -9,6 +9,7 @@
  *   gpu_tests                    every family; TAP of each, and a line "# family NAME ok|failed"
  *   gpu_tests NAME               one
  *   gpu_tests golden             the golden cases, with GOLDEN_DEVICE=cuda
+ *   gpu_tests runtime            what we lean on of CUDA's runtime (real_runtime.c)
  *   gpu_tests bench              the kernels' speed (gpu_bench.c)
  * Compiled with REAL_DRY, without CUDA: ordinary memory and the emulation, so that all of this is tried without a GPU. */
 #include <pthread.h>
@@ -78,6 +79,10 @@ static void arena_open(void)
     error = cudaHostRegister(first, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (error != cudaSuccess)
         die("static data", cudaGetErrorString(error));
+    void *seen = NULL;
+    error = cudaHostGetDevicePointer(&seen, first, 0);
+    if (error != cudaSuccess || seen != first)
+        die("static data", "this GPU sees registered memory at other addresses than the host, so these tests cannot be run on it");
 #endif
 }
 
@@ -233,6 +238,8 @@ int main(int argc, char **argv)
 #ifndef REAL_DRY
     if (argc > 1 && strcmp(argv[1], "bench") == 0)
         return real_bench();
+    if (argc > 1 && strcmp(argv[1], "runtime") == 0)
+        return real_runtime();
     if (argc > 1 && strcmp(argv[1], "golden") == 0)
         return real_golden();
 #endif

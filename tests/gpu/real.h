@@ -13,6 +13,8 @@ REAL_FAMILIES(REAL_DECLARE)
 
 /* real_bench — the kernels against the limits of the GPU (gpu_bench.c). */
 int real_bench(void);
+/* real_runtime — what we lean on of CUDA's runtime (real_runtime.c). */
+int real_runtime(void);
 /* real_golden — are we GPT-2? (tests/golden); memory as usual. */
 int real_golden(void);
 

@@ -302,13 +302,13 @@ static void far_map(bool is_plain)
     close(fd);
 }
 
-/* far_wrap — makes a device of the CPU's one of this kind; far_unwrap before it is closed. */
-static void far_wrap(struct dev *dev)
+/* The table of all such devices, filled once: the first may compute while the next is opened. */
+static void far_fill_table(const struct dev_head *head)
 {
-    struct dev_head *head = (struct dev_head *)(void *)dev;
+    if (far.cpu)
+        return;
     far.cpu = head->ops;
     far_cpu_op = head->op;
-    head->op = &far_op;
     far.ops = (struct dev_ops){.name = "far",
                                .close = head->ops->close,
                                .info = far_info,
@@ -329,6 +329,14 @@ static void far_wrap(struct dev *dev)
                                .mark = far_mark,
                                .wait = far_wait,
                                .unmark = far_unmark};
+}
+
+/* far_wrap — makes a device of the CPU's one of this kind; far_unwrap before it is closed. */
+static void far_wrap(struct dev *dev)
+{
+    struct dev_head *head = (struct dev_head *)(void *)dev;
+    far_fill_table(head);
+    head->op = &far_op;
     head->ops = &far.ops;
 }
 static inline void far_unwrap(struct dev *dev) { ((struct dev_head *)(void *)dev)->ops = far.cpu; }

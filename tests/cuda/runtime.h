@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 
 #define RUNTIME_PIECES 256
+#define RUNTIME_SPACE ((size_t)1 << 40)
 #define RUNTIME_LATE 4096
 #define RUNTIME_OUT 16
 #define RUNTIME_CALLS 32
@@ -49,6 +50,7 @@ struct runtime_copy {
     int byte; /* of a fill: src NULL */
 };
 static struct {
+    char *space; /* of all pieces, by address */
     struct runtime_piece piece[RUNTIME_PIECES];
     struct runtime_copy late[RUNTIME_LATE];
     struct runtime_piece pinned[RUNTIME_PIECES];
@@ -123,11 +125,16 @@ static cudaError_t runtime_call(const char *name)
             return runtime_error_;                                                                             \
     } while (0)
 
+/* Pieces lie one behind the other, so that one call opens many. */
 static void runtime_protect(int how)
 {
-    for (int i = 0; i < runtime.pieces_n; i++)
-        if (mprotect(runtime.piece[i].data, runtime.piece[i].bytes, how) != 0)
+    for (int i = 0, next; i < runtime.pieces_n; i = next) {
+        size_t bytes = runtime.piece[i].bytes;
+        for (next = i + 1; next < runtime.pieces_n && runtime.piece[next].data == runtime.piece[i].data + bytes; next++)
+            bytes += runtime.piece[next].bytes;
+        if (mprotect(runtime.piece[i].data, bytes, how) != 0)
             abort();
+    }
 }
 static void runtime_open(void) { runtime_protect(PROT_READ | PROT_WRITE); }
 static void runtime_shut(void) { runtime_protect(PROT_NONE); }
@@ -267,6 +274,14 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
     *free_bytes = *total = runtime.free_bytes;
     return cudaSuccess;
 }
+/* runtime_nothing — pages that nobody may touch, and that take no memory. */
+static char *runtime_nothing(void *at, size_t bytes)
+{
+    void *p = mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
+    if (p == MAP_FAILED)
+        abort();
+    return p;
+}
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     RUNTIME_ONE();
@@ -274,9 +289,14 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     RUNTIME_FORBIDDEN();
     if (bytes > runtime.free_bytes || runtime.pieces_n == RUNTIME_PIECES)
         return runtime_mine.last = cudaErrorMemoryAllocation;
+    if (runtime.space == NULL)
+        runtime.space = runtime_nothing(NULL, RUNTIME_SPACE);
+    const struct runtime_piece *last = runtime.pieces_n > 0 ? &runtime.piece[runtime.pieces_n - 1] : NULL;
     struct runtime_piece *p = &runtime.piece[runtime.pieces_n++];
     p->bytes = (bytes + 4095) / 4096 * 4096;
-    p->data = mmap(NULL, p->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    p->data = last ? last->data + last->bytes : runtime.space; /* never where something was freed before the last one */
+    if (p->data + p->bytes > runtime.space + RUNTIME_SPACE)
+        abort();
     p->is_fresh = 1;
     *out = p->data;
     return cudaSuccess;
@@ -288,8 +308,9 @@ cudaError_t cudaFree(void *data)
     runtime_settle();
     for (int i = 0; i < runtime.pieces_n; i++)
         if (runtime.piece[i].data == data) {
-            munmap(data, runtime.piece[i].bytes);
-            runtime.piece[i] = runtime.piece[--runtime.pieces_n];
+            runtime_nothing(data, runtime.piece[i].bytes);
+            runtime.pieces_n--;
+            memmove(&runtime.piece[i], &runtime.piece[i + 1], (size_t)(runtime.pieces_n - i) * sizeof *runtime.piece);
             return cudaSuccess;
         }
     abort();

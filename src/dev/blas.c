@@ -10,11 +10,13 @@
 #include "dev/dev_cuda_inside.h"
 #include "kernels/column.h"
 
-/* align_of — the largest power of two up to 256 that divides an address. */
+/* align_of — the largest power of two up to BLAS_ALIGN that divides an address. No kernel of cuBLASLt asks for more (its
+ * manual: tensor cores want multiples of 16); what counted more would let the place of a layer's matrices, which is
+ * another with each SHARD, decide on the kernel, and with it on the bits. */
 static int align_of(const void *p)
 {
     uintptr_t low = (uintptr_t)p & -(uintptr_t)p;
-    return low == 0 || low > 256 ? 256 : (int)low;
+    return low == 0 || low > BLAS_ALIGN ? BLAS_ALIGN : (int)low;
 }
 
 /* An operand: memory, element type, elements from row to row, and whether its rows are the product's inner
@@ -46,7 +48,7 @@ static void add_bias(struct blas_call *call, enum blas_epilogue epilogue, struct
 {
     call->shape.epilogue = epilogue;
     call->shape.bias = bias.dtype;
-    call->shape.align_bias = align_of(bias.data);
+    call->shape.is_loose |= align_of(bias.data) < BLAS_ALIGN;
     call->bias = bias.data;
 }
 
@@ -54,7 +56,7 @@ static void add_aux(struct blas_call *call, enum blas_epilogue epilogue, struct 
 {
     call->shape.epilogue = epilogue;
     call->shape.ld_aux = ld;
-    call->shape.align_aux = align_of(aux.data);
+    call->shape.is_loose |= align_of(aux.data) < BLAS_ALIGN;
     call->aux = aux.data;
 }
 

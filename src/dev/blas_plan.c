@@ -169,8 +169,7 @@ static bool describe(const struct blas *b, const struct blas_shape *s, cublasLtM
     return ok;
 }
 
-/* addresses — of this call. The choice of an algorithm depends on their alignment alone (cublasLt.h), which is in
- * the key. */
+/* addresses — of this call. */
 static bool addresses(const struct blas *b, const struct blas_call *call, cublasLtMatmulDesc_t desc)
 {
     bool ok = true;
@@ -226,12 +225,17 @@ static bool choose(const struct blas *b, const struct cuda *cuda, const struct b
     return ok && found_n > 0 && found.state == CUBLAS_STATUS_SUCCESS;
 }
 
-static bool make(const struct blas *b, const struct cuda *cuda, const struct blas_call *call, struct plan *p)
+/* The heuristic takes from the addresses of bias and aux how far they are aligned (cublasLt.h), and does not look
+ * behind them: it gets ones of BLAS_ALIGN and no more. Some versions go wrong on the GPU where they are less, so these
+ * are not asked. */
+static bool make(const struct blas *b, const struct cuda *cuda, const struct blas_shape *shape, struct plan *p)
 {
-    cublasComputeType_t compute = call->shape.is_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    return b->lt.cublasLtMatmulDescCreate(&p->desc, compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
-           describe(b, &call->shape, p->desc) && addresses(b, call, p->desc) && lay_out(b, &call->shape, p) &&
-           choose(b, cuda, &call->shape, p);
+    void *aligned = (void *)(uintptr_t)BLAS_ALIGN;
+    const struct blas_call call = {.shape = *shape, .bias = aligned, .aux = aligned};
+    cublasComputeType_t compute = shape->is_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    return !shape->is_loose && b->lt.cublasLtMatmulDescCreate(&p->desc, compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
+           describe(b, shape, p->desc) && addresses(b, &call, p->desc) && lay_out(b, shape, p) &&
+           choose(b, cuda, shape, p);
 }
 
 /* say_refused — once for a shape: what is done apart, or by our own kernels, costs time that somebody may look for. */
@@ -267,7 +271,7 @@ static enum status find(struct blas *b, const struct cuda *cuda, const struct bl
     struct plan *p = &b->plans[b->plans_n++];
     memset(p, 0, sizeof *p);
     memcpy(&p->shape, &call->shape, sizeof p->shape);
-    p->is_possible = make(b, cuda, call, p);
+    p->is_possible = make(b, cuda, &p->shape, p);
     if (!p->is_possible)
         say_refused(&p->shape);
     *out = p;

@@ -5,6 +5,8 @@
 
 #include "dev/blas.h"
 
+#define BLAS_ALIGN 16
+
 enum blas_epilogue {
     BLAS_NONE,
     BLAS_BIAS,
@@ -25,8 +27,9 @@ struct blas_shape {
     enum dtype a, b, d; /* C is as D */
     enum dtype bias;
     enum blas_epilogue epilogue;
-    int align_a, align_b, align_c, align_d, align_bias, align_aux; /* bytes, at most 256; 0: none is there */
+    int align_a, align_b, align_c, align_d; /* bytes, at most BLAS_ALIGN */
     int is_a_turned, is_b_turned, is_tf32;
+    int is_loose; /* bias or aux is no multiple of BLAS_ALIGN: refused */
 };
 struct blas_call {
     struct blas_shape shape;

@@ -248,6 +248,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!is_aligned(p.desc.bias, algo->data[0]) || !is_aligned(p.desc.aux, algo->data[1]))
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (!is_aligned(p.desc.bias, 16) || !is_aligned(p.desc.aux, 16))
+        return CUBLAS_STATUS_EXECUTION_FAILED; /* seen with some versions on A100: a misaligned access */
     counts[p.desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT ? WITHOUT : WITH]++;
     int rc = device ? device(stream, multiply, &p, sizeof p) : multiply(&p);
     return rc == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

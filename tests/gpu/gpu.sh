@@ -269,7 +269,7 @@ curve() {
     train curve_fp32 DEVICE=$device DATA="$text" $of &&
         train curve DEVICE=$device DATA="$text" $of PRECISION="$([ "$DRY" = 1 ] && echo fp32 || echo bf16)" && near curve curve_fp32 1e-2
     local rc=$?
-    echo "on $what" >>"$work/note"
+    [ -s "$work/note" ] && echo "on $what" >>"$work/note"
     return $rc
 }
 generates() { within 120 "$GPU/convoy" generate DEVICE=$device CHECKPOINT_DIR="$work/ckpt" PROMPT=The TOKENS=8 SEED=1; }

@@ -16,6 +16,7 @@
 #include "comm/comm.h"
 #include "comm/order.h"
 #include "harness.h"
+#include "kernels/bf16.h"
 
 #define SUITE_RANKS_MAX 20
 

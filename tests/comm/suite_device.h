@@ -24,7 +24,7 @@ static double suite_far_get(struct tensor t, int64_t i)
     const void *p = far_at(t.data);
     return t.dtype == DTYPE_F64 ? ((const double *)p)[i]
            : t.dtype == DTYPE_F32 ? (double)((const float *)p)[i]
-                                  : (double)suite_widen(((const uint16_t *)p)[i]);
+                                  : (double)bf16_to_float(((const uint16_t *)p)[i]);
 }
 
 #define SUITE_FAR_SAME(t, i, want, what)                                                                      \
@@ -121,5 +121,41 @@ static void suite_far(void **state)
 {
     (void)state;
     suite_each(20000, 2, suite_far_rank);
+}
+
+/* Random sums are the same bits as those of host memory. Returns the bytes that passed between the two memories for it. */
+static int64_t suite_far_bits(struct suite_rank *me, int64_t elems)
+{
+    void *data;
+    float *host = malloc((size_t)elems * sizeof(float));
+    CHECK_OK(comm_alloc(me->comm, elems * 4, &data));
+    struct tensor t = {data, DTYPE_F32}, h = {host, DTYPE_F32};
+    for (int64_t i = 0; i < elems; i++)
+        host[i] = (float)suite_value(false, me->place.rank, i);
+    memcpy(far_at(data), host, (size_t)elems * sizeof(float));
+    CHECK_OK(comm_barrier(me->comm));
+    int64_t before = far.carried, carried;
+    CHECK_OK(comm_all_reduce(me->comm, t, t, elems));
+    CHECK_OK(comm_barrier(me->comm));
+    carried = far.carried - before;
+    CHECK_OK(comm_all_reduce(me->comm, h, h, elems));
+    CHECK(memcmp(far_at(data), host, (size_t)elems * sizeof(float)) == 0, "rank %d", me->place.rank);
+    free(host);
+    return carried;
+}
+
+/* A rank that never comes is named, also from within a piece. */
+static void suite_far_missing_rank(struct suite_rank *me)
+{
+    void *data;
+    CHECK_OK(comm_alloc(me->comm, 20 << 20, &data));
+    struct tensor t = {data, DTYPE_F32};
+    CHECK_OK(comm_barrier(me->comm));
+    if (me->place.rank != me->place.ranks - 1) {
+        CHECK(comm_all_reduce(me->comm, t, t, 5 << 20) == ST_PEER && strstr(status_message(), "has not entered all_reduce"),
+              "%s", status_message());
+        status_clear();
+    }
+    pthread_barrier_wait(&me->job->apart);
 }
 #endif

@@ -26,22 +26,6 @@ static void suite_places(void **state)
     suite_each(20000, 1, suite_places_rank);
 }
 
-static float suite_widen(uint16_t x)
-{
-    uint32_t u = (uint32_t)x << 16;
-    float f;
-    memcpy(&f, &u, 4);
-    return f;
-}
-static uint16_t suite_round(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    if ((u & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)(u >> 16 | 0x40);
-    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
-
 static void suite_put(void *data, enum dtype dtype, int64_t i, double x)
 {
     if (dtype == DTYPE_F64)
@@ -49,7 +33,7 @@ static void suite_put(void *data, enum dtype dtype, int64_t i, double x)
     else if (dtype == DTYPE_F32)
         ((float *)data)[i] = (float)x;
     else
-        ((uint16_t *)data)[i] = suite_round((float)x);
+        ((uint16_t *)data)[i] = bf16_from_float((float)x);
 }
 
 /* Element i of rank r: whole numbers whose sums are exact in every dtype, or random ones whose sums are not. */
@@ -80,7 +64,7 @@ static void suite_sum(void *out, enum dtype dtype, int64_t i, bool is_exact, int
     order_plan_nodes(nodes, locals, steps);
     for (int r = 0; r < n; r++) {
         wide[r] = suite_value(is_exact, r, i);
-        f32[r] = dtype == DTYPE_BF16 ? suite_widen(suite_round((float)wide[r])) : (float)wide[r];
+        f32[r] = dtype == DTYPE_BF16 ? bf16_to_float(bf16_from_float((float)wide[r])) : (float)wide[r];
     }
     for (int k = 0; k < n - 1; k++) {
         wide[steps[k].to] += wide[steps[k].from];

@@ -7,26 +7,11 @@
 
 #include "comm/add.h"
 #include "comm/order.h"
+#include "kernels/bf16.h"
 
 #define N_MAX 70
 #define ELEMS_MAX 2100
 #define GUARD 16
-
-static float widen(uint16_t x)
-{
-    uint32_t u = (uint32_t)x << 16;
-    float f;
-    memcpy(&f, &u, 4);
-    return f;
-}
-static uint16_t round_to(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    if ((u & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)(u >> 16 | 0x40);
-    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
 
 static unsigned char *in[N_MAX], *out[N_MAX];
 static uint64_t seed = 1;
@@ -43,7 +28,7 @@ static void store(void *to, enum dtype dtype, int64_t i, double x)
     else if (dtype == DTYPE_F32)
         ((float *)to)[i] = (float)x;
     else
-        ((uint16_t *)to)[i] = round_to((float)x);
+        ((uint16_t *)to)[i] = bf16_from_float((float)x);
 }
 
 static void want_sum(void *to, const void *const *from, int nodes, int locals, enum dtype dtype_in,
@@ -57,7 +42,7 @@ static void want_sum(void *to, const void *const *from, int nodes, int locals, e
         if (dtype_in == DTYPE_F64)
             wide[s] = ((const double *)from[s])[i];
         else
-            f32[s] = dtype_in == DTYPE_F32 ? ((const float *)from[s])[i] : widen(((const uint16_t *)from[s])[i]);
+            f32[s] = dtype_in == DTYPE_F32 ? ((const float *)from[s])[i] : bf16_to_float(((const uint16_t *)from[s])[i]);
     for (int k = 0; k < nodes * locals - 1; k++)
         if (dtype_in == DTYPE_F64)
             wide[steps[k].to] += wide[steps[k].from];
@@ -136,10 +121,10 @@ static void edges_of_bf16(void **state)
                           .dtype_out = DTYPE_BF16, .elems = 8});
     for (int i = 0; i < 8; i++)
         if (isnan(a[i] + b[i]))
-            assert_true(isnan(widen(got[i])));
+            assert_true(isnan(bf16_to_float(got[i])));
         else
-            assert_int_equal(got[i], round_to(a[i] + b[i]));
-    assert_true(isinf(widen(got[0])) && isinf(widen(got[6])));
+            assert_int_equal(got[i], bf16_from_float(a[i] + b[i]));
+    assert_true(isinf(bf16_to_float(got[0])) && isinf(bf16_to_float(got[6])));
 }
 
 static void copies(void **state)

@@ -83,25 +83,11 @@ static void every_call(void **state)
     assert_int_equal(far.blocks_n, 0);
 }
 
-/* The same bits as sums of host memory, many pieces long; nothing passes the host's memory. */
+/* Many pieces long; nothing passes the host's memory. */
 static void bits_rank(struct suite_rank *me)
 {
-    const int64_t elems = me->place.locals > 1 ? 1200007 : 10000003; /* the second: more pieces of a part than slots */
-    void *data;
-    float *host = malloc((size_t)elems * sizeof(float));
-    CHECK_OK(comm_alloc(me->comm, elems * 4, &data));
-    struct tensor t = {data, DTYPE_F32}, h = {host, DTYPE_F32};
-    for (int64_t i = 0; i < elems; i++)
-        host[i] = (float)suite_value(false, me->place.rank, i);
-    memcpy(far_at(data), host, (size_t)elems * sizeof(float));
-    CHECK_OK(comm_barrier(me->comm));
-    int64_t carried = far.carried;
-    CHECK_OK(comm_all_reduce(me->comm, t, t, elems));
-    CHECK_OK(comm_barrier(me->comm));
-    CHECK(far.carried == carried, "%lld bytes passed the host", (long long)(far.carried - carried));
-    CHECK_OK(comm_all_reduce(me->comm, h, h, elems));
-    CHECK(memcmp(far_at(data), host, (size_t)elems * sizeof(float)) == 0, "rank %d", me->place.rank);
-    free(host);
+    int64_t carried = suite_far_bits(me, me->place.locals > 1 ? 1200007 : 10000003); /* the second: more pieces of a part than slots */
+    CHECK(carried == 0, "%lld bytes passed the host", (long long)carried);
 }
 static void bits(void **state)
 {
@@ -191,25 +177,11 @@ static void one_lacks(void **state)
     assert_non_null(strstr(harness_told(lacks_run, NULL), "straight from its memory"));
 }
 
-/* A rank that never comes is named. */
-static void missing_rank(struct suite_rank *me)
-{
-    void *data;
-    CHECK_OK(comm_alloc(me->comm, 20 << 20, &data));
-    struct tensor t = {data, DTYPE_F32};
-    CHECK_OK(comm_barrier(me->comm));
-    if (me->place.rank != me->place.ranks - 1) {
-        CHECK(comm_all_reduce(me->comm, t, t, 5 << 20) == ST_PEER && strstr(status_message(), "has not entered all_reduce"),
-              "%s", status_message());
-        status_clear();
-    }
-    pthread_barrier_wait(&me->job->apart);
-}
 static void missing(void **state)
 {
     (void)state;
-    suite_run_on(&suite_direct, 2, 1, 600, missing_rank);
-    suite_run_on(&suite_direct, 2, 2, 600, missing_rank);
+    suite_run_on(&suite_direct, 2, 1, 600, suite_far_missing_rank);
+    suite_run_on(&suite_direct, 2, 2, 600, suite_far_missing_rank);
     assert_int_equal(far.blocks_n, 0);
 }
 

@@ -55,22 +55,8 @@ static void over_ucx(void **state)
     assert_int_equal(far.blocks_n, 0);
 }
 
-/* Random sums are the same bits as those of host memory: cutting changes no order. */
-static void bits_rank(struct suite_rank *me)
-{
-    enum { ELEMS = 1200007 };
-    void *data;
-    float *host = malloc(ELEMS * sizeof(float));
-    CHECK_OK(comm_alloc(me->comm, ELEMS * 4, &data));
-    struct tensor t = {data, DTYPE_F32}, h = {host, DTYPE_F32};
-    for (int i = 0; i < ELEMS; i++)
-        host[i] = (float)suite_value(false, me->place.rank, i);
-    memcpy(far_at(data), host, ELEMS * sizeof(float));
-    CHECK_OK(comm_all_reduce(me->comm, t, t, ELEMS));
-    CHECK_OK(comm_all_reduce(me->comm, h, h, ELEMS));
-    CHECK(memcmp(far_at(data), host, ELEMS * sizeof(float)) == 0, "rank %d", me->place.rank);
-    free(host);
-}
+/* Cutting changes no order. */
+static void bits_rank(struct suite_rank *me) { CHECK(suite_far_bits(me, 1200007) > 0, "rank %d", me->place.rank); }
 static void bits(void **state)
 {
     (void)state;
@@ -78,25 +64,11 @@ static void bits(void **state)
     suite_run_on(&suite_ucx, 2, 2, 20000, bits_rank);
 }
 
-/* A rank that never comes is named, also from within a piece. */
-static void missing_rank(struct suite_rank *me)
-{
-    void *data;
-    CHECK_OK(comm_alloc(me->comm, 20 << 20, &data));
-    struct tensor t = {data, DTYPE_F32};
-    CHECK_OK(comm_barrier(me->comm));
-    if (me->place.rank != me->place.ranks - 1) {
-        CHECK(comm_all_reduce(me->comm, t, t, 5 << 20) == ST_PEER && strstr(status_message(), "has not entered all_reduce"),
-              "%s", status_message());
-        status_clear();
-    }
-    pthread_barrier_wait(&me->job->apart);
-}
 static void missing(void **state)
 {
     (void)state;
-    suite_run_on(&suite_mem, 1, 2, 300, missing_rank);
-    suite_run_on(&suite_ucx, 2, 1, 600, missing_rank);
+    suite_run_on(&suite_mem, 1, 2, 300, suite_far_missing_rank);
+    suite_run_on(&suite_ucx, 2, 1, 600, suite_far_missing_rank);
     assert_int_equal(far.blocks_n, 0);
 }
 

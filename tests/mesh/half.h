@@ -7,6 +7,7 @@
 
 #include "mesh/ranks.h"
 
+#include "kernels/bf16.h"
 #include "mesh/store_state.h"
 
 #define HALF_STEPS 3
@@ -47,7 +48,7 @@ static inline uint32_t half_bits(enum dtype dtype, float x)
     if (dtype == DTYPE_F32)
         return bits;
     if (dtype == DTYPE_BF16)
-        return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+        return bf16_from_float(x);
     _Float16 h = (_Float16)x;
     memcpy(&small, &h, sizeof small);
     return small;

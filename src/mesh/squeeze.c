@@ -78,7 +78,7 @@ static enum status take_kept(struct squeeze *q)
     if (q->sums_bytes > 0)
         TRY(dev_alloc(q->dev, (size_t)q->sums_bytes, &q->sums));
     float *lost = q->lost;
-    uint8_t *sum = q->sums;
+    int64_t sums_at = 0;
     for (int i = 0; i < q->c.pieces_n; i++) {
         struct piece *p = &q->piece[i];
         if (lost) {
@@ -87,10 +87,11 @@ static enum status take_kept(struct squeeze *q)
             lost = p->lost_sum + order_extent(p->elems, q->ranks, q->rank).elems;
         }
         if (i >= q->c.late_first) {
-            p->sum = sum;
-            sum += p->part_bytes;
+            p->sum = (uint8_t *)q->sums + sums_at;
+            sums_at += p->part_bytes;
         }
     }
+    ASSERTF(sums_at == q->sums_bytes, "taken %lld dealt %lld", (long long)q->sums_bytes, (long long)sums_at);
     return ST_OK;
 }
 

@@ -96,6 +96,8 @@ static void a_mixture_of_devices_is_named(void **state)
     struct accord_side theirs = {1, "b", 1, 2, without.workers_n, without.agreed};
     assert_false(accord_is_same(&mine, &theirs, said, sizeof said));
     assert_non_null(strstr(said, "device is cuda on node 0 and cpu on node 1 (host b)"));
+    assert_string_equal(ask(2, "MODEL=gpt2-nano N_GPU_EACH_NODE=2").kind, "cuda");
+    assert_string_equal(ask(1, "MODEL=gpt2-nano N_GPU_EACH_NODE=2").kind, "cpu");
     theirs.agree_json = with.agreed;
     assert_true(accord_is_same(&mine, &theirs, said, sizeof said));
 }

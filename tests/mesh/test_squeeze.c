@@ -9,6 +9,7 @@
 
 #define ELEMS 5003
 #define SMALL 7 /* a piece with fewer elements than ranks have parts */
+#define LARGE 1 /* the number of the other piece */
 #define ROUNDS 40
 
 struct case_of {
@@ -30,12 +31,12 @@ static enum status one_round(struct ranks_one *one, struct case_of *c, struct sq
         x[i] = value(one->rank, i); /* the same gradient each time: what is lost must come in the end */
     for (int i = 0; i < SMALL; i++)
         small[i] = value(one->rank + 50, i);
-    TRY(squeeze_begin(q, 0, x, c->is_whole ? x : NULL, x + part.first, &ticket));
-    TRY(squeeze_begin(q, 1, small, small, NULL, &ticket_small));
+    TRY(squeeze_begin(q, LARGE, x, c->is_whole ? x : NULL, x + part.first, &ticket));
+    TRY(squeeze_begin(q, 0, small, small, NULL, &ticket_small));
     TRY(comm_wait(one->comm, ticket));
     TRY(comm_wait(one->comm, ticket_small));
     if (c->is_late) {
-        TRY(squeeze_gather_begin(q, 0, x, &ticket));
+        TRY(squeeze_gather_begin(q, LARGE, x, &ticket));
         TRY(comm_wait(one->comm, ticket));
     }
     for (int64_t i = 0; i < ELEMS; i++) {
@@ -53,9 +54,9 @@ static enum status one_rank(struct ranks_one *one)
     struct case_of *c = one->arg;
     struct squeeze *q;
     enum status st = ST_OK;
-    const int64_t elems[] = {ELEMS, SMALL};
+    const int64_t elems[] = {SMALL, ELEMS};
     struct squeeze_config config = {
-        .comm = one->comm, .kind = c->kind, .late_first = c->is_late ? 0 : 2, .pieces_n = 2, .piece_elems = elems};
+        .comm = one->comm, .kind = c->kind, .late_first = c->is_late ? LARGE : 2, .pieces_n = 2, .piece_elems = elems};
     TRY(squeeze_open(&config, &q));
     for (int round = 0; st == ST_OK && round < ROUNDS; round++)
         st = one_round(one, c, q, round);

@@ -150,8 +150,9 @@ static void test_kept(void **state)
     assert_string_equal(verdict_kept(false, &last, out, sizeof out), "nothing is kept, for CHECKPOINT_DIR is not set");
     assert_string_equal(verdict_kept(true, NULL, out, sizeof out), "an earlier checkpoint, if there is one, is intact");
     assert_string_equal(verdict_kept(true, &last, out, sizeof out), "an earlier checkpoint, if there is one, is intact");
-    last.checkpoint.step = 40;
     snprintf(last.checkpoint.path, sizeof last.checkpoint.path, "ck/step-40");
+    assert_string_equal(verdict_kept(true, &last, out, sizeof out), "an earlier checkpoint, if there is one, is intact");
+    last.checkpoint.step = 40;
     assert_string_equal(verdict_kept(true, &last, out, sizeof out), "the same command goes on from the checkpoint of step 40");
 }
 

@@ -1,11 +1,40 @@
 /* column — sums over rows (column.h), in two stages whose cut is fixed by the shape. Each warp of a block
- * takes every WARPS-th row of the block's run, a lane a column; the warps' sums are added in order, then the
- * runs'. */
+ * takes every WARPS-th row of the block's run, a lane four columns where addresses allow, else one; the warps' sums are added
+ * in order, then the runs'. */
 #include "kernels/column.h"
 #include "kernels/stride.cuh"
 
-constexpr int WARPS = 8;
+constexpr int WARPS = 8, WIDTH = 4, AHEAD = 4;
 constexpr int64_t RUN_LEAST = 64, RUNS_MOST = 512;
+
+template <typename T, int W>
+__global__ void column_runs(float *part, const T *x, int64_t n, int64_t c, int64_t stride, int64_t run)
+{
+    __align__(16) __shared__ float all[WARPS][WARP * W];
+    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
+    int64_t block = (int64_t)blockIdx.y * WARP * W, column = block + lane * W, first = blockIdx.x * run;
+    int64_t end = first + run < n ? first + run : n;
+    float sum[W] = {};
+    for (int64_t i = first + warp; i < end && column < c; i += AHEAD * WARPS) {
+        float v[AHEAD][W];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) /* all are asked for before the first is added */
+            load_n(v[k], x + (i + k * WARPS < end ? i + k * WARPS : i) * stride + column);
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+#pragma unroll
+            for (int j = 0; j < W; j++)
+                sum[j] += i + k * WARPS < end ? v[k][j] : 0;
+    }
+    store_n(&all[warp][lane * W], sum);
+    __syncthreads();
+    for (int at = (int)threadIdx.x; at < WARP * W && block + at < c; at += WARPS * WARP) {
+        float whole = 0;
+        for (int w = 0; w < WARPS; w++)
+            whole += all[w][at];
+        part[blockIdx.x * c + block + at] = whole;
+    }
+}
 
 /* Sums over the warps of a block of what each lane holds; warp 0 gets them. Not static, as block_sum (common.cuh). */
 __device__ inline float over_warps(float x)
@@ -18,19 +47,6 @@ __device__ inline float over_warps(float x)
     for (int w = 0; w < WARPS; w++)
         sum += part[w][lane];
     return sum;
-}
-
-template <typename T>
-__global__ void column_runs(float *part, const T *x, int64_t n, int64_t c, int64_t stride, int64_t run)
-{
-    int64_t column = (int64_t)blockIdx.y * WARP + threadIdx.x % WARP, first = blockIdx.x * run;
-    int64_t end = first + run < n ? first + run : n;
-    float sum = 0;
-    for (int64_t i = first + threadIdx.x / WARP; i < end && column < c; i += WARPS)
-        sum += to_float(x[i * stride + column]);
-    sum = over_warps(sum);
-    if (threadIdx.x < WARP && column < c)
-        part[blockIdx.x * c + column] = sum;
 }
 
 static __global__ void column_parts(float *out, const float *part, int64_t parts_n, int64_t c, bool accumulate)
@@ -59,8 +75,10 @@ extern "C" int column_sum_cuda(const struct cuda *cuda, const struct column_sum 
     if (runs > 0)
         CUDA_TRY(cuda_floats(a->x.dtype, [&](auto t) {
             using T = decltype(t);
-            return cuda_launch(column_runs<T>, dim3((unsigned)runs, (unsigned)columns), WARPS * WARP, 0,
-                               cuda->stream, part, (const T *)a->x.data, a->n, a->c, a->stride, run);
+            bool is_wide = a->c % WIDTH == 0 && a->stride % WIDTH == 0 && (uintptr_t)a->x.data % (WIDTH * sizeof(T)) == 0;
+            dim3 grid((unsigned)runs, (unsigned)(is_wide ? ceil_div(columns, WIDTH) : columns));
+            return cuda_launch(is_wide ? column_runs<T, WIDTH> : column_runs<T, 1>, grid, WARPS * WARP, 0, cuda->stream, part,
+                               (const T *)a->x.data, a->n, a->c, a->stride, run);
         }));
     return cuda_launch(column_parts, (unsigned)columns, WARPS * WARP, 0, cuda->stream, (float *)a->out.data,
                        (const float *)part, runs, a->c, a->accumulate);

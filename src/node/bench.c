@@ -19,6 +19,7 @@
 #include "base/task.h"
 #include "node/bench_run.h"
 #include "node/command.h"
+#include "node/device.h"
 #include "node/say.h"
 
 #define WORKERS_DEFAULT_MAX 8
@@ -26,7 +27,9 @@
 
 /* What is asked for. */
 struct question {
+    const struct conf *conf;
     int ranks;
+    bool is_gpu; /* each worker has one */
     int64_t bytes_max;
     enum bench_run_call only;
     bool is_over_ucx; /* each worker a node of its own */
@@ -39,7 +42,7 @@ struct outcome {
     char addresses[BOARD_WORKERS_MAX][COMM_ADDRESS_MAX];
     int64_t address_bytes[BOARD_WORKERS_MAX];
     int rows_n;
-    char transport[64];
+    char transport[64], device[64];
     struct bench_run_row rows[BENCH_RUN_ROWS_MAX];
 };
 
@@ -79,11 +82,15 @@ static void settle_on_core(int rank, int ranks)
     }
 }
 
-static enum status work(struct outcome *outcome, const struct question *question, int rank, int share_fd)
+/* One rank, from its transport's opening to its end. dev NULL: the host's memory. */
+static enum status work_on(struct outcome *outcome, const struct question *question, int rank, int share_fd,
+                           struct dev *dev)
 {
     const int ranks = question->ranks;
+    const bool is_ucx = dev == NULL || (question->is_over_ucx && ranks > 1);
     struct comm_config config = {
-        .kind = COMM_KIND_UCX,
+        .kind = is_ucx ? COMM_KIND_UCX : device_comm(question->conf, dev, ranks),
+        .dev = dev,
         .place = {.rank = rank, .ranks = ranks, .nodes = 1, .local = rank, .locals = ranks},
         .timeout_ms = TIMEOUT_MS,
         .is_aborted = is_aborted,
@@ -97,18 +104,34 @@ static enum status work(struct outcome *outcome, const struct question *question
     struct bench_run_row rows[BENCH_RUN_ROWS_MAX];
     int rows_n = 0;
     TRY(comm_begin_open(&config, &comm, outcome->addresses[rank], &outcome->address_bytes[rank]));
-    settle_on_core(rank, ranks);
+    if (dev == NULL) /* a GPU's libraries have threads of their own, which would stay on that core */
+        settle_on_core(rank, ranks);
     enum status st = await_addresses(outcome, ranks);
     if (st == ST_OK)
         st = comm_end_open(comm, 1, outcome->addresses, outcome->address_bytes);
     if (st == ST_OK)
-        st = bench_run(comm, question->bytes_max, question->only, rows, &rows_n);
+        st = bench_run(comm, dev, question->bytes_max, question->only, rows, &rows_n);
     if (st == ST_OK && rank == 0) {
         memcpy(outcome->rows, rows, sizeof(rows[0]) * (size_t)rows_n);
         outcome->rows_n = rows_n;
         text_copy(outcome->transport, sizeof(outcome->transport), comm_name(comm));
     }
     comm_close(comm);
+    return st;
+}
+
+static enum status work(struct outcome *outcome, const struct question *question, int rank, int share_fd)
+{
+    struct dev *dev = NULL;
+    struct dev_info info;
+    if (!question->is_gpu)
+        return work_on(outcome, question, rank, share_fd, NULL);
+    TRY(device_open(question->conf, rank, 1, &dev));
+    dev_info(dev, &info);
+    if (rank == 0)
+        text_copy(outcome->device, sizeof(outcome->device), info.name);
+    enum status st = work_on(outcome, question, rank, share_fd, dev);
+    dev_close(dev);
     return st;
 }
 
@@ -174,8 +197,11 @@ static enum status measure(struct outcome *outcome, const struct question *quest
 static void write_table(const struct outcome *outcome, int ranks, struct text *out)
 {
     char human[32];
-    text_add(out, "%d workers on one machine, %s, fp32 in place; times of the slowest worker\n", ranks,
-             outcome->transport);
+    if (outcome->device[0] != 0)
+        text_add(out, "%d GPUs on one machine (the first: %s)", ranks, outcome->device);
+    else
+        text_add(out, "%d workers on one machine", ranks);
+    text_add(out, ", %s, fp32 in place; times of the slowest worker\n", outcome->transport);
     text_add(out, "%-15s %10s %6s %12s %12s %10s %10s %8s\n", "collective", "size", "runs", "median us", "best us",
              "bus GB/s", "best GB/s", "wrong");
     for (int i = 0; i < outcome->rows_n; i++) {
@@ -194,6 +220,7 @@ static enum status write_json(const struct outcome *outcome, int ranks, struct t
     json_add_i64(all, "nodes", 1);
     json_add_i64(all, "ranks", ranks);
     cJSON_AddStringToObject(all, "transport", outcome->transport);
+    cJSON_AddStringToObject(all, "device", outcome->device[0] != 0 ? outcome->device : "cpu");
     cJSON_AddStringToObject(all, "dtype", "fp32");
     for (int i = 0; i < outcome->rows_n; i++) {
         const struct bench_run_row *row = &outcome->rows[i];
@@ -228,11 +255,22 @@ static int64_t largest(int ranks, int64_t asked)
     return bytes;
 }
 
-static int workers(const struct conf *conf)
+/* GPUs, where there are several: between one and itself nothing moves, so then the host's memory is measured, unless
+ * DEVICE or N_GPU_EACH_NODE asks for it. */
+static bool takes_gpus(const struct conf *conf)
+{
+    if (conf_i64(conf, CONF_DEVICE) != CONF_DEVICE_AUTO)
+        return conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CUDA;
+    return strcmp(device_kind(conf), "cuda") == 0 && (conf_is_set(conf, CONF_N_GPU_EACH_NODE) || device_workers(conf) > 1);
+}
+
+static int workers(const struct conf *conf, bool is_gpu)
 {
     int asked = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE), cores = task_cores();
     if (conf_is_set(conf, CONF_N_GPU_EACH_NODE))
         return asked;
+    if (is_gpu)
+        return device_workers(conf);
     return cores < 2 ? 2 : cores > WORKERS_DEFAULT_MAX ? WORKERS_DEFAULT_MAX : cores;
 }
 
@@ -242,9 +280,12 @@ enum status bench_main(const struct conf *conf)
         return FAIL(ST_BAD_SETTING, "bench measures the workers of one node; N_NODES is %lld, set N_NODES=1",
                     (long long)conf_i64(conf, CONF_N_NODES));
     const int64_t asked = conf_i64(conf, CONF_BENCH_MAX) << 20, only = conf_i64(conf, CONF_BENCH_ONLY);
-    const int ranks = workers(conf);
+    const bool is_gpu = takes_gpus(conf);
+    const int ranks = workers(conf, is_gpu);
     const struct question question = {
+        .conf = conf,
         .ranks = ranks,
+        .is_gpu = is_gpu,
         .bytes_max = largest(ranks, asked),
         .only = only == 0 ? BENCH_RUN_CALL_N : (enum bench_run_call)(only - 1),
         .is_over_ucx = conf_i64(conf, CONF_BENCH_OVER) != 0,

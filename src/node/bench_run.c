@@ -15,7 +15,9 @@
 struct bench {
     struct comm *comm;
     int rank, ranks;
-    float *data;
+    float *data;           /* what is moved */
+    float *host;           /* where it is written and looked at: the same, or beside a device's */
+    struct stream *stream; /* between the two; NULL: they are one */
     double *times; /* ranks × RUNS_MAX */
 };
 
@@ -57,15 +59,34 @@ static int64_t count_wrong(const struct bench *b, int rank, int64_t first, int64
         for (int r = rank < 0 ? 0 : rank; r < (rank < 0 ? b->ranks : rank + 1); r++)
             want[k] += pattern(r, k);
     for (int64_t i = first; i < first + n; i++)
-        wrong += b->data[i] != want[i % PERIOD];
+        wrong += b->host[i] != want[i % PERIOD];
     return wrong;
+}
+
+/* What was written goes to where it is moved from; and back. */
+static enum status put(const struct bench *b, int64_t elems)
+{
+    if (b->stream == NULL)
+        return ST_OK;
+    TRY(dev_copy(b->stream, b->data, b->host, (size_t)elems * sizeof(float)));
+    return dev_sync(b->stream);
+}
+
+static enum status get(const struct bench *b, int64_t elems)
+{
+    if (b->stream == NULL)
+        return ST_OK;
+    TRY(dev_copy(b->stream, b->host, b->data, (size_t)elems * sizeof(float)));
+    return dev_sync(b->stream);
 }
 
 static enum status check(const struct bench *b, enum bench_run_call call, int64_t elems, int64_t *wrong_out)
 {
     for (int64_t i = 0; i < elems; i++)
-        b->data[i] = pattern(b->rank, i);
+        b->host[i] = pattern(b->rank, i);
+    TRY(put(b, elems));
     TRY(call_once(b, call, elems));
+    TRY(get(b, elems));
     struct order_extent part = order_extent(elems, b->ranks, b->rank);
     double wrong = 0;
     if (call == BENCH_RUN_ALL_REDUCE)
@@ -119,37 +140,64 @@ static enum status measure(const struct bench *b, struct bench_run_row *row)
     const int64_t elems = row->bytes / (int64_t)sizeof(float);
     double first, best;
     TRY(check(b, row->call, elems, &row->wrong));
-    memset(b->data, 0, (size_t)row->bytes); /* zeros stay finite however often they are added */
+    memset(b->host, 0, (size_t)row->bytes); /* zeros stay finite however often they are added */
+    TRY(put(b, elems));
     TRY(time_runs(b, row->call, elems, 3, &first, &best));
     double runs = BUDGET_US / (first + 1);
     row->runs = runs > RUNS_MAX ? RUNS_MAX : runs < RUNS_MIN ? RUNS_MIN : (int)runs | 1;
     return time_runs(b, row->call, elems, row->runs, &row->median_us, &row->best_us);
 }
 
-enum status bench_run(struct comm *comm, int64_t bytes_max, enum bench_run_call only, struct bench_run_row *rows,
-                      int *rows_n)
+/* Memory for the largest buffer, and beside a device's for what the host sees of it. */
+static enum status take(struct bench *b, struct dev *dev, int64_t bytes)
+{
+    void *data = NULL;
+    TRY(comm_alloc(b->comm, bytes, &data));
+    b->data = b->host = data;
+    if (dev_is_apart(dev)) {
+        TRY(dev_stream_open(dev, &b->stream));
+        b->host = malloc((size_t)bytes);
+    }
+    b->times = malloc(sizeof(double) * (size_t)b->ranks * RUNS_MAX);
+    if (b->host == NULL || b->times == NULL)
+        return FAIL(ST_RETRY, "out of memory: %lld bytes of a buffer, the times of %d ranks", (long long)bytes, b->ranks);
+    return ST_OK;
+}
+
+static void give_back(struct bench *b)
+{
+    if (b->stream != NULL)
+        free(b->host);
+    dev_stream_close(b->stream);
+    free(b->times);
+}
+
+static enum status measure_all(struct bench *b, int64_t bytes_max, enum bench_run_call only, struct bench_run_row *rows,
+                               int *rows_n)
 {
     static const int64_t sizes[] = {4,       64,      1 << 10,  16 << 10, 64 << 10,  256 << 10,
                                     1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 512 << 20,
                                     (int64_t)2 << 30, (int64_t)8 << 30, (int64_t)32 << 30};
-    struct bench b = {.comm = comm, .rank = comm_place(comm)->rank, .ranks = comm_place(comm)->ranks};
-    void *data = NULL;
-    TRY(comm_alloc(comm, bytes_max, &data));
-    b.data = data;
-    b.times = malloc(sizeof(double) * (size_t)b.ranks * RUNS_MAX);
-    if (b.times == NULL)
-        return FAIL(ST_RETRY, "out of memory: the times of %d ranks", b.ranks);
-    enum status st = ST_OK;
     *rows_n = 0;
-    for (int call = 0; call < BENCH_RUN_CALL_N && st == ST_OK; call++) {
+    for (int call = 0; call < BENCH_RUN_CALL_N; call++) {
         if (only != BENCH_RUN_CALL_N && call != (int)only)
             continue;
-        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && sizes[s] <= bytes_max && st == ST_OK; s++) {
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && sizes[s] <= bytes_max; s++) {
             struct bench_run_row *row = &rows[(*rows_n)++];
             *row = (struct bench_run_row){.call = (enum bench_run_call)call, .bytes = sizes[s]};
-            st = measure(&b, row);
+            TRY(measure(b, row));
         }
     }
-    free(b.times);
+    return ST_OK;
+}
+
+enum status bench_run(struct comm *comm, struct dev *dev, int64_t bytes_max, enum bench_run_call only,
+                      struct bench_run_row *rows, int *rows_n)
+{
+    struct bench b = {.comm = comm, .rank = comm_place(comm)->rank, .ranks = comm_place(comm)->ranks};
+    enum status st = take(&b, dev, bytes_max);
+    if (st == ST_OK)
+        st = measure_all(&b, bytes_max, only, rows, rows_n);
+    give_back(&b);
     return st;
 }

@@ -24,9 +24,9 @@ const char *bench_run_name(enum bench_run_call call);
  * algorithm would move it (all_reduce 2(n-1)/n of the buffer, reduce_scatter and all_gather (n-1)/n, broadcast 1). */
 double bench_run_bus(const struct bench_run_row *row, int ranks, double us);
 
-/* bench_run — fp32, in place in memory of comm_alloc, 4 bytes to at most bytes_max; only: one collective,
- * BENCH_RUN_CALL_N: all of them. All ranks get the same rows. */
-enum status bench_run(struct comm *comm, int64_t bytes_max, enum bench_run_call only, struct bench_run_row *rows,
-                      int *rows_n);
+/* bench_run — fp32, in place in memory of comm_alloc (of dev, where that is apart; NULL: the host's), 4 bytes to at most
+ * bytes_max; only: one collective, BENCH_RUN_CALL_N: all of them. All ranks get the same rows. */
+enum status bench_run(struct comm *comm, struct dev *dev, int64_t bytes_max, enum bench_run_call only,
+                      struct bench_run_row *rows, int *rows_n);
 
 #endif

@@ -67,10 +67,10 @@ enum dtype device_dtype(const struct conf *conf, const struct dev *dev)
     }
 }
 
-enum comm_kind device_comm(const struct conf *conf, const struct dev *dev)
+enum comm_kind device_comm(const struct conf *conf, const struct dev *dev, int ranks)
 {
     int64_t backend = conf_i64(conf, CONF_BACKEND);
-    if (conf_ranks(conf) == 1)
+    if (ranks == 1)
         return COMM_KIND_SELF;
     if (backend == CONF_BACKEND_NCCL)
         return COMM_KIND_NCCL;

@@ -254,7 +254,7 @@ static enum status run_lives(struct worker *w)
                   .nodes = nodes,
                   .local = w->worker_i,
                   .locals = locals},
-        .kind = device_comm(w->conf, w->dev),
+        .kind = device_comm(w->conf, w->dev, conf_ranks(w->conf)),
         .dev = w->dev,
         .share_fd = locals > 1 ? BOARD_SHARE_FD : -1,
         /* Each node judges its own workers; this limit is for what no node could judge, so it comes last. */

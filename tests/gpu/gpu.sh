@@ -202,6 +202,7 @@ graphs() {
     train whole DEVICE=$device DROPOUT=0.1 BATCH_SIZE=1 && train eager DEVICE=$device DROPOUT=0.1 BATCH_SIZE=1 CUDA_GRAPH=off &&
         cmp "$work/whole.losses" "$work/eager.losses"
 }
+two_graphs() { two ucx_eager DEVICE=$device BACKEND=ucx CUDA_GRAPH=off && cmp "$work/ucx.losses" "$work/ucx_eager.losses"; }
 over_ucx() { base && two ucx DEVICE=$device BACKEND=ucx && near ucx gpu; }
 over_nccl() {
     [ "$DRY" = 1 ] && return 77
@@ -272,6 +273,14 @@ curve() {
     [ -s "$work/note" ] && echo "on $what" >>"$work/note"
     return $rc
 }
+# collectives — nothing wrong in any; between one GPU and itself nothing moves, but all the rest is as between several.
+collectives() {
+    local n
+    n=$(gpus)
+    within 300 "$GPU/convoy" bench DEVICE=$device N_GPU_EACH_NODE="$n" BENCH_MAX=4 JSON=1 >"$work/collectives" &&
+        grep -q '"wrong":' "$work/collectives" && echo "$n GPUs, $(sed -n 's/.*"transport":[^"]*"\([^"]*\)".*/\1/p' "$work/collectives")" >"$work/note"
+}
+gpus() { if [ "$DRY" = 1 ]; then echo 2; else nvidia-smi -L 2>/dev/null | grep -c ^GPU; fi; }
 generates() { within 120 "$GPU/convoy" generate DEVICE=$device CHECKPOINT_DIR="$work/ckpt" PROMPT=The TOKENS=8 SEED=1; }
 sanitizer() { # tool, command...
     local tool=$1
@@ -305,6 +314,7 @@ run_test() {
     step "losses as on the CPU" as_on_cpu
     step "CUDA_GRAPH=off: the same bits" graphs
     step "two ranks over UCX" over_ucx
+    step "two ranks, CUDA_GRAPH=off: the same bits" two_graphs
     step "two ranks over NCCL" over_nccl
     step "SHARD=full over UCX" sharded
     step "COMPRESS=int8 over UCX" squeezed
@@ -315,6 +325,7 @@ run_test() {
     step "questions: losses and f1 as on the CPU" answers
     step "gpt2, 200 steps: bf16 within 1 % of fp32" curve
     step "generate" generates
+    step "collectives" collectives
     # shellcheck disable=SC2086
     step "compute-sanitizer memcheck, training" sanitizer memcheck "$GPU/convoy" train $nano STEPS=2 DATA="$work/text" DEVICE=cuda
     step "compute-sanitizer memcheck, kernels norm" sanitizer memcheck "$GPU/gpu_tests" norm
@@ -385,6 +396,18 @@ bench_torch() {
     done
 }
 
+bench_collectives() {
+    local most=1024
+    [ "$DRY" = 1 ] && most=4
+    within 300 "$GPU/convoy" bench DEVICE=$device N_GPU_EACH_NODE="$(gpus)" BENCH_MAX=$most >"$work/collectives" ||
+        { say "failed: collectives" && failures=$((failures + 1)) && return; }
+    say "$(head -1 "$work/collectives")"
+    # the largest of each: name, "1.0 GiB", runs, median and best us, bus GB/s …
+    while read -r name size unit us bus; do
+        measure "$name $size $unit, $(gpus) ranks	bus GB/s	$bus		$(awk -v us="$us" 'BEGIN {printf "%.3f", us / 1000}')"
+    done < <(awk 'NR > 2 {last[$1] = $1 " " $2 " " $3 " " $5 " " $7} END {for (name in last) print last[name]}' "$work/collectives" | sort)
+}
+
 run_bench() {
     local row
     failures=0
@@ -403,6 +426,7 @@ run_bench() {
     fi
     for row in ${MODELS:-$models}; do bench_model "$row"; done
     [ "$DRY" = 1 ] || bench_model gpt2:64 CUDA_GRAPH=off
+    [ "$(gpus)" -lt 2 ] || bench_collectives
     bench_torch
     write_last
     [ $failures = 0 ]

@@ -1,14 +1,18 @@
 /* test_bench_run — the rows of `convoy bench` on threads as ranks: every collective at every size, nothing wrong, times that
- * make sense; how bus bandwidth is counted. */
+ * make sense, in the host's memory and in a device's that the host cannot touch; how bus bandwidth is
+ * counted. */
+#pragma GCC diagnostic ignored "-Wunused-function" /* not all of the device is used here */
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
 
+#include "comm/far.h"
 #include "harness.h"
 #include "node/bench_run.h"
 
 struct rank {
     struct comm_mem_world *world;
+    struct dev *dev;
     int rank, ranks, rows_n;
     enum status st;
     struct bench_run_row rows[BENCH_RUN_ROWS_MAX];
@@ -24,24 +28,24 @@ static void *run(void *arg)
         .place = {.rank = me->rank, .ranks = me->ranks, .nodes = 1, .local = me->rank, .locals = me->ranks},
         .timeout_ms = 60000,
         .share_fd = -1,
+        .dev = me->dev,
         .mem = me->world};
     me->st = comm_begin_open(&config, &comm, NULL, &bytes);
     if (me->st == ST_OK)
         me->st = comm_end_open(comm, 1, NULL, NULL);
     if (me->st == ST_OK)
-        me->st = bench_run(comm, 70000, BENCH_RUN_CALL_N, me->rows, &me->rows_n);
+        me->st = bench_run(comm, me->dev, 70000, BENCH_RUN_CALL_N, me->rows, &me->rows_n);
     comm_close(comm);
     return NULL;
 }
 
-static void rows_of_three(void **state)
+static void check_three(struct dev *dev)
 {
-    (void)state;
     static struct rank ranks[3];
     pthread_t threads[3];
     struct comm_mem_world *world = comm_mem_world_new(1, 3);
     for (int r = 0; r < 3; r++) {
-        ranks[r] = (struct rank){.world = world, .rank = r, .ranks = 3};
+        ranks[r] = (struct rank){.world = world, .dev = dev, .rank = r, .ranks = 3};
         pthread_create(&threads[r], NULL, run, &ranks[r]);
     }
     for (int r = 0; r < 3; r++)
@@ -60,6 +64,22 @@ static void rows_of_three(void **state)
     }
 }
 
+static void rows_of_three(void **state)
+{
+    (void)state;
+    check_three(NULL);
+}
+
+static void rows_of_three_devices(void **state)
+{
+    (void)state;
+    struct dev *dev = far_open();
+    check_three(dev);
+    assert_true(far.carried > 0);
+    assert_int_equal(far.blocks_n, 0);
+    far_close(dev);
+}
+
 static void bus(void **state)
 {
     (void)state;
@@ -73,5 +93,6 @@ static void bus(void **state)
     assert_true(bench_run_bus(&row, 1, 1000) == 0 && bench_run_bus(&row, 4, 0) == 0);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_three), cmocka_unit_test(bus)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_three), cmocka_unit_test(rows_of_three_devices),
+                                          cmocka_unit_test(bus)};
 HARNESS_MAIN(tests)

@@ -27,7 +27,7 @@ static void cpu(void **state)
     struct dev *dev = NULL;
     assert_int_equal(device_open(conf, 1, 1, &dev), ST_OK);
     assert_false(dev_is_apart(dev));
-    assert_int_equal(device_comm(conf, dev), COMM_KIND_UCX);
+    assert_int_equal(device_comm(conf, dev, conf_ranks(conf)), COMM_KIND_UCX);
     assert_int_equal(device_workers(conf), 2);
     assert_string_equal(device_kind(conf), "cpu");
     dev_close(dev);
@@ -49,7 +49,7 @@ static void transports(void **state)
     assert_int_equal(dev_cpu_open(1, 0, &dev), ST_OK);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct conf *conf = conf_of(W(cases[i].device), W(cases[i].backend), W(cases[i].workers));
-        assert_int_equal(device_comm(conf, dev), cases[i].want);
+        assert_int_equal(device_comm(conf, dev, conf_ranks(conf)), cases[i].want);
         conf_close(conf);
     }
     dev_close(dev);

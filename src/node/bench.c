@@ -281,6 +281,11 @@ enum status bench_main(const struct conf *conf)
                     (long long)conf_i64(conf, CONF_N_NODES));
     const int64_t asked = conf_i64(conf, CONF_BENCH_MAX) << 20, only = conf_i64(conf, CONF_BENCH_ONLY);
     const bool is_gpu = takes_gpus(conf);
+    if (!is_gpu && conf_i64(conf, CONF_BACKEND) == CONF_BACKEND_NCCL)
+        return FAIL(ST_NO_DEVICE,
+                    "BACKEND=nccl (%s) moves numbers between GPUs, and DEVICE=%s finds no two here; DEVICE=cuda says what "
+                    "is missing, BACKEND=auto measures the CPU's memory",
+                    conf_source(conf, CONF_BACKEND), conf_text(conf, CONF_DEVICE));
     const int ranks = workers(conf, is_gpu);
     const struct question question = {
         .conf = conf,

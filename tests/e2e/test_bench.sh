@@ -18,9 +18,12 @@ UCX_TLS=tcp,self UCX_NET_DEVICES=lo bench JSON=1 N_GPU_EACH_NODE=2 BENCH_OVER=uc
 ok "over UCX, one collective" [ "$(jq -r '[.transport, (.results | length), ([.results[].wrong] | add)] | join(" ")' out)" = "ucx (tcp/lo) 7 0" ]
 if [ -e /dev/nvidiactl ]; then
     skip "GPUs that are not there are refused" "there is a driver here"
+    skip "so is NCCL without them" "there is a driver here"
 else
     bench DEVICE=cuda BENCH_ONLY=all_reduce
     ok "GPUs that are not there are refused" is "$? $(grep -cE 'DEVICE=cpu' err)" "69 1"
+    bench BACKEND=nccl
+    ok "so is NCCL without them" is "$? $(grep -c 'BACKEND=nccl (argument) moves numbers between GPUs' err)" "69 1"
 fi
 bench N_NODES=2 JOB_TOKEN=none MASTER_ADDR=127.0.0.1
 code=$?

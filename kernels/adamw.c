@@ -4,21 +4,7 @@
 #include <math.h>
 
 #include "kernels/cpu.h"
-#include "kernels/judge.h" /* judge_told */
-
-/* min(1, clip/(norm + 1e-6)), as torch.nn.utils.clip_grad_norm_. */
-static double adamw_clip(const struct optim_clip *clip)
-{
-    if (clip->clip <= 0)
-        return 1;
-    double factor = clip->clip / (sqrt(*(const double *)clip->norm_sq.data) + 1e-6);
-    return factor > 1 ? 1 : factor;
-}
-
-static bool adamw_is_refused(const struct optim_clip *clip)
-{
-    return clip->norm_sq.data && !isfinite(*(const double *)clip->norm_sq.data);
-}
+#include "kernels/judge.h" /* judge_told, judge_is_fit, judge_clip */
 
 void judge_plain(const struct cpu *cpu, const struct judge *a)
 {
@@ -34,11 +20,11 @@ void judge_plain(const struct cpu *cpu, const struct judge *a)
 void adamw_plain(const struct cpu *cpu, const struct adamw *a)
 {
     (void)cpu;
-    if (adamw_is_refused(&a->clip))
+    if (!judge_is_fit(a->clip.norm_sq.data))
         return;
     float *p = a->p.data, *m = a->m.data, *v = a->v.data;
     const float *grad = a->g.data;
-    double clip = adamw_clip(&a->clip);
+    double clip = judge_clip(a->clip.norm_sq.data, a->clip.clip);
     double m_fix = 1 - pow(a->beta1, (double)a->step), v_fix = 1 - pow(a->beta2, (double)a->step);
     for (int64_t s = 0; s < a->spans_n; s++) {
         const struct optim_span *span = &a->spans[s];
@@ -58,11 +44,11 @@ void adamw_plain(const struct cpu *cpu, const struct adamw *a)
 void sgd_plain(const struct cpu *cpu, const struct sgd *a)
 {
     (void)cpu;
-    if (adamw_is_refused(&a->clip))
+    if (!judge_is_fit(a->clip.norm_sq.data))
         return;
     float *p = a->p.data, *m = a->m.data;
     const float *grad = a->g.data;
-    double clip = adamw_clip(&a->clip);
+    double clip = judge_clip(a->clip.norm_sq.data, a->clip.clip);
     for (int64_t s = 0; s < a->spans_n; s++) {
         const struct optim_span *span = &a->spans[s];
         for (int64_t i = span->offset; i < span->offset + span->elems; i++) {

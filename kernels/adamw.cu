@@ -2,7 +2,7 @@
  * of the kernel. A block takes a tile of one run; four elements lie in 16 bytes of every array, so a group of
  * four that a run has whole moves in one access, and what sticks out at its ends moves alone. Arithmetic in
  * float with constants from double. */
-#include "kernels/judge.h" /* judge_told */
+#include "kernels/judge.h" /* judge_told, judge_is_fit, judge_clip */
 #include "kernels/now.h"
 #include "kernels/stride.cuh"
 
@@ -22,21 +22,6 @@ struct clip_args {
     const double *norm_sq;
     float clip;
 };
-
-/* Every thread of every block sees the same, so either all are updated or none. */
-__device__ static inline bool is_refused(const struct clip_args &c)
-{
-    return c.norm_sq && !(fabs(*c.norm_sq) < (double)INFINITY);
-}
-
-/* min(1, clip/(norm + 1e-6)) */
-__device__ static inline float clip_factor(const struct clip_args &c)
-{
-    if (!(c.clip > 0))
-        return 1;
-    double factor = c.clip / (sqrt(*c.norm_sq) + 1e-6);
-    return factor > 1 ? 1.0f : (float)factor;
-}
 
 struct adamw_rule {
     float *p, *m, *v;
@@ -101,7 +86,7 @@ struct sgd_rule {
 template <typename Rule>
 __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t, bool is_aligned)
 {
-    if (is_refused(rule.clip))
+    if (!judge_is_fit(rule.clip.norm_sq)) /* every thread of every block sees the same: all are updated or none */
         return;
     if (rule.from)
         rule.now = *rule.from;
@@ -114,7 +99,7 @@ __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t
             hi = middle - 1;
     }
     int64_t begin = t.offset[lo], end = t.end[lo];
-    float scale = clip_factor(rule.clip), decay = t.decay[lo];
+    float scale = (float)judge_clip(rule.clip.norm_sq, rule.clip.clip), decay = t.decay[lo];
     int64_t tile = begin / 4 * 4 + (block - t.first[lo]) * TILE;
 #pragma unroll
     for (int k = 0; k < GROUPS; k++) {

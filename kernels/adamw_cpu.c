@@ -5,22 +5,10 @@
 #include <math.h>
 
 #include "kernels/cpu.h"
+#include "kernels/judge.h" /* judge_is_fit, judge_clip */
 #include "kernels/vec_cpu.h"
 
 #define PART_ELEMS 65536
-
-static double clip_factor(const struct optim_clip *clip)
-{
-    if (clip->clip <= 0)
-        return 1;
-    double factor = clip->clip / (sqrt(*(const double *)clip->norm_sq.data) + 1e-6);
-    return factor > 1 ? 1 : factor;
-}
-
-static bool is_refused(const struct optim_clip *clip)
-{
-    return clip->norm_sq.data && !isfinite(*(const double *)clip->norm_sq.data);
-}
 
 /* A few numbers: as the truth has them, to the bit. */
 void CPU_FN(judge)(const struct cpu *cpu, const struct judge *a) { judge_plain(cpu, a); }
@@ -98,10 +86,11 @@ static void adamw_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(adamw)(const struct cpu *cpu, const struct adamw *a)
 {
-    if (is_refused(&a->clip))
+    if (!judge_is_fit(a->clip.norm_sq.data))
         return;
     double c1 = 1 - pow(a->beta1, (double)a->step), c2 = 1 - pow(a->beta2, (double)a->step);
-    struct adamw_work work = {a, clip_factor(&a->clip), a->lr * sqrt(c2) / c1, a->eps * sqrt(c2)};
+    double clip = judge_clip(a->clip.norm_sq.data, a->clip.clip);
+    struct adamw_work work = {a, clip, a->lr * sqrt(c2) / c1, a->eps * sqrt(c2)};
     task_run(cpu->pool, spans_parts(a->spans, a->spans_n), adamw_part, &work);
 }
 
@@ -135,8 +124,8 @@ static void sgd_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(sgd)(const struct cpu *cpu, const struct sgd *a)
 {
-    if (is_refused(&a->clip))
+    if (!judge_is_fit(a->clip.norm_sq.data))
         return;
-    struct sgd_work work = {a, clip_factor(&a->clip)};
+    struct sgd_work work = {a, judge_clip(a->clip.norm_sq.data, a->clip.clip)};
     task_run(cpu->pool, spans_parts(a->spans, a->spans_n), sgd_part, &work);
 }

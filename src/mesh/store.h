@@ -125,8 +125,7 @@ void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out);
 /* The state. part 0 parameters, 1 and 2 moments; ranges of the table. store_whole: the address of a part that lies here
  * whole, else data NULL (of the gradients: part -1). store_wants: does this rank hold any of that range? store_keep: from
  * values (host) that this rank has at hand, no messages; once a pass has read the rounded copy, the only way to
- * change them. store_rest: nothing is under way or due; before store_whole. More:
- * store_state.h. */
+ * change them. store_rest: nothing is under way or due; before store_whole. More: store_state.h. */
 struct tensor store_whole(const struct store *s, int part);
 bool store_wants(const struct store *s, int part, int64_t first, int64_t n);
 enum status store_keep(struct store *s, int part, int64_t first, int64_t n, const float *values);

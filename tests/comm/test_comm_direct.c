@@ -86,8 +86,17 @@ static void every_call(void **state)
 /* Many pieces long; nothing passes the host's memory. */
 static void bits_rank(struct suite_rank *me)
 {
-    int64_t carried = suite_far_bits(me, me->place.locals > 1 ? 1200007 : 10000003); /* the second: more pieces of a part than slots */
+    const int64_t elems = me->place.locals > 1 ? 1200007 : 10000003; /* the second: more pieces of a part than slots */
+    const int64_t own = order_extent(elems, me->place.ranks, me->place.rank).elems;
+    struct comm_times times;
+    comm_times(me->comm, &times);
+    int64_t carried = suite_far_bits(me, elems);
+    comm_times(me->comm, &times);
     CHECK(carried == 0, "%lld bytes passed the host", (long long)carried);
+    /* Twice: of the others' parts to them, and of its own to all; between nodes. */
+    if (me->place.locals == 1)
+        CHECK(times.bytes_sent >= 2 * 4 * (elems - own + own * (me->place.ranks - 1)), "%lld bytes sent",
+              (long long)times.bytes_sent);
 }
 static void bits(void **state)
 {

@@ -1,5 +1,5 @@
 /* test_model — presets, bounds and counts; logits agree with losses; a plan measured is a plan taken, and less is
- * kept when told. */
+ * kept when told; when the token embedding's gradient is whole. */
 #include "model/model.h"
 
 #include <math.h>
@@ -94,65 +94,123 @@ static void test_plan(void **state)
     model_plan_free(NULL);
 }
 
+/* A pass through the tiny model and what it works on. */
+struct rig {
+    struct dev *dev;
+    struct stream *stream;
+    struct param_table t;
+    float *params, *grads, *losses;
+    int32_t *tokens, *targets;
+    char *memory[2];
+    struct arena arena[2]; /* acts, scratch */
+    struct pass p;
+};
+
+static void rig_open(struct rig *r, int64_t b, int64_t t, bool want_grad)
+{
+    const int64_t n = b * t;
+    assert_int_equal(dev_cpu_open(1, CPU_LEVEL_N, &r->dev), ST_OK);
+    assert_int_equal(dev_stream_open(r->dev, &r->stream), ST_OK);
+    assert_int_equal(model_ops(&tiny)->describe(&tiny, &r->t), ST_OK);
+    r->params = calloc((size_t)r->t.total_elems, sizeof *r->params);
+    r->grads = calloc((size_t)r->t.total_elems, sizeof *r->grads);
+    r->losses = calloc((size_t)n, sizeof *r->losses);
+    r->tokens = calloc((size_t)n, sizeof *r->tokens);
+    r->targets = calloc((size_t)n, sizeof *r->targets);
+    for (int i = 0; i < r->t.rows_n; i++)
+        param_fill(&r->t, i, 1, 0, r->t.row[i].elems, r->params + r->t.row[i].offset);
+    for (int64_t i = 0; i < r->t.row[0].elems; i++)
+        r->params[i] *= 30; /* large enough for logits that differ */
+    for (int i = 0; i < n; i++) {
+        r->tokens[i] = i * 7 % 21;
+        r->targets[i] = i * 5 % 21;
+    }
+    for (int i = 0; i < 2; i++) {
+        r->memory[i] = aligned_alloc(64, 1 << 22);
+        arena_init(&r->arena[i], i == 0 ? "acts" : "scratch", r->memory[i], 1 << 22);
+    }
+    r->p = (struct pass){.dims = &tiny,
+                         .table = &r->t,
+                         .grad_table = &r->t,
+                         .b = b,
+                         .t = t,
+                         .op = dev_op(r->dev),
+                         .stream = r->stream,
+                         .params = {r->params, DTYPE_F32},
+                         .grads = {r->grads, DTYPE_F32},
+                         .tokens = {r->tokens, DTYPE_I32},
+                         .targets = {r->targets, DTYPE_I32},
+                         .losses = {r->losses, DTYPE_F32},
+                         .want_grad = want_grad,
+                         .scale = 1};
+    assert_int_equal(model_plan(&tiny, b, t, MODEL_RECOMPUTE_NONE, want_grad, DTYPE_F32, &r->arena[0], &r->arena[1],
+                                &r->p.acts), ST_OK);
+    assert_int_equal(model_ops(&tiny)->embed_fwd(&r->p), ST_OK);
+    for (int block = 0; block < tiny.layers; block++)
+        assert_int_equal(model_ops(&tiny)->block_fwd(&r->p, block), ST_OK);
+}
+
+static void rig_close(struct rig *r)
+{
+    model_plan_free(r->p.acts);
+    param_table_free(&r->t);
+    for (int i = 0; i < 2; i++)
+        free(r->memory[i]);
+    free(r->params), free(r->grads), free(r->losses), free(r->tokens), free(r->targets);
+    dev_stream_close(r->stream);
+    dev_close(r->dev);
+}
+
 /* −log softmax(logits)[target] of a row is that row's loss. */
 static void test_logits(void **state)
 {
     (void)state;
-    enum { B = 2, T = 10, N = B * T };
-    struct dev *dev;
-    struct stream *stream;
-    struct param_table t;
-    struct arena acts, scratch;
-    static char acts_bytes[1 << 16] __attribute__((aligned(64))),
-        scratch_bytes[1 << 18] __attribute__((aligned(64)));
-    assert_int_equal(dev_cpu_open(1, CPU_LEVEL_N, &dev), ST_OK);
-    assert_int_equal(dev_stream_open(dev, &stream), ST_OK);
-    const struct model_ops *model = model_ops(&tiny);
-    assert_int_equal(model->describe(&tiny, &t), ST_OK);
-    float *params = calloc((size_t)t.total_elems, sizeof *params), losses[N], logits[21];
-    for (int i = 0; i < t.rows_n; i++)
-        param_fill(&t, i, 1, 0, t.row[i].elems, params + t.row[i].offset);
-    for (int64_t i = 0; i < t.row[0].elems; i++)
-        params[i] *= 30; /* large enough for logits that differ */
-    int32_t tokens[N], targets[N];
-    for (int i = 0; i < N; i++) {
-        tokens[i] = i * 7 % 21;
-        targets[i] = i * 5 % 21;
-    }
-    arena_init(&acts, "acts", acts_bytes, sizeof acts_bytes);
-    arena_init(&scratch, "scratch", scratch_bytes, sizeof scratch_bytes);
-    struct pass p = {.dims = &tiny,
-                     .table = &t,
-                     .b = B,
-                     .t = T,
-                     .op = dev_op(dev),
-                     .stream = stream,
-                     .params = {params, DTYPE_F32},
-                     .tokens = {tokens, DTYPE_I32},
-                     .targets = {targets, DTYPE_I32},
-                     .losses = {losses, DTYPE_F32},
-                     .scale = 1};
-    assert_int_equal(model_plan(&tiny, B, T, MODEL_RECOMPUTE_NONE, false, DTYPE_F32, &acts, &scratch, &p.acts), ST_OK);
-    assert_int_equal(model->embed_fwd(&p), ST_OK);
-    for (int block = 0; block < tiny.layers; block++)
-        assert_int_equal(model->block_fwd(&p, block), ST_OK);
-    assert_int_equal(model->head(&p), ST_OK);
-    for (int row = 0; row < N; row++) {
+    struct rig r;
+    float logits[21];
+    rig_open(&r, 2, 10, false);
+    assert_int_equal(model_ops(&tiny)->head(&r.p), ST_OK);
+    for (int row = 0; row < 20; row++) {
         double sum = 0;
-        assert_int_equal(model->logits(&p, row, (struct tensor){logits, DTYPE_F32}), ST_OK);
+        assert_int_equal(model_ops(&tiny)->logits(&r.p, row, (struct tensor){logits, DTYPE_F32}), ST_OK);
         for (int v = 0; v < 21; v++)
             sum += exp(logits[v]);
-        assert_float_equal(log(sum) - logits[targets[row]], losses[row], 1e-5);
+        assert_float_equal(log(sum) - logits[r.targets[row]], r.losses[row], 1e-5);
     }
-    model_plan_free(p.acts);
-    param_table_free(&t);
-    free(params);
-    dev_stream_close(stream);
-    dev_close(dev);
+    rig_close(&r);
+}
+
+struct told {
+    const float *table;
+    float then[21 * 16]; /* the table's gradient when it was said to be done */
+    int calls;
+};
+
+static enum status note_table(void *arg)
+{
+    struct told *told = arg;
+    memcpy(told->then, told->table, sizeof told->then);
+    told->calls++;
+    return ST_OK;
+}
+
+/* More rows than the head takes at a time: it is told once, and nothing is added afterwards. */
+static void test_table_done(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_open(&r, 120, 10, true);
+    struct told told = {.table = r.grads + r.t.row[0].offset};
+    r.p.table_done = note_table;
+    r.p.table_done_arg = &told;
+    assert_int_equal(model_ops(&tiny)->head(&r.p), ST_OK);
+    assert_int_equal(told.calls, 1);
+    assert_memory_equal(told.then, told.table, sizeof told.then);
+    assert_true(told.then[0] != 0);
+    rig_close(&r);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_presets), cmocka_unit_test(test_check),  cmocka_unit_test(test_flops),
-    cmocka_unit_test(test_plan),    cmocka_unit_test(test_logits),
+    cmocka_unit_test(test_plan),    cmocka_unit_test(test_logits), cmocka_unit_test(test_table_done),
 };
 HARNESS_MAIN(tests)

@@ -125,10 +125,11 @@ static void sgd_by_hand(void **state)
     }
 }
 
-/* judged — out of `judge`, for squares and a loss. */
+/* judged — out of `judge`, for squares and a loss. A real GPU does not reach constants (tests/gpu/real.c), so it gets a copy. */
 static enum status judged(struct kt_device *d, const double squares[3], double loss, double clip, double loss_scale, double out[2])
 {
-    struct judge a = {.out = kt_f64(out), .squares = kt_f64(squares), .loss = kt_f64(&loss), .squares_n = 3, .clip = clip,
+    double copy[3] = {squares[0], squares[1], squares[2]};
+    struct judge a = {.out = kt_f64(out), .squares = kt_f64(copy), .loss = kt_f64(&loss), .squares_n = 3, .clip = clip,
                       .loss_scale = loss_scale};
     return dev_op(d->dev)->judge(d->stream, &a);
 }

@@ -6,6 +6,7 @@
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
+#include "tests/cuda/steps.h"
 #include "train/step_inside.h" /* is_ahead: nobody but this test may choose */
 
 #define STEPS 5
@@ -28,19 +29,6 @@ struct outcome {
     struct step_scale scale;
     int again[STEPS], waits; /* waits: for all of the stream, in the last step */
 };
-
-static void fill_batch(struct batch *b, int64_t step_i)
-{
-    for (int i = 0; i < SAMPLES * SEQ; i++) {
-        b->host.tokens[i] = (int32_t)(rand_u32(5, (uint64_t)step_i, (uint64_t)i) % VOCAB);
-        if (b->host.targets)
-            b->host.targets[i] = i % 5 ? (int32_t)(rand_u32(6, (uint64_t)step_i, (uint64_t)i) % VOCAB) : -1;
-        if (b->host.mask)
-            b->host.mask[i] = i % 7 != 3;
-    }
-    for (int i = 0; b->host.starts && i < SAMPLES; i++)
-        b->host.starts[i] = i, b->host.ends[i] = i + 1;
-}
 
 static struct step *open_step(struct dev *dev, const struct way *way, bool is_ahead)
 {
@@ -67,12 +55,12 @@ static struct outcome train(const struct way *way, bool is_ahead)
 {
     struct dev *dev = open_device();
     struct step *step = open_step(dev, way, is_ahead);
-    struct outcome out = {.elems = step_table(step)->total_elems * step_parts(step)};
+    struct outcome out = {.waits = 0};
     struct batch b;
     kt_ok(batch_init(&b, way->task == MODEL_TASK_LM ? FEED_TASK_LM : FEED_TASK_QA, SAMPLES, SEQ));
     for (int64_t i = 0; i < STEPS; i++) {
         struct step_result r;
-        fill_batch(&b, i);
+        steps_fill(&b, i, VOCAB);
         if (i == 3) /* fp16: far too large, in between */
             step_set_scale(step, (struct step_scale){STEP_SCALE_MOST, 7});
         int waits = *runtime_calls("cudaStreamSynchronize");
@@ -82,9 +70,7 @@ static struct outcome train(const struct way *way, bool is_ahead)
         out.again[i] = r.again;
     }
     out.scale = step_scale(step);
-    out.state = kt_floats(out.elems, KT_ONES, 0);
-    for (int part = 0; part < step_parts(step); part++)
-        kt_ok(step_read(step, part, 0, step_table(step)->total_elems, out.state + part * step_table(step)->total_elems));
+    out.state = steps_state(step, &out.elems);
     batch_free(&b);
     step_close(step);
     dev_close(dev);

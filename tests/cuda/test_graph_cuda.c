@@ -7,7 +7,7 @@
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
-#include "train/step.h"
+#include "tests/cuda/steps.h"
 
 #define STEPS 7
 #define SEQ 5
@@ -43,19 +43,6 @@ static struct step *open_step(struct dev *dev, const struct way *way)
     return step;
 }
 
-static void fill_batch(struct batch *b, int64_t step_i)
-{
-    for (int i = 0; i < SAMPLES * SEQ; i++) {
-        b->host.tokens[i] = (int32_t)(rand_u32(5, (uint64_t)step_i, (uint64_t)i) % 37);
-        if (b->host.targets)
-            b->host.targets[i] = i % 5 ? (int32_t)(rand_u32(6, (uint64_t)step_i, (uint64_t)i) % 37) : -1;
-        if (b->host.mask)
-            b->host.mask[i] = i % 7 != 3;
-    }
-    for (int i = 0; b->host.starts && i < SAMPLES; i++)
-        b->host.starts[i] = i, b->host.ends[i] = i + 1;
-}
-
 /* What a run leaves: all of the state, then loss and norm of each step. */
 struct outcome {
     float *state;
@@ -63,15 +50,6 @@ struct outcome {
     double told[STEPS][2];
     int launches[STEPS], products[STEPS], waits[STEPS], agains[STEPS], again; /* waits: for an event */
 };
-
-/* state_of — every part, `elems` each; the caller frees. */
-static float *state_of(struct step *step, int64_t elems)
-{
-    float *state = kt_floats(elems * step_parts(step), KT_ONES, 0);
-    for (int part = 0; part < step_parts(step); part++)
-        kt_ok(step_read(step, part, 0, elems, state + part * elems));
-    return state;
-}
 
 static struct outcome train(struct dev *dev, const struct way *way)
 {
@@ -87,7 +65,7 @@ static struct outcome train(struct dev *dev, const struct way *way)
         const int launches = *runtime_calls("cudaGraphLaunch"), products = fake_counts()[0] + fake_counts()[1];
         const int waits = *runtime_calls("cudaEventSynchronize"), syncs = *runtime_calls("cudaStreamSynchronize");
         b.host.mask = way->has_masks && i < 3 ? NULL : mask;
-        fill_batch(&b, i);
+        steps_fill(&b, i, 37);
         kt_ok(step_run_batch(step, &b, i, i * SAMPLES, 1e-2 / (double)(1 + i), false, &r));
         out.told[i][0] = r.loss, out.told[i][1] = r.grad_norm;
         out.again += out.agains[i] = r.again;
@@ -100,9 +78,7 @@ static struct outcome train(struct dev *dev, const struct way *way)
             kt_ok(step_logits(step, look, 3, logits));
     }
     b.host.mask = mask;
-    int64_t elems = step_table(step)->total_elems;
-    out.elems = elems * step_parts(step);
-    out.state = state_of(step, elems);
+    out.state = steps_state(step, &out.elems);
     batch_free(&b);
     step_close(step);
     return out;
@@ -186,7 +162,7 @@ static void leaves_the_state(struct way way)
 {
     struct dev *dev = open_device();
     struct step *step = open_step(dev, &way), *twin = open_step(dev, &way);
-    const int64_t elems = step_table(step)->total_elems, all = elems * step_parts(step);
+    int64_t all;
     const float nan = NAN;
     struct step_result r, want;
     struct batch b;
@@ -194,9 +170,9 @@ static void leaves_the_state(struct way way)
     step_set_scale(step, (struct step_scale){4, 0}); /* soon halved in vain */
     step_set_scale(twin, (struct step_scale){4, 0});
     for (int64_t i = 0; i < 4; i++) { /* the third is a graph */
-        fill_batch(&b, i);
+        steps_fill(&b, i, 37);
         kt_ok(step_run_batch(twin, &b, i, 0, 1e-2, false, &want));
-        float *before = state_of(step, elems), old = before[0];
+        float *before = steps_state(step, &all), old = before[0];
         for (int spoilt = 0; spoilt < (i == 0 || i == 2 ? 3 : 0); spoilt++) {
             struct step_scale scale = step_scale(step);
             if (spoilt == 2)
@@ -204,7 +180,7 @@ static void leaves_the_state(struct way way)
             assert_int_equal(step_run_batch(step, &b, i, 0, 1e-2, spoilt < 2, &r), ST_NOT_FINITE);
             kt_ok(step_write(step, 0, 0, 1, &old));
             step_set_scale(step, scale); /* it was looked for in vain */
-            float *after = state_of(step, elems);
+            float *after = steps_state(step, &all);
             assert_memory_equal(after, before, (size_t)all * sizeof *after);
             kt_free(after);
         }
@@ -212,7 +188,7 @@ static void leaves_the_state(struct way way)
         kt_ok(step_run_batch(step, &b, i, 0, 1e-2, false, &r));
         assert_true(r.loss == want.loss && r.grad_norm == want.grad_norm);
     }
-    float *x = state_of(step, elems), *y = state_of(twin, elems);
+    float *x = steps_state(step, &all), *y = steps_state(twin, &all);
     assert_memory_equal(x, y, (size_t)all * sizeof *x);
     kt_free(x), kt_free(y);
     batch_free(&b);
@@ -244,7 +220,7 @@ static void a_note_of_an_earlier_launch_is_seen(void **state)
     kt_ok(batch_init(&b, FEED_TASK_LM, SAMPLES, SEQ));
     for (int64_t i = 0; i < 5; i++) {
         struct step_result r, want;
-        fill_batch(&b, i);
+        steps_fill(&b, i, 37);
         kt_ok(step_run_batch(twin, &b, i, 0, 1e-2, false, &want));
         const int syncs = *runtime_calls("cudaStreamSynchronize");
         runtime.is_stale = 1;
@@ -327,7 +303,7 @@ static void a_fault_is_a_fault(void **state)
     struct batch b;
     struct step_result r;
     kt_ok(batch_init(&b, FEED_TASK_LM, SAMPLES, SEQ));
-    fill_batch(&b, 0);
+    steps_fill(&b, 0, 37);
     for (int64_t i = 0; i < 3; i++)
         kt_ok(step_run_batch(step, &b, i, 0, 1e-3, false, &r));
     runtime_fail("cudaGraphLaunch", 0, cudaErrorIllegalAddress);

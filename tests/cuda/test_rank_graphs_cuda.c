@@ -21,15 +21,6 @@ static struct dev *own_dev(int rank)
     return devs[rank];
 }
 
-static enum status open_mem(struct ranks_one *one, struct comm_config config)
-{
-    char address[COMM_ADDRESS_MAX];
-    int64_t bytes;
-    config.dev = one->dev;
-    TRY(comm_begin_open(&config, &one->comm, address, &bytes));
-    return comm_end_open(one->comm, 1, NULL, NULL);
-}
-
 /* --- the same bits ---------------------------------------------------------------------------------------------- */
 
 /* What all ranks have asked of the runtime, after each step. */
@@ -178,7 +169,6 @@ static int open_first(void **state)
 {
     (void)state;
     ranks_own_dev = own_dev;
-    ranks_own_open = open_mem;
     open_once(own_dev(0));
     return 0;
 }

@@ -17,15 +17,6 @@ static struct dev *dev_of(int rank)
     return devs[rank];
 }
 
-static enum status open_rank(struct ranks_one *one, struct comm_config config)
-{
-    char address[COMM_ADDRESS_MAX];
-    int64_t bytes;
-    config.dev = one->dev;
-    TRY(comm_begin_open(&config, &one->comm, address, &bytes));
-    return comm_end_open(one->comm, 1, NULL, NULL);
-}
-
 /* --- the same training ------------------------------------------------------------------------------------- */
 
 /* On three ranks three units share the two places of a window. */
@@ -195,7 +186,6 @@ int main(void)
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     ranks_own_dev = dev_of;
-    ranks_own_open = open_rank;
     open_once(dev_of(0));
     int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
     for (int i = 0; i < RANKS_MAX; i++)

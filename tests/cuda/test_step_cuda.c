@@ -7,6 +7,7 @@
 #include "tests/golden/golden.h"
 #include "kernel_test.h"
 #include "tests/cuda/guarded.h"
+#include "tests/cuda/steps.h"
 #include "train/decoder.h"
 
 /* One run of a recording, in one way of computing. */
@@ -134,15 +135,6 @@ static void golden_f16(void **state)
 
 /* --- a run that goes on ------------------------------------------------------------------------------------ */
 
-static float *whole_state(struct step *step)
-{
-    int64_t elems = step_table(step)->total_elems;
-    float *all = kt_floats(3 * elems, KT_ONES, 0);
-    for (int part = 0; part < step_parts(step); part++)
-        kt_ok(step_read(step, part, 0, elems, all + part * elems));
-    return all;
-}
-
 static void goes_on_to_the_same_bits(void **state)
 {
     (void)state;
@@ -151,19 +143,19 @@ static void goes_on_to_the_same_bits(void **state)
         struct running a, b;
         begin(&a, &ways[k]);
         update(&a, 0);
-        int64_t elems = step_table(a.step)->total_elems;
-        float *half = whole_state(a.step);
+        int64_t elems = step_table(a.step)->total_elems, all;
+        float *half = steps_state(a.step, &all);
         struct step_scale scale = step_scale(a.step);
         update(&a, 1);
-        float *want = whole_state(a.step);
+        float *want = steps_state(a.step, &all);
         end(&a);
         begin(&b, &ways[k]);
         for (int part = 0; part < 3; part++)
             kt_ok(step_write(b.step, part, 0, elems, half + part * elems));
         step_set_scale(b.step, scale);
         update(&b, 1);
-        float *got = whole_state(b.step);
-        assert_memory_equal(got, want, (size_t)(3 * elems) * sizeof *got);
+        float *got = steps_state(b.step, &all);
+        assert_memory_equal(got, want, (size_t)all * sizeof *got);
         assert_true(scale.factor == (ways[k].dtype == DTYPE_F16 ? STEP_SCALE_FIRST : 0));
         assert_int_equal(step_scale(b.step).steps, ways[k].dtype == DTYPE_F16 ? 2 : 0);
         end(&b);
@@ -190,8 +182,9 @@ static void a_scale_that_is_too_large_is_found_out(void **state)
     step_set_scale(b.step, (struct step_scale){found.factor, 0});
     struct step_result want = update(&b, 0);
     assert_true(want.again == 0 && want.loss == first.loss && want.grad_norm == first.grad_norm);
-    float *x = whole_state(a.step), *y = whole_state(b.step);
-    assert_memory_equal(x, y, (size_t)(3 * step_table(a.step)->total_elems) * sizeof *x);
+    int64_t all;
+    float *x = steps_state(a.step, &all), *y = steps_state(b.step, &all);
+    assert_memory_equal(x, y, (size_t)all * sizeof *x);
     kt_free(x), kt_free(y);
     step_set_scale(b.step, (struct step_scale){1024, STEP_SCALE_STEPS - 1});
     update(&b, 1);

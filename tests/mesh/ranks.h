@@ -53,6 +53,7 @@ static inline enum status ranks_open(struct ranks_one *one)
                                  .is_aborted = ranks_aborted,
                                  .arg = one->is_aborted,
                                  .share_fd = -1,
+                                 .dev = one->dev,
                                  .mem = one->world};
     if (ranks_own_open)
         return ranks_own_open(one, config);

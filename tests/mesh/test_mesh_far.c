@@ -17,21 +17,11 @@ static struct dev *far_dev(int rank)
     return far_devs[rank];
 }
 
-static enum status open_mem(struct ranks_one *one, struct comm_config config)
-{
-    char address[COMM_ADDRESS_MAX];
-    int64_t bytes;
-    config.dev = one->dev;
-    TRY(comm_begin_open(&config, &one->comm, address, &bytes));
-    return comm_end_open(one->comm, 1, NULL, NULL);
-}
-
 static char addresses[RANKS_MAX][COMM_ADDRESS_MAX];
 static int64_t addresses_bytes[RANKS_MAX];
 static pthread_barrier_t apart;
 static enum status open_nccl(struct ranks_one *one, struct comm_config config)
 {
-    config.dev = one->dev;
     config.kind = COMM_KIND_NCCL;
     enum status st = comm_begin_open(&config, &one->comm, addresses[one->rank], &addresses_bytes[one->rank]);
     pthread_barrier_wait(&apart);
@@ -42,7 +32,7 @@ static void choose(int how)
 {
     far.waits_at_once = how == 2;
     ranks_own_dev = how == 0 ? NULL : far_dev;
-    ranks_own_open = how == 0 ? NULL : how == 1 ? open_mem : open_nccl;
+    ranks_own_open = how == 2 ? open_nccl : NULL;
 }
 
 static struct trial run_on(const struct trial *like, int ranks, int how)

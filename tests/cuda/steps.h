@@ -1,0 +1,33 @@
+/* steps — what tests of steps on the CUDA device share: samples that are a function of the step's number, and the state
+ * that is left. Included after kernel_test.h. */
+#ifndef CONVOY_TESTS_CUDA_STEPS_H
+#define CONVOY_TESTS_CUDA_STEPS_H
+
+#include "train/step.h"
+
+/* steps_fill — all samples of a batch: tokens below vocab, one target in five ignored, one key in seven hidden. */
+static inline void steps_fill(struct batch *b, int64_t step_i, uint32_t vocab)
+{
+    for (int64_t i = 0; i < b->samples * b->seq_tokens; i++) {
+        b->host.tokens[i] = (int32_t)(rand_u32(5, (uint64_t)step_i, (uint64_t)i) % vocab);
+        if (b->host.targets)
+            b->host.targets[i] = i % 5 ? (int32_t)(rand_u32(6, (uint64_t)step_i, (uint64_t)i) % vocab) : -1;
+        if (b->host.mask)
+            b->host.mask[i] = i % 7 != 3;
+    }
+    for (int32_t i = 0; b->host.starts && i < b->samples; i++)
+        b->host.starts[i] = i, b->host.ends[i] = i + 1;
+}
+
+/* steps_state — every part, one behind the other; the caller frees. *n_out: all their elements. */
+static inline float *steps_state(struct step *step, int64_t *n_out)
+{
+    int64_t elems = step_table(step)->total_elems;
+    float *state = kt_floats(elems * step_parts(step), KT_ONES, 0);
+    for (int part = 0; part < step_parts(step); part++)
+        kt_ok(step_read(step, part, 0, elems, state + part * elems));
+    *n_out = elems * step_parts(step);
+    return state;
+}
+
+#endif

@@ -160,10 +160,19 @@ static void groups(void **state)
     suite_run_on(&suite_direct, 3, 1, 20000, groups_rank);
 }
 
+static void sums_rank(struct suite_rank *me)
+{
+    const int64_t n = 40000; /* longer than what goes with a meeting */
+    void *a, *b;
+    CHECK_OK(comm_alloc(me->comm, n * 4, &a));
+    CHECK_OK(comm_alloc(me->comm, n * 4, &b));
+    suite_far_sums(me, (struct tensor){a, DTYPE_F32}, (struct tensor){b, DTYPE_F32}, n);
+    CHECK_OK(comm_barrier(me->comm));
+}
 static void lacks_run(void *arg)
 {
     (void)arg;
-    suite_run_on(&suite_direct, 3, 1, 20000, suite_far_rank);
+    suite_run_on(&suite_direct, 3, 1, 20000, sums_rank);
 }
 
 /* Some rank's UCX has no CUDA: then all go through the host's memory, and the log says because of whom. */
@@ -184,6 +193,7 @@ static void one_lacks(void **state)
     }
     lacking = 0;
     assert_non_null(strstr(harness_told(lacks_run, NULL), "straight from its memory"));
+    assert_true(gpu_sends > 0);
 }
 
 static void missing(void **state)

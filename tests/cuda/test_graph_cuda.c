@@ -140,6 +140,17 @@ static void graphs_give_the_same_bits(void **state)
     assert_true(runtime.nodes_after_note > 0); /* the update's */
 }
 
+/* Of four micro-batches the two between the first and the last ask for the same: three graphs, which is all that is made. */
+static void middles_are_one_graph(void **state)
+{
+    (void)state;
+    const int before = *runtime_calls("cudaGraphInstantiate");
+    struct outcome graphs =
+        compare((struct way){.task = MODEL_TASK_LM, .dtype = DTYPE_F32, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES / 4});
+    assert_int_equal(graphs.launches[STEPS - 1], 4);
+    assert_int_equal(*runtime_calls("cudaGraphInstantiate") - before, 3);
+}
+
 /* Weights that something else has rounded, samples with a mask: other lists, made graphs of their own; the numbers stay. */
 static void other_work_is_captured_anew(void **state)
 {
@@ -413,7 +424,8 @@ static void the_runtime_forbids(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(graphs_give_the_same_bits),  cmocka_unit_test(other_work_is_captured_anew),
+    cmocka_unit_test(graphs_give_the_same_bits),  cmocka_unit_test(middles_are_one_graph),
+    cmocka_unit_test(other_work_is_captured_anew),
     cmocka_unit_test(what_is_not_finite_changes_nothing), cmocka_unit_test(a_note_of_an_earlier_launch_is_seen),
     cmocka_unit_test(the_log_says_which),         cmocka_unit_test(a_failed_capture_is_no_failure),
     cmocka_unit_test(a_fault_is_a_fault),         cmocka_unit_test(gathered_work_keeps_its_order),

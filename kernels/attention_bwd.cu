@@ -7,6 +7,8 @@
  * in order and rounds. Five products, as in Dao 2023; D 256 in two halves of the columns, for whose sake S is made twice.
  * splits_n grows as heads get few, by shape alone. delta = Σ dout·out is made first.
  *
+ * Chips with 99 KiB of shared memory for a block (sm_86, sm_89, sm_120) take smaller tiles where D is over 64.
+ *
  * nvcc 13, sm_90a: D 64 254 registers, no spills, 256 threads, 81 KiB of shared memory; D 128 254, no spills, 256 threads,
  * 112.5 KiB; D 256 255, 4 bytes spilled, 128 threads, 136.5 KiB. */
 #include "kernels/attention_args.cuh"
@@ -237,11 +239,27 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
     }
 }
 
+/* Shared memory of a block. */
+static constexpr size_t bwd_bytes(int d, int warps, int bq)
+{
+    return (size_t)2 * 16 * warps * d * 2 + 4 * bq * d * 2 + 16 * warps * 128 + 4 * bq * sizeof(float);
+}
+
+/* Keys of a block, by the width that D is rounded up to and the chip. */
+static int bwd_keys(const struct cuda *cuda, int width)
+{
+    if (width == 64)
+        return 128;
+    if (width == 128)
+        return cuda_shares(cuda, bwd_bytes(128, 8, 32)) ? 128 : 64;
+    return cuda_shares(cuda, bwd_bytes(256, 4, 32)) ? 64 : 32;
+}
+
 template <typename T, int D, int DO, int WARPS, int BQ> static int bwd_launch(const struct cuda *cuda, const attention_args<T> &x)
 {
     static_assert(BWD_PAD % BQ == 0 && WARPS % (BQ / 16) == 0 && DO / (WARPS / (BQ / 16)) % 16 == 0, "tiles");
     constexpr int BK = 16 * WARPS;
-    size_t bytes = (size_t)2 * BK * D * 2 + 4 * BQ * D * 2 + BK * 128 + 4 * BQ * sizeof(float);
+    constexpr size_t bytes = bwd_bytes(D, WARPS, BQ);
     dim3 grid((unsigned)x.splits_n, (unsigned)x.bh_n, D / DO);
     CUDA_TRY(cuda_launch(x.drop.threshold ? attention_bwd_mma<T, D, DO, WARPS, BQ, true> : attention_bwd_mma<T, D, DO, WARPS, BQ, false>,
                          grid, dim3(WARPS * WARP), bytes, cuda->stream, x));
@@ -257,15 +275,18 @@ static int bwd_run_heads(const struct cuda *cuda, const attention_args<float> &x
 }
 template <typename T> static int bwd_run_heads(const struct cuda *cuda, const attention_args<T> &x, int width)
 {
-    return width == 64    ? bwd_launch<T, 64, 64, 8, 64>(cuda, x)
-           : width == 128 ? bwd_launch<T, 128, 128, 8, 32>(cuda, x)
-                          : bwd_launch<T, 256, 128, 4, 32>(cuda, x);
+    int keys = bwd_keys(cuda, width);
+    if (width == 64)
+        return bwd_launch<T, 64, 64, 8, 64>(cuda, x);
+    if (width == 128)
+        return keys == 128 ? bwd_launch<T, 128, 128, 8, 32>(cuda, x) : bwd_launch<T, 128, 128, 4, 32>(cuda, x);
+    return keys == 64 ? bwd_launch<T, 256, 128, 4, 32>(cuda, x) : bwd_launch<T, 256, 128, 2, 16>(cuda, x);
 }
 
 /* Heads in runs whose scratch fits: delta, then the sums of each split. */
 template <typename T> static int bwd_any(const struct cuda *cuda, attention_args<T> x, int64_t heads_n)
 {
-    int width = x.d <= 64 ? 64 : x.d <= 128 ? 128 : 256, bk = sizeof(T) == 4 ? F32_BK : width == 256 ? 64 : 128;
+    int width = x.d <= 64 ? 64 : x.d <= 128 ? 128 : 256, bk = sizeof(T) == 4 ? F32_BK : bwd_keys(cuda, width);
     int64_t t_padded = round_up(x.t, BWD_PAD), sums_bytes = t_padded * width * (int64_t)sizeof(float);
     int64_t delta_bytes = round_up(x.t * (int64_t)sizeof(float), 256), room = (int64_t)cuda->scratch_bytes - 256;
     int64_t splits_n = ceil_div(BWD_BLOCKS, heads_n), most = ceil_div(x.t, bk), fit = (room - delta_bytes) / sums_bytes;

@@ -109,6 +109,8 @@ template <int D> static inline int f32_fwd_launch(const struct cuda *cuda, const
 {
     dim3 grid((unsigned)ceil_div(x.t, F32_BM), (unsigned)x.h, (unsigned)b);
     size_t floats = (size_t)(F32_BM + 2 * F32_BN) * (D + 1) + F32_BM * (F32_BN + 1);
+    if (!cuda_shares(cuda, floats * sizeof(float)))
+        return CUDA_REFUSAL_SHARED;
     return cuda_launch(attention_fwd_f32<D>, grid, dim3(F32_THREADS), floats * sizeof(float), cuda->stream, x);
 }
 static inline int attention_f32_fwd(const struct cuda *cuda, const attention_args<float> &x, int64_t b)
@@ -209,6 +211,8 @@ template <int D> __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f3
 template <int D> static inline int f32_bwd_launch(const struct cuda *cuda, const attention_args<float> &x)
 {
     size_t floats = (size_t)4 * F32_BK * (D + 1) + 2 * F32_BK * (F32_BK + 1) + 2 * F32_BK;
+    if (!cuda_shares(cuda, floats * sizeof(float)))
+        return CUDA_REFUSAL_SHARED;
     return cuda_launch(attention_bwd_f32<D>, dim3((unsigned)x.splits_n, (unsigned)x.bh_n), dim3(F32_THREADS), floats * sizeof(float),
                        cuda->stream, x);
 }

@@ -50,6 +50,12 @@ static inline int cuda_launch(void (*kernel)(Params...), dim3 grid, dim3 block, 
 #endif
 }
 
+/* cuda_shares — may a block have so much shared memory on this device? */
+static inline bool cuda_shares(const struct cuda *cuda, size_t bytes)
+{
+    return cuda->shared_bytes == 0 || bytes <= cuda->shared_bytes;
+}
+
 /* CUDA_TRY — leave a launcher with the first error. */
 #define CUDA_TRY(call)                                                                                      \
     do {                                                                                                    \

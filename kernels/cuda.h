@@ -7,7 +7,8 @@
  * the same launchers on the emulation in tests/emu) include the same header. Scratch has one size,
  * CUDA_SCRATCH_BYTES, taken once for each stream that computes; a launcher whose work needs more cuts the work
  * into runs that fit, by shape alone. Two streams never share scratch. Results depend on shapes and dtypes alone:
- * sm_count may steer how work is spread over the chip, never the order of a sum. */
+ * sm_count may steer how work is spread over the chip, never the order of a sum; shared_bytes makes tiles smaller, and
+ * so another order, where a chip has less (attention's backward, heads wider than 64). */
 #ifndef CONVOY_KERNELS_CUDA_H
 #define CONVOY_KERNELS_CUDA_H
 
@@ -31,6 +32,7 @@ struct cuda {
     void *scratch; /* scratch_bytes on the device, 256-byte aligned; its contents mean nothing between operations */
     size_t scratch_bytes;
     int sm_count; /* multiprocessors of the device */
+    size_t shared_bytes; /* of shared memory that a block may ask for; 0: what any kernel wants (227 KiB) */
     bool is_tf32; /* products of float tensors may round their factors to tf32 (PRECISION=tf32) */
 };
 
@@ -38,7 +40,8 @@ struct cuda {
 enum cuda_refusal {
     CUDA_REFUSAL_DTYPE = -1,  /* a combination of element types that this kernel has not */
     CUDA_REFUSAL_SHAPE = -2,  /* a need of the contract is not met */
-    CUDA_REFUSAL_SCRATCH = -3 /* the smallest run of the work does not fit into scratch_bytes */
+    CUDA_REFUSAL_SCRATCH = -3, /* the smallest run of the work does not fit into scratch_bytes */
+    CUDA_REFUSAL_SHARED = -4   /* …nor a block of it into shared_bytes */
 };
 
 #ifdef __cplusplus

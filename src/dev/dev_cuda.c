@@ -214,7 +214,10 @@ static enum status fill_stream(struct stream *s)
     CUDA_CHECK(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
     TRY(cuda_mark(s, &s->mark));
     s->cuda = (struct cuda){
-        .stream = s->stream, .sm_count = dev->prop.multiProcessorCount, .is_tf32 = dev->is_tf32};
+        .stream = s->stream,
+        .sm_count = dev->prop.multiProcessorCount,
+        .shared_bytes = dev->prop.sharedMemPerBlockOptin,
+        .is_tf32 = dev->is_tf32};
     return dev_cuda_stage_open(&s->stage);
 }
 

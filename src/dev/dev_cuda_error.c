@@ -125,6 +125,11 @@ enum status dev_cuda_error_launched(int rc, const char *op)
         return ST_OK;
     if (rc > 0)
         return dev_cuda_error_fail((cudaError_t)rc, op);
+    if (rc == CUDA_REFUSAL_SHARED)
+        return FAIL(ST_NO_DEVICE,
+                    "operation %s needs more shared memory than this GPU has for a block; train such a model (heads wider "
+                    "than 128) with PRECISION=bf16, or on an A100, H100 or newer",
+                    op);
     return FAIL(ST_BUG, "operation %s: the kernel refuses %s", op,
                 rc == CUDA_REFUSAL_DTYPE   ? "these element types"
                 : rc == CUDA_REFUSAL_SHAPE ? "this shape"

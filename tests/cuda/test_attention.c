@@ -7,7 +7,7 @@ struct shape {
     int mask; /* 0 none; 1 some keys hidden; 2 the first half; 3 all */
     enum dtype dtype;
     float gain;
-    size_t scratch_bytes;
+    size_t scratch_bytes, shared_bytes;
 };
 
 #define SCRATCH ((size_t)8 << 20)
@@ -32,6 +32,7 @@ static struct run run_new(const struct shape *x)
             ((uint8_t *)r.mask.data)[i] = x->mask == 3 ? 0 : x->mask == 2 ? i % x->t >= x->t / 2 : rand_u32(3, 1, (uint64_t)i) % 3 != 0;
     }
     r.cuda = ct_cuda(x->scratch_bytes ? x->scratch_bytes : SCRATCH);
+    r.cuda.shared_bytes = x->shared_bytes;
     free(qkv);
     free(dout);
     return r;
@@ -127,7 +128,7 @@ static void masks_and_dropout(void **state)
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
     for (int n = 0; n < 2; n++)
         for (int mask = 0; mask < 4; mask++) {
-            struct shape x = {2, 70, 1, 64, mask == 3 ? 0 : 0.3f, mask, dtypes[n], 1, 0};
+            struct shape x = {2, 70, 1, 64, mask == 3 ? 0 : 0.3f, mask, dtypes[n], 1, 0, 0};
             check(&x);
             x.d = 16, x.t = 45;
             check(&x);
@@ -138,7 +139,7 @@ static void masks_and_dropout(void **state)
 static void splits_and_runs_of_heads(void **state)
 {
     (void)state;
-    struct shape x = {1, 300, 1, 64, 0, 0, DTYPE_BF16, 1, 0};
+    struct shape x = {1, 300, 1, 64, 0, 0, DTYPE_BF16, 1, 0, 0};
     check(&x);
     x.h = 3, x.t = 140, x.scratch_bytes = (size_t)(192 * 64 * 4 * 2 + 192 * 4 + 512);
     check(&x);
@@ -151,11 +152,33 @@ static void splits_and_runs_of_heads(void **state)
     run_free(&r);
 }
 
+/* Chips with 99 KiB for a block: no launch asks for more, and what cannot do with it is refused. */
+static void little_shared_memory(void **state)
+{
+    (void)state;
+    const size_t most = 99 << 10;
+    static const int64_t widths[] = {64, 72, 128, 136, 256};
+    emu_shared_most(most);
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
+            struct shape x = {1, 131, 1, widths[i], 0.2f, 1, (enum dtype)dtype, 1, 0, most};
+            if (dtype != DTYPE_F32 || widths[i] <= 128) {
+                check(&x);
+                continue;
+            }
+            struct run r = run_new(&x);
+            assert_int_equal(forward(&r), CUDA_REFUSAL_SHARED);
+            assert_int_equal(backward(&r), CUDA_REFUSAL_SHARED);
+            run_free(&r);
+        }
+    emu_shared_most(227 << 10);
+}
+
 /* Scores of ±1e3: the running maximum must carry them. */
 static void sharp_scores(void **state)
 {
     (void)state;
-    struct shape x = {1, 90, 1, 64, 0, 1, DTYPE_BF16, 10, 0};
+    struct shape x = {1, 90, 1, 64, 0, 1, DTYPE_BF16, 10, 0, 0};
     struct run r = run_new(&x);
     float *out, *lse, *dqkv;
     ct_ok(forward(&r), "attention_fwd");
@@ -176,7 +199,7 @@ static int backward_again(void *run) { return backward(run); }
 static void barriers_are_needed(void **state)
 {
     (void)state;
-    struct shape x = {1, 150, 1, 64, 0.1f, 1, DTYPE_BF16, 1, (size_t)(192 * 64 * 4 + 768 + 256)}; /* one split */
+    struct shape x = {1, 150, 1, 64, 0.1f, 1, DTYPE_BF16, 1, (size_t)(192 * 64 * 4 + 768 + 256), 0}; /* one split */
     struct run r = run_new(&x);
     /* Forward: the first barrier is there twice, before the queries' fragments and before the first tile. */
     assert_int_equal(ct_barriers_unneeded(forward_again, &r, r.out, r.n, 1), 1);
@@ -192,7 +215,7 @@ static void decode_is_the_last_row(void **state)
     static const int64_t sizes[][4] = {{1, 1, 1, 8}, {2, 37, 2, 64}, {1, 300, 1, 128}, {1, 70, 2, 256}, {1, 530, 2, 40}, {3, 20, 1, 24}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int n = 0; n < 3; n++) {
-            struct shape x = {sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], 0, 0, dtypes[n], 1, 0};
+            struct shape x = {sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], 0, 0, dtypes[n], 1, 0, 0};
             struct run r = run_new(&x);
             int64_t c = x.h * x.d;
             float *qkv = ct_floats(r.qkv, 3 * r.n), *want = ct_random(x.b * c, 0, 1);
@@ -213,7 +236,7 @@ static void decode_is_the_last_row(void **state)
 static void needs_are_checked(void **state)
 {
     (void)state;
-    struct shape x = {1, 8, 1, 16, 0, 0, DTYPE_BF16, 1, 0};
+    struct shape x = {1, 8, 1, 16, 0, 0, DTYPE_BF16, 1, 0, 0};
     struct run r = run_new(&x);
     r.x.d = 12;
     assert_int_equal(forward(&r), CUDA_REFUSAL_SHAPE);
@@ -232,7 +255,8 @@ static void needs_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_dtype_and_width),    cmocka_unit_test(masks_and_dropout), cmocka_unit_test(splits_and_runs_of_heads),
+        cmocka_unit_test(every_dtype_and_width),    cmocka_unit_test(masks_and_dropout),
+        cmocka_unit_test(splits_and_runs_of_heads), cmocka_unit_test(little_shared_memory),
         cmocka_unit_test(sharp_scores),             cmocka_unit_test(barriers_are_needed), cmocka_unit_test(decode_is_the_last_row),
         cmocka_unit_test(needs_are_checked),
     };

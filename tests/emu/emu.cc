@@ -51,7 +51,7 @@ static void *main_sp;
 static void (*block_run)(void *);
 static void *block_arg;
 static unsigned char *shared_all;
-static size_t shared_bytes_now;
+static size_t shared_bytes_now, shared_most = 227 * 1024;
 static uint64_t seed_now, draws;
 static char error_text[512], error_out[512];
 static bool is_failed;
@@ -256,6 +256,8 @@ static void run_block(dim3 grid, dim3 block, uint64_t number)
         emu_fail("wrote beside the shared memory of %zu bytes", shared_bytes_now);
 }
 
+void emu_shared_most(size_t bytes) { shared_most = bytes; }
+
 static int launch_ready(dim3 grid, dim3 block, size_t shared_bytes)
 {
     size_t threads_n = (size_t)block.x * block.y * block.z;
@@ -263,7 +265,7 @@ static int launch_ready(dim3 grid, dim3 block, size_t shared_bytes)
         emu_fail("a block of %zu threads", threads_n);
     else if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535)
         emu_fail("a grid of %u %u %u blocks", grid.x, grid.y, grid.z);
-    else if (shared_bytes > 227 * 1024)
+    else if (shared_bytes > shared_most)
         emu_fail("%zu bytes of shared memory", shared_bytes);
     if (is_failed)
         return EMU_MISTAKE;

@@ -22,7 +22,7 @@ if [ -e /dev/nvidiactl ]; then
 else
     bench DEVICE=cuda BENCH_ONLY=all_reduce
     ok "GPUs that are not there are refused" is "$? $(grep -cE 'DEVICE=cpu' err)" "69 1"
-    bench BACKEND=nccl
+    bench DEVICE=auto BACKEND=nccl
     ok "so is NCCL without them" is "$? $(grep -c 'BACKEND=nccl (argument) moves numbers between GPUs' err)" "69 1"
 fi
 bench N_NODES=2 JOB_TOKEN=none MASTER_ADDR=127.0.0.1

@@ -89,6 +89,15 @@ static inline const char *harness_told(void (*call)(void *arg), void *arg)
     return text;
 }
 
+/* harness_loopback — for a main of its own, before the tests: UCX over the loopback device, TAP, no warnings. */
+static inline void harness_loopback(void)
+{
+    setenv("UCX_TLS", "tcp,self", 0);
+    setenv("UCX_NET_DEVICES", "lo", 0);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    harness_quiet();
+}
+
 /* HARNESS_MAIN — int main for `static const struct CMUnitTest tests[]`. */
 #define HARNESS_MAIN(tests)                                                                                 \
     int main(void)                                                                                          \

@@ -51,6 +51,15 @@ static enum status nccl_world_open_as(struct suite_rank *me, const struct comm_c
     return comm_end_open(me->comm, config->generation, world->addresses, world->bytes);
 }
 
+/* Over UCX, which a device's memory has to be brought to, or which is told that it reaches it. */
+static inline enum status nccl_world_open_ucx(struct suite_rank *me, const struct comm_config *config)
+{
+    return nccl_world_open_as(me, config, COMM_KIND_UCX);
+}
+#define NCCL_WORLD_UCX(name_, layouts_)                                                                        \
+    {.name = (name_), .layouts_n = sizeof(layouts_) / sizeof *(layouts_), .layouts = (layouts_), .world_new = nccl_world_new, \
+     .world_free = nccl_world_free, .open = nccl_world_open_ucx, .is_apart = true, .late_ms = 600}
+
 /* nccl_world_begin — device, library, knobs. */
 static struct fake_nccl *nccl_world_begin(void)
 {

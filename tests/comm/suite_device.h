@@ -121,6 +121,7 @@ static void suite_far(void **state)
 {
     (void)state;
     suite_each(20000, 2, suite_far_rank);
+    assert_int_equal(far.blocks_n, 0);
 }
 
 /* Random sums are the same bits as those of host memory. Returns the bytes that passed between the two memories for it. */

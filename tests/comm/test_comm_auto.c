@@ -118,10 +118,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(all_have), cmocka_unit_test(one_has_not), cmocka_unit_test(shared_gpu),
                                               cmocka_unit_test(torn)};
-    setenv("UCX_TLS", "tcp,self", 0);
-    setenv("UCX_NET_DEVICES", "lo", 0);
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    harness_quiet();
+    harness_loopback();
     knobs = nccl_world_begin();
     int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
     far_close(suite_dev);

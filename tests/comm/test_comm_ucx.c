@@ -75,9 +75,6 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {SUITE_TESTS, cmocka_unit_test(a_crowd)};
     suite_this = &suite_ucx;
-    setenv("UCX_TLS", "tcp,self", 0);
-    setenv("UCX_NET_DEVICES", "lo", 0);
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    harness_quiet();
+    harness_loopback();
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
 }

@@ -121,10 +121,7 @@ static void the_lost_rank_is_passed_on(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(the_lost_rank_is_passed_on)};
-    setenv("UCX_TLS", "tcp,self", 0);
-    setenv("UCX_NET_DEVICES", "lo", 0);
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    harness_quiet();
+    harness_loopback();
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED)
         return 99;

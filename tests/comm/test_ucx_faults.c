@@ -266,10 +266,7 @@ int main(void)
     /* UCX is used in children alone where it can be: test_lives comes last. */
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed), cmocka_unit_test(test_stopped),
                                               cmocka_unit_test(test_aborted), cmocka_unit_test(test_lives)};
-    setenv("UCX_TLS", "tcp,self", 0);
-    setenv("UCX_NET_DEVICES", "lo", 0);
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    harness_quiet();
+    harness_loopback();
     all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return all == MAP_FAILED ? 99 : cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
 }

@@ -5,6 +5,18 @@
 
 #include "train/step.h"
 
+/* steps_config — a small model, trained with dropout; what a test is about it sets itself. */
+static inline struct step_config steps_config(struct dev *dev, enum model_task task, enum dtype dtype, enum optim_kind optim)
+{
+    return (struct step_config){
+        .dev = dev,
+        .seed = 3,
+        .dropout = 0.1f,
+        .dtype = dtype,
+        .dims = {.name = "tiny", .task = task, .layers = 1, .heads = 1, .embed = 16, .context = 8},
+        .optim = {.kind = optim, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9, .weight_decay = 0.1, .grad_clip = 1}};
+}
+
 /* steps_fill — all samples of a batch: tokens below vocab, one target in five ignored, one key in seven hidden. */
 static inline void steps_fill(struct batch *b, int64_t step_i, uint32_t vocab)
 {

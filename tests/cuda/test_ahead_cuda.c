@@ -33,19 +33,11 @@ struct outcome {
 static struct step *open_step(struct dev *dev, const struct way *way, bool is_ahead)
 {
     struct step *step = NULL;
-    kt_ok(step_open(
-        &(struct step_config){
-            .dev = dev,
-            .batch_samples = way->batch,
-            .global_samples = SAMPLES,
-            .seq_tokens = SEQ,
-            .seed = 3,
-            .dropout = 0.1f,
-            .dtype = way->dtype,
-            .dims = {.name = "tiny", .task = way->task, .layers = 1, .heads = 1, .embed = 16, .context = 8, .vocab = VOCAB},
-            .optim = {.kind = way->optim, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9, .weight_decay = 0.1,
-                      .grad_clip = way->clip}},
-        &step));
+    struct step_config c = steps_config(dev, way->task, way->dtype, way->optim);
+    c.batch_samples = way->batch, c.global_samples = SAMPLES, c.seq_tokens = SEQ;
+    c.dims.vocab = VOCAB;
+    c.optim.grad_clip = way->clip;
+    kt_ok(step_open(&c, &step));
     assert_true(step->is_ahead);
     step->is_ahead = is_ahead;
     return step;

@@ -7,7 +7,7 @@
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
-#include "train/step.h"
+#include "tests/cuda/steps.h"
 
 #define STEPS_SUITE 8
 #define STEPS_MOST 400
@@ -46,17 +46,11 @@ static void train(struct dev *dev, enum dtype dtype, int steps, double *losses)
 {
     struct step *step = NULL;
     struct batch b;
-    kt_ok(step_open(
-        &(struct step_config){
-            .dev = dev,
-            .batch_samples = SAMPLES,
-            .global_samples = SAMPLES,
-            .seq_tokens = SEQ,
-            .seed = 3,
-            .dtype = dtype,
-            .dims = {.name = "small", .task = MODEL_TASK_LM, .layers = 2, .heads = 1, .embed = 64, .context = SEQ, .vocab = VOCAB},
-            .optim = {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_clip = 1}},
-        &step));
+    struct step_config c = steps_config(dev, MODEL_TASK_LM, dtype, OPTIM_KIND_ADAMW);
+    c.batch_samples = c.global_samples = SAMPLES, c.seq_tokens = SEQ;
+    c.dropout = 0;
+    c.dims.layers = 2, c.dims.embed = 64, c.dims.context = SEQ, c.dims.vocab = VOCAB;
+    kt_ok(step_open(&c, &step));
     kt_ok(batch_init(&b, FEED_TASK_LM, SAMPLES, SEQ));
     for (int64_t i = 0; i < steps; i++) {
         struct step_result r;

@@ -27,17 +27,10 @@ struct way {
 static struct step *open_step(struct dev *dev, const struct way *way)
 {
     struct step *step = NULL;
-    struct step_config c = {
-        .dev = dev,
-        .batch_samples = way->batch,
-        .global_samples = SAMPLES,
-        .seq_tokens = SEQ,
-        .seed = 3,
-        .dropout = 0.1f,
-        .dtype = way->dtype,
-        .is_eager = way->is_eager,
-        .dims = {.name = "tiny", .task = way->task, .layers = 1, .heads = 2, .embed = 16, .context = 8, .vocab = 37},
-        .optim = {.kind = way->optim, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9, .weight_decay = 0.1, .grad_clip = 1}};
+    struct step_config c = steps_config(dev, way->task, way->dtype, way->optim);
+    c.batch_samples = way->batch, c.global_samples = SAMPLES, c.seq_tokens = SEQ;
+    c.dims.heads = 2, c.dims.vocab = 37;
+    c.is_eager = way->is_eager;
     kt_ok(step_open(&c, &step));
     step_set_scale(step, (struct step_scale){STEP_SCALE_MOST, STEP_SCALE_STEPS - 3}); /* too large, and due to be doubled soon */
     return step;

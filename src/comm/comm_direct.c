@@ -83,30 +83,20 @@ static int me(const struct comm_direct *d) { return d->node * d->locals + d->loc
 static enum status deal(struct comm_direct *d, const struct comm_call *call)
 {
     const int64_t each = (int64_t)dtype_bytes(call->dtype) + (call->dtype == DTYPE_BF16 ? (int64_t)sizeof(float) : 0);
-    int64_t row_elems = 0;
     for (int r = 0; r < d->nodes * d->locals; r++)
         d->parts[r] = order_extent(call->elems, d->nodes * d->locals, r);
-    for (int v = 0; v < d->nodes; v++) {
-        d->row_parts[v] = (struct order_extent){row_elems, d->parts[v * d->locals + d->local].elems};
-        row_elems += (d->row_parts[v].elems + ORDER_ALIGN - 1) / ORDER_ALIGN * ORDER_ALIGN;
-    }
-    if (d->locals == 1 || row_elems * each <= d->row_bytes)
+    d->row_elems = order_row(call->elems, d->nodes, d->locals, d->local, d->row_parts);
+    if (d->locals == 1 || d->row_elems * each <= d->row_bytes)
         return ST_OK;
     if (d->row != NULL)
         dev_free(d->dev, d->row, (size_t)d->row_bytes);
     d->row = NULL;
     d->row_bytes = 0;
     void *row;
-    TRY(dev_alloc(d->dev, (size_t)(row_elems * each), &row));
+    TRY(dev_alloc(d->dev, (size_t)(d->row_elems * each), &row));
     d->row = row;
-    d->row_bytes = row_elems * each;
+    d->row_bytes = d->row_elems * each;
     return ST_OK;
-}
-
-static int64_t row_elems(const struct comm_direct *d)
-{
-    const struct order_extent *last = &d->row_parts[d->nodes - 1];
-    return last->first + last->elems;
 }
 
 /* Part `r` of the buffer, from where it came to be. */
@@ -185,7 +175,7 @@ static enum status all_reduce(struct comm_direct *d, const struct comm_call *cal
     if (d->locals == 1)
         return reduce_between(d, call, flow, out, out + d->parts[me(d)].first * each, wait);
     TRY(reduce_inside(d, call, flow, wait));
-    char *row = call->dtype == DTYPE_BF16 ? d->row + row_elems(d) * (int64_t)sizeof(float) : d->row;
+    char *row = call->dtype == DTYPE_BF16 ? d->row + d->row_elems * (int64_t)sizeof(float) : d->row;
     char *own = row + d->row_parts[d->node].first * each;
     TRY(reduce_between(d, call, flow, row, own, wait));
     return gather_inside(d, call, flow, row, own, wait);

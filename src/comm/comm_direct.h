@@ -25,7 +25,7 @@ struct comm_direct {
     int *line_world, *inside_world;
     struct order_extent *parts, *row_parts; /* ranks: of the call's buffer; nodes: of the row */
     char *row;
-    int64_t row_bytes;
+    int64_t row_elems, row_bytes; /* of the call under way; taken */
 };
 
 /* comm_direct_open — on place and device of the wire. world: ucx's rank of each member, node by node. */

@@ -43,15 +43,12 @@ void comm_rows_free(struct comm_rows *rows)
 /* Deals the parts of a buffer to the workers of a node, and takes room for this one's: each bytes an element. */
 static enum status deal(struct comm_rows *rows, const struct comm_call *call, int64_t each)
 {
-    int64_t row_elems = 0;
-    for (int v = 0; v < rows->nodes; v++) {
+    for (int v = 0; v < rows->nodes; v++)
         for (int l = 0; l < rows->locals; l++)
             rows->extents[l * rows->nodes + v] =
                 order_extent(call->elems, rows->nodes * rows->locals, v * rows->locals + l);
-        int64_t elems = rows->extents[rows->local * rows->nodes + v].elems;
-        rows->parts[v] = (struct order_extent){.first = row_elems, .elems = elems};
-        row_elems += elems;
-    }
+    int64_t row_elems = rows->row_elems =
+        order_row(call->elems, rows->nodes, rows->locals, rows->local, rows->parts);
     rows->cut = (struct comm_moves_cut){.extents = rows->extents, .each = rows->nodes};
     if (row_elems * each <= rows->row_bytes)
         return ST_OK;
@@ -63,12 +60,6 @@ static enum status deal(struct comm_rows *rows, const struct comm_call *call, in
     rows->row = row;
     rows->row_bytes = row_elems * each;
     return ST_OK;
-}
-
-static int64_t row_elems_of(const struct comm_rows *rows)
-{
-    const struct order_extent *last = &rows->parts[rows->nodes - 1];
-    return last->first + last->elems;
 }
 
 /* The node's sums of the row, in fp32 where the call's are BF16. */
@@ -89,7 +80,7 @@ enum status comm_rows_all_reduce(struct comm_rows *rows, const struct comm_call 
     int64_t each = (int64_t)dtype_bytes(call->dtype);
     base.out = rows->row;
     if (base.dtype != base.dtype_out)
-        base.out += row_elems_of(rows) * (int64_t)dtype_bytes(base.dtype);
+        base.out += rows->row_elems * (int64_t)dtype_bytes(base.dtype);
     base.own_out = base.out + rows->parts[rows->node].first * each;
     rows->finished = base.out;
     return flow_run(&rows->line, &base, wait);

@@ -20,7 +20,7 @@ struct comm_rows {
     struct order_extent *extents; /* locals × nodes: the cut */
     struct order_extent *parts;   /* nodes: where they lie in the row */
     char *row; /* this worker's cut: sums of the node, behind them the finished ones if of another size */
-    int64_t row_bytes;
+    int64_t row_elems, row_bytes; /* of the call under way; taken */
     struct comm_moves_cut cut; /* of the call under way */
     const char *finished;      /* its row of finished parts */
 };

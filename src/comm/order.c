@@ -16,6 +16,16 @@ struct order_extent order_extent(int64_t elems, int parts_n, int part_i)
     return (struct order_extent){.first = first, .elems = end - first};
 }
 
+int64_t order_row(int64_t elems, int nodes, int locals, int local, struct order_extent *out)
+{
+    int64_t row_elems = 0;
+    for (int v = 0; v < nodes; v++) {
+        out[v] = (struct order_extent){row_elems, order_extent(elems, nodes * locals, v * locals + local).elems};
+        row_elems += out[v].elems;
+    }
+    return row_elems;
+}
+
 void order_nodes(const int *ranks, int n, int locals, int *nodes_out, int *locals_out)
 {
     ASSERTF(n >= 1 && locals >= 1, "%d ranks, %d on a node", n, locals);

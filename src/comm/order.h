@@ -19,6 +19,10 @@ struct order_extent {
  * as that allows; parts may be empty. */
 struct order_extent order_extent(int64_t elems, int parts_n, int part_i);
 
+/* order_row — the parts of the ranks of one number, one on each of the nodes, laid one behind the other: out[node], and
+ * how many elements they have together. */
+int64_t order_row(int64_t elems, int nodes, int locals, int local, struct order_extent *out);
+
 /* order_nodes — how many nodes and workers a node `ranks` (n, ascending; rank = node · locals + local) make among
  * themselves: as many workers on each node, else n nodes of one worker. */
 void order_nodes(const int *ranks, int n, int locals, int *nodes_out, int *locals_out);

@@ -127,8 +127,33 @@ static void nodes_of_groups(void **state)
     }
 }
 
+/* The rows of all numbers are all elements; each part as it is elsewhere, behind the one before, where vectors may begin. */
+static void rows_cover(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {0, 1, 17, 96, 1000, 20001};
+    struct order_extent row[5];
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int nodes = 1; nodes <= 5; nodes++)
+            for (int locals = 1; locals <= 3; locals++) {
+                int64_t all = 0;
+                for (int local = 0; local < locals; local++) {
+                    int64_t elems = order_row(sizes[i], nodes, locals, local, row), at = 0;
+                    for (int v = 0; v < nodes; v++) {
+                        assert_int_equal(row[v].elems, order_extent(sizes[i], nodes * locals, v * locals + local).elems);
+                        assert_int_equal(row[v].first, at);
+                        assert_true(row[v].elems == 0 || at % ORDER_ALIGN == 0);
+                        at += row[v].elems;
+                    }
+                    assert_int_equal(elems, at);
+                    all += elems;
+                }
+                assert_int_equal(all, sizes[i]);
+            }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(extents_cover), cmocka_unit_test(extents_huge), cmocka_unit_test(left_half),
-    cmocka_unit_test(plans_read),    cmocka_unit_test(plans_hold),   cmocka_unit_test(nodes_of_groups),
+    cmocka_unit_test(plans_read),    cmocka_unit_test(plans_hold),   cmocka_unit_test(nodes_of_groups), cmocka_unit_test(rows_cover),
 };
 HARNESS_MAIN(tests)

@@ -7,8 +7,8 @@
 #define TERA 1e12
 
 /* The first row that fits counts. Chips of one kind differ in their clock where their names do, so a word of the name
- * belongs to a row wherever NVIDIA sells the same number of multiprocessors under several. The figures are those of NVIDIA's
- * papers, as tables of others that agree quote them:
+ * belongs to a row wherever NVIDIA sells the same number of multiprocessors under several. The figures are those of
+ * NVIDIA's papers, as tables of others that agree quote them:
  *   A100            data sheet; Ampere whitepaper: 108 multiprocessors in every form
  *   H100            data sheet and Hopper whitepaper: 132 in SXM5, whose figures are there to a digit more, 114 in PCIe;
  *                   the data sheets of H200 and GH200 have the figures of SXM5

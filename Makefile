@@ -8,7 +8,13 @@ COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 MODULES := libevent_core libevent_extra libevent_openssl libssl libcrypto libcurl libcjson libutf8proc libxxhash libzstd ucx
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wundef
 CPPFLAGS := -Isrc -I. -D_GNU_SOURCE
-CFLAGS := -std=c11 -O2 -g -ffile-prefix-map=$(CURDIR)=. -fno-math-errno -fno-trapping-math -fstack-protector-strong -fPIE $(WARN)
+# Checked copies, guarded stacks, marked targets of jumps: each where the compiler has it without a warning.
+takes = $(shell $(CC) -Werror -O2 -U_FORTIFY_SOURCE $(1) -include stdio.h -x c -c -o /dev/null /dev/null 2>/dev/null && echo '$(1)')
+HARDEN := -fstack-protector-strong $(foreach flag,-fstack-clash-protection -fcf-protection,$(call takes,$(flag)))
+ifeq ($(SAN),)
+HARDEN += -U_FORTIFY_SOURCE $(or $(call takes,-D_FORTIFY_SOURCE=3),-D_FORTIFY_SOURCE=2)
+endif
+CFLAGS := -std=c11 -O2 -g -ffile-prefix-map=$(CURDIR)=. -fno-math-errno -fno-trapping-math $(HARDEN) -fPIE $(WARN)
 LDFLAGS := -pie -Wl,-z,relro,-z,now
 LDLIBS = $(shell pkg-config --libs $(MODULES)) -lm -pthread
 

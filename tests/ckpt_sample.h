@@ -30,7 +30,7 @@ static inline float sample_value(int64_t step, int part, int i)
 }
 
 /* sample_save_big — the same with elems floats in each tensor "wte". */
-static inline enum status sample_save_big(const struct ckpt_lock *lock, int64_t step, int keep, int elems,
+static inline enum status sample_save_big(struct ckpt_lock *lock, int64_t step, int keep, int elems,
                                           char path[FILE_PATH_MAX])
 {
     struct ckpt_meta meta = sample_meta(step);
@@ -52,7 +52,7 @@ static inline enum status sample_save_big(const struct ckpt_lock *lock, int64_t 
     return st;
 }
 
-static inline enum status sample_save(const struct ckpt_lock *lock, int64_t step, int keep,
+static inline enum status sample_save(struct ckpt_lock *lock, int64_t step, int keep,
                                       char path[FILE_PATH_MAX])
 {
     return sample_save_big(lock, step, keep, 8, path);

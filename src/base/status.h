@@ -26,6 +26,7 @@ enum status_group {
     X(UNHEALTHY, REQUEST, 1, "`status` found something wrong")                                               \
     X(USAGE, REQUEST, 64, "unknown command or argument; do not restart")                                     \
     X(BAD_DATA, REQUEST, 65, "corrupt input, or no valid checkpoint where one was required; do not restart") \
+    X(SCHEMA, REQUEST, 65, "a checkpoint of a schema that this version does not read; do not restart")        \
     X(NO_INPUT, REQUEST, 66, "input is missing; do not restart")                                             \
     X(NO_DEVICE, DEVICE, 69, "the device or library asked for is not there; try another node")               \
     X(BUG, BUG, 70, "a bug (assertion or crash), with a report")                                             \

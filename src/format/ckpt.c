@@ -1,7 +1,7 @@
-/* ckpt — see the header. This file locks, opens and verifies; ckpt_save.c writes. Every step below the folder
- * given by the caller is taken relative to an open folder and never through a symbolic link. Files are
- * verified by reading (a bad sector or a file cut meanwhile is an error we can tell) and mapped only for use.
- * Must not know devices or training. */
+/* ckpt — see the header. This file opens and verifies; ckpt_lock.c locks, ckpt_save.c writes. Every step below the
+ * folder given by the caller is taken relative to an open folder and never through a symbolic link. Files are verified
+ * by reading (a bad sector or a file cut meanwhile is an error we can tell) and mapped only for use. Must not know
+ * devices or training. */
 #include "format/ckpt.h"
 
 #include <dirent.h>
@@ -11,12 +11,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "format/ckpt_dir.h"
@@ -25,80 +25,9 @@
 #define PIECE_BYTES (1 << 20) /* read and hashed while it is in the second-level cache */
 #define HEADER_BYTES_MAX 100000000 /* the parser's limit */
 #define APART_BYTES (8 << 20) /* files of this size are checked at the same time */
+#define READ_TRIES 3          /* what cannot be read may be readable in a moment */
+#define READ_PAUSE_MS 100     /* before the second; four times as long before each that follows */
 #define AHEAD_BYTES (8 << 20) /* asked of the disk in advance: the kernel by itself asks for some 100 KiB */
-
-/* holder_of — the process whose number is in the lock file, 0 when it cannot be told. */
-static int64_t holder_of(int fd)
-{
-    char digits[32] = "";
-    int64_t pid = 0;
-    ssize_t n = pread(fd, digits, sizeof(digits) - 1, 0);
-    digits[n > 0 ? n : 0] = 0;
-    digits[strcspn(digits, "\n")] = 0;
-    return text_i64(digits, 1, INT32_MAX, &pid) == TEXT_OK ? pid : 0;
-}
-
-/* take_lock — flock belongs to the open file: it ends with the process, however that ends. */
-static enum status take_lock(struct ckpt_lock *lock)
-{
-    char digits[32];
-    if (flock(lock->fd, LOCK_EX | LOCK_NB) == 0) {
-        text_format(digits, sizeof(digits), "%ld\n", (long)getpid());
-        if (ftruncate(lock->fd, 0) != 0 || pwrite(lock->fd, digits, strlen(digits), 0) < 0)
-            LOG_DEBUG("cannot note our number in %s/.lock: %s", lock->dir,
-                      strerror(errno)); /* a courtesy only */
-        return ST_OK;
-    }
-    if (errno != EWOULDBLOCK) { /* some network file systems have no locks */
-        LOG_WARN("cannot lock %s: %s; see to it that no other run writes there", lock->dir, strerror(errno));
-        return ST_OK;
-    }
-    int64_t pid = holder_of(lock->fd);
-    if (pid > 0)
-        return FAIL(ST_BAD_SETTING,
-                    "checkpoint folder %s is in use by process %" PRId64 "; stop that run, or give this one "
-                                                                         "a "
-                    "CHECKPOINT_DIR of its own",
-                    lock->dir, pid);
-    return FAIL(ST_BAD_SETTING,
-                "checkpoint folder %s is in use by another process; stop that run, or give this one a "
-                "CHECKPOINT_DIR of its own",
-                lock->dir);
-}
-
-enum status ckpt_lock(const char *dir, struct ckpt_lock **out)
-{
-    char path[FILE_PATH_MAX];
-    TRY(file_make_dirs(dir));
-    TRY(file_join(path, sizeof(path), dir, ".lock"));
-    struct ckpt_lock *lock = calloc(1, sizeof(*lock));
-    if (!lock)
-        return FAIL(ST_RETRY, "out of memory: lock of %s", dir);
-    text_copy(lock->dir, sizeof(lock->dir), dir);
-    lock->fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
-    enum status st = lock->fd >= 0 ? take_lock(lock)
-                                   : FAIL(ST_STORE,
-                                          "cannot write in checkpoint folder %s: %s (%s); choose a "
-                                          "CHECKPOINT_DIR that can "
-                                          "be written",
-                                          dir, strerror(errno), path);
-    if (st != ST_OK) {
-        ckpt_unlock(lock);
-        return st;
-    }
-    ckpt_dir_clean(dir);
-    *out = lock;
-    return ST_OK;
-}
-
-void ckpt_unlock(struct ckpt_lock *lock)
-{
-    if (!lock)
-        return;
-    if (lock->fd >= 0)
-        close(lock->fd);
-    free(lock);
-}
 
 /* open_folder — path without closing slashes, opened unless its last part is a link. */
 static enum status open_folder(const char *path, char *clean, size_t cap, int *fd_out)
@@ -118,12 +47,11 @@ static enum status open_folder(const char *path, char *clean, size_t cap, int *f
     if (lstat(clean, &info) == 0 && S_ISLNK(info.st_mode))
         return FAIL(ST_BAD_DATA,
                     "%s is a symbolic link, which checkpoints never follow; name the folder itself", clean);
-    if (error == EMFILE || error == ENFILE || error == ENOMEM)
-        return FAIL(ST_RETRY, "cannot open checkpoint %s: %s; raise the limit", clean, strerror(error));
     if (error == ENOENT)
         return FAIL(ST_NO_INPUT, "there is no checkpoint %s; check the path", clean);
-    return FAIL(ST_BAD_DATA, "cannot open checkpoint %s: %s; a checkpoint is a folder that can be read",
-                clean, strerror(error));
+    if (error == ENOTDIR)
+        return FAIL(ST_BAD_DATA, "cannot open checkpoint %s: %s; a checkpoint is a folder", clean, strerror(error));
+    return ckpt_unread("open checkpoint", clean, error);
 }
 
 /* open_regular — a plain file of the folder. */
@@ -131,19 +59,55 @@ static enum status open_regular(int dir_fd, const char *path, const char *name, 
                                 int64_t *bytes_out)
 {
     struct stat info;
+    char what[FILE_PATH_MAX];
+    TRY(file_join(what, sizeof(what), path, name));
     int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return FAIL(errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ST_RETRY : ST_BAD_DATA,
-                    "cannot open %s/%s: %s", path, name,
-                    errno == ELOOP ? "it is a symbolic link, which checkpoints never follow"
-                                   : strerror(errno));
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return ckpt_unread("open", what, errno);
+    int error = fstat(fd, &info) == 0 ? 0 : errno;
+    if (error != 0 || !S_ISREG(info.st_mode)) {
         close(fd);
-        return FAIL(ST_BAD_DATA, "%s/%s is not a regular file", path, name);
+        return error != 0 ? ckpt_unread("look at", what, error) : FAIL(ST_BAD_DATA, "%s is not a regular file", what);
     }
     *fd_out = fd;
     *bytes_out = info.st_size;
     return ST_OK;
+}
+
+/* Proven: a name that is not there, or does not lead to a plain file. All else may be the disk's or the user's fault.
+ * */
+static bool is_damage(int error)
+{
+    return error == ENOENT || error == ENOTDIR || error == EISDIR || error == ELOOP || error == ENXIO;
+}
+
+/* These pass: memory and files that others hold, a server that answers again. */
+static bool is_passing(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN || error == EBUSY ||
+           error == ETIMEDOUT || error == ESTALE;
+}
+
+enum status ckpt_unread(const char *verb, const char *path, int error)
+{
+    const char *remedy = error == EACCES || error == EPERM   ? "give this user permission to read it"
+                         : error == EMFILE || error == ENFILE ? "raise the limit of open files (ulimit -n)"
+                         : error == ENOMEM                    ? "free some memory"
+                         : is_passing(error)                  ? "see whether its file system answers"
+                         : is_damage(error)                   ? "the checkpoint is not whole"
+                                                              : "check the disk";
+    enum status st = is_damage(error) ? ST_BAD_DATA : is_passing(error) ? ST_RETRY : ST_STORE;
+    return FAIL(st, "cannot %s %s: %s; %s", verb, path,
+                error == ELOOP ? "it is a symbolic link, which checkpoints never follow" : strerror(error), remedy);
+}
+
+bool ckpt_try_again(enum status st, int *tries)
+{
+    if ((st != ST_STORE && st != ST_RETRY) || ++*tries >= READ_TRIES)
+        return false;
+    LOG_WARN("%s; trying again (%d of %d)", status_message(), *tries + 1, READ_TRIES);
+    clock_sleep_ms(READ_PAUSE_MS << (2 * (*tries - 1)));
+    return true;
 }
 
 enum status ckpt_read_piece(int fd, const char *path, const char *name, void *out, size_t n, int64_t offset,
@@ -154,9 +118,12 @@ enum status ckpt_read_piece(int fd, const char *path, const char *name, void *ou
         ssize_t got = pread(fd, (char *)out + done, n - done, (off_t)(offset + (int64_t)done));
         if (got < 0 && errno == EINTR)
             continue;
-        if (got < 0)
-            return FAIL(ST_BAD_DATA, "cannot read %s/%s at byte %" PRId64 ": %s; check the disk", path, name,
-                        offset + (int64_t)done, strerror(errno));
+        if (got < 0) {
+            char what[FILE_PATH_MAX];
+            int error = errno;
+            TRY(file_join(what, sizeof(what), path, name));
+            return ckpt_unread("read", what, error);
+        }
         if (got == 0)
             break;
         done += (size_t)got;
@@ -190,10 +157,10 @@ static enum status check_listing(int dir_fd, const char *path, const struct mani
         int error = errno;
         if (fd >= 0)
             close(fd);
-        return FAIL(ST_BAD_DATA, "cannot list checkpoint %s: %s", path, strerror(error));
+        return ckpt_unread("list checkpoint", path, error);
     }
     enum status st = ST_OK;
-    for (struct dirent *entry; st == ST_OK && (entry = readdir(dir)) != NULL;) {
+    for (struct dirent *entry; st == ST_OK && (entry = ckpt_dir_next(dir, path, &st)) != NULL;) {
         bool is_known = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
                         strcmp(entry->d_name, CKPT_DIR_MANIFEST) == 0;
         for (int i = 0; i < manifest->files_n; i++)
@@ -258,7 +225,8 @@ static enum status check_bytes(const char *path, const struct manifest_file *fil
                 path, file->name, bytes, file->bytes);
 }
 
-/* One file being checked, a large one by a thread of its own: together they keep the disk busy and the cores hashing. */
+/* One file being checked, a large one by a thread of its own: together they keep the disk busy and the cores hashing.
+ * */
 struct check {
     const char *path;
     const struct manifest_file *file;
@@ -314,7 +282,7 @@ static enum status map_part(struct ckpt *ckpt, const struct check *c)
     if (c->file->bytes > 0) {
         void *map = mmap(NULL, (size_t)c->file->bytes, PROT_READ, MAP_PRIVATE, c->fd, 0);
         if (map == MAP_FAILED)
-            return FAIL(ST_RETRY, "cannot map %s (%" PRId64 " bytes): %s", what, c->file->bytes, strerror(errno));
+            return ckpt_unread("map", what, errno);
         part->map = map;
         part->bytes = (size_t)c->file->bytes;
     }
@@ -380,7 +348,7 @@ static enum status look_at_part(struct ckpt *ckpt, int dir_fd, const struct mani
     size_t n = bytes > 0 ? (size_t)bytes : 1;
     void *map = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
-        return FAIL(ST_RETRY, "cannot map %s (%" PRId64 " bytes): %s", what, bytes, strerror(errno));
+        return ckpt_unread("map", what, errno);
     part->map = map;
     part->bytes = n;
     TRY(read_header(ckpt, part, file->name));
@@ -429,9 +397,20 @@ free_ckpt:
     return st;
 }
 
+static enum status open_patiently(const char *path, bool is_lazy, const struct safetensors_beat *beat,
+                                  struct ckpt **out)
+{
+    int tries = 0;
+    enum status st;
+    do
+        st = open_one(path, is_lazy, beat, out);
+    while (ckpt_try_again(st, &tries));
+    return st;
+}
+
 enum status ckpt_open(const char *path, const struct safetensors_beat *beat, struct ckpt **out)
 {
-    return open_one(path, false, beat, out);
+    return open_patiently(path, false, beat, out);
 }
 
 void ckpt_close(struct ckpt *ckpt)
@@ -458,10 +437,10 @@ static enum status open_step(const char *dir, int64_t step, bool is_lazy, const 
     char path[FILE_PATH_MAX];
     struct ckpt *ckpt = NULL;
     TRY(ckpt_dir_step_path(path, sizeof(path), dir, step));
-    TRY(open_one(path, is_lazy, beat, &ckpt));
+    TRY(open_patiently(path, is_lazy, beat, &ckpt));
     if (is_lazy && !is_plain(ckpt)) {
         ckpt_close(ckpt);
-        TRY(open_one(path, false, beat, &ckpt));
+        TRY(open_patiently(path, false, beat, &ckpt));
     }
     if (ckpt->manifest.meta.step != step) {
         int64_t told = ckpt->manifest.meta.step;
@@ -472,19 +451,24 @@ static enum status open_step(const char *dir, int64_t step, bool is_lazy, const 
     return ST_OK;
 }
 
-/* open_newest — of the steps below `below`. */
+/* open_newest — of the steps below `below`. Only proven damage leads to an older one: a newest that cannot be read now,
+ * or that another version wrote, is still the newest. */
 static enum status open_newest(const char *dir, int64_t below, bool is_lazy, const struct safetensors_beat *beat,
                                struct ckpt **out)
 {
     struct ckpt_dir_steps steps;
     struct ckpt *ckpt = NULL;
-    enum status st = ST_OK;
-    TRY(ckpt_dir_list(dir, &steps));
+    enum status st;
+    int tries = 0;
+    do
+        st = ckpt_dir_list(dir, &steps);
+    while (ckpt_try_again(st, &tries));
+    TRY(st);
     for (int i = 0; i < steps.steps_n && !ckpt; i++) {
         if (steps.step[i] >= below)
             continue;
         st = open_step(dir, steps.step[i], is_lazy, beat, &ckpt);
-        if (st == ST_RETRY) /* says nothing about the checkpoint */
+        if (st != ST_OK && st != ST_BAD_DATA && st != ST_NO_INPUT)
             break;
         if (st != ST_OK)
             LOG_WARN("skipping a checkpoint that is not whole: %s", status_message());

@@ -61,9 +61,7 @@ static enum status add_step(struct ckpt_dir_steps *steps, int *cap, int64_t step
     return ST_OK;
 }
 
-/* next_entry — NULL at the end (*st ST_OK) or when reading fails: an end we only believe to see would hide
- * checkpoints. */
-static struct dirent *next_entry(DIR *listing, const char *dir, enum status *st)
+struct dirent *ckpt_dir_next(DIR *listing, const char *dir, enum status *st)
 {
     errno = 0;
     struct dirent *entry = readdir(listing);
@@ -89,7 +87,7 @@ enum status ckpt_dir_list(const char *dir, struct ckpt_dir_steps *out)
         return FAIL(errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ST_RETRY : ST_STORE,
                     "cannot list checkpoint folder %s: %s; give this user permission to read it", dir,
                     strerror(errno));
-    for (struct dirent *entry; st == ST_OK && (entry = next_entry(listing, dir, &st)) != NULL;)
+    for (struct dirent *entry; st == ST_OK && (entry = ckpt_dir_next(listing, dir, &st)) != NULL;)
         if (step_of(entry->d_name, &step))
             st = add_step(&steps, &cap, step, dir);
     closedir(listing);

@@ -1,10 +1,11 @@
 /* ckpt_dir — the folder of checkpoints: which steps it holds, and which names in it are ours.
  *
- * For ckpt.c (reads, locks) and ckpt_save.c (writes); nobody else needs it. Must not know what a checkpoint
- * holds. */
+ * For ckpt.c (reads), ckpt_lock.c (locks) and ckpt_save.c (writes); nobody else needs it. Must not know what a
+ * checkpoint holds. */
 #ifndef CONVOY_FORMAT_CKPT_DIR_H
 #define CONVOY_FORMAT_CKPT_DIR_H
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +23,9 @@ struct ckpt_dir_steps {
 };
 /* ckpt_dir_list — a folder that does not exist holds none; one that is no folder or cannot be read fails. */
 enum status ckpt_dir_list(const char *dir, struct ckpt_dir_steps *out);
+/* ckpt_dir_next — NULL at the end (*st stays ST_OK) or when reading fails: an end we only believe to see would hide
+ * checkpoints. */
+struct dirent *ckpt_dir_next(DIR *listing, const char *dir, enum status *st);
 enum status ckpt_dir_step_path(char *out, size_t cap, const char *dir, int64_t step);
 
 /* ckpt_dir_temp_path — where this process writes the checkpoint of a step, or moves one to remove it. */
@@ -39,5 +43,8 @@ struct ckpt_lock {
     int fd; /* of DIR/.lock, locked as long as it is open */
     char dir[FILE_PATH_MAX];
 };
+/* ckpt_lock_keep — the folder is still the one that was locked; one that is gone is made again, and locked. ST_STORE:
+ * it cannot be; another process holds it now. In ckpt_lock.c. */
+enum status ckpt_lock_keep(struct ckpt_lock *lock);
 
 #endif

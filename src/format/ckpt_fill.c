@@ -117,7 +117,7 @@ static const struct manifest_file *file_of(const struct ckpt *ckpt, const struct
     return file;
 }
 
-enum status ckpt_fill(struct ckpt *ckpt, const struct ckpt_fill *fill, const struct safetensors_beat *beat)
+static enum status fill_once(struct ckpt *ckpt, const struct ckpt_fill *fill, const struct safetensors_beat *beat)
 {
     struct reader reader[MANIFEST_FILES_MAX];
     enum status st = ST_OK;
@@ -138,5 +138,15 @@ enum status ckpt_fill(struct ckpt *ckpt, const struct ckpt_fill *fill, const str
             status_back(&reader[i].why);
         }
     }
+    return st;
+}
+
+enum status ckpt_fill(struct ckpt *ckpt, const struct ckpt_fill *fill, const struct safetensors_beat *beat)
+{
+    int tries = 0;
+    enum status st;
+    do
+        st = fill_once(ckpt, fill, beat);
+    while (ckpt_try_again(st, &tries));
     return st;
 }

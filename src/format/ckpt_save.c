@@ -50,7 +50,10 @@ static enum status find_existing(const struct job *job, bool *done_out)
     if (!S_ISDIR(info.st_mode))
         return FAIL(ST_STORE, "cannot write checkpoint %s: a %s of that name is in the way; move it",
                     job->target, S_ISLNK(info.st_mode) ? "symbolic link" : "file");
-    if (ckpt_open(job->target, job->beat, &ckpt) != ST_OK) {
+    enum status st = ckpt_open(job->target, job->beat, &ckpt);
+    if (st != ST_OK && st != ST_BAD_DATA)
+        return FAIL(st, "%s; what is there is not replaced", status_message());
+    if (st != ST_OK) {
         LOG_WARN("replacing a checkpoint that is not whole: %s", status_message());
         return ST_OK;
     }
@@ -201,13 +204,14 @@ static enum status prepare(struct job *job, const struct ckpt_meta *meta)
     return ST_OK;
 }
 
-enum status ckpt_save(const struct ckpt_lock *lock, const struct ckpt_meta *meta,
+enum status ckpt_save(struct ckpt_lock *lock, const struct ckpt_meta *meta,
                       const struct ckpt_part *part, int parts_n, int keep,
                       const struct safetensors_beat *beat, char *path_out, size_t path_cap)
 {
     struct job job = {.dir = lock->dir, .part = part, .parts_n = parts_n, .beat = beat};
     bool is_done;
     TRY(prepare(&job, meta));
+    TRY(ckpt_lock_keep(lock));
     ckpt_dir_clean(job.dir);
     TRY(find_existing(&job, &is_done));
     if (!is_done) {

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/must.h"
 
-#define SCHEMA 1
+#define SCHEMA 1 /* what is written, and the only one so far that is read; see ckpt.h on versions */
 #define COUNT_MAX ((int64_t)1 << 53) /* whole numbers beyond it are not exact in JSON */
 #define TAIL_BYTES 43
 #define SUFFIX ".safetensors"
@@ -102,11 +102,7 @@ static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
 {
     int64_t schema;
     const char *version;
-    TRY(json_get_i64(root, "schema", 0, COUNT_MAX, &schema));
-    if (schema != SCHEMA)
-        return FAIL(ST_BAD_DATA,
-                    "a checkpoint of schema %" PRId64 ", this convoy reads %d; use the convoy that wrote it",
-                    schema, SCHEMA);
+    TRY(json_get_i64(root, "schema", SCHEMA, SCHEMA, &schema));
     TRY(json_get_string(root, "version", &version));
     if (!text_copy(out->version, sizeof(out->version), version))
         return FAIL(ST_BAD_DATA, "JSON key \"version\" is longer than %zu bytes", sizeof(out->version) - 1);
@@ -176,9 +172,59 @@ static enum status read_text(const char *bytes, size_t n, const char *what, stru
     return ST_OK;
 }
 
+static size_t skip_space(const char *bytes, size_t n, size_t at)
+{
+    while (at < n && strchr(" \t\r\n", bytes[at]) && bytes[at])
+        at++;
+    return at;
+}
+
+/* take — the text at `at`, white space before it; false: something else is there. */
+static bool take(const char *bytes, size_t n, size_t *at, const char *text)
+{
+    size_t from = skip_space(bytes, n, *at), len = strlen(text);
+    if (n - from < len || memcmp(bytes + from, text, len) != 0)
+        return false;
+    *at = from + len;
+    return true;
+}
+
+/* schema_of — what the first key says, before anything else is believed: how the rest is to be read, and its checksum,
+ * may be other rules than ours. -1: the bytes do not begin so. */
+static int64_t schema_of(const char *bytes, size_t n)
+{
+    char digits[20];
+    size_t at = 0;
+    int64_t schema;
+    if (!take(bytes, n, &at, "{") || !take(bytes, n, &at, "\"schema\"") || !take(bytes, n, &at, ":"))
+        return -1;
+    at = skip_space(bytes, n, at);
+    size_t len = 0;
+    while (at + len < n && len + 1 < sizeof(digits) && bytes[at + len] >= '0' && bytes[at + len] <= '9')
+        len++;
+    memcpy(digits, bytes + at, len);
+    digits[len] = 0;
+    at += len;
+    if (text_i64(digits, 0, INT64_MAX, &schema) != TEXT_OK || !take(bytes, n, &at, ","))
+        return -1;
+    return schema;
+}
+
+static enum status check_schema(const char *bytes, size_t n, const char *what)
+{
+    int64_t schema = schema_of(bytes, n);
+    if (schema < 0 || schema == SCHEMA)
+        return ST_OK;
+    return FAIL(ST_SCHEMA,
+                "%s is of schema %" PRId64 ", and this convoy reads %d: %s version wrote it. Use that version, or "
+                "give another CHECKPOINT_DIR; nothing of it was changed",
+                what, schema, SCHEMA, schema > SCHEMA ? "a newer" : "an older");
+}
+
 enum status manifest_parse(const char *bytes, size_t n, const char *what, struct manifest *out)
 {
     char tail[TAIL_BYTES + 1];
+    TRY(check_schema(bytes, n, what));
     if (n > MANIFEST_BYTES_MAX || n < TAIL_BYTES)
         return FAIL(ST_BAD_DATA, "%s has %zu bytes, a manifest has %d to %d; it is cut short or damaged",
                     what, n, TAIL_BYTES, MANIFEST_BYTES_MAX);

@@ -30,7 +30,8 @@ struct manifest {
 enum status manifest_squeeze(struct ckpt_meta *meta);
 /* manifest_write — the text, appended to out (freed by the caller). */
 enum status manifest_write(const struct manifest *manifest, struct text *out);
-/* manifest_parse — `what` names the file in failures (ST_BAD_DATA). */
+/* manifest_parse — `what` names the file in failures (ST_BAD_DATA). ST_SCHEMA: its first key tells of a schema that we
+ * do not read, whatever follows. */
 enum status manifest_parse(const char *bytes, size_t n, const char *what, struct manifest *out);
 
 #endif

@@ -111,7 +111,7 @@ static enum status save(const struct import *in, char *path, size_t path_cap)
     enum status st;
     TRY_OR(ckpt_lock(in->to, &lock), free_source);
     st = ckpt_save(lock, &meta, &part, 1, 0, NULL, path, path_cap);
-    ckpt_unlock(lock);
+    ckpt_lock_release(lock);
 free_source:
     free(source);
     return st;

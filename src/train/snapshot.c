@@ -69,7 +69,7 @@ static enum status lock(struct snapshot *s)
 {
     int64_t until_ms = clock_ms() + LOCK_WAIT_MS;
     enum status st = ckpt_lock(s->dir, &s->lock);
-    while (st == ST_BAD_SETTING && clock_ms() < until_ms) {
+    while (st == ST_BAD_SETTING && file_is_dir(s->dir) && clock_ms() < until_ms) {
         clock_sleep_ms(50);
         st = ckpt_lock(s->dir, &s->lock);
     }
@@ -96,7 +96,7 @@ void snapshot_close(struct snapshot *s)
     if (!s)
         return;
     ckpt_close(s->found);
-    ckpt_unlock(s->lock);
+    ckpt_lock_release(s->lock);
     free(s->source);
     free(s);
 }
@@ -247,7 +247,7 @@ static enum status fill(struct snapshot *s)
     struct stream *stream = step_stream(s->step);
     TRY(check_shapes(s));
     enum status st = ckpt_fill(s->found, &to, &s->config.beat);
-    for (int part = 0; st != ST_OK && st != ST_RETRY && part < s->parts_n; part++) {
+    for (int part = 0; st == ST_BAD_DATA && part < s->parts_n; part++) {
         TRY(dev_fill(stream, step_part(s->step, part), 0, (size_t)step_table(s->step)->total_elems * sizeof(float)));
         TRY(dev_sync(stream));
     }
@@ -259,7 +259,7 @@ static enum status fill_newest(struct snapshot *s, struct snapshot_place *place,
 {
     for (;;) {
         enum status st = fill(s);
-        if (st == ST_OK || st == ST_RETRY)
+        if (st != ST_BAD_DATA)
             return st;
         LOG_WARN("skipping a checkpoint that is not whole: %s", status_message());
         int64_t below = ckpt_meta(s->found)->step;

@@ -115,7 +115,7 @@ static void list_sources(struct bench *b, struct ckpt_part part[PARTS])
 }
 
 /* save — one checkpoint, replaced by the next; how long it takes. */
-static double save(struct bench *b, const struct ckpt_lock *lock, int64_t step)
+static double save(struct bench *b, struct ckpt_lock *lock, int64_t step)
 {
     struct ckpt_part part[PARTS];
     struct ckpt_meta meta = {.step = step, .model_json = "{}", .settings_json = "{}", .version = "bench"};
@@ -195,7 +195,7 @@ static bool measure(struct bench *b, int rounds)
         read_s[i] = i % 2 ? read_plain(b, buffer, 0) : read_s[i];
         printf("  round %d: disk %.2f s, plain %.2f s, loaded %.2f s\n", i + 1, disk[i], read_s[i], loaded[i]);
     }
-    ckpt_unlock(lock);
+    ckpt_lock_release(lock);
     free(buffer);
     double gb = (double)b->bytes * 1e-9, plain = median(read_s, rounds), place = median(loaded, rounds);
     double direct = median(disk, rounds), s = median(saved, rounds);

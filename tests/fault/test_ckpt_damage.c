@@ -46,7 +46,7 @@ static int setup(void **state)
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
     assert_int_equal(sample_save(lock, 1, 0, path), ST_OK);
     assert_int_equal(sample_save(lock, 2, 0, folder), ST_OK);
-    ckpt_unlock(lock);
+    ckpt_lock_release(lock);
     for (int f = 0; f < FILES; f++)
         assert_int_equal(file_read(in_folder(file_name[f]), 1 << 20, &good[f], &good_bytes[f]), ST_OK);
     return 0;

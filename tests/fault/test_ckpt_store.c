@@ -96,7 +96,7 @@ static void test_full_disk(void **state)
     assert_says("are free");
     assert_int_equal(leftovers(), 0);
     assert_int_equal(newest(40000), 1);
-    ckpt_unlock(lock);
+    ckpt_lock_release(lock);
     assert_int_equal(umount(dir), 0);
 }
 
@@ -113,7 +113,7 @@ static void test_no_inodes(void **state)
     assert_says("No space left on device");
     assert_int_equal(leftovers(), 0);
     assert_int_equal(newest(8), 1);
-    ckpt_unlock(lock);
+    ckpt_lock_release(lock);
     assert_int_equal(umount(dir), 0);
 }
 
@@ -126,7 +126,7 @@ static void test_read_only(void **state)
     }
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
     assert_int_equal(sample_save(lock, 1, 0, path), ST_OK);
-    ckpt_unlock(lock);
+    ckpt_lock_release(lock);
     assert_int_equal(mount("none", dir, "tmpfs", MS_REMOUNT | MS_RDONLY, NULL), 0);
     assert_int_equal(newest(8), 1);
     assert_int_equal(ckpt_lock(dir, &lock), ST_STORE);
@@ -172,7 +172,7 @@ static void test_kill(void **state)
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
     assert_int_equal(sample_save_big(lock, *done + 2, 2, 60000, path), ST_OK);
     assert_int_equal(leftovers(), 0);
-    ckpt_unlock(lock);
+    ckpt_lock_release(lock);
     print_message("# %d kills, %d of them with a folder half written, %lld saves\n", KILLS, died_in_save,
                   (long long)*done);
 }
@@ -242,7 +242,7 @@ static int inject_all(const char *call, const char *error, const char *onward, b
         failed_n += code == 10;
         assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
         assert_int_equal(sample_save(lock, ++step, 3, path), ST_OK);
-        ckpt_unlock(lock);
+        ckpt_lock_release(lock);
         assert_int_equal(leftovers(), 0);
         assert_int_equal(newest(8), step);
     }
@@ -288,7 +288,7 @@ static int save_once(const char *to, const char *number)
     enum status st = ckpt_lock(to, &lock);
     if (st == ST_OK)
         st = sample_save(lock, step, 3, path);
-    ckpt_unlock(lock);
+    ckpt_lock_release(lock);
     return st == ST_OK ? 0 : st == ST_STORE ? 10 : 11;
 }
 

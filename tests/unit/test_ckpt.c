@@ -25,7 +25,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    ckpt_unlock(lock);
+    ckpt_lock_release(lock);
     return 0;
 }
 
@@ -204,8 +204,10 @@ static void test_obstacles(void **state)
     char file[FILE_PATH_MAX];
     text_format(file, sizeof(file), "%s", below("file"));
     assert_int_equal(close(open(file, O_CREAT | O_WRONLY, 0666)), 0);
-    assert_int_equal(ckpt_lock(file, &other), ST_STORE);
-    assert_says("Not a directory");
+    assert_int_equal(ckpt_lock(file, &other), ST_BAD_SETTING);
+    assert_says("not a folder");
+    assert_int_equal(ckpt_lock(below("file/below"), &other), ST_BAD_SETTING);
+    assert_says("a part of its path is a file");
     assert_int_equal(ckpt_open_newest(file, NULL, &ckpt), ST_BAD_SETTING);
     assert_says("not a folder");
     assert_int_equal(ckpt_open_newest(below("missing"), NULL, &ckpt), ST_OK);
@@ -235,9 +237,9 @@ static void test_lock(void **state)
     text_format(number, sizeof(number), "in use by process %ld;", (long)getpid());
     assert_int_equal(ckpt_lock(dir, &second), ST_BAD_SETTING);
     assert_says(number);
-    ckpt_unlock(lock);
+    ckpt_lock_release(lock);
     assert_int_equal(ckpt_lock(dir, &second), ST_OK);
-    ckpt_unlock(second);
+    ckpt_lock_release(second);
     pid_t pid = fork();
     if (pid == 0) {
         enum status st = ckpt_lock(dir, &second);
@@ -247,7 +249,7 @@ static void test_lock(void **state)
     waitpid(pid, &ended, 0);
     assert_int_equal(ended, 0);
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
-    ckpt_unlock(NULL);
+    ckpt_lock_release(NULL);
 }
 
 static void test_bad_meta(void **state)

@@ -34,7 +34,7 @@ static int setup(void **state)
     enum status st = sample_save(lock, 3, 0, path);
     if (st == ST_OK)
         st = sample_save_big(lock, 5, 0, ELEMS, path);
-    ckpt_unlock(lock);
+    ckpt_lock_release(lock);
     return st != ST_OK;
 }
 

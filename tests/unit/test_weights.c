@@ -88,7 +88,7 @@ static void test_checkpoint(void **state)
         assert_true(dims.task == MODEL_TASK_QA && dims.embed == 4 && dims.vocab == 16);
         ckpt_close(ckpt);
     }
-    ckpt_unlock(lock);
+    ckpt_lock_release(lock);
 }
 
 static const struct CMUnitTest tests[] = {

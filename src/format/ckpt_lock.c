@@ -1,0 +1,132 @@
+/* ckpt_lock — one trainer at a time writes in a folder of checkpoints: a lock on DIR/.lock, which ends with the
+ * process. See ckpt.h and ckpt_dir.h. Must not know what a checkpoint holds. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "format/ckpt.h"
+#include "format/ckpt_dir.h"
+
+/* holder_of — the process whose number is in the lock file, 0 when it cannot be told. */
+static int64_t holder_of(int fd)
+{
+    char digits[32] = "";
+    int64_t pid = 0;
+    ssize_t n = pread(fd, digits, sizeof(digits) - 1, 0);
+    digits[n > 0 ? n : 0] = 0;
+    digits[strcspn(digits, "\n")] = 0;
+    return text_i64(digits, 1, INT32_MAX, &pid) == TEXT_OK ? pid : 0;
+}
+
+/* take_lock — flock belongs to the open file: it ends with the process, however that ends. */
+static enum status take_lock(struct ckpt_lock *lock)
+{
+    char digits[32];
+    if (flock(lock->fd, LOCK_EX | LOCK_NB) == 0) {
+        text_format(digits, sizeof(digits), "%ld\n", (long)getpid());
+        if (ftruncate(lock->fd, 0) != 0 || pwrite(lock->fd, digits, strlen(digits), 0) < 0)
+            LOG_DEBUG("cannot note our number in %s/.lock: %s", lock->dir,
+                      strerror(errno)); /* a courtesy only */
+        return ST_OK;
+    }
+    if (errno != EWOULDBLOCK) { /* some network file systems have no locks */
+        LOG_WARN("cannot lock %s: %s; see to it that no other run writes there", lock->dir, strerror(errno));
+        return ST_OK;
+    }
+    int64_t pid = holder_of(lock->fd);
+    if (pid > 0)
+        return FAIL(ST_BAD_SETTING,
+                    "checkpoint folder %s is in use by process %" PRId64 "; stop that run, or give this one a "
+                    "CHECKPOINT_DIR of its own",
+                    lock->dir, pid);
+    return FAIL(ST_BAD_SETTING,
+                "checkpoint folder %s is in use by another process; stop that run, or give this one a "
+                "CHECKPOINT_DIR of its own",
+                lock->dir);
+}
+
+static enum status lock_path(char *out, size_t cap, const char *dir) { return file_join(out, cap, dir, ".lock"); }
+
+/* open_lock — in the folder, which is there. */
+static enum status open_lock(struct ckpt_lock *lock)
+{
+    char path[FILE_PATH_MAX];
+    TRY(lock_path(path, sizeof(path), lock->dir));
+    lock->fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (lock->fd >= 0)
+        return take_lock(lock);
+    enum status st = errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ST_RETRY : ST_STORE;
+    return FAIL(st, "cannot write in checkpoint folder %s: %s (%s); choose a CHECKPOINT_DIR that can be written",
+                lock->dir, strerror(errno), path);
+}
+
+/* check_place — no file stands where the folder, or one above it, should be: that is a setting, not the disk. */
+static enum status check_place(const char *dir)
+{
+    struct stat info;
+    int error = stat(dir, &info) == 0 ? (S_ISDIR(info.st_mode) ? 0 : ENOTDIR) : errno;
+    if (error != ENOTDIR)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING, "CHECKPOINT_DIR=%s is not a folder, or a part of its path is a file; name a folder",
+                dir);
+}
+
+enum status ckpt_lock(const char *dir, struct ckpt_lock **out)
+{
+    TRY(check_place(dir));
+    TRY(file_make_dirs(dir));
+    struct ckpt_lock *lock = calloc(1, sizeof(*lock));
+    if (!lock)
+        return FAIL(ST_RETRY, "out of memory: lock of %s", dir);
+    text_copy(lock->dir, sizeof(lock->dir), dir);
+    enum status st = open_lock(lock);
+    if (st != ST_OK) {
+        ckpt_lock_release(lock);
+        return st;
+    }
+    ckpt_dir_clean(dir);
+    *out = lock;
+    return ST_OK;
+}
+
+void ckpt_lock_release(struct ckpt_lock *lock)
+{
+    if (!lock)
+        return;
+    if (lock->fd >= 0)
+        close(lock->fd);
+    free(lock);
+}
+
+/* is_same — the name leads to the very file that is locked. */
+static bool is_same(const struct ckpt_lock *lock, const char *path)
+{
+    struct stat ours, there;
+    return fstat(lock->fd, &ours) == 0 && lstat(path, &there) == 0 && ours.st_dev == there.st_dev &&
+           ours.st_ino == there.st_ino;
+}
+
+enum status ckpt_lock_keep(struct ckpt_lock *lock)
+{
+    char path[FILE_PATH_MAX];
+    struct stat info;
+    TRY(lock_path(path, sizeof(path), lock->dir));
+    if (lock->fd >= 0 && is_same(lock, path))
+        return ST_OK;
+    if (stat(lock->dir, &info) != 0)
+        LOG_WARN("checkpoint folder %s is gone: it is made again; the checkpoints that it held are not in it",
+                 lock->dir);
+    TRY(file_make_dirs(lock->dir));
+    if (lock->fd >= 0)
+        close(lock->fd);
+    enum status st = open_lock(lock);
+    return st == ST_BAD_SETTING ? FAIL(ST_STORE, "%s", status_message()) : st; /* another run's by now: not at start */
+}

@@ -43,9 +43,12 @@ include kernels/cuda.mk
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
 BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
 
-# What the two commands install when it is missing (Debian, Ubuntu).
+# What the two commands install when it is missing (Debian, Ubuntu); what is large, `make test-all` and `make containers`.
 NEED := gcc libc6-dev make pkg-config libevent-dev libcurl4-openssl-dev libssl-dev libcjson-dev libutf8proc-dev libxxhash-dev libzstd-dev libucx-dev
 NEED_TEST := g++ perl libcmocka-dev curl jq strace procps iproute2 openssl git ca-certificates
+NEED_ALL := chromium fonts-dejavu-core python3 python3-venv python3-yaml docker-compose slurm-wlm munge clang gcc-aarch64-linux-gnu
+NEED_CONTAINERS := podman runc debootstrap jq curl strace podman-compose golang-github-containernetworking-plugin-dnsname dnsmasq-base \
+  iptables python3 python3-venv
 NEED_BENCH := libcmocka-dev libopenblas0 jq
 NEED_COMM := g++ jq openmpi-bin libopenmpi-dev libgloo-dev
 
@@ -55,7 +58,7 @@ STEPS ?= 100
 RUN := $(BUILD)/run
 ARGS ?=
 
-.PHONY: FORCE all tests test tidy run bench bench-comm bench-scale gates stress torture soak containers kubelet bench-scrape docs help clean
+.PHONY: FORCE all tests test test-all test-busy tidy run bench bench-comm bench-scale gates stress torture soak containers kubelet bench-scrape docs help clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -102,7 +105,9 @@ tests: $(BUILD)/convoy $(TESTS)
 
 help:
 	@echo 'make run [DATA=FILE|FOLDER] [STEPS=100] [ARGS="NAME=VALUE ..."]   build, train gpt2-mini, sample'
-	@echo 'make test [SAN=address,undefined | SAN=thread]                     build, run the whole suite'
+	@echo 'make test [SAN=address,undefined | SAN=thread] [ONLY=EXPRESSION]   build, run the suite (or the tests of such names)'
+	@echo 'make test-all   installs what else tests can use (chromium, compose, Slurm, Prometheus …; 1.5 GB), then the same'
+	@echo 'make test-busy [LOAD=20] [ROUNDS=5] [ONLY=EXPRESSION]   the same, several times, beside processes that only compute'
 	@echo 'make [CUDA=1 | CUDA=0]   build build/convoy; CUDA is built in where nvcc is (1: or fail; 0: left out)'
 	@echo 'make tidy       only the rules of the house'
 	@echo 'make bench      kernels and steps against the limits of this machine'
@@ -130,13 +135,32 @@ run:
 	  WARMUP_STEPS=$$(($(STEPS) < 100 ? $(STEPS) / 10 : 10)) CHECKPOINT_DIR=$(RUN) $(ARGS)
 	$(BUILD)/convoy generate CHECKPOINT_DIR=$(RUN) PROMPT='You may' TOKENS=60 TEMPERATURE=1
 
-# Each test program runs by itself with a time limit; prove reads TAP and prints the result line last. UCX's hook in madvise
-# is called when a thread has ended, where the thread sanitizer crashes.
+# Each test program runs by itself with a time limit (tests/suite); prove reads TAP and prints the result line last. UCX's hook in
+# madvise is called when a thread has ended, where the thread sanitizer crashes. Packages come before the first test, never in one.
+ONLY ?=
+EVERY_TEST = $(sort $(TESTS) $(wildcard tests/*/test_*.sh tests/*/test_*.pl))
+PICKED = $(if $(ONLY),$(shell printf '%s\n' $(EVERY_TEST) | grep -E '$(ONLY)'),$(EVERY_TEST))
+SUITE = DEVICE=cpu BUILD=$(BUILD) SAN=$(SAN) $(if $(filter thread,$(SAN)),UCX_MEM_MMAP_HOOK_MODE=none) LIMIT=$(if $(SAN),600,240) tests/suite/all.pl \
+  --build '$(MAKE) --no-print-directory -s -j$(shell nproc) $(if $(ONLY),all $(filter $(TESTS),$(PICKED)),tests)' $(PICKED)
 test:
 	@sh .ci/need $(NEED) $(NEED_TEST)
-	@$(MAKE) --no-print-directory -s -j$$(nproc) tests
-	@DEVICE=cpu BUILD=$(BUILD) SAN=$(SAN) $(if $(filter thread,$(SAN)),UCX_MEM_MMAP_HOOK_MODE=none) prove --timer --failures --comments -j2 --exec 'timeout -k 5 $(if $(SAN),600,240)' \
-	  $(sort $(TESTS) $(wildcard tests/*/test_*.sh tests/*/test_*.pl))
+	@$(SUITE)
+
+# What cannot be had is named, and its tests are skipped.
+test-all:
+	@sh .ci/need $(NEED) $(NEED_TEST)
+	@.ci/extras $(BUILD) $(NEED_ALL) $(NEED_RELEASE)
+	@$(if $(SAN),,$(MAKE) --no-print-directory -s $(BUILD)/static/done || echo 'test-all: no archives of libcurl and cJSON; the release is not tested' >&2)
+	@$(SUITE)
+
+# The suite on a busy machine: every limit of time in it has to grow with the load.
+LOAD ?= 20
+test-busy:
+	@sh .ci/need $(NEED) $(NEED_TEST)
+	@$(MAKE) --no-print-directory -s -j$$(nproc) $(if $(ONLY),all $(filter $(TESTS),$(PICKED)),tests)
+	@rounds=$(if $(filter command line,$(origin ROUNDS)),$(ROUNDS),5) passed=0; for i in $$(seq $$rounds); do \
+	  tests/suite/busy.pl $(LOAD) $(MAKE) --no-print-directory test && passed=$$((passed + 1)); done; \
+	  echo "test-busy: $$passed of $$rounds passed at load $(LOAD)"; [ $$passed = $$rounds ]
 
 tidy:
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all
@@ -183,8 +207,13 @@ soak: $(BUILD)/convoy
 	BUILD=$(BUILD) KILLS=$(if $(filter command line,$(origin KILLS)),$(KILLS),100) tests/e2e/soak.sh
 
 # The images as they would be run on a cluster, by podman: the first time some twenty minutes. Pods of the base manifest: five.
+CUDA_WHEELS := nvidia-cublas==13.0.2.14 nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 \
+  nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
+STORE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/convoy-tests
 containers: $(BUILD)/convoy
-	BUILD=$(BUILD) CONTAINERS=1 STOPS=10 prove --timer --verbose tests/e2e/test_containers.sh tests/e2e/test_containers_gpu.sh --exec ''
+	@sh .ci/need $(NEED_CONTAINERS)
+	@.ci/extras $(BUILD) --wheels $(STORE)/nvidia $(CUDA_WHEELS)
+	BUILD=$(BUILD) STORE=$(STORE) CONTAINERS=1 STOPS=10 prove --timer --verbose tests/e2e/test_containers.sh tests/e2e/test_containers_gpu.sh --exec ''
 
 # What a scrape each second costs: runs with and without in turn, two minutes on a quiet machine.
 bench-scrape: $(BUILD)/convoy

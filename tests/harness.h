@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include <ftw.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -50,6 +51,26 @@ static inline const char *harness_tmpdir(void)
     atexit(harness_tmpdir_remove);
     return harness_tmpdir_path;
 }
+
+/* harness_slow — how many processes want each processor of the machine now, at least 1. */
+static inline double harness_slow(void)
+{
+    double minute = 0;
+    int now = 0;
+    cpu_set_t set;
+    FILE *file = fopen("/proc/loadavg", "r");
+    if (file == NULL || sched_getaffinity(0, sizeof set, &set) != 0)
+        return 1;
+    if (fscanf(file, "%lf %*s %*s %d", &minute, &now) != 2)
+        now = 0;
+    fclose(file);
+    const double slow = (now > minute ? now : minute) / CPU_COUNT(&set);
+    return slow > 1 ? slow : 1;
+}
+
+/* harness_patient_ms — a limit of time that is this long on a quiet machine. A limit that only ends what hangs, or says
+ * that something took too long, goes through it. */
+static inline int64_t harness_patient_ms(int64_t ms) { return (int64_t)((double)ms * harness_slow()); }
 
 /* HARNESS_SKIP — leave a test that cannot run here, saying why. (cmocka's own skip() prints "not ok", which prove
  * counts as a failure.) */

@@ -1,6 +1,6 @@
 # containers_lib — images and containers on this machine, by podman, for tests. Source it behind lib.sh. Base images are made
-# by debootstrap from the package source that this machine uses, NVIDIA's toolkit and libraries from PyPI's packages, so nothing but
-# these is needed; all is kept in a cache folder of the user ($STORE). One run at a time uses it.
+# by debootstrap from the package source that this machine uses, NVIDIA's toolkit and libraries from PyPI's packages
+# (`make containers` gets them), so nothing but these is needed; all is kept in a cache folder of the user ($STORE). One run at a time uses it.
 store=${STORE:-$user_cache/convoy-tests}
 base_image=localhost/convoy-base
 image=localhost/convoy-test
@@ -10,7 +10,7 @@ commit=$(git -C "$root" rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 # begin_store — podman with a store of its own. Fails, with the reason in $why, where containers cannot be had.
 begin_store() {
     [ "$(id -u)" = 0 ] || { why="needs root"; return 1; }
-    sh "$root/.ci/need" podman runc debootstrap jq curl strace >out 2>err || { why="podman cannot be installed: $(tail -n 1 err)"; return 1; }
+    there podman runc debootstrap || { why="podman, runc and debootstrap are not all here; \`make containers\` installs them"; return 1; }
     mkdir -p "$store" mnt/{lower,upper,work,all}
     exec 8>"$store/lock"
     flock -n 8 || { why="another run uses $store"; return 1; }
@@ -41,8 +41,7 @@ end_store() {
 # give_commands — docker and podman as README.md writes them, in $tmp/bin: podman with this store, and what a machine without special
 # rights wants. docker compose is podman-compose, with names by Debian's dnsname.
 give_commands() {
-    sh "$root/.ci/need" podman-compose golang-github-containernetworking-plugin-dnsname dnsmasq-base iptables >out 2>err ||
-        { why="podman-compose cannot be installed: $(tail -n 1 err)"; return 1; }
+    there podman-compose dnsmasq iptables || { why="podman-compose, dnsmasq and iptables are not all here; \`make containers\` installs them"; return 1; }
     mkdir -p bin
     cat >bin/podman <<END
 #!/bin/bash
@@ -91,19 +90,8 @@ make_image() { build_image cpu $image --build-arg CPU_BASE=$base_image; }
 
 # ---- for the target gpu
 
-cuda_wheels="nvidia-cublas==13.0.2.14 nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88
-    nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85"
-
-# get_wheels — PyPI's packages of NVIDIA, unpacked in $store/nvidia (0.7 GB to fetch, 1.3 unpacked); once.
-get_wheels() {
-    [ -f "$store/nvidia/done" ] && return 0
-    sh "$root/.ci/need" python3 python3-venv >out 2>err && /usr/bin/python3 -m venv venv >out 2>err || { why="python3-venv: $(tail -n 1 err)"; return 1; }
-    rm -rf "$store/nvidia"
-    # shellcheck disable=SC2086
-    venv/bin/pip install -q --disable-pip-version-check --no-cache-dir --no-deps --target "$store/nvidia" $cuda_wheels >out 2>err ||
-        { why="NVIDIA's packages cannot be had from PyPI: $(tail -n 1 err)"; return 1; }
-    touch "$store/nvidia/done"
-}
+# get_wheels — PyPI's packages of NVIDIA, which `make containers` unpacked in $store/nvidia.
+get_wheels() { [ -f "$store/nvidia/done" ] || { why="no packages of NVIDIA in $store/nvidia; \`make containers\` gets them"; return 1; }; }
 
 # make_cuda_base — the Debian with the toolkit where NVIDIA's images have it; without cuBLAS's own code, which is not linked.
 make_cuda_base() {

@@ -12,6 +12,23 @@ export XDG_CACHE_HOME=$tmp/cache NO_COLOR=1
 unset MODEL DATA VAL_DATA CHECKPOINT_DIR METRICS_FILE STATUS_PORT FAULT STEPS
 started=()
 n=0
+processors=$(nproc)
+
+# slow — how many processes want each processor of the machine now, at least 1: every limit of time is multiplied by it.
+slow() {
+    local minute now
+    read -r minute _ _ now _ </proc/loadavg
+    minute=${minute%.*} now=${now%/*}
+    [ "$now" -gt "$minute" ] || now=$minute
+    echo $((now > processors ? (now + processors - 1) / processors : 1))
+}
+secs() { echo "$(($1 * $(slow)))s"; }                                    # secs N — N seconds on a quiet machine, as a setting
+limit() { local s=$1; shift; timeout --foreground $((s * $(slow))) "$@"; } # limit SECONDS COMMAND…
+# within TOOK_MS LIMIT_MS — no longer than that on a quiet machine.
+within() {
+    local most=$(($2 * $(slow)))
+    [ "$1" -le $most ] || { echo "# took $1 ms, at most $most ms at this load"; false; }
+}
 
 cleanup() {
     for p in ${started[@]+"${started[@]}"}; do
@@ -51,7 +68,18 @@ shows() { grep -qE -- "$1" out || { echo "# out does not show '$1'"; false; }; }
 holds() { jq -s -e "$2" "$1" >/dev/null || { echo "# $1: $2 is not so"; false; }; } # holds FILE JQ, lines as one array
 skip() { n=$((n + 1)); echo "ok $n - $1 # SKIP $2"; }
 done_testing() { echo "1..$n"; }
-give_up() { skip "$1" "$2"; done_testing; exit; } # give_up WHAT WHY: the rest cannot be tried here
+# give_up WHAT WHY — the rest cannot be tried here; before the first point prove prints why.
+give_up() {
+    if [ $n = 0 ]; then echo "1..0 # SKIP $1: $2"; else skip "$1" "$2"; done_testing; fi
+    exit
+}
+there() { local p; for p in "$@"; do command -v "$p" >/dev/null || return 1; done; } # there PROGRAM…: all of them
+# extra WHAT COMMAND… — the rest needs WHAT, which COMMAND finds and `make test-all` installs; a test installs nothing.
+extra() {
+    local what=$1
+    shift
+    "$@" >out 2>err || give_up "$what" "not installed here; \`make test-all\` installs it"
+}
 # near A B LIMIT — every loss of A and B, relative.
 near() {
     paste <(jq .loss "$1") <(jq .loss "$2") | awk -v limit="$3" '
@@ -83,7 +111,7 @@ workers_of() { echo $(ps -o pid= --ppid "$1" --sort start_time,pid); }
 worker_of() { workers_of "$1"; }
 # wait_for SECONDS COMMAND… — until the command succeeds, or the process begun last has ended without that.
 wait_for() {
-    local left=$(($1 * 20))
+    local left=$(($1 * 20 * $(slow)))
     shift
     until "$@"; do
         left=$((left - 1))

@@ -26,7 +26,7 @@ begin_nodes() {
 }
 # finish_node I — its exit code in rcs[I].
 finish_node() {
-    local left=${patience:-600}
+    local left=$((${patience:-600} * $(slow)))
     while ! is_gone "${node[$1]}" && [ $((left -= 1)) -gt 0 ]; do sleep 0.1; done
     [ $left -gt 0 ] || { echo "# node $1 does not end"; kill -KILL "${node[$1]}"; }
     rcs[$1]=0

@@ -2,7 +2,7 @@
 # test_bench — `convoy bench` as a person runs it: a table, JSON, every element right, what it refuses.
 . "$(dirname "$0")/lib.sh"
 
-bench() { timeout 60 "$convoy" bench BENCH_MAX=1 "$@" >out 2>err; }
+bench() { limit 60 "$convoy" bench BENCH_MAX=1 "$@" >out 2>err; }
 
 has_times() { jq -e 'all(.results[]; .median_us > 0 and .median_us >= .best_us and .runs >= 5)' out >/dev/null; }
 

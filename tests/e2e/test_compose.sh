@@ -2,9 +2,8 @@
 # test_compose — what compose makes of compose.yaml. It is read and resolved; the containers themselves are tested by
 # test_containers.sh, for there is no Docker here.
 . "$(dirname "$0")/lib.sh"
-if ! sh "$root/.ci/need" docker-compose jq python3-yaml >out 2>err; then
-    give_up "compose" "docker-compose cannot be installed: $(tail -n 1 err)"
-fi
+extra docker-compose there docker-compose
+extra python3-yaml /usr/bin/python3 -c 'import yaml'
 # resolve FILE… — as JSON in out.
 resolve() {
     local files=
@@ -12,7 +11,7 @@ resolve() {
     rc=0
     # shellcheck disable=SC2086
     JOB_TOKEN=a-secret-for-these-tests-only docker-compose --project-directory "$root" $files config >yaml 2>err || rc=$?
-    python3 -c 'import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)' <yaml >out
+    /usr/bin/python3 -c 'import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)' <yaml >out
 }
 has() { jq -e "$1" out >/dev/null || { echo "# not so: $1"; false; }; }
 resolve compose.yaml

@@ -149,7 +149,7 @@ ok "stopped: 143 and a newer checkpoint within 5 s, each time (the slowest took 
 # 6. README.md's commands as they stand there: one machine, two containers; then two machines.
 quick() { # with time limits, for they are not ours
     mkdir user
-    (cd user && unset JOB_TOKEN && DATA=/data DATA_DIR=$tmp/data STEPS=10 CHECKPOINT_EVERY=5 timeout 500 bash -e <(block compose | sed "s,URL,$root,")) >out 2>err
+    (cd user && unset JOB_TOKEN && DATA=/data DATA_DIR=$tmp/data STEPS=10 CHECKPOINT_EVERY=5 limit 500 bash -e <(block compose | sed "s,URL,$root,")) >out 2>err
 }
 if give_commands; then
     podman tag $base_image docker.io/library/debian:bookworm
@@ -160,19 +160,19 @@ if give_commands; then
         ok "node $i is done" is "$(podman inspect convoy_node${i}_1 2>/dev/null | jq -r '.[0].State.ExitCode')" 0
     done
     ok "two nodes, all steps" is "$(grep -cE 'generation 1: 2 nodes' err out | awk -F: '{ n += $2 } END { print (n > 0) }') $(cat out err | grep -cE 'step 10/10 ')" "1 1"
-    (cd user/convoy && timeout 60 docker compose down -v) >out 2>err
+    (cd user/convoy && limit 60 docker compose down -v) >out 2>err
     m0=cvm0$$ m1=cvm1$$
     ip netns add $m0 && ip netns add $m1 && ip link add eth0 netns $m0 type veth peer name eth0 netns $m1
     ip -n $m0 addr add 10.0.0.1/24 dev eth0 && ip -n $m1 addr add 10.0.0.2/24 dev eth0
     for m in $m0 $m1; do ip -n $m link set eth0 up && ip -n $m link set lo up; done
     block "docker build" >commands
-    (cd "$root" && timeout 900 bash -e $tmp/commands) >out 2>err
+    (cd "$root" && limit 900 bash -e $tmp/commands) >out 2>err
     ok "docker build" is $? 0
     block "docker run" | sed 's/STEPS=100/STEPS=10/; s/^docker run/exec &/' >commands.0
     sed 's/NODE_ID=0/NODE_ID=1/; s/convoy:\/checkpoints/convoy-1:\/checkpoints/' commands.0 >commands.1
     for i in 0 1; do
         mkdir machine$i
-        (cd machine$i && exec timeout 120 nsenter --net=/run/netns/cvm$i$$ bash -e ../commands.$i) >out.$i 2>err.$i &
+        (cd machine$i && limit 120 nsenter --net=/run/netns/cvm$i$$ bash -e ../commands.$i) >out.$i 2>err.$i &
         node[$i]=$!
     done
     finish_nodes 2

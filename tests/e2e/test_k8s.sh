@@ -5,14 +5,7 @@
 build=${BUILD:-build}
 case $build in /*) ;; *) build=$root/$build ;; esac
 venv=$build/venv
-prepare() {
-    [ -x "$venv/bin/kubernetes-validate" ] && return 0
-    sh "$root/.ci/need" python3 python3-venv >out 2>err && python3 -m venv "$venv" >out 2>err \
-        && "$venv/bin/pip" install -q kubernetes-validate pyyaml >out 2>err
-}
-if ! prepare; then
-    give_up "manifests" "kubernetes-validate cannot be installed: $(tail -n 1 err)"
-fi
+extra kubernetes-validate test -x "$venv/bin/kubernetes-validate"
 check() { "$venv/bin/python" "$root/tests/e2e/k8s_check.py" "$@" >out 2>err; }
 for overlay in base overlays/cpu overlays/gpu overlays/infiniband overlays/jobset; do
     check check "$convoy" "$root/k8s/$overlay"

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 [ "${SAN:-}" = "" ] || give_up pods "its times are not meant for sanitizers"
 [ "$(id -u)" = 0 ] || give_up pods "namespaces need root"
-sh "$root/.ci/need" python3 python3-yaml iproute2 >out 2>err || give_up pods "python3-yaml cannot be installed: $(tail -n 1 err)"
+extra python3-yaml /usr/bin/python3 -c 'import yaml'
 unshare --net true 2>err || give_up pods "$(tail -n 1 err)"
 # The files of the image, with the ordinary build and the libraries that it needs.
 mkdir release

@@ -1,6 +1,5 @@
 #!/bin/bash
-# test_page — the dashboard in headless Chromium, beside real runs. Debian's chromium and PyPI's playwright are installed
-# when they are missing; screenshots stay in $BUILD/page.
+# test_page — the dashboard in headless Chromium (Debian's, with PyPI's playwright), beside real runs; screenshots stay in $BUILD/page.
 . "$(dirname "$0")/lib.sh"
 build=$(dirname "$convoy")
 venv=$build/playwright
@@ -11,13 +10,8 @@ leave() {
 [ -z "${SAN:-}" ] || leave "its limits of time are not meant for sanitizers"
 busy=$(awk -v n="$(nproc)" '$1 > 8 * n { print $1 " on " n " processors" }' /proc/loadavg)
 [ -z "$busy" ] || leave "a browser cannot keep limits of seconds at a load of $busy"
-# Both at most once a build folder, and never longer than the suite can bear.
-if [ ! -x /usr/bin/chromium ] || [ ! -x "$venv/bin/playwright" ]; then
-    command -v apt-get >/dev/null || leave "not a Debian: needs chromium and python3-venv"
-    timeout 100 sh "$root/.ci/need" chromium fonts-dejavu-core python3-venv >need 2>&1 || leave "chromium cannot be installed: $(tail -n 1 need)"
-    { /usr/bin/python3 -m venv "$venv" && timeout 60 "$venv/bin/pip" install -q --disable-pip-version-check playwright==1.65.2; } >need 2>&1 ||
-        { rm -rf "$venv"; leave "playwright cannot be installed: $(tail -n 1 need)"; }
-fi
+extra chromium test -x /usr/bin/chromium
+extra playwright test -x "$venv/bin/playwright"
 
 port=$(free_port)
 joining=$(free_port)

@@ -1,14 +1,11 @@
 #!/bin/bash
 # test_prometheus — what Prometheus and Grafana are given: metrics that promtool finds nothing to say against, alerts that
-# fire for what they are for, a dashboard that asks for metrics that exist; and what a scrape costs. promtool is unpacked
-# from Debian's package into $BUILD, not installed: the package would start a server.
+# fire for what they are for, a dashboard that asks for metrics that exist; and what a scrape costs. promtool is the
+# system's or the one that `make test-all` unpacked into $BUILD.
 . "$(dirname "$0")/lib.sh"
 build=$(dirname "$convoy")
 promtool=$(command -v promtool || echo "$build/prometheus/usr/bin/promtool")
-if [ ! -x "$promtool" ]; then
-    (mkdir -p "$build/prometheus" && cd "$build/prometheus" && timeout 120 apt-get -qq download prometheus && dpkg-deb -x prometheus_*.deb . && rm -f prometheus_*.deb) >got 2>&1
-    [ -x "$promtool" ] || { echo "1..0 # SKIP promtool cannot be had from Debian's prometheus: $(tail -n 1 got)"; exit 0; }
-fi
+extra promtool test -x "$promtool"
 port=$(free_port)
 url=http://127.0.0.1:$port
 quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$port"

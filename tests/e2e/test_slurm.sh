@@ -4,11 +4,12 @@
 . "$(dirname "$0")/lib.sh"
 export PATH=$PATH:/usr/sbin
 [ "$(id -u)" = 0 ] || give_up slurm "its daemons want root here"
-sh "$root/.ci/need" slurm-wlm munge >out 2>err || give_up slurm "slurm-wlm cannot be installed: $(tail -n 1 err)"
+extra slurm-wlm there slurmctld slurmd sbatch
+extra munge there munged
 leave() { # jobs first: their processes are Slurm's, not ours
-    if [ -n "${SLURM_CONF:-}" ] && [ -n "$(timeout 5 squeue -h -o %i 2>/dev/null)" ]; then
-        timeout 5 squeue -h -o %i | xargs -r timeout 5 scancel
-        wait_for 3 eval '[ -z "$(timeout 2 squeue -h -o %i 2>/dev/null)" ]' >/dev/null || timeout 5 squeue -h -o %i | xargs -r timeout 5 scancel --signal=KILL
+    if [ -n "${SLURM_CONF:-}" ] && [ -n "$(limit 5 squeue -h -o %i 2>/dev/null)" ]; then
+        limit 5 scancel $(limit 5 squeue -h -o %i)
+        wait_for 3 eval '[ -z "$(limit 2 squeue -h -o %i 2>/dev/null)" ]' >/dev/null || limit 5 scancel --signal=KILL $(limit 5 squeue -h -o %i)
     fi
     for f in ctld n0 n1 munged; do [ -f $f.pid ] && kill "$(cat $f.pid)" 2>/dev/null; done
     sleep 0.5

@@ -56,14 +56,14 @@ while IFS='|' read -r name file edit; do
         # shellcheck disable=SC2086
         if ! gcc $flags -w -o "$tmp/sim" "$tmp/sim.o" "$tmp/$file.c" "$tmp/right_$other.o" $libs 2>"$tmp/log"; then
             why="it does not build: $(head -3 "$tmp/log")"
-        elif timeout 60 "$tmp/sim" 1 $seeds >"$tmp/out" 2>&1; then
+        elif (ulimit -t 60; exec "$tmp/sim" 1 $seeds) >"$tmp/out" 2>&1; then
             why="$seeds seeds did not catch it"
         else
             seed=$(sed -n '1s/^seed \([0-9]*\) .*/\1/p' "$tmp/out")
             if [ -z "$seed" ]; then
                 why="no seed was named: $(head -1 "$tmp/out")"
             else
-                timeout 60 "$tmp/sim" "$seed" 1 >"$tmp/again" 2>&1
+                (ulimit -t 60; exec "$tmp/sim" "$seed" 1) >"$tmp/again" 2>&1
                 cmp -s "$tmp/out" "$tmp/again" || why="seed $seed is another history the second time"
             fi
         fi

@@ -167,6 +167,32 @@ test 'lines are at most 120 columns', sub {
     return @bad;
 };
 
+# 7. Tests: what ends a package manager leaves a broken system; what reads a terminal is stopped on one; a limit of time that does
+# not grow with the load (lib.sh: limit) fails on a busy machine.
+sub each_line {
+    my ($pattern, $unless, $why, @in) = @_;
+    my @bad;
+    for my $p (@in) {
+        my ($n, $whole) = (0, slurp($p) =~ s/\\\n/  /gr);
+        for (split /\n/, $whole) { $n++; push @bad, "$p: $why: $_" if !/^\s*#/ && $_ =~ $pattern && $_ !~ $unless }
+    }
+    return @bad;
+}
+my @scripts = grep { m{^tests/.*\.(sh|pl|pm|py|c|h)$} && !m{^tests/(suite|tidy|gpu)/} } @files;
+my $package_manager = qr/(\.ci\/need|\bapt(-get)?\s[^|;&]*\b(install|update|download|source|upgrade)\b|\bdpkg\s+-i|\bpip3?"?\s+install|\bnpm\s+i)/;
+test 'tests install nothing', sub { return each_line($package_manager, qr/^$/, 'make test-all installs it', @scripts) };
+test 'no package manager that installs has a limit of time', sub {
+    return each_line(qr/\btimeout\b[^|;&]*(\bneed\b|\bapt(-get)?\b|\bdpkg\b|\bpip"?\s+install)/, qr/apt-get -qq download|\bget\(|"\$seconds" apt-get/,
+        'limit the download only (.ci/need)', 'Makefile', 'Dockerfile', grep { -f } glob('.ci/* examples/* tests/*/*.sh tests/*/*.pl'));
+};
+test 'no test reads the terminal that it is started on', sub {
+    return (each_line(qr/\bscript -\w*c\b/, qr/<\s*\/dev\/null|^\s*\(.*\)\s*\||\|\s*script/, 'its stdin is the terminal: </dev/null', @scripts),
+        each_line(qr/--exec\s+'[^']*timeout/, qr/^$/, 'tests/suite/one.pl has the limit', 'Makefile'));
+};
+test 'limits of time in shell tests grow with the load', sub {
+    return each_line(qr/(?<![-\w])timeout\s+(-\S+\s+)*["']?\d/, qr/--preserve-status/, 'limit SECONDS (lib.sh)', grep { m{^tests/(e2e|meet)/.*\.sh$} } @scripts);
+};
+
 test 'tests can be run', sub { return grep { !-x } glob 'tests/*/test_*.sh tests/*/test_*.pl' };
 
 print '1..' . @tests . "\n";

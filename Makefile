@@ -77,10 +77,15 @@ $(BUILD)/convoy: $(BUILD)/src/main.o $(STAMP) $(BUILD)/libconvoy.a
 $(BUILD)/libconvoy.a: $(OBJ)
 	rm -f $@ && ar rcs $@ $(filter %.o,$^)
 
-$(BUILD)/%.o: %.c
+# Other flags or another compiler make every object anew; warnings do not.
+FLAGS := $(filter-out ccache,$(CC)) $(CPPFLAGS) $(filter-out $(WARN),$(CFLAGS))
+$(BUILD)/flags.txt: FORCE
+	@mkdir -p $(@D) && echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' >$@
+
+$(BUILD)/%.o: %.c $(BUILD)/flags.txt
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(BUILD)/%.o: %.S
+$(BUILD)/%.o: %.S $(BUILD)/flags.txt
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
@@ -89,7 +94,7 @@ $(BUILD)/src/serve/page_html.o: assets/page.html
 
 # Fast kernels: once for each level of x86-64; the device picks one when it opens. Level amx: only the products.
 define level_rule
-$(BUILD)/%_$(1).o: %.c
+$(BUILD)/%_$(1).o: %.c $(BUILD)/flags.txt
 	@mkdir -p $$(@D)
 	$(CC) $(CPPFLAGS) -DCPU_LEVEL=$(2) $(CFLAGS) -O3 -march=x86-64-v$(2) $(3) -mprefer-vector-width=512 -ffp-contract=fast \
 	  -MMD -MP -c -o $$@ $$<

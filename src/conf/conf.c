@@ -12,6 +12,7 @@
 
 #include "conf/conf_row.h"
 #include "conf/launcher.h"
+#include "conf/place.h"
 
 const struct conf_row conf_rows[CONF_N] = {
 #define CONF_ROW(name, kind, initial, min, max, words, group, agree, why, help) \
@@ -20,6 +21,7 @@ const struct conf_row conf_rows[CONF_N] = {
 #undef CONF_ROW
 };
 
+#define LINGER_TEXT "60s" /* a few intervals of the usual scrape */
 #define THREADS_NAME "OMP_NUM_THREADS"
 #define THREADS_MAX 4096
 #define SHOWN_MAX 96 /* bytes of a value that a message repeats */
@@ -366,9 +368,20 @@ static bool default_cache_dir(char **environment, char *out, size_t cap)
     return text_format(out, cap, "/tmp/convoy-cache-%u", (unsigned)getuid());
 }
 
+/* default_linger — where nothing is left to look at once the process has ended, and no person waits for the prompt. */
+static enum status default_linger(struct conf *conf, char **environment)
+{
+    const struct place place = place_here(environment);
+    const char *name = place_name(&place);
+    if (conf->values[CONF_LINGER].text != NULL || name == NULL)
+        return ST_OK;
+    return conf_set(conf, CONF_LINGER, LINGER_TEXT, CONF_ORIGIN_DEFAULT, name);
+}
+
 static enum status read_defaults(struct conf *conf, char **environment)
 {
     char cache_dir[4096];
+    TRY(default_linger(conf, environment));
     for (int key = 0; key < CONF_N; key++)
         if (conf->values[key].text == NULL)
             TRY(conf_set(conf, (enum conf_key)key, conf_rows[key].initial, CONF_ORIGIN_DEFAULT, "default"));

@@ -37,6 +37,7 @@ struct rally {
     struct board_address *world; /* ranks_n */
     struct view_node *nodes;     /* nodes_n */
     struct view_peer *peers;     /* ranks_n */
+    int shown_nodes_n, shown_peers_n; /* of these: as of the last look */
 };
 
 /* ---- what meet says ---- */
@@ -235,45 +236,64 @@ int64_t rally_restarts(const struct rally *r)
 
 /* ---- for people ---- */
 
-static void fill_rank(struct view_peer *out, int node_id, const struct meet_rank *rank)
+/* fill_rank — what a node said of one of its ranks. Of a node that is not heard of, how far it had come is all that is
+ * still true. */
+static void fill_rank(struct view_peer *out, const struct meet_node *node, const struct meet_rank *rank)
 {
+    bool is_here = node->state == MEET_NODE_JOINED, is_gone = node->state == MEET_NODE_LOST;
     *out = (struct view_peer){.rank = rank->rank,
-                              .node = node_id,
+                              .node = node->node_id,
                               .step = rank->step,
-                              .compute_ms = rank->compute_ms,
-                              .comm_ms = rank->comm_ms,
-                              .wait_ms = rank->wait_ms,
-                              .memory_bytes = rank->memory_bytes,
-                              .call_age_ms = rank->call[0] ? rank->call_age_ms : -1};
+                              .compute_ms = is_here ? rank->compute_ms : NAN,
+                              .comm_ms = is_here ? rank->comm_ms : NAN,
+                              .wait_ms = is_here ? rank->wait_ms : NAN,
+                              .memory_bytes = is_here ? rank->memory_bytes : -1,
+                              .heard_age_ms = is_here || !isfinite(node->heartbeat_age_seconds)
+                                                  ? -1
+                                                  : (int64_t)(1000 * node->heartbeat_age_seconds),
+                              .call_age_ms = is_here && rank->call[0] ? rank->call_age_ms : -1};
     text_copy(out->device, sizeof out->device, rank->device);
-    text_copy(out->state, sizeof out->state, rank->state);
-    text_copy(out->call, sizeof out->call, rank->call);
+    text_copy(out->state, sizeof out->state,
+              is_here                           ? rank->state
+              : is_gone                         ? "lost"
+              : node->state == MEET_NODE_LEFT   ? "left"
+                                                : "unknown");
+    if (is_here)
+        text_copy(out->call, sizeof out->call, rank->call);
 }
 
-void rally_fill(void *arg, struct view *view)
+static void look(struct rally *r)
 {
     static const char *const states[] = {[MEET_NODE_AWAITED] = "awaited",
                                          [MEET_NODE_JOINED] = "joined",
                                          [MEET_NODE_SUSPECT] = "suspect",
                                          [MEET_NODE_LOST] = "lost",
                                          [MEET_NODE_LEFT] = "left"};
-    struct rally *r = arg;
     const struct meet_node *roster;
-    int peers_n = 0, nodes_n = r->nodes_n > 1 && !r->is_ended ? meet_roster(r->meet, &roster) : 0;
+    int nodes_n = r->nodes_n > 1 ? meet_roster(r->meet, &roster) : 0;
     int own = (int)conf_i64(r->config.conf, CONF_NODE_ID);
-    for (int i = 0; i < nodes_n && i < r->nodes_n; i++) {
+    r->shown_nodes_n = nodes_n < r->nodes_n ? nodes_n : r->nodes_n;
+    r->shown_peers_n = 0;
+    for (int i = 0; i < r->shown_nodes_n; i++) {
         const struct meet_node *node = &roster[i];
         r->nodes[i] = (struct view_node){.node_id = node->node_id,
                                          .state = states[node->state],
                                          .heartbeat_age_seconds = node->heartbeat_age_seconds};
         text_copy(r->nodes[i].address, sizeof r->nodes[i].address, node->address);
-        for (int k = 0; k < node->ranks_n && peers_n < r->ranks_n && node->node_id != own && own == 0; k++)
-            fill_rank(&r->peers[peers_n++], node->node_id, &node->ranks[k]);
+        for (int k = 0; k < node->ranks_n && r->shown_peers_n < r->ranks_n && node->node_id != own && own == 0; k++)
+            fill_rank(&r->peers[r->shown_peers_n++], node, &node->ranks[k]);
     }
+}
+
+void rally_fill(void *arg, struct view *view)
+{
+    struct rally *r = arg;
+    if (!r->is_ended)
+        look(r);
     view->nodes = r->nodes;
-    view->nodes_n = nodes_n < r->nodes_n ? nodes_n : r->nodes_n;
+    view->nodes_n = r->shown_nodes_n;
     view->peers = r->peers;
-    view->peers_n = peers_n;
+    view->peers_n = r->shown_peers_n;
 }
 
 /* ---- life ---- */
@@ -354,11 +374,22 @@ enum status rally_open(const struct rally_config *config, struct rally **out)
     return st;
 }
 
+void rally_end(struct rally *r)
+{
+    if (!r)
+        return;
+    r->is_ended = true;
+    meet_close(r->meet);
+    r->meet = NULL;
+    for (int i = 0; i < r->shown_nodes_n; i++)
+        r->nodes[i].heartbeat_age_seconds = NAN; /* nobody listens any more */
+}
+
 void rally_close(struct rally *r)
 {
     if (!r)
         return;
-    meet_close(r->meet);
+    rally_end(r);
     free(r->world);
     free(r->nodes);
     free(r->peers);

@@ -27,6 +27,8 @@ struct rally_config {
 };
 
 enum status rally_open(const struct rally_config *config, struct rally **out);
+/* rally_end — the meeting is closed, with its sockets; rally_fill goes on showing what was known last. Accepts NULL. */
+void rally_end(struct rally *rally);
 void rally_close(struct rally *rally);               /* accepts NULL; also within on_end */
 void rally_tick(struct rally *rally, int64_t now_ms); /* several times a second */
 

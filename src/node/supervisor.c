@@ -27,6 +27,7 @@
 #include "node/crash.h"
 #include "node/crew.h"
 #include "node/device.h"
+#include "node/linger.h"
 #include "node/rally.h"
 #include "node/verdict.h"
 #include "node/watch.h"
@@ -450,13 +451,44 @@ static enum status open_all(struct supervisor *s)
     return open_serve(s);
 }
 
+/* linger_ms — how long to go on answering. Where the end was asked for, what asked is about to start the job anew, or
+ * wants the machine. */
+static int64_t linger_ms(const struct supervisor *s)
+{
+    bool is_asked = guard_is_stop(s->stop) || s->is_cut;
+    return s->serve && s->is_over && !is_asked ? conf_i64(s->conf, CONF_LINGER) : 0;
+}
+
+/* linger — the reason of a failure is logged now, not when all is over; it stays the log's last line. */
+static void linger(struct supervisor *s, int64_t ms)
+{
+    char why[96];
+    LOG_INFO("%s with exit code %d, which /status, /metrics and the page go on showing (%s); a signal ends that",
+             board_phase_text(s->node.phase), status_exit(s->result), linger_text(s->conf, why, sizeof why));
+    if (s->result != ST_OK)
+        LOG_ERROR("%s", status_message());
+    status_clear();
+    event_del(s->tick);
+    linger_run(s->loop, ms);
+}
+
+/* show_end — what asks this node hears how it ended, before its voice is gone. The workers and their devices are free. */
+static void show_end(struct supervisor *s)
+{
+    int64_t ms = linger_ms(s);
+    rally_end(s->rally);
+    if (ms > 0)
+        linger(s, ms);
+    else if (!s->is_cut)
+        serve_farewell(s->serve);
+}
+
 static void close_all(struct supervisor *s)
 {
     crew_close(s->crew);
-    rally_close(s->rally);
-    if (!s->is_cut)
-        serve_farewell(s->serve);
+    show_end(s);
     serve_close(s->serve);
+    rally_close(s->rally);
     for (int i = 0; i < SIGNALS_N; i++)
         if (s->signals[i])
             event_free(s->signals[i]);

@@ -69,6 +69,10 @@ static void add_node(struct text *t, const struct view *view)
     add_phase(t, view);
     add_one(t, "live", "gauge", "1 when /livez answers 200.", view_is_live(view, reason, sizeof(reason)));
     add_one(t, "ready", "gauge", "1 when /readyz answers 200.", view_is_ready(view, reason, sizeof(reason)));
+    const struct board_error *error = view_error(view);
+    if (view_is_over(view))
+        add_one(t, "exit_code", "gauge", "What the run has ended with, while that is still shown; 0: done.",
+                error != NULL ? error->code : 0);
     add_one(t, "nodes", "gauge", "Nodes of the job.", known(node->n_nodes));
     add_one(t, "uptime_seconds", "gauge", "Time since this node started.",
             node->started_ms > 0 ? seconds(view->now_ms - node->started_ms) : NAN);

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/text.h"
 
@@ -24,11 +25,15 @@ static void take_worker(struct view_worker *out, const struct board *board, int 
     out->is_hung = out->has_posted && is_progressing(out->post.phase) && out->beat_age_ms > hang_ms;
 }
 
+bool view_is_over(const struct view *view)
+{
+    return view->node.phase == BOARD_PHASE_DONE || view->node.phase == BOARD_PHASE_FAILED;
+}
+
 /* The node's own word counts at its ends and while no worker speaks. */
 static enum board_phase phase_of(const struct view *view)
 {
-    bool is_over = view->node.phase == BOARD_PHASE_DONE || view->node.phase == BOARD_PHASE_FAILED;
-    return is_over || view->lead == NULL ? view->node.phase : view->lead->phase;
+    return view_is_over(view) || view->lead == NULL ? view->node.phase : view->lead->phase;
 }
 
 void view_take(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms, int64_t hang_ms)
@@ -70,12 +75,18 @@ const char *view_device(const struct view *view)
 
 int view_ranks(const struct view *view) { return view->workers_n + view->peers_n; }
 
-void view_peer(const struct view *view, int i, struct view_peer *out)
+static bool has_failed(const struct view_worker *worker) { return worker->has_posted && worker->post.error.code != 0; }
+
+/* end_state — of a rank after the end: what it said last is over. One that is lost stays so. */
+static const char *end_state(const struct view *view, const char *state, bool has_error)
 {
-    if (i >= view->workers_n) {
-        *out = view->peers[i - view->workers_n];
-        return;
-    }
+    if (strcmp(state, "lost") == 0 || strcmp(state, "unknown") == 0)
+        return state;
+    return view->node.phase == BOARD_PHASE_DONE ? "done" : has_error ? "failed" : "stopped";
+}
+
+static void own_peer(const struct view *view, int i, struct view_peer *out)
+{
     const struct view_worker *worker = &view->workers[i];
     const struct board_worker *post = worker->has_posted ? &worker->post : NULL;
     *out = (struct view_peer){.rank = view_rank(view, i),
@@ -85,6 +96,7 @@ void view_peer(const struct view *view, int i, struct view_peer *out)
                               .comm_ms = post != NULL ? post->comm_ms : NAN,
                               .wait_ms = post != NULL ? post->wait_ms : NAN,
                               .memory_bytes = post != NULL ? post->memory_bytes : -1,
+                              .heard_age_ms = -1,
                               .call_age_ms = -1};
     text_copy(out->device, sizeof(out->device), post != NULL ? post->device : view->node.device);
     text_copy(out->state, sizeof(out->state),
@@ -92,10 +104,21 @@ void view_peer(const struct view *view, int i, struct view_peer *out)
     out->gpu = worker->has_gpu ? &worker->gpu : NULL;
     if (worker->has_gpu && worker->gpu.memory_used >= 0)
         out->memory_bytes = worker->gpu.memory_used;
-    if (worker->has_call) {
+    if (worker->has_call && !view_is_over(view)) {
         text_copy(out->call, sizeof(out->call), worker->call.call);
         out->call_age_ms = view->now_ms - worker->call.entered_ms;
     }
+}
+
+void view_peer(const struct view *view, int i, struct view_peer *out)
+{
+    const bool is_own = i < view->workers_n;
+    if (is_own)
+        own_peer(view, i, out);
+    else
+        *out = view->peers[i - view->workers_n];
+    if (view_is_over(view))
+        text_copy(out->state, sizeof(out->state), end_state(view, out->state, is_own && has_failed(&view->workers[i])));
 }
 
 static int compare_floats(const void *a, const void *b)
@@ -143,15 +166,9 @@ const struct board_error *view_error(const struct view *view)
 
 bool view_is_live(const struct view *view, char *reason, int reason_cap)
 {
-    const struct board_error *error = view_error(view);
-    if (view->node.phase == BOARD_PHASE_FAILED) {
-        text_format(reason, (size_t)reason_cap, "failed: %s",
-                    error != NULL ? error->message : "no reason is known");
-        return false;
-    }
     for (int i = 0; i < view->workers_n; i++) {
         const struct view_worker *worker = &view->workers[i];
-        if (!worker->is_hung)
+        if (!worker->is_hung || view_is_over(view))
             continue;
         text_format(reason, (size_t)reason_cap, "rank %d hung: no progress for %.1f s while %s",
                     view_rank(view, i), (double)worker->beat_age_ms / 1000,
@@ -170,7 +187,11 @@ bool view_is_ready(const struct view *view, char *reason, int reason_cap)
                        view->phase == BOARD_PHASE_CHECKPOINTING;
     if (is_training && !view->is_stopping)
         return true;
-    text_format(reason, (size_t)reason_cap, "not training: %s",
-                view->is_stopping ? "stopping" : board_phase_text(view->phase));
+    const struct board_error *error = view_error(view);
+    if (view->phase == BOARD_PHASE_FAILED)
+        text_format(reason, (size_t)reason_cap, "failed: %s", error != NULL ? error->message : "no reason is known");
+    else
+        text_format(reason, (size_t)reason_cap, "not training: %s",
+                    view->is_stopping ? "stopping" : board_phase_text(view->phase));
     return false;
 }

@@ -31,6 +31,7 @@ struct view_peer {
     int64_t step;
     double compute_ms, comm_ms, wait_ms; /* NAN: not known */
     int64_t memory_bytes;
+    int64_t heard_age_ms; /* of a rank that is not heard of now: since when; -1: all this is of now */
     char call[24]; /* the call of communication it is in; "" none */
     int64_t call_age_ms;
     const struct board_gpu *gpu; /* of a worker of this node, in the view; NULL: none, or nothing is told of it */
@@ -74,9 +75,11 @@ int view_rank(const struct view *view, int worker_i); /* the worker's rank, also
 /* view_step_ms — q in (0, 1]: that quantile of the step times kept (nearest rank); q == 0: the last one. NAN:
  * none yet. */
 double view_step_ms(const struct board_worker *worker, double q);
+bool view_is_over(const struct view *view); /* the run has ended, done or failed */
 int64_t view_progress_age_ms(const struct view *view); /* of the worker longest silent; -1: no beat yet */
 const struct board_error *view_error(const struct view *view); /* NULL: none */
-/* view_is_live, view_is_ready — what /livez and /readyz answer; when false, why (reason_cap ≥ 64). */
+/* view_is_live, view_is_ready — what /livez and /readyz answer; when false, why (reason_cap ≥ 64). A node that has
+ * ended is live as long as it answers: it goes by itself, and what acts on /livez would only start it again. */
 bool view_is_live(const struct view *view, char *reason, int reason_cap);
 bool view_is_ready(const struct view *view, char *reason, int reason_cap);
 

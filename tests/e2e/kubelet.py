@@ -212,7 +212,8 @@ class Pod:
         self.probes.start()
 
     def env(self, box):
-        made = {'PATH': '/usr/bin', 'CHECKPOINT_DIR': '/checkpoints', 'HOSTNAME': self.hostname, 'JOB_COMPLETION_INDEX': str(self.index)}
+        made = {'PATH': '/usr/bin', 'CHECKPOINT_DIR': '/checkpoints', 'HOSTNAME': self.hostname, 'JOB_COMPLETION_INDEX': str(self.index),
+                'LINGER': '%dms' % (60000 / SPEED)}
         for source in box.get('envFrom', []):
             made.update(self.cluster.maps[source['configMapRef']['name']])
         for e in box.get('env', []):

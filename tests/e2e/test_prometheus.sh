@@ -1,11 +1,12 @@
 #!/bin/bash
 # test_prometheus — what Prometheus and Grafana are given: metrics that promtool finds nothing to say against, alerts that
-# fire for what they are for, a dashboard that asks for metrics that exist; and what a scrape costs. promtool is the
-# system's or the one that `make test-all` unpacked into $BUILD.
+# fire for what they are for (by promtool's clock, and in a real Prometheus beside runs that fail and finish), a dashboard that
+# asks for metrics that exist; and what a scrape costs. Both programs are the system's, or those that `make test-all` unpacked
+# into $BUILD.
 . "$(dirname "$0")/lib.sh"
-build=$(dirname "$convoy")
-promtool=$(command -v promtool || echo "$build/prometheus/usr/bin/promtool")
-extra promtool test -x "$promtool"
+PATH=$PATH:$(dirname "$convoy")/prometheus/usr/bin
+extra Prometheus there prometheus promtool
+promtool=promtool
 port=$(free_port)
 url=http://127.0.0.1:$port
 quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$port"
@@ -39,7 +40,49 @@ ok "node 0 says who is missing" wait_for 20 is_waiting
 ok "promtool check metrics: silent there too" silent metrics2
 disown "$pid" # no word of the shell when it is killed
 kill -KILL "$pid"
-grep -h '^# TYPE' metrics metrics2 | cut -d' ' -f3 | sort -u >types
+# ---- a real Prometheus: one run fails, another finishes; both are watched to their end and beyond ----
+failing=$(free_port)
+finishing=$(free_port)
+web=$(free_port)
+mkdir watch
+sed -e 's/scrape_interval: .*/scrape_interval: 500ms/' -e 's/evaluation_interval: .*/evaluation_interval: 500ms/' \
+    -e "s/targets: .*/targets: [\"127.0.0.1:$failing\", \"127.0.0.1:$finishing\"]/" "$examples/prometheus/prometheus.yml" >watch/prometheus.yml
+cp "$examples/prometheus/convoy.rules.yml" watch/
+prometheus --config.file=watch/prometheus.yml --storage.tsdb.path=watch/data --web.listen-address="127.0.0.1:$web" --log.level=error >watch/log 2>&1 &
+watcher=$!
+disown
+started+=("$watcher")
+asks() { curl -s --max-time 2 "http://127.0.0.1:$web/api/v1/$1"; }
+alerts_of() { asks alerts | jq -r --arg at "127.0.0.1:$1" '[.data.alerts[] | select(.labels.instance == $at) | .labels.alertname + " " + .state] | unique | join(", ")'; }
+has_seen() { asks "query?query=convoy_phase" | jq -e --arg at "127.0.0.1:$1" --arg phase "$2" '.data.result | any(.metric.instance == $at and .metric.phase == $phase and .value[1] == "1")' >/dev/null; }
+port=$failing quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$failing"
+begin $tiny STEPS=1000000 LINGER=60s FAULT=kill@step=1000 MAX_RESTARTS=0
+run_failing=$pid
+quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$finishing"
+cp err err.failing
+"$convoy" train $quiet $tiny STEPS=1000 LINGER=60s >out2 2>err2 &
+run_finishing=$!
+started+=("$run_finishing")
+pid=$watcher
+is_firing() { [ "$(alerts_of "$failing")" = "ConvoyFailed firing" ]; }
+ok "a run that has really failed: ConvoyFailed fires, and no other" wait_for 40 is_firing
+wait_for 20 has_seen "$finishing" done
+ok "a run that is done is seen as done, and no alert is even pending" is "$(has_seen "$finishing" done && alerts_of "$finishing")" ""
+curl -s --max-time 5 "http://127.0.0.1:$failing/metrics" >metrics3
+ok "promtool check metrics: silent after the end" silent metrics3
+kill -TERM "$run_failing" "$run_finishing"
+wait "$run_failing"
+codes=$?
+wait "$run_finishing"
+ok "a signal ends the wait of both, with their own exit codes" is "$codes $?" "75 0"
+is_down() { asks "query?query=up" | jq -e '.data.result | length == 2 and all(.value[1] == "0")' >/dev/null; }
+ok "both have gone" wait_for 20 is_down
+sleep 1.5 # some evaluations
+ok "the one that failed still calls, with one alert" is "$(alerts_of "$failing")" "ConvoyFailed firing"
+ok "of the one that is done there is no alert, pending or firing" is "$(alerts_of "$finishing")" ""
+kill -TERM "$watcher"
+
+grep -h '^# TYPE' metrics metrics2 metrics3 | cut -d' ' -f3 | sort -u >types
 
 # ---- all that is asked for exists ----
 asked() { grep -oE '\bconvoy_[a-z0-9_]+' | sort -u; }

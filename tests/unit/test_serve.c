@@ -368,7 +368,8 @@ static void judgement_shows(void **state)
     node.phase = BOARD_PHASE_FAILED;
     node.error = (struct board_error){.code = 74, .message = "disk \"full\""};
     board_node_post(board, &node);
-    const char *answer = get("/healthz");
+    assert_int_equal(code_of(get("/healthz")), 200); /* it ends by itself */
+    const char *answer = get("/readyz");
     assert_int_equal(code_of(answer), 503);
     assert_non_null(
         strstr(body_of(answer), "{\"error\":{\"code\":503,\"message\":\"failed: disk \\\"full\\\"\"}}"));

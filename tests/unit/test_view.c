@@ -144,8 +144,45 @@ static void ends_are_told(void **state)
     assert_string_equal(reason, "not training: stopping");
     node_says(BOARD_PHASE_FAILED);
     look(0, 1000);
-    assert_false(view_is_live(&view, reason, 64));
+    assert_true(view_is_live(&view, reason, 64) && reason[0] == 0); /* it goes by itself: nothing to restart */
+    assert_false(view_is_ready(&view, reason, 64));
     assert_string_equal(reason, "failed: no reason is known");
+    node_says(BOARD_PHASE_DONE);
+    look(0, 1000);
+    assert_true(view_is_live(&view, reason, 64) && view_is_over(&view));
+    assert_false(view_is_ready(&view, reason, 64));
+}
+
+static const char *state_of(int i)
+{
+    static struct view_peer peer;
+    view_peer(&view, i, &peer);
+    return peer.state;
+}
+
+/* What ranks said last is over with the run; and a worker that died in the midst is not hung for it. */
+static void ranks_end_with_the_run(void **state)
+{
+    (void)state;
+    static struct board_worker failed = {.rank = 3, .phase = BOARD_PHASE_TRAINING, .error = {.code = 79, .message = "x"}};
+    struct view_peer peers[2] = {{.rank = 0, .state = "training"}, {.rank = 1, .state = "lost"}};
+    worker_says(0, 2, BOARD_PHASE_TRAINING);
+    board_worker_post(board, 1, &failed);
+    board_beat(board, 0);
+    look(0, 1000);
+    assert_string_equal(state_of(0), "training");
+    node_says(BOARD_PHASE_FAILED);
+    look(60000, 1000);
+    view.peers = peers;
+    view.peers_n = 2;
+    assert_string_equal(state_of(0), "stopped");
+    assert_string_equal(state_of(1), "failed");
+    assert_string_equal(state_of(2), "stopped");
+    assert_string_equal(state_of(3), "lost");
+    assert_true(view_is_live(&view, reason, sizeof(reason)));
+    node_says(BOARD_PHASE_DONE);
+    look(60000, 1000);
+    assert_string_equal(state_of(0), "done");
 }
 
 static void the_nodes_error_comes_first(void **state)
@@ -170,6 +207,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(percentiles),
     cmocka_unit_test_setup_teardown(a_hang_is_told, fresh, done),
     cmocka_unit_test_setup_teardown(ends_are_told, fresh, done),
+    cmocka_unit_test_setup_teardown(ranks_end_with_the_run, fresh, done),
     cmocka_unit_test_setup_teardown(the_nodes_error_comes_first, fresh, done),
 };
 HARNESS_MAIN(tests)

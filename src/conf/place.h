@@ -1,0 +1,21 @@
+/* place — what runs this process: a pod of Kubernetes, a Slurm job, a container, or (most often) a person's shell.
+ *
+ * A pure function of what it is given, beside a look for two files. It must not know settings, nor what follows. */
+#ifndef CONVOY_CONF_PLACE_H
+#define CONVOY_CONF_PLACE_H
+
+#include <stdbool.h>
+
+struct place {
+    char **environment;
+    const char *root; /* of the file system: "" for the real one */
+    int pid, parent;  /* of this process, and of the one that started it */
+    bool is_terminal; /* a person watches the output */
+};
+
+/* place_here — this process. */
+struct place place_here(char **environment);
+/* place_name — "Kubernetes", "Slurm", "container"; NULL: a terminal, or a shell on a machine or in a container. */
+const char *place_name(const struct place *place);
+
+#endif

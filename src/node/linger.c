@@ -1,0 +1,41 @@
+/* linger — see linger.h. */
+#include "node/linger.h"
+
+#include <signal.h>
+
+#include <event2/event.h>
+
+#include "base/log.h"
+#include "base/text.h"
+
+#define SIGNALS_N 4
+
+const char *linger_text(const struct conf *conf, char *out, size_t cap)
+{
+    text_format(out, cap, "LINGER=%s, %s", conf_text(conf, CONF_LINGER), conf_source(conf, CONF_LINGER));
+    return out;
+}
+
+static void on_signal(evutil_socket_t signal_n, short what, void *arg)
+{
+    (void)what;
+    LOG_DEBUG("signal %d: no longer lingering", (int)signal_n);
+    event_base_loopbreak(arg);
+}
+
+void linger_run(struct event_base *loop, int64_t ms)
+{
+    static const int numbers[SIGNALS_N] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+    const struct timeval limit = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+    struct event *signals[SIGNALS_N] = {NULL};
+    bool is_watched = true;
+    for (int i = 0; i < SIGNALS_N; i++) {
+        signals[i] = evsignal_new(loop, numbers[i], on_signal, loop);
+        is_watched = is_watched && signals[i] && event_add(signals[i], NULL) == 0;
+    }
+    if (is_watched && event_base_loopexit(loop, &limit) == 0)
+        event_base_dispatch(loop);
+    for (int i = 0; i < SIGNALS_N; i++)
+        if (signals[i])
+            event_free(signals[i]);
+}

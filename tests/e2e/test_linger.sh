@@ -1,0 +1,108 @@
+#!/bin/bash
+# test_linger — after the end the last state stays to be seen: done or failed, on every path, with the exit code unchanged; a
+# signal ends the wait; a run that was asked to stop does not wait at all. Who waits by default, and who does not.
+. "$(dirname "$0")/lib.sh"
+unset KUBERNETES_SERVICE_HOST SLURM_JOB_ID LINGER
+port=$(free_port)
+url=http://127.0.0.1:$port
+quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$port"
+get() { curl -s --max-time 5 "$url$1"; }
+code() { curl -s -o body --max-time 5 -w '%{http_code}' "$url$1"; }
+status_has() { [ "$(get /status | jq -r "$1" 2>/dev/null)" = true ]; }
+is_down() { ! curl -s --max-time 2 -o /dev/null "$url/status"; }
+# hasten SIGNAL — how long the end took after it, in ms: $took; $rc.
+hasten() {
+    local from
+    from=$(date +%s%N)
+    kill "-$1" "$pid"
+    finish
+    took=$((($(date +%s%N) - from) / 1000000))
+}
+
+# 1. A run that fails for good.
+begin $tiny STEPS=100000 FAULT=kill@step=5 MAX_RESTARTS=0 LINGER=2m
+ok "failed: /status goes on saying so" wait_for 30 status_has '.phase == "failed"'
+sleep 1
+ok "and why, with the exit code" status_has '.error.code == 75 and (.error.message | test("SIGKILL.*no restart left"))'
+ok "its ranks train no longer" status_has '[.ranks[].state] == ["stopped"]'
+ok "/livez 200: it goes by itself, a kubelet has nothing to heal" is "$(code /livez)" 200
+ok "/readyz 503 with the reason" is "$(code /readyz) $(jq -r '.error.message | test("^failed: .*no restart left")' body)" "503 true"
+ok "/ 200, /history 200" is "$(code /) $(code /history)" "200 200"
+get /metrics >metrics
+ok "/metrics: failed, not ready, its exit code" is "$(grep -cE '^convoy_(phase\{phase="failed"\} 1|ready 0|live 1|exit_code 75)$' metrics)" 4
+"$convoy" status "$url" >shown 2>said
+ok "convoy status: 1, and the reason" is "$? $(grep -c 'no restart left' said)" "1 1"
+ok "the log has the reason already, as its last line" is "$(tail -n 1 err | grep -c 'error .*no restart left')" 1
+ok "and says how long it stays, and what ends that" says "with exit code 75, which /status, /metrics and the page go on showing (LINGER=2m, argument); a signal ends that"
+ok "the worker is gone" is "$(workers_of "$pid")" ""
+ok "nothing is written any more" is "$(wc -l <err) $(sleep 0.7; wc -l <err)" "$(wc -l <err) $(wc -l <err)"
+hasten TERM
+ok "SIGTERM ends it at once ($took ms), with the job's own code" is "$rc $([ "$took" -lt 3000 ] && echo soon)" "75 soon"
+ok "the reason was told once" is "$(grep -c 'error .*no restart left' err)" 1
+
+# 2. A run that is done; each signal; the time itself.
+for s in INT HUP USR1; do
+    begin $tiny STEPS=5 LINGER=2m
+    wait_for 30 status_has '.phase == "done"'
+    hasten $s
+    ok "done: SIG$s ends it, 0" is "$rc $([ "$took" -lt 3000 ] && echo soon)" "0 soon"
+done
+begin $tiny STEPS=5 LINGER=2m
+wait_for 30 status_has '.phase == "done"'
+ok "done: live, not ready, no error" is "$(code /livez) $(code /readyz) $(get /status | jq -c '[.error, .ranks[0].state]') $(get /metrics | grep -c '^convoy_exit_code 0$')" \
+    '200 503 [null,"done"] 1'
+hasten TERM
+ok "SIGTERM: 0" is $rc 0
+from=$(date +%s%N)
+run $tiny STEPS=5 LINGER=1500ms
+took=$((($(date +%s%N) - from) / 1000000))
+ok "without a signal it lasts as long as it says ($took ms)" [ "$took" -ge 1500 ]
+ok "and ends with 0" is $rc 0
+
+# 3. No wait: asked to stop, or nothing to ask.
+begin $tiny STEPS=100000000 LINGER=2m CHECKPOINT_DIR=ck
+wait_for 30 is_training
+hasten TERM
+ok "a stop by SIGTERM is not lengthened: 143" is "$rc $([ "$took" -lt 20000 ] && echo soon)" "143 soon"
+begin $tiny STEPS=100000000 LINGER=2m
+wait_for 30 is_training
+hasten USR1
+ok "nor a preemption: 75" is "$rc $([ "$took" -lt 20000 ] && echo soon)" "75 soon"
+from=$(date +%s%N)
+quiet="STATUS_PORT=0"
+run $tiny STEPS=5 LINGER=2m
+took=$((($(date +%s%N) - from) / 1000000))
+ok "without a port there is nothing to wait for ($took ms)" [ "$took" -lt 20000 ]
+
+# 4. Two nodes: each shows its own end, and node 0 who took part.
+export JOB_TOKEN=a-secret-for-these-tests-only
+master=$(free_port)
+other=$(free_port)
+two="$tiny STEPS=20 N_NODES=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$master LINGER=2m STATUS_ADDR=127.0.0.1"
+"$convoy" train $two NODE_ID=1 STATUS_PORT=$other >out1 2>err1 &
+second=$!
+started+=("$second")
+quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$port"
+begin $two NODE_ID=0
+ok "two nodes: node 0 stays to be seen" wait_for 60 status_has '.phase == "done" and (.nodes | length) == 2 and [.ranks[].state] == ["done", "done"]'
+ok "and node 1" is "$(curl -s --max-time 5 "http://127.0.0.1:$other/status" | jq -r .phase)" done
+ok "their meeting is over: its port is free" is "$(ss -Hltn "sport = :$master" | wc -l)" 0
+kill -TERM "$second"
+hasten TERM
+wait "$second"
+ok "both end with 0" is "$rc $?" "0 0"
+
+# 5. The default.
+default() { "$@" "$convoy" config 2>/dev/null | awk '$1 == "LINGER" { print $2, $3 }'; }
+ok "a shell: none" is "$(default env)" "0 default"
+ok "a pod: 60s" is "$(default env KUBERNETES_SERVICE_HOST=10.96.0.1)" "60s Kubernetes"
+ok "a Slurm job: 60s" is "$(default env SLURM_JOB_ID=7)" "60s Slurm"
+ok "what is set counts there, too" is "$(default env KUBERNETES_SERVICE_HOST=10.96.0.1 LINGER=5s)" "5s environment"
+script -qec "KUBERNETES_SERVICE_HOST=10.96.0.1 '$convoy' config" /dev/null </dev/null >shown 2>/dev/null
+ok "a terminal: none, even there" is "$(tr -d '\r' <shown | awk '$1 == "LINGER" { print $2, $3 }')" "0 default"
+if unshare -pf true 2>/dev/null; then
+    ok "process 1 of a container: 60s" is "$(default unshare -pf)" "60s container"
+else
+    skip "process 1 of a container: 60s" "needs root, for a namespace of its own"
+fi
+done_testing

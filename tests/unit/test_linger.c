@@ -1,0 +1,70 @@
+/* linger: the loop turns for so long, or until a signal; what else is on the loop goes on. */
+#include "harness.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <event2/event.h>
+
+#include "base/clock.h"
+#include "node/linger.h"
+
+static int turns;
+
+static void on_turn(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd, (void)what;
+    if (++turns == 3 && arg != NULL)
+        raise(*(int *)arg);
+}
+
+/* How long it takes with this signal at the third turn; 0: none. */
+static int64_t lasts(int64_t ms, int signal_n)
+{
+    static const struct timeval every = {0, 20000};
+    struct event_base *loop = event_base_new();
+    struct event *timer = event_new(loop, -1, EV_PERSIST, on_turn, signal_n != 0 ? &signal_n : NULL);
+    turns = 0;
+    event_add(timer, &every);
+    int64_t from_ms = clock_ms();
+    linger_run(loop, ms);
+    int64_t took_ms = clock_ms() - from_ms;
+    event_free(timer);
+    event_base_free(loop);
+    return took_ms;
+}
+
+static void its_time(void **state)
+{
+    (void)state;
+    assert_true(lasts(200, 0) >= 200);
+    assert_true(turns >= 1);
+}
+
+static void signals_end_it(void **state)
+{
+    (void)state;
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        assert_true(lasts(600000, numbers[i]) < 60000);
+        assert_int_equal(turns, 3);
+    }
+}
+
+static void says_why(void **state)
+{
+    (void)state;
+    struct conf *conf;
+    char text[96], *words[] = {"LINGER=90s"}, *nothing[] = {NULL};
+    assert_int_equal(conf_open(1, words, nothing, &conf), ST_OK);
+    assert_string_equal(linger_text(conf, text, sizeof text), "LINGER=90s, argument");
+    conf_close(conf);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(its_time),
+    cmocka_unit_test(signals_end_it),
+    cmocka_unit_test(says_why),
+};
+HARNESS_MAIN(tests)

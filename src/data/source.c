@@ -1,5 +1,5 @@
-/* source.c — DATA into a list of files. Must not know tokens: of the content it looks only at the first
- * bytes. */
+/* source.c — DATA into a list of files. Must not know tokens: of the content it looks only at some bytes, for what
+ * they are. */
 #include "data/source.h"
 
 #include <dirent.h>
@@ -19,6 +19,8 @@
 #include "data/fetch.h"
 #include "data/megatron.h"
 #include "data/shard.h"
+#include "data/sniff.h"
+#include "data/stream.h"
 
 #define SOURCE_DEPTH_MAX 64
 
@@ -192,22 +194,13 @@ static enum status drop_twins(struct source_list *list)
 
 /* --- what a file is --- */
 
-static const struct {
-    const char *magic;
-    size_t bytes;
-    const char *what;
-} unread[] = {
-    {"\x1f\x8b", 2, "compressed by gzip"},
-    {"PK\x03\x04", 4, "a zip archive"},
-    {"\xfd" "7zXZ", 5, "compressed by xz"},
-    {"BZh", 3, "compressed by bzip2"},
-    {"PAR1", 4, "a Parquet file"},
-    {"ARROW1", 6, "an Arrow file"},
-    {"%PDF-", 5, "a PDF document"},
-    {"\x93NUMPY", 6, "a NumPy array"},
-};
-
-#define SOURCE_ZSTD "\x28\xb5\x2f\xfd"
+/* Of text at most one byte in so many may be none: more is refused, or warned about. */
+#define SOURCE_BAD_REFUSED 10
+#define SOURCE_BAD_WARNED  1000
+#define SOURCE_PIECES      16 /* of a text that are looked at, evenly spread … */
+#define SOURCE_PIECE_BYTES (1 << 14)
+#define SOURCE_LOOKED_MAX  256 /* … of so many files; of more only their beginnings */
+#define SOURCE_FRAMES_MAX  64  /* skippable frames before the first of zstd */
 
 static bool ends(const char *path, const char *suffix)
 {
@@ -285,7 +278,26 @@ static enum status kind_of_packed(struct source *source)
     return ST_OK;
 }
 
-static enum status kind_of(struct source *source, const uint8_t *head, size_t n)
+/* Is it a frame of zstd, or are there frames before it that zstd passes over (pzstd begins so)? lz4 has such frames
+ * too. */
+static bool is_packed(int fd, const uint8_t *head, size_t n)
+{
+    uint8_t next[SNIFF_FRAME_BYTES];
+    int64_t at = 0, bytes;
+    ssize_t got = (ssize_t)(n < sizeof next ? n : sizeof next);
+    memcpy(next, head, (size_t)got);
+    for (int i = 0; i < SOURCE_FRAMES_MAX && got > 0; i++) {
+        if (sniff_zstd(next, (size_t)got))
+            return true;
+        if (!sniff_skippable(next, (size_t)got, &bytes))
+            return false;
+        at += bytes;
+        got = pread(fd, next, sizeof next, (off_t)at);
+    }
+    return false;
+}
+
+static enum status kind_of(struct source *source, int fd, const uint8_t *head, size_t n)
 {
     char bin_path[FILE_PATH_MAX];
     uint32_t word = 0;
@@ -304,12 +316,14 @@ static enum status kind_of(struct source *source, const uint8_t *head, size_t n)
     if (begins(head, n, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC - 1))
         return FAIL(ST_BAD_DATA, "%s is a Megatron index; its name must end in .idx, with the .bin beside it",
                     source->path);
-    if (begins(head, n, SOURCE_ZSTD, sizeof SOURCE_ZSTD - 1))
+    if (is_packed(fd, head, n))
         return kind_of_packed(source);
-    for (size_t i = 0; i < sizeof unread / sizeof unread[0]; i++)
-        if (begins(head, n, unread[i].magic, unread[i].bytes))
-            return FAIL(ST_BAD_DATA, "%s is %s, not plain text; unpack or convert it first",
-                        source->path, unread[i].what);
+    const struct sniff_kind *other = sniff_magic(head, n);
+    if (other != NULL)
+        return FAIL(ST_BAD_DATA, "%s is %s, not plain text; %s", source->path, other->what, other->remedy);
+    if (ends(source->path, ".zst") || ends(source->path, ".zstd"))
+        return FAIL(ST_BAD_DATA, "%s is not what zstd packs, although its name says so; copy or make it again, "
+                    "or rename it", source->path);
     if (ends(source->path, ".jsonl") || ends(source->path, ".ndjson"))
         source->kind = SOURCE_KIND_JSONL;
     if (ends(source->path, ".json"))
@@ -317,17 +331,70 @@ static enum status kind_of(struct source *source, const uint8_t *head, size_t n)
     return ST_OK;
 }
 
-static enum status look_inside(struct source *source)
+/* Some of what a plain file holds: its beginning, and places evenly spread. */
+static enum status count_plain(const struct source *source, int fd, bool is_thorough, struct sniff_count *count)
 {
-    uint8_t head[16];
+    static _Thread_local uint8_t piece[SOURCE_PIECE_BYTES];
+    const int64_t all = (source->bytes + SOURCE_PIECE_BYTES - 1) / SOURCE_PIECE_BYTES;
+    const int64_t pieces = !is_thorough ? 1 : all < SOURCE_PIECES ? all : SOURCE_PIECES;
+    for (int64_t i = 0; i < pieces; i++) {
+        const int64_t at = pieces > 1 ? (all - 1) * i / (pieces - 1) * SOURCE_PIECE_BYTES : 0;
+        const ssize_t n = pread(fd, piece, is_thorough ? sizeof piece : SNIFF_HEAD_BYTES, (off_t)at);
+        if (n < 0)
+            return no_input(source->path, errno);
+        sniff_add(count, piece, (size_t)n);
+    }
+    return ST_OK;
+}
+
+/* The beginning of what a packed file holds. */
+static enum status count_packed(const struct source *source, struct sniff_count *count)
+{
+    static _Thread_local uint8_t piece[SOURCE_PIECE_BYTES];
+    struct stream *stream;
+    size_t n = 0;
+    TRY(stream_open(source, NULL, NULL, &stream));
+    const enum status st = stream_read(stream, piece, sizeof piece, &n);
+    stream_close(stream);
+    if (st == ST_OK)
+        sniff_add(count, piece, n);
+    return st;
+}
+
+/* Text is UTF-8. A few bytes that are not are learnt as they are; many are another kind of file. */
+static enum status check_text(const struct source *source, int fd, bool is_thorough)
+{
+    struct sniff_count count = {0};
+    if (source->kind != SOURCE_KIND_TEXT)
+        return ST_OK;
+    TRY(source->is_packed ? count_packed(source, &count) : count_plain(source, fd, is_thorough, &count));
+    const int64_t bad = sniff_bad(&count);
+    if (bad * SOURCE_BAD_WARNED <= count.bytes)
+        return ST_OK;
+    const struct sniff_kind guess = sniff_guess(&count);
+    const double percent = 100.0 * (double)bad / (double)count.bytes;
+    if (bad * SOURCE_BAD_REFUSED > count.bytes)
+        return FAIL(ST_BAD_DATA, "%s is not text in UTF-8: of %lld bytes looked at %.0f %% are invalid or control "
+                    "characters; it looks %s; %s",
+                    source->path, (long long)count.bytes, percent, guess.what, guess.remedy);
+    LOG_WARN("%s: of %lld bytes looked at %.1f %% are invalid UTF-8 or control characters; it looks %s and is learnt byte "
+             "by byte; if that is not meant: %s",
+             source->path, (long long)count.bytes, percent, guess.what, guess.remedy);
+    return ST_OK;
+}
+
+static enum status look_inside(struct source *source, bool is_thorough)
+{
+    uint8_t head[SNIFF_HEAD_BYTES];
     const int fd = open(source->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     const ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head);
     const int error = errno;
+    enum status st = n < 0 ? no_input(source->path, error) : kind_of(source, fd, head, (size_t)n);
+    if (st == ST_OK)
+        st = check_text(source, fd, is_thorough);
     if (fd >= 0)
         close(fd);
-    if (n < 0)
-        return no_input(source->path, error);
-    return kind_of(source, head, (size_t)n);
+    return st;
 }
 
 /* Both files of a Megatron pair name the same index: once is enough. */
@@ -335,7 +402,7 @@ static enum status look_inside_all(struct source_list *list)
 {
     bool any = false;
     for (int64_t i = 0; i < list->n; i++) {
-        TRY(look_inside(list->item + i));
+        TRY(look_inside(list->item + i, list->n <= SOURCE_LOOKED_MAX));
         any |= list->item[i].pair != NULL;
     }
     if (any)

@@ -259,6 +259,40 @@ static void warn_unused(const struct hf_model *hf)
                  first);
 }
 
+/* layer_of — the number in "h.<number>.<anything>"; -1: another kind of name. Beyond 2^31 they are all the same. */
+static int64_t layer_of(const char *name)
+{
+    char digits[16];
+    size_t n = text_starts(name, "h.") ? strspn(name + 2, "0123456789") : 0;
+    int64_t layer;
+    if (n == 0 || name[2 + n] != '.')
+        return -1;
+    if (n >= sizeof(digits))
+        return INT32_MAX;
+    memcpy(digits, name + 2, n);
+    digits[n] = 0;
+    return text_i64(digits, 0, INT32_MAX, &layer) == TEXT_OK ? layer : INT32_MAX;
+}
+
+enum status hf_check_layers(const struct hf_model *hf, int64_t layers)
+{
+    const struct row *first = NULL;
+    int64_t most = -1;
+    for (int i = 0; i < hf->rows_n; i++) {
+        int64_t layer = layer_of(hf->row[i].name);
+        most = layer > most ? layer : most;
+        if (layer >= layers && !first)
+            first = &hf->row[i];
+    }
+    if (!first)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA,
+                "%s: tensor %s is of layer %lld, but config.json says n_layer %lld (layers 0 to %lld); correct "
+                "n_layer (%lld?), or fetch the files that belong together",
+                hf->path, first->entry->name, (long long)layer_of(first->name), (long long)layers,
+                (long long)layers - 1, (long long)most + 1);
+}
+
 /* ---- life ---- */
 
 /* open_weights — one file goes before an index, as transformers has it. */

@@ -31,6 +31,8 @@ void hf_close(struct hf_model *hf); /* accepts NULL */
 /* hf_tensor — by our name; ST_BAD_DATA with file, name, expected and actual shape. */
 enum status hf_tensor(const struct hf_model *hf, const char *name, int dims_n, const int64_t *dim,
                       const struct safetensors_entry **out);
+/* hf_check_layers — ST_BAD_DATA: it holds a tensor of a layer beyond those that its config says. */
+enum status hf_check_layers(const struct hf_model *hf, int64_t layers);
 bool hf_has(const struct hf_model *hf, const char *name);
 
 #endif

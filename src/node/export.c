@@ -35,7 +35,7 @@ struct export
     int files_n;
 };
 
-/* list_sources — every parameter of the checkpoint under transformers' name; the head's stands outside
+/* list_sources — every parameter of the checkpoint, finite, under transformers' name; the head's stands outside
  * "transformer". */
 static enum status list_sources(struct export *ex)
 {
@@ -48,6 +48,7 @@ static enum status list_sources(struct export *ex)
         const struct param *p = &ex->table.row[i];
         const struct safetensors_entry *entry;
         TRY(ckpt_tensor(ex->ckpt, "model", p->name, p->dims_n, p->dim, &entry));
+        TRY(weights_check_finite(ckpt_path(ex->ckpt), entry));
         text_format(ex->name[i], sizeof ex->name[i], "%s%s",
                     text_starts(p->name, "qa_outputs.") ? "" : "transformer.", p->name);
         ex->source[i] = (struct safetensors_source){.name = ex->name[i],

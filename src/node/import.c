@@ -6,7 +6,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,11 +80,11 @@ static enum status check_finite(const struct import *in)
 {
     for (int i = 0; i < in->table.rows_n; i++) {
         const struct param *p = &in->table.row[i];
-        for (int64_t k = 0; k < p->elems; k++)
-            if (!isfinite(in->data[p->offset + k]))
-                return FAIL(ST_BAD_DATA,
-                            "%s: element %" PRId64 " of %s is not finite; the weights are damaged", in->from,
-                            k, p->name);
+        struct safetensors_entry entry = {.dtype = DTYPE_F32,
+                                          .elems = p->elems,
+                                          .data = (const uint8_t *)(in->data + p->offset)};
+        text_copy(entry.name, sizeof entry.name, p->name);
+        TRY(weights_check_finite(in->from, &entry));
     }
     return ST_OK;
 }

@@ -1,6 +1,8 @@
 /* weights — see weights.h. */
 #include "train/weights.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -37,6 +39,35 @@ enum status weights_dims(const char *path, struct model_dims *out)
     return load_dims_of_hf(path, config.is_qa ? MODEL_TASK_QA : MODEL_TASK_LM, out);
 }
 
+enum status weights_check_finite(const char *path, const struct safetensors_entry *entry)
+{
+    float piece[4096];
+    int64_t bad_n = 0, first = 0;
+    for (int64_t at = 0, n; at < entry->elems; at += n) {
+        n = entry->elems - at < (int64_t)(sizeof piece / sizeof *piece) ? entry->elems - at
+                                                                       : (int64_t)(sizeof piece / sizeof *piece);
+        safetensors_to_f32(entry, at, n, piece);
+        for (int64_t i = 0; i < n; i++) {
+            if (!isfinite(piece[i]) && bad_n++ == 0)
+                first = at + i;
+        }
+    }
+    if (bad_n == 0)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA,
+                "%s: %" PRId64 " of the %" PRId64 " elements of %s are not finite, the first is element %" PRId64
+                "; the weights are damaged, or their training diverged: use an earlier checkpoint",
+                path, bad_n, entry->elems, entry->name, first);
+}
+
+/* check_layers — the folder's own: one that holds more than its config says is not the model that it says. */
+static enum status check_layers(const char *path, const struct hf_model *hf)
+{
+    struct hf_config config;
+    TRY(hf_read_config(path, &config));
+    return hf_check_layers(hf, config.layers);
+}
+
 static enum status load_llmc_file(const char *path, const struct load_target *to)
 {
     struct llmc_file *file;
@@ -52,7 +83,9 @@ enum status weights_load(const char *path, const struct load_target *to)
     if (llmc_is_file(path))
         return load_llmc_file(path, to);
     TRY(hf_open(path, &hf));
-    enum status st = load_hf(to, hf);
+    enum status st = check_layers(path, hf);
+    if (st == ST_OK)
+        st = load_hf(to, hf);
     hf_close(hf);
     return st;
 }

@@ -16,7 +16,10 @@
 bool weights_are_at(const char *path);
 /* weights_dims — dimensions and task as the model says; its name is the folder's or the file's. */
 enum status weights_dims(const char *path, struct model_dims *out);
-/* weights_load — every parameter, by name. A language model has no qa_outputs: those keep the values they
+/* weights_check_finite — ST_BAD_DATA: with how many elements of the tensor are not finite. path is for the message. */
+enum status weights_check_finite(const char *path, const struct safetensors_entry *entry);
+/* weights_load — every parameter, by name. ST_BAD_DATA: one is missing or of another shape; a Hugging Face folder holds
+ * layers beyond those of its config.json. A language model has no qa_outputs: those keep the values they
  * have. */
 enum status weights_load(const char *path, const struct load_target *to);
 /* weights_checkpoint — the checkpoint at path, or the newest valid one in the folder at path; ST_NO_INPUT:

@@ -94,6 +94,12 @@ ok 'no folder of checkpoints' refused 66 'is not there' export FROM=nothing TO=x
 ok 'no name' refused 78 'no name' export FROM=lm TO=..
 cp -r $from/lm nan && perl -e 'open my $f, "+<:raw", "nan/model-00002-of-00004.safetensors"; seek $f, -4, 2; print $f "\0\0\xc0\x7f"'
 ok 'weights that are not finite' refused 65 'not finite' import FROM=nan TO=x
+ok 'which tensor, and how many' says '1 of the '
+cp -r $from/lm fewer && sed -i 's/"n_layer": 2/"n_layer": 1/' fewer/config.json
+ok 'more layers than the config says' refused 65 'is of layer 1, but config.json says n_layer 1' import FROM=fewer TO=x
+perl -e 'binmode STDOUT; print pack "l<256 v*", 20240520, 1, 100, (0) x 253, map { $_ % 31 } 1 .. 100' >ids.bin
+run MODEL=fewer DATA=ids.bin STEPS=1 SEQ_LEN=16
+ok 'nor are they trained' is "$rc $(grep -c 'correct n_layer (2?)' err)" '65 1'
 cp -r $from/lm large && sed -i 's/"n_embd": 12/"n_embd": 1048575/' large/config.json
 ok 'dimensions that the weights do not have' refused 65 'expected (31, 1048575)' import FROM=large TO=x
 cp -r $from/lm gone && rm gone/model-00003-of-00004.safetensors

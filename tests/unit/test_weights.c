@@ -6,6 +6,8 @@
 
 #include "base/text.h"
 #include "ckpt_sample.h"
+#include "conf/conf.h"
+#include "node/command.h"
 #include "train/weights.h"
 
 #define DIR "tests/golden/hf_export/"
@@ -91,9 +93,68 @@ static void test_checkpoint(void **state)
     ckpt_lock_release(lock);
 }
 
+/* A checkpoint of this model whose tensor i has elements that are not finite. */
+static void save_broken(const char *dir, const struct model_dims *dims, int broken_i)
+{
+    struct ckpt_meta meta = {.settings_json = "{}", .step = 1};
+    struct ckpt_lock *lock;
+    struct param_table table;
+    struct safetensors_source source[64];
+    char path[FILE_PATH_MAX];
+    assert_int_equal(model_ops(dims)->describe(dims, &table), ST_OK);
+    float *data = calloc((size_t)table.total_elems, sizeof *data);
+    for (int i = 0; i < table.rows_n; i++) {
+        const struct param *p = &table.row[i];
+        float *at = data + p->offset;
+        source[i] = (struct safetensors_source){p->name, DTYPE_F32, p->dims_n, {p->dim[0], p->dim[1]}, at};
+        if (i == broken_i)
+            at[1] = at[p->elems - 1] = 1 / (float)data[0];
+    }
+    load_dims_json(dims, meta.model_json, sizeof(meta.model_json));
+    assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
+    assert_int_equal(ckpt_save(lock, &meta, &(struct ckpt_part){"model", source, table.rows_n}, 1, 0, NULL, path,
+                               sizeof(path)), ST_OK);
+    ckpt_lock_release(lock);
+    param_table_free(&table);
+    free(data);
+}
+
+static enum status export(const char *from, const char *to)
+{
+    char from_word[FILE_PATH_MAX], to_word[FILE_PATH_MAX];
+    struct conf *conf;
+    text_format(from_word, sizeof(from_word), "FROM=%s", from);
+    text_format(to_word, sizeof(to_word), "TO=%s", to);
+    assert_int_equal(conf_open(2, (char *[]){from_word, to_word}, (char *[]){NULL}, &conf), ST_OK);
+    enum status st = export_main(conf);
+    conf_close(conf);
+    return st;
+}
+
+static void test_export_not_finite(void **state)
+{
+    (void)state;
+    const struct model_dims dims = {"m", MODEL_TASK_LM, 1, 2, 4, 8, 16};
+    char run[FILE_PATH_MAX], to[FILE_PATH_MAX];
+    text_format(to, sizeof(to), "%s/out", harness_tmpdir());
+    for (int i = 0; i < 3; i += 2) {
+        text_format(run, sizeof(run), "%s/broken%d", harness_tmpdir(), i);
+        save_broken(run, &dims, i);
+        assert_int_equal(export(run, to), ST_BAD_DATA);
+        assert_non_null(strstr(status_message(), i ? " 2 of the 4 elements of h.0.ln_1.weight are not finite"
+                                                   : " 2 of the 64 elements of wte.weight are not finite"));
+        assert_false(file_exists(to));
+    }
+    text_format(run, sizeof(run), "%s/whole", harness_tmpdir());
+    save_broken(run, &dims, -1);
+    assert_int_equal(export(run, to), ST_OK);
+    assert_true(file_exists(to));
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_dims),
     cmocka_unit_test(test_load),
     cmocka_unit_test(test_checkpoint),
+    cmocka_unit_test(test_export_not_finite),
 };
 HARNESS_MAIN(tests)

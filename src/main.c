@@ -89,10 +89,10 @@ static const struct command commands[] = {
 
 /* ---- words for people ---- */
 
-/* is_decorated — bold and colours: only for a terminal, and only when NO_COLOR is not set. */
+/* is_decorated — bold and colours: only for a terminal that knows them, and only when NO_COLOR is not set. */
 static bool is_decorated(void)
 {
-    return isatty(STDOUT_FILENO) && launcher_find(environ, "NO_COLOR") == NULL;
+    return isatty(STDOUT_FILENO) && !conf_is_dumb(environ) && launcher_find(environ, "NO_COLOR") == NULL;
 }
 
 static const struct command *command_named(const char *name)
@@ -122,7 +122,7 @@ static const char *nearest_command(const char *name)
 static void write_usage(struct text *out, bool is_bold)
 {
     const char *on = is_bold ? "\033[1m" : "", *off = is_bold ? "\033[0m" : "";
-    text_add(out, "%sUsage%s: convoy [COMMAND] [NAME=VALUE ...]   without a command: train\n\n%sCommands%s\n",
+    text_add(out, "%sUsage%s: convoy [COMMAND] [NAME=VALUE ...]   with settings alone: train\n\n%sCommands%s\n",
              on, off, on, off);
     for (size_t i = 0; i < COMMANDS_N; i++)
         if (commands[i].help != NULL)
@@ -253,16 +253,29 @@ static void begin_log(const struct conf *conf, int rank)
         .json = conf_i64(conf, CONF_LOG_FORMAT) == 1,
         .node_id = is_alone ? -1 : (int)conf_i64(conf, CONF_NODE_ID),
         .rank = rank,
+        .run = conf_text(conf, CONF_RUN_NAME),
+        .is_dumb = conf_is_dumb(environ),
     });
 }
 
 /* ---- the rest is elsewhere ---- */
+
+/* check_data — nothing is trained that was not asked for: without DATA only a node that takes node 0's can begin. */
+static enum status check_data(const struct conf *conf)
+{
+    if (conf_text(conf, CONF_DATA)[0] != 0 || conf_i64(conf, CONF_NODE_ID) > 0)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "DATA is not set: name what to train on, such as DATA=book.txt (text, .jsonl, token files, a folder, an "
+                "address; `convoy help DATA`); DATA=synthetic trains on random tokens, to try a machine");
+}
 
 /* run_train — what was found here is told to the workers in a word more: each would have to ask the driver. */
 static enum status run_train(const struct call *call)
 {
     char word[32];
     int n = call->argc;
+    TRY(check_data(call->conf));
     int64_t before = conf_i64(call->conf, CONF_N_GPU_EACH_NODE);
     TRY(settle_workers(call->conf));
     char **words = calloc((size_t)n + 2, sizeof *words);
@@ -365,7 +378,32 @@ static void begin_log_early(void)
         .json = format != NULL && strcmp(format, "json") == 0,
         .node_id = -1,
         .rank = -1,
+        .is_dumb = conf_is_dumb(environ),
     });
+}
+
+/* has_wish — is any setting given, here or by a launcher? NO_COLOR says nothing about a run. */
+static bool has_wish(const struct conf *conf)
+{
+    for (int key = 0; key < CONF_N; key++)
+        if (key != CONF_NO_COLOR && conf_is_set(conf, (enum conf_key)key))
+            return true;
+    return false;
+}
+
+/* show_beginning — for the name of the program alone. */
+static enum status show_beginning(const char *program)
+{
+    struct text out = {0};
+    text_add(&out,
+             "Convoy trains GPT-2-class language models. It needs a text to train on:\n\n"
+             "  %s train MODEL=gpt2-mini DATA=book.txt CHECKPOINT_DIR=run1   train; watch it at http://127.0.0.1:8080/\n"
+             "  %s generate CHECKPOINT_DIR=run1 PROMPT='Once upon'           write text with what was learnt\n"
+             "  %s train MODEL=gpt2-nano DATA=synthetic STEPS=20             only try this machine, on random tokens\n"
+             "  %s help                                                      every command and setting\n",
+             program, program, program, program);
+    say_usage(&out);
+    return ST_USAGE;
 }
 
 static enum status run(int argc, char **argv)
@@ -390,7 +428,7 @@ static enum status run(int argc, char **argv)
         if (command->help != NULL) /* the worker's settings are the supervisor's, which has warned already */
             conf_hint_warn(call.conf, environ);
     }
-    enum status st = command->run(&call);
+    enum status st = argc <= 1 && !has_wish(call.conf) ? show_beginning(argv[0]) : command->run(&call);
     conf_close(call.conf);
     return st;
 }

@@ -20,7 +20,8 @@ struct rig {
 
 static inline void rig_feed(struct feed **out)
 {
-    struct feed_config feed = {.task = FEED_TASK_LM, .seq_tokens = 8, .global_samples = 4, .vocab = 40, .seed = 3};
+    struct feed_config feed = {.task = FEED_TASK_LM, .data = FEED_SYNTHETIC, .seq_tokens = 8,
+                               .global_samples = 4, .vocab = 40, .seed = 3};
     assert_int_equal(feed_open(&feed, out), ST_OK);
 }
 

@@ -140,6 +140,7 @@ enum board_letter {
 struct board_node {
     int32_t node_id, n_nodes, workers_n;
     enum board_phase phase; /* used while no worker speaks: starting, recovering, done, failed */
+    char run[72]; /* RUN_NAME; "": none */
     char version[64];
     char backend[16];
     char device[16];

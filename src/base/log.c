@@ -2,6 +2,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,14 +13,23 @@
 #include "base/text.h"
 
 #define LOG_MESSAGE_BYTES 2048 /* more is cut, and the cut is marked */
-#define LOG_LINE_BYTES (LOG_MESSAGE_BYTES * 6 + 512) /* every byte of a message may become \u00XX in JSON */
+#define LOG_RUN_MAX 64
+#define LOG_RUN_BYTES (6 * LOG_RUN_MAX + 3)
+#define LOG_FIELDS_BYTES 1024
+#define LOG_LINE_BYTES (LOG_MESSAGE_BYTES * 6 + LOG_FIELDS_BYTES + 1024) /* a byte may become \u00XX in JSON */
 
 /* Written once at start-up, before there are threads. */
 static struct log_config log_now = {.level = LOG_LEVEL_INFO, .node_id = -1, .rank = -1};
 
+static char log_run[LOG_RUN_MAX + 1];
+
 static const char *const log_level_names[] = {"error", "warn", "info", "debug", "trace"};
 
-void log_init(const struct log_config *config) { log_now = *config; }
+void log_init(const struct log_config *config)
+{
+    log_now = *config;
+    text_copy(log_run, sizeof(log_run), config->run != NULL ? config->run : "");
+}
 bool log_is_on(enum log_level level) { return level <= log_now.level; }
 
 static void write_line(int fd, const char *line, size_t n)
@@ -72,24 +82,32 @@ static void write_text(enum log_level level, const char *room, const char *time,
     if (log_now.rank >= 0)
         text_format(rank, sizeof(rank), "rank %d ", log_now.rank);
     /* On a terminal another process may have a progress bar on this line: it is erased, and drawn again below. */
-    text_format(line, sizeof(line), "%s%s %-5s %s%s%s  %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", time,
-                log_level_names[level], node, rank, room, message);
+    const char *erase = !log_now.is_dumb && isatty(STDERR_FILENO) ? "\r\033[K" : "";
+    text_format(line, sizeof(line), "%s%s %-5s %s%s%s  %s\n", erase, time, log_level_names[level], node,
+                rank, room, message);
     errno = error;
     write_line(STDERR_FILENO, line, strlen(line));
 }
 
-static void write_json(enum log_level level, const char *room, const char *time, const char *message)
+/* fields: "" or further members, each after a comma. */
+static void write_json(enum log_level level, const char *room, const char *time, const char *message,
+                       const char *fields)
 {
     char line[LOG_LINE_BYTES], node[32] = "", rank[32] = "";
     char quoted[LOG_MESSAGE_BYTES * 6 + 3], quoted_room[256];
+    char quoted_run[LOG_RUN_BYTES], run[LOG_RUN_BYTES + 8] = "";
     if (log_now.node_id >= 0)
         text_format(node, sizeof(node), "\"node\":%d,", log_now.node_id);
     if (log_now.rank >= 0)
         text_format(rank, sizeof(rank), "\"rank\":%d,", log_now.rank);
+    if (log_run[0] != 0) {
+        json_quote(quoted_run, sizeof(quoted_run), log_run);
+        text_format(run, sizeof(run), "\"run\":%s,", quoted_run);
+    }
     json_quote(quoted, sizeof(quoted), message);
     json_quote(quoted_room, sizeof(quoted_room), room);
-    text_format(line, sizeof(line), "{\"time\":\"%s\",\"level\":\"%s\",%s%s\"room\":%s,\"message\":%s}\n",
-                time, log_level_names[level], node, rank, quoted_room, quoted);
+    text_format(line, sizeof(line), "{\"time\":\"%s\",\"level\":\"%s\",%s%s%s\"room\":%s,\"message\":%s%s}\n",
+                time, log_level_names[level], run, node, rank, quoted_room, quoted, fields);
     write_line(STDERR_FILENO, line, strlen(line));
 }
 
@@ -105,18 +123,13 @@ void log_at(enum log_level level, const char *file, const char *fmt, ...)
     clock_iso(time, sizeof(time), clock_wall_ms());
     room_of(file, room, sizeof(room));
     if (log_now.json)
-        write_json(level, room, time, message);
+        write_json(level, room, time, message, "");
     else
         write_text(level, room, time, message);
 }
 
-void log_console(const char *fmt, ...)
+static void write_console(char *message, const char *fields)
 {
-    char message[LOG_MESSAGE_BYTES];
-    va_list args;
-    va_start(args, fmt);
-    format_message(message, sizeof(message) - 1, fmt, args); /* one byte stays for the line's end */
-    va_end(args);
     size_t n = strlen(message);
     bool is_redrawn = message[0] == '\r';
     if (!is_redrawn && (n == 0 || message[n - 1] != '\n'))
@@ -129,5 +142,31 @@ void log_console(const char *fmt, ...)
         return;
     char time[32];
     message[n - 1] = 0;
-    write_json(LOG_LEVEL_INFO, "console", clock_iso(time, sizeof(time), clock_wall_ms()), message);
+    write_json(LOG_LEVEL_INFO, "console", clock_iso(time, sizeof(time), clock_wall_ms()), message, fields);
+}
+
+void log_console(const char *fmt, ...)
+{
+    char message[LOG_MESSAGE_BYTES];
+    va_list args;
+    va_start(args, fmt);
+    format_message(message, sizeof(message) - 1, fmt, args); /* one byte stays for the line's end */
+    va_end(args);
+    write_console(message, "");
+}
+
+void log_numbers(const char *title, const struct log_number *number, int numbers_n, const char *fmt, ...)
+{
+    char message[LOG_MESSAGE_BYTES];
+    struct text fields = {.limit = LOG_FIELDS_BYTES};
+    va_list args;
+    va_start(args, fmt);
+    format_message(message, sizeof(message) - 1, fmt, args);
+    va_end(args);
+    if (log_now.json)
+        text_copy(message, sizeof(message) - 1, title);
+    for (int i = 0; log_now.json && i < numbers_n; i++)
+        text_add(&fields, isfinite(number[i].value) ? ",\"%s\":%.15g" : ",\"%s\":null", number[i].name, number[i].value);
+    write_console(message, fields.data != NULL && !fields.overflow ? fields.data : "");
+    text_free(&fields);
 }

@@ -18,6 +18,8 @@ struct log_config {
     bool json;
     int node_id; /* -1: leave out */
     int rank;    /* -1: leave out (the supervisor) */
+    const char *run; /* RUN_NAME, in each JSON object; "" or NULL: leave out. Copied. */
+    bool is_dumb;    /* a terminal that takes no control characters */
 };
 
 void log_init(const struct log_config *config); /* before it: text, info, no coordinates */
@@ -28,6 +30,14 @@ void log_at(enum log_level level, const char *file, const char *fmt, ...)
  * on stdout; in JSON format an info object on stderr. A missing line end is added, unless the text begins
  * with '\r': that is a line being redrawn, written as it is in text format and not at all in JSON format. */
 void log_console(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* log_numbers — as log_console, but in JSON format the message is the title alone and the numbers are members of the
+ * object. Not finite: null. */
+struct log_number {
+    const char *name;
+    double value;
+};
+void log_numbers(const char *title, const struct log_number *number, int numbers_n, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
 #define LOG_ERROR(...) log_at(LOG_LEVEL_ERROR, __FILE__, __VA_ARGS__)
 #define LOG_WARN(...) log_at(LOG_LEVEL_WARN, __FILE__, __VA_ARGS__)

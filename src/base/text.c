@@ -282,6 +282,17 @@ const char *text_count(char *out, size_t cap, double n)
     return out;
 }
 
+const char *text_ms(char *out, size_t cap, double ms)
+{
+    bool is_long = ms >= 999.5;
+    double n = is_long ? ms / 1000 : ms;
+    if (isfinite(ms))
+        text_format(out, cap, "%.*f %s", n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2, n, is_long ? "s" : "ms");
+    else
+        text_copy(out, cap, "-");
+    return out;
+}
+
 const char *text_span(char *out, size_t cap, int64_t ms)
 {
     int64_t seconds = ms / 1000, minutes = seconds / 60, hours = minutes / 60;

@@ -32,9 +32,11 @@ bool text_ends(const char *s, const char *suffix);
 /* text_distance — edits (insert, delete, replace, swap neighbours) from a to b without regard to case and
  * '_'; strings over 63 bytes count as far (999). For typo hints. */
 int text_distance(const char *a, const char *b);
-/* text_human — 1536 → "1.5 KiB"; text_count — 1410000 → "1.41M"; not finite → "-". Return out. */
+/* text_human — 1536 → "1.5 KiB"; text_count — 1410000 → "1.41M"; text_ms — 182.3 → "182 ms", 1120 → "1.12 s".
+ * Not finite → "-". Return out. */
 const char *text_human(char *out, size_t cap, double bytes);
 const char *text_count(char *out, size_t cap, double n);
+const char *text_ms(char *out, size_t cap, double ms);
 /* text_span — milliseconds → "45s", "14m", "3h12m", "2d03h"; negative → "-". */
 const char *text_span(char *out, size_t cap, int64_t ms);
 

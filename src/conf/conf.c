@@ -516,6 +516,12 @@ int conf_ranks(const struct conf *conf)
     return (int)(conf_i64(conf, CONF_N_NODES) * conf_i64(conf, CONF_N_GPU_EACH_NODE));
 }
 
+bool conf_is_dumb(char **environment)
+{
+    const char *terminal = launcher_find(environment, "TERM");
+    return terminal != NULL && strcmp(terminal, "dumb") == 0;
+}
+
 int conf_threads(const struct conf *conf)
 {
     return conf->threads;

@@ -27,7 +27,8 @@ enum conf_group {
     CONF_GROUP_NODE,
     CONF_GROUP_SHOW,
     CONF_GROUP_TOOL,
-    CONF_GROUP_N
+    CONF_GROUP_N,
+    CONF_GROUP_UNBUILT = CONF_GROUP_N, /* names of the contract that this version refuses: under no heading */
 };
 
 /* The columns of conf.def; its head says what each means. */

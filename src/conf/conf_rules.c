@@ -92,8 +92,19 @@ static enum status check_steps(const struct conf *conf)
     return ST_OK;
 }
 
+/* check_run_name — TensorBoard's name of a run is that of a folder. */
+static enum status check_run_name(const struct conf *conf)
+{
+    const char *name = conf_text(conf, CONF_RUN_NAME);
+    if (name[0] != '.' && strchr(name, '/') == NULL)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING, "RUN_NAME=%s (%s) begins with a dot or holds a slash; give a name that a folder can have",
+                name, conf_source(conf, CONF_RUN_NAME));
+}
+
 static enum status check_files(const struct conf *conf)
 {
+    TRY(check_run_name(conf));
     if (conf_i64(conf, CONF_RESUME) == 2)
         TRY(check_needs(conf, CONF_RESUME, CONF_CHECKPOINT_DIR, "say where the checkpoints are"));
     if (conf_i64(conf, CONF_CHECKPOINT_EVERY) > 0)

@@ -43,11 +43,22 @@ static const char *shown_value(const struct conf *conf, int key, char *out, size
     return text[0] == 0 ? "-" : conf_clean(text, out, cap);
 }
 
+/* is_shown — CHANGED=1 leaves out what is as it would be anyway. */
+static bool is_shown(const struct conf *conf, int key)
+{
+    bool is_of_config = key == CONF_CHANGED || key == CONF_JSON;
+    bool is_changed = conf_is_set(conf, (enum conf_key)key) && !is_of_config &&
+                      strcmp(conf_text(conf, (enum conf_key)key), conf_rows[key].initial) != 0;
+    return conf_rows[key].group != CONF_GROUP_UNBUILT && (conf_i64(conf, CONF_CHANGED) == 0 || is_changed);
+}
+
 void conf_write_table(const struct conf *conf, struct text *out)
 {
     char value[4096];
-    int name_width = 0, value_width = 0;
+    int name_width = (int)strlen("NAME"), value_width = (int)strlen("VALUE");
     for (int key = 0; key < CONF_N; key++) {
+        if (!is_shown(conf, key))
+            continue;
         int name_n = (int)strlen(conf_rows[key].name);
         int value_n = (int)strlen(shown_value(conf, key, value, sizeof value));
         name_width = name_n > name_width ? name_n : name_width;
@@ -55,8 +66,9 @@ void conf_write_table(const struct conf *conf, struct text *out)
     }
     text_add(out, "%-*s  %-*s  %s\n", name_width, "NAME", value_width, "VALUE", "ORIGIN");
     for (int key = 0; key < CONF_N; key++)
-        text_add(out, "%-*s  %-*s  %s\n", name_width, conf_rows[key].name, value_width,
-                 shown_value(conf, key, value, sizeof value), conf_source(conf, (enum conf_key)key));
+        if (is_shown(conf, key))
+            text_add(out, "%-*s  %-*s  %s\n", name_width, conf_rows[key].name, value_width,
+                     shown_value(conf, key, value, sizeof value), conf_source(conf, (enum conf_key)key));
 }
 
 /* add_text — bytes that are not UTF-8 become U+FFFD: a path may hold them, JSON may not. */
@@ -132,6 +144,8 @@ void conf_write_json(const struct conf *conf, struct text *out)
     bool is_whole = root != NULL;
     for (int key = 0; key < CONF_N; key++) {
         const struct conf_row *row = &conf_rows[key];
+        if (!is_shown(conf, key))
+            continue;
         cJSON *object = cJSON_AddObjectToObject(root, row->name);
         is_whole = is_whole && object != NULL && add_value(object, conf, key);
         cJSON_AddStringToObject(object, "origin", origin_names[conf->values[key].origin]);
@@ -217,6 +231,10 @@ bool conf_write_setting(const char *name, struct text *out)
         if (strcasecmp(row->name, name) != 0)
             continue;
         text_add(out, "%s: %s\n", row->name, row->help);
+        if (row->group == CONF_GROUP_UNBUILT) {
+            text_add(out, "  not built: %s; %s is all that is taken\n", row->why, row->initial);
+            return true;
+        }
         text_add(out, "  default  %s\n", shown_default(row));
         text_add(out, "  allowed  %s%s%s\n", conf_allowed(row, allowed, sizeof allowed),
                  row->why[0] != 0 ? "; " : "", row->why);

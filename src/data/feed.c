@@ -60,6 +60,8 @@ static enum status feed_check(const struct feed_config *config)
                     "SEQ_LEN %lld and GLOBAL_BATCH %lld must be at least 1 and VOCAB %lld in 1 … 2147483647",
                     (long long)config->seq_tokens, (long long)config->global_samples,
                     (long long)config->vocab);
+    if (config->data == NULL || config->data[0] == '\0')
+        return FAIL(ST_BAD_SETTING, "no data are named; DATA=synthetic asks for random tokens");
     if (config->seq_tokens >= INT32_MAX ||
         __builtin_mul_overflow(config->global_samples, config->seq_tokens + 1, &elems))
         return FAIL(ST_BAD_SETTING, "GLOBAL_BATCH %lld samples of SEQ_LEN %lld tokens cannot be counted; "
@@ -198,7 +200,7 @@ enum status feed_open(const struct feed_config *config, struct feed **out)
     feed->vocab = config->vocab;
     feed->seed = config->seed;
     feed->is_shuffled = config->is_shuffled;
-    if (config->data == NULL || config->data[0] == '\0')
+    if (strcmp(config->data, FEED_SYNTHETIC) == 0)
         feed_open_synthetic(feed, config);
     else
         TRY_OR(feed_open_data(feed, config), out_close);
@@ -224,7 +226,7 @@ void feed_close(struct feed *feed)
 
 int64_t feed_samples(const struct feed *feed) { return feed->samples; }
 int64_t feed_tokens(const struct feed *feed) { return feed->tokens; }
-const char *feed_name(const struct feed *feed) { return feed->parts_n > 0 ? feed->name : "synthetic"; }
+const char *feed_name(const struct feed *feed) { return feed->parts_n > 0 ? feed->name : FEED_SYNTHETIC; }
 uint64_t feed_fingerprint(const struct feed *feed) { return feed->fingerprint; }
 int64_t feed_epoch(const struct feed *feed, int64_t first) { return first / feed->samples; }
 
@@ -265,7 +267,7 @@ bool feed_is_here(const char *data)
     struct mix mix = {0};
     struct stat info;
     bool is_here = true;
-    if (stat(data, &info) == 0)
+    if (strcmp(data, FEED_SYNTHETIC) == 0 || stat(data, &info) == 0)
         return true;
     if (mix_parse(data, &mix) != ST_OK) {
         status_clear(); /* feed_open says it */

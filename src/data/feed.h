@@ -16,11 +16,13 @@
 
 #include "base/status.h"
 
+#define FEED_SYNTHETIC "synthetic" /* a file of this name is read as ./synthetic */
+
 enum feed_task { FEED_TASK_LM, FEED_TASK_QA };
 
 struct feed_config {
     enum feed_task task;
-    const char *data;        /* DATA: as source.h and mix.h read it; "" or NULL: synthetic */
+    const char *data;        /* DATA: as source.h and mix.h read it, or FEED_SYNTHETIC; never empty */
     const char *cache_dir;   /* token shards made from text, downloads */
     bool allows_local_urls;  /* as source.h */
     int64_t stride_tokens;   /* QA: DOC_STRIDE */

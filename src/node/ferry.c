@@ -107,7 +107,9 @@ enum status ferry_take(const struct ferry_config *config, struct text *out)
         return FAIL(ST_NO_INPUT, "%s=%.400s is not on this node, and %s", name, data, status_message());
     TRY(st);
     if (data[0] && state == BILL_STATE_NONE)
-        return FAIL(ST_NO_INPUT, "%s=%.400s is not on this node, and node 0 has no %s to give; check the path, or set it "
-                    "there", name, data, name);
+        return FAIL(ST_NO_INPUT, "%s=%.400s is not on this node, and node 0 has no file of %s to give; check the path, or "
+                    "set it there", name, data, name);
+    if (state == BILL_STATE_NONE)
+        text_add(out, FEED_SYNTHETIC);
     return ST_OK;
 }

@@ -142,6 +142,8 @@ enum status mapping_trainer(const struct conf *conf, const struct model_dims *di
     out->eval_every = conf_i64(conf, CONF_EVAL_EVERY);
     out->metrics_file = conf_text(conf, CONF_METRICS_FILE);
     out->tensorboard_dir = conf_text(conf, CONF_TENSORBOARD_DIR);
+    out->run_name = conf_text(conf, CONF_RUN_NAME);
+    out->log_every = conf_i64(conf, CONF_LOG_EVERY);
     out->sample_every = conf_i64(conf, CONF_SAMPLE_EVERY);
     out->sample_prompt = conf_text(conf, CONF_PROMPT);
     out->sample_rule = (struct sample_rule){.temperature = conf_f64(conf, CONF_TEMPERATURE),

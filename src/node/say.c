@@ -23,6 +23,13 @@ enum status say_bytes(const void *bytes, size_t n)
     return ST_OK;
 }
 
+void say_usage(struct text *text)
+{
+    if (text->data)
+        (void)!write(STDERR_FILENO, text->data, text->len);
+    text_free(text);
+}
+
 enum status say_text(struct text *text)
 {
     enum status st = text->overflow

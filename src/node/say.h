@@ -11,5 +11,6 @@
 enum status say_bytes(const void *bytes, size_t n); /* ST_STORE: the system's text */
 /* say_text — and frees it. Text that was cut is ST_RETRY, nothing is written. */
 enum status say_text(struct text *text);
+void say_usage(struct text *text); /* to stderr, for a call that asked for nothing: as much as goes; frees it */
 
 #endif

@@ -360,6 +360,7 @@ static void first_node(struct supervisor *s)
         .mesh_pipeline = 1,
         .started_ms = clock_ms(),
     };
+    text_copy(s->node.run, sizeof s->node.run, conf_text(s->conf, CONF_RUN_NAME));
     text_copy(s->node.version, sizeof s->node.version, version_text());
     text_copy(s->node.device, sizeof s->node.device, device_kind(s->conf));
     text_copy(s->node.backend, sizeof s->node.backend, ranks > 1 ? "ucx" : "self");
@@ -445,6 +446,8 @@ static enum status open_all(struct supervisor *s)
     TRY(open_loop(s));
     TRY(board_create((int)conf_i64(s->conf, CONF_N_GPU_EACH_NODE), conf_ranks(s->conf), &s->board));
     first_node(s);
+    if (s->node.run[0])
+        LOG_INFO("run %s", s->node.run);
     TRY(open_share(s));
     TRY(open_crew(s));
     TRY(open_rally(s));

@@ -288,7 +288,8 @@ static enum status train(struct worker *w)
     w->config.feed = w->feed;
     w->config.val_feed = w->val_feed;
     w->config.version = w->node.version;
-    w->config.is_terminal = isatty(STDOUT_FILENO) && !strcmp(conf_text(w->conf, CONF_LOG_FORMAT), "text");
+    w->config.is_terminal =
+        isatty(STDOUT_FILENO) && !conf_is_dumb(environ) && !strcmp(conf_text(w->conf, CONF_LOG_FORMAT), "text");
     w->post.loading_done = w->post.loading_total = -1;
     post_loading(w);
     return run_lives(w);

@@ -222,7 +222,7 @@ static void add_nodes(struct text *t, const struct view *view)
                      view->nodes[i].heartbeat_age_seconds);
 }
 
-void metrics_write(const struct view *view, struct text *t)
+static void write_all(const struct view *view, struct text *t)
 {
     add_node(t, view);
     add_training(t, view->lead);
@@ -230,4 +230,37 @@ void metrics_write(const struct view *view, struct text *t)
     add_ranks(t, view);
     add_gpus(t, view);
     add_nodes(t, view);
+}
+
+/* add_sample — one line with the label run before its others. */
+static void add_sample(struct text *t, const char *line, size_t n, const char *run)
+{
+    size_t name_n = strcspn(line, "{ ");
+    bool has_labels = line[name_n] == '{';
+    text_add_bytes(t, line, name_n);
+    text_add(t, "{");
+    add_label(t, "run", run);
+    text_add(t, has_labels ? "," : "}");
+    name_n += has_labels;
+    text_add_bytes(t, line + name_n, n - name_n);
+}
+
+void metrics_write(const struct view *view, struct text *t)
+{
+    struct text plain = {.limit = t->limit};
+    if (view->node.run[0] == 0) {
+        write_all(view, t);
+        return;
+    }
+    write_all(view, &plain);
+    t->overflow = t->overflow || plain.overflow;
+    for (const char *line = plain.data; line != NULL && *line != 0;) {
+        size_t n = strcspn(line, "\n") + 1;
+        if (line[0] == '#')
+            text_add_bytes(t, line, n);
+        else
+            add_sample(t, line, n, view->node.run);
+        line += n;
+    }
+    text_free(&plain);
 }

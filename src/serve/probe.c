@@ -159,6 +159,13 @@ static struct cell count(double value)
     return out;
 }
 
+static struct cell milliseconds(double ms)
+{
+    struct cell out;
+    text_ms(out.text, sizeof(out.text), ms);
+    return out;
+}
+
 static struct cell span(double seconds)
 {
     struct cell out;
@@ -177,6 +184,8 @@ static struct cell size(double bytes)
 static void show_head(struct text *t, const cJSON *root, const char *on, const char *off)
 {
     const cJSON *model = cJSON_GetObjectItemCaseSensitive(root, "model");
+    if (json_text(root, "run")[0] != 0)
+        text_add(t, "run         %s\n", json_text(root, "run"));
     text_add(t, "%s%s%s  node %s of %s  %s  convoy %s\n", on, json_text(root, "phase"), off,
              plain(json_number(root, "node_id"), 0).text, plain(json_number(root, "n_nodes"), 0).text,
              json_text(root, "device"), json_text(root, "version"));
@@ -199,9 +208,9 @@ static void show_numbers(struct text *t, const cJSON *root)
     text_add(t, "loss        %s  validation %s  lr %s  gradient norm %s\n",
              plain(json_number(root, "loss"), 4).text, plain(json_number(root, "val_loss"), 4).text,
              small(json_number(root, "lr")).text, plain(json_number(root, "grad_norm"), 2).text);
-    text_add(t, "speed       %s tok/s  %s ms a step (p50 %s, p95 %s)",
-             count(json_number(root, "tokens_per_second")).text, count(json_number(step_ms, "last")).text,
-             count(json_number(step_ms, "p50")).text, count(json_number(step_ms, "p95")).text);
+    text_add(t, "speed       %s tok/s  %s a step (p50 %s, p95 %s)",
+             count(json_number(root, "tokens_per_second")).text, milliseconds(json_number(step_ms, "last")).text,
+             milliseconds(json_number(step_ms, "p50")).text, milliseconds(json_number(step_ms, "p95")).text);
     if (!isnan(json_number(root, "mfu")))
         text_add(t, "  mfu %.1f%%", 100 * json_number(root, "mfu"));
     text_add(t, "\ntime        up %s  eta %s  last progress %s ago  restarts %s\n",

@@ -181,6 +181,7 @@ void report_write(const struct view *view, struct text *t)
     cJSON *root = cJSON_CreateObject();
     json_add_i64(root, "schema", REPORT_SCHEMA);
     add_text(root, "version", node->version);
+    add_text(root, "run", node->run);
     add_text(root, "phase", board_phase_text(view->phase));
     add_count(root, "node_id", node->node_id);
     add_count(root, "n_nodes", node->n_nodes);

@@ -14,10 +14,15 @@
 #define BAR_MIN 8
 #define REDRAW_MS 100
 #define LASTING 10 /* lines that stay on a terminal, so that the fall of the loss can be seen */
+#define PIPED 100  /* lines of a whole run elsewhere */
+#define MINUTE_MS (60 * 1000)
+#define JUMP 1.5 /* times the loss of the step before, and this much more: shown, whatever LOG_EVERY says */
+#define JUMP_NATS 0.5
 
 static void add_ms(struct text *t, double ms)
 {
-    text_add(t, "  %.*f ms", ms < 10 ? 2 : ms < 100 ? 1 : 0, ms);
+    char word[32];
+    text_add(t, "  %s", text_ms(word, sizeof word, ms));
 }
 
 static void add_speed(struct text *t, const struct console_step *now, bool has_mfu)
@@ -90,22 +95,50 @@ void console_clear(struct console *console)
     console->shown = 0;
 }
 
-static bool is_lasting(const struct console_step *now)
+bool console_is_due(const struct console *console, const struct console_step *now, int64_t at_ms)
 {
-    int64_t every = now->steps / LASTING;
-    return now->step == 1 || now->step == now->steps || every <= 1 || now->step % every == 0;
+    int64_t parts = console->is_terminal ? LASTING : PIPED, every = console->every;
+    bool is_jump = console->last.step > 0 && !(now->loss < JUMP * console->last.loss + JUMP_NATS);
+    if (console->line_ms == 0 || now->step == now->steps || is_jump)
+        return true;
+    if (every == 0 && !console->is_terminal && at_ms - console->line_ms >= MINUTE_MS)
+        return true;
+    if (every == 0)
+        every = (now->steps + parts - 1) / parts;
+    return every <= 1 || now->step % every == 0;
 }
 
-void console_step(struct console *console, const struct console_step *now)
+static void show_line(struct console *console, const struct console_step *now)
 {
     char line[512];
-    if (!console->is_terminal || is_lasting(now)) {
-        console_clear(console);
-        log_console("%s", console_line(line, sizeof line, now));
-    }
-    if (!console->is_terminal || now->step == now->steps)
-        return;
-    int64_t at_ms = clock_ms();
+    const struct log_number numbers[] = {
+        {"step", (double)now->step},
+        {"steps", (double)now->steps},
+        {"loss", now->loss},
+        {"lr", now->lr},
+        {"norm", now->grad_norm},
+        {"step_ms", now->step_ms},
+        {"tokens_per_second", now->tokens_per_second},
+        {"mfu", now->mfu},
+        {"eta_seconds", now->eta_seconds},
+    };
+    char title[64];
+    console_clear(console);
+    text_format(title, sizeof title, "step %lld/%lld", (long long)now->step, (long long)now->steps);
+    log_numbers(title, numbers, (int)(sizeof numbers / sizeof *numbers), "%s", console_line(line, sizeof line, now));
+}
+
+void console_settle(struct console *console)
+{
+    console_clear(console);
+    if (console->is_left)
+        show_line(console, &console->last);
+    console->is_left = false;
+}
+
+static void draw_bar(struct console *console, const struct console_step *now, int64_t at_ms)
+{
+    char line[512];
     if (console->shown && at_ms - console->shown_ms < REDRAW_MS)
         return;
     console_bar(line, sizeof line, terminal_columns() - 1, now);
@@ -113,4 +146,18 @@ void console_step(struct console *console, const struct console_step *now)
     log_console("\r%s%*s", line, (int)pad, "");
     console->shown = length;
     console->shown_ms = at_ms;
+}
+
+void console_step(struct console *console, const struct console_step *now)
+{
+    int64_t at_ms = clock_ms();
+    bool is_due = console_is_due(console, now, at_ms);
+    if (is_due) {
+        show_line(console, now);
+        console->line_ms = at_ms;
+    }
+    console->last = *now;
+    console->is_left = !is_due && !console->is_terminal;
+    if (console->is_terminal && now->step < now->steps)
+        draw_bar(console, now, at_ms);
 }

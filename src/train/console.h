@@ -1,4 +1,5 @@
-/* console — the line a person watches: one a step, or on a terminal one that is rewritten, with a bar.
+/* console — the line a person watches: on a terminal one that is rewritten, with a bar; else one every so many steps. The
+ * first and the last step of a process are always shown, and one whose loss jumped.
  *
  *   step 120/5000  loss 3.2145  lr 3.0e-04  norm 1.02  182 ms  1.41M tok/s  mfu 41.2%  comm 12%  eta 14m
  *
@@ -14,12 +15,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct console {
-    bool is_terminal; /* the bar; false: a line a step */
-    size_t shown;     /* columns of the bar on the screen */
-    int64_t shown_ms; /* when */
-};
-
 struct console_step {
     int64_t step, steps;
     double loss, lr, grad_norm, step_ms;
@@ -28,10 +23,23 @@ struct console_step {
     double hidden; /* share of the wire's time that ran beside computation; NAN: there was none */
 };
 
+struct console {
+    bool is_terminal; /* the bar */
+    int64_t every;    /* steps between lines; 0: a hundredth of all (on a terminal a tenth), and one a minute */
+    size_t shown;     /* columns of the bar on the screen */
+    int64_t shown_ms; /* when */
+    int64_t line_ms;  /* the last line; 0: none yet */
+    bool is_left;     /* `last` has had no line */
+    struct console_step last;
+};
+
 void console_step(struct console *console, const struct console_step *now);
 void console_clear(struct console *console); /* before anything else is printed: takes the bar away */
+/* console_settle — before what belongs to the step done last, or the end: shows that step if it was left out. */
+void console_settle(struct console *console);
 
-/* Pure parts. Both return out. */
+/* Pure parts. console_is_due — is this step, at this time, to be shown by a line? The others return out. */
+bool console_is_due(const struct console *console, const struct console_step *now, int64_t at_ms);
 const char *console_line(char *out, size_t cap, const struct console_step *now);
 /* console_bar — "[####----]  42%  step 50/120  loss 3.2  1.4M tok/s  eta 14m" in at most `columns` columns; the bar
  * gives way to the text, then the text is cut. */

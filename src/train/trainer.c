@@ -212,9 +212,12 @@ static enum status evaluate(struct trainer *t)
     if (!t->is_lead)
         return ST_OK;
     metrics_file_eval(&t->metrics, t->place.step, loss);
+    const struct log_number numbers[] = {
+        {"step", (double)t->place.step}, {"steps", (double)t->steps}, {"val_loss", loss}};
     tfevents_add(t->events, t->place.step, &(struct tfevents_scalar){"val_loss", loss}, 1);
-    console_clear(&t->console);
-    log_console("step %lld/%lld  val_loss %.4f", (long long)t->place.step, (long long)t->steps, loss);
+    console_settle(&t->console);
+    log_numbers("evaluation", numbers, 3, "step %lld/%lld  val_loss %.4f", (long long)t->place.step,
+                (long long)t->steps, loss);
     return ST_OK;
 }
 
@@ -228,7 +231,7 @@ static enum status sample(struct trainer *t)
     TRY(preview_text(t->preview, t->step, t->is_sharded ? NULL : is_stop_asked, t, &text));
     if (!t->is_lead)
         return ST_OK;
-    console_clear(&t->console);
+    console_settle(&t->console);
     log_console("step %lld/%lld  sample %s", (long long)t->place.step, (long long)t->steps, text);
     return ST_OK;
 }
@@ -319,7 +322,7 @@ static enum status stop(struct trainer *t, enum board_request request)
     const char *signal_name = guard_signal(request);
     enum status st = guard_status(request);
     long long step = t->place.step, steps = t->steps;
-    console_clear(&t->console);
+    console_settle(&t->console);
     if (t->place.step > 0)
         TRY(save_or_fail(t, signal_name));
     if (!t->is_lead && t->has_snapshot && t->place.step > 0)
@@ -402,7 +405,7 @@ static enum status loop(struct trainer *t)
 enum status trainer_run(const struct trainer_config *config)
 {
     struct trainer t = {.config = config,
-                        .console = {.is_terminal = config->is_terminal},
+                        .console = {.is_terminal = config->is_terminal, .every = config->log_every},
                         .kept = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
                         .step_evaluated = -1};
     if (!board_worker_copy(config->board, config->worker_i, &t.post))
@@ -414,7 +417,7 @@ enum status trainer_run(const struct trainer_config *config)
     enum status st = trainer_begin(&t);
     if (st == ST_OK)
         st = loop(&t);
-    console_clear(&t.console);
+    console_settle(&t.console);
     if (st == ST_OK)
         trainer_post(&t, BOARD_PHASE_DONE);
     struct status_saved saved;

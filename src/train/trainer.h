@@ -61,12 +61,14 @@ struct trainer_config {
     int64_t eval_every;
     const char *metrics_file;    /* "": none */
     const char *tensorboard_dir; /* "" or NULL: none */
+    const char *run_name;        /* its folder there; "" or NULL: no folder of its own */
     int64_t sample_every;        /* steps between samples of text; 0: none, and what follows is not looked at */
     const char *sample_prompt;
     struct sample_rule sample_rule;
     const char *settings_json; /* for the checkpoint, see agree.h */
     const char *version;       /* for the checkpoint */
     bool is_terminal;          /* progress bar */
+    int64_t log_every;         /* LOG_EVERY, as console.h */
     enum trainer_fault fault;  /* what to rehearse … */
     int64_t fault_step;        /* … when this step, counted from 1, begins */
 };

@@ -192,12 +192,16 @@ static enum status find_start(struct trainer *t, struct start *start)
 static enum status open_files(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
+    char dir[FILE_PATH_MAX];
     if (t->is_lead || t->is_sharded)
         TRY(open_preview(t)); /* the lead's, but sharded parameters come together only when all look */
     if (!t->is_lead)
         return ST_OK;
     TRY(metrics_file_open(c->metrics_file, t->place.step, &t->metrics));
-    return tfevents_open(c->tensorboard_dir, t->place.step + 1, &t->events);
+    text_copy(dir, sizeof dir, c->tensorboard_dir ? c->tensorboard_dir : "");
+    if (dir[0] && c->run_name && c->run_name[0])
+        TRY(file_join(dir, sizeof dir, c->tensorboard_dir, c->run_name));
+    return tfevents_open(dir, t->place.step + 1, &t->events);
 }
 
 /* load — checkpoint or given weights, by the lead. */

@@ -38,7 +38,7 @@ void trainer_end(struct trainer *t)
                     100 * step_flops(t->step) * (double)steps / seconds / t->peak_flops);
     if (t->step_evaluated >= 0)
         text_format(val, sizeof val, "; held-out loss %.4f", t->val_loss);
-    console_clear(&t->console);
+    console_settle(&t->console);
     log_console("trained %lld step%s, %s tokens, in %s: %s tok/s%s", (long long)steps, steps == 1 ? "" : "s",
                 text_count(tokens, sizeof tokens, trained),
                 elapsed(span, sizeof span, t->steps_ms),

@@ -69,7 +69,8 @@ static enum status one_rank(struct ranks_one *one)
     struct step *step = NULL;
     struct feed *feed = NULL;
     struct step_config c = config_of(o->setting, one);
-    struct feed_config fc = {.seq_tokens = c.seq_tokens, .global_samples = c.global_samples, .vocab = c.dims.vocab};
+    struct feed_config fc = {.data = FEED_SYNTHETIC, .seq_tokens = c.seq_tokens, .global_samples = c.global_samples,
+                             .vocab = c.dims.vocab};
     enum status st;
     TRY_OR(feed_open(&fc, &feed), out_close);
     TRY_OR(step_open(&c, &step), out_close);

@@ -133,7 +133,8 @@ static enum status beside_rank(struct ranks_one *one)
 {
     struct beside *b = one->arg;
     struct step_config *c = &b->trial.config;
-    struct feed_config fc = {.seq_tokens = c->seq_tokens, .global_samples = 3, .vocab = c->dims.vocab};
+    struct feed_config fc = {.data = FEED_SYNTHETIC, .seq_tokens = c->seq_tokens, .global_samples = 3,
+                             .vocab = c->dims.vocab};
     struct step *step = NULL;
     struct feed *feed = NULL;
     struct batch batch = {0};

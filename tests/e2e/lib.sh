@@ -9,7 +9,8 @@ tmp=$(mktemp -d "${TMPDIR:-/tmp}/convoy-e2e-XXXXXX")
 cd "$tmp" || exit 99
 user_cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache} # for what takes long to make anew
 export XDG_CACHE_HOME=$tmp/cache NO_COLOR=1
-unset MODEL DATA VAL_DATA CHECKPOINT_DIR METRICS_FILE STATUS_PORT FAULT STEPS
+unset MODEL VAL_DATA CHECKPOINT_DIR METRICS_FILE STATUS_PORT FAULT STEPS
+export DATA=synthetic LOG_EVERY=1 # unless a test says otherwise in its arguments
 started=()
 n=0
 processors=$(nproc)

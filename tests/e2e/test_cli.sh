@@ -103,6 +103,25 @@ is
 try 0 BATCHSIZE=8 LOG_LEVEL=error -- config; quiet err; is
 try 0 PATH=/x HOME=/root TERM=xterm KUBERNETES_PORT=tcp://10.0.0.1:443 NODE_NAME=n POD_IP=10.0.0.2 -- config; quiet err; is
 
+# Without a wish the program shows how to begin; without DATA it trains nothing.
+try 64 --; says err 'DATA=book.txt'; says err "$convoy train"; quiet out
+[ "$(wc -l <err)" -le 8 ] || why='more than a short text'; is
+try 64 NO_COLOR=1 --; says err 'DATA=book.txt'; is
+try 78 MODEL=gpt2-nano --; says err 'DATA is not set: name what to train on'; says err 'DATA=synthetic'; quiet out
+[ "$(wc -l <err)" = 1 ] || why='more than one line'; is
+try 78 -- train; says err 'DATA is not set'; is
+try 78 DATA=synthetic -- train DATA=; says err 'DATA is not set'; is
+try 78 -- train N_NODES=2 MASTER_ADDR=127.0.0.1; says err 'DATA is not set'; is
+try 78 -- train N_NODES=2 NODE_ID=1 MASTER_ADDR=127.0.0.1; says err 'needs JOB_TOKEN'; is # node 1 takes node 0's
+try 78 -- eval; says err 'VAL_DATA is not set'; is
+try 0 STATUS_PORT=0 -- DATA=synthetic MODEL=gpt2-nano LAYERS=1 HEADS=1 EMBED=8 VOCAB=16 CONTEXT=8 BATCH_SIZE=1; says out 'step 1/1  loss'; is
+try 0 -- help; ! grep -qE '^  (TP|PP) |tensor-parallel' out || why='lists what is not built'; is
+try 0 -- config; ! grep -qE '^(TP|PP) ' out || why='lists what is not built'; is
+try 78 -- config TP=2; says err 'this version has no tensor parallelism'; is
+try 0 -- help PP; says out 'not built'; is
+try 0 -- config CHANGED=1 LR=1e-3; [ "$(wc -l <out)" = 2 ] || why='not one setting'; says out LR; is
+try 0 -- config CHANGED=1 LR=1e-3 JSON=1; [ "$(jq -c keys out)" = '["LR"]' ] || why='not one setting'; is
+
 # Nobody listens on port 1: the answer is 1, with the address that was asked.
 try 1 -- status STATUS_PORT=1; says err 'no answer from http://127.0.0.1:1/status'; is
 try 1 STATUS_ADDR=127.0.0.2 -- status STATUS_PORT=1; says err 'no answer from http://127.0.0.2:1/status'; is

@@ -90,7 +90,7 @@ ok "host network: both end with 0, the same losses" is "$(code_of cv0-$$) $(code
 podman rm -f -v cv0-$$ cv1-$$ >/dev/null 2>&1
 
 # 4. A node that is killed and started again; its health throughout.
-endless="MODEL=gpt2-nano LAYERS=2 EMBED=32 VOCAB=64 CONTEXT=32 SEQ_LEN=16 BATCH_SIZE=1 CHECKPOINT_EVERY=200 STEPS=3000"
+endless="MODEL=gpt2-nano DATA=synthetic LAYERS=2 EMBED=32 VOCAB=64 CONTEXT=32 SEQ_LEN=16 BATCH_SIZE=1 CHECKPOINT_EVERY=200 STEPS=3000"
 volume k0
 volume k1
 # watch URL FILE — what a poll of its health sees, each phase once when it begins.
@@ -129,7 +129,7 @@ podman rm -f -v cv0-$$ cv1-$$ >/dev/null 2>&1
 volume s
 stops=0 worst=0 before_worst=0
 for i in $(seq 1 ${STOPS:-3}); do
-    start one-$$ --network host -v $tmp/s:/checkpoints -- $tiny STATUS_PORT=0 STEPS=100000000
+    start one-$$ --network host -v $tmp/s:/checkpoints -- $tiny DATA=synthetic STATUS_PORT=0 STEPS=100000000
     wait_for 10 eval 'podman logs one-$$ 2>/dev/null | grep -q "^step "'
     before=$(newest_step s)
     began=$(date +%s%N)

@@ -44,7 +44,7 @@ ok "the driver is not, which is the host's" shows '^driver .*libcuda\.so\.1 is n
 ok "the commit is inside" shows "^commit $commit$"
 
 # 2. Without a GPU.
-within train MODEL=gpt2-nano STEPS=2 DEVICE=cuda
+within train MODEL=gpt2-nano DATA=synthetic STEPS=2 DEVICE=cuda
 ok "DEVICE=cuda: 69, the driver's library and the flag" is \
     "$rc $(grep -cE ' error .*no NVIDIA driver: libcuda\.so\.1 .*--gpus all' err)" "69 1"
 ok "the entry point named that flag before" is "$(grep -c '^entrypoint: warn: no NVIDIA GPU is visible: add --gpus all' err)" 1
@@ -68,7 +68,7 @@ ok "where InfiniBand is: the flags for memory to lock and for its devices" is \
 flags=${flags% -v *}
 
 # 4. podman stop reaches it through the entry point.
-podman run -d --name one-$$ $limits --read-only --tmpfs /tmp --cap-drop all ${flags/\/c:/\/d:} $image train $tiny STEPS=100000000 >out 2>err
+podman run -d --name one-$$ $limits --read-only --tmpfs /tmp --cap-drop all ${flags/\/c:/\/d:} $image train $tiny DATA=synthetic STEPS=100000000 >out 2>err
 pid=$$ # for wait_for
 wait_for 10 eval 'podman logs one-$$ 2>/dev/null | grep -q "^step "'
 ok "process 1 is convoy" is "$(podman exec one-$$ cat /proc/1/comm 2>&1)" convoy

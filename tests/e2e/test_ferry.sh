@@ -41,7 +41,7 @@ both STEPS=5 DATA=x.txt
 ok "damaged in the cache: noticed, taken again" is "$codes $(grep -c 'is damaged; it is taken' err.1) $(last_loss)" "0 0 1 $one"
 both STEPS=5 DATA=g.txt:0.7,x.txt:0.3 VAL_DATA=g.txt EVAL_EVERY=5
 ok "a mixture, and what is held out" is "$codes $(grep -c 'took .* from node 0' err.1)" "0 0 2"
-far 1 b STEPS=5 # sets nothing
+far 1 b STEPS=5 DATA= # sets nothing
 far 0 a STEPS=5 DATA=x.txt
 finish_nodes 2
 ok "DATA not set on node 1: node 0's" is "$codes $(last_loss)" "0 0 $one"
@@ -55,7 +55,7 @@ ok "node 0 has none either: 66 on both, with the path" is "$codes $(grep -lE 'er
 far 1 b STEPS=5 DATA=nowhere.txt
 far 0 a STEPS=5
 finish_nodes 2
-ok "node 0 has synthetic data: 66 on both" is "$codes $(grep -lE 'error.*DATA=nowhere.txt is not on this node, and node 0 has no DATA' err.0 err.1 | wc -l)" "66 66 2"
+ok "node 0 has synthetic data: 66 on both" is "$codes $(grep -lE 'error.*DATA=nowhere.txt is not on this node, and node 0 has no file of DATA' err.0 err.1 | wc -l)" "66 66 2"
 if mkdir mnt && mount -t tmpfs -o size=1m none mnt 2>/dev/null; then
     far 1 b STEPS=5 DATA=x.txt CACHE_DIR="$tmp/mnt/cache"
     far 0 a STEPS=5 DATA=x.txt

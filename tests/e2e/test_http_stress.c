@@ -57,8 +57,8 @@ static void become_run(void)
     text_format(port_setting, sizeof port_setting, "STATUS_PORT=%d", port);
     const int null = open("/dev/null", O_RDWR);
     dup2(null, 1), dup2(null, 2);
-    execl(path, path, "train", "STATUS_ADDR=127.0.0.1", port_setting, "MODEL=gpt2-nano", "LAYERS=1", "HEADS=2",
-          "EMBED=16", "VOCAB=64", "CONTEXT=32", "SEQ_LEN=16", "BATCH_SIZE=1", "STEPS=1000000000", NULL);
+    execl(path, path, "train", "STATUS_ADDR=127.0.0.1", port_setting, "MODEL=gpt2-nano", "DATA=synthetic", "LAYERS=1",
+          "HEADS=2", "EMBED=16", "VOCAB=64", "CONTEXT=32", "SEQ_LEN=16", "BATCH_SIZE=1", "STEPS=1000000000", NULL);
     _exit(127);
 }
 

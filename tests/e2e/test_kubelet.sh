@@ -13,7 +13,7 @@ cp "$root/LICENSE" release/licences.txt
 "$root/.ci/rootfs" release image >out 2>err || give_up pods "no root folder: $(tail -n 1 err)"
 # kubelet FOLDER RUNS SETTING… — the settings stand for a user's ConfigMap: a model that takes seconds.
 kubelet() {
-    unshare --net --kill-child --fork /usr/bin/python3 "$root/tests/e2e/kubelet.py" "$tmp/image" "$1" "$(mktemp -d)/work" "$2" "${SEED:-1}" "${@:3}" 2>err ||
+    unshare --net --kill-child --fork /usr/bin/python3 "$root/tests/e2e/kubelet.py" "$tmp/image" "$1" "$(mktemp -d)/work" "$2" "${SEED:-1}" DATA=synthetic "${@:3}" 2>err ||
         { echo "not ok 999 - the kubelet came to its end"; tail -n 12 err | sed 's/^/# /'; }
 }
 export TMPDIR=$tmp

@@ -19,8 +19,8 @@ my ($n, $bad, $main) = (0, 0, $$);
 my %group; # process groups begun and not yet over
 my $home = tempdir('convoy-crash-XXXXXX', DIR => $ENV{TMPDIR} || '/tmp');
 chdir $home or die "$home: $!";
-delete @ENV{qw(MODEL DATA VAL_DATA CHECKPOINT_DIR METRICS_FILE FAULT STEPS)};
-@ENV{qw(XDG_CACHE_HOME NO_COLOR STATUS_PORT LC_ALL)} = ("$home/cache", 1, 0, 'C');
+delete @ENV{qw(MODEL VAL_DATA CHECKPOINT_DIR METRICS_FILE FAULT STEPS)};
+@ENV{qw(XDG_CACHE_HOME NO_COLOR STATUS_PORT LC_ALL DATA LOG_EVERY)} = ("$home/cache", 1, 0, 'C', 'synthetic', 1);
 $ENV{ASAN_OPTIONS} = join ':', grep { defined } $ENV{ASAN_OPTIONS}, 'detect_leaks=0'; # it cannot look at what is traced
 $SIG{TERM} = $SIG{INT} = sub { exit 1 };
 

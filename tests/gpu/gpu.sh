@@ -350,7 +350,7 @@ bench_steps=30
 steps_of() { # model, batch, precision, settings... -> the median of the last steps, and mfu of the console
     local model=$1 batch=$2
     rm -f "$work/bench.jsonl"
-    timeout 500 "$GPU/convoy" train MODEL="$model" SEQ_LEN="$seq" BATCH_SIZE="$batch" STEPS=$bench_steps DEVICE=$device PRECISION="$3" SEED=1 \
+    timeout 500 "$GPU/convoy" train MODEL="$model" DATA=synthetic SEQ_LEN="$seq" BATCH_SIZE="$batch" STEPS=$bench_steps DEVICE=$device PRECISION="$3" SEED=1 \
         METRICS_FILE="$work/bench.jsonl" "${@:4}" >"$work/bench.log" 2>&1
 }
 

@@ -136,6 +136,7 @@ static void values_are_strict(void **state)
         GOOD("CUDA_GRAPH=off", CUDA_GRAPH, "off"),
         BAD("CUDA_GRAPH=on", "is not known, did you mean off; allowed: auto, off"),
         BAD("COMPRESS=fp8", "is not known; allowed: none, bf16, int8"),
+        BAD("RUN_NAME=a/b", "RUN_NAME=a/b (argument) begins with a dot or holds a slash"),
         BAD("TP=2", "TP=2 (argument) is out of range; allowed: 1; this version has no tensor parallelism"),
         BAD("PP=4", "no pipeline parallelism"),
         GOOD("N_NODES=4096", N_NODES, "4096"),

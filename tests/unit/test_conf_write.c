@@ -24,14 +24,18 @@ static void forms_name_every_row(void **state)
     for (int key = 0; key < CONF_N; key++) {
         char cell[64];
         struct text one = {0};
+        assert_true(conf_write_setting(conf_rows[key].name, &one));
+        assert_non_null(strstr(one.data, conf_rows[key].help));
+        text_free(&one);
+        if (conf_rows[key].group == CONF_GROUP_UNBUILT) {
+            assert_null(cJSON_GetObjectItemCaseSensitive(root, conf_rows[key].name));
+            continue;
+        }
         assert_non_null(strstr(table.data, conf_rows[key].name));
         assert_non_null(strstr(help.data, conf_rows[key].name));
         text_format(cell, sizeof cell, "| `%s` |", conf_rows[key].name);
         assert_non_null(strstr(markdown.data, cell));
         assert_non_null(cJSON_GetObjectItemCaseSensitive(root, conf_rows[key].name));
-        assert_true(conf_write_setting(conf_rows[key].name, &one));
-        assert_non_null(strstr(one.data, conf_rows[key].help));
-        text_free(&one);
     }
     const cJSON *lr = cJSON_GetObjectItem(root, "LR"), *node = cJSON_GetObjectItem(root, "NODE_ID");
     assert_true(cJSON_GetObjectItem(lr, "value")->valuedouble == 1e-3);
@@ -62,6 +66,39 @@ static void forms_name_every_row(void **state)
 }
 
 /* The JSON of names that are not UTF-8 is still UTF-8. */
+/* What this version does not have is in no list, but refused and explained. */
+static void unbuilt_is_not_listed(void **state)
+{
+    (void)state;
+    struct conf *conf = NULL;
+    struct text out = {0}, one = {0};
+    assert_int_equal(conf_open(0, NULL, (char *[]){NULL}, &conf), ST_OK);
+    conf_write_table(conf, &out);
+    conf_write_help(&out, false);
+    conf_write_markdown(&out);
+    assert_null(strstr(out.data, "tensor-parallel"));
+    assert_null(strstr(out.data, "\nTP "));
+    assert_null(strstr(out.data, "`PP`"));
+    assert_true(conf_write_setting("TP", &one));
+    assert_non_null(strstr(one.data, "not built: this version has no tensor parallelism"));
+    text_free(&out);
+    text_free(&one);
+    conf_close(conf);
+}
+
+static void changed_alone(void **state)
+{
+    (void)state;
+    struct conf *conf = NULL;
+    struct text out = {0};
+    char *words[] = {"CHANGED=1", "LR=1e-3", "BATCH_SIZE=8"}; /* 8 is the default */
+    assert_int_equal(conf_open(3, words, (char *[]){"NODE_RANK=0", "STEPS=12", NULL}, &conf), ST_OK);
+    conf_write_table(conf, &out);
+    assert_string_equal(out.data, "NAME   VALUE  ORIGIN\nSTEPS  12     environment\nLR     1e-3   argument\n");
+    text_free(&out);
+    conf_close(conf);
+}
+
 static void json_is_utf8(void **state)
 {
     (void)state;
@@ -76,6 +113,8 @@ static void json_is_utf8(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(unbuilt_is_not_listed),
+    cmocka_unit_test(changed_alone),
     cmocka_unit_test(forms_name_every_row),
     cmocka_unit_test(json_is_utf8),
 };

@@ -49,8 +49,10 @@ static void test_unknown_is_left_out(void **state)
                         "step 120/5000  loss 3.2145  lr 3.0e-04  norm 1.02  1.23 ms");
     now.step_ms = 12.34;
     assert_non_null(strstr(console_line(out, sizeof out, &now), "  12.3 ms"));
+    now.step_ms = 1120;
+    assert_non_null(strstr(console_line(out, sizeof out, &now), "  1.12 s"));
     now.step_ms = 12345678;
-    assert_non_null(strstr(console_line(out, sizeof out, &now), "  12345678 ms"));
+    assert_non_null(strstr(console_line(out, sizeof out, &now), "  12346 s"));
 }
 
 static void test_bar(void **state)
@@ -70,7 +72,51 @@ static void test_bar(void **state)
     assert_string_equal(console_bar(out, sizeof out, 30, &now), "step 5000/5000  loss 3.2145  1");
 }
 
+/* The steps of 1 to n that a console off a terminal shows, a second each, at losses of 3. */
+static int lines_of(struct console console, int n, double second_ms)
+{
+    int lines = 0;
+    struct console_step now = example;
+    now.steps = n;
+    for (now.step = 1; now.step <= n; now.step++) {
+        int64_t at_ms = 1000 + (int64_t)(second_ms * (double)now.step);
+        bool is_due = console_is_due(&console, &now, at_ms);
+        lines += is_due;
+        console.line_ms = is_due ? at_ms : console.line_ms;
+        console.last = now;
+    }
+    return lines;
+}
+
+static void test_how_many_lines(void **state)
+{
+    (void)state;
+    assert_int_equal(lines_of((struct console){0}, 5000, 1), 101); /* the first, and every fiftieth */
+    assert_int_equal(lines_of((struct console){0}, 30, 1), 30);
+    assert_int_equal(lines_of((struct console){0}, 150, 1), 76);
+    assert_int_equal(lines_of((struct console){0}, 100000, 1000), 1 + 100 * 17); /* every 1000, and after a minute */
+    assert_int_equal(lines_of((struct console){.every = 1}, 5000, 1), 5000);
+    assert_int_equal(lines_of((struct console){.every = 2000}, 5000, 1000), 4);
+    assert_int_equal(lines_of((struct console){.is_terminal = true}, 5000, 1000), 11);
+    assert_int_equal(lines_of((struct console){.is_terminal = true, .every = 1000}, 5000, 1), 6);
+}
+
+static void test_a_jump_is_shown(void **state)
+{
+    (void)state;
+    struct console_step now = example;
+    struct console console = {.every = 1000, .line_ms = 1, .last = now};
+    now.step = 121;
+    assert_false(console_is_due(&console, &now, 2));
+    now.loss = 1.7 * example.loss;
+    assert_true(console_is_due(&console, &now, 2));
+    now.loss = NAN;
+    assert_true(console_is_due(&console, &now, 2));
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_how_many_lines),
+    cmocka_unit_test(test_a_jump_is_shown),
     cmocka_unit_test(test_line),
     cmocka_unit_test(test_several_ranks),
     cmocka_unit_test(test_unknown_is_left_out),

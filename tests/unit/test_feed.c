@@ -16,7 +16,7 @@ enum { T = 16, G = 6, VOCAB = 97 };
 static struct feed_config synthetic(enum feed_task task)
 {
     return (struct feed_config){.task = task,
-                                .data = "",
+                                .data = FEED_SYNTHETIC,
                                 .cache_dir = "",
                                 .seq_tokens = T,
                                 .global_samples = G,

@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 #include <sys/wait.h>
 
@@ -129,6 +130,30 @@ static void json_is_json(void **state)
     assert_string_equal(rest, "");
 }
 
+static void number_lines(void)
+{
+    const struct log_number numbers[] = {{"loss", 0.5}, {"mfu", NAN}};
+    log_init(&(struct log_config){.level = LOG_LEVEL_INFO, .json = true, .node_id = -1, .rank = -1, .run = "a \"b\""});
+    log_numbers("step 1/2", numbers, 2, "step 1/2  loss 0.5");
+    log_init(&(struct log_config){.level = LOG_LEVEL_INFO, .node_id = -1, .rank = -1});
+    log_numbers("step 1/2", numbers, 2, "step 1/2  loss %.1f", 0.5);
+}
+
+static void numbers_are_members(void **state)
+{
+    (void)state;
+    char out[4096], *rest = out;
+    catch(number_lines, out, sizeof(out));
+    cJSON *object = cJSON_Parse(strsep(&rest, "\n"));
+    assert_non_null(object);
+    assert_string_equal(cJSON_GetObjectItem(object, "message")->valuestring, "step 1/2");
+    assert_string_equal(cJSON_GetObjectItem(object, "run")->valuestring, "a \"b\"");
+    assert_true(cJSON_GetObjectItem(object, "loss")->valuedouble == 0.5);
+    assert_true(cJSON_IsNull(cJSON_GetObjectItem(object, "mfu")));
+    cJSON_Delete(object);
+    assert_string_equal(rest, "step 1/2  loss 0.5\n");
+}
+
 static void console_lines(void)
 {
     log_console("step %d/%d", 1, 2);
@@ -198,6 +223,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(long_messages_are_cut),
     cmocka_unit_test(json_is_json),
     cmocka_unit_test(the_console_is_plain),
+    cmocka_unit_test(numbers_are_members),
     cmocka_unit_test(errno_is_kept),
     cmocka_unit_test(lines_do_not_mix),
 };

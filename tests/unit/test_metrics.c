@@ -11,6 +11,7 @@
 
 static struct view view;
 static struct board_worker worker;
+static const char *run = "";
 static const struct board_gpu *gpu; /* of the last worker; NULL: nothing is told of one */
 
 static struct text metrics(int workers_n)
@@ -25,6 +26,7 @@ static struct text metrics(int workers_n)
                               .backend = "self",
                               .device = "cpu",
                               .started_ms = 5000};
+    text_copy(node.run, sizeof(node.run), run);
     board_node_post(board, &node);
     for (int i = 0; i < workers_n; i++) {
         worker.rank = i;
@@ -217,7 +219,34 @@ static void many_ranks_stay_small(void **state)
     text_free(&t);
 }
 
+static int count_of(const char *text, const char *word)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++)
+        n++;
+    return n;
+}
+
+/* Each sample has the label, and what comes behind it is as without. */
+static void the_run_is_a_label(void **state)
+{
+    (void)state;
+    worker = (struct board_worker){.step = 7};
+    struct text plain = metrics(2);
+    run = "a \"b\"";
+    struct text t = metrics(2);
+    run = "";
+    int labels = count_of(t.data, "{run=\"a \\\"b\\\"\"");
+    assert_non_null(strstr(t.data, "\nconvoy_step{run=\"a \\\"b\\\"\"} 7\n"));
+    assert_non_null(strstr(t.data, "\nconvoy_rank_step{run=\"a \\\"b\\\"\",rank=\"1\"} 7\n"));
+    assert_int_equal(labels, check_syntax(plain.data)); /* which cuts it into lines */
+    assert_int_equal(labels, check_syntax(t.data));
+    text_free(&plain);
+    text_free(&t);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_run_is_a_label),
     cmocka_unit_test(gpu_when_told),
     cmocka_unit_test(known_numbers),
     cmocka_unit_test(unknown_numbers_are_left_out),

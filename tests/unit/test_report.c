@@ -53,6 +53,7 @@ static cJSON *report(bool has_node, bool has_worker)
                               .n_nodes = 1,
                               .workers_n = 1,
                               .phase = BOARD_PHASE_STARTING,
+                              .run = "first try",
                               .version = "0.1.0",
                               .backend = "self",
                               .device = "cpu",
@@ -108,6 +109,7 @@ static const struct {
 } fields[] = {
     {"schema", "n", "n"},
     {"version", "s", "0"},
+    {"run", "s", "0"},
     {"phase", "s", "s"},
     {"node_id", "n", "n"},
     {"n_nodes", "n", "n"},
@@ -184,8 +186,8 @@ static void every_field_has_its_kind(void **state)
         assert_int_equal(k, fields[i].known[0]);
         assert_int_equal(u, fields[i].unknown[0]);
     }
-    assert_int_equal(cJSON_GetArraySize(known), 28); /* and nothing else */
-    assert_int_equal(cJSON_GetArraySize(unknown), 28);
+    assert_int_equal(cJSON_GetArraySize(known), 29); /* and nothing else */
+    assert_int_equal(cJSON_GetArraySize(unknown), 29);
     cJSON_Delete(known);
     cJSON_Delete(unknown);
 }

@@ -323,6 +323,7 @@ static struct feed *open_feed(const struct step_config *config)
 {
     struct feed *feed;
     struct feed_config fc = {.task = FEED_TASK_LM,
+                             .data = FEED_SYNTHETIC,
                              .seq_tokens = config->seq_tokens,
                              .global_samples = config->global_samples,
                              .vocab = config->dims.vocab,

@@ -33,7 +33,7 @@ def theirs(model, ids):
 def exported(task, kind):
     """Two steps of gpt2-nano, out, and into transformers."""
     run_dir, folder = f"{work}/{task}", f"{work}/{task}-hf"
-    run("train", "MODEL=gpt2-nano", f"TASK={task}", "STEPS=2", "SEQ_LEN=64", "BATCH_SIZE=2", "LR=1e-2",
+    run("train", "MODEL=gpt2-nano", f"TASK={task}", "DATA=synthetic", "STEPS=2", "SEQ_LEN=64", "BATCH_SIZE=2", "LR=1e-2",
         f"CHECKPOINT_DIR={run_dir}")
     run("export", f"FROM={run_dir}", f"TO={folder}")
     model, info = kind.from_pretrained(folder, output_loading_info=True)

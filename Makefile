@@ -52,10 +52,12 @@ NEED_CONTAINERS := podman runc debootstrap jq curl strace podman-compose golang-
 NEED_BENCH := libcmocka-dev libopenblas0 jq
 NEED_COMM := g++ jq openmpi-bin libopenmpi-dev libgloo-dev
 
-# `make run`: about a minute of training on text that every Debian has, or on DATA=…; settings may be added in ARGS.
-DATA ?= /usr/share/common-licenses
-STEPS ?= 100
+# `make run`: about a minute of training on the text that ships, or on DATA=…; STEPS=… instead of a minute; settings may be added in ARGS.
+BOOK := assets/alice.txt
+DATA ?= $(BOOK)
 RUN := $(BUILD)/run
+RUN_SECONDS := 55
+RUN_SETTINGS := MODEL=gpt2-nano SEQ_LEN=256 BATCH_SIZE=1 LR=3e-3
 ARGS ?=
 
 .PHONY: FORCE all tests test test-all test-busy tidy run bench bench-comm bench-scale gates stress torture soak containers kubelet bench-scrape docs help clean
@@ -109,7 +111,7 @@ $(BUILD)/tests/%: tests/%.c $(BUILD)/libconvoy.a | $(STAMP)
 tests: $(BUILD)/convoy $(TESTS)
 
 help:
-	@echo 'make run [DATA=FILE|FOLDER] [STEPS=100] [ARGS="NAME=VALUE ..."]   build, train gpt2-mini, sample'
+	@echo 'make run [DATA=FILE|FOLDER] [STEPS=100] [ARGS="NAME=VALUE ..."]   build, train a small model for a minute, sample'
 	@echo 'make test [SAN=address,undefined | SAN=thread] [ONLY=EXPRESSION]   build, run the suite (or the tests of such names)'
 	@echo 'make test-all   installs what else tests can use (chromium, compose, Slurm, Prometheus …; 1.5 GB), then the same'
 	@echo 'make test-busy [LOAD=20] [ROUNDS=5] [ONLY=EXPRESSION]   the same, several times, beside processes that only compute'
@@ -134,11 +136,9 @@ help:
 
 run:
 	@sh .ci/need $(NEED)
+	@echo 'building $(BUILD)/convoy$(if $(wildcard $(BUILD)/convoy),,: about a minute on two cores)'
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all
-	@if [ -d $(RUN)/step-$$(printf %08d $(STEPS)) ]; then rm -rf $(RUN); fi
-	$(BUILD)/convoy train MODEL=gpt2-mini DATA=$(DATA) STEPS=$(STEPS) SEQ_LEN=256 BATCH_SIZE=4 LR=1e-3 \
-	  WARMUP_STEPS=$$(($(STEPS) < 100 ? $(STEPS) / 10 : 10)) CHECKPOINT_DIR=$(RUN) $(ARGS)
-	$(BUILD)/convoy generate CHECKPOINT_DIR=$(RUN) PROMPT='You may' TOKENS=60 TEMPERATURE=1
+	@DATA='$(DATA)' STEPS='$(STEPS)' PROMPT='$(if $(filter $(BOOK),$(DATA)),Alice,The)' .ci/first-run $(BUILD)/convoy $(RUN) $(RUN_SECONDS) $(RUN_SETTINGS) $(ARGS)
 
 # Each test program runs by itself with a time limit (tests/suite); prove reads TAP and prints the result line last. UCX's hook in
 # madvise is called when a thread has ended, where the thread sanitizer crashes. Packages come before the first test, never in one.
@@ -188,7 +188,8 @@ gates:
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all $(BUILD)/tests/bench/bench_step $(BUILD)/tests/bench/bench_bpe $(BUILD)/tests/bench/bench_generate $(BUILD)/tests/bench/bench_ckpt
 	@bad=0; for g in $(BUILD)/tests/bench/bench_step $(BUILD)/tests/bench/bench_bpe \
 	  $(BUILD)/tests/bench/bench_generate tests/bench/gates.sh tests/bench/ckpt.sh tests/bench/learn.sh; do \
-	  echo "== $$g"; BUILD=$(BUILD) $$g || bad=1; done; exit $$bad
+	  echo "== $$g"; BUILD=$(BUILD) $$g || bad=1; done; \
+	FIRST_RUN=1 BUILD=$(BUILD) prove --verbose tests/e2e/test_first_run.sh --exec '' || bad=1; exit $$bad
 
 # Hostile HTTP for longer than the suite's: 100,000 malformed requests, a thousand slow connections for a minute.
 stress: $(BUILD)/convoy $(BUILD)/tests/e2e/test_http_stress

@@ -19,6 +19,7 @@
 
 #include "base/board.h"
 #include "base/log.h"
+#include "base/program.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "comm/nccl.h"
@@ -445,6 +446,7 @@ static void guard_streams(void)
 int main(int argc, char **argv)
 {
     guard_streams();
+    program_set(argv[0]);
     begin_log_early();
     enum status st = run(argc, argv);
     if (st != ST_OK && status_message()[0] != 0) {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/board.h"
+#include "base/program.h"
 #include "base/text.h"
 
 #define EXEC_FAILED 127
@@ -61,12 +62,12 @@ static _Noreturn void become(const struct spawn_config *config, char *const *arg
 
 enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out)
 {
-    static char program[] = "convoy", command[] = "worker";
+    static char command[] = "worker";
     char number[16];
     char **argv = calloc((size_t)config->words_n + 4, sizeof *argv);
     if (!argv)
         return FAIL(ST_RETRY, "out of memory: the worker's arguments");
-    argv[0] = program;
+    argv[0] = (char *)program_name();
     argv[1] = command;
     argv[2] = number;
     text_format(number, sizeof number, "%d", config->worker_i);

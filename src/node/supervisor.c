@@ -389,7 +389,7 @@ static enum status open_serve(struct supervisor *s)
     bool is_any = !strcmp(addr, "0.0.0.0") || !strcmp(addr, "::");
     const char *host = is_any ? "127.0.0.1" : addr;
     bool is_v6 = strchr(host, ':') != NULL;
-    log_console("status http://%s%s%s:%d/status", is_v6 ? "[" : "", host, is_v6 ? "]" : "",
+    log_console("page http://%s%s%s:%d/", is_v6 ? "[" : "", host, is_v6 ? "]" : "",
                 serve_port(s->serve));
     return ST_OK;
 }

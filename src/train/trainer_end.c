@@ -2,6 +2,7 @@
 #include "train/trainer_inside.h"
 
 #include "base/log.h"
+#include "base/program.h"
 #include "base/text.h"
 
 static double mean_last(const struct trainer *t, int64_t *n_out)
@@ -54,7 +55,7 @@ void trainer_end(struct trainer *t)
         return;
     log_console("checkpoint %s", t->kept.path);
     if (c->dims.task == MODEL_TASK_LM)
-        log_console("to write text: convoy generate CHECKPOINT_DIR='%s' PROMPT='The' TOKENS=100",
+        log_console("to write text: %s generate CHECKPOINT_DIR='%s' PROMPT='The' TOKENS=100", program_name(),
                     c->checkpoint_dir);
 }
 

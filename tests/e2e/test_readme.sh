@@ -12,7 +12,10 @@ else
     rc=0
     (cd "$root" && MAKEFLAGS="$more" STEPS=3 BUILD="$build" limit 200 bash -e "$tmp/commands") >out 2>err || rc=$?
     ok "make run: trains, keeps a checkpoint, prints a sample" is \
-        "$rc $(wc -l <commands) $(grep -c '^step 3/3 ' out) $(newest_step run) $(grep -c '^You may' out)" "0 1 1 3 1"
+        "$rc $(wc -l <commands) $(grep -c '^step 3/3 ' out) $(newest_step run) $(grep -c '^Alice' out)" "0 1 1 3 1"
+    grep -v '^installing' out >said
+    ok "it says what it does, not how" is "$(sed -n 1p said) $(grep -cE 'WARMUP_STEPS|BATCH_SIZE=' out)" "building $build/convoy 0"
+    ok "training opens with the page's address" grep -qE '^page http://127.0.0.1:[0-9]+/$' said
 fi
 sed -n 's/^<!-- \([a-z0-9 ]*\) -->$/\1/p' "$root/README.md" | grep -vx settings | while read -r name; do
     grep -qF -e "block $name" -e "block \"$name\"" "$root"/tests/e2e/test_*.sh || [ "${name% *}" = node ] || echo "$name"

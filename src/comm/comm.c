@@ -217,21 +217,21 @@ const char *comm_why(const struct comm *comm) { return comm->wire.why; }
 
 /* ---- the record ---- */
 
-static void record_one(struct comm_record *record, const struct comm_call *call, enum comm_call_kind kind)
+static void record_one(struct comm_record *record, const struct comm_call *call, enum comm_call_kind kind, int64_t at_ns)
 {
     atomic_fetch_add_explicit(&record->version, 1, memory_order_acq_rel);
     atomic_store_explicit(&record->kind, (int)kind, memory_order_release);
     atomic_store_explicit(&record->sequence, call->sequence, memory_order_release);
-    atomic_store_explicit(&record->entered_ns, call->entered_ns, memory_order_release);
+    atomic_store_explicit(&record->entered_ns, at_ns, memory_order_release);
     atomic_store_explicit(&record->elems, call->elems, memory_order_release);
     atomic_fetch_add_explicit(&record->version, 1, memory_order_release);
 }
 
-/* In its own record and in that of the first comm, which is the one that people ask. */
+/* In its own and in that of the first comm, which people ask. */
 static void record(struct comm *comm, const struct comm_call *call, enum comm_call_kind kind)
 {
-    for (; comm != NULL; comm = comm->parent)
-        record_one(&comm->record, call, kind);
+    for (int64_t now_ns = clock_ns(); comm != NULL; comm = comm->parent)
+        record_one(&comm->record, call, kind, kind == COMM_CALL_NONE ? now_ns : call->entered_ns);
 }
 
 void comm_now(const struct comm *comm, struct comm_now *out)

@@ -47,7 +47,7 @@ struct comm_place {
 struct comm_now {
     char call[24];      /* "all_reduce", …; "" when it is in none */
     int64_t sequence;   /* of that call, else of the last one finished; from 1 in each life of a comm; 0: none yet */
-    int64_t entered_ms; /* clock_ms when it was entered */
+    int64_t entered_ms; /* clock_ms when it was entered; in none: when the last one was left */
     int64_t elems;
 };
 

@@ -90,6 +90,12 @@ void crew_start_later(struct crew *crew, int worker_i, int64_t delay_ms)
     board_worker_clear(crew->config.board, worker_i);
 }
 
+void crew_anew(struct crew *crew, int64_t now_ms)
+{
+    for (int i = 0; i < crew->config.workers_n; i++)
+        watch_anew(&crew->workers[i].watch, now_ms);
+}
+
 void crew_stay_away(struct crew *crew)
 {
     for (int i = 0; i < crew->config.workers_n; i++)

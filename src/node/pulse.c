@@ -19,20 +19,29 @@ struct pulse {
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t wake;
     const struct comm *comm;
+    int64_t left_ms; /* of all comms so far */
     bool is_closing;
 };
 
-/* say — under the lock, so that the comm is not closed meanwhile. */
-static void say(const struct pulse *pulse)
+/* look — under the lock, so that the comm is not closed meanwhile. */
+static void look(struct pulse *pulse, struct board_call *call)
+{
+    struct comm_now now;
+    if (!pulse->comm)
+        return;
+    comm_now(pulse->comm, &now);
+    text_copy(call->call, sizeof call->call, now.call);
+    call->sequence = now.sequence;
+    call->entered_ms = now.call[0] ? now.entered_ms : 0;
+    if (!now.call[0] && now.entered_ms > pulse->left_ms)
+        pulse->left_ms = now.entered_ms;
+}
+
+static void say(struct pulse *pulse)
 {
     struct board_call call = {.posted_ms = clock_ms()};
-    struct comm_now now;
-    if (pulse->comm) {
-        comm_now(pulse->comm, &now);
-        text_copy(call.call, sizeof call.call, now.call);
-        call.sequence = now.sequence;
-        call.entered_ms = now.entered_ms;
-    }
+    look(pulse, &call);
+    call.left_ms = pulse->left_ms;
     board_call_post(pulse->board, pulse->worker_i, &call);
 }
 
@@ -102,7 +111,9 @@ void pulse_close(struct pulse *pulse)
 
 void pulse_comm(struct pulse *pulse, const struct comm *comm)
 {
+    struct board_call last;
     pthread_mutex_lock(&pulse->lock);
+    look(pulse, &last); /* when its last call was left */
     pulse->comm = comm;
     say(pulse);
     pthread_mutex_unlock(&pulse->lock);

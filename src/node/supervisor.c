@@ -215,6 +215,7 @@ static void stop_unready(struct supervisor *s, enum board_request request)
 static void on_abort(void *arg, const char *why)
 {
     struct supervisor *s = arg;
+    crew_anew(s->crew, clock_ms()); /* before the workers hear of it */
     s->node.restarts = rally_restarts(s->rally);
     text_copy(s->node.setback, sizeof s->node.setback, why);
     if (s->node.node_id != 0) /* on node 0 the meeting has said so */

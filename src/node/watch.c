@@ -8,6 +8,11 @@ void watch_start(struct watch *watch, int64_t now_ms)
     watch->since_ms = now_ms;
 }
 
+void watch_anew(struct watch *watch, int64_t now_ms)
+{
+    watch->since_ms = now_ms;
+}
+
 void watch_steps(struct watch *watch, const struct board_worker *worker)
 {
     int64_t first = watch->steps_seen, n = worker->step_ms_n;
@@ -47,8 +52,10 @@ bool watch_look(struct watch *watch, int64_t now_ms, int64_t beat_ms, enum board
 
 int64_t watch_heard_ms(int64_t beat_ms, const struct board_call *call)
 {
-    bool is_waiting = call && call->call[0];
-    return is_waiting && call->posted_ms > beat_ms ? call->posted_ms : beat_ms;
+    if (!call)
+        return beat_ms;
+    int64_t in_call_ms = call->call[0] ? call->posted_ms : call->left_ms;
+    return in_call_ms > beat_ms ? in_call_ms : beat_ms;
 }
 
 bool watch_is_frozen(const struct watch *watch, int64_t now_ms, int64_t posted_ms, int64_t limit_ms,

@@ -31,6 +31,7 @@ struct watch {
 };
 
 void watch_start(struct watch *watch, int64_t now_ms); /* a worker was just started */
+void watch_anew(struct watch *watch, int64_t now_ms); /* what came before is no silence of its own */
 void watch_steps(struct watch *watch,
                  const struct board_worker *worker); /* learn the slowest step from a post */
 int64_t watch_limit_ms(const struct watch *watch, enum board_phase phase);
@@ -38,7 +39,8 @@ int64_t watch_limit_ms(const struct watch *watch, enum board_phase phase);
  * silent_ms_out (always set) says for how long. beat_ms: the board's last beat, 0 none. */
 bool watch_look(struct watch *watch, int64_t now_ms, int64_t beat_ms, enum board_phase phase,
                 int64_t *silent_ms_out);
-/* watch_heard_ms — the last sign of life: the beat, or the pulse while it tells of a call. call NULL: no pulse. */
+/* watch_heard_ms — the last sign of life: the beat, or the pulse while it tells of a call, or the end of the last call
+ * (there it waited for others). call NULL: no pulse. */
 int64_t watch_heard_ms(int64_t beat_ms, const struct board_call *call);
 /* watch_is_frozen — after watch_look: is the last pulse, of posted_ms, longer ago than limit_ms? */
 bool watch_is_frozen(const struct watch *watch, int64_t now_ms, int64_t posted_ms, int64_t limit_ms,

@@ -56,10 +56,15 @@ static void tells_of_the_comm(void **state)
     assert_true(board_call_copy(board, 0, &call));
     assert_string_equal(call.call, "");
     assert_true(call.sequence >= 2);
+    int64_t left_ms = call.left_ms;
+    assert_true(left_ms > 0 && left_ms <= clock_ms());
+    clock_sleep_ms(20);
+    assert_int_equal(comm_barrier(comm), ST_OK);
     pulse_comm(pulse, NULL); /* from here on the comm may go */
     comm_close(comm);
     assert_true(board_call_copy(board, 0, &call));
     assert_int_equal(call.sequence, 0);
+    assert_true(call.left_ms > left_ms); /* and this is still known */
     pulse_close(pulse);
     board_close(board);
 }

@@ -84,6 +84,23 @@ static void test_waiting_for_others(void **state)
     assert_int_equal(watch_heard_ms(5000, &idle), 5000); /* alive, but not in a call: its own silence */
     assert_int_equal(watch_heard_ms(5000, &waiting), 9000);
     assert_int_equal(watch_heard_ms(9500, &waiting), 9500);
+    struct board_call out = {.left_ms = 8900, .posted_ms = 9000}; /* it waited there for the others, until then */
+    assert_int_equal(watch_heard_ms(5000, &out), 8900);
+    assert_int_equal(watch_heard_ms(8950, &out), 8950);
+}
+
+/* A generation ends: whoever waited in it begins anew, and has the whole limit. */
+static void test_anew(void **state)
+{
+    (void)state;
+    struct watch watch = {.limit_set_ms = 2000};
+    watch_start(&watch, 0);
+    for (int64_t now_ms = 100; now_ms <= 1900; now_ms += 100)
+        assert_false(look(&watch, now_ms, 0, BOARD_PHASE_TRAINING));
+    watch_anew(&watch, 1950);
+    for (int64_t now_ms = 2000; now_ms <= 3900; now_ms += 100)
+        assert_false(look(&watch, now_ms, 0, BOARD_PHASE_TRAINING));
+    assert_true(look(&watch, 4000, 0, BOARD_PHASE_TRAINING));
 }
 
 static void test_frozen(void **state)
@@ -109,6 +126,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_silence),
     cmocka_unit_test(test_own_pause_is_no_hang),
     cmocka_unit_test(test_waiting_for_others),
+    cmocka_unit_test(test_anew),
     cmocka_unit_test(test_frozen),
 };
 HARNESS_MAIN(tests)

@@ -149,6 +149,8 @@ struct board_node {
     int64_t started_ms; /* clock_ms */
     int64_t restarts;
     char setback[256]; /* why the last one was needed; "": there was none */
+    int64_t resume_step; /* recovering: the job goes on from here, 0 its beginning; -1: not known, or not recovering */
+    struct board_checkpoint checkpoint; /* the last that rank 0 told of, on its node; step -1: none */
     struct board_error error;
 };
 

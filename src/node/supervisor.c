@@ -12,6 +12,7 @@
 #include "node/command.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -56,6 +57,7 @@ struct supervisor {
     enum board_request signalled; /* by a signal to this process */
     bool was_preempted;           /* SIGUSR1 came first */
     bool is_cut;                  /* a second signal said so */
+    bool has_trained;             /* a worker has told of a step: it knew then whether there is a checkpoint */
     int64_t signalled_ms;
     bool is_leaving; /* the other nodes are told; the end follows */
     bool is_over;
@@ -105,6 +107,22 @@ static bool is_clean_stop(const struct supervisor *s, const struct crew_end *wor
            (st == guard_status(s->stop) || (s->was_preempted && st == ST_RETRY));
 }
 
+/* note_checkpoint — what rank 0 has told of its checkpoints, before its end or the next one's beginning wipes it out. */
+static void note_checkpoint(struct supervisor *s, const struct board_worker *first)
+{
+    if (s->node.node_id == 0 && first->rank == 0 && first->checkpoint.step >= 0)
+        s->node.checkpoint = first->checkpoint;
+    s->has_trained = s->has_trained || first->step >= 0;
+}
+
+/* note_life — as note_checkpoint, of the worker that lives. */
+static void note_life(struct supervisor *s)
+{
+    struct board_worker first;
+    if (board_worker_copy(s->board, 0, &first))
+        note_checkpoint(s, &first);
+}
+
 static bool has_dir(const struct supervisor *s) { return conf_text(s->conf, CONF_CHECKPOINT_DIR)[0] != 0; }
 
 /* end_stopped — a stop was asked for, but a worker did not live to carry it out. */
@@ -133,19 +151,39 @@ static void end_clean_stop(struct supervisor *s, const struct crew_end *worker)
     leave(s, st);
 }
 
+/* set_resume — from where the job goes on, as far as this node knows; words for people. Only rank 0 reads and writes
+ * checkpoints, so other nodes hear of it when it has begun. */
+static const char *set_resume(struct supervisor *s, char *out, size_t cap)
+{
+    long long step = s->node.checkpoint.step;
+    s->node.resume_step = -1;
+    if (s->node.node_id != 0) {
+        text_copy(out, cap, "where node 0 has its last checkpoint, or from the beginning");
+    } else if (!has_dir(s)) {
+        s->node.resume_step = 0;
+        text_copy(out, cap, "the beginning (CHECKPOINT_DIR is not set)");
+    } else if (step >= 0) {
+        s->node.resume_step = step;
+        text_format(out, cap, "the checkpoint of step %lld", step);
+    } else if (s->has_trained) {
+        s->node.resume_step = 0;
+        text_copy(out, cap, "the beginning (there is no checkpoint yet)");
+    } else {
+        text_copy(out, cap, "the last checkpoint, or from the beginning when there is none");
+    }
+    return out;
+}
+
 /* recover_alone — start again, or say why not. */
 static void recover_alone(struct supervisor *s, const struct crew_end *worker)
 {
-    char rest[96];
+    char rest[96], from[96];
     const struct verdict *verdict = &worker->verdict;
     const struct board_worker *last = worker->last;
     switch (verdict_next(&s->budget, last->step)) {
     case VERDICT_NEXT_RESTART:
-        LOG_WARN("%s; restart %lld of %lld from the %s", verdict->text, (long long)s->budget.restarts,
-                 (long long)s->budget.restarts_max,
-                 !has_dir(s)                ? "beginning (CHECKPOINT_DIR is not set)"
-                 : last->checkpoint.path[0] ? "last checkpoint"
-                                            : "last checkpoint, or from the beginning when there is none");
+        LOG_WARN("%s; restart %lld of %lld from %s", verdict->text, (long long)s->budget.restarts,
+                 (long long)s->budget.restarts_max, set_resume(s, from, sizeof from));
         s->node.restarts = s->budget.restarts;
         text_copy(s->node.setback, sizeof s->node.setback, verdict->text);
         set_phase(s, BOARD_PHASE_RECOVERING);
@@ -182,6 +220,7 @@ static void on_worker_end(void *arg, const struct crew_end *worker)
     struct supervisor *s = arg;
     if (s->is_over || s->is_leaving)
         return;
+    note_checkpoint(s, worker->last);
     if (worker->verdict.st == ST_OK) {
         if (crew_alive(s->crew) == 0)
             leave(s, ST_OK);
@@ -215,14 +254,16 @@ static void stop_unready(struct supervisor *s, enum board_request request)
 static void on_abort(void *arg, const char *why)
 {
     struct supervisor *s = arg;
+    char from[96];
+    note_life(s);
     crew_anew(s->crew, clock_ms()); /* before the workers hear of it */
     s->node.restarts = rally_restarts(s->rally);
     text_copy(s->node.setback, sizeof s->node.setback, why);
     if (s->node.node_id != 0) /* on node 0 the meeting has said so */
         LOG_WARN("%s", why);
+    set_resume(s, from, sizeof from);
     if (!guard_is_stop(s->stop))
-        LOG_INFO("going on from the %s when all are back",
-                 has_dir(s) ? "last checkpoint" : "beginning (CHECKPOINT_DIR is not set)");
+        LOG_INFO("going on from %s when all are back", from);
     set_phase(s, BOARD_PHASE_RECOVERING);
 }
 
@@ -360,6 +401,8 @@ static void first_node(struct supervisor *s)
         .mesh_tensor = 1,
         .mesh_pipeline = 1,
         .started_ms = clock_ms(),
+        .resume_step = -1,
+        .checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
     };
     text_copy(s->node.run, sizeof s->node.run, conf_text(s->conf, CONF_RUN_NAME));
     text_copy(s->node.version, sizeof s->node.version, version_text());

@@ -8,16 +8,21 @@
 
 /* ---- points ---- */
 
-/* Training, evaluating and saving take turns within a second: one band of the page. */
+/* Training, evaluating and saving take turns within a second: one event. */
 static enum board_phase plain_phase(enum board_phase phase)
 {
     bool is_work = phase == BOARD_PHASE_EVALUATING || phase == BOARD_PHASE_CHECKPOINTING;
     return is_work ? BOARD_PHASE_TRAINING : phase;
 }
 
-static int gravity(enum board_phase phase)
+static bool has_step(const struct history_point *point)
 {
-    return phase == BOARD_PHASE_FAILED ? 2 : phase == BOARD_PHASE_RECOVERING;
+    return isfinite(point->values[HISTORY_CURVE_STEP_MS]);
+}
+
+static int gravity(const struct history_point *point)
+{
+    return point->phase == BOARD_PHASE_FAILED ? 3 : point->phase == BOARD_PHASE_RECOVERING ? 2 : has_step(point);
 }
 
 /* mean — of a and b by weight; what is not known has none. */
@@ -31,6 +36,7 @@ static double mean(double a, int a_n, double b, int b_n)
 /* join — the later point into the one before it. A validation loss is a fact until the next one, no mean. */
 static void join(struct history_point *into, const struct history_point *later)
 {
+    const bool is_graver = gravity(later) >= gravity(into);
     for (int i = 0; i < HISTORY_CURVE_N; i++)
         into->values[i] = mean(into->values[i], into->looks_n, later->values[i], later->looks_n);
     if (isfinite(later->values[HISTORY_CURVE_VAL_LOSS]))
@@ -38,7 +44,7 @@ static void join(struct history_point *into, const struct history_point *later)
     into->loss_low = fminf(into->loss_low, later->loss_low); /* of a number and NAN: the number */
     into->loss_high = fmaxf(into->loss_high, later->loss_high);
     into->step = later->step >= 0 ? later->step : into->step;
-    if (gravity(later->phase) >= gravity(into->phase))
+    if (is_graver)
         into->phase = later->phase;
     into->looks_n += later->looks_n;
 }
@@ -58,18 +64,20 @@ static void halve(struct history *h)
     h->points_n = kept_n;
 }
 
-static struct history_point point_of(const struct view *view, int64_t at_ms)
+static struct history_point empty_point(int64_t at_ms, enum board_phase phase)
 {
-    const struct board_worker *lead = view->lead;
     struct history_point point = {
-        .at_ms = at_ms, .step = -1, .looks_n = 1, .phase = plain_phase(view->phase), .loss_low = NAN, .loss_high = NAN};
+        .at_ms = at_ms, .step = -1, .looks_n = 1, .phase = phase, .loss_low = NAN, .loss_high = NAN};
     for (int i = 0; i < HISTORY_CURVE_N; i++)
         point.values[i] = NAN;
-    /* A worker that is on its way back repeats its last words: no measurements of this moment. */
-    if (lead == NULL || lead->step < 0 || point.phase != BOARD_PHASE_TRAINING)
-        return point;
+    return point;
+}
+
+/* measure — the numbers of a step that was done since the last look. */
+static void measure(struct history_point *point, const struct board_worker *lead)
+{
     const double values[HISTORY_CURVE_N] = {[HISTORY_CURVE_LOSS] = lead->loss,
-                                            [HISTORY_CURVE_VAL_LOSS] = lead->val_loss,
+                                            [HISTORY_CURVE_VAL_LOSS] = NAN,
                                             [HISTORY_CURVE_LR] = lead->lr,
                                             [HISTORY_CURVE_GRAD_NORM] = lead->grad_norm,
                                             [HISTORY_CURVE_TOKENS_PER_SECOND] = lead->tokens_per_second,
@@ -77,15 +85,36 @@ static struct history_point point_of(const struct view *view, int64_t at_ms)
                                             [HISTORY_CURVE_COMPUTE_MS] = lead->compute_ms,
                                             [HISTORY_CURVE_COMM_MS] = lead->comm_ms,
                                             [HISTORY_CURVE_WAIT_MS] = lead->wait_ms};
-    memcpy(point.values, values, sizeof(values));
-    point.step = lead->step;
-    point.loss_low = point.loss_high = (float)lead->loss;
+    memcpy(point->values, values, sizeof(values));
+    point->phase = BOARD_PHASE_TRAINING;
+    point->loss_low = point->loss_high = (float)lead->loss;
+}
+
+/* point_of — what is told again is no measurement of this moment: a worker repeats its last numbers while it evaluates,
+ * saves, or is on its way back. */
+static struct history_point point_of(struct history *h, const struct view *view, int64_t at_ms)
+{
+    const struct board_worker *lead = view->lead;
+    struct history_point point = empty_point(at_ms, view->phase);
+    if (lead == NULL || lead->step < 0 || plain_phase(view->phase) != BOARD_PHASE_TRAINING)
+        return point;
+    const bool is_new = lead->step_ms_n > 0 && (lead->step != h->step || lead->step_ms_n != h->timed_n),
+               is_evaluated = isfinite(lead->val_loss) && lead->val_loss != h->val_loss;
+    if (is_new)
+        measure(&point, lead);
+    if (is_evaluated)
+        point.values[HISTORY_CURVE_VAL_LOSS] = h->val_loss = lead->val_loss;
+    if (is_new || is_evaluated)
+        point.step = lead->step;
+    h->step = lead->step;
+    h->timed_n = lead->step_ms_n;
     return point;
 }
 
-static void add_point(struct history *h, const struct view *view, int64_t age_ms)
+static void add_point(struct history *h, struct history_point point)
 {
-    const struct history_point point = point_of(view, age_ms - age_ms % h->period_ms);
+    const int64_t at_ms = point.at_ms;
+    point.at_ms -= at_ms % h->period_ms;
     struct history_point *last = h->points_n > 0 ? &h->points[h->points_n - 1] : NULL;
     if (last != NULL && last->at_ms == point.at_ms) {
         join(last, &point);
@@ -94,7 +123,8 @@ static void add_point(struct history *h, const struct view *view, int64_t age_ms
     } else {
         while (h->points_n == HISTORY_POINTS) /* with gaps, no two may be neighbours at first */
             halve(h);
-        add_point(h, view, age_ms); /* once: there is room now */
+        point.at_ms = at_ms;
+        add_point(h, point); /* once: there is room now */
     }
 }
 
@@ -170,12 +200,14 @@ void history_look(struct history *h, const struct view *view)
         h->period_ms = HISTORY_PERIOD_MS;
     if (h->points_n > 0 && age_ms < h->points[h->points_n - 1].at_ms)
         return;
+    const bool was_over = view_is_over(view) && h->events_n > 0 && h->phase == view->phase;
     note_restart(h, view, age_ms);
     note_phase(h, view, age_ms);
     note_nodes(h, view, age_ms);
     note_checkpoint(h, view, age_ms);
     note_error(h, view, age_ms);
-    add_point(h, view, age_ms);
+    if (!was_over) /* a node may show its end for a while: no part of the course */
+        add_point(h, point_of(h, view, age_ms));
 }
 
 /* ---- the JSON ---- */

@@ -2,7 +2,8 @@
  *
  * A look a moment becomes a point a period. When the points are used up, neighbours are merged and the period
  * doubles, so that a run of any length keeps its whole course. Rates and times of a point are means of its looks;
- * of the loss the lowest and highest are kept too, so that a spike outlives the merging. Events (a phase begins, a
+ * of the loss the lowest and highest are kept too, so that a spike outlives the merging. Only what a step has measured
+ * since the last look counts: while a node evaluates, saves or recovers there are no numbers. Events (a phase begins, a
  * worker or node is lost, a checkpoint fails) are kept one by one, the newest HISTORY_EVENTS.
  *
  * A pure function of the views given to it. Must not know HTTP or clocks. */
@@ -33,9 +34,9 @@ enum history_curve {
 
 struct history_point {
     int64_t at_ms; /* since the node's start; a multiple of the period */
-    int64_t step;  /* the last one; -1: not known */
+    int64_t step;  /* of the last number; -1: there is none */
     int32_t looks_n;
-    enum board_phase phase; /* the gravest of its looks */
+    enum board_phase phase; /* the gravest of its looks; training: a step was done, whatever else was */
     float loss_low, loss_high;
     double values[HISTORY_CURVE_N]; /* NAN: not known */
 };
@@ -55,6 +56,8 @@ struct history {
     struct history_event events[HISTORY_EVENTS];
     /* as of the last look, to tell what is new */
     enum board_phase phase;
+    int64_t step, timed_n; /* of the worker that speaks: the last step, and how many it has timed */
+    double val_loss;       /* the last one told; 0: none yet */
     int64_t restarts, failures;
     int nodes_there;
     int error_code;

@@ -116,10 +116,10 @@ static void add_training(struct text *t, const struct board_worker *lead)
 
 static void add_checkpoint(struct text *t, const struct view *view)
 {
-    const struct board_checkpoint *last = view->lead != NULL ? &view->lead->checkpoint : NULL;
-    bool has = last != NULL && last->step >= 0 && last->path[0] != 0;
-    double age = has ? (double)(view->wall_ms - last->wall_ms) / 1000 : NAN;
-    add_one(t, "checkpoint_step", "gauge", "Step of the last checkpoint.", has ? known(last->step) : NAN);
+    const struct board_checkpoint *newest = view_checkpoint(view),
+                                  *last = view->lead != NULL ? &view->lead->checkpoint : NULL;
+    double age = newest != NULL ? (double)(view->wall_ms - newest->wall_ms) / 1000 : NAN;
+    add_one(t, "checkpoint_step", "gauge", "Step of the last checkpoint.", newest != NULL ? known(newest->step) : NAN);
     add_one(t, "checkpoint_age_seconds", "gauge", "Time since the last checkpoint.", age < 0 ? 0 : age);
     add_one(t, "checkpoint_failures_total", "counter", "Checkpoints that could not be written.",
             last != NULL ? known(last->failures) : NAN);

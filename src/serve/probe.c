@@ -196,9 +196,21 @@ static void show_head(struct text *t, const cJSON *root, const char *on, const c
                  plain(json_number(model, "context"), 0).text, count(json_number(model, "parameters")).text);
 }
 
+/* is_working — while nodes wait, load or recover, the last speed is not that of now; at the end it is worth a look. */
+static bool is_working(const char *phase)
+{
+    static const char *const phases[] = {"training", "evaluating", "checkpointing", "done", "failed"};
+    for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]); i++)
+        if (strcmp(phase, phases[i]) == 0)
+            return true;
+    return false;
+}
+
 static void show_numbers(struct text *t, const cJSON *root)
 {
-    const cJSON *step_ms = cJSON_GetObjectItemCaseSensitive(root, "step_ms");
+    static const cJSON none = {.type = cJSON_Object};
+    const bool is_at_work = is_working(json_text(root, "phase"));
+    const cJSON *step_ms = cJSON_GetObjectItemCaseSensitive(root, "step_ms"), *speed = is_at_work ? root : &none;
     double step = json_number(root, "step"), steps = json_number(root, "steps");
     text_add(t, "step        %s / %s", plain(step, 0).text, plain(steps, 0).text);
     if (step >= 0 && steps > 0)
@@ -209,10 +221,11 @@ static void show_numbers(struct text *t, const cJSON *root)
              plain(json_number(root, "loss"), 4).text, plain(json_number(root, "val_loss"), 4).text,
              small(json_number(root, "lr")).text, plain(json_number(root, "grad_norm"), 2).text);
     text_add(t, "speed       %s tok/s  %s a step (p50 %s, p95 %s)",
-             count(json_number(root, "tokens_per_second")).text, milliseconds(json_number(step_ms, "last")).text,
+             count(json_number(speed, "tokens_per_second")).text,
+             milliseconds(is_at_work ? json_number(step_ms, "last") : NAN).text,
              milliseconds(json_number(step_ms, "p50")).text, milliseconds(json_number(step_ms, "p95")).text);
-    if (!isnan(json_number(root, "mfu")))
-        text_add(t, "  mfu %.1f%%", 100 * json_number(root, "mfu"));
+    if (!isnan(json_number(speed, "mfu")))
+        text_add(t, "  mfu %.1f%%", 100 * json_number(speed, "mfu"));
     text_add(t, "\ntime        up %s  eta %s  last progress %s ago  restarts %s\n",
              span(json_number(root, "uptime_seconds")).text, span(json_number(root, "eta_seconds")).text,
              span(json_number(root, "progress_age_seconds")).text,
@@ -247,6 +260,10 @@ static void show_checkpoint(struct text *t, const cJSON *root)
     if (!isnan(json_number(checkpoint, "step")))
         text_add(t, "checkpoint  step %.0f, %s ago  %s\n", json_number(checkpoint, "step"),
                  span(json_number(checkpoint, "age_seconds")).text, json_text(checkpoint, "path"));
+    if (json_number(checkpoint, "resume_step") > 0)
+        text_add(t, "resume      from the checkpoint of step %.0f\n", json_number(checkpoint, "resume_step"));
+    else if (json_number(checkpoint, "resume_step") == 0)
+        text_add(t, "resume      from the beginning (step 0)\n");
     if (!isnan(json_number(checkpoint, "save_seconds")))
         text_add(t, "            written in %s s, training waited %s s\n",
                  plain(json_number(checkpoint, "save_seconds"), 2).text,
@@ -263,8 +280,10 @@ static void show_lists(struct text *t, const cJSON *root)
     show_nodes(t, root);
     cJSON_ArrayForEach(rank, cJSON_GetObjectItemCaseSensitive(root, "ranks"))
     {
-        text_add(t, "rank %-5s  %s  step %s  %s  %s", plain(json_number(rank, "rank"), 0).text,
-                 json_text(rank, "state"), plain(json_number(rank, "step"), 0).text,
+        text_add(t, "rank %-5s  %s", plain(json_number(rank, "rank"), 0).text, json_text(rank, "state"));
+        if (!isnan(json_number(rank, "heard_age_seconds")))
+            text_add(t, ", heard of %s ago", span(json_number(rank, "heard_age_seconds")).text);
+        text_add(t, "  step %s  %s  %s", plain(json_number(rank, "step"), 0).text,
                  size(json_number(rank, "memory_bytes")).text, json_text(rank, "device"));
         show_share(t, rank);
         text_add(t, "\n");

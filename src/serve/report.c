@@ -76,10 +76,7 @@ static void add_numbers(cJSON *root, const struct board_worker *lead)
 
 static void add_checkpoint(cJSON *root, const struct view *view)
 {
-    const struct board_checkpoint *last = view->lead != NULL && view->lead->checkpoint.step >= 0 &&
-                                                  view->lead->checkpoint.path[0] != 0
-                                              ? &view->lead->checkpoint
-                                              : NULL;
+    const struct board_checkpoint *last = view_checkpoint(view);
     int64_t age_ms = last != NULL ? view->wall_ms - last->wall_ms : -1;
     cJSON *object = cJSON_AddObjectToObject(root, "checkpoint");
     add_count(object, "step", last != NULL ? last->step : -1);
@@ -92,6 +89,7 @@ static void add_checkpoint(cJSON *root, const struct view *view)
     add_count(object, "failures", now != NULL ? now->failures : -1);
     add_count(object, "skipped", now != NULL ? now->skipped : -1);
     add_text(object, "error", now != NULL ? now->error : "");
+    add_count(object, "resume_step", view_resume_step(view));
 }
 
 /* add_gpu — only where something is told of one. */
@@ -137,6 +135,7 @@ static void add_ranks(cJSON *root, const struct view *view)
         if (view->node.n_nodes * view->node.workers_n > 1) {
             add_text(object, "call", peer.call);
             add_seconds(object, "call_age_seconds", peer.call_age_ms);
+            add_seconds(object, "heard_age_seconds", peer.heard_age_ms);
         }
     }
 }

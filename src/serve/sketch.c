@@ -2,6 +2,7 @@
 #include "serve/sketch.h"
 
 #include <math.h>
+#include <string.h>
 
 #define SKETCH_CELLS 48
 #define SKETCH_EVENTS 6
@@ -38,9 +39,19 @@ static void note(struct sketch_curve *curve, double value)
     curve->high = fmax(curve->high, value);
 }
 
-static void fill(struct sketch_curve *curve, const cJSON *list)
+/* told — the value of a point; between two slow steps of training the last one still holds, in other phases none does. */
+static double told(const cJSON *item, const cJSON *phase, double before)
 {
-    const cJSON *item;
+    if (cJSON_IsNumber(item) && fabs(item->valuedouble) < 1e100) /* sums and differences stay finite */
+        return item->valuedouble;
+    const bool is_training = cJSON_IsString(phase) && strcmp(phase->valuestring, "training") == 0;
+    return is_training ? before : NAN;
+}
+
+static void fill(struct sketch_curve *curve, const cJSON *list, const cJSON *phases)
+{
+    const cJSON *item, *phase = phases != NULL ? phases->child : NULL;
+    double value = NAN;
     double sums[SKETCH_CELLS] = {0};
     int counts[SKETCH_CELLS] = {0};
     int64_t n = cJSON_GetArraySize(list), i = 0;
@@ -49,22 +60,24 @@ static void fill(struct sketch_curve *curve, const cJSON *list)
     cJSON_ArrayForEach(item, list)
     {
         const int cell = (int)(i++ * curve->cells_n / n);
-        if (!cJSON_IsNumber(item) || !(fabs(item->valuedouble) < 1e100)) /* sums and differences stay finite */
+        value = told(item, phase, value);
+        phase = phase != NULL ? phase->next : NULL;
+        if (isnan(value))
             continue;
-        note(curve, item->valuedouble);
-        sums[cell] += item->valuedouble;
+        note(curve, value);
+        sums[cell] += value;
         counts[cell]++;
     }
     for (int k = 0; k < curve->cells_n; k++)
         curve->cells[k] = counts[k] > 0 ? sums[k] / counts[k] : NAN;
 }
 
-static void add_curve(struct text *t, const char *label, const cJSON *list, bool is_count)
+static void add_curve(struct text *t, const char *label, const cJSON *points, const char *name, bool is_count)
 {
     static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     struct sketch_curve curve;
     char first[32], last[32];
-    fill(&curve, list);
+    fill(&curve, cJSON_GetObjectItemCaseSensitive(points, name), cJSON_GetObjectItemCaseSensitive(points, "phase"));
     if (isnan(curve.first))
         return;
     if (is_count) {
@@ -108,8 +121,8 @@ void sketch_write(const char *bytes, size_t n, struct text *t)
         return;
     sketch_harmless(root);
     const cJSON *points = cJSON_GetObjectItemCaseSensitive(root, "points");
-    add_curve(t, "loss     ", cJSON_GetObjectItemCaseSensitive(points, "loss"), false);
-    add_curve(t, "tok/s    ", cJSON_GetObjectItemCaseSensitive(points, "tokens_per_second"), true);
+    add_curve(t, "loss     ", points, "loss", false);
+    add_curve(t, "tok/s    ", points, "tokens_per_second", true);
     add_events(t, cJSON_GetObjectItemCaseSensitive(root, "events"));
     cJSON_Delete(root);
 }

@@ -30,6 +30,19 @@ bool view_is_over(const struct view *view)
     return view->node.phase == BOARD_PHASE_DONE || view->node.phase == BOARD_PHASE_FAILED;
 }
 
+const struct board_checkpoint *view_checkpoint(const struct view *view)
+{
+    const struct board_checkpoint *told = view->lead != NULL ? &view->lead->checkpoint : NULL;
+    if (told != NULL && told->step >= 0 && told->path[0] != 0)
+        return told;
+    return view->node.checkpoint.step >= 0 && view->node.checkpoint.path[0] != 0 ? &view->node.checkpoint : NULL;
+}
+
+int64_t view_resume_step(const struct view *view)
+{
+    return view->phase == BOARD_PHASE_RECOVERING ? view->node.resume_step : -1;
+}
+
 /* The node's own word counts at its ends and while no worker speaks. */
 static enum board_phase phase_of(const struct view *view)
 {

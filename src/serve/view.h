@@ -75,6 +75,10 @@ int view_rank(const struct view *view, int worker_i); /* the worker's rank, also
 /* view_step_ms — q in (0, 1]: that quantile of the step times kept (nearest rank); q == 0: the last one. NAN:
  * none yet. */
 double view_step_ms(const struct board_worker *worker, double q);
+/* view_checkpoint — the newest that is known of; NULL: none. It outlives the worker that told of it. */
+const struct board_checkpoint *view_checkpoint(const struct view *view);
+/* view_resume_step — while recovering: where the job goes on, 0 its beginning; -1: not known, or not recovering. */
+int64_t view_resume_step(const struct view *view);
 bool view_is_over(const struct view *view); /* the run has ended, done or failed */
 int64_t view_progress_age_ms(const struct view *view); /* of the worker longest silent; -1: no beat yet */
 const struct board_error *view_error(const struct view *view); /* NULL: none */

@@ -10,7 +10,7 @@ run $tiny STEPS=30 METRICS_FILE=calm.jsonl
 for f in kill nan stall; do
     run $tiny STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=$f@step=21 STEP_TIMEOUT=1s
     ok "FAULT=$f: heals" is $rc 0
-    ok "FAULT=$f: one restart from step 16" is "$(warned 'after step 20.*restart 1 of 3 from the last checkpoint') $(
+    ok "FAULT=$f: one restart from step 16" is "$(warned 'after step 20.*restart 1 of 3 from the checkpoint of step 16') $(
         grep -c 'going on from .*: step 16 of 30' err)" "1 1"
     ok "FAULT=$f: losses bit for bit" is "$(losses $f.jsonl | cksum)" "$(losses calm.jsonl | cksum)"
 done

@@ -33,7 +33,7 @@ static void look(int64_t age_ms, int64_t step, double loss)
     lead.loss = loss;
     lead.tokens_per_second = 1000;
     lead.step_ms[0] = 20;
-    lead.step_ms_n = 1;
+    lead.step_ms_n = 1; /* of another step it is another */
     history_look(&history, &view);
 }
 
@@ -89,6 +89,55 @@ static void a_worker_on_its_way_back_measures_nothing(void **state)
     look(1500, 6, 4);
     assert_int_equal(history.points[1].phase, BOARD_PHASE_RECOVERING); /* the gravest stays */
     assert_int_equal(history.points[1].step, 6);
+}
+
+/* A flat line would say that loss and speed stood still, when nothing was measured at all. */
+static void what_is_told_again_is_no_measurement(void **state)
+{
+    (void)state;
+    look(0, 7, 4);
+    look(1000, 7, 4); /* a slow step: training all the while */
+    assert_true(isnan(value(1, HISTORY_CURVE_LOSS)) && isnan(value(1, HISTORY_CURVE_TOKENS_PER_SECOND)));
+    assert_int_equal(history.points[1].phase, BOARD_PHASE_TRAINING);
+    view.phase = BOARD_PHASE_EVALUATING;
+    look(2000, 7, 4);
+    assert_true(isnan(value(2, HISTORY_CURVE_LOSS)));
+    assert_int_equal(history.points[2].phase, BOARD_PHASE_EVALUATING);
+    view.phase = BOARD_PHASE_TRAINING;
+    lead.val_loss = 3;
+    look(3000, 7, 4); /* the evaluation has ended, and no step since */
+    assert_true(isnan(value(3, HISTORY_CURVE_LOSS)) && value(3, HISTORY_CURVE_VAL_LOSS) == 3);
+    assert_int_equal(history.points[3].step, 7);
+    view.phase = BOARD_PHASE_CHECKPOINTING; /* seen while it saves, but a step was done since the last look */
+    look(4000, 8, 5);
+    assert_true(value(4, HISTORY_CURVE_LOSS) == 5 && isnan(value(4, HISTORY_CURVE_VAL_LOSS)));
+    assert_int_equal(history.points[4].phase, BOARD_PHASE_TRAINING);
+    look(4500, 8, 5);
+    assert_int_equal(history.points[4].phase, BOARD_PHASE_TRAINING);
+    look(5000, 8, 5);
+    assert_int_equal(history.points[5].phase, BOARD_PHASE_CHECKPOINTING);
+    lead.step_ms_n = 2; /* the same step, done again */
+    view.phase = BOARD_PHASE_TRAINING;
+    lead.loss = 6;
+    view.now_ms = view.node.started_ms + 6000;
+    history_look(&history, &view);
+    assert_true(value(6, HISTORY_CURVE_LOSS) == 6);
+}
+
+/* A node that shows its end for a while adds nothing to the course. */
+static void the_end_is_no_part_of_the_course(void **state)
+{
+    (void)state;
+    look(0, 7, 4);
+    view.node.phase = view.phase = BOARD_PHASE_DONE;
+    look(1000, 7, 4);
+    look(2000, 7, 4);
+    look(50000, 7, 4);
+    assert_int_equal(history.points_n, 2);
+    assert_int_equal(history.points[1].phase, BOARD_PHASE_DONE);
+    view.node.error = (struct board_error){.code = 75, .message = "late"};
+    look(51000, 7, 4);
+    assert_string_equal(event(history.events_n - 1)->text, "late");
 }
 
 /* A year, at two looks a second for the beginning and each hour later: never more points than there is room for, the
@@ -229,6 +278,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(looks_become_points, fresh),
     cmocka_unit_test_setup(what_is_not_known_does_not_count, fresh),
     cmocka_unit_test_setup(a_worker_on_its_way_back_measures_nothing, fresh),
+    cmocka_unit_test_setup(what_is_told_again_is_no_measurement, fresh),
+    cmocka_unit_test_setup(the_end_is_no_part_of_the_course, fresh),
     cmocka_unit_test_setup(memory_is_bounded, fresh),
     cmocka_unit_test_setup(gaps_need_no_neighbours, fresh),
     cmocka_unit_test_setup(events_tell_what_happened, fresh),

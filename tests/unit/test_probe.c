@@ -113,7 +113,7 @@ static void healthy(void **state)
                                         "120 / 5000  (2.4%)",
                                         "loss        3.2145  validation -  lr 3.0e-04",
                                         "14.1k tok/s",
-                                        "p50 180, p95 200",
+                                        "p50 180 ms, p95 200 ms",
                                         "mfu 41.2%",
                                         "eta 14m",
                                         "step 100, 1m ago",

@@ -1,0 +1,66 @@
+#!/bin/bash
+# test_lost — what a node says while another one is lost: its ranks do not train, since when, and from where the job really goes on;
+# no number is drawn on that nothing has measured.
+. "$(dirname "$0")/lib.sh"
+export JOB_TOKEN=a-secret-for-these-tests-only
+port=$(free_port)
+url=http://127.0.0.1:$port
+status_has() { [ "$(curl -s --max-time 5 "$url/status" | jq -r "$1" 2>/dev/null)" = true ]; }
+# lose SETTING… — two nodes train; node 1 is killed; node 0 ($pid) waits for it.
+lose() {
+    local all
+    all="$tiny STEPS=100000000 N_NODES=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port) PEER_TIMEOUT=2s STATUS_ADDR=127.0.0.1"
+    quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$port"
+    begin $all NODE_ID=0 "$@"
+    "$convoy" train $all NODE_ID=1 STATUS_PORT=0 "$@" >out1 2>err1 &
+    lost=$!
+    disown
+    started+=("$lost")
+    wait_for 30 status_has "$ready"
+    kill -KILL "$lost"
+    wait_for 30 status_has '.phase == "recovering" and any(.nodes[]; .state == "lost")'
+    curl -s --max-time 5 "$url/status" >status.json
+    curl -s --max-time 5 "$url/history" >history.json
+}
+
+ready='.ranks[1].step > 100'
+lose
+ok "the lost node's rank is lost, with since when; it does not train" holds status.json '.[0].ranks[1] | .state == "lost" and .heard_age_seconds > 0 and .step > 0 and .compute_ms == null and .memory_bytes == null'
+ok "the other one recovers" holds status.json '.[0].ranks[0] | .state == "recovering" and .heard_age_seconds == null'
+"$convoy" status "$url" >shown
+ok "convoy status says so, too" grep -qE '^rank 1 +lost, heard of [0-9]+s ago  step [0-9]+' shown
+ok "with no speed of before" grep -qE '^speed +- tok/s  - a step' shown
+ok "without CHECKPOINT_DIR it goes on from the beginning" is "$(jq .checkpoint.resume_step status.json) $(grep -c 'going on from the beginning (CHECKPOINT_DIR is not set) when all are back' err) $(grep -c 'from the beginning (step 0)' shown)" "0 1 1"
+sleep 2.5
+curl -s --max-time 5 "$url/history" >history.json
+ok "no loss and no speed is drawn while it recovers" holds history.json '.[0].points as $p | [range($p.phase | length)] | map(select($p.phase[.] == "recovering")) | length > 0 and (.[1:] | all($p.loss[.] == null and $p.tokens_per_second[.] == null and $p.step[.] == null))'
+kill -TERM "$pid"
+finish
+
+lose CHECKPOINT_DIR=none CHECKPOINT_EVERY=100000000
+ok "before the first checkpoint: from the beginning" is "$(jq .checkpoint.resume_step status.json) $(grep -c 'going on from the beginning (there is no checkpoint yet) when all are back' err)" "0 1"
+kill -TERM "$pid"
+finish
+
+ready='.checkpoint.step >= 200'
+lose CHECKPOINT_DIR=ck CHECKPOINT_EVERY=100
+at=$(jq .checkpoint.resume_step status.json)
+ok "else from the checkpoint, by its step" is "$(grep -c "going on from the checkpoint of step $at when all are back" err) $([ "$at" -ge 200 ] && echo later)" "1 later"
+kill -TERM "$pid"
+finish
+
+# A worker that is killed alone; rank 0's checkpoint is known though rank 0 is not there.
+quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$port"
+begin $tiny STEPS=100000000 N_GPU_EACH_NODE=2 CHECKPOINT_DIR=two CHECKPOINT_EVERY=100 MAX_RESTARTS=100
+wait_for 30 status_has '.checkpoint.step >= 100'
+: >seen
+for i in 1 2 3; do
+    first=$(set -- $(workers_of "$pid"); echo "${1:-}")
+    [ -n "$first" ] && kill -KILL "$first"
+    for k in 1 2 3 4 5 6 7 8; do curl -s --max-time 2 "$url/status" | jq -c 'select(.phase == "recovering") | [.checkpoint.step != null, .checkpoint.resume_step != null]' >>seen; done
+    wait_for 30 status_has '.phase == "training" and (.ranks | length) == 2'
+done
+ok "while rank 0 is away its checkpoint is known all the time" is "$(sort -u seen)" "[true,true]"
+kill -TERM "$pid"
+finish
+done_testing

@@ -29,6 +29,7 @@
 #include "dev/library.h"
 #include "serve/probe.h"
 #include "node/command.h"
+#include "node/crash.h"
 #include "node/device.h"
 #include "node/say.h"
 
@@ -448,6 +449,7 @@ int main(int argc, char **argv)
     guard_streams();
     program_set(argv[0]);
     begin_log_early();
+    crash_install();
     enum status st = run(argc, argv);
     if (st != ST_OK && status_message()[0] != 0) {
         log_at(status_group(st) == STATUS_GROUP_STOP ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, __FILE__, "%s",

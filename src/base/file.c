@@ -13,11 +13,12 @@
 #include <unistd.h>
 #include <dirent.h>
 
+#include "base/mapped.h"
 #include "base/text.h"
 
 #define FILE_TREE_DEPTH_MAX 64
 
-static enum status read_fail(const char *path, const char *verb)
+enum status file_read_fail(const char *path, const char *verb)
 {
     int error = errno;
     const char *remedy = error == ENOENT                     ? "check the path"
@@ -25,10 +26,10 @@ static enum status read_fail(const char *path, const char *verb)
                          : error == EISDIR                   ? "name a file in it"
                          : error == ELOOP                    ? "it must not be a symbolic link"
                          : error == EMFILE || error == ENFILE ? "raise the limit of open files (ulimit -n)"
+                         : error == ENOMEM                    ? "free some memory"
                                                               : "check the disk and the path";
-    enum status st = error == EIO                                            ? ST_STORE
-                     : error == ENOMEM || error == EMFILE || error == ENFILE ? ST_RETRY
-                                                                             : ST_NO_INPUT;
+    bool is_passing = error == ENOMEM || error == EMFILE || error == ENFILE || error == ETIMEDOUT || error == ESTALE;
+    enum status st = error == EIO ? ST_STORE : is_passing ? ST_RETRY : ST_NO_INPUT;
     return FAIL(st, "cannot %s %s: %s; %s", verb, path, strerror(error), remedy);
 }
 
@@ -59,11 +60,11 @@ static enum status open_input(const char *path, int *fd_out, size_t *bytes_out)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
-        return read_fail(path, "open");
+        return file_read_fail(path, "open");
     struct stat info;
     enum status st = ST_OK;
     if (fstat(fd, &info) != 0)
-        st = read_fail(path, "look at");
+        st = file_read_fail(path, "look at");
     else if (S_ISDIR(info.st_mode))
         st = FAIL(ST_NO_INPUT, "cannot read %s: it is a folder; name a file in it", path);
     else if (!S_ISREG(info.st_mode))
@@ -89,9 +90,10 @@ enum status file_map_open(const char *path, struct file_map *out)
         void *data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED) {
             *out = (struct file_map){NULL, 0};
-            st = read_fail(path, "map");
+            st = file_read_fail(path, "map");
         } else {
             out->data = data;
+            mapped_add(path, data, bytes);
         }
     }
     close(fd);
@@ -100,6 +102,7 @@ enum status file_map_open(const char *path, struct file_map *out)
 
 void file_map_close(struct file_map *map)
 {
+    mapped_remove(map->data);
     if (map->data != NULL)
         munmap((void *)(uintptr_t)map->data, map->bytes);
     *map = (struct file_map){NULL, 0};
@@ -114,7 +117,7 @@ static enum status read_all(int fd, const char *path, char *data, size_t cap, si
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return read_fail(path, "read");
+            return file_read_fail(path, "read");
         if (n == 0)
             break;
         done += (size_t)n;

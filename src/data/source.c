@@ -26,8 +26,8 @@
 
 static enum status no_input(const char *path, int error)
 {
-    const char *remedy = error == EACCES ? "give this user permission to read it" : "check the path";
-    return FAIL(ST_NO_INPUT, "cannot read %s: %s; %s", path, strerror(error), remedy);
+    errno = error;
+    return file_read_fail(path, "read");
 }
 
 static enum status list_add(struct source_list *list, const char *path, const struct stat *info)
@@ -95,6 +95,8 @@ static enum status walk_entry(struct source_list *list, const char *path, int de
 {
     struct stat link, info;
     if (lstat(path, &link) != 0 || stat(path, &info) != 0) {
+        if (errno != ENOENT && errno != ELOOP && errno != ENOTDIR)
+            return no_input(path, errno); /* it is there: a part of DATA must not be missing in silence */
         LOG_WARN("skipping %s: %s", path, strerror(errno));
         return ST_OK;
     }
@@ -103,6 +105,16 @@ static enum status walk_entry(struct source_list *list, const char *path, int de
     if (S_ISDIR(link.st_mode))
         return walk(list, path, depth + 1);
     return ST_OK;
+}
+
+/* NULL at the end, or with *st when the folder cannot be read to its end. */
+static struct dirent *next_entry(DIR *handle, const char *dir, enum status *st)
+{
+    errno = 0;
+    struct dirent *entry = readdir(handle);
+    if (entry == NULL && errno != 0)
+        *st = no_input(dir, errno);
+    return entry;
 }
 
 static enum status walk(struct source_list *list, const char *dir, int depth)
@@ -115,7 +127,7 @@ static enum status walk(struct source_list *list, const char *dir, int depth)
     DIR *handle = opendir(dir);
     if (handle == NULL)
         return no_input(dir, errno);
-    for (struct dirent *entry; st == ST_OK && (entry = readdir(handle)) != NULL;) {
+    for (struct dirent *entry; st == ST_OK && (entry = next_entry(handle, dir, &st)) != NULL;) {
         char path[FILE_PATH_MAX];
         if (entry->d_name[0] == '.')
             continue;
@@ -149,8 +161,8 @@ static enum status add_glob(struct source_list *list, const char *pattern)
         st = FAIL(ST_NO_INPUT, "no file matches DATA=%s; check the pattern (quote it, so that the shell "
                   "leaves it alone)", pattern);
     else if (result != 0)
-        st = FAIL(ST_NO_INPUT, "cannot look for DATA=%s: %s; check that its folders can be read", pattern,
-                  result == GLOB_NOSPACE ? "out of memory" : strerror(errno));
+        st = FAIL(result == GLOB_NOSPACE ? ST_RETRY : ST_NO_INPUT, "cannot look for DATA=%s: %s; check that its folders "
+                  "can be read", pattern, result == GLOB_NOSPACE ? "out of memory" : strerror(errno));
     for (size_t i = 0; st == ST_OK && i < found.gl_pathc; i++)
         st = walk_entry(list, found.gl_pathv[i], 0);
     globfree(&found);

@@ -10,6 +10,8 @@
 
 #include <zstd.h>
 
+#include "base/file.h"
+
 #define STREAM_RAW_BYTES  ((size_t)1 << 17)
 #define STREAM_WINDOW_LOG 27 /* 128 MiB: what zstd itself unpacks unless told otherwise */
 /* More than this times its size, and more than this at all, is no text. */
@@ -47,7 +49,7 @@ enum status stream_open(const struct source *source, stream_fn *on_raw, void *ar
     stream->fd = open(source->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     enum status st = ST_OK;
     if (stream->fd < 0)
-        st = FAIL(ST_NO_INPUT, "cannot open %s: %s; check the path", source->path, strerror(errno));
+        st = file_read_fail(source->path, "open");
     else
         posix_fadvise(stream->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     if (st == ST_OK && source->is_packed)
@@ -92,8 +94,7 @@ static enum status read_raw(struct stream *stream, uint8_t *out, size_t cap, siz
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return FAIL(errno == EIO ? ST_STORE : ST_NO_INPUT, "cannot read %s: %s; check the path",
-                        stream->source->path, strerror(errno));
+            return file_read_fail(stream->source->path, "read");
         if (got == 0)
             break;
         n += (size_t)got;

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/mapped.h"
 #include "format/ckpt_dir.h"
 #include "format/ckpt_inside.h"
 
@@ -285,6 +286,7 @@ static enum status map_part(struct ckpt *ckpt, const struct check *c)
             return ckpt_unread("map", what, errno);
         part->map = map;
         part->bytes = (size_t)c->file->bytes;
+        mapped_add(what, map, part->bytes);
     }
     part->fd = -1;
     name_part(part, c->file);
@@ -419,6 +421,7 @@ void ckpt_close(struct ckpt *ckpt)
         return;
     for (int i = 0; i < ckpt->parts_n; i++) {
         safetensors_free(&ckpt->part[i].tensors);
+        mapped_remove(ckpt->part[i].map);
         if (ckpt->part[i].map)
             munmap(ckpt->part[i].map, ckpt->part[i].bytes);
         if (ckpt->part[i].fd >= 0)

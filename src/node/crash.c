@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/mapped.h"
 #include "base/must.h"
 #include "base/text.h"
 #include "node/verdict.h"
@@ -22,13 +23,48 @@ static const int fatal_signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 #define CRASH_IS_OURS 1
 #endif
 
-/* The stack itself may be what broke, so the handler has its own: room for the frame the system lays on it (11 KiB once a
- * thread may use AMX tiles; the system refuses tiles where the stack is smaller than that) and for backtrace(). */
+/* The stack itself may be what broke, so the handler has its own: room for the frame the system lays on it (11 KiB once
+ * a thread may use AMX tiles; the system refuses tiles where the stack is smaller than that) and for backtrace(). */
 static char crash_stack[STACK_BYTES] __attribute__((aligned(16)));
+
+static struct {
+    void (*fn)(void *arg, enum status st, const char *sentence);
+    void *arg;
+} on_file;
+
+void crash_on_file(void (*fn)(void *arg, enum status st, const char *sentence), void *arg)
+{
+    on_file.arg = arg;
+    on_file.fn = fn;
+}
+
+static void say_on_stderr(const char *sentence)
+{
+    char line[1400];
+    text_format(line, sizeof line, "convoy: error: %s\n", sentence);
+    if (write(STDERR_FILENO, line, strlen(line)) < 0)
+        return; /* the exit code says it */
+}
+
+/* end_for_file — a page of a mapped file that could not be read; returns when it was none. */
+static void end_for_file(const siginfo_t *info)
+{
+    char sentence[1300];
+    enum status st = mapped_fault(info->si_addr, sentence, sizeof sentence);
+    if (st == ST_OK)
+        return;
+    if (on_file.fn)
+        on_file.fn(on_file.arg, st, sentence);
+    else
+        say_on_stderr(sentence);
+    _exit(status_exit(st));
+}
 
 static void report(int signal_n, siginfo_t *info, void *context)
 {
     (void)context;
+    if (signal_n == SIGBUS && info->si_code == BUS_ADRERR)
+        end_for_file(info);
     char name[32], line[160];
     void *frames[FRAMES_MAX];
     text_format(line, sizeof line, "convoy: crash: %s at address %p in process %ld",

@@ -1,10 +1,9 @@
 /* worker — the process that trains: opens device, data and model once, and hands them to the trainer in each of its
  * lives (lives.h).
  *
- * Started by the supervisor only, with the board on BOARD_FD and, when it has others beside it, the memory that they share
- * on BOARD_SHARE_FD. SIGINT, SIGTERM and SIGUSR1 are ignored here
- * (the supervisor sets that before exec): a signal to the whole process group reaches the supervisor, which
- * speaks through the board. Must not know HTTP. */
+ * Started by the supervisor only, with the board on BOARD_FD and, when it has others beside it, the memory that they
+ * share on BOARD_SHARE_FD. SIGINT, SIGTERM and SIGUSR1 are ignored here (the supervisor sets that before exec): a
+ * signal to the whole process group reaches the supervisor, which speaks through the board. Must not know HTTP. */
 #include "node/command.h"
 
 #include <math.h>
@@ -323,16 +322,24 @@ static void post_first(struct worker *w)
     post_loading(w);
 }
 
-/* post_error — the trainer's last numbers stay; what ended this worker joins them. */
-static void post_error(struct worker *w, enum status st)
+/* post_end — the trainer's last numbers stay; what ended this worker joins them. */
+static void post_end(struct worker *w, enum status st, const char *sentence)
 {
     struct board_worker last;
     if (!board_worker_copy(w->board, w->worker_i, &last))
         last = w->post;
     last.error.code = status_exit(st);
     last.error.node = w->node.node_id;
-    text_copy(last.error.message, sizeof last.error.message, status_message());
+    text_copy(last.error.message, sizeof last.error.message, sentence);
     board_worker_post(w->board, w->worker_i, &last);
+}
+
+/* end_of_file — in a signal handler: the supervisor says it, as every end. */
+static void end_of_file(void *arg, enum status st, const char *sentence) { post_end(arg, st, sentence); }
+
+static void post_error(struct worker *w, enum status st)
+{
+    post_end(w, st, status_message());
     LOG_DEBUG("worker ends with %s at %s", status_name(st), status_places());
     status_clear(); /* the supervisor says it, once */
 }
@@ -342,6 +349,7 @@ enum status worker_main(const struct conf *conf, int worker_i)
     struct worker w = {.conf = conf, .worker_i = worker_i};
     TRY(board_attach(BOARD_FD, &w.board));
     prctl(PR_SET_NAME, "convoy-worker");
+    crash_on_file(end_of_file, &w);
     crash_install();
     board_node_copy(w.board, &w.node);
     post_first(&w);
@@ -353,6 +361,7 @@ enum status worker_main(const struct conf *conf, int worker_i)
     gauge_close(w.gauge);
     dev_close(w.dev);
     text_free(&w.settings);
+    crash_on_file(NULL, NULL);
     board_close(w.board);
     return st;
 }

@@ -270,6 +270,8 @@ static void on_request(void *arg, struct porter_request *request, const char *pa
         porter_answer(request, 404, NULL);
 }
 
+void desk_door(const struct desk *desk, struct meet_door *out) { porter_crowd(desk->porter, out); }
+
 void desk_flush(struct desk *desk)
 {
     int64_t turn = coordinator_turn(desk->config.coordinator), now_ms = clock_ms();

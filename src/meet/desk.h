@@ -25,6 +25,7 @@ void desk_close(struct desk *desk);
 /* desk_flush — answer what was held, where there is something new or the time is over. Call it after every
  * change and several times a second. */
 void desk_flush(struct desk *desk);
+void desk_door(const struct desk *desk, struct meet_door *out);
 /* desk_offer — what this node has for those without data of their own: see offer_set. */
 enum status desk_offer(struct desk *desk, enum bill_kind kind, const char *bytes, size_t n);
 

@@ -134,3 +134,20 @@ const char *doorstep_peer(int fd, char *out, size_t cap)
     text_format(out, cap, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
     return out;
 }
+
+uint64_t doorstep_from(int fd)
+{
+    union name name;
+    socklen_t n = sizeof(name);
+    uint64_t from = 0;
+    if (getpeername(fd, &name.any, &n) != 0)
+        return 0;
+    if (name.any.sa_family == AF_INET)
+        return ntohl(name.v4.sin_addr.s_addr);
+    if (IN6_IS_ADDR_V4MAPPED(&name.v6.sin6_addr)) {
+        const uint8_t *v4 = name.v6.sin6_addr.s6_addr + 12;
+        return (uint64_t)v4[0] << 24 | (uint64_t)v4[1] << 16 | (uint64_t)v4[2] << 8 | v4[3];
+    }
+    memcpy(&from, name.v6.sin6_addr.s6_addr, sizeof(from));
+    return from;
+}

@@ -4,6 +4,7 @@
 #define CONVOY_MEET_DOORSTEP_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -13,5 +14,8 @@
 enum status doorstep_listen(const char *addr, int port, int *fd_out);
 /* doorstep_peer — "10.0.0.2:4711" of the other side; "?" when it is not known. Returns out. */
 const char *doorstep_peer(int fd, char *out, size_t cap);
+/* doorstep_from — the other side's address as a number, the same for all its ports: of IPv6 the network (/64), of which a
+ * single host may use every address. 0: not known. */
+uint64_t doorstep_from(int fd);
 
 #endif

@@ -460,6 +460,13 @@ void meet_secret(const struct meet *meet, struct secret *out) { *out = meet->sec
 
 /* ---- what it asks ---- */
 
+bool meet_door(const struct meet *meet, struct meet_door *out)
+{
+    if (meet->desk != NULL)
+        desk_door(meet->desk, out);
+    return meet->desk != NULL;
+}
+
 /* Node 0 and itself, as this node sees them. */
 static int fill_own(struct meet_node own[2], const struct meet *meet)
 {

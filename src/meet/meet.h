@@ -116,6 +116,14 @@ void meet_leave(struct meet *meet, enum status st, const char *message);
 /* meet_offer — node 0: the data it can hand out to nodes that have none, as bill_write wrote them. What
  * cannot be read is told in the log, and, where nothing stands yet, to those who ask. */
 void meet_offer(struct meet *meet, enum bill_kind kind, const char *bytes, size_t n);
+/* Node 0's door: connections without the job's key. */
+struct meet_door {
+    int strangers_n;     /* now */
+    bool is_full;        /* places were short in the last 10 s */
+    int64_t turned_away; /* lost their place to others so far */
+};
+bool meet_door(const struct meet *meet, struct meet_door *out); /* false: this node has no door */
+
 struct secret;
 /* meet_secret — the key of this job, for a process of this node that asks node 0 itself (bring.h). */
 void meet_secret(const struct meet *meet, struct secret *out);

@@ -2,13 +2,17 @@
  *
  * evhttp has neither a limit on connections nor a deadline for a first request, so each stream is kept in a
  * list with a reference of ours (as in serve.c): a sweep lets go of those that evhttp has freed and shuts those
- * that are late. With 64 strangers inside, the listener rests; others wait in the kernel's queue. */
+ * that are late. Nothing waits at the door for others: all are accepted, BURST_MAX in a turn of the loop, and where
+ * there are too many strangers the silent ones are shut, oldest first (crowd.h). So a node that says its hello at
+ * once is heard, however many say nothing. */
 #include "meet/porter.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -22,22 +26,29 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "meet/alive.h"
+#include "meet/crowd.h"
 #include "meet/doorstep.h"
 #include "meet/wire.h"
 
-#define STRANGERS_MAX 64
-#define STRANGER_MS 5000
+#define STRANGERS_MAX 128
+#define STRANGERS_EACH 32 /* silent ones of one address */
+#define STRANGER_MS 5000  /* to send a request */
+#define HELLO_MS 1000     /* to say hello, which proves the key */
+#define BURST_MAX 64      /* connections taken in a turn of the loop */
+#define REST_MS 20        /* between such turns, while strangers throng: others than they need the processor, too */
 #define HEADER_BYTES 4096
 #define IDLE_S 20
 #define SWEEP_MS 100
 #define SAY_MS 1000 /* refusals are told once a second */
+#define SAY_FULL_MS 10000
 
 struct seat {
     struct porter *porter;
     struct seat *next;
     struct bufferevent *stream;
-    int64_t until_ms; /* a stranger must have sent a request by then */
+    int64_t since_ms; /* it came; later by what this process stood still */
     bool is_guest;    /* showed the key and sent a request */
+    bool is_shut;
 };
 
 struct porter {
@@ -45,9 +56,10 @@ struct porter {
     SSL_CTX *ctx; /* NULL: plain */
     struct evhttp *http;
     struct evconnlistener *listener;
-    struct event *sweep;
+    struct event *sweep, *soon;
     struct seat *seats;
-    int strangers_n;
+    int strangers_n, burst_n;
+    int64_t swept_ms, full_ms, said_full_ms, out_n; /* full_ms: when one was last shut for want of room; 0: never */
     int64_t said_ms;
     int unsaid_n;
 };
@@ -73,28 +85,123 @@ static void let_go(struct porter *porter, struct seat **at)
     free(seat);
 }
 
-static void sweep(struct porter *porter)
+/* has_said_hello — its first message is in, and the key was right: TLS 1.3 proves it there. Without a key: bytes came. */
+static bool has_said_hello(const struct seat *seat)
 {
-    int64_t now_ms = clock_ms();
+    const SSL *ssl = bufferevent_openssl_get_ssl(seat->stream);
+    if (ssl == NULL)
+        return evbuffer_get_length(bufferevent_get_input(seat->stream)) > 0;
+    OSSL_HANDSHAKE_STATE at = SSL_get_state(ssl);
+    return at != TLS_ST_BEFORE && at != TLS_ST_SR_CLNT_HELLO;
+}
+
+/* is_silent — nothing has come, and nothing is waiting to be read. */
+static bool is_silent(const struct seat *seat)
+{
+    int waiting = 0;
+    if (ioctl(bufferevent_getfd(seat->stream), FIONREAD, &waiting) != 0)
+        waiting = 0;
+    return waiting == 0 && !has_said_hello(seat);
+}
+
+static void shut(struct seat *seat)
+{
+    shutdown(bufferevent_getfd(seat->stream), SHUT_RDWR); /* evhttp frees it when it sees the end */
+    seat->is_shut = true;
+}
+
+static bool is_late(const struct seat *seat, int64_t now_ms)
+{
+    int64_t here_ms = now_ms - seat->since_ms;
+    return here_ms > STRANGER_MS || (here_ms > HELLO_MS && seat->porter->ctx != NULL && is_silent(seat));
+}
+
+/* let_go_all — of those that have ended. */
+static void let_go_all(struct porter *porter)
+{
     struct seat **at = &porter->seats;
     while (*at != NULL) {
-        struct seat *seat = *at;
-        if (is_freed(seat->stream)) {
+        if (is_freed((*at)->stream))
             let_go(porter, at);
-            continue;
-        }
-        if (!seat->is_guest && now_ms > seat->until_ms)
-            shutdown(bufferevent_getfd(seat->stream), SHUT_RDWR);
-        at = &seat->next;
+        else
+            at = &(*at)->next;
     }
-    if (porter->strangers_n < STRANGERS_MAX)
-        evconnlistener_enable(porter->listener);
+}
+
+static void say_full(struct porter *porter, const struct crowd_place *places, struct seat *const *seats, int n,
+                     int64_t now_ms)
+{
+    char peer[80];
+    int held, most = crowd_most(places, n, &held);
+    if (most < 0 || (porter->said_full_ms != 0 && now_ms - porter->said_full_ms < SAY_FULL_MS))
+        return;
+    porter->said_full_ms = now_ms;
+    doorstep_peer(bufferevent_getfd(seats[most]->stream), peer, sizeof(peer));
+    LOG_WARN("the door is full: %d connections to MASTER_PORT=%d have not shown the job's key, %d of them from one address "
+             "(%s); silent ones are closed, oldest first (%lld so far)",
+             n, porter->config.port, held, peer, (long long)porter->out_n);
+}
+
+/* thin — strangers in excess lose their places. */
+static void thin(struct porter *porter, int64_t now_ms)
+{
+    struct crowd_place places[STRANGERS_MAX + 2 * BURST_MAX];
+    struct seat *seats[STRANGERS_MAX + 2 * BURST_MAX];
+    int n = 0, room = (int)(sizeof(places) / sizeof(places[0]));
+    for (struct seat *seat = porter->seats; seat != NULL && n < room; seat = seat->next) {
+        if (seat->is_guest || seat->is_shut)
+            continue;
+        seats[n] = seat;
+        places[n++] = (struct crowd_place){.from = doorstep_from(bufferevent_getfd(seat->stream)),
+                                           .since_ms = seat->since_ms,
+                                           .is_silent = is_silent(seat)};
+    }
+    int out_n = crowd_thin(places, n, STRANGERS_MAX, STRANGERS_EACH);
+    if (out_n == 0)
+        return;
+    porter->out_n += out_n;
+    porter->full_ms = now_ms;
+    say_full(porter, places, seats, n, now_ms);
+    for (int i = 0; i < n; i++)
+        if (places[i].is_out)
+            shut(seats[i]);
+}
+
+static void sweep(struct porter *porter)
+{
+    int64_t now_ms = clock_ms(), late_ms = now_ms - porter->swept_ms - 2 * SWEEP_MS;
+    porter->swept_ms = now_ms;
+    let_go_all(porter);
+    for (struct seat *seat = porter->seats; seat != NULL; seat = seat->next) {
+        if (late_ms > 0) /* what came while we stood still was not read: that is no silence of theirs */
+            seat->since_ms += late_ms;
+        if (!seat->is_guest && !seat->is_shut && is_late(seat, now_ms))
+            shut(seat);
+    }
+    if (porter->strangers_n > STRANGERS_EACH)
+        thin(porter, now_ms);
 }
 
 static void on_sweep(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd, (void)what;
     sweep(arg);
+}
+
+/* on_soon — after a burst: what came with it has been read meanwhile. */
+static void on_soon(evutil_socket_t fd, short what, void *arg)
+{
+    struct porter *porter = arg;
+    on_sweep(fd, what, arg);
+    porter->burst_n = 0;
+    evconnlistener_enable(porter->listener);
+}
+
+static void rest(struct porter *porter)
+{
+    struct timeval in = {.tv_usec = porter->strangers_n >= STRANGERS_MAX ? REST_MS * 1000 : 0};
+    evconnlistener_disable(porter->listener);
+    event_add(porter->soon, &in);
 }
 
 static struct bufferevent *new_stream(struct porter *porter, struct event_base *loop)
@@ -118,8 +225,8 @@ static struct bufferevent *new_stream(struct porter *porter, struct event_base *
 static struct bufferevent *open_stream(struct event_base *loop, void *arg)
 {
     struct porter *porter = arg;
-    if (porter->strangers_n >= STRANGERS_MAX - 1)
-        sweep(porter);
+    if (++porter->burst_n >= BURST_MAX)
+        rest(porter);
     struct seat *seat = calloc(1, sizeof(*seat));
     struct bufferevent *stream = seat != NULL ? new_stream(porter, loop) : NULL;
     if (stream == NULL) {
@@ -130,10 +237,9 @@ static struct bufferevent *open_stream(struct event_base *loop, void *arg)
     bufferevent_incref(stream);
     if (porter->ctx != NULL)
         SSL_set_app_data(bufferevent_openssl_get_ssl(stream), seat);
-    *seat = (struct seat){porter, porter->seats, stream, clock_ms() + STRANGER_MS, false};
+    *seat = (struct seat){.porter = porter, .next = porter->seats, .stream = stream, .since_ms = clock_ms()};
     porter->seats = seat;
-    if (++porter->strangers_n >= STRANGERS_MAX)
-        evconnlistener_disable(porter->listener);
+    porter->strangers_n++;
     return stream;
 }
 
@@ -171,7 +277,6 @@ static void admit(struct porter *porter, struct seat *seat, struct evhttp_connec
     porter->strangers_n--;
     set_socket(bufferevent_getfd(seat->stream));
     evhttp_connection_set_closecb(connection, on_close, seat);
-    evconnlistener_enable(porter->listener);
 }
 
 /* evhttp stops reading while a request is being answered, and ends the process when bytes come nevertheless. So
@@ -260,6 +365,12 @@ static void on_tls(const SSL *ssl, int where, int alert)
     porter->unsaid_n = 0;
 }
 
+void porter_crowd(const struct porter *porter, struct meet_door *out)
+{
+    bool is_full = porter->full_ms != 0 && clock_ms() - porter->full_ms < SAY_FULL_MS;
+    *out = (struct meet_door){.strangers_n = porter->strangers_n, .is_full = is_full, .turned_away = porter->out_n};
+}
+
 /* ---- life ---- */
 
 static void set_limits(struct porter *porter)
@@ -289,7 +400,9 @@ static enum status start(struct porter *porter, int fd)
     }
     set_limits(porter);
     porter->sweep = event_new(loop, -1, EV_PERSIST, on_sweep, porter);
-    if (porter->sweep == NULL || event_add(porter->sweep, &every) != 0)
+    porter->soon = event_new(loop, -1, 0, on_soon, porter);
+    porter->swept_ms = clock_ms();
+    if (porter->sweep == NULL || porter->soon == NULL || event_add(porter->sweep, &every) != 0)
         return FAIL(ST_RETRY, "out of memory: the timer of the door");
     return ST_OK;
 }
@@ -299,7 +412,7 @@ static enum status start(struct porter *porter, int fd)
 static void allow_files(int nodes_n, int workers_n)
 {
     struct rlimit limit;
-    rlim_t want = (rlim_t)nodes_n * (rlim_t)(3 + workers_n) + 2 * STRANGERS_MAX + 256;
+    rlim_t want = (rlim_t)nodes_n * (rlim_t)(3 + workers_n) + 4 * STRANGERS_MAX + 256;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= want)
         return;
     limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;
@@ -349,6 +462,8 @@ void porter_close(struct porter *porter)
         return;
     if (porter->sweep != NULL)
         event_free(porter->sweep);
+    if (porter->soon != NULL)
+        event_free(porter->soon);
     if (porter->http != NULL)
         evhttp_free(porter->http); /* and the listener and all connections with it */
     while (porter->seats != NULL)

@@ -1,13 +1,15 @@
 /* porter — node 0's door: listens, lets in who has the key, hands over their requests.
  *
- * evhttp over TLS, behind limits: 64 connections that have not yet shown the key (5 s each), bodies of
- * WIRE_BODY_MAX, short headers. Says at once when a connection has ended. Must not know what is said inside. */
+ * evhttp over TLS, behind limits: 128 connections that have not yet shown the key, 32 silent ones of one address, 1 s to
+ * show it and 5 s to a request; silent ones lose their places first, oldest first. Bodies of WIRE_BODY_MAX, short headers.
+ * Says at once when a connection has ended. Must not know what is said inside. */
 #ifndef CONVOY_MEET_PORTER_H
 #define CONVOY_MEET_PORTER_H
 
 #include <stddef.h>
 
 #include "base/status.h"
+#include "meet/meet.h"
 #include "meet/secret.h"
 
 struct event_base;
@@ -31,6 +33,8 @@ struct porter_config {
 
 enum status porter_open(const struct porter_config *config, struct porter **out);
 void porter_close(struct porter *porter); /* answer all requests before; accepts NULL */
+
+void porter_crowd(const struct porter *porter, struct meet_door *out);
 
 /* porter_tag — what names the request's connection while that lives. NULL: it has ended. */
 const void *porter_tag(struct porter_request *request);

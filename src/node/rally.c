@@ -294,6 +294,9 @@ void rally_fill(void *arg, struct view *view)
     view->nodes_n = r->shown_nodes_n;
     view->peers = r->peers;
     view->peers_n = r->shown_peers_n;
+    struct meet_door door;
+    if (!r->is_ended && meet_door(r->meet, &door))
+        view->door = (struct view_door){true, door.is_full, door.strangers_n, door.turned_away};
 }
 
 /* ---- life ---- */

@@ -222,6 +222,19 @@ static void add_nodes(struct text *t, const struct view *view)
                      view->nodes[i].heartbeat_age_seconds);
 }
 
+/* add_door — where strangers knock. */
+static void add_door(struct text *t, const struct view *view)
+{
+    if (!view->door.is_there)
+        return;
+    add_one(t, "door_strangers", "gauge", "Connections to MASTER_PORT that have not shown the job's key.",
+            known(view->door.strangers_n));
+    add_one(t, "door_full", "gauge", "1 while such connections are so many that silent ones are closed.",
+            view->door.is_full);
+    add_one(t, "door_turned_away_total", "counter", "Connections closed for others that needed their place.",
+            known(view->door.turned_away));
+}
+
 static void write_all(const struct view *view, struct text *t)
 {
     add_node(t, view);
@@ -230,6 +243,7 @@ static void write_all(const struct view *view, struct text *t)
     add_ranks(t, view);
     add_gpus(t, view);
     add_nodes(t, view);
+    add_door(t, view);
 }
 
 /* add_sample — one line with the label run before its others. */

@@ -244,6 +244,14 @@ static void show_nodes(struct text *t, const cJSON *root)
                  span(json_number(node, "heartbeat_age_seconds")).text);
 }
 
+static void show_door(struct text *t, const cJSON *root)
+{
+    const cJSON *door = cJSON_GetObjectItemCaseSensitive(root, "door");
+    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(door, "full")))
+        text_add(t, "door full   %s connections to MASTER_PORT without the job's key, %s closed for others\n",
+                 plain(json_number(door, "strangers"), 0).text, count(json_number(door, "turned_away")).text);
+}
+
 /* show_share — where the last step's time went, which names a straggler; and what it waits in now. */
 static void show_share(struct text *t, const cJSON *rank)
 {
@@ -278,6 +286,7 @@ static void show_lists(struct text *t, const cJSON *root)
     const cJSON *rank;
     show_checkpoint(t, root);
     show_nodes(t, root);
+    show_door(t, root);
     cJSON_ArrayForEach(rank, cJSON_GetObjectItemCaseSensitive(root, "ranks"))
     {
         text_add(t, "rank %-5s  %s", plain(json_number(rank, "rank"), 0).text, json_text(rank, "state"));

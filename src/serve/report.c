@@ -162,6 +162,16 @@ static void add_nodes(cJSON *root, const struct view *view)
     add_count(object, "heartbeat_age_seconds", 0); /* it is answering */
 }
 
+static void add_door(cJSON *root, const struct view_door *door)
+{
+    if (!door->is_there)
+        return;
+    cJSON *object = cJSON_AddObjectToObject(root, "door");
+    cJSON_AddBoolToObject(object, "full", door->is_full);
+    json_add_i64(object, "strangers", door->strangers_n);
+    json_add_i64(object, "turned_away", door->turned_away);
+}
+
 static void add_error(cJSON *root, const struct board_error *error)
 {
     if (error == NULL) {
@@ -195,6 +205,7 @@ void report_write(const struct view *view, struct text *t)
     add_checkpoint(root, view);
     add_ranks(root, view);
     add_nodes(root, view);
+    add_door(root, &view->door);
     add_error(root, view_error(view));
     char *json = cJSON_PrintUnformatted(root);
     cJSON_Delete(root);

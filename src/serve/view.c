@@ -58,6 +58,7 @@ void view_take(struct view *out, const struct board *board, int64_t now_ms, int6
     out->workers_n = out->node.workers_n;
     out->lead = NULL;
     out->nodes_n = out->peers_n = 0;
+    out->door = (struct view_door){0};
     out->history = NULL;
     for (int i = 0; i < out->workers_n; i++) {
         take_worker(&out->workers[i], board, i, now_ms, hang_ms);

@@ -44,6 +44,13 @@ struct view_node {
     double heartbeat_age_seconds; /* NAN: none yet */
 };
 
+/* Node 0's door: connections that have not shown the job's key. */
+struct view_door {
+    bool is_there, is_full; /* there: this node has one */
+    int strangers_n;
+    int64_t turned_away;
+};
+
 /* About 200 KiB: keep one, do not put it on a stack. */
 struct view {
     int64_t now_ms, wall_ms;
@@ -56,6 +63,7 @@ struct view {
     int nodes_n;
     const struct view_peer *peers; /* ranks of other nodes */
     int peers_n;
+    struct view_door door;
     const struct history *history; /* borrowed likewise; NULL: none is kept */
     const struct board_worker *lead; /* the post that speaks for the node; NULL: none has posted */
     enum board_phase phase;

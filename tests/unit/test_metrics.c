@@ -35,6 +35,7 @@ static struct text metrics(int workers_n)
     if (gpu && workers_n > 0)
         board_gpu_post(board, workers_n - 1, gpu);
     view_take(&view, board, 17500, 1060000, 60000);
+    view.door = (struct view_door){.is_there = true, .is_full = true, .strangers_n = 128, .turned_away = 4711};
     metrics_write(&view, &t);
     board_close(board);
     assert_false(t.overflow);

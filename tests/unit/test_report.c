@@ -349,8 +349,11 @@ static void peers_and_nodes(void **state)
     view.nodes_n = 2;
     view.peers = peers;
     view.peers_n = 1;
+    view.door = (struct view_door){.is_there = true, .is_full = true, .strangers_n = 128, .turned_away = 4711};
     report_write(&view, &t);
     assert_int_equal(json_parse(t.data, t.len, "report", &root), ST_OK);
+    assert_true(cJSON_IsTrue(at(root, "door.full")) && at(root, "door.strangers")->valuedouble == 128 &&
+                at(root, "door.turned_away")->valuedouble == 4711);
     assert_int_equal(cJSON_GetArraySize(at(root, "ranks")), 2);
     assert_true(at(root, "ranks.0.rank")->valuedouble == 0 && at(root, "ranks.0.step")->valuedouble == 120);
     assert_true(at(root, "ranks.1.rank")->valuedouble == 1 && at(root, "ranks.1.node")->valuedouble == 1);

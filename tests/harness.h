@@ -119,6 +119,9 @@ static inline void harness_loopback(void)
     harness_quiet();
 }
 
+/* Of generations in tests, over TCP; all of a test's ranks have it. */
+#define HARNESS_SECRET ((const uint8_t *)"sixteen bytes of")
+
 /* HARNESS_MAIN — int main for `static const struct CMUnitTest tests[]`. */
 #define HARNESS_MAIN(tests)                                                                                 \
     int main(void)                                                                                          \

@@ -54,6 +54,9 @@ struct board_parts {
 struct board_world {
     _Alignas(64) _Atomic uint64_t sequence; /* odd: being written */
     _Atomic int64_t generation;
+    /* what proves the ranks of a generation to each other, and of which; 0 while it is being written */
+    _Atomic int64_t secret_generation;
+    _Atomic uint64_t secret[BOARD_SECRET_BYTES / 8];
     _Atomic uint64_t words[];
 };
 
@@ -388,6 +391,32 @@ void board_world_post(struct board *board, int64_t generation, const struct boar
     atomic_store_explicit(&world->generation, generation, memory_order_release);
     words_write(world->words, addresses, (size_t)board->ranks_n * sizeof(*addresses));
     atomic_store_explicit(&world->sequence, odd + 1, memory_order_release);
+}
+
+void board_secret_post(struct board *board, int64_t generation, const uint8_t secret[BOARD_SECRET_BYTES])
+{
+    struct board_world *world = world_of(board);
+    uint64_t words[BOARD_SECRET_BYTES / 8];
+    memcpy(words, secret, sizeof(words));
+    atomic_store(&world->secret_generation, 0);
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        atomic_store(&world->secret[i], words[i]);
+    atomic_store(&world->secret_generation, generation);
+    explicit_bzero(words, sizeof(words));
+}
+
+bool board_secret_copy(const struct board *board, int64_t generation, uint8_t out[BOARD_SECRET_BYTES])
+{
+    struct board_world *world = world_of(board);
+    uint64_t words[BOARD_SECRET_BYTES / 8];
+    bool is_it = atomic_load(&world->secret_generation) == generation;
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        words[i] = atomic_load(&world->secret[i]);
+    is_it = is_it && atomic_load(&world->secret_generation) == generation;
+    if (is_it)
+        memcpy(out, words, sizeof(words));
+    explicit_bzero(words, sizeof(words));
+    return is_it;
 }
 
 bool board_world_copy(const struct board *board, int64_t after, int64_t *generation_out,

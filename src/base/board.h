@@ -118,6 +118,7 @@ struct board_call {
     int64_t entered_ms; /* clock_ms */
     int64_t left_ms;    /* likewise: the last one, in whichever life; 0: none yet */
     int64_t posted_ms;
+    int64_t refused; /* connections of strangers that it has closed since it started */
 };
 
 /* Numbers of a worker's GPU, posted by a thread of its own, too. Not known: NAN, -1. */
@@ -186,6 +187,11 @@ bool board_call_copy(const struct board *board, int worker_i, struct board_call 
 void board_gpu_post(struct board *board, int worker_i, const struct board_gpu *gpu);
 bool board_gpu_copy(const struct board *board, int worker_i, struct board_gpu *out); /* as above */
 
+/* board_secret_post — supervisor, before board_world_post: by what that generation's ranks know each other.
+ * board_secret_copy — worker: false: another generation's is there, or none. */
+#define BOARD_SECRET_BYTES 16
+void board_secret_post(struct board *board, int64_t generation, const uint8_t secret[BOARD_SECRET_BYTES]);
+bool board_secret_copy(const struct board *board, int64_t generation, uint8_t out[BOARD_SECRET_BYTES]);
 /* board_world_post — supervisor: a generation begins; addresses of all ranks, in their order. */
 void board_world_post(struct board *board, int64_t generation, const struct board_address *addresses);
 /* board_world_copy — worker: the newest generation when it is later than `after` and not over, with the addresses of all

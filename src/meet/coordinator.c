@@ -570,7 +570,7 @@ bool coordinator_world(const struct coordinator *c, int node_id, struct wire_ins
     if (node_id < 0 || node_id >= c->config.nodes_n || !wire_is_same(c->slots[node_id].instance, instance) ||
         !is_here(&c->slots[node_id]) || !c->is_running || generation != c->generation)
         return false;
-    *out = (struct meet_world){c->generation, c->config.nodes_n * c->config.workers_n, c->addresses};
+    *out = (struct meet_world){c->generation, c->config.nodes_n * c->config.workers_n, c->addresses, {0}};
     return true;
 }
 

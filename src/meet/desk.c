@@ -163,7 +163,10 @@ static bool make_world(struct desk *desk, const struct meet_world *world)
     if (desk->world == NULL)
         return false;
     evbuffer_drain(desk->world, evbuffer_get_length(desk->world));
-    wire_write_world(&out, world);
+    struct meet_world told = *world;
+    secret_generation(desk->config.seed, world->generation, told.secret);
+    wire_write_world(&out, &told);
+    explicit_bzero(told.secret, sizeof(told.secret));
     bool is_whole = !out.overflow && evbuffer_add(desk->world, out.data, out.len) == 0;
     desk->world_generation = is_whole ? world->generation : 0;
     text_free(&out);
@@ -367,6 +370,7 @@ static void fuzz_open(void)
     static const char bill[] = "{\"state\":\"ready\",\"why\":\"\",\"weights\":[0],\"files\":[{\"part\":0,\"bytes\":9,"
                                "\"skip\":0,\"sum\":\"0000000000000001\",\"suffix\":\".bin\",\"path\":\"/none\"}]}";
     static const struct secret none = {.is_none = true};
+    static const uint8_t seed[SECRET_SEED_BYTES] = {1};
     socklen_t n = sizeof(fuzz_name);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     fuzz_name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -381,6 +385,7 @@ static void fuzz_open(void)
                                        .addr = "127.0.0.1",
                                        .port = ntohs(fuzz_name.sin_port),
                                        .secret = &none,
+                                       .seed = seed,
                                        .on_change = fuzz_change};
     ASSERT(desk_open(&config, &fuzz_desk) == ST_OK);
     ASSERT(desk_offer(fuzz_desk, BILL_KIND_DATA, bill, sizeof(bill) - 1) == ST_OK);

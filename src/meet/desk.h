@@ -16,6 +16,7 @@ struct desk_config {
     const char *addr;
     int port;
     const struct secret *secret;
+    const uint8_t *seed; /* of the generations' secrets */
     void (*on_change)(void *arg); /* something was heard: look at the coordinator */
     void *arg;
 };

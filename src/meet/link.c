@@ -129,13 +129,15 @@ static void take_world(struct link *link, const struct caller_answer *answer)
     world.addresses = addresses;
     if (addresses == NULL)
         LOG_WARN("out of memory: the addresses of %d ranks", world.ranks_n);
-    else if (wire_read_world(answer->bytes, answer->n, world.ranks_n, addresses, &world.generation) != ST_OK)
+    else if (wire_read_world(answer->bytes, answer->n, world.ranks_n, addresses, &world.generation,
+                             world.secret) != ST_OK)
         LOG_WARN("node 0's addresses cannot be read: %s", status_message());
     else if (member_world(link->config.member, world.generation, clock_ms())) {
         link->is_news = true;
         link->config.on_world(link->config.arg, &world);
     }
     free(addresses);
+    explicit_bzero(world.secret, sizeof(world.secret));
 }
 
 static void take_trouble(struct link *link, const struct caller_answer *answer)

@@ -38,6 +38,7 @@ struct meet {
     char *master_addr, *token, *agree_json; /* config's, kept */
     char host[64];
     struct secret secret;
+    uint8_t seed[SECRET_SEED_BYTES]; /* of the generations' secrets, on node 0 */
     struct coordinator *coordinator; /* node 0; else NULL */
     struct desk *desk;               /* node 0 of several */
     struct link *link;               /* the others */
@@ -90,8 +91,11 @@ static void fetch_here(struct meet *meet, int64_t generation)
     struct meet_world world;
     if (coordinator_world(meet->coordinator, meet->config.node_id, meet->member.config.instance, generation,
                           &world) &&
-        member_world(&meet->member, generation, clock_ms()))
+        member_world(&meet->member, generation, clock_ms())) {
+        secret_generation(meet->seed, world.generation, world.secret);
         meet->config.on_world(meet->config.arg, &world);
+        explicit_bzero(world.secret, sizeof(world.secret));
+    }
 }
 
 static void act(struct meet *meet, const struct member_actions *actions)
@@ -316,6 +320,7 @@ static enum status open_machines(struct meet *meet)
                                              .is_alike = config->is_alike};
     TRY(make_instance(&member.instance));
     TRY(make_instance(&coordinator.instance));
+    TRY(secret_seed(meet->seed));
     member_init(&meet->member, &member, clock_ms());
     if (config->node_id == 0)
         TRY(coordinator_open(&coordinator, clock_ms(), &meet->coordinator));
@@ -343,6 +348,7 @@ static enum status open_network(struct meet *meet)
                                .addr = meet->master_addr,
                                .port = config->master_port,
                                .secret = &meet->secret,
+                               .seed = meet->seed,
                                .on_change = on_change,
                                .arg = meet};
     struct link_config link = {.loop = config->loop,

@@ -26,6 +26,7 @@
 
 #define MEET_NODES_MAX 4096
 #define MEET_WORKERS_MAX 64
+#define MEET_SECRET_BYTES 16
 #define MEET_ADDRESS_MAX 2048 /* bytes; what it means is the workers' affair */
 
 struct event_base;
@@ -41,6 +42,7 @@ struct meet_world {
     int64_t generation;
     int ranks_n;
     const struct meet_address *addresses; /* ranks_n */
+    uint8_t secret[MEET_SECRET_BYTES]; /* by what they know each other; told to members only, never logged */
 };
 
 /* What this node says of one of its workers with every heartbeat: also how a stuck one is found. */

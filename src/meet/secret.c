@@ -1,12 +1,17 @@
 /* secret — see secret.h. Must not know who talks. */
 #include "meet/secret.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include <openssl/core_names.h>
 #include <openssl/crypto.h>
+#include <openssl/hmac.h>
 #include <openssl/kdf.h>
 #include <openssl/params.h>
+
+#include "base/must.h"
 
 /* One suite, for a key that is bound to SHA-256. */
 #define SUITE "TLS_AES_128_GCM_SHA256"
@@ -38,6 +43,22 @@ enum status secret_derive(const char *token, struct secret *out)
 }
 
 void secret_forget(struct secret *secret) { OPENSSL_cleanse(secret, sizeof(*secret)); }
+
+enum status secret_seed(uint8_t out[SECRET_SEED_BYTES])
+{
+    if (getrandom(out, SECRET_SEED_BYTES, 0) == SECRET_SEED_BYTES)
+        return ST_OK;
+    return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
+}
+
+void secret_generation(const uint8_t seed[SECRET_SEED_BYTES], int64_t generation, uint8_t out[SECRET_GENERATION_BYTES])
+{
+    uint8_t mac[32];
+    unsigned n = sizeof(mac);
+    ASSERT(HMAC(EVP_sha256(), seed, SECRET_SEED_BYTES, (const uint8_t *)&generation, sizeof(generation), mac, &n) != NULL);
+    memcpy(out, mac, SECRET_GENERATION_BYTES);
+    OPENSSL_cleanse(mac, sizeof(mac));
+}
 
 static int secret_index(void)
 {

@@ -19,6 +19,12 @@ struct secret {
 
 enum status secret_derive(const char *token, struct secret *out);
 void secret_forget(struct secret *secret);
+/* secret_seed — new, at random. secret_generation — by what the ranks of a generation know each other, from node 0's
+ * seed: HMAC-SHA256 of its number, so that no two are alike and none tells of another. */
+#define SECRET_SEED_BYTES 32
+#define SECRET_GENERATION_BYTES 16
+enum status secret_seed(uint8_t out[SECRET_SEED_BYTES]);
+void secret_generation(const uint8_t seed[SECRET_SEED_BYTES], int64_t generation, uint8_t out[SECRET_GENERATION_BYTES]);
 /* secret_serve — a context that accepts only peers with the key; secret must outlive it. NULL: FAIL was called.
  */
 SSL_CTX *secret_serve(const struct secret *secret);

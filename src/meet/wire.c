@@ -148,7 +148,11 @@ void wire_write_ask(struct text *out, int node_id, struct wire_instance instance
 
 void wire_write_world(struct text *out, const struct meet_world *world)
 {
-    text_add(out, "{\"generation\":%lld,\"addresses\":[", (long long)world->generation);
+    struct wire_instance secret;
+    memcpy(&secret, world->secret, sizeof(secret));
+    text_add(out, "{\"generation\":%lld", (long long)world->generation);
+    add_instance(out, "secret", secret);
+    text_add(out, ",\"addresses\":[");
     for (int i = 0; i < world->ranks_n; i++)
         add_address(out, &world->addresses[i], i == 0);
     text_add(out, "]}");
@@ -394,15 +398,19 @@ enum status wire_read_ask(const char *bytes, size_t n, int *node_id_out, struct 
 }
 
 enum status wire_read_world(const char *bytes, size_t n, int ranks_n, struct meet_address *addresses,
-                            int64_t *generation_out)
+                            int64_t *generation_out, uint8_t secret[MEET_SECRET_BYTES])
 {
     cJSON *root = NULL;
+    struct wire_instance read = {0};
     int found_n = 0;
     TRY(json_parse(bytes, n, "node 0's list of addresses", &root));
     enum status st = json_get_i64(root, "generation", 1, WHOLE_MAX, generation_out);
     if (st == ST_OK)
+        st = get_instance(root, "secret", &read);
+    if (st == ST_OK)
         st = read_addresses(root, ranks_n, addresses, &found_n);
     cJSON_Delete(root);
+    memcpy(secret, &read, sizeof(read));
     if (st == ST_OK && found_n != ranks_n)
         return FAIL(ST_BAD_DATA, "node 0 sent %d addresses of %d", found_n, ranks_n);
     return st;
@@ -434,6 +442,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     struct wire_instance instance;
     int node_id;
     int64_t generation;
+    uint8_t secret[MEET_SECRET_BYTES];
     const char *text = (const char *)bytes;
     if (wire_read_says(text, n, &body) == ST_OK && body.hello.protocol == WIRE_PROTOCOL)
         check_says(&body);
@@ -444,7 +453,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         text_free(&out);
     }
     wire_read_ask(text, n, &node_id, &instance, &generation);
-    wire_read_world(text, n, 2, addresses, &generation);
+    wire_read_world(text, n, 2, addresses, &generation, secret);
     return 0;
 }
 #endif

@@ -126,6 +126,6 @@ enum status wire_read_ask(const char *bytes, size_t n, int *node_id_out, struct 
                           int64_t *generation_out);
 /* wire_read_world — addresses: room for ranks_n; another number is refused. */
 enum status wire_read_world(const char *bytes, size_t n, int ranks_n, struct meet_address *addresses,
-                            int64_t *generation_out);
+                            int64_t *generation_out, uint8_t secret[MEET_SECRET_BYTES]);
 
 #endif

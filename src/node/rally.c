@@ -17,7 +17,8 @@
 #define REPORT_MS 250
 #define WAITING_MS 3000 /* who is waited for is said after so long, and when it changes */
 
-_Static_assert(sizeof(struct meet_address) == sizeof(struct board_address) && MEET_ADDRESS_MAX == BOARD_ADDRESS_MAX,
+_Static_assert(sizeof(struct meet_address) == sizeof(struct board_address) && MEET_ADDRESS_MAX == BOARD_ADDRESS_MAX &&
+                   MEET_SECRET_BYTES == BOARD_SECRET_BYTES,
                "the board carries what meet does");
 
 struct rally {
@@ -71,6 +72,7 @@ static void on_world(void *arg, const struct meet_world *world)
     }
     LOG_DEBUG("generation %lld: %d ranks on %d nodes", (long long)world->generation, world->ranks_n, r->nodes_n);
     r->missing[0] = 0;
+    board_secret_post(r->config.board, world->generation, world->secret);
     board_world_post(r->config.board, world->generation, r->world);
 }
 

@@ -115,11 +115,13 @@ static void worlds_have_the_right_number(void **state)
     struct text out = {0};
     static struct meet_address back[3];
     int64_t generation;
-    wire_write_world(&out, &(struct meet_world){6, 2, addresses});
-    assert_int_equal(wire_read_world(out.data, out.len, 2, back, &generation), ST_OK);
+    wire_write_world(&out, &(struct meet_world){6, 2, addresses, "sixteen bytes o"});
+    uint8_t secret[MEET_SECRET_BYTES];
+    assert_int_equal(wire_read_world(out.data, out.len, 2, back, &generation, secret), ST_OK);
+    assert_memory_equal(secret, "sixteen bytes o", sizeof(secret));
     assert_true(generation == 6 && back[0].bytes == 5 && back[1].bytes == MEET_ADDRESS_MAX);
-    assert_int_equal(wire_read_world(out.data, out.len, 1, back, &generation), ST_BAD_DATA);
-    assert_int_equal(wire_read_world(out.data, out.len, 3, back, &generation), ST_BAD_DATA);
+    assert_int_equal(wire_read_world(out.data, out.len, 1, back, &generation, secret), ST_BAD_DATA);
+    assert_int_equal(wire_read_world(out.data, out.len, 3, back, &generation, secret), ST_BAD_DATA);
     text_free(&out);
 }
 

@@ -142,6 +142,7 @@ static void from_generation_to_generation(void **state)
     struct team t;
     begin(&t, 7);
     assert_true(ready(&t, 0));
+    board_secret_post(t.board, 1, HARNESS_SECRET);
     board_world_post(t.board, 1, t.world);
     assert_true(reached(&t, 1));
     int64_t begin_ms = clock_ms();
@@ -150,6 +151,7 @@ static void from_generation_to_generation(void **state)
     assert_true(clock_ms() - begin_ms < 2000);
     board_abort(t.board, 2); /* a world that never came here: ready again all the same */
     assert_true(ready(&t, 2));
+    board_secret_post(t.board, LIVES_END, HARNESS_SECRET);
     board_world_post(t.board, LIVES_END, t.world);
     finish(&t, 100 + 2); /* in the processes they were */
 }
@@ -160,6 +162,7 @@ static void other_data_are_refused(void **state)
     struct team t;
     begin(&t, 8);
     assert_true(ready(&t, 0));
+    board_secret_post(t.board, 1, HARNESS_SECRET);
     board_world_post(t.board, 1, t.world);
     finish(&t, status_exit(ST_DISAGREE));
 }
@@ -185,6 +188,7 @@ static void a_stop_ends_a_meeting_that_does_not_come_about(void **state)
     nodes = 1;
     assert_true(ready(&t, 0));
     kill(t.pid[1], SIGSTOP);
+    board_secret_post(t.board, 1, HARNESS_SECRET);
     board_world_post(t.board, 1, t.world);
     board_request(t.board, BOARD_REQUEST_TERMINATE);
     int64_t begin_ms = clock_ms();

@@ -2,7 +2,8 @@
  *
  * A rank is one worker. Ranks are numbered node by node, every node has the same number: rank = node·locals + local.
  * Transports (struct comm_ops, one file each): self (one rank), mem (threads of one process as ranks: the laptop
- * cluster of the tests), ucx (memory shared by the workers of a node, UCX between nodes), nccl (ranks with a GPU each).
+ * cluster of the tests), ucx (memory shared by the workers of a node, TCP or UCX between nodes), nccl (ranks with a GPU
+ * each).
  * auto is one of the last two: nccl where every rank has it.
  *
  * The calls here hold what all transports share: checks, sequence numbers, deadlines, the abort flag, timing, the
@@ -31,10 +32,14 @@
 
 #define COMM_RANKS_MAX 4096
 #define COMM_ADDRESS_MAX 2048 /* bytes of one rank's address as a transport packs it */
+#define COMM_SECRET_BYTES 16
 
 struct comm;
 
 enum comm_kind { COMM_KIND_SELF, COMM_KIND_MEM, COMM_KIND_UCX, COMM_KIND_NCCL, COMM_KIND_AUTO };
+
+/* What carries numbers between nodes; see ucx.h. AUTO: UCX where every rank has a device for it, else TCP. */
+enum comm_net { COMM_NET_AUTO, COMM_NET_TCP, COMM_NET_UCX };
 
 /* Where this rank stands. */
 struct comm_place {
@@ -62,6 +67,11 @@ struct comm_config {
     void *arg;
     struct dev *dev; /* of this rank; outlives the comm; NULL: buffers lie in the host's memory */
     bool is_crowded; /* more ranks use these cores than the place tells: whoever waits gives way at once */
+    enum comm_net net; /* ucx, auto */
+    const char *data_addr, *master; /* where tcp listens: ucx.h; they outlive begin_open */
+    /* COMM_SECRET_BYTES that only the ranks of this generation know, filled before comm_end_open, which alone reads them:
+     * what proves ranks to each other over TCP. NULL: TCP refuses to connect */
+    const uint8_t *secret;
     int share_fd; /* ucx with locals > 1: an empty memfd that all workers of the node inherited; else -1 */
     struct comm_mem_world *mem; /* mem: the world all threads share */
 };

@@ -1,4 +1,4 @@
-/* comm_ucx — ranks in processes of their own, on any nodes, over UCX.
+/* comm_ucx — ranks in processes of their own, on any nodes, over UCX or TCP (ucx.h).
  *
  * Every call begins with a meeting: each rank sends all others what call it is in, with the content when that is
  * small, so that a difference is found at once, everybody knows who has not come, and a small call is over after one
@@ -21,6 +21,9 @@
 #define NAP_BYTES (4 << 20) /* a call that takes milliseconds on any wire between nodes */
 
 _Static_assert(COMM_RANKS_MAX <= UCX_RANKS_MAX, "ranks of a comm are told apart by their tags");
+_Static_assert((int)COMM_NET_AUTO == (int)UCX_NET_AUTO && (int)COMM_NET_TCP == (int)UCX_NET_TCP &&
+                   (int)COMM_NET_UCX == (int)UCX_NET_UCX && COMM_SECRET_BYTES == UCX_SECRET_BYTES,
+               "one choice under two names");
 
 /* Who has come meanwhile? */
 static enum status look_around(void *arg)
@@ -106,8 +109,8 @@ static enum status explain(struct comm_wire *wire, enum status st)
         return st;
     st = comm_ops_give_up(wire, member);
     if (!loss.has_left)
-        return FAIL(ST_PEER, "rank %d was lost: its connection ended (UCX: %s); %s", loss.rank, loss.text,
-                    status_message());
+        return FAIL(ST_PEER, "rank %d was lost: its connection ended (%s: %s); %s", loss.rank, loss.label,
+                    loss.text, status_message());
     return loss.blamed < 0 ? st : FAIL(ST_PEER, "%s, for rank %d was lost", status_message(), loss.blamed);
 }
 
@@ -221,7 +224,12 @@ static enum status begin_open(struct comm_wire *wire, void *address, int64_t *ad
         return FAIL(ST_RETRY, "out of memory: a comm over UCX");
     state->owns_root = true;
     state->root->group_next = 1;
-    TRY(ucx_open(comm_ucx_size(wire->config.place.ranks)->piece + COMM_UCX_AT_ONCE_MORE, &state->root->ucx));
+    const struct comm_config *c = &wire->config;
+    const struct ucx_config config = {.net = (enum ucx_net)c->net,
+                                      .at_once = comm_ucx_size(c->place.ranks)->piece + COMM_UCX_AT_ONCE_MORE,
+                                      .data_addr = c->data_addr,
+                                      .master = c->master};
+    TRY(ucx_open(&config, &state->root->ucx));
     bool is_near = wire->config.place.locals > 1 && offers_gpu(wire);
     TRY(ucx_address(state->root->ucx, is_near, address, COMM_ADDRESS_MAX, address_bytes));
     TRY(seat_members(state, wire, 0));
@@ -230,6 +238,14 @@ static enum status begin_open(struct comm_wire *wire, void *address, int64_t *ad
     struct comm_share *share;
     TRY(comm_share_open(wire, &share));
     return open_rows(state, wire, share);
+}
+
+/* Behind what has been said of GPUs. */
+static void add_why(struct comm_wire *wire, const char *why)
+{
+    size_t n = strlen(wire->why);
+    if (why[0] != 0)
+        text_format(wire->why + n, sizeof(wire->why) - n, "%s%s", n > 0 ? "; " : "", why);
 }
 
 static enum status end_open(struct comm_wire *wire, const void *addresses, const int64_t *bytes)
@@ -247,12 +263,14 @@ static enum status end_open(struct comm_wire *wire, const void *addresses, const
                               .addresses = addresses,
                               .stride = COMM_ADDRESS_MAX,
                               .bytes = bytes,
+                              .secret = wire->config.secret,
                               .offers_gpu = offers_gpu(wire)};
     enum status st = ucx_connect(state->root->ucx, &world, comm_ucx_wait(wire).watch);
     free(is_peer);
     if (st == ST_OK && state->rows.share != NULL)
         st = comm_share_join(state->rows.share);
-    text_format(state->root->name, sizeof(state->root->name), "ucx (%s)", ucx_name(state->root->ucx));
+    text_copy(state->root->name, sizeof(state->root->name), ucx_name(state->root->ucx));
+    add_why(wire, ucx_why(state->root->ucx));
     if (st == ST_OK && ucx_without_gpu(state->root->ucx) < 0)
         st = open_direct(state, wire);
     if (st == ST_OK && state->me == 0 && dev_is_apart(wire->config.dev))

@@ -1,13 +1,10 @@
-/* ucx — messages over UCX, and who they come from.
+/* ucx — messages under way, and who they come from, over any driver.
  *
- * Every endpoint is opened with UCP_ERR_HANDLING_MODE_PEER: without it UCX may wait for a dead peer for ever, and
- * closing with FORCE is not allowed. Receives match by tag from anybody, so UCX does not know that one waits for a
- * certain peer: the list of messages under way does, and a lost peer fails those that need it.
+ * A receive waits for a certain peer: the list of messages under way knows which, and a lost peer fails those that need it.
  *
- * Must not know collectives. */
+ * Must not know collectives, nor how a driver moves anything. */
 #include "comm/ucx.h"
 
-#include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/must.h"
-#include "base/text.h"
+#include "comm/ucx_choose.h"
 #include "comm/ucx_inside.h"
 
 /* Of nothing moving, before others are given way, where a core is free for waiting. Less loses more where others take it:
@@ -29,20 +26,20 @@
 #define NAP_ENDED_FEW 1  /* messages that end in a nap: a longer one loses nothing */
 #define NAP_ENDED_MANY 4 /* …the wire may stand still: half of what flow.h has under way each way */
 #define FLUSH_NS ((int64_t)100000000)
-#define BREAK_NS ((int64_t)200000000)
 #define LEAVE_NS ((int64_t)2000000)   /* for a farewell to leave a broken connection */
 #define BYE_NS ((int64_t)200000000) /* after a farewell, for what was sent before it by another way */
 
-/* ---- open ---- */
+const char ucx_too_long[] = "a message is longer than expected";
 
-enum status ucx_open(int64_t at_once, struct ucx **out)
+enum status ucx_open(const struct ucx_config *config, struct ucx **out)
 {
     struct ucx *ucx = calloc(1, sizeof(*ucx));
     if (ucx == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for UCX", sizeof(*ucx));
-    ucx->event_fd = ucx->lost = -1;
+        return FAIL(ST_RETRY, "out of memory: %zu bytes for messages", sizeof(*ucx));
+    ucx->config = *config;
+    ucx->lost = -1;
     ucx->nap_ns = NAP_LEAST_NS;
-    enum status st = ucx_setup(at_once, &ucx->context, &ucx->worker, &ucx->event_fd);
+    enum status st = ucx_choose_open(ucx);
     if (st != ST_OK) {
         ucx_close(ucx);
         return st;
@@ -51,26 +48,9 @@ enum status ucx_open(int64_t at_once, struct ucx **out)
     return ST_OK;
 }
 
-/* Of networks only, usually: the workers of a node share the host's memory without UCX. */
 enum status ucx_address(struct ucx *ucx, bool is_near, void *out, int64_t cap, int64_t *bytes_out)
 {
-    ucp_worker_attr_t attr = {.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS,
-                              .address_flags = is_near ? 0 : UCP_WORKER_ADDRESS_FLAG_NET_ONLY};
-    ucs_status_t status = ucp_worker_query(ucx->worker, &attr);
-    if (status != UCS_OK)
-        return ucx_setup_fail(ST_NO_DEVICE, "tell its address", status, "check UCX_NET_DEVICES and UCX_TLS");
-    enum status st = ST_OK;
-    bool is_long = (int64_t)attr.address_length > (is_near ? cap / 2 : cap);
-    if (is_long && !is_near)
-        st = FAIL(ST_NO_DEVICE,
-                  "UCX's address takes %zu bytes, %lld at most: too many network devices; name those to use in "
-                  "UCX_NET_DEVICES",
-                  attr.address_length, (long long)cap);
-    else if (!is_long)
-        memcpy(out, attr.address, attr.address_length);
-    *bytes_out = (int64_t)attr.address_length;
-    ucp_worker_release_address(ucx->worker, attr.address);
-    return is_long && is_near ? ucx_address(ucx, false, out, cap, bytes_out) : st;
+    return ucx_choose_pack(ucx, is_near, out, cap, bytes_out);
 }
 
 /* ---- messages ---- */
@@ -96,48 +76,33 @@ static void list_remove(struct ucx_op *op)
     op->is_busy = false;
 }
 
-static void op_end(struct ucx_op *op, ucs_status_t status)
+void ucx_op_end(struct ucx_op *op, const char *why)
 {
     struct ucx *ucx = op->ucx;
     list_remove(op);
     ucx->ended++;
     op->request = NULL;
-    if (op->is_bye && status != UCS_OK)
+    if (op->is_bye && why != NULL)
         op->bytes = -1;
-    if (status != UCS_OK && ucx->failed == NULL && !ucx->is_broken && !op->is_bye) {
+    if (why != NULL && ucx->failed == NULL && !ucx->is_broken && !op->is_bye) {
         ucx->failed = op;
-        ucx->failed_status = status;
+        ucx->failed_why = why;
     }
 }
 
-static void on_sent(void *request, ucs_status_t status, void *arg)
-{
-    ucp_request_free(request);
-    op_end(arg, status);
-}
-
-static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *arg)
-{
-    struct ucx_op *op = arg;
-    if (status == UCS_OK)
-        op->bytes = (int64_t)info->length;
-    ucp_request_free(request);
-    op_end(op, status);
-}
-
-static ucp_tag_t tag_bits(const struct ucx *ucx, struct ucx_tag tag)
+static uint64_t tag_bits(const struct ucx *ucx, struct ucx_tag tag)
 {
     return (uint64_t)(ucx->mine.generation & 0xff) << 56 | (uint64_t)(tag.group & 0xfff) << 44 |
            (uint64_t)(tag.from & 0xfff) << 32 | (uint64_t)tag.lane << 30 | (uint64_t)(tag.sequence & 0x3fffffff);
 }
 
-enum status ucx_fail_unreached(int rank, ucs_status_t status)
+enum status ucx_fail_unreached(const struct ucx *ucx, int rank, const char *why)
 {
     return FAIL(ST_PEER,
-                "rank %d cannot be reached from here (UCX: %s); see that both nodes are on one network, that no firewall "
-                "is between them (workers use other ports than MASTER_PORT), and that UCX_NET_DEVICES and UCX_TLS name "
-                "devices of it",
-                rank, ucs_status_string(status));
+                "rank %d cannot be reached from here (%s: %s); see that both nodes are on one network, that no firewall "
+                "is between them (workers use other ports than MASTER_PORT), and that DATA_ADDR, or for UCX "
+                "UCX_NET_DEVICES and UCX_TLS, name devices of it",
+                rank, ucx->driver->label, why);
 }
 
 /* The sentence about a peer that this rank needs and that is gone. The one lost first is named: the others may have
@@ -145,83 +110,60 @@ enum status ucx_fail_unreached(int rank, ucs_status_t status)
 static enum status fail_lost(const struct ucx *ucx, int rank)
 {
     int first = ucx->lost >= 0 ? ucx->lost : rank;
-    if (ucx->peers[first].theirs.magic != UCX_HELLO_MAGIC) /* it has never greeted */
-        return ucx_fail_unreached(first, ucx->peers[first].status);
-    return FAIL(ST_PEER, "rank %d was lost: its connection ended (UCX: %s)", first,
-                ucs_status_string(ucx->peers[first].status));
+    const struct ucx_peer *peer = &ucx->peers[first];
+    const char *why = peer->why != NULL ? peer->why : "it was closed here";
+    if (peer->theirs.magic != UCX_HELLO_MAGIC) /* it has never greeted */
+        return ucx_fail_unreached(ucx, first, why);
+    return FAIL(ST_PEER, "rank %d was lost: its connection ended (%s: %s)", first, ucx->driver->label, why);
 }
 
-/* What became of a call to UCX: done at once, begun or refused. */
-static enum status op_begun(struct ucx_op *op, ucs_status_ptr_t request)
+/* What became of a call to the driver: begun, done, or refused. */
+static enum status op_begun(struct ucx_op *op, const char *why)
 {
-    if (UCS_PTR_IS_PTR(request)) {
-        if (op->is_busy)
-            op->request = request;
+    if (why == NULL)
         return ST_OK;
-    }
     list_remove(op);
-    ucs_status_t status = UCS_PTR_RAW_STATUS(request);
-    if (status == UCS_OK)
-        return ST_OK;
     struct ucx_peer *peer = &op->ucx->peers[op->peer];
-    if (peer->status == UCS_OK)
-        peer->status = status;
+    if (peer->why == NULL)
+        peer->why = why;
     return fail_lost(op->ucx, op->peer);
 }
 
-static enum status op_start(struct ucx *ucx, struct ucx_op *op, int peer, bool is_send, int64_t bytes)
+static void op_start(struct ucx *ucx, struct ucx_op *op, int peer, bool is_send, int64_t bytes)
 {
-    if (ucx->is_broken || ucx->peers[peer].status != UCS_OK)
-        return fail_lost(ucx, peer);
-    *op = (struct ucx_op){
-        .ucx = ucx, .peer = peer, .is_send = is_send, .is_bye = op->is_bye, .is_gpu = op->is_gpu, .bytes = bytes};
+    const bool is_bye = op->is_bye, is_gpu = op->is_gpu;
+    op->request = op->after = NULL;
+    op->ucx = ucx;
+    op->data = NULL;
+    op->moved = 0;
+    op->part = op->part_moved = 0;
+    op->peer = peer;
+    op->is_send = is_send;
+    op->is_bye = is_bye;
+    op->is_gpu = is_gpu;
+    op->bytes = bytes;
     list_add(op);
-    return ST_OK;
-}
-
-/* Said, for otherwise UCX asks CUDA about each address. */
-static ucs_memory_type_t memory_of(const struct ucx_op *op)
-{
-    return op->is_gpu ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
 }
 
 enum status ucx_send(struct ucx *ucx, struct ucx_op *op, const void *data, int64_t bytes, int to, struct ucx_tag tag)
 {
-    ASSERTF(to >= 0 && to < ucx->ranks && ucx->peers[to].ep != NULL, "to %d of %d", to, ucx->ranks);
+    ASSERTF(to >= 0 && to < ucx->ranks && ucx->peers[to].is_linked, "to %d of %d", to, ucx->ranks);
     tag.from = ucx->rank;
-    TRY(op_start(ucx, op, to, true, bytes));
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
-        .cb.send = on_sent,
-        .user_data = op,
-        .memory_type = memory_of(op),
-    };
-    return op_begun(op, ucp_tag_send_nbx(ucx->peers[to].ep, data, (size_t)bytes, tag_bits(ucx, tag), &param));
+    if (ucx->is_broken || ucx->peers[to].why != NULL)
+        return fail_lost(ucx, to);
+    op_start(ucx, op, to, true, bytes);
+    return op_begun(op, ucx->driver->send(ucx, op, data, tag_bits(ucx, tag)));
 }
 
 enum status ucx_recv(struct ucx *ucx, struct ucx_op *op, void *data, int64_t bytes, struct ucx_tag tag)
 {
-    ASSERTF(tag.from >= 0 && tag.from < ucx->ranks && ucx->peers[tag.from].ep != NULL, "from %d of %d", tag.from,
+    ASSERTF(tag.from >= 0 && tag.from < ucx->ranks && ucx->peers[tag.from].is_linked, "from %d of %d", tag.from,
             ucx->ranks);
     if (ucx->is_broken)
         return fail_lost(ucx, tag.from);
     /* From a peer that is gone a message may still lie here: ucx_pump finds out whether it does. */
-    *op = (struct ucx_op){.ucx = ucx, .peer = tag.from, .is_bye = op->is_bye, .is_gpu = op->is_gpu, .bytes = bytes};
-    list_add(op);
-    ucp_tag_recv_info_t info;
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
-                        UCP_OP_ATTR_FIELD_RECV_INFO,
-        .cb.recv = on_received,
-        .user_data = op,
-        .memory_type = memory_of(op),
-        .recv_info.tag_info = &info,
-    };
-    ucs_status_ptr_t request =
-        ucp_tag_recv_nbx(ucx->worker, data, (size_t)bytes, tag_bits(ucx, tag), ~(ucp_tag_t)0, &param);
-    if (request == NULL)
-        op->bytes = (int64_t)info.length;
-    return op_begun(op, request);
+    op_start(ucx, op, tag.from, false, bytes);
+    return op_begun(op, ucx->driver->recv(ucx, op, data, tag_bits(ucx, tag)));
 }
 
 /* ---- waiting ---- */
@@ -229,29 +171,27 @@ enum status ucx_recv(struct ucx *ucx, struct ucx_op *op, void *data, int64_t byt
 static enum status check_failures(struct ucx *ucx)
 {
     if (ucx->failed != NULL) {
-        if (ucx->failed_status == UCS_ERR_MESSAGE_TRUNCATED)
+        if (ucx->failed_why == ucx_too_long)
             return FAIL(ST_BUG, "a message of rank %d is longer than the %lld bytes expected; a bug: the ranks are in "
                         "different calls", ucx->failed->peer, (long long)ucx->failed->bytes);
         struct ucx_peer *peer = &ucx->peers[ucx->failed->peer];
-        if (peer->status == UCS_OK)
-            peer->status = ucx->failed_status;
+        if (peer->why == NULL)
+            peer->why = ucx->failed_why;
         return fail_lost(ucx, peer->rank);
     }
     if (ucx->lost >= 0) {
         for (const struct ucx_op *op = ucx->busy; op != NULL; op = op->next) {
-            if (!op->is_bye && ucx->peers[op->peer].status != UCS_OK)
+            if (!op->is_bye && ucx->peers[op->peer].why != NULL)
                 return fail_lost(ucx, op->peer);
         }
     }
     return ST_OK;
 }
 
-void ucx_on_lost(void *arg, ucp_ep_h ep, ucs_status_t status)
+void ucx_on_lost(struct ucx_peer *peer, const char *why)
 {
-    struct ucx_peer *peer = arg;
-    (void)ep;
-    if (peer->status == UCS_OK)
-        peer->status = status != UCS_OK ? status : UCS_ERR_CONNECTION_RESET;
+    if (peer->why == NULL)
+        peer->why = why;
     if (peer->ucx->lost < 0 && !peer->ucx->is_broken)
         peer->ucx->lost = peer->rank;
 }
@@ -261,12 +201,12 @@ static void look_for_leavers(struct ucx *ucx, int64_t now_ns)
 {
     for (int i = 0; i < ucx->ranks; i++) {
         struct ucx_peer *peer = &ucx->peers[i];
-        if (peer->ep == NULL || peer->status != UCS_OK || peer->left.ucx == NULL || !ucx_is_done(&peer->left))
+        if (!peer->is_linked || peer->why != NULL || peer->left.ucx == NULL || !ucx_is_done(&peer->left))
             continue;
         if (peer->left_ns == 0)
             peer->left_ns = now_ns;
         else if (now_ns - peer->left_ns > BYE_NS)
-            ucx_on_lost(peer, peer->ep, UCS_ERR_CONNECTION_RESET);
+            ucx_on_lost(peer, "it took its leave");
     }
 }
 
@@ -285,7 +225,7 @@ static bool nap(struct ucx *ucx, const struct ucx_watch *watch)
     return ucx->nap_ns > NAP_LEAST_NS && watch->nap(watch->arg, ucx->nap_ns);
 }
 
-/* Nothing moved: spin, give way, or sleep until UCX has news. */
+/* Nothing moved: spin, give way, or sleep until there is news. */
 static void wait_idle(struct ucx *ucx, struct ucx_wait *wait, int64_t now_ns)
 {
     if (wait->is_awake) {
@@ -301,17 +241,13 @@ static void wait_idle(struct ucx *ucx, struct ucx_wait *wait, int64_t now_ns)
         sched_yield();
         return;
     }
-    if (nap(ucx, &wait->watch))
-        return;
-    if (ucp_worker_arm(ucx->worker) != UCS_OK)
-        return;
-    struct pollfd news = {.fd = ucx->event_fd, .events = POLLIN};
-    poll(&news, 1, SLEEP_MS);
+    if (!nap(ucx, &wait->watch))
+        ucx->driver->sleep(ucx, SLEEP_MS);
 }
 
 enum status ucx_pump(struct ucx *ucx, struct ucx_wait *wait)
 {
-    unsigned moved = ucp_worker_progress(ucx->worker);
+    unsigned moved = ucx->driver->progress(ucx);
     if (moved > 0)
         wait->idle_ns = 0;
     if (ucx->failed != NULL || ucx->lost >= 0)
@@ -333,51 +269,17 @@ enum status ucx_pump(struct ucx *ucx, struct ucx_wait *wait)
 
 /* ---- the end ---- */
 
-/* Moves things until all requests are done or the time is over. */
-static bool settle(struct ucx *ucx, ucs_status_ptr_t *requests, int n, int64_t limit_ns)
-{
-    int64_t end_ns = clock_ns() + limit_ns;
-    for (;;) {
-        bool is_done = true;
-        for (int i = 0; i < n; i++) {
-            if (requests[i] != NULL && ucp_request_check_status(requests[i]) != UCS_INPROGRESS) {
-                ucp_request_free(requests[i]);
-                requests[i] = NULL;
-            }
-            is_done = is_done && requests[i] == NULL;
-        }
-        if (is_done || clock_ns() > end_ns)
-            return is_done;
-        if (ucp_worker_progress(ucx->worker) == 0)
-            sched_yield();
-    }
-}
-
-static void close_endpoints(struct ucx *ucx)
-{
-    int n = ucx->peers != NULL ? ucx->ranks : 0;
-    ucs_status_ptr_t *closing = calloc((size_t)n + 1, sizeof(*closing));
-    for (int i = 0; i < n && closing != NULL; i++) {
-        if (ucx->peers[i].ep == NULL)
-            continue;
-        ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
-        ucs_status_ptr_t request = ucp_ep_close_nbx(ucx->peers[i].ep, &param);
-        closing[i] = UCS_PTR_IS_PTR(request) ? request : NULL;
-        ucx->peers[i].ep = NULL;
-    }
-    if (closing != NULL && !settle(ucx, closing, n, BREAK_NS))
-        LOG_DEBUG("UCX has not closed all connections in time");
-    free(closing);
-}
-
 bool ucx_lost(const struct ucx *ucx, struct ucx_loss *out)
 {
     if (ucx->lost < 0)
         return false;
     const struct ucx_peer *peer = &ucx->peers[ucx->lost];
     bool has_left = peer->left_ns != 0 || (ucx_is_done(&peer->left) && peer->left.bytes == (int64_t)sizeof(peer->bye));
-    *out = (struct ucx_loss){.rank = peer->rank, .has_left = has_left, .blamed = has_left ? peer->bye : -1,
-                             .text = ucs_status_string(peer->status)};
+    *out = (struct ucx_loss){.rank = peer->rank,
+                             .has_left = has_left,
+                             .blamed = has_left ? peer->bye : -1,
+                             .text = peer->why,
+                             .label = ucx->driver->label};
     return true;
 }
 
@@ -388,7 +290,7 @@ static void take_leave(struct ucx *ucx)
     ucx->farewell = !ucx_lost(ucx, &loss) ? -1 : loss.has_left ? loss.blamed : loss.rank;
     for (int i = 0; i < ucx->ranks; i++) {
         struct ucx_peer *peer = &ucx->peers[i];
-        if (peer->ep == NULL || peer->status != UCS_OK)
+        if (!peer->is_linked || peer->why != NULL)
             continue;
         struct ucx_tag bye = {.group = UCX_HELLO_GROUP, .sequence = 1};
         if (ucx_send(ucx, &peer->leaving, &ucx->farewell, sizeof(ucx->farewell), i, bye) != ST_OK)
@@ -396,45 +298,25 @@ static void take_leave(struct ucx *ucx)
     }
 }
 
-/* What the last calls sent may still lie in UCX's own buffers; a peer may wait for it. */
-static void flush(struct ucx *ucx)
-{
-    ucp_request_param_t param = {.op_attr_mask = 0};
-    ucs_status_ptr_t request = ucp_worker_flush_nbx(ucx->worker, &param);
-    if (UCS_PTR_IS_PTR(request) && !settle(ucx, &request, 1, FLUSH_NS))
-        LOG_DEBUG("UCX could not send everything before the end");
-}
-
 /* Ends every message under way. */
 static void drop_all(struct ucx *ucx)
 {
     ucx->is_broken = true;
-    for (struct ucx_op *op = ucx->busy, *next; op != NULL; op = next) {
-        next = op->next;
-        if (!op->is_send && op->request != NULL)
-            ucp_request_cancel(ucx->worker, op->request);
-    }
-    close_endpoints(ucx);
-    int64_t end_ns = clock_ns() + BREAK_NS;
-    while (ucx->busy != NULL && clock_ns() < end_ns)
-        ucp_worker_progress(ucx->worker);
-    /* Without a worker nothing writes to the callers' buffers any more, finished or not. */
-    ucp_worker_destroy(ucx->worker);
-    ucx->worker = NULL;
+    ucx->driver->drop(ucx);
     while (ucx->busy != NULL)
         list_remove(ucx->busy);
 }
 
 void ucx_break(struct ucx *ucx)
 {
-    if (ucx->is_broken || ucx->peers == NULL)
+    if (ucx->is_broken || ucx->driver == NULL)
         return;
     struct status_saved saved;
     status_keep(&saved);
     take_leave(ucx);
     int64_t end_ns = clock_ns() + LEAVE_NS;
     while (clock_ns() < end_ns)
-        ucp_worker_progress(ucx->worker);
+        ucx->driver->progress(ucx);
     drop_all(ucx);
     status_back(&saved);
 }
@@ -443,26 +325,29 @@ void ucx_close(struct ucx *ucx)
 {
     if (ucx == NULL)
         return;
-    if (ucx->worker != NULL && !ucx->is_broken && ucx->peers != NULL) {
+    if (!ucx->is_broken && ucx->driver != NULL) {
         take_leave(ucx);
-        flush(ucx);
+        ucx->driver->flush(ucx, FLUSH_NS); /* what the last calls sent: a peer may wait for it */
         drop_all(ucx);
     }
-    if (ucx->worker != NULL)
-        ucp_worker_destroy(ucx->worker);
-    if (ucx->context != NULL)
-        ucp_cleanup(ucx->context);
+    ucx_choose_close(ucx);
     free(ucx->peers);
     free(ucx);
 }
 
-bool ucx_reaches_gpu(const struct ucx *ucx) { return ucx_setup_has_cuda(ucx->context); }
+const char *ucx_name(const struct ucx *ucx) { return ucx->name; }
+
+int64_t ucx_refused(void) { return tcp_accept_refused(); }
+
+const char *ucx_why(const struct ucx *ucx) { return ucx->why; }
+
+bool ucx_reaches_gpu(const struct ucx *ucx) { return ucx_choose_reaches_gpu(ucx); }
 
 int ucx_without_gpu(const struct ucx *ucx)
 {
     for (int i = 0; i < ucx->ranks; i++) {
         bool offers = (i == ucx->rank ? &ucx->mine : &ucx->peers[i].theirs)->offers_gpu != 0;
-        if (!offers && (i == ucx->rank || ucx->peers[i].ep != NULL))
+        if (!offers && (i == ucx->rank || ucx->peers[i].is_linked))
             return i;
     }
     return -1;
@@ -470,15 +355,14 @@ int ucx_without_gpu(const struct ucx *ucx)
 
 void ucx_tell_gpu(const struct ucx *ucx)
 {
-    const char *version = ucp_get_version_string();
     int without = ucx_without_gpu(ucx);
     if (without < 0)
-        LOG_INFO("a GPU's numbers go to other nodes straight from its memory: UCX %s has CUDA on all %d ranks", version,
+        LOG_INFO("a GPU's numbers go to other nodes straight from its memory: the UCX of all %d ranks has CUDA",
                  ucx->ranks);
+    else if (ucx->driver == &tcp_driver)
+        LOG_INFO("a GPU's numbers go to other nodes through pinned host memory, in pieces that overlap, and TCP");
     else
-        LOG_INFO("a GPU's numbers go to other nodes through pinned host memory, in pieces that overlap: rank %d's UCX (%s "
-                 "here) moves no GPU's memory; where it should, install UCX with CUDA there, and leave cuda in UCX_TLS",
-                 without, version);
+        LOG_INFO("a GPU's numbers go to other nodes through pinned host memory, in pieces that overlap: rank %d's UCX "
+                 "moves no GPU's memory; where it should, install UCX with CUDA there, and leave cuda in UCX_TLS",
+                 without);
 }
-
-const char *ucx_name(const struct ucx *ucx) { return ucx->name[0] != 0 ? ucx->name : "ucx"; }

@@ -1,16 +1,18 @@
-/* ucx — messages between ranks over UCX: TCP, InfiniBand, whatever UCX finds on this node.
+/* ucx — tagged messages between ranks of different nodes: over UCX (InfiniBand, RoCE), or over TCP by this program's own
+ * transport (tcp.h), which proves each peer and each message. The name is older than the second of them.
  *
- * One struct ucx for a worker process and a life of its comm: a UCX context, one worker, one endpoint for each peer.
+ * One struct ucx for a worker process and a life of its comm: one connection to each peer. Which of the two carries it is
+ * decided when all addresses are known, by one rule on every rank (ucx_choose.c).
  * Messages are begun here and then waited for in ucx_pump, which asks the caller's watch (deadline, abort), so that
- * no wait is without an end. A peer that dies is noticed by UCX's own means (a TCP reset, an InfiniBand retry limit)
- * and named by its rank. After a failure it is only to be closed, and closing never waits for a peer.
+ * no wait is without an end. A peer that dies is noticed by the transport's own means (a TCP reset, an InfiniBand retry
+ * limit) and named by its rank. After a failure it is only to be closed, and closing never waits for a peer.
  *
  * Messages from one rank to another with the same tag arrive in the order of sending. The tag says whose life of the
  * job, which group of ranks and which call a message belongs to: a late one is never taken for another's.
  *
  * One thread at a time, any thread (UCS_THREAD_MODE_SERIALIZED; comm.c keeps that order). To be opened after
  * fork(2), not before. Settings named UCX_* in the environment work as UCX documents them. Must not know what the
- * bytes mean, nor collectives; UCX's own names stay inside ucx.c, ucx_connect.c and ucx_setup.c. */
+ * bytes mean, nor collectives; UCX's own names stay inside ucx_ucp.c and ucx_setup.c. */
 #ifndef CONVOY_COMM_UCX_H
 #define CONVOY_COMM_UCX_H
 
@@ -21,6 +23,8 @@
 
 #define UCX_GROUPS 4095    /* groups of ranks on the same connections */
 #define UCX_RANKS_MAX 4096 /* a tag has twelve bits for who sends */
+#define UCX_HEAD_BYTES 64
+#define UCX_SECRET_BYTES 16
 enum ucx_lane {
     UCX_LANE_CALL, /* the first message of each call of a group */
     UCX_LANE_DATA, /* what is to be added */
@@ -41,6 +45,12 @@ struct ucx_op {
     struct ucx_op *prev, *next; /* among those under way */
     struct ucx *ucx;
     void *request; /* UCX's */
+    struct ucx_op *after; /* tcp: the next of its peer's queue */
+    char *data;
+    int64_t moved; /* bytes of it that have left, or come */
+    uint64_t bits; /* its tag */
+    unsigned char head[UCX_HEAD_BYTES]; /* of the part under way */
+    int32_t part, part_moved;           /* bytes of that part with its head; 0: none. Moved of these */
     int peer;
     bool is_send;
     bool is_busy; /* under way */
@@ -63,9 +73,23 @@ struct ucx_watch {
     bool (*nap)(void *arg, int64_t ns);
 };
 
-/* ucx_open — at_once: messages below so many bytes go over TCP at once, larger ones when the receiver expects them
- * (UCX_RNDV_THRESH in the environment wins). Errors: ST_NO_DEVICE with UCX's text. */
-enum status ucx_open(int64_t at_once, struct ucx **out);
+/* Which transports may be taken. */
+enum ucx_net {
+    UCX_NET_AUTO, /* UCX where every rank has a device for RDMA or names tcp in UCX_TLS, else TCP */
+    UCX_NET_TCP,
+    UCX_NET_UCX,
+};
+struct ucx_config {
+    enum ucx_net net;
+    int64_t at_once; /* messages below so many bytes are sent at once, larger ones when the receiver expects them
+                      * (over UCX: UCX_RNDV_THRESH in the environment wins) */
+    /* tcp: where to listen: a name, an address, a network interface; empty or NULL: the address from which `master` is
+     * reached, a name or an address (NULL: 127.0.0.1) */
+    const char *data_addr, *master;
+};
+
+/* ucx_open — Errors: ST_NO_DEVICE with UCX's text; ST_RETRY: no address leads to the master now; ST_BAD_SETTING. */
+enum status ucx_open(const struct ucx_config *config, struct ucx **out);
 /* ucx_address — how others reach this worker: over networks; is_near: also over what only processes of one node
  * share (NVLink), where that fits into half of cap (some want to pack more beside it). Errors: ST_NO_DEVICE, more
  * network devices than cap bytes can tell. */
@@ -79,6 +103,7 @@ struct ucx_world {
     const void *addresses;
     int64_t stride;
     const int64_t *bytes; /* of each address */
+    const uint8_t *secret; /* UCX_SECRET_BYTES, of this generation, known to its ranks alone */
     bool offers_gpu;      /* this rank would have a GPU's memory moved as it is */
 };
 enum status ucx_connect(struct ucx *ucx, const struct ucx_world *world, struct ucx_watch watch);
@@ -91,16 +116,18 @@ void ucx_close(struct ucx *ucx);
 bool ucx_reaches_gpu(const struct ucx *ucx);
 int ucx_without_gpu(const struct ucx *ucx);
 void ucx_tell_gpu(const struct ucx *ucx);
-const char *ucx_name(const struct ucx *ucx); /* transports in use, for people: "tcp", "rc_mlx5" */
+const char *ucx_name(const struct ucx *ucx); /* the transport in use, for people: "tcp", "ucx (rc_mlx5)" */
+const char *ucx_why(const struct ucx *ucx);  /* UCX_NET_AUTO: why this one; else "" */
+int64_t ucx_refused(void); /* connections of strangers that this process has closed, ever */
 
-/* ucx_send, ucx_recv — begin. The bytes belong to UCX until ucx_is_done(op). More bytes than there is room for
+/* ucx_send, ucx_recv — begin. The bytes belong to the transport until ucx_is_done(op). More bytes than there is room for
  * fail. */
 enum status ucx_send(struct ucx *ucx, struct ucx_op *op, const void *data, int64_t bytes, int to, struct ucx_tag tag);
 enum status ucx_recv(struct ucx *ucx, struct ucx_op *op, void *data, int64_t bytes, struct ucx_tag tag);
 static inline bool ucx_is_done(const struct ucx_op *op) { return !op->is_busy; }
 
 /* ucx_pump — move what is under way. Returns when something moved, else after a few milliseconds at most, having
- * spun, then given way to other threads, then slept until UCX has news. Errors: ST_PEER naming the rank that was
+ * spun, then given way to other threads, then slept until there is news. Errors: ST_PEER naming the rank that was
  * lost while something under way needed it; the watch's. */
 struct ucx_wait {
     struct ucx_watch watch;
@@ -117,7 +144,8 @@ struct ucx_loss {
     int rank;
     bool has_left;    /* it took its leave, so it failed or finished by itself and was not lost */
     int blamed;       /* …because it lost that rank, or heard that another had; -1: not because of that */
-    const char *text; /* UCX's */
+    const char *text;  /* why, from the transport */
+    const char *label; /* …which is this: "UCX", "TCP" */
 };
 bool ucx_lost(const struct ucx *ucx, struct ucx_loss *out);
 

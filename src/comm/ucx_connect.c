@@ -1,27 +1,20 @@
-/* ucx_connect — an endpoint to every peer, and the first message each way: who is there, of which life of the job.
+/* ucx_connect — a connection to every peer, and the first message each way: who is there, of which life of the job.
  * Must not know what is sent later. */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/must.h"
-#include "base/text.h"
-#include "comm/ucx_inside.h"
+#include "comm/ucx_choose.h"
 
-static enum status open_endpoint(struct ucx *ucx, struct ucx_peer *peer, const void *address)
+static enum status reach(struct ucx *ucx, const struct ucx_world *world, int rank)
 {
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address = address,
-        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {.cb = ucx_on_lost, .arg = peer},
-    };
-    ucs_status_t status = ucp_ep_create(ucx->worker, &params, &peer->ep);
-    if (status == UCS_OK)
-        return ST_OK;
-    peer->ep = NULL;
-    return ucx_fail_unreached(peer->rank, status);
+    struct ucx_peer *peer = &ucx->peers[rank];
+    int64_t bytes;
+    const void *address = ucx_choose_address(ucx, world, rank, &bytes);
+    if (address == NULL)
+        return FAIL(ST_PEER, "rank %d has sent no address", rank);
+    const char *why = ucx->driver->reach(ucx, peer, address, bytes);
+    peer->is_linked = why == NULL;
+    return why == NULL ? ST_OK : ucx_fail_unreached(ucx, rank, why);
 }
 
 static enum status check_hello(const struct ucx *ucx, const struct ucx_peer *peer)
@@ -43,7 +36,7 @@ static enum status greet(struct ucx *ucx, struct ucx_watch watch)
     struct ucx_wait wait = {.watch = watch};
     for (int i = 1; i < ucx->ranks; i++) {
         struct ucx_peer *peer = &ucx->peers[(ucx->rank + i) % ucx->ranks];
-        if (peer->ep == NULL)
+        if (!peer->is_linked)
             continue;
         struct ucx_tag hello = {.group = UCX_HELLO_GROUP, .from = peer->rank}, bye = hello;
         bye.sequence = 1;
@@ -54,7 +47,7 @@ static enum status greet(struct ucx *ucx, struct ucx_watch watch)
     }
     for (int i = 0; i < ucx->ranks; i++) {
         struct ucx_peer *peer = &ucx->peers[i];
-        if (peer->ep == NULL)
+        if (!peer->is_linked)
             continue;
         while (!ucx_is_done(&peer->greeted) || !ucx_is_done(&peer->heard))
             TRY(ucx_pump(ucx, &wait));
@@ -63,50 +56,33 @@ static enum status greet(struct ucx *ucx, struct ucx_watch watch)
     return ST_OK;
 }
 
-/* "tcp/lo" and the like, from what UCX prints of an endpoint: there is no call that tells. */
-static void find_name(struct ucx *ucx)
+static enum status connect_all(struct ucx *ucx, const struct ucx_world *world, struct ucx_watch watch)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    for (int i = 0; out != NULL && i < ucx->ranks; i++) {
-        if (ucx->peers[i].ep != NULL) {
-            ucp_ep_print_info(ucx->peers[i].ep, out);
-            break;
-        }
-    }
-    if (out != NULL)
-        fclose(out);
-    const char *lane = text != NULL ? strstr(text, "lane[0]:") : NULL;
-    const char *colon = lane != NULL ? strchr(lane + 8, ':') : NULL;
-    if (colon != NULL)
-        text_format(ucx->name, sizeof(ucx->name), "%.*s", (int)strcspn(colon + 1, " ."), colon + 1);
-    free(text);
+    TRY(ucx_choose_take(ucx, world));
+    ucx->mine.offers_gpu = world->offers_gpu && ucx_choose_reaches_gpu(ucx);
+    for (int i = 0; i < ucx->ranks; i++)
+        if (i != ucx->rank && world->is_peer[i])
+            TRY(reach(ucx, world, i));
+    TRY(greet(ucx, watch));
+    ucx->driver->describe(ucx, ucx->name, sizeof(ucx->name));
+    return ST_OK;
 }
 
 enum status ucx_connect(struct ucx *ucx, const struct ucx_world *world, struct ucx_watch watch)
 {
     int rank = world->rank, ranks = world->ranks;
     ASSERTF(ucx->peers == NULL && ranks <= UCX_RANKS_MAX && rank < ranks, "rank %d of %d", rank, ranks);
-    ucx->peers = calloc((size_t)ranks, sizeof(*ucx->peers));
-    if (ucx->peers == NULL)
+    struct ucx_peer *peers = calloc((size_t)ranks, sizeof(*peers));
+    if (peers == NULL)
         return FAIL(ST_RETRY, "out of memory: connections to %d ranks", ranks);
     ucx->rank = rank;
     ucx->ranks = ranks;
-    ucx->mine = (struct ucx_hello){UCX_HELLO_MAGIC, world->generation, rank, ranks, world->offers_gpu, 0};
-    enum status st = ST_OK;
+    ucx->mine = (struct ucx_hello){UCX_HELLO_MAGIC, world->generation, rank, ranks, 0, 0};
+    ucx->secret = world->secret;
     for (int i = 0; i < ranks; i++)
-        ucx->peers[i] = (struct ucx_peer){.ucx = ucx, .rank = i};
-    for (int i = 0; i < ranks && st == ST_OK; i++) {
-        if (i == rank || !world->is_peer[i])
-            continue;
-        st = world->bytes[i] > 0
-                 ? open_endpoint(ucx, &ucx->peers[i], (const char *)world->addresses + i * world->stride)
-                 : FAIL(ST_PEER, "rank %d has sent no address", i);
-    }
-    if (st == ST_OK)
-        st = greet(ucx, watch);
-    if (st == ST_OK)
-        find_name(ucx);
+        peers[i] = (struct ucx_peer){.ucx = ucx, .rank = i};
+    ucx->peers = peers;
+    enum status st = connect_all(ucx, world, watch);
+    ucx->secret = NULL; /* each connection has keys of its own now */
     return st;
 }

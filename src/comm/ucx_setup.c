@@ -1,5 +1,5 @@
-/* ucx_setup — a context and a worker of UCX. Settings are UCX's own (UCX_* in the environment); three of its
- * defaults are replaced: connecting never blocks, and without InfiniBand two limits of TCP. Must not know peers. */
+/* ucx_setup — a context and a worker of UCX. Settings are UCX's own (UCX_* in the environment); four of its
+ * defaults are replaced: no TCP, connecting never blocks, and without InfiniBand two limits of TCP. Must not know peers. */
 #include "comm/ucx_setup.h"
 
 #include <signal.h>
@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "comm/ucx_setup_env.h"
 
 /* UCX takes over signals while its library is being loaded, before main. Crashes are reported by our own handlers,
  * and SIGHUP is not a debugger's. */
@@ -56,18 +57,6 @@ static bool is_default(const ucp_config_t *config, const char *line)
     return found;
 }
 
-/* Settings of transports are not among what ucp_config_print shows. */
-static bool is_in_environment(const char *name)
-{
-    extern char **environ;
-    size_t n = strlen(name);
-    for (char **at = environ; at != NULL && *at != NULL; at++) {
-        if (strncmp(*at, name, n) == 0 && (*at)[n] == '=')
-            return true;
-    }
-    return false;
-}
-
 /* Over TCP UCX agrees with the receiver on all but short messages before it sends them, which takes a round trip:
  * all_reduce of 64 KiB took 62 µs and of 256 KiB 175 µs, where sending at once takes 43 and 90; but with more ranks
  * messages from 128 KiB on stand in each other's way (four ranks, 1 MiB: 3.8 ms and more against 3.0). And it reads 64 KiB
@@ -79,14 +68,17 @@ static void tune(ucp_config_t *config, int64_t at_once)
     char limit[24];
     /* Else a connection to where nothing answers (a cable out, a firewall that drops) holds the caller for two minutes,
      * deaf to an abort. */
-    if (!is_in_environment("UCX_TCP_CONN_NB") && ucp_config_modify(config, "CONN_NB", "y") != UCS_OK)
+    if (ucx_setup_env_get("UCX_TCP_CONN_NB") == NULL && ucp_config_modify(config, "CONN_NB", "y") != UCS_OK)
         LOG_DEBUG("UCX does not take CONN_NB");
+    /* UCX's TCP believes whatever reaches its port, which it opens on every address: only where it was asked for. */
+    if (!ucx_setup_env_has_transports() && ucp_config_modify(config, "TLS", "^tcp") != UCS_OK)
+        LOG_WARN("UCX does not take TLS=^tcp: it listens on TCP");
     if (access("/sys/class/infiniband", F_OK) == 0)
         return;
     text_format(limit, sizeof(limit), "%lld", (long long)at_once);
     if (is_default(config, "UCX_RNDV_THRESH=auto\n") && ucp_config_modify(config, "RNDV_THRESH", limit) != UCS_OK)
         LOG_DEBUG("UCX does not take RNDV_THRESH");
-    if (!is_in_environment("UCX_TCP_RX_SEG_SIZE") && ucp_config_modify(config, "RX_SEG_SIZE", "256k") != UCS_OK)
+    if (ucx_setup_env_get("UCX_TCP_RX_SEG_SIZE") == NULL && ucp_config_modify(config, "RX_SEG_SIZE", "256k") != UCS_OK)
         LOG_DEBUG("UCX does not take RX_SEG_SIZE");
 }
 

@@ -47,10 +47,10 @@ static enum status check_nodes(const struct conf *conf)
         return fail_pair(conf, CONF_NODE_ID, "must be below", CONF_N_NODES,
                          "nodes are counted from 0; set NODE_ID=0 N_NODES=1 to use this one alone");
     if (backend == CONF_BACKEND_NCCL && conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU)
-        return fail_pair(conf, CONF_BACKEND, "is for GPUs, not", CONF_DEVICE, "use BACKEND=auto or ucx");
+        return fail_pair(conf, CONF_BACKEND, "is for GPUs, not", CONF_DEVICE, "use BACKEND=auto or tcp");
     if (backend == CONF_BACKEND_SELF && conf_ranks(conf) > 1)
         return fail_pair(conf, CONF_BACKEND, "is for one worker, not", nodes > 1 ? CONF_N_NODES : CONF_N_GPU_EACH_NODE,
-                         "use BACKEND=auto or ucx");
+                         "use BACKEND=auto or tcp");
     if (conf->fault_rank >= conf_ranks(conf))
         return FAIL(ST_BAD_SETTING, "FAULT=%s (%s) names a rank that this run does not have; its ranks are 0 to %d",
                     conf_text(conf, CONF_FAULT), conf_source(conf, CONF_FAULT), conf_ranks(conf) - 1);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,7 +33,8 @@ struct question {
     bool is_gpu; /* each worker has one */
     int64_t bytes_max;
     enum bench_run_call only;
-    bool is_over_ucx; /* each worker a node of its own */
+    bool is_over_net; /* each worker a node of its own */
+    enum comm_net net;
 };
 
 /* What workers leave behind, in memory that they share with who started them. */
@@ -41,6 +43,7 @@ struct outcome {
     atomic_int packed; /* addresses that are written */
     char addresses[BOARD_WORKERS_MAX][COMM_ADDRESS_MAX];
     int64_t address_bytes[BOARD_WORKERS_MAX];
+    uint8_t secret[COMM_SECRET_BYTES];
     int rows_n;
     char transport[64], device[64];
     struct bench_run_row rows[BENCH_RUN_ROWS_MAX];
@@ -87,10 +90,12 @@ static enum status work_on(struct outcome *outcome, const struct question *quest
                            struct dev *dev)
 {
     const int ranks = question->ranks;
-    const bool is_ucx = dev == NULL || (question->is_over_ucx && ranks > 1);
+    const bool is_ucx = dev == NULL || (question->is_over_net && ranks > 1);
     struct comm_config config = {
         .kind = is_ucx ? COMM_KIND_UCX : device_comm(question->conf, dev, ranks),
         .dev = dev,
+        .net = question->net,
+        .secret = outcome->secret,
         .place = {.rank = rank, .ranks = ranks, .nodes = 1, .local = rank, .locals = ranks},
         .timeout_ms = TIMEOUT_MS,
         .is_aborted = is_aborted,
@@ -98,7 +103,7 @@ static enum status work_on(struct outcome *outcome, const struct question *quest
         .is_crowded = ranks > task_cores(),
         .share_fd = share_fd,
     };
-    if (question->is_over_ucx)
+    if (question->is_over_net)
         config.place = (struct comm_place){.rank = rank, .ranks = ranks, .node = rank, .nodes = ranks, .locals = 1};
     struct comm *comm = NULL;
     struct bench_run_row rows[BENCH_RUN_ROWS_MAX];
@@ -293,12 +298,15 @@ enum status bench_main(const struct conf *conf)
         .is_gpu = is_gpu,
         .bytes_max = largest(ranks, asked),
         .only = only == 0 ? BENCH_RUN_CALL_N : (enum bench_run_call)(only - 1),
-        .is_over_ucx = conf_i64(conf, CONF_BENCH_OVER) != 0,
+        .is_over_net = conf_i64(conf, CONF_BENCH_OVER) != 0,
+        .net = conf_i64(conf, CONF_BENCH_OVER) == 1 ? COMM_NET_TCP : COMM_NET_UCX,
     };
     struct outcome *outcome =
         mmap(NULL, sizeof(*outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (outcome == MAP_FAILED)
         return FAIL(ST_RETRY, "out of memory: the outcome: %s", strerror(errno));
+    if (getrandom(outcome->secret, sizeof(outcome->secret), 0) != (ssize_t)sizeof(outcome->secret))
+        return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
     if (question.bytes_max < asked)
         LOG_WARN("memory is short: sizes end at %lld MiB for %d workers", (long long)(question.bytes_max >> 20), ranks);
     struct text out = {0};

@@ -77,6 +77,18 @@ enum comm_kind device_comm(const struct conf *conf, const struct dev *dev, int r
     return backend == CONF_BACKEND_AUTO && dev_is_apart(dev) ? COMM_KIND_AUTO : COMM_KIND_UCX;
 }
 
+enum comm_net device_net(const struct conf *conf)
+{
+    switch (conf_i64(conf, CONF_BACKEND)) {
+    case CONF_BACKEND_TCP:
+        return COMM_NET_TCP;
+    case CONF_BACKEND_UCX:
+        return COMM_NET_UCX;
+    default:
+        return COMM_NET_AUTO;
+    }
+}
+
 /* ---- for who starts workers ---- */
 
 /* await_count — of the process that counts; 0: none, or the driver does not answer. */

@@ -18,6 +18,7 @@ enum dtype device_dtype(const struct conf *conf, const struct dev *dev);
 
 /* device_comm — the transport that BACKEND asks for, for so many workers on such devices. */
 enum comm_kind device_comm(const struct conf *conf, const struct dev *dev, int ranks);
+enum comm_net device_net(const struct conf *conf); /* …and between nodes */
 
 /* For who starts workers, without starting the driver in this process. device_workers: N_GPU_EACH_NODE, or, when that is
  * left to its default, as many as there are GPUs (at most BOARD_WORKERS_MAX). device_kind: what device_open will take,

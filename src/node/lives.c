@@ -21,6 +21,8 @@
 #define SETTLE_LOOK_MS 20
 #define MEETING_STOP_MS 3000 /* ranks that have not met for so long obey a stop: there is no step to end */
 #define MEETING_SAY_MS 15000
+#define OPEN_MS (120 * 1000)
+#define OPEN_LOOK_MS 250
 
 /* What a worker's address begins with; the rest is its comm's. */
 struct greeting {
@@ -39,6 +41,7 @@ struct lives {
     struct board_address *world;   /* ranks */
     char *addresses;               /* ranks × COMM_ADDRESS_MAX: the comm's part of them */
     int64_t *bytes;
+    uint8_t secret[BOARD_SECRET_BYTES]; /* of the generation, while its ranks meet */
     bool has_lived;
     _Atomic int64_t meeting_ms;    /* the ranks of this world have been meeting since; 0: they are not */
     atomic_bool has_said_meeting, is_stopped_meeting;
@@ -53,7 +56,7 @@ static void say_meeting(struct lives *l)
     LOG_WARN("the workers of the nodes have not reached each other for %d s%s", MEETING_SAY_MS / 1000,
              l->config->place.nodes > 1
                  ? ", though the nodes have at MASTER_PORT: workers use other ports (is a firewall between the nodes?), on "
-                   "networks that UCX_NET_DEVICES or NCCL_SOCKET_IFNAME choose"
+                   "networks that DATA_ADDR, UCX_NET_DEVICES or NCCL_SOCKET_IFNAME choose"
                  : "");
 }
 
@@ -84,6 +87,10 @@ static struct comm_config comm_of(struct lives *l)
                                 .is_aborted = is_aborted,
                                 .arg = l,
                                 .dev = c->dev,
+                                .net = c->net,
+                                .data_addr = c->data_addr,
+                                .master = c->master,
+                                .secret = l->secret,
                                 .share_fd = c->share_fd};
 }
 
@@ -147,6 +154,28 @@ static enum status settle(struct lives *l)
     return ST_OK;
 }
 
+/* begin_open — again and again while no way leads to node 0 (a cable is out, a name is not known yet): a transport that
+ * must know where it is to be reached cannot begin. */
+static enum status begin_open(struct lives *l, const struct comm_config *config, struct comm **out, void *address,
+                              int64_t *bytes)
+{
+    const struct lives_config *c = l->config;
+    int64_t begin_ms = clock_ms(), said_ms = 0;
+    for (;;) {
+        enum status st = comm_begin_open(config, out, address, bytes);
+        if (st != ST_RETRY || c->place.nodes == 1 || clock_ms() - begin_ms > OPEN_MS)
+            return st;
+        if (said_ms == 0 && clock_ms() - begin_ms > MEETING_STOP_MS) {
+            said_ms = clock_ms();
+            LOG_WARN("waiting for a network: %s", status_message());
+        }
+        status_clear();
+        TRY(c->stopped(c->arg));
+        c->wait(c->arg, !l->has_lived);
+        clock_sleep_ms(OPEN_LOOK_MS);
+    }
+}
+
 /* pack — a comm of which nobody knows yet, and its address on the board. */
 static enum status pack(struct lives *l, struct comm **out)
 {
@@ -159,7 +188,7 @@ static enum status pack(struct lives *l, struct comm **out)
     int usable;
     l->links = links_now(&usable);
     l->links_ms = clock_ms();
-    TRY(comm_begin_open(&config, &comm, address, &bytes));
+    TRY(begin_open(l, &config, &comm, address, &bytes));
     if (bytes + (int64_t)sizeof greeting > BOARD_ADDRESS_MAX) {
         comm_close(comm);
         return FAIL(ST_NO_DEVICE,
@@ -239,9 +268,12 @@ static enum status meet_world(struct lives *l, struct comm *comm)
                (size_t)l->bytes[rank]);
     }
     TRY(check_greetings(l));
+    if (!board_secret_copy(l->config->board, l->generation, l->secret))
+        return FAIL(ST_PEER, "generation %" PRId64 " is over before its ranks have met", l->generation);
     l->meeting_ms = clock_ms();
     l->has_said_meeting = l->is_stopped_meeting = false;
     enum status st = comm_end_open(comm, l->generation, l->addresses, l->bytes);
+    explicit_bzero(l->secret, sizeof l->secret);
     l->meeting_ms = 0;
     return l->is_stopped_meeting ? l->config->stopped(l->config->arg) : st;
 }

@@ -15,6 +15,8 @@ struct lives_config {
     int worker_i;
     struct comm_place place;
     enum comm_kind kind; /* of several ranks */
+    enum comm_net net;   /* as comm_config, like data_addr and master */
+    const char *data_addr, *master;
     struct dev *dev;     /* as comm_config, like share_fd */
     int share_fd;
     int64_t timeout_ms; /* of a call of communication */

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "comm/ucx.h"
 
 #define EVERY_MS 100
 
@@ -39,7 +40,7 @@ static void look(struct pulse *pulse, struct board_call *call)
 
 static void say(struct pulse *pulse)
 {
-    struct board_call call = {.posted_ms = clock_ms()};
+    struct board_call call = {.posted_ms = clock_ms(), .refused = ucx_refused()};
     look(pulse, &call);
     call.left_ms = pulse->left_ms;
     board_call_post(pulse->board, pulse->worker_i, &call);

@@ -254,6 +254,9 @@ static enum status run_lives(struct worker *w)
                   .local = w->worker_i,
                   .locals = locals},
         .kind = device_comm(w->conf, w->dev, conf_ranks(w->conf)),
+        .net = device_net(w->conf),
+        .data_addr = conf_text(w->conf, CONF_DATA_ADDR),
+        .master = conf_text(w->conf, CONF_MASTER_ADDR),
         .dev = w->dev,
         .share_fd = locals > 1 ? BOARD_SHARE_FD : -1,
         /* Each node judges its own workers; this limit is for what no node could judge, so it comes last. */

@@ -206,6 +206,17 @@ static void add_gpus(struct text *t, const struct view *view)
     }
 }
 
+/* add_refused — by the workers of this node, where ranks are on other nodes. */
+static void add_refused(struct text *t, const struct view *view)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < view->workers_n; i++)
+        sum += view->workers[i].call.refused;
+    add_one(t, "data_connections_refused_total", "counter",
+            "Connections to this node's workers that did not prove to be the job's, and were closed.",
+            view->node.n_nodes > 1 ? known(sum) : NAN);
+}
+
 /* add_nodes — for alerts: who is not here, and how long nobody has heard of it. */
 static void add_nodes(struct text *t, const struct view *view)
 {
@@ -242,6 +253,7 @@ static void write_all(const struct view *view, struct text *t)
     add_checkpoint(t, view);
     add_ranks(t, view);
     add_gpus(t, view);
+    add_refused(t, view);
     add_nodes(t, view);
     add_door(t, view);
 }

@@ -1,6 +1,8 @@
-/* bench_ucx — all_reduce of fp32 over UCX between processes of this machine, each a node of its own: bench_ucx [RANKS [BYTES_MAX]].
+/* bench_ucx — all_reduce of fp32 over UCX between processes of this machine, each a node of its own: bench_ucx [RANKS [BYTES_MAX
+ * [tcp]]].
  * The time of a call is that of its slowest rank, with a barrier before; printed: median and best, and the bus bandwidth
- * 2(n-1)/n · bytes / time. Over TCP on the loopback device unless UCX_TLS, UCX_NET_DEVICES say otherwise. */
+ * 2(n-1)/n · bytes / time. UCX over TCP on the loopback device unless UCX_TLS, UCX_NET_DEVICES say
+ * otherwise; tcp: our own transport. */
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -30,6 +32,7 @@ struct shared {
     double us[RANKS_MAX][TURNS_MAX];
 };
 static struct shared *all;
+static enum comm_net net = COMM_NET_UCX;
 
 static void check(enum status st)
 {
@@ -71,6 +74,8 @@ static void report(int n, int64_t bytes, int turns, const char *name)
 static void rank_main(int rank, int n, int64_t bytes_max)
 {
     struct comm_config config = {.kind = COMM_KIND_UCX,
+                                 .net = net,
+                                 .secret = (const uint8_t *)"sixteen bytes of",
                                  .place = {.rank = rank, .ranks = n, .node = rank, .nodes = n, .locals = 1},
                                  .timeout_ms = 60000,
                                  .is_crowded = n > sysconf(_SC_NPROCESSORS_ONLN),
@@ -110,6 +115,8 @@ int main(int argc, char **argv)
     if ((argc > 1 && text_i64(argv[1], 2, RANKS_MAX, &n) != TEXT_OK) ||
         (argc > 2 && text_bytes(argv[2], 1, INT64_MAX, &bytes_max) != TEXT_OK))
         return 64;
+    if (argc > 3 && strcmp(argv[3], "tcp") == 0)
+        net = COMM_NET_TCP;
     setenv("UCX_TLS", "tcp,self", 0);
     setenv("UCX_NET_DEVICES", "lo", 0);
     all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -31,7 +31,7 @@ measure() {
         raw) echo "raw $("$dir/peer_tcp" 1)" >>"$dir/raw" ;;
         shm*.ours) ours memory ;;
         shm*.mpi) mpi --mca btl vader,self ;;
-        tcp*.ours) UCX_TLS=tcp,self UCX_NET_DEVICES=lo ours ucx ;;
+        tcp*.ours) ours tcp ;;
         tcp*.mpi) mpi --mca btl tcp,self --mca btl_tcp_if_include lo ;;
         tcp*.gloo) gloo ;;
     esac

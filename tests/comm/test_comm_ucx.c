@@ -2,6 +2,10 @@
  * one worker, and nodes of several that share memory. What threads cannot show is in test_ucx_faults. */
 #include "comm/suite.h"
 
+#ifndef OVER
+#define OVER COMM_NET_UCX
+#endif
+
 #include <sys/mman.h>
 
 struct world {
@@ -30,6 +34,8 @@ static enum status open_rank(struct suite_rank *me, const struct comm_config *co
     struct world *world = me->job->world;
     struct comm_config mine = *config;
     mine.kind = COMM_KIND_UCX;
+    mine.net = OVER;
+    mine.secret = HARNESS_SECRET;
     mine.share_fd = world->fds[me->place.node];
     int64_t generation = mine.generation;
     mine.generation = 0;
@@ -40,7 +46,7 @@ static enum status open_rank(struct suite_rank *me, const struct comm_config *co
 }
 
 static const int layouts[][2] = {{2, 1}, {3, 1}, {2, 2}, {5, 1}, {2, 3}};
-static const struct suite suite_ucx = {.name = "ucx",
+static const struct suite suite_ucx = {.name = OVER == COMM_NET_TCP ? "tcp" : "ucx",
                                        .layouts_n = sizeof(layouts) / sizeof(layouts[0]),
                                        .layouts = layouts,
                                        .world_new = world_new,

@@ -12,6 +12,9 @@
 #include "base/must.h"
 #include "comm/ucx.h"
 
+#ifndef OVER
+#define OVER UCX_NET_UCX
+#endif
 #define RANKS 4
 #define ADDRESS_MAX 4096
 #define LIMIT_MS 20000
@@ -71,7 +74,8 @@ static enum status live(struct ucx *ucx, int rank)
                                     .is_peer = is_peer,
                                     .addresses = all->addresses,
                                     .stride = ADDRESS_MAX,
-                                    .bytes = all->bytes};
+                                    .bytes = all->bytes,
+                                    .secret = HARNESS_SECRET};
     TRY(ucx_connect(ucx, &world, watch));
     atomic_fetch_add(&all->connected, 1);
     TRY(await(&all->connected, end_ms));
@@ -83,7 +87,7 @@ static enum status live(struct ucx *ucx, int rank)
 static void child(int rank)
 {
     struct ucx *ucx = NULL;
-    enum status st = ucx_open(4096, &ucx);
+    enum status st = ucx_open(&(struct ucx_config){.net = OVER, .at_once = 4096}, &ucx);
     if (st == ST_OK)
         st = live(ucx, rank);
     snprintf(all->message[rank], sizeof all->message[rank], "%s: %s", status_name(st), status_message());

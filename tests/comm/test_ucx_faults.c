@@ -13,6 +13,10 @@
 #include "comm/comm.h"
 #include "harness.h"
 
+#ifndef OVER
+#define OVER COMM_NET_UCX
+#endif
+
 #define RANKS 3
 #define ELEMS 4000000
 
@@ -62,6 +66,8 @@ static bool is_aborted(void *arg)
 static enum status open_comm(int rank, int n, int64_t generation, int64_t timeout_ms, struct comm **out)
 {
     struct comm_config config = {.kind = COMM_KIND_UCX,
+                                 .net = OVER,
+                                 .secret = HARNESS_SECRET,
                                  .place = {.rank = rank, .ranks = n, .node = rank, .nodes = n, .locals = 1},
                                  .timeout_ms = timeout_ms,
                                  .is_aborted = is_aborted,

@@ -14,6 +14,10 @@
 #include "comm/comm.h"
 #include "harness.h"
 
+#ifndef OVER
+#define OVER COMM_NET_UCX
+#endif
+
 #define RATE_MBIT 800
 #define ELEMS 4000000
 
@@ -77,6 +81,9 @@ static void make_host(int node)
 static enum status open_comm(int node, int64_t timeout_ms, struct comm **out)
 {
     struct comm_config config = {.kind = COMM_KIND_UCX,
+                                 .net = OVER,
+                                 .master = "10.77.0.1",
+                                 .secret = HARNESS_SECRET,
                                  .place = {.rank = node, .ranks = 2, .node = node, .nodes = 2, .locals = 1},
                                  .timeout_ms = timeout_ms,
                                  .share_fd = -1};
@@ -209,6 +216,8 @@ int main(void)
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_link_and_kill), cmocka_unit_test(test_cut)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
+    if (OVER == COMM_NET_UCX)
+        setenv("UCX_TLS", "tcp,self", 0);
     all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return all == MAP_FAILED ? 99 : cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
 }

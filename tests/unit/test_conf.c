@@ -144,7 +144,7 @@ static void values_are_strict(void **state)
         BAD("N_NODES=0", "allowed: 1"),
         GOOD("N_GPU_EACH_NODE=64", N_GPU_EACH_NODE, "64"),
         BAD("N_GPU_EACH_NODE=65", "allowed: 1 to 64 workers"),
-        BAD("BACKEND=gloo", "allowed: auto, self, ucx, ucc, nccl"),
+        BAD("BACKEND=gloo", "allowed: auto, self, tcp, ucx, ucc, nccl"),
         GOOD("BACKEND=nccl", BACKEND, "nccl"),
         GOOD("BACKEND=ucc", BACKEND, "ucc"),
         GOOD("JOIN_TIMEOUT=10m", JOIN_TIMEOUT, "10m"),

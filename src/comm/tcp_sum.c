@@ -1,0 +1,18 @@
+/* tcp_sum — picks the fast version where the processor has it. Must not know messages. */
+#include "comm/tcp_sum.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+void tcp_sum(const uint8_t key[192], const void *data, size_t bytes, uint8_t out[TCP_SUM_BYTES])
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2")) {
+        tcp_sum_avx2(key, data, bytes, out);
+        return;
+    }
+#endif
+    XXH128_canonical_t sum;
+    XXH128_canonicalFromHash(&sum, XXH3_128bits_withSecret(data, bytes, key, 192));
+    memcpy(out, sum.digest, TCP_SUM_BYTES);
+}

@@ -90,6 +90,7 @@ struct board_worker {
     double tokens_per_second, mfu, eta_seconds;
     float step_ms[BOARD_STEPS_KEPT]; /* ring: the i-th step this process timed (0 first) at [i % …_KEPT] */
     int64_t step_ms_n;               /* steps timed so far by this process */
+    int64_t planned_ms; /* a step's operations at the device's peak: no step is faster; 0: not known yet */
     double compute_ms, comm_ms, wait_ms; /* of the last step */
     int64_t memory_bytes;                /* resident on CPU, device memory on GPU */
     int64_t loading_done, loading_total; /* bytes or tensors while loading; -1 unknown */
@@ -148,6 +149,7 @@ struct board_node {
     char device[16];
     int32_t mesh_data, mesh_shard, mesh_tensor, mesh_pipeline;
     int64_t started_ms; /* clock_ms */
+    int64_t limit_ms;   /* the longest silence that this node's workers are allowed in a step; 0: the usual */
     int64_t restarts;
     char setback[256]; /* why the last one was needed; "": there was none */
     int64_t resume_step; /* recovering: the job goes on from here, 0 its beginning; -1: not known, or not recovering */

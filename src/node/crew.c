@@ -196,6 +196,16 @@ enum status crew_tick(struct crew *crew, int64_t now_ms)
     return ST_OK;
 }
 
+int64_t crew_limit_ms(const struct crew *crew)
+{
+    int64_t longest = 0;
+    for (int i = 0; i < crew->config.workers_n; i++) {
+        int64_t limit = watch_limit_ms(&crew->workers[i].watch, BOARD_PHASE_TRAINING);
+        longest = limit > longest ? limit : longest;
+    }
+    return longest;
+}
+
 int crew_alive(const struct crew *crew)
 {
     int alive = 0;

@@ -46,6 +46,8 @@ enum status crew_tick(struct crew *crew, int64_t now_ms); /* starts who is due, 
 void crew_reap(struct crew *crew);                        /* after SIGCHLD; calls on_end */
 void crew_cut(struct crew *crew);                         /* SIGKILL to all */
 
+/* crew_limit_ms — the longest silence in a step that one of them is allowed. */
+int64_t crew_limit_ms(const struct crew *crew);
 int crew_alive(const struct crew *crew);
 bool crew_is_alive(const struct crew *crew, int worker_i);
 bool crew_is_due(const struct crew *crew); /* somebody waits to be started */

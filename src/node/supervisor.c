@@ -298,6 +298,10 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
         return;
     int64_t now_ms = clock_ms();
     enum status st = crew_tick(s->crew, now_ms);
+    if (crew_limit_ms(s->crew) > s->node.limit_ms) {
+        s->node.limit_ms = crew_limit_ms(s->crew);
+        board_node_post(s->board, &s->node);
+    }
     if (st != ST_OK)
         leave(s, st);
     else if (s->rally)

@@ -24,6 +24,14 @@ void watch_steps(struct watch *watch, const struct board_worker *worker)
             watch->slowest_ms = (int64_t)ms;
     }
     watch->steps_seen = n;
+    if (worker->planned_ms > 0)
+        watch->planned_ms = worker->planned_ms;
+}
+
+int64_t watch_plan_ms(int64_t planned_ms)
+{
+    int64_t limit = planned_ms * WATCH_PLAN_FACTOR;
+    return limit > WATCH_STEP_MS_MIN ? limit : WATCH_STEP_MS_MIN;
 }
 
 int64_t watch_limit_ms(const struct watch *watch, enum board_phase phase)
@@ -32,6 +40,8 @@ int64_t watch_limit_ms(const struct watch *watch, enum board_phase phase)
     if (limit == 0) {
         int64_t learned = watch->slowest_ms * WATCH_STEP_FACTOR;
         limit = learned > WATCH_STEP_MS_MIN ? learned : WATCH_STEP_MS_MIN;
+        if (watch->slowest_ms == 0)
+            limit = watch_plan_ms(watch->planned_ms);
     }
     bool in_step = phase == BOARD_PHASE_TRAINING || phase == BOARD_PHASE_EVALUATING;
     return !in_step && limit < WATCH_DISK_MS_MIN ? WATCH_DISK_MS_MIN : limit;

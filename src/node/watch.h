@@ -2,7 +2,8 @@
  *
  * A worker beats at every unit of a step and every piece of loading. Silence longer than a limit is a hang.
  * The limit is STEP_TIMEOUT, or, when that is automatic, 60 s or ten times the slowest step so far, whichever
- * is longer. While loading or saving one disk may hold the worker for minutes without a sign, so those phases
+ * is longer. Before the first step was timed, a slow or busy machine is allowed fifty times what the step's operations
+ * take at the device's peak. While loading or saving one disk may hold the worker for minutes without a sign, so those phases
  * get ten minutes at least.
  *
  * A worker that waits for other ranks in a call of communication says nothing either, but its pulse tells of the call:
@@ -18,12 +19,14 @@
 
 #define WATCH_STEP_MS_MIN (60 * 1000)
 #define WATCH_STEP_FACTOR 10
+#define WATCH_PLAN_FACTOR 50
 #define WATCH_DISK_MS_MIN (10 * 60 * 1000)
 #define WATCH_PAUSE_MS 2000 /* a gap between two looks that means: we ourselves were stopped */
 
 struct watch {
     int64_t limit_set_ms; /* STEP_TIMEOUT; 0: automatic */
     int64_t slowest_ms;   /* slowest step so far, over restarts */
+    int64_t planned_ms;   /* a step at the device's peak; 0: not known yet */
     int64_t steps_seen;   /* of the board's step_ms_n */
     int64_t looked_ms;    /* the last look */
     int64_t since_ms; /* silence is counted from here at the earliest: start of the worker, or end of our own
@@ -33,7 +36,9 @@ struct watch {
 void watch_start(struct watch *watch, int64_t now_ms); /* a worker was just started */
 void watch_anew(struct watch *watch, int64_t now_ms); /* what came before is no silence of its own */
 void watch_steps(struct watch *watch,
-                 const struct board_worker *worker); /* learn the slowest step from a post */
+                 const struct board_worker *worker); /* learn what a step takes from a post */
+/* watch_plan_ms — the limit before a step of this many operations was timed. */
+int64_t watch_plan_ms(int64_t planned_ms);
 int64_t watch_limit_ms(const struct watch *watch, enum board_phase phase);
 /* watch_look — call about ten times a second. True when the worker has been silent for longer than the limit;
  * silent_ms_out (always set) says for how long. beat_ms: the board's last beat, 0 none. */

@@ -239,9 +239,21 @@ static enum status stopped_waiting(void *arg)
                 guard_signal(request), (long long)last.step, node.setback, rest);
 }
 
-static enum status run_lives(struct worker *w)
+/* call_limit_ms — each node judges its own workers; this limit is for what no node could judge, so it comes last. */
+static int64_t call_limit_ms(const struct worker *w)
 {
     int64_t limit_ms = conf_i64(w->conf, CONF_STEP_TIMEOUT);
+    struct dev_info info;
+    dev_info(w->dev, &info);
+    int ranks = conf_ranks(w->conf);
+    double peak = (w->config.dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) * ranks;
+    if (limit_ms == 0)
+        limit_ms = watch_plan_ms(trainer_planned_ms(&w->config, peak, ranks));
+    return (limit_ms > WATCH_DISK_MS_MIN ? limit_ms : WATCH_DISK_MS_MIN) + CALL_EXTRA_MS;
+}
+
+static enum status run_lives(struct worker *w)
+{
     int nodes = (int)conf_i64(w->conf, CONF_N_NODES), node = (int)conf_i64(w->conf, CONF_NODE_ID);
     int locals = (int)conf_i64(w->conf, CONF_N_GPU_EACH_NODE);
     struct lives_config config = {
@@ -259,8 +271,7 @@ static enum status run_lives(struct worker *w)
         .master = conf_text(w->conf, CONF_MASTER_ADDR),
         .dev = w->dev,
         .share_fd = locals > 1 ? BOARD_SHARE_FD : -1,
-        /* Each node judges its own workers; this limit is for what no node could judge, so it comes last. */
-        .timeout_ms = (limit_ms > WATCH_DISK_MS_MIN ? limit_ms : WATCH_DISK_MS_MIN) + CALL_EXTRA_MS,
+        .timeout_ms = call_limit_ms(w),
         .data = feed_fingerprint(w->feed),
         .val_data = w->val_feed ? feed_fingerprint(w->val_feed) : 0,
         .run = live,

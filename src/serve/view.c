@@ -8,6 +8,8 @@
 #include "base/text.h"
 
 /* Phases in which a worker beats all the time; elsewhere silence means waiting. */
+#define VIEW_EXTRA_MS 30000 /* the supervisor judges first */
+
 static bool is_progressing(enum board_phase phase)
 {
     return phase == BOARD_PHASE_CHECKING || phase == BOARD_PHASE_LOADING || phase == BOARD_PHASE_TRAINING ||
@@ -60,6 +62,8 @@ void view_take(struct view *out, const struct board *board, int64_t now_ms, int6
     out->nodes_n = out->peers_n = 0;
     out->door = (struct view_door){0};
     out->history = NULL;
+    if (out->node.limit_ms > 0 && out->node.limit_ms + VIEW_EXTRA_MS > hang_ms)
+        hang_ms = out->node.limit_ms + VIEW_EXTRA_MS; /* where steps take long, silence does */
     for (int i = 0; i < out->workers_n; i++) {
         take_worker(&out->workers[i], board, i, now_ms, hang_ms);
         const struct board_worker *post = &out->workers[i].post;

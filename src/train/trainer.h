@@ -73,6 +73,9 @@ struct trainer_config {
     int64_t fault_step;        /* … when this step, counted from 1, begins */
 };
 
+/* trainer_planned_ms — a step at peak_flops of all ranks together (0: not known, a slow GPU's is taken); at least 1. */
+int64_t trainer_planned_ms(const struct trainer_config *config, double peak_flops, int ranks);
+
 /* trainer_run — with several ranks all call it, with the same settings but what is about folders and files: those
  * count on rank 0, which alone writes and reads them. Lost ranks and an aborted comm are ST_PEER.
  *

@@ -11,6 +11,9 @@
 #include "base/text.h"
 #include "train/weights.h"
 
+#define SLOW_FLOPS 1e12 /* a second: no GPU that CUDA 12 knows has less; a CPU's peak is measured */
+#define PLANNED_MS_MAX INT64_C(86400000)
+
 static void beat_bytes(void *arg, int64_t bytes)
 {
     (void)bytes;
@@ -89,6 +92,13 @@ static enum status find_checkpoint(struct trainer *t, bool *found_out)
     return ST_OK;
 }
 
+int64_t trainer_planned_ms(const struct trainer_config *c, double peak_flops, int ranks)
+{
+    double tokens = (double)(c->global_samples * c->seq_tokens), peak = peak_flops > 0 ? peak_flops : SLOW_FLOPS * ranks;
+    double ms = 1000 * model_flops_per_token(&c->dims, c->seq_tokens) * tokens / peak;
+    return ms < PLANNED_MS_MAX ? (int64_t)ms + 1 : PLANNED_MS_MAX;
+}
+
 /* open_step — memory; is_loaded: a checkpoint gives every value, so none is drawn. */
 static enum status open_step(struct trainer *t, bool is_loaded)
 {
@@ -118,6 +128,7 @@ static enum status open_step(struct trainer *t, bool is_loaded)
     if (t->peak_flops == 0 && t->is_lead)
         LOG_INFO("mfu stays unknown: no data sheet's peak is known here of %s (a part of a chip has none)", info.name);
     TRY(step_open(&config, &t->step));
+    t->post.planned_ms = trainer_planned_ms(c, t->peak_flops, t->council.ranks);
     t->post.model.parameters = step_table(t->step)->parameters;
     trainer_post(t, t->post.phase);
     return ST_OK;

@@ -42,9 +42,9 @@ if [ "$(id -u)" = 0 ]; then
     jail() { rc=0; env -i "$(PATH=$PATH:/usr/sbin command -v chroot)" jail /convoy "$@" >out 2>err || rc=$?; }
     jail version
     ok "it starts there" is $rc 0
-    jail train $tiny STATUS_PORT=0 STEPS=5 METRICS_FILE=/tmp/m.jsonl CHECKPOINT_DIR=/tmp/c
+    jail train $tiny DATA=synthetic STATUS_PORT=0 STEPS=5 METRICS_FILE=/tmp/m.jsonl CHECKPOINT_DIR=/tmp/c
     ok "it trains there, without /proc, /dev and /etc" is "$rc $(steps_of jail/tmp/m.jsonl)" "0 5"
-    jail train $tiny STATUS_PORT=0 STEPS=5 N_GPU_EACH_NODE=2 METRICS_FILE=/tmp/2.jsonl
+    jail train $tiny DATA=synthetic STATUS_PORT=0 STEPS=5 N_GPU_EACH_NODE=2 METRICS_FILE=/tmp/2.jsonl
     ok "two workers there, too" is "$rc $(steps_of jail/tmp/2.jsonl) $(grep -c -- ' -1 B' err)" "0 5 0"
 else
     skip "a root folder of three files" "chroot needs root"

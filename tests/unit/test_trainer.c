@@ -39,6 +39,7 @@ static void test_posts(void **state)
     assert_true(post.loss > 0 && post.loss < 4 && post.lr == 1e-2 && post.grad_norm > 0);
     assert_true(post.tokens_per_second > 0 && post.eta_seconds == 0 && post.memory_bytes > 0);
     assert_int_equal(post.checkpoint.step, -1);
+    assert_true(post.planned_ms >= 1);
     assert_int_equal(post.model.parameters, 40 * 16 + 8 * 16 + 12 * 16 * 16 + 13 * 16 + 2 * 16);
     assert_true(board_beat_ms(r.board, 0) > 0);
     rig_close(&r);

@@ -116,6 +116,14 @@ static void a_hang_is_told(void **state)
     assert_non_null(strstr(reason, "rank 2 hung: no progress for 5."));
     assert_non_null(strstr(reason, "while training"));
     assert_false(view_is_ready(&view, reason, sizeof(reason)));
+    struct board_node node;
+    board_node_copy(board, &node);
+    node.limit_ms = 600000; /* steps of this node may be silent for longer */
+    board_node_post(board, &node);
+    look(5000, 1000);
+    assert_true(view_is_live(&view, reason, sizeof reason));
+    look(631000, 1000);
+    assert_false(view_is_live(&view, reason, sizeof reason));
     look(-500, 1000); /* a beat that is younger than the look */
     assert_int_equal(view_progress_age_ms(&view), 0);
     worker_says(0, 2, BOARD_PHASE_JOINING); /* waiting for peers is no hang */

@@ -33,6 +33,30 @@ static void test_limits(void **state)
     assert_int_equal(watch_limit_ms(&long_set, BOARD_PHASE_LOADING), 3600000);
 }
 
+/* Before a step was timed its operations tell how long it may take; after that its time does. What is set stays. */
+static void test_first_step(void **state)
+{
+    (void)state;
+    struct watch watch = {0}, set = {.limit_set_ms = 2000};
+    struct board_worker worker = {.planned_ms = 100000};
+    watch_start(&watch, 0);
+    watch_steps(&watch, &worker);
+    assert_int_equal(watch_limit_ms(&watch, BOARD_PHASE_TRAINING), 5000000);
+    assert_int_equal(watch_limit_ms(&watch, BOARD_PHASE_LOADING), 5000000);
+    assert_int_equal(hang_at(&watch, 1000, 1000, BOARD_PHASE_TRAINING), -1); /* 4000 s of silence */
+    watch_steps(&set, &worker);
+    assert_int_equal(watch_limit_ms(&set, BOARD_PHASE_TRAINING), 2000);
+    worker.step_ms[0] = 9000;
+    worker.step_ms_n = 1;
+    watch_start(&watch, 0);
+    watch_steps(&watch, &worker);
+    assert_int_equal(watch_limit_ms(&watch, BOARD_PHASE_TRAINING), 90000);
+    watch = (struct watch){0};
+    worker = (struct board_worker){.planned_ms = 3};
+    watch_steps(&watch, &worker);
+    assert_int_equal(watch_limit_ms(&watch, BOARD_PHASE_TRAINING), 60000);
+}
+
 static void test_slowest_step(void **state)
 {
     (void)state;
@@ -122,6 +146,7 @@ static void test_frozen(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_limits),
+    cmocka_unit_test(test_first_step),
     cmocka_unit_test(test_slowest_step),
     cmocka_unit_test(test_silence),
     cmocka_unit_test(test_own_pause_is_no_hang),

@@ -82,6 +82,8 @@ enum status ckpt_fill(struct ckpt *ckpt, const struct ckpt_fill *fill, const str
 enum status ckpt_count(const char *dir, int *count_out);
 /* ckpt_open — one folder; ST_BAD_DATA says what is wrong with it; the others as above. */
 enum status ckpt_open(const char *path, const struct safetensors_beat *beat, struct ckpt **out);
+/* ckpt_look — one folder, not verified, as ckpt_find_newest's: for what the manifest says. */
+enum status ckpt_look(const char *path, struct ckpt **out);
 void ckpt_close(struct ckpt *ckpt); /* accepts NULL */
 const struct ckpt_meta *ckpt_meta(const struct ckpt *ckpt);
 const char *ckpt_path(const struct ckpt *ckpt);

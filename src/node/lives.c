@@ -289,8 +289,6 @@ static enum status live(struct lives *l, struct comm *comm)
     enum status st = meet_world(l, comm);
     if (st == ST_OK && c->met)
         c->met(c->arg, comm);
-    if (st == ST_OK && comm_why(comm)[0] && c->place.rank == 0 && !l->has_lived)
-        LOG_INFO("BACKEND=auto takes %s: %s", comm_name(comm), comm_why(comm));
     if (st == ST_OK) {
         LOG_DEBUG("generation %lld: rank %d of %d, %s", (long long)l->generation, c->place.rank, c->place.ranks,
                   comm_name(comm));
@@ -345,6 +343,8 @@ static enum status alone(struct lives *l)
     int64_t bytes = 0;
     TRY(comm_begin_open(&config, &comm, address, &bytes));
     enum status st = comm_end_open(comm, 1, address, &bytes);
+    if (st == ST_OK && l->config->met)
+        l->config->met(l->config->arg, comm);
     if (st == ST_OK)
         st = l->config->run(l->config->arg, comm, 1);
     status_keep(&saved);

@@ -30,7 +30,7 @@ static enum status base_dims(const struct conf *conf, struct model_dims *out, bo
 {
     const char *model = conf_text(conf, CONF_MODEL);
     enum model_task task = (enum model_task)conf_i64(conf, CONF_TASK);
-    *has_weights_out = !model_preset(model, out) && weights_are_at(model);
+    *has_weights_out = !model_preset(model, out) && (weights_are_at(model) || weights_are_ckpt(model));
     if (*has_weights_out)
         TRY(weights_dims(model, out));
     if (*has_weights_out || model_preset(model, out)) {
@@ -39,17 +39,17 @@ static enum status base_dims(const struct conf *conf, struct model_dims *out, bo
     }
     if (file_is_dir(model))
         return FAIL(ST_NO_INPUT,
-                    "MODEL=%s is a folder without config.json; give a Hugging Face folder (config.json, "
-                    "model.safetensors) or a preset such as gpt2-nano",
+                    "MODEL=%s is a folder without config.json and without a checkpoint; give a Hugging Face folder "
+                    "(config.json, model.safetensors), a checkpoint or its CHECKPOINT_DIR, or a preset such as gpt2-nano",
                     model);
     if (strchr(model, '/'))
         return FAIL(ST_NO_INPUT,
                     "MODEL=%s is not there; give a Hugging Face folder (config.json, model.safetensors), a "
-                    "model file of llm.c (.bin), or a preset such as gpt2-nano",
+                    "model file of llm.c (.bin), a checkpoint or its CHECKPOINT_DIR, or a preset such as gpt2-nano",
                     model);
     return FAIL(ST_BAD_SETTING,
                 "MODEL=%s is neither a preset (gpt2-nano, gpt2-mini, gpt2, gpt2-medium, gpt2-large, gpt2-xl) "
-                "nor a Hugging Face folder nor a model file of llm.c",
+                "nor a Hugging Face folder, a model file of llm.c, or a checkpoint",
                 model);
 }
 
@@ -220,12 +220,8 @@ void mapping_settings(const struct conf *conf, const struct trainer_config *trai
 static enum status weights_print(const char *path, char *out, size_t cap)
 {
     char file[FILE_PATH_MAX];
-    bool is_dir = file_is_dir(path);
     out[0] = 0;
-    if (is_dir)
-        TRY(file_join(file, sizeof file, path, "model.safetensors"));
-    else
-        text_copy(file, sizeof file, path);
+    TRY(weights_file(path, file, sizeof file));
     int fd = open(file, O_RDONLY | O_CLOEXEC);
     char *bytes = fd >= 0 ? malloc(WEIGHTS_LOOK_BYTES) : NULL;
     struct stat info;

@@ -3,8 +3,8 @@
  * A worker beats at every unit of a step and every piece of loading. Silence longer than a limit is a hang.
  * The limit is STEP_TIMEOUT, or, when that is automatic, 60 s or ten times the slowest step so far, whichever
  * is longer. Before the first step was timed, a slow or busy machine is allowed fifty times what the step's operations
- * take at the device's peak. While loading or saving one disk may hold the worker for minutes without a sign, so those phases
- * get ten minutes at least.
+ * take at the device's peak. While loading or saving one disk may hold the worker for minutes without a sign, so those
+ * phases get ten minutes at least.
  *
  * A worker that waits for other ranks in a call of communication says nothing either, but its pulse tells of the call:
  * then it is the others who are late, and each node judges only its own. A pulse that stops is a frozen process. Must not

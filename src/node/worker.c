@@ -187,10 +187,28 @@ static void set_life(struct worker *w, bool is_first)
                                                    older ones */
 }
 
-/* met — the ranks of a life have met: what carries numbers between them goes to the board. */
+/* backend_why — where the transport itself does not say why it was taken. */
+static const char *backend_why(const struct comm *comm)
+{
+    const struct comm_place *place = comm_place(comm);
+    if (comm_why(comm)[0])
+        return comm_why(comm);
+    if (place->ranks == 1)
+        return "one worker has no other to exchange numbers with";
+    if (text_starts(comm_name(comm), "nccl"))
+        return "each worker has a GPU";
+    if (place->nodes == 1)
+        return "the workers of one node exchange numbers in memory that they share";
+    return place->locals == 1 ? "one worker a node, UCX between nodes"
+                              : "memory that the workers of a node share, UCX between nodes";
+}
+
+/* met — the ranks of a life have met: what carries numbers between them goes to the board, and once to the log. */
 static void met(void *arg, const struct comm *comm)
 {
     struct worker *w = arg;
+    if (comm_place(comm)->rank == 0 && !w->post.backend[0])
+        LOG_INFO("BACKEND=%s takes %s: %s", conf_text(w->conf, CONF_BACKEND), comm_name(comm), backend_why(comm));
     size_t n = strcspn(comm_name(comm), " "); /* "nccl 2.28.9", "ucx (tcp)": the first word */
     text_format(w->post.backend, sizeof w->post.backend, "%.*s", (int)n, comm_name(comm));
 }

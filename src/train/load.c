@@ -87,6 +87,11 @@ static enum status find_ckpt(const void *file, const char *part, const struct pa
     return ckpt_tensor(file, part, p->name, p->dims_n, p->dim, &out->plain);
 }
 
+static enum status find_trunk(const void *file, const char *part, const struct param *p, struct piece *out)
+{
+    return is_head(p) ? ST_OK : find_ckpt(file, part, p, out);
+}
+
 static enum status load_all(const struct load_target *to, load_find *find, const void *file, const char *part)
 {
     float *stage = malloc(STAGE_ELEMS * sizeof *stage);
@@ -122,6 +127,11 @@ enum status load_llmc(const struct load_target *to, const struct llmc *llmc)
 enum status load_ckpt(const struct load_target *to, const struct ckpt *ckpt, const char *part)
 {
     return load_all(to, find_ckpt, ckpt, part);
+}
+
+enum status load_ckpt_trunk(const struct load_target *to, const struct ckpt *ckpt)
+{
+    return load_all(to, find_trunk, ckpt, "model");
 }
 
 enum status load_dims_of_hf(const char *dir, enum model_task task, struct model_dims *out)

@@ -34,6 +34,9 @@ enum status load_llmc(const struct load_target *to, const struct llmc *llmc);
 /* load_ckpt — one part ("model", "optim_m", "optim_v") of a checkpoint, every tensor by name and shape. */
 enum status load_ckpt(const struct load_target *to, const struct ckpt *ckpt, const char *part);
 
+/* load_ckpt_trunk — its model without qa_outputs, which keep the values they have. */
+enum status load_ckpt_trunk(const struct load_target *to, const struct ckpt *ckpt);
+
 /* load_dims_of_hf — dims of a Hugging Face folder; its name is the folder's. The task is the caller's. */
 enum status load_dims_of_hf(const char *dir, enum model_task task, struct model_dims *out);
 /* load_dims_json — {"name":…,"task":…,"layers":…,…}; load_dims_parse reads it back, strictly. */

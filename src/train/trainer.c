@@ -16,6 +16,16 @@
 #include "train/guard.h"
 #include "train/trainer_inside.h"
 
+#define SLOW_FLOPS 1e12 /* a second: no GPU that CUDA 12 knows has less; a CPU's peak is measured */
+#define PLANNED_MS_MAX INT64_C(86400000)
+
+int64_t trainer_planned_ms(const struct trainer_config *c, double peak_flops, int ranks)
+{
+    double tokens = (double)(c->global_samples * c->seq_tokens), peak = peak_flops > 0 ? peak_flops : SLOW_FLOPS * ranks;
+    double ms = 1000 * model_flops_per_token(&c->dims, c->seq_tokens) * tokens / peak;
+    return ms < PLANNED_MS_MAX ? (int64_t)ms + 1 : PLANNED_MS_MAX;
+}
+
 void trainer_beat(void *arg)
 {
     const struct trainer *t = arg;

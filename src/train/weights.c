@@ -13,6 +13,25 @@
 
 bool weights_are_at(const char *path) { return hf_is_folder(path) || llmc_is_file(path); }
 
+/* is_one — a checkpoint itself, not a folder of them. */
+static bool is_one(const char *path)
+{
+    char manifest[FILE_PATH_MAX];
+    bool has_name = file_join(manifest, sizeof manifest, path, "manifest.json") == ST_OK;
+    status_clear();
+    return has_name && file_exists(manifest);
+}
+
+bool weights_are_ckpt(const char *path)
+{
+    int n = 0;
+    if (!file_is_dir(path) || hf_is_folder(path))
+        return false;
+    bool is_counted = ckpt_count(path, &n) == ST_OK;
+    status_clear(); /* who opens it hears why */
+    return is_one(path) || (is_counted && n > 0);
+}
+
 static enum status llmc_dims(const char *path, struct model_dims *out)
 {
     struct llmc_file *file;
@@ -28,15 +47,6 @@ static enum status llmc_dims(const char *path, struct model_dims *out)
     text_copy(out->name, sizeof out->name, slash ? slash + 1 : path);
     llmc_close(file);
     return ST_OK;
-}
-
-enum status weights_dims(const char *path, struct model_dims *out)
-{
-    struct hf_config config;
-    if (llmc_is_file(path))
-        return llmc_dims(path, out);
-    TRY(hf_read_config(path, &config));
-    return load_dims_of_hf(path, config.is_qa ? MODEL_TASK_QA : MODEL_TASK_LM, out);
 }
 
 enum status weights_check_finite(const char *path, const struct safetensors_entry *entry)
@@ -77,38 +87,103 @@ static enum status load_llmc_file(const char *path, const struct load_target *to
     return st;
 }
 
+/* fail_none — nothing valid: is anything damaged there? */
+static enum status fail_none(const char *path)
+{
+    int n = 0;
+    TRY(ckpt_count(path, &n));
+    if (n > 0)
+        return FAIL(ST_BAD_DATA, "%s holds %d checkpoint%s, none of them valid; the log says what is wrong with each", path,
+                    n, n == 1 ? "" : "s");
+    return FAIL(ST_NO_INPUT, "%s holds no valid checkpoint; name a checkpoint, or the folder of a run", path);
+}
+
+/* open_ckpt — the one at path, or the newest in it; is_look: not verified. */
+static enum status open_ckpt(const char *path, bool is_look, struct ckpt **out)
+{
+    *out = NULL;
+    if (!file_exists(path))
+        return FAIL(ST_NO_INPUT, "%s is not there; name a checkpoint, or the folder of a run", path);
+    if (is_one(path))
+        TRY(is_look ? ckpt_look(path, out) : ckpt_open(path, NULL, out));
+    else
+        TRY(is_look ? ckpt_find_newest(path, INT64_MAX, NULL, out) : ckpt_open_newest(path, NULL, out));
+    return *out ? ST_OK : fail_none(path);
+}
+
+static enum status open_with_dims(const char *path, bool is_look, struct ckpt **out, struct model_dims *dims_out)
+{
+    struct ckpt *ckpt;
+    TRY(open_ckpt(path, is_look, &ckpt));
+    enum status st = load_dims_parse(ckpt_meta(ckpt)->model_json, dims_out);
+    if (st == ST_OK)
+        *out = ckpt;
+    else
+        ckpt_close(ckpt);
+    return st;
+}
+
+static enum status ckpt_dims(const char *path, struct model_dims *out)
+{
+    struct ckpt *ckpt;
+    TRY(open_with_dims(path, true, &ckpt, out));
+    ckpt_close(ckpt);
+    return ST_OK;
+}
+
+static enum status load_ckpt_at(const char *path, const struct load_target *to)
+{
+    struct ckpt *ckpt;
+    struct model_dims dims;
+    TRY(open_with_dims(path, false, &ckpt, &dims));
+    LOG_INFO("checkpoint %s, step %" PRId64, ckpt_path(ckpt), ckpt_meta(ckpt)->step);
+    enum status st = dims.task == MODEL_TASK_QA ? load_ckpt(to, ckpt, "model") : load_ckpt_trunk(to, ckpt);
+    ckpt_close(ckpt);
+    return st;
+}
+
+enum status weights_checkpoint(const char *path, struct ckpt **out, struct model_dims *dims_out)
+{
+    return open_with_dims(path, false, out, dims_out);
+}
+
+enum status weights_file(const char *path, char *out, size_t cap)
+{
+    struct ckpt *ckpt;
+    if (hf_is_folder(path))
+        return file_join(out, cap, path, "model.safetensors");
+    if (!weights_are_ckpt(path)) {
+        text_copy(out, cap, path);
+        return ST_OK;
+    }
+    TRY(open_ckpt(path, true, &ckpt));
+    enum status st = file_join(out, cap, ckpt_path(ckpt), "manifest.json");
+    ckpt_close(ckpt);
+    return st;
+}
+
+enum status weights_dims(const char *path, struct model_dims *out)
+{
+    struct hf_config config;
+    if (llmc_is_file(path))
+        return llmc_dims(path, out);
+    if (weights_are_ckpt(path))
+        return ckpt_dims(path, out);
+    TRY(hf_read_config(path, &config));
+    return load_dims_of_hf(path, config.is_qa ? MODEL_TASK_QA : MODEL_TASK_LM, out);
+}
+
 enum status weights_load(const char *path, const struct load_target *to)
 {
     struct hf_model *hf;
     if (llmc_is_file(path))
         return load_llmc_file(path, to);
+    if (weights_are_ckpt(path))
+        return load_ckpt_at(path, to);
     TRY(hf_open(path, &hf));
     enum status st = check_layers(path, hf);
     if (st == ST_OK)
         st = load_hf(to, hf);
     hf_close(hf);
     return st;
-}
-
-enum status weights_checkpoint(const char *path, struct ckpt **out, struct model_dims *dims_out)
-{
-    char manifest[FILE_PATH_MAX];
-    struct ckpt *ckpt = NULL;
-    if (!file_exists(path))
-        return FAIL(ST_NO_INPUT, "%s is not there; name a checkpoint, or the folder of a run", path);
-    TRY(file_join(manifest, sizeof manifest, path, "manifest.json"));
-    if (file_exists(manifest))
-        TRY(ckpt_open(path, NULL, &ckpt));
-    else
-        TRY(ckpt_open_newest(path, NULL, &ckpt));
-    if (!ckpt)
-        return FAIL(ST_NO_INPUT, "%s holds no valid checkpoint; name a checkpoint, or the folder of a run",
-                    path);
-    enum status st = load_dims_parse(ckpt_meta(ckpt)->model_json, dims_out);
-    if (st != ST_OK) {
-        ckpt_close(ckpt);
-        return st;
-    }
-    *out = ckpt;
-    return ST_OK;
 }

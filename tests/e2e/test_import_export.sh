@@ -68,6 +68,41 @@ run MODEL=$from/lm TASK=qa SEED=4 $small METRICS_FILE=qa_a.jsonl
 run MODEL=$from/lm TASK=qa SEED=4 $small CHECKPOINT_DIR=head METRICS_FILE=qa_b.jsonl
 ok 'TASK=qa gives a language model a new head, the one training gives' cmp -s <(losses qa_a.jsonl) <(losses qa_b.jsonl)
 
+# --- MODEL= a checkpoint of ours: its weights, a fresh optimiser
+run MODEL=trained $small METRICS_FILE=by_export.jsonl
+for from_ours in lm lm/step-00000003 "$PWD/lm/"; do
+    rm -f by_ours.jsonl
+    run MODEL=$from_ours $small METRICS_FILE=by_ours.jsonl
+    ok "MODEL=${from_ours#"$PWD"} trains from its weights as its export does" cmp -s <(losses by_export.jsonl) <(losses by_ours.jsonl)
+done
+ok 'its path and step are told' says 'lm/step-00000003, step 3'
+run MODEL=lm $small CHECKPOINT_DIR=child N_GPU_EACH_NODE=2 BATCH_SIZE=1 GLOBAL_BATCH=2 SHARD=full METRICS_FILE=by_two.jsonl
+ok 'two workers that share the state do, too' near by_export.jsonl by_two.jsonl 1e-6
+run MODEL=lm $small STEPS=4 CHECKPOINT_DIR=child N_GPU_EACH_NODE=2 BATCH_SIZE=1 GLOBAL_BATCH=2 SHARD=full
+ok 'such a run goes on from its own checkpoint' is "$rc $(newest_step child)" "0 4"
+rm -f qa_a.jsonl qa_b.jsonl
+run MODEL=trained TASK=qa SEED=4 $small METRICS_FILE=qa_a.jsonl
+run MODEL=lm TASK=qa SEED=4 $small METRICS_FILE=qa_b.jsonl
+ok 'questions get a new head on it' cmp -s <(losses qa_a.jsonl) <(losses qa_b.jsonl)
+work eval MODEL=trained VAL_DATA=synthetic SEQ_LEN=8 BATCH_SIZE=2 JSON=1 && jq .loss out >eval_a
+work eval MODEL=lm VAL_DATA=synthetic SEQ_LEN=8 BATCH_SIZE=2 JSON=1 && jq .loss out >eval_b
+ok 'eval measures it' cmp -s eval_a eval_b
+ok 'a dimension that it has not is refused' refused 78 'but the weights of MODEL=lm have 12' train DATA=synthetic STATUS_PORT=0 MODEL=lm EMBED=64
+cp -r lm hurt
+printf x | dd of=hurt/step-00000003/model.safetensors bs=1 seek=3000 conv=notrunc 2>/dev/null
+ok 'a damaged one is refused' refused 65 'hurt/step-00000003' train DATA=synthetic MODEL=hurt/step-00000003 $small STATUS_PORT=0
+run MODEL=hurt $small METRICS_FILE=by_older.jsonl
+ok 'or, as in resuming, passed over for the one before, with a warning' \
+    is "$rc $(grep -c 'warn .*hurt/step-00000003' err) $(losses by_older.jsonl | cksum)" "0 1 $(losses by_folder.jsonl | cksum)"
+printf x | dd of=hurt/step-00000000/model.safetensors bs=1 seek=3000 conv=notrunc 2>/dev/null
+ok 'all damaged: refused' refused 65 'hurt holds 2 checkpoints, none of them valid' train DATA=synthetic MODEL=hurt $small STATUS_PORT=0
+for cut in 0 20 300; do
+    cp -r lm cut$cut && truncate -s $cut cut$cut/step-00000003/manifest.json
+    ok "a manifest of $cut bytes: refused" refused 65 manifest train DATA=synthetic MODEL=cut$cut/step-00000003 $small STATUS_PORT=0
+done
+mkdir hollow
+ok 'a folder with nothing in it: 66, with what it may be' refused 66 'without a checkpoint' train DATA=synthetic STATUS_PORT=0 MODEL=hollow $small
+
 # --- GPT-2's tokenizer
 run MODEL=gpt2-nano EMBED=4 HEADS=2 LAYERS=1 CONTEXT=16 SEQ_LEN=8 BATCH_SIZE=1 STEPS=1 CHECKPOINT_DIR=words
 work export FROM=words TO=words-hf

@@ -3,6 +3,7 @@
 # every line of convoy names a command and settings that the program knows.
 . "$(dirname "$0")/lib.sh"
 build=$(dirname "$convoy")
+unset DATA # `make run` has a text of its own
 if [ -n "${SAN:-}" ] || [ ! -f "$build/libconvoy.a" ]; then
     skip "make run" "it makes the ordinary build"
 else

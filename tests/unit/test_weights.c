@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/text.h"
 #include "ckpt_sample.h"
@@ -91,6 +92,16 @@ static void test_checkpoint(void **state)
         ckpt_close(ckpt);
     }
     ckpt_lock_release(lock);
+    assert_true(weights_are_ckpt(path) && weights_are_ckpt(dir));
+    assert_false(weights_are_ckpt(DIR "lm") || weights_are_ckpt(DIR "lm_f32.bin") || weights_are_ckpt("tests/nothing"));
+    assert_int_equal(weights_dims(dir, &dims), ST_OK); /* what MODEL= takes */
+    assert_true(dims.task == MODEL_TASK_QA && dims.embed == 4 && dims.vocab == 16);
+    assert_int_equal(weights_file(dir, path, sizeof(path)), ST_OK);
+    assert_non_null(strstr(path, "/run/step-00000008/manifest.json"));
+    assert_int_equal(truncate(path, 20), 0);
+    *strrchr(path, '/') = 0;
+    assert_int_equal(weights_dims(path, &dims), ST_BAD_DATA);
+    assert_int_equal(weights_dims(dir, &dims), ST_BAD_DATA); /* the one before is no model of ours */
 }
 
 /* A checkpoint of this model whose tensor i has elements that are not finite. */

@@ -58,6 +58,7 @@ ARG NCCL_PACKAGE=libnccl2
 RUN apt-get update && apt-get install -y --no-install-recommends "$CUBLAS_PACKAGE" "$NCCL_PACKAGE" ca-certificates && rm -rf /var/lib/apt/lists/*
 COPY --from=build-gpu /image/usr/bin/convoy /usr/bin/convoy
 COPY --from=build-gpu /image/usr/share/doc/convoy/ /usr/share/doc/convoy/
+COPY --from=build-gpu /image/usr/share/convoy/ /usr/share/convoy/
 COPY --from=build-gpu --chown=65532:65532 /image/data /data
 COPY --from=build-gpu --chown=65532:65532 /image/checkpoints /checkpoints
 COPY entrypoint /entrypoint

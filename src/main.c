@@ -32,6 +32,7 @@
 #include "node/crash.h"
 #include "node/device.h"
 #include "node/say.h"
+#include "node/termination.h"
 
 /* One call of the program: the words behind the command, and the settings when the command wants them. */
 struct call {
@@ -444,6 +445,12 @@ static void guard_streams(void)
             (void)!open("/dev/null", O_RDONLY);
 }
 
+/* is_train — the container's main job: not a look at it (`status`, as its health check asks) or a worker of it. */
+static bool is_train(int argc, char **argv)
+{
+    return argc < 2 || strchr(argv[1], '=') != NULL || strcmp(argv[1], "train") == 0;
+}
+
 int main(int argc, char **argv)
 {
     guard_streams();
@@ -455,6 +462,8 @@ int main(int argc, char **argv)
         log_at(status_group(st) == STATUS_GROUP_STOP ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, __FILE__, "%s",
                status_message());
         LOG_DEBUG("status %s places %s", status_name(st), status_places());
+        if (is_train(argc, argv))
+            termination_write(TERMINATION_LOG, status_exit(st), status_message());
     }
     return status_exit(st);
 }

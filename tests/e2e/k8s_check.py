@@ -6,7 +6,10 @@
     k8s_check.py compare FOLDER <OTHER     is this what kubectl kustomize FOLDER printed? Lists by name may be in another order
     k8s_check.py mutants CONVOY SEED [N]   faults planted into the overlays one at a time; says which were not noticed
 
-render does the part of kustomize that these manifests use: resources, strategic merge patches, images.
+    k8s_check.py planted CONVOY            faults that were once there, each planted again; says which were not noticed
+
+render does the part of kustomize that these manifests use: resources, components, strategic merge patches, suffixes of names with where
+else they stand, images, replacements.
 """
 import copy
 import json
@@ -25,9 +28,14 @@ except ImportError:
 
 MERGE_KEYS = {'containers': 'name', 'env': 'name', 'volumes': 'name', 'volumeMounts': 'mountPath', 'ports': 'containerPort'}
 NO_RESTART = [64, 65, 66, 74, 76, 77, 78, 79]  # a person is needed
+ELSEWHERE = [69, 80, 81]  # the machine: another one is wanted
+TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
+with open(os.path.join(TOP, 'VERSION'), encoding='ascii') as version_file:
+    VERSION = version_file.read().strip()
+SHIPPED = '/usr/share/convoy/alice.txt'  # .ci/rootfs puts it there
 JOBSET = {  # JobSet v1alpha2, as far as it is used: key -> kind of value, or a table of its own
     'apiVersion': str, 'kind': str, 'metadata': dict,
-    'spec': {'network': {'enableDNSHostnames': bool, 'publishNotReadyAddresses': bool, 'subdomain': str},
+    'spec': {'ttlSecondsAfterFinished': int, 'network': {'enableDNSHostnames': bool, 'publishNotReadyAddresses': bool},
              'failurePolicy': {'maxRestarts': int, 'rules': list}, 'replicatedJobs': list}}
 
 
@@ -74,15 +82,64 @@ def set_image(node, images):
                 set_image(value, images)
 
 
-def render(folder):
+def places(node, path):
+    """Every (holder, key) that a path of a fieldSpec or a replacement leads to; lists are walked, [name=x] picks from one."""
+    if isinstance(node, list):
+        pick = re.fullmatch(r'\[(\w+)=(\S+)\]', path[0]) if path else None
+        rest = path[1:] if pick else path
+        for n in node:
+            if not pick or n.get(pick[1]) == pick[2]:
+                yield from places(n, rest)
+    elif isinstance(node, dict) and path[0] in node:
+        if len(path) == 1:
+            yield node, path[0]
+        else:
+            yield from places(node[path[0]], path[1:])
+
+
+NAMED = [('ConfigMap', None, 'spec/template/spec/containers/envFrom/configMapRef/name'),
+         ('PersistentVolumeClaim', None, 'spec/template/spec/volumes/persistentVolumeClaim/claimName')]
+
+
+def add_suffix(docs, references, suffix):
+    """Names with a suffix, also where others name them."""
+    renamed = {(d['kind'], d['metadata']['name']) for d in docs}
+    for d in docs:
+        d['metadata']['name'] += suffix
+    for kind, inside, path in NAMED + references:
+        words = [w.replace('\0', '/') for w in path.replace('\\/', '\0').split('/')]
+        for d in docs:
+            if inside in (None, d['kind']):
+                for holder, key in places(d, words):
+                    if (kind, holder[key]) in renamed:
+                        holder[key] += suffix
+
+
+def replace(docs, rule):
+    source = rule['source']
+    found = [d for d in docs if d['kind'] == source['kind'] and d['metadata']['name'].startswith(source['name'])]
+    holder, key = next(places(found[0], source['fieldPath'].split('.')))
+    for target in rule['targets']:
+        for d in docs:
+            if d['kind'] == target['select']['kind']:
+                for path in target['fieldPaths']:
+                    for to, name in places(d, path.split('.')):
+                        to[name] = type(to[name])(holder[key])
+
+
+def build(folder, docs, references):
     top = load(os.path.join(folder, 'kustomization.yaml'))[0]
-    unknown = set(top) - {'apiVersion', 'kind', 'resources', 'patches', 'images'}
+    unknown = set(top) - {'apiVersion', 'kind', 'resources', 'components', 'patches', 'images', 'configurations', 'nameSuffix', 'replacements'}
     if unknown:
         raise SystemExit('%s: render does not know %s' % (folder, sorted(unknown)))
-    docs = []
-    for r in top['resources']:
+    for name in top.get('configurations', []):
+        for r in load(os.path.join(folder, name))[0]['nameReference']:
+            references += [(r['kind'], f.get('kind'), f['path']) for f in r['fieldSpecs']]
+    for r in top.get('resources', []):
         path = os.path.join(folder, r)
-        docs += render(path) if os.path.isdir(path) else load(path)
+        docs += build(path, [], references) if os.path.isdir(path) else load(path)
+    for c in top.get('components', []):
+        build(os.path.join(folder, c), docs, references)
     for p in top.get('patches', []):
         for patch in load(os.path.join(folder, p['path'])):
             found = [d for d in docs if identity(d) == identity(patch)]
@@ -92,8 +149,16 @@ def render(folder):
                 docs.remove(found[0])
             else:
                 merge(found[0], patch)
+    if 'nameSuffix' in top:
+        add_suffix(docs, references, top['nameSuffix'])
     set_image(docs, top.get('images', []))
+    for rule in top.get('replacements', []):
+        replace(docs, rule)
     return docs
+
+
+def render(folder):
+    return build(folder, [], [])
 
 
 def in_order(node):
@@ -140,7 +205,7 @@ class Faults(list):
 def check_policy(job, program, f):
     policy = job.get('podFailurePolicy', {}).get('rules', [])
     f.need(len(policy) > 0, 'no podFailurePolicy')
-    listed, ignored = [], []
+    listed, ignored, counted = [], [], []
     for rule in policy:
         codes = rule.get('onExitCodes')
         if codes is None:
@@ -155,19 +220,52 @@ def check_policy(job, program, f):
         f.need(codes.get('containerName') == 'convoy', 'exit codes of a container that is not there')
         listed += values if rule.get('action') == 'FailJob' else []
         ignored += values if rule.get('action') == 'Ignore' else []
+        counted += values if rule.get('action') == 'Count' else []
     f.need(sorted(listed) == NO_RESTART, 'FailJob for %s, not %s' % (listed, NO_RESTART))
+    f.need(counted == ELSEWHERE, 'Count for %s, not %s' % (counted, ELSEWHERE))
     f.need(ignored == [143], 'Ignore for %s, not for what was asked to stop' % ignored)
     f.need(any(r.get('action') == 'Ignore' and any(c.get('type') == 'DisruptionTarget' for c in r.get('onPodConditions', []))
                for r in policy), 'disruptions are not ignored')
 
 
+def expand(text, env):
+    """$(NAME), as the kubelet puts values in."""
+    return re.sub(r'\$\((\w+)\)', lambda m: str(env.get(m[1], m[0])), text)
+
+
+def values(box, labels):
+    """Variables of the container as its program sees them: labels by their paths, $(NAME) of those before it. None: from elsewhere."""
+    made = {}
+    for e in box.get('env', []):
+        path = e.get('valueFrom', {}).get('fieldRef', {}).get('fieldPath', '')
+        label = re.fullmatch(r"metadata\.labels\['(.+)'\]", path)
+        made[e['name']] = labels.get(label[1]) if label else expand(e['value'], made) if 'value' in e else None
+    return made
+
+
+def check_labels(docs, labels, name, f):
+    f.need(labels == {'app.kubernetes.io/name': 'convoy', 'app.kubernetes.io/instance': name}, 'the pods are not of the run %s: %s' % (name, labels))
+    for d in docs:
+        of = d['metadata'].get('labels', {}).get('app.kubernetes.io/instance')
+        f.need(of == name, '%s is of the run %s, not %s' % (d['kind'], of, name))
+
+
+def check_spread(pod, labels, f):
+    spread = pod.get('topologySpreadConstraints', [])
+    f.need(len(spread) == 1 and spread[0].get('topologyKey') == 'kubernetes.io/hostname' and spread[0].get('maxSkew') == 1 and
+           spread[0].get('whenUnsatisfiable') in ('ScheduleAnyway', 'DoNotSchedule') and
+           spread[0].get('labelSelector', {}).get('matchLabels') == labels, 'the pods of the run are not spread over machines')
+
+
 def check_job(job, program, f, master, n_settings):
+    labels = job['template']['metadata']['labels']
     f.need(job.get('completionMode') == 'Indexed', 'completionMode is not Indexed')
     pod = job['template']['spec']
     f.need(len(pod['containers']) == 1 and pod['containers'][0]['name'] == 'convoy', 'not one container named convoy')
     box = pod['containers'][0]
-    env = {e['name']: e.get('value') for e in box.get('env', [])}
-    n = env.get('N_NODES')
+    env = values(box, labels)
+    n = n_settings.get('N_NODES')
+    f.need('N_NODES' not in env, 'N_NODES is typed twice')
     f.need(str(job.get('completions')) == str(job.get('parallelism')) == n,
            'completions %s, parallelism %s and N_NODES %s are not equal' % (job.get('completions'), job.get('parallelism'), n))
     f.need(job.get('backoffLimitPerIndex', 0) >= 1, 'an index is not started again')
@@ -176,6 +274,7 @@ def check_job(job, program, f, master, n_settings):
     f.need(job.get('podReplacementPolicy') == 'Failed', 'a pod may be replaced before its end')
     check_policy(job, program, f)
     check_pod(pod, f)
+    check_spread(pod, labels, f)
     for e in box['env']:
         f.need(('value' in e) != ('valueFrom' in e), '%s has no value, or two' % e['name'])
     check_box(box, pod, program, f)
@@ -184,6 +283,8 @@ def check_job(job, program, f, master, n_settings):
     f.need(len(token) == 1 and token[0].get('valueFrom', {}).get('secretKeyRef', {}).get('key') == 'JOB_TOKEN',
            'JOB_TOKEN does not come from a secret')
     all_set = dict(n_settings, **{k: v for k, v in env.items() if v is not None})
+    f.need(env.get('RUN_NAME') == labels.get('app.kubernetes.io/instance'), 'RUN_NAME is %s' % env.get('RUN_NAME'))
+    check_data(all_set, box, f)
     for name in list(n_settings) + [e['name'] for e in box['env']]:
         f.need(name in program.settings, '%s is no setting' % name)
     for name, value in all_set.items():
@@ -199,6 +300,14 @@ def check_job(job, program, f, master, n_settings):
                'port %s is %s, not %s' % (port, ports.get(port), setting))
     scrape = job['template'].get('metadata', {}).get('annotations', {}).get('prometheus.io/port')
     f.need(scrape == str(ports.get('status')), 'prometheus.io/port is %s' % scrape)
+
+
+def check_data(all_set, box, f):
+    data, mounts = all_set.get('DATA', ''), box['volumeMounts']
+    inside = [m for m in mounts if (data + '/').startswith(m['mountPath'] + '/')]
+    f.need(data == SHIPPED or inside, 'DATA=%s is neither the text in the image nor in a volume' % data)
+    f.need(all(m.get('readOnly') is True for m in inside), 'DATA may be written to')
+    f.need(any(m['mountPath'] == all_set.get('CACHE_DIR') for m in mounts), 'CACHE_DIR is no volume')
 
 
 def check_pod(pod, f):
@@ -224,7 +333,9 @@ def check_pod(pod, f):
 
 def check_box(box, pod, program, f):
     is_cpu = any(e == {'name': 'DEVICE', 'value': 'cpu'} for e in box['env'])
-    f.need(box.get('image') == ('convoy:cpu' if is_cpu else 'convoy'), 'image %s' % box.get('image'))
+    f.need(box.get('image') == 'convoy:' + VERSION + ('-cpu' if is_cpu else ''), 'image %s is not of VERSION %s' % (box.get('image'), VERSION))
+    f.need(box.get('imagePullPolicy') == 'IfNotPresent', 'an image that was loaded into the machine is pulled')
+    f.need(box.get('terminationMessagePolicy') == 'FallbackToLogsOnError', 'kubectl describe does not show why it ended')
     f.need(box.get('args') == ['train'] and 'command' not in box, 'the container does not train')
     for probe, path in (('startupProbe', '/livez'), ('livenessProbe', '/livez'), ('readinessProbe', '/readyz')):
         get = box.get(probe, {}).get('httpGet', {})
@@ -252,6 +363,7 @@ def check_box(box, pod, program, f):
     for name, v in volumes.items():
         f.need(name in mounted.values(), 'volume %s is not mounted' % name)
         f.need(len(v) == 2, 'volume %s has no source, or two' % name)
+        f.need('emptyDir' not in v or 'sizeLimit' in v['emptyDir'], 'volume %s may fill the machine' % name)
     shm = volumes.get(mounted.get('/dev/shm'), {}).get('emptyDir', {})
     f.need(shm.get('medium') == 'Memory' and 'sizeLimit' in shm, '/dev/shm is no memory, or without a limit')
     f.need('/tmp' in mounted, 'a read-only root wants a /tmp')
@@ -267,11 +379,44 @@ def check_service(docs, job, f):
     f.need(job['spec']['template']['spec'].get('subdomain') == name, 'subdomain is not the name of the service, %s' % name)
     f.need(spec.get('clusterIP') == 'None', 'the service is not headless')
     f.need(spec.get('publishNotReadyAddresses') is True, 'names only for pods that are ready: none would get ready')
-    f.need(spec.get('selector') and spec['selector'].items() <= labels.items(), 'the service selects other pods')
+    f.need(spec.get('selector') == labels, 'the service selects other pods')
     ports = {p.get('name'): p['containerPort'] for p in job['spec']['template']['spec']['containers'][0].get('ports', [])}
     f.need([p.get('name') for p in spec.get('ports', [])] == list(ports), 'the service has other ports than the pods')
     for p in spec.get('ports', []):
         f.need(p.get('targetPort') in ports and p['port'] == ports[p['targetPort']], 'port %s of the service leads nowhere' % p)
+
+
+def check_network(docs, labels, box, f):
+    policies = [d for d in docs if d['kind'] == 'NetworkPolicy']
+    f.need(len(policies) == 1, '%d network policies: any pod reaches the data plane' % len(policies))
+    status = [p['containerPort'] for p in box['ports'] if p['name'] == 'status']
+    for p in policies:
+        spec = p['spec']
+        f.need(spec.get('podSelector') == {'matchLabels': labels}, 'the network policy is for other pods')
+        f.need(spec.get('policyTypes') == ['Ingress'], 'the network policy is not for what comes in')
+        own, others = {'from': [{'podSelector': {'matchLabels': labels}}]}, {'ports': [{'protocol': 'TCP', 'port': status[0]}]}
+        f.need(spec.get('ingress') == [own, others], 'the network policy lets in other than its own pods, and all to the status port')
+
+
+def check_monitor(docs, labels, f):
+    for m in (d for d in docs if d['kind'] == 'PodMonitor'):
+        f.need(m['apiVersion'] == 'monitoring.coreos.com/v1' and set(m['spec']) == {'selector', 'podMetricsEndpoints'}, 'PodMonitor: other keys')
+        f.need(m['spec'].get('selector') == {'matchLabels': labels}, 'the PodMonitor is for other pods')
+        ends = m['spec'].get('podMetricsEndpoints', [])
+        f.need(len(ends) == 1 and ends[0].get('path') == '/metrics' and re.fullmatch(r'\d+s', ends[0].get('interval', '')) and
+               set(ends[0]) == {'port', 'path', 'interval'} and ends[0].get('port') == 'status', 'PodMonitor: %s' % ends)
+
+
+def check_whole(docs, holder, job, f):
+    """What a Job and a JobSet have alike: the run's name on everything, who reaches it, how long it stays, queues."""
+    labels, box = job['template']['metadata']['labels'], job['template']['spec']['containers'][0]
+    check_labels(docs, labels, holder['metadata']['name'], f)
+    check_network(docs, labels, box, f)
+    check_monitor(docs, labels, f)
+    check_volumes(docs, job['template']['spec'], f)
+    f.need(3600 <= holder['spec'].get('ttlSecondsAfterFinished', 0) <= 7 * 86400, 'it stays for ever when it has ended, or is gone before it is seen')
+    queue = holder['metadata'].get('labels', {}).get('kueue.x-k8s.io/queue-name')
+    f.need(('suspend' in holder['spec']) == (queue is not None) and holder['spec'].get('suspend', True) is True, 'suspended without a queue, or not in one')
 
 
 def check_volumes(docs, pod, f):
@@ -306,8 +451,8 @@ def check_jobset(docs, program, f, settings):
                for r in js['spec'].get('failurePolicy', {}).get('rules', [])), 'started again where a person is needed')
     f.need(not [d for d in docs if d['kind'] in ('Job', 'Service')], 'a job or a service beside the JobSet')
     job = parts[0]['template']
-    check_job(job['spec'], program, f, '%s-%s-0-0.%s' % (name, parts[0]['name'], net.get('subdomain')), settings)
-    check_volumes(docs, job['spec']['template']['spec'], f)
+    check_job(job['spec'], program, f, '%s-%s-0-0.%s' % (name, parts[0]['name'], name), settings)
+    check_whole(docs, js, job['spec'], f)
     return {'apiVersion': 'batch/v1', 'kind': 'Job', 'metadata': {'name': name}, 'spec': job['spec']}
 
 
@@ -318,15 +463,16 @@ def check(docs, program):
         f.need(len(maps) == 1, '%d maps of settings' % len(maps))
         settings = maps[0]['data'] if maps else {}
         jobs = [d for d in docs if d['kind'] == 'Job']
-        schema = [d for d in docs if d['kind'] != 'JobSet']
+        schema = [d for d in docs if d['kind'] not in ('JobSet', 'PodMonitor')]
         if any(d['kind'] == 'JobSet' for d in docs):
             jobs = [check_jobset(docs, program, f, settings)]
             schema += jobs
         else:
             f.need(len(jobs) == 1, '%d jobs' % len(jobs))
             check_service(docs, jobs[0], f)
-            check_job(jobs[0]['spec'], program, f, '%s-0.convoy' % jobs[0]['metadata']['name'], settings)
-            check_volumes(docs, jobs[0]['spec']['template']['spec'], f)
+            name = jobs[0]['metadata']['name']
+            check_job(jobs[0]['spec'], program, f, '%s-0.%s' % (name, name), settings)
+            check_whole(docs, jobs[0], jobs[0]['spec'], f)
         froms = jobs[0]['spec']['template']['spec']['containers'][0].get('envFrom', [])
         f.need([e.get('configMapRef', {}).get('name') for e in froms] == [m['metadata']['name'] for m in maps],
                'the settings are not read')
@@ -335,7 +481,7 @@ def check(docs, program):
         schema = docs
     if kubernetes_validate is not None:
         for d in schema:
-            if d.get('kind') == 'JobSet':
+            if d.get('kind') in ('JobSet', 'PodMonitor'):
                 continue
             try:
                 kubernetes_validate.validate(d, kubernetes_validate.latest_version(), strict=True)
@@ -362,8 +508,11 @@ def at(node, path):
 def is_free(path):
     """What may be otherwise without being wrong: names of labels, sizes, times, how often."""
     words = [str(p) for p in path]
-    free = {'labels', 'name', 'storage', 'cpu', 'memory', 'periodSeconds', 'timeoutSeconds', 'failureThreshold', 'runAsGroup',
-            'fsGroupChangePolicy', 'maxRestarts', 'sizeLimit', 'tolerations', 'data', 'prometheus.io/scrape', 'medium'}
+    free = {'name', 'storage', 'cpu', 'memory', 'periodSeconds', 'timeoutSeconds', 'failureThreshold', 'runAsGroup',
+            'fsGroupChangePolicy', 'maxRestarts', 'sizeLimit', 'tolerations', 'data', 'prometheus.io/scrape', 'medium', 'ttlSecondsAfterFinished',
+            'kueue.x-k8s.io/queue-name', 'interval', 'reference', 'pullPolicy', 'suspend'}
+    if words[:2] == ['metadata', 'labels']:
+        return words[-1] != 'app.kubernetes.io/instance'
     return any(w in free for w in words) or words[-1] in ('metadata', 'requests', 'annotations', 'limits')
 
 
@@ -403,6 +552,74 @@ def mutate(docs, rnd):
         return '%s: %r for %r' % (place, new, value)
 
 
+def the_job(docs):
+    return [d for d in docs if d['kind'] == 'Job'][0]['spec']
+
+
+def the(docs, kind):
+    return [d for d in docs if d['kind'] == kind][0]
+
+
+def box_of(docs):
+    return the_job(docs)['template']['spec']['containers'][0]
+
+
+def drop(holder, *keys):
+    for k in keys:
+        del holder[k]
+
+
+def rename(docs, suffix):
+    """As a suffix does that reaches only what kustomize knows by itself."""
+    add_suffix(docs, [], suffix)
+
+
+# What was wrong once, each as a fault to plant into the overlay gpu (own where it is about what that adds).
+ONCE = {
+    'no DATA': lambda d: drop(the(d, 'ConfigMap')['data'], 'DATA'),
+    'DATA where no volume is': lambda d: the(d, 'ConfigMap')['data'].update(DATA='/data'),
+    'a suffix that leaves MASTER_ADDR, selector and labels': lambda d: rename(d, '-b'),
+    'MASTER_ADDR as a word': lambda d: [e for e in box_of(d)['env'] if e['name'] == 'MASTER_ADDR'][0].update(value='convoy-1.convoy'),
+    'MASTER_ADDR before the name that it takes': lambda d: box_of(d)['env'].sort(key=lambda e: e['name'] != 'MASTER_ADDR'),
+    'a service that selects every run': lambda d: drop(the(d, 'Service')['spec']['selector'], 'app.kubernetes.io/instance'),
+    'pods without their run': lambda d: drop(the_job(d)['template']['metadata']['labels'], 'app.kubernetes.io/instance'),
+    'completions of another number': lambda d: the_job(d).update(completions=3),
+    'parallelism of another number': lambda d: the_job(d).update(parallelism=1),
+    'N_NODES of another number': lambda d: the(d, 'ConfigMap')['data'].update(N_NODES='5'),
+    'N_NODES typed twice': lambda d: box_of(d)['env'].append({'name': 'N_NODES', 'value': '2'}),
+    'image: latest': lambda d: box_of(d).update(image='convoy:latest'),
+    'image without a tag': lambda d: box_of(d).update(image='convoy'),
+    'imagePullPolicy: Always': lambda d: box_of(d).update(imagePullPolicy='Always'),
+    'no terminationMessagePolicy': lambda d: drop(box_of(d), 'terminationMessagePolicy'),
+    'no NetworkPolicy': lambda d: d.remove(the(d, 'NetworkPolicy')),
+    'a NetworkPolicy that lets in every run': lambda d: drop(the(d, 'NetworkPolicy')['spec']['ingress'][0]['from'][0]['podSelector']['matchLabels'],
+                                                             'app.kubernetes.io/instance'),
+    'a NetworkPolicy that opens every port': lambda d: drop(the(d, 'NetworkPolicy')['spec']['ingress'][1], 'ports'),
+    'no spread over machines': lambda d: drop(the_job(d)['template']['spec'], 'topologySpreadConstraints'),
+    'no ttlSecondsAfterFinished': lambda d: drop(the_job(d), 'ttlSecondsAfterFinished'),
+    'a /tmp without a limit': lambda d: [v for v in the_job(d)['template']['spec']['volumes'] if v['name'] == 'tmp'][0].update(emptyDir={}),
+    'a cache without a limit': lambda d: [v for v in the_job(d)['template']['spec']['volumes'] if v['name'] == 'cache'][0].update(emptyDir={}),
+    'a cache in no volume': lambda d: drop(the(d, 'ConfigMap')['data'], 'CACHE_DIR'),
+    '80 ends the job': lambda d: the_job(d)['podFailurePolicy']['rules'][1].update(action='FailJob'),
+    '80 is not told of': lambda d: the_job(d)['podFailurePolicy']['rules'].pop(1),
+    'own: a PodMonitor of other pods': lambda d: the(d, 'PodMonitor')['spec']['selector']['matchLabels'].update({'app.kubernetes.io/instance': 'x'}),
+    'own: a PodMonitor of another port': lambda d: the(d, 'PodMonitor')['spec']['podMetricsEndpoints'][0].update(port='meet'),
+    'own: a queue, but not suspended': lambda d: drop(the_job(d), 'suspend'),
+    'own: data that may be written': lambda d: drop([m for m in box_of(d)['volumeMounts'] if m['name'] == 'data'][0], 'readOnly'),
+    'own: no claim for the data': lambda d: d.remove([c for c in d if c['metadata']['name'] == 'convoy-data-own'][0]),
+}
+
+
+def planted(program):
+    missed, whole = [], {o: render(os.path.join(TOP, 'k8s/overlays', o)) for o in ('gpu', 'own')}
+    for name, plant in ONCE.items():
+        docs = copy.deepcopy(whole['own' if name.startswith('own') else 'gpu'])
+        plant(docs)
+        if not check(docs, program):
+            missed.append(name)
+    return missed
+
+
 def mutants(program, folders, seed, n):
     rnd, missed = random.Random(seed), []
     whole = [render(f) for f in folders]
@@ -415,7 +632,7 @@ def mutants(program, folders, seed, n):
 
 
 def main():
-    top = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'k8s')
+    top = os.path.join(TOP, 'k8s')
     if sys.argv[1] == 'render':
         yaml.safe_dump_all(render(sys.argv[2]), sys.stdout, sort_keys=False)
         return 0
@@ -428,6 +645,10 @@ def main():
         faults = check(render(sys.argv[3]), program)
         print('\n'.join(faults), end='\n' if faults else '')
         return 1 if faults else 0
+    if sys.argv[1] == 'planted':
+        missed = planted(program)
+        print('\n'.join(missed + ['%d of %d' % (len(ONCE) - len(missed), len(ONCE))]))
+        return 0
     folders = [os.path.join(top, 'base')] + [os.path.join(top, 'overlays', o) for o in sorted(os.listdir(os.path.join(top, 'overlays')))]
     n = int(sys.argv[4]) if len(sys.argv) > 4 else 200
     missed = mutants(program, folders, int(sys.argv[3]), n)

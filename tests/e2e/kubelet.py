@@ -30,6 +30,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from k8s_check import values  # noqa: E402
 SPEED = float(os.environ.get('SPEED', '10'))
 NET = '10.98.0.'
 DOMAIN = 'default.svc.cluster.local'
@@ -67,6 +68,8 @@ def furnish(c):
         mount('/dev/' + name, '%s/dev/%s' % (root, name), None, BIND)
     os.mkdir(root + '/dev/shm')
     for path, source in c['files'].items():
+        if path.startswith('/dev/'):
+            open(root + path, 'w').close()
         mount(source, root + path, None, BIND)
     for m in c['mounts']:
         if m.get('memory'):
@@ -207,6 +210,9 @@ class Pod:
         self.is_ready, self.why, self.is_disrupted, self.end_at = False, '', False, None
         self.grace = spec.get('terminationGracePeriodSeconds', 30) / SPEED
         self.log = '%s/%s.%d.log' % (cluster.work, self.hostname, number)
+        self.message = '%s/%s.%d.message' % (cluster.work, self.hostname, number)
+        with open(self.message, 'w', encoding='utf-8'):
+            os.chmod(self.message, 0o666)
         self.begin(spec, box)
         self.probes = Probes(self, box)
         self.probes.start()
@@ -216,9 +222,10 @@ class Pod:
                 'LINGER': '%dms' % (60000 / SPEED)}
         for source in box.get('envFrom', []):
             made.update(self.cluster.maps[source['configMapRef']['name']])
+        labels = self.cluster.job['template']['metadata']['labels']
         for e in box.get('env', []):
             ref = e.get('valueFrom', {}).get('secretKeyRef')
-            made[e['name']] = self.cluster.secrets[ref['name']][ref['key']] if ref else e['value']
+            made[e['name']] = self.cluster.secrets[ref['name']][ref['key']] if ref else values({'env': [*box['env'][:box['env'].index(e) + 1]]}, labels)[e['name']]
         if made.get('DEVICE') == 'cuda':
             made.update(NO_GPU)
         return made
@@ -248,7 +255,7 @@ class Pod:
         user = spec['securityContext']
         hostname = 'machine-%d' % self.index if spec.get('hostNetwork') else self.hostname
         c = {'image': self.cluster.image, 'root': root, 'hostname': hostname, 'log': self.log, 'workdir': '/checkpoints',
-             'files': {'/etc/resolv.conf': self.cluster.work + '/resolv.conf'}, 'mounts': self.mounts(spec, box), 'env': self.env(box),
+             'files': {'/etc/resolv.conf': self.cluster.work + '/resolv.conf', '/dev/termination-log': self.message}, 'mounts': self.mounts(spec, box), 'env': self.env(box),
              'read_only': box['securityContext']['readOnlyRootFilesystem'], 'user': user['runAsUser'], 'group': user['runAsGroup'],
              'volume_group': user['fsGroup'], 'words': box.get('command', ['/usr/bin/convoy']) + box['args']}
         self.launcher = subprocess.Popen([sys.executable, os.path.abspath(__file__), '--container', json.dumps(c)], text=True,
@@ -345,8 +352,8 @@ def read_job(docs):
     part, net = whole['spec']['replicatedJobs'][0], whole['spec']['network']
     job = copy.deepcopy(part['template']['spec'])
     if net['enableDNSHostnames']:
-        job['template']['spec']['subdomain'] = net['subdomain']
-    return '%s-%s-0' % (whole['metadata']['name'], part['name']), job, net['subdomain'], net['publishNotReadyAddresses']
+        job['template']['spec']['subdomain'] = net.get('subdomain', whole['metadata']['name'])
+    return '%s-%s-0' % (whole['metadata']['name'], part['name']), job, net.get('subdomain', whole['metadata']['name']), net['publishNotReadyAddresses']
 
 
 class Cluster:
@@ -501,13 +508,13 @@ def one_run(make, number, rnd, steps, calm):
 
 
 def prepare_image(image):
-    for folder in ('proc', 'sys', 'dev', 'etc', 'checkpoints', 'tmp'):
+    for folder in ('proc', 'sys', 'dev', 'etc', 'checkpoints', 'tmp', 'cache', 'data'):
         os.makedirs(os.path.join(image, folder), exist_ok=True)
     open(os.path.join(image, 'etc/resolv.conf'), 'a', encoding='ascii').close()
 
 
 def main():
-    from k8s_check import render
+    from k8s_check import render  # noqa: E402
     image, folder, work, runs, seed = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
     settings = dict(word.split('=', 1) for word in sys.argv[6:])
     steps, rnd = int(settings['STEPS']), random.Random(seed)
@@ -542,6 +549,9 @@ def main():
         cluster = make('refused', LR='fast')
         cluster.run(20)
         Tap.ok(cluster.result == 'Failed: exit code 78' and cluster.made == 2, 'a setting that is wrong: %s, no pod is tried again' % cluster.result, cluster)
+        with open('%s/refused/%s-0.0.message' % (work, cluster.name), encoding='utf-8') as f:
+            said = f.read()
+        Tap.ok(said.startswith('exit code 78: LR=fast'), 'kubectl describe would show: %s' % said.strip()[:100], cluster)
         cluster.close()
     good = sum(one_run(make, i, rnd, steps, calm) for i in range(runs))
     if runs > 0:

@@ -10,7 +10,7 @@ resolve() {
     for f in "$@"; do files="$files -f $root/$f"; done
     rc=0
     # shellcheck disable=SC2086
-    JOB_TOKEN=a-secret-for-these-tests-only docker-compose --project-directory "$root" $files config >yaml 2>err || rc=$?
+    env -u DATA JOB_TOKEN=a-secret-for-these-tests-only docker-compose --project-directory "$root" $files config >yaml 2>err || rc=$?
     /usr/bin/python3 -c 'import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)' <yaml >out
 }
 has() { jq -e "$1" out >/dev/null || { echo "# not so: $1"; false; }; }
@@ -25,6 +25,7 @@ ok "all are locked up" has 'all(.services[]; .read_only and .cap_drop == ["ALL"]
 ok "time for the last checkpoint" has 'all(.services[]; .stop_grace_period == "2m0s" or .stop_grace_period == "2m")'
 ok "the GPU node has the machine's network, memory to lock, its shared memory" has '.services.gpu | .network_mode == "host" and .ipc == "host" and (.ulimits.memlock == -1 or .ulimits.memlock.soft == -1)'
 ok "no device in the common file" has 'all(.services[]; .devices == null)'
+ok "all train on a text that is in the image, not on random numbers" has 'all(.services[]; .environment.DATA == "/usr/share/convoy/alice.txt")'
 settings=$("$convoy" config JSON=1 2>/dev/null | jq -c keys)
 ok "every setting is known" has "[.services[].environment | keys[]] - $settings == []"
 resolve compose.yaml compose.infiniband.yaml

@@ -7,25 +7,45 @@ case $build in /*) ;; *) build=$root/$build ;; esac
 venv=$build/venv
 extra kubernetes-validate test -x "$venv/bin/kubernetes-validate"
 check() { "$venv/bin/python" "$root/tests/e2e/k8s_check.py" "$@" >out 2>err; }
-for overlay in base overlays/cpu overlays/gpu overlays/infiniband overlays/jobset; do
+overlays="base overlays/cpu overlays/gpu overlays/infiniband overlays/jobset overlays/own"
+for overlay in $overlays; do
     check check "$convoy" "$root/k8s/$overlay"
     ok "$overlay: schema and meaning" is "$? $(cat out)" "0 "
 done
 render() { check render "$root/k8s/$1"; }
 render overlays/cpu
-ok "cpu: its image, no claim" is "$(grep -c 'image: convoy:cpu' out) $(grep -c PersistentVolumeClaim out)" "1 0"
+ok "cpu: its image, no claim" is "$(grep -c "image: convoy:$(cat "$root/VERSION")-cpu" out) $(grep -c PersistentVolumeClaim out)" "1 0"
 render overlays/infiniband
 ok "infiniband: GPUs too" is "$(grep -cE 'nvidia.com/gpu: .8|rdma/|hostNetwork: true' out)" 3
+# Two runs at a time: an overlay with nothing but a suffix and a number makes one of its own (a folder beside k8s, for kustomize wants it so).
+for of in cpu jobset; do
+    mkdir -p "second-$of"
+    kind=$([ $of = cpu ] && echo Job || echo JobSet)
+    at=$([ $of = cpu ] && echo spec || echo 'spec.replicatedJobs.[name=node].template.spec')
+    printf 'nameSuffix: -b\nresources: [%s]\npatches: [{path: n.yaml}]\nreplacements:\n- source: {kind: ConfigMap, name: convoy-settings, fieldPath: data.N_NODES}\n  targets: [{select: {kind: %s}, fieldPaths: ["%s.completions", "%s.parallelism"]}]\n' \
+        "$(realpath --relative-to="second-$of" "$root/k8s/overlays/$of")" $kind "$at" "$at" >"second-$of/kustomization.yaml"
+    printf 'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: convoy-settings}\ndata: {N_NODES: "3"}\n' >"second-$of/n.yaml"
+    check check "$convoy" "$tmp/second-$of"
+    ok "$of with a suffix: a run of its own" is "$? $(cat out)" "0 "
+    check render "$tmp/second-$of"
+    ok "$of: what is of the first run stands nowhere in it; the secret is for both" is "$(grep -cE 'instance: convoy$|subdomain: convoy$|convoy-(settings|checkpoints)$' out) $(grep -c 'convoy-token$' out)" "0 1"
+done
+ok "the smallest Kubernetes is said" is "$(grep -c 'Kubernetes 1.29 or newer' "$root/k8s/base/kustomization.yaml" "$root/README.md" | cut -d: -f2 | xargs)" "1 1"
 # What is checked here is what kubectl makes of it, where there is one.
 if kubectl kustomize "$root/k8s/base" >/dev/null 2>&1; then
-    for overlay in base overlays/cpu overlays/gpu overlays/infiniband overlays/jobset; do
-        kubectl kustomize "$root/k8s/$overlay" >by-kubectl 2>err
-        check compare "$root/k8s/$overlay" <by-kubectl
+    for overlay in $overlays second-cpu second-jobset; do
+        folder=$root/k8s/$overlay
+        [ -d "$folder" ] || folder=$tmp/$overlay
+        kubectl kustomize "$folder" >by-kubectl 2>err
+        check compare "$folder" <by-kubectl
         ok "$overlay: kubectl makes the same of it" is "$? $(cat out)" "0 "
     done
 else
     skip "kubectl makes the same of it" "no kubectl with kustomize here"
 fi
+check planted "$convoy"
+ok "what was wrong once, planted again: $(tail -n 1 out) noticed" is "$(tail -n 1 out | awk '{ print $1 - $3 }')" 0
+sed '$d; s/^/# not noticed: /' out
 want=${MUTANTS:-40}
 check mutants "$convoy" "${SEED:-1}" "$want"
 ok "$(tail -n 1 out) planted faults are noticed" test "$(tail -n 1 out | cut -d ' ' -f 1)" -ge $((want * 38 / 40))

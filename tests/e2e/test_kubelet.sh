@@ -11,13 +11,15 @@ mkdir release
 cp "$convoy" release/convoy
 cp "$root/LICENSE" release/licences.txt
 "$root/.ci/rootfs" release image >out 2>err || give_up pods "no root folder: $(tail -n 1 err)"
+# The text in the image, which the manifests name, is for whole vocabularies.
+few="$tiny DATA=synthetic"
 # kubelet FOLDER RUNS SETTING… — the settings stand for a user's ConfigMap: a model that takes seconds.
 kubelet() {
-    unshare --net --kill-child --fork /usr/bin/python3 "$root/tests/e2e/kubelet.py" "$tmp/image" "$1" "$(mktemp -d)/work" "$2" "${SEED:-1}" DATA=synthetic "${@:3}" 2>err ||
+    unshare --net --kill-child --fork /usr/bin/python3 "$root/tests/e2e/kubelet.py" "$tmp/image" "$1" "$(mktemp -d)/work" "$2" "${SEED:-1}" "${@:3}" 2>err ||
         { echo "not ok 999 - the kubelet came to its end"; tail -n 12 err | sed 's/^/# /'; }
 }
 export TMPDIR=$tmp
-kubelet "$root/k8s/base" "${KILLS:-2}" $tiny STEPS=1000 CHECKPOINT_EVERY=50 CHECKPOINT_KEEP=2 | tee tap
+kubelet "$root/k8s/base" "${KILLS:-2}" $few STEPS=1000 CHECKPOINT_EVERY=50 CHECKPOINT_KEEP=2 | tee tap
 if grep -q '^cannot be made here' tap; then give_up pods "containers $(cat tap)"; fi
 n=$(grep -cE '^(not )?ok' tap)
 
@@ -43,7 +45,7 @@ grep -q '^not ok' tap2 && sed 's/^/# /' tap2
 
 # The other overlays: their variables, volumes, probes and names, in runs without trouble.
 for overlay in gpu infiniband jobset; do
-    kubelet "$root/k8s/overlays/$overlay" 0 $tiny STEPS=40 BATCH_SIZE=1 GLOBAL_BATCH=4 >tap2
+    kubelet "$root/k8s/overlays/$overlay" 0 $few STEPS=40 BATCH_SIZE=1 GLOBAL_BATCH=4 >tap2
     ok "overlay $overlay: the job completes, its pods become ready" is \
         "$(grep -c '^ok' tap2) $(grep -c '^not ok' tap2) $(grep -c '^ok 1 - undisturbed: Complete, step 40$' tap2)" "2 0 1"
     grep '^#' tap2

@@ -199,8 +199,8 @@ static const char *backend_why(const struct comm *comm)
         return "each worker has a GPU";
     if (place->nodes == 1)
         return "the workers of one node exchange numbers in memory that they share";
-    return place->locals == 1 ? "one worker a node, UCX between nodes"
-                              : "memory that the workers of a node share, UCX between nodes";
+    return place->locals == 1 ? "each node has one worker, and all go over the network"
+                              : "the workers of a node share memory, and those of others are reached over the network";
 }
 
 /* met — the ranks of a life have met: what carries numbers between them goes to the board, and once to the log. */

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/must.h"
 
 #define BOARD_MAGIC 0x34647261 /* "ard4": raise the digit when the layout changes without changing its size */
@@ -122,7 +123,7 @@ static enum status map_memory(int fd, bool owns_fd, size_t bytes, struct board *
     if (memory == MAP_FAILED) {
         int error = errno;
         free(board);
-        return FAIL(ST_RETRY, "cannot map the board, %zu bytes: %s; free some memory", bytes,
+        return FAIL(memory_status((int64_t)bytes), "cannot map the board, %zu bytes: %s; free some memory", bytes,
                     strerror(error));
     }
     *board = (struct board){.fd = fd, .owns_fd = owns_fd, .bytes = bytes, .memory = memory};
@@ -137,7 +138,7 @@ enum status board_create(int workers_n, int ranks_n, struct board **out)
     size_t bytes = memory_bytes(workers_n, ranks_n);
     int fd = memfd_create("convoy-board", MFD_ALLOW_SEALING); /* no CLOEXEC: workers inherit it */
     if (fd < 0)
-        return FAIL(ST_RETRY,
+        return FAIL(errno == EMFILE ? ST_BAD_SETTING : ST_RETRY, /* this process's limit is there for good */
                     "cannot create the board's shared memory: %s; raise the limit of open files (ulimit -n)",
                     strerror(errno));
     enum status st;

@@ -91,9 +91,14 @@ static int64_t droppable(const char *dir, const char *key)
     return bytes;
 }
 
+/* v1 says "no limit" by a number beyond all memory */
+static int64_t limit_of(int64_t limit) { return limit > INT64_MAX / 2 ? -1 : limit; }
+static int64_t limit_v2(const char *dir) { return limit_of(read_bytes(dir, "memory.max")); }
+static int64_t limit_v1(const char *dir) { return limit_of(read_bytes(dir, "memory.limit_in_bytes")); }
+
 static int64_t left_of(int64_t limit, int64_t used, int64_t file_bytes_n)
 {
-    if (limit < 0 || used < 0 || limit > INT64_MAX / 2) /* v1 says "no limit" by a number beyond all memory */
+    if (limit < 0 || used < 0)
         return -1;
     int64_t held = used > file_bytes_n ? used - file_bytes_n : 0;
     return limit > held ? limit - held : 0;
@@ -101,13 +106,14 @@ static int64_t left_of(int64_t limit, int64_t used, int64_t file_bytes_n)
 
 static int64_t memory_v2(const char *dir)
 {
-    return left_of(read_bytes(dir, "memory.max"), read_bytes(dir, "memory.current"), droppable(dir, "inactive_file"));
+    return left_of(limit_v2(dir), read_bytes(dir, "memory.current"),
+                   droppable(dir, "inactive_file") + droppable(dir, "active_file"));
 }
 
 static int64_t memory_v1(const char *dir)
 {
-    return left_of(read_bytes(dir, "memory.limit_in_bytes"), read_bytes(dir, "memory.usage_in_bytes"),
-                   droppable(dir, "total_inactive_file"));
+    return left_of(limit_v1(dir), read_bytes(dir, "memory.usage_in_bytes"),
+                   droppable(dir, "total_inactive_file") + droppable(dir, "total_active_file"));
 }
 
 /* --- the way up -------------------------------------------------------------------------------------------- */
@@ -181,4 +187,9 @@ int cgroup_cpus(const char *proc_file, const char *sys_root)
 int64_t cgroup_memory_free(const char *proc_file, const char *sys_root)
 {
     return ask_all(proc_file, sys_root, &(struct ask){"memory", memory_v2, memory_v1});
+}
+
+int64_t cgroup_memory_limit(const char *proc_file, const char *sys_root)
+{
+    return ask_all(proc_file, sys_root, &(struct ask){"memory", limit_v2, limit_v1});
 }

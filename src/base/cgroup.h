@@ -15,5 +15,7 @@ int cgroup_cpus(const char *proc_file, const char *sys_root);
 /* cgroup_memory_free — bytes left of the tightest memory limit on that way, pages of files that can be dropped counted
  * as left; 0 at least; -1: no limit. */
 int64_t cgroup_memory_free(const char *proc_file, const char *sys_root);
+/* cgroup_memory_limit — the tightest memory limit itself; -1: none. */
+int64_t cgroup_memory_limit(const char *proc_file, const char *sys_root);
 
 #endif

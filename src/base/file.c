@@ -14,6 +14,7 @@
 #include <dirent.h>
 
 #include "base/mapped.h"
+#include "base/memory.h"
 #include "base/text.h"
 
 #define FILE_TREE_DEPTH_MAX 64
@@ -137,7 +138,7 @@ enum status file_read(const char *path, size_t bytes_max, char **data_out, size_
         st = FAIL(ST_BAD_DATA, "%s has %zu bytes, at most %zu are expected; is it the right file?", path,
                   bytes, bytes_max);
     } else if ((data = malloc(bytes + 1)) == NULL) {
-        st = FAIL(ST_RETRY, "out of memory: %zu bytes to read %s", bytes, path);
+        st = FAIL(memory_status((int64_t)bytes), "out of memory: %zu bytes to read %s", bytes, path);
     } else if ((st = read_all(fd, path, data, bytes, bytes_out)) == ST_OK) {
         data[*bytes_out] = 0;
         *data_out = data;

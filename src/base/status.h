@@ -32,11 +32,12 @@ enum status_group {
     X(BUG, BUG, 70, "a bug (assertion or crash), with a report")                                             \
     X(STORE, STORE, 74, "storage failed (disk full, input/output error); the last checkpoint is intact")     \
     X(RETRY, RETRY, 75,                                                                                      \
-      "temporary: a worker was lost, or preemption (SIGUSR1) after a checkpoint; restart and resume")        \
+      "temporary: a worker was lost, others hold the memory, or preemption (SIGUSR1) after a checkpoint; restart")    \
     X(PEER, RETRY, 75, "temporary: another worker or node was lost, or a deadline passed; restart and resume")       \
     X(DISAGREE, REQUEST, 76, "nodes disagree (version, settings, data), or a NODE_ID is given twice; do not restart") \
     X(NOT_ADMITTED, REQUEST, 77, "not admitted: another JOB_TOKEN than node 0's; do not restart")                   \
-    X(BAD_SETTING, REQUEST, 78, "a bad setting, or settings that contradict; do not restart")                \
+    X(BAD_SETTING, REQUEST, 78,                                                                                      \
+      "a bad setting, settings that contradict, or more memory than there is; do not restart")                       \
     X(NOT_FINITE, DEVICE, 79, "loss not finite beyond recovery")                                             \
     X(FAULT, DEVICE, 80, "device fault, or corruption suspected on this node; drain the node") \
     X(HANG, DEVICE, 81, "a worker hung beyond the allowed restarts")                                         \

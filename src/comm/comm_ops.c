@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/must.h"
 #include "base/text.h"
 #include "comm/comm_share.h"
@@ -194,7 +195,8 @@ enum status comm_ops_reserve(int64_t bytes, void **out)
     size_t size = (size_t)map_bytes(bytes);
     char *raw = mmap(NULL, size + MAP_ALIGN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (raw == MAP_FAILED)
-        return FAIL(ST_RETRY, "out of memory: %lld bytes for communication: %s", (long long)bytes, strerror(errno));
+        return FAIL(memory_status(bytes), "out of memory: %lld bytes for communication: %s", (long long)bytes,
+                    strerror(errno));
     size_t skip = (MAP_ALIGN - (uintptr_t)raw % MAP_ALIGN) % MAP_ALIGN;
     if (skip > 0)
         munmap(raw, skip);

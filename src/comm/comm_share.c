@@ -13,12 +13,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/must.h"
 
 #define GROUPS 32
 #define PIECE_ALIGN ((int64_t)2 << 20)
 #define RESERVE ((int64_t)1 << 40) /* of addresses, not of memory; halved until the system agrees */
-#define RESERVE_LEAST ((int64_t)1 << 33)
+#define RESERVE_LEAST ((int64_t)1 << 28)
 
 /* Halls of groups: found by their members under the lock, which holds the tag of its holder's generation: one that died
  * with it does not block the next. */
@@ -62,8 +63,8 @@ static enum status grow(const struct mapping *m, int64_t bytes)
 {
     const char none = 0;
     if (pwrite(m->fd, &none, 1, bytes - 1) != 1)
-        return FAIL(ST_RETRY, "cannot enlarge the memory that workers share to %lld bytes: %s", (long long)bytes,
-                    strerror(errno));
+        return FAIL(memory_status(bytes), "cannot enlarge the memory that workers share to %lld bytes: %s",
+                    (long long)bytes, strerror(errno));
     return ST_OK;
 }
 
@@ -73,8 +74,9 @@ static enum status map_at(const struct mapping *m, int64_t offset, int64_t bytes
     if (offset + bytes > m->reserved ||
         mmap(m->base + offset, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, m->fd, offset) ==
             MAP_FAILED)
-        return FAIL(ST_RETRY, "cannot map %lld bytes of the memory that workers share: %s", (long long)bytes,
-                    offset + bytes > m->reserved ? "no addresses left" : strerror(errno));
+        return FAIL(offset + bytes > m->reserved ? ST_BAD_SETTING : memory_status(bytes),
+                    "cannot map %lld bytes of the memory that workers share: %s", (long long)bytes,
+                    offset + bytes > m->reserved ? "no addresses left; raise ulimit -v" : strerror(errno));
     madvise(m->base + offset, (size_t)bytes, MADV_HUGEPAGE);
     return ST_OK;
 }
@@ -82,10 +84,16 @@ static enum status map_at(const struct mapping *m, int64_t offset, int64_t bytes
 static enum status reserve(struct mapping *m)
 {
     void *base = MAP_FAILED;
-    for (m->reserved = RESERVE; base == MAP_FAILED && m->reserved >= RESERVE_LEAST; m->reserved /= 2)
+    struct memory_room room;
+    memory_room(&room);
+    m->reserved = RESERVE;
+    while (room.process_bytes >= 0 && m->reserved > room.process_bytes / 2 && m->reserved > RESERVE_LEAST)
+        m->reserved /= 2; /* the other half is for what is not shared */
+    for (; base == MAP_FAILED && m->reserved >= RESERVE_LEAST; m->reserved /= 2)
         base = mmap(NULL, (size_t)m->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
-        return FAIL(ST_RETRY, "no addresses for the memory that workers share: %s; raise ulimit -v", strerror(errno));
+        return FAIL(memory_status(RESERVE_LEAST), "no addresses for the memory that workers share: %s; raise ulimit -v",
+                    strerror(errno));
     m->reserved *= 2; /* the loop halved once more */
     int64_t skip = (PIECE_ALIGN - (int64_t)((uintptr_t)base % (uintptr_t)PIECE_ALIGN)) % PIECE_ALIGN;
     if (skip > 0)
@@ -351,7 +359,7 @@ enum status comm_share_alloc(struct comm_share *share, int64_t bytes, void **out
     const int64_t each = round_up(bytes), all = each * place->ranks + PIECE_ALIGN;
     struct comm_wire *wire = enter(share, share->owner->call);
     if (bytes > RESERVE / place->ranks)
-        return FAIL(ST_RETRY, "out of memory: %lld bytes for each of %d workers to share", (long long)bytes,
+        return FAIL(ST_BAD_SETTING, "out of memory: %lld bytes for each of %d workers to share", (long long)bytes,
                     place->ranks);
     TRY(map_at(m, m->used, all));
     char *first = m->base + m->used, *mine = first + each * place->rank;
@@ -359,7 +367,8 @@ enum status comm_share_alloc(struct comm_share *share, int64_t bytes, void **out
     set_sight(share);
 #ifdef MADV_POPULATE_WRITE
     if (madvise(mine, (size_t)each, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
-        return FAIL(ST_RETRY, "out of memory: %lld bytes for workers to share: %s", (long long)bytes, strerror(errno));
+        return FAIL(memory_status(bytes), "out of memory: %lld bytes for workers to share: %s", (long long)bytes,
+                    strerror(errno));
 #endif
     memset(mine, 0, (size_t)bytes); /* an earlier life's words */
     TRY(comm_moves_barrier(&share->moves, wire, share->owner->call));

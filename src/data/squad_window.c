@@ -7,6 +7,7 @@
 
 #include <xxhash.h>
 
+#include "base/memory.h"
 #include "base/must.h"
 #include "data/bpe.h"
 
@@ -34,7 +35,7 @@ struct squad_window_set {
 
 static enum status no_memory(int64_t bytes)
 {
-    return FAIL(ST_RETRY, "out of memory: %lld bytes for questions and their contexts", (long long)bytes);
+    return FAIL(memory_status(bytes), "out of memory: %lld bytes for questions and their contexts", (long long)bytes);
 }
 
 /* --- tokens --- */

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "base/must.h"
 
 /* Every device and stream begins with its head; these are the only casts. */
@@ -123,7 +124,7 @@ enum status dev_pin(struct dev *dev, size_t bytes, void **out)
     if (dev_is_apart(dev))
         return ops_of(dev)->pin(dev, bytes, out);
     *out = malloc(bytes ? bytes : 1);
-    return *out ? ST_OK : FAIL(ST_RETRY, "out of memory: %zu bytes of host memory", bytes);
+    return *out ? ST_OK : FAIL(memory_status((int64_t)bytes), "out of memory: %zu bytes of host memory", bytes);
 }
 
 void dev_unpin(struct dev *dev, void *data)

@@ -23,6 +23,7 @@ struct dev_info {
     enum dev_kind kind;
     char name[64];        /* "cpu 2 threads amx" */
     int64_t memory_bytes; /* of the device; -1 unknown */
+    int64_t free_bytes;   /* of it, now; -1 unknown: base/memory.h knows the host's */
     /* Of dense products a second, of f32 tensors as the device takes them (tf32 where it was opened so), and of 16-bit
      * floats. A CPU's best level, measured at open (a few ms); a GPU's data sheet. 0: unknown, or it has none. */
     double peak_flops, peak_flops_16;

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/must.h"
 #include "base/text.h"
 #include "dev/dev.h"
@@ -127,11 +128,12 @@ static enum status cpu_alloc(struct dev *dev, size_t bytes, void **out)
 {
     char text[32];
     if (bytes > PTRDIFF_MAX - 2 * HUGE_BYTES)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes are more than can be addressed", bytes);
+        return FAIL(ST_BAD_SETTING, "out of memory: %zu bytes are more than can be addressed", bytes);
     size_t mapped = map_bytes(bytes ? bytes : 1);
     void *data = map_aligned(mapped);
     if (data == MAP_FAILED)
-        return FAIL(ST_RETRY, "out of memory: mmap of %s for the device: %s; use a smaller model or batch",
+        return FAIL(memory_status((int64_t)bytes),
+                    "out of memory: mmap of %s for the device: %s; use a smaller model or batch",
                     text_human(text, sizeof text, (double)bytes), strerror(errno));
     span_run(&dev->cpu, (struct span){.dst = data, .bytes = mapped}); /* touched by the threads that will use it */
     *out = data;
@@ -273,7 +275,7 @@ static double peak_measure(const struct cpu *cpu)
 static void cpu_info(const struct dev *dev, struct dev_info *out)
 {
     int threads_n = task_threads(dev->cpu.pool);
-    *out = (struct dev_info){.kind = DEV_KIND_CPU, .peak_flops = dev->peak_flops, .threads_n = threads_n};
+    *out = (struct dev_info){.kind = DEV_KIND_CPU, .free_bytes = -1, .peak_flops = dev->peak_flops, .threads_n = threads_n};
     int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
     out->memory_bytes = pages > 0 ? pages * page_bytes : -1;
     text_format(out->name, sizeof out->name, "cpu %d thread%s %s", threads_n, threads_n == 1 ? "" : "s",

@@ -106,7 +106,8 @@ static enum status take(const struct dev *dev, size_t bytes, void **out)
         char what[80];
         text_format(what, sizeof what, "%s of device memory were asked for",
                     text_human(text, sizeof text, (double)bytes));
-        return dev_cuda_error_fail(error, what);
+        enum status st = dev_cuda_error_fail(error, what);
+        return st == ST_RETRY && bytes > dev->prop.totalGlobalMem ? ST_BAD_SETTING : st; /* never to be had */
     }
     error = cudaMemsetAsync(data, 0, bytes, NULL);
     error = error == cudaSuccess ? cudaStreamSynchronize(NULL) : error;
@@ -452,8 +453,11 @@ static void cuda_info(const struct dev *dev, struct dev_info *out)
     char driver[24];
     const struct cudaDeviceProp *prop = &dev->prop;
     struct dev_cuda_peak peak = dev_cuda_peak(prop->name, prop->major, prop->minor, prop->multiProcessorCount);
+    size_t free_bytes = 0, total_bytes = 0;
+    bool is_told = cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess;
     *out = (struct dev_info){.kind = DEV_KIND_CUDA,
                              .memory_bytes = (int64_t)prop->totalGlobalMem,
+                             .free_bytes = is_told ? (int64_t)free_bytes : -1,
                              .peak_flops = dev->is_tf32 ? peak.tf32 : peak.f32,
                              .peak_flops_16 = peak.f16,
                              .threads_n = 1};

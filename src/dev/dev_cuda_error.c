@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 
 /* What a missing or unfit driver lacks, and who has it. */
@@ -58,7 +59,7 @@ enum status dev_cuda_error_pin(cudaError_t error, size_t bytes)
     if (error != cudaErrorMemoryAllocation)
         return dev_cuda_error_fail(error, "taking pinned host memory");
     (void)cudaGetLastError(); /* this one does not stick */
-    return FAIL(ST_RETRY,
+    return FAIL(memory_status((int64_t)bytes),
                 "out of memory: %s of pinned host memory were asked for, which CUDA refuses; the host has %s free. "
                 "Give this process more host memory (of a container its limit: --memory, --ulimit memlock=-1)",
                 text_human(text, sizeof text, (double)bytes),

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/must.h"
 
 struct rows {
@@ -47,7 +48,8 @@ enum status rows_open(const struct rows_config *config, struct rows **out)
     r->numbers = calloc((size_t)config->tokens_max, sizeof *r->numbers);
     if (!r->lists || !r->number || !r->numbers) {
         rows_close(r);
-        return FAIL(ST_RETRY, "out of memory: rows of %lld tokens; use a smaller BATCH_SIZE",
+        return FAIL(memory_status(comm_place(config->comm)->ranks * config->tokens_max * (int64_t)sizeof(int32_t)),
+                    "out of memory: rows of %lld tokens; use a smaller BATCH_SIZE",
                     (long long)config->tokens_max);
     }
     *out = r;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/must.h"
 #include "comm/order.h"
 #include "dev/dev.h"
@@ -48,19 +49,47 @@ static enum status take(struct squeeze *q, int64_t n, size_t each, void **out)
     *out = calloc((size_t)(n > 0 ? n : 1), each);
     q->bytes += n * (int64_t)each;
     return *out ? ST_OK
-                : FAIL(ST_RETRY, "out of memory: %lld x %zu bytes to compress gradients; use COMPRESS=none", (long long)n,
-                       each);
+                : FAIL(memory_status(n * (int64_t)each),
+                       "out of memory: %lld x %zu bytes to compress gradients; use COMPRESS=none", (long long)n, each);
+}
+
+static enum compress_kind kind_of(const struct squeeze_config *c)
+{
+    return c->kind == SQUEEZE_KIND_INT8 ? COMPRESS_KIND_INT8 : COMPRESS_KIND_BF16;
+}
+
+/* Packed bytes of the largest part of a piece. */
+static int64_t part_bytes_of(enum compress_kind kind, int ranks, int64_t elems)
+{
+    struct order_extent largest = order_extent(elems, ranks, 0);
+    for (int rank = 1; rank < ranks; rank++)
+        if (order_extent(elems, ranks, rank).elems > largest.elems)
+            largest = order_extent(elems, ranks, rank);
+    int64_t bytes = compress_bytes(kind, largest.elems);
+    return (bytes + ORDER_ALIGN - 1) / ORDER_ALIGN * ORDER_ALIGN;
 }
 
 static void plan_piece(const struct squeeze *q, struct piece *p, int64_t elems)
 {
-    struct order_extent largest = order_extent(elems, q->ranks, 0);
-    for (int rank = 1; rank < q->ranks; rank++)
-        if (order_extent(elems, q->ranks, rank).elems > largest.elems)
-            largest = order_extent(elems, q->ranks, rank);
     p->elems = elems;
-    int64_t bytes = compress_bytes(q->kind, largest.elems);
-    p->part_bytes = (bytes + ORDER_ALIGN - 1) / ORDER_ALIGN * ORDER_ALIGN;
+    p->part_bytes = part_bytes_of(q->kind, q->ranks, elems);
+}
+
+int64_t squeeze_plan(const struct squeeze_config *c, int rank, int ranks, bool is_apart)
+{
+    enum compress_kind kind = kind_of(c);
+    int64_t part_most = 0, piece_most = 1, kept = 0;
+    for (int i = 0; i < c->pieces_n; i++) {
+        int64_t elems = c->piece_elems[i], part = part_bytes_of(kind, ranks, elems);
+        part_most = part > part_most ? part : part_most;
+        piece_most = elems > piece_most ? elems : piece_most;
+        if (kind == COMPRESS_KIND_INT8)
+            kept += (elems + order_extent(elems, ranks, rank).elems) * (int64_t)sizeof(float);
+        kept += i >= c->late_first ? part : 0;
+    }
+    return c->pieces_n * (int64_t)(sizeof(struct piece) + sizeof(struct job)) + 2 * ranks * part_most +
+           ranks * (int64_t)(RUN_ELEMS * sizeof(float) + sizeof(struct order_step)) + kept +
+           (is_apart ? piece_most * (int64_t)sizeof(float) : 0);
 }
 
 /* What every piece keeps from step to step: large, walked through in order, so in large pages. */
@@ -142,10 +171,12 @@ enum status squeeze_open(const struct squeeze_config *config, struct squeeze **o
     if (!q)
         return FAIL(ST_RETRY, "out of memory: compression");
     q->c = *config;
-    q->kind = config->kind == SQUEEZE_KIND_INT8 ? COMPRESS_KIND_INT8 : COMPRESS_KIND_BF16;
+    q->kind = kind_of(config);
     q->rank = comm_place(config->comm)->rank;
     q->ranks = comm_place(config->comm)->ranks;
     enum status st = take_all(q);
+    ASSERTF(st != ST_OK || q->bytes == squeeze_plan(config, q->rank, q->ranks, dev_is_apart(config->dev)),
+            "planned and taken differ: %lld taken", (long long)q->bytes);
     if (st == ST_OK)
         *out = q;
     else

@@ -28,6 +28,9 @@ struct squeeze;
 enum status squeeze_open(const struct squeeze_config *config, struct squeeze **out);
 void squeeze_close(struct squeeze *q); /* accepts NULL; the comm's thread is at rest */
 int64_t squeeze_bytes(const struct squeeze *q); /* memory taken */
+/* squeeze_plan — the same before it is taken, for one of `ranks` whose memory is apart from the host's or not. Of the
+ * config kind, late_first and pieces are looked at. */
+int64_t squeeze_plan(const struct squeeze_config *config, int rank, int ranks, bool is_apart);
 
 /* squeeze_begin — the sum over ranks of piece `piece`, at `from` (its gradient, f32): to_all
  * gets all of it; to_own, when to_all is NULL, this rank's part (order_extent). Either may lie in `from`. from and to

@@ -32,7 +32,7 @@ static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool i
 static bool wants_rows(const struct store *s)
 {
     const struct param *row = &s->c.table->row[0];
-    return s->c.has_grads && !dev_is_apart(s->c.dev) && rows_are_worth(s->layout.ranks, row->dim[0], s->c.pass_tokens);
+    return s->c.has_grads && !s->is_apart && rows_are_worth(s->layout.ranks, row->dim[0], s->c.pass_tokens);
 }
 
 static int64_t rows_elems(const struct store *s)
@@ -103,25 +103,71 @@ static void check_taken(const struct store *s)
     ASSERTF(bytes == planned, "planned %lld taken %lld", (long long)planned, (long long)bytes);
 }
 
-static enum status open_squeeze(struct store *s)
+/* squeeze_of — what compresses gradients; NULL pieces: out of memory. The pieces are the caller's to free. */
+static struct squeeze_config squeeze_of(const struct store *s)
 {
     int n = s->layout.pieces_n;
     int64_t *elems = calloc((size_t)n, sizeof *elems);
-    if (!elems)
-        return FAIL(ST_RETRY, "out of memory: %d pieces of the model", n);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; elems && i < n; i++)
         elems[i] = s->layout.piece[i].elems;
-    struct squeeze_config config = {.comm = s->c.comm,
-                                    .dev = s->c.dev,
-                                    .kind = s->c.compress,
-                                    .late_first = !s->is_late ? n : s->rows ? 1 : 0,
-                                    .pieces_n = n,
-                                    .piece_elems = elems};
-    enum status st = squeeze_open(&config, &s->squeeze);
-    free(elems);
+    return (struct squeeze_config){.comm = s->c.comm,
+                                   .dev = s->c.dev,
+                                   .kind = s->c.compress,
+                                   .late_first = !s->is_late ? n : wants_rows(s) ? 1 : 0,
+                                   .pieces_n = n,
+                                   .piece_elems = elems};
+}
+
+static bool wants_squeeze(const struct store *s)
+{
+    return s->c.compress != SQUEEZE_KIND_NONE && s->c.has_grads && !s->is_alone;
+}
+
+static enum status no_pieces(const struct store *s)
+{
+    return FAIL(ST_RETRY, "out of memory: %d pieces of the model", s->layout.pieces_n);
+}
+
+static enum status open_squeeze(struct store *s)
+{
+    struct squeeze_config config = squeeze_of(s);
+    enum status st = config.piece_elems ? squeeze_open(&config, &s->squeeze) : no_pieces(s);
+    free((void *)(uintptr_t)config.piece_elems);
     TRY(st);
     s->taken.residuals = squeeze_bytes(s->squeeze);
     return ST_OK;
+}
+
+/* set_shape — what is held whole and what in parts, from the configuration and the layout alone. */
+static void set_shape(struct store *s, bool is_apart)
+{
+    const struct store_config *c = &s->c;
+    s->is_apart = is_apart;
+    s->is_alone = s->layout.ranks == 1;
+    s->has_parts = !s->is_alone && c->shard != LAYOUT_SHARD_NONE;
+    s->is_late = !s->is_alone && !s->has_parts;
+    s->params_window = !s->is_alone && c->shard == LAYOUT_SHARD_FULL;
+    s->params_packed = s->params_window || (s->has_parts && c->dtype != DTYPE_F32);
+    s->has_view = s->params_window || c->dtype != DTYPE_F32;
+    s->grads_window = !s->is_alone && c->shard >= LAYOUT_SHARD_GRADIENTS && !c->is_accumulated;
+}
+
+enum status store_plan(const struct store_config *config, int rank, int ranks, bool is_apart, struct store_memory *out)
+{
+    struct store s = {.c = *config};
+    enum status st = ST_OK;
+    TRY(layout_init(config->table, ranks, rank, config->bucket_elems, &s.layout));
+    set_shape(&s, is_apart);
+    *out = plan(&s);
+    if (wants_squeeze(&s)) {
+        struct squeeze_config squeeze = squeeze_of(&s);
+        st = squeeze.piece_elems ? ST_OK : no_pieces(&s);
+        if (st == ST_OK)
+            out->residuals = squeeze_plan(&squeeze, rank, ranks, is_apart);
+        free((void *)(uintptr_t)squeeze.piece_elems);
+    }
+    layout_free(&s.layout);
+    return st;
 }
 
 static enum status open_all(struct store *s)
@@ -129,23 +175,17 @@ static enum status open_all(struct store *s)
     const struct store_config *c = &s->c;
     const struct comm_place *place = comm_place(c->comm);
     TRY(layout_init(c->table, place->ranks, place->rank, c->bucket_elems, &s->layout));
-    s->is_alone = place->ranks == 1;
-    s->has_parts = !s->is_alone && c->shard != LAYOUT_SHARD_NONE;
-    s->is_late = !s->is_alone && !s->has_parts;
-    s->params_window = !s->is_alone && c->shard == LAYOUT_SHARD_FULL;
-    s->params_packed = s->params_window || (s->has_parts && c->dtype != DTYPE_F32);
-    s->has_view = s->params_window || c->dtype != DTYPE_F32;
-    s->grads_window = !s->is_alone && c->shard >= LAYOUT_SHARD_GRADIENTS && !c->is_accumulated;
+    set_shape(s, dev_is_apart(c->dev));
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
     s->taken = plan(s);
     s->piece = calloc((size_t)s->layout.pieces_n, sizeof *s->piece);
     s->sums = calloc((size_t)s->layout.pieces_n + STORE_EXTRAS_MAX, sizeof *s->sums);
     s->embed_row = calloc((size_t)c->table->rows_n, sizeof *s->embed_row);
     if (!s->piece || !s->sums || !s->embed_row)
-        return FAIL(ST_RETRY, "out of memory: %d pieces of the model", s->layout.pieces_n);
+        return no_pieces(s);
     TRY(take_all(s));
     check_taken(s);
-    return c->compress != SQUEEZE_KIND_NONE && c->has_grads && !s->is_alone ? open_squeeze(s) : ST_OK;
+    return wants_squeeze(s) ? open_squeeze(s) : ST_OK;
 }
 
 enum status store_open(const struct store_config *config, struct store **out)

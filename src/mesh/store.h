@@ -75,6 +75,9 @@ struct store;
 enum status store_open(const struct store_config *config, struct store **out);
 void store_close(struct store *s); /* accepts NULL; waits for what is under way, also after a failure */
 struct store_memory store_memory(const struct store *s);
+/* store_plan — what store_open would take on rank `rank` of `ranks`, whose memory is apart from the host's or not. Of the
+ * config dev, stream, comm and the callbacks are not looked at. */
+enum status store_plan(const struct store_config *config, int rank, int ranks, bool is_apart, struct store_memory *out);
 int64_t store_memory_bytes(const struct store *s);
 const struct layout *store_layout(const struct store *s);
 

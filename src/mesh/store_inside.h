@@ -22,6 +22,7 @@ struct store_piece {
 struct store {
     struct store_config c;
     struct layout layout;
+    bool is_apart;                     /* the device's memory is not the host's */
     bool is_alone, has_parts;          /* one rank; moments are in parts */
     bool is_late;                      /* gradients are gathered beside the next forward pass, and updates due until then */
     bool params_window, grads_window;  /* passes see a window; else all of it */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "comm/order.h"
 
 #define RUNS_MAX 1001
@@ -160,7 +161,8 @@ static enum status take(struct bench *b, struct dev *dev, int64_t bytes)
     }
     b->times = malloc(sizeof(double) * (size_t)b->ranks * RUNS_MAX);
     if (b->host == NULL || b->times == NULL)
-        return FAIL(ST_RETRY, "out of memory: %lld bytes of a buffer, the times of %d ranks", (long long)bytes, b->ranks);
+        return FAIL(memory_status(bytes), "out of memory: %lld bytes of a buffer, the times of %d ranks",
+                    (long long)bytes, b->ranks);
     return ST_OK;
 }
 

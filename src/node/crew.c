@@ -156,6 +156,25 @@ void crew_cut(struct crew *crew)
     }
 }
 
+/* A worker that waits for others looks for a stop itself; one that loads may be in a call that takes long. */
+static bool is_loading(const struct crew *crew, int worker_i)
+{
+    struct board_worker post;
+    bool has_spoken = board_worker_copy(crew->config.board, worker_i, &post);
+    return !has_spoken || post.phase == BOARD_PHASE_LOADING || post.phase == BOARD_PHASE_RECOVERING;
+}
+
+void crew_cut_loading(struct crew *crew)
+{
+    for (int i = 0; i < crew->config.workers_n; i++) {
+        struct crew_worker *worker = &crew->workers[i];
+        if (!worker->pid || worker->is_cut || !is_loading(crew, i))
+            continue;
+        worker->is_cut = true;
+        kill(worker->pid, SIGKILL);
+    }
+}
+
 /* ---- in between ---- */
 
 /* look — a worker that waits for others in a call is not silent: its pulse says so. One whose pulse stopped is

@@ -45,6 +45,7 @@ void crew_stay_away(struct crew *crew); /* nobody is started any more */
 enum status crew_tick(struct crew *crew, int64_t now_ms); /* starts who is due, looks after who is silent */
 void crew_reap(struct crew *crew);                        /* after SIGCHLD; calls on_end */
 void crew_cut(struct crew *crew);                         /* SIGKILL to all */
+void crew_cut_loading(struct crew *crew);                 /* to those that have not begun to train */
 
 /* crew_limit_ms — the longest silence in a step that one of them is allowed. */
 int64_t crew_limit_ms(const struct crew *crew);

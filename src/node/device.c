@@ -9,6 +9,7 @@
 #include "base/board.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/task.h"
 #include "dev/dev_cuda.h"
 #include "dev/library.h"
 #include "kernels/cpu.h"
@@ -53,11 +54,18 @@ enum status device_open(const struct conf *conf, int worker_i, int threads_n, st
     return dev_cpu_open(threads_n, CPU_LEVEL_N, out);
 }
 
-enum dtype device_dtype(const struct conf *conf, const struct dev *dev)
+int device_threads(const struct conf *conf)
+{
+    int asked = conf_threads(conf), workers_n = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE), cores = task_cores();
+    int threads_n = asked > 0 ? asked : cores / workers_n > 1 ? cores / workers_n : 1;
+    return threads_n < TASK_THREADS_MAX ? threads_n : TASK_THREADS_MAX;
+}
+
+enum dtype device_dtype(const struct conf *conf, bool is_apart)
 {
     switch (conf_i64(conf, CONF_PRECISION)) {
     case CONF_PRECISION_AUTO:
-        return dev_is_apart(dev) ? DTYPE_BF16 : DTYPE_F32;
+        return is_apart ? DTYPE_BF16 : DTYPE_F32;
     case CONF_PRECISION_BF16:
         return DTYPE_BF16;
     case CONF_PRECISION_FP16:

@@ -12,9 +12,11 @@
  * CPU. PRECISION goes with it: one that only a GPU has is ST_NO_DEVICE where none was found (conf refuses it with
  * DEVICE=cpu). */
 enum status device_open(const struct conf *conf, int worker_i, int threads_n, struct dev **out);
-/* device_dtype — PRECISION as the element type of passes on this device: auto is f32 on a CPU, bf16 on a GPU; tf32 is
- * f32. */
-enum dtype device_dtype(const struct conf *conf, const struct dev *dev);
+/* device_dtype — PRECISION as the element type of passes on a GPU (is_apart) or a CPU: auto is bf16 there, f32 here;
+ * tf32 is f32. */
+enum dtype device_dtype(const struct conf *conf, bool is_apart);
+/* device_threads — of a worker's pool on a CPU: those of one node share its cores. */
+int device_threads(const struct conf *conf);
 
 /* device_comm — the transport that BACKEND asks for, for so many workers on such devices. */
 enum comm_kind device_comm(const struct conf *conf, const struct dev *dev, int ranks);

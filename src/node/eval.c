@@ -19,6 +19,7 @@
 #include "node/command.h"
 #include "node/device.h"
 #include "node/eval_qa.h"
+#include "node/fit.h"
 #include "node/mapping.h"
 #include "node/say.h"
 #include "node/trained.h"
@@ -127,6 +128,14 @@ static enum status open_feed(struct eval *e)
     return ST_OK;
 }
 
+static enum status check_memory(const struct eval *e, const struct step_config *config)
+{
+    const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1}, .is_apart = dev_is_apart(e->dev)};
+    struct memory_plan plan;
+    TRY(memory_plan_eval(config, &place, &plan));
+    return fit_alone("eval", &plan, e->dev, "a smaller BATCH_SIZE or SEQ_LEN needs less, and a smaller model does");
+}
+
 static enum status open_step(struct eval *e)
 {
     struct step_config config = {
@@ -141,7 +150,8 @@ static enum status open_step(struct eval *e)
     };
     TRY(device_open(e->conf, 0, conf_threads(e->conf), &e->dev));
     config.dev = e->dev;
-    config.dtype = device_dtype(e->conf, e->dev);
+    config.dtype = device_dtype(e->conf, dev_is_apart(e->dev));
+    TRY(check_memory(e, &config));
     TRY(step_open(&config, &e->step));
     struct load_target to = {.table = step_table(e->step), .stream = step_stream(e->step), .data = step_tensor(e->step, 0)};
     return trained_load(&e->trained, &to);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/must.h"
 #include "data/squad_span.h"
 #include "train/batch.h"
@@ -124,7 +125,8 @@ static enum status run_all(struct questions *q)
     TRY(batch_init(&q->batch, FEED_TASK_QA, c->batch_samples, c->seq_tokens));
     q->logits = malloc((size_t)(2 * c->batch_samples * c->seq_tokens) * sizeof *q->logits);
     if (!q->logits)
-        return FAIL(ST_RETRY, "out of memory: logits of %lld samples", (long long)c->batch_samples);
+        return FAIL(memory_status(2 * c->batch_samples * c->seq_tokens * (int64_t)sizeof *q->logits),
+                    "out of memory: logits of %lld samples", (long long)c->batch_samples);
     squad_span_begin(&q->best);
     for (int64_t first = 0; first < windows_n; first += c->batch_samples) {
         if (!c->go_on(c->arg, first, windows_n))

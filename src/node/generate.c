@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/must.h"
 #include "base/rand.h"
 #include "conf/conf.h"
@@ -13,6 +14,7 @@
 #include "dev/dev.h"
 #include "node/command.h"
 #include "node/device.h"
+#include "node/fit.h"
 #include "node/say.h"
 #include "node/trained.h"
 #include "train/decoder.h"
@@ -64,7 +66,7 @@ static enum status read_prompt(struct writer *w, const char *prompt, int64_t mor
     uint16_t *ids = malloc((n + 1) * sizeof *ids);
     if (!w->tokens || !ids) {
         free(ids);
-        return FAIL(ST_RETRY, "out of memory: a prompt of %zu bytes", n);
+        return FAIL(memory_status(w->tokens_cap * (int64_t)sizeof *w->tokens), "out of memory: a prompt of %zu bytes", n);
     }
     ids[0] = BPE_END;
     w->tokens_n = n ? (int64_t)bpe_encode(w->bpe, prompt, n, ids, n) : 1;
@@ -112,6 +114,14 @@ static enum status write_text(struct writer *w, const struct conf *conf, int64_t
     return say_bytes("\n", 1);
 }
 
+static enum status check_memory(const struct dev *dev, const struct model_dims *dims, int64_t window, enum dtype dtype)
+{
+    const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1}, .is_apart = dev_is_apart(dev)};
+    struct memory_plan plan;
+    TRY(memory_plan_write(dims, window, dtype, &place, &plan));
+    return fit_alone("generate", &plan, dev, "a shorter PROMPT and fewer TOKENS need less, and a smaller model does");
+}
+
 static enum status run(struct writer *w, struct trained *trained, const struct conf *conf)
 {
     int64_t more = conf_i64(conf, CONF_TOKENS);
@@ -126,7 +136,9 @@ static enum status run(struct writer *w, struct trained *trained, const struct c
     TRY(read_prompt(w, conf_text(conf, CONF_PROMPT), more, dims->vocab));
     TRY(device_open(conf, 0, 0, &w->dev));
     int64_t all = w->tokens_n + more;
-    TRY(decoder_open(w->dev, dims, all < dims->context ? all : dims->context, device_dtype(conf, w->dev), &w->decoder));
+    int64_t window = all < dims->context ? all : dims->context;
+    TRY(check_memory(w->dev, dims, window, device_dtype(conf, dev_is_apart(w->dev))));
+    TRY(decoder_open(w->dev, dims, window, device_dtype(conf, dev_is_apart(w->dev)), &w->decoder));
     struct load_target target = decoder_target(w->decoder);
     TRY(trained_load(trained, &target));
     w->work = malloc((size_t)dims->vocab * sizeof *w->work);

@@ -11,11 +11,13 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/must.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "model/model.h"
 #include "node/command.h"
+#include "node/fit.h"
 #include "train/weights.h"
 
 /* A model in memory. */
@@ -62,11 +64,15 @@ static enum status check_from(const char *from)
  * values from SEED, as a new model's would. */
 static enum status take(struct import *in)
 {
+    struct memory_plan plan;
+    TRY(memory_plan_import(&in->dims, &plan));
+    TRY(fit_alone("import", &plan, NULL, "use a machine with more memory; what is made there may be copied here"));
     TRY(model_ops(&in->dims)->describe(&in->dims, &in->table));
     TRY(weights_load(in->from, &(struct load_target){.table = &in->table}));
     in->data = calloc((size_t)in->table.total_elems, sizeof *in->data);
     if (!in->data)
-        return FAIL(ST_RETRY, "out of memory: %" PRId64 " parameters of %s", in->table.parameters, in->from);
+        return FAIL(memory_status(in->table.total_elems * (int64_t)sizeof *in->data),
+                    "out of memory: %" PRId64 " parameters of %s", in->table.parameters, in->from);
     for (int i = 0; i < in->table.rows_n; i++) {
         const struct param *p = &in->table.row[i];
         if (text_starts(p->name, "qa_outputs."))

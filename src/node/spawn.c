@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -87,6 +88,17 @@ enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out)
                     "cannot start a worker: %s; raise the limits of processes (ulimit -u) or memory",
                     strerror(error));
     *pid_out = pid;
+    return ST_OK;
+}
+
+enum status spawn_share(int workers_n, int *fd_out)
+{
+    int fd = workers_n > 1 ? memfd_create("convoy-share", MFD_CLOEXEC) : -1;
+    if (workers_n > 1 && fd < 0)
+        return FAIL(errno == EMFILE ? ST_BAD_SETTING : ST_RETRY,
+                    "cannot create memory for the workers to share: %s; raise the limit of open files (ulimit -n)",
+                    strerror(errno));
+    *fd_out = fd;
     return ST_OK;
 }
 

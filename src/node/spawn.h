@@ -20,6 +20,9 @@ struct spawn_config {
  * BOARD_SHARE_FD, and every other descriptor but 0, 1, 2 closed. The worker dies with this process (SIGKILL), and
  * ignores SIGINT, SIGTERM, SIGUSR1 and SIGPIPE from its first instruction. */
 enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out);
+/* spawn_share — memory that the workers of this node, and those that replace them, find under one descriptor; -1 for one
+ * worker. */
+enum status spawn_share(int workers_n, int *fd_out);
 /* spawn_reap — collect one ended child, ours or (as PID 1) an adopted one. False: none left. */
 bool spawn_reap(pid_t *pid_out, int *wait_status_out);
 char spawn_state(pid_t pid); /* the letter of /proc/PID/stat: R S D T Z …; 0 unknown */

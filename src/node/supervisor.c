@@ -15,7 +15,6 @@
 #include <math.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <event2/event.h>
@@ -28,8 +27,10 @@
 #include "node/crash.h"
 #include "node/crew.h"
 #include "node/device.h"
+#include "node/fit.h"
 #include "node/linger.h"
 #include "node/rally.h"
+#include "node/spawn.h"
 #include "node/verdict.h"
 #include "node/watch.h"
 #include "serve/serve.h"
@@ -37,6 +38,7 @@
 
 #define TICK_MS 50
 #define SAME_SIGNAL_MS 500 /* `timeout` and process groups deliver one signal twice */
+#define LOADING_STOP_MS 3000 /* a worker that has not begun to train obeys a stop by itself so long, then it is ended */
 #define SERVE_HANG_EXTRA_MS (30 * 1000)
 #define SIGNALS_N 4
 
@@ -54,6 +56,7 @@ struct supervisor {
     struct board_node node;
     struct verdict_budget budget; /* one worker alone: of the job; else of this node's, for the delay */
     enum board_request stop;      /* asked so far, here or on another node */
+    int64_t stop_ms;              /* when */
     enum board_request signalled; /* by a signal to this process */
     bool was_preempted;           /* SIGUSR1 came first */
     bool is_cut;                  /* a second signal said so */
@@ -131,7 +134,9 @@ static void end_stopped(struct supervisor *s, const struct crew_end *worker)
     enum status st = guard_status(s->stop);
     char rest[96];
     verdict_kept(has_dir(s), worker->last, rest, sizeof rest);
-    if (s->is_cut)
+    if (worker->is_cut && !s->is_cut)
+        FAIL(st, "stopped by %s while loading, before the first step; %s", guard_signal(s->stop), rest);
+    else if (s->is_cut)
         FAIL(st, "ended at once by a second signal, without another checkpoint; %s", rest);
     else
         FAIL(st, "asked to stop by %s, but %s; %s", guard_signal(s->stop), worker->verdict.text, rest);
@@ -238,6 +243,13 @@ static void on_worker_end(void *arg, const struct crew_end *worker)
     }
 }
 
+static void set_stop(struct supervisor *s, enum board_request request)
+{
+    s->stop = request;
+    s->stop_ms = clock_ms();
+    s->was_preempted = s->was_preempted || request == BOARD_REQUEST_PREEMPT;
+}
+
 /* stop_unready — nobody is there to carry the stop out. */
 static void stop_unready(struct supervisor *s, enum board_request request)
 {
@@ -272,8 +284,7 @@ static void on_rally_stop(void *arg, enum board_request request)
     struct supervisor *s = arg;
     if (s->is_over || request <= s->stop)
         return;
-    s->stop = request;
-    s->was_preempted = s->was_preempted || request == BOARD_REQUEST_PREEMPT;
+    set_stop(s, request);
     board_request(s->board, request);
     LOG_INFO("%s on another node: stopping after this step and a checkpoint", guard_signal(request));
     crew_stay_away(s->crew);
@@ -297,6 +308,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     if (s->is_over)
         return;
     int64_t now_ms = clock_ms();
+    if (guard_is_stop(s->stop) && now_ms - s->stop_ms >= LOADING_STOP_MS)
+        crew_cut_loading(s->crew);
     enum status st = crew_tick(s->crew, now_ms);
     if (crew_limit_ms(s->crew) > s->node.limit_ms) {
         s->node.limit_ms = crew_limit_ms(s->crew);
@@ -347,8 +360,7 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     }
     if (request <= s->stop) /* a scheduler stops all nodes: another one's signal has come here first, over the wire */
         return;
-    s->stop = request;
-    s->was_preempted = s->was_preempted || request == BOARD_REQUEST_PREEMPT;
+    set_stop(s, request);
     board_request(s->board, request);
     if (s->rally)
         rally_stop(s->rally, request);
@@ -442,19 +454,6 @@ static enum status open_serve(struct supervisor *s)
     return ST_OK;
 }
 
-/* open_share — memory that the workers of this node, and those that replace them, find under one descriptor. */
-static enum status open_share(struct supervisor *s)
-{
-    if (s->node.workers_n == 1)
-        return ST_OK;
-    s->share_fd = memfd_create("convoy-share", MFD_CLOEXEC);
-    if (s->share_fd < 0)
-        return FAIL(ST_RETRY,
-                    "cannot create memory for the workers to share: %s; raise the limit of open files (ulimit -n)",
-                    strerror(errno));
-    return ST_OK;
-}
-
 static enum status open_crew(struct supervisor *s)
 {
     struct crew_config config = {
@@ -496,7 +495,7 @@ static enum status open_all(struct supervisor *s)
     first_node(s);
     if (s->node.run[0])
         LOG_INFO("run %s", s->node.run);
-    TRY(open_share(s));
+    TRY(spawn_share(s->node.workers_n, &s->share_fd));
     TRY(open_crew(s));
     TRY(open_rally(s));
     return open_serve(s);
@@ -561,6 +560,16 @@ static void quiet(const struct supervisor *s)
     status_clear();
 }
 
+/* begin — the workers, once it is known that there is memory for them. */
+static enum status begin(struct supervisor *s)
+{
+    enum status st = fit_train(s->conf);
+    if (st == ST_OK)
+        return crew_start(s->crew);
+    leave(s, st);
+    return ST_OK;
+}
+
 enum status supervisor_main(const struct conf *conf, int argc, char **argv)
 {
     struct supervisor s = {
@@ -572,9 +581,10 @@ enum status supervisor_main(const struct conf *conf, int argc, char **argv)
     };
     enum status st = open_all(&s);
     if (st == ST_OK)
-        st = crew_start(s.crew);
+        st = begin(&s);
     if (st == ST_OK) {
-        event_base_dispatch(s.loop);
+        if (!s.is_over)
+            event_base_dispatch(s.loop);
         st = s.result;
         quiet(&s);
     }

@@ -9,18 +9,19 @@
 #include <math.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/board.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/must.h"
-#include "base/task.h"
 #include "base/text.h"
 #include "dev/dev.h"
 #include "node/crash.h"
 #include "node/device.h"
 #include "node/ferry.h"
+#include "node/fit.h"
 #include "node/gauge.h"
 #include "node/lives.h"
 #include "node/mapping.h"
@@ -131,21 +132,12 @@ static enum status open_feed(struct worker *w, bool is_validation, struct feed *
     return stopped(w);
 }
 
-/* threads — of this worker: those of one node share its cores. 0: the machine decides. */
-static int threads(const struct worker *w)
-{
-    int asked = conf_threads(w->conf), workers_n = (int)conf_i64(w->conf, CONF_N_GPU_EACH_NODE);
-    if (asked > 0 || workers_n == 1)
-        return asked;
-    return task_cores() / workers_n > 1 ? task_cores() / workers_n : 1;
-}
-
 static enum status open_device(struct worker *w)
 {
     struct dev_info info;
     must_note("opening the device");
-    TRY(device_open(w->conf, w->worker_i, threads(w), &w->dev));
-    w->config.dtype = device_dtype(w->conf, w->dev);
+    TRY(device_open(w->conf, w->worker_i, device_threads(w->conf), &w->dev));
+    w->config.dtype = device_dtype(w->conf, dev_is_apart(w->dev));
     mapping_settings(w->conf, &w->config, &w->settings);
     w->config.settings_json = w->settings.data;
     dev_info(w->dev, &info);
@@ -153,6 +145,7 @@ static enum status open_device(struct worker *w)
     if (speaks(w))
         LOG_INFO("device %s%s", info.name, conf_i64(w->conf, CONF_N_GPU_EACH_NODE) > 1 ? ", of each worker" : "");
     post_loading(w);
+    TRY(fit_device(w->conf, &w->config, w->dev));
     if (info.bus[0])
         TRY(gauge_open(w->board, w->worker_i, info.bus, speaks(w), GAUGE_EVERY_MS, &w->gauge));
     return stopped(w);
@@ -354,6 +347,14 @@ static void post_first(struct worker *w)
     post_loading(w);
 }
 
+/* tell_peak — beside what was planned (node/fit.h). */
+static void tell_peak(void)
+{
+    struct rusage used;
+    if (getrusage(RUSAGE_SELF, &used) == 0)
+        LOG_DEBUG("memory: %lld KiB at the most", (long long)used.ru_maxrss);
+}
+
 /* post_end — the trainer's last numbers stay; what ended this worker joins them. */
 static void post_end(struct worker *w, enum status st, const char *sentence)
 {
@@ -386,6 +387,7 @@ enum status worker_main(const struct conf *conf, int worker_i)
     board_node_copy(w.board, &w.node);
     post_first(&w);
     enum status st = train(&w);
+    tell_peak();
     if (st != ST_OK)
         post_error(&w, st);
     feed_close(w.feed);

@@ -3,14 +3,15 @@
 
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "base/must.h"
 
 static enum status take(size_t n, size_t elem_bytes, void **out)
 {
     *out = calloc(n ? n : 1, elem_bytes);
     return *out ? ST_OK
-                : FAIL(ST_RETRY, "out of memory: a batch of %zu x %zu bytes; use a smaller GLOBAL_BATCH", n,
-                       elem_bytes);
+                : FAIL(memory_status((int64_t)(n * elem_bytes)),
+                       "out of memory: a batch of %zu x %zu bytes; use a smaller GLOBAL_BATCH", n, elem_bytes);
 }
 
 static enum status take_all(struct batch *b)
@@ -31,6 +32,12 @@ static enum status take_all(struct batch *b)
     TRY(take(n, sizeof *b->host.ends, &piece));
     b->host.ends = piece;
     return ST_OK;
+}
+
+int64_t batch_bytes(enum feed_task task, int64_t samples, int64_t seq_tokens)
+{
+    int64_t each = (int64_t)sizeof(int32_t), tokens = samples * seq_tokens;
+    return task == FEED_TASK_LM ? 2 * each * tokens : (each + 1) * tokens + 2 * each * samples;
 }
 
 enum status batch_init(struct batch *out, enum feed_task task, int64_t samples, int64_t seq_tokens)

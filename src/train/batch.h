@@ -26,6 +26,7 @@ struct batch_counts {
 /* batch_init — buffers for up to `samples` samples. Memory refused is ST_RETRY. Free with batch_free, also twice.
  */
 enum status batch_init(struct batch *out, enum feed_task task, int64_t samples, int64_t seq_tokens);
+int64_t batch_bytes(enum feed_task task, int64_t samples, int64_t seq_tokens); /* that these buffers take */
 void batch_free(struct batch *batch);
 /* batch_check — every token in [0, vocab), every target below vocab: ST_BAD_DATA with place and value. */
 enum status batch_check(const struct batch *batch, int64_t vocab);

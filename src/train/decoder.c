@@ -50,12 +50,33 @@ static enum status plan(struct decoder *d)
     return ST_OK;
 }
 
-/* Measured without memory first, then taken whole. */
-static enum status take_memory(struct decoder *d)
+/* Without memory: sizes only. */
+static enum status measure(struct decoder *d)
 {
     for (int i = 0; i < ARENA_N; i++)
         arena_init(&d->arena[i], "decoder", NULL, 0);
-    TRY(plan(d));
+    return plan(d);
+}
+
+enum status decoder_plan(const struct model_dims *dims, int64_t window, enum dtype dtype, struct decoder_memory *out)
+{
+    struct decoder d = {.dims = *dims, .window = window, .dtype = dtype};
+    enum status st = model_ops(dims)->describe(dims, &d.table);
+    if (st == ST_OK)
+        st = measure(&d);
+    if (st == ST_OK)
+        *out = (struct decoder_memory){.params = (int64_t)d.arena[ARENA_PARAMS].used_bytes,
+                                       .activations = (int64_t)d.arena[ARENA_ACTS].used_bytes,
+                                       .workspace = (int64_t)(d.arena[ARENA_SCRATCH].used_bytes +
+                                                              d.arena[ARENA_INPUT].used_bytes)};
+    model_plan_free(d.pass.acts);
+    param_table_free(&d.table);
+    return st;
+}
+
+static enum status take_memory(struct decoder *d)
+{
+    TRY(measure(d));
     for (int i = 0; i < ARENA_N; i++) {
         size_t bytes = d->arena[i].used_bytes;
         void *base = NULL;

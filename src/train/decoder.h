@@ -19,6 +19,11 @@ struct decoder;
  * memory. */
 enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t window, enum dtype dtype,
                          struct decoder **out);
+/* decoder_plan — what decoder_open would take of the device's memory. */
+struct decoder_memory {
+    int64_t params, activations, workspace;
+};
+enum status decoder_plan(const struct model_dims *dims, int64_t window, enum dtype dtype, struct decoder_memory *out);
 struct load_target decoder_target(const struct decoder *decoder);
 void decoder_close(struct decoder *decoder); /* accepts NULL */
 

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/must.h"
 #include "base/text.h"
 
@@ -70,8 +71,8 @@ static enum status take_copy(struct saver *s)
     text_human(need, sizeof need, (double)bytes);
     text_human(have, sizeof have, (double)free_bytes);
     if (free_bytes >= 0 && free_bytes - RESERVE_BYTES < bytes)
-        return FAIL(ST_RETRY, "a copy of the state needs %s, of memory %s are free (256 MiB of them are left alone)",
-                    need, have);
+        return FAIL(memory_status(bytes + RESERVE_BYTES),
+                    "a copy of the state needs %s, of memory %s are free (256 MiB of them are left alone)", need, have);
     int64_t begin_ms = clock_ms();
     TRY(take_memory(s, (size_t)bytes, &copy));
     s->copy = copy;

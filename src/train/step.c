@@ -13,7 +13,7 @@
 #include "base/must.h"
 #include "base/task.h"
 #include "base/text.h"
-#include "train/memory.h"
+#include "base/memory.h"
 #include "train/step_inside.h"
 
 int64_t step_sample_losses(const struct step *s)
@@ -176,26 +176,74 @@ static enum status open_comm(struct step *s)
     return comm_end_open(s->comm_alone, 0, address, &bytes);
 }
 
-static enum status open_store(struct step *s)
+static struct store_config store_of(struct step *s)
 {
     const struct step_config *c = &s->config;
-    return store_open(&(struct store_config){.dev = c->dev,
-                                             .stream = s->stream,
-                                             .comm = c->comm,
-                                             .table = &s->table,
-                                             .shard = c->shard,
-                                             .compress = c->compress,
-                                             .has_grads = !c->is_eval,
-                                             .is_accumulated = s->samples > c->batch_samples,
-                                             .dtype = c->dtype,
-                                             .moments = step_parts(s) - 1,
-                                             .pass_tokens = c->batch_samples * c->seq_tokens,
-                                             .bucket_elems = c->bucket_elems,
-                                             .beat = c->beat,
-                                             .beat_arg = c->beat_arg,
-                                             .update = step_run_update,
-                                             .update_arg = s},
-                      &s->store);
+    return (struct store_config){.dev = c->dev,
+                                 .stream = s->stream,
+                                 .comm = c->comm,
+                                 .table = &s->table,
+                                 .shard = c->shard,
+                                 .compress = c->compress,
+                                 .has_grads = !c->is_eval,
+                                 .is_accumulated = s->samples > c->batch_samples,
+                                 .dtype = c->dtype,
+                                 .moments = step_parts(s) - 1,
+                                 .pass_tokens = c->batch_samples * c->seq_tokens,
+                                 .bucket_elems = c->bucket_elems,
+                                 .beat = c->beat,
+                                 .beat_arg = c->beat_arg,
+                                 .update = step_run_update,
+                                 .update_arg = s};
+}
+
+static enum status open_store(struct step *s)
+{
+    struct store_config config = store_of(s);
+    return store_open(&config, &s->store);
+}
+
+/* plan_memory — of a step that has no memory yet: its store's, and what its arenas would be. */
+static enum status plan_memory(struct step *s, int rank, int ranks, bool is_apart, struct step_memory *out)
+{
+    struct arena measured[STEP_ARENA_N];
+    struct step_memory m = {.store = {0}};
+    struct store_config store = store_of(s);
+    TRY(store_plan(&store, rank, ranks, is_apart, &m.store));
+    for (int i = 0; i < STEP_ARENA_N; i++)
+        arena_init(&measured[i], "measured", NULL, 0);
+    TRY(plan(s, measured));
+    m.activations = (int64_t)measured[STEP_ARENA_ACTS].used_bytes;
+    for (int i = 0; i < STEP_ARENA_N; i++)
+        m.passes += (int64_t)measured[i].used_bytes;
+    m.batch = batch_bytes(step_task(s), s->samples, s->config.seq_tokens);
+    *out = m;
+    return ST_OK;
+}
+
+enum status step_plan(const struct step_config *config, int rank, int ranks, bool is_apart, struct step_memory *out)
+{
+    struct step s = {.config = *config, .samples = config->global_samples / ranks};
+    enum status st = model_check(&config->dims);
+    if (st == ST_OK)
+        st = model_ops(&config->dims)->describe(&config->dims, &s.table);
+    if (st == ST_OK)
+        st = plan_memory(&s, rank, ranks, is_apart, out);
+    model_plan_free(s.acts);
+    param_table_free(&s.table);
+    return st;
+}
+
+/* check_plan — planned without memory is what was taken. */
+static enum status check_plan(const struct step *s)
+{
+    const struct comm_place *place = comm_place(s->config.comm);
+    struct step_memory planned, taken = step_memory(s);
+    TRY(step_plan(&s->config, place->rank, place->ranks, dev_is_apart(s->config.dev), &planned));
+    ASSERTF(memcmp(&planned, &taken, sizeof planned) == 0, "planned passes %lld params %lld, taken %lld %lld",
+            (long long)planned.passes, (long long)planned.store.params, (long long)taken.passes,
+            (long long)taken.store.params);
+    return ST_OK;
 }
 
 /* What the ranks share out is said once; what was planned is asserted to be what was taken. */
@@ -263,6 +311,7 @@ static enum status open_all(struct step *s)
     TRY(take_memory(s));
     TRY(batch_init(&s->batch, step_task(s), s->samples, c->seq_tokens));
     TRY(take_answers(s));
+    TRY(check_plan(s));
     tell_memory(s);
     return c->is_loaded ? ST_OK : fill_all(s);
 }
@@ -455,7 +504,9 @@ enum status step_follow(struct step *s) { return store_state_follow(s->store); }
 
 struct step_memory step_memory(const struct step *s)
 {
-    struct step_memory m = {.store = store_memory(s->store)};
+    struct step_memory m = {.store = store_memory(s->store),
+                            .activations = (int64_t)s->arena[STEP_ARENA_ACTS].cap_bytes,
+                            .batch = batch_bytes(step_task(s), s->samples, s->config.seq_tokens)};
     for (int i = 0; i < STEP_ARENA_N; i++)
         m.passes += s->arena[i].base ? (int64_t)s->arena[i].cap_bytes : 0; /* without memory it only measures */
     return m;

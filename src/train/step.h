@@ -119,8 +119,13 @@ struct tensor step_grads(const struct step *step);            /* of the last ste
 enum status step_keep(struct step *step, int64_t first, int64_t n, const float *values);
 struct step_memory {
     struct store_memory store;
-    int64_t passes; /* activations, scratch, inputs */
+    int64_t passes;      /* activations, scratch, inputs */
+    int64_t activations; /* of these */
+    int64_t batch;       /* a step's samples, in the host's memory */
 };
+/* step_plan — what step_open would take on rank `rank` of `ranks`, whose device's memory is apart from the host's or not.
+ * Of the config dev, comm and the callbacks are not looked at. */
+enum status step_plan(const struct step_config *config, int rank, int ranks, bool is_apart, struct step_memory *out);
 struct step_memory step_memory(const struct step *step);
 int64_t step_memory_bytes(const struct step *step); /* taken by this step: planned = taken */
 double step_flops(const struct step *step);         /* products really done by one step_run, on all ranks */

@@ -412,6 +412,26 @@ static enum status loop(struct trainer *t)
     return finish(t);
 }
 
+struct step_config trainer_step(const struct trainer_config *c)
+{
+    return (struct step_config){
+        .dev = c->dev,
+        .comm = c->comm,
+        .shard = c->shard,
+        .compress = c->compress,
+        .dims = c->dims,
+        .batch_samples = c->batch_samples,
+        .global_samples = c->global_samples,
+        .seq_tokens = c->seq_tokens,
+        .optim = c->optim,
+        .recompute = c->recompute,
+        .is_eager = c->is_eager,
+        .dtype = c->dtype,
+        .dropout = c->dropout,
+        .seed = c->seed,
+    };
+}
+
 enum status trainer_run(const struct trainer_config *config)
 {
     struct trainer t = {.config = config,

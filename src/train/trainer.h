@@ -20,6 +20,7 @@
 #include "train/rate.h"
 #include "train/sample.h"
 #include "train/saver.h"
+#include "train/step.h"
 
 enum trainer_resume { TRAINER_RESUME_AUTO, TRAINER_RESUME_NEVER, TRAINER_RESUME_REQUIRED };
 enum trainer_fault {
@@ -75,6 +76,8 @@ struct trainer_config {
 
 /* trainer_planned_ms — a step at peak_flops of all ranks together (0: not known, a slow GPU's is taken); at least 1. */
 int64_t trainer_planned_ms(const struct trainer_config *config, double peak_flops, int ranks);
+/* trainer_step — the step that such a run makes, without callbacks. */
+struct step_config trainer_step(const struct trainer_config *config);
 
 /* trainer_run — with several ranks all call it, with the same settings but what is about folders and files: those
  * count on rank 0, which alone writes and reads them. Lost ranks and an aborted comm are ST_PEER.

@@ -94,25 +94,10 @@ static enum status open_step(struct trainer *t, bool is_loaded)
 {
     const struct trainer_config *c = t->config;
     struct dev_info info;
-    struct step_config config = {
-        .dev = c->dev,
-        .comm = c->comm,
-        .shard = c->shard,
-        .compress = c->compress,
-        .dims = c->dims,
-        .batch_samples = c->batch_samples,
-        .global_samples = c->global_samples,
-        .seq_tokens = c->seq_tokens,
-        .optim = c->optim,
-        .recompute = c->recompute,
-        .is_eager = c->is_eager,
-        .dtype = c->dtype,
-        .dropout = c->dropout,
-        .seed = c->seed,
-        .is_loaded = is_loaded,
-        .beat = trainer_beat,
-        .beat_arg = t,
-    };
+    struct step_config config = trainer_step(c);
+    config.is_loaded = is_loaded;
+    config.beat = trainer_beat;
+    config.beat_arg = t;
     dev_info(c->dev, &info);
     t->peak_flops = (c->dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) * t->council.ranks;
     if (t->peak_flops == 0 && t->is_lead)

@@ -6,7 +6,7 @@
 #include "format/tfevents.h"
 #include "train/console.h"
 #include "train/council.h"
-#include "train/memory.h"
+#include "base/memory.h"
 #include "train/metrics_file.h"
 #include "train/pace.h"
 #include "train/preview.h"

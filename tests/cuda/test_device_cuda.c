@@ -8,7 +8,9 @@
 #include <sys/wait.h>
 
 #include "meet/accord.h"
+#include "dev/dev_cuda.h"
 #include "node/device.h"
+#include "node/fit.h"
 #include "node/mapping.h"
 #include "tests/cuda/guarded.h"
 
@@ -102,7 +104,42 @@ static void a_mixture_of_devices_is_named(void **state)
     assert_true(accord_is_same(&mine, &theirs, said, sizeof said));
 }
 
+static enum status ask_fit(const char *words, char *said, size_t cap)
+{
+    struct conf *conf = NULL;
+    struct dev *dev = NULL;
+    struct model_dims dims;
+    struct trainer_config config;
+    bool has_weights;
+    assert_int_equal(open_conf(words, &conf), ST_OK);
+    assert_int_equal(mapping_dims(conf, &dims, &has_weights), ST_OK);
+    assert_int_equal(mapping_trainer(conf, &dims, has_weights, &config), ST_OK);
+    assert_int_equal(dev_cuda_open(0, false, &dev), ST_OK);
+    config.dtype = device_dtype(conf, dev_is_apart(dev));
+    enum status st = fit_device(conf, &config, dev);
+    text_copy(said, cap, status_message());
+    dev_close(dev);
+    conf_close(conf);
+    return st;
+}
+
+/* What a GPU of 8 GiB cannot hold is refused before it is asked for, with what it can. */
+static void a_gpu_that_is_too_small(void **state)
+{
+    (void)state;
+    char said[1024];
+    runtime.devices_n = 1;
+    assert_int_equal(ask_fit("MODEL=gpt2-nano BATCH_SIZE=1", said, sizeof said), ST_OK);
+    assert_int_equal(ask_fit("MODEL=gpt2-xl BATCH_SIZE=4", said, sizeof said), ST_BAD_SETTING);
+    if (!strstr(said, "but the GPU has 8.0 GiB") || !strstr(said, "what would fit: SHARD=full"))
+        fail_msg("%s", said);
+    assert_int_equal(ask_fit("MODEL=gpt2-medium BATCH_SIZE=8", said, sizeof said), ST_BAD_SETTING);
+    if (!strstr(said, "what would fit: BATCH_SIZE="))
+        fail_msg("%s", said);
+}
+
 static const struct CMUnitTest tests[] = {cmocka_unit_test(a_worker_for_each_gpu),
-                                          cmocka_unit_test(a_mixture_of_devices_is_named)};
+                                          cmocka_unit_test(a_mixture_of_devices_is_named),
+                                          cmocka_unit_test(a_gpu_that_is_too_small)};
 HARNESS_MAIN(tests)
 #endif

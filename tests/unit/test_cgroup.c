@@ -96,11 +96,13 @@ static void memory_v2(void **state)
     write_in("/pod", "memory.current", "9000\n");
     assert_int_equal(cgroup_memory_free(proc_file, root), 1000);
     write_in("/pod", "memory.stat", "anon 5\nfile 700\ninactive_file 300\nactive_file 400\n");
-    assert_int_equal(cgroup_memory_free(proc_file, root), 1300);
+    assert_int_equal(cgroup_memory_free(proc_file, root), 1700);
     write_in("/pod/box", "memory.max", "400\n"); /* less than it holds */
+    assert_int_equal(cgroup_memory_limit(proc_file, root), 400);
     assert_int_equal(cgroup_memory_free(proc_file, root), 0);
     write_in("/pod/box", "memory.max", "99999999999999999999\n");
-    assert_int_equal(cgroup_memory_free(proc_file, root), 1300);
+    assert_int_equal(cgroup_memory_free(proc_file, root), 1700);
+    assert_int_equal(cgroup_memory_limit(proc_file, root), 10000);
 }
 
 static void memory_v1(void **state)
@@ -110,9 +112,13 @@ static void memory_v1(void **state)
     write_in("/memory/docker/x", "memory.limit_in_bytes", "9223372036854771712\n");
     write_in("/memory/docker/x", "memory.usage_in_bytes", "500\n");
     assert_int_equal(cgroup_memory_free(proc_file, root), -1);
+    assert_int_equal(cgroup_memory_limit(proc_file, root), -1);
     write_in("/memory/docker/x", "memory.limit_in_bytes", "4000\n");
+    assert_int_equal(cgroup_memory_limit(proc_file, root), 4000);
     write_in("/memory/docker/x", "memory.stat", "inactive_file 7\ntotal_inactive_file 100\n");
     assert_int_equal(cgroup_memory_free(proc_file, root), 3600);
+    write_in("/memory/docker/x", "memory.stat", "active_file 7\ntotal_inactive_file 100\ntotal_active_file 40\n");
+    assert_int_equal(cgroup_memory_free(proc_file, root), 3640);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -1,10 +1,14 @@
-/* test_memory — resident memory follows what is touched, and is not read more often than once a second. */
+/* test_memory — resident memory follows what is touched, and is not read more often than once a second; what there is, and
+ * whether more can ever be had. */
 #include "harness.h"
 
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
-#include "train/memory.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
 
 #define TOUCHED ((size_t)64 << 20)
 
@@ -22,16 +26,72 @@ static void test_follows(void **state)
     munmap(data, TOUCHED);
 }
 
-static void test_left(void **state)
+static void test_rows(void **state)
 {
     (void)state;
-    assert_int_equal(memory_available("MemTotal:  99 kB\nMemFree:  3 kB\nMemAvailable:   1234 kB\n"), 1234 * 1024);
-    assert_int_equal(memory_available("MemTotal:  99 kB\n"), -1);
-    assert_int_equal(memory_available("MemAvailable: x\n"), -1);
-    assert_int_equal(memory_available("MemAvailable: 99999999999999999999999999999999999999 kB\n"), -1);
-    assert_int_equal(memory_available(""), -1);
+    static const char text[] = "MemTotal:  99 kB\nMemFree:  3 kB\nMemAvailable:   1234 kB\n";
+    assert_int_equal(memory_row(text, "MemAvailable"), 1234 * 1024);
+    assert_int_equal(memory_row(text, "MemTotal"), 99 * 1024);
+    assert_int_equal(memory_row("MemTotal:  99 kB\n", "MemAvailable"), -1);
+    assert_int_equal(memory_row("MemAvailable: x\n", "MemAvailable"), -1);
+    assert_int_equal(memory_row("MemAvailable: 99999999999999999999999999999999999999 kB\n", "MemAvailable"), -1);
+    assert_int_equal(memory_row("", "MemAvailable"), -1);
     assert_true(memory_free() > 1 << 20);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_follows), cmocka_unit_test(test_left)};
+static void write_file(const char *path, const char *text) { assert_int_equal(file_replace(path, text, strlen(text)), ST_OK); }
+
+/* The machine, then a control group tighter than it: what is free and what can ever be had are told apart. */
+static void test_room(void **state)
+{
+    (void)state;
+    const char *dir = harness_tmpdir();
+    char info[560], group[560], inside[560], path[600];
+    struct memory_room room;
+    text_format(info, sizeof info, "%s/meminfo", dir);
+    text_format(group, sizeof group, "%s/cgroup", dir);
+    text_format(inside, sizeof inside, "%s/pod", dir);
+    write_file(info, "MemTotal: 2000 kB\nMemFree: 1 kB\nMemAvailable: 1500 kB\n");
+    write_file(group, "0::/pod\n");
+    memory_room_in(info, group, dir, &room);
+    assert_int_equal(room.free_bytes, 1500 * 1024);
+    assert_int_equal(room.total_bytes, 2000 * 1024);
+    assert_false(room.is_group);
+    assert_int_equal(file_make_dirs(inside), ST_OK);
+    text_format(path, sizeof path, "%s/memory.max", inside);
+    write_file(path, "1024000\n");
+    text_format(path, sizeof path, "%s/memory.current", inside);
+    write_file(path, "24000\n");
+    memory_room_in(info, group, dir, &room);
+    assert_int_equal(room.free_bytes, 1000000);
+    assert_int_equal(room.total_bytes, 1024000);
+    assert_true(room.is_group);
+    memory_room_in("/none", "/none", "/none", &room);
+    assert_int_equal(room.free_bytes, -1);
+    assert_int_equal(room.total_bytes, -1);
+}
+
+/* What exceeds the machine is refused for good; what the machine has may come free. A limit of this process is for good. */
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct rlimit before, less;
+    struct memory_room room;
+    memory_room(&room);
+    assert_true(room.total_bytes > 0 && room.free_bytes <= room.total_bytes);
+    assert_int_equal(memory_status(room.total_bytes + 1), ST_BAD_SETTING);
+    assert_int_equal(memory_status(1 << 20), ST_RETRY);
+    if (getrlimit(RLIMIT_AS, &before) != 0 || before.rlim_cur != RLIM_INFINITY)
+        skip();
+    less = before;
+    less.rlim_cur = (rlim_t)1 << 45; /* beyond what a sanitizer reserves */
+    assert_int_equal(setrlimit(RLIMIT_AS, &less), 0);
+    memory_room(&room);
+    assert_true(room.process_bytes > 0 && room.process_bytes < (int64_t)less.rlim_cur);
+    assert_int_equal(memory_status(room.process_bytes + (1 << 20)), ST_BAD_SETTING);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_follows), cmocka_unit_test(test_rows),
+                                         cmocka_unit_test(test_room), cmocka_unit_test(test_refusals)};
 HARNESS_MAIN(tests)

@@ -1,0 +1,136 @@
+/* memory_plan — see memory_plan.h. */
+#include "train/memory_plan.h"
+
+#include "kernels/cpu.h"
+#include "train/decoder.h"
+
+#define MIB ((int64_t)1 << 20)
+/* Measured on 2026-11-22 as the peak of a worker (LOG_LEVEL=debug) less its plan, gpt2-nano to gpt2, alone, two on a node,
+ * two nodes over TCP: 19 to 27 MiB, hardly more with others beside it. Those of GPUs are guesses. */
+#define PROGRAM_BYTES (28 * MIB)
+#define COMM_LOCALS_BYTES (4 * MIB)
+#define COMM_NODES_BYTES (16 * MIB)
+#define COMM_NODE_BYTES (MIB / 4) /* of each */
+#define GPU_PROGRAM_BYTES (600 * MIB)
+#define GPU_SCRATCH_BYTES (256 * MIB) /* of its one stream that computes (dev/dev_cuda.c) */
+#define GPU_COMM_BYTES (64 * MIB)
+
+static const char *const texts[MEMORY_PLAN_N] = {
+#define MEMORY_PLAN_TEXT(name, text) [MEMORY_PLAN_##name] = text,
+    MEMORY_PLAN_LIST(MEMORY_PLAN_TEXT)
+#undef MEMORY_PLAN_TEXT
+};
+
+const char *memory_plan_text(enum memory_plan_kind kind) { return texts[kind]; }
+
+int64_t memory_plan_sum(const int64_t bytes[MEMORY_PLAN_N])
+{
+    int64_t sum = 0;
+    for (int kind = 0; kind < MEMORY_PLAN_N; kind++)
+        sum += bytes[kind];
+    return sum;
+}
+
+/* add_program — what a process and its device take before any model. */
+static void add_program(struct memory_plan *plan, const struct memory_plan_place *place)
+{
+    plan->host[MEMORY_PLAN_PROGRAM] += place->is_apart ? GPU_PROGRAM_BYTES : PROGRAM_BYTES;
+    if (place->is_apart)
+        plan->device[MEMORY_PLAN_WORKSPACE] += GPU_SCRATCH_BYTES;
+    else
+        plan->host[MEMORY_PLAN_WORKSPACE] += place->threads_n * (int64_t)CPU_SCRATCH_BYTES + (int64_t)CPU_SHARED_BYTES;
+}
+
+/* add_step — what lies where the device computes; a batch and what compresses gradients are the host's everywhere. */
+static void add_step(struct memory_plan *plan, const struct step_memory *m, bool is_apart)
+{
+    int64_t *at = is_apart ? plan->device : plan->host;
+    at[MEMORY_PLAN_PARAMETERS] += m->store.params;
+    at[MEMORY_PLAN_GRADIENTS] += m->store.grads;
+    at[MEMORY_PLAN_MOMENTS] += m->store.moments;
+    at[MEMORY_PLAN_WINDOWS] += m->store.windows;
+    at[MEMORY_PLAN_ACTIVATIONS] += m->activations;
+    at[MEMORY_PLAN_WORKSPACE] += m->passes - m->activations;
+    plan->host[MEMORY_PLAN_WORKSPACE] += m->batch;
+    plan->host[MEMORY_PLAN_COMPRESSION] += m->store.residuals;
+    if (m->store.residuals > 0) /* a CPU of one thread of its own */
+        plan->host[MEMORY_PLAN_COMPRESSION] += (int64_t)(CPU_SCRATCH_BYTES + CPU_SHARED_BYTES);
+}
+
+/* add_comm — what comes with other ranks. */
+static void add_comm(struct memory_plan *plan, const struct memory_plan_place *place)
+{
+    if (place->at.ranks == 1)
+        return;
+    plan->host[MEMORY_PLAN_COMMUNICATION] += COMM_LOCALS_BYTES;
+    if (place->at.nodes > 1)
+        plan->host[MEMORY_PLAN_COMMUNICATION] += COMM_NODES_BYTES + place->at.nodes * COMM_NODE_BYTES;
+    if (place->is_apart)
+        plan->device[MEMORY_PLAN_COMMUNICATION] += GPU_COMM_BYTES;
+}
+
+static enum status add_copy(const struct trainer_config *c, const struct memory_plan_place *place, struct memory_plan *plan)
+{
+    bool is_sharded = place->at.ranks > 1 && c->shard != LAYOUT_SHARD_NONE;
+    bool is_needed = is_sharded || place->is_apart || (c->checkpoint_mode == SAVER_MODE_ON && c->checkpoint_every > 0);
+    struct param_table table = {0};
+    if (!c->checkpoint_dir[0] || place->at.rank != 0 || !is_needed)
+        return ST_OK;
+    TRY(model_ops(&c->dims)->describe(&c->dims, &table));
+    plan->host[MEMORY_PLAN_CHECKPOINT] += table.total_elems * (int64_t)sizeof(float) * (1 + optim_moments(&c->optim));
+    param_table_free(&table);
+    return ST_OK;
+}
+
+enum status memory_plan_train(const struct trainer_config *config, const struct memory_plan_place *place,
+                              struct memory_plan *out)
+{
+    struct memory_plan plan = {{0}, {0}};
+    struct step_config step = trainer_step(config);
+    struct step_memory memory;
+    TRY(step_plan(&step, place->at.rank, place->at.ranks, place->is_apart, &memory));
+    add_step(&plan, &memory, place->is_apart);
+    add_program(&plan, place);
+    add_comm(&plan, place);
+    TRY(add_copy(config, place, &plan));
+    *out = plan;
+    return ST_OK;
+}
+
+enum status memory_plan_eval(const struct step_config *config, const struct memory_plan_place *place,
+                             struct memory_plan *out)
+{
+    struct memory_plan plan = {{0}, {0}};
+    struct step_memory memory;
+    TRY(step_plan(config, 0, 1, place->is_apart, &memory));
+    add_step(&plan, &memory, place->is_apart);
+    add_program(&plan, place);
+    *out = plan;
+    return ST_OK;
+}
+
+enum status memory_plan_write(const struct model_dims *dims, int64_t window, enum dtype dtype,
+                              const struct memory_plan_place *place, struct memory_plan *out)
+{
+    struct memory_plan plan = {{0}, {0}};
+    struct decoder_memory memory;
+    TRY(decoder_plan(dims, window, dtype, &memory));
+    int64_t *at = place->is_apart ? plan.device : plan.host;
+    at[MEMORY_PLAN_PARAMETERS] = memory.params;
+    at[MEMORY_PLAN_ACTIVATIONS] = memory.activations;
+    at[MEMORY_PLAN_WORKSPACE] = memory.workspace;
+    add_program(&plan, place);
+    *out = plan;
+    return ST_OK;
+}
+
+enum status memory_plan_import(const struct model_dims *dims, struct memory_plan *out)
+{
+    struct param_table table = {0};
+    TRY(model_ops(dims)->describe(dims, &table));
+    *out = (struct memory_plan){{0}, {0}};
+    out->host[MEMORY_PLAN_PARAMETERS] = table.total_elems * (int64_t)sizeof(float);
+    out->host[MEMORY_PLAN_PROGRAM] = PROGRAM_BYTES;
+    param_table_free(&table);
+    return ST_OK;
+}

@@ -1,0 +1,119 @@
+#!/bin/bash
+# test_memory — memory is planned before any is taken: what cannot fit is refused with a table and with settings that do fit,
+# what is planned is what a run then takes, and a stop is obeyed while a model is loaded.
+. "$(dirname "$0")/lib.sh"
+export LOG_LEVEL=info
+
+# Beyond any machine: refused by its plan, in every command that would take it.
+giant="LAYERS=1024 EMBED=16384 HEADS=128"
+began=$(date +%s%N)
+run $giant CHECKPOINT_DIR=ck CHECKPOINT_EVERY=1
+took=$((($(date +%s%N) - began) / 1000000))
+echo "# refused in $took ms"
+ok "a model beyond the machine: 78, not 75" is "$rc" 78
+ok "at once: no worker has begun, nothing is written" is "$(grep -c 'device cpu' err) $([ -e ck ] && echo there) $((took < 2000))" "0  1"
+for kind in parameters gradients moments activations workspace program all; do
+    ok "the table has $kind" grep -Eq "$kind +[0-9.]+ [KMGTP]?i?B" err
+done
+ok "the sentence has what is needed, what there is" grep -Eq 'needs [0-9.]+ [TP]iB of memory, but .* has [0-9.]+ [MGT]iB; ' err
+mkdir folder
+echo '{"model_type":"gpt2","architectures":["GPT2LMHeadModel"],"n_layer":1024,"n_head":128,"n_embd":16384,"n_positions":1024,"n_ctx":1024,"vocab_size":50257}' >folder/config.json
+echo none >folder/model.safetensors
+echo 'one two three four five six seven eight nine ten' >text.txt
+for command in "train MODEL=folder $quiet" "generate MODEL=folder PROMPT=a TOKENS=2" "import FROM=folder TO=to" \
+    "eval MODEL=folder VAL_DATA=text.txt SEQ_LEN=8 BATCH_SIZE=1"; do
+    rc=0
+    "$convoy" $command >out 2>err || rc=$?
+    ok "${command%% *} of a folder beyond the machine: 78" is "$rc $(grep -c 'of memory, but' err)" "78 1"
+done
+
+# A machine of other sizes, where a mount of our own may lie over /proc/meminfo.
+with_memory() { # with_memory TOTAL_KB AVAILABLE_KB SETTING… — $rc, out, err
+    printf 'MemTotal: %s kB\nMemFree: 1 kB\nMemAvailable: %s kB\n' "$1" "$2" >meminfo
+    shift 2
+    rc=0
+    unshare -m sh -c 'mount --bind meminfo /proc/meminfo && exec "$@"' - "$convoy" train $quiet "$@" >out 2>err || rc=$?
+}
+gib=$((1 << 20))
+if with_memory $((8 * gib)) $((7 * gib)) $tiny STEPS=1 && [ $rc = 0 ]; then
+    with_memory $((24 * gib)) $((23 * gib)) LAYERS=32 EMBED=2560 HEADS=32
+    ok "2.7 billion parameters on 24 GiB: 78" is "$rc" 78
+    ok "and over how many workers they would go" grep -Eq 'what would fit: SHARD=full RECOMPUTE=block on [0-9]+ workers' err
+    with_memory $((8 * gib)) $((6 * gib)) MODEL=gpt2 BATCH_SIZE=32
+    ok "a batch too large: 78, with smaller ones that fit" is "$rc $(grep -Ec 'BATCH_SIZE=[0-9]+ GLOBAL_BATCH=32; SEQ_LEN=[0-9]+; RECOMPUTE=' err)" "78 1"
+    with_memory $((64 * gib)) $((1 * gib)) MODEL=gpt2 BATCH_SIZE=1
+    ok "memory that others hold just now: 75" is "$rc $(grep -c 'other processes hold the rest' err)" "75 1"
+else
+    skip "machines of other sizes" "no mounts of our own here"
+fi
+
+# A control group's limit; what is said to fit runs in it to the end.
+group=
+for top in /sys/fs/cgroup/memory /sys/fs/cgroup; do
+    [ -z "$group" ] && mkdir "$top/convoy-test-$$" 2>/dev/null && group=$top/convoy-test-$$
+done
+limit=memory.limit_in_bytes
+[ -n "$group" ] && [ -e "$group/memory.max" ] && limit=memory.max
+in_group() { (echo "$BASHPID" >"$group/cgroup.procs" && exec "$convoy" train $quiet "$@" >out 2>err); }
+if [ -n "$group" ] && echo $((512 << 20)) 2>/dev/null >"$group/$limit"; then
+    small="MODEL=gpt2-nano LAYERS=8 EMBED=256 VOCAB=8192 CONTEXT=512 SEQ_LEN=512 STEPS=1 OMP_NUM_THREADS=2"
+    export OMP_NUM_THREADS=2
+    small=${small% *}
+    rc=0
+    in_group $small BATCH_SIZE=16 || rc=$?
+    ok "over a container's limit: 78 by its name" is "$rc $(grep -c "a container's limit" err)" "78 1"
+    batch=$(grep -o 'BATCH_SIZE=[0-9]* GLOBAL_BATCH=16' err | head -n 1)
+    echo "# $batch"
+    rc=0
+    in_group $small $batch || rc=$?
+    ok "the batch that was said to fit does" is "${batch:+said} $rc" "said 0"
+    rmdir "$group"
+else
+    [ -n "$group" ] && rmdir "$group"
+    skip "a control group's limit" "none can be made here"
+fi
+
+# Addresses of a process: limits of the shell.
+if (ulimit -v 400000) 2>/dev/null; then
+    rc=0
+    (ulimit -v 400000 && exec "$convoy" train $quiet MODEL=gpt2 BATCH_SIZE=1 >out 2>err) || rc=$?
+    ok "ulimit -v below the plan: 78 by its name" is "$rc $(grep -c 'ulimit -v' err)" "78 1"
+    rc=0
+    (ulimit -v 1500000 && exec "$convoy" train $quiet MODEL=gpt2 BATCH_SIZE=1 N_GPU_EACH_NODE=2 >out 2>err) || rc=$?
+    ok "the same for two workers" is "$rc $(grep -c 'ulimit -v' err)" "78 1"
+else
+    skip "limits of a process" "ulimit -v cannot be set here"
+fi
+
+# Planned beside what was really taken, of a model of some hundred MiB.
+if [ -n "${SAN:-}" ]; then
+    skip "planned is what is taken" "a sanitizer takes memory of its own"
+else
+    export LOG_LEVEL=debug
+    run MODEL=gpt2-mini LAYERS=3 VOCAB=30000 SEQ_LEN=128 BATCH_SIZE=2 STEPS=2
+    ok "a model of some hundred MiB trains" is "$rc" 0
+    planned=$(sed -n 's/.*memory planned: \([0-9.]*\) MiB.*/\1/p' err)
+    taken=$(sed -n 's/.*memory: \([0-9]*\) KiB at the most.*/\1/p' err)
+    ok "planned is what is taken within 8 %" awk -v planned="$planned" -v taken="$taken" 'BEGIN {
+        taken = taken / 1024 + 12; off = (planned - taken) / taken; printf "# planned %.1f MiB, taken %.1f MiB\n", planned, taken
+        exit !(taken > 100 && off < 0.08 && off > -0.08) }'
+    export LOG_LEVEL=info
+fi
+
+# A stop while a worker loads and does not look: here because it is frozen, as in a call that takes minutes.
+begin MODEL=gpt2-mini STEPS=1000
+child=
+for _ in $(seq 200); do
+    child=$(pgrep -P "$pid" | head -n 1)
+    [ -n "$child" ] && break
+    sleep 0.01
+done
+kill -STOP "$child"
+began=$(date +%s%N)
+kill -TERM "$pid"
+finish
+took=$((($(date +%s%N) - began) / 1000000))
+echo "# stopped in $took ms"
+ok "SIGTERM while a worker loads: 143 within 5 s" is "$rc $((took < 5000))" "143 1"
+ok "and says so" says "stopped by SIGTERM while loading, before the first step"
+done_testing

@@ -52,25 +52,32 @@ static inline const char *harness_tmpdir(void)
     return harness_tmpdir_path;
 }
 
-/* harness_slow — how many processes want each processor of the machine now, at least 1. */
+/* harness_slow — how many processes want each processor of the machine, at least 1; the most that this program saw, so that a
+ * limit that was set by it and one by which that is judged fit. */
 static inline double harness_slow(void)
 {
+    static _Atomic double most = 1;
     double minute = 0;
     int now = 0;
     cpu_set_t set;
     FILE *file = fopen("/proc/loadavg", "r");
     if (file == NULL || sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1;
+        return most;
     if (fscanf(file, "%lf %*s %*s %d", &minute, &now) != 2)
         now = 0;
     fclose(file);
     const double slow = (now > minute ? now : minute) / CPU_COUNT(&set);
-    return slow > 1 ? slow : 1;
+    if (slow > most)
+        most = slow;
+    return most;
 }
 
 /* harness_patient_ms — a limit of time that is this long on a quiet machine. A limit that only ends what hangs, or says
  * that something took too long, goes through it. */
 static inline int64_t harness_patient_ms(int64_t ms) { return (int64_t)((double)ms * harness_slow()); }
+
+/* harness_wait_ms — lets other processes do what takes them no longer than this on a quiet machine. */
+static inline void harness_wait_ms(int64_t ms) { usleep((useconds_t)(1000 * harness_patient_ms(ms))); }
 
 /* HARNESS_SKIP — leave a test that cannot run here, saying why. (cmocka's own skip() prints "not ok", which prove
  * counts as a failure.) */

@@ -59,7 +59,7 @@ static void choose(int nodes, int locals, int without, const char *name, const c
     want_name = name;
     want_why = why;
     atomic_store(&rank_without, without);
-    suite_run_on(&suite_auto, nodes, locals, 20000, chosen_rank);
+    suite_run_on(&suite_auto, nodes, locals, harness_patient_ms(20000), chosen_rank);
     assert_int_equal(atomic_load(&knobs->open_n), 0);
     assert_int_equal(far.blocks_n, 0);
 }
@@ -111,7 +111,7 @@ static void torn(void **state)
     (void)state;
     struct suite suite = suite_auto;
     suite.open = open_torn;
-    suite_run_on(&suite, 1, 2, 20000, nothing_rank);
+    suite_run_on(&suite, 1, 2, harness_patient_ms(20000), nothing_rank);
 }
 
 int main(void)

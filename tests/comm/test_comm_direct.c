@@ -93,9 +93,9 @@ static void bits_rank(struct suite_rank *me)
 static void bits(void **state)
 {
     (void)state;
-    suite_run_on(&suite_direct, 2, 1, 20000, bits_rank);
-    suite_run_on(&suite_direct, 3, 1, 20000, bits_rank);
-    suite_run_on(&suite_direct, 3, 2, 20000, bits_rank);
+    suite_run_on(&suite_direct, 2, 1, harness_patient_ms(20000), bits_rank);
+    suite_run_on(&suite_direct, 3, 1, harness_patient_ms(20000), bits_rank);
+    suite_run_on(&suite_direct, 3, 2, harness_patient_ms(20000), bits_rank);
 }
 
 /* The caller's stream is far behind: what UCX is given is done by then. */
@@ -123,7 +123,7 @@ static void after_rank(struct suite_rank *me)
 static void after(void **state)
 {
     (void)state;
-    suite_run_on(&suite_direct, 3, 1, 20000, after_rank);
+    suite_run_on(&suite_direct, 3, 1, harness_patient_ms(20000), after_rank);
 }
 
 /* Groups have what their parent has. */
@@ -149,7 +149,7 @@ static void groups_rank(struct suite_rank *me)
 static void groups(void **state)
 {
     (void)state;
-    suite_run_on(&suite_direct, 3, 1, 20000, groups_rank);
+    suite_run_on(&suite_direct, 3, 1, harness_patient_ms(20000), groups_rank);
 }
 
 static void sums_rank(struct suite_rank *me)
@@ -164,7 +164,7 @@ static void sums_rank(struct suite_rank *me)
 static void lacks_run(void *arg)
 {
     (void)arg;
-    suite_run_on(&suite_direct, 3, 1, 20000, sums_rank);
+    suite_run_on(&suite_direct, 3, 1, harness_patient_ms(20000), sums_rank);
 }
 
 /* Some rank's UCX has no CUDA: then all go through the host's memory, and the log says because of whom. */
@@ -191,8 +191,8 @@ static void one_lacks(void **state)
 static void missing(void **state)
 {
     (void)state;
-    suite_run_on(&suite_direct, 2, 1, 600, suite_far_missing_rank);
-    suite_run_on(&suite_direct, 2, 2, 600, suite_far_missing_rank);
+    suite_run_late(&suite_direct, 2, 1, 600, suite_far_missing_rank);
+    suite_run_late(&suite_direct, 2, 2, 600, suite_far_missing_rank);
     assert_int_equal(far.blocks_n, 0);
 }
 

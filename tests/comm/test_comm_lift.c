@@ -46,15 +46,15 @@ static void bits_rank(struct suite_rank *me) { CHECK(suite_far_bits(me, 1200007)
 static void bits(void **state)
 {
     (void)state;
-    suite_run_on(&suite_mem, 3, 1, 20000, bits_rank);
-    suite_run_on(&suite_ucx, 2, 2, 20000, bits_rank);
+    suite_run_on(&suite_mem, 3, 1, harness_patient_ms(20000), bits_rank);
+    suite_run_on(&suite_ucx, 2, 2, harness_patient_ms(20000), bits_rank);
 }
 
 static void missing(void **state)
 {
     (void)state;
-    suite_run_on(&suite_mem, 1, 2, 300, suite_far_missing_rank);
-    suite_run_on(&suite_ucx, 2, 1, 600, suite_far_missing_rank);
+    suite_run_late(&suite_mem, 1, 2, 300, suite_far_missing_rank);
+    suite_run_late(&suite_ucx, 2, 1, 600, suite_far_missing_rank);
     assert_int_equal(far.blocks_n, 0);
 }
 

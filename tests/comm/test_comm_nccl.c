@@ -61,7 +61,7 @@ static void missing_rank(struct suite_rank *me)
     if (me->place.rank != last) {
         int64_t begin = clock_ms();
         enum status st = suite_one_call(me, data, atomic_load(&suite_call));
-        CHECK(st == ST_PEER && clock_ms() - begin >= 950 && clock_ms() - begin < 5000, "%s: %s", status_name(st),
+        CHECK(st == ST_PEER && clock_ms() - begin >= 950 && clock_ms() - begin < harness_patient_ms(5000), "%s: %s", status_name(st),
               status_message());
         CHECK(strstr(status_message(), suite_call_names[atomic_load(&suite_call)]) != NULL &&
                   strstr(status_message(), "is not finished after") != NULL,
@@ -78,7 +78,7 @@ static void missing(void **state)
     static const int calls[] = {SUITE_CALL_ALL_REDUCE, SUITE_CALL_SCATTER, SUITE_CALL_BEGUN, SUITE_CALL_RECV};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         atomic_store(&suite_call, calls[i]);
-        suite_run_on(&suite_nccl, 3, 1, 1000, missing_rank);
+        suite_run_late(&suite_nccl, 3, 1, 1000, missing_rank);
     }
     check_clean();
 }
@@ -119,7 +119,7 @@ static void failing(void **state)
         atomic_store(&failing_st, (int)cases[i].st);
         atomic_store(&knobs->fail_result, cases[i].result);
         atomic_store(&knobs->fail_after, 13);
-        suite_run_on(&suite_nccl, 1, 3, 20000, failing_as_rank);
+        suite_run_on(&suite_nccl, 1, 3, harness_patient_ms(20000), failing_as_rank);
         atomic_store(&knobs->fail_after, -1);
     }
     check_clean();
@@ -144,7 +144,7 @@ static void refused_rank(struct suite_rank *me)
 static void refused(void **state)
 {
     (void)state;
-    suite_run_on(&suite_nccl, 1, 2, 20000, refused_rank);
+    suite_run_on(&suite_nccl, 1, 2, harness_patient_ms(20000), refused_rank);
     check_clean();
 }
 
@@ -155,7 +155,7 @@ static enum status open_hanging(struct suite_rank *me, const struct comm_config 
     int64_t begin = clock_ms();
     enum status st = nccl_world_open_as(me, config, COMM_KIND_NCCL);
     int64_t took = clock_ms() - begin;
-    CHECK(st == ST_PEER && took < 5000, "%s after %lld ms: %s", status_name(st), (long long)took, status_message());
+    CHECK(st == ST_PEER && took < harness_patient_ms(5000), "%s after %lld ms: %s", status_name(st), (long long)took, status_message());
     CHECK(strstr(status_message(), "open") != NULL, "%s", status_message());
     return ST_OK; /* as it should be */
 }
@@ -226,7 +226,7 @@ static void cards(void **state)
     suite.open = open_cards;
     for (int i = 0; i < 3; i++) {
         atomic_store(&card_case, i);
-        suite_run_on(&suite, 1, 2, 20000, nothing_rank);
+        suite_run_on(&suite, 1, 2, harness_patient_ms(20000), nothing_rank);
     }
     check_clean();
 }

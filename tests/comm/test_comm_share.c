@@ -46,7 +46,7 @@ static const struct suite suite_share = {.name = "ucx",
 static int process(int fd, int rank, int ranks, int64_t generation)
 {
     struct comm_config config = {.place = {.rank = rank, .ranks = ranks, .nodes = 1, .local = rank, .locals = ranks},
-                                 .timeout_ms = 20000};
+                                 .timeout_ms = harness_patient_ms(20000)};
     enum { ELEMS = 300007 };
     struct comm *comm = NULL;
     void *data = NULL;

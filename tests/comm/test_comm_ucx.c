@@ -74,7 +74,7 @@ static void crowd_rank(struct suite_rank *me)
 static void a_crowd(void **state)
 {
     (void)state;
-    suite_run_on(suite_this, 17, 1, 60000, crowd_rank);
+    suite_run_on(suite_this, 17, 1, harness_patient_ms(60000), crowd_rank);
 }
 
 int main(void)

@@ -59,7 +59,7 @@ static enum status wait_for_end(struct ucx *ucx, int rank, struct ucx_watch watc
 
 static enum status live(struct ucx *ucx, int rank)
 {
-    int64_t end_ms = clock_ms() + LIMIT_MS;
+    int64_t end_ms = clock_ms() + harness_patient_ms(LIMIT_MS);
     bool is_peer[RANKS] = {false};
     const struct ucx_watch watch = {.check = in_time, .arg = &end_ms};
     for (int r = rank - 1; r <= rank + 1; r += 2)

@@ -123,7 +123,7 @@ static void run_fault(int64_t elems, int64_t timeout_ms, void (*fault)(pid_t las
     }
     for (int r = 0; r < RANKS; r++) {
         for (int64_t begin = clock_ms(); atomic_load(&all->calls[r]) < 3;) {
-            assert_true(clock_ms() - begin < 20000);
+            assert_true(clock_ms() - begin < harness_patient_ms(20000));
             clock_sleep_ms(1);
         }
     }
@@ -147,11 +147,11 @@ static void check_others(int64_t within_ms, const char *word)
     for (int r = 0; r < RANKS - 1; r++) {
         int64_t queued = all->seen_queued_ms[r] - all->fault_queued_ms[r];
         int64_t took = all->seen_ms[r] - all->fault_ms - queued;
-        if (took > within_ms || all->closed_ms[r] > 1000 || strstr(all->message[r], word) == NULL)
+        if (took > within_ms || all->closed_ms[r] > harness_patient_ms(1000) || strstr(all->message[r], word) == NULL)
             print_message("# rank %d after %lld ms (and %lld without a processor), closed in %lld ms, want '%s': %s\n",
                           r, (long long)took, (long long)queued, (long long)all->closed_ms[r], word, all->message[r]);
         assert_true(took <= within_ms);
-        assert_true(all->closed_ms[r] <= 1000);
+        assert_true(all->closed_ms[r] <= harness_patient_ms(1000));
         assert_non_null(strstr(all->message[r], word));
     }
 }
@@ -175,8 +175,8 @@ static void test_killed(void **state)
 {
     (void)state;
     for (int round = 0; round < 4; round++) {
-        run_fault(round % 2 ? ELEMS : 100, 20000, kill_it);
-        check_others(1000, "rank 2");
+        run_fault(round % 2 ? ELEMS : 100, harness_patient_ms(20000), kill_it);
+        check_others(harness_patient_ms(1000), "rank 2");
     }
 }
 
@@ -184,8 +184,9 @@ static void test_stopped(void **state)
 {
     (void)state;
     for (int round = 0; round < 2; round++) {
-        run_fault(round % 2 ? ELEMS : 100, 1500, stop_it);
-        check_others(2500, "all_reduce");
+        const int64_t limit_ms = harness_patient_ms(1500);
+        run_fault(round % 2 ? ELEMS : 100, limit_ms, stop_it);
+        check_others(limit_ms + harness_patient_ms(1000), "all_reduce");
     }
 }
 
@@ -193,8 +194,8 @@ static void test_aborted(void **state)
 {
     (void)state;
     for (int round = 0; round < 2; round++) {
-        run_fault(round % 2 ? ELEMS : 100, 20000, abort_all);
-        check_others(200, "");
+        run_fault(round % 2 ? ELEMS : 100, harness_patient_ms(20000), abort_all);
+        check_others(harness_patient_ms(200), "");
     }
 }
 
@@ -225,7 +226,7 @@ static void partner(int64_t generation)
     struct comm *comm = NULL;
     static float data[70000];
     struct tensor t = {data, DTYPE_F32};
-    if (open_comm(1, 2, generation, 20000, &comm) != ST_OK || comm_all_reduce(comm, t, t, 70000) != ST_OK)
+    if (open_comm(1, 2, generation, harness_patient_ms(20000), &comm) != ST_OK || comm_all_reduce(comm, t, t, 70000) != ST_OK)
         fprintf(stderr, "# partner: %s\n", status_message());
     _exit(0); /* without closing: as if killed */
 }

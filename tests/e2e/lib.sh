@@ -15,13 +15,17 @@ started=()
 n=0
 processors=$(nproc)
 
-# slow — how many processes want each processor of the machine now, at least 1: every limit of time is multiplied by it.
+# slow — how many processes want each processor of the machine, at least 1; the most that this test saw, so that a limit that was
+# set by it and one by which that is judged fit. Every limit of time is multiplied by it.
 slow() {
-    local minute now
+    local minute now most
     read -r minute _ _ now _ </proc/loadavg
     minute=${minute%.*} now=${now%/*}
     [ "$now" -gt "$minute" ] || now=$minute
-    echo $((now > processors ? (now + processors - 1) / processors : 1))
+    now=$((now > processors ? (now + processors - 1) / processors : 1))
+    read -r most <"$tmp/.slow" 2>/dev/null || most=1
+    if [ $now -gt "$most" ]; then echo $now >"$tmp/.slow"; else now=$most; fi
+    echo $now
 }
 secs() { echo "$(($1 * $(slow)))s"; }                                    # secs N — N seconds on a quiet machine, as a setting
 limit() { local s=$1; shift; timeout --foreground $((s * $(slow))) "$@"; } # limit SECONDS COMMAND…

@@ -28,8 +28,8 @@ finish_nodes 2
 ok "a name for an address, and a node that comes late" is "$codes" "0 0"
 
 # 2. Who does not come, who may not, who wants something else.
-begin_node 0 N_NODES=3 $tiny STEPS=5 JOIN_TIMEOUT=2s
-begin_node 2 N_NODES=3 $tiny STEPS=5 JOIN_TIMEOUT=2s
+begin_node 0 N_NODES=3 $tiny STEPS=5 JOIN_TIMEOUT=$(secs 2)
+begin_node 2 N_NODES=3 $tiny STEPS=5 JOIN_TIMEOUT=$(secs 2)
 finish_node 0
 finish_node 2
 ok "a missing node: 75 on those that are there" is "${rcs[0]} ${rcs[2]}" "75 75"
@@ -38,6 +38,7 @@ begin_node 1 N_NODES=2 $tiny STEPS=5 JOIN_TIMEOUT=1s
 finish_node 1
 ok "no node 0: 75, where it was looked for and why in vain" is \
     "${rcs[1]} $(grep -c 'waiting for node 0 at 127.0.0.1:' err.1) $(grep -c 'error.*node 0 could not be reached' err.1)" "75 1 1"
+both_name() { is "$(grep -lE "error.*$1" err.0 err.1 | wc -l)" 2 && within "$2" 3000; } # both_name KEY TOOK_MS
 # disagree NAME KEY SETTING… — node 1 has these besides: 76 on both, with the key.
 disagree() {
     local name=$1 key=$2 begin
@@ -47,7 +48,7 @@ disagree() {
     begin_node 1 N_NODES=2 $tiny STEPS=5 "$@"
     finish_nodes 2
     ok "$name differs: 76 on both" is "$codes" "76 76"
-    ok "$name differs: both name it, within 3 s" is "$(grep -lE "error.*$key" err.0 err.1 | wc -l) $((($(date +%s%N) - begin) / 3000000000))" "2 0"
+    ok "$name differs: both name it, within 3 s" both_name "$key" $((($(date +%s%N) - begin) / 1000000))
 }
 disagree "a number" LR LR=0.5
 disagree "the model" MODEL EMBED=64
@@ -59,7 +60,7 @@ begin_node 0 N_NODES=2 $tiny STEPS=5 VOCAB=50257 DATA=a.txt
 begin_node 1 N_NODES=2 $tiny STEPS=5 VOCAB=50257 DATA=b.txt
 finish_nodes 2
 ok "the data differ: 76 on both, and it is said" is "$codes $(grep -lE 'error.*DATA differs' err.0 err.1 | wc -l)" "76 76 2"
-begin_node 0 N_NODES=2 $tiny STEPS=5 JOIN_TIMEOUT=4s
+begin_node 0 N_NODES=2 $tiny STEPS=5 JOIN_TIMEOUT=$(secs 4)
 JOB_TOKEN=another-secret-altogether begin_node 1 N_NODES=2 $tiny STEPS=5
 finish_nodes 2
 ok "another token: 77, and node 0 goes on waiting" is "$codes" "75 77"
@@ -148,7 +149,7 @@ kill -STOP $frozen
 begin=$(date +%s%N)
 wait_for 9 node_said 0 "node 1 .*was lost: silent"
 took=$((($(date +%s%N) - begin) / 1000000))
-ok "SIGSTOP of node 1: named after $took ms, at most 7000" [ "$took" -le 7000 ]
+ok "SIGSTOP of node 1: named after $took ms, at most 7000" within "$took" 7000
 kill -CONT $frozen
 last=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-)
 wait_for 20 is_past $((last + 50))
@@ -174,8 +175,10 @@ comes_back_wrong() {
     begin=$(date +%s%N)
     begin_node $i $job DATA=a.txt "$@"
     finish_node $i
-    ok "node $i comes back with another $word: 76 for itself, with both values, within 5 s" is \
-        "${rcs[$i]} $(grep -cE "error.*$word.* on node [01].* on node [01]" err.$i) $((($(date +%s%N) - begin) / 5000000000))" "76 1 0"
+    begin=$((($(date +%s%N) - begin) / 1000000))
+    ok "node $i comes back with another $word: 76 for itself, with both values" is \
+        "${rcs[$i]} $(grep -cE "error.*$word.* on node [01].* on node [01]" err.$i)" "76 1"
+    ok "node $i comes back with another $word: within 5 s" within $begin 5000
     sleep 1
     ok "the other waits, with the worker it has" is "$(workers_of_node $other)" "$before"
 }

@@ -8,7 +8,7 @@ has_checkpoint() { [ -n "$(newest "$1")" ]; }
 # 1. Rehearsed failures heal: the same losses as without, one restart each.
 run $tiny STEPS=30 METRICS_FILE=calm.jsonl
 for f in kill nan stall; do
-    run $tiny STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=$f@step=21 STEP_TIMEOUT=1s
+    run $tiny STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=$f@step=21 STEP_TIMEOUT=$(secs 1)
     ok "FAULT=$f: heals" is $rc 0
     ok "FAULT=$f: one restart from step 16" is "$(warned 'after step 20.*restart 1 of 3 from the checkpoint of step 16') $(
         grep -c 'going on from .*: step 16 of 30' err)" "1 1"
@@ -29,7 +29,7 @@ run $tiny STEPS=30 FAULT=nan@step=21 MAX_RESTARTS=0
 ok "not finite: 79, with the values" is "$rc $(grep -c 'step 21: loss [0-9.]*, gradient norm' err)" "79 1"
 run $tiny STEPS=30 FAULT=stall@step=21 MAX_RESTARTS=0 STEP_TIMEOUT=500ms
 ok "hung: 81, with the silence and the setting" is \
-    "$rc $(grep -cE 'hung: no sign of progress for 0\.[5-9] s after step 20.*STEP_TIMEOUT' err)" "81 1"
+    "$rc $(grep -cE 'hung: no sign of progress for [0-9.]+ s after step 20.*STEP_TIMEOUT' err)" "81 1"
 if [ -z "${SAN:-}" ]; then
     is_past_notes() { grep -q '^step 20/' out; } # as many steps as a crash report has notes, and more
     for s in SEGV ABRT BUS FPE ILL; do
@@ -58,7 +58,7 @@ ok "and say so" says "3 recoveries in a row made no new step"
 # 4. Stopped by SIGSTOP in earnest: noticed, named, healed; twice.
 # (Saving has a longer limit, so there is one checkpoint, made beforehand, and none later.)
 run $tiny STEPS=50 CHECKPOINT_DIR=stop
-begin $endless CHECKPOINT_DIR=stop STEP_TIMEOUT=1s
+begin $endless CHECKPOINT_DIR=stop STEP_TIMEOUT=$(secs 1)
 wait_for 20 is_training
 first=$(worker_of "$pid")
 kill -STOP "$first"

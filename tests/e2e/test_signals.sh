@@ -81,9 +81,9 @@ kill -TERM -- "-$pid"
 finish
 ok "SIGTERM to the process group: 143" is $rc 143
 ok "after a checkpoint" has_checkpoint group
-patience=1
-[ -n "${SAN:-}" ] && patience=10
-timeout --preserve-status $patience "$convoy" train $quiet $endless CHECKPOINT_DIR=twice >out 2>err
+patience=$(secs 1)
+[ -n "${SAN:-}" ] && patience=$(secs 10)
+timeout --preserve-status "$patience" "$convoy" train $quiet $endless CHECKPOINT_DIR=twice >out 2>err
 ok "one signal delivered twice at once is one signal: 143" is $? 143
 ok "after a checkpoint" has_checkpoint twice
 

@@ -36,7 +36,7 @@ ok "quiet: nothing on stderr but what was asked for" is "$(wc -c <err)" 0
 run $tiny $pair STEPS=30 METRICS_FILE=calm.jsonl CHECKPOINT_DIR=calm
 for f in kill:rank=0 kill:rank=1 nan:rank=1 stall:rank=1; do
     kind=${f%%:*}
-    run $tiny $pair STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=$kind@step=21:${f#*:} STEP_TIMEOUT=1s
+    run $tiny $pair STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=$kind@step=21:${f#*:} STEP_TIMEOUT=$(secs 1)
     ok "FAULT=$f: heals by one restart from step 16" is "$rc $(warned 'after step 2[01].*restart 1 of 3') $(
         grep -c 'going on from .*: step 16 of 30' err)" "0 1 1"
     ok "FAULT=$f: losses and weights bit for bit" is "$(losses $f.jsonl | cksum) $(weights $f/step-00000030)" \
@@ -65,12 +65,12 @@ finish
 ok "SIGTERM: 143 after a checkpoint of all" is "$rc $(newest_step kill | grep -c .)" "143 1"
 
 # 4. A worker that is stopped, not dead.
-begin $endless $pair CHECKPOINT_DIR=stop CHECKPOINT_EVERY=50 PEER_TIMEOUT=2s
+begin $endless $pair CHECKPOINT_DIR=stop CHECKPOINT_EVERY=50 PEER_TIMEOUT=$(secs 2)
 wait_for 20 is_training
 set -- $(workers_of "$pid")
 kill -STOP "$2"
 wait_for 10 said "the process was stopped"
-ok "SIGSTOP: named within its time, with the rank" is "$(warned 'worker rank 1 .*hung: no sign of progress for [23]\..*the process was stopped')" 1
+ok "SIGSTOP: named within its time, with the rank" is "$(warned 'worker rank 1 .*hung: no sign of progress for [0-9.]* s.*the process was stopped')" 1
 wait_for 10 has_workers 2
 kill -INT "$pid"
 finish
@@ -81,7 +81,7 @@ port=$(free_port)
 "$convoy" train STATUS_ADDR=127.0.0.1 STATUS_PORT=$port $endless BATCH_SIZE=1 N_GPU_EACH_NODE=4 SHARD=full >out 2>err &
 pid=$!
 started+=("$pid")
-status_is() { curl -s --max-time 5 "http://127.0.0.1:$port/status" >status.json && [ "$(jq -r "$1" status.json)" = true ]; }
+status_is() { curl -s --max-time 60 "http://127.0.0.1:$port/status" >status.json && [ "$(jq -r "$1" status.json)" = true ]; }
 wait_for 20 status_is '.phase == "training" and .step > 10'
 ok "/status: four ranks, one node, in parts" is \
     "$(jq -c '[.backend, .mesh.data, .mesh.shard, (.nodes|length), [.ranks[].rank]]' status.json)" '["ucx",4,4,1,[0,1,2,3]]'

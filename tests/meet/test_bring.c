@@ -59,7 +59,7 @@ static pid_t serve(int port, const struct bill *bill)
 {
     pid_t pid = fork();
     if (pid != 0) {
-        usleep(200000);
+        harness_wait_ms(200);
         return pid;
     }
     struct late late = {.bill = bill};
@@ -263,7 +263,7 @@ static pid_t lie(int port, const char *first, const char *then, size_t then_n)
 {
     pid_t pid = fork();
     if (pid != 0) {
-        usleep(100000);
+        harness_wait_ms(100);
         return pid;
     }
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};

@@ -86,7 +86,7 @@ static void ready(struct seen *s, int workers_n, uint8_t mark)
 }
 static void run(struct seen *s)
 {
-    struct timeval limit = {5, 0};
+    struct timeval limit = {harness_patient_ms(5000) / 1000, 0};
     event_base_loopexit(s->loop, &limit);
     event_base_dispatch(s->loop);
 }
@@ -103,7 +103,7 @@ static void a_job_lives_falls_and_lives_again(void **state)
     assert_int_equal(s.world, 1);
     assert_int_equal(s.ranks_n, 2);
     assert_int_equal(s.first.data[0], 7);
-    assert_true(clock_ms() - start_ms < 200); /* no waiting for timers */
+    assert_true(clock_ms() - start_ms < harness_patient_ms(400)); /* no waiting for timers */
     assert_int_equal(meet_roster(s.meet, &nodes), 1);
     assert_int_equal(nodes[0].state, MEET_NODE_JOINED);
     meet_lost(s.meet, 1, ST_HANG, "worker rank 1 (pid 5) hung");

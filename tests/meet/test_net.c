@@ -10,7 +10,7 @@ static void nodes_join_in_any_order(void **state)
     int port = free_port();
     start(&nodes[2], 2, 4, port);
     start(&nodes[0], 0, 4, port);
-    usleep(300000);
+    harness_wait_ms(300);
     start(&nodes[3], 3, 4, port);
     start(&nodes[1], 1, 4, port);
     expect(&nodes[0], "world 1 4 node 0 worker 0", 3000, all, sizeof(all));
@@ -92,13 +92,13 @@ static void node_0_is_awaited_and_learns_the_generation(void **state)
     int64_t ms = expect(&nodes[1], "abort 2", 1500, line, sizeof(line));
     print_message("# node 0 killed: noticed within %lld ms: %s\n", (long long)ms, line);
     expect(&nodes[2], "abort 2", 1000, NULL, 0);
-    usleep(500000);
+    harness_wait_ms(500);
     start(&nodes[0], 0, 3, port);
     /* number 3 was given up by those who were ready when node 0 was away: none of them may enter it any more */
     for (int i = 0; i < 3; i++)
         expect(&nodes[i], "world 4 3", 4000, NULL, 0);
     tell(&nodes[1], "step");
-    usleep(1200000);             /* the next beat tells it */
+    harness_wait_ms(1200);             /* the next beat tells it */
     kill(nodes[0].pid, SIGSTOP); /* silent, not closed */
     ms = expect(&nodes[1], "abort 4", 7000, line, sizeof(line));
     print_message("# node 0 stopped: noticed within %lld ms: %s\n", (long long)ms, line);

@@ -97,7 +97,7 @@ static void a_cut_cable_is_noticed_and_mended(void **state)
     expect(&nodes[1], "world 1 ", 5000, NULL, 0);
     for (int i = 0; i < cuts_n; i++) {
         tell(&nodes[i % 2], "step");
-        usleep(1200000 + 100000 * (useconds_t)(i % 7));
+        harness_wait_ms(1200 + 100 * (i % 7));
         int kind = cuts_n > 2 ? i % 3 : i;
         int64_t start_ms = clock_ms();
         cut(kind);

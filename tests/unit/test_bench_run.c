@@ -26,7 +26,7 @@ static void *run(void *arg)
     struct comm_config config = {
         .kind = COMM_KIND_MEM,
         .place = {.rank = me->rank, .ranks = me->ranks, .nodes = 1, .local = me->rank, .locals = me->ranks},
-        .timeout_ms = 60000,
+        .timeout_ms = harness_patient_ms(60000),
         .share_fd = -1,
         .dev = me->dev,
         .mem = me->world};

@@ -31,7 +31,7 @@ static void *take_part(void *arg)
                                            .nodes = seat->nodes,
                                            .local = seat->nodes > 1 ? 0 : seat->rank,
                                            .locals = RANKS / seat->nodes},
-                                 .timeout_ms = 5000,
+                                 .timeout_ms = harness_patient_ms(5000),
                                  .share_fd = -1,
                                  .mem = seat->world};
     seat->outcome = comm_begin_open(&config, &comm, addresses[seat->rank], &bytes[seat->rank]);

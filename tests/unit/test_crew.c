@@ -54,7 +54,7 @@ static void owner_close(struct owner *o)
 
 static void until_ends(struct owner *o, int ends_n)
 {
-    for (int64_t until_ms = clock_ms() + 10000; o->ends_n < ends_n && clock_ms() < until_ms; clock_sleep_ms(5)) {
+    for (int64_t until_ms = clock_ms() + harness_patient_ms(10000); o->ends_n < ends_n && clock_ms() < until_ms; clock_sleep_ms(5)) {
         crew_reap(o->crew);
         assert_int_equal(crew_tick(o->crew, clock_ms()), ST_OK);
     }
@@ -108,10 +108,11 @@ static void pulses_count(void **state)
     (void)state;
     struct owner o;
     char *words[] = {"sleep"};
-    owner_open(&o, words, 300, 1000);
+    const int64_t hang_ms = harness_patient_ms(300);
+    owner_open(&o, words, hang_ms, 3 * hang_ms);
     struct board_worker training = {.pid = 1, .rank = 4, .phase = BOARD_PHASE_TRAINING, .step = 7};
     board_worker_post(o.board, 0, &training);
-    for (int64_t until_ms = clock_ms() + 900; clock_ms() < until_ms; clock_sleep_ms(20)) {
+    for (int64_t until_ms = clock_ms() + 3 * hang_ms; clock_ms() < until_ms; clock_sleep_ms(20)) {
         board_call_post(o.board, 0, &(struct board_call){.call = "all_reduce", .posted_ms = clock_ms()});
         crew_reap(o.crew);
         assert_int_equal(crew_tick(o.crew, clock_ms()), ST_OK);

@@ -62,7 +62,7 @@ static int work(struct board *board, int rank, int share_fd, uint64_t data)
                                             .locals = RANKS / nodes},
                                   .kind = COMM_KIND_UCX,
                                   .share_fd = share_fd,
-                                  .timeout_ms = 10000,
+                                  .timeout_ms = harness_patient_ms(10000),
                                   .data = data,
                                   .run = run,
                                   .wait = wait_for_world,
@@ -98,7 +98,7 @@ static bool ready(struct team *t, int64_t after)
 {
     struct board_ready ready;
     int n = 0;
-    for (int64_t until_ms = clock_ms() + 10000; n < RANKS && clock_ms() < until_ms; clock_sleep_ms(5)) {
+    for (int64_t until_ms = clock_ms() + harness_patient_ms(10000); n < RANKS && clock_ms() < until_ms; clock_sleep_ms(5)) {
         n = 0;
         for (int rank = 0; rank < RANKS; rank++) {
             if (!board_ready_copy(t->board, rank, &ready) || ready.after < after)
@@ -116,7 +116,7 @@ static bool reached(struct team *t, int64_t generation)
 {
     struct board_worker post;
     int n = 0;
-    for (int64_t until_ms = clock_ms() + 10000; n < RANKS && clock_ms() < until_ms; clock_sleep_ms(5)) {
+    for (int64_t until_ms = clock_ms() + harness_patient_ms(10000); n < RANKS && clock_ms() < until_ms; clock_sleep_ms(5)) {
         n = 0;
         for (int rank = 0; rank < RANKS; rank++)
             n += board_worker_copy(t->board, rank, &post) && post.step >= generation;
@@ -148,7 +148,7 @@ static void from_generation_to_generation(void **state)
     int64_t begin_ms = clock_ms();
     board_abort(t.board, 1);
     assert_true(ready(&t, 1));
-    assert_true(clock_ms() - begin_ms < 2000);
+    assert_true(clock_ms() - begin_ms < harness_patient_ms(2000));
     board_abort(t.board, 2); /* a world that never came here: ready again all the same */
     assert_true(ready(&t, 2));
     board_secret_post(t.board, LIVES_END, HARNESS_SECRET);
@@ -193,7 +193,7 @@ static void a_stop_ends_a_meeting_that_does_not_come_about(void **state)
     board_request(t.board, BOARD_REQUEST_TERMINATE);
     int64_t begin_ms = clock_ms();
     assert_int_equal(waitpid(t.pid[0], &wait_status, 0), t.pid[0]);
-    assert_in_range(clock_ms() - begin_ms, 2900, 6000);
+    assert_in_range(clock_ms() - begin_ms, 2900, harness_patient_ms(6000));
     assert_true(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == status_exit(ST_TERMINATED));
     kill(t.pid[1], SIGKILL);
     assert_int_equal(waitpid(t.pid[1], &wait_status, 0), t.pid[1]);

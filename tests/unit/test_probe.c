@@ -38,7 +38,7 @@ static pid_t serve_once(const char *answer, int repeat)
     if (child == 0) {
         static char request[4096], filler[65536];
         signal(SIGPIPE, SIG_IGN);
-        alarm(20);
+        alarm((unsigned)(harness_patient_ms(20000) / 1000));
         int fd = accept(listener, NULL, NULL);
         ssize_t got = read(fd, request, sizeof(request) - 1);
         int out = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -48,7 +48,7 @@ static pid_t serve_once(const char *answer, int repeat)
         for (int i = 0; i < repeat && sent; i++)
             sent = write(fd, filler, sizeof(filler)) > 0;
         if (repeat < 0)
-            sleep(15);
+            sleep((unsigned)(harness_patient_ms(15000) / 1000));
         close(fd);
         _exit(kept ? 0 : 1);
     }
@@ -215,7 +215,7 @@ static void silent(void **state)
     pid_t child = serve_once(OK_HEAD, -1);
     int64_t start = clock_ms();
     assert_int_equal(probe("", server_port, false, false), ST_UNHEALTHY);
-    assert_in_range(clock_ms() - start, 4500, 7000);
+    assert_in_range(clock_ms() - start, 4500, harness_patient_ms(7000));
     assert_non_null(strstr(status_message(), "no answer"));
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);

@@ -85,7 +85,7 @@ static int64_t world(struct rig *r, int64_t after)
 {
     struct board_address addresses[2];
     int64_t generation = 0;
-    for (int64_t until_ms = clock_ms() + 5000; clock_ms() < until_ms; turn(r))
+    for (int64_t until_ms = clock_ms() + harness_patient_ms(5000); clock_ms() < until_ms; turn(r))
         if (board_world_copy(r->board, after, &generation, addresses)) {
             assert_int_equal(addresses[1].bytes, 4);
             assert_int_equal(addresses[1].data[0], 1);

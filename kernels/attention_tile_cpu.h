@@ -132,8 +132,8 @@ static inline __attribute__((always_inline)) void tile_turn(vec row[VEC_W])
         for (int i = 0; i < VEC_W; i++)
             if (!(i & s)) {
                 vec a = row[i], b = row[i + s];
-                row[i] = __builtin_shuffle(a, b, low);
-                row[i + s] = __builtin_shuffle(a, b, high);
+                row[i] = vec_shuffle(a, b, low);
+                row[i + s] = vec_shuffle(a, b, high);
             }
     }
 }

@@ -31,7 +31,7 @@ CU := $(wildcard kernels/*.cu)
 OBJ += $(CU:%.cu=$(BUILD)/%_cu.o)
 LDLIBS += $(CUDART)
 CUDA_STATIC := $(CUDART)
-NVFLAGS := -std=c++17 -O3 -Isrc -I. -Werror all-warnings \
+NVFLAGS := -std=c++17 -O3 -Isrc -I. $(if $(WERROR),-Werror all-warnings) \
   $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_100,code=compute_100 \
   -Xcompiler -fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-fPIE
 $(BUILD)/%_cu.o: %.cu $(BUILD)/cuda.txt

@@ -68,8 +68,8 @@ static inline __attribute__((always_inline)) void gemm_transpose(vec *r)
         vec next[VEC_W];
 #pragma GCC unroll 8
         for (int i = 0; i < VEC_W / 2; i++) {
-            next[2 * i] = __builtin_shuffle(r[i], r[i + VEC_W / 2], low);
-            next[2 * i + 1] = __builtin_shuffle(r[i], r[i + VEC_W / 2], high);
+            next[2 * i] = vec_shuffle(r[i], r[i + VEC_W / 2], low);
+            next[2 * i + 1] = vec_shuffle(r[i], r[i + VEC_W / 2], high);
         }
 #pragma GCC unroll 16
         for (int i = 0; i < VEC_W; i++)

@@ -85,6 +85,21 @@ static inline vec vec_fma(vec a, vec b, vec c) { return a * b + c; }
 /* vec_select — lane by lane: mask (0 or -1) ? a : b. */
 static inline vec vec_select(veci mask, vec a, vec b) { return (vec)((mask & (veci)a) | (~mask & (veci)b)); }
 
+/* vec_shuffle — lane by lane: the lane of a, then of b, that `from` names (0 … 2·VEC_W - 1). from is known when it is
+ * compiled. */
+#if defined(__clang__)
+static inline __attribute__((always_inline)) vec vec_shuffle(vec a, vec b, veci from)
+{
+    vec r = a;
+#pragma clang loop unroll(full)
+    for (int i = 0; i < VEC_W; i++)
+        r[i] = from[i] < VEC_W ? a[from[i]] : b[from[i] - VEC_W];
+    return r;
+}
+#else
+#define vec_shuffle(a, b, from) __builtin_shuffle(a, b, from)
+#endif
+
 /* vec_sum, vec_top — sum (halves folded onto each other: lane i + lane i+W/2, and so on) and maximum over lanes. */
 static inline float vec_sum(vec x)
 {

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <curl/curl.h>
+#include <openssl/evp.h>
 #include <xxhash.h>
 
 #include "base/clock.h"
@@ -23,9 +24,8 @@
 #include "base/text.h"
 #include "data/address.h"
 #include "data/answer.h"
-#include "data/sha256.h"
 
-enum { FETCH_NAME_MAX = 100, FETCH_REDIRECTS_MAX = 5, FETCH_RETRY_MS = 1000, FETCH_HEX = 2 * SHA256_BYTES };
+enum { FETCH_NAME_MAX = 100, FETCH_REDIRECTS_MAX = 5, FETCH_RETRY_MS = 1000, FETCH_HEX = 64 };
 
 struct fetch {
     struct fetch_config config; /* nothing 0 that means "as usual" */
@@ -322,21 +322,25 @@ static enum status transfer_all(struct fetch *f)
 static enum status sum_of(struct fetch *f, const char *path, char out[FETCH_HEX + 1])
 {
     struct file_map map;
-    struct sha256 sum;
-    uint8_t digest[SHA256_BYTES];
+    unsigned char digest[FETCH_HEX / 2];
     enum status st = ST_OK;
     TRY(file_map_open(path, &map));
-    sha256_begin(&sum);
-    for (size_t at = 0, n; st == ST_OK && at < map.bytes; at += n) {
+    EVP_MD_CTX *sum = EVP_MD_CTX_new();
+    bool is_good = sum != NULL && EVP_DigestInit_ex(sum, EVP_sha256(), NULL) == 1;
+    for (size_t at = 0, n; is_good && st == ST_OK && at < map.bytes; at += n) {
         n = map.bytes - at < (1 << 24) ? map.bytes - at : (1 << 24);
-        sha256_add(&sum, map.data + at, n);
+        is_good = EVP_DigestUpdate(sum, map.data + at, n) == 1;
         st = report(f);
     }
     file_map_close(&map);
-    sha256_end(&sum, digest);
-    for (int i = 0; i < SHA256_BYTES; i++)
+    is_good = is_good && EVP_DigestFinal_ex(sum, digest, NULL) == 1;
+    EVP_MD_CTX_free(sum);
+    TRY(st);
+    if (!is_good)
+        return FAIL(ST_RETRY, "%s: OpenSSL cannot compute its SHA-256", path);
+    for (int i = 0; i < FETCH_HEX / 2; i++)
         text_format(out + 2 * i, 3, "%02x", digest[i]);
-    return st;
+    return ST_OK;
 }
 
 static enum status check_sum(struct fetch *f, const char *path)

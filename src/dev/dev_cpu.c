@@ -1,11 +1,9 @@
-/* dev_cpu — the CPU as a device: a pool of threads, memory in huge pages, and kernels of the best level of x86-64 that
- * this machine has. A stream's work is done before the call returns. Must not know what the kernels compute. */
-#include <emmintrin.h>
+/* dev_cpu — the CPU as a device: a pool of threads, memory in huge pages, and kernels of the best level that this machine
+ * has (dev_cpu_level.h). A stream's work is done before the call returns. Must not know what the kernels compute. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -13,36 +11,17 @@
 #include "base/text.h"
 #include "dev/dev.h"
 #include "dev/dev_check.h"
+#include "dev/dev_cpu_level.h"
 #include "kernels/cpu.h"
-#include "kernels/probe.h"
 
 #define HUGE_BYTES ((size_t)2 << 20)
 #define COPY_BYTES ((size_t)1 << 20) /* one part of a copy, fill or first touch */
 #define PAST_BYTES ((size_t)32 << 20) /* copies of this size go past the cache */
 
-/* The kernels of one level. */
-struct kernels {
-#define KERNEL_ENTRY(name) void (*name)(const struct cpu *cpu, const struct name *a);
-    OP_LIST(KERNEL_ENTRY)
-#undef KERNEL_ENTRY
-};
-#define ROW_PLAIN(name) .name = name##_plain,
-#define ROW_V2(name) .name = name##_v2,
-#define ROW_V3(name) .name = name##_v3,
-#define ROW_V4(name) .name = name##_v4,
-static const struct kernels level_kernels[CPU_LEVEL_N] = {
-    [CPU_LEVEL_PLAIN] = {OP_LIST(ROW_PLAIN)},
-    [CPU_LEVEL_V2] = {OP_LIST(ROW_V2)},
-    [CPU_LEVEL_V3] = {OP_LIST(ROW_V3)},
-    [CPU_LEVEL_V4] = {OP_LIST(ROW_V4)},
-    [CPU_LEVEL_AMX] = {OP_LIST(ROW_V4)}, /* but for its products, see kernels_of */
-};
-static const char *const level_name[CPU_LEVEL_N] = {"plain", "sse4", "avx2", "avx512", "amx"};
-
 struct dev {
     struct dev_head head;
     struct cpu cpu;
-    struct kernels kernels;
+    struct dev_cpu_kernels kernels;
     enum cpu_level level;
     double peak_flops;
     char *scratch; /* all threads' scratch, then the shared piece */
@@ -64,32 +43,13 @@ struct span {
     size_t bytes;
 };
 
-/* copy_past — stores that go past the cache: a line written whole need not be read first, which is a third of a plain
- * copy's traffic, and what training has in the cache stays there. For copies that no cache would hold. */
-static void copy_past(char *dst, const char *src, size_t bytes)
-{
-    size_t head = -(uintptr_t)dst % 64, at = head < bytes ? head : bytes;
-    memcpy(dst, src, at);
-    for (; bytes - at >= 64; at += 64) {
-        const __m128i *from = (const __m128i *)(const void *)(src + at);
-        __m128i *to = (__m128i *)(void *)(dst + at);
-        __m128i a = _mm_loadu_si128(from), b = _mm_loadu_si128(from + 1), c = _mm_loadu_si128(from + 2);
-        _mm_stream_si128(to + 3, _mm_loadu_si128(from + 3));
-        _mm_stream_si128(to + 2, c);
-        _mm_stream_si128(to + 1, b);
-        _mm_stream_si128(to, a);
-    }
-    memcpy(dst + at, src + at, bytes - at);
-    _mm_sfence();
-}
-
 static void span_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
     const struct span *s = arg;
     size_t at = (size_t)part_i * COPY_BYTES, n = s->bytes - at < COPY_BYTES ? s->bytes - at : COPY_BYTES;
     if (s->src && s->bytes >= PAST_BYTES)
-        copy_past(s->dst + at, s->src + at, n);
+        dev_cpu_level_copy(s->dst + at, s->src + at, n);
     else if (s->src)
         memcpy(s->dst + at, s->src + at, n);
     else
@@ -202,76 +162,6 @@ static const struct op_table cpu_op = {OP_LIST(OP_ROW)};
 
 /* --- open, info, close ------------------------------------------------------------------------------------- */
 
-#define ARCH_REQ_XCOMP_PERM 0x1023
-#define XFEATURE_XTILEDATA 18
-
-/* Tiles are 8 KiB of state that a process must ask for before a thread of it uses them; asking twice is no harm. The
- * kernel refuses where it has no AMX, or where an alternate signal stack could not hold them. */
-static bool amx_is_here(void)
-{
-    return __builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("amx-tile") &&
-           __builtin_cpu_supports("amx-bf16") &&
-           syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
-}
-
-static bool level_is_here(enum cpu_level level)
-{
-    switch (level) {
-    case CPU_LEVEL_PLAIN:
-        return true;
-    case CPU_LEVEL_V2:
-        return __builtin_cpu_supports("x86-64-v2");
-    case CPU_LEVEL_V3:
-        return __builtin_cpu_supports("x86-64-v3");
-    case CPU_LEVEL_V4:
-        return __builtin_cpu_supports("x86-64-v4");
-    case CPU_LEVEL_AMX:
-        return amx_is_here();
-    default:
-        return false;
-    }
-}
-
-static struct kernels kernels_of(enum cpu_level level)
-{
-    struct kernels kernels = level_kernels[level];
-#define SET_AMX(name) kernels.name = name##_amx;
-    if (level == CPU_LEVEL_AMX) {
-        CPU_AMX_LIST(SET_AMX)
-    }
-#undef SET_AMX
-    return kernels;
-}
-
-static enum status level_choose(int asked, enum cpu_level *out)
-{
-    ASSERTF(asked >= 0 && asked <= CPU_LEVEL_N, "level %d", asked);
-    int level = asked;
-    if (asked == CPU_LEVEL_N)
-        for (level = CPU_LEVEL_N - 1; !level_is_here((enum cpu_level)level);)
-            level--;
-    if (!level_is_here((enum cpu_level)level))
-        return FAIL(ST_NO_DEVICE, "this processor has no %s (x86-64-v%d%s); choose a lower level", level_name[level],
-                    level < CPU_LEVEL_AMX ? level + 1 : 4, level < CPU_LEVEL_AMX ? "" : " with AMX tiles of bf16");
-    *out = (enum cpu_level)level;
-    return ST_OK;
-}
-
-/* The best of three short looks: a core may wake up slowly, or be shared for a moment. Measured at the best level here,
- * whatever level computes: it is what the machine could do. */
-static double peak_measure(const struct cpu *cpu)
-{
-    double best = 0;
-    for (int i = 0; i < 3; i++) {
-        double flops = level_is_here(CPU_LEVEL_AMX)  ? probe_amx(cpu, 0.002)
-                       : level_is_here(CPU_LEVEL_V4) ? probe_fma_v4(cpu, 0.002)
-                       : level_is_here(CPU_LEVEL_V3) ? probe_fma_v3(cpu, 0.002)
-                                                     : probe_fma_v2(cpu, 0.002);
-        best = flops > best ? flops : best;
-    }
-    return best;
-}
-
 static void cpu_info(const struct dev *dev, struct dev_info *out)
 {
     int threads_n = task_threads(dev->cpu.pool);
@@ -279,7 +169,7 @@ static void cpu_info(const struct dev *dev, struct dev_info *out)
     int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
     out->memory_bytes = pages > 0 ? pages * page_bytes : -1;
     text_format(out->name, sizeof out->name, "cpu %d thread%s %s", threads_n, threads_n == 1 ? "" : "s",
-                level_name[dev->level]);
+                dev_cpu_level_name(dev->level));
 }
 
 static void cpu_close(struct dev *dev)
@@ -308,13 +198,13 @@ enum status dev_cpu_open(int threads_n, int level, struct dev **out)
 {
     enum status st;
     enum cpu_level chosen = CPU_LEVEL_PLAIN;
-    TRY(level_choose(level, &chosen));
+    TRY(dev_cpu_level_choose(level, &chosen));
     if (threads_n == 0)
         threads_n = task_cores() < TASK_THREADS_MAX ? task_cores() : TASK_THREADS_MAX;
     struct dev *dev = calloc(1, sizeof *dev);
     if (!dev)
         return FAIL(ST_RETRY, "out of memory: a device of %zu bytes", sizeof *dev);
-    *dev = (struct dev){.head = {&cpu_ops, &cpu_op}, .kernels = kernels_of(chosen), .level = chosen};
+    *dev = (struct dev){.head = {&cpu_ops, &cpu_op}, .kernels = dev_cpu_level_kernels(chosen), .level = chosen};
     TRY_OR(task_open(threads_n, &dev->cpu.pool), out_close);
     void *scratch;
     TRY_OR(cpu_alloc(dev, scratch_bytes(threads_n), &scratch), out_close);
@@ -322,7 +212,7 @@ enum status dev_cpu_open(int threads_n, int level, struct dev **out)
     for (int i = 0; i < threads_n; i++)
         dev->cpu.scratch[i] = dev->scratch + (size_t)i * CPU_SCRATCH_BYTES;
     dev->cpu.shared = dev->scratch + (size_t)threads_n * CPU_SCRATCH_BYTES;
-    dev->peak_flops = peak_measure(&dev->cpu);
+    dev->peak_flops = dev_cpu_level_peak(&dev->cpu);
     *out = dev;
     return ST_OK;
 out_close:

@@ -1,53 +1,38 @@
-/* base64 — see base64.h. */
+/* base64 — see base64.h. OpenSSL's, held to the one text that each row of bytes has. */
 #include "meet/base64.h"
 
 #include <string.h>
 
-static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+#include <openssl/evp.h>
 
 void base64_write(char *out, const uint8_t *bytes, size_t n)
 {
-    for (size_t i = 0; i < n; i += 3) {
-        size_t left = n - i;
-        uint32_t group = (uint32_t)bytes[i] << 16 | (left > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) |
-                         (left > 2 ? bytes[i + 2] : 0);
-        *out++ = digits[group >> 18];
-        *out++ = digits[group >> 12 & 63];
-        *out++ = left > 1 ? digits[group >> 6 & 63] : '=';
-        *out++ = left > 2 ? digits[group & 63] : '=';
-    }
-    *out = 0;
+    *out = 0; /* of nothing OpenSSL writes nothing */
+    EVP_EncodeBlock((unsigned char *)out, bytes, (int)n);
 }
 
-static int value_of(char c)
+/* OpenSSL skips blanks and reads padding that has bits, so what it makes of four letters is written again and compared. */
+static bool read_four(const char *text, bool is_last, uint8_t bytes[3], size_t *n)
 {
-    return c >= 'A' && c <= 'Z'   ? c - 'A'
-           : c >= 'a' && c <= 'z' ? c - 'a' + 26
-           : c >= '0' && c <= '9' ? c - '0' + 52
-           : c == '+'             ? 62
-           : c == '/'             ? 63
-                                  : -1;
+    char again[5];
+    *n = text[3] != '=' ? 3 : text[2] != '=' ? 2 : 1;
+    if ((*n < 3 && !is_last) || EVP_DecodeBlock(bytes, (const unsigned char *)text, 4) != 3)
+        return false;
+    EVP_EncodeBlock((unsigned char *)again, bytes, (int)*n);
+    return memcmp(again, text, 4) == 0;
 }
 
 bool base64_read(const char *text, uint8_t *out, size_t cap, size_t *n_out)
 {
-    size_t length = strlen(text), n = 0;
+    const size_t length = strlen(text);
+    size_t n = 0, more;
+    uint8_t bytes[3];
     if (length % 4 != 0)
         return false;
-    for (size_t i = 0; i < length; i += 4) {
-        bool is_last = i + 4 == length;
-        size_t pad = is_last && text[i + 3] == '=' ? 1 + (text[i + 2] == '=') : 0;
-        uint32_t group = 0;
-        for (size_t k = 0; k < 4 - pad; k++) {
-            int value = value_of(text[i + k]);
-            if (value < 0)
-                return false;
-            group |= (uint32_t)value << (18 - 6 * k);
-        }
-        if (n + 3 - pad > cap || (pad > 0 && (group & (pad == 1 ? 0xFF : 0xFFFF)) != 0))
+    for (size_t i = 0; i < length; i += 4, n += more) {
+        if (!read_four(text + i, i + 4 == length, bytes, &more) || n + more > cap)
             return false;
-        for (size_t k = 0; k < 3 - pad; k++)
-            out[n++] = (uint8_t)(group >> (16 - 8 * k));
+        memcpy(out + n, bytes, more);
     }
     *n_out = n;
     return true;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/isa.h"
 #include "base/must.h"
 #include "base/rand.h"
 #include "base/task.h"
@@ -39,8 +40,8 @@ static double read_bandwidth(const struct cpu *cpu, const struct load_target *we
 {
     float *data = weights->data.data;
     int64_t n = weights->table->total_elems;
-    return __builtin_cpu_supports("x86-64-v4")   ? probe_read_v4(cpu, data, n, 1)
-           : __builtin_cpu_supports("x86-64-v3") ? probe_read_v3(cpu, data, n, 1)
+    return isa_level() >= 4 ? probe_read_v4(cpu, data, n, 1)
+           : isa_level() >= 3 ? probe_read_v3(cpu, data, n, 1)
                                                  : probe_read_v2(cpu, data, n, 1);
 }
 

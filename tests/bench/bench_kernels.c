@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/isa.h"
 #include "base/must.h"
 #include "base/rand.h"
 #include "base/text.h"
@@ -142,13 +143,13 @@ static void measure_peaks(struct tensor p, int threads_n)
     struct cpu cpu = {0};
     must(task_open(threads_n, &cpu.pool));
     for (int i = 0; i < 3; i++) { /* the best of three: a first one may find the core asleep */
-        double flops = __builtin_cpu_supports("x86-64-v4")   ? probe_fma_v4(&cpu, 0.02)
-                       : __builtin_cpu_supports("x86-64-v3") ? probe_fma_v3(&cpu, 0.02)
+        double flops = isa_level() >= 4 ? probe_fma_v4(&cpu, 0.02)
+                       : isa_level() >= 3 ? probe_fma_v3(&cpu, 0.02)
                                                              : probe_fma_v2(&cpu, 0.02);
         peak_flops = flops > peak_flops ? flops : peak_flops;
     }
-    peak_bytes = __builtin_cpu_supports("x86-64-v4")   ? probe_update_v4(&cpu, p.data, PARAMS, REPEATS)
-                 : __builtin_cpu_supports("x86-64-v3") ? probe_update_v3(&cpu, p.data, PARAMS, REPEATS)
+    peak_bytes = isa_level() >= 4 ? probe_update_v4(&cpu, p.data, PARAMS, REPEATS)
+                 : isa_level() >= 3 ? probe_update_v3(&cpu, p.data, PARAMS, REPEATS)
                                                        : probe_update_v2(&cpu, p.data, PARAMS, REPEATS);
     task_close(cpu.pool);
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/isa.h"
 #include "base/rand.h"
 #include "base/text.h"
 #include "kernels/cpu.h"
@@ -107,10 +108,10 @@ static void probe(const struct cpu *cpu, struct step *step, bool has_amx, struct
     float *data = step_grads(step).data;
     int64_t n = step_table(step)->total_elems;
     out->peak_amx = has_amx ? probe_amx(cpu, 0.02) : 0;
-    if (__builtin_cpu_supports("x86-64-v4")) {
+    if (isa_level() >= 4) {
         out->peak = probe_fma_v4(cpu, 0.02);
         out->bandwidth = probe_update_v4(cpu, data, n, 1);
-    } else if (__builtin_cpu_supports("x86-64-v3")) {
+    } else if (isa_level() >= 3) {
         out->peak = probe_fma_v3(cpu, 0.02);
         out->bandwidth = probe_update_v3(cpu, data, n, 1);
     } else {

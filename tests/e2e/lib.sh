@@ -18,13 +18,13 @@ processors=$(nproc)
 # slow — how many processes want each processor of the machine, at least 1; the most that this test saw, so that a limit that was
 # set by it and one by which that is judged fit. Every limit of time is multiplied by it.
 slow() {
-    local minute now most
+    local minute now most=1
     read -r minute _ _ now _ </proc/loadavg
     minute=${minute%.*} now=${now%/*}
     [ "$now" -gt "$minute" ] || now=$minute
     now=$((now > processors ? (now + processors - 1) / processors : 1))
-    read -r most <"$tmp/.slow" 2>/dev/null || most=1
-    if [ $now -gt "$most" ]; then echo $now >"$tmp/.slow"; else now=$most; fi
+    [ ! -s "$tmp/.slow" ] || read -r most <"$tmp/.slow"
+    if [ $now -gt "${most:-1}" ]; then echo $now >"$tmp/.slow"; else now=${most:-1}; fi
     echo $now
 }
 secs() { echo "$(($1 * $(slow)))s"; }                                    # secs N — N seconds on a quiet machine, as a setting

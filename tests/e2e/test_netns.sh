@@ -51,7 +51,7 @@ stops_within() { is "$codes" "143 143" && within "$took" "$1"; } # stops_within 
 # The same with a cable that is pulled and put back.
 export JOB_TOKEN=a-secret-for-these-tests-only
 meeting="MASTER_ADDR=10.0.0.1 MASTER_PORT=$port"
-job="$tiny N_NODES=2 STEPS=100000000 CHECKPOINT_DIR=$tmp/cut CHECKPOINT_EVERY=100 PEER_TIMEOUT=$(secs 3)"
+job="$tiny N_NODES=2 STEPS=100000000 CHECKPOINT_DIR=$tmp/cut CHECKPOINT_EVERY=100 PEER_TIMEOUT=3s"
 in="nsenter --net=/run/netns/$a" begin_node 0 $job
 in="nsenter --net=/run/netns/$b" begin_node 1 $job
 pid=${node[0]}

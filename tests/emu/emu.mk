@@ -3,7 +3,7 @@
 EMU_CU := $(wildcard kernels/*.cu tests/cuda/*.cu)
 EMU_OBJ := $(EMU_CU:%.cu=$(BUILD)/emu/%.o) $(BUILD)/emu/tests/emu/emu.o $(BUILD)/emu/tests/emu/emu_tensor.o
 EMU_FLAGS := -std=c++17 -O2 -g -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-math-errno -fPIE -Isrc -I. -Wall -Wextra \
-  -Werror -Wshadow -Wno-unknown-pragmas $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  $(if $(WERROR),-Werror) -Wshadow -Wno-unknown-pragmas $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 TESTS := $(if $(filter thread,$(SAN)),$(filter-out $(BUILD)/tests/cuda/%,$(TESTS)),$(TESTS))
 
 $(BUILD)/emu/%.o: %.cu

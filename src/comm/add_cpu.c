@@ -1,6 +1,58 @@
-/* add_level_cpu — the sums of add.c for one level: included three times, with ADD_FN naming the level, under that
- * level's target. Two ways: 64 elements at a time in registers (fp32, up to four sources, where the tree is the same for
- * every layout), and blocks in the first-level cache for everything else. Must not be included by others. */
+/* add_cpu — the sums of add.c for one level of x86-64: compiled for each (CPU_LEVEL 2, 3, 4, set by the Makefile), and
+ * once without one, for any processor. Two ways: 64 elements at a time in registers (fp32, up to four sources, where the
+ * tree is the same for every layout), and blocks in the first-level cache for everything else. Must not know which level
+ * is chosen. */
+#include "comm/add_level.h"
+
+#ifndef CPU_LEVEL
+#define CPU_LEVEL 0
+#endif
+
+#if CPU_LEVEL > 0 || defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include "comm/order.h"
+
+#define ADD_BLOCK 512 /* elements summed at a time in the first-level cache */
+#define ADD_DEPTH 16  /* of two trees, 4096 sources together, and one */
+
+#if CPU_LEVEL > 0
+#define ADD_PASTE2(name, level) name##_v##level
+#define ADD_PASTE(name, level) ADD_PASTE2(name, level)
+#define ADD_FN(name) ADD_PASTE(name, CPU_LEVEL)
+#else
+#define ADD_FN(name) name##_plain
+#endif
+
+typedef float add_vec __attribute__((vector_size(64), aligned(4), may_alias));
+
+union add_bits {
+    uint32_t u;
+    float f;
+};
+
+struct add_work {
+    const struct add *a;
+    int64_t i, block_n;
+    double sums[ADD_DEPTH][ADD_BLOCK] __attribute__((aligned(64)));
+};
+
+/* add_stream — 16 numbers past the caches, where the processor can. */
+static inline __attribute__((always_inline)) void add_stream(float *to, const add_vec *x)
+{
+#if CPU_LEVEL == 4
+    _mm512_stream_ps(to, _mm512_loadu_ps(x));
+#elif CPU_LEVEL == 3
+    for (int k = 0; k < 2; k++)
+        _mm256_stream_ps(to + 8 * k, _mm256_loadu_ps((const float *)x + 8 * k));
+#elif defined(__SSE2__)
+    for (int k = 0; k < 4; k++)
+        _mm_stream_ps(to + 4 * k, _mm_loadu_ps((const float *)x + 4 * k));
+#else
+    *(add_vec *)(void *)to = *x;
+#endif
+}
 
 /* Up to four sources: ((0+1)+(2+3)), ((0+1)+2): the same for nodes × locals = 1×n, n×1 and 2×2. */
 #define ADD_STEP(x, at)                                                                                      \
@@ -12,7 +64,7 @@
     if (n == 4)                                                                                              \
     x += *(const add_vec *)(const void *)(in[2] + (at)) + *(const add_vec *)(const void *)(in[3] + (at))
 
-static inline __attribute__((always_inline)) int64_t ADD_FN(few_n)(const struct add *a, const int n)
+static inline __attribute__((always_inline)) int64_t few_n(const struct add *a, const int n)
 {
     const float *in[4];
     for (int s = 0; s < n; s++)
@@ -28,10 +80,10 @@ static inline __attribute__((always_inline)) int64_t ADD_FN(few_n)(const struct 
         for (int o = 0; o < a->outs_n; o++) {
             float *out = (float *)a->out[o] + i;
             if (a->stream) {
-                ADD_STREAM(out, x0);
-                ADD_STREAM(out + 16, x1);
-                ADD_STREAM(out + 32, x2);
-                ADD_STREAM(out + 48, x3);
+                add_stream(out, &x0);
+                add_stream(out + 16, &x1);
+                add_stream(out + 32, &x2);
+                add_stream(out + 48, &x3);
             } else {
                 *(add_vec *)(void *)out = x0;
                 *(add_vec *)(void *)(out + 16) = x1;
@@ -44,19 +96,19 @@ static inline __attribute__((always_inline)) int64_t ADD_FN(few_n)(const struct 
 }
 
 /* How many elements were done; the rest is for the blocks. */
-static int64_t ADD_FN(few)(const struct add *a)
+static int64_t few(const struct add *a)
 {
     switch (a->nodes * a->locals) {
-    case 1: return ADD_FN(few_n)(a, 1);
-    case 2: return ADD_FN(few_n)(a, 2);
-    case 3: return ADD_FN(few_n)(a, 3);
-    case 4: return ADD_FN(few_n)(a, 4);
+    case 1: return few_n(a, 1);
+    case 2: return few_n(a, 2);
+    case 3: return few_n(a, 3);
+    case 4: return few_n(a, 4);
     default: return 0;
     }
 }
 
 /* sum (n) = or += source `in` from element i, widened. */
-static void ADD_FN(take)(struct add_work *w, void *sum, int s, bool is_first)
+static void take(struct add_work *w, void *sum, int s, bool is_first)
 {
     const int64_t n = w->block_n;
     if (w->a->dtype_in == DTYPE_F64) {
@@ -79,7 +131,7 @@ static void ADD_FN(take)(struct add_work *w, void *sum, int s, bool is_first)
     }
 }
 
-static void ADD_FN(join)(struct add_work *w, void *sum, const void *more)
+static void join(struct add_work *w, void *sum, const void *more)
 {
     if (w->a->dtype_in == DTYPE_F64) {
         double *restrict to = sum;
@@ -95,27 +147,27 @@ static void ADD_FN(join)(struct add_work *w, void *sum, const void *more)
 }
 
 /* The sum of n neighbours from `first`: of nodes (each of w->a->locals sources) or of sources. */
-static void ADD_FN(tree)(struct add_work *w, int first, int n, bool is_nodes, int level)
+static void tree(struct add_work *w, int first, int n, bool is_nodes, int level)
 {
     void *sum = w->sums[level];
     if (n == 1) {
         if (is_nodes)
-            ADD_FN(tree)(w, first * w->a->locals, w->a->locals, false, level);
+            tree(w, first * w->a->locals, w->a->locals, false, level);
         else
-            ADD_FN(take)(w, sum, first, true);
+            take(w, sum, first, true);
         return;
     }
     int left = order_left(n);
-    ADD_FN(tree)(w, first, left, is_nodes, level);
+    tree(w, first, left, is_nodes, level);
     if (n - left == 1 && (!is_nodes || w->a->locals == 1)) {
-        ADD_FN(take)(w, sum, first + left, false);
+        take(w, sum, first + left, false);
         return;
     }
-    ADD_FN(tree)(w, first + left, n - left, is_nodes, level + 1);
-    ADD_FN(join)(w, sum, w->sums[level + 1]);
+    tree(w, first + left, n - left, is_nodes, level + 1);
+    join(w, sum, w->sums[level + 1]);
 }
 
-static void ADD_FN(round)(uint16_t *restrict out, const float *restrict in, int64_t n)
+static void round_bf16(uint16_t *restrict out, const float *restrict in, int64_t n)
 {
     for (int64_t j = 0; j < n; j++) {
         union add_bits x = {.f = in[j]};
@@ -124,7 +176,7 @@ static void ADD_FN(round)(uint16_t *restrict out, const float *restrict in, int6
     }
 }
 
-static void ADD_FN(blocks)(const struct add *a, int64_t i)
+static void blocks(const struct add *a, int64_t i)
 {
     struct add_work w; /* its sums are written before they are read */
     w.a = a;
@@ -133,10 +185,10 @@ static void ADD_FN(blocks)(const struct add *a, int64_t i)
     for (; i < a->elems; i += ADD_BLOCK) {
         w.i = i;
         w.block_n = a->elems - i < ADD_BLOCK ? a->elems - i : ADD_BLOCK;
-        ADD_FN(tree)(&w, 0, a->nodes, true, 0);
+        tree(&w, 0, a->nodes, true, 0);
         const void *sum = w.sums[0];
         if (a->dtype_out == DTYPE_BF16) {
-            ADD_FN(round)(rounded, sum, w.block_n);
+            round_bf16(rounded, sum, w.block_n);
             sum = rounded;
         }
         for (int o = 0; o < a->outs_n; o++)
@@ -144,4 +196,8 @@ static void ADD_FN(blocks)(const struct add *a, int64_t i)
     }
 }
 
-#undef ADD_STEP
+void ADD_FN(add_level)(const struct add *a)
+{
+    const bool is_float = a->dtype_in == DTYPE_F32 && a->dtype_out == DTYPE_F32;
+    blocks(a, is_float ? few(a) : 0);
+}

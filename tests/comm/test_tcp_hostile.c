@@ -81,7 +81,7 @@ static void *victim_main(void *arg)
 
 static void await_phase(const struct victim *v, int phase)
 {
-    for (int64_t end_ms = clock_ms() + 20000; v->phase < phase;) {
+    for (int64_t end_ms = clock_ms() + harness_patient_ms(20000); v->phase < phase;) {
         assert_true(clock_ms() < end_ms);
         clock_sleep_ms(1);
     }
@@ -90,7 +90,7 @@ static void await_phase(const struct victim *v, int phase)
 /* What that peer does with its proved connection, and how the rank's receive ends. */
 static void meet_victim(void (*act)(struct stranger *s), int64_t limit_ms, enum status want, const char *word)
 {
-    struct victim v = {.end_ms = clock_ms() + limit_ms};
+    struct victim v = {.end_ms = clock_ms() + harness_patient_ms(limit_ms)};
     struct stranger s;
     pthread_t thread;
     pthread_create(&thread, NULL, victim_main, &v);
@@ -235,7 +235,7 @@ static enum status work(struct rank *me)
                                        .net = COMM_NET_TCP,
                                        .secret = HARNESS_SECRET,
                                        .place = {.rank = me->rank, .ranks = 2, .node = me->rank, .nodes = 2, .locals = 1},
-                                       .timeout_ms = 30000,
+                                       .timeout_ms = harness_patient_ms(30000),
                                        .share_fd = -1};
     TRY(comm_begin_open(&config, &me->comm, w->addresses[me->rank], &w->bytes[me->rank]));
     pthread_barrier_wait(&w->packed);
@@ -344,7 +344,7 @@ static void a_thousand_strangers_change_nothing(void **state)
 static void a_replayed_handshake_fails(void **state)
 {
     (void)state;
-    struct victim v = {.end_ms = clock_ms() + 20000};
+    struct victim v = {.end_ms = clock_ms() + harness_patient_ms(20000)};
     struct tcp_auth auth = {.said_n = 0};
     uint8_t hello[TCP_AUTH_HELLO_BYTES], answer[TCP_AUTH_ANSWER_BYTES], proof[TCP_AUTH_PROOF_BYTES], more[32];
     struct stranger s;
@@ -375,7 +375,7 @@ static void a_replayed_handshake_fails(void **state)
 static void another_world_is_refused(void **state)
 {
     (void)state;
-    struct victim v = {.end_ms = clock_ms() + 20000};
+    struct victim v = {.end_ms = clock_ms() + harness_patient_ms(20000)};
     struct tcp_auth_who wrong[] = {right, right, right, right, right};
     struct stranger s;
     pthread_t thread;

@@ -18,6 +18,7 @@
 #include <zstd.h>
 
 #include "base/board.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/program.h"
 #include "base/text.h"
@@ -31,6 +32,8 @@
 #include "node/command.h"
 #include "node/crash.h"
 #include "node/device.h"
+#include "node/folder.h"
+#include "node/manual.h"
 #include "node/say.h"
 #include "node/termination.h"
 
@@ -79,8 +82,8 @@ static const struct command commands[] = {
      false, run_eval},
     {"bench", "bench [NAME=VALUE ...]",
      "speed of collectives between N_GPU_EACH_NODE workers, checked", true, false, run_bench},
-    {"status", "status [URL] [JSON=1]", "how a run is doing, here or at URL; exit 0 healthy, 1 not", true,
-     true, run_status},
+    {"status", "status [URL|DIR] [JSON=1]", "how a run is doing: here, at URL, or by its folder; exit 0: healthy",
+     true, true, run_status},
     {"config", "config [NAME=VALUE ...]", "every setting with its value and who set it; JSON=1 for programs",
      true, false, run_config},
     {"version", "version [gpu]", "release, commit, libraries; gpu: which of NVIDIA's are found",
@@ -161,7 +164,7 @@ static enum status run_help(const struct call *call)
     else if (strcmp(topic, "settings-markdown") == 0)
         conf_write_markdown(&out);
     else if (command != NULL && command->help != NULL)
-        text_add(&out, "convoy %s\n  %s\n", command->words, command->help);
+        text_add(&out, "convoy %s\n  %s\n", command->words, command->help), manual_write(topic, &out);
     else if (!conf_write_setting(topic, &out)) {
         const char *nearest = nearest_command(topic);
         nearest = nearest != NULL ? nearest : conf_hint_nearest(topic);
@@ -327,6 +330,11 @@ static enum status run_bench(const struct call *call) { return bench_main(call->
 
 static enum status run_status(const struct call *call)
 {
+    if (file_is_dir(call->word))
+        return folder_main(call->word, conf_i64(call->conf, CONF_JSON) != 0);
+    if (call->word[0] == '/' || call->word[0] == '.')
+        return FAIL(ST_UNHEALTHY, "%s is no folder; name a run's CHECKPOINT_DIR, or a URL such as http://host:8080",
+                    call->word);
     int port = (int)conf_i64(call->conf, CONF_STATUS_PORT);
     if (port == 0 && call->word[0] == 0)
         return FAIL(ST_BAD_SETTING, "STATUS_PORT=0 (%s) means no endpoint; say which port, or a URL",
@@ -343,13 +351,17 @@ static enum status run_status(const struct call *call)
 
 /* ---- one call ---- */
 
-static enum status refuse_command(const char *word)
+static enum status refuse_command(const char *word, const char *next)
 {
-    const char *nearest = nearest_command(word), *setting = conf_hint_nearest(word);
+    char meant[256];
+    int name_n = (int)strcspn(word, "="); /* the value may be a secret */
+    name_n = name_n < 64 ? name_n : 64;
+    const char *nearest = word[0] != '-' ? nearest_command(word) : NULL;
     if (nearest != NULL)
         return FAIL(ST_USAGE, "unknown command %.64s; did you mean %s?", word, nearest);
-    if (setting != NULL)
-        return FAIL(ST_USAGE, "unknown command %.64s; a setting is given as %s=VALUE", word, setting);
+    if (conf_hint_argument(word, next, meant, sizeof meant))
+        return FAIL(ST_USAGE, "unknown %s %.*s; a setting is given as %s", word[0] == '-' ? "option" : "command", name_n,
+                    word, meant);
     return FAIL(ST_USAGE, "unknown command %.64s; `convoy help` lists them", word);
 }
 
@@ -361,7 +373,7 @@ static enum status choose(int argc, char **argv, const struct command **out, int
     } options[] = {{"--help", "help"}, {"-h", "help"}, {"--version", "version"}};
     const char *name = "train";
     *skip_out = 1;
-    if (argc > 1 && strchr(argv[1], '=') == NULL) {
+    if (argc > 1 && (strchr(argv[1], '=') == NULL || argv[1][0] == '-')) {
         name = argv[1];
         *skip_out = 2;
     }
@@ -369,7 +381,7 @@ static enum status choose(int argc, char **argv, const struct command **out, int
         if (strcmp(name, options[i].word) == 0)
             name = options[i].command;
     *out = command_named(name);
-    return *out != NULL ? ST_OK : refuse_command(name);
+    return *out != NULL ? ST_OK : refuse_command(name, argc > 2 ? argv[2] : NULL);
 }
 
 /* begin_log_early — a refused setting ends the run before begin_log; collectors still want their JSON. */

@@ -293,11 +293,14 @@ static enum conf_key row_of(const char *name, size_t n)
     return CONF_N;
 }
 
-static enum status refuse_argument(const char *word)
+/* refuse_argument — next: the word behind it, or NULL. */
+static enum status refuse_argument(const char *word, const char *next)
 {
-    char shown[SHOWN_MAX], name[64];
+    char shown[SHOWN_MAX], name[64], meant[2 * SHOWN_MAX];
     conf_clean(word, shown, sizeof shown);
     size_t n = strcspn(word, "=");
+    if ((word[0] == '-' || word[n] == 0) && conf_hint_argument(word, next, meant, sizeof meant))
+        return FAIL(ST_USAGE, "argument %.*s: a setting is given as %s", (int)(n < 64 ? n : 64), shown, meant);
     if (word[n] == 0)
         return FAIL(ST_USAGE,
                     "argument %s is not of the form NAME=VALUE; `convoy help` lists commands and settings",
@@ -317,7 +320,7 @@ static enum status read_arguments(struct conf *conf, int argc, char **argv)
         size_t n = strcspn(argv[i], "=");
         enum conf_key key = argv[i][n] == '=' ? row_of(argv[i], n) : CONF_N;
         if (key == CONF_N)
-            return refuse_argument(argv[i]);
+            return refuse_argument(argv[i], i + 1 < argc ? argv[i + 1] : NULL);
         TRY(conf_set(conf, key, argv[i] + n + 1, CONF_ORIGIN_ARGUMENT, "argument"));
     }
     return ST_OK;

@@ -105,9 +105,14 @@ void conf_write_agree(const struct conf *conf, struct text *out);
 void conf_write_help(struct text *out, bool is_bold); /* the settings part of --help; bold: for a terminal */
 /* conf_write_setting — one row in full; false (nothing written) when no row has this name. */
 bool conf_write_setting(const char *name, struct text *out);
+/* conf_write_row — as in --help: name, default, meaning. A setting of this name there must be. */
+void conf_write_row(const char *name, struct text *out);
 void conf_write_markdown(struct text *out); /* the README's table */
 
 /* conf_hint_nearest — the setting that a mistyped name was meant to be; NULL when none is near. */
 const char *conf_hint_nearest(const char *name);
+/* conf_hint_argument — "MODEL=gpt2" for `--model gpt2`, `--model=gpt2`, `-model gpt2`; next: the word behind, or NULL.
+ * false: no setting is near. A secret's value is not repeated. */
+bool conf_hint_argument(const char *word, const char *next, char *out, size_t cap);
 
 #endif

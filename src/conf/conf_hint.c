@@ -108,6 +108,42 @@ const char *conf_hint_nearest(const char *name)
     return best;
 }
 
+/* value_meant — of a word in another program's form; "VALUE": it has none. */
+static const char *value_meant(const struct conf_row *row, const char *word, const char *next)
+{
+    const char *equals = strchr(word, '=');
+    if (row->kind == CONF_KIND_SECRET)
+        return "…";
+    if (equals != NULL)
+        return equals + 1;
+    if (next != NULL && next[0] != '-' && strchr(next, '=') == NULL)
+        return next;
+    return row->kind == CONF_KIND_BOOL ? "1" : "VALUE";
+}
+
+static const struct conf_row *row_named(const char *name)
+{
+    int key = 0;
+    while (strcmp(conf_rows[key].name, name) != 0)
+        key++;
+    return &conf_rows[key];
+}
+
+bool conf_hint_argument(const char *word, const char *next, char *out, size_t cap)
+{
+    char name[NAME_MAX_BYTES + 1], shown[96];
+    size_t n = strcspn(word, "=");
+    if (n >= sizeof name || !text_format(name, sizeof name, "%.*s", (int)n, word))
+        return false;
+    const char *nearest = conf_hint_nearest(name);
+    if (nearest == NULL)
+        return false;
+    conf_clean(value_meant(row_named(nearest), word, next), shown, sizeof shown);
+    bool is_quoted = strpbrk(shown, " \"$&;|<>()*?#`\\") != NULL && strchr(shown, '\'') == NULL;
+    text_format(out, cap, is_quoted ? "%s='%s'" : "%s=%s", nearest, shown);
+    return true;
+}
+
 /* limit_for — how far a variable may be from a row of so many letters and still be taken for it: short names
  * mean too many other things. */
 static int limit_for(int row_letters, bool is_composed)

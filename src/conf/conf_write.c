@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "base/json.h"
+#include "base/must.h"
 #include "conf/conf_row.h"
 
 #define HELP_WIDTH 100
@@ -221,6 +222,15 @@ void conf_write_help(struct text *out, bool is_bold)
             if ((int)conf_rows[key].group == group)
                 add_help_row(out, &conf_rows[key]);
     }
+}
+
+void conf_write_row(const char *name, struct text *out)
+{
+    int key = 0;
+    while (key < CONF_N && strcmp(conf_rows[key].name, name) != 0)
+        key++;
+    ASSERTF(key < CONF_N, "no setting %s", name);
+    add_help_row(out, &conf_rows[key]);
 }
 
 bool conf_write_setting(const char *name, struct text *out)

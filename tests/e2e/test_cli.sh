@@ -131,6 +131,44 @@ try 1 -- status STATUS_PORT=1 DATA=http://x/; says err '127.0.0.1:1'; is
 try 1 -- status DATA=http://x/ STATUS_PORT=1; says err '127.0.0.1:1'; is
 try 64 -- status http://127.0.0.1:1/ x; says err 'not of the form NAME=VALUE'; is
 
+# Words in other programs' form are answered with ours; a secret is not repeated.
+for words in '--model gpt2' '--model=gpt2' '-model gpt2' 'train --model gpt2' 'train -model=gpt2' 'config model gpt2'; do
+    # shellcheck disable=SC2086
+    try 64 -- $words; says err 'a setting is given as MODEL=gpt2'; quiet out; is
+done
+try 64 -- generate --prompt 'Once upon'; says err "a setting is given as PROMPT='Once upon'"; is
+try 64 -- config --json; says err 'a setting is given as JSON=1'; is
+try 64 -- --job-token=abcdefghijklmnop; says err 'JOB_TOKEN=…'; ! grep -q abcdefgh err || why='the secret is told'; is
+try 64 -- train --job-token abcdefghijklmnop; ! grep -q abcdefgh err || why='the secret is told'; is
+
+# help COMMAND: settings that matter, and examples that are right but for the files they name.
+for command in train tokenize generate import export eval bench status config; do
+    try 0 -- help $command; says out 'Settings that matter'; says out "  convoy $command"
+    [ "$(awk '{ if (length($0) > w) w = length($0) } END { print w }' out)" -le 120 ] || why='over 120 columns'
+    sed -n "s/^  convoy $command//p" out >examples
+    while read -r words; do
+        eval "set -- $words"
+        case ${1:-} in *=* | "") ;; *) shift ;; esac
+        env -i PATH="$PATH" HOME="$work" "$convoy" config "$@" >/dev/null 2>err || why="refused: $words"
+    done <examples
+    is
+done
+
+# status of a folder: its newest checkpoint, which others are kept, its settings; damage is told.
+tiny='DATA=synthetic MODEL=gpt2-nano LAYERS=1 HEADS=1 EMBED=8 VOCAB=16 CONTEXT=8 BATCH_SIZE=1 STATUS_PORT=0'
+# shellcheck disable=SC2086
+try 0 -- train $tiny STEPS=4 CHECKPOINT_DIR=run1 CHECKPOINT_EVERY=2 LR=0.0125; is
+try 0 -- status run1; says out 'gpt2-nano (lm)  1 layers, 1 heads, 8 wide'; says out 'step        4  32 tokens'
+says out 'step 4, 2'; says out ' LR=0.0125'; says out 'run1/step-00000004'; quiet err; is
+try 0 -- status run1/step-00000002 JSON=1
+[ "$(jq -c '[.step, .checkpoints, .model.embed, .settings.LR]' out)" = '[2,[2],8,0.0125]' ] || why='JSON differs'; is
+printf x | dd of=run1/step-00000004/manifest.json bs=1 seek=40 conv=notrunc 2>/dev/null
+try 1 -- status run1; says out 'step        2 '; says err '1 of 2 checkpoints cannot be used'; says err 'step-00000004/manifest.json'; is
+try 1 -- status run1/step-00000004; says err 'manifest.json'; quiet out; is
+mkdir bare
+try 1 -- status bare; says err 'holds no checkpoint'; is
+try 1 -- status ./nowhere; says err 'is no folder'; is
+
 # tokenize: what is missing, and one word that becomes a file.
 try 78 -- tokenize OUT=o.bin; says err 'set DATA'; is
 try 78 -- tokenize DATA=x; says err 'OUT'; is

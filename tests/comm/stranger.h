@@ -27,7 +27,7 @@ struct stranger {
     struct tcp_seal out;
 };
 
-static struct sockaddr_storage stranger_where(const void *address, socklen_t *bytes)
+static inline struct sockaddr_storage stranger_where(const void *address, socklen_t *bytes)
 {
     struct tcp_where_card card;
     struct sockaddr_storage at, own = {.ss_family = AF_INET};
@@ -37,7 +37,7 @@ static struct sockaddr_storage stranger_where(const void *address, socklen_t *by
 }
 
 /* -1: nobody listens there. */
-static int stranger_dial(const void *address)
+static inline int stranger_dial(const void *address)
 {
     socklen_t bytes;
     struct sockaddr_storage at = stranger_where(address, &bytes);
@@ -49,7 +49,7 @@ static int stranger_dial(const void *address)
     return -1;
 }
 
-static bool stranger_get(int fd, void *out, size_t n)
+static inline bool stranger_get(int fd, void *out, size_t n)
 {
     for (size_t done = 0; done < n;) {
         struct pollfd news = {.fd = fd, .events = POLLIN};
@@ -62,10 +62,10 @@ static bool stranger_get(int fd, void *out, size_t n)
     }
     return true;
 }
-static bool stranger_put(int fd, const void *data, size_t n) { return send(fd, data, n, MSG_NOSIGNAL) == (ssize_t)n; }
+static inline bool stranger_put(int fd, const void *data, size_t n) { return send(fd, data, n, MSG_NOSIGNAL) == (ssize_t)n; }
 
 /* The whole handshake as a client. false: it was not believed. */
-static bool stranger_prove(struct stranger *s, const void *address, const struct tcp_auth_who *who, const uint8_t *secret)
+static inline bool stranger_prove(struct stranger *s, const void *address, const struct tcp_auth_who *who, const uint8_t *secret)
 {
     uint8_t hello[TCP_AUTH_HELLO_BYTES], answer[TCP_AUTH_ANSWER_BYTES], proof[TCP_AUTH_PROOF_BYTES];
     uint8_t welcome[TCP_AUTH_WELCOME_BYTES];
@@ -79,14 +79,14 @@ static bool stranger_prove(struct stranger *s, const void *address, const struct
            tcp_auth_keys(&s->auth, true, &keys) && tcp_seal_open(&s->out, &keys, true);
 }
 
-static uint64_t stranger_tag(int64_t generation, int group, int from, enum ucx_lane lane, int64_t sequence)
+static inline uint64_t stranger_tag(int64_t generation, int group, int from, enum ucx_lane lane, int64_t sequence)
 {
     return (uint64_t)(generation & 0xff) << 56 | (uint64_t)group << 44 | (uint64_t)from << 32 | (uint64_t)lane << 30 |
            (uint64_t)sequence;
 }
 
 /* One part. claimed: what its head says, NULL: the truth. */
-static bool stranger_say(struct stranger *s, uint64_t tag, const void *data, int64_t bytes, const struct tcp_seal_head *claimed)
+static inline bool stranger_say(struct stranger *s, uint64_t tag, const void *data, int64_t bytes, const struct tcp_seal_head *claimed)
 {
     struct tcp_seal_head head = {.tag = tag, .total = bytes, .bytes = bytes};
     uint8_t sealed[TCP_SEAL_BYTES];
@@ -95,14 +95,14 @@ static bool stranger_say(struct stranger *s, uint64_t tag, const void *data, int
 }
 
 /* The greeting by which ucx_connect ends. */
-static bool stranger_greet(struct stranger *s, const struct tcp_auth_who *who)
+static inline bool stranger_greet(struct stranger *s, const struct tcp_auth_who *who)
 {
     const struct ucx_hello hello = {UCX_HELLO_MAGIC, who->generation, who->client, who->ranks, 0, 0};
     return stranger_say(s, stranger_tag(who->generation, UCX_HELLO_GROUP, who->client, UCX_LANE_CALL, 0), &hello,
                         sizeof hello, NULL);
 }
 
-static void stranger_close(struct stranger *s)
+static inline void stranger_close(struct stranger *s)
 {
     if (s->fd >= 0)
         close(s->fd);

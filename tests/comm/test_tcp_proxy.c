@@ -1,0 +1,234 @@
+/* test_tcp_proxy — two real ranks with somebody between them, who leaves parts of messages out, sends them twice, changes
+ * their order, alters heads and contents, cuts them short, puts own ones between, cuts the connection: every sum that a rank
+ * gets is right, and the rank behind learns of it as a lost peer. PROXY_TRIALS=N: so many of each kind, default 3. */
+#include "comm/stranger.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "comm/comm.h"
+
+#define GENERATION 3
+#define ELEMS 200000 /* parts of more than one frame each */
+#define CALLS 60
+#define HEAD TCP_SEAL_BYTES
+
+enum what { NOTHING, DROP, TWICE, SWAP, HEAD_BIT, CONTENT_BIT, SHORT, INSERT, REPLAY, CUT, WHAT_N };
+static const char *const names[WHAT_N] = {"nothing", "drop",  "twice",  "swap",   "head bit",
+                                          "content bit", "short", "insert", "replay", "cut"};
+
+struct world {
+    char addresses[2][2][COMM_ADDRESS_MAX]; /* as each rank is told */
+    int64_t bytes[2];
+    pthread_barrier_t packed;
+    int64_t right[2]; /* calls whose sums were right */
+    bool is_wrong[2];
+    enum status st[2];
+    char message[2][512];
+    /* of the one between */
+    int listen_fd;
+    enum what what;
+    int at; /* the frame that it befalls */
+    unsigned seed;
+    atomic_bool is_done, has_struck;
+};
+
+static enum status work(struct world *w, int rank, struct comm **comm)
+{
+    const struct comm_config config = {.kind = COMM_KIND_UCX,
+                                       .net = COMM_NET_TCP,
+                                       .secret = HARNESS_SECRET,
+                                       .place = {.rank = rank, .ranks = 2, .node = rank, .nodes = 2, .locals = 1},
+                                       .timeout_ms = harness_patient_ms(4000),
+                                       .share_fd = -1};
+    static float data[2][ELEMS];
+    struct tensor t = {data[rank], DTYPE_F32};
+    TRY(comm_begin_open(&config, comm, w->addresses[0][rank], &w->bytes[rank]));
+    pthread_barrier_wait(&w->packed);
+    pthread_barrier_wait(&w->packed);
+    TRY(comm_end_open(*comm, GENERATION, w->addresses[rank], w->bytes));
+    for (int call = 0; call < CALLS; call++) {
+        int64_t n = call % 3 == 0 ? 100 : call % 3 == 1 ? 20000 : ELEMS;
+        for (int64_t i = 0; i < n; i++)
+            data[rank][i] = (float)(i % 1013 + call + rank * 5);
+        TRY(comm_all_reduce(*comm, t, t, n));
+        for (int64_t i = 0; i < n; i++)
+            w->is_wrong[rank] = w->is_wrong[rank] || data[rank][i] != (float)(2 * (i % 1013 + call) + 5);
+        w->right[rank]++;
+    }
+    return comm_barrier(*comm);
+}
+
+struct seat {
+    struct world *w;
+    int rank;
+};
+static void *rank_main(void *arg)
+{
+    struct seat *seat = arg;
+    struct comm *comm = NULL;
+    seat->w->st[seat->rank] = work(seat->w, seat->rank, &comm);
+    snprintf(seat->w->message[seat->rank], sizeof seat->w->message[0], "%s", status_message());
+    comm_close(comm);
+    return NULL;
+}
+
+/* ---- between them ---- */
+
+static bool carry(int from, int to, size_t n)
+{
+    char bytes[256];
+    return stranger_get(from, bytes, n) && stranger_put(to, bytes, n);
+}
+
+static void *carry_back(void *arg)
+{
+    int *fds = arg;
+    static _Thread_local char bytes[1 << 16];
+    for (ssize_t n; (n = recv(fds[0], bytes, sizeof bytes, 0)) > 0;)
+        if (!stranger_put(fds[1], bytes, (size_t)n))
+            break;
+    shutdown(fds[1], SHUT_WR);
+    return NULL;
+}
+
+/* A frame as it travels: its head says how long it is. */
+static size_t get_frame(int fd, char *out)
+{
+    uint32_t bytes;
+    if (!stranger_get(fd, out, HEAD))
+        return 0;
+    memcpy(&bytes, out + 24, sizeof bytes);
+    assert_true(bytes <= TCP_SEAL_PART_MAX);
+    return stranger_get(fd, out + HEAD, bytes) ? HEAD + bytes : 0;
+}
+
+/* false: the connection is to end. */
+static bool strike(struct world *w, int from, int to, char *frame, size_t n, const char *first, size_t first_n)
+{
+    static char other[HEAD + TCP_SEAL_PART_MAX];
+    size_t bit = (size_t)rand_r(&w->seed), other_n;
+    w->has_struck = true;
+    switch (w->what) {
+    case NOTHING:
+        return stranger_put(to, frame, n);
+    case DROP:
+        return true;
+    case TWICE:
+        return stranger_put(to, frame, n) && stranger_put(to, frame, n);
+    case SWAP:
+        other_n = get_frame(from, other);
+        return other_n > 0 && stranger_put(to, other, other_n) && stranger_put(to, frame, n);
+    case HEAD_BIT:
+        frame[bit / 8 % HEAD] ^= (char)(1 << bit % 8);
+        return stranger_put(to, frame, n);
+    case CONTENT_BIT:
+        if (n > HEAD)
+            frame[HEAD + bit / 8 % (n - HEAD)] ^= (char)(1 << bit % 8);
+        else
+            frame[HEAD - 1] ^= 1;
+        return stranger_put(to, frame, n);
+    case SHORT:
+        return stranger_put(to, frame, n - 1 - bit % (n - 1));
+    case INSERT:
+        memset(other, (int)bit, HEAD + 64);
+        return stranger_put(to, other, HEAD + 64) && stranger_put(to, frame, n);
+    case REPLAY:
+        return stranger_put(to, first, first_n) && stranger_put(to, frame, n);
+    default:
+        return false;
+    }
+}
+
+static void carry_frames(struct world *w, int from, int to)
+{
+    static char frame[HEAD + TCP_SEAL_PART_MAX], first[HEAD + TCP_SEAL_PART_MAX];
+    size_t first_n = 0, n;
+    for (int i = 0; (n = get_frame(from, frame)) > 0; i++) {
+        if (i == 0)
+            memcpy(first, frame, first_n = n);
+        if (i == w->at ? !strike(w, from, to, frame, n, first, first_n) : !stranger_put(to, frame, n))
+            break;
+    }
+}
+
+static void *proxy_main(void *arg)
+{
+    struct world *w = arg;
+    int in = accept(w->listen_fd, NULL, NULL), out = stranger_dial(w->addresses[0][0]);
+    pthread_t back;
+    int fds[2] = {out, in};
+    if (in >= 0 && out >= 0 && carry(in, out, TCP_AUTH_HELLO_BYTES) && carry(out, in, TCP_AUTH_ANSWER_BYTES) &&
+        carry(in, out, TCP_AUTH_PROOF_BYTES) && carry(out, in, TCP_AUTH_WELCOME_BYTES)) {
+        pthread_create(&back, NULL, carry_back, fds);
+        carry_frames(w, in, out);
+        shutdown(in, SHUT_RDWR);
+        shutdown(out, SHUT_RDWR);
+        pthread_join(back, NULL);
+    }
+    close(in);
+    close(out);
+    return NULL;
+}
+
+/* Rank 1 is told that rank 0 is where the one between listens. */
+static void set_between(struct world *w)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof at;
+    struct tcp_where_card card;
+    w->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(bind(w->listen_fd, (struct sockaddr *)&at, bytes) == 0 && listen(w->listen_fd, 1) == 0 &&
+                getsockname(w->listen_fd, (struct sockaddr *)&at, &bytes) == 0);
+    memcpy(w->addresses[1], w->addresses[0], sizeof w->addresses[0]);
+    memcpy(&card, w->addresses[1][0] + STRANGER_CARD_AT, sizeof card);
+    card.port = ntohs(at.sin_port);
+    memcpy(w->addresses[1][0] + STRANGER_CARD_AT, &card, sizeof card);
+}
+
+static void run(enum what what, int at, unsigned seed)
+{
+    static struct world w;
+    struct seat seats[2];
+    pthread_t threads[3];
+    memset(&w, 0, sizeof w);
+    w.what = what;
+    w.at = at;
+    w.seed = seed;
+    pthread_barrier_init(&w.packed, NULL, 3);
+    for (int r = 0; r < 2; r++) {
+        seats[r] = (struct seat){&w, r};
+        pthread_create(&threads[r], NULL, rank_main, &seats[r]);
+    }
+    pthread_barrier_wait(&w.packed);
+    set_between(&w);
+    pthread_create(&threads[2], NULL, proxy_main, &w);
+    pthread_barrier_wait(&w.packed);
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    close(w.listen_fd);
+    pthread_barrier_destroy(&w.packed);
+    enum status want = what == NOTHING ? ST_OK : ST_PEER;
+    for (int r = 0; r < 2; r++)
+        if (w.is_wrong[r] || !w.has_struck || w.st[r] != want || (want == ST_OK && w.right[r] != CALLS))
+            fail_msg("%s at frame %d, seed %u: rank %d: %s%lld right, %s: %s", names[what], at, seed, r,
+                     w.is_wrong[r] ? "a WRONG sum; " : "", (long long)w.right[r], status_name(w.st[r]), w.message[r]);
+    if (what != NOTHING && what != CUT && strstr(w.message[0], "forged") == NULL && strstr(w.message[0], "rank 1") == NULL)
+        fail_msg("%s at frame %d: rank 0 does not name it: %s", names[what], at, w.message[0]);
+}
+
+static void every_fault_is_noticed(void **state)
+{
+    (void)state;
+    const char *asked = getenv("PROXY_TRIALS");
+    int trials = asked != NULL ? atoi(asked) : 3;
+    for (int i = 0; i < trials; i++)
+        for (int what = NOTHING; what < WHAT_N; what++) {
+            unsigned seed = (unsigned)(i * 100 + what);
+            run((enum what)what, 1 + rand_r(&seed) % 60, seed);
+        }
+    print_message("# %d faults of each of %d kinds\n", trials, WHAT_N - 1);
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(every_fault_is_noticed)};
+HARNESS_MAIN(tests)

@@ -14,7 +14,8 @@
 #include "base/log.h"
 #include "comm/tcp_inside.h"
 
-#define TURN_BYTES (512 << 10) /* moved each way before others have a turn */
+#define READ_BYTES (512 << 10) /* in a turn, before others have one */
+#define WRITE_BYTES (128 << 10) /* fewer: while this rank writes, the peer waits for what it could read */
 #define SPARE_BYTES (1 << 20)  /* of memory for early messages that is kept */
 #define EARLY_LEAST 4096
 
@@ -339,7 +340,7 @@ static bool digest(struct tcp_link *link)
 unsigned tcp_link_read(struct tcp_link *link)
 {
     unsigned moved = 0;
-    while (link->fd >= 0 && !link->is_held && moved < TURN_BYTES) {
+    while (link->fd >= 0 && !link->is_held && moved < READ_BYTES) {
         while (digest(link))
             continue;
         if (link->fd < 0 || link->is_held)
@@ -405,7 +406,7 @@ static void end_send(struct tcp_link *link, struct ucx_op *op)
 unsigned tcp_link_write(struct tcp_link *link)
 {
     unsigned moved = 0;
-    while (link->out_first != NULL && !link->is_deaf && link->fd >= 0 && moved < TURN_BYTES) {
+    while (link->out_first != NULL && !link->is_deaf && link->fd >= 0 && moved < WRITE_BYTES) {
         struct ucx_op *op = link->out_first;
         if (op->part == 0 && !begin_part(link, op)) {
             tcp_link_lose(link, no_memory);
@@ -427,3 +428,70 @@ unsigned tcp_link_write(struct tcp_link *link)
     }
     return moved;
 }
+
+#ifdef FUZZ
+#include <sys/socket.h>
+
+#include "base/must.h"
+
+static int64_t fuzz_ended, fuzz_lost;
+void ucx_op_end(struct ucx_op *op, const char *why)
+{
+    op->is_busy = false;
+    fuzz_ended += why == NULL;
+}
+void ucx_on_lost(struct ucx_peer *peer, const char *why)
+{
+    peer->why = why;
+    fuzz_lost++;
+}
+void tcp_accept_refuse(struct tcp *tcp, int fd, const char *why) { (void)tcp, (void)fd, (void)why; }
+
+static void fuzz_pair(struct tcp_link *link, struct tcp_seal *peer, int fds[2])
+{
+    struct tcp_auth auth = {.secret = {7}, .said_n = 1};
+    struct tcp_auth_keys keys;
+    ASSERT(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0 && tcp_link_up(link, fds[0], &auth, false));
+    ASSERT(tcp_auth_keys(&auth, true, &keys) && tcp_seal_open(peer, &keys, true));
+}
+
+/* Bytes as they come: noise, or behind a right head what the fuzzer thinks of, or a right seal over any numbers. Each byte
+ * that steers takes one of the input. What arrives whole is what was sent; all else ends the link. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static uint8_t into[256], content[256];
+    struct tcp tcp = {.early_max = 128};
+    struct ucx_peer peer = {.rank = 1};
+    struct tcp_link link = {.tcp = &tcp, .peer = &peer};
+    struct ucx_op op = {.is_busy = true, .data = (char *)into, .bytes = sizeof(into), .bits = (uint64_t)1 << 32};
+    struct tcp_seal other;
+    int fds[2];
+    fuzz_pair(&link, &other, fds);
+    tcp_link_want(&link, &op);
+    for (size_t at = 0; at + 24 < size && link.fd >= 0; at += 24) {
+        struct tcp_seal_head head = {.tag = (uint64_t)(data[at + 1] % 3) << 32 | data[at + 2] % 2};
+        uint8_t sealed[TCP_SEAL_BYTES];
+        head.total = data[at] % 4 == 0 ? (int8_t)data[at + 3] : data[at + 3];
+        head.at = data[at] % 8 < 4 ? 0 : (int8_t)data[at + 4];
+        head.bytes = data[at] % 8 < 6 ? (head.total > 0 ? head.total : 0) : data[at + 5];
+        memset(content, data[at + 6], sizeof(content));
+        ASSERT(tcp_seal_write(&other, &head, content, sealed));
+        if (data[at + 7] == 255)
+            sealed[data[at + 8] % TCP_SEAL_BYTES] ^= data[at + 9];
+        if (send(fds[1], sealed, sizeof(sealed), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ||
+            send(fds[1], content, (size_t)head.bytes, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+            break;
+        tcp_link_read(&link);
+        ASSERT(link.early_n <= TCP_EARLY_MANY && link.early_bytes <= tcp.early_max * TCP_EARLY_DEEP);
+    }
+    if (size % 2 == 1 && send(fds[1], data, size, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+        tcp_link_read(&link);
+    close(fds[1]);
+    tcp_link_read(&link);
+    ASSERT(link.fd < 0 || link.is_held);
+    tcp_link_down(&link);
+    tcp_seal_close(&other);
+    return 0;
+}
+#endif

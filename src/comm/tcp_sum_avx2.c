@@ -1,5 +1,6 @@
-/* tcp_sum_avx2 — xxHash compiled here with AVX2, which the library's archive is not. Must not know messages. */
-#if defined(__x86_64__)
+/* tcp_sum_avx2 — xxHash compiled here with AVX2, which the library's archive is not (clang: as it comes). Must not
+ * know messages. */
+#if defined(__x86_64__) && !defined(__clang__)
 #pragma GCC optimize("O3")
 #pragma GCC target("avx2")
 #endif

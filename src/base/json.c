@@ -2,12 +2,14 @@
 #include "base/json.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
 
 #define JSON_DEPTH_MAX 64
+#define JSON_VALUES_MAX (1 << 18) /* of 80 to 144 bytes in memory each: at most some 40 MB a document */
 #define JSON_WHOLE_MAX 9007199254740992.0 /* 2^53: beyond it a double skips whole numbers */
 
 /* Length of the valid UTF-8 character at s, of which n ≥ 1 bytes may be read (Unicode 15, table 3-7: no
@@ -49,7 +51,7 @@ static enum status check_utf8(const char *bytes, size_t n, const char *what)
 static enum status check_shape(const char *bytes, size_t n, const char *what)
 {
     bool in_string = false;
-    int depth = 0;
+    int depth = 0, values = 1;
     for (size_t i = 0; i < n; i++) {
         char c = bytes[i];
         if (in_string && c == '\\') {
@@ -60,6 +62,8 @@ static enum status check_shape(const char *bytes, size_t n, const char *what)
             i++;
         } else if (c == '"') {
             in_string = !in_string;
+        } else if (!in_string && (c == ',' || c == '[' || c == '{') && ++values > JSON_VALUES_MAX) {
+            return FAIL(ST_BAD_DATA, "%s: more than %d JSON values; damaged, or not one of ours", what, JSON_VALUES_MAX);
         } else if (!in_string && (c == '[' || c == '{') && ++depth > JSON_DEPTH_MAX) {
             return FAIL(ST_BAD_DATA,
                         "%s: JSON nested deeper than %d at byte %zu; damaged, or not one of ours", what,
@@ -111,12 +115,33 @@ static enum status check_duplicates(const cJSON *node, const char *what)
     return ST_OK;
 }
 
+/* cJSON tells of a want of memory as it does of damage. */
+static _Thread_local bool is_starved;
+
+static void *take_memory(size_t bytes)
+{
+    void *data = malloc(bytes);
+    is_starved |= data == NULL;
+    return data;
+}
+
+static void set_hooks(void)
+{
+    cJSON_Hooks hooks = {.malloc_fn = take_memory, .free_fn = free};
+    cJSON_InitHooks(&hooks);
+}
+
 enum status json_parse(const char *bytes, size_t n, const char *what, cJSON **out)
 {
     TRY(check_utf8(bytes, n, what));
     TRY(check_shape(bytes, n, what));
+    static pthread_once_t hooks = PTHREAD_ONCE_INIT;
     const char *end = NULL;
+    pthread_once(&hooks, set_hooks);
+    is_starved = false;
     cJSON *root = n > 0 ? cJSON_ParseWithLengthOpts(bytes, n, &end, 0) : NULL;
+    if (root == NULL && is_starved)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes of JSON of %s", n, what);
     if (root == NULL) {
         size_t at = end != NULL && end >= bytes && end <= bytes + n ? (size_t)(end - bytes) : 0;
         return FAIL(ST_BAD_DATA, "%s: not JSON: wrong at byte %zu of %zu; the file is damaged or cut", what,

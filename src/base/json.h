@@ -1,4 +1,5 @@
-/* json — cJSON behind our rules for bytes from outside: length-bounded, nesting ≤ 64, duplicate keys refused,
+/* json — cJSON behind our rules for bytes from outside: length-bounded, nesting ≤ 64, at most 262,144 values,
+ * duplicate keys refused,
  * numbers exact to 2^53. Getters name the key and what was expected in their failure. Numbers that are not
  * finite are written as null. Must not know what the documents mean. */
 #ifndef CONVOY_BASE_JSON_H
@@ -12,7 +13,8 @@
 
 #include "base/status.h"
 
-/* json_parse — *out must be freed with cJSON_Delete. `what` names the document in the failure (ST_BAD_DATA).
+/* json_parse — *out must be freed with cJSON_Delete. `what` names the document in the failure (ST_BAD_DATA; ST_RETRY:
+ * out of memory).
  * Trailing bytes other than white space are refused. */
 enum status json_parse(const char *bytes, size_t n, const char *what, cJSON **out);
 enum status json_get_i64(const cJSON *object, const char *key, int64_t min, int64_t max, int64_t *out);

@@ -1,6 +1,7 @@
 /* squad.c — a JSON document into questions, contexts and answers in bytes. See squad.h.
  *
- * Strings are borrowed from the parsed documents, which live as long as the struct. Must not know tokens. */
+ * The document is walked; only a paragraph at a time is a tree, of which what is needed is copied. So memory is that of
+ * the questions, whatever else the document holds. Must not know tokens. */
 #include "data/squad.h"
 
 #include <stdlib.h>
@@ -10,13 +11,23 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_walk.h"
 #include "base/log.h"
 #include "base/must.h"
 
 enum {
     SQUAD_MARK_EVERY = 256, /* code points between two remembered places of a context */
     SQUAD_NAMED_MAX = 5,    /* questions with answers that do not match, named one by one */
-    SQUAD_MISMATCH_SHARE = 10
+    SQUAD_MISMATCH_SHARE = 10,
+    SQUAD_CHUNK_BYTES = 1 << 18,
+    SQUAD_OTHER_BYTES_MAX = 1 << 20 /* of a member that is not read: titles, versions */
+};
+
+/* Strings of a file, one behind the other. */
+struct squad_chunk {
+    struct squad_chunk *next;
+    size_t used, cap;
+    char bytes[];
 };
 
 struct squad_read {
@@ -28,8 +39,8 @@ struct squad_read {
 struct squad {
     struct squad_read *read; /* one a file, when files were read */
     int64_t read_n;
-    cJSON **root; /* one a file */
-    struct squad_answer **answers;
+    struct squad_chunk *chunks;
+    struct squad_answer **answers; /* one list a file */
     int64_t files_n;
     struct squad_example *example;
     int64_t examples_n, paragraphs_n, mismatched_n;
@@ -46,12 +57,13 @@ void squad_close(struct squad *squad)
 {
     if (squad == NULL)
         return;
-    for (int64_t i = 0; i < squad->files_n; i++) {
-        cJSON_Delete(squad->root[i]);
+    for (int64_t i = 0; i < squad->files_n; i++)
         free(squad->answers[i]);
+    for (struct squad_chunk *chunk = squad->chunks, *next; chunk != NULL; chunk = next) {
+        next = chunk->next;
+        free(chunk);
     }
     reads_free(squad->read, squad->read_n);
-    free(squad->root);
     free(squad->answers);
     free(squad->example);
     free(squad);
@@ -84,7 +96,7 @@ struct squad_reader {
     const char *name;
     struct squad *squad;
     struct squad_answer *answer; /* of this file, and how many are used */
-    int64_t answers_n;
+    int64_t answers_n, answers_cap, examples_cap;
     int article_i, paragraph_i, question_i; /* -1: above that */
     const char *context;
     int64_t context_bytes, context_points;
@@ -159,13 +171,53 @@ static void place_answer(const struct squad_reader *r, int64_t point, struct squ
     answer->end_bytes = first + n;
 }
 
+/* --- room for it --- */
+
+/* keep — a copy of a string that lives as long as the squad. */
+static enum status keep(struct squad_reader *r, const char **string)
+{
+    const size_t n = strlen(*string) + 1;
+    struct squad_chunk *chunk = r->squad->chunks;
+    if (chunk == NULL || chunk->cap - chunk->used < n) {
+        const size_t cap = n > SQUAD_CHUNK_BYTES ? n : SQUAD_CHUNK_BYTES;
+        chunk = malloc(sizeof *chunk + cap);
+        if (chunk == NULL)
+            return FAIL(ST_RETRY, "out of memory: the strings of %s", r->name);
+        *chunk = (struct squad_chunk){.next = r->squad->chunks, .cap = cap};
+        r->squad->chunks = chunk;
+    }
+    *string = memcpy(chunk->bytes + chunk->used, *string, n);
+    chunk->used += n;
+    return ST_OK;
+}
+
+static enum status get_kept(struct squad_reader *r, const cJSON *object, const char *key, const char **out)
+{
+    TRY(json_get_string(object, key, out));
+    return keep(r, out);
+}
+
+/* grow — of *list, room for `more` behind n of them. */
+static enum status grow(const struct squad_reader *r, void **list, int64_t *cap, int64_t n, int64_t more, size_t each)
+{
+    if (n + more <= *cap)
+        return ST_OK;
+    const int64_t want = n + more > 2 * *cap ? n + more + 64 : 2 * *cap;
+    void *grown = realloc(*list, (size_t)want * each);
+    if (grown == NULL)
+        return FAIL(ST_RETRY, "out of memory: %lld questions or answers of %s", (long long)want, r->name);
+    *list = grown;
+    *cap = want;
+    return ST_OK;
+}
+
 /* --- reading --- */
 
 static enum status read_answer(struct squad_reader *r, const cJSON *item)
 {
     struct squad_answer *answer = r->answer + r->answers_n;
     int64_t point;
-    TRY(json_get_string(item, "text", &answer->text));
+    TRY(get_kept(r, item, "text", &answer->text));
     TRY(json_get_i64(item, "answer_start", -1, INT32_MAX, &point));
     if (point >= 0)
         place_answer(r, point, answer);
@@ -185,16 +237,18 @@ static void note_mismatch(const struct squad_reader *r, const struct squad_examp
 
 static enum status read_question(struct squad_reader *r, const cJSON *item)
 {
-    struct squad_example *example = r->squad->example + r->squad->examples_n;
     const cJSON *answers, *answer, *flag = cJSON_GetObjectItemCaseSensitive(item, "is_impossible");
     bool any = false;
+    TRY(grow(r, (void **)&r->squad->example, &r->examples_cap, r->squad->examples_n, 1, sizeof *r->squad->example));
+    struct squad_example *example = r->squad->example + r->squad->examples_n;
     *example = (struct squad_example){.context = r->context,
                                       .context_bytes = r->context_bytes,
-                                      .paragraph_i = r->squad->paragraphs_n,
-                                      .answer = r->answer + r->answers_n};
-    TRY(json_get_string(item, "id", &example->id));
-    TRY(json_get_string(item, "question", &example->question));
+                                      .paragraph_i = r->squad->paragraphs_n};
+    TRY(get_kept(r, item, "id", &example->id));
+    TRY(get_kept(r, item, "question", &example->question));
     TRY(json_get_array(item, "answers", &answers));
+    TRY(grow(r, (void **)&r->answer, &r->answers_cap, r->answers_n, cJSON_GetArraySize(answers), sizeof *r->answer));
+    example->answer = r->answer != NULL ? r->answer + r->answers_n : NULL; /* until the list grows: place_lists */
     if (flag != NULL && !cJSON_IsBool(flag))
         return FAIL(ST_BAD_DATA, "JSON key \"is_impossible\" is not true or false");
     example->is_impossible = cJSON_IsTrue(flag) || cJSON_GetArraySize(answers) == 0;
@@ -214,7 +268,7 @@ static enum status read_paragraph(struct squad_reader *r, const cJSON *item)
 {
     const cJSON *questions, *question;
     r->question_i = -1;
-    TRY(placed(r, json_get_string(item, "context", &r->context)));
+    TRY(placed(r, get_kept(r, item, "context", &r->context)));
     TRY(placed(r, json_get_array(item, "qas", &questions)));
     TRY(mark_context(r));
     cJSON_ArrayForEach(question, questions)
@@ -226,60 +280,102 @@ static enum status read_paragraph(struct squad_reader *r, const cJSON *item)
     return ST_OK;
 }
 
-static enum status read_document(struct squad_reader *r, const cJSON *root)
+/* check_other — a member that is not read is JSON all the same. */
+static enum status check_other(const struct squad_reader *r, const struct json_item *item)
 {
-    const cJSON *articles, *article, *paragraphs, *paragraph;
+    cJSON *value;
+    if (item->value_n > SQUAD_OTHER_BYTES_MAX)
+        return FAIL(ST_BAD_DATA, "%s: %.40s… has %zu bytes; SQuAD has no such member", r->name, item->key, item->value_n);
+    TRY(json_parse(item->value, item->value_n, r->name, &value));
+    cJSON_Delete(value);
+    return ST_OK;
+}
+
+typedef enum status read_item(struct squad_reader *r, const struct json_item *item);
+
+/* for_each — of the array of this name in an object, and of *place its number. */
+static enum status for_each(struct squad_reader *r, const char *object, size_t n, const char *key, read_item *fn,
+                            int *place)
+{
+    struct json_walk members, elements;
+    struct json_item item, list = {.value = NULL};
+    bool is_end = false;
+    TRY(json_walk_begin(&members, object, n, '{', r->name));
+    for (;;) {
+        TRY(json_walk_next(&members, &item, &is_end));
+        if (is_end)
+            break;
+        if (!json_walk_is(&item, key))
+            TRY(check_other(r, &item));
+        else if (list.value != NULL)
+            return FAIL(ST_BAD_DATA, "%s: key \"%s\" appears twice in one JSON object; keep one", r->name, key);
+        else
+            list = item;
+    }
+    if (list.value == NULL || list.value[0] != '[')
+        return placed(r, FAIL(ST_BAD_DATA, "JSON key \"%s\" is %s, expected an array", key,
+                              list.value == NULL ? "missing" : "something else"));
+    TRY(json_walk_begin(&elements, list.value, list.value_n, '[', r->name));
+    for (*place = 0;; ++*place) {
+        TRY(json_walk_next(&elements, &item, &is_end));
+        if (is_end)
+            return ST_OK;
+        TRY(fn(r, &item));
+    }
+}
+
+static enum status walk_paragraph(struct squad_reader *r, const struct json_item *item)
+{
+    cJSON *paragraph;
+    TRY(json_parse(item->value, item->value_n, r->name, &paragraph));
+    const enum status st = read_paragraph(r, paragraph);
+    cJSON_Delete(paragraph);
+    r->question_i = -1;
+    return st;
+}
+
+static enum status walk_article(struct squad_reader *r, const struct json_item *item)
+{
+    r->paragraph_i = -1;
+    if (item->value[0] != '{')
+        return placed(r, FAIL(ST_BAD_DATA, "JSON key \"paragraphs\" is missing, expected an array"));
+    return for_each(r, item->value, item->value_n, "paragraphs", walk_paragraph, &r->paragraph_i);
+}
+
+/* The lists have grown and moved: answers lie in the order of their questions. */
+static void place_lists(struct squad_reader *r)
+{
+    int64_t at = 0;
+    for (int64_t i = 0; i < r->squad->examples_n; i++) {
+        r->squad->example[i].answer = r->answer != NULL ? r->answer + at : NULL;
+        at += r->squad->example[i].answers_n;
+    }
+    r->squad->answers[0] = r->answer;
+    r->squad->files_n = 1;
+}
+
+static enum status read_document(struct squad_reader *r, const char *bytes, size_t n)
+{
     r->article_i = r->paragraph_i = r->question_i = -1;
-    TRY(placed(r, json_get_array(root, "data", &articles)));
-    cJSON_ArrayForEach(article, articles)
-    {
-        r->article_i++;
-        r->paragraph_i = r->question_i = -1;
-        TRY(placed(r, json_get_array(article, "paragraphs", &paragraphs)));
-        cJSON_ArrayForEach(paragraph, paragraphs)
-        {
-            r->paragraph_i++;
-            TRY(read_paragraph(r, paragraph));
-        }
-    }
-    return ST_OK;
+    const char *first = bytes;
+    while (first < bytes + n && strchr(" \t\r\n", *first) != NULL && *first != 0)
+        first++;
+    if (first < bytes + n && *first == '[')
+        return placed(r, FAIL(ST_BAD_DATA, "JSON key \"data\" is missing, expected an array"));
+    return for_each(r, bytes, n, "data", walk_article, &r->article_i);
 }
 
-/* --- room for it --- */
+/* --- one document --- */
 
-/* Questions and answers below an object, wherever they are: at least as many as will be read. */
-static void count_items(const cJSON *root, int64_t *questions, int64_t *answers)
+static enum status squad_new(struct squad_reader *r)
 {
-    const cJSON *article, *paragraph, *question;
-    cJSON_ArrayForEach(article, cJSON_GetObjectItemCaseSensitive(root, "data"))
-        cJSON_ArrayForEach(paragraph, cJSON_GetObjectItemCaseSensitive(article, "paragraphs"))
-            cJSON_ArrayForEach(question, cJSON_GetObjectItemCaseSensitive(paragraph, "qas"))
-    {
-        *questions += 1;
-        *answers += cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(question, "answers"));
-    }
-}
-
-/* Takes root. */
-static enum status squad_new(cJSON *root, struct squad_reader *r)
-{
-    int64_t questions = 1, answers = 1;
-    count_items(root, &questions, &answers);
-    struct squad *squad = calloc(1, sizeof *squad);
-    cJSON **roots = malloc(sizeof *roots);
-    struct squad_answer **lists = malloc(sizeof *lists), *answer = calloc((size_t)answers, sizeof *answer);
-    struct squad_example *example = calloc((size_t)questions, sizeof *example);
-    if (squad == NULL || roots == NULL || lists == NULL || answer == NULL || example == NULL) {
-        free(squad), free(roots), free(lists), free(answer), free(example);
-        cJSON_Delete(root);
-        return FAIL(ST_RETRY, "out of memory: %lld questions of %s", (long long)questions, r->name);
-    }
-    roots[0] = root;
-    lists[0] = answer;
-    *squad = (struct squad){.root = roots, .answers = lists, .files_n = 1, .example = example};
-    r->squad = squad;
-    r->answer = answer;
-    return ST_OK;
+    r->squad = calloc(1, sizeof *r->squad);
+    if (r->squad != NULL)
+        r->squad->answers = calloc(1, sizeof *r->squad->answers);
+    if (r->squad != NULL && r->squad->answers != NULL)
+        return ST_OK;
+    squad_close(r->squad);
+    return FAIL(ST_RETRY, "out of memory: the questions of %s", r->name);
 }
 
 static enum status check_document(const struct squad *squad, const char *name)
@@ -301,18 +397,16 @@ static enum status check_document(const struct squad *squad, const char *name)
 enum status squad_parse(const char *bytes, size_t n_bytes, const char *name, struct squad **out)
 {
     struct squad_reader r = {.name = name};
-    cJSON *root;
-    enum status st;
-    TRY(json_parse(bytes, n_bytes, name, &root));
-    TRY(squad_new(root, &r));
-    TRY_OR(read_document(&r, root), out_close);
-    TRY_OR(check_document(r.squad, name), out_close);
+    TRY(squad_new(&r));
+    enum status st = read_document(&r, bytes, n_bytes);
+    place_lists(&r);
     free(r.mark);
-    *out = r.squad;
-    return ST_OK;
-out_close:
-    free(r.mark);
-    squad_close(r.squad);
+    if (st == ST_OK)
+        st = check_document(r.squad, name);
+    if (st == ST_OK)
+        *out = r.squad;
+    else
+        squad_close(r.squad);
     return st;
 }
 
@@ -321,9 +415,6 @@ out_close:
 /* Moves all of `more` to the end of `all`. */
 static enum status absorb(struct squad *all, struct squad *more)
 {
-    cJSON **root = realloc(all->root, (size_t)(all->files_n + 1) * sizeof *root);
-    if (root != NULL)
-        all->root = root;
     struct squad_answer **answers = realloc(all->answers, (size_t)(all->files_n + 1) * sizeof *answers);
     if (answers != NULL)
         all->answers = answers;
@@ -331,15 +422,19 @@ static enum status absorb(struct squad *all, struct squad *more)
         realloc(all->example, (size_t)(all->examples_n + more->examples_n) * sizeof *example);
     if (example != NULL)
         all->example = example;
-    if (root == NULL || answers == NULL || example == NULL)
+    if (answers == NULL || example == NULL)
         return FAIL(ST_RETRY, "out of memory: %lld questions",
                     (long long)(all->examples_n + more->examples_n));
     for (int64_t i = 0; i < more->examples_n; i++) {
         example[all->examples_n] = more->example[i];
         example[all->examples_n++].paragraph_i += all->paragraphs_n;
     }
-    root[all->files_n] = more->root[0];
     answers[all->files_n++] = more->answers[0];
+    struct squad_chunk **last = &all->chunks;
+    while (*last != NULL)
+        last = &(*last)->next;
+    *last = more->chunks;
+    more->chunks = NULL;
     all->paragraphs_n += more->paragraphs_n;
     all->mismatched_n += more->mismatched_n;
     more->files_n = 0;
@@ -348,16 +443,20 @@ static enum status absorb(struct squad *all, struct squad *more)
 
 static enum status open_file(const struct source *file, struct squad_read *read, struct squad **out)
 {
-    char *bytes;
-    size_t n;
+    struct file_map map;
     if (file->kind != SOURCE_KIND_SQUAD)
         return FAIL(ST_BAD_SETTING, "TASK=qa reads SQuAD files (.json), and %s is none; check the path",
                     file->path);
-    TRY(file_read(file->path, SQUAD_BYTES_MAX, &bytes, &n));
-    *read = (struct squad_read){strdup(file->path), (int64_t)n, XXH3_64bits(bytes, n)};
-    const enum status st = read->path != NULL ? squad_parse(bytes, n, file->path, out)
-                                              : FAIL(ST_RETRY, "out of memory: the name of %s", file->path);
-    free(bytes);
+    TRY(file_map_open(file->path, &map));
+    const char *bytes = (const char *)map.data;
+    *read = (struct squad_read){strdup(file->path), (int64_t)map.bytes, XXH3_64bits(bytes, map.bytes)};
+    enum status st = read->path != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: the name of %s", file->path);
+    if (st == ST_OK && map.bytes > SQUAD_BYTES_MAX)
+        st = FAIL(ST_BAD_DATA, "%s has %zu bytes, at most %zu are expected; is it the right file?", file->path, map.bytes,
+                  SQUAD_BYTES_MAX);
+    if (st == ST_OK)
+        st = squad_parse(bytes, map.bytes, file->path, out);
+    file_map_close(&map);
     return st;
 }
 

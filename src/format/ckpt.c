@@ -24,7 +24,7 @@
 #include "format/ckpt_inside.h"
 
 #define PIECE_BYTES (1 << 20) /* read and hashed while it is in the second-level cache */
-#define HEADER_BYTES_MAX 100000000 /* the parser's limit */
+#define HEADER_BYTES_MAX (16 << 20) /* the parser's limit */
 #define APART_BYTES (8 << 20) /* files of this size are checked at the same time */
 #define READ_TRIES 3          /* what cannot be read may be readable in a moment */
 #define READ_PAUSE_MS 100     /* before the second; four times as long before each that follows */

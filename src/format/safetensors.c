@@ -9,11 +9,14 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/json_walk.h"
 #include "base/must.h"
 #include "base/text.h"
 #include "format/sink.h"
 
-#define HEADER_BYTES_MAX 100000000   /* the format's own limit */
+#define HEADER_BYTES_MAX (16 << 20)  /* the format allows 100 MB; the largest published models have some hundred KB */
+#define ENTRY_BYTES_MAX (64 << 10)   /* of one tensor's JSON */
+#define METADATA_BYTES_MAX (1 << 20)
 #define TENSORS_MAX 65536            /* the largest published models have some thousands */
 #define EXACT_MAX 9007199254740992.0 /* 2^53: whole numbers beyond it are not exact in JSON */
 
@@ -33,7 +36,7 @@ static const struct {
 
 /* Where one tensor lies in the data area. */
 struct span {
-    const char *name; /* borrowed from the JSON document */
+    const char *name; /* borrowed from the list of entries */
     int64_t begin, end;
 };
 
@@ -64,7 +67,7 @@ static bool read_count(const cJSON *item, int64_t *out)
     return (double)*out == item->valuedouble;
 }
 
-static enum status check_metadata(const struct scan *scan, const cJSON *item)
+static enum status read_metadata(const struct scan *scan, const cJSON *item)
 {
     if (!cJSON_IsObject(item))
         return FAIL(ST_BAD_DATA, "%s: \"__metadata__\" is not an object; the file is not valid safetensors",
@@ -75,10 +78,10 @@ static enum status check_metadata(const struct scan *scan, const cJSON *item)
                         "%s: \"__metadata__\" holds a value that is not a string; the file is not valid "
                         "safetensors",
                         scan->what);
+    if (scan->out->metadata_json)
+        return FAIL(ST_BAD_DATA, "%s: \"__metadata__\" appears twice; the file is not valid safetensors", scan->what);
     scan->out->metadata_json = cJSON_PrintUnformatted(item);
-    if (!scan->out->metadata_json)
-        return FAIL(ST_RETRY, "out of memory: metadata of %s", scan->what);
-    return ST_OK;
+    return scan->out->metadata_json ? ST_OK : FAIL(ST_RETRY, "out of memory: metadata of %s", scan->what);
 }
 
 /* check_name — printable enough to stand in messages and logs, short enough for our struct. */
@@ -160,16 +163,16 @@ static enum status read_span(struct scan *scan, const cJSON *info, int bits, str
                     scan->what, entry->name, entry->elems, bits, end - begin);
     entry->data = scan->data + begin;
     entry->bytes = (size_t)(end - begin);
-    scan->span[scan->spans_n++] = (struct span){info->string, begin, end};
+    scan->span[scan->spans_n] = (struct span){NULL, begin, end};
     return ST_OK;
 }
 
-static enum status read_tensor(struct scan *scan, const cJSON *info)
+static enum status read_tensor(struct scan *scan, const char *name, const cJSON *info)
 {
-    struct safetensors_entry entry = {.elems = 0};
+    struct safetensors_entry entry = {.elems = 0}, *to;
     int list_i = 0;
-    TRY(check_name(scan, info->string));
-    text_copy(entry.name, sizeof(entry.name), info->string);
+    TRY(check_name(scan, name));
+    text_copy(entry.name, sizeof(entry.name), name);
     if (!cJSON_IsObject(info))
         return FAIL(ST_BAD_DATA,
                     "%s: the entry of tensor %s is not an object; the file is not valid safetensors",
@@ -178,11 +181,30 @@ static enum status read_tensor(struct scan *scan, const cJSON *info)
     TRY(read_shape(scan, info, &entry));
     TRY(read_span(scan, info, dtype_list[list_i].bits, &entry));
     if (dtype_list[list_i].dtype < 0) { /* at the list's end, where there is room: each tensor is on it once */
-        scan->out->entry[scan->out->entries_cap - ++scan->out->others_n] = entry;
-        return ST_OK;
+        to = &scan->out->entry[scan->out->entries_cap - ++scan->out->others_n];
+    } else {
+        entry.dtype = (enum dtype)dtype_list[list_i].dtype;
+        to = &scan->out->entry[scan->out->entries_n++];
     }
-    entry.dtype = (enum dtype)dtype_list[list_i].dtype;
-    scan->out->entry[scan->out->entries_n++] = entry;
+    *to = entry;
+    scan->span[scan->spans_n++].name = to->name;
+    return ST_OK;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct span *)a)->name, ((const struct span *)b)->name);
+}
+
+/* check_twice — no name stands for two tensors. */
+static enum status check_twice(const struct scan *scan)
+{
+    if (scan->spans_n > 0)
+        qsort(scan->span, (size_t)scan->spans_n, sizeof(scan->span[0]), compare_names);
+    for (int i = 1; i < scan->spans_n; i++)
+        if (strcmp(scan->span[i - 1].name, scan->span[i].name) == 0)
+            return FAIL(ST_BAD_DATA, "%s: tensor \"%s\" appears twice; the file is not valid safetensors", scan->what,
+                        scan->span[i].name);
     return ST_OK;
 }
 
@@ -221,33 +243,56 @@ static enum status check_tiling(const struct scan *scan)
     return ST_OK;
 }
 
-static enum status read_header(struct scan *scan, const cJSON *root)
+/* read_item — one tensor, or the metadata, is a small document by itself. */
+static enum status read_item(struct scan *scan, const struct json_item *item)
 {
-    bool has_metadata = false;
-    if (!cJSON_IsObject(root))
-        return FAIL(ST_BAD_DATA, "%s: the header is not a JSON object; the file is not safetensors",
-                    scan->what);
-    size_t n = 0;
-    for (const cJSON *item = root->child; item; item = item->next)
-        n++;
-    if (n > TENSORS_MAX)
-        return FAIL(ST_BAD_DATA, "%s: %zu tensors, at most %d are taken", scan->what, n, TENSORS_MAX);
-    scan->out->entries_cap = (int)n + 1;
-    scan->span = calloc(n + 1, sizeof(scan->span[0]));
-    scan->out->entry = calloc(n + 1, sizeof(scan->out->entry[0]));
-    if (!scan->span || !scan->out->entry)
-        return FAIL(ST_RETRY, "out of memory: the list of %zu tensors of %s", n, scan->what);
-    for (const cJSON *item = root->child; item; item = item->next) {
-        if (strcmp(item->string, "__metadata__") != 0) {
-            TRY(read_tensor(scan, item));
-            continue;
-        }
-        if (has_metadata)
-            return FAIL(ST_BAD_DATA, "%s: two \"__metadata__\"; the file is not valid safetensors",
-                        scan->what);
-        has_metadata = true;
-        TRY(check_metadata(scan, item));
+    cJSON *name = NULL, *info = NULL;
+    bool is_metadata = json_walk_is(item, "__metadata__");
+    size_t most = is_metadata ? METADATA_BYTES_MAX : ENTRY_BYTES_MAX;
+    if (item->key_n > ENTRY_BYTES_MAX || item->value_n > most)
+        return FAIL(ST_BAD_DATA, "%s: the entry %.60s… has %zu bytes, at most %zu are taken", scan->what, item->key,
+                    item->value_n, most);
+    enum status st;
+    TRY_OR(json_parse(item->key, item->key_n, scan->what, &name), free_all);
+    TRY_OR(json_parse(item->value, item->value_n, scan->what, &info), free_all);
+    TRY_OR(is_metadata ? read_metadata(scan, info) : read_tensor(scan, name->valuestring, info), free_all);
+free_all:
+    cJSON_Delete(name);
+    cJSON_Delete(info);
+    return st;
+}
+
+/* walk_header — count_out: how many items there are; NULL: they are read. */
+static enum status walk_header(struct scan *scan, const char *header, size_t bytes, int64_t *count_out)
+{
+    struct json_walk walk;
+    struct json_item item;
+    bool is_end = false;
+    TRY(json_walk_begin(&walk, header, bytes, '{', scan->what));
+    while (!is_end) {
+        TRY(json_walk_next(&walk, &item, &is_end));
+        if (!is_end && !count_out)
+            TRY(read_item(scan, &item));
     }
+    if (count_out)
+        *count_out = walk.n;
+    return ST_OK;
+}
+
+/* read_header — the memory is that of the list, whatever the header holds. */
+static enum status read_header(struct scan *scan, const char *header, size_t bytes)
+{
+    int64_t n = 0;
+    TRY(walk_header(scan, header, bytes, &n));
+    if (n > TENSORS_MAX)
+        return FAIL(ST_BAD_DATA, "%s: %" PRId64 " tensors, at most %d are taken", scan->what, n, TENSORS_MAX);
+    scan->out->entries_cap = (int)n + 1;
+    scan->span = calloc((size_t)n + 1, sizeof(scan->span[0]));
+    scan->out->entry = calloc((size_t)n + 1, sizeof(scan->out->entry[0]));
+    if (!scan->span || !scan->out->entry)
+        return FAIL(ST_RETRY, "out of memory: the list of %" PRId64 " tensors of %s", n, scan->what);
+    TRY(walk_header(scan, header, bytes, NULL));
+    TRY(check_twice(scan));
     return check_tiling(scan);
 }
 
@@ -255,7 +300,6 @@ enum status safetensors_parse(const uint8_t *bytes, size_t n, const char *what, 
 {
     struct safetensors st_out = {.entry = NULL};
     struct scan scan = {.what = what, .out = &st_out};
-    cJSON *root = NULL;
     if (n < 8)
         return FAIL(ST_BAD_DATA, "%s has %zu bytes, too few for a safetensors file; fetch or write it again",
                     what, n);
@@ -271,12 +315,10 @@ enum status safetensors_parse(const uint8_t *bytes, size_t n, const char *what, 
     scan.data = bytes + 8 + header_bytes;
     scan.data_bytes = (int64_t)(n - 8 - header_bytes);
     enum status st;
-    TRY_OR(json_parse((const char *)bytes + 8, (size_t)header_bytes, what, &root), free_all);
-    TRY_OR(read_header(&scan, root), free_all);
+    TRY_OR(read_header(&scan, (const char *)bytes + 8, (size_t)header_bytes), free_all);
     *out = st_out;
     st_out = (struct safetensors){.entry = NULL};
 free_all:
-    cJSON_Delete(root);
     free(scan.span);
     safetensors_free(&st_out);
     return st;

@@ -391,12 +391,13 @@ static enum status open_loop(struct supervisor *s)
     signal(SIGPIPE, SIG_IGN);
     s->loop = event_base_new();
     if (!s->loop)
-        return FAIL(ST_RETRY, "cannot open the event loop; raise the limit of open files (ulimit -n)");
+        return FAIL(ST_RETRY, "cannot open the event loop: no memory or no open files are left; free some memory, or raise "
+                    "the limit (ulimit -n)");
     for (int i = 0; i < SIGNALS_N; i++) {
         s->signals[i] = evsignal_new(s->loop, rows[i].signal_n, rows[i].call, s);
         if (!s->signals[i] || event_add(s->signals[i], NULL))
-            return FAIL(ST_RETRY, "cannot watch signal %d; raise the limit of open files (ulimit -n)",
-                        rows[i].signal_n);
+            return FAIL(ST_RETRY, "cannot watch signal %d: no memory or no open files are left; free some memory, or raise "
+                        "the limit (ulimit -n)", rows[i].signal_n);
     }
     s->tick = event_new(s->loop, -1, EV_PERSIST, on_tick, s);
     if (!s->tick || event_add(s->tick, &every))

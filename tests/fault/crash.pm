@@ -32,6 +32,7 @@ sub clean_up {
 }
 END { my $code = $?; clean_up() if $$ == $main; $? = $code }
 
+sub program { return $convoy }
 sub is_torture { return ($ENV{TORTURE} || '') eq '1' }
 sub note { print "# $_\n" for map { split /\n/ } @_ }
 sub plan_skip { print "1..0 # SKIP $_[0]\n"; exit 0 }

@@ -1,6 +1,6 @@
-/* What cannot be read proves nothing: a checkpoint without permission, or of another schema, is neither passed over for an older
- * one nor replaced, and is removed by no CHECKPOINT_KEEP. A folder that goes away is made again. (EIO, and each call of a resume:
- * test_resume_calls.pl.) */
+/* What cannot be read proves nothing: a checkpoint without permission, or of another schema, is neither passed over for
+ * an older one nor replaced, and is removed by no CHECKPOINT_KEEP. A folder that goes away is made again. (EIO, and
+ * each call of a resume: test_resume_calls.pl.) */
 #include "harness.h"
 
 #include <fcntl.h>

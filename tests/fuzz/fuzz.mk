@@ -7,6 +7,8 @@ FUZZ_SECONDS ?= 20
 FUZZ_RUNS ?=
 FUZZ_LIMIT := $(if $(FUZZ_RUNS),-runs=$(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS))
 FUZZ_CC ?= clang
+# The budget of every reader of 64 KiB: 5 s, 512 MiB with the sanitizer's shadow, 64 MiB in one piece; zstd's window is 128.
+FUZZ_MALLOC_stream := 192
 FUZZ_BUILD := build-fuzz
 FUZZ_FILES := $(shell grep -l LLVMFuzzerTestOneInput src/*/*.c 2>/dev/null)
 FUZZ_STEMS := $(notdir $(FUZZ_FILES:.c=))
@@ -45,7 +47,8 @@ $(FUZZ_BUILD)/fuzz_$(notdir $(1:.c=)): $(1) $(FUZZ_BUILD)/libparts.a
 	$(FUZZ_CC) $(CPPFLAGS) -DFUZZ $(FUZZ_FLAGS) -fsanitize=fuzzer,address,undefined -o $$@ $$^ $$(LDLIBS)
 fuzz-$(notdir $(1:.c=)): $(FUZZ_BUILD)/fuzz_$(notdir $(1:.c=)) $(FUZZ_BUILD)/corpus/.unpacked
 	@mkdir -p $(FUZZ_BUILD)/corpus/$(notdir $(1:.c=))
-	@$$< $(FUZZ_LIMIT) -timeout=10 -rss_limit_mb=4096 -max_len=65536 -print_final_stats=1 \
+	@ASAN_OPTIONS=quarantine_size_mb=8 $$< $(FUZZ_LIMIT) -timeout=5 -rss_limit_mb=512 \
+	  -malloc_limit_mb=$(or $(FUZZ_MALLOC_$(notdir $(1:.c=))),64) -max_len=65536 -print_final_stats=1 \
 	  -artifact_prefix=$(FUZZ_BUILD)/$(notdir $(1:.c=))- $(FUZZ_BUILD)/corpus/$(notdir $(1:.c=)) \
 	  $$(wildcard tests/fuzz/$(notdir $(1:.c=))) >$$<.log 2>&1 || { tail -60 $$<.log; exit 1; }
 	@echo "fuzz $(notdir $(1:.c=)): $$$$(sed -n 's/^stat::number_of_executed_units: *//p' $$<.log) inputs in $$$$(sed -n 's/^Done .* in \([0-9]*\) second.*/\1/p' $$<.log) s, nothing found"

@@ -1,0 +1,232 @@
+/* Documents that are made to take memory and time: each reader has a budget of bytes, values and depth, so what it
+ * refuses or takes costs at most 64 MiB beyond what it keeps, and seconds. Each is read in a process of its own, whose
+ * peak is looked at. */
+#include "harness.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "data/squad.h"
+#include "format/hf_index.h"
+#include "format/safetensors.h"
+
+#define MIB ((size_t)1 << 20)
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define IS_SANITIZED 1
+#else
+#define IS_SANITIZED 0
+#endif
+
+/* A document on disk, mapped by the child only. */
+static char path[FILE_PATH_MAX];
+static FILE *file;
+
+static void begin(const char *text)
+{
+    assert_int_equal(file_join(path, sizeof path, harness_tmpdir(), "bomb"), ST_OK);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+}
+
+/* fill — the same piece again and again, to a size of the file. */
+static void fill(size_t to, const char *piece)
+{
+    while ((size_t)ftell(file) + strlen(piece) < to)
+        for (int i = 0; i < 64; i++)
+            fputs(piece, file);
+}
+
+static void end(const char *text)
+{
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* header — the length of what follows, in the first 8 bytes. */
+static void set_header(void)
+{
+    uint64_t n = (uint64_t)file_bytes(path) - 8;
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, &n, 8, 0), 8);
+    close(fd);
+}
+
+typedef enum status reader(const char *bytes, size_t n);
+
+struct cost {
+    enum status st;
+    double seconds;
+    size_t grown_bytes, file_bytes;
+    char message[256];
+};
+
+static void measure(reader *read, struct cost *cost)
+{
+    struct rusage before, after;
+    struct file_map map;
+    getrusage(RUSAGE_SELF, &before);
+    assert_int_equal(file_map_open(path, &map), ST_OK);
+    cost->st = read((const char *)map.data, map.bytes);
+    getrusage(RUSAGE_SELF, &after);
+    cost->file_bytes = map.bytes;
+    cost->grown_bytes = (size_t)(after.ru_maxrss - before.ru_maxrss) * 1024;
+    cost->seconds = (double)(after.ru_utime.tv_sec - before.ru_utime.tv_sec) +
+                    (double)(after.ru_utime.tv_usec - before.ru_utime.tv_usec) / 1e6;
+    text_copy(cost->message, sizeof cost->message, cost->st == ST_OK ? "" : status_message());
+}
+
+/* explode — read the document; refused (ST_BAD_DATA) or taken, within so many MiB (the file's own pages count) and
+ * seconds. */
+static void explode(const char *name, reader *read, enum status want, double mib, double seconds)
+{
+    int wait_status;
+    struct cost *cost = mmap(NULL, sizeof *cost, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(cost != MAP_FAILED);
+    pid_t pid = fork();
+    if (pid == 0) {
+        measure(read, cost);
+        _exit(0);
+    }
+    waitpid(pid, &wait_status, 0);
+    assert_true(WIFEXITED(wait_status));
+    print_message("# %s: %zu MB, %s in %.2f s, %.0f MiB more%s%.90s\n", name, cost->file_bytes / 1000000,
+                  status_name(cost->st), cost->seconds, (double)cost->grown_bytes / (double)MIB,
+                  cost->message[0] ? ": " : "", cost->message);
+    if (cost->st != want)
+        fail_msg("%s: %s, expected %s", name, status_name(cost->st), status_name(want));
+    if (!IS_SANITIZED && (double)cost->grown_bytes > mib * (double)MIB)
+        fail_msg("%s: %.0f MiB, at most %.0f", name, (double)cost->grown_bytes / (double)MIB, mib);
+    if (!IS_SANITIZED && cost->seconds > seconds)
+        fail_msg("%s: %.2f s, at most %.2f", name, cost->seconds, seconds);
+    munmap(cost, sizeof *cost);
+    unlink(path);
+}
+
+static enum status read_safetensors(const char *bytes, size_t n)
+{
+    struct safetensors tensors = {.entry = NULL};
+    enum status st = safetensors_parse((const uint8_t *)bytes, n, "bomb.safetensors", &tensors);
+    safetensors_free(&tensors);
+    return st;
+}
+
+static enum status read_json(const char *bytes, size_t n)
+{
+    cJSON *root = NULL;
+    enum status st = json_parse(bytes, n, "bomb.json", &root);
+    cJSON_Delete(root);
+    return st;
+}
+
+static enum status read_index(const char *bytes, size_t n)
+{
+    struct hf_index index = {.rows_n = 0};
+    enum status st = hf_index_parse(bytes, n, "bomb.index.json", &index);
+    hf_index_free(&index);
+    return st;
+}
+
+static enum status read_squad(const char *bytes, size_t n)
+{
+    struct squad *squad = NULL;
+    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
+    enum status st = squad_parse(bytes, n, "bomb.json", &squad);
+    squad_close(squad);
+    return st;
+}
+
+static void test_safetensors(void **state)
+{
+    (void)state;
+    char piece[256];
+    begin("01234567{\"a\":{\"dtype\":[");
+    fill(94000000, "[[],{}],");
+    end("0]}}");
+    set_header();
+    explode("a header of 94 MB", read_safetensors, ST_BAD_DATA, 64, 1);
+    begin("01234567{\"a\":{\"dtype\":[");
+    fill(16 * MIB - 4096, "[[],{}],");
+    end("0]}}");
+    set_header();
+    explode("one tensor of 16 MB", read_safetensors, ST_BAD_DATA, 64, 2);
+    begin("01234567{");
+    fill(16 * MIB - 4096, "\"a\":{},");
+    end("\"b\":{}}");
+    set_header();
+    explode("two million tensors", read_safetensors, ST_BAD_DATA, 64, 2);
+    begin("01234567{\"__metadata__\":{");
+    fill(16 * MIB - 4096, "\"a\":\"\",");
+    end("\"b\":\"\"}}");
+    set_header();
+    explode("metadata of 16 MB", read_safetensors, ST_BAD_DATA, 64, 2);
+    begin("01234567{");
+    for (int i = 0; i < 65000; i++) { /* as large as one that is taken can be */
+        text_format(piece, sizeof piece, "%s\"%0190d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}", i ? "," : "", i);
+        fputs(piece, file);
+    }
+    end("}");
+    set_header();
+    explode("65,000 tensors", read_safetensors, ST_OK, 64, 4);
+}
+
+static void test_json(void **state)
+{
+    (void)state;
+    begin("[");
+    fill(16 * MIB, "[],");
+    end("0]");
+    explode("five million arrays", read_json, ST_BAD_DATA, 64, 2);
+    begin("{\"a\":");
+    for (int i = 0; i < 1000000; i++)
+        fputs("[", file);
+    end("");
+    explode("a million levels", read_json, ST_BAD_DATA, 64, 1);
+    begin("[");
+    for (int i = 0; i < 250000; i++)
+        fputs("\"abcdefghijklmnop\",", file);
+    end("0]");
+    explode("as many values as are taken", read_json, ST_OK, 64, 2);
+    begin("{\"weight_map\":{");
+    fill(16 * MIB - 4096, "\"a\":\"b.safetensors\",");
+    end("\"c\":\"b.safetensors\"}}");
+    explode("an index of 16 MB", read_index, ST_BAD_DATA, 64, 2);
+}
+
+#define PARAGRAPH(questions) "{\"context\":\"The quick brown fox jumps over the lazy dog. \",\"qas\":[" questions "]}"
+#define QUESTION \
+    "{\"id\":\"57333\",\"question\":\"What does the quick brown fox that is told of here jump over?\",\"answers\":" \
+    "[{\"text\":\"the lazy dog\",\"answer_start\":31}],\"plausible_answers\":[{\"text\":\"x\",\"answer_start\":1}]}"
+
+static void test_squad(void **state)
+{
+    (void)state;
+    begin("{\"version\":\"v2.0\",\"data\":[{\"title\":\"x\",\"paragraphs\":[");
+    fill(100000000, PARAGRAPH(QUESTION "," QUESTION "," QUESTION "," QUESTION) ",");
+    end(PARAGRAPH(QUESTION) "]}]}");
+    explode("SQuAD of 100 MB", read_squad, ST_OK, 95.4 + 128, 20); /* its own pages, and what is kept of it */
+    begin("{\"data\":[{\"paragraphs\":[{\"context\":\"\",\"qas\":[");
+    fill(100000000, "{\"a\":[[],[]]},");
+    end("{}]}]}]}");
+    explode("a paragraph of 100 MB", read_squad, ST_BAD_DATA, 95.4 + 64, 4);
+    begin("{\"a\":[");
+    fill(100000000, "[{}],");
+    end("0],\"data\":[]}");
+    explode("100 MB that are not read", read_squad, ST_BAD_DATA, 95.4 + 64, 4);
+    begin("{\"data\":[{\"paragraphs\":[");
+    fill(20000000, "{\"context\":\"\",\"qas\":[]},");
+    end("{\"context\":\"\",\"qas\":[]}]}]}");
+    explode("800,000 paragraphs of nothing", read_squad, ST_BAD_DATA, 19.1 + 64, 8);
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_safetensors), cmocka_unit_test(test_json),
+                                          cmocka_unit_test(test_squad)};
+HARNESS_MAIN(tests)

@@ -1,0 +1,276 @@
+/* Each allocation of each reader fails in turn: the reader says that memory is short (never that the input is damaged),
+ * or does without, and leaves nothing behind. This program's malloc stands before the C library's, for the libraries
+ * too. */
+#include "harness.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "ckpt_sample.h"
+#include "conf/conf.h"
+#include "data/corpus.h"
+#include "data/squad.h"
+#include "format/llmc.h"
+#include "train/weights.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define IS_SANITIZED 1
+#else
+#define IS_SANITIZED 0
+#endif
+
+static atomic_bool is_armed;
+static atomic_int calls, fail_at, live;
+static bool is_onward;
+
+#if !IS_SANITIZED
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t n, size_t bytes);
+void *__libc_realloc(void *data, size_t bytes);
+void *__libc_memalign(size_t align, size_t bytes);
+void __libc_free(void *data);
+void *malloc(size_t bytes);
+void *calloc(size_t n, size_t bytes);
+void *realloc(void *data, size_t bytes);
+void *aligned_alloc(size_t align, size_t bytes);
+int posix_memalign(void **out, size_t align, size_t bytes);
+void free(void *data);
+
+static bool must_fail(void)
+{
+    if (!atomic_load(&is_armed))
+        return false;
+    int i = atomic_fetch_add(&calls, 1) + 1;
+    if (i != atomic_load(&fail_at) && !(is_onward && i > atomic_load(&fail_at)))
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
+static void *count(void *data)
+{
+    if (data && atomic_load(&is_armed))
+        atomic_fetch_add(&live, 1);
+    return data;
+}
+
+void *malloc(size_t bytes) { return must_fail() ? NULL : count(__libc_malloc(bytes)); }
+void *calloc(size_t n, size_t bytes) { return must_fail() ? NULL : count(__libc_calloc(n, bytes)); }
+void *aligned_alloc(size_t align, size_t bytes) { return must_fail() ? NULL : count(__libc_memalign(align, bytes)); }
+int posix_memalign(void **out, size_t align, size_t bytes)
+{
+    *out = aligned_alloc(align, bytes);
+    return *out ? 0 : ENOMEM;
+}
+void *realloc(void *data, size_t bytes)
+{
+    if (must_fail())
+        return NULL;
+    return data ? __libc_realloc(data, bytes) : count(__libc_malloc(bytes));
+}
+void free(void *data)
+{
+    if (data && atomic_load(&is_armed))
+        atomic_fetch_sub(&live, 1);
+    __libc_free(data);
+}
+#endif
+
+typedef enum status reader(void);
+
+/* run_with — the reader with its allocation i failing (0: none, and those from it on); how many it made, and what it
+ * left. */
+static enum status run_with(reader *read, int i, int *calls_out, int *live_out)
+{
+    atomic_store(&calls, 0);
+    atomic_store(&live, 0);
+    atomic_store(&fail_at, i > 0 ? i : -1);
+    atomic_store(&is_armed, true);
+    enum status st = read();
+    atomic_store(&is_armed, false);
+    *calls_out = atomic_load(&calls);
+    *live_out = atomic_load(&live);
+    return st;
+}
+
+/* starve — most: so many of its allocations at most, in equal strides. */
+static void starve(const char *name, reader *read, int most)
+{
+    int all, left, tried = 0, refused = 0;
+    if (IS_SANITIZED) {
+        HARNESS_SKIP("sanitizers have their own malloc");
+    }
+    is_onward = false;
+    run_with(read, 0, &all, &left); /* what is made once for the process */
+    enum status st = run_with(read, 0, &all, &left);
+    if (st != ST_OK || left != 0)
+        fail_msg("%s: %s, %d allocations left: %s", name, status_name(st), left, status_message());
+    for (int onward = 0; onward < 2; onward++)
+        for (int i = 1; i <= all; i += all / most + 1, tried++) {
+            int made;
+            is_onward = onward;
+            status_clear();
+            st = run_with(read, i, &made, &left);
+            if ((st != ST_OK && st != ST_RETRY) || left != 0)
+                fail_msg("%s: allocation %d of %d%s: %s, %d left: %s", name, i, all, onward ? " and on" : "",
+                         status_name(st), left, status_message());
+            if (st == ST_RETRY && !strstr(status_message(), "emory"))
+                fail_msg("%s: allocation %d: does not speak of memory: %s", name, i, status_message());
+            refused += st == ST_RETRY;
+        }
+    print_message("# %s: %d allocations, %d failures tried, %d refused\n", name, all, tried, refused);
+    assert_true(refused > 0);
+}
+
+static const char *in(const char *name)
+{
+    static char out[4][FILE_PATH_MAX];
+    static int i;
+    i = (i + 1) % 4;
+    bool armed = atomic_exchange(&is_armed, false);
+    assert_int_equal(file_join(out[i], FILE_PATH_MAX, harness_tmpdir(), name), ST_OK);
+    atomic_store(&is_armed, armed);
+    return out[i];
+}
+
+static enum status read_json(void)
+{
+    static const char text[] = "{\"a\":[1,2,{\"b\":\"c\"}],\"d\":null,\"e\":{\"f\":1,\"g\":\"h\"}}";
+    cJSON *root = NULL;
+    enum status st = json_parse(text, sizeof text - 1, "text", &root);
+    cJSON_Delete(root);
+    return st;
+}
+
+static enum status read_conf(void)
+{
+    static char *words[] = {"MODEL=gpt2-nano", "LAYERS=2", "DATA=x"};
+    struct conf *conf = NULL;
+    enum status st = conf_open(3, words, (char *[]){"STEPS=4", NULL}, &conf);
+    conf_close(conf);
+    return st;
+}
+
+static enum status read_weights(const char *path)
+{
+    static float data[1 << 17];
+    struct model_dims dims;
+    struct param_table table = {.rows_n = 0};
+    TRY(weights_dims(path, &dims));
+    enum status st = model_ops(&dims)->describe(&dims, &table);
+    if (st == ST_OK)
+        st = weights_load(path, &(struct load_target){.table = &table, .data = {data, DTYPE_F32}});
+    param_table_free(&table);
+    return st;
+}
+
+static enum status read_folder(void) { return read_weights("tests/golden/hf_export/lm"); }
+static enum status read_llmc(void) { return read_weights("tests/golden/hf_export/lm_bf16.bin"); }
+
+static enum status read_ckpt(void)
+{
+    struct ckpt *ckpt = NULL;
+    struct model_dims dims;
+    enum status st = weights_checkpoint("tests/golden/ckpt_1", &ckpt, &dims);
+    ckpt_close(st == ST_OK ? ckpt : NULL);
+    return st;
+}
+
+static void *nowhere(void *arg, const char *part, const struct safetensors_entry *entry)
+{
+    (void)arg, (void)part, (void)entry;
+    return NULL;
+}
+
+static enum status read_ckpt_fill(void)
+{
+    struct ckpt *ckpt = NULL;
+    struct ckpt_fill fill = {nowhere, NULL};
+    TRY(ckpt_find_newest("tests/golden/ckpt_1", INT64_MAX, NULL, &ckpt));
+    enum status st = ckpt_fill(ckpt, &fill, NULL);
+    ckpt_close(ckpt);
+    return st;
+}
+
+static enum status read_squad(void)
+{
+    const struct source_config config = {.data = in("qa.json")};
+    struct squad *squad = NULL;
+    enum status st = squad_open(&config, &squad);
+    squad_close(st == ST_OK ? squad : NULL);
+    return st;
+}
+
+static enum status read_corpus(const char *name)
+{
+    const struct corpus_config config = {.data = in(name), .cache_dir = in("cache"), .vocab = 50257};
+    struct corpus *corpus = NULL;
+    enum status st = corpus_open(&config, &corpus);
+    corpus_close(st == ST_OK ? corpus : NULL);
+    return st;
+}
+
+static enum status read_tokens(void) { return read_corpus("data"); } /* texts and token files, in the cache */
+static enum status read_text(void)
+{
+    const struct corpus_config config = {.data = in("data"), .vocab = 50257};
+    int64_t tokens;
+    return corpus_write(&config, in("out.bin"), &tokens);
+}
+
+static void write_data(void)
+{
+    char text[8192];
+    assert_int_equal(file_make_dirs(in("data")), ST_OK);
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = "She sells sea shells by the shore.\n"[i % 35];
+    assert_int_equal(file_replace(in("data/a.txt"), text, sizeof text), ST_OK);
+    assert_int_equal(file_replace(in("data/b.jsonl"), "{\"text\":\"one\"}\n{\"text\":\"two\"}\n", 30), ST_OK);
+    int32_t header[256] = {20240520, 1, 8};
+    char tokens[sizeof header + 16] = {0};
+    memcpy(tokens, header, sizeof header);
+    assert_int_equal(file_replace(in("data/c.bin"), tokens, sizeof tokens), ST_OK);
+    static const char qa[] = "{\"data\":[{\"paragraphs\":[{\"context\":\"abc def\",\"qas\":[{\"id\":\"1\",\"question\":\"q\","
+                             "\"answers\":[{\"text\":\"def\",\"answer_start\":4}]}]}]}]}";
+    assert_int_equal(file_replace(in("qa.json"), qa, sizeof qa - 1), ST_OK);
+}
+
+static void test_base(void **state)
+{
+    (void)state;
+    starve("json", read_json, 100);
+    starve("settings", read_conf, 200);
+}
+
+static void test_models(void **state)
+{
+    (void)state;
+    starve("a Hugging Face folder", read_folder, 120);
+    starve("a model file of llm.c", read_llmc, 100);
+}
+
+static void test_checkpoints(void **state)
+{
+    (void)state; /* each failure is tried again after 0.1 s, and 0.4 s */
+    starve("a checkpoint", read_ckpt, 10);
+    starve("a checkpoint, read into place", read_ckpt_fill, 10);
+}
+
+static void test_data(void **state)
+{
+    (void)state;
+    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
+    write_data();
+    starve("questions", read_squad, 100);
+    starve("a folder of data", read_tokens, 100);
+    starve("tokenising", read_text, 60);
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_base), cmocka_unit_test(test_models),
+                                          cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_data)};
+HARNESS_MAIN(tests)

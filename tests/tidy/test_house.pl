@@ -191,8 +191,10 @@ test 'no test reads the terminal that it is started on', sub {
     return (each_line(qr/\bscript -\w*c\b/, qr/<\s*\/dev\/null|^\s*\(.*\)\s*\||\|\s*script/, 'its stdin is the terminal: </dev/null', @scripts),
         each_line(qr/--exec\s+'[^']*timeout/, qr/^$/, 'tests/suite/one.pl has the limit', 'Makefile'));
 };
-test 'limits of time in shell tests grow with the load', sub {
-    return each_line(qr/(?<![-\w])timeout\s+(-\S+\s+)*["']?\d/, qr/--preserve-status/, 'limit SECONDS (lib.sh)', grep { m{^tests/(e2e|meet)/.*\.sh$} } @scripts);
+test 'limits of time in tests grow with the load', sub {
+    my $deadline = qr/clock_ms\(\) \+ \d{3}|clock_ms\(\) - \w+(\.\w+)* <=? \d|clock_ms\(\) - \w+, \d+, \d+\)/;
+    return (each_line($deadline, qr/harness_patient_ms/, 'harness_patient_ms (harness.h)', grep { m{^tests/.*\.[ch]$} && !m{/bench/} } @scripts),
+        each_line(qr/(?<![-\w])timeout\s+(-\S+\s+)*["']?(\d|\$\(\()/, qr{--preserve-status|^limit\(}, 'limit SECONDS (lib.sh)', grep { m{^tests/(e2e|meet)/.*\.sh$} } @scripts));
 };
 
 test 'tests can be run', sub { return grep { !-x } glob 'tests/*/test_*.sh tests/*/test_*.pl' };

@@ -137,11 +137,12 @@ static void waiting_is_not_held_against_it(void **state)
     (void)state;
     struct owner o;
     char *words[] = {"sleep"};
-    owner_open(&o, words, 400, 60000);
+    const int64_t limit_ms = harness_patient_ms(400);
+    owner_open(&o, words, limit_ms, harness_patient_ms(60000));
     struct board_worker training = {.pid = 1, .rank = 4, .phase = BOARD_PHASE_TRAINING, .step = 7};
     board_worker_post(o.board, 0, &training);
     struct board_call call = {.call = "all_reduce"};
-    for (int64_t until_ms = clock_ms() + 800; clock_ms() < until_ms; clock_sleep_ms(20)) {
+    for (int64_t until_ms = clock_ms() + 2 * limit_ms; clock_ms() < until_ms; clock_sleep_ms(20)) {
         call.posted_ms = clock_ms();
         board_call_post(o.board, 0, &call);
         assert_int_equal(crew_tick(o.crew, clock_ms()), ST_OK);
@@ -149,12 +150,12 @@ static void waiting_is_not_held_against_it(void **state)
     call = (struct board_call){.left_ms = clock_ms(), .posted_ms = clock_ms()};
     board_call_post(o.board, 0, &call);
     assert_int_equal(crew_tick(o.crew, call.left_ms + 1), ST_OK);
-    crew_anew(o.crew, call.left_ms + 300); /* and the generation's end gives it the whole limit again */
-    assert_int_equal(crew_tick(o.crew, call.left_ms + 600), ST_OK);
+    crew_anew(o.crew, call.left_ms + limit_ms * 3 / 4); /* and the generation's end gives it the whole limit again */
+    assert_int_equal(crew_tick(o.crew, call.left_ms + limit_ms * 3 / 2), ST_OK);
     clock_sleep_ms(30);
     crew_reap(o.crew);
     assert_int_equal(o.ends_n, 0);
-    assert_int_equal(crew_tick(o.crew, call.left_ms + 800), ST_OK);
+    assert_int_equal(crew_tick(o.crew, call.left_ms + 2 * limit_ms), ST_OK);
     until_ends(&o, 1);
     assert_int_equal(o.ends[0].verdict.st, ST_HANG);
     owner_close(&o);

@@ -44,12 +44,24 @@ static const char *shown_value(const struct conf *conf, int key, char *out, size
     return text[0] == 0 ? "-" : conf_clean(text, out, cap);
 }
 
+/* is_default — in another spelling, too: LR=0.0003 is 3e-4. */
+static bool is_default(const struct conf *conf, int key)
+{
+    struct conf plain = {0};
+    const struct conf_row *row = &conf_rows[key];
+    const struct conf_value *value = &conf->values[key], *other = &plain.values[key];
+    bool is_number = row->kind == CONF_KIND_INT || row->kind == CONF_KIND_REAL || row->kind == CONF_KIND_SPAN;
+    enum status st = conf_set(&plain, (enum conf_key)key, row->initial, CONF_ORIGIN_DEFAULT, "default");
+    bool is_same = st == ST_OK && (is_number ? value->f64 == other->f64 : strcmp(value->text, other->text) == 0);
+    free(other->text);
+    return is_same;
+}
+
 /* is_shown — CHANGED=1 leaves out what is as it would be anyway. */
 static bool is_shown(const struct conf *conf, int key)
 {
     bool is_of_config = key == CONF_CHANGED || key == CONF_JSON;
-    bool is_changed = conf_is_set(conf, (enum conf_key)key) && !is_of_config &&
-                      strcmp(conf_text(conf, (enum conf_key)key), conf_rows[key].initial) != 0;
+    bool is_changed = conf_is_set(conf, (enum conf_key)key) && !is_of_config && !is_default(conf, key);
     return conf_rows[key].group != CONF_GROUP_UNBUILT && (conf_i64(conf, CONF_CHANGED) == 0 || is_changed);
 }
 

@@ -350,6 +350,8 @@ static enum status measure(struct eval *e)
     if (!conf_text(e->conf, CONF_VAL_DATA)[0])
         return FAIL(ST_BAD_SETTING, "VAL_DATA is not set; say what the model should be measured on");
     TRY(open_model(e));
+    if (e->trained.dims.task == MODEL_TASK_QA && strcmp(conf_text(e->conf, CONF_VAL_DATA), FEED_SYNTHETIC) == 0)
+        return FAIL(ST_BAD_SETTING, "VAL_DATA=synthetic has no answers to score; name a SQuAD file");
     return e->trained.dims.task == MODEL_TASK_QA ? measure_answers(e) : measure_loss(e);
 }
 

@@ -1,6 +1,7 @@
 /* tokenize.c — `convoy tokenize`: DATA → OUT, one token file. Must not know how text becomes tokens
  * (data/corpus.h). */
 #include <signal.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -9,6 +10,7 @@
 #include "base/text.h"
 #include "data/bpe.h"
 #include "data/corpus.h"
+#include "data/feed.h"
 #include "node/command.h"
 #include "node/mapping.h"
 
@@ -52,8 +54,9 @@ enum status tokenize_main(const struct conf *conf)
                                          .vocab = vocab > 0 ? vocab : BPE_VOCAB,
                                          .progress = go_on,
                                          .progress_arg = &reported_ms};
-    if (data[0] == '\0')
-        return FAIL(ST_BAD_SETTING, "what should be tokenised? set DATA to a text file, a folder or a glob");
+    if (data[0] == '\0' || strcmp(data, FEED_SYNTHETIC) == 0)
+        return FAIL(ST_BAD_SETTING, "what should be tokenised? set DATA to a text file, a folder or a glob%s",
+                    data[0] != '\0' ? "; DATA=synthetic has no text" : "");
     take_signals();
     const enum status st = corpus_write(&config, out_path, &tokens);
     if (st != ST_OK && stop_signal != 0)

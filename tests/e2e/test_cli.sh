@@ -162,6 +162,8 @@ try 0 -- status run1; says out 'gpt2-nano (lm)  1 layers, 1 heads, 8 wide'; says
 says out 'step 4, 2'; says out ' LR=0.0125'; says out 'run1/step-00000004'; quiet err; is
 try 0 -- status run1/step-00000002 JSON=1
 [ "$(jq -c '[.step, .checkpoints, .model.embed, .settings.LR]' out)" = '[2,[2],8,0.0125]' ] || why='JSON differs'; is
+echo '{"points":{"loss":[4.5,3.5,2.5]},"events":[{"seconds":7,"text":"was\u001b[31m lost"}]}' >run1/history.json
+try 0 -- status run1; says out '2.5'; says out 'after 7s'; says out 'was?[31m lost'; is
 printf x | dd of=run1/step-00000004/manifest.json bs=1 seek=40 conv=notrunc 2>/dev/null
 try 1 -- status run1; says out 'step        2 '; says err '1 of 2 checkpoints cannot be used'; says err 'step-00000004/manifest.json'; is
 try 1 -- status run1/step-00000004; says err 'manifest.json'; quiet out; is
@@ -171,6 +173,7 @@ try 1 -- status ./nowhere; says err 'is no folder'; is
 
 # tokenize: what is missing, and one word that becomes a file.
 try 78 -- tokenize OUT=o.bin; says err 'set DATA'; is
+try 78 -- tokenize DATA=synthetic OUT=o.bin; says err 'DATA=synthetic has no text'; is
 try 78 -- tokenize DATA=x; says err 'OUT'; is
 try 66 -- tokenize DATA=missing.txt OUT=o.bin; says err 'missing.txt'; is
 printf 'hello world' >in.txt

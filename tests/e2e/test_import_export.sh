@@ -88,6 +88,7 @@ work eval MODEL=trained VAL_DATA=synthetic SEQ_LEN=8 BATCH_SIZE=2 JSON=1 && jq .
 work eval MODEL=lm VAL_DATA=synthetic SEQ_LEN=8 BATCH_SIZE=2 JSON=1 && jq .loss out >eval_b
 ok 'eval measures it' cmp -s eval_a eval_b
 ok 'a dimension that it has not is refused' refused 78 'but the weights of MODEL=lm have 12' train DATA=synthetic STATUS_PORT=0 MODEL=lm EMBED=64
+ok 'synthetic questions have no answers to score' refused 78 'no answers to score' eval CHECKPOINT_DIR=qa VAL_DATA=synthetic
 cp -r lm hurt
 printf x | dd of=hurt/step-00000003/model.safetensors bs=1 seek=3000 conv=notrunc 2>/dev/null
 ok 'a damaged one is refused' refused 65 'hurt/step-00000003' train DATA=synthetic MODEL=hurt/step-00000003 $small STATUS_PORT=0

@@ -91,8 +91,8 @@ static void changed_alone(void **state)
     (void)state;
     struct conf *conf = NULL;
     struct text out = {0};
-    char *words[] = {"CHANGED=1", "LR=1e-3", "BATCH_SIZE=8"}; /* 8 is the default */
-    assert_int_equal(conf_open(3, words, (char *[]){"NODE_RANK=0", "STEPS=12", NULL}, &conf), ST_OK);
+    char *words[] = {"CHANGED=1", "LR=1e-3", "BATCH_SIZE=8", "EPS=0.00000001", "PEER_TIMEOUT=6000ms"}; /* the defaults */
+    assert_int_equal(conf_open(5, words, (char *[]){"NODE_RANK=0", "STEPS=12", NULL}, &conf), ST_OK);
     conf_write_table(conf, &out);
     assert_string_equal(out.data, "NAME   VALUE  ORIGIN\nSTEPS  12     environment\nLR     1e-3   argument\n");
     text_free(&out);

@@ -65,7 +65,7 @@ RUN_SECONDS := 55
 RUN_SETTINGS := MODEL=gpt2-nano SEQ_LEN=256 BATCH_SIZE=1 LR=3e-3
 ARGS ?=
 
-.PHONY: FORCE all objects tests test test-all test-busy tidy run bench bench-comm bench-scale gates stress torture soak containers kubelet bench-scrape docs help clean
+.PHONY: FORCE all objects tests test test-all test-busy tidy run bench bench-comm bench-scale gates stress torture soak soak-busy containers kubelet bench-scrape docs help clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -133,6 +133,7 @@ help:
 	@echo 'make stress     100,000 malformed requests, 1,000 slow connections against a running node'
 	@echo 'make torture [KILLS=200] [ROUNDS=20] [SEED=1]   checkpoints: kill -9, EIO, ENOSPC at every call, full disks'
 	@echo 'make soak [KILLS=100] [STOPS=30] [CUTS=30] [SIZE=nano]   four nodes: kill -9, SIGSTOP, cables pulled (about 15 minutes)'
+	@echo 'make soak-busy [MINUTES=30] [LOAD=20]   two nodes beside processes that only compute: none is lost that lives'
 	@echo 'make fuzz [FUZZ_SECONDS=20 | FUZZ_RUNS=1000000]   every reader of outside bytes against libFuzzer'
 	@echo 'make containers the images cpu and gpu, built and run by podman (twenty minutes, 6 GB of cache)'
 	@echo 'make kubelet [KILLS=20]   pods of k8s/base killed, evicted, frozen by a small kubelet (five minutes)'
@@ -220,6 +221,9 @@ bench-scale:
 
 soak: $(BUILD)/convoy
 	BUILD=$(BUILD) KILLS=$(if $(filter command line,$(origin KILLS)),$(KILLS),100) tests/e2e/soak.sh
+
+soak-busy: $(BUILD)/convoy
+	BUILD=$(BUILD) MINUTES=$(or $(MINUTES),30) LOAD=$(or $(LOAD),20) tests/e2e/soak_busy.sh
 
 # The images as they would be run on a cluster, by podman: the first time some twenty minutes. Pods of the base manifest: five.
 CUDA_WHEELS := nvidia-cublas==13.0.2.14 nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 \

@@ -25,7 +25,8 @@ enum status coordinator_open(const struct coordinator_config *config, int64_t no
                     config->workers_n);
     }
     c->config = *config;
-    c->gather_ms = c->tick_ms = now_ms, c->fall_ms = INT64_MAX;
+    c->gather_ms = now_ms, c->fall_ms = INT64_MAX;
+    late_init(&c->late, now_ms);
     c->step = c->counts.step_best = -1;
     c->turn = 1;
     for (size_t i = 0; i < nodes_n; i++)
@@ -78,6 +79,12 @@ static void tell_missing(const struct coordinator *c, char *out, size_t cap)
         text_format(out, cap, "node%s %s (%d of %d)", n > 1 ? "s" : "", list, n, c->config.nodes_n);
     else if ((n = notes_list(c->config.nodes_n, is_unready_i, c->slots, list, sizeof(list))) > 0)
         text_format(out, cap, "node%s %s to be ready (%d of %d)", n > 1 ? "s" : "", list, n, c->config.nodes_n);
+}
+
+/* Does it hear us? Where both are late a round trip takes its time. */
+static bool hears(const struct coordinator *c, const struct slot *slot, const struct wire_says *says)
+{
+    return says->silence_ms < COORDINATOR_LEASE_MS + coordinator_grace(c, slot);
 }
 
 /* ---- what changes the job ---- */
@@ -263,7 +270,8 @@ static void take(struct coordinator *c, struct slot *slot, const struct wire_say
         return;
     slot->spoke_ms = now_ms;
     slot->closed_ms = -1;
-    if (says->silence_ms < COORDINATOR_LEASE_MS) {
+    slot->late_ms = says->late_ms;
+    if (hears(c, slot, says)) {
         if (slot->state == MEET_NODE_SUSPECT)
             notes_add(&c->notes, false, "node %d is heard again", id_of(c, slot));
         slot->state = MEET_NODE_JOINED;
@@ -455,6 +463,9 @@ void coordinator_tell(struct coordinator *c, int node_id, struct wire_instance i
         tell_missing(c, c->missing, sizeof(c->missing));
         c->is_missing_known = true;
     }
+    told->lease_ms = c->config.peer_timeout_ms + coordinator_grace(c, slot);
+    if (slot->until_ms < slot->heard_ms + told->lease_ms)
+        slot->until_ms = slot->heard_ms + told->lease_ms;
     told->ready = slot->ready;
     told->used = slot->used;
     text_copy(told->text, sizeof(told->text), c->why);
@@ -483,7 +494,7 @@ void coordinator_hear(struct coordinator *c, const struct wire_says *says, const
         return;
     take(c, &c->slots[says->node_id], says, now_ms);
     coordinator_tell(c, says->node_id, says->instance, says->sequence, told);
-    told->is_lease = says->silence_ms < COORDINATOR_LEASE_MS;
+    told->is_lease = hears(c, &c->slots[says->node_id], says);
 }
 
 /* ---- time and connections ---- */
@@ -499,9 +510,9 @@ static void look(struct coordinator *c, struct slot *slot, int64_t now_ms)
 {
     char how[96];
     int64_t silent_ms = now_ms - slot->heard_ms;
-    if (slot->closed_ms >= 0 && now_ms - slot->closed_ms >= COORDINATOR_CLOSED_MS) {
+    if (slot->closed_ms >= 0 && now_ms - slot->closed_ms >= COORDINATOR_CLOSED_MS + coordinator_grace_late(c, slot)) {
         lose(c, slot, "its connection was closed", now_ms);
-    } else if (silent_ms >= c->config.peer_timeout_ms) {
+    } else if (silent_ms >= c->config.peer_timeout_ms && now_ms >= slot->until_ms) {
         text_format(how, sizeof(how), "silent for %.1f s", (double)silent_ms / 1e3);
         lose(c, slot, how, now_ms);
     } else if (slot->state == MEET_NODE_JOINED && silent_ms >= COORDINATOR_SUSPECT_MS) {
@@ -511,17 +522,26 @@ static void look(struct coordinator *c, struct slot *slot, int64_t now_ms)
     }
 }
 
-/* The others were not silent while we did not listen (a stopped process, a frozen machine). */
-static void forgive(struct coordinator *c, int64_t gap_ms, int64_t now_ms)
+/* What came while we did not listen (a host with too much to do, a stopped process) is heard after this. */
+static void discount(struct coordinator *c, int64_t late_ms, int64_t now_ms)
+{
+    for (int i = 0; i < c->config.nodes_n; i++) {
+        struct slot *slot = &c->slots[i];
+        if (slot->heard_ms + late_ms > now_ms)
+            continue;
+        slot->heard_ms += late_ms;
+        slot->until_ms += late_ms;
+        slot->closed_ms += slot->closed_ms >= 0 ? late_ms : 0;
+    }
+}
+
+/* The same, of seconds: told. */
+static void forgive(struct coordinator *c, int64_t late_ms, int64_t now_ms)
 {
     char why[128];
-    for (int i = 0; i < c->config.nodes_n; i++) {
-        if (c->slots[i].heard_ms + gap_ms <= now_ms)
-            c->slots[i].heard_ms += gap_ms;
-    }
-    c->gather_ms += gap_ms;
-    text_format(why, sizeof(why), "node 0 itself stood still for %.1f s", (double)gap_ms / 1e3);
-    if (c->is_running && gap_ms >= c->config.peer_timeout_ms)
+    c->gather_ms += late_ms;
+    text_format(why, sizeof(why), "node 0 itself stood still for %.1f s", (double)late_ms / 1e3);
+    if (c->is_running && late_ms >= c->config.peer_timeout_ms)
         fall(c, ST_PEER, why, now_ms);
     else
         notes_add(&c->notes, true, "%s", why);
@@ -544,10 +564,11 @@ static void look_late(struct coordinator *c, int64_t now_ms)
 
 void coordinator_tick(struct coordinator *c, int64_t now_ms)
 {
-    int64_t gap_ms = now_ms - c->tick_ms;
-    c->tick_ms = now_ms;
-    if (gap_ms >= 2000)
-        forgive(c, gap_ms, now_ms);
+    int64_t late_ms = late_tick(&c->late, now_ms);
+    if (late_ms > 0)
+        discount(c, late_ms, now_ms);
+    if (late_ms >= 2000)
+        forgive(c, late_ms, now_ms);
     for (int i = 0; i < c->config.nodes_n; i++) {
         if (is_here(&c->slots[i]))
             look(c, &c->slots[i], now_ms);
@@ -572,27 +593,4 @@ bool coordinator_world(const struct coordinator *c, int node_id, struct wire_ins
         return false;
     *out = (struct meet_world){c->generation, c->config.nodes_n * c->config.workers_n, c->addresses, {0}};
     return true;
-}
-
-void coordinator_came_from(struct coordinator *c, int node_id, struct wire_instance instance,
-                           const char *address)
-{
-    if (wire_is_same(c->slots[node_id].instance, instance))
-        text_copy(c->slots[node_id].address, sizeof(c->slots[node_id].address), address);
-}
-
-const struct meet_node *coordinator_roster(struct coordinator *c, int64_t now_ms)
-{
-    for (int i = 0; i < c->config.nodes_n; i++) {
-        const struct slot *slot = &c->slots[i];
-        struct meet_node *row = &c->roster[i];
-        row->node_id = i;
-        row->state = slot->state;
-        text_copy(row->address, sizeof(row->address), slot->address[0] != 0 ? slot->address : slot->host);
-        row->heartbeat_age_seconds =
-            slot->state != MEET_NODE_AWAITED ? (double)(now_ms - slot->spoke_ms) / 1e3 : NAN;
-        row->ranks_n = slot->ranks_n;
-        row->ranks = c->ranks + (size_t)i * (size_t)c->config.workers_n;
-    }
-    return c->roster;
 }

@@ -8,9 +8,12 @@
  * gathering … → over: all have left, or the job ended with a reason that all are told.
  *
  * Safety: generations only grow; a world needs of every node a readiness that no world has used; a place is
- * given to another process only after its holder has been silent for peer_timeout_ms, by which time the holder
- * has given up by itself (member.h counts its silence from when it asked), or after its connection ended. Must
- * not know sockets. */
+ * given to another process only after its holder has been silent for as long as its lease, by which time the holder
+ * has given up by itself (member.h counts its silence from when it asked), or after its connection ended.
+ *
+ * A lease is peer_timeout_ms, and longer where this process or that member lately stood still, as on a host with too much
+ * to do: by COORDINATOR_GRACE times that, COORDINATOR_GRACE_MAX × peer_timeout_ms at most. What this process slept through
+ * is nobody's silence. Must not know sockets. */
 #ifndef CONVOY_MEET_COORDINATOR_H
 #define CONVOY_MEET_COORDINATOR_H
 
@@ -22,6 +25,8 @@
 #define COORDINATOR_PROOF_MS 500
 /* Who has not heard us for so long gets an answer, but no lease: it must hear that answer and say so. */
 #define COORDINATOR_LEASE_MS 1500
+#define COORDINATOR_GRACE 3
+#define COORDINATOR_GRACE_MAX 1
 #define COORDINATOR_CLOSED_MS 500 /* a connection that ended may be made again for so long */
 
 struct coordinator;
@@ -56,8 +61,8 @@ bool coordinator_is_told(const struct coordinator *c);
  */
 bool coordinator_world(const struct coordinator *c, int node_id, struct wire_instance instance,
                        int64_t generation, struct meet_world *out);
-/* coordinator_came_from — the address a node's messages come from, for the roster. */
-void coordinator_came_from(struct coordinator *c, int node_id, struct wire_instance instance,
+/* coordinator_roster_from — the address a node's messages come from, for the roster. */
+void coordinator_roster_from(struct coordinator *c, int node_id, struct wire_instance instance,
                            const char *address);
 /* coordinator_roster — nodes_n rows; valid until the next call that changes anything. */
 const struct meet_node *coordinator_roster(struct coordinator *c, int64_t now_ms);

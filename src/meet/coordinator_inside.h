@@ -1,8 +1,9 @@
-/* coordinator_inside — what coordinator.c and coordinator_alike.c share. */
+/* coordinator_inside — what the files of the coordinator share. */
 #ifndef CONVOY_MEET_COORDINATOR_INSIDE_H
 #define CONVOY_MEET_COORDINATOR_INSIDE_H
 
 #include "meet/coordinator.h"
+#include "meet/late.h"
 #include "meet/notes.h"
 
 struct slot {
@@ -12,7 +13,8 @@ struct slot {
     int64_t pid;
     int64_t sequence, generation; /* the highest heard, of this instance; the generation it came with */
     int64_t seated_ms, spoke_ms, heard_ms, closed_ms; /* heard: with a lease; closed -1: not */
-    int64_t ready, used, losses;                      /* as in wire.h */
+    int64_t late_ms, until_ms;   /* it stood still for so long lately · its lease ends, as it was told */
+    int64_t ready, used, losses; /* as in wire.h */
     int stop, ranks_n;
     bool is_told;                  /* that the job is over */
     struct wire_instance refused;  /* its data are others than the job's: told so, and no more */
@@ -27,7 +29,8 @@ struct coordinator {
     struct meet_address *addresses; /* nodes_n × workers_n, as last made ready */
     struct meet_rank *ranks;        /* likewise, as last reported */
     struct meet_node *roster;
-    int64_t turn, generation, tick_ms, gather_ms, fall_ms; /* fall_ms far ahead before the first */
+    struct late late; /* this process itself */
+    int64_t turn, generation, gather_ms, fall_ms; /* fall_ms far ahead before the first */
     bool is_running, is_ended, is_missing_known;
     bool is_wrong;                /* it ended because this node 0, a new one, has other settings than those who trained */
     struct meet_address first[2]; /* of nodes 0 and 1, in the first world: what all later ones are like */
@@ -38,6 +41,11 @@ struct coordinator {
     char why[WIRE_TEXT_MAX], missing[WIRE_TEXT_MAX];
     struct notes notes;
 };
+
+/* coordinator_grace_late — how long this process and that member stood still lately.
+ * coordinator_grace — what a lease is longer by for it: the worst seen may come again, several times in a round trip. */
+int64_t coordinator_grace_late(const struct coordinator *c, const struct slot *slot);
+int64_t coordinator_grace(const struct coordinator *c, const struct slot *slot);
 
 /* coordinator_alike — while the job gathers anew: a node that is ready with other data than those that trained is refused
  * itself (*slot is lost, with `refused` and `why`), and the others wait for a right one. At the first meeting nobody can

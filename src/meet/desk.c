@@ -81,7 +81,7 @@ static void know(struct desk *desk, int node_id, struct wire_instance instance, 
             answer_held(desk, node_id);
         *guest = (struct guest){.instance = instance};
         porter_peer(request, peer, sizeof(peer));
-        coordinator_came_from(desk->config.coordinator, node_id, instance, peer);
+        coordinator_roster_from(desk->config.coordinator, node_id, instance, peer);
     }
     add_tag(guest, porter_tag(request));
 }

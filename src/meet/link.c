@@ -36,7 +36,9 @@ static void send_says(struct link *link, enum caller_lane lane, int64_t hold_ms)
     link->config.fill(link->config.arg, is_with_addresses, &says, &hello);
     wire_write_says(&body, &says, is_hello ? &hello : NULL, hold_ms);
     link->is_news = false;
-    caller_post(link->caller, lane, "/v1/say", &body, WIRE_BODY_MAX, hold_ms + ANSWER_MS);
+    const struct member *m = link->config.member;
+    int64_t grace_ms = m->lease_ms - m->config.peer_timeout_ms; /* node 0 may be late */
+    caller_post(link->caller, lane, "/v1/say", &body, WIRE_BODY_MAX, hold_ms + ANSWER_MS + grace_ms);
 }
 
 void link_pump(struct link *link)

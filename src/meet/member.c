@@ -10,10 +10,12 @@ void member_init(struct member *m, const struct member_config *config, int64_t n
                          .answered_ms = -1,
                          .contact_ms = -1,
                          .closed_ms = -1,
+                         .lease_ms = config->peer_timeout_ms,
                          .step = -1,
                          .turn = -1,
                          .told_sequence = -1,
                          .counts.step_best = -1};
+    late_init(&m->late, now_ms);
 }
 
 /* ---- what the supervisor tells ---- */
@@ -76,6 +78,7 @@ bool member_say(struct member *m, int64_t now_ms, struct wire_says *says)
                                .sequence = ++m->sequence,
                                .turn = m->turn,
                                .silence_ms = m->contact_ms >= 0 ? now_ms - m->contact_ms : 0,
+                               .late_ms = late_worst(&m->late, now_ms),
                                .generation = m->generation,
                                .running = m->running,
                                .ready = m->is_ready ? m->ready : 0,
@@ -195,6 +198,12 @@ static void meet_coordinator(struct member *m, const struct wire_told *told, str
     m->turn = -1;
 }
 
+static int64_t lease_of(const struct member *m, const struct wire_told *told)
+{
+    int64_t least_ms = m->config.peer_timeout_ms, most_ms = MEMBER_LEASE_MAX * least_ms;
+    return told->lease_ms < least_ms ? least_ms : told->lease_ms < most_ms ? told->lease_ms : most_ms;
+}
+
 void member_told(struct member *m, const struct wire_told *told, int64_t sent_ms, int64_t now_ms,
                  struct member_actions *actions)
 {
@@ -205,8 +214,10 @@ void member_told(struct member *m, const struct wire_told *told, int64_t sent_ms
         m->told_sequence = told->sequence;
     if (sent_ms > m->contact_ms)
         m->contact_ms = sent_ms;
-    if (told->is_lease && sent_ms > m->answered_ms)
+    if (told->is_lease && sent_ms > m->answered_ms) {
         m->answered_ms = sent_ms;
+        m->lease_ms = lease_of(m, told);
+    }
     actions->is_news = actions->is_news || !told->is_lease;
     m->since_ms = now_ms;
     m->closed_ms = -1;
@@ -233,7 +244,7 @@ void member_told(struct member *m, const struct wire_told *told, int64_t sent_ms
 
 static bool is_lease_over(const struct member *m, int64_t now_ms)
 {
-    return now_ms - m->answered_ms >= m->config.peer_timeout_ms;
+    return now_ms - m->answered_ms >= m->lease_ms;
 }
 
 bool member_world(struct member *m, int64_t generation, int64_t now_ms)
@@ -272,6 +283,7 @@ static void look_running(struct member *m, int64_t now_ms, struct member_actions
 void member_tick(struct member *m, int64_t now_ms, struct member_actions *actions)
 {
     char why[512], span[32];
+    (void)late_tick(&m->late, now_ms);
     if (m->is_over)
         return;
     if (m->running != 0)

@@ -4,13 +4,15 @@
  * no memory of its own beyond the struct, no clock but the caller's.
  *
  * A lease makes two worlds at once impossible: a member counts node 0's silence from the moment it sent the
- * message that was last answered, so it gives its world up no later than node 0 declares it dead. Must not know
- * sockets. */
+ * message that was last answered, so it gives its world up no later than node 0 declares it dead. How long the lease is
+ * node 0 says with each answer; this node says how long it lately stood still. Must not know sockets. */
 #ifndef CONVOY_MEET_MEMBER_H
 #define CONVOY_MEET_MEMBER_H
 
+#include "meet/late.h"
 #include "meet/wire.h"
 
+#define MEMBER_LEASE_MAX 4 /* × peer_timeout_ms: no answer is good for longer */
 #define MEMBER_CLOSED_MS 400 /* node 0's connection ended and it cannot be reached for so long: it is gone */
 #define MEMBER_LEAVE_MS 3000 /* who leaves waits so long for node 0 to note it */
 #define MEMBER_LEAVE_SILENT_MS 500 /* likewise, when node 0 has been silent for MEMBER_LEAVE_MS */
@@ -46,6 +48,8 @@ struct member {
     int64_t since_ms;      /* looking for node 0 since */
     int64_t answered_ms;   /* when the message was sent that was last answered; -1 never */
     int64_t contact_ms;    /* likewise, with a lease or without */
+    int64_t lease_ms;      /* how long that answer is good for */
+    struct late late;      /* this process itself */
     int64_t closed_ms;     /* node 0 cannot be reached since; -1 it can */
     int64_t losses, lost;  /* as in wire_says */
     int64_t told_sequence; /* the highest answered */

@@ -95,6 +95,7 @@ void wire_write_says(struct text *out, const struct wire_says *says, const struc
     add_whole(out, "sequence", says->sequence);
     add_whole(out, "turn", says->turn);
     add_whole(out, "silence_ms", says->silence_ms);
+    add_whole(out, "late_ms", says->late_ms);
     add_whole(out, "generation", says->generation);
     add_whole(out, "running", says->running);
     add_whole(out, "ready", says->ready);
@@ -128,6 +129,7 @@ void wire_write_told(struct text *out, const struct wire_told *told)
     add_whole(out, "generation", told->generation);
     text_add(out, ",\"lease\":%s,\"running\":%s,\"left\":%s", told->is_lease ? "true" : "false",
              told->is_running ? "true" : "false", told->is_left ? "true" : "false");
+    add_whole(out, "lease_ms", told->lease_ms);
     add_whole(out, "ready", told->ready);
     add_whole(out, "used", told->used);
     add_whole(out, "stop", told->stop);
@@ -302,6 +304,7 @@ static enum status read_state(const cJSON *root, struct wire_says *says)
     TRY(json_get_i64(root, "sequence", 1, WHOLE_MAX, &says->sequence));
     TRY(json_get_i64(root, "turn", -1, WHOLE_MAX, &says->turn));
     TRY(json_get_i64(root, "silence_ms", 0, WHOLE_MAX, &says->silence_ms));
+    TRY(json_get_i64(root, "late_ms", 0, WHOLE_MAX, &says->late_ms));
     TRY(json_get_i64(root, "generation", 0, WHOLE_MAX, &says->generation));
     TRY(json_get_i64(root, "running", 0, WHOLE_MAX, &says->running));
     TRY(json_get_i64(root, "ready", 0, WHOLE_MAX, &says->ready));
@@ -359,6 +362,7 @@ static enum status read_told(const cJSON *root, struct wire_told *out)
     TRY(json_get_i64(root, "generation", 0, WHOLE_MAX, &out->generation));
     TRY(get_bool(root, "running", &out->is_running));
     TRY(get_bool(root, "lease", &out->is_lease));
+    TRY(json_get_i64(root, "lease_ms", 0, WHOLE_MAX, &out->lease_ms));
     TRY(get_bool(root, "left", &out->is_left));
     TRY(json_get_i64(root, "ready", 0, WHOLE_MAX, &out->ready));
     TRY(json_get_i64(root, "used", 0, WHOLE_MAX, &out->used));

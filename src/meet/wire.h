@@ -55,6 +55,7 @@ struct wire_says {
     int64_t sequence;   /* rises with every message of this instance */
     int64_t turn;       /* of the coordinator's state, as last told; -1 never */
     int64_t silence_ms; /* since it sent the message that was last answered: does it hear us? */
+    int64_t late_ms;    /* it stood still for so long lately (late.h): its host has too much to do */
     int64_t generation; /* the highest it has heard of */
     int64_t running;    /* the world it is in; 0 none */
     int64_t ready;      /* how often its workers were ready; this one is not used up yet, else 0 */
@@ -88,6 +89,7 @@ struct wire_told {
     int64_t generation; /* the last world made */
     bool is_running;    /* it stands; else all gather */
     bool is_lease;      /* the message counts as heard; else say again at once */
+    int64_t lease_ms;   /* for so long, from when the message was sent; 0: for PEER_TIMEOUT */
     int64_t ready;      /* the readiness of yours that is held, with addresses; 0 none */
     int64_t used;       /* the readiness of yours that the last world with you used up; 0 none */
     bool is_left;       /* your leaving is noted */

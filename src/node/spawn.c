@@ -9,6 +9,7 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +18,9 @@
 #include "base/text.h"
 
 #define EXEC_FAILED 127
+#define LIFT 10 /* steps of nice */
+
+static int lifted; /* steps of nice that this process was lifted by */
 
 /* give — the descriptor becomes number `as`, and outlives exec. */
 static void give(int fd, int as)
@@ -52,6 +56,8 @@ static _Noreturn void become(const struct spawn_config *config, char *const *arg
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(EXEC_FAILED); /* the parent died before the line above could bind us to it */
+    if (lifted > 0)
+        setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + lifted);
     give_all(config);
     execv("/proc/self/exe", argv);
     execv((const char *)getauxval(AT_EXECFN), argv); /* without /proc */
@@ -59,6 +65,15 @@ static _Noreturn void become(const struct spawn_config *config, char *const *arg
     if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
         _exit(EXEC_FAILED);
     _exit(EXEC_FAILED);
+}
+
+int spawn_lift(void)
+{
+    int before = getpriority(PRIO_PROCESS, 0);
+    for (int by = LIFT; by > 0 && lifted == 0; by--)
+        if (setpriority(PRIO_PROCESS, 0, before - by) == 0)
+            lifted = before - getpriority(PRIO_PROCESS, 0);
+    return lifted;
 }
 
 enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out)

@@ -23,6 +23,9 @@ enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out);
 /* spawn_share — memory that the workers of this node, and those that replace them, find under one descriptor; -1 for one
  * worker. */
 enum status spawn_share(int workers_n, int *fd_out);
+/* spawn_lift — this process goes before others where it may (CAP_SYS_NICE, RLIMIT_NICE); workers started later do not.
+ * By how many steps of nice; 0: it may not. */
+int spawn_lift(void);
 /* spawn_reap — collect one ended child, ours or (as PID 1) an adopted one. False: none left. */
 bool spawn_reap(pid_t *pid_out, int *wait_status_out);
 char spawn_state(pid_t pid); /* the letter of /proc/PID/stat: R S D T Z …; 0 unknown */

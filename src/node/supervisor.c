@@ -491,6 +491,8 @@ static enum status open_all(struct supervisor *s)
 {
     crash_install();
     conf_token_forget(environ);
+    if (conf_ranks(s->conf) > 1 && spawn_lift() == 0)
+        LOG_DEBUG("this process may not go before others (CAP_SYS_NICE): on a busy machine it may be late");
     TRY(open_loop(s));
     TRY(board_create((int)conf_i64(s->conf, CONF_N_GPU_EACH_NODE), conf_ranks(s->conf), &s->board));
     first_node(s);

@@ -16,6 +16,7 @@
 #define MAIL_MAX 512
 #define FAULTS_MS 12000
 #define CALM_MS 10000
+#define GRACE_MS 6000 /* longer, where processes stood still: leases are longer for it */
 #define WORLDS_MAX 512
 
 struct badge { /* what a worker's address says in this simulation */
@@ -26,7 +27,7 @@ struct process {
     bool is_alive, is_frozen;
     int node;
     struct member member;
-    int64_t tick_ms, beat_ms, ready_ms, thaw_ms;
+    int64_t tick_ms, beat_ms, ready_ms, thaw_ms, stall_ms; /* stall_ms: it stands still next; 0: never */
     int64_t entered; /* the last world */
     int64_t aborted; /* given up: the workers take no world up to this number any more */
     struct coordinator *coordinator;
@@ -587,8 +588,8 @@ static void deliver_due(struct sim *s)
         s->at_ms[i] = INT64_MAX;
         if (!deliver(s, &copy)) {
             s->mail[i] = copy;
-            s->at_ms[i] =
-                (s->processes[copy.to].thaw_ms > s->now_ms ? s->processes[copy.to].thaw_ms : s->now_ms) + 60;
+            s->at_ms[i] = (s->processes[copy.to].thaw_ms > s->now_ms ? s->processes[copy.to].thaw_ms : s->now_ms) +
+                          (s->processes[copy.to].stall_ms != 0 ? 10 : 60);
         }
         check_one_world(s);
     }
@@ -610,7 +611,7 @@ static void step(struct sim *s)
     check_one_world(s);
 }
 
-static inline bool sim_run(struct sim *s, uint64_t seed)
+static void begin(struct sim *s, uint64_t seed)
 {
     memset(s, 0, offsetof(struct sim, processes));
     s->processes_n = s->worlds_n = 0;
@@ -621,7 +622,75 @@ static inline bool sim_run(struct sim *s, uint64_t seed)
     s->now_ms = 1000000;
     for (int i = s->nodes_n - 1; i >= 0; i--)
         start(s, i);
-    int64_t calm_ms = s->now_ms + FAULTS_MS, end_ms = calm_ms + CALM_MS;
+}
+
+static bool end(struct sim *s)
+{
+    for (int i = 0; i < s->processes_n; i++) {
+        coordinator_close(s->processes[i].coordinator);
+        s->processes[i].coordinator = NULL;
+    }
+    return s->failure[0] == 0;
+}
+
+/* ---- a host with too much to do ---- */
+
+/* Each process runs for a moment, then stands still for most_ms at most; its clock ticks late, and mail waits. */
+static void stall(struct sim *s, struct process *p, int64_t most_ms)
+{
+    if (p->is_frozen || s->now_ms < p->stall_ms)
+        return;
+    if (p->stall_ms != 0) {
+        p->is_frozen = true;
+        p->thaw_ms = s->now_ms + 1 + (int64_t)draw(s, (uint64_t)most_ms);
+    }
+    p->stall_ms = (p->stall_ms != 0 ? p->thaw_ms : s->now_ms) + 30 + (int64_t)draw(s, 100);
+}
+
+static void starve(struct sim *s, int64_t most_ms)
+{
+    s->now_ms += 10;
+    for (int i = 0; i < s->processes_n; i++) {
+        struct process *p = &s->processes[i];
+        if (p->is_frozen && s->now_ms >= p->thaw_ms) {
+            p->is_frozen = false;
+            tick(s, i);
+        }
+    }
+    deliver_due(s);
+    for (int i = 0; i < s->processes_n; i++) {
+        stall(s, &s->processes[i], most_ms);
+        if (s->processes[i].is_alive && !s->processes[i].is_frozen && s->now_ms >= s->processes[i].tick_ms)
+            tick(s, i);
+    }
+    check_one_world(s);
+}
+
+/* sim_starve — nobody is lost of a job whose processes all stand still for up to 1.2 s again and again, out of nothing; nor
+ * where it becomes slowly worse, up to 2 s: leases have become longer by then. */
+static inline bool sim_starve(struct sim *s, uint64_t seed)
+{
+    begin(s, seed);
+    s->is_calm = true;
+    for (int64_t until_ms = s->now_ms + 5000; s->now_ms < until_ms && s->failure[0] == 0;)
+        step(s);
+    if (s->failure[0] == 0 && !is_settled(s))
+        broken(s, "no world to begin with", 0, 0);
+    for (int64_t begin_ms = s->now_ms; s->now_ms < begin_ms + 40000 && s->failure[0] == 0;) {
+        int64_t worse_ms = seed % 2 == 0 ? (s->now_ms - begin_ms) / 1000 * 40 : 0;
+        starve(s, 1200 + (worse_ms < 800 ? worse_ms : 800));
+        if (s->worlds_n != 1 || !is_settled(s))
+            broken(s, "a loss, and none was lost", s->worlds_n, s->now_ms - begin_ms);
+    }
+    return end(s);
+}
+
+/* ---- and with faults ---- */
+
+static inline bool sim_run(struct sim *s, uint64_t seed)
+{
+    begin(s, seed);
+    int64_t calm_ms = s->now_ms + FAULTS_MS, end_ms = calm_ms + CALM_MS + GRACE_MS;
     while (s->failure[0] == 0 && !s->is_barren && s->now_ms < end_ms) {
         if (!s->is_calm && s->now_ms >= calm_ms)
             calm(s);
@@ -630,12 +699,8 @@ static inline bool sim_run(struct sim *s, uint64_t seed)
             break;
     }
     if (s->failure[0] == 0 && !s->is_barren && !is_settled(s))
-        broken(s, "not all are in one generation 10 s after the last fault", alive_of(s, 0), s->processes_n);
-    for (int i = 0; i < s->processes_n; i++) {
-        coordinator_close(s->processes[i].coordinator);
-        s->processes[i].coordinator = NULL;
-    }
-    return s->failure[0] == 0;
+        broken(s, "not all are in one generation 16 s after the last fault", alive_of(s, 0), s->processes_n);
+    return end(s);
 }
 
 #endif

@@ -14,17 +14,21 @@ if [ -n "${SAN:-}" ]; then
 fi
 rows() {
     cat <<'ROWS'
+no lease is longer where processes stand still|coordinator|s/peer_timeout_ms + coordinator_grace(c, slot);/peer_timeout_ms;/
+a slow round trip gives no lease|coordinator|s/COORDINATOR_LEASE_MS + coordinator_grace(c, slot)/COORDINATOR_LEASE_MS/
+a member does not heed how long its lease is|member|s/        m->lease_ms = lease_of(m, told);/        m->lease_ms = lease_of(m, told) > 0 ? m->config.peer_timeout_ms : 0;/
 a readiness is used twice|coordinator|s/c->slots\[i\].used = c->slots\[i\].ready;/;/
 a world without the ready of all|coordinator|s/slot->closed_ms < 0 \&\& slot->ready > slot->used)/slot->closed_ms < 0)/
-a silent node is never lost|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms) {/} else if (silent_ms < 0) {/
-a node is lost before its lease ends|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms) {/} else if (silent_ms >= 2000) {/
+a silent node is never lost|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\& now_ms >= slot->until_ms) {/} else if (silent_ms < 0) {/
+a node is lost before its lease ends|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\& now_ms >= slot->until_ms) {/} else if (silent_ms >= 2000) {/
+a lease that was promised longer is cut short|coordinator|s/ \&\& now_ms >= slot->until_ms) {/) {/
 a closed connection is a loss at once|coordinator|s/now_ms - slot->closed_ms >= COORDINATOR_CLOSED_MS/now_ms >= slot->closed_ms/
 generations do not grow|coordinator|s/    c->generation++;/    c->generation += !c->generation;/
 a new node 0 does not learn the generation|coordinator|s/    if (says->generation <= c->generation)$/    if (1)/
 a second process takes a place that is held|coordinator|s/^    if (is_absent(slot))$/    if (slot != NULL)/
 old messages are taken for new|coordinator|s/    if (says->sequence > slot->sequence) {/    if (says->sequence > 0) {/
 a loss that a member tells is not heard|coordinator|s/says->lost == c->generation : says->lost == 0/says->lost == -1 : says->lost == 0/
-the member has no lease|member|s/return now_ms - m->answered_ms >= m->config.peer_timeout_ms;/return false;/
+the member has no lease|member|s/return now_ms - m->answered_ms >= m->lease_ms;/return false;/
 the lease counts from the answer|member|s/        m->answered_ms = sent_ms;/        m->answered_ms = now_ms;/
 an aborted world is entered again|member|s/m->lost != generation && !m->is_over/!m->is_over/;s/else if (is_mine \&\& m->is_ready)/else if (is_mine)/;s/m->is_joined && m->is_ready && m->running == 0/m->is_joined \&\& m->running == 0/
 an abort is not heeded|member|s/    if (m->running != 0 && told->generation >= m->running) {/    if (0) {/

@@ -91,6 +91,7 @@ static void answers_come_back_the_same(void **state)
                              .generation = 3,
                              .is_running = true,
                              .is_lease = true,
+                             .lease_ms = 12345,
                              .ready = 1,
                              .used = 2,
                              .is_left = true,

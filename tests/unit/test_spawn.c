@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "base/board.h"
@@ -103,6 +104,27 @@ static void test_first_instruction(void **state)
     }
 }
 
+/* The supervisor goes before others where it may; its workers never do. */
+static void test_lift(void **state)
+{
+    (void)state;
+    char *words[] = {"sleep=1"};
+    pid_t pid, reaped;
+    int wait_status, fd = file_of("b", 3), before = getpriority(PRIO_PROCESS, 0), by = spawn_lift();
+    assert_in_range(by, 0, 10);
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), before - by);
+    assert_int_equal(spawn_lift(), by); /* once */
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), before - by);
+    assert_int_equal(begin(words, fd, -1, &pid), ST_OK);
+    for (int i = 0; i < 1000 && getpriority(PRIO_PROCESS, (id_t)pid) != before; i++)
+        clock_sleep_ms(5);
+    assert_int_equal(getpriority(PRIO_PROCESS, (id_t)pid), before);
+    kill(pid, SIGKILL);
+    while (!spawn_reap(&reaped, &wait_status))
+        clock_sleep_ms(5);
+    close(fd);
+}
+
 static void test_state(void **state)
 {
     (void)state;
@@ -154,6 +176,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_exit_code),
     cmocka_unit_test(test_first_instruction),
     cmocka_unit_test(test_state),
+    cmocka_unit_test(test_lift),
     cmocka_unit_test(test_bound_to_parent),
 };
 

@@ -34,6 +34,7 @@
 #include "node/device.h"
 #include "node/folder.h"
 #include "node/manual.h"
+#include "node/process.h"
 #include "node/say.h"
 #include "node/termination.h"
 
@@ -440,6 +441,7 @@ static enum status run(int argc, char **argv)
     if (command->has_settings) {
         TRY(conf_open(call.argc, call.argv, environ, &call.conf));
         begin_log(call.conf, -1);
+        TRY(process_begin(conf_i64(call.conf, CONF_DEVICE) != CONF_DEVICE_CPU));
         if (command->help != NULL) /* the worker's settings are the supervisor's, which has warned already */
             conf_hint_warn(call.conf, environ);
     }

@@ -145,8 +145,9 @@ enum status board_create(int workers_n, int ranks_n, struct board **out)
     /* Sealed, so that no worker can shrink it and turn the supervisor's next look into a bus error. */
     if (ftruncate(fd, (off_t)bytes) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-        st = FAIL(ST_RETRY, "cannot size the board's shared memory to %zu bytes: %s; free some memory", bytes,
-                  strerror(errno));
+        st = FAIL(errno == EFBIG ? ST_STORE : memory_status((int64_t)bytes),
+                  "cannot size the board's shared memory to %zu bytes: %s; %s", bytes, strerror(errno),
+                  errno == EFBIG ? "raise the limit of a file's size (ulimit -f)" : "free some memory");
     else
         st = map_memory(fd, true, bytes, out);
     if (st != ST_OK) {

@@ -50,6 +50,7 @@ static enum status write_fail(const char *path, const char *verb, size_t bytes)
                          : error == ENOENT                   ? "make the folder first"
                          : error == ENOTDIR ? "a part of the path is a file; choose another path"
                          : error == ELOOP   ? "a symbolic link is in the way; remove it"
+                         : error == EFBIG   ? "raise the limit of a file's size (ulimit -f)"
                          : error == EMFILE || error == ENFILE ? "raise the limit of open files (ulimit -n)"
                                                               : "check the disk";
     return FAIL(ST_STORE, "cannot %s %s: %s; %s", verb, path, strerror(error), remedy);

@@ -42,7 +42,7 @@ enum status_group {
     X(FAULT, DEVICE, 80, "device fault, or corruption suspected on this node; drain the node") \
     X(HANG, DEVICE, 81, "a worker hung beyond the allowed restarts")                                         \
     X(INTERRUPTED, STOP, 130, "SIGINT, after a checkpoint; restart and resume")                              \
-    X(TERMINATED, STOP, 143, "SIGTERM, after a checkpoint; restart and resume")
+    X(TERMINATED, STOP, 143, "SIGTERM or SIGHUP, after a checkpoint; restart and resume")
 
 enum status {
 #define STATUS_ENUM(name, group, code, text) ST_##name,

@@ -63,8 +63,9 @@ static enum status grow(const struct mapping *m, int64_t bytes)
 {
     const char none = 0;
     if (pwrite(m->fd, &none, 1, bytes - 1) != 1)
-        return FAIL(memory_status(bytes), "cannot enlarge the memory that workers share to %lld bytes: %s",
-                    (long long)bytes, strerror(errno));
+        return FAIL(errno == EFBIG ? ST_STORE : memory_status(bytes),
+                    "cannot enlarge the memory that workers share to %lld bytes: %s%s", (long long)bytes, strerror(errno),
+                    errno == EFBIG ? "; raise the limit of a file's size (ulimit -f)" : "");
     return ST_OK;
 }
 

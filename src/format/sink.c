@@ -45,7 +45,7 @@ static enum status flush(struct sink *sink)
         rc =
             sync_file_range(sink->fd, back, n,
                             SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
-    if (rc != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+    if (rc != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
         return FAIL(ST_STORE,
                     "cannot write %s, which needs %" PRId64 " bytes: %s; free space or replace the disk",
                     sink->path, sink->total_bytes, strerror(errno));

@@ -252,7 +252,7 @@ static const char *host(char *out, size_t cap)
     return out;
 }
 
-static bool is_disk(int error) { return error == ENOSPC || error == EDQUOT || error == EIO; }
+static bool is_disk(int error) { return error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG; }
 
 static enum status open_file(const char *dir, struct tfevents *file)
 {

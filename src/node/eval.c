@@ -21,6 +21,7 @@
 #include "node/eval_qa.h"
 #include "node/fit.h"
 #include "node/mapping.h"
+#include "node/process.h"
 #include "node/say.h"
 #include "node/trained.h"
 #include "train/step.h"
@@ -51,6 +52,18 @@ static void take_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    if (!process_ignores(SIGHUP))
+        sigaction(SIGHUP, &action, NULL);
+}
+
+/* let_signals_end — while a model is loaded nothing looks at stop_signal, and there is nothing to lose. */
+static enum status let_signals_end(void)
+{
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    if (!process_ignores(SIGHUP))
+        signal(SIGHUP, SIG_DFL);
+    return stop_signal == 0 ? ST_OK : FAIL(ST_RETRY, "stopped before the model was loaded");
 }
 
 /* go_on — between batches: say every few seconds how far it is. */
@@ -152,9 +165,12 @@ static enum status open_step(struct eval *e)
     config.dev = e->dev;
     config.dtype = device_dtype(e->conf, dev_is_apart(e->dev));
     TRY(check_memory(e, &config));
+    TRY(let_signals_end());
     TRY(step_open(&config, &e->step));
     struct load_target to = {.table = step_table(e->step), .stream = step_stream(e->step), .data = step_tensor(e->step, 0)};
-    return trained_load(&e->trained, &to);
+    TRY(trained_load(&e->trained, &to));
+    take_signals();
+    return ST_OK;
 }
 
 /* --- the answer -------------------------------------------------------------------------------------------- */

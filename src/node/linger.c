@@ -6,6 +6,7 @@
 #include <event2/event.h>
 
 #include "base/log.h"
+#include "node/process.h"
 #include "base/text.h"
 
 #define SIGNALS_N 4
@@ -30,6 +31,8 @@ void linger_run(struct event_base *loop, int64_t ms)
     struct event *signals[SIGNALS_N] = {NULL};
     bool is_watched = true;
     for (int i = 0; i < SIGNALS_N; i++) {
+        if (process_ignores(numbers[i]))
+            continue;
         signals[i] = evsignal_new(loop, numbers[i], on_signal, loop);
         is_watched = is_watched && signals[i] && event_add(signals[i], NULL) == 0;
     }

@@ -44,7 +44,7 @@ static void give_all(const struct spawn_config *config)
 /* become — the child's side of fork: only async-signal-safe calls until exec. */
 static _Noreturn void become(const struct spawn_config *config, char *const *argv, pid_t parent)
 {
-    static const int ignored[] = {SIGINT, SIGTERM, SIGUSR1, SIGPIPE};
+    static const int ignored[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGPIPE};
     sigset_t none;
     /* Handlers of the event loop must not run here (they write to the parent's own pipe): signals have been
      * blocked since before fork, are ignored now, which outlives exec, and are let through after that. */

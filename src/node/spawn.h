@@ -18,7 +18,7 @@ struct spawn_config {
 
 /* spawn_worker — fork and exec "convoy worker I WORDS…" with the board on BOARD_FD, what workers share on
  * BOARD_SHARE_FD, and every other descriptor but 0, 1, 2 closed. The worker dies with this process (SIGKILL), and
- * ignores SIGINT, SIGTERM, SIGUSR1 and SIGPIPE from its first instruction. */
+ * ignores SIGINT, SIGTERM, SIGUSR1, SIGHUP and SIGPIPE from its first instruction. */
 enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out);
 /* spawn_share — memory that the workers of this node, and those that replace them, find under one descriptor; -1 for one
  * worker. */

@@ -29,6 +29,7 @@
 #include "node/device.h"
 #include "node/fit.h"
 #include "node/linger.h"
+#include "node/process.h"
 #include "node/rally.h"
 #include "node/spawn.h"
 #include "node/verdict.h"
@@ -40,7 +41,7 @@
 #define SAME_SIGNAL_MS 500 /* `timeout` and process groups deliver one signal twice */
 #define LOADING_STOP_MS 3000 /* a worker that has not begun to train obeys a stop by itself so long, then it is ended */
 #define SERVE_HANG_EXTRA_MS (30 * 1000)
-#define SIGNALS_N 4
+#define SIGNALS_N 5
 
 struct supervisor {
     const struct conf *conf;
@@ -324,8 +325,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 static enum board_request request_of(int signal_n)
 {
     return signal_n == SIGINT    ? BOARD_REQUEST_INTERRUPT
-           : signal_n == SIGTERM ? BOARD_REQUEST_TERMINATE
-                                 : BOARD_REQUEST_PREEMPT;
+           : signal_n == SIGUSR1 ? BOARD_REQUEST_PREEMPT
+                                 : BOARD_REQUEST_TERMINATE; /* a terminal that hangs up ends the run likewise */
 }
 
 /* cut — the second SIGINT or SIGTERM: somebody cannot wait. With other nodes not even for their answer. */
@@ -364,8 +365,8 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     board_request(s->board, request);
     if (s->rally)
         rally_stop(s->rally, request);
-    LOG_INFO("%s: stopping after this step and a checkpoint; a second SIGINT or SIGTERM ends at once",
-             guard_signal(request));
+    LOG_INFO("%s%s: stopping after this step and a checkpoint; a second SIGINT or SIGTERM ends at once",
+             guard_signal(request), signal_n == SIGHUP ? " (by SIGHUP)" : "");
     crew_stay_away(s->crew);
     if (crew_alive(s->crew) == 0)
         stop_unready(s, request);
@@ -386,7 +387,8 @@ static enum status open_loop(struct supervisor *s)
     static const struct {
         int signal_n;
         event_callback_fn call;
-    } rows[SIGNALS_N] = {{SIGTERM, on_stop}, {SIGINT, on_stop}, {SIGUSR1, on_stop}, {SIGCHLD, on_child}};
+    } rows[SIGNALS_N] = {
+        {SIGTERM, on_stop}, {SIGINT, on_stop}, {SIGUSR1, on_stop}, {SIGCHLD, on_child}, {SIGHUP, on_stop}};
     static const struct timeval every = {.tv_usec = TICK_MS * 1000};
     signal(SIGPIPE, SIG_IGN);
     s->loop = event_base_new();
@@ -394,6 +396,8 @@ static enum status open_loop(struct supervisor *s)
         return FAIL(ST_RETRY, "cannot open the event loop: no memory or no open files are left; free some memory, or raise "
                     "the limit (ulimit -n)");
     for (int i = 0; i < SIGNALS_N; i++) {
+        if (process_ignores(rows[i].signal_n) && rows[i].signal_n == SIGHUP)
+            continue;
         s->signals[i] = evsignal_new(s->loop, rows[i].signal_n, rows[i].call, s);
         if (!s->signals[i] || event_add(s->signals[i], NULL))
             return FAIL(ST_RETRY, "cannot watch signal %d: no memory or no open files are left; free some memory, or raise "

@@ -1,0 +1,60 @@
+/* process — see process.h.
+ *
+ * No core dumps by RLIMIT_CORE=1, not by PR_SET_DUMPABLE=0. A process that is not dumpable owns nothing under
+ * /proc/self: as user 65532 of a container it could not read its own limits and maps, the workers of a node not each
+ * other's memory (UCX's CMA), and strace and debuggers would lose it. A limit of one byte is less than any core, and a
+ * pipe in core_pattern, which other limits do not stop, is not begun with it (core(5); fs/coredump.c of Linux). Secrets
+ * are left out of cores all the same (base/secure.h), for a debugger may write one. */
+#include "node/process.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define FILES_LEAST 32 /* a worker, its data, a checkpoint, the page: 20 or so, measured */
+
+static enum status raise_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return ST_OK;
+    rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        limit.rlim_cur = before;
+    if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < FILES_LEAST)
+        return FAIL(ST_BAD_SETTING,
+                    "only %llu files may be open at a time, at least %d are needed; raise the limit (ulimit -n)",
+                    (unsigned long long)limit.rlim_cur, FILES_LEAST);
+    return ST_OK;
+}
+
+static void forbid_cores(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_CORE, &limit) != 0 || limit.rlim_max == 0)
+        return; /* then a pipe cannot be stopped; what it reads has no secrets */
+    limit.rlim_cur = 1;
+    (void)setrlimit(RLIMIT_CORE, &limit);
+}
+
+static bool helper_is_needed(bool may_use_gpu)
+{
+    return may_use_gpu && access("/usr/bin/nvidia-modprobe", X_OK) == 0 && access("/dev/nvidia-uvm", F_OK) != 0;
+}
+
+enum status process_begin(bool may_use_gpu)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    forbid_cores();
+    if (!helper_is_needed(may_use_gpu))
+        (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    return raise_files();
+}
+
+bool process_ignores(int signal_n)
+{
+    struct sigaction action;
+    return sigaction(signal_n, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}

@@ -15,7 +15,7 @@ begin_served() {
 
 begin_served $endless CHECKPOINT_DIR=ck CHECKPOINT_EVERY=500
 wait_for 20 status_has '.phase == "training" and .checkpoint.step != null'
-ok "the status URL is told at the start" is "$(head -n 1 out)" "status $url/status"
+ok "the page is told at the start" is "$(head -n 1 out)" "page $url/"
 ok "/status: 200 JSON" is "$(code $url/status) $(curl -s -o body -w '%{content_type}' $url/status)" "200 application/json"
 get /status >status.json
 ok "/status: every key of the contract" is "$(jq -r 'keys_unsorted|join(" ")' status.json | tr ' ' '\n' | sort | tr '\n' ' ')" \

@@ -36,6 +36,7 @@
 #include "node/manual.h"
 #include "node/process.h"
 #include "node/say.h"
+#include "node/slurm.h"
 #include "node/termination.h"
 
 /* One call of the program: the words behind the command, and the settings when the command wants them. */
@@ -284,6 +285,7 @@ static enum status run_train(const struct call *call)
     int n = call->argc;
     TRY(check_data(call->conf));
     int64_t before = conf_i64(call->conf, CONF_N_GPU_EACH_NODE);
+    slurm_warn(environ, conf_i64(call->conf, CONF_DEVICE) != CONF_DEVICE_CPU);
     TRY(settle_workers(call->conf));
     char **words = calloc((size_t)n + 2, sizeof *words);
     if (words == NULL)

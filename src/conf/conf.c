@@ -347,6 +347,7 @@ static enum status read_launcher(struct conf *conf, char **environment)
         [LAUNCHER_N_NODES] = CONF_N_NODES,
         [LAUNCHER_MASTER_ADDR] = CONF_MASTER_ADDR,
         [LAUNCHER_MASTER_PORT] = CONF_MASTER_PORT,
+        [LAUNCHER_WORKERS] = CONF_N_GPU_EACH_NODE,
     };
     bool is_wanted[LAUNCHER_N];
     struct launcher_said said[LAUNCHER_N];

@@ -1,7 +1,8 @@
 /* launcher — variables of Slurm, Kubernetes, torchrun, Open MPI → this node's number, how many, node 0.
  *
  * Sources: srun(1) of Slurm 22.05, torch/distributed/run.py (every flag has a PET_ twin), the Kubernetes
- * Indexed Job, Open MPI's orterun(1). It must not know what settings are for; it reads nothing but the
+ * Indexed Job, LeaderWorkerSet v1, SkyPilot's distributed jobs, Open MPI's orterun(1). It must not know what settings
+ * are for; it reads nothing but the
  * environment it is given. The host-list parser is a pure function of its bytes; its fuzz entry is at the
  * foot. */
 #include "conf/launcher.h"
@@ -11,6 +12,7 @@
 #include "base/text.h"
 
 #define NODES_MAX 1048576
+#define WORKERS_MAX 64
 #define OMPI_LOCAL_SIZE "OMPI_COMM_WORLD_LOCAL_SIZE"
 
 struct source {
@@ -23,8 +25,10 @@ struct source {
 static const struct source sources[] = {
     {LAUNCHER_NODE_ID, "PET_NODE_RANK", false},        {LAUNCHER_NODE_ID, "NODE_RANK", false},
     {LAUNCHER_NODE_ID, "GROUP_RANK", false},           {LAUNCHER_NODE_ID, "JOB_COMPLETION_INDEX", false},
+    {LAUNCHER_NODE_ID, "LWS_WORKER_INDEX", false},     {LAUNCHER_NODE_ID, "SKYPILOT_NODE_RANK", false},
     {LAUNCHER_NODE_ID, "SLURM_NODEID", false},         {LAUNCHER_NODE_ID, "OMPI_COMM_WORLD_RANK", true},
     {LAUNCHER_N_NODES, "PET_NNODES", false},           {LAUNCHER_N_NODES, "NNODES", false},
+    {LAUNCHER_N_NODES, "LWS_GROUP_SIZE", false},       {LAUNCHER_N_NODES, "SKYPILOT_NUM_NODES", false},
     {LAUNCHER_N_NODES, "SLURM_STEP_NUM_NODES", false}, {LAUNCHER_N_NODES, "OMPI_COMM_WORLD_SIZE", true},
 };
 #define SOURCES_N (sizeof sources / sizeof sources[0])
@@ -125,23 +129,58 @@ static enum status check_single(char **environment)
     return ST_OK;
 }
 
+static bool take_whole(const char *text, char *out, size_t cap)
+{
+    return text_copy(out, cap, text);
+}
+
+static bool take_first_host(const char *text, char *out, size_t cap)
+{
+    return launcher_host(text, 0, out, cap);
+}
+
 /* read_master — addresses of two launchers are not compared: one host has many names. */
 static enum status read_master(char **environment, struct launcher_said *said)
 {
-    const char *text = launcher_find(environment, "PET_MASTER_ADDR");
-    if (text != NULL) {
-        said->name = "PET_MASTER_ADDR";
-        return text_copy(said->text, sizeof said->text, text)
-                   ? ST_OK
-                   : refuse(said->name, text, "at most 255 bytes long");
+    static const struct {
+        const char *name;
+        bool (*take)(const char *text, char *out, size_t cap);
+        const char *want;
+    } addresses[] = {
+        {"PET_MASTER_ADDR", take_whole, "at most 255 bytes long"},
+        {"LWS_LEADER_ADDRESS", take_whole, "at most 255 bytes long"},
+        {"SLURM_STEP_NODELIST", take_first_host, "a host list such as gpu[001-003,7],b4"},
+        {"SKYPILOT_NODE_IPS", launcher_line, "a list of addresses, one a line"},
+    };
+    for (size_t i = 0; i < sizeof addresses / sizeof addresses[0] && said->name == NULL; i++) {
+        const char *text = launcher_find(environment, addresses[i].name);
+        if (text == NULL)
+            continue;
+        said->name = addresses[i].name;
+        if (!addresses[i].take(text, said->text, sizeof said->text))
+            return refuse(said->name, text, addresses[i].want);
     }
-    text = launcher_find(environment, "SLURM_STEP_NODELIST");
+    return ST_OK;
+}
+
+/* read_workers — SkyPilot's number of GPUs; 0 is a node of CPUs: how many workers it shall have, is not said. */
+static enum status read_workers(char **environment, struct launcher_said *said)
+{
+    static const char name[] = "SKYPILOT_NUM_GPUS_PER_NODE";
+    const char *text = launcher_find(environment, name);
+    int64_t n = 0;
     if (text == NULL)
         return ST_OK;
-    said->name = "SLURM_STEP_NODELIST";
-    return launcher_host(text, 0, said->text, sizeof said->text)
-               ? ST_OK
-               : refuse(said->name, text, "a host list such as gpu[001-003,7],b4");
+    if (text_i64(text, 0, WORKERS_MAX, &n) != TEXT_OK)
+        return FAIL(ST_BAD_SETTING,
+                    "%s=%.32s (set by the launcher) is not a number of GPUs from 0 to 64; set N_GPU_EACH_NODE to "
+                    "overrule it",
+                    name, text);
+    if (n == 0)
+        return ST_OK;
+    said->name = name;
+    text_format(said->text, sizeof said->text, "%lld", (long long)n);
+    return ST_OK;
 }
 
 enum status launcher_read(char **environment, const bool is_wanted[LAUNCHER_N],
@@ -155,6 +194,8 @@ enum status launcher_read(char **environment, const bool is_wanted[LAUNCHER_N],
             TRY(read_number(environment, (enum launcher_key)key, &said[key]));
     if (is_wanted[LAUNCHER_MASTER_ADDR])
         TRY(read_master(environment, &said[LAUNCHER_MASTER_ADDR]));
+    if (is_wanted[LAUNCHER_WORKERS])
+        TRY(read_workers(environment, &said[LAUNCHER_WORKERS]));
     const char *port = is_wanted[LAUNCHER_MASTER_PORT] ? launcher_find(environment, "PET_MASTER_PORT") : NULL;
     if (port == NULL)
         return ST_OK;
@@ -312,10 +353,21 @@ int64_t launcher_hosts(const char *list)
     return walk(list, -1, NULL, 0, NULL);
 }
 
+bool launcher_line(const char *list, char *out, size_t cap)
+{
+    size_t n = strcspn(list, "\n");
+    if (n == 0 || n >= cap)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!is_host_char(list[i]) && list[i] != ':')
+            return false;
+    return text_format(out, cap, "%.*s", (int)n, list);
+}
+
 #ifdef FUZZ
 #include <stdlib.h>
 
-/* Fuzz entry: a host list; its first, middle and last host are named. */
+/* Fuzz entry: a host list; its first, middle and last host are named. And a list of lines. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
@@ -331,6 +383,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         (void)launcher_host(list, n / 2, host, sizeof host);
         (void)launcher_host(list, n - 1, host, sizeof host);
     }
+    (void)launcher_line(list, host, sizeof host);
     free(list);
     return 0;
 }

@@ -1,5 +1,5 @@
-/* launcher — what Slurm, Kubernetes, torchrun and Open MPI already say about this node, read from their
- * variables.
+/* launcher — what Slurm, Kubernetes, LeaderWorkerSet, SkyPilot, torchrun and Open MPI already say about this node, read
+ * from their variables.
  *
  * Pure functions of an environment. Two launchers that contradict each other are refused, never guessed
  * between. It must not know the table of settings: conf.c puts the answers in. */
@@ -17,6 +17,7 @@ enum launcher_key {
     LAUNCHER_N_NODES,
     LAUNCHER_MASTER_ADDR,
     LAUNCHER_MASTER_PORT,
+    LAUNCHER_WORKERS, /* of this node: GPUs */
     LAUNCHER_N
 };
 
@@ -42,5 +43,9 @@ bool launcher_is_known(const char *name);
  * name does not fit. */
 bool launcher_host(const char *list, int64_t index, char *out, size_t cap);
 int64_t launcher_hosts(const char *list); /* how many; -1: malformed, or over a million */
+
+/* launcher_line — the first line of a list of addresses, one a line, as SkyPilot has it: name or address, IPv4 or IPv6.
+ * False: it is empty, does not fit, or has bytes that no address has. */
+bool launcher_line(const char *list, char *out, size_t cap);
 
 #endif

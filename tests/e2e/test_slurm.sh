@@ -45,14 +45,18 @@ SlurmctldLogFile=$tmp/ctld.log
 SlurmdLogFile=$tmp/%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-SelectType=select/linear
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
+SlurmdParameters=config_overrides
 MpiDefault=none
 ReturnToService=2
 KillWait=20
-NodeName=n0 NodeHostname=$host NodeAddr=127.0.0.1 Port=$p0 CPUs=1 State=UNKNOWN
-NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$p1 CPUs=1 State=UNKNOWN
+NodeName=n0 NodeHostname=$host NodeAddr=127.0.0.1 Port=$p0 CPUs=2 Gres=gpu:2 State=UNKNOWN
+NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$p1 CPUs=2 Gres=gpu:2 State=UNKNOWN
 PartitionName=all Nodes=n0,n1 Default=YES MaxTime=10 State=UP
 EOF
+printf 'NodeName=n[0-1] Name=gpu File=%s\n' /dev/null /dev/zero >gres.conf
 export SLURM_CONF=$tmp/slurm.conf
 slurmctld -c >out 2>err && slurmd -N n0 >>out 2>>err && slurmd -N n1 >>out 2>>err || give_up slurm "its daemons do not start: $(cat err *.log | tail -n 1)"
 pid=$$
@@ -60,16 +64,23 @@ idle() { [ "$(sinfo -h -o %D -t idle 2>/dev/null)" = 2 ]; }
 wait_for 30 idle || give_up slurm "its nodes do not come up: $(sinfo -h 2>&1 | head -n 1), $(tail -n 1 n0.log)"
 # submit SETTING… — $job; both nodes are this machine, so node 0's address is said.
 submit() {
-    job=$(STATUS_PORT=0 JOB_TOKEN_FILE=$tmp/job.token CONVOY=$convoy MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port) \
-        sbatch --parsable --nodes=2 --chdir="$tmp" --output="$tmp/job-%j.out" "$root/examples/slurm.sbatch" "$@" 2>err)
+    # shellcheck disable=SC2086
+    job=$(STATUS_PORT=0 JOB_TOKEN_FILE=$tmp/job.token CONVOY=$tmp/recorder MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port) \
+        sbatch --parsable --nodes=2 ${gpus:-} --chdir="$tmp" --output="$tmp/job-%j.out" "$root/examples/slurm.sbatch" "$@" 2>err)
 }
 state() { scontrol -o show job "$job" 2>/dev/null | grep -oE 'JobState=[A-Z]+' | cut -d= -f2; }
 is_state() { [ "$(state)" = "$1" ]; }
 (umask 077 && head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n' >job.token)
 
+# What a task is given, before the program takes its place.
+printf '#!/bin/sh\necho "${SLURM_CPUS_PER_TASK:-1} ${SLURM_GPUS_ON_NODE:-0}" >"%s/given.$SLURM_NODEID"\nexec "%s" "$@"\n' "$tmp" "$convoy" >recorder
+chmod +x recorder
+gpus=--gpus-per-node=2
 submit $tiny STEPS=20 BATCH_SIZE=1 GLOBAL_BATCH=4 CHECKPOINT_DIR=$tmp/c METRICS_FILE=$tmp/m.jsonl
 ok "sbatch takes it" test -n "$job"
 ok "two nodes of Slurm are two of one job: done" wait_for 60 is_state COMPLETED
+gpus=
+ok "a task has all processors and GPUs of its node" is "$(cat given.0 given.1 | xargs) $(scontrol -o show job "$job" | grep -oE 'NumCPUs=[0-9]+')" "2 2 2 2 NumCPUs=4"
 ok "all steps" is "$(steps_of m.jsonl) $(newest_step c)" "20 20"
 run $tiny STEPS=20 BATCH_SIZE=1 GLOBAL_BATCH=4 METRICS_FILE=one.jsonl
 ok "the losses of one node" near one.jsonl m.jsonl 2e-6

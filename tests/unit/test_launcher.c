@@ -20,7 +20,7 @@ static void run_trials(const struct trial *trials, size_t n)
     for (size_t i = 0; i < n; i++) {
         const struct trial *t = &trials[i];
         struct launcher_said said[LAUNCHER_N];
-        const bool all[LAUNCHER_N] = {true, true, true, true};
+        const bool all[LAUNCHER_N] = {true, true, true, true, true};
         status_clear();
         enum status st = launcher_read((char **)t->environment, all, said);
         bool is_right;
@@ -63,6 +63,10 @@ static void one_launcher(void **state)
              "OMPI_COMM_WORLD_LOCAL_RANK=0"),
         SAYS("1", "2", "OMPI_COMM_WORLD_RANK=8", "OMPI_COMM_WORLD_SIZE=16", "OMPI_COMM_WORLD_LOCAL_SIZE=8",
              "OMPI_COMM_WORLD_LOCAL_RANK=0"),
+        /* LeaderWorkerSet and SkyPilot with all that they export */
+        SAYS("2", "4", "LWS_LEADER_ADDRESS=run-0.run.default", "LWS_GROUP_SIZE=4", "LWS_WORKER_INDEX=2"),
+        SAYS("1", "2", "SKYPILOT_NODE_RANK=1", "SKYPILOT_NUM_NODES=2", "SKYPILOT_NODE_IPS=10.0.0.1\n10.0.0.2",
+             "SKYPILOT_NUM_GPUS_PER_NODE=8", "SKYPILOT_TASK_ID=sky-1"),
         /* a batch script's variables are not a step's */
         SAYS("0", "", "SLURM_NODEID=0", "SLURM_NNODES=4", "SLURM_JOB_NUM_NODES=4"),
         SAYS("", "", "NODE_RANK=", "NNODES=", "SLURM_NODEID="),
@@ -71,7 +75,7 @@ static void one_launcher(void **state)
     };
     RUN(trials);
     struct launcher_said said[LAUNCHER_N];
-    const bool all[LAUNCHER_N] = {true, true, true, true};
+    const bool all[LAUNCHER_N] = {true, true, true, true, true};
     assert_int_equal(launcher_read((char *[]){"NODE_RANK=007", NULL}, all, said), ST_OK);
     assert_string_equal(said[LAUNCHER_NODE_ID].text, "7"); /* a value, not a text */
 }
@@ -92,12 +96,20 @@ static void several_launchers(void **state)
                 "OMPI_COMM_WORLD_RANK=7", "OMPI_COMM_WORLD_LOCAL_SIZE=8"),
         REFUSED("NNODES says N_NODES=2, SLURM_STEP_NUM_NODES says 4; set N_NODES", "NNODES=2",
                 "SLURM_STEP_NUM_NODES=4"),
+        REFUSED("LWS_WORKER_INDEX says NODE_ID=1, SKYPILOT_NODE_RANK says 0; set NODE_ID", "LWS_WORKER_INDEX=1",
+                "SKYPILOT_NODE_RANK=0"),
+        REFUSED("JOB_COMPLETION_INDEX says NODE_ID=0, LWS_WORKER_INDEX says 1", "JOB_COMPLETION_INDEX=0",
+                "LWS_WORKER_INDEX=1"),
+        REFUSED("LWS_GROUP_SIZE says N_NODES=2, SLURM_STEP_NUM_NODES says 4; set N_NODES", "LWS_GROUP_SIZE=2",
+                "SLURM_STEP_NUM_NODES=4"),
+        REFUSED("SKYPILOT_NUM_NODES says N_NODES=3, OMPI_COMM_WORLD_SIZE says 2", "SKYPILOT_NUM_NODES=3",
+                "OMPI_COMM_WORLD_SIZE=2"),
         REFUSED("PET_NNODES says N_NODES=1, OMPI_COMM_WORLD_SIZE says 2", "PET_NNODES=1",
                 "OMPI_COMM_WORLD_SIZE=2"),
     };
     RUN(trials);
     /* What was set explicitly is not asked of launchers, so they may contradict. */
-    const bool none[LAUNCHER_N] = {false, false, false, false};
+    const bool none[LAUNCHER_N] = {false, false, false, false, false};
     struct launcher_said said[LAUNCHER_N];
     char *bad[] = {"NODE_RANK=1",     "GROUP_RANK=2",      "NNODES=x", "SLURM_STEP_NODELIST=a[",
                    "SLURM_LOCALID=3", "PET_MASTER_ADDR=x", NULL};
@@ -128,6 +140,14 @@ static void bad_values(void **state)
                 "SLURM_LOCALID=1"),
         REFUSED("LOCAL_RANK=3: the launcher started several", "LOCAL_RANK=3"),
         REFUSED("OMPI_COMM_WORLD_LOCAL_RANK=1: the launcher", "OMPI_COMM_WORLD_LOCAL_RANK=1"),
+        REFUSED("SKYPILOT_NODE_IPS=x  (set by the launcher) is not a list of addresses", "SKYPILOT_NODE_IPS=x "),
+        REFUSED("SKYPILOT_NODE_IPS=?10.0.0.1", "SKYPILOT_NODE_IPS=\n10.0.0.1"),
+        REFUSED("SKYPILOT_NODE_IPS=10.0.0.1 10.0.0.2", "SKYPILOT_NODE_IPS=10.0.0.1 10.0.0.2"),
+        REFUSED("SKYPILOT_NUM_GPUS_PER_NODE=65 (set by the launcher) is not a number of GPUs from 0 to 64; set N_GPU_EACH_NODE",
+                "SKYPILOT_NUM_GPUS_PER_NODE=65"),
+        REFUSED("SKYPILOT_NUM_GPUS_PER_NODE=x", "SKYPILOT_NUM_GPUS_PER_NODE=x"),
+        REFUSED("LWS_WORKER_INDEX=-1", "LWS_WORKER_INDEX=-1"),
+        REFUSED("LWS_GROUP_SIZE=0 (set by the launcher) is not one number", "LWS_GROUP_SIZE=0"),
         REFUSED("SLURM_STEP_NODELIST=gpu[1- (set by the launcher) is not a host list",
                 "SLURM_STEP_NODELIST=gpu[1-"),
         SAYS("", "", "LOCAL_RANK=x"), /* not ours to judge */
@@ -144,12 +164,15 @@ static void where_node_0_is(void **state)
         {{"PET_MASTER_ADDR=job-node-0-0.job", "SLURM_STEP_NODELIST=a1"},
          "job-node-0-0.job",
          "PET_MASTER_ADDR"},
+        {{"LWS_LEADER_ADDRESS=run-0.run.default", "SKYPILOT_NODE_IPS=10.0.0.1"}, "run-0.run.default", "LWS_LEADER_ADDRESS"},
+        {{"SKYPILOT_NODE_IPS=10.0.0.1\n10.0.0.2"}, "10.0.0.1", "SKYPILOT_NODE_IPS"},
+        {{"SKYPILOT_NODE_IPS=fd00::1\nfd00::2\n"}, "fd00::1", "SKYPILOT_NODE_IPS"},
         {{"SLURM_STEP_NODELIST=gpu[001-003,7],b4"}, "gpu001", "SLURM_STEP_NODELIST"},
         {{"SLURM_STEP_NODELIST=b4"}, "b4", "SLURM_STEP_NODELIST"},
         {{"SLURM_JOB_NODELIST=b4"}, "", NULL},
         {{"PET_MASTER_ADDR="}, "", NULL},
     };
-    const bool all[LAUNCHER_N] = {true, true, true, true};
+    const bool all[LAUNCHER_N] = {true, true, true, true, true};
     for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
         struct launcher_said said[LAUNCHER_N];
         assert_int_equal(launcher_read((char **)trials[i].environment, all, said), ST_OK);
@@ -159,6 +182,11 @@ static void where_node_0_is(void **state)
         else
             assert_string_equal(said[LAUNCHER_MASTER_ADDR].name, trials[i].name);
     }
+    struct launcher_said workers[LAUNCHER_N];
+    assert_int_equal(launcher_read((char *[]){"SKYPILOT_NUM_GPUS_PER_NODE=8", NULL}, all, workers), ST_OK);
+    assert_string_equal(workers[LAUNCHER_WORKERS].text, "8");
+    assert_int_equal(launcher_read((char *[]){"SKYPILOT_NUM_GPUS_PER_NODE=0", NULL}, all, workers), ST_OK);
+    assert_null(workers[LAUNCHER_WORKERS].name);
     char longest[400];
     struct launcher_said said[LAUNCHER_N];
     memset(longest, 'a', sizeof longest);

@@ -66,9 +66,9 @@ static enum status take(struct import *in)
 {
     struct memory_plan plan;
     TRY(memory_plan_import(&in->dims, &plan));
-    TRY(fit_alone("import", &plan, NULL, "use a machine with more memory; what is made there may be copied here"));
     TRY(model_ops(&in->dims)->describe(&in->dims, &in->table));
     TRY(weights_load(in->from, &(struct load_target){.table = &in->table}));
+    TRY(fit_alone("import", &plan, NULL, "use a machine with more memory; what is made there may be copied here"));
     in->data = calloc((size_t)in->table.total_elems, sizeof *in->data);
     if (!in->data)
         return FAIL(memory_status(in->table.total_elems * (int64_t)sizeof *in->data),

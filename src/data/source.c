@@ -243,7 +243,11 @@ static enum status make_pair(struct source *idx, const char *bin_path)
     if (!S_ISREG(info.st_mode) || info.st_size == 0)
         return FAIL(ST_BAD_DATA, "%s is %s; the Megatron index %s needs it", bin_path,
                     S_ISREG(info.st_mode) ? "empty" : "not a regular file", idx->path);
-    TRY(list_add(&one, bin_path, &info));
+    const enum status st = list_add(&one, bin_path, &info);
+    if (st != ST_OK) {
+        source_free(&one);
+        return st;
+    }
     idx->pair = one.item;
     idx->kind = idx->pair->kind = SOURCE_KIND_MEGATRON;
     return ST_OK;
@@ -261,8 +265,9 @@ static enum status bin_or_pair(struct source *source)
     TRY(other_name(source->path, ".idx", idx_path));
     if (stat(idx_path, &info) != 0 || !S_ISREG(info.st_mode))
         return ST_OK;
-    TRY(list_add(&one, idx_path, &info));
-    const enum status st = make_pair(one.item, source->path);
+    enum status st = list_add(&one, idx_path, &info);
+    if (st == ST_OK)
+        st = make_pair(one.item, source->path);
     if (st == ST_OK) {
         source_drop(source);
         *source = one.item[0];

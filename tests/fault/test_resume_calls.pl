@@ -79,19 +79,24 @@ sub check {
     return @bad;
 }
 
-my $code = run(@common, 'METRICS_FILE=whole.jsonl', 'CHECKPOINT_DIR=', 'CHECKPOINT_EVERY=0');
+my $code;
+for my $workers (1, 2) {
+@common = (grep({ !/^N_GPU/ } @common), "N_GPU_EACH_NODE=$workers");
+remove_tree('run', 'run.first');
+unlink 'm.jsonl', 'm.first';
+$code = run(@common, 'METRICS_FILE=whole.jsonl', 'CHECKPOINT_DIR=', 'CHECKPOINT_EVERY=0');
 $whole = losses('whole.jsonl');
 unlink 'm.jsonl';
 my $first = run(@common, 'FAULT=kill@step=10');
-ok('an undisturbed run; one that dies after step 8', $code == 0 && $first == 75 && "@{[steps('run')]}" eq '4 8' ? () : "codes $code $first");
+ok("$workers workers: an undisturbed run; one that dies after step 8", $code == 0 && $first == 75 && "@{[steps('run')]}" eq '4 8' ? () : "codes $code $first");
 rename 'run', 'run.first';
 rename 'm.jsonl', 'm.first';
 $code = resume();
 plan_skip('strace may not trace here') if $code == 1 && err() =~ /PTRACE|not permitted/;
-ok('a resume that is watched', $code == 0 && losses('m.jsonl') eq $whole ? () : ("code $code", lines('err')));
+ok("$workers workers: a resume that is watched", $code == 0 && losses('m.jsonl') eq $whole ? () : ("code $code", lines('err')));
 my $before = sums();
 my @points = map { my $p = $_; map { my $e = $_; ([@$p, $e, ''], [@$p, $e, '+']) } @{ $errors{ $p->[0] } } } points();
-my $most = 36;
+my $most = $workers == 1 ? 36 : 12;
 my $stride = is_torture() || @points <= $most ? 1 : int(@points / $most) + 1;
 for my $way ('', '+') {
     my (%tally, @bad, $done);
@@ -101,9 +106,10 @@ for my $way ('', '+') {
         $done++;
         push @bad, map { "$name no. $n$way, $error: $_" } check(resume("$name:error=$error:when=$n$way"), $before, \%tally);
     }
-    ok(sprintf('%s: %d of %d points (%s)', $way ? 'fails from there on' : 'fails once', $done, scalar @these,
+    ok(sprintf("$workers workers: " . '%s: %d of %d points (%s)', $way ? 'fails from there on' : 'fails once', $done, scalar @these,
         join(', ', map { "$_ $tally{$_}" } sort keys %tally)), @bad);
 }
 $code = resume();
-ok('afterwards all is as before', $code == 0 && losses('m.jsonl') eq $whole && sums() eq $before ? () : "code $code");
+ok("$workers workers: afterwards all is as before", $code == 0 && losses('m.jsonl') eq $whole && sums() eq $before ? () : "code $code");
+}
 done();

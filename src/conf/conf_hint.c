@@ -62,6 +62,17 @@ static const struct alias {
     {"VERBOSE", "LOG_LEVEL"},
 };
 
+/* Well-known variables of other programs that only resemble a setting. */
+static const char *const foreign[] = {"CCACHE_DIR", "SCCACHE_DIR"};
+
+static bool is_foreign(const char *name)
+{
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
+        if (strcmp(name, foreign[i]) == 0)
+            return true;
+    return false;
+}
+
 /* letters_of — how many letters count (text_distance ignores '_'), and which, as a set of bits. Every edit
  * adds or removes at most one letter, so sets that differ by more than the distance need no comparing:
  * 100,000 variables stay cheap. */
@@ -160,7 +171,7 @@ static const char *meant_by(const char *name, size_t n)
 {
     char plain[NAME_MAX_BYTES + 1];
     if (n >= sizeof plain || !text_format(plain, sizeof plain, "%.*s", (int)n, name) ||
-        launcher_is_known(plain))
+        launcher_is_known(plain) || is_foreign(plain))
         return NULL;
     uint32_t set = 0, row_set = 0;
     int letters = letters_of(name, n, &set);

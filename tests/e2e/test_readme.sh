@@ -11,7 +11,7 @@ else
     more="RUN=$tmp/run"
     grep -qx none "$build/cuda.txt" 2>/dev/null && more="$more CUDA=0" # as it was built
     rc=0
-    (cd "$root" && MAKEFLAGS="$more" STEPS=3 BUILD="$build" limit 200 bash -e "$tmp/commands") >out 2>err || rc=$?
+    (cd "$root" && unset MAKELEVEL && MAKEFLAGS="$more" STEPS=3 BUILD="$build" limit 200 bash -e "$tmp/commands") >out 2>err || rc=$?
     ok "make run: trains, keeps a checkpoint, prints a sample" is \
         "$rc $(wc -l <commands) $(grep -c '^step 3/3 ' out) $(newest_step run) $(grep -c '^Alice' out)" "0 1 1 3 1"
     grep -v '^installing' out >said

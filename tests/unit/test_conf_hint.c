@@ -92,6 +92,7 @@ static void common_environments_are_quiet(void **state)
         "http_proxy=x", "https_proxy=x", "no_proxy=x", "AWS_REGION=x", "AWS_SECRET_ACCESS_KEY=x",
         "WANDB_API_KEY=x", "HF_HOME=/x", "HF_TOKEN=x", "TOKENIZERS_PARALLELISM=false",
         "DATABASE_URL=x", "DB_HOST=x", "REDIS_URL=x", "PORT=80", "HTTP_PORT=80", "LOG_DIR=/x",
+        "CCACHE_DIR=/x", "SCCACHE_DIR=/x",
         "LOG_FILE=x", "DEBUG=1", "VERBOSE=1", "MODEL_DIR=/x", "DATA_DIR=/x", "OUTPUT_DIR=/x",
         "CACHE_SIZE=1", "APP_ENV=x", "STAGE=x", "VERSION=1", "SERVICE_NAME=x",
         /* Kubernetes: service links and the downward API */

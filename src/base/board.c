@@ -49,6 +49,7 @@ struct board_part {
 
 struct board_parts {
     struct board_part post, ready, call, gpu;
+    struct tail tail;
 };
 
 /* The world has one slot: a supervisor killed while writing it takes its readers along. It lies behind the workers. */
@@ -452,6 +453,12 @@ void board_abort(struct board *board, int64_t generation)
 int64_t board_aborted(const struct board *board)
 {
     return atomic_load_explicit(&board->memory->aborted, memory_order_acquire);
+}
+
+struct tail *board_tail(const struct board *board, int worker_i)
+{
+    ASSERTF(worker_i >= 0 && worker_i < board->workers_n, "worker %d", worker_i);
+    return &board->memory->workers[worker_i].tail;
 }
 
 static struct board_letter_memory *letter_of(const struct board *board, enum board_letter letter)

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/tail.h"
 
 #define BOARD_WORKERS_MAX 64
 #define BOARD_STEPS_KEPT 256 /* step times kept for p50 and p95 */
@@ -84,6 +85,7 @@ struct board_worker {
     struct board_model model;
     struct board_checkpoint checkpoint;
     int64_t step, steps; /* done so far, planned */
+    int64_t begun_step;  /* done before this life began: the checkpoint's; -1: not known yet */
     int64_t epoch;
     int64_t tokens; /* seen so far, over restarts */
     double loss, val_loss, lr, grad_norm;
@@ -136,6 +138,7 @@ enum board_letter {
     BOARD_LETTER_DATA,     /* node 0's worker 0: the files its data are made of */
     BOARD_LETTER_VAL_DATA, /* likewise, of those held out */
     BOARD_LETTER_PASS,     /* supervisor: by what workers may ask node 0 for them */
+    BOARD_LETTER_SAMPLE,   /* rank 0: its step in digits, a blank, the text that it would write, as a JSON string */
     BOARD_LETTERS_N
 };
 
@@ -203,6 +206,9 @@ bool board_world_copy(const struct board *board, int64_t after, int64_t *generat
 int board_ranks(const struct board *board);
 void board_abort(struct board *board, int64_t generation); /* supervisor: this one and those before it are over */
 int64_t board_aborted(const struct board *board);          /* worker, any thread; 0: none */
+
+/* board_tail — a worker's lines of log: it adds, the supervisor reads. Those of a worker that was before stay. */
+struct tail *board_tail(const struct board *board, int worker_i);
 
 /* board_letter_post — one writer; n ≤ BOARD_LETTER_MAX. Memory is taken by the first that is posted. */
 void board_letter_post(struct board *board, enum board_letter letter, const void *bytes, size_t n);

@@ -10,6 +10,7 @@
 #define CONVOY_BASE_LOG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG, LOG_LEVEL_TRACE };
 
@@ -23,6 +24,10 @@ struct log_config {
 };
 
 void log_init(const struct log_config *config); /* before it: text, info, no coordinates */
+/* log_tap — who else is given each line of log_at: without its time, cut at some 500 bytes, credentials in addresses
+ * masked. Calls do not overlap. NULL: no more. */
+typedef void log_tap_fn(void *arg, int64_t wall_ms, const char *line);
+void log_tap(log_tap_fn *tap, void *arg);
 bool log_is_on(enum log_level level);
 void log_at(enum log_level level, const char *file, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -293,6 +293,51 @@ const char *text_ms(char *out, size_t cap, double ms)
     return out;
 }
 
+/* mask_address — n bytes behind "://". A secret may hold commas: rather too much is masked than too little. */
+static void mask_address(struct text *out, const char *s, size_t n)
+{
+    size_t query = 0, host = 0;
+    while (query < n && s[query] != '?')
+        query++;
+    const size_t end = query;
+    for (size_t i = 0; i < end; i++)
+        host = s[i] == '@' ? i + 1 : host;
+    text_add(out, "%s%.*s%s", host > 0 ? "***@" : "", (int)(end - host), s + host, query < n ? "?***" : "");
+}
+
+/* address_bytes — how long the address behind "://" is: to a blank or quote, or to the next one in a list. */
+static size_t address_bytes(const char *s)
+{
+    const char *next = strstr(s, "://");
+    size_t n = strcspn(s, " \t\r\n\"'<>");
+    if (next == NULL || (size_t)(next - s) >= n)
+        return n;
+    for (size_t i = (size_t)(next - s); i > 0; i--)
+        if (s[i - 1] == ',')
+            return memchr(s, '?', i) == NULL ? i : n;
+    return n;
+}
+
+const char *text_mask(char *out, size_t cap, const char *s)
+{
+    struct text t = {.limit = 2 * strlen(s) + 64};
+    const char *found = strstr(s, "://");
+    if (found == NULL) { /* mostly; and then no memory is taken, for lines that are logged in trouble */
+        text_copy(out, cap, s);
+        return out;
+    }
+    while ((found = strstr(s, "://")) != NULL) {
+        size_t n = address_bytes(found + 3);
+        text_add_bytes(&t, s, (size_t)(found + 3 - s));
+        mask_address(&t, found + 3, n);
+        s = found + 3 + n;
+    }
+    text_add(&t, "%s", s);
+    text_copy(out, cap, t.data != NULL && !t.overflow ? t.data : t.overflow ? "(not shown)" : "");
+    text_free(&t);
+    return out;
+}
+
 const char *text_span(char *out, size_t cap, int64_t ms)
 {
     int64_t seconds = ms / 1000, minutes = seconds / 60, hours = minutes / 60;

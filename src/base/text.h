@@ -37,6 +37,9 @@ int text_distance(const char *a, const char *b);
 const char *text_human(char *out, size_t cap, double bytes);
 const char *text_count(char *out, size_t cap, double n);
 const char *text_ms(char *out, size_t cap, double ms);
+/* text_mask — s with what could be a secret in addresses (scheme://) replaced by ***: user and password before the host,
+ * and all behind a question mark. Up to the next blank or quote. Returns out. */
+const char *text_mask(char *out, size_t cap, const char *s);
 /* text_span — milliseconds → "45s", "14m", "3h12m", "2d03h"; negative → "-". */
 const char *text_span(char *out, size_t cap, int64_t ms);
 

@@ -99,6 +99,9 @@ int conf_threads(const struct conf *conf);
 /* The generated forms, appended to *out. */
 void conf_write_table(const struct conf *conf, struct text *out); /* `convoy config` */
 void conf_write_json(const struct conf *conf, struct text *out);
+/* conf_write_settings — one line of JSON for anybody to read: {"settings":[{"name","value","source"} …]}, those that
+ * differ from their defaults. Secrets are left out, credentials in addresses masked. */
+void conf_write_settings(const struct conf *conf, struct text *out);
 /* conf_write_agree — add "NAME" → value as text, in one spelling, of every row that all nodes must agree on: pairs of a
  * JSON object, with a comma behind each. */
 void conf_write_agree(const struct conf *conf, struct text *out);

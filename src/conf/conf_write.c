@@ -14,6 +14,7 @@
 
 #define HELP_WIDTH 100
 #define HELP_INDENT 31
+#define SETTING_BYTES 1024 /* of a value on the page; a prompt may be longer */
 #define VALUE_WIDTH_MAX 40 /* longer values push the rest of their line */
 
 static const char *const headings[CONF_GROUP_N] = {
@@ -57,12 +58,17 @@ static bool is_default(const struct conf *conf, int key)
     return is_same;
 }
 
+static bool is_changed(const struct conf *conf, int key)
+{
+    return conf_is_set(conf, (enum conf_key)key) && !is_default(conf, key);
+}
+
 /* is_shown — CHANGED=1 leaves out what is as it would be anyway. */
 static bool is_shown(const struct conf *conf, int key)
 {
     bool is_of_config = key == CONF_CHANGED || key == CONF_JSON;
-    bool is_changed = conf_is_set(conf, (enum conf_key)key) && !is_of_config && !is_default(conf, key);
-    return conf_rows[key].group != CONF_GROUP_UNBUILT && (conf_i64(conf, CONF_CHANGED) == 0 || is_changed);
+    return conf_rows[key].group != CONF_GROUP_UNBUILT &&
+           (conf_i64(conf, CONF_CHANGED) == 0 || (is_changed(conf, key) && !is_of_config));
 }
 
 void conf_write_table(const struct conf *conf, struct text *out)
@@ -120,6 +126,22 @@ static bool add_value(cJSON *object, const struct conf *conf, int key)
         return add_text(object, "value", shown_text(conf, key));
     }
     return true;
+}
+
+void conf_write_settings(const struct conf *conf, struct text *out)
+{
+    char masked[SETTING_BYTES], quoted[6 * SETTING_BYTES + 3];
+    const char *comma = "";
+    text_add(out, "{\"settings\":[");
+    for (int key = 0; key < CONF_N; key++) {
+        if (!is_changed(conf, key) || conf_rows[key].kind == CONF_KIND_SECRET)
+            continue;
+        json_quote(quoted, sizeof quoted, text_mask(masked, sizeof masked, conf_text(conf, (enum conf_key)key)));
+        text_add(out, "%s{\"name\":\"%s\",\"value\":%s,\"source\":\"%s\"}", comma, conf_rows[key].name, quoted,
+                 conf_source(conf, (enum conf_key)key));
+        comma = ",";
+    }
+    text_add(out, "]}\n");
 }
 
 void conf_write_agree(const struct conf *conf, struct text *out)

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "node/process.h"
 #include "base/text.h"
+#include "node/termination.h"
 
 #define SIGNALS_N 4
 
@@ -24,12 +25,27 @@ static void on_signal(evutil_socket_t signal_n, short what, void *arg)
     event_base_loopbreak(arg);
 }
 
-void linger_run(struct event_base *loop, int64_t ms)
+/* tell — the reason of a failure is logged now, not when all is over; it stays the log's last line. */
+static void tell(const struct conf *conf, enum status st)
 {
+    char why[96];
+    LOG_INFO("%s with exit code %d, which /status, /metrics and the page go on showing (%s); a signal ends that",
+             st == ST_OK ? "done" : "failed", status_exit(st), linger_text(conf, why, sizeof why));
+    if (st != ST_OK) {
+        LOG_ERROR("%s", status_message());
+        termination_write(TERMINATION_LOG, status_exit(st), status_message());
+    }
+    status_clear();
+}
+
+void linger_run(struct event_base *loop, const struct conf *conf, enum status st)
+{
+    const int64_t ms = conf_i64(conf, CONF_LINGER);
     static const int numbers[SIGNALS_N] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     const struct timeval limit = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
     struct event *signals[SIGNALS_N] = {NULL};
     bool is_watched = true;
+    tell(conf, st);
     for (int i = 0; i < SIGNALS_N; i++) {
         if (process_ignores(numbers[i]))
             continue;

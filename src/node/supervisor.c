@@ -31,6 +31,7 @@
 #include "node/linger.h"
 #include "node/process.h"
 #include "node/rally.h"
+#include "node/shown.h"
 #include "node/spawn.h"
 #include "node/verdict.h"
 #include "node/watch.h"
@@ -55,6 +56,7 @@ struct supervisor {
     struct rally *rally; /* NULL: one worker alone */
     struct serve *serve; /* NULL: STATUS_PORT=0 */
     struct board_node node;
+    struct shown *shown; /* what HTTP answers beside the board */
     struct verdict_budget budget; /* one worker alone: of the job; else of this node's, for the delay */
     enum board_request stop;      /* asked so far, here or on another node */
     int64_t stop_ms;              /* when */
@@ -441,7 +443,11 @@ static enum status open_serve(struct supervisor *s)
     int64_t limit_ms = conf_i64(s->conf, CONF_STEP_TIMEOUT);
     if (port == 0)
         return ST_OK;
+    TRY(shown_open(s->conf, &s->shown));
     struct serve_config config = {
+        .tail = &s->shown->tail,
+        .settings = s->shown->settings.data,
+        .archive_path = s->shown->archive,
         .loop = s->loop,
         .board = s->board,
         .addr = addr,
@@ -516,28 +522,17 @@ static int64_t linger_ms(const struct supervisor *s)
     return s->serve && s->is_over && !is_asked ? conf_i64(s->conf, CONF_LINGER) : 0;
 }
 
-/* linger — the reason of a failure is logged now, not when all is over; it stays the log's last line. */
-static void linger(struct supervisor *s, int64_t ms)
-{
-    char why[96];
-    LOG_INFO("%s with exit code %d, which /status, /metrics and the page go on showing (%s); a signal ends that",
-             board_phase_text(s->node.phase), status_exit(s->result), linger_text(s->conf, why, sizeof why));
-    if (s->result != ST_OK)
-        LOG_ERROR("%s", status_message());
-    status_clear();
-    event_del(s->tick);
-    linger_run(s->loop, ms);
-}
-
 /* show_end — what asks this node hears how it ended, before its voice is gone. The workers and their devices are free. */
 static void show_end(struct supervisor *s)
 {
     int64_t ms = linger_ms(s);
     rally_end(s->rally);
-    if (ms > 0)
-        linger(s, ms);
-    else if (!s->is_cut)
+    if (ms > 0) {
+        event_del(s->tick);
+        linger_run(s->loop, s->conf, s->result);
+    } else if (!s->is_cut) {
         serve_farewell(s->serve);
+    }
 }
 
 static void close_all(struct supervisor *s)
@@ -545,6 +540,7 @@ static void close_all(struct supervisor *s)
     crew_close(s->crew);
     show_end(s);
     serve_close(s->serve);
+    shown_close(s->shown);
     rally_close(s->rally);
     for (int i = 0; i < SIGNALS_N; i++)
         if (s->signals[i])

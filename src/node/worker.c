@@ -319,6 +319,8 @@ static enum status train(struct worker *w)
     return run_lives(w);
 }
 
+static void on_line(void *tail, int64_t wall_ms, const char *line) { tail_add(tail, wall_ms, line); }
+
 static void post_first(struct worker *w)
 {
     w->post = (struct board_worker){
@@ -328,6 +330,7 @@ static void post_first(struct worker *w)
         .checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
         .step = -1,
         .steps = -1,
+        .begun_step = -1,
         .epoch = -1,
         .tokens = -1,
         .loss = NAN,
@@ -383,6 +386,7 @@ enum status worker_main(const struct conf *conf, int worker_i)
     TRY(board_attach(BOARD_FD, &w.board));
     prctl(PR_SET_NAME, "convoy-worker");
     crash_on_file(end_of_file, &w);
+    log_tap(on_line, board_tail(w.board, worker_i));
     crash_install();
     board_node_copy(w.board, &w.node);
     post_first(&w);
@@ -396,6 +400,7 @@ enum status worker_main(const struct conf *conf, int worker_i)
     dev_close(w.dev);
     text_free(&w.settings);
     crash_on_file(NULL, NULL);
+    log_tap(NULL, NULL);
     board_close(w.board);
     return st;
 }

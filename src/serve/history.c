@@ -49,7 +49,7 @@ static void join(struct history_point *into, const struct history_point *later)
     into->looks_n += later->looks_n;
 }
 
-static void halve(struct history *h)
+void history_halve(struct history *h)
 {
     int kept_n = 0;
     h->period_ms *= 2;
@@ -76,7 +76,7 @@ static struct history_point empty_point(int64_t at_ms, enum board_phase phase)
 /* measure — the numbers of a step that was done since the last look. */
 static void measure(struct history_point *point, const struct board_worker *lead)
 {
-    const double values[HISTORY_CURVE_N] = {[HISTORY_CURVE_LOSS] = lead->loss,
+    const double values[HISTORY_CURVE_MFU] = {[HISTORY_CURVE_LOSS] = lead->loss,
                                             [HISTORY_CURVE_VAL_LOSS] = NAN,
                                             [HISTORY_CURVE_LR] = lead->lr,
                                             [HISTORY_CURVE_GRAD_NORM] = lead->grad_norm,
@@ -85,9 +85,29 @@ static void measure(struct history_point *point, const struct board_worker *lead
                                             [HISTORY_CURVE_COMPUTE_MS] = lead->compute_ms,
                                             [HISTORY_CURVE_COMM_MS] = lead->comm_ms,
                                             [HISTORY_CURVE_WAIT_MS] = lead->wait_ms};
-    memcpy(point->values, values, sizeof(values));
+    memcpy(point->values, values, sizeof(double) * HISTORY_CURVE_MFU);
+    point->values[HISTORY_CURVE_MFU] = lead->mfu;
     point->phase = BOARD_PHASE_TRAINING;
     point->loss_low = point->loss_high = (float)lead->loss;
+}
+
+/* measure_gpus — of this node: load in the mean, the fullest memory, the hottest, power of all. */
+static void measure_gpus(struct history_point *point, const struct view *view)
+{
+    double *values = point->values, busy_n = 0;
+    for (int i = 0; i < view->workers_n; i++) {
+        const struct board_gpu *gpu = &view->workers[i].gpu;
+        if (!view->workers[i].has_gpu)
+            continue;
+        values[HISTORY_CURVE_GPU_BUSY] = mean(values[HISTORY_CURVE_GPU_BUSY], (int)busy_n, gpu->busy, 1);
+        busy_n += isfinite(gpu->busy);
+        if (gpu->memory_used >= 0 && gpu->memory_total > 0)
+            values[HISTORY_CURVE_GPU_MEMORY] =
+                fmax(values[HISTORY_CURVE_GPU_MEMORY], (double)gpu->memory_used / (double)gpu->memory_total);
+        values[HISTORY_CURVE_GPU_CELSIUS] = fmax(values[HISTORY_CURVE_GPU_CELSIUS], gpu->temperature);
+        if (isfinite(gpu->power))
+            values[HISTORY_CURVE_GPU_WATTS] = gpu->power + fmax(values[HISTORY_CURVE_GPU_WATTS], 0);
+    }
 }
 
 /* point_of — what is told again is no measurement of this moment: a worker repeats its last numbers while it evaluates,
@@ -96,6 +116,7 @@ static struct history_point point_of(struct history *h, const struct view *view,
 {
     const struct board_worker *lead = view->lead;
     struct history_point point = empty_point(at_ms, view->phase);
+    measure_gpus(&point, view);
     if (lead == NULL || lead->step < 0 || plain_phase(view->phase) != BOARD_PHASE_TRAINING)
         return point;
     const bool is_new = lead->step_ms_n > 0 && (lead->step != h->step || lead->step_ms_n != h->timed_n),
@@ -122,7 +143,7 @@ static void add_point(struct history *h, struct history_point point)
         h->points[h->points_n++] = point;
     } else {
         while (h->points_n == HISTORY_POINTS) /* with gaps, no two may be neighbours at first */
-            halve(h);
+            history_halve(h);
         point.at_ms = at_ms;
         add_point(h, point); /* once: there is room now */
     }
@@ -193,9 +214,23 @@ static void note_error(struct history *h, const struct view *view, int64_t age_m
     h->error_code = code;
 }
 
+static int64_t age_of(const struct history *h, const struct view *view)
+{
+    return h->offset_ms + (view->now_ms > view->node.started_ms ? view->now_ms - view->node.started_ms : 0);
+}
+
+void history_sample(struct history *h, const struct view *view, int64_t step, const char *text)
+{
+    const bool is_again = h->samples_n > 0 && h->samples[(h->samples_n - 1) % HISTORY_SAMPLES].step == step;
+    struct history_sample *sample = &h->samples[(is_again ? h->samples_n - 1 : h->samples_n++) % HISTORY_SAMPLES];
+    sample->at_ms = age_of(h, view);
+    sample->step = step;
+    text_copy(sample->text, sizeof(sample->text), text);
+}
+
 void history_look(struct history *h, const struct view *view)
 {
-    int64_t age_ms = view->now_ms > view->node.started_ms ? view->now_ms - view->node.started_ms : 0;
+    const int64_t age_ms = age_of(h, view);
     if (h->period_ms == 0)
         h->period_ms = HISTORY_PERIOD_MS;
     if (h->points_n > 0 && age_ms < h->points[h->points_n - 1].at_ms)
@@ -236,13 +271,18 @@ static double value_of(const struct history_point *point, int curve) { return po
 static double low_of(const struct history_point *point, int curve) { return (void)curve, point->loss_low; }
 static double high_of(const struct history_point *point, int curve) { return (void)curve, point->loss_high; }
 
-static void add_points(const struct history *h, struct text *t)
+const char *history_curve_text(enum history_curve curve)
 {
     static const char *const names[HISTORY_CURVE_N] = {
 #define HISTORY_CURVE_ROW(name, text) text,
         HISTORY_CURVE_LIST(HISTORY_CURVE_ROW)
 #undef HISTORY_CURVE_ROW
     };
+    return names[curve];
+}
+
+static void add_points(const struct history *h, struct text *t)
+{
     text_add(t, "\"seconds\":[");
     for (int i = 0; i < h->points_n; i++)
         text_add(t, "%s%lld", i > 0 ? "," : "", (long long)(h->points[i].at_ms / 1000));
@@ -259,7 +299,7 @@ static void add_points(const struct history *h, struct text *t)
     }
     text_add(t, "]");
     for (int i = 0; i < HISTORY_CURVE_N; i++)
-        add_list(h, t, names[i], value_of, i);
+        add_list(h, t, history_curve_text((enum history_curve)i), value_of, i);
     add_list(h, t, "loss_low", low_of, 0);
     add_list(h, t, "loss_high", high_of, 0);
 }
@@ -276,14 +316,56 @@ static void add_events(const struct history *h, struct text *t)
     }
 }
 
+static void add_samples(const struct history *h, struct text *t)
+{
+    char quoted[6 * sizeof(h->samples[0].text) + 3];
+    int64_t first = h->samples_n > HISTORY_SAMPLES ? h->samples_n - HISTORY_SAMPLES : 0;
+    for (int64_t i = first; i < h->samples_n; i++) {
+        const struct history_sample *sample = &h->samples[i % HISTORY_SAMPLES];
+        json_quote(quoted, sizeof(quoted), sample->text);
+        text_add(t, "%s{\"seconds\":%.1f,\"step\":%lld,\"text\":%s}", i > first ? "," : "",
+                 (double)sample->at_ms / 1000, (long long)sample->step, quoted);
+    }
+}
+
 void history_write(const struct history *h, struct text *t)
 {
     static const struct history empty = {.period_ms = HISTORY_PERIOD_MS};
     if (h == NULL || h->period_ms == 0)
         h = &empty;
-    text_add(t, "{\"schema\":%d,\"period_seconds\":%.6g,\"points\":{", HISTORY_SCHEMA, (double)h->period_ms / 1000);
+    text_add(t, "{\"schema\":%d,\"period_seconds\":%.6g,\"offset_seconds\":%.3f,\"points\":{", HISTORY_SCHEMA,
+             (double)h->period_ms / 1000, (double)h->offset_ms / 1000);
     add_points(h, t);
     text_add(t, "},\"events\":[");
     add_events(h, t);
+    text_add(t, "],\"samples\":[");
+    add_samples(h, t);
     text_add(t, "]}\n");
+}
+
+/* ---- CSV ---- */
+
+static void add_cell(struct text *t, double value)
+{
+    text_add(t, isfinite(value) ? ",%.9g" : ",", value);
+}
+
+void history_csv(const struct history *h, struct text *t)
+{
+    text_add(t, "seconds,step,phase");
+    for (int i = 0; i < HISTORY_CURVE_N; i++)
+        text_add(t, ",%s", history_curve_text((enum history_curve)i));
+    text_add(t, ",loss_low,loss_high\n");
+    for (int i = 0; h != NULL && i < h->points_n; i++) {
+        const struct history_point *point = &h->points[i];
+        text_add(t, "%lld,", (long long)(point->at_ms / 1000));
+        if (point->step >= 0)
+            text_add(t, "%lld", (long long)point->step);
+        text_add(t, ",%s", board_phase_text(point->phase));
+        for (int k = 0; k < HISTORY_CURVE_N; k++)
+            add_cell(t, point->values[k]);
+        add_cell(t, point->loss_low);
+        add_cell(t, point->loss_high);
+        text_add(t, "\n");
+    }
 }

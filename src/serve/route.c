@@ -5,7 +5,9 @@
 
 #include "base/json.h"
 #include "serve/history.h"
+#include "serve/journal.h"
 #include "serve/metrics.h"
+#include "serve/noscript.h"
 #include "serve/page.h"
 #include "serve/report.h"
 
@@ -58,13 +60,34 @@ static void answer_history(const struct view *view, struct route_answer *out)
     history_write(view->history, &out->body);
 }
 
+static void answer_csv(const struct view *view, struct route_answer *out)
+{
+    out->content_type = "text/csv; charset=utf-8";
+    history_csv(view->history, &out->body);
+}
+
+static void answer_log(const struct view *view, struct route_answer *out)
+{
+    out->content_type = "text/plain; charset=utf-8";
+    text_add(&out->body, "%s", ""); /* an answer, even without a line */
+    journal_write(view->journal, &out->body);
+}
+
+static void answer_settings(const struct view *view, struct route_answer *out)
+{
+    text_add(&out->body, "%s", view->settings != NULL ? view->settings : "{\"settings\":[]}\n");
+}
+
 static void answer_page(const struct view *view, struct route_answer *out)
 {
     size_t bytes;
     const char *html = page_html(&bytes);
-    (void)view; /* the page asks for it */
+    const char *mark = memmem(html, bytes, NOSCRIPT_MARK, strlen(NOSCRIPT_MARK));
+    const size_t first = mark != NULL ? (size_t)(mark - html) : bytes;
     out->content_type = "text/html; charset=utf-8";
-    text_add_bytes(&out->body, html, bytes);
+    text_add_bytes(&out->body, html, first);
+    noscript_write(view, &out->body); /* with scripts the page asks for everything itself */
+    text_add_bytes(&out->body, html + first, bytes - first);
     out->body.overflow |= !page_policy(out->policy, sizeof(out->policy));
 }
 
@@ -74,8 +97,16 @@ struct route {
 };
 
 static const struct route routes[] = {
-    {"/", answer_page},      {"/status", answer_status}, {"/history", answer_history}, {"/metrics", answer_metrics},
-    {"/livez", answer_live}, {"/healthz", answer_live},  {"/readyz", answer_ready},
+    {"/", answer_page},
+    {"/status", answer_status},
+    {"/history", answer_history},
+    {"/history.csv", answer_csv},
+    {"/log", answer_log},
+    {"/settings", answer_settings},
+    {"/metrics", answer_metrics},
+    {"/livez", answer_live},
+    {"/healthz", answer_live},
+    {"/readyz", answer_ready},
 };
 
 static const struct route *find(const char *path)
@@ -99,7 +130,9 @@ void route_answer(const char *path, bool is_get, bool has_body, const struct vie
     } else if (has_body) {
         set_error(out, 413, "Payload Too Large", "a GET here takes no body");
     } else if (route == NULL) {
-        set_error(out, 404, "Not Found", "no such path; there are / /status /history /metrics /livez /healthz /readyz");
+        set_error(out, 404, "Not Found",
+                  "no such path; there are / /status /history /history.csv /log /settings /metrics /livez /healthz "
+                  "/readyz");
     } else {
         route->answer(view, out);
         if (out->body.overflow)

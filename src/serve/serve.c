@@ -25,8 +25,12 @@
 #include <event2/listener.h>
 
 #include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "serve/archive.h"
 #include "serve/history.h"
+#include "serve/journal.h"
 #include "serve/route.h"
 #include "serve/view.h"
 
@@ -36,6 +40,7 @@
 #define SERVE_REQUEST_MS 5000 /* to send the first request */
 #define SERVE_IDLE_MS 10000   /* between requests, and for each read or write */
 #define SERVE_SWEEP_MS 500
+#define SERVE_KEEP_MS 10000   /* between two writings of the history */
 #define SERVE_WATCHED_MS 3000 /* since /status was asked for: somebody is watching */
 #define SERVE_FAREWELL_MS 1200 /* for that somebody to ask once more; the page does each second */
 #define SERVE_FAREWELL_TURN_MS 100
@@ -60,6 +65,11 @@ struct serve {
     struct serve_connection connections[SERVE_CONNECTIONS_MAX]; /* the one longest without a request first */
     struct view view; /* of the request being answered, or of the last look */
     struct history history;
+    struct journal journal;
+    uint64_t sample_turn;    /* of the letter read last */
+    struct archive *archive; /* NULL: the history is not kept */
+    bool is_grafted;         /* what an earlier run has left was taken over, or is not there */
+    int64_t kept_ms, kept_step; /* when the history was written last, and of which checkpoint */
 };
 
 /* evhttp takes its callbacks off a bufferevent only when it frees it. */
@@ -124,14 +134,83 @@ static void look(struct serve *serve)
     if (serve->config.fill != NULL)
         serve->config.fill(serve->config.fill_arg, &serve->view);
     serve->view.history = &serve->history;
+    serve->view.journal = &serve->journal;
+    serve->view.settings = serve->config.settings;
+}
+
+/* take_sample — "120 \"Once upon a time\"", as rank 0 has posted it. */
+static void take_sample(struct serve *serve)
+{
+    static char letter[BOARD_LETTER_MAX + 1];
+    size_t n;
+    const uint64_t turn = board_letter_turn(serve->config.board, BOARD_LETTER_SAMPLE);
+    if (turn == serve->sample_turn || !board_letter_copy(serve->config.board, BOARD_LETTER_SAMPLE, letter, &n))
+        return;
+    serve->sample_turn = turn;
+    letter[n < BOARD_LETTER_MAX ? n : BOARD_LETTER_MAX] = 0;
+    char *blank = strchr(letter, ' ');
+    int64_t step = 0;
+    if (blank == NULL)
+        return;
+    *blank = 0;
+    cJSON *text = cJSON_Parse(blank + 1);
+    if (text_i64(letter, 0, INT64_MAX, &step) == TEXT_OK && cJSON_IsString(text))
+        history_sample(&serve->history, &serve->view, step, text->valuestring);
+    cJSON_Delete(text);
+}
+
+/* graft — what an earlier run has left, as soon as it is read and the step is known from which this one goes on. */
+static void graft(struct serve *serve)
+{
+    static struct history old;
+    struct text found;
+    const struct board_worker *lead = serve->view.lead;
+    if (lead == NULL || lead->rank != 0 || lead->begun_step < 0 || !archive_read(serve->archive, &found))
+        return;
+    serve->is_grafted = true;
+    if (found.len > 0 && history_read(found.data, found.len, &old) == ST_OK)
+        history_read_graft(&serve->history, &old, lead->begun_step);
+    else if (found.len > 0)
+        LOG_WARN("%s: %s", serve->config.archive_path, status_message());
+    status_clear();
+    text_free(&found);
+}
+
+/* keep — the history goes to its file with each checkpoint, but not all the time, and at the end. */
+static void keep(struct serve *serve, bool is_last)
+{
+    const struct board_checkpoint *newest = view_checkpoint(&serve->view);
+    if (serve->archive == NULL)
+        return;
+    if (!serve->is_grafted)
+        graft(serve);
+    if (!serve->is_grafted || newest == NULL)
+        return;
+    if (!is_last && (newest->step == serve->kept_step || clock_ms() - serve->kept_ms < SERVE_KEEP_MS))
+        return;
+    struct text t = {.limit = ARCHIVE_BYTES_MAX};
+    history_write(&serve->history, &t);
+    serve->kept_step = newest->step;
+    serve->kept_ms = clock_ms();
+    if (t.overflow)
+        text_free(&t);
+    else
+        archive_write(serve->archive, &t);
+}
+
+static void note(struct serve *serve, bool is_last)
+{
+    look(serve);
+    take_sample(serve);
+    history_look(&serve->history, &serve->view);
+    journal_look(&serve->journal, serve->config.tail, serve->config.board, serve->view.workers_n);
+    keep(serve, is_last);
 }
 
 static void sweep_on_time(evutil_socket_t fd, short what, void *arg)
 {
-    struct serve *serve = arg;
     sweep_soon(fd, what, arg);
-    look(serve);
-    history_look(&serve->history, &serve->view);
+    note(arg, false);
 }
 
 /* Called by evhttp for each connection it accepted. NULL makes evhttp use a stream of its own, without our
@@ -333,8 +412,11 @@ enum status serve_open(const struct serve_config *config, struct serve **out)
     }
     serve->config = *config;
     serve->port = port_of(fd);
+    serve->kept_step = -1;
     signal(SIGPIPE, SIG_IGN); /* a client that hangs up must not end the node */
     enum status st = start(serve, fd);
+    if (st == ST_OK && config->archive_path != NULL && config->archive_path[0] != 0)
+        st = archive_open(config->archive_path, &serve->archive);
     if (st != ST_OK) {
         serve_close(serve);
         return st;
@@ -363,6 +445,9 @@ void serve_close(struct serve *serve)
 {
     if (serve == NULL)
         return;
+    if (serve->archive != NULL)
+        note(serve, true);
+    archive_close(serve->archive);
     if (serve->sweep != NULL)
         event_free(serve->sweep);
     if (serve->soon != NULL)

@@ -1,6 +1,6 @@
 /* serve — the node's voice: HTTP on libevent's evhttp behind limits, answers made from copies of the board.
  *
- * Read-only; it can change nothing and block nothing. / /status /history /metrics /livez /healthz /readyz (contract §4).
+ * Read-only; it can change nothing and block nothing. Paths: route.c.
  * Limits: header 8 KiB, no body, 64 connections, 5 s to send a request, 10 s idle. Must not know settings,
  * processes or training. */
 #ifndef CONVOY_SERVE_SERVE_H
@@ -24,6 +24,9 @@ struct serve_config {
     /* adds nodes and peers to the view of an answer; NULL: nobody knows more than the board */
     void (*fill)(void *arg, struct view *view);
     void *fill_arg;
+    const struct tail *tail;  /* this process's lines of log; NULL: none are shown */
+    const char *settings;     /* a line of JSON, for /settings; NULL: none */
+    const char *archive_path; /* where the history is kept over restarts; NULL or "": nowhere */
 };
 
 /* serve_open — a taken port or a bad address: ST_BAD_SETTING with both and what to do. Ignores SIGPIPE from

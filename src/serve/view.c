@@ -62,6 +62,8 @@ void view_take(struct view *out, const struct board *board, int64_t now_ms, int6
     out->nodes_n = out->peers_n = 0;
     out->door = (struct view_door){0};
     out->history = NULL;
+    out->journal = NULL;
+    out->settings = NULL;
     if (out->node.limit_ms > 0 && out->node.limit_ms + VIEW_EXTRA_MS > hang_ms)
         hang_ms = out->node.limit_ms + VIEW_EXTRA_MS; /* where steps take long, silence does */
     for (int i = 0; i < out->workers_n; i++) {

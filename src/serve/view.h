@@ -22,6 +22,7 @@ struct view_worker {
 };
 
 struct history;
+struct journal;
 
 /* A rank, wherever it is. */
 struct view_peer {
@@ -65,6 +66,8 @@ struct view {
     int peers_n;
     struct view_door door;
     const struct history *history; /* borrowed likewise; NULL: none is kept */
+    const struct journal *journal; /* likewise: of the log */
+    const char *settings;          /* likewise: those that differ from their defaults, as a line of JSON */
     const struct board_worker *lead; /* the post that speaks for the node; NULL: none has posted */
     enum board_phase phase;
 };

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "data/bpe.h"
 
-#define QUOTED_BYTES 8192
+#define QUOTED_BYTES PREVIEW_QUOTED_BYTES
 #define TEXT_BYTES (QUOTED_BYTES / 6) /* a byte may become \u00XX */
 
 struct preview {

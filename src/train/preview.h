@@ -16,6 +16,7 @@
 #include "train/step.h"
 
 #define PREVIEW_TOKENS 60
+#define PREVIEW_QUOTED_BYTES 8192 /* room for a text as it is shown */
 #define PREVIEW_PROMPT_BYTES 60 /* as much of the prompt's end as is shown */
 
 struct preview_config {

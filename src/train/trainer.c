@@ -231,6 +231,14 @@ static enum status evaluate(struct trainer *t)
     return ST_OK;
 }
 
+/* post_sample — for those who look at the run from outside. */
+static void post_sample(const struct trainer *t, const char *quoted)
+{
+    char letter[PREVIEW_QUOTED_BYTES + 32];
+    text_format(letter, sizeof letter, "%lld %s", (long long)t->place.step, quoted);
+    board_letter_post(t->config->board, BOARD_LETTER_SAMPLE, letter, strlen(letter));
+}
+
 /* sample — by the lead; sharded parameters come together only when all ranks look, to the end. */
 static enum status sample(struct trainer *t)
 {
@@ -241,6 +249,7 @@ static enum status sample(struct trainer *t)
     TRY(preview_text(t->preview, t->step, t->is_sharded ? NULL : is_stop_asked, t, &text));
     if (!t->is_lead)
         return ST_OK;
+    post_sample(t, text);
     console_settle(&t->console);
     log_console("step %lld/%lld  sample %s", (long long)t->place.step, (long long)t->steps, text);
     return ST_OK;

@@ -228,7 +228,7 @@ static enum status load_all(struct trainer *t, bool is_found)
 
 static void begin_at_place(struct trainer *t)
 {
-    t->step_first = t->place.step;
+    t->step_first = t->post.begun_step = t->place.step;
     t->post.step = t->place.step;
     t->post.tokens = t->place.tokens;
 }

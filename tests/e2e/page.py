@@ -117,7 +117,7 @@ def look_at_values(statuses):
 
 
 def points():
-    return page.evaluate("() => [...document.querySelectorAll('.plot')].map(e => Number(e.dataset.points))")
+    return page.evaluate("() => [...document.querySelectorAll('.plot')].filter(e => e.dataset.points).map(e => Number(e.dataset.points))")
 
 
 def look_at_curves():
@@ -137,10 +137,10 @@ def look_at_curves():
 def look_at_keyboard():
     seen = []
     page.evaluate("() => document.activeElement.blur()")
-    for _ in range(24):
+    for _ in range(40):
         page.keyboard.press("Tab")
         seen.append(page.evaluate("() => { const e = document.activeElement; return e.getAttribute('aria-label') || e.id || e.name || e.textContent.trim(); }"))
-    wanted = ["Skip to the numbers", "axis", "Loss", "Throughput", "Step time", "Gradient norm", "Table of ranks", "Table of nodes", "events", "/status", "/metrics"]
+    wanted = ["Skip to the numbers", "axis", "Loss", "Throughput", "Step time", "Gradient norm", "Learning rate", "smooth", "log", "curves as CSV", "samples", "Table of ranks", "Table of nodes", "events", "/status", "/metrics"]
     missing = [w for w in wanted if not any(s.startswith(w) for s in seen)]
     ok("the keyboard reaches everything", not missing, f"missing {missing}" if missing else f"{len(set(seen))} stops")
     page.focus("input[value=seconds]")
@@ -158,7 +158,7 @@ def look_at_keyboard():
     nameless = page.evaluate(NAMELESS)
     ok("everything one can reach has a name", not nameless, str(nameless) if nameless else "")
     heads = page.evaluate("() => [document.documentElement.lang, document.title, document.querySelectorAll('h1').length, document.querySelectorAll('main').length, document.querySelectorAll('th').length]")
-    ok("language, title, one h1, one main, heads of tables", heads[0] == "en" and "Convoy" in heads[1] and heads[2:4] == [1, 1] and heads[4] == 14, str(heads))
+    ok("language, title, one h1, one main, heads of tables", heads[0] == "en" and "Convoy" in heads[1] and heads[2:4] == [1, 1] and heads[4] == 22, str(heads))
 
 
 def look_at_failure():
@@ -186,6 +186,58 @@ def with_status(change):
     rest(2300)
 
 
+def look_at_gpus():
+    ok("no card of GPUs where there are none", not page.is_visible("#gpus-card") and page.locator("figure:visible").count() == 6, f"{page.locator('figure:visible').count()} curves")
+    began = time.monotonic()
+    def with_gpus(s):
+        s["uptime_seconds"] += 1000 + time.monotonic() - began
+        for i, r in enumerate(s["ranks"]):
+            r["gpu"] = dict(utilisation=0.9, memory_utilisation=0.4, memory_used_bytes=6e10, memory_total_bytes=8e10, temperature_celsius=61 + 26 * i, power_watts=600, power_limit_watts=700,
+                            clock_hertz=1.7e9, memory_clock_hertz=2.6e9, ecc_corrected=3 * i, ecc_uncorrected=0, xids=i, xid_last=31 if i else None, age_seconds=0.4)
+    with_status(with_gpus)
+    row = page.locator("#gpus tr").nth(1).text_content()
+    ok("GPUs: load, memory, heat, power, errors, Xid; what is wrong stands out", page.is_visible("#gpus-card") and "87 °C" in row and "600 of 700 W" in row and "3 corrected, 0 not" in row and "1, last 31" in row and
+       page.locator("#gpus tr").nth(1).locator("[data-tone=bad]").count() == 2, row)
+    ok("and curves of them", page.locator("figure:visible").count() == 9)
+    look_at_contrast("GPUs")
+
+
+def look_at_extras():
+    """Samples, log, settings, CSV, smoothing, logarithms: of the real run."""
+    took = wait_until(20, lambda: page.locator("#samples li").count() > 0)
+    ok("samples of text, with their step", took is not None and "after step " in text("samples"), text("samples")[:100])
+    took = wait_until(20, lambda: "checkpoint" in text("lines"))
+    ok("the log's newest lines", took is not None and "rank 0 saver" in text("lines"), text("lines")[-120:])
+    shown = page.evaluate("() => Object.fromEntries([...document.querySelectorAll('#settings dt')].map(e => [e.textContent, e.nextSibling.textContent]))")
+    ok("settings that differ, no others", shown.get("EVAL_EVERY") == "10" and shown.get("RUN_NAME") == "a <b>run" and "SEED" not in shown, str(shown))
+    whole = page.content() + "".join(urlopen(u + path).read().decode() for u in (url, url_joining) for path in ("log", "settings", "status", "history"))
+    ok("no secret among them: a password in an address, a token", "hunter2" not in whole and "a-secret-for" not in whole and "***@" in urlopen(url + "settings").read().decode())
+    ok("the run's name: in the title, as text", page.title().startswith("a <b>run: "), page.title())
+    with page.expect_download() as download:
+        page.click("a[download]")
+    rows = open(download.value.path(), encoding="utf-8").read().strip().split("\n")
+    ok("curves as CSV", download.value.suggested_filename == "convoy-history.csv" and rows[0].startswith("seconds,step,phase,loss,") and len({len(r.split(",")) for r in rows}) == 1 and len(rows) > 3, rows[0])
+    before = page.locator(".plot").nth(0).locator("path.line").count()
+    page.focus("#smooth")
+    for _ in range(30):
+        page.keyboard.press("ArrowRight")
+    faint = page.locator(".plot").nth(0).locator("path.faint").count()
+    ok("smoothing: the curve itself stays, faint", faint == 1 and page.locator(".plot").nth(0).locator("path.line").count() == before + 1 and text("smooth-value") == "0.60", text("smooth-value"))
+    linear = page.locator(".plot").nth(0).locator("text").all_text_contents()
+    page.check("#log")
+    ok("a logarithmic axis", page.locator(".plot").nth(0).locator("text").all_text_contents() != linear and page.locator(".plot").nth(1).locator("text").count() > 0)
+    page.screenshot(path=f"{folder}/smooth.png", full_page=True)
+    page.uncheck("#log")
+    page.focus("#smooth")
+    page.keyboard.press("Home")
+    context = browser.new_context(java_script_enabled=False)
+    plain = context.new_page()
+    plain.goto(url)
+    shown = plain.locator("noscript").all_text_contents()[-1] if plain.locator("noscript section").count() == 0 else plain.locator("noscript section").text_content()
+    ok("without scripts: phase, step, loss, checkpoint", "training" in shown and " of 1000000" in shown and "loss " in shown and "checkpoint of step" in shown and "<b>run" in shown, " ".join(shown.split())[:160])
+    context.close()
+
+
 def look_at_ends():
     def failed(s):
         s.update(phase="failed", error={"code": 74, "message": "cannot write <b>/ck/step-00000100</b>: No space left on device; free some", "node": 0})
@@ -195,22 +247,35 @@ def look_at_ends():
 
     def lost(s):
         s.update(n_nodes=2, phase="recovering")
+        s["checkpoint"]["resume_step"] = 40
+        s["ranks"].append(dict(s["ranks"][0], rank=2, node=1, state="lost", step=17, compute_ms=None, comm_ms=None, wait_ms=None, memory_bytes=None, heard_age_seconds=8.2))
         s["nodes"] = [dict(node_id=0, address="10.0.0.1", state="joined", heartbeat_age_seconds=0), dict(node_id=1, address="10.0.0.2", state="lost", heartbeat_age_seconds=8.2)]
     with_status(failed)
-    ok("failed: said with the error and its code, as text", text("phase") == "failed" and "<b>/ck" in text("say") and "exit code 74" in text("say"), text("say"))
+    ok("failed: said with the error in full, its code and what that asks for, as text", text("phase") == "failed" and "Exit code 74" in text("say") and page.is_visible("#failure") and
+       "<b>/ck/step-00000100</b>: No space left on device; free some" in text("failure-text") and "A person: storage failed" in text("failure-advice"), text("failure-text"))
     page.screenshot(path=f"{folder}/failed.png", full_page=True)
     with_status(hung)
     ok("hung: which rank, in which call", "Hung: rank 1" in text("alerts") and "all_reduce for 31 s" in text("ranks"), text("alerts"))
     look_at_contrast("trouble")
     with_status(lost)
-    ok("recovering: which node is missing", text("phase") == "recovering" and "missing: node 1" in text("say") and "node 1 (lost" in text("alerts"), text("say"))
+    ok("recovering: which node is missing", text("phase") == "recovering" and "missing: node 1" in text("say") and "node 1 (lost" in text("alerts") and "Going on from the checkpoint of step 40." in text("say"), text("say"))
+    gone = page.locator("#ranks tr.gone")
+    ok("its ranks are greyed, lost, with since when", gone.count() == 1 and "lost, heard of 8 s ago" in gone.text_content(), str(gone.all_text_contents()))
+    ok("and no speed is shown that there is not", text("tokens_per_second") == "–" and text("step_ms") == "–", text("tokens_per_second_note"))
+    def anew(s):
+        lost(s)
+        s["checkpoint"]["resume_step"] = 0
+    with_status(anew)
+    ok("without a checkpoint: from the beginning", "Going on from the beginning (step 0): there is no checkpoint." in text("say"), text("say"))
     page.screenshot(path=f"{folder}/recovering.png", full_page=True)
     def many(s):
+        s["phase"] = "training"
         s["ranks"] = [dict(base["ranks"][0], rank=i, node=i // 8, state="recovering" if i == 333 else s["phase"], compute_ms=50 + i % 7) for i in range(512)]
         s["nodes"] = [dict(node_id=i, address=f"10.0.0.{i}", state="joined" if i != 41 else "suspect", heartbeat_age_seconds=0.1) for i in range(64)]
     with_status(many)
     first = page.locator("#ranks tr").first.locator("td").first.text_content()
     ok("of 512 ranks the one that is not as the rest comes first, and the slowest", first == "333" and page.locator("#ranks tr").count() == 64 and text("ranks-more").startswith("and 448 more") and "node 41 (suspect" in text("alerts"))
+    look_at_gpus()
     with_status(lambda s: s.update(phase="done", step=s["steps"]))
     ok("done: said", text("phase") == "done" and "steps are done" in text("say"), text("say"))
     page.unroute("**/status")
@@ -235,6 +300,7 @@ with sync_playwright() as playwright:
     ok("a strict Content-Security-Policy", policy.startswith("default-src 'none'; script-src 'sha256-") and "unsafe" not in policy and "*" not in policy and "http" not in policy)
     look_at_values(statuses)
     look_at_curves()
+    look_at_extras()
     look_at_keyboard()
     look_at_failure()
     look_at_contrast("light")

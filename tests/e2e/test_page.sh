@@ -16,7 +16,8 @@ joining=$(free_port)
 quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$port"
 head -c 400 /usr/share/common-licenses/GPL-3 >val.txt
 begin MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=32 CONTEXT=32 BATCH_SIZE=2 SEQ_LEN=16 LR=1e-3 DATA=/usr/share/common-licenses/GPL-3 \
-    VAL_DATA=val.txt EVAL_EVERY=10 STEPS=1000000 N_GPU_EACH_NODE=2 CHECKPOINT_DIR=ck CHECKPOINT_EVERY=20
+    VAL_DATA=val.txt EVAL_EVERY=10 STEPS=1000000 N_GPU_EACH_NODE=2 CHECKPOINT_DIR=ck CHECKPOINT_EVERY=20 SAMPLE_EVERY=20 \
+    RUN_NAME="a <b>run" CONVOY_LIB_DIR=https://me:hunter2@host/
 run=$pid
 quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$joining"
 JOB_TOKEN=a-secret-for-these-tests-only "$convoy" train $quiet $tiny STEPS=100 N_NODES=2 NODE_ID=0 MASTER_ADDR=127.0.0.1 MASTER_PORT="$(free_port)" >out2 2>err2 &

@@ -82,13 +82,15 @@ ok "the one that failed still calls, with one alert" is "$(alerts_of "$failing")
 ok "of the one that is done there is no alert, pending or firing" is "$(alerts_of "$finishing")" ""
 kill -TERM "$watcher"
 
-grep -h '^# TYPE' metrics metrics2 metrics3 | cut -d' ' -f3 | sort -u >types
+grep -h '^# TYPE' metrics metrics2 metrics3 | cut -d' ' -f3 >types
+grep -oE '\{"gpu_[a-z_]+"' "$root/src/serve/metrics.c" | sed 's/{"/convoy_/; s/"//' >>types # these are there with a GPU only
+sort -u -o types types
 
 # ---- all that is asked for exists ----
 asked() { grep -oE '\bconvoy_[a-z0-9_]+' | sort -u; }
 ok "the alerts ask for metrics that exist" is "$(sed -n '/expr:/,/for:\|labels:/p' "$examples/prometheus/convoy.rules.yml" | asked | comm -23 - types)" ""
 ok "the dashboard too" is "$(jq -r '.. | .expr? // empty' "$examples/grafana/convoy.json" | asked | comm -23 - types)" ""
-jq -r '.panels[].targets[].expr' "$examples/grafana/convoy.json" | sed 's/\$job/convoy/; s/\$node/.*/' |
+jq -r '.panels[].targets[].expr' "$examples/grafana/convoy.json" | sed 's/\$job/convoy/g; s/\$node/.*/g; s/\$run/.*/g' |
     awk 'BEGIN { print "groups: [{name: dashboard, rules: [" } { gsub(/\\/, "\\\\"); gsub(/"/, "\\\""); printf "{record: a%d, expr: \"%s\"},\n", NR, $0 } END { print "]}]" }' >dashboard.yml
 ok "and in PromQL that parses" tool check rules dashboard.yml
 holds_panels() {

@@ -24,11 +24,18 @@ static int64_t lasts(int64_t ms, int signal_n)
 {
     static const struct timeval every = {0, 20000};
     struct event_base *loop = event_base_new();
+    struct conf *conf;
+    char word[32], *words[] = {word}, *nothing[] = {NULL};
+    snprintf(word, sizeof word, "LINGER=%dms", (int)ms);
+    assert_int_equal(conf_open(1, words, nothing, &conf), ST_OK);
     struct event *timer = event_new(loop, -1, EV_PERSIST, on_turn, signal_n != 0 ? &signal_n : NULL);
     turns = 0;
     event_add(timer, &every);
     int64_t from_ms = clock_ms();
-    linger_run(loop, ms);
+    FAIL(ST_RETRY, "told once");
+    linger_run(loop, conf, ST_RETRY);
+    assert_string_equal(status_message(), "");
+    conf_close(conf);
     int64_t took_ms = clock_ms() - from_ms;
     event_free(timer);
     event_base_free(loop);

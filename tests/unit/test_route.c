@@ -56,6 +56,9 @@ static void the_table(void **state)
     assert_int_equal(code("/readyz", true, false), 503); /* nobody trains yet */
     assert_int_equal(code("/", true, false), 200);
     assert_int_equal(code("/history", true, false), 200);
+    assert_int_equal(code("/history.csv", true, false), 200);
+    assert_int_equal(code("/log", true, false), 200);
+    assert_int_equal(code("/settings", true, false), 200);
     assert_int_equal(code("/index.html", true, false), 404);
     assert_int_equal(code("//", true, false), 404);
     assert_int_equal(code("", true, false), 404);
@@ -83,6 +86,8 @@ static void policies(void **state)
     assert_true(text_starts(policy_of("/", "text/html; charset=utf-8"), "default-src 'none'; script-src 'sha256-"));
     assert_string_equal(policy_of("/status", "application/json"), "default-src 'none'; frame-ancestors 'none'");
     assert_string_equal(policy_of("/history", "application/json"), "default-src 'none'; frame-ancestors 'none'");
+    assert_string_equal(policy_of("/history.csv", "text/csv; charset=utf-8"), "default-src 'none'; frame-ancestors 'none'");
+    assert_string_equal(policy_of("/log", "text/plain; charset=utf-8"), "default-src 'none'; frame-ancestors 'none'");
     assert_string_equal(policy_of("/nope", "application/json"), "default-src 'none'; frame-ancestors 'none'");
 }
 

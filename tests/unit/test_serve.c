@@ -155,7 +155,8 @@ static void paths(void **state)
         {"/history", 200, "\"points\":{"},     {"/x", 404, "{\"error\":{\"code\":404,"},
         {"/status/", 404, "error"},            {"/STATUS", 404, "error"},
         {"/../etc/passwd", 404, "error"},      {"/status%00", 404, "error"},
-        {"//status", 404, "error"},
+        {"//status", 404, "error"},            {"/history.csv", 200, "seconds,step,phase,loss,"},
+        {"/settings", 200, "{\"settings\":[]}"}, {"/log", 200, ""},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const char *answer = get(cases[i].path);

@@ -195,6 +195,22 @@ static void human_forms(void **state)
     assert_string_equal(text_count(out, sizeof(out), 0), "0");
     assert_string_equal(text_count(out, sizeof(out), 124439808), "124M");
     assert_string_equal(text_count(out, sizeof(out), INFINITY), "-");
+    static const char *const masked[][2] = {
+        {"", ""},
+        {"a plain line: 3 of 4", "a plain line: 3 of 4"},
+        {"https://host/a.bin", "https://host/a.bin"},
+        {"https://me:pass@host/a", "https://***@host/a"},
+        {"at https://me@host/a?x=1&y=2, which", "at https://***@host/a?*** which"},
+        {"s3://k:p/w@b/x 'https://u:p,q@h'", "s3://***@b/x 'https://***@h'"},
+        {"https://a/x?sig=1,https://b/y", "https://a/x?***"},
+        {"https://a/x,https://u:p@b/y:0.5", "https://a/x,https://***@b/y:0.5"},
+        {"://", "://"},
+        {"://@", "://***@"},
+    };
+    for (size_t i = 0; i < sizeof(masked) / sizeof(masked[0]); i++) {
+        char shown[128];
+        assert_string_equal(text_mask(shown, sizeof(shown), masked[i][0]), masked[i][1]);
+    }
     assert_string_equal(text_span(out, sizeof(out), 45999), "45s");
     assert_string_equal(text_span(out, sizeof(out), 14 * 60000 + 5), "14m");
     assert_string_equal(text_span(out, sizeof(out), (3 * 60 + 2) * 60000), "3h02m");

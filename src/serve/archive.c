@@ -1,0 +1,175 @@
+/* archive — see archive.h. */
+#include "serve/archive.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+
+#define CLOSE_MS 2000
+
+struct archive {
+    char path[FILE_PATH_MAX];
+    pthread_t thread;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t wake;  /* of both sides */
+    struct text found;    /* what the file held */
+    struct text due;      /* what is to be written; data NULL: nothing */
+    bool is_read, is_closing, is_done;
+    bool is_left; /* nothing waits for the thread: it frees the archive */
+    bool has_warned;
+};
+
+static void release(struct archive *archive)
+{
+    pthread_mutex_destroy(&archive->lock);
+    pthread_cond_destroy(&archive->wake);
+    text_free(&archive->found);
+    text_free(&archive->due);
+    free(archive);
+}
+
+/* ---- the thread ---- */
+
+static void read_file(struct archive *archive)
+{
+    char *data = NULL;
+    size_t n = 0;
+    struct text found = {.limit = ARCHIVE_BYTES_MAX};
+    if (file_bytes(archive->path) > 0 && file_read(archive->path, ARCHIVE_BYTES_MAX, &data, &n) != ST_OK)
+        LOG_WARN("the curves of an earlier run are left out: %s", status_message());
+    status_clear();
+    if (n > 0)
+        text_add_bytes(&found, data, n);
+    free(data);
+    pthread_mutex_lock(&archive->lock);
+    archive->found = found;
+    archive->is_read = true;
+    pthread_mutex_unlock(&archive->lock);
+}
+
+/* write_file — without the lock. */
+static void write_file(struct archive *archive, struct text *t)
+{
+    if (file_replace(archive->path, t->data, t->len) != ST_OK && !archive->has_warned) {
+        archive->has_warned = true;
+        LOG_WARN("the curves of this run are not kept: %s", status_message());
+    }
+    status_clear();
+    text_free(t);
+}
+
+static void *serve_files(void *arg)
+{
+    struct archive *archive = arg;
+    read_file(archive);
+    pthread_mutex_lock(&archive->lock);
+    while (!archive->is_closing || archive->due.data != NULL) {
+        if (archive->due.data == NULL) {
+            pthread_cond_wait(&archive->wake, &archive->lock);
+            continue;
+        }
+        struct text t = archive->due;
+        archive->due = (struct text){0};
+        pthread_mutex_unlock(&archive->lock);
+        write_file(archive, &t);
+        pthread_mutex_lock(&archive->lock);
+    }
+    archive->is_done = true;
+    const bool is_left = archive->is_left;
+    pthread_cond_broadcast(&archive->wake);
+    pthread_mutex_unlock(&archive->lock);
+    if (is_left)
+        release(archive);
+    return NULL;
+}
+
+/* ---- the other side ---- */
+
+static enum status start(struct archive *archive)
+{
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC); /* clock_ns's */
+    pthread_cond_init(&archive->wake, &clock);
+    pthread_condattr_destroy(&clock);
+    pthread_mutex_init(&archive->lock, NULL);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&archive->thread, NULL, serve_files, archive);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0 ? ST_OK
+                      : FAIL(ST_RETRY, "cannot start the thread that keeps the curves: %s; raise the limit of processes "
+                                       "(ulimit -u)",
+                             strerror(error));
+}
+
+enum status archive_open(const char *path, struct archive **out)
+{
+    struct archive *archive = calloc(1, sizeof(*archive));
+    if (archive == NULL)
+        return FAIL(ST_RETRY, "out of memory: what keeps the curves");
+    text_copy(archive->path, sizeof(archive->path), path);
+    enum status st = start(archive);
+    if (st == ST_OK)
+        *out = archive;
+    else
+        release(archive);
+    return st;
+}
+
+bool archive_read(struct archive *archive, struct text *out)
+{
+    pthread_mutex_lock(&archive->lock);
+    const bool is_read = archive->is_read;
+    if (is_read) {
+        *out = archive->found;
+        archive->found = (struct text){0};
+    }
+    pthread_mutex_unlock(&archive->lock);
+    return is_read;
+}
+
+void archive_write(struct archive *archive, struct text *t)
+{
+    pthread_mutex_lock(&archive->lock);
+    text_free(&archive->due);
+    archive->due = *t;
+    *t = (struct text){0};
+    pthread_cond_broadcast(&archive->wake);
+    pthread_mutex_unlock(&archive->lock);
+}
+
+static struct timespec after_ms(int ms)
+{
+    int64_t at_ns = clock_ns() + (int64_t)ms * 1000000;
+    return (struct timespec){.tv_sec = at_ns / 1000000000, .tv_nsec = at_ns % 1000000000};
+}
+
+void archive_close(struct archive *archive)
+{
+    if (archive == NULL)
+        return;
+    struct timespec until = after_ms(CLOSE_MS);
+    pthread_t thread = archive->thread;
+    pthread_mutex_lock(&archive->lock);
+    archive->is_closing = true;
+    pthread_cond_broadcast(&archive->wake);
+    while (!archive->is_done && pthread_cond_timedwait(&archive->wake, &archive->lock, &until) == 0)
+        ;
+    const bool is_left = archive->is_left = !archive->is_done;
+    pthread_mutex_unlock(&archive->lock);
+    if (is_left) {
+        pthread_detach(thread);
+        LOG_WARN("the disk has not taken the curves of this run for %d s; they are left behind", CLOSE_MS / 1000);
+        return;
+    }
+    pthread_join(thread, NULL);
+    release(archive);
+}

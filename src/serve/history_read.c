@@ -1,0 +1,291 @@
+/* history_read — a history that an earlier run has written, and how this one goes on from it. The bytes are a file's that
+ * anybody may have changed. See history.h. */
+#include "serve/history.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+
+#define SECONDS_MAX 1e10 /* three hundred years */
+#define STEP_MAX 9e15
+
+static enum status refuse(const char *what)
+{
+    return FAIL(ST_BAD_DATA, "%s; it is left out, and curves begin anew", what);
+}
+
+/* ---- lists ---- */
+
+/* read_list — the numbers of a list; null: NAN. At most points_n, which the first list sets. */
+static enum status read_list(const cJSON *points, const char *name, int points_n, double *out)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(points, name), *item;
+    int i = 0;
+    if (list == NULL) { /* of an older version: a curve that it did not have */
+        for (; i < points_n; i++)
+            out[i] = NAN;
+        return ST_OK;
+    }
+    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) != points_n)
+        return refuse("the lists of points are not of one length");
+    cJSON_ArrayForEach(item, list)
+    {
+        if (!cJSON_IsNull(item) && !cJSON_IsNumber(item))
+            return refuse("a point is no number");
+        out[i++] = cJSON_IsNumber(item) && fabs(item->valuedouble) < 1e100 ? item->valuedouble : NAN;
+    }
+    return ST_OK;
+}
+
+static enum board_phase phase_of(const cJSON *item)
+{
+    for (int phase = 0; cJSON_IsString(item) && phase < BOARD_PHASE_N; phase++)
+        if (strcmp(item->valuestring, board_phase_text((enum board_phase)phase)) == 0)
+            return (enum board_phase)phase;
+    return BOARD_PHASE_N;
+}
+
+/* read_times — and phases: what every point has. Times rise, each a multiple of the period. */
+static enum status read_times(const cJSON *points, struct history *out, double *numbers)
+{
+    const cJSON *phases = cJSON_GetObjectItemCaseSensitive(points, "phase"), *item;
+    int i = 0;
+    TRY(read_list(points, "seconds", out->points_n, numbers));
+    if (!cJSON_IsArray(phases) || cJSON_GetArraySize(phases) != out->points_n)
+        return refuse("the lists of points are not of one length");
+    cJSON_ArrayForEach(item, phases)
+    {
+        struct history_point *point = &out->points[i];
+        point->phase = phase_of(item);
+        if (point->phase == BOARD_PHASE_N || !(numbers[i] >= 0 && numbers[i] < SECONDS_MAX))
+            return refuse("a point has no time or phase");
+        point->at_ms = (int64_t)numbers[i] * 1000;
+        point->looks_n = 1;
+        if (point->at_ms % out->period_ms != 0 || (i > 0 && point->at_ms <= out->points[i - 1].at_ms))
+            return refuse("the times of points do not rise by the period");
+        i++;
+    }
+    return ST_OK;
+}
+
+static enum status read_points(const cJSON *points, struct history *out)
+{
+    double numbers[HISTORY_POINTS];
+    const int n = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(points, "seconds"));
+    if (!cJSON_IsObject(points) || n > HISTORY_POINTS)
+        return refuse("there are no points, or too many");
+    out->points_n = n;
+    TRY(read_times(points, out, numbers));
+    TRY(read_list(points, "step", n, numbers));
+    for (int i = 0; i < n; i++)
+        out->points[i].step = numbers[i] >= 0 && numbers[i] < STEP_MAX ? (int64_t)numbers[i] : -1;
+    for (int k = 0; k < HISTORY_CURVE_N; k++) {
+        TRY(read_list(points, history_curve_text((enum history_curve)k), n, numbers));
+        for (int i = 0; i < n; i++)
+            out->points[i].values[k] = numbers[i];
+    }
+    TRY(read_list(points, "loss_low", n, numbers));
+    for (int i = 0; i < n; i++)
+        out->points[i].loss_low = (float)numbers[i];
+    TRY(read_list(points, "loss_high", n, numbers));
+    for (int i = 0; i < n; i++)
+        out->points[i].loss_high = (float)numbers[i];
+    return ST_OK;
+}
+
+/* ---- events, samples ---- */
+
+static bool has_time(const cJSON *item)
+{
+    const double seconds = json_number(item, "seconds");
+    return seconds >= 0 && seconds < SECONDS_MAX;
+}
+
+static const char *kind_of(const char *kind)
+{
+    static const char *const kinds[] = {"phase", "restart", "nodes", "checkpoint", "error", "resume"};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (strcmp(kind, kinds[i]) == 0)
+            return kinds[i];
+    return NULL;
+}
+
+static void read_events(const cJSON *list, struct history *out)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list)
+    {
+        const char *kind = kind_of(json_text(item, "kind"));
+        if (kind == NULL || !has_time(item) || out->events_n >= HISTORY_EVENTS)
+            continue;
+        struct history_event *event = &out->events[out->events_n++];
+        event->at_ms = (int64_t)(1000 * json_number(item, "seconds"));
+        event->kind = kind;
+        text_copy(event->text, sizeof(event->text), json_text(item, "text"));
+    }
+}
+
+static void read_samples(const cJSON *list, struct history *out)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list)
+    {
+        const double step = json_number(item, "step");
+        if (!(step >= 0 && step < STEP_MAX) || !has_time(item) || out->samples_n >= HISTORY_SAMPLES)
+            continue;
+        struct history_sample *sample = &out->samples[out->samples_n++];
+        sample->at_ms = (int64_t)(1000 * json_number(item, "seconds"));
+        sample->step = (int64_t)step;
+        text_copy(sample->text, sizeof(sample->text), json_text(item, "text"));
+    }
+}
+
+static enum status read_document(const cJSON *root, struct history *out)
+{
+    const double schema = json_number(root, "schema"), period = json_number(root, "period_seconds");
+    if (schema != HISTORY_SCHEMA)
+        return refuse("its schema is not known here");
+    if (!(period >= 1 && period < SECONDS_MAX) || exp2(round(log2(period))) != period)
+        return refuse("its period is no second doubled");
+    out->period_ms = (int64_t)period * 1000;
+    TRY(read_points(cJSON_GetObjectItemCaseSensitive(root, "points"), out));
+    read_events(cJSON_GetObjectItemCaseSensitive(root, "events"), out);
+    read_samples(cJSON_GetObjectItemCaseSensitive(root, "samples"), out);
+    return ST_OK;
+}
+
+enum status history_read(const char *bytes, size_t n, struct history *out)
+{
+    cJSON *root = NULL;
+    memset(out, 0, sizeof(*out));
+    TRY(json_parse(bytes, n, "the history", &root));
+    enum status st = read_document(root, out);
+    cJSON_Delete(root);
+    if (st != ST_OK)
+        memset(out, 0, sizeof(*out));
+    return st;
+}
+
+/* ---- going on ---- */
+
+/* cut — no point beyond the step, none that a later one did again, nothing behind the last that stays. */
+static void cut(struct history *old, int64_t step)
+{
+    bool stays[HISTORY_POINTS];
+    int kept_n = 0, last = -1;
+    int64_t measured = -1; /* the earliest step so far that is kept with its numbers */
+    for (int i = old->points_n - 1; i >= 0; i--) {
+        const int64_t at = old->points[i].step;
+        const bool has_step = isfinite(old->points[i].values[HISTORY_CURVE_STEP_MS]);
+        stays[i] = at <= step && (at >= 0 || last >= 0) && !(has_step && at == measured);
+        measured = stays[i] && has_step ? at : measured;
+        last = stays[i] && last < 0 ? i : last;
+        step = stays[i] && at >= 0 ? at : step;
+    }
+    const int64_t end_ms = last >= 0 ? old->points[last].at_ms + old->period_ms : 0;
+    for (int i = 0; i <= last; i++)
+        if (stays[i])
+            old->points[kept_n++] = old->points[i];
+    old->points_n = kept_n;
+    while (old->events_n > 0 && old->events[(old->events_n - 1) % HISTORY_EVENTS].at_ms >= end_ms)
+        old->events_n--;
+}
+
+static void cut_samples(struct history *old, int64_t step)
+{
+    int64_t kept_n = 0;
+    for (int64_t i = 0; i < old->samples_n; i++)
+        if (old->samples[i].step <= step)
+            old->samples[kept_n++] = old->samples[i];
+    old->samples_n = kept_n;
+}
+
+/* append — what this run has so far, offset_ms later. */
+static void append(struct history *to, const struct history *from, int64_t offset_ms)
+{
+    for (int i = 0; i < from->points_n; i++) {
+        to->points[to->points_n] = from->points[i];
+        to->points[to->points_n++].at_ms += offset_ms;
+    }
+    for (int64_t i = from->events_n > HISTORY_EVENTS ? from->events_n - HISTORY_EVENTS : 0; i < from->events_n; i++) {
+        struct history_event *event = &to->events[to->events_n++ % HISTORY_EVENTS];
+        *event = from->events[i % HISTORY_EVENTS];
+        event->at_ms += offset_ms;
+    }
+    for (int64_t i = from->samples_n > HISTORY_SAMPLES ? from->samples_n - HISTORY_SAMPLES : 0; i < from->samples_n; i++) {
+        struct history_sample *sample = &to->samples[to->samples_n++ % HISTORY_SAMPLES];
+        *sample = from->samples[i % HISTORY_SAMPLES];
+        sample->at_ms += offset_ms;
+    }
+}
+
+static int64_t end_of(const struct history *h)
+{
+    return h->points_n > 0 ? h->points[h->points_n - 1].at_ms + h->period_ms : 0;
+}
+
+static void coarsen(struct history *h, int64_t period_ms)
+{
+    while (h->period_ms < period_ms)
+        history_halve(h);
+}
+
+static void note_resume(struct history *old, int64_t at_ms, int64_t step)
+{
+    struct history_event *event = &old->events[old->events_n++ % HISTORY_EVENTS];
+    event->at_ms = at_ms;
+    event->kind = "resume";
+    text_format(event->text, sizeof(event->text), "another process goes on from step %lld", (long long)step);
+}
+
+void history_read_graft(struct history *h, struct history *old, int64_t step)
+{
+    cut(old, step);
+    cut_samples(old, step);
+    if (old->points_n == 0)
+        return;
+    h->period_ms = h->period_ms > 0 ? h->period_ms : HISTORY_PERIOD_MS;
+    coarsen(h, old->period_ms);
+    coarsen(old, h->period_ms);
+    while (h->points_n + old->points_n > HISTORY_POINTS) {
+        history_halve(h);
+        history_halve(old);
+    }
+    const int64_t offset_ms = end_of(old);
+    note_resume(old, offset_ms, step);
+    append(old, h, offset_ms);
+    memcpy(h->points, old->points, sizeof(h->points));
+    memcpy(h->events, old->events, sizeof(h->events));
+    memcpy(h->samples, old->samples, sizeof(h->samples));
+    h->points_n = old->points_n;
+    h->events_n = old->events_n;
+    h->samples_n = old->samples_n;
+    h->offset_ms = offset_ms;
+    h->period_ms = old->period_ms;
+}
+
+#ifdef FUZZ
+#include "base/must.h"
+
+/* First byte: the step to go on from; then the file. What was taken is a history: it can be gone on from, looked at, and
+ * written, and what was written is read again. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct history old, now, again;
+    struct text t = {0};
+    if (size == 0 || history_read((const char *)data + 1, size - 1, &old) != ST_OK)
+        return 0;
+    memset(&now, 0, sizeof(now));
+    now.period_ms = HISTORY_PERIOD_MS;
+    history_read_graft(&now, &old, data[0]);
+    for (int i = 0; i < now.points_n; i++)
+        ASSERT(now.points[i].step <= data[0] && (i == 0 || now.points[i].at_ms > now.points[i - 1].at_ms));
+    history_write(&now, &t);
+    ASSERT(history_read(t.data, t.len, &again) == ST_OK && again.points_n == now.points_n);
+    text_free(&t);
+    return 0;
+}
+#endif

@@ -1,0 +1,61 @@
+/* noscript — see noscript.h. */
+#include "serve/noscript.h"
+
+#include <math.h>
+
+/* add_escaped — text that stays text, whatever it holds. */
+static void add_escaped(struct text *t, const char *s)
+{
+    for (; *s != 0; s++) {
+        if (*s == '<' || *s == '>' || *s == '&' || *s == '"')
+            text_add(t, "&#%d;", *s);
+        else
+            text_add_bytes(t, s, 1);
+    }
+}
+
+static void add_number(struct text *t, const char *name, double value)
+{
+    if (isfinite(value))
+        text_add(t, "<li>%s %.4f</li>", name, value);
+}
+
+static void add_step(struct text *t, const struct board_worker *lead)
+{
+    char speed[32];
+    if (lead == NULL || lead->step < 0)
+        return;
+    text_add(t, "<li>step %lld of %lld</li>", (long long)lead->step, (long long)lead->steps);
+    add_number(t, "loss", lead->loss);
+    add_number(t, "validation loss", lead->val_loss);
+    if (isfinite(lead->tokens_per_second))
+        text_add(t, "<li>%s tokens a second</li>", text_count(speed, sizeof(speed), lead->tokens_per_second));
+}
+
+static void add_checkpoint(struct text *t, const struct board_checkpoint *checkpoint)
+{
+    if (checkpoint == NULL)
+        return;
+    text_add(t, "<li>checkpoint of step %lld: ", (long long)checkpoint->step);
+    add_escaped(t, checkpoint->path);
+    text_add(t, "</li>");
+}
+
+void noscript_write(const struct view *view, struct text *t)
+{
+    const struct board_error *error = view_error(view);
+    text_add(t, "<p><b>%s</b> ", board_phase_text(view->phase));
+    add_escaped(t, view->node.run);
+    text_add(t, "</p>");
+    if (error != NULL) {
+        text_add(t, "<p>exit code %d: ", error->code);
+        add_escaped(t, error->message);
+        text_add(t, "</p>");
+    }
+    text_add(t, "<ul>");
+    add_step(t, view->lead);
+    add_checkpoint(t, view_checkpoint(view));
+    for (int i = 0; i < view->nodes_n; i++)
+        text_add(t, "<li>node %d %s</li>", view->nodes[i].node_id, view->nodes[i].state);
+    text_add(t, "</ul>");
+}

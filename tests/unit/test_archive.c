@@ -1,0 +1,105 @@
+/* archive: read once, written whole by a thread of its own; what cannot be read or written is told, no more. */
+#include "harness.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "serve/archive.h"
+
+static char path[600];
+
+static void put(const char *bytes, size_t n)
+{
+    assert_int_equal(file_replace(path, bytes, n), ST_OK);
+}
+
+/* What is read; NULL: nothing. Into a buffer of its own. */
+static const char *found(struct archive *archive)
+{
+    static char out[64];
+    struct text t;
+    while (!archive_read(archive, &t))
+        clock_sleep_ms(1);
+    text_format(out, sizeof out, "%.*s", (int)t.len, t.data != NULL ? t.data : "");
+    const bool has = t.len > 0;
+    text_free(&t);
+    return has ? out : NULL;
+}
+
+static void write_text(struct archive *archive, const char *s)
+{
+    struct text t = {0};
+    text_add(&t, "%s", s);
+    archive_write(archive, &t);
+    assert_null(t.data);
+}
+
+static void read_then_written(void **state)
+{
+    (void)state;
+    struct archive *archive;
+    put("before", 6);
+    assert_int_equal(archive_open(path, &archive), ST_OK);
+    assert_string_equal(found(archive), "before");
+    write_text(archive, "one");
+    write_text(archive, "two");
+    archive_close(archive);
+    assert_int_equal(archive_open(path, &archive), ST_OK);
+    assert_string_equal(found(archive), "two");
+    archive_close(archive);
+}
+
+static void nothing_there(void **state)
+{
+    (void)state;
+    struct archive *archive;
+    remove(path);
+    assert_int_equal(archive_open(path, &archive), ST_OK);
+    assert_null(found(archive));
+    archive_close(archive);
+    assert_false(file_exists(path));
+}
+
+static void too_large_is_none(void **state)
+{
+    (void)state;
+    static char large[ARCHIVE_BYTES_MAX + 1];
+    struct archive *archive;
+    memset(large, '1', sizeof large);
+    put(large, sizeof large);
+    assert_int_equal(archive_open(path, &archive), ST_OK);
+    assert_null(found(archive));
+    archive_close(archive);
+    remove(path);
+}
+
+static void a_folder_in_its_place_is_none(void **state)
+{
+    (void)state;
+    struct archive *archive;
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(archive_open(path, &archive), ST_OK);
+    assert_null(found(archive));
+    write_text(archive, "one");
+    write_text(archive, "two");
+    archive_close(archive); /* told once */
+    assert_int_equal(remove(path), 0);
+}
+
+static int name_it(void **state)
+{
+    (void)state;
+    text_format(path, sizeof path, "%s/history.json", harness_tmpdir());
+    return 0;
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup(read_then_written, name_it),
+    cmocka_unit_test(nothing_there),
+    cmocka_unit_test(too_large_is_none),
+    cmocka_unit_test(a_folder_in_its_place_is_none),
+};
+HARNESS_MAIN(tests)

@@ -45,6 +45,10 @@ far 1 b STEPS=5 DATA= # sets nothing
 far 0 a STEPS=5 DATA=x.txt
 finish_nodes 2
 ok "DATA not set on node 1: node 0's" is "$codes $(last_loss)" "0 0 $one"
+far 1 b STEPS=5 DATA=
+far 0 a STEPS=5 DATA=synthetic
+finish_nodes 2
+ok "nor is it when node 0 trains on synthetic data" is "$codes $(grep -c 'data synthetic: ' err.0 err.1 | tr '\n' ' ')" "0 0 err.0:1 err.1:1 "
 rm -rf b/cache
 both STEPS=5 DATA=x.txt N_GPU_EACH_NODE=2 BATCH_SIZE=1
 ok "two workers of a node: one of them takes it" is "$codes $(grep -c 'took .* from node 0' err.1) $(grep -c 'taken before' err.1)" "0 0 1 1"

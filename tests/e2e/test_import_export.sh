@@ -40,6 +40,10 @@ mkdir empty && work export FROM=lm TO=empty
 ok 'an empty folder may be filled' test -s empty/model.safetensors
 ok 'nothing is left beside' is "$(ls -d ./*tmp* ./.*tmp* 2>/dev/null)" ''
 
+csi=$(printf '\302\233') # one character that begins a command to a terminal
+cp -r $from/lm "loud${csi}31m" && work import FROM="loud${csi}31m" TO=loud && work status loud
+ok 'a name commands no terminal' is "$rc $(grep -c "$csi" out) $(grep -c '^model  *loud??31m' out)" '0 0 1'
+
 # --- llm.c
 work import FROM=$from/lm_f32.bin TO=llmc && work export FROM=llmc TO=llmc-hf
 ok 'a model file of llm.c holds the same model' same_tensors llmc-hf/model.safetensors $from/lm/*.safetensors

@@ -62,6 +62,8 @@ struct comm_config {
     int64_t generation; /* of the job; peers of another one are refused. Not known yet when an address is packed:
                          * comm_end_open sets it */
     int64_t timeout_ms; /* of one call: ST_PEER with the name of the call after this long */
+    /* asked when a call has lasted for that: how long it may last as things are by now; from any thread; NULL: no longer */
+    int64_t (*limit_ms)(void *arg);
     /* asked while waiting, from any thread, cheap: true ends every call with ST_PEER; NULL: never */
     bool (*is_aborted)(void *arg);
     void *arg;

@@ -147,7 +147,8 @@ enum status comm_ops_check(const struct comm_wire *wire)
         return FAIL(ST_PEER, "%s %lld was ended after %.1f s: the job's generation %lld is aborted",
                     comm_ops_call(call->kind), (long long)call->sequence, (double)waited_ns * 1e-9,
                     (long long)config->generation);
-    if (waited_ns / 1000000 >= config->timeout_ms)
+    if (waited_ns / 1000000 >= config->timeout_ms &&
+        (config->limit_ms == NULL || waited_ns / 1000000 >= config->limit_ms(config->arg)))
         return fail_late(wire, (double)waited_ns * 1e-9);
     return ST_OK;
 }

@@ -78,12 +78,22 @@ static bool is_aborted(void *arg)
     return generation > 0 && (board_aborted(l->config->board) >= generation || is_stopped_while_meeting(l));
 }
 
+/* limit_ms — a call may wait for a step of another rank, and what steps take shows while they are done. */
+static int64_t limit_ms(void *arg)
+{
+    const struct lives *l = arg;
+    struct board_node node;
+    board_node_copy(l->config->board, &node);
+    return node.limit_ms + l->config->extra_ms;
+}
+
 static struct comm_config comm_of(struct lives *l)
 {
     const struct lives_config *c = l->config;
     return (struct comm_config){.kind = c->place.ranks == 1 ? COMM_KIND_SELF : c->kind,
                                 .place = c->place,
                                 .timeout_ms = c->timeout_ms,
+                                .limit_ms = limit_ms,
                                 .is_aborted = is_aborted,
                                 .arg = l,
                                 .dev = c->dev,

@@ -20,6 +20,7 @@ struct lives_config {
     struct dev *dev;     /* as comm_config, like share_fd */
     int share_fd;
     int64_t timeout_ms; /* of a call of communication */
+    int64_t extra_ms;   /* a call may be so much longer than the silence that this node's workers are allowed by then */
     uint64_t data, val_data; /* fingerprints: the same on all ranks, or ST_DISAGREE; val_data 0: none */
     /* one life; ST_PEER, or any failure that only time heals once the generation is over: another one follows */
     enum status (*run)(void *arg, struct comm *comm, int64_t generation);

@@ -283,6 +283,7 @@ static enum status run_lives(struct worker *w)
         .dev = w->dev,
         .share_fd = locals > 1 ? BOARD_SHARE_FD : -1,
         .timeout_ms = call_limit_ms(w),
+        .extra_ms = CALL_EXTRA_MS,
         .data = feed_fingerprint(w->feed),
         .val_data = w->val_feed ? feed_fingerprint(w->val_feed) : 0,
         .run = live,

@@ -32,6 +32,7 @@ struct suite_rank {
 struct suite_job {
     int nodes, locals, ranks;
     int64_t timeout_ms;
+    int64_t limit_ms; /* what a call may last after all; 0: timeout_ms */
     atomic_bool aborted;
     void (*fn)(struct suite_rank *me);
     const struct suite *suite;
@@ -69,6 +70,8 @@ struct suite {
 
 static bool suite_is_aborted(void *arg) { return atomic_load(&((struct suite_job *)arg)->aborted); }
 
+static int64_t suite_limit_ms(void *arg) { return ((struct suite_job *)arg)->limit_ms; }
+
 static void *suite_thread(void *arg)
 {
     struct suite_rank *me = arg;
@@ -76,6 +79,7 @@ static void *suite_thread(void *arg)
     struct comm_config config = {.place = me->place,
                                  .generation = 1,
                                  .timeout_ms = job->timeout_ms,
+                                 .limit_ms = suite_limit_ms,
                                  .is_aborted = suite_is_aborted,
                                  .arg = job,
                                  .share_fd = -1};

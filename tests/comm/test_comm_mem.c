@@ -23,9 +23,26 @@ static const struct suite suite_mem = {.name = "mem",
                                        .world_free = world_free,
                                        .open = open_rank};
 
+/* A rank that is slower than calls may last at first, but not than they may by then. */
+static void slow_rank(struct suite_rank *me)
+{
+    CHECK_OK(comm_barrier(me->comm)); /* all are open */
+    me->job->limit_ms = harness_patient_ms(20000);
+    pthread_barrier_wait(&me->job->apart);
+    if (me->place.rank == 1)
+        clock_sleep_ms(me->job->timeout_ms + 300);
+    CHECK_OK(comm_barrier(me->comm));
+}
+
+static void test_limit_grows(void **state)
+{
+    (void)state;
+    suite_run_late(&suite_mem, 2, 1, 300, slow_rank);
+}
+
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {SUITE_TESTS};
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_limit_grows), SUITE_TESTS};
     suite_this = &suite_mem;
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();

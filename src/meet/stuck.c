@@ -42,7 +42,7 @@ static bool is_behind(const struct meet_rank *rank, const struct meet_rank *fron
 static const char *between(int nodes_n)
 {
     return nodes_n > 1 ? ": what they send does not arrive, or takes this long; workers use other ports than MASTER_PORT "
-                         "(is a firewall between the nodes?), on networks that UCX_NET_DEVICES chooses"
+                         "(is a firewall between the nodes?), on networks that DATA_ADDR or UCX_NET_DEVICES chooses"
                        : "";
 }
 

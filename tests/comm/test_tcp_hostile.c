@@ -340,6 +340,55 @@ static void a_thousand_strangers_change_nothing(void **state)
 #endif
 }
 
+/* Silent connections, as many as one can make, for as long as ranks meet: some of them push a rank's own from its seat, which
+ * tries again. */
+static atomic_bool is_flooding;
+static const void *flooded;
+static void *flood_main(void *arg)
+{
+    int *made = arg;
+    for (int i = 0; is_flooding; i = (i + 1) % FORGED) {
+        if (fds[i] >= 0)
+            close(fds[i]);
+        fds[i] = stranger_dial(flooded);
+        if (fds[i] < 0) {
+            clock_sleep_ms(1);
+            continue;
+        }
+        (*made)++;
+    }
+    return NULL;
+}
+static pthread_t flooder;
+static int flood_n;
+static void begin_flood(const void *address)
+{
+    flooded = address;
+    is_flooding = true;
+    flood_n = 0;
+    for (int i = 0; i < FORGED; i++)
+        fds[i] = -1;
+    pthread_create(&flooder, NULL, flood_main, &flood_n);
+    clock_sleep_ms(200);
+}
+
+static void a_flood_does_not_keep_ranks_apart(void **state)
+{
+    (void)state;
+    static float calm[ELEMS], attacked[ELEMS];
+    live_through(NULL, calm);
+    int64_t begin_ms = clock_ms();
+    live_through(begin_flood, attacked);
+    int64_t took_ms = clock_ms() - begin_ms;
+    is_flooding = false;
+    pthread_join(flooder, NULL);
+    close_all();
+    print_message("# %d silent connections; met and done after %lld ms\n", flood_n, (long long)took_ms);
+    assert_true(flood_n > 64);
+    assert_true(took_ms < harness_patient_ms(8000));
+    assert_memory_equal(calm, attacked, sizeof calm);
+}
+
 /* A recorded hello is answered with another nonce, and without the proof there is no way in. */
 static void a_replayed_handshake_fails(void **state)
 {
@@ -399,6 +448,7 @@ static void another_world_is_refused(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_peer_that_errs_is_lost), cmocka_unit_test(unmatched_messages_stay_outside),
-    cmocka_unit_test(a_thousand_strangers_change_nothing), cmocka_unit_test(a_replayed_handshake_fails),
+    cmocka_unit_test(a_thousand_strangers_change_nothing), cmocka_unit_test(a_flood_does_not_keep_ranks_apart),
+    cmocka_unit_test(a_replayed_handshake_fails),
     cmocka_unit_test(another_world_is_refused)};
 HARNESS_MAIN(tests)

@@ -63,7 +63,13 @@ convoy=$common
 begin_nodes 2 $tiny BATCH_SIZE=1 GLOBAL_BATCH=2 STEPS=20 METRICS_FILE=two-common.jsonl
 first=$codes
 finish_nodes 2
-ok "two nodes over TCP: done, the same losses as the ordinary build" is "$first $codes $(losses two.jsonl)" "0 0 0 0 $(losses two-common.jsonl)"
+ok "two nodes over UCX's TCP: done, the same losses as the ordinary build" is "$first $codes $(losses two.jsonl)" "0 0 0 0 $(losses two-common.jsonl)"
+unset UCX_TLS
+convoy=$release
+begin_nodes 2 $tiny BATCH_SIZE=1 GLOBAL_BATCH=2 STEPS=20 METRICS_FILE=two-tcp.jsonl
+finish_nodes 2
+convoy=$common
+ok "two nodes over TCP of our own: done, the same losses" is "$codes $(losses two-tcp.jsonl)" "0 0 $(losses two-common.jsonl)"
 
 # 5. The same bytes.
 if [ "${RELEASE_TWICE:-0}" = 1 ]; then

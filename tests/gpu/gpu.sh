@@ -170,11 +170,11 @@ two() { # name, settings...
     local name=$1 port=$((20000 + RANDOM % 20000)) rc
     shift
     rm -f "$work/$name.jsonl"
-    # shellcheck disable=SC2086
-    JOB_TOKEN=0123456789abcdef0123 NCCL_HOSTID=convoy-b NODE_ID=1 within "${LIMIT:-300}" "$GPU/convoy" train $nano DATA="$work/text" N_NODES=2 MASTER_ADDR=127.0.0.1 \
+    # shellcheck disable=SC2086 # all: UCX over TCP too, which BACKEND=ucx takes only when it is asked to
+    UCX_TLS="${UCX_TLS-all}" JOB_TOKEN=0123456789abcdef0123 NCCL_HOSTID=convoy-b NODE_ID=1 within "${LIMIT:-300}" "$GPU/convoy" train $nano DATA="$work/text" N_NODES=2 MASTER_ADDR=127.0.0.1 \
         MASTER_PORT=$port "$@" >"$work/$name.1" 2>&1 &
     # shellcheck disable=SC2086
-    JOB_TOKEN=0123456789abcdef0123 NCCL_HOSTID=convoy-a NODE_ID=0 within "${LIMIT:-300}" "$GPU/convoy" train $nano DATA="$work/text" N_NODES=2 MASTER_ADDR=127.0.0.1 \
+    UCX_TLS="${UCX_TLS-all}" JOB_TOKEN=0123456789abcdef0123 NCCL_HOSTID=convoy-a NODE_ID=0 within "${LIMIT:-300}" "$GPU/convoy" train $nano DATA="$work/text" N_NODES=2 MASTER_ADDR=127.0.0.1 \
         MASTER_PORT=$port METRICS_FILE="$work/$name.jsonl" "$@"
     rc=$?
     wait $! || rc=$?

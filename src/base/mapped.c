@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +16,15 @@
 #define BLOCK_SLOTS 64
 #define NAME_BYTES  1024 /* of a longer path its end */
 
+#define CUT                                                                                                        \
+    "%s was cut short while it was in use: it had %zu bytes, now it has %lld; bring it back, and replace files by " \
+    "a rename, never in place"
+
 struct slot {
     atomic_uintptr_t begin; /* 0: free */
     size_t bytes;
+    dev_t device; /* which file the path was */
+    ino_t inode;
     char path[NAME_BYTES];
 };
 
@@ -55,12 +62,16 @@ static struct slot *free_slot(void)
 void mapped_add(const char *path, const void *data, size_t bytes)
 {
     size_t n = strlen(path);
+    struct stat info = {.st_ino = 0};
     if (!data)
         return;
+    (void)stat(path, &info); /* one that is gone already cannot be looked at later, either */
     pthread_mutex_lock(&lock);
     struct slot *slot = free_slot();
     if (slot) {
         slot->bytes = bytes;
+        slot->device = info.st_dev;
+        slot->inode = info.st_ino;
         text_copy(slot->path, sizeof(slot->path), n < NAME_BYTES ? path : path + n - (NAME_BYTES - 1));
         atomic_store(&slot->begin, (uintptr_t)data);
     }
@@ -76,6 +87,30 @@ void mapped_remove(const void *data)
     if (slot)
         atomic_store(&slot->begin, 0);
     pthread_mutex_unlock(&lock);
+}
+
+/* is_cut — the very file, not one that took its name, is shorter than what is mapped. */
+static bool is_cut(const struct slot *slot, long long *bytes_out)
+{
+    struct stat info;
+    if (!atomic_load(&slot->begin) || stat(slot->path, &info) != 0 || info.st_dev != slot->device ||
+        info.st_ino != slot->inode)
+        return false;
+    *bytes_out = (long long)info.st_size;
+    return (size_t)info.st_size < slot->bytes;
+}
+
+enum status mapped_check(void)
+{
+    enum status st = ST_OK;
+    long long bytes;
+    pthread_mutex_lock(&lock);
+    for (struct block *b = atomic_load(&blocks); b && st == ST_OK; b = b->next)
+        for (int i = 0; i < BLOCK_SLOTS && st == ST_OK; i++)
+            if (is_cut(&b->slot[i], &bytes))
+                st = FAIL(ST_BAD_DATA, CUT, b->slot[i].path, b->slot[i].bytes, bytes);
+    pthread_mutex_unlock(&lock);
+    return st;
 }
 
 static const struct slot *slot_of(uintptr_t address, uintptr_t *begin_out)
@@ -98,10 +133,7 @@ enum status mapped_fault(const void *address, char *out, size_t cap)
         return ST_OK;
     size_t page = (size_t)sysconf(_SC_PAGESIZE), at = ((uintptr_t)address - begin) / page * page;
     if (stat(slot->path, &info) == 0 && (size_t)info.st_size <= at) {
-        text_format(out, cap,
-                    "%s was cut short while it was in use: it had %zu bytes, now it has %lld; bring it back, and "
-                    "replace files by a rename, never in place",
-                    slot->path, slot->bytes, (long long)info.st_size);
+        text_format(out, cap, CUT, slot->path, slot->bytes, (long long)info.st_size);
         return ST_BAD_DATA;
     }
     text_format(out, cap, "cannot read %s at byte %zu: input/output error (SIGBUS); check the disk", slot->path, at);

@@ -17,4 +17,8 @@ void mapped_remove(const void *data);
  * ST_BAD_DATA: the file was cut short; ST_STORE: it was not, so it is the disk. The sentence goes to out. */
 enum status mapped_fault(const void *address, char *out, size_t cap);
 
+/* mapped_check — from time to time: ST_BAD_DATA when a mapped file has become shorter. What is missing of its last page
+ * reads as zeros and makes no signal. */
+enum status mapped_check(void);
+
 #endif

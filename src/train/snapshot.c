@@ -315,6 +315,16 @@ static enum status move(const char *dir, const char *aside, const char *name)
     return ST_OK;
 }
 
+/* next_name — NULL at the end, or with *st when the folder cannot be read to its end: what stays behind would mix. */
+static const char *next_name(const struct snapshot *s, DIR *folder, enum status *st)
+{
+    errno = 0;
+    const struct dirent *entry = readdir(folder);
+    if (!entry && errno)
+        *st = FAIL(ST_STORE, "cannot read CHECKPOINT_DIR=%s: %s; check the disk", s->dir, strerror(errno));
+    return entry ? entry->d_name : NULL;
+}
+
 enum status snapshot_set_aside(struct snapshot *s)
 {
     char aside[FILE_PATH_MAX], name[64];
@@ -325,14 +335,14 @@ enum status snapshot_set_aside(struct snapshot *s)
     DIR *folder = opendir(s->dir);
     if (!folder)
         return FAIL(ST_STORE, "cannot read CHECKPOINT_DIR=%s: %s", s->dir, strerror(errno));
-    for (struct dirent *entry; (entry = readdir(folder));) {
-        if (!text_starts(entry->d_name, "step-"))
+    for (const char *from; (from = next_name(s, folder, &st));) {
+        if (!text_starts(from, "step-"))
             continue;
         if (moved++ == 0)
             TRY_OR(file_make_dirs(aside), close);
-        TRY_OR(move(s->dir, aside, entry->d_name), close);
+        TRY_OR(move(s->dir, aside, from), close);
     }
-    if (moved) {
+    if (st == ST_OK && moved) {
         TRY_OR(file_sync_dir(aside), close);
         LOG_WARN("RESUME=never: %d checkpoints of an earlier run moved to %s", moved, aside);
     }

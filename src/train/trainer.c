@@ -1,7 +1,7 @@
 /* trainer — see trainer.h. Read trainer_run first, at the foot: begin (trainer_begin.c), loop, finish.
  *
- * Several ranks run this loop in step. What one rank alone knows (a request, the state of a disk) is never acted on before
- * all know it (council.h), or their calls would no longer match. */
+ * Several ranks run this loop in step. What one rank alone knows (a request, the state of a disk) is never acted on
+ * before all know it (council.h), or their calls would no longer match. */
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -11,12 +11,14 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mapped.h"
 #include "base/must.h"
 #include "base/text.h"
 #include "train/guard.h"
 #include "train/trainer_inside.h"
 
 #define SLOW_FLOPS 1e12 /* a second: no GPU that CUDA 12 knows has less; a CPU's peak is measured */
+#define FILES_EVERY_MS 5000
 #define PLANNED_MS_MAX INT64_C(86400000)
 
 int64_t trainer_planned_ms(const struct trainer_config *c, double peak_flops, int ranks)
@@ -293,11 +295,21 @@ static bool is_rehearsed(struct trainer *t)
     return true;
 }
 
+/* check_files — no data are missing, every few seconds, and before anything is kept that was learnt from them. */
+static enum status check_files(struct trainer *t, bool is_due)
+{
+    if (!is_due && clock_ms() < t->files_ms)
+        return ST_OK;
+    t->files_ms = clock_ms() + FILES_EVERY_MS;
+    return mapped_check();
+}
+
 /* save — one checkpoint of where the run stands, in the midst of training. */
 static enum status save(struct trainer *t, bool is_asked)
 {
     if (!t->has_snapshot)
         return ST_OK;
+    TRY(check_files(t, true));
     must_note("checkpoint of step %lld", (long long)t->place.step);
     bool is_due = begin_save(t) && t->kept.step != t->place.step && !is_rehearsed(t);
     if (is_due && saver_save(t->saver, &t->place, is_asked))
@@ -395,6 +407,7 @@ static enum status between(struct trainer *t)
 static enum status finish(struct trainer *t)
 {
     TRY(evaluate(t));
+    TRY(check_files(t, true));
     TRY(save_or_fail(t, "at the end of training"));
     if (t->is_lead)
         trainer_end(t);
@@ -416,6 +429,7 @@ static enum status loop(struct trainer *t)
     trainer_post(t, BOARD_PHASE_TRAINING);
     while (t->place.step < t->steps) {
         TRY(one_step(t));
+        TRY(check_files(t, false));
         TRY(between(t));
     }
     return finish(t);

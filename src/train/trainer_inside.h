@@ -45,6 +45,7 @@ struct trainer {
     int64_t step_evaluated;      /* -1 none */
     double loss_first, loss_last[TRAINER_LAST], val_loss;
     double steps_ms; /* time in steps, for the summary */
+    int64_t files_ms; /* when to look again whether all data are there */
     double stall_ms; /* waited for a checkpoint since the last step */
 };
 

@@ -16,6 +16,23 @@ ok "a token file cut while training: 65 with its name" ends_65 t.bin
 ok "and no worker is started again" is "$(grep -c 'restarting' err)" 0
 ok "said once" is "$(grep -c 'was cut short' err)" 1
 
+# Within the last page: what is missing reads as zeros and makes no signal.
+tokens 400000 >t.bin
+begin $model DATA=t.bin STEPS=100000000 CHECKPOINT_DIR=kept
+wait_for 20 is_training
+truncate -s -100 t.bin
+finish
+ok "a token file that misses its last 100 bytes: 65 within seconds" ends_65 t.bin
+tokens 400000 >t.bin
+begin $model DATA=t.bin STEPS=100000000
+wait_for 20 is_training
+tokens 300000 >other.bin
+mv other.bin t.bin
+sleep 6
+kill -TERM "$pid"
+finish
+ok "one that another file replaced by a rename: trained on as it was" is "$rc" 143
+
 tokens 400000 >t.bin
 tokens 400000 >v.bin
 begin $model DATA=t.bin VAL_DATA=v.bin EVAL_EVERY=50 STEPS=100000000

@@ -37,6 +37,7 @@ static void test_registry(void **state)
     (void)state;
     char out[512];
     static const char *const where = "/nowhere/file";
+    make();
     char *at = mmap(NULL, 300 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(at != MAP_FAILED);
     for (int i = 0; i < 300; i++)
@@ -52,6 +53,27 @@ static void test_registry(void **state)
     for (int i = 0; i < 300; i++)
         assert_int_equal(mapped_fault(at + (size_t)i * page, out, sizeof out), ST_OK);
     munmap(at, 300 * page);
+}
+
+static void test_check(void **state)
+{
+    (void)state;
+    struct file_map map;
+    make();
+    assert_int_equal(file_map_open(path, &map), ST_OK);
+    assert_int_equal(mapped_check(), ST_OK);
+    assert_int_equal(truncate(path, PAGES * (off_t)page - 1), 0);
+    assert_int_equal(mapped_check(), ST_BAD_DATA);
+    assert_non_null(strstr(status_message(), path));
+    assert_int_equal(file_replace(path, "x", 1), ST_OK); /* another file of this name */
+    assert_int_equal(mapped_check(), ST_OK);
+    file_map_close(&map);
+    make();
+    assert_int_equal(file_map_open(path, &map), ST_OK);
+    assert_int_equal(truncate(path, 0), 0);
+    assert_int_equal(mapped_check(), ST_BAD_DATA);
+    file_map_close(&map);
+    assert_int_equal(mapped_check(), ST_OK);
 }
 
 /* read_cut — what a child says and how it ends that reads page 40 of the mapping, of a file cut to `pages`; the mapping is
@@ -108,5 +130,6 @@ static void test_cut(void **state)
     assert_non_null(strstr(out, "crash: SIGBUS"));
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_cut), cmocka_unit_test(test_registry)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_cut), cmocka_unit_test(test_registry),
+                                          cmocka_unit_test(test_check)};
 HARNESS_MAIN(tests)

@@ -34,6 +34,7 @@
 #include "node/device.h"
 #include "node/folder.h"
 #include "node/manual.h"
+#include "node/mapping.h"
 #include "node/process.h"
 #include "node/say.h"
 #include "node/slurm.h"
@@ -286,6 +287,7 @@ static enum status run_train(const struct call *call)
     TRY(check_data(call->conf));
     int64_t before = conf_i64(call->conf, CONF_N_GPU_EACH_NODE);
     slurm_warn(environ, conf_i64(call->conf, CONF_DEVICE) != CONF_DEVICE_CPU);
+    TRY(mapping_cache(call->conf));
     TRY(settle_workers(call->conf));
     char **words = calloc((size_t)n + 2, sizeof *words);
     if (words == NULL)
@@ -312,6 +314,7 @@ static enum status run_worker(const struct call *call)
 
 static enum status run_tokenize(const struct call *call)
 {
+    TRY(mapping_cache(call->conf));
     return tokenize_main(call->conf);
 }
 
@@ -326,6 +329,7 @@ static enum status run_export(const struct call *call) { return export_main(call
 
 static enum status run_eval(const struct call *call)
 {
+    TRY(mapping_cache(call->conf));
     return eval_main(call->conf);
 }
 
@@ -444,6 +448,7 @@ static enum status run(int argc, char **argv)
         TRY(conf_open(call.argc, call.argv, environ, &call.conf));
         begin_log(call.conf, -1);
         TRY(process_begin(conf_i64(call.conf, CONF_DEVICE) != CONF_DEVICE_CPU));
+        conf_token_forget(environ);
         if (command->help != NULL) /* the worker's settings are the supervisor's, which has warned already */
             conf_hint_warn(call.conf, environ);
     }

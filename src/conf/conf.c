@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/secure.h"
 #include "conf/conf_row.h"
 #include "conf/launcher.h"
 #include "conf/place.h"
@@ -265,6 +266,14 @@ static enum status set_parsed(struct conf *conf, enum conf_key key, const char *
     return ST_OK;
 }
 
+void conf_drop(struct conf_value *value, enum conf_key key)
+{
+    if (conf_rows[key].kind == CONF_KIND_SECRET)
+        secure_free(value->text);
+    else
+        free(value->text);
+}
+
 enum status conf_set(struct conf *conf, enum conf_key key, const char *text, enum conf_origin origin,
                      const char *source)
 {
@@ -272,10 +281,11 @@ enum status conf_set(struct conf *conf, enum conf_key key, const char *text, enu
     TRY(set_parsed(conf, key, text, origin, source));
     if (conf_rows[key].kind == CONF_KIND_BOOL)
         text = value->i64 != 0 ? "1" : "0";
-    char *copy = strdup(text);
+    bool is_secret = conf_rows[key].kind == CONF_KIND_SECRET;
+    char *copy = is_secret ? secure_text(text) : strdup(text);
     if (copy == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for %s", strlen(text) + 1, conf_rows[key].name);
-    free(value->text);
+    conf_drop(value, key);
     value->text = copy;
     value->origin = origin;
     value->source = source;
@@ -464,7 +474,7 @@ void conf_close(struct conf *conf)
     if (conf == NULL)
         return;
     for (int key = 0; key < CONF_N; key++)
-        free(conf->values[key].text);
+        conf_drop(&conf->values[key], (enum conf_key)key);
     free(conf);
 }
 

@@ -91,6 +91,8 @@ enum status conf_token(const struct conf *conf, char *out, size_t cap);
 /* conf_token_forget — overwrite secrets in the environment and take them out, so that neither children nor /proc show
  * them. conf keeps its own copy. */
 void conf_token_forget(char **environment);
+/* conf_token_wipe — overwrite the secrets that the settings hold: once what they are for has been derived. */
+void conf_token_wipe(const struct conf *conf);
 /* conf_is_dumb — TERM says of the terminal that it takes no control characters. */
 bool conf_is_dumb(char **environment);
 /* conf_threads — the first number of OMP_NUM_THREADS; 0 when unset: the machine decides. */

@@ -66,6 +66,7 @@ struct conf {
  * allowed. */
 enum status conf_set(struct conf *conf, enum conf_key key, const char *text, enum conf_origin origin,
                      const char *source);
+void conf_drop(struct conf_value *value, enum conf_key key); /* frees its text; a secret is wiped */
 /* conf_allowed — what a row takes, for people: "1 to 65536 samples", "lm, qa". Returns out. */
 const char *conf_allowed(const struct conf_row *row, char *out, size_t cap);
 /* conf_clean — text fit for a message: '?' for control characters, "…" where it was cut. Returns out. */

@@ -108,3 +108,10 @@ void conf_token_forget(char **environment)
     }
     *kept = NULL;
 }
+
+void conf_token_wipe(const struct conf *conf)
+{
+    for (int key = 0; key < CONF_N; key++)
+        if (conf_rows[key].kind == CONF_KIND_SECRET && conf->values[key].text != NULL)
+            explicit_bzero(conf->values[key].text, strlen(conf->values[key].text));
+}

@@ -54,7 +54,7 @@ static bool is_default(const struct conf *conf, int key)
     bool is_number = row->kind == CONF_KIND_INT || row->kind == CONF_KIND_REAL || row->kind == CONF_KIND_SPAN;
     enum status st = conf_set(&plain, (enum conf_key)key, row->initial, CONF_ORIGIN_DEFAULT, "default");
     bool is_same = st == ST_OK && (is_number ? value->f64 == other->f64 : strcmp(value->text, other->text) == 0);
-    free(other->text);
+    conf_drop(&plain.values[key], (enum conf_key)key);
     return is_same;
 }
 

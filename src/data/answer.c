@@ -47,6 +47,31 @@ static void read_validator(struct answer *answer, const char *at, const char *en
     answer->is_etag = is_etag;
 }
 
+static bool begins(const char *at, size_t n, const char *with)
+{
+    return n >= strlen(with) && strncasecmp(at, with, strlen(with)) == 0;
+}
+
+/* A media type, perhaps with parameters behind it. */
+static bool is_html(const char *at, const char *end)
+{
+    static const char *const types[] = {"text/html", "application/xhtml+xml"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        size_t n = strlen(types[i]);
+        if (begins(at, (size_t)(end - at), types[i]) && (at + n == end || strchr("; \t", at[n]) != NULL))
+            return true;
+    }
+    return false;
+}
+
+bool answer_is_page(const char *bytes, size_t n)
+{
+    size_t at = begins(bytes, n, "\xef\xbb\xbf") ? 3 : 0;
+    while (at < n && (bytes[at] == ' ' || bytes[at] == '\t' || bytes[at] == '\r' || bytes[at] == '\n'))
+        at++;
+    return begins(bytes + at, n - at, "<!doctype html") || begins(bytes + at, n - at, "<html");
+}
+
 void answer_line(struct answer *answer, const char *line, size_t n)
 {
     const char *end = line + n, *colon = memchr(line, ':', n);
@@ -65,6 +90,8 @@ void answer_line(struct answer *answer, const char *line, size_t n)
         answer->length = -1;
     if (name == 13 && strncasecmp(line, "Content-Range", name) == 0)
         read_range(answer, at, end);
+    if (name == 12 && strncasecmp(line, "Content-Type", name) == 0)
+        answer->is_page = is_html(at, end);
     if (name == 4 && strncasecmp(line, "ETag", name) == 0)
         read_validator(answer, at, end, true);
     if (name == 13 && strncasecmp(line, "Last-Modified", name) == 0)

@@ -84,6 +84,17 @@ static bool same_read(const struct fetch *f, char out[ANSWER_VALIDATOR_MAX])
 
 /* --- one transfer --- */
 
+/* refuse_page — a log-in, a folder's list, a page about the file: not what was named, unless a page was. */
+static enum status refuse_page(const struct fetch *f, bool is_page)
+{
+    if (!is_page || text_ends(f->path, ".html") || text_ends(f->path, ".htm"))
+        return ST_OK;
+    return FAIL(ST_BAD_DATA,
+                "%s answered with a page of HTML, not with data; give the address of the file itself (on GitHub \"raw\", "
+                "on Hugging Face \"resolve\" in place of \"blob\"), one that needs no log-in",
+                f->url);
+}
+
 /* The first bytes of the file: is it the one, from where we are? */
 static enum status body_begin(struct fetch *f)
 {
@@ -97,6 +108,7 @@ static enum status body_begin(struct fetch *f)
         return FAIL(ST_RETRY, "%s was asked for the bytes from %lld on and sent those from %lld on", f->url,
                     (long long)asked, (long long)f->answer.range_first);
     }
+    TRY(refuse_page(f, f->answer.is_page));
     if (code == 200 && f->have > 0)
         TRY(part_restart(f));
     f->total = code == 200 ? f->answer.length : f->answer.range_total;
@@ -116,8 +128,10 @@ static enum status body_begin(struct fetch *f)
 
 static enum status body_add(struct fetch *f, const char *bytes, size_t n)
 {
-    if (!f->is_begun)
+    if (!f->is_begun) {
         TRY(body_begin(f));
+        TRY(refuse_page(f, f->have == 0 && answer_is_page(bytes, n)));
+    }
     if ((int64_t)n > f->config.bytes_max - f->have)
         return FAIL(ST_BAD_DATA, "%s has over %lld bytes, the limit for a download", f->url,
                     (long long)f->config.bytes_max);
@@ -223,6 +237,25 @@ static enum status ask_for_rest(struct fetch *f, struct curl_slist **headers)
     return ST_OK;
 }
 
+/* is_final — what the same request would meet again: no HTTP, no such protocol, a certificate that does not hold. */
+static bool is_final(CURLcode result, const char *said)
+{
+    static const CURLcode finals[] = {
+        CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CACERT_BADFILE, CURLE_SSL_CERTPROBLEM, CURLE_SSL_CIPHER,
+        CURLE_SSL_ISSUER_ERROR, CURLE_SSL_INVALIDCERTSTATUS, CURLE_URL_MALFORMAT, CURLE_UNSUPPORTED_PROTOCOL,
+        CURLE_WEIRD_SERVER_REPLY, CURLE_BAD_CONTENT_ENCODING};
+    for (size_t i = 0; i < sizeof finals / sizeof *finals; i++)
+        if (result == finals[i])
+            return true;
+    /* a server that speaks no TLS, or refuses ours; a connection that was cut looks else */
+    return result == CURLE_SSL_CONNECT_ERROR && (strstr(said, "wrong version number") || strstr(said, "alert"));
+}
+
+static bool is_final_code(long code)
+{
+    return code < 500 ? code != 408 && code != 425 && code != 429 : code == 501 || code == 505;
+}
+
 /* What a failed transfer means. *again: worth another try. */
 static enum status judge(struct fetch *f, CURLcode result, const char *error, bool *again)
 {
@@ -245,13 +278,12 @@ static enum status judge(struct fetch *f, CURLcode result, const char *error, bo
     if (result == CURLE_TOO_MANY_REDIRECTS)
         return FAIL(ST_NO_INPUT, "%s redirects over %d times; check the address", f->url,
                     FETCH_REDIRECTS_MAX);
-    if (result == CURLE_PEER_FAILED_VERIFICATION || result == CURLE_SSL_CACERT_BADFILE ||
-        result == CURLE_URL_MALFORMAT || result == CURLE_UNSUPPORTED_PROTOCOL)
+    if (is_final(result, said))
         return FAIL(ST_NO_INPUT, "cannot fetch %s: %s; check the address", f->url, said);
     if (result == CURLE_HTTP_RETURNED_ERROR && code == 416) {
         *again = true;
         TRY(part_restart(f));
-    } else if (result == CURLE_HTTP_RETURNED_ERROR && code < 500 && code != 408 && code != 425 && code != 429)
+    } else if (result == CURLE_HTTP_RETURNED_ERROR && is_final_code(code))
         return FAIL(ST_NO_INPUT, "%s answered HTTP %ld; check the address", f->url, code);
     *again = true;
     return FAIL(ST_RETRY, "cannot fetch %s: %s, after %lld bytes; start again later, it goes on from there",

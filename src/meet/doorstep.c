@@ -93,25 +93,45 @@ static int listen_there(const struct addrinfo *list, bool is_number, const char 
     return -1;
 }
 
-enum status doorstep_listen(const char *addr, int port, int *fd_out)
+/* look_up — the addresses of a host; ST_RETRY: its name is not known. The list is the caller's to free. */
+static enum status look_up(const char *addr, int port, struct addrinfo **out, bool *is_number_out)
 {
     char host[256], service[16];
-    const char *why;
     if (!plain_host(addr, host, sizeof(host)))
         return FAIL(ST_BAD_SETTING, "MASTER_ADDR is longer than a host's name can be: %.64s…", addr);
     text_format(service, sizeof(service), "%d", port);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-    struct addrinfo *list = NULL;
-    bool is_number = getaddrinfo(host, service, &hints, &list) == 0;
+    *is_number_out = getaddrinfo(host, service, &hints, out) == 0;
     hints.ai_flags = AI_NUMERICSERV;
-    int error = is_number ? 0 : getaddrinfo(host, service, &hints, &list);
-    int fd = -1;
-    if (error == 0) {
-        fd = listen_there(list, is_number || strcmp(host, "localhost") == 0, &why);
-        freeaddrinfo(list);
-    } else {
-        why = gai_strerror(error);
-    }
+    int error = *is_number_out ? 0 : getaddrinfo(host, service, &hints, out);
+    *is_number_out = *is_number_out || strcmp(host, "localhost") == 0;
+    if (error == 0)
+        return ST_OK;
+    return FAIL(ST_RETRY,
+                "MASTER_ADDR=%s is no address and no name that is known here, on node 0: %s; give this host's address or "
+                "name",
+                addr, gai_strerror(error));
+}
+
+enum status doorstep_find(const char *addr)
+{
+    struct addrinfo *list = NULL;
+    bool is_number;
+    TRY(look_up(addr, 0, &list, &is_number));
+    freeaddrinfo(list);
+    return ST_OK;
+}
+
+enum status doorstep_listen(const char *addr, int port, int *fd_out)
+{
+    const char *why = NULL;
+    struct addrinfo *list = NULL;
+    bool is_number;
+    enum status st = look_up(addr, port, &list, &is_number);
+    if (st != ST_OK)
+        return FAIL(ST_BAD_SETTING, "%s", status_message());
+    int fd = listen_there(list, is_number, &why);
+    freeaddrinfo(list);
     if (fd < 0 && why != NULL) {
         LOG_WARN("MASTER_ADDR=%s: %s; listening on all addresses of this host, port %d", addr, why, port);
         fd = listen_anywhere(port);

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/must.h"
+#include "base/secure.h"
 #include "base/text.h"
 #include "meet/coordinator.h"
 #include "meet/desk.h"
@@ -35,7 +36,7 @@
 
 struct meet {
     struct meet_config config;
-    char *master_addr, *token, *agree_json; /* config's, kept */
+    char *master_addr, *agree_json; /* config's, kept */
     char host[64];
     struct secret secret;
     uint8_t seed[SECRET_SEED_BYTES]; /* of the generations' secrets, on node 0 */
@@ -281,15 +282,14 @@ static enum status keep_config(struct meet *meet, const struct meet_config *conf
 {
     meet->config = *config;
     meet->master_addr = strdup(config->master_addr != NULL ? config->master_addr : "");
-    meet->token = strdup(config->token != NULL ? config->token : "");
     if (config->agree_json != NULL && strlen(config->agree_json) >= WIRE_AGREE_MAX)
         return FAIL(ST_BUG, "what must agree takes %zu bytes, more than %zu", strlen(config->agree_json),
                     WIRE_AGREE_MAX);
     meet->agree_json = strdup(config->agree_json != NULL ? config->agree_json : "{}");
-    if (meet->master_addr == NULL || meet->token == NULL || meet->agree_json == NULL)
+    if (meet->master_addr == NULL || meet->agree_json == NULL)
         return FAIL(ST_RETRY, "out of memory: the settings of the meeting");
     meet->config.master_addr = meet->master_addr;
-    meet->config.token = meet->token;
+    meet->config.token = NULL; /* the caller's, which wipes it */
     meet->config.agree_json = meet->agree_json;
     if (gethostname(meet->host, sizeof(meet->host) - 1) != 0)
         text_copy(meet->host, sizeof(meet->host), "?");
@@ -338,7 +338,7 @@ static enum status open_events(struct meet *meet)
     return ST_OK;
 }
 
-static enum status open_network(struct meet *meet)
+static enum status open_network(struct meet *meet, const char *token)
 {
     const struct meet_config *config = &meet->config;
     struct desk_config desk = {.loop = config->loop,
@@ -362,7 +362,7 @@ static enum status open_network(struct meet *meet)
                                .on_world = on_link_world,
                                .arg = meet};
     signal(SIGPIPE, SIG_IGN); /* who hangs up must not end the node */
-    TRY(secret_derive(meet->token, &meet->secret));
+    TRY(secret_derive(token, &meet->secret));
     return meet->coordinator != NULL ? desk_open(&desk, &meet->desk) : link_open(&link, &meet->link);
 }
 
@@ -372,7 +372,7 @@ enum status meet_open(const struct meet_config *config, struct meet **out)
                 config->node_id < config->nodes_n && config->workers_n >= 1 &&
                 config->workers_n <= MEET_WORKERS_MAX,
             "node_id %d nodes_n %d workers_n %d", config->node_id, config->nodes_n, config->workers_n);
-    struct meet *meet = calloc(1, sizeof(*meet));
+    struct meet *meet = secure_alloc(sizeof(*meet)); /* for the secrets in it */
     if (meet == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for the meeting", sizeof(*meet));
     enum status st;
@@ -380,7 +380,7 @@ enum status meet_open(const struct meet_config *config, struct meet **out)
     TRY_OR(open_machines(meet), close);
     TRY_OR(open_events(meet), close);
     if (config->nodes_n > 1)
-        TRY_OR(open_network(meet), close);
+        TRY_OR(open_network(meet, config->token != NULL ? config->token : ""), close);
     *out = meet;
     return ST_OK;
 close:
@@ -400,12 +400,9 @@ void meet_close(struct meet *meet)
     link_close(meet->link);
     coordinator_close(meet->coordinator);
     secret_forget(&meet->secret);
-    if (meet->token != NULL)
-        explicit_bzero(meet->token, strlen(meet->token));
     free(meet->master_addr);
-    free(meet->token);
     free(meet->agree_json);
-    free(meet);
+    secure_free(meet);
 }
 
 /* ---- what the supervisor tells ---- */

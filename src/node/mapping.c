@@ -1,6 +1,7 @@
 /* mapping — see mapping.h. */
 #include "node/mapping.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,6 +168,25 @@ void mapping_feed(const struct conf *conf, const struct trainer_config *trainer,
         .seed = trainer->seed,
         .is_shuffled = !is_validation && conf_i64(conf, CONF_SHUFFLE),
     };
+}
+
+enum status mapping_cache(const struct conf *conf)
+{
+    const char *dir = conf_text(conf, CONF_CACHE_DIR);
+    struct stat info = {.st_mode = 0};
+    if (conf_is_set(conf, CONF_CACHE_DIR) || !text_starts(dir, "/tmp/convoy-cache-"))
+        return ST_OK;
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
+        return FAIL(ST_STORE, "cannot make the folder %s: %s; set CACHE_DIR to another", dir, strerror(errno));
+    bool is_ours = lstat(dir, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
+                   (info.st_mode & 07777) == 0700;
+    if (is_ours)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "CACHE_DIR=%s (default, for neither XDG_CACHE_HOME nor HOME is set) is not a folder of this user's alone "
+                "(user %u, mode %04o%s): what is in it may be anybody's; remove it, or set CACHE_DIR",
+                dir, (unsigned)info.st_uid, (unsigned)info.st_mode & 07777,
+                S_ISLNK(info.st_mode) ? ", a symbolic link" : "");
 }
 
 enum status mapping_blame(enum status st, bool is_validation)

@@ -5,16 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <event2/event.h>
+
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/secure.h"
 #include "base/text.h"
+#include "meet/doorstep.h"
 #include "meet/meet.h"
 #include "meet/secret.h"
 #include "node/lives.h"
 #include "node/mapping.h"
+#include "train/guard.h"
 
 #define TOKEN_BYTES 1200
 #define REPORT_MS 250
+#define NAME_MS (30 * 1000)
+#define NAME_LOOK_MS 250
 #define WAITING_MS 3000 /* who is waited for is said after so long, and when it changes */
 
 _Static_assert(sizeof(struct meet_address) == sizeof(struct board_address) && MEET_ADDRESS_MAX == BOARD_ADDRESS_MAX &&
@@ -321,13 +328,37 @@ static enum status take_memory(struct rally *r)
                                             : FAIL(ST_RETRY, "out of memory: the list of %d ranks", r->ranks_n);
 }
 
+/* await_name — node 0's own name, which may have been published just now (of a pod, in Kubernetes): for a while it is
+ * looked up again, with the loop turning, so that a stop is heard. */
+static enum status await_name(struct rally *r)
+{
+    const char *addr = conf_text(r->config.conf, CONF_MASTER_ADDR);
+    int64_t join_ms = conf_i64(r->config.conf, CONF_JOIN_TIMEOUT), wait_ms = join_ms < NAME_MS ? join_ms : NAME_MS;
+    enum status st = doorstep_find(addr);
+    if (st == ST_RETRY)
+        LOG_WARN("%s; looked up again for %lld s", status_message(), (long long)(wait_ms / 1000));
+    for (int64_t until_ms = clock_ms() + wait_ms; st == ST_RETRY && clock_ms() < until_ms; st = doorstep_find(addr)) {
+        event_base_loop(r->config.loop, EVLOOP_NONBLOCK);
+        enum board_request request = board_requested(r->config.board);
+        if (guard_is_stop(request))
+            return FAIL(guard_status(request), "stopped by %s before the nodes met", guard_signal(request));
+        clock_sleep_ms(NAME_LOOK_MS);
+    }
+    return st == ST_RETRY ? FAIL(ST_BAD_SETTING, "%s", status_message()) : st;
+}
+
 static enum status open_meet(struct rally *r)
 {
     const struct conf *conf = r->config.conf;
-    char token[TOKEN_BYTES] = "none";
     struct text agreed = {0};
     TRY(mapping_agree(conf, &agreed));
-    enum status st = r->nodes_n > 1 ? conf_token(conf, token, sizeof token) : ST_OK;
+    char *token = secure_alloc(TOKEN_BYTES);
+    enum status st = token ? ST_OK : FAIL(ST_RETRY, "out of memory: the token of this job");
+    if (st == ST_OK && r->nodes_n > 1)
+        st = conf_token(conf, token, TOKEN_BYTES);
+    else if (st == ST_OK)
+        text_copy(token, TOKEN_BYTES, "none");
+    conf_token_wipe(conf);
     struct meet_config config = {.node_id = (int)conf_i64(conf, CONF_NODE_ID),
                                  .nodes_n = r->nodes_n,
                                  .workers_n = r->workers_n,
@@ -348,9 +379,11 @@ static enum status open_meet(struct rally *r)
     if (st == ST_OK && r->nodes_n > 1 && !strcmp(token, "none"))
         LOG_WARN("JOB_TOKEN=none: whoever reaches MASTER_PORT=%d may join this job and read what it sends",
                  config.master_port);
+    if (st == ST_OK && r->nodes_n > 1 && config.node_id == 0)
+        st = await_name(r);
     if (st == ST_OK)
         st = meet_open(&config, &r->meet);
-    explicit_bzero(token, sizeof token);
+    secure_free(token);
     text_free(&agreed);
     return st;
 }

@@ -17,7 +17,7 @@ pid=$!
 started+=("$pid")
 wait_for 20 is_training
 kill -HUP "$pid"
-sleep 0.5
+sleep 0.5 # it would have been gone long since
 ok "SIGHUP that nohup has ignored is ignored" kill -0 "$pid"
 kill -TERM "$pid"
 finish
@@ -79,4 +79,77 @@ for p in "$pid" "$child"; do
 done
 kill -TERM "$pid"
 finish
+
+# 5. The token of a job: once derived from, it is in no memory and no environment of any process.
+export JOB_TOKEN="convoy-test-$$-$(head -c 12 /dev/urandom | od -An -tx1 | tr -d ' \n')"
+port=$(free_port)
+for node in 0 1; do
+    "$convoy" train $quiet $endless N_NODES=2 NODE_ID=$node MASTER_ADDR=127.0.0.1 MASTER_PORT=$port METRICS_FILE=token.jsonl >out$node 2>err$node &
+    started+=("$!")
+    eval "node$node=$!"
+done
+pid=$node0
+token=$JOB_TOKEN
+unset JOB_TOKEN
+has_lines() { [ -s token.jsonl ]; }
+wait_for 30 has_lines
+# holds_token PID — reads all that the process has, as /proc shows it; the token itself comes on stdin.
+holds_token() {
+    printf %s "$token" | perl -e 'my $t = do { local $/; <STDIN> }; my $p = shift;
+        open my $m, "<", "/proc/$p/maps" or exit 2; open my $f, "<:raw", "/proc/$p/mem" or exit 2; my $n = 0;
+        while (<$m>) { my ($a, $b, $r) = /^(\w+)-(\w+) (r)/ or next; ($a, $b) = (hex $a, hex $b);
+            for (my $at = $a; $at < $b; $at += 1 << 22) { my $len = $b - $at < (1 << 22) + 256 ? $b - $at : (1 << 22) + 256;
+                sysseek($f, $at, 0) or last; my $got = sysread($f, my $x, $len) or last; $n++ while $x =~ /\Q$t\E/g; } }
+        print "$n\n"' "$1"
+}
+for p in "$node0" "$node1" $(pgrep -P "$node0") $(pgrep -P "$node1"); do
+    processes=$((${processes:-0} + 1))
+    ok "process $processes of the job: the token is not in its memory, nor in its environment" \
+        is "$(holds_token "$p") $(tr '\0' '\n' <"/proc/$p/environ" | grep -cF -e JOB_TOKEN -e "$token")" "0 0"
+done
+ok "the search finds what is there" is "$(( $(holds_token $$) > 0 ))" 1
+kill -TERM "$node0"
+finish
+wait "$node1" 2>/dev/null
+
+# 6. MASTER_ADDR that node 0 does not know is refused, not listened for everywhere.
+rc=0
+JOB_TOKEN=0123456789abcdef "$convoy" train $quiet $tiny STEPS=1 N_NODES=2 NODE_ID=0 MASTER_ADDR='no such host' MASTER_PORT=$port JOIN_TIMEOUT=1s >out 2>err || rc=$?
+ok "a MASTER_ADDR that does not resolve on node 0: 78" is "$rc $(grep -c 'listening on all' err) $(grep -c 'no name that is known here' err)" "78 0 2"
+: >err
+JOB_TOKEN=0123456789abcdef "$convoy" train $quiet $tiny STEPS=1 N_NODES=2 NODE_ID=0 MASTER_ADDR='no such host' MASTER_PORT=$port >out 2>err &
+pid=$!
+started+=("$pid")
+wait_for 20 said "looked up again"
+kill -TERM "$pid"
+finish
+ok "SIGTERM while it is looked up again: 143" is "$rc" 143
+
+# 7. The folder in /tmp that is CACHE_DIR where neither HOME nor XDG_CACHE_HOME is set: this user's alone, or refused.
+user=$((60000 + RANDOM % 5000))
+cache=/tmp/convoy-cache-$user
+cp "$convoy" program && chmod 755 "$tmp" program && echo 'one two three four five six seven eight nine' >few.txt
+as_user() { # as_user — $rc, the folder's mode
+    rc=0
+    env -i PATH="$PATH" setpriv --reuid=$user --regid=$user --clear-groups "$tmp/program" tokenize DATA="$tmp/few.txt" OUT="/tmp/convoy-test-$user.bin" >out 2>err || rc=$?
+    rm -f "/tmp/convoy-test-$user.bin"
+}
+if [ "$(id -u)" = 0 ] && setpriv --reuid=$user --regid=$user --clear-groups ./program version >/dev/null 2>&1; then
+    as_user
+    ok "made for this user alone" is "$rc $(stat -c '%a %u' $cache)" "0 700 $user"
+    as_user
+    ok "and used again" is "$rc" 0
+    chmod 755 $cache
+    as_user
+    ok "readable by others: 78" is "$rc $(grep -c "CACHE_DIR=$cache" err)" "78 1"
+    chmod 700 $cache && chown 1 $cache
+    as_user
+    ok "of another user: 78" is "$rc $(grep -c "user 1," err)" "78 1"
+    rm -rf $cache && mkdir elsewhere && chown $user elsewhere && chmod 700 elsewhere && ln -s "$tmp/elsewhere" $cache
+    as_user
+    ok "a symbolic link: 78" is "$rc $(grep -c 'a symbolic link' err) $(ls elsewhere | wc -l)" "78 1 0"
+    rm -f $cache
+else
+    skip "CACHE_DIR in /tmp" "needs root and setpriv"
+fi
 done_testing

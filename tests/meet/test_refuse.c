@@ -1,5 +1,6 @@
 /* meet refuses: nodes that differ, wrong tokens, second nodes, late ones; and listens where it was told,
  * nowhere else. Each refusal must come within 3 s, on both sides, with key, values and node. */
+#include "meet/doorstep.h"
 #include "meet/nodes.h"
 
 #define LIMIT_MS 3000
@@ -154,8 +155,11 @@ static void it_listens_where_it_was_told(void **state)
         {"::1", "::1", NULL, "00000000000000000000000001000000"},
         {"[::1]", "[::1]", NULL, "00000000000000000000000001000000"},
         {"198.51.100.7", "127.0.0.1", NULL, "00000000000000000000000000000000"}, /* not ours: all, said aloud */
-        {"no-such-host.invalid", "127.0.0.1", NULL, "00000000000000000000000000000000"},
     };
+    int fd = -1; /* a name that nobody knows is listened for nowhere */
+    assert_int_equal(doorstep_find("no such host"), ST_RETRY);
+    assert_int_equal(doorstep_listen("no such host", free_port(), &fd), ST_BAD_SETTING);
+    assert_int_equal(fd, -1);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct node nodes[2];
         char port_text[8], v4[64] = "", v6[64] = "";

@@ -143,6 +143,14 @@ static void serve_path(int fd, const char *path)
         say(fd, "HTTP/1.1 204 x\r\nConnection: close\r\n\r\n");
     else if (strcmp(path, "/old.txt") == 0)
         say(fd, "HTTP/1.0 200 x\r\n\r\nold text");
+    else if (strcmp(path, "/unbuilt.txt") == 0)
+        say(fd, "HTTP/1.1 501 x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    else if (strcmp(path, "/login.jsonl") == 0)
+        say(fd, "HTTP/1.1 200 x\r\nConnection: close\r\nContent-Type: Text/HTML; charset=utf-8\r\n\r\nPlease log in");
+    else if (strcmp(path, "/blob.bin") == 0)
+        say(fd, "HTTP/1.1 200 x\r\nConnection: close\r\n\r\n\r\n<!DOCTYPE HTML><html><body>not here");
+    else if (strcmp(path, "/page.html") == 0)
+        say(fd, "HTTP/1.1 200 x\r\nConnection: close\r\nContent-Type: text/html\r\n\r\n<html>wanted</html>");
     else if (strcmp(path, "/nonsense") == 0)
         say(fd, "\x01\x02 what?\r\n\r\n");
     else
@@ -325,6 +333,25 @@ static void test_stopped_and_resumed(void **state)
     assert_non_null(strstr(status_message(), "stopped while downloading"));
 }
 
+/* A page in place of data; only where a page was named it is data. */
+static void test_pages(void **state)
+{
+    (void)state;
+    refuse("/login.jsonl", ST_BAD_DATA, "a page of HTML");
+    assert_int_equal(tally->requests, 1);
+    refuse("/blob.bin", ST_BAD_DATA, "a page of HTML");
+    assert_int_equal(tally->requests, 1);
+    assert_int_equal(get("/page.html"), ST_OK);
+}
+
+/* What the same request would meet again is not tried again. */
+static void test_final(void **state)
+{
+    (void)state;
+    refuse("/unbuilt.txt", ST_NO_INPUT, "HTTP 501");
+    assert_int_equal(tally->requests, 1);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -419,6 +446,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_resumed),
     cmocka_unit_test(test_stalled),
     cmocka_unit_test(test_stopped_and_resumed),
+    cmocka_unit_test(test_pages),
+    cmocka_unit_test(test_final),
     cmocka_unit_test(test_refusals),
     cmocka_unit_test(test_checksum),
     cmocka_unit_test(test_closed_addresses),

@@ -1,0 +1,47 @@
+/* secure — see secure.h. Each secret has pages of its own, whose first bytes say how many. */
+#include "base/secure.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define HEAD_BYTES 64
+
+static size_t whole_pages(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + HEAD_BYTES + page - 1) / page * page;
+}
+
+void *secure_alloc(size_t bytes)
+{
+    size_t mapped = whole_pages(bytes);
+    char *data = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED)
+        return NULL;
+    (void)mlock(data, mapped); /* these are wishes: without them the secret is as safe as before */
+    (void)madvise(data, mapped, MADV_DONTDUMP);
+    (void)madvise(data, mapped, MADV_WIPEONFORK);
+    memcpy(data, &mapped, sizeof mapped);
+    return data + HEAD_BYTES;
+}
+
+void secure_free(void *secret)
+{
+    size_t mapped;
+    if (secret == NULL)
+        return;
+    char *data = (char *)secret - HEAD_BYTES;
+    memcpy(&mapped, data, sizeof mapped);
+    explicit_bzero(data, mapped);
+    munmap(data, mapped);
+}
+
+char *secure_text(const char *text)
+{
+    size_t n = strlen(text) + 1;
+    char *copy = secure_alloc(n);
+    if (copy != NULL)
+        memcpy(copy, text, n);
+    return copy;
+}

@@ -25,6 +25,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/request.h"
 #include "meet/alive.h"
 #include "meet/crowd.h"
 #include "meet/doorstep.h"
@@ -301,7 +302,9 @@ static void on_request(struct evhttp_request *request, void *arg)
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(request);
     const char *path = uri != NULL ? evhttp_uri_get_path(uri) : NULL;
     size_t n = evbuffer_get_length(body);
-    if (seat == NULL || path == NULL || evhttp_request_get_command(request) != EVHTTP_REQ_POST || n == 0) {
+    const char *fault = request_fault(evhttp_request_get_input_headers(request), 1);
+    if (seat == NULL || path == NULL || fault != NULL || evhttp_request_get_command(request) != EVHTTP_REQ_POST || n == 0) {
+        evhttp_add_header(evhttp_request_get_output_headers(request), "Connection", "close");
         evhttp_send_reply(request, 400, "Bad Request", NULL);
         return;
     }

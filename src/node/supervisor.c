@@ -452,6 +452,8 @@ static enum status open_serve(struct supervisor *s)
         .board = s->board,
         .addr = addr,
         .port = port,
+        .hosts = conf_text(s->conf, CONF_HOSTS),
+        .own = s->node.node_id == 0 && s->node.n_nodes > 1 ? conf_text(s->conf, CONF_MASTER_ADDR) : NULL,
         .hang_ms = (limit_ms > WATCH_DISK_MS_MIN ? limit_ms : WATCH_DISK_MS_MIN) + SERVE_HANG_EXTRA_MS,
         .fill = s->rally ? rally_fill : NULL,
         .fill_arg = s->rally,

@@ -140,4 +140,11 @@ void route_answer(const char *path, bool is_get, bool has_body, const struct vie
     }
 }
 
+void route_refuse(int code, const char *reason, const char *message, struct route_answer *out)
+{
+    *out = (struct route_answer){0};
+    text_copy(out->policy, sizeof(out->policy), ROUTE_POLICY);
+    set_error(out, code, reason, message);
+}
+
 void route_free(struct route_answer *answer) { text_free(&answer->body); }

@@ -21,6 +21,8 @@ struct route_answer {
 /* route_answer — path without query. has_body: the request brought one, which no path takes. */
 void route_answer(const char *path, bool is_get, bool has_body, const struct view *view,
                   struct route_answer *out);
+/* route_refuse — an error in the form that all have. */
+void route_refuse(int code, const char *reason, const char *message, struct route_answer *out);
 void route_free(struct route_answer *answer);
 
 #endif

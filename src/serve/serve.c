@@ -27,9 +27,11 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/request.h"
 #include "base/text.h"
 #include "serve/archive.h"
 #include "serve/history.h"
+#include "serve/host.h"
 #include "serve/journal.h"
 #include "serve/route.h"
 #include "serve/view.h"
@@ -70,6 +72,7 @@ struct serve {
     struct archive *archive; /* NULL: the history is not kept */
     bool is_grafted;         /* what an earlier run has left was taken over, or is not there */
     int64_t kept_ms, kept_step; /* when the history was written last, and of which checkpoint */
+    struct host host;
 };
 
 /* evhttp takes its callbacks off a bufferevent only when it frees it. */
@@ -282,12 +285,36 @@ static bool has_version(struct evhttp_request *request)
     return is_known;
 }
 
+/* is_for_us — asked for by a name of this node, in the header and, where the target is a whole URI, there. */
+static bool is_for_us(const struct serve *serve, struct evhttp_request *request)
+{
+    const char *host = evhttp_find_header(evhttp_request_get_input_headers(request), "Host");
+    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(request);
+    const char *target = uri != NULL ? evhttp_uri_get_host(uri) : NULL;
+    return (host == NULL || host_has(&serve->host, host)) &&
+           (target == NULL || target[0] == 0 || host_has(&serve->host, target));
+}
+
+/* refuse — and close. fault NULL: it is meant for another host. */
+static void refuse(struct evhttp_request *request, const char *fault)
+{
+    struct route_answer answer;
+    if (fault != NULL)
+        route_refuse(400, "Bad Request", fault, &answer);
+    else
+        route_refuse(421, "Misdirected Request",
+                     "the Host asked for is no name of this node; if it is one, add it to HOSTS", &answer);
+    send_answer(request, &answer, true);
+    route_free(&answer);
+}
+
 static void on_request(struct evhttp_request *request, void *arg)
 {
     struct serve *serve = arg;
     const struct evkeyvalq *headers = evhttp_request_get_input_headers(request);
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(request);
     const char *path = uri != NULL ? evhttp_uri_get_path(uri) : NULL;
+    const char *fault = request_fault(headers, request->major == 1 ? request->minor : 1);
     const char *length = evhttp_find_header(headers, "Content-Length");
     enum evhttp_cmd_type method = evhttp_request_get_command(request);
     bool has_body = evhttp_find_header(headers, "Transfer-Encoding") != NULL ||
@@ -297,6 +324,12 @@ static void on_request(struct evhttp_request *request, void *arg)
     renew(serve, request);
     if (!has_version(request)) {
         evhttp_send_error(request, 505, "HTTP Version Not Supported");
+        return;
+    }
+    if (method == EVHTTP_REQ_CONNECT)
+        request->type = EVHTTP_REQ_POST; /* evhttp never closes after a CONNECT: a proxy's tunnel would begin */
+    if (fault != NULL || !is_for_us(serve, request)) {
+        refuse(request, fault);
         return;
     }
     look(serve);
@@ -401,6 +434,16 @@ static enum status start(struct serve *serve, int fd)
     return ST_OK;
 }
 
+static void take_names(struct serve *serve)
+{
+    const struct serve_config *config = &serve->config;
+    bool is_whole = config->hosts == NULL || host_add(&serve->host, config->hosts);
+    is_whole = (config->own == NULL || host_add(&serve->host, config->own)) && is_whole;
+    host_add_own(&serve->host, "/etc/hosts");
+    if (!is_whole)
+        LOG_WARN("HOSTS is longer than %d bytes; what is behind that is not known as a name of this node", HOST_NAMES_MAX);
+}
+
 enum status serve_open(const struct serve_config *config, struct serve **out)
 {
     int fd = -1;
@@ -413,6 +456,7 @@ enum status serve_open(const struct serve_config *config, struct serve **out)
     serve->config = *config;
     serve->port = port_of(fd);
     serve->kept_step = -1;
+    take_names(serve);
     signal(SIGPIPE, SIG_IGN); /* a client that hangs up must not end the node */
     enum status st = start(serve, fd);
     if (st == ST_OK && config->archive_path != NULL && config->archive_path[0] != 0)
@@ -496,7 +540,7 @@ static int fuzz_dial(void)
 static void fuzz_check(const char *answer, size_t n)
 {
     static const char *const codes[] = {" 200 ", " 400 ", " 404 ", " 405 ", " 413 ",
-                                        " 417 ", " 501 ", " 503 ", " 505 "};
+                                        " 417 ", " 421 ", " 501 ", " 503 ", " 505 "};
     char line[64] = "";
     bool is_known = n == 0;
     memcpy(line, answer, n < sizeof(line) - 1 ? n : sizeof(line) - 1);

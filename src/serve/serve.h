@@ -20,6 +20,8 @@ struct serve_config {
     const struct board *board;
     const char *addr; /* STATUS_ADDR */
     int port;         /* STATUS_PORT; -1: any free port (tests), serve_port tells */
+    const char *hosts; /* HOSTS: names beside this machine's own; NULL: none */
+    const char *own;   /* one more; NULL: none */
     int64_t hang_ms;  /* progress older than this is a hang for /livez */
     /* adds nodes and peers to the view of an answer; NULL: nobody knows more than the board */
     void (*fill)(void *arg, struct view *view);

@@ -52,7 +52,7 @@ static int start_server(void **state)
     if (board_create(1, 1, &board) != ST_OK)
         return -1;
     struct serve_config config = {
-        .loop = loop, .board = board, .addr = "127.0.0.1", .port = -1, .hang_ms = 3600000};
+        .loop = loop, .board = board, .addr = "127.0.0.1", .port = -1, .hosts = "train.example.org", .hang_ms = 3600000};
     if (serve_open(&config, &serve) != ST_OK)
         return -1;
     node = (struct board_node){
@@ -452,6 +452,42 @@ static void history_by_itself(void **state)
     assert_non_null(strstr(answer, "\"kind\":\"phase\",\"text\":\"training\""));
 }
 
+/* What two readers could take differently, or what was meant for another host: refused, and the connection ends, so that
+ * what follows is no second request. */
+static void ambiguous_or_foreign(void **state)
+{
+    (void)state;
+#define NEXT "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+    static const struct {
+        int code;
+        const char *ask;
+    } rows[] = {
+        {400, "GET /livez HTTP/1.1\r\n\r\n" NEXT},
+        {400, "GET /livez HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n" NEXT},
+        {400, "POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\n" NEXT},
+        {400, "GET /livez HTTP/1.1\r\nHost: x\r\nTransfer-Encoding : chunked\r\n\r\n" NEXT},
+        {400, "POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" NEXT},
+        {421, "GET /livez HTTP/1.1\r\nHost: evil.example\r\n\r\n" NEXT},
+        {421, "GET /livez HTTP/1.0\r\nHost: evil.example:8080\r\n\r\n" NEXT},
+        {421, "GET http://evil.example/livez HTTP/1.1\r\nHost: x\r\n\r\n" NEXT},
+        {421, "GET //evil.example/livez HTTP/1.1\r\nHost: x\r\n\r\n" NEXT},
+        {405, "CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n" NEXT},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        bool closed;
+        int fd = dial();
+        say(fd, rows[i].ask, strlen(rows[i].ask));
+        const char *answer = hear(fd, 1000, &closed);
+        close(fd);
+        if (code_of(answer) != rows[i].code || !closed || strstr(answer + 1, "HTTP/1.1 200") != NULL)
+            fail_msg("%s was answered %s", rows[i].ask, answer);
+    }
+    assert_int_equal(code_of(ask("GET /livez HTTP/1.0\r\n\r\n")), 200);
+    assert_int_equal(code_of(ask("GET /livez HTTP/1.1\r\nHost: 10.1.2.3:31000\r\nConnection: close\r\n\r\n")), 200);
+    assert_int_equal(code_of(ask("GET /livez HTTP/1.1\r\nHost: [fd00::7]\r\nConnection: close\r\n\r\n")), 200);
+    assert_int_equal(code_of(ask("GET /livez HTTP/1.1\r\nHost: train.example.org\r\nConnection: close\r\n\r\n")), 200);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(paths),
     cmocka_unit_test(head_has_no_body),
@@ -467,6 +503,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(judgement_shows),
     cmocka_unit_test(bad_addresses_say_what_to_do),
     cmocka_unit_test(ipv6_works),
+    cmocka_unit_test(ambiguous_or_foreign),
 };
 
 int main(void)

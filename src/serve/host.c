@@ -1,0 +1,117 @@
+/* host — see host.h. */
+#include "serve/host.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/text.h"
+
+#define BETWEEN ", \t\r\n"
+
+static bool add_name(struct host *host, const char *name, size_t n)
+{
+    size_t held = strlen(host->names);
+    if (n > 1 && name[0] == '*' && name[1] == '.')
+        name++, n--;
+    if (n > 1 && name[n - 1] == '.')
+        n--;
+    if (n == 1 && name[0] == '*') {
+        host->is_any = true;
+        return true;
+    }
+    if (held + n + 2 > sizeof(host->names))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        host->names[held + i] = (char)tolower((unsigned char)name[i]);
+    host->names[held + n] = '\n';
+    host->names[held + n + 1] = 0;
+    return true;
+}
+
+bool host_add(struct host *host, const char *list)
+{
+    bool is_whole = true;
+    for (list += strspn(list, BETWEEN); *list != 0; list += strspn(list, BETWEEN)) {
+        size_t n = strcspn(list, BETWEEN);
+        is_whole = add_name(host, list, n) && is_whole;
+        list += n;
+    }
+    return is_whole;
+}
+
+/* names — does a line of the file (an address, then names) hold this one? */
+static bool names_it(const char *line, const char *name)
+{
+    size_t n = strlen(name);
+    for (line += strcspn(line, BETWEEN); *line != 0; line += strcspn(line, BETWEEN)) {
+        line += strspn(line, BETWEEN);
+        if (strncasecmp(line, name, n) == 0 && (line[n] == 0 || strchr(BETWEEN, line[n]) != NULL))
+            return true;
+    }
+    return false;
+}
+
+void host_add_own(struct host *host, const char *hosts_file)
+{
+    char name[256] = "", line[1024];
+    (void)host_add(host, "localhost");
+    if (gethostname(name, sizeof(name) - 1) != 0 || name[0] == 0)
+        return;
+    (void)host_add(host, name);
+    FILE *file = fopen(hosts_file, "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        line[strcspn(line, "#\n")] = 0;
+        if (names_it(line, name))
+            (void)host_add(host, line + strcspn(line, BETWEEN));
+    }
+    if (file != NULL)
+        fclose(file);
+}
+
+/* bare — without port and brackets, in small letters; false: it cannot be a host. */
+static bool bare(const char *value, char *out, size_t cap)
+{
+    const char *end = value[0] == '[' ? strchr(value, ']') : value + strcspn(value, ":");
+    if (end == NULL || end == value || (size_t)(end - value) >= cap)
+        return false;
+    const char *port = *end == ']' ? end + 1 : end;
+    if (*port != 0 && (*port != ':' || strspn(port + 1, "0123456789") != strlen(port + 1) || strlen(port) > 6))
+        return false;
+    size_t n = (size_t)(end - value), skip = *end == ']';
+    for (size_t i = skip; i < n; i++)
+        out[i - skip] = (char)tolower((unsigned char)value[i]);
+    out[n - skip] = 0;
+    if (n > 1 && out[n - 1] == '.')
+        out[n - 1] = 0;
+    return out[0] != 0;
+}
+
+static bool is_plain(const char *name) { return name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_")] == 0; }
+
+static bool is_address(const char *name)
+{
+    unsigned char bytes[16];
+    return inet_pton(AF_INET, name, bytes) == 1 || inet_pton(AF_INET6, name, bytes) == 1;
+}
+
+bool host_has(const struct host *host, const char *value)
+{
+    char name[512];
+    if (!bare(value, name, sizeof(name)))
+        return false;
+    if (host->is_any || is_address(name) || (strpbrk(name, ".:") == NULL && is_plain(name)))
+        return true;
+    size_t name_n = strlen(name);
+    for (const char *at = host->names; *at != 0; at += strcspn(at, "\n") + 1) {
+        size_t n = strcspn(at, "\n");
+        bool is_it = n == name_n && strncmp(at, name, n) == 0;
+        bool is_below = at[0] == '.' && name_n > n && strncmp(name + name_n - n, at, n) == 0;
+        if (is_it || is_below)
+            return true;
+    }
+    return false;
+}

@@ -15,7 +15,10 @@ our @EXPORT = qw(plan_skip ok note done slurp lines begin finish is_over kill_gr
 my $root = abs_path(__FILE__ =~ s{[^/]*$}{}r . '../..');
 my $build = $ENV{BUILD} || 'build';
 my $convoy = ($build =~ m{^/} ? $build : "$root/$build") . '/convoy';
+require "$root/tests/suite/load.pm";
 my ($n, $bad, $main) = (0, 0, $$);
+# patience — a limit of time in seconds that is this long on a quiet machine.
+sub patience { return $_[0] * ($ENV{SAN} ? 5 : 1) * load::factor() }
 my %group; # process groups begun and not yet over
 my $home = tempdir('convoy-crash-XXXXXX', DIR => $ENV{TMPDIR} || '/tmp');
 chdir $home or die "$home: $!";
@@ -75,7 +78,7 @@ sub is_over {
 }
 sub finish {
     my ($pid, $seconds) = @_;
-    my ($code, $end) = (-1, time + ($seconds // 60) * ($ENV{SAN} ? 5 : 1));
+    my ($code, $end) = (-1, time + patience($seconds // 60));
     until (is_over($pid, \$code)) {
         if (time > $end) {
             note('a run has not ended in time', (lines('err'))[-5 .. -1]);
@@ -97,7 +100,7 @@ sub run { return finish(begin(@_)) }
 sub worker_of { my ($pid) = @_; return (split ' ', `ps -o pid= --ppid $pid --sort start_time,pid`)[0] }
 sub wait_until {
     my ($seconds, $is) = @_;
-    my $end = time + $seconds * ($ENV{SAN} ? 5 : 1);
+    my $end = time + patience($seconds);
     until ($is->()) {
         return 0 if time > $end;
         sleep 0.001;

@@ -3,7 +3,10 @@ BUILD ?= build
 CC := gcc
 SAN ?=
 VERSION := $(shell cat VERSION)
-COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+# Of a source archive the file tells, elsewhere git; neither: unknown.
+WHEN := $(shell grep -v '^.Format' .ci/commit || git log -1 --format='%H %cs %ct' 2>/dev/null || echo unknown)
+COMMIT := $(shell printf '%.12s' $(firstword $(WHEN)))
+DATE := $(word 2,$(WHEN))
 
 MODULES := libevent_core libevent_extra libevent_openssl libssl libcrypto libcurl libcjson libutf8proc libxxhash libzstd ucx
 # WERROR=1: a warning is an error, as in CI and `make tidy`; without it a newer compiler's warnings do not stop a build.
@@ -76,7 +79,7 @@ STAMP := $(BUILD)/src/base/version.o
 $(BUILD)/version.txt: FORCE
 	@mkdir -p $(@D) && echo '$(VERSION) $(COMMIT)' | cmp -s - $@ || echo '$(VERSION) $(COMMIT)' >$@
 $(STAMP): $(BUILD)/version.txt
-$(STAMP): CPPFLAGS += -DCONVOY_VERSION='"$(VERSION)"' -DCONVOY_COMMIT='"$(COMMIT)"'
+$(STAMP): CPPFLAGS += -DCONVOY_VERSION='"$(VERSION)"' -DCONVOY_COMMIT='"$(COMMIT)"' -DCONVOY_DATE='"$(DATE)"'
 
 $(BUILD)/convoy: $(BUILD)/src/main.o $(STAMP) $(BUILD)/libconvoy.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -141,6 +144,8 @@ help:
 	@echo 'make release    build/release/convoy: one stripped executable that needs only libc, libm and ld-linux'
 	@echo 'make gpu-test   on a machine with an NVIDIA GPU: kernels, golden cases, sanitizer, several ranks; writes tests/gpu/results'
 	@echo 'make gpu-bench  likewise: kernels, attention, whole steps, beside PyTorch; make gpu-carry builds what both need elsewhere'
+	@echo 'make install [PREFIX=/usr/local] [DESTDIR=]   program, man page, completion for bash, zsh, fish; make uninstall'
+	@echo 'make dist       build/dist: source archive, list of what is inside (SPDX), SHA256SUMS; make deb adds a Debian package'
 	@echo 'make docs       write the table of settings into README.md'
 	@echo 'make clean'
 
@@ -252,5 +257,6 @@ clean:
 -include tests/emu/emu.mk
 -include tests/comm/fake.mk
 include .ci/release.mk
+include .ci/install.mk
 -include tests/gpu/gpu.mk
 -include $(STAMP:.o=.d) $(OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(BUILD)/src/main.d

@@ -19,7 +19,7 @@ $(RELEASE)/linked.h: $(BUILD)/static/done .ci/release.mk .ci/licences
 	.ci/licences $(BUILD)/static/doc $(RELEASE)
 
 $(RELEASE)/version.o: src/base/version.c $(BUILD)/version.txt $(RELEASE)/linked.h
-	$(CC) $(CPPFLAGS) -DCONVOY_VERSION='"$(VERSION)"' -DCONVOY_COMMIT='"$(COMMIT)"' -include $(RELEASE)/linked.h $(CFLAGS) -c -o $@ $<
+	$(CC) $(CPPFLAGS) -DCONVOY_VERSION='"$(VERSION)"' -DCONVOY_COMMIT='"$(COMMIT)"' -DCONVOY_DATE='"$(DATE)"' -include $(RELEASE)/linked.h $(CFLAGS) -c -o $@ $<
 
 $(RELEASE)/convoy: $(BUILD)/src/main.o $(RELEASE)/version.o $(BUILD)/libconvoy.a $(BUILD)/static/done .ci/release.mk .ci/gates
 	$(CC) $(LDFLAGS) -Wl,--gc-sections -Wl,--build-id=none -L$(shell pkg-config --variable=libdir ucx)/ucx -o $(RELEASE)/linked \

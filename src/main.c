@@ -35,6 +35,7 @@
 #include "node/folder.h"
 #include "node/manual.h"
 #include "node/mapping.h"
+#include "node/paper.h"
 #include "node/process.h"
 #include "node/say.h"
 #include "node/slurm.h"
@@ -91,7 +92,7 @@ static const struct command commands[] = {
      true, false, run_config},
     {"version", "version [gpu]", "release, commit, libraries; gpu: which of NVIDIA's are found",
      false, false, run_version},
-    {"help", "help [WORD]", "this text, or one command, one setting or exit-codes in full", false, false,
+    {"help", "help [WORD]", "one command, one setting, exit-codes in full; man; bash, zsh, fish", false, false,
      run_help},
 };
 #define COMMANDS_N (sizeof commands / sizeof commands[0])
@@ -153,6 +154,18 @@ static void write_exit_codes(struct text *out)
                  status_text((enum status)st));
 }
 
+/* write_paper — what packages carry; false: topic is none of it. */
+static bool write_paper(const char *topic, struct text *out)
+{
+    struct paper_command list[COMMANDS_N];
+    for (size_t i = 0; i < COMMANDS_N; i++)
+        list[i] = (struct paper_command){commands[i].name, commands[i].words, commands[i].help};
+    if (strcmp(topic, "man") != 0)
+        return paper_completion(topic, list, COMMANDS_N, out);
+    paper_man(list, COMMANDS_N, out);
+    return true;
+}
+
 static enum status run_help(const struct call *call)
 {
     struct text out = {0};
@@ -168,7 +181,7 @@ static enum status run_help(const struct call *call)
         conf_write_markdown(&out);
     else if (command != NULL && command->help != NULL)
         text_add(&out, "convoy %s\n  %s\n", command->words, command->help), manual_write(topic, &out);
-    else if (!conf_write_setting(topic, &out)) {
+    else if (!write_paper(topic, &out) && !conf_write_setting(topic, &out)) {
         const char *nearest = nearest_command(topic);
         nearest = nearest != NULL ? nearest : conf_hint_nearest(topic);
         return FAIL(ST_USAGE, "no help on %.64s: neither a command nor a setting%s%s%s", topic,

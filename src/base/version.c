@@ -2,10 +2,12 @@
 #include "base/version.h"
 
 #ifndef CONVOY_VERSION
-#error "the Makefile passes CONVOY_VERSION and CONVOY_COMMIT"
+#error "the Makefile passes CONVOY_VERSION, CONVOY_COMMIT and CONVOY_DATE"
 #endif
 
 const char *version_text(void) { return CONVOY_VERSION; }
+
+const char *version_date(void) { return CONVOY_DATE; }
 
 const char *version_commit(void) { return CONVOY_COMMIT; }
 

@@ -114,6 +114,15 @@ bool conf_write_setting(const char *name, struct text *out);
 void conf_write_row(const char *name, struct text *out);
 void conf_write_markdown(struct text *out); /* the README's table */
 
+/* A row's columns, for what packages carry. heading: of its group, NULL: not
+ * built, not to be shown; choices: "a|b|c", what to pick from, "" none. */
+const char *conf_row_name(enum conf_key key);
+const char *conf_row_heading(enum conf_key key);
+const char *conf_row_default(enum conf_key key);
+const char *conf_row_help(enum conf_key key);
+const char *conf_row_choices(enum conf_key key);
+const char *conf_row_allowed(enum conf_key key, char *out, size_t cap); /* for people; returns out or static text */
+
 /* conf_hint_nearest — the setting that a mistyped name was meant to be; NULL when none is near. */
 const char *conf_hint_nearest(const char *name);
 /* conf_hint_argument — "MODEL=gpt2" for `--model gpt2`, `--model=gpt2`, `-model gpt2`; next: the word behind, or NULL.

@@ -45,6 +45,9 @@ struct conf_row {
 };
 
 extern const struct conf_row conf_rows[CONF_N];
+extern const char *const conf_row_headings[CONF_GROUP_N];
+/* conf_row_shown — as conf_allowed, but for tables: texts need no number of bytes there. */
+const char *conf_row_shown(const struct conf_row *row, char *out, size_t cap);
 
 struct conf_value {
     char *text; /* owned; as given, a BOOL as 1 or 0 */

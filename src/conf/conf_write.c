@@ -17,16 +17,6 @@
 #define SETTING_BYTES 1024 /* of a value on the page; a prompt may be longer */
 #define VALUE_WIDTH_MAX 40 /* longer values push the rest of their line */
 
-static const char *const headings[CONF_GROUP_N] = {
-    [CONF_GROUP_MODEL] = "Model",
-    [CONF_GROUP_DATA] = "Data and batches",
-    [CONF_GROUP_OPTIM] = "Optimiser",
-    [CONF_GROUP_KEEP] = "Checkpoints, evaluation, metrics",
-    [CONF_GROUP_NODE] = "Nodes, device, recovery",
-    [CONF_GROUP_SHOW] = "Status and logs",
-    [CONF_GROUP_TOOL] = "Other commands",
-};
-
 static const char *const origin_names[] = {"default", "scheduler", "environment", "argument"};
 
 /* ---- the settings of a run ---- */
@@ -225,18 +215,6 @@ static const char *shown_default(const struct conf_row *row)
     return row->initial[0] != 0 ? row->initial : "empty";
 }
 
-/* shown_allowed — as conf_allowed, but for tables: texts need no number of bytes there. */
-static const char *shown_allowed(const struct conf_row *row, char *out, size_t cap)
-{
-    if (row->kind == CONF_KIND_TEXT || row->kind == CONF_KIND_PROSE)
-        return "text";
-    if (row->kind == CONF_KIND_FAULT)
-        return "kill@step=N:rank=R …";
-    if (row->kind == CONF_KIND_BOOL)
-        return "1, 0";
-    return conf_allowed(row, out, cap);
-}
-
 static void add_help_row(struct text *out, const struct conf_row *row)
 {
     char allowed[256], words[768];
@@ -251,7 +229,7 @@ static void add_help_row(struct text *out, const struct conf_row *row)
 void conf_write_help(struct text *out, bool is_bold)
 {
     for (int group = 0; group < CONF_GROUP_N; group++) {
-        text_add(out, "\n%s%s%s\n", is_bold ? "\033[1m" : "", headings[group], is_bold ? "\033[0m" : "");
+        text_add(out, "\n%s%s%s\n", is_bold ? "\033[1m" : "", conf_row_headings[group], is_bold ? "\033[0m" : "");
         for (int key = 0; key < CONF_N; key++)
             if ((int)conf_rows[key].group == group)
                 add_help_row(out, &conf_rows[key]);
@@ -294,12 +272,12 @@ void conf_write_markdown(struct text *out)
     char allowed[256];
     for (int group = 0; group < CONF_GROUP_N; group++) {
         text_add(out, "\n### %s\n\n| name | default | allowed | meaning |\n|---|---|---|---|\n",
-                 headings[group]);
+                 conf_row_headings[group]);
         for (int key = 0; key < CONF_N; key++) {
             const struct conf_row *row = &conf_rows[key];
             if ((int)row->group == group)
                 text_add(out, "| `%s` | %s | %s | %s |\n", row->name, shown_default(row),
-                         shown_allowed(row, allowed, sizeof allowed), row->help);
+                         conf_row_shown(row, allowed, sizeof allowed), row->help);
         }
     }
     text_add(out, "\n");

@@ -13,7 +13,7 @@ FUZZ_BUILD := build-fuzz
 FUZZ_FILES := $(shell grep -l LLVMFuzzerTestOneInput src/*/*.c 2>/dev/null)
 FUZZ_STEMS := $(notdir $(FUZZ_FILES:.c=))
 FUZZ_FLAGS := -std=c11 -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -Wall -Wextra -Werror \
-  -DCONVOY_VERSION='"fuzz"' -DCONVOY_COMMIT='"fuzz"'
+  -DCONVOY_VERSION='"fuzz"' -DCONVOY_COMMIT='"fuzz"' -DCONVOY_DATE='""'
 # The rooms that read outside bytes, and nothing that computes.
 FUZZ_ROOMS := $(wildcard $(foreach r,base conf data format meet serve,src/$(r)/*.c src/$(r)/*.S)) \
   $(wildcard src/comm/tcp_seal.c src/comm/tcp_auth.c src/comm/tcp_sum*.c)

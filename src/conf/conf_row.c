@@ -1,0 +1,45 @@
+/* conf_row — the columns of a row as others read them: see conf_row.h and conf.h. */
+#include "conf/conf_row.h"
+
+const char *const conf_row_headings[CONF_GROUP_N] = {
+    [CONF_GROUP_MODEL] = "Model",
+    [CONF_GROUP_DATA] = "Data and batches",
+    [CONF_GROUP_OPTIM] = "Optimiser",
+    [CONF_GROUP_KEEP] = "Checkpoints, evaluation, metrics",
+    [CONF_GROUP_NODE] = "Nodes, device, recovery",
+    [CONF_GROUP_SHOW] = "Status and logs",
+    [CONF_GROUP_TOOL] = "Other commands",
+};
+
+const char *conf_row_shown(const struct conf_row *row, char *out, size_t cap)
+{
+    if (row->kind == CONF_KIND_TEXT || row->kind == CONF_KIND_PROSE)
+        return "text";
+    if (row->kind == CONF_KIND_FAULT)
+        return "kill@step=N:rank=R …";
+    if (row->kind == CONF_KIND_BOOL)
+        return "1, 0";
+    return conf_allowed(row, out, cap);
+}
+
+const char *conf_row_name(enum conf_key key) { return conf_rows[key].name; }
+
+const char *conf_row_heading(enum conf_key key)
+{
+    return conf_rows[key].group == CONF_GROUP_UNBUILT ? NULL : conf_row_headings[conf_rows[key].group];
+}
+
+const char *conf_row_default(enum conf_key key) { return conf_rows[key].initial; }
+
+const char *conf_row_help(enum conf_key key) { return conf_rows[key].help; }
+
+const char *conf_row_choices(enum conf_key key)
+{
+    const struct conf_row *row = &conf_rows[key];
+    return row->kind == CONF_KIND_CHOICE ? row->words : row->kind == CONF_KIND_BOOL ? "1|0" : "";
+}
+
+const char *conf_row_allowed(enum conf_key key, char *out, size_t cap)
+{
+    return conf_row_shown(&conf_rows[key], out, cap);
+}

@@ -1,0 +1,86 @@
+#!/bin/bash
+# test_install — what a package is made of: make install and uninstall, the man page, completion, source archive, Debian package, list of
+# what is inside (SPDX), checksums; the same bytes twice.
+. "$(dirname "$0")/lib.sh"
+[ "${SAN:-}" = "" ] || give_up "make install" "it packs the ordinary build"
+build=$(dirname "$convoy")
+pack() { (cd "$root" && MAKEFLAGS='' make -s -o "$build/convoy" BUILD="$build" PAPERS="$tmp/papers" DIST="$tmp/${dist:-dist}" "$@") >out 2>err; } # GOAL WORD…
+
+pack install DESTDIR="$tmp/d" PREFIX=/opt/c
+ok "make install" is "$? $(cd d && find . -type f | sort | tr '\n' ' ')" "0 ./opt/c/bin/convoy ./opt/c/share/bash-completion/completions/convoy \
+./opt/c/share/convoy/alice.txt ./opt/c/share/doc/convoy/CHANGELOG.md ./opt/c/share/doc/convoy/LICENSE ./opt/c/share/doc/convoy/NOTICE \
+./opt/c/share/doc/convoy/README.md ./opt/c/share/fish/vendor_completions.d/convoy.fish ./opt/c/share/man/man1/convoy.1 \
+./opt/c/share/zsh/site-functions/_convoy "
+ok "the program runs from there" is "$(d/opt/c/bin/convoy version | head -n 1)" "convoy $(cat "$root/VERSION")"
+
+man=d/opt/c/share/man/man1/convoy.1
+"$convoy" config JSON=1 2>err | jq -r 'keys[]' >settings
+ok "the man page has every setting" is "$(grep -c . settings) $(while read -r s; do grep -qx "\\\\fB$s\\\\fR" $man && echo "$s"; done <settings | wc -l)" "$(grep -c . settings) $(grep -c . settings)"
+if command -v man >/dev/null; then
+    ok "man reads it without a warning" is "$(man --warnings -l -E UTF-8 -Tutf8 -Z "$tmp/$man" 2>&1 >/dev/null)" ""
+else
+    skip "man reads it without a warning" "no man here"
+fi
+if command -v mandoc >/dev/null; then
+    ok "mandoc finds no error" is "$(mandoc -T lint -W warning $man 2>&1)" ""
+else
+    skip "mandoc finds no error" "no mandoc here"
+fi
+
+complete_bash() { # LINE — what bash offers at its end
+    bash -c '. "$1"; COMP_LINE=$2 COMP_POINT=${#2}; read -ra COMP_WORDS <<<"$2"; [[ $2 != *" " ]] || COMP_WORDS+=("")
+        COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _convoy; echo "${COMPREPLY[@]}"' - d/opt/c/share/bash-completion/completions/convoy "$1"
+}
+ok "bash completes commands, settings, their values" is \
+    "$(complete_bash "convoy tr")/$(complete_bash "convoy train BATCH")/$(complete_bash "convoy train DEVICE=c")/$(complete_bash "convoy help exit")" "train/BATCH_SIZE=/cuda cpu/exit-codes"
+touch a-file
+ok "and files" is "$(complete_bash "convoy train DATA=a-f")" "a-file"
+for shell in zsh fish; do
+    file=d/opt/c/share/zsh/site-functions/_convoy
+    [ $shell = zsh ] || file=d/opt/c/share/fish/vendor_completions.d/convoy.fish
+    if command -v $shell >/dev/null; then ok "$shell reads its completion" $shell -n $file; else skip "$shell reads its completion" "no $shell here"; fi
+    ok "$shell: every setting, every command" is \
+        "$(while read -r s; do grep -q "$s[:=]" $file && echo "$s"; done <settings | wc -l) $(grep -cE "train:|-a train" $file)" "$(grep -c . settings) 1"
+done
+pack uninstall DESTDIR="$tmp/d" PREFIX=/opt/c
+ok "make uninstall leaves no file" is "$? $(find d -type f | wc -l)" "0 0"
+
+pack sbom
+sbom=dist/convoy-$(cat "$root/VERSION").spdx.json
+ok "SPDX: what it wants of a document" holds $sbom '.[0] | .spdxVersion == "SPDX-2.3" and .dataLicense == "CC0-1.0" and .SPDXID == "SPDXRef-DOCUMENT" and
+    (.documentNamespace | length > 0) and (.creationInfo.created | test("^[0-9-]{10}T[0-9:]{8}Z$")) and all(.packages[]; .SPDXID and .name and .versionInfo and
+    .downloadLocation and .licenseDeclared) and ([.packages[].SPDXID] | length == (unique | length))'
+ok "and every relation leads to a package" holds $sbom '.[0] | ([.packages[].SPDXID] + ["SPDXRef-DOCUMENT"]) as $ids | all(.relationships[];
+    (.spdxElementId | IN($ids[])) and (.relatedSpdxElement | IN($ids[]))) and ([.relationships[] | select(.relationshipType == "DEPENDS_ON")] | length) == (.packages | length) - 1'
+ok "each library that the program lists is in it" is "$(jq -r '.packages[1:][].name' $sbom | sort | xargs)" \
+    "$("$convoy" version | awk 'on && $2 != "none" { print $1 } /^libraries/ { on = 1 }' | sort | xargs)"
+
+# Archives of what is committed: the same bytes from another folder; the archive knows its commit.
+if git -C "$root" rev-parse HEAD >/dev/null 2>&1; then
+    pack dist
+    ok "make dist: checksums that hold" is "$? $(cd dist && sha256sum --quiet -c SHA256SUMS 2>&1)" "0 "
+    name=convoy-$(cat "$root/VERSION")
+    git clone -q "$root" again 2>err
+    (cd again && git archive --prefix="$name/" --format=tar HEAD | gzip -n9) >again.tar.gz
+    ok "the source archive has the same bytes when made again" cmp again.tar.gz "dist/$name.tar.gz"
+    tar xzf "dist/$name.tar.gz"
+    ok "it has what a build needs, and its commit" is "$(ls $name/Makefile $name/src/main.c $name/assets/alice.txt | wc -l) $(cut -c 1-40 $name/.ci/commit)" "3 $(git -C "$root" rev-parse HEAD)"
+    ok "which make takes" is "$(make -sC $name -pn help 2>/dev/null | sed -n 's/^COMMIT := //p')" "$(git -C "$root" rev-parse --short=12 HEAD)"
+else
+    skip "make dist" "this is no git checkout"
+fi
+if command -v dpkg-shlibdeps >/dev/null; then
+    export DEB_XZ=0 # fast
+    pack deb
+    ok "make deb" is "$?" 0
+    deb=$(ls dist/*.deb)
+    dist=dist2 pack deb
+    ok "the same bytes when made again" cmp "$deb" "dist2/${deb##*/}"
+    ok "it depends on the libraries' packages" is "$(dpkg-deb -f "$deb" Depends | grep -oE 'libc6|libucx0|libcurl4|libevent-core' | sort -u | xargs)" "libc6 libcurl4 libevent-core libucx0"
+    dpkg-deb -x "$deb" unpacked
+    ok "its program runs" is "$(unpacked/usr/bin/convoy version | head -n 1)" "convoy $(cat "$root/VERSION")"
+    ok "files of root, packed man page, copyright" is "$(dpkg-deb -c "$deb" | grep -vc ' root/root ') $(ls unpacked/usr/share/man/man1) $(grep -c '^ assets/alice.txt' unpacked/usr/share/doc/convoy/copyright)" "0 convoy.1.gz 1"
+else
+    skip "make deb" "no dpkg-shlibdeps here: make deb installs dpkg-dev"
+fi
+done_testing

@@ -11,7 +11,7 @@ run $giant CHECKPOINT_DIR=ck CHECKPOINT_EVERY=1
 took=$((($(date +%s%N) - began) / 1000000))
 echo "# refused in $took ms"
 ok "a model beyond the machine: 78, not 75" is "$rc" 78
-ok "at once: no worker has begun, nothing is written" is "$(grep -c 'device cpu' err) $([ -e ck ] && echo there) $((took < 2000))" "0  1"
+ok "at once: no worker has begun, nothing is written" is "$(grep -c 'device cpu' err) $([ -e ck ] && echo there) $(within "$took" 2000 && echo soon)" "0  soon"
 for kind in parameters gradients moments activations workspace program all; do
     ok "the table has $kind" grep -Eq "$kind +[0-9.]+ [KMGTP]?i?B" err
 done
@@ -20,7 +20,24 @@ mkdir folder
 echo '{"model_type":"gpt2","architectures":["GPT2LMHeadModel"],"n_layer":1024,"n_head":128,"n_embd":16384,"n_positions":1024,"n_ctx":1024,"vocab_size":50257}' >folder/config.json
 echo none >folder/model.safetensors
 echo 'one two three four five six seven eight nine ten' >text.txt
-for command in "train MODEL=folder $quiet" "generate MODEL=folder PROMPT=a TOKENS=2" "import FROM=folder TO=to" \
+# Weights of such a shape for import, which looks at shapes first: two wide blocks in a file that is all hole.
+mkdir wide
+sed 's/"n_layer":1024/"n_layer":2/; s/16384/65536/' folder/config.json >wide/config.json
+perl -e '
+    my ($e, $at, @t) = (65536, 0);
+    sub tensor { my ($name, @shape) = @_; my $bytes = 4; $bytes *= $_ for @shape;
+        push @t, sprintf q("%s":{"dtype":"F32","shape":[%s],"data_offsets":[%d,%d]}), $name, join(",", @shape), $at, $at + $bytes; $at += $bytes }
+    tensor("wte.weight", 50257, $e); tensor("wpe.weight", 1024, $e);
+    for my $h (map { "h.$_." } 0, 1) {
+        tensor($h . "$_.weight", $e), tensor($h . "$_.bias", $e) for qw(ln_1 ln_2);
+        tensor($h . "$_->[0].weight", $_->[1], $_->[2]), tensor($h . "$_->[0].bias", $_->[2])
+            for ["attn.c_attn", $e, 3 * $e], ["attn.c_proj", $e, $e], ["mlp.c_fc", $e, 4 * $e], ["mlp.c_proj", 4 * $e, $e];
+    }
+    tensor("ln_f.weight", $e); tensor("ln_f.bias", $e);
+    my $head = "{" . join(",", @t) . "}";
+    open my $f, ">:raw", "wide/model.safetensors" or die; print $f pack("Q<", length $head), $head; close $f;
+    truncate "wide/model.safetensors", 8 + length($head) + $at or die "$!"'
+for command in "train MODEL=folder $quiet" "generate MODEL=folder PROMPT=a TOKENS=2" "import FROM=wide TO=to" \
     "eval MODEL=folder VAL_DATA=text.txt SEQ_LEN=8 BATCH_SIZE=1"; do
     rc=0
     "$convoy" $command >out 2>err || rc=$?

@@ -130,10 +130,11 @@ wait_for() {
 has_worker() { worker=$(worker_of "$pid"); [ -n "$worker" ]; }
 is_training() { has_worker && grep -q '^step ' out; }
 is_gone() { [ ! -d "/proc/$1" ] || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
+# free_port — below the range from which the kernel takes those of outgoing connections (32768 on), which ss -l does not list.
 free_port() {
     local p
     while :; do
-        p=$((20000 + RANDOM % 40000))
+        p=$((10000 + RANDOM % 22000))
         ss -Hltn "sport = :$p" 2>/dev/null | grep -q . || { echo $p; return; }
     done
 }

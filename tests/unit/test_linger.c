@@ -45,7 +45,7 @@ static int64_t lasts(int64_t ms, int signal_n)
 static void its_time(void **state)
 {
     (void)state;
-    assert_true(lasts(200, 0) >= 200);
+    assert_true(lasts(300, 0) >= 250); /* libevent counts from when its loop last looked at the clock */
     assert_true(turns >= 1);
 }
 

@@ -75,7 +75,9 @@ ok "alive, not ready" is "$(code $a:8080/livez) $(code $a:8080/readyz)" "200 503
 podman healthcheck run cv0-$$ >out 2>&1
 ok "and healthy" is $? 0
 start cv1-$$ --network $net --ip $b -v $tmp/data:/data:ro -v $tmp/c1:/checkpoints -- $job $meet NODE_ID=1
-ok "both end with 0" is "$(code_of cv0-$$) $(code_of cv1-$$)" "0 0"
+ok "both go on showing that they are done" wait_for 60 eval 'is_phase $a:8080 done && is_phase $b:8080 done'
+podman kill -s TERM cv0-$$ cv1-$$ >out 2>&1
+ok "and end at once, with 0" is "$(code_of cv0-$$) $(code_of cv1-$$)" "0 0"
 ok "the same losses as bare processes, bit for bit" is "$(losses c0/m.jsonl)" "$(losses bare.jsonl)"
 ok "a checkpoint, of the user 65532" is "$(newest_step c0) $(stat -c %u c0/step-00000030)" "30 65532"
 podman rm -f -v cv0-$$ cv1-$$ >/dev/null 2>&1
@@ -168,7 +170,7 @@ if give_commands; then
     block "docker build" >commands
     (cd "$root" && limit 900 bash -e $tmp/commands) >out 2>err
     ok "docker build" is $? 0
-    block "docker run" | sed 's/STEPS=100/STEPS=10/; s/^docker run/exec &/' >commands.0
+    block "docker run" | sed 's/STEPS=100/STEPS=10/; s/^docker run/exec & -e LINGER=1s/' >commands.0
     sed 's/NODE_ID=0/NODE_ID=1/; s/convoy:\/checkpoints/convoy-1:\/checkpoints/' commands.0 >commands.1
     for i in 0 1; do
         mkdir machine$i

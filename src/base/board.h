@@ -81,7 +81,7 @@ struct board_worker {
     int32_t rank;
     enum board_phase phase;
     char device[64];
-    char backend[24]; /* what carries numbers between the ranks: "ucx", "nccl"; "": not met yet */
+    char backend[24]; /* what carries numbers between the ranks: "tcp", "ucx", "nccl"; "": not met yet */
     struct board_model model;
     struct board_checkpoint checkpoint;
     int64_t step, steps; /* done so far, planned */

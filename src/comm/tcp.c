@@ -206,6 +206,14 @@ static int poll_links(struct tcp *tcp, int n, int ms)
     return poll(tcp->polls, (nfds_t)n, ms) > 0 ? n : 0;
 }
 
+/* What is held is not read, so its end would not be found. */
+static void look_at_held(struct tcp *tcp, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (tcp->polled[i] != NULL && tcp->polled[i]->is_held && (tcp->polls[i].revents & (POLLERR | POLLHUP)) != 0)
+            tcp_link_lose(tcp->polled[i], "its connection broke");
+}
+
 static unsigned move_link(struct tcp_link *link)
 {
     unsigned moved = link->out_first != NULL ? tcp_link_write(link) : 0;
@@ -225,12 +233,11 @@ static unsigned move_ready(struct tcp *tcp)
 {
     unsigned moved = 0;
     int n = poll_links(tcp, 0, 0);
+    look_at_held(tcp, n);
     for (int i = 0; i < n; i++) {
         struct tcp_link *link = tcp->polled[i];
         if (tcp->polls[i].revents == 0 || !link->is_up)
             continue;
-        if (link->is_held && (tcp->polls[i].revents & (POLLERR | POLLHUP)) != 0)
-            tcp_link_lose(link, "its connection broke");
         moved += move_link(link);
     }
     return moved;
@@ -253,7 +260,7 @@ static void sleep_tcp(struct ucx *ucx, int ms)
     int n = tcp_accept_polls(tcp, tcp->polls);
     for (int i = 0; i < n; i++)
         tcp->polled[i] = NULL;
-    poll_links(tcp, n, ms);
+    look_at_held(tcp, poll_links(tcp, n, ms));
 }
 
 /* ---- the end ---- */

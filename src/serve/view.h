@@ -72,8 +72,8 @@ struct view {
     enum board_phase phase;
 };
 
-/* view_backend, view_device — "self", "ucx", "nccl"; "cpu", "cuda": as the worker that speaks for the node says, else as
- * planned. */
+/* view_backend, view_device — "self", "tcp", "ucx", "nccl"; "cpu", "cuda": as the worker that speaks for the node says,
+ * else as planned. */
 const char *view_backend(const struct view *view);
 const char *view_device(const struct view *view);
 

@@ -216,7 +216,7 @@ ROUNDS ?= 20
 torture:
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all
-	@BUILD=$(BUILD) TORTURE=1 KILLS=$(KILLS) ROUNDS=$(ROUNDS) prove --timer --verbose $(wildcard tests/fault/test_crash_*.pl)
+	@BUILD=$(BUILD) TORTURE=1 KILLS=$(KILLS) ROUNDS=$(ROUNDS) prove --timer --verbose $(wildcard tests/fault/test_crash_*.pl) tests/fault/test_resume_calls.pl
 
 # Two nodes of a core each against one, over links of two speeds; the loss of compressed gradients. Root, a quiet machine, minutes.
 bench-scale:

@@ -3,7 +3,8 @@
 # files, DATA. Then each of them fails, once or from there on: EIO, EACCES, ENOMEM, EMFILE. Each such run ends with 74 or 75 (66:
 # DATA that may not be read) and a sentence that names the file, or goes on from the newest checkpoint at the losses of an
 # undisturbed run. Never does it go on from an older one, call the checkpoint damaged, crash, or change a checkpoint.
-# The suite takes a part of the points, in equal strides; `make torture` (TORTURE=1) all.
+# The suite takes a part of the points, in equal strides; `make torture` (TORTURE=1) all. WORKERS=1 or 2:
+# only that row; WAY=once or on.
 use strict;
 use warnings;
 use FindBin;
@@ -80,7 +81,7 @@ sub check {
 }
 
 my $code;
-for my $workers (1, 2) {
+for my $workers (grep { ($ENV{WORKERS} || $_) == $_ } 1, 2) {
 @common = (grep({ !/^N_GPU/ } @common), "N_GPU_EACH_NODE=$workers");
 remove_tree('run', 'run.first');
 unlink 'm.jsonl', 'm.first';
@@ -99,6 +100,7 @@ my @points = map { my $p = $_; map { my $e = $_; ([@$p, $e, ''], [@$p, $e, '+'])
 my $most = $workers == 1 ? 36 : 12;
 my $stride = is_torture() || @points <= $most ? 1 : int(@points / $most) + 1;
 for my $way ('', '+') {
+    next if ($ENV{WAY} || '') eq ($way ? 'once' : 'on');
     my (%tally, @bad, $done);
     my @these = grep { $_->[3] eq $way } @points;
     for (my $i = int($stride / 2); $i < @these; $i += $stride) {

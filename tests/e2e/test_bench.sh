@@ -14,6 +14,8 @@ ok "nothing is wrong" [ "$(awk 'NR > 2 && $NF != 0' out | wc -l)" = 0 ]
 bench JSON=1 N_GPU_EACH_NODE=2
 ok "JSON for programs" [ "$(jq -r '[.ranks, (.results | length), ([.results[].wrong] | add)] | join(" ")' out)" = "2 28 0" ]
 ok "times are there" has_times
+bench JSON=1 N_GPU_EACH_NODE=2 BENCH_OVER=tcp BENCH_ONLY=all_reduce
+ok "over TCP, one collective" [ "$(jq -r '[.transport, (.results | length), ([.results[].wrong] | add)] | join(" ")' out)" = "tcp 7 0" ]
 UCX_TLS=tcp,self UCX_NET_DEVICES=lo bench JSON=1 N_GPU_EACH_NODE=2 BENCH_OVER=ucx BENCH_ONLY=all_reduce
 ok "over UCX, one collective" [ "$(jq -r '[.transport, (.results | length), ([.results[].wrong] | add)] | join(" ")' out)" = "ucx (tcp/lo) 7 0" ]
 if [ -e /dev/nvidiactl ]; then

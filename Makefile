@@ -151,7 +151,7 @@ help:
 
 run:
 	@sh .ci/need $(NEED)
-	@echo 'building $(BUILD)/convoy$(if $(wildcard $(BUILD)/convoy),,: about a minute on two cores)'
+	@echo 'building $(BUILD)/convoy$(if $(wildcard $(BUILD)/convoy),,: a minute or two on two cores)'
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all
 	@DATA='$(DATA)' STEPS='$(STEPS)' PROMPT='$(if $(filter $(BOOK),$(DATA)),Alice,The)' .ci/first-run $(BUILD)/convoy $(RUN) $(RUN_SECONDS) $(RUN_SETTINGS) $(ARGS)
 

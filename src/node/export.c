@@ -17,6 +17,7 @@
 #include "format/hf_config.h"
 #include "format/hf_save.h"
 #include "node/command.h"
+#include "node/fit.h"
 #include "train/weights.h"
 
 #define FILES_MAX 7
@@ -131,7 +132,10 @@ static enum status check_texts(struct export *ex)
 static enum status run(struct export *ex, const char *from, const char *to)
 {
     char count[32];
+    struct memory_plan plan;
     TRY(hf_save_check(to)); /* before anything long */
+    memory_plan_export(&plan);
+    TRY(fit_alone("export", &plan, NULL, "free some memory, or raise the limit"));
     TRY(weights_checkpoint(from, &ex->ckpt, &ex->dims));
     TRY(model_ops(&ex->dims)->describe(&ex->dims, &ex->table));
     TRY(list_sources(ex));

@@ -11,6 +11,7 @@
 #define COMM_LOCALS_BYTES (4 * MIB)
 #define COMM_NODES_BYTES (16 * MIB)
 #define COMM_NODE_BYTES (MIB / 4) /* of each */
+#define EXPORT_BYTES (32 * MIB) /* the tokenizer's files, and what is on its way to the disk */
 #define GPU_PROGRAM_BYTES (600 * MIB)
 #define GPU_SCRATCH_BYTES (256 * MIB) /* of its one stream that computes (dev/dev_cuda.c) */
 #define GPU_COMM_BYTES (64 * MIB)
@@ -133,4 +134,11 @@ enum status memory_plan_import(const struct model_dims *dims, struct memory_plan
     out->host[MEMORY_PLAN_PROGRAM] = PROGRAM_BYTES;
     param_table_free(&table);
     return ST_OK;
+}
+
+void memory_plan_export(struct memory_plan *out)
+{
+    *out = (struct memory_plan){{0}, {0}};
+    out->host[MEMORY_PLAN_PROGRAM] = PROGRAM_BYTES;
+    out->host[MEMORY_PLAN_WORKSPACE] = EXPORT_BYTES;
 }

@@ -43,5 +43,7 @@ enum status memory_plan_eval(const struct step_config *config, const struct memo
 enum status memory_plan_write(const struct model_dims *dims, int64_t window, enum dtype dtype,
                               const struct memory_plan_place *place, struct memory_plan *out);
 enum status memory_plan_import(const struct model_dims *dims, struct memory_plan *out);
+/* memory_plan_export — of a program that writes a model which it reads through mappings: itself and a stage. */
+void memory_plan_export(struct memory_plan *out);
 
 #endif

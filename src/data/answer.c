@@ -107,6 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct answer answer = {.length = -1, .range_first = -1, .range_total = -1};
     const char *at = (const char *)data, *end = at + size;
+    ASSERT(!answer_is_page(at, size) || memchr(at, '<', size) != NULL);
     while (at < end) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         stop = stop != NULL ? stop + 1 : end;

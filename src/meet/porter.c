@@ -29,12 +29,14 @@
 #include "meet/alive.h"
 #include "meet/crowd.h"
 #include "meet/doorstep.h"
+#include "meet/late.h"
 #include "meet/wire.h"
 
 #define STRANGERS_MAX 128
 #define STRANGERS_EACH 32 /* silent ones of one address */
 #define STRANGER_MS 5000  /* to send a request */
 #define HELLO_MS 1000     /* to say hello, which proves the key */
+#define HELLO_GRACE 4     /* times what this process was late lately comes to that */
 #define BURST_MAX 64      /* connections taken in a turn of the loop */
 #define REST_MS 20        /* between such turns, while strangers throng: others than they need the processor, too */
 #define HEADER_BYTES 4096
@@ -60,7 +62,8 @@ struct porter {
     struct event *sweep, *soon;
     struct seat *seats;
     int strangers_n, burst_n;
-    int64_t swept_ms, full_ms, said_full_ms, out_n; /* full_ms: when one was last shut for want of room; 0: never */
+    struct late late; /* this process: others of a busy host are as late with their hello */
+    int64_t full_ms, said_full_ms, out_n; /* full_ms: when one was last shut for want of room; 0: never */
     int64_t said_ms;
     int unsaid_n;
 };
@@ -114,7 +117,8 @@ static void shut(struct seat *seat)
 static bool is_late(const struct seat *seat, int64_t now_ms)
 {
     int64_t here_ms = now_ms - seat->since_ms;
-    return here_ms > STRANGER_MS || (here_ms > HELLO_MS && seat->porter->ctx != NULL && is_silent(seat));
+    int64_t hello_ms = HELLO_MS + HELLO_GRACE * late_worst(&seat->porter->late, now_ms);
+    return here_ms > STRANGER_MS || (here_ms > hello_ms && seat->porter->ctx != NULL && is_silent(seat));
 }
 
 /* let_go_all — of those that have ended. */
@@ -170,8 +174,7 @@ static void thin(struct porter *porter, int64_t now_ms)
 
 static void sweep(struct porter *porter)
 {
-    int64_t now_ms = clock_ms(), late_ms = now_ms - porter->swept_ms - 2 * SWEEP_MS;
-    porter->swept_ms = now_ms;
+    int64_t now_ms = clock_ms(), late_ms = late_tick(&porter->late, now_ms);
     let_go_all(porter);
     for (struct seat *seat = porter->seats; seat != NULL; seat = seat->next) {
         if (late_ms > 0) /* what came while we stood still was not read: that is no silence of theirs */
@@ -200,7 +203,9 @@ static void on_soon(evutil_socket_t fd, short what, void *arg)
 
 static void rest(struct porter *porter)
 {
-    struct timeval in = {.tv_usec = porter->strangers_n >= STRANGERS_MAX ? REST_MS * 1000 : 0};
+    bool is_full = porter->full_ms != 0 && clock_ms() - porter->full_ms < SAY_MS;
+    bool is_thronged = is_full || porter->strangers_n >= STRANGERS_MAX;
+    struct timeval in = {.tv_usec = is_thronged ? REST_MS * 1000 : 0};
     evconnlistener_disable(porter->listener);
     event_add(porter->soon, &in);
 }
@@ -404,7 +409,7 @@ static enum status start(struct porter *porter, int fd)
     set_limits(porter);
     porter->sweep = event_new(loop, -1, EV_PERSIST, on_sweep, porter);
     porter->soon = event_new(loop, -1, 0, on_soon, porter);
-    porter->swept_ms = clock_ms();
+    late_init(&porter->late, clock_ms());
     if (porter->sweep == NULL || porter->soon == NULL || event_add(porter->sweep, &every) != 0)
         return FAIL(ST_RETRY, "out of memory: the timer of the door");
     return ST_OK;

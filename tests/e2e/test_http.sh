@@ -13,7 +13,7 @@ begin_served() {
     started+=("$pid")
 }
 
-begin_served $endless CHECKPOINT_DIR=ck CHECKPOINT_EVERY=500
+begin_served $endless CHECKPOINT_DIR=ck CHECKPOINT_EVERY=500 HOSTS=train.example.org
 wait_for 20 status_has '.phase == "training" and .checkpoint.step != null'
 ok "the page is told at the start" is "$(head -n 1 out)" "page $url/"
 ok "/status: 200 JSON" is "$(code $url/status) $(curl -s -o body -w '%{content_type}' $url/status)" "200 application/json"
@@ -39,6 +39,11 @@ ok "/metrics: HELP and TYPE for each name" is "$(grep -c '^# HELP convoy_' metri
 ok "/metrics: nothing but convoy_ names" is "$(grep -v '^#' metrics.txt | grep -vc '^convoy_')" 0
 ok "unknown path: 404" is "$(code $url/nothing)" 404
 ok "other method: 405" is "$(code -X POST -d x=1 $url/status)" 405
+as() { code -H "Host: $1" $url/status; } # as HOST
+ok "asked for by an address, a name without a dot, this machine's name: 200" is "$(as 10.9.8.7:31000) $(as gpu-box) $(as "$(hostname)")" "200 200 200"
+ok "by a name in HOSTS: 200" is "$(as train.example.org:$port)" 200
+ok "by another host's name (DNS rebinding): 421, with the remedy" is "$(as evil.example:$port) $(jq -r .error.message body | grep -c HOSTS)" "421 1"
+ok "by no name at all: 400" is "$(code -H Host: $url/status)" 400
 "$convoy" status "$url" >shown
 ok "convoy status: 0 while healthy" is $? 0
 ok "convoy status: curves since the start, and what happened" grep -Eq "^loss +[0-9.e-]+ .*(▁|▅|█)" shown

@@ -385,7 +385,7 @@ static int64_t rejoin_ms(struct node *zero, struct node *one, int port, int worl
     text_format(port_text, sizeof(port_text), "%d", port);
     text_format(word, sizeof(word), "world %d", world);
     end_node(one);
-    harness_wait_ms(1500); /* its end is known */
+    clock_sleep_ms(1500); /* its end is known */
     int64_t start_ms = clock_ms();
     start_words(one, 1, (const char *[]){"2", "127.0.0.1", port_text, token, agree}, 5);
     expect(zero, word, 15000, line, sizeof(line));
@@ -407,7 +407,7 @@ static void a_silent_crowd_keeps_nobody_out(void **state)
     int before = fds_of(zero.pid);
     for (int i = 0; i < 2; i++) {
         pid_t crowd = hold_crowd(port, i == 1);
-        harness_wait_ms(1000);
+        clock_sleep_ms(1000);
         int64_t took_ms = rejoin_ms(&zero, &one, port, 2 + i);
         print_message("# %d silent connections of %s: back in %lld ms, node 0 holds %d descriptors more\n", CROWD,
                       i == 1 ? "250 addresses" : "one address", (long long)took_ms, fds_of(zero.pid) - before);

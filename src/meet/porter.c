@@ -32,8 +32,9 @@
 #include "meet/late.h"
 #include "meet/wire.h"
 
-#define STRANGERS_MAX 128
-#define STRANGERS_EACH 32 /* silent ones of one address */
+#define STRANGERS_MAX 128 /* and three connections of each node, which may all come at once */
+#define STRANGERS_EACH 32 /* silent ones of one address, that had time to speak; and two connections of each node */
+#define NEW_MS 250        /* … which takes so long where hosts are not busy */
 #define STRANGER_MS 5000  /* to send a request */
 #define HELLO_MS 1000     /* to say hello, which proves the key */
 #define HELLO_GRACE 4     /* times what this process was late lately comes to that */
@@ -61,7 +62,9 @@ struct porter {
     struct evconnlistener *listener;
     struct event *sweep, *soon;
     struct seat *seats;
-    int strangers_n, burst_n;
+    int strangers_n, strangers_max, strangers_each, burst_n;
+    struct crowd_place *places; /* of thin: of strangers_max, and what bursts bring beyond it */
+    struct seat **strangers;
     struct late late; /* this process: others of a busy host are as late with their hello */
     int64_t full_ms, said_full_ms, out_n; /* full_ms: when one was last shut for want of room; 0: never */
     int64_t said_ms;
@@ -150,18 +153,20 @@ static void say_full(struct porter *porter, const struct crowd_place *places, st
 /* thin — strangers in excess lose their places. */
 static void thin(struct porter *porter, int64_t now_ms)
 {
-    struct crowd_place places[STRANGERS_MAX + 2 * BURST_MAX];
-    struct seat *seats[STRANGERS_MAX + 2 * BURST_MAX];
-    int n = 0, room = (int)(sizeof(places) / sizeof(places[0]));
+    struct crowd_place *places = porter->places;
+    struct seat **seats = porter->strangers;
+    int n = 0, room = porter->strangers_max + 2 * BURST_MAX;
+    int64_t new_ms = NEW_MS + HELLO_GRACE * late_worst(&porter->late, now_ms);
     for (struct seat *seat = porter->seats; seat != NULL && n < room; seat = seat->next) {
         if (seat->is_guest || seat->is_shut)
             continue;
         seats[n] = seat;
         places[n++] = (struct crowd_place){.from = doorstep_from(bufferevent_getfd(seat->stream)),
                                            .since_ms = seat->since_ms,
-                                           .is_silent = is_silent(seat)};
+                                           .is_silent = is_silent(seat),
+                                           .is_new = now_ms - seat->since_ms < new_ms};
     }
-    int out_n = crowd_thin(places, n, STRANGERS_MAX, STRANGERS_EACH);
+    int out_n = crowd_thin(places, n, porter->strangers_max, porter->strangers_each);
     if (out_n == 0)
         return;
     porter->out_n += out_n;
@@ -204,7 +209,7 @@ static void on_soon(evutil_socket_t fd, short what, void *arg)
 static void rest(struct porter *porter)
 {
     bool is_full = porter->full_ms != 0 && clock_ms() - porter->full_ms < SAY_MS;
-    bool is_thronged = is_full || porter->strangers_n >= STRANGERS_MAX;
+    bool is_thronged = is_full || porter->strangers_n >= porter->strangers_max;
     struct timeval in = {.tv_usec = is_thronged ? REST_MS * 1000 : 0};
     evconnlistener_disable(porter->listener);
     event_add(porter->soon, &in);
@@ -429,6 +434,18 @@ static void allow_files(int nodes_n, int workers_n)
                  (unsigned long long)limit.rlim_cur, nodes_n, workers_n, (unsigned long long)want);
 }
 
+static enum status take_room(struct porter *porter)
+{
+    porter->strangers_max = STRANGERS_MAX + 3 * porter->config.nodes_n;
+    porter->strangers_each = STRANGERS_EACH + 2 * porter->config.nodes_n;
+    size_t n = (size_t)porter->strangers_max + 2 * BURST_MAX;
+    porter->places = calloc(n, sizeof(*porter->places));
+    porter->strangers = calloc(n, sizeof(struct seat *));
+    if (porter->places == NULL || porter->strangers == NULL)
+        return FAIL(ST_RETRY, "out of memory: the door for %d nodes", porter->config.nodes_n);
+    return ST_OK;
+}
+
 static enum status open_tls(struct porter *porter)
 {
     if (porter->config.secret->is_none) {
@@ -454,6 +471,7 @@ enum status porter_open(const struct porter_config *config, struct porter **out)
     porter->config = *config;
     allow_files(config->nodes_n, config->workers_n);
     enum status st;
+    TRY_OR(take_room(porter), close);
     TRY_OR(open_tls(porter), close);
     TRY_OR(doorstep_listen(config->addr, config->port, &fd), close);
     TRY_OR(start(porter, fd), close);
@@ -477,5 +495,7 @@ void porter_close(struct porter *porter)
     while (porter->seats != NULL)
         let_go(porter, &porter->seats);
     SSL_CTX_free(porter->ctx);
+    free(porter->places);
+    free(porter->strangers);
     free(porter);
 }

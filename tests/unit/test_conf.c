@@ -238,7 +238,7 @@ static void unknown_arguments_are_refused(void **state)
     const struct trial trials[] = {
         USAGE("BATCHSIZE=8", "argument BATCHSIZE=8: no setting has this name; did you mean BATCH_SIZE?"),
         USAGE("batch_size=8", "did you mean BATCH_SIZE?"),
-        USAGE("--batch-size=8", "did you mean BATCH_SIZE?"),
+        USAGE("--batch-size=8", "a setting is given as BATCH_SIZE=8"),
         USAGE("N_NODE=2", "did you mean N_NODES?"),
         USAGE("JOB_TOKEM=0123456789abcdef", "argument JOB_TOKEM: no setting has this name; did you mean JOB_TOKEN?"),
         USAGE("LEARNING_RATE=1", "did you mean LR?"),
@@ -250,7 +250,7 @@ static void unknown_arguments_are_refused(void **state)
         USAGE("=1", "no setting has this name"),
         USAGE("=", "no setting has this name"),
         USAGE("", "is not of the form NAME=VALUE"),
-        USAGE("BATCH_SIZE", "argument BATCH_SIZE is not of the form NAME=VALUE"),
+        USAGE("BATCH_SIZE", "argument BATCH_SIZE: a setting is given as BATCH_SIZE=VALUE"),
         USAGE("BATCH_SIZE =8", "did you mean BATCH_SIZE?"),
         USAGE("A\x1b]0;x\x07=1", "A?]0;x?=1"),
     };

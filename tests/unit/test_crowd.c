@@ -59,10 +59,27 @@ static void a_cap_for_each_address(void **state)
     assert_int_equal(crowd_most(places, 0, &held), -1);
 }
 
+/* Nodes behind one address all come at once: they are no crowd of silent ones before they had time to speak. */
+static void the_new_do_not_count_for_their_address(void **state)
+{
+    (void)state;
+    struct crowd_place places[7];
+    for (int i = 0; i < 7; i++) {
+        places[i] = silent(1, i);
+        places[i].is_new = i >= 3;
+    }
+    assert_int_equal(crowd_thin(places, 7, 100, 2), 1);
+    assert_true(places[0].is_out);
+    assert_int_equal(crowd_thin(places, 7, 3, 2), 3); /* without room they go, too, the oldest first */
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(places[i].is_out, i < 4);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(room_for_all),
     cmocka_unit_test(the_oldest_silent_goes_first),
     cmocka_unit_test(many_of_one_address_make_room),
     cmocka_unit_test(a_cap_for_each_address),
+    cmocka_unit_test(the_new_do_not_count_for_their_address),
 };
 HARNESS_MAIN(tests)

@@ -119,7 +119,7 @@ struct board_call {
     char call[24];      /* "" when in none */
     int64_t sequence;   /* of that call, else of the last one finished */
     int64_t entered_ms; /* clock_ms */
-    int64_t left_ms;    /* likewise: the last one, in whichever life; 0: none yet */
+    int64_t left_ms;    /* clock_ms: when the last one was left, in any generation; 0: none yet */
     int64_t posted_ms;
     int64_t refused; /* connections of strangers that it has closed since it started */
 };

@@ -138,8 +138,7 @@ static bool has_controls(const uint8_t *bytes, size_t n)
     return false;
 }
 
-/* What the parser takes as an object or an array is walked to its end, in as many items as it has; each is taken alone.
- * */
+/* What the parser takes as an object or an array is walked to its end, item by item; each is taken alone. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

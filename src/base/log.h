@@ -24,7 +24,7 @@ struct log_config {
 };
 
 void log_init(const struct log_config *config); /* before it: text, info, no coordinates */
-/* log_tap — who else is given each line of log_at: without its time, cut at some 500 bytes, credentials in addresses
+/* log_tap — also given each line of log_at: without its time, cut at some 500 bytes, credentials in addresses
  * masked. Calls do not overlap. NULL: no more. */
 typedef void log_tap_fn(void *arg, int64_t wall_ms, const char *line);
 void log_tap(log_tap_fn *tap, void *arg);

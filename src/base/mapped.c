@@ -36,7 +36,7 @@ struct block {
 static _Atomic(struct block *) blocks;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* find_slot — whose memory begins there; 0: a free one. NULL: none. */
+/* find_slot — the slot of the memory that begins there; 0: a free one. NULL: none. */
 static struct slot *find_slot(uintptr_t begin)
 {
     for (struct block *b = atomic_load(&blocks); b; b = b->next)

@@ -71,7 +71,7 @@ static enum status open_tcp(const struct ucx_config *config, void **state_out)
     char device[IF_NAMESIZE + 1];
     ucx_setup_env_device(device, sizeof(device));
     if (asked == NULL || asked[0] == 0)
-        asked = device; /* who has said so for UCX need not say it again */
+        asked = device; /* what was said for UCX need not be said again */
     TRY(tcp_where(asked, config->master, &tcp->own, &bytes));
     return start_listening(tcp, bytes);
 }

@@ -1,4 +1,4 @@
-/* tcp_accept — who connects to this rank: a stranger until it has proved which rank it is.
+/* tcp_accept — connections to this rank: each is a stranger until it has proved which rank it is.
  *
  * Only while ranks are awaited: when all are connected the port is closed. A stranger has a few seconds and a buffer of
  * fixed size; there are only so many seats, and the oldest without a right hello gives up its own first. Must not know
@@ -64,7 +64,7 @@ enum status tcp_accept_open(struct tcp *tcp)
     return ST_OK;
 }
 
-/* A free seat, or that of who sits longest, best without a hello. */
+/* A free seat, or that of the oldest guest, one without a hello first. */
 static struct tcp_guest *find_seat(struct tcp *tcp)
 {
     struct tcp_guest *oldest = &tcp->guests[0];
@@ -122,14 +122,14 @@ static struct tcp_link *awaited(const struct tcp *tcp, int rank)
 static const char *take_hello(struct tcp *tcp, struct tcp_guest *guest)
 {
     const struct ucx *ucx = tcp->ucx;
-    struct tcp_auth_who who = {
+    struct tcp_auth_ids ids = {
         .generation = ucx->mine.generation, .client = -1, .server = ucx->rank, .ranks = ucx->ranks};
     uint8_t answer[TCP_AUTH_ANSWER_BYTES];
-    if (!tcp_auth_read_hello(&guest->auth, &who, guest->heard))
+    if (!tcp_auth_read_hello(&guest->auth, &ids, guest->heard))
         return unproved;
-    guest->client = who.client;
+    guest->client = ids.client;
     guest->has_hello = true;
-    if (awaited(tcp, who.client) == NULL)
+    if (awaited(tcp, ids.client) == NULL)
         return "that rank is connected";
     return tcp_auth_make_answer(&guest->auth, answer) && reply(guest->fd, answer, sizeof(answer)) ? NULL : "it went away";
 }

@@ -65,12 +65,12 @@ static bool read_message(struct tcp_auth *auth, const char *name, const uint8_t 
 
 static bool fill_nonce(uint8_t *out) { return getrandom(out, NONCE_BYTES, 0) == NONCE_BYTES; }
 
-bool tcp_auth_make_hello(struct tcp_auth *auth, const struct tcp_auth_who *who, uint8_t out[TCP_AUTH_HELLO_BYTES])
+bool tcp_auth_make_hello(struct tcp_auth *auth, const struct tcp_auth_ids *ids, uint8_t out[TCP_AUTH_HELLO_BYTES])
 {
-    struct hello hello = {.client = (uint32_t)who->client,
-                          .server = (uint32_t)who->server,
-                          .ranks = (uint32_t)who->ranks,
-                          .generation = who->generation};
+    struct hello hello = {.client = (uint32_t)ids->client,
+                          .server = (uint32_t)ids->server,
+                          .ranks = (uint32_t)ids->ranks,
+                          .generation = ids->generation};
     memcpy(hello.magic, magic, sizeof(magic));
     if (!fill_nonce(hello.nonce))
         return false;
@@ -79,7 +79,7 @@ bool tcp_auth_make_hello(struct tcp_auth *auth, const struct tcp_auth_who *who, 
 }
 
 /* Cheap things first: strangers cost no MAC. */
-bool tcp_auth_read_hello(struct tcp_auth *auth, struct tcp_auth_who *expected, const uint8_t in[TCP_AUTH_HELLO_BYTES])
+bool tcp_auth_read_hello(struct tcp_auth *auth, struct tcp_auth_ids *expected, const uint8_t in[TCP_AUTH_HELLO_BYTES])
 {
     struct hello hello;
     memcpy(&hello, in, sizeof(hello));
@@ -154,11 +154,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint8_t in[TCP_AUTH_HELLO_BYTES] = {0}, out[TCP_AUTH_HELLO_BYTES];
     struct tcp_auth server = {.secret = {1, 2, 3}}, client = server;
-    struct tcp_auth_who who = {.generation = 1, .client = -1, .server = 0, .ranks = 2};
-    const struct tcp_auth_who mine = {.generation = 1, .client = 1, .server = 0, .ranks = 2};
+    struct tcp_auth_ids ids = {.generation = 1, .client = -1, .server = 0, .ranks = 2};
+    const struct tcp_auth_ids mine = {.generation = 1, .client = 1, .server = 0, .ranks = 2};
     memcpy(in, data, size < sizeof(in) ? size : sizeof(in));
-    ASSERT(!tcp_auth_read_hello(&server, &who, in) && !tcp_auth_read_answer(&client, in));
-    ASSERT(tcp_auth_make_hello(&client, &mine, out) && tcp_auth_read_hello(&server, &who, out) && who.client == 1);
+    ASSERT(!tcp_auth_read_hello(&server, &ids, in) && !tcp_auth_read_answer(&client, in));
+    ASSERT(tcp_auth_make_hello(&client, &mine, out) && tcp_auth_read_hello(&server, &ids, out) && ids.client == 1);
     ASSERT(!tcp_auth_read_answer(&client, in) && tcp_auth_make_answer(&server, out) && !tcp_auth_read_proof(&server, in));
     ASSERT(tcp_auth_read_answer(&client, out) && !tcp_auth_read_welcome(&client, in));
     return 0;

@@ -1,8 +1,8 @@
-/* tcp_auth — two processes prove to each other that they know the secret of their generation, and who they are.
+/* tcp_auth — two processes prove to each other that they know the secret of their generation, and which rank each is.
  *
  * Four messages of fixed size; each ends with HMAC-SHA256 over its name and everything said before it:
  *
- *   hello    client → server   who I am, whom I mean, generation, nonce
+ *   hello    client → server   both ranks, generation, nonce
  *   answer   server → client   nonce
  *   proof    client → server   (both nonces are in what the MAC covers)
  *   welcome  server → client
@@ -26,7 +26,7 @@
 #define TCP_AUTH_KEY_BYTES 16
 #define TCP_AUTH_SUM_BYTES 192
 
-struct tcp_auth_who {
+struct tcp_auth_ids {
     int64_t generation;
     int32_t client, server, ranks;
 };
@@ -47,8 +47,8 @@ struct tcp_auth_keys {
 /* Each writes or reads one message and adds it to what was said. make: false: OpenSSL failed. read: false: it is not
  * proved, or not for this world; nothing is added then. read_hello: expected.client -1: any rank but the server's own; the
  * one that came is put there. */
-bool tcp_auth_make_hello(struct tcp_auth *auth, const struct tcp_auth_who *who, uint8_t out[TCP_AUTH_HELLO_BYTES]);
-bool tcp_auth_read_hello(struct tcp_auth *auth, struct tcp_auth_who *expected, const uint8_t in[TCP_AUTH_HELLO_BYTES]);
+bool tcp_auth_make_hello(struct tcp_auth *auth, const struct tcp_auth_ids *ids, uint8_t out[TCP_AUTH_HELLO_BYTES]);
+bool tcp_auth_read_hello(struct tcp_auth *auth, struct tcp_auth_ids *expected, const uint8_t in[TCP_AUTH_HELLO_BYTES]);
 bool tcp_auth_make_answer(struct tcp_auth *auth, uint8_t out[TCP_AUTH_ANSWER_BYTES]);
 bool tcp_auth_read_answer(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_ANSWER_BYTES]);
 bool tcp_auth_make_proof(struct tcp_auth *auth, uint8_t out[TCP_AUTH_PROOF_BYTES]);

@@ -61,7 +61,7 @@ void tcp_dial_begin(struct tcp_link *link)
 static void say_hello(struct tcp_link *link)
 {
     const struct ucx *ucx = link->tcp->ucx;
-    const struct tcp_auth_who who = {.generation = ucx->mine.generation,
+    const struct tcp_auth_ids ids = {.generation = ucx->mine.generation,
                                      .client = ucx->rank,
                                      .server = link->peer->rank,
                                      .ranks = ucx->ranks};
@@ -75,7 +75,7 @@ static void say_hello(struct tcp_link *link)
     tcp_tune(link->fd);
     link->dial = TCP_DIAL_ANSWER;
     link->dial_ns = clock_ns() + PROVE_NS;
-    if (!tcp_auth_make_hello(&link->auth, &who, hello) ||
+    if (!tcp_auth_make_hello(&link->auth, &ids, hello) ||
         send(link->fd, hello, sizeof(hello), MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof(hello))
         put_off(link, "it does not take a greeting");
 }

@@ -48,8 +48,8 @@ struct tcp_link {
     struct tcp_seal_head head; /* of the part under way */
     bool has_head;
     int64_t got;             /* bytes of that part */
-    struct ucx_op *op;       /* whose the message under way is */
-    struct tcp_early *early; /* …or nobody's yet */
+    struct ucx_op *op;       /* the receive of the message under way */
+    struct tcp_early *early; /* …or no receive waits for it yet */
     bool has_message;
     uint64_t tag; /* of that message */
     int64_t total, at; /* …bytes in all; where its next part begins */
@@ -65,7 +65,7 @@ struct tcp_link {
     size_t heard_n;
 };
 
-/* Who has connected and is not proved. */
+/* A connection that is not proved yet. */
 struct tcp_guest {
     int fd; /* -1: free */
     bool has_hello;
@@ -85,7 +85,7 @@ struct tcp {
     struct tcp_guest *guests;
     int guests_n;
     struct pollfd *polls; /* room for all of these */
-    struct tcp_link **polled; /* …whose each is; NULL: another's */
+    struct tcp_link **polled; /* …the link of each; NULL: not a link's */
     int64_t early_max;
     int64_t told_ms; /* of strangers */
     int64_t untold;
@@ -103,8 +103,8 @@ void tcp_link_want(struct tcp_link *link, struct ucx_op *op); /* a receive begin
 
 /* ---- tcp_accept ---- */
 enum status tcp_accept_open(struct tcp *tcp);
-unsigned tcp_accept_look(struct tcp *tcp); /* who has come, what they said; how many were heard */
-void tcp_accept_close(struct tcp *tcp);    /* nobody is awaited any more */
+unsigned tcp_accept_look(struct tcp *tcp); /* takes and hears connections; returns how many were heard */
+void tcp_accept_close(struct tcp *tcp);    /* no rank is awaited any more */
 int tcp_accept_polls(const struct tcp *tcp, struct pollfd *out);
 /* tcp_accept_refuse — counts a stranger, whose connection is closed here, and says so at times. */
 void tcp_accept_refuse(struct tcp *tcp, int fd, const char *why);

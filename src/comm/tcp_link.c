@@ -1,7 +1,7 @@
 /* tcp_link — one proved connection: parts of messages in and out.
  *
  * A message goes in parts, each behind its head (tcp_seal.h), straight from the sender's memory into that of the receive
- * that waits for it. One that nobody waits for is kept here while it is short and these are few; else it stays where it
+ * that waits for it. One that no receive waits for is kept here while it is short and these are few; else it stays where it
  * is, and nothing more is read until it is wanted: then the peer's own sends come to a stop. What is wrong closes the
  * connection. Must not know handshakes. */
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* ucx — messages under way, and who they come from, over any driver.
+/* ucx — messages under way, and the peers they come from, over any driver.
  *
  * A receive waits for a certain peer: the list of messages under way knows which, and a lost peer fails those that need it.
  *

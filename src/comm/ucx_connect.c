@@ -1,4 +1,4 @@
-/* ucx_connect — a connection to every peer, and the first message each way: who is there, of which life of the job.
+/* ucx_connect — a connection to every peer, and the first message each way: which rank, of which generation of the job.
  * Must not know what is sent later. */
 #include <stdlib.h>
 

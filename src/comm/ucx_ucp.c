@@ -1,7 +1,7 @@
 /* ucx_ucp — the driver over UCX: a context, a worker, one endpoint for each peer.
  *
  * Every endpoint is opened with UCP_ERR_HANDLING_MODE_PEER: without it UCX may wait for a dead peer for ever, and
- * closing with FORCE is not allowed. UCX believes what its wire says: whoever reaches its devices may end or join the
+ * closing with FORCE is not allowed. UCX believes what its wire says: what reaches its devices may end or join the
  * job (SECURITY.md). Must not know calls, nor the other driver. */
 #include <poll.h>
 #include <sched.h>

@@ -17,8 +17,7 @@ struct sniff_kind {
 /* sniff_magic — by the first bytes: something that is no plain text in UTF-8. NULL: none that is known. */
 const struct sniff_kind *sniff_magic(const uint8_t *head, size_t n);
 #define SNIFF_FRAME_BYTES 8 /* are enough for these two */
-/* sniff_zstd — a frame of zstd. sniff_skippable — one that zstd passes over: *bytes_out is its length with the header.
- * */
+/* sniff_zstd — a frame of zstd. sniff_skippable — one that zstd skips: *bytes_out is its length with the header. */
 bool sniff_zstd(const uint8_t *head, size_t n);
 bool sniff_skippable(const uint8_t *head, size_t n, int64_t *bytes_out);
 

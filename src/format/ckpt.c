@@ -75,8 +75,7 @@ static enum status open_regular(int dir_fd, const char *path, const char *name, 
     return ST_OK;
 }
 
-/* Proven: a name that is not there, or does not lead to a plain file. All else may be the disk's or the user's fault.
- * */
+/* Proven: a name that is not there, or does not lead to a plain file. All else may be the fault of disk or user. */
 static bool is_damage(int error)
 {
     return error == ENOENT || error == ENOTDIR || error == EISDIR || error == ELOOP || error == ENXIO;
@@ -226,8 +225,7 @@ static enum status check_bytes(const char *path, const struct manifest_file *fil
                 path, file->name, bytes, file->bytes);
 }
 
-/* One file being checked, a large one by a thread of its own: together they keep the disk busy and the cores hashing.
- * */
+/* One file being checked, a large one by a thread of its own: together they keep disk and cores busy. */
 struct check {
     const char *path;
     const struct manifest_file *file;

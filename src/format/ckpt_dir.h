@@ -1,6 +1,6 @@
 /* ckpt_dir — the folder of checkpoints: which steps it holds, and which names in it are ours.
  *
- * For ckpt.c (reads), ckpt_lock.c (locks) and ckpt_save.c (writes); nobody else needs it. Must not know what a
+ * For ckpt.c (reads), ckpt_lock.c (locks) and ckpt_save.c (writes); no other file needs it. Must not know what a
  * checkpoint holds. */
 #ifndef CONVOY_FORMAT_CKPT_DIR_H
 #define CONVOY_FORMAT_CKPT_DIR_H

@@ -13,7 +13,7 @@
  *
  * A lease is peer_timeout_ms, and longer where this process or that member lately stood still, as on a host with too much
  * to do: by COORDINATOR_GRACE times that, COORDINATOR_GRACE_MAX × peer_timeout_ms at most. What this process slept through
- * is nobody's silence. Must not know sockets. */
+ * counts as no node's silence. Must not know sockets. */
 #ifndef CONVOY_MEET_COORDINATOR_H
 #define CONVOY_MEET_COORDINATOR_H
 

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
-#define BACKLOG 4096 /* the kernel may allow less (somaxconn); who finds no room there has to ask again, friend or not */
+#define BACKLOG 4096 /* the kernel may allow less (somaxconn); what finds no room there is tried again by its kernel */
 
 union name {
     struct sockaddr any;

@@ -39,7 +39,7 @@ void crew_close(struct crew *crew); /* ends what still lives; accepts NULL */
 enum status crew_start(struct crew *crew); /* all that are not there */
 /* crew_start_later — the one that ended, delay_ms from now; the board forgets the old one at once. */
 void crew_start_later(struct crew *crew, int worker_i, int64_t delay_ms);
-/* crew_anew — a generation is over: silence counts from here, for who waited in it waited for others. */
+/* crew_anew — a generation is over: silence counts from here: a rank that waited in it waited for others. */
 void crew_anew(struct crew *crew, int64_t now_ms);
 void crew_stay_away(struct crew *crew); /* nobody is started any more */
 enum status crew_tick(struct crew *crew, int64_t now_ms); /* starts who is due, looks after who is silent */

@@ -21,7 +21,7 @@ enum status mapping_trainer(const struct conf *conf, const struct model_dims *di
 /* mapping_feed — the feed of DATA, or of VAL_DATA (never shuffled). */
 void mapping_feed(const struct conf *conf, const struct trainer_config *trainer, bool is_validation,
                   struct feed_config *out);
-/* mapping_cache — CACHE_DIR where it is nobody's choice but a folder in /tmp, where others might have made it: it is this
+/* mapping_cache — CACHE_DIR where it was not set and is a folder in /tmp, where others might have made it: it is this
  * user's alone (made, if it is not there), or ST_BAD_SETTING. */
 enum status mapping_cache(const struct conf *conf);
 /* mapping_blame — the setting that named the data before the sentence of a failure to read it: the rooms below know

@@ -420,7 +420,7 @@ void rally_end(struct rally *r)
     meet_close(r->meet);
     r->meet = NULL;
     for (int i = 0; i < r->shown_nodes_n; i++)
-        r->nodes[i].heartbeat_age_seconds = NAN; /* nobody listens any more */
+        r->nodes[i].heartbeat_age_seconds = NAN; /* the port is closed */
 }
 
 void rally_close(struct rally *r)

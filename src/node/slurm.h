@@ -15,7 +15,7 @@ struct slurm_share {
 /* slurm_complaint — what was not asked for, with the flags that ask for it. False: nothing is wrong, or no task of
  * Slurm. */
 bool slurm_complaint(char **environment, const struct slurm_share *share, char *out, size_t cap);
-/* slurm_gpus — how many GPUs NVIDIA's driver lists under proc_dir ("/proc/driver/nvidia/gpus"), whoever may use them. */
+/* slurm_gpus — how many GPUs NVIDIA's driver lists under proc_dir ("/proc/driver/nvidia/gpus"), usable here or not. */
 int slurm_gpus(const char *proc_dir);
 /* slurm_warn — the same for this process and this machine, as a warning in the log. */
 void slurm_warn(char **environment, bool wants_gpus);

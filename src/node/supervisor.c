@@ -328,7 +328,7 @@ static enum board_request request_of(int signal_n)
 {
     return signal_n == SIGINT    ? BOARD_REQUEST_INTERRUPT
            : signal_n == SIGUSR1 ? BOARD_REQUEST_PREEMPT
-                                 : BOARD_REQUEST_TERMINATE; /* a terminal that hangs up ends the run likewise */
+                                 : BOARD_REQUEST_TERMINATE; /* a terminal that hangs up ends the run, too */
 }
 
 /* cut — the second SIGINT or SIGTERM: somebody cannot wait. With other nodes not even for their answer. */

@@ -63,7 +63,7 @@ struct history {
     struct history_point points[HISTORY_POINTS];
     int64_t events_n; /* so far; the newest are kept: the i-th (0 first) at [i % HISTORY_EVENTS] */
     struct history_event events[HISTORY_EVENTS];
-    int64_t samples_n; /* likewise */
+    int64_t samples_n; /* the same for samples */
     struct history_sample samples[HISTORY_SAMPLES];
     /* as of the last look, to tell what is new */
     enum board_phase phase;

@@ -1,6 +1,6 @@
 /* host — under which names is this node asked for? A page of another site can make its own name lead here (DNS rebinding)
  * and would then read what this node serves; its requests carry that name. Addresses are no names, and a name without a dot
- * (localhost, a container's, a machine's in its own network) is in nobody else's hands: both may ask. Must not know HTTP
+ * (localhost, a container's, a machine's in its own network) is not an attacker's to give: both may ask. Must not know HTTP
  * beyond the header Host. */
 #ifndef CONVOY_SERVE_HOST_H
 #define CONVOY_SERVE_HOST_H

@@ -171,11 +171,13 @@ static void graft(struct serve *serve)
     if (lead == NULL || lead->rank != 0 || lead->begun_step < 0 || !archive_read(serve->archive, &found))
         return;
     serve->is_grafted = true;
+    struct status_saved saved; /* of a run that has failed already: its sentence stays */
+    status_keep(&saved);
     if (found.len > 0 && history_read(found.data, found.len, &old) == ST_OK)
         history_read_graft(&serve->history, &old, lead->begun_step);
     else if (found.len > 0)
         LOG_WARN("%s: %s", serve->config.archive_path, status_message());
-    status_clear();
+    status_back(&saved);
     text_free(&found);
 }
 

@@ -2,7 +2,7 @@
  * would take, and what comes with a process.
  *
  * A function of settings and places alone; nothing is opened and nothing touched. What is planned for a model is asserted
- * to be what is taken (train/step.c); the rest are constants. Must not know how much there is, or who asks. */
+ * to be what is taken (train/step.c); the rest are constants. Must not know how much there is, or which command asks. */
 #ifndef CONVOY_TRAIN_MEMORY_PLAN_H
 #define CONVOY_TRAIN_MEMORY_PLAN_H
 

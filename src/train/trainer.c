@@ -233,7 +233,7 @@ static enum status evaluate(struct trainer *t)
     return ST_OK;
 }
 
-/* post_sample — for those who look at the run from outside. */
+/* post_sample — for the page and `convoy status`. */
 static void post_sample(const struct trainer *t, const char *quoted)
 {
     char letter[PREVIEW_QUOTED_BYTES + 32];

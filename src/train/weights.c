@@ -28,7 +28,7 @@ bool weights_are_ckpt(const char *path)
     if (!file_is_dir(path) || hf_is_folder(path))
         return false;
     bool is_counted = ckpt_count(path, &n) == ST_OK;
-    status_clear(); /* who opens it hears why */
+    status_clear(); /* the next open says why */
     return is_one(path) || (is_counted && n > 0);
 }
 

@@ -16,7 +16,7 @@
 bool weights_are_at(const char *path);
 /* weights_are_ckpt — is it a checkpoint of ours, or a folder of some? */
 bool weights_are_ckpt(const char *path);
-/* weights_file — by whose first bytes two models can be told apart. */
+/* weights_file — a file with first bytes that tell two models apart. */
 enum status weights_file(const char *path, char *out, size_t cap);
 /* weights_dims — dimensions and task as the model says, of all three; its name is the folder's or the file's. */
 enum status weights_dims(const char *path, struct model_dims *out);

@@ -65,7 +65,7 @@ static inline bool stranger_get(int fd, void *out, size_t n)
 static inline bool stranger_put(int fd, const void *data, size_t n) { return send(fd, data, n, MSG_NOSIGNAL) == (ssize_t)n; }
 
 /* The whole handshake as a client. false: it was not believed. */
-static inline bool stranger_prove(struct stranger *s, const void *address, const struct tcp_auth_who *who, const uint8_t *secret)
+static inline bool stranger_prove(struct stranger *s, const void *address, const struct tcp_auth_ids *who, const uint8_t *secret)
 {
     uint8_t hello[TCP_AUTH_HELLO_BYTES], answer[TCP_AUTH_ANSWER_BYTES], proof[TCP_AUTH_PROOF_BYTES];
     uint8_t welcome[TCP_AUTH_WELCOME_BYTES];
@@ -95,7 +95,7 @@ static inline bool stranger_say(struct stranger *s, uint64_t tag, const void *da
 }
 
 /* The greeting by which ucx_connect ends. */
-static inline bool stranger_greet(struct stranger *s, const struct tcp_auth_who *who)
+static inline bool stranger_greet(struct stranger *s, const struct tcp_auth_ids *who)
 {
     const struct ucx_hello hello = {UCX_HELLO_MAGIC, who->generation, who->client, who->ranks, 0, 0};
     return stranger_say(s, stranger_tag(who->generation, UCX_HELLO_GROUP, who->client, UCX_LANE_CALL, 0), &hello,

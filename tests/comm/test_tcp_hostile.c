@@ -10,7 +10,7 @@
 #define ELEMS 300000
 #define FORGED 1000
 
-static const struct tcp_auth_who right = {.generation = GENERATION, .client = 1, .server = 0, .ranks = 2};
+static const struct tcp_auth_ids right = {.generation = GENERATION, .client = 1, .server = 0, .ranks = 2};
 
 static long resident_kib(void)
 {
@@ -425,7 +425,7 @@ static void another_world_is_refused(void **state)
 {
     (void)state;
     struct victim v = {.end_ms = clock_ms() + harness_patient_ms(20000)};
-    struct tcp_auth_who wrong[] = {right, right, right, right, right};
+    struct tcp_auth_ids wrong[] = {right, right, right, right, right};
     struct stranger s;
     pthread_t thread;
     wrong[0].generation++;

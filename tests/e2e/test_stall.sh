@@ -1,10 +1,11 @@
 #!/bin/bash
 # test_stall — a rank stands still: it is the one that is replaced, and the ranks that wait for it are not. One restart, none
-# of them lost. TRIALS=50 tries longer, BUSY=n beside n processes that only compute.
+# of them lost. TRIALS=50 tries longer, BUSY=n beside n processes that only compute, STALL_LIMIT is
+# the STEP_TIMEOUT (one second on a quiet machine).
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
 trials=${TRIALS:-2}
-stall="$tiny STEPS=14 FAULT=stall@step=10:rank=1 STEP_TIMEOUT=${LIMIT:-1s}"
+stall="$tiny STEPS=14 FAULT=stall@step=10:rank=1 STEP_TIMEOUT=${STALL_LIMIT:-$(secs 1)}"
 for ((i = 0; i < ${BUSY:-0}; i++)); do
     (while :; do :; done) &
     started+=("$!")

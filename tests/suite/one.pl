@@ -9,7 +9,7 @@ use Time::HiRes qw(time);
 use lib do { (my $dir = __FILE__) =~ s{[^/]*\z}{}; $dir || '.' };
 use load;
 
-my $limit = $ENV{LIMIT} || 240;
+my $limit = delete $ENV{LIMIT} || 240; # this program's alone: no test takes it for a setting of its own
 my ($child, $status, $signal);
 
 # Processes that lose their parent become children of this one: none is missed, and their processor time is counted.

@@ -41,6 +41,7 @@ cleanup() {
         kill -KILL "$p" 2>/dev/null
     done
     cd /
+    free_ports
     # What is mounted under it, the innermost first; its name has nothing that /proc/self/mounts would write otherwise.
     awk -v top="$tmp/" 'index($2, top) == 1 { print $2 }' /proc/self/mounts | tac | while read -r m; do umount "$m" || umount -l "$m"; done 2>/dev/null
     rm -rf --one-file-system "$tmp"
@@ -131,13 +132,20 @@ has_worker() { worker=$(worker_of "$pid"); [ -n "$worker" ]; }
 is_training() { has_worker && grep -q '^step ' out; }
 is_gone() { [ ! -d "/proc/$1" ] || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
 # free_port — below the range from which the kernel takes those of outgoing connections (32768 on), which ss -l does not list.
+# It is this test's until it ends: tests that run beside it, whose nodes have the same token, get others.
+ports=${TMPDIR:-/tmp}/convoy-test-ports-$(id -u)
 free_port() {
-    local p
+    local p owner
+    mkdir -p "$ports"
     while :; do
         p=$((10000 + RANDOM % 22000))
+        owner=$(cat "$ports/$p" 2>/dev/null) && kill -0 "$owner" 2>/dev/null && continue
+        [ -z "$owner" ] || rm -f "$ports/$p"
+        (set -C && echo $$ >"$ports/$p") 2>/dev/null || continue
         ss -Hltn "sport = :$p" 2>/dev/null | grep -q . || { echo $p; return; }
     done
 }
+free_ports() { grep -lxF $$ "$ports"/* 2>/dev/null | xargs -r rm -f; }
 # losses FILE — what must repeat bit for bit: all but the time of a step.
 losses() { sed 's/,"step_ms":.*//' "$1"; }
 steps_of() { grep -c '"loss":' "$1"; }

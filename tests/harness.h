@@ -15,6 +15,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -78,6 +79,21 @@ static inline int64_t harness_patient_ms(int64_t ms) { return (int64_t)((double)
 
 /* harness_wait_ms — lets other processes do what takes them no longer than this on a quiet machine. */
 static inline void harness_wait_ms(int64_t ms) { usleep((useconds_t)(1000 * harness_patient_ms(ms))); }
+
+/* harness_child_said — all that a child writes to the pipe until it ends, as text; returns its wait status. Closes the pipe. */
+static inline int harness_child_said(pid_t pid, const int pipe_fd[2], char *out, size_t cap)
+{
+    int wait_status = 0;
+    size_t used = 0;
+    ssize_t n;
+    close(pipe_fd[1]);
+    while (used + 1 < cap && (n = read(pipe_fd[0], out + used, cap - 1 - used)) > 0)
+        used += (size_t)n;
+    out[used] = 0;
+    close(pipe_fd[0]);
+    waitpid(pid, &wait_status, 0);
+    return wait_status;
+}
 
 /* HARNESS_SKIP — leave a test that cannot run here, saying why. (cmocka's own skip() prints "not ok", which prove
  * counts as a failure.) */

@@ -1,7 +1,8 @@
 /* mapped — which file lies at an address, so that a page that cannot be read ends with the file's name.
  *
- * The kernel has no other way to say "this file was cut" or "its disk failed" about mapped memory than SIGBUS. Who maps
- * a file registers it; the handler of the signal asks. Must not know what the bytes mean, nor how a process ends. */
+ * The kernel has no other way to say "this file was cut" or "its disk failed" about mapped memory than SIGBUS. Code
+ * that maps a file registers it; the handler of the signal asks. Must not know what the bytes
+ * mean or how a process ends. */
 #ifndef CONVOY_BASE_MAPPED_H
 #define CONVOY_BASE_MAPPED_H
 

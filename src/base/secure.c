@@ -1,4 +1,4 @@
-/* secure — see secure.h. Each secret has pages of its own, whose first bytes say how many. */
+/* secure — see secure.h. Each secret has pages of its own; their first bytes hold the count. */
 #include "base/secure.h"
 
 #include <string.h>

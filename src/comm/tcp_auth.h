@@ -7,7 +7,7 @@
  *   proof    client → server   (both nonces are in what the MAC covers)
  *   welcome  server → client
  *
- * The server answers only a hello whose MAC is right, and believes only a proof that covers its own nonce, so a recorded
+ * The server answers only a hello with a right MAC, and believes only a proof that covers its own nonce, so a recorded
  * hello wins nothing. The keys of the connection come from the secret and the whole exchange: HKDF-SHA256.
  * Pure but for the nonces. Must not know sockets. */
 #ifndef CONVOY_COMM_TCP_AUTH_H

@@ -106,7 +106,7 @@ enum status tcp_accept_open(struct tcp *tcp);
 unsigned tcp_accept_look(struct tcp *tcp); /* takes and hears connections; returns how many were heard */
 void tcp_accept_close(struct tcp *tcp);    /* no rank is awaited any more */
 int tcp_accept_polls(const struct tcp *tcp, struct pollfd *out);
-/* tcp_accept_refuse — counts a stranger, whose connection is closed here, and says so at times. */
+/* tcp_accept_refuse — closes a stranger's connection, counts it, and warns at most once a second. */
 void tcp_accept_refuse(struct tcp *tcp, int fd, const char *why);
 
 /* ---- tcp_dial ---- */

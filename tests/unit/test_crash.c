@@ -17,7 +17,7 @@
 /* die — a child that raises a signal; its stderr into out, its wait status returned. */
 static int die(int signal_n, char *out, size_t cap)
 {
-    int pipe_fd[2], wait_status;
+    int pipe_fd[2];
     assert_int_equal(pipe(pipe_fd), 0);
     pid_t pid = fork();
     if (pid == 0) {
@@ -28,15 +28,7 @@ static int die(int signal_n, char *out, size_t cap)
         raise(signal_n);
         _exit(0);
     }
-    close(pipe_fd[1]);
-    size_t used = 0;
-    ssize_t n;
-    while (used + 1 < cap && (n = read(pipe_fd[0], out + used, cap - 1 - used)) > 0)
-        used += (size_t)n;
-    out[used] = 0;
-    close(pipe_fd[0]);
-    waitpid(pid, &wait_status, 0);
-    return wait_status;
+    return harness_child_said(pid, pipe_fd, out, cap);
 }
 
 static void test_report(void **state)

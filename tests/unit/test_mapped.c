@@ -80,7 +80,7 @@ static void test_check(void **state)
  * registered under this name. */
 static int read_cut(int pages, const char *name, char *out, size_t cap)
 {
-    int pipe_fd[2], wait_status;
+    int pipe_fd[2];
     make();
     assert_int_equal(pipe(pipe_fd), 0);
     pid_t pid = fork();
@@ -95,15 +95,7 @@ static int read_cut(int pages, const char *name, char *out, size_t cap)
             mapped_add(name, map.data, map.bytes);
         _exit(*(volatile const uint8_t *)(map.data + 40 * page + 5));
     }
-    close(pipe_fd[1]);
-    size_t used = 0;
-    ssize_t n;
-    while (used + 1 < cap && (n = read(pipe_fd[0], out + used, cap - 1 - used)) > 0)
-        used += (size_t)n;
-    out[used] = 0;
-    close(pipe_fd[0]);
-    waitpid(pid, &wait_status, 0);
-    return wait_status;
+    return harness_child_said(pid, pipe_fd, out, cap);
 }
 
 static void test_cut(void **state)

@@ -223,9 +223,22 @@ def look_at_extras():
         page.keyboard.press("ArrowRight")
     faint = page.locator(".plot").nth(0).locator("path.faint").count()
     ok("smoothing: the curve itself stays, faint", faint == 1 and page.locator(".plot").nth(0).locator("path.line").count() == before + 1 and text("smooth-value") == "0.60", text("smooth-value"))
-    linear = page.locator(".plot").nth(0).locator("text").all_text_contents()
-    page.check("#log")
-    ok("a logarithmic axis", page.locator(".plot").nth(0).locator("text").all_text_contents() != linear and page.locator(".plot").nth(1).locator("text").count() > 0)
+    # Both drawings in one turn of the browser, so of the same history. Where the loss is halfway between its bounds on the
+    # linear axis, a logarithmic one shows it higher, whatever the bounds and labels of either axis.
+    linear, logarithmic = page.evaluate("""() => {
+        const box = document.getElementById('log');
+        const heights = () => [...document.querySelector('.plot path.line').getAttribute('d').matchAll(/[ML ]?([-\\d.e]+)[ ,]([-\\d.e]+)/g)].map(m => +m[2]);
+        box.click();
+        const logarithmic = heights();
+        box.click();
+        const linear = heights();
+        box.click();
+        return [linear, logarithmic];
+    }""")
+    share = lambda heights: [(max(heights) - y) / (max(heights) - min(heights)) for y in heights]
+    middle = min(range(len(linear)), key=lambda i: abs(share(linear)[i] - 0.5))
+    ok("a logarithmic axis", len(linear) == len(logarithmic) > 2 and share(logarithmic)[middle] > share(linear)[middle] + 0.01 and page.is_checked("#log") and page.locator(".plot").nth(1).locator("text").count() > 0,
+       f"{len(linear)} points; the middle one: {share(linear)[middle]:.3f}, {share(logarithmic)[middle]:.3f}")
     page.screenshot(path=f"{folder}/smooth.png", full_page=True)
     page.uncheck("#log")
     page.focus("#smooth")

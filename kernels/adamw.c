@@ -1,4 +1,5 @@
-/* adamw — the plain truth of both optimisers: the formulas as printed, in double, stored as float. */
+/* adamw — the plain truth of both optimisers: the formulas as printed, in double, stored as
+ * float. */
 #include "kernels/adamw.h"
 
 #include <math.h>
@@ -13,7 +14,9 @@ void judge_plain(const struct cpu *cpu, const struct judge *a)
     double *out = a->out.data, total = 0;
     for (int64_t i = a->squares_n - 1; i >= 0; i--)
         total += squares[i];
-    out[0] = isfinite(total) && isfinite(*(const double *)a->loss.data) ? judge_told(total, a->clip, a->loss_scale) : NAN;
+    out[0] = isfinite(total) && isfinite(*(const double *)a->loss.data)
+                 ? judge_told(total, a->clip, a->loss_scale)
+                 : NAN;
     out[1] = total;
 }
 

@@ -1,7 +1,7 @@
-/* adamw — both optimisers (adamw.h): one launch for up to SPANS runs of elements, which travel as an argument
- * of the kernel. A block takes a tile of one run; four elements lie in 16 bytes of every array, so a group of
- * four that a run has whole moves in one access, and what sticks out at its ends moves alone. Arithmetic in
- * float with constants from double. */
+/* adamw — both optimisers (adamw.h): one launch for up to SPANS runs of elements, which travel as
+ * an argument of the kernel. A block takes a tile of one run; four elements lie in 16 bytes of
+ * every array, so a group of four that a run has whole moves in one access, and what sticks out at
+ * its ends moves alone. Arithmetic in float with constants from double. */
 #include "kernels/judge.h" /* judge_told, judge_is_fit, judge_clip */
 #include "kernels/now.h"
 #include "kernels/stride.cuh"
@@ -86,11 +86,13 @@ struct sgd_rule {
 template <typename Rule>
 __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t, bool is_aligned)
 {
-    if (!judge_is_fit(rule.clip.norm_sq)) /* every thread of every block sees the same: all are updated or none */
+    /* every thread of every block sees the same: all are updated or none */
+    if (!judge_is_fit(rule.clip.norm_sq))
         return;
     if (rule.from)
         rule.now = *rule.from;
-    int lo = 0, hi = t.n - 1, block = (int)blockIdx.x; /* the last span that begins at this block or before */
+    /* the last span that begins at this block or before */
+    int lo = 0, hi = t.n - 1, block = (int)blockIdx.x;
     while (lo < hi) {
         int middle = (lo + hi + 1) / 2;
         if (t.first[middle] <= block)
@@ -113,8 +115,8 @@ __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t
 }
 
 /* Spans from *at on, as many as fit; how many blocks they are goes to *blocks. */
-static void take_spans(const struct optim_span *spans, int64_t spans_n, int64_t *at, struct tiles *t,
-                       int64_t *blocks)
+static void take_spans(const struct optim_span *spans, int64_t spans_n, int64_t *at,
+                       struct tiles *t, int64_t *blocks)
 {
     *blocks = 0;
     t->n = 0;
@@ -133,8 +135,8 @@ static void take_spans(const struct optim_span *spans, int64_t spans_n, int64_t 
 }
 
 template <typename Rule>
-static int optim(const struct cuda *cuda, const Rule &rule, const struct optim_span *spans, int64_t spans_n,
-                 bool is_aligned)
+static int optim(const struct cuda *cuda, const Rule &rule, const struct optim_span *spans,
+                 int64_t spans_n, bool is_aligned)
 {
     for (int64_t at = 0; at < spans_n;) {
         struct tiles t = {};
@@ -143,15 +145,16 @@ static int optim(const struct cuda *cuda, const Rule &rule, const struct optim_s
         if (at == before)
             return CUDA_REFUSAL_SHAPE; /* one span of more blocks than a launch has */
         if (blocks > 0)
-            CUDA_TRY(cuda_launch(optim_tiles<Rule>, (unsigned)blocks, THREADS, 0, cuda->stream, rule, t,
-                                 is_aligned));
+            CUDA_TRY(cuda_launch(optim_tiles<Rule>, (unsigned)blocks, THREADS, 0, cuda->stream,
+                                 rule, t, is_aligned));
     }
     return 0;
 }
 
 /* What is told of gradients: one thread, for the sum has an order. */
-static __global__ void judge_total(double *out, const double *squares, const double *loss, int64_t squares_n,
-                                   double clip, double factor, const struct cuda_now *now)
+static __global__ void judge_total(double *out, const double *squares, const double *loss,
+                                   int64_t squares_n, double clip, double factor,
+                                   const struct cuda_now *now)
 {
     double total = 0;
     if (threadIdx.x > 0)
@@ -166,8 +169,9 @@ static __global__ void judge_total(double *out, const double *squares, const dou
 
 extern "C" int judge_cuda(const struct cuda *cuda, const struct judge *a)
 {
-    return cuda_launch(judge_total, 1, JUDGE_THREADS, 0, cuda->stream, (double *)a->out.data, (const double *)a->squares.data,
-                       (const double *)a->loss.data, a->squares_n, a->clip, a->loss_scale, cuda->now);
+    return cuda_launch(judge_total, 1, JUDGE_THREADS, 0, cuda->stream, (double *)a->out.data,
+                       (const double *)a->squares.data, (const double *)a->loss.data, a->squares_n,
+                       a->clip, a->loss_scale, cuda->now);
 }
 
 extern "C" int adamw_cuda(const struct cuda *cuda, const struct adamw *a)
@@ -187,7 +191,8 @@ extern "C" int adamw_cuda(const struct cuda *cuda, const struct adamw *a)
     if (a->p.dtype != DTYPE_F32 || a->g.dtype != DTYPE_F32 || a->m.dtype != DTYPE_F32 ||
         a->v.dtype != DTYPE_F32)
         return CUDA_REFUSAL_DTYPE;
-    return optim(cuda, rule, a->spans, a->spans_n, all_aligned<float>(4, {rule.p, rule.g, rule.m, rule.v}));
+    return optim(cuda, rule, a->spans, a->spans_n,
+                 all_aligned<float>(4, {rule.p, rule.g, rule.m, rule.v}));
 }
 
 extern "C" int sgd_cuda(const struct cuda *cuda, const struct sgd *a)

@@ -1,31 +1,34 @@
-/* adamw — the optimisers: one pass over parameters that lie together, 28 bytes a parameter; and what they are told of
- * the gradients. */
+/* adamw — the optimisers: one pass over parameters that lie together, 28 bytes a parameter; and
+ * what they are told of the gradients. */
 #ifndef CONVOY_KERNELS_ADAMW_H
 #define CONVOY_KERNELS_ADAMW_H
 #include "kernels/tensor.h"
 
-/* A run of elements with one weight decay. Runs are in order, do not overlap, and cover what is to be updated. */
+/* A run of elements with one weight decay. Runs are in order, do not overlap, and cover what is to
+ * be updated. */
 struct optim_span {
     int64_t offset, elems;
     float weight_decay;
 };
 
-/* How gradients are scaled first: g ← g · min(1, clip/(√norm_sq + 1e-6)). norm_sq (1) f64 on the device;
- * clip ≤ 0: no scaling, and norm_sq may be NULL. A norm_sq that is not finite: the optimiser changes nothing at all. */
+/* How gradients are scaled first: g ← g · min(1, clip/(√norm_sq + 1e-6)). norm_sq (1) f64 on the
+ * device; clip ≤ 0: no scaling, and norm_sq may be NULL. A norm_sq that is not finite: the
+ * optimiser changes nothing at all. */
 struct optim_clip {
     struct tensor norm_sq;
     float clip;
 };
 
-/* judge — whether gradients are fit for an update, and what an optimiser is told of them, for a device that goes
- * on without a look by the host. With total = Σ squares[i], added from the last to the first, and
- * norm = √total / loss_scale:
+/* judge — whether gradients are fit for an update, and what an optimiser is told of them, for a
+ * device that goes on without a look by the host. With total = Σ squares[i], added from the last to
+ * the first, and norm = √total / loss_scale:
  *   out[1] ← total
- *   out[0] ← NaN when total or loss is not finite;  total when loss_scale is 0;  else, for a clip of 1 that also
+ *   out[0] ← NaN when total or loss is not finite;  total when loss_scale is 0;  else, for a clip
+ *   of 1 that also
  *            takes the loss scale out of gradients, (loss_scale/keep - 1e-6)² with
  *            keep = clip > 0 ? min(1, clip/(norm + 1e-6)) : 1
- * out out (2) f64 | in  squares (squares_n) f64, loss (1) f64. In double, each operation rounded once: the bits are
- * the same on every device. */
+ * out out (2) f64 | in squares (squares_n) f64, loss (1) f64. In double, each operation rounded
+ *   once: the bits are the same on every device. */
 struct judge {
     struct tensor out, squares, loss;
     int64_t squares_n;
@@ -35,7 +38,8 @@ struct judge {
 /* adamw — decoupled weight decay (Loshchilov, Hutter 2019); same as torch.optim.AdamW.
  *   p ← p·(1 - lr·wd);  m ← β1 m + (1-β1) g;  v ← β2 v + (1-β2) g²
  *   p ← p - lr·(m/(1-β1^step)) / (√(v/(1-β2^step)) + eps)
- * i/o  p, m, v, over `spans` of the arrays' elements | in  g | step counts from 1. Bias corrections are computed in double.
+ * i/o  p, m, v, over `spans` of the arrays' elements | in  g | step counts from 1. Bias corrections
+ *   are computed in double.
  * Tolerance to plain (double arithmetic): nmse 1e-13 on p. */
 struct adamw {
     struct tensor p, g, m, v;

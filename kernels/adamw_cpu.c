@@ -1,5 +1,6 @@
-/* adamw_cpu — fast optimisers: one pass, at the speed of memory. Scalars that decide (bias corrections, step size) are
- * folded in double first; moments move by (new - old)·(1-β), so that a β near 1 loses nothing to rounding. */
+/* adamw_cpu — fast optimisers: one pass, at the speed of memory. Scalars that decide (bias
+ * corrections, step size) are folded in double first; moments move by (new - old)·(1-β), so that a
+ * β near 1 loses nothing to rounding. */
 #include "kernels/adamw.h"
 
 #include <math.h>
@@ -26,7 +27,8 @@ static struct optim_span spans_part(const struct optim_span *spans, int part_i)
 {
     for (; part_i >= cpu_parts(spans->elems, PART_ELEMS); spans++)
         part_i -= cpu_parts(spans->elems, PART_ELEMS);
-    int64_t first = (int64_t)part_i * PART_ELEMS, end = cpu_part_end(spans->elems, PART_ELEMS, part_i);
+    int64_t first = (int64_t)part_i * PART_ELEMS,
+            end = cpu_part_end(spans->elems, PART_ELEMS, part_i);
     return (struct optim_span){spans->offset + first, end - first, spans->weight_decay};
 }
 
@@ -45,7 +47,8 @@ struct adamw_scalars {
     vec clip, toward_m, toward_v, rate, eps, decay;
 };
 
-static inline struct adamw_vecs adamw_step(const struct adamw_scalars *k, struct adamw_vecs x, vec g)
+static inline struct adamw_vecs adamw_step(const struct adamw_scalars *k, struct adamw_vecs x,
+                                           vec g)
 {
     g *= k->clip;
     x.m = vec_fma(g - x.m, k->toward_m, x.m);
@@ -63,9 +66,10 @@ static void adamw_part(void *arg, int part_i, int thread_i)
     struct optim_span span = spans_part(a->spans, part_i);
     float *p = a->p.data, *m = a->m.data, *v = a->v.data;
     const float *g = a->g.data;
-    struct adamw_scalars k = {vec_set((float)work->clip),      vec_set((float)(1 - a->beta1)),
-                              vec_set((float)(1 - a->beta2)),  vec_set((float)work->rate),
-                              vec_set((float)work->eps),       vec_set((float)(a->lr * span.weight_decay))};
+    struct adamw_scalars k = {
+        vec_set((float)work->clip),     vec_set((float)(1 - a->beta1)),
+        vec_set((float)(1 - a->beta2)), vec_set((float)work->rate),
+        vec_set((float)work->eps),      vec_set((float)(a->lr * span.weight_decay))};
     int64_t i = span.offset, end = span.offset + span.elems;
     for (; i + VEC_W <= end; i += VEC_W) {
         struct adamw_vecs x = {vec_load(p + i), vec_load(m + i), vec_load(v + i)};
@@ -116,7 +120,8 @@ static void sgd_part(void *arg, int part_i, int thread_i)
     }
     float *m = (float *)a->m.data + span.offset;
     for (int64_t i = 0; i < span.elems; i++) {
-        float old = momentum == 0 ? 0 : momentum * m[i]; /* step 1: what lies in m is not looked at */
+        /* step 1: what lies in m is not looked at */
+        float old = momentum == 0 ? 0 : momentum * m[i];
         m[i] = old + (g[i] * clip + decay * p[i]);
         p[i] -= lr * m[i];
     }

@@ -1,7 +1,7 @@
 /* attention — the plain truth of causal attention, one query after the other, in double.
  *
- * A query's row of probabilities (T doubles) and a head's dk, dv (2·T·D doubles) lie in cpu->shared (head width 64:
- * up to 32512 tokens). Must not know of tiles, threads or vectors. */
+ * A query's row of probabilities (T doubles) and a head's dk, dv (2·T·D doubles) lie in cpu->shared
+ * (head width 64: up to 32512 tokens). Must not know of tiles, threads or vectors. */
 #include "kernels/attention.h"
 
 #include <math.h>
@@ -18,9 +18,10 @@ static double attention_dot(const float *a, const float *b, int64_t d)
     return sum;
 }
 
-/* One query: scores into p (-inf where not seen), then probabilities. Returns logΣexp, -inf when no key is seen. */
-static double attention_softmax(double *p, const float *q, const float *k, int64_t stride, const uint8_t *mask, int64_t i,
-                                int64_t d)
+/* One query: scores into p (-inf where not seen), then probabilities. Returns logΣexp, -inf when no
+ * key is seen. */
+static double attention_softmax(double *p, const float *q, const float *k, int64_t stride,
+                                const uint8_t *mask, int64_t i, int64_t d)
 {
     double max = -INFINITY, sum = 0;
     for (int64_t j = 0; j <= i; j++) {
@@ -35,7 +36,8 @@ static double attention_softmax(double *p, const float *q, const float *k, int64
 }
 
 /* out = Σ_j p_j v_j over n keys. */
-static void attention_values(float *out, const double *p, const float *v, int64_t stride, int64_t n, int64_t d)
+static void attention_values(float *out, const double *p, const float *v, int64_t stride, int64_t n,
+                             int64_t d)
 {
     for (int64_t e = 0; e < d; e++) {
         double sum = 0;
@@ -52,9 +54,11 @@ void attention_fwd_plain(const struct cpu *cpu, const struct attention_fwd *a)
     ASSERTF((size_t)a->t * sizeof *p <= CPU_SHARED_BYTES, "%lld tokens", (long long)a->t);
     for (int64_t bh = 0; bh < a->b * a->h; bh++) {
         int64_t b = bh / a->h, h = bh % a->h;
-        const float *q = (const float *)a->qkv.data + b * a->t * stride + h * a->d, *k = q + c, *v = k + c;
+        const float *q = (const float *)a->qkv.data + b * a->t * stride + h * a->d, *k = q + c,
+                    *v = k + c;
         const uint8_t *mask = a->mask.data ? (const uint8_t *)a->mask.data + b * a->t : NULL;
-        float *out = (float *)a->out.data + b * a->t * c + h * a->d, *lse = (float *)a->lse.data + bh * a->t;
+        float *out = (float *)a->out.data + b * a->t * c + h * a->d,
+              *lse = (float *)a->lse.data + bh * a->t;
         for (int64_t i = 0; i < a->t; i++) {
             lse[i] = (float)attention_softmax(p, q + i * stride, k, stride, mask, i, a->d);
             for (int64_t j = 0; j <= i; j++)
@@ -70,7 +74,8 @@ void attention_decode_plain(const struct cpu *cpu, const struct attention_decode
     double *p = (double *)(void *)cpu->shared;
     ASSERTF((size_t)a->t * sizeof *p <= CPU_SHARED_BYTES, "%lld tokens", (long long)a->t);
     for (int64_t bh = 0; bh < a->b * a->h; bh++) {
-        const float *q = (const float *)a->qkv.data + bh / a->h * a->t * stride + bh % a->h * a->d, *k = q + c;
+        const float *q = (const float *)a->qkv.data + bh / a->h * a->t * stride + bh % a->h * a->d,
+                    *k = q + c;
         attention_softmax(p, q + last * stride, k, stride, NULL, last, a->d);
         attention_values((float *)a->out.data + bh * a->d, p, k + c, stride, a->t, a->d);
     }
@@ -88,7 +93,8 @@ struct attention_head {
 /* One query of the backward pass:
  *   p = exp(s - lse);  dv_j += drop(p)_j dout;  ds_j = p_j (drop_j dout·v_j - dout·out)
  *   dq = Σ ds_j k_j/√D;  dk_j += ds_j q/√D */
-static void attention_bwd_query(const struct attention_bwd *a, const struct attention_head *x, int64_t i)
+static void attention_bwd_query(const struct attention_bwd *a, const struct attention_head *x,
+                                int64_t i)
 {
     int64_t c = a->h * a->d, stride = 3 * c;
     const float *q = x->q + i * stride, *dout = x->dout + i * c;
@@ -117,10 +123,11 @@ static void attention_bwd_query(const struct attention_bwd *a, const struct atte
 void attention_bwd_plain(const struct cpu *cpu, const struct attention_bwd *a)
 {
     int64_t c = a->h * a->d, stride = 3 * c, elems = a->t * a->d;
-    ASSERTF((size_t)(2 * elems + a->d) * sizeof(double) <= CPU_SHARED_BYTES, "%lld tokens, head width %lld",
-            (long long)a->t, (long long)a->d);
+    ASSERTF((size_t)(2 * elems + a->d) * sizeof(double) <= CPU_SHARED_BYTES,
+            "%lld tokens, head width %lld", (long long)a->t, (long long)a->d);
     for (int64_t bh = 0; bh < a->b * a->h; bh++) {
-        int64_t b = bh / a->h, h = bh % a->h, at = b * a->t * stride + h * a->d, out_at = b * a->t * c + h * a->d;
+        int64_t b = bh / a->h, h = bh % a->h, at = b * a->t * stride + h * a->d,
+                out_at = b * a->t * c + h * a->d;
         struct attention_head x = {.bh = bh};
         x.q = (const float *)a->qkv.data + at, x.k = x.q + c, x.v = x.k + c;
         x.dq = (float *)a->dqkv.data + at, x.dk = x.dq + c, x.dv = x.dk + c;

@@ -1,12 +1,13 @@
 /* attention — causal attention forward on tensor cores, and the decoding of one token.
  *
- * Forward (Dao et al. 2022, Dao 2023): a block takes 128 queries of one head (64 when D > 128) and walks over the keys at or
- * before them, BN at a time, in two buffers: while one tile of K and V is used, cp.async brings the next. A warp owns whole
- * rows, so the running maximum and sum never leave its registers; scores become the next product's factor in place.
- * Blocks with most keys come first. float tensors go to attention_f32.cuh.
+ * Forward (Dao et al. 2022, Dao 2023): a block takes 128 queries of one head (64 when D > 128) and
+ * walks over the keys at or before them, BN at a time, in two buffers: while one tile of K and V is
+ * used, cp.async brings the next. A warp owns whole rows, so the running maximum and sum never
+ * leave its registers; scores become the next product's factor in place. Blocks with most keys come
+ * first. float tensors go to attention_f32.cuh.
  *
- * nvcc 13, sm_90a, no spills: D 64 251 registers (236 with dropout), 128 threads, 48 KiB of shared memory; D 128 184 (206), 256 threads,
- * 96 KiB; D 256 244, 128 threads, 96 KiB. */
+ * nvcc 13, sm_90a, no spills: D 64 251 registers (236 with dropout), 128 threads, 48 KiB of shared
+ * memory; D 128 184 (206), 256 threads, 96 KiB; D 256 244, 128 threads, 96 KiB. */
 #include "kernels/attention_args.cuh"
 #include "kernels/attention_f32.cuh"
 #include "kernels/tile.cuh"
@@ -14,13 +15,14 @@
 /* MR tiles of 16 queries a warp, D/8 tiles of 8 columns of the result. */
 template <int MR, int D> struct fwd_rows {
     float o[MR][D / 8][4];
-    float max[MR][2], sum[MR][2]; /* of rows g and g+8, in units of log2; sum of this lane's columns alone */
+    /* of rows g and g+8, in units of log2; sum of this lane's columns alone */
+    float max[MR][2], sum[MR][2];
 };
 
 /* s = q·kᵀ of the warp's rows. The fragments of q are kept in registers unless D is 256. */
 template <typename T, int D, int MR, int BN>
-__device__ static inline void fwd_scores(float (&s)[MR][BN / 8][4], uint32_t (&q)[MR][D / 16][4], shared_at q_tile,
-                                         shared_at k_tile, int warp_row)
+__device__ static inline void fwd_scores(float (&s)[MR][BN / 8][4], uint32_t (&q)[MR][D / 16][4],
+                                         shared_at q_tile, shared_at k_tile, int warp_row)
 {
 #pragma unroll
     for (int m = 0; m < MR; m++)
@@ -46,9 +48,11 @@ __device__ static inline void fwd_scores(float (&s)[MR][BN / 8][4], uint32_t (&q
     }
 }
 
-/* Keys after the query, and those the mask hides, get -inf. row, col: of the fragments' first element. */
+/* Keys after the query, and those the mask hides, get -inf. row, col: of the fragments' first
+ * element. */
 template <typename T, int MR, int BN>
-__device__ static inline void fwd_hide(float (&s)[MR][BN / 8][4], const attention_args<T> &x, int64_t b, int row, int col)
+__device__ static inline void fwd_hide(float (&s)[MR][BN / 8][4], const attention_args<T> &x,
+                                       int64_t b, int row, int col)
 {
 #pragma unroll
     for (int n = 0; n < BN / 8; n++)
@@ -67,7 +71,9 @@ __device__ static inline void fwd_hide(float (&s)[MR][BN / 8][4], const attentio
 }
 
 /* Scores to exp(score - running maximum); what was summed before is brought to the new maximum. */
-template <int MR, int D, int BN> __device__ static inline void fwd_softmax(float (&s)[MR][BN / 8][4], fwd_rows<MR, D> &x, float scale)
+template <int MR, int D, int BN>
+__device__ static inline void fwd_softmax(float (&s)[MR][BN / 8][4], fwd_rows<MR, D> &x,
+                                          float scale)
 {
 #pragma unroll
     for (int m = 0; m < MR; m++)
@@ -95,7 +101,8 @@ template <int MR, int D, int BN> __device__ static inline void fwd_softmax(float
 }
 
 template <typename T, int MR, int BN>
-__device__ static inline void fwd_drop(float (&s)[MR][BN / 8][4], const attention_args<T> &x, int64_t bh, int row, int col)
+__device__ static inline void fwd_drop(float (&s)[MR][BN / 8][4], const attention_args<T> &x,
+                                       int64_t bh, int row, int col)
 {
 #pragma unroll
     for (int m = 0; m < MR; m++)
@@ -104,7 +111,8 @@ __device__ static inline void fwd_drop(float (&s)[MR][BN / 8][4], const attentio
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 float keep[2];
-                drop_factors(keep, x.drop, attention_drop_at(x, bh, row + 16 * m + 8 * r, col + 8 * n));
+                drop_factors(keep, x.drop,
+                             attention_drop_at(x, bh, row + 16 * m + 8 * r, col + 8 * n));
                 s[m][n][2 * r] *= keep[0];
                 s[m][n][2 * r + 1] *= keep[1];
             }
@@ -112,7 +120,8 @@ __device__ static inline void fwd_drop(float (&s)[MR][BN / 8][4], const attentio
 
 /* o += p·v */
 template <typename T, int D, int MR, int BN>
-__device__ static inline void fwd_values(float (&o)[MR][D / 8][4], const float (&p)[MR][BN / 8][4], shared_at v_tile)
+__device__ static inline void fwd_values(float (&o)[MR][D / 8][4], const float (&p)[MR][BN / 8][4],
+                                         shared_at v_tile)
 {
 #pragma unroll
     for (int k = 0; k < BN / 16; k++) {
@@ -133,10 +142,11 @@ __device__ static inline void fwd_values(float (&o)[MR][D / 8][4], const float (
     }
 }
 
-/* The warp's rows, divided by their sums, to `tile` (its own rows of the queries' tile, which nobody needs any more), and
- * from there to memory in pieces of 16 bytes. */
+/* The warp's rows, divided by their sums, to `tile` (its own rows of the queries' tile, which
+ * nobody needs any more), and from there to memory in pieces of 16 bytes. */
 template <typename T, int D, int MR>
-__device__ static inline void fwd_store(fwd_rows<MR, D> &x, const attention_args<T> &a, unsigned char *tile, int64_t bh, int warp_row,
+__device__ static inline void fwd_store(fwd_rows<MR, D> &x, const attention_args<T> &a,
+                                        unsigned char *tile, int64_t bh, int warp_row,
                                         int block_row)
 {
     constexpr int PIECES = D / 8;
@@ -152,7 +162,8 @@ __device__ static inline void fwd_store(fwd_rows<MR, D> &x, const attention_args
             sum += __shfl_xor_sync(WARP_ALL, sum, 2);
             float by = sum > 0 ? 1.0f / sum : 0;
             if (lane % 4 == 0 && first + row < a.t)
-                a.lse[bh * a.t + first + row] = sum > 0 ? (x.max[m][r] + log2f(sum)) * ATTENTION_LN2 : -INFINITY;
+                a.lse[bh * a.t + first + row] =
+                    sum > 0 ? (x.max[m][r] + log2f(sum)) * ATTENTION_LN2 : -INFINITY;
 #pragma unroll
             for (int n = 0; n < PIECES; n++)
                 *(uint32_t *)(tile + swizzle<PIECES>(warp_row + row, n) + lane % 4 * 4) =
@@ -173,7 +184,8 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
 {
     constexpr int BM = WARPS * MR * 16, TILE = BN * D * 2;
     CUDA_SHARED(shared);
-    shared_at q_tile = shared_address(shared), k_tile = q_tile + BM * D * 2, v_tile = k_tile + 2 * TILE;
+    shared_at q_tile = shared_address(shared), k_tile = q_tile + BM * D * 2,
+              v_tile = k_tile + 2 * TILE;
     int lane = (int)threadIdx.x % WARP, warp_row = (int)threadIdx.x / WARP * MR * 16;
     int block_row = (int)(gridDim.x - 1 - blockIdx.x) * BM, first = block_row + warp_row;
     int64_t b = blockIdx.z, bh = b * a.h + blockIdx.y;
@@ -182,10 +194,13 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
     int keys_n = min(a.t, block_row + BM), tiles_n = (keys_n + BN - 1) / BN;
     auto fetch = [&](int tile) {
         int64_t at = (int64_t)tile * BN * stride; /* a row is at most 3·65535·256 elements */
-        tile_copy<T, BN, D, WARPS * WARP>(k_tile + (shared_at)(tile % 2 * TILE), k + at, stride, a.t - tile * BN, a.d);
-        tile_copy<T, BN, D, WARPS * WARP>(v_tile + (shared_at)(tile % 2 * TILE), v + at, stride, a.t - tile * BN, a.d);
+        tile_copy<T, BN, D, WARPS * WARP>(k_tile + (shared_at)(tile % 2 * TILE), k + at, stride,
+                                          a.t - tile * BN, a.d);
+        tile_copy<T, BN, D, WARPS * WARP>(v_tile + (shared_at)(tile % 2 * TILE), v + at, stride,
+                                          a.t - tile * BN, a.d);
     };
-    tile_copy<T, BM, D, WARPS * WARP>(q_tile, q + (int64_t)block_row * stride, stride, a.t - block_row, a.d);
+    tile_copy<T, BM, D, WARPS * WARP>(q_tile, q + (int64_t)block_row * stride, stride,
+                                      a.t - block_row, a.d);
     fetch(0);
     cp_commit();
     fwd_rows<MR, D> x = {};
@@ -208,7 +223,8 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
         cp_commit();
         float s[MR][BN / 8][4];
         int row = first + lane / 4, col = tile * BN + lane % 4 * 2;
-        fwd_scores<T, D, MR, BN>(s, q_frag, q_tile, k_tile + (shared_at)(tile % 2 * TILE), warp_row);
+        fwd_scores<T, D, MR, BN>(s, q_frag, q_tile, k_tile + (shared_at)(tile % 2 * TILE),
+                                 warp_row);
         if (a.mask || (tile + 1) * BN > first)
             fwd_hide<T, MR, BN>(s, a, b, row, col);
         fwd_softmax<MR, D, BN>(s, x, scale);
@@ -219,12 +235,14 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
     fwd_store<T, D, MR>(x, a, shared, bh, warp_row, block_row);
 }
 
-template <typename T, int D, int MR, int WARPS, int BN> static int fwd_launch(const struct cuda *cuda, const attention_args<T> &x, int64_t b)
+template <typename T, int D, int MR, int WARPS, int BN>
+static int fwd_launch(const struct cuda *cuda, const attention_args<T> &x, int64_t b)
 {
     constexpr int BM = WARPS * MR * 16;
     dim3 grid((unsigned)ceil_div(x.t, BM), (unsigned)x.h, (unsigned)b);
-    return cuda_launch(x.drop.threshold ? attention_fwd_mma<T, D, MR, WARPS, BN, true> : attention_fwd_mma<T, D, MR, WARPS, BN, false>, grid,
-                       dim3(WARPS * WARP), (size_t)(BM + 4 * BN) * D * 2, cuda->stream, x);
+    return cuda_launch(x.drop.threshold ? attention_fwd_mma<T, D, MR, WARPS, BN, true>
+                                        : attention_fwd_mma<T, D, MR, WARPS, BN, false>,
+                       grid, dim3(WARPS * WARP), (size_t)(BM + 4 * BN) * D * 2, cuda->stream, x);
 }
 
 template <typename T> static int fwd_any(const struct cuda *cuda, const struct attention_fwd *a)
@@ -250,19 +268,22 @@ template <typename T> static int fwd_any(const struct cuda *cuda, const struct a
 /* What the kernels count in: tokens in int, heads and samples as dimensions of the grid. */
 static bool shape_is_good(int64_t b, int64_t t, int64_t h, int64_t d)
 {
-    return b >= 1 && b <= 65535 && t >= 1 && t <= INT32_MAX / 2 && h >= 1 && h <= 65535 && d >= 8 && d <= 256 && d % 8 == 0;
+    return b >= 1 && b <= 65535 && t >= 1 && t <= INT32_MAX / 2 && h >= 1 && h <= 65535 && d >= 8 &&
+           d <= 256 && d % 8 == 0;
 }
 
 int attention_fwd_cuda(const struct cuda *cuda, const struct attention_fwd *a)
 {
     if (!shape_is_good(a->b, a->t, a->h, a->d))
         return CUDA_REFUSAL_SHAPE;
-    if (a->out.dtype != a->qkv.dtype || a->lse.dtype != DTYPE_F32 || (a->mask.data && a->mask.dtype != DTYPE_U8))
+    if (a->out.dtype != a->qkv.dtype || a->lse.dtype != DTYPE_F32 ||
+        (a->mask.data && a->mask.dtype != DTYPE_U8))
         return CUDA_REFUSAL_DTYPE;
     return cuda_floats(a->qkv.dtype, [&](auto t) { return fwd_any<decltype(t)>(cuda, a); });
 }
 
-/* ---- decode: one query a head; keys in parts of DECODE_KEYS, each a block, put together by a second kernel ------- */
+/* ---- decode: one query a head; keys in parts of DECODE_KEYS, each a block, put together by a
+ * second kernel ---- */
 
 constexpr int DECODE_KEYS = 256, DECODE_WARPS = 8;
 
@@ -271,7 +292,8 @@ struct decode_part {
 };
 
 /* (max, sum, acc) ← both together. */
-__device__ static inline void decode_join(decode_part &p, float (&acc)[8], decode_part q, const float (&other)[8])
+__device__ static inline void decode_join(decode_part &p, float (&acc)[8], decode_part q,
+                                          const float (&other)[8])
 {
     float max = fmaxf(p.max, q.max), from = max == -INFINITY ? 0 : max;
     float keep = expf(p.max - from), add = expf(q.max - from);
@@ -281,13 +303,15 @@ __device__ static inline void decode_join(decode_part &p, float (&acc)[8], decod
         acc[i] = acc[i] * keep + other[i] * add;
 }
 
-/* `lanes` lanes (a power of two) hold a key's row, 8 columns each; a warp reads 32/lanes keys at once. */
+/* `lanes` lanes (a power of two) hold a key's row, 8 columns each; a warp reads 32/lanes keys at
+ * once. */
 template <typename T>
-__global__ void __launch_bounds__(DECODE_WARPS *WARP) attention_decode_part(const T *qkv, float *parts, int t, int h, int d, int lanes,
-                                                                          float scale)
+__global__ void __launch_bounds__(DECODE_WARPS *WARP)
+    attention_decode_part(const T *qkv, float *parts, int t, int h, int d, int lanes, float scale)
 {
     __shared__ float all[DECODE_WARPS][32 * 8 + 2];
-    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, col = lane % lanes * 8, keys = WARP / lanes;
+    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, col = lane % lanes * 8,
+        keys = WARP / lanes;
     int64_t c = (int64_t)h * d, bh = (int64_t)blockIdx.z * h + blockIdx.y;
     const T *q = qkv + ((int64_t)blockIdx.z * t + t - 1) * 3 * c + (int64_t)blockIdx.y * d;
     const T *k = qkv + (int64_t)blockIdx.z * t * 3 * c + c + (int64_t)blockIdx.y * d;
@@ -313,7 +337,8 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP) attention_decode_part(cons
         }
     }
     for (int step = lanes; step < WARP; step *= 2) {
-        decode_part r = {__shfl_xor_sync(WARP_ALL, p.max, step), __shfl_xor_sync(WARP_ALL, p.sum, step)};
+        decode_part r = {__shfl_xor_sync(WARP_ALL, p.max, step),
+                         __shfl_xor_sync(WARP_ALL, p.sum, step)};
 #pragma unroll
         for (int i = 0; i < 8; i++)
             y[i] = __shfl_xor_sync(WARP_ALL, acc[i], step);
@@ -352,7 +377,8 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP) attention_decode_part(cons
         part[0] = max, part[1] = sum;
 }
 
-template <typename T> __global__ void attention_decode_join(T *out, const float *parts, int parts_n, int d)
+template <typename T>
+__global__ void attention_decode_join(T *out, const float *parts, int parts_n, int d)
 {
     const float *part = parts + (int64_t)blockIdx.x * parts_n * (d + 2);
     float max = -INFINITY, sum = 0;
@@ -385,9 +411,11 @@ int attention_decode_cuda(const struct cuda *cuda, const struct attention_decode
         if (!cuda_aligned((const T *)a->qkv.data, a->d))
             return (int)CUDA_REFUSAL_SHAPE;
         dim3 grid((unsigned)parts_n, (unsigned)a->h, (unsigned)a->b);
-        CUDA_TRY(cuda_launch(attention_decode_part<T>, grid, dim3(DECODE_WARPS * WARP), 0, cuda->stream, (const T *)a->qkv.data,
-                             (float *)cuda->scratch, (int)a->t, (int)a->h, (int)a->d, lanes, 1.0f / sqrtf((float)a->d)));
-        return cuda_launch(attention_decode_join<T>, dim3((unsigned)(a->b * a->h)), dim3(64), 0, cuda->stream, (T *)a->out.data,
-                           (const float *)cuda->scratch, (int)parts_n, (int)a->d);
+        CUDA_TRY(cuda_launch(attention_decode_part<T>, grid, dim3(DECODE_WARPS * WARP), 0,
+                             cuda->stream, (const T *)a->qkv.data, (float *)cuda->scratch,
+                             (int)a->t, (int)a->h, (int)a->d, lanes, 1.0f / sqrtf((float)a->d)));
+        return cuda_launch(attention_decode_join<T>, dim3((unsigned)(a->b * a->h)), dim3(64), 0,
+                           cuda->stream, (T *)a->out.data, (const float *)cuda->scratch,
+                           (int)parts_n, (int)a->d);
     });
 }

@@ -1,6 +1,8 @@
-/* attention_args — what the kernels of attention are given: addresses of one launch and how to find a head in them.
+/* attention_args — what the kernels of attention are given: addresses of one launch and how to find
+ * a head in them.
  *
- * Legend: B samples · H heads · T tokens · D head width (`d`; kernels are made for a padded D) · C = H·D · bh = b·H + h. */
+ * Legend: B samples · H heads · T tokens · D head width (`d`; kernels are made for a padded D) · C
+ * = H·D · bh = b·H + h. */
 #ifndef CONVOY_KERNELS_ATTENTION_ARGS_CUH
 #define CONVOY_KERNELS_ATTENTION_ARGS_CUH
 
@@ -15,29 +17,36 @@ template <typename T> struct attention_args {
     float *lse;
     const float *lse_in;
     const uint8_t *mask; /* NULL: all seen */
-    float *delta, *acc;  /* backward's scratch: (heads of this launch, T), (splits, heads of this launch, T padded, D) */
+    /* backward's scratch: (heads of this launch, T), (splits, heads of this launch, T padded, D) */
+    float *delta, *acc;
     int t, h, d;
     int bh_first, bh_n, splits_n; /* backward: heads of this launch, in how many parts each */
     float scale;                  /* 1/√D */
     struct drop_args drop;
 };
 
-/* Where sample b's rows of head h begin: of qkv (k and v follow at C and 2C), of out, of the mask. */
-template <typename T> __device__ static inline int64_t attention_qkv_at(const attention_args<T> &x, int64_t b, int64_t h)
+/* Where sample b's rows of head h begin: of qkv (k and v follow at C and 2C), of out, of the
+ * mask. */
+template <typename T>
+__device__ static inline int64_t attention_qkv_at(const attention_args<T> &x, int64_t b, int64_t h)
 {
     return b * x.t * 3 * x.h * x.d + h * x.d;
 }
-template <typename T> __device__ static inline int64_t attention_out_at(const attention_args<T> &x, int64_t b, int64_t h)
+template <typename T>
+__device__ static inline int64_t attention_out_at(const attention_args<T> &x, int64_t b, int64_t h)
 {
     return b * x.t * x.h * x.d + h * x.d;
 }
 /* Is key j, before the end, hidden by the mask? */
-template <typename T> __device__ static inline bool attention_is_hidden(const attention_args<T> &x, int64_t b, int j)
+template <typename T>
+__device__ static inline bool attention_is_hidden(const attention_args<T> &x, int64_t b, int j)
 {
     return j >= x.t || (x.mask && !x.mask[b * x.t + j]);
 }
 /* Element number of dropout. */
-template <typename T> __device__ static inline uint64_t attention_drop_at(const attention_args<T> &x, int64_t bh, int i, int j)
+template <typename T>
+__device__ static inline uint64_t attention_drop_at(const attention_args<T> &x, int64_t bh, int i,
+                                                    int j)
 {
     return (uint64_t)((bh * x.t + i) * x.t + j);
 }

@@ -1,29 +1,35 @@
-/* attention_bwd — gradients of causal attention on tensor cores, without atomics: the same bits every time.
+/* attention_bwd — gradients of causal attention on tensor cores, without atomics: the same bits
+ * every time.
  *
- * A block owns one head's keys, or every splits_n-th run of BK of them, and walks over the queries at or after each run, BQ
- * at a time, in two buffers. A warp owns 16 keys: it makes Sᵀ = K·Qᵀ and dPᵀ = V·dOᵀ, so that Pᵀ and dSᵀ are, in place, the
- * factors of dV += Pᵀ·dO and dK += dSᵀ·Q. dQ needs all keys: dSᵀ goes through shared memory, and the block adds dS·K to
- * sums in float in scratch that no other block touches, each element by one thread. A last kernel adds the splits
- * in order and rounds. Five products, as in Dao 2023; D 256 in two halves of the columns, for whose sake S is made twice.
- * splits_n grows as heads get few, by shape alone. delta = Σ dout·out is made first.
+ * A block owns one head's keys, or every splits_n-th run of BK of them, and walks over the queries
+ * at or after each run, BQ at a time, in two buffers. A warp owns 16 keys: it makes Sᵀ = K·Qᵀ and
+ * dPᵀ = V·dOᵀ, so that Pᵀ and dSᵀ are, in place, the factors of dV += Pᵀ·dO and dK += dSᵀ·Q. dQ
+ * needs all keys: dSᵀ goes through shared memory, and the block adds dS·K to sums in float in
+ * scratch that no other block touches, each element by one thread. A last kernel adds the splits
+ * in order and rounds. Five products, as in Dao 2023; D 256 in two halves of the columns, for whose
+ *   sake S is made twice. splits_n grows as heads get few, by shape alone. delta = Σ dout·out is
+ *   made first.
  *
- * Chips with 99 KiB of shared memory for a block (sm_86, sm_89, sm_120) take smaller tiles where D is over 64.
+ * Chips with 99 KiB of shared memory for a block (sm_86, sm_89, sm_120) take smaller tiles where D
+ * is over 64.
  *
- * nvcc 13, sm_90a: D 64 254 registers, no spills, 256 threads, 81 KiB of shared memory; D 128 254, no spills, 256 threads,
- * 112.5 KiB; D 256 255, 4 bytes spilled, 128 threads, 136.5 KiB. */
+ * nvcc 13, sm_90a: D 64 254 registers, no spills, 256 threads, 81 KiB of shared memory; D 128 254,
+ * no spills, 256 threads, 112.5 KiB; D 256 255, 4 bytes spilled, 128 threads, 136.5 KiB. */
 #include "kernels/attention_args.cuh"
 #include "kernels/attention_f32.cuh"
 #include "kernels/tile.cuh"
 
-constexpr int BWD_PAD = 64;      /* queries in scratch are a multiple of this: of every BQ */
-constexpr int BWD_BLOCKS = 512;  /* so many blocks are wanted */
+constexpr int BWD_PAD = 64;     /* queries in scratch are a multiple of this: of every BQ */
+constexpr int BWD_BLOCKS = 512; /* so many blocks are wanted */
 
 /* delta[bh - bh_first, i] = Σ_e dout[i,e]·out[i,e]; eight lanes a row. */
-template <typename T> __global__ void __launch_bounds__(256) attention_bwd_delta(attention_args<T> a)
+template <typename T>
+__global__ void __launch_bounds__(256) attention_bwd_delta(attention_args<T> a)
 {
     int64_t row = ((int64_t)blockIdx.x * 256 + threadIdx.x) / 8, rows_n = (int64_t)a.bh_n * a.t;
     int part = (int)threadIdx.x % 8;
-    int64_t local = row < rows_n ? row / a.t : 0, i = row < rows_n ? row % a.t : 0, bh = a.bh_first + local;
+    int64_t local = row < rows_n ? row / a.t : 0, i = row < rows_n ? row % a.t : 0,
+            bh = a.bh_first + local;
     int64_t at = attention_out_at(a, bh / a.h, bh % a.h) + i * a.h * a.d;
     float sum = 0, x[8], y[8];
     for (int e = 8 * part; e < a.d; e += 64) {
@@ -40,28 +46,36 @@ template <typename T> __global__ void __launch_bounds__(256) attention_bwd_delta
         a.delta[row] = sum;
 }
 
-/* dq of rows, from the sums of the splits that reached them; D as in scratch, BK and BQ as in the kernel that made them. */
-template <typename T> __global__ void __launch_bounds__(256) attention_bwd_join(attention_args<T> a, int width, int bk, int bq)
+/* dq of rows, from the sums of the splits that reached them; D as in scratch, BK and BQ as in the
+ * kernel that made them. */
+template <typename T>
+__global__ void __launch_bounds__(256)
+    attention_bwd_join(attention_args<T> a, int width, int bk, int bq)
 {
     int pieces = a.d / 8, t_padded = (int)round_up(a.t, BWD_PAD);
-    int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x, row = i / pieces, col = i % pieces * 8, local = row / a.t;
+    int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x, row = i / pieces, col = i % pieces * 8,
+            local = row / a.t;
     if (local >= a.bh_n)
         return;
     int query = (int)(row % a.t);
     float sum[8] = {}, x[8];
     for (int split = 0; split < a.splits_n && query / bq >= split * bk / bq; split++) {
-        load_floats<CACHE_STREAM>(x, a.acc + (((int64_t)split * a.bh_n + local) * t_padded + query) * width + col);
+        load_floats<CACHE_STREAM>(
+            x, a.acc + (((int64_t)split * a.bh_n + local) * t_padded + query) * width + col);
 #pragma unroll
         for (int n = 0; n < 8; n++)
             sum[n] += x[n];
     }
     int64_t bh = a.bh_first + local;
-    store_floats(a.dqkv + attention_qkv_at(a, bh / a.h, bh % a.h) + (int64_t)query * 3 * a.h * a.d + col, sum);
+    store_floats(a.dqkv + attention_qkv_at(a, bh / a.h, bh % a.h) + (int64_t)query * 3 * a.h * a.d +
+                     col,
+                 sum);
 }
 
 /* c (16 keys, BQ) = rows of `keys` (BK,D) · rows of `queries` (BQ,D)ᵀ */
 template <typename T, int D, int BQ>
-__device__ static inline void bwd_scores(float (&c)[BQ / 8][4], shared_at keys, shared_at queries, int warp_row)
+__device__ static inline void bwd_scores(float (&c)[BQ / 8][4], shared_at keys, shared_at queries,
+                                         int warp_row)
 {
 #pragma unroll
     for (int n = 0; n < BQ / 8; n++)
@@ -82,7 +96,8 @@ __device__ static inline void bwd_scores(float (&c)[BQ / 8][4], shared_at keys, 
 
 /* sum (16 keys, N columns from col on) += c (16 keys, BQ) · rows of `queries` (BQ,D) */
 template <typename T, int D, int N, int BQ>
-__device__ static inline void bwd_sum(float (&sum)[N / 8][4], const float (&c)[BQ / 8][4], shared_at queries, int col)
+__device__ static inline void bwd_sum(float (&sum)[N / 8][4], const float (&c)[BQ / 8][4],
+                                      shared_at queries, int col)
 {
 #pragma unroll
     for (int k = 0; k < BQ / 16; k++) {
@@ -98,10 +113,13 @@ __device__ static inline void bwd_sum(float (&sum)[N / 8][4], const float (&c)[B
     }
 }
 
-/* s: scores → probabilities after dropout; dp → ds. key, query: of the fragments' first element. WHOLE: none is hidden. */
+/* s: scores → probabilities after dropout; dp → ds. key, query: of the fragments' first element.
+ * WHOLE: none is hidden. */
 template <typename T, int BQ, bool DROP, bool WHOLE>
-__device__ static inline void bwd_probs(float (&s)[BQ / 8][4], float (&dp)[BQ / 8][4], const attention_args<T> &a, const float *lse,
-                                        const float *delta, const bool (&is_hidden)[2], int64_t bh, int key, int query)
+__device__ static inline void bwd_probs(float (&s)[BQ / 8][4], float (&dp)[BQ / 8][4],
+                                        const attention_args<T> &a, const float *lse,
+                                        const float *delta, const bool (&is_hidden)[2], int64_t bh,
+                                        int key, int query)
 {
     float scale = a.scale * ATTENTION_LOG2E;
     int in_tile = (int)threadIdx.x % 4 * 2;
@@ -110,7 +128,9 @@ __device__ static inline void bwd_probs(float (&s)[BQ / 8][4], float (&dp)[BQ / 
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             int j = key + e / 2 * 8, i = query + 8 * n + e % 2, at = 8 * n + in_tile + e % 2;
-            float p = !WHOLE && (j > i || is_hidden[e / 2]) ? 0 : exp2_quick(fmaf(s[n][e], scale, -lse[at]));
+            float p = !WHOLE && (j > i || is_hidden[e / 2])
+                          ? 0
+                          : exp2_quick(fmaf(s[n][e], scale, -lse[at]));
             float keep = DROP ? drop_factor(a.drop, attention_drop_at(a, bh, i, j)) : 1.0f;
             s[n][e] = p * keep;
             dp[n][e] = p * (keep * dp[n][e] - delta[at]) * a.scale;
@@ -119,7 +139,8 @@ __device__ static inline void bwd_probs(float (&s)[BQ / 8][4], float (&dp)[BQ / 
 
 /* The warp's dsᵀ to shared memory, (BK, 64) in 8 pieces a row. */
 template <typename T, int BQ>
-__device__ static inline void bwd_put(unsigned char *tile, const float (&ds)[BQ / 8][4], int warp_row)
+__device__ static inline void bwd_put(unsigned char *tile, const float (&ds)[BQ / 8][4],
+                                      int warp_row)
 {
     int lane = (int)threadIdx.x % WARP, row = warp_row + lane / 4;
 #pragma unroll
@@ -129,9 +150,11 @@ __device__ static inline void bwd_put(unsigned char *tile, const float (&ds)[BQ 
     }
 }
 
-/* acc (16 queries, N columns), at `acc` with rows D apart, (+)= ds (BQ,BK) · k (BK,D), both in shared memory. */
+/* acc (16 queries, N columns), at `acc` with rows D apart, (+)= ds (BQ,BK) · k (BK,D), both in
+ * shared memory. */
 template <typename T, int D, int N, int BK>
-__device__ static inline void bwd_queries(float *acc, shared_at ds, shared_at k_tile, int query, int col, bool is_first)
+__device__ static inline void bwd_queries(float *acc, shared_at ds, shared_at k_tile, int query,
+                                          int col, bool is_first)
 {
     int lane = (int)threadIdx.x % WARP;
     float c[N / 8][4];
@@ -164,7 +187,8 @@ __device__ static inline void bwd_queries(float *acc, shared_at ds, shared_at k_
 
 /* 16 keys' rows of dk or dv, columns col … col+N-1. */
 template <typename T, int N>
-__device__ static inline void bwd_store(T *rows, const float (&sum)[N / 8][4], const attention_args<T> &a, int key, int col)
+__device__ static inline void bwd_store(T *rows, const float (&sum)[N / 8][4],
+                                        const attention_args<T> &a, int key, int col)
 {
     int lane = (int)threadIdx.x % WARP;
 #pragma unroll
@@ -173,7 +197,8 @@ __device__ static inline void bwd_store(T *rows, const float (&sum)[N / 8][4], c
         for (int r = 0; r < 2; r++) {
             int j = key + lane / 4 + 8 * r, e = col + 8 * n + lane % 4 * 2;
             if (j < a.t && e < a.d)
-                *(uint32_t *)(rows + (int64_t)j * 3 * a.h * a.d + e) = pack2<T>(sum[n][2 * r], sum[n][2 * r + 1]);
+                *(uint32_t *)(rows + (int64_t)j * 3 * a.h * a.d + e) =
+                    pack2<T>(sum[n][2 * r], sum[n][2 * r + 1]);
         }
 }
 
@@ -181,12 +206,15 @@ __device__ static inline void bwd_store(T *rows, const float (&sum)[N / 8][4], c
 template <typename T, int D, int DO, int WARPS, int BQ, bool DROP>
 __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<T> a)
 {
-    constexpr int BK = 16 * WARPS, TILE = BQ * D * 2, THREADS = WARPS * WARP, GROUPS = WARPS / (BQ / 16), N = DO / GROUPS;
+    constexpr int BK = 16 * WARPS, TILE = BQ * D * 2, THREADS = WARPS * WARP,
+                  GROUPS = WARPS / (BQ / 16), N = DO / GROUPS;
     CUDA_SHARED(shared);
     constexpr int DS = 2 * BK * D * 2 + 4 * TILE; /* where ds lies, and behind it lse and delta */
-    shared_at k_tile = shared_address(shared), v_tile = k_tile + BK * D * 2, q_tile = v_tile + BK * D * 2, dout_tile = q_tile + 2 * TILE;
+    shared_at k_tile = shared_address(shared), v_tile = k_tile + BK * D * 2,
+              q_tile = v_tile + BK * D * 2, dout_tile = q_tile + 2 * TILE;
     float *lse = (float *)(shared + DS + BK * 128), *delta = lse + 2 * BQ;
-    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, column = (int)blockIdx.z * DO;
+    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP,
+        column = (int)blockIdx.z * DO;
     int64_t local = blockIdx.y, bh = a.bh_first + local, b = bh / a.h;
     int c = a.h * a.d, stride = 3 * c;
     int64_t at = attention_qkv_at(a, b, bh % a.h);
@@ -194,24 +222,30 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
     float *acc = a.acc + ((int64_t)blockIdx.x * a.bh_n + local) * round_up(a.t, BWD_PAD) * D;
     auto fetch = [&](int query) {
         int half = query / BQ % 2, i = query + (int)threadIdx.x;
-        tile_copy<T, BQ, D, THREADS>(q_tile + (shared_at)(half * TILE), q + (int64_t)query * stride, stride, a.t - query, a.d);
-        tile_copy<T, BQ, D, THREADS>(dout_tile + (shared_at)(half * TILE), dout + (int64_t)query * c, c, a.t - query, a.d);
+        tile_copy<T, BQ, D, THREADS>(q_tile + (shared_at)(half * TILE), q + (int64_t)query * stride,
+                                     stride, a.t - query, a.d);
+        tile_copy<T, BQ, D, THREADS>(dout_tile + (shared_at)(half * TILE),
+                                     dout + (int64_t)query * c, c, a.t - query, a.d);
         if (threadIdx.x < BQ) {
             float x = i < a.t ? a.lse_in[bh * a.t + i] : -INFINITY;
-            lse[half * BQ + threadIdx.x] = x == -INFINITY ? INFINITY : x * ATTENTION_LOG2E; /* its probabilities are all 0 */
+            /* its probabilities are all 0 */
+            lse[half * BQ + threadIdx.x] = x == -INFINITY ? INFINITY : x * ATTENTION_LOG2E;
             delta[half * BQ + threadIdx.x] = i < a.t ? a.delta[local * a.t + i] : 0;
         }
     };
     for (int key = (int)blockIdx.x * BK; key < a.t; key += a.splits_n * BK) {
         bool is_first = key == (int)blockIdx.x * BK;
         int first = key + 16 * warp + lane / 4;
-        const bool is_hidden[2] = {attention_is_hidden(a, b, first), attention_is_hidden(a, b, first + 8)};
+        const bool is_hidden[2] = {attention_is_hidden(a, b, first),
+                                   attention_is_hidden(a, b, first + 8)};
         /* From this query on the warp's keys are all seen. */
-        const int whole_from = __any_sync(WARP_ALL, is_hidden[0] || is_hidden[1]) ? INT32_MAX : key + 16 * warp + 15;
+        const int whole_from =
+            __any_sync(WARP_ALL, is_hidden[0] || is_hidden[1]) ? INT32_MAX : key + 16 * warp + 15;
         float dk[DO / 8][4] = {}, dv[DO / 8][4] = {};
         __syncthreads(); /* everyone has done with the keys before */
         tile_copy<T, BK, D, THREADS>(k_tile, q + c + (int64_t)key * stride, stride, a.t - key, a.d);
-        tile_copy<T, BK, D, THREADS>(v_tile, q + 2 * c + (int64_t)key * stride, stride, a.t - key, a.d);
+        tile_copy<T, BK, D, THREADS>(v_tile, q + 2 * c + (int64_t)key * stride, stride, a.t - key,
+                                     a.d);
         fetch(key / BQ * BQ);
         cp_commit();
         for (int query = key / BQ * BQ; query < a.t; query += BQ) {
@@ -225,14 +259,17 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
             bwd_scores<T, D, BQ>(s, k_tile, q_tile + (shared_at)(half * TILE), 16 * warp);
             bwd_scores<T, D, BQ>(dp, v_tile, dout_tile + (shared_at)(half * TILE), 16 * warp);
             if (query < whole_from)
-                bwd_probs<T, BQ, DROP, false>(s, dp, a, lse + half * BQ, delta + half * BQ, is_hidden, bh, first, query + lane % 4 * 2);
+                bwd_probs<T, BQ, DROP, false>(s, dp, a, lse + half * BQ, delta + half * BQ,
+                                              is_hidden, bh, first, query + lane % 4 * 2);
             else
-                bwd_probs<T, BQ, DROP, true>(s, dp, a, lse + half * BQ, delta + half * BQ, is_hidden, bh, first, query + lane % 4 * 2);
+                bwd_probs<T, BQ, DROP, true>(s, dp, a, lse + half * BQ, delta + half * BQ,
+                                             is_hidden, bh, first, query + lane % 4 * 2);
             bwd_sum<T, D, DO, BQ>(dv, s, dout_tile + (shared_at)(half * TILE), column);
             bwd_put<T, BQ>(shared + DS, dp, 16 * warp);
             bwd_sum<T, D, DO, BQ>(dk, dp, q_tile + (shared_at)(half * TILE), column);
             __syncthreads();
-            bwd_queries<T, D, N, BK>(acc + (int64_t)query * D, k_tile + DS, k_tile, 16 * (warp / GROUPS), column + warp % GROUPS * N, is_first);
+            bwd_queries<T, D, N, BK>(acc + (int64_t)query * D, k_tile + DS, k_tile,
+                                     16 * (warp / GROUPS), column + warp % GROUPS * N, is_first);
         }
         bwd_store<T, DO>(a.dqkv + at + c, dk, a, key + 16 * warp, column);
         bwd_store<T, DO>(a.dqkv + at + 2 * c, dv, a, key + 16 * warp, column);
@@ -242,7 +279,8 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
 /* Shared memory of a block. */
 static constexpr size_t bwd_bytes(int d, int warps, int bq)
 {
-    return (size_t)2 * 16 * warps * d * 2 + 4 * bq * d * 2 + 16 * warps * 128 + 4 * bq * sizeof(float);
+    return (size_t)2 * 16 * warps * d * 2 + 4 * bq * d * 2 + 16 * warps * 128 +
+           4 * bq * sizeof(float);
 }
 
 /* Keys of a block, by the width that D is rounded up to and the chip. */
@@ -255,41 +293,58 @@ static int bwd_keys(const struct cuda *cuda, int width)
     return cuda_shares(cuda, bwd_bytes(256, 4, 32)) ? 64 : 32;
 }
 
-template <typename T, int D, int DO, int WARPS, int BQ> static int bwd_launch(const struct cuda *cuda, const attention_args<T> &x)
+template <typename T, int D, int DO, int WARPS, int BQ>
+static int bwd_launch(const struct cuda *cuda, const attention_args<T> &x)
 {
-    static_assert(BWD_PAD % BQ == 0 && WARPS % (BQ / 16) == 0 && DO / (WARPS / (BQ / 16)) % 16 == 0, "tiles");
+    static_assert(BWD_PAD % BQ == 0 && WARPS % (BQ / 16) == 0 && DO / (WARPS / (BQ / 16)) % 16 == 0,
+                  "tiles");
     constexpr int BK = 16 * WARPS;
     constexpr size_t bytes = bwd_bytes(D, WARPS, BQ);
     dim3 grid((unsigned)x.splits_n, (unsigned)x.bh_n, D / DO);
-    CUDA_TRY(cuda_launch(x.drop.threshold ? attention_bwd_mma<T, D, DO, WARPS, BQ, true> : attention_bwd_mma<T, D, DO, WARPS, BQ, false>,
+    CUDA_TRY(cuda_launch(x.drop.threshold ? attention_bwd_mma<T, D, DO, WARPS, BQ, true>
+                                          : attention_bwd_mma<T, D, DO, WARPS, BQ, false>,
                          grid, dim3(WARPS * WARP), bytes, cuda->stream, x));
-    return cuda_launch(attention_bwd_join<T>, dim3((unsigned)ceil_div((int64_t)x.bh_n * x.t * (x.d / 8), 256)), dim3(256), 0, cuda->stream, x,
-                       D, BK, BQ);
+    return cuda_launch(attention_bwd_join<T>,
+                       dim3((unsigned)ceil_div((int64_t)x.bh_n * x.t * (x.d / 8), 256)), dim3(256),
+                       0, cuda->stream, x, D, BK, BQ);
 }
 
 static int bwd_run_heads(const struct cuda *cuda, const attention_args<float> &x, int width)
 {
-    CUDA_TRY(width == 64 ? f32_bwd_launch<64>(cuda, x) : width == 128 ? f32_bwd_launch<128>(cuda, x) : f32_bwd_launch<256>(cuda, x));
-    return cuda_launch(attention_bwd_join<float>, dim3((unsigned)ceil_div((int64_t)x.bh_n * x.t * (x.d / 8), 256)), dim3(256), 0,
-                       cuda->stream, x, width, F32_BK, F32_BK);
+    CUDA_TRY(width == 64    ? f32_bwd_launch<64>(cuda, x)
+             : width == 128 ? f32_bwd_launch<128>(cuda, x)
+                            : f32_bwd_launch<256>(cuda, x));
+    return cuda_launch(attention_bwd_join<float>,
+                       dim3((unsigned)ceil_div((int64_t)x.bh_n * x.t * (x.d / 8), 256)), dim3(256),
+                       0, cuda->stream, x, width, F32_BK, F32_BK);
 }
-template <typename T> static int bwd_run_heads(const struct cuda *cuda, const attention_args<T> &x, int width)
+template <typename T>
+static int bwd_run_heads(const struct cuda *cuda, const attention_args<T> &x, int width)
 {
     int keys = bwd_keys(cuda, width);
     if (width == 64)
         return bwd_launch<T, 64, 64, 8, 64>(cuda, x);
     if (width == 128)
-        return keys == 128 ? bwd_launch<T, 128, 128, 8, 32>(cuda, x) : bwd_launch<T, 128, 128, 4, 32>(cuda, x);
-    return keys == 64 ? bwd_launch<T, 256, 128, 4, 32>(cuda, x) : bwd_launch<T, 256, 128, 2, 16>(cuda, x);
+        return keys == 128 ? bwd_launch<T, 128, 128, 8, 32>(cuda, x)
+                           : bwd_launch<T, 128, 128, 4, 32>(cuda, x);
+    return keys == 64 ? bwd_launch<T, 256, 128, 4, 32>(cuda, x)
+                      : bwd_launch<T, 256, 128, 2, 16>(cuda, x);
 }
 
 /* Heads in runs whose scratch fits: delta, then the sums of each split. */
-template <typename T> static int bwd_any(const struct cuda *cuda, attention_args<T> x, int64_t heads_n)
+template <typename T>
+static int bwd_any(const struct cuda *cuda, attention_args<T> x, int64_t heads_n)
 {
-    int width = x.d <= 64 ? 64 : x.d <= 128 ? 128 : 256, bk = sizeof(T) == 4 ? F32_BK : bwd_keys(cuda, width);
-    int64_t t_padded = round_up(x.t, BWD_PAD), sums_bytes = t_padded * width * (int64_t)sizeof(float);
-    int64_t delta_bytes = round_up(x.t * (int64_t)sizeof(float), 256), room = (int64_t)cuda->scratch_bytes - 256;
-    int64_t splits_n = ceil_div(BWD_BLOCKS, heads_n), most = ceil_div(x.t, bk), fit = (room - delta_bytes) / sums_bytes;
+    int width = x.d <= 64    ? 64
+                : x.d <= 128 ? 128
+                             : 256,
+        bk = sizeof(T) == 4 ? F32_BK : bwd_keys(cuda, width);
+    int64_t t_padded = round_up(x.t, BWD_PAD),
+            sums_bytes = t_padded * width * (int64_t)sizeof(float);
+    int64_t delta_bytes = round_up(x.t * (int64_t)sizeof(float), 256),
+            room = (int64_t)cuda->scratch_bytes - 256;
+    int64_t splits_n = ceil_div(BWD_BLOCKS, heads_n), most = ceil_div(x.t, bk),
+            fit = (room - delta_bytes) / sums_bytes;
     splits_n = splits_n < most ? splits_n : most;
     splits_n = splits_n < fit ? splits_n : fit;
     if (fit < 1)
@@ -302,7 +357,9 @@ template <typename T> static int bwd_any(const struct cuda *cuda, attention_args
         x.bh_n = (int)(heads_n - first < each ? heads_n - first : each);
         x.acc = (float *)cuda->scratch;
         x.delta = x.acc + splits_n * x.bh_n * t_padded * width;
-        CUDA_TRY(cuda_launch(attention_bwd_delta<T>, dim3((unsigned)ceil_div((int64_t)x.bh_n * x.t, 32)), dim3(256), 0, cuda->stream, x));
+        CUDA_TRY(cuda_launch(attention_bwd_delta<T>,
+                             dim3((unsigned)ceil_div((int64_t)x.bh_n * x.t, 32)), dim3(256), 0,
+                             cuda->stream, x));
         CUDA_TRY(bwd_run_heads(cuda, x, width));
     }
     return 0;
@@ -311,23 +368,27 @@ template <typename T> static int bwd_any(const struct cuda *cuda, attention_args
 template <typename T> static int bwd_typed(const struct cuda *cuda, const struct attention_bwd *a)
 {
     attention_args<T> x = {};
-    x.qkv = (const T *)a->qkv.data, x.dout = (const T *)a->dout.data, x.out_in = (const T *)a->out.data;
-    x.dqkv = (T *)a->dqkv.data, x.lse_in = (const float *)a->lse.data, x.mask = (const uint8_t *)a->mask.data;
+    x.qkv = (const T *)a->qkv.data, x.dout = (const T *)a->dout.data,
+    x.out_in = (const T *)a->out.data;
+    x.dqkv = (T *)a->dqkv.data, x.lse_in = (const float *)a->lse.data,
+    x.mask = (const uint8_t *)a->mask.data;
     x.t = (int)a->t, x.h = (int)a->h, x.d = (int)a->d;
     x.scale = 1.0f / sqrtf((float)a->d);
     x.drop = drop_args_of(cuda, &a->dropout);
-    if (!cuda_aligned(x.qkv, a->d) || !cuda_aligned(x.dout, a->d) || !cuda_aligned(x.out_in, a->d) || !cuda_aligned(x.dqkv, a->d))
+    if (!cuda_aligned(x.qkv, a->d) || !cuda_aligned(x.dout, a->d) ||
+        !cuda_aligned(x.out_in, a->d) || !cuda_aligned(x.dqkv, a->d))
         return CUDA_REFUSAL_SHAPE;
     return bwd_any(cuda, x, a->b * a->h);
 }
 
 int attention_bwd_cuda(const struct cuda *cuda, const struct attention_bwd *a)
 {
-    if (a->b < 1 || a->t < 1 || a->t > INT32_MAX / 2 || a->h < 1 || a->b * a->h > INT32_MAX || a->d < 8 || a->d > 256 || a->d % 8 != 0)
+    if (a->b < 1 || a->t < 1 || a->t > INT32_MAX / 2 || a->h < 1 || a->b * a->h > INT32_MAX ||
+        a->d < 8 || a->d > 256 || a->d % 8 != 0)
         return CUDA_REFUSAL_SHAPE;
     enum dtype dtype = a->qkv.dtype;
-    if (a->dqkv.dtype != dtype || a->dout.dtype != dtype || a->out.dtype != dtype || a->lse.dtype != DTYPE_F32 ||
-        (a->mask.data && a->mask.dtype != DTYPE_U8))
+    if (a->dqkv.dtype != dtype || a->dout.dtype != dtype || a->out.dtype != dtype ||
+        a->lse.dtype != DTYPE_F32 || (a->mask.data && a->mask.dtype != DTYPE_U8))
         return CUDA_REFUSAL_DTYPE;
     return cuda_floats(dtype, [&](auto t) { return bwd_typed<decltype(t)>(cuda, a); });
 }

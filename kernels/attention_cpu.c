@@ -1,9 +1,11 @@
-/* attention_cpu — fast causal attention in tiles of BLOCK queries by BLOCK keys (method: Dao et al. 2022). Nothing of
- * size T×T is ever stored; tiles above the diagonal are skipped, those on it are cut at each group of rows.
+/* attention_cpu — fast causal attention in tiles of BLOCK queries by BLOCK keys (method: Dao et al.
+ * 2022). Nothing of size T×T is ever stored; tiles above the diagonal are skipped, those on it are
+ * cut at each group of rows.
  *
- * One task owns one head of one sample (forward: or a run of its queries). It takes keys block by block, lays them out
- * for the products (kt: transposed, so that a vector holds one coordinate of VEC_W keys), and lets all queries that
- * may see them go past in groups of up to TILE_ROWS. Every sum runs in an order given by the shape. */
+ * One task owns one head of one sample (forward: or a run of its queries). It takes keys block by
+ * block, lays them out for the products (kt: transposed, so that a vector holds one coordinate of
+ * VEC_W keys), and lets all queries that may see them go past in groups of up to TILE_ROWS. Every
+ * sum runs in an order given by the shape. */
 #include "kernels/attention.h"
 
 #include <math.h>
@@ -19,7 +21,10 @@
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-static inline int rows_next(int64_t left) { return left >= 6 ? 6 : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
+static inline int rows_next(int64_t left)
+{
+    return left >= 6 ? 6 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
 
 /* A block of keys, laid out for the products; columns beyond D and keys beyond n are zero. */
 struct keys {
@@ -34,7 +39,7 @@ struct keys {
 
 /* What both directions know of their head. */
 struct head {
-    int64_t t, d, dp, c;    /* dp: D rounded up to whole vectors; c = H·D */
+    int64_t t, d, dp, c; /* dp: D rounded up to whole vectors; c = H·D */
     int64_t bh;
     const float *q, *k, *v; /* row stride 3·c */
     const uint8_t *mask;    /* of the sample, or NULL */
@@ -42,11 +47,12 @@ struct head {
     float scale, scale2; /* 1/√D; log2(e)/√D, so that a softmax's exponential is one of 2 */
 };
 
-static struct head head_of(const struct tensor *qkv, const struct tensor *mask, const struct dropout *dropout, int64_t bh,
-                           const int64_t shape[3])
+static struct head head_of(const struct tensor *qkv, const struct tensor *mask,
+                           const struct dropout *dropout, int64_t bh, const int64_t shape[3])
 {
     int64_t t = shape[0], h = shape[1], d = shape[2], b = bh / h;
-    struct head x = {.t = t, .d = d, .dp = round_up(d, VEC_W), .c = h * d, .bh = bh, .dropout = dropout};
+    struct head x = {
+        .t = t, .d = d, .dp = round_up(d, VEC_W), .c = h * d, .bh = bh, .dropout = dropout};
     x.q = (const float *)qkv->data + b * t * 3 * x.c + bh % h * d;
     x.k = x.q + x.c;
     x.v = x.k + x.c;
@@ -56,7 +62,8 @@ static struct head head_of(const struct tensor *qkv, const struct tensor *mask, 
     return x;
 }
 
-/* A head's rows lie 3·C apart, a few cache lines each: no hardware fetches such ahead, so rows are asked for early. */
+/* A head's rows lie 3·C apart, a few cache lines each: no hardware fetches such ahead, so rows are
+ * asked for early. */
 static inline void fetch_row(const float *x, int64_t d)
 {
     for (int64_t e = 0; e < d; e += 16)
@@ -81,10 +88,10 @@ static void pack_rows(float *out, const float *x, int64_t stride, int64_t n, int
     memset(out + n * dp, 0, (size_t)((BLOCK - n) * dp) * sizeof *out);
 }
 
-/* n rows of d elements, times factor, to rows far apart: past the caches where they are whole cache lines, so that no
- * line is read before it is written. vec_fence before others may read. */
-static void write_rows(float *out, int64_t out_stride, const float *in, int64_t in_stride, int64_t n, int64_t d,
-                       float factor)
+/* n rows of d elements, times factor, to rows far apart: past the caches where they are whole cache
+ * lines, so that no line is read before it is written. vec_fence before others may read. */
+static void write_rows(float *out, int64_t out_stride, const float *in, int64_t in_stride,
+                       int64_t n, int64_t d, float factor)
 {
     bool is_lines = ((uintptr_t)out | (uintptr_t)out_stride * sizeof *out) % 64 == 0 && d % 16 == 0;
     vec f = vec_set(factor);
@@ -99,7 +106,8 @@ static void write_rows(float *out, int64_t out_stride, const float *in, int64_t 
     }
 }
 
-/* Asks for rows r … r+rows-1 of the block of keys behind this one; fetching past the end does no harm. */
+/* Asks for rows r … r+rows-1 of the block of keys behind this one; fetching past the end does no
+ * harm. */
 static inline void keys_fetch(const struct head *x, const struct keys *keys, int64_t r, int rows)
 {
     const float *k = x->k + (keys->first + BLOCK + r) * 3 * x->c;
@@ -132,7 +140,8 @@ static void keys_pack(const struct head *x, struct keys *keys, int64_t first)
 
 /* How a group of rows, queries i … i+rows-1, meets a block of keys. */
 struct meeting {
-    int64_t i, cols, seen; /* columns computed (whole vectors); keys that may be seen by any of the rows */
+    /* columns computed (whole vectors); keys that may be seen by any of the rows */
+    int64_t i, cols, seen;
     int rows;
     bool is_open; /* all rows see all BLOCK keys */
 };
@@ -140,14 +149,17 @@ struct meeting {
 static struct meeting meeting_of(const struct keys *keys, int64_t i, int rows)
 {
     int64_t reach = i + rows - keys->first;
-    struct meeting m = {.i = i, .rows = rows, .is_open = keys->is_open && i - keys->first >= BLOCK - 1};
+    struct meeting m = {
+        .i = i, .rows = rows, .is_open = keys->is_open && i - keys->first >= BLOCK - 1};
     m.seen = least(reach, BLOCK);
     m.cols = least(round_up(reach, VEC_W), BLOCK);
     return m;
 }
 
-/* Scores of one row before scaling; -inf where the key is not there, masked, or later than the query. */
-static inline vec score(const struct keys *keys, const struct meeting *m, int r, const float *s, int64_t j)
+/* Scores of one row before scaling; -inf where the key is not there, masked, or later than the
+ * query. */
+static inline vec score(const struct keys *keys, const struct meeting *m, int r, const float *s,
+                        int64_t j)
 {
     vec x = vec_load(s + r * BLOCK + j);
     if (m->is_open)
@@ -157,7 +169,7 @@ static inline vec score(const struct keys *keys, const struct meeting *m, int r,
     return vec_select(tile_lane() > own, vec_set(-INFINITY), x);
 }
 
-/* --- forward ----------------------------------------------------------------------------------------------- */
+/* ---- forward ---- */
 
 /* A run of queries of one head and what it has gathered so far, one row a query. */
 struct gather {
@@ -168,9 +180,10 @@ struct gather {
 };
 
 /* The largest score of row r, in units of the exponential of 2. */
-static inline __attribute__((always_inline)) float score_max(const struct head *x, const struct keys *keys,
-                                                             const struct meeting *m, int r, const float *s,
-                                                             const int64_t cols)
+static inline __attribute__((always_inline)) float score_max(const struct head *x,
+                                                             const struct keys *keys,
+                                                             const struct meeting *m, int r,
+                                                             const float *s, const int64_t cols)
 {
     vec top = vec_set(-INFINITY);
     for (int64_t j = 0; j < cols; j += VEC_W)
@@ -178,7 +191,8 @@ static inline __attribute__((always_inline)) float score_max(const struct head *
     return tile_max(top) * x->scale2;
 }
 
-/* The query's maximum moves on to at least `top`; what it has gathered shrinks with it. Returns what to subtract. */
+/* The query's maximum moves on to at least `top`; what it has gathered shrinks with it. Returns
+ * what to subtract. */
 static inline float gather_move(const struct head *x, struct gather *g, int64_t row, float top)
 {
     float old = g->max[row];
@@ -193,9 +207,9 @@ static inline float gather_move(const struct head *x, struct gather *g, int64_t 
 }
 
 /* Scores of a group of rows become e; maxima and sums move on. cols is a constant where inlined. */
-static inline __attribute__((always_inline)) void softmax_rows(const struct head *x, const struct keys *keys,
-                                                               const struct meeting *m, struct gather *g, float *s,
-                                                               const int64_t cols)
+static inline __attribute__((always_inline)) void
+softmax_rows(const struct head *x, const struct keys *keys, const struct meeting *m,
+             struct gather *g, float *s, const int64_t cols)
 {
     float base[TILE_ROWS];
     for (int r = 0; r < m->rows; r++)
@@ -206,7 +220,8 @@ static inline __attribute__((always_inline)) void softmax_rows(const struct head
         float *sums = g->sum + (m->i + r - g->first) * VEC_W;
         vec sum = vec_load(sums);
         for (int64_t j = 0; j < cols; j += VEC_W) {
-            vec e = exp2_vec(vec_fma(score(keys, m, r, s, j), vec_set(x->scale2), vec_set(-base[r])));
+            vec e =
+                exp2_vec(vec_fma(score(keys, m, r, s, j), vec_set(x->scale2), vec_set(-base[r])));
             sum += e;
             vec_store(s + r * BLOCK + j, e);
         }
@@ -215,22 +230,26 @@ static inline __attribute__((always_inline)) void softmax_rows(const struct head
 }
 
 /* The numbers of dropout for row r of a meeting, and the row times them. */
-static void drop_row(const struct head *x, const struct keys *keys, const struct meeting *m, int r, float *factor)
+static void drop_row(const struct head *x, const struct keys *keys, const struct meeting *m, int r,
+                     float *factor)
 {
     uint64_t index = (uint64_t)((x->bh * x->t + m->i + r) * x->t + keys->first);
     philox_scale(x->dropout, index, m->cols, factor);
 }
 
-static void fwd_rows(const struct head *x, const struct keys *keys, struct gather *g, int64_t i, int rows)
+static void fwd_rows(const struct head *x, const struct keys *keys, struct gather *g, int64_t i,
+                     int rows)
 {
-    float s[TILE_ROWS * BLOCK] __attribute__((aligned(64))), factor[BLOCK] __attribute__((aligned(64)));
+    float s[TILE_ROWS * BLOCK] __attribute__((aligned(64))),
+        factor[BLOCK] __attribute__((aligned(64)));
     struct meeting m = meeting_of(keys, i, rows);
     struct tile scores = {x->q + i * 3 * x->c, 3 * x->c, keys->kt, BLOCK, s, BLOCK, x->d, false};
     tile_rows(&scores, rows, m.cols);
     for (int r = rows; r < 2 * rows; r++) /* the next group's */
         fetch_row(x->q + (i + r) * 3 * x->c, x->d);
     if (m.is_open)
-        softmax_rows(x, keys, &(struct meeting){.i = i, .rows = rows, .is_open = true}, g, s, BLOCK);
+        softmax_rows(x, keys, &(struct meeting){.i = i, .rows = rows, .is_open = true}, g, s,
+                     BLOCK);
     else
         softmax_rows(x, keys, &m, g, s, m.cols);
     for (int r = 0; r < rows && x->dropout->p > 0; r++) {
@@ -238,7 +257,8 @@ static void fwd_rows(const struct head *x, const struct keys *keys, struct gathe
         for (int64_t j = 0; j < m.cols; j += VEC_W)
             vec_store(s + r * BLOCK + j, vec_load(s + r * BLOCK + j) * vec_load(factor + j));
     }
-    struct tile out = {s, BLOCK, keys->v, x->dp, g->o + (i - g->first) * x->dp, x->dp, m.seen, true};
+    struct tile out = {s,     BLOCK,  keys->v, x->dp, g->o + (i - g->first) * x->dp,
+                       x->dp, m.seen, true};
     tile_rows(&out, rows, x->dp);
 }
 
@@ -258,7 +278,8 @@ static void fwd_finish(const struct head *x, const struct gather *g, float *out,
 struct fwd_work {
     const struct cpu *cpu;
     const struct attention_fwd *a;
-    int64_t runs_n, run_max; /* a head's queries are cut into runs_n runs, of at most run_max queries at a time */
+    /* a head's queries are cut into runs_n runs, of at most run_max queries at a time */
+    int64_t runs_n, run_max;
 };
 
 /* Where run `run` begins: equal shares of a triangle's area, at a multiple of BLOCK. */
@@ -268,9 +289,11 @@ static int64_t run_first(const struct fwd_work *w, int64_t run)
     return run >= w->runs_n ? w->a->t : (int64_t)(share / BLOCK) * BLOCK;
 }
 
-static void fwd_run(const struct fwd_work *w, const struct head *x, int64_t first, int64_t n, float *scratch)
+static void fwd_run(const struct fwd_work *w, const struct head *x, int64_t first, int64_t n,
+                    float *scratch)
 {
-    struct keys keys = {.kt = scratch, .v = scratch + x->dp * BLOCK, .bias = scratch + 2 * x->dp * BLOCK};
+    struct keys keys = {
+        .kt = scratch, .v = scratch + x->dp * BLOCK, .bias = scratch + 2 * x->dp * BLOCK};
     struct gather g = {.first = first, .n = n};
     g.sum = keys.bias + BLOCK;
     g.max = g.sum + n * VEC_W;
@@ -290,7 +313,8 @@ static void fwd_run(const struct fwd_work *w, const struct head *x, int64_t firs
         }
     }
     int64_t b = x->bh / w->a->h, h = x->bh % w->a->h;
-    fwd_finish(x, &g, (float *)w->a->out.data + b * x->t * x->c + h * x->d, (float *)w->a->lse.data + x->bh * x->t);
+    fwd_finish(x, &g, (float *)w->a->out.data + b * x->t * x->c + h * x->d,
+               (float *)w->a->lse.data + x->bh * x->t);
 }
 
 static void fwd_part(void *arg, int part_i, int thread_i)
@@ -298,25 +322,29 @@ static void fwd_part(void *arg, int part_i, int thread_i)
     const struct fwd_work *w = arg;
     const struct attention_fwd *a = w->a;
     /* long runs first: the last ones to be dealt are short */
-    int64_t run = w->runs_n - 1 - part_i / (a->b * a->h), bh = part_i % (a->b * a->h), end = run_first(w, run + 1);
+    int64_t run = w->runs_n - 1 - part_i / (a->b * a->h), bh = part_i % (a->b * a->h),
+            end = run_first(w, run + 1);
     struct head x = head_of(&a->qkv, &a->mask, &a->dropout, bh, (int64_t[3]){a->t, a->h, a->d});
     for (int64_t first = run_first(w, run); first < end; first += w->run_max)
-        fwd_run(w, &x, first, least(w->run_max, end - first), (float *)(void *)w->cpu->scratch[thread_i]);
+        fwd_run(w, &x, first, least(w->run_max, end - first),
+                (float *)(void *)w->cpu->scratch[thread_i]);
     vec_fence();
 }
 
 void CPU_FN(attention_fwd)(const struct cpu *cpu, const struct attention_fwd *a)
 {
-    int64_t dp = round_up(a->d, VEC_W), heads = a->b * a->h, wanted = 4 * (int64_t)task_threads(cpu->pool);
+    int64_t dp = round_up(a->d, VEC_W), heads = a->b * a->h,
+            wanted = 4 * (int64_t)task_threads(cpu->pool);
     int64_t room = (int64_t)(CPU_SCRATCH_BYTES / sizeof(float)) - 2 * dp * BLOCK - 2 * BLOCK;
     struct fwd_work w = {.cpu = cpu, .a = a, .run_max = room / (dp + VEC_W + 1) / BLOCK * BLOCK};
     ASSERTF(w.run_max > 0, "head width %lld", (long long)a->d);
     /* a query's sums do not depend on its run, so here the cut may look at the threads */
-    w.runs_n = heads >= wanted ? 1 : least((wanted + heads - 1) / heads, (a->t + BLOCK - 1) / BLOCK);
+    w.runs_n =
+        heads >= wanted ? 1 : least((wanted + heads - 1) / heads, (a->t + BLOCK - 1) / BLOCK);
     task_run(cpu->pool, cpu_parts(heads * w.runs_n, 1), fwd_part, &w);
 }
 
-/* --- the last query alone ----------------------------------------------------------------------------------- */
+/* ---- the last query alone ---- */
 
 struct decode_work {
     const struct cpu *cpu;
@@ -345,7 +373,8 @@ static void decode_part(void *arg, int bh, int thread_i)
     const struct decode_work *w = arg;
     const struct attention_decode *a = w->a;
     int64_t c = a->h * a->d, stride = 3 * c;
-    const float *q = (const float *)a->qkv.data + bh / a->h * a->t * stride + bh % a->h * a->d, *k = q + c, *v = k + c;
+    const float *q = (const float *)a->qkv.data + bh / a->h * a->t * stride + bh % a->h * a->d,
+                *k = q + c, *v = k + c;
     float *p = (float *)(void *)w->cpu->scratch[thread_i], *out = (float *)a->out.data + bh * a->d;
     float scale2 = (float)(EXP2_LOG2E / sqrt((double)a->d));
     q += (a->t - 1) * stride;
@@ -367,18 +396,21 @@ static void decode_part(void *arg, int bh, int thread_i)
 void CPU_FN(attention_decode)(const struct cpu *cpu, const struct attention_decode *a)
 {
     struct decode_work w = {cpu, a};
-    ASSERTF((size_t)round_up(a->t, VEC_W) * sizeof(float) <= CPU_SCRATCH_BYTES, "%lld tokens", (long long)a->t);
+    ASSERTF((size_t)round_up(a->t, VEC_W) * sizeof(float) <= CPU_SCRATCH_BYTES, "%lld tokens",
+            (long long)a->t);
     task_run(cpu->pool, cpu_parts(a->b * a->h, 1), decode_part, &w);
 }
 
-/* --- backward ---------------------------------------------------------------------------------------------- */
+/* ---- backward ---- */
 
-/* A run of queries of one head, laid out row by row (n, dp), and the two tiles a block of them makes with keys. */
+/* A run of queries of one head, laid out row by row (n, dp), and the two tiles a block of them
+ * makes with keys. */
 struct queries {
     int64_t first, n;
     float *q, *dout, *dq;
     float *lse2, *delta; /* (n): logΣexp·log2 e; Σ dout·out */
-    float *p, *ds;      /* (BLOCK, BLOCK): drop(p); gradient of the scaled scores. 1/√D comes last, to dq and dk */
+    /* (BLOCK, BLOCK): drop(p); gradient of the scaled scores. 1/√D comes last, to dq and dk */
+    float *p, *ds;
 };
 
 struct bwd_head {
@@ -406,17 +438,18 @@ static void queries_pack(const struct bwd_head *h, struct queries *q)
             sum = vec_fma(vec_load(row + e), vec_load_n(out + e, (int)(x->d - e)), sum);
         q->delta[i] = vec_sum(sum);
         float lse = h->lse[q->first + i];
-        q->lse2[i] = lse == -INFINITY ? 0 : (float)(EXP2_LOG2E * lse); /* saw no key: every score is -inf and p = 2^-inf */
+        /* saw no key: every score is -inf and p = 2^-inf */
+        q->lse2[i] = lse == -INFINITY ? 0 : (float)(EXP2_LOG2E * lse);
     }
     memset(q->dq, 0, (size_t)(q->n * x->dp) * sizeof(float));
 }
 
-/* Row r: p = exp(s - lse), then drop(p) and ds = p·(drop(dp) - delta), to the tiles of the block. is_open and drops are
- * constants where inlined. */
-static inline __attribute__((always_inline)) void bwd_row(const struct head *x, const struct keys *keys,
-                                                          const struct meeting *m, int r, const struct queries *q,
-                                                          const float *s, const float *dp, const int64_t cols,
-                                                          const bool drops)
+/* Row r: p = exp(s - lse), then drop(p) and ds = p·(drop(dp) - delta), to the tiles of the block.
+ * is_open and drops are constants where inlined. */
+static inline __attribute__((always_inline)) void
+bwd_row(const struct head *x, const struct keys *keys, const struct meeting *m, int r,
+        const struct queries *q, const float *s, const float *dp, const int64_t cols,
+        const bool drops)
 {
     int64_t row = m->i + r - q->first;
     float *p = q->p + row % BLOCK * BLOCK, *ds = q->ds + row % BLOCK * BLOCK;
@@ -425,7 +458,8 @@ static inline __attribute__((always_inline)) void bwd_row(const struct head *x, 
     if (drops)
         drop_row(x, keys, m, r, factor);
     for (int64_t j = 0; j < cols; j += VEC_W) {
-        vec y = exp2_vec(vec_fma(score(keys, m, r, s, j), scale, lse)), dy = vec_load(dp + r * BLOCK + j), kept = y;
+        vec y = exp2_vec(vec_fma(score(keys, m, r, s, j), scale, lse)),
+            dy = vec_load(dp + r * BLOCK + j), kept = y;
         if (drops) {
             kept = y * vec_load(factor + j);
             dy = dy * vec_load(factor + j);
@@ -440,9 +474,11 @@ static inline __attribute__((always_inline)) void bwd_row(const struct head *x, 
 }
 
 /* A group of queries: its rows of both tiles. */
-static void bwd_rows(const struct head *x, const struct keys *keys, const struct queries *q, int64_t i, int rows)
+static void bwd_rows(const struct head *x, const struct keys *keys, const struct queries *q,
+                     int64_t i, int rows)
 {
-    float s[TILE_ROWS * BLOCK] __attribute__((aligned(64))), dp[TILE_ROWS * BLOCK] __attribute__((aligned(64)));
+    float s[TILE_ROWS * BLOCK] __attribute__((aligned(64))),
+        dp[TILE_ROWS * BLOCK] __attribute__((aligned(64)));
     struct meeting m = meeting_of(keys, i, rows);
     int64_t row = i - q->first;
     struct tile scores = {q->q + row * x->dp, x->dp, keys->kt, BLOCK, s, BLOCK, x->d, false};
@@ -452,7 +488,8 @@ static void bwd_rows(const struct head *x, const struct keys *keys, const struct
     bool drops = x->dropout->p > 0;
     for (int r = 0; r < rows; r++)
         if (m.is_open && !drops)
-            bwd_row(x, keys, &(struct meeting){.i = i, .cols = BLOCK, .is_open = true}, r, q, s, dp, BLOCK, false);
+            bwd_row(x, keys, &(struct meeting){.i = i, .cols = BLOCK, .is_open = true}, r, q, s, dp,
+                    BLOCK, false);
         else
             bwd_row(x, keys, &m, r, q, s, dp, m.cols, drops);
 }
@@ -465,8 +502,8 @@ static inline void bwd_fetch(const struct bwd_head *h, const struct keys *keys, 
 }
 
 /* One block of queries [i, i+n) with one block of keys; dk, dv (BLOCK, dp) gather. */
-static void bwd_block(const struct bwd_head *h, const struct keys *keys, const struct queries *q, int64_t i, int64_t n,
-                      float *dk, float *dv)
+static void bwd_block(const struct bwd_head *h, const struct keys *keys, const struct queries *q,
+                      int64_t i, int64_t n, float *dk, float *dv)
 {
     const struct head *x = &h->x;
     int rows;
@@ -477,36 +514,54 @@ static void bwd_block(const struct bwd_head *h, const struct keys *keys, const s
         bwd_rows(x, keys, q, i + r, rows);
     }
     int64_t row = i - q->first;
-    for (int64_t r = 0; r < n; r += rows) { /* apart from the loop above, so that kt and vt stay in the first cache there */
+    /* apart from the loop above, so that kt and vt stay in the first cache there */
+    for (int64_t r = 0; r < n; r += rows) {
         rows = rows_next(n - r);
         int64_t seen = least(i + r + rows - keys->first, BLOCK);
-        struct tile dq = {q->ds + r * BLOCK, BLOCK, keys->k, x->dp, q->dq + (row + r) * x->dp, x->dp, seen, true};
+        struct tile dq = {q->ds + r * BLOCK,         BLOCK, keys->k, x->dp,
+                          q->dq + (row + r) * x->dp, x->dp, seen,    true};
         tile_rows(&dq, rows, x->dp);
     }
     for (int64_t j = 0; j < keys->n; j += rows) {
         rows = rows_next(keys->n - j);
-        int64_t from = i == keys->first ? j : 0; /* on the diagonal, earlier queries do not see key j */
+        /* on the diagonal, earlier queries do not see key j */
+        int64_t from = i == keys->first ? j : 0;
         if (from >= n)
             break;
-        struct tile to_v = {q->p + from * BLOCK + j,  BLOCK, q->dout + (row + from) * x->dp, x->dp, dv + j * x->dp, x->dp,
-                            n - from, true};
-        struct tile to_k = {q->ds + from * BLOCK + j, BLOCK, q->q + (row + from) * x->dp, x->dp, dk + j * x->dp, x->dp,
-                            n - from, true};
+        struct tile to_v = {q->p + from * BLOCK + j,
+                            BLOCK,
+                            q->dout + (row + from) * x->dp,
+                            x->dp,
+                            dv + j * x->dp,
+                            x->dp,
+                            n - from,
+                            true};
+        struct tile to_k = {q->ds + from * BLOCK + j,
+                            BLOCK,
+                            q->q + (row + from) * x->dp,
+                            x->dp,
+                            dk + j * x->dp,
+                            x->dp,
+                            n - from,
+                            true};
         tile_columns(&to_v, rows, x->dp);
         tile_columns(&to_k, rows, x->dp);
     }
 }
 
 /* sums (n, dp) += factor·x: what earlier runs of queries found. */
-static void add_rows(float *sums, const float *x, int64_t stride, int64_t n, const struct head *head, float factor)
+static void add_rows(float *sums, const float *x, int64_t stride, int64_t n,
+                     const struct head *head, float factor)
 {
     for (int64_t i = 0; i < n; i++)
         for (int64_t e = 0; e < head->d; e++)
             sums[i * head->dp + e] += factor * x[i * stride + e];
 }
 
-/* A run of queries against all keys they may see. dk and dv of earlier runs lie in dqkv already and are gone on with. */
-static void bwd_run(const struct bwd_head *h, struct queries *q, struct keys *keys, float *dk, float *dv)
+/* A run of queries against all keys they may see. dk and dv of earlier runs lie in dqkv already and
+ * are gone on with. */
+static void bwd_run(const struct bwd_head *h, struct queries *q, struct keys *keys, float *dk,
+                    float *dv)
 {
     const struct head *x = &h->x;
     int64_t stride = 3 * x->c, end = q->first + q->n;
@@ -538,7 +593,8 @@ static void bwd_part(void *arg, int bh, int thread_i)
 {
     const struct bwd_work *w = arg;
     const struct attention_bwd *a = w->a;
-    struct bwd_head h = {.x = head_of(&a->qkv, &a->mask, &a->dropout, bh, (int64_t[3]){a->t, a->h, a->d})};
+    struct bwd_head h = {
+        .x = head_of(&a->qkv, &a->mask, &a->dropout, bh, (int64_t[3]){a->t, a->h, a->d})};
     int64_t at = bh / a->h * a->t * h.x.c + bh % a->h * a->d, tile = BLOCK * h.x.dp;
     h.dout = (const float *)a->dout.data + at;
     h.out = (const float *)a->out.data + at;
@@ -547,7 +603,8 @@ static void bwd_part(void *arg, int bh, int thread_i)
     h.dk = h.dq + h.x.c;
     h.dv = h.dk + h.x.c;
     float *scratch = (float *)(void *)w->cpu->scratch[thread_i];
-    struct keys keys = {.kt = scratch, .vt = scratch + tile, .k = scratch + 2 * tile, .bias = scratch + 5 * tile};
+    struct keys keys = {
+        .kt = scratch, .vt = scratch + tile, .k = scratch + 2 * tile, .bias = scratch + 5 * tile};
     struct queries q = {.p = keys.bias + BLOCK, .ds = keys.bias + BLOCK + BLOCK * BLOCK};
     q.lse2 = q.ds + BLOCK * BLOCK;
     q.delta = q.lse2 + w->run_max;

@@ -1,8 +1,9 @@
-/* attention_f32 — attention of float tensors, in float throughout: tiles in shared memory, no tensor cores.
+/* attention_f32 — attention of float tensors, in float throughout: tiles in shared memory, no
+ * tensor cores.
  *
- * The path of PRECISION=fp32: for proof and for small runs, made to be right and not too slow. The walk over tiles is the
- * one of attention.cu and attention_bwd.cu. Rows in shared memory are D+1 floats apart, so that lanes that read one column
- * of 16 rows meet different banks. */
+ * The path of PRECISION=fp32: for proof and for small runs, made to be right and not too slow. The
+ * walk over tiles is the one of attention.cu and attention_bwd.cu. Rows in shared memory are D+1
+ * floats apart, so that lanes that read one column of 16 rows meet different banks. */
 #ifndef CONVOY_KERNELS_ATTENTION_F32_CUH
 #define CONVOY_KERNELS_ATTENTION_F32_CUH
 
@@ -12,7 +13,8 @@ constexpr int F32_THREADS = 256, F32_BM = 64, F32_BN = 32;
 
 /* ROWS rows of d floats to shared memory, D+1 apart; what is not there is zero. */
 template <int ROWS, int D>
-__device__ static inline void f32_fetch(float *tile, const float *from, int64_t stride, int rows_n, int d)
+__device__ static inline void f32_fetch(float *tile, const float *from, int64_t stride, int rows_n,
+                                        int d)
 {
     for (int i = (int)threadIdx.x; i < ROWS * D; i += F32_THREADS) {
         int row = i / D, col = i % D;
@@ -36,13 +38,17 @@ __device__ static inline float f32_row_max(float x)
     return x;
 }
 
-/* Thread (ty,tx) of 16×16 has queries 4·ty … 4·ty+3, keys tx and tx+16 of a tile, columns tx, tx+16, … of the result. */
-template <int D> __global__ void __launch_bounds__(F32_THREADS) attention_fwd_f32(attention_args<float> a)
+/* Thread (ty,tx) of 16×16 has queries 4·ty … 4·ty+3, keys tx and tx+16 of a tile, columns tx,
+ * tx+16, … of the result. */
+template <int D>
+__global__ void __launch_bounds__(F32_THREADS) attention_fwd_f32(attention_args<float> a)
 {
     CUDA_SHARED(shared);
-    float *q_tile = (float *)shared, *k_tile = q_tile + F32_BM * (D + 1), *v_tile = k_tile + F32_BN * (D + 1);
+    float *q_tile = (float *)shared, *k_tile = q_tile + F32_BM * (D + 1),
+          *v_tile = k_tile + F32_BN * (D + 1);
     float *p_tile = v_tile + F32_BN * (D + 1); /* (BM, BN+1) */
-    int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16, first = (int)(gridDim.x - 1 - blockIdx.x) * F32_BM;
+    int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16,
+        first = (int)(gridDim.x - 1 - blockIdx.x) * F32_BM;
     int64_t b = blockIdx.z, bh = b * a.h + blockIdx.y, c = (int64_t)a.h * a.d, stride = 3 * c;
     const float *q = a.qkv + attention_qkv_at(a, b, blockIdx.y), *k = q + c, *v = k + c;
     float o[4][D / 16] = {}, max[4], sum[4] = {};
@@ -71,15 +77,18 @@ template <int D> __global__ void __launch_bounds__(F32_THREADS) attention_fwd_f3
                 int j = key + tx + 16 * e;
                 s[r][e] = j > i || attention_is_hidden(a, b, j) ? -INFINITY : s[r][e] * a.scale;
             }
-            float top = fmaxf(max[r], f32_row_max(fmaxf(s[r][0], s[r][1]))), from = top == -INFINITY ? 0 : top;
+            float top = fmaxf(max[r], f32_row_max(fmaxf(s[r][0], s[r][1]))),
+                  from = top == -INFINITY ? 0 : top;
             float keep = expf(max[r] - from);
             max[r] = top;
             float p0 = expf(s[r][0] - from), p1 = expf(s[r][1] - from);
             sum[r] = sum[r] * keep + (p0 + p1);
             for (int n = 0; n < D / 16; n++)
                 o[r][n] *= keep;
-            p_tile[(4 * ty + r) * (F32_BN + 1) + tx] = p0 * drop_factor(a.drop, attention_drop_at(a, bh, i, key + tx));
-            p_tile[(4 * ty + r) * (F32_BN + 1) + tx + 16] = p1 * drop_factor(a.drop, attention_drop_at(a, bh, i, key + tx + 16));
+            p_tile[(4 * ty + r) * (F32_BN + 1) + tx] =
+                p0 * drop_factor(a.drop, attention_drop_at(a, bh, i, key + tx));
+            p_tile[(4 * ty + r) * (F32_BN + 1) + tx + 16] =
+                p1 * drop_factor(a.drop, attention_drop_at(a, bh, i, key + tx + 16));
         }
         __syncwarp(); /* a row's 16 threads are in one warp */
         for (int j = 0; j < F32_BN; j++)
@@ -105,30 +114,39 @@ template <int D> __global__ void __launch_bounds__(F32_THREADS) attention_fwd_f3
     }
 }
 
-template <int D> static inline int f32_fwd_launch(const struct cuda *cuda, const attention_args<float> &x, int64_t b)
+template <int D>
+static inline int f32_fwd_launch(const struct cuda *cuda, const attention_args<float> &x, int64_t b)
 {
     dim3 grid((unsigned)ceil_div(x.t, F32_BM), (unsigned)x.h, (unsigned)b);
     size_t floats = (size_t)(F32_BM + 2 * F32_BN) * (D + 1) + F32_BM * (F32_BN + 1);
     if (!cuda_shares(cuda, floats * sizeof(float)))
         return CUDA_REFUSAL_SHARED;
-    return cuda_launch(attention_fwd_f32<D>, grid, dim3(F32_THREADS), floats * sizeof(float), cuda->stream, x);
+    return cuda_launch(attention_fwd_f32<D>, grid, dim3(F32_THREADS), floats * sizeof(float),
+                       cuda->stream, x);
 }
-static inline int attention_f32_fwd(const struct cuda *cuda, const attention_args<float> &x, int64_t b)
+static inline int attention_f32_fwd(const struct cuda *cuda, const attention_args<float> &x,
+                                    int64_t b)
 {
-    return x.d <= 64 ? f32_fwd_launch<64>(cuda, x, b) : x.d <= 128 ? f32_fwd_launch<128>(cuda, x, b) : f32_fwd_launch<256>(cuda, x, b);
+    return x.d <= 64    ? f32_fwd_launch<64>(cuda, x, b)
+           : x.d <= 128 ? f32_fwd_launch<128>(cuda, x, b)
+                        : f32_fwd_launch<256>(cuda, x, b);
 }
 
-/* ---- backward: a block takes keys 32 at a time and walks over the queries at or after them, 32 at a time ---------- */
+/* ---- backward: a block takes keys 32 at a time and walks over the queries at or after them, 32 at
+ * a time ---- */
 
 constexpr int F32_BK = 32;
 
-/* Thread (ty,tx): queries 2·ty, 2·ty+1 and keys tx, tx+16 of S; for sums over rows, row ty or ty+16, columns tx, tx+16, … */
+/* Thread (ty,tx): queries 2·ty, 2·ty+1 and keys tx, tx+16 of S; for sums over rows, row ty or
+ * ty+16, columns tx, tx+16, … */
 template <int D> struct f32_bwd_tiles {
     float *q, *dout, *k, *v, *p, *ds, *lse, *delta; /* p, ds (queries, BK+1) */
 };
 
 template <int D>
-__device__ static inline void f32_bwd_probs(const attention_args<float> &a, const f32_bwd_tiles<D> &x, int64_t bh, int query, int key)
+__device__ static inline void f32_bwd_probs(const attention_args<float> &a,
+                                            const f32_bwd_tiles<D> &x, int64_t bh, int query,
+                                            int key)
 {
     int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
 #pragma unroll
@@ -149,15 +167,23 @@ __device__ static inline void f32_bwd_probs(const attention_args<float> &a, cons
         }
 }
 
-template <int D> __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f32(attention_args<float> a)
+template <int D>
+__global__ void __launch_bounds__(F32_THREADS) attention_bwd_f32(attention_args<float> a)
 {
     CUDA_SHARED(shared);
     constexpr int TILE = F32_BK * (D + 1), SQUARE = F32_BK * (F32_BK + 1);
     float *all = (float *)shared;
-    f32_bwd_tiles<D> x = {all, all + TILE, all + 2 * TILE, all + 3 * TILE, all + 4 * TILE, all + 4 * TILE + SQUARE,
-                          all + 4 * TILE + 2 * SQUARE, all + 4 * TILE + 2 * SQUARE + F32_BK};
+    f32_bwd_tiles<D> x = {all,
+                          all + TILE,
+                          all + 2 * TILE,
+                          all + 3 * TILE,
+                          all + 4 * TILE,
+                          all + 4 * TILE + SQUARE,
+                          all + 4 * TILE + 2 * SQUARE,
+                          all + 4 * TILE + 2 * SQUARE + F32_BK};
     int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16, t_padded = (int)round_up(a.t, 64);
-    int64_t local = blockIdx.y, bh = a.bh_first + local, b = bh / a.h, c = (int64_t)a.h * a.d, stride = 3 * c;
+    int64_t local = blockIdx.y, bh = a.bh_first + local, b = bh / a.h, c = (int64_t)a.h * a.d,
+            stride = 3 * c;
     int64_t at = attention_qkv_at(a, b, bh % a.h);
     const float *q = a.qkv + at, *dout = a.dout + attention_out_at(a, b, bh % a.h);
     float *acc = a.acc + ((int64_t)blockIdx.x * a.bh_n + local) * t_padded * D;
@@ -173,7 +199,8 @@ template <int D> __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f3
             if (threadIdx.x < F32_BK) {
                 int i = query + (int)threadIdx.x;
                 float lse = i < a.t ? a.lse_in[bh * a.t + i] : INFINITY;
-                x.lse[threadIdx.x] = lse == -INFINITY ? INFINITY : lse; /* such a row's probabilities are all 0 */
+                /* such a row's probabilities are all 0 */
+                x.lse[threadIdx.x] = lse == -INFINITY ? INFINITY : lse;
                 x.delta[threadIdx.x] = i < a.t ? a.delta[local * a.t + i] : 0;
             }
             __syncthreads();
@@ -185,10 +212,13 @@ template <int D> __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f3
 #pragma unroll
                 for (int n = 0; n < D / 16; n++) {
                     int col = tx + 16 * n;
-                    float *to = acc + (int64_t)(query + row) * D + col, dq = key == (int)blockIdx.x * F32_BK ? 0 : *to;
+                    float *to = acc + (int64_t)(query + row) * D + col,
+                          dq = key == (int)blockIdx.x * F32_BK ? 0 : *to;
                     for (int i = 0; i < F32_BK; i++) {
-                        dv[r][n] = fmaf(x.p[i * (F32_BK + 1) + row], x.dout[i * (D + 1) + col], dv[r][n]);
-                        dk[r][n] = fmaf(x.ds[i * (F32_BK + 1) + row], x.q[i * (D + 1) + col], dk[r][n]);
+                        dv[r][n] =
+                            fmaf(x.p[i * (F32_BK + 1) + row], x.dout[i * (D + 1) + col], dv[r][n]);
+                        dk[r][n] =
+                            fmaf(x.ds[i * (F32_BK + 1) + row], x.q[i * (D + 1) + col], dk[r][n]);
                         dq = fmaf(x.ds[row * (F32_BK + 1) + i], x.k[i * (D + 1) + col], dq);
                     }
                     *to = dq; /* the same thread at every tile of keys */
@@ -208,13 +238,14 @@ template <int D> __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f3
     }
 }
 
-template <int D> static inline int f32_bwd_launch(const struct cuda *cuda, const attention_args<float> &x)
+template <int D>
+static inline int f32_bwd_launch(const struct cuda *cuda, const attention_args<float> &x)
 {
     size_t floats = (size_t)4 * F32_BK * (D + 1) + 2 * F32_BK * (F32_BK + 1) + 2 * F32_BK;
     if (!cuda_shares(cuda, floats * sizeof(float)))
         return CUDA_REFUSAL_SHARED;
-    return cuda_launch(attention_bwd_f32<D>, dim3((unsigned)x.splits_n, (unsigned)x.bh_n), dim3(F32_THREADS), floats * sizeof(float),
-                       cuda->stream, x);
+    return cuda_launch(attention_bwd_f32<D>, dim3((unsigned)x.splits_n, (unsigned)x.bh_n),
+                       dim3(F32_THREADS), floats * sizeof(float), cuda->stream, x);
 }
 
 #endif

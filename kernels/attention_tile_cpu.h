@@ -1,8 +1,9 @@
-/* attention_tile_cpu — the small dense products of attention, held in registers, and a transpose. Included by
- * attention_cpu.c only. It knows nothing of softmax, masks or heads.
+/* attention_tile_cpu — the small dense products of attention, held in registers, and a transpose.
+ * Included by attention_cpu.c only. It knows nothing of softmax, masks or heads.
  *
- * All of attention's products are C (+)= A·B with few rows of A at a time: each element of A is spread over a vector,
- * each row of B is read as it lies. TILE_ROWS × TILE_VECS sums stay in registers for the whole sum over k. */
+ * All of attention's products are C (+)= A·B with few rows of A at a time: each element of A is
+ * spread over a vector, each row of B is read as it lies. TILE_ROWS × TILE_VECS sums stay in
+ * registers for the whole sum over k. */
 #ifndef CONVOY_KERNELS_ATTENTION_TILE_CPU_H
 #define CONVOY_KERNELS_ATTENTION_TILE_CPU_H
 
@@ -26,9 +27,11 @@ struct tile {
     bool is_added; /* to what is in c */
 };
 
-/* A(r,k) lies at a[r·stride + k], or, across, at a[k·stride + r]. Rows, vecs and across are constants where inlined. */
-static inline __attribute__((always_inline)) void tile_product(const struct tile *t, int64_t column, const int rows,
-                                                               const int vecs, const bool across)
+/* A(r,k) lies at a[r·stride + k], or, across, at a[k·stride + r]. Rows, vecs and across are
+ * constants where inlined. */
+static inline __attribute__((always_inline)) void tile_product(const struct tile *t, int64_t column,
+                                                               const int rows, const int vecs,
+                                                               const bool across)
 {
     vec sum[TILE_ROWS][TILE_VECS];
     const float *a = t->a, *b = t->b + column;
@@ -61,21 +64,27 @@ static inline __attribute__((always_inline)) void tile_product(const struct tile
             vec_store(c + r * c_stride + v * VEC_W, sum[r][v]);
 }
 
-#define TILE_FN(rows, vecs)                                                                                 \
-    static void tile_rows_##rows##_##vecs(const struct tile *t, int64_t column)                             \
-    {                                                                                                       \
-        tile_product(t, column, rows, vecs, false);                                                         \
-    }                                                                                                       \
-    static void tile_columns_##rows##_##vecs(const struct tile *t, int64_t column)                          \
-    {                                                                                                       \
-        tile_product(t, column, rows, vecs, true);                                                          \
+#define TILE_FN(rows, vecs)                                                        \
+    static void tile_rows_##rows##_##vecs(const struct tile *t, int64_t column)    \
+    {                                                                              \
+        tile_product(t, column, rows, vecs, false);                                \
+    }                                                                              \
+    static void tile_columns_##rows##_##vecs(const struct tile *t, int64_t column) \
+    {                                                                              \
+        tile_product(t, column, rows, vecs, true);                                 \
     }
 #if TILE_VECS == 4
 #define TILE_FNS(rows) TILE_FN(rows, 1) TILE_FN(rows, 2) TILE_FN(rows, 3) TILE_FN(rows, 4)
-#define TILE_LIST(way, rows) {NULL, way##_##rows##_1, way##_##rows##_2, way##_##rows##_3, way##_##rows##_4}
+#define TILE_LIST(way, rows)                                                         \
+    {                                                                                \
+        NULL, way##_##rows##_1, way##_##rows##_2, way##_##rows##_3, way##_##rows##_4 \
+    }
 #else
 #define TILE_FNS(rows) TILE_FN(rows, 1) TILE_FN(rows, 2)
-#define TILE_LIST(way, rows) {NULL, way##_##rows##_1, way##_##rows##_2}
+#define TILE_LIST(way, rows)                     \
+    {                                            \
+        NULL, way##_##rows##_1, way##_##rows##_2 \
+    }
 #endif
 TILE_FNS(1)
 TILE_FNS(2)
@@ -83,18 +92,18 @@ TILE_FNS(4)
 TILE_FNS(6)
 
 typedef void tile_fn(const struct tile *t, int64_t column);
-static tile_fn *const tile_rows_fn[TILE_ROWS + 1][TILE_VECS + 1] = {
-    [1] = TILE_LIST(tile_rows, 1),
-    [2] = TILE_LIST(tile_rows, 2),
-    [4] = TILE_LIST(tile_rows, 4),
-    [6] = TILE_LIST(tile_rows, 6)};
+static tile_fn *const tile_rows_fn[TILE_ROWS + 1][TILE_VECS + 1] = {[1] = TILE_LIST(tile_rows, 1),
+                                                                    [2] = TILE_LIST(tile_rows, 2),
+                                                                    [4] = TILE_LIST(tile_rows, 4),
+                                                                    [6] = TILE_LIST(tile_rows, 6)};
 static tile_fn *const tile_columns_fn[TILE_ROWS + 1][TILE_VECS + 1] = {
     [1] = TILE_LIST(tile_columns, 1),
     [2] = TILE_LIST(tile_columns, 2),
     [4] = TILE_LIST(tile_columns, 4),
     [6] = TILE_LIST(tile_columns, 6)};
 
-/* tile_rows, tile_columns — rows is 1, 2, 4 or 6; columns_n a multiple of VEC_W. The second takes A across. */
+/* tile_rows, tile_columns — rows is 1, 2, 4 or 6; columns_n a multiple of VEC_W. The second takes A
+ * across. */
 static inline void tile_rows(const struct tile *t, int rows, int64_t columns_n)
 {
     for (int64_t column = 0; column < columns_n; column += TILE_VECS * VEC_W) {
@@ -119,15 +128,16 @@ static inline veci tile_lane(void)
     return lane;
 }
 
-/* tile_turn — a VEC_W × VEC_W square in registers: row[i][l] ↔ row[l][i]. In step `s`, rows i and i+s swap the lanes
- * whose number differs from theirs in bit s. */
+/* tile_turn — a VEC_W × VEC_W square in registers: row[i][l] ↔ row[l][i]. In step `s`, rows i and
+ * i+s swap the lanes whose number differs from theirs in bit s. */
 static inline __attribute__((always_inline)) void tile_turn(vec row[VEC_W])
 {
     veci lane = tile_lane();
 #pragma GCC unroll 4
     for (int s = 1; s < VEC_W; s *= 2) {
         veci odd = (lane & s) != 0;
-        veci low = (odd & (lane - s + VEC_W)) | (~odd & lane), high = (odd & (lane + VEC_W)) | (~odd & (lane + s));
+        veci low = (odd & (lane - s + VEC_W)) | (~odd & lane),
+             high = (odd & (lane + VEC_W)) | (~odd & (lane + s));
 #pragma GCC unroll 16
         for (int i = 0; i < VEC_W; i++)
             if (!(i & s)) {
@@ -148,14 +158,18 @@ static inline float tile_max(vec x)
 #endif
 }
 
-/* tile_square — one square of a transpose; n rows and width columns of it are there, the rest of the rows is zero. */
-static inline __attribute__((always_inline)) void tile_square(float *out, int64_t out_stride, const float *x,
-                                                              int64_t stride, const int64_t n, const int64_t width)
+/* tile_square — one square of a transpose; n rows and width columns of it are there, the rest of
+ * the rows is zero. */
+static inline __attribute__((always_inline)) void tile_square(float *out, int64_t out_stride,
+                                                              const float *x, int64_t stride,
+                                                              const int64_t n, const int64_t width)
 {
     vec row[VEC_W];
 #pragma GCC unroll 16
     for (int r = 0; r < VEC_W; r++)
-        row[r] = r >= n ? vec_set(0) : width == VEC_W ? vec_load(x + r * stride) : vec_load_n(x + r * stride, (int)width);
+        row[r] = r >= n           ? vec_set(0)
+                 : width == VEC_W ? vec_load(x + r * stride)
+                                  : vec_load_n(x + r * stride, (int)width);
     tile_turn(row);
 #pragma GCC unroll 16
     for (int r = 0; r < VEC_W; r++)
@@ -163,16 +177,20 @@ static inline __attribute__((always_inline)) void tile_square(float *out, int64_
             vec_store(out + r * out_stride, row[r]);
 }
 
-/* tile_transpose — out (d, out_stride) ← n rows of x (n, d): out[e][i] = x[i][e]; columns from n on become zero. */
-static inline void tile_transpose(float *out, int64_t out_stride, const float *x, int64_t stride, int64_t n, int64_t d)
+/* tile_transpose — out (d, out_stride) ← n rows of x (n, d): out[e][i] = x[i][e]; columns from n on
+ * become zero. */
+static inline void tile_transpose(float *out, int64_t out_stride, const float *x, int64_t stride,
+                                  int64_t n, int64_t d)
 {
     for (int64_t i = 0; i < out_stride; i += VEC_W)
         for (int64_t e = 0; e < d; e += VEC_W) {
             int64_t width = d - e < VEC_W ? d - e : VEC_W;
             if (i + VEC_W <= n && width == VEC_W)
-                tile_square(out + e * out_stride + i, out_stride, x + i * stride + e, stride, VEC_W, VEC_W);
+                tile_square(out + e * out_stride + i, out_stride, x + i * stride + e, stride, VEC_W,
+                            VEC_W);
             else
-                tile_square(out + e * out_stride + i, out_stride, x + i * stride + e, stride, n - i, width);
+                tile_square(out + e * out_stride + i, out_stride, x + i * stride + e, stride, n - i,
+                            width);
         }
 }
 

@@ -6,12 +6,13 @@
 #include "kernels/cpu.h"
 #include "kernels/bf16.h"
 
-/* f16: a sign, 5 bits of exponent (15 is 2^0), 10 of the rest; exponent 0 counts in units of 2^-24. By its bits, for
- * not every compiler has the type. */
+/* f16: a sign, 5 bits of exponent (15 is 2^0), 10 of the rest; exponent 0 counts in units of 2^-24.
+ * By its bits, for not every compiler has the type. */
 static float half_get(uint16_t h)
 {
     const uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fff;
-    uint32_t bits = sign | ((rest << 13) + (rest < 0x7c00 ? 112u << 23 : 224u << 23)); /* 127 - 15, and all ones stay so */
+    /* 127 - 15, and all ones stay so */
+    uint32_t bits = sign | ((rest << 13) + (rest < 0x7c00 ? 112u << 23 : 224u << 23));
     float x;
     if (rest < 0x400)
         return sign ? -(float)rest * 0x1p-24f : (float)rest * 0x1p-24f;
@@ -19,7 +20,8 @@ static float half_get(uint16_t h)
     return x;
 }
 
-/* To nearest, ties to even: of what is below 2^-14 the addition to 1/2 rounds, whose last bit counts 2^-24. */
+/* To nearest, ties to even: of what is below 2^-14 the addition to 1/2 rounds, whose last bit
+ * counts 2^-24. */
 static uint16_t half_put(float x)
 {
     uint32_t bits, small;

@@ -1,5 +1,6 @@
-/* column — sums over rows (column.h), in two stages whose cut is fixed by the shape. Each warp of a block
- * takes every WARPS-th row of the block's run, a lane four columns where addresses allow, else one; the warps' sums are added
+/* column — sums over rows (column.h), in two stages whose cut is fixed by the shape. Each warp of a
+ * block takes every WARPS-th row of the block's run, a lane four columns where addresses allow,
+ * else one; the warps' sums are added
  * in order, then the runs'. */
 #include "kernels/column.h"
 #include "kernels/stride.cuh"
@@ -8,11 +9,13 @@ constexpr int WARPS = 8, WIDTH = 4, AHEAD = 4;
 constexpr int64_t RUN_LEAST = 64, RUNS_MOST = 512;
 
 template <typename T, int W>
-__global__ void column_runs(float *part, const T *x, int64_t n, int64_t c, int64_t stride, int64_t run)
+__global__ void column_runs(float *part, const T *x, int64_t n, int64_t c, int64_t stride,
+                            int64_t run)
 {
     __align__(16) __shared__ float all[WARPS][WARP * W];
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
-    int64_t block = (int64_t)blockIdx.y * WARP * W, column = block + lane * W, first = blockIdx.x * run;
+    int64_t block = (int64_t)blockIdx.y * WARP * W, column = block + lane * W,
+            first = blockIdx.x * run;
     int64_t end = first + run < n ? first + run : n;
     float sum[W] = {};
     for (int64_t i = first + warp; i < end && column < c; i += AHEAD * WARPS) {
@@ -36,7 +39,8 @@ __global__ void column_runs(float *part, const T *x, int64_t n, int64_t c, int64
     }
 }
 
-/* Sums over the warps of a block of what each lane holds; warp 0 gets them. Not static, as block_sum (common.cuh). */
+/* Sums over the warps of a block of what each lane holds; warp 0 gets them. Not static, as
+ * block_sum (common.cuh). */
 __device__ inline float over_warps(float x)
 {
     __shared__ float part[WARPS][WARP];
@@ -49,7 +53,8 @@ __device__ inline float over_warps(float x)
     return sum;
 }
 
-static __global__ void column_parts(float *out, const float *part, int64_t parts_n, int64_t c, bool accumulate)
+static __global__ void column_parts(float *out, const float *part, int64_t parts_n, int64_t c,
+                                    bool accumulate)
 {
     int64_t column = (int64_t)blockIdx.x * WARP + threadIdx.x % WARP;
     float sum = 0;
@@ -75,11 +80,13 @@ extern "C" int column_sum_cuda(const struct cuda *cuda, const struct column_sum 
     if (runs > 0)
         CUDA_TRY(cuda_floats(a->x.dtype, [&](auto t) {
             using T = decltype(t);
-            bool is_wide = a->c % WIDTH == 0 && a->stride % WIDTH == 0 && (uintptr_t)a->x.data % (WIDTH * sizeof(T)) == 0;
+            bool is_wide = a->c % WIDTH == 0 && a->stride % WIDTH == 0 &&
+                           (uintptr_t)a->x.data % (WIDTH * sizeof(T)) == 0;
             dim3 grid((unsigned)runs, (unsigned)(is_wide ? ceil_div(columns, WIDTH) : columns));
-            return cuda_launch(is_wide ? column_runs<T, WIDTH> : column_runs<T, 1>, grid, WARPS * WARP, 0, cuda->stream, part,
-                               (const T *)a->x.data, a->n, a->c, a->stride, run);
+            return cuda_launch(is_wide ? column_runs<T, WIDTH> : column_runs<T, 1>, grid,
+                               WARPS * WARP, 0, cuda->stream, part, (const T *)a->x.data, a->n,
+                               a->c, a->stride, run);
         }));
-    return cuda_launch(column_parts, (unsigned)columns, WARPS * WARP, 0, cuda->stream, (float *)a->out.data,
-                       (const float *)part, runs, a->c, a->accumulate);
+    return cuda_launch(column_parts, (unsigned)columns, WARPS * WARP, 0, cuda->stream,
+                       (float *)a->out.data, (const float *)part, runs, a->c, a->accumulate);
 }

@@ -1,11 +1,13 @@
-/* column — sums over the rows of a matrix: what a bias gradient is, where no product folds it in. CUDA only. */
+/* column — sums over the rows of a matrix: what a bias gradient is, where no product folds it in.
+ * CUDA only. */
 #ifndef CONVOY_KERNELS_COLUMN_H
 #define CONVOY_KERNELS_COLUMN_H
 #include "kernels/cuda.h"
 
 /* column_sum — out[c] (+)= Σ_n x[n,c].
  * out  out (C) f32: added to when accumulate, else written | in  x (N,C) row stride `stride` ≥ C
- * The order of the sum depends on the shape alone. nmse to a sum in double 1e-12. Uses cuda->scratch. */
+ * The order of the sum depends on the shape alone. nmse to a sum in double 1e-12. Uses
+ * cuda->scratch. */
 struct column_sum {
     struct tensor out, x;
     int64_t n, c, stride;

@@ -23,7 +23,8 @@ static float sum_f32(const struct combine *a, int64_t i, int first, int n)
     int left = left_half(n);
     if (n > 1)
         return sum_f32(a, i, first, left) + sum_f32(a, i, first + left, n - left);
-    return t.dtype == DTYPE_BF16 ? bf16_to_float(((const uint16_t *)t.data)[i]) : ((const float *)t.data)[i];
+    return t.dtype == DTYPE_BF16 ? bf16_to_float(((const uint16_t *)t.data)[i])
+                                 : ((const float *)t.data)[i];
 }
 
 static double sum_f64(const struct combine *a, int64_t i, int first, int n)

@@ -1,8 +1,8 @@
 /* combine — sums of many sources along a fixed tree (combine.h).
  *
- * A thread takes the sources in their order and keeps the sums of finished left halves, one for each power of two, like
- * the digits of a counter: source s, whose lowest bits are ones, closes so many halves. So the tree needs no memory but
- * registers, and each source is read once. */
+ * A thread takes the sources in their order and keeps the sums of finished left halves, one for
+ * each power of two, like the digits of a counter: source s, whose lowest bits are ones, closes so
+ * many halves. So the tree needs no memory but registers, and each source is read once. */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;
@@ -18,19 +18,27 @@ struct combine_sources {
 };
 
 /* load_sum, store_sum — W elements as what they are added in. */
-template <typename T, int W> __device__ static inline void load_sum(float (&x)[W], const T *p) { load_n(x, p); }
+template <typename T, int W> __device__ static inline void load_sum(float (&x)[W], const T *p)
+{
+    load_n(x, p);
+}
 __device__ static inline void load_sum(double (&x)[1], const double *p) { x[0] = *p; }
-template <typename T, int W> __device__ static inline void store_sum(T *p, const float (&x)[W]) { store_n(p, x); }
+template <typename T, int W> __device__ static inline void store_sum(T *p, const float (&x)[W])
+{
+    store_n(p, x);
+}
 __device__ static inline void store_sum(double *p, const double (&x)[1]) { *p = x[0]; }
 
-template <typename Sum, int W> __device__ static inline void add_left(Sum (&right)[W], const Sum (&left)[W])
+template <typename Sum, int W>
+__device__ static inline void add_left(Sum (&right)[W], const Sum (&left)[W])
 {
 #pragma unroll
     for (int j = 0; j < W; j++)
         right[j] = left[j] + right[j];
 }
 
-template <typename Sum, int W> __device__ static inline void keep(Sum (&to)[W], const Sum (&from)[W])
+template <typename Sum, int W>
+__device__ static inline void keep(Sum (&to)[W], const Sum (&from)[W])
 {
 #pragma unroll
     for (int j = 0; j < W; j++)
@@ -79,13 +87,16 @@ static int launch(const struct cuda *cuda, const struct combine *a)
     const unsigned blocks = cuda_blocks(cuda, ceil_div(a->elems, W), THREADS);
     auto kernel = a->sources_n <= FEW ? combine_tree<To, From, Sum, W, levels_of(FEW)>
                                       : combine_tree<To, From, Sum, W, levels_of(COMBINE_MOST)>;
-    return cuda_launch(kernel, blocks, THREADS, 0, cuda->stream, (To *)a->out.data, sources, a->elems);
+    return cuda_launch(kernel, blocks, THREADS, 0, cuda->stream, (To *)a->out.data, sources,
+                       a->elems);
 }
 
-template <typename To, typename From> static int launch_wide(const struct cuda *cuda, const struct combine *a)
+template <typename To, typename From>
+static int launch_wide(const struct cuda *cuda, const struct combine *a)
 {
     constexpr int W = 4;
-    bool is_wide = a->elems % W == 0 && a->stride % W == 0 && all_aligned<To>(a->elems, {a->out.data}) &&
+    bool is_wide = a->elems % W == 0 && a->stride % W == 0 &&
+                   all_aligned<To>(a->elems, {a->out.data}) &&
                    all_aligned<From>(a->elems, {a->in.data, a->own.data}) &&
                    (a->sources_n == 1 || all_aligned<From>(a->stride, {a->in.data}));
     return is_wide ? launch<To, From, float, W>(cuda, a) : launch<To, From, float, 1>(cuda, a);

@@ -1,9 +1,10 @@
-/* common — what every .cu file shares: element types, 16-byte accesses, reductions, dropout's numbers, launches.
+/* common — what every .cu file shares: element types, 16-byte accesses, reductions, dropout's
+ * numbers, launches.
  *
- * Two compilers read it: nvcc, and g++ with the emulation of tests/emu/emu.h (CONVOY_EMU) in front, so that every
- * kernel is proved without a GPU. A kernel uses CUDA C++ as both know it; what only nvcc knows (inline PTX) is
- * wrapped here and in tensor_core.cuh. It knows nothing of operations. Sums in a warp or block have one fixed
- * order. */
+ * Two compilers read it: nvcc, and g++ with the emulation of tests/emu/emu.h (CONVOY_EMU) in front,
+ * so that every kernel is proved without a GPU. A kernel uses CUDA C++ as both know it; what only
+ * nvcc knows (inline PTX) is wrapped here and in tensor_core.cuh. It knows nothing of operations.
+ * Sums in a warp or block have one fixed order. */
 #ifndef CONVOY_KERNELS_COMMON_CUH
 #define CONVOY_KERNELS_COMMON_CUH
 
@@ -30,18 +31,22 @@ constexpr unsigned WARP_ALL = 0xFFFFFFFFu;
 #define CUDA_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 #endif
 
-/* ---- launches ------------------------------------------------------------------------------------------------ */
+/* ---- launches ---- */
 
-/* cuda_launch — kernel<<<grid, block, shared_bytes, stream>>>(args...); asks for more than 48 KiB of shared memory
- * itself. Returns 0 or a cudaError_t. A block is a whole number of warps. */
+/* cuda_launch — kernel<<<grid, block, shared_bytes, stream>>>(args...); asks for more than 48 KiB
+ * of shared memory itself. Returns 0 or a cudaError_t. A block is a whole number of warps. */
 template <typename... Params, typename... Args>
-static inline int cuda_launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, void *stream, Args... args)
+static inline int cuda_launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
+                              void *stream, Args... args)
 {
 #ifdef CONVOY_EMU
-    return emu_submit(stream, [=] { return emu_launch(grid, block, shared_bytes, [&] { kernel(static_cast<Params>(args)...); }); });
+    return emu_submit(stream, [=] {
+        return emu_launch(grid, block, shared_bytes, [&] { kernel(static_cast<Params>(args)...); });
+    });
 #else
     if (shared_bytes > 48 * 1024) {
-        cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+        cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             (int)shared_bytes);
         if (e != cudaSuccess)
             return (int)e;
     }
@@ -57,36 +62,47 @@ static inline bool cuda_shares(const struct cuda *cuda, size_t bytes)
 }
 
 /* CUDA_TRY — leave a launcher with the first error. */
-#define CUDA_TRY(call)                                                                                      \
-    do {                                                                                                    \
-        int cuda_try_status = (call);                                                                       \
-        if (cuda_try_status != 0)                                                                           \
-            return cuda_try_status;                                                                         \
+#define CUDA_TRY(call)                \
+    do {                              \
+        int cuda_try_status = (call); \
+        if (cuda_try_status != 0)     \
+            return cuda_try_status;   \
     } while (0)
 
-/* cuda_floats — run(T()) with the C++ type of a floating dtype: float, bf16 or f16. run is a generic lambda that
- * returns the launcher's status: cuda_floats(a->x.dtype, [&](auto t) { using T = decltype(t); return
- * cuda_launch(k<T>, …); }) */
+/* cuda_floats — run(T()) with the C++ type of a floating dtype: float, bf16 or f16. run is a
+ * generic lambda that returns the launcher's status: cuda_floats(a->x.dtype, [&](auto t) { using T
+ * = decltype(t); return cuda_launch(k<T>, …); }) */
 template <typename Run> static inline int cuda_floats(enum dtype dtype, Run run)
 {
     switch (dtype) {
-    case DTYPE_F32: return run(float());
-    case DTYPE_BF16: return run(bf16());
-    case DTYPE_F16: return run(f16());
-    default: return CUDA_REFUSAL_DTYPE;
+    case DTYPE_F32:
+        return run(float());
+    case DTYPE_BF16:
+        return run(bf16());
+    case DTYPE_F16:
+        return run(f16());
+    default:
+        return CUDA_REFUSAL_DTYPE;
     }
 }
 
-__host__ __device__ static inline int64_t ceil_div(int64_t n, int64_t each) { return (n + each - 1) / each; }
-__host__ __device__ static inline int64_t round_up(int64_t n, int64_t each) { return ceil_div(n, each) * each; }
+__host__ __device__ static inline int64_t ceil_div(int64_t n, int64_t each)
+{
+    return (n + each - 1) / each;
+}
+__host__ __device__ static inline int64_t round_up(int64_t n, int64_t each)
+{
+    return ceil_div(n, each) * each;
+}
 
-/* cuda_aligned — may 16-byte accesses start at p, and at every row of row_elems elements after it? */
+/* cuda_aligned — may 16-byte accesses start at p, and at every row of row_elems elements after
+ * it? */
 template <typename T> static inline bool cuda_aligned(const T *p, int64_t row_elems)
 {
     return (uintptr_t)p % 16 == 0 && row_elems * (int64_t)sizeof(T) % 16 == 0;
 }
 
-/* ---- element types ------------------------------------------------------------------------------------------- */
+/* ---- element types ---- */
 
 __device__ static inline float to_float(float x) { return x; }
 __device__ static inline float to_float(bf16 x) { return __bfloat162float(x); }
@@ -98,7 +114,8 @@ template <> __device__ inline float from_float<float>(float x) { return x; }
 template <> __device__ inline bf16 from_float<bf16>(float x) { return __float2bfloat16_rn(x); }
 template <> __device__ inline f16 from_float<f16>(float x) { return __float2half_rn(x); }
 
-/* words — N elements of T as the 4, 8 or 16 bytes that one instruction moves. Element 0 is in the low bits of word
+/* words — N elements of T as the 4, 8 or 16 bytes that one instruction moves. Element 0 is in the
+ * low bits of word
  * 0. */
 template <typename T, int N> struct alignas(N * sizeof(T)) words {
     static_assert(N * sizeof(T) == 4 || N * sizeof(T) == 8 || N * sizeof(T) == 16, "one access");
@@ -119,8 +136,14 @@ template <typename T> __device__ static inline uint32_t pack2(float low, float h
 }
 template <typename T> __device__ static inline float unpack_low(uint32_t w);
 template <typename T> __device__ static inline float unpack_high(uint32_t w);
-template <> __device__ inline float unpack_low<bf16>(uint32_t w) { return __uint_as_float(w << 16); }
-template <> __device__ inline float unpack_high<bf16>(uint32_t w) { return __uint_as_float(w & 0xFFFF0000u); }
+template <> __device__ inline float unpack_low<bf16>(uint32_t w)
+{
+    return __uint_as_float(w << 16);
+}
+template <> __device__ inline float unpack_high<bf16>(uint32_t w)
+{
+    return __uint_as_float(w & 0xFFFF0000u);
+}
 template <> __device__ inline float unpack_low<f16>(uint32_t w)
 {
     uint16_t x = (uint16_t)w;
@@ -128,9 +151,13 @@ template <> __device__ inline float unpack_low<f16>(uint32_t w)
     memcpy(&h, &x, 2);
     return __half2float(h);
 }
-template <> __device__ inline float unpack_high<f16>(uint32_t w) { return unpack_low<f16>(w >> 16); }
+template <> __device__ inline float unpack_high<f16>(uint32_t w)
+{
+    return unpack_low<f16>(w >> 16);
+}
 
-template <typename T, int N> __device__ static inline void unpack(float (&x)[N], const words<T, N> &p)
+template <typename T, int N>
+__device__ static inline void unpack(float (&x)[N], const words<T, N> &p)
 {
     if constexpr (sizeof(T) == 4) {
 #pragma unroll
@@ -192,7 +219,8 @@ template <cache C> __device__ static inline void move_words(uint32_t *to, const 
 
 /* load_floats — N elements at p as floats; p aligned to N·sizeof(T) bytes, which is 4, 8, 16 or 32.
  * store_floats — the reverse, rounded. */
-template <cache C = CACHE_KEEP, typename T, int N> __device__ static inline void load_floats(float (&x)[N], const T *p)
+template <cache C = CACHE_KEEP, typename T, int N>
+__device__ static inline void load_floats(float (&x)[N], const T *p)
 {
     if constexpr (N * sizeof(T) > 16) {
         float low[N / 2], high[N / 2];
@@ -207,7 +235,8 @@ template <cache C = CACHE_KEEP, typename T, int N> __device__ static inline void
         unpack<T, N>(x, v);
     }
 }
-template <cache C = CACHE_KEEP, typename T, int N> __device__ static inline void store_floats(T *p, const float (&x)[N])
+template <cache C = CACHE_KEEP, typename T, int N>
+__device__ static inline void store_floats(T *p, const float (&x)[N])
 {
     if constexpr (N * sizeof(T) > 16) {
         float low[N / 2], high[N / 2];
@@ -222,7 +251,7 @@ template <cache C = CACHE_KEEP, typename T, int N> __device__ static inline void
     }
 }
 
-/* ---- reductions: every lane, or thread, gets the result ------------------------------------------------------ */
+/* ---- reductions: every lane, or thread, gets the result ---- */
 
 __device__ static inline float warp_sum(float x)
 {
@@ -246,9 +275,10 @@ __device__ static inline float warp_max(float x)
     return x;
 }
 
-/* block_sum, block_max — over all threads of a one-dimensional block; every thread must come, and all of them meet
- * twice. T is float or double. Not static: nvcc names the shared memory of static functions after the folder they
- * are compiled in, and a release would not be the same bytes everywhere. */
+/* block_sum, block_max — over all threads of a one-dimensional block; every thread must come, and
+ * all of them meet twice. T is float or double. Not static: nvcc names the shared memory of static
+ * functions after the folder they are compiled in, and a release would not be the same bytes
+ * everywhere. */
 template <typename T> __device__ inline T block_sum(T x)
 {
     __shared__ T part[WARP];
@@ -269,15 +299,17 @@ __device__ inline float block_max(float x)
     if (threadIdx.x % WARP == 0)
         part[threadIdx.x / WARP] = x;
     __syncthreads();
-    float max = warp_max((int)(threadIdx.x % WARP) < warps_n ? part[threadIdx.x % WARP] : -INFINITY);
+    float max =
+        warp_max((int)(threadIdx.x % WARP) < warps_n ? part[threadIdx.x % WARP] : -INFINITY);
     __syncthreads();
     return max;
 }
 
-/* ---- dropout: the numbers of base/rand.h --------------------------------------------------------------------- */
+/* ---- dropout: the numbers of base/rand.h ---- */
 
-/* What a kernel needs of a struct dropout; drop.threshold 0 and factor 1 when off. Where `now` is set, seed and
- * offset are read there at each draw: registers are dearer than a load that every thread shares. */
+/* What a kernel needs of a struct dropout; drop.threshold 0 and factor 1 when off. Where `now` is
+ * set, seed and offset are read there at each draw: registers are dearer than a load that every
+ * thread shares. */
 struct drop_args {
     uint64_t seed, stream, offset;
     const struct cuda_now *now;
@@ -298,7 +330,8 @@ static inline struct drop_args drop_args_of(const struct cuda *cuda, const struc
 __device__ static inline uint4 philox4(uint64_t seed, uint64_t stream, uint64_t block)
 {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
+    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = (uint32_t)stream,
+             c3 = (uint32_t)(stream >> 32);
 #pragma unroll
     for (int round = 0; round < 10; round++) {
         uint32_t h0 = __umulhi(0xD2511F53u, c0), h1 = __umulhi(0xCD9E8D57u, c2);
@@ -313,8 +346,14 @@ __device__ static inline uint4 philox4(uint64_t seed, uint64_t stream, uint64_t 
     return make_uint4(c0, c1, c2, c3);
 }
 
-__device__ static inline uint64_t drop_seed(const struct drop_args &d) { return d.now ? d.now->seed : d.seed; }
-__device__ static inline uint64_t drop_offset(const struct drop_args &d) { return d.now ? d.now->offset : d.offset; }
+__device__ static inline uint64_t drop_seed(const struct drop_args &d)
+{
+    return d.now ? d.now->seed : d.seed;
+}
+__device__ static inline uint64_t drop_offset(const struct drop_args &d)
+{
+    return d.now ? d.now->offset : d.offset;
+}
 
 /* drop_factor — what element i of the operation is multiplied by: 0 or 1/(1-p). */
 __device__ static inline float drop_factor(const struct drop_args &d, uint64_t i)
@@ -328,7 +367,8 @@ __device__ static inline float drop_factor(const struct drop_args &d, uint64_t i
 }
 
 /* drop_factors — of N elements from i on; whole blocks of four are drawn once. */
-template <int N> __device__ static inline void drop_factors(float (&x)[N], const struct drop_args &d, uint64_t i)
+template <int N>
+__device__ static inline void drop_factors(float (&x)[N], const struct drop_args &d, uint64_t i)
 {
 #pragma unroll
     for (int j = 0; j < N; j++)
@@ -346,10 +386,10 @@ template <int N> __device__ static inline void drop_factors(float (&x)[N], const
     }
 }
 
-/* ---- exponentials ---------------------------------------------------------------------------------------------- */
+/* ---- exponentials ---- */
 
-/* exp2_quick — 2^x, within 2^-22 of it, one instruction; below 2^-126 it is 0. exp2f and __expf keep what lies
- * below, and take four. */
+/* exp2_quick — 2^x, within 2^-22 of it, one instruction; below 2^-126 it is 0. exp2f and __expf
+ * keep what lies below, and take four. */
 __device__ static inline float exp2_quick(float x)
 {
 #ifdef CONVOY_EMU
@@ -362,22 +402,24 @@ __device__ static inline float exp2_quick(float x)
 #endif
 }
 
-/* ---- GELU, tanh form: 0.5u(1 + tanh(√(2/π)(u + 0.044715u³))) -------------------------------------------------- */
+/* ---- GELU, tanh form: 0.5u(1 + tanh(√(2/π)(u + 0.044715u³))) ---- */
 
 constexpr float GELU_A = 0.797884560802865356f, GELU_B = 0.044715f;
 
-/* ½(1 + tanh(z)) is 1/(1 + e) with e = exp(-2z), which keeps its digits where tanh is near -1. e is at most
- * exp(60). */
+/* ½(1 + tanh(z)) is 1/(1 + e) with e = exp(-2z), which keeps its digits where tanh is near -1. e is
+ * at most exp(60). */
 __device__ static inline float gelu_tail(float u)
 {
     return expf(fminf(60.0f, -2.0f * GELU_A * (u + GELU_B * u * u * u)));
 }
 __device__ static inline float gelu(float u) { return u / (1.0f + gelu_tail(u)); }
-/* s + u·(2z)'·s(1-s), s = 1/(1+e), 1-s = e·s; far from 0, s(1-s) is 0 but u·(2z)' may be infinite. */
+/* s + u·(2z)'·s(1-s), s = 1/(1+e), 1-s = e·s; far from 0, s(1-s) is 0 but u·(2z)' may be
+ * infinite. */
 __device__ static inline float gelu_grad(float u)
 {
     float e = gelu_tail(u), s = 1.0f / (1.0f + e), bell = e * s * s;
-    return bell < 1e-20f ? (u != u ? u : s) : s + u * (2.0f * GELU_A * (1.0f + 3.0f * GELU_B * u * u)) * bell;
+    return bell < 1e-20f ? (u != u ? u : s)
+                         : s + u * (2.0f * GELU_A * (1.0f + 3.0f * GELU_B * u * u)) * bell;
 }
 
 #endif

@@ -43,7 +43,8 @@ void compress_plain(const struct cpu *cpu, const struct compress *a)
     const float *x = a->x.data;
     float *residual = a->residual.data, y[COMPRESS_BLOCK], error[COMPRESS_BLOCK];
     uint8_t *out = a->packed.data;
-    for (int64_t first = 0; first < a->n; first += COMPRESS_BLOCK, out += compress_block_bytes(a->kind)) {
+    for (int64_t first = 0; first < a->n;
+         first += COMPRESS_BLOCK, out += compress_block_bytes(a->kind)) {
         int64_t n = a->n - first < COMPRESS_BLOCK ? a->n - first : COMPRESS_BLOCK;
         for (int64_t i = 0; i < n; i++)
             y[i] = x[first + i] + (residual ? residual[first + i] : 0);
@@ -78,7 +79,8 @@ void expand_plain(const struct cpu *cpu, const struct expand *a)
     (void)cpu;
     float *y = a->y.data;
     const uint8_t *block = a->packed.data;
-    for (int64_t first = 0; first < a->n; first += COMPRESS_BLOCK, block += compress_block_bytes(a->kind)) {
+    for (int64_t first = 0; first < a->n;
+         first += COMPRESS_BLOCK, block += compress_block_bytes(a->kind)) {
         int64_t n = a->n - first < COMPRESS_BLOCK ? a->n - first : COMPRESS_BLOCK;
         if (a->kind == COMPRESS_KIND_INT8)
             expand_block_int8(block, n, y + first);

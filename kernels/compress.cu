@@ -1,12 +1,15 @@
-/* compress — floats in fewer bytes and back (compress.h), byte for byte as on the CPU. A warp takes a block of
- * 256 elements, a lane every 32nd. Products and differences are rounded one by one, which keeps the compiler
- * from joining them. */
+/* compress — floats in fewer bytes and back (compress.h), byte for byte as on the CPU. A warp takes
+ * a block of 256 elements, a lane every 32nd. Products and differences are rounded one by one,
+ * which keeps the compiler from joining them. */
 #include "kernels/stride.cuh"
 
 constexpr int WARPS = 8, EACH = COMPRESS_BLOCK / WARP;
 constexpr uint32_t NOT_A_NUMBER = 0x7FC00000u;
 
-__device__ static inline bool is_finite(float x) { return (__float_as_uint(x) & 0x7F800000u) != 0x7F800000u; }
+__device__ static inline bool is_finite(float x)
+{
+    return (__float_as_uint(x) & 0x7F800000u) != 0x7F800000u;
+}
 
 __device__ static inline uint32_t round_bf16(float y)
 {
@@ -76,13 +79,15 @@ extern "C" int compress_cuda(const struct cuda *cuda, const struct compress *a)
 {
     if (a->n == 0)
         return 0;
-    auto kernel =
-        a->kind == COMPRESS_KIND_INT8 ? compress_warp<COMPRESS_KIND_INT8> : compress_warp<COMPRESS_KIND_BF16>;
-    return cuda_launch(kernel, (unsigned)ceil_div(a->n, COMPRESS_BLOCK * WARPS), WARPS * WARP, 0, cuda->stream,
-                       (uint8_t *)a->packed.data, (float *)a->residual.data, (const float *)a->x.data, a->n);
+    auto kernel = a->kind == COMPRESS_KIND_INT8 ? compress_warp<COMPRESS_KIND_INT8>
+                                                : compress_warp<COMPRESS_KIND_BF16>;
+    return cuda_launch(kernel, (unsigned)ceil_div(a->n, COMPRESS_BLOCK * WARPS), WARPS * WARP, 0,
+                       cuda->stream, (uint8_t *)a->packed.data, (float *)a->residual.data,
+                       (const float *)a->x.data, a->n);
 }
 
-template <enum compress_kind KIND> __global__ void expand_one(float *y, const uint8_t *packed, int64_t n)
+template <enum compress_kind KIND>
+__global__ void expand_one(float *y, const uint8_t *packed, int64_t n)
 {
     for (int64_t i = thread_first(); i < n; i += thread_step()) {
         int64_t block = i / COMPRESS_BLOCK, at = i % COMPRESS_BLOCK;
@@ -99,8 +104,8 @@ extern "C" int expand_cuda(const struct cuda *cuda, const struct expand *a)
 {
     if (a->n == 0)
         return 0;
-    auto kernel =
-        a->kind == COMPRESS_KIND_INT8 ? expand_one<COMPRESS_KIND_INT8> : expand_one<COMPRESS_KIND_BF16>;
-    return cuda_launch(kernel, cuda_blocks(cuda, a->n, 256), 256, 0, cuda->stream, (float *)a->y.data,
-                       (const uint8_t *)a->packed.data, a->n);
+    auto kernel = a->kind == COMPRESS_KIND_INT8 ? expand_one<COMPRESS_KIND_INT8>
+                                                : expand_one<COMPRESS_KIND_BF16>;
+    return cuda_launch(kernel, cuda_blocks(cuda, a->n, 256), 256, 0, cuda->stream,
+                       (float *)a->y.data, (const uint8_t *)a->packed.data, a->n);
 }

@@ -1,6 +1,6 @@
-/* compress_cpu — fast packing of floats: a block stays in registers and first-level cache between finding its scale and
- * using it. The greatest magnitude is found among the bits, where a NaN is greater than an infinity and that than any
- * number. */
+/* compress_cpu — fast packing of floats: a block stays in registers and first-level cache between
+ * finding its scale and using it. The greatest magnitude is found among the bits, where a NaN is
+ * greater than an infinity and that than any number. */
 #include "kernels/compress.h"
 
 #include <math.h>
@@ -12,7 +12,8 @@
 #define BITS_INFINITE 0x7f800000
 
 /* The value y of a block, filled up with zeros; returns the bits of the greatest magnitude. */
-static int32_t compress_load(const float *restrict x, const float *restrict residual, int64_t n, float *restrict y)
+static int32_t compress_load(const float *restrict x, const float *restrict residual, int64_t n,
+                             float *restrict y)
 {
     int32_t bits[COMPRESS_BLOCK], most = 0;
     if (n < COMPRESS_BLOCK)
@@ -74,10 +75,13 @@ static void compress_part(void *arg, int part_i, int thread_i)
     const struct compress *a = arg;
     float *residual = a->residual.data, y[COMPRESS_BLOCK];
     int64_t block_bytes = compress_block_bytes(a->kind), blocks_n = cpu_parts(a->n, COMPRESS_BLOCK);
-    for (int64_t b = (int64_t)part_i * PART_BLOCKS; b < cpu_part_end(blocks_n, PART_BLOCKS, part_i); b++) {
-        int64_t first = b * COMPRESS_BLOCK, n = a->n - first < COMPRESS_BLOCK ? a->n - first : COMPRESS_BLOCK;
+    for (int64_t b = (int64_t)part_i * PART_BLOCKS; b < cpu_part_end(blocks_n, PART_BLOCKS, part_i);
+         b++) {
+        int64_t first = b * COMPRESS_BLOCK,
+                n = a->n - first < COMPRESS_BLOCK ? a->n - first : COMPRESS_BLOCK;
         uint8_t *out = (uint8_t *)a->packed.data + b * block_bytes;
-        int32_t most = compress_load((const float *)a->x.data + first, residual ? residual + first : NULL, n, y);
+        int32_t most = compress_load((const float *)a->x.data + first,
+                                     residual ? residual + first : NULL, n, y);
         if (a->kind == COMPRESS_KIND_INT8)
             compress_int8(y, most, out);
         else
@@ -89,7 +93,8 @@ static void compress_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(compress)(const struct cpu *cpu, const struct compress *a)
 {
-    task_run(cpu->pool, cpu_parts(cpu_parts(a->n, COMPRESS_BLOCK), PART_BLOCKS), compress_part, (void *)a);
+    task_run(cpu->pool, cpu_parts(cpu_parts(a->n, COMPRESS_BLOCK), PART_BLOCKS), compress_part,
+             (void *)a);
 }
 
 static void expand_block(const uint8_t *restrict block, enum compress_kind kind, float *restrict y)
@@ -116,10 +121,13 @@ static void expand_part(void *arg, int part_i, int thread_i)
     (void)thread_i;
     const struct expand *a = arg;
     int64_t block_bytes = compress_block_bytes(a->kind), blocks_n = cpu_parts(a->n, COMPRESS_BLOCK);
-    for (int64_t b = (int64_t)part_i * PART_BLOCKS; b < cpu_part_end(blocks_n, PART_BLOCKS, part_i); b++) {
-        int64_t first = b * COMPRESS_BLOCK, n = a->n - first < COMPRESS_BLOCK ? a->n - first : COMPRESS_BLOCK;
+    for (int64_t b = (int64_t)part_i * PART_BLOCKS; b < cpu_part_end(blocks_n, PART_BLOCKS, part_i);
+         b++) {
+        int64_t first = b * COMPRESS_BLOCK,
+                n = a->n - first < COMPRESS_BLOCK ? a->n - first : COMPRESS_BLOCK;
         float *out = (float *)a->y.data + first, y[COMPRESS_BLOCK];
-        expand_block((const uint8_t *)a->packed.data + b * block_bytes, a->kind, n < COMPRESS_BLOCK ? y : out);
+        expand_block((const uint8_t *)a->packed.data + b * block_bytes, a->kind,
+                     n < COMPRESS_BLOCK ? y : out);
         if (n < COMPRESS_BLOCK)
             memcpy(out, y, (size_t)n * sizeof *y);
     }
@@ -127,5 +135,6 @@ static void expand_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(expand)(const struct cpu *cpu, const struct expand *a)
 {
-    task_run(cpu->pool, cpu_parts(cpu_parts(a->n, COMPRESS_BLOCK), PART_BLOCKS), expand_part, (void *)a);
+    task_run(cpu->pool, cpu_parts(cpu_parts(a->n, COMPRESS_BLOCK), PART_BLOCKS), expand_part,
+             (void *)a);
 }

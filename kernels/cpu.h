@@ -1,11 +1,13 @@
 /* cpu — what a CPU kernel is given besides its arguments, and the prototypes of all of them.
  *
- * Each family has a plain truth (`norm.c`: norm_fwd_plain, single thread, no tricks, sums in double where a sum
- * decides) and a fast version (`norm_cpu.c`) that the Makefile compiles three times, for x86-64-v2, -v3 (AVX2) and -v4
- * (AVX-512); CPU_FN(norm_fwd) names them norm_fwd_v2, _v3, _v4. Products are compiled once more for AMX, as _amx.
- * dev/dev_cpu.c picks a level once, at open. All have one signature, so the plain level is a device like the others
- * and a whole model can run on it.
- * Results of a fast kernel do not depend on the number of threads: work is cut by shape, never by thread. */
+ * Each family has a plain truth (`norm.c`: norm_fwd_plain, single thread, no tricks, sums in double
+ * where a sum decides) and a fast version (`norm_cpu.c`) that the Makefile compiles three times,
+ * for x86-64-v2, -v3 (AVX2) and -v4 (AVX-512); CPU_FN(norm_fwd) names them norm_fwd_v2, _v3, _v4.
+ * Products are compiled once more for AMX, as _amx. dev/dev_cpu.c picks a level once, at open. All
+ * have one signature, so the plain level is a device like the others and a whole model can run on
+ * it.
+ * Results of a fast kernel do not depend on the number of threads: work is cut by shape, never by
+ * thread. */
 #ifndef CONVOY_KERNELS_CPU_H
 #define CONVOY_KERNELS_CPU_H
 
@@ -14,7 +16,8 @@
 #include "kernels/op_list.h"
 
 #define CPU_SCRATCH_BYTES ((size_t)8 << 20) /* per thread, page-aligned, taken at open */
-#define CPU_SHARED_BYTES ((size_t)32 << 20) /* one piece all threads may share within one operation */
+/* one piece all threads may share within one operation */
+#define CPU_SHARED_BYTES ((size_t)32 << 20)
 
 struct cpu {
     struct task_pool *pool;
@@ -38,13 +41,23 @@ static inline int64_t cpu_part_end(int64_t n, int64_t each, int part_i)
 }
 
 /* AMX: the products (CPU_AMX_LIST) made of AMX tiles, everything else v4's. */
-enum cpu_level { CPU_LEVEL_PLAIN, CPU_LEVEL_V2, CPU_LEVEL_V3, CPU_LEVEL_V4, CPU_LEVEL_AMX, CPU_LEVEL_N };
-#define CPU_AMX_LIST(X) X(matmul_fwd) X(matmul_bwd_x) X(matmul_bwd_w)
+enum cpu_level {
+    CPU_LEVEL_PLAIN,
+    CPU_LEVEL_V2,
+    CPU_LEVEL_V3,
+    CPU_LEVEL_V4,
+    CPU_LEVEL_AMX,
+    CPU_LEVEL_N
+};
+#define CPU_AMX_LIST(X) \
+    X(matmul_fwd)       \
+    X(matmul_bwd_x)     \
+    X(matmul_bwd_w)
 
-#define CPU_DECLARE(name)                                                                                   \
-    void name##_plain(const struct cpu *cpu, const struct name *a);                                         \
-    void name##_v2(const struct cpu *cpu, const struct name *a);                                            \
-    void name##_v3(const struct cpu *cpu, const struct name *a);                                            \
+#define CPU_DECLARE(name)                                           \
+    void name##_plain(const struct cpu *cpu, const struct name *a); \
+    void name##_v2(const struct cpu *cpu, const struct name *a);    \
+    void name##_v3(const struct cpu *cpu, const struct name *a);    \
     void name##_v4(const struct cpu *cpu, const struct name *a);
 OP_LIST(CPU_DECLARE)
 #undef CPU_DECLARE
@@ -52,7 +65,8 @@ OP_LIST(CPU_DECLARE)
 CPU_AMX_LIST(CPU_DECLARE_AMX)
 #undef CPU_DECLARE_AMX
 
-/* In a *_cpu.c file, CPU_LEVEL is 2, 3 or 4 (set by the Makefile); with CPU_AMX as well, 4's vectors and tiles. */
+/* In a *_cpu.c file, CPU_LEVEL is 2, 3 or 4 (set by the Makefile); with CPU_AMX as well, 4's
+ * vectors and tiles. */
 #ifdef CPU_AMX
 #define CPU_FN(name) name##_amx
 #else

@@ -4,7 +4,8 @@
 constexpr int THREADS = 256;
 
 /* A dropped element is 0, also where it was infinite or not a number. */
-template <typename T, int W> __global__ void drop_wide(T *y, const T *x, int64_t n, struct drop_args drop)
+template <typename T, int W>
+__global__ void drop_wide(T *y, const T *x, int64_t n, struct drop_args drop)
 {
     for (int64_t i = thread_first() * W; i < n; i += thread_step() * W) {
         float v[W], factor[W];
@@ -25,8 +26,9 @@ extern "C" int drop_cuda(const struct cuda *cuda, const struct drop *a)
         using T = decltype(t);
         return cuda_wide<T>(all_aligned<T>(a->n, {a->y.data, a->x.data}), [&](auto w) {
             constexpr int W = decltype(w)::value;
-            return cuda_launch(drop_wide<T, W>, cuda_blocks(cuda, a->n / W, THREADS), THREADS, 0, cuda->stream,
-                               (T *)a->y.data, (const T *)a->x.data, a->n, drop_args_of(cuda, &a->dropout));
+            return cuda_launch(drop_wide<T, W>, cuda_blocks(cuda, a->n / W, THREADS), THREADS, 0,
+                               cuda->stream, (T *)a->y.data, (const T *)a->x.data, a->n,
+                               drop_args_of(cuda, &a->dropout));
         });
     });
 }

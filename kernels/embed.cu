@@ -1,19 +1,23 @@
 /* embed — token plus position embedding and its adjoint (embed.h).
  *
- * The adjoint adds rows of dx to rows of dwte in order of n, so that it gives the same bits as the CPU. The
- * positions of each token are found first: count the tokens, add the counts up, put positions into their
- * token's list in whatever order they come, and rank each list. Ranking compares the positions of one token
- * with each other, which is little for text and at worst (all tokens alike) N² comparisons over the chip. dwte
- * and dwpe are float; x, wte, wpe, dx have one type. */
+ * The adjoint adds rows of dx to rows of dwte in order of n, so that it gives the same bits as the
+ * CPU. The positions of each token are found first: count the tokens, add the counts up, put
+ * positions into their token's list in whatever order they come, and rank each list. Ranking
+ * compares the positions of one token with each other, which is little for text and at worst (all
+ * tokens alike) N² comparisons over the chip. dwte and dwpe are float; x, wte, wpe, dx have one
+ * type. */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;
 
-__device__ static inline float dropped(float x, float factor) { return factor == 0 ? 0.0f : x * factor; }
+__device__ static inline float dropped(float x, float factor)
+{
+    return factor == 0 ? 0.0f : x * factor;
+}
 
 template <typename T, int W>
-__global__ void embed_fwd_wide(T *x, const int32_t *tokens, const T *wte, const T *wpe, int64_t n, int64_t t,
-                               int64_t c, struct drop_args drop)
+__global__ void embed_fwd_wide(T *x, const int32_t *tokens, const T *wte, const T *wpe, int64_t n,
+                               int64_t t, int64_t c, struct drop_args drop)
 {
     int64_t groups = c / W;
     for (int64_t i = thread_first(); i < n * groups; i += thread_step()) {
@@ -37,20 +41,22 @@ extern "C" int embed_fwd_cuda(const struct cuda *cuda, const struct embed_fwd *a
         return CUDA_REFUSAL_DTYPE;
     return cuda_floats(a->x.dtype, [&](auto t) {
         using T = decltype(t);
-        return cuda_wide<T>(all_aligned<T>(a->c, {a->x.data, a->wte.data, a->wpe.data}), [&](auto w) {
-            constexpr int W = decltype(w)::value;
-            return cuda_launch(embed_fwd_wide<T, W>, cuda_blocks(cuda, a->n * (a->c / W), THREADS), THREADS, 0,
-                               cuda->stream, (T *)a->x.data, (const int32_t *)a->tokens.data,
-                               (const T *)a->wte.data, (const T *)a->wpe.data, a->n, a->t, a->c,
-                               drop_args_of(cuda, &a->dropout));
-        });
+        return cuda_wide<T>(
+            all_aligned<T>(a->c, {a->x.data, a->wte.data, a->wpe.data}), [&](auto w) {
+                constexpr int W = decltype(w)::value;
+                return cuda_launch(embed_fwd_wide<T, W>,
+                                   cuda_blocks(cuda, a->n * (a->c / W), THREADS), THREADS, 0,
+                                   cuda->stream, (T *)a->x.data, (const int32_t *)a->tokens.data,
+                                   (const T *)a->wte.data, (const T *)a->wpe.data, a->n, a->t, a->c,
+                                   drop_args_of(cuda, &a->dropout));
+            });
     });
 }
 
-/* ---- the positions of each token ------------------------------------------------------------------------- */
+/* ---- the positions of each token ---- */
 
-/* start (V+1): where each token's list begins; used (V): how much of it is filled; list, order (N): positions,
- * as they came and ranked. */
+/* start (V+1): where each token's list begins; used (V): how much of it is filled; list, order (N):
+ * positions, as they came and ranked. */
 struct lists {
     int32_t *start, *used, *list, *order;
 };
@@ -111,15 +117,16 @@ static __global__ void embed_rank(struct lists l, const int32_t *tokens, int64_t
     }
 }
 
-/* ---- sums ------------------------------------------------------------------------------------------------ */
+/* ---- sums ---- */
 
 constexpr int AHEAD = 8; /* rows on their way to a thread */
 
-/* Whole groups of AHEAD positions from *k on, without dropout, onto `sum`: all rows are asked for before the first is added.
- * For the tokens of which a text is full: a block has one position after the other, and memory is far. */
+/* Whole groups of AHEAD positions from *k on, without dropout, onto `sum`: all rows are asked for
+ * before the first is added. For the tokens of which a text is full: a block has one position after
+ * the other, and memory is far. */
 template <typename T, int W>
-__device__ static inline void embed_bwd_ahead(float (&sum)[W], int32_t *k, int32_t end, const T *dx, const int32_t *order, int64_t c,
-                                              float factor)
+__device__ static inline void embed_bwd_ahead(float (&sum)[W], int32_t *k, int32_t end, const T *dx,
+                                              const int32_t *order, int64_t c, float factor)
 {
     for (; *k + AHEAD <= end; *k += AHEAD) {
         float x[AHEAD][W];
@@ -134,9 +141,11 @@ __device__ static inline void embed_bwd_ahead(float (&sum)[W], int32_t *k, int32
     }
 }
 
-/* A block takes a token's row, if the token is there at all: a thread W columns, positions in order. */
+/* A block takes a token's row, if the token is there at all: a thread W columns, positions in
+ * order. */
 template <typename T, int W>
-__global__ void embed_bwd_tokens(float *dwte, const T *dx, struct lists l, int64_t c, struct drop_args drop)
+__global__ void embed_bwd_tokens(float *dwte, const T *dx, struct lists l, int64_t c,
+                                 struct drop_args drop)
 {
     int32_t first = l.start[blockIdx.x], end = l.start[blockIdx.x + 1];
     if (first == end)
@@ -165,11 +174,11 @@ __global__ void embed_bwd_tokens(float *dwte, const T *dx, struct lists l, int64
     }
 }
 
-/* A thread sums W columns of one position over the samples, in their order; positions that no sample has
- * become 0 unless accumulated. */
+/* A thread sums W columns of one position over the samples, in their order; positions that no
+ * sample has become 0 unless accumulated. */
 template <typename T, int W>
-__global__ void embed_bwd_positions(float *dwpe, const T *dx, int64_t n, int64_t t, int64_t c, int64_t context,
-                                    bool accumulate, struct drop_args drop)
+__global__ void embed_bwd_positions(float *dwpe, const T *dx, int64_t n, int64_t t, int64_t c,
+                                    int64_t context, bool accumulate, struct drop_args drop)
 {
     int64_t groups = c / W;
     for (int64_t i = thread_first(); i < context * groups; i += thread_step()) {
@@ -202,8 +211,8 @@ static int embed_lists(const struct cuda *cuda, const struct embed_bwd *a, struc
     l->used = l->start + a->v + 1;
     l->list = l->used + a->v;
     l->order = l->list + a->n;
-    CUDA_TRY(
-        cuda_launch(embed_zero, cuda_blocks(cuda, a->v, THREADS), THREADS, 0, cuda->stream, l->used, a->v));
+    CUDA_TRY(cuda_launch(embed_zero, cuda_blocks(cuda, a->v, THREADS), THREADS, 0, cuda->stream,
+                         l->used, a->v));
     CUDA_TRY(cuda_launch(embed_count, blocks, THREADS, 0, cuda->stream, *l, tokens, a->n));
     CUDA_TRY(cuda_launch(embed_scan, 1, 1024, 0, cuda->stream, *l, a->v));
     CUDA_TRY(cuda_launch(embed_gather, blocks, THREADS, 0, cuda->stream, *l, tokens, a->n));
@@ -222,12 +231,15 @@ extern "C" int embed_bwd_cuda(const struct cuda *cuda, const struct embed_bwd *a
         return cuda_wide<T>(all_aligned<T>(a->c, {a->dx.data}), [&](auto w) -> int {
             constexpr int W = decltype(w)::value;
             struct drop_args drop = drop_args_of(cuda, &a->dropout);
-            int threads = (int)round_up(ceil_div(a->c, W) < THREADS ? ceil_div(a->c, W) : THREADS, WARP);
+            int threads =
+                (int)round_up(ceil_div(a->c, W) < THREADS ? ceil_div(a->c, W) : THREADS, WARP);
             if (a->n > 0)
-                CUDA_TRY(cuda_launch(embed_bwd_tokens<T, W>, (unsigned)a->v, threads, 0, cuda->stream,
-                                     (float *)a->dwte.data, (const T *)a->dx.data, l, a->c, drop));
-            return cuda_launch(embed_bwd_positions<T, W>, cuda_blocks(cuda, a->context * (a->c / W), THREADS),
-                               THREADS, 0, cuda->stream, (float *)a->dwpe.data, (const T *)a->dx.data, a->n,
+                CUDA_TRY(cuda_launch(embed_bwd_tokens<T, W>, (unsigned)a->v, threads, 0,
+                                     cuda->stream, (float *)a->dwte.data, (const T *)a->dx.data, l,
+                                     a->c, drop));
+            return cuda_launch(embed_bwd_positions<T, W>,
+                               cuda_blocks(cuda, a->context * (a->c / W), THREADS), THREADS, 0,
+                               cuda->stream, (float *)a->dwpe.data, (const T *)a->dx.data, a->n,
                                a->t, a->c, a->context, a->accumulate, drop);
         });
     });

@@ -14,7 +14,8 @@ struct embed_fwd {
 
 /* embed_bwd — the adjoint: dwte[token[n],:] += dx[n,:];  dwpe[t,:] (+)= Σ_b dx[b·T+t,:].
  * dx first goes through the same dropout.
- * out  dwte (V,C) always added to · dwpe (context,C): added to when accumulate, else written whole (rows ≥ T become 0)
+ * out  dwte (V,C) always added to · dwpe (context,C): added to when accumulate, else written whole
+ *   (rows ≥ T become 0)
  * in   dx (N,C). Sums run in order of n, so the result does not depend on threads. */
 struct embed_bwd {
     struct tensor dwte, dwpe, dx, tokens;

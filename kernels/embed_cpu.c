@@ -1,5 +1,5 @@
-/* embed_cpu — fast embedding: forward by rows; backward by columns, so that every element of dwte is added to by one
- * task, in the order of tokens, whatever the number of threads. */
+/* embed_cpu — fast embedding: forward by rows; backward by columns, so that every element of dwte
+ * is added to by one task, in the order of tokens, whatever the number of threads. */
 #include "kernels/embed.h"
 
 #include "kernels/cpu.h"
@@ -10,7 +10,8 @@
 #define PART_COLUMNS 128
 
 /* What row n, columns c … c+width-1, is multiplied by; NULL: dropout is off. */
-static const float *embed_factors(const struct dropout *d, int64_t first, int64_t width, float *room)
+static const float *embed_factors(const struct dropout *d, int64_t first, int64_t width,
+                                  float *room)
 {
     if (d->p <= 0)
         return NULL;
@@ -63,7 +64,8 @@ static void embed_bwd_tokens(void *arg, int part_i, int thread_i)
     const int32_t *tokens = a->tokens.data;
     float *dwte = a->dwte.data, room[PART_COLUMNS];
     const float *dx = a->dx.data;
-    int64_t c = (int64_t)part_i * PART_COLUMNS, width = cpu_part_end(a->c, PART_COLUMNS, part_i) - c;
+    int64_t c = (int64_t)part_i * PART_COLUMNS,
+            width = cpu_part_end(a->c, PART_COLUMNS, part_i) - c;
     for (int64_t n = 0; n < a->n; n++) {
         if (n + 8 < a->n) /* rows of dwte are far apart: ask for them early */
             for (int64_t i = 0; i < width; i += 16)

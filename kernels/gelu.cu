@@ -15,7 +15,8 @@ template <typename T, int W> __global__ void gelu_fwd_wide(T *y, const T *x, int
     }
 }
 
-template <typename T, int W> __global__ void gelu_bwd_wide(T *dx, const T *dy, const T *x, int64_t n)
+template <typename T, int W>
+__global__ void gelu_bwd_wide(T *dx, const T *dy, const T *x, int64_t n)
 {
     for (int64_t i = thread_first() * W; i < n; i += thread_step() * W) {
         float v[W], g[W];
@@ -36,8 +37,8 @@ extern "C" int gelu_fwd_cuda(const struct cuda *cuda, const struct gelu_fwd *a)
         using T = decltype(t);
         return cuda_wide<T>(all_aligned<T>(a->n, {a->y.data, a->x.data}), [&](auto w) {
             constexpr int W = decltype(w)::value;
-            return cuda_launch(gelu_fwd_wide<T, W>, cuda_blocks(cuda, a->n / W, THREADS), THREADS, 0,
-                               cuda->stream, (T *)a->y.data, (const T *)a->x.data, a->n);
+            return cuda_launch(gelu_fwd_wide<T, W>, cuda_blocks(cuda, a->n / W, THREADS), THREADS,
+                               0, cuda->stream, (T *)a->y.data, (const T *)a->x.data, a->n);
         });
     });
 }
@@ -50,9 +51,9 @@ extern "C" int gelu_bwd_cuda(const struct cuda *cuda, const struct gelu_bwd *a)
         using T = decltype(t);
         return cuda_wide<T>(all_aligned<T>(a->n, {a->dx.data, a->dy.data, a->x.data}), [&](auto w) {
             constexpr int W = decltype(w)::value;
-            return cuda_launch(gelu_bwd_wide<T, W>, cuda_blocks(cuda, a->n / W, THREADS), THREADS, 0,
-                               cuda->stream, (T *)a->dx.data, (const T *)a->dy.data, (const T *)a->x.data,
-                               a->n);
+            return cuda_launch(gelu_bwd_wide<T, W>, cuda_blocks(cuda, a->n / W, THREADS), THREADS,
+                               0, cuda->stream, (T *)a->dx.data, (const T *)a->dy.data,
+                               (const T *)a->x.data, a->n);
         });
     });
 }

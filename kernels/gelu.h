@@ -3,7 +3,8 @@
 #define CONVOY_KERNELS_GELU_H
 #include "kernels/tensor.h"
 
-/* gelu_fwd — y = 0.5x(1+tanh(√(2/π)(x+0.044715x³))). out y (n) may be x | in x (n). nmse to plain 1e-12. */
+/* gelu_fwd — y = 0.5x(1+tanh(√(2/π)(x+0.044715x³))). out y (n) may be x | in x (n). nmse to plain
+ *   1e-12. */
 struct gelu_fwd {
     struct tensor y, x;
     int64_t n;

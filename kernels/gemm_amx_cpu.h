@@ -1,10 +1,12 @@
-/* gemm_amx_cpu — C(m,n) = Σ_k A(m,k)·B(k,n) in AMX tiles on all threads, cut into parts that fit the caches.
+/* gemm_amx_cpu — C(m,n) = Σ_k A(m,k)·B(k,n) in AMX tiles on all threads, cut into parts that fit
+ * the caches.
  *
- * Included by matmul_cpu.c in place of gemm_cpu.h at the level `amx`. It knows matrices, caches and threads, not what
- * C is for. A is packed for all threads first, in stretches that fit the shared memory. A part of C is a block of rows,
- * whose packed A stays in L2 for a block of k, by a few slivers of columns. The tile unit leaves the core's other units
- * idle: beside each of its steps the vectors pack a piece of the sliver of B that comes next, and finish some rows of
- * the tile before. */
+ * Included by matmul_cpu.c in place of gemm_cpu.h at the level `amx`. It knows matrices, caches and
+ * threads, not what C is for. A is packed for all threads first, in stretches that fit the shared
+ * memory. A part of C is a block of rows, whose packed A stays in L2 for a block of k, by a few
+ * slivers of columns. The tile unit leaves the core's other units idle: beside each of its steps
+ * the vectors pack a piece of the sliver of B that comes next, and finish some rows of the tile
+ * before. */
 #ifndef CONVOY_KERNELS_GEMM_AMX_CPU_H
 #define CONVOY_KERNELS_GEMM_AMX_CPU_H
 
@@ -17,7 +19,8 @@
 #define GEMM_ELEM_BYTES 6 /* packed */
 #define GEMM_LAG 8        /* packing begins after this part of a sliver's steps */
 
-/* gemm_fits — can every row's whole k be packed in the shared memory? What cannot is left to the level below. */
+/* gemm_fits — can every row's whole k be packed in the shared memory? What cannot is left to the
+ * level below. */
 static inline bool gemm_fits(int64_t k)
 {
     return k <= (int64_t)CPU_SHARED_BYTES / (GEMM_ELEM_BYTES * GEMM_NR) - GEMM_STEP;
@@ -25,13 +28,18 @@ static inline bool gemm_fits(int64_t k)
 
 /* One thread's scratch memory. */
 struct gemm_room {
-    _Alignas(64) char slivers[2][GEMM_K_MAX / GEMM_STEP * GEMM_BLOCK]; /* at work, and packed beside it */
-    _Alignas(64) float tiles[2][GEMM_NR * GEMM_NR];                    /* being computed, and being finished */
-    float sums[GEMM_M_MAX * GEMM_NR * GEMM_SLIVERS_MAX];               /* of C between blocks of k */
+    /* at work, and packed beside it */
+    _Alignas(64) char slivers[2][GEMM_K_MAX / GEMM_STEP * GEMM_BLOCK];
+    /* being computed, and being finished */
+    _Alignas(64) float tiles[2][GEMM_NR * GEMM_NR];
+    /* of C between blocks of k */
+    float sums[GEMM_M_MAX * GEMM_NR * GEMM_SLIVERS_MAX];
 };
-_Static_assert(sizeof(struct gemm_room) <= CPU_SCRATCH_BYTES, "a thread's scratch memory holds what a product needs");
+_Static_assert(sizeof(struct gemm_room) <= CPU_SCRATCH_BYTES,
+               "a thread's scratch memory holds what a product needs");
 
-/* A sliver of B to pack: columns n … n+cols-1, k … k+k_n-1, unit by unit; `every` steps of the tile a unit. */
+/* A sliver of B to pack: columns n … n+cols-1, k … k+k_n-1, unit by unit; `every` steps of the tile
+ * a unit. */
 struct gemm_ahead {
     int64_t n, cols, k, k_n;
     char *to;
@@ -39,7 +47,8 @@ struct gemm_ahead {
     bool asks; /* for its lines itself */
 };
 
-/* A tile to finish, row by row: added to what earlier blocks of k gave, then on to more of them or to `finish`. */
+/* A tile to finish, row by row: added to what earlier blocks of k gave, then on to more of them or
+ * to `finish`. */
 struct gemm_late {
     float *tile, *before, *after; /* NULL before: nothing; NULL after: C is complete */
     int64_t before_step, after_step, row, col;
@@ -55,21 +64,23 @@ struct gemm_part {
     struct gemm_fetch fetch;
     struct gemm_late late;
     struct gemm_lines ask[GEMM_STREAMS];
-    int asks;            /* rows to ask for beside this tile */
-    int step_i;          /* counts steps, for ahead.every */
+    int asks;             /* rows to ask for beside this tile */
+    int step_i;           /* counts steps, for ahead.every */
     int sliver_i, tile_i; /* which of the room's two is at work */
-    bool is_packed;      /* the sliver was packed beside the one before it */
-    int64_t next;        /* the part this thread does after this one */
+    bool is_packed;       /* the sliver was packed beside the one before it */
+    int64_t next;         /* the part this thread does after this one */
 };
 
-/* gemm_cut — k by shape alone: few and long blocks keep sums in the tiles. A part of several slivers reads A's blocks
- * less often, but two parts a thread let the threads end together: which columns make a part moves no sum. */
+/* gemm_cut — k by shape alone: few and long blocks keep sums in the tiles. A part of several
+ * slivers reads A's blocks less often, but two parts a thread let the threads end together: which
+ * columns make a part moves no sum. */
 static void gemm_cut(struct gemm *g)
 {
     int64_t packed = (int64_t)CPU_SHARED_BYTES / GEMM_ELEM_BYTES;
     g->k_block = gemm_even(g->k, GEMM_K_MAX, GEMM_STEP);
     g->m_block = gemm_even(g->m, gemm_min(GEMM_A_BLOCK / g->k_block, GEMM_M_MAX), GEMM_NR);
-    int64_t k_all = gemm_ceil(g->k, GEMM_STEP) * GEMM_STEP, rows = packed / k_all / GEMM_NR * GEMM_NR;
+    int64_t k_all = gemm_ceil(g->k, GEMM_STEP) * GEMM_STEP,
+            rows = packed / k_all / GEMM_NR * GEMM_NR;
     g->k_to = g->k;
     if (rows < g->m_block && g->partial) {
         rows = g->m_block * gemm_ceil(GEMM_M_MAX, g->m_block);
@@ -87,7 +98,8 @@ static void gemm_cut(struct gemm *g)
     g->a_shared = (void *)g->cpu->shared;
 }
 
-/* gemm_place — part number → its rows and columns; columns run fastest, so that A's block stays. False: no such. */
+/* gemm_place — part number → its rows and columns; columns run fastest, so that A's block stays.
+ * False: no such. */
 static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p)
 {
     int64_t m_parts = gemm_ceil(g->m_to - g->m_from, g->m_block);
@@ -100,7 +112,7 @@ static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p
     return true;
 }
 
-/* --- packing ----------------------------------------------------------------------------------------------- */
+/* ---- packing ---- */
 
 /* gemm_shared_place — where the packed A of the block of k at k0 keeps 32 rows. */
 static char *gemm_shared_place(const struct gemm *g, int64_t k0, int64_t row)
@@ -132,17 +144,21 @@ static inline void gemm_ahead_unit(const struct gemm *g, struct gemm_ahead *h)
 {
     struct gemm_source from = {g->b, g->b_step, !g->b_across, g->b_across, h->asks};
     int64_t k = h->unit_i / 2 * GEMM_STEP;
-    gemm_pack_unit(&from, h->n, h->cols, h->k + k, h->k_n - k, h->unit_i & 1, h->to + h->unit_i / 2 * GEMM_BLOCK);
+    gemm_pack_unit(&from, h->n, h->cols, h->k + k, h->k_n - k, h->unit_i & 1,
+                   h->to + h->unit_i / 2 * GEMM_BLOCK);
     h->unit_i++;
 }
 
-/* gemm_ahead_begin — its lines are asked for from the first step on, evenly; its packing follows some steps behind. */
+/* gemm_ahead_begin — its lines are asked for from the first step on, evenly; its packing follows
+ * some steps behind. */
 static void gemm_ahead_begin(struct gemm_part *p, int64_t n, int64_t cols, int64_t k, int64_t k_n)
 {
     const struct gemm *g = p->g;
-    int64_t blocks = gemm_ceil(k_n, GEMM_STEP), steps = gemm_ceil(p->rows, GEMM_NR) * gemm_ceil(p->k, GEMM_STEP),
+    int64_t blocks = gemm_ceil(k_n, GEMM_STEP),
+            steps = gemm_ceil(p->rows, GEMM_NR) * gemm_ceil(p->k, GEMM_STEP),
             lag = steps / GEMM_LAG;
-    p->ahead = (struct gemm_ahead){n, cols, k, k_n, p->room->slivers[!p->sliver_i], (int)blocks * 2, 0, 1, false};
+    p->ahead = (struct gemm_ahead){
+        n, cols, k, k_n, p->room->slivers[!p->sliver_i], (int)blocks * 2, 0, 1, false};
     while ((p->ahead.every + 1) * blocks * 2 <= steps - lag)
         p->ahead.every++;
     p->step_i = -(int)lag;
@@ -154,7 +170,8 @@ static void gemm_ahead_begin(struct gemm_part *p, int64_t n, int64_t cols, int64
                                    .each = (int)gemm_ceil(blocks * 32, steps - lag)};
 }
 
-/* gemm_look_ahead — names the sliver that this thread needs next, of this part or of the part after it. */
+/* gemm_look_ahead — names the sliver that this thread needs next, of this part or of the part after
+ * it. */
 static void gemm_look_ahead(struct gemm_part *p, int64_t col)
 {
     const struct gemm *g = p->g;
@@ -171,9 +188,10 @@ static void gemm_look_ahead(struct gemm_part *p, int64_t col)
         gemm_ahead_begin(p, n, gemm_min(cols, GEMM_NR), k, gemm_min(g->k_block, g->k_to - k));
 }
 
-/* --- a tile ------------------------------------------------------------------------------------------------ */
+/* ---- a tile ---- */
 
-/* gemm_late_row — one row of it: what earlier blocks of k gave is added; sums that later ones need leave. */
+/* gemm_late_row — one row of it: what earlier blocks of k gave is added; sums that later ones need
+ * leave. */
 static inline void gemm_late_row(const struct gemm_late *t, int i)
 {
     float *sums = t->tile + i * GEMM_NR;
@@ -199,8 +217,8 @@ static void gemm_late_rows(const struct gemm *g, struct gemm_late *t, int n)
     t->row_i += n;
 }
 
-/* gemm_tile_late — names the tile at hand as the one to finish beside the next. Between blocks of k its sums lie in the
- * room, between stretches in `partial`. */
+/* gemm_tile_late — names the tile at hand as the one to finish beside the next. Between blocks of k
+ * its sums lie in the room, between stretches in `partial`. */
 static void gemm_tile_late(struct gemm_part *p, int64_t row, int64_t col, int64_t steps)
 {
     const struct gemm *g = p->g;
@@ -224,8 +242,9 @@ static void gemm_tile_late(struct gemm_part *p, int64_t row, int64_t col, int64_
     p->tile_i = !p->tile_i;
 }
 
-/* gemm_ask — the lines that the end of the tile at hand will touch, one row's of each stream: they are here when its
- * rows are finished beside the next tile. A store that waits for its line holds up the packing's stores behind it. */
+/* gemm_ask — the lines that the end of the tile at hand will touch, one row's of each stream: they
+ * are here when its rows are finished beside the next tile. A store that waits for its line holds
+ * up the packing's stores behind it. */
 static inline void gemm_ask(struct gemm_part *p)
 {
     for (int i = 0; i < GEMM_STREAMS; i++) {
@@ -250,10 +269,12 @@ static void gemm_ask_begin(struct gemm_part *p, int64_t row, int64_t col)
     }
 }
 
-/* gemm_tile — 32 rows of packed A by the sliver at work, and beside each step what else there is to do. */
+/* gemm_tile — 32 rows of packed A by the sliver at work, and beside each step what else there is to
+ * do. */
 static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t steps)
 {
-    __asm__ volatile("" ::: "memory"); /* what was packed is in memory: loads of tiles are no loads to the compiler */
+    /* what was packed is in memory: loads of tiles are no loads to the compiler */
+    __asm__ volatile("" ::: "memory");
     gemm_zero();
     gemm_block_first(a, b);
     for (int64_t i = 0; i < steps; i++, a += GEMM_BLOCK, b += GEMM_BLOCK) {
@@ -272,8 +293,10 @@ static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t
     gemm_store(p->room->tiles[p->tile_i]);
 }
 
-/* gemm_total — to[j] = Σ_k from[k·step + j], added to what was there when `add`; by four sums of every fourth k. */
-static void gemm_total(const float *from, int64_t step, int64_t k, int64_t width, bool add, float *to)
+/* gemm_total — to[j] = Σ_k from[k·step + j], added to what was there when `add`; by four sums of
+ * every fourth k. */
+static void gemm_total(const float *from, int64_t step, int64_t k, int64_t width, bool add,
+                       float *to)
 {
     for (int64_t j = 0; j < width; j += VEC_W) {
         int lanes = (int)gemm_min(width - j, VEC_W);
@@ -294,13 +317,14 @@ static void gemm_sliver(struct gemm_part *p, int64_t col)
     int64_t steps = gemm_ceil(p->k, GEMM_STEP), cols = gemm_min(GEMM_NR, p->cols - col);
     char *sliver = p->room->slivers[p->sliver_i];
     if (!p->is_packed) {
-        struct gemm_ahead now = {p->n0 + col, cols, p->k0, p->k, sliver, (int)steps * 2, 0, 1, true};
+        struct gemm_ahead now = {p->n0 + col,    cols, p->k0, p->k, sliver,
+                                 (int)steps * 2, 0,    1,     true};
         while (now.unit_i < now.units)
             gemm_ahead_unit(g, &now);
     }
     if (g->b_sums && p->m0 == 0)
-        gemm_total(g->b + p->k0 * g->b_step + p->n0 + col, g->b_step, p->k, cols, g->sums_add || p->k0 > 0,
-                   g->b_sums + p->n0 + col);
+        gemm_total(g->b + p->k0 * g->b_step + p->n0 + col, g->b_step, p->k, cols,
+                   g->sums_add || p->k0 > 0, g->b_sums + p->n0 + col);
     gemm_look_ahead(p, col);
     for (int64_t row = 0; row < p->rows; row += GEMM_NR) {
         gemm_ask_begin(p, row, col);
@@ -313,7 +337,7 @@ static void gemm_sliver(struct gemm_part *p, int64_t col)
     p->sliver_i = !p->sliver_i;
 }
 
-/* --- parts ------------------------------------------------------------------------------------------------- */
+/* ---- parts ---- */
 
 static void gemm_part_run(struct gemm_part *p)
 {
@@ -321,16 +345,16 @@ static void gemm_part_run(struct gemm_part *p)
     for (p->k0 = g->k_from; p->k0 < g->k_to; p->k0 += g->k_block) {
         p->k = gemm_min(g->k_block, g->k_to - p->k0);
         if (g->a_sums && p->n0 == 0)
-            gemm_total(g->a + p->k0 * g->a_step + p->m0, g->a_step, p->k, p->rows, g->sums_add || p->k0 > 0,
-                       g->a_sums + p->m0);
+            gemm_total(g->a + p->k0 * g->a_step + p->m0, g->a_step, p->k, p->rows,
+                       g->sums_add || p->k0 > 0, g->a_sums + p->m0);
         for (int64_t col = 0; col < p->cols; col += GEMM_NR)
             gemm_sliver(p, col);
     }
 }
 
-/* gemm_thread — takes parts until none is left, always one ahead of the part at work, so that its first sliver can be
- * packed beside it. Which thread takes a part changes nothing in it. Tiles are given back at the end: a thread that
- * keeps them makes every switch of threads save them. */
+/* gemm_thread — takes parts until none is left, always one ahead of the part at work, so that its
+ * first sliver can be packed beside it. Which thread takes a part changes nothing in it. Tiles are
+ * given back at the end: a thread that keeps them makes every switch of threads save them. */
 static void gemm_thread(void *arg, int part_i, int thread_i)
 {
     (void)part_i;
@@ -350,7 +374,8 @@ static void gemm_thread(void *arg, int part_i, int thread_i)
 
 static void gemm_stretch(struct gemm *g)
 {
-    int64_t m_parts = gemm_ceil(g->m_to - g->m_from, g->m_block), threads = task_threads(g->cpu->pool);
+    int64_t m_parts = gemm_ceil(g->m_to - g->m_from, g->m_block),
+            threads = task_threads(g->cpu->pool);
     task_run(g->cpu->pool, (int)gemm_ceil(g->m_to - g->m_from, GEMM_NR), gemm_share, g);
     atomic_store_explicit(&g->taken, 0, memory_order_relaxed);
     task_run(g->cpu->pool, (int)gemm_min(threads, m_parts * g->n_parts), gemm_thread, g);

@@ -1,4 +1,5 @@
-/* gemm_amx_pack_cpu — splits pieces of a matrix into the blocks of bf16 that gemm_amx_tile_cpu.h reads.
+/* gemm_amx_pack_cpu — splits pieces of a matrix into the blocks of bf16 that gemm_amx_tile_cpu.h
+ * reads.
  *
  * Included by gemm_amx_cpu.h only. What lies beyond the matrix is written as zeros, never read. */
 #ifndef CONVOY_KERNELS_GEMM_AMX_PACK_CPU_H
@@ -18,22 +19,25 @@ static inline __attribute__((always_inline)) void gemm_pair(vec u, vec v, char *
     v -= (vec)vh;
     uh = _mm512_and_si512((__m512i)u, top);
     vh = _mm512_and_si512((__m512i)v, top);
-    _mm512_store_si512(to + GEMM_PART, _mm512_mask_blend_epi16(upper, _mm512_srli_epi32(uh, 16), vh));
+    _mm512_store_si512(to + GEMM_PART,
+                       _mm512_mask_blend_epi16(upper, _mm512_srli_epi32(uh, 16), vh));
     u -= (vec)uh;
     v -= (vec)vh;
-    _mm512_store_si512(to + 2 * GEMM_PART,
-                       _mm512_mask_blend_epi16(upper, _mm512_srli_epi32((__m512i)u, 16), (__m512i)v));
+    _mm512_store_si512(
+        to + 2 * GEMM_PART,
+        _mm512_mask_blend_epi16(upper, _mm512_srli_epi32((__m512i)u, 16), (__m512i)v));
 }
 
-/* A unit of packing makes a tile of each part: 16 rows of 16 lanes of u (for k … k+15) and of v (k+16 … k+31), `step`
- * elements from row to row, turned when the tile wants lanes as rows. */
+/* A unit of packing makes a tile of each part: 16 rows of 16 lanes of u (for k … k+15) and of v
+ * (k+16 … k+31), `step` elements from row to row, turned when the tile wants lanes as rows. */
 struct gemm_unit {
     const float *u, *v;
-    int64_t step, far; /* far: elements from here to what is packed next */
+    int64_t step, far;                    /* far: elements from here to what is packed next */
     int rows_u, rows_v, lanes_u, lanes_v; /* inside the matrix; may be ≤ 0 */
 };
 
-static inline __attribute__((always_inline)) void gemm_unit_full(const struct gemm_unit *n, const bool turn, char *to)
+static inline __attribute__((always_inline)) void gemm_unit_full(const struct gemm_unit *n,
+                                                                 const bool turn, char *to)
 {
     const float *u = n->u, *v = n->v;
     vec ru[16], rv[16];
@@ -102,8 +106,8 @@ static __attribute__((noinline)) void gemm_unit_edge(const struct gemm_unit *n, 
         gemm_pair(u[i], v[i], to + i * 64);
 }
 
-/* A matrix as packing sees it: element (outer, k) lies at at[outer·step + k], or at[k·step + outer] when
- * `outer_runs`; `turn` when the tiles want the other one as their lanes. */
+/* A matrix as packing sees it: element (outer, k) lies at at[outer·step + k], or at[k·step + outer]
+ * when `outer_runs`; `turn` when the tiles want the other one as their lanes. */
 struct gemm_source {
     const float *at;
     int64_t step;
@@ -111,9 +115,10 @@ struct gemm_source {
     bool asks; /* for what comes next; else that was asked for */
 };
 
-/* gemm_pack_unit — half t (0, 1) of the block whose 32 outer and 32 k begin here, with outer_n and k_n left. */
-static void gemm_pack_unit(const struct gemm_source *s, int64_t outer, int64_t outer_n, int64_t k, int64_t k_n, int t,
-                           char *block)
+/* gemm_pack_unit — half t (0, 1) of the block whose 32 outer and 32 k begin here, with outer_n and
+ * k_n left. */
+static void gemm_pack_unit(const struct gemm_source *s, int64_t outer, int64_t outer_n, int64_t k,
+                           int64_t k_n, int t, char *block)
 {
     struct gemm_unit n = {.step = s->step};
     outer += 16 * t, outer_n -= 16 * t;

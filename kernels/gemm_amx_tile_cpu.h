@@ -2,15 +2,19 @@
  *
  * Included by *_cpu.c files of the level `amx`. Knows neither threads nor what the product means.
  *
- * Every fp32 is a sum of three bf16: x = h + m + l, h the nearest (halves away from zero), m what h leaves cut to 8
- * bits, l the rest; all exact. Of the nine products of two such sums six are kept (hh hm mh hl lh mm): what is dropped
- * is 2^-25 of |a·b| at most and has no preferred sign. A tile instruction adds 16 pairs of products before it touches
- * the sum, so a sum over k is rounded 6·k/32 times, less often than one multiply-add for each k would. After Henry,
- * Tang and Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations" (2019).
+ * Every fp32 is a sum of three bf16: x = h + m + l, h the nearest (halves away from zero), m what h
+ * leaves cut to 8 bits, l the rest; all exact. Of the nine products of two such sums six are kept
+ * (hh hm mh hl lh mm): what is dropped is 2^-25 of |a·b| at most and has no preferred sign. A tile
+ * instruction adds 16 pairs of products before it touches the sum, so a sum over k is rounded
+ * 6·k/32 times, less often than one multiply-add for each k would. After Henry, Tang and Heinecke,
+ * "Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations"
+ * (2019).
  *
- * A packed block is 32 of the outer index (rows of A, columns of B) by 32 of k: parts h, m, l, each two tiles of 16 rows
- * of 64 bytes. A row of an A tile is one m, of a B tile one k; its dword j holds k and k+16, of k = j in A, of column j
- * in B: any pairing of k will do as long as both agree, and this one needs no shuffle. Beyond the matrix are zeros. */
+ * A packed block is 32 of the outer index (rows of A, columns of B) by 32 of k: parts h, m, l, each
+ * two tiles of 16 rows of 64 bytes. A row of an A tile is one m, of a B tile one k; its dword j
+ * holds k and k+16, of k = j in A, of column j
+ * in B: any pairing of k will do as long as both agree, and this one needs no shuffle. Beyond the
+ *   matrix are zeros. */
 #ifndef CONVOY_KERNELS_GEMM_AMX_TILE_CPU_H
 #define CONVOY_KERNELS_GEMM_AMX_TILE_CPU_H
 
@@ -32,29 +36,31 @@ static const struct gemm_tile_config gemm_tiles = {.palette = 1,
                                                    .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
                                                    .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
 
-/* The six products of one block of k, in an order in which each changes one side only: the other's tiles stay. A tile is
- * loaded again right after its last use, two products before its next: its lines come meanwhile. */
-#define GEMM_LOAD_A0(part) _tile_loadd(4, a + (part) * GEMM_PART, 64)
-#define GEMM_LOAD_A1(part) _tile_loadd(5, a + (part) * GEMM_PART + GEMM_TILE, 64)
-#define GEMM_LOAD_B0(part) _tile_loadd(6, b + (part) * GEMM_PART, 64)
-#define GEMM_LOAD_B1(part) _tile_loadd(7, b + (part) * GEMM_PART + GEMM_TILE, 64)
-#define GEMM_THEN_A(part)                                                                                              \
-    _tile_dpbf16ps(0, 4, 6);                                                                                           \
-    _tile_dpbf16ps(1, 4, 7);                                                                                           \
-    GEMM_LOAD_A0(part);                                                                                              \
-    _tile_dpbf16ps(2, 5, 6);                                                                                           \
-    _tile_dpbf16ps(3, 5, 7);                                                                                           \
+/* The six products of one block of k, in an order in which each changes one side only: the other's
+ * tiles stay. A tile is loaded again right after its last use, two products before its next: its
+ * lines come meanwhile. */
+#define GEMM_LOAD_A0(part) _tile_loadd(4, a + (part)*GEMM_PART, 64)
+#define GEMM_LOAD_A1(part) _tile_loadd(5, a + (part)*GEMM_PART + GEMM_TILE, 64)
+#define GEMM_LOAD_B0(part) _tile_loadd(6, b + (part)*GEMM_PART, 64)
+#define GEMM_LOAD_B1(part) _tile_loadd(7, b + (part)*GEMM_PART + GEMM_TILE, 64)
+#define GEMM_THEN_A(part)    \
+    _tile_dpbf16ps(0, 4, 6); \
+    _tile_dpbf16ps(1, 4, 7); \
+    GEMM_LOAD_A0(part);      \
+    _tile_dpbf16ps(2, 5, 6); \
+    _tile_dpbf16ps(3, 5, 7); \
     GEMM_LOAD_A1(part)
-#define GEMM_THEN_B(part)                                                                                              \
-    _tile_dpbf16ps(0, 4, 6);                                                                                           \
-    _tile_dpbf16ps(2, 5, 6);                                                                                           \
-    GEMM_LOAD_B0(part);                                                                                              \
-    _tile_dpbf16ps(1, 4, 7);                                                                                           \
-    _tile_dpbf16ps(3, 5, 7);                                                                                           \
+#define GEMM_THEN_B(part)    \
+    _tile_dpbf16ps(0, 4, 6); \
+    _tile_dpbf16ps(2, 5, 6); \
+    GEMM_LOAD_B0(part);      \
+    _tile_dpbf16ps(1, 4, 7); \
+    _tile_dpbf16ps(3, 5, 7); \
     GEMM_LOAD_B1(part)
 
-/* What comes from memory next, asked for in pieces between the products: a burst would take the buffers that loads of
- * tiles need. Pieces are 128 bytes, 32 of them `step` bytes apart, then the next 32 `block_step` bytes on. */
+/* What comes from memory next, asked for in pieces between the products: a burst would take the
+ * buffers that loads of tiles need. Pieces are 128 bytes, 32 of them `step` bytes apart, then the
+ * next 32 `block_step` bytes on. */
 struct gemm_fetch {
     uintptr_t at;
     int64_t step, block_step, left;
@@ -87,10 +93,11 @@ static inline __attribute__((always_inline)) void gemm_block_first(const char *a
     GEMM_LOAD_B1(0);
 }
 
-/* gemm_block — one block of k, whose first tiles are loaded; loads the first ones of the block behind it, which need not
- * mean anything but must be readable. */
-static inline __attribute__((always_inline)) void gemm_block(const char *a, const char *b, const char *a_next,
-                                                             const char *b_next, struct gemm_fetch *f)
+/* gemm_block — one block of k, whose first tiles are loaded; loads the first ones of the block
+ * behind it, which need not mean anything but must be readable. */
+static inline __attribute__((always_inline)) void gemm_block(const char *a, const char *b,
+                                                             const char *a_next, const char *b_next,
+                                                             struct gemm_fetch *f)
 {
     GEMM_THEN_A(1);
     gemm_fetch(f, 0);

@@ -1,11 +1,11 @@
 /* gemm_cpu — C(m,n) = Σ_k A(m,k)·B(k,n) on all threads, cut into parts that fit the caches.
  *
- * Included by matmul_cpu.c only. It knows matrices, caches and threads, not what C is for: each finished tile
- * of C is handed to `finish`, once. After the scheme of Goto and van de Geijn (2008): a part of C is a block
- * of rows by a few slivers of columns; per block of k its rows of A stay in L2 while one sliver of B after
- * the other passes over them. What differs: every part packs its own B while it computes its first tile, and
- * fetches the sliver after that from memory while it computes the others, so that a weight read once from
- * memory costs no time of its own. */
+ * Included by matmul_cpu.c only. It knows matrices, caches and threads, not what C is for: each
+ * finished tile of C is handed to `finish`, once. After the scheme of Goto and van de Geijn (2008):
+ * a part of C is a block of rows by a few slivers of columns; per block of k its rows of A stay in
+ * L2 while one sliver of B after the other passes over them. What differs: every part packs its own
+ * B while it computes its first tile, and fetches the sliver after that from memory while it
+ * computes the others, so that a weight read once from memory costs no time of its own. */
 #ifndef CONVOY_KERNELS_GEMM_CPU_H
 #define CONVOY_KERNELS_GEMM_CPU_H
 
@@ -13,9 +13,9 @@
 #include "kernels/gemm_pack_cpu.h"
 #include "kernels/gemm_tile_cpu.h"
 
-/* k in one pass, and rows in one part: A's block (rows × k) takes up to 40 % of the L2 that the level's
- * machines have. A sliver of B that has to be turned (b_across) is dear: short k, so that many rows share it.
- * */
+/* k in one pass, and rows in one part: A's block (rows × k) takes up to 40 % of the L2 that the
+ * level's machines have. A sliver of B that has to be turned (b_across) is dear: short k, so that
+ * many rows share it. */
 #if CPU_LEVEL == 4
 #define GEMM_K_MAX 768
 #define GEMM_K_MAX_TURNED 384
@@ -35,7 +35,8 @@ struct gemm_room {
     float slivers[2][(GEMM_K_MAX > GEMM_K_MAX_ACROSS ? GEMM_K_MAX : GEMM_K_MAX_ACROSS) *
                      GEMM_NR]; /* at work, and packed ahead */
     float a[GEMM_A_BLOCK + GEMM_MR * GEMM_K_MAX_ACROSS];
-    float sums[(GEMM_M_MAX + GEMM_MR) * GEMM_NR * GEMM_SLIVERS_MAX]; /* tiles of C between blocks of k */
+    /* tiles of C between blocks of k */
+    float sums[(GEMM_M_MAX + GEMM_MR) * GEMM_NR * GEMM_SLIVERS_MAX];
     float totals[(GEMM_M_MAX + GEMM_MR) + GEMM_NR * GEMM_SLIVERS_MAX];
 };
 _Static_assert(sizeof(struct gemm_room) <= CPU_SCRATCH_BYTES,
@@ -53,11 +54,12 @@ struct gemm_part {
     int64_t next;   /* the part this thread does after this one */
 };
 
-/* Fewer rows than this are read where they lie: packing them would not pay, and short tiles exist only for
- * rows. */
+/* Fewer rows than this are read where they lie: packing them would not pay, and short tiles exist
+ * only for rows. */
 #define GEMM_PACK_MIN 16
 
-/* gemm_stretch — how much of k, in whole blocks, the packed A of all rows may cover in the shared memory. */
+/* gemm_stretch — how much of k, in whole blocks, the packed A of all rows may cover in the shared
+ * memory. */
 static int64_t gemm_stretch(const struct gemm *g)
 {
     int64_t rows = gemm_ceil(g->m, GEMM_MR) * GEMM_MR,
@@ -65,8 +67,8 @@ static int64_t gemm_stretch(const struct gemm *g)
     return most / g->k_block * g->k_block;
 }
 
-/* gemm_cut — by shape alone. Wide parts read a streaming A less often; narrow ones let the threads end
- * together. */
+/* gemm_cut — by shape alone. Wide parts read a streaming A less often; narrow ones let the threads
+ * end together. */
 static void gemm_cut(struct gemm *g)
 {
     int64_t k_max = g->a_across ? GEMM_K_MAX_ACROSS : g->b_across ? GEMM_K_MAX_TURNED : GEMM_K_MAX;
@@ -88,8 +90,8 @@ static void gemm_cut(struct gemm *g)
     g->n_parts = gemm_ceil(g->n, g->n_block);
 }
 
-/* gemm_place — part number → its rows and columns; columns run fastest, so that A's block stays. False: no
- * such part. */
+/* gemm_place — part number → its rows and columns; columns run fastest, so that A's block stays.
+ * False: no such part. */
 static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p)
 {
     if (part_i >= g->m_parts * g->n_parts)
@@ -101,8 +103,8 @@ static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p
     return true;
 }
 
-/* gemm_look_ahead — names the sliver that this thread needs next, of this part or of the part after it. It is
- * packed ahead when its columns lie side by side; else its lines are fetched. */
+/* gemm_look_ahead — names the sliver that this thread needs next, of this part or of the part after
+ * it. It is packed ahead when its columns lie side by side; else its lines are fetched. */
 static void gemm_look_ahead(struct gemm_part *p, int64_t col)
 {
     const struct gemm *g = p->g;
@@ -141,7 +143,8 @@ static void gemm_total(const float *sliver, int64_t k, int width, bool add, floa
             totals[j] += sliver[j];
 }
 
-/* gemm_sliver_ready — packs the sliver unless that was done ahead; true: the first tile is to do it. */
+/* gemm_sliver_ready — packs the sliver unless that was done ahead; true: the first tile is to do
+ * it. */
 static bool gemm_sliver_ready(struct gemm_part *p, const float *b, int cols, int nv, float *sliver)
 {
     const struct gemm *g = p->g;
@@ -157,8 +160,8 @@ static bool gemm_sliver_ready(struct gemm_part *p, const float *b, int cols, int
 }
 
 /* gemm_partial — a tile's sums between two stretches of k: out to where C will be, or back. */
-static void gemm_partial(const struct gemm *g, float *tile, int64_t row, int64_t col, int rows, int cols,
-                         bool back)
+static void gemm_partial(const struct gemm *g, float *tile, int64_t row, int64_t col, int rows,
+                         int cols, bool back)
 {
     for (int i = 0; i < rows; i++) {
         float *at = g->partial + (row + i) * g->partial_step + col, *sums = tile + i * GEMM_NR;
@@ -166,10 +169,10 @@ static void gemm_partial(const struct gemm *g, float *tile, int64_t row, int64_t
     }
 }
 
-/* gemm_tile_begin, gemm_tile_end — before a tile is computed (its sums so far) and after (C, or the sums for
- * the next stretch). */
-static void gemm_tile_begin(const struct gemm_part *p, struct gemm_tile *t, int64_t row, int64_t col,
-                            int cols)
+/* gemm_tile_begin, gemm_tile_end — before a tile is computed (its sums so far) and after (C, or the
+ * sums for the next stretch). */
+static void gemm_tile_begin(const struct gemm_part *p, struct gemm_tile *t, int64_t row,
+                            int64_t col, int cols)
 {
     const struct gemm *g = p->g;
     if (p->k0 == g->k_from && p->k0 > 0)
@@ -183,8 +186,8 @@ static void gemm_tile_begin(const struct gemm_part *p, struct gemm_tile *t, int6
     }
 }
 
-static void gemm_tile_end(const struct gemm_part *p, const struct gemm_tile *t, int64_t row, int64_t col,
-                          int cols)
+static void gemm_tile_end(const struct gemm_part *p, const struct gemm_tile *t, int64_t row,
+                          int64_t col, int cols)
 {
     const struct gemm *g = p->g;
     if (p->k0 + p->k >= g->k)
@@ -229,7 +232,8 @@ static void gemm_sliver(struct gemm_part *p, int64_t col)
     p->turn = !p->turn;
 }
 
-/* gemm_totals_end — sums of B's columns and A's rows leave the part that begins with row 0 or column 0. */
+/* gemm_totals_end — sums of B's columns and A's rows leave the part that begins with row 0 or
+ * column 0. */
 static void gemm_totals_end(const struct gemm_part *p, float *to, int64_t from, int64_t n,
                             const float *totals)
 {
@@ -241,7 +245,8 @@ static void gemm_totals_end(const struct gemm_part *p, float *to, int64_t from, 
 static float *gemm_shared_place(const struct gemm *g, int64_t k0, int64_t row)
 {
     int64_t rows = gemm_ceil(g->m, GEMM_MR) * GEMM_MR;
-    return (float *)g->a_shared + (k0 - g->k_from) * rows + row * gemm_min(g->k_block, g->k_to - k0);
+    return (float *)g->a_shared + (k0 - g->k_from) * rows +
+           row * gemm_min(g->k_block, g->k_to - k0);
 }
 
 /* gemm_share — a part of the work before the parts proper: packs GEMM_SHARE rows of A for all. */
@@ -254,9 +259,11 @@ static void gemm_share(void *arg, int part_i, int thread_i)
     for (int64_t k0 = g->k_from; k0 < g->k_to; k0 += g->k_block) {
         int64_t k = gemm_min(g->k_block, g->k_to - k0);
         if (g->a_across)
-            gemm_pack_a(g->a + k0 * g->a_step + row, g->a_step, rows, k, gemm_shared_place(g, k0, row));
+            gemm_pack_a(g->a + k0 * g->a_step + row, g->a_step, rows, k,
+                        gemm_shared_place(g, k0, row));
         else
-            gemm_pack_rows(g->a + row * g->a_step + k0, g->a_step, rows, k, gemm_shared_place(g, k0, row));
+            gemm_pack_rows(g->a + row * g->a_step + k0, g->a_step, rows, k,
+                           gemm_shared_place(g, k0, row));
     }
 }
 
@@ -286,8 +293,8 @@ static void gemm_part_run(struct gemm_part *at)
     *at = p;
 }
 
-/* gemm_thread — takes parts until none is left, always one ahead of the part at work, so that its first
- * sliver can be packed ahead too. Which thread takes a part changes nothing in it. */
+/* gemm_thread — takes parts until none is left, always one ahead of the part at work, so that its
+ * first sliver can be packed ahead too. Which thread takes a part changes nothing in it. */
 static void gemm_thread(void *arg, int part_i, int thread_i)
 {
     (void)part_i;
@@ -311,7 +318,8 @@ static void gemm_run(const struct cpu *cpu, struct gemm *g)
         if (g->a_shared)
             task_run(cpu->pool, (int)gemm_ceil(g->m, GEMM_SHARE), gemm_share, g);
         atomic_store_explicit(&g->taken, 0, memory_order_relaxed);
-        task_run(cpu->pool, (int)gemm_min(task_threads(cpu->pool), g->m_parts * g->n_parts), gemm_thread, g);
+        task_run(cpu->pool, (int)gemm_min(task_threads(cpu->pool), g->m_parts * g->n_parts),
+                 gemm_thread, g);
     }
 }
 

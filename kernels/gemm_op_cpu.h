@@ -1,8 +1,9 @@
-/* gemm_op_cpu — a product to compute, C(m,n) = Σ_k A(m,k)·B(k,n), and the little arithmetic of cutting it.
+/* gemm_op_cpu — a product to compute, C(m,n) = Σ_k A(m,k)·B(k,n), and the little arithmetic of
+ * cutting it.
  *
- * Included by matmul_cpu.c and by what computes the product: gemm_cpu.h (multiply-adds) or gemm_amx_cpu.h (tiles).
- * It knows where the matrices lie, not how they are computed nor what C is for: each finished piece of C is handed
- * to `finish`, once. */
+ * Included by matmul_cpu.c and by what computes the product: gemm_cpu.h (multiply-adds) or
+ * gemm_amx_cpu.h (tiles). It knows where the matrices lie, not how they are computed nor what C is
+ * for: each finished piece of C is handed to `finish`, once. */
 #ifndef CONVOY_KERNELS_GEMM_OP_CPU_H
 #define CONVOY_KERNELS_GEMM_OP_CPU_H
 
@@ -11,7 +12,8 @@
 #include "kernels/cpu.h"
 #include "kernels/vec_cpu.h"
 
-/* Lines of C that a tile's end will touch, to be asked for in time: `step` bytes from row to row; NULL: nothing. */
+/* Lines of C that a tile's end will touch, to be asked for in time: `step` bytes from row to row;
+ * NULL: nothing. */
 #define GEMM_STREAMS 2
 struct gemm_lines {
     const char *at;
@@ -19,10 +21,12 @@ struct gemm_lines {
 };
 
 struct gemm;
-typedef void gemm_finish_fn(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows, int cols);
+typedef void gemm_finish_fn(const struct gemm *g, const float *tile, int64_t row, int64_t col,
+                            int rows, int cols);
 
 struct gemm {
-    /* A(m,k) = a[m·a_step + k], or a[k·a_step + m] when a_across;  B(k,n) = b[k·b_step + n], or b[n·b_step + k]. */
+    /* A(m,k) = a[m·a_step + k], or a[k·a_step + m] when a_across;  B(k,n) = b[k·b_step + n], or
+     *   b[n·b_step + k]. */
     const float *a, *b;
     int64_t a_step, b_step;
     bool a_across, b_across;
@@ -37,24 +41,28 @@ struct gemm {
     int64_t partial_step;
     /* the cut, by shape alone */
     int64_t k_block, m_block, n_block, m_parts, n_parts;
-    int64_t m_from, m_to, k_from, k_to; /* the stretch at work; multiply-adds always take all of m */
-    bool a_packed;                      /* A is read from packed slivers: shared ones, or each part's own */
-    atomic_llong taken;                 /* parts dealt so far */
-    void *a_shared;                     /* the stretch's A, packed, k by k block; NULL: each part packs its own */
+    /* the stretch at work; multiply-adds always take all of m */
+    int64_t m_from, m_to, k_from, k_to;
+    /* A is read from packed slivers: shared ones, or each part's own */
+    bool a_packed;
+    atomic_llong taken; /* parts dealt so far */
+    /* the stretch's A, packed, k by k block; NULL: each part packs its own */
+    void *a_shared;
 };
 
 static inline int64_t gemm_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t gemm_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/* gemm_even — the size of equal pieces of `whole`, multiples of `unit`, none over `most` (itself ≥ unit). */
+/* gemm_even — the size of equal pieces of `whole`, multiples of `unit`, none over `most` (itself ≥
+ * unit). */
 static inline int64_t gemm_even(int64_t whole, int64_t most, int64_t unit)
 {
     int64_t pieces = gemm_ceil(whole, most / unit * unit);
     return gemm_ceil(gemm_ceil(whole, pieces), unit) * unit;
 }
 
-/* gemm_transpose — rows r[0 … W-1] become columns: log2(W) times, rows i and i+W/2 are interleaved (a perfect
- * shuffle rotates the bits of (row, column) by one). */
+/* gemm_transpose — rows r[0 … W-1] become columns: log2(W) times, rows i and i+W/2 are interleaved
+ * (a perfect shuffle rotates the bits of (row, column) by one). */
 static inline __attribute__((always_inline)) void gemm_transpose(vec *r)
 {
     veci low, high;

@@ -6,9 +6,10 @@
 
 #include "kernels/gemm_tile_cpu.h"
 
-/* gemm_pack_across — sliver[k·width + j] = b[j·step + k]: `cols` rows of the matrix become columns of the
- * sliver. */
-static void gemm_pack_across(const float *b, int64_t step, int cols, int64_t k, int nv, float *sliver)
+/* gemm_pack_across — sliver[k·width + j] = b[j·step + k]: `cols` rows of the matrix become columns
+ * of the sliver. */
+static void gemm_pack_across(const float *b, int64_t step, int cols, int64_t k, int nv,
+                             float *sliver)
 {
     int width = nv * VEC_W;
     for (int j = 0; j < width; j += VEC_W) {
@@ -30,9 +31,10 @@ static void gemm_pack_across(const float *b, int64_t step, int cols, int64_t k, 
     }
 }
 
-/* gemm_pack_along — sliver[k·width + j] = b[k·step + j]: columns lie side by side already; zeros beyond
- * `cols`. */
-static void gemm_pack_along(const float *b, int64_t step, int cols, int64_t k, int nv, float *sliver)
+/* gemm_pack_along — sliver[k·width + j] = b[k·step + j]: columns lie side by side already; zeros
+ * beyond `cols`. */
+static void gemm_pack_along(const float *b, int64_t step, int cols, int64_t k, int nv,
+                            float *sliver)
 {
     for (int64_t i = 0; i < k; i++, b += step, sliver += nv * VEC_W)
         for (int j = 0; j < nv; j++) {
@@ -42,9 +44,9 @@ static void gemm_pack_along(const float *b, int64_t step, int cols, int64_t k, i
         }
 }
 
-/* gemm_pack_a — the packed slivers of `rows` rows of A over k, A(m,k) = a[k·step + m]; zeros beyond the last
- * row. Several slivers are written at once, so that each line of the matrix is fetched once. Returns the
- * slivers. */
+/* gemm_pack_a — the packed slivers of `rows` rows of A over k, A(m,k) = a[k·step + m]; zeros beyond
+ * the last row. Several slivers are written at once, so that each line of the matrix is fetched
+ * once. Returns the slivers. */
 static float *gemm_pack_a(const float *a, int64_t step, int64_t rows, int64_t k, float *slivers)
 {
     int64_t row = 0;
@@ -53,7 +55,8 @@ static float *gemm_pack_a(const float *a, int64_t step, int64_t rows, int64_t k,
             const float *from = a + i * step + row;
             float *to = slivers + row * k + i * GEMM_MR;
             __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)(16 * step * 4)), 0, 3);
-            __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)(16 * step * 4 + 64)), 0, 3);
+            __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)(16 * step * 4 + 64)), 0,
+                               3);
             for (int64_t j = 0; j < 4; j++)
                 memcpy(to + j * k * GEMM_MR, from + j * GEMM_MR, GEMM_MR * sizeof(float));
         }
@@ -64,8 +67,8 @@ static float *gemm_pack_a(const float *a, int64_t step, int64_t rows, int64_t k,
     return slivers;
 }
 
-/* gemm_pack_rows — the same from rows that lie one after the other, A(m,k) = a[m·step + k]: squares of VEC_W
- * × VEC_W are turned in registers and leave as pieces of GEMM_MR. */
+/* gemm_pack_rows — the same from rows that lie one after the other, A(m,k) = a[m·step + k]: squares
+ * of VEC_W × VEC_W are turned in registers and leave as pieces of GEMM_MR. */
 #define GEMM_PACK_ROWS (VEC_W / GEMM_MR * GEMM_MR)
 static void gemm_pack_rows(const float *a, int64_t step, int64_t rows, int64_t k, float *slivers)
 {

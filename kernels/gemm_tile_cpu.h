@@ -1,21 +1,23 @@
-/* gemm_tile_cpu — the innermost loop of the products: a tile of GEMM_MR × GEMM_NR sums kept in registers.
+/* gemm_tile_cpu — the innermost loop of the products: a tile of GEMM_MR × GEMM_NR sums kept in
+ * registers.
  *
- * Included by matmul_cpu.c only. Knows neither threads nor what the product means. Every sum runs over k in
- * order in one accumulator, so an element's value does not depend on where its tile was cut.
+ * Included by matmul_cpu.c only. Knows neither threads nor what the product means. Every sum runs
+ * over k in order in one accumulator, so an element's value does not depend on where its tile was
+ * cut.
  *
- * B comes as a sliver: GEMM_NR columns, k-major (row k holds columns 0 … nv·VEC_W-1 side by side). A comes
- * either as rows read where they lie (row-major x or dy: each of the tile's rows is a stream of its own,
- * nothing is packed) or as a packed sliver (k-major, GEMM_MR side by side). With `pack`, B is read from the
- * matrix itself and the sliver is written on the way: the first tile of a sliver packs it for the others, in
- * store slots the arithmetic leaves free. Meanwhile lines of what comes next are fetched from memory into L2,
- * a few with each GEMM_CHUNK of k. */
+ * B comes as a sliver: GEMM_NR columns, k-major (row k holds columns 0 … nv·VEC_W-1 side by side).
+ * A comes either as rows read where they lie (row-major x or dy: each of the tile's rows is a
+ * stream of its own, nothing is packed) or as a packed sliver (k-major, GEMM_MR side by side). With
+ * `pack`, B is read from the matrix itself and the sliver is written on the way: the first tile of
+ * a sliver packs it for the others, in store slots the arithmetic leaves free. Meanwhile lines of
+ * what comes next are fetched from memory into L2, a few with each GEMM_CHUNK of k. */
 #ifndef CONVOY_KERNELS_GEMM_TILE_CPU_H
 #define CONVOY_KERNELS_GEMM_TILE_CPU_H
 
 #include "kernels/gemm_op_cpu.h"
 
-/* Registers: MR·NV accumulators + NV of B + 1 of A. 8×3 of 32 zmm, 6×2 of 16 ymm, 4×2 of 16 xmm (no FMA
- * there: one more). */
+/* Registers: MR·NV accumulators + NV of B + 1 of A. 8×3 of 32 zmm, 6×2 of 16 ymm, 4×2 of 16 xmm (no
+ * FMA there: one more). */
 #if CPU_LEVEL == 4
 #define GEMM_MR 8
 #define GEMM_NV 3
@@ -29,10 +31,10 @@
 #define GEMM_NR (GEMM_NV * VEC_W)
 #define GEMM_CHUNK 16
 
-/* What comes next, done piece by piece with each GEMM_CHUNK of k: `rows` stretches `step` bytes apart. With
- * `to`, rows of GEMM_NR columns are copied there (the next sliver is packed), GEMM_AHEAD rows behind their
- * fetch from memory; without, lines are fetched into L2 only, `width` bytes a stretch. One piece is a
- * straight run of code: a loop here cost 6 % of the tile. */
+/* What comes next, done piece by piece with each GEMM_CHUNK of k: `rows` stretches `step` bytes
+ * apart. With `to`, rows of GEMM_NR columns are copied there (the next sliver is packed),
+ * GEMM_AHEAD rows behind their fetch from memory; without, lines are fetched into L2 only, `width`
+ * bytes a stretch. One piece is a straight run of code: a loop here cost 6 % of the tile. */
 #define GEMM_AHEAD 12
 #define GEMM_AHEAD_LINES 2
 struct gemm_ahead {
@@ -40,9 +42,9 @@ struct gemm_ahead {
     int64_t step, rows;
     float *to;
     int64_t width, col; /* without `to` */
-    int64_t
-        mask; /* a piece with every (mask+1)-th chunk of a tile: spread out, so that fetches from memory, which take
-                           long, do not hold all the buffers that the sliver's own lines need */
+    /* a piece with every (mask+1)-th chunk of a tile: spread out, so that fetches from memory,
+     * which take long, do not hold all the buffers that the sliver's own lines need */
+    int64_t mask;
 };
 
 struct gemm_tile {
@@ -77,7 +79,8 @@ static inline __attribute__((always_inline)) void gemm_fetch_row(struct gemm_ahe
 #pragma GCC unroll 4
     for (int j = 0; j < GEMM_NV; j++) {
         __builtin_prefetch(far + j * VEC_W * 4, 0, 2);
-        vec_store(ahead->to + j * VEC_W, vec_load((const float *)(const void *)ahead->at + j * VEC_W));
+        vec_store(ahead->to + j * VEC_W,
+                  vec_load((const float *)(const void *)ahead->at + j * VEC_W));
     }
     ahead->at = (const char *)((uintptr_t)ahead->at + (uintptr_t)ahead->step);
     ahead->to += GEMM_NR;
@@ -108,10 +111,12 @@ static inline __attribute__((always_inline)) void gemm_fetch(struct gemm_ahead *
         gemm_fetch_lines(ahead);
 }
 
-/* gemm_tile_step — `kn` steps of k; all but `t` and `k` are constants or registers once this is inlined. */
+/* gemm_tile_step — `kn` steps of k; all but `t` and `k` are constants or registers once this is
+ * inlined. */
 static inline __attribute__((always_inline)) void
 gemm_tile_step(vec acc[GEMM_MR][GEMM_NV], const float *const *a, int64_t a_step, const float **b,
-               int64_t b_step, float **sliver, const int mr, const int nv, const bool pack, int64_t k)
+               int64_t b_step, float **sliver, const int mr, const int nv, const bool pack,
+               int64_t k)
 {
     vec bv[GEMM_NV];
 #pragma GCC unroll 4
@@ -119,7 +124,8 @@ gemm_tile_step(vec acc[GEMM_MR][GEMM_NV], const float *const *a, int64_t a_step,
         bv[j] = vec_load(*b + j * VEC_W);
         if (pack) {
             __builtin_prefetch(
-                (const void *)((uintptr_t)(*b + j * VEC_W) + (uintptr_t)(GEMM_CHUNK * b_step * 4)), 0, 3);
+                (const void *)((uintptr_t)(*b + j * VEC_W) + (uintptr_t)(GEMM_CHUNK * b_step * 4)),
+                0, 3);
             vec_store(*sliver + j * VEC_W, bv[j]);
         }
     }
@@ -136,11 +142,14 @@ gemm_tile_step(vec acc[GEMM_MR][GEMM_NV], const float *const *a, int64_t a_step,
 
 /* gemm_tile_run — mr, nv, packed_a, pack are constants at each use, so that everything unrolls into
  * registers. */
-static inline __attribute__((always_inline)) void
-gemm_tile_run(const struct gemm_tile *t, const int mr, const int nv, const bool packed_a, const bool pack)
+static inline __attribute__((always_inline)) void gemm_tile_run(const struct gemm_tile *t,
+                                                                const int mr, const int nv,
+                                                                const bool packed_a,
+                                                                const bool pack)
 {
     const float *a[GEMM_MR], *b = t->b;
-    int64_t b_step = pack ? t->b_step : nv * VEC_W, a_step = packed_a ? GEMM_MR : 1, k = 0, k_end = t->k;
+    int64_t b_step = pack ? t->b_step : nv * VEC_W, a_step = packed_a ? GEMM_MR : 1, k = 0,
+            k_end = t->k;
     float *sliver = t->sliver;
     struct gemm_lines lines[GEMM_STREAMS];
     struct gemm_ahead ahead = *t->ahead;
@@ -176,21 +185,21 @@ gemm_tile_run(const struct gemm_tile *t, const int mr, const int nv, const bool 
 
 typedef void gemm_tile_fn(const struct gemm_tile *t);
 
-#define GEMM_TILE(name, mr, nv, packed_a, pack)                                                              \
-    static __attribute__((noinline)) void name(const struct gemm_tile *t)                                    \
-    {                                                                                                        \
-        gemm_tile_run(t, mr, nv, packed_a, pack);                                                            \
+#define GEMM_TILE(name, mr, nv, packed_a, pack)                           \
+    static __attribute__((noinline)) void name(const struct gemm_tile *t) \
+    {                                                                     \
+        gemm_tile_run(t, mr, nv, packed_a, pack);                         \
     }
-#define GEMM_TILES(mr, nv)                                                                                   \
-    GEMM_TILE(gemm_tile_##mr##_##nv, mr, nv, false, false)                                                   \
+#define GEMM_TILES(mr, nv)                                 \
+    GEMM_TILE(gemm_tile_##mr##_##nv, mr, nv, false, false) \
     GEMM_TILE(gemm_tile_##mr##_##nv##_pack, mr, nv, false, true)
-#define GEMM_TILES_FULL(mr, nv)                                                                              \
-    GEMM_TILES(mr, nv)                                                                                       \
-    GEMM_TILE(gemm_tile_##mr##_##nv##_packed_a, mr, nv, true, false)                                         \
+#define GEMM_TILES_FULL(mr, nv)                                      \
+    GEMM_TILES(mr, nv)                                               \
+    GEMM_TILE(gemm_tile_##mr##_##nv##_packed_a, mr, nv, true, false) \
     GEMM_TILE(gemm_tile_##mr##_##nv##_packed_a_pack, mr, nv, true, true)
-#define GEMM_ROW(mr, suffix)                                                                                 \
-    {                                                                                                        \
-        gemm_tile_##mr##_1##suffix, gemm_tile_##mr##_2##suffix, GEMM_THIRD(mr, suffix)                       \
+#define GEMM_ROW(mr, suffix)                                                           \
+    {                                                                                  \
+        gemm_tile_##mr##_1##suffix, gemm_tile_##mr##_2##suffix, GEMM_THIRD(mr, suffix) \
     }
 
 #if GEMM_NV == 3

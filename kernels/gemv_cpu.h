@@ -1,8 +1,10 @@
-/* gemv_cpu — a matrix by one vector: each element of the matrix is read once, so memory alone sets the time.
+/* gemv_cpu — a matrix by one vector: each element of the matrix is read once, so memory alone sets
+ * the time.
  *
- * Included by *_cpu.c files only. Rows are `step` elements apart and asked for GEMV_AHEAD rows before they are needed,
- * because pieces of rows that far apart are fetched by no hardware on its own. Sums run in an order given by the
- * shape, and long ones in runs of GEMV_RUN terms, so that rounding does not grow with them. */
+ * Included by *_cpu.c files only. Rows are `step` elements apart and asked for GEMV_AHEAD rows
+ * before they are needed, because pieces of rows that far apart are fetched by no hardware on its
+ * own. Sums run in an order given by the shape, and long ones in runs of GEMV_RUN terms, so that
+ * rounding does not grow with them. */
 #ifndef CONVOY_KERNELS_GEMV_CPU_H
 #define CONVOY_KERNELS_GEMV_CPU_H
 
@@ -14,7 +16,8 @@
 #define GEMV_AHEAD 16
 #define GEMV_FETCH 1024 /* rows without gaps: elements to ask for ahead */
 
-/* gemv_dot — Σ_i w[i]·x[i] over k elements. Asks for what lies `ahead` elements on, in the rows behind this one. */
+/* gemv_dot — Σ_i w[i]·x[i] over k elements. Asks for what lies `ahead` elements on, in the rows
+ * behind this one. */
 static inline float gemv_dot(const float *w, const float *x, int64_t k, int64_t ahead)
 {
     vec sum[GEMV_VECS] = {{0}};
@@ -34,7 +37,8 @@ static inline float gemv_dot(const float *w, const float *x, int64_t k, int64_t 
 }
 
 /* gemv_columns — sums[j] = Σ_i x[i]·w[i·step + j] for GEMV_COLS columns. */
-static inline void gemv_columns(const float *w, int64_t step, const float *x, int64_t k, float *sums)
+static inline void gemv_columns(const float *w, int64_t step, const float *x, int64_t k,
+                                float *sums)
 {
     vec total[GEMV_VECS] = {{0}};
     for (int64_t from = 0; from < k; from += GEMV_RUN) {
@@ -57,8 +61,10 @@ static inline void gemv_columns(const float *w, int64_t step, const float *x, in
         vec_store(sums + v * VEC_W, total[v]);
 }
 
-/* gemv_columns_n — the same for n < GEMV_COLS columns; sums beyond n are zero up to a whole vector. */
-static inline void gemv_columns_n(const float *w, int64_t step, const float *x, int64_t k, int n, float *sums)
+/* gemv_columns_n — the same for n < GEMV_COLS columns; sums beyond n are zero up to a whole
+ * vector. */
+static inline void gemv_columns_n(const float *w, int64_t step, const float *x, int64_t k, int n,
+                                  float *sums)
 {
     for (int j = 0; j < n; j += VEC_W) {
         vec sum = {0}, total = {0};

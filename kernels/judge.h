@@ -1,6 +1,7 @@
-/* judge — what an optimiser is told of gradients (adamw.h: judge), and what it makes of that (struct optim_clip), in
- * one arithmetic for the host and for the device: each operation is rounded once, and no product is added to
- * anything, so no compiler has anything to contract. For C and C++. Must not know where the sum comes from. */
+/* judge — what an optimiser is told of gradients (adamw.h: judge), and what it makes of that
+ * (struct optim_clip), in one arithmetic for the host and for the device: each operation is rounded
+ * once, and no product is added to anything, so no compiler has anything to contract. For C and
+ * C++. Must not know where the sum comes from. */
 #ifndef CONVOY_KERNELS_JUDGE_H
 #define CONVOY_KERNELS_JUDGE_H
 
@@ -27,7 +28,10 @@ JUDGE_INLINE double judge_told(double total, double clip, double loss_scale)
 }
 
 /* judge_is_fit — may the optimiser change anything? norm_sq NULL: it was told nothing. */
-JUDGE_INLINE bool judge_is_fit(const double *norm_sq) { return !norm_sq || fabs(*norm_sq) < (double)INFINITY; }
+JUDGE_INLINE bool judge_is_fit(const double *norm_sq)
+{
+    return !norm_sq || fabs(*norm_sq) < (double)INFINITY;
+}
 
 /* judge_clip — min(1, clip/(norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; clip ≤ 0: 1. */
 JUDGE_INLINE double judge_clip(const double *norm_sq, double clip)

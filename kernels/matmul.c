@@ -1,6 +1,7 @@
 /* matmul — the plain truth of the dense products: one thread, sums in double, no tricks.
  *
- * Each product is seen as C(m,n) = Σ_k A(m,k)·B(k,n) with a stride for each index. It knows nothing of models. */
+ * Each product is seen as C(m,n) = Σ_k A(m,k)·B(k,n) with a stride for each index. It knows nothing
+ * of models. */
 #include "kernels/matmul.h"
 
 #include <math.h>
@@ -15,14 +16,11 @@ struct matmul_side {
     int64_t row, col; /* strides, elements */
 };
 
-static int64_t matmul_min(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+static int64_t matmul_min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* matmul_sums — acc[j] = Σ_k a(row,k)·b(k,col+j) for j < cols. */
-static void matmul_sums(struct matmul_side a, struct matmul_side b, int64_t row, int64_t col, int64_t cols, int64_t k,
-                        double *acc)
+static void matmul_sums(struct matmul_side a, struct matmul_side b, int64_t row, int64_t col,
+                        int64_t cols, int64_t k, double *acc)
 {
     for (int64_t j = 0; j < cols; j++)
         acc[j] = 0.0;
@@ -56,7 +54,8 @@ static void matmul_fwd_finish(const struct matmul_fwd *a, int64_t row, int64_t c
         u = matmul_gelu(u);
     float *y = (float *)a->y.data + row * (a->y_stride ? a->y_stride : a->out) + col;
     if (a->residual.data)
-        u = (double)((const float *)a->residual.data)[at] + (double)dropout_factor(&a->dropout, at) * u;
+        u = (double)((const float *)a->residual.data)[at] +
+            (double)dropout_factor(&a->dropout, at) * u;
     *y = (float)u;
 }
 

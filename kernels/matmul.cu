@@ -1,10 +1,11 @@
 /* matmul — the dense products on tensor cores, used where cuBLASLt is not there or declines.
  *
- * All three products are C (M,N) = A (M,K)·B (K,N) with what follows folded in (matmul_finish.cuh); they differ in how the
- * factors lie: A as (M,K) or (K,M), B as (N,K) or (K,N). A block of 8 warps makes 128×128 of C, a warp 64×32; 64 of k at a
- * time come by cp.async into three buffers, swizzled, and go to the tensor cores by ldmatrix, which turns what must be turned.
- * Rows that are not 16-byte aligned are brought element by element. float tensors: matmul_f32.cuh. The order of sums is k.
- * No split of K: dw of small layers leaves part of a large chip idle. */
+ * All three products are C (M,N) = A (M,K)·B (K,N) with what follows folded in (matmul_finish.cuh);
+ * they differ in how the factors lie: A as (M,K) or (K,M), B as (N,K) or (K,N). A block of 8 warps
+ * makes 128×128 of C, a warp 64×32; 64 of k at a time come by cp.async into three buffers,
+ * swizzled, and go to the tensor cores by ldmatrix, which turns what must be turned. Rows that are
+ * not 16-byte aligned are brought element by element. float tensors: matmul_f32.cuh. The order of
+ * sums is k. No split of K: dw of small layers leaves part of a large chip idle. */
 #include "kernels/tile.cuh"
 #include "kernels/column.h"
 #include "kernels/matmul_f32.cuh"
@@ -12,9 +13,11 @@
 
 constexpr int MM_TILE = 128, MM_K = 64, MM_STAGES = 3, MM_WARPS = 8, MM_THREADS = MM_WARPS * WARP;
 constexpr int MM_BYTES = MM_TILE * MM_K * 2; /* of one factor in one buffer */
-static_assert(MM_STAGES * 2 * MM_BYTES >= FINISH_BYTES && MM_TILE == FINISH_TILE, "the sums fit where the factors lay");
+static_assert(MM_STAGES * 2 * MM_BYTES >= FINISH_BYTES && MM_TILE == FINISH_TILE,
+              "the sums fit where the factors lay");
 
-/* A factor of 16-bit elements: rows of `stride` elements; is_k_first: a row is one k, else one line (row of A, column of B). */
+/* A factor of 16-bit elements: rows of `stride` elements; is_k_first: a row is one k, else one line
+ * (row of A, column of B). */
 template <typename T> struct matmul_side {
     const T *data;
     int64_t stride;
@@ -22,9 +25,11 @@ template <typename T> struct matmul_side {
     bool is_wide; /* every row begins at a multiple of 16 bytes */
 };
 
-/* A tile of ROWS × COLS at (row, col) of the factor into shared memory; beyond rows_n, cols_n zeros. */
+/* A tile of ROWS × COLS at (row, col) of the factor into shared memory; beyond rows_n, cols_n
+ * zeros. */
 template <typename T, int ROWS, int COLS>
-__device__ static inline void mm_copy(unsigned char *tile, const matmul_side<T> &s, int row, int col, int rows_n, int cols_n)
+__device__ static inline void mm_copy(unsigned char *tile, const matmul_side<T> &s, int row,
+                                      int col, int rows_n, int cols_n)
 {
     constexpr int PIECES = COLS / 8, STEP = MM_THREADS / PIECES;
     int r = (int)threadIdx.x / PIECES, piece = (int)threadIdx.x % PIECES;
@@ -46,7 +51,9 @@ __device__ static inline void mm_copy(unsigned char *tile, const matmul_side<T> 
     }
 }
 
-template <typename T, bool K_FIRST> __device__ static inline void mm_fetch(unsigned char *tile, const matmul_side<T> &s, int line, int k, int k_n)
+template <typename T, bool K_FIRST>
+__device__ static inline void mm_fetch(unsigned char *tile, const matmul_side<T> &s, int line,
+                                       int k, int k_n)
 {
     if constexpr (K_FIRST)
         mm_copy<T, MM_K, MM_TILE>(tile, s, k, line, k_n, s.lines_n);
@@ -55,7 +62,8 @@ template <typename T, bool K_FIRST> __device__ static inline void mm_fetch(unsig
 }
 
 template <typename T, bool A_K_FIRST, bool B_K_FIRST>
-__device__ static inline void mm_add(float (&sum)[4][4][4], shared_at a, shared_at b, int row, int col)
+__device__ static inline void mm_add(float (&sum)[4][4][4], shared_at a, shared_at b, int row,
+                                     int col)
 {
 #pragma unroll
     for (int k = 0; k < MM_K; k += 16) {
@@ -81,12 +89,15 @@ __device__ static inline void mm_add(float (&sum)[4][4][4], shared_at a, shared_
 }
 
 template <typename T, bool A_K_FIRST, bool B_K_FIRST>
-__global__ void __launch_bounds__(MM_THREADS, 2) matmul_mma(matmul_side<T> a, matmul_side<T> b, struct finish f)
+__global__ void __launch_bounds__(MM_THREADS, 2)
+    matmul_mma(matmul_side<T> a, matmul_side<T> b, struct finish f)
 {
     CUDA_SHARED(shared);
-    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, tile_m, tile_n, steps = (f.k + MM_K - 1) / MM_K;
+    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, tile_m, tile_n,
+        steps = (f.k + MM_K - 1) / MM_K;
     finish_tile((f.m + MM_TILE - 1) / MM_TILE, (f.n + MM_TILE - 1) / MM_TILE, tile_m, tile_n);
-    int first_row = tile_m * MM_TILE, first_col = tile_n * MM_TILE, row = warp / 4 * 64, col = warp % 4 * 32;
+    int first_row = tile_m * MM_TILE, first_col = tile_n * MM_TILE, row = warp / 4 * 64,
+        col = warp % 4 * 32;
     auto fetch = [&](int step) {
         unsigned char *to = shared + step % MM_STAGES * 2 * MM_BYTES;
         if (step < steps) {
@@ -101,7 +112,8 @@ __global__ void __launch_bounds__(MM_THREADS, 2) matmul_mma(matmul_side<T> a, ma
         fetch(i);
     for (int i = 0; i < steps; i++) {
         cp_wait<MM_STAGES - 2>();
-        __syncthreads(); /* tile i is there, and everyone has done with tile i-1, whose buffer is next */
+        /* tile i is there, and everyone has done with tile i-1, whose buffer is next */
+        __syncthreads();
         fetch(i + MM_STAGES - 1);
         shared_at at = shared_address(shared) + (shared_at)(i % MM_STAGES * 2 * MM_BYTES);
         mm_add<T, A_K_FIRST, B_K_FIRST>(sum, at, at + MM_BYTES, row, col);
@@ -115,12 +127,13 @@ __global__ void __launch_bounds__(MM_THREADS, 2) matmul_mma(matmul_side<T> a, ma
         for (int n = 0; n < 4; n++)
 #pragma unroll
             for (int r = 0; r < 2; r++)
-                *(float2 *)(to + (16 * m + 8 * r) * FINISH_ROW + 8 * n) = make_float2(sum[m][n][2 * r], sum[m][n][2 * r + 1]);
+                *(float2 *)(to + (16 * m + 8 * r) * FINISH_ROW + 8 * n) =
+                    make_float2(sum[m][n][2 * r], sum[m][n][2 * r + 1]);
     __syncthreads();
     finish_block(f, (const float *)shared, first_row, first_col);
 }
 
-/* ---- launches ------------------------------------------------------------------------------------------------- */
+/* ---- launches ---- */
 
 /* How a product's factors lie: rows of `stride` elements, a k each (is_k_first) or a line each. */
 struct matmul_factor {
@@ -131,38 +144,46 @@ struct matmul_factor {
 
 static matmul_side_f32 side_f32(const matmul_factor &x, int lines_n)
 {
-    return {(const float *)x.t.data, x.is_k_first ? 1 : x.stride, x.is_k_first ? x.stride : 1, lines_n};
+    return {(const float *)x.t.data, x.is_k_first ? 1 : x.stride, x.is_k_first ? x.stride : 1,
+            lines_n};
 }
 
-template <typename T> static int launch_typed(const struct cuda *cuda, const matmul_factor &a, const matmul_factor &b, const struct finish &f)
+template <typename T>
+static int launch_typed(const struct cuda *cuda, const matmul_factor &a, const matmul_factor &b,
+                        const struct finish &f)
 {
     int64_t blocks = ceil_div(f.m, MM_TILE) * ceil_div(f.n, MM_TILE);
     dim3 grid((unsigned)blocks);
     if (blocks > INT32_MAX)
         return CUDA_REFUSAL_SHAPE;
     if constexpr (sizeof(T) == 4) {
-        return cuda_launch(cuda->is_tf32 ? matmul_f32<mf_tf32> : matmul_f32<mf_plain>, grid, dim3(MF_THREADS), FINISH_BYTES, cuda->stream,
-                           side_f32(a, f.m), side_f32(b, f.n), f);
+        return cuda_launch(cuda->is_tf32 ? matmul_f32<mf_tf32> : matmul_f32<mf_plain>, grid,
+                           dim3(MF_THREADS), FINISH_BYTES, cuda->stream, side_f32(a, f.m),
+                           side_f32(b, f.n), f);
     } else {
-        matmul_side<T> x = {(const T *)a.t.data, a.stride, f.m, cuda_aligned((const T *)a.t.data, a.stride)};
-        matmul_side<T> y = {(const T *)b.t.data, b.stride, f.n, cuda_aligned((const T *)b.t.data, b.stride)};
+        matmul_side<T> x = {(const T *)a.t.data, a.stride, f.m,
+                            cuda_aligned((const T *)a.t.data, a.stride)};
+        matmul_side<T> y = {(const T *)b.t.data, b.stride, f.n,
+                            cuda_aligned((const T *)b.t.data, b.stride)};
         if (a.is_k_first && !b.is_k_first)
             return CUDA_REFUSAL_SHAPE; /* no product of ours */
         return cuda_launch(a.is_k_first   ? matmul_mma<T, true, true>
                            : b.is_k_first ? matmul_mma<T, false, true>
                                           : matmul_mma<T, false, false>,
-                           grid, dim3(MM_THREADS), (size_t)MM_STAGES * 2 * MM_BYTES, cuda->stream, x, y, f);
+                           grid, dim3(MM_THREADS), (size_t)MM_STAGES * 2 * MM_BYTES, cuda->stream,
+                           x, y, f);
     }
 }
 
 static bool size_is_good(int64_t n) { return n >= 1 && n <= INT32_MAX - MM_TILE; }
 
-static int launch(const struct cuda *cuda, const matmul_factor &a, const matmul_factor &b, struct finish f, int64_t m, int64_t n, int64_t k)
+static int launch(const struct cuda *cuda, const matmul_factor &a, const matmul_factor &b,
+                  struct finish f, int64_t m, int64_t n, int64_t k)
 {
     if (!size_is_good(m) || !size_is_good(n) || !size_is_good(k))
         return CUDA_REFUSAL_SHAPE;
-    if (a.t.dtype != b.t.dtype || !finish_is_float(f.c) || !finish_is_float(f.bias) || !finish_is_float(f.pre) ||
-        !finish_is_float(f.residual) || !finish_is_float(f.gelu_of))
+    if (a.t.dtype != b.t.dtype || !finish_is_float(f.c) || !finish_is_float(f.bias) ||
+        !finish_is_float(f.pre) || !finish_is_float(f.residual) || !finish_is_float(f.gelu_of))
         return CUDA_REFUSAL_DTYPE;
     f.m = (int)m, f.n = (int)n, f.k = (int)k;
     finish_look(&f);
@@ -177,7 +198,8 @@ int matmul_fwd_cuda(const struct cuda *cuda, const struct matmul_fwd *a)
     f.c_stride = a->y_stride ? a->y_stride : a->out;
     f.has_gelu = a->act == MATMUL_ACT_GELU;
     f.drop = drop_args_of(cuda, &a->dropout);
-    return launch(cuda, {a->x, a->in, false}, {a->w, is_io ? a->out : a->in, is_io}, f, a->n, a->out, a->in);
+    return launch(cuda, {a->x, a->in, false}, {a->w, is_io ? a->out : a->in, is_io}, f, a->n,
+                  a->out, a->in);
 }
 
 int matmul_bwd_x_cuda(const struct cuda *cuda, const struct matmul_bwd_x *a)
@@ -185,14 +207,15 @@ int matmul_bwd_x_cuda(const struct cuda *cuda, const struct matmul_bwd_x *a)
     bool is_io = a->layout == MATMUL_LAYOUT_IO;
     struct finish f = {};
     f.c = a->dx, f.gelu_of = a->pre, f.c_stride = a->in;
-    return launch(cuda, {a->dy, a->dy_stride ? a->dy_stride : a->out, false}, {a->w, is_io ? a->out : a->in, !is_io}, f, a->n, a->in,
-                  a->out);
+    return launch(cuda, {a->dy, a->dy_stride ? a->dy_stride : a->out, false},
+                  {a->w, is_io ? a->out : a->in, !is_io}, f, a->n, a->in, a->out);
 }
 
 int matmul_bwd_w_cuda(const struct cuda *cuda, const struct matmul_bwd_w *a)
 {
     bool is_io = a->layout == MATMUL_LAYOUT_IO;
-    int64_t stride = a->dy_stride ? a->dy_stride : a->out, rows = is_io ? a->in : a->out, columns = is_io ? a->out : a->in;
+    int64_t stride = a->dy_stride ? a->dy_stride : a->out, rows = is_io ? a->in : a->out,
+            columns = is_io ? a->out : a->in;
     matmul_factor x = {a->x, a->in, true}, dy = {a->dy, stride, true};
     struct finish f = {};
     f.c = a->dw, f.c_stride = columns, f.accumulate = a->accumulate;

@@ -1,8 +1,10 @@
-/* matmul — the fast dense products: each is one gemm, and what follows it is done while its tiles are still
- * in cache. Forward with a single row is one gemv instead: packing weights that are read once would not pay.
+/* matmul — the fast dense products: each is one gemm, and what follows it is done while its tiles
+ * are still
+ * in cache. Forward with a single row is one gemv instead: packing weights that are read once would
+ *   not pay.
  *
- * It knows what C is for; how it is computed is gemm_cpu.h or gemm_amx_cpu.h, and gemv_cpu.h. Compiled once for each
- * level, see cpu.h. */
+ * It knows what C is for; how it is computed is gemm_cpu.h or gemm_amx_cpu.h, and gemv_cpu.h.
+ * Compiled once for each level, see cpu.h. */
 #include "kernels/matmul.h"
 
 #include "kernels/cpu.h"
@@ -17,7 +19,10 @@
 
 _Static_assert(GEMV_COLS >= GEMM_NR, "matmul_fwd_row takes a row of either");
 
-static inline vec matmul_load(const float *p, int n) { return n >= VEC_W ? vec_load(p) : vec_load_n(p, n); }
+static inline vec matmul_load(const float *p, int n)
+{
+    return n >= VEC_W ? vec_load(p) : vec_load_n(p, n);
+}
 static inline void matmul_store(float *p, int n, vec x)
 {
     if (n >= VEC_W)
@@ -27,8 +32,8 @@ static inline void matmul_store(float *p, int n, vec x)
 }
 
 /* One row of a tile of matmul_fwd. */
-static inline void matmul_fwd_row(const struct matmul_fwd *a, const float *sums, int64_t row, int64_t col,
-                                  int cols)
+static inline void matmul_fwd_row(const struct matmul_fwd *a, const float *sums, int64_t row,
+                                  int64_t col, int cols)
 {
     int64_t at = row * a->out + col;
     float *y = (float *)a->y.data + row * (a->y_stride ? a->y_stride : a->out) + col;
@@ -54,8 +59,8 @@ static inline void matmul_fwd_row(const struct matmul_fwd *a, const float *sums,
     }
 }
 
-static void matmul_fwd_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows,
-                              int cols)
+static void matmul_fwd_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col,
+                              int rows, int cols)
 {
     for (int i = 0; i < rows; i++)
         matmul_fwd_row(g->op, tile + i * GEMM_NR, row + i, col, cols);
@@ -109,8 +114,8 @@ void CPU_FN(matmul_fwd)(const struct cpu *cpu, const struct matmul_fwd *a)
     gemm_run(cpu, &g);
 }
 
-static void matmul_bwd_x_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows,
-                                int cols)
+static void matmul_bwd_x_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col,
+                                int rows, int cols)
 {
     const struct matmul_bwd_x *a = g->op;
     for (int i = 0; i < rows; i++) {
@@ -147,8 +152,8 @@ void CPU_FN(matmul_bwd_x)(const struct cpu *cpu, const struct matmul_bwd_x *a)
 }
 
 /* Gradients written for the first time are not read back soon: whole lines go past the caches. */
-static void matmul_bwd_w_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col, int rows,
-                                int cols)
+static void matmul_bwd_w_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col,
+                                int rows, int cols)
 {
     const struct matmul_bwd_w *a = g->op;
     float *dw = (float *)a->dw.data + row * g->n + col;
@@ -160,7 +165,8 @@ static void matmul_bwd_w_finish(const struct gemm *g, const float *tile, int64_t
             if (stream)
                 vec_stream(dw + j, u);
             else
-                matmul_store(dw + j, cols - j, a->accumulate ? u + matmul_load(dw + j, cols - j) : u);
+                matmul_store(dw + j, cols - j,
+                             a->accumulate ? u + matmul_load(dw + j, cols - j) : u);
         }
     }
 }

@@ -1,16 +1,20 @@
-/* matmul_f32 — products of float tensors: in float throughout, or, when PRECISION is tf32, on tensor cores.
+/* matmul_f32 — products of float tensors: in float throughout, or, when PRECISION is tf32, on
+ * tensor cores.
  *
- * A block makes 128×128 of C; 16 of k at a time lie in shared memory as (k,m) and (k,n), rows 136 floats apart, so that
- * both ways of reading meet different banks; the next tile waits in registers. Any strides. */
+ * A block makes 128×128 of C; 16 of k at a time lie in shared memory as (k,m) and (k,n), rows 136
+ * floats apart, so that both ways of reading meet different banks; the next tile waits in
+ * registers. Any strides. */
 #ifndef CONVOY_KERNELS_MATMUL_F32_CUH
 #define CONVOY_KERNELS_MATMUL_F32_CUH
 
 #include "kernels/matmul_finish.cuh"
 #include "kernels/tensor_core.cuh"
 
-constexpr int MF_TILE = 128, MF_K = 16, MF_ROW = MF_TILE + 8, MF_THREADS = 256, MF_EACH = MF_TILE * MF_K / MF_THREADS;
+constexpr int MF_TILE = 128, MF_K = 16, MF_ROW = MF_TILE + 8, MF_THREADS = 256,
+              MF_EACH = MF_TILE * MF_K / MF_THREADS;
 
-/* A factor: element (line, k) at data[line·line_stride + k·k_stride], one of the strides 1. Lines are rows of A, columns of B. */
+/* A factor: element (line, k) at data[line·line_stride + k·k_stride], one of the strides 1. Lines
+ * are rows of A, columns of B. */
 struct matmul_side_f32 {
     const float *data;
     int64_t line_stride, k_stride;
@@ -26,17 +30,20 @@ __device__ static inline void mf_place(const matmul_side_f32 &s, int i, int &lin
     else
         line = at % MF_TILE, k = at / MF_TILE;
 }
-__device__ static inline void mf_load(float (&x)[MF_EACH], const matmul_side_f32 &s, int first_line, int first_k, int k_n)
+__device__ static inline void mf_load(float (&x)[MF_EACH], const matmul_side_f32 &s, int first_line,
+                                      int first_k, int k_n)
 {
 #pragma unroll
     for (int i = 0; i < MF_EACH; i++) {
         int line, k;
         mf_place(s, i, line, k);
         bool is_there = first_line + line < s.lines_n && first_k + k < k_n;
-        x[i] = is_there ? s.data[(first_line + line) * s.line_stride + (first_k + k) * s.k_stride] : 0;
+        x[i] =
+            is_there ? s.data[(first_line + line) * s.line_stride + (first_k + k) * s.k_stride] : 0;
     }
 }
-__device__ static inline void mf_put(float *tile, const float (&x)[MF_EACH], const matmul_side_f32 &s)
+__device__ static inline void mf_put(float *tile, const float (&x)[MF_EACH],
+                                     const matmul_side_f32 &s)
 {
 #pragma unroll
     for (int i = 0; i < MF_EACH; i++) {
@@ -83,7 +90,8 @@ struct mf_tf32 {
     float sum[4][4][4];
     __device__ void add(const float *a, const float *b)
     {
-        int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, g = lane / 4, t = lane % 4;
+        int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, g = lane / 4,
+            t = lane % 4;
         const float *x = a + warp / 4 * 64 + g, *y = b + warp % 4 * 32 + g;
 #pragma unroll
         for (int k = 0; k < MF_K; k += 8) {
@@ -119,7 +127,9 @@ struct mf_tf32 {
     }
 };
 
-template <typename Sums> __global__ void __launch_bounds__(MF_THREADS) matmul_f32(matmul_side_f32 a, matmul_side_f32 b, struct finish f)
+template <typename Sums>
+__global__ void __launch_bounds__(MF_THREADS)
+    matmul_f32(matmul_side_f32 a, matmul_side_f32 b, struct finish f)
 {
     CUDA_SHARED(shared);
     float *tiles_a = (float *)shared, *tiles_b = tiles_a + 2 * MF_K * MF_ROW;
@@ -134,7 +144,9 @@ template <typename Sums> __global__ void __launch_bounds__(MF_THREADS) matmul_f3
         float *tile_a = tiles_a + i % 2 * MF_K * MF_ROW, *tile_b = tiles_b + i % 2 * MF_K * MF_ROW;
         mf_put(tile_a, next_a, a);
         mf_put(tile_b, next_b, b);
-        __syncthreads(); /* one is enough: who writes this half again has passed the next one, and so have its readers */
+        /* one is enough: who writes this half again has passed the next one, and so have its
+         * readers */
+        __syncthreads();
         if (i + 1 < steps) {
             mf_load(next_a, a, row, (i + 1) * MF_K, f.k);
             mf_load(next_b, b, col, (i + 1) * MF_K, f.k);

@@ -1,5 +1,6 @@
-/* matmul_finish — what follows a product, for each finished pair of sums: bias, GELU, residual, dropout, adding to what is
- * there. Element types are run-time values here: the branches are the same for a whole launch. It knows no tiles. */
+/* matmul_finish — what follows a product, for each finished pair of sums: bias, GELU, residual,
+ * dropout, adding to what is there. Element types are run-time values here: the branches are the
+ * same for a whole launch. It knows no tiles. */
 #ifndef CONVOY_KERNELS_MATMUL_FINISH_CUH
 #define CONVOY_KERNELS_MATMUL_FINISH_CUH
 
@@ -11,27 +12,30 @@ struct finish {
     struct tensor c, bias, pre, residual, gelu_of;
     int64_t c_stride; /* of c; the others lie dense, N apart */
     int m, n, k;
-    bool has_gelu;    /* c = gelu(u) */
-    bool accumulate;  /* c += u */
-    bool is_even;     /* columns 2i and 2i+1 of every tensor here may be moved at once */
+    bool has_gelu;   /* c = gelu(u) */
+    bool accumulate; /* c += u */
+    bool is_even;    /* columns 2i and 2i+1 of every tensor here may be moved at once */
     struct drop_args drop;
 };
 
 static inline bool finish_pairs(const struct tensor t, int64_t stride)
 {
-    return t.data == NULL || ((uintptr_t)t.data % (2 * dtype_bytes(t.dtype)) == 0 && stride % 2 == 0);
+    return t.data == NULL ||
+           ((uintptr_t)t.data % (2 * dtype_bytes(t.dtype)) == 0 && stride % 2 == 0);
 }
 static inline void finish_look(struct finish *f)
 {
-    f->is_even = f->n % 2 == 0 && finish_pairs(f->c, f->c_stride) && finish_pairs(f->bias, 0) && finish_pairs(f->pre, f->n) &&
-                 finish_pairs(f->residual, f->n) && finish_pairs(f->gelu_of, f->n);
+    f->is_even = f->n % 2 == 0 && finish_pairs(f->c, f->c_stride) && finish_pairs(f->bias, 0) &&
+                 finish_pairs(f->pre, f->n) && finish_pairs(f->residual, f->n) &&
+                 finish_pairs(f->gelu_of, f->n);
 }
 static inline bool finish_is_float(struct tensor t)
 {
     return t.data == NULL || t.dtype == DTYPE_F32 || t.dtype == DTYPE_BF16 || t.dtype == DTYPE_F16;
 }
 
-template <typename T> __device__ static inline void finish_get_as(float (&x)[2], const T *p, int n, bool is_even)
+template <typename T>
+__device__ static inline void finish_get_as(float (&x)[2], const T *p, int n, bool is_even)
 {
     if (is_even) {
         load_floats(x, p);
@@ -40,7 +44,8 @@ template <typename T> __device__ static inline void finish_get_as(float (&x)[2],
         x[1] = n > 1 ? to_float(p[1]) : 0;
     }
 }
-template <typename T> __device__ static inline void finish_put_as(T *p, const float (&x)[2], int n, bool is_even)
+template <typename T>
+__device__ static inline void finish_put_as(T *p, const float (&x)[2], int n, bool is_even)
 {
     if (is_even) {
         store_floats(p, x);
@@ -51,7 +56,8 @@ template <typename T> __device__ static inline void finish_put_as(T *p, const fl
     }
 }
 /* n (1 or 2) elements from `at` on. */
-__device__ static inline void finish_get(float (&x)[2], const struct tensor &t, int64_t at, int n, bool is_even)
+__device__ static inline void finish_get(float (&x)[2], const struct tensor &t, int64_t at, int n,
+                                         bool is_even)
 {
     if (t.dtype == DTYPE_F32)
         finish_get_as(x, (const float *)t.data + at, n, is_even);
@@ -60,7 +66,8 @@ __device__ static inline void finish_get(float (&x)[2], const struct tensor &t, 
     else
         finish_get_as(x, (const f16 *)t.data + at, n, is_even);
 }
-__device__ static inline void finish_put(const struct tensor &t, int64_t at, const float (&x)[2], int n, bool is_even)
+__device__ static inline void finish_put(const struct tensor &t, int64_t at, const float (&x)[2],
+                                         int n, bool is_even)
 {
     if (t.dtype == DTYPE_F32)
         finish_put_as((float *)t.data + at, x, n, is_even);
@@ -70,8 +77,10 @@ __device__ static inline void finish_put(const struct tensor &t, int64_t at, con
         finish_put_as((f16 *)t.data + at, x, n, is_even);
 }
 
-/* Sums u0, u1 of row `row`, columns col and col+1 (col even); what lies outside of C is left out. */
-__device__ static inline void finish_pair(const struct finish &f, int row, int col, float u0, float u1)
+/* Sums u0, u1 of row `row`, columns col and col+1 (col even); what lies outside of C is left
+ * out. */
+__device__ static inline void finish_pair(const struct finish &f, int row, int col, float u0,
+                                          float u1)
 {
     if (row >= f.m || col >= f.n)
         return;
@@ -104,12 +113,14 @@ __device__ static inline void finish_pair(const struct finish &f, int row, int c
     finish_put(f.c, to, u, n, f.is_even);
 }
 
-/* A block's 128×128 sums wait in shared memory, rows FINISH_ROW floats apart, so that what follows is written once and not
- * for every register, and rows go to memory whole. */
-constexpr int FINISH_TILE = 128, FINISH_ROW = FINISH_TILE + 4, FINISH_BYTES = FINISH_TILE * FINISH_ROW * 4;
+/* A block's 128×128 sums wait in shared memory, rows FINISH_ROW floats apart, so that what follows
+ * is written once and not for every register, and rows go to memory whole. */
+constexpr int FINISH_TILE = 128, FINISH_ROW = FINISH_TILE + 4,
+              FINISH_BYTES = FINISH_TILE * FINISH_ROW * 4;
 
 /* finish_block — all threads, after a barrier: the tile whose first element is (row, col). */
-__device__ static inline void finish_block(const struct finish &f, const float *sums, int row, int col)
+__device__ static inline void finish_block(const struct finish &f, const float *sums, int row,
+                                           int col)
 {
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < FINISH_TILE * FINISH_TILE / 2; i += (int)blockDim.x) {
@@ -118,11 +129,13 @@ __device__ static inline void finish_block(const struct finish &f, const float *
     }
 }
 
-/* Which tile of C a block makes: columns of tiles in bands of 8 rows of tiles, so that blocks at work together share factors. */
+/* Which tile of C a block makes: columns of tiles in bands of 8 rows of tiles, so that blocks at
+ * work together share factors. */
 __device__ static inline void finish_tile(int tiles_m, int tiles_n, int &tile_m, int &tile_n)
 {
     constexpr int BAND = 8;
-    int block = (int)blockIdx.x, band = block / (BAND * tiles_n), in_band = block % (BAND * tiles_n);
+    int block = (int)blockIdx.x, band = block / (BAND * tiles_n),
+        in_band = block % (BAND * tiles_n);
     int rows = min(BAND, tiles_m - band * BAND);
     tile_m = band * BAND + in_band % rows;
     tile_n = in_band / rows;

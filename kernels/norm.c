@@ -1,4 +1,5 @@
-/* norm — the plain truth of LayerNorm: one row after the other, sums in double. Must not know of threads or vectors. */
+/* norm — the plain truth of LayerNorm: one row after the other, sums in double. Must not know of
+ * threads or vectors. */
 #include "kernels/norm.h"
 
 #include <math.h>

@@ -1,17 +1,17 @@
 /* norm — LayerNorm forward and backward (norm.h).
  *
- * A warp takes a row; each lane reads its elements again in the second and third pass, which the first-level
- * cache has. The backward pass adds dw and db of the rows of a block in shared memory, one copy a warp, in the
- * pass that writes dx; the copies are added in order, then the blocks' (two stages, cut by the shape alone).
- * Rows so wide that not even one copy fits sum their columns by themselves. w, b, dy, x, dx, dresidual have
- * one element type; dw, db, mean, rstd are float. */
+ * A warp takes a row; each lane reads its elements again in the second and third pass, which the
+ * first-level cache has. The backward pass adds dw and db of the rows of a block in shared memory,
+ * one copy a warp, in the pass that writes dx; the copies are added in order, then the blocks' (two
+ * stages, cut by the shape alone). Rows so wide that not even one copy fits sum their columns by
+ * themselves. w, b, dy, x, dx, dresidual have one element type; dw, db, mean, rstd are float. */
 #include "kernels/stride.cuh"
 
 constexpr int WARPS = 8;
 
 template <typename T, int W>
-__global__ void norm_fwd_warp(T *y, float *mean, float *rstd, const T *x, const T *w, const T *b, int64_t n,
-                              int64_t c, float eps)
+__global__ void norm_fwd_warp(T *y, float *mean, float *rstd, const T *x, const T *w, const T *b,
+                              int64_t n, int64_t c, float eps)
 {
     int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     int64_t lane = threadIdx.x % WARP * W;
@@ -64,16 +64,18 @@ extern "C" int norm_fwd_cuda(const struct cuda *cuda, const struct norm_fwd *a)
         return CUDA_REFUSAL_DTYPE;
     return cuda_floats(a->x.dtype, [&](auto t) {
         using T = decltype(t);
-        return cuda_wide<T>(all_aligned<T>(a->c, {a->y.data, a->x.data, a->w.data, a->b.data}), [&](auto w) {
-            return cuda_launch(norm_fwd_warp<T, decltype(w)::value>, (unsigned)ceil_div(a->n, WARPS),
-                               WARPS * WARP, 0, cuda->stream, (T *)a->y.data, (float *)a->mean.data,
-                               (float *)a->rstd.data, (const T *)a->x.data, (const T *)a->w.data,
-                               (const T *)a->b.data, a->n, a->c, a->eps);
-        });
+        return cuda_wide<T>(
+            all_aligned<T>(a->c, {a->y.data, a->x.data, a->w.data, a->b.data}), [&](auto w) {
+                return cuda_launch(norm_fwd_warp<T, decltype(w)::value>,
+                                   (unsigned)ceil_div(a->n, WARPS), WARPS * WARP, 0, cuda->stream,
+                                   (T *)a->y.data, (float *)a->mean.data, (float *)a->rstd.data,
+                                   (const T *)a->x.data, (const T *)a->w.data, (const T *)a->b.data,
+                                   a->n, a->c, a->eps);
+            });
     });
 }
 
-/* ---- backward -------------------------------------------------------------------------------------------- */
+/* ---- backward ---- */
 
 template <typename T> struct norm_bwd_args {
     T *dx;
@@ -82,10 +84,12 @@ template <typename T> struct norm_bwd_args {
     int64_t n, c;
 };
 
-/* One row by one warp. dw, db: this warp's copies, of which a lane touches only its own columns; NULL: not
- * wanted. Column i + j (i a multiple of W) lies at j·C/W + i/W, so that lanes meet different banks. */
+/* One row by one warp. dw, db: this warp's copies, of which a lane touches only its own columns;
+ * NULL: not wanted. Column i + j (i a multiple of W) lies at j·C/W + i/W, so that lanes meet
+ * different banks. */
 template <typename T, int W>
-__device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int64_t row, float *dw, float *db)
+__device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int64_t row, float *dw,
+                                           float *db)
 {
     const T *dy = a.dy + row * a.c, *x = a.x + row * a.c;
     int64_t lane = threadIdx.x % WARP * W;
@@ -123,7 +127,8 @@ __device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int
 }
 
 /* A block takes the rows [blockIdx.x·run, …): part[blockIdx.x] gets their dw (C), then db (C). */
-template <typename T, int W> __global__ void norm_bwd_runs(struct norm_bwd_args<T> a, float *part, int64_t run)
+template <typename T, int W>
+__global__ void norm_bwd_runs(struct norm_bwd_args<T> a, float *part, int64_t run)
 {
     CUDA_SHARED(bytes);
     float *all = (float *)bytes;
@@ -145,10 +150,13 @@ template <typename T, int W> __global__ void norm_bwd_runs(struct norm_bwd_args<
     }
 }
 
-/* part[blockIdx.y]: a column's sums over a run of rows, a thread a column, for rows of any width. */
-template <typename T> __global__ void norm_bwd_columns(struct norm_bwd_args<T> a, float *part, int64_t run)
+/* part[blockIdx.y]: a column's sums over a run of rows, a thread a column, for rows of any
+ * width. */
+template <typename T>
+__global__ void norm_bwd_columns(struct norm_bwd_args<T> a, float *part, int64_t run)
 {
-    int64_t c = thread_first(), first = blockIdx.y * run, end = first + run < a.n ? first + run : a.n;
+    int64_t c = thread_first(), first = blockIdx.y * run,
+            end = first + run < a.n ? first + run : a.n;
     float dw = 0, db = 0;
     if (c >= a.c)
         return;
@@ -168,9 +176,10 @@ template <typename T, int W> __global__ void norm_bwd_rows(struct norm_bwd_args<
         norm_bwd_row<T, W>(a, row, nullptr, nullptr);
 }
 
-/* The second stage: dw and db from parts_n parts, 32 columns a block; warps take every WARPS-th part. */
-static __global__ void norm_bwd_parts(float *dw, float *db, const float *part, int64_t parts_n, int64_t c,
-                                      bool accumulate)
+/* The second stage: dw and db from parts_n parts, 32 columns a block; warps take every WARPS-th
+ * part. */
+static __global__ void norm_bwd_parts(float *dw, float *db, const float *part, int64_t parts_n,
+                                      int64_t c, bool accumulate)
 {
     __shared__ float sums[WARPS][WARP];
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
@@ -202,18 +211,20 @@ static int norm_bwd_first(const struct cuda *cuda, const struct norm_bwd_args<T>
     while (warps > 1 && warps * copy_bytes > SHARED_MOST)
         warps /= 2;
     if (warps * copy_bytes <= SHARED_MOST) {
-        int64_t run = round_up(ceil_div(a.n, RUNS_MOST), warps), runs = *runs_out = ceil_div(a.n, run);
+        int64_t run = round_up(ceil_div(a.n, RUNS_MOST), warps),
+                runs = *runs_out = ceil_div(a.n, run);
         if (runs * copy_bytes > cuda->scratch_bytes)
             return CUDA_REFUSAL_SCRATCH;
-        return cuda_launch(norm_bwd_runs<T, W>, (unsigned)runs, warps * WARP, warps * copy_bytes, cuda->stream,
-                           a, part, run);
+        return cuda_launch(norm_bwd_runs<T, W>, (unsigned)runs, warps * WARP, warps * copy_bytes,
+                           cuda->stream, a, part, run);
     }
     int64_t run = ceil_div(a.n, 64), runs = *runs_out = ceil_div(a.n, run);
     if (runs * copy_bytes > cuda->scratch_bytes)
         return CUDA_REFUSAL_SCRATCH;
-    CUDA_TRY(cuda_launch(norm_bwd_columns<T>, dim3((unsigned)ceil_div(a.c, 128), (unsigned)runs), 128, 0,
-                         cuda->stream, a, part, run));
-    return cuda_launch(norm_bwd_rows<T, W>, (unsigned)ceil_div(a.n, WARPS), WARPS * WARP, 0, cuda->stream, a);
+    CUDA_TRY(cuda_launch(norm_bwd_columns<T>, dim3((unsigned)ceil_div(a.c, 128), (unsigned)runs),
+                         128, 0, cuda->stream, a, part, run));
+    return cuda_launch(norm_bwd_rows<T, W>, (unsigned)ceil_div(a.n, WARPS), WARPS * WARP, 0,
+                       cuda->stream, a);
 }
 
 extern "C" int norm_bwd_cuda(const struct cuda *cuda, const struct norm_bwd *a)
@@ -231,11 +242,12 @@ extern "C" int norm_bwd_cuda(const struct cuda *cuda, const struct norm_bwd *a)
                     (const T *)a->dresidual.data, (const float *)a->mean.data,
                     (const float *)a->rstd.data, a->n, a->c
             };
-            bool is_aligned = all_aligned<T>(a->c, {args.dx, args.dy, args.x, args.w, args.residual});
+            bool is_aligned =
+                all_aligned<T>(a->c, {args.dx, args.dy, args.x, args.w, args.residual});
             return cuda_wide<T>(is_aligned, [&](auto w) {
                 return norm_bwd_first<T, decltype(w)::value>(cuda, args, part, &runs);
             });
         }));
-    return cuda_launch(norm_bwd_parts, (unsigned)ceil_div(2 * a->c, WARP), WARPS * WARP, 0, cuda->stream, dw,
-                       db, (const float *)part, runs, a->c, a->accumulate);
+    return cuda_launch(norm_bwd_parts, (unsigned)ceil_div(2 * a->c, WARP), WARPS * WARP, 0,
+                       cuda->stream, dw, db, (const float *)part, runs, a->c, a->accumulate);
 }

@@ -1,7 +1,9 @@
-/* norm_cpu — fast LayerNorm. A row sits in the first cache, so passes over it are cheap; rows are dealt in fixed slices.
+/* norm_cpu — fast LayerNorm. A row sits in the first cache, so passes over it are cheap; rows are
+ * dealt in fixed slices.
  *
- * Backward: dw and db are sums over all rows. Each of at most SLICES_MAX slices of rows sums its own in cpu->shared;
- * the slices are then added in order, so the result does not depend on threads. */
+ * Backward: dw and db are sums over all rows. Each of at most SLICES_MAX slices of rows sums its
+ * own in cpu->shared; the slices are then added in order, so the result does not depend on
+ * threads. */
 #include "kernels/norm.h"
 
 #include <math.h>
@@ -19,7 +21,10 @@ struct pair {
 };
 
 /* n ≤ VEC_W elements; the rest of the vector is zero. */
-static inline vec load_some(const float *p, int64_t n) { return n >= VEC_W ? vec_load(p) : vec_load_n(p, (int)n); }
+static inline vec load_some(const float *p, int64_t n)
+{
+    return n >= VEC_W ? vec_load(p) : vec_load_n(p, (int)n);
+}
 
 static inline void store_some(float *p, int64_t n, vec x)
 {
@@ -71,7 +76,8 @@ static struct pair row_moments(const float *x, int64_t c, float shift)
     return (struct pair){vec_sum(s0 + s1), vec_sum(q0 + q1)};
 }
 
-/* The mean is found in two steps, so that rows far from zero keep their digits: a first guess, then what is left. */
+/* The mean is found in two steps, so that rows far from zero keep their digits: a first guess, then
+ * what is left. */
 static void norm_fwd_row(const struct norm_fwd *a, int64_t n)
 {
     float *y = (float *)a->y.data + n * a->c;
@@ -115,8 +121,10 @@ struct norm_bwd_work {
 /* First pass over a row: its sums of g and g·x̂, and its share of dw and db. */
 static struct pair norm_bwd_sums(const struct norm_bwd *a, int64_t n, float *dw, float *db)
 {
-    const float *dy = (const float *)a->dy.data + n * a->c, *x = (const float *)a->x.data + n * a->c, *w = a->w.data;
-    vec m = vec_set(((const float *)a->mean.data)[n]), r = vec_set(((const float *)a->rstd.data)[n]);
+    const float *dy = (const float *)a->dy.data + n * a->c,
+                *x = (const float *)a->x.data + n * a->c, *w = a->w.data;
+    vec m = vec_set(((const float *)a->mean.data)[n]),
+        r = vec_set(((const float *)a->rstd.data)[n]);
     vec s0 = {0}, s1 = {0};
     for (int64_t i = 0; i < a->c; i += VEC_W) {
         int64_t left = a->c - i;
@@ -133,10 +141,13 @@ static struct pair norm_bwd_sums(const struct norm_bwd *a, int64_t n, float *dw,
 static void norm_bwd_dx(const struct norm_bwd *a, int64_t n, struct pair sums)
 {
     float *dx = (float *)a->dx.data + n * a->c;
-    const float *dy = (const float *)a->dy.data + n * a->c, *x = (const float *)a->x.data + n * a->c, *w = a->w.data;
+    const float *dy = (const float *)a->dy.data + n * a->c,
+                *x = (const float *)a->x.data + n * a->c, *w = a->w.data;
     const float *residual = a->dresidual.data ? (const float *)a->dresidual.data + n * a->c : NULL;
-    vec m = vec_set(((const float *)a->mean.data)[n]), r = vec_set(((const float *)a->rstd.data)[n]);
-    vec g_mean = vec_set((float)(sums.s0 / (double)a->c)), gx_mean = vec_set((float)(sums.s1 / (double)a->c));
+    vec m = vec_set(((const float *)a->mean.data)[n]),
+        r = vec_set(((const float *)a->rstd.data)[n]);
+    vec g_mean = vec_set((float)(sums.s0 / (double)a->c)),
+        gx_mean = vec_set((float)(sums.s1 / (double)a->c));
     for (int64_t i = 0; i < a->c; i += VEC_W) {
         int64_t left = a->c - i;
         vec hat = (load_some(x + i, left) - m) * r;
@@ -184,7 +195,8 @@ void CPU_FN(norm_bwd)(const struct cpu *cpu, const struct norm_bwd *a)
     ASSERTF(room > 0, "%lld columns", (long long)a->c);
     int64_t slices = room < SLICES_MAX ? room : SLICES_MAX;
     int64_t rows = a->n / slices + (a->n % slices != 0);
-    struct norm_bwd_work work = {.a = a, .sums = (float *)(void *)cpu->shared, .slice_rows = rows > 0 ? rows : 1};
+    struct norm_bwd_work work = {
+        .a = a, .sums = (float *)(void *)cpu->shared, .slice_rows = rows > 0 ? rows : 1};
     work.slices_n = cpu_parts(a->n, work.slice_rows);
     task_run(cpu->pool, (int)work.slices_n, norm_bwd_slice, &work);
     task_run(cpu->pool, cpu_parts(a->c, PART_COLUMNS), norm_bwd_columns, &work);

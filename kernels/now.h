@@ -1,5 +1,6 @@
-/* now — what of an operation's arguments changes from step to step (struct cuda_now): the one place that makes it
- * of them, for launchers and for who replays them. For C and C++. Must not know devices. */
+/* now — what of an operation's arguments changes from step to step (struct cuda_now): the one place
+ * that makes it of them, for launchers and for who replays them. For C and C++. Must not know
+ * devices. */
 #ifndef CONVOY_KERNELS_NOW_H
 #define CONVOY_KERNELS_NOW_H
 

@@ -1,5 +1,6 @@
-/* op_list — every operation, once: X(name). The argument struct of operation `name` is `struct name`, declared with
- * its contract in the header of its family. dev/op.h makes the table from this list; kernels/cpu.h the prototypes. */
+/* op_list — every operation, once: X(name). The argument struct of operation `name` is `struct
+ * name`, declared with its contract in the header of its family. dev/op.h makes the table from this
+ * list; kernels/cpu.h the prototypes. */
 #ifndef CONVOY_KERNELS_OP_LIST_H
 #define CONVOY_KERNELS_OP_LIST_H
 
@@ -16,9 +17,30 @@
 #include "kernels/reduce.h"    /* sum, sumsq */
 #include "kernels/xent.h"      /* xent, qa_xent */
 
-#define OP_LIST(X)                                                                                          \
-    X(embed_fwd) X(embed_bwd) X(norm_fwd) X(norm_bwd) X(matmul_fwd) X(matmul_bwd_x) X(matmul_bwd_w)           \
-    X(gelu_fwd) X(gelu_bwd) X(attention_fwd) X(attention_decode) X(attention_bwd) X(xent) X(qa_xent)       \
-    X(drop) X(sum) X(sumsq) X(judge) X(adamw) X(sgd) X(compress) X(expand) X(cast) X(combine)
+#define OP_LIST(X)      \
+    X(embed_fwd)        \
+    X(embed_bwd)        \
+    X(norm_fwd)         \
+    X(norm_bwd)         \
+    X(matmul_fwd)       \
+    X(matmul_bwd_x)     \
+    X(matmul_bwd_w)     \
+    X(gelu_fwd)         \
+    X(gelu_bwd)         \
+    X(attention_fwd)    \
+    X(attention_decode) \
+    X(attention_bwd)    \
+    X(xent)             \
+    X(qa_xent)          \
+    X(drop)             \
+    X(sum)              \
+    X(sumsq)            \
+    X(judge)            \
+    X(adamw)            \
+    X(sgd)              \
+    X(compress)         \
+    X(expand)           \
+    X(cast)             \
+    X(combine)
 
 #endif

@@ -1,7 +1,7 @@
 /* philox_cpu — base/rand.h's numbers, many at a time: what dropout draws in the fast kernels.
  *
- * Included by *_cpu.c files only. Each 64-bit lane carries one 32-bit word of one Philox block (the multiplication
- * reads only the low half, so what the upper half holds does not matter). */
+ * Included by *_cpu.c files only. Each 64-bit lane carries one 32-bit word of one Philox block (the
+ * multiplication reads only the low half, so what the upper half holds does not matter). */
 #ifndef CONVOY_KERNELS_PHILOX_CPU_H
 #define CONVOY_KERNELS_PHILOX_CPU_H
 
@@ -50,7 +50,8 @@ static inline void philox_blocks(uint64_t seed, uint64_t stream, uint64_t block,
 }
 
 /* philox_fill — out[i] = rand_u32(seed, stream, index + i) for i < n. */
-static inline void philox_fill(uint64_t seed, uint64_t stream, uint64_t index, int64_t n, uint32_t *out)
+static inline void philox_fill(uint64_t seed, uint64_t stream, uint64_t index, int64_t n,
+                               uint32_t *out)
 {
     uint32_t words[PHILOX_WORDS];
     int64_t i = 0;
@@ -59,15 +60,16 @@ static inline void philox_fill(uint64_t seed, uint64_t stream, uint64_t index, i
             philox_blocks(seed, stream, (index + (uint64_t)i) / 4, out + i);
     while (i < n) {
         uint64_t at = index + (uint64_t)i;
-        int64_t skip = (int64_t)(at % 4), take = PHILOX_WORDS - skip < n - i ? PHILOX_WORDS - skip : n - i;
+        int64_t skip = (int64_t)(at % 4),
+                take = PHILOX_WORDS - skip < n - i ? PHILOX_WORDS - skip : n - i;
         philox_blocks(seed, stream, at / 4, words);
         __builtin_memcpy(out + i, words + skip, (size_t)take * sizeof *out);
         i += take;
     }
 }
 
-/* philox_scale — scale[i] = 0 where element index+i of `d` (p > 0) is dropped, else 1/(1-p). index counts without
- * d->offset. */
+/* philox_scale — scale[i] = 0 where element index+i of `d` (p > 0) is dropped, else 1/(1-p). index
+ * counts without d->offset. */
 static inline void philox_scale(const struct dropout *d, uint64_t index, int64_t n, float *scale)
 {
     uint32_t words[256], threshold = dropout_threshold(d);

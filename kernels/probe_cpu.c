@@ -8,8 +8,9 @@
 #include "kernels/gemm_amx_tile_cpu.h"
 #endif
 
-#define PROBE_CHAINS 12 /* independent sums: at least FMA latency (4) × FMA units (2); few enough for 16 registers */
-#define PROBE_RUN 4096  /* multiply-adds of each sum between looks at the clock */
+/* independent sums: at least FMA latency (4) × FMA units (2); few enough for 16 registers */
+#define PROBE_CHAINS 12
+#define PROBE_RUN 4096 /* multiply-adds of each sum between looks at the clock */
 #define PROBE_PART 65536
 
 struct probe_fma {
@@ -56,7 +57,8 @@ static void probe_fma_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
     struct probe_fma *p = arg;
-    volatile float scale = 0.999f, shift = 0.001f, sink; /* so that nothing is known before it runs */
+    /* so that nothing is known before it runs */
+    volatile float scale = 0.999f, shift = 0.001f, sink;
     int64_t start = clock_ns(), runs = 0, now;
     do {
         sink = probe_chains(scale, shift);
@@ -92,7 +94,8 @@ static void probe_update_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
     const struct probe_update *p = arg;
-    int64_t from = (int64_t)part_i * PROBE_PART, to = from + PROBE_PART < p->n ? from + PROBE_PART : p->n;
+    int64_t from = (int64_t)part_i * PROBE_PART,
+            to = from + PROBE_PART < p->n ? from + PROBE_PART : p->n;
     for (; from + VEC_W <= to; from += VEC_W)
         vec_store(p->data + from, vec_load(p->data + from) + vec_set(1.0f));
     for (; from < to; from++)
@@ -103,7 +106,8 @@ static void probe_read_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
     const struct probe_update *p = arg;
-    int64_t from = (int64_t)part_i * PROBE_PART, to = from + PROBE_PART < p->n ? from + PROBE_PART : p->n;
+    int64_t from = (int64_t)part_i * PROBE_PART,
+            to = from + PROBE_PART < p->n ? from + PROBE_PART : p->n;
     vec sum[4] = {{0}};
     for (; from + 4 * VEC_W <= to; from += 4 * VEC_W)
 #pragma GCC unroll 4

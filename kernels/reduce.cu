@@ -1,9 +1,10 @@
-/* reduce — sums of whole tensors in double (reduce.h), in two stages whose cut is fixed by the length: a block
- * sums its run of the elements, one block sums the runs. */
+/* reduce — sums of whole tensors in double (reduce.h), in two stages whose cut is fixed by the
+ * length: a block sums its run of the elements, one block sums the runs. */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;
-constexpr int64_t RUN = 4096, RUNS_MOST = 2048;
+constexpr int64_t RUN
+= 4096, RUNS_MOST = 2048;
 
 template <typename T, int W, bool SQUARED>
 __global__ void reduce_runs(double *part, const T *x, int64_t n, int64_t run)
@@ -22,7 +23,8 @@ __global__ void reduce_runs(double *part, const T *x, int64_t n, int64_t run)
         part[blockIdx.x] = sum;
 }
 
-static __global__ void reduce_parts(double *out, const double *part, int64_t parts_n, bool accumulate)
+static __global__ void reduce_parts(double *out, const double *part, int64_t parts_n,
+                                    bool accumulate)
 {
     double sum = 0;
     for (int64_t i = threadIdx.x; i < parts_n; i += THREADS)
@@ -33,20 +35,22 @@ static __global__ void reduce_parts(double *out, const double *part, int64_t par
 }
 
 template <bool SQUARED>
-static int reduce(const struct cuda *cuda, struct tensor out, struct tensor x, int64_t n, bool accumulate)
+static int reduce(const struct cuda *cuda, struct tensor out, struct tensor x, int64_t n,
+                  bool accumulate)
 {
-    int64_t run = round_up(n > RUN * RUNS_MOST ? ceil_div(n, RUNS_MOST) : RUN, RUN), runs = ceil_div(n, run);
+    int64_t run = round_up(n > RUN * RUNS_MOST ? ceil_div(n, RUNS_MOST) : RUN, RUN),
+            runs = ceil_div(n, run);
     double *part = (double *)cuda->scratch;
     if (runs > 0)
         CUDA_TRY(cuda_floats(x.dtype, [&](auto t) {
             using T = decltype(t);
             return cuda_wide<T>(all_aligned<T>(n, {x.data}), [&](auto w) {
-                return cuda_launch(reduce_runs<T, decltype(w)::value, SQUARED>, (unsigned)runs, THREADS, 0,
-                                   cuda->stream, part, (const T *)x.data, n, run);
+                return cuda_launch(reduce_runs<T, decltype(w)::value, SQUARED>, (unsigned)runs,
+                                   THREADS, 0, cuda->stream, part, (const T *)x.data, n, run);
             });
         }));
-    return cuda_launch(reduce_parts, 1, THREADS, 0, cuda->stream, (double *)out.data, (const double *)part,
-                       runs, accumulate);
+    return cuda_launch(reduce_parts, 1, THREADS, 0, cuda->stream, (double *)out.data,
+                       (const double *)part, runs, accumulate);
 }
 
 extern "C" int sum_cuda(const struct cuda *cuda, const struct sum *a)

@@ -1,5 +1,5 @@
-/* reduce_cpu — fast whole-tensor sums in double: blocks of 4096, each by lanes, then the blocks pairwise. The order
- * depends on the length alone. The blocks' sums lie in cpu->shared. */
+/* reduce_cpu — fast whole-tensor sums in double: blocks of 4096, each by lanes, then the blocks
+ * pairwise. The order depends on the length alone. The blocks' sums lie in cpu->shared. */
 #include "kernels/reduce.h"
 
 #include "kernels/cpu.h"
@@ -16,7 +16,8 @@ struct reduce_work {
     bool square;
 };
 
-/* 32 running sums, enough to keep every unit of a wide core busy; folded onto each other at the end. */
+/* 32 running sums, enough to keep every unit of a wide core busy; folded onto each other at the
+ * end. */
 static double reduce_block(const float *restrict x, int64_t n, bool square)
 {
     double lane[LANES] = {0};
@@ -41,9 +42,11 @@ static void reduce_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
     const struct reduce_work *work = arg;
-    int64_t blocks_n = cpu_parts(work->n, BLOCK_ELEMS), end = cpu_part_end(blocks_n, PART_BLOCKS, part_i);
+    int64_t blocks_n = cpu_parts(work->n, BLOCK_ELEMS),
+            end = cpu_part_end(blocks_n, PART_BLOCKS, part_i);
     for (int64_t block = (int64_t)part_i * PART_BLOCKS; block < end; block++) {
-        int64_t first = block * BLOCK_ELEMS, n = work->n - first < BLOCK_ELEMS ? work->n - first : BLOCK_ELEMS;
+        int64_t first = block * BLOCK_ELEMS,
+                n = work->n - first < BLOCK_ELEMS ? work->n - first : BLOCK_ELEMS;
         work->blocks[block] = reduce_block(work->x + first, n, work->square);
     }
 }
@@ -58,7 +61,8 @@ static double reduce_pairwise(const double *x, int64_t n)
 static void reduce_run(const struct cpu *cpu, struct reduce_work work, double *out, bool accumulate)
 {
     int64_t blocks_n = cpu_parts(work.n, BLOCK_ELEMS);
-    ASSERTF((size_t)blocks_n <= CPU_SHARED_BYTES / sizeof(double), "%lld elements", (long long)work.n);
+    ASSERTF((size_t)blocks_n <= CPU_SHARED_BYTES / sizeof(double), "%lld elements",
+            (long long)work.n);
     work.blocks = (double *)(void *)cpu->shared;
     task_run(cpu->pool, cpu_parts(blocks_n, PART_BLOCKS), reduce_part, &work);
     *out = reduce_pairwise(work.blocks, blocks_n) + (accumulate ? *out : 0);
@@ -71,5 +75,6 @@ void CPU_FN(sum)(const struct cpu *cpu, const struct sum *a)
 
 void CPU_FN(sumsq)(const struct cpu *cpu, const struct sumsq *a)
 {
-    reduce_run(cpu, (struct reduce_work){.x = a->x.data, .n = a->n, .square = true}, a->out.data, a->accumulate);
+    reduce_run(cpu, (struct reduce_work){.x = a->x.data, .n = a->n, .square = true}, a->out.data,
+               a->accumulate);
 }

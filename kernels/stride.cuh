@@ -1,8 +1,8 @@
-/* stride — walks over rows and whole tensors, 16 bytes at a time where addresses allow and one element where
- * not.
+/* stride — walks over rows and whole tensors, 16 bytes at a time where addresses allow and one
+ * element where not.
  *
- * For .cu files, beside common.cuh. A kernel is a template over the width W; the launcher picks it by
- * alignment, so both ways are the same lines. It knows nothing of operations. */
+ * For .cu files, beside common.cuh. A kernel is a template over the width W; the launcher picks it
+ * by alignment, so both ways are the same lines. It knows nothing of operations. */
 #ifndef CONVOY_KERNELS_STRIDE_CUH
 #define CONVOY_KERNELS_STRIDE_CUH
 
@@ -37,7 +37,8 @@ template <typename T, typename Run> static inline int cuda_wide(bool is_aligned,
     return is_aligned ? run(width<WIDE<T>>()) : run(width<1>());
 }
 
-/* all_aligned — the addresses of a launcher's tensors of one element type; NULL counts as aligned. */
+/* all_aligned — the addresses of a launcher's tensors of one element type; NULL counts as
+ * aligned. */
 template <typename T>
 static inline bool all_aligned(int64_t row_elems, std::initializer_list<const void *> list)
 {
@@ -54,8 +55,12 @@ static inline unsigned cuda_blocks(const struct cuda *cuda, int64_t n, int threa
     return (unsigned)(blocks < most ? blocks : most);
 }
 
-/* thread_first, thread_step — for (i = thread_first(); i < n; i += thread_step()) over a whole launch. */
-__device__ static inline int64_t thread_first(void) { return (int64_t)blockIdx.x * blockDim.x + threadIdx.x; }
+/* thread_first, thread_step — for (i = thread_first(); i < n; i += thread_step()) over a whole
+ * launch. */
+__device__ static inline int64_t thread_first(void)
+{
+    return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
 __device__ static inline int64_t thread_step(void) { return (int64_t)gridDim.x * blockDim.x; }
 
 #endif

@@ -1,8 +1,10 @@
 /* tensor — what every operation knows of memory: an address and an element type.
  *
  * Shapes are fields of the operation's own argument struct, with the house's letters:
- *   B samples · T tokens a sample · N rows = B·T · C embedding width · H heads · D head width = C/H · V vocabulary
- *   I, O input and output width of a product. All tensors are dense and row-major unless a field says otherwise. */
+ *   B samples · T tokens a sample · N rows = B·T · C embedding width · H heads · D head width = C/H
+ *   · V vocabulary
+ *   I, O input and output width of a product. All tensors are dense and row-major unless a field
+ *   says otherwise. */
 #ifndef CONVOY_KERNELS_TENSOR_H
 #define CONVOY_KERNELS_TENSOR_H
 
@@ -18,7 +20,8 @@ static inline size_t dtype_bytes(enum dtype dtype)
     return bytes[dtype];
 }
 
-/* A borrowed address on the operation's device; data == NULL where a field allows "none". Zero means float, none. */
+/* A borrowed address on the operation's device; data == NULL where a field allows "none". Zero
+ * means float, none. */
 struct tensor {
     void *data;
     enum dtype dtype;
@@ -32,11 +35,13 @@ static inline struct tensor tensor_at(struct tensor t, int64_t elems)
 }
 
 /* Where dropout draws its numbers: element i of the operation is dropped when
- * rand_u32(seed, stream, i) < p · 2^32 (as an integer threshold); kept elements are scaled by 1/(1-p). p == 0: off. */
+ * rand_u32(seed, stream, i) < p · 2^32 (as an integer threshold); kept elements are scaled by
+ * 1/(1-p). p == 0: off. */
 struct dropout {
     float p;
     uint64_t seed;
-    uint64_t stream; /* RAND_STREAM(DROPOUT, place) of the caller, already mixed with the step by the seed */
+    /* RAND_STREAM(DROPOUT, place) of the caller, already mixed with the step by the seed */
+    uint64_t stream;
     uint64_t offset; /* added to the element number: global index of this pass's first element */
 };
 

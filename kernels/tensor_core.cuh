@@ -1,13 +1,17 @@
-/* tensor_core — a warp's matrix products, the loads that feed them, and copies into shared memory that nobody waits for.
+/* tensor_core — a warp's matrix products, the loads that feed them, and copies into shared memory
+ * that nobody waits for.
  *
- * The inline PTX of the house but for exp2_quick (common.cuh), for sm_80 and later; under the emulation the same wrappers call tests/emu. Fragments
- * are laid out as the PTX manual says (lane = 4·g + t):
+ * The inline PTX of the house but for exp2_quick (common.cuh), for sm_80 and later; under the
+ * emulation the same wrappers call tests/emu. Fragments are laid out as the PTX manual says (lane =
+ * 4·g + t):
  *   m16n8k16 (bf16, f16), two elements a word, the lower one in the low half
  *     a[0] rows g,   columns 2t,2t+1    a[1] rows g+8 | a[2], a[3] the same at columns 2t+8,2t+9
  *     b[0] rows (k) 2t,2t+1 of column g | b[1] rows 2t+8,2t+9
- *   m16n8k8 (tf32): a[0] (g,t)  a[1] (g+8,t)  a[2] (g,t+4)  a[3] (g+8,t+4) | b[0] (t,g)  b[1] (t+4,g)
+ *   m16n8k8 (tf32): a[0] (g,t)  a[1] (g+8,t)  a[2] (g,t+4)  a[3] (g+8,t+4) | b[0] (t,g)  b[1]
+ *   (t+4,g)
  *   d[0], d[1] row g, columns 2t, 2t+1; d[2], d[3] row g+8
- * So d of one product, packed in pairs, is a of the next: a[0] = d[0],d[1]; a[1] = d[2],d[3]; a[2], a[3] of the next 8 columns. */
+ * So d of one product, packed in pairs, is a of the next: a[0] = d[0],d[1]; a[1] = d[2],d[3]; a[2],
+ * a[3] of the next 8 columns. */
 #ifndef CONVOY_KERNELS_TENSOR_CORE_CUH
 #define CONVOY_KERNELS_TENSOR_CORE_CUH
 
@@ -19,39 +23,49 @@ using shared_at = uintptr_t;
 __device__ static inline shared_at shared_address(const void *p) { return (uintptr_t)p; }
 #else
 using shared_at = uint32_t;
-__device__ static inline shared_at shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+__device__ static inline shared_at shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
 #endif
 
 /* mma<T> — d (16,8) f32 += a (16,16) T · b (16,8) T; all lanes of the warp. */
-template <typename T> __device__ static inline void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
-template <> __device__ inline void mma<bf16>(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+template <typename T>
+__device__ static inline void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+template <>
+__device__ inline void mma<bf16>(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 {
 #ifdef CONVOY_EMU
     emu_mma_bf16(d, a, b);
 #else
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }
-template <> __device__ inline void mma<f16>(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+template <>
+__device__ inline void mma<f16>(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 {
 #ifdef CONVOY_EMU
     emu_mma_f16(d, a, b);
 #else
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                 "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }
 
 /* mma_tf32 — d (16,8) f32 += a (16,8) · b (8,8), factors as to_tf32 gives them. */
-__device__ static inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+__device__ static inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4],
+                                       const uint32_t (&b)[2])
 {
 #ifdef CONVOY_EMU
     emu_mma_tf32(d, a, b);
 #else
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
@@ -70,8 +84,9 @@ __device__ static inline uint32_t to_tf32(float x)
 #endif
 }
 
-/* ldmatrix_x4 — four 8×8 matrices of 16-bit elements from shared memory: lane 8m+j gives the address (16-byte aligned)
- * of row j of matrix m; r[m] gets row g, columns 2t,2t+1 of it. _trans: of its transpose. */
+/* ldmatrix_x4 — four 8×8 matrices of 16-bit elements from shared memory: lane 8m+j gives the
+ * address (16-byte aligned) of row j of matrix m; r[m] gets row g, columns 2t,2t+1 of it. _trans:
+ * of its transpose. */
 __device__ static inline void ldmatrix_x4(uint32_t (&r)[4], shared_at row)
 {
 #ifdef CONVOY_EMU
@@ -95,15 +110,18 @@ __device__ static inline void ldmatrix_x4_trans(uint32_t (&r)[4], shared_at row)
 #endif
 }
 
-/* cp_async — 16 bytes from global to shared memory, both 16-byte aligned: the first valid_bytes of them, then zeros; with 0
- * `from` is not read. They may be read after cp_wait by the thread that copied, after a barrier by the others. cp_commit
- * closes a group; cp_wait<N> waits until at most the N newest groups are on their way. */
+/* cp_async — 16 bytes from global to shared memory, both 16-byte aligned: the first valid_bytes of
+ * them, then zeros; with 0 `from` is not read. They may be read after cp_wait by the thread that
+ * copied, after a barrier by the others. cp_commit closes a group; cp_wait<N> waits until at most
+ * the N newest groups are on their way. */
 __device__ static inline void cp_async(shared_at to, const void *from, int valid_bytes)
 {
 #ifdef CONVOY_EMU
     emu_cp_async((void *)to, from, 16, valid_bytes);
 #else
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid_bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(valid_bytes)
+                 : "memory");
 #endif
 }
 __device__ static inline void cp_commit(void)
@@ -123,23 +141,27 @@ template <int N> __device__ static inline void cp_wait(void)
 #endif
 }
 
-/* swizzle — where 16-byte piece `piece` of row `row` lies in a tile of PIECES (a power of two, ≥ 8) pieces a row, in
- * bytes: the eight rows that one matrix of ldmatrix reads lie in different banks. */
+/* swizzle — where 16-byte piece `piece` of row `row` lies in a tile of PIECES (a power of two, ≥ 8)
+ * pieces a row, in bytes: the eight rows that one matrix of ldmatrix reads lie in different
+ * banks. */
 template <int PIECES> __device__ static inline int swizzle(int row, int piece)
 {
     static_assert(PIECES >= 8 && (PIECES & (PIECES - 1)) == 0, "rows of 128 bytes and more");
     return (row * PIECES + (piece ^ (row & 7))) * 16;
 }
 
-/* The same where the row is 8·n + row & 7 and piece is even + 0 or 1: (swizzled + (odd ^ row & 7)·16) is made once for a
- * lane, `even` is then put in by an exclusive or with a constant. */
-template <int PIECES> __device__ static inline shared_at swizzle_lane(shared_at tile, int row, int odd)
+/* The same where the row is 8·n + row & 7 and piece is even + 0 or 1: (swizzled + (odd ^ row &
+ * 7)·16) is made once for a lane, `even` is then put in by an exclusive or with a constant. */
+template <int PIECES>
+__device__ static inline shared_at swizzle_lane(shared_at tile, int row, int odd)
 {
     return tile + (shared_at)((row * PIECES + (odd ^ (row & 7))) * 16);
 }
-template <int PIECES> __device__ static inline shared_at swizzle_at(shared_at lane, int row_of_8, int even)
+template <int PIECES>
+__device__ static inline shared_at swizzle_at(shared_at lane, int row_of_8, int even)
 {
-    return (lane ^ (shared_at)((even & 6) * 16)) + (shared_at)(row_of_8 * PIECES * 16 + (even & ~7) * 16);
+    return (lane ^ (shared_at)((even & 6) * 16)) +
+           (shared_at)(row_of_8 * PIECES * 16 + (even & ~7) * 16);
 }
 
 #endif

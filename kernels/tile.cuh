@@ -1,44 +1,58 @@
 /* tile — tiles of 16-bit rows in shared memory and the fragments that tensor cores take from them.
  *
- * A tile has D/8 pieces of 16 bytes a row, swizzled (tensor_core.cuh). Products are named by how the tile holds a factor:
- * frag_a of a tile (m,k), frag_a_trans of one (k,m); frag_b of one (n,k), frag_b_trans of one (k,n). Used by attention and
- * matmul; it knows nothing of either. */
+ * A tile has D/8 pieces of 16 bytes a row, swizzled (tensor_core.cuh). Products are named by how
+ * the tile holds a factor: frag_a of a tile (m,k), frag_a_trans of one (k,m); frag_b of one (n,k),
+ * frag_b_trans of one (k,n). Used by attention and matmul; it knows nothing of either. */
 #ifndef CONVOY_KERNELS_TILE_CUH
 #define CONVOY_KERNELS_TILE_CUH
 
 #include "kernels/tensor_core.cuh"
 
 /* a of rows row … row+15 (row a multiple of 8) and columns 8·piece … 8·piece+15 (piece even). */
-template <int PIECES> __device__ static inline void frag_a(uint32_t (&a)[4], shared_at tile, int row, int piece)
+template <int PIECES>
+__device__ static inline void frag_a(uint32_t (&a)[4], shared_at tile, int row, int piece)
 {
     int lane = (int)threadIdx.x % WARP;
-    ldmatrix_x4(a, swizzle_at<PIECES>(swizzle_lane<PIECES>(tile, lane % 16, lane / 16), row, piece));
+    ldmatrix_x4(a,
+                swizzle_at<PIECES>(swizzle_lane<PIECES>(tile, lane % 16, lane / 16), row, piece));
 }
 /* The same of the transpose: rows of the tile are k … k+15, columns m = 8·piece … 8·piece+15. */
-template <int PIECES> __device__ static inline void frag_a_trans(uint32_t (&a)[4], shared_at tile, int k, int piece)
+template <int PIECES>
+__device__ static inline void frag_a_trans(uint32_t (&a)[4], shared_at tile, int k, int piece)
 {
     int lane = (int)threadIdx.x % WARP;
-    ldmatrix_x4_trans(a, swizzle_at<PIECES>(swizzle_lane<PIECES>(tile, lane / 16 * 8 + lane % 8, lane / 8 % 2), k, piece));
+    ldmatrix_x4_trans(
+        a, swizzle_at<PIECES>(swizzle_lane<PIECES>(tile, lane / 16 * 8 + lane % 8, lane / 8 % 2), k,
+                              piece));
 }
 /* b of 16 columns n … n+15 (b0: the first eight, b1: the others) and k = 8·piece … 8·piece+15. */
-template <int PIECES> __device__ static inline void frag_b(uint32_t (&b0)[2], uint32_t (&b1)[2], shared_at tile, int n, int piece)
+template <int PIECES>
+__device__ static inline void frag_b(uint32_t (&b0)[2], uint32_t (&b1)[2], shared_at tile, int n,
+                                     int piece)
 {
     int lane = (int)threadIdx.x % WARP;
     uint32_t r[4];
-    ldmatrix_x4(r, swizzle_at<PIECES>(swizzle_lane<PIECES>(tile, lane / 16 * 8 + lane % 8, lane / 8 % 2), n, piece));
+    ldmatrix_x4(
+        r, swizzle_at<PIECES>(swizzle_lane<PIECES>(tile, lane / 16 * 8 + lane % 8, lane / 8 % 2), n,
+                              piece));
     b0[0] = r[0], b0[1] = r[1], b1[0] = r[2], b1[1] = r[3];
 }
 /* The same of the transpose: rows of the tile are k … k+15, columns n = 8·piece … 8·piece+15. */
-template <int PIECES> __device__ static inline void frag_b_trans(uint32_t (&b0)[2], uint32_t (&b1)[2], shared_at tile, int k, int piece)
+template <int PIECES>
+__device__ static inline void frag_b_trans(uint32_t (&b0)[2], uint32_t (&b1)[2], shared_at tile,
+                                           int k, int piece)
 {
     int lane = (int)threadIdx.x % WARP;
     uint32_t r[4];
-    ldmatrix_x4_trans(r, swizzle_at<PIECES>(swizzle_lane<PIECES>(tile, lane % 16, lane / 16), k, piece));
+    ldmatrix_x4_trans(
+        r, swizzle_at<PIECES>(swizzle_lane<PIECES>(tile, lane % 16, lane / 16), k, piece));
     b0[0] = r[0], b0[1] = r[1], b1[0] = r[2], b1[1] = r[3];
 }
 
 /* frag_of_sums — d of two neighbouring 8-column tiles, rounded, as a of 16 columns of k. */
-template <typename T> __device__ static inline void frag_of_sums(uint32_t (&a)[4], const float (&left)[4], const float (&right)[4])
+template <typename T>
+__device__ static inline void frag_of_sums(uint32_t (&a)[4], const float (&left)[4],
+                                           const float (&right)[4])
 {
     a[0] = pack2<T>(left[0], left[1]);
     a[1] = pack2<T>(left[2], left[3]);
@@ -46,10 +60,12 @@ template <typename T> __device__ static inline void frag_of_sums(uint32_t (&a)[4
     a[3] = pack2<T>(right[2], right[3]);
 }
 
-/* tile_copy — ROWS rows of D elements on their way into the tile; rows ≥ rows_n and columns ≥ width become zeros.
- * Row r of the source lies at from + r·stride. The whole block comes; cp_commit is the caller's. */
+/* tile_copy — ROWS rows of D elements on their way into the tile; rows ≥ rows_n and columns ≥ width
+ * become zeros. Row r of the source lies at from + r·stride. The whole block comes; cp_commit is
+ * the caller's. */
 template <typename T, int ROWS, int D, int THREADS>
-__device__ static inline void tile_copy(shared_at tile, const T *from, int stride, int rows_n, int width)
+__device__ static inline void tile_copy(shared_at tile, const T *from, int stride, int rows_n,
+                                        int width)
 {
     constexpr int PIECES = D / 8, STEP = THREADS / PIECES;
     static_assert(THREADS % PIECES == 0 && ROWS % STEP == 0, "each thread keeps to its column");
@@ -59,7 +75,8 @@ __device__ static inline void tile_copy(shared_at tile, const T *from, int strid
 #pragma unroll
     for (int i = 0; i < ROWS / STEP; i++, at += (int64_t)STEP * stride) {
         bool is_there = is_column && row + i * STEP < rows_n;
-        cp_async(tile + (shared_at)swizzle<PIECES>(row + i * STEP, piece), is_there ? at : from, is_there ? 16 : 0);
+        cp_async(tile + (shared_at)swizzle<PIECES>(row + i * STEP, piece), is_there ? at : from,
+                 is_there ? 16 : 0);
     }
 }
 

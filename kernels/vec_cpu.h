@@ -1,8 +1,10 @@
-/* vec_cpu — the vectors the fast kernels are written in: VEC_W floats of the level's width, and what they do.
+/* vec_cpu — the vectors the fast kernels are written in: VEC_W floats of the level's width, and
+ * what they do.
  *
- * Included by *_cpu.c files only (CPU_LEVEL 2: SSE4.2, 4 floats; 3: AVX2 and FMA, 8; 4: AVX-512, 16). GCC's vector type
- * gives + - * / and comparisons; here is the rest. Sums over lanes have one fixed order. It knows nothing of
- * operations or shapes. A partial vector has n < VEC_W elements: loads fill with zeros, stores leave the rest alone. */
+ * Included by *_cpu.c files only (CPU_LEVEL 2: SSE4.2, 4 floats; 3: AVX2 and FMA, 8; 4: AVX-512,
+ * 16). GCC's vector type gives + - * / and comparisons; here is the rest. Sums over lanes have one
+ * fixed order. It knows nothing of operations or shapes. A partial vector has n < VEC_W elements:
+ * loads fill with zeros, stores leave the rest alone. */
 #ifndef CONVOY_KERNELS_VEC_CPU_H
 #define CONVOY_KERNELS_VEC_CPU_H
 
@@ -19,16 +21,24 @@
 #endif
 
 typedef float vec __attribute__((vector_size(VEC_W * 4)));
-typedef int32_t veci __attribute__((vector_size(VEC_W * 4))); /* also what a comparison of two vec gives: 0 or -1 */
+/* also what a comparison of two vec gives: 0 or -1 */
+typedef int32_t veci __attribute__((vector_size(VEC_W * 4)));
 
 #if CPU_LEVEL == 4
 static inline vec vec_load(const float *p) { return (vec)_mm512_loadu_ps(p); }
 static inline void vec_store(float *p, vec x) { _mm512_storeu_ps(p, (__m512)x); }
-/* vec_stream — store past the caches; p aligned to the vector's bytes. vec_fence before others may read it. */
+/* vec_stream — store past the caches; p aligned to the vector's bytes. vec_fence before others may
+ * read it. */
 static inline void vec_stream(float *p, vec x) { _mm512_stream_ps(p, (__m512)x); }
 static inline vec vec_set(float x) { return (vec)_mm512_set1_ps(x); }
-static inline vec vec_max(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); } /* NaN in b stays */
-static inline vec vec_min(vec a, vec b) { return (vec)_mm512_min_ps((__m512)a, (__m512)b); } /* NaN in b stays */
+static inline vec vec_max(vec a, vec b)
+{
+    return (vec)_mm512_max_ps((__m512)a, (__m512)b);
+} /* NaN in b stays */
+static inline vec vec_min(vec a, vec b)
+{
+    return (vec)_mm512_min_ps((__m512)a, (__m512)b);
+} /* NaN in b stays */
 static inline vec vec_sqrt(vec a) { return (vec)_mm512_sqrt_ps((__m512)a); }
 static inline vec vec_round(vec a) { return (vec)_mm512_roundscale_ps((__m512)a, 8); }
 static inline vec vec_load_n(const float *p, int n)
@@ -52,8 +62,14 @@ static inline __m256i vec_mask_n(int n)
 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-static inline vec vec_load_n(const float *p, int n) { return (vec)_mm256_maskload_ps(p, vec_mask_n(n)); }
-static inline void vec_store_n(float *p, int n, vec x) { _mm256_maskstore_ps(p, vec_mask_n(n), (__m256)x); }
+static inline vec vec_load_n(const float *p, int n)
+{
+    return (vec)_mm256_maskload_ps(p, vec_mask_n(n));
+}
+static inline void vec_store_n(float *p, int n, vec x)
+{
+    _mm256_maskstore_ps(p, vec_mask_n(n), (__m256)x);
+}
 #else
 static inline vec vec_load(const float *p) { return (vec)_mm_loadu_ps(p); }
 static inline void vec_store(float *p, vec x) { _mm_storeu_ps(p, (__m128)x); }
@@ -83,10 +99,13 @@ static inline void vec_fence(void) { _mm_sfence(); }
 static inline vec vec_fma(vec a, vec b, vec c) { return a * b + c; }
 
 /* vec_select — lane by lane: mask (0 or -1) ? a : b. */
-static inline vec vec_select(veci mask, vec a, vec b) { return (vec)((mask & (veci)a) | (~mask & (veci)b)); }
+static inline vec vec_select(veci mask, vec a, vec b)
+{
+    return (vec)((mask & (veci)a) | (~mask & (veci)b));
+}
 
-/* vec_shuffle — lane by lane: the lane of a, then of b, that `from` names (0 … 2·VEC_W - 1). from is known when it is
- * compiled. */
+/* vec_shuffle — lane by lane: the lane of a, then of b, that `from` names (0 … 2·VEC_W - 1). from
+ * is known when it is compiled. */
 #if defined(__clang__)
 static inline __attribute__((always_inline)) vec vec_shuffle(vec a, vec b, veci from)
 {
@@ -100,7 +119,8 @@ static inline __attribute__((always_inline)) vec vec_shuffle(vec a, vec b, veci 
 #define vec_shuffle(a, b, from) __builtin_shuffle(a, b, from)
 #endif
 
-/* vec_sum, vec_top — sum (halves folded onto each other: lane i + lane i+W/2, and so on) and maximum over lanes. */
+/* vec_sum, vec_top — sum (halves folded onto each other: lane i + lane i+W/2, and so on) and
+ * maximum over lanes. */
 static inline float vec_sum(vec x)
 {
     float v[VEC_W];
@@ -120,7 +140,8 @@ static inline float vec_top(vec x)
     return v[0];
 }
 
-/* vec_pow2 — x·2^n for whole n in [-126, 127]; where x·2^n is less than normal, it is zero or near it. */
+/* vec_pow2 — x·2^n for whole n in [-126, 127]; where x·2^n is less than normal, it is zero or near
+ * it. */
 static inline vec vec_pow2(vec x, vec n)
 {
 #if CPU_LEVEL == 4
@@ -131,8 +152,9 @@ static inline vec vec_pow2(vec x, vec n)
 #endif
 }
 
-/* vec_exp — e^x within about 1 ulp. Below -87.3: 0 (so exp of -inf is 0); above 88.37 clamped there (2.3e38); NaN
- * stays NaN. x = n·ln2 + r with |r| ≤ ln2/2 in two steps (Cody, Waite 1980); e^r by its Taylor terms to r^7/7!. */
+/* vec_exp — e^x within about 1 ulp. Below -87.3: 0 (so exp of -inf is 0); above 88.37 clamped there
+ * (2.3e38); NaN stays NaN. x = n·ln2 + r with |r| ≤ ln2/2 in two steps (Cody, Waite 1980); e^r by
+ * its Taylor terms to r^7/7!. */
 static inline vec vec_exp(vec x)
 {
     vec c = vec_max(vec_set(-87.3f), vec_min(vec_set(88.37f), x));
@@ -148,7 +170,8 @@ static inline vec vec_exp(vec x)
     return vec_select(x < vec_set(-87.3f), vec_set(0.0f), vec_pow2(q, n));
 }
 
-/* vec_recip — 1/x within about 1 ulp, for x in [1e-30, 1e30]: where division is slow, a guess and a Newton step. */
+/* vec_recip — 1/x within about 1 ulp, for x in [1e-30, 1e30]: where division is slow, a guess and a
+ * Newton step. */
 static inline vec vec_recip(vec x)
 {
 #if CPU_LEVEL == 4
@@ -160,13 +183,20 @@ static inline vec vec_recip(vec x)
 }
 
 /* vec_sigmoid — 1/(1+e^-x), not below e^-60;  vec_tanh — through it; absolute error about 1e-7. */
-static inline vec vec_sigmoid(vec x) { return vec_recip(vec_set(1.0f) + vec_exp(vec_min(vec_set(60.0f), -x))); }
-static inline vec vec_tanh(vec x) { return vec_fma(vec_set(2.0f), vec_sigmoid(x + x), vec_set(-1.0f)); }
+static inline vec vec_sigmoid(vec x)
+{
+    return vec_recip(vec_set(1.0f) + vec_exp(vec_min(vec_set(60.0f), -x)));
+}
+static inline vec vec_tanh(vec x)
+{
+    return vec_fma(vec_set(2.0f), vec_sigmoid(x + x), vec_set(-1.0f));
+}
 
 #define VEC_GELU_A 0.797884560802865356f /* √(2/π) */
 #define VEC_GELU_B 0.044715f
 
-/* vec_gelu — 0.5u(1+tanh(z)), z = √(2/π)(u+0.044715u³), as u·sigmoid(2z);  vec_gelu_grad — its derivative. */
+/* vec_gelu — 0.5u(1+tanh(z)), z = √(2/π)(u+0.044715u³), as u·sigmoid(2z);  vec_gelu_grad — its
+ *   derivative. */
 static inline vec vec_gelu(vec u)
 {
     vec z2 = u * vec_fma(u * u, vec_set(2 * VEC_GELU_A * VEC_GELU_B), vec_set(2 * VEC_GELU_A));

@@ -1,4 +1,5 @@
-/* xent — the plain truth of cross-entropy, for rows of a vocabulary and for the two ends of an answer span. */
+/* xent — the plain truth of cross-entropy, for rows of a vocabulary and for the two ends of an
+ * answer span. */
 #include "kernels/xent.h"
 
 #include <math.h>
@@ -40,7 +41,8 @@ void qa_xent_plain(const struct cpu *cpu, const struct qa_xent *a)
     const float *logits = a->logits.data;
     for (int64_t i = 0; i < 2 * a->b; i++) {
         int64_t first = i / 2 * a->t * 2 + i % 2; /* sample i/2; start or end */
-        int64_t label = i % 2 ? ((int32_t *)a->ends.data)[i / 2] : ((int32_t *)a->starts.data)[i / 2];
+        int64_t label =
+            i % 2 ? ((int32_t *)a->ends.data)[i / 2] : ((int32_t *)a->starts.data)[i / 2];
         double scale = i % 2 ? a->scale_end : a->scale_start;
         label = label < 0 ? 0 : label > a->t ? a->t : label;
         bool ignored = label == a->t;
@@ -48,7 +50,8 @@ void qa_xent_plain(const struct cpu *cpu, const struct qa_xent *a)
         losses[i] = ignored ? 0 : (float)(lse - logits[first + label * 2]);
         for (int64_t t = 0; t < a->t && grad; t++) {
             double hit = t == label;
-            grad[first + t * 2] = ignored ? 0 : (float)(scale * (exp(logits[first + t * 2] - lse) - hit));
+            grad[first + t * 2] =
+                ignored ? 0 : (float)(scale * (exp(logits[first + t * 2] - lse) - hit));
         }
     }
 }

@@ -1,6 +1,7 @@
-/* xent — cross-entropy and its gradient (xent.h). A block takes a row: one pass for the largest logit and the
- * sum of the exponentials (kept together, the sum scaled anew when a larger logit comes), a second that writes
- * the gradient where the logits were. Sums in float, in an order fixed by the width. */
+/* xent — cross-entropy and its gradient (xent.h). A block takes a row: one pass for the largest
+ * logit and the sum of the exponentials (kept together, the sum scaled anew when a larger logit
+ * comes), a second that writes the gradient where the logits were. Sums in float, in an order fixed
+ * by the width. */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 512;
@@ -17,8 +18,10 @@ template <typename T> __device__ static inline float soft_exp(float x)
     return sizeof(T) == 4 ? expf(x) : exp2_quick(x * LOG2E);
 }
 
-/* W more, what is not a number among them: it must show. The largest is found first, so that lanes part once for all of them. */
-template <typename T, int W> __device__ static inline void soft_add(struct soft &s, const float (&x)[W])
+/* W more, what is not a number among them: it must show. The largest is found first, so that lanes
+ * part once for all of them. */
+template <typename T, int W>
+__device__ static inline void soft_add(struct soft &s, const float (&x)[W])
 {
     float top = x[0];
 #pragma unroll
@@ -42,9 +45,10 @@ __device__ static inline float soft_log(struct soft s)
     return most + logf(sum);
 }
 
-/* each_of_row — run(index, width) over [0, n) of a row by a block: whole 16-byte pieces, and single elements
- * before and after them. */
-template <typename T, typename Run> __device__ static inline void each_of_row(const T *row, int64_t n, Run run)
+/* each_of_row — run(index, width) over [0, n) of a row by a block: whole 16-byte pieces, and single
+ * elements before and after them. */
+template <typename T, typename Run>
+__device__ static inline void each_of_row(const T *row, int64_t n, Run run)
 {
     int64_t head = (int64_t)((16 - (uintptr_t)row % 16) % 16 / sizeof(T));
     head = head < n ? head : n;
@@ -58,9 +62,9 @@ template <typename T, typename Run> __device__ static inline void each_of_row(co
 }
 
 template <typename T>
-__global__ void __launch_bounds__(THREADS) xent_row(T *logits, float *losses, const int32_t *targets, int64_t v,
-                                                    int64_t stride, float scale, const struct cuda_now *now,
-                                                    bool want_grad)
+__global__ void __launch_bounds__(THREADS)
+    xent_row(T *logits, float *losses, const int32_t *targets, int64_t v, int64_t stride,
+             float scale, const struct cuda_now *now, bool want_grad)
 {
     if (now)
         scale = now->scale[0];
@@ -87,7 +91,8 @@ __global__ void __launch_bounds__(THREADS) xent_row(T *logits, float *losses, co
         load_n(x, row + i);
 #pragma unroll
         for (int j = 0; j < W; j++)
-            x[j] = ignored ? 0 : scale * (soft_exp<T>(x[j] - lse) - (i + j == target ? 1.0f : 0.0f));
+            x[j] =
+                ignored ? 0 : scale * (soft_exp<T>(x[j] - lse) - (i + j == target ? 1.0f : 0.0f));
         store_n(row + i, x);
     });
 }
@@ -100,13 +105,14 @@ extern "C" int xent_cuda(const struct cuda *cuda, const struct xent *a)
         return CUDA_REFUSAL_SHAPE;
     return cuda_floats(a->logits.dtype, [&](auto t) {
         using T = decltype(t);
-        return cuda_launch(xent_row<T>, (unsigned)a->n, THREADS, 0, cuda->stream, (T *)a->logits.data,
-                           (float *)a->losses.data, (const int32_t *)a->targets.data, a->v, a->stride, a->scale,
-                           cuda->now, a->want_grad);
+        return cuda_launch(xent_row<T>, (unsigned)a->n, THREADS, 0, cuda->stream,
+                           (T *)a->logits.data, (float *)a->losses.data,
+                           (const int32_t *)a->targets.data, a->v, a->stride, a->scale, cuda->now,
+                           a->want_grad);
     });
 }
 
-/* ---- the two ends of an answer --------------------------------------------------------------------------- */
+/* ---- the two ends of an answer ---- */
 
 template <typename T> struct qa_args {
     T *dlogits;

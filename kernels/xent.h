@@ -1,12 +1,15 @@
-/* xent — cross-entropy of both heads: loss and, in the same pass, its gradient. Losses are sums; the caller divides. */
+/* xent — cross-entropy of both heads: loss and, in the same pass, its gradient. Losses are sums;
+ * the caller divides. */
 #ifndef CONVOY_KERNELS_XENT_H
 #define CONVOY_KERNELS_XENT_H
 #include "kernels/tensor.h"
 
 /* xent — rows of logits against one target each.
- *   loss[n] = logΣ_v exp(logit[n,v]) - logit[n,target[n]];  dlogit[n,v] = scale·(softmax[n,v] - [v == target[n]])
+ *   loss[n] = logΣ_v exp(logit[n,v]) - logit[n,target[n]];  dlogit[n,v] = scale·(softmax[n,v] - [v
+ *   == target[n]])
  * out  losses (N) f32: 0 where target < 0 (ignored; its gradient row is 0 too)
- * i/o  logits (N,V) row stride `stride` ≥ V: replaced by dlogits when want_grad; padding V…stride-1 is not touched
+ * i/o  logits (N,V) row stride `stride` ≥ V: replaced by dlogits when want_grad; padding V…stride-1
+ *   is not touched
  * in   targets (N) i32 < V. nmse to plain 1e-12.
  * Same as torch.nn.functional.cross_entropy, reduction='sum', times scale. */
 struct xent {
@@ -17,9 +20,11 @@ struct xent {
 };
 
 /* qa_xent — start and end of an answer span: two softmaxes over the T positions of each sample.
- *   logits[b,t,0] start, [b,t,1] end. A label is clamped to [0,T]; label T is ignored (loss 0, gradient 0).
+ *   logits[b,t,0] start, [b,t,1] end. A label is clamped to [0,T]; label T is ignored (loss 0,
+ *   gradient 0).
  * out  losses (B,2) f32 · dlogits (B,T,2), overwritten; may be logits; NULL: not wanted
- * in   logits (B,T,2) · starts, ends (B) i32 · scale_start, scale_end: e.g. ½ / number of labels not ignored */
+ * in   logits (B,T,2) · starts, ends (B) i32 · scale_start, scale_end: e.g. ½ / number of labels
+ *   not ignored */
 struct qa_xent {
     struct tensor losses, dlogits, logits, starts, ends;
     int64_t b, t;

@@ -1,8 +1,8 @@
 /* xent_cpu — fast cross-entropy: one exponential an element.
  *
- * A row goes through blocks of BLOCK_ELEMS: the largest so far, then e = exp(x - largest), summed and, for the gradient,
- * left in place of x. When the row's logΣexp is known, a second pass over the row (still in the second cache)
- * multiplies each block by scale·exp(its largest - logΣexp). */
+ * A row goes through blocks of BLOCK_ELEMS: the largest so far, then e = exp(x - largest), summed
+ * and, for the gradient, left in place of x. When the row's logΣexp is known, a second pass over
+ * the row (still in the second cache) multiplies each block by scale·exp(its largest - logΣexp). */
 #include "kernels/xent.h"
 
 #include <math.h>
@@ -11,7 +11,8 @@
 #include "kernels/exp2_cpu.h"
 #include "kernels/vec_cpu.h"
 
-#define BLOCK_ELEMS 256 /* so short that the hardware, fetching ahead of the maximum, keeps memory busy during the sum */
+/* so short that the hardware, fetching ahead of the maximum, keeps memory busy during the sum */
+#define BLOCK_ELEMS 256
 
 static float block_max(const float *x, int64_t n)
 {
@@ -61,7 +62,8 @@ static void block_scale(float *x, int64_t n, float factor)
 }
 
 /* One row in place; `maxima` has room for a float per block. Returns the loss. */
-static float row_xent(float *row, int64_t v, int64_t target, float scale, bool want_grad, float *maxima)
+static float row_xent(float *row, int64_t v, int64_t target, float scale, bool want_grad,
+                      float *maxima)
 {
     if (target < 0) {
         if (want_grad)
@@ -78,7 +80,8 @@ static float row_xent(float *row, int64_t v, int64_t target, float scale, bool w
             max = top;
         }
         maxima[i / BLOCK_ELEMS] = max;
-        sum += block_exp(row + i, want_grad ? row + i : NULL, n, max == -INFINITY ? 0 : max); /* exp(-inf - 0) is 0 */
+        /* exp(-inf - 0) is 0 */
+        sum += block_exp(row + i, want_grad ? row + i : NULL, n, max == -INFINITY ? 0 : max);
     }
     double lse = max + log(sum);
     float factor = 0;
@@ -111,11 +114,13 @@ static void xent_row(void *arg, int n, int thread_i)
 void CPU_FN(xent)(const struct cpu *cpu, const struct xent *a)
 {
     struct xent_work work = {cpu, a};
-    ASSERTF((size_t)cpu_parts(a->v, BLOCK_ELEMS) <= CPU_SCRATCH_BYTES / sizeof(float), "%lld wide", (long long)a->v);
+    ASSERTF((size_t)cpu_parts(a->v, BLOCK_ELEMS) <= CPU_SCRATCH_BYTES / sizeof(float), "%lld wide",
+            (long long)a->v);
     task_run(cpu->pool, cpu_parts(a->n, 1), xent_row, &work);
 }
 
-/* Start (i even) or end (odd) of sample i/2: the T numbers are gathered, treated as a row, and scattered. */
+/* Start (i even) or end (odd) of sample i/2: the T numbers are gathered, treated as a row, and
+ * scattered. */
 static void qa_xent_row(void *arg, int i, int thread_i)
 {
     const struct xent_work *work = arg;
@@ -123,7 +128,8 @@ static void qa_xent_row(void *arg, int i, int thread_i)
     float *row = (float *)(void *)work->cpu->scratch[thread_i], *grad = a->dlogits.data;
     const float *logits = a->logits.data;
     int64_t first = i / 2 * a->t * 2 + i % 2;
-    int64_t label = i % 2 ? ((const int32_t *)a->ends.data)[i / 2] : ((const int32_t *)a->starts.data)[i / 2];
+    int64_t label =
+        i % 2 ? ((const int32_t *)a->ends.data)[i / 2] : ((const int32_t *)a->starts.data)[i / 2];
     label = label < 0 ? 0 : label >= a->t ? -1 : label;
     for (int64_t t = 0; t < a->t; t++)
         row[t] = logits[first + 2 * t];
@@ -136,6 +142,7 @@ static void qa_xent_row(void *arg, int i, int thread_i)
 void CPU_FN(qa_xent)(const struct cpu *cpu, const struct qa_xent *a)
 {
     struct xent_work work = {cpu, a};
-    ASSERTF((size_t)(2 * a->t + 1) <= CPU_SCRATCH_BYTES / sizeof(float), "%lld tokens", (long long)a->t);
+    ASSERTF((size_t)(2 * a->t + 1) <= CPU_SCRATCH_BYTES / sizeof(float), "%lld tokens",
+            (long long)a->t);
     task_run(cpu->pool, cpu_parts(2 * a->b, 1), qa_xent_row, &work);
 }

@@ -1,7 +1,8 @@
-/* main — the table of commands; the only file that sees everything, and the only one that ends the process.
+/* main — the table of commands; the only file that sees everything, and the only one that ends the
+ * process.
  *
- * It reads the settings once, calls the command's body, says the one sentence of a failure and turns the
- * status into an exit code. It must not hold any part of what a command does. */
+ * It reads the settings once, calls the command's body, says the one sentence of a failure and
+ * turns the status into an exit code. It must not hold any part of what a command does. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -41,7 +42,8 @@
 #include "node/slurm.h"
 #include "node/termination.h"
 
-/* One call of the program: the words behind the command, and the settings when the command wants them. */
+/* One call of the program: the words behind the command, and the settings when the command wants
+ * them. */
 struct call {
     int argc;
     char **argv;
@@ -73,36 +75,40 @@ static enum status run_help(const struct call *call);
 
 static const struct command commands[] = {
     {"train", "train [NAME=VALUE ...]",
-     "train, checkpoint, serve status; goes on where an earlier run stopped", true, false, run_train},
+     "train, checkpoint, serve status; goes on where an earlier run stopped", true, false,
+     run_train},
     {"worker", "worker I [NAME=VALUE ...]", NULL, true, true, run_worker},
-    {"tokenize", "tokenize DATA=... OUT=...", "text to a token file (llm.c .bin) that train takes as DATA",
-     true, false, run_tokenize},
-    {"generate", "generate [NAME=VALUE ...]", "continue PROMPT: checkpoint, Hugging Face folder or llm.c file",
-     true, false, run_generate},
-    {"import", "import FROM=... TO=...", "Hugging Face folder or llm.c model file to a checkpoint at step 0", true,
-     false, run_import},
-    {"export", "export FROM=... TO=...", "checkpoint to a Hugging Face folder", true, false, run_export},
-    {"eval", "eval VAL_DATA=... [...]", "loss and perplexity of a model; of a QA model exact match and F1", true,
-     false, run_eval},
+    {"tokenize", "tokenize DATA=... OUT=...",
+     "text to a token file (llm.c .bin) that train takes as DATA", true, false, run_tokenize},
+    {"generate", "generate [NAME=VALUE ...]",
+     "continue PROMPT: checkpoint, Hugging Face folder or llm.c file", true, false, run_generate},
+    {"import", "import FROM=... TO=...",
+     "Hugging Face folder or llm.c model file to a checkpoint at step 0", true, false, run_import},
+    {"export", "export FROM=... TO=...", "checkpoint to a Hugging Face folder", true, false,
+     run_export},
+    {"eval", "eval VAL_DATA=... [...]",
+     "loss and perplexity of a model; of a QA model exact match and F1", true, false, run_eval},
     {"bench", "bench [NAME=VALUE ...]",
      "speed of collectives between N_GPU_EACH_NODE workers, checked", true, false, run_bench},
-    {"status", "status [URL|DIR] [JSON=1]", "how a run is doing: here, at URL, or by its folder; exit 0: healthy",
-     true, true, run_status},
-    {"config", "config [NAME=VALUE ...]", "every setting with its value and who set it; JSON=1 for programs",
-     true, false, run_config},
+    {"status", "status [URL|DIR] [JSON=1]",
+     "how a run is doing: here, at URL, or by its folder; exit 0: healthy", true, true, run_status},
+    {"config", "config [NAME=VALUE ...]",
+     "every setting with its value and who set it; JSON=1 for programs", true, false, run_config},
     {"version", "version [gpu]", "release, commit, libraries; gpu: which of NVIDIA's are found",
      false, false, run_version},
-    {"help", "help [WORD]", "one command, one setting, exit-codes in full; man; bash, zsh, fish", false, false,
-     run_help},
+    {"help", "help [WORD]", "one command, one setting, exit-codes in full; man; bash, zsh, fish",
+     false, false, run_help},
 };
 #define COMMANDS_N (sizeof commands / sizeof commands[0])
 
 /* ---- words for people ---- */
 
-/* is_decorated — bold and colours: only for a terminal that knows them, and only when NO_COLOR is not set. */
+/* is_decorated — bold and colours: only for a terminal that knows them, and only when NO_COLOR is
+ * not set. */
 static bool is_decorated(void)
 {
-    return isatty(STDOUT_FILENO) && !conf_is_dumb(environ) && launcher_find(environ, "NO_COLOR") == NULL;
+    return isatty(STDOUT_FILENO) && !conf_is_dumb(environ) &&
+           launcher_find(environ, "NO_COLOR") == NULL;
 }
 
 static const struct command *command_named(const char *name)
@@ -118,7 +124,8 @@ static const char *nearest_command(const char *name)
     const char *best = NULL;
     int best_distance = 3;
     for (size_t i = 0; i < COMMANDS_N; i++) {
-        int distance = commands[i].help == NULL ? best_distance : text_distance(name, commands[i].name);
+        int distance =
+            commands[i].help == NULL ? best_distance : text_distance(name, commands[i].name);
         if (distance < best_distance && distance < (int)strlen(name)) {
             best_distance = distance;
             best = commands[i].name;
@@ -132,26 +139,28 @@ static const char *nearest_command(const char *name)
 static void write_usage(struct text *out, bool is_bold)
 {
     const char *on = is_bold ? "\033[1m" : "", *off = is_bold ? "\033[0m" : "";
-    text_add(out, "%sUsage%s: convoy [COMMAND] [NAME=VALUE ...]   with settings alone: train\n\n%sCommands%s\n",
+    text_add(out,
+             "%sUsage%s: convoy [COMMAND] [NAME=VALUE ...]   with settings alone: "
+             "train\n\n%sCommands%s\n",
              on, off, on, off);
     for (size_t i = 0; i < COMMANDS_N; i++)
         if (commands[i].help != NULL)
             text_add(out, "  %-26s  %s\n", commands[i].words, commands[i].help);
-    text_add(
-        out,
-        "\n%sSettings%s: environment variables, or NAME=VALUE words, which win; the last of a name counts.\n"
-        "NAME, default and meaning below; `convoy help NAME` tells one in full.\n",
-        on, off);
-    conf_write_help(out, is_bold);
     text_add(out,
-             "\nOMP_NUM_THREADS limits the threads. `convoy help exit-codes` lists how a run can end.\n");
+             "\n%sSettings%s: environment variables, or NAME=VALUE words, which win; the last of a "
+             "name counts.\n"
+             "NAME, default and meaning below; `convoy help NAME` tells one in full.\n",
+             on, off);
+    conf_write_help(out, is_bold);
+    text_add(out, "\nOMP_NUM_THREADS limits the threads. `convoy help exit-codes` lists how a run "
+                  "can end.\n");
 }
 
 static void write_exit_codes(struct text *out)
 {
     for (int st = 0; st < STATUS_N; st++)
-        text_add(out, "%3d  %-12s  %s\n", status_exit((enum status)st), status_name((enum status)st),
-                 status_text((enum status)st));
+        text_add(out, "%3d  %-12s  %s\n", status_exit((enum status)st),
+                 status_name((enum status)st), status_text((enum status)st));
 }
 
 /* write_paper — what packages carry; false: topic is none of it. */
@@ -172,7 +181,8 @@ static enum status run_help(const struct call *call)
     const char *topic = call->argc > 0 ? call->argv[0] : "";
     const struct command *command = command_named(topic);
     if (call->argc > 1)
-        return FAIL(ST_USAGE, "help takes one word, not %d; try `convoy help %.64s`", call->argc, topic);
+        return FAIL(ST_USAGE, "help takes one word, not %d; try `convoy help %.64s`", call->argc,
+                    topic);
     if (topic[0] == 0)
         write_usage(&out, is_decorated());
     else if (strcmp(topic, "exit-codes") == 0)
@@ -180,24 +190,28 @@ static enum status run_help(const struct call *call)
     else if (strcmp(topic, "settings-markdown") == 0)
         conf_write_markdown(&out);
     else if (command != NULL && command->help != NULL)
-        text_add(&out, "convoy %s\n  %s\n", command->words, command->help), manual_write(topic, &out);
+        text_add(&out, "convoy %s\n  %s\n", command->words, command->help),
+            manual_write(topic, &out);
     else if (!write_paper(topic, &out) && !conf_write_setting(topic, &out)) {
         const char *nearest = nearest_command(topic);
         nearest = nearest != NULL ? nearest : conf_hint_nearest(topic);
         return FAIL(ST_USAGE, "no help on %.64s: neither a command nor a setting%s%s%s", topic,
                     nearest != NULL ? "; did you mean " : "",
-                    nearest != NULL ? nearest : "; `convoy help` lists them", nearest != NULL ? "?" : "");
+                    nearest != NULL ? nearest : "; `convoy help` lists them",
+                    nearest != NULL ? "?" : "");
     }
     return say_text(&out);
 }
 
 /* add_library — name, version, licence. */
-static void add_library(struct text *out, const char *name, const char *version, const char *licence)
+static void add_library(struct text *out, const char *name, const char *version,
+                        const char *licence)
 {
     text_add(out, "%-10s %-16s %s\n", name, version != NULL ? version : "none", licence);
 }
 
-/* add_opened — a library that is opened when it is needed: version and place, or what is missing. */
+/* add_opened — a library that is opened when it is needed: version and place, or what is
+ * missing. */
 static void add_opened(struct text *out, const char *name, enum status st, const char *about)
 {
     text_add(out, "%-10s %s\n", name, st == ST_OK ? about : status_message());
@@ -229,9 +243,10 @@ static enum status run_version(const struct call *call)
     bool is_gpu = call->argc == 1 && strcmp(call->argv[0], "gpu") == 0;
     if (call->argc > 0 && !is_gpu)
         return FAIL(ST_USAGE, "version takes no word but gpu, and there is %.64s", call->argv[0]);
-    text_format(xxhash_text, sizeof(xxhash_text), "%u.%u.%u", xxhash / 10000, xxhash / 100 % 100, xxhash % 100);
-    text_add(&out, "convoy %s\ncommit %s\ncompiler %s\nlicence Apache-2.0\n", version_text(), version_commit(),
-             version_compiler());
+    text_format(xxhash_text, sizeof(xxhash_text), "%u.%u.%u", xxhash / 10000, xxhash / 100 % 100,
+                xxhash % 100);
+    text_add(&out, "convoy %s\ncommit %s\ncompiler %s\nlicence Apache-2.0\n", version_text(),
+             version_commit(), version_compiler());
     text_add(&out, "libraries, %s:\n", version_linked()[0] != 0 ? "inside" : "of this system");
     add_library(&out, "libevent", event_get_version(), "BSD-3-Clause");
     add_library(&out, "libcurl", curl->version, "curl");
@@ -242,7 +257,8 @@ static enum status run_version(const struct call *call)
     add_library(&out, "zstd", ZSTD_versionString(), "BSD-3-Clause");
     add_library(&out, "ucx", ucp_get_version_string(), "BSD-3-Clause");
     text_add(&out, "%s", version_linked());
-    add_library(&out, "cuda", dev_cuda_built(), dev_cuda_built() != NULL ? "CUDA Toolkit EULA" : "");
+    add_library(&out, "cuda", dev_cuda_built(),
+                dev_cuda_built() != NULL ? "CUDA Toolkit EULA" : "");
     if (is_gpu)
         add_nvidia(&out);
     return say_text(&out);
@@ -252,7 +268,9 @@ static enum status run_version(const struct call *call)
 static enum status settle_workers(struct conf *conf)
 {
     int workers_n = device_workers(conf);
-    return workers_n == (int)conf_i64(conf, CONF_N_GPU_EACH_NODE) ? ST_OK : conf_set_workers(conf, workers_n, environ);
+    return workers_n == (int)conf_i64(conf, CONF_N_GPU_EACH_NODE)
+               ? ST_OK
+               : conf_set_workers(conf, workers_n, environ);
 }
 
 static enum status run_config(const struct call *call)
@@ -282,17 +300,19 @@ static void begin_log(const struct conf *conf, int rank)
 
 /* ---- the rest is elsewhere ---- */
 
-/* check_data — nothing is trained that was not asked for: without DATA only a node that takes node 0's can begin. */
+/* check_data — nothing is trained that was not asked for: without DATA only a node that takes node
+ * 0's can begin. */
 static enum status check_data(const struct conf *conf)
 {
     if (conf_text(conf, CONF_DATA)[0] != 0 || conf_i64(conf, CONF_NODE_ID) > 0)
         return ST_OK;
-    return FAIL(ST_BAD_SETTING,
-                "DATA is not set: name what to train on, such as DATA=book.txt (text, .jsonl, token files, a folder, an "
-                "address; `convoy help DATA`); DATA=synthetic trains on random tokens, to try a machine");
+    return FAIL(ST_BAD_SETTING, "DATA is not set: name what to train on, such as DATA=book.txt "
+                                "(text, .jsonl, token files, a folder, an address; `convoy help "
+                                "DATA`); DATA=synthetic trains on random tokens, to try a machine");
 }
 
-/* run_train — what was found here is told to the workers in a word more: each would have to ask the driver. */
+/* run_train — what was found here is told to the workers in a word more: each would have to ask the
+ * driver. */
 static enum status run_train(const struct call *call)
 {
     char word[32];
@@ -306,7 +326,8 @@ static enum status run_train(const struct call *call)
     if (words == NULL)
         return FAIL(ST_RETRY, "out of memory: %d words", n + 1);
     memcpy(words, call->argv, (size_t)n * sizeof *words);
-    text_format(word, sizeof word, "N_GPU_EACH_NODE=%s", conf_text(call->conf, CONF_N_GPU_EACH_NODE));
+    text_format(word, sizeof word, "N_GPU_EACH_NODE=%s",
+                conf_text(call->conf, CONF_N_GPU_EACH_NODE));
     if (conf_i64(call->conf, CONF_N_GPU_EACH_NODE) != before)
         words[n++] = word;
     enum status st = supervisor_main(call->conf, n, words);
@@ -320,8 +341,9 @@ static enum status run_worker(const struct call *call)
     if (text_i64(call->word, 0, BOARD_WORKERS_MAX - 1, &worker_i) != TEXT_OK)
         return FAIL(ST_USAGE, "workers are started by `convoy train` only");
     if (conf_ranks(call->conf) > 1)
-        begin_log(call->conf,
-                  (int)(conf_i64(call->conf, CONF_NODE_ID) * conf_i64(call->conf, CONF_N_GPU_EACH_NODE) + worker_i));
+        begin_log(call->conf, (int)(conf_i64(call->conf, CONF_NODE_ID) *
+                                        conf_i64(call->conf, CONF_N_GPU_EACH_NODE) +
+                                    worker_i));
     return worker_main(call->conf, (int)worker_i);
 }
 
@@ -331,10 +353,7 @@ static enum status run_tokenize(const struct call *call)
     return tokenize_main(call->conf);
 }
 
-static enum status run_generate(const struct call *call)
-{
-    return generate_main(call->conf);
-}
+static enum status run_generate(const struct call *call) { return generate_main(call->conf); }
 
 static enum status run_import(const struct call *call) { return import_main(call->conf); }
 
@@ -353,11 +372,14 @@ static enum status run_status(const struct call *call)
     if (file_is_dir(call->word))
         return folder_main(call->word, conf_i64(call->conf, CONF_JSON) != 0);
     if (call->word[0] == '/' || call->word[0] == '.')
-        return FAIL(ST_UNHEALTHY, "%s is no folder; name a run's CHECKPOINT_DIR, or a URL such as http://host:8080",
-                    call->word);
+        return FAIL(
+            ST_UNHEALTHY,
+            "%s is no folder; name a run's CHECKPOINT_DIR, or a URL such as http://host:8080",
+            call->word);
     int port = (int)conf_i64(call->conf, CONF_STATUS_PORT);
     if (port == 0 && call->word[0] == 0)
-        return FAIL(ST_BAD_SETTING, "STATUS_PORT=0 (%s) means no endpoint; say which port, or a URL",
+        return FAIL(ST_BAD_SETTING,
+                    "STATUS_PORT=0 (%s) means no endpoint; say which port, or a URL",
                     conf_source(call->conf, CONF_STATUS_PORT));
     /* An endpoint that listens on one address only is not on 127.0.0.1. */
     char url[320];
@@ -380,8 +402,8 @@ static enum status refuse_command(const char *word, const char *next)
     if (nearest != NULL)
         return FAIL(ST_USAGE, "unknown command %.64s; did you mean %s?", word, nearest);
     if (conf_hint_argument(word, next, meant, sizeof meant))
-        return FAIL(ST_USAGE, "unknown %s %.*s; a setting is given as %s", word[0] == '-' ? "option" : "command", name_n,
-                    word, meant);
+        return FAIL(ST_USAGE, "unknown %s %.*s; a setting is given as %s",
+                    word[0] == '-' ? "option" : "command", name_n, word, meant);
     return FAIL(ST_USAGE, "unknown command %.64s; `convoy help` lists them", word);
 }
 
@@ -404,7 +426,8 @@ static enum status choose(int argc, char **argv, const struct command **out, int
     return *out != NULL ? ST_OK : refuse_command(name, argc > 2 ? argv[2] : NULL);
 }
 
-/* begin_log_early — a refused setting ends the run before begin_log; collectors still want their JSON. */
+/* begin_log_early — a refused setting ends the run before begin_log; collectors still want their
+ * JSON. */
 static void begin_log_early(void)
 {
     const char *format = launcher_find(environ, "LOG_FORMAT");
@@ -432,10 +455,14 @@ static enum status show_beginning(const char *program)
     struct text out = {0};
     text_add(&out,
              "Convoy trains GPT-2-class language models. It needs a text to train on:\n\n"
-             "  %s train MODEL=gpt2-mini DATA=book.txt CHECKPOINT_DIR=run1   train; watch it at http://127.0.0.1:8080/\n"
-             "  %s generate CHECKPOINT_DIR=run1 PROMPT='Once upon'           write text with what was learnt\n"
-             "  %s train MODEL=gpt2-nano DATA=synthetic STEPS=20             only try this machine, on random tokens\n"
-             "  %s help                                                      every command and setting\n",
+             "  %s train MODEL=gpt2-mini DATA=book.txt CHECKPOINT_DIR=run1   train; watch it at "
+             "http://127.0.0.1:8080/\n"
+             "  %s generate CHECKPOINT_DIR=run1 PROMPT='Once upon'           write text with what "
+             "was learnt\n"
+             "  %s train MODEL=gpt2-nano DATA=synthetic STEPS=20             only try this "
+             "machine, on random tokens\n"
+             "  %s help                                                      every command and "
+             "setting\n",
              program, program, program, program);
     say_usage(&out);
     return ST_USAGE;
@@ -452,8 +479,8 @@ static enum status run(int argc, char **argv)
         return run_help(&(struct call){.argc = 1, .argv = topic});
     }
     const char *word = call.argc > 0 ? call.argv[0] : "=";
-    if (command->has_word &&
-        (strchr(word, '=') == NULL || text_starts(word, "http://") || text_starts(word, "https://"))) {
+    if (command->has_word && (strchr(word, '=') == NULL || text_starts(word, "http://") ||
+                              text_starts(word, "https://"))) {
         call.word = *call.argv++;
         call.argc--;
     }
@@ -462,16 +489,18 @@ static enum status run(int argc, char **argv)
         begin_log(call.conf, -1);
         TRY(process_begin(conf_i64(call.conf, CONF_DEVICE) != CONF_DEVICE_CPU));
         conf_token_forget(environ);
-        if (command->help != NULL) /* the worker's settings are the supervisor's, which has warned already */
+        /* the worker's settings are the supervisor's, which has warned already */
+        if (command->help != NULL)
             conf_hint_warn(call.conf, environ);
     }
-    enum status st = argc <= 1 && !has_wish(call.conf) ? show_beginning(argv[0]) : command->run(&call);
+    enum status st =
+        argc <= 1 && !has_wish(call.conf) ? show_beginning(argv[0]) : command->run(&call);
     conf_close(call.conf);
     return st;
 }
 
-/* guard_streams — a closed stdin, stdout or stderr must not become the number of a file or socket of ours.
- * Read-only, so that writing to what was closed still fails. */
+/* guard_streams — a closed stdin, stdout or stderr must not become the number of a file or socket
+ * of ours. Read-only, so that writing to what was closed still fails. */
 static void guard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -479,7 +508,8 @@ static void guard_streams(void)
             (void)!open("/dev/null", O_RDONLY);
 }
 
-/* is_train — the container's main job: not a look at it (`status`, as its health check asks) or a worker of it. */
+/* is_train — the container's main job: not a look at it (`status`, as its health check asks) or a
+ * worker of it. */
 static bool is_train(int argc, char **argv)
 {
     return argc < 2 || strchr(argv[1], '=') != NULL || strcmp(argv[1], "train") == 0;
@@ -493,8 +523,8 @@ int main(int argc, char **argv)
     crash_install();
     enum status st = run(argc, argv);
     if (st != ST_OK && status_message()[0] != 0) {
-        log_at(status_group(st) == STATUS_GROUP_STOP ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, __FILE__, "%s",
-               status_message());
+        log_at(status_group(st) == STATUS_GROUP_STOP ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, __FILE__,
+               "%s", status_message());
         LOG_DEBUG("status %s places %s", status_name(st), status_places());
         if (is_train(argc, argv))
             termination_write(TERMINATION_LOG, status_exit(st), status_message());

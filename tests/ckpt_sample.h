@@ -1,5 +1,5 @@
-/* ckpt_sample — a small checkpoint whose every number follows from its step, so that any reader can tell
- * whether it is whole. */
+/* ckpt_sample — a small checkpoint whose every number follows from its step, so that any reader can
+ * tell whether it is whole. */
 #ifndef CONVOY_TESTS_CKPT_SAMPLE_H
 #define CONVOY_TESTS_CKPT_SAMPLE_H
 
@@ -64,7 +64,8 @@ static inline bool sample_is_whole_big(const struct ckpt *ckpt, int elems)
     const struct ckpt_meta *have = ckpt_meta(ckpt);
     struct ckpt_meta want = sample_meta(have->step);
     if (have->samples != want.samples || have->tokens != want.tokens || have->seed != want.seed ||
-        have->data_fingerprint != want.data_fingerprint || strcmp(have->version, want.version) != 0 ||
+        have->data_fingerprint != want.data_fingerprint ||
+        strcmp(have->version, want.version) != 0 ||
         strcmp(have->model_json, "{\"layers\":2,\"embed\":4}") != 0 ||
         strcmp(have->settings_json, want.settings_json) != 0)
         return false;

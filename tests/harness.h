@@ -1,5 +1,5 @@
-/* harness — what every test program shares: TAP output for prove, and a folder of its own that goes away at
- * the end. */
+/* harness — what every test program shares: TAP output for prove, and a folder of its own that goes
+ * away at the end. */
 #ifndef CONVOY_TESTS_HARNESS_H
 #define CONVOY_TESTS_HARNESS_H
 
@@ -23,7 +23,8 @@
 static char harness_tmpdir_path[512];
 static pid_t harness_tmpdir_owner;
 
-static inline int harness_remove_one(const char *path, const struct stat *info, int kind, struct FTW *walk)
+static inline int harness_remove_one(const char *path, const struct stat *info, int kind,
+                                     struct FTW *walk)
 {
     (void)info, (void)kind, (void)walk;
     return remove(path);
@@ -35,8 +36,8 @@ static inline void harness_tmpdir_remove(void)
         nftw(harness_tmpdir_path, harness_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* harness_tmpdir — an empty folder under $TMPDIR or /tmp, made at the first call, removed when the program
- * ends. */
+/* harness_tmpdir — an empty folder under $TMPDIR or /tmp, made at the first call, removed when the
+ * program ends. */
 static inline const char *harness_tmpdir(void)
 {
     if (harness_tmpdir_path[0] != 0)
@@ -53,8 +54,8 @@ static inline const char *harness_tmpdir(void)
     return harness_tmpdir_path;
 }
 
-/* harness_slow — how many processes want each processor of the machine, at least 1; the most that this program saw, so that a
- * limit that was set by it and one by which that is judged fit. */
+/* harness_slow — how many processes want each processor of the machine, at least 1; the most that
+ * this program saw, so that a limit that was set by it and one by which that is judged fit. */
 static inline double harness_slow(void)
 {
     static _Atomic double most = 1;
@@ -73,14 +74,22 @@ static inline double harness_slow(void)
     return most;
 }
 
-/* harness_patient_ms — a limit of time that is this long on a quiet machine. A limit that only ends what hangs, or says
- * that something took too long, goes through it. */
-static inline int64_t harness_patient_ms(int64_t ms) { return (int64_t)((double)ms * harness_slow()); }
+/* harness_patient_ms — a limit of time that is this long on a quiet machine. A limit that only ends
+ * what hangs, or says that something took too long, goes through it. */
+static inline int64_t harness_patient_ms(int64_t ms)
+{
+    return (int64_t)((double)ms * harness_slow());
+}
 
-/* harness_wait_ms — lets other processes do what takes them no longer than this on a quiet machine. */
-static inline void harness_wait_ms(int64_t ms) { usleep((useconds_t)(1000 * harness_patient_ms(ms))); }
+/* harness_wait_ms — lets other processes do what takes them no longer than this on a quiet
+ * machine. */
+static inline void harness_wait_ms(int64_t ms)
+{
+    usleep((useconds_t)(1000 * harness_patient_ms(ms)));
+}
 
-/* harness_child_said — all that a child writes to the pipe until it ends, as text; returns its wait status. Closes the pipe. */
+/* harness_child_said — all that a child writes to the pipe until it ends, as text; returns its wait
+ * status. Closes the pipe. */
 static inline int harness_child_said(pid_t pid, const int pipe_fd[2], char *out, size_t cap)
 {
     int wait_status = 0;
@@ -95,17 +104,18 @@ static inline int harness_child_said(pid_t pid, const int pipe_fd[2], char *out,
     return wait_status;
 }
 
-/* HARNESS_SKIP — leave a test that cannot run here, saying why. (cmocka's own skip() prints "not ok", which prove
- * counts as a failure.) */
-#define HARNESS_SKIP(...)                                                                                   \
-    do {                                                                                                    \
-        print_message("# skipped: " __VA_ARGS__);                                                           \
-        print_message("\n");                                                                                \
-        return;                                                                                             \
+/* HARNESS_SKIP — leave a test that cannot run here, saying why. (cmocka's own skip() prints "not
+ * ok", which prove counts as a failure.) */
+#define HARNESS_SKIP(...)                         \
+    do {                                          \
+        print_message("# skipped: " __VA_ARGS__); \
+        print_message("\n");                      \
+        return;                                   \
     } while (0)
 
-/* harness_quiet — many tests provoke the program's own warnings; between the lines of prove they would look like
- * trouble. HARNESS_LOUD, defined before this header or set in the environment, shows them. */
+/* harness_quiet — many tests provoke the program's own warnings; between the lines of prove they
+ * would look like trouble. HARNESS_LOUD, defined before this header or set in the environment,
+ * shows them. */
 static inline void harness_quiet(void)
 {
 #ifndef HARNESS_LOUD
@@ -114,7 +124,8 @@ static inline void harness_quiet(void)
 #endif
 }
 
-/* harness_told — what the log says, from LOG_LEVEL_INFO on, while call(arg) runs; until the next call. */
+/* harness_told — what the log says, from LOG_LEVEL_INFO on, while call(arg) runs; until the next
+ * call. */
 static inline const char *harness_told(void (*call)(void *arg), void *arg)
 {
     static char text[8192];
@@ -133,7 +144,8 @@ static inline const char *harness_told(void (*call)(void *arg), void *arg)
     return text;
 }
 
-/* harness_loopback — for a main of its own, before the tests: UCX over the loopback device, TAP, no warnings. */
+/* harness_loopback — for a main of its own, before the tests: UCX over the loopback device, TAP, no
+ * warnings. */
 static inline void harness_loopback(void)
 {
     setenv("UCX_TLS", "tcp,self", 0);
@@ -146,12 +158,12 @@ static inline void harness_loopback(void)
 #define HARNESS_SECRET ((const uint8_t *)"sixteen bytes of")
 
 /* HARNESS_MAIN — int main for `static const struct CMUnitTest tests[]`. */
-#define HARNESS_MAIN(tests)                                                                                 \
-    int main(void)                                                                                          \
-    {                                                                                                       \
-        cmocka_set_message_output(CM_OUTPUT_TAP);                                                           \
-        harness_quiet();                                                                                    \
-        return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);                                    \
+#define HARNESS_MAIN(tests)                                              \
+    int main(void)                                                       \
+    {                                                                    \
+        cmocka_set_message_output(CM_OUTPUT_TAP);                        \
+        harness_quiet();                                                 \
+        return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL); \
     }
 
 #endif

@@ -1,4 +1,5 @@
-/* rig — a tiny model on synthetic data for a trainer without processes, on a device of the test's. */
+/* rig — a tiny model on synthetic data for a trainer without processes, on a device of the
+ * test's. */
 #ifndef CONVOY_TESTS_RIG_H
 #define CONVOY_TESTS_RIG_H
 
@@ -20,8 +21,12 @@ struct rig {
 
 static inline void rig_feed(struct feed **out)
 {
-    struct feed_config feed = {.task = FEED_TASK_LM, .data = FEED_SYNTHETIC, .seq_tokens = 8,
-                               .global_samples = 4, .vocab = 40, .seed = 3};
+    struct feed_config feed = {.task = FEED_TASK_LM,
+                               .data = FEED_SYNTHETIC,
+                               .seq_tokens = 8,
+                               .global_samples = 4,
+                               .vocab = 40,
+                               .seed = 3};
     assert_int_equal(feed_open(&feed, out), ST_OK);
 }
 
@@ -32,7 +37,10 @@ static inline void rig_open(struct rig *r, struct dev *dev, const char *name, in
     r->dev = dev;
     assert_int_equal(board_create(1, 1, &r->board), ST_OK);
     rig_feed(&r->feed);
-    board_worker_post(r->board, 0, &(struct board_worker){.pid = 1, .phase = BOARD_PHASE_LOADING, .loss = NAN, .checkpoint.step = -1});
+    board_worker_post(
+        r->board, 0,
+        &(struct board_worker){
+            .pid = 1, .phase = BOARD_PHASE_LOADING, .loss = NAN, .checkpoint.step = -1});
     if (name)
         text_format(r->dir, sizeof r->dir, "%s/%s", harness_tmpdir(), name);
     r->config = (struct trainer_config){
@@ -46,7 +54,8 @@ static inline void rig_open(struct rig *r, struct dev *dev, const char *name, in
         .seq_tokens = 8,
         .epochs = 1,
         .steps = steps,
-        .optim = {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_clip = 1},
+        .optim =
+            {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_clip = 1},
         .rate = {.schedule = RATE_SCHEDULE_CONSTANT, .lr = 1e-2},
         .seed = 3,
         .checkpoint_dir = r->dir,

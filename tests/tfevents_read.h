@@ -1,4 +1,5 @@
-/* tfevents_read — a reader of TensorBoard's event files for tests, which shares nothing with the writer. */
+/* tfevents_read — a reader of TensorBoard's event files for tests, which shares nothing with the
+ * writer. */
 #ifndef CONVOY_TESTS_TFEVENTS_READ_H
 #define CONVOY_TESTS_TFEVENTS_READ_H
 
@@ -106,8 +107,12 @@ static inline void tfevents_read_event(struct tfevents_cursor c, struct tfevents
             bits = tfevents_read_fixed(&c, 8);
             memcpy(&s->wall, &bits, 8);
             break;
-        case 2 << 3 | 0: s->step = (int64_t)tfevents_read_varint(&c); break;
-        case 3 << 3 | 2: tfevents_read_text_of(tfevents_read_inside(&c), s->version, sizeof s->version); break;
+        case 2 << 3 | 0:
+            s->step = (int64_t)tfevents_read_varint(&c);
+            break;
+        case 3 << 3 | 2:
+            tfevents_read_text_of(tfevents_read_inside(&c), s->version, sizeof s->version);
+            break;
         case 5 << 3 | 2:
             part = tfevents_read_inside(&c);
             while (part.at < part.end) {
@@ -120,7 +125,8 @@ static inline void tfevents_read_event(struct tfevents_cursor c, struct tfevents
             assert_int_equal(tfevents_read_varint(&part), 1 << 3 | 0);
             s->status = (int)tfevents_read_varint(&part);
             break;
-        default: fail_msg("unknown field %llu", (unsigned long long)key);
+        default:
+            fail_msg("unknown field %llu", (unsigned long long)key);
         }
     }
 }

@@ -8,15 +8,18 @@
 void arena_init(struct arena *a, const char *name, void *base, size_t cap_bytes)
 {
     ASSERTF((uintptr_t)base % ARENA_ALIGN == 0, "arena %s base %p", name, base);
-    *a = (struct arena){.name = name, .base = base, .cap_bytes = base == NULL ? SIZE_MAX / 2 : cap_bytes};
+    *a = (struct arena){
+        .name = name, .base = base, .cap_bytes = base == NULL ? SIZE_MAX / 2 : cap_bytes};
 }
 
 void *arena_take(struct arena *a, size_t bytes)
 {
     ASSERTF(!a->sealed, "arena %s is sealed, %zu bytes asked for", a->name, bytes);
     ASSERTF(bytes <= a->cap_bytes && arena_round(bytes) <= a->cap_bytes - a->used_bytes,
-            "arena %s: %zu bytes asked for, %zu of %zu used", a->name, bytes, a->used_bytes, a->cap_bytes);
-    /* By way of an integer: a measuring arena has no base, and NULL + offset is not defined for pointers. */
+            "arena %s: %zu bytes asked for, %zu of %zu used", a->name, bytes, a->used_bytes,
+            a->cap_bytes);
+    /* By way of an integer: a measuring arena has no base, and NULL + offset is not defined for
+     * pointers. */
     void *piece = (void *)((uintptr_t)a->base + a->used_bytes);
     a->used_bytes += arena_round(bytes);
     return piece;

@@ -1,11 +1,11 @@
 /* board — see board.h. Must not know what the numbers are used for.
  *
- * A part is two slots and a turn. The writer fills the slot that does not hold the last post, then advances
- * the turn; each slot has a sequence counter that is odd while it is written. A reader copies the slot of the
- * turn and keeps the copy if the counter was even and did not move (Lamport 1977; Boehm 2012 on doing it in
- * C11). A writer killed at any instruction leaves the other slot whole and the turn on it. The words are
- * atomics with acquire and release, plain moves on x86, so there is no data race by the letter of C11 and
- * thread sanitizers agree. */
+ * A part is two slots and a turn. The writer fills the slot that does not hold the last post, then
+ * advances the turn; each slot has a sequence counter that is odd while it is written. A reader
+ * copies the slot of the turn and keeps the copy if the counter was even and did not move (Lamport
+ * 1977; Boehm 2012 on doing it in C11). A writer killed at any instruction leaves the other slot
+ * whole and the turn on it. The words are atomics with acquire and release, plain moves on x86, so
+ * there is no data race by the letter of C11 and thread sanitizers agree. */
 #include "base/board.h"
 
 #include <errno.h>
@@ -21,15 +21,18 @@
 #include "base/memory.h"
 #include "base/must.h"
 
-#define BOARD_MAGIC 0x34647261 /* "ard4": raise the digit when the layout changes without changing its size */
+#define BOARD_MAGIC \
+    0x34647261 /* "ard4": raise the digit when the layout changes without changing its size */
 #define BOARD_COPY_TRIES 100000
 #define BOARD_WORDS(type) ((sizeof(type) + 7) / 8)
-#define BOARD_WORDS_MAX                                                                                     \
-    (BOARD_WORDS(struct board_worker) > BOARD_WORDS(struct board_node) ? BOARD_WORDS(struct board_worker)   \
-                                                                       : BOARD_WORDS(struct board_node))
+#define BOARD_WORDS_MAX                                                \
+    (BOARD_WORDS(struct board_worker) > BOARD_WORDS(struct board_node) \
+         ? BOARD_WORDS(struct board_worker)                            \
+         : BOARD_WORDS(struct board_node))
 #define BOARD_WORLD_TRIES 1000 /* a look at the world; the next look comes soon */
 
-_Static_assert(BOARD_WORDS(struct board_ready) <= BOARD_WORDS_MAX && sizeof(struct board_address) % 8 == 0,
+_Static_assert(BOARD_WORDS(struct board_ready) <= BOARD_WORDS_MAX &&
+                   sizeof(struct board_address) % 8 == 0,
                "what is posted fits a part, addresses are whole words");
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2,
@@ -52,11 +55,13 @@ struct board_parts {
     struct tail tail;
 };
 
-/* The world has one slot: a supervisor killed while writing it takes its readers along. It lies behind the workers. */
+/* The world has one slot: a supervisor killed while writing it takes its readers along. It lies
+ * behind the workers. */
 struct board_world {
     _Alignas(64) _Atomic uint64_t sequence; /* odd: being written */
     _Atomic int64_t generation;
-    /* what proves the ranks of a generation to each other, and of which; 0 while it is being written */
+    /* what proves the ranks of a generation to each other, and of which; 0 while it is being
+     * written */
     _Atomic int64_t secret_generation;
     _Atomic uint64_t secret[BOARD_SECRET_BYTES / 8];
     _Atomic uint64_t words[];
@@ -83,7 +88,8 @@ struct board_memory {
 struct board {
     int fd;
     bool owns_fd;
-    int workers_n, ranks_n; /* as they were at the start: the mapping itself is not to be trusted later */
+    /* as they were at the start: the mapping itself is not to be trusted later */
+    int workers_n, ranks_n;
     size_t bytes;
     struct board_memory *memory;
 };
@@ -105,14 +111,15 @@ static size_t world_offset(int workers_n)
 
 static size_t letters_offset(int workers_n, int ranks_n)
 {
-    size_t end =
-        world_offset(workers_n) + sizeof(struct board_world) + (size_t)ranks_n * sizeof(struct board_address);
+    size_t end = world_offset(workers_n) + sizeof(struct board_world) +
+                 (size_t)ranks_n * sizeof(struct board_address);
     return (end + 63) / 64 * 64;
 }
 
 static size_t memory_bytes(int workers_n, int ranks_n)
 {
-    return letters_offset(workers_n, ranks_n) + BOARD_LETTERS_N * sizeof(struct board_letter_memory);
+    return letters_offset(workers_n, ranks_n) +
+           BOARD_LETTERS_N * sizeof(struct board_letter_memory);
 }
 
 static enum status map_memory(int fd, bool owns_fd, size_t bytes, struct board **out)
@@ -124,7 +131,8 @@ static enum status map_memory(int fd, bool owns_fd, size_t bytes, struct board *
     if (memory == MAP_FAILED) {
         int error = errno;
         free(board);
-        return FAIL(memory_status((int64_t)bytes), "cannot map the board, %zu bytes: %s; free some memory", bytes,
+        return FAIL(memory_status((int64_t)bytes),
+                    "cannot map the board, %zu bytes: %s; free some memory", bytes,
                     strerror(error));
     }
     *board = (struct board){.fd = fd, .owns_fd = owns_fd, .bytes = bytes, .memory = memory};
@@ -139,16 +147,20 @@ enum status board_create(int workers_n, int ranks_n, struct board **out)
     size_t bytes = memory_bytes(workers_n, ranks_n);
     int fd = memfd_create("convoy-board", MFD_ALLOW_SEALING); /* no CLOEXEC: workers inherit it */
     if (fd < 0)
-        return FAIL(errno == EMFILE ? ST_BAD_SETTING : ST_RETRY, /* this process's limit is there for good */
-                    "cannot create the board's shared memory: %s; raise the limit of open files (ulimit -n)",
+        return FAIL(errno == EMFILE ? ST_BAD_SETTING
+                                    : ST_RETRY, /* this process's limit is there for good */
+                    "cannot create the board's shared memory: %s; raise the limit of open files "
+                    "(ulimit -n)",
                     strerror(errno));
     enum status st;
-    /* Sealed, so that no worker can shrink it and turn the supervisor's next look into a bus error. */
+    /* Sealed, so that no worker can shrink it and turn the supervisor's next look into a bus
+     * error. */
     if (ftruncate(fd, (off_t)bytes) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-        st = FAIL(errno == EFBIG ? ST_STORE : memory_status((int64_t)bytes),
-                  "cannot size the board's shared memory to %zu bytes: %s; %s", bytes, strerror(errno),
-                  errno == EFBIG ? "raise the limit of a file's size (ulimit -f)" : "free some memory");
+        st = FAIL(
+            errno == EFBIG ? ST_STORE : memory_status((int64_t)bytes),
+            "cannot size the board's shared memory to %zu bytes: %s; %s", bytes, strerror(errno),
+            errno == EFBIG ? "raise the limit of a file's size (ulimit -f)" : "free some memory");
     else
         st = map_memory(fd, true, bytes, out);
     if (st != ST_OK) {
@@ -168,23 +180,28 @@ enum status board_attach(int fd, struct board **out)
 {
     struct stat info;
     if (fstat(fd, &info) != 0)
-        return FAIL(ST_BUG, "descriptor %d is not the board: %s; workers are started by `convoy train` only",
-                    fd, strerror(errno));
+        return FAIL(
+            ST_BUG,
+            "descriptor %d is not the board: %s; workers are started by `convoy train` only", fd,
+            strerror(errno));
     if (!S_ISREG(info.st_mode) || (size_t)info.st_size < memory_bytes(1, 1) ||
         (size_t)info.st_size > memory_bytes(BOARD_WORKERS_MAX, BOARD_RANKS_MAX))
-        return FAIL(ST_BUG,
-                    "descriptor %d has %lld bytes, not a board; workers are started by `convoy train` only",
-                    fd, (long long)info.st_size);
+        return FAIL(
+            ST_BUG,
+            "descriptor %d has %lld bytes, not a board; workers are started by `convoy train` only",
+            fd, (long long)info.st_size);
     struct board *board;
     TRY(map_memory(fd, false, (size_t)info.st_size, &board));
     const struct board_memory *memory = board->memory;
     enum status st = ST_OK;
-    if (memory->magic != BOARD_MAGIC || memory->bytes != (uint64_t)info.st_size || memory->workers_n < 1 ||
-        memory->workers_n > BOARD_WORKERS_MAX || memory->ranks_n < 1 || memory->ranks_n > BOARD_RANKS_MAX ||
+    if (memory->magic != BOARD_MAGIC || memory->bytes != (uint64_t)info.st_size ||
+        memory->workers_n < 1 || memory->workers_n > BOARD_WORKERS_MAX || memory->ranks_n < 1 ||
+        memory->ranks_n > BOARD_RANKS_MAX ||
         memory_bytes(memory->workers_n, memory->ranks_n) != (size_t)info.st_size)
-        st =
-            FAIL(ST_BUG, "the board is of another build (magic %08x, %lld bytes); use one executable for all",
-                 memory->magic, (long long)info.st_size);
+        st = FAIL(
+            ST_BUG,
+            "the board is of another build (magic %08x, %lld bytes); use one executable for all",
+            memory->magic, (long long)info.st_size);
     if (st != ST_OK) {
         board_close(board);
         return st;
@@ -213,7 +230,8 @@ static void words_write(_Atomic uint64_t *words, const void *value, size_t bytes
     for (size_t i = 0; i * 8 < bytes; i++) {
         uint64_t word = 0;
         memcpy(&word, at + i * 8, bytes - i * 8 < 8 ? bytes - i * 8 : 8);
-        atomic_store_explicit(&words[i], word, memory_order_release); /* not before the odd number */
+        /* not before the odd number */
+        atomic_store_explicit(&words[i], word, memory_order_release);
     }
 }
 
@@ -231,7 +249,8 @@ static void part_post(struct board_part *part, const void *value, size_t bytes)
 {
     uint64_t turn = atomic_load_explicit(&part->turn, memory_order_relaxed) + 1;
     struct board_slot *slot = &part->slots[turn % 2];
-    /* Odd already when an earlier writer was killed here: any new odd number tells readers so again. */
+    /* Odd already when an earlier writer was killed here: any new odd number tells readers so
+     * again. */
     uint64_t odd = (atomic_load_explicit(&slot->sequence, memory_order_relaxed) + 2) | 1;
     atomic_store_explicit(&slot->sequence, odd, memory_order_relaxed);
     words_write(slot->words, value, bytes);
@@ -239,8 +258,8 @@ static void part_post(struct board_part *part, const void *value, size_t bytes)
     atomic_store_explicit(&part->turn, turn, memory_order_release);
 }
 
-/* False when nothing was posted. Goes round only while posts overtake the copy, two within a microsecond; the
- * end of the tries is for memory that a crashing process has scribbled over. */
+/* False when nothing was posted. Goes round only while posts overtake the copy, two within a
+ * microsecond; the end of the tries is for memory that a crashing process has scribbled over. */
 static bool part_copy(const struct board_part *part, void *out, size_t bytes)
 {
     for (int tries = 0; tries < BOARD_COPY_TRIES; tries++) {
@@ -260,7 +279,8 @@ static bool part_copy(const struct board_part *part, void *out, size_t bytes)
 
 static struct board_parts *worker_parts(const struct board *board, int worker_i)
 {
-    ASSERTF(worker_i >= 0 && worker_i < board->workers_n, "worker %d of %d", worker_i, board->workers_n);
+    ASSERTF(worker_i >= 0 && worker_i < board->workers_n, "worker %d of %d", worker_i,
+            board->workers_n);
     return &board->memory->workers[worker_i];
 }
 
@@ -269,7 +289,8 @@ static enum board_phase known_phase(enum board_phase phase)
     return (unsigned)phase < BOARD_PHASE_N ? phase : BOARD_PHASE_FAILED;
 }
 
-/* A reader survives whatever a crashing process scribbled over the memory: strings end, phases exist. */
+/* A reader survives whatever a crashing process scribbled over the memory: strings end, phases
+ * exist. */
 #define BOARD_END(string) ((string)[sizeof(string) - 1] = 0)
 
 void board_node_post(struct board *board, const struct board_node *node)
@@ -323,7 +344,8 @@ void board_worker_clear(struct board *board, int worker_i)
 
 void board_beat(struct board *board, int worker_i)
 {
-    atomic_store_explicit(&worker_parts(board, worker_i)->post.beat_ms, clock_ms(), memory_order_relaxed);
+    atomic_store_explicit(&worker_parts(board, worker_i)->post.beat_ms, clock_ms(),
+                          memory_order_relaxed);
 }
 
 int64_t board_beat_ms(const struct board *board, int worker_i)
@@ -335,8 +357,8 @@ int64_t board_beat_ms(const struct board *board, int worker_i)
 
 void board_ready_post(struct board *board, int worker_i, const struct board_ready *ready)
 {
-    ASSERTF(ready->address.bytes >= 0 && ready->address.bytes <= BOARD_ADDRESS_MAX, "address of %lld bytes",
-            (long long)ready->address.bytes);
+    ASSERTF(ready->address.bytes >= 0 && ready->address.bytes <= BOARD_ADDRESS_MAX,
+            "address of %lld bytes", (long long)ready->address.bytes);
     part_post(&worker_parts(board, worker_i)->ready, ready, sizeof(*ready));
 }
 
@@ -386,7 +408,8 @@ static struct board_world *world_of(const struct board *board)
 
 int board_ranks(const struct board *board) { return board->ranks_n; }
 
-void board_world_post(struct board *board, int64_t generation, const struct board_address *addresses)
+void board_world_post(struct board *board, int64_t generation,
+                      const struct board_address *addresses)
 {
     struct board_world *world = world_of(board);
     uint64_t odd = (atomic_load_explicit(&world->sequence, memory_order_relaxed) + 2) | 1;
@@ -396,7 +419,8 @@ void board_world_post(struct board *board, int64_t generation, const struct boar
     atomic_store_explicit(&world->sequence, odd + 1, memory_order_release);
 }
 
-void board_secret_post(struct board *board, int64_t generation, const uint8_t secret[BOARD_SECRET_BYTES])
+void board_secret_post(struct board *board, int64_t generation,
+                       const uint8_t secret[BOARD_SECRET_BYTES])
 {
     struct board_world *world = world_of(board);
     uint64_t words[BOARD_SECRET_BYTES / 8];
@@ -408,7 +432,8 @@ void board_secret_post(struct board *board, int64_t generation, const uint8_t se
     explicit_bzero(words, sizeof(words));
 }
 
-bool board_secret_copy(const struct board *board, int64_t generation, uint8_t out[BOARD_SECRET_BYTES])
+bool board_secret_copy(const struct board *board, int64_t generation,
+                       uint8_t out[BOARD_SECRET_BYTES])
 {
     struct board_world *world = world_of(board);
     uint64_t words[BOARD_SECRET_BYTES / 8];
@@ -429,7 +454,8 @@ bool board_world_copy(const struct board *board, int64_t after, int64_t *generat
     for (int tries = 0; tries < BOARD_WORLD_TRIES; tries++) {
         uint64_t before = atomic_load_explicit(&world->sequence, memory_order_acquire);
         int64_t generation = atomic_load_explicit(&world->generation, memory_order_acquire);
-        if (before == 0 || (before % 2 == 0 && (generation <= after || generation <= board_aborted(board))))
+        if (before == 0 ||
+            (before % 2 == 0 && (generation <= after || generation <= board_aborted(board))))
             return false;
         if (before % 2 != 0)
             continue;
@@ -484,7 +510,8 @@ uint64_t board_letter_turn(const struct board *board, enum board_letter letter)
     return atomic_load_explicit(&letter_of(board, letter)->sequence, memory_order_acquire);
 }
 
-bool board_letter_copy(const struct board *board, enum board_letter letter, void *out, size_t *n_out)
+bool board_letter_copy(const struct board *board, enum board_letter letter, void *out,
+                       size_t *n_out)
 {
     const struct board_letter_memory *from = letter_of(board, letter);
     uint64_t before = atomic_load_explicit(&from->sequence, memory_order_acquire);

@@ -1,14 +1,15 @@
 /* board — the shared memory between a node's supervisor and its workers, and all they share.
  *
- * Workers post numbers; the supervisor reads copies and posts requests (save, stop). Each side writes only
- * its own part. A part is guarded by a sequence counter (odd while being written), so a reader copies without
- * ever making a writer wait, and a worker killed half-way through a post leaves the last whole copy readable
- * (two slots). The memory is a memfd inherited across exec under a fixed descriptor. Plain data only: no
- * pointers. Must not know what the numbers are used for.
+ * Workers post numbers; the supervisor reads copies and posts requests (save, stop). Each side
+ * writes only its own part. A part is guarded by a sequence counter (odd while being written), so a
+ * reader copies without ever making a writer wait, and a worker killed half-way through a post
+ * leaves the last whole copy readable (two slots). The memory is a memfd inherited across exec
+ * under a fixed descriptor. Plain data only: no pointers. Must not know what the numbers are used
+ * for.
  *
- * Where ranks meet, the board also carries how: a worker posts that it is ready and its address, the supervisor the
- * world of a generation (everybody's addresses) and that a generation is over, and a worker's pulse the call of
- * communication that it is in. */
+ * Where ranks meet, the board also carries how: a worker posts that it is ready and its address,
+ * the supervisor the world of a generation (everybody's addresses) and that a generation is over,
+ * and a worker's pulse the call of communication that it is in. */
 #ifndef CONVOY_BASE_BOARD_H
 #define CONVOY_BASE_BOARD_H
 
@@ -29,20 +30,27 @@
 #define BOARD_LETTER_MAX ((size_t)1 << 20)
 
 /* The phases of contract §4, in the order of a run's life. */
-#define BOARD_PHASE_LIST(X)                                                                                 \
-    X(STARTING, "starting") X(JOINING, "joining") X(CHECKING, "checking") X(LOADING, "loading")              \
-    X(TRAINING, "training") X(EVALUATING, "evaluating") X(CHECKPOINTING, "checkpointing")                    \
-    X(RECOVERING, "recovering") X(DONE, "done") X(FAILED, "failed")
+#define BOARD_PHASE_LIST(X)           \
+    X(STARTING, "starting")           \
+    X(JOINING, "joining")             \
+    X(CHECKING, "checking")           \
+    X(LOADING, "loading")             \
+    X(TRAINING, "training")           \
+    X(EVALUATING, "evaluating")       \
+    X(CHECKPOINTING, "checkpointing") \
+    X(RECOVERING, "recovering")       \
+    X(DONE, "done")                   \
+    X(FAILED, "failed")
 enum board_phase {
 #define BOARD_PHASE_ENUM(name, text) BOARD_PHASE_##name,
     BOARD_PHASE_LIST(BOARD_PHASE_ENUM)
 #undef BOARD_PHASE_ENUM
-    BOARD_PHASE_N
+        BOARD_PHASE_N
 };
 const char *board_phase_text(enum board_phase phase);
 
-/* What a supervisor asks of its workers; a higher request replaces a lower one. Carried out between steps, or
- * where a long job (tokenising, loading) looks at it. */
+/* What a supervisor asks of its workers; a higher request replaces a lower one. Carried out between
+ * steps, or where a long job (tokenising, loading) looks at it. */
 enum board_request {
     BOARD_REQUEST_NONE,
     BOARD_REQUEST_SAVE,      /* checkpoint now, go on */
@@ -81,7 +89,8 @@ struct board_worker {
     int32_t rank;
     enum board_phase phase;
     char device[64];
-    char backend[24]; /* what carries numbers between the ranks: "tcp", "ucx", "nccl"; "": not met yet */
+    char backend
+        [24]; /* what carries numbers between the ranks: "tcp", "ucx", "nccl"; "": not met yet */
     struct board_model model;
     struct board_checkpoint checkpoint;
     int64_t step, steps; /* done so far, planned */
@@ -90,9 +99,11 @@ struct board_worker {
     int64_t tokens; /* seen so far, over restarts */
     double loss, val_loss, lr, grad_norm;
     double tokens_per_second, mfu, eta_seconds;
-    float step_ms[BOARD_STEPS_KEPT]; /* ring: the i-th step this process timed (0 first) at [i % …_KEPT] */
-    int64_t step_ms_n;               /* steps timed so far by this process */
-    int64_t planned_ms; /* a step's operations at the device's peak: no step is faster; 0: not known yet */
+    /* ring: the i-th step this process timed (0 first) at [i % …_KEPT] */
+    float step_ms[BOARD_STEPS_KEPT];
+    int64_t step_ms_n; /* steps timed so far by this process */
+    /* a step's operations at the device's peak: no step is faster; 0: not known yet */
+    int64_t planned_ms;
     double compute_ms, comm_ms, wait_ms; /* of the last step */
     int64_t memory_bytes;                /* resident on CPU, device memory on GPU */
     int64_t loading_done, loading_total; /* bytes or tensors while loading; -1 unknown */
@@ -107,14 +118,14 @@ struct board_address {
 
 /* Posted by a worker that waits for a generation of the job to take part in. */
 struct board_ready {
-    int64_t turn;   /* how often it has packed an address: another one, another address */
-    int64_t after;  /* it waits for a later one than this: the last it knew of; 0: none yet */
-    char why[256];  /* what made it leave that one; "": it was told to, or was never in one */
+    int64_t turn;  /* how often it has packed an address: another one, another address */
+    int64_t after; /* it waits for a later one than this: the last it knew of; 0: none yet */
+    char why[256]; /* what made it leave that one; "": it was told to, or was never in one */
     struct board_address address;
 };
 
-/* The call of communication a worker is in, posted by a thread of its own, so that it can be told from outside when the
- * worker itself waits. */
+/* The call of communication a worker is in, posted by a thread of its own, so that it can be told
+ * from outside when the worker itself waits. */
 struct board_call {
     char call[24];      /* "" when in none */
     int64_t sequence;   /* of that call, else of the last one finished */
@@ -133,12 +144,14 @@ struct board_gpu {
     int64_t posted_ms; /* clock_ms */
 };
 
-/* What is longer than numbers, said once or seldom; what it means is its writer's and reader's affair. */
+/* What is longer than numbers, said once or seldom; what it means is its writer's and reader's
+ * affair. */
 enum board_letter {
     BOARD_LETTER_DATA,     /* node 0's worker 0: the files its data are made of */
     BOARD_LETTER_VAL_DATA, /* likewise, of those held out */
     BOARD_LETTER_PASS,     /* supervisor: by what workers may ask node 0 for them */
-    BOARD_LETTER_SAMPLE,   /* rank 0: its step in digits, a blank, the text that it would write, as a JSON string */
+    /* rank 0: its step in digits, a blank, the text that it would write, as a JSON string */
+    BOARD_LETTER_SAMPLE,
     BOARD_LETTERS_N
 };
 
@@ -146,23 +159,27 @@ enum board_letter {
 struct board_node {
     int32_t node_id, n_nodes, workers_n;
     enum board_phase phase; /* used while no worker speaks: starting, recovering, done, failed */
-    char run[72]; /* RUN_NAME; "": none */
+    char run[72];           /* RUN_NAME; "": none */
     char version[64];
     char backend[16];
     char device[16];
     int32_t mesh_data, mesh_shard, mesh_tensor, mesh_pipeline;
     int64_t started_ms; /* clock_ms */
-    int64_t limit_ms;   /* the longest silence that this node's workers are allowed in a step; 0: the usual */
+    /* the longest silence that this node's workers are allowed in a step; 0: the usual */
+    int64_t limit_ms;
     int64_t restarts;
     char setback[256]; /* why the last one was needed; "": there was none */
-    int64_t resume_step; /* recovering: the job goes on from here, 0 its beginning; -1: not known, or not recovering */
-    struct board_checkpoint checkpoint; /* the last that rank 0 told of, on its node; step -1: none */
+    /* recovering: the job goes on from here, 0 its beginning; -1: not known, or not recovering */
+    int64_t resume_step;
+    /* the last that rank 0 told of, on its node; step -1: none */
+    struct board_checkpoint checkpoint;
     struct board_error error;
 };
 
 struct board; /* opaque: the mapping */
 
-/* board_create — supervisor: a fresh memfd, with room for the addresses of ranks_n ranks; also for tests. */
+/* board_create — supervisor: a fresh memfd, with room for the addresses of ranks_n ranks; also for
+ * tests. */
 enum status board_create(int workers_n, int ranks_n, struct board **out);
 /* board_attach — worker: checks size and layout; the descriptor stays the caller's. */
 enum status board_attach(int fd, struct board **out);
@@ -177,8 +194,8 @@ void board_worker_post(struct board *board, int worker_i, const struct board_wor
 bool board_worker_copy(const struct board *board, int worker_i, struct board_worker *out);
 void board_worker_clear(struct board *board, int worker_i); /* before a worker is started again */
 
-/* Progress, apart from posts: cheap enough to call from inner loops. Monotonic milliseconds of the last beat;
- * 0: none. */
+/* Progress, apart from posts: cheap enough to call from inner loops. Monotonic milliseconds of the
+ * last beat; 0: none. */
 void board_beat(struct board *board, int worker_i);
 int64_t board_beat_ms(const struct board *board, int worker_i);
 
@@ -188,37 +205,48 @@ void board_ready_post(struct board *board, int worker_i, const struct board_read
 /* board_ready_copy — false: nothing posted since board_worker_clear. */
 bool board_ready_copy(const struct board *board, int worker_i, struct board_ready *out);
 void board_call_post(struct board *board, int worker_i, const struct board_call *call);
-bool board_call_copy(const struct board *board, int worker_i, struct board_call *out); /* as above */
+/* as above */
+bool board_call_copy(const struct board *board, int worker_i, struct board_call *out);
 void board_gpu_post(struct board *board, int worker_i, const struct board_gpu *gpu);
 bool board_gpu_copy(const struct board *board, int worker_i, struct board_gpu *out); /* as above */
 
-/* board_secret_post — supervisor, before board_world_post: by what that generation's ranks know each other.
- * board_secret_copy — worker: false: another generation's is there, or none. */
+/* board_secret_post — supervisor, before board_world_post: by what that generation's ranks know
+ * each other. board_secret_copy — worker: false: another generation's is there, or none. */
 #define BOARD_SECRET_BYTES 16
-void board_secret_post(struct board *board, int64_t generation, const uint8_t secret[BOARD_SECRET_BYTES]);
-bool board_secret_copy(const struct board *board, int64_t generation, uint8_t out[BOARD_SECRET_BYTES]);
+void board_secret_post(struct board *board, int64_t generation,
+                       const uint8_t secret[BOARD_SECRET_BYTES]);
+bool board_secret_copy(const struct board *board, int64_t generation,
+                       uint8_t out[BOARD_SECRET_BYTES]);
 /* board_world_post — supervisor: a generation begins; addresses of all ranks, in their order. */
-void board_world_post(struct board *board, int64_t generation, const struct board_address *addresses);
-/* board_world_copy — worker: the newest generation when it is later than `after` and not over, with the addresses of all
- * board_ranks; false: there is none. */
+void board_world_post(struct board *board, int64_t generation,
+                      const struct board_address *addresses);
+/* board_world_copy — worker: the newest generation when it is later than `after` and not over, with
+ * the addresses of all board_ranks; false: there is none. */
 bool board_world_copy(const struct board *board, int64_t after, int64_t *generation_out,
                       struct board_address *addresses);
 int board_ranks(const struct board *board);
-void board_abort(struct board *board, int64_t generation); /* supervisor: this one and those before it are over */
-int64_t board_aborted(const struct board *board);          /* worker, any thread; 0: none */
+/* supervisor: this one and those before it are over */
+void board_abort(struct board *board, int64_t generation);
+int64_t board_aborted(const struct board *board); /* worker, any thread; 0: none */
 
-/* board_tail — a worker's lines of log: it adds, the supervisor reads. Those of a worker that was before stay. */
+/* board_tail — a worker's lines of log: it adds, the supervisor reads. Those of a worker that was
+ * before stay. */
 struct tail *board_tail(const struct board *board, int worker_i);
 
-/* board_letter_post — one writer; n ≤ BOARD_LETTER_MAX. Memory is taken by the first that is posted. */
+/* board_letter_post — one writer; n ≤ BOARD_LETTER_MAX. Memory is taken by the first that is
+ * posted. */
 void board_letter_post(struct board *board, enum board_letter letter, const void *bytes, size_t n);
-uint64_t board_letter_turn(const struct board *board, enum board_letter letter); /* changes with each post; 0: none */
-/* board_letter_copy — the last one, into BOARD_LETTER_MAX bytes; false: none, or it is being written. */
-bool board_letter_copy(const struct board *board, enum board_letter letter, void *out, size_t *n_out);
+/* changes with each post; 0: none */
+uint64_t board_letter_turn(const struct board *board, enum board_letter letter);
+/* board_letter_copy — the last one, into BOARD_LETTER_MAX bytes; false: none, or it is being
+ * written. */
+bool board_letter_copy(const struct board *board, enum board_letter letter, void *out,
+                       size_t *n_out);
 
 void board_request(struct board *board, enum board_request request); /* supervisor */
 enum board_request board_requested(const struct board *board);       /* worker */
-/* board_request_done — a SAVE was carried out: back to NONE, unless something higher came meanwhile. */
+/* board_request_done — a SAVE was carried out: back to NONE, unless something higher came
+ * meanwhile. */
 void board_request_done(struct board *board, enum board_request request);
 
 #endif

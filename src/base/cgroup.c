@@ -1,6 +1,6 @@
 /* cgroup — see cgroup.h. A container often sees its own group as the root of /sys/fs/cgroup while
- * /proc/self/cgroup still names the host's path, so every prefix of the path is tried and a missing file is
- * passed over. */
+ * /proc/self/cgroup still names the host's path, so every prefix of the path is tried and a missing
+ * file is passed over. */
 #include "base/cgroup.h"
 
 #include <limits.h>
@@ -61,13 +61,14 @@ static int64_t cpus_v1(const char *dir)
     return cpus_of(quota, period);
 }
 
-/* --- memory ------------------------------------------------------------------------------------------------ */
+/* ---- memory ---- */
 
 static int64_t read_bytes(const char *dir, const char *name)
 {
     char path[FILE_PATH_MAX], line[128];
     int64_t bytes;
-    if (!text_format(path, sizeof(path), "%s/%s", dir, name) || !read_line(path, line, sizeof(line)) ||
+    if (!text_format(path, sizeof(path), "%s/%s", dir, name) ||
+        !read_line(path, line, sizeof(line)) ||
         text_i64(line, 0, INT64_MAX, &bytes) != TEXT_OK) /* "max": no limit */
         return -1;
     return bytes;
@@ -82,7 +83,8 @@ static int64_t droppable(const char *dir, const char *key)
     FILE *file = text_format(path, sizeof(path), "%s/memory.stat", dir) ? fopen(path, "re") : NULL;
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         line[strcspn(line, "\n")] = 0;
-        if (strncmp(line, key, n) == 0 && line[n] == ' ' && text_i64(line + n + 1, 0, INT64_MAX, &bytes) == TEXT_OK)
+        if (strncmp(line, key, n) == 0 && line[n] == ' ' &&
+            text_i64(line + n + 1, 0, INT64_MAX, &bytes) == TEXT_OK)
             break;
         bytes = 0;
     }
@@ -94,7 +96,10 @@ static int64_t droppable(const char *dir, const char *key)
 /* v1 says "no limit" by a number beyond all memory */
 static int64_t limit_of(int64_t limit) { return limit > INT64_MAX / 2 ? -1 : limit; }
 static int64_t limit_v2(const char *dir) { return limit_of(read_bytes(dir, "memory.max")); }
-static int64_t limit_v1(const char *dir) { return limit_of(read_bytes(dir, "memory.limit_in_bytes")); }
+static int64_t limit_v1(const char *dir)
+{
+    return limit_of(read_bytes(dir, "memory.limit_in_bytes"));
+}
 
 static int64_t left_of(int64_t limit, int64_t used, int64_t file_bytes_n)
 {
@@ -116,7 +121,7 @@ static int64_t memory_v1(const char *dir)
                    droppable(dir, "total_inactive_file") + droppable(dir, "total_active_file"));
 }
 
-/* --- the way up -------------------------------------------------------------------------------------------- */
+/* ---- the way up ---- */
 
 /* What is asked of every group: a number, -1 when the group does not limit it. */
 struct ask {

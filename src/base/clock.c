@@ -46,7 +46,8 @@ void clock_sleep_us(int64_t us)
     if (us <= 0)
         return;
     int64_t until = clock_ns() + us * 1000;
-    struct timespec end = {.tv_sec = (time_t)(until / 1000000000), .tv_nsec = (long)(until % 1000000000)};
+    struct timespec end = {.tv_sec = (time_t)(until / 1000000000),
+                           .tv_nsec = (long)(until % 1000000000)};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR)
         continue;
 }

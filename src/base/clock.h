@@ -1,12 +1,13 @@
-/* clock — the two clocks of the program. Durations and deadlines use the monotonic one; only logs and files
- * that people read use wall time. */
+/* clock — the two clocks of the program. Durations and deadlines use the monotonic one; only logs
+ * and files that people read use wall time. */
 #ifndef CONVOY_BASE_CLOCK_H
 #define CONVOY_BASE_CLOCK_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-int64_t clock_ns(void);      /* monotonic, nanoseconds; the same origin in every process of this machine */
+/* monotonic, nanoseconds; the same origin in every process of this machine */
+int64_t clock_ns(void);
 int64_t clock_ms(void);      /* monotonic, milliseconds */
 int64_t clock_wall_ms(void); /* since 1970, milliseconds */
 /* clock_iso — wall time as "2026-01-31T12:00:00.123Z"; returns out. cap ≥ 25. */

@@ -22,14 +22,16 @@
 enum status file_read_fail(const char *path, const char *verb)
 {
     int error = errno;
-    const char *remedy = error == ENOENT                     ? "check the path"
-                         : error == EACCES || error == EPERM ? "give this user permission to read it"
-                         : error == EISDIR                   ? "name a file in it"
-                         : error == ELOOP                    ? "it must not be a symbolic link"
-                         : error == EMFILE || error == ENFILE ? "raise the limit of open files (ulimit -n)"
-                         : error == ENOMEM                    ? "free some memory"
-                                                              : "check the disk and the path";
-    bool is_passing = error == ENOMEM || error == EMFILE || error == ENFILE || error == ETIMEDOUT || error == ESTALE;
+    const char *remedy =
+        error == ENOENT                      ? "check the path"
+        : error == EACCES || error == EPERM  ? "give this user permission to read it"
+        : error == EISDIR                    ? "name a file in it"
+        : error == ELOOP                     ? "it must not be a symbolic link"
+        : error == EMFILE || error == ENFILE ? "raise the limit of open files (ulimit -n)"
+        : error == ENOMEM                    ? "free some memory"
+                                             : "check the disk and the path";
+    bool is_passing = error == ENOMEM || error == EMFILE || error == ENFILE || error == ETIMEDOUT ||
+                      error == ESTALE;
     enum status st = error == EIO ? ST_STORE : is_passing ? ST_RETRY : ST_NO_INPUT;
     return FAIL(st, "cannot %s %s: %s; %s", verb, path, strerror(error), remedy);
 }
@@ -41,23 +43,25 @@ static enum status write_fail(const char *path, const char *verb, size_t bytes)
     if (error == ENOSPC || error == EDQUOT) {
         char need[32], space[32];
         int64_t space_bytes = file_space_bytes(path);
-        return FAIL(ST_STORE, "cannot %s %s: %s; %s needed, %s free; make room or choose another folder",
-                    verb, path, strerror(error), text_human(need, sizeof(need), (double)bytes),
-                    space_bytes < 0 ? "unknown" : text_human(space, sizeof(space), (double)space_bytes));
+        return FAIL(
+            ST_STORE, "cannot %s %s: %s; %s needed, %s free; make room or choose another folder",
+            verb, path, strerror(error), text_human(need, sizeof(need), (double)bytes),
+            space_bytes < 0 ? "unknown" : text_human(space, sizeof(space), (double)space_bytes));
     }
-    const char *remedy = error == EROFS                      ? "choose a folder that can be written"
-                         : error == EACCES || error == EPERM ? "give this user permission to write there"
-                         : error == ENOENT                   ? "make the folder first"
-                         : error == ENOTDIR ? "a part of the path is a file; choose another path"
-                         : error == ELOOP   ? "a symbolic link is in the way; remove it"
-                         : error == EFBIG   ? "raise the limit of a file's size (ulimit -f)"
-                         : error == EMFILE || error == ENFILE ? "raise the limit of open files (ulimit -n)"
-                                                              : "check the disk";
+    const char *remedy =
+        error == EROFS                       ? "choose a folder that can be written"
+        : error == EACCES || error == EPERM  ? "give this user permission to write there"
+        : error == ENOENT                    ? "make the folder first"
+        : error == ENOTDIR                   ? "a part of the path is a file; choose another path"
+        : error == ELOOP                     ? "a symbolic link is in the way; remove it"
+        : error == EFBIG                     ? "raise the limit of a file's size (ulimit -f)"
+        : error == EMFILE || error == ENFILE ? "raise the limit of open files (ulimit -n)"
+                                             : "check the disk";
     return FAIL(ST_STORE, "cannot %s %s: %s; %s", verb, path, strerror(error), remedy);
 }
 
-/* A regular file to read, and its size. Non-blocking until it is known to be one: a FIFO would hang the
- * open. */
+/* A regular file to read, and its size. Non-blocking until it is known to be one: a FIFO would hang
+ * the open. */
 static enum status open_input(const char *path, int *fd_out, size_t *bytes_out)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -70,7 +74,8 @@ static enum status open_input(const char *path, int *fd_out, size_t *bytes_out)
     else if (S_ISDIR(info.st_mode))
         st = FAIL(ST_NO_INPUT, "cannot read %s: it is a folder; name a file in it", path);
     else if (!S_ISREG(info.st_mode))
-        st = FAIL(ST_NO_INPUT, "cannot read %s: not a regular file (a device, pipe or socket); name a file",
+        st = FAIL(ST_NO_INPUT,
+                  "cannot read %s: not a regular file (a device, pipe or socket); name a file",
                   path);
     if (st != ST_OK) {
         close(fd);
@@ -110,7 +115,8 @@ void file_map_close(struct file_map *map)
     *map = (struct file_map){NULL, 0};
 }
 
-/* Reads to the end; a file that grew or shrank since it was looked at is read as it is now, within cap. */
+/* Reads to the end; a file that grew or shrank since it was looked at is read as it is now, within
+ * cap. */
 static enum status read_all(int fd, const char *path, char *data, size_t cap, size_t *bytes_out)
 {
     size_t done = 0;
@@ -136,10 +142,11 @@ enum status file_read(const char *path, size_t bytes_max, char **data_out, size_
     enum status st = ST_OK;
     char *data = NULL;
     if (bytes > bytes_max) {
-        st = FAIL(ST_BAD_DATA, "%s has %zu bytes, at most %zu are expected; is it the right file?", path,
-                  bytes, bytes_max);
+        st = FAIL(ST_BAD_DATA, "%s has %zu bytes, at most %zu are expected; is it the right file?",
+                  path, bytes, bytes_max);
     } else if ((data = malloc(bytes + 1)) == NULL) {
-        st = FAIL(memory_status((int64_t)bytes), "out of memory: %zu bytes to read %s", bytes, path);
+        st =
+            FAIL(memory_status((int64_t)bytes), "out of memory: %zu bytes to read %s", bytes, path);
     } else if ((st = read_all(fd, path, data, bytes, bytes_out)) == ST_OK) {
         data[*bytes_out] = 0;
         *data_out = data;
@@ -150,8 +157,9 @@ enum status file_read(const char *path, size_t bytes_max, char **data_out, size_
     return st;
 }
 
-/* drop_direct — O_DIRECT wants places and lengths in whole blocks, also of what a short write has left: what it refuses
- * goes through the page cache. false: the flag was not set, so it is not to blame. */
+/* drop_direct — O_DIRECT wants places and lengths in whole blocks, also of what a short write has
+ * left: what it refuses goes through the page cache. false: the flag was not set, so it is not to
+ * blame. */
 static bool drop_direct(int fd)
 {
     int flags = fcntl(fd, F_GETFL);
@@ -167,7 +175,8 @@ enum status file_write_at(int fd, const char *path, const void *data, size_t byt
         if (n < 0 && (errno == EINTR || (errno == EINVAL && drop_direct(fd))))
             continue;
         if (n == 0)
-            errno = ENOSPC; /* does not happen for files; an endless loop would be worse than a wrong word */
+            /* does not happen for files; an endless loop would be worse than a wrong word */
+            errno = ENOSPC;
         if (n <= 0)
             return write_fail(path, "write", left);
         at += n;
@@ -181,8 +190,8 @@ enum status file_write_at(int fd, const char *path, const void *data, size_t byt
 static enum status folder_of(const char *path, char *out, size_t cap)
 {
     if (!text_copy(out, cap, path))
-        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…", strlen(path),
-                    FILE_PATH_MAX - 1, path);
+        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…",
+                    strlen(path), FILE_PATH_MAX - 1, path);
     char *slash = strrchr(out, '/');
     if (slash == NULL)
         text_copy(out, cap, ".");
@@ -198,13 +207,16 @@ enum status file_sync_dir(const char *path)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return write_fail(path, "open the folder", 0);
-    /* Some file systems cannot sync a folder and say EINVAL; there the rename is all one can have. */
-    enum status st = fsync(fd) == 0 || errno == EINVAL ? ST_OK : write_fail(path, "sync the folder", 0);
+    /* Some file systems cannot sync a folder and say EINVAL; there the rename is all one can
+     * have. */
+    enum status st =
+        fsync(fd) == 0 || errno == EINVAL ? ST_OK : write_fail(path, "sync the folder", 0);
     close(fd);
     return st;
 }
 
-static enum status write_beside(const char *path, const char *beside, const void *data, size_t bytes)
+static enum status write_beside(const char *path, const char *beside, const void *data,
+                                size_t bytes)
 {
     int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0)
@@ -223,7 +235,8 @@ enum status file_check_target(const char *path)
     if (lstat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISLNK(info.st_mode))
         return ST_OK;
     const char *kind = S_ISDIR(info.st_mode) ? "a folder" : "a device, pipe or socket";
-    return FAIL(ST_BAD_SETTING, "will not replace %s: it is %s, not a regular file; name another file", path, kind);
+    return FAIL(ST_BAD_SETTING,
+                "will not replace %s: it is %s, not a regular file; name another file", path, kind);
 }
 
 enum status file_replace(const char *path, const void *data, size_t bytes)
@@ -234,10 +247,11 @@ enum status file_replace(const char *path, const void *data, size_t bytes)
     TRY(folder_of(path, folder, sizeof(folder)));
     unsigned call = atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
     if (!text_format(beside, sizeof(beside), "%s.%ld-%u.tmp", path, (long)getpid(), call))
-        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…", strlen(path),
-                    FILE_PATH_MAX - 32, path);
-    unlink(beside); /* left by a process of the same number that was killed; O_EXCL still refuses what is
-                       planted meanwhile */
+        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…",
+                    strlen(path), FILE_PATH_MAX - 32, path);
+    /* left by a process of the same number that was killed; O_EXCL still refuses what is planted
+     * meanwhile */
+    unlink(beside);
     enum status st = write_beside(path, beside, data, bytes);
     if (st == ST_OK && rename(beside, path) != 0)
         st = write_fail(path, "rename into", bytes);
@@ -252,8 +266,8 @@ enum status file_make_dirs(const char *path)
 {
     char part[FILE_PATH_MAX];
     if (!text_copy(part, sizeof(part), path))
-        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…", strlen(path),
-                    FILE_PATH_MAX - 1, path);
+        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…",
+                    strlen(path), FILE_PATH_MAX - 1, path);
     for (char *at = part + 1; part[0] != 0; at++) {
         char kept = *at;
         if (kept != '/' && kept != 0)
@@ -294,8 +308,8 @@ static enum status remove_children(int fd, const char *path, int depth)
     return st;
 }
 
-/* path is for messages only; the work is done relative to an open folder, so a link swapped in meanwhile
- * leads nowhere. */
+/* path is for messages only; the work is done relative to an open folder, so a link swapped in
+ * meanwhile leads nowhere. */
 static enum status remove_below(int dir_fd, const char *name, const char *path, int depth)
 {
     if (unlinkat(dir_fd, name, 0) == 0 || errno == ENOENT)
@@ -303,7 +317,8 @@ static enum status remove_below(int dir_fd, const char *name, const char *path, 
     if (errno != EISDIR && errno != EPERM)
         return write_fail(path, "remove", 0);
     if (depth >= FILE_TREE_DEPTH_MAX)
-        return FAIL(ST_STORE, "cannot remove %s: folders nested deeper than %d; not a folder of ours", path,
+        return FAIL(ST_STORE,
+                    "cannot remove %s: folders nested deeper than %d; not a folder of ours", path,
                     FILE_TREE_DEPTH_MAX);
     int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
@@ -349,7 +364,8 @@ int64_t file_space_bytes(const char *path)
         text_copy(at, sizeof(at), above);
     }
     uint64_t bytes;
-    if (__builtin_mul_overflow((uint64_t)info.f_bavail, (uint64_t)info.f_frsize, &bytes) || bytes > INT64_MAX)
+    if (__builtin_mul_overflow((uint64_t)info.f_bavail, (uint64_t)info.f_frsize, &bytes) ||
+        bytes > INT64_MAX)
         return INT64_MAX;
     return (int64_t)bytes;
 }

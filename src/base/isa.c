@@ -1,4 +1,5 @@
-/* isa — see isa.h. Bits: Intel SDM, CPUID leaves 1, 7, 0x80000001; x86-64 psABI, micro-architecture levels. */
+/* isa — see isa.h. Bits: Intel SDM, CPUID leaves 1, 7, 0x80000001; x86-64 psABI, micro-architecture
+ * levels. */
 #include "base/isa.h"
 
 #if defined(__x86_64__)
@@ -39,7 +40,8 @@ static int level_of(const struct isa *isa)
     __builtin_cpu_init();
     if (!has(isa->c1, V2_1C) || !has(isa->ce, V2_EC))
         return 1;
-    if (!has(isa->c1, V3_1C) || !has(isa->b7, V3_7B) || !has(isa->ce, V3_EC) || !__builtin_cpu_supports("avx2"))
+    if (!has(isa->c1, V3_1C) || !has(isa->b7, V3_7B) || !has(isa->ce, V3_EC) ||
+        !__builtin_cpu_supports("avx2"))
         return 2;
     return has(isa->b7, V4_7B) && __builtin_cpu_supports("avx512f") ? 4 : 3;
 }

@@ -9,11 +9,12 @@
 #include "base/text.h"
 
 #define JSON_DEPTH_MAX 64
-#define JSON_VALUES_MAX (1 << 18) /* of 80 to 144 bytes in memory each: at most some 40 MB a document */
+/* of 80 to 144 bytes in memory each: at most some 40 MB a document */
+#define JSON_VALUES_MAX (1 << 18)
 #define JSON_WHOLE_MAX 9007199254740992.0 /* 2^53: beyond it a double skips whole numbers */
 
-/* Length of the valid UTF-8 character at s, of which n ≥ 1 bytes may be read (Unicode 15, table 3-7: no
- * overlong forms, no surrogates, nothing beyond U+10FFFF); 0 when there is none. */
+/* Length of the valid UTF-8 character at s, of which n ≥ 1 bytes may be read (Unicode 15, table
+ * 3-7: no overlong forms, no surrogates, nothing beyond U+10FFFF); 0 when there is none. */
 static size_t utf8_length(const unsigned char *s, size_t n)
 {
     if (s[0] < 0x80)
@@ -39,15 +40,16 @@ static enum status check_utf8(const char *bytes, size_t n, const char *what)
     for (size_t i = 0, length; i < n; i += length) {
         length = utf8_length(at + i, n - i);
         if (length == 0)
-            return FAIL(ST_BAD_DATA, "%s: not UTF-8 at byte %zu of %zu; JSON text is UTF-8", what, i, n);
+            return FAIL(ST_BAD_DATA, "%s: not UTF-8 at byte %zu of %zu; JSON text is UTF-8", what,
+                        i, n);
         if (at[i] == 0)
             return FAIL(ST_BAD_DATA, "%s: a zero byte at %zu of %zu; not JSON text", what, i, n);
     }
     return ST_OK;
 }
 
-/* Looked at before cJSON parses, so that its recursion is bounded by us; and \u0000 would end our strings
- * early, making two keys of one. */
+/* Looked at before cJSON parses, so that its recursion is bounded by us; and \u0000 would end our
+ * strings early, making two keys of one. */
 static enum status check_shape(const char *bytes, size_t n, const char *what)
 {
     bool in_string = false;
@@ -56,18 +58,20 @@ static enum status check_shape(const char *bytes, size_t n, const char *what)
         char c = bytes[i];
         if (in_string && c == '\\') {
             if (n - i >= 6 && memcmp(bytes + i, "\\u0000", 6) == 0)
-                return FAIL(ST_BAD_DATA,
-                            "%s: \\u0000 in a JSON string at byte %zu; names and paths hold no zero", what,
-                            i);
+                return FAIL(
+                    ST_BAD_DATA,
+                    "%s: \\u0000 in a JSON string at byte %zu; names and paths hold no zero", what,
+                    i);
             i++;
         } else if (c == '"') {
             in_string = !in_string;
         } else if (!in_string && (c == ',' || c == '[' || c == '{') && ++values > JSON_VALUES_MAX) {
-            return FAIL(ST_BAD_DATA, "%s: more than %d JSON values; damaged, or not one of ours", what, JSON_VALUES_MAX);
+            return FAIL(ST_BAD_DATA, "%s: more than %d JSON values; damaged, or not one of ours",
+                        what, JSON_VALUES_MAX);
         } else if (!in_string && (c == '[' || c == '{') && ++depth > JSON_DEPTH_MAX) {
             return FAIL(ST_BAD_DATA,
-                        "%s: JSON nested deeper than %d at byte %zu; damaged, or not one of ours", what,
-                        JSON_DEPTH_MAX, i);
+                        "%s: JSON nested deeper than %d at byte %zu; damaged, or not one of ours",
+                        what, JSON_DEPTH_MAX, i);
         } else if (!in_string && (c == ']' || c == '}')) {
             depth--;
         }
@@ -92,8 +96,8 @@ static enum status check_children(const cJSON *object, size_t n, const char *wha
     enum status st = ST_OK;
     for (i = 1; i < n && st == ST_OK; i++) {
         if (strcmp(children[i - 1]->string, children[i]->string) == 0)
-            st = FAIL(ST_BAD_DATA, "%s: key \"%.64s\" appears twice in one JSON object; keep one", what,
-                      children[i]->string);
+            st = FAIL(ST_BAD_DATA, "%s: key \"%.64s\" appears twice in one JSON object; keep one",
+                      what, children[i]->string);
     }
     free(children);
     return st;
@@ -144,8 +148,9 @@ enum status json_parse(const char *bytes, size_t n, const char *what, cJSON **ou
         return FAIL(ST_RETRY, "out of memory: %zu bytes of JSON of %s", n, what);
     if (root == NULL) {
         size_t at = end != NULL && end >= bytes && end <= bytes + n ? (size_t)(end - bytes) : 0;
-        return FAIL(ST_BAD_DATA, "%s: not JSON: wrong at byte %zu of %zu; the file is damaged or cut", what,
-                    at, n);
+        return FAIL(ST_BAD_DATA,
+                    "%s: not JSON: wrong at byte %zu of %zu; the file is damaged or cut", what, at,
+                    n);
     }
     while (end < bytes + n && strchr(" \t\r\n", *end) != NULL)
         end++;
@@ -179,14 +184,16 @@ static enum status wrong_kind(const char *key, const cJSON *item, const char *wa
     return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %s, expected %s", key, kind_of(item), want);
 }
 
-enum status json_get_i64(const cJSON *object, const char *key, int64_t min, int64_t max, int64_t *out)
+enum status json_get_i64(const cJSON *object, const char *key, int64_t min, int64_t max,
+                         int64_t *out)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
     if (!cJSON_IsNumber(item))
         return wrong_kind(key, item, "a whole number");
     double value = item->valuedouble;
     if (!(fabs(value) <= JSON_WHOLE_MAX) || value != floor(value))
-        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %.17g, expected a whole number up to 2^53", key, value);
+        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %.17g, expected a whole number up to 2^53",
+                    key, value);
     if ((int64_t)value < min || (int64_t)value > max)
         return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %.17g, expected %lld to %lld", key, value,
                     (long long)min, (long long)max);
@@ -259,8 +266,8 @@ void json_add_i64(cJSON *object, const char *key, int64_t value)
     cJSON_AddRawToObject(object, key, digits);
 }
 
-/* What stands in a JSON string for the character at s, of which `left` bytes may be read; how many of them it
- * covers. */
+/* What stands in a JSON string for the character at s, of which `left` bytes may be read; how many
+ * of them it covers. */
 static size_t quote_one(const unsigned char *s, size_t left, char out[8])
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
@@ -307,8 +314,8 @@ bool json_quote(char *out, size_t cap, const char *s)
 #ifdef FUZZ
 #include "base/must.h"
 
-/* What is taken has no key twice and is taken again when written out; every prefix of the bytes makes a
- * string of JSON. */
+/* What is taken has no key twice and is taken again when written out; every prefix of the bytes
+ * makes a string of JSON. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

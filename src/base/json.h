@@ -1,7 +1,7 @@
-/* json — cJSON behind our rules for bytes from outside: length-bounded, nesting ≤ 64, at most 262,144 values,
- * duplicate keys refused,
- * numbers exact to 2^53. Getters name the key and what was expected in their failure. Numbers that are not
- * finite are written as null. Must not know what the documents mean. */
+/* json — cJSON behind our rules for bytes from outside: length-bounded, nesting ≤ 64, at most
+ * 262,144 values, duplicate keys refused,
+ * numbers exact to 2^53. Getters name the key and what was expected in their failure. Numbers that
+ * are not finite are written as null. Must not know what the documents mean. */
 #ifndef CONVOY_BASE_JSON_H
 #define CONVOY_BASE_JSON_H
 
@@ -13,25 +13,28 @@
 
 #include "base/status.h"
 
-/* json_parse — *out must be freed with cJSON_Delete. `what` names the document in the failure (ST_BAD_DATA; ST_RETRY:
+/* json_parse — *out must be freed with cJSON_Delete. `what` names the document in the failure
+ * (ST_BAD_DATA; ST_RETRY:
  * out of memory).
  * Trailing bytes other than white space are refused. */
 enum status json_parse(const char *bytes, size_t n, const char *what, cJSON **out);
-enum status json_get_i64(const cJSON *object, const char *key, int64_t min, int64_t max, int64_t *out);
+enum status json_get_i64(const cJSON *object, const char *key, int64_t min, int64_t max,
+                         int64_t *out);
 enum status json_get_f64(const cJSON *object, const char *key, double *out);
 /* json_get_string — borrowed until the document is deleted. */
 enum status json_get_string(const cJSON *object, const char *key, const char **out);
 enum status json_get_array(const cJSON *object, const char *key, const cJSON **out);
 enum status json_get_object(const cJSON *object, const char *key, const cJSON **out);
-/* json_text, json_number — for showing what may be of another version: "" and NAN where there is no such text or
- * number. */
+/* json_text, json_number — for showing what may be of another version: "" and NAN where there is no
+ * such text or number. */
 const char *json_text(const cJSON *object, const char *key);
 double json_number(const cJSON *object, const char *key);
 /* json_add_number — a number, or null when it is not finite. */
 void json_add_number(cJSON *object, const char *key, double value);
 /* json_add_i64 — whole numbers beyond 2^53 are written exactly (as raw digits). */
 void json_add_i64(cJSON *object, const char *key, int64_t value);
-/* json_quote — write s as a JSON string with quotes (invalid UTF-8 becomes U+FFFD); false when cut. */
+/* json_quote — write s as a JSON string with quotes (invalid UTF-8 becomes U+FFFD); false when
+ * cut. */
 bool json_quote(char *out, size_t cap, const char *s);
 
 #endif

@@ -7,8 +7,9 @@
 
 static enum status wrong(const struct json_walk *w, const char *expected)
 {
-    return FAIL(ST_BAD_DATA, "%s: not JSON: wrong at byte %zu of %zu, expected %s; the file is damaged or cut", w->what,
-                (size_t)(w->at - w->begin), (size_t)(w->end - w->begin), expected);
+    return FAIL(ST_BAD_DATA,
+                "%s: not JSON: wrong at byte %zu of %zu, expected %s; the file is damaged or cut",
+                w->what, (size_t)(w->at - w->begin), (size_t)(w->end - w->begin), expected);
 }
 
 static void skip_space(struct json_walk *w)
@@ -41,7 +42,8 @@ static bool skip_string(struct json_walk *w)
     return false;
 }
 
-/* skip_nested — to behind the bracket that closes the one here. Of which kind it is, the parser checks. */
+/* skip_nested — to behind the bracket that closes the one here. Of which kind it is, the parser
+ * checks. */
 static bool skip_nested(struct json_walk *w)
 {
     int64_t depth = 0;
@@ -74,11 +76,14 @@ static bool skip_value(struct json_walk *w)
     return w->at > from;
 }
 
-enum status json_walk_begin(struct json_walk *walk, const char *bytes, size_t n, char open, const char *what)
+enum status json_walk_begin(struct json_walk *walk, const char *bytes, size_t n, char open,
+                            const char *what)
 {
-    *walk = (struct json_walk){.what = what, .begin = bytes, .at = bytes, .end = bytes + n, .open = open};
+    *walk = (struct json_walk){
+        .what = what, .begin = bytes, .at = bytes, .end = bytes + n, .open = open};
     if (n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0)
-        walk->at += 3; /* a byte-order mark: some editors write one, and the parser passes over it, too */
+        /* a byte-order mark: some editors write one, and the parser passes over it, too */
+        walk->at += 3;
     return take(walk, open) ? ST_OK : wrong(walk, open == '{' ? "an object" : "an array");
 }
 
@@ -121,7 +126,8 @@ bool json_walk_is(const struct json_item *item, const char *key)
         return true;
     if (item->key_n < n + 2 || !memchr(item->key, '\\', item->key_n) || item->key_n > 6 * n + 2)
         return false;
-    bool is_it = json_parse(item->key, item->key_n, "a key", &name) == ST_OK && strcmp(name->valuestring, key) == 0;
+    bool is_it = json_parse(item->key, item->key_n, "a key", &name) == ST_OK &&
+                 strcmp(name->valuestring, key) == 0;
     cJSON_Delete(name);
     return is_it;
 }
@@ -138,7 +144,8 @@ static bool has_controls(const uint8_t *bytes, size_t n)
     return false;
 }
 
-/* What the parser takes as an object or an array is walked to its end, item by item; each is taken alone. */
+/* What the parser takes as an object or an array is walked to its end, item by item; each is taken
+ * alone. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
@@ -149,7 +156,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     const char *text = (const char *)bytes;
     bool is_good = json_parse(text, n, "fuzz", &root) == ST_OK && !has_controls(bytes, n) &&
                    (cJSON_IsObject(root) || cJSON_IsArray(root));
-    if (json_walk_begin(&walk, text, n, is_good && cJSON_IsArray(root) ? '[' : '{', "fuzz") != ST_OK)
+    if (json_walk_begin(&walk, text, n, is_good && cJSON_IsArray(root) ? '[' : '{', "fuzz") !=
+        ST_OK)
         ASSERT(!is_good);
     else
         while (!is_end && json_walk_next(&walk, &item, &is_end) == ST_OK) {

@@ -1,8 +1,9 @@
-/* json_walk — the members of one JSON object, or the elements of one array, as stretches of its text: a document of any
- * size in constant memory, each stretch to be parsed by itself (json.h) or walked in turn.
+/* json_walk — the members of one JSON object, or the elements of one array, as stretches of its
+ * text: a document of any size in constant memory, each stretch to be parsed by itself (json.h) or
+ * walked in turn.
  *
- * What lies between the stretches is checked; a stretch itself only for where it ends. Must not know what the documents
- * mean. */
+ * What lies between the stretches is checked; a stretch itself only for where it ends. Must not
+ * know what the documents mean. */
 #ifndef CONVOY_BASE_JSON_WALK_H
 #define CONVOY_BASE_JSON_WALK_H
 
@@ -15,8 +16,8 @@
 struct json_walk {
     const char *what; /* for failures */
     const char *begin, *at, *end;
-    char open;  /* '{' or '[' */
-    int64_t n;  /* items so far */
+    char open; /* '{' or '[' */
+    int64_t n; /* items so far */
 };
 
 /* Borrowed from the text. */
@@ -28,8 +29,10 @@ struct json_item {
 };
 
 /* json_walk_begin — open: what the text must be, '{' or '['. ST_BAD_DATA: it is something else. */
-enum status json_walk_begin(struct json_walk *walk, const char *bytes, size_t n, char open, const char *what);
-/* json_walk_next — *is_end: there are no more, and nothing but white space follows. ST_BAD_DATA with the byte. */
+enum status json_walk_begin(struct json_walk *walk, const char *bytes, size_t n, char open,
+                            const char *what);
+/* json_walk_next — *is_end: there are no more, and nothing but white space follows. ST_BAD_DATA
+ * with the byte. */
 enum status json_walk_next(struct json_walk *walk, struct json_item *item, bool *is_end);
 /* json_walk_is — is the key this one? It may be written with escapes. */
 bool json_walk_is(const struct json_item *item, const char *key);

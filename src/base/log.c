@@ -18,7 +18,8 @@
 #define LOG_RUN_BYTES (6 * LOG_RUN_MAX + 3)
 #define LOG_FIELDS_BYTES 1024
 #define LOG_TAP_BYTES 600
-#define LOG_LINE_BYTES (LOG_MESSAGE_BYTES * 6 + LOG_FIELDS_BYTES + 1024) /* a byte may become \u00XX in JSON */
+/* a byte may become \u00XX in JSON */
+#define LOG_LINE_BYTES (LOG_MESSAGE_BYTES * 6 + LOG_FIELDS_BYTES + 1024)
 
 /* Written once at start-up, before there are threads. */
 static struct log_config log_now = {.level = LOG_LEVEL_INFO, .node_id = -1, .rank = -1};
@@ -40,7 +41,8 @@ bool log_is_on(enum log_level level) { return level <= log_now.level; }
 
 static void write_line(int fd, const char *line, size_t n)
 {
-    int kept = errno; /* a log line between a failed call and its strerror must not change the story */
+    /* a log line between a failed call and its strerror must not change the story */
+    int kept = errno;
     while (write(fd, line, n) < 0 && errno == EINTR)
         continue;
     errno = kept;
@@ -87,17 +89,18 @@ static void write_text(enum log_level level, const char *room, const char *time,
         text_format(node, sizeof(node), "node %d ", log_now.node_id);
     if (log_now.rank >= 0)
         text_format(rank, sizeof(rank), "rank %d ", log_now.rank);
-    /* On a terminal another process may have a progress bar on this line: it is erased, and drawn again below. */
+    /* On a terminal another process may have a progress bar on this line: it is erased, and drawn
+     * again below. */
     const char *erase = !log_now.is_dumb && isatty(STDERR_FILENO) ? "\r\033[K" : "";
-    text_format(line, sizeof(line), "%s%s %-5s %s%s%s  %s\n", erase, time, log_level_names[level], node,
-                rank, room, message);
+    text_format(line, sizeof(line), "%s%s %-5s %s%s%s  %s\n", erase, time, log_level_names[level],
+                node, rank, room, message);
     errno = error;
     write_line(STDERR_FILENO, line, strlen(line));
 }
 
 /* fields: "" or further members, each after a comma. */
-static void write_json(enum log_level level, const char *room, const char *time, const char *message,
-                       const char *fields)
+static void write_json(enum log_level level, const char *room, const char *time,
+                       const char *message, const char *fields)
 {
     char line[LOG_LINE_BYTES], node[32] = "", rank[32] = "";
     char quoted[LOG_MESSAGE_BYTES * 6 + 3], quoted_room[256];
@@ -112,12 +115,14 @@ static void write_json(enum log_level level, const char *room, const char *time,
     }
     json_quote(quoted, sizeof(quoted), message);
     json_quote(quoted_room, sizeof(quoted_room), room);
-    text_format(line, sizeof(line), "{\"time\":\"%s\",\"level\":\"%s\",%s%s%s\"room\":%s,\"message\":%s%s}\n",
-                time, log_level_names[level], run, node, rank, quoted_room, quoted, fields);
+    text_format(line, sizeof(line),
+                "{\"time\":\"%s\",\"level\":\"%s\",%s%s%s\"room\":%s,\"message\":%s%s}\n", time,
+                log_level_names[level], run, node, rank, quoted_room, quoted, fields);
     write_line(STDERR_FILENO, line, strlen(line));
 }
 
-/* tell_tap — of two threads that log at the same moment one is enough here: nothing waits for a lock. */
+/* tell_tap — of two threads that log at the same moment one is enough here: nothing waits for a
+ * lock. */
 static void tell_tap(enum log_level level, const char *room, int64_t wall_ms, const char *message)
 {
     char line[LOG_TAP_BYTES], masked[LOG_TAP_BYTES], node[32] = "", rank[32] = "";
@@ -127,7 +132,8 @@ static void tell_tap(enum log_level level, const char *room, int64_t wall_ms, co
         text_format(node, sizeof(node), "node %d ", log_now.node_id);
     if (log_now.rank >= 0)
         text_format(rank, sizeof(rank), "rank %d ", log_now.rank);
-    text_format(line, sizeof(line), "%-5s %s%s%s  %s", log_level_names[level], node, rank, room, message);
+    text_format(line, sizeof(line), "%-5s %s%s%s  %s", log_level_names[level], node, rank, room,
+                message);
     plain_line(line);
     text_mask(masked, sizeof(masked), line);
     log_tap_call(log_tap_arg, wall_ms, masked);
@@ -175,7 +181,8 @@ static void write_console(char *message, const char *fields)
         return;
     char time[32];
     message[n - 1] = 0;
-    write_json(LOG_LEVEL_INFO, "console", clock_iso(time, sizeof(time), clock_wall_ms()), message, fields);
+    write_json(LOG_LEVEL_INFO, "console", clock_iso(time, sizeof(time), clock_wall_ms()), message,
+               fields);
 }
 
 void log_console(const char *fmt, ...)
@@ -188,7 +195,8 @@ void log_console(const char *fmt, ...)
     write_console(message, "");
 }
 
-void log_numbers(const char *title, const struct log_number *number, int numbers_n, const char *fmt, ...)
+void log_numbers(const char *title, const struct log_number *number, int numbers_n, const char *fmt,
+                 ...)
 {
     char message[LOG_MESSAGE_BYTES];
     struct text fields = {.limit = LOG_FIELDS_BYTES};
@@ -199,7 +207,8 @@ void log_numbers(const char *title, const struct log_number *number, int numbers
     if (log_now.json)
         text_copy(message, sizeof(message) - 1, title);
     for (int i = 0; log_now.json && i < numbers_n; i++)
-        text_add(&fields, isfinite(number[i].value) ? ",\"%s\":%.15g" : ",\"%s\":null", number[i].name, number[i].value);
+        text_add(&fields, isfinite(number[i].value) ? ",\"%s\":%.15g" : ",\"%s\":null",
+                 number[i].name, number[i].value);
     write_console(message, fields.data != NULL && !fields.overflow ? fields.data : "");
     text_free(&fields);
 }

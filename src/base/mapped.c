@@ -1,5 +1,5 @@
-/* mapped — see mapped.h. Blocks of slots in a list that only grows: the handler walks it without a lock, while a thread
- * that holds the lock may be the one that was interrupted. */
+/* mapped — see mapped.h. Blocks of slots in a list that only grows: the handler walks it without a
+ * lock, while a thread that holds the lock may be the one that was interrupted. */
 #include "base/mapped.h"
 
 #include <pthread.h>
@@ -14,10 +14,11 @@
 #include "base/text.h"
 
 #define BLOCK_SLOTS 64
-#define NAME_BYTES  1024 /* of a longer path its end */
+#define NAME_BYTES 1024 /* of a longer path its end */
 
-#define CUT                                                                                                        \
-    "%s was cut short while it was in use: it had %zu bytes, now it has %lld; bring it back, and replace files by " \
+#define CUT                                                                                        \
+    "%s was cut short while it was in use: it had %zu bytes, now it has %lld; bring it back, and " \
+    "replace files by "                                                                            \
     "a rename, never in place"
 
 struct slot {
@@ -72,7 +73,8 @@ void mapped_add(const char *path, const void *data, size_t bytes)
         slot->bytes = bytes;
         slot->device = info.st_dev;
         slot->inode = info.st_ino;
-        text_copy(slot->path, sizeof(slot->path), n < NAME_BYTES ? path : path + n - (NAME_BYTES - 1));
+        text_copy(slot->path, sizeof(slot->path),
+                  n < NAME_BYTES ? path : path + n - (NAME_BYTES - 1));
         atomic_store(&slot->begin, (uintptr_t)data);
     }
     pthread_mutex_unlock(&lock);
@@ -136,6 +138,7 @@ enum status mapped_fault(const void *address, char *out, size_t cap)
         text_format(out, cap, CUT, slot->path, slot->bytes, (long long)info.st_size);
         return ST_BAD_DATA;
     }
-    text_format(out, cap, "cannot read %s at byte %zu: input/output error (SIGBUS); check the disk", slot->path, at);
+    text_format(out, cap, "cannot read %s at byte %zu: input/output error (SIGBUS); check the disk",
+                slot->path, at);
     return ST_STORE;
 }

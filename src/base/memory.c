@@ -62,13 +62,15 @@ int64_t memory_row(const char *meminfo, const char *name)
 
 static int64_t tighter(int64_t a, int64_t b) { return a < 0 ? b : b < 0 || a < b ? a : b; }
 
-/* left_of — what a limit of this process leaves; field: of /proc/self/statm, in pages, what counts towards it. */
+/* left_of — what a limit of this process leaves; field: of /proc/self/statm, in pages, what counts
+ * towards it. */
 static int64_t left_of(int resource, int field)
 {
     struct rlimit limit;
     char text[128], *save = NULL;
     int64_t pages = 0;
-    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > INT64_MAX)
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        limit.rlim_cur > INT64_MAX)
         return -1;
     read_text("/proc/self/statm", text, sizeof text);
     const char *word = strtok_r(text, " ", &save);
@@ -80,7 +82,8 @@ static int64_t left_of(int resource, int field)
     return left > 0 ? left : 0;
 }
 
-void memory_room_in(const char *meminfo, const char *proc_cgroup, const char *sys_cgroup, struct memory_room *out)
+void memory_room_in(const char *meminfo, const char *proc_cgroup, const char *sys_cgroup,
+                    struct memory_room *out)
 {
     enum { SIZE_FIELD = 0, DATA_FIELD = 5 };
     char text[4096];
@@ -88,7 +91,8 @@ void memory_room_in(const char *meminfo, const char *proc_cgroup, const char *sy
     read_text(meminfo, text, sizeof text);
     int64_t total = memory_row(text, "MemTotal");
     *out = (struct memory_room){
-        .free_bytes = tighter(memory_row(text, "MemAvailable"), cgroup_memory_free(proc_cgroup, sys_cgroup)),
+        .free_bytes =
+            tighter(memory_row(text, "MemAvailable"), cgroup_memory_free(proc_cgroup, sys_cgroup)),
         .total_bytes = tighter(total, limit),
         .process_bytes = tighter(left_of(RLIMIT_AS, SIZE_FIELD), left_of(RLIMIT_DATA, DATA_FIELD)),
         .is_group = limit >= 0 && (total < 0 || limit < total),

@@ -1,7 +1,9 @@
-/* must — the crash report: what was broken, where, with which values, and what this process did last.
+/* must — the crash report: what was broken, where, with which values, and what this process did
+ * last.
  *
- * Works in a process in any state: no memory is taken, nothing is locked for long, output is plain write(2)
- * to stderr, and the end is _exit, so no other exit handler runs. Must not know what the program computes. */
+ * Works in a process in any state: no memory is taken, nothing is locked for long, output is plain
+ * write(2) to stderr, and the end is _exit, so no other exit handler runs. Must not know what the
+ * program computes. */
 #include "base/must.h"
 
 #include <stdarg.h>
@@ -21,8 +23,8 @@ static char must_notes[MUST_NOTES][MUST_NOTE_BYTES];
 static unsigned must_notes_n; /* written so far */
 static atomic_flag must_notes_busy = ATOMIC_FLAG_INIT;
 
-/* The lock covers a memcpy, so a waiter hardly waits; the count bounds it all the same: whoever held the lock
- * may be the very thread that crashed. */
+/* The lock covers a memcpy, so a waiter hardly waits; the count bounds it all the same: whoever
+ * held the lock may be the very thread that crashed. */
 static int notes_lock(void)
 {
     for (int i = 0; i < 100000; i++) {
@@ -68,12 +70,13 @@ void must_fail(const char *file, int line, const char *expr, const char *fmt, ..
     va_end(args);
 
     char report[MUST_REPORT_BYTES];
-    text_format(report, sizeof(report), "convoy: a bug: %s:%d: %s does not hold%s%s\n", file, line, expr,
-                values[0] != 0 ? ": " : "", values);
+    text_format(report, sizeof(report), "convoy: a bug: %s:%d: %s does not hold%s%s\n", file, line,
+                expr, values[0] != 0 ? ": " : "", values);
     report_notes(report, sizeof(report));
     size_t used = strlen(report);
-    text_format(report + used, sizeof(report) - used, "  process %ld ends with %d; please report this text\n",
-                (long)getpid(), status_exit(ST_BUG));
+    text_format(report + used, sizeof(report) - used,
+                "  process %ld ends with %d; please report this text\n", (long)getpid(),
+                status_exit(ST_BUG));
     if (write(STDERR_FILENO, report, strlen(report)) < 0)
         _exit(status_exit(ST_BUG)); /* nobody to tell; the exit code still says it */
     _exit(status_exit(ST_BUG));

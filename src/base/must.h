@@ -1,15 +1,17 @@
 /* must — assertions that stay on: for what only a bug of ours can break.
  *
- * Never for files, settings, network or memory (those FAIL()). A broken ASSERT prints the expression, place,
- * the caller's values, and the last notes of this process, then ends the process with exit code 70 (tests
- * look at it from a parent process). This room must not know what the program computes. */
+ * Never for files, settings, network or memory (those FAIL()). A broken ASSERT prints the
+ *   expression, place, the caller's values, and the last notes of this process, then ends the
+ *   process with exit code 70 (tests look at it from a parent process). This room must not know
+ *   what the program computes. */
 #ifndef CONVOY_BASE_MUST_H
 #define CONVOY_BASE_MUST_H
 
 /* must_note — remember one short line (a ring of the last 16) to print in a crash report: "step 120
  * begins". */
 void must_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* must_fail — print the crash report to stderr and end the process with exit code 70. Never returns. */
+/* must_fail — print the crash report to stderr and end the process with exit code 70. Never
+ * returns. */
 _Noreturn void must_fail(const char *file, int line, const char *expr, const char *fmt, ...)
     __attribute__((format(printf, 4, 5), cold));
 /* must_crash — for a handler of fatal signals: headline and the last notes to stderr. Returns. */

@@ -10,7 +10,8 @@ static char name[4096] = "convoy";
 
 static bool is_plain(const char *text)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
     return text[0] != 0 && text[0] != '-' && text[strspn(text, plain)] == 0;
 }
 
@@ -20,7 +21,4 @@ void program_set(const char *argv0)
         text_copy(name, sizeof name, "convoy");
 }
 
-const char *program_name(void)
-{
-    return name;
-}
+const char *program_name(void) { return name; }

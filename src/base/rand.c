@@ -5,8 +5,8 @@
 
 #include "base/must.h"
 
-/* More than the four rounds that make a Feistel network a good permutation of a large set: small sets need
- * more to come near all their orders. */
+/* More than the four rounds that make a Feistel network a good permutation of a large set: small
+ * sets need more to come near all their orders. */
 #define RAND_FEISTEL_ROUNDS 8
 
 static uint64_t word64(uint32_t low, uint32_t high) { return (uint64_t)high << 32 | low; }

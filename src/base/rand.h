@@ -1,15 +1,16 @@
 /* rand — random numbers as pure functions of a counter: Philox4x32-10 (Salmon et al., SC 2011).
  *
- * value = f(seed, stream, index). No state, so results do not depend on order, threads, ranks or devices, and
- * a resumed run needs only its counters. Streams keep uses apart. Inline, because kernels use it too; a CUDA
- * kernel repeats the same ten rounds. */
+ * value = f(seed, stream, index). No state, so results do not depend on order, threads, ranks or
+ * devices, and a resumed run needs only its counters. Streams keep uses apart. Inline, because
+ * kernels use it too; a CUDA kernel repeats the same ten rounds. */
 #ifndef CONVOY_BASE_RAND_H
 #define CONVOY_BASE_RAND_H
 
 #include <stdint.h>
 
-/* What the numbers are for; the upper bits of the Philox counter. A use with its own index space adds its
- * number to the low half: RAND_STREAM(INIT, param number), RAND_STREAM(DROPOUT, layer * 4 + place). */
+/* What the numbers are for; the upper bits of the Philox counter. A use with its own index space
+ * adds its number to the low half: RAND_STREAM(INIT, param number), RAND_STREAM(DROPOUT, layer * 4
+ * + place). */
 enum rand_use {
     RAND_USE_INIT = 1,
     RAND_USE_ORDER,
@@ -55,9 +56,9 @@ double rand_uniform(uint64_t seed, uint64_t stream, uint64_t index); /* [0, 1), 
 double rand_normal(uint64_t seed, uint64_t stream, uint64_t index);
 /* rand_below — uniform in [0, n), n > 0 (multiply-shift of 64 bits; bias < n / 2^64). */
 uint64_t rand_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n);
-/* rand_permute — where position `index` of [0, n) goes in the permutation named by (seed, stream): a 4-round
- * or more Feistel network over the next power of four, walked until it lands below n. A bijection on [0, n);
- * O(1) expected, no table. */
+/* rand_permute — where position `index` of [0, n) goes in the permutation named by (seed, stream):
+ * a 4-round or more Feistel network over the next power of four, walked until it lands below n. A
+ * bijection on [0, n); O(1) expected, no table. */
 uint64_t rand_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n);
 
 #endif

@@ -14,7 +14,8 @@
 static bool is_token(const char *name)
 {
     size_t n = 0;
-    while (isalnum((unsigned char)name[n]) || (name[n] != 0 && strchr("!#$%&'*+-.^_`|~", name[n]) != NULL))
+    while (isalnum((unsigned char)name[n]) ||
+           (name[n] != 0 && strchr("!#$%&'*+-.^_`|~", name[n]) != NULL))
         n++;
     return n > 0 && name[n] == 0;
 }
@@ -53,7 +54,7 @@ const char *request_fault(const struct evkeyvalq *headers, int minor)
     struct head head = {0};
     const struct evkeyval *at;
     TAILQ_FOREACH(at, headers, next)
-        take(&head, at->key, at->value);
+    take(&head, at->key, at->value);
     if (head.fault != NULL)
         return head.fault;
     if (head.lengths_n > 1)

@@ -1,12 +1,13 @@
-/* secure — memory for secrets: locked where that is allowed, so that it is never swapped; left out of core dumps; zeros
+/* secure — memory for secrets: locked where that is allowed, so that it is never swapped; left out
+ * of core dumps; zeros
  * in processes that are forked; wiped when it is freed. Must not know what the secrets are for. */
 #ifndef CONVOY_BASE_SECURE_H
 #define CONVOY_BASE_SECURE_H
 
 #include <stddef.h>
 
-void *secure_alloc(size_t bytes);  /* zeroed, pages of its own; NULL: no memory */
-void secure_free(void *secret);    /* accepts NULL */
+void *secure_alloc(size_t bytes);    /* zeroed, pages of its own; NULL: no memory */
+void secure_free(void *secret);      /* accepts NULL */
 char *secure_text(const char *text); /* a copy of it; NULL: no memory */
 
 #endif

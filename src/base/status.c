@@ -24,8 +24,8 @@ static const struct status_row status_rows[STATUS_N] = {
 
 static _Thread_local struct status_saved status_now;
 
-/* A value outside the list can only come from a bug; it is reported as one instead of read beyond the
- * table. */
+/* A value outside the list can only come from a bug; it is reported as one instead of read beyond
+ * the table. */
 static const struct status_row *row_of(enum status st)
 {
     return &status_rows[(unsigned)st < STATUS_N ? st : ST_BUG];
@@ -77,8 +77,8 @@ enum status status_fail_at(const char *file, int line, enum status st, const cha
 enum status status_trace_at(const char *file, int line, enum status st)
 {
     size_t used = strlen(status_now.places);
-    text_format(status_now.places + used, sizeof(status_now.places) - used, "%s%s:%d", used == 0 ? "" : " < ",
-                file_name(file), line);
+    text_format(status_now.places + used, sizeof(status_now.places) - used, "%s%s:%d",
+                used == 0 ? "" : " < ", file_name(file), line);
     return st;
 }
 

@@ -1,15 +1,16 @@
 /* status — how a function says that it failed, and what its caller may conclude.
  *
- * One list holds every code, its group (what is lost) and the exit code that schedulers act on. The first
- * detector writes the sentence with FAIL(): what happened, with which values, what to do next. Callers only
- * add their place with TRY(). The sentence lives in thread-local storage until the next FAIL(); whoever ends
- * the command prints it once. This room must not know who listens: no logging, no exit here. */
+ * One list holds every code, its group (what is lost) and the exit code that schedulers act on. The
+ * first detector writes the sentence with FAIL(): what happened, with which values, what to do
+ * next. Callers only add their place with TRY(). The sentence lives in thread-local storage until
+ * the next FAIL(); whoever ends the command prints it once. This room must not know who listens: no
+ * logging, no exit here. */
 #ifndef CONVOY_BASE_STATUS_H
 #define CONVOY_BASE_STATUS_H
 
-/* Groups: what is lost. REQUEST: this run as asked for (a person must change something). STORE: the disk.
- * DEVICE: this node's device or result. RETRY: only time (a scheduler restarts). STOP: nothing, we were asked
- * to end. */
+/* Groups: what is lost. REQUEST: this run as asked for (a person must change something). STORE: the
+ * disk. DEVICE: this node's device or result. RETRY: only time (a scheduler restarts). STOP:
+ * nothing, we were asked to end. */
 enum status_group {
     STATUS_GROUP_NONE,
     STATUS_GROUP_REQUEST,
@@ -20,52 +21,62 @@ enum status_group {
     STATUS_GROUP_BUG,
 };
 
-/* X(name, group, exit code, text for `convoy help exit-codes`). Only codes that something here returns. */
-#define STATUS_LIST(X)                                                                                       \
-    X(OK, NONE, 0, "done")                                                                                   \
-    X(UNHEALTHY, REQUEST, 1, "`status` found something wrong")                                               \
-    X(USAGE, REQUEST, 64, "unknown command or argument; do not restart")                                     \
-    X(BAD_DATA, REQUEST, 65, "corrupt input, or no valid checkpoint where one was required; do not restart") \
-    X(SCHEMA, REQUEST, 65, "a checkpoint of a schema that this version does not read; do not restart")        \
-    X(NO_INPUT, REQUEST, 66, "input is missing; do not restart")                                             \
-    X(NO_DEVICE, DEVICE, 69, "the device or library asked for is not there; try another node")               \
-    X(BUG, BUG, 70, "a bug (assertion or crash), with a report")                                             \
-    X(STORE, STORE, 74, "storage failed (disk full, input/output error); the last checkpoint is intact")     \
-    X(RETRY, RETRY, 75,                                                                                      \
-      "temporary: a worker was lost, others hold the memory, or preemption (SIGUSR1) after a checkpoint; restart")    \
-    X(PEER, RETRY, 75, "temporary: another worker or node was lost, or a deadline passed; restart and resume")       \
-    X(DISAGREE, REQUEST, 76, "nodes disagree (version, settings, data), or a NODE_ID is given twice; do not restart") \
-    X(NOT_ADMITTED, REQUEST, 77, "not admitted: another JOB_TOKEN than node 0's; do not restart")                   \
-    X(BAD_SETTING, REQUEST, 78,                                                                                      \
-      "a bad setting, settings that contradict, or more memory than there is; do not restart")                       \
-    X(NOT_FINITE, DEVICE, 79, "loss not finite beyond recovery")                                             \
-    X(FAULT, DEVICE, 80, "device fault, or corruption suspected on this node; drain the node") \
-    X(HANG, DEVICE, 81, "a worker hung beyond the allowed restarts")                                         \
-    X(INTERRUPTED, STOP, 130, "SIGINT, after a checkpoint; restart and resume")                              \
+/* X(name, group, exit code, text for `convoy help exit-codes`). Only codes that something here
+ * returns. */
+#define STATUS_LIST(X)                                                                            \
+    X(OK, NONE, 0, "done")                                                                        \
+    X(UNHEALTHY, REQUEST, 1, "`status` found something wrong")                                    \
+    X(USAGE, REQUEST, 64, "unknown command or argument; do not restart")                          \
+    X(BAD_DATA, REQUEST, 65,                                                                      \
+      "corrupt input, or no valid checkpoint where one was required; do not restart")             \
+    X(SCHEMA, REQUEST, 65,                                                                        \
+      "a checkpoint of a schema that this version does not read; do not restart")                 \
+    X(NO_INPUT, REQUEST, 66, "input is missing; do not restart")                                  \
+    X(NO_DEVICE, DEVICE, 69, "the device or library asked for is not there; try another node")    \
+    X(BUG, BUG, 70, "a bug (assertion or crash), with a report")                                  \
+    X(STORE, STORE, 74,                                                                           \
+      "storage failed (disk full, input/output error); the last checkpoint is intact")            \
+    X(RETRY, RETRY, 75,                                                                           \
+      "temporary: a worker was lost, others hold the memory, or preemption (SIGUSR1) after a "    \
+      "checkpoint; restart")                                                                      \
+    X(PEER, RETRY, 75,                                                                            \
+      "temporary: another worker or node was lost, or a deadline passed; restart and resume")     \
+    X(DISAGREE, REQUEST, 76,                                                                      \
+      "nodes disagree (version, settings, data), or a NODE_ID is given twice; do not restart")    \
+    X(NOT_ADMITTED, REQUEST, 77, "not admitted: another JOB_TOKEN than node 0's; do not restart") \
+    X(BAD_SETTING, REQUEST, 78,                                                                   \
+      "a bad setting, settings that contradict, or more memory than there is; do not restart")    \
+    X(NOT_FINITE, DEVICE, 79, "loss not finite beyond recovery")                                  \
+    X(FAULT, DEVICE, 80, "device fault, or corruption suspected on this node; drain the node")    \
+    X(HANG, DEVICE, 81, "a worker hung beyond the allowed restarts")                              \
+    X(INTERRUPTED, STOP, 130, "SIGINT, after a checkpoint; restart and resume")                   \
     X(TERMINATED, STOP, 143, "SIGTERM or SIGHUP, after a checkpoint; restart and resume")
 
 enum status {
 #define STATUS_ENUM(name, group, code, text) ST_##name,
     STATUS_LIST(STATUS_ENUM)
 #undef STATUS_ENUM
-    STATUS_N
+        STATUS_N
 };
 
-const char *status_name(enum status st);          /* "BAD_DATA"; never NULL */
-const char *status_text(enum status st);          /* the list's text; never NULL */
-int status_exit(enum status st);                  /* the process exit code */
+const char *status_name(enum status st); /* "BAD_DATA"; never NULL */
+const char *status_text(enum status st); /* the list's text; never NULL */
+int status_exit(enum status st);         /* the process exit code */
 enum status_group status_group(enum status st);
-enum status status_from_exit(int code);           /* ST_BUG when no row has this code */
+enum status status_from_exit(int code); /* ST_BUG when no row has this code */
 
-/* status_fail_at — write the sentence (at most 1023 bytes, truncated with "…") and return st. Use FAIL(). */
+/* status_fail_at — write the sentence (at most 1023 bytes, truncated with "…") and return st. Use
+ * FAIL(). */
 enum status status_fail_at(const char *file, int line, enum status st, const char *fmt, ...)
     __attribute__((format(printf, 4, 5), cold));
-/* status_trace_at — append "file:line" to the trace of the failure under way and return st. Use TRY(). */
+/* status_trace_at — append "file:line" to the trace of the failure under way and return st. Use
+ * TRY(). */
 enum status status_trace_at(const char *file, int line, enum status st) __attribute__((cold));
-const char *status_message(void);                 /* the sentence of this thread's last FAIL(); "" if none */
-const char *status_places(void); /* "corpus.c:88 < feed.c:41 < worker.c:120"; for debug logs */
+const char *status_message(void); /* the sentence of this thread's last FAIL(); "" if none */
+const char *status_places(void);  /* "corpus.c:88 < feed.c:41 < worker.c:120"; for debug logs */
 void status_clear(void);
-/* status_keep — park this thread's failure while cleaning up may FAIL() again; status_back restores it. */
+/* status_keep — park this thread's failure while cleaning up may FAIL() again; status_back restores
+ * it. */
 struct status_saved {
     char message[1024];
     char places[512];
@@ -78,22 +89,22 @@ void status_back(const struct status_saved *saved);
 #define FAIL(st, ...) status_fail_at(__FILE__, __LINE__, (st), __VA_ARGS__)
 
 /* TRY — pass a failure on, adding this place. */
-#define TRY(x)                                                                                              \
-    do {                                                                                                    \
-        enum status try_st_ = (x);                                                                          \
-        if (try_st_ != ST_OK)                                                                               \
-            return status_trace_at(__FILE__, __LINE__, try_st_);                                            \
+#define TRY(x)                                                   \
+    do {                                                         \
+        enum status try_st_ = (x);                               \
+        if (try_st_ != ST_OK)                                    \
+            return status_trace_at(__FILE__, __LINE__, try_st_); \
     } while (0)
 
-/* TRY_OR — the same in a function that owns something: sets the local `st` and jumps to the label that
- * undoes. */
-#define TRY_OR(x, label)                                                                                    \
-    do {                                                                                                    \
-        st = (x);                                                                                           \
-        if (st != ST_OK) {                                                                                  \
-            status_trace_at(__FILE__, __LINE__, st);                                                        \
-            goto label;                                                                                     \
-        }                                                                                                   \
+/* TRY_OR — the same in a function that owns something: sets the local `st` and jumps to the label
+ * that undoes. */
+#define TRY_OR(x, label)                             \
+    do {                                             \
+        st = (x);                                    \
+        if (st != ST_OK) {                           \
+            status_trace_at(__FILE__, __LINE__, st); \
+            goto label;                              \
+        }                                            \
     } while (0)
 
 #endif

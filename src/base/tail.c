@@ -20,7 +20,8 @@ void tail_add(struct tail *tail, int64_t wall_ms, const char *text)
     memcpy(words, &line, sizeof line);
     atomic_store_explicit(&slot->sequence, odd, memory_order_relaxed);
     for (size_t k = 0; k < WORDS; k++)
-        atomic_store_explicit(&slot->words[k], words[k], memory_order_release); /* not before the odd number */
+        /* not before the odd number */
+        atomic_store_explicit(&slot->words[k], words[k], memory_order_release);
     atomic_store_explicit(&slot->sequence, odd + 1, memory_order_release);
     atomic_store_explicit(&tail->lines_n, i + 1, memory_order_release);
 }
@@ -41,7 +42,8 @@ static bool copy(const struct tail *tail, uint64_t number, struct tail_line *out
 bool tail_next(const struct tail *tail, uint64_t *seen, struct tail_line *out)
 {
     uint64_t lines_n = atomic_load_explicit(&tail->lines_n, memory_order_acquire);
-    if (*seen > lines_n || lines_n - *seen > TAIL_LINES) /* also where a scribbled number went back */
+    /* also where a scribbled number went back */
+    if (*seen > lines_n || lines_n - *seen > TAIL_LINES)
         *seen = lines_n > TAIL_LINES ? lines_n - TAIL_LINES : 0;
     while (*seen < lines_n)
         if (copy(tail, (*seen)++, out))

@@ -1,7 +1,8 @@
-/* tail — the newest lines of a log in a little memory, which other processes may read while lines are added.
+/* tail — the newest lines of a log in a little memory, which other processes may read while lines
+ * are added.
  *
- * One writer at a time; a reader never makes it wait, and a writer killed in the midst loses its line, no other. Plain
- * data: it may lie in shared memory. Must not know what lines say. */
+ * One writer at a time; a reader never makes it wait, and a writer killed in the midst loses its
+ * line, no other. Plain data: it may lie in shared memory. Must not know what lines say. */
 #ifndef CONVOY_BASE_TAIL_H
 #define CONVOY_BASE_TAIL_H
 
@@ -30,7 +31,8 @@ struct tail {
 };
 
 void tail_add(struct tail *tail, int64_t wall_ms, const char *text);
-/* tail_next — the oldest line that *seen (0 at first) has not counted yet, and that is still there; false: none. */
+/* tail_next — the oldest line that *seen (0 at first) has not counted yet, and that is still there;
+ * false: none. */
 bool tail_next(const struct tail *tail, uint64_t *seen, struct tail_line *out);
 
 #endif

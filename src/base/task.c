@@ -1,15 +1,16 @@
 /* task — the pool. Must not know what is computed.
  *
- * A job is one 64-bit word, the ticket: its number above, the parts not yet taken below. A thread takes a
- * part by lowering the ticket with compare-and-swap; success proves that the job is still under way, because
- * its caller waits for every taken part. So a thread that wakes late finds either parts to take or nothing,
- * never an old job, and the caller need not wait for threads that took nothing. The job's fields are plain
- * memory: written before the ticket is published, read only after a part was taken.
+ * A job is one 64-bit word, the ticket: its number above, the parts not yet taken below. A thread
+ * takes a part by lowering the ticket with compare-and-swap; success proves that the job is still
+ * under way, because its caller waits for every taken part. So a thread that wakes late finds
+ * either parts to take or nothing, never an old job, and the caller need not wait for threads that
+ * took nothing. The job's fields are plain memory: written before the ticket is published, read
+ * only after a part was taken.
  *
- * Threads without work look at the ticket for about 100 µs, then sleep in a futex. The flag of sleepers and
- * the ticket are both sequentially consistent: a thread that is about to sleep raises the flag and looks at
- * the ticket once more, a caller that publishes looks at the flag afterwards, so one of the two sees the
- * other. */
+ * Threads without work look at the ticket for about 100 µs, then sleep in a futex. The flag of
+ * sleepers and the ticket are both sequentially consistent: a thread that is about to sleep raises
+ * the flag and looks at the ticket once more, a caller that publishes looks at the flag afterwards,
+ * so one of the two sees the other. */
 #include "base/task.h"
 
 #include <errno.h>
@@ -67,7 +68,10 @@ static void futex_wait(void *word, uint32_t seen)
 {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
 }
-static void futex_wake(void *word, int n) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0); }
+static void futex_wake(void *word, int n)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
 
 int task_cores(void)
 {
@@ -101,13 +105,14 @@ static void work(struct task_pool *pool, int thread_i)
 {
     uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
     while ((uint32_t)ticket > 0) {
-        if (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket - 1, memory_order_acq_rel,
-                                                   memory_order_acquire))
+        if (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket - 1,
+                                                   memory_order_acq_rel, memory_order_acquire))
             continue;
         int parts_n = pool->parts_n; /* ours to read until the part is counted below */
         pool->fn(pool->arg, parts_n - (int)(uint32_t)ticket, thread_i);
         int done = atomic_fetch_add_explicit(&pool->done, 1, memory_order_seq_cst) + 1;
-        if (done == parts_n && atomic_load_explicit(&pool->caller_sleeps, memory_order_seq_cst) != 0)
+        if (done == parts_n &&
+            atomic_load_explicit(&pool->caller_sleeps, memory_order_seq_cst) != 0)
             futex_wake(&pool->done, 1);
         ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
     }
@@ -200,8 +205,8 @@ void task_run(struct task_pool *pool, int parts_n, task_fn *fn, void *arg)
     atomic_store_explicit(&pool->busy, false, memory_order_release);
 }
 
-/* Signals are for the thread that opened the pool; faults of the pool's own code stay with the thread that
- * made them. */
+/* Signals are for the thread that opened the pool; faults of the pool's own code stay with the
+ * thread that made them. */
 static void block_signals(sigset_t *kept)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
@@ -225,8 +230,8 @@ static enum status start_threads(struct task_pool *pool)
     pthread_sigmask(SIG_SETMASK, &kept, NULL);
     if (error != 0)
         return FAIL(ST_RETRY,
-                    "cannot start thread %d of %d: %s; raise the limit of processes (ulimit -u, the "
-                    "container's pids limit) or ask for fewer threads",
+                    "cannot start thread %d of %d: %s; raise the limit of processes (ulimit -u, "
+                    "the container's pids limit) or ask for fewer threads",
                     pool->started_n + 2, pool->threads_n, strerror(error));
     return ST_OK;
 }
@@ -236,7 +241,8 @@ enum status task_open(int threads_n, struct task_pool **out)
     ASSERTF(threads_n >= 1 && threads_n <= TASK_THREADS_MAX, "threads %d", threads_n);
     struct task_pool *pool = aligned_alloc(_Alignof(struct task_pool), sizeof(*pool));
     if (pool == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for a pool of %d threads", sizeof(*pool), threads_n);
+        return FAIL(ST_RETRY, "out of memory: %zu bytes for a pool of %d threads", sizeof(*pool),
+                    threads_n);
     memset(pool, 0, sizeof(*pool));
     pool->threads_n = threads_n;
     pool->spins = threads_n <= task_cores();

@@ -16,7 +16,8 @@
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/* Reads digits into *value; returns how many. Too many for 64 bits sets *overflow and goes on reading. */
+/* Reads digits into *value; returns how many. Too many for 64 bits sets *overflow and goes on
+ * reading. */
 static size_t read_digits(const char *s, uint64_t *value, bool *overflow)
 {
     size_t n = 0;
@@ -29,8 +30,8 @@ static size_t read_digits(const char *s, uint64_t *value, bool *overflow)
     return n;
 }
 
-static enum text_result in_bounds(uint64_t value, bool negative, bool overflow, int64_t min, int64_t max,
-                                  int64_t *out)
+static enum text_result in_bounds(uint64_t value, bool negative, bool overflow, int64_t min,
+                                  int64_t max, int64_t *out)
 {
     uint64_t most = negative ? (uint64_t)INT64_MAX + 1 : (uint64_t)INT64_MAX;
     if (overflow || value > most)
@@ -53,8 +54,8 @@ enum text_result text_i64(const char *s, int64_t min, int64_t max, int64_t *out)
     return in_bounds(value, negative, overflow, min, max, out);
 }
 
-/* -digits.digits e±digits, at least one digit before the exponent: what JSON and people write, nothing of
- * strtod's other tastes (hex, inf, nan, spaces). */
+/* -digits.digits e±digits, at least one digit before the exponent: what JSON and people write,
+ * nothing of strtod's other tastes (hex, inf, nan, spaces). */
 static bool is_decimal(const char *s)
 {
     if (*s == '-')
@@ -84,7 +85,8 @@ enum text_result text_f64(const char *s, double min, double max, double *out)
 {
     if (!is_decimal(s))
         return TEXT_NOT_A_NUMBER;
-    double value = strtod(s, NULL); /* the program never leaves the C locale, so the point is a point */
+    /* the program never leaves the C locale, so the point is a point */
+    double value = strtod(s, NULL);
     if (!isfinite(value) || value < min || value > max)
         return TEXT_OUT_OF_RANGE;
     *out = value;
@@ -96,10 +98,10 @@ struct unit {
     int64_t factor;
 };
 
-/* "1.5" before the unit named by the rest of the string. A fraction of the smallest unit is refused, of a
- * larger one rounded down to the smallest. */
-static enum text_result read_with_unit(const char *s, const struct unit *units, int64_t min, int64_t max,
-                                       int64_t *out)
+/* "1.5" before the unit named by the rest of the string. A fraction of the smallest unit is
+ * refused, of a larger one rounded down to the smallest. */
+static enum text_result read_with_unit(const char *s, const struct unit *units, int64_t min,
+                                       int64_t max, int64_t *out)
 {
     bool negative = s[0] == '-', overflow = false;
     uint64_t whole, fraction = 0, product, rest;
@@ -131,12 +133,26 @@ static enum text_result read_with_unit(const char *s, const struct unit *units, 
 enum text_result text_bytes(const char *s, int64_t min, int64_t max, int64_t *out)
 {
     static const struct unit units[] = {
-        {"", 1},           {"B", 1},
-        {"k", 1000},       {"kB", 1000},       {"K", 1000},        {"KB", 1000},
-        {"M", 1000000},    {"MB", 1000000},    {"G", 1000000000},  {"GB", 1000000000},
-        {"T", 1000000000000}, {"TB", 1000000000000},
-        {"Ki", 1 << 10},   {"KiB", 1 << 10},   {"Mi", 1 << 20},    {"MiB", 1 << 20},
-        {"Gi", 1 << 30},   {"GiB", 1 << 30},   {"Ti", (int64_t)1 << 40}, {"TiB", (int64_t)1 << 40},
+        {"", 1},
+        {"B", 1},
+        {"k", 1000},
+        {"kB", 1000},
+        {"K", 1000},
+        {"KB", 1000},
+        {"M", 1000000},
+        {"MB", 1000000},
+        {"G", 1000000000},
+        {"GB", 1000000000},
+        {"T", 1000000000000},
+        {"TB", 1000000000000},
+        {"Ki", 1 << 10},
+        {"KiB", 1 << 10},
+        {"Mi", 1 << 20},
+        {"MiB", 1 << 20},
+        {"Gi", 1 << 30},
+        {"GiB", 1 << 30},
+        {"Ti", (int64_t)1 << 40},
+        {"TiB", (int64_t)1 << 40},
         {NULL, 0},
     };
     return read_with_unit(s, units, min, max, out);
@@ -145,14 +161,16 @@ enum text_result text_bytes(const char *s, int64_t min, int64_t max, int64_t *ou
 enum text_result text_duration(const char *s, int64_t min_ms, int64_t max_ms, int64_t *out_ms)
 {
     static const struct unit units[] = {
-        {"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}, {NULL, 0},
+        {"", 1000},     {"ms", 1},       {"s", 1000}, {"m", 60000},
+        {"h", 3600000}, {"d", 86400000}, {NULL, 0},
     };
     return read_with_unit(s, units, min_ms, max_ms, out_ms);
 }
 
 bool text_bool(const char *s, bool *out)
 {
-    static const char *const words[2][4] = {{"0", "false", "no", "off"}, {"1", "true", "yes", "on"}};
+    static const char *const words[2][4] = {{"0", "false", "no", "off"},
+                                            {"1", "true", "yes", "on"}};
     for (int value = 0; value < 2; value++) {
         for (int i = 0; i < 4; i++) {
             if (strcasecmp(s, words[value][i]) == 0) {
@@ -197,7 +215,10 @@ bool text_format(char *out, size_t cap, const char *fmt, ...)
     return n >= 0 && (size_t)n < cap;
 }
 
-bool text_starts(const char *s, const char *prefix) { return strncmp(s, prefix, strlen(prefix)) == 0; }
+bool text_starts(const char *s, const char *prefix)
+{
+    return strncmp(s, prefix, strlen(prefix)) == 0;
+}
 
 bool text_ends(const char *s, const char *suffix)
 {
@@ -287,13 +308,18 @@ const char *text_ms(char *out, size_t cap, double ms)
     bool is_long = ms >= 999.5;
     double n = is_long ? ms / 1000 : ms;
     if (isfinite(ms))
-        text_format(out, cap, "%.*f %s", n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2, n, is_long ? "s" : "ms");
+        text_format(out, cap, "%.*f %s",
+                    n >= 99.95   ? 0
+                    : n >= 9.995 ? 1
+                                 : 2,
+                    n, is_long ? "s" : "ms");
     else
         text_copy(out, cap, "-");
     return out;
 }
 
-/* mask_address — n bytes behind "://". A secret may hold commas: rather too much is masked than too little. */
+/* mask_address — n bytes behind "://". A secret may hold commas: rather too much is masked than too
+ * little. */
 static void mask_address(struct text *out, const char *s, size_t n)
 {
     size_t query = 0, host = 0;
@@ -302,10 +328,12 @@ static void mask_address(struct text *out, const char *s, size_t n)
     const size_t end = query;
     for (size_t i = 0; i < end; i++)
         host = s[i] == '@' ? i + 1 : host;
-    text_add(out, "%s%.*s%s", host > 0 ? "***@" : "", (int)(end - host), s + host, query < n ? "?***" : "");
+    text_add(out, "%s%.*s%s", host > 0 ? "***@" : "", (int)(end - host), s + host,
+             query < n ? "?***" : "");
 }
 
-/* address_bytes — how long the address behind "://" is: to a blank or quote, or to the next one in a list. */
+/* address_bytes — how long the address behind "://" is: to a blank or quote, or to the next one in
+ * a list. */
 static size_t address_bytes(const char *s)
 {
     const char *next = strstr(s, "://");
@@ -322,7 +350,8 @@ const char *text_mask(char *out, size_t cap, const char *s)
 {
     struct text t = {.limit = 2 * strlen(s) + 64};
     const char *found = strstr(s, "://");
-    if (found == NULL) { /* mostly; and then no memory is taken, for lines that are logged in trouble */
+    /* mostly; and then no memory is taken, for lines that are logged in trouble */
+    if (found == NULL) {
         text_copy(out, cap, s);
         return out;
     }

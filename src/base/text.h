@@ -1,7 +1,9 @@
-/* text — strict reading and bounded writing of strings; the only place that calls strtol and friends.
+/* text — strict reading and bounded writing of strings; the only place that calls strtol and
+ * friends.
  *
- * Readers take the whole string or refuse it: "8x", "", " 8" and "0x8" are not numbers. They say why by their
- * return value only (the caller knows what the string is for and writes the sentence). */
+ * Readers take the whole string or refuse it: "8x", "", " 8" and "0x8" are not numbers. They say
+ * why by their return value only (the caller knows what the string is for and writes the
+ * sentence). */
 #ifndef CONVOY_BASE_TEXT_H
 #define CONVOY_BASE_TEXT_H
 
@@ -12,38 +14,42 @@
 
 enum text_result { TEXT_OK, TEXT_NOT_A_NUMBER, TEXT_OUT_OF_RANGE };
 
-/* Whole-string readers; *out is set only on TEXT_OK. Bounds are inclusive. Decimal only; no spaces, no
- * '+'. */
+/* Whole-string readers; *out is set only on TEXT_OK. Bounds are inclusive. Decimal only; no spaces,
+ * no '+'. */
 enum text_result text_i64(const char *s, int64_t min, int64_t max, int64_t *out);
-enum text_result text_f64(const char *s, double min, double max, double *out); /* "3e-4"; no inf, nan, hex */
+/* "3e-4"; no inf, nan, hex */
+enum text_result text_f64(const char *s, double min, double max, double *out);
 /* text_bytes — "64Mi", "1G", "1.5Gi", "500": k M G T (1000) and Ki Mi Gi Ti (1024), optional B. */
 enum text_result text_bytes(const char *s, int64_t min, int64_t max, int64_t *out);
-/* text_duration — "10s", "1.5m", "250ms", "2h", "1d"; a bare number is seconds. Out: milliseconds. */
+/* text_duration — "10s", "1.5m", "250ms", "2h", "1d"; a bare number is seconds. Out:
+ * milliseconds. */
 enum text_result text_duration(const char *s, int64_t min_ms, int64_t max_ms, int64_t *out_ms);
 bool text_bool(const char *s, bool *out); /* 1 0 true false yes no on off */
 
-/* text_copy, text_format — write at most cap bytes with the closing 0; false when the text was cut (text_copy
- * cuts at a character's edge). cap > 0. */
+/* text_copy, text_format — write at most cap bytes with the closing 0; false when the text was cut
+ * (text_copy cuts at a character's edge). cap > 0. */
 bool text_copy(char *out, size_t cap, const char *s);
 bool text_format(char *out, size_t cap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 bool text_starts(const char *s, const char *prefix);
 bool text_ends(const char *s, const char *suffix);
-/* text_distance — edits (insert, delete, replace, swap neighbours) from a to b without regard to case and
- * '_'; strings over 63 bytes count as far (999). For typo hints. */
+/* text_distance — edits (insert, delete, replace, swap neighbours) from a to b without regard to
+ * case and '_'; strings over 63 bytes count as far (999). For typo hints. */
 int text_distance(const char *a, const char *b);
-/* text_human — 1536 → "1.5 KiB"; text_count — 1410000 → "1.41M"; text_ms — 182.3 → "182 ms", 1120 → "1.12 s".
- * Not finite → "-". Return out. */
+/* text_human — 1536 → "1.5 KiB"; text_count — 1410000 → "1.41M"; text_ms — 182.3 → "182 ms", 1120 →
+ * "1.12 s". Not finite → "-". Return out. */
 const char *text_human(char *out, size_t cap, double bytes);
 const char *text_count(char *out, size_t cap, double n);
 const char *text_ms(char *out, size_t cap, double ms);
-/* text_mask — s with what could be a secret in addresses (scheme://) replaced by ***: user and password before the host,
- * and all behind a question mark. Up to the next blank or quote. Returns out. */
+/* text_mask — s with what could be a secret in addresses (scheme://) replaced by ***: user and
+ * password before the host, and all behind a question mark. Up to the next blank or quote. Returns
+ * out. */
 const char *text_mask(char *out, size_t cap, const char *s);
 /* text_span — milliseconds → "45s", "14m", "3h12m", "2d03h"; negative → "-". */
 const char *text_span(char *out, size_t cap, int64_t ms);
 
-/* A string that grows up to a ceiling given at creation. Zero-initialised with limit 0 means 1 MiB. */
+/* A string that grows up to a ceiling given at creation. Zero-initialised with limit 0 means 1
+ * MiB. */
 struct text {
     char *data; /* always 0-terminated once something was added; NULL when empty */
     size_t len;

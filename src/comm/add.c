@@ -1,4 +1,5 @@
-/* add — picks the level; the sums themselves are in add_cpu.c. Must not know ranks or transports. */
+/* add — picks the level; the sums themselves are in add_cpu.c. Must not know ranks or
+ * transports. */
 #include "comm/add.h"
 
 #ifdef __SSE2__
@@ -43,7 +44,10 @@ typedef void level_fn(const struct add *a);
 static level_fn *level_of(int level)
 {
 #if defined(__x86_64__)
-    return level >= 4 ? add_level_v4 : level == 3 ? add_level_v3 : level == 2 ? add_level_v2 : add_level_plain;
+    return level >= 4   ? add_level_v4
+           : level == 3 ? add_level_v3
+           : level == 2 ? add_level_v2
+                        : add_level_plain;
 #else
     (void)level;
     return add_level_plain;
@@ -59,8 +63,8 @@ static bool is_known(const struct add *a)
 
 void add_run(const struct add *a)
 {
-    ASSERTF(is_known(a) && a->nodes >= 1 && a->locals >= 1, "dtypes %d to %d, %d × %d sources", a->dtype_in,
-            a->dtype_out, a->nodes, a->locals);
+    ASSERTF(is_known(a) && a->nodes >= 1 && a->locals >= 1, "dtypes %d to %d, %d × %d sources",
+            a->dtype_in, a->dtype_out, a->nodes, a->locals);
     struct add now = *a;
     for (int o = 0; o < a->outs_n; o++)
         now.stream = now.stream && (uintptr_t)a->out[o] % 64 == 0;

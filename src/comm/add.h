@@ -1,8 +1,9 @@
-/* add — the sum of several buffers, element by element, in the order of order.h, at the speed of memory.
+/* add — the sum of several buffers, element by element, in the order of order.h, at the speed of
+ * memory.
  *
- * Vectorised for three levels of x86-64, picked once. The sum of an element depends on nothing but the sources and
- * their tree: not on its place, the number of elements, the level, or how a buffer is cut. Single thread. Must not know
- * ranks or transports. */
+ * Vectorised for three levels of x86-64, picked once. The sum of an element depends on nothing but
+ * the sources and their tree: not on its place, the number of elements, the level, or how a buffer
+ * is cut. Single thread. Must not know ranks or transports. */
 #ifndef CONVOY_COMM_ADD_H
 #define CONVOY_COMM_ADD_H
 
@@ -11,11 +12,15 @@
 
 #include "kernels/tensor.h"
 
-/* out[o][i] = Σ_s in[s][i] along order_plan_nodes(nodes, locals), the source of a slot being in[slot].
+/* out[o][i] = Σ_s in[s][i] along order_plan_nodes(nodes, locals), the source of a slot being
+ * in[slot].
  * in   nodes·locals sources of elems elements, dtype_in F32, F64 or BF16
- * out  outs_n buffers; dtype_out = dtype_in, or F32 from BF16, or BF16 from F32. Sums of BF16 are taken in fp32 and rounded
- *      once, to nearest even. An out may be one of the in (the same address), else they do not overlap.
- * stream  store past the caches: for what is larger than they are. Readable by others once add_run has returned and this
+ * out  outs_n buffers; dtype_out = dtype_in, or F32 from BF16, or BF16 from F32. Sums of BF16 are
+ *   taken in fp32 and rounded
+ *      once, to nearest even. An out may be one of the in (the same address), else they do not
+ *      overlap.
+ * stream  store past the caches: for what is larger than they are. Readable by others once add_run
+ *   has returned and this
  *      thread has passed a release. */
 struct add {
     const void *const *in;

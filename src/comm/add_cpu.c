@@ -1,7 +1,7 @@
-/* add_cpu — the sums of add.c for one level of x86-64: compiled for each (CPU_LEVEL 2, 3, 4, set by the Makefile), and
- * once without one, for any processor. Two ways: 64 elements at a time in registers (fp32, up to four sources, where the
- * tree is the same for every layout), and blocks in the first-level cache for everything else. Must not know which level
- * is chosen. */
+/* add_cpu — the sums of add.c for one level of x86-64: compiled for each (CPU_LEVEL 2, 3, 4, set by
+ * the Makefile), and once without one, for any processor. Two ways: 64 elements at a time in
+ * registers (fp32, up to four sources, where the tree is the same for every layout), and blocks in
+ * the first-level cache for everything else. Must not know which level is chosen. */
 #include "comm/add_level.h"
 
 #ifndef CPU_LEVEL
@@ -55,14 +55,15 @@ static inline __attribute__((always_inline)) void add_stream(float *to, const ad
 }
 
 /* Up to four sources: ((0+1)+(2+3)), ((0+1)+2): the same for nodes × locals = 1×n, n×1 and 2×2. */
-#define ADD_STEP(x, at)                                                                                      \
-    add_vec x = *(const add_vec *)(const void *)(in[0] + (at));                                              \
-    if (n > 1)                                                                                               \
-        x += *(const add_vec *)(const void *)(in[1] + (at));                                                 \
-    if (n == 3)                                                                                              \
-        x += *(const add_vec *)(const void *)(in[2] + (at));                                                 \
-    if (n == 4)                                                                                              \
-    x += *(const add_vec *)(const void *)(in[2] + (at)) + *(const add_vec *)(const void *)(in[3] + (at))
+#define ADD_STEP(x, at)                                         \
+    add_vec x = *(const add_vec *)(const void *)(in[0] + (at)); \
+    if (n > 1)                                                  \
+        x += *(const add_vec *)(const void *)(in[1] + (at));    \
+    if (n == 3)                                                 \
+        x += *(const add_vec *)(const void *)(in[2] + (at));    \
+    if (n == 4)                                                 \
+    x += *(const add_vec *)(const void *)(in[2] + (at)) +       \
+         *(const add_vec *)(const void *)(in[3] + (at))
 
 static inline __attribute__((always_inline)) int64_t few_n(const struct add *a, const int n)
 {
@@ -99,11 +100,16 @@ static inline __attribute__((always_inline)) int64_t few_n(const struct add *a, 
 static int64_t few(const struct add *a)
 {
     switch (a->nodes * a->locals) {
-    case 1: return few_n(a, 1);
-    case 2: return few_n(a, 2);
-    case 3: return few_n(a, 3);
-    case 4: return few_n(a, 4);
-    default: return 0;
+    case 1:
+        return few_n(a, 1);
+    case 2:
+        return few_n(a, 2);
+    case 3:
+        return few_n(a, 3);
+    case 4:
+        return few_n(a, 4);
+    default:
+        return 0;
     }
 }
 

@@ -1,4 +1,5 @@
-/* add_level — add_run at one level of x86-64 (add_cpu.c), for add.c, which picks it. plain: any processor. */
+/* add_level — add_run at one level of x86-64 (add_cpu.c), for add.c, which picks it. plain: any
+ * processor. */
 #ifndef CONVOY_COMM_ADD_LEVEL_H
 #define CONVOY_COMM_ADD_LEVEL_H
 

@@ -1,5 +1,5 @@
-/* comm — what all transports share: checks, numbers, deadlines, the first failure, times, the record of the call under
- * way. Must not know how anything is moved. */
+/* comm — what all transports share: checks, numbers, deadlines, the first failure, times, the
+ * record of the call under way. Must not know how anything is moved. */
 #include "comm/comm.h"
 
 #include <stdlib.h>
@@ -15,7 +15,8 @@
 
 #define ELEMS_MAX (INT64_MAX >> 16)
 
-/* The call under way, readable from any thread: every field is atomic, and `version` is odd while they are changed. */
+/* The call under way, readable from any thread: every field is atomic, and `version` is odd while
+ * they are changed. */
 struct comm_record {
     _Atomic uint32_t version;
     atomic_int kind;
@@ -57,14 +58,15 @@ static enum status check_config(const struct comm_config *config)
 {
     const struct comm_place *p = &config->place;
     if (p->ranks < 1 || p->ranks > COMM_RANKS_MAX || p->nodes < 1 || p->locals < 1 ||
-        (int64_t)p->nodes * p->locals != p->ranks || p->node < 0 || p->node >= p->nodes || p->local < 0 ||
-        p->local >= p->locals || p->rank != p->node * p->locals + p->local)
-        return FAIL(ST_BUG, "rank %d of %d cannot be worker %d of %d on node %d of %d", p->rank, p->ranks, p->local,
-                    p->locals, p->node, p->nodes);
+        (int64_t)p->nodes * p->locals != p->ranks || p->node < 0 || p->node >= p->nodes ||
+        p->local < 0 || p->local >= p->locals || p->rank != p->node * p->locals + p->local)
+        return FAIL(ST_BUG, "rank %d of %d cannot be worker %d of %d on node %d of %d", p->rank,
+                    p->ranks, p->local, p->locals, p->node, p->nodes);
     if (config->timeout_ms <= 0)
         return FAIL(ST_BUG, "a call may last %lld ms", (long long)config->timeout_ms);
     if (comm_ops_find(config->kind, p) == NULL)
-        return FAIL(ST_NO_DEVICE, "this build has no transport %d for %d nodes", (int)config->kind, p->nodes);
+        return FAIL(ST_NO_DEVICE, "this build has no transport %d for %d nodes", (int)config->kind,
+                    p->nodes);
     return ST_OK;
 }
 
@@ -85,8 +87,8 @@ static enum status new_root(struct comm_root **out)
 }
 
 /* root_ops: of the comm that a sub is made from, whose transport it keeps. */
-static enum status new_comm(const struct comm_config *config, struct comm_root *root, const struct comm_ops *root_ops,
-                            struct comm **out)
+static enum status new_comm(const struct comm_config *config, struct comm_root *root,
+                            const struct comm_ops *root_ops, struct comm **out)
 {
     struct comm *comm = calloc(1, sizeof(*comm));
     if (comm == NULL)
@@ -102,7 +104,8 @@ static enum status new_comm(const struct comm_config *config, struct comm_root *
 /* A call of opening: not recorded, numbered 0. */
 static void begin_opening(struct comm *comm, struct comm_call *call, enum comm_call_kind kind)
 {
-    *call = (struct comm_call){.kind = kind, .dtype = DTYPE_U8, .peer = -1, .entered_ns = clock_ns()};
+    *call =
+        (struct comm_call){.kind = kind, .dtype = DTYPE_U8, .peer = -1, .entered_ns = clock_ns()};
     comm->wire.call = call;
     comm->wire.spins = comm->root->has_cores;
 }
@@ -122,7 +125,8 @@ enum status comm_begin_open(const struct comm_config *config, struct comm **out,
     }
     const struct comm_place *place = &config->place;
     root->has_cores =
-        !config->is_crowded && (config->kind == COMM_KIND_MEM ? place->ranks : place->locals) <= task_cores();
+        !config->is_crowded &&
+        (config->kind == COMM_KIND_MEM ? place->ranks : place->locals) <= task_cores();
     struct comm_call call;
     begin_opening(comm, &call, COMM_CALL_OPEN);
     st = comm->wire.ops->begin_open(&comm->wire, address, address_bytes);
@@ -158,7 +162,8 @@ static bool has_failed(const struct comm_root *root)
     return atomic_load_explicit(&root->failed, memory_order_acquire);
 }
 
-enum status comm_end_open(struct comm *comm, int64_t generation, const void *addresses, const int64_t *bytes)
+enum status comm_end_open(struct comm *comm, int64_t generation, const void *addresses,
+                          const int64_t *bytes)
 {
     struct comm_call call;
     comm->wire.config.generation = generation;
@@ -217,7 +222,8 @@ const char *comm_why(const struct comm *comm) { return comm->wire.why; }
 
 /* ---- the record ---- */
 
-static void record_one(struct comm_record *record, const struct comm_call *call, enum comm_call_kind kind, int64_t at_ns)
+static void record_one(struct comm_record *record, const struct comm_call *call,
+                       enum comm_call_kind kind, int64_t at_ns)
 {
     atomic_fetch_add_explicit(&record->version, 1, memory_order_acq_rel);
     atomic_store_explicit(&record->kind, (int)kind, memory_order_release);
@@ -236,7 +242,8 @@ static void record(struct comm *comm, const struct comm_call *call, enum comm_ca
 
 void comm_now(const struct comm *comm, struct comm_now *out)
 {
-    struct comm_record *from = (struct comm_record *)(uintptr_t)&comm->record; /* atomic loads want it so */
+    /* atomic loads want it so */
+    struct comm_record *from = (struct comm_record *)(uintptr_t)&comm->record;
     enum comm_call_kind kind;
     uint32_t before, after;
     do {
@@ -269,8 +276,9 @@ static void add_to(struct comm *comm, int64_t busy_ns, int64_t wait_ns, int64_t 
 
 /* ---- carrying out ---- */
 
-/* Numbered when carried out: that order is the same on all ranks, whatever threads make the calls. A sub's making is
- * numbered 0, and a message between two is counted apart: not all ranks make these. */
+/* Numbered when carried out: that order is the same on all ranks, whatever threads make the calls.
+ * A sub's making is numbered 0, and a message between two is counted apart: not all ranks make
+ * these. */
 static void number(struct comm *comm, struct comm_call *call)
 {
     if (call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV)
@@ -293,13 +301,17 @@ static enum status carry_out(struct comm *comm, struct comm_call *call, bool is_
     wire->rests = !is_callers;
     wire->queue = is_callers || comm->root->lift != NULL ? NULL : comm->root->queue;
     const struct comm_config *config = &wire->config;
-    enum status st = config->is_aborted != NULL && config->is_aborted(config->arg) ? comm_ops_check(wire) : ST_OK;
+    enum status st = config->is_aborted != NULL && config->is_aborted(config->arg)
+                         ? comm_ops_check(wire)
+                         : ST_OK;
     if (st == ST_OK)
-        st = comm->root->lift != NULL ? comm_lift_run(comm->root->lift, wire, call) : comm_ops_work(wire, call);
+        st = comm->root->lift != NULL ? comm_lift_run(comm->root->lift, wire, call)
+                                      : comm_ops_work(wire, call);
     wire->call = NULL;
     record(comm, call, COMM_CALL_NONE);
     int64_t ns = clock_ns() - call->entered_ns;
-    add_to(comm, ns, is_callers ? ns : 0, atomic_exchange_explicit(&wire->bytes_sent, 0, memory_order_relaxed));
+    add_to(comm, ns, is_callers ? ns : 0,
+           atomic_exchange_explicit(&wire->bytes_sent, 0, memory_order_relaxed));
     if (st != ST_OK)
         fail_first(comm->root, st);
     return st;
@@ -331,7 +343,8 @@ static void wait_ticket(struct comm *comm, int64_t ticket)
 
 enum status comm_after(struct comm *comm, struct stream *s)
 {
-    return comm->root->lift != NULL ? comm_lift_mark(comm->root->lift, s, &comm->root->mark) : ST_OK;
+    return comm->root->lift != NULL ? comm_lift_mark(comm->root->lift, s, &comm->root->mark)
+                                    : ST_OK;
 }
 
 static struct mark *take_mark(struct comm_root *root)
@@ -351,7 +364,8 @@ static enum status run(struct comm *comm, struct comm_call call)
     return carry_out(comm, &call, true);
 }
 
-static enum status put(struct comm *comm, const struct comm_queue_item *item, struct comm_ticket *ticket)
+static enum status put(struct comm *comm, const struct comm_queue_item *item,
+                       struct comm_ticket *ticket)
 {
     if (has_failed(comm->root))
         return fail_again(comm->root);
@@ -366,12 +380,14 @@ static enum status begin(struct comm *comm, struct comm_call call, struct comm_t
     return put(comm, &(struct comm_queue_item){.comm = comm, .call = call}, ticket);
 }
 
-enum status comm_job_begin(struct comm *comm, enum status (*job)(void *arg), void *arg, struct comm_ticket *ticket)
+enum status comm_job_begin(struct comm *comm, enum status (*job)(void *arg), void *arg,
+                           struct comm_ticket *ticket)
 {
     return put(comm, &(struct comm_queue_item){.comm = comm, .job = job, .arg = arg}, ticket);
 }
 
-/* A call before the first failure has succeeded, but who waits for it may as well learn now that all is over. */
+/* A call before the first failure has succeeded, but who waits for it may as well learn now that
+ * all is over. */
 enum status comm_wait(struct comm *comm, struct comm_ticket ticket)
 {
     if (ticket.sequence < 1 || ticket.sequence > comm_queue_last(comm->root->queue))
@@ -383,7 +399,10 @@ enum status comm_wait(struct comm *comm, struct comm_ticket ticket)
 
 /* ---- checks, numbers ---- */
 
-static bool is_summed(enum dtype dtype) { return dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype == DTYPE_BF16; }
+static bool is_summed(enum dtype dtype)
+{
+    return dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype == DTYPE_BF16;
+}
 
 static enum status check_elems(const char *name, enum dtype dtype, int64_t elems, const void *data)
 {
@@ -395,7 +414,8 @@ static enum status check_elems(const char *name, enum dtype dtype, int64_t elems
 }
 
 /* Both ends of a collective with two buffers, of which this rank has ins and outs elements. */
-static enum status check_pair(enum comm_call_kind kind, struct tensor out, int64_t outs, struct tensor in, int64_t ins)
+static enum status check_pair(enum comm_call_kind kind, struct tensor out, int64_t outs,
+                              struct tensor in, int64_t ins)
 {
     const char *name = comm_ops_call(kind);
     TRY(check_elems(name, in.dtype, ins, in.data));
@@ -411,20 +431,23 @@ static enum status check_peer(const struct comm *comm, const char *name, int pee
 {
     const struct comm_place *place = comm_place(comm);
     if (peer < 0 || peer >= place->ranks || (!may_be_self && peer == place->rank))
-        return FAIL(ST_BUG, "%s of rank %d with rank %d of %d", name, place->rank, peer, place->ranks);
+        return FAIL(ST_BUG, "%s of rank %d with rank %d of %d", name, place->rank, peer,
+                    place->ranks);
     return ST_OK;
 }
 
-static struct comm_call call_of(enum comm_call_kind kind, struct tensor out, const void *in, int64_t elems, int peer)
+static struct comm_call call_of(enum comm_call_kind kind, struct tensor out, const void *in,
+                                int64_t elems, int peer)
 {
     return (struct comm_call){
         .kind = kind, .dtype = out.dtype, .peer = peer, .elems = elems, .out = out.data, .in = in};
 }
 
-static enum status prepare(struct comm *comm, enum comm_call_kind kind, struct tensor out, struct tensor in,
-                           int64_t elems, struct comm_call *call)
+static enum status prepare(struct comm *comm, enum comm_call_kind kind, struct tensor out,
+                           struct tensor in, int64_t elems, struct comm_call *call)
 {
-    TRY(check_elems(comm_ops_call(kind), in.dtype, elems, call)); /* the number, before it is cut in parts */
+    /* the number, before it is cut in parts */
+    TRY(check_elems(comm_ops_call(kind), in.dtype, elems, call));
     const struct comm_place *place = comm_place(comm);
     int64_t part = order_extent(elems, place->ranks, place->rank).elems;
     TRY(check_pair(kind, out, kind == COMM_CALL_REDUCE_SCATTER ? part : elems, in,
@@ -440,7 +463,8 @@ enum status comm_all_reduce(struct comm *comm, struct tensor out, struct tensor 
     return run(comm, call);
 }
 
-enum status comm_reduce_scatter(struct comm *comm, struct tensor out, struct tensor in, int64_t elems)
+enum status comm_reduce_scatter(struct comm *comm, struct tensor out, struct tensor in,
+                                int64_t elems)
 {
     struct comm_call call;
     TRY(prepare(comm, COMM_CALL_REDUCE_SCATTER, out, in, elems, &call));
@@ -454,34 +478,37 @@ enum status comm_all_gather(struct comm *comm, struct tensor out, struct tensor 
     return run(comm, call);
 }
 
-enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor in, int64_t part_elems)
+enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor in,
+                            int64_t part_elems)
 {
     int ranks = comm_place(comm)->ranks;
-    TRY(check_elems("all_to_all", in.dtype, part_elems, &out)); /* the number, before it is multiplied */
+    /* the number, before it is multiplied */
+    TRY(check_elems("all_to_all", in.dtype, part_elems, &out));
     if (part_elems > ELEMS_MAX / ranks)
-        return FAIL(ST_BUG, "all_to_all of %d parts of %lld elements", ranks, (long long)part_elems);
+        return FAIL(ST_BUG, "all_to_all of %d parts of %lld elements", ranks,
+                    (long long)part_elems);
     TRY(check_pair(COMM_CALL_ALL_TO_ALL, out, part_elems * ranks, in, part_elems * ranks));
     return run(comm, call_of(COMM_CALL_ALL_TO_ALL, out, in.data, part_elems, -1));
 }
 
-enum status comm_all_reduce_begin(struct comm *comm, struct tensor out, struct tensor in, int64_t elems,
-                                  struct comm_ticket *ticket)
+enum status comm_all_reduce_begin(struct comm *comm, struct tensor out, struct tensor in,
+                                  int64_t elems, struct comm_ticket *ticket)
 {
     struct comm_call call;
     TRY(prepare(comm, COMM_CALL_ALL_REDUCE, out, in, elems, &call));
     return begin(comm, call, ticket);
 }
 
-enum status comm_reduce_scatter_begin(struct comm *comm, struct tensor out, struct tensor in, int64_t elems,
-                                      struct comm_ticket *ticket)
+enum status comm_reduce_scatter_begin(struct comm *comm, struct tensor out, struct tensor in,
+                                      int64_t elems, struct comm_ticket *ticket)
 {
     struct comm_call call;
     TRY(prepare(comm, COMM_CALL_REDUCE_SCATTER, out, in, elems, &call));
     return begin(comm, call, ticket);
 }
 
-enum status comm_all_gather_begin(struct comm *comm, struct tensor out, struct tensor in, int64_t elems,
-                                  struct comm_ticket *ticket)
+enum status comm_all_gather_begin(struct comm *comm, struct tensor out, struct tensor in,
+                                  int64_t elems, struct comm_ticket *ticket)
 {
     struct comm_call call;
     TRY(prepare(comm, COMM_CALL_ALL_GATHER, out, in, elems, &call));
@@ -528,7 +555,8 @@ static enum status alloc_piece(struct comm *comm, int64_t bytes, void **out)
     comm->pieces = more;
     bool is_on_device = dev_is_apart(dev);
     TRY(is_on_device ? dev_alloc(dev, (size_t)bytes, out) : comm_ops_map(bytes, out));
-    comm->pieces[comm->pieces_n++] = (struct comm_piece){.data = *out, .bytes = bytes, .is_on_device = is_on_device};
+    comm->pieces[comm->pieces_n++] =
+        (struct comm_piece){.data = *out, .bytes = bytes, .is_on_device = is_on_device};
     return ST_OK;
 }
 
@@ -536,8 +564,8 @@ enum status comm_alloc(struct comm *comm, int64_t bytes, void **out)
 {
     if (bytes < 1 || bytes > ELEMS_MAX)
         return FAIL(ST_BUG, "%lld bytes for communication", (long long)bytes);
-    if (comm->wire.ops->alloc == NULL || comm->parent != NULL || comm->wire.config.place.locals == 1 ||
-        dev_is_apart(comm->wire.config.dev))
+    if (comm->wire.ops->alloc == NULL || comm->parent != NULL ||
+        comm->wire.config.place.locals == 1 || dev_is_apart(comm->wire.config.dev))
         return alloc_piece(comm, bytes, out);
     struct comm_call call;
     begin_opening(comm, &call, COMM_CALL_ALLOC);
@@ -547,7 +575,8 @@ enum status comm_alloc(struct comm *comm, int64_t bytes, void **out)
 }
 
 /* Where this rank stands among `ranks`; false when it is not there or they do not ascend. */
-static bool place_among(const struct comm_place *place, const int *ranks, int n, struct comm_place *out)
+static bool place_among(const struct comm_place *place, const int *ranks, int n,
+                        struct comm_place *out)
 {
     int at = -1;
     for (int i = 0; i < n; i++) {
@@ -582,8 +611,8 @@ enum status comm_sub(struct comm *comm, const int *ranks, int ranks_n, struct co
 {
     struct comm_config config = comm->wire.config;
     if (ranks_n < 1 || !place_among(comm_place(comm), ranks, ranks_n, &config.place))
-        return FAIL(ST_BUG, "a group of %d of %d ranks in which rank %d is not, or out of order", ranks_n,
-                    comm_place(comm)->ranks, comm_place(comm)->rank);
+        return FAIL(ST_BUG, "a group of %d of %d ranks in which rank %d is not, or out of order",
+                    ranks_n, comm_place(comm)->ranks, comm_place(comm)->rank);
     struct comm *sub;
     TRY(new_comm(&config, comm->root, comm->wire.ops, &sub));
     enum status st = sub_wire(comm, ranks, ranks_n, sub);

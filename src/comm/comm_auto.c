@@ -1,9 +1,9 @@
-/* comm_auto — nccl where every rank has it, else ucx: decided when all addresses are known, by the same rule on
- * every rank.
+/* comm_auto — nccl where every rank has it, else ucx: decided when all addresses are known, by the
+ * same rule on every rank.
  *
- * Both are begun; a rank's address holds both. What is not taken is closed before the other meets its peers. That a rank
- * has no NCCL is no failure; that NCCL, once taken, fails is one: nothing changes its way silently. Must not know what is
- * moved. */
+ * Both are begun; a rank's address holds both. What is not taken is closed before the other meets
+ * its peers. That a rank has no NCCL is no failure; that NCCL, once taken, fails is one: nothing
+ * changes its way silently. Must not know what is moved. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,8 +36,8 @@ static void close_one(struct comm_wire *wire, const struct comm_ops *ops, void *
     wire->state = kept;
 }
 
-static enum status begin_one(struct comm_wire *wire, const struct comm_ops *ops, void *address, int64_t *bytes,
-                             void **state)
+static enum status begin_one(struct comm_wire *wire, const struct comm_ops *ops, void *address,
+                             int64_t *bytes, void **state)
 {
     void *kept = wire->state;
     wire->state = NULL;
@@ -49,14 +49,15 @@ static enum status begin_one(struct comm_wire *wire, const struct comm_ops *ops,
 }
 
 /* Without NCCL nothing is lost: why is said on this rank, that it is so to all. */
-static int64_t begin_nccl(struct comm_wire *wire, struct comm_auto *state, void *address, int64_t room)
+static int64_t begin_nccl(struct comm_wire *wire, struct comm_auto *state, void *address,
+                          int64_t room)
 {
     char own[COMM_ADDRESS_MAX];
     int64_t bytes = 0;
     enum status st = begin_one(wire, &comm_nccl_ops, own, &bytes, &state->nccl_state);
     if (st == ST_OK && bytes > room)
-        st = FAIL(ST_NO_DEVICE, "its address does not fit beside UCX's: %lld bytes in %lld", (long long)bytes,
-                  (long long)room);
+        st = FAIL(ST_NO_DEVICE, "its address does not fit beside UCX's: %lld bytes in %lld",
+                  (long long)bytes, (long long)room);
     if (st == ST_OK) {
         memcpy(address, own, (size_t)bytes);
         return bytes;
@@ -80,12 +81,15 @@ static enum status begin_open(struct comm_wire *wire, void *address, int64_t *ad
     state->ucx = comm_ops_find(COMM_KIND_UCX, &wire->config.place);
     TRY(begin_one(wire, state->ucx, ucx, &bytes, &state->ucx_state));
     if (bytes > COMM_ADDRESS_MAX - (int64_t)sizeof card)
-        return FAIL(ST_NO_DEVICE, "this rank's network address takes %lld bytes: it has many network devices; choose some "
-                    "with UCX_NET_DEVICES", (long long)bytes);
+        return FAIL(ST_NO_DEVICE,
+                    "this rank's network address takes %lld bytes: it has many network devices; "
+                    "choose some with UCX_NET_DEVICES",
+                    (long long)bytes);
     char *at = (char *)address + sizeof card;
     memcpy(at, ucx, (size_t)bytes);
     card.ucx_bytes = (int32_t)bytes;
-    card.nccl_bytes = (int32_t)begin_nccl(wire, state, at + bytes, COMM_ADDRESS_MAX - (int64_t)sizeof card - bytes);
+    card.nccl_bytes = (int32_t)begin_nccl(wire, state, at + bytes,
+                                          COMM_ADDRESS_MAX - (int64_t)sizeof card - bytes);
     dev_info(wire->config.dev, &info);
     text_copy(card.bus, sizeof card.bus, info.bus);
     memcpy(address, &card, sizeof card);
@@ -96,15 +100,18 @@ static enum status begin_open(struct comm_wire *wire, void *address, int64_t *ad
 /* ---- the choice ---- */
 
 /* Of a rank's address: what other ranks sent is not trusted to be whole. */
-static enum status read_card(const void *addresses, const int64_t *bytes, int rank, struct card *out)
+static enum status read_card(const void *addresses, const int64_t *bytes, int rank,
+                             struct card *out)
 {
     memset(out, 0, sizeof *out);
     if (bytes[rank] >= (int64_t)sizeof *out)
         memcpy(out, (const char *)addresses + (size_t)rank * COMM_ADDRESS_MAX, sizeof *out);
     if (bytes[rank] < (int64_t)sizeof *out || out->ucx_bytes < 0 || out->nccl_bytes < 0 ||
         (int64_t)sizeof *out + out->ucx_bytes + out->nccl_bytes != bytes[rank])
-        return FAIL(ST_DISAGREE, "rank %d chooses its transport otherwise (%lld bytes); give all nodes the same BACKEND",
-                    rank, (long long)bytes[rank]);
+        return FAIL(
+            ST_DISAGREE,
+            "rank %d chooses its transport otherwise (%lld bytes); give all nodes the same BACKEND",
+            rank, (long long)bytes[rank]);
     out->bus[sizeof out->bus - 1] = 0;
     return ST_OK;
 }
@@ -120,7 +127,8 @@ static int find_shared_gpu(const struct comm_place *place, const struct card *ca
 }
 
 /* The sentence and the choice. */
-static bool takes_nccl(const struct comm_place *place, const struct card *cards, char *why, size_t cap)
+static bool takes_nccl(const struct comm_place *place, const struct card *cards, char *why,
+                       size_t cap)
 {
     struct text who = {.limit = 128};
     int without = 0, shared;
@@ -132,32 +140,36 @@ static bool takes_nccl(const struct comm_place *place, const struct card *cards,
         without++;
     }
     if (without > 0)
-        text_format(why, cap, "NCCL is not on %s %s%s of %d, whose logs say why", without > 1 ? "ranks" : "rank",
-                    who.data != NULL ? who.data : "?", without > NAMED_MAX ? " and more" : "", place->ranks);
+        text_format(why, cap, "NCCL is not on %s %s%s of %d, whose logs say why",
+                    without > 1 ? "ranks" : "rank", who.data != NULL ? who.data : "?",
+                    without > NAMED_MAX ? " and more" : "", place->ranks);
     text_free(&who);
     if (without > 0)
         return false;
     shared = find_shared_gpu(place, cards);
     if (shared >= 0)
-        text_format(why, cap, "NCCL refuses two ranks on one GPU, and rank %d shares %s", shared, cards[shared].bus);
+        text_format(why, cap, "NCCL refuses two ranks on one GPU, and rank %d shares %s", shared,
+                    cards[shared].bus);
     else
         text_format(why, cap, "all %d ranks have NCCL", place->ranks);
     return shared < 0;
 }
 
 /* The addresses of one of the two, as end_open takes them. */
-static void extract(const void *addresses, const struct card *cards, int ranks, bool is_nccl, char *out, int64_t *bytes)
+static void extract(const void *addresses, const struct card *cards, int ranks, bool is_nccl,
+                    char *out, int64_t *bytes)
 {
     for (int rank = 0; rank < ranks; rank++) {
         const size_t at = (size_t)rank * COMM_ADDRESS_MAX;
         bytes[rank] = is_nccl ? cards[rank].nccl_bytes : cards[rank].ucx_bytes;
-        memcpy(out + at, (const char *)addresses + at + sizeof *cards + (is_nccl ? cards[rank].ucx_bytes : 0),
+        memcpy(out + at,
+               (const char *)addresses + at + sizeof *cards + (is_nccl ? cards[rank].ucx_bytes : 0),
                (size_t)bytes[rank]);
     }
 }
 
-static enum status choose(struct comm_wire *wire, const void *addresses, const int64_t *bytes, struct card *cards,
-                          char *own, int64_t *own_bytes)
+static enum status choose(struct comm_wire *wire, const void *addresses, const int64_t *bytes,
+                          struct card *cards, char *own, int64_t *own_bytes)
 {
     struct comm_auto *state = wire->state;
     const struct comm_place *place = &wire->config.place;
@@ -165,7 +177,8 @@ static enum status choose(struct comm_wire *wire, const void *addresses, const i
         TRY(read_card(addresses, bytes, rank, &cards[rank]));
     bool is_nccl = takes_nccl(place, cards, wire->why, sizeof wire->why);
     extract(addresses, cards, place->ranks, is_nccl, own, own_bytes);
-    close_one(wire, is_nccl ? state->ucx : &comm_nccl_ops, is_nccl ? &state->ucx_state : &state->nccl_state);
+    close_one(wire, is_nccl ? state->ucx : &comm_nccl_ops,
+              is_nccl ? &state->ucx_state : &state->nccl_state);
     wire->ops = is_nccl ? &comm_nccl_ops : state->ucx;
     wire->state = is_nccl ? state->nccl_state : state->ucx_state;
     free(state);

@@ -6,7 +6,8 @@
 #include "base/must.h"
 #include "comm/comm_lift.h"
 
-/* Of slots: pieces that a wire of 50 GB/s takes some ten microseconds for, where there are few ranks. */
+/* Of slots: pieces that a wire of 50 GB/s takes some ten microseconds for, where there are few
+ * ranks. */
 #define SLOTS_BYTES ((int64_t)64 << 20)
 #define PIECE_MOST ((int64_t)4 << 20)
 #define PIECE_LEAST ((int64_t)256 << 10)
@@ -21,8 +22,8 @@ static int64_t piece_bytes(int ranks)
     return bytes > PIECE_MOST ? PIECE_MOST : bytes < PIECE_LEAST ? PIECE_LEAST : bytes;
 }
 
-static enum status open_flow(struct comm_direct *d, struct flow *flow, struct ucx *ucx, int group, const int *world,
-                             int n, int me)
+static enum status open_flow(struct comm_direct *d, struct flow *flow, struct ucx *ucx, int group,
+                             const int *world, int n, int me)
 {
     *flow = (struct flow){.ucx = ucx,
                           .group = group,
@@ -36,8 +37,8 @@ static enum status open_flow(struct comm_direct *d, struct flow *flow, struct uc
     return flow_open(flow, piece_bytes(n));
 }
 
-enum status comm_direct_open(struct comm_direct *d, const struct comm_wire *wire, struct ucx *ucx, int group,
-                             const int *world)
+enum status comm_direct_open(struct comm_direct *d, const struct comm_wire *wire, struct ucx *ucx,
+                             int group, const int *world)
 {
     const struct comm_place *place = &wire->config.place;
     *d = (struct comm_direct){.dev = wire->config.dev,
@@ -49,7 +50,8 @@ enum status comm_direct_open(struct comm_direct *d, const struct comm_wire *wire
     d->inside_world = calloc((size_t)place->locals, sizeof(*d->inside_world));
     d->parts = calloc((size_t)place->ranks, sizeof(*d->parts));
     d->row_parts = calloc((size_t)place->nodes, sizeof(*d->row_parts));
-    if (d->line_world == NULL || d->inside_world == NULL || d->parts == NULL || d->row_parts == NULL)
+    if (d->line_world == NULL || d->inside_world == NULL || d->parts == NULL ||
+        d->row_parts == NULL)
         return FAIL(ST_RETRY, "out of memory: a group of %d ranks", place->ranks);
     for (int v = 0; v < d->nodes; v++)
         d->line_world[v] = world[v * d->locals + d->local];
@@ -58,7 +60,9 @@ enum status comm_direct_open(struct comm_direct *d, const struct comm_wire *wire
     TRY(dev_enter(d->dev));
     TRY(dev_stream_open(d->dev, &d->stream));
     TRY(open_flow(d, &d->line, ucx, group, d->line_world, d->nodes, d->node));
-    return d->locals > 1 ? open_flow(d, &d->inside, ucx, group, d->inside_world, d->locals, d->local) : ST_OK;
+    return d->locals > 1
+               ? open_flow(d, &d->inside, ucx, group, d->inside_world, d->locals, d->local)
+               : ST_OK;
 }
 
 void comm_direct_close(struct comm_direct *d)
@@ -79,10 +83,12 @@ void comm_direct_close(struct comm_direct *d)
 
 static int me(const struct comm_direct *d) { return d->node * d->locals + d->local; }
 
-/* The ranks' parts of the buffer, and this worker's row: its own and those of its number on the other nodes. */
+/* The ranks' parts of the buffer, and this worker's row: its own and those of its number on the
+ * other nodes. */
 static enum status deal(struct comm_direct *d, const struct comm_call *call)
 {
-    const int64_t each = (int64_t)dtype_bytes(call->dtype) + (call->dtype == DTYPE_BF16 ? (int64_t)sizeof(float) : 0);
+    const int64_t each = (int64_t)dtype_bytes(call->dtype) +
+                         (call->dtype == DTYPE_BF16 ? (int64_t)sizeof(float) : 0);
     for (int r = 0; r < d->nodes * d->locals; r++)
         d->parts[r] = order_extent(call->elems, d->nodes * d->locals, r);
     d->row_elems = order_row(call->elems, d->nodes, d->locals, d->local, d->row_parts);
@@ -108,7 +114,8 @@ static enum status put(struct comm_direct *d, const struct comm_call *call, int 
     return to == from || bytes == 0 ? ST_OK : dev_copy(d->stream, to, from, bytes);
 }
 
-enum status comm_direct_begin(struct comm_direct *d, const struct comm_wire *wire, const struct comm_call *call)
+enum status comm_direct_begin(struct comm_direct *d, const struct comm_wire *wire,
+                              const struct comm_call *call)
 {
     TRY(deal(d, call));
     TRY(dev_wait(d->stream, call->mark));
@@ -123,8 +130,8 @@ enum status comm_direct_end(struct comm_direct *d, const struct comm_wire *wire)
 /* ---- inside the nodes, between them, inside again ---- */
 
 /* Each worker gets its node's sums of its row; in fp32 where the call's are BF16. */
-static enum status reduce_inside(struct comm_direct *d, const struct comm_call *call, struct flow_call flow,
-                                 struct ucx_wait *wait)
+static enum status reduce_inside(struct comm_direct *d, const struct comm_call *call,
+                                 struct flow_call flow, struct ucx_wait *wait)
 {
     flow.in = call->in;
     flow.dtype = call->dtype;
@@ -138,24 +145,26 @@ static enum status reduce_inside(struct comm_direct *d, const struct comm_call *
 }
 
 /* Finished rows come together in `out`: from `row`, but this rank's own part from `own`. */
-static enum status gather_inside(struct comm_direct *d, const struct comm_call *call, struct flow_call flow, char *row,
-                                 char *own, struct ucx_wait *wait)
+static enum status gather_inside(struct comm_direct *d, const struct comm_call *call,
+                                 struct flow_call flow, char *row, char *own, struct ucx_wait *wait)
 {
     flow.out = call->out;
     flow.dtype = flow.dtype_out = call->dtype;
     for (int v = 0; v < d->nodes; v++) {
         flow.parts = d->parts + v * d->locals;
-        flow.own_out = v == d->node ? own : row + d->row_parts[v].first * (int64_t)dtype_bytes(call->dtype);
+        flow.own_out =
+            v == d->node ? own : row + d->row_parts[v].first * (int64_t)dtype_bytes(call->dtype);
         TRY(put(d, call, v * d->locals + d->local, flow.own_out));
         TRY(flow_run(&d->inside, &flow, wait));
     }
     return ST_OK;
 }
 
-/* The sums: of one worker a node straight from the buffer, of several from the row. out NULL: this rank's part
- * goes to own_out alone. */
-static enum status reduce_between(struct comm_direct *d, const struct comm_call *call, struct flow_call flow, char *out,
-                                  char *own_out, struct ucx_wait *wait)
+/* The sums: of one worker a node straight from the buffer, of several from the row. out NULL: this
+ * rank's part goes to own_out alone. */
+static enum status reduce_between(struct comm_direct *d, const struct comm_call *call,
+                                  struct flow_call flow, char *out, char *own_out,
+                                  struct ucx_wait *wait)
 {
     bool is_row = d->locals > 1;
     flow.in = is_row ? d->row : call->in;
@@ -167,8 +176,8 @@ static enum status reduce_between(struct comm_direct *d, const struct comm_call 
     return flow_run(&d->line, &flow, wait);
 }
 
-static enum status all_reduce(struct comm_direct *d, const struct comm_call *call, struct flow_call flow,
-                              struct ucx_wait *wait)
+static enum status all_reduce(struct comm_direct *d, const struct comm_call *call,
+                              struct flow_call flow, struct ucx_wait *wait)
 {
     const int64_t each = (int64_t)dtype_bytes(call->dtype);
     char *out = call->out;
@@ -181,16 +190,16 @@ static enum status all_reduce(struct comm_direct *d, const struct comm_call *cal
     return gather_inside(d, call, flow, row, own, wait);
 }
 
-static enum status reduce_scatter(struct comm_direct *d, const struct comm_call *call, struct flow_call flow,
-                                  struct ucx_wait *wait)
+static enum status reduce_scatter(struct comm_direct *d, const struct comm_call *call,
+                                  struct flow_call flow, struct ucx_wait *wait)
 {
     if (d->locals > 1)
         TRY(reduce_inside(d, call, flow, wait));
     return reduce_between(d, call, flow, NULL, call->out, wait);
 }
 
-static enum status all_gather(struct comm_direct *d, const struct comm_call *call, struct flow_call flow,
-                              struct ucx_wait *wait)
+static enum status all_gather(struct comm_direct *d, const struct comm_call *call,
+                              struct flow_call flow, struct ucx_wait *wait)
 {
     char *own = (char *)(uintptr_t)call->in;
     flow.dtype = flow.dtype_out = call->dtype;
@@ -203,26 +212,32 @@ static enum status all_gather(struct comm_direct *d, const struct comm_call *cal
     return d->locals > 1 ? gather_inside(d, call, flow, d->row, own, wait) : ST_OK;
 }
 
-static enum status broadcast(struct comm_direct *d, const struct comm_call *call, struct flow_call flow,
-                             struct ucx_wait *wait)
+static enum status broadcast(struct comm_direct *d, const struct comm_call *call,
+                             struct flow_call flow, struct ucx_wait *wait)
 {
     const int64_t bytes = comm_ops_bytes(call);
     flow.out = call->out;
     if (d->local == call->peer % d->locals)
         TRY(flow_chain(&d->line, &flow, bytes, call->peer / d->locals, wait));
-    return d->locals > 1 ? flow_chain(&d->inside, &flow, bytes, call->peer % d->locals, wait) : ST_OK;
+    return d->locals > 1 ? flow_chain(&d->inside, &flow, bytes, call->peer % d->locals, wait)
+                         : ST_OK;
 }
 
-enum status comm_direct_run(struct comm_direct *d, const struct comm_call *call, enum status (*turn)(void *arg),
-                            void *arg, struct ucx_wait *wait)
+enum status comm_direct_run(struct comm_direct *d, const struct comm_call *call,
+                            enum status (*turn)(void *arg), void *arg, struct ucx_wait *wait)
 {
     struct flow_call flow = {.sequence = call->sequence, .turn = turn, .arg = arg};
     switch (call->kind) {
-    case COMM_CALL_ALL_REDUCE: return all_reduce(d, call, flow, wait);
-    case COMM_CALL_REDUCE_SCATTER: return reduce_scatter(d, call, flow, wait);
-    case COMM_CALL_ALL_GATHER: return all_gather(d, call, flow, wait);
-    case COMM_CALL_BROADCAST: return broadcast(d, call, flow, wait);
-    default: break;
+    case COMM_CALL_ALL_REDUCE:
+        return all_reduce(d, call, flow, wait);
+    case COMM_CALL_REDUCE_SCATTER:
+        return reduce_scatter(d, call, flow, wait);
+    case COMM_CALL_ALL_GATHER:
+        return all_gather(d, call, flow, wait);
+    case COMM_CALL_BROADCAST:
+        return broadcast(d, call, flow, wait);
+    default:
+        break;
     }
     ASSERTF(false, "call %d", (int)call->kind);
     return ST_BUG;

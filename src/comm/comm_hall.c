@@ -1,9 +1,10 @@
 /* comm_hall — meetings, waiting, and messages between two. Must not know what is summed.
  *
- * Waiting: look for a moment (where there is a core for each rank), then offer the processor to others between looks, then
- * sleep in a futex on the word that must change. The word's owner writes it and then looks for sleepers; a sleeper
- * counts itself and then looks at the word; all four are sequentially consistent, so one of the two sees the other.
- * Sleeps are short anyway, for the abort flag and the deadline must be looked at. */
+ * Waiting: look for a moment (where there is a core for each rank), then offer the processor to
+ * others between looks, then sleep in a futex on the word that must change. The word's owner writes
+ * it and then looks for sleepers; a sleeper counts itself and then looks at the word; all four are
+ * sequentially consistent, so one of the two sees the other. Sleeps are short anyway, for the abort
+ * flag and the deadline must be looked at. */
 #include "comm/comm_hall.h"
 
 #include <sched.h>
@@ -12,16 +13,16 @@
 #include "base/clock.h"
 #include "base/must.h"
 
-#define LOOKS 64           /* before the processor is offered to others */
-#define SPIN_NS 100000     /* until it sleeps: where there is a core for each */
-#define YIELD_NS 50000     /* and where not */
+#define LOOKS 64       /* before the processor is offered to others */
+#define SPIN_NS 100000 /* until it sleeps: where there is a core for each */
+#define YIELD_NS 50000 /* and where not */
 #define SLEEP_MS 10
-#define MOVE_NS 2000000    /* between two moves away from a crowded core */
+#define MOVE_NS 2000000 /* between two moves away from a crowded core */
 
 int64_t comm_hall_bytes(int n)
 {
-    return (int64_t)sizeof(struct comm_hall_seat) * n + (int64_t)sizeof(struct comm_hall_mail) * n * n +
-           (int64_t)COMM_HALL_STAGE * 2 * n;
+    return (int64_t)sizeof(struct comm_hall_seat) * n +
+           (int64_t)sizeof(struct comm_hall_mail) * n * n + (int64_t)COMM_HALL_STAGE * 2 * n;
 }
 
 void comm_hall_init(struct comm_hall *hall, void *memory, int n, int rank)
@@ -63,7 +64,10 @@ const struct comm_hall_card *comm_hall_card(const struct comm_hall *hall, int r)
 {
     return &hall->seats[r].card[hall->phase & 1];
 }
-char *comm_hall_slot(const struct comm_hall *hall, int r) { return hall->seats[r].slot[hall->phase & 1]; }
+char *comm_hall_slot(const struct comm_hall *hall, int r)
+{
+    return hall->seats[r].slot[hall->phase & 1];
+}
 char *comm_hall_stage(const struct comm_hall *hall, int r, int64_t round)
 {
     return hall->stages + (2 * r + (round & 1)) * (int64_t)COMM_HALL_STAGE;
@@ -78,7 +82,8 @@ int comm_hall_entered(const struct comm_hall *hall, const struct comm_call *call
     return reached(&hall->seats[r].arrived, hall->entry, memory_order_acquire);
 }
 
-/* Somebody gave up. If that was because the calls differ this rank says so too; else who is missing. */
+/* Somebody gave up. If that was because the calls differ this rank says so too; else who is
+ * missing. */
 static enum status fail_like(struct comm_hall *hall, struct comm_wire *wire, int r)
 {
     const struct comm_call *call = wire->call;
@@ -106,14 +111,16 @@ static void sleep_on(_Atomic uint32_t *word, uint32_t target, _Atomic uint32_t *
     atomic_fetch_sub_explicit(sleepers, 1, memory_order_seq_cst);
 }
 
-/* The system may keep two ranks that wait for each other on one core while another is free, for neither ever waits long.
- * The greater of the two leaves: without its core for a moment it is moved, and then may go anywhere again. */
+/* The system may keep two ranks that wait for each other on one core while another is free, for
+ * neither ever waits long. The greater of the two leaves: without its core for a moment it is
+ * moved, and then may go anywhere again. */
 static void leave_core(struct comm_hall *hall)
 {
     int cpu = sched_getcpu();
     int64_t now = clock_ns();
     cpu_set_t all, others;
-    if (hall->rank < hall->awaited || now - hall->moved_ns < MOVE_NS || cpu < 0 || cpu >= CPU_SETSIZE ||
+    if (hall->rank < hall->awaited || now - hall->moved_ns < MOVE_NS || cpu < 0 ||
+        cpu >= CPU_SETSIZE ||
         atomic_load_explicit(&hall->seats[hall->awaited].cpu, memory_order_relaxed) != cpu ||
         sched_getaffinity(0, sizeof(all), &all) != 0)
         return;
@@ -124,15 +131,16 @@ static void leave_core(struct comm_hall *hall)
         sched_setaffinity(0, sizeof(all), &all);
 }
 
-/* Giving up the processor costs little where nobody else wants it, and much is won where the awaited rank does: two that
- * spin on one core would each wait for the other's whole turn. */
-static enum status wait_long(struct comm_hall *hall, struct comm_wire *wire, _Atomic uint32_t *word, uint32_t target,
-                             _Atomic uint32_t *sleepers)
+/* Giving up the processor costs little where nobody else wants it, and much is won where the
+ * awaited rank does: two that spin on one core would each wait for the other's whole turn. */
+static enum status wait_long(struct comm_hall *hall, struct comm_wire *wire, _Atomic uint32_t *word,
+                             uint32_t target, _Atomic uint32_t *sleepers)
 {
     int64_t end = clock_ns() + (wire->spins ? SPIN_NS : YIELD_NS);
     if (wire->spins)
         leave_core(hall);
-    for (bool is_over = false; !reached(word, target, memory_order_acquire); is_over = is_over || clock_ns() >= end) {
+    for (bool is_over = false; !reached(word, target, memory_order_acquire);
+         is_over = is_over || clock_ns() >= end) {
         TRY(check(hall, wire));
         if (is_over)
             sleep_on(word, target, sleepers);
@@ -142,8 +150,8 @@ static enum status wait_long(struct comm_hall *hall, struct comm_wire *wire, _At
     return ST_OK;
 }
 
-static enum status wait_for(struct comm_hall *hall, struct comm_wire *wire, _Atomic uint32_t *word, uint32_t target,
-                            _Atomic uint32_t *sleepers)
+static enum status wait_for(struct comm_hall *hall, struct comm_wire *wire, _Atomic uint32_t *word,
+                            uint32_t target, _Atomic uint32_t *sleepers)
 {
     for (int i = 0; i < (wire->spins ? LOOKS : 1); i++) {
         if (reached(word, target, memory_order_acquire))
@@ -163,7 +171,8 @@ enum status comm_hall_join(struct comm_hall *hall, struct comm_wire *wire, uint6
     atomic_store_explicit(&mine->reads, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->failed, 0, memory_order_relaxed);
     for (int r = 0; r < hall->n; r++) {
-        struct comm_hall_mail *out = &hall->mails[hall->rank * hall->n + r], *in = &hall->mails[r * hall->n + hall->rank];
+        struct comm_hall_mail *out = &hall->mails[hall->rank * hall->n + r],
+                              *in = &hall->mails[r * hall->n + hall->rank];
         atomic_store_explicit(&out->posted, 0, memory_order_relaxed);
         atomic_store_explicit(&out->posted_sleepers, 0, memory_order_relaxed);
         atomic_store_explicit(&in->taken, 0, memory_order_relaxed);
@@ -195,8 +204,8 @@ static enum status arrive(struct comm_hall *hall, struct comm_wire *wire, bool c
     return ST_OK;
 }
 
-enum status comm_hall_enter(struct comm_hall *hall, struct comm_wire *wire, const void *in, int64_t in_bytes,
-                            void *out, int64_t out_bytes, int64_t slot_bytes)
+enum status comm_hall_enter(struct comm_hall *hall, struct comm_wire *wire, const void *in,
+                            int64_t in_bytes, void *out, int64_t out_bytes, int64_t slot_bytes)
 {
     hall->entry = ++hall->phase;
     hall->seats[hall->rank].card[hall->phase & 1] =
@@ -249,8 +258,10 @@ static struct comm_hall_mail *mail_of(const struct comm_hall *hall, int from, in
     return &hall->mails[from * hall->n + to];
 }
 
-/* Pieces go through the mail, two under way; a large message that the other sees goes by its address. */
-enum status comm_hall_send(struct comm_hall *hall, struct comm_wire *wire, const struct comm_call *call)
+/* Pieces go through the mail, two under way; a large message that the other sees goes by its
+ * address. */
+enum status comm_hall_send(struct comm_hall *hall, struct comm_wire *wire,
+                           const struct comm_call *call)
 {
     struct comm_hall_mail *mail = mail_of(hall, hall->rank, call->peer);
     hall->awaited = call->peer;
@@ -260,7 +271,8 @@ enum status comm_hall_send(struct comm_hall *hall, struct comm_wire *wire, const
         uint32_t posted = atomic_load_explicit(&mail->posted, memory_order_relaxed) + 1;
         TRY(wait_for(hall, wire, &mail->taken, posted - 2, &mail->taken_sleepers));
         int64_t piece = bytes - at < COMM_HALL_MAIL ? bytes - at : COMM_HALL_MAIL;
-        mail->card[posted & 1] = (struct comm_hall_card){.header = comm_ops_header(call), .in = where};
+        mail->card[posted & 1] =
+            (struct comm_hall_card){.header = comm_ops_header(call), .in = where};
         if (where == 0 && piece > 0)
             memcpy(mail->piece[posted & 1], (const char *)call->in + at, (size_t)piece);
         raise_to(&mail->posted, posted, &mail->posted_sleepers);
@@ -271,7 +283,8 @@ enum status comm_hall_send(struct comm_hall *hall, struct comm_wire *wire, const
     return ST_OK;
 }
 
-enum status comm_hall_recv(struct comm_hall *hall, struct comm_wire *wire, const struct comm_call *call)
+enum status comm_hall_recv(struct comm_hall *hall, struct comm_wire *wire,
+                           const struct comm_call *call)
 {
     struct comm_hall_mail *mail = mail_of(hall, call->peer, hall->rank);
     hall->awaited = call->peer;

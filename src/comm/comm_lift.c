@@ -19,7 +19,8 @@ struct comm_lift {
     int marks_next;
 };
 
-/* A call cut in pieces: `parts` extents of the buffers, of which a piece has up to `each` elements of each. */
+/* A call cut in pieces: `parts` extents of the buffers, of which a piece has up to `each` elements
+ * of each. */
 struct cut {
     int parts;
     int64_t each, rounds;
@@ -27,7 +28,8 @@ struct cut {
 
 /* ---- life ---- */
 
-/* Zeroed once: what a short part leaves of a piece is summed with the rest, though nobody reads the sums. */
+/* Zeroed once: what a short part leaves of a piece is summed with the rest, though nobody reads the
+ * sums. */
 static enum status take(struct comm_lift *l, char **out)
 {
     void *data;
@@ -99,7 +101,10 @@ enum status comm_lift_mark(struct comm_lift *l, struct stream *s, struct mark **
 
 /* ---- what of a call lies where ---- */
 
-static bool is_pair(const struct comm_call *call) { return call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV; }
+static bool is_pair(const struct comm_call *call)
+{
+    return call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV;
+}
 
 static bool is_spread(const struct comm_call *call)
 {
@@ -120,7 +125,8 @@ static struct cut cut_of(const struct comm_call *call, int ranks)
 {
     struct cut cut = {.parts = is_spread(call) ? ranks : 1};
     int64_t most = 0;
-    cut.each = COMM_LIFT_BYTES / cut.parts / (int64_t)dtype_bytes(call->dtype) / ORDER_ALIGN * ORDER_ALIGN;
+    cut.each =
+        COMM_LIFT_BYTES / cut.parts / (int64_t)dtype_bytes(call->dtype) / ORDER_ALIGN * ORDER_ALIGN;
     ASSERTF(cut.each > 0, "%d parts in a piece", cut.parts);
     for (int part = 0; part < cut.parts; part++) {
         int64_t elems = extent_of(call, ranks, part).elems;
@@ -133,25 +139,31 @@ static struct cut cut_of(const struct comm_call *call, int ranks)
 }
 
 /* Does this rank's part of round j go in (or come out), and is it the only one in its buffer? */
-static bool is_moved(const struct comm_wire *wire, const struct comm_call *call, int part, bool is_in, bool *is_alone_out)
+static bool is_moved(const struct comm_wire *wire, const struct comm_call *call, int part,
+                     bool is_in, bool *is_alone_out)
 {
     int rank = wire->config.place.rank;
     *is_alone_out = call->kind == (is_in ? COMM_CALL_ALL_GATHER : COMM_CALL_REDUCE_SCATTER);
     if (*is_alone_out)
         return part == rank;
     switch (call->kind) {
-    case COMM_CALL_BROADCAST: return is_in == (call->peer == rank);
-    case COMM_CALL_SEND: return is_in;
-    case COMM_CALL_RECV: return !is_in;
-    default: return true;
+    case COMM_CALL_BROADCAST:
+        return is_in == (call->peer == rank);
+    case COMM_CALL_SEND:
+        return is_in;
+    case COMM_CALL_RECV:
+        return !is_in;
+    default:
+        return true;
     }
 }
 
 /* ---- a piece's way ---- */
 
 /* Round j between the call's buffers and a slot. */
-static enum status carry(struct comm_lift *l, const struct comm_wire *wire, const struct comm_call *call,
-                         const struct cut *cut, int64_t j, char *slot, bool is_in)
+static enum status carry(struct comm_lift *l, const struct comm_wire *wire,
+                         const struct comm_call *call, const struct cut *cut, int64_t j, char *slot,
+                         bool is_in)
 {
     const int64_t bytes = (int64_t)dtype_bytes(call->dtype), first = j * cut->each;
     for (int part = 0; part < cut->parts; part++) {
@@ -185,15 +197,20 @@ enum status comm_lift_await(const struct comm_wire *wire, struct stream *s)
     }
 }
 
-/* The call of one piece, in slots: as in comm_ops.h, reduce_scatter's out and all_gather's in are the part alone. */
-static enum status move(struct comm_wire *wire, const struct comm_call *call, const struct cut *cut, int64_t elems,
-                        char *slot, char *extra)
+/* The call of one piece, in slots: as in comm_ops.h, reduce_scatter's out and all_gather's in are
+ * the part alone. */
+static enum status move(struct comm_wire *wire, const struct comm_call *call, const struct cut *cut,
+                        int64_t elems, char *slot, char *extra)
 {
     const int64_t own = wire->config.place.rank * cut->each * (int64_t)dtype_bytes(call->dtype);
     struct comm_call piece = *call;
     piece.mark = NULL; /* the copies have waited for it */
-    piece.elems = call->kind == COMM_CALL_ALL_TO_ALL ? cut->each : is_spread(call) ? cut->parts * cut->each : elems;
-    piece.in = call->kind == COMM_CALL_ALL_GATHER ? slot + own : call->kind == COMM_CALL_RECV ? NULL : slot;
+    piece.elems = call->kind == COMM_CALL_ALL_TO_ALL ? cut->each
+                  : is_spread(call)                  ? cut->parts * cut->each
+                                                     : elems;
+    piece.in = call->kind == COMM_CALL_ALL_GATHER ? slot + own
+               : call->kind == COMM_CALL_RECV     ? NULL
+                                                  : slot;
     piece.out = call->kind == COMM_CALL_REDUCE_SCATTER ? slot + own
                 : call->kind == COMM_CALL_ALL_TO_ALL   ? extra
                 : call->kind == COMM_CALL_SEND         ? NULL
@@ -204,20 +221,25 @@ static enum status move(struct comm_wire *wire, const struct comm_call *call, co
     return st;
 }
 
-static enum status run_pieces(struct comm_lift *l, struct comm_wire *wire, const struct comm_call *call)
+static enum status run_pieces(struct comm_lift *l, struct comm_wire *wire,
+                              const struct comm_call *call)
 {
     const struct cut cut = cut_of(call, wire->config.place.ranks);
-    TRY(dev_wait(l->in, call->mark)); /* and so does `out`: the host waits for `in` before any result goes there */
+    /* and so does `out`: the host waits for `in` before any result goes there */
+    TRY(dev_wait(l->in, call->mark));
     if (cut.rounds > 0)
         TRY(carry(l, wire, call, &cut, 0, l->slot[0], true));
     for (int64_t j = 0; j < cut.rounds; j++) {
         int64_t left = call->elems - j * cut.each;
         TRY(comm_lift_await(wire, l->in));
-        TRY(dev_after(l->in, l->out)); /* the slot of round j+1 was j-1's: empty before it is filled again */
+        /* the slot of round j+1 was j-1's: empty before it is filled again */
+        TRY(dev_after(l->in, l->out));
         if (j + 1 < cut.rounds)
             TRY(carry(l, wire, call, &cut, j + 1, l->slot[(j + 1) % 2], true));
-        TRY(move(wire, call, &cut, left < cut.each ? left : cut.each, l->slot[j % 2], l->extra[j % 2]));
-        TRY(carry(l, wire, call, &cut, j, call->kind == COMM_CALL_ALL_TO_ALL ? l->extra[j % 2] : l->slot[j % 2], false));
+        TRY(move(wire, call, &cut, left < cut.each ? left : cut.each, l->slot[j % 2],
+                 l->extra[j % 2]));
+        TRY(carry(l, wire, call, &cut, j,
+                  call->kind == COMM_CALL_ALL_TO_ALL ? l->extra[j % 2] : l->slot[j % 2], false));
     }
     return comm_lift_await(wire, l->out);
 }
@@ -225,7 +247,8 @@ static enum status run_pieces(struct comm_lift *l, struct comm_wire *wire, const
 /* Do both buffers lie on the device? */
 static bool is_on_device(const struct comm_lift *l, const struct comm_call *call)
 {
-    return (call->in == NULL || dev_holds(l->dev, call->in)) && (call->out == NULL || dev_holds(l->dev, call->out));
+    return (call->in == NULL || dev_holds(l->dev, call->in)) &&
+           (call->out == NULL || dev_holds(l->dev, call->out));
 }
 
 /* Does it lie where the transport reaches? */
@@ -239,9 +262,11 @@ enum status comm_lift_run(struct comm_lift *l, struct comm_wire *wire, const str
     TRY(dev_enter(l->dev));
     bool is_near = is_reached(l, call->in) && is_reached(l, call->out);
     bool is_long = call->elems > COMM_LIFT_BYTES / (int64_t)dtype_bytes(call->dtype);
-    if (call->elems == 0 || (is_near && !(is_pair(call) && is_long))) /* also a barrier, and the making of a group */
+    /* also a barrier, and the making of a group */
+    if (call->elems == 0 || (is_near && !(is_pair(call) && is_long)))
         return comm_ops_work(wire, call);
-    if (wire->is_direct && !is_pair(call) && call->kind != COMM_CALL_ALL_TO_ALL && is_on_device(l, call))
+    if (wire->is_direct && !is_pair(call) && call->kind != COMM_CALL_ALL_TO_ALL &&
+        is_on_device(l, call))
         return wire->ops->direct(wire, call);
     return run_pieces(l, wire, call);
 }

@@ -1,7 +1,8 @@
-/* comm_mem — threads of one process as ranks. All memory is everybody's, so every buffer is read where it lies.
+/* comm_mem — threads of one process as ranks. All memory is everybody's, so every buffer is read
+ * where it lies.
  *
- * A world lives once: when a call has failed its ranks close, and a new life opens a new world. Must not know what its
- * threads compute. */
+ * A world lives once: when a call has failed its ranks close, and a new life opens a new world.
+ * Must not know what its threads compute. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,8 @@ struct comm_mem_world {
 struct comm_mem_world *comm_mem_world_new(int nodes, int locals)
 {
     int64_t ranks = (int64_t)nodes * locals;
-    ASSERTF(nodes >= 1 && locals >= 1 && ranks <= COMM_HALL_RANKS_MAX, "%d nodes of %d ranks", nodes, locals);
+    ASSERTF(nodes >= 1 && locals >= 1 && ranks <= COMM_HALL_RANKS_MAX, "%d nodes of %d ranks",
+            nodes, locals);
     struct comm_mem_world *world = calloc(1, sizeof(*world));
     if (world == NULL)
         return NULL;
@@ -86,8 +88,9 @@ static enum status begin_open(struct comm_wire *wire, void *address, int64_t *ad
     const struct comm_place *place = &wire->config.place;
     const struct comm_mem_world *world = wire->config.mem;
     if (world == NULL || world->nodes != place->nodes || world->locals != place->locals)
-        return FAIL(ST_BUG, "rank %d of %d nodes × %d workers opens a world of %d × %d", place->rank, place->nodes,
-                    place->locals, world != NULL ? world->nodes : 0, world != NULL ? world->locals : 0);
+        return FAIL(ST_BUG, "rank %d of %d nodes × %d workers opens a world of %d × %d",
+                    place->rank, place->nodes, place->locals, world != NULL ? world->nodes : 0,
+                    world != NULL ? world->locals : 0);
     *address_bytes = 0;
     return take_seat(wire, world->memory);
 }
@@ -126,9 +129,10 @@ static struct comm_mem_group *group_new(const void *parent, const int *ranks, in
     return group;
 }
 
-/* The oldest group of these ranks that this one has not joined, else a new one. Under the world's lock. */
-static struct comm_mem_group *group_join(struct comm_mem_world *world, const void *parent, const int *ranks, int n,
-                                         int rank)
+/* The oldest group of these ranks that this one has not joined, else a new one. Under the world's
+ * lock. */
+static struct comm_mem_group *group_join(struct comm_mem_world *world, const void *parent,
+                                         const int *ranks, int n, int rank)
 {
     struct comm_mem_group **end = &world->groups;
     for (; *end != NULL; end = &(*end)->next) {
@@ -150,7 +154,8 @@ static enum status sub(struct comm_wire *wire)
     const struct comm_moves *parent = wire->parent->state;
     const struct comm_place *place = &wire->config.place;
     pthread_mutex_lock(&world->mutex);
-    struct comm_mem_group *group = group_join(world, parent->hall.seats, wire->ranks, place->ranks, place->rank);
+    struct comm_mem_group *group =
+        group_join(world, parent->hall.seats, wire->ranks, place->ranks, place->rank);
     pthread_mutex_unlock(&world->mutex);
     if (group == NULL)
         return FAIL(ST_RETRY, "out of memory: a group of %d ranks", place->ranks);

@@ -1,5 +1,5 @@
-/* comm_moves — collectives over a hall, where everybody sees everybody's buffers; where not, comm_stage does the moving.
- * Must not know what holds the memory. */
+/* comm_moves — collectives over a hall, where everybody sees everybody's buffers; where not,
+ * comm_stage does the moving. Must not know what holds the memory. */
 #include "comm/comm_moves.h"
 
 #include <stdlib.h>
@@ -9,15 +9,18 @@
 #include "comm/add.h"
 #include "comm/comm_stage.h"
 
-#define STREAM_LEAST ((int64_t)8 << 20) /* of all ranks' buffers together, where the system does not tell its caches */
+/* of all ranks' buffers together, where the system does not tell its caches */
+#define STREAM_LEAST ((int64_t)8 << 20)
 
 enum status comm_moves_init(struct comm_moves *moves, void *memory, int nodes, int locals, int rank)
 {
     int n = nodes * locals;
-    /* What the last cache can keep is faster stored through it: 16 MiB, 2 ranks, 1.2 ms against 1.8 past it. */
+    /* What the last cache can keep is faster stored through it: 16 MiB, 2 ranks, 1.2 ms against 1.8
+     * past it. */
     const int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE) / 4 * 3;
-    *moves = (struct comm_moves){
-        .nodes = nodes, .locals = locals, .stream_bytes = cache > STREAM_LEAST ? cache : STREAM_LEAST};
+    *moves = (struct comm_moves){.nodes = nodes,
+                                 .locals = locals,
+                                 .stream_bytes = cache > STREAM_LEAST ? cache : STREAM_LEAST};
     comm_hall_init(&moves->hall, memory, n, rank);
     moves->in = calloc((size_t)n, sizeof(*moves->in));
     moves->out = calloc((size_t)n, sizeof(*moves->out));
@@ -57,8 +60,8 @@ static struct comm_moves_cut cut_even(struct comm_moves *moves, const struct com
     return (struct comm_moves_cut){.extents = moves->parts, .each = 1};
 }
 
-void comm_moves_add(const struct comm_moves *moves, const struct comm_call *call, int outs_n, enum dtype dtype_out,
-                    int64_t elems)
+void comm_moves_add(const struct comm_moves *moves, const struct comm_call *call, int outs_n,
+                    enum dtype dtype_out, int64_t elems)
 {
     add_run(&(struct add){.in = moves->in,
                           .out = moves->out,
@@ -77,7 +80,8 @@ static enum status end(struct comm_moves *moves, enum status st)
     return st == ST_OK ? ST_OK : comm_hall_fail(&moves->hall, st);
 }
 
-/* Everybody has entered: are all buffers where everybody sees them? The same answer on all ranks. */
+/* Everybody has entered: are all buffers where everybody sees them? The same answer on all
+ * ranks. */
 static bool is_visible(const struct comm_moves *moves)
 {
     for (int r = 0; r < moves->hall.n; r++)
@@ -89,12 +93,14 @@ static bool is_visible(const struct comm_moves *moves)
 /* Where rank r's `in` can be read: in its slot when it brought it along. */
 static const char *brought(const struct comm_moves *moves, bool is_small, int r)
 {
-    return is_small ? comm_hall_slot(&moves->hall, r) : comm_hall_at(&moves->hall, comm_hall_card(&moves->hall, r)->in);
+    return is_small ? comm_hall_slot(&moves->hall, r)
+                    : comm_hall_at(&moves->hall, comm_hall_card(&moves->hall, r)->in);
 }
 
 /* ---- all_reduce ---- */
 
-static enum status all_reduce_small(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
+static enum status all_reduce_small(struct comm_moves *moves, struct comm_wire *wire,
+                                    const struct comm_call *call)
 {
     TRY(comm_hall_enter(&moves->hall, wire, call->in, 0, NULL, 0, comm_ops_bytes(call)));
     for (int r = 0; r < moves->hall.n; r++)
@@ -104,10 +110,12 @@ static enum status all_reduce_small(struct comm_moves *moves, struct comm_wire *
     return ST_OK;
 }
 
-static enum status all_reduce_large(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
+static enum status all_reduce_large(struct comm_moves *moves, struct comm_wire *wire,
+                                    const struct comm_call *call)
 {
     struct comm_hall *hall = &moves->hall;
-    TRY(comm_hall_enter(hall, wire, call->in, comm_ops_bytes(call), call->out, comm_ops_bytes(call), 0));
+    TRY(comm_hall_enter(hall, wire, call->in, comm_ops_bytes(call), call->out, comm_ops_bytes(call),
+                        0));
     if (!is_visible(moves))
         return comm_stage_all_reduce(moves, wire, call);
     struct order_extent part = order_extent(call->elems, hall->n, hall->rank);
@@ -122,16 +130,19 @@ static enum status all_reduce_large(struct comm_moves *moves, struct comm_wire *
     return comm_hall_meet(hall, wire);
 }
 
-enum status comm_moves_all_reduce(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
+enum status comm_moves_all_reduce(struct comm_moves *moves, struct comm_wire *wire,
+                                  const struct comm_call *call)
 {
     bool is_small = comm_ops_bytes(call) <= COMM_HALL_SLOT;
-    return end(moves, is_small ? all_reduce_small(moves, wire, call) : all_reduce_large(moves, wire, call));
+    return end(moves, is_small ? all_reduce_small(moves, wire, call)
+                               : all_reduce_large(moves, wire, call));
 }
 
-/* ---- calls that read others' `in` and store at home: one meeting when small, else one before and one after ---- */
+/* ---- calls that read others' `in` and store at home: one meeting when small, else one before and
+ * one after ---- */
 
-static enum status read_begin(struct comm_moves *moves, struct comm_wire *wire, const void *in, int64_t in_bytes,
-                              bool is_small)
+static enum status read_begin(struct comm_moves *moves, struct comm_wire *wire, const void *in,
+                              int64_t in_bytes, bool is_small)
 {
     return comm_hall_enter(&moves->hall, wire, in, in_bytes, NULL, 0, is_small ? in_bytes : 0);
 }
@@ -144,8 +155,9 @@ static enum status read_end(struct comm_moves *moves, struct comm_wire *wire, bo
     return comm_hall_meet(&moves->hall, wire);
 }
 
-static enum status reduce(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call,
-                          const struct comm_moves_cut *cut, void *out, enum dtype dtype_out)
+static enum status reduce(struct comm_moves *moves, struct comm_wire *wire,
+                          const struct comm_call *call, const struct comm_moves_cut *cut, void *out,
+                          enum dtype dtype_out)
 {
     const bool is_small = comm_ops_bytes(call) <= COMM_HALL_SLOT;
     struct comm_hall *hall = &moves->hall;
@@ -158,7 +170,8 @@ static enum status reduce(struct comm_moves *moves, struct comm_wire *wire, cons
     for (int k = 0; k < cut->each; k++) {
         const struct order_extent *extent = &cut->extents[hall->rank * cut->each + k];
         for (int r = 0; r < hall->n; r++)
-            moves->in[r] = brought(moves, is_small, r) + extent->first * (int64_t)dtype_bytes(call->dtype);
+            moves->in[r] =
+                brought(moves, is_small, r) + extent->first * (int64_t)dtype_bytes(call->dtype);
         moves->out[0] = to;
         comm_moves_add(moves, call, 1, dtype_out, extent->elems);
         to += extent->elems * (int64_t)dtype_bytes(dtype_out);
@@ -166,20 +179,23 @@ static enum status reduce(struct comm_moves *moves, struct comm_wire *wire, cons
     return read_end(moves, wire, is_small);
 }
 
-enum status comm_moves_reduce(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call,
-                              const struct comm_moves_cut *cut, void *out, enum dtype dtype_out)
+enum status comm_moves_reduce(struct comm_moves *moves, struct comm_wire *wire,
+                              const struct comm_call *call, const struct comm_moves_cut *cut,
+                              void *out, enum dtype dtype_out)
 {
     return end(moves, reduce(moves, wire, call, cut, out, dtype_out));
 }
 
-enum status comm_moves_reduce_scatter(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
+enum status comm_moves_reduce_scatter(struct comm_moves *moves, struct comm_wire *wire,
+                                      const struct comm_call *call)
 {
     struct comm_moves_cut cut = cut_even(moves, call);
     return comm_moves_reduce(moves, wire, call, &cut, call->out, call->dtype);
 }
 
-static enum status gather(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call,
-                          const struct comm_moves_cut *cut, const void *in)
+static enum status gather(struct comm_moves *moves, struct comm_wire *wire,
+                          const struct comm_call *call, const struct comm_moves_cut *cut,
+                          const void *in)
 {
     const struct comm_hall *hall = &moves->hall;
     const int64_t each = (int64_t)dtype_bytes(call->dtype);
@@ -203,19 +219,22 @@ static enum status gather(struct comm_moves *moves, struct comm_wire *wire, cons
     return read_end(moves, wire, is_small);
 }
 
-enum status comm_moves_gather(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call,
-                              const struct comm_moves_cut *cut, const void *in)
+enum status comm_moves_gather(struct comm_moves *moves, struct comm_wire *wire,
+                              const struct comm_call *call, const struct comm_moves_cut *cut,
+                              const void *in)
 {
     return end(moves, gather(moves, wire, call, cut, in));
 }
 
-enum status comm_moves_all_gather(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
+enum status comm_moves_all_gather(struct comm_moves *moves, struct comm_wire *wire,
+                                  const struct comm_call *call)
 {
     struct comm_moves_cut cut = cut_even(moves, call);
     return comm_moves_gather(moves, wire, call, &cut, call->in);
 }
 
-static enum status all_to_all(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
+static enum status all_to_all(struct comm_moves *moves, struct comm_wire *wire,
+                              const struct comm_call *call)
 {
     struct comm_hall *hall = &moves->hall;
     const int64_t part = comm_ops_bytes(call), all = part * hall->n;
@@ -227,23 +246,26 @@ static enum status all_to_all(struct comm_moves *moves, struct comm_wire *wire, 
         TRY(comm_hall_read_begin(hall, wire));
     for (int i = 0; i < hall->n && part > 0; i++) {
         int r = (hall->rank + i) % hall->n;
-        add_copy((char *)call->out + r * part, brought(moves, is_small, r) + hall->rank * part, part,
-                 is_streamed(moves, call));
+        add_copy((char *)call->out + r * part, brought(moves, is_small, r) + hall->rank * part,
+                 part, is_streamed(moves, call));
     }
     return read_end(moves, wire, is_small);
 }
 
-enum status comm_moves_all_to_all(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
+enum status comm_moves_all_to_all(struct comm_moves *moves, struct comm_wire *wire,
+                                  const struct comm_call *call)
 {
     return end(moves, all_to_all(moves, wire, call));
 }
 
-static enum status broadcast(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
+static enum status broadcast(struct comm_moves *moves, struct comm_wire *wire,
+                             const struct comm_call *call)
 {
     struct comm_hall *hall = &moves->hall;
     const int64_t bytes = comm_ops_bytes(call);
     bool is_root = hall->rank == call->peer, is_small = bytes <= COMM_HALL_SLOT;
-    TRY(comm_hall_enter(hall, wire, call->in, is_root ? bytes : 0, NULL, 0, is_root && is_small ? bytes : 0));
+    TRY(comm_hall_enter(hall, wire, call->in, is_root ? bytes : 0, NULL, 0,
+                        is_root && is_small ? bytes : 0));
     if (!is_small && !is_visible(moves))
         return comm_stage_broadcast(moves, wire, call);
     if (!is_small)
@@ -253,24 +275,28 @@ static enum status broadcast(struct comm_moves *moves, struct comm_wire *wire, c
     return read_end(moves, wire, is_small);
 }
 
-enum status comm_moves_broadcast(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
+enum status comm_moves_broadcast(struct comm_moves *moves, struct comm_wire *wire,
+                                 const struct comm_call *call)
 {
     return end(moves, broadcast(moves, wire, call));
 }
 
 /* ---- between two, and none ---- */
 
-enum status comm_moves_send(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
+enum status comm_moves_send(struct comm_moves *moves, struct comm_wire *wire,
+                            const struct comm_call *call)
 {
     return end(moves, comm_hall_send(&moves->hall, wire, call));
 }
 
-enum status comm_moves_recv(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
+enum status comm_moves_recv(struct comm_moves *moves, struct comm_wire *wire,
+                            const struct comm_call *call)
 {
     return end(moves, comm_hall_recv(&moves->hall, wire, call));
 }
 
-enum status comm_moves_barrier(struct comm_moves *moves, struct comm_wire *wire, const struct comm_call *call)
+enum status comm_moves_barrier(struct comm_moves *moves, struct comm_wire *wire,
+                               const struct comm_call *call)
 {
     (void)call;
     return end(moves, comm_hall_enter(&moves->hall, wire, NULL, 0, NULL, 0, 0));

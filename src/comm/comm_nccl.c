@@ -1,14 +1,16 @@
 /* comm_nccl — ranks with a GPU each, over NCCL: on a stream of its own, beside what computes.
  *
- * Every call of NCCL is made without blocking (blocking = 0) and polled, so that a rank that never comes ends a call at its
- * deadline or by the abort flag: then the communicator is aborted, which also ends what runs on the device. The unique
- * id travels in rank 0's address, over the road that all addresses take (meet: authenticated); NCCL's own
- * greetings by sockets begin only when everybody has it. All ranks must have the same version.
+ * Every call of NCCL is made without blocking (blocking = 0) and polled, so that a rank that never
+ * comes ends a call at its deadline or by the abort flag: then the communicator is aborted, which
+ * also ends what runs on the device. The unique id travels in rank 0's address, over the road that
+ * all addresses take (meet: authenticated); NCCL's own greetings by sockets begin only when
+ * everybody has it. All ranks must have the same version.
  *
- * A buffer is the caller's again when the device has done the call. Sums are added in NCCL's order: the same bits on all
- * ranks of a call, not those of the other transports. NCCL cannot tell who has not come: the supervisors can (pulse).
- * Parts of unequal size, which order_extent deals when elements cannot be dealt evenly, go as one reduction or
- * broadcast for each rank, in one group. Must not know what is summed for whom. */
+ * A buffer is the caller's again when the device has done the call. Sums are added in NCCL's order:
+ * the same bits on all ranks of a call, not those of the other transports. NCCL cannot tell who has
+ * not come: the supervisors can (pulse). Parts of unequal size, which order_extent deals when
+ * elements cannot be dealt evenly, go as one reduction or broadcast for each rank, in one group.
+ * Must not know what is summed for whom. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +23,7 @@
 #include "comm/order.h"
 #include "dev/dev.h"
 
-#define SPINS 20000   /* turns of polling before a wait sleeps between them */
+#define SPINS 20000 /* turns of polling before a wait sleeps between them */
 #define SLEEP_US 50
 
 /* What a rank tells the others. */
@@ -73,12 +75,14 @@ static enum status fail(struct comm_wire *wire, int result)
 {
     const struct comm_nccl *state = wire->state;
     char what[64];
-    text_format(what, sizeof what, "%s %lld", comm_ops_call(wire->call->kind), (long long)wire->call->sequence);
+    text_format(what, sizeof what, "%s %lld", comm_ops_call(wire->call->kind),
+                (long long)wire->call->sequence);
     return nccl_fail(lib(state), state->comm, result, what);
 }
 
-/* What NCCL has begun is under way on the stream, or has failed. Also asked where a call says it has succeeded: some
- * versions say so of messages that are not on the stream yet (NCCL's issue 1495). */
+/* What NCCL has begun is under way on the stream, or has failed. Also asked where a call says it
+ * has succeeded: some versions say so of messages that are not on the stream yet (NCCL's issue
+ * 1495). */
 static enum status settle(struct comm_wire *wire, int result)
 {
     const struct comm_nccl *state = wire->state;
@@ -113,8 +117,8 @@ static enum status drain(struct comm_wire *wire)
     }
 }
 
-/* The end of every entry. After a failure nothing of this communicator is under way any more: kernels that wait for
- * others end with it. */
+/* The end of every entry. After a failure nothing of this communicator is under way any more:
+ * kernels that wait for others end with it. */
 static enum status finish(struct comm_wire *wire, enum status st)
 {
     struct comm_nccl *state = wire->state;
@@ -154,7 +158,8 @@ static enum status open_root(struct comm_nccl_root *root, struct dev *dev)
     TRY(dev_stream_open(dev, &root->stream));
     TRY(dev_alloc(dev, SCRATCH_BYTES, &root->scratch));
     char text[24];
-    text_format(root->name, sizeof root->name, "nccl %s", nccl_text(nccl_version(), text, sizeof text));
+    text_format(root->name, sizeof root->name, "nccl %s",
+                nccl_text(nccl_version(), text, sizeof text));
     return ST_OK;
 }
 
@@ -185,22 +190,25 @@ static enum status begin_open(struct comm_wire *wire, void *address, int64_t *ad
 }
 
 /* All say the same version, and rank 0 has brought an id. */
-static enum status check_cards(const struct comm_wire *wire, const void *addresses, const int64_t *bytes,
-                               struct nccl_id *id_out)
+static enum status check_cards(const struct comm_wire *wire, const void *addresses,
+                               const int64_t *bytes, struct nccl_id *id_out)
 {
     struct card first = {0}, other;
     char a[24], b[24];
     for (int rank = 0; rank < wire->config.place.ranks; rank++) {
         if (bytes[rank] != (int64_t)sizeof other)
             return FAIL(ST_DISAGREE,
-                        "rank %d does not speak NCCL: its address has %lld bytes; give all nodes the same BACKEND", rank,
-                        (long long)bytes[rank]);
+                        "rank %d does not speak NCCL: its address has %lld bytes; give all nodes "
+                        "the same BACKEND",
+                        rank, (long long)bytes[rank]);
         memcpy(&other, (const char *)addresses + (size_t)rank * COMM_ADDRESS_MAX, sizeof other);
         if (rank == 0)
             first = other;
         if (other.version != first.version)
-            return FAIL(ST_DISAGREE, "NCCL differs: %s on rank 0, %s on rank %d; install the same version on every node",
-                        nccl_text(first.version, a, sizeof a), nccl_text(other.version, b, sizeof b), rank);
+            return FAIL(
+                ST_DISAGREE,
+                "NCCL differs: %s on rank 0, %s on rank %d; install the same version on every node",
+                nccl_text(first.version, a, sizeof a), nccl_text(other.version, b, sizeof b), rank);
     }
     if (first.has_id != 1)
         return FAIL(ST_BUG, "rank 0 has brought no unique id");
@@ -220,8 +228,8 @@ static enum status init(struct comm_wire *wire, const struct nccl_id *id)
                                  .max_ctas = NCCL_UNDEFINED,
                                  .split_share = NCCL_UNDEFINED};
     TRY(dev_enter(wire->config.dev));
-    int result = lib(state)->ncclCommInitRankConfig(&state->comm, wire->config.place.ranks, *id, wire->config.place.rank,
-                                                    &config);
+    int result = lib(state)->ncclCommInitRankConfig(&state->comm, wire->config.place.ranks, *id,
+                                                    wire->config.place.rank, &config);
     return finish(wire, settle(wire, result));
 }
 
@@ -242,7 +250,8 @@ static void root_free(struct comm_nccl_root *root, struct dev *dev)
     free(root);
 }
 
-/* Aborted, not destroyed: that would wait for the others. Every call of ours has ended by itself before. */
+/* Aborted, not destroyed: that would wait for the others. Every call of ours has ended by itself
+ * before. */
 static void wire_close(struct comm_wire *wire)
 {
     struct comm_nccl *state = wire->state;
@@ -275,9 +284,12 @@ static int entered(const struct comm_wire *wire, int rank)
 static int type_of(enum dtype dtype)
 {
     switch (dtype) {
-    case DTYPE_F64: return NCCL_FLOAT64;
-    case DTYPE_BF16: return NCCL_BFLOAT16;
-    default: return NCCL_FLOAT32;
+    case DTYPE_F64:
+        return NCCL_FLOAT64;
+    case DTYPE_BF16:
+        return NCCL_BFLOAT16;
+    default:
+        return NCCL_FLOAT32;
     }
 }
 
@@ -302,8 +314,9 @@ static enum status all_reduce(struct comm_wire *wire, const struct comm_call *ca
         return ST_OK;
     TRY(begin(wire, call));
     count_sent(wire, 2 * ring_bytes(wire, call));
-    return complete(wire, lib(state)->ncclAllReduce(call->in, call->out, (size_t)call->elems, type_of(call->dtype),
-                                                    NCCL_SUM, state->comm, stream_of(state)));
+    return complete(wire, lib(state)->ncclAllReduce(call->in, call->out, (size_t)call->elems,
+                                                    type_of(call->dtype), NCCL_SUM, state->comm,
+                                                    stream_of(state)));
 }
 
 static bool is_even(const struct comm_wire *wire, const struct comm_call *call)
@@ -313,7 +326,8 @@ static bool is_even(const struct comm_wire *wire, const struct comm_call *call)
 
 /* A group of calls, each begun by `one` for a rank; the first that is refused ends it. */
 static enum status grouped(struct comm_wire *wire, const struct comm_call *call,
-                           int (*one)(const struct comm_wire *wire, const struct comm_call *call, int rank))
+                           int (*one)(const struct comm_wire *wire, const struct comm_call *call,
+                                      int rank))
 {
     const struct comm_nccl *state = wire->state;
     int result = lib(state)->ncclGroupStart(), refused = NCCL_SUCCESS;
@@ -335,8 +349,8 @@ static int reduce_part(const struct comm_wire *wire, const struct comm_call *cal
     if (part.elems == 0)
         return NCCL_SUCCESS;
     void *to = rank == wire->config.place.rank ? call->out : NULL;
-    return lib(state)->ncclReduce(from, to, (size_t)part.elems, type_of(call->dtype), NCCL_SUM, rank, state->comm,
-                                  stream_of(state));
+    return lib(state)->ncclReduce(from, to, (size_t)part.elems, type_of(call->dtype), NCCL_SUM,
+                                  rank, state->comm, stream_of(state));
 }
 
 static enum status reduce_scatter(struct comm_wire *wire, const struct comm_call *call)
@@ -348,9 +362,9 @@ static enum status reduce_scatter(struct comm_wire *wire, const struct comm_call
     count_sent(wire, ring_bytes(wire, call));
     if (!is_even(wire, call))
         return grouped(wire, call, reduce_part);
-    return complete(wire, lib(state)->ncclReduceScatter(call->in, call->out,
-                                                        (size_t)(call->elems / wire->config.place.ranks),
-                                                        type_of(call->dtype), NCCL_SUM, state->comm, stream_of(state)));
+    return complete(wire, lib(state)->ncclReduceScatter(
+                              call->in, call->out, (size_t)(call->elems / wire->config.place.ranks),
+                              type_of(call->dtype), NCCL_SUM, state->comm, stream_of(state)));
 }
 
 static int broadcast_part(const struct comm_wire *wire, const struct comm_call *call, int rank)
@@ -361,8 +375,9 @@ static int broadcast_part(const struct comm_wire *wire, const struct comm_call *
     char *to = (char *)call->out + part.first * each;
     if (part.elems == 0)
         return NCCL_SUCCESS;
-    return lib(state)->ncclBroadcast(rank == wire->config.place.rank ? call->in : to, to, (size_t)(part.elems * each),
-                                     NCCL_UINT8, rank, state->comm, stream_of(state));
+    return lib(state)->ncclBroadcast(rank == wire->config.place.rank ? call->in : to, to,
+                                     (size_t)(part.elems * each), NCCL_UINT8, rank, state->comm,
+                                     stream_of(state));
 }
 
 static enum status all_gather(struct comm_wire *wire, const struct comm_call *call)
@@ -375,7 +390,8 @@ static enum status all_gather(struct comm_wire *wire, const struct comm_call *ca
     if (!is_even(wire, call))
         return grouped(wire, call, broadcast_part);
     int64_t bytes = comm_ops_bytes(call);
-    return complete(wire, lib(state)->ncclAllGather(call->in, call->out, (size_t)(bytes / wire->config.place.ranks),
+    return complete(wire, lib(state)->ncclAllGather(call->in, call->out,
+                                                    (size_t)(bytes / wire->config.place.ranks),
                                                     NCCL_UINT8, state->comm, stream_of(state)));
 }
 
@@ -383,12 +399,12 @@ static int exchange_part(const struct comm_wire *wire, const struct comm_call *c
 {
     const struct comm_nccl *state = wire->state;
     const int64_t bytes = comm_ops_bytes(call);
-    int result = lib(state)->ncclSend((const char *)call->in + rank * bytes, (size_t)bytes, NCCL_UINT8, rank, state->comm,
-                                      stream_of(state));
+    int result = lib(state)->ncclSend((const char *)call->in + rank * bytes, (size_t)bytes,
+                                      NCCL_UINT8, rank, state->comm, stream_of(state));
     if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
         return result;
-    return lib(state)->ncclRecv((char *)call->out + rank * bytes, (size_t)bytes, NCCL_UINT8, rank, state->comm,
-                                stream_of(state));
+    return lib(state)->ncclRecv((char *)call->out + rank * bytes, (size_t)bytes, NCCL_UINT8, rank,
+                                state->comm, stream_of(state));
 }
 
 static enum status all_to_all(struct comm_wire *wire, const struct comm_call *call)
@@ -408,8 +424,8 @@ static enum status broadcast(struct comm_wire *wire, const struct comm_call *cal
         return ST_OK;
     TRY(begin(wire, call));
     count_sent(wire, call->peer == wire->config.place.rank ? bytes : 0);
-    return complete(wire, lib(state)->ncclBroadcast(call->out, call->out, (size_t)bytes, NCCL_UINT8, call->peer,
-                                                    state->comm, stream_of(state)));
+    return complete(wire, lib(state)->ncclBroadcast(call->out, call->out, (size_t)bytes, NCCL_UINT8,
+                                                    call->peer, state->comm, stream_of(state)));
 }
 
 static enum status send_to(struct comm_wire *wire, const struct comm_call *call)
@@ -420,8 +436,8 @@ static enum status send_to(struct comm_wire *wire, const struct comm_call *call)
         return ST_OK;
     TRY(begin(wire, call));
     count_sent(wire, bytes);
-    return complete(wire, lib(state)->ncclSend(call->in, (size_t)bytes, NCCL_UINT8, call->peer, state->comm,
-                                               stream_of(state)));
+    return complete(wire, lib(state)->ncclSend(call->in, (size_t)bytes, NCCL_UINT8, call->peer,
+                                               state->comm, stream_of(state)));
 }
 
 static enum status recv_from(struct comm_wire *wire, const struct comm_call *call)
@@ -431,21 +447,23 @@ static enum status recv_from(struct comm_wire *wire, const struct comm_call *cal
     if (bytes == 0)
         return ST_OK;
     TRY(begin(wire, call));
-    return complete(wire, lib(state)->ncclRecv(call->out, (size_t)bytes, NCCL_UINT8, call->peer, state->comm,
-                                               stream_of(state)));
+    return complete(wire, lib(state)->ncclRecv(call->out, (size_t)bytes, NCCL_UINT8, call->peer,
+                                               state->comm, stream_of(state)));
 }
 
 static enum status barrier(struct comm_wire *wire, const struct comm_call *call)
 {
     const struct comm_nccl *state = wire->state;
     (void)call;
-    return complete(wire, lib(state)->ncclAllReduce(state->root->scratch, state->root->scratch, 1, NCCL_FLOAT32, NCCL_SUM,
-                                                    state->comm, stream_of(state)));
+    return complete(wire, lib(state)->ncclAllReduce(state->root->scratch, state->root->scratch, 1,
+                                                    NCCL_FLOAT32, NCCL_SUM, state->comm,
+                                                    stream_of(state)));
 }
 
 /* ---- groups ---- */
 
-/* The first member's new id goes to the others from hand to hand, in the parent: nobody else takes part. */
+/* The first member's new id goes to the others from hand to hand, in the parent: nobody else takes
+ * part. */
 static enum status share_id(struct comm_wire *wire, struct nccl_id *id)
 {
     struct comm_wire *up = wire->parent;
@@ -454,7 +472,8 @@ static enum status share_id(struct comm_wire *wire, struct nccl_id *id)
     void *scratch = state->root->scratch;
     int result;
     if (wire->config.place.rank > 0) {
-        result = lib(above)->ncclRecv(scratch, sizeof *id, NCCL_UINT8, wire->ranks[0], above->comm, stream_of(above));
+        result = lib(above)->ncclRecv(scratch, sizeof *id, NCCL_UINT8, wire->ranks[0], above->comm,
+                                      stream_of(above));
         TRY(complete(up, result));
         TRY(dev_copy(s, id, scratch, sizeof *id));
         return dev_sync(s);
@@ -465,7 +484,8 @@ static enum status share_id(struct comm_wire *wire, struct nccl_id *id)
     TRY(dev_copy(s, scratch, id, sizeof *id));
     TRY(dev_sync(s));
     for (int i = 1; i < wire->config.place.ranks; i++) {
-        result = lib(above)->ncclSend(scratch, sizeof *id, NCCL_UINT8, wire->ranks[i], above->comm, stream_of(above));
+        result = lib(above)->ncclSend(scratch, sizeof *id, NCCL_UINT8, wire->ranks[i], above->comm,
+                                      stream_of(above));
         TRY(complete(up, result));
     }
     return ST_OK;

@@ -1,11 +1,12 @@
 /* comm_ops — the table a transport fills, and what comm.c gives it.
  *
- * comm.c has checked the arguments, numbered the call and written down who waits in what before an entry is called. It
- * calls one entry at a time for a comm and all comms made from it by comm_sub (they share one order of calls), but not
- * always from the same thread. An entry moves and adds, and returns when the call's buffers belong to the caller
- * again. Wherever it waits it asks comm_ops_check every few milliseconds at least, sleeps or yields when
- * comm_wire.spins is false, and never waits in close. After an entry has failed comm.c calls none but close.
- * Must not know who calls comm. */
+ * comm.c has checked the arguments, numbered the call and written down who waits in what before an
+ * entry is called. It calls one entry at a time for a comm and all comms made from it by comm_sub
+ * (they share one order of calls), but not always from the same thread. An entry moves and adds,
+ * and returns when the call's buffers belong to the caller again. Wherever it waits it asks
+ * comm_ops_check every few milliseconds at least, sleeps or yields when comm_wire.spins is false,
+ * and never waits in close. After an entry has failed comm.c calls none but close. Must not know
+ * who calls comm. */
 #ifndef CONVOY_COMM_COMM_OPS_H
 #define CONVOY_COMM_COMM_OPS_H
 
@@ -29,8 +30,9 @@ enum comm_call_kind {
     COMM_CALL_N
 };
 
-/* One call. out and in as in comm.h: reduce_scatter's out and all_gather's in are the part alone; broadcast and recv
- * have out, send has in (broadcast: in == out). peer: root, to, from; else -1. */
+/* One call. out and in as in comm.h: reduce_scatter's out and all_gather's in are the part alone;
+ * broadcast and recv have out, send has in (broadcast: in == out). peer: root, to, from; else
+ * -1. */
 struct comm_call {
     enum comm_call_kind kind;
     enum dtype dtype;
@@ -53,19 +55,23 @@ struct comm_header {
 struct comm_ops;
 struct comm_queue;
 
-/* What a transport sees of a comm. `config.place` is the comm's own: for a sub, that among its members (nodes 1 per
- * rank when its nodes have unequal numbers of members). */
+/* What a transport sees of a comm. `config.place` is the comm's own: for a sub, that among its
+ * members (nodes 1 per rank when its nodes have unequal numbers of members). */
 struct comm_wire {
     const struct comm_ops *ops;
     struct comm_config config;
-    struct comm_wire *parent;   /* of a sub; NULL: a root */
-    const int *ranks;           /* of a sub: the number of each member in the parent; NULL in a root */
-    void *state;                /* the transport's own, set by begin_open and sub, freed by close */
+    struct comm_wire *parent; /* of a sub; NULL: a root */
+    /* of a sub: the number of each member in the parent; NULL in a root */
+    const int *ranks;
+    void *state; /* the transport's own, set by begin_open and sub, freed by close */
     const struct comm_call *call; /* under way */
-    bool is_direct;             /* `direct` may be called: on all ranks or on none */
-    bool spins;                 /* a core is free for waiting: in the caller's own thread, ranks ≤ cores */
-    bool rests;                 /* the cores are busy computing what this call runs beside: in the comm's thread */
-    struct comm_queue *queue;   /* whose thread carries the call out beside the host's computing; else NULL */
+    bool is_direct;               /* `direct` may be called: on all ranks or on none */
+    /* a core is free for waiting: in the caller's own thread, ranks ≤ cores */
+    bool spins;
+    /* the cores are busy computing what this call runs beside: in the comm's thread */
+    bool rests;
+    /* whose thread carries the call out beside the host's computing; else NULL */
+    struct comm_queue *queue;
     atomic_bool *closing;       /* shared with the root: ends waits like an abort */
     _Atomic int64_t bytes_sent; /* the transport adds what leaves for other ranks */
     char why[240];              /* auto: why it took what it took */
@@ -74,10 +80,13 @@ struct comm_wire {
 struct comm_ops {
     enum comm_kind kind;
     const char *name;
-    bool is_on_device; /* moves memory of config.dev, else of the host; what lies on the other side, comm_lift brings */
-    /* begin_open: takes what this rank needs, sets wire->state, packs its address (COMM_ADDRESS_MAX bytes there);
-     * config.generation is set from end_open on.
-     * end_open: meets the peers. close: after either, or after a failed begin_open; state may be NULL. */
+    /* moves memory of config.dev, else of the host; what lies on the other side, comm_lift brings
+     * */
+    bool is_on_device;
+    /* begin_open: takes what this rank needs, sets wire->state, packs its address (COMM_ADDRESS_MAX
+     * bytes there); config.generation is set from end_open on.
+     * end_open: meets the peers. close: after either, or after a failed begin_open; state may be
+     * NULL. */
     enum status (*begin_open)(struct comm_wire *wire, void *address, int64_t *address_bytes);
     enum status (*end_open)(struct comm_wire *wire, const void *addresses, const int64_t *bytes);
     void (*close)(struct comm_wire *wire);
@@ -85,9 +94,11 @@ struct comm_ops {
     const char *(*describe)(const struct comm_wire *wire);
     /* alloc: comm_alloc for a root; freed by close. NULL: comm.c takes ordinary memory. */
     enum status (*alloc)(struct comm_wire *wire, int64_t bytes, void **out);
-    /* sub: sets state of a new wire whose parent, ranks and place are set; closed before its parent. */
+    /* sub: sets state of a new wire whose parent, ranks and place are set; closed before its
+     * parent. */
     enum status (*sub)(struct comm_wire *wire);
-    /* entered: has that rank (of this wire) entered the call under way? 1 yes, 0 no, -1 not known. */
+    /* entered: has that rank (of this wire) entered the call under way? 1 yes, 0 no, -1 not
+     * known. */
     int (*entered)(const struct comm_wire *wire, int rank);
     enum status (*all_reduce)(struct comm_wire *wire, const struct comm_call *call);
     enum status (*reduce_scatter)(struct comm_wire *wire, const struct comm_call *call);
@@ -97,41 +108,46 @@ struct comm_ops {
     enum status (*send)(struct comm_wire *wire, const struct comm_call *call);
     enum status (*recv)(struct comm_wire *wire, const struct comm_call *call);
     enum status (*barrier)(struct comm_wire *wire, const struct comm_call *call);
-    /* direct: a collective but all_to_all, between buffers in config.dev's memory, where is_on_device is false but
-     * wire->is_direct is set (by end_open, sub). NULL: none. */
+    /* direct: a collective but all_to_all, between buffers in config.dev's memory, where
+     * is_on_device is false but wire->is_direct is set (by end_open, sub). NULL: none. */
     enum status (*direct)(struct comm_wire *wire, const struct comm_call *call);
 };
 
-extern const struct comm_ops comm_self_ops, comm_mem_ops, comm_ucx_ops, comm_nccl_ops, comm_auto_ops;
+extern const struct comm_ops comm_self_ops, comm_mem_ops, comm_ucx_ops, comm_nccl_ops,
+    comm_auto_ops;
 
 /* comm_ops_find — the transport of a kind; NULL: none. One node needs no network.
  * comm_ops_work — the entry of the table that a call is for. */
 const struct comm_ops *comm_ops_find(enum comm_kind kind, const struct comm_place *place);
 enum status comm_ops_work(struct comm_wire *wire, const struct comm_call *call);
 
-/* comm_ops_check — ask in every wait: ST_OK, or ST_PEER with the sentence when the job is aborted, the comm is being
- * closed, or the call is late (who has not entered is asked of `entered`). A clock reading and a call: not in the
- * innermost loop. */
+/* comm_ops_check — ask in every wait: ST_OK, or ST_PEER with the sentence when the job is aborted,
+ * the comm is being closed, or the call is late (who has not entered is asked of `entered`). A
+ * clock reading and a call: not in the innermost loop. */
 enum status comm_ops_check(const struct comm_wire *wire);
 /* comm_ops_give_up — ST_PEER: rank `by` has given the call up; names who has not entered it. */
 enum status comm_ops_give_up(const struct comm_wire *wire, int by);
 
-/* comm_ops_header, comm_ops_agree — what this rank tells of its call; ST_BUG naming both calls when a peer's differs. A
- * send agrees with a recv. */
+/* comm_ops_header, comm_ops_agree — what this rank tells of its call; ST_BUG naming both calls when
+ * a peer's differs. A send agrees with a recv. */
 struct comm_header comm_ops_header(const struct comm_call *call);
-enum status comm_ops_agree(const struct comm_wire *wire, int rank, const struct comm_header *theirs);
+enum status comm_ops_agree(const struct comm_wire *wire, int rank,
+                           const struct comm_header *theirs);
 
-/* comm_ops_bytes — of the elements that a call counts: of one part for all_to_all, else of the whole. */
+/* comm_ops_bytes — of the elements that a call counts: of one part for all_to_all, else of the
+ * whole. */
 static inline int64_t comm_ops_bytes(const struct comm_call *call)
 {
     return call->elems * (int64_t)dtype_bytes(call->dtype);
 }
 
-const char *comm_ops_call(enum comm_call_kind kind);          /* "all_reduce"; "" for none */
-int comm_ops_rank(const struct comm_wire *wire, int rank);    /* its number in the root: what people are told */
+const char *comm_ops_call(enum comm_call_kind kind); /* "all_reduce"; "" for none */
+/* its number in the root: what people are told */
+int comm_ops_rank(const struct comm_wire *wire, int rank);
 
-/* comm_ops_pause — one turn of a spinning wait. comm_ops_park — sleep until *word may differ from seen, at most ms; the
- * word may lie in memory shared by processes. comm_ops_unpark — wake all that sleep on it. */
+/* comm_ops_pause — one turn of a spinning wait. comm_ops_park — sleep until *word may differ from
+ * seen, at most ms; the word may lie in memory shared by processes. comm_ops_unpark — wake all that
+ * sleep on it. */
 static inline void comm_ops_pause(void)
 {
 #if defined(__x86_64__)
@@ -141,8 +157,8 @@ static inline void comm_ops_pause(void)
 void comm_ops_park(_Atomic uint32_t *word, uint32_t seen, int ms);
 void comm_ops_unpark(_Atomic uint32_t *word);
 
-/* comm_ops_reserve — zeroed memory, 2 MiB-aligned, that costs nothing until it is touched. comm_ops_map — the same,
- * touched. Both are given back by comm_ops_unmap. */
+/* comm_ops_reserve — zeroed memory, 2 MiB-aligned, that costs nothing until it is touched.
+ * comm_ops_map — the same, touched. Both are given back by comm_ops_unmap. */
 enum status comm_ops_reserve(int64_t bytes, void **out);
 enum status comm_ops_map(int64_t bytes, void **out);
 void comm_ops_unmap(void *data, int64_t bytes);

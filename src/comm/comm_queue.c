@@ -23,7 +23,7 @@ struct comm_queue {
     bool has_thread, stop, is_awaited;
     pthread_mutex_t mutex;
     pthread_cond_t begun_more, done_more, awaited; /* the last by CLOCK_MONOTONIC */
-    int64_t begun;         /* written by the one who puts in */
+    int64_t begun;                                 /* written by the one who puts in */
     _Atomic int64_t done;
     struct comm_queue_item items[ITEMS]; /* call k in k % ITEMS */
 };
@@ -46,8 +46,8 @@ enum status comm_queue_open(comm_queue_fn *fn, struct comm_queue **out)
     return ST_OK;
 }
 
-/* What the wire waits for is short work beside long: a thread with short slices comes to its turn at once and gets no
- * more time for it (Linux 6.12; older ones keep their own slices). */
+/* What the wire waits for is short work beside long: a thread with short slices comes to its turn
+ * at once and gets no more time for it (Linux 6.12; older ones keep their own slices). */
 static void take_short_turns(void)
 {
 #ifdef SYS_sched_setattr
@@ -106,7 +106,8 @@ static enum status start(struct comm_queue *queue)
     int error = pthread_create(&queue->thread, NULL, carry_out, queue);
     pthread_sigmask(SIG_SETMASK, &kept, NULL);
     if (error != 0)
-        return FAIL(ST_RETRY, "cannot start the thread that communicates: %s; raise the limit of processes",
+        return FAIL(ST_RETRY,
+                    "cannot start the thread that communicates: %s; raise the limit of processes",
                     strerror(error));
     queue->has_thread = true;
     return ST_OK;
@@ -130,7 +131,8 @@ void comm_queue_close(struct comm_queue *queue)
     free(queue);
 }
 
-enum status comm_queue_put(struct comm_queue *queue, const struct comm_queue_item *item, int64_t *ticket)
+enum status comm_queue_put(struct comm_queue *queue, const struct comm_queue_item *item,
+                           int64_t *ticket)
 {
     if (!queue->has_thread)
         TRY(start(queue));

@@ -1,17 +1,19 @@
-/* comm_rows — inside the nodes, between them, inside again. Must not know small calls, nor what fails how. */
+/* comm_rows — inside the nodes, between them, inside again. Must not know small calls, nor what
+ * fails how. */
 #include "comm/comm_rows.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum status comm_rows_open(struct comm_rows *rows, struct comm_share *share, const struct comm_place *place,
-                           struct ucx *ucx, int group, const int *world, int64_t piece_bytes)
+enum status comm_rows_open(struct comm_rows *rows, struct comm_share *share,
+                           const struct comm_place *place, struct ucx *ucx, int group,
+                           const int *world, int64_t piece_bytes)
 {
     *rows = (struct comm_rows){.share = share,
-                          .nodes = place->nodes,
-                          .node = place->node,
-                          .locals = place->locals,
-                          .local = place->local};
+                               .nodes = place->nodes,
+                               .node = place->node,
+                               .locals = place->locals,
+                               .local = place->local};
     rows->line_world = calloc((size_t)place->nodes, sizeof(*rows->line_world));
     rows->parts = calloc((size_t)place->nodes, sizeof(*rows->parts));
     rows->extents = calloc((size_t)place->ranks, sizeof(*rows->extents));
@@ -40,7 +42,8 @@ void comm_rows_free(struct comm_rows *rows)
     *rows = (struct comm_rows){0};
 }
 
-/* Deals the parts of a buffer to the workers of a node, and takes room for this one's: each bytes an element. */
+/* Deals the parts of a buffer to the workers of a node, and takes room for this one's: each bytes
+ * an element. */
 static enum status deal(struct comm_rows *rows, const struct comm_call *call, int64_t each)
 {
     for (int v = 0; v < rows->nodes; v++)
@@ -63,7 +66,8 @@ static enum status deal(struct comm_rows *rows, const struct comm_call *call, in
 }
 
 /* The node's sums of the row, in fp32 where the call's are BF16. */
-static enum status reduce_inside(struct comm_rows *rows, const struct comm_call *call, struct flow_call *line)
+static enum status reduce_inside(struct comm_rows *rows, const struct comm_call *call,
+                                 struct flow_call *line)
 {
     line->dtype = call->dtype == DTYPE_BF16 ? DTYPE_F32 : call->dtype;
     line->dtype_out = call->dtype;
@@ -73,8 +77,8 @@ static enum status reduce_inside(struct comm_rows *rows, const struct comm_call 
     return comm_share_reduce(rows->share, call, &rows->cut, rows->row, line->dtype);
 }
 
-enum status comm_rows_all_reduce(struct comm_rows *rows, const struct comm_call *call, struct flow_call base,
-                                 struct ucx_wait *wait)
+enum status comm_rows_all_reduce(struct comm_rows *rows, const struct comm_call *call,
+                                 struct flow_call base, struct ucx_wait *wait)
 {
     TRY(reduce_inside(rows, call, &base));
     int64_t each = (int64_t)dtype_bytes(call->dtype);
@@ -86,8 +90,8 @@ enum status comm_rows_all_reduce(struct comm_rows *rows, const struct comm_call 
     return flow_run(&rows->line, &base, wait);
 }
 
-enum status comm_rows_reduce_scatter(struct comm_rows *rows, const struct comm_call *call, struct flow_call base,
-                                     struct ucx_wait *wait)
+enum status comm_rows_reduce_scatter(struct comm_rows *rows, const struct comm_call *call,
+                                     struct flow_call base, struct ucx_wait *wait)
 {
     TRY(reduce_inside(rows, call, &base));
     base.out = NULL;
@@ -95,8 +99,8 @@ enum status comm_rows_reduce_scatter(struct comm_rows *rows, const struct comm_c
     return flow_run(&rows->line, &base, wait);
 }
 
-enum status comm_rows_all_gather(struct comm_rows *rows, const struct comm_call *call, struct flow_call base,
-                                 struct ucx_wait *wait)
+enum status comm_rows_all_gather(struct comm_rows *rows, const struct comm_call *call,
+                                 struct flow_call base, struct ucx_wait *wait)
 {
     int64_t each = (int64_t)dtype_bytes(call->dtype);
     TRY(deal(rows, call, each));
@@ -112,8 +116,8 @@ enum status comm_rows_all_gather(struct comm_rows *rows, const struct comm_call 
     return flow_run(&rows->line, &base, wait);
 }
 
-enum status comm_rows_broadcast(struct comm_rows *rows, const struct comm_call *call, struct flow_call base,
-                                struct ucx_wait *wait)
+enum status comm_rows_broadcast(struct comm_rows *rows, const struct comm_call *call,
+                                struct flow_call base, struct ucx_wait *wait)
 {
     if (rows->local != call->peer % rows->locals)
         return ST_OK;
@@ -125,8 +129,11 @@ enum status comm_rows_end(struct comm_rows *rows, const struct comm_call *call)
 {
     switch (call->kind) {
     case COMM_CALL_ALL_REDUCE:
-    case COMM_CALL_ALL_GATHER: return comm_share_gather(rows->share, call, &rows->cut, rows->finished);
-    case COMM_CALL_BROADCAST: return comm_share_broadcast(rows->share, call, call->peer % rows->locals);
-    default: return ST_OK;
+    case COMM_CALL_ALL_GATHER:
+        return comm_share_gather(rows->share, call, &rows->cut, rows->finished);
+    case COMM_CALL_BROADCAST:
+        return comm_share_broadcast(rows->share, call, call->peer % rows->locals);
+    default:
+        return ST_OK;
     }
 }

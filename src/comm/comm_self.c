@@ -36,7 +36,8 @@ static enum status move(struct comm_wire *wire, const struct comm_call *call)
 static enum status nobody(struct comm_wire *wire, const struct comm_call *call)
 {
     (void)wire;
-    return FAIL(ST_BUG, "%s with rank %d, where there is one rank", comm_ops_call(call->kind), call->peer);
+    return FAIL(ST_BUG, "%s with rank %d, where there is one rank", comm_ops_call(call->kind),
+                call->peer);
 }
 
 static enum status barrier(struct comm_wire *wire, const struct comm_call *call)

@@ -1,8 +1,10 @@
-/* comm_share — the mapping, its halls, and the wire that the workers of a node are among themselves.
+/* comm_share — the mapping, its halls, and the wire that the workers of a node are among
+ * themselves.
  *
- * The mapping: struct control | hall of all workers | GROUPS halls for groups | from `data` on, comm_alloc's pieces.
- * Everything is sparse: a page that nobody touches takes no memory. A reservation of addresses is made once, so pieces
- * keep one base, and buffers are named by their distance from it. Must not know networks. */
+ * The mapping: struct control | hall of all workers | GROUPS halls for groups | from `data` on,
+ *   comm_alloc's pieces. Everything is sparse: a page that nobody touches takes no memory. A
+ *   reservation of addresses is made once, so pieces keep one base, and buffers are named by their
+ *   distance from it. Must not know networks. */
 #include "comm/comm_share.h"
 
 #include <errno.h>
@@ -21,10 +23,10 @@
 #define RESERVE ((int64_t)1 << 40) /* of addresses, not of memory; halved until the system agrees */
 #define RESERVE_LEAST ((int64_t)1 << 28)
 
-/* Halls of groups: found by their members under the lock, which holds the tag of its holder's generation: one that died
- * with it does not block the next. */
+/* Halls of groups: found by their members under the lock, which holds the tag of its holder's
+ * generation: one that died with it does not block the next. */
 struct group {
-    uint64_t generation; /* whose group this is; another generation's is free */
+    uint64_t generation;            /* whose group this is; another generation's is free */
     uint64_t members, joined, left; /* of the node's workers, bit by bit */
     uint64_t parent, tag;           /* the parent's tag */
 };
@@ -47,15 +49,21 @@ struct comm_share {
     struct comm_moves moves;
     struct mapping *mapping; /* of the first; shared with those made from it */
     struct comm_share *parent;
-    int group_i;  /* of a sub */
+    int group_i;    /* of a sub */
     int node_local; /* this worker's number on its node */
     int ranks[COMM_SHARE_LOCALS_MAX];
     int node_locals[COMM_SHARE_LOCALS_MAX]; /* each member's number on its node */
 };
 
-static int64_t round_up(int64_t bytes) { return (bytes + PIECE_ALIGN - 1) / PIECE_ALIGN * PIECE_ALIGN; }
+static int64_t round_up(int64_t bytes)
+{
+    return (bytes + PIECE_ALIGN - 1) / PIECE_ALIGN * PIECE_ALIGN;
+}
 static int64_t hall_bytes(int locals) { return (comm_hall_bytes(locals) + 4095) / 4096 * 4096; }
-static struct control *control_of(const struct mapping *m) { return (struct control *)(void *)m->base; }
+static struct control *control_of(const struct mapping *m)
+{
+    return (struct control *)(void *)m->base;
+}
 static int64_t hall_offset(int locals, int i) { return 16384 + hall_bytes(locals) * i; }
 
 /* The file only grows: another worker may be ahead. The byte written is past every piece's end. */
@@ -64,7 +72,8 @@ static enum status grow(const struct mapping *m, int64_t bytes)
     const char none = 0;
     if (pwrite(m->fd, &none, 1, bytes - 1) != 1)
         return FAIL(errno == EFBIG ? ST_STORE : memory_status(bytes),
-                    "cannot enlarge the memory that workers share to %lld bytes: %s%s", (long long)bytes, strerror(errno),
+                    "cannot enlarge the memory that workers share to %lld bytes: %s%s",
+                    (long long)bytes, strerror(errno),
                     errno == EFBIG ? "; raise the limit of a file's size (ulimit -f)" : "");
     return ST_OK;
 }
@@ -73,11 +82,12 @@ static enum status map_at(const struct mapping *m, int64_t offset, int64_t bytes
 {
     TRY(grow(m, offset + bytes));
     if (offset + bytes > m->reserved ||
-        mmap(m->base + offset, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, m->fd, offset) ==
-            MAP_FAILED)
+        mmap(m->base + offset, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, m->fd,
+             offset) == MAP_FAILED)
         return FAIL(offset + bytes > m->reserved ? ST_BAD_SETTING : memory_status(bytes),
                     "cannot map %lld bytes of the memory that workers share: %s", (long long)bytes,
-                    offset + bytes > m->reserved ? "no addresses left; raise ulimit -v" : strerror(errno));
+                    offset + bytes > m->reserved ? "no addresses left; raise ulimit -v"
+                                                 : strerror(errno));
     madvise(m->base + offset, (size_t)bytes, MADV_HUGEPAGE);
     return ST_OK;
 }
@@ -88,15 +98,19 @@ static enum status reserve(struct mapping *m)
     struct memory_room room;
     memory_room(&room);
     m->reserved = RESERVE;
-    while (room.process_bytes >= 0 && m->reserved > room.process_bytes / 2 && m->reserved > RESERVE_LEAST)
+    while (room.process_bytes >= 0 && m->reserved > room.process_bytes / 2 &&
+           m->reserved > RESERVE_LEAST)
         m->reserved /= 2; /* the other half is for what is not shared */
     for (; base == MAP_FAILED && m->reserved >= RESERVE_LEAST; m->reserved /= 2)
-        base = mmap(NULL, (size_t)m->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        base = mmap(NULL, (size_t)m->reserved, PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
-        return FAIL(memory_status(RESERVE_LEAST), "no addresses for the memory that workers share: %s; raise ulimit -v",
+        return FAIL(memory_status(RESERVE_LEAST),
+                    "no addresses for the memory that workers share: %s; raise ulimit -v",
                     strerror(errno));
     m->reserved *= 2; /* the loop halved once more */
-    int64_t skip = (PIECE_ALIGN - (int64_t)((uintptr_t)base % (uintptr_t)PIECE_ALIGN)) % PIECE_ALIGN;
+    int64_t skip =
+        (PIECE_ALIGN - (int64_t)((uintptr_t)base % (uintptr_t)PIECE_ALIGN)) % PIECE_ALIGN;
     if (skip > 0)
         munmap(base, (size_t)skip);
     m->base = (char *)base + skip;
@@ -161,7 +175,8 @@ static int entered(const struct comm_wire *wire, int rank)
 }
 
 /* Entries of the wire inside: only `entered` is asked. */
-static const struct comm_ops inside_ops = {.kind = COMM_KIND_UCX, .name = "shm", .entered = entered};
+static const struct comm_ops inside_ops = {
+    .kind = COMM_KIND_UCX, .name = "shm", .entered = entered};
 
 /* The members on this node of owner's ranks: its place's locals, one after the other. */
 static void set_wire(struct comm_share *share, struct comm_wire *owner)
@@ -206,8 +221,8 @@ enum status comm_share_open(struct comm_wire *owner, struct comm_share **out)
         share->node_locals[l] = l;
     enum status st = mapping_open(owner->config.share_fd, place->locals, &share->mapping);
     if (st == ST_OK)
-        st = comm_moves_init(&share->moves, share->mapping->base + hall_offset(place->locals, 0), 1, place->locals,
-                             place->local);
+        st = comm_moves_init(&share->moves, share->mapping->base + hall_offset(place->locals, 0), 1,
+                             place->locals, place->local);
     if (st != ST_OK) {
         if (share->mapping != NULL)
             mapping_close(share->mapping);
@@ -233,8 +248,9 @@ static enum status lock(struct comm_share *share)
     const uint64_t mine = (uint64_t)share->owner->config.generation + 1;
     for (;;) {
         uint64_t held = atomic_load_explicit(&control->lock, memory_order_relaxed);
-        if (held != mine && atomic_compare_exchange_strong_explicit(&control->lock, &held, mine, memory_order_acquire,
-                                                                    memory_order_relaxed))
+        if (held != mine &&
+            atomic_compare_exchange_strong_explicit(&control->lock, &held, mine,
+                                                    memory_order_acquire, memory_order_relaxed))
             return ST_OK;
         TRY(comm_ops_check(&share->wire));
         sched_yield();
@@ -248,14 +264,17 @@ static void unlock(struct comm_share *share)
 
 static bool is_free(const struct group *group, uint64_t generation)
 {
-    return group->generation != generation || (group->joined == group->members && group->left == group->members);
+    return group->generation != generation ||
+           (group->joined == group->members && group->left == group->members);
 }
 
-/* The group of these members that this worker has not joined yet, else a new one; NULL when all are taken. */
+/* The group of these members that this worker has not joined yet, else a new one; NULL when all are
+ * taken. */
 static struct group *find_group(struct comm_share *parent, uint64_t members, uint64_t me)
 {
     struct control *control = control_of(parent->mapping);
-    const uint64_t generation = (uint64_t)parent->owner->config.generation + 1, of = parent->moves.hall.tag;
+    const uint64_t generation = (uint64_t)parent->owner->config.generation + 1,
+                   of = parent->moves.hall.tag;
     struct group *free_one = NULL;
     for (int i = 0; i < GROUPS; i++) {
         struct group *group = &control->groups[i];
@@ -265,8 +284,10 @@ static struct group *find_group(struct comm_share *parent, uint64_t members, uin
             return group;
     }
     if (free_one != NULL)
-        *free_one = (struct group){
-            .generation = generation, .members = members, .parent = of, .tag = (uint64_t)1 << 63 | ++control->tags};
+        *free_one = (struct group){.generation = generation,
+                                   .members = members,
+                                   .parent = of,
+                                   .tag = (uint64_t)1 << 63 | ++control->tags};
     return free_one;
 }
 
@@ -289,13 +310,15 @@ static enum status join_group(struct comm_share *share, uint64_t members)
     while (first->parent != NULL)
         first = first->parent;
     const int locals = first->moves.hall.n, n = share->wire.config.place.ranks;
-    TRY(comm_moves_init(&share->moves, share->mapping->base + hall_offset(locals, 1 + share->group_i), 1, n,
+    TRY(comm_moves_init(&share->moves,
+                        share->mapping->base + hall_offset(locals, 1 + share->group_i), 1, n,
                         share->wire.config.place.rank));
     set_sight(share);
     return comm_hall_join(&share->moves.hall, enter(share, share->owner->call), tag);
 }
 
-enum status comm_share_sub(struct comm_share *parent, struct comm_wire *owner, struct comm_share **out)
+enum status comm_share_sub(struct comm_share *parent, struct comm_wire *owner,
+                           struct comm_share **out)
 {
     const struct comm_place *place = &owner->config.place;
     struct comm_share *share = calloc(1, sizeof(*share));
@@ -322,7 +345,8 @@ enum status comm_share_sub(struct comm_share *parent, struct comm_wire *owner, s
     return ST_OK;
 }
 
-/* A group's hall is free again when all have left; who cannot have the lock leaves that to the next generation. */
+/* A group's hall is free again when all have left; who cannot have the lock leaves that to the next
+ * generation. */
 static void leave_group(struct comm_share *share)
 {
     static const struct comm_call closing = {.kind = COMM_CALL_SUB};
@@ -360,21 +384,22 @@ enum status comm_share_alloc(struct comm_share *share, int64_t bytes, void **out
     const int64_t each = round_up(bytes), all = each * place->ranks + PIECE_ALIGN;
     struct comm_wire *wire = enter(share, share->owner->call);
     if (bytes > RESERVE / place->ranks)
-        return FAIL(ST_BAD_SETTING, "out of memory: %lld bytes for each of %d workers to share", (long long)bytes,
-                    place->ranks);
+        return FAIL(ST_BAD_SETTING, "out of memory: %lld bytes for each of %d workers to share",
+                    (long long)bytes, place->ranks);
     TRY(map_at(m, m->used, all));
     char *first = m->base + m->used, *mine = first + each * place->rank;
     m->used += all;
     set_sight(share);
 #ifdef MADV_POPULATE_WRITE
     if (madvise(mine, (size_t)each, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
-        return FAIL(memory_status(bytes), "out of memory: %lld bytes for workers to share: %s", (long long)bytes,
-                    strerror(errno));
+        return FAIL(memory_status(bytes), "out of memory: %lld bytes for workers to share: %s",
+                    (long long)bytes, strerror(errno));
 #endif
     memset(mine, 0, (size_t)bytes); /* an earlier life's words */
     TRY(comm_moves_barrier(&share->moves, wire, share->owner->call));
 #ifdef MADV_POPULATE_WRITE
-    madvise(first, (size_t)(each * place->ranks), MADV_POPULATE_WRITE); /* the others' pieces into this one's page table */
+    /* the others' pieces into this one's page table */
+    madvise(first, (size_t)(each * place->ranks), MADV_POPULATE_WRITE);
 #endif
     *out = mine;
     return ST_OK;
@@ -388,14 +413,14 @@ void comm_share_range(const struct comm_share *share, void **data, int64_t *byte
 
 /* ---- parts of a transport's collectives ---- */
 
-enum status comm_share_reduce(struct comm_share *share, const struct comm_call *call, const struct comm_moves_cut *cut,
-                              void *out, enum dtype dtype_out)
+enum status comm_share_reduce(struct comm_share *share, const struct comm_call *call,
+                              const struct comm_moves_cut *cut, void *out, enum dtype dtype_out)
 {
     return comm_moves_reduce(&share->moves, enter(share, call), call, cut, out, dtype_out);
 }
 
-enum status comm_share_gather(struct comm_share *share, const struct comm_call *call, const struct comm_moves_cut *cut,
-                              const void *in)
+enum status comm_share_gather(struct comm_share *share, const struct comm_call *call,
+                              const struct comm_moves_cut *cut, const void *in)
 {
     return comm_moves_gather(&share->moves, enter(share, call), call, cut, in);
 }
@@ -407,7 +432,8 @@ enum status comm_share_barrier(struct comm_share *share, const struct comm_call 
 
 /* With another peer than comm.c's, as the others here see it. */
 static enum status with_peer(struct comm_share *share, const struct comm_call *call, int peer,
-                             enum status (*move)(struct comm_moves *, struct comm_wire *, const struct comm_call *))
+                             enum status (*move)(struct comm_moves *, struct comm_wire *,
+                                                 const struct comm_call *))
 {
     struct comm_call mine = *call;
     mine.peer = peer;
@@ -479,7 +505,8 @@ static int entered_all(const struct comm_wire *wire, int rank)
 }
 
 static enum status move(struct comm_wire *wire, const struct comm_call *call,
-                        enum status (*fn)(struct comm_moves *, struct comm_wire *, const struct comm_call *))
+                        enum status (*fn)(struct comm_moves *, struct comm_wire *,
+                                          const struct comm_call *))
 {
     struct comm_share *share = wire->state;
     return fn(&share->moves, enter(share, call), call);

@@ -1,12 +1,13 @@
 /* comm_ucx — ranks in processes of their own, on any nodes, over UCX or TCP (ucx.h).
  *
- * Every call begins with a meeting: each rank sends all others what call it is in, with the content when that is
- * small, so that a difference is found at once, everybody knows who has not come, and a small call is over after one
- * message each way: all ranks add up all contributions, in the order of order.h, to the same bits. Large calls go on
+ * Every call begins with a meeting: each rank sends all others what call it is in, with the content
+ * when that is small, so that a difference is found at once, everybody knows who has not come, and
+ * a small call is over after one message each way: all ranks add up all contributions, in the order
+ * of order.h, to the same bits. Large calls go on
  * in pieces (flow.h).
  *
- * A rank whose call fails takes its leave of the others, so that they look for the one that did not come rather than
- * blame it. Must not know what is summed for whom. */
+ * A rank whose call fails takes its leave of the others, so that they look for the one that did not
+ * come rather than blame it. Must not know what is summed for whom. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,12 +47,17 @@ static enum status ask(void *arg)
 
 struct ucx_wait comm_ucx_wait(struct comm_wire *wire)
 {
-    return (struct ucx_wait){.watch = {.check = ask, .arg = wire, .spins = wire->spins, .rests = wire->rests}};
+    return (struct ucx_wait){
+        .watch = {.check = ask, .arg = wire, .spins = wire->spins, .rests = wire->rests}};
 }
 
-static bool nap(void *arg, int64_t ns) { return comm_queue_nap(((struct comm_wire *)arg)->queue, ns); }
+static bool nap(void *arg, int64_t ns)
+{
+    return comm_queue_nap(((struct comm_wire *)arg)->queue, ns);
+}
 
-/* Of a call that moves so many bytes: where they are many nobody but a waiting caller minds when they come. */
+/* Of a call that moves so many bytes: where they are many nobody but a waiting caller minds when
+ * they come. */
 static struct ucx_wait wait_of_large(struct comm_wire *wire, int64_t bytes)
 {
     struct ucx_wait wait = comm_ucx_wait(wire);
@@ -66,8 +72,8 @@ static void gather_sources(struct comm_ucx *state, const void *own)
         state->sources[r] = r == state->me ? own : meeting_came(&state->meeting, r);
 }
 
-static void add_sources(struct comm_ucx *state, const struct comm_wire *wire, enum dtype dtype, void *out,
-                        int64_t elems)
+static void add_sources(struct comm_ucx *state, const struct comm_wire *wire, enum dtype dtype,
+                        void *out, int64_t elems)
 {
     struct add add = {.in = state->sources,
                       .out = &out,
@@ -109,16 +115,19 @@ static enum status explain(struct comm_wire *wire, enum status st)
         return st;
     st = comm_ops_give_up(wire, member);
     if (!loss.has_left)
-        return FAIL(ST_PEER, "rank %d was lost: its connection ended (%s: %s); %s", loss.rank, loss.label,
-                    loss.text, status_message());
-    return loss.blamed < 0 ? st : FAIL(ST_PEER, "%s, for rank %d was lost", status_message(), loss.blamed);
+        return FAIL(ST_PEER, "rank %d was lost: its connection ended (%s: %s); %s", loss.rank,
+                    loss.label, loss.text, status_message());
+    return loss.blamed < 0
+               ? st
+               : FAIL(ST_PEER, "%s, for rank %d was lost", status_message(), loss.blamed);
 }
 
 enum status comm_ucx_finish(struct comm_wire *wire, enum status st)
 {
     struct comm_ucx *state = wire->state;
-    int64_t *counts[] = {&state->flow.bytes_sent, &state->rows.line.bytes_sent, &state->meeting.bytes_sent,
-                         &state->direct.line.bytes_sent, &state->direct.inside.bytes_sent};
+    int64_t *counts[] = {&state->flow.bytes_sent, &state->rows.line.bytes_sent,
+                         &state->meeting.bytes_sent, &state->direct.line.bytes_sent,
+                         &state->direct.inside.bytes_sent};
     for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
         atomic_fetch_add_explicit(&wire->bytes_sent, *counts[i], memory_order_relaxed);
         *counts[i] = 0;
@@ -133,7 +142,8 @@ enum status comm_ucx_finish(struct comm_wire *wire, enum status st)
 static int entered(const struct comm_wire *wire, int rank)
 {
     const struct comm_ucx *state = wire->state;
-    if (state->meeting.call != wire->call || state->meeting.guests == NULL || wire->call->kind == COMM_CALL_SEND)
+    if (state->meeting.call != wire->call || state->meeting.guests == NULL ||
+        wire->call->kind == COMM_CALL_SEND)
         return -1;
     return state->meeting.guests[rank].has_come;
 }
@@ -173,8 +183,12 @@ static enum status seat_members(struct comm_ucx *state, const struct comm_wire *
         return FAIL(ST_RETRY, "out of memory: a comm of %d ranks", n);
     for (int r = 0; r < n; r++)
         state->world[r] = comm_ops_rank(wire, r);
-    state->meeting = (struct meeting){
-        .ucx = state->root->ucx, .group = group, .n = n, .me = state->me, .world = state->world, .small = state->small};
+    state->meeting = (struct meeting){.ucx = state->root->ucx,
+                                      .group = group,
+                                      .n = n,
+                                      .me = state->me,
+                                      .world = state->world,
+                                      .small = state->small};
     TRY(meeting_open(&state->meeting));
     state->flow = (struct flow){.ucx = state->root->ucx,
                                 .group = group,
@@ -187,10 +201,11 @@ static enum status seat_members(struct comm_ucx *state, const struct comm_wire *
 }
 
 /* What goes on inside the node, and what between the workers of equal number. Takes share. */
-static enum status open_rows(struct comm_ucx *state, const struct comm_wire *wire, struct comm_share *share)
+static enum status open_rows(struct comm_ucx *state, const struct comm_wire *wire,
+                             struct comm_share *share)
 {
-    return comm_rows_open(&state->rows, share, &wire->config.place, state->root->ucx, state->meeting.group, state->world,
-                     state->flow.piece_bytes);
+    return comm_rows_open(&state->rows, share, &wire->config.place, state->root->ucx,
+                          state->meeting.group, state->world, state->flow.piece_bytes);
 }
 
 static enum status new_state(struct comm_wire *wire)
@@ -212,7 +227,8 @@ static bool offers_gpu(const struct comm_wire *wire)
 static enum status open_direct(struct comm_ucx *state, struct comm_wire *wire)
 {
     wire->is_direct = true;
-    return comm_direct_open(&state->direct, wire, state->root->ucx, state->meeting.group, state->world);
+    return comm_direct_open(&state->direct, wire, state->root->ucx, state->meeting.group,
+                            state->world);
 }
 
 static enum status begin_open(struct comm_wire *wire, void *address, int64_t *address_bytes)
@@ -226,7 +242,8 @@ static enum status begin_open(struct comm_wire *wire, void *address, int64_t *ad
     state->root->group_next = 1;
     const struct comm_config *c = &wire->config;
     const struct ucx_config config = {.net = (enum ucx_net)c->net,
-                                      .at_once = comm_ucx_size(c->place.ranks)->piece + COMM_UCX_AT_ONCE_MORE,
+                                      .at_once = comm_ucx_size(c->place.ranks)->piece +
+                                                 COMM_UCX_AT_ONCE_MORE,
                                       .data_addr = c->data_addr,
                                       .master = c->master};
     TRY(ucx_open(&config, &state->root->ucx));
@@ -291,8 +308,8 @@ static const char *describe(const struct comm_wire *wire)
     return state->root->name[0] != 0 ? state->root->name : "ucx";
 }
 
-/* The members agree on a number for their group: the greatest that is free with all of them. They tell each other in
- * the parent's group, where each of them stands at the same place. */
+/* The members agree on a number for their group: the greatest that is free with all of them. They
+ * tell each other in the parent's group, where each of them stands at the same place. */
 static enum status agree_on_group(struct comm_ucx *state, struct comm_wire *wire)
 {
     struct ucx_wait wait = comm_ucx_wait(wire);
@@ -351,12 +368,13 @@ static struct flow_call flow_of(struct comm_wire *wire, const struct comm_call *
                               .arg = wire};
 }
 
-typedef enum status comm_rows_call(struct comm_rows *rows, const struct comm_call *call, struct flow_call base,
-                              struct ucx_wait *wait);
+typedef enum status comm_rows_call(struct comm_rows *rows, const struct comm_call *call,
+                                   struct flow_call base, struct ucx_wait *wait);
 
-/* A meeting, and behind it without waiting the pieces; `inside`: where nodes have several workers. */
-static enum status run_large(struct comm_wire *wire, const struct comm_call *call, const struct flow_call *large,
-                             comm_rows_call *inside)
+/* A meeting, and behind it without waiting the pieces; `inside`: where nodes have several
+ * workers. */
+static enum status run_large(struct comm_wire *wire, const struct comm_call *call,
+                             const struct flow_call *large, comm_rows_call *inside)
 {
     struct comm_ucx *state = wire->state;
     struct ucx_wait wait = wait_of_large(wire, comm_ops_bytes(call));
@@ -371,8 +389,8 @@ static enum status run_large(struct comm_wire *wire, const struct comm_call *cal
     return state->rows.share != NULL ? comm_rows_end(&state->rows, call) : ST_OK;
 }
 
-static enum status run_small(struct comm_wire *wire, const struct comm_call *call, const void *content, int64_t stride,
-                             int64_t bytes)
+static enum status run_small(struct comm_wire *wire, const struct comm_call *call,
+                             const void *content, int64_t stride, int64_t bytes)
 {
     struct comm_ucx *state = wire->state;
     struct ucx_wait wait = comm_ucx_wait(wire);
@@ -391,7 +409,8 @@ static int64_t part_bytes_max(const struct comm_ucx *state, const struct comm_ca
 }
 
 /* Everybody's contribution to each part, to its owner, who adds them up in own_out. */
-static enum status scatter_small(struct comm_wire *wire, const struct comm_call *call, void *own_out)
+static enum status scatter_small(struct comm_wire *wire, const struct comm_call *call,
+                                 void *own_out)
 {
     struct comm_ucx *state = wire->state;
     struct ucx_wait wait = comm_ucx_wait(wire);
@@ -412,8 +431,10 @@ static enum status scatter_small(struct comm_wire *wire, const struct comm_call 
     return ST_OK;
 }
 
-/* all_reduce of parts that are small: they go to their owners with the meeting, and finished to all. */
-static enum status reduce_parts(struct comm_wire *wire, const struct comm_call *call, struct flow_call *parts)
+/* all_reduce of parts that are small: they go to their owners with the meeting, and finished to
+ * all. */
+static enum status reduce_parts(struct comm_wire *wire, const struct comm_call *call,
+                                struct flow_call *parts)
 {
     struct comm_ucx *state = wire->state;
     struct ucx_wait wait = comm_ucx_wait(wire);
@@ -470,7 +491,8 @@ static enum status gather_small(struct comm_wire *wire, const struct comm_call *
     for (int r = 0; r < state->n; r++) {
         struct order_extent part = order_extent(call->elems, state->n, r);
         if (r != state->me && part.elems > 0)
-            memcpy(out + part.first * each, meeting_came(&state->meeting, r), (size_t)(part.elems * each));
+            memcpy(out + part.first * each, meeting_came(&state->meeting, r),
+                   (size_t)(part.elems * each));
     }
     return ST_OK;
 }

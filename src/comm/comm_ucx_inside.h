@@ -26,12 +26,12 @@ struct comm_ucx {
     struct order_extent *parts; /* n: of the call under way */
     struct meeting meeting;
     struct flow flow;
-    struct comm_rows rows; /* several workers on each node */
+    struct comm_rows rows;     /* several workers on each node */
     struct comm_direct direct; /* a GPU's memory, where UCX moves it; else zeroed */
 };
 
-/* comm_ucx_wait — how the call under way waits. comm_ucx_finish — the end of every entry: after a failure nothing
- * is under way any more, and who is to blame is said. */
+/* comm_ucx_wait — how the call under way waits. comm_ucx_finish — the end of every entry: after a
+ * failure nothing is under way any more, and who is to blame is said. */
 struct ucx_wait comm_ucx_wait(struct comm_wire *wire);
 enum status comm_ucx_finish(struct comm_wire *wire, enum status st);
 

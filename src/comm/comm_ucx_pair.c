@@ -1,5 +1,5 @@
-/* comm_ucx_pair — a message from one rank to another: the header of the call, the content in it when that is
- * small, else behind it. Must not know collectives. */
+/* comm_ucx_pair — a message from one rank to another: the header of the call, the content in it
+ * when that is small, else behind it. Must not know collectives. */
 #include <string.h>
 
 #include "base/must.h"
@@ -45,7 +45,8 @@ static enum status run_recv(struct comm_wire *wire, const struct comm_call *call
             memcpy(call->out, meeting_came(&state->meeting, call->peer), (size_t)bytes);
         return ST_OK;
     }
-    struct ucx_tag tag = {.group = state->meeting.group, .from = state->world[call->peer], .lane = UCX_LANE_PAIR};
+    struct ucx_tag tag = {
+        .group = state->meeting.group, .from = state->world[call->peer], .lane = UCX_LANE_PAIR};
     TRY(ucx_recv(state->root->ucx, &guest->recv, call->out, bytes, tag));
     return wait_for(state, &guest->recv, &wait);
 }

@@ -1,5 +1,5 @@
-/* comm_ucx_size — see comm_ucx_size.h. Measured over TCP on loopback (2 vCPU Intel Xeon, Sapphire Rapids class, AVX-512,
- * Debian 12) by build/tests/bench/bench_ucx. */
+/* comm_ucx_size — see comm_ucx_size.h. Measured over TCP on loopback (2 vCPU Intel Xeon, Sapphire
+ * Rapids class, AVX-512, Debian 12) by build/tests/bench/bench_ucx. */
 #include "comm/comm_ucx_size.h"
 
 #include "comm/comm.h"

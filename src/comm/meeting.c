@@ -43,17 +43,18 @@ enum status meeting_greet(struct meeting *m, int r, enum ucx_lane lane, int64_t 
     memcpy(meeting_brought(m, r) - MEETING_HEAD, &header, sizeof(header));
     guest->has_come = false;
     if (m->call->kind != COMM_CALL_SEND)
-        TRY(ucx_recv(m->ucx, &guest->recv, meeting_came(m, r) - MEETING_HEAD, MEETING_HEAD + m->small, tag));
+        TRY(ucx_recv(m->ucx, &guest->recv, meeting_came(m, r) - MEETING_HEAD,
+                     MEETING_HEAD + m->small, tag));
     if (m->call->kind != COMM_CALL_RECV) {
-        TRY(ucx_send(m->ucx, &guest->send, meeting_brought(m, r) - MEETING_HEAD, MEETING_HEAD + bytes, m->world[r],
-                     tag));
+        TRY(ucx_send(m->ucx, &guest->send, meeting_brought(m, r) - MEETING_HEAD,
+                     MEETING_HEAD + bytes, m->world[r], tag));
         m->bytes_sent += MEETING_HEAD + bytes;
     }
     return ST_OK;
 }
 
-enum status meeting_begin(struct meeting *m, const struct comm_call *call, const void *content, int64_t stride,
-                          int64_t bytes)
+enum status meeting_begin(struct meeting *m, const struct comm_call *call, const void *content,
+                          int64_t stride, int64_t bytes)
 {
     meeting_call(m, call);
     for (int i = 1; i < m->n; i++) {

@@ -10,17 +10,30 @@
 #define ROW(name) LIBRARY_SYMBOL(nccl, name)
 
 static const struct library_symbol symbols[] = {
-    ROW(ncclGetVersion),  ROW(ncclGetErrorString), ROW(ncclGetLastError), ROW(ncclGetUniqueId), ROW(ncclCommInitRankConfig),
-    ROW(ncclCommAbort),   ROW(ncclCommGetAsyncError), ROW(ncclGroupStart),
-    ROW(ncclGroupEnd),    ROW(ncclAllReduce),      ROW(ncclReduce),       ROW(ncclReduceScatter), ROW(ncclAllGather),
-    ROW(ncclBroadcast),   ROW(ncclSend),           ROW(ncclRecv),
+    ROW(ncclGetVersion),
+    ROW(ncclGetErrorString),
+    ROW(ncclGetLastError),
+    ROW(ncclGetUniqueId),
+    ROW(ncclCommInitRankConfig),
+    ROW(ncclCommAbort),
+    ROW(ncclCommGetAsyncError),
+    ROW(ncclGroupStart),
+    ROW(ncclGroupEnd),
+    ROW(ncclAllReduce),
+    ROW(ncclReduce),
+    ROW(ncclReduceScatter),
+    ROW(ncclAllGather),
+    ROW(ncclBroadcast),
+    ROW(ncclSend),
+    ROW(ncclRecv),
 };
 static const char *const names[] = {"libnccl.so.2", NULL};
-static const struct library_spec spec = {.what = "NCCL",
-                                         .names = names,
-                                         .packages = "libnccl2 (NVIDIA's repository) or nvidia-nccl-cu13 (PyPI)",
-                                         .symbols = symbols,
-                                         .symbols_n = sizeof symbols / sizeof *symbols};
+static const struct library_spec spec = {
+    .what = "NCCL",
+    .names = names,
+    .packages = "libnccl2 (NVIDIA's repository) or nvidia-nccl-cu13 (PyPI)",
+    .symbols = symbols,
+    .symbols_n = sizeof symbols / sizeof *symbols};
 
 /* What this process has opened; never closed, for its threads may outlive every communicator. */
 static struct {
@@ -48,16 +61,18 @@ static enum status open_held(void)
     int version = 0;
     TRY(library_open(&spec, &library, &table));
     if (table.ncclGetVersion(&version) != NCCL_SUCCESS || version < NCCL_VERSION_LEAST) {
-        enum status st = FAIL(ST_NO_DEVICE, "NCCL %s from %s is too old: this program needs %s or newer; install %s",
-                              nccl_text(version, has, sizeof has), library.path,
-                              nccl_text(NCCL_VERSION_LEAST, needs, sizeof needs), spec.packages);
+        enum status st = FAIL(
+            ST_NO_DEVICE, "NCCL %s from %s is too old: this program needs %s or newer; install %s",
+            nccl_text(version, has, sizeof has), library.path,
+            nccl_text(NCCL_VERSION_LEAST, needs, sizeof needs), spec.packages);
         library_close(&library);
         return st;
     }
     held.library = library;
     held.table = table;
     held.version = version;
-    text_format(held.about, sizeof held.about, "%s from %s", nccl_text(version, has, sizeof has), library.path);
+    text_format(held.about, sizeof held.about, "%s from %s", nccl_text(version, has, sizeof has),
+                library.path);
     return ST_OK;
 }
 
@@ -83,16 +98,23 @@ enum status nccl_fail(const struct nccl *nccl, struct nccl_comm *comm, int resul
     switch (result) {
     case NCCL_REMOTE_ERROR:
     case NCCL_SYSTEM_ERROR:
-        return FAIL(ST_PEER, "NCCL failed in %s: %s (%d)%s; a rank was lost, or the network between them: see the other "
-                    "ranks' logs, and NCCL_DEBUG=INFO", what, name, result, more);
+        return FAIL(ST_PEER,
+                    "NCCL failed in %s: %s (%d)%s; a rank was lost, or the network between them: "
+                    "see the other ranks' logs, and NCCL_DEBUG=INFO",
+                    what, name, result, more);
     case NCCL_UNHANDLED_CUDA_ERROR:
-        return FAIL(ST_FAULT, "NCCL failed in %s: %s (%d)%s; see dmesg for an Xid, and NCCL_DEBUG=INFO", what, name, result,
-                    more);
-    case NCCL_INVALID_USAGE:
-        return FAIL(ST_BAD_SETTING, "NCCL refuses %s: %s (%d)%s; two ranks on one GPU are refused, too: give each a GPU of "
-                    "its own, or use BACKEND=ucx", what, name, result, more);
-    default:
-        return FAIL(ST_BUG, "NCCL failed in %s: %s (%d)%s; NCCL_DEBUG=INFO tells more; BACKEND=ucx goes another way", what,
+        return FAIL(ST_FAULT,
+                    "NCCL failed in %s: %s (%d)%s; see dmesg for an Xid, and NCCL_DEBUG=INFO", what,
                     name, result, more);
+    case NCCL_INVALID_USAGE:
+        return FAIL(ST_BAD_SETTING,
+                    "NCCL refuses %s: %s (%d)%s; two ranks on one GPU are refused, too: give each "
+                    "a GPU of its own, or use BACKEND=ucx",
+                    what, name, result, more);
+    default:
+        return FAIL(ST_BUG,
+                    "NCCL failed in %s: %s (%d)%s; NCCL_DEBUG=INFO tells more; BACKEND=ucx goes "
+                    "another way",
+                    what, name, result, more);
     }
 }

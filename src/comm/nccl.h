@@ -1,8 +1,9 @@
-/* nccl — NVIDIA's library of collectives, opened when it is first needed: its calls as a table of pointers, the types
- * that they take, and its failures as sentences.
+/* nccl — NVIDIA's library of collectives, opened when it is first needed: its calls as a table of
+ * pointers, the types that they take, and its failures as sentences.
  *
- * The types are declared here, as the library's binary interface has had them since 2.18, so that a program built where
- * NCCL's header is not can use it where the library is. Must not know ranks, calls of comm, or who asks. */
+ * The types are declared here, as the library's binary interface has had them since 2.18, so that a
+ * program built where NCCL's header is not can use it where the library is. Must not know ranks,
+ * calls of comm, or who asks. */
 #ifndef CONVOY_COMM_NCCL_H
 #define CONVOY_COMM_NCCL_H
 
@@ -53,20 +54,24 @@ struct nccl {
     int (*ncclCommGetAsyncError)(struct nccl_comm *comm, int *result);
     int (*ncclGroupStart)(void);
     int (*ncclGroupEnd)(void);
-    int (*ncclAllReduce)(const void *in, void *out, size_t n, int type, int op, struct nccl_comm *comm, void *stream);
-    int (*ncclReduce)(const void *in, void *out, size_t n, int type, int op, int root, struct nccl_comm *comm,
-                      void *stream);
-    int (*ncclReduceScatter)(const void *in, void *out, size_t out_n, int type, int op, struct nccl_comm *comm,
-                             void *stream);
-    int (*ncclAllGather)(const void *in, void *out, size_t in_n, int type, struct nccl_comm *comm, void *stream);
-    int (*ncclBroadcast)(const void *in, void *out, size_t n, int type, int root, struct nccl_comm *comm, void *stream);
-    int (*ncclSend)(const void *data, size_t n, int type, int peer, struct nccl_comm *comm, void *stream);
+    int (*ncclAllReduce)(const void *in, void *out, size_t n, int type, int op,
+                         struct nccl_comm *comm, void *stream);
+    int (*ncclReduce)(const void *in, void *out, size_t n, int type, int op, int root,
+                      struct nccl_comm *comm, void *stream);
+    int (*ncclReduceScatter)(const void *in, void *out, size_t out_n, int type, int op,
+                             struct nccl_comm *comm, void *stream);
+    int (*ncclAllGather)(const void *in, void *out, size_t in_n, int type, struct nccl_comm *comm,
+                         void *stream);
+    int (*ncclBroadcast)(const void *in, void *out, size_t n, int type, int root,
+                         struct nccl_comm *comm, void *stream);
+    int (*ncclSend)(const void *data, size_t n, int type, int peer, struct nccl_comm *comm,
+                    void *stream);
     int (*ncclRecv)(void *data, size_t n, int type, int peer, struct nccl_comm *comm, void *stream);
 };
 
-/* nccl_open — the table, the same for the whole process once it has been opened. ST_NO_DEVICE: not here, too old (both
- * versions are named), or a symbol is missing. nccl_version: of the open library, as 22809; 0: not open.
- * nccl_about: "2.28.9 from /usr/lib/…" */
+/* nccl_open — the table, the same for the whole process once it has been opened. ST_NO_DEVICE: not
+ * here, too old (both versions are named), or a symbol is missing. nccl_version: of the open
+ * library, as 22809; 0: not open. nccl_about: "2.28.9 from /usr/lib/…" */
 enum status nccl_open(const struct nccl **out);
 int nccl_version(void);
 const char *nccl_about(void);
@@ -74,8 +79,9 @@ const char *nccl_about(void);
 /* nccl_text — a version for people, "2.28.9", in a buffer of the caller's. */
 const char *nccl_text(int version, char *out, size_t cap);
 
-/* nccl_fail — what a failure means: result is not NCCL_SUCCESS or NCCL_IN_PROGRESS. A peer or the network → ST_PEER ·
- * CUDA → ST_FAULT · a setup that NCCL refuses → ST_BAD_SETTING · the rest → ST_BUG.
+/* nccl_fail — what a failure means: result is not NCCL_SUCCESS or NCCL_IN_PROGRESS. A peer or the
+ * network → ST_PEER · CUDA → ST_FAULT · a setup that NCCL refuses → ST_BAD_SETTING · the rest →
+ * ST_BUG.
  * what: "all_reduce 12". */
 enum status nccl_fail(const struct nccl *nccl, struct nccl_comm *comm, int result, const char *what)
     __attribute__((cold));

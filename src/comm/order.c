@@ -7,10 +7,12 @@
 
 struct order_extent order_extent(int64_t elems, int parts_n, int part_i)
 {
-    ASSERTF(elems >= 0 && elems <= INT64_MAX >> 16 && parts_n >= 1 && part_i >= 0 && part_i < parts_n,
+    ASSERTF(elems >= 0 && elems <= INT64_MAX >> 16 && parts_n >= 1 && part_i >= 0 &&
+                part_i < parts_n,
             "%lld elements, part %d of %d", (long long)elems, part_i, parts_n);
     int64_t units = elems / ORDER_ALIGN + (elems % ORDER_ALIGN != 0);
-    int64_t first = units * part_i / parts_n * ORDER_ALIGN, end = units * (part_i + 1) / parts_n * ORDER_ALIGN;
+    int64_t first = units * part_i / parts_n * ORDER_ALIGN,
+            end = units * (part_i + 1) / parts_n * ORDER_ALIGN;
     first = first < elems ? first : elems;
     end = end < elems ? end : elems;
     return (struct order_extent){.first = first, .elems = end - first};
@@ -20,7 +22,8 @@ int64_t order_row(int64_t elems, int nodes, int locals, int local, struct order_
 {
     int64_t row_elems = 0;
     for (int v = 0; v < nodes; v++) {
-        out[v] = (struct order_extent){row_elems, order_extent(elems, nodes * locals, v * locals + local).elems};
+        out[v] = (struct order_extent){
+            row_elems, order_extent(elems, nodes * locals, v * locals + local).elems};
         row_elems += out[v].elems;
     }
     return row_elems;
@@ -48,7 +51,8 @@ int order_left(int n)
     return left;
 }
 
-/* Writes the steps of n sources that begin at slot `first` and lie `stride` apart; returns the place after the last. */
+/* Writes the steps of n sources that begin at slot `first` and lie `stride` apart; returns the
+ * place after the last. */
 static struct order_step *plan(int first, int n, int stride, struct order_step *out)
 {
     if (n < 2)

@@ -1,10 +1,11 @@
-/* order — the one place that says which rank holds which part of a buffer, and in what order contributions are added.
- * Pure.
+/* order — the one place that says which rank holds which part of a buffer, and in what order
+ * contributions are added. Pure.
  *
- * The sum of ranks [first, first+n) is sum(left half) + sum(right half), the left half being the greatest power of two
- * below n; over nodes first, then inside each node. So what a node's workers add among themselves is a subtree, a power of
- * two of ranks is a perfect tree, and an element's sum does not depend on where it lies. Later the leaves may be fixed
- * virtual shards instead of ranks, and the sum the same for any number of nodes. */
+ * The sum of ranks [first, first+n) is sum(left half) + sum(right half), the left half being the
+ * greatest power of two below n; over nodes first, then inside each node. So what a node's workers
+ * add among themselves is a subtree, a power of two of ranks is a perfect tree, and an element's
+ * sum does not depend on where it lies. Later the leaves may be fixed virtual shards instead of
+ * ranks, and the sum the same for any number of nodes. */
 #ifndef CONVOY_COMM_ORDER_H
 #define CONVOY_COMM_ORDER_H
 
@@ -15,30 +16,30 @@
 struct order_extent {
     int64_t first, elems;
 };
-/* order_extent — part part_i of elems elements cut in parts_n: multiples of ORDER_ALIGN but for the last, sizes as even
- * as that allows; parts may be empty. */
+/* order_extent — part part_i of elems elements cut in parts_n: multiples of ORDER_ALIGN but for the
+ * last, sizes as even as that allows; parts may be empty. */
 struct order_extent order_extent(int64_t elems, int parts_n, int part_i);
 
-/* order_row — the parts of the ranks of one number, one on each of the nodes, laid one behind the other: out[node], and
- * how many elements they have together. */
+/* order_row — the parts of the ranks of one number, one on each of the nodes, laid one behind the
+ * other: out[node], and how many elements they have together. */
 int64_t order_row(int64_t elems, int nodes, int locals, int local, struct order_extent *out);
 
-/* order_nodes — how many nodes and workers a node `ranks` (n, ascending; rank = node · locals + local) make among
- * themselves: as many workers on each node, else n nodes of one worker. */
+/* order_nodes — how many nodes and workers a node `ranks` (n, ascending; rank = node · locals +
+ * local) make among themselves: as many workers on each node, else n nodes of one worker. */
 void order_nodes(const int *ranks, int n, int locals, int *nodes_out, int *locals_out);
 
 /* order_left — how many of n ≥ 2 neighbours form the left half. */
 int order_left(int n);
 
-/* order_plan — the additions of n sources, as steps over slots: slot[to] += slot[from], n-1 of them; the sum ends in
- * slot 0. */
+/* order_plan — the additions of n sources, as steps over slots: slot[to] += slot[from], n-1 of
+ * them; the sum ends in slot 0. */
 struct order_step {
     int to, from;
 };
 void order_plan(int n, struct order_step *out);
 
-/* order_plan_nodes — the same for nodes × locals ranks: each node's own first, then the nodes' sums.
- * nodes·locals - 1 steps. */
+/* order_plan_nodes — the same for nodes × locals ranks: each node's own first, then the nodes'
+ * sums. nodes·locals - 1 steps. */
 void order_plan_nodes(int nodes, int locals, struct order_step *out);
 
 #endif

@@ -1,6 +1,7 @@
-/* providers — the InfiniBand and RoCE drivers of the release binary. libibverbs as a shared library finds its drivers in
- * folders; as an archive it has those it is told of before the first question. In this file's object alone, which nothing
- * calls: the release links it, other builds leave it in the archive. Must not know UCX. */
+/* providers — the InfiniBand and RoCE drivers of the release binary. libibverbs as a shared library
+ * finds its drivers in folders; as an archive it has those it is told of before the first question.
+ * In this file's object alone, which nothing calls: the release links it, other builds leave it in
+ * the archive. Must not know UCX. */
 #include <stddef.h>
 
 /* Of infiniband/verbs.h, which a build without the release need not have. */

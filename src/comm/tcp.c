@@ -1,9 +1,12 @@
-/* tcp — the driver over TCP: sockets of this program's own, on one address, closed to all but the ranks of a generation.
+/* tcp — the driver over TCP: sockets of this program's own, on one address, closed to all but the
+ * ranks of a generation.
  *
- * A rank listens from its address's packing until all peers are connected, and then no more. Of each two ranks the one with
- * the higher number connects. What proves peers and messages is in tcp_auth.h and tcp_seal.h; content travels readable.
+ * A rank listens from its address's packing until all peers are connected, and then no more. Of
+ * each two ranks the one with the higher number connects. What proves peers and messages is in
+ * tcp_auth.h and tcp_seal.h; content travels readable.
  *
- * Waiting reads the sockets themselves while few are open, else asks poll(2) first. Must not know calls. */
+ * Waiting reads the sockets themselves while few are open, else asks poll(2) first. Must not know
+ * calls. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -23,7 +26,7 @@
 #include "comm/ucx_setup_env.h"
 
 #define BACKLOG 4096
-#define FEW 3 /* connections that are read without asking which has news */
+#define FEW 3                   /* connections that are read without asking which has news */
 #define DIRECT_BYTES (64 << 10) /* of a message: sent within the call that begins it */
 
 static struct tcp *state_of(const struct ucx *ucx) { return ucx->state; }
@@ -50,10 +53,14 @@ static enum status start_listening(struct tcp *tcp, socklen_t bytes)
         return FAIL(ST_RETRY, "no socket for workers of other nodes: %s", strerror(errno));
     if (bind(tcp->listen_fd, (struct sockaddr *)&tcp->own, bytes) != 0)
         return errno == EADDRNOTAVAIL
-                   ? FAIL(ST_RETRY, "%s is no address of this node; DATA_ADDR names an interface or address of it", name)
+                   ? FAIL(ST_RETRY,
+                          "%s is no address of this node; DATA_ADDR names an interface or address "
+                          "of it",
+                          name)
                    : FAIL(ST_RETRY, "cannot listen on %s: %s", name, strerror(errno));
     bytes = sizeof(tcp->own);
-    if (listen(tcp->listen_fd, BACKLOG) != 0 || getsockname(tcp->listen_fd, (struct sockaddr *)&tcp->own, &bytes) != 0)
+    if (listen(tcp->listen_fd, BACKLOG) != 0 ||
+        getsockname(tcp->listen_fd, (struct sockaddr *)&tcp->own, &bytes) != 0)
         return FAIL(ST_RETRY, "cannot listen on %s: %s", name, strerror(errno));
     return ST_OK;
 }
@@ -198,7 +205,8 @@ static int poll_links(struct tcp *tcp, int n, int ms)
         struct tcp_link *link = &tcp->links[i];
         if (link->peer == NULL || link->fd < 0)
             continue;
-        bool is_writing = link->dial == TCP_DIAL_CONNECTING || (link->is_up && link->out_first != NULL && !link->is_deaf);
+        bool is_writing = link->dial == TCP_DIAL_CONNECTING ||
+                          (link->is_up && link->out_first != NULL && !link->is_deaf);
         short events = (short)((link->is_held ? 0 : POLLIN) | (is_writing ? POLLOUT : 0));
         tcp->polled[n] = link;
         tcp->polls[n++] = (struct pollfd){.fd = link->fd, .events = events};
@@ -210,7 +218,8 @@ static int poll_links(struct tcp *tcp, int n, int ms)
 static void look_at_held(struct tcp *tcp, int n)
 {
     for (int i = 0; i < n; i++)
-        if (tcp->polled[i] != NULL && tcp->polled[i]->is_held && (tcp->polls[i].revents & (POLLERR | POLLHUP)) != 0)
+        if (tcp->polled[i] != NULL && tcp->polled[i]->is_held &&
+            (tcp->polls[i].revents & (POLLERR | POLLHUP)) != 0)
             tcp_link_lose(tcp->polled[i], "its connection broke");
 }
 
@@ -273,8 +282,8 @@ static bool has_left(const struct tcp_link *link)
     return link->out_first == NULL && (ioctl(link->fd, SIOCOUTQ, &unsent) != 0 || unsent == 0);
 }
 
-/* Until the peers' kernels have all that was sent: what this process has not read makes the kernel cut a connection that is
- * closed, with what still lies in it. */
+/* Until the peers' kernels have all that was sent: what this process has not read makes the kernel
+ * cut a connection that is closed, with what still lies in it. */
 static bool flush(struct ucx *ucx, int64_t ns)
 {
     struct tcp *tcp = state_of(ucx);

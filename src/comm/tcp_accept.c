@@ -1,8 +1,8 @@
 /* tcp_accept — connections to this rank: each is a stranger until it has proved which rank it is.
  *
- * Only while ranks are awaited: when all are connected the port is closed. A stranger has a few seconds and a buffer of
- * fixed size; there are only so many seats, and the oldest without a right hello gives up its own first. Must not know
- * messages. */
+ * Only while ranks are awaited: when all are connected the port is closed. A stranger has a few
+ * seconds and a buffer of fixed size; there are only so many seats, and the oldest without a right
+ * hello gives up its own first. Must not know messages. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "comm/tcp_inside.h"
 
-#define SEATS 64             /* of strangers, besides one for each rank */
+#define SEATS 64 /* of strangers, besides one for each rank */
 #define PROVE_NS ((int64_t)5000000000)
 #define ACCEPT_AT_ONCE 64
 #define TELL_MS 1000
@@ -39,8 +39,8 @@ void tcp_accept_refuse(struct tcp *tcp, int fd, const char *why)
         close(fd);
     if (tcp->told_ms != 0 && now_ms - tcp->told_ms < TELL_MS)
         return;
-    LOG_WARN("closed %lld connection%s to the port of workers; the last, of %s: %s", (long long)tcp->untold,
-             tcp->untold == 1 ? "" : "s", name, why);
+    LOG_WARN("closed %lld connection%s to the port of workers; the last, of %s: %s",
+             (long long)tcp->untold, tcp->untold == 1 ? "" : "s", name, why);
     tcp->told_ms = now_ms;
     tcp->untold = 0;
 }
@@ -73,7 +73,8 @@ static struct tcp_guest *find_seat(struct tcp *tcp)
         if (guest->fd < 0)
             return guest;
         bool is_less = oldest->has_hello && !guest->has_hello;
-        if (is_less || (oldest->has_hello == guest->has_hello && guest->since_ns < oldest->since_ns))
+        if (is_less ||
+            (oldest->has_hello == guest->has_hello && guest->since_ns < oldest->since_ns))
             oldest = guest;
     }
     leave(tcp, oldest, "too many strangers at once");
@@ -131,7 +132,9 @@ static const char *take_hello(struct tcp *tcp, struct tcp_guest *guest)
     guest->has_hello = true;
     if (awaited(tcp, ids.client) == NULL)
         return "that rank is connected";
-    return tcp_auth_make_answer(&guest->auth, answer) && reply(guest->fd, answer, sizeof(answer)) ? NULL : "it went away";
+    return tcp_auth_make_answer(&guest->auth, answer) && reply(guest->fd, answer, sizeof(answer))
+               ? NULL
+               : "it went away";
 }
 
 static const char *take_proof(struct tcp *tcp, struct tcp_guest *guest)
@@ -142,7 +145,8 @@ static const char *take_proof(struct tcp *tcp, struct tcp_guest *guest)
         return unproved;
     if (link == NULL)
         return "that rank is connected";
-    if (!tcp_auth_make_welcome(&guest->auth, welcome) || !reply(guest->fd, welcome, sizeof(welcome)) ||
+    if (!tcp_auth_make_welcome(&guest->auth, welcome) ||
+        !reply(guest->fd, welcome, sizeof(welcome)) ||
         !tcp_link_up(link, guest->fd, &guest->auth, false))
         return "it went away";
     tcp_tune(guest->fd);

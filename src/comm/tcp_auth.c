@@ -35,7 +35,8 @@ static bool mac(const struct tcp_auth *auth, const char *name, const uint8_t *bo
     memcpy(all + 8, auth->said, auth->said_n);
     if (body_n > 0)
         memcpy(all + 8 + auth->said_n, body, body_n);
-    return HMAC(EVP_sha256(), auth->secret, sizeof(auth->secret), all, 8 + auth->said_n + body_n, out, &n) != NULL;
+    return HMAC(EVP_sha256(), auth->secret, sizeof(auth->secret), all, 8 + auth->said_n + body_n,
+                out, &n) != NULL;
 }
 
 static void say(struct tcp_auth *auth, const uint8_t *message, size_t n)
@@ -57,7 +58,8 @@ static bool read_message(struct tcp_auth *auth, const char *name, const uint8_t 
 {
     uint8_t right[TCP_AUTH_MAC_BYTES];
     size_t body_n = n - TCP_AUTH_MAC_BYTES;
-    if (!mac(auth, name, in, body_n, right) || CRYPTO_memcmp(right, in + body_n, sizeof(right)) != 0)
+    if (!mac(auth, name, in, body_n, right) ||
+        CRYPTO_memcmp(right, in + body_n, sizeof(right)) != 0)
         return false;
     say(auth, in, n);
     return true;
@@ -65,7 +67,8 @@ static bool read_message(struct tcp_auth *auth, const char *name, const uint8_t 
 
 static bool fill_nonce(uint8_t *out) { return getrandom(out, NONCE_BYTES, 0) == NONCE_BYTES; }
 
-bool tcp_auth_make_hello(struct tcp_auth *auth, const struct tcp_auth_ids *ids, uint8_t out[TCP_AUTH_HELLO_BYTES])
+bool tcp_auth_make_hello(struct tcp_auth *auth, const struct tcp_auth_ids *ids,
+                         uint8_t out[TCP_AUTH_HELLO_BYTES])
 {
     struct hello hello = {.client = (uint32_t)ids->client,
                           .server = (uint32_t)ids->server,
@@ -79,13 +82,15 @@ bool tcp_auth_make_hello(struct tcp_auth *auth, const struct tcp_auth_ids *ids, 
 }
 
 /* Cheap things first: strangers cost no MAC. */
-bool tcp_auth_read_hello(struct tcp_auth *auth, struct tcp_auth_ids *expected, const uint8_t in[TCP_AUTH_HELLO_BYTES])
+bool tcp_auth_read_hello(struct tcp_auth *auth, struct tcp_auth_ids *expected,
+                         const uint8_t in[TCP_AUTH_HELLO_BYTES])
 {
     struct hello hello;
     memcpy(&hello, in, sizeof(hello));
     if (memcmp(hello.magic, magic, sizeof(magic)) != 0 || hello.unused != 0 ||
         hello.generation != expected->generation || hello.ranks != (uint32_t)expected->ranks ||
-        hello.server != (uint32_t)expected->server || hello.client >= hello.ranks || hello.client == hello.server ||
+        hello.server != (uint32_t)expected->server || hello.client >= hello.ranks ||
+        hello.client == hello.server ||
         (expected->client >= 0 && hello.client != (uint32_t)expected->client))
         return false;
     if (!read_message(auth, "hello", in, TCP_AUTH_HELLO_BYTES))
@@ -126,12 +131,15 @@ bool tcp_auth_read_welcome(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_WELC
 
 bool tcp_auth_keys(const struct tcp_auth *auth, bool of_client, struct tcp_auth_keys *out)
 {
-    static char digest[] = "SHA256", client[] = "convoy data, of the client", server[] = "convoy data, of the server";
+    static char digest[] = "SHA256", client[] = "convoy data, of the client",
+                server[] = "convoy data, of the server";
     char *info = of_client ? client : server;
     OSSL_PARAM params[] = {
         OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)(uintptr_t)auth->secret, sizeof(auth->secret)),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, (void *)(uintptr_t)auth->said, auth->said_n),
+        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)(uintptr_t)auth->secret,
+                                          sizeof(auth->secret)),
+        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, (void *)(uintptr_t)auth->said,
+                                          auth->said_n),
         OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, info, strlen(info)),
         OSSL_PARAM_construct_end(),
     };
@@ -148,7 +156,8 @@ void tcp_auth_forget(void *secret, size_t bytes) { OPENSSL_cleanse(secret, bytes
 #ifdef FUZZ
 #include "base/must.h"
 
-/* A stranger's four messages, to a server and to a client: none is believed, whatever was said before. */
+/* A stranger's four messages, to a server and to a client: none is believed, whatever was said
+ * before. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -158,8 +167,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const struct tcp_auth_ids mine = {.generation = 1, .client = 1, .server = 0, .ranks = 2};
     memcpy(in, data, size < sizeof(in) ? size : sizeof(in));
     ASSERT(!tcp_auth_read_hello(&server, &ids, in) && !tcp_auth_read_answer(&client, in));
-    ASSERT(tcp_auth_make_hello(&client, &mine, out) && tcp_auth_read_hello(&server, &ids, out) && ids.client == 1);
-    ASSERT(!tcp_auth_read_answer(&client, in) && tcp_auth_make_answer(&server, out) && !tcp_auth_read_proof(&server, in));
+    ASSERT(tcp_auth_make_hello(&client, &mine, out) && tcp_auth_read_hello(&server, &ids, out) &&
+           ids.client == 1);
+    ASSERT(!tcp_auth_read_answer(&client, in) && tcp_auth_make_answer(&server, out) &&
+           !tcp_auth_read_proof(&server, in));
     ASSERT(tcp_auth_read_answer(&client, out) && !tcp_auth_read_welcome(&client, in));
     return 0;
 }

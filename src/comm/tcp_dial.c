@@ -1,5 +1,6 @@
-/* tcp_dial — this rank connects to one below it, and both prove themselves. A connection that ends before the welcome is
- * tried again for a while: where many strangers come at once it may have lost its seat. Must not know messages. */
+/* tcp_dial — this rank connects to one below it, and both prove themselves. A connection that ends
+ * before the welcome is tried again for a while: where many strangers come at once it may have lost
+ * its seat. Must not know messages. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,7 +48,8 @@ static void start(struct tcp_link *link)
         tcp_where_bind(link->fd, &from);
     link->dial = TCP_DIAL_CONNECTING;
     link->dial_ns = clock_ns() + GIVE_UP_NS;
-    if (connect(link->fd, (struct sockaddr *)&link->to, link->to_bytes) != 0 && errno != EINPROGRESS)
+    if (connect(link->fd, (struct sockaddr *)&link->to, link->to_bytes) != 0 &&
+        errno != EINPROGRESS)
         give_up(link, errno);
 }
 

@@ -1,7 +1,8 @@
 /* tcp_inside — what the files of the TCP transport share. Only they include it.
  *
- * tcp.c: the driver. tcp_link.c: one proved connection, parts of messages in and out. tcp_accept.c: others connect to this
- * rank, and are strangers until they are proved. tcp_dial.c: this rank connects to others. */
+ * tcp.c: the driver. tcp_link.c: one proved connection, parts of messages in and out. tcp_accept.c:
+ * others connect to this rank, and are strangers until they are proved. tcp_dial.c: this rank
+ * connects to others. */
 #ifndef CONVOY_COMM_TCP_INSIDE_H
 #define CONVOY_COMM_TCP_INSIDE_H
 
@@ -13,9 +14,10 @@
 #include "comm/tcp_where.h"
 #include "comm/ucx_inside.h"
 
-#define TCP_STAGE_BYTES (18 << 10) /* read with each head: a short message whole, of a long one the beginning */
-#define TCP_EARLY_MANY 1024        /* messages of a peer that wait for their receiver */
-#define TCP_EARLY_DEEP 16          /* …and of the largest that are sent at once, how many bytes */
+/* read with each head: a short message whole, of a long one the beginning */
+#define TCP_STAGE_BYTES (18 << 10)
+#define TCP_EARLY_MANY 1024 /* messages of a peer that wait for their receiver */
+#define TCP_EARLY_DEEP 16   /* …and of the largest that are sent at once, how many bytes */
 
 /* A message that came before it was expected. */
 struct tcp_early {
@@ -51,14 +53,20 @@ struct tcp_link {
     struct ucx_op *op;       /* the receive of the message under way */
     struct tcp_early *early; /* …or no receive waits for it yet */
     bool has_message;
-    uint64_t tag; /* of that message */
+    uint64_t tag;      /* of that message */
     int64_t total, at; /* …bytes in all; where its next part begins */
     uint8_t *stage;
     size_t stage_first, stage_end;
     /* connecting: of this rank to the peer */
     struct sockaddr_storage to;
     socklen_t to_bytes;
-    enum { TCP_DIAL_NONE, TCP_DIAL_LATER, TCP_DIAL_CONNECTING, TCP_DIAL_ANSWER, TCP_DIAL_WELCOME } dial;
+    enum {
+        TCP_DIAL_NONE,
+        TCP_DIAL_LATER,
+        TCP_DIAL_CONNECTING,
+        TCP_DIAL_ANSWER,
+        TCP_DIAL_WELCOME
+    } dial;
     int64_t dial_ns, since_ns; /* when to try again, or until when to wait; begun first */
     struct tcp_auth auth;
     uint8_t heard[TCP_AUTH_HELLO_BYTES];
@@ -84,7 +92,7 @@ struct tcp {
     int links_n, missing;   /* not up yet */
     struct tcp_guest *guests;
     int guests_n;
-    struct pollfd *polls; /* room for all of these */
+    struct pollfd *polls;     /* room for all of these */
     struct tcp_link **polled; /* …the link of each; NULL: not a link's */
     int64_t early_max;
     int64_t told_ms; /* of strangers */
@@ -92,21 +100,24 @@ struct tcp {
 };
 
 /* ---- tcp_link ---- */
-/* tcp_link_up — the handshake is over on this socket, which the link takes. false: out of memory. */
+/* tcp_link_up — the handshake is over on this socket, which the link takes. false: out of
+ * memory. */
 bool tcp_link_up(struct tcp_link *link, int fd, const struct tcp_auth *auth, bool is_client);
 void tcp_link_down(struct tcp_link *link); /* closes, forgets; accepts one that is not up */
 /* tcp_link_lose — its peer is lost: why lasts. */
 void tcp_link_lose(struct tcp_link *link, const char *why);
-unsigned tcp_link_read(struct tcp_link *link);  /* bytes that came */
-unsigned tcp_link_write(struct tcp_link *link); /* bytes that left */
+unsigned tcp_link_read(struct tcp_link *link);                /* bytes that came */
+unsigned tcp_link_write(struct tcp_link *link);               /* bytes that left */
 void tcp_link_want(struct tcp_link *link, struct ucx_op *op); /* a receive begins */
 
 /* ---- tcp_accept ---- */
 enum status tcp_accept_open(struct tcp *tcp);
-unsigned tcp_accept_look(struct tcp *tcp); /* takes and hears connections; returns how many were heard */
-void tcp_accept_close(struct tcp *tcp);    /* no rank is awaited any more */
+/* takes and hears connections; returns how many were heard */
+unsigned tcp_accept_look(struct tcp *tcp);
+void tcp_accept_close(struct tcp *tcp); /* no rank is awaited any more */
 int tcp_accept_polls(const struct tcp *tcp, struct pollfd *out);
-/* tcp_accept_refuse — closes a stranger's connection, counts it, and warns at most once a second. */
+/* tcp_accept_refuse — closes a stranger's connection, counts it, and warns at most once a
+ * second. */
 void tcp_accept_refuse(struct tcp *tcp, int fd, const char *why);
 
 /* ---- tcp_dial ---- */

@@ -1,9 +1,10 @@
 /* tcp_link — one proved connection: parts of messages in and out.
  *
- * A message goes in parts, each behind its head (tcp_seal.h), straight from the sender's memory into that of the receive
- * that waits for it. One that no receive waits for is kept here while it is short and these are few; else it stays where it
- * is, and nothing more is read until it is wanted: then the peer's own sends come to a stop. What is wrong closes the
- * connection. Must not know handshakes. */
+ * A message goes in parts, each behind its head (tcp_seal.h), straight from the sender's memory
+ * into that of the receive that waits for it. One that no receive waits for is kept here while it
+ * is short and these are few; else it stays where it is, and nothing more is read until it is
+ * wanted: then the peer's own sends come to a stop. What is wrong closes the connection. Must not
+ * know handshakes. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -15,8 +16,9 @@
 #include "comm/tcp_inside.h"
 
 #define READ_BYTES (512 << 10) /* in a turn, before others have one */
-#define WRITE_BYTES (128 << 10) /* fewer: while this rank writes, the peer waits for what it could read */
-#define SPARE_BYTES (1 << 20)  /* of memory for early messages that is kept */
+/* fewer: while this rank writes, the peer waits for what it could read */
+#define WRITE_BYTES (128 << 10)
+#define SPARE_BYTES (1 << 20) /* of memory for early messages that is kept */
 #define EARLY_LEAST 4096
 
 static const char closed[] = "closed by the peer", no_memory[] = "out of memory";
@@ -25,8 +27,9 @@ static const char forged[] = "a message was forged, damaged or out of order";
 bool tcp_link_up(struct tcp_link *link, int fd, const struct tcp_auth *auth, bool is_client)
 {
     struct tcp_auth_keys mine, theirs;
-    bool is_done = tcp_auth_keys(auth, is_client, &mine) && tcp_auth_keys(auth, !is_client, &theirs) &&
-                   tcp_seal_open(&link->out, &mine, true) && tcp_seal_open(&link->in, &theirs, false);
+    bool is_done =
+        tcp_auth_keys(auth, is_client, &mine) && tcp_auth_keys(auth, !is_client, &theirs) &&
+        tcp_seal_open(&link->out, &mine, true) && tcp_seal_open(&link->in, &theirs, false);
     tcp_auth_forget(&mine, sizeof(mine));
     tcp_auth_forget(&theirs, sizeof(theirs));
     link->stage = is_done ? malloc(TCP_STAGE_BYTES) : NULL;
@@ -227,8 +230,9 @@ static bool is_next(const struct tcp_link *link)
     const struct tcp_seal_head *head = &link->head;
     if ((head->tag >> 32 & 0xfff) != (uint64_t)link->peer->rank)
         return false;
-    return link->has_message ? head->tag == link->tag && head->total == link->total && head->at == link->at
-                             : head->at == 0;
+    return link->has_message
+               ? head->tag == link->tag && head->total == link->total && head->at == link->at
+               : head->at == 0;
 }
 
 static void end_message(struct tcp_link *link)
@@ -270,11 +274,14 @@ static void end_by(struct tcp_link *link, ssize_t n)
         tcp_link_lose(link, strerrordesc_np(errno));
 }
 
-/* Reads what is missing of the part to its place, and what follows it to the stage. Bytes; ≤ 0: nothing now. */
+/* Reads what is missing of the part to its place, and what follows it to the stage. Bytes; ≤ 0:
+ * nothing now. */
 static ssize_t pull(struct tcp_link *link, char *to, size_t missing)
 {
-    struct iovec into[2] = {{to, missing}, {link->stage + link->stage_end, TCP_STAGE_BYTES - link->stage_end}};
-    struct msghdr message = {.msg_iov = missing > 0 ? into : into + 1, .msg_iovlen = missing > 0 ? 2 : 1};
+    struct iovec into[2] = {{to, missing},
+                            {link->stage + link->stage_end, TCP_STAGE_BYTES - link->stage_end}};
+    struct msghdr message = {.msg_iov = missing > 0 ? into : into + 1,
+                             .msg_iovlen = missing > 0 ? 2 : 1};
     ssize_t n = recvmsg(link->fd, &message, MSG_DONTWAIT);
     if (n <= 0) {
         end_by(link, n);
@@ -310,7 +317,8 @@ static bool next_head(struct tcp_link *link)
 /* Of the part under way, what lies in the stage. */
 static void unstage(struct tcp_link *link)
 {
-    size_t have = link->stage_end - link->stage_first, left = (size_t)(link->head.bytes - link->got);
+    size_t have = link->stage_end - link->stage_first,
+           left = (size_t)(link->head.bytes - link->got);
     size_t n = have < left ? have : left;
     if (n > 0)
         memcpy(place(link), link->stage + link->stage_first, n);
@@ -381,7 +389,8 @@ static ssize_t push(const struct tcp_link *link, const struct ucx_op *op)
     size_t content = (size_t)op->part - done - head;
     char *from = op->data + op->moved + (head > 0 ? 0 : done - TCP_SEAL_BYTES);
     struct iovec pieces[2] = {{(void *)(uintptr_t)(op->head + done), head}, {from, content}};
-    struct msghdr message = {.msg_iov = head > 0 ? pieces : pieces + 1, .msg_iovlen = head > 0 && content > 0 ? 2 : 1};
+    struct msghdr message = {.msg_iov = head > 0 ? pieces : pieces + 1,
+                             .msg_iovlen = head > 0 && content > 0 ? 2 : 1};
     return sendmsg(link->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
@@ -451,12 +460,14 @@ static void fuzz_pair(struct tcp_link *link, struct tcp_seal *peer, int fds[2])
 {
     struct tcp_auth auth = {.secret = {7}, .said_n = 1};
     struct tcp_auth_keys keys;
-    ASSERT(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0 && tcp_link_up(link, fds[0], &auth, false));
+    ASSERT(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0 &&
+           tcp_link_up(link, fds[0], &auth, false));
     ASSERT(tcp_auth_keys(&auth, true, &keys) && tcp_seal_open(peer, &keys, true));
 }
 
-/* Bytes as they come: noise, or behind a right head what the fuzzer thinks of, or a right seal over any numbers. Each byte
- * that steers takes one of the input. What arrives whole is what was sent; all else ends the link. */
+/* Bytes as they come: noise, or behind a right head what the fuzzer thinks of, or a right seal over
+ * any numbers. Each byte that steers takes one of the input. What arrives whole is what was sent;
+ * all else ends the link. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -464,7 +475,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tcp tcp = {.early_max = 128};
     struct ucx_peer peer = {.rank = 1};
     struct tcp_link link = {.tcp = &tcp, .peer = &peer};
-    struct ucx_op op = {.is_busy = true, .data = (char *)into, .bytes = sizeof(into), .bits = (uint64_t)1 << 32};
+    struct ucx_op op = {
+        .is_busy = true, .data = (char *)into, .bytes = sizeof(into), .bits = (uint64_t)1 << 32};
     struct tcp_seal other;
     int fds[2];
     fuzz_pair(&link, &other, fds);
@@ -483,7 +495,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             send(fds[1], content, (size_t)head.bytes, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
             break;
         tcp_link_read(&link);
-        ASSERT(link.early_n <= TCP_EARLY_MANY && link.early_bytes <= tcp.early_max * TCP_EARLY_DEEP);
+        ASSERT(link.early_n <= TCP_EARLY_MANY &&
+               link.early_bytes <= tcp.early_max * TCP_EARLY_DEEP);
     }
     if (size % 2 == 1 && send(fds[1], data, size, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
         tcp_link_read(&link);

@@ -1,5 +1,5 @@
-/* tcp_sum_avx2 — xxHash compiled here with AVX2, which the library's archive is not (clang: as it comes). Must not
- * know messages. */
+/* tcp_sum_avx2 — xxHash compiled here with AVX2, which the library's archive is not (clang: as it
+ * comes). Must not know messages. */
 #if defined(__x86_64__) && !defined(__clang__)
 #pragma GCC optimize("O3")
 #pragma GCC target("avx2")
@@ -10,7 +10,8 @@
 
 #include "comm/tcp_sum.h"
 
-void tcp_sum_avx2(const uint8_t key[192], const void *data, size_t bytes, uint8_t out[TCP_SUM_BYTES])
+void tcp_sum_avx2(const uint8_t key[192], const void *data, size_t bytes,
+                  uint8_t out[TCP_SUM_BYTES])
 {
     XXH128_canonical_t sum;
     XXH128_canonicalFromHash(&sum, XXH3_128bits_withSecret(data, bytes, key, 192));

@@ -43,14 +43,16 @@ static bool find_interface(const char *name, struct sockaddr_storage *out)
         if (at->ifa_addr == NULL || strcmp(at->ifa_name, name) != 0)
             continue;
         const struct sockaddr_in6 *six = (const void *)at->ifa_addr;
-        int worth = at->ifa_addr->sa_family == AF_INET    ? 3
-                    : at->ifa_addr->sa_family != AF_INET6 ? 0
-                    : IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr) ? 1 : 2;
+        int worth = at->ifa_addr->sa_family == AF_INET       ? 3
+                    : at->ifa_addr->sa_family != AF_INET6    ? 0
+                    : IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr) ? 1
+                                                             : 2;
         if (worth <= best)
             continue;
         best = worth;
         memset(out, 0, sizeof(*out));
-        memcpy(out, at->ifa_addr, worth == 3 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+        memcpy(out, at->ifa_addr,
+               worth == 3 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
     }
     freeifaddrs(list);
     return best > 0;
@@ -70,7 +72,8 @@ static enum status resolve(const char *name, const char *setting, struct sockadd
 }
 
 /* The kernel says from where a packet to there would start; none is sent. */
-static enum status find_route(const char *name, const struct sockaddr_storage *to, struct sockaddr_storage *out)
+static enum status find_route(const char *name, const struct sockaddr_storage *to,
+                              struct sockaddr_storage *out)
 {
     struct sockaddr_storage target = *to;
     socklen_t bytes = sizeof(*out);
@@ -84,7 +87,8 @@ static enum status find_route(const char *name, const struct sockaddr_storage *t
     int error = errno;
     close(fd);
     set_port(out, 0);
-    return is_found ? ST_OK : FAIL(ST_RETRY, "no way leads to MASTER_ADDR=%s: %s", name, strerror(error));
+    return is_found ? ST_OK
+                    : FAIL(ST_RETRY, "no way leads to MASTER_ADDR=%s: %s", name, strerror(error));
 }
 
 static enum status find_asked(const char *data_addr, struct sockaddr_storage *out)
@@ -95,7 +99,8 @@ static enum status find_asked(const char *data_addr, struct sockaddr_storage *ou
     return ST_OK;
 }
 
-enum status tcp_where(const char *data_addr, const char *master, struct sockaddr_storage *out, socklen_t *bytes_out)
+enum status tcp_where(const char *data_addr, const char *master, struct sockaddr_storage *out,
+                      socklen_t *bytes_out)
 {
     struct sockaddr_storage to;
     if (data_addr != NULL && data_addr[0] != 0) {
@@ -103,8 +108,11 @@ enum status tcp_where(const char *data_addr, const char *master, struct sockaddr
     } else {
         TRY(resolve(master != NULL ? master : "127.0.0.1", "MASTER_ADDR", &to));
         if (is_any(&to))
-            return FAIL(ST_BAD_SETTING, "MASTER_ADDR=%s is every address of this node: name one that the other nodes "
-                        "reach, or set DATA_ADDR to an interface or address for what workers exchange", master);
+            return FAIL(
+                ST_BAD_SETTING,
+                "MASTER_ADDR=%s is every address of this node: name one that the other nodes "
+                "reach, or set DATA_ADDR to an interface or address for what workers exchange",
+                master);
         TRY(find_route(master, &to, out));
     }
     *bytes_out = size_of(out);
@@ -115,8 +123,9 @@ void tcp_where_pack(const struct sockaddr_storage *own, struct tcp_where_card *o
 {
     const struct sockaddr_in *four = (const void *)own;
     const struct sockaddr_in6 *six = (const void *)own;
-    *out = (struct tcp_where_card){.family = own->ss_family == AF_INET6 ? 6 : 4,
-                                   .port = ntohs(own->ss_family == AF_INET6 ? six->sin6_port : four->sin_port)};
+    *out = (struct tcp_where_card){
+        .family = own->ss_family == AF_INET6 ? 6 : 4,
+        .port = ntohs(own->ss_family == AF_INET6 ? six->sin6_port : four->sin_port)};
     if (own->ss_family == AF_INET6)
         memcpy(out->ip, &six->sin6_addr, 16);
     else
@@ -160,6 +169,8 @@ void tcp_where_text(const struct sockaddr_storage *at, char *out, size_t cap)
     const struct sockaddr_in *four = (const void *)at;
     const struct sockaddr_in6 *six = (const void *)at;
     bool is_six = at->ss_family == AF_INET6;
-    inet_ntop(at->ss_family, is_six ? (const void *)&six->sin6_addr : (const void *)&four->sin_addr, host, sizeof(host));
-    text_format(out, cap, is_six ? "[%s]:%d" : "%s:%d", host, ntohs(is_six ? six->sin6_port : four->sin_port));
+    inet_ntop(at->ss_family, is_six ? (const void *)&six->sin6_addr : (const void *)&four->sin_addr,
+              host, sizeof(host));
+    text_format(out, cap, is_six ? "[%s]:%d" : "%s:%d", host,
+                ntohs(is_six ? six->sin6_port : four->sin_port));
 }

@@ -1,6 +1,7 @@
 /* ucx — messages under way, and the peers they come from, over any driver.
  *
- * A receive waits for a certain peer: the list of messages under way knows which, and a lost peer fails those that need it.
+ * A receive waits for a certain peer: the list of messages under way knows which, and a lost peer
+ * fails those that need it.
  *
  * Must not know collectives, nor how a driver moves anything. */
 #include "comm/ucx.h"
@@ -15,19 +16,22 @@
 #include "comm/ucx_choose.h"
 #include "comm/ucx_inside.h"
 
-/* Of nothing moving, before others are given way, where a core is free for waiting. Less loses more where others take it:
- * on two busy cores (load 20) 1 MiB between two ranks took 5.7 and 8.4 ms with 4 µs, 1.1 and 0.8 with 50. */
+/* Of nothing moving, before others are given way, where a core is free for waiting. Less loses more
+ * where others take it: on two busy cores (load 20) 1 MiB between two ranks took 5.7 and 8.4 ms
+ * with 4 µs, 1.1 and 0.8 with 50. */
 #define SPIN_NS ((int64_t)50000)
-#define YIELD_NS ((int64_t)150000)  /* …before going to sleep, which costs 50 µs of waking up in a virtual machine */
-#define ASK_NS ((int64_t)4000000)   /* between two questions to the watch */
-#define SLEEP_MS 5                  /* at a time */
+/* …before going to sleep, which costs 50 µs of waking up in a virtual machine */
+#define YIELD_NS ((int64_t)150000)
+#define ASK_NS ((int64_t)4000000) /* between two questions to the watch */
+#define SLEEP_MS 5                /* at a time */
 #define NAP_MOST_NS ((int64_t)2000000)
 #define NAP_LEAST_NS ((int64_t)125000)
-#define NAP_ENDED_FEW 1  /* messages that end in a nap: a longer one loses nothing */
+#define NAP_ENDED_FEW 1 /* messages that end in a nap: a longer one loses nothing */
 #define NAP_ENDED_MANY 4 /* …the wire may stand still: half of what flow.h has under way each way */
 #define FLUSH_NS ((int64_t)100000000)
-#define LEAVE_NS ((int64_t)2000000)   /* for a farewell to leave a broken connection */
-#define BYE_NS ((int64_t)200000000) /* after a farewell, for what was sent before it by another way */
+#define LEAVE_NS ((int64_t)2000000) /* for a farewell to leave a broken connection */
+/* after a farewell, for what was sent before it by another way */
+#define BYE_NS ((int64_t)200000000)
 
 const char ucx_too_long[] = "a message is longer than expected";
 
@@ -93,20 +97,22 @@ void ucx_op_end(struct ucx_op *op, const char *why)
 static uint64_t tag_bits(const struct ucx *ucx, struct ucx_tag tag)
 {
     return (uint64_t)(ucx->mine.generation & 0xff) << 56 | (uint64_t)(tag.group & 0xfff) << 44 |
-           (uint64_t)(tag.from & 0xfff) << 32 | (uint64_t)tag.lane << 30 | (uint64_t)(tag.sequence & 0x3fffffff);
+           (uint64_t)(tag.from & 0xfff) << 32 | (uint64_t)tag.lane << 30 |
+           (uint64_t)(tag.sequence & 0x3fffffff);
 }
 
 enum status ucx_fail_unreached(const struct ucx *ucx, int rank, const char *why)
 {
-    return FAIL(ST_PEER,
-                "rank %d cannot be reached from here (%s: %s); see that both nodes are on one network, that no firewall "
-                "is between them (workers use other ports than MASTER_PORT), and that DATA_ADDR, or for UCX "
-                "UCX_NET_DEVICES and UCX_TLS, name devices of it",
-                rank, ucx->driver->label, why);
+    return FAIL(
+        ST_PEER,
+        "rank %d cannot be reached from here (%s: %s); see that both nodes are on one network, "
+        "that no firewall is between them (workers use other ports than MASTER_PORT), and that "
+        "DATA_ADDR, or for UCX UCX_NET_DEVICES and UCX_TLS, name devices of it",
+        rank, ucx->driver->label, why);
 }
 
-/* The sentence about a peer that this rank needs and that is gone. The one lost first is named: the others may have
- * left because of it. */
+/* The sentence about a peer that this rank needs and that is gone. The one lost first is named: the
+ * others may have left because of it. */
 static enum status fail_lost(const struct ucx *ucx, int rank)
 {
     int first = ucx->lost >= 0 ? ucx->lost : rank;
@@ -114,7 +120,8 @@ static enum status fail_lost(const struct ucx *ucx, int rank)
     const char *why = peer->why != NULL ? peer->why : "it was closed here";
     if (peer->theirs.magic != UCX_HELLO_MAGIC) /* it has never greeted */
         return ucx_fail_unreached(ucx, first, why);
-    return FAIL(ST_PEER, "rank %d was lost: its connection ended (%s: %s)", first, ucx->driver->label, why);
+    return FAIL(ST_PEER, "rank %d was lost: its connection ended (%s: %s)", first,
+                ucx->driver->label, why);
 }
 
 /* What became of a call to the driver: begun, done, or refused. */
@@ -145,7 +152,8 @@ static void op_start(struct ucx *ucx, struct ucx_op *op, int peer, bool is_send,
     list_add(op);
 }
 
-enum status ucx_send(struct ucx *ucx, struct ucx_op *op, const void *data, int64_t bytes, int to, struct ucx_tag tag)
+enum status ucx_send(struct ucx *ucx, struct ucx_op *op, const void *data, int64_t bytes, int to,
+                     struct ucx_tag tag)
 {
     ASSERTF(to >= 0 && to < ucx->ranks && ucx->peers[to].is_linked, "to %d of %d", to, ucx->ranks);
     tag.from = ucx->rank;
@@ -155,10 +163,11 @@ enum status ucx_send(struct ucx *ucx, struct ucx_op *op, const void *data, int64
     return op_begun(op, ucx->driver->send(ucx, op, data, tag_bits(ucx, tag)));
 }
 
-enum status ucx_recv(struct ucx *ucx, struct ucx_op *op, void *data, int64_t bytes, struct ucx_tag tag)
+enum status ucx_recv(struct ucx *ucx, struct ucx_op *op, void *data, int64_t bytes,
+                     struct ucx_tag tag)
 {
-    ASSERTF(tag.from >= 0 && tag.from < ucx->ranks && ucx->peers[tag.from].is_linked, "from %d of %d", tag.from,
-            ucx->ranks);
+    ASSERTF(tag.from >= 0 && tag.from < ucx->ranks && ucx->peers[tag.from].is_linked,
+            "from %d of %d", tag.from, ucx->ranks);
     if (ucx->is_broken)
         return fail_lost(ucx, tag.from);
     /* From a peer that is gone a message may still lie here: ucx_pump finds out whether it does. */
@@ -172,8 +181,10 @@ static enum status check_failures(struct ucx *ucx)
 {
     if (ucx->failed != NULL) {
         if (ucx->failed_why == ucx_too_long)
-            return FAIL(ST_BUG, "a message of rank %d is longer than the %lld bytes expected; a bug: the ranks are in "
-                        "different calls", ucx->failed->peer, (long long)ucx->failed->bytes);
+            return FAIL(ST_BUG,
+                        "a message of rank %d is longer than the %lld bytes expected; a bug: the "
+                        "ranks are in different calls",
+                        ucx->failed->peer, (long long)ucx->failed->bytes);
         struct ucx_peer *peer = &ucx->peers[ucx->failed->peer];
         if (peer->why == NULL)
             peer->why = ucx->failed_why;
@@ -201,7 +212,8 @@ static void look_for_leavers(struct ucx *ucx, int64_t now_ns)
 {
     for (int i = 0; i < ucx->ranks; i++) {
         struct ucx_peer *peer = &ucx->peers[i];
-        if (!peer->is_linked || peer->why != NULL || peer->left.ucx == NULL || !ucx_is_done(&peer->left))
+        if (!peer->is_linked || peer->why != NULL || peer->left.ucx == NULL ||
+            !ucx_is_done(&peer->left))
             continue;
         if (peer->left_ns == 0)
             peer->left_ns = now_ns;
@@ -210,8 +222,8 @@ static void look_for_leavers(struct ucx *ucx, int64_t now_ns)
     }
 }
 
-/* As long as it costs the wire nothing: as many messages as may be under way have to last. Only then is it a nap, and not
- * worth less than being woken. */
+/* As long as it costs the wire nothing: as many messages as may be under way have to last. Only
+ * then is it a nap, and not worth less than being woken. */
 static bool nap(struct ucx *ucx, const struct ucx_watch *watch)
 {
     if (watch->nap == NULL)
@@ -274,7 +286,8 @@ bool ucx_lost(const struct ucx *ucx, struct ucx_loss *out)
     if (ucx->lost < 0)
         return false;
     const struct ucx_peer *peer = &ucx->peers[ucx->lost];
-    bool has_left = peer->left_ns != 0 || (ucx_is_done(&peer->left) && peer->left.bytes == (int64_t)sizeof(peer->bye));
+    bool has_left = peer->left_ns != 0 ||
+                    (ucx_is_done(&peer->left) && peer->left.bytes == (int64_t)sizeof(peer->bye));
     *out = (struct ucx_loss){.rank = peer->rank,
                              .has_left = has_left,
                              .blamed = has_left ? peer->bye : -1,
@@ -357,12 +370,15 @@ void ucx_tell_gpu(const struct ucx *ucx)
 {
     int without = ucx_without_gpu(ucx);
     if (without < 0)
-        LOG_INFO("a GPU's numbers go to other nodes straight from its memory: the UCX of all %d ranks has CUDA",
+        LOG_INFO("a GPU's numbers go to other nodes straight from its memory: the UCX of all %d "
+                 "ranks has CUDA",
                  ucx->ranks);
     else if (ucx->driver == &tcp_driver)
-        LOG_INFO("a GPU's numbers go to other nodes through pinned host memory, in pieces that overlap, and TCP");
+        LOG_INFO("a GPU's numbers go to other nodes through pinned host memory, in pieces that "
+                 "overlap, and TCP");
     else
-        LOG_INFO("a GPU's numbers go to other nodes through pinned host memory, in pieces that overlap: rank %d's UCX "
-                 "moves no GPU's memory; where it should, install UCX with CUDA there, and leave cuda in UCX_TLS",
+        LOG_INFO("a GPU's numbers go to other nodes through pinned host memory, in pieces that "
+                 "overlap: rank %d's UCX moves no GPU's memory; where it should, install UCX with "
+                 "CUDA there, and leave cuda in UCX_TLS",
                  without);
 }

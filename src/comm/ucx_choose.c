@@ -1,4 +1,5 @@
-/* ucx_choose — TCP, or UCX where every rank has a network for it that needs no TCP, or was told so. */
+/* ucx_choose — TCP, or UCX where every rank has a network for it that needs no TCP, or was told
+ * so. */
 #include "comm/ucx_choose.h"
 
 #include <string.h>
@@ -38,8 +39,10 @@ enum status ucx_choose_open(struct ucx *ucx)
     enum ucx_net net = ucx->config.net;
     bool has_rdma = ucx_setup_env_has_rdma(), asks_tcp = ucx_setup_env_asks_tcp();
     if (net == UCX_NET_UCX && !has_rdma && !ucx_setup_env_has_transports())
-        return FAIL(ST_NO_DEVICE, "BACKEND=ucx: this node has no InfiniBand or RoCE device; use BACKEND=auto or tcp, or "
-                                  "UCX_TLS=tcp,self if UCX is to use TCP, which believes whatever reaches its ports");
+        return FAIL(
+            ST_NO_DEVICE,
+            "BACKEND=ucx: this node has no InfiniBand or RoCE device; use BACKEND=auto or tcp, or "
+            "UCX_TLS=tcp,self if UCX is to use TCP, which believes whatever reaches its ports");
     if (net != UCX_NET_UCX)
         TRY(tcp_driver.open(&ucx->config, &ucx->states[UCX_DRIVER_TCP]));
     if (net == UCX_NET_UCX || (net == UCX_NET_AUTO && (has_rdma || asks_tcp)))
@@ -47,7 +50,8 @@ enum status ucx_choose_open(struct ucx *ucx)
     return ST_OK;
 }
 
-enum status ucx_choose_pack(struct ucx *ucx, bool is_near, void *out, int64_t cap, int64_t *bytes_out)
+enum status ucx_choose_pack(struct ucx *ucx, bool is_near, void *out, int64_t cap,
+                            int64_t *bytes_out)
 {
     struct card card = {.magic = CARD_MAGIC, .net = (uint8_t)ucx->config.net};
     int64_t at = (int64_t)sizeof(card), bytes;
@@ -75,11 +79,13 @@ static enum status read_card(const struct ucx_world *world, int rank, struct car
     for (int i = 0; i < UCX_DRIVERS_N; i++)
         sum += out->bytes[i];
     if (out->magic != CARD_MAGIC || sum != bytes || out->net > UCX_NET_UCX)
-        return FAIL(ST_PEER, "the address of rank %d (%lld bytes) cannot be read", rank, (long long)bytes);
+        return FAIL(ST_PEER, "the address of rank %d (%lld bytes) cannot be read", rank,
+                    (long long)bytes);
     return ST_OK;
 }
 
-const void *ucx_choose_address(const struct ucx *ucx, const struct ucx_world *world, int rank, int64_t *bytes_out)
+const void *ucx_choose_address(const struct ucx *ucx, const struct ucx_world *world, int rank,
+                               int64_t *bytes_out)
 {
     struct card card;
     if (read_card(world, rank, &card) != ST_OK) {
@@ -104,7 +110,8 @@ static enum status find_without(struct ucx *ucx, const struct ucx_world *world, 
             continue;
         TRY(read_card(world, r, &card));
         if (card.net != (uint8_t)ucx->config.net)
-            return FAIL(ST_DISAGREE, "rank %d has BACKEND=%s, rank %d %s; give all nodes the same BACKEND", r,
+            return FAIL(ST_DISAGREE,
+                        "rank %d has BACKEND=%s, rank %d %s; give all nodes the same BACKEND", r,
                         net_names[card.net], world->rank, net_names[ucx->config.net]);
         if (card.bytes[UCX_DRIVER_UCP] == 0 && *out < 0)
             *out = r;
@@ -118,9 +125,11 @@ static void say_why(struct ucx *ucx, int without)
         return;
     if (without < 0)
         text_copy(ucx->why, sizeof(ucx->why),
-                  ucx_setup_env_asks_tcp() ? "UCX_TLS names tcp" : "every rank has an InfiniBand or RoCE device");
+                  ucx_setup_env_asks_tcp() ? "UCX_TLS names tcp"
+                                           : "every rank has an InfiniBand or RoCE device");
     else
-        text_format(ucx->why, sizeof(ucx->why), "rank %d has no InfiniBand or RoCE device", without);
+        text_format(ucx->why, sizeof(ucx->why), "rank %d has no InfiniBand or RoCE device",
+                    without);
 }
 
 enum status ucx_choose_take(struct ucx *ucx, const struct ucx_world *world)
@@ -130,7 +139,8 @@ enum status ucx_choose_take(struct ucx *ucx, const struct ucx_world *world)
     int taken = ucx->config.net == UCX_NET_TCP || without >= 0 ? UCX_DRIVER_TCP : UCX_DRIVER_UCP;
     say_why(ucx, without);
     if (ucx->states[taken] == NULL)
-        return FAIL(ST_PEER, "rank %d has sent no address for %s", without, net_names[ucx->config.net]);
+        return FAIL(ST_PEER, "rank %d has sent no address for %s", without,
+                    net_names[ucx->config.net]);
     ucx->driver = drivers[taken];
     ucx->state = ucx->states[taken];
     ucx->states[taken] = NULL;

@@ -1,5 +1,5 @@
-/* ucx_connect — a connection to every peer, and the first message each way: which rank, of which generation of the job.
- * Must not know what is sent later. */
+/* ucx_connect — a connection to every peer, and the first message each way: which rank, of which
+ * generation of the job. Must not know what is sent later. */
 #include <stdlib.h>
 
 #include "base/must.h"
@@ -21,16 +21,18 @@ static enum status check_hello(const struct ucx *ucx, const struct ucx_peer *pee
 {
     const struct ucx_hello *mine = &ucx->mine, *theirs = &peer->theirs;
     if (peer->heard.bytes == (int64_t)sizeof(*theirs) && theirs->magic == mine->magic &&
-        theirs->generation == mine->generation && theirs->rank == peer->rank && theirs->ranks == ucx->ranks)
+        theirs->generation == mine->generation && theirs->rank == peer->rank &&
+        theirs->ranks == ucx->ranks)
         return ST_OK;
     return FAIL(ST_PEER,
-                "rank %d greets as rank %d of %d, generation %lld; expected rank %d of %d, generation %lld; a process "
-                "of another life of the job, which will leave by itself",
-                peer->rank, theirs->rank, theirs->ranks, (long long)theirs->generation, peer->rank, ucx->ranks,
-                (long long)mine->generation);
+                "rank %d greets as rank %d of %d, generation %lld; expected rank %d of %d, "
+                "generation %lld; a process of another life of the job, which will leave by itself",
+                peer->rank, theirs->rank, theirs->ranks, (long long)theirs->generation, peer->rank,
+                ucx->ranks, (long long)mine->generation);
 }
 
-/* Everybody greets every peer: connections stand before the first call, and a peer's end is noticed from now on. */
+/* Everybody greets every peer: connections stand before the first call, and a peer's end is noticed
+ * from now on. */
 static enum status greet(struct ucx *ucx, struct ucx_watch watch)
 {
     struct ucx_wait wait = {.watch = watch};
@@ -56,7 +58,8 @@ static enum status greet(struct ucx *ucx, struct ucx_watch watch)
     return ST_OK;
 }
 
-static enum status connect_all(struct ucx *ucx, const struct ucx_world *world, struct ucx_watch watch)
+static enum status connect_all(struct ucx *ucx, const struct ucx_world *world,
+                               struct ucx_watch watch)
 {
     TRY(ucx_choose_take(ucx, world));
     ucx->mine.offers_gpu = world->offers_gpu && ucx_choose_reaches_gpu(ucx);
@@ -71,7 +74,8 @@ static enum status connect_all(struct ucx *ucx, const struct ucx_world *world, s
 enum status ucx_connect(struct ucx *ucx, const struct ucx_world *world, struct ucx_watch watch)
 {
     int rank = world->rank, ranks = world->ranks;
-    ASSERTF(ucx->peers == NULL && ranks <= UCX_RANKS_MAX && rank < ranks, "rank %d of %d", rank, ranks);
+    ASSERTF(ucx->peers == NULL && ranks <= UCX_RANKS_MAX && rank < ranks, "rank %d of %d", rank,
+            ranks);
     struct ucx_peer *peers = calloc((size_t)ranks, sizeof(*peers));
     if (peers == NULL)
         return FAIL(ST_RETRY, "out of memory: connections to %d ranks", ranks);

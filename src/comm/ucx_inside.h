@@ -1,8 +1,9 @@
-/* ucx_inside — what ucx.c and ucx_connect.c share with the drivers below them: connections, and what came over them
- * first.
+/* ucx_inside — what ucx.c and ucx_connect.c share with the drivers below them: connections, and
+ * what came over them first.
  *
- * A driver moves tagged messages between two processes: ucx_ucp.c over UCX, tcp.c over sockets of this program's own. It
- * reports each end of a message by ucx_op_end and each lost connection by ucx_on_lost. Neither knows the other. */
+ * A driver moves tagged messages between two processes: ucx_ucp.c over UCX, tcp.c over sockets of
+ * this program's own. It reports each end of a message by ucx_op_end and each lost connection by
+ * ucx_on_lost. Neither knows the other. */
 #ifndef CONVOY_COMM_UCX_INSIDE_H
 #define CONVOY_COMM_UCX_INSIDE_H
 
@@ -30,7 +31,7 @@ struct ucx_peer {
     struct ucx_op greeted, heard; /* greeting: sent, received */
     struct ucx_op left, leaving;  /* farewell: received, sent */
     int64_t left_ns;              /* when the farewell was seen */
-    int32_t bye; /* whom it lost, which made it leave; -1: nobody */
+    int32_t bye;                  /* whom it lost, which made it leave; -1: nobody */
 };
 
 /* A driver's calls. `why` is a text that lasts: NULL means that all is well. */
@@ -41,14 +42,17 @@ struct ucx_driver {
     void (*close)(void *state);
     enum status (*address)(void *state, bool is_near, void *out, int64_t cap, int64_t *bytes_out);
     /* reach: begins a connection to the peer. why it cannot. */
-    const char *(*reach)(struct ucx *ucx, struct ucx_peer *peer, const void *address, int64_t bytes);
+    const char *(*reach)(struct ucx *ucx, struct ucx_peer *peer, const void *address,
+                         int64_t bytes);
     /* send, recv: begin; ended at once (ucx_op_end) or within progress. why they cannot. */
     const char *(*send)(struct ucx *ucx, struct ucx_op *op, const void *data, uint64_t tag);
     const char *(*recv)(struct ucx *ucx, struct ucx_op *op, void *data, uint64_t tag);
-    unsigned (*progress)(struct ucx *ucx);     /* how much moved */
-    void (*sleep)(struct ucx *ucx, int ms);    /* until there is news */
-    bool (*flush)(struct ucx *ucx, int64_t ns); /* until all that was sent has left; false: it has not in that time */
-    void (*drop)(struct ucx *ucx); /* closes connections: nothing touches the messages' memory afterwards */
+    unsigned (*progress)(struct ucx *ucx);  /* how much moved */
+    void (*sleep)(struct ucx *ucx, int ms); /* until there is news */
+    /* until all that was sent has left; false: it has not in that time */
+    bool (*flush)(struct ucx *ucx, int64_t ns);
+    /* closes connections: nothing touches the messages' memory afterwards */
+    void (*drop)(struct ucx *ucx);
     void (*describe)(struct ucx *ucx, char *out, size_t cap);
 };
 extern const struct ucx_driver ucx_ucp_driver, tcp_driver;
@@ -79,8 +83,8 @@ struct ucx {
 
 extern const char ucx_too_long[]; /* why: a message is longer than its receiver expects */
 
-/* ucx_op_end — a message is over; why it failed, or NULL. ucx_on_lost — the peer's connection ended.
- * ucx_fail_unreached — ST_PEER: nothing came from that rank. */
+/* ucx_op_end — a message is over; why it failed, or NULL. ucx_on_lost — the peer's connection
+ * ended. ucx_fail_unreached — ST_PEER: nothing came from that rank. */
 void ucx_op_end(struct ucx_op *op, const char *why);
 void ucx_on_lost(struct ucx_peer *peer, const char *why);
 enum status ucx_fail_unreached(const struct ucx *ucx, int rank, const char *why);

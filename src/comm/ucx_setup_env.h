@@ -1,4 +1,5 @@
-/* ucx_setup_env — what this node and the user's UCX_* variables say about networks for UCX. Must not know UCX's calls. */
+/* ucx_setup_env — what this node and the user's UCX_* variables say about networks for UCX. Must
+ * not know UCX's calls. */
 #ifndef CONVOY_COMM_UCX_SETUP_ENV_H
 #define CONVOY_COMM_UCX_SETUP_ENV_H
 
@@ -6,9 +7,10 @@
 #include <stddef.h>
 
 /* ucx_setup_env_get — a variable of the environment, NULL: not set; UCX reads these by itself.
- * ucx_setup_env_has_rdma — is there an InfiniBand or RoCE device? ucx_setup_env_has_transports — is UCX_TLS set?
- * ucx_setup_env_asks_tcp — …and does it name tcp?
- * ucx_setup_env_device — the first device that UCX_NET_DEVICES names, if it is a network interface; "": it is not. */
+ * ucx_setup_env_has_rdma — is there an InfiniBand or RoCE device? ucx_setup_env_has_transports — is
+ * UCX_TLS set? ucx_setup_env_asks_tcp — …and does it name tcp?
+ * ucx_setup_env_device — the first device that UCX_NET_DEVICES names, if it is a network interface;
+ * "": it is not. */
 const char *ucx_setup_env_get(const char *name);
 bool ucx_setup_env_has_rdma(void);
 bool ucx_setup_env_has_transports(void);

@@ -1,8 +1,8 @@
 /* ucx_ucp — the driver over UCX: a context, a worker, one endpoint for each peer.
  *
- * Every endpoint is opened with UCP_ERR_HANDLING_MODE_PEER: without it UCX may wait for a dead peer for ever, and
- * closing with FORCE is not allowed. UCX believes what its wire says: what reaches its devices may end or join the
- * job (SECURITY.md). Must not know calls, nor the other driver. */
+ * Every endpoint is opened with UCP_ERR_HANDLING_MODE_PEER: without it UCX may wait for a dead peer
+ * for ever, and closing with FORCE is not allowed. UCX believes what its wire says: what reaches
+ * its devices may end or join the job (SECURITY.md). Must not know calls, nor the other driver. */
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -49,17 +49,19 @@ static void close_ucp(void *state)
 static enum status address(void *state, bool is_near, void *out, int64_t cap, int64_t *bytes_out)
 {
     struct ucx_ucp *u = state;
-    ucp_worker_attr_t attr = {.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS,
+    ucp_worker_attr_t attr = {.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS |
+                                            UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS,
                               .address_flags = is_near ? 0 : UCP_WORKER_ADDRESS_FLAG_NET_ONLY};
     ucs_status_t status = ucp_worker_query(u->worker, &attr);
     if (status != UCS_OK)
-        return ucx_setup_fail(ST_NO_DEVICE, "tell its address", status, "check UCX_NET_DEVICES and UCX_TLS");
+        return ucx_setup_fail(ST_NO_DEVICE, "tell its address", status,
+                              "check UCX_NET_DEVICES and UCX_TLS");
     enum status st = ST_OK;
     bool is_long = (int64_t)attr.address_length > (is_near ? cap / 2 : cap);
     if (is_long && !is_near)
         st = FAIL(ST_NO_DEVICE,
-                  "UCX's address takes %zu bytes, %lld at most: too many network devices; name those to use in "
-                  "UCX_NET_DEVICES",
+                  "UCX's address takes %zu bytes, %lld at most: too many network devices; name "
+                  "those to use in UCX_NET_DEVICES",
                   attr.address_length, (long long)cap);
     else if (!is_long)
         memcpy(out, attr.address, attr.address_length);
@@ -107,7 +109,8 @@ static void on_sent(void *request, ucs_status_t status, void *arg)
     ucx_op_end(arg, why_of(status));
 }
 
-static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *arg)
+static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+                        void *arg)
 {
     struct ucx_op *op = arg;
     if (status == UCS_OK)
@@ -139,27 +142,29 @@ static const char *begun(struct ucx_op *op, ucs_status_ptr_t request)
 static const char *begin_send(struct ucx *ucx, struct ucx_op *op, const void *data, uint64_t tag)
 {
     ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE,
         .cb.send = on_sent,
         .user_data = op,
         .memory_type = memory_of(op),
     };
-    return begun(op, ucp_tag_send_nbx(ucx->peers[op->peer].link, data, (size_t)op->bytes, tag, &param));
+    return begun(op,
+                 ucp_tag_send_nbx(ucx->peers[op->peer].link, data, (size_t)op->bytes, tag, &param));
 }
 
 static const char *begin_recv(struct ucx *ucx, struct ucx_op *op, void *data, uint64_t tag)
 {
     ucp_tag_recv_info_t info;
     ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
-                        UCP_OP_ATTR_FIELD_RECV_INFO,
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_RECV_INFO,
         .cb.recv = on_received,
         .user_data = op,
         .memory_type = memory_of(op),
         .recv_info.tag_info = &info,
     };
-    ucs_status_ptr_t request =
-        ucp_tag_recv_nbx(state_of(ucx)->worker, data, (size_t)op->bytes, tag, ~(ucp_tag_t)0, &param);
+    ucs_status_ptr_t request = ucp_tag_recv_nbx(state_of(ucx)->worker, data, (size_t)op->bytes, tag,
+                                                ~(ucp_tag_t)0, &param);
     if (request == NULL)
         op->bytes = (int64_t)info.length;
     return begun(op, request);
@@ -211,7 +216,8 @@ static void close_endpoints(struct ucx *ucx)
     for (int i = 0; i < n && closing != NULL; i++) {
         if (ucx->peers[i].link == NULL)
             continue;
-        ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+        ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                     .flags = UCP_EP_CLOSE_FLAG_FORCE};
         ucs_status_ptr_t request = ucp_ep_close_nbx(ucx->peers[i].link, &param);
         closing[i] = UCS_PTR_IS_PTR(request) ? request : NULL;
         ucx->peers[i].link = NULL;
@@ -261,7 +267,10 @@ static void describe(struct ucx *ucx, char *out, size_t cap)
     free(text);
 }
 
-bool ucx_ucp_reaches_gpu(const void *state) { return ucx_setup_has_cuda(((const struct ucx_ucp *)state)->context); }
+bool ucx_ucp_reaches_gpu(const void *state)
+{
+    return ucx_setup_has_cuda(((const struct ucx_ucp *)state)->context);
+}
 
 const struct ucx_driver ucx_ucp_driver = {
     .name = "ucx",

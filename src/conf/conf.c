@@ -1,9 +1,10 @@
-/* conf — from words to checked values: the table of rows, the strict parser of each kind, and who wins.
+/* conf — from words to checked values: the table of rows, the strict parser of each kind, and who
+ * wins.
  *
- * Every refusal says the setting, the value, where it came from, what is allowed and the nearest allowed
- * word. It must not know launchers' variables (launcher.c), relations between settings (conf_rules.c) or how
- * settings are shown (conf_write.c). The parser of values is a pure function of their bytes; its fuzz entry
- * is at the foot. */
+ * Every refusal says the setting, the value, where it came from, what is allowed and the nearest
+ * allowed word. It must not know launchers' variables (launcher.c), relations between settings
+ * (conf_rules.c) or how settings are shown (conf_write.c). The parser of values is a pure function
+ * of their bytes; its fuzz entry is at the foot. */
 #include "conf/conf.h"
 
 #include <stdlib.h>
@@ -17,7 +18,8 @@
 
 const struct conf_row conf_rows[CONF_N] = {
 #define CONF_ROW(name, kind, initial, min, max, words, group, agree, why, help) \
-    [CONF_##name] = {#name, CONF_KIND_##kind, initial, min, max, words, CONF_GROUP_##group, agree, why, help},
+    [CONF_##name] = {#name, CONF_KIND_##kind,   initial, min, max,              \
+                     words, CONF_GROUP_##group, agree,   why, help},
 #include "conf/conf.def"
 #undef CONF_ROW
 };
@@ -66,11 +68,12 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
         if (row->min == row->max)
             text_format(out, cap, "%.10g", row->min);
         else
-            text_format(out, cap, "%.16g to %.16g%s%s", row->min, row->max, row->words[0] != 0 ? " " : "",
-                        row->words);
+            text_format(out, cap, "%.16g to %.16g%s%s", row->min, row->max,
+                        row->words[0] != 0 ? " " : "", row->words);
         break;
     case CONF_KIND_SPAN:
-        text_format(out, cap, "%s to %s", row->min == 0 ? "0" : text_span(low, sizeof low, (int64_t)row->min),
+        text_format(out, cap, "%s to %s",
+                    row->min == 0 ? "0" : text_span(low, sizeof low, (int64_t)row->min),
                     text_span(high, sizeof high, (int64_t)row->max));
         break;
     case CONF_KIND_BOOL:
@@ -93,8 +96,8 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
         break;
     case CONF_KIND_FAULT:
         text_copy(out, cap,
-                  "kill@step=N, stall@step=N, nan@step=N, slow@step=N, flip@step=N, enospc@step=N (N from 1), each with "
-                  ":rank=R or without");
+                  "kill@step=N, stall@step=N, nan@step=N, slow@step=N, flip@step=N, enospc@step=N "
+                  "(N from 1), each with :rank=R or without");
         break;
     case CONF_KIND_SECRET:
         text_format(out, cap, "16 to %.0f bytes of text, or none", row->max);
@@ -104,22 +107,24 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
 }
 
 /* refuse — the one sentence of a value that is not allowed. */
-static enum status refuse(const struct conf_row *row, const char *text, const char *source, const char *what)
+static enum status refuse(const struct conf_row *row, const char *text, const char *source,
+                          const char *what)
 {
     char shown[SHOWN_MAX], allowed[256];
-    const char *hint =
-        text_starts(text, "tcp://") || text_starts(text, "udp://")
-            ? "; Kubernetes sets such a value for a Service of that name: enableServiceLinks: false stops it"
-            : "";
+    const char *hint = text_starts(text, "tcp://") || text_starts(text, "udp://")
+                           ? "; Kubernetes sets such a value for a Service of that name: "
+                             "enableServiceLinks: false stops it"
+                           : "";
     return FAIL(ST_BAD_SETTING, "%s=%s (%s) %s; allowed: %s%s%s%s", row->name,
-                row->kind == CONF_KIND_SECRET ? "…" : conf_clean(text, shown, sizeof shown), source, what,
-                conf_allowed(row, allowed, sizeof allowed), row->why[0] != 0 ? "; " : "", row->why, hint);
+                row->kind == CONF_KIND_SECRET ? "…" : conf_clean(text, shown, sizeof shown), source,
+                what, conf_allowed(row, allowed, sizeof allowed), row->why[0] != 0 ? "; " : "",
+                row->why, hint);
 }
 
 /* ---- one parser a kind: text → value, or the sentence ---- */
 
-static enum status set_number(struct conf_value *value, const struct conf_row *row, const char *text,
-                              const char *source)
+static enum status set_number(struct conf_value *value, const struct conf_row *row,
+                              const char *text, const char *source)
 {
     enum text_result result = TEXT_NOT_A_NUMBER;
     const char *what = "is not a number";
@@ -139,8 +144,8 @@ static enum status set_number(struct conf_value *value, const struct conf_row *r
     return refuse(row, text, source, result == TEXT_OUT_OF_RANGE ? "is out of range" : what);
 }
 
-static enum status set_choice(struct conf_value *value, const struct conf_row *row, const char *text,
-                              const char *source)
+static enum status set_choice(struct conf_value *value, const struct conf_row *row,
+                              const char *text, const char *source)
 {
     char name[32], nearest[32] = "", what[64] = "is not known";
     int best = 3; /* farther than that is no typo */
@@ -188,19 +193,24 @@ static enum status set_secret(const struct conf_row *row, const char *text, enum
         return ST_OK;
     if (origin == CONF_ORIGIN_ARGUMENT)
         return refuse(row, text, source,
-                      "would be seen by everybody on this machine (ps): give it in the environment or in a file");
+                      "would be seen by everybody on this machine (ps): give it in the environment "
+                      "or in a file");
     TRY(set_text(row, text, source));
-    return strlen(text) < SECRET_BYTES_MIN ? refuse(row, text, source, "is too short to be a secret") : ST_OK;
+    return strlen(text) < SECRET_BYTES_MIN
+               ? refuse(row, text, source, "is too short to be a secret")
+               : ST_OK;
 }
 
 /* In the order of enum conf_fault. */
-static const char *const fault_names[CONF_FAULT_N] = {"", "kill", "stall", "nan", "slow", "flip", "enospc"};
+static const char *const fault_names[CONF_FAULT_N] = {"",     "kill", "stall", "nan",
+                                                      "slow", "flip", "enospc"};
 
 /* set_fault_rank — ":rank=R", or nothing. */
 static bool set_fault_rank(struct conf *conf, const char *text)
 {
     int64_t rank = 0;
-    if (text[0] != 0 && (!text_starts(text, ":rank=") || text_i64(text + 6, 0, INT32_MAX, &rank) != TEXT_OK))
+    if (text[0] != 0 &&
+        (!text_starts(text, ":rank=") || text_i64(text + 6, 0, INT32_MAX, &rank) != TEXT_OK))
         return false;
     conf->fault_rank = (int)rank;
     return true;
@@ -220,7 +230,8 @@ static enum status set_fault(struct conf *conf, const struct conf_row *row, cons
     if (at == NULL || !text_starts(at, "@step="))
         return refuse(row, text, source, "is not of the form KIND@step=N");
     for (int kind = CONF_FAULT_KILL; kind < CONF_FAULT_N; kind++)
-        if (strlen(fault_names[kind]) == (size_t)(at - text) && text_starts(text, fault_names[kind]))
+        if (strlen(fault_names[kind]) == (size_t)(at - text) &&
+            text_starts(text, fault_names[kind]))
             conf->fault = (enum conf_fault)kind;
     if (conf->fault == CONF_FAULT_NONE)
         return refuse(row, text, source, "names no failure that can be rehearsed");
@@ -234,8 +245,8 @@ static enum status set_fault(struct conf *conf, const struct conf_row *row, cons
     return ST_OK;
 }
 
-static enum status set_parsed(struct conf *conf, enum conf_key key, const char *text, enum conf_origin origin,
-                              const char *source)
+static enum status set_parsed(struct conf *conf, enum conf_key key, const char *text,
+                              enum conf_origin origin, const char *source)
 {
     const struct conf_row *row = &conf_rows[key];
     struct conf_value *value = &conf->values[key];
@@ -274,8 +285,8 @@ void conf_drop(struct conf_value *value, enum conf_key key)
         free(value->text);
 }
 
-enum status conf_set(struct conf *conf, enum conf_key key, const char *text, enum conf_origin origin,
-                     const char *source)
+enum status conf_set(struct conf *conf, enum conf_key key, const char *text,
+                     enum conf_origin origin, const char *source)
 {
     struct conf_value *value = &conf->values[key];
     TRY(set_parsed(conf, key, text, origin, source));
@@ -284,7 +295,8 @@ enum status conf_set(struct conf *conf, enum conf_key key, const char *text, enu
     bool is_secret = conf_rows[key].kind == CONF_KIND_SECRET;
     char *copy = is_secret ? secure_text(text) : strdup(text);
     if (copy == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for %s", strlen(text) + 1, conf_rows[key].name);
+        return FAIL(ST_RETRY, "out of memory: %zu bytes for %s", strlen(text) + 1,
+                    conf_rows[key].name);
     conf_drop(value, key);
     value->text = copy;
     value->origin = origin;
@@ -310,17 +322,20 @@ static enum status refuse_argument(const char *word, const char *next)
     conf_clean(word, shown, sizeof shown);
     size_t n = strcspn(word, "=");
     if ((word[0] == '-' || word[n] == 0) && conf_hint_argument(word, next, meant, sizeof meant))
-        return FAIL(ST_USAGE, "argument %.*s: a setting is given as %s", (int)(n < 64 ? n : 64), shown, meant);
+        return FAIL(ST_USAGE, "argument %.*s: a setting is given as %s", (int)(n < 64 ? n : 64),
+                    shown, meant);
     if (word[n] == 0)
-        return FAIL(ST_USAGE,
-                    "argument %s is not of the form NAME=VALUE; `convoy help` lists commands and settings",
-                    shown);
+        return FAIL(
+            ST_USAGE,
+            "argument %s is not of the form NAME=VALUE; `convoy help` lists commands and settings",
+            shown);
     text_format(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), word);
     const char *nearest = n < sizeof name ? conf_hint_nearest(name) : NULL;
     if (nearest != NULL && conf_rows[row_of(nearest, strlen(nearest))].kind == CONF_KIND_SECRET)
         text_copy(shown, sizeof shown, name); /* the value may be a secret */
     if (nearest != NULL)
-        return FAIL(ST_USAGE, "argument %s: no setting has this name; did you mean %s?", shown, nearest);
+        return FAIL(ST_USAGE, "argument %s: no setting has this name; did you mean %s?", shown,
+                    nearest);
     return FAIL(ST_USAGE, "argument %s: no setting has this name; `convoy help` lists them", shown);
 }
 
@@ -340,8 +355,9 @@ static enum status read_environment(struct conf *conf, char **environment)
 {
     for (; *environment != NULL; environment++) {
         size_t n = strcspn(*environment, "=");
-        enum conf_key key =
-            (*environment)[n] == '=' && (*environment)[n + 1] != 0 ? row_of(*environment, n) : CONF_N;
+        enum conf_key key = (*environment)[n] == '=' && (*environment)[n + 1] != 0
+                                ? row_of(*environment, n)
+                                : CONF_N;
         /* Like getenv, the first of several entries of one name counts. */
         if (key == CONF_N || conf->values[key].text != NULL)
             continue;
@@ -353,10 +369,8 @@ static enum status read_environment(struct conf *conf, char **environment)
 static enum status read_launcher(struct conf *conf, char **environment)
 {
     static const enum conf_key keys[LAUNCHER_N] = {
-        [LAUNCHER_NODE_ID] = CONF_NODE_ID,
-        [LAUNCHER_N_NODES] = CONF_N_NODES,
-        [LAUNCHER_MASTER_ADDR] = CONF_MASTER_ADDR,
-        [LAUNCHER_MASTER_PORT] = CONF_MASTER_PORT,
+        [LAUNCHER_NODE_ID] = CONF_NODE_ID,         [LAUNCHER_N_NODES] = CONF_N_NODES,
+        [LAUNCHER_MASTER_ADDR] = CONF_MASTER_ADDR, [LAUNCHER_MASTER_PORT] = CONF_MASTER_PORT,
         [LAUNCHER_WORKERS] = CONF_N_GPU_EACH_NODE,
     };
     bool is_wanted[LAUNCHER_N];
@@ -370,7 +384,8 @@ static enum status read_launcher(struct conf *conf, char **environment)
     return ST_OK;
 }
 
-/* default_cache_dir — $XDG_CACHE_HOME/convoy, else ~/.cache/convoy, else this user's own folder in /tmp. */
+/* default_cache_dir — $XDG_CACHE_HOME/convoy, else ~/.cache/convoy, else this user's own folder in
+ * /tmp. */
 static bool default_cache_dir(char **environment, char *out, size_t cap)
 {
     const char *base = launcher_find(environment, "XDG_CACHE_HOME");
@@ -382,7 +397,8 @@ static bool default_cache_dir(char **environment, char *out, size_t cap)
     return text_format(out, cap, "/tmp/convoy-cache-%u", (unsigned)getuid());
 }
 
-/* default_linger — where nothing is left to look at once the process has ended, and no person waits for the prompt. */
+/* default_linger — where nothing is left to look at once the process has ended, and no person waits
+ * for the prompt. */
 static enum status default_linger(struct conf *conf, char **environment)
 {
     const struct place place = place_here(environment);
@@ -398,17 +414,20 @@ static enum status read_defaults(struct conf *conf, char **environment)
     TRY(default_linger(conf, environment));
     for (int key = 0; key < CONF_N; key++)
         if (conf->values[key].text == NULL)
-            TRY(conf_set(conf, (enum conf_key)key, conf_rows[key].initial, CONF_ORIGIN_DEFAULT, "default"));
+            TRY(conf_set(conf, (enum conf_key)key, conf_rows[key].initial, CONF_ORIGIN_DEFAULT,
+                         "default"));
     if (conf->values[CONF_CACHE_DIR].text[0] != 0)
         return ST_OK;
     if (!default_cache_dir(environment, cache_dir, sizeof cache_dir))
-        return FAIL(ST_BAD_SETTING,
-                    "the cache folder under XDG_CACHE_HOME or HOME is over %zu bytes long; set CACHE_DIR",
-                    sizeof cache_dir - 1);
+        return FAIL(
+            ST_BAD_SETTING,
+            "the cache folder under XDG_CACHE_HOME or HOME is over %zu bytes long; set CACHE_DIR",
+            sizeof cache_dir - 1);
     return conf_set(conf, CONF_CACHE_DIR, cache_dir, CONF_ORIGIN_DEFAULT, "default");
 }
 
-/* read_threads — OMP_NUM_THREADS keeps OpenMP's meaning: a number, or a list; the first counts here. */
+/* read_threads — OMP_NUM_THREADS keeps OpenMP's meaning: a number, or a list; the first counts
+ * here. */
 static enum status read_threads(struct conf *conf, char **environment)
 {
     const char *text = launcher_find(environment, THREADS_NAME);
@@ -420,23 +439,26 @@ static enum status read_threads(struct conf *conf, char **environment)
     first[strcspn(first, ",")] = 0;
     if (is_cut || text_i64(first, 1, THREADS_MAX, &n) != TEXT_OK)
         return FAIL(ST_BAD_SETTING,
-                    "%s=%s (environment) is not a number of threads; allowed: 1 to %d, or a list such as 4,2",
+                    "%s=%s (environment) is not a number of threads; allowed: 1 to %d, or a list "
+                    "such as 4,2",
                     THREADS_NAME, conf_clean(text, shown, sizeof shown), THREADS_MAX);
     conf->threads = (int)n;
     return ST_OK;
 }
 
-/* check_nccl — an id from outside would let anybody who knows it, or nobody, into the job's communication. */
+/* check_nccl — an id from outside would let anybody who knows it, or nobody, into the job's
+ * communication. */
 static enum status check_nccl(const struct conf *conf, char **environment)
 {
     int64_t backend = conf_i64(conf, CONF_BACKEND);
     const char *id = launcher_find(environment, "NCCL_COMM_ID");
-    if (id == NULL || conf_ranks(conf) == 1 || (backend != CONF_BACKEND_AUTO && backend != CONF_BACKEND_NCCL) ||
+    if (id == NULL || conf_ranks(conf) == 1 ||
+        (backend != CONF_BACKEND_AUTO && backend != CONF_BACKEND_NCCL) ||
         conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU)
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
-                "NCCL_COMM_ID=%.64s (environment) is refused: this job's workers make NCCL's id themselves and pass it on "
-                "only to those whom JOB_TOKEN has admitted; unset it",
+                "NCCL_COMM_ID=%.64s (environment) is refused: this job's workers make NCCL's id "
+                "themselves and pass it on only to those whom JOB_TOKEN has admitted; unset it",
                 id);
 }
 
@@ -480,20 +502,11 @@ void conf_close(struct conf *conf)
 
 /* ---- reading ---- */
 
-int64_t conf_i64(const struct conf *conf, enum conf_key key)
-{
-    return conf->values[key].i64;
-}
+int64_t conf_i64(const struct conf *conf, enum conf_key key) { return conf->values[key].i64; }
 
-double conf_f64(const struct conf *conf, enum conf_key key)
-{
-    return conf->values[key].f64;
-}
+double conf_f64(const struct conf *conf, enum conf_key key) { return conf->values[key].f64; }
 
-const char *conf_text(const struct conf *conf, enum conf_key key)
-{
-    return conf->values[key].text;
-}
+const char *conf_text(const struct conf *conf, enum conf_key key) { return conf->values[key].text; }
 
 enum conf_origin conf_origin(const struct conf *conf, enum conf_key key)
 {
@@ -510,20 +523,11 @@ bool conf_is_set(const struct conf *conf, enum conf_key key)
     return conf->values[key].origin != CONF_ORIGIN_DEFAULT;
 }
 
-enum conf_fault conf_fault(const struct conf *conf)
-{
-    return conf->fault;
-}
+enum conf_fault conf_fault(const struct conf *conf) { return conf->fault; }
 
-int64_t conf_fault_step(const struct conf *conf)
-{
-    return conf->fault_step;
-}
+int64_t conf_fault_step(const struct conf *conf) { return conf->fault_step; }
 
-int conf_fault_rank(const struct conf *conf)
-{
-    return conf->fault_rank;
-}
+int conf_fault_rank(const struct conf *conf) { return conf->fault_rank; }
 
 int conf_ranks(const struct conf *conf)
 {
@@ -536,10 +540,7 @@ bool conf_is_dumb(char **environment)
     return terminal != NULL && strcmp(terminal, "dumb") == 0;
 }
 
-int conf_threads(const struct conf *conf)
-{
-    return conf->threads;
-}
+int conf_threads(const struct conf *conf) { return conf->threads; }
 
 #ifdef FUZZ
 /* Fuzz entry: one NAME=VALUE, as an argument and in the environment. */

@@ -1,8 +1,8 @@
 /* conf_hint — which setting a mistyped name was meant to be, and when to say so.
  *
- * In arguments everything unknown is refused, so a far guess does no harm. The environment is full of other
- * programs' names: there only names that can hardly mean anything else are warned about. It must not know
- * values. */
+ * In arguments everything unknown is refused, so a far guess does no harm. The environment is full
+ * of other programs' names: there only names that can hardly mean anything else are warned about.
+ * It must not know values. */
 #include <string.h>
 
 #include "base/log.h"
@@ -73,9 +73,9 @@ static bool is_foreign(const char *name)
     return false;
 }
 
-/* letters_of — how many letters count (text_distance ignores '_'), and which, as a set of bits. Every edit
- * adds or removes at most one letter, so sets that differ by more than the distance need no comparing:
- * 100,000 variables stay cheap. */
+/* letters_of — how many letters count (text_distance ignores '_'), and which, as a set of bits.
+ * Every edit adds or removes at most one letter, so sets that differ by more than the distance need
+ * no comparing: 100,000 variables stay cheap. */
 static int letters_of(const char *name, size_t n, uint32_t *set)
 {
     int letters = 0;
@@ -155,8 +155,8 @@ bool conf_hint_argument(const char *word, const char *next, char *out, size_t ca
     return true;
 }
 
-/* limit_for — how far a variable may be from a row of so many letters and still be taken for it: short names
- * mean too many other things. */
+/* limit_for — how far a variable may be from a row of so many letters and still be taken for it:
+ * short names mean too many other things. */
 static int limit_for(int row_letters, bool is_composed)
 {
     if (row_letters >= 9)
@@ -166,7 +166,8 @@ static int limit_for(int row_letters, bool is_composed)
     return row_letters >= 4 ? 0 : -1;
 }
 
-/* meant_by — the row that the environment's name was probably meant to be; NULL: none, or it is itself a row. */
+/* meant_by — the row that the environment's name was probably meant to be; NULL: none, or it is
+ * itself a row. */
 static const char *meant_by(const char *name, size_t n)
 {
     char plain[NAME_MAX_BYTES + 1];
@@ -185,7 +186,8 @@ static const char *meant_by(const char *name, size_t n)
         if (row_letters > letters + 2 || letters > row_letters + 2 || !may_be_near(set, row_set, 2))
             continue;
         int distance = text_distance(plain, row);
-        if (distance < best_distance && distance <= limit_for(row_letters, memchr(name, '_', n) != NULL)) {
+        if (distance < best_distance &&
+            distance <= limit_for(row_letters, memchr(name, '_', n) != NULL)) {
             best_distance = distance;
             best = row;
         }
@@ -206,8 +208,8 @@ static void warn_environment(char **environment)
         const char *row = meant_by(*environment, n);
         if (row == NULL)
             continue;
-        LOG_WARN("%.*s is set in the environment but no setting has this name; did you mean %s?", (int)n,
-                 *environment, row);
+        LOG_WARN("%.*s is set in the environment but no setting has this name; did you mean %s?",
+                 (int)n, *environment, row);
         warned++;
     }
 }
@@ -217,9 +219,9 @@ static const struct idle {
     enum conf_key key, chooser;
     int choice;
 } idles[] = {
-    {CONF_MOMENTUM, CONF_OPTIMIZER, 0}, {CONF_BETA1, CONF_OPTIMIZER, 1},    {CONF_BETA2, CONF_OPTIMIZER, 1},
-    {CONF_EPS, CONF_OPTIMIZER, 1},      {CONF_WEIGHT_DECAY, CONF_OPTIMIZER, 1},
-    {CONF_MIN_LR, CONF_LR_SCHEDULE, 1},
+    {CONF_MOMENTUM, CONF_OPTIMIZER, 0},     {CONF_BETA1, CONF_OPTIMIZER, 1},
+    {CONF_BETA2, CONF_OPTIMIZER, 1},        {CONF_EPS, CONF_OPTIMIZER, 1},
+    {CONF_WEIGHT_DECAY, CONF_OPTIMIZER, 1}, {CONF_MIN_LR, CONF_LR_SCHEDULE, 1},
 };
 
 static void warn_idle(const struct conf *conf)
@@ -229,8 +231,8 @@ static void warn_idle(const struct conf *conf)
         if (conf_is_set(conf, idle->key) && conf_i64(conf, idle->chooser) == idle->choice &&
             strcmp(conf_text(conf, idle->key), conf_rows[idle->key].initial) != 0)
             LOG_WARN("%s=%s (%s) does nothing with %s=%s", conf_rows[idle->key].name,
-                     conf_text(conf, idle->key), conf_source(conf, idle->key), conf_rows[idle->chooser].name,
-                     conf_text(conf, idle->chooser));
+                     conf_text(conf, idle->key), conf_source(conf, idle->key),
+                     conf_rows[idle->chooser].name, conf_text(conf, idle->chooser));
     }
 }
 

@@ -26,7 +26,8 @@ const char *conf_row_name(enum conf_key key) { return conf_rows[key].name; }
 
 const char *conf_row_heading(enum conf_key key)
 {
-    return conf_rows[key].group == CONF_GROUP_UNBUILT ? NULL : conf_row_headings[conf_rows[key].group];
+    return conf_rows[key].group == CONF_GROUP_UNBUILT ? NULL
+                                                      : conf_row_headings[conf_rows[key].group];
 }
 
 const char *conf_row_default(enum conf_key key) { return conf_rows[key].initial; }

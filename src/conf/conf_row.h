@@ -1,6 +1,8 @@
-/* conf_row — what conf's own files share: a row of conf.def as data, a value, and the settings of a run.
+/* conf_row — what conf's own files share: a row of conf.def as data, a value, and the settings of a
+ * run.
  *
- * Other rooms use conf.h; what is here may change with the table. It must not know what a setting is for. */
+ * Other rooms use conf.h; what is here may change with the table. It must not know what a setting
+ * is for. */
 #ifndef CONVOY_CONF_CONF_ROW_H
 #define CONVOY_CONF_CONF_ROW_H
 
@@ -28,7 +30,8 @@ enum conf_group {
     CONF_GROUP_SHOW,
     CONF_GROUP_TOOL,
     CONF_GROUP_N,
-    CONF_GROUP_UNBUILT = CONF_GROUP_N, /* names of the contract that this version refuses: under no heading */
+    /* names of the contract that this version refuses: under no heading */
+    CONF_GROUP_UNBUILT = CONF_GROUP_N,
 };
 
 /* The columns of conf.def; its head says what each means. */
@@ -65,14 +68,15 @@ struct conf {
     int threads;
 };
 
-/* conf_set — parse text as a value of this row and keep it. ST_BAD_SETTING: row, value, source and what is
- * allowed. */
-enum status conf_set(struct conf *conf, enum conf_key key, const char *text, enum conf_origin origin,
-                     const char *source);
+/* conf_set — parse text as a value of this row and keep it. ST_BAD_SETTING: row, value, source and
+ * what is allowed. */
+enum status conf_set(struct conf *conf, enum conf_key key, const char *text,
+                     enum conf_origin origin, const char *source);
 void conf_drop(struct conf_value *value, enum conf_key key); /* frees its text; a secret is wiped */
 /* conf_allowed — what a row takes, for people: "1 to 65536 samples", "lm, qa". Returns out. */
 const char *conf_allowed(const struct conf_row *row, char *out, size_t cap);
-/* conf_clean — text fit for a message: '?' for control characters, "…" where it was cut. Returns out. */
+/* conf_clean — text fit for a message: '?' for control characters, "…" where it was cut. Returns
+ * out. */
 const char *conf_clean(const char *text, char *out, size_t cap);
 
 enum status conf_rules_check(const struct conf *conf); /* the relations between settings */

@@ -1,7 +1,8 @@
 /* conf_rules — relations between settings that can be told wrong before any file is opened.
  *
- * What needs MODEL's dimensions is checked again where they are known (model_check, the worker). It must not
- * know how values are parsed. Each refusal names both settings, their values and where they came from. */
+ * What needs MODEL's dimensions is checked again where they are known (model_check, the worker). It
+ * must not know how values are parsed. Each refusal names both settings, their values and where
+ * they came from. */
 #include "conf/conf_row.h"
 
 #include <string.h>
@@ -9,13 +10,13 @@
 #define SHOWN_MAX 64
 
 /* fail_pair — "A=1 (argument) <relation> B=2 (default); <what to do>". */
-static enum status fail_pair(const struct conf *conf, enum conf_key a, const char *relation, enum conf_key b,
-                             const char *remedy)
+static enum status fail_pair(const struct conf *conf, enum conf_key a, const char *relation,
+                             enum conf_key b, const char *remedy)
 {
     char text_a[SHOWN_MAX], text_b[SHOWN_MAX];
     return FAIL(ST_BAD_SETTING, "%s=%s (%s) %s %s=%s (%s); %s", conf_rows[a].name,
-                conf_clean(conf_text(conf, a), text_a, sizeof text_a), conf_source(conf, a), relation,
-                conf_rows[b].name, conf_clean(conf_text(conf, b), text_b, sizeof text_b),
+                conf_clean(conf_text(conf, a), text_a, sizeof text_a), conf_source(conf, a),
+                relation, conf_rows[b].name, conf_clean(conf_text(conf, b), text_b, sizeof text_b),
                 conf_source(conf, b), remedy);
 }
 
@@ -34,7 +35,8 @@ static enum status check_needs(const struct conf *conf, enum conf_key a, enum co
 /* Where DEVICE leaves it open this is seen when the device is. */
 static enum status check_precision(const struct conf *conf)
 {
-    if (conf_i64(conf, CONF_PRECISION) <= CONF_PRECISION_FP32 || conf_i64(conf, CONF_DEVICE) != CONF_DEVICE_CPU)
+    if (conf_i64(conf, CONF_PRECISION) <= CONF_PRECISION_FP32 ||
+        conf_i64(conf, CONF_DEVICE) != CONF_DEVICE_CPU)
         return ST_OK;
     return fail_pair(conf, CONF_PRECISION, "needs a GPU, not", CONF_DEVICE,
                      "use PRECISION=fp32, or DEVICE=cuda where one is");
@@ -47,16 +49,21 @@ static enum status check_nodes(const struct conf *conf)
         return fail_pair(conf, CONF_NODE_ID, "must be below", CONF_N_NODES,
                          "nodes are counted from 0; set NODE_ID=0 N_NODES=1 to use this one alone");
     if (backend == CONF_BACKEND_NCCL && conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU)
-        return fail_pair(conf, CONF_BACKEND, "is for GPUs, not", CONF_DEVICE, "use BACKEND=auto or tcp");
+        return fail_pair(conf, CONF_BACKEND, "is for GPUs, not", CONF_DEVICE,
+                         "use BACKEND=auto or tcp");
     if (backend == CONF_BACKEND_SELF && conf_ranks(conf) > 1)
-        return fail_pair(conf, CONF_BACKEND, "is for one worker, not", nodes > 1 ? CONF_N_NODES : CONF_N_GPU_EACH_NODE,
+        return fail_pair(conf, CONF_BACKEND, "is for one worker, not",
+                         nodes > 1 ? CONF_N_NODES : CONF_N_GPU_EACH_NODE,
                          "use BACKEND=auto or tcp");
     if (conf->fault_rank >= conf_ranks(conf))
-        return FAIL(ST_BAD_SETTING, "FAULT=%s (%s) names a rank that this run does not have; its ranks are 0 to %d",
-                    conf_text(conf, CONF_FAULT), conf_source(conf, CONF_FAULT), conf_ranks(conf) - 1);
+        return FAIL(ST_BAD_SETTING,
+                    "FAULT=%s (%s) names a rank that this run does not have; its ranks are 0 to %d",
+                    conf_text(conf, CONF_FAULT), conf_source(conf, CONF_FAULT),
+                    conf_ranks(conf) - 1);
     if (conf_fault(conf) == CONF_FAULT_ENOSPC && conf->fault_rank > 0)
         return FAIL(ST_BAD_SETTING,
-                    "FAULT=%s (%s): rank 0 alone writes checkpoints, so no other can find a disk full; leave :rank=%d out",
+                    "FAULT=%s (%s): rank 0 alone writes checkpoints, so no other can find a disk "
+                    "full; leave :rank=%d out",
                     conf_text(conf, CONF_FAULT), conf_source(conf, CONF_FAULT), conf->fault_rank);
     return ST_OK;
 }
@@ -80,7 +87,8 @@ static enum status check_steps(const struct conf *conf)
     int64_t ranks = conf_ranks(conf), pass = conf_i64(conf, CONF_BATCH_SIZE) * ranks;
     char remedy[128] = "a step is a whole number of micro-batches";
     if (ranks > 1)
-        text_format(remedy, sizeof remedy, "times %lld workers, %lld: a step is a whole number of micro-batches of each",
+        text_format(remedy, sizeof remedy,
+                    "times %lld workers, %lld: a step is a whole number of micro-batches of each",
                     (long long)ranks, (long long)pass);
     if (global % pass != 0)
         return fail_pair(conf, CONF_GLOBAL_BATCH, "is not a multiple of", CONF_BATCH_SIZE, remedy);
@@ -88,7 +96,8 @@ static enum status check_steps(const struct conf *conf)
         return fail_pair(conf, CONF_WARMUP_STEPS, "is over", CONF_STEPS,
                          "the run would end before the learning rate is reached");
     if (conf_f64(conf, CONF_MIN_LR) > conf_f64(conf, CONF_LR))
-        return fail_pair(conf, CONF_MIN_LR, "is over", CONF_LR, "the schedule falls from LR to MIN_LR");
+        return fail_pair(conf, CONF_MIN_LR, "is over", CONF_LR,
+                         "the schedule falls from LR to MIN_LR");
     return ST_OK;
 }
 
@@ -98,8 +107,10 @@ static enum status check_run_name(const struct conf *conf)
     const char *name = conf_text(conf, CONF_RUN_NAME);
     if (name[0] != '.' && strchr(name, '/') == NULL)
         return ST_OK;
-    return FAIL(ST_BAD_SETTING, "RUN_NAME=%s (%s) begins with a dot or holds a slash; give a name that a folder can have",
-                name, conf_source(conf, CONF_RUN_NAME));
+    return FAIL(
+        ST_BAD_SETTING,
+        "RUN_NAME=%s (%s) begins with a dot or holds a slash; give a name that a folder can have",
+        name, conf_source(conf, CONF_RUN_NAME));
 }
 
 static enum status check_files(const struct conf *conf)
@@ -108,7 +119,8 @@ static enum status check_files(const struct conf *conf)
     if (conf_i64(conf, CONF_RESUME) == 2)
         TRY(check_needs(conf, CONF_RESUME, CONF_CHECKPOINT_DIR, "say where the checkpoints are"));
     if (conf_i64(conf, CONF_CHECKPOINT_EVERY) > 0)
-        TRY(check_needs(conf, CONF_CHECKPOINT_EVERY, CONF_CHECKPOINT_DIR, "say where checkpoints go"));
+        TRY(check_needs(conf, CONF_CHECKPOINT_EVERY, CONF_CHECKPOINT_DIR,
+                        "say where checkpoints go"));
     if (conf_i64(conf, CONF_SAMPLE_EVERY) > 0 && conf_i64(conf, CONF_TASK) == 1)
         return fail_pair(conf, CONF_SAMPLE_EVERY, "does not go with", CONF_TASK,
                          "only a language model writes text");

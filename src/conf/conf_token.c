@@ -1,6 +1,7 @@
 /* conf_token — the secret that admits nodes: where it comes from, and that it is seen nowhere else.
  *
- * Two variables, one of them a file. Refusals never repeat a secret. It must not know what the secret is used for. */
+ * Two variables, one of them a file. Refusals never repeat a secret. It must not know what the
+ * secret is used for. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -12,19 +13,21 @@
 #define TOKEN_BYTES_MIN 16
 #define TOKEN_BYTES_MAX 1024
 
-/* check_file — an open file that only its owner may read. Root owns what a secret mounted into a container is, so the
- * group and others are what counts, not who the owner is. */
+/* check_file — an open file that only its owner may read. Root owns what a secret mounted into a
+ * container is, so the group and others are what counts, not who the owner is. */
 static enum status check_file(int fd, const char *path)
 {
     struct stat info;
     if (fstat(fd, &info) != 0)
         return FAIL(ST_NO_INPUT, "cannot look at JOB_TOKEN_FILE=%s: %s", path, strerror(errno));
     if (!S_ISREG(info.st_mode))
-        return FAIL(ST_BAD_SETTING, "JOB_TOKEN_FILE=%s is no regular file; name the file that holds the token", path);
+        return FAIL(ST_BAD_SETTING,
+                    "JOB_TOKEN_FILE=%s is no regular file; name the file that holds the token",
+                    path);
     if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0)
         return FAIL(ST_BAD_SETTING,
-                    "JOB_TOKEN_FILE=%s may be read or changed by others than its owner (mode %03o); chmod 600 it, in "
-                    "Kubernetes set defaultMode: 0400",
+                    "JOB_TOKEN_FILE=%s may be read or changed by others than its owner (mode "
+                    "%03o); chmod 600 it, in Kubernetes set defaultMode: 0400",
                     path, (unsigned)info.st_mode & 0777);
     return ST_OK;
 }
@@ -59,28 +62,33 @@ static enum status read_file(const char *path, char *out, size_t cap)
     TRY(st);
     if (n < TOKEN_BYTES_MIN || n > TOKEN_BYTES_MAX || strlen(out) != n)
         return FAIL(ST_BAD_SETTING,
-                    "JOB_TOKEN_FILE=%s holds no text of %d to %d bytes; write one with: openssl rand -hex 32 >%s", path,
-                    TOKEN_BYTES_MIN, TOKEN_BYTES_MAX, path);
+                    "JOB_TOKEN_FILE=%s holds no text of %d to %d bytes; write one with: openssl "
+                    "rand -hex 32 >%s",
+                    path, TOKEN_BYTES_MIN, TOKEN_BYTES_MAX, path);
     return ST_OK;
 }
 
 enum status conf_token(const struct conf *conf, char *out, size_t cap)
 {
-    const char *token = conf_text(conf, CONF_JOB_TOKEN), *file = conf_text(conf, CONF_JOB_TOKEN_FILE);
+    const char *token = conf_text(conf, CONF_JOB_TOKEN),
+               *file = conf_text(conf, CONF_JOB_TOKEN_FILE);
     const char *nodes = conf_text(conf, CONF_N_NODES);
     if (!conf_is_set(conf, CONF_MASTER_ADDR))
         return FAIL(ST_BAD_SETTING,
-                    "N_NODES=%s (%s) needs MASTER_ADDR, which is not set; say where node 0 is, on every node the same",
+                    "N_NODES=%s (%s) needs MASTER_ADDR, which is not set; say where node 0 is, on "
+                    "every node the same",
                     nodes, conf_source(conf, CONF_N_NODES));
     if (token[0] != 0 && file[0] != 0)
-        return FAIL(ST_BAD_SETTING, "JOB_TOKEN (%s) and JOB_TOKEN_FILE=%s (%s) are both set; leave one out",
-                    conf_source(conf, CONF_JOB_TOKEN), file, conf_source(conf, CONF_JOB_TOKEN_FILE));
+        return FAIL(
+            ST_BAD_SETTING, "JOB_TOKEN (%s) and JOB_TOKEN_FILE=%s (%s) are both set; leave one out",
+            conf_source(conf, CONF_JOB_TOKEN), file, conf_source(conf, CONF_JOB_TOKEN_FILE));
     if (file[0] != 0)
         return read_file(file, out, cap);
     if (token[0] == 0)
         return FAIL(ST_BAD_SETTING,
-                    "N_NODES=%s (%s) needs JOB_TOKEN or JOB_TOKEN_FILE, a secret of at least %d bytes, on every node the "
-                    "same (openssl rand -hex 32 makes one); JOB_TOKEN=none lets anyone join who reaches MASTER_PORT",
+                    "N_NODES=%s (%s) needs JOB_TOKEN or JOB_TOKEN_FILE, a secret of at least %d "
+                    "bytes, on every node the same (openssl rand -hex 32 makes one); "
+                    "JOB_TOKEN=none lets anyone join who reaches MASTER_PORT",
                     nodes, conf_source(conf, CONF_N_NODES), TOKEN_BYTES_MIN);
     text_copy(out, cap, token);
     return ST_OK;

@@ -1,8 +1,8 @@
-/* conf_write — the table of settings as people and programs read it: config, JSON, --help, the README's
- * tables.
+/* conf_write — the table of settings as people and programs read it: config, JSON, --help, the
+ * README's tables.
  *
- * All from conf.def, so that none of them can differ from what the parser does. It must not know a setting by
- * name, but for the one that has two spellings. */
+ * All from conf.def, so that none of them can differ from what the parser does. It must not know a
+ * setting by name, but for the one that has two spellings. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,8 @@ static const char *const origin_names[] = {"default", "scheduler", "environment"
 static const char *shown_text(const struct conf *conf, int key)
 {
     const char *text = conf_text(conf, (enum conf_key)key);
-    bool is_hidden = conf_rows[key].kind == CONF_KIND_SECRET && text[0] != 0 && strcmp(text, "none") != 0;
+    bool is_hidden =
+        conf_rows[key].kind == CONF_KIND_SECRET && text[0] != 0 && strcmp(text, "none") != 0;
     return is_hidden ? "(set, not shown)" : text;
 }
 
@@ -41,9 +42,12 @@ static bool is_default(const struct conf *conf, int key)
     struct conf plain = {0};
     const struct conf_row *row = &conf_rows[key];
     const struct conf_value *value = &conf->values[key], *other = &plain.values[key];
-    bool is_number = row->kind == CONF_KIND_INT || row->kind == CONF_KIND_REAL || row->kind == CONF_KIND_SPAN;
-    enum status st = conf_set(&plain, (enum conf_key)key, row->initial, CONF_ORIGIN_DEFAULT, "default");
-    bool is_same = st == ST_OK && (is_number ? value->f64 == other->f64 : strcmp(value->text, other->text) == 0);
+    bool is_number =
+        row->kind == CONF_KIND_INT || row->kind == CONF_KIND_REAL || row->kind == CONF_KIND_SPAN;
+    enum status st =
+        conf_set(&plain, (enum conf_key)key, row->initial, CONF_ORIGIN_DEFAULT, "default");
+    bool is_same = st == ST_OK &&
+                   (is_number ? value->f64 == other->f64 : strcmp(value->text, other->text) == 0);
     conf_drop(&plain.values[key], (enum conf_key)key);
     return is_same;
 }
@@ -77,7 +81,8 @@ void conf_write_table(const struct conf *conf, struct text *out)
     for (int key = 0; key < CONF_N; key++)
         if (is_shown(conf, key))
             text_add(out, "%-*s  %-*s  %s\n", name_width, conf_rows[key].name, value_width,
-                     shown_value(conf, key, value, sizeof value), conf_source(conf, (enum conf_key)key));
+                     shown_value(conf, key, value, sizeof value),
+                     conf_source(conf, (enum conf_key)key));
 }
 
 /* add_text — bytes that are not UTF-8 become U+FFFD: a path may hold them, JSON may not. */
@@ -85,8 +90,8 @@ static bool add_text(cJSON *object, const char *key, const char *value)
 {
     size_t cap = strlen(value) * 6 + 3; /* every byte as \\u00XX, quotes, 0 */
     char *quoted = malloc(cap);
-    bool is_added =
-        quoted != NULL && json_quote(quoted, cap, value) && cJSON_AddRawToObject(object, key, quoted) != NULL;
+    bool is_added = quoted != NULL && json_quote(quoted, cap, value) &&
+                    cJSON_AddRawToObject(object, key, quoted) != NULL;
     free(quoted);
     return is_added;
 }
@@ -126,9 +131,10 @@ void conf_write_settings(const struct conf *conf, struct text *out)
     for (int key = 0; key < CONF_N; key++) {
         if (!is_changed(conf, key) || conf_rows[key].kind == CONF_KIND_SECRET)
             continue;
-        json_quote(quoted, sizeof quoted, text_mask(masked, sizeof masked, conf_text(conf, (enum conf_key)key)));
-        text_add(out, "%s{\"name\":\"%s\",\"value\":%s,\"source\":\"%s\"}", comma, conf_rows[key].name, quoted,
-                 conf_source(conf, (enum conf_key)key));
+        json_quote(quoted, sizeof quoted,
+                   text_mask(masked, sizeof masked, conf_text(conf, (enum conf_key)key)));
+        text_add(out, "%s{\"name\":\"%s\",\"value\":%s,\"source\":\"%s\"}", comma,
+                 conf_rows[key].name, quoted, conf_source(conf, (enum conf_key)key));
         comma = ",";
     }
     text_add(out, "]}\n");
@@ -147,8 +153,8 @@ void conf_write_agree(const struct conf *conf, struct text *out)
             text_format(number, sizeof number, "%.17g", value->f64);
         else
             text_format(number, sizeof number, "%lld", (long long)value->i64);
-        if (row->kind == CONF_KIND_REAL || row->kind == CONF_KIND_INT || row->kind == CONF_KIND_SPAN ||
-            row->kind == CONF_KIND_BOOL)
+        if (row->kind == CONF_KIND_REAL || row->kind == CONF_KIND_INT ||
+            row->kind == CONF_KIND_SPAN || row->kind == CONF_KIND_BOOL)
             text = number;
         if (key == CONF_BACKEND && value->i64 == CONF_BACKEND_UCC)
             text = "ucx";
@@ -192,7 +198,8 @@ void conf_write_json(const struct conf *conf, struct text *out)
 
 /* ---- the rows themselves ---- */
 
-/* add_wrapped — words up to HELP_WIDTH columns; the cursor stands at column HELP_INDENT. Ends the line. */
+/* add_wrapped — words up to HELP_WIDTH columns; the cursor stands at column HELP_INDENT. Ends the
+ * line. */
 static void add_wrapped(struct text *out, const char *words)
 {
     int column = HELP_INDENT;
@@ -219,7 +226,8 @@ static void add_help_row(struct text *out, const struct conf_row *row)
 {
     char allowed[256], words[768];
     if (row->kind == CONF_KIND_CHOICE)
-        text_format(words, sizeof words, "(%s) %s", conf_allowed(row, allowed, sizeof allowed), row->help);
+        text_format(words, sizeof words, "(%s) %s", conf_allowed(row, allowed, sizeof allowed),
+                    row->help);
     else
         text_copy(words, sizeof words, row->help);
     text_add(out, "  %-16s  %-9s  ", row->name, shown_default(row));
@@ -229,7 +237,8 @@ static void add_help_row(struct text *out, const struct conf_row *row)
 void conf_write_help(struct text *out, bool is_bold)
 {
     for (int group = 0; group < CONF_GROUP_N; group++) {
-        text_add(out, "\n%s%s%s\n", is_bold ? "\033[1m" : "", conf_row_headings[group], is_bold ? "\033[0m" : "");
+        text_add(out, "\n%s%s%s\n", is_bold ? "\033[1m" : "", conf_row_headings[group],
+                 is_bold ? "\033[0m" : "");
         for (int key = 0; key < CONF_N; key++)
             if ((int)conf_rows[key].group == group)
                 add_help_row(out, &conf_rows[key]);
@@ -261,7 +270,8 @@ bool conf_write_setting(const char *name, struct text *out)
         text_add(out, "  allowed  %s%s%s\n", conf_allowed(row, allowed, sizeof allowed),
                  row->why[0] != 0 ? "; " : "", row->why);
         text_add(out, "  nodes    %s\n",
-                 row->is_agreed ? "must be the same on all nodes of a run" : "may differ between nodes");
+                 row->is_agreed ? "must be the same on all nodes of a run"
+                                : "may differ between nodes");
         return true;
     }
     return false;

@@ -1,10 +1,11 @@
-/* launcher — variables of Slurm, Kubernetes, torchrun, Open MPI → this node's number, how many, node 0.
+/* launcher — variables of Slurm, Kubernetes, torchrun, Open MPI → this node's number, how many,
+ * node 0.
  *
- * Sources: srun(1) of Slurm 22.05, torch/distributed/run.py (every flag has a PET_ twin), the Kubernetes
- * Indexed Job, LeaderWorkerSet v1, SkyPilot's distributed jobs, Open MPI's orterun(1). It must not know what settings
- * are for; it reads nothing but the
- * environment it is given. The host-list parser is a pure function of its bytes; its fuzz entry is at the
- * foot. */
+ * Sources: srun(1) of Slurm 22.05, torch/distributed/run.py (every flag has a PET_ twin), the
+ * Kubernetes Indexed Job, LeaderWorkerSet v1, SkyPilot's distributed jobs, Open MPI's orterun(1).
+ * It must not know what settings are for; it reads nothing but the
+ * environment it is given. The host-list parser is a pure function of its bytes; its fuzz entry is
+ * at the foot. */
 #include "conf/launcher.h"
 
 #include <string.h>
@@ -23,13 +24,20 @@ struct source {
 
 /* In order of rank: the first that is set gives the value, the others must agree with it. */
 static const struct source sources[] = {
-    {LAUNCHER_NODE_ID, "PET_NODE_RANK", false},        {LAUNCHER_NODE_ID, "NODE_RANK", false},
-    {LAUNCHER_NODE_ID, "GROUP_RANK", false},           {LAUNCHER_NODE_ID, "JOB_COMPLETION_INDEX", false},
-    {LAUNCHER_NODE_ID, "LWS_WORKER_INDEX", false},     {LAUNCHER_NODE_ID, "SKYPILOT_NODE_RANK", false},
-    {LAUNCHER_NODE_ID, "SLURM_NODEID", false},         {LAUNCHER_NODE_ID, "OMPI_COMM_WORLD_RANK", true},
-    {LAUNCHER_N_NODES, "PET_NNODES", false},           {LAUNCHER_N_NODES, "NNODES", false},
-    {LAUNCHER_N_NODES, "LWS_GROUP_SIZE", false},       {LAUNCHER_N_NODES, "SKYPILOT_NUM_NODES", false},
-    {LAUNCHER_N_NODES, "SLURM_STEP_NUM_NODES", false}, {LAUNCHER_N_NODES, "OMPI_COMM_WORLD_SIZE", true},
+    {LAUNCHER_NODE_ID, "PET_NODE_RANK", false},
+    {LAUNCHER_NODE_ID, "NODE_RANK", false},
+    {LAUNCHER_NODE_ID, "GROUP_RANK", false},
+    {LAUNCHER_NODE_ID, "JOB_COMPLETION_INDEX", false},
+    {LAUNCHER_NODE_ID, "LWS_WORKER_INDEX", false},
+    {LAUNCHER_NODE_ID, "SKYPILOT_NODE_RANK", false},
+    {LAUNCHER_NODE_ID, "SLURM_NODEID", false},
+    {LAUNCHER_NODE_ID, "OMPI_COMM_WORLD_RANK", true},
+    {LAUNCHER_N_NODES, "PET_NNODES", false},
+    {LAUNCHER_N_NODES, "NNODES", false},
+    {LAUNCHER_N_NODES, "LWS_GROUP_SIZE", false},
+    {LAUNCHER_N_NODES, "SKYPILOT_NUM_NODES", false},
+    {LAUNCHER_N_NODES, "SLURM_STEP_NUM_NODES", false},
+    {LAUNCHER_N_NODES, "OMPI_COMM_WORLD_SIZE", true},
 };
 #define SOURCES_N (sizeof sources / sizeof sources[0])
 
@@ -50,7 +58,8 @@ static enum status refuse(const char *name, const char *text, const char *want)
         shown[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
     shown[n] = 0;
     return FAIL(ST_BAD_SETTING,
-                "%s=%s (set by the launcher) is not %s; set NODE_ID, N_NODES and MASTER_ADDR to overrule it",
+                "%s=%s (set by the launcher) is not %s; set NODE_ID, N_NODES and MASTER_ADDR to "
+                "overrule it",
                 name, shown, want);
 }
 
@@ -59,7 +68,8 @@ static enum status read_count(const char *name, const char *text, int64_t *out)
 {
     char low[16];
     size_t n = strcspn(text, ":");
-    bool is_range = text[n] == ':' && n < sizeof low && text_format(low, sizeof low, "%.*s", (int)n, text) &&
+    bool is_range = text[n] == ':' && n < sizeof low &&
+                    text_format(low, sizeof low, "%.*s", (int)n, text) &&
                     strcmp(low, text + n + 1) == 0;
     if (text_i64(is_range ? low : text, 1, NODES_MAX, out) != TEXT_OK)
         return refuse(name, text, "one number of nodes from 1 to 1048576");
@@ -81,18 +91,21 @@ static enum status read_source(char **environment, const struct source *source, 
     if (text_i64(local, 1, NODES_MAX, &local_n) != TEXT_OK)
         return refuse(OMPI_LOCAL_SIZE, local, "a number of processes from 1 to 1048576");
     if (source->key == LAUNCHER_N_NODES && *out % local_n != 0)
-        return FAIL(ST_BAD_SETTING,
-                    "%s=%s is not a multiple of %s=%s; start one convoy a node, or set N_NODES and NODE_ID",
-                    source->name, text, OMPI_LOCAL_SIZE, local);
+        return FAIL(
+            ST_BAD_SETTING,
+            "%s=%s is not a multiple of %s=%s; start one convoy a node, or set N_NODES and NODE_ID",
+            source->name, text, OMPI_LOCAL_SIZE, local);
     *out /= local_n;
     return ST_OK;
 }
 
-static enum status read_number(char **environment, enum launcher_key key, struct launcher_said *said)
+static enum status read_number(char **environment, enum launcher_key key,
+                               struct launcher_said *said)
 {
     int64_t first = 0, value = 0;
     for (size_t i = 0; i < SOURCES_N; i++) {
-        const char *text = sources[i].key == key ? launcher_find(environment, sources[i].name) : NULL;
+        const char *text =
+            sources[i].key == key ? launcher_find(environment, sources[i].name) : NULL;
         if (text == NULL)
             continue;
         TRY(read_source(environment, &sources[i], text, &value));
@@ -102,28 +115,30 @@ static enum status read_number(char **environment, enum launcher_key key, struct
             text_format(said->text, sizeof said->text, "%lld", (long long)value);
         } else if (value != first) {
             const char *setting = key == LAUNCHER_NODE_ID ? "NODE_ID" : "N_NODES";
-            return FAIL(
-                ST_BAD_SETTING,
-                "two launchers contradict each other: %s says %s=%lld, %s says %lld; set %s to decide",
-                said->name, setting, (long long)first, sources[i].name, (long long)value, setting);
+            return FAIL(ST_BAD_SETTING,
+                        "two launchers contradict each other: %s says %s=%lld, %s says %lld; set "
+                        "%s to decide",
+                        said->name, setting, (long long)first, sources[i].name, (long long)value,
+                        setting);
         }
     }
     return ST_OK;
 }
 
-/* check_single — one convoy runs a node's workers; a second copy there would write to the same files. */
+/* check_single — one convoy runs a node's workers; a second copy there would write to the same
+ * files. */
 static enum status check_single(char **environment)
 {
-    static const char *const names[] = {"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"};
+    static const char *const names[] = {"LOCAL_RANK", "SLURM_LOCALID",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *text = launcher_find(environment, names[i]);
         int64_t rank = 0;
         if (text != NULL && text_i64(text, 0, NODES_MAX, &rank) == TEXT_OK && rank > 0)
             return FAIL(ST_BAD_SETTING,
-                        "%s=%s: the launcher started several copies on this node, convoy runs once a node; "
-                        "ask for one task a node "
-                        "(srun --ntasks-per-node=1, torchrun --nproc-per-node=1, mpirun --map-by ppr:1:node) "
-                        "or set NODE_ID",
+                        "%s=%s: the launcher started several copies on this node, convoy runs once "
+                        "a node; ask for one task a node (srun --ntasks-per-node=1, torchrun "
+                        "--nproc-per-node=1, mpirun --map-by ppr:1:node) or set NODE_ID",
                         names[i], text);
     }
     return ST_OK;
@@ -163,7 +178,8 @@ static enum status read_master(char **environment, struct launcher_said *said)
     return ST_OK;
 }
 
-/* read_workers — SkyPilot's number of GPUs; 0 is a node of CPUs: how many workers it shall have, is not said. */
+/* read_workers — SkyPilot's number of GPUs; 0 is a node of CPUs: how many workers it shall have, is
+ * not said. */
 static enum status read_workers(char **environment, struct launcher_said *said)
 {
     static const char name[] = "SKYPILOT_NUM_GPUS_PER_NODE";
@@ -173,8 +189,8 @@ static enum status read_workers(char **environment, struct launcher_said *said)
         return ST_OK;
     if (text_i64(text, 0, WORKERS_MAX, &n) != TEXT_OK)
         return FAIL(ST_BAD_SETTING,
-                    "%s=%.32s (set by the launcher) is not a number of GPUs from 0 to 64; set N_GPU_EACH_NODE to "
-                    "overrule it",
+                    "%s=%.32s (set by the launcher) is not a number of GPUs from 0 to 64; set "
+                    "N_GPU_EACH_NODE to overrule it",
                     name, text);
     if (n == 0)
         return ST_OK;
@@ -196,7 +212,8 @@ enum status launcher_read(char **environment, const bool is_wanted[LAUNCHER_N],
         TRY(read_master(environment, &said[LAUNCHER_MASTER_ADDR]));
     if (is_wanted[LAUNCHER_WORKERS])
         TRY(read_workers(environment, &said[LAUNCHER_WORKERS]));
-    const char *port = is_wanted[LAUNCHER_MASTER_PORT] ? launcher_find(environment, "PET_MASTER_PORT") : NULL;
+    const char *port =
+        is_wanted[LAUNCHER_MASTER_PORT] ? launcher_find(environment, "PET_MASTER_PORT") : NULL;
     if (port == NULL)
         return ST_OK;
     said[LAUNCHER_MASTER_PORT].name = "PET_MASTER_PORT";
@@ -208,14 +225,16 @@ enum status launcher_read(char **environment, const bool is_wanted[LAUNCHER_N],
 bool launcher_is_known(const char *name)
 {
     static const char *const prefixes[] = {
-        "SLURM_",      "SLURMD_", "SBATCH_", "SRUN_", "PET_",  "OMPI_",     "PMI_",    "PMIX_", "PRTE_",
-        "KUBERNETES_", "JOB_",    "NCCL_",   "UCX_",  "CUDA_", "CUBLAS_",   "NVIDIA_", "OMP_",  "MKL_",
-        "OPENBLAS_",   "LC_",     "XDG_",    "TORCH", "LWS_",  "SKYPILOT_", "GITHUB_", "CI_",   "DOCKER_",
+        "SLURM_",  "SLURMD_", "SBATCH_",     "SRUN_",   "PET_",      "OMPI_",   "PMI_",
+        "PMIX_",   "PRTE_",   "KUBERNETES_", "JOB_",    "NCCL_",     "UCX_",    "CUDA_",
+        "CUBLAS_", "NVIDIA_", "OMP_",        "MKL_",    "OPENBLAS_", "LC_",     "XDG_",
+        "TORCH",   "LWS_",    "SKYPILOT_",   "GITHUB_", "CI_",       "DOCKER_",
     };
     /* The last are names of other programs and of pods' downward API that lie near one of ours. */
     static const char *const names[] = {
-        "NODE_RANK", "NNODES",  "GROUP_RANK", "WORLD_SIZE",   "RANK",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-        "NODE_NAME", "NODE_IP", "NODE_ENV",   "NODE_OPTIONS", "TOKEN", "LOGNAME",    "MASTER_IP",
+        "NODE_RANK",        "NNODES",    "GROUP_RANK", "WORLD_SIZE", "RANK",         "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE", "NODE_NAME", "NODE_IP",    "NODE_ENV",   "NODE_OPTIONS", "TOKEN",
+        "LOGNAME",          "MASTER_IP",
     };
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
         if (text_starts(name, prefixes[i]))
@@ -244,8 +263,8 @@ static const char *read_digits(const char *p, int64_t *value, int *width)
     return *width > 0 ? p : NULL;
 }
 
-/* read_group — "001-003,7]" behind its '['. Counts its numbers; the pick-th (or none: -1) is written to out
- * (32 bytes) with its zeros. Returns the place behind ']', NULL when malformed. */
+/* read_group — "001-003,7]" behind its '['. Counts its numbers; the pick-th (or none: -1) is
+ * written to out (32 bytes) with its zeros. Returns the place behind ']', NULL when malformed. */
 static const char *read_group(const char *p, int64_t pick, char *out, int64_t *count)
 {
     *count = 0;
@@ -279,9 +298,10 @@ static bool is_host_char(char c)
            c == '.' || c == '_';
 }
 
-/* count_name — how many hosts the name at p stands for, in all and by bracket; returns the place behind it,
- * NULL: malformed. */
-static const char *count_name(const char *p, int64_t *count, int64_t groups[GROUPS_MAX], int *groups_n)
+/* count_name — how many hosts the name at p stands for, in all and by bracket; returns the place
+ * behind it, NULL: malformed. */
+static const char *count_name(const char *p, int64_t *count, int64_t groups[GROUPS_MAX],
+                              int *groups_n)
 {
     const char *start = p;
     *count = 1;
@@ -302,8 +322,8 @@ static const char *count_name(const char *p, int64_t *count, int64_t groups[GROU
 }
 
 /* write_name — host number index of the name at p, which count_name found well-formed. */
-static bool write_name(const char *p, int64_t index, int64_t count, const int64_t groups[GROUPS_MAX],
-                       char *out, size_t cap)
+static bool write_name(const char *p, int64_t index, int64_t count,
+                       const int64_t groups[GROUPS_MAX], char *out, size_t cap)
 {
     size_t used = 0;
     int64_t ignored = 0;
@@ -323,7 +343,8 @@ static bool write_name(const char *p, int64_t index, int64_t count, const int64_
     return true;
 }
 
-/* walk — count the hosts of a list; the index-th is written to out when it is not NULL. -1: malformed. */
+/* walk — count the hosts of a list; the index-th is written to out when it is not NULL. -1:
+ * malformed. */
 static int64_t walk(const char *list, int64_t index, char *out, size_t cap, bool *is_written)
 {
     int64_t total = 0, count = 0, groups[GROUPS_MAX];
@@ -348,10 +369,7 @@ bool launcher_host(const char *list, int64_t index, char *out, size_t cap)
     return walk(list, index, out, cap, &is_written) >= 0 && is_written;
 }
 
-int64_t launcher_hosts(const char *list)
-{
-    return walk(list, -1, NULL, 0, NULL);
-}
+int64_t launcher_hosts(const char *list) { return walk(list, -1, NULL, 0, NULL); }
 
 bool launcher_line(const char *list, char *out, size_t cap)
 {

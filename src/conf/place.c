@@ -23,8 +23,9 @@ static bool has_file(const struct place *place, const char *path)
     return text_format(full, sizeof full, "%s%s", place->root, path) && file_exists(full);
 }
 
-/* is_container — of Docker, Podman (which sets `container`, as systemd-nspawn does), or what else gives process number 1.
- * A shell that was opened in a container starts us some levels below; then the container does not end with us. */
+/* is_container — of Docker, Podman (which sets `container`, as systemd-nspawn does), or what else
+ * gives process number 1. A shell that was opened in a container starts us some levels below; then
+ * the container does not end with us. */
 static bool is_container(const struct place *place)
 {
     bool is_marked = has_file(place, "/.dockerenv") || has_file(place, "/run/.containerenv") ||

@@ -1,6 +1,8 @@
-/* place — what runs this process: a pod of Kubernetes, a Slurm job, a container, or (most often) a person's shell.
+/* place — what runs this process: a pod of Kubernetes, a Slurm job, a container, or (most often) a
+ * person's shell.
  *
- * A pure function of what it is given, beside a look for two files. It must not know settings, nor what follows. */
+ * A pure function of what it is given, beside a look for two files. It must not know settings, nor
+ * what follows. */
 #ifndef CONVOY_CONF_PLACE_H
 #define CONVOY_CONF_PLACE_H
 
@@ -15,7 +17,8 @@ struct place {
 
 /* place_here — this process. */
 struct place place_here(char **environment);
-/* place_name — "Kubernetes", "Slurm", "container"; NULL: a terminal, or a shell on a machine or in a container. */
+/* place_name — "Kubernetes", "Slurm", "container"; NULL: a terminal, or a shell on a machine or in
+ * a container. */
 const char *place_name(const struct place *place);
 
 #endif

@@ -47,13 +47,14 @@ static uint32_t inner_v4(const uint8_t *p)
 
 static bool is_public_v6(const uint8_t ip[16])
 {
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff}, nat64[12] = {0x00, 0x64, 0xff, 0x9b};
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff},
+                         nat64[12] = {0x00, 0x64, 0xff, 0x9b};
     if (memcmp(ip, mapped, 12) == 0 || memcmp(ip, nat64, 12) == 0)
         return is_public_v4(inner_v4(ip + 12));
     if (ip[0] == 0x20 && ip[1] == 0x02) /* 6to4 */
         return is_public_v4(inner_v4(ip + 2));
     if (ip[0] == 0x20 && ip[1] == 0x01 && (ip[2] < 0x02 || (ip[2] == 0x0d && ip[3] == 0xb8)))
-        return false;                                   /* protocol assignments with Teredo; documents */
+        return false; /* protocol assignments with Teredo; documents */
     if (ip[0] == 0x3f && ip[1] == 0xff && ip[2] < 0x10) /* documents */
         return false;
     return ip[0] >> 5 == 1; /* 2000::/3 is all that is given out */

@@ -24,8 +24,8 @@ static void read_range(struct answer *answer, const char *at, const char *end)
     if (end - at < 6 || strncasecmp(at, "bytes ", 6) != 0)
         return;
     at += 6;
-    if (!read_number(&at, end, &first) || at == end || *at++ != '-' || !read_number(&at, end, &last) ||
-        at == end || *at++ != '/' || last < first)
+    if (!read_number(&at, end, &first) || at == end || *at++ != '-' ||
+        !read_number(&at, end, &last) || at == end || *at++ != '/' || last < first)
         return;
     if (at < end && *at != '*' && (!read_number(&at, end, &total) || total <= last))
         return;
@@ -37,7 +37,8 @@ static void read_range(struct answer *answer, const char *at, const char *end)
 static void read_validator(struct answer *answer, const char *at, const char *end, bool is_etag)
 {
     const size_t n = (size_t)(end - at);
-    if ((answer->is_etag && !is_etag) || n == 0 || n >= sizeof answer->validator || (is_etag && *at != '"'))
+    if ((answer->is_etag && !is_etag) || n == 0 || n >= sizeof answer->validator ||
+        (is_etag && *at != '"'))
         return;
     for (const char *c = at; c < end; c++)
         if (*c < ' ' || *c > '~')
@@ -58,7 +59,8 @@ static bool is_html(const char *at, const char *end)
     static const char *const types[] = {"text/html", "application/xhtml+xml"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         size_t n = strlen(types[i]);
-        if (begins(at, (size_t)(end - at), types[i]) && (at + n == end || strchr("; \t", at[n]) != NULL))
+        if (begins(at, (size_t)(end - at), types[i]) &&
+            (at + n == end || strchr("; \t", at[n]) != NULL))
             return true;
     }
     return false;
@@ -67,7 +69,8 @@ static bool is_html(const char *at, const char *end)
 bool answer_is_page(const char *bytes, size_t n)
 {
     size_t at = begins(bytes, n, "\xef\xbb\xbf") ? 3 : 0;
-    while (at < n && (bytes[at] == ' ' || bytes[at] == '\t' || bytes[at] == '\r' || bytes[at] == '\n'))
+    while (at < n &&
+           (bytes[at] == ' ' || bytes[at] == '\t' || bytes[at] == '\r' || bytes[at] == '\n'))
         at++;
     return begins(bytes + at, n - at, "<!doctype html") || begins(bytes + at, n - at, "<html");
 }

@@ -1,11 +1,11 @@
-/* bpe.c — pieces of text into ids of GPT-2's vocabulary. Must not know where pieces end (piece.c) or what
- * becomes of ids.
+/* bpe.c — pieces of text into ids of GPT-2's vocabulary. Must not know where pieces end (piece.c)
+ * or what becomes of ids.
  *
- * Ids: 0 … 255 the bytes in the order of GPT-2's byte ↔ character table, then one id per line of the merges
- * table in order, then <|endoftext|>. Most pieces are one token and end at a single look into the table of
- * words. The others are merged: the pair with the lowest rank first, leftmost first among equals, until no
- * pair has a rank. Short pieces do that by scanning, long ones by lists per rank, in time linear in their
- * length. */
+ * Ids: 0 … 255 the bytes in the order of GPT-2's byte ↔ character table, then one id per line of
+ * the merges table in order, then <|endoftext|>. Most pieces are one token and end at a single look
+ * into the table of words. The others are merged: the pair with the lowest rank first, leftmost
+ * first among equals, until no pair has a rank. Short pieces do that by scanning, long ones by
+ * lists per rank, in time linear in their length. */
 #include "data/bpe.h"
 
 #include <stdbool.h>
@@ -20,14 +20,16 @@
 enum {
     BPE_MERGES = 50000,
     BPE_BYTES = 256,
-    BPE_WORD_MAX = 15,    /* longest token in the table of words; some 130 longer ones have their own */
-    BPE_WORDS = 1 << 17,  /* open addressing, load 0.38 */
+    /* longest token in the table of words; some 130 longer ones have their own */
+    BPE_WORD_MAX = 15,
+    BPE_WORDS = 1 << 17, /* open addressing, load 0.38 */
     BPE_LONGS = 1 << 9,
     BPE_PAIRS = 1 << 17,
-    BPE_SCAN_MAX = 256,   /* pieces up to here are merged by scanning */
+    BPE_SCAN_MAX = 256, /* pieces up to here are merged by scanning */
     BPE_NO_ID = 0xffff,
 };
-_Static_assert(BPE_BYTES + BPE_MERGES == BPE_END && BPE_END + 1 == BPE_VOCAB, "bytes, merges, end of text");
+_Static_assert(BPE_BYTES + BPE_MERGES == BPE_END && BPE_END + 1 == BPE_VOCAB,
+               "bytes, merges, end of text");
 #define BPE_NO_PLACE UINT32_MAX
 
 extern const uint8_t merges_begin[], merges_end[];
@@ -54,7 +56,7 @@ struct bpe {
     struct bpe_word words[BPE_WORDS];
 };
 
-/* --- tables --- */
+/* ---- tables ---- */
 
 static const uint64_t bpe_mask[BPE_WORD_MAX + 1][2] = {
     {0, 0},
@@ -109,14 +111,16 @@ static uint32_t long_find(const struct bpe *bpe, const uint8_t *p, size_t n)
     uint32_t slot = (uint32_t)XXH3_64bits(p, n) % BPE_LONGS;
     for (; bpe->longs[slot] != BPE_NO_ID; slot = (slot + 1) % BPE_LONGS) {
         const uint32_t id = bpe->longs[slot];
-        if (bpe->begin[id + 1] - bpe->begin[id] == n && memcmp(bpe->blob + bpe->begin[id], p, n) == 0)
+        if (bpe->begin[id + 1] - bpe->begin[id] == n &&
+            memcmp(bpe->blob + bpe->begin[id], p, n) == 0)
             break;
     }
     return slot;
 }
 
 /* The id whose bytes are p[0, n), or BPE_NO_ID. */
-static inline uint32_t token_of(const struct bpe *bpe, const uint8_t *p, size_t n, const uint8_t *end)
+static inline uint32_t token_of(const struct bpe *bpe, const uint8_t *p, size_t n,
+                                const uint8_t *end)
 {
     if (n > BPE_WORD_MAX)
         return bpe->longs[long_find(bpe, p, n)];
@@ -156,8 +160,8 @@ static void token_add(struct bpe *bpe, uint32_t id, size_t n)
     *word = (struct bpe_word){key, id};
 }
 
-/* GPT-2 writes bytes as characters: printable Latin-1 as itself, the others from U+0100 on in order.
- * byte_of[] is the way back. */
+/* GPT-2 writes bytes as characters: printable Latin-1 as itself, the others from U+0100 on in
+ * order. byte_of[] is the way back. */
 static void bytes_add(struct bpe *bpe, uint8_t byte_of[512])
 {
     uint32_t id = 0, shifted = 256;
@@ -174,7 +178,8 @@ static void bytes_add(struct bpe *bpe, uint8_t byte_of[512])
 }
 
 /* Decode the characters up to `stop` to bytes at out; returns how many. */
-static size_t part_decode(const uint8_t **at, uint8_t stop, const uint8_t byte_of[512], uint8_t *out)
+static size_t part_decode(const uint8_t **at, uint8_t stop, const uint8_t byte_of[512],
+                          uint8_t *out)
 {
     const uint8_t *p = *at;
     size_t n = 0;
@@ -182,7 +187,8 @@ static size_t part_decode(const uint8_t **at, uint8_t stop, const uint8_t byte_o
         uint32_t c = *p++;
         if (c >= 0x80)
             c = (c & 0x1f) << 6 | (*p++ & 0x3f);
-        ASSERTF(c < 512, "the embedded merges table holds character %u at byte %td", c, p - merges_begin);
+        ASSERTF(c < 512, "the embedded merges table holds character %u at byte %td", c,
+                p - merges_begin);
         out[n++] = byte_of[c];
     }
     *at = p + 1;
@@ -191,7 +197,8 @@ static size_t part_decode(const uint8_t **at, uint8_t stop, const uint8_t byte_o
 
 static void pair_add(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank)
 {
-    ASSERTF(left != BPE_NO_ID && right != BPE_NO_ID, "merge %u of tokens that are not there yet", rank);
+    ASSERTF(left != BPE_NO_ID && right != BPE_NO_ID, "merge %u of tokens that are not there yet",
+            rank);
     const uint32_t ids = left << 16 | right;
     uint32_t slot = pair_slot(ids);
     while (bpe->pairs[slot].rank != BPE_MERGES)
@@ -228,13 +235,14 @@ static void tables_fill(struct bpe *bpe)
 enum status bpe_open(struct bpe **out)
 {
     struct bpe *bpe = calloc(1, sizeof *bpe);
-    const size_t blob_bytes =
-        (size_t)(merges_end - merges_begin) + 1024; /* a token is never longer than its line */
+    /* a token is never longer than its line */
+    const size_t blob_bytes = (size_t)(merges_end - merges_begin) + 1024;
     if (bpe != NULL)
         bpe->blob = malloc(blob_bytes);
     if (bpe == NULL || bpe->blob == NULL) {
         bpe_close(bpe);
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for the tokenizer", sizeof *bpe + blob_bytes);
+        return FAIL(ST_RETRY, "out of memory: %zu bytes for the tokenizer",
+                    sizeof *bpe + blob_bytes);
     }
     tables_fill(bpe);
     *out = bpe;
@@ -249,9 +257,10 @@ void bpe_close(struct bpe *bpe)
     free(bpe);
 }
 
-/* --- merging --- */
+/* ---- merging ---- */
 
-/* ids[0, n) holds the bytes' ids; merges in place. Returns how many are left. n in 1 … BPE_SCAN_MAX. */
+/* ids[0, n) holds the bytes' ids; merges in place. Returns how many are left. n in 1 …
+ * BPE_SCAN_MAX. */
 static size_t merge_scan(const struct bpe *bpe, uint16_t *ids, size_t n)
 {
     uint16_t rank[BPE_SCAN_MAX]; /* of (ids[i], ids[i + 1]) */
@@ -298,7 +307,8 @@ static size_t merge_passes(const struct bpe *bpe, uint16_t *ids, size_t n)
     }
 }
 
-/* One place of a long piece: a token that is still there, and its membership in the list of its pair's rank. */
+/* One place of a long piece: a token that is still there, and its membership in the list of its
+ * pair's rank. */
 struct bpe_place {
     uint32_t prev, next;           /* neighbours in the text */
     uint32_t list_prev, list_next; /* neighbours in the list */
@@ -359,9 +369,9 @@ static void place_merge(struct bpe_lists *lists, uint32_t at)
     }
 }
 
-/* A merge makes a token whose own merges all have higher ranks, so one way up through the ranks is enough.
- * Within a rank order matters only where pairs overlap, in a run of one token: those are taken from the run's
- * left end. */
+/* A merge makes a token whose own merges all have higher ranks, so one way up through the ranks is
+ * enough. Within a rank order matters only where pairs overlap, in a run of one token: those are
+ * taken from the run's left end. */
 static void lists_merge(struct bpe_lists *lists)
 {
     for (uint32_t rank = 0; rank < BPE_MERGES; rank++) {
@@ -388,7 +398,8 @@ static size_t merge_lists(const struct bpe *bpe, uint16_t *ids, size_t n)
     lists->place = place;
     memset(lists->head, 0xff, sizeof lists->head);
     for (uint32_t i = 0; i < n; i++)
-        place[i] = (struct bpe_place){.prev = i - 1, .next = i + 1, .id = ids[i], .rank = BPE_MERGES};
+        place[i] =
+            (struct bpe_place){.prev = i - 1, .next = i + 1, .id = ids[i], .rank = BPE_MERGES};
     place[0].prev = place[n - 1].next = BPE_NO_PLACE;
     for (uint32_t i = (uint32_t)n; i-- > 0;)
         list_join(lists, i);
@@ -401,15 +412,16 @@ static size_t merge_lists(const struct bpe *bpe, uint16_t *ids, size_t n)
     return left;
 }
 
-static __attribute__((noinline)) size_t piece_merge(const struct bpe *bpe, const uint8_t *p, size_t n,
-                                                    uint16_t *out)
+static __attribute__((noinline)) size_t piece_merge(const struct bpe *bpe, const uint8_t *p,
+                                                    size_t n, uint16_t *out)
 {
     for (size_t i = 0; i < n; i++)
         out[i] = bpe->byte_id[p[i]];
     return n <= BPE_SCAN_MAX ? merge_scan(bpe, out, n) : merge_lists(bpe, out, n);
 }
 
-size_t bpe_encode(const struct bpe *bpe, const void *text, size_t n_bytes, uint16_t *out, size_t cap)
+size_t bpe_encode(const struct bpe *bpe, const void *text, size_t n_bytes, uint16_t *out,
+                  size_t cap)
 {
     const uint8_t *p = text, *end = p + n_bytes;
     size_t n = 0;
@@ -437,12 +449,14 @@ const uint8_t *bpe_bytes(const struct bpe *bpe, uint32_t id, size_t *n_out)
 }
 
 #ifdef FUZZ
-/* The bytes taken for ids: each below the vocabulary has bytes, of which encoding gives back at least one
- * token; no other has any. (The merges table is inside the binary: no bytes of the outside.) */
+/* The bytes taken for ids: each below the vocabulary has bytes, of which encoding gives back at
+ * least one token; no other has any. (The merges table is inside the binary: no bytes of the
+ * outside.) */
 static void decode_any(const struct bpe *bpe, const uint8_t *data, size_t size)
 {
     for (size_t i = 0; i + 3 <= size && i < 96; i += 3) {
-        const uint32_t id = data[i] | (uint32_t)data[i + 1] << 8 | (uint32_t)(data[i + 2] & 1) << 16;
+        const uint32_t id =
+            data[i] | (uint32_t)data[i + 1] << 8 | (uint32_t)(data[i + 2] & 1) << 16;
         uint16_t back[64];
         size_t n = 0;
         const uint8_t *bytes = bpe_bytes(bpe, id, &n);

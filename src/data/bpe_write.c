@@ -1,5 +1,5 @@
-/* bpe_write — see the header. Source of the forms: the files of the published GPT-2 and the documentation of
- * Hugging Face's tokenizers. Must not know files. */
+/* bpe_write — see the header. Source of the forms: the files of the published GPT-2 and the
+ * documentation of Hugging Face's tokenizers. Must not know files. */
 #include "data/bpe_write.h"
 
 #include <string.h>
@@ -21,8 +21,8 @@ static void add_char(struct text *out, uint32_t c)
         text_add_bytes(out, (char[]){(char)(0xc0 | c >> 6), (char)(0x80 | (c & 0x3f))}, 2);
 }
 
-/* fill_chars — GPT-2 writes bytes as characters: printable Latin-1 as itself, the others from U+0100 on in
- * order. */
+/* fill_chars — GPT-2 writes bytes as characters: printable Latin-1 as itself, the others from
+ * U+0100 on in order. */
 static void fill_chars(uint16_t char_of[256])
 {
     uint16_t shifted = 256;
@@ -80,22 +80,22 @@ static void add_merges(struct text *out)
 
 void bpe_write_fast(const struct bpe *bpe, struct text *out)
 {
-    text_add(
-        out,
-        "{\n\"version\": \"1.0\",\n\"truncation\": null,\n\"padding\": null,\n"
-        "\"added_tokens\": [{\"id\": %d, \"content\": \"" END_TEXT "\", \"single_word\": false, "
-        "\"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": true}],\n"
-        "\"normalizer\": null,\n"
-        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
-        "\"use_regex\": true},\n"
-        "\"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": false, "
-        "\"use_regex\": true},\n"
-        "\"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, "
-        "\"use_regex\": true},\n"
-        "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
-        "\"continuing_subword_prefix\": \"\", \"end_of_word_suffix\": \"\", \"fuse_unk\": false, "
-        "\"byte_fallback\": false,\n\"vocab\": ",
-        BPE_END);
+    text_add(out,
+             "{\n\"version\": \"1.0\",\n\"truncation\": null,\n\"padding\": null,\n"
+             "\"added_tokens\": [{\"id\": %d, \"content\": \"" END_TEXT
+             "\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": "
+             "false, \"special\": true}],\n"
+             "\"normalizer\": null,\n"
+             "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+             "\"trim_offsets\": true, \"use_regex\": true},\n"
+             "\"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, "
+             "\"trim_offsets\": false, \"use_regex\": true},\n"
+             "\"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": "
+             "true, \"use_regex\": true},\n"
+             "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
+             "\"continuing_subword_prefix\": \"\", \"end_of_word_suffix\": \"\", \"fuse_unk\": "
+             "false, \"byte_fallback\": false,\n\"vocab\": ",
+             BPE_END);
     add_vocab(bpe, ",\n", out);
     text_add(out, ",\n\"merges\": ");
     add_merges(out);
@@ -106,8 +106,10 @@ void bpe_write_settings(int64_t context_tokens, struct text *out)
 {
     text_add(out,
              "{\n  \"add_prefix_space\": false,\n  \"added_tokens_decoder\": {\n    \"%d\": {\n"
-             "      \"content\": \"" END_TEXT "\",\n      \"lstrip\": false,\n      \"normalized\": false,\n"
-             "      \"rstrip\": false,\n      \"single_word\": false,\n      \"special\": true\n    }\n  },\n"
+             "      \"content\": \"" END_TEXT
+             "\",\n      \"lstrip\": false,\n      \"normalized\": false,\n"
+             "      \"rstrip\": false,\n      \"single_word\": false,\n      \"special\": true\n   "
+             " }\n  },\n"
              "  \"bos_token\": \"" END_TEXT "\",\n  \"clean_up_tokenization_spaces\": false,\n"
              "  \"eos_token\": \"" END_TEXT "\",\n  \"model_max_length\": %lld,\n"
              "  \"tokenizer_class\": \"GPT2Tokenizer\",\n  \"unk_token\": \"" END_TEXT "\"\n}\n",

@@ -1,8 +1,8 @@
-/* bpe_write — GPT-2's tokenizer in the files that transformers reads: vocab.json, merges.txt, tokenizer.json
- * and the two small ones that name the special token.
+/* bpe_write — GPT-2's tokenizer in the files that transformers reads: vocab.json, merges.txt,
+ * tokenizer.json and the two small ones that name the special token.
  *
- * Made from the table inside the binary, so they are the tokenizer that this program uses. Must not know
- * files. */
+ * Made from the table inside the binary, so they are the tokenizer that this program uses. Must not
+ * know files. */
 #ifndef CONVOY_DATA_BPE_WRITE_H
 #define CONVOY_DATA_BPE_WRITE_H
 
@@ -17,8 +17,8 @@
 /* Each appends one file; the caller looks at out->overflow. */
 void bpe_write_vocab(const struct bpe *bpe, struct text *out); /* vocab.json: token → id */
 void bpe_write_merges(struct text *out);                       /* merges.txt */
-void bpe_write_fast(const struct bpe *bpe,
-                    struct text *out); /* tokenizer.json: both, for the fast tokenizer */
+/* tokenizer.json: both, for the fast tokenizer */
+void bpe_write_fast(const struct bpe *bpe, struct text *out);
 void bpe_write_settings(int64_t context_tokens, struct text *out); /* tokenizer_config.json */
 void bpe_write_specials(struct text *out);                         /* special_tokens_map.json */
 

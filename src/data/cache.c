@@ -16,7 +16,8 @@
 
 #define CACHE_KEY_HEX 32
 #define CACHE_LEFTOVER_MS (24 * 3600 * 1000LL)
-/* A file changed within this time may change again without its time telling; its key is not kept. */
+/* A file changed within this time may change again without its time telling; its key is not
+ * kept. */
 #define CACHE_SETTLED_NS 2000000000LL
 
 struct cache_paths {
@@ -31,7 +32,8 @@ static void key_text(struct shard_key key, char out[CACHE_KEY_HEX + 1])
                 (unsigned long long)key.v[0]);
 }
 
-static enum status named(char out[FILE_PATH_MAX], const char *dir, struct shard_key key, const char *suffix)
+static enum status named(char out[FILE_PATH_MAX], const char *dir, struct shard_key key,
+                         const char *suffix)
 {
     char name[CACHE_KEY_HEX + 8], hex[CACHE_KEY_HEX + 1];
     key_text(key, hex);
@@ -149,7 +151,8 @@ static void sweep(const char *dir)
     if (handle == NULL)
         return;
     for (struct dirent *entry; (entry = readdir(handle)) != NULL;) {
-        if (!text_ends(entry->d_name, ".tmp") || file_join(path, sizeof path, dir, entry->d_name) != ST_OK)
+        if (!text_ends(entry->d_name, ".tmp") ||
+            file_join(path, sizeof path, dir, entry->d_name) != ST_OK)
             continue;
         if (lstat(path, &info) == 0 && S_ISREG(info.st_mode) &&
             info.st_mtim.tv_sec * 1000LL < clock_wall_ms() - CACHE_LEFTOVER_MS)
@@ -178,10 +181,11 @@ static enum status make(const struct cache_paths *paths, const struct encode_con
     sink.arg = writer;
     TRY_OR(encode_files(encode, text, n, &sink, &read_key), out_abandon);
     if (memcmp(&read_key, &key, sizeof key) != 0)
-        TRY_OR(FAIL(ST_BAD_DATA,
-                    "%s, or a file beside it, changed while it was read; start again when it is whole",
-                    text->path),
-               out_abandon);
+        TRY_OR(
+            FAIL(ST_BAD_DATA,
+                 "%s, or a file beside it, changed while it was read; start again when it is whole",
+                 text->path),
+            out_abandon);
     TRY_OR(shard_commit(writer, key), out_abandon);
     LOG_INFO("tokenised %lld bytes into %lld tokens, kept in %s", (long long)config->bytes_total,
              (long long)shard_written(writer), paths->shard);
@@ -191,17 +195,19 @@ out_abandon:
     return st;
 }
 
-static enum status name_paths(struct cache_paths *paths, const char *cache_dir, const struct source *text,
-                              int64_t n)
+static enum status name_paths(struct cache_paths *paths, const char *cache_dir,
+                              const struct source *text, int64_t n)
 {
     if (cache_dir == NULL || cache_dir[0] == '\0')
-        return FAIL(ST_BAD_SETTING, "no folder to keep tokens made from %s; set CACHE_DIR", text->path);
+        return FAIL(ST_BAD_SETTING, "no folder to keep tokens made from %s; set CACHE_DIR",
+                    text->path);
     TRY(file_join(paths->dir, sizeof paths->dir, cache_dir, "tokens"));
     return named(paths->memo, paths->dir, stat_key(text, n), ".key");
 }
 
-enum status cache_shard(const char *cache_dir, const struct encode_config *config, const struct source *text,
-                        int64_t n, int64_t vocab, struct shard *shard_out, struct shard_facts *facts_out,
+enum status cache_shard(const char *cache_dir, const struct encode_config *config,
+                        const struct source *text, int64_t n, int64_t vocab,
+                        struct shard *shard_out, struct shard_facts *facts_out,
                         char path_out[FILE_PATH_MAX])
 {
     struct cache_paths paths;
@@ -219,7 +225,8 @@ enum status cache_shard(const char *cache_dir, const struct encode_config *confi
     if (!shard_usable(paths.shard, key, vocab, shard_out, facts_out)) {
         const enum status st = make(&paths, config, text, n, key);
         if (st == ST_STORE)
-            return FAIL(ST_STORE, "%s (tokens made from text are kept in CACHE_DIR=%s; it may be set to "
+            return FAIL(ST_STORE,
+                        "%s (tokens made from text are kept in CACHE_DIR=%s; it may be set to "
                         "another folder)",
                         status_message(), cache_dir);
         TRY(st);

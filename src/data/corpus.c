@@ -1,9 +1,9 @@
-/* corpus.c — DATA as one sequence of ids: files found (source), texts made into token files (cache), all
- * mapped and joined.
+/* corpus.c — DATA as one sequence of ids: files found (source), texts made into token files
+ * (cache), all mapped and joined.
  *
- * A part is a token file: one given as such, or one made from a run of files that follow each other. Between
- * two parts stands one <|endoftext|>, unless the files already put one there. Must not know samples or
- * batches. */
+ * A part is a token file: one given as such, or one made from a run of files that follow each
+ * other. Between two parts stands one <|endoftext|>, unless the files already put one there. Must
+ * not know samples or batches. */
 #include "data/corpus.h"
 
 #include <stdlib.h>
@@ -19,9 +19,9 @@
 #include "data/shard.h"
 #include "data/source.h"
 
-/* Texts become one token file up to this many bytes together: so many tokens are never too many for its
- * header. What is packed, and Megatron's files, are a token file each: how many tokens they hold is not
- * known before. */
+/* Texts become one token file up to this many bytes together: so many tokens are never too many for
+ * its header. What is packed, and Megatron's files, are a token file each: how many tokens they
+ * hold is not known before. */
 #define CORPUS_RUN_BYTES ((int64_t)INT32_MAX)
 
 struct corpus_part {
@@ -43,15 +43,17 @@ struct corpus {
 
 static enum status id_refused(const char *path, int64_t token_i, uint32_t id, int64_t vocab)
 {
-    return FAIL(ST_BAD_DATA, "%s: token %lld has id %u, but the vocabulary has VOCAB=%lld ids; give data made for "
-                "it, or a model with VOCAB=%d (GPT-2's)",
+    return FAIL(ST_BAD_DATA,
+                "%s: token %lld has id %u, but the vocabulary has VOCAB=%lld ids; give data made "
+                "for it, or a model with VOCAB=%d (GPT-2's)",
                 path, (long long)token_i, id, (long long)vocab, BPE_VOCAB);
 }
 
 static enum status mark_refused(const char *path, int64_t vocab)
 {
-    return FAIL(ST_BAD_DATA, "several files are joined with <|endoftext|> (id %d), here before %s, but "
-                "the vocabulary has VOCAB=%lld ids; give one file, or a model with VOCAB=%d (GPT-2's)",
+    return FAIL(ST_BAD_DATA,
+                "several files are joined with <|endoftext|> (id %d), here before %s, but the "
+                "vocabulary has VOCAB=%lld ids; give one file, or a model with VOCAB=%d (GPT-2's)",
                 BPE_END, path, (long long)vocab, BPE_VOCAB);
 }
 
@@ -91,10 +93,11 @@ static enum status find_files(const struct corpus_config *config, struct source_
     TRY(source_find(&from, &files));
     for (int64_t i = 0; i < files.n; i++)
         if (files.item[i].kind == SOURCE_KIND_SQUAD) {
-            const enum status st = FAIL(ST_BAD_SETTING,
-                                        "%s: .json files are questions for TASK=qa; text to learn a "
-                                        "language from is .jsonl (one {\"text\": ...} a line) or plain",
-                                        files.item[i].path);
+            const enum status st =
+                FAIL(ST_BAD_SETTING,
+                     "%s: .json files are questions for TASK=qa; text to learn a language from is "
+                     ".jsonl (one {\"text\": ...} a line) or plain",
+                     files.item[i].path);
             source_free(&files);
             return st;
         }
@@ -112,8 +115,8 @@ static bool corpus_progress_run(void *arg, int64_t bytes_done, int64_t bytes_tot
 {
     const struct corpus_progress *progress = arg;
     (void)bytes_total;
-    return progress->config->progress(progress->config->progress_arg, progress->before_bytes + bytes_done,
-                                      progress->total_bytes);
+    return progress->config->progress(progress->config->progress_arg,
+                                      progress->before_bytes + bytes_done, progress->total_bytes);
 }
 
 static enum status part_open(struct corpus_part *part, const struct source *files, int64_t n,
@@ -125,11 +128,12 @@ static enum status part_open(struct corpus_part *part, const struct source *file
         TRY(shard_open(part->path, &part->shard));
         TRY(shard_check(&part->shard, part->path, config->vocab, &part->facts));
     } else {
-        const struct encode_config encode = {.bytes_total = text_bytes_of(files, n),
-                                             .progress =
-                                                 config->progress != NULL ? corpus_progress_run : NULL,
-                                             .progress_arg = progress};
-        TRY(cache_shard(config->cache_dir, &encode, files, n, config->vocab, &part->shard, &part->facts, made));
+        const struct encode_config encode = {
+            .bytes_total = text_bytes_of(files, n),
+            .progress = config->progress != NULL ? corpus_progress_run : NULL,
+            .progress_arg = progress};
+        TRY(cache_shard(config->cache_dir, &encode, files, n, config->vocab, &part->shard,
+                        &part->facts, made));
         progress->before_bytes += encode.bytes_total;
     }
     if (part->facts.bad_i >= 0)
@@ -216,8 +220,8 @@ static void name_corpus(struct corpus *corpus, const char *data)
     char count[32];
     text_count(count, sizeof count, (double)corpus->tokens);
     if (corpus->files.n > 1)
-        text_format(corpus->name, sizeof corpus->name, "%.400s (%lld files, %s tokens)",
-                    data, (long long)corpus->files.n, count);
+        text_format(corpus->name, sizeof corpus->name, "%.400s (%lld files, %s tokens)", data,
+                    (long long)corpus->files.n, count);
     else
         text_format(corpus->name, sizeof corpus->name, "%.400s (%s tokens)", data, count);
 }
@@ -255,8 +259,8 @@ int64_t corpus_tokens(const struct corpus *corpus) { return corpus->tokens; }
 const char *corpus_name(const struct corpus *corpus) { return corpus->name; }
 uint64_t corpus_fingerprint(const struct corpus *corpus) { return corpus->fingerprint; }
 
-bool corpus_file(const struct corpus *corpus, int64_t file_i, const char **path_out, int64_t *tokens_out,
-                 uint64_t *sum_out)
+bool corpus_file(const struct corpus *corpus, int64_t file_i, const char **path_out,
+                 int64_t *tokens_out, uint64_t *sum_out)
 {
     if (file_i >= corpus->parts_n)
         return false;
@@ -283,8 +287,7 @@ static const struct corpus_part *part_of(const struct corpus *corpus, int64_t at
 void corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t *out)
 {
     ASSERTF(first >= 0 && n >= 0 && n <= corpus->tokens - first, "first %lld n %lld of %lld",
-            (long long)first, (long long)n,
-            (long long)corpus->tokens);
+            (long long)first, (long long)n, (long long)corpus->tokens);
     const struct corpus_part *part = part_of(corpus, first);
     for (int64_t at = first, end = first + n; at < end; part++) {
         const int64_t part_end = part->first + part->shard.info.tokens,
@@ -296,7 +299,7 @@ void corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t 
     }
 }
 
-/* --- writing one token file, or Megatron's two --- */
+/* ---- writing one token file, or Megatron's two ---- */
 
 struct corpus_writing {
     struct shard_writer *shard;
@@ -310,7 +313,8 @@ static enum status append(void *arg, const uint16_t *ids, int64_t n)
 {
     struct corpus_writing *to = arg;
     shard_scan_add(to->scan, ids, n);
-    return to->shard != NULL ? shard_append(to->shard, ids, n) : megatron_append(to->megatron, ids, n);
+    return to->shard != NULL ? shard_append(to->shard, ids, n)
+                             : megatron_append(to->megatron, ids, n);
 }
 
 static enum status write_tokens(struct corpus_writing *to, const char *path)
@@ -356,11 +360,12 @@ static enum status write_all(struct corpus_writing *to, const struct source_list
 static enum status check_out(const char *out_path)
 {
     if (out_path == NULL || out_path[0] == '\0')
-        return FAIL(ST_BAD_SETTING, "where should the tokens go? set OUT, for example OUT=tokens.bin");
+        return FAIL(ST_BAD_SETTING,
+                    "where should the tokens go? set OUT, for example OUT=tokens.bin");
     if (file_is_dir(out_path))
         return FAIL(ST_BAD_SETTING,
-                    "OUT=%s is a folder; give the name of a file, for example OUT=%s/tokens.bin", out_path,
-                    out_path);
+                    "OUT=%s is a folder; give the name of a file, for example OUT=%s/tokens.bin",
+                    out_path, out_path);
     return ST_OK;
 }
 
@@ -374,7 +379,8 @@ static enum status writing_open(struct corpus_writing *to, const struct corpus_c
     return shard_create(out_path, config->vocab, &to->shard);
 }
 
-enum status corpus_write(const struct corpus_config *config, const char *out_path, int64_t *tokens_out)
+enum status corpus_write(const struct corpus_config *config, const char *out_path,
+                         int64_t *tokens_out)
 {
     struct source_list files = {0};
     struct corpus_writing to = {0};

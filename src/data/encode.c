@@ -1,8 +1,9 @@
-/* encode.c — reads a block, cuts it where the tokenizer (or a line's end) allows, encodes the parts on all
- * cores, appends them in order.
+/* encode.c — reads a block, cuts it where the tokenizer (or a line's end) allows, encodes the parts
+ * on all cores, appends them in order.
  *
- * The ids do not depend on where the cuts are (bpe_cut), so not on the number of threads either. A block
- * that has no place to cut (one endless word or line) grows until it has. Must not know caches. */
+ * The ids do not depend on where the cuts are (bpe_cut), so not on the number of threads either. A
+ * block that has no place to cut (one endless word or line) grows until it has. Must not know
+ * caches. */
 #include "data/encode.h"
 
 #include <stdlib.h>
@@ -22,7 +23,8 @@ enum {
     ENCODE_PARTS_MAX = 256,
     ENCODE_READ_BYTES = 1 << 20, /* a piece of hashing, and of converting ids */
 };
-/* Changes when the same files would get other ids: shards made by an older program are then not found. */
+/* Changes when the same files would get other ids: shards made by an older program are then not
+ * found. */
 #define ENCODE_VERSION "convoy gpt2 bpe 2"
 
 /* A stretch of the block for one thread. */
@@ -66,7 +68,8 @@ static enum status room(struct encode *encode, size_t cap)
 enum status encode_open(const struct encode_config *config, struct encode **out)
 {
     enum status st;
-    const int cores = task_cores(), threads = cores < ENCODE_PARTS_MAX / 4 ? cores : ENCODE_PARTS_MAX / 4;
+    const int cores = task_cores(),
+              threads = cores < ENCODE_PARTS_MAX / 4 ? cores : ENCODE_PARTS_MAX / 4;
     struct encode *encode = calloc(1, sizeof *encode);
     if (encode == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes to tokenise text", sizeof *encode);
@@ -94,14 +97,16 @@ void encode_close(struct encode *encode)
 
 static enum status report(const struct encode_config *config, int64_t done_bytes)
 {
-    if (config->progress == NULL || config->progress(config->progress_arg, done_bytes, config->bytes_total))
+    if (config->progress == NULL ||
+        config->progress(config->progress_arg, done_bytes, config->bytes_total))
         return ST_OK;
-    return FAIL(ST_RETRY,
-                "stopped while tokenising, after %lld of %lld bytes; what was done is made again next time",
-                (long long)done_bytes, (long long)config->bytes_total);
+    return FAIL(
+        ST_RETRY,
+        "stopped while tokenising, after %lld of %lld bytes; what was done is made again next time",
+        (long long)done_bytes, (long long)config->bytes_total);
 }
 
-/* --- documents one after the other --- */
+/* ---- documents one after the other ---- */
 
 void encode_part_from(struct encode_sink *sink) { sink->is_parting = sink->tokens > 0; }
 
@@ -120,7 +125,7 @@ enum status encode_put(struct encode_sink *sink, const uint16_t *ids, int64_t n)
     return sink->append(sink->arg, ids, n);
 }
 
-/* --- the key --- */
+/* ---- the key ---- */
 
 static enum status hash_begin(XXH3_state_t **out)
 {
@@ -164,7 +169,8 @@ static enum status key_of_file(const struct encode_config *config, const struct 
             st = report(config, 0);
     }
     stream_close(stream);
-    return st == ST_OK && source->pair != NULL ? key_of_file(config, source->pair, buffer, hash) : st;
+    return st == ST_OK && source->pair != NULL ? key_of_file(config, source->pair, buffer, hash)
+                                               : st;
 }
 
 enum status encode_key(const struct encode_config *config, const struct source *files, int64_t n,
@@ -173,8 +179,9 @@ enum status encode_key(const struct encode_config *config, const struct source *
     XXH3_state_t *hash = NULL;
     TRY(hash_begin(&hash));
     uint8_t *buffer = malloc(ENCODE_READ_BYTES);
-    enum status st = buffer != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: %d bytes to read text",
-                                                   ENCODE_READ_BYTES);
+    enum status st =
+        buffer != NULL ? ST_OK
+                       : FAIL(ST_RETRY, "out of memory: %d bytes to read text", ENCODE_READ_BYTES);
     for (int64_t i = 0; st == ST_OK && i < n; i++)
         st = key_of_file(config, files + i, buffer, hash);
     if (st == ST_OK)
@@ -184,7 +191,7 @@ enum status encode_key(const struct encode_config *config, const struct source *
     return st;
 }
 
-/* --- parts: what a thread does --- */
+/* ---- parts: what a thread does ---- */
 
 static bool is_blank(const uint8_t *line, size_t n)
 {
@@ -194,8 +201,8 @@ static bool is_blank(const uint8_t *line, size_t n)
     return i == n;
 }
 
-/* One line without its end. A document has fewer tokens than its line has bytes: {"text":""} alone are
- * eleven. */
+/* One line without its end. A document has fewer tokens than its line has bytes: {"text":""} alone
+ * are eleven. */
 static bool encode_line(const struct bpe *bpe, struct encode_part *part, uint8_t *line, size_t n)
 {
     part->lines++;
@@ -232,7 +239,7 @@ static void encode_part_run(void *arg, int part_i, int thread_i)
     }
 }
 
-/* --- blocks --- */
+/* ---- blocks ---- */
 
 /* The most of text[0, n) that can be encoded whatever follows. */
 static size_t cut_of(const struct encode *encode, const uint8_t *text, size_t n)
@@ -265,7 +272,8 @@ static int split_block(struct encode *encode, size_t n)
     return parts;
 }
 
-static enum status encode_block(struct encode *encode, size_t n, struct encode_sink *sink, int64_t done_bytes)
+static enum status encode_block(struct encode *encode, size_t n, struct encode_sink *sink,
+                                int64_t done_bytes)
 {
     const int parts = split_block(encode, n);
     task_run(encode->pool, parts, encode_part_run, encode);
@@ -274,7 +282,8 @@ static enum status encode_block(struct encode *encode, size_t n, struct encode_s
         encode->lines += part->lines;
         if (part->fault != NULL)
             return FAIL(ST_BAD_DATA, "%s, line %lld, byte %zu: %s; correct or remove the line",
-                        encode->source->path, (long long)encode->lines, part->fault_at + 1, part->fault);
+                        encode->source->path, (long long)encode->lines, part->fault_at + 1,
+                        part->fault);
         TRY(encode_put(sink, part->ids, (int64_t)part->n));
     }
     encode->len -= n;
@@ -287,9 +296,11 @@ static enum status encode_grow(struct encode *encode)
     if (encode->cap < (size_t)ENCODE_LINE_MAX)
         return room(encode, 2 * encode->cap);
     if (encode->source->kind == SOURCE_KIND_JSONL)
-        return FAIL(ST_BAD_DATA, "%s, line %lld: a line longer than %lld bytes; correct or remove the line",
+        return FAIL(ST_BAD_DATA,
+                    "%s, line %lld: a line longer than %lld bytes; correct or remove the line",
                     encode->source->path, (long long)encode->lines + 1, (long long)ENCODE_LINE_MAX);
-    return FAIL(ST_BAD_DATA, "%s has %zu bytes in a row without a place to split words; this is not text",
+    return FAIL(ST_BAD_DATA,
+                "%s has %zu bytes in a row without a place to split words; this is not text",
                 encode->source->path, encode->cap);
 }
 
@@ -303,7 +314,8 @@ static void drop_order_mark(struct encode *encode)
     memmove(encode->text, encode->text + 3, encode->len);
 }
 
-static enum status encode_stream(struct encode *encode, struct stream *stream, struct encode_sink *sink)
+static enum status encode_stream(struct encode *encode, struct stream *stream,
+                                 struct encode_sink *sink)
 {
     bool is_end = false, is_first = true;
     encode->len = 0;
@@ -337,10 +349,11 @@ static enum status encode_text(struct encode *encode, struct encode_sink *sink)
     return st;
 }
 
-/* --- Megatron: ids as they are --- */
+/* ---- Megatron: ids as they are ---- */
 
 /* n ids of the .bin into the block's buffer. */
-static enum status convert_ids(struct encode *encode, const struct megatron *from, int64_t offset, int64_t n)
+static enum status convert_ids(struct encode *encode, const struct megatron *from, int64_t offset,
+                               int64_t n)
 {
     const uint8_t *at = from->bin.data + offset;
     if (from->info.type == MEGATRON_TYPE_U16) {
@@ -356,14 +369,14 @@ static enum status convert_ids(struct encode *encode, const struct megatron *fro
     }
     if (bad != 0)
         return FAIL(ST_BAD_DATA,
-                    "%s holds id %u, but only ids up to %d are read (GPT-2 has %d); give data made for "
-                    "GPT-2's vocabulary",
+                    "%s holds id %u, but only ids up to %d are read (GPT-2 has %d); give data made "
+                    "for GPT-2's vocabulary",
                     encode->source->pair->path, bad, UINT16_MAX, BPE_VOCAB);
     return ST_OK;
 }
 
-static enum status put_sequence(struct encode *encode, const struct megatron *from, int64_t sequence_i,
-                                struct encode_sink *sink)
+static enum status put_sequence(struct encode *encode, const struct megatron *from,
+                                int64_t sequence_i, struct encode_sink *sink)
 {
     enum { PIECE = ENCODE_READ_BYTES / 4 }; /* fits in any block */
     const int64_t n = megatron_length(&from->info, sequence_i),
@@ -377,7 +390,8 @@ static enum status put_sequence(struct encode *encode, const struct megatron *fr
     return ST_OK;
 }
 
-static enum status put_documents(struct encode *encode, const struct megatron *from, struct encode_sink *sink)
+static enum status put_documents(struct encode *encode, const struct megatron *from,
+                                 struct encode_sink *sink)
 {
     const struct megatron_info *info = &from->info;
     for (int64_t d = 0; d < info->documents; d++) {
@@ -386,8 +400,8 @@ static enum status put_documents(struct encode *encode, const struct megatron *f
         for (int64_t s = megatron_first(info, d); s < end; s++)
             TRY(put_sequence(encode, from, s, sink));
         if (d % 1024 == 0)
-            TRY(report(&encode->config, encode->before_bytes +
-                                            source_bytes(encode->source) / (info->documents + 1) * d));
+            TRY(report(&encode->config, encode->before_bytes + source_bytes(encode->source) /
+                                                                   (info->documents + 1) * d));
     }
     return report(&encode->config, encode->before_bytes + source_bytes(encode->source));
 }
@@ -414,8 +428,8 @@ enum status encode_files(struct encode *encode, const struct source *files, int6
     TRY(hash_begin(&encode->hash));
     for (int64_t i = 0; st == ST_OK && i < n; i++) {
         encode->source = files + i;
-        st =
-            files[i].kind == SOURCE_KIND_MEGATRON ? encode_megatron(encode, sink) : encode_text(encode, sink);
+        st = files[i].kind == SOURCE_KIND_MEGATRON ? encode_megatron(encode, sink)
+                                                   : encode_text(encode, sink);
         encode->before_bytes += source_bytes(files + i);
     }
     if (st == ST_OK)

@@ -1,7 +1,9 @@
-/* encode — files into ids, as they stream past, on all cores, in bounded memory. Must not know caches.
+/* encode — files into ids, as they stream past, on all cores, in bounded memory. Must not know
+ * caches.
  *
- * Plain text: one document. JSON lines: a document a line, each followed by <|endoftext|>. Megatron: its
- * documents. Between two documents stands one <|endoftext|>, unless one is there already. */
+ * Plain text: one document. JSON lines: a document a line, each followed by <|endoftext|>.
+ * Megatron: its documents. Between two documents stands one <|endoftext|>, unless one is there
+ * already. */
 #ifndef CONVOY_DATA_ENCODE_H
 #define CONVOY_DATA_ENCODE_H
 
@@ -12,7 +14,8 @@
 #include "data/shard.h"
 #include "data/source.h"
 
-#define ENCODE_LINE_MAX ((int64_t)64 << 20) /* bytes of a line of JSON lines, and of a word of text */
+/* bytes of a line of JSON lines, and of a word of text */
+#define ENCODE_LINE_MAX ((int64_t)64 << 20)
 
 struct encode_config {
     int64_t bytes_total; /* for progress: all that will be read */
@@ -33,14 +36,15 @@ void encode_part_from(struct encode_sink *sink); /* what comes next is another d
 enum status encode_put(struct encode_sink *sink, const uint16_t *ids, int64_t n);
 
 struct encode;
-enum status encode_open(const struct encode_config *config, struct encode **out); /* tokenizer, threads */
-void encode_close(struct encode *encode);                                         /* accepts NULL */
-/* encode_files — the ids of n files. key_out: as encode_key of what was read. Fails ST_BAD_DATA: a line
- * that is no document, named by file and number; a file that changed meanwhile. */
+/* tokenizer, threads */
+enum status encode_open(const struct encode_config *config, struct encode **out);
+void encode_close(struct encode *encode); /* accepts NULL */
+/* encode_files — the ids of n files. key_out: as encode_key of what was read. Fails ST_BAD_DATA: a
+ * line that is no document, named by file and number; a file that changed meanwhile. */
 enum status encode_files(struct encode *encode, const struct source *files, int64_t n,
                          struct encode_sink *sink, struct shard_key *key_out);
-/* encode_key — names the ids of these files: XXH3-128 of the tokenizer's version and of each file's kind,
- * size and content. Only reads. */
+/* encode_key — names the ids of these files: XXH3-128 of the tokenizer's version and of each file's
+ * kind, size and content. Only reads. */
 enum status encode_key(const struct encode_config *config, const struct source *files, int64_t n,
                        struct shard_key *key_out);
 

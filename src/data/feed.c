@@ -1,9 +1,10 @@
 /* feed.c — which tokens a sample holds, computed from numbers alone.
  *
- * Real data: windows of a corpus, or of questions, in an order that is a pure function of (seed, epoch). A
- * mixture is several such parts; one part alone is the usual case. Synthetic data is not stored either:
- * value i of a sample is drawn from a counter, so "drawn once, the same batch every step" holds on any
- * node without memory. Must not know devices, ranks or how a corpus is stored. */
+ * Real data: windows of a corpus, or of questions, in an order that is a pure function of (seed,
+ * epoch). A mixture is several such parts; one part alone is the usual case. Synthetic data is not
+ * stored either: value i of a sample is drawn from a counter, so "drawn once, the same batch every
+ * step" holds on any node without memory. Must not know devices, ranks or how a corpus is
+ * stored. */
 #include "data/feed.h"
 
 #include <stdlib.h>
@@ -45,7 +46,7 @@ struct feed {
     uint64_t seed;
     bool is_shuffled;
     struct feed_part part[MIX_ITEMS_MAX];
-    int parts_n;            /* 0: synthetic */
+    int parts_n;             /* 0: synthetic */
     struct mix_order *order; /* NULL: not more than one part */
     char name[512];
     uint64_t fingerprint;
@@ -57,23 +58,26 @@ static enum status feed_check(const struct feed_config *config)
     if (config->seq_tokens < 1 || config->global_samples < 1 || config->vocab < 1 ||
         config->vocab > INT32_MAX)
         return FAIL(ST_BAD_SETTING,
-                    "SEQ_LEN %lld and GLOBAL_BATCH %lld must be at least 1 and VOCAB %lld in 1 … 2147483647",
+                    "SEQ_LEN %lld and GLOBAL_BATCH %lld must be at least 1 and VOCAB %lld in 1 … "
+                    "2147483647",
                     (long long)config->seq_tokens, (long long)config->global_samples,
                     (long long)config->vocab);
     if (config->data == NULL || config->data[0] == '\0')
         return FAIL(ST_BAD_SETTING, "no data are named; DATA=synthetic asks for random tokens");
     if (config->seq_tokens >= INT32_MAX ||
         __builtin_mul_overflow(config->global_samples, config->seq_tokens + 1, &elems))
-        return FAIL(ST_BAD_SETTING, "GLOBAL_BATCH %lld samples of SEQ_LEN %lld tokens cannot be counted; "
-                    "lower one of them",
-                    (long long)config->global_samples, (long long)config->seq_tokens);
+        return FAIL(
+            ST_BAD_SETTING,
+            "GLOBAL_BATCH %lld samples of SEQ_LEN %lld tokens cannot be counted; lower one of them",
+            (long long)config->global_samples, (long long)config->seq_tokens);
     return ST_OK;
 }
 
 static void feed_open_synthetic(struct feed *feed, const struct feed_config *config)
 {
-    const uint64_t facts[] = {config->task, (uint64_t)config->seq_tokens, (uint64_t)config->global_samples,
-                              (uint64_t)config->vocab, config->seed};
+    const uint64_t facts[] = {config->task, (uint64_t)config->seq_tokens,
+                              (uint64_t)config->global_samples, (uint64_t)config->vocab,
+                              config->seed};
     feed->samples = config->global_samples;
     feed->tokens = config->global_samples * config->seq_tokens;
     feed->fingerprint = XXH3_64bits(facts, sizeof facts);
@@ -86,8 +90,8 @@ static enum status fail_short(int64_t tokens, int64_t seq_tokens, const char *da
     if (tokens > 1)
         text_format(lower, sizeof lower, " or set SEQ_LEN to at most %lld", (long long)tokens - 1);
     return FAIL(ST_BAD_DATA,
-                "%s has %lld token%s, but one sample of SEQ_LEN=%lld needs %lld (the last is only a target); "
-                "give more data%s",
+                "%s has %lld token%s, but one sample of SEQ_LEN=%lld needs %lld (the last is only "
+                "a target); give more data%s",
                 data, (long long)tokens, tokens == 1 ? "" : "s", (long long)seq_tokens,
                 (long long)seq_tokens + 1, lower);
 }
@@ -110,7 +114,8 @@ static enum status feed_open_corpus(struct feed_part *part, const struct feed_co
     return ST_OK;
 }
 
-static enum status feed_open_squad(struct feed_part *part, const struct feed_config *config, const char *data)
+static enum status feed_open_squad(struct feed_part *part, const struct feed_config *config,
+                                   const char *data)
 {
     const struct source_config from = {.data = data,
                                        .cache_dir = config->cache_dir,
@@ -132,13 +137,14 @@ static enum status feed_open_squad(struct feed_part *part, const struct feed_con
 }
 
 /* DATA, or a part of the mixture that it is. */
-static enum status feed_open_part(struct feed *feed, const struct feed_config *config, const char *data)
+static enum status feed_open_part(struct feed *feed, const struct feed_config *config,
+                                  const char *data)
 {
     struct feed_part *part = feed->part + feed->parts_n;
     /* A part's order is its own; the only part of a run has the run's. */
-    part->seed = feed->order == NULL
-                     ? config->seed
-                     : rand_u64(config->seed, RAND_STREAM(MIX, UINT32_MAX), (uint64_t)feed->parts_n);
+    part->seed = feed->order == NULL ? config->seed
+                                     : rand_u64(config->seed, RAND_STREAM(MIX, UINT32_MAX),
+                                                (uint64_t)feed->parts_n);
     feed->parts_n++;
     TRY(config->task == FEED_TASK_QA ? feed_open_squad(part, config, data)
                                      : feed_open_corpus(part, config, data));
@@ -157,7 +163,8 @@ static void feed_name_part(struct feed *feed, const struct feed_config *config, 
                     (long long)squad_examples(feed->part[0].squad));
 }
 
-static enum status feed_open_mix(struct feed *feed, const struct feed_config *config, const struct mix *mix)
+static enum status feed_open_mix(struct feed *feed, const struct feed_config *config,
+                                 const struct mix *mix)
 {
     TRY(mix_order_open(mix, config->seed, config->is_shuffled, &feed->order));
     for (int i = 0; i < mix->n; i++) {
@@ -178,8 +185,8 @@ static enum status feed_open_data(struct feed *feed, const struct feed_config *c
     struct stat info;
     if (stat(config->data, &info) != 0)
         TRY(mix_parse(config->data, &mix));
-    enum status st =
-        mix.is_weighted ? feed_open_mix(feed, config, &mix) : feed_open_part(feed, config, config->data);
+    enum status st = mix.is_weighted ? feed_open_mix(feed, config, &mix)
+                                     : feed_open_part(feed, config, config->data);
     if (st == ST_OK && !mix.is_weighted) {
         feed->fingerprint = feed->part[0].fingerprint;
         feed_name_part(feed, config, config->data);
@@ -226,7 +233,10 @@ void feed_close(struct feed *feed)
 
 int64_t feed_samples(const struct feed *feed) { return feed->samples; }
 int64_t feed_tokens(const struct feed *feed) { return feed->tokens; }
-const char *feed_name(const struct feed *feed) { return feed->parts_n > 0 ? feed->name : FEED_SYNTHETIC; }
+const char *feed_name(const struct feed *feed)
+{
+    return feed->parts_n > 0 ? feed->name : FEED_SYNTHETIC;
+}
 uint64_t feed_fingerprint(const struct feed *feed) { return feed->fingerprint; }
 int64_t feed_epoch(const struct feed *feed, int64_t first) { return first / feed->samples; }
 
@@ -284,7 +294,8 @@ static int32_t feed_draw(const struct feed *feed, int use, uint64_t index, uint6
     return (int32_t)rand_below(feed->seed, RAND_STREAM(SYNTHETIC, use), index, n);
 }
 
-/* Sample `pos` of the batch has T+1 drawn tokens, so that LM targets are the same tokens shifted by one, as
+/* Sample `pos` of the batch has T+1 drawn tokens, so that LM targets are the same tokens shifted by
+ * one, as
  * in real text. */
 static void feed_get_synthetic(const struct feed *feed, int64_t pos, int64_t row,
                                const struct feed_batch *out)
@@ -297,7 +308,8 @@ static void feed_get_synthetic(const struct feed *feed, int64_t pos, int64_t row
     if (feed->task == FEED_TASK_LM) {
         int32_t *targets = out->targets + row * seq;
         memcpy(targets, tokens + 1, (size_t)(seq - 1) * sizeof *targets);
-        targets[seq - 1] = feed_draw(feed, FEED_DRAW_TOKENS, at + (uint64_t)seq, (uint64_t)feed->vocab);
+        targets[seq - 1] =
+            feed_draw(feed, FEED_DRAW_TOKENS, at + (uint64_t)seq, (uint64_t)feed->vocab);
         return;
     }
     for (int64_t t = 0; t < seq; t++)
@@ -308,14 +320,14 @@ static void feed_get_synthetic(const struct feed *feed, int64_t pos, int64_t row
 }
 
 /* Sample number j of a part, counted over its epochs. */
-static void feed_get_sample(const struct feed *feed, const struct feed_part *part, int64_t j, int64_t row,
-                            const struct feed_batch *out)
+static void feed_get_sample(const struct feed *feed, const struct feed_part *part, int64_t j,
+                            int64_t row, const struct feed_batch *out)
 {
     const int64_t seq = feed->seq_tokens;
     int64_t window = j % part->samples;
     if (feed->is_shuffled)
-        window = (int64_t)rand_permute(part->seed, RAND_STREAM(ORDER, j / part->samples), (uint64_t)window,
-                                       (uint64_t)part->samples);
+        window = (int64_t)rand_permute(part->seed, RAND_STREAM(ORDER, j / part->samples),
+                                       (uint64_t)window, (uint64_t)part->samples);
     if (feed->task == FEED_TASK_LM) {
         corpus_read(part->corpus, window * seq, seq, out->tokens + row * seq);
         corpus_read(part->corpus, window * seq + 1, seq, out->targets + row * seq);
@@ -328,7 +340,8 @@ static void feed_get_sample(const struct feed *feed, const struct feed_part *par
 
 void feed_get(const struct feed *feed, int64_t first, int64_t samples, const struct feed_batch *out)
 {
-    ASSERTF(first >= 0 && samples >= 0, "first %lld samples %lld", (long long)first, (long long)samples);
+    ASSERTF(first >= 0 && samples >= 0, "first %lld samples %lld", (long long)first,
+            (long long)samples);
     for (int64_t row = 0; row < samples; row++) {
         int64_t j = first + row;
         int part = 0;

@@ -1,13 +1,13 @@
-/* feed — (seed, step, data rank) → batch. No hidden state: what a step sees is a function of numbers, so
- * resuming is a number.
+/* feed — (seed, step, data rank) → batch. No hidden state: what a step sees is a function of
+ * numbers, so resuming is a number.
  *
- * LM samples: window w is tokens [w·T, w·T+T), targets the same shifted by one; the last token is only a
- * target. The order of an epoch is a permutation from (SEED, epoch); the sample numbered j since the start is
- * position j mod S of epoch j / S. QA samples are windows of questions (squad_window.h), ordered likewise. Of
- * a mixture (mix.h), each part has its own order and epochs, and an epoch of the whole is as many samples as
- * all parts have together. Synthetic data (the GreenNode benchmark): ids, mask bits and labels
- * uniform, drawn once, the same batch every step; an epoch is one step. Must not know devices, models or who
- * trains. */
+ * LM samples: window w is tokens [w·T, w·T+T), targets the same shifted by one; the last token is
+ * only a target. The order of an epoch is a permutation from (SEED, epoch); the sample numbered j
+ * since the start is position j mod S of epoch j / S. QA samples are windows of questions
+ * (squad_window.h), ordered likewise. Of a mixture (mix.h), each part has its own order and epochs,
+ * and an epoch of the whole is as many samples as all parts have together. Synthetic data (the
+ * GreenNode benchmark): ids, mask bits and labels uniform, drawn once, the same batch every step;
+ * an epoch is one step. Must not know devices, models or who trains. */
 #ifndef CONVOY_DATA_FEED_H
 #define CONVOY_DATA_FEED_H
 
@@ -22,22 +22,24 @@ enum feed_task { FEED_TASK_LM, FEED_TASK_QA };
 
 struct feed_config {
     enum feed_task task;
-    const char *data;        /* DATA: as source.h and mix.h read it, or FEED_SYNTHETIC; never empty */
-    const char *cache_dir;   /* token shards made from text, downloads */
-    bool allows_local_urls;  /* as source.h */
-    int64_t stride_tokens;   /* QA: DOC_STRIDE */
-    int64_t seq_tokens;      /* T */
-    int64_t global_samples;  /* G, samples a step; synthetic data has exactly G samples an epoch */
-    int64_t vocab;           /* every token id must be below it */
+    /* DATA: as source.h and mix.h read it, or FEED_SYNTHETIC; never empty */
+    const char *data;
+    const char *cache_dir;  /* token shards made from text, downloads */
+    bool allows_local_urls; /* as source.h */
+    int64_t stride_tokens;  /* QA: DOC_STRIDE */
+    int64_t seq_tokens;     /* T */
+    int64_t global_samples; /* G, samples a step; synthetic data has exactly G samples an epoch */
+    int64_t vocab;          /* every token id must be below it */
     uint64_t seed;
     bool is_shuffled;
-    /* progress while downloading and tokenising; NULL allowed. Returns false to stop (then feed_open fails
-     * with ST_RETRY). */
+    /* progress while downloading and tokenising; NULL allowed. Returns false to stop (then
+     * feed_open fails with ST_RETRY). */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
 };
 
-/* Host buffers of the caller, for `samples` samples of T tokens. Fields a task does not use may be NULL. */
+/* Host buffers of the caller, for `samples` samples of T tokens. Fields a task does not use may be
+ * NULL. */
 struct feed_batch {
     int32_t *tokens;  /* (samples, T) */
     int32_t *targets; /* (samples, T)  LM: next token; -1: ignored */
@@ -48,30 +50,35 @@ struct feed_batch {
 
 struct feed;
 
-/* feed_open — reads or makes token shards. Fails: ST_NO_INPUT missing, ST_BAD_DATA corrupt or ids ≥ vocab or
- * fewer than one sample, ST_BAD_SETTING for a combination (TASK=qa and files that are not SQuAD's). */
+/* feed_open — reads or makes token shards. Fails: ST_NO_INPUT missing, ST_BAD_DATA corrupt or ids ≥
+ * vocab or fewer than one sample, ST_BAD_SETTING for a combination (TASK=qa and files that are not
+ * SQuAD's). */
 enum status feed_open(const struct feed_config *config, struct feed **out);
-void feed_close(struct feed *feed);               /* accepts NULL */
-int64_t feed_samples(const struct feed *feed);    /* S, samples an epoch; ≥ 1 */
-int64_t feed_tokens(const struct feed *feed);     /* tokens of the data; synthetic: S·T */
-const char *feed_name(const struct feed *feed);   /* "synthetic", "/data (3 files, 1.2M tokens)" */
+void feed_close(struct feed *feed);             /* accepts NULL */
+int64_t feed_samples(const struct feed *feed);  /* S, samples an epoch; ≥ 1 */
+int64_t feed_tokens(const struct feed *feed);   /* tokens of the data; synthetic: S·T */
+const char *feed_name(const struct feed *feed); /* "synthetic", "/data (3 files, 1.2M tokens)" */
 uint64_t feed_fingerprint(const struct feed *feed); /* of the content; equal data, equal number */
-/* One of the files that a feed reads in the end: token files, given or made from DATA, or questions. The same files, part
- * by part in this order and under the same weights, are the same data. */
+/* One of the files that a feed reads in the end: token files, given or made from DATA, or
+ * questions. The same files, part by part in this order and under the same weights, are the same
+ * data. */
 struct feed_file {
-    int part;      /* of the mixture, from 0 */
-    double weight; /* of the part; 0: none */
+    int part;                  /* of the mixture, from 0 */
+    double weight;             /* of the part; 0: none */
     const char *path, *suffix; /* the suffix that a copy's name must have */
     int64_t bytes, skip;
     uint64_t sum; /* XXH3-64 of what follows the first `skip` bytes */
 };
-bool feed_file(const struct feed *feed, int64_t file_i, struct feed_file *out); /* false: there are no more */
+/* false: there are no more */
+bool feed_file(const struct feed *feed, int64_t file_i, struct feed_file *out);
 /* feed_is_here — false when something that data names is not on this machine. */
 bool feed_is_here(const char *data);
 
-/* feed_get — samples [first, first + samples) of the run's sample sequence (j counts from 0 over epochs).
+/* feed_get — samples [first, first + samples) of the run's sample sequence (j counts from 0 over
+ * epochs).
  * Never fails; cheap (copies). */
-void feed_get(const struct feed *feed, int64_t first, int64_t samples, const struct feed_batch *out);
+void feed_get(const struct feed *feed, int64_t first, int64_t samples,
+              const struct feed_batch *out);
 int64_t feed_epoch(const struct feed *feed, int64_t first); /* the epoch of sample number `first` */
 
 #endif

@@ -1,8 +1,8 @@
-/* fetch.c — see fetch.h. Read fetch_file first, at the foot: name the files, take the lock, try until it
- * is whole.
+/* fetch.c — see fetch.h. Read fetch_file first, at the foot: name the files, take the lock, try
+ * until it is whole.
  *
- * Beside the file stand, until it is whole, NAME.part (what has come so far; locked while somebody works
- * on it) and NAME.same (what the server wants to hear in If-Range). */
+ * Beside the file stand, until it is whole, NAME.part (what has come so far; locked while somebody
+ * works on it) and NAME.same (what the server wants to hear in If-Range). */
 #include "data/fetch.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ struct fetch {
     char closed[64]; /* an address that was not connected to; "": none */
 };
 
-/* --- the part --- */
+/* ---- the part ---- */
 
 static enum status part_restart(struct fetch *f)
 {
@@ -82,16 +82,18 @@ static bool same_read(const struct fetch *f, char out[ANSWER_VALIDATOR_MAX])
     return is_good;
 }
 
-/* --- one transfer --- */
+/* ---- one transfer ---- */
 
-/* refuse_page — a log-in, a folder's list, a page about the file: not what was named, unless a page was. */
+/* refuse_page — a log-in, a folder's list, a page about the file: not what was named, unless a page
+ * was. */
 static enum status refuse_page(const struct fetch *f, bool is_page)
 {
     if (!is_page || text_ends(f->path, ".html") || text_ends(f->path, ".htm"))
         return ST_OK;
     return FAIL(ST_BAD_DATA,
-                "%s answered with a page of HTML, not with data; give the address of the file itself (on GitHub \"raw\", "
-                "on Hugging Face \"resolve\" in place of \"blob\"), one that needs no log-in",
+                "%s answered with a page of HTML, not with data; give the address of the file "
+                "itself (on GitHub \"raw\", on Hugging Face \"resolve\" in place of \"blob\"), one "
+                "that needs no log-in",
                 f->url);
 }
 
@@ -101,12 +103,13 @@ static enum status body_begin(struct fetch *f)
     long code = 0;
     curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &code);
     if (code != 200 && (code != 206 || f->have == 0))
-        return FAIL(ST_NO_INPUT, "%s answered HTTP %ld instead of a file; check the address", f->url, code);
+        return FAIL(ST_NO_INPUT, "%s answered HTTP %ld instead of a file; check the address",
+                    f->url, code);
     if (code == 206 && f->answer.range_first != f->have) {
         const int64_t asked = f->have;
         TRY(part_restart(f));
-        return FAIL(ST_RETRY, "%s was asked for the bytes from %lld on and sent those from %lld on", f->url,
-                    (long long)asked, (long long)f->answer.range_first);
+        return FAIL(ST_RETRY, "%s was asked for the bytes from %lld on and sent those from %lld on",
+                    f->url, (long long)asked, (long long)f->answer.range_first);
     }
     TRY(refuse_page(f, f->answer.is_page));
     if (code == 200 && f->have > 0)
@@ -118,8 +121,8 @@ static enum status body_begin(struct fetch *f)
     const int64_t space = file_space_bytes(f->dir);
     if (space >= 0 && f->total - f->have > space)
         return FAIL(ST_STORE,
-                    "%s has %lld bytes more to fetch, but CACHE_DIR=%s has room for %lld; make room or set "
-                    "another CACHE_DIR",
+                    "%s has %lld bytes more to fetch, but CACHE_DIR=%s has room for %lld; make "
+                    "room or set another CACHE_DIR",
                     f->url, (long long)(f->total - f->have), f->config.cache_dir, (long long)space);
     same_write(f);
     f->is_begun = true;
@@ -163,7 +166,8 @@ static enum status report(const struct fetch *f)
     const int64_t total = f->total > f->have ? f->total : f->have;
     if (f->config.progress == NULL || f->config.progress(f->config.progress_arg, f->have, total))
         return ST_OK;
-    return FAIL(ST_RETRY, "stopped while downloading %s, after %lld bytes; next time it goes on from there",
+    return FAIL(ST_RETRY,
+                "stopped while downloading %s, after %lld bytes; next time it goes on from there",
                 f->url, (long long)f->have);
 }
 
@@ -237,18 +241,26 @@ static enum status ask_for_rest(struct fetch *f, struct curl_slist **headers)
     return ST_OK;
 }
 
-/* is_final — what the same request would meet again: no HTTP, no such protocol, a certificate that does not hold. */
+/* is_final — what the same request would meet again: no HTTP, no such protocol, a certificate that
+ * does not hold. */
 static bool is_final(CURLcode result, const char *said)
 {
-    static const CURLcode finals[] = {
-        CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CACERT_BADFILE, CURLE_SSL_CERTPROBLEM, CURLE_SSL_CIPHER,
-        CURLE_SSL_ISSUER_ERROR, CURLE_SSL_INVALIDCERTSTATUS, CURLE_URL_MALFORMAT, CURLE_UNSUPPORTED_PROTOCOL,
-        CURLE_WEIRD_SERVER_REPLY, CURLE_BAD_CONTENT_ENCODING};
+    static const CURLcode finals[] = {CURLE_PEER_FAILED_VERIFICATION,
+                                      CURLE_SSL_CACERT_BADFILE,
+                                      CURLE_SSL_CERTPROBLEM,
+                                      CURLE_SSL_CIPHER,
+                                      CURLE_SSL_ISSUER_ERROR,
+                                      CURLE_SSL_INVALIDCERTSTATUS,
+                                      CURLE_URL_MALFORMAT,
+                                      CURLE_UNSUPPORTED_PROTOCOL,
+                                      CURLE_WEIRD_SERVER_REPLY,
+                                      CURLE_BAD_CONTENT_ENCODING};
     for (size_t i = 0; i < sizeof finals / sizeof *finals; i++)
         if (result == finals[i])
             return true;
     /* a server that speaks no TLS, or refuses ours; a connection that was cut looks else */
-    return result == CURLE_SSL_CONNECT_ERROR && (strstr(said, "wrong version number") || strstr(said, "alert"));
+    return result == CURLE_SSL_CONNECT_ERROR &&
+           (strstr(said, "wrong version number") || strstr(said, "alert"));
 }
 
 static bool is_final_code(long code)
@@ -273,7 +285,8 @@ static enum status judge(struct fetch *f, CURLcode result, const char *error, bo
                     "ALLOW_LOCAL_URLS=1 if that is meant",
                     f->url, f->closed);
     if (result == CURLE_UNSUPPORTED_PROTOCOL && code >= 300 && code < 400)
-        return FAIL(ST_NO_INPUT, "%s redirects away from http(s) (from https only https is followed): %s",
+        return FAIL(ST_NO_INPUT,
+                    "%s redirects away from http(s) (from https only https is followed): %s",
                     f->url, said);
     if (result == CURLE_TOO_MANY_REDIRECTS)
         return FAIL(ST_NO_INPUT, "%s redirects over %d times; check the address", f->url,
@@ -286,7 +299,8 @@ static enum status judge(struct fetch *f, CURLcode result, const char *error, bo
     } else if (result == CURLE_HTTP_RETURNED_ERROR && is_final_code(code))
         return FAIL(ST_NO_INPUT, "%s answered HTTP %ld; check the address", f->url, code);
     *again = true;
-    return FAIL(ST_RETRY, "cannot fetch %s: %s, after %lld bytes; start again later, it goes on from there",
+    return FAIL(ST_RETRY,
+                "cannot fetch %s: %s, after %lld bytes; start again later, it goes on from there",
                 f->url, f->is_stalled ? "nothing came any more" : said, (long long)f->have);
 }
 
@@ -318,7 +332,7 @@ static enum status transfer(struct fetch *f, bool *again)
     return st;
 }
 
-/* --- until it is whole --- */
+/* ---- until it is whole ---- */
 
 static enum status wait(struct fetch *f, int64_t ms)
 {
@@ -349,7 +363,7 @@ static enum status transfer_all(struct fetch *f)
     }
 }
 
-/* --- the checksum --- */
+/* ---- the checksum ---- */
 
 static enum status sum_of(struct fetch *f, const char *path, char out[FETCH_HEX + 1])
 {
@@ -383,12 +397,13 @@ static enum status check_sum(struct fetch *f, const char *path)
     TRY(sum_of(f, path, got));
     if (strcmp(got, f->sum) != 0)
         return FAIL(ST_BAD_DATA,
-                    "%s: the file fetched has sha256 %s, expected %s; it changed, or was damaged on the way",
+                    "%s: the file fetched has sha256 %s, expected %s; it changed, or was damaged "
+                    "on the way",
                     f->url, got, f->sum);
     return ST_OK;
 }
 
-/* --- names, lock --- */
+/* ---- names, lock ---- */
 
 /* "sha256=HEX" → f->sum. */
 static enum status read_fragment(struct fetch *f, const char *fragment)
@@ -401,12 +416,14 @@ static enum status read_fragment(struct fetch *f, const char *fragment)
         f->sum[i] = c;
     }
     if (!is_good)
-        return FAIL(ST_BAD_SETTING, "%s: behind # only sha256= and %d hexadecimal digits are understood",
-                    f->url, FETCH_HEX);
+        return FAIL(ST_BAD_SETTING,
+                    "%s: behind # only sha256= and %d hexadecimal digits are understood", f->url,
+                    FETCH_HEX);
     return ST_OK;
 }
 
-/* The last part of the path, in letters that are safe in a file name: it says what kind of file it is. */
+/* The last part of the path, in letters that are safe in a file name: it says what kind of file it
+ * is. */
 static void name_of(const char *url_path, char out[FETCH_NAME_MAX + 1])
 {
     const char *slash = strrchr(url_path, '/'), *from = slash != NULL ? slash + 1 : url_path;
@@ -435,7 +452,8 @@ static enum status name_paths(struct fetch *f, const char *url_path)
     TRY(file_join(f->path, sizeof f->path, f->dir, name));
     if (!text_format(f->part, sizeof f->part, "%s.part", f->path) ||
         !text_format(f->same, sizeof f->same, "%s.same", f->path))
-        return FAIL(ST_BAD_SETTING, "the path %.80s… is too long; set a shorter CACHE_DIR", f->path);
+        return FAIL(ST_BAD_SETTING, "the path %.80s… is too long; set a shorter CACHE_DIR",
+                    f->path);
     return file_make_dirs(f->dir);
 }
 
@@ -444,9 +462,8 @@ static enum status read_parts(struct fetch *f, CURLU *parts)
     char *fragment = NULL, *user = NULL, *path = NULL, *clean = NULL;
     enum status st = ST_OK;
     if (curl_url_get(parts, CURLUPART_USER, &user, 0) != CURLUE_NO_USER)
-        st = FAIL(ST_BAD_SETTING,
-                  "an address in DATA holds a user name or password; that would end up in logs, and is "
-                  "not sent");
+        st = FAIL(ST_BAD_SETTING, "an address in DATA holds a user name or password; that would "
+                                  "end up in logs, and is not sent");
     if (st == ST_OK && curl_url_get(parts, CURLUPART_FRAGMENT, &fragment, 0) == CURLUE_OK)
         st = read_fragment(f, fragment);
     curl_url_set(parts, CURLUPART_FRAGMENT, NULL, 0);
@@ -472,7 +489,8 @@ static enum status read_url(struct fetch *f, const char *url)
     const CURLUcode result = curl_url_set(parts, CURLUPART_URL, url, 0);
     text_copy(f->url, sizeof f->url, url);
     if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
-        st = FAIL(ST_BAD_SETTING, "DATA=%.200s: of addresses only http:// and https:// are fetched", url);
+        st = FAIL(ST_BAD_SETTING, "DATA=%.200s: of addresses only http:// and https:// are fetched",
+                  url);
     else if (result != CURLUE_OK)
         st = FAIL(ST_BAD_SETTING, "DATA=%.200s is no address: %s", url, curl_url_strerror(result));
     else
@@ -491,9 +509,10 @@ static enum status part_lock(struct fetch *f, bool *is_done)
             return ST_OK;
         f->fd = open(f->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
         if (f->fd < 0)
-            return FAIL(ST_STORE, "cannot create %s: %s; check CACHE_DIR", f->part, strerror(errno));
-        if (flock(f->fd, LOCK_EX | LOCK_NB) == 0 && fstat(f->fd, &mine) == 0 && stat(f->part, &named) == 0 &&
-            mine.st_ino == named.st_ino && !file_exists(f->path)) {
+            return FAIL(ST_STORE, "cannot create %s: %s; check CACHE_DIR", f->part,
+                        strerror(errno));
+        if (flock(f->fd, LOCK_EX | LOCK_NB) == 0 && fstat(f->fd, &mine) == 0 &&
+            stat(f->part, &named) == 0 && mine.st_ino == named.st_ino && !file_exists(f->path)) {
             f->have = f->most = mine.st_size;
             return ST_OK;
         }
@@ -506,12 +525,13 @@ static enum status part_lock(struct fetch *f, bool *is_done)
 static enum status part_finish(struct fetch *f)
 {
     if (f->total >= 0 && f->have != f->total)
-        return FAIL(ST_RETRY, "%s is cut off: %lld bytes came, expected %lld; start again later", f->url,
-                    (long long)f->have, (long long)f->total);
+        return FAIL(ST_RETRY, "%s is cut off: %lld bytes came, expected %lld; start again later",
+                    f->url, (long long)f->have, (long long)f->total);
     if (f->have == 0)
         return FAIL(ST_BAD_DATA, "%s is empty; check the address", f->url);
     if (f->total < 0)
-        LOG_WARN("%s: the server did not say how long the file is; %lld bytes came, a cut cannot be told",
+        LOG_WARN("%s: the server did not say how long the file is; %lld bytes came, a cut cannot "
+                 "be told",
                  f->url, (long long)f->have);
     const enum status st = check_sum(f, f->part);
     if (st == ST_BAD_DATA) {
@@ -538,7 +558,8 @@ static enum status use_kept(struct fetch *f, bool *is_good)
         status_clear();
         *is_good = false;
         if (unlink(f->path) != 0 && errno != ENOENT)
-            return FAIL(ST_STORE, "cannot remove %s: %s; check CACHE_DIR", f->path, strerror(errno));
+            return FAIL(ST_STORE, "cannot remove %s: %s; check CACHE_DIR", f->path,
+                        strerror(errno));
         return ST_OK;
     }
     if (st == ST_OK)
@@ -560,7 +581,8 @@ static enum status get(struct fetch *f)
     return part_finish(f);
 }
 
-enum status fetch_file(const struct fetch_config *config, const char *url, char path_out[FILE_PATH_MAX])
+enum status fetch_file(const struct fetch_config *config, const char *url,
+                       char path_out[FILE_PATH_MAX])
 {
     struct fetch *f = calloc(1, sizeof *f);
     if (f == NULL)

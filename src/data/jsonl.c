@@ -1,5 +1,5 @@
-/* jsonl.c — a JSON reader that keeps one string and builds nothing. Source: RFC 8259. Must not know files
- * or tokens. */
+/* jsonl.c — a JSON reader that keeps one string and builds nothing. Source: RFC 8259. Must not know
+ * files or tokens. */
 #include "data/jsonl.h"
 
 #include <stdbool.h>
@@ -42,9 +42,10 @@ static bool take(struct jsonl_scan *s, uint8_t c)
     return true;
 }
 
-/* --- strings --- */
+/* ---- strings ---- */
 
-/* Length of the well-formed UTF-8 character of two or more bytes at p; 0: none. Unicode 16, table 3-7. */
+/* Length of the well-formed UTF-8 character of two or more bytes at p; 0: none. Unicode 16, table
+ * 3-7. */
 static size_t wide_length(const uint8_t *p, const uint8_t *end)
 {
     const size_t n = p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
@@ -136,16 +137,16 @@ static bool read_escape(struct jsonl_scan *s, uint8_t **out)
     return true;
 }
 
-/* Characters that stand for themselves. Most of a text goes through here, so nothing is moved before the
- * first escape. */
+/* Characters that stand for themselves. Most of a text goes through here, so nothing is moved
+ * before the first escape. */
 static bool read_plain(struct jsonl_scan *s, uint8_t **out)
 {
     uint8_t *const from = s->at;
     while (s->at < s->end && *s->at != '"' && *s->at != '\\') {
         const size_t n = *s->at >= 0x80 ? wide_length(s->at, s->end) : *s->at >= 0x20;
         if (n == 0)
-            return wrong(s,
-                         *s->at >= 0x80 ? "bytes that are not UTF-8" : "a control character inside a string");
+            return wrong(s, *s->at >= 0x80 ? "bytes that are not UTF-8"
+                                           : "a control character inside a string");
         s->at += n;
     }
     const size_t n = (size_t)(s->at - from);
@@ -173,7 +174,7 @@ static bool read_string(struct jsonl_scan *s, struct jsonl_span *span)
     return true;
 }
 
-/* --- values --- */
+/* ---- values ---- */
 
 static size_t skip_digits(struct jsonl_scan *s)
 {
@@ -232,7 +233,8 @@ static bool more(struct jsonl_scan *s, uint8_t close, bool *is_good)
     if (take(s, ','))
         return true;
     if (!take(s, close))
-        *is_good = wrong(s, close == '}' ? "',' or '}' was expected here" : "',' or ']' was expected here");
+        *is_good = wrong(s, close == '}' ? "',' or '}' was expected here"
+                                         : "',' or ']' was expected here");
     return false;
 }
 
@@ -347,8 +349,8 @@ struct jsonl_text jsonl_text(uint8_t *line, size_t n)
 #include "base/json.h"
 #include "base/must.h"
 
-/* Agrees with the other JSON reader of this program: what that one takes, this one takes with the same
- * text. (It also refuses zeros, half pairs, and keys that come twice.) */
+/* Agrees with the other JSON reader of this program: what that one takes, this one takes with the
+ * same text. (It also refuses zeros, half pairs, and keys that come twice.) */
 static void agree(const uint8_t *line, size_t n, const struct jsonl_text *text)
 {
     cJSON *root;

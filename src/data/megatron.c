@@ -44,14 +44,15 @@ int64_t megatron_first(const struct megatron_info *info, int64_t document_i)
 
 static enum status damaged(const char *name, const char *what, int64_t have, int64_t want)
 {
-    return FAIL(ST_BAD_DATA, "Megatron index %s is damaged: %s (%lld, limit %lld); copy or make it again",
-                name, what, (long long)have, (long long)want);
+    return FAIL(ST_BAD_DATA,
+                "Megatron index %s is damaged: %s (%lld, limit %lld); copy or make it again", name,
+                what, (long long)have, (long long)want);
 }
 
-/* Megatron writes the sequences one behind the other and nothing between them, so a length or an offset that
- * was damaged, or a .bin of another data set, shows. */
-static enum status check_sequences(const struct megatron_info *info, int64_t bin_bytes, const char *name,
-                                   int64_t *tokens_out)
+/* Megatron writes the sequences one behind the other and nothing between them, so a length or an
+ * offset that was damaged, or a .bin of another data set, shows. */
+static enum status check_sequences(const struct megatron_info *info, int64_t bin_bytes,
+                                   const char *name, int64_t *tokens_out)
 {
     const int64_t bytes = info->type == MEGATRON_TYPE_U16 ? 2 : 4, most = bin_bytes / bytes;
     int64_t tokens = 0;
@@ -61,14 +62,16 @@ static enum status check_sequences(const struct megatron_info *info, int64_t bin
             return damaged(name, "the lengths of its sequences are more than its .bin holds", n,
                            most - tokens);
         if (at != tokens * bytes)
-            return damaged(name, "a sequence does not lie inside its .bin right behind the one before it", at,
-                           tokens * bytes);
+            return damaged(name,
+                           "a sequence does not lie inside its .bin right behind the one before it",
+                           at, tokens * bytes);
         tokens += n;
     }
     if (tokens * bytes != bin_bytes)
         return FAIL(ST_BAD_DATA,
-                    "Megatron index %s counts %lld tokens, so %lld bytes are expected in its .bin, but that has "
-                    "%lld; the two do not belong together, or one is damaged: copy or make them again",
+                    "Megatron index %s counts %lld tokens, so %lld bytes are expected in its .bin, "
+                    "but that has %lld; the two do not belong together, or one is damaged: copy or "
+                    "make them again",
                     name, (long long)tokens, (long long)(tokens * bytes), (long long)bin_bytes);
     *tokens_out = tokens;
     return ST_OK;
@@ -77,7 +80,8 @@ static enum status check_sequences(const struct megatron_info *info, int64_t bin
 static enum status check_list(const struct megatron_info *info, const char *name)
 {
     for (int64_t d = 0; d <= info->documents; d++) {
-        const int64_t first = megatron_first(info, d), least = d > 0 ? megatron_first(info, d - 1) : 0;
+        const int64_t first = megatron_first(info, d),
+                      least = d > 0 ? megatron_first(info, d - 1) : 0;
         if (first < least || first > info->sequences || (d == 0 && first != 0))
             return damaged(name, "its document list does not rise", first, info->sequences);
     }
@@ -90,19 +94,21 @@ static enum status check_list(const struct megatron_info *info, const char *name
 static enum status check_header(const uint8_t *bytes, size_t size, const char *name)
 {
     if (size < sizeof magic || memcmp(bytes, magic, sizeof magic) != 0)
-        return FAIL(ST_BAD_DATA, "%s is not a Megatron index: it does not begin with MMIDIDX; check the path",
+        return FAIL(ST_BAD_DATA,
+                    "%s is not a Megatron index: it does not begin with MMIDIDX; check the path",
                     name);
     if (size < MEGATRON_HEADER_BYTES)
         return FAIL(ST_BAD_DATA,
-                    "Megatron index %s is cut off: it has %zu bytes, the header alone has %d; copy or make "
-                    "it again",
+                    "Megatron index %s is cut off: it has %zu bytes, the header alone has %d; copy "
+                    "or make it again",
                     name, size, MEGATRON_HEADER_BYTES);
     if (word64(bytes + 9) != 1)
-        return FAIL(ST_BAD_DATA, "Megatron index %s has version %llu, expected 1; make it again", name,
-                    (unsigned long long)word64(bytes + 9));
+        return FAIL(ST_BAD_DATA, "Megatron index %s has version %llu, expected 1; make it again",
+                    name, (unsigned long long)word64(bytes + 9));
     if (bytes[17] != MEGATRON_TYPE_U16 && bytes[17] != MEGATRON_TYPE_I32)
-        return FAIL(ST_BAD_DATA, "Megatron index %s has ids of type %d; read are 8 (uint16) and 4 (int32)",
-                    name, bytes[17]);
+        return FAIL(ST_BAD_DATA,
+                    "Megatron index %s has ids of type %d; read are 8 (uint16) and 4 (int32)", name,
+                    bytes[17]);
     return ST_OK;
 }
 
@@ -116,16 +122,17 @@ enum status megatron_parse(const uint8_t *bytes, size_t size, int64_t bin_bytes,
         return damaged(name, "its document list is empty", (int64_t)entries, 1);
     if (sequences > rest / 12 || entries > rest / 8 || 12 * sequences + 8 * entries > rest)
         return FAIL(ST_BAD_DATA,
-                    "Megatron index %s is cut off or damaged: its %zu bytes cannot hold %llu sequences and "
-                    "a list of %llu documents; copy or make it again",
+                    "Megatron index %s is cut off or damaged: its %zu bytes cannot hold %llu "
+                    "sequences and a list of %llu documents; copy or make it again",
                     name, size, (unsigned long long)sequences, (unsigned long long)entries);
     if (12 * sequences + 8 * entries != rest &&
         13 * sequences + 8 * entries != rest) /* one more byte: modes */
         return FAIL(ST_BAD_DATA,
-                    "Megatron index %s is damaged: %llu sequences and %llu document entries need %llu "
-                    "bytes, but it has %zu; copy or make it again",
+                    "Megatron index %s is damaged: %llu sequences and %llu document entries need "
+                    "%llu bytes, but it has %zu; copy or make it again",
                     name, (unsigned long long)sequences, (unsigned long long)entries,
-                    (unsigned long long)(MEGATRON_HEADER_BYTES + 12 * sequences + 8 * entries), size);
+                    (unsigned long long)(MEGATRON_HEADER_BYTES + 12 * sequences + 8 * entries),
+                    size);
     struct megatron_info info = {.type = (enum megatron_type)bytes[17],
                                  .sequences = (int64_t)sequences,
                                  .documents = (int64_t)entries - 1,
@@ -144,8 +151,8 @@ enum status megatron_open(const char *idx_path, const char *bin_path, struct meg
     enum status st;
     TRY(file_map_open(idx_path, &megatron.idx));
     TRY_OR(file_map_open(bin_path, &megatron.bin), out_close);
-    TRY_OR(megatron_parse(megatron.idx.data, megatron.idx.bytes, (int64_t)megatron.bin.bytes, idx_path,
-                          &megatron.info),
+    TRY_OR(megatron_parse(megatron.idx.data, megatron.idx.bytes, (int64_t)megatron.bin.bytes,
+                          idx_path, &megatron.info),
            out_close);
     *out = megatron;
     return ST_OK;
@@ -161,7 +168,7 @@ void megatron_close(struct megatron *megatron)
     *megatron = (struct megatron){0};
 }
 
-/* --- writing --- */
+/* ---- writing ---- */
 
 /* One of the two files. */
 struct megatron_file {
@@ -183,12 +190,12 @@ static enum status create_file(struct megatron_file *file, const char *path)
     if (!text_copy(file->path, sizeof file->path, path) ||
         !text_format(file->beside, sizeof file->beside, "%s.%ld-%llx.tmp", path, (long)getpid(),
                      (unsigned long long)clock_ns()))
-        return FAIL(ST_BAD_SETTING, "the path %.80s… is over %d bytes long; choose a shorter one", path,
-                    FILE_PATH_MAX - 40);
+        return FAIL(ST_BAD_SETTING, "the path %.80s… is over %d bytes long; choose a shorter one",
+                    path, FILE_PATH_MAX - 40);
     file->fd = open(file->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (file->fd < 0)
-        return FAIL(ST_STORE, "cannot create %s: %s; check that the folder is there and writable", path,
-                    strerror(errno));
+        return FAIL(ST_STORE, "cannot create %s: %s; check that the folder is there and writable",
+                    path, strerror(errno));
     return ST_OK;
 }
 
@@ -226,9 +233,10 @@ out_abandon:
 static enum status end_document(struct megatron_writer *writer)
 {
     if (writer->open_tokens > INT32_MAX)
-        return FAIL(ST_BAD_DATA,
-                    "%s: a document has %lld tokens, but Megatron's index counts at most %d; split it",
-                    writer->idx.path, (long long)writer->open_tokens, INT32_MAX);
+        return FAIL(
+            ST_BAD_DATA,
+            "%s: a document has %lld tokens, but Megatron's index counts at most %d; split it",
+            writer->idx.path, (long long)writer->open_tokens, INT32_MAX);
     if (writer->documents == writer->documents_cap) {
         const int64_t cap = writer->documents_cap > 0 ? 2 * writer->documents_cap : 1024;
         int32_t *length = realloc(writer->length, (size_t)cap * sizeof *length);
@@ -244,7 +252,8 @@ static enum status end_document(struct megatron_writer *writer)
 
 enum status megatron_append(struct megatron_writer *writer, const uint16_t *ids, int64_t n)
 {
-    TRY(file_write_at(writer->bin.fd, writer->bin.beside, ids, (size_t)n * sizeof *ids, 2 * writer->tokens));
+    TRY(file_write_at(writer->bin.fd, writer->bin.beside, ids, (size_t)n * sizeof *ids,
+                      2 * writer->tokens));
     writer->tokens += n;
     for (int64_t i = 0; i < n; i++) {
         writer->open_tokens++;
@@ -259,12 +268,12 @@ enum { MEGATRON_PIECE = 4096 };
 
 static enum status write_lengths(const struct megatron_writer *writer)
 {
-    return file_write_at(writer->idx.fd, writer->idx.beside, writer->length, 4 * (size_t)writer->documents,
-                         MEGATRON_HEADER_BYTES);
+    return file_write_at(writer->idx.fd, writer->idx.beside, writer->length,
+                         4 * (size_t)writer->documents, MEGATRON_HEADER_BYTES);
 }
 
-/* Value d of the offsets (in bytes), then of the document list (a document is one sequence, so it counts
- * up). */
+/* Value d of the offsets (in bytes), then of the document list (a document is one sequence, so it
+ * counts up). */
 static enum status write_list(const struct megatron_writer *writer, bool is_offsets)
 {
     int64_t piece[MEGATRON_PIECE], offset = 0;
@@ -356,7 +365,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int64_t tokens = 0;
     for (int64_t d = 0; d < info.documents; d++)
         for (int64_t s = megatron_first(&info, d); s < megatron_first(&info, d + 1); s++) {
-            const int64_t bytes = megatron_length(&info, s) * (info.type == MEGATRON_TYPE_U16 ? 2 : 4);
+            const int64_t bytes =
+                megatron_length(&info, s) * (info.type == MEGATRON_TYPE_U16 ? 2 : 4);
             ASSERT(bytes >= 0 && megatron_offset(&info, s) >= 0 &&
                    megatron_offset(&info, s) + bytes <= bin_bytes);
             tokens += megatron_length(&info, s);

@@ -1,4 +1,4 @@
-/* merges.S — GPT-2's merges table, as it is, inside the binary. bpe.c reads it when a tokenizer opens. */
+/* merges.S — GPT-2's merges table, as it is, inside the binary; bpe.c reads it. */
     .section .rodata
     .global merges_begin, merges_end
 merges_begin:

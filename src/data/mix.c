@@ -12,10 +12,10 @@
 _Static_assert(MIX_CYCLE == 1 << 16,
                "positions in a cycle fit in uint16_t; a power of four permutes fastest");
 
-/* --- reading --- */
+/* ---- reading ---- */
 
-/* Where the weight of item[0, n) begins (behind its colon); 0: it has none. What follows "://host" up to a
- * '/' is the port of an address. */
+/* Where the weight of item[0, n) begins (behind its colon); 0: it has none. What follows "://host"
+ * up to a '/' is the port of an address. */
 static size_t weight_at(const char *item, size_t n)
 {
     const char *colon = memrchr(item, ':', n), *scheme = memmem(item, n, "://", 3);
@@ -38,9 +38,11 @@ static enum status read_item(const char *item, size_t n, struct mix *mix)
     if (mix->n == MIX_ITEMS_MAX)
         return FAIL(ST_BAD_SETTING, "DATA has over %d parts; join some in a folder", MIX_ITEMS_MAX);
     if (n == 0)
-        return FAIL(ST_BAD_SETTING, "DATA: part %d of the mixture is empty; check its commas", mix->n + 1);
+        return FAIL(ST_BAD_SETTING, "DATA: part %d of the mixture is empty; check its commas",
+                    mix->n + 1);
     if (at > 0 &&
-        (n - at >= sizeof number || !text_format(number, sizeof number, "%.*s", (int)(n - at), item + at) ||
+        (n - at >= sizeof number ||
+         !text_format(number, sizeof number, "%.*s", (int)(n - at), item + at) ||
          text_f64(number, 0, MIX_WEIGHT_MAX, &out->weight) != TEXT_OK || out->weight <= 0))
         return FAIL(ST_BAD_SETTING,
                     "DATA: the weight of part %d, \"%.40s\", is not a number over 0 and up to 1e9",
@@ -62,7 +64,8 @@ static enum status read_items(const char *data, struct mix *mix)
     }
 }
 
-/* How many samples of a cycle each item gets: whole parts first, then one more where most is missing. */
+/* How many samples of a cycle each item gets: whole parts first, then one more where most is
+ * missing. */
 static void shares(const struct mix *mix, int64_t out[MIX_ITEMS_MAX])
 {
     double sum = 0, rest[MIX_ITEMS_MAX];
@@ -97,15 +100,15 @@ static enum status check_weights(struct mix *mix)
     for (int i = 0; i < mix->n; i++)
         if (mix->item[i].weight <= 0)
             return FAIL(ST_BAD_SETTING,
-                        "DATA: part %d of the mixture, %.200s, has no weight and others have; give one "
-                        "to each, as in a.bin:0.7,b.jsonl:0.3",
+                        "DATA: part %d of the mixture, %.200s, has no weight and others have; give "
+                        "one to each, as in a.bin:0.7,b.jsonl:0.3",
                         i + 1, mix->item[i].data);
     shares(mix, share);
     for (int i = 0; i < mix->n; i++)
         if (share[i] == 0)
             return FAIL(ST_BAD_SETTING,
-                        "DATA: part %d of the mixture, %.200s, has a weight of %g, less than one sample "
-                        "in %d; raise it or leave the part out",
+                        "DATA: part %d of the mixture, %.200s, has a weight of %g, less than one "
+                        "sample in %d; raise it or leave the part out",
                         i + 1, mix->item[i].data, mix->item[i].weight, MIX_CYCLE);
     return ST_OK;
 }
@@ -137,7 +140,7 @@ void mix_free(struct mix *mix)
     *mix = (struct mix){0};
 }
 
-/* --- order --- */
+/* ---- order ---- */
 
 struct mix_order {
     int items_n;
@@ -146,8 +149,8 @@ struct mix_order {
     uint16_t rank[MIX_CYCLE]; /* how many places before this one its item has in the cycle */
 };
 
-/* Whose turn it is: each place gives every item its share of credit, and the richest pays a whole place.
- * As even as can be for any number of items. */
+/* Whose turn it is: each place gives every item its share of credit, and the richest pays a whole
+ * place. As even as can be for any number of items. */
 static void deal(struct mix_order *order)
 {
     int64_t credit[MIX_ITEMS_MAX] = {0};
@@ -178,7 +181,8 @@ static void rank(struct mix_order *order)
         order->rank[p] = used[order->item[p]]++;
 }
 
-enum status mix_order_open(const struct mix *mix, uint64_t seed, bool is_shuffled, struct mix_order **out)
+enum status mix_order_open(const struct mix *mix, uint64_t seed, bool is_shuffled,
+                           struct mix_order **out)
 {
     struct mix_order *order = calloc(1, sizeof *order);
     if (order == NULL)

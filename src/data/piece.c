@@ -1,8 +1,8 @@
 /* piece.c — the splitter, by hand instead of by regular expression. Must not know tokens.
  *
- * Every piece but one kind is a run of one class (letter, number, space, other), with at most one ' ' before
- * it; the exceptions are contractions ('s 't 're 've 'm 'll 'd). So a change of class ends a piece, whatever
- * came before, which piece_cut uses. */
+ * Every piece but one kind is a run of one class (letter, number, space, other), with at most one '
+ * ' before it; the exceptions are contractions ('s 't 're 've 'm 'll 'd). So a change of class ends
+ * a piece, whatever came before, which piece_cut uses. */
 #include "data/piece.h"
 
 #include <stdbool.h>
@@ -26,23 +26,28 @@ static const uint8_t ascii[128] = {
 #undef N
 #undef S
 
-/* Letters and numbers of Unicode 15.1 and 16 which utf8proc 2.8 (Debian 12, Unicode 15) has as unassigned:
- * with them a text has the same ids whatever library is installed, and the same as in tiktoken 0.14 (compared
- * over every code point). */
+/* Letters and numbers of Unicode 15.1 and 16 which utf8proc 2.8 (Debian 12, Unicode 15) has as
+ * unassigned: with them a text has the same ids whatever library is installed, and the same as in
+ * tiktoken 0.14 (compared over every code point). */
 static const struct {
     int32_t first, last;
     enum piece_class kind;
 } newer[] = {
-    {0x1c89, 0x1c8a, PIECE_LETTER}, {0xa7cb, 0xa7cd, PIECE_LETTER}, {0xa7da, 0xa7dc, PIECE_LETTER},
-    {0x105c0, 0x105f3, PIECE_LETTER}, {0x10d40, 0x10d49, PIECE_NUMBER}, {0x10d4a, 0x10d65, PIECE_LETTER},
-    {0x10d6f, 0x10d85, PIECE_LETTER}, {0x10ec2, 0x10ec4, PIECE_LETTER}, {0x11380, 0x11389, PIECE_LETTER},
-    {0x1138b, 0x1138b, PIECE_LETTER}, {0x1138e, 0x1138e, PIECE_LETTER}, {0x11390, 0x113b5, PIECE_LETTER},
-    {0x113b7, 0x113b7, PIECE_LETTER}, {0x113d1, 0x113d1, PIECE_LETTER}, {0x113d3, 0x113d3, PIECE_LETTER},
-    {0x116d0, 0x116e3, PIECE_NUMBER}, {0x11bc0, 0x11be0, PIECE_LETTER}, {0x11bf0, 0x11bf9, PIECE_NUMBER},
-    {0x13460, 0x143fa, PIECE_LETTER}, {0x16100, 0x1611d, PIECE_LETTER}, {0x16130, 0x16139, PIECE_NUMBER},
-    {0x16d40, 0x16d6c, PIECE_LETTER}, {0x16d70, 0x16d79, PIECE_NUMBER}, {0x18cff, 0x18cff, PIECE_LETTER},
-    {0x1ccf0, 0x1ccf9, PIECE_NUMBER}, {0x1e5d0, 0x1e5ed, PIECE_LETTER}, {0x1e5f0, 0x1e5f0, PIECE_LETTER},
-    {0x1e5f1, 0x1e5fa, PIECE_NUMBER}, {0x2ebf0, 0x2ee5d, PIECE_LETTER},
+    {0x1c89, 0x1c8a, PIECE_LETTER},   {0xa7cb, 0xa7cd, PIECE_LETTER},
+    {0xa7da, 0xa7dc, PIECE_LETTER},   {0x105c0, 0x105f3, PIECE_LETTER},
+    {0x10d40, 0x10d49, PIECE_NUMBER}, {0x10d4a, 0x10d65, PIECE_LETTER},
+    {0x10d6f, 0x10d85, PIECE_LETTER}, {0x10ec2, 0x10ec4, PIECE_LETTER},
+    {0x11380, 0x11389, PIECE_LETTER}, {0x1138b, 0x1138b, PIECE_LETTER},
+    {0x1138e, 0x1138e, PIECE_LETTER}, {0x11390, 0x113b5, PIECE_LETTER},
+    {0x113b7, 0x113b7, PIECE_LETTER}, {0x113d1, 0x113d1, PIECE_LETTER},
+    {0x113d3, 0x113d3, PIECE_LETTER}, {0x116d0, 0x116e3, PIECE_NUMBER},
+    {0x11bc0, 0x11be0, PIECE_LETTER}, {0x11bf0, 0x11bf9, PIECE_NUMBER},
+    {0x13460, 0x143fa, PIECE_LETTER}, {0x16100, 0x1611d, PIECE_LETTER},
+    {0x16130, 0x16139, PIECE_NUMBER}, {0x16d40, 0x16d6c, PIECE_LETTER},
+    {0x16d70, 0x16d79, PIECE_NUMBER}, {0x18cff, 0x18cff, PIECE_LETTER},
+    {0x1ccf0, 0x1ccf9, PIECE_NUMBER}, {0x1e5d0, 0x1e5ed, PIECE_LETTER},
+    {0x1e5f0, 0x1e5f0, PIECE_LETTER}, {0x1e5f1, 0x1e5fa, PIECE_NUMBER},
+    {0x2ebf0, 0x2ee5d, PIECE_LETTER},
 };
 
 static enum piece_class class_newer(int32_t c)
@@ -79,8 +84,8 @@ static enum piece_class class_of(int32_t c)
 
 static bool is_tail(uint8_t byte) { return (byte & 0xc0) == 0x80; }
 
-/* Class of the character at p that begins with a byte ≥ 0x80; its length goes to *bytes_out. Follows table
- * 3-7 of the Unicode standard. */
+/* Class of the character at p that begins with a byte ≥ 0x80; its length goes to *bytes_out.
+ * Follows table 3-7 of the Unicode standard. */
 static enum piece_class class_wide(const uint8_t *p, const uint8_t *end, int *bytes_out)
 {
     const uint8_t lead = p[0];
@@ -139,8 +144,8 @@ static int contraction(const uint8_t *p, const uint8_t *end)
     return 0;
 }
 
-/* A run of spaces leaves its last character to what follows; at the end of the text, or alone, it is taken
- * whole. */
+/* A run of spaces leaves its last character to what follows; at the end of the text, or alone, it
+ * is taken whole. */
 static const uint8_t *spaces_end(const uint8_t *p, const uint8_t *end)
 {
     const uint8_t *last = p;
@@ -170,8 +175,8 @@ const uint8_t *piece_end(const uint8_t *p, const uint8_t *end)
     return run_end(q + n, end, kind);
 }
 
-/* Class of the character that ends just before p > text. UTF-8 synchronises itself: a lead byte always begins
- * a character. */
+/* Class of the character that ends just before p > text. UTF-8 synchronises itself: a lead byte
+ * always begins a character. */
 static enum piece_class class_before(const uint8_t *text, const uint8_t *p)
 {
     const uint8_t *q = p - 1;

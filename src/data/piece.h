@@ -2,8 +2,9 @@
  *
  * Pieces are the successive matches of
  *   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
- * with the general categories of Unicode 16 and \s as White_Space. A byte that does not belong to well-formed
- * UTF-8 is a character of its own, neither letter, number nor space. Must not know tokens. */
+ * with the general categories of Unicode 16 and \s as White_Space. A byte that does not belong to
+ * well-formed UTF-8 is a character of its own, neither letter, number nor space. Must not know
+ * tokens. */
 #ifndef CONVOY_DATA_PIECE_H
 #define CONVOY_DATA_PIECE_H
 
@@ -12,9 +13,9 @@
 
 /* piece_end — end of the piece that begins at p < end, where end is the end of the text. */
 const uint8_t *piece_end(const uint8_t *p, const uint8_t *end);
-/* piece_cut — the last place in text[0, n_bytes), which begins with a piece, where another one begins
- * whatever follows; 0: none is sure. Looks at classes only, so it may miss places after spaces and
- * apostrophes. */
+/* piece_cut — the last place in text[0, n_bytes), which begins with a piece, where another one
+ * begins whatever follows; 0: none is sure. Looks at classes only, so it may miss places after
+ * spaces and apostrophes. */
 size_t piece_cut(const uint8_t *text, size_t n_bytes);
 
 #endif

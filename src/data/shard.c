@@ -14,7 +14,8 @@
 #include "base/must.h"
 #include "base/text.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are mapped as they are: little-endian");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "token files are mapped as they are: little-endian");
 
 /* Header words. From SHARD_WORD_TAG on they are ours. */
 enum {
@@ -42,26 +43,30 @@ static enum status shard_wrong_magic(const char *name, int32_t magic)
     if (magic == SHARD_MAGIC_LLMC_MODEL)
         guess = "this is an llm.c model file, not tokens";
     if (magic == SHARD_MAGIC_LLMC_LLAMA)
-        guess = "this is an llm.c Llama token file with 32-bit ids; only GPT-2 token files are read";
-    return FAIL(ST_BAD_DATA, "%s is not a token file: the first word is %d, expected %d; %s",
-                name, magic, SHARD_MAGIC, guess);
+        guess =
+            "this is an llm.c Llama token file with 32-bit ids; only GPT-2 token files are read";
+    return FAIL(ST_BAD_DATA, "%s is not a token file: the first word is %d, expected %d; %s", name,
+                magic, SHARD_MAGIC, guess);
 }
 
 enum status shard_parse(const uint8_t *bytes, size_t size, const char *name, struct shard_info *out)
 {
     struct shard_info info = {0};
     if (size < 4)
-        return FAIL(ST_BAD_DATA, "%s is not a token file: it has %zu bytes, the header alone has %d; make it again",
-                    name, size,
-                    SHARD_HEADER_BYTES);
+        return FAIL(
+            ST_BAD_DATA,
+            "%s is not a token file: it has %zu bytes, the header alone has %d; make it again",
+            name, size, SHARD_HEADER_BYTES);
     if (shard_word(bytes, SHARD_WORD_MAGIC) != SHARD_MAGIC)
         return shard_wrong_magic(name, shard_word(bytes, SHARD_WORD_MAGIC));
     if (size < SHARD_HEADER_BYTES)
-        return FAIL(ST_BAD_DATA, "token file %s is cut off: it has %zu bytes, the header alone has %d; copy "
-                    "or make it again",
+        return FAIL(ST_BAD_DATA,
+                    "token file %s is cut off: it has %zu bytes, the header alone has %d; copy or "
+                    "make it again",
                     name, size, SHARD_HEADER_BYTES);
     if (shard_word(bytes, SHARD_WORD_VERSION) != 1)
-        return FAIL(ST_BAD_DATA, "token file %s has version %d, expected 1 (uint16 ids); make it again with "
+        return FAIL(ST_BAD_DATA,
+                    "token file %s has version %d, expected 1 (uint16 ids); make it again with "
                     "`convoy tokenize`",
                     name, shard_word(bytes, SHARD_WORD_VERSION));
     info.tokens = shard_word(bytes, SHARD_WORD_COUNT);
@@ -69,7 +74,8 @@ enum status shard_parse(const uint8_t *bytes, size_t size, const char *name, str
         return FAIL(ST_BAD_DATA,
                     "token file %s is damaged: its header counts %lld tokens, so %lld bytes are "
                     "expected, but it has %zu; copy or make it again",
-                    name, (long long)info.tokens, (long long)(SHARD_HEADER_BYTES + 2 * info.tokens), size);
+                    name, (long long)info.tokens, (long long)(SHARD_HEADER_BYTES + 2 * info.tokens),
+                    size);
     info.has_sum = shard_word(bytes, SHARD_WORD_TAG) == SHARD_TAG;
     if (info.has_sum) {
         memcpy(&info.sum, bytes + 4 * SHARD_WORD_SUM, sizeof info.sum);
@@ -99,7 +105,7 @@ void shard_close(struct shard *shard)
     *shard = (struct shard){0};
 }
 
-/* --- one pass over the ids --- */
+/* ---- one pass over the ids ---- */
 
 struct shard_scan {
     XXH3_state_t *hash;
@@ -174,7 +180,8 @@ void shard_scan_end(struct shard_scan *scan)
     free(scan);
 }
 
-enum status shard_check(const struct shard *shard, const char *path, int64_t vocab, struct shard_facts *out)
+enum status shard_check(const struct shard *shard, const char *path, int64_t vocab,
+                        struct shard_facts *out)
 {
     struct shard_scan *scan;
     TRY(shard_scan_begin(vocab, &scan));
@@ -182,14 +189,15 @@ enum status shard_check(const struct shard *shard, const char *path, int64_t voc
     const struct shard_facts facts = shard_scan_facts(scan);
     shard_scan_end(scan);
     if (shard->info.has_sum && shard->info.sum != facts.sum)
-        return FAIL(ST_BAD_DATA, "token file %s is damaged: its ids have checksum %016llx, expected %016llx; "
+        return FAIL(ST_BAD_DATA,
+                    "token file %s is damaged: its ids have checksum %016llx, expected %016llx; "
                     "copy or make it again",
                     path, (unsigned long long)facts.sum, (unsigned long long)shard->info.sum);
     *out = facts;
     return ST_OK;
 }
 
-/* --- writing --- */
+/* ---- writing ---- */
 
 struct shard_writer {
     int fd;
@@ -220,7 +228,8 @@ enum status shard_create(const char *path, int64_t vocab, struct shard_writer **
     writer->fd = open(writer->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (writer->fd < 0) {
         TRY_OR(FAIL(ST_STORE, "cannot create %s: %s; check that the folder is there and writable",
-                    path, strerror(errno)), out_abandon);
+                    path, strerror(errno)),
+               out_abandon);
     }
     *out = writer;
     return ST_OK;
@@ -234,9 +243,10 @@ out_abandon:
 enum status shard_append(struct shard_writer *writer, const uint16_t *ids, int64_t n)
 {
     if (n > SHARD_TOKENS_MAX - writer->tokens)
-        return FAIL(ST_BAD_DATA, "%s would hold more than %d tokens, which is all a token file can count; "
-                    "split the data into files "
-                    "of at most 2 GB and give their folder as DATA", writer->path, SHARD_TOKENS_MAX);
+        return FAIL(ST_BAD_DATA,
+                    "%s would hold more than %d tokens, which is all a token file can count; split "
+                    "the data into files of at most 2 GB and give their folder as DATA",
+                    writer->path, SHARD_TOKENS_MAX);
     TRY(file_write_at(writer->fd, writer->beside, ids, (size_t)n * sizeof *ids,
                       SHARD_HEADER_BYTES + 2 * writer->tokens));
     shard_scan_add(writer->scan, ids, n);
@@ -260,7 +270,8 @@ enum status shard_commit(struct shard_writer *writer, struct shard_key key)
     memcpy(header + SHARD_WORD_KEY, &key, sizeof key);
     TRY(file_write_at(writer->fd, writer->beside, header, sizeof header, 0));
     if (fsync(writer->fd) != 0 || rename(writer->beside, writer->path) != 0)
-        return FAIL(ST_STORE, "cannot finish %s: %s; check the disk", writer->path, strerror(errno));
+        return FAIL(ST_STORE, "cannot finish %s: %s; check the disk", writer->path,
+                    strerror(errno));
     writer->is_committed = true;
     text_copy(dir, sizeof dir, writer->path);
     char *slash = strrchr(dir, '/');

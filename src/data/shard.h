@@ -1,8 +1,9 @@
-/* shard — one token file: llm.c's 256 int32 header {20240520, 1, token count} and little-endian uint16 ids.
+/* shard — one token file: llm.c's 256 int32 header {20240520, 1, token count} and little-endian
+ * uint16 ids.
  *
- * Files written here also carry, in header words that llm.c leaves 0 and ignores, a checksum of the ids and a
- * key that names what they were made from; wherever the checksum is present it is verified. Must not know
- * text, caches or vocabularies. */
+ * Files written here also carry, in header words that llm.c leaves 0 and ignores, a checksum of the
+ * ids and a key that names what they were made from; wherever the checksum is present it is
+ * verified. Must not know text, caches or vocabularies. */
 #ifndef CONVOY_DATA_SHARD_H
 #define CONVOY_DATA_SHARD_H
 
@@ -28,10 +29,11 @@ struct shard_info {
     struct shard_key key;
 };
 
-/* shard_parse — what the header of a file of `size` bytes says. bytes: at least the first min(size, 1024). A
- * pure function; name is for messages. Fails ST_BAD_DATA: wrong magic, version, or a count that does not fit
- * the size. */
-enum status shard_parse(const uint8_t *bytes, size_t size, const char *name, struct shard_info *out);
+/* shard_parse — what the header of a file of `size` bytes says. bytes: at least the first min(size,
+ * 1024). A pure function; name is for messages. Fails ST_BAD_DATA: wrong magic, version, or a count
+ * that does not fit the size. */
+enum status shard_parse(const uint8_t *bytes, size_t size, const char *name,
+                        struct shard_info *out);
 
 struct shard {
     struct file_map map;
@@ -39,8 +41,8 @@ struct shard {
     const uint16_t *ids; /* info.tokens of them, until shard_close */
 };
 
-/* shard_open — map the file and parse its header; the ids are not read. Zero-initialised is valid and
- * empty. */
+/* shard_open — map the file and parse its header; the ids are not read. Zero-initialised is valid
+ * and empty. */
 enum status shard_open(const char *path, struct shard *out);
 void shard_close(struct shard *shard);
 
@@ -56,16 +58,17 @@ void shard_scan_add(struct shard_scan *scan, const uint16_t *ids, int64_t n);
 struct shard_facts shard_scan_facts(const struct shard_scan *scan);
 void shard_scan_end(struct shard_scan *scan); /* accepts NULL */
 
-/* shard_check — one pass over the whole file. Fails ST_BAD_DATA when the file carries a checksum and the ids
- * have another. */
-enum status shard_check(const struct shard *shard, const char *path, int64_t vocab, struct shard_facts *out);
+/* shard_check — one pass over the whole file. Fails ST_BAD_DATA when the file carries a checksum
+ * and the ids have another. */
+enum status shard_check(const struct shard *shard, const char *path, int64_t vocab,
+                        struct shard_facts *out);
 
-/* A token file being written: beside the path, then synced and renamed, so it is there whole or not at
- * all. */
+/* A token file being written: beside the path, then synced and renamed, so it is there whole or not
+ * at all. */
 struct shard_writer;
 enum status shard_create(const char *path, int64_t vocab, struct shard_writer **out);
 enum status shard_append(struct shard_writer *writer, const uint16_t *ids, int64_t n);
-int64_t shard_written(const struct shard_writer *writer);              /* tokens so far */
+int64_t shard_written(const struct shard_writer *writer);                 /* tokens so far */
 struct shard_facts shard_writer_facts(const struct shard_writer *writer); /* of the ids so far */
 /* shard_commit — the file appears, whole and synced; the writer is still to be freed. */
 enum status shard_commit(struct shard_writer *writer, struct shard_key key);

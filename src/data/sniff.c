@@ -1,15 +1,21 @@
-/* sniff — see sniff.h. Sources of the magics: the formats' own specifications; RFC 8878 for zstd. */
+/* sniff — see sniff.h. Sources of the magics: the formats' own specifications; RFC 8878 for
+ * zstd. */
 #include "data/sniff.h"
 
 #include <string.h>
 
 #define UNPACK "unpack it first "
-#define EXPORT "write its text as JSON lines first, for example with pandas: to_json(orient='records', lines=True)"
+#define EXPORT                                                                                \
+    "write its text as JSON lines first, for example with pandas: to_json(orient='records', " \
+    "lines=True)"
 #define TAR_AT 257
 #define TAR "ustar"
 #define SKIPPABLE_MAGIC 0x184d2a50u /* to …5f */
 
-#define ROW(magic, what, remedy) {magic, sizeof(magic) - 1, {what, remedy}}
+#define ROW(magic, what, remedy)                   \
+    {                                              \
+        magic, sizeof(magic) - 1, { what, remedy } \
+    }
 static const struct {
     const char *magic;
     size_t bytes;
@@ -19,7 +25,9 @@ static const struct {
     ROW("\x1f\x9d", "compressed by compress", UNPACK "(uncompress)"),
     ROW("PK\x03\x04", "a zip archive", UNPACK "(unzip)"),
     ROW("PK\x05\x06", "an empty zip archive", "give the files themselves"),
-    ROW("\xfd" "7zXZ", "compressed by xz", UNPACK "(unxz)"),
+    ROW("\xfd"
+        "7zXZ",
+        "compressed by xz", UNPACK "(unxz)"),
     ROW("BZh", "compressed by bzip2", UNPACK "(bunzip2)"),
     ROW("\x04\x22\x4d\x18", "compressed by lz4", UNPACK "(unlz4)"),
     ROW("\x5d\x00\x00", "compressed by lzma", UNPACK "(unlzma)"),
@@ -32,15 +40,20 @@ static const struct {
     ROW("Obj\x01", "an Avro file", EXPORT),
     ROW("\x89HDF", "an HDF5 file", EXPORT),
     ROW("SQLite format 3", "an SQLite database", EXPORT),
-    ROW("\x93NUMPY", "a NumPy array", "convert its ids with `convoy tokenize`, or write them as an llm.c token file"),
+    ROW("\x93NUMPY", "a NumPy array",
+        "convert its ids with `convoy tokenize`, or write them as an llm.c token file"),
     ROW("%PDF-", "a PDF document", "take its text out first (pdftotext)"),
     ROW("\xd0\xcf\x11\xe0", "a document of an office program", "save it as plain text first"),
     ROW("{\\rtf", "an RTF document", "save it as plain text first"),
-    ROW("\x7f" "ELF", "an executable (ELF)", "give text"),
+    ROW("\x7f"
+        "ELF",
+        "an executable (ELF)", "give text"),
     ROW("MZ\x90\x00", "an executable (PE)", "give text"),
     ROW("\xcf\xfa\xed\xfe", "an executable (Mach-O)", "give text"),
     ROW("\xca\xfe\xba\xbe", "an executable (Java or Mach-O)", "give text"),
-    ROW("\x00" "asm", "an executable (WebAssembly)", "give text"),
+    ROW("\x00"
+        "asm",
+        "an executable (WebAssembly)", "give text"),
     ROW("\x89PNG", "a picture (PNG)", "give text"),
     ROW("\xff\xd8\xff", "a picture (JPEG)", "give text"),
     ROW("GIF8", "a picture (GIF)", "give text"),
@@ -54,14 +67,17 @@ static const struct {
 };
 
 static const struct sniff_kind tar = {"a tar archive", UNPACK "(tar -xf)"};
-static const struct sniff_kind safetensors = {"a model (safetensors)", "give text as DATA; MODEL takes a model's folder"};
-static const struct sniff_kind pickle = {"a Python pickle", "write its text as plain text or JSON lines first"};
+static const struct sniff_kind safetensors = {"a model (safetensors)",
+                                              "give text as DATA; MODEL takes a model's folder"};
+static const struct sniff_kind pickle = {"a Python pickle",
+                                         "write its text as plain text or JSON lines first"};
 
 /* Eight bytes of a length below 16 MiB, then the header's JSON. */
 static bool is_safetensors(const uint8_t *head, size_t n)
 {
     static const uint8_t zero[5];
-    return n > 9 && memcmp(head + 3, zero, sizeof zero) == 0 && head[8] == '{' && (head[9] == '"' || head[9] == '}');
+    return n > 9 && memcmp(head + 3, zero, sizeof zero) == 0 && head[8] == '{' &&
+           (head[9] == '"' || head[9] == '}');
 }
 
 const struct sniff_kind *sniff_magic(const uint8_t *head, size_t n)
@@ -81,7 +97,10 @@ static uint32_t word(const uint8_t *p)
     return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-bool sniff_zstd(const uint8_t *head, size_t n) { return n >= 4 && memcmp(head, "\x28\xb5\x2f\xfd", 4) == 0; }
+bool sniff_zstd(const uint8_t *head, size_t n)
+{
+    return n >= 4 && memcmp(head, "\x28\xb5\x2f\xfd", 4) == 0;
+}
 
 bool sniff_skippable(const uint8_t *head, size_t n, int64_t *bytes_out)
 {
@@ -91,19 +110,26 @@ bool sniff_skippable(const uint8_t *head, size_t n, int64_t *bytes_out)
     return true;
 }
 
-/* --- text or not --- */
+/* ---- text or not ---- */
 
 /* Length of the character of UTF-8 at p; 0: none. Unicode 16, table 3-7. */
 static size_t length_of(const uint8_t *p, const uint8_t *end)
 {
-    const size_t n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
+    const size_t n = p[0] < 0x80   ? 1
+                     : p[0] < 0xc2 ? 0
+                     : p[0] < 0xe0 ? 2
+                     : p[0] < 0xf0 ? 3
+                     : p[0] < 0xf5 ? 4
+                                   : 0;
     for (size_t i = 1; i < n; i++)
         if (p + i == end)
             return i; /* cut by the piece's end */
         else if ((p[i] & 0xc0) != 0x80)
             return 0;
-    const bool is_overlong = n > 2 && ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90));
-    const bool is_beyond = n > 2 && ((p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf4 && p[1] > 0x8f));
+    const bool is_overlong =
+        n > 2 && ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90));
+    const bool is_beyond =
+        n > 2 && ((p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf4 && p[1] > 0x8f));
     return is_overlong || is_beyond ? 0 : n;
 }
 
@@ -118,7 +144,7 @@ void sniff_add(struct sniff_count *count, const uint8_t *bytes, size_t n)
     size_t i = 0;
     while (i < n && i < 3 && (bytes[i] & 0xc0) == 0x80)
         i++; /* the rest of a character that the piece's beginning cut */
-    for (size_t length; i < n; i += length > 0 ? length : 1) {
+    for (size_t length; i<n; i += length> 0 ? length : 1) {
         length = length_of(bytes + i, end);
         count->invalid += length == 0;
         count->controls += length == 1 && is_control(bytes[i]);
@@ -134,20 +160,24 @@ struct sniff_kind sniff_guess(const struct sniff_count *count)
     const int64_t zeros = count->zeros[0] + count->zeros[1];
     if (zeros > count->bytes / 5 && zeros < count->bytes * 9 / 10) {
         if (count->zeros[0] < zeros / 20)
-            return (struct sniff_kind){"like UTF-16 (little-endian)", "convert it first: iconv -f UTF-16LE -t UTF-8"};
+            return (struct sniff_kind){"like UTF-16 (little-endian)",
+                                       "convert it first: iconv -f UTF-16LE -t UTF-8"};
         if (count->zeros[1] < zeros / 20)
-            return (struct sniff_kind){"like UTF-16 (big-endian)", "convert it first: iconv -f UTF-16BE -t UTF-8"};
+            return (struct sniff_kind){"like UTF-16 (big-endian)",
+                                       "convert it first: iconv -f UTF-16BE -t UTF-8"};
     }
     if (count->controls < sniff_bad(count) / 100)
-        return (struct sniff_kind){"like another encoding than UTF-8",
-                                   "convert it first: iconv -f ENCODING -t UTF-8 (LATIN1, CP1252, KOI8-R, GB18030 …)"};
+        return (struct sniff_kind){
+            "like another encoding than UTF-8",
+            "convert it first: iconv -f ENCODING -t UTF-8 (LATIN1, CP1252, KOI8-R, GB18030 …)"};
     return (struct sniff_kind){"binary", "give text in UTF-8 (iconv converts other encodings)"};
 }
 
 #ifdef FUZZ
 #include "base/must.h"
 
-/* No count exceeds the bytes; pieces at even places count what the whole does, but for characters that they cut. */
+/* No count exceeds the bytes; pieces at even places count what the whole does, but for characters
+ * that they cut. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

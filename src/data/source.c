@@ -1,5 +1,5 @@
-/* source.c — DATA into a list of files. Must not know tokens: of the content it looks only at some bytes, for what
- * they are. */
+/* source.c — DATA into a list of files. Must not know tokens: of the content it looks only at some
+ * bytes, for what they are. */
 #include "data/source.h"
 
 #include <dirent.h>
@@ -41,12 +41,13 @@ static enum status list_add(struct source_list *list, const char *path, const st
         list->cap = cap;
     }
     struct source *source = list->item + list->n;
-    *source = (struct source){.path = strdup(path),
-                              .bytes = info->st_size,
-                              .device = info->st_dev,
-                              .inode = info->st_ino,
-                              .modified_ns = info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec,
-                              .changed_ns = info->st_ctim.tv_sec * 1000000000 + info->st_ctim.tv_nsec};
+    *source =
+        (struct source){.path = strdup(path),
+                        .bytes = info->st_size,
+                        .device = info->st_dev,
+                        .inode = info->st_ino,
+                        .modified_ns = info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec,
+                        .changed_ns = info->st_ctim.tv_sec * 1000000000 + info->st_ctim.tv_nsec};
     if (source->path == NULL)
         return FAIL(ST_RETRY, "out of memory: the name of %s", path);
     list->n++;
@@ -85,18 +86,19 @@ static void list_close_up(struct source_list *list)
     list->n = n;
 }
 
-/* --- finding --- */
+/* ---- finding ---- */
 
 static enum status walk(struct source_list *list, const char *dir, int depth);
 
-/* One name in a folder, or a match of a glob: links that lead nowhere or to a folder, and what is neither
- * file nor folder, are passed over. */
+/* One name in a folder, or a match of a glob: links that lead nowhere or to a folder, and what is
+ * neither file nor folder, are passed over. */
 static enum status walk_entry(struct source_list *list, const char *path, int depth)
 {
     struct stat link, info;
     if (lstat(path, &link) != 0 || stat(path, &info) != 0) {
         if (errno != ENOENT && errno != ELOOP && errno != ENOTDIR)
-            return no_input(path, errno); /* it is there: a part of DATA must not be missing in silence */
+            /* it is there: a part of DATA must not be missing in silence */
+            return no_input(path, errno);
         LOG_WARN("skipping %s: %s", path, strerror(errno));
         return ST_OK;
     }
@@ -122,8 +124,8 @@ static enum status walk(struct source_list *list, const char *dir, int depth)
     enum status st = ST_OK;
     if (depth > SOURCE_DEPTH_MAX)
         return FAIL(ST_NO_INPUT,
-                    "%.200s… lies over %d folders deep; give a folder nearer to the files as DATA", dir,
-                    SOURCE_DEPTH_MAX);
+                    "%.200s… lies over %d folders deep; give a folder nearer to the files as DATA",
+                    dir, SOURCE_DEPTH_MAX);
     DIR *handle = opendir(dir);
     if (handle == NULL)
         return no_input(dir, errno);
@@ -148,7 +150,8 @@ static enum status add_named(struct source_list *list, const char *path)
         return walk(list, path, 0);
     if (!S_ISREG(info.st_mode))
         return FAIL(ST_NO_INPUT,
-                    "%s is not a regular file (a device, pipe or socket); copy it to a file first", path);
+                    "%s is not a regular file (a device, pipe or socket); copy it to a file first",
+                    path);
     return list_add(list, path, &info);
 }
 
@@ -158,11 +161,14 @@ static enum status add_glob(struct source_list *list, const char *pattern)
     glob_t found = {0};
     const int result = glob(pattern, GLOB_NOSORT | GLOB_ERR, NULL, &found);
     if (result == GLOB_NOMATCH)
-        st = FAIL(ST_NO_INPUT, "no file matches DATA=%s; check the pattern (quote it, so that the shell "
-                  "leaves it alone)", pattern);
+        st = FAIL(ST_NO_INPUT,
+                  "no file matches DATA=%s; check the pattern (quote it, so that the shell leaves "
+                  "it alone)",
+                  pattern);
     else if (result != 0)
-        st = FAIL(result == GLOB_NOSPACE ? ST_RETRY : ST_NO_INPUT, "cannot look for DATA=%s: %s; check that its folders "
-                  "can be read", pattern, result == GLOB_NOSPACE ? "out of memory" : strerror(errno));
+        st = FAIL(result == GLOB_NOSPACE ? ST_RETRY : ST_NO_INPUT,
+                  "cannot look for DATA=%s: %s; check that its folders can be read", pattern,
+                  result == GLOB_NOSPACE ? "out of memory" : strerror(errno));
     for (size_t i = 0; st == ST_OK && i < found.gl_pathc; i++)
         st = walk_entry(list, found.gl_pathv[i], 0);
     globfree(&found);
@@ -204,15 +210,15 @@ static enum status drop_twins(struct source_list *list)
     return ST_OK;
 }
 
-/* --- what a file is --- */
+/* ---- what a file is ---- */
 
 /* Of text at most one byte in so many may be none: more is refused, or warned about. */
 #define SOURCE_BAD_REFUSED 10
-#define SOURCE_BAD_WARNED  1000
-#define SOURCE_PIECES      16 /* of a text that are looked at, evenly spread … */
+#define SOURCE_BAD_WARNED 1000
+#define SOURCE_PIECES 16 /* of a text that are looked at, evenly spread … */
 #define SOURCE_PIECE_BYTES (1 << 14)
-#define SOURCE_LOOKED_MAX  256 /* … of so many files; of more only their beginnings */
-#define SOURCE_FRAMES_MAX  64  /* skippable frames before the first of zstd */
+#define SOURCE_LOOKED_MAX 256 /* … of so many files; of more only their beginnings */
+#define SOURCE_FRAMES_MAX 64  /* skippable frames before the first of zstd */
 
 static bool ends(const char *path, const char *suffix)
 {
@@ -238,8 +244,8 @@ static enum status make_pair(struct source *idx, const char *bin_path)
     struct source_list one = {0};
     struct stat info;
     if (stat(bin_path, &info) != 0)
-        return FAIL(ST_NO_INPUT, "cannot read %s: %s; the Megatron index %s needs it beside it", bin_path,
-                    strerror(errno), idx->path);
+        return FAIL(ST_NO_INPUT, "cannot read %s: %s; the Megatron index %s needs it beside it",
+                    bin_path, strerror(errno), idx->path);
     if (!S_ISREG(info.st_mode) || info.st_size == 0)
         return FAIL(ST_BAD_DATA, "%s is %s; the Megatron index %s needs it", bin_path,
                     S_ISREG(info.st_mode) ? "empty" : "not a regular file", idx->path);
@@ -253,7 +259,8 @@ static enum status make_pair(struct source *idx, const char *bin_path)
     return ST_OK;
 }
 
-/* A .bin that is no llm.c file: with an index beside it, it is Megatron's, and the index stands for both. */
+/* A .bin that is no llm.c file: with an index beside it, it is Megatron's, and the index stands for
+ * both. */
 static enum status bin_or_pair(struct source *source)
 {
     char idx_path[FILE_PATH_MAX];
@@ -287,16 +294,18 @@ static enum status kind_of_packed(struct source *source)
     else if (ends(name, ".zstd"))
         name[strlen(name) - 5] = '\0';
     source->is_packed = true;
-    source->kind = ends(name, ".jsonl") || ends(name, ".ndjson") ? SOURCE_KIND_JSONL : SOURCE_KIND_TEXT;
+    source->kind =
+        ends(name, ".jsonl") || ends(name, ".ndjson") ? SOURCE_KIND_JSONL : SOURCE_KIND_TEXT;
     if (ends(name, ".json") || ends(name, ".bin") || ends(name, ".idx") || ends(name, ".tar"))
-        return FAIL(ST_BAD_DATA,
-                    "%s: of what zstd packed, text and JSON lines are read; unpack it first (unzstd)",
-                    source->path);
+        return FAIL(
+            ST_BAD_DATA,
+            "%s: of what zstd packed, text and JSON lines are read; unpack it first (unzstd)",
+            source->path);
     return ST_OK;
 }
 
-/* Is it a frame of zstd, or are there frames before it that zstd passes over (pzstd begins so)? lz4 has such frames
- * too. */
+/* Is it a frame of zstd, or are there frames before it that zstd passes over (pzstd begins so)? lz4
+ * has such frames too. */
 static bool is_packed(int fd, const uint8_t *head, size_t n)
 {
     uint8_t next[SNIFF_FRAME_BYTES];
@@ -331,16 +340,20 @@ static enum status kind_of(struct source *source, int fd, const uint8_t *head, s
         return make_pair(source, bin_path);
     }
     if (begins(head, n, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC - 1))
-        return FAIL(ST_BAD_DATA, "%s is a Megatron index; its name must end in .idx, with the .bin beside it",
+        return FAIL(ST_BAD_DATA,
+                    "%s is a Megatron index; its name must end in .idx, with the .bin beside it",
                     source->path);
     if (is_packed(fd, head, n))
         return kind_of_packed(source);
     const struct sniff_kind *other = sniff_magic(head, n);
     if (other != NULL)
-        return FAIL(ST_BAD_DATA, "%s is %s, not plain text; %s", source->path, other->what, other->remedy);
+        return FAIL(ST_BAD_DATA, "%s is %s, not plain text; %s", source->path, other->what,
+                    other->remedy);
     if (ends(source->path, ".zst") || ends(source->path, ".zstd"))
-        return FAIL(ST_BAD_DATA, "%s is not what zstd packs, although its name says so; copy or make it again, "
-                    "or rename it", source->path);
+        return FAIL(ST_BAD_DATA,
+                    "%s is not what zstd packs, although its name says so; copy or make it again, "
+                    "or rename it",
+                    source->path);
     if (ends(source->path, ".jsonl") || ends(source->path, ".ndjson"))
         source->kind = SOURCE_KIND_JSONL;
     if (ends(source->path, ".json"))
@@ -349,14 +362,16 @@ static enum status kind_of(struct source *source, int fd, const uint8_t *head, s
 }
 
 /* Some of what a plain file holds: its beginning, and places evenly spread. */
-static enum status count_plain(const struct source *source, int fd, bool is_thorough, struct sniff_count *count)
+static enum status count_plain(const struct source *source, int fd, bool is_thorough,
+                               struct sniff_count *count)
 {
     static _Thread_local uint8_t piece[SOURCE_PIECE_BYTES];
     const int64_t all = (source->bytes + SOURCE_PIECE_BYTES - 1) / SOURCE_PIECE_BYTES;
     const int64_t pieces = !is_thorough ? 1 : all < SOURCE_PIECES ? all : SOURCE_PIECES;
     for (int64_t i = 0; i < pieces; i++) {
         const int64_t at = pieces > 1 ? (all - 1) * i / (pieces - 1) * SOURCE_PIECE_BYTES : 0;
-        const ssize_t n = pread(fd, piece, is_thorough ? sizeof piece : SNIFF_HEAD_BYTES, (off_t)at);
+        const ssize_t n =
+            pread(fd, piece, is_thorough ? sizeof piece : SNIFF_HEAD_BYTES, (off_t)at);
         if (n < 0)
             return no_input(source->path, errno);
         sniff_add(count, piece, (size_t)n);
@@ -384,18 +399,20 @@ static enum status check_text(const struct source *source, int fd, bool is_thoro
     struct sniff_count count = {0};
     if (source->kind != SOURCE_KIND_TEXT)
         return ST_OK;
-    TRY(source->is_packed ? count_packed(source, &count) : count_plain(source, fd, is_thorough, &count));
+    TRY(source->is_packed ? count_packed(source, &count)
+                          : count_plain(source, fd, is_thorough, &count));
     const int64_t bad = sniff_bad(&count);
     if (bad * SOURCE_BAD_WARNED <= count.bytes)
         return ST_OK;
     const struct sniff_kind guess = sniff_guess(&count);
     const double percent = 100.0 * (double)bad / (double)count.bytes;
     if (bad * SOURCE_BAD_REFUSED > count.bytes)
-        return FAIL(ST_BAD_DATA, "%s is not text in UTF-8: of %lld bytes looked at %.0f %% are invalid or control "
-                    "characters; it looks %s; %s",
+        return FAIL(ST_BAD_DATA,
+                    "%s is not text in UTF-8: of %lld bytes looked at %.0f %% are invalid or "
+                    "control characters; it looks %s; %s",
                     source->path, (long long)count.bytes, percent, guess.what, guess.remedy);
-    LOG_WARN("%s: of %lld bytes looked at %.1f %% are invalid UTF-8 or control characters; it looks %s and is learnt byte "
-             "by byte; if that is not meant: %s",
+    LOG_WARN("%s: of %lld bytes looked at %.1f %% are invalid UTF-8 or control characters; it "
+             "looks %s and is learnt byte by byte; if that is not meant: %s",
              source->path, (long long)count.bytes, percent, guess.what, guess.remedy);
     return ST_OK;
 }
@@ -446,14 +463,16 @@ static enum status drop_empty(struct source_list *list, const char *data)
     if (dropped > 1 && list->n > 0)
         LOG_WARN("skipped %lld empty files of %s", (long long)dropped, data);
     if (list->n == 0 && dropped > 0)
-        return FAIL(ST_BAD_DATA, "%s is empty (%lld file%s of 0 bytes); check the path",
-                    data, (long long)dropped, dropped > 1 ? "s" : "");
+        return FAIL(ST_BAD_DATA, "%s is empty (%lld file%s of 0 bytes); check the path", data,
+                    (long long)dropped, dropped > 1 ? "s" : "");
     if (list->n == 0)
-        return FAIL(ST_NO_INPUT, "no files found in %s (hidden ones are not read); check the path", data);
+        return FAIL(ST_NO_INPUT, "no files found in %s (hidden ones are not read); check the path",
+                    data);
     return ST_OK;
 }
 
-static enum status add_url(struct source_list *list, const char *url, const struct source_config *config)
+static enum status add_url(struct source_list *list, const char *url,
+                           const struct source_config *config)
 {
     char path[FILE_PATH_MAX];
     const struct fetch_config fetch = {.cache_dir = config->cache_dir,
@@ -465,7 +484,8 @@ static enum status add_url(struct source_list *list, const char *url, const stru
 }
 
 /* One file, folder, glob or address. */
-static enum status find(const char *data, const struct source_config *config, struct source_list *list)
+static enum status find(const char *data, const struct source_config *config,
+                        struct source_list *list)
 {
     struct stat info;
     const bool is_there = stat(data, &info) == 0;
@@ -488,7 +508,8 @@ static enum status list_join(struct source_list *list, struct source_list *one)
 {
     struct source *item = realloc(list->item, (size_t)(list->n + one->n) * sizeof *item);
     if (item == NULL)
-        return FAIL(ST_RETRY, "out of memory: a list of %lld files of DATA", (long long)(list->n + one->n));
+        return FAIL(ST_RETRY, "out of memory: a list of %lld files of DATA",
+                    (long long)(list->n + one->n));
     memcpy(item + list->n, one->item, (size_t)one->n * sizeof *item);
     list->item = item;
     list->n = list->cap = list->n + one->n;
@@ -498,7 +519,8 @@ static enum status list_join(struct source_list *list, struct source_list *one)
 }
 
 /* "a,b": a, then b. A file with commas in its name is itself. */
-static enum status find_all(const char *data, const struct source_config *config, struct source_list *list)
+static enum status find_all(const char *data, const struct source_config *config,
+                            struct source_list *list)
 {
     struct stat info;
     char piece[FILE_PATH_MAX];
@@ -507,8 +529,8 @@ static enum status find_all(const char *data, const struct source_config *config
         struct source_list one = {0};
         stop = is_one ? at + strlen(at) : strchrnul(at, ',');
         if (stop == at || stop - at >= FILE_PATH_MAX)
-            return FAIL(ST_BAD_SETTING, "%.200s: a name between two commas is %s; check the path", data,
-                        stop == at ? "empty" : "too long");
+            return FAIL(ST_BAD_SETTING, "%.200s: a name between two commas is %s; check the path",
+                        data, stop == at ? "empty" : "too long");
         text_format(piece, sizeof piece, "%.*s", (int)(stop - at), at);
         enum status st = find(piece, config, &one);
         if (st == ST_OK)
@@ -524,9 +546,11 @@ static bool is_here(const char *data)
 {
     struct stat info;
     glob_t found = {0};
-    if (stat(data, &info) == 0 || (errno != ENOENT && errno != ENOTDIR) || strstr(data, "://") != NULL)
+    if (stat(data, &info) == 0 || (errno != ENOENT && errno != ENOTDIR) ||
+        strstr(data, "://") != NULL)
         return true;
-    const int result = strpbrk(data, "*?[") != NULL ? glob(data, GLOB_NOSORT, NULL, &found) : GLOB_NOMATCH;
+    const int result =
+        strpbrk(data, "*?[") != NULL ? glob(data, GLOB_NOSORT, NULL, &found) : GLOB_NOMATCH;
     globfree(&found);
     return result != GLOB_NOMATCH;
 }
@@ -540,7 +564,8 @@ bool source_is_here(const char *data)
     for (const char *at = data, *stop;; at = stop + 1) {
         stop = strchrnul(at, ',');
         /* a name that is none is for source_find to refuse */
-        if (stop > at && text_format(piece, sizeof piece, "%.*s", (int)(stop - at), at) && !is_here(piece))
+        if (stop > at && text_format(piece, sizeof piece, "%.*s", (int)(stop - at), at) &&
+            !is_here(piece))
             return false;
         if (*stop == '\0')
             return true;

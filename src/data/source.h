@@ -1,10 +1,10 @@
 /* source — which files DATA names, in which order, and what each of them is.
  *
- * DATA is a file, a folder (regular files in it and below; hidden names are skipped; links to files are
- * followed, links to folders are not), a glob, whose matches count as if they were in one folder, an
- * http(s) address (fetch.h), or several of these with commas between. Within one of them the order is that
- * of the bytes of the paths. A file that is reached by several names of one folder or glob counts once.
- * Must not know tokens. */
+ * DATA is a file, a folder (regular files in it and below; hidden names are skipped; links to files
+ * are followed, links to folders are not), a glob, whose matches count as if they were in one
+ * folder, an http(s) address (fetch.h), or several of these with commas between. Within one of them
+ * the order is that of the bytes of the paths. A file that is reached by several names of one
+ * folder or glob counts once. Must not know tokens. */
 #ifndef CONVOY_DATA_SOURCE_H
 #define CONVOY_DATA_SOURCE_H
 
@@ -45,13 +45,13 @@ struct source_list {
     int64_t n, cap;
 };
 
-/* source_find — at least one file, none of them empty. Fails ST_NO_INPUT: missing, not readable, not a
- * regular file, nothing found; ST_BAD_DATA: empty, or packed in a way that is not read. */
+/* source_find — at least one file, none of them empty. Fails ST_NO_INPUT: missing, not readable,
+ * not a regular file, nothing found; ST_BAD_DATA: empty, or packed in a way that is not read. */
 enum status source_find(const struct source_config *config, struct source_list *out);
-/* source_is_here — false when something that data names is not on this machine; addresses count as here, and so does
- * what is there but cannot be read. */
+/* source_is_here — false when something that data names is not on this machine; addresses count as
+ * here, and so does what is there but cannot be read. */
 bool source_is_here(const char *data);
-void source_free(struct source_list *list); /* accepts a zeroed one, twice */
+void source_free(struct source_list *list);        /* accepts a zeroed one, twice */
 int64_t source_bytes(const struct source *source); /* of all that will be read for it */
 
 #endif

@@ -1,7 +1,7 @@
 /* squad.c — a JSON document into questions, contexts and answers in bytes. See squad.h.
  *
- * The document is walked; only a paragraph at a time is a tree, of which what is needed is copied. So memory is that of
- * the questions, whatever else the document holds. Must not know tokens. */
+ * The document is walked; only a paragraph at a time is a tree, of which what is needed is copied.
+ * So memory is that of the questions, whatever else the document holds. Must not know tokens. */
 #include "data/squad.h"
 
 #include <stdlib.h>
@@ -69,8 +69,8 @@ void squad_close(struct squad *squad)
     free(squad);
 }
 
-bool squad_file(const struct squad *squad, int64_t file_i, const char **path_out, int64_t *bytes_out,
-                uint64_t *sum_out)
+bool squad_file(const struct squad *squad, int64_t file_i, const char **path_out,
+                int64_t *bytes_out, uint64_t *sum_out)
 {
     if (file_i >= squad->read_n)
         return false;
@@ -85,12 +85,12 @@ int64_t squad_paragraphs(const struct squad *squad) { return squad->paragraphs_n
 int64_t squad_mismatched(const struct squad *squad) { return squad->mismatched_n; }
 const struct squad_example *squad_example(const struct squad *squad, int64_t example_i)
 {
-    ASSERTF(example_i >= 0 && example_i < squad->examples_n, "example %lld of %lld", (long long)example_i,
-            (long long)squad->examples_n);
+    ASSERTF(example_i >= 0 && example_i < squad->examples_n, "example %lld of %lld",
+            (long long)example_i, (long long)squad->examples_n);
     return squad->example + example_i;
 }
 
-/* --- a place in the document --- */
+/* ---- a place in the document ---- */
 
 struct squad_reader {
     const char *name;
@@ -116,11 +116,11 @@ static enum status placed(const struct squad_reader *r, enum status st)
     if (r->question_i < 0)
         return FAIL(st, "%s: data[%d].paragraphs[%d]: %s", r->name, r->article_i, r->paragraph_i,
                     status_message());
-    return FAIL(st, "%s: data[%d].paragraphs[%d].qas[%d]: %s", r->name, r->article_i, r->paragraph_i,
-                r->question_i, status_message());
+    return FAIL(st, "%s: data[%d].paragraphs[%d].qas[%d]: %s", r->name, r->article_i,
+                r->paragraph_i, r->question_i, status_message());
 }
 
-/* --- code points and bytes --- */
+/* ---- code points and bytes ---- */
 
 static bool is_point_start(char c) { return ((unsigned char)c & 0xc0) != 0x80; }
 
@@ -171,7 +171,7 @@ static void place_answer(const struct squad_reader *r, int64_t point, struct squ
     answer->end_bytes = first + n;
 }
 
-/* --- room for it --- */
+/* ---- room for it ---- */
 
 /* keep — a copy of a string that lives as long as the squad. */
 static enum status keep(struct squad_reader *r, const char **string)
@@ -191,27 +191,30 @@ static enum status keep(struct squad_reader *r, const char **string)
     return ST_OK;
 }
 
-static enum status get_kept(struct squad_reader *r, const cJSON *object, const char *key, const char **out)
+static enum status get_kept(struct squad_reader *r, const cJSON *object, const char *key,
+                            const char **out)
 {
     TRY(json_get_string(object, key, out));
     return keep(r, out);
 }
 
 /* grow — of *list, room for `more` behind n of them. */
-static enum status grow(const struct squad_reader *r, void **list, int64_t *cap, int64_t n, int64_t more, size_t each)
+static enum status grow(const struct squad_reader *r, void **list, int64_t *cap, int64_t n,
+                        int64_t more, size_t each)
 {
     if (n + more <= *cap)
         return ST_OK;
     const int64_t want = n + more > 2 * *cap ? n + more + 64 : 2 * *cap;
     void *grown = realloc(*list, (size_t)want * each);
     if (grown == NULL)
-        return FAIL(ST_RETRY, "out of memory: %lld questions or answers of %s", (long long)want, r->name);
+        return FAIL(ST_RETRY, "out of memory: %lld questions or answers of %s", (long long)want,
+                    r->name);
     *list = grown;
     *cap = want;
     return ST_OK;
 }
 
-/* --- reading --- */
+/* ---- reading ---- */
 
 static enum status read_answer(struct squad_reader *r, const cJSON *item)
 {
@@ -230,8 +233,8 @@ static enum status read_answer(struct squad_reader *r, const cJSON *item)
 static void note_mismatch(const struct squad_reader *r, const struct squad_example *example)
 {
     if (r->squad->mismatched_n++ < SQUAD_NAMED_MAX)
-        LOG_WARN("%s: question %.80s: the answer \"%.60s\" does not stand where answer_start says (it counts "
-                 "Unicode characters of the context); the question is left out",
+        LOG_WARN("%s: question %.80s: the answer \"%.60s\" does not stand where answer_start says "
+                 "(it counts Unicode characters of the context); the question is left out",
                  r->name, example->id, example->answer[0].text);
 }
 
@@ -239,7 +242,8 @@ static enum status read_question(struct squad_reader *r, const cJSON *item)
 {
     const cJSON *answers, *answer, *flag = cJSON_GetObjectItemCaseSensitive(item, "is_impossible");
     bool any = false;
-    TRY(grow(r, (void **)&r->squad->example, &r->examples_cap, r->squad->examples_n, 1, sizeof *r->squad->example));
+    TRY(grow(r, (void **)&r->squad->example, &r->examples_cap, r->squad->examples_n, 1,
+             sizeof *r->squad->example));
     struct squad_example *example = r->squad->example + r->squad->examples_n;
     *example = (struct squad_example){.context = r->context,
                                       .context_bytes = r->context_bytes,
@@ -247,8 +251,10 @@ static enum status read_question(struct squad_reader *r, const cJSON *item)
     TRY(get_kept(r, item, "id", &example->id));
     TRY(get_kept(r, item, "question", &example->question));
     TRY(json_get_array(item, "answers", &answers));
-    TRY(grow(r, (void **)&r->answer, &r->answers_cap, r->answers_n, cJSON_GetArraySize(answers), sizeof *r->answer));
-    example->answer = r->answer != NULL ? r->answer + r->answers_n : NULL; /* until the list grows: place_lists */
+    TRY(grow(r, (void **)&r->answer, &r->answers_cap, r->answers_n, cJSON_GetArraySize(answers),
+             sizeof *r->answer));
+    /* until the list grows: place_lists */
+    example->answer = r->answer != NULL ? r->answer + r->answers_n : NULL;
     if (flag != NULL && !cJSON_IsBool(flag))
         return FAIL(ST_BAD_DATA, "JSON key \"is_impossible\" is not true or false");
     example->is_impossible = cJSON_IsTrue(flag) || cJSON_GetArraySize(answers) == 0;
@@ -285,7 +291,8 @@ static enum status check_other(const struct squad_reader *r, const struct json_i
 {
     cJSON *value;
     if (item->value_n > SQUAD_OTHER_BYTES_MAX)
-        return FAIL(ST_BAD_DATA, "%s: %.40s… has %zu bytes; SQuAD has no such member", r->name, item->key, item->value_n);
+        return FAIL(ST_BAD_DATA, "%s: %.40s… has %zu bytes; SQuAD has no such member", r->name,
+                    item->key, item->value_n);
     TRY(json_parse(item->value, item->value_n, r->name, &value));
     cJSON_Delete(value);
     return ST_OK;
@@ -294,8 +301,8 @@ static enum status check_other(const struct squad_reader *r, const struct json_i
 typedef enum status read_item(struct squad_reader *r, const struct json_item *item);
 
 /* for_each — of the array of this name in an object, and of *place its number. */
-static enum status for_each(struct squad_reader *r, const char *object, size_t n, const char *key, read_item *fn,
-                            int *place)
+static enum status for_each(struct squad_reader *r, const char *object, size_t n, const char *key,
+                            read_item *fn, int *place)
 {
     struct json_walk members, elements;
     struct json_item item, list = {.value = NULL};
@@ -308,7 +315,8 @@ static enum status for_each(struct squad_reader *r, const char *object, size_t n
         if (!json_walk_is(&item, key))
             TRY(check_other(r, &item));
         else if (list.value != NULL)
-            return FAIL(ST_BAD_DATA, "%s: key \"%s\" appears twice in one JSON object; keep one", r->name, key);
+            return FAIL(ST_BAD_DATA, "%s: key \"%s\" appears twice in one JSON object; keep one",
+                        r->name, key);
         else
             list = item;
     }
@@ -338,7 +346,8 @@ static enum status walk_article(struct squad_reader *r, const struct json_item *
 {
     r->paragraph_i = -1;
     if (item->value[0] != '{')
-        return placed(r, FAIL(ST_BAD_DATA, "JSON key \"paragraphs\" is missing, expected an array"));
+        return placed(r,
+                      FAIL(ST_BAD_DATA, "JSON key \"paragraphs\" is missing, expected an array"));
     return for_each(r, item->value, item->value_n, "paragraphs", walk_paragraph, &r->paragraph_i);
 }
 
@@ -365,7 +374,7 @@ static enum status read_document(struct squad_reader *r, const char *bytes, size
     return for_each(r, bytes, n, "data", walk_article, &r->article_i);
 }
 
-/* --- one document --- */
+/* ---- one document ---- */
 
 static enum status squad_new(struct squad_reader *r)
 {
@@ -381,16 +390,18 @@ static enum status squad_new(struct squad_reader *r)
 static enum status check_document(const struct squad *squad, const char *name)
 {
     if (squad->examples_n == 0)
-        return FAIL(ST_BAD_DATA, "%s holds no questions; SQuAD has data[].paragraphs[].qas[]", name);
+        return FAIL(ST_BAD_DATA, "%s holds no questions; SQuAD has data[].paragraphs[].qas[]",
+                    name);
     if (squad->mismatched_n > 0)
         LOG_WARN("%s: %lld of %lld questions have no answer that stands in its place", name,
                  (long long)squad->mismatched_n, (long long)squad->examples_n);
     if (squad->mismatched_n > squad->examples_n / SQUAD_MISMATCH_SHARE)
-        return FAIL(ST_BAD_DATA,
-                    "%s: the answers of %lld of %lld questions do not stand where answer_start says, more "
-                    "than one in "
-                    "%d; offsets count Unicode characters (not bytes or UTF-16 units) from 0",
-                    name, (long long)squad->mismatched_n, (long long)squad->examples_n, SQUAD_MISMATCH_SHARE);
+        return FAIL(
+            ST_BAD_DATA,
+            "%s: the answers of %lld of %lld questions do not stand where answer_start says, more "
+            "than one in %d; offsets count Unicode characters (not bytes or UTF-16 units) from 0",
+            name, (long long)squad->mismatched_n, (long long)squad->examples_n,
+            SQUAD_MISMATCH_SHARE);
     return ST_OK;
 }
 
@@ -410,12 +421,13 @@ enum status squad_parse(const char *bytes, size_t n_bytes, const char *name, str
     return st;
 }
 
-/* --- several files as one --- */
+/* ---- several files as one ---- */
 
 /* Moves all of `more` to the end of `all`. */
 static enum status absorb(struct squad *all, struct squad *more)
 {
-    struct squad_answer **answers = realloc(all->answers, (size_t)(all->files_n + 1) * sizeof *answers);
+    struct squad_answer **answers =
+        realloc(all->answers, (size_t)(all->files_n + 1) * sizeof *answers);
     if (answers != NULL)
         all->answers = answers;
     struct squad_example *example =
@@ -445,15 +457,18 @@ static enum status open_file(const struct source *file, struct squad_read *read,
 {
     struct file_map map;
     if (file->kind != SOURCE_KIND_SQUAD)
-        return FAIL(ST_BAD_SETTING, "TASK=qa reads SQuAD files (.json), and %s is none; check the path",
+        return FAIL(ST_BAD_SETTING,
+                    "TASK=qa reads SQuAD files (.json), and %s is none; check the path",
                     file->path);
     TRY(file_map_open(file->path, &map));
     const char *bytes = (const char *)map.data;
-    *read = (struct squad_read){strdup(file->path), (int64_t)map.bytes, XXH3_64bits(bytes, map.bytes)};
-    enum status st = read->path != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: the name of %s", file->path);
+    *read =
+        (struct squad_read){strdup(file->path), (int64_t)map.bytes, XXH3_64bits(bytes, map.bytes)};
+    enum status st =
+        read->path != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: the name of %s", file->path);
     if (st == ST_OK && map.bytes > SQUAD_BYTES_MAX)
-        st = FAIL(ST_BAD_DATA, "%s has %zu bytes, at most %zu are expected; is it the right file?", file->path, map.bytes,
-                  SQUAD_BYTES_MAX);
+        st = FAIL(ST_BAD_DATA, "%s has %zu bytes, at most %zu are expected; is it the right file?",
+                  file->path, map.bytes, SQUAD_BYTES_MAX);
     if (st == ST_OK)
         st = squad_parse(bytes, map.bytes, file->path, out);
     file_map_close(&map);
@@ -469,7 +484,9 @@ enum status squad_open(const struct source_config *config, struct squad **out)
     TRY(source_find(config, &files));
     read = calloc((size_t)files.n, sizeof *read);
     if (read == NULL)
-        TRY_OR(FAIL(ST_RETRY, "out of memory: a list of %lld files of questions", (long long)files.n), out_free);
+        TRY_OR(
+            FAIL(ST_RETRY, "out of memory: a list of %lld files of questions", (long long)files.n),
+            out_free);
     for (int64_t i = 0; i < files.n; i++) {
         struct squad *one = NULL;
         TRY_OR(open_file(files.item + i, read + i, &one), out_free);
@@ -506,7 +523,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     for (int64_t i = 0; i < squad_examples(squad); i++) {
         const struct squad_example *e = squad_example(squad, i);
-        ASSERT(e->is_impossible == (e->answers_n == 0) && e->context_bytes == (int64_t)strlen(e->context));
+        ASSERT(e->is_impossible == (e->answers_n == 0) &&
+               e->context_bytes == (int64_t)strlen(e->context));
         for (int64_t k = 0; k < e->answers_n; k++) {
             const struct squad_answer *a = e->answer + k;
             ASSERT(a->first_bytes < 0 ||

@@ -24,22 +24,25 @@ struct codes {
 #define CAPITAL_DOTTED_I 0x130
 #define DOT_ABOVE 0x307
 
-/* is_cased — Unicode's property Cased but for letters that is_ignorable takes first: letters of a case, and
- * what has another case, and Other_Lowercase and Other_Uppercase where neither says so. */
+/* is_cased — Unicode's property Cased but for letters that is_ignorable takes first: letters of a
+ * case, and what has another case, and Other_Lowercase and Other_Uppercase where neither says
+ * so. */
 static bool is_cased(int32_t c)
 {
     utf8proc_category_t category = utf8proc_category(c);
     return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL ||
-           category == UTF8PROC_CATEGORY_LT || utf8proc_tolower(c) != c || utf8proc_toupper(c) != c ||
-           c == 0xAA || c == 0xBA || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
-           (c >= 0x1F170 && c <= 0x1F189);
+           category == UTF8PROC_CATEGORY_LT || utf8proc_tolower(c) != c ||
+           utf8proc_toupper(c) != c || c == 0xAA || c == 0xBA || (c >= 0x1F130 && c <= 0x1F149) ||
+           (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
 
-/* is_ignorable — Unicode's property Case_Ignorable: marks, formats, modifiers, and signs inside of words. */
+/* is_ignorable — Unicode's property Case_Ignorable: marks, formats, modifiers, and signs inside of
+ * words. */
 static bool is_ignorable(int32_t c)
 {
-    static const int32_t inside[] = {0x27,   0x2E,   0x3A,   0xB7,   0x387,  0x55F,  0x5F4,  0x2018, 0x2019,
-                                     0x2024, 0x2027, 0xFE13, 0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A};
+    static const int32_t inside[] = {0x27,   0x2E,   0x3A,   0xB7,   0x387,  0x55F,
+                                     0x5F4,  0x2018, 0x2019, 0x2024, 0x2027, 0xFE13,
+                                     0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A};
     for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
         if (c == inside[i])
             return true;
@@ -49,7 +52,8 @@ static bool is_ignorable(int32_t c)
            category == UTF8PROC_CATEGORY_SK;
 }
 
-/* is_final — the sigma at i ends a word: a letter before it, none behind, signs within words not counted. */
+/* is_final — the sigma at i ends a word: a letter before it, none behind, signs within words not
+ * counted. */
 static bool is_final(const struct codes *text, size_t i)
 {
     size_t before = i, behind = i + 1;
@@ -71,9 +75,9 @@ static bool is_punctuation(int32_t c)
 /* is_space — bidirectional class of a separator, or category Zs. */
 static bool is_space(int32_t c)
 {
-    return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-           c == 0x3000;
+    return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
+           c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+           c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 /* is_word — a letter or a number. */
@@ -87,8 +91,10 @@ static bool is_word(int32_t c)
     case UTF8PROC_CATEGORY_LO:
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_NO: return true;
-    default: return false;
+    case UTF8PROC_CATEGORY_NO:
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -108,8 +114,8 @@ static void decode(struct squad_score_text text, struct codes *out)
     }
 }
 
-/* Two letters are more than a table: sigma has a form of its own at the end of a word, and one letter becomes
- * two. */
+/* Two letters are more than a table: sigma has a form of its own at the end of a word, and one
+ * letter becomes two. */
 static void lower(const struct codes *text, struct codes *out)
 {
     out->n = 0;
@@ -165,8 +171,8 @@ static void join_words(struct codes *text)
     text->n = n;
 }
 
-/* normalise — *out is the caller's to free, also after a failure. No text becomes longer in code points than
- * it is in bytes. */
+/* normalise — *out is the caller's to free, also after a failure. No text becomes longer in code
+ * points than it is in bytes. */
 static enum status normalise(struct squad_score_text text, struct codes *out)
 {
     struct codes plain = {.at = malloc((text.n + 1) * sizeof *plain.at)};
@@ -272,7 +278,8 @@ out_free:
 }
 
 enum status squad_score_answer(enum squad_score_rules rules, struct squad_score_text answer_text,
-                               const struct squad_score_text *gold, size_t gold_n, struct squad_score *out)
+                               const struct squad_score_text *gold, size_t gold_n,
+                               struct squad_score *out)
 {
     struct codes answer;
     struct words words = {0};

@@ -1,4 +1,5 @@
-/* squad_span — see squad_span.h. Every span is looked at: at most 30 a start, a few thousand a window. */
+/* squad_span — see squad_span.h. Every span is looked at: at most 30 a start, a few thousand a
+ * window. */
 #include "data/squad_span.h"
 
 #include <math.h>
@@ -25,12 +26,13 @@ static void keep(struct squad_span_best *best, const struct squad_span *span)
     best->span[at] = *span;
 }
 
-void squad_span_window(struct squad_span_best *best, int64_t window, const float *logits, int64_t first,
-                       int64_t last, int64_t null_i)
+void squad_span_window(struct squad_span_best *best, int64_t window, const float *logits,
+                       int64_t first, int64_t last, int64_t null_i)
 {
     for (int64_t start = first; start <= last; start++)
         for (int64_t end = start; end <= last && end < start + SQUAD_SPAN_TOKENS_MAX; end++) {
-            struct squad_span span = {window, start, end, (double)logits[2 * start] + logits[2 * end + 1]};
+            struct squad_span span = {window, start, end,
+                                      (double)logits[2 * start] + logits[2 * end + 1]};
             if (isfinite(span.score))
                 keep(best, &span);
         }
@@ -43,5 +45,6 @@ void squad_span_window(struct squad_span_best *best, int64_t window, const float
 
 bool squad_span_is_null(const struct squad_span_best *best, double margin)
 {
-    return best->n == 0 || (best->null_score < INFINITY && best->null_score - best->span[0].score > margin);
+    return best->n == 0 ||
+           (best->null_score < INFINITY && best->null_score - best->span[0].score > margin);
 }

@@ -1,5 +1,5 @@
-/* squad_window.c — tokens of questions and contexts, kept once; samples are put together when asked for. The
- * rules are in squad_window.h. */
+/* squad_window.c — tokens of questions and contexts, kept once; samples are put together when asked
+ * for. The rules are in squad_window.h. */
 #include "data/squad_window.h"
 
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 #include "base/must.h"
 #include "data/bpe.h"
 
-/* As many as can be told apart by a few gigabytes of memory; real data has a few hundred thousand. */
+/* As many as can be told apart by a few gigabytes of memory; real data has a few hundred
+ * thousand. */
 #define SQUAD_WINDOW_N_MAX ((int64_t)1 << 26)
 
 /* A stretch of tokens of one text. */
@@ -35,10 +36,11 @@ struct squad_window_set {
 
 static enum status no_memory(int64_t bytes)
 {
-    return FAIL(memory_status(bytes), "out of memory: %lld bytes for questions and their contexts", (long long)bytes);
+    return FAIL(memory_status(bytes), "out of memory: %lld bytes for questions and their contexts",
+                (long long)bytes);
 }
 
-/* --- tokens --- */
+/* ---- tokens ---- */
 
 static enum status ids_room(struct squad_window_set *set, int64_t more)
 {
@@ -76,7 +78,8 @@ static enum status add_text(struct squad_window_set *set, const char *text, int6
 }
 
 /* The token of a context that holds this byte of it. */
-static int64_t token_of_byte(const struct squad_window_set *set, struct squad_window_text text, int64_t byte)
+static int64_t token_of_byte(const struct squad_window_set *set, struct squad_window_text text,
+                             int64_t byte)
 {
     int64_t low = 0, high = text.n - 1;
     while (low < high) {
@@ -89,7 +92,7 @@ static int64_t token_of_byte(const struct squad_window_set *set, struct squad_wi
     return low;
 }
 
-/* --- windows --- */
+/* ---- windows ---- */
 
 static enum status add_window(struct squad_window_set *set, const struct squad_window *window)
 {
@@ -97,8 +100,8 @@ static enum status add_window(struct squad_window_set *set, const struct squad_w
         const int64_t cap = set->windows_cap > 0 ? 2 * set->windows_cap : 1024;
         if (cap > SQUAD_WINDOW_N_MAX)
             return FAIL(ST_BAD_DATA,
-                        "the contexts give more than %lld windows of SEQ_LEN=%lld tokens; set a larger "
-                        "DOC_STRIDE than %lld",
+                        "the contexts give more than %lld windows of SEQ_LEN=%lld tokens; set a "
+                        "larger DOC_STRIDE than %lld",
                         (long long)SQUAD_WINDOW_N_MAX, (long long)set->config.seq_tokens,
                         (long long)set->config.stride_tokens);
         struct squad_window *all = realloc(set->window, (size_t)cap * sizeof *all);
@@ -119,7 +122,8 @@ static const struct squad_answer *first_match(const struct squad_example *exampl
     return NULL;
 }
 
-/* The tokens of the answer in the whole context; -1: no label can be had, or there is nothing to find. */
+/* The tokens of the answer in the whole context; -1: no label can be had, or there is nothing to
+ * find. */
 struct squad_window_span {
     int64_t first, last;
     bool is_usable;
@@ -154,9 +158,11 @@ static enum status cut_example(struct squad_window_set *set, int64_t example_i)
     const struct squad_window_span span = span_of(set, example_i);
     const struct squad_example *example = squad_example(set->squad, example_i);
     const int64_t seq = set->config.seq_tokens, context_n = set->context[example->paragraph_i].n;
-    const int64_t asked = set->question[example_i].n, question_n = asked < seq / 2 ? asked : seq / 2;
+    const int64_t asked = set->question[example_i].n,
+                  question_n = asked < seq / 2 ? asked : seq / 2;
     const int64_t room = seq - question_n - 1;
-    const int64_t stride = set->config.stride_tokens < room ? set->config.stride_tokens : (room + 1) / 2;
+    const int64_t stride =
+        set->config.stride_tokens < room ? set->config.stride_tokens : (room + 1) / 2;
     if (set->config.is_training && !span.is_usable)
         return ST_OK;
     for (int64_t first = 0;; first += stride) {
@@ -172,7 +178,7 @@ static enum status cut_example(struct squad_window_set *set, int64_t example_i)
     }
 }
 
-/* --- life --- */
+/* ---- life ---- */
 
 static enum status check_config(const struct squad_window_config *config)
 {
@@ -185,17 +191,19 @@ static enum status check_config(const struct squad_window_config *config)
                     (long long)config->stride_tokens);
     if (config->vocab <= BPE_END)
         return FAIL(ST_BAD_DATA,
-                    "questions and contexts are joined with <|endoftext|> (id %d), but the vocabulary "
-                    "has VOCAB=%lld ids; a model with VOCAB=%d (GPT-2's) is needed",
+                    "questions and contexts are joined with <|endoftext|> (id %d), but the "
+                    "vocabulary has VOCAB=%lld ids; a model with VOCAB=%d (GPT-2's) is needed",
                     BPE_END, (long long)config->vocab, BPE_VOCAB);
     return ST_OK;
 }
 
-static enum status report(const struct squad_window_config *config, int64_t done_bytes, int64_t total_bytes)
+static enum status report(const struct squad_window_config *config, int64_t done_bytes,
+                          int64_t total_bytes)
 {
     if (config->progress == NULL || config->progress(config->progress_arg, done_bytes, total_bytes))
         return ST_OK;
-    return FAIL(ST_RETRY, "stopped while tokenising questions; what was done is made again next time");
+    return FAIL(ST_RETRY,
+                "stopped while tokenising questions; what was done is made again next time");
 }
 
 static enum status add_example(struct squad_window_set *set, int64_t example_i)
@@ -204,7 +212,8 @@ static enum status add_example(struct squad_window_set *set, int64_t example_i)
     struct squad_window_text *context = set->context + example->paragraph_i;
     if (context->n == 0)
         TRY(add_text(set, example->context, example->context_bytes, context));
-    TRY(add_text(set, example->question, (int64_t)strlen(example->question), set->question + example_i));
+    TRY(add_text(set, example->question, (int64_t)strlen(example->question),
+                 set->question + example_i));
     return cut_example(set, example_i);
 }
 
@@ -221,9 +230,10 @@ static enum status add_examples(struct squad_window_set *set)
         TRY(add_example(set, i));
     }
     if (set->windows_n == 0)
-        return FAIL(ST_BAD_DATA,
-                    "of %lld questions none has an answer that stands where its file says; check the file",
-                    (long long)n);
+        return FAIL(
+            ST_BAD_DATA,
+            "of %lld questions none has an answer that stands where its file says; check the file",
+            (long long)n);
     return ST_OK;
 }
 
@@ -259,7 +269,7 @@ void squad_window_close(struct squad_window_set *set)
     free(set);
 }
 
-/* --- use --- */
+/* ---- use ---- */
 
 int64_t squad_window_count(const struct squad_window_set *set) { return set->windows_n; }
 
@@ -276,7 +286,8 @@ static struct squad_window_text context_of(const struct squad_window_set *set,
     return set->context[squad_example(set->squad, window->example_i)->paragraph_i];
 }
 
-void squad_window_fill(const struct squad_window_set *set, int64_t window_i, int32_t *tokens, uint8_t *mask)
+void squad_window_fill(const struct squad_window_set *set, int64_t window_i, int32_t *tokens,
+                       uint8_t *mask)
 {
     const struct squad_window *w = squad_window_get(set, window_i);
     const uint16_t *question = set->id + set->question[w->example_i].first;
@@ -296,8 +307,8 @@ void squad_window_fill(const struct squad_window_set *set, int64_t window_i, int
 static bool is_inside(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-void squad_window_cut(const struct squad_window_set *set, int64_t window_i, int32_t start, int32_t end,
-                      int64_t *first_bytes, int64_t *end_bytes)
+void squad_window_cut(const struct squad_window_set *set, int64_t window_i, int32_t start,
+                      int32_t end, int64_t *first_bytes, int64_t *end_bytes)
 {
     const struct squad_window *w = squad_window_get(set, window_i);
     ASSERTF(start >= w->context_at && start <= end && end < w->context_at + w->context_n,
@@ -306,7 +317,8 @@ void squad_window_cut(const struct squad_window_set *set, int64_t window_i, int3
     const struct squad_window_text context = context_of(set, w);
     const int64_t from = w->context_first + (start - w->context_at),
                   to = w->context_first + (end - w->context_at);
-    int64_t first = from > 0 ? set->end[context.first + from - 1] : 0, stop = set->end[context.first + to];
+    int64_t first = from > 0 ? set->end[context.first + from - 1] : 0,
+            stop = set->end[context.first + to];
     while (first > 0 && is_inside(example->context[first]))
         first--;
     while (stop < example->context_bytes && is_inside(example->context[stop]))
@@ -321,8 +333,8 @@ void squad_window_cut(const struct squad_window_set *set, int64_t window_i, int3
 
 uint64_t squad_window_fingerprint(const struct squad_window_set *set)
 {
-    uint64_t sum =
-        XXH3_64bits_withSeed(set->id, (size_t)set->ids_n * sizeof *set->id, (uint64_t)set->config.seq_tokens);
+    uint64_t sum = XXH3_64bits_withSeed(set->id, (size_t)set->ids_n * sizeof *set->id,
+                                        (uint64_t)set->config.seq_tokens);
     for (int64_t i = 0; i < set->windows_n; i++) {
         const struct squad_window *w = set->window + i;
         const struct squad_window_text context = context_of(set, w);

@@ -1,14 +1,14 @@
-/* squad_window — questions cut into samples of T tokens: question, <|endoftext|>, as much context as fits,
- * padding.
+/* squad_window — questions cut into samples of T tokens: question, <|endoftext|>, as much context
+ * as fits, padding.
  *
- * Question and context are tokenised apart, so a context has the same tokens in every sample. A question
- * longer than half a sample loses its end. A context that does not fit is cut into windows that begin
- * `stride` tokens after each other (a stride that leaves no overlap becomes half of what fits). Labels are
- * positions in the sample: of the tokens that hold the first and the last byte of the first answer that
- * matches. A window without the whole answer, and every window of an unanswerable question, has start =
- * end = 0, as Hugging Face's question-answering pipeline scores "no answer". Questions whose answers do
- * not match have label T, which the loss ignores. Padding is <|endoftext|>, masked. Must not know files,
- * nor in which order samples are drawn. */
+ * Question and context are tokenised apart, so a context has the same tokens in every sample. A
+ * question longer than half a sample loses its end. A context that does not fit is cut into windows
+ * that begin `stride` tokens after each other (a stride that leaves no overlap becomes half of what
+ * fits). Labels are positions in the sample: of the tokens that hold the first and the last byte of
+ * the first answer that matches. A window without the whole answer, and every window of an
+ * unanswerable question, has start = end = 0, as Hugging Face's question-answering pipeline scores
+ * "no answer". Questions whose answers do not match have label T, which the loss ignores. Padding
+ * is <|endoftext|>, masked. Must not know files, nor in which order samples are drawn. */
 #ifndef CONVOY_DATA_SQUAD_WINDOW_H
 #define CONVOY_DATA_SQUAD_WINDOW_H
 
@@ -25,35 +25,39 @@ struct squad_window_config {
     int64_t stride_tokens; /* DOC_STRIDE */
     int64_t vocab;         /* every id must be below it */
     bool is_training;      /* leave out windows with label T */
-    bool (*progress)(void *arg, int64_t bytes_done,
-                     int64_t bytes_total); /* NULL allowed; false: stop, ST_RETRY */
+    /* NULL allowed; false: stop, ST_RETRY */
+    bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
 };
 
 struct squad_window {
     int64_t example_i;
-    int32_t
-        context_at;    /* position in the sample of the first context token; the separator stands before it */
-    int32_t context_n; /* context tokens in this sample; may be 0 (an empty context) */
+    /* position in the sample of the first context token; the separator stands before it */
+    int32_t context_at;
+    int32_t context_n;     /* context tokens in this sample; may be 0 (an empty context) */
     int32_t context_first; /* which token of the whole context that is */
     int32_t start, end;    /* labels, end inclusive */
 };
 
 struct squad_window_set;
-/* squad_window_open — the windows of all examples, in their order; those of one example follow each other.
- * Keeps pointers into squad. Fails ST_BAD_SETTING (T, VOCAB), ST_BAD_DATA (nothing to train on). */
+/* squad_window_open — the windows of all examples, in their order; those of one example follow each
+ * other. Keeps pointers into squad. Fails ST_BAD_SETTING (T, VOCAB), ST_BAD_DATA (nothing to train
+ * on). */
 enum status squad_window_open(const struct squad *squad, const struct squad_window_config *config,
                               struct squad_window_set **out);
 void squad_window_close(struct squad_window_set *set); /* accepts NULL */
 int64_t squad_window_count(const struct squad_window_set *set);
 const struct squad_window *squad_window_get(const struct squad_window_set *set, int64_t window_i);
 /* squad_window_fill — T ids and T mask bytes (1: seen; 0: padding). mask may be NULL. */
-void squad_window_fill(const struct squad_window_set *set, int64_t window_i, int32_t *tokens, uint8_t *mask);
-/* squad_window_cut — which bytes of the example's context the tokens at positions [start, end] hold, both
- * within [context_at, context_at + context_n): whole characters, white space at both ends trimmed (tokens
- * carry the space before a word). The answer predicted is context[*first_bytes, *end_bytes). */
-void squad_window_cut(const struct squad_window_set *set, int64_t window_i, int32_t start, int32_t end,
-                      int64_t *first_bytes, int64_t *end_bytes);
-uint64_t squad_window_fingerprint(const struct squad_window_set *set); /* of all samples and labels */
+void squad_window_fill(const struct squad_window_set *set, int64_t window_i, int32_t *tokens,
+                       uint8_t *mask);
+/* squad_window_cut — which bytes of the example's context the tokens at positions [start, end]
+ * hold, both within [context_at, context_at + context_n): whole characters, white space at both
+ * ends trimmed (tokens carry the space before a word). The answer predicted is
+ * context[*first_bytes, *end_bytes). */
+void squad_window_cut(const struct squad_window_set *set, int64_t window_i, int32_t start,
+                      int32_t end, int64_t *first_bytes, int64_t *end_bytes);
+/* of all samples and labels */
+uint64_t squad_window_fingerprint(const struct squad_window_set *set);
 
 #endif

@@ -12,10 +12,10 @@
 
 #include "base/file.h"
 
-#define STREAM_RAW_BYTES  ((size_t)1 << 17)
+#define STREAM_RAW_BYTES ((size_t)1 << 17)
 #define STREAM_WINDOW_LOG 27 /* 128 MiB: what zstd itself unpacks unless told otherwise */
 /* More than this times its size, and more than this at all, is no text. */
-#define STREAM_GROWTH_MAX  1000
+#define STREAM_GROWTH_MAX 1000
 #define STREAM_GROWTH_FREE ((int64_t)64 << 20)
 
 struct stream {
@@ -40,7 +40,8 @@ static enum status open_zstd(struct stream *stream)
     return ST_OK;
 }
 
-enum status stream_open(const struct source *source, stream_fn *on_raw, void *arg, struct stream **out)
+enum status stream_open(const struct source *source, stream_fn *on_raw, void *arg,
+                        struct stream **out)
 {
     struct stream *stream = calloc(1, sizeof *stream);
     if (stream == NULL)
@@ -79,9 +80,10 @@ static enum status check_size(const struct stream *stream)
 {
     if (stream->raw_bytes != stream->source->bytes)
         return FAIL(ST_BAD_DATA,
-                    "%s changed while it was read: it had %lld bytes, now %lld were there; "
-                    "start again when it is whole",
-                    stream->source->path, (long long)stream->source->bytes, (long long)stream->raw_bytes);
+                    "%s changed while it was read: it had %lld bytes, now %lld were there; start "
+                    "again when it is whole",
+                    stream->source->path, (long long)stream->source->bytes,
+                    (long long)stream->raw_bytes);
     return ST_OK;
 }
 
@@ -110,7 +112,8 @@ static enum status zstd_fail(const struct stream *stream, size_t result)
 {
     const char *remedy = "copy or make it again";
     if (strstr(ZSTD_getErrorName(result), "memory") != NULL)
-        remedy = "it was packed with a window over 128 MiB; pack it again without --long or --ultra";
+        remedy =
+            "it was packed with a window over 128 MiB; pack it again without --long or --ultra";
     return FAIL(ST_BAD_DATA, "%s: zstd cannot unpack it after byte %lld of %lld: %s; %s",
                 stream->source->path,
                 (long long)(stream->raw_bytes - (int64_t)(stream->raw_n - stream->raw_at)),
@@ -119,17 +122,18 @@ static enum status zstd_fail(const struct stream *stream, size_t result)
 
 static enum status check_growth(const struct stream *stream)
 {
-    if (stream->out_bytes <= STREAM_GROWTH_FREE || stream->out_bytes / STREAM_GROWTH_MAX <= stream->raw_bytes)
+    if (stream->out_bytes <= STREAM_GROWTH_FREE ||
+        stream->out_bytes / STREAM_GROWTH_MAX <= stream->raw_bytes)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
-                "%s: %lld packed bytes unpack to over %lld, more than %d times as much; this is no text "
-                "that somebody wrote",
+                "%s: %lld packed bytes unpack to over %lld, more than %d times as much; this is no "
+                "text that somebody wrote",
                 stream->source->path, (long long)stream->raw_bytes, (long long)stream->out_bytes,
                 STREAM_GROWTH_MAX);
 }
 
-/* One call of the unpacker, after more of the file was read if all of it so far went in. False in *more:
- * the end. */
+/* One call of the unpacker, after more of the file was read if all of it so far went in. False in
+ * *more: the end. */
 static enum status unpack_some(struct stream *stream, ZSTD_outBuffer *out, bool *more)
 {
     const size_t before = out->pos;
@@ -150,9 +154,10 @@ static enum status unpack_some(struct stream *stream, ZSTD_outBuffer *out, bool 
     TRY(check_growth(stream));
     *more = !is_file_end || out->pos > before;
     if (!*more && stream->hint != 0)
-        return FAIL(ST_BAD_DATA,
-                    "%s is cut off: its %lld bytes end inside what zstd packed; copy or make it again",
-                    stream->source->path, (long long)stream->raw_bytes);
+        return FAIL(
+            ST_BAD_DATA,
+            "%s is cut off: its %lld bytes end inside what zstd packed; copy or make it again",
+            stream->source->path, (long long)stream->raw_bytes);
     return ST_OK;
 }
 
@@ -214,8 +219,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         text_format(path, sizeof path, "/proc/self/fd/%d", fd);
     }
     ASSERT(ftruncate(fd, 0) == 0 && pwrite(fd, data + 1, size - 1, 0) == (ssize_t)size - 1);
-    const struct source source = {.path = path, .is_packed = data[0] % 8 != 0, .bytes = (int64_t)size - 1};
-    const struct whole a = read_in_steps(&source, 1 << 16), b = read_in_steps(&source, 1 + (size_t)data[0] * 61);
+    const struct source source = {
+        .path = path, .is_packed = data[0] % 8 != 0, .bytes = (int64_t)size - 1};
+    const struct whole a = read_in_steps(&source, 1 << 16),
+                       b = read_in_steps(&source, 1 + (size_t)data[0] * 61);
     if (a.n < FUZZ_MOST && b.n < FUZZ_MOST)
         ASSERT(a.st == b.st && (a.st != ST_OK || (a.n == b.n && a.sum == b.sum)));
     return 0;

@@ -1,6 +1,6 @@
-/* blas — which product of cuBLASLt is ours (blas.h). A row-major matrix (R,C) is a column-major one (C,R) with
- * the same distance between rows, so every product here is asked for turned over. Must not know the library's
- * objects. */
+/* blas — which product of cuBLASLt is ours (blas.h). A row-major matrix (R,C) is a column-major one
+ * (C,R) with the same distance between rows, so every product here is asked for turned over. Must
+ * not know the library's objects. */
 #include "dev/blas.h"
 
 #ifdef CONVOY_CUDA
@@ -10,17 +10,18 @@
 #include "dev/dev_cuda_inside.h"
 #include "kernels/column.h"
 
-/* align_of — the largest power of two up to BLAS_ALIGN that divides an address. No kernel of cuBLASLt asks for more (its
- * manual: tensor cores want multiples of 16); what counted more would let the place of a layer's matrices, which is
- * another with each SHARD, decide on the kernel, and with it on the bits. */
+/* align_of — the largest power of two up to BLAS_ALIGN that divides an address. No kernel of
+ * cuBLASLt asks for more (its manual: tensor cores want multiples of 16); what counted more would
+ * let the place of a layer's matrices, which is another with each SHARD, decide on the kernel, and
+ * with it on the bits. */
 static int align_of(const void *p)
 {
     uintptr_t low = (uintptr_t)p & -(uintptr_t)p;
     return low == 0 || low > BLAS_ALIGN ? BLAS_ALIGN : (int)low;
 }
 
-/* An operand: memory, element type, elements from row to row, and whether its rows are the product's inner
- * index. */
+/* An operand: memory, element type, elements from row to row, and whether its rows are the
+ * product's inner index. */
 struct operand {
     struct tensor t;
     int64_t ld;
@@ -28,8 +29,9 @@ struct operand {
 };
 
 /* call_of — D (m,n) = A·B; the padding of the key is zero, for it is compared as bytes. */
-static struct blas_call call_of(const struct cuda *cuda, int64_t m, int64_t n, int64_t k, struct operand a,
-                                struct operand b, struct operand c, struct operand d)
+static struct blas_call call_of(const struct cuda *cuda, int64_t m, int64_t n, int64_t k,
+                                struct operand a, struct operand b, struct operand c,
+                                struct operand d)
 {
     struct blas_call call;
     memset(&call, 0, sizeof call);
@@ -52,7 +54,8 @@ static void add_bias(struct blas_call *call, enum blas_epilogue epilogue, struct
     call->bias = bias.data;
 }
 
-static void add_aux(struct blas_call *call, enum blas_epilogue epilogue, struct tensor aux, int64_t ld)
+static void add_aux(struct blas_call *call, enum blas_epilogue epilogue, struct tensor aux,
+                    int64_t ld)
 {
     call->shape.epilogue = epilogue;
     call->shape.ld_aux = ld;
@@ -60,14 +63,14 @@ static void add_aux(struct blas_call *call, enum blas_epilogue epilogue, struct 
     call->aux = aux.data;
 }
 
-/* --- forward: yᵀ (O,N) = wᵀ (O,I) · xᵀ (I,N) --------------------------------------------------------------- */
+/* ---- forward: yᵀ (O,N) = wᵀ (O,I) · xᵀ (I,N) ---- */
 
-static struct blas_call forward_call(const struct cuda *cuda, const struct matmul_fwd *a, struct tensor y,
-                                     int64_t y_ld)
+static struct blas_call forward_call(const struct cuda *cuda, const struct matmul_fwd *a,
+                                     struct tensor y, int64_t y_ld)
 {
     bool is_io = a->layout == MATMUL_LAYOUT_IO;
-    struct operand w = {a->w, is_io ? a->out : a->in, !is_io}, x = {a->x, a->in, false}, d = {y, y_ld, false},
-                   c = d;
+    struct operand w = {a->w, is_io ? a->out : a->in, !is_io}, x = {a->x, a->in, false},
+                   d = {y, y_ld, false}, c = d;
     if (a->residual.data)
         c = (struct operand){a->residual, a->out, false};
     struct blas_call call = call_of(cuda, a->out, a->n, a->in, w, x, c, d);
@@ -78,8 +81,8 @@ static struct blas_call forward_call(const struct cuda *cuda, const struct matmu
 }
 
 /* GELU apart: the product goes where u is kept, or where y lies dense. */
-static enum status forward_gelu_apart(struct blas *b, const struct cuda *cuda, const struct matmul_fwd *a,
-                                      bool *is_done)
+static enum status forward_gelu_apart(struct blas *b, const struct cuda *cuda,
+                                      const struct matmul_fwd *a, bool *is_done)
 {
     int64_t ld = a->y_stride ? a->y_stride : a->out;
     if (ld != a->out)
@@ -93,7 +96,8 @@ static enum status forward_gelu_apart(struct blas *b, const struct cuda *cuda, c
         gelu_fwd_cuda(cuda, &(struct gelu_fwd){.y = a->y, .x = u, .n = a->n * a->out}), "gelu_fwd");
 }
 
-enum status blas_matmul_fwd(struct blas *b, const struct cuda *cuda, const struct matmul_fwd *a, bool *is_done)
+enum status blas_matmul_fwd(struct blas *b, const struct cuda *cuda, const struct matmul_fwd *a,
+                            bool *is_done)
 {
     *is_done = false;
     if (a->dropout.p > 0)
@@ -110,7 +114,7 @@ enum status blas_matmul_fwd(struct blas *b, const struct cuda *cuda, const struc
     return ST_OK;
 }
 
-/* --- backward ---------------------------------------------------------------------------------------------- */
+/* ---- backward ---- */
 
 /* dxᵀ (I,N) = w (I,O) · dyᵀ (O,N). */
 enum status blas_matmul_bwd_x(struct blas *b, const struct cuda *cuda, const struct matmul_bwd_x *a,
@@ -130,12 +134,14 @@ enum status blas_matmul_bwd_x(struct blas *b, const struct cuda *cuda, const str
     if (!*is_done)
         return ST_OK;
     return dev_cuda_error_launched(
-        gelu_bwd_cuda(cuda, &(struct gelu_bwd){.dx = a->dx, .dy = a->dx, .x = a->pre, .n = a->n * a->in}),
+        gelu_bwd_cuda(cuda,
+                      &(struct gelu_bwd){.dx = a->dx, .dy = a->dx, .x = a->pre, .n = a->n * a->in}),
         "gelu_bwd");
 }
 
-/* Layout IO: dwᵀ (O,I) = dyᵀ (O,N) · x (N,I).  OI: dwᵀ (I,O) = xᵀ (I,N) · dy (N,O). The epilogue for the bias
- * gradient writes; where it must be added to, or cuBLASLt has none, a kernel sums the columns of dy. */
+/* Layout IO: dwᵀ (O,I) = dyᵀ (O,N) · x (N,I). OI: dwᵀ (I,O) = xᵀ (I,N) · dy (N,O). The epilogue for
+ *   the bias gradient writes; where it must be added to, or cuBLASLt has none, a kernel sums the
+ *   columns of dy. */
 enum status blas_matmul_bwd_w(struct blas *b, const struct cuda *cuda, const struct matmul_bwd_w *a,
                               bool *is_done)
 {
@@ -157,8 +163,12 @@ enum status blas_matmul_bwd_w(struct blas *b, const struct cuda *cuda, const str
     TRY(blas_plan_run(b, cuda, &plain, is_done));
     if (!*is_done || !a->db.data)
         return ST_OK;
-    const struct column_sum sum = {
-        .out = a->db, .x = a->dy, .n = a->n, .c = a->out, .stride = stride, .accumulate = a->accumulate};
+    const struct column_sum sum = {.out = a->db,
+                                   .x = a->dy,
+                                   .n = a->n,
+                                   .c = a->out,
+                                   .stride = stride,
+                                   .accumulate = a->accumulate};
     return dev_cuda_error_launched(column_sum_cuda(cuda, &sum), "column_sum");
 }
 #endif

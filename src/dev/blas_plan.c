@@ -1,5 +1,5 @@
-/* blas_plan — cuBLASLt's objects for each shape, made once and kept (blas_plan.h). Must not know rows, layers
- * or layouts of ours. */
+/* blas_plan — cuBLASLt's objects for each shape, made once and kept (blas_plan.h). Must not know
+ * rows, layers or layouts of ours. */
 #include "dev/blas_plan.h"
 
 #ifdef CONVOY_CUDA
@@ -13,11 +13,20 @@
 #include "dev/dev_cuda_inside.h"
 #include "dev/library.h"
 
-#define BLAS_LIST(X)                                                                                            \
-    X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtGetVersion) X(cublasLtMatmul) X(cublasLtMatmulAlgoGetHeuristic)  \
-    X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute)                  \
-    X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute) \
-    X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy)
+#define BLAS_LIST(X)                        \
+    X(cublasLtCreate)                       \
+    X(cublasLtDestroy)                      \
+    X(cublasLtGetVersion)                   \
+    X(cublasLtMatmul)                       \
+    X(cublasLtMatmulAlgoGetHeuristic)       \
+    X(cublasLtMatmulDescCreate)             \
+    X(cublasLtMatmulDescDestroy)            \
+    X(cublasLtMatmulDescSetAttribute)       \
+    X(cublasLtMatmulPreferenceCreate)       \
+    X(cublasLtMatmulPreferenceDestroy)      \
+    X(cublasLtMatmulPreferenceSetAttribute) \
+    X(cublasLtMatrixLayoutCreate)           \
+    X(cublasLtMatrixLayoutDestroy)
 
 struct blas_table {
 #define BLAS_ENTRY(name) __typeof__(name) *name;
@@ -53,9 +62,10 @@ struct blas {
     char about[LIBRARY_PATH_MAX + 32];
 };
 
-/* --- open, close ------------------------------------------------------------------------------------------- */
+/* ---- open, close ---- */
 
-static void tell_about(const struct blas_table *lt, const struct library *library, char *out, size_t cap)
+static void tell_about(const struct blas_table *lt, const struct library *library, char *out,
+                       size_t cap)
 {
     size_t v = lt->cublasLtGetVersion();
     text_format(out, cap, "%zu.%zu.%zu from %s", v / 10000, v / 100 % 100, v % 100, library->path);
@@ -117,7 +127,7 @@ void blas_plan_close(struct blas *b)
 
 const char *blas_plan_about(const struct blas *b) { return b->about; }
 
-/* --- a plan ------------------------------------------------------------------------------------------------ */
+/* ---- a plan ---- */
 
 static cudaDataType_t type_of(enum dtype dtype)
 {
@@ -127,10 +137,14 @@ static cudaDataType_t type_of(enum dtype dtype)
 static cublasLtEpilogue_t epilogue_of(enum blas_epilogue epilogue)
 {
     static const cublasLtEpilogue_t list[BLAS_EPILOGUES] = {
-        [BLAS_NONE] = CUBLASLT_EPILOGUE_DEFAULT,      [BLAS_BIAS] = CUBLASLT_EPILOGUE_BIAS,
-        [BLAS_GELU] = CUBLASLT_EPILOGUE_GELU,         [BLAS_GELU_BIAS] = CUBLASLT_EPILOGUE_GELU_BIAS,
-        [BLAS_GELU_AUX] = CUBLASLT_EPILOGUE_GELU_AUX, [BLAS_GELU_AUX_BIAS] = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
-        [BLAS_DGELU] = CUBLASLT_EPILOGUE_DGELU,       [BLAS_BGRAD_A] = CUBLASLT_EPILOGUE_BGRADA,
+        [BLAS_NONE] = CUBLASLT_EPILOGUE_DEFAULT,
+        [BLAS_BIAS] = CUBLASLT_EPILOGUE_BIAS,
+        [BLAS_GELU] = CUBLASLT_EPILOGUE_GELU,
+        [BLAS_GELU_BIAS] = CUBLASLT_EPILOGUE_GELU_BIAS,
+        [BLAS_GELU_AUX] = CUBLASLT_EPILOGUE_GELU_AUX,
+        [BLAS_GELU_AUX_BIAS] = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+        [BLAS_DGELU] = CUBLASLT_EPILOGUE_DGELU,
+        [BLAS_BGRAD_A] = CUBLASLT_EPILOGUE_BGRADA,
         [BLAS_BGRAD_B] = CUBLASLT_EPILOGUE_BGRADB,
     };
     return list[epilogue];
@@ -148,8 +162,8 @@ static bool has_aux(enum blas_epilogue e)
 }
 
 /* set — an attribute of the product; false: refused. */
-static bool set(const struct blas *b, cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what,
-                const void *value, size_t bytes)
+static bool set(const struct blas *b, cublasLtMatmulDesc_t desc,
+                cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes)
 {
     return b->lt.cublasLtMatmulDescSetAttribute(desc, what, value, bytes) == CUBLAS_STATUS_SUCCESS;
 }
@@ -192,14 +206,17 @@ static bool lay_out(const struct blas *b, const struct blas_shape *s, struct pla
                 {&p->c, s->d, s->m, s->n, s->ldc},
                 {&p->d, s->d, s->m, s->n, s->ldd}};
     for (int i = 0; i < 4; i++)
-        if (b->lt.cublasLtMatrixLayoutCreate(list[i].out, type_of(list[i].dtype), (uint64_t)list[i].rows,
-                                             (uint64_t)list[i].cols, list[i].ld) != CUBLAS_STATUS_SUCCESS)
+        if (b->lt.cublasLtMatrixLayoutCreate(list[i].out, type_of(list[i].dtype),
+                                             (uint64_t)list[i].rows, (uint64_t)list[i].cols,
+                                             list[i].ld) != CUBLAS_STATUS_SUCCESS)
             return false;
     return true;
 }
 
-/* choose — the library's first proposal for this shape, these alignments and this much workspace. */
-static bool choose(const struct blas *b, const struct cuda *cuda, const struct blas_shape *s, struct plan *p)
+/* choose — the library's first proposal for this shape, these alignments and this much
+ * workspace. */
+static bool choose(const struct blas *b, const struct cuda *cuda, const struct blas_shape *s,
+                   struct plan *p)
 {
     cublasLtMatmulPreference_t wish = NULL;
     cublasLtMatmulHeuristicResult_t found = {0};
@@ -212,43 +229,51 @@ static bool choose(const struct blas *b, const struct cuda *cuda, const struct b
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     if (b->lt.cublasLtMatmulPreferenceCreate(&wish) != CUBLAS_STATUS_SUCCESS)
         return false;
-    bool ok = b->lt.cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                         &workspace, sizeof workspace) == CUBLAS_STATUS_SUCCESS;
+    bool ok = b->lt.cublasLtMatmulPreferenceSetAttribute(
+                  wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace) ==
+              CUBLAS_STATUS_SUCCESS;
     for (int i = 0; ok && i < 4; i++)
-        ok = b->lt.cublasLtMatmulPreferenceSetAttribute(wish, what[i], &align[i], sizeof align[i]) ==
-             CUBLAS_STATUS_SUCCESS;
-    ok = ok && b->lt.cublasLtMatmulAlgoGetHeuristic(b->handle, p->desc, p->a, p->b, p->c, p->d, wish, 1, &found,
-                                                    &found_n) == CUBLAS_STATUS_SUCCESS;
+        ok = b->lt.cublasLtMatmulPreferenceSetAttribute(wish, what[i], &align[i],
+                                                        sizeof align[i]) == CUBLAS_STATUS_SUCCESS;
+    ok =
+        ok && b->lt.cublasLtMatmulAlgoGetHeuristic(b->handle, p->desc, p->a, p->b, p->c, p->d, wish,
+                                                   1, &found, &found_n) == CUBLAS_STATUS_SUCCESS;
     b->lt.cublasLtMatmulPreferenceDestroy(wish);
     p->algo = found.algo;
     p->workspace_bytes = found.workspaceSize;
     return ok && found_n > 0 && found.state == CUBLAS_STATUS_SUCCESS;
 }
 
-/* The heuristic takes from the addresses of bias and aux how far they are aligned (cublasLt.h), and does not look
- * behind them: it gets ones of BLAS_ALIGN and no more. Some versions go wrong on the GPU where they are less, so these
- * are not asked. */
-static bool make(const struct blas *b, const struct cuda *cuda, const struct blas_shape *shape, struct plan *p)
+/* The heuristic takes from the addresses of bias and aux how far they are aligned (cublasLt.h), and
+ * does not look behind them: it gets ones of BLAS_ALIGN and no more. Some versions go wrong on the
+ * GPU where they are less, so these are not asked. */
+static bool make(const struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
+                 struct plan *p)
 {
     void *aligned = (void *)(uintptr_t)BLAS_ALIGN;
     const struct blas_call call = {.shape = *shape, .bias = aligned, .aux = aligned};
-    cublasComputeType_t compute = shape->is_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    return !shape->is_loose && b->lt.cublasLtMatmulDescCreate(&p->desc, compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
+    cublasComputeType_t compute =
+        shape->is_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    return !shape->is_loose &&
+           b->lt.cublasLtMatmulDescCreate(&p->desc, compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
            describe(b, shape, p->desc) && addresses(b, &call, p->desc) && lay_out(b, shape, p) &&
            choose(b, cuda, shape, p);
 }
 
-/* say_refused — once for a shape: what is done apart, or by our own kernels, costs time that somebody may look for. */
+/* say_refused — once for a shape: what is done apart, or by our own kernels, costs time that
+ * somebody may look for. */
 static void say_refused(const struct blas_shape *s)
 {
     static const char *const epilogues[BLAS_EPILOGUES] = {
-        [BLAS_NONE] = "no epilogue",    [BLAS_BIAS] = "BIAS",         [BLAS_GELU] = "GELU",
-        [BLAS_GELU_BIAS] = "GELU_BIAS", [BLAS_GELU_AUX] = "GELU_AUX", [BLAS_GELU_AUX_BIAS] = "GELU_AUX_BIAS",
-        [BLAS_DGELU] = "DGELU",         [BLAS_BGRAD_A] = "BGRADA",    [BLAS_BGRAD_B] = "BGRADB"};
-    LOG_INFO("cuBLASLt has no way for %lldx%lldx%lld with %s, %zu-bit to %zu-bit numbers: done apart, or by our own "
-             "kernels",
-             (long long)s->m, (long long)s->n, (long long)s->k, epilogues[s->epilogue], 8 * dtype_bytes(s->a),
-             8 * dtype_bytes(s->d));
+        [BLAS_NONE] = "no epilogue",  [BLAS_BIAS] = "BIAS",
+        [BLAS_GELU] = "GELU",         [BLAS_GELU_BIAS] = "GELU_BIAS",
+        [BLAS_GELU_AUX] = "GELU_AUX", [BLAS_GELU_AUX_BIAS] = "GELU_AUX_BIAS",
+        [BLAS_DGELU] = "DGELU",       [BLAS_BGRAD_A] = "BGRADA",
+        [BLAS_BGRAD_B] = "BGRADB"};
+    LOG_INFO("cuBLASLt has no way for %lldx%lldx%lld with %s, %zu-bit to %zu-bit numbers: done "
+             "apart, or by our own kernels",
+             (long long)s->m, (long long)s->n, (long long)s->k, epilogues[s->epilogue],
+             8 * dtype_bytes(s->a), 8 * dtype_bytes(s->d));
 }
 
 /* find — the plan of a shape, made when it is new: a run has a few dozen. */
@@ -278,7 +303,8 @@ static enum status find(struct blas *b, const struct cuda *cuda, const struct bl
     return ST_OK;
 }
 
-enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct blas_call *call, bool *is_done)
+enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct blas_call *call,
+                          bool *is_done)
 {
     struct plan *p = NULL;
     const float one = 1;
@@ -286,18 +312,21 @@ enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct 
     TRY(find(b, cuda, call, &p));
     if (!p->is_possible || !addresses(b, call, p->desc))
         return ST_OK;
-    cublasStatus_t rc = b->lt.cublasLtMatmul(b->handle, p->desc, &one, call->a, p->a, call->b, p->b,
-                                             &call->beta, call->c, p->c, call->d, p->d, &p->algo, cuda->scratch,
-                                             p->workspace_bytes, (cudaStream_t)cuda->stream);
+    cublasStatus_t rc = b->lt.cublasLtMatmul(
+        b->handle, p->desc, &one, call->a, p->a, call->b, p->b, &call->beta, call->c, p->c, call->d,
+        p->d, &p->algo, cuda->scratch, p->workspace_bytes, (cudaStream_t)cuda->stream);
     if (rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE) {
-        p->is_possible = false; /* refused before anything was launched: our own kernel takes this shape */
+        /* refused before anything was launched: our own kernel takes this shape */
+        p->is_possible = false;
         say_refused(&p->shape);
         return ST_OK;
     }
     if (rc != CUBLAS_STATUS_SUCCESS)
-        return FAIL(rc == CUBLAS_STATUS_EXECUTION_FAILED ? ST_FAULT : ST_BUG,
-                    "cuBLASLt %s: status %d for a product of %lld x %lld x %lld; see dmesg for an Xid",
-                    b->about, rc, (long long)call->shape.m, (long long)call->shape.n, (long long)call->shape.k);
+        return FAIL(
+            rc == CUBLAS_STATUS_EXECUTION_FAILED ? ST_FAULT : ST_BUG,
+            "cuBLASLt %s: status %d for a product of %lld x %lld x %lld; see dmesg for an Xid",
+            b->about, rc, (long long)call->shape.m, (long long)call->shape.n,
+            (long long)call->shape.k);
     *is_done = true;
     return ST_OK;
 }

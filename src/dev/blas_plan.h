@@ -1,5 +1,6 @@
-/* blas_plan — one product as cuBLASLt sees it, and what it found for that shape. Inside room dev only: blas.c
- * says which product, blas_plan.c talks to the library; the device opens and closes it. */
+/* blas_plan — one product as cuBLASLt sees it, and what it found for that shape. Inside room dev
+ * only: blas.c says which product, blas_plan.c talks to the library; the device opens and closes
+ * it. */
 #ifndef CONVOY_DEV_BLAS_PLAN_H
 #define CONVOY_DEV_BLAS_PLAN_H
 
@@ -20,8 +21,8 @@ enum blas_epilogue {
     BLAS_EPILOGUES
 };
 
-/* Column-major: D (m,n) = op(A) (m,k) · op(B) (k,n) + beta·C. Rows of a transposed A are its k. ld: elements
- * from one column to the next. Everything here but addresses is the key of a plan. */
+/* Column-major: D (m,n) = op(A) (m,k) · op(B) (k,n) + beta·C. Rows of a transposed A are its k. ld:
+ * elements from one column to the next. Everything here but addresses is the key of a plan. */
 struct blas_shape {
     int64_t m, n, k, lda, ldb, ldc, ldd, ld_aux;
     enum dtype a, b, d; /* C is as D */
@@ -40,11 +41,15 @@ struct blas_call {
 
 /* blas_plan_open — ST_NO_DEVICE: no library, with where it was looked for. */
 enum status blas_plan_open(struct blas **out);
-/* blas_plan_find — opened for a moment, without a device: what blas_plan_about would say, or why not. */
+/* blas_plan_find — opened for a moment, without a device: what blas_plan_about would say, or why
+ * not. */
 enum status blas_plan_find(char *about, size_t cap);
-void blas_plan_close(struct blas *b);              /* accepts NULL */
-const char *blas_plan_about(const struct blas *b); /* "13.0.2 from /usr/…/libcublasLt.so.13"; until it is closed */
-/* blas_plan_run — *is_done false: cuBLASLt has no way to do this; nothing was asked of the device. */
-enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct blas_call *call, bool *is_done);
+void blas_plan_close(struct blas *b); /* accepts NULL */
+/* "13.0.2 from /usr/…/libcublasLt.so.13"; until it is closed */
+const char *blas_plan_about(const struct blas *b);
+/* blas_plan_run — *is_done false: cuBLASLt has no way to do this; nothing was asked of the
+ * device. */
+enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct blas_call *call,
+                          bool *is_done);
 
 #endif

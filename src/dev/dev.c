@@ -115,16 +115,24 @@ enum status dev_await(struct stream *s)
 
 bool dev_is_apart(const struct dev *dev) { return dev && ops_of(dev)->holds; }
 
-enum status dev_enter(struct dev *dev) { return dev_is_apart(dev) ? ops_of(dev)->enter(dev) : ST_OK; }
+enum status dev_enter(struct dev *dev)
+{
+    return dev_is_apart(dev) ? ops_of(dev)->enter(dev) : ST_OK;
+}
 
-bool dev_holds(const struct dev *dev, const void *data) { return dev_is_apart(dev) && ops_of(dev)->holds(dev, data); }
+bool dev_holds(const struct dev *dev, const void *data)
+{
+    return dev_is_apart(dev) && ops_of(dev)->holds(dev, data);
+}
 
 enum status dev_pin(struct dev *dev, size_t bytes, void **out)
 {
     if (dev_is_apart(dev))
         return ops_of(dev)->pin(dev, bytes, out);
     *out = malloc(bytes ? bytes : 1);
-    return *out ? ST_OK : FAIL(memory_status((int64_t)bytes), "out of memory: %zu bytes of host memory", bytes);
+    return *out ? ST_OK
+                : FAIL(memory_status((int64_t)bytes), "out of memory: %zu bytes of host memory",
+                       bytes);
 }
 
 void dev_unpin(struct dev *dev, void *data)
@@ -143,14 +151,20 @@ enum status dev_idle(struct stream *s, bool *out)
     return dev_is_apart(owner_of(s)) ? ops_of(owner_of(s))->idle(s, out) : ST_OK;
 }
 
-void *dev_handle(struct stream *s) { return dev_is_apart(owner_of(s)) ? ops_of(owner_of(s))->handle(s) : NULL; }
+void *dev_handle(struct stream *s)
+{
+    return dev_is_apart(owner_of(s)) ? ops_of(owner_of(s))->handle(s) : NULL;
+}
 
 enum status dev_mark(struct stream *s, struct mark **mark)
 {
     return dev_is_apart(owner_of(s)) ? ops_of(owner_of(s))->mark(s, mark) : ST_OK;
 }
 
-enum status dev_wait(struct stream *s, struct mark *mark) { return mark ? ops_of(owner_of(s))->wait(s, mark) : ST_OK; }
+enum status dev_wait(struct stream *s, struct mark *mark)
+{
+    return mark ? ops_of(owner_of(s))->wait(s, mark) : ST_OK;
+}
 
 void dev_unmark(struct dev *dev, struct mark *mark)
 {

@@ -1,8 +1,8 @@
 /* dev — where numbers live: one device's memory, copies and streams behind a table of functions.
  *
- * A stream is an order of work: operations and copies given to one stream happen in that order; dev_after orders two
- * streams. On a CPU a stream does its work before the call returns, which is a valid (if strict) order. Must not
- * know tensors' meaning, models or peers. */
+ * A stream is an order of work: operations and copies given to one stream happen in that order;
+ * dev_after orders two streams. On a CPU a stream does its work before the call returns, which is a
+ * valid (if strict) order. Must not know tensors' meaning, models or peers. */
 #ifndef CONVOY_DEV_DEV_H
 #define CONVOY_DEV_DEV_H
 
@@ -24,11 +24,12 @@ struct dev_info {
     char name[64];        /* "cpu 2 threads amx" */
     int64_t memory_bytes; /* of the device; -1 unknown */
     int64_t free_bytes;   /* of it, now; -1 unknown: base/memory.h knows the host's */
-    /* Of dense products a second, of f32 tensors as the device takes them (tf32 where it was opened so), and of 16-bit
-     * floats. A CPU's best level, measured at open (a few ms); a GPU's data sheet. 0: unknown, or it has none. */
+    /* Of dense products a second, of f32 tensors as the device takes them (tf32 where it was opened
+     * so), and of 16-bit floats. A CPU's best level, measured at open (a few ms); a GPU's data
+     * sheet. 0: unknown, or it has none. */
     double peak_flops, peak_flops_16;
     int threads_n;
-    char bus[24];         /* where it is plugged in, as PCI writes it: "0000:3b:00.0"; "": nowhere */
+    char bus[24]; /* where it is plugged in, as PCI writes it: "0000:3b:00.0"; "": nowhere */
 };
 
 /* Every entry may block only as said. Allocation happens before training only. */
@@ -36,15 +37,20 @@ struct dev_ops {
     const char *name;
     void (*close)(struct dev *dev);
     void (*info)(const struct dev *dev, struct dev_info *out);
-    enum status (*alloc)(struct dev *dev, size_t bytes, void **out); /* zeroed, 64-byte aligned, touched (resident) */
+    /* zeroed, 64-byte aligned, touched (resident) */
+    enum status (*alloc)(struct dev *dev, size_t bytes, void **out);
     void (*free)(struct dev *dev, void *data, size_t bytes);
     enum status (*stream_open)(struct dev *dev, struct stream **out);
     void (*stream_close)(struct stream *s);
-    enum status (*copy)(struct stream *s, void *dst, const void *src, size_t bytes); /* either side host or device */
+    /* either side host or device */
+    enum status (*copy)(struct stream *s, void *dst, const void *src, size_t bytes);
     enum status (*fill)(struct stream *s, void *dst, int byte, size_t bytes);
-    enum status (*after)(struct stream *late, struct stream *early); /* late's next work waits for early's work so far */
-    enum status (*sync)(struct stream *s);                           /* blocks the host until s has done all */
-    /* A device whose memory is apart from the host's also has these; all NULL: it is not. As the public calls. */
+    /* late's next work waits for early's work so far */
+    enum status (*after)(struct stream *late, struct stream *early);
+    /* blocks the host until s has done all */
+    enum status (*sync)(struct stream *s);
+    /* A device whose memory is apart from the host's also has these; all NULL: it is not. As the
+     * public calls. */
     enum status (*enter)(struct dev *dev);
     bool (*holds)(const struct dev *dev, const void *data);
     enum status (*pin)(struct dev *dev, size_t bytes, void **out);
@@ -56,9 +62,11 @@ struct dev_ops {
     void (*unmark)(struct dev *dev, struct mark *mark);
     enum status (*collect)(struct stream *s); /* these two NULL: work begins at once */
     enum status (*begin)(struct stream *s);
-    enum status (*bring)(struct stream *s, void *pinned, const void *src, size_t bytes); /* these three NULL: a copy, */
-    enum status (*note)(struct stream *s);                                               /* nothing, */
-    enum status (*await)(struct stream *s);                                              /* sync */
+    /* these three NULL: a copy, */
+    enum status (*bring)(struct stream *s, void *pinned, const void *src, size_t bytes);
+    /* nothing, */
+    enum status (*note)(struct stream *s);
+    enum status (*await)(struct stream *s); /* sync */
 };
 
 struct dev_head {
@@ -69,8 +77,8 @@ struct stream_head {
     struct dev *dev;
 };
 
-/* dev_cpu_open — threads_n threads (0: all cores this process may use). level: CPU_LEVEL_N chooses the best this
- * machine has; a level it has not is ST_NO_DEVICE. */
+/* dev_cpu_open — threads_n threads (0: all cores this process may use). level: CPU_LEVEL_N chooses
+ * the best this machine has; a level it has not is ST_NO_DEVICE. */
 enum status dev_cpu_open(int threads_n, int level, struct dev **out);
 
 /* The public calls: checks, then the table. */
@@ -86,28 +94,30 @@ enum status dev_fill(struct stream *s, void *dst, int byte, size_t bytes);
 enum status dev_after(struct stream *late, struct stream *early);
 enum status dev_sync(struct stream *s);
 
-/* dev_collect — from now on s gathers its operations, and begins them together: at dev_begin, and before all else
- * that it is given or asked. On a GPU the same work asked for again then goes as one CUDA graph
- * (dev_cuda_graph.c). An operation that fails may say so only then; memory that gathered work uses is freed after
- * dev_sync. Elsewhere nothing changes: work begins at once. */
+/* dev_collect — from now on s gathers its operations, and begins them together: at dev_begin, and
+ * before all else that it is given or asked. On a GPU the same work asked for again then goes as
+ * one CUDA graph (dev_cuda_graph.c). An operation that fails may say so only then; memory that
+ * gathered work uses is freed after dev_sync. Elsewhere nothing changes: work begins at once. */
 enum status dev_collect(struct stream *s);
 enum status dev_begin(struct stream *s);
 
-/* A look at what s has done, while it goes on. dev_bring: to memory of dev_pin, from the device: unlike dev_copy a part of
- * gathered work, so it costs no beginning of it. dev_note: the place in s's order of work that dev_await blocks the
- * host for; the newest counts. Then all is there that was brought, and copied to memory of dev_pin, before it. dev_await
- * begins what is gathered. */
+/* A look at what s has done, while it goes on. dev_bring: to memory of dev_pin, from the device:
+ * unlike dev_copy a part of gathered work, so it costs no beginning of it. dev_note: the place in
+ * s's order of work that dev_await blocks the host for; the newest counts. Then all is there that
+ * was brought, and copied to memory of dev_pin, before it. dev_await begins what is gathered. */
 enum status dev_bring(struct stream *s, void *pinned, const void *src, size_t bytes);
 enum status dev_note(struct stream *s);
 enum status dev_await(struct stream *s);
 
-/* For who moves elements between devices (comm). dev_is_apart: the host cannot read this device's memory; NULL: it
- * can. dev_enter: before the first use of a device in a thread that did not open it. dev_holds: does `data` lie in
- * memory of dev_alloc? dev_pin: host memory that copies reach without a detour: such a copy is under way until
- * dev_sync or dev_idle, and what it reads or writes belongs to it so long. dev_idle: has s done all? Never waits.
- * dev_handle: s as the maker's own libraries know it. dev_mark: where s is now, into *mark, which is made when it
- * is NULL; dev_wait: s's next work waits for what came before the mark, as it is now (NULL: for nothing); from any
- * thread. On a device that is not apart: nothing to enter, false, ordinary memory, true, NULL, no marks. */
+/* For who moves elements between devices (comm). dev_is_apart: the host cannot read this device's
+ * memory; NULL: it can. dev_enter: before the first use of a device in a thread that did not open
+ * it. dev_holds: does `data` lie in memory of dev_alloc? dev_pin: host memory that copies reach
+ * without a detour: such a copy is under way until dev_sync or dev_idle, and what it reads or
+ * writes belongs to it so long. dev_idle: has s done all? Never waits. dev_handle: s as the maker's
+ * own libraries know it. dev_mark: where s is now, into *mark, which is made when it is NULL;
+ * dev_wait: s's next work waits for what came before the mark, as it is now (NULL: for nothing);
+ * from any thread. On a device that is not apart: nothing to enter, false, ordinary memory, true,
+ * NULL, no marks. */
 bool dev_is_apart(const struct dev *dev);
 enum status dev_enter(struct dev *dev);
 bool dev_holds(const struct dev *dev, const void *data);

@@ -1,27 +1,31 @@
 /* dev_check — the contracts of kernels/ as conditions. Must not know which device asks. */
 #include "dev/dev_check.h"
 
-static enum status check_tensor(const char *op, const char *field, const struct tensor *t, enum dtype dtype)
+static enum status check_tensor(const char *op, const char *field, const struct tensor *t,
+                                enum dtype dtype)
 {
     if (!t->data)
         return FAIL(ST_BUG, "operation %s: tensor %s is missing", op, field);
     if (t->dtype != dtype)
-        return FAIL(ST_BUG, "operation %s: tensor %s has dtype %d, expected %d", op, field, t->dtype, dtype);
+        return FAIL(ST_BUG, "operation %s: tensor %s has dtype %d, expected %d", op, field,
+                    t->dtype, dtype);
     return ST_OK;
 }
 
 /* As check_tensor for f32, or for one of the 16-bit types. */
-static enum status check_float(const char *op, const char *field, const struct tensor *t, bool takes_halves)
+static enum status check_float(const char *op, const char *field, const struct tensor *t,
+                               bool takes_halves)
 {
     bool is_half = t->dtype == DTYPE_BF16 || t->dtype == DTYPE_F16;
     return check_tensor(op, field, t, takes_halves && is_half ? t->dtype : DTYPE_F32);
 }
 
-static enum status check_size(const char *op, const char *field, int64_t value, int64_t min, int64_t max)
+static enum status check_size(const char *op, const char *field, int64_t value, int64_t min,
+                              int64_t max)
 {
     if (value < min || value > max)
-        return FAIL(ST_BUG, "operation %s: %s is %lld, expected %lld to %lld", op, field, (long long)value, (long long)min,
-                    (long long)max);
+        return FAIL(ST_BUG, "operation %s: %s is %lld, expected %lld to %lld", op, field,
+                    (long long)value, (long long)min, (long long)max);
     return ST_OK;
 }
 
@@ -46,18 +50,19 @@ static enum status check_product(const char *op, int64_t x, int64_t y)
     TRY(check_size(op, "a size", y, 0, ELEMS_MAX));
     int64_t elems;
     if (__builtin_mul_overflow(x, y, &elems) || elems > ELEMS_MAX)
-        return FAIL(ST_BUG, "operation %s: %lld by %lld elements cannot be addressed", op, (long long)x, (long long)y);
+        return FAIL(ST_BUG, "operation %s: %lld by %lld elements cannot be addressed", op,
+                    (long long)x, (long long)y);
     return ST_OK;
 }
 
 /* In each check the operation is named once, as OP; absent optional tensors are not looked at. */
 #define HAS(field, type) TRY(check_tensor(OP, #field, &a->field, DTYPE_##type))
 #define HAS_FLOAT(field) TRY(check_float(OP, #field, &a->field, takes_halves))
-#define MAY_FLOAT(field)                                                                                    \
-    if (a->field.data)                                                                                      \
+#define MAY_FLOAT(field) \
+    if (a->field.data)   \
     HAS_FLOAT(field)
-#define MAY(field, type)                                                                                    \
-    if (a->field.data)                                                                                      \
+#define MAY(field, type) \
+    if (a->field.data)   \
     HAS(field, type)
 #define MIN(field, min) TRY(check_size(OP, #field, a->field, (min), ELEMS_MAX))
 #define THAT(condition) TRY(check_that(OP, #condition, condition))
@@ -152,7 +157,8 @@ enum status dev_check_matmul_fwd(const struct matmul_fwd *a, bool takes_halves)
 #undef OP
 }
 
-/* A product of (n, in) and (in, out), of which the (n, out) may lie in wider rows: stride 0 is out. */
+/* A product of (n, in) and (in, out), of which the (n, out) may lie in wider rows: stride 0 is
+ * out. */
 static enum status check_matmul(const char *op, int64_t n, int64_t in, int64_t out, int64_t stride)
 {
     TRY(check_size(op, "n", n, 1, ELEMS_MAX));

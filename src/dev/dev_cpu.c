@@ -1,5 +1,6 @@
-/* dev_cpu — the CPU as a device: a pool of threads, memory in huge pages, and kernels of the best level that this machine
- * has (dev_cpu_level.h). A stream's work is done before the call returns. Must not know what the kernels compute. */
+/* dev_cpu — the CPU as a device: a pool of threads, memory in huge pages, and kernels of the best
+ * level that this machine has (dev_cpu_level.h). A stream's work is done before the call returns.
+ * Must not know what the kernels compute. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 #include "kernels/cpu.h"
 
 #define HUGE_BYTES ((size_t)2 << 20)
-#define COPY_BYTES ((size_t)1 << 20) /* one part of a copy, fill or first touch */
+#define COPY_BYTES ((size_t)1 << 20)  /* one part of a copy, fill or first touch */
 #define PAST_BYTES ((size_t)32 << 20) /* copies of this size go past the cache */
 
 struct dev {
@@ -31,9 +32,12 @@ struct stream {
     struct stream_head head;
 };
 
-static size_t scratch_bytes(int threads_n) { return (size_t)threads_n * CPU_SCRATCH_BYTES + CPU_SHARED_BYTES; }
+static size_t scratch_bytes(int threads_n)
+{
+    return (size_t)threads_n * CPU_SCRATCH_BYTES + CPU_SHARED_BYTES;
+}
 
-/* --- memory ------------------------------------------------------------------------------------------------ */
+/* ---- memory ---- */
 
 /* A part of a copy (src), or of a fill (src NULL). */
 struct span {
@@ -47,7 +51,8 @@ static void span_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
     const struct span *s = arg;
-    size_t at = (size_t)part_i * COPY_BYTES, n = s->bytes - at < COPY_BYTES ? s->bytes - at : COPY_BYTES;
+    size_t at = (size_t)part_i * COPY_BYTES,
+           n = s->bytes - at < COPY_BYTES ? s->bytes - at : COPY_BYTES;
     if (s->src && s->bytes >= PAST_BYTES)
         dev_cpu_level_copy(s->dst + at, s->src + at, n);
     else if (s->src)
@@ -68,11 +73,13 @@ static size_t map_bytes(size_t bytes)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* Large pieces start on a huge page: one more is mapped, and what sticks out on both sides is given back. */
+/* Large pieces start on a huge page: one more is mapped, and what sticks out on both sides is given
+ * back. */
 static void *map_aligned(size_t bytes)
 {
     size_t slack = bytes >= HUGE_BYTES ? HUGE_BYTES : 0;
-    char *data = mmap(NULL, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *data =
+        mmap(NULL, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED || !slack)
         return data;
     size_t head = (HUGE_BYTES - (uintptr_t)data % HUGE_BYTES) % HUGE_BYTES;
@@ -80,7 +87,8 @@ static void *map_aligned(size_t bytes)
         munmap(data, head);
     if (slack - head)
         munmap(data + head + bytes, slack - head);
-    (void)madvise(data + head, bytes, MADV_HUGEPAGE); /* a wish: without it the pages are small, nothing else */
+    /* a wish: without it the pages are small, nothing else */
+    (void)madvise(data + head, bytes, MADV_HUGEPAGE);
     return data + head;
 }
 
@@ -88,14 +96,16 @@ static enum status cpu_alloc(struct dev *dev, size_t bytes, void **out)
 {
     char text[32];
     if (bytes > PTRDIFF_MAX - 2 * HUGE_BYTES)
-        return FAIL(ST_BAD_SETTING, "out of memory: %zu bytes are more than can be addressed", bytes);
+        return FAIL(ST_BAD_SETTING, "out of memory: %zu bytes are more than can be addressed",
+                    bytes);
     size_t mapped = map_bytes(bytes ? bytes : 1);
     void *data = map_aligned(mapped);
     if (data == MAP_FAILED)
         return FAIL(memory_status((int64_t)bytes),
                     "out of memory: mmap of %s for the device: %s; use a smaller model or batch",
                     text_human(text, sizeof text, (double)bytes), strerror(errno));
-    span_run(&dev->cpu, (struct span){.dst = data, .bytes = mapped}); /* touched by the threads that will use it */
+    /* touched by the threads that will use it */
+    span_run(&dev->cpu, (struct span){.dst = data, .bytes = mapped});
     *out = data;
     return ST_OK;
 }
@@ -107,7 +117,7 @@ static void cpu_free(struct dev *dev, void *data, size_t bytes)
     ASSERTF(rc == 0, "munmap of %zu bytes: %s", bytes, strerror(errno));
 }
 
-/* --- streams ----------------------------------------------------------------------------------------------- */
+/* ---- streams ---- */
 
 static enum status cpu_stream_open(struct dev *dev, struct stream **out)
 {
@@ -145,31 +155,34 @@ static enum status cpu_sync(struct stream *s)
     return ST_OK;
 }
 
-/* --- operations -------------------------------------------------------------------------------------------- */
+/* ---- operations ---- */
 
-#define OP_DEFINE(name)                                                                                     \
-    static enum status op_##name(struct stream *s, const struct name *a)                                    \
-    {                                                                                                       \
-        const struct dev *dev = s->head.dev;                                                                \
-        TRY(dev_check_##name(a, false));                                                                    \
-        dev->kernels.name(&dev->cpu, a);                                                                   \
-        return ST_OK;                                                                                       \
+#define OP_DEFINE(name)                                                  \
+    static enum status op_##name(struct stream *s, const struct name *a) \
+    {                                                                    \
+        const struct dev *dev = s->head.dev;                             \
+        TRY(dev_check_##name(a, false));                                 \
+        dev->kernels.name(&dev->cpu, a);                                 \
+        return ST_OK;                                                    \
     }
 OP_LIST(OP_DEFINE)
 
 #define OP_ROW(name) .name = op_##name,
 static const struct op_table cpu_op = {OP_LIST(OP_ROW)};
 
-/* --- open, info, close ------------------------------------------------------------------------------------- */
+/* ---- open, info, close ---- */
 
 static void cpu_info(const struct dev *dev, struct dev_info *out)
 {
     int threads_n = task_threads(dev->cpu.pool);
-    *out = (struct dev_info){.kind = DEV_KIND_CPU, .free_bytes = -1, .peak_flops = dev->peak_flops, .threads_n = threads_n};
+    *out = (struct dev_info){.kind = DEV_KIND_CPU,
+                             .free_bytes = -1,
+                             .peak_flops = dev->peak_flops,
+                             .threads_n = threads_n};
     int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
     out->memory_bytes = pages > 0 ? pages * page_bytes : -1;
-    text_format(out->name, sizeof out->name, "cpu %d thread%s %s", threads_n, threads_n == 1 ? "" : "s",
-                dev_cpu_level_name(dev->level));
+    text_format(out->name, sizeof out->name, "cpu %d thread%s %s", threads_n,
+                threads_n == 1 ? "" : "s", dev_cpu_level_name(dev->level));
 }
 
 static void cpu_close(struct dev *dev)
@@ -204,7 +217,8 @@ enum status dev_cpu_open(int threads_n, int level, struct dev **out)
     struct dev *dev = calloc(1, sizeof *dev);
     if (!dev)
         return FAIL(ST_RETRY, "out of memory: a device of %zu bytes", sizeof *dev);
-    *dev = (struct dev){.head = {&cpu_ops, &cpu_op}, .kernels = dev_cpu_level_kernels(chosen), .level = chosen};
+    *dev = (struct dev){
+        .head = {&cpu_ops, &cpu_op}, .kernels = dev_cpu_level_kernels(chosen), .level = chosen};
     TRY_OR(task_open(threads_n, &dev->cpu.pool), out_close);
     void *scratch;
     TRY_OR(cpu_alloc(dev, scratch_bytes(threads_n), &scratch), out_close);

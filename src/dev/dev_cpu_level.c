@@ -20,26 +20,27 @@ static const char *const level_name[CPU_LEVEL_N] = {"plain", "sse4", "avx2", "av
 #define ROW_V3(name) .name = name##_v3,
 #define ROW_V4(name) .name = name##_v4,
 static const struct dev_cpu_kernels level_kernels[CPU_LEVEL_N] = {
-    [CPU_LEVEL_PLAIN] = {OP_LIST(ROW_PLAIN)},
-    [CPU_LEVEL_V2] = {OP_LIST(ROW_V2)},
-    [CPU_LEVEL_V3] = {OP_LIST(ROW_V3)},
-    [CPU_LEVEL_V4] = {OP_LIST(ROW_V4)},
+    [CPU_LEVEL_PLAIN] = {OP_LIST(ROW_PLAIN)}, [CPU_LEVEL_V2] = {OP_LIST(ROW_V2)},
+    [CPU_LEVEL_V3] = {OP_LIST(ROW_V3)},       [CPU_LEVEL_V4] = {OP_LIST(ROW_V4)},
     [CPU_LEVEL_AMX] = {OP_LIST(ROW_V4)}, /* but for its products, see dev_cpu_level_kernels */
 };
 
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define XFEATURE_XTILEDATA 18
 
-/* Tiles are 8 KiB of state that a process must ask for before a thread of it uses them; asking twice is no harm. The
- * kernel refuses where it has no AMX, or where an alternate signal stack could not hold them. */
+/* Tiles are 8 KiB of state that a process must ask for before a thread of it uses them; asking
+ * twice is no harm. The kernel refuses where it has no AMX, or where an alternate signal stack
+ * could not hold them. */
 static bool amx_is_here(void)
 {
-    return isa_has_amx_bf16() && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+    return isa_has_amx_bf16() &&
+           syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
 static bool level_is_here(enum cpu_level level)
 {
-    return level == CPU_LEVEL_PLAIN || (level < CPU_LEVEL_AMX ? isa_level() > (int)level : amx_is_here());
+    return level == CPU_LEVEL_PLAIN ||
+           (level < CPU_LEVEL_AMX ? isa_level() > (int)level : amx_is_here());
 }
 
 struct dev_cpu_kernels dev_cpu_level_kernels(enum cpu_level level)
@@ -69,7 +70,8 @@ void dev_cpu_level_copy(char *dst, const char *src, size_t bytes)
     for (; bytes - at >= 64; at += 64) {
         const __m128i *from = (const __m128i *)(const void *)(src + at);
         __m128i *to = (__m128i *)(void *)(dst + at);
-        __m128i a = _mm_loadu_si128(from), b = _mm_loadu_si128(from + 1), c = _mm_loadu_si128(from + 2);
+        __m128i a = _mm_loadu_si128(from), b = _mm_loadu_si128(from + 1),
+                c = _mm_loadu_si128(from + 2);
         _mm_stream_si128(to + 3, _mm_loadu_si128(from + 3));
         _mm_stream_si128(to + 2, c);
         _mm_stream_si128(to + 1, b);
@@ -104,8 +106,9 @@ enum status dev_cpu_level_choose(int asked, enum cpu_level *out)
         for (level = CPU_LEVEL_N - 1; !level_is_here((enum cpu_level)level);)
             level--;
     if (!level_is_here((enum cpu_level)level))
-        return FAIL(ST_NO_DEVICE, "this processor has no %s (x86-64-v%d%s); choose a lower level", level_name[level],
-                    level < CPU_LEVEL_AMX ? level + 1 : 4, level < CPU_LEVEL_AMX ? "" : " with AMX tiles of bf16");
+        return FAIL(ST_NO_DEVICE, "this processor has no %s (x86-64-v%d%s); choose a lower level",
+                    level_name[level], level < CPU_LEVEL_AMX ? level + 1 : 4,
+                    level < CPU_LEVEL_AMX ? "" : " with AMX tiles of bf16");
     *out = (enum cpu_level)level;
     return ST_OK;
 }

@@ -1,5 +1,5 @@
-/* dev_cpu_level — the kernels of each level of x86-64, and which level this processor has. On another architecture
- * there is one: plain. Must not know threads, memory or streams. */
+/* dev_cpu_level — the kernels of each level of x86-64, and which level this processor has. On
+ * another architecture there is one: plain. Must not know threads, memory or streams. */
 #ifndef CONVOY_DEV_DEV_CPU_LEVEL_H
 #define CONVOY_DEV_DEV_CPU_LEVEL_H
 
@@ -15,12 +15,12 @@ struct dev_cpu_kernels {
 enum status dev_cpu_level_choose(int asked, enum cpu_level *out); /* asked: CPU_LEVEL_N the best */
 struct dev_cpu_kernels dev_cpu_level_kernels(enum cpu_level level);
 const char *dev_cpu_level_name(enum cpu_level level);
-/* dev_cpu_level_peak — fp32 FLOP/s of the best level here, whatever level computes: it is what the machine could do.
- * 0: not known. */
+/* dev_cpu_level_peak — fp32 FLOP/s of the best level here, whatever level computes: it is what the
+ * machine could do. 0: not known. */
 double dev_cpu_level_peak(const struct cpu *cpu);
-/* dev_cpu_level_copy — memcpy past the cache, where the processor can: a line written whole need not be read first,
- * which is a third of a plain copy's traffic, and what training has in the cache stays there. For copies that no cache
- * would hold. */
+/* dev_cpu_level_copy — memcpy past the cache, where the processor can: a line written whole need
+ * not be read first, which is a third of a plain copy's traffic, and what training has in the cache
+ * stays there. For copies that no cache would hold. */
 void dev_cpu_level_copy(char *dst, const char *src, size_t bytes);
 
 #endif

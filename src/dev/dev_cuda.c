@@ -1,9 +1,10 @@
-/* dev_cuda — an NVIDIA GPU as a device: the CUDA runtime from C. A stream of ours is a stream of CUDA's with
- * pinned memory for its copies and scratch for its kernels; nothing waits for the whole device. Must not know
- * what the kernels compute.
+/* dev_cuda — an NVIDIA GPU as a device: the CUDA runtime from C. A stream of ours is a stream of
+ * CUDA's with pinned memory for its copies and scratch for its kernels; nothing waits for the whole
+ * device. Must not know what the kernels compute.
  *
- * Copies. From the host: `src` may be reused when dev_copy returns, as on the CPU. To the host: `dst` is there
- * after dev_sync. The device's memory is told from the host's by the table of what was allocated here. */
+ * Copies. From the host: `src` may be reused when dev_copy returns, as on the CPU. To the host:
+ * `dst` is there after dev_sync. The device's memory is told from the host's by the table of what
+ * was allocated here. */
 #include "dev/dev_cuda_inside.h"
 
 #ifndef CONVOY_CUDA
@@ -49,13 +50,14 @@ enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
 const char *dev_cuda_built(void)
 {
     static char text[80];
-    text_format(text, sizeof text, "%d.%d: %s", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, CONVOY_CUDA);
+    text_format(text, sizeof text, "%d.%d: %s", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10,
+                CONVOY_CUDA);
     return text;
 }
 
 enum status dev_cuda_blas(char *about, size_t cap) { return blas_plan_find(about, cap); }
 
-/* --- memory ------------------------------------------------------------------------------------------------ */
+/* ---- memory ---- */
 
 static bool is_in(const struct dev *dev, const struct cuda_ranges *ranges, const void *p)
 {
@@ -107,7 +109,8 @@ static enum status take(const struct dev *dev, size_t bytes, void **out)
         text_format(what, sizeof what, "%s of device memory were asked for",
                     text_human(text, sizeof text, (double)bytes));
         enum status st = dev_cuda_error_fail(error, what);
-        return st == ST_RETRY && bytes > dev->prop.totalGlobalMem ? ST_BAD_SETTING : st; /* never to be had */
+        /* never to be had */
+        return st == ST_RETRY && bytes > dev->prop.totalGlobalMem ? ST_BAD_SETTING : st;
     }
     error = cudaMemsetAsync(data, 0, bytes, NULL);
     error = error == cudaSuccess ? cudaStreamSynchronize(NULL) : error;
@@ -165,7 +168,7 @@ static void cuda_unpin(struct dev *dev, void *data)
     (void)cudaFreeHost(data);
 }
 
-/* --- streams ----------------------------------------------------------------------------------------------- */
+/* ---- streams ---- */
 
 /* A mark is an event of CUDA's. */
 static enum status cuda_mark(struct stream *s, struct mark **mark)
@@ -195,7 +198,8 @@ static void cuda_stream_close(struct stream *s)
     free(s);
 }
 
-/* open_blas — cuBLASLt makes products faster; without it our own kernels make them, and that is said once. */
+/* open_blas — cuBLASLt makes products faster; without it our own kernels make them, and that is
+ * said once. */
 static void open_blas(struct stream *s)
 {
     static bool is_said;
@@ -214,15 +218,15 @@ static enum status fill_stream(struct stream *s)
     CUDA_CHECK(cudaSetDevice(dev->device_i));
     CUDA_CHECK(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
     TRY(cuda_mark(s, &s->mark));
-    s->cuda = (struct cuda){
-        .stream = s->stream,
-        .sm_count = dev->prop.multiProcessorCount,
-        .shared_bytes = dev->prop.sharedMemPerBlockOptin,
-        .is_tf32 = dev->is_tf32};
+    s->cuda = (struct cuda){.stream = s->stream,
+                            .sm_count = dev->prop.multiProcessorCount,
+                            .shared_bytes = dev->prop.sharedMemPerBlockOptin,
+                            .is_tf32 = dev->is_tf32};
     return dev_cuda_stage_open(&s->stage);
 }
 
-/* equip — what operations need, taken before a stream's first: streams that only copy do without. */
+/* equip — what operations need, taken before a stream's first: streams that only copy do
+ * without. */
 static enum status equip(struct stream *s)
 {
     void *scratch = NULL;
@@ -271,11 +275,13 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
 {
     bool to_device = is_on_device(s->head.dev, dst), from_device = is_on_device(s->head.dev, src);
     if (to_device && from_device)
-        return give(s, CUDA_WORK_COPY, &(struct cuda_copy){dst, src, bytes}, sizeof(struct cuda_copy));
+        return give(s, CUDA_WORK_COPY, &(struct cuda_copy){dst, src, bytes},
+                    sizeof(struct cuda_copy));
     TRY(dev_cuda_graph_begin(s));
     if ((to_device && is_in(s->head.dev, &s->head.dev->pinned, src)) ||
         (from_device && is_in(s->head.dev, &s->head.dev->pinned, dst))) {
-        CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+        CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes,
+                                   to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
                                    s->stream));
         return ST_OK;
     }
@@ -288,11 +294,13 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
     return ST_OK;
 }
 
-/* The direct way out is the pinned one; for other memory it would not be gathered, nor be there after dev_await. */
+/* The direct way out is the pinned one; for other memory it would not be gathered, nor be there
+ * after dev_await. */
 static enum status cuda_bring(struct stream *s, void *pinned, const void *src, size_t bytes)
 {
     ASSERT(is_on_device(s->head.dev, src) && is_in(s->head.dev, &s->head.dev->pinned, pinned));
-    return give(s, CUDA_WORK_BRING, &(struct cuda_copy){pinned, src, bytes}, sizeof(struct cuda_copy));
+    return give(s, CUDA_WORK_BRING, &(struct cuda_copy){pinned, src, bytes},
+                sizeof(struct cuda_copy));
 }
 
 static enum status cuda_note(struct stream *s)
@@ -300,8 +308,9 @@ static enum status cuda_note(struct stream *s)
     return give(s, CUDA_WORK_NOTE, &(struct cuda_note){++s->stage.notes}, sizeof(struct cuda_note));
 }
 
-/* A number that is not there means that the event told of an earlier record, which would be CUDA's freedom (or that the
- * note went among few others, without its number): then all of the stream is waited for. */
+/* A number that is not there means that the event told of an earlier record, which would be CUDA's
+ * freedom (or that the note went among few others, without its number): then all of the stream is
+ * waited for. */
 static enum status cuda_await(struct stream *s)
 {
     TRY(dev_cuda_graph_begin(s));
@@ -314,7 +323,8 @@ static enum status cuda_await(struct stream *s)
 static enum status cuda_fill(struct stream *s, void *dst, int byte, size_t bytes)
 {
     if (is_on_device(s->head.dev, dst))
-        return give(s, CUDA_WORK_FILL, &(struct cuda_fill){dst, bytes, (size_t)byte}, sizeof(struct cuda_fill));
+        return give(s, CUDA_WORK_FILL, &(struct cuda_fill){dst, bytes, (size_t)byte},
+                    sizeof(struct cuda_fill));
     TRY(cuda_sync(s));
     memset(dst, byte, bytes);
     return ST_OK;
@@ -326,8 +336,10 @@ static enum status cuda_idle(struct stream *s, bool *out)
     cudaError_t error = cudaStreamQuery(s->stream);
     *out = error == cudaSuccess;
     if (error == cudaErrorNotReady)
-        (void)cudaGetLastError(); /* an answer, which the next launch would take for its own error */
-    return *out || error == cudaErrorNotReady ? ST_OK : dev_cuda_error_fail(error, "asking a stream");
+        (void)
+            cudaGetLastError(); /* an answer, which the next launch would take for its own error */
+    return *out || error == cudaErrorNotReady ? ST_OK
+                                              : dev_cuda_error_fail(error, "asking a stream");
 }
 
 static enum status cuda_wait(struct stream *s, struct mark *mark)
@@ -355,40 +367,40 @@ static enum status cuda_after(struct stream *late, struct stream *early)
     return cuda_wait(late, early->mark);
 }
 
-/* --- operations -------------------------------------------------------------------------------------------- */
+/* ---- operations ---- */
 
-/* An operation is checked, then done, or gathered to be done later. What is gathered is compared as bytes, so
- * nothing may be left of what lies between the members. matmul_*: through cuBLASLt where it can, else by the
- * kernel like the others. */
+/* An operation is checked, then done, or gathered to be done later. What is gathered is compared as
+ * bytes, so nothing may be left of what lies between the members. matmul_*: through cuBLASLt where
+ * it can, else by the kernel like the others. */
 #if __has_builtin(__builtin_clear_padding)
 #define CLEAR_PADDING(p) __builtin_clear_padding(p)
 #else
 #define CLEAR_PADDING(p) (void)(p) /* more is taken for new work than is */
 #endif
-#define OP_DEFINE(name)                                                                                        \
-    static enum status do_##name(struct stream *s, const void *args)                                           \
-    {                                                                                                          \
-        return dev_cuda_error_launched(name##_cuda(&s->cuda, args), #name);                                    \
-    }                                                                                                          \
-    static enum status op_##name(struct stream *s, const struct name *a)                                       \
-    {                                                                                                          \
-        struct name copy = *a;                                                                                 \
-        TRY(dev_check_##name(a, true));                                                                        \
-        TRY(equip(s));                                                                                         \
-        if (!s->graphs)                                                                                        \
-            return dev_cuda_do(s, CUDA_WORK_##name, a);                                                        \
-        CLEAR_PADDING(&copy);                                                                                  \
-        return dev_cuda_graph_add(s, CUDA_WORK_##name, &copy, sizeof copy);                                    \
+#define OP_DEFINE(name)                                                     \
+    static enum status do_##name(struct stream *s, const void *args)        \
+    {                                                                       \
+        return dev_cuda_error_launched(name##_cuda(&s->cuda, args), #name); \
+    }                                                                       \
+    static enum status op_##name(struct stream *s, const struct name *a)    \
+    {                                                                       \
+        struct name copy = *a;                                              \
+        TRY(dev_check_##name(a, true));                                     \
+        TRY(equip(s));                                                      \
+        if (!s->graphs)                                                     \
+            return dev_cuda_do(s, CUDA_WORK_##name, a);                     \
+        CLEAR_PADDING(&copy);                                               \
+        return dev_cuda_graph_add(s, CUDA_WORK_##name, &copy, sizeof copy); \
     }
 OP_LIST(OP_DEFINE)
 
-#define OP_BLAS(name)                                                                                          \
-    static enum status blas_or_##name(struct stream *s, const void *args)                                      \
-    {                                                                                                          \
-        bool is_done = false;                                                                                  \
-        if (s->blas)                                                                                           \
-            TRY(blas_##name(s->blas, &s->cuda, args, &is_done));                                               \
-        return is_done ? ST_OK : do_##name(s, args);                                                           \
+#define OP_BLAS(name)                                                     \
+    static enum status blas_or_##name(struct stream *s, const void *args) \
+    {                                                                     \
+        bool is_done = false;                                             \
+        if (s->blas)                                                      \
+            TRY(blas_##name(s->blas, &s->cuda, args, &is_done));          \
+        return is_done ? ST_OK : do_##name(s, args);                      \
     }
 OP_BLAS(matmul_fwd)
 OP_BLAS(matmul_bwd_x)
@@ -415,44 +427,51 @@ static enum status do_bring(struct stream *s, const void *args)
     return ST_OK;
 }
 
-/* Gathered work has its number on the device (kernels/now.h). In a graph the event is a node of its own. */
+/* Gathered work has its number on the device (kernels/now.h). In a graph the event is a node of its
+ * own. */
 static enum status do_note(struct stream *s, const void *args)
 {
     const struct stage *stage = &s->stage;
     (void)args;
     if (s->cuda.now)
-        CUDA_CHECK(cudaMemcpyAsync((void *)(uintptr_t)stage->noted, &s->cuda.now->seed, sizeof *stage->noted,
-                                   cudaMemcpyDeviceToHost, s->stream));
-    CUDA_CHECK(s->is_captured ? cudaEventRecordWithFlags(stage->note, s->stream, cudaEventRecordExternal)
-                              : cudaEventRecord(stage->note, s->stream));
+        CUDA_CHECK(cudaMemcpyAsync((void *)(uintptr_t)stage->noted, &s->cuda.now->seed,
+                                   sizeof *stage->noted, cudaMemcpyDeviceToHost, s->stream));
+    CUDA_CHECK(s->is_captured
+                   ? cudaEventRecordWithFlags(stage->note, s->stream, cudaEventRecordExternal)
+                   : cudaEventRecord(stage->note, s->stream));
     return ST_OK;
 }
 
 enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args)
 {
 #define DO_ROW(name) [CUDA_WORK_##name] = do_##name,
-    static enum status (*const kernels[CUDA_WORK_N])(struct stream *s, const void *args) = {
+    static enum status (*const kernels[CUDA_WORK_N])(struct stream * s, const void *args) = {
         OP_LIST(DO_ROW)[CUDA_WORK_FILL] = do_fill, [CUDA_WORK_COPY] = do_copy,
-                       [CUDA_WORK_BRING] = do_bring, [CUDA_WORK_NOTE] = do_note};
+        [CUDA_WORK_BRING] = do_bring, [CUDA_WORK_NOTE] = do_note};
 #undef DO_ROW
     switch (work) {
-    case CUDA_WORK_matmul_fwd: return blas_or_matmul_fwd(s, args);
-    case CUDA_WORK_matmul_bwd_x: return blas_or_matmul_bwd_x(s, args);
-    case CUDA_WORK_matmul_bwd_w: return blas_or_matmul_bwd_w(s, args);
-    default: return kernels[work](s, args);
+    case CUDA_WORK_matmul_fwd:
+        return blas_or_matmul_fwd(s, args);
+    case CUDA_WORK_matmul_bwd_x:
+        return blas_or_matmul_bwd_x(s, args);
+    case CUDA_WORK_matmul_bwd_w:
+        return blas_or_matmul_bwd_w(s, args);
+    default:
+        return kernels[work](s, args);
     }
 }
 
 #define OP_ROW(name) .name = op_##name,
 static const struct op_table cuda_op = {OP_LIST(OP_ROW)};
 
-/* --- open, info, close ------------------------------------------------------------------------------------- */
+/* ---- open, info, close ---- */
 
 static void cuda_info(const struct dev *dev, struct dev_info *out)
 {
     char driver[24];
     const struct cudaDeviceProp *prop = &dev->prop;
-    struct dev_cuda_peak peak = dev_cuda_peak(prop->name, prop->major, prop->minor, prop->multiProcessorCount);
+    struct dev_cuda_peak peak =
+        dev_cuda_peak(prop->name, prop->major, prop->minor, prop->multiProcessorCount);
     size_t free_bytes = 0, total_bytes = 0;
     bool is_told = cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess;
     *out = (struct dev_info){.kind = DEV_KIND_CUDA,
@@ -463,8 +482,8 @@ static void cuda_info(const struct dev *dev, struct dev_info *out)
                              .threads_n = 1};
     text_copy(out->bus, sizeof out->bus, dev->bus);
     text_format(driver, sizeof driver, "%d.%d", dev->driver / 1000, dev->driver % 1000 / 10);
-    text_format(out->name, sizeof out->name, "cuda %d %.30s sm_%d%d driver %s", dev->device_i, prop->name, prop->major,
-                prop->minor, driver);
+    text_format(out->name, sizeof out->name, "cuda %d %.30s sm_%d%d driver %s", dev->device_i,
+                prop->name, prop->major, prop->minor, driver);
 }
 
 static void cuda_close(struct dev *dev)
@@ -530,7 +549,8 @@ static enum status look(struct dev *dev)
     CUDA_CHECK(cudaDriverGetVersion(&dev->driver));
     if (dev->prop.major < 8)
         return FAIL(ST_NO_DEVICE,
-                    "GPU %d (%s) is sm_%d%d; this program needs sm_80 or newer; use another GPU or DEVICE=cpu",
+                    "GPU %d (%s) is sm_%d%d; this program needs sm_80 or newer; use another GPU or "
+                    "DEVICE=cpu",
                     dev->device_i, dev->prop.name, dev->prop.major, dev->prop.minor);
     CUDA_CHECK(cudaSetDevice(dev->device_i));
     CUDA_CHECK(cudaDeviceGetPCIBusId(dev->bus, sizeof dev->bus, dev->device_i));

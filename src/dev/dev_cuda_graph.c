@@ -1,29 +1,34 @@
-/* dev_cuda_graph — a stream that gathers its work and gives it to the GPU together; the same work again goes as
- * one CUDA graph. Must not know what the work is for.
+/* dev_cuda_graph — a stream that gathers its work and gives it to the GPU together; the same work
+ * again goes as one CUDA graph. Must not know what the work is for.
  *
- * Design. The host walks a step as ever, but what it asks of the stream is written into a list: which operation,
- * its arguments. When the list must begin (dev_begin, a copy to or from the host, a wait, a mark), it is compared
- * with the lists that were begun before:
- *   new              it is done one by one, and kept: so every plan, attribute and piece of memory that it needs exists
- *   the second time  the same is done while the stream is captured (of this thread alone); its graph is launched
+ * Design. The host walks a step as ever, but what it asks of the stream is written into a list:
+ * which operation, its arguments. When the list must begin (dev_begin, a copy to or from the host,
+ * a wait, a mark), it is compared with the lists that were begun before:
+ *   new              it is done one by one, and kept: so every plan, attribute and piece of memory
+ *   that it needs exists
+ *   the second time  the same is done while the stream is captured (of this thread alone); its
+ *   graph is launched
  *   then             the graph is launched: one call instead of hundreds
- * So a graph runs only where the very same work is asked for: another shape, address, mask or order of pieces is
- * another list, and nobody has to say what changed. What does change from step to step (learning rate, seed and
- * offset of dropout, scale of the loss: kernels/now.h) is taken out of the list into a block of numbers; these go
- * to the device by one copy on the stream from pinned memory, in slots of their own (dev_cuda_stage.c), before the
- * list begins, and kernels read them there. So no list waits for the one before it. Copies from the host, and
- * to its ordinary memory, are never captured, nor is anything that waits; what is brought to pinned memory is, and
- * a note of it is an event's node, so that the host may look at what a graph has done while the graph goes on;
- * nothing is taken meanwhile: cuBLASLt works in the stream's scratch.
+ * So a graph runs only where the very same work is asked for: another shape, address, mask or order
+ * of pieces is another list, and nobody has to say what changed. What does change from step to step
+ * (learning rate, seed and offset of dropout, scale of the loss: kernels/now.h) is taken out of the
+ * list into a block of numbers; these go to the device by one copy on the stream from pinned
+ * memory, in slots of their own (dev_cuda_stage.c), before the list begins, and kernels read them
+ * there. So no list waits for the one before it. Copies from the host, and to its ordinary memory,
+ * are never captured, nor is anything that waits; what is brought to pinned memory is, and a note
+ * of it is an event's node, so that the host may look at what a graph has done while the graph goes
+ * on; nothing is taken meanwhile: cuBLASLt works in the stream's scratch.
  * A capture that fails is told once, and work goes one by one from then on.
  *
- * Ranks. A collective's place in the stream is a mark, so each is where a list ends, and the host begins what is gathered
- * before it waits for one (mesh/store.c): with several ranks a step is some lists for each block. A list of no more than
- * WORK_FEW is cheaper as it is: a launch or two against the launch of a graph, which also needs a copy of numbers.
+ * Ranks. A collective's place in the stream is a mark, so each is where a list ends, and the host
+ * begins what is gathered before it waits for one (mesh/store.c): with several ranks a step is some
+ * lists for each block. A list of no more than WORK_FEW is cheaper as it is: a launch or two
+ * against the launch of a graph, which also needs a copy of numbers.
  *
- * Memory. LISTS_KEPT holds what a step of SHARD=full with accumulation asks for, forward, and backward in the first, the
- * other and the last micro-batch: four a block, of 250 blocks. The lists take some 250 bytes of the host's memory for a
- * piece of work, so 16 MiB at most (WORK_KEPT), and as many nodes of CUDA's at most. */
+ * Memory. LISTS_KEPT holds what a step of SHARD=full with accumulation asks for, forward, and
+ * backward in the first, the other and the last micro-batch: four a block, of 250 blocks. The lists
+ * take some 250 bytes of the host's memory for a piece of work, so 16 MiB at most (WORK_KEPT), and
+ * as many nodes of CUDA's at most. */
 #include "dev/dev_cuda_inside.h"
 
 #ifdef CONVOY_CUDA
@@ -71,7 +76,7 @@ struct kept {
 
 struct cuda_graphs {
     struct dev *dev;
-    struct work_list list; /* what is gathered */
+    struct work_list list;         /* what is gathered */
     union work_args few[WORK_FEW]; /* the arguments of its first pieces, with all numbers */
     struct cuda_now now[NOW_MAX], *now_device;
     int now_n;
@@ -83,7 +88,7 @@ struct cuda_graphs {
     bool is_refused, is_said;
 };
 
-/* --- life ---------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 enum status dev_cuda_graph_open(struct stream *s)
 {
@@ -121,7 +126,7 @@ void dev_cuda_graph_close(struct cuda_graphs *g)
     free(g);
 }
 
-/* --- gathering ----------------------------------------------------------------------------------------------- */
+/* ---- gathering ---- */
 
 /* take_dropout — out of the arguments; false: there is none. */
 static bool take_dropout(struct dropout *d, struct cuda_now *out)
@@ -131,7 +136,8 @@ static bool take_dropout(struct dropout *d, struct cuda_now *out)
     return d->p > 0;
 }
 
-/* take_now — what changes from step to step goes from the arguments to *out; false: nothing does. */
+/* take_now — what changes from step to step goes from the arguments to *out; false: nothing
+ * does. */
 static bool take_now(enum cuda_work work, void *args, struct cuda_now *out)
 {
     struct xent *xent = args;
@@ -141,12 +147,18 @@ static bool take_now(enum cuda_work work, void *args, struct cuda_now *out)
     struct sgd *sgd = args;
     struct cuda_note *note = args;
     switch (work) {
-    case CUDA_WORK_embed_fwd: return take_dropout(&((struct embed_fwd *)args)->dropout, out);
-    case CUDA_WORK_embed_bwd: return take_dropout(&((struct embed_bwd *)args)->dropout, out);
-    case CUDA_WORK_matmul_fwd: return take_dropout(&((struct matmul_fwd *)args)->dropout, out);
-    case CUDA_WORK_attention_fwd: return take_dropout(&((struct attention_fwd *)args)->dropout, out);
-    case CUDA_WORK_attention_bwd: return take_dropout(&((struct attention_bwd *)args)->dropout, out);
-    case CUDA_WORK_drop: return take_dropout(&((struct drop *)args)->dropout, out);
+    case CUDA_WORK_embed_fwd:
+        return take_dropout(&((struct embed_fwd *)args)->dropout, out);
+    case CUDA_WORK_embed_bwd:
+        return take_dropout(&((struct embed_bwd *)args)->dropout, out);
+    case CUDA_WORK_matmul_fwd:
+        return take_dropout(&((struct matmul_fwd *)args)->dropout, out);
+    case CUDA_WORK_attention_fwd:
+        return take_dropout(&((struct attention_fwd *)args)->dropout, out);
+    case CUDA_WORK_attention_bwd:
+        return take_dropout(&((struct attention_bwd *)args)->dropout, out);
+    case CUDA_WORK_drop:
+        return take_dropout(&((struct drop *)args)->dropout, out);
     case CUDA_WORK_NOTE:
         *out = now_none();
         out->seed = note->number;
@@ -172,7 +184,8 @@ static bool take_now(enum cuda_work work, void *args, struct cuda_now *out)
         *out = now_sgd(sgd);
         sgd->lr = 0, sgd->step = 0;
         return true;
-    default: return false;
+    default:
+        return false;
     }
 }
 
@@ -237,9 +250,10 @@ enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args
     return ST_OK;
 }
 
-/* --- doing --------------------------------------------------------------------------------------------------- */
+/* ---- doing ---- */
 
-/* play — the list, one by one, onto the stream. few: their arguments instead of the list's, numbers and all. */
+/* play — the list, one by one, onto the stream. few: their arguments instead of the list's, numbers
+ * and all. */
 static enum status play(struct stream *s, const struct work_list *list, const union work_args *few)
 {
     enum status st = ST_OK;
@@ -254,7 +268,8 @@ static enum status play(struct stream *s, const struct work_list *list, const un
         else
             memcpy(&args, list->bytes + at, head.bytes < sizeof args ? head.bytes : sizeof args);
         if (head.spans_at > 0)
-            *spans_of((enum cuda_work)head.work, &args, &spans_n) = (const void *)(list->bytes + at + head.spans_at);
+            *spans_of((enum cuda_work)head.work, &args, &spans_n) =
+                (const void *)(list->bytes + at + head.spans_at);
         s->cuda.now = few || head.now_i < 0 ? NULL : s->graphs->now_device + head.now_i;
         st = dev_cuda_do(s, (enum cuda_work)head.work, &args);
         at += head.bytes;
@@ -294,14 +309,15 @@ static enum status make_graph(struct stream *s, const struct work_list *list, cu
     if (error != cudaSuccess)
         return dev_cuda_error_fail(error, "making a graph of a step's work");
     if (!s->graphs->is_said)
-        LOG_INFO("work that comes again goes to the GPU as CUDA graphs: %d operations at once, in %zu nodes",
+        LOG_INFO("work that comes again goes to the GPU as CUDA graphs: %d operations at once, in "
+                 "%zu nodes",
                  list->work_n, nodes_n);
     s->graphs->is_said = true;
     return ST_OK;
 }
 
-/* try_graph — no failure but a fault of the GPU's own: without a graph work goes one by one, and is told when that
- * fails. */
+/* try_graph — no failure but a fault of the GPU's own: without a graph work goes one by one, and is
+ * told when that fails. */
 static enum status try_graph(struct stream *s, struct kept *kept)
 {
     struct cuda_graphs *g = s->graphs;
@@ -318,7 +334,7 @@ static enum status try_graph(struct stream *s, struct kept *kept)
     return ST_OK;
 }
 
-/* --- lists that were begun before ---------------------------------------------------------------------------- */
+/* ---- lists that were begun before ---- */
 
 /* Lists are whole 64-bit words. */
 static uint64_t hash_of(const struct work_list *list)
@@ -367,10 +383,12 @@ static enum status keep(struct cuda_graphs *g, uint64_t hash)
     if (!bytes)
         return FAIL(ST_RETRY, "out of memory: %zu bytes of gathered work", g->list.used);
     memcpy(bytes, g->list.bytes, g->list.used);
-    while (g->kept_n == LISTS_KEPT || (g->kept_n > 0 && g->kept_work_n + g->list.work_n > WORK_KEPT))
+    while (g->kept_n == LISTS_KEPT ||
+           (g->kept_n > 0 && g->kept_work_n + g->list.work_n > WORK_KEPT))
         drop(g);
     g->hash[g->kept_n] = hash;
-    g->kept[g->kept_n++] = (struct kept){.list = {bytes, g->list.used, g->list.used, g->list.work_n}, .used_at = g->begun};
+    g->kept[g->kept_n++] = (struct kept){
+        .list = {bytes, g->list.used, g->list.used, g->list.work_n}, .used_at = g->begun};
     g->kept_work_n += g->list.work_n;
     return ST_OK;
 }
@@ -384,7 +402,8 @@ static enum status begin(struct stream *s)
     struct kept *kept = find(g, hash);
     g->begun++;
     if (g->now_n > 0)
-        TRY(dev_cuda_stage_in(&s->stage, s->stream, g->now_device, g->now, (size_t)g->now_n * sizeof *g->now));
+        TRY(dev_cuda_stage_in(&s->stage, s->stream, g->now_device, g->now,
+                              (size_t)g->now_n * sizeof *g->now));
     if (!kept) {
         TRY(play(s, &g->list, NULL));
         return keep(g, hash);

@@ -1,5 +1,5 @@
-/* dev_cuda_inside — what the files of the CUDA device share. Inside room dev only, and only where CUDA is
- * built in. */
+/* dev_cuda_inside — what the files of the CUDA device share. Inside room dev only, and only where
+ * CUDA is built in. */
 #ifndef CONVOY_DEV_DEV_CUDA_INSIDE_H
 #define CONVOY_DEV_DEV_CUDA_INSIDE_H
 
@@ -13,23 +13,27 @@
 #include "dev/blas.h"
 #include "kernels/cuda.h"
 
-/* dev_cuda_error_fail — what a failure of the runtime means here: `what` was asked for. Never ST_OK.
- *   memory refused → ST_RETRY · no driver, no device, none that this build has code for → ST_NO_DEVICE ·
- *   what only a reset heals (uncorrectable memory error, illegal address, …) → ST_FAULT · the rest → ST_BUG */
+/* dev_cuda_error_fail — what a failure of the runtime means here: `what` was asked for. Never
+ * ST_OK.
+ *   memory refused → ST_RETRY · no driver, no device, none that this build has code for →
+ *   ST_NO_DEVICE ·
+ *   what only a reset heals (uncorrectable memory error, illegal address, …) → ST_FAULT · the rest
+ *   → ST_BUG */
 enum status dev_cuda_error_fail(cudaError_t error, const char *what) __attribute__((cold));
 /* dev_cuda_error_pin — of taking pinned host memory: ST_RETRY with numbers when it is short.
- * dev_cuda_error_launched — of a launcher: 0, a cudaError_t, or an enum cuda_refusal, which is ST_BUG. */
+ * dev_cuda_error_launched — of a launcher: 0, a cudaError_t, or an enum cuda_refusal, which is
+ * ST_BUG. */
 enum status dev_cuda_error_pin(cudaError_t error, size_t bytes);
 enum status dev_cuda_error_launched(int rc, const char *op);
-#define CUDA_CHECK(call)                                                                                       \
-    do {                                                                                                       \
-        cudaError_t cuda_check_ = (call);                                                                      \
-        if (cuda_check_ != cudaSuccess)                                                                        \
-            return dev_cuda_error_fail(cuda_check_, #call);                                                    \
+#define CUDA_CHECK(call)                                    \
+    do {                                                    \
+        cudaError_t cuda_check_ = (call);                   \
+        if (cuda_check_ != cudaSuccess)                     \
+            return dev_cuda_error_fail(cuda_check_, #call); \
     } while (0)
 
-/* Pinned memory between ordinary host memory and the device, in slots that are used in turn. A slot on its way
- * to the host is emptied into `dst` when it is needed again, or at the next sync. */
+/* Pinned memory between ordinary host memory and the device, in slots that are used in turn. A slot
+ * on its way to the host is emptied into `dst` when it is needed again, or at the next sync. */
 #define STAGE_SLOTS 8
 #define STAGE_BYTES ((size_t)1 << 20)
 struct stage_slot {
@@ -42,14 +46,15 @@ struct stage {
     char *pinned; /* STAGE_SLOTS · STAGE_BYTES, then *noted */
     struct stage_slot slot[STAGE_SLOTS];
     int next;
-    /* dev_note: the event that is waited for. A graph that records it also brings its number, from which the host sees that
-     * it has not been told of an earlier launch's record. */
+    /* dev_note: the event that is waited for. A graph that records it also brings its number, from
+     * which the host sees that it has not been told of an earlier launch's record. */
     cudaEvent_t note;
     volatile uint64_t *noted; /* the newest number that came */
     uint64_t notes;           /* the newest that was asked for */
 };
 enum status dev_cuda_stage_open(struct stage *stage);
-void dev_cuda_stage_close(struct stage *stage); /* accepts a zero one; the stream has been waited for */
+/* accepts a zero one; the stream has been waited for */
+void dev_cuda_stage_close(struct stage *stage);
 /* dev_cuda_stage_in — src may be reused when it returns.  dev_cuda_stage_out — dst is there after
  * dev_cuda_stage_drain. */
 enum status dev_cuda_stage_in(struct stage *stage, cudaStream_t stream, void *dst, const void *src,
@@ -69,7 +74,7 @@ struct dev {
     int device_i;
     bool is_tf32;
     struct cudaDeviceProp prop;
-    int driver; /* 13000: what the driver can do */
+    int driver;            /* 13000: what the driver can do */
     pthread_mutex_t mutex; /* of the tables below: the comm's thread copies, too */
     struct cuda_ranges {
         struct cuda_range *range;
@@ -78,10 +83,16 @@ struct dev {
     char bus[24];
 };
 
-/* What a stream may gather (dev_cuda_graph.c): operations, fills and copies within the device, and what is brought to
- * pinned memory, with its note. */
+/* What a stream may gather (dev_cuda_graph.c): operations, fills and copies within the device, and
+ * what is brought to pinned memory, with its note. */
 #define CUDA_WORK(name) CUDA_WORK_##name,
-enum cuda_work { OP_LIST(CUDA_WORK) CUDA_WORK_FILL, CUDA_WORK_COPY, CUDA_WORK_BRING, CUDA_WORK_NOTE, CUDA_WORK_N };
+enum cuda_work {
+    OP_LIST(CUDA_WORK) CUDA_WORK_FILL,
+    CUDA_WORK_COPY,
+    CUDA_WORK_BRING,
+    CUDA_WORK_NOTE,
+    CUDA_WORK_N
+};
 #undef CUDA_WORK
 struct cuda_fill {
     void *dst;
@@ -99,20 +110,23 @@ struct cuda_note {
 enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args);
 
 struct cuda_graphs;
-/* dev_cuda_graph_open — now_n on the device for as many operations (dev_cuda_graph.c). dev_cuda_graph_add: args
- * are copied; padding in them is zero. dev_cuda_graph_begin: what was added goes to the device. */
+/* dev_cuda_graph_open — now_n on the device for as many operations (dev_cuda_graph.c).
+ * dev_cuda_graph_add: args are copied; padding in them is zero. dev_cuda_graph_begin: what was
+ * added goes to the device. */
 enum status dev_cuda_graph_open(struct stream *s);
-void dev_cuda_graph_close(struct cuda_graphs *g); /* accepts NULL; what was not begun is forgotten */
+/* accepts NULL; what was not begun is forgotten */
+void dev_cuda_graph_close(struct cuda_graphs *g);
 enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args, size_t bytes);
-enum status dev_cuda_graph_begin(struct stream *s); /* a stream that gathers nothing: nothing to do */
+/* a stream that gathers nothing: nothing to do */
+enum status dev_cuda_graph_begin(struct stream *s);
 
 struct stream {
     struct stream_head head;
     cudaStream_t stream;
     struct mark *mark; /* what another stream waits for */
     struct stage stage;
-    struct cuda cuda;  /* scratch NULL: no operation yet */
-    struct blas *blas; /* NULL: no cuBLASLt here, products by our own kernels */
+    struct cuda cuda;           /* scratch NULL: no operation yet */
+    struct blas *blas;          /* NULL: no cuBLASLt here, products by our own kernels */
     struct cuda_graphs *graphs; /* NULL: work begins at once */
     bool is_captured;
 };

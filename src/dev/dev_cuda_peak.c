@@ -1,4 +1,5 @@
-/* dev_cuda_peak — the table of chips. A figure "with sparsity" is halved: products of ours are dense. */
+/* dev_cuda_peak — the table of chips. A figure "with sparsity" is halved: products of ours are
+ * dense. */
 #include "dev/dev_cuda_peak.h"
 
 #include <stddef.h>
@@ -6,29 +7,29 @@
 
 #define TERA 1e12
 
-/* The first row that fits counts. Chips of one kind differ in their clock where their names do, so a word of the name
- * belongs to a row wherever NVIDIA sells the same number of multiprocessors under several. The figures are those of
- * NVIDIA's papers, as tables of others that agree quote them:
+/* The first row that fits counts. Chips of one kind differ in their clock where their names do, so
+ * a word of the name belongs to a row wherever NVIDIA sells the same number of multiprocessors
+ * under several. The figures are those of NVIDIA's papers, as tables of others that agree quote
+ * them:
  *   A100            data sheet; Ampere whitepaper: 108 multiprocessors in every form
- *   H100            data sheet and Hopper whitepaper: 132 in SXM5, whose figures are there to a digit more, 114 in PCIe;
+ *   H100            data sheet and Hopper whitepaper: 132 in SXM5, whose figures are there to a
+ *   digit more, 114 in PCIe;
  *                   the data sheets of H200 and GH200 have the figures of SXM5
- *   B200            HGX B200 in the Blackwell data sheet; tf32 there is 2.2 PFLOP/s with sparsity, to two digits: half
+ *   B200            HGX B200 in the Blackwell data sheet; tf32 there is 2.2 PFLOP/s with sparsity,
+ *   to two digits: half
  *                   of bf16's here, as on every chip
  *   L40S, L4, A10   data sheets; RTX 4090: Ada whitepaper, with f32 accumulation
- * H100 NVL and H200 NVL have 132, too, and a lower clock: not known here; nor are others of 148 (B100, GB200) or 142. */
+ * H100 NVL and H200 NVL have 132, too, and a lower clock: not known here; nor are others of 148
+ * (B100, GB200) or 142. */
 static const struct chip {
     const char *word; /* in its name; "": whatever it is called */
     int major, minor, sm_count;
     struct dev_cuda_peak tera;
 } chips[] = {
-    {"", 8, 0, 108, {312, 156, 19.5}},
-    {" NVL", 9, 0, 132, {0, 0, 0}},
-    {"", 9, 0, 132, {989.4, 494.7, 66.9}},
-    {"H100", 9, 0, 114, {756, 378, 51.2}},
-    {" B200", 10, 0, 148, {2250, 1125, 75}},
-    {" L40S", 8, 9, 142, {362.05, 183, 91.6}},
-    {" L4", 8, 9, 58, {121, 60, 30.3}},
-    {" RTX 4090", 8, 9, 128, {165.2, 82.6, 82.6}},
+    {"", 8, 0, 108, {312, 156, 19.5}},       {" NVL", 9, 0, 132, {0, 0, 0}},
+    {"", 9, 0, 132, {989.4, 494.7, 66.9}},   {"H100", 9, 0, 114, {756, 378, 51.2}},
+    {" B200", 10, 0, 148, {2250, 1125, 75}}, {" L40S", 8, 9, 142, {362.05, 183, 91.6}},
+    {" L4", 8, 9, 58, {121, 60, 30.3}},      {" RTX 4090", 8, 9, 128, {165.2, 82.6, 82.6}},
     {" A10", 8, 6, 72, {125, 62.5, 31.2}},
 };
 
@@ -39,8 +40,10 @@ struct dev_cuda_peak dev_cuda_peak(const char *name, int major, int minor, int s
         return none;
     for (size_t i = 0; i < sizeof chips / sizeof *chips; i++) {
         const struct chip *c = &chips[i];
-        if (c->major == major && c->minor == minor && c->sm_count == sm_count && strstr(name, c->word))
-            return (struct dev_cuda_peak){c->tera.f16 * TERA, c->tera.tf32 * TERA, c->tera.f32 * TERA};
+        if (c->major == major && c->minor == minor && c->sm_count == sm_count &&
+            strstr(name, c->word))
+            return (struct dev_cuda_peak){c->tera.f16 * TERA, c->tera.tf32 * TERA,
+                                          c->tera.f32 * TERA};
     }
     return none;
 }

@@ -1,6 +1,6 @@
-/* dev_cuda_stage — copies between ordinary host memory and the GPU, through pinned slots that are used in
- * turn, so that the host neither waits for the device nor has to keep what it gave. Must not know what is
- * copied. */
+/* dev_cuda_stage — copies between ordinary host memory and the GPU, through pinned slots that are
+ * used in turn, so that the host neither waits for the device nor has to keep what it gave. Must
+ * not know what is copied. */
 #include "dev/dev_cuda_inside.h"
 
 #ifdef CONVOY_CUDA
@@ -36,14 +36,18 @@ void dev_cuda_stage_close(struct stage *stage)
     *stage = (struct stage){0};
 }
 
-static char *slot_data(const struct stage *stage, int i) { return stage->pinned + (size_t)i * STAGE_BYTES; }
+static char *slot_data(const struct stage *stage, int i)
+{
+    return stage->pinned + (size_t)i * STAGE_BYTES;
+}
 
 /* The host waits only where it must: a slot that comes round is most often done long ago. */
 static enum status wait_for(cudaEvent_t event)
 {
     cudaError_t error = cudaEventQuery(event);
     if (error == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* an answer, which the next launch would take for its own error */
+        /* an answer, which the next launch would take for its own error */
+        (void)cudaGetLastError();
         error = cudaEventSynchronize(event);
     }
     return error == cudaSuccess ? ST_OK : dev_cuda_error_fail(error, "waiting for a copy");
@@ -78,7 +82,8 @@ static enum status take(struct stage *stage, int *out)
     return finish(stage, *out);
 }
 
-static enum status send_off(struct stage *stage, int i, cudaStream_t stream, char *dst, size_t bytes)
+static enum status send_off(struct stage *stage, int i, cudaStream_t stream, char *dst,
+                            size_t bytes)
 {
     stage->slot[i].dst = dst;
     stage->slot[i].bytes = bytes;
@@ -87,8 +92,8 @@ static enum status send_off(struct stage *stage, int i, cudaStream_t stream, cha
     return ST_OK;
 }
 
-/* settle — bytes that are still on their way into [at, at + bytes) of the host must arrive before that is
- * read. */
+/* settle — bytes that are still on their way into [at, at + bytes) of the host must arrive before
+ * that is read. */
 static enum status settle(struct stage *stage, const char *at, size_t bytes)
 {
     for (int k = 0; k < STAGE_SLOTS; k++) {
@@ -100,8 +105,9 @@ static enum status settle(struct stage *stage, const char *at, size_t bytes)
     return ST_OK;
 }
 
-/* Room for n bytes to the device: behind those in the newest slot, so that many small copies do not come round to a slot
- * that is not done; else a slot of their own. `at_out`: from the slot's start. */
+/* Room for n bytes to the device: behind those in the newest slot, so that many small copies do not
+ * come round to a slot that is not done; else a slot of their own. `at_out`: from the slot's
+ * start. */
 static enum status take_in(struct stage *stage, size_t n, int *out, size_t *at_out)
 {
     int newest = (stage->next + STAGE_SLOTS - 1) % STAGE_SLOTS;
@@ -138,8 +144,8 @@ enum status dev_cuda_stage_out(struct stage *stage, cudaStream_t stream, void *d
         int i;
         size_t n = bytes - at < STAGE_BYTES ? bytes - at : STAGE_BYTES;
         TRY(take(stage, &i));
-        CUDA_CHECK(
-            cudaMemcpyAsync(slot_data(stage, i), (const char *)src + at, n, cudaMemcpyDeviceToHost, stream));
+        CUDA_CHECK(cudaMemcpyAsync(slot_data(stage, i), (const char *)src + at, n,
+                                   cudaMemcpyDeviceToHost, stream));
         TRY(send_off(stage, i, stream, (char *)dst + at, n));
     }
     return ST_OK;

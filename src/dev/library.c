@@ -13,11 +13,11 @@
 #include "base/must.h"
 #include "base/text.h"
 
-/* Where CUDA's own packages and the container images of NVIDIA put libraries that the loader may not be told
- * about. */
-static const char *const cuda_dirs[] = {"/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib",
-                                        "/opt/cuda/lib64", "/usr/lib/x86_64-linux-gnu",
-                                        "/usr/local/nvidia/lib64"};
+/* Where CUDA's own packages and the container images of NVIDIA put libraries that the loader may
+ * not be told about. */
+static const char *const cuda_dirs[] = {
+    "/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib", "/opt/cuda/lib64",
+    "/usr/lib/x86_64-linux-gnu", "/usr/local/nvidia/lib64"};
 
 static char user_dir[LIBRARY_PATH_MAX];
 
@@ -73,8 +73,8 @@ static void in_dir(struct search *s, const char *dir)
     }
 }
 
-/* in_packages — every lib folder one level below, as PyPI's packages lie: nvidia/nccl/lib, nvidia/cu13/lib. In no
- * order: of each library there is one. */
+/* in_packages — every lib folder one level below, as PyPI's packages lie: nvidia/nccl/lib,
+ * nvidia/cu13/lib. In no order: of each library there is one. */
 static void in_packages(struct search *s, const char *dir)
 {
     char path[LIBRARY_PATH_MAX];
@@ -104,9 +104,10 @@ static enum status fill(const struct library_spec *spec, const struct library *l
     for (size_t i = 0; i < spec->symbols_n; i++) {
         void *symbol = dlsym(l->handle, spec->symbols[i].name);
         if (!symbol)
-            return FAIL(ST_NO_DEVICE,
-                        "%s from %s has no %s: it is too old, or another library of that name; install %s",
-                        spec->what, l->path, spec->symbols[i].name, spec->packages);
+            return FAIL(
+                ST_NO_DEVICE,
+                "%s from %s has no %s: it is too old, or another library of that name; install %s",
+                spec->what, l->path, spec->symbols[i].name, spec->packages);
         memcpy((char *)table + spec->symbols[i].offset, &symbol, sizeof symbol);
     }
     return ST_OK;
@@ -127,10 +128,11 @@ enum status library_open(const struct library_spec *spec, struct library *out, v
     for (size_t i = 0; i < sizeof cuda_dirs / sizeof *cuda_dirs; i++)
         in_dir(&s, cuda_dirs[i]);
     if (!s.handle)
-        return FAIL(ST_NO_DEVICE,
-                    "%s is not here: no %s in %s%s%s; install %s, or name its folder in CONVOY_LIB_DIR",
-                    spec->what, spec->names[0], s.tried, s.reason[0] ? "; the loader says: " : "", s.reason,
-                    spec->packages);
+        return FAIL(
+            ST_NO_DEVICE,
+            "%s is not here: no %s in %s%s%s; install %s, or name its folder in CONVOY_LIB_DIR",
+            spec->what, spec->names[0], s.tried, s.reason[0] ? "; the loader says: " : "", s.reason,
+            spec->packages);
     out->handle = s.handle;
     path_of(out->handle, out->path, sizeof out->path);
     enum status st = fill(spec, out, table);

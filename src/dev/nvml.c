@@ -39,10 +39,12 @@ struct table {
     int (*nvmlDeviceGetPowerUsage)(struct device *device, unsigned *milliwatts);
     int (*nvmlDeviceGetEnforcedPowerLimit)(struct device *device, unsigned *milliwatts);
     int (*nvmlDeviceGetClockInfo)(struct device *device, int clock, unsigned *megahertz);
-    int (*nvmlDeviceGetTotalEccErrors)(struct device *device, int kind, int counter, unsigned long long *out);
+    int (*nvmlDeviceGetTotalEccErrors)(struct device *device, int kind, int counter,
+                                       unsigned long long *out);
     int (*nvmlEventSetCreate)(struct events **out);
     int (*nvmlEventSetFree)(struct events *events);
-    int (*nvmlDeviceRegisterEvents)(struct device *device, unsigned long long types, struct events *events);
+    int (*nvmlDeviceRegisterEvents)(struct device *device, unsigned long long types,
+                                    struct events *events);
     int (*nvmlEventSetWait_v2)(struct events *events, struct event *out, unsigned timeout_ms);
 };
 
@@ -68,7 +70,8 @@ static const char *const names[] = {"libnvidia-ml.so.1", NULL};
 static const struct library_spec spec = {
     .what = "NVML",
     .names = names,
-    .packages = "the driver's package (Debian: libnvidia-ml1; in containers NVIDIA_DRIVER_CAPABILITIES with utility)",
+    .packages = "the driver's package (Debian: libnvidia-ml1; in containers "
+                "NVIDIA_DRIVER_CAPABILITIES with utility)",
     .symbols = symbols,
     .symbols_n = sizeof symbols / sizeof *symbols,
 };
@@ -86,12 +89,13 @@ static enum status find_device(struct nvml *n, const char *bus)
 {
     int result = n->table.nvmlInit_v2();
     if (result != NVML_SUCCESS)
-        return FAIL(ST_NO_DEVICE, "NVML from %s does not start: %s", n->library.path, n->table.nvmlErrorString(result));
+        return FAIL(ST_NO_DEVICE, "NVML from %s does not start: %s", n->library.path,
+                    n->table.nvmlErrorString(result));
     n->is_begun = 1;
     result = n->table.nvmlDeviceGetHandleByPciBusId_v2(bus, &n->device);
     if (result != NVML_SUCCESS)
-        return FAIL(ST_NO_DEVICE, "NVML from %s does not know the GPU at %s: %s", n->library.path, bus,
-                    n->table.nvmlErrorString(result));
+        return FAIL(ST_NO_DEVICE, "NVML from %s does not know the GPU at %s: %s", n->library.path,
+                    bus, n->table.nvmlErrorString(result));
     return ST_OK;
 }
 
@@ -100,7 +104,8 @@ static void listen(struct nvml *n)
 {
     if (n->table.nvmlEventSetCreate(&n->events) != NVML_SUCCESS)
         n->events = NULL;
-    if (n->events == NULL || n->table.nvmlDeviceRegisterEvents(n->device, NVML_EVENT_XID, n->events) == NVML_SUCCESS)
+    if (n->events == NULL ||
+        n->table.nvmlDeviceRegisterEvents(n->device, NVML_EVENT_XID, n->events) == NVML_SUCCESS)
         return;
     (void)n->table.nvmlEventSetFree(n->events);
     n->events = NULL;
@@ -185,9 +190,11 @@ void nvml_read(struct nvml *n, struct nvml_reading *out)
     out->clock = scaled(result, value, 1e6);
     result = t->nvmlDeviceGetClockInfo(n->device, NVML_CLOCK_MEMORY, &value);
     out->memory_clock = scaled(result, value, 1e6);
-    result = t->nvmlDeviceGetTotalEccErrors(n->device, NVML_ECC_CORRECTED, NVML_ECC_VOLATILE, &errors);
+    result =
+        t->nvmlDeviceGetTotalEccErrors(n->device, NVML_ECC_CORRECTED, NVML_ECC_VOLATILE, &errors);
     out->ecc_corrected = counted(result, errors);
-    result = t->nvmlDeviceGetTotalEccErrors(n->device, NVML_ECC_UNCORRECTED, NVML_ECC_VOLATILE, &errors);
+    result =
+        t->nvmlDeviceGetTotalEccErrors(n->device, NVML_ECC_UNCORRECTED, NVML_ECC_VOLATILE, &errors);
     out->ecc_uncorrected = counted(result, errors);
     read_xids(n);
     out->xids = n->events != NULL ? n->xids : -1;

@@ -1,8 +1,9 @@
-/* nvml — what NVIDIA's management library says of one GPU: load, memory, heat, power, clocks, errors. Opened when it is
- * first needed; where it is missing there are no such numbers, and nothing else.
+/* nvml — what NVIDIA's management library says of one GPU: load, memory, heat, power, clocks,
+ * errors. Opened when it is first needed; where it is missing there are no such numbers, and
+ * nothing else.
  *
- * A GPU is named by its PCI address, for the library counts GPUs in another order than CUDA does. Must not know who
- * computes there. */
+ * A GPU is named by its PCI address, for the library counts GPUs in another order than CUDA does.
+ * Must not know who computes there. */
 #ifndef CONVOY_DEV_NVML_H
 #define CONVOY_DEV_NVML_H
 
@@ -12,21 +13,24 @@
 
 /* A number that this GPU or its driver does not tell is NAN, or -1. */
 struct nvml_reading {
-    double busy;          /* part of the last second or less in which a kernel ran: 0 … 1 */
-    double memory_busy;   /* in which its memory was read or written */
-    int64_t memory_used, memory_total; /* bytes, of all processes */
-    double temperature;   /* degrees Celsius */
-    double power, power_limit; /* watts */
-    double clock, memory_clock; /* hertz */
+    double busy;        /* part of the last second or less in which a kernel ran: 0 … 1 */
+    double memory_busy; /* in which its memory was read or written */
+    int64_t memory_used, memory_total;      /* bytes, of all processes */
+    double temperature;                     /* degrees Celsius */
+    double power, power_limit;              /* watts */
+    double clock, memory_clock;             /* hertz */
     int64_t ecc_corrected, ecc_uncorrected; /* since the driver was loaded */
-    int64_t xids, xid_last; /* critical errors that came since nvml_open; the number of the last one, -1: none */
+    /* critical errors that came since nvml_open; the number of the last one, -1: none */
+    int64_t xids, xid_last;
 };
 
 struct nvml;
-/* nvml_open — bus: as dev_info gives it. ST_NO_DEVICE: the library is missing, or does not know that GPU: why. */
+/* nvml_open — bus: as dev_info gives it. ST_NO_DEVICE: the library is missing, or does not know
+ * that GPU: why. */
 enum status nvml_open(const char *bus, struct nvml **out);
 void nvml_close(struct nvml *n); /* accepts NULL */
-/* nvml_read — takes a millisecond or so, and may take longer on a GPU in trouble: not in the thread that trains. */
+/* nvml_read — takes a millisecond or so, and may take longer on a GPU in trouble: not in the thread
+ * that trains. */
 void nvml_read(struct nvml *n, struct nvml_reading *out);
 
 #endif

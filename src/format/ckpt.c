@@ -1,7 +1,7 @@
-/* ckpt — see the header. This file opens and verifies; ckpt_lock.c locks, ckpt_save.c writes. Every step below the
- * folder given by the caller is taken relative to an open folder and never through a symbolic link. Files are verified
- * by reading (a bad sector or a file cut meanwhile is an error we can tell) and mapped only for use. Must not know
- * devices or training. */
+/* ckpt — see the header. This file opens and verifies; ckpt_lock.c locks, ckpt_save.c writes. Every
+ * step below the folder given by the caller is taken relative to an open folder and never through a
+ * symbolic link. Files are verified by reading (a bad sector or a file cut meanwhile is an error we
+ * can tell) and mapped only for use. Must not know devices or training. */
 #include "format/ckpt.h"
 
 #include <dirent.h>
@@ -23,20 +23,21 @@
 #include "format/ckpt_dir.h"
 #include "format/ckpt_inside.h"
 
-#define PIECE_BYTES (1 << 20) /* read and hashed while it is in the second-level cache */
+#define PIECE_BYTES (1 << 20)       /* read and hashed while it is in the second-level cache */
 #define HEADER_BYTES_MAX (16 << 20) /* the parser's limit */
-#define APART_BYTES (8 << 20) /* files of this size are checked at the same time */
-#define READ_TRIES 3          /* what cannot be read may be readable in a moment */
-#define READ_PAUSE_MS 100     /* before the second; four times as long before each that follows */
-#define AHEAD_BYTES (8 << 20) /* asked of the disk in advance: the kernel by itself asks for some 100 KiB */
+#define APART_BYTES (8 << 20)       /* files of this size are checked at the same time */
+#define READ_TRIES 3                /* what cannot be read may be readable in a moment */
+#define READ_PAUSE_MS 100 /* before the second; four times as long before each that follows */
+/* asked of the disk in advance: the kernel by itself asks for some 100 KiB */
+#define AHEAD_BYTES (8 << 20)
 
 /* open_folder — path without closing slashes, opened unless its last part is a link. */
 static enum status open_folder(const char *path, char *clean, size_t cap, int *fd_out)
 {
     struct stat info;
     if (!text_copy(clean, cap, path))
-        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %zu: %.64s…", strlen(path),
-                    cap - 1, path);
+        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %zu: %.64s…",
+                    strlen(path), cap - 1, path);
     for (size_t n = strlen(clean); n > 1 && clean[n - 1] == '/'; n--)
         clean[n - 1] = 0;
     int fd = open(clean, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -47,11 +48,13 @@ static enum status open_folder(const char *path, char *clean, size_t cap, int *f
     int error = errno;
     if (lstat(clean, &info) == 0 && S_ISLNK(info.st_mode))
         return FAIL(ST_BAD_DATA,
-                    "%s is a symbolic link, which checkpoints never follow; name the folder itself", clean);
+                    "%s is a symbolic link, which checkpoints never follow; name the folder itself",
+                    clean);
     if (error == ENOENT)
         return FAIL(ST_NO_INPUT, "there is no checkpoint %s; check the path", clean);
     if (error == ENOTDIR)
-        return FAIL(ST_BAD_DATA, "cannot open checkpoint %s: %s; a checkpoint is a folder", clean, strerror(error));
+        return FAIL(ST_BAD_DATA, "cannot open checkpoint %s: %s; a checkpoint is a folder", clean,
+                    strerror(error));
     return ckpt_unread("open checkpoint", clean, error);
 }
 
@@ -68,37 +71,43 @@ static enum status open_regular(int dir_fd, const char *path, const char *name, 
     int error = fstat(fd, &info) == 0 ? 0 : errno;
     if (error != 0 || !S_ISREG(info.st_mode)) {
         close(fd);
-        return error != 0 ? ckpt_unread("look at", what, error) : FAIL(ST_BAD_DATA, "%s is not a regular file", what);
+        return error != 0 ? ckpt_unread("look at", what, error)
+                          : FAIL(ST_BAD_DATA, "%s is not a regular file", what);
     }
     *fd_out = fd;
     *bytes_out = info.st_size;
     return ST_OK;
 }
 
-/* Proven: a name that is not there, or does not lead to a plain file. All else may be the fault of disk or user. */
+/* Proven: a name that is not there, or does not lead to a plain file. All else may be the fault of
+ * disk or user. */
 static bool is_damage(int error)
 {
-    return error == ENOENT || error == ENOTDIR || error == EISDIR || error == ELOOP || error == ENXIO;
+    return error == ENOENT || error == ENOTDIR || error == EISDIR || error == ELOOP ||
+           error == ENXIO;
 }
 
 /* These pass: memory and files that others hold, a server that answers again. */
 static bool is_passing(int error)
 {
-    return error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN || error == EBUSY ||
-           error == ETIMEDOUT || error == ESTALE;
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN ||
+           error == EBUSY || error == ETIMEDOUT || error == ESTALE;
 }
 
 enum status ckpt_unread(const char *verb, const char *path, int error)
 {
-    const char *remedy = error == EACCES || error == EPERM   ? "give this user permission to read it"
-                         : error == EMFILE || error == ENFILE ? "raise the limit of open files (ulimit -n)"
-                         : error == ENOMEM                    ? "free some memory"
-                         : is_passing(error)                  ? "see whether its file system answers"
-                         : is_damage(error)                   ? "the checkpoint is not whole"
-                                                              : "check the disk";
+    const char *remedy = error == EACCES || error == EPERM ? "give this user permission to read it"
+                         : error == EMFILE || error == ENFILE
+                             ? "raise the limit of open files (ulimit -n)"
+                         : error == ENOMEM   ? "free some memory"
+                         : is_passing(error) ? "see whether its file system answers"
+                         : is_damage(error)  ? "the checkpoint is not whole"
+                                             : "check the disk";
     enum status st = is_damage(error) ? ST_BAD_DATA : is_passing(error) ? ST_RETRY : ST_STORE;
     return FAIL(st, "cannot %s %s: %s; %s", verb, path,
-                error == ELOOP ? "it is a symbolic link, which checkpoints never follow" : strerror(error), remedy);
+                error == ELOOP ? "it is a symbolic link, which checkpoints never follow"
+                               : strerror(error),
+                remedy);
 }
 
 bool ckpt_try_again(enum status st, int *tries)
@@ -110,8 +119,8 @@ bool ckpt_try_again(enum status st, int *tries)
     return true;
 }
 
-enum status ckpt_read_piece(int fd, const char *path, const char *name, void *out, size_t n, int64_t offset,
-                            size_t *got_out)
+enum status ckpt_read_piece(int fd, const char *path, const char *name, void *out, size_t n,
+                            int64_t offset, size_t *got_out)
 {
     size_t done = 0;
     while (done < n) {
@@ -147,8 +156,8 @@ static enum status read_manifest(int dir_fd, const char *path, struct manifest *
     return manifest_parse(bytes, n, what, out);
 }
 
-/* check_listing — every file of the folder is one the manifest names. (That none is missing shows when they
- * are opened.) */
+/* check_listing — every file of the folder is one the manifest names. (That none is missing shows
+ * when they are opened.) */
 static enum status check_listing(int dir_fd, const char *path, const struct manifest *manifest)
 {
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -167,7 +176,8 @@ static enum status check_listing(int dir_fd, const char *path, const struct mani
             is_known = is_known || strcmp(entry->d_name, manifest->file[i].name) == 0;
         if (!is_known)
             st = FAIL(ST_BAD_DATA,
-                      "%s holds %.64s, which its manifest does not name; remove it if you know what it is",
+                      "%s holds %.64s, which its manifest does not name; remove it if you know "
+                      "what it is",
                       path, entry->d_name);
     }
     closedir(dir);
@@ -179,8 +189,9 @@ enum status ckpt_check_sum(const char *path, const struct manifest_file *file, u
     if (sum == file->hash)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
-                "%s/%s has checksum %016" PRIx64 ", its manifest says %016" PRIx64 "; its content is damaged", path,
-                file->name, sum, file->hash);
+                "%s/%s has checksum %016" PRIx64 ", its manifest says %016" PRIx64
+                "; its content is damaged",
+                path, file->name, sum, file->hash);
 }
 
 /* check_hash — every byte of the file is read, none is kept. */
@@ -195,8 +206,10 @@ static enum status check_hash(int fd, const char *path, const struct manifest_fi
         XXH3_64bits_reset(hash);
     posix_fadvise(fd, 0, AHEAD_BYTES, POSIX_FADV_WILLNEED);
     for (int64_t at = 0; st == ST_OK && at < file->bytes;) {
-        size_t want = file->bytes - at < PIECE_BYTES ? (size_t)(file->bytes - at) : PIECE_BYTES, got = 0;
-        posix_fadvise(fd, at + AHEAD_BYTES, PIECE_BYTES, POSIX_FADV_WILLNEED); /* the disk works while we hash */
+        size_t want = file->bytes - at < PIECE_BYTES ? (size_t)(file->bytes - at) : PIECE_BYTES,
+               got = 0;
+        /* the disk works while we hash */
+        posix_fadvise(fd, at + AHEAD_BYTES, PIECE_BYTES, POSIX_FADV_WILLNEED);
         st = ckpt_read_piece(fd, path, file->name, piece, want, at, &got);
         if (st == ST_OK && got < want)
             st = FAIL(ST_BAD_DATA, "%s/%s was cut short while it was read", path, file->name);
@@ -219,13 +232,13 @@ static enum status check_bytes(const char *path, const struct manifest_file *fil
     if (bytes == file->bytes)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
-                "%s/%s has %" PRId64 " bytes, its manifest says %" PRId64 "; it is cut short or not the file "
-                                                                          "that was "
-                "written",
+                "%s/%s has %" PRId64 " bytes, its manifest says %" PRId64
+                "; it is cut short or not the file that was written",
                 path, file->name, bytes, file->bytes);
 }
 
-/* One file being checked, a large one by a thread of its own: together they keep disk and cores busy. */
+/* One file being checked, a large one by a thread of its own: together they keep disk and cores
+ * busy. */
 struct check {
     const char *path;
     const struct manifest_file *file;
@@ -300,7 +313,8 @@ static enum status open_parts(struct ckpt *ckpt, int dir_fd, const struct safete
     enum status st = ST_OK;
     int n = 0, files_n = ckpt->manifest.files_n;
     while (n < files_n && st == ST_OK) {
-        check[n] = (struct check){.path = ckpt->path, .file = &ckpt->manifest.file[n], .beat = beat, .fd = -1};
+        check[n] = (struct check){
+            .path = ckpt->path, .file = &ckpt->manifest.file[n], .beat = beat, .fd = -1};
         st = check_start(&check[n++], dir_fd);
     }
     status_keep(&why);
@@ -320,9 +334,10 @@ static enum status open_parts(struct ckpt *ckpt, int dir_fd, const struct safete
     return st;
 }
 
-/* read_header — what tells where the tensors lie, to the place it has in the file. A length beyond all bounds is the
- * parser's to refuse. */
-static enum status read_header(const struct ckpt *ckpt, const struct ckpt_file *part, const char *name)
+/* read_header — what tells where the tensors lie, to the place it has in the file. A length beyond
+ * all bounds is the parser's to refuse. */
+static enum status read_header(const struct ckpt *ckpt, const struct ckpt_file *part,
+                               const char *name)
 {
     uint8_t length[8];
     size_t got = 0;
@@ -331,7 +346,8 @@ static enum status read_header(const struct ckpt *ckpt, const struct ckpt_file *
     for (int i = 7; i >= 0; i--)
         n = n << 8 | length[i];
     n = n > HEADER_BYTES_MAX ? sizeof(length) : n + sizeof(length);
-    return ckpt_read_piece(part->fd, ckpt->path, name, part->map, n < part->bytes ? n : part->bytes, 0, &got);
+    return ckpt_read_piece(part->fd, ckpt->path, name, part->map, n < part->bytes ? n : part->bytes,
+                           0, &got);
 }
 
 /* look_at_part — opened, its size and header checked; its content is left to ckpt_fill. */
@@ -346,7 +362,8 @@ static enum status look_at_part(struct ckpt *ckpt, int dir_fd, const struct mani
     ckpt->parts_n++; /* from here ckpt_close undoes */
     TRY(check_bytes(ckpt->path, file, bytes));
     size_t n = bytes > 0 ? (size_t)bytes : 1;
-    void *map = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *map =
+        mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
         return ckpt_unread("map", what, errno);
     part->map = map;
@@ -363,7 +380,8 @@ static bool is_plain(const struct ckpt *ckpt)
         if (tensors->others_n > 0)
             return false;
         for (int i = 0; i < tensors->entries_n; i++)
-            if (tensors->entry[i].dtype != DTYPE_F32 || (i > 0 && tensors->entry[i].data < tensors->entry[i - 1].data))
+            if (tensors->entry[i].dtype != DTYPE_F32 ||
+                (i > 0 && tensors->entry[i].data < tensors->entry[i - 1].data))
                 return false;
     }
     return true;
@@ -377,7 +395,8 @@ static enum status look_at_parts(struct ckpt *ckpt, int dir_fd)
 }
 
 /* open_one — is_lazy: contents are not verified. */
-static enum status open_one(const char *path, bool is_lazy, const struct safetensors_beat *beat, struct ckpt **out)
+static enum status open_one(const char *path, bool is_lazy, const struct safetensors_beat *beat,
+                            struct ckpt **out)
 {
     struct ckpt *ckpt = calloc(1, sizeof(*ckpt));
     int dir_fd = -1;
@@ -397,8 +416,8 @@ free_ckpt:
     return st;
 }
 
-static enum status open_patiently(const char *path, bool is_lazy, const struct safetensors_beat *beat,
-                                  struct ckpt **out)
+static enum status open_patiently(const char *path, bool is_lazy,
+                                  const struct safetensors_beat *beat, struct ckpt **out)
 {
     int tries = 0;
     enum status st;
@@ -413,7 +432,10 @@ enum status ckpt_open(const char *path, const struct safetensors_beat *beat, str
     return open_patiently(path, false, beat, out);
 }
 
-enum status ckpt_look(const char *path, struct ckpt **out) { return open_patiently(path, true, NULL, out); }
+enum status ckpt_look(const char *path, struct ckpt **out)
+{
+    return open_patiently(path, true, NULL, out);
+}
 
 void ckpt_close(struct ckpt *ckpt)
 {
@@ -434,8 +456,8 @@ const struct ckpt_meta *ckpt_meta(const struct ckpt *ckpt) { return &ckpt->manif
 const char *ckpt_path(const struct ckpt *ckpt) { return ckpt->path; }
 
 /* open_step — DIR/step-…, whose manifest must tell the same step as its name. */
-static enum status open_step(const char *dir, int64_t step, bool is_lazy, const struct safetensors_beat *beat,
-                             struct ckpt **out)
+static enum status open_step(const char *dir, int64_t step, bool is_lazy,
+                             const struct safetensors_beat *beat, struct ckpt **out)
 {
     char path[FILE_PATH_MAX];
     struct ckpt *ckpt = NULL;
@@ -448,16 +470,17 @@ static enum status open_step(const char *dir, int64_t step, bool is_lazy, const 
     if (ckpt->manifest.meta.step != step) {
         int64_t told = ckpt->manifest.meta.step;
         ckpt_close(ckpt);
-        return FAIL(ST_BAD_DATA, "%s tells step %" PRId64 " in its manifest; it was renamed", path, told);
+        return FAIL(ST_BAD_DATA, "%s tells step %" PRId64 " in its manifest; it was renamed", path,
+                    told);
     }
     *out = ckpt;
     return ST_OK;
 }
 
-/* open_newest — of the steps below `below`. Only proven damage leads to an older one: a newest that cannot be read now,
- * or that another version wrote, is still the newest. */
-static enum status open_newest(const char *dir, int64_t below, bool is_lazy, const struct safetensors_beat *beat,
-                               struct ckpt **out)
+/* open_newest — of the steps below `below`. Only proven damage leads to an older one: a newest that
+ * cannot be read now, or that another version wrote, is still the newest. */
+static enum status open_newest(const char *dir, int64_t below, bool is_lazy,
+                               const struct safetensors_beat *beat, struct ckpt **out)
 {
     struct ckpt_dir_steps steps;
     struct ckpt *ckpt = NULL;
@@ -483,12 +506,14 @@ static enum status open_newest(const char *dir, int64_t below, bool is_lazy, con
     return st;
 }
 
-enum status ckpt_open_newest(const char *dir, const struct safetensors_beat *beat, struct ckpt **out)
+enum status ckpt_open_newest(const char *dir, const struct safetensors_beat *beat,
+                             struct ckpt **out)
 {
     return open_newest(dir, INT64_MAX, false, beat, out);
 }
 
-enum status ckpt_find_newest(const char *dir, int64_t below, const struct safetensors_beat *beat, struct ckpt **out)
+enum status ckpt_find_newest(const char *dir, int64_t below, const struct safetensors_beat *beat,
+                             struct ckpt **out)
 {
     return open_newest(dir, below, true, beat, out);
 }
@@ -529,8 +554,8 @@ enum status ckpt_peek(const char *path, struct manifest *out)
     return st;
 }
 
-/* give_back — pages of the file before this tensor: they stay in the page cache, not in our resident memory.
- */
+/* give_back — pages of the file before this tensor: they stay in the page cache, not in our
+ * resident memory. */
 static void give_back(const struct ckpt_file *part, const struct safetensors_entry *entry)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE),
@@ -539,8 +564,8 @@ static void give_back(const struct ckpt_file *part, const struct safetensors_ent
         madvise(part->map, before, MADV_DONTNEED);
 }
 
-static enum status find(const struct ckpt *ckpt, const char *part, const char *name, const struct ckpt_file **part_out,
-                        const struct safetensors_entry **out)
+static enum status find(const struct ckpt *ckpt, const char *part, const char *name,
+                        const struct ckpt_file **part_out, const struct safetensors_entry **out)
 {
     for (int i = 0; i < ckpt->parts_n; i++) {
         if (strcmp(ckpt->part[i].name, part) != 0)
@@ -548,11 +573,12 @@ static enum status find(const struct ckpt *ckpt, const char *part, const char *n
         *part_out = &ckpt->part[i];
         *out = safetensors_find(&ckpt->part[i].tensors, name);
         if (!*out)
-            return FAIL(ST_BAD_DATA, "%s: its %s has no tensor %s; it is of another model", ckpt->path, part,
-                        name);
+            return FAIL(ST_BAD_DATA, "%s: its %s has no tensor %s; it is of another model",
+                        ckpt->path, part, name);
         return ST_OK;
     }
-    return FAIL(ST_BAD_DATA, "%s has no %s.safetensors; it is of another kind of run", ckpt->path, part);
+    return FAIL(ST_BAD_DATA, "%s has no %s.safetensors; it is of another kind of run", ckpt->path,
+                part);
 }
 
 enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n,
@@ -567,15 +593,17 @@ enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *n
     return ST_OK;
 }
 
-enum status ckpt_range(const struct ckpt *ckpt, const char *part, const char *name, int64_t first, int64_t n,
-                       float *out)
+enum status ckpt_range(const struct ckpt *ckpt, const char *part, const char *name, int64_t first,
+                       int64_t n, float *out)
 {
     const struct ckpt_file *where;
     const struct safetensors_entry *entry;
     TRY(find(ckpt, part, name, &where, &entry));
     TRY(safetensors_check(entry, ckpt->path, entry->dims_n, entry->dim));
     if (first < 0 || n < 0 || first > entry->elems || n > entry->elems - first)
-        return FAIL(ST_BAD_DATA, "%s: elements from %" PRId64 ", %" PRId64 " of them, are not all in tensor %s of %" PRId64,
+        return FAIL(ST_BAD_DATA,
+                    "%s: elements from %" PRId64 ", %" PRId64
+                    " of them, are not all in tensor %s of %" PRId64,
                     ckpt->path, first, n, name, entry->elems);
     safetensors_to_f32(entry, first, n, out);
     return ST_OK;

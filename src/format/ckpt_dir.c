@@ -21,9 +21,11 @@
 static bool step_of(const char *name, int64_t *out)
 {
     char again[64];
-    if (!text_starts(name, STEP_PREFIX) || text_i64(name + strlen(STEP_PREFIX), 0, INT64_MAX, out) != TEXT_OK)
+    if (!text_starts(name, STEP_PREFIX) ||
+        text_i64(name + strlen(STEP_PREFIX), 0, INT64_MAX, out) != TEXT_OK)
         return false;
-    return text_format(again, sizeof(again), STEP_PREFIX "%08" PRId64, *out) && strcmp(again, name) == 0;
+    return text_format(again, sizeof(again), STEP_PREFIX "%08" PRId64, *out) &&
+           strcmp(again, name) == 0;
 }
 
 /* is_temp — ".tmp-<pid>-<step>" or the same with "-old". */
@@ -66,7 +68,8 @@ struct dirent *ckpt_dir_next(DIR *listing, const char *dir, enum status *st)
     errno = 0;
     struct dirent *entry = readdir(listing);
     if (!entry && errno != 0)
-        *st = FAIL(ST_STORE, "cannot list checkpoint folder %s: %s; check the disk", dir, strerror(errno));
+        *st = FAIL(ST_STORE, "cannot list checkpoint folder %s: %s; check the disk", dir,
+                   strerror(errno));
     return entry;
 }
 
@@ -82,11 +85,12 @@ enum status ckpt_dir_list(const char *dir, struct ckpt_dir_steps *out)
         return ST_OK;
     }
     if (!listing && errno == ENOTDIR)
-        return FAIL(ST_BAD_SETTING, "checkpoint folder %s is not a folder; set CHECKPOINT_DIR to one", dir);
+        return FAIL(ST_BAD_SETTING,
+                    "checkpoint folder %s is not a folder; set CHECKPOINT_DIR to one", dir);
     if (!listing)
         return FAIL(errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ST_RETRY : ST_STORE,
-                    "cannot list checkpoint folder %s: %s; give this user permission to read it", dir,
-                    strerror(errno));
+                    "cannot list checkpoint folder %s: %s; give this user permission to read it",
+                    dir, strerror(errno));
     for (struct dirent *entry; st == ST_OK && (entry = ckpt_dir_next(listing, dir, &st)) != NULL;)
         if (step_of(entry->d_name, &step))
             st = add_step(&steps, &cap, step, dir);

@@ -1,7 +1,7 @@
-/* ckpt_fill — a checkpoint's bytes straight to where they are wanted: each file is read once, by a thread of its own,
- * past the page cache where the file system allows, and every piece is hashed and moved into place while it is in the
- * processor's cache. So a load is as fast as the disk, and needs no memory but the pieces'. Must not know devices or
- * training. */
+/* ckpt_fill — a checkpoint's bytes straight to where they are wanted: each file is read once, by a
+ * thread of its own, past the page cache where the file system allows, and every piece is hashed
+ * and moved into place while it is in the processor's cache. So a load is as fast as the disk, and
+ * needs no memory but the pieces'. Must not know devices or training. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -31,13 +31,15 @@ struct reader {
     struct status_saved why;
 };
 
-/* scatter — what of the piece belongs to wanted tensors goes to their places. Entries are in the file's order. */
+/* scatter — what of the piece belongs to wanted tensors goes to their places. Entries are in the
+ * file's order. */
 static void scatter(struct reader *r, int64_t at, int64_t n)
 {
     const struct safetensors *tensors = &r->part->tensors;
     for (int i = r->entry_i; i < tensors->entries_n; i++) {
         const struct safetensors_entry *entry = &tensors->entry[i];
-        int64_t begin = entry->data - (const uint8_t *)r->part->map, end = begin + (int64_t)entry->bytes;
+        int64_t begin = entry->data - (const uint8_t *)r->part->map,
+                end = begin + (int64_t)entry->bytes;
         if (begin >= at + n)
             break;
         if (end <= at + n)
@@ -53,15 +55,19 @@ static void scatter(struct reader *r, int64_t at, int64_t n)
 static enum status check_header(const struct reader *r, int64_t at, int64_t n)
 {
     const struct safetensors *tensors = &r->part->tensors;
-    int64_t header = tensors->entries_n ? tensors->entry[0].data - (const uint8_t *)r->part->map : 0;
+    int64_t header =
+        tensors->entries_n ? tensors->entry[0].data - (const uint8_t *)r->part->map : 0;
     if (at >= header)
         return ST_OK;
-    if (memcmp(r->piece, (const char *)r->part->map + at, (size_t)(header - at < n ? header - at : n)) == 0)
+    if (memcmp(r->piece, (const char *)r->part->map + at,
+               (size_t)(header - at < n ? header - at : n)) == 0)
         return ST_OK;
-    return FAIL(ST_BAD_DATA, "%s/%s changed while it was read; see who writes there", r->ckpt->path, r->file->name);
+    return FAIL(ST_BAD_DATA, "%s/%s changed while it was read; see who writes there", r->ckpt->path,
+                r->file->name);
 }
 
-/* next_piece — O_DIRECT wants whole blocks, also after a short read; what it refuses goes through the page cache. */
+/* next_piece — O_DIRECT wants whole blocks, also after a short read; what it refuses goes through
+ * the page cache. */
 static enum status next_piece(const struct reader *r, int64_t at, size_t *got_out)
 {
     int flags = fcntl(r->part->fd, F_GETFL);
@@ -73,7 +79,8 @@ static enum status next_piece(const struct reader *r, int64_t at, size_t *got_ou
         }
         (void)fcntl(r->part->fd, F_SETFL, flags & ~O_DIRECT);
     }
-    return ckpt_read_piece(r->part->fd, r->ckpt->path, r->file->name, r->piece, PIECE_BYTES, at, got_out);
+    return ckpt_read_piece(r->part->fd, r->ckpt->path, r->file->name, r->piece, PIECE_BYTES, at,
+                           got_out);
 }
 
 static enum status read_file(struct reader *r)
@@ -84,7 +91,8 @@ static enum status read_file(struct reader *r)
         int64_t want = r->file->bytes - at < PIECE_BYTES ? r->file->bytes - at : PIECE_BYTES;
         TRY(next_piece(r, at, &got));
         if ((int64_t)got != want)
-            return FAIL(ST_BAD_DATA, "%s/%s was cut short or grew while it was read", r->ckpt->path, r->file->name);
+            return FAIL(ST_BAD_DATA, "%s/%s was cut short or grew while it was read", r->ckpt->path,
+                        r->file->name);
         XXH3_64bits_update(r->hash, r->piece, got);
         TRY(check_header(r, at, want));
         scatter(r, at, want);
@@ -102,8 +110,9 @@ static void *reader_main(void *arg)
         (void)fcntl(r->part->fd, F_SETFL, flags | O_DIRECT); /* not all file systems can */
     r->hash = XXH3_createState();
     r->piece = aligned_alloc(4096, PIECE_BYTES);
-    r->st = r->hash && r->piece ? read_file(r)
-                                : FAIL(ST_RETRY, "out of memory: reading %s/%s", r->ckpt->path, r->file->name);
+    r->st = r->hash && r->piece
+                ? read_file(r)
+                : FAIL(ST_RETRY, "out of memory: reading %s/%s", r->ckpt->path, r->file->name);
     XXH3_freeState(r->hash);
     free(r->piece);
     status_keep(&r->why);
@@ -113,17 +122,22 @@ static void *reader_main(void *arg)
 static const struct manifest_file *file_of(const struct ckpt *ckpt, const struct ckpt_file *part)
 {
     const struct manifest_file *file = &ckpt->manifest.file[part - ckpt->part];
-    ASSERTF(strncmp(file->name, part->name, strlen(part->name)) == 0, "%s is not of %s", file->name, part->name);
+    ASSERTF(strncmp(file->name, part->name, strlen(part->name)) == 0, "%s is not of %s", file->name,
+            part->name);
     return file;
 }
 
-static enum status fill_once(struct ckpt *ckpt, const struct ckpt_fill *fill, const struct safetensors_beat *beat)
+static enum status fill_once(struct ckpt *ckpt, const struct ckpt_fill *fill,
+                             const struct safetensors_beat *beat)
 {
     struct reader reader[MANIFEST_FILES_MAX];
     enum status st = ST_OK;
     for (int i = 0; i < ckpt->parts_n; i++) {
         struct reader *r = &reader[i];
-        *r = (struct reader){.ckpt = ckpt, .part = &ckpt->part[i], .file = file_of(ckpt, &ckpt->part[i]), .fill = fill,
+        *r = (struct reader){.ckpt = ckpt,
+                             .part = &ckpt->part[i],
+                             .file = file_of(ckpt, &ckpt->part[i]),
+                             .fill = fill,
                              .beat = beat};
         ASSERT(r->part->fd >= 0);
         r->is_apart = pthread_create(&r->thread, NULL, reader_main, r) == 0;
@@ -141,7 +155,8 @@ static enum status fill_once(struct ckpt *ckpt, const struct ckpt_fill *fill, co
     return st;
 }
 
-enum status ckpt_fill(struct ckpt *ckpt, const struct ckpt_fill *fill, const struct safetensors_beat *beat)
+enum status ckpt_fill(struct ckpt *ckpt, const struct ckpt_fill *fill,
+                      const struct safetensors_beat *beat)
 {
     int tries = 0;
     enum status st;

@@ -1,5 +1,5 @@
-/* ckpt_lock — one trainer at a time writes in a folder of checkpoints: a lock on DIR/.lock, which ends with the
- * process. See ckpt.h and ckpt_dir.h. Must not know what a checkpoint holds. */
+/* ckpt_lock — one trainer at a time writes in a folder of checkpoints: a lock on DIR/.lock, which
+ * ends with the process. See ckpt.h and ckpt_dir.h. Must not know what a checkpoint holds. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -33,27 +33,31 @@ static enum status take_lock(struct ckpt_lock *lock)
     if (flock(lock->fd, LOCK_EX | LOCK_NB) == 0) {
         text_format(digits, sizeof(digits), "%ld\n", (long)getpid());
         if (ftruncate(lock->fd, 0) != 0 || pwrite(lock->fd, digits, strlen(digits), 0) < 0)
-            LOG_DEBUG("cannot note our number in %s/.lock: %s", lock->dir,
-                      strerror(errno)); /* a courtesy only */
+            /* a courtesy only */
+            LOG_DEBUG("cannot note our number in %s/.lock: %s", lock->dir, strerror(errno));
         return ST_OK;
     }
     if (errno != EWOULDBLOCK) { /* some network file systems have no locks */
-        LOG_WARN("cannot lock %s: %s; see to it that no other run writes there", lock->dir, strerror(errno));
+        LOG_WARN("cannot lock %s: %s; see to it that no other run writes there", lock->dir,
+                 strerror(errno));
         return ST_OK;
     }
     int64_t pid = holder_of(lock->fd);
     if (pid > 0)
         return FAIL(ST_BAD_SETTING,
-                    "checkpoint folder %s is in use by process %" PRId64 "; stop that run, or give this one a "
-                    "CHECKPOINT_DIR of its own",
+                    "checkpoint folder %s is in use by process %" PRId64
+                    "; stop that run, or give this one a CHECKPOINT_DIR of its own",
                     lock->dir, pid);
     return FAIL(ST_BAD_SETTING,
-                "checkpoint folder %s is in use by another process; stop that run, or give this one a "
-                "CHECKPOINT_DIR of its own",
+                "checkpoint folder %s is in use by another process; stop that run, or give this "
+                "one a CHECKPOINT_DIR of its own",
                 lock->dir);
 }
 
-static enum status lock_path(char *out, size_t cap, const char *dir) { return file_join(out, cap, dir, ".lock"); }
+static enum status lock_path(char *out, size_t cap, const char *dir)
+{
+    return file_join(out, cap, dir, ".lock");
+}
 
 /* open_lock — in the folder, which is there. */
 static enum status open_lock(struct ckpt_lock *lock)
@@ -64,18 +68,22 @@ static enum status open_lock(struct ckpt_lock *lock)
     if (lock->fd >= 0)
         return take_lock(lock);
     enum status st = errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ST_RETRY : ST_STORE;
-    return FAIL(st, "cannot write in checkpoint folder %s: %s (%s); choose a CHECKPOINT_DIR that can be written",
+    return FAIL(st,
+                "cannot write in checkpoint folder %s: %s (%s); choose a CHECKPOINT_DIR that can "
+                "be written",
                 lock->dir, strerror(errno), path);
 }
 
-/* check_place — no file stands where the folder, or one above it, should be: that is a setting, not the disk. */
+/* check_place — no file stands where the folder, or one above it, should be: that is a setting, not
+ * the disk. */
 static enum status check_place(const char *dir)
 {
     struct stat info;
     int error = stat(dir, &info) == 0 ? (S_ISDIR(info.st_mode) ? 0 : ENOTDIR) : errno;
     if (error != ENOTDIR)
         return ST_OK;
-    return FAIL(ST_BAD_SETTING, "CHECKPOINT_DIR=%s is not a folder, or a part of its path is a file; name a folder",
+    return FAIL(ST_BAD_SETTING,
+                "CHECKPOINT_DIR=%s is not a folder, or a part of its path is a file; name a folder",
                 dir);
 }
 
@@ -122,11 +130,13 @@ enum status ckpt_lock_keep(struct ckpt_lock *lock)
     if (lock->fd >= 0 && is_same(lock, path))
         return ST_OK;
     if (stat(lock->dir, &info) != 0)
-        LOG_WARN("checkpoint folder %s is gone: it is made again; the checkpoints that it held are not in it",
+        LOG_WARN("checkpoint folder %s is gone: it is made again; the checkpoints that it held are "
+                 "not in it",
                  lock->dir);
     TRY(file_make_dirs(lock->dir));
     if (lock->fd >= 0)
         close(lock->fd);
     enum status st = open_lock(lock);
-    return st == ST_BAD_SETTING ? FAIL(ST_STORE, "%s", status_message()) : st; /* another run's by now: not at start */
+    /* another run's by now: not at start */
+    return st == ST_BAD_SETTING ? FAIL(ST_STORE, "%s", status_message()) : st;
 }

@@ -1,7 +1,7 @@
-/* ckpt_save — writes a checkpoint so that at every moment, whatever dies, DIR holds the old ones whole and
- * the new one whole or not at all: written beside as DIR/.tmp-<pid>-<step>, every file synced, the folder
- * synced, renamed, DIR synced. Old ones are renamed away before they are emptied, for the same reason. Must
- * not know devices or training. */
+/* ckpt_save — writes a checkpoint so that at every moment, whatever dies, DIR holds the old ones
+ * whole and the new one whole or not at all: written beside as DIR/.tmp-<pid>-<step>, every file
+ * synced, the folder synced, renamed, DIR synced. Old ones are renamed away before they are
+ * emptied, for the same reason. Must not know devices or training. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,14 +32,15 @@ struct job {
 
 static bool is_same_run(const struct ckpt_meta *a, const struct ckpt_meta *b)
 {
-    return a->step == b->step && a->samples == b->samples && a->tokens == b->tokens && a->seed == b->seed &&
-           a->data_fingerprint == b->data_fingerprint && a->loss_scale == b->loss_scale &&
-           a->loss_scale_steps == b->loss_scale_steps && strcmp(a->model_json, b->model_json) == 0 &&
+    return a->step == b->step && a->samples == b->samples && a->tokens == b->tokens &&
+           a->seed == b->seed && a->data_fingerprint == b->data_fingerprint &&
+           a->loss_scale == b->loss_scale && a->loss_scale_steps == b->loss_scale_steps &&
+           strcmp(a->model_json, b->model_json) == 0 &&
            strcmp(a->settings_json, b->settings_json) == 0;
 }
 
-/* find_existing — is the checkpoint there already, whole? Something else of that name that is no folder is
- * not ours to remove. */
+/* find_existing — is the checkpoint there already, whole? Something else of that name that is no
+ * folder is not ours to remove. */
 static enum status find_existing(const struct job *job, bool *done_out)
 {
     struct stat info;
@@ -48,7 +49,8 @@ static enum status find_existing(const struct job *job, bool *done_out)
     if (lstat(job->target, &info) != 0)
         return ST_OK;
     if (!S_ISDIR(info.st_mode))
-        return FAIL(ST_STORE, "cannot write checkpoint %s: a %s of that name is in the way; move it",
+        return FAIL(ST_STORE,
+                    "cannot write checkpoint %s: a %s of that name is in the way; move it",
                     job->target, S_ISLNK(info.st_mode) ? "symbolic link" : "file");
     enum status st = ckpt_open(job->target, job->beat, &ckpt);
     if (st != ST_OK && st != ST_BAD_DATA)
@@ -59,7 +61,8 @@ static enum status find_existing(const struct job *job, bool *done_out)
     }
     *done_out = is_same_run(ckpt_meta(ckpt), &job->manifest.meta);
     if (!*done_out)
-        LOG_WARN("replacing %s, which another run wrote (seed, data, model or settings differ)", job->target);
+        LOG_WARN("replacing %s, which another run wrote (seed, data, model or settings differ)",
+                 job->target);
     ckpt_close(ckpt);
     return ST_OK;
 }
@@ -74,9 +77,8 @@ static enum status check_space(const struct job *job)
     }
     if (free_bytes >= 0 && free_bytes < need_bytes)
         return FAIL(ST_STORE,
-                    "no space for checkpoint %s: it needs %" PRId64 " bytes, %" PRId64 " are free; free "
-                                                                                       "some, or lower "
-                    "CHECKPOINT_KEEP",
+                    "no space for checkpoint %s: it needs %" PRId64 " bytes, %" PRId64
+                    " are free; free some, or lower CHECKPOINT_KEEP",
                     job->target, need_bytes, free_bytes);
     return ST_OK;
 }
@@ -114,8 +116,8 @@ free_text:
     return st;
 }
 
-/* commit — the rename. What is in its way is no valid checkpoint of this run; it comes back if the rename
- * fails. */
+/* commit — the rename. What is in its way is no valid checkpoint of this run; it comes back if the
+ * rename fails. */
 static enum status commit(const struct job *job)
 {
     struct stat info;
@@ -139,8 +141,8 @@ static enum status write_new(struct job *job)
 {
     enum status st;
     if (mkdir(job->temp, 0777) != 0)
-        return FAIL(ST_STORE, "cannot make %s: %s; check that CHECKPOINT_DIR can be written", job->temp,
-                    strerror(errno));
+        return FAIL(ST_STORE, "cannot make %s: %s; check that CHECKPOINT_DIR can be written",
+                    job->temp, strerror(errno));
     TRY_OR(write_parts(job), remove_temp);
     TRY_OR(write_manifest(job), remove_temp);
     TRY_OR(commit(job), remove_temp);
@@ -154,8 +156,8 @@ remove_temp:;
     return st;
 }
 
-/* remove_one — renamed first: a folder half emptied must never bear a checkpoint's name. The checkpoint
- * wanted is safe already, so a failure here is told and not passed on. */
+/* remove_one — renamed first: a folder half emptied must never bear a checkpoint's name. The
+ * checkpoint wanted is safe already, so a failure here is told and not passed on. */
 static void remove_one(const char *dir, const char *path, int64_t step)
 {
     char old[FILE_PATH_MAX];
@@ -167,8 +169,8 @@ static void remove_one(const char *dir, const char *path, int64_t step)
         LOG_WARN("cannot remove old checkpoint %s: %s", path, status_message());
 }
 
-/* remove_old — keep the newest `keep` that look valid, and the one just saved in any case. Damaged ones do
- * not count and stay, for a person to look at. */
+/* remove_old — keep the newest `keep` that look valid, and the one just saved in any case. Damaged
+ * ones do not count and stay, for a person to look at. */
 static void remove_old(const char *dir, int keep, int64_t saved_step)
 {
     struct ckpt_dir_steps steps = {.steps_n = 0};

@@ -1,6 +1,6 @@
-/* hf — see the header. The weights lie in one file or, with an index, in several; either way every tensor is
- * put on one sorted list under its name without prefix, so that no two can stand for the same parameter. Must
- * not know our model's code, only its names. */
+/* hf — see the header. The weights lie in one file or, with an index, in several; either way every
+ * tensor is put on one sorted list under its name without prefix, so that no two can stand for the
+ * same parameter. Must not know our model's code, only its names. */
 #include "format/hf.h"
 
 #include <inttypes.h>
@@ -64,10 +64,10 @@ enum status hf_read_config(const char *dir, struct hf_config *out)
 /* explain_missing — other ways in which the weights may be there. */
 static enum status explain_missing(const char *dir)
 {
-    static const char *const how = "convert it: AutoModel.from_pretrained(DIR).save_pretrained(OUT, "
-                                   "safe_serialization=True)";
-    static const char *const other[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5",
-                                        "flax_model.msgpack"};
+    static const char *const how =
+        "convert it: AutoModel.from_pretrained(DIR).save_pretrained(OUT, safe_serialization=True)";
+    static const char *const other[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                                        "tf_model.h5", "flax_model.msgpack"};
     char path[FILE_PATH_MAX];
     for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
         TRY(file_join(path, sizeof(path), dir, other[i]));
@@ -83,7 +83,8 @@ static enum status open_part(struct hf_model *hf, const char *dir, const char *n
     struct part *part = &hf->part[hf->parts_n++]; /* from here hf_close undoes */
     TRY(file_join(part->path, sizeof(part->path), dir, name));
     if (!file_exists(part->path))
-        return FAIL(ST_BAD_DATA, "%s lists %s, which is not there; fetch the missing file", hf->path, name);
+        return FAIL(ST_BAD_DATA, "%s lists %s, which is not there; fetch the missing file",
+                    hf->path, name);
     TRY(file_map_open(part->path, &part->map));
     return safetensors_parse(part->map.data, part->map.bytes, part->path, &part->tensors);
 }
@@ -124,7 +125,8 @@ static enum status list_rows(struct hf_model *hf)
         const struct row *a = &hf->row[i - 1], *b = &hf->row[i];
         if (strcmp(a->name, b->name) == 0)
             return FAIL(ST_BAD_DATA,
-                        "two tensors stand for %s: %s in %s and %s in %s; which one is meant cannot be told",
+                        "two tensors stand for %s: %s in %s and %s in %s; which one is meant "
+                        "cannot be told",
                         a->name, a->entry->name, hf->part[a->part_i].path, b->entry->name,
                         hf->part[b->part_i].path);
     }
@@ -134,7 +136,8 @@ static enum status list_rows(struct hf_model *hf)
 static const struct row *find(const struct hf_model *hf, const char *name)
 {
     struct row key = {.name = name};
-    return hf->rows_n == 0 ? NULL : bsearch(&key, hf->row, (size_t)hf->rows_n, sizeof(key), compare_rows);
+    return hf->rows_n == 0 ? NULL
+                           : bsearch(&key, hf->row, (size_t)hf->rows_n, sizeof(key), compare_rows);
 }
 
 /* find_weight — the same, where the tied embedding may bear the output layer's name. */
@@ -155,13 +158,15 @@ static enum status check_listed(const struct hf_model *hf, const struct hf_index
         if (row && strcmp(row->entry->name, listed->name) == 0 && row->part_i == listed->file_i)
             continue;
         if (row && strcmp(row->entry->name, listed->name) == 0)
-            return FAIL(ST_BAD_DATA,
-                        "%s: tensor %s is listed in %s, but lies in %s; the files do not belong together",
-                        hf->path, listed->name, index->file[listed->file_i], hf->part[row->part_i].path);
+            return FAIL(
+                ST_BAD_DATA,
+                "%s: tensor %s is listed in %s, but lies in %s; the files do not belong together",
+                hf->path, listed->name, index->file[listed->file_i], hf->part[row->part_i].path);
         if (!safetensors_has_other(&hf->part[listed->file_i].tensors, listed->name))
-            return FAIL(ST_BAD_DATA,
-                        "%s: tensor %s is listed in %s, which does not hold it; fetch the file again",
-                        hf->path, listed->name, index->file[listed->file_i]);
+            return FAIL(
+                ST_BAD_DATA,
+                "%s: tensor %s is listed in %s, which does not hold it; fetch the file again",
+                hf->path, listed->name, index->file[listed->file_i]);
     }
     return ST_OK;
 }
@@ -172,7 +177,8 @@ static enum status check_unlisted(const struct hf_model *hf, const struct hf_ind
     for (int i = 0; i < hf->rows_n; i++) {
         const struct row *row = &hf->row[i];
         if (!hf_index_find(index, row->entry->name))
-            return FAIL(ST_BAD_DATA, "%s does not list tensor %s of %s; the files do not belong together",
+            return FAIL(ST_BAD_DATA,
+                        "%s does not list tensor %s of %s; the files do not belong together",
                         hf->path, row->entry->name, hf->part[row->part_i].path);
     }
     return ST_OK;
@@ -204,8 +210,8 @@ static enum status open_index(struct hf_model *hf, const char *dir)
 
 /* ---- is it a model that we can compute? ---- */
 
-/* check_tied — an output layer of its own is not what our model computes; a copy of the embedding is
- * harmless. */
+/* check_tied — an output layer of its own is not what our model computes; a copy of the embedding
+ * is harmless. */
 static enum status check_tied(const struct hf_model *hf)
 {
     const struct row *head_row = find(hf, "lm_head.weight"), *wte_row = find(hf, "wte.weight");
@@ -216,8 +222,8 @@ static enum status check_tied(const struct hf_model *hf)
         memcmp(head->data, wte->data, wte->bytes) == 0)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
-                "%s: lm_head.weight differs from wte.weight; only models with a tied output layer can be "
-                "read",
+                "%s: lm_head.weight differs from wte.weight; only models with a tied output layer "
+                "can be read",
                 hf->path);
 }
 
@@ -242,8 +248,9 @@ static bool is_block_name(const char *name)
 /* warn_unused — tensors that GPT-2 does not have: somebody should look, training can go on. */
 static void warn_unused(const struct hf_model *hf)
 {
-    static const char *const known[] = {"wte.weight",     "wpe.weight",        "ln_f.weight",    "ln_f.bias",
-                                        "lm_head.weight", "qa_outputs.weight", "qa_outputs.bias"};
+    static const char *const known[] = {"wte.weight",     "wpe.weight",     "ln_f.weight",
+                                        "ln_f.bias",      "lm_head.weight", "qa_outputs.weight",
+                                        "qa_outputs.bias"};
     const char *first = NULL;
     int unused_n = 0;
     for (int i = 0; i < hf->rows_n; i++) {
@@ -255,11 +262,12 @@ static void warn_unused(const struct hf_model *hf)
             first = hf->row[i].entry->name;
     }
     if (unused_n > 0)
-        LOG_WARN("%s: %d tensors are none of GPT-2's and are not used, the first is %s", hf->path, unused_n,
-                 first);
+        LOG_WARN("%s: %d tensors are none of GPT-2's and are not used, the first is %s", hf->path,
+                 unused_n, first);
 }
 
-/* layer_of — the number in "h.<number>.<anything>"; -1: another kind of name. Beyond 2^31 they are all the same. */
+/* layer_of — the number in "h.<number>.<anything>"; -1: another kind of name. Beyond 2^31 they are
+ * all the same. */
 static int64_t layer_of(const char *name)
 {
     char digits[16];
@@ -287,8 +295,8 @@ enum status hf_check_layers(const struct hf_model *hf, int64_t layers)
     if (!first)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
-                "%s: tensor %s is of layer %lld, but config.json says n_layer %lld (layers 0 to %lld); correct "
-                "n_layer (%lld?), or fetch the files that belong together",
+                "%s: tensor %s is of layer %lld, but config.json says n_layer %lld (layers 0 to "
+                "%lld); correct n_layer (%lld?), or fetch the files that belong together",
                 hf->path, first->entry->name, (long long)layer_of(first->name), (long long)layers,
                 (long long)layers - 1, (long long)most + 1);
 }

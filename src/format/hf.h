@@ -1,10 +1,10 @@
-/* hf — a Hugging Face GPT-2 folder: config.json and model.safetensors (or several files of that kind and
- * their model.safetensors.index.json), with or without the "transformer." prefix.
+/* hf — a Hugging Face GPT-2 folder: config.json and model.safetensors (or several files of that
+ * kind and their model.safetensors.index.json), with or without the "transformer." prefix.
  *
- * Our parameter names are Hugging Face's without that prefix ("h.0.attn.c_attn.weight", "wte.weight"), our
- * layouts are theirs (Conv1D weights (I,O); qa_outputs.weight (2,C)). Mask buffers (attn.bias,
- * attn.masked_bias) are skipped, and so is a tied lm_head.weight, which stands in for a wte.weight that is
- * not there. */
+ * Our parameter names are Hugging Face's without that prefix ("h.0.attn.c_attn.weight",
+ * "wte.weight"), our layouts are theirs (Conv1D weights (I,O); qa_outputs.weight (2,C)). Mask
+ * buffers (attn.bias, attn.masked_bias) are skipped, and so is a tied lm_head.weight, which stands
+ * in for a wte.weight that is not there. */
 #ifndef CONVOY_FORMAT_HF_H
 #define CONVOY_FORMAT_HF_H
 
@@ -24,8 +24,8 @@ bool hf_is_folder(const char *path); /* holds a config.json */
 enum status hf_read_config(const char *dir, struct hf_config *out);
 
 struct hf_model;
-/* hf_open — maps and parses the weights. Refused by name: files that the index lists and that are not there,
- * tensors that lie elsewhere or are not listed, two tensors for one parameter. */
+/* hf_open — maps and parses the weights. Refused by name: files that the index lists and that are
+ * not there, tensors that lie elsewhere or are not listed, two tensors for one parameter. */
 enum status hf_open(const char *dir, struct hf_model **out);
 void hf_close(struct hf_model *hf); /* accepts NULL */
 /* hf_tensor — by our name; ST_BAD_DATA with file, name, expected and actual shape. */

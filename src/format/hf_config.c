@@ -1,6 +1,6 @@
-/* hf_config — see the header. What the configuration says is checked against what our model computes, field
- * by field: a file whose numbers would mean something else must be refused, never loaded. Must not know our
- * model's code, only its names. */
+/* hf_config — see the header. What the configuration says is checked against what our model
+ * computes, field by field: a file whose numbers would mean something else must be refused, never
+ * loaded. Must not know our model's code, only its names. */
 #include "format/hf_config.h"
 
 #include <inttypes.h>
@@ -15,14 +15,15 @@
 /* is_unset — a key that is missing or null stands for transformers' default. */
 static bool is_unset(const cJSON *item) { return !item || cJSON_IsNull(item); }
 
-/* check_flag — a switch of transformers that our model has in one position only; unset stands for that
- * position. */
+/* check_flag — a switch of transformers that our model has in one position only; unset stands for
+ * that position. */
 static enum status check_flag(const cJSON *root, const char *key, bool want)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, key);
     if (is_unset(item) || (cJSON_IsBool(item) && (bool)cJSON_IsTrue(item) == want))
         return ST_OK;
-    return FAIL(ST_BAD_DATA, "\"%s\" is not %s, which this GPT-2 does not compute; use another model", key,
+    return FAIL(ST_BAD_DATA,
+                "\"%s\" is not %s, which this GPT-2 does not compute; use another model", key,
                 want ? "true" : "false");
 }
 
@@ -31,14 +32,16 @@ static enum status check_kind(const cJSON *root)
     const char *type;
     TRY(json_get_string(root, "model_type", &type));
     if (strcmp(type, "gpt2") != 0)
-        return FAIL(ST_BAD_DATA, "\"model_type\" is \"%.40s\", only \"gpt2\" can be read; use a GPT-2 model",
+        return FAIL(ST_BAD_DATA,
+                    "\"model_type\" is \"%.40s\", only \"gpt2\" can be read; use a GPT-2 model",
                     type);
     const cJSON *act = cJSON_GetObjectItemCaseSensitive(root, "activation_function");
-    if (!is_unset(act) && (!cJSON_IsString(act) || (strcmp(act->valuestring, "gelu_new") != 0 &&
-                                                    strcmp(act->valuestring, "gelu_pytorch_tanh") != 0)))
+    if (!is_unset(act) &&
+        (!cJSON_IsString(act) || (strcmp(act->valuestring, "gelu_new") != 0 &&
+                                  strcmp(act->valuestring, "gelu_pytorch_tanh") != 0)))
         return FAIL(ST_BAD_DATA,
-                    "\"activation_function\" is \"%.40s\", expected \"gelu_new\" (GELU by tanh); use another "
-                    "model",
+                    "\"activation_function\" is \"%.40s\", expected \"gelu_new\" (GELU by tanh); "
+                    "use another model",
                     cJSON_IsString(act) ? act->valuestring : "not a string");
     const cJSON *eps = cJSON_GetObjectItemCaseSensitive(root, "layer_norm_epsilon");
     if (!is_unset(eps) && !(cJSON_IsNumber(eps) && eps->valuedouble == EPS))
@@ -59,15 +62,15 @@ static enum status read_dims(const cJSON *root, struct hf_config *out)
     TRY(json_get_i64(root, "n_positions", 1, DIM_MAX, &out->context));
     TRY(json_get_i64(root, "vocab_size", 1, DIM_MAX, &out->vocab));
     if (out->embed % out->heads != 0)
-        return FAIL(ST_BAD_DATA, "\"n_embd\" %" PRId64 " is not divisible by \"n_head\" %" PRId64, out->embed,
-                    out->heads);
+        return FAIL(ST_BAD_DATA, "\"n_embd\" %" PRId64 " is not divisible by \"n_head\" %" PRId64,
+                    out->embed, out->heads);
     if (!is_unset(cJSON_GetObjectItemCaseSensitive(root, "n_inner"))) {
         int64_t inner;
         TRY(json_get_i64(root, "n_inner", 1, (int64_t)DIM_MAX * 4, &inner));
         if (inner != 4 * out->embed)
             return FAIL(ST_BAD_DATA,
-                        "\"n_inner\" is %" PRId64 ", expected null or 4 × n_embd = %" PRId64 "; use another "
-                        "model",
+                        "\"n_inner\" is %" PRId64 ", expected null or 4 × n_embd = %" PRId64
+                        "; use another model",
                         inner, 4 * out->embed);
     }
     return ST_OK;
@@ -117,7 +120,8 @@ static void add_share(struct text *out, const char *key, double value)
     text_add(out, "  \"%s\": %s%s,\n", key, digits, strpbrk(digits, ".e") ? "" : ".0");
 }
 
-/* add_mark — the mark that begins and ends a text; a vocabulary of another kind has none that we know. */
+/* add_mark — the mark that begins and ends a text; a vocabulary of another kind has none that we
+ * know. */
 static void add_mark(struct text *out, const char *key, int64_t vocab)
 {
     if (vocab > END_OF_TEXT)
@@ -137,7 +141,8 @@ void hf_config_write(const struct hf_config *config, double dropout, struct text
     add_share(out, "embd_pdrop", dropout);
     add_mark(out, "eos_token_id", config->vocab);
     text_add(out,
-             "  \"initializer_range\": 0.02,\n  \"layer_norm_epsilon\": 1e-05,\n  \"model_type\": \"gpt2\",\n"
+             "  \"initializer_range\": 0.02,\n  \"layer_norm_epsilon\": 1e-05,\n  \"model_type\": "
+             "\"gpt2\",\n"
              "  \"n_ctx\": %" PRId64 ",\n  \"n_embd\": %" PRId64 ",\n  \"n_head\": %" PRId64
              ",\n  \"n_inner\": null,\n  \"n_layer\": %" PRId64 ",\n  \"n_positions\": %" PRId64
              ",\n  \"pad_token_id\": null,\n  \"reorder_and_upcast_attn\": false,\n",
@@ -148,7 +153,8 @@ void hf_config_write(const struct hf_config *config, double dropout, struct text
              "  \"summary_activation\": null,\n  \"summary_first_dropout\": 0.1,\n"
              "  \"summary_proj_to_labels\": true,\n  \"summary_type\": \"cls_index\",\n"
              "  \"summary_use_proj\": true,\n  \"tie_word_embeddings\": true,\n"
-             "  \"torch_dtype\": \"float32\",\n  \"use_cache\": true,\n  \"vocab_size\": %" PRId64 "\n}\n",
+             "  \"torch_dtype\": \"float32\",\n  \"use_cache\": true,\n  \"vocab_size\": %" PRId64
+             "\n}\n",
              config->vocab);
 }
 
@@ -156,7 +162,8 @@ void hf_config_write_generation(const struct hf_config *config, struct text *out
 {
     text_add(out, "{\n  \"_from_model_config\": true");
     if (config->vocab > END_OF_TEXT)
-        text_add(out, ",\n  \"bos_token_id\": %d,\n  \"eos_token_id\": %d", END_OF_TEXT, END_OF_TEXT);
+        text_add(out, ",\n  \"bos_token_id\": %d,\n  \"eos_token_id\": %d", END_OF_TEXT,
+                 END_OF_TEXT);
     text_add(out, "\n}\n");
 }
 
@@ -168,7 +175,8 @@ const char *hf_config_class(const struct hf_config *config)
 #ifdef FUZZ
 #include "base/must.h"
 
-/* Any bytes are either refused or give dimensions in range, which read back from what we write of them. */
+/* Any bytes are either refused or give dimensions in range, which read back from what we write of
+ * them. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
@@ -180,8 +188,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
            config.embed <= DIM_MAX);
     hf_config_write(&config, 0.1, &text);
     ASSERT(hf_config_parse(text.data, text.len, "written", &again) == ST_OK);
-    ASSERT(again.layers == config.layers && again.heads == config.heads && again.embed == config.embed &&
-           again.context == config.context && again.vocab == config.vocab && again.is_qa == config.is_qa);
+    ASSERT(again.layers == config.layers && again.heads == config.heads &&
+           again.embed == config.embed && again.context == config.context &&
+           again.vocab == config.vocab && again.is_qa == config.is_qa);
     text_free(&text);
     return 0;
 }

@@ -1,4 +1,5 @@
-/* hf_config — a Hugging Face folder's config.json, read and written, and its generation_config.json.
+/* hf_config — a Hugging Face folder's config.json, read and written, and its
+ * generation_config.json.
  *
  * Pure functions between text and struct hf_config. Must not know files or weights. */
 #ifndef CONVOY_FORMAT_HF_CONFIG_H
@@ -10,11 +11,11 @@
 #include "base/text.h"
 #include "format/hf.h"
 
-/* hf_config_parse — refuses what is not GPT-2 as hf.h says; `what` names the bytes in failures (ST_BAD_DATA).
- */
+/* hf_config_parse — refuses what is not GPT-2 as hf.h says; `what` names the bytes in failures
+ * (ST_BAD_DATA). */
 enum status hf_config_parse(const char *bytes, size_t n, const char *what, struct hf_config *out);
-/* hf_config_write — every field that transformers' GPT2Config has, appended to *out. dropout in [0, 1). The
- * caller looks at out->overflow. */
+/* hf_config_write — every field that transformers' GPT2Config has, appended to *out. dropout in [0,
+ * 1). The caller looks at out->overflow. */
 void hf_config_write(const struct hf_config *config, double dropout, struct text *out);
 void hf_config_write_generation(const struct hf_config *config, struct text *out);
 /* hf_config_class — the class of transformers that loads it. */

@@ -1,5 +1,5 @@
-/* hf_index — see the header. The list comes from outside: how many names, which characters and where they
- * point is checked before anything is opened. Must not know files. */
+/* hf_index — see the header. The list comes from outside: how many names, which characters and
+ * where they point is checked before anything is opened. Must not know files. */
 #include "format/hf_index.h"
 
 #include <stdlib.h>
@@ -32,25 +32,28 @@ static enum status check_tensor_name(const char *name)
                     SAFETENSORS_NAME_MAX - 1, name);
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
-            return FAIL(ST_BAD_DATA, "a tensor's name holds control byte %d; the file is damaged or hostile",
+            return FAIL(ST_BAD_DATA,
+                        "a tensor's name holds control byte %d; the file is damaged or hostile",
                         name[i]);
     return ST_OK;
 }
 
-/* check_file_name — a plain name: no folder, no hidden file, nothing that a shell or a log would stumble
- * over. */
+/* check_file_name — a plain name: no folder, no hidden file, nothing that a shell or a log would
+ * stumble over. */
 static enum status check_file_name(const cJSON *item)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
     const char *file = cJSON_IsString(item) ? item->valuestring : NULL;
     if (!file)
-        return FAIL(ST_BAD_DATA, "the file of tensor %s is not a string; the index is damaged", item->string);
+        return FAIL(ST_BAD_DATA, "the file of tensor %s is not a string; the index is damaged",
+                    item->string);
     if (strlen(file) > FILE_NAME_MAX || file[0] == '.' || file[strspn(file, plain)] != 0 ||
         !text_ends(file, SUFFIX))
-        return FAIL(ST_BAD_DATA,
-                    "tensor %s is said to lie in \"%.80s\", which is no plain file name ending in " SUFFIX
-                    "; the index is damaged or hostile",
-                    item->string, file);
+        return FAIL(
+            ST_BAD_DATA,
+            "tensor %s is said to lie in \"%.80s\", which is no plain file name ending in " SUFFIX
+            "; the index is damaged or hostile",
+            item->string, file);
     return ST_OK;
 }
 
@@ -136,14 +139,16 @@ void hf_index_free(struct hf_index *index)
 const struct hf_index_row *hf_index_find(const struct hf_index *index, const char *name)
 {
     struct hf_index_row key = {.name = name};
-    return index->rows_n == 0 ? NULL
-                              : bsearch(&key, index->row, (size_t)index->rows_n, sizeof(key), compare_rows);
+    return index->rows_n == 0
+               ? NULL
+               : bsearch(&key, index->row, (size_t)index->rows_n, sizeof(key), compare_rows);
 }
 
 #ifdef FUZZ
 #include "base/must.h"
 
-/* Any bytes are either refused, or list tensors that are found again, in files that are plain names. */
+/* Any bytes are either refused, or list tensors that are found again, in files that are plain
+ * names. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
@@ -153,7 +158,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     ASSERT(index.rows_n > 0 && index.files_n > 0 && index.files_n <= index.rows_n);
     for (int i = 0; i < index.rows_n; i++) {
         const struct hf_index_row *row = &index.row[i];
-        ASSERT(hf_index_find(&index, row->name) == row && row->file_i >= 0 && row->file_i < index.files_n);
+        ASSERT(hf_index_find(&index, row->name) == row && row->file_i >= 0 &&
+               row->file_i < index.files_n);
         ASSERT(!strchr(index.file[row->file_i], '/') && text_ends(index.file[row->file_i], SUFFIX));
     }
     hf_index_free(&index);

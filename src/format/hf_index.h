@@ -1,7 +1,8 @@
 /* hf_index — model.safetensors.index.json: which tensor lies in which of several files.
  *
- * A pure function of (bytes, size). Names of files that pass are plain names, so that no index can lead out
- * of its folder. Whether the files hold what is listed is for the one who opens them. Must not know files. */
+ * A pure function of (bytes, size). Names of files that pass are plain names, so that no index can
+ * lead out of its folder. Whether the files hold what is listed is for the one who opens them. Must
+ * not know files. */
 #ifndef CONVOY_FORMAT_HF_INDEX_H
 #define CONVOY_FORMAT_HF_INDEX_H
 
@@ -23,8 +24,8 @@ struct hf_index {
     cJSON *document; /* holds the strings */
 };
 
-/* hf_index_parse — `what` names the bytes in failures (ST_BAD_DATA). A tensor listed twice, a file that is no
- * plain name ending in ".safetensors", and an empty list are refused by name. */
+/* hf_index_parse — `what` names the bytes in failures (ST_BAD_DATA). A tensor listed twice, a file
+ * that is no plain name ending in ".safetensors", and an empty list are refused by name. */
 enum status hf_index_parse(const char *bytes, size_t n, const char *what, struct hf_index *out);
 void hf_index_free(struct hf_index *index); /* accepts a zeroed one, twice */
 /* hf_index_find — the row of a tensor, NULL when it is not listed. */

@@ -39,7 +39,8 @@ static enum status name_paths(struct job *job, const char *to)
     char *slash = strrchr(job->target, '/');
     const char *last = slash ? slash + 1 : job->target;
     if (!*last || strcmp(last, ".") == 0 || strcmp(last, "..") == 0)
-        return FAIL(ST_BAD_SETTING, "\"%s\" is no name for a new folder; give it one, such as exported", to);
+        return FAIL(ST_BAD_SETTING,
+                    "\"%s\" is no name for a new folder; give it one, such as exported", to);
     text_copy(job->parent, sizeof(job->parent), slash ? job->target : ".");
     if (slash)
         job->parent[slash == job->target ? 1 : slash - job->target] = 0;
@@ -61,7 +62,8 @@ static enum status check_empty(const char *target)
     closedir(dir);
     if (entries_n > 2) /* . and .. */
         return FAIL(ST_BAD_SETTING,
-                    "%s is there already and not empty; choose a folder that is not there yet", target);
+                    "%s is there already and not empty; choose a folder that is not there yet",
+                    target);
     return ST_OK;
 }
 
@@ -72,7 +74,8 @@ static enum status check_target(const char *target)
         return ST_OK; /* making it says what is wrong, if anything is */
     if (S_ISDIR(info.st_mode))
         return check_empty(target);
-    return FAIL(ST_BAD_SETTING, "%s is there already, as a %s; choose a folder that is not there yet", target,
+    return FAIL(ST_BAD_SETTING,
+                "%s is there already, as a %s; choose a folder that is not there yet", target,
                 S_ISLNK(info.st_mode) ? "symbolic link" : "file");
 }
 
@@ -91,20 +94,23 @@ static enum status check_space(const struct job *job)
     for (int i = 0; i < job->files_n; i++)
         need_bytes += (int64_t)job->file[i].bytes;
     if (free_bytes >= 0 && free_bytes < need_bytes)
-        return FAIL(ST_STORE, "no space for %s: it needs %" PRId64 " bytes, %" PRId64 " are free; make room",
+        return FAIL(ST_STORE,
+                    "no space for %s: it needs %" PRId64 " bytes, %" PRId64 " are free; make room",
                     job->target, need_bytes, free_bytes);
     return ST_OK;
 }
 
-/* make_temp — the folder beside the target, locked for as long as *fd_out is open: so others see that it is at work. */
+/* make_temp — the folder beside the target, locked for as long as *fd_out is open: so others see
+ * that it is at work. */
 static enum status make_temp(const struct job *job, int *fd_out)
 {
     if (mkdir(job->temp, 0777) != 0)
-        return FAIL(ST_STORE, "cannot make %s: %s; check that this folder can be written", job->temp,
-                    strerror(errno));
+        return FAIL(ST_STORE, "cannot make %s: %s; check that this folder can be written",
+                    job->temp, strerror(errno));
     *fd_out = open(job->temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (*fd_out >= 0 && flock(*fd_out, LOCK_EX | LOCK_NB) != 0)
-        LOG_DEBUG("cannot lock %s: %s", job->temp, strerror(errno)); /* some file systems have no locks */
+        /* some file systems have no locks */
+        LOG_DEBUG("cannot lock %s: %s", job->temp, strerror(errno));
     return ST_OK;
 }
 
@@ -136,7 +142,8 @@ static void sweep(const struct job *job)
     }
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         const char *number = entry->d_name + strlen(mark);
-        if (!text_starts(entry->d_name, mark) || !*number || number[strspn(number, "0123456789")] != 0)
+        if (!text_starts(entry->d_name, mark) || !*number ||
+            number[strspn(number, "0123456789")] != 0)
             continue;
         if (file_join(path, sizeof(path), job->parent, entry->d_name) == ST_OK)
             remove_if_left(path);
@@ -153,7 +160,8 @@ static enum status write_files(const struct job *job)
     TRY(safetensors_write(path, job->source, job->sources_n, METADATA, NULL, &hash, &bytes));
     for (int i = 0; i < job->files_n; i++) {
         TRY(file_join(path, sizeof(path), job->temp, job->file[i].name));
-        TRY(file_replace(path, job->file[i].data, job->file[i].bytes)); /* syncs the file and its folder */
+        /* syncs the file and its folder */
+        TRY(file_replace(path, job->file[i].data, job->file[i].bytes));
     }
     return file_sync_dir(job->temp);
 }
@@ -162,7 +170,8 @@ static enum status write_files(const struct job *job)
 static enum status commit(const struct job *job)
 {
     if (rename(job->temp, job->target) != 0)
-        return FAIL(ST_STORE, "cannot rename %s to %s: %s", job->temp, job->target, strerror(errno));
+        return FAIL(ST_STORE, "cannot rename %s to %s: %s", job->temp, job->target,
+                    strerror(errno));
     return file_sync_dir(job->parent);
 }
 

@@ -1,6 +1,6 @@
-/* llmc — see the header. Every number of the file's header is bounded before it is multiplied, and the file's
- * length must be the one that follows from them, to the byte. Must not know our model's code, only its names.
- */
+/* llmc — see the header. Every number of the file's header is bounded before it is multiplied, and
+ * the file's length must be the one that follows from them, to the byte. Must not know our model's
+ * code, only its names. */
 #include "format/llmc.h"
 
 #include <inttypes.h>
@@ -28,26 +28,30 @@ struct llmc_file {
     struct llmc llmc;
 };
 
-/* The tensors in the file's order; sizes are those of one layer where there are layers. out and in as multiples
- * of C; in 0: a vector; in -1: a table, which has as many rows as the vocabulary or the positions. */
+/* The tensors in the file's order; sizes are those of one layer where there are layers. out and in
+ * as multiples of C; in 0: a vector; in -1: a table, which has as many rows as the vocabulary or
+ * the positions. */
 static const struct form {
     const char *name; /* behind "h.<layer>." where is_layered */
     bool is_layered;
     int in, out;
 } form_list[LLMC_TENSORS] = {
-    {"wte.weight", false, -1, 1},       {"wpe.weight", false, -1, 1},       {"ln_1.weight", true, 0, 1},
-    {"ln_1.bias", true, 0, 1},          {"attn.c_attn.weight", true, 1, 3}, {"attn.c_attn.bias", true, 0, 3},
-    {"attn.c_proj.weight", true, 1, 1}, {"attn.c_proj.bias", true, 0, 1},   {"ln_2.weight", true, 0, 1},
-    {"ln_2.bias", true, 0, 1},          {"mlp.c_fc.weight", true, 1, 4},    {"mlp.c_fc.bias", true, 0, 4},
-    {"mlp.c_proj.weight", true, 4, 1},  {"mlp.c_proj.bias", true, 0, 1},    {"ln_f.weight", false, 0, 1},
-    {"ln_f.bias", false, 0, 1},
+    {"wte.weight", false, -1, 1},       {"wpe.weight", false, -1, 1},
+    {"ln_1.weight", true, 0, 1},        {"ln_1.bias", true, 0, 1},
+    {"attn.c_attn.weight", true, 1, 3}, {"attn.c_attn.bias", true, 0, 3},
+    {"attn.c_proj.weight", true, 1, 1}, {"attn.c_proj.bias", true, 0, 1},
+    {"ln_2.weight", true, 0, 1},        {"ln_2.bias", true, 0, 1},
+    {"mlp.c_fc.weight", true, 1, 4},    {"mlp.c_fc.bias", true, 0, 4},
+    {"mlp.c_proj.weight", true, 4, 1},  {"mlp.c_proj.bias", true, 0, 1},
+    {"ln_f.weight", false, 0, 1},       {"ln_f.bias", false, 0, 1},
 };
 #define WTE 0
 #define WPE 1
 
 static int32_t read_i32_le(const uint8_t *p)
 {
-    return (int32_t)((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+    return (int32_t)((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
+                     (uint32_t)p[3] << 24);
 }
 
 /* shape_of — one layer's tensor; a table has rows × C, a matrix in × out, a vector 1 × out. */
@@ -65,17 +69,20 @@ static void shape_of(const struct llmc *llmc, int i, bool is_padded, int64_t *in
 static enum status check_kind(int32_t magic, int32_t version, const char *what, enum dtype *out)
 {
     if (magic == MAGIC_TOKENS)
-        return FAIL(ST_BAD_DATA, "%s is a token file of llm.c (magic %d), not a model; give it as DATA", what,
+        return FAIL(ST_BAD_DATA,
+                    "%s is a token file of llm.c (magic %d), not a model; give it as DATA", what,
                     magic);
     if (magic != MAGIC_MODEL)
         return FAIL(ST_BAD_DATA,
-                    "%s is no model: of files those of llm.c (.bin) are taken, and they begin with the number %d, this "
-                    "one with %d; give such a file, or a Hugging Face folder (config.json, model.safetensors)",
+                    "%s is no model: of files those of llm.c (.bin) are taken, and they begin with "
+                    "the number %d, this one with %d; give such a file, or a Hugging Face folder "
+                    "(config.json, model.safetensors)",
                     what, MAGIC_MODEL, magic);
     if (version != VERSION_F32 && version != VERSION_BF16)
-        return FAIL(ST_BAD_DATA,
-                    "%s: version %d of llm.c's model file, expected %d (fp32) or %d (bf16); write it again",
-                    what, version, VERSION_F32, VERSION_BF16);
+        return FAIL(
+            ST_BAD_DATA,
+            "%s: version %d of llm.c's model file, expected %d (fp32) or %d (bf16); write it again",
+            what, version, VERSION_F32, VERSION_BF16);
     *out = version == VERSION_F32 ? DTYPE_F32 : DTYPE_BF16;
     return ST_OK;
 }
@@ -87,30 +94,35 @@ static enum status check_header(const uint8_t *bytes, const char *what, struct l
         int word;
         int64_t max, *value;
     } dim_list[] = {
-        {"positions", 2, DIM_MAX, &llmc->context}, {"vocabulary", 3, DIM_MAX, &llmc->vocab},
-        {"layers", 4, LAYERS_MAX, &llmc->layers},  {"heads", 5, DIM_MAX, &llmc->heads},
-        {"width", 6, DIM_MAX, &llmc->embed},       {"padded vocabulary", 7, DIM_MAX, &llmc->vocab_padded},
+        {"positions", 2, DIM_MAX, &llmc->context},
+        {"vocabulary", 3, DIM_MAX, &llmc->vocab},
+        {"layers", 4, LAYERS_MAX, &llmc->layers},
+        {"heads", 5, DIM_MAX, &llmc->heads},
+        {"width", 6, DIM_MAX, &llmc->embed},
+        {"padded vocabulary", 7, DIM_MAX, &llmc->vocab_padded},
     };
     for (size_t i = 0; i < sizeof(dim_list) / sizeof(dim_list[0]); i++) {
         int32_t value = read_i32_le(bytes + 4 * dim_list[i].word);
         if (value < 1 || value > dim_list[i].max)
             return FAIL(ST_BAD_DATA,
-                        "%s: %d %s in the header, expected 1 to %" PRId64 "; the file is damaged", what,
-                        value, dim_list[i].name, dim_list[i].max);
+                        "%s: %d %s in the header, expected 1 to %" PRId64 "; the file is damaged",
+                        what, value, dim_list[i].name, dim_list[i].max);
         *dim_list[i].value = value;
     }
     if (llmc->embed % llmc->heads != 0)
         return FAIL(ST_BAD_DATA,
-                    "%s: width %" PRId64 " is not divisible by %" PRId64 " heads; the file is damaged", what,
-                    llmc->embed, llmc->heads);
+                    "%s: width %" PRId64 " is not divisible by %" PRId64
+                    " heads; the file is damaged",
+                    what, llmc->embed, llmc->heads);
     if (llmc->vocab_padded < llmc->vocab)
         return FAIL(ST_BAD_DATA,
-                    "%s: padded vocabulary %" PRId64 " is below %" PRId64 "; the file is damaged", what,
-                    llmc->vocab_padded, llmc->vocab);
+                    "%s: padded vocabulary %" PRId64 " is below %" PRId64 "; the file is damaged",
+                    what, llmc->vocab_padded, llmc->vocab);
     for (int i = HEADER_USED; i < HEADER_WORDS; i++)
         if (read_i32_le(bytes + 4 * i) != 0)
             return FAIL(ST_BAD_DATA,
-                        "%s: word %d of the header is %d, expected 0; the file is damaged or of a later kind",
+                        "%s: word %d of the header is %d, expected 0; the file is damaged or of a "
+                        "later kind",
                         what, i, read_i32_le(bytes + 4 * i));
     return ST_OK;
 }
@@ -127,13 +139,14 @@ static enum status place(const uint8_t *bytes, size_t n, struct llmc *llmc)
             __builtin_mul_overflow(span, form_list[i].is_layered ? llmc->layers : 1, &span) ||
             __builtin_mul_overflow(span, (int64_t)dtype_bytes(llmc->dtype), &span) ||
             __builtin_add_overflow(at, span, &at))
-            return FAIL(ST_BAD_DATA, "%s: its dimensions ask for more than 2^63 bytes; the file is damaged",
+            return FAIL(ST_BAD_DATA,
+                        "%s: its dimensions ask for more than 2^63 bytes; the file is damaged",
                         llmc->what);
     }
     if ((uint64_t)at != n)
         return FAIL(ST_BAD_DATA,
-                    "%s has %zu bytes, its dimensions (%" PRId64 " layers, width %" PRId64 ", %" PRId64
-                    " positions, padded vocabulary %" PRId64 ", %s) ask for %" PRId64
+                    "%s has %zu bytes, its dimensions (%" PRId64 " layers, width %" PRId64
+                    ", %" PRId64 " positions, padded vocabulary %" PRId64 ", %s) ask for %" PRId64
                     "; it is cut short or damaged",
                     llmc->what, n, llmc->layers, llmc->embed, llmc->context, llmc->vocab_padded,
                     llmc->dtype == DTYPE_F32 ? "fp32" : "bf16", at);
@@ -142,8 +155,8 @@ static enum status place(const uint8_t *bytes, size_t n, struct llmc *llmc)
     return ST_OK;
 }
 
-/* check_padding — rows of wte that no token has are zero, and stay so in training: others tell of a wrong
- * vocabulary. */
+/* check_padding — rows of wte that no token has are zero, and stay so in training: others tell of a
+ * wrong vocabulary. */
 static enum status check_padding(const struct llmc *llmc)
 {
     size_t width = dtype_bytes(llmc->dtype), row_bytes = (size_t)llmc->embed * width;
@@ -164,8 +177,9 @@ enum status llmc_parse(const uint8_t *bytes, size_t n, const char *what, struct 
     if (n >= 8)
         TRY(check_kind(read_i32_le(bytes), read_i32_le(bytes + 4), what, &llmc.dtype));
     if (n < HEADER_BYTES)
-        return FAIL(ST_BAD_DATA, "%s has %zu bytes, too few for a model file of llm.c (its header has %d)",
-                    what, n, HEADER_BYTES);
+        return FAIL(ST_BAD_DATA,
+                    "%s has %zu bytes, too few for a model file of llm.c (its header has %d)", what,
+                    n, HEADER_BYTES);
     TRY(check_header(bytes, what, &llmc));
     TRY(place(bytes, n, &llmc));
     TRY(check_padding(&llmc));
@@ -201,15 +215,18 @@ enum status llmc_tensor(const struct llmc *llmc, const char *name, int dims_n, c
     int64_t layer;
     int form;
     if (!find_form(llmc, name, &form, &layer))
-        return FAIL(ST_BAD_DATA, "%s: there is no tensor %s in a model file of llm.c with %" PRId64 " layers",
+        return FAIL(ST_BAD_DATA,
+                    "%s: there is no tensor %s in a model file of llm.c with %" PRId64 " layers",
                     llmc->what, name, llmc->layers);
     shape_of(llmc, form, false, &entry.in, &entry.out);
     bool is_vector = form_list[form].in == 0;
-    if (dims_n != (is_vector ? 1 : 2) || dim[dims_n - 1] != entry.out || (!is_vector && dim[0] != entry.in))
+    if (dims_n != (is_vector ? 1 : 2) || dim[dims_n - 1] != entry.out ||
+        (!is_vector && dim[0] != entry.in))
         return FAIL(ST_BAD_DATA,
-                    "%s: tensor %s has shape (%" PRId64 ", %" PRId64 "), expected (%" PRId64 ", %" PRId64
-                    "); the model's dimensions differ from this file's",
-                    llmc->what, name, entry.in, entry.out, dims_n == 2 ? dim[0] : 1, dim[dims_n - 1]);
+                    "%s: tensor %s has shape (%" PRId64 ", %" PRId64 "), expected (%" PRId64
+                    ", %" PRId64 "); the model's dimensions differ from this file's",
+                    llmc->what, name, entry.in, entry.out, dims_n == 2 ? dim[0] : 1,
+                    dim[dims_n - 1]);
     entry.is_turned = form_list[form].in > 0;
     entry.elems = entry.in * entry.out;
     entry.data = llmc->tensor[form] + (size_t)(layer * entry.elems) * dtype_bytes(llmc->dtype);
@@ -291,8 +308,8 @@ static void read_last(const struct llmc *llmc, int form, bool is_vector)
     else
         text_copy(name, sizeof(name), form_list[form].name);
     shape_of(llmc, form, false, &dim[0], &dim[1]);
-    ASSERTF(llmc_tensor(llmc, name, is_vector ? 1 : 2, is_vector ? &dim[1] : dim, &entry) == ST_OK, "%s",
-            name);
+    ASSERTF(llmc_tensor(llmc, name, is_vector ? 1 : 2, is_vector ? &dim[1] : dim, &entry) == ST_OK,
+            "%s", name);
     int64_t n = entry.elems < 3 ? entry.elems : 3;
     llmc_to_f32(&entry, entry.elems - n, n, last);
 }

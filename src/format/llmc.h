@@ -1,9 +1,10 @@
-/* llmc — a model file of llm.c: 1,024 bytes of header, then 16 tensors, each for all layers at once.
+/* llmc — a model file of llm.c: 1,024 bytes of header, then 16 tensors, each for all layers at
+ * once.
  *
- * header: 256 little-endian int32: magic 20240326, version (3: fp32, 5: bf16), positions, V, L, H, C, padded
- * V, zeros. Matrices lie (out, in), ours (in, out): llmc_to_f32 turns them. Parameters go by our names
- * (model/param.h). The parser is a pure function of (bytes, size). Must not know our model's code. Source:
- * llm.c's train_gpt2.py, write_model. */
+ * header: 256 little-endian int32: magic 20240326, version (3: fp32, 5: bf16), positions, V, L, H,
+ * C, padded V, zeros. Matrices lie (out, in), ours (in, out): llmc_to_f32 turns them. Parameters go
+ * by our names (model/param.h). The parser is a pure function of (bytes, size). Must not know our
+ * model's code. Source: llm.c's train_gpt2.py, write_model. */
 #ifndef CONVOY_FORMAT_LLMC_H
 #define CONVOY_FORMAT_LLMC_H
 
@@ -32,15 +33,15 @@ struct llmc_entry {
     int64_t elems;
 };
 
-/* llmc_parse — ST_BAD_DATA with expected and actual values; a file that passes has just the bytes that its
- * dimensions ask for, and zeros where no token is. */
+/* llmc_parse — ST_BAD_DATA with expected and actual values; a file that passes has just the bytes
+ * that its dimensions ask for, and zeros where no token is. */
 enum status llmc_parse(const uint8_t *bytes, size_t n, const char *what, struct llmc *out);
-/* llmc_tensor — by our name; ST_BAD_DATA with expected and actual shape. wte.weight has the V rows that are
- * no padding. */
+/* llmc_tensor — by our name; ST_BAD_DATA with expected and actual shape. wte.weight has the V rows
+ * that are no padding. */
 enum status llmc_tensor(const struct llmc *llmc, const char *name, int dims_n, const int64_t *dim,
                         struct llmc_entry *out);
-/* llmc_to_f32 — elements [first, first+n) of our layout; ASSERTs the range. Whole rows at a time are quick.
- */
+/* llmc_to_f32 — elements [first, first+n) of our layout; ASSERTs the range. Whole rows at a time
+ * are quick. */
 void llmc_to_f32(const struct llmc_entry *entry, int64_t first, int64_t n, float *out);
 
 bool llmc_is_file(const char *path); /* a regular file: what else could it be as a model? */

@@ -32,8 +32,8 @@ static enum status squeeze(const char *what, char *json, size_t cap)
     else if (!text)
         st = FAIL(ST_RETRY, "out of memory: %s", what);
     else if (!text_copy(json, cap, text))
-        st = FAIL(ST_BAD_DATA, "%s has %zu bytes of JSON, at most %zu are kept in a checkpoint", what,
-                  strlen(text), cap - 1);
+        st = FAIL(ST_BAD_DATA, "%s has %zu bytes of JSON, at most %zu are kept in a checkpoint",
+                  what, strlen(text), cap - 1);
     cJSON_free(text);
     cJSON_Delete(root);
     return st;
@@ -51,24 +51,28 @@ enum status manifest_write(const struct manifest *m, struct text *out)
     char version[sizeof(m->meta.version) * 6 + 3], tail[TAIL_BYTES + 1];
     json_quote(version, sizeof(version), m->meta.version);
     text_add(out, "{\n  \"schema\": %d,\n  \"version\": %s,\n", SCHEMA, version);
-    text_add(out, "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n  \"tokens\": %" PRId64 ",\n",
+    text_add(out,
+             "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n  \"tokens\": %" PRId64 ",\n",
              m->meta.step, m->meta.samples, m->meta.tokens);
     text_add(out, "  \"seed\": \"%016" PRIx64 "\",\n  \"data_fingerprint\": \"%016" PRIx64 "\",\n",
              m->meta.seed, m->meta.data_fingerprint);
     if (m->meta.loss_scale > 0)
-        text_add(out, "  \"loss_scale\": %" PRId64 ",\n  \"loss_scale_steps\": %" PRId64 ",\n", m->meta.loss_scale,
-                 m->meta.loss_scale_steps);
+        text_add(out, "  \"loss_scale\": %" PRId64 ",\n  \"loss_scale_steps\": %" PRId64 ",\n",
+                 m->meta.loss_scale, m->meta.loss_scale_steps);
     text_add(out, "  \"model\": %s,\n  \"settings\": %s,\n  \"files\": [\n", m->meta.model_json,
              m->meta.settings_json);
     for (int i = 0; i < m->files_n; i++)
-        text_add(out, "    {\"name\": \"%s\", \"bytes\": %" PRId64 ", \"xxh3_64\": \"%016" PRIx64 "\"}%s\n",
+        text_add(out,
+                 "    {\"name\": \"%s\", \"bytes\": %" PRId64 ", \"xxh3_64\": \"%016" PRIx64
+                 "\"}%s\n",
                  m->file[i].name, m->file[i].bytes, m->file[i].hash, i + 1 < m->files_n ? "," : "");
     text_add(out, "  ],\n");
     if (out->overflow)
         return FAIL(ST_RETRY, "out of memory: the manifest of %d files", m->files_n);
     tail_of(out->data, out->len, tail);
     text_add(out, "%s", tail);
-    return out->overflow ? FAIL(ST_RETRY, "out of memory: the manifest of %d files", m->files_n) : ST_OK;
+    return out->overflow ? FAIL(ST_RETRY, "out of memory: the manifest of %d files", m->files_n)
+                         : ST_OK;
 }
 
 /* get_hex — a string of exactly 16 lower-case hexadecimal digits. */
@@ -79,7 +83,8 @@ static enum status get_hex(const cJSON *object, const char *key, uint64_t *out)
     uint64_t value = 0;
     TRY(json_get_string(object, key, &s));
     if (strlen(s) != 16 || strspn(s, digits) != 16)
-        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is \"%.20s\", expected 16 hexadecimal digits", key, s);
+        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is \"%.20s\", expected 16 hexadecimal digits",
+                    key, s);
     for (int i = 0; i < 16; i++)
         value = value << 4 | (uint64_t)(strchr(digits, s[i]) - digits);
     *out = value;
@@ -95,7 +100,8 @@ static enum status get_object_text(const cJSON *root, const char *key, char *out
         return FAIL(ST_RETRY, "out of memory: JSON key \"%s\"", key);
     bool fits = text_copy(out, cap, text);
     cJSON_free(text);
-    return fits ? ST_OK : FAIL(ST_BAD_DATA, "JSON key \"%s\" is longer than %zu bytes", key, cap - 1);
+    return fits ? ST_OK
+                : FAIL(ST_BAD_DATA, "JSON key \"%s\" is longer than %zu bytes", key, cap - 1);
 }
 
 static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
@@ -105,7 +111,8 @@ static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
     TRY(json_get_i64(root, "schema", SCHEMA, SCHEMA, &schema));
     TRY(json_get_string(root, "version", &version));
     if (!text_copy(out->version, sizeof(out->version), version))
-        return FAIL(ST_BAD_DATA, "JSON key \"version\" is longer than %zu bytes", sizeof(out->version) - 1);
+        return FAIL(ST_BAD_DATA, "JSON key \"version\" is longer than %zu bytes",
+                    sizeof(out->version) - 1);
     TRY(json_get_i64(root, "step", 0, COUNT_MAX, &out->step));
     TRY(json_get_i64(root, "samples", 0, COUNT_MAX, &out->samples));
     TRY(json_get_i64(root, "tokens", 0, COUNT_MAX, &out->tokens));
@@ -133,8 +140,8 @@ static enum status read_file(const cJSON *item, struct manifest *out)
     struct manifest_file *file = &out->file[out->files_n];
     TRY(json_get_string(item, "name", &name));
     if (!is_name(name))
-        return FAIL(ST_BAD_DATA, "a file's name is \"%.80s\", expected letters, digits or _ and " SUFFIX,
-                    name);
+        return FAIL(ST_BAD_DATA,
+                    "a file's name is \"%.80s\", expected letters, digits or _ and " SUFFIX, name);
     for (int i = 0; i < out->files_n; i++)
         if (strcmp(out->file[i].name, name) == 0)
             return FAIL(ST_BAD_DATA, "file %s is listed twice", name);
@@ -189,18 +196,20 @@ static bool take(const char *bytes, size_t n, size_t *at, const char *text)
     return true;
 }
 
-/* schema_of — what the first key says, before anything else is believed: how the rest is to be read, and its checksum,
- * may be other rules than ours. -1: the bytes do not begin so. */
+/* schema_of — what the first key says, before anything else is believed: how the rest is to be
+ * read, and its checksum, may be other rules than ours. -1: the bytes do not begin so. */
 static int64_t schema_of(const char *bytes, size_t n)
 {
     char digits[20];
     size_t at = 0;
     int64_t schema;
-    if (!take(bytes, n, &at, "{") || !take(bytes, n, &at, "\"schema\"") || !take(bytes, n, &at, ":"))
+    if (!take(bytes, n, &at, "{") || !take(bytes, n, &at, "\"schema\"") ||
+        !take(bytes, n, &at, ":"))
         return -1;
     at = skip_space(bytes, n, at);
     size_t len = 0;
-    while (at + len < n && len + 1 < sizeof(digits) && bytes[at + len] >= '0' && bytes[at + len] <= '9')
+    while (at + len < n && len + 1 < sizeof(digits) && bytes[at + len] >= '0' &&
+           bytes[at + len] <= '9')
         len++;
     memcpy(digits, bytes + at, len);
     digits[len] = 0;
@@ -216,8 +225,9 @@ static enum status check_schema(const char *bytes, size_t n, const char *what)
     if (schema < 0 || schema == SCHEMA)
         return ST_OK;
     return FAIL(ST_SCHEMA,
-                "%s is of schema %" PRId64 ", and this convoy reads %d: %s version wrote it. Use that version, or "
-                "give another CHECKPOINT_DIR; nothing of it was changed",
+                "%s is of schema %" PRId64
+                ", and this convoy reads %d: %s version wrote it. Use that version, or give "
+                "another CHECKPOINT_DIR; nothing of it was changed",
                 what, schema, SCHEMA, schema > SCHEMA ? "a newer" : "an older");
 }
 
@@ -226,12 +236,13 @@ enum status manifest_parse(const char *bytes, size_t n, const char *what, struct
     char tail[TAIL_BYTES + 1];
     TRY(check_schema(bytes, n, what));
     if (n > MANIFEST_BYTES_MAX || n < TAIL_BYTES)
-        return FAIL(ST_BAD_DATA, "%s has %zu bytes, a manifest has %d to %d; it is cut short or damaged",
-                    what, n, TAIL_BYTES, MANIFEST_BYTES_MAX);
+        return FAIL(ST_BAD_DATA,
+                    "%s has %zu bytes, a manifest has %d to %d; it is cut short or damaged", what,
+                    n, TAIL_BYTES, MANIFEST_BYTES_MAX);
     tail_of(bytes, n - TAIL_BYTES, tail);
     if (memcmp(bytes + n - TAIL_BYTES, tail, TAIL_BYTES) != 0)
-        return FAIL(ST_BAD_DATA, "%s: its bytes do not have the checksum in its last line; it is damaged",
-                    what);
+        return FAIL(ST_BAD_DATA,
+                    "%s: its bytes do not have the checksum in its last line; it is damaged", what);
     return read_text(bytes, n, what, out);
 }
 

@@ -1,7 +1,7 @@
-/* safetensors — see the header. The reader trusts no number of the file: lengths, products and offsets are
- * checked before they are used, and the tensors must tile the data area exactly, so no two can share a byte
- * and none can hide. It must not know files: bytes come from the caller. The writer makes one pass
- * through a sink. */
+/* safetensors — see the header. The reader trusts no number of the file: lengths, products and
+ * offsets are checked before they are used, and the tensors must tile the data area exactly, so no
+ * two can share a byte and none can hide. It must not know files: bytes come from the caller. The
+ * writer makes one pass through a sink. */
 #include "format/safetensors.h"
 
 #include <inttypes.h>
@@ -14,24 +14,30 @@
 #include "base/text.h"
 #include "format/sink.h"
 
-#define HEADER_BYTES_MAX (16 << 20)  /* the format allows 100 MB; the largest published models have some hundred KB */
-#define ENTRY_BYTES_MAX (64 << 10)   /* of one tensor's JSON */
+/* the format allows 100 MB; the largest published models have some hundred KB */
+#define HEADER_BYTES_MAX (16 << 20)
+#define ENTRY_BYTES_MAX (64 << 10) /* of one tensor's JSON */
 #define METADATA_BYTES_MAX (1 << 20)
 #define TENSORS_MAX 65536            /* the largest published models have some thousands */
 #define EXACT_MAX 9007199254740992.0 /* 2^53: whole numbers beyond it are not exact in JSON */
 
-/* All element types of the format. bits: some are narrower than a byte. dtype -1: checked, but not ours to
- * use. */
+/* All element types of the format. bits: some are narrower than a byte. dtype -1: checked, but not
+ * ours to use. */
 static const struct {
     const char *name;
     int bits;
     int dtype;
 } dtype_list[] = {
-    {"F32", 32, DTYPE_F32}, {"BF16", 16, DTYPE_BF16}, {"F16", 16, DTYPE_F16}, {"F64", 64, DTYPE_F64},
-    {"I32", 32, DTYPE_I32}, {"U8", 8, DTYPE_U8},      {"BOOL", 8, -1},        {"I8", 8, -1},
-    {"I16", 16, -1},        {"U16", 16, -1},          {"U32", 32, -1},        {"I64", 64, -1},
-    {"U64", 64, -1},        {"C64", 64, -1},          {"F8_E5M2", 8, -1},     {"F8_E4M3", 8, -1},
-    {"F8_E8M0", 8, -1},     {"F6_E2M3", 6, -1},       {"F6_E3M2", 6, -1},     {"F4", 4, -1},
+    {"F32", 32, DTYPE_F32}, {"BF16", 16, DTYPE_BF16},
+    {"F16", 16, DTYPE_F16}, {"F64", 64, DTYPE_F64},
+    {"I32", 32, DTYPE_I32}, {"U8", 8, DTYPE_U8},
+    {"BOOL", 8, -1},        {"I8", 8, -1},
+    {"I16", 16, -1},        {"U16", 16, -1},
+    {"U32", 32, -1},        {"I64", 64, -1},
+    {"U64", 64, -1},        {"C64", 64, -1},
+    {"F8_E5M2", 8, -1},     {"F8_E4M3", 8, -1},
+    {"F8_E8M0", 8, -1},     {"F6_E2M3", 6, -1},
+    {"F6_E3M2", 6, -1},     {"F4", 4, -1},
 };
 
 /* Where one tensor lies in the data area. */
@@ -70,18 +76,22 @@ static bool read_count(const cJSON *item, int64_t *out)
 static enum status read_metadata(const struct scan *scan, const cJSON *item)
 {
     if (!cJSON_IsObject(item))
-        return FAIL(ST_BAD_DATA, "%s: \"__metadata__\" is not an object; the file is not valid safetensors",
+        return FAIL(ST_BAD_DATA,
+                    "%s: \"__metadata__\" is not an object; the file is not valid safetensors",
                     scan->what);
     for (const cJSON *pair = item->child; pair; pair = pair->next)
         if (!cJSON_IsString(pair))
             return FAIL(ST_BAD_DATA,
-                        "%s: \"__metadata__\" holds a value that is not a string; the file is not valid "
-                        "safetensors",
+                        "%s: \"__metadata__\" holds a value that is not a string; the file is not "
+                        "valid safetensors",
                         scan->what);
     if (scan->out->metadata_json)
-        return FAIL(ST_BAD_DATA, "%s: \"__metadata__\" appears twice; the file is not valid safetensors", scan->what);
+        return FAIL(ST_BAD_DATA,
+                    "%s: \"__metadata__\" appears twice; the file is not valid safetensors",
+                    scan->what);
     scan->out->metadata_json = cJSON_PrintUnformatted(item);
-    return scan->out->metadata_json ? ST_OK : FAIL(ST_RETRY, "out of memory: metadata of %s", scan->what);
+    return scan->out->metadata_json ? ST_OK
+                                    : FAIL(ST_RETRY, "out of memory: metadata of %s", scan->what);
 }
 
 /* check_name — printable enough to stand in messages and logs, short enough for our struct. */
@@ -93,47 +103,53 @@ static enum status check_name(const struct scan *scan, const char *name)
                     scan->what, n, SAFETENSORS_NAME_MAX - 1, name);
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
-            return FAIL(ST_BAD_DATA,
-                        "%s: the name of tensor %d holds control byte %d; the file is damaged or hostile",
-                        scan->what, scan->spans_n, name[i]);
+            return FAIL(
+                ST_BAD_DATA,
+                "%s: the name of tensor %d holds control byte %d; the file is damaged or hostile",
+                scan->what, scan->spans_n, name[i]);
     return ST_OK;
 }
 
-static enum status read_dtype(const struct scan *scan, const cJSON *info, const char *name, int *list_i_out)
+static enum status read_dtype(const struct scan *scan, const cJSON *info, const char *name,
+                              int *list_i_out)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(info, "dtype");
     if (!cJSON_IsString(item))
-        return FAIL(ST_BAD_DATA, "%s: tensor %s has no \"dtype\" string; the file is not valid safetensors",
+        return FAIL(ST_BAD_DATA,
+                    "%s: tensor %s has no \"dtype\" string; the file is not valid safetensors",
                     scan->what, name);
     for (size_t i = 0; i < sizeof(dtype_list) / sizeof(dtype_list[0]); i++)
         if (strcmp(item->valuestring, dtype_list[i].name) == 0) {
             *list_i_out = (int)i;
             return ST_OK;
         }
-    return FAIL(ST_BAD_DATA, "%s: tensor %s has dtype \"%.20s\", which is none of safetensors'", scan->what,
-                name, item->valuestring);
+    return FAIL(ST_BAD_DATA, "%s: tensor %s has dtype \"%.20s\", which is none of safetensors'",
+                scan->what, name, item->valuestring);
 }
 
 /* read_shape — the dimensions and their product. */
-static enum status read_shape(const struct scan *scan, const cJSON *info, struct safetensors_entry *entry)
+static enum status read_shape(const struct scan *scan, const cJSON *info,
+                              struct safetensors_entry *entry)
 {
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(info, "shape");
     if (!cJSON_IsArray(shape))
-        return FAIL(ST_BAD_DATA, "%s: tensor %s has no \"shape\" array; the file is not valid safetensors",
+        return FAIL(ST_BAD_DATA,
+                    "%s: tensor %s has no \"shape\" array; the file is not valid safetensors",
                     scan->what, entry->name);
     entry->elems = 1;
     for (const cJSON *item = shape->child; item; item = item->next) {
         int64_t dim;
         if (entry->dims_n == SAFETENSORS_DIMS_MAX)
-            return FAIL(ST_BAD_DATA, "%s: tensor %s has more than %d dimensions", scan->what, entry->name,
-                        SAFETENSORS_DIMS_MAX);
+            return FAIL(ST_BAD_DATA, "%s: tensor %s has more than %d dimensions", scan->what,
+                        entry->name, SAFETENSORS_DIMS_MAX);
         if (!read_count(item, &dim))
-            return FAIL(ST_BAD_DATA, "%s: dimension %d of tensor %s is not a whole number in [0, 2^53]",
+            return FAIL(ST_BAD_DATA,
+                        "%s: dimension %d of tensor %s is not a whole number in [0, 2^53]",
                         scan->what, entry->dims_n, entry->name);
         if (__builtin_mul_overflow(entry->elems, dim, &entry->elems))
             return FAIL(ST_BAD_DATA,
-                        "%s: the shape of tensor %s has more than 2^63 elements; the file is damaged or "
-                        "hostile",
+                        "%s: the shape of tensor %s has more than 2^63 elements; the file is "
+                        "damaged or hostile",
                         scan->what, entry->name);
         entry->dim[entry->dims_n++] = dim;
     }
@@ -141,25 +157,26 @@ static enum status read_shape(const struct scan *scan, const cJSON *info, struct
 }
 
 /* read_span — data_offsets, against the data area and against dtype × shape. */
-static enum status read_span(struct scan *scan, const cJSON *info, int bits, struct safetensors_entry *entry)
+static enum status read_span(struct scan *scan, const cJSON *info, int bits,
+                             struct safetensors_entry *entry)
 {
     const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(info, "data_offsets");
     const cJSON *first = cJSON_IsArray(offsets) ? offsets->child : NULL;
     int64_t begin, end, need_bits;
     if (!first || !first->next || first->next->next || !read_count(first, &begin) ||
         !read_count(first->next, &end))
-        return FAIL(ST_BAD_DATA, "%s: \"data_offsets\" of tensor %s are not two whole numbers", scan->what,
-                    entry->name);
+        return FAIL(ST_BAD_DATA, "%s: \"data_offsets\" of tensor %s are not two whole numbers",
+                    scan->what, entry->name);
     if (begin > end || end > scan->data_bytes)
         return FAIL(ST_BAD_DATA,
-                    "%s: tensor %s lies at bytes [%" PRId64 ", %" PRId64 ") of a data area of %" PRId64
-                    "; the file is cut short or damaged",
+                    "%s: tensor %s lies at bytes [%" PRId64 ", %" PRId64
+                    ") of a data area of %" PRId64 "; the file is cut short or damaged",
                     scan->what, entry->name, begin, end, scan->data_bytes);
     if (__builtin_mul_overflow(entry->elems, (int64_t)bits, &need_bits) || need_bits % 8 != 0 ||
         need_bits / 8 != end - begin)
         return FAIL(ST_BAD_DATA,
-                    "%s: tensor %s has %" PRId64 " elements of %d bits, but its data_offsets span %" PRId64
-                    " bytes",
+                    "%s: tensor %s has %" PRId64
+                    " elements of %d bits, but its data_offsets span %" PRId64 " bytes",
                     scan->what, entry->name, entry->elems, bits, end - begin);
     entry->data = scan->data + begin;
     entry->bytes = (size_t)(end - begin);
@@ -174,13 +191,15 @@ static enum status read_tensor(struct scan *scan, const char *name, const cJSON 
     TRY(check_name(scan, name));
     text_copy(entry.name, sizeof(entry.name), name);
     if (!cJSON_IsObject(info))
-        return FAIL(ST_BAD_DATA,
-                    "%s: the entry of tensor %s is not an object; the file is not valid safetensors",
-                    scan->what, entry.name);
+        return FAIL(
+            ST_BAD_DATA,
+            "%s: the entry of tensor %s is not an object; the file is not valid safetensors",
+            scan->what, entry.name);
     TRY(read_dtype(scan, info, entry.name, &list_i));
     TRY(read_shape(scan, info, &entry));
     TRY(read_span(scan, info, dtype_list[list_i].bits, &entry));
-    if (dtype_list[list_i].dtype < 0) { /* at the list's end, where there is room: each tensor is on it once */
+    /* at the list's end, where there is room: each tensor is on it once */
+    if (dtype_list[list_i].dtype < 0) {
         to = &scan->out->entry[scan->out->entries_cap - ++scan->out->others_n];
     } else {
         entry.dtype = (enum dtype)dtype_list[list_i].dtype;
@@ -203,8 +222,9 @@ static enum status check_twice(const struct scan *scan)
         qsort(scan->span, (size_t)scan->spans_n, sizeof(scan->span[0]), compare_names);
     for (int i = 1; i < scan->spans_n; i++)
         if (strcmp(scan->span[i - 1].name, scan->span[i].name) == 0)
-            return FAIL(ST_BAD_DATA, "%s: tensor \"%s\" appears twice; the file is not valid safetensors", scan->what,
-                        scan->span[i].name);
+            return FAIL(ST_BAD_DATA,
+                        "%s: tensor \"%s\" appears twice; the file is not valid safetensors",
+                        scan->what, scan->span[i].name);
     return ST_OK;
 }
 
@@ -216,8 +236,8 @@ static int compare_spans(const void *a, const void *b)
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
-/* check_tiling — sorted by place, each tensor begins where the one before ended, and the last ends with the
- * file. */
+/* check_tiling — sorted by place, each tensor begins where the one before ended, and the last ends
+ * with the file. */
 static enum status check_tiling(const struct scan *scan)
 {
     int64_t at = 0;
@@ -226,7 +246,8 @@ static enum status check_tiling(const struct scan *scan)
     for (int i = 0; i < scan->spans_n; i++) {
         const struct span *span = &scan->span[i];
         if (span->begin < at)
-            return FAIL(ST_BAD_DATA, "%s: tensors %s and %s overlap at byte %" PRId64 " of the data area",
+            return FAIL(ST_BAD_DATA,
+                        "%s: tensors %s and %s overlap at byte %" PRId64 " of the data area",
                         scan->what, scan->span[i - 1].name, span->name, span->begin);
         if (span->begin > at)
             return FAIL(ST_BAD_DATA,
@@ -236,9 +257,8 @@ static enum status check_tiling(const struct scan *scan)
     }
     if (at != scan->data_bytes)
         return FAIL(ST_BAD_DATA,
-                    "%s: the tensors end at byte %" PRId64 " of a data area of %" PRId64 "; bytes that "
-                                                                                         "belong to no "
-                                                                                         "tensor are refused",
+                    "%s: the tensors end at byte %" PRId64 " of a data area of %" PRId64
+                    "; bytes that belong to no tensor are refused",
                     scan->what, at, scan->data_bytes);
     return ST_OK;
 }
@@ -250,12 +270,13 @@ static enum status read_item(struct scan *scan, const struct json_item *item)
     bool is_metadata = json_walk_is(item, "__metadata__");
     size_t most = is_metadata ? METADATA_BYTES_MAX : ENTRY_BYTES_MAX;
     if (item->key_n > ENTRY_BYTES_MAX || item->value_n > most)
-        return FAIL(ST_BAD_DATA, "%s: the entry %.60s… has %zu bytes, at most %zu are taken", scan->what, item->key,
-                    item->value_n, most);
+        return FAIL(ST_BAD_DATA, "%s: the entry %.60s… has %zu bytes, at most %zu are taken",
+                    scan->what, item->key, item->value_n, most);
     enum status st;
     TRY_OR(json_parse(item->key, item->key_n, scan->what, &name), free_all);
     TRY_OR(json_parse(item->value, item->value_n, scan->what, &info), free_all);
-    TRY_OR(is_metadata ? read_metadata(scan, info) : read_tensor(scan, name->valuestring, info), free_all);
+    TRY_OR(is_metadata ? read_metadata(scan, info) : read_tensor(scan, name->valuestring, info),
+           free_all);
 free_all:
     cJSON_Delete(name);
     cJSON_Delete(info);
@@ -263,7 +284,8 @@ free_all:
 }
 
 /* walk_header — count_out: how many items there are; NULL: they are read. */
-static enum status walk_header(struct scan *scan, const char *header, size_t bytes, int64_t *count_out)
+static enum status walk_header(struct scan *scan, const char *header, size_t bytes,
+                               int64_t *count_out)
 {
     struct json_walk walk;
     struct json_item item;
@@ -285,33 +307,37 @@ static enum status read_header(struct scan *scan, const char *header, size_t byt
     int64_t n = 0;
     TRY(walk_header(scan, header, bytes, &n));
     if (n > TENSORS_MAX)
-        return FAIL(ST_BAD_DATA, "%s: %" PRId64 " tensors, at most %d are taken", scan->what, n, TENSORS_MAX);
+        return FAIL(ST_BAD_DATA, "%s: %" PRId64 " tensors, at most %d are taken", scan->what, n,
+                    TENSORS_MAX);
     scan->out->entries_cap = (int)n + 1;
     scan->span = calloc((size_t)n + 1, sizeof(scan->span[0]));
     scan->out->entry = calloc((size_t)n + 1, sizeof(scan->out->entry[0]));
     if (!scan->span || !scan->out->entry)
-        return FAIL(ST_RETRY, "out of memory: the list of %" PRId64 " tensors of %s", n, scan->what);
+        return FAIL(ST_RETRY, "out of memory: the list of %" PRId64 " tensors of %s", n,
+                    scan->what);
     TRY(walk_header(scan, header, bytes, NULL));
     TRY(check_twice(scan));
     return check_tiling(scan);
 }
 
-enum status safetensors_parse(const uint8_t *bytes, size_t n, const char *what, struct safetensors *out)
+enum status safetensors_parse(const uint8_t *bytes, size_t n, const char *what,
+                              struct safetensors *out)
 {
     struct safetensors st_out = {.entry = NULL};
     struct scan scan = {.what = what, .out = &st_out};
     if (n < 8)
-        return FAIL(ST_BAD_DATA, "%s has %zu bytes, too few for a safetensors file; fetch or write it again",
+        return FAIL(ST_BAD_DATA,
+                    "%s has %zu bytes, too few for a safetensors file; fetch or write it again",
                     what, n);
     uint64_t header_bytes = read_u64_le(bytes);
     if (header_bytes < 2 || header_bytes > HEADER_BYTES_MAX || header_bytes > n - 8)
         return FAIL(ST_BAD_DATA,
-                    "%s: its first 8 bytes tell of a header of %" PRIu64 " bytes, but %zu follow (limit %d); "
-                                                                         "it is "
-                    "cut short or not safetensors",
+                    "%s: its first 8 bytes tell of a header of %" PRIu64
+                    " bytes, but %zu follow (limit %d); it is cut short or not safetensors",
                     what, header_bytes, n - 8, HEADER_BYTES_MAX);
     if (bytes[8] != '{')
-        return FAIL(ST_BAD_DATA, "%s: the header does not begin with '{'; the file is not safetensors", what);
+        return FAIL(ST_BAD_DATA,
+                    "%s: the header does not begin with '{'; the file is not safetensors", what);
     scan.data = bytes + 8 + header_bytes;
     scan.data_bytes = (int64_t)(n - 8 - header_bytes);
     enum status st;
@@ -375,17 +401,19 @@ enum status safetensors_check(const struct safetensors_entry *entry, const char 
     char want[200], have[200];
     if (entry->dims_n != dims_n || memcmp(entry->dim, dim, (size_t)dims_n * sizeof(dim[0])) != 0)
         return FAIL(ST_BAD_DATA,
-                    "%s: tensor %s has shape %s, expected %s; the model's dimensions differ from this file's",
+                    "%s: tensor %s has shape %s, expected %s; the model's dimensions differ from "
+                    "this file's",
                     what, entry->name, shape_text(have, sizeof(have), entry->dims_n, entry->dim),
                     shape_text(want, sizeof(want), dims_n, dim));
     if (entry->dtype != DTYPE_F32 && entry->dtype != DTYPE_F16 && entry->dtype != DTYPE_BF16)
-        return FAIL(ST_BAD_DATA, "%s: tensor %s has dtype %s, expected F32, F16 or BF16; convert the file",
-                    what, entry->name, dtype_name(entry->dtype));
+        return FAIL(ST_BAD_DATA,
+                    "%s: tensor %s has dtype %s, expected F32, F16 or BF16; convert the file", what,
+                    entry->name, dtype_name(entry->dtype));
     return ST_OK;
 }
 
-/* half_bits — IEEE binary16 as the bits of the float of the same value. Every half is a float, so this is
- * exact. */
+/* half_bits — IEEE binary16 as the bits of the float of the same value. Every half is a float, so
+ * this is exact. */
 static uint32_t half_bits(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3ff;
@@ -404,8 +432,8 @@ void safetensors_to_f32(const struct safetensors_entry *entry, int64_t first, in
 {
     ASSERTF(first >= 0 && n >= 0 && first <= entry->elems && n <= entry->elems - first,
             "first %" PRId64 " n %" PRId64 " elems %" PRId64, first, n, entry->elems);
-    ASSERTF(entry->dtype == DTYPE_F32 || entry->dtype == DTYPE_F16 || entry->dtype == DTYPE_BF16, "dtype %d",
-            entry->dtype);
+    ASSERTF(entry->dtype == DTYPE_F32 || entry->dtype == DTYPE_F16 || entry->dtype == DTYPE_BF16,
+            "dtype %d", entry->dtype);
     if (n == 0)
         return;
     const uint8_t *from = entry->data + (size_t)first * dtype_bytes(entry->dtype);
@@ -426,29 +454,33 @@ static int64_t source_bytes(const struct safetensors_source *source)
     int64_t bytes = (int64_t)dtype_bytes(source->dtype);
     ASSERT(source->dims_n >= 0 && source->dims_n <= SAFETENSORS_DIMS_MAX);
     for (int i = 0; i < source->dims_n; i++)
-        ASSERTF(source->dim[i] >= 0 && !__builtin_mul_overflow(bytes, source->dim[i], &bytes), "dim %d of %s",
-                i, source->name);
+        ASSERTF(source->dim[i] >= 0 && !__builtin_mul_overflow(bytes, source->dim[i], &bytes),
+                "dim %d of %s", i, source->name);
     return bytes;
 }
 
-static enum status add_source(struct text *header, const struct safetensors_source *source, int64_t begin)
+static enum status add_source(struct text *header, const struct safetensors_source *source,
+                              int64_t begin)
 {
     char quoted[SAFETENSORS_NAME_MAX * 6 + 3];
-    if (strlen(source->name) >= SAFETENSORS_NAME_MAX || !json_quote(quoted, sizeof(quoted), source->name))
+    if (strlen(source->name) >= SAFETENSORS_NAME_MAX ||
+        !json_quote(quoted, sizeof(quoted), source->name))
         return FAIL(ST_BAD_DATA, "the tensor name %.60s… is longer than %d bytes", source->name,
                     SAFETENSORS_NAME_MAX - 1);
     text_add(header, "%s%s:{\"dtype\":\"%s\",\"shape\":[", header->len > 1 ? "," : "", quoted,
              dtype_name(source->dtype));
     for (int i = 0; i < source->dims_n; i++)
         text_add(header, "%s%" PRId64, i > 0 ? "," : "", source->dim[i]);
-    text_add(header, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", begin, begin + source_bytes(source));
+    text_add(header, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", begin,
+             begin + source_bytes(source));
     return ST_OK;
 }
 
-/* build_header — the JSON, padded with spaces so that the data area starts at a multiple of 8; the data
- * area's length too. */
+/* build_header — the JSON, padded with spaces so that the data area starts at a multiple of 8; the
+ * data area's length too. */
 static enum status build_header(const struct safetensors_source *source, int sources_n,
-                                const char *metadata_json, struct text *header, int64_t *data_bytes_out)
+                                const char *metadata_json, struct text *header,
+                                int64_t *data_bytes_out)
 {
     int64_t at = 0;
     header->limit = HEADER_BYTES_MAX;
@@ -497,9 +529,10 @@ static enum status write_all(struct sink *sink, const struct text *header,
     return ST_OK;
 }
 
-enum status safetensors_write(const char *path, const struct safetensors_source *source, int sources_n,
-                              const char *metadata_json, const struct safetensors_beat *beat,
-                              uint64_t *hash_out, int64_t *bytes_out)
+enum status safetensors_write(const char *path, const struct safetensors_source *source,
+                              int sources_n, const char *metadata_json,
+                              const struct safetensors_beat *beat, uint64_t *hash_out,
+                              int64_t *bytes_out)
 {
     struct text header = {.data = NULL};
     struct sink *sink = NULL;
@@ -533,7 +566,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         ASSERT(safetensors_find(&st, e->name) != NULL);
         ASSERT(e->data >= bytes && e->bytes <= n && e->data + e->bytes <= bytes + n);
         float last = 0;
-        if (e->elems > 0 && (e->dtype == DTYPE_F32 || e->dtype == DTYPE_F16 || e->dtype == DTYPE_BF16))
+        if (e->elems > 0 &&
+            (e->dtype == DTYPE_F32 || e->dtype == DTYPE_F16 || e->dtype == DTYPE_BF16))
             safetensors_to_f32(e, e->elems - 1, 1, &last);
     }
     safetensors_free(&st);

@@ -34,20 +34,22 @@ static bool is_direct(const struct sink *sink)
     return flags >= 0 && (flags & O_DIRECT);
 }
 
-/* flush — through the page cache: have the disk work on what is written while the next is hashed, and wait for
- * what lies further back, so the last fsync is short and signs of life are steady. A failed write-back is reported once
- * only, hence never ignored here. */
+/* flush — through the page cache: have the disk work on what is written while the next is hashed,
+ * and wait for what lies further back, so the last fsync is short and signs of life are steady. A
+ * failed write-back is reported once only, hence never ignored here. */
 static enum status flush(struct sink *sink)
 {
     int64_t n = sink->at - sink->flushed, back = sink->flushed - FLUSH_LAG;
-    int rc = is_direct(sink) ? 0 : sync_file_range(sink->fd, sink->flushed, n, SYNC_FILE_RANGE_WRITE);
+    int rc =
+        is_direct(sink) ? 0 : sync_file_range(sink->fd, sink->flushed, n, SYNC_FILE_RANGE_WRITE);
     if (rc == 0 && back >= 0 && !is_direct(sink))
-        rc =
-            sync_file_range(sink->fd, back, n,
-                            SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+        rc = sync_file_range(sink->fd, back, n,
+                             SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                                 SYNC_FILE_RANGE_WAIT_AFTER);
     if (rc != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
         return FAIL(ST_STORE,
-                    "cannot write %s, which needs %" PRId64 " bytes: %s; free space or replace the disk",
+                    "cannot write %s, which needs %" PRId64
+                    " bytes: %s; free space or replace the disk",
                     sink->path, sink->total_bytes, strerror(errno));
     if (sink->beat.fn)
         sink->beat.fn(sink->beat.arg, n);
@@ -78,7 +80,8 @@ enum status sink_add(struct sink *sink, const void *data, int64_t bytes)
             n = STAGE_BYTES - sink->staged;
         char *piece = sink->stage + sink->staged;
         memcpy(piece, (const char *)data + done, n);
-        XXH3_64bits_update(sink->hash, piece, n); /* of the copy: what is hashed is what is written */
+        /* of the copy: what is hashed is what is written */
+        XXH3_64bits_update(sink->hash, piece, n);
         done += (int64_t)n;
         sink->staged += n;
         if (sink->staged == STAGE_BYTES)
@@ -92,7 +95,8 @@ enum status sink_end(struct sink *sink, uint64_t *hash_out, int64_t *bytes_out)
     /* What is left in the stage is no whole page, and goes through the page cache. */
     int flags = fcntl(sink->fd, F_GETFL);
     if (is_direct(sink) && fcntl(sink->fd, F_SETFL, flags & ~O_DIRECT) != 0)
-        return FAIL(ST_STORE, "cannot set up the end of %s: %s; check the disk", sink->path, strerror(errno));
+        return FAIL(ST_STORE, "cannot set up the end of %s: %s; check the disk", sink->path,
+                    strerror(errno));
     TRY(put(sink));
     TRY(flush(sink));
     if (fsync(sink->fd) != 0)
@@ -125,14 +129,16 @@ static enum status open_new(struct sink *sink)
     XXH3_64bits_reset(sink->hash);
     sink->fd = open(sink->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (sink->fd < 0)
-        return FAIL(ST_STORE, "cannot create %s (%" PRId64 " bytes): %s", sink->path, sink->total_bytes,
-                    strerror(errno));
+        return FAIL(ST_STORE, "cannot create %s (%" PRId64 " bytes): %s", sink->path,
+                    sink->total_bytes, strerror(errno));
     if (sink->total_bytes >= STAGE_BYTES)
-        (void)fcntl(sink->fd, F_SETFL, O_DIRECT); /* not all file systems can: then the page cache is used */
+        /* not all file systems can: then the page cache is used */
+        (void)fcntl(sink->fd, F_SETFL, O_DIRECT);
     return ST_OK;
 }
 
-enum status sink_open(const char *path, int64_t total_bytes, const struct safetensors_beat *beat, struct sink **out)
+enum status sink_open(const char *path, int64_t total_bytes, const struct safetensors_beat *beat,
+                      struct sink **out)
 {
     struct sink *sink = calloc(1, sizeof *sink);
     if (!sink)

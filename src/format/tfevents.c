@@ -1,4 +1,5 @@
-/* tfevents — see tfevents.h. The messages are written by hand: eight fields do not need a library. */
+/* tfevents — see tfevents.h. The messages are written by hand: eight fields do not need a
+ * library. */
 #include "format/tfevents.h"
 
 #include <dirent.h>
@@ -20,9 +21,11 @@
 #define SECONDS_DIGITS 10 /* so that names sort as numbers, until 2286 */
 #define FLUSH_MS 2000
 #define BUFFER_BYTES ((size_t)1 << 16)
-#define SCALAR_BYTES (TFEVENTS_TAG_MAX + 9)                    /* tag, value, their keys and lengths */
-#define EVENT_BYTES (32 + TFEVENTS_SCALARS_MAX * SCALAR_BYTES) /* wall time, step, and one message */
-#define RECORD_BYTES 16                                        /* around an event */
+/* tag, value, their keys and lengths */
+#define SCALAR_BYTES (TFEVENTS_TAG_MAX + 9)
+/* wall time, step, and one message */
+#define EVENT_BYTES (32 + TFEVENTS_SCALARS_MAX * SCALAR_BYTES)
+#define RECORD_BYTES 16 /* around an event */
 
 struct tfevents {
     int fd;
@@ -61,8 +64,8 @@ uint32_t tfevents_crc32c(const void *bytes, size_t n)
     return ~crc;
 }
 
-/* A record's checksum is turned and shifted, because a checksum of data that holds its own checksum is weak.
- */
+/* A record's checksum is turned and shifted, because a checksum of data that holds its own checksum
+ * is weak. */
 static uint32_t mask(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EAD8u; }
 
 /* ---- messages ---- */
@@ -159,8 +162,8 @@ static void put_record(struct tfevents *file, const struct message *m)
     put_little(file, mask(tfevents_crc32c(m->bytes, m->n)), 4);
 }
 
-/* A write that failed half-way is repeated whole, at the same place: what a reader has seen of it stays true.
- */
+/* A write that failed half-way is repeated whole, at the same place: what a reader has seen of it
+ * stays true. */
 void tfevents_flush(struct tfevents *file)
 {
     if (file == NULL || file->used == 0)
@@ -196,8 +199,8 @@ void tfevents_add(struct tfevents *file, int64_t step, const struct tfevents_sca
         tfevents_flush(file);
 }
 
-/* SessionLog: status = 1, START = 1. TensorBoard forgets what older files say about this step and later ones.
- */
+/* SessionLog: status = 1, START = 1. TensorBoard forgets what older files say about this step and
+ * later ones. */
 static void put_head(struct tfevents *file, int64_t step_next)
 {
     static const char version[] = "brain.Event:2";
@@ -223,8 +226,8 @@ static int64_t seconds_of(const char *name)
     return text_i64(digits, 0, INT64_MAX, &seconds) == TEXT_OK ? seconds : -1;
 }
 
-/* seconds_next — now, but later than every file that is there: a run started again within the second, or
- * after the clock was set back, must sort behind the one that it goes on from. */
+/* seconds_next — now, but later than every file that is there: a run started again within the
+ * second, or after the clock was set back, must sort behind the one that it goes on from. */
 static int64_t seconds_next(const char *dir)
 {
     int64_t next = clock_wall_ms() / 1000;
@@ -252,20 +255,24 @@ static const char *host(char *out, size_t cap)
     return out;
 }
 
-static bool is_disk(int error) { return error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG; }
+static bool is_disk(int error)
+{
+    return error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG;
+}
 
 static enum status open_file(const char *dir, struct tfevents *file)
 {
     char name[160], host_name[65];
-    text_format(name, sizeof name, NAME "%0*lld.%s.%lld.convoy", SECONDS_DIGITS, (long long)seconds_next(dir),
-                host(host_name, sizeof host_name), (long long)getpid());
+    text_format(name, sizeof name, NAME "%0*lld.%s.%lld.convoy", SECONDS_DIGITS,
+                (long long)seconds_next(dir), host(host_name, sizeof host_name),
+                (long long)getpid());
     TRY(file_join(file->path, sizeof file->path, dir, name));
     file->fd = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (file->fd >= 0)
         return ST_OK;
     return FAIL(is_disk(errno) ? ST_STORE : ST_BAD_SETTING,
-                "cannot make %s: %s; set TENSORBOARD_DIR to a folder that can be written", file->path,
-                strerror(errno));
+                "cannot make %s: %s; set TENSORBOARD_DIR to a folder that can be written",
+                file->path, strerror(errno));
 }
 
 enum status tfevents_open(const char *dir, int64_t step_next, struct tfevents **out)
@@ -297,13 +304,13 @@ void tfevents_close(struct tfevents *file)
     if (file == NULL)
         return;
     tfevents_flush(file);
-    if (file->used > 0 && ftruncate(file->fd, (off_t)file->end_bytes) != 0) /* end with a whole record */
+    /* end with a whole record */
+    if (file->used > 0 && ftruncate(file->fd, (off_t)file->end_bytes) != 0)
         LOG_DEBUG("cannot cut %s: %s", file->path, strerror(errno));
     if (file->used > 0 || file->lost > 0)
-        LOG_WARN(
-            "TENSORBOARD_DIR: %s lacks scalars: there was no room for %lld events, and %zu bytes could not be "
-            "written at the end",
-            file->path, (long long)file->lost, file->used);
+        LOG_WARN("TENSORBOARD_DIR: %s lacks scalars: there was no room for %lld events, and %zu "
+                 "bytes could not be written at the end",
+                 file->path, (long long)file->lost, file->used);
     close(file->fd);
     free(file);
 }

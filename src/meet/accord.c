@@ -32,8 +32,8 @@ static void add(struct differ *d, const char *key, const char *mine, const char 
     used = strlen(d->out);
     if (d->n <= SHOWN_MAX)
         text_format(d->out + used, d->cap - used, "%s%s is %.*s on node %d and %.*s on node %d",
-                    d->n > 1 ? "; " : "", key, VALUE_SHOWN, mine, d->mine->node_id, VALUE_SHOWN, theirs,
-                    d->theirs->node_id);
+                    d->n > 1 ? "; " : "", key, VALUE_SHOWN, mine, d->mine->node_id, VALUE_SHOWN,
+                    theirs, d->theirs->node_id);
     else if (d->n == SHOWN_MAX + 1)
         text_format(d->out + used, d->cap - used, "; and more");
 }
@@ -57,11 +57,13 @@ static const char *value_of(const cJSON *object, const char *key)
 static void add_keys(struct differ *d, const cJSON *mine, const cJSON *theirs)
 {
     const cJSON *item;
-    cJSON_ArrayForEach (item, mine) {
+    cJSON_ArrayForEach(item, mine)
+    {
         if (!cJSON_Compare(item, cJSON_GetObjectItemCaseSensitive(theirs, item->string), true))
             add(d, item->string, value_of(mine, item->string), value_of(theirs, item->string));
     }
-    cJSON_ArrayForEach (item, theirs) {
+    cJSON_ArrayForEach(item, theirs)
+    {
         if (cJSON_GetObjectItemCaseSensitive(mine, item->string) == NULL)
             add(d, item->string, "(not known)", value_of(theirs, item->string));
     }
@@ -83,7 +85,8 @@ static void add_objects(struct differ *d)
     cJSON_Delete(theirs);
 }
 
-bool accord_is_same(const struct accord_side *mine, const struct accord_side *theirs, char *out, size_t cap)
+bool accord_is_same(const struct accord_side *mine, const struct accord_side *theirs, char *out,
+                    size_t cap)
 {
     struct differ d = {.mine = mine, .theirs = theirs, .out = out, .cap = cap};
     out[0] = 0;
@@ -114,7 +117,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         return 0;
     memcpy(text, bytes, n);
     text[n] = 0;
-    struct accord_side mine = {0, "here", 1, 2, 1, "{\"SEED\":\"1\",\"LR\":\"3e-4\",\"device\":\"cpu\"}"};
+    struct accord_side mine = {0, "here", 1,
+                               2, 1,      "{\"SEED\":\"1\",\"LR\":\"3e-4\",\"device\":\"cpu\"}"};
     struct accord_side theirs = {1, "there", 1, 2, 1, text};
     bool is_same = accord_is_same(&mine, &theirs, out, sizeof(out));
     ASSERT(is_same == accord_is_same(&theirs, &mine, back, sizeof(back)));

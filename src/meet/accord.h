@@ -1,5 +1,5 @@
-/* accord — is what two nodes were told the same? Key by key, so that a difference can be named. Pure. Must not
- * know what the settings mean. */
+/* accord — is what two nodes were told the same? Key by key, so that a difference can be named.
+ * Pure. Must not know what the settings mean. */
 #ifndef CONVOY_MEET_ACCORD_H
 #define CONVOY_MEET_ACCORD_H
 
@@ -15,7 +15,9 @@ struct accord_side {
     const char *agree_json; /* one flat object, name → text */
 };
 
-/* accord_is_same — else a sentence with the keys that differ (at most three), both values and both nodes. */
-bool accord_is_same(const struct accord_side *mine, const struct accord_side *theirs, char *out, size_t cap);
+/* accord_is_same — else a sentence with the keys that differ (at most three), both values and both
+ * nodes. */
+bool accord_is_same(const struct accord_side *mine, const struct accord_side *theirs, char *out,
+                    size_t cap);
 
 #endif

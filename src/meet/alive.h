@@ -1,9 +1,10 @@
-/* alive — a connection between nodes that is half open ends by the kernel's hand, on both sides alike. Must not know who
- * opened it. */
+/* alive — a connection between nodes that is half open ends by the kernel's hand, on both sides
+ * alike. Must not know who opened it. */
 #ifndef CONVOY_MEET_ALIVE_H
 #define CONVOY_MEET_ALIVE_H
 
-/* alive_watch — TCP asks after 5 s of silence, every 2 s, three times; what was sent may stay unconfirmed for 6 s. */
+/* alive_watch — TCP asks after 5 s of silence, every 2 s, three times; what was sent may stay
+ * unconfirmed for 6 s. */
 void alive_watch(int fd);
 
 #endif

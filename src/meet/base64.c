@@ -11,7 +11,8 @@ void base64_write(char *out, const uint8_t *bytes, size_t n)
     EVP_EncodeBlock((unsigned char *)out, bytes, (int)n);
 }
 
-/* OpenSSL skips blanks and reads padding that has bits, so what it makes of four letters is written again and compared. */
+/* OpenSSL skips blanks and reads padding that has bits, so what it makes of four letters is written
+ * again and compared. */
 static bool read_four(const char *text, bool is_last, uint8_t bytes[3], size_t *n)
 {
     char again[5];

@@ -29,11 +29,14 @@ static enum status check_file(const struct bill *bill, const struct bill_file *f
     int last = bill->files_n > 0 ? bill->files[bill->files_n - 1].part : -1;
     if (bill->files_n == BILL_FILES_MAX)
         return FAIL(ST_BAD_DATA, "more than %d files", BILL_FILES_MAX);
-    if ((file->part != last && file->part != last + 1) || file->part >= BILL_PARTS_MAX || file->part < 0)
-        return FAIL(ST_BAD_DATA, "file %d is of part %d, after one of part %d", bill->files_n, file->part, last);
-    if (file->bytes < 1 || file->bytes > BILL_FILE_BYTES_MAX || file->skip < 0 || file->skip > file->bytes)
-        return FAIL(ST_BAD_DATA, "file %d has %lld bytes, of which the checksum leaves out %lld", bill->files_n,
-                    (long long)file->bytes, (long long)file->skip);
+    if ((file->part != last && file->part != last + 1) || file->part >= BILL_PARTS_MAX ||
+        file->part < 0)
+        return FAIL(ST_BAD_DATA, "file %d is of part %d, after one of part %d", bill->files_n,
+                    file->part, last);
+    if (file->bytes < 1 || file->bytes > BILL_FILE_BYTES_MAX || file->skip < 0 ||
+        file->skip > file->bytes)
+        return FAIL(ST_BAD_DATA, "file %d has %lld bytes, of which the checksum leaves out %lld",
+                    bill->files_n, (long long)file->bytes, (long long)file->skip);
     if (!is_suffix(file->suffix))
         return FAIL(ST_BAD_DATA, "file %d has a suffix that is none", bill->files_n);
     return ST_OK;
@@ -79,7 +82,8 @@ void bill_name(const struct bill *bill, char out[BILL_NAME_MAX])
     XXH128_hash_t name = XXH3_128bits(bill->weights, (size_t)bill->parts_n * sizeof(double));
     for (int i = 0; i < bill->files_n; i++) {
         const struct bill_file *file = &bill->files[i];
-        uint64_t facts[7] = {name.low64, name.high64, (uint64_t)file->part, (uint64_t)file->bytes,
+        uint64_t facts[7] = {name.low64,           name.high64,
+                             (uint64_t)file->part, (uint64_t)file->bytes,
                              (uint64_t)file->skip, file->sum};
         memcpy(&facts[6], file->suffix, strlen(file->suffix));
         name = XXH3_128bits(facts, sizeof(facts));
@@ -119,9 +123,11 @@ void bill_write(struct text *out, const struct bill *bill, bool is_with_paths)
     text_add(out, "],\"files\":[");
     for (int i = 0; i < bill->files_n; i++) {
         const struct bill_file *file = &bill->files[i];
-        text_add(out, "%s{\"part\":%d,\"bytes\":%lld,\"skip\":%lld,\"sum\":\"%016llx\",\"suffix\":\"%s\"",
-                 i == 0 ? "" : ",", file->part, (long long)file->bytes, (long long)file->skip,
-                 (unsigned long long)file->sum, file->suffix);
+        text_add(
+            out,
+            "%s{\"part\":%d,\"bytes\":%lld,\"skip\":%lld,\"sum\":\"%016llx\",\"suffix\":\"%s\"",
+            i == 0 ? "" : ",", file->part, (long long)file->bytes, (long long)file->skip,
+            (unsigned long long)file->sum, file->suffix);
         if (is_with_paths && file->path != NULL)
             add_quoted(out, "path", file->path);
         text_add(out, "}");
@@ -175,7 +181,8 @@ static enum status read_file(const cJSON *item, struct bill *bill)
     if (!read_hex(sum, 16, &file.sum))
         return FAIL(ST_BAD_DATA, "JSON key \"sum\" is not 16 hexadecimal digits");
     if (!text_copy(file.suffix, sizeof(file.suffix), suffix))
-        return FAIL(ST_BAD_DATA, "JSON key \"suffix\" is longer than %d bytes", BILL_SUFFIX_MAX - 1);
+        return FAIL(ST_BAD_DATA, "JSON key \"suffix\" is longer than %d bytes",
+                    BILL_SUFFIX_MAX - 1);
     if (cJSON_HasObjectItem(item, "path")) {
         const char *path;
         TRY(json_get_string(item, "path", &path));
@@ -189,12 +196,15 @@ static enum status read_weights(const cJSON *root, struct bill *bill)
     const cJSON *list, *item;
     int n = 0;
     TRY(json_get_array(root, "weights", &list));
-    cJSON_ArrayForEach (item, list) {
-        if (n == bill->parts_n || !cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble <= 1e9))
+    cJSON_ArrayForEach(item, list)
+    {
+        if (n == bill->parts_n || !cJSON_IsNumber(item) ||
+            !(item->valuedouble >= 0 && item->valuedouble <= 1e9))
             return FAIL(ST_BAD_DATA, "weight %d is no number from 0 to 1e9, or of no part", n);
         bill->weights[n++] = item->valuedouble;
     }
-    return n == bill->parts_n ? ST_OK : FAIL(ST_BAD_DATA, "%d weights of %d parts", n, bill->parts_n);
+    return n == bill->parts_n ? ST_OK
+                              : FAIL(ST_BAD_DATA, "%d weights of %d parts", n, bill->parts_n);
 }
 
 static enum status read_all(const cJSON *root, struct bill *bill)
@@ -205,11 +215,11 @@ static enum status read_all(const cJSON *root, struct bill *bill)
     TRY(json_get_string(root, "why", &why));
     text_copy(bill->why, sizeof(bill->why), why);
     TRY(json_get_array(root, "files", &list));
-    cJSON_ArrayForEach (item, list)
-        TRY(read_file(item, bill));
+    cJSON_ArrayForEach(item, list) TRY(read_file(item, bill));
     TRY(read_weights(root, bill));
     if ((bill->state == BILL_STATE_READY) != (bill->files_n > 0))
-        return FAIL(ST_BAD_DATA, "\"%s\" and %d files do not go together", states[bill->state], bill->files_n);
+        return FAIL(ST_BAD_DATA, "\"%s\" and %d files do not go together", states[bill->state],
+                    bill->files_n);
     return ST_OK;
 }
 
@@ -231,7 +241,8 @@ void bill_write_ask(struct text *out, const struct bill_ask *ask)
 {
     text_add(out, "{\"kind\":%d,\"node_id\":%d", (int)ask->kind, ask->node_id);
     if (!ask->is_for_bill)
-        text_add(out, ",\"name\":\"%s\",\"file\":%d,\"first\":%lld", ask->name, ask->file_i, (long long)ask->first);
+        text_add(out, ",\"name\":\"%s\",\"file\":%d,\"first\":%lld", ask->name, ask->file_i,
+                 (long long)ask->first);
     text_add(out, "}");
 }
 

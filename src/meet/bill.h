@@ -1,7 +1,7 @@
-/* bill — what node 0 has to give to nodes without data of their own: a list of files, in parts, each with its size
- * and checksum. As a struct, and as JSON; the reader is a pure function of (bytes, size). A bill has a name, the
- * same wherever the content is: what is kept under it need not be carried again. Must not know what is in the
- * files. */
+/* bill — what node 0 has to give to nodes without data of their own: a list of files, in parts,
+ * each with its size and checksum. As a struct, and as JSON; the reader is a pure function of
+ * (bytes, size). A bill has a name, the same wherever the content is: what is kept under it need
+ * not be carried again. Must not know what is in the files. */
 #ifndef CONVOY_MEET_BILL_H
 #define CONVOY_MEET_BILL_H
 
@@ -15,8 +15,8 @@
 #define BILL_FILES_MAX 16384
 #define BILL_JSON_MAX ((size_t)1 << 20)
 #define BILL_FILE_BYTES_MAX ((int64_t)1 << 40)
-#define BILL_NAME_MAX 33   /* 32 hexadecimal digits and the closing 0 */
-#define BILL_SUFFIX_MAX 8  /* ".bin" */
+#define BILL_NAME_MAX 33                   /* 32 hexadecimal digits and the closing 0 */
+#define BILL_SUFFIX_MAX 8                  /* ".bin" */
 #define BILL_CHUNK_BYTES ((size_t)1 << 20) /* of a file, at a time */
 
 enum bill_state {
@@ -58,7 +58,8 @@ void bill_write(struct text *out, const struct bill *bill, bool is_with_paths);
 /* bill_read — bytes of any content: ST_BAD_DATA with a sentence, and nothing to free. */
 enum status bill_read(const char *bytes, size_t n, struct bill *out);
 
-enum bill_kind { BILL_KIND_DATA, BILL_KIND_VAL_DATA, BILL_KINDS_N }; /* the setting that names the data */
+/* the setting that names the data */
+enum bill_kind { BILL_KIND_DATA, BILL_KIND_VAL_DATA, BILL_KINDS_N };
 
 /* What a node asks for: piece of file `file_i` of the bill with this name, from `first` on. */
 struct bill_ask {

@@ -57,8 +57,10 @@ static int on_progress(void *arg, curl_off_t x, curl_off_t y, curl_off_t z, curl
 
 static enum status stopped(const struct bring *b)
 {
-    return FAIL(ST_RETRY, "stopped while taking data from node 0, after %lld bytes; next time it goes on from there",
-                (long long)b->done);
+    return FAIL(
+        ST_RETRY,
+        "stopped while taking data from node 0, after %lld bytes; next time it goes on from there",
+        (long long)b->done);
 }
 
 /* Not now: said now and then, and tried again after a pause. */
@@ -93,7 +95,8 @@ static CURLcode post(struct bring *b, const struct bill_ask *ask, size_t answer_
 }
 
 /* request — until there is an answer: 200 with b->answer, or 410. */
-static enum status request(struct bring *b, const struct bill_ask *ask, size_t answer_max, long *code_out)
+static enum status request(struct bring *b, const struct bill_ask *ask, size_t answer_max,
+                           long *code_out)
 {
     for (;;) {
         char why[320];
@@ -104,10 +107,12 @@ static enum status request(struct bring *b, const struct bill_ask *ask, size_t a
         if ((result == CURLE_SSL_CONNECT_ERROR || result == CURLE_PEER_FAILED_VERIFICATION ||
              (result == CURLE_RECV_ERROR && b->dial.alert != 0)) &&
             dial_is_refused(&b->dial, why, sizeof(why)))
-            return FAIL(ST_NOT_ADMITTED, "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN",
+            return FAIL(ST_NOT_ADMITTED,
+                        "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN",
                         b->url, why);
         if (b->answer.overflow)
-            return FAIL(ST_BAD_DATA, "node 0 sent more than the %zu bytes that were asked for", answer_max);
+            return FAIL(ST_BAD_DATA, "node 0 sent more than the %zu bytes that were asked for",
+                        answer_max);
         curl_easy_getinfo(b->easy, CURLINFO_RESPONSE_CODE, &code);
         if (result == CURLE_OK && code == 500)
             return FAIL(ST_NO_INPUT, "node 0 cannot read its own data any more (its log says why); "
@@ -115,10 +120,14 @@ static enum status request(struct bring *b, const struct bill_ask *ask, size_t a
         *code_out = code;
         if (result == CURLE_OK && (code == 200 || code == 410))
             return ST_OK;
-        text_format(why, sizeof(why), "%s", b->dial.error[0] != 0 ? b->dial.error : curl_easy_strerror(result));
+        text_format(why, sizeof(why), "%s",
+                    b->dial.error[0] != 0 ? b->dial.error : curl_easy_strerror(result));
         if (result == CURLE_OK)
-            text_format(why, sizeof(why), code == 503 ? "it is busy, or short of memory or open files (its log says which)"
-                                                      : "it answered HTTP %ld", code);
+            text_format(why, sizeof(why),
+                        code == 503
+                            ? "it is busy, or short of memory or open files (its log says which)"
+                            : "it answered HTTP %ld",
+                        code);
         TRY(again(b, why));
     }
 }
@@ -126,7 +135,8 @@ static enum status request(struct bring *b, const struct bill_ask *ask, size_t a
 /* ask_bill — until node 0 knows what it has. */
 static enum status ask_bill(struct bring *b)
 {
-    const struct bill_ask ask = {.kind = b->config.kind, .node_id = b->config.node_id, .is_for_bill = true};
+    const struct bill_ask ask = {
+        .kind = b->config.kind, .node_id = b->config.node_id, .is_for_bill = true};
     b->pause_ms = PAUSE_MS;
     for (;;) {
         long code;
@@ -147,10 +157,12 @@ static enum status name_file(const struct bring *b, int i, char out[FILE_PATH_MA
     const struct bill_file *file = &b->bill.files[i];
     return text_format(out, FILE_PATH_MAX, "%s/%d/%05d%s", b->dir, file->part, i, file->suffix)
                ? ST_OK
-               : FAIL(ST_BAD_SETTING, "the path %.80s… is too long; set a shorter CACHE_DIR", b->dir);
+               : FAIL(ST_BAD_SETTING, "the path %.80s… is too long; set a shorter CACHE_DIR",
+                      b->dir);
 }
 
-static enum status check_sum(struct bring *b, const char *path, const struct bill_file *file, bool *is_right)
+static enum status check_sum(struct bring *b, const char *path, const struct bill_file *file,
+                             bool *is_right)
 {
     enum { PIECE = 16 << 20 };
     struct file_map map;
@@ -184,15 +196,19 @@ static enum status is_kept(struct bring *b, int i, bool *is_kept_out)
     if (*is_kept_out)
         return ST_OK;
     LOG_WARN("%s is damaged; it is taken from node 0 again", path);
-    return unlink(path) == 0 ? ST_OK
-                             : FAIL(ST_STORE, "cannot remove %s: %s; check CACHE_DIR", path, strerror(errno));
+    return unlink(path) == 0
+               ? ST_OK
+               : FAIL(ST_STORE, "cannot remove %s: %s; check CACHE_DIR", path, strerror(errno));
 }
 
 static enum status store_failed(const struct bring *b, enum status st)
 {
-    return st != ST_STORE ? st
-                          : FAIL(ST_STORE, "%s (node 0's data are kept in CACHE_DIR=%s; it may be set to another folder)",
-                                 status_message(), b->config.cache_dir);
+    return st != ST_STORE
+               ? st
+               : FAIL(
+                     ST_STORE,
+                     "%s (node 0's data are kept in CACHE_DIR=%s; it may be set to another folder)",
+                     status_message(), b->config.cache_dir);
 }
 
 /* The pieces that are missing, behind those that are there. */
@@ -210,8 +226,9 @@ static enum status carry(struct bring *b, int i, int fd, const char *part, int64
             return ST_OK;
         int64_t n = (int64_t)b->answer.len;
         if (n == 0 || n > file->bytes - have)
-            return FAIL(ST_BAD_DATA, "node 0 sent %lld bytes of file %d from %lld on, which has %lld", (long long)n, i,
-                        (long long)have, (long long)file->bytes);
+            return FAIL(ST_BAD_DATA,
+                        "node 0 sent %lld bytes of file %d from %lld on, which has %lld",
+                        (long long)n, i, (long long)have, (long long)file->bytes);
         TRY(store_failed(b, file_write_at(fd, part, b->answer.data, (size_t)n, have)));
         have += n;
         b->done += n;
@@ -257,8 +274,9 @@ static enum status bring_file(struct bring *b, int i)
         b->done += have;
         if (tries == TRIES)
             st = FAIL(ST_BAD_DATA,
-                      "file %d of node 0's data came %d times with another checksum than it should have; has it been "
-                      "changed on node 0 since the job began, or is the disk of CACHE_DIR=%s failing?",
+                      "file %d of node 0's data came %d times with another checksum than it should "
+                      "have; has it been changed on node 0 since the job began, or is the disk of "
+                      "CACHE_DIR=%s failing?",
                       i, TRIES, b->config.cache_dir);
         if (st == ST_OK)
             st = carry(b, i, fd, part, have);
@@ -280,8 +298,9 @@ static enum status lock(struct bring *b)
         return FAIL(ST_STORE, "cannot create %s: %s; check CACHE_DIR", path, strerror(errno));
     while (flock(b->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR)
-            return FAIL(ST_STORE, "cannot lock %s: %s; set CACHE_DIR to a folder on a disk of this node", path,
-                        strerror(errno));
+            return FAIL(ST_STORE,
+                        "cannot lock %s: %s; set CACHE_DIR to a folder on a disk of this node",
+                        path, strerror(errno));
         TRY(again(b, "another process of this machine is taking them"));
     }
     return ST_OK;
@@ -292,11 +311,14 @@ static enum status name_dir(struct bring *b)
     if (b->config.cache_dir == NULL || b->config.cache_dir[0] == 0)
         return FAIL(ST_BAD_SETTING, "no folder to keep node 0's data in; set CACHE_DIR");
     if (b->bill.parts_n > 1 && strpbrk(b->config.cache_dir, ",:") != NULL)
-        return FAIL(ST_BAD_SETTING, "CACHE_DIR=%s has a comma or colon, which divide the parts of a mixture; set another",
-                    b->config.cache_dir);
+        return FAIL(
+            ST_BAD_SETTING,
+            "CACHE_DIR=%s has a comma or colon, which divide the parts of a mixture; set another",
+            b->config.cache_dir);
     bill_name(&b->bill, b->name);
     if (!text_format(b->dir, sizeof(b->dir), "%s/from-node-0/%s", b->config.cache_dir, b->name))
-        return FAIL(ST_BAD_SETTING, "the path CACHE_DIR=%.80s… is too long; set a shorter one", b->config.cache_dir);
+        return FAIL(ST_BAD_SETTING, "the path CACHE_DIR=%.80s… is too long; set a shorter one",
+                    b->config.cache_dir);
     return file_make_dirs(b->dir);
 }
 
@@ -306,8 +328,8 @@ static enum status check_space(const struct bring *b)
     if (space < 0 || need <= space)
         return ST_OK;
     return FAIL(ST_STORE,
-                "node 0's data take %lld bytes more, but CACHE_DIR=%s has room for %lld; make room or set another "
-                "CACHE_DIR",
+                "node 0's data take %lld bytes more, but CACHE_DIR=%s has room for %lld; make room "
+                "or set another CACHE_DIR",
                 (long long)need, b->config.cache_dir, (long long)space);
 }
 
@@ -320,7 +342,8 @@ static void say(const struct bring *b, int64_t took_ms)
     }
     text_human(size, sizeof(size), (double)b->carried);
     text_human(rate, sizeof(rate), (double)b->carried * 1e3 / (double)(took_ms > 0 ? took_ms : 1));
-    LOG_INFO("took %s from node 0 in %.1f s (%s/s), kept in %s", size, (double)took_ms / 1e3, rate, b->dir);
+    LOG_INFO("took %s from node 0 in %.1f s (%s/s), kept in %s", size, (double)took_ms / 1e3, rate,
+             b->dir);
 }
 
 static enum status bring_missing(struct bring *b, const bool kept[BILL_FILES_MAX])
@@ -329,8 +352,9 @@ static enum status bring_missing(struct bring *b, const bool kept[BILL_FILES_MAX
     int64_t begin_ms = clock_ms();
     TRY(check_space(b));
     if (b->done < b->total)
-        LOG_INFO("taking data from node 0: %s in %d file%s", text_human(size, sizeof(size), (double)(b->total - b->done)),
-                 b->bill.files_n, b->bill.files_n > 1 ? "s" : "");
+        LOG_INFO("taking data from node 0: %s in %d file%s",
+                 text_human(size, sizeof(size), (double)(b->total - b->done)), b->bill.files_n,
+                 b->bill.files_n > 1 ? "s" : "");
     for (int i = 0; i < b->bill.files_n && !b->is_changed; i++)
         if (!kept[i])
             TRY(bring_file(b, i));
@@ -405,9 +429,11 @@ static enum status run(struct bring *b)
     return ST_OK;
 }
 
-enum status bring_data(const struct bring_config *config, struct text *data_out, enum bill_state *state_out)
+enum status bring_data(const struct bring_config *config, struct text *data_out,
+                       enum bill_state *state_out)
 {
-    struct bring b = {.config = *config, .lock_fd = -1, .said_ms = clock_ms(), .pause_ms = PAUSE_MS};
+    struct bring b = {
+        .config = *config, .lock_fd = -1, .said_ms = clock_ms(), .pause_ms = PAUSE_MS};
     enum status st = run(&b);
     if (st == ST_OK && b.bill.state == BILL_STATE_READY)
         write_data(&b, data_out);

@@ -1,10 +1,11 @@
 /* bring — data that this node does not have, from node 0, into CACHE_DIR/from-node-0, kept there.
  *
- * Over the meeting's own door: TLS 1.3 with the job's key. Blocks, so it is for a process that may (a worker). A piece
- * is asked for after the other; what has come is gone on with after a break or a restart of either side; a file appears
- * whole, by rename, when its checksum is right; the checksums of what is kept are looked at again each time. Of several
- * processes that want the same, one brings it. While node 0 cannot be reached it tries again for ever: whether it is lost
- * is for others to say, who ask by way of progress. Must not know what is in the files. */
+ * Over the meeting's own door: TLS 1.3 with the job's key. Blocks, so it is for a process that may
+ * (a worker). A piece is asked for after the other; what has come is gone on with after a break or
+ * a restart of either side; a file appears whole, by rename, when its checksum is right; the
+ * checksums of what is kept are looked at again each time. Of several processes that want the same,
+ * one brings it. While node 0 cannot be reached it tries again for ever: whether it is lost is for
+ * others to say, who ask by way of progress. Must not know what is in the files. */
 #ifndef CONVOY_MEET_BRING_H
 #define CONVOY_MEET_BRING_H
 
@@ -24,9 +25,11 @@ struct bring_config {
     void *progress_arg;
 };
 
-/* bring_data — *state_out BILL_STATE_READY: data_out is what to give as DATA, one folder, or several with weights.
- * BILL_STATE_NONE: node 0 uses none. ST_NO_INPUT: node 0 cannot hand them out, or read them; ST_STORE: no room here;
- * ST_BAD_DATA: what comes is not what node 0 said; ST_NOT_ADMITTED; ST_RETRY: stopped. */
-enum status bring_data(const struct bring_config *config, struct text *data_out, enum bill_state *state_out);
+/* bring_data — *state_out BILL_STATE_READY: data_out is what to give as DATA, one folder, or
+ * several with weights. BILL_STATE_NONE: node 0 uses none. ST_NO_INPUT: node 0 cannot hand them
+ * out, or read them; ST_STORE: no room here; ST_BAD_DATA: what comes is not what node 0 said;
+ * ST_NOT_ADMITTED; ST_RETRY: stopped. */
+enum status bring_data(const struct bring_config *config, struct text *data_out,
+                       enum bill_state *state_out);
 
 #endif

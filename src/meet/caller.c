@@ -37,7 +37,8 @@ struct caller {
 
 static enum caller_result judge_tls(const struct line *line, struct caller_answer *answer)
 {
-    return dial_is_refused(&line->dial, answer->why, sizeof(answer->why)) ? CALLER_NOT_ADMITTED : CALLER_CLOSED;
+    return dial_is_refused(&line->dial, answer->why, sizeof(answer->why)) ? CALLER_NOT_ADMITTED
+                                                                          : CALLER_CLOSED;
 }
 
 static enum caller_result judge(struct line *line, CURLcode code, struct caller_answer *answer)
@@ -52,11 +53,12 @@ static enum caller_result judge(struct line *line, CURLcode code, struct caller_
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_WEIRD_SERVER_REPLY:
         text_format(answer->why, sizeof(answer->why),
-                    "what answers there speaks another language; is JOB_TOKEN=none "
-                    "here and a secret on node 0?");
+                    "what answers there speaks another language; is JOB_TOKEN=none here and a "
+                    "secret on node 0?");
         return CALLER_NOT_ADMITTED;
     case CURLE_COULDNT_CONNECT:
-        text_format(answer->why, sizeof(answer->why), "%s", error != 0 ? strerror((int)error) : words);
+        text_format(answer->why, sizeof(answer->why), "%s",
+                    error != 0 ? strerror((int)error) : words);
         return error == ECONNREFUSED || error == ECONNRESET ? CALLER_CLOSED : CALLER_UNREACHED;
     case CURLE_COULDNT_RESOLVE_HOST:
         text_format(answer->why, sizeof(answer->why), "the name does not resolve");
@@ -122,7 +124,8 @@ static void collect(struct caller *caller)
 static void on_socket_event(evutil_socket_t fd, short what, void *arg)
 {
     struct caller *caller = arg;
-    int running, mask = (what & EV_READ ? CURL_CSELECT_IN : 0) | (what & EV_WRITE ? CURL_CSELECT_OUT : 0);
+    int running,
+        mask = (what & EV_READ ? CURL_CSELECT_IN : 0) | (what & EV_WRITE ? CURL_CSELECT_OUT : 0);
     curl_multi_socket_action(caller->multi, fd, mask, &running);
     collect(caller);
 }
@@ -178,8 +181,8 @@ static void set_line(struct line *line)
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, &line->answer);
 }
 
-void caller_post(struct caller *caller, enum caller_lane lane, const char *path, struct text *take_body,
-                 size_t answer_max, int64_t timeout_ms)
+void caller_post(struct caller *caller, enum caller_lane lane, const char *path,
+                 struct text *take_body, size_t answer_max, int64_t timeout_ms)
 {
     struct line *line = &caller->lines[lane];
     char url[384];
@@ -201,7 +204,10 @@ void caller_post(struct caller *caller, enum caller_lane lane, const char *path,
         line->is_busy = false; /* asked again with the next tick */
 }
 
-bool caller_is_busy(const struct caller *caller, enum caller_lane lane) { return caller->lines[lane].is_busy; }
+bool caller_is_busy(const struct caller *caller, enum caller_lane lane)
+{
+    return caller->lines[lane].is_busy;
+}
 
 /* ---- life ---- */
 
@@ -209,7 +215,8 @@ static enum status open_lines(struct caller *caller)
 {
     for (int i = 0; i < CALLER_LANES_N; i++) {
         struct line *line = &caller->lines[i];
-        *line = (struct line){.caller = caller, .lane = (enum caller_lane)i, .easy = curl_easy_init()};
+        *line =
+            (struct line){.caller = caller, .lane = (enum caller_lane)i, .easy = curl_easy_init()};
         if (line->easy == NULL)
             return FAIL(ST_RETRY, "out of memory: a request to node 0");
         set_line(line);
@@ -221,7 +228,8 @@ static enum status open_multi(struct caller *caller)
 {
     caller->multi = curl_multi_init();
     caller->headers = curl_slist_append(NULL, "Content-Type: application/json");
-    struct curl_slist *headers = caller->headers != NULL ? curl_slist_append(caller->headers, "Expect:") : NULL;
+    struct curl_slist *headers =
+        caller->headers != NULL ? curl_slist_append(caller->headers, "Expect:") : NULL;
     caller->timer = event_new(caller->config.loop, -1, 0, on_time, caller);
     if (caller->multi == NULL || headers == NULL || caller->timer == NULL)
         return FAIL(ST_RETRY, "out of memory: requests to node 0");

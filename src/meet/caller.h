@@ -1,5 +1,5 @@
-/* caller — requests to node 0, on the loop: libcurl, a few lanes, one request a lane. Nothing here blocks,
- * names are looked up aside. Must not know what is said. */
+/* caller — requests to node 0, on the loop: libcurl, a few lanes, one request a lane. Nothing here
+ * blocks, names are looked up aside. Must not know what is said. */
 #ifndef CONVOY_MEET_CALLER_H
 #define CONVOY_MEET_CALLER_H
 
@@ -46,7 +46,7 @@ enum status caller_open(const struct caller_config *config, struct caller **out)
 void caller_close(struct caller *caller); /* not from on_answer; accepts NULL */
 bool caller_is_busy(const struct caller *caller, enum caller_lane lane);
 /* caller_post — takes the text's memory (leaves it empty). path: "/v1/say". */
-void caller_post(struct caller *caller, enum caller_lane lane, const char *path, struct text *take_body,
-                 size_t answer_max, int64_t timeout_ms);
+void caller_post(struct caller *caller, enum caller_lane lane, const char *path,
+                 struct text *take_body, size_t answer_max, int64_t timeout_ms);
 
 #endif

@@ -9,7 +9,8 @@
 
 /* ---- life ---- */
 
-enum status coordinator_open(const struct coordinator_config *config, int64_t now_ms, struct coordinator **out)
+enum status coordinator_open(const struct coordinator_config *config, int64_t now_ms,
+                             struct coordinator **out)
 {
     size_t nodes_n = (size_t)config->nodes_n, ranks_n = nodes_n * (size_t)config->workers_n;
     struct coordinator *c = calloc(1, sizeof(*c));
@@ -19,10 +20,11 @@ enum status coordinator_open(const struct coordinator_config *config, int64_t no
         c->ranks = calloc(ranks_n, sizeof(*c->ranks));
         c->roster = calloc(nodes_n, sizeof(*c->roster));
     }
-    if (c == NULL || c->slots == NULL || c->addresses == NULL || c->ranks == NULL || c->roster == NULL) {
+    if (c == NULL || c->slots == NULL || c->addresses == NULL || c->ranks == NULL ||
+        c->roster == NULL) {
         coordinator_close(c);
-        return FAIL(ST_RETRY, "out of memory: the list of %d nodes with %d workers each", config->nodes_n,
-                    config->workers_n);
+        return FAIL(ST_RETRY, "out of memory: the list of %d nodes with %d workers each",
+                    config->nodes_n, config->workers_n);
     }
     c->config = *config;
     c->gather_ms = now_ms, c->fall_ms = INT64_MAX;
@@ -51,7 +53,10 @@ void coordinator_close(struct coordinator *c)
 struct notes *coordinator_notes(struct coordinator *c) { return &c->notes; }
 int64_t coordinator_turn(const struct coordinator *c) { return c->turn; }
 
-static int id_of(const struct coordinator *c, const struct slot *slot) { return (int)(slot - c->slots); }
+static int id_of(const struct coordinator *c, const struct slot *slot)
+{
+    return (int)(slot - c->slots);
+}
 
 static bool is_here(const struct slot *slot)
 {
@@ -63,10 +68,19 @@ static bool is_absent(const struct slot *slot)
     return slot->state == MEET_NODE_AWAITED || slot->state == MEET_NODE_LOST;
 }
 
-static bool is_unready(const struct slot *slot) { return is_here(slot) && slot->ready <= slot->used; }
+static bool is_unready(const struct slot *slot)
+{
+    return is_here(slot) && slot->ready <= slot->used;
+}
 
-static bool is_absent_i(const void *slots, int i) { return is_absent((const struct slot *)slots + i); }
-static bool is_unready_i(const void *slots, int i) { return is_unready((const struct slot *)slots + i); }
+static bool is_absent_i(const void *slots, int i)
+{
+    return is_absent((const struct slot *)slots + i);
+}
+static bool is_unready_i(const void *slots, int i)
+{
+    return is_unready((const struct slot *)slots + i);
+}
 
 static void tell_missing(const struct coordinator *c, char *out, size_t cap)
 {
@@ -78,11 +92,13 @@ static void tell_missing(const struct coordinator *c, char *out, size_t cap)
     if (n > 0)
         text_format(out, cap, "node%s %s (%d of %d)", n > 1 ? "s" : "", list, n, c->config.nodes_n);
     else if ((n = notes_list(c->config.nodes_n, is_unready_i, c->slots, list, sizeof(list))) > 0)
-        text_format(out, cap, "node%s %s to be ready (%d of %d)", n > 1 ? "s" : "", list, n, c->config.nodes_n);
+        text_format(out, cap, "node%s %s to be ready (%d of %d)", n > 1 ? "s" : "", list, n,
+                    c->config.nodes_n);
 }
 
 /* Does it hear us? Where both are late a round trip takes its time. */
-static bool hears(const struct coordinator *c, const struct slot *slot, const struct wire_says *says)
+static bool hears(const struct coordinator *c, const struct slot *slot,
+                  const struct wire_says *says)
 {
     return says->silence_ms < COORDINATOR_LEASE_MS + coordinator_grace(c, slot);
 }
@@ -142,7 +158,8 @@ static void lose(struct coordinator *c, struct slot *slot, const char *how, int6
     slot->state = MEET_NODE_LOST;
     slot->ready = 0;
     slot->closed_ms = -1;
-    if (c->is_running || slot->seated_ms > c->fall_ms) { /* else it fell with the others, which is counted */
+    /* else it fell with the others, which is counted */
+    if (c->is_running || slot->seated_ms > c->fall_ms) {
         fall(c, ST_PEER, why, now_ms);
     } else {
         notes_add(&c->notes, true, "%s", why);
@@ -154,7 +171,8 @@ static void lose(struct coordinator *c, struct slot *slot, const char *how, int6
 static bool is_whole(const struct coordinator *c)
 {
     const struct slot *slot = c->slots, *last = c->slots + c->config.nodes_n;
-    while (slot < last && slot->state == MEET_NODE_JOINED && slot->closed_ms < 0 && slot->ready > slot->used)
+    while (slot < last && slot->state == MEET_NODE_JOINED && slot->closed_ms < 0 &&
+           slot->ready > slot->used)
         slot++;
     return slot == last;
 }
@@ -177,9 +195,9 @@ static void try_world(struct coordinator *c)
     for (int i = 0; i < c->config.nodes_n; i++)
         c->slots[i].used = c->slots[i].ready;
     changed(c);
-    notes_add(&c->notes, false, "generation %lld: %d node%s, %d worker%s each", (long long)c->generation,
-              c->config.nodes_n, c->config.nodes_n > 1 ? "s" : "", c->config.workers_n,
-              c->config.workers_n > 1 ? "s" : "");
+    notes_add(&c->notes, false, "generation %lld: %d node%s, %d worker%s each",
+              (long long)c->generation, c->config.nodes_n, c->config.nodes_n > 1 ? "s" : "",
+              c->config.workers_n, c->config.workers_n > 1 ? "s" : "");
 }
 
 /* ---- what a known member says ---- */
@@ -191,7 +209,8 @@ static enum status shared_status(enum status st)
     return group == STATUS_GROUP_REQUEST || group == STATUS_GROUP_STORE ? st : ST_PEER;
 }
 
-static void take_leave(struct coordinator *c, struct slot *slot, const struct wire_says *says, int64_t now_ms)
+static void take_leave(struct coordinator *c, struct slot *slot, const struct wire_says *says,
+                       int64_t now_ms)
 {
     char why[WIRE_TEXT_MAX];
     enum status_group group = status_group(says->leave_st);
@@ -204,11 +223,13 @@ static void take_leave(struct coordinator *c, struct slot *slot, const struct wi
             fall(c, ST_PEER, "a node left before the others", now_ms);
         return;
     }
-    text_format(why, sizeof(why), "node %d (%s) ended: %.800s", id_of(c, slot), slot->host, says->why);
+    text_format(why, sizeof(why), "node %d (%s) ended: %.800s", id_of(c, slot), slot->host,
+                says->why);
     end(c, shared_status(says->leave_st), why);
 }
 
-static void take_loss(struct coordinator *c, struct slot *slot, const struct wire_says *says, int64_t now_ms)
+static void take_loss(struct coordinator *c, struct slot *slot, const struct wire_says *says,
+                      int64_t now_ms)
 {
     char why[WIRE_TEXT_MAX];
     bool is_of_now = c->is_running ? says->lost == c->generation : says->lost == 0;
@@ -228,7 +249,8 @@ static void take_ready(struct coordinator *c, struct slot *slot, const struct wi
         slot->ready = 0;
     } else if (says->addresses_n == c->config.workers_n) {
         size_t n = (size_t)c->config.workers_n;
-        memcpy(c->addresses + (size_t)id_of(c, slot) * n, says->addresses, n * sizeof(*c->addresses));
+        memcpy(c->addresses + (size_t)id_of(c, slot) * n, says->addresses,
+               n * sizeof(*c->addresses));
         slot->ready = says->ready;
     } else if (says->ready != slot->ready) {
         slot->ready = 0;
@@ -250,8 +272,10 @@ static void take_report(struct coordinator *c, struct slot *slot, const struct w
         c->step = says->step;
 }
 
-/* A new node 0 learns from the others how far the job had come, perhaps after it made a lower generation. */
-static void learn(struct coordinator *c, const struct slot *slot, const struct wire_says *says, int64_t now_ms)
+/* A new node 0 learns from the others how far the job had come, perhaps after it made a lower
+ * generation. */
+static void learn(struct coordinator *c, const struct slot *slot, const struct wire_says *says,
+                  int64_t now_ms)
 {
     char why[96];
     if (says->generation <= c->generation)
@@ -264,7 +288,8 @@ static void learn(struct coordinator *c, const struct slot *slot, const struct w
         fall(c, ST_PEER, why, now_ms);
 }
 
-static void take(struct coordinator *c, struct slot *slot, const struct wire_says *says, int64_t now_ms)
+static void take(struct coordinator *c, struct slot *slot, const struct wire_says *says,
+                 int64_t now_ms)
 {
     if (slot->state == MEET_NODE_LEFT)
         return;
@@ -303,7 +328,8 @@ static void refuse(struct wire_told *told, enum status st)
     told->st = st;
 }
 
-static bool is_refused(const struct slot *slot, struct wire_instance instance, struct wire_told *told)
+static bool is_refused(const struct slot *slot, struct wire_instance instance,
+                       struct wire_told *told)
 {
     if (!wire_is_same(slot->refused, instance))
         return false;
@@ -318,10 +344,11 @@ static void tell_wrong(const struct coordinator *c, struct wire_told *told)
     text_format(told->text, sizeof(told->text), "node 0 with this job's settings (%.900s)", c->why);
 }
 
-/* All nodes run the same job, or none does: before the first world a difference ends it for all, for nobody can
- * tell which node is wrong; later the newcomer is, which may be this node 0: the others then wait for another. */
-static bool is_agreed(struct coordinator *c, const struct wire_says *says, const struct wire_hello *hello,
-                      struct wire_told *told)
+/* All nodes run the same job, or none does: before the first world a difference ends it for all,
+ * for nobody can tell which node is wrong; later the newcomer is, which may be this node 0: the
+ * others then wait for another. */
+static bool is_agreed(struct coordinator *c, const struct wire_says *says,
+                      const struct wire_hello *hello, struct wire_told *told)
 {
     const struct accord_side mine = {
         0, "", WIRE_PROTOCOL, c->config.nodes_n, c->config.workers_n, c->config.agree_json};
@@ -348,38 +375,48 @@ static void seat(struct coordinator *c, struct slot *slot, const struct wire_say
 {
     bool is_back = slot->state == MEET_NODE_LOST;
     int64_t used = wire_is_same(slot->instance, says->instance) ? slot->used : 0;
-    *slot = (struct slot){.state = MEET_NODE_JOINED, .instance = says->instance, .pid = hello->pid, .used = used,
-                          .generation = says->generation, .losses = says->losses, .closed_ms = -1};
+    *slot = (struct slot){.state = MEET_NODE_JOINED,
+                          .instance = says->instance,
+                          .pid = hello->pid,
+                          .used = used,
+                          .generation = says->generation,
+                          .losses = says->losses,
+                          .closed_ms = -1};
     slot->sequence = says->sequence - 1; /* the rest of this message is still to be taken */
     slot->seated_ms = slot->heard_ms = slot->spoke_ms = now_ms;
     text_copy(slot->host, sizeof(slot->host), hello->host);
     c->is_missing_known = false;
-    notes_add(&c->notes, false, "node %d (%s, pid %lld) %s", id_of(c, slot), slot->host, (long long)slot->pid,
-              is_back ? "is back" : "joined");
+    notes_add(&c->notes, false, "node %d (%s, pid %lld) %s", id_of(c, slot), slot->host,
+              (long long)slot->pid, is_back ? "is back" : "joined");
 }
 
-/* The place is another's who lives: this one was a member and was away, or is a second of its number. */
-static void refuse_second(const struct slot *slot, const struct wire_says *says, struct wire_told *told)
+/* The place is another's who lives: this one was a member and was away, or is a second of its
+ * number. */
+static void refuse_second(const struct slot *slot, const struct wire_says *says,
+                          struct wire_told *told)
 {
     bool was_member = says->generation > 0;
     refuse(told, was_member ? ST_PEER : ST_DISAGREE);
-    text_format(told->text, sizeof(told->text), "%sNODE_ID %d is held by host %s pid %lld%s",
-                was_member ? "this node was away and its place was taken: " : "", says->node_id, slot->host,
-                (long long)slot->pid, was_member ? "" : ", which lives; give every node its own "
-                                                                 "NODE_ID, and every job its own MASTER_PORT");
+    text_format(
+        told->text, sizeof(told->text), "%sNODE_ID %d is held by host %s pid %lld%s",
+        was_member ? "this node was away and its place was taken: " : "", says->node_id, slot->host,
+        (long long)slot->pid,
+        was_member
+            ? ""
+            : ", which lives; give every node its own NODE_ID, and every job its own MASTER_PORT");
 }
 
 /* The place is another's. Wait until the holder is heard from (it lives: go away) or is lost. */
-static bool is_vacant(struct coordinator *c, struct slot *slot, const struct wire_says *says, int64_t now_ms,
-                      struct wire_told *told)
+static bool is_vacant(struct coordinator *c, struct slot *slot, const struct wire_says *says,
+                      int64_t now_ms, struct wire_told *told)
 {
     if (is_absent(slot))
         return true;
     if (is_here(slot) && c->worlds_n == 0 && says->generation > slot->generation)
         return true; /* node 0 is new, and an old life of this node came first */
     told->answer = WIRE_ANSWER_WAIT;
-    text_format(told->text, sizeof(told->text), "NODE_ID %d is held by host %s pid %lld", says->node_id,
-                slot->host, (long long)slot->pid);
+    text_format(told->text, sizeof(told->text), "NODE_ID %d is held by host %s pid %lld",
+                says->node_id, slot->host, (long long)slot->pid);
     if (slot->state == MEET_NODE_LEFT)
         return false;
     if (!wire_is_same(slot->newcomer, says->instance)) {
@@ -387,21 +424,24 @@ static bool is_vacant(struct coordinator *c, struct slot *slot, const struct wir
         slot->newcomer_ms = now_ms;
     } else if (slot->spoke_ms - slot->newcomer_ms >= COORDINATOR_PROOF_MS && slot->closed_ms < 0) {
         refuse_second(slot, says, told);
-        notes_add(&c->notes, true, "refused a second node %d: its place is held by host %s pid %lld",
-                  says->node_id, slot->host, (long long)slot->pid);
+        notes_add(&c->notes, true,
+                  "refused a second node %d: its place is held by host %s pid %lld", says->node_id,
+                  slot->host, (long long)slot->pid);
     }
     return false;
 }
 
-/* is_member — true when the message comes from the holder of its place, which may just have been given. */
-static bool is_member(struct coordinator *c, const struct wire_says *says, const struct wire_hello *hello,
-                      int64_t now_ms, struct wire_told *told)
+/* is_member — true when the message comes from the holder of its place, which may just have been
+ * given. */
+static bool is_member(struct coordinator *c, const struct wire_says *says,
+                      const struct wire_hello *hello, int64_t now_ms, struct wire_told *told)
 {
     struct slot *slot = &c->slots[says->node_id];
     bool is_holder = wire_is_same(slot->instance, says->instance);
     if (is_holder && !is_absent(slot))
         return true;
-    bool is_old = is_holder && says->sequence <= slot->sequence; /* a message of a life that was lost */
+    /* a message of a life that was lost */
+    bool is_old = is_holder && says->sequence <= slot->sequence;
     if (hello == NULL ? is_absent(slot) : is_old) {
         told->answer = WIRE_ANSWER_JOIN;
         return false;
@@ -439,8 +479,8 @@ static void tell_end(struct coordinator *c, struct slot *slot, struct wire_told 
         tell_wrong(c, told);
 }
 
-void coordinator_tell(struct coordinator *c, int node_id, struct wire_instance instance, int64_t sequence,
-                      struct wire_told *told)
+void coordinator_tell(struct coordinator *c, int node_id, struct wire_instance instance,
+                      int64_t sequence, struct wire_told *told)
 {
     struct slot *slot = &c->slots[node_id];
     bool is_holder = wire_is_same(slot->instance, instance) && !is_absent(slot);
@@ -472,16 +512,16 @@ void coordinator_tell(struct coordinator *c, int node_id, struct wire_instance i
     text_copy(told->missing, sizeof(told->missing), c->missing);
 }
 
-void coordinator_hear(struct coordinator *c, const struct wire_says *says, const struct wire_hello *hello,
-                      int64_t now_ms, struct wire_told *told)
+void coordinator_hear(struct coordinator *c, const struct wire_says *says,
+                      const struct wire_hello *hello, int64_t now_ms, struct wire_told *told)
 {
     tell_head(c, says->sequence, told);
     if (hello != NULL && !is_agreed(c, says, hello, told))
         return;
     if (says->node_id >= c->config.nodes_n) {
         refuse(told, ST_DISAGREE);
-        text_format(told->text, sizeof(told->text), "NODE_ID %d, but N_NODES is %d on node 0", says->node_id,
-                    c->config.nodes_n);
+        text_format(told->text, sizeof(told->text), "NODE_ID %d, but N_NODES is %d on node 0",
+                    says->node_id, c->config.nodes_n);
         return;
     }
     if (is_refused(&c->slots[says->node_id], says->instance, told))
@@ -499,7 +539,8 @@ void coordinator_hear(struct coordinator *c, const struct wire_says *says, const
 
 /* ---- time and connections ---- */
 
-void coordinator_closed(struct coordinator *c, int node_id, struct wire_instance instance, int64_t now_ms)
+void coordinator_closed(struct coordinator *c, int node_id, struct wire_instance instance,
+                        int64_t now_ms)
 {
     struct slot *slot = &c->slots[node_id];
     if (is_here(slot) && wire_is_same(slot->instance, instance) && slot->closed_ms < 0)
@@ -510,19 +551,22 @@ static void look(struct coordinator *c, struct slot *slot, int64_t now_ms)
 {
     char how[96];
     int64_t silent_ms = now_ms - slot->heard_ms;
-    if (slot->closed_ms >= 0 && now_ms - slot->closed_ms >= COORDINATOR_CLOSED_MS + coordinator_grace_late(c, slot)) {
+    if (slot->closed_ms >= 0 &&
+        now_ms - slot->closed_ms >= COORDINATOR_CLOSED_MS + coordinator_grace_late(c, slot)) {
         lose(c, slot, "its connection was closed", now_ms);
     } else if (silent_ms >= c->config.peer_timeout_ms && now_ms >= slot->until_ms) {
         text_format(how, sizeof(how), "silent for %.1f s", (double)silent_ms / 1e3);
         lose(c, slot, how, now_ms);
     } else if (slot->state == MEET_NODE_JOINED && silent_ms >= COORDINATOR_SUSPECT_MS) {
         slot->state = MEET_NODE_SUSPECT;
-        notes_add(&c->notes, true, "node %d (%s) is silent for %.1f s; it is lost after %.1f s", id_of(c, slot),
-                  slot->host, (double)silent_ms / 1e3, (double)c->config.peer_timeout_ms / 1e3);
+        notes_add(&c->notes, true, "node %d (%s) is silent for %.1f s; it is lost after %.1f s",
+                  id_of(c, slot), slot->host, (double)silent_ms / 1e3,
+                  (double)c->config.peer_timeout_ms / 1e3);
     }
 }
 
-/* What came while we did not listen (a host with too much to do, a stopped process) is heard after this. */
+/* What came while we did not listen (a host with too much to do, a stopped process) is heard after
+ * this. */
 static void discount(struct coordinator *c, int64_t late_ms, int64_t now_ms)
 {
     for (int i = 0; i < c->config.nodes_n; i++) {
@@ -550,15 +594,17 @@ static void forgive(struct coordinator *c, int64_t late_ms, int64_t now_ms)
 static void look_late(struct coordinator *c, int64_t now_ms)
 {
     char list[WIRE_TEXT_MAX - 256], why[WIRE_TEXT_MAX], span[32];
-    if (c->is_running || c->is_ended || c->stop != 0 || now_ms - c->gather_ms < c->config.join_timeout_ms)
+    if (c->is_running || c->is_ended || c->stop != 0 ||
+        now_ms - c->gather_ms < c->config.join_timeout_ms)
         return;
     int n = notes_list(c->config.nodes_n, is_absent_i, c->slots, list, sizeof(list));
     if (n == 0)
         return;
-    text_format(why, sizeof(why),
-                "node%s %s did not join within %s (%d of %d); start what is missing, or raise JOIN_TIMEOUT",
-                n > 1 ? "s" : "", list, text_span(span, sizeof(span), c->config.join_timeout_ms), n,
-                c->config.nodes_n);
+    text_format(
+        why, sizeof(why),
+        "node%s %s did not join within %s (%d of %d); start what is missing, or raise JOIN_TIMEOUT",
+        n > 1 ? "s" : "", list, text_span(span, sizeof(span), c->config.join_timeout_ms), n,
+        c->config.nodes_n);
     end(c, ST_PEER, why);
 }
 
@@ -588,9 +634,11 @@ bool coordinator_is_told(const struct coordinator *c)
 bool coordinator_world(const struct coordinator *c, int node_id, struct wire_instance instance,
                        int64_t generation, struct meet_world *out)
 {
-    if (node_id < 0 || node_id >= c->config.nodes_n || !wire_is_same(c->slots[node_id].instance, instance) ||
-        !is_here(&c->slots[node_id]) || !c->is_running || generation != c->generation)
+    if (node_id < 0 || node_id >= c->config.nodes_n ||
+        !wire_is_same(c->slots[node_id].instance, instance) || !is_here(&c->slots[node_id]) ||
+        !c->is_running || generation != c->generation)
         return false;
-    *out = (struct meet_world){c->generation, c->config.nodes_n * c->config.workers_n, c->addresses, {0}};
+    *out = (struct meet_world){
+        c->generation, c->config.nodes_n * c->config.workers_n, c->addresses, {0}};
     return true;
 }

@@ -1,19 +1,22 @@
 /* coordinator — node 0's view of the job: who is here, which generation stands, when it is over.
  *
- * A pure state machine: (state, event, now) → state, and what each member is to be told is a function of the
- * state. No system calls, no clock but the caller's. The driver (meet.c, or the simulator of the tests) carries
- * messages and answers held requests when coordinator_turn has changed.
+ * A pure state machine: (state, event, now) → state, and what each member is to be told is a
+ * function of the state. No system calls, no clock but the caller's. The driver (meet.c, or the
+ * simulator of the tests) carries messages and answers held requests when coordinator_turn has
+ * changed.
  *
- *   gathering: every node is joined and ready → world g stands (running) → a node is lost, or gives g up →
- * gathering … → over: all have left, or the job ended with a reason that all are told.
+ *   gathering: every node is joined and ready → world g stands (running) → a node is lost, or gives
+ *   g up → gathering … → over: all have left, or the job ended with a reason that all are told.
  *
- * Safety: generations only grow; a world needs of every node a readiness that no world has used; a place is
- * given to another process only after its holder has been silent for as long as its lease, by which time the holder
- * has given up by itself (member.h counts its silence from when it asked), or after its connection ended.
+ * Safety: generations only grow; a world needs of every node a readiness that no world has used; a
+ * place is given to another process only after its holder has been silent for as long as its lease,
+ * by which time the holder has given up by itself (member.h counts its silence from when it asked),
+ * or after its connection ended.
  *
- * A lease is peer_timeout_ms, and longer where this process or that member lately stood still, as on a host with too much
- * to do: by COORDINATOR_GRACE times that, COORDINATOR_GRACE_MAX × peer_timeout_ms at most. What this process slept through
- * counts as no node's silence. Must not know sockets. */
+ * A lease is peer_timeout_ms, and longer where this process or that member lately stood still, as
+ * on a host with too much to do: by COORDINATOR_GRACE times that, COORDINATOR_GRACE_MAX ×
+ * peer_timeout_ms at most. What this process slept through counts as no node's silence. Must not
+ * know sockets. */
 #ifndef CONVOY_MEET_COORDINATOR_H
 #define CONVOY_MEET_COORDINATOR_H
 
@@ -21,9 +24,11 @@
 #include "meet/wire.h"
 
 #define COORDINATOR_SUSPECT_MS 3000
-/* A holder heard so long after another wanted its place lives: it was no message from before that came late. */
+/* A holder heard so long after another wanted its place lives: it was no message from before that
+ * came late. */
 #define COORDINATOR_PROOF_MS 500
-/* Who has not heard us for so long gets an answer, but no lease: it must hear that answer and say so. */
+/* Who has not heard us for so long gets an answer, but no lease: it must hear that answer and say
+ * so. */
 #define COORDINATOR_LEASE_MS 1500
 #define COORDINATOR_GRACE 3
 #define COORDINATOR_GRACE_MAX 1
@@ -39,31 +44,33 @@ struct coordinator_config {
     meet_alike *is_alike; /* as in meet_config */
 };
 
-enum status coordinator_open(const struct coordinator_config *config, int64_t now_ms, struct coordinator **out);
+enum status coordinator_open(const struct coordinator_config *config, int64_t now_ms,
+                             struct coordinator **out);
 void coordinator_close(struct coordinator *c); /* accepts NULL */
 
 /* coordinator_hear — a message; hello is NULL but for the first. Answers at once into *told. */
-void coordinator_hear(struct coordinator *c, const struct wire_says *says, const struct wire_hello *hello,
-                      int64_t now_ms, struct wire_told *told);
+void coordinator_hear(struct coordinator *c, const struct wire_says *says,
+                      const struct wire_hello *hello, int64_t now_ms, struct wire_told *told);
 /* coordinator_closed — the last connection of this instance ended. */
-void coordinator_closed(struct coordinator *c, int node_id, struct wire_instance instance, int64_t now_ms);
+void coordinator_closed(struct coordinator *c, int node_id, struct wire_instance instance,
+                        int64_t now_ms);
 void coordinator_tick(struct coordinator *c, int64_t now_ms); /* several times a second */
 
 int64_t coordinator_turn(const struct coordinator *c);
-/* coordinator_tell — the state again, for a request that was held: as coordinator_hear's answer to `sequence`.
- */
-void coordinator_tell(struct coordinator *c, int node_id, struct wire_instance instance, int64_t sequence,
-                      struct wire_told *told);
+/* coordinator_tell — the state again, for a request that was held: as coordinator_hear's answer to
+ * `sequence`. */
+void coordinator_tell(struct coordinator *c, int node_id, struct wire_instance instance,
+                      int64_t sequence, struct wire_told *told);
 /* coordinator_is_told — over, and nobody is left who does not know. */
 bool coordinator_is_told(const struct coordinator *c);
 
-/* coordinator_world — the addresses of the generation that stands; false: another generation, or not a member.
- */
+/* coordinator_world — the addresses of the generation that stands; false: another generation, or
+ * not a member. */
 bool coordinator_world(const struct coordinator *c, int node_id, struct wire_instance instance,
                        int64_t generation, struct meet_world *out);
 /* coordinator_roster_from — the address a node's messages come from, for the roster. */
 void coordinator_roster_from(struct coordinator *c, int node_id, struct wire_instance instance,
-                           const char *address);
+                             const char *address);
 /* coordinator_roster — nodes_n rows; valid until the next call that changes anything. */
 const struct meet_node *coordinator_roster(struct coordinator *c, int64_t now_ms);
 /* coordinator_notes — lines for the log, for the driver to take out. */

@@ -11,15 +11,18 @@ struct slot {
     struct wire_instance instance;
     char host[64], address[64];
     int64_t pid;
-    int64_t sequence, generation; /* the highest heard, of this instance; the generation it came with */
+    /* the highest heard, of this instance; the generation it came with */
+    int64_t sequence, generation;
     int64_t seated_ms, spoke_ms, heard_ms, closed_ms; /* heard: with a lease; closed -1: not */
-    int64_t late_ms, until_ms;   /* it stood still for so long lately · its lease ends, as it was told */
+    /* it stood still for so long lately · its lease ends, as it was told */
+    int64_t late_ms, until_ms;
     int64_t ready, used, losses; /* as in wire.h */
     int stop, ranks_n;
-    bool is_told;                  /* that the job is over */
-    struct wire_instance refused;  /* its data are others than the job's: told so, and no more */
-    char why[384];                 /* it was */
-    struct wire_instance newcomer; /* wants this place; the holder has until it dies to be heard from */
+    bool is_told;                 /* that the job is over */
+    struct wire_instance refused; /* its data are others than the job's: told so, and no more */
+    char why[384];                /* it was */
+    /* wants this place; the holder has until it dies to be heard from */
+    struct wire_instance newcomer;
     int64_t newcomer_ms;
 };
 
@@ -29,11 +32,13 @@ struct coordinator {
     struct meet_address *addresses; /* nodes_n × workers_n, as last made ready */
     struct meet_rank *ranks;        /* likewise, as last reported */
     struct meet_node *roster;
-    struct late late; /* this process itself */
+    struct late late;                             /* this process itself */
     int64_t turn, generation, gather_ms, fall_ms; /* fall_ms far ahead before the first */
     bool is_running, is_ended, is_missing_known;
-    bool is_wrong;                /* it ended because this node 0, a new one, has other settings than those who trained */
-    struct meet_address first[2]; /* of nodes 0 and 1, in the first world: what all later ones are like */
+    /* it ended because this node 0, a new one, has other settings than those who trained */
+    bool is_wrong;
+    /* of nodes 0 and 1, in the first world: what all later ones are like */
+    struct meet_address first[2];
     int worlds_n, left_n, stop; /* worlds made in this life */
     int64_t step;
     struct wire_counts counts;
@@ -43,13 +48,15 @@ struct coordinator {
 };
 
 /* coordinator_grace_late — how long this process and that member stood still lately.
- * coordinator_grace — what a lease is longer by for it: the worst seen may come again, several times in a round trip. */
+ * coordinator_grace — what a lease is longer by for it: the worst seen may come again, several
+ * times in a round trip. */
 int64_t coordinator_grace_late(const struct coordinator *c, const struct slot *slot);
 int64_t coordinator_grace(const struct coordinator *c, const struct slot *slot);
 
-/* coordinator_alike — while the job gathers anew: a node that is ready with other data than those that trained is refused
- * itself (*slot is lost, with `refused` and `why`), and the others wait for a right one. At the first meeting nobody can
- * tell which is wrong: the workers end it for all. true: somebody was refused. */
+/* coordinator_alike — while the job gathers anew: a node that is ready with other data than those
+ * that trained is refused itself (*slot is lost, with `refused` and `why`), and the others wait for
+ * a right one. At the first meeting nobody can tell which is wrong: the workers end it for all.
+ * true: somebody was refused. */
 bool coordinator_alike(struct coordinator *c);
 
 #endif

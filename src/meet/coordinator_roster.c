@@ -4,7 +4,7 @@
 #include "meet/coordinator_inside.h"
 
 void coordinator_roster_from(struct coordinator *c, int node_id, struct wire_instance instance,
-                           const char *address)
+                             const char *address)
 {
     if (wire_is_same(c->slots[node_id].instance, instance))
         text_copy(c->slots[node_id].address, sizeof(c->slots[node_id].address), address);
@@ -17,7 +17,8 @@ const struct meet_node *coordinator_roster(struct coordinator *c, int64_t now_ms
         struct meet_node *row = &c->roster[i];
         row->node_id = i;
         row->state = slot->state;
-        text_copy(row->address, sizeof(row->address), slot->address[0] != 0 ? slot->address : slot->host);
+        text_copy(row->address, sizeof(row->address),
+                  slot->address[0] != 0 ? slot->address : slot->host);
         row->heartbeat_age_seconds =
             slot->state != MEET_NODE_AWAITED ? (double)(now_ms - slot->spoke_ms) / 1e3 : NAN;
         row->ranks_n = slot->ranks_n;

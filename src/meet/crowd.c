@@ -1,7 +1,10 @@
 /* crowd — see crowd.h. */
 #include "meet/crowd.h"
 
-static bool is_here_silent(const struct crowd_place *place) { return place->is_silent && !place->is_out; }
+static bool is_here_silent(const struct crowd_place *place)
+{
+    return place->is_silent && !place->is_out;
+}
 
 static void count_beside(const struct crowd_place *places, int n, struct crowd_place *place)
 {

@@ -30,7 +30,7 @@ struct desk {
     struct evbuffer *world; /* as JSON, of this generation; NULL none */
     int64_t world_generation;
     int64_t complained_ms, unread_ms; /* said last */
-    struct wire_body body; /* of the request being read */
+    struct wire_body body;            /* of the request being read */
 };
 
 static void send_told(struct porter_request *request, const struct wire_told *told)
@@ -72,7 +72,8 @@ static void add_tag(struct guest *guest, const void *tag)
 }
 
 /* The holder of a place has written: its connections are watched. Another life's are forgotten. */
-static void know(struct desk *desk, int node_id, struct wire_instance instance, struct porter_request *request)
+static void know(struct desk *desk, int node_id, struct wire_instance instance,
+                 struct porter_request *request)
 {
     struct guest *guest = &desk->guests[node_id];
     char peer[64];
@@ -130,7 +131,8 @@ static void hold(struct desk *desk, struct porter_request *request, const struct
     guest->until_ms = clock_ms() + desk->body.hold_ms;
 }
 
-static void take_says(struct desk *desk, struct porter_request *request, const char *bytes, size_t n)
+static void take_says(struct desk *desk, struct porter_request *request, const char *bytes,
+                      size_t n)
 {
     struct wire_body *body = &desk->body;
     struct wire_told told;
@@ -140,7 +142,8 @@ static void take_says(struct desk *desk, struct porter_request *request, const c
     }
     const struct wire_says *says = &body->says;
     int64_t before = coordinator_turn(desk->config.coordinator);
-    coordinator_hear(desk->config.coordinator, says, body->has_hello ? &body->hello : NULL, clock_ms(), &told);
+    coordinator_hear(desk->config.coordinator, says, body->has_hello ? &body->hello : NULL,
+                     clock_ms(), &told);
     bool is_in = told.answer == WIRE_ANSWER_IN && says->node_id < desk->config.nodes_n;
     if (is_in)
         know(desk, says->node_id, says->instance, request);
@@ -206,7 +209,8 @@ static void say_unread(struct desk *desk, const struct bill_ask *ask)
 }
 
 /* Said once for each life of a node: it explains what the network is busy with. */
-static void note_taker(struct desk *desk, const struct bill_ask *ask, struct porter_request *request)
+static void note_taker(struct desk *desk, const struct bill_ask *ask,
+                       struct porter_request *request)
 {
     char peer[64];
     if (ask->node_id >= desk->config.nodes_n || desk->guests[ask->node_id].has_asked_data)
@@ -229,7 +233,8 @@ static void send_bill(struct desk *desk, struct porter_request *request, enum bi
 }
 
 /* Whoever has the key may ask for data: it might as well join. */
-static void take_data(struct desk *desk, struct porter_request *request, const char *bytes, size_t n)
+static void take_data(struct desk *desk, struct porter_request *request, const char *bytes,
+                      size_t n)
 {
     struct bill_ask ask;
     if (bill_read_ask(bytes, n, &ask) != ST_OK) {
@@ -260,7 +265,8 @@ enum status desk_offer(struct desk *desk, enum bill_kind kind, const char *bytes
     return offer_set(desk->offer, kind, bytes, n);
 }
 
-static void on_request(void *arg, struct porter_request *request, const char *path, const char *bytes, size_t n)
+static void on_request(void *arg, struct porter_request *request, const char *path,
+                       const char *bytes, size_t n)
 {
     struct desk *desk = arg;
     if (strcmp(path, "/v1/say") == 0)
@@ -364,17 +370,20 @@ static struct coordinator *fuzz_coordinator(void)
     return c;
 }
 
-/* A door without a key, so that whatever comes is a guest's, and a bill of one file that is not there. */
+/* A door without a key, so that whatever comes is a guest's, and a bill of one file that is not
+ * there. */
 static void fuzz_open(void)
 {
-    static const char bill[] = "{\"state\":\"ready\",\"why\":\"\",\"weights\":[0],\"files\":[{\"part\":0,\"bytes\":9,"
-                               "\"skip\":0,\"sum\":\"0000000000000001\",\"suffix\":\".bin\",\"path\":\"/none\"}]}";
+    static const char bill[] =
+        "{\"state\":\"ready\",\"why\":\"\",\"weights\":[0],\"files\":[{\"part\":0,\"bytes\":9,"
+        "\"skip\":0,\"sum\":\"0000000000000001\",\"suffix\":\".bin\",\"path\":\"/none\"}]}";
     static const struct secret none = {.is_none = true};
     static const uint8_t seed[SECRET_SEED_BYTES] = {1};
     socklen_t n = sizeof(fuzz_name);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     fuzz_name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ASSERT(bind(fd, (struct sockaddr *)&fuzz_name, n) == 0 && getsockname(fd, (struct sockaddr *)&fuzz_name, &n) == 0);
+    ASSERT(bind(fd, (struct sockaddr *)&fuzz_name, n) == 0 &&
+           getsockname(fd, (struct sockaddr *)&fuzz_name, &n) == 0);
     close(fd);
     log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
     fuzz_loop = event_base_new();
@@ -391,7 +400,8 @@ static void fuzz_open(void)
     ASSERT(desk_offer(fuzz_desk, BILL_KIND_DATA, bill, sizeof(bill) - 1) == ST_OK);
 }
 
-/* Requests, each ended by a byte that UTF-8 has not: one that says where it goes, and the body; or bytes as they are. */
+/* Requests, each ended by a byte that UTF-8 has not: one that says where it goes, and the body; or
+ * bytes as they are. */
 static void fuzz_write(struct text *out, const uint8_t *data, size_t size)
 {
     static const char *const paths[] = {"say", "world", "data"};
@@ -400,7 +410,8 @@ static void fuzz_write(struct text *out, const uint8_t *data, size_t size)
         n = end != NULL ? (size_t)(end - data) - at : size - at;
         unsigned where = n > 0 ? data[at] % 4 : 3;
         if (where < 3)
-            text_add(out, "POST /v1/%s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n", paths[where], n - 1);
+            text_add(out, "POST /v1/%s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n",
+                     paths[where], n - 1);
         for (size_t i = at + (n > 0); i < at + n; i++)
             text_add(out, "%c", data[i]);
     }
@@ -436,7 +447,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_write(&out, data, size);
     const int fd = fuzz_dial();
     for (bool is_open = true; is_open;) {
-        const ssize_t n = sent < out.len ? send(fd, out.data + sent, out.len - sent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+        const ssize_t n =
+            sent < out.len ? send(fd, out.data + sent, out.len - sent, MSG_NOSIGNAL | MSG_DONTWAIT)
+                           : 0;
         sent += n > 0 ? (size_t)n : 0;
         if (sent == out.len || (n < 0 && errno != EAGAIN))
             shutdown(fd, SHUT_WR);

@@ -14,19 +14,18 @@ enum status dial_check(void)
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return FAIL(ST_RETRY, "libcurl cannot be prepared; out of memory?");
     if (info->ssl_version == NULL || !text_starts(info->ssl_version, "OpenSSL/"))
-        return FAIL(
-            ST_NO_DEVICE,
-            "libcurl here is built with %s, which has no keys instead of certificates; install the OpenSSL one "
-            "(Debian: libcurl4)",
-            info->ssl_version != NULL ? info->ssl_version : "no TLS");
+        return FAIL(ST_NO_DEVICE,
+                    "libcurl here is built with %s, which has no keys instead of certificates; "
+                    "install the OpenSSL one (Debian: libcurl4)",
+                    info->ssl_version != NULL ? info->ssl_version : "no TLS");
     return ST_OK;
 }
 
 bool dial_base(const struct secret *secret, const char *host, int port, char *out, size_t cap)
 {
     bool is_v6 = strchr(host, ':') != NULL && host[0] != '[';
-    return text_format(out, cap, "%s://%s%s%s:%d", secret->is_none ? "http" : "https", is_v6 ? "[" : "", host,
-                       is_v6 ? "]" : "", port);
+    return text_format(out, cap, "%s://%s%s%s:%d", secret->is_none ? "http" : "https",
+                       is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
 }
 
 static int on_open(void *arg, curl_socket_t fd, curlsocktype purpose)
@@ -67,7 +66,8 @@ static void set_tls(CURL *easy, struct dial *dial)
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_3);
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L); /* no certificates: see secret.h */
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
-    curl_easy_setopt(easy, CURLOPT_CAINFO, NULL); /* nor a store of them to read with every connection */
+    /* nor a store of them to read with every connection */
+    curl_easy_setopt(easy, CURLOPT_CAINFO, NULL);
     curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
     curl_easy_setopt(easy, CURLOPT_SSL_ENABLE_ALPN, 0L);
     curl_easy_setopt(easy, CURLOPT_SSL_SESSIONID_CACHE, 0L);
@@ -75,15 +75,18 @@ static void set_tls(CURL *easy, struct dial *dial)
     curl_easy_setopt(easy, CURLOPT_SSL_CTX_DATA, dial);
 }
 
-void dial_prepare(CURL *easy, struct dial *dial, const struct secret *secret, struct curl_slist *headers)
+void dial_prepare(CURL *easy, struct dial *dial, const struct secret *secret,
+                  struct curl_slist *headers)
 {
     *dial = (struct dial){.secret = secret};
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* a node is asked, not what the environment puts before it */
+    /* a node is asked, not what the environment puts before it */
+    curl_easy_setopt(easy, CURLOPT_PROXY, "");
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a name being looked up must not hold us */
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
-    curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 1L); /* node 0 may come back with another address */
+    /* node 0 may come back with another address */
+    curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 1L);
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, dial->error);
@@ -100,7 +103,8 @@ bool dial_is_refused(const struct dial *dial, char *why, size_t cap)
     bool is_certified = strstr(dial->error, "certificate verify failed") != NULL;
     bool is_other_key = dial->alert != 0 && secret_is_refusal(dial->alert);
     if (is_other_key)
-        text_format(why, cap, "node 0 has another JOB_TOKEN (%s)", SSL_alert_desc_string_long(dial->alert));
+        text_format(why, cap, "node 0 has another JOB_TOKEN (%s)",
+                    SSL_alert_desc_string_long(dial->alert));
     else if (is_plain)
         text_format(why, cap, "node 0 does not speak TLS; has it JOB_TOKEN=none?");
     else if (is_certified)

@@ -13,7 +13,8 @@
 #include "base/log.h"
 #include "base/text.h"
 
-#define BACKLOG 4096 /* the kernel may allow less (somaxconn); what finds no room there is tried again by its kernel */
+/* the kernel may allow less (somaxconn); what finds no room there is tried again by its kernel */
+#define BACKLOG 4096
 
 union name {
     struct sockaddr any;
@@ -62,20 +63,21 @@ static int listen_anywhere(int port)
     const struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
     const struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     int fd = try_listen(AF_INET6, (const struct sockaddr *)&v6, sizeof(v6)); /* IPv4 too */
-    return fd >= 0 || errno == EADDRINUSE ? fd : try_listen(AF_INET, (const struct sockaddr *)&v4, sizeof(v4));
+    return fd >= 0 || errno == EADDRINUSE
+               ? fd
+               : try_listen(AF_INET, (const struct sockaddr *)&v4, sizeof(v4));
 }
 
 static enum status taken(const char *addr, int port)
 {
-    return FAIL(
-        ST_BAD_SETTING,
-        "cannot listen on MASTER_ADDR=%s MASTER_PORT=%d: %s; give another MASTER_PORT, or end what holds it "
-        "(this job's node 0, started twice?)",
-        addr, port, strerror(errno));
+    return FAIL(ST_BAD_SETTING,
+                "cannot listen on MASTER_ADDR=%s MASTER_PORT=%d: %s; give another MASTER_PORT, or "
+                "end what holds it (this job's node 0, started twice?)",
+                addr, port, strerror(errno));
 }
 
-/* Sets *why when none of the addresses is this host's, or a name leads only to loopback (/etc/hosts of Debian
- * says so of a host's own name), where no other node could come. */
+/* Sets *why when none of the addresses is this host's, or a name leads only to loopback (/etc/hosts
+ * of Debian says so of a host's own name), where no other node could come. */
 static int listen_there(const struct addrinfo *list, bool is_number, const char **why)
 {
     *why = "it is not an address of this host";
@@ -93,14 +95,17 @@ static int listen_there(const struct addrinfo *list, bool is_number, const char 
     return -1;
 }
 
-/* look_up — the addresses of a host; ST_RETRY: its name is not known. The list is the caller's to free. */
+/* look_up — the addresses of a host; ST_RETRY: its name is not known. The list is the caller's to
+ * free. */
 static enum status look_up(const char *addr, int port, struct addrinfo **out, bool *is_number_out)
 {
     char host[256], service[16];
     if (!plain_host(addr, host, sizeof(host)))
-        return FAIL(ST_BAD_SETTING, "MASTER_ADDR is longer than a host's name can be: %.64s…", addr);
+        return FAIL(ST_BAD_SETTING, "MASTER_ADDR is longer than a host's name can be: %.64s…",
+                    addr);
     text_format(service, sizeof(service), "%d", port);
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
     *is_number_out = getaddrinfo(host, service, &hints, out) == 0;
     hints.ai_flags = AI_NUMERICSERV;
     int error = *is_number_out ? 0 : getaddrinfo(host, service, &hints, out);
@@ -108,8 +113,8 @@ static enum status look_up(const char *addr, int port, struct addrinfo **out, bo
     if (error == 0)
         return ST_OK;
     return FAIL(ST_RETRY,
-                "MASTER_ADDR=%s is no address and no name that is known here, on node 0: %s; give this host's address or "
-                "name",
+                "MASTER_ADDR=%s is no address and no name that is known here, on node 0: %s; give "
+                "this host's address or name",
                 addr, gai_strerror(error));
 }
 
@@ -133,7 +138,8 @@ enum status doorstep_listen(const char *addr, int port, int *fd_out)
     int fd = listen_there(list, is_number, &why);
     freeaddrinfo(list);
     if (fd < 0 && why != NULL) {
-        LOG_WARN("MASTER_ADDR=%s: %s; listening on all addresses of this host, port %d", addr, why, port);
+        LOG_WARN("MASTER_ADDR=%s: %s; listening on all addresses of this host, port %d", addr, why,
+                 port);
         fd = listen_anywhere(port);
     }
     if (fd < 0)
@@ -149,7 +155,8 @@ const char *doorstep_peer(int fd, char *out, size_t cap)
     char host[INET6_ADDRSTRLEN] = "?", port[8];
     text_copy(out, cap, "?");
     if (getpeername(fd, &name.any, &n) != 0 ||
-        getnameinfo(&name.any, n, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        getnameinfo(&name.any, n, host, sizeof(host), port, sizeof(port),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         return out;
     text_format(out, cap, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
     return out;

@@ -38,7 +38,8 @@ static void send_says(struct link *link, enum caller_lane lane, int64_t hold_ms)
     link->is_news = false;
     const struct member *m = link->config.member;
     int64_t grace_ms = m->lease_ms - m->config.peer_timeout_ms; /* node 0 may be late */
-    caller_post(link->caller, lane, "/v1/say", &body, WIRE_BODY_MAX, hold_ms + ANSWER_MS + grace_ms);
+    caller_post(link->caller, lane, "/v1/say", &body, WIRE_BODY_MAX,
+                hold_ms + ANSWER_MS + grace_ms);
 }
 
 void link_pump(struct link *link)
@@ -61,7 +62,8 @@ void link_fetch(struct link *link, int64_t generation)
     if (caller_is_busy(link->caller, CALLER_LANE_WORLD))
         return; /* told again with the next answer */
     wire_write_ask(&body, own->node_id, own->instance, generation);
-    caller_post(link->caller, CALLER_LANE_WORLD, "/v1/world", &body, WIRE_WORLD_MAX, own->peer_timeout_ms);
+    caller_post(link->caller, CALLER_LANE_WORLD, "/v1/world", &body, WIRE_WORLD_MAX,
+                own->peer_timeout_ms);
 }
 
 /* ---- answers ---- */
@@ -88,8 +90,8 @@ static void fail(struct link *link, const char *why)
     if (delay_ms > BACK_OFF_MS_MAX)
         delay_ms = BACK_OFF_MS_MAX;
     uint64_t seed = link->config.member->config.instance.lo;
-    int64_t jitter_ms =
-        (int64_t)rand_below(seed, RAND_STREAM(TEST, 0), (uint64_t)link->fails_n, (uint64_t)delay_ms);
+    int64_t jitter_ms = (int64_t)rand_below(seed, RAND_STREAM(TEST, 0), (uint64_t)link->fails_n,
+                                            (uint64_t)delay_ms);
     link->next_ms = clock_ms() + delay_ms / 2 + jitter_ms / 2;
     link->fails_n++;
     say_waiting(link, why);
@@ -99,7 +101,8 @@ static void refused(struct link *link, const char *why)
 {
     struct member_actions actions = {.is_over = true, .st = ST_NOT_ADMITTED};
     text_format(actions.text, sizeof(actions.text),
-                "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN", link->where, why);
+                "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN", link->where,
+                why);
     link->config.member->is_over = true;
     link->config.act(link->config.arg, &actions);
 }

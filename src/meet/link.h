@@ -1,5 +1,5 @@
-/* link — a member's line to node 0: keeps one beat open, tells news beside it, fetches worlds, tries again with
- * back-off. Must not decide anything: that is member.c's. */
+/* link — a member's line to node 0: keeps one beat open, tells news beside it, fetches worlds,
+ * tries again with back-off. Must not decide anything: that is member.c's. */
 #ifndef CONVOY_MEET_LINK_H
 #define CONVOY_MEET_LINK_H
 
@@ -15,7 +15,8 @@ struct link_config {
     int port, ranks_n; /* of the whole job */
     const struct secret *secret;
     /* what the driver adds to a message */
-    void (*fill)(void *arg, bool is_with_addresses, struct wire_says *says, struct wire_hello *hello);
+    void (*fill)(void *arg, bool is_with_addresses, struct wire_says *says,
+                 struct wire_hello *hello);
     void (*act)(void *arg, const struct member_actions *actions);
     void (*on_world)(void *arg, const struct meet_world *world);
     void *arg;

@@ -1,5 +1,6 @@
-/* meet — see meet.h: carries messages between the pure machines and the loop. What they mean is decided in
- * coordinator.c and member.c; sockets are desk.c's (node 0) and link.c's (the others). */
+/* meet — see meet.h: carries messages between the pure machines and the loop. What they mean is
+ * decided in coordinator.c and member.c; sockets are desk.c's (node 0) and link.c's (the
+ * others). */
 #include "meet/meet.h"
 
 #include <errno.h>
@@ -28,11 +29,12 @@
 #define BEAT_MS 1000
 #define STUCK_MS 3000
 #define STUCK_SAY_MS 10000
-#define FLUSH_MS 150 /* for the last answers to leave this host */
-#define TELL_MS 3000 /* node 0 waits so long for the others to hear of the end */
+#define FLUSH_MS 150       /* for the last answers to leave this host */
+#define TELL_MS 3000       /* node 0 waits so long for the others to hear of the end */
 #define TELL_STILL_MS 1000 /* likewise, when nothing moved any more */
-#define STILL_MS 2500      /* who is asked to stop waits so long for a call that gets no answer, or STILL_FACTOR times */
-#define STILL_FACTOR 2     /* as long as calls took */
+/* who is asked to stop waits so long for a call that gets no answer, or STILL_FACTOR times */
+#define STILL_MS 2500
+#define STILL_FACTOR 2 /* as long as calls took */
 
 struct meet {
     struct meet_config config;
@@ -55,7 +57,7 @@ struct meet {
     struct stuck_pace pace;
     int64_t stop_ms; /* asked to stop since; 0: not */
     bool was_still;  /* a stop gave a world up in which nothing moved */
-    bool is_ending; /* the member is done; node 0 may still have to tell the others */
+    bool is_ending;  /* the member is done; node 0 may still have to tell the others */
     int64_t ending_ms, told_ms;
     enum status end_st;
     char end_text[WIRE_TEXT_MAX];
@@ -90,8 +92,8 @@ static void take_end(struct meet *meet, const struct member_actions *actions)
 static void fetch_here(struct meet *meet, int64_t generation)
 {
     struct meet_world world;
-    if (coordinator_world(meet->coordinator, meet->config.node_id, meet->member.config.instance, generation,
-                          &world) &&
+    if (coordinator_world(meet->coordinator, meet->config.node_id, meet->member.config.instance,
+                          generation, &world) &&
         member_world(&meet->member, generation, clock_ms())) {
         secret_generation(meet->seed, world.generation, world.secret);
         meet->config.on_world(meet->config.arg, &world);
@@ -121,7 +123,8 @@ static void act(struct meet *meet, const struct member_actions *actions)
 }
 
 /* What a message of this node carries beside the member's state. */
-static void fill(void *arg, bool is_with_addresses, struct wire_says *says, struct wire_hello *hello)
+static void fill(void *arg, bool is_with_addresses, struct wire_says *says,
+                 struct wire_hello *hello)
 {
     struct meet *meet = arg;
     says->ranks_n = meet->ranks_n;
@@ -155,7 +158,8 @@ static void talk_here(struct meet *meet)
     act(meet, &actions);
 }
 
-/* may_end — the others know, or have had their time; a node 0 that finished its work waits for the others'. */
+/* may_end — the others know, or have had their time; a node 0 that finished its work waits for the
+ * others'. */
 static bool may_end(struct meet *meet)
 {
     if (meet->coordinator == NULL || meet->desk == NULL)
@@ -205,8 +209,8 @@ static void on_pump(evutil_socket_t fd, short what, void *arg)
 static void look_stuck(struct meet *meet, int64_t now_ms)
 {
     const struct meet_node *nodes = coordinator_roster(meet->coordinator, now_ms);
-    bool is_stuck = meet->member.running != 0 &&
-                    stuck_find(nodes, meet->config.nodes_n, STUCK_MS, meet->stuck, sizeof(meet->stuck));
+    bool is_stuck = meet->member.running != 0 && stuck_find(nodes, meet->config.nodes_n, STUCK_MS,
+                                                            meet->stuck, sizeof(meet->stuck));
     if (!is_stuck) {
         meet->stuck[0] = 0;
         meet->stuck_said_ms = 0;
@@ -224,11 +228,13 @@ static void look_still(struct meet *meet, int64_t now_ms)
     char why[160];
     if (meet->stop_ms == 0 && meet->member.stop_told != 0)
         meet->stop_ms = now_ms;
-    if (meet->member.running == 0 || meet->stop_ms == 0 || now_ms - meet->stop_ms < STILL_MS || meet->is_ending)
+    if (meet->member.running == 0 || meet->stop_ms == 0 || now_ms - meet->stop_ms < STILL_MS ||
+        meet->is_ending)
         return;
     int64_t limit_ms = STILL_FACTOR * meet->pace.longest_ms;
     int nodes_n = meet_roster(meet, &nodes);
-    if (!stuck_is_still(nodes, nodes_n, limit_ms > STILL_MS ? limit_ms : STILL_MS, why, sizeof(why)))
+    if (!stuck_is_still(nodes, nodes_n, limit_ms > STILL_MS ? limit_ms : STILL_MS, why,
+                        sizeof(why)))
         return;
     meet->was_still = true;
     member_desert(&meet->member, why, &actions);
@@ -248,8 +254,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     if (meet->coordinator != NULL) {
         coordinator_tick(meet->coordinator, now_ms);
         look_stuck(meet, now_ms);
-        bool is_due =
-            now_ms - meet->said_ms >= BEAT_MS || meet->member.turn != coordinator_turn(meet->coordinator);
+        bool is_due = now_ms - meet->said_ms >= BEAT_MS ||
+                      meet->member.turn != coordinator_turn(meet->coordinator);
         if (is_due || meet->is_ending)
             pump_soon(meet);
         if (meet->desk != NULL)
@@ -283,8 +289,8 @@ static enum status keep_config(struct meet *meet, const struct meet_config *conf
     meet->config = *config;
     meet->master_addr = strdup(config->master_addr != NULL ? config->master_addr : "");
     if (config->agree_json != NULL && strlen(config->agree_json) >= WIRE_AGREE_MAX)
-        return FAIL(ST_BUG, "what must agree takes %zu bytes, more than %zu", strlen(config->agree_json),
-                    WIRE_AGREE_MAX);
+        return FAIL(ST_BUG, "what must agree takes %zu bytes, more than %zu",
+                    strlen(config->agree_json), WIRE_AGREE_MAX);
     meet->agree_json = strdup(config->agree_json != NULL ? config->agree_json : "{}");
     if (meet->master_addr == NULL || meet->agree_json == NULL)
         return FAIL(ST_RETRY, "out of memory: the settings of the meeting");
@@ -363,7 +369,8 @@ static enum status open_network(struct meet *meet, const char *token)
                                .arg = meet};
     signal(SIGPIPE, SIG_IGN); /* who hangs up must not end the node */
     TRY(secret_derive(token, &meet->secret));
-    return meet->coordinator != NULL ? desk_open(&desk, &meet->desk) : link_open(&link, &meet->link);
+    return meet->coordinator != NULL ? desk_open(&desk, &meet->desk)
+                                     : link_open(&link, &meet->link);
 }
 
 enum status meet_open(const struct meet_config *config, struct meet **out)
@@ -371,7 +378,8 @@ enum status meet_open(const struct meet_config *config, struct meet **out)
     ASSERTF(config->nodes_n >= 1 && config->nodes_n <= MEET_NODES_MAX && config->node_id >= 0 &&
                 config->node_id < config->nodes_n && config->workers_n >= 1 &&
                 config->workers_n <= MEET_WORKERS_MAX,
-            "node_id %d nodes_n %d workers_n %d", config->node_id, config->nodes_n, config->workers_n);
+            "node_id %d nodes_n %d workers_n %d", config->node_id, config->nodes_n,
+            config->workers_n);
     struct meet *meet = secure_alloc(sizeof(*meet)); /* for the secrets in it */
     if (meet == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for the meeting", sizeof(*meet));
@@ -475,7 +483,8 @@ static int fill_own(struct meet_node own[2], const struct meet *meet)
 {
     const struct member *m = &meet->member;
     int64_t now_ms = clock_ms(), silent_ms = now_ms - m->answered_ms;
-    bool is_met = m->answered_ms >= 0, is_gone = m->closed_ms >= 0 && now_ms - m->closed_ms >= MEMBER_CLOSED_MS;
+    bool is_met = m->answered_ms >= 0,
+         is_gone = m->closed_ms >= 0 && now_ms - m->closed_ms >= MEMBER_CLOSED_MS;
     own[0] = (struct meet_node){.state = !is_met                                 ? MEET_NODE_AWAITED
                                          : is_gone                               ? MEET_NODE_LOST
                                          : silent_ms < COORDINATOR_SUSPECT_MS    ? MEET_NODE_JOINED

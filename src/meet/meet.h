@@ -1,19 +1,21 @@
-/* meet — which nodes take part: this node's side of the job's membership, on the supervisor's event loop.
+/* meet — which nodes take part: this node's side of the job's membership, on the supervisor's event
+ * loop.
  *
  * Node 0's supervisor holds the coordinator (coordinator.h: a pure state machine) and listens on
- * MASTER_ADDR:MASTER_PORT; every node, 0 included, is a member of it (member.h: pure too). With one node there
- * is no network: the same machines talk by calls. The job lives in generations:
+ * MASTER_ADDR:MASTER_PORT; every node, 0 included, is a member of it (member.h: pure too). With one
+ * node there is no network: the same machines talk by calls. The job lives in generations:
  *
- *   join (every node known and admitted, all agree) → ready (each node's workers have packed their comm
- * addresses) → world g (everybody gets all addresses) → … → abort g (someone was lost) → ready again → world
- * g+1
+ *   join (every node known and admitted, all agree) → ready (each node's workers have packed their
+ *   comm addresses) → world g (everybody gets all addresses) → … → abort g (someone was lost) →
+ *   ready again → world g+1
  *
- * A generation fences: what carries an older number is refused. Only this room declares a node dead.
+ * A generation fences: what carries an older number is refused. Only this room declares a node
+ * dead.
  *
- * On the wire: HTTPS with TLS 1.3 and a pre-shared key from JOB_TOKEN (HKDF-SHA256), JSON bodies, all readers
- * pure functions of (bytes, size). A member always keeps one request open (a long poll of at most a second),
- * its heartbeat, and by which the coordinator tells it at once what has changed. Must not know workers' work,
- * models, comm or the board. */
+ * On the wire: HTTPS with TLS 1.3 and a pre-shared key from JOB_TOKEN (HKDF-SHA256), JSON bodies,
+ * all readers pure functions of (bytes, size). A member always keeps one request open (a long poll
+ * of at most a second), its heartbeat, and by which the coordinator tells it at once what has
+ * changed. Must not know workers' work, models, comm or the board. */
 #ifndef CONVOY_MEET_MEET_H
 #define CONVOY_MEET_MEET_H
 
@@ -42,7 +44,8 @@ struct meet_world {
     int64_t generation;
     int ranks_n;
     const struct meet_address *addresses; /* ranks_n */
-    uint8_t secret[MEET_SECRET_BYTES]; /* by what they know each other; told to members only, never logged */
+    /* by what they know each other; told to members only, never logged */
+    uint8_t secret[MEET_SECRET_BYTES];
 };
 
 /* What this node says of one of its workers with every heartbeat: also how a stuck one is found. */
@@ -57,7 +60,13 @@ struct meet_rank {
     int64_t call_sequence, call_age_ms;
 };
 
-enum meet_node_state { MEET_NODE_AWAITED, MEET_NODE_JOINED, MEET_NODE_SUSPECT, MEET_NODE_LOST, MEET_NODE_LEFT };
+enum meet_node_state {
+    MEET_NODE_AWAITED,
+    MEET_NODE_JOINED,
+    MEET_NODE_SUSPECT,
+    MEET_NODE_LOST,
+    MEET_NODE_LEFT
+};
 struct meet_node {
     int node_id;
     char address[64]; /* as seen by node 0 */
@@ -67,9 +76,10 @@ struct meet_node {
     const struct meet_rank *ranks;
 };
 
-/* Do these two workers, of these nodes, have the same data? false: how they differ, for people. Pure. */
-typedef bool meet_alike(const struct meet_address *one, int one_node, const struct meet_address *other, int other_node,
-                        char *out, size_t cap);
+/* Do these two workers, of these nodes, have the same data? false: how they differ, for people.
+ * Pure. */
+typedef bool meet_alike(const struct meet_address *one, int one_node,
+                        const struct meet_address *other, int other_node, char *out, size_t cap);
 
 struct meet_config {
     int node_id, nodes_n, workers_n;
@@ -78,45 +88,48 @@ struct meet_config {
     const char *token; /* JOB_TOKEN; "none": no secret, said aloud */
     int64_t join_timeout_ms, peer_timeout_ms;
     int max_restarts;
-    /* one JSON object, flat: what must be the same on every node, name → value as text (settings marked so,
-     * version, fingerprints of data and model, kind of device, library versions). A difference names key, both
-     * values, node. */
+    /* one JSON object, flat: what must be the same on every node, name → value as text (settings
+     * marked so, version, fingerprints of data and model, kind of device, library versions). A
+     * difference names key, both values, node. */
     const char *agree_json;
-    meet_alike *is_alike; /* whether a node that comes back fits those that trained; NULL: any does */
+    /* whether a node that comes back fits those that trained; NULL: any does */
+    meet_alike *is_alike;
     struct event_base *loop;
     /* called from the loop */
     void (*on_world)(void *arg, const struct meet_world *world);
-    /* Workers return to joining; why names node and rank. May come for a world that never reached this node
-     * (its readiness is used up then too). In both cases meet_ready is to be called again, with addresses
-     * packed anew. */
+    /* Workers return to joining; why names node and rank. May come for a world that never reached
+     * this node (its readiness is used up then too). In both cases meet_ready is to be called
+     * again, with addresses packed anew. */
     void (*on_abort)(void *arg, int64_t generation, const char *why);
     void (*on_stop)(void *arg, int request); /* another node was asked to stop: so are all */
-    /* Refused, late, no restart left …: the sentence is in status_message. Also follows meet_leave, with its
-     * st, when all who must know have been told. Comes once, last of all; meet_close may be called from it. */
+    /* Refused, late, no restart left …: the sentence is in status_message. Also follows meet_leave,
+     * with its st, when all who must know have been told. Comes once, last of all; meet_close may
+     * be called from it. */
     void (*on_end)(void *arg, enum status st);
     void *arg;
 };
 
-enum status meet_open(const struct meet_config *config,
-                      struct meet **out); /* node 0: listens, else ST_… with why */
-void meet_close(struct meet *meet);       /* accepts NULL */
+/* node 0: listens, else ST_… with why */
+enum status meet_open(const struct meet_config *config, struct meet **out);
+void meet_close(struct meet *meet); /* accepts NULL */
 
 /* What the supervisor tells. */
-void meet_ready(struct meet *meet, const struct meet_address *mine,
-                int workers_n); /* for the next generation */
-/* meet_lost — a worker ended, or its comm failed: on_abort follows, or on_end with st when no restart is left.
- * generation: the world it was in, 0 when it was not in one (meet_ready is taken back then, and no on_abort
- * follows). */
+/* for the next generation */
+void meet_ready(struct meet *meet, const struct meet_address *mine, int workers_n);
+/* meet_lost — a worker ended, or its comm failed: on_abort follows, or on_end with st when no
+ * restart is left. generation: the world it was in, 0 when it was not in one (meet_ready is taken
+ * back then, and no on_abort follows). */
 void meet_lost(struct meet *meet, int64_t generation, enum status st, const char *why);
 void meet_report(struct meet *meet, const struct meet_rank *ranks,
                  int ranks_n);                  /* goes with the next heartbeat */
 void meet_stop(struct meet *meet, int request); /* asked to stop here: tells all */
-/* meet_leave — this node is done (ST_OK), or ends and why. on_end follows: node 0 waits for the others to leave
- * too. An error (not a stop that was told to all) ends the job on every node, with this reason and node. */
+/* meet_leave — this node is done (ST_OK), or ends and why. on_end follows: node 0 waits for the
+ * others to leave too. An error (not a stop that was told to all) ends the job on every node, with
+ * this reason and node. */
 void meet_leave(struct meet *meet, enum status st, const char *message);
 
-/* meet_offer — node 0: the data it can hand out to nodes that have none, as bill_write wrote them. What
- * cannot be read is told in the log, and, where nothing stands yet, to those who ask. */
+/* meet_offer — node 0: the data it can hand out to nodes that have none, as bill_write wrote them.
+ * What cannot be read is told in the log, and, where nothing stands yet, to those who ask. */
 void meet_offer(struct meet *meet, enum bill_kind kind, const char *bytes, size_t n);
 /* Node 0's door: connections without the job's key. */
 struct meet_door {
@@ -127,7 +140,8 @@ struct meet_door {
 bool meet_door(const struct meet *meet, struct meet_door *out); /* false: this node has no door */
 
 struct secret;
-/* meet_secret — the key of this job, for a process of this node that asks node 0 itself (bring.h). */
+/* meet_secret — the key of this job, for a process of this node that asks node 0 itself
+ * (bring.h). */
 void meet_secret(const struct meet *meet, struct secret *out);
 
 /* meet_roster — node 0: every node; others: themselves and node 0. Valid until the loop turns. */
@@ -136,8 +150,8 @@ int64_t meet_generation(const struct meet *meet);  /* 0: none yet */
 int64_t meet_restarts(const struct meet *meet);    /* generations begun anew */
 const char *meet_missing(const struct meet *meet); /* joining: who is awaited, for people; "" */
 
-/* meet_stuck — node 0, with a world: whom the others have waited for for 3 s or longer, or that nothing has arrived for
- * 20 s, for people; "" nobody.
+/* meet_stuck — node 0, with a world: whom the others have waited for for 3 s or longer, or that
+ * nothing has arrived for 20 s, for people; "" nobody.
  * Valid until the loop turns. */
 const char *meet_stuck(struct meet *meet);
 

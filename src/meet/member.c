@@ -69,7 +69,10 @@ void member_leave(struct member *m, enum status st, const char *why, int64_t now
 
 /* ---- what it says ---- */
 
-bool member_has_addresses(const struct member *m) { return m->is_joined && m->is_ready && !m->is_ready_held; }
+bool member_has_addresses(const struct member *m)
+{
+    return m->is_joined && m->is_ready && !m->is_ready_held;
+}
 
 bool member_say(struct member *m, int64_t now_ms, struct wire_says *says)
 {
@@ -129,7 +132,8 @@ void member_desert(struct member *m, const char *why, struct member_actions *act
         give_up(m, why, actions);
 }
 
-static void told_running(struct member *m, const struct wire_told *told, struct member_actions *actions)
+static void told_running(struct member *m, const struct wire_told *told,
+                         struct member_actions *actions)
 {
     bool is_mine = m->ready > 0 && told->used == m->ready;
     if (m->running == told->generation || m->is_leaving)
@@ -138,17 +142,20 @@ static void told_running(struct member *m, const struct wire_told *told, struct 
         drop(m, "another generation was begun without this node", actions);
     else if (is_mine && m->is_ready)
         actions->fetch = told->generation;
-    else if (told->used > 0 && m->lost != told->generation) /* the readiness was taken back too late */
-        add_loss(m, told->generation, ST_PEER, m->why[0] != 0 ? m->why : "its workers are no longer ready",
-                 actions);
+    else if (told->used > 0 &&
+             m->lost != told->generation) /* the readiness was taken back too late */
+        add_loss(m, told->generation, ST_PEER,
+                 m->why[0] != 0 ? m->why : "its workers are no longer ready", actions);
 }
 
-static void told_gathering(struct member *m, const struct wire_told *told, struct member_actions *actions)
+static void told_gathering(struct member *m, const struct wire_told *told,
+                           struct member_actions *actions)
 {
     if (m->running != 0 && told->generation >= m->running) {
         drop(m, told->text, actions);
     } else if (m->is_ready &&
-               told->used == m->ready) { /* a world came and went unseen: its readiness is used up */
+               told->used ==
+                   m->ready) { /* a world came and went unseen: its readiness is used up */
         m->is_ready = m->is_ready_held = false;
         actions->abort = told->generation;
         text_copy(actions->text, sizeof(actions->text), told->text);
@@ -157,7 +164,8 @@ static void told_gathering(struct member *m, const struct wire_told *told, struc
 
 static void told_in(struct member *m, const struct wire_told *told, struct member_actions *actions)
 {
-    actions->is_news = actions->is_news || (!m->is_joined && m->is_ready); /* now it may have the addresses */
+    /* now it may have the addresses */
+    actions->is_news = actions->is_news || (!m->is_joined && m->is_ready);
     m->is_joined = m->is_welcome = true;
     m->turn = told->turn;
     m->counts = told->counts;
@@ -177,7 +185,8 @@ static void told_in(struct member *m, const struct wire_told *told, struct membe
         actions->stop = m->stop_told = told->stop;
 }
 
-/* What node 0 knew of this node is gone: with it a world, and a readiness of which it may have made one. */
+/* What node 0 knew of this node is gone: with it a world, and a readiness of which it may have made
+ * one. */
 static void start_over(struct member *m, const char *why, struct member_actions *actions)
 {
     m->is_joined = m->is_ready_held = false;
@@ -185,13 +194,15 @@ static void start_over(struct member *m, const char *why, struct member_actions 
         give_up(m, why, actions);
     } else if (m->is_ready && m->is_ready_sent && !m->is_leaving) {
         m->is_ready = false;
-        actions->abort = ++m->generation; /* its number is given up, too: the next world must have a higher one */
+        /* its number is given up, too: the next world must have a higher one */
+        actions->abort = ++m->generation;
         text_copy(actions->text, sizeof(actions->text), why);
     }
 }
 
 /* Another life of node 0, or the first: it must hear everything anew. */
-static void meet_coordinator(struct member *m, const struct wire_told *told, struct member_actions *actions)
+static void meet_coordinator(struct member *m, const struct wire_told *told,
+                             struct member_actions *actions)
 {
     start_over(m, "node 0 was lost and came back", actions);
     m->coordinator = told->coordinator;
@@ -201,7 +212,9 @@ static void meet_coordinator(struct member *m, const struct wire_told *told, str
 static int64_t lease_of(const struct member *m, const struct wire_told *told)
 {
     int64_t least_ms = m->config.peer_timeout_ms, most_ms = MEMBER_LEASE_MAX * least_ms;
-    return told->lease_ms < least_ms ? least_ms : told->lease_ms < most_ms ? told->lease_ms : most_ms;
+    return told->lease_ms < least_ms  ? least_ms
+           : told->lease_ms < most_ms ? told->lease_ms
+                                      : most_ms;
 }
 
 void member_told(struct member *m, const struct wire_told *told, int64_t sent_ms, int64_t now_ms,
@@ -237,7 +250,8 @@ void member_told(struct member *m, const struct wire_told *told, int64_t sent_ms
         text_copy(m->missing, sizeof(m->missing), told->text);
         break;
     case WIRE_ANSWER_END:
-        over(m, m->is_leaving ? m->leave_st : told->st, m->is_leaving ? m->why : told->text, actions);
+        over(m, m->is_leaving ? m->leave_st : told->st, m->is_leaving ? m->why : told->text,
+             actions);
         break;
     }
 }
@@ -249,8 +263,9 @@ static bool is_lease_over(const struct member *m, int64_t now_ms)
 
 bool member_world(struct member *m, int64_t generation, int64_t now_ms)
 {
-    bool is_wanted = m->is_joined && m->is_ready && m->running == 0 && generation == m->generation &&
-                     m->lost != generation && !m->is_over && !is_lease_over(m, now_ms);
+    bool is_wanted = m->is_joined && m->is_ready && m->running == 0 &&
+                     generation == m->generation && m->lost != generation && !m->is_over &&
+                     !is_lease_over(m, now_ms);
     if (!is_wanted)
         return false;
     m->running = generation;
@@ -289,13 +304,14 @@ void member_tick(struct member *m, int64_t now_ms, struct member_actions *action
     if (m->running != 0)
         look_running(m, now_ms, actions);
     bool is_alone = m->closed_ms >= 0 && now_ms - m->closed_ms >= MEMBER_CLOSED_MS;
-    int64_t leave_ms = now_ms - m->answered_ms >= MEMBER_LEAVE_MS ? MEMBER_LEAVE_SILENT_MS : MEMBER_LEAVE_MS;
+    int64_t leave_ms =
+        now_ms - m->answered_ms >= MEMBER_LEAVE_MS ? MEMBER_LEAVE_SILENT_MS : MEMBER_LEAVE_MS;
     if (m->is_leaving && (is_alone || now_ms - m->leaving_ms >= leave_ms)) {
         over(m, m->leave_st, m->why, actions); /* nobody is there to tell */
     } else if (now_ms - m->since_ms >= m->config.join_timeout_ms) {
         text_format(why, sizeof(why),
-                    "node 0 could not be reached for %s: %.200s; is it running, and are MASTER_ADDR "
-                    "and MASTER_PORT right?",
+                    "node 0 could not be reached for %s: %.200s; is it running, and are "
+                    "MASTER_ADDR and MASTER_PORT right?",
                     text_span(span, sizeof(span), m->config.join_timeout_ms),
                     m->trouble[0] != 0 ? m->trouble : "no answer");
         over(m, ST_PEER, why, actions);

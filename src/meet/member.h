@@ -1,11 +1,13 @@
-/* member — one node's side of the job: what it says to the coordinator, and what it makes of the answers.
+/* member — one node's side of the job: what it says to the coordinator, and what it makes of the
+ * answers.
  *
- * A pure state machine: (state, event, now) → state, and actions for the driver to carry out. No system calls,
- * no memory of its own beyond the struct, no clock but the caller's.
+ * A pure state machine: (state, event, now) → state, and actions for the driver to carry out. No
+ * system calls, no memory of its own beyond the struct, no clock but the caller's.
  *
- * A lease makes two worlds at once impossible: a member counts node 0's silence from the moment it sent the
- * message that was last answered, so it gives its world up no later than node 0 declares it dead. How long the lease is
- * node 0 says with each answer; this node says how long it lately stood still. Must not know sockets. */
+ * A lease makes two worlds at once impossible: a member counts node 0's silence from the moment it
+ * sent the message that was last answered, so it gives its world up no later than node 0 declares
+ * it dead. How long the lease is node 0 says with each answer; this node says how long it lately
+ * stood still. Must not know sockets. */
 #ifndef CONVOY_MEET_MEMBER_H
 #define CONVOY_MEET_MEMBER_H
 
@@ -13,8 +15,9 @@
 #include "meet/wire.h"
 
 #define MEMBER_LEASE_MAX 4 /* × peer_timeout_ms: no answer is good for longer */
-#define MEMBER_CLOSED_MS 400 /* node 0's connection ended and it cannot be reached for so long: it is gone */
-#define MEMBER_LEAVE_MS 3000 /* who leaves waits so long for node 0 to note it */
+/* node 0's connection ended and it cannot be reached for so long: it is gone */
+#define MEMBER_CLOSED_MS 400
+#define MEMBER_LEAVE_MS 3000       /* who leaves waits so long for node 0 to note it */
 #define MEMBER_LEAVE_SILENT_MS 500 /* likewise, when node 0 has been silent for MEMBER_LEAVE_MS */
 
 struct member_config {
@@ -72,23 +75,25 @@ void member_ready(struct member *m, struct member_actions *actions);
 void member_lost(struct member *m, int64_t generation, enum status st, const char *why,
                  struct member_actions *actions);
 void member_stop(struct member *m, int request, struct member_actions *actions);
-/* member_desert — the world is given up at once, for nothing moves in it; node 0 hears of it when it can. */
+/* member_desert — the world is given up at once, for nothing moves in it; node 0 hears of it when
+ * it can. */
 void member_desert(struct member *m, const char *why, struct member_actions *actions);
 void member_leave(struct member *m, enum status st, const char *why, int64_t now_ms,
                   struct member_actions *actions);
 
-/* member_say — the next message (without ranks and addresses: the driver's); true: say hello with it. */
+/* member_say — the next message (without ranks and addresses: the driver's); true: say hello with
+ * it. */
 bool member_say(struct member *m, int64_t now_ms, struct wire_says *says);
-/* member_has_addresses — the next message carries the workers' addresses: only to a coordinator that is known,
- * so that no two make a world of them. */
+/* member_has_addresses — the next message carries the workers' addresses: only to a coordinator
+ * that is known, so that no two make a world of them. */
 bool member_has_addresses(const struct member *m);
 /* member_told — an answer to a message sent at sent_ms. */
 void member_told(struct member *m, const struct wire_told *told, int64_t sent_ms, int64_t now_ms,
                  struct member_actions *actions);
 /* member_world — the addresses of this world are here: true when it is to be entered now. */
 bool member_world(struct member *m, int64_t generation, int64_t now_ms);
-/* member_closed — node 0 closed the connection, or refused one; why for people. member_tick: several times a
- * second. */
+/* member_closed — node 0 closed the connection, or refused one; why for people. member_tick:
+ * several times a second. */
 void member_closed(struct member *m, const char *why, int64_t now_ms);
 void member_tick(struct member *m, int64_t now_ms, struct member_actions *actions);
 

@@ -31,7 +31,8 @@ const char *notes_next(struct notes *notes, bool *is_warning_out)
     return line->text;
 }
 
-int notes_list(int n, bool (*is_one)(const void *arg, int i), const void *arg, char *out, size_t cap)
+int notes_list(int n, bool (*is_one)(const void *arg, int i), const void *arg, char *out,
+               size_t cap)
 {
     int found_n = 0;
     out[0] = 0;

@@ -1,8 +1,9 @@
 /* offer — see offer.h. Must not know who asks.
  *
- * A piece is read when it is asked for, on the supervisor's loop: a mebibyte, which takes a millisecond at most from
- * the page cache, where the worker that made the bill has just read it all. What has been read and not yet sent is
- * bounded, so that a thousand nodes that come at once do not take a thousand buffers. */
+ * A piece is read when it is asked for, on the supervisor's loop: a mebibyte, which takes a
+ * millisecond at most from the page cache, where the worker that made the bill has just read it
+ * all. What has been read and not yet sent is bounded, so that a thousand nodes that come at once
+ * do not take a thousand buffers. */
 #include "meet/offer.h"
 
 #include <errno.h>
@@ -90,8 +91,9 @@ static void on_sent(const void *bytes, size_t n, void *arg)
 static enum status cannot_read(const struct bill_file *file, int error)
 {
     bool is_short = error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN;
-    return FAIL(is_short ? ST_RETRY : ST_NO_INPUT, "cannot read %s: %s%s", file->path, strerror(error),
-                error == EMFILE || error == ENFILE ? "; raise the limit of open files (ulimit -n)" : "");
+    return FAIL(
+        is_short ? ST_RETRY : ST_NO_INPUT, "cannot read %s: %s%s", file->path, strerror(error),
+        error == EMFILE || error == ENFILE ? "; raise the limit of open files (ulimit -n)" : "");
 }
 
 static enum status is_as_listed(const struct bill_file *file, int fd)
@@ -102,12 +104,15 @@ static enum status is_as_listed(const struct bill_file *file, int fd)
     if (!S_ISREG(info.st_mode))
         return FAIL(ST_NO_INPUT, "%s is no longer a file; start the job again", file->path);
     if (info.st_size != file->bytes)
-        return FAIL(ST_NO_INPUT, "%s has changed since the job began: it had %lld bytes and has %lld now; start the job "
-                                 "again", file->path, (long long)file->bytes, (long long)info.st_size);
+        return FAIL(ST_NO_INPUT,
+                    "%s has changed since the job began: it had %lld bytes and has %lld now; start "
+                    "the job again",
+                    file->path, (long long)file->bytes, (long long)info.st_size);
     return ST_OK;
 }
 
-static enum status read_all(const struct bill_file *file, int fd, int64_t first, char *out, size_t n)
+static enum status read_all(const struct bill_file *file, int fd, int64_t first, char *out,
+                            size_t n)
 {
     size_t got = 0;
     while (got < n) {
@@ -117,14 +122,17 @@ static enum status read_all(const struct bill_file *file, int fd, int64_t first,
         if (more < 0)
             return cannot_read(file, errno);
         if (more == 0)
-            return FAIL(ST_NO_INPUT, "%s became shorter while it was read: it ends after %lld of %lld bytes; start the "
-                                     "job again", file->path, (long long)first + (long long)got, (long long)file->bytes);
+            return FAIL(ST_NO_INPUT,
+                        "%s became shorter while it was read: it ends after %lld of %lld bytes; "
+                        "start the job again",
+                        file->path, (long long)first + (long long)got, (long long)file->bytes);
         got += (size_t)more;
     }
     return ST_OK;
 }
 
-/* All of n bytes, or ST_NO_INPUT: node 0's file is another one than its worker saw. ST_RETRY: not now. */
+/* All of n bytes, or ST_NO_INPUT: node 0's file is another one than its worker saw. ST_RETRY: not
+ * now. */
 static enum status read_piece(const struct bill_file *file, int64_t first, void *out, size_t n)
 {
     int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -140,8 +148,9 @@ static enum status read_piece(const struct bill_file *file, int64_t first, void 
 int offer_piece(struct offer *offer, const struct bill_ask *ask, struct evbuffer *out)
 {
     const struct bill *bill = &offer->bills[ask->kind];
-    if (ask->is_for_bill || bill->state != BILL_STATE_READY || strcmp(ask->name, offer->names[ask->kind]) != 0 ||
-        ask->file_i >= bill->files_n || ask->first >= bill->files[ask->file_i].bytes)
+    if (ask->is_for_bill || bill->state != BILL_STATE_READY ||
+        strcmp(ask->name, offer->names[ask->kind]) != 0 || ask->file_i >= bill->files_n ||
+        ask->first >= bill->files[ask->file_i].bytes)
         return 410;
     const struct bill_file *file = &bill->files[ask->file_i];
     int64_t left = file->bytes - ask->first;

@@ -1,10 +1,11 @@
 /* porter — see porter.h. Must not know what is said inside.
  *
- * evhttp has neither a limit on connections nor a deadline for a first request, so each stream is kept in a
- * list with a reference of ours (as in serve.c): a sweep lets go of those that evhttp has freed and shuts those
- * that are late. Nothing waits at the door for others: all are accepted, BURST_MAX in a turn of the loop, and where
- * there are too many strangers the silent ones are shut, oldest first (crowd.h). So a node that says its hello at
- * once is heard, however many say nothing. */
+ * evhttp has neither a limit on connections nor a deadline for a first request, so each stream is
+ * kept in a list with a reference of ours (as in serve.c): a sweep lets go of those that evhttp has
+ * freed and shuts those that are late. Nothing waits at the door for others: all are accepted,
+ * BURST_MAX in a turn of the loop, and where there are too many strangers the silent ones are shut,
+ * oldest first (crowd.h). So a node that says its hello at once is heard, however many say
+ * nothing. */
 #include "meet/porter.h"
 
 #include <errno.h>
@@ -33,13 +34,15 @@
 #include "meet/wire.h"
 
 #define STRANGERS_MAX 128 /* and three connections of each node, which may all come at once */
-#define STRANGERS_EACH 32 /* silent ones of one address, that had time to speak; and two connections of each node */
-#define NEW_MS 250        /* … which takes so long where hosts are not busy */
-#define STRANGER_MS 5000  /* to send a request */
-#define HELLO_MS 1000     /* to say hello, which proves the key */
-#define HELLO_GRACE 4     /* times what this process was late lately comes to that */
-#define BURST_MAX 64      /* connections taken in a turn of the loop */
-#define REST_MS 20        /* between such turns, while strangers throng: others than they need the processor, too */
+/* silent ones of one address, that had time to speak; and two connections of each node */
+#define STRANGERS_EACH 32
+#define NEW_MS 250       /* … which takes so long where hosts are not busy */
+#define STRANGER_MS 5000 /* to send a request */
+#define HELLO_MS 1000    /* to say hello, which proves the key */
+#define HELLO_GRACE 4    /* times what this process was late lately comes to that */
+#define BURST_MAX 64     /* connections taken in a turn of the loop */
+/* between such turns, while strangers throng: others than they need the processor, too */
+#define REST_MS 20
 #define HEADER_BYTES 4096
 #define IDLE_S 20
 #define SWEEP_MS 100
@@ -66,7 +69,8 @@ struct porter {
     struct crowd_place *places; /* of thin: of strangers_max, and what bursts bring beyond it */
     struct seat **strangers;
     struct late late; /* this process: others of a busy host are as late with their hello */
-    int64_t full_ms, said_full_ms, out_n; /* full_ms: when one was last shut for want of room; 0: never */
+    /* full_ms: when one was last shut for want of room; 0: never */
+    int64_t full_ms, said_full_ms, out_n;
     int64_t said_ms;
     int unsaid_n;
 };
@@ -92,7 +96,8 @@ static void let_go(struct porter *porter, struct seat **at)
     free(seat);
 }
 
-/* has_said_hello — its first message is in, and the key was right: TLS 1.3 proves it there. Without a key: bytes came. */
+/* has_said_hello — its first message is in, and the key was right: TLS 1.3 proves it there. Without
+ * a key: bytes came. */
 static bool has_said_hello(const struct seat *seat)
 {
     const SSL *ssl = bufferevent_openssl_get_ssl(seat->stream);
@@ -121,7 +126,8 @@ static bool is_late(const struct seat *seat, int64_t now_ms)
 {
     int64_t here_ms = now_ms - seat->since_ms;
     int64_t hello_ms = HELLO_MS + HELLO_GRACE * late_worst(&seat->porter->late, now_ms);
-    return here_ms > STRANGER_MS || (here_ms > hello_ms && seat->porter->ctx != NULL && is_silent(seat));
+    return here_ms > STRANGER_MS ||
+           (here_ms > hello_ms && seat->porter->ctx != NULL && is_silent(seat));
 }
 
 /* let_go_all — of those that have ended. */
@@ -136,8 +142,8 @@ static void let_go_all(struct porter *porter)
     }
 }
 
-static void say_full(struct porter *porter, const struct crowd_place *places, struct seat *const *seats, int n,
-                     int64_t now_ms)
+static void say_full(struct porter *porter, const struct crowd_place *places,
+                     struct seat *const *seats, int n, int64_t now_ms)
 {
     char peer[80];
     int held, most = crowd_most(places, n, &held);
@@ -145,8 +151,8 @@ static void say_full(struct porter *porter, const struct crowd_place *places, st
         return;
     porter->said_full_ms = now_ms;
     doorstep_peer(bufferevent_getfd(seats[most]->stream), peer, sizeof(peer));
-    LOG_WARN("the door is full: %d connections to MASTER_PORT=%d have not shown the job's key, %d of them from one address "
-             "(%s); silent ones are closed, oldest first (%lld so far)",
+    LOG_WARN("the door is full: %d connections to MASTER_PORT=%d have not shown the job's key, %d "
+             "of them from one address (%s); silent ones are closed, oldest first (%lld so far)",
              n, porter->config.port, held, peer, (long long)porter->out_n);
 }
 
@@ -182,7 +188,8 @@ static void sweep(struct porter *porter)
     int64_t now_ms = clock_ms(), late_ms = late_tick(&porter->late, now_ms);
     let_go_all(porter);
     for (struct seat *seat = porter->seats; seat != NULL; seat = seat->next) {
-        if (late_ms > 0) /* what came while we stood still was not read: that is no silence of theirs */
+        /* what came while we stood still was not read: that is no silence of theirs */
+        if (late_ms > 0)
             seat->since_ms += late_ms;
         if (!seat->is_guest && !seat->is_shut && is_late(seat, now_ms))
             shut(seat);
@@ -222,8 +229,8 @@ static struct bufferevent *new_stream(struct porter *porter, struct event_base *
     SSL *ssl = SSL_new(porter->ctx);
     if (ssl == NULL)
         return NULL;
-    struct bufferevent *stream =
-        bufferevent_openssl_socket_new(loop, -1, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
+    struct bufferevent *stream = bufferevent_openssl_socket_new(
+        loop, -1, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
     if (stream == NULL)
         SSL_free(ssl);
     else
@@ -231,8 +238,8 @@ static struct bufferevent *new_stream(struct porter *porter, struct event_base *
     return stream;
 }
 
-/* Called by evhttp for each connection it accepted. NULL makes it use a plain stream of its own: with a secret
- * that must not be, so a request that comes by one is refused. */
+/* Called by evhttp for each connection it accepted. NULL makes it use a plain stream of its own:
+ * with a secret that must not be, so a request that comes by one is refused. */
 static struct bufferevent *open_stream(struct event_base *loop, void *arg)
 {
     struct porter *porter = arg;
@@ -248,7 +255,8 @@ static struct bufferevent *open_stream(struct event_base *loop, void *arg)
     bufferevent_incref(stream);
     if (porter->ctx != NULL)
         SSL_set_app_data(bufferevent_openssl_get_ssl(stream), seat);
-    *seat = (struct seat){.porter = porter, .next = porter->seats, .stream = stream, .since_ms = clock_ms()};
+    *seat = (struct seat){
+        .porter = porter, .next = porter->seats, .stream = stream, .since_ms = clock_ms()};
     porter->seats = seat;
     porter->strangers_n++;
     return stream;
@@ -290,9 +298,9 @@ static void admit(struct porter *porter, struct seat *seat, struct evhttp_connec
     evhttp_connection_set_closecb(connection, on_close, seat);
 }
 
-/* evhttp stops reading while a request is being answered, and ends the process when bytes come nevertheless. So
- * that the end of the connection is noticed it must read; what comes waits for evhttp's own callback, which it
- * sets again with the answer. */
+/* evhttp stops reading while a request is being answered, and ends the process when bytes come
+ * nevertheless. So that the end of the connection is noticed it must read; what comes waits for
+ * evhttp's own callback, which it sets again with the answer. */
 static void listen_while_held(struct bufferevent *stream)
 {
     bufferevent_data_cb read_cb, write_cb;
@@ -313,7 +321,8 @@ static void on_request(struct evhttp_request *request, void *arg)
     const char *path = uri != NULL ? evhttp_uri_get_path(uri) : NULL;
     size_t n = evbuffer_get_length(body);
     const char *fault = request_fault(evhttp_request_get_input_headers(request), 1);
-    if (seat == NULL || path == NULL || fault != NULL || evhttp_request_get_command(request) != EVHTTP_REQ_POST || n == 0) {
+    if (seat == NULL || path == NULL || fault != NULL ||
+        evhttp_request_get_command(request) != EVHTTP_REQ_POST || n == 0) {
         evhttp_add_header(evhttp_request_get_output_headers(request), "Connection", "close");
         evhttp_send_reply(request, 400, "Bad Request", NULL);
         return;
@@ -327,13 +336,15 @@ static void on_request(struct evhttp_request *request, void *arg)
 
 const void *porter_tag(struct porter_request *request)
 {
-    struct evhttp_connection *connection = evhttp_request_get_connection((struct evhttp_request *)request);
+    struct evhttp_connection *connection =
+        evhttp_request_get_connection((struct evhttp_request *)request);
     return connection != NULL ? evhttp_connection_get_bufferevent(connection) : NULL;
 }
 
 void porter_peer(struct porter_request *request, char *out, size_t cap)
 {
-    struct evhttp_connection *connection = evhttp_request_get_connection((struct evhttp_request *)request);
+    struct evhttp_connection *connection =
+        evhttp_request_get_connection((struct evhttp_request *)request);
     char *address = NULL;
     ev_uint16_t port;
     out[0] = 0;
@@ -355,7 +366,8 @@ void porter_answer(struct porter_request *request, int code, struct evbuffer *bo
 void porter_send(struct porter_request *request, struct evbuffer *body)
 {
     struct evhttp_request *http = (struct evhttp_request *)request;
-    evhttp_add_header(evhttp_request_get_output_headers(http), "Content-Type", "application/octet-stream");
+    evhttp_add_header(evhttp_request_get_output_headers(http), "Content-Type",
+                      "application/octet-stream");
     evhttp_send_reply(http, 200, "OK", body);
 }
 
@@ -381,7 +393,8 @@ static void on_tls(const SSL *ssl, int where, int alert)
 void porter_crowd(const struct porter *porter, struct meet_door *out)
 {
     bool is_full = porter->full_ms != 0 && clock_ms() - porter->full_ms < SAY_FULL_MS;
-    *out = (struct meet_door){.strangers_n = porter->strangers_n, .is_full = is_full, .turned_away = porter->out_n};
+    *out = (struct meet_door){
+        .strangers_n = porter->strangers_n, .is_full = is_full, .turned_away = porter->out_n};
 }
 
 /* ---- life ---- */
@@ -420,8 +433,8 @@ static enum status start(struct porter *porter, int fd)
     return ST_OK;
 }
 
-/* Connections of a node at most: beat, news, world, and one of each worker that takes data. The usual soft limit of
- * 1,024 files would stop at 160 nodes of one worker. */
+/* Connections of a node at most: beat, news, world, and one of each worker that takes data. The
+ * usual soft limit of 1,024 files would stop at 160 nodes of one worker. */
 static void allow_files(int nodes_n, int workers_n)
 {
     struct rlimit limit;
@@ -430,7 +443,8 @@ static void allow_files(int nodes_n, int workers_n)
         return;
     limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;
     if (limit.rlim_cur < want || setrlimit(RLIMIT_NOFILE, &limit) != 0)
-        LOG_WARN("only %llu open files are allowed, and %d nodes of %d workers may need %llu; raise it (ulimit -n)",
+        LOG_WARN("only %llu open files are allowed, and %d nodes of %d workers may need %llu; "
+                 "raise it (ulimit -n)",
                  (unsigned long long)limit.rlim_cur, nodes_n, workers_n, (unsigned long long)want);
 }
 
@@ -449,9 +463,9 @@ static enum status take_room(struct porter *porter)
 static enum status open_tls(struct porter *porter)
 {
     if (porter->config.secret->is_none) {
-        LOG_WARN(
-            "JOB_TOKEN=none: whoever reaches %s:%d may join, and what the nodes say can be read and changed",
-            porter->config.addr, porter->config.port);
+        LOG_WARN("JOB_TOKEN=none: whoever reaches %s:%d may join, and what the nodes say can be "
+                 "read and changed",
+                 porter->config.addr, porter->config.port);
         return ST_OK;
     }
     porter->ctx = secret_serve(porter->config.secret);

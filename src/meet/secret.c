@@ -23,7 +23,8 @@ enum status secret_derive(const char *token, struct secret *out)
     static char digest[] = "SHA256", info[] = "convoy/v1";
     OSSL_PARAM params[] = {
         OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)(uintptr_t)token, strlen(token)),
+        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)(uintptr_t)token,
+                                          strlen(token)),
         OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, info, strlen(info)),
         OSSL_PARAM_construct_end(),
     };
@@ -31,15 +32,17 @@ enum status secret_derive(const char *token, struct secret *out)
     if (out->is_none)
         return ST_OK;
     if (token[0] == 0)
-        return FAIL(ST_BAD_SETTING, "JOB_TOKEN is empty; several nodes need a shared secret: set JOB_TOKEN or "
-                                    "JOB_TOKEN_FILE to the same on all, or JOB_TOKEN=none to do without");
+        return FAIL(ST_BAD_SETTING,
+                    "JOB_TOKEN is empty; several nodes need a shared secret: set JOB_TOKEN or "
+                    "JOB_TOKEN_FILE to the same on all, or JOB_TOKEN=none to do without");
     EVP_KDF *kdf = EVP_KDF_fetch(NULL, "HKDF", NULL);
     EVP_KDF_CTX *ctx = kdf != NULL ? EVP_KDF_CTX_new(kdf) : NULL;
     bool is_done = ctx != NULL && EVP_KDF_derive(ctx, out->key, sizeof(out->key), params) == 1;
     EVP_KDF_CTX_free(ctx);
     EVP_KDF_free(kdf);
     return is_done ? ST_OK
-                   : FAIL(ST_NO_DEVICE, "OpenSSL cannot derive a key (HKDF with SHA-256); check its set-up");
+                   : FAIL(ST_NO_DEVICE,
+                          "OpenSSL cannot derive a key (HKDF with SHA-256); check its set-up");
 }
 
 void secret_forget(struct secret *secret) { OPENSSL_cleanse(secret, sizeof(*secret)); }
@@ -51,11 +54,13 @@ enum status secret_seed(uint8_t out[SECRET_SEED_BYTES])
     return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
 }
 
-void secret_generation(const uint8_t seed[SECRET_SEED_BYTES], int64_t generation, uint8_t out[SECRET_GENERATION_BYTES])
+void secret_generation(const uint8_t seed[SECRET_SEED_BYTES], int64_t generation,
+                       uint8_t out[SECRET_GENERATION_BYTES])
 {
     uint8_t mac[32];
     unsigned n = sizeof(mac);
-    ASSERT(HMAC(EVP_sha256(), seed, SECRET_SEED_BYTES, (const uint8_t *)&generation, sizeof(generation), mac, &n) != NULL);
+    ASSERT(HMAC(EVP_sha256(), seed, SECRET_SEED_BYTES, (const uint8_t *)&generation,
+                sizeof(generation), mac, &n) != NULL);
     memcpy(out, mac, SECRET_GENERATION_BYTES);
     OPENSSL_cleanse(mac, sizeof(mac));
 }
@@ -113,7 +118,8 @@ static bool set_common(SSL_CTX *ctx, const struct secret *secret)
 {
     return SSL_CTX_set_ex_data(ctx, secret_index(), (void *)(uintptr_t)secret) == 1 &&
            SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) == 1 &&
-           SSL_CTX_set_max_proto_version(ctx, TLS1_3_VERSION) == 1 && SSL_CTX_set_ciphersuites(ctx, SUITE) == 1;
+           SSL_CTX_set_max_proto_version(ctx, TLS1_3_VERSION) == 1 &&
+           SSL_CTX_set_ciphersuites(ctx, SUITE) == 1;
 }
 
 bool secret_dial(SSL_CTX *ctx, const struct secret *secret)

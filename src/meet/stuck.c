@@ -23,8 +23,9 @@ static struct front find_front(const struct meet_node *nodes, int nodes_n)
             const struct meet_rank *rank = &nodes[i].ranks[k];
             int64_t age_ms = age_of(&nodes[i], rank);
             bool is_further = front.rank == NULL || rank->call_sequence > front.rank->call_sequence;
-            bool is_older =
-                front.rank != NULL && rank->call_sequence == front.rank->call_sequence && age_ms > front.age_ms;
+            bool is_older = front.rank != NULL &&
+                            rank->call_sequence == front.rank->call_sequence &&
+                            age_ms > front.age_ms;
             if (rank->call[0] != 0 && (is_further || is_older))
                 front = (struct front){rank, age_ms};
         }
@@ -38,11 +39,13 @@ static bool is_behind(const struct meet_rank *rank, const struct meet_rank *fron
     return rank->call_sequence < front->call_sequence;
 }
 
-/* The supervisors hear each other, or there would be no world; what the workers send goes other ways. */
+/* The supervisors hear each other, or there would be no world; what the workers send goes other
+ * ways. */
 static const char *between(int nodes_n)
 {
-    return nodes_n > 1 ? ": what they send does not arrive, or takes this long; workers use other ports than MASTER_PORT "
-                         "(is a firewall between the nodes?), on networks that DATA_ADDR or UCX_NET_DEVICES chooses"
+    return nodes_n > 1 ? ": what they send does not arrive, or takes this long; workers use other "
+                         "ports than MASTER_PORT (is a firewall between the nodes?), on networks "
+                         "that DATA_ADDR or UCX_NET_DEVICES chooses"
                        : "";
 }
 
@@ -71,13 +74,14 @@ bool stuck_find(const struct meet_node *nodes, int nodes_n, int64_t limit_ms, ch
     if (last == NULL && front.age_ms < STUCK_ALL_MS)
         return false; /* slow together: nobody to name */
     if (last == NULL)
-        text_format(out, cap, "all ranks are in %s %lld for %.1f s%s", front.rank->call, sequence, age_s, between(nodes_n));
+        text_format(out, cap, "all ranks are in %s %lld for %.1f s%s", front.rank->call, sequence,
+                    age_s, between(nodes_n));
     else if (behind_n == 1)
-        text_format(out, cap, "node %d rank %d has not entered %s %lld for %.1f s", node_id, last->rank,
-                    front.rank->call, sequence, age_s);
+        text_format(out, cap, "node %d rank %d has not entered %s %lld for %.1f s", node_id,
+                    last->rank, front.rank->call, sequence, age_s);
     else
-        text_format(out, cap, "node %d rank %d and %d more have not entered %s %lld for %.1f s", node_id,
-                    last->rank, behind_n - 1, front.rank->call, sequence, age_s);
+        text_format(out, cap, "node %d rank %d and %d more have not entered %s %lld for %.1f s",
+                    node_id, last->rank, behind_n - 1, front.rank->call, sequence, age_s);
     return true;
 }
 
@@ -92,7 +96,8 @@ static bool is_still(const struct meet_node *node, int64_t limit_ms)
     return node->ranks_n > 0;
 }
 
-bool stuck_is_still(const struct meet_node *nodes, int nodes_n, int64_t limit_ms, char *out, size_t cap)
+bool stuck_is_still(const struct meet_node *nodes, int nodes_n, int64_t limit_ms, char *out,
+                    size_t cap)
 {
     const struct meet_node *silent = NULL;
     const struct meet_rank *rank = NULL;
@@ -106,10 +111,13 @@ bool stuck_is_still(const struct meet_node *nodes, int nodes_n, int64_t limit_ms
             rank = &nodes[i].ranks[0];
     }
     if (silent != NULL)
-        text_format(out, cap, "node %d is silent for %.1f s", silent->node_id, silent->heartbeat_age_seconds);
+        text_format(out, cap, "node %d is silent for %.1f s", silent->node_id,
+                    silent->heartbeat_age_seconds);
     else if (rank != NULL)
-        text_format(out, cap, "all ranks are in calls that get no answer, rank %d in %s %lld for %.1f s", rank->rank,
-                    rank->call, (long long)rank->call_sequence, (double)rank->call_age_ms / 1e3);
+        text_format(out, cap,
+                    "all ranks are in calls that get no answer, rank %d in %s %lld for %.1f s",
+                    rank->rank, rank->call, (long long)rank->call_sequence,
+                    (double)rank->call_age_ms / 1e3);
     return silent != NULL || rank != NULL;
 }
 

@@ -9,17 +9,22 @@
 
 #define STUCK_ALL_MS 20000
 
-/* stuck_find — among all ranks of the job, those that wait longest in the furthest call, and who has not
- * entered it: "node 1 rank 2 has not entered all_reduce 812 for 4.1 s". When all are in the same call for
- * STUCK_ALL_MS, nobody is named but the call, and what may be between them: "all ranks are in all_reduce 812 for
- * 20.3 s: …". False: nobody waits for as long as limit_ms. Ages count from each rank's report. */
-bool stuck_find(const struct meet_node *nodes, int nodes_n, int64_t limit_ms, char *out, size_t cap);
+/* stuck_find — among all ranks of the job, those that wait longest in the furthest call, and who
+ * has not entered it: "node 1 rank 2 has not entered all_reduce 812 for 4.1 s". When all are in the
+ * same call for STUCK_ALL_MS, nobody is named but the call, and what may be between them: "all
+ * ranks are in all_reduce 812 for 20.3 s: …". False: nobody waits for as long as limit_ms. Ages
+ * count from each rank's report. */
+bool stuck_find(const struct meet_node *nodes, int nodes_n, int64_t limit_ms, char *out,
+                size_t cap);
 
-/* stuck_is_still — nobody moves: each rank has been in a call for as long as limit_ms when it last said so, or its node
- * has not been heard for so long; then why, for people. Never while somebody computes, reads or writes. */
-bool stuck_is_still(const struct meet_node *nodes, int nodes_n, int64_t limit_ms, char *out, size_t cap);
+/* stuck_is_still — nobody moves: each rank has been in a call for as long as limit_ms when it last
+ * said so, or its node has not been heard for so long; then why, for people. Never while somebody
+ * computes, reads or writes. */
+bool stuck_is_still(const struct meet_node *nodes, int nodes_n, int64_t limit_ms, char *out,
+                    size_t cap);
 
-/* stuck_pace — how long calls take here: the longest that a rank of this node came out of to enter a later one, as seen
+/* stuck_pace — how long calls take here: the longest that a rank of this node came out of to enter
+ * a later one, as seen
  * in reports of it; zeroed at first. */
 struct stuck_pace {
     int64_t sequence, age_ms; /* of the call it is in, at the last report; age -1: in none */

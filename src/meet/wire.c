@@ -140,7 +140,8 @@ void wire_write_told(struct text *out, const struct wire_told *told)
     text_add(out, "}");
 }
 
-void wire_write_ask(struct text *out, int node_id, struct wire_instance instance, int64_t generation)
+void wire_write_ask(struct text *out, int node_id, struct wire_instance instance,
+                    int64_t generation)
 {
     text_add(out, "{\"node_id\":%d", node_id);
     add_instance(out, "instance", instance);
@@ -258,7 +259,8 @@ static enum status read_ranks(const cJSON *root, struct wire_body *out)
 {
     const cJSON *list, *item;
     TRY(json_get_array(root, "ranks", &list));
-    cJSON_ArrayForEach (item, list) {
+    cJSON_ArrayForEach(item, list)
+    {
         if (out->says.ranks_n == MEET_WORKERS_MAX)
             return FAIL(ST_BAD_DATA, "more than %d ranks of one node", MEET_WORKERS_MAX);
         TRY(read_rank(item, &out->ranks[out->says.ranks_n++]));
@@ -267,17 +269,21 @@ static enum status read_ranks(const cJSON *root, struct wire_body *out)
     return ST_OK;
 }
 
-static enum status read_addresses(const cJSON *root, int max_n, struct meet_address *out, int *n_out)
+static enum status read_addresses(const cJSON *root, int max_n, struct meet_address *out,
+                                  int *n_out)
 {
     const cJSON *list, *item;
     int n = 0;
     size_t bytes;
     TRY(json_get_array(root, "addresses", &list));
-    cJSON_ArrayForEach (item, list) {
+    cJSON_ArrayForEach(item, list)
+    {
         if (n == max_n)
             return FAIL(ST_BAD_DATA, "more than %d addresses", max_n);
-        if (!cJSON_IsString(item) || !base64_read(item->valuestring, out[n].data, MEET_ADDRESS_MAX, &bytes))
-            return FAIL(ST_BAD_DATA, "address %d is not base64 of at most %d bytes", n, MEET_ADDRESS_MAX);
+        if (!cJSON_IsString(item) ||
+            !base64_read(item->valuestring, out[n].data, MEET_ADDRESS_MAX, &bytes))
+            return FAIL(ST_BAD_DATA, "address %d is not base64 of at most %d bytes", n,
+                        MEET_ADDRESS_MAX);
         out[n++].bytes = (int64_t)bytes;
     }
     *n_out = n;
@@ -294,7 +300,8 @@ static enum status read_hello(const cJSON *root, struct wire_body *out)
     TRY(json_get_i64(hello, "pid", 0, WHOLE_MAX, &out->hello.pid));
     TRY(json_get_string(hello, "agree", &agree));
     if (!text_copy(out->agree, sizeof(out->agree), agree))
-        return FAIL(ST_BAD_DATA, "the list of what must agree is longer than %zu bytes", sizeof(out->agree));
+        return FAIL(ST_BAD_DATA, "the list of what must agree is longer than %zu bytes",
+                    sizeof(out->agree));
     out->hello.agree_json = out->agree;
     return ST_OK;
 }
@@ -391,8 +398,8 @@ static enum status read_ask(const cJSON *root, int *node_id_out, struct wire_ins
     return json_get_i64(root, "generation", 1, WHOLE_MAX, generation_out);
 }
 
-enum status wire_read_ask(const char *bytes, size_t n, int *node_id_out, struct wire_instance *instance_out,
-                          int64_t *generation_out)
+enum status wire_read_ask(const char *bytes, size_t n, int *node_id_out,
+                          struct wire_instance *instance_out, int64_t *generation_out)
 {
     cJSON *root = NULL;
     TRY(json_parse(bytes, n, "a node's question", &root));
@@ -401,8 +408,9 @@ enum status wire_read_ask(const char *bytes, size_t n, int *node_id_out, struct 
     return st;
 }
 
-enum status wire_read_world(const char *bytes, size_t n, int ranks_n, struct meet_address *addresses,
-                            int64_t *generation_out, uint8_t secret[MEET_SECRET_BYTES])
+enum status wire_read_world(const char *bytes, size_t n, int ranks_n,
+                            struct meet_address *addresses, int64_t *generation_out,
+                            uint8_t secret[MEET_SECRET_BYTES])
 {
     cJSON *root = NULL;
     struct wire_instance read = {0};
@@ -432,7 +440,8 @@ static void check_says(const struct wire_body *body)
     struct text out = {.limit = (size_t)4 << 20};
     wire_write_says(&out, &body->says, body->has_hello ? &body->hello : NULL, body->hold_ms);
     ASSERT(!out.overflow && wire_read_says(out.data, out.len, &again) == ST_OK);
-    ASSERT(again.says.sequence == body->says.sequence && again.says.addresses_n == body->says.addresses_n &&
+    ASSERT(again.says.sequence == body->says.sequence &&
+           again.says.addresses_n == body->says.addresses_n &&
            again.says.ranks_n == body->says.ranks_n && again.has_hello == body->has_hello);
     text_free(&out);
 }

@@ -1,10 +1,11 @@
-/* wire — what members and the coordinator say to each other: the messages as structs, and their JSON.
+/* wire — what members and the coordinator say to each other: the messages as structs, and their
+ * JSON.
  *
- * A message tells a whole state, never a change: a lost, doubled or late one does no harm. A member says what
- * it is and wants (struct wire_says; the first time with a hello); the coordinator answers with the job's state
- * as this member is to see it (struct wire_told). Addresses travel apart: a member's own when they are new,
- * everybody's once a generation. Readers are pure functions of (bytes, size). Must not know sockets, time or
- * who is in the right. */
+ * A message tells a whole state, never a change: a lost, doubled or late one does no harm. A member
+ * says what it is and wants (struct wire_says; the first time with a hello); the coordinator
+ * answers with the job's state as this member is to see it (struct wire_told). Addresses travel
+ * apart: a member's own when they are new, everybody's once a generation. Readers are pure
+ * functions of (bytes, size). Must not know sockets, time or who is in the right. */
 #ifndef CONVOY_MEET_WIRE_H
 #define CONVOY_MEET_WIRE_H
 
@@ -55,7 +56,8 @@ struct wire_says {
     int64_t sequence;   /* rises with every message of this instance */
     int64_t turn;       /* of the coordinator's state, as last told; -1 never */
     int64_t silence_ms; /* since it sent the message that was last answered: does it hear us? */
-    int64_t late_ms;    /* it stood still for so long lately (late.h): its host has too much to do */
+    /* it stood still for so long lately (late.h): its host has too much to do */
+    int64_t late_ms;
     int64_t generation; /* the highest it has heard of */
     int64_t running;    /* the world it is in; 0 none */
     int64_t ready;      /* how often its workers were ready; this one is not used up yet, else 0 */
@@ -96,7 +98,8 @@ struct wire_told {
     int stop;           /* somebody was asked; 0 not */
     enum status st;     /* END */
     struct wire_counts counts;
-    char text[WIRE_TEXT_MAX]; /* END: why · gathering: who is awaited, or why the last world ended */
+    /* END: why · gathering: who is awaited, or why the last world ended */
+    char text[WIRE_TEXT_MAX];
     char missing[WIRE_TEXT_MAX];
 };
 
@@ -117,17 +120,19 @@ struct wire_body {
 void wire_write_says(struct text *out, const struct wire_says *says, const struct wire_hello *hello,
                      int64_t hold_ms);
 void wire_write_told(struct text *out, const struct wire_told *told);
-void wire_write_ask(struct text *out, int node_id, struct wire_instance instance, int64_t generation);
+void wire_write_ask(struct text *out, int node_id, struct wire_instance instance,
+                    int64_t generation);
 void wire_write_world(struct text *out, const struct meet_world *world);
 
-/* Readers of bodies of any content: ST_BAD_DATA with a sentence. Of another protocol only protocol, node_id and
- * host are read (a hello is then said to be there, so that the difference is named). */
+/* Readers of bodies of any content: ST_BAD_DATA with a sentence. Of another protocol only protocol,
+ * node_id and host are read (a hello is then said to be there, so that the difference is named). */
 enum status wire_read_says(const char *bytes, size_t n, struct wire_body *out);
 enum status wire_read_told(const char *bytes, size_t n, struct wire_told *out);
-enum status wire_read_ask(const char *bytes, size_t n, int *node_id_out, struct wire_instance *instance_out,
-                          int64_t *generation_out);
+enum status wire_read_ask(const char *bytes, size_t n, int *node_id_out,
+                          struct wire_instance *instance_out, int64_t *generation_out);
 /* wire_read_world — addresses: room for ranks_n; another number is refused. */
-enum status wire_read_world(const char *bytes, size_t n, int ranks_n, struct meet_address *addresses,
-                            int64_t *generation_out, uint8_t secret[MEET_SECRET_BYTES]);
+enum status wire_read_world(const char *bytes, size_t n, int ranks_n,
+                            struct meet_address *addresses, int64_t *generation_out,
+                            uint8_t secret[MEET_SECRET_BYTES]);
 
 #endif

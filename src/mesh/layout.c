@@ -14,7 +14,8 @@ static int64_t row_end(const struct param_table *t, int row)
 
 static void add_piece(struct layout *l, int unit_first, int unit_last, int64_t first, int64_t end)
 {
-    l->piece[l->pieces_n] = (struct layout_piece){.first = first, .elems = end - first, .unit_first = unit_first};
+    l->piece[l->pieces_n] =
+        (struct layout_piece){.first = first, .elems = end - first, .unit_first = unit_first};
     for (int unit = unit_first; unit <= unit_last; unit++)
         l->unit_piece[unit] = l->pieces_n;
     l->pieces_n++;
@@ -27,7 +28,8 @@ static void cut_embedding(struct layout *l, const struct param_table *t)
 }
 
 /* Units 1 … last, joined from the last down; written in ascending order. */
-static void cut_units(struct layout *l, const struct param_table *t, int64_t bucket_elems, int *begins)
+static void cut_units(struct layout *l, const struct param_table *t, int64_t bucket_elems,
+                      int *begins)
 {
     int begins_n = 0;
     int64_t room = 0, offset, elems;
@@ -62,8 +64,8 @@ static void cut(struct layout *l, const struct param_table *t, int64_t bucket_el
     }
 }
 
-/* Part sizes differ by a line or so: the packed array has room for the largest of every piece, so that a part lies at
- * the same place on all ranks. */
+/* Part sizes differ by a line or so: the packed array has room for the largest of every piece, so
+ * that a part lies at the same place on all ranks. */
 static int64_t largest_part(const struct layout *l, const struct layout_piece *p)
 {
     int64_t most = 0;
@@ -105,7 +107,8 @@ static void move_rows(struct layout *l)
     }
 }
 
-enum status layout_init(const struct param_table *t, int ranks, int rank, int64_t bucket_elems, struct layout *out)
+enum status layout_init(const struct param_table *t, int ranks, int rank, int64_t bucket_elems,
+                        struct layout *out)
 {
     ASSERTF(ranks >= 1 && rank >= 0 && rank < ranks, "rank %d of %d", rank, ranks);
     struct layout l = {.rank = rank, .ranks = ranks, .units_n = t->units_n};
@@ -118,7 +121,9 @@ enum status layout_init(const struct param_table *t, int ranks, int rank, int64_
     if (!begins || !l.piece || !l.unit_piece || !l.window.row) {
         free(begins);
         layout_free(&l);
-        return FAIL(ST_RETRY, "out of memory: the layout of %d tensors; use a machine with more memory", t->rows_n);
+        return FAIL(ST_RETRY,
+                    "out of memory: the layout of %d tensors; use a machine with more memory",
+                    t->rows_n);
     }
     memcpy(l.window.row, t->row, (size_t)t->rows_n * sizeof *t->row);
     cut(&l, t, bucket_elems > 0 ? bucket_elems : LAYOUT_BUCKET_ELEMS, begins);
@@ -142,11 +147,13 @@ int layout_piece_at(const struct layout *l, int64_t elem)
     int i = 0;
     while (i < l->pieces_n - 1 && elem >= l->piece[i + 1].first)
         i++;
-    ASSERTF(elem >= l->piece[i].first && elem < l->piece[i].first + l->piece[i].elems, "element %lld", (long long)elem);
+    ASSERTF(elem >= l->piece[i].first && elem < l->piece[i].first + l->piece[i].elems,
+            "element %lld", (long long)elem);
     return i;
 }
 
-int layout_owner(const struct layout *l, int piece, int64_t at, int64_t *elems_out, int64_t *packed_out)
+int layout_owner(const struct layout *l, int piece, int64_t at, int64_t *elems_out,
+                 int64_t *packed_out)
 {
     const struct layout_piece *p = &l->piece[piece];
     ASSERTF(at >= 0 && at < p->elems, "element %lld of %lld", (long long)at, (long long)p->elems);

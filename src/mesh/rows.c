@@ -12,7 +12,8 @@ struct rows {
     int rank, ranks;
     int64_t list_elems; /* of one rank's list: how many rows, then their numbers in the table */
     int32_t *lists;     /* of all ranks */
-    int32_t *number;    /* of each row of the table: 1 + its number among this rank's rows; 0: not seen */
+    /* of each row of the table: 1 + its number among this rank's rows; 0: not seen */
+    int32_t *number;
     int32_t *numbers;   /* of each token */
     int64_t place_rows; /* room of one rank in the buffer: the most that any rank has */
 };
@@ -48,7 +49,8 @@ enum status rows_open(const struct rows_config *config, struct rows **out)
     r->numbers = calloc((size_t)config->tokens_max, sizeof *r->numbers);
     if (!r->lists || !r->number || !r->numbers) {
         rows_close(r);
-        return FAIL(memory_status(comm_place(config->comm)->ranks * config->tokens_max * (int64_t)sizeof(int32_t)),
+        return FAIL(memory_status(comm_place(config->comm)->ranks * config->tokens_max *
+                                  (int64_t)sizeof(int32_t)),
                     "out of memory: rows of %lld tokens; use a smaller BATCH_SIZE",
                     (long long)config->tokens_max);
     }
@@ -72,7 +74,8 @@ static int32_t *list_of(const struct rows *r, int rank) { return r->lists + rank
 enum status rows_begin(struct rows *r, const int32_t *tokens, int64_t n, struct comm_ticket *ticket)
 {
     int32_t *list = list_of(r, r->rank), seen = 0;
-    ASSERTF(n > 0 && n <= r->c.tokens_max, "%lld tokens of %lld", (long long)n, (long long)r->c.tokens_max);
+    ASSERTF(n > 0 && n <= r->c.tokens_max, "%lld tokens of %lld", (long long)n,
+            (long long)r->c.tokens_max);
     for (int64_t i = 0; i < n; i++) {
         int32_t *number = &r->number[tokens[i]];
         if (*number == 0) {
@@ -110,10 +113,12 @@ float *rows_place(struct rows *r)
 enum status rows_exchange_begin(struct rows *r, struct comm_ticket *ticket)
 {
     struct tensor all = {r->c.buffer, DTYPE_F32}, mine = {place_of(r, r->rank), DTYPE_F32};
-    return comm_all_gather_begin(r->c.comm, all, mine, r->ranks * r->place_rows * r->c.row_elems, ticket);
+    return comm_all_gather_begin(r->c.comm, all, mine, r->ranks * r->place_rows * r->c.row_elems,
+                                 ticket);
 }
 
-static void add_row(const struct rows *r, const float *row, int64_t at, struct order_extent part, float *to)
+static void add_row(const struct rows *r, const float *row, int64_t at, struct order_extent part,
+                    float *to)
 {
     int64_t first = at > part.first ? at : part.first, end = at + r->c.row_elems;
     if (end > part.first + part.elems)

@@ -10,12 +10,15 @@
 #include "dev/dev.h"
 #include "kernels/cpu.h"
 
-#define RUN_ELEMS (64 * COMPRESS_BLOCK) /* added up at once: all ranks' values of so many stay in cache */
+/* added up at once: all ranks' values of so many stay in cache */
+#define RUN_ELEMS (64 * COMPRESS_BLOCK)
 
 struct piece {
     int64_t elems, part_bytes; /* packed bytes of the largest part */
-    float *lost, *lost_sum;    /* INT8: what quantising lost: of this rank's gradient; of the sum of its part */
-    uint8_t *sum;              /* packed sum of this rank's part, until it is gathered; NULL: it is so at once */
+    /* INT8: what quantising lost: of this rank's gradient; of the sum of its part */
+    float *lost, *lost_sum;
+    /* packed sum of this rank's part, until it is gathered; NULL: it is so at once */
+    uint8_t *sum;
 };
 
 /* What one begun call is about; a piece has one at a time. */
@@ -39,8 +42,9 @@ struct squeeze {
     struct order_step *order; /* ranks - 1 */
     void *lost, *sums;        /* of all pieces, from the device */
     int64_t lost_bytes, sums_bytes;
-    struct stream *far;       /* of config.dev, when its memory is apart from the host's; else NULL */
-    float *near;              /* then: a piece on the host */
+    /* of config.dev, when its memory is apart from the host's; else NULL */
+    struct stream *far;
+    float *near; /* then: a piece on the host */
     int64_t bytes;
 };
 
@@ -50,7 +54,8 @@ static enum status take(struct squeeze *q, int64_t n, size_t each, void **out)
     q->bytes += n * (int64_t)each;
     return *out ? ST_OK
                 : FAIL(memory_status(n * (int64_t)each),
-                       "out of memory: %lld x %zu bytes to compress gradients; use COMPRESS=none", (long long)n, each);
+                       "out of memory: %lld x %zu bytes to compress gradients; use COMPRESS=none",
+                       (long long)n, each);
 }
 
 static enum compress_kind kind_of(const struct squeeze_config *c)
@@ -87,7 +92,8 @@ int64_t squeeze_plan(const struct squeeze_config *c, int rank, int ranks, bool i
             kept += (elems + order_extent(elems, ranks, rank).elems) * (int64_t)sizeof(float);
         kept += i >= c->late_first ? part : 0;
     }
-    return c->pieces_n * (int64_t)(sizeof(struct piece) + sizeof(struct job)) + 2 * ranks * part_most +
+    return c->pieces_n * (int64_t)(sizeof(struct piece) + sizeof(struct job)) +
+           2 * ranks * part_most +
            ranks * (int64_t)(RUN_ELEMS * sizeof(float) + sizeof(struct order_step)) + kept +
            (is_apart ? piece_most * (int64_t)sizeof(float) : 0);
 }
@@ -120,7 +126,8 @@ static enum status take_kept(struct squeeze *q)
             sums_at += p->part_bytes;
         }
     }
-    ASSERTF(sums_at == q->sums_bytes, "taken %lld dealt %lld", (long long)q->sums_bytes, (long long)sums_at);
+    ASSERTF(sums_at == q->sums_bytes, "taken %lld dealt %lld", (long long)q->sums_bytes,
+            (long long)sums_at);
     return ST_OK;
 }
 
@@ -175,7 +182,8 @@ enum status squeeze_open(const struct squeeze_config *config, struct squeeze **o
     q->rank = comm_place(config->comm)->rank;
     q->ranks = comm_place(config->comm)->ranks;
     enum status st = take_all(q);
-    ASSERTF(st != ST_OK || q->bytes == squeeze_plan(config, q->rank, q->ranks, dev_is_apart(config->dev)),
+    ASSERTF(st != ST_OK ||
+                q->bytes == squeeze_plan(config, q->rank, q->ranks, dev_is_apart(config->dev)),
             "planned and taken differ: %lld taken", (long long)q->bytes);
     if (st == ST_OK)
         *out = q;
@@ -208,30 +216,35 @@ void squeeze_close(struct squeeze *q)
 
 int64_t squeeze_bytes(const struct squeeze *q) { return q->bytes; }
 
-/* --- in the comm's thread ---------------------------------------------------------------------------------- */
+/* ---- in the comm's thread ---- */
 
 static enum status pack(struct squeeze *q, const float *x, float *lost, int64_t n, uint8_t *packed)
 {
-    return dev_op(q->dev)->compress(q->stream, &(struct compress){.packed = {packed, DTYPE_U8},
-                                                                  .residual = {lost, DTYPE_F32},
-                                                                  .x = {(void *)(uintptr_t)x, DTYPE_F32},
-                                                                  .n = n,
-                                                                  .kind = q->kind});
+    return dev_op(q->dev)->compress(q->stream,
+                                    &(struct compress){.packed = {packed, DTYPE_U8},
+                                                       .residual = {lost, DTYPE_F32},
+                                                       .x = {(void *)(uintptr_t)x, DTYPE_F32},
+                                                       .n = n,
+                                                       .kind = q->kind});
 }
 
 static enum status unpack(struct squeeze *q, const uint8_t *packed, int64_t n, float *y)
 {
-    return dev_op(q->dev)->expand(q->stream, &(struct expand){.y = {y, DTYPE_F32},
-                                                              .packed = {(void *)(uintptr_t)packed, DTYPE_U8},
-                                                              .n = n,
-                                                              .kind = q->kind});
+    return dev_op(q->dev)->expand(q->stream,
+                                  &(struct expand){.y = {y, DTYPE_F32},
+                                                   .packed = {(void *)(uintptr_t)packed, DTYPE_U8},
+                                                   .n = n,
+                                                   .kind = q->kind});
 }
 
-/* Elements [first, first + n) of this rank's part: what every rank says of them, added in the order of sums. */
-static enum status add_run(struct squeeze *q, int64_t part_bytes, int64_t first, int64_t n, float *sum)
+/* Elements [first, first + n) of this rank's part: what every rank says of them, added in the order
+ * of sums. */
+static enum status add_run(struct squeeze *q, int64_t part_bytes, int64_t first, int64_t n,
+                           float *sum)
 {
     for (int rank = 0; rank < q->ranks; rank++)
-        TRY(unpack(q, q->got + rank * part_bytes + compress_bytes(q->kind, first), n, q->runs + rank * RUN_ELEMS));
+        TRY(unpack(q, q->got + rank * part_bytes + compress_bytes(q->kind, first), n,
+                   q->runs + rank * RUN_ELEMS));
     for (int i = 0; i < q->ranks - 1; i++) {
         float *restrict to = q->runs + q->order[i].to * RUN_ELEMS;
         const float *restrict from = q->runs + q->order[i].from * RUN_ELEMS;
@@ -261,13 +274,15 @@ static enum status add_parts(struct squeeze *q, const struct piece *p, uint8_t *
     for (int64_t first = 0; first < elems; first += RUN_ELEMS) {
         int64_t n = elems - first < RUN_ELEMS ? elems - first : RUN_ELEMS;
         TRY(add_run(q, p->part_bytes, first, n, sum));
-        TRY(pack(q, sum, p->lost_sum ? p->lost_sum + first : NULL, n, packed + compress_bytes(q->kind, first)));
+        TRY(pack(q, sum, p->lost_sum ? p->lost_sum + first : NULL, n,
+                 packed + compress_bytes(q->kind, first)));
     }
     return ST_OK;
 }
 
 /* Packed sums of all parts come together; but_own: this rank's part lies in `to` already. */
-static enum status gather_parts(struct squeeze *q, const struct piece *p, uint8_t *packed, float *to, bool but_own)
+static enum status gather_parts(struct squeeze *q, const struct piece *p, uint8_t *packed,
+                                float *to, bool but_own)
 {
     struct tensor all = {q->got, DTYPE_U8}, mine = {packed, DTYPE_U8};
     TRY(comm_all_gather(q->c.comm, all, mine, q->ranks * p->part_bytes));
@@ -313,7 +328,8 @@ static enum status run_sum(void *arg)
     here.to_own = q->near + own.first;
     TRY(bring(q, q->near, job->from, elems));
     TRY(sum_here(&here));
-    return job->to_all ? bring(q, job->to_all, q->near, elems) : bring(q, job->to_own, here.to_own, own.elems);
+    return job->to_all ? bring(q, job->to_all, q->near, elems)
+                       : bring(q, job->to_own, here.to_own, own.elems);
 }
 
 static enum status run_gather(void *arg)
@@ -327,8 +343,8 @@ static enum status run_gather(void *arg)
     return bring(q, job->to_all, q->near, p->elems);
 }
 
-enum status squeeze_begin(struct squeeze *q, int piece, const float *from, float *to_all, float *to_own,
-                          struct comm_ticket *ticket)
+enum status squeeze_begin(struct squeeze *q, int piece, const float *from, float *to_all,
+                          float *to_own, struct comm_ticket *ticket)
 {
     struct job *job = &q->job[piece];
     ASSERTF(piece >= 0 && piece < q->c.pieces_n, "piece %d of %d", piece, q->c.pieces_n);
@@ -336,10 +352,12 @@ enum status squeeze_begin(struct squeeze *q, int piece, const float *from, float
     return comm_job_begin(q->c.comm, run_sum, job, ticket);
 }
 
-enum status squeeze_gather_begin(struct squeeze *q, int piece, float *to_all, struct comm_ticket *ticket)
+enum status squeeze_gather_begin(struct squeeze *q, int piece, float *to_all,
+                                 struct comm_ticket *ticket)
 {
     struct job *job = &q->job[piece];
-    ASSERTF(piece >= 0 && piece < q->c.pieces_n && q->piece[piece].sum, "piece %d of %d", piece, q->c.pieces_n);
+    ASSERTF(piece >= 0 && piece < q->c.pieces_n && q->piece[piece].sum, "piece %d of %d", piece,
+            q->c.pieces_n);
     *job = (struct job){.q = q, .piece = piece, .to_all = to_all};
     return comm_job_begin(q->c.comm, run_gather, job, ticket);
 }

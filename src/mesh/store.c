@@ -1,5 +1,5 @@
-/* store — memory, the life of gradients, the update (store.h). Parameters on their way to passes are in store_params.c,
- * the whole state by ranges in store_state.c. */
+/* store — memory, the life of gradients, the update (store.h). Parameters on their way to passes
+ * are in store_params.c, the whole state by ranges in store_state.c. */
 #include "mesh/store.h"
 
 #include <stdlib.h>
@@ -9,9 +9,10 @@
 #include "base/must.h"
 #include "mesh/store_inside.h"
 
-/* --- memory ------------------------------------------------------------------------------------------------ */
+/* ---- memory ---- */
 
-static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool is_comm, struct tensor *out)
+static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool is_comm,
+                        struct tensor *out)
 {
     size_t bytes = (size_t)elems * dtype_bytes(dtype);
     void *data = NULL;
@@ -32,20 +33,24 @@ static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool i
 static bool wants_rows(const struct store *s)
 {
     const struct param *row = &s->c.table->row[0];
-    return s->c.has_grads && !s->is_apart && rows_are_worth(s->layout.ranks, row->dim[0], s->c.pass_tokens);
+    return s->c.has_grads && !s->is_apart &&
+           rows_are_worth(s->layout.ranks, row->dim[0], s->c.pass_tokens);
 }
 
 static int64_t rows_elems(const struct store *s)
 {
     const struct param *row = &s->c.table->row[0];
-    return wants_rows(s) ? rows_buffer_elems(s->layout.ranks, row->dim[0], row->dim[1], s->c.pass_tokens) : 0;
+    return wants_rows(s)
+               ? rows_buffer_elems(s->layout.ranks, row->dim[0], row->dim[1], s->c.pass_tokens)
+               : 0;
 }
 
 /* What each purpose needs, from the layout alone. */
 static struct store_memory plan(const struct store *s)
 {
     const struct store_config *c = &s->c;
-    int64_t whole = c->table->total_elems, packed = s->layout.packed_elems, window = s->layout.window_elems;
+    int64_t whole = c->table->total_elems, packed = s->layout.packed_elems,
+            window = s->layout.window_elems;
     int64_t each = (int64_t)sizeof(float);
     struct store_memory m = {.params = (s->params_packed ? packed : whole) * each};
     if (s->has_view)
@@ -69,7 +74,8 @@ static enum status take_rows(struct store *s, float *buffer)
                      &s->rows);
 }
 
-/* The gradients' memory is one: a pass whose embedding's rows lie beside the table finds them by an offset. */
+/* The gradients' memory is one: a pass whose embedding's rows lie beside the table finds them by an
+ * offset. */
 static enum status take_grads(struct store *s)
 {
     int64_t elems = s->grads_window ? s->layout.window_elems : s->c.table->total_elems;
@@ -79,15 +85,18 @@ static enum status take_grads(struct store *s)
     if (wants_rows(s))
         TRY(take_rows(s, (float *)s->grads.data + elems));
     for (int i = 0; i < s->c.moments; i++)
-        TRY(take(s, s->has_parts ? s->layout.packed_elems : s->c.table->total_elems, DTYPE_F32, false, &s->moment[i]));
+        TRY(take(s, s->has_parts ? s->layout.packed_elems : s->c.table->total_elems, DTYPE_F32,
+                 false, &s->moment[i]));
     return take(s, s->layout.pieces_n, DTYPE_F64, false, &s->norms);
 }
 
 static enum status take_all(struct store *s)
 {
     int64_t whole = s->c.table->total_elems, window = s->layout.window_elems;
-    bool is_gathered = s->has_parts && s->c.dtype == DTYPE_F32; /* masters themselves; else what is made of them */
-    TRY(take(s, s->params_packed ? s->layout.packed_elems : whole, DTYPE_F32, is_gathered, &s->params));
+    /* masters themselves; else what is made of them */
+    bool is_gathered = s->has_parts && s->c.dtype == DTYPE_F32;
+    TRY(take(s, s->params_packed ? s->layout.packed_elems : whole, DTYPE_F32, is_gathered,
+             &s->params));
     s->view = s->params;
     if (s->has_view)
         TRY(take(s, s->params_window ? window : whole, s->c.dtype, s->has_parts, &s->view));
@@ -103,7 +112,8 @@ static void check_taken(const struct store *s)
     ASSERTF(bytes == planned, "planned %lld taken %lld", (long long)planned, (long long)bytes);
 }
 
-/* squeeze_of — what compresses gradients; NULL pieces: out of memory. The pieces are the caller's to free. */
+/* squeeze_of — what compresses gradients; NULL pieces: out of memory. The pieces are the caller's
+ * to free. */
 static struct squeeze_config squeeze_of(const struct store *s)
 {
     int n = s->layout.pieces_n;
@@ -113,7 +123,9 @@ static struct squeeze_config squeeze_of(const struct store *s)
     return (struct squeeze_config){.comm = s->c.comm,
                                    .dev = s->c.dev,
                                    .kind = s->c.compress,
-                                   .late_first = !s->is_late ? n : wants_rows(s) ? 1 : 0,
+                                   .late_first = !s->is_late     ? n
+                                                 : wants_rows(s) ? 1
+                                                                 : 0,
                                    .pieces_n = n,
                                    .piece_elems = elems};
 }
@@ -152,7 +164,8 @@ static void set_shape(struct store *s, bool is_apart)
     s->grads_window = !s->is_alone && c->shard >= LAYOUT_SHARD_GRADIENTS && !c->is_accumulated;
 }
 
-enum status store_plan(const struct store_config *config, int rank, int ranks, bool is_apart, struct store_memory *out)
+enum status store_plan(const struct store_config *config, int rank, int ranks, bool is_apart,
+                       struct store_memory *out)
 {
     struct store s = {.c = *config};
     enum status st = ST_OK;
@@ -192,7 +205,8 @@ enum status store_open(const struct store_config *config, struct store **out)
 {
     struct store *s = calloc(1, sizeof *s);
     if (!s)
-        return FAIL(ST_RETRY, "out of memory: a store of %zu bytes; use a machine with more memory", sizeof *s);
+        return FAIL(ST_RETRY, "out of memory: a store of %zu bytes; use a machine with more memory",
+                    sizeof *s);
     s->c = *config;
     enum status st = open_all(s);
     if (st == ST_OK)
@@ -238,9 +252,10 @@ void store_bind(const struct store *s, struct pass *p)
     p->grads = s->grads;
 }
 
-/* --- waiting ----------------------------------------------------------------------------------------------- */
+/* ---- waiting ---- */
 
-/* Calls are carried out in the order of beginning: when the newest is waited for, none is under way. */
+/* Calls are carried out in the order of beginning: when the newest is waited for, none is under
+ * way. */
 enum status store_begun(struct store *s, enum status st, struct comm_ticket ticket)
 {
     TRY(st);
@@ -249,8 +264,9 @@ enum status store_begun(struct store *s, enum status st, struct comm_ticket tick
     return ST_OK;
 }
 
-/* What the device has gathered (dev_collect) begins before the host waits for others: else it would stand still. Not asked
- * is whether the call happens to be done: what begins together must be the same in each step. */
+/* What the device has gathered (dev_collect) begins before the host waits for others: else it would
+ * stand still. Not asked is whether the call happens to be done: what begins together must be the
+ * same in each step. */
 enum status store_wait(struct store *s, struct comm_ticket ticket)
 {
     if (s->is_under_way && !s->is_alone)
@@ -282,7 +298,7 @@ enum status store_sum_begin(struct store *s, double *values, int n, struct comm_
     return store_begun(s, comm_all_reduce_begin(s->c.comm, all, all, n, ticket), *ticket);
 }
 
-/* --- parameters -------------------------------------------------------------------------------------------- */
+/* ---- parameters ---- */
 
 enum status store_need(struct store *s, int unit, int way)
 {
@@ -293,7 +309,7 @@ enum status store_need(struct store *s, int unit, int way)
     return is_next ? store_params_begin(s, next) : ST_OK;
 }
 
-/* --- gradients --------------------------------------------------------------------------------------------- */
+/* ---- gradients ---- */
 
 /* The whole piece, as the passes left it. */
 static struct tensor grad_of(const struct store *s, int piece)
@@ -306,17 +322,20 @@ static struct tensor grad_of(const struct store *s, int piece)
 static struct tensor grad_own(const struct store *s, int piece)
 {
     const struct layout_piece *l = &s->layout.piece[piece];
-    return s->grads_window ? tensor_at(s->grads_own, l->packed) : tensor_at(grad_of(s, piece), l->own.first);
+    return s->grads_window ? tensor_at(s->grads_own, l->packed)
+                           : tensor_at(grad_of(s, piece), l->own.first);
 }
 
-/* The embedding is the largest piece, begun first, and needed first in the next pass: it comes whole beside the
- * backward pass, and its token rows, which everybody has, are added by all to all of it. */
+/* The embedding is the largest piece, begun first, and needed first in the next pass: it comes
+ * whole beside the backward pass, and its token rows, which everybody has, are added by all to all
+ * of it. */
 static bool is_late(const struct store *s, int piece)
 {
     return s->is_late && !(s->rows && piece == 0);
 }
 
-/* Nothing but token rows goes into this rank's embedding: then its table is zero everywhere, and no message. */
+/* Nothing but token rows goes into this rank's embedding: then its table is zero everywhere, and no
+ * message. */
 static bool is_rows_alone(const struct store *s)
 {
     return s->rows && s->c.table->row[0].grad_is_added && !s->c.is_accumulated;
@@ -336,7 +355,8 @@ static enum status reduce(struct store *s, int piece)
     TRY(store_come_after(s));
     enum status st;
     if (s->squeeze)
-        st = squeeze_begin(s->squeeze, piece, from.data, s->has_parts || is_late(s, piece) ? NULL : from.data,
+        st = squeeze_begin(s->squeeze, piece, from.data,
+                           s->has_parts || is_late(s, piece) ? NULL : from.data,
                            grad_own(s, piece).data, &p->reduce);
     else if (s->has_parts || is_late(s, piece))
         st = comm_reduce_scatter_begin(s->c.comm, grad_own(s, piece), from, l->elems, &p->reduce);
@@ -370,9 +390,10 @@ static enum status finish(struct store *s, int piece)
         TRY(store_wait(s, s->rows_ticket));
         add_rows(s);
     }
-    return dev_op(s->c.dev)->sumsq(s->c.stream, &(struct sumsq){.out = tensor_at(s->norms, piece),
-                                                                .x = grad_own(s, piece),
-                                                                .n = s->layout.piece[piece].own.elems});
+    return dev_op(s->c.dev)->sumsq(s->c.stream,
+                                   &(struct sumsq){.out = tensor_at(s->norms, piece),
+                                                   .x = grad_own(s, piece),
+                                                   .n = s->layout.piece[piece].own.elems});
 }
 
 enum status store_begin(struct store *s, const int32_t *tokens, int64_t n)
@@ -383,7 +404,8 @@ enum status store_begin(struct store *s, const int32_t *tokens, int64_t n)
     if (!s->rows)
         return ST_OK;
     if (is_rows_alone(s) && s->grads_window)
-        TRY(dev_fill(s->c.stream, grad_own(s, 0).data, 0, (size_t)s->layout.piece[0].own.elems * sizeof(float)));
+        TRY(dev_fill(s->c.stream, grad_own(s, 0).data, 0,
+                     (size_t)s->layout.piece[0].own.elems * sizeof(float)));
     return store_begun(s, rows_begin(s->rows, tokens, n, &s->rows_ticket), s->rows_ticket);
 }
 
@@ -394,7 +416,8 @@ static enum status clear_padding(struct store *s, int piece)
     const struct param_table *t = s->c.table;
     for (int i = 0; i < t->rows_n; i++) {
         const struct param *row = &t->row[i];
-        int64_t end = i + 1 < t->rows_n ? row[1].offset : t->total_elems, from = row->offset + row->elems;
+        int64_t end = i + 1 < t->rows_n ? row[1].offset : t->total_elems,
+                from = row->offset + row->elems;
         if (row->offset >= l->first && row->offset < l->first + l->elems && from < end)
             TRY(dev_fill(s->c.stream, tensor_at(grad_of(s, piece), from - l->first).data, 0,
                          (size_t)(end - from) * sizeof(float)));
@@ -450,7 +473,8 @@ enum status store_embed(struct store *s, const struct pass *from, struct pass *o
     s->embed_table.row = s->embed_row;
     s->embed_row[0].offset = place - (float *)s->grads.data;
     out->grad_table = &s->embed_table;
-    return dev_copy(s->c.stream, out->tokens.data, rows_numbers(s->rows), (size_t)(from->b * from->t) * sizeof(int32_t));
+    return dev_copy(s->c.stream, out->tokens.data, rows_numbers(s->rows),
+                    (size_t)(from->b * from->t) * sizeof(int32_t));
 }
 
 enum status store_squares(struct store *s)
@@ -459,7 +483,8 @@ enum status store_squares(struct store *s)
         ASSERTF(s->piece[piece].is_begun, "piece %d has no gradient", piece);
         TRY(finish(s, piece));
     }
-    return dev_copy(s->c.stream, s->sums, s->norms.data, (size_t)s->layout.pieces_n * sizeof *s->sums);
+    return dev_copy(s->c.stream, s->sums, s->norms.data,
+                    (size_t)s->layout.pieces_n * sizeof *s->sums);
 }
 
 struct tensor store_norms(const struct store *s) { return s->norms; }
@@ -480,7 +505,7 @@ enum status store_settle(struct store *s, double *norm_sq_out, double *extra, in
     return ST_OK;
 }
 
-/* --- the update -------------------------------------------------------------------------------------------- */
+/* ---- the update ---- */
 
 struct store_arrays store_arrays(const struct store *s, int piece)
 {
@@ -506,8 +531,8 @@ static enum status gather_grad(struct store *s, int piece)
     TRY(store_come_after(s));
     struct tensor all = grad_of(s, piece);
     enum status st = s->squeeze ? squeeze_gather_begin(s->squeeze, piece, all.data, &p->gather)
-                                : comm_all_gather_begin(s->c.comm, all, grad_own(s, piece), s->layout.piece[piece].elems,
-                                                        &p->gather);
+                                : comm_all_gather_begin(s->c.comm, all, grad_own(s, piece),
+                                                        s->layout.piece[piece].elems, &p->gather);
     TRY(store_begun(s, st, p->gather));
     p->is_gathering = p->is_due = true;
     return ST_OK;
@@ -526,7 +551,7 @@ enum status store_update(struct store *s)
     return ST_OK;
 }
 
-/* --- the state --------------------------------------------------------------------------------------------- */
+/* ---- the state ---- */
 
 /* What is held of a part, and whether it is packed. */
 static struct tensor held(const struct store *s, int part, bool *is_packed_out)
@@ -586,8 +611,9 @@ enum status store_keep(struct store *s, int part, int64_t first, int64_t n, cons
         const struct layout_piece *l = &s->layout.piece[i];
         int64_t from = first, end = first + n;
         if (own_range(l, &from, &end))
-            TRY(dev_copy(s->c.stream, tensor_at(to, l->packed + from - l->first - l->own.first).data, values + from - first,
-                         (size_t)(end - from) * sizeof *values));
+            TRY(dev_copy(s->c.stream,
+                         tensor_at(to, l->packed + from - l->first - l->own.first).data,
+                         values + from - first, (size_t)(end - from) * sizeof *values));
     }
     return dev_sync(s->c.stream);
 }

@@ -1,13 +1,16 @@
-/* store_params — parameters between their masters, which are kept and updated, and the view, which passes read (store.h).
+/* store_params — parameters between their masters, which are kept and updated, and the view, which
+ * passes read (store.h).
  *
- * Masters are f32, whole or this rank's parts. The view is the masters themselves, or memory of its own: rounded to 16
- * bits, a window, or both. Where masters lie in parts, a piece of the view comes together from all ranks' parts. With a
- * 16-bit dtype each rank rounds its own part straight into its place in the view, on the stream, and the gather comes
- * after that: rounding looks at one element alone, so the view has the bits that rounding whole masters would give. Where
- * masters are whole the piece is rounded here, and nothing travels.
+ * Masters are f32, whole or this rank's parts. The view is the masters themselves, or memory of its
+ * own: rounded to 16 bits, a window, or both. Where masters lie in parts, a piece of the view comes
+ * together from all ranks' parts. With a 16-bit dtype each rank rounds its own part straight into
+ * its place in the view, on the stream, and the gather comes after that: rounding looks at one
+ * element alone, so the view has the bits that rounding whole masters would give. Where masters are
+ * whole the piece is rounded here, and nothing travels.
  *
- * A place in the view is written again only when no gather reads or writes it any more: the piece's own, and those of
- * pieces in its slot, are waited for first. Must not know who changed a piece, or why. */
+ * A place in the view is written again only when no gather reads or writes it any more: the piece's
+ * own, and those of pieces in its slot, are waited for first. Must not know who changed a piece, or
+ * why. */
 #include "base/must.h"
 #include "mesh/store_inside.h"
 
@@ -73,7 +76,8 @@ static enum status gather(struct store *s, int piece)
         TRY(round_to(s, own, store_params_own(s, piece), l->own.elems));
     }
     TRY(store_come_after(s));
-    TRY(store_begun(s, comm_all_gather_begin(s->c.comm, all, own, l->elems, &p->gather), p->gather));
+    TRY(store_begun(s, comm_all_gather_begin(s->c.comm, all, own, l->elems, &p->gather),
+                    p->gather));
     p->is_here = p->is_gathering = true;
     return ST_OK;
 }
@@ -94,7 +98,8 @@ enum status store_params_need(struct store *s, int piece)
     return round_to(s, view_of(s, piece), tensor_at(s->params, l->first), l->elems);
 }
 
-/* Where passes see a window it is gathered when they need it; else now: it travels beside the next forward pass. */
+/* Where passes see a window it is gathered when they need it; else now: it travels beside the next
+ * forward pass. */
 enum status store_params_updated(struct store *s, int piece)
 {
     s->piece[piece].is_here = false;

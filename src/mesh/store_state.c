@@ -25,10 +25,14 @@ static enum status say(struct store *s, struct wish *wish)
 /* Is the part in pieces on the ranks? */
 static bool is_spread(const struct store *s, int part) { return !store_whole(s, part).data; }
 
-static struct tensor packed_of(const struct store *s, int part) { return part == 0 ? s->params : s->moment[part - 1]; }
+static struct tensor packed_of(const struct store *s, int part)
+{
+    return part == 0 ? s->params : s->moment[part - 1];
+}
 
 /* One run of elements that lie with one rank: from it to dst on rank 0. */
-static enum status bring(struct store *s, int part, int owner, int64_t packed, int64_t n, float *dst)
+static enum status bring(struct store *s, int part, int owner, int64_t packed, int64_t n,
+                         float *dst)
 {
     struct tensor from = tensor_at(packed_of(s, part), packed), to = {dst, DTYPE_F32};
     if (s->layout.rank == 0 && owner == 0) {
@@ -46,7 +50,8 @@ static enum status collect(struct store *s, int part, int64_t first, int64_t n, 
     for (int64_t at = first; at < first + n;) {
         int piece = layout_piece_at(&s->layout, at);
         int64_t run, packed;
-        int owner = layout_owner(&s->layout, piece, at - s->layout.piece[piece].first, &run, &packed);
+        int owner =
+            layout_owner(&s->layout, piece, at - s->layout.piece[piece].first, &run, &packed);
         run = run < first + n - at ? run : first + n - at;
         run = run < STAGE_ELEMS ? run : STAGE_ELEMS;
         TRY(bring(s, part, owner, packed, run, dst ? dst + at - first : NULL));
@@ -63,7 +68,8 @@ enum status store_state_get(struct store *s, int part, int64_t first, int64_t n,
         TRY(say(s, &(struct wish){WISH_GET, part, (double)first, (double)n}));
         return collect(s, part, first, n, dst);
     }
-    TRY(dev_copy(s->c.stream, dst, tensor_at(store_whole(s, part), first).data, (size_t)n * sizeof *dst));
+    TRY(dev_copy(s->c.stream, dst, tensor_at(store_whole(s, part), first).data,
+                 (size_t)n * sizeof *dst));
     return dev_sync(s->c.stream);
 }
 
@@ -118,8 +124,10 @@ static enum status obey(struct store *s, const struct wish *wish)
 {
     int64_t first = (int64_t)wish->first, n = (int64_t)wish->n;
     int part = (int)wish->part;
-    if (part < 0 || part > s->c.moments || first < 0 || n < 0 || first > s->c.table->total_elems - n)
-        return FAIL(ST_BUG, "rank 0 wants part %d, %lld elements from %lld", part, (long long)n, (long long)first);
+    if (part < 0 || part > s->c.moments || first < 0 || n < 0 ||
+        first > s->c.table->total_elems - n)
+        return FAIL(ST_BUG, "rank 0 wants part %d, %lld elements from %lld", part, (long long)n,
+                    (long long)first);
     if (wish->what == WISH_PUT)
         return spread(s, part, first, n, NULL);
     return collect(s, part, first, n, NULL);

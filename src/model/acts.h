@@ -1,14 +1,16 @@
-/* acts — where a pass keeps what backward needs, and the scratch both directions share. Inside room model only.
+/* acts — where a pass keeps what backward needs, and the scratch both directions share. Inside room
+ * model only.
  *
- * Kept for each block and token: its input (C), ln_1's mean and rstd, qkv (3C), attention's output (C) and lse (H),
- * the middle of the block (C), ln_2's mean and rstd, and the MLP before GELU (4C): 10C floats. LayerNorm's and
- * GELU's outputs are computed again. With RECOMPUTE=attention qkv, output and lse are one piece that all blocks
- * share; with RECOMPUTE=block (and without gradients) all but the input. A shared piece is written again by
- * block_bwd before use. model_plan_keep gives every block a qkv of its own, whose first `past` rows earlier passes
- * wrote.
+ * Kept for each block and token: its input (C), ln_1's mean and rstd, qkv (3C), attention's output
+ * (C) and lse (H), the middle of the block (C), ln_2's mean and rstd, and the MLP before GELU (4C):
+ * 10C floats. LayerNorm's and GELU's outputs are computed again. With RECOMPUTE=attention qkv,
+ * output and lse are one piece that all blocks share; with RECOMPUTE=block (and without gradients)
+ * all but the input. A shared piece is written again by block_bwd before use. model_plan_keep gives
+ * every block a qkv of its own, whose first `past` rows earlier passes wrote.
  *
- * Scratch, N = B·T rows: y (N,C), dx (N,C) the gradient on its way down, wide (N,4C) or a chunk of logits,
- * whichever is larger. C, 3C and 4C wide pieces and all of scratch are of the plan's dtype, the others f32. */
+ * Scratch, N = B·T rows: y (N,C), dx (N,C) the gradient on its way down, wide (N,4C) or a chunk of
+ * logits, whichever is larger. C, 3C and 4C wide pieces and all of scratch are of the plan's dtype,
+ * the others f32. */
 #ifndef CONVOY_MODEL_ACTS_H
 #define CONVOY_MODEL_ACTS_H
 

@@ -1,6 +1,8 @@
-/* block_attn — the first half of a block: mid = x + drop(attention(ln_1(x)·Wqkv + b)·Wo + b), and its adjoint.
+/* block_attn — the first half of a block: mid = x + drop(attention(ln_1(x)·Wqkv + b)·Wo + b), and
+ * its adjoint.
  *
- * Must not know which of its activations were kept and which it is asked to write again (acts.h). */
+ * Must not know which of its activations were kept and which it is asked to write again
+ * (acts.h). */
 #include "model/gpt2.h"
 
 #include "base/must.h"
@@ -11,16 +13,25 @@ static enum status attend(const struct pass *p, int block)
     const struct acts_block *a = &p->acts->block[block];
     struct tensor y = p->acts->y;
     int64_t h = p->dims->heads, d = p->dims->embed / h;
-    struct attention_fwd attention = {.out = a->att, .lse = a->lse, .qkv = a->qkv, .mask = p->mask,
-                                      .b = p->b, .t = p->t, .h = h, .d = d,
-                                      .dropout = gpt2_dropout(p, block, GPT2_PLACE_PROBS, h * p->t * p->t)};
-    ASSERTF(p->past == 0 || p->b * p->t == 1, "past %lld b %lld t %lld", (long long)p->past, (long long)p->b,
-            (long long)p->t);
-    struct attention_decode last = {.out = a->att, .qkv = a->qkv, .b = 1, .t = p->past + 1, .h = h, .d = d};
+    struct attention_fwd attention = {
+        .out = a->att,
+        .lse = a->lse,
+        .qkv = a->qkv,
+        .mask = p->mask,
+        .b = p->b,
+        .t = p->t,
+        .h = h,
+        .d = d,
+        .dropout = gpt2_dropout(p, block, GPT2_PLACE_PROBS, h * p->t * p->t)};
+    ASSERTF(p->past == 0 || p->b * p->t == 1, "past %lld b %lld t %lld", (long long)p->past,
+            (long long)p->b, (long long)p->t);
+    struct attention_decode last = {
+        .out = a->att, .qkv = a->qkv, .b = 1, .t = p->past + 1, .h = h, .d = d};
     struct tensor rows = tensor_at(a->qkv, p->past * 3 * p->dims->embed);
     TRY(gpt2_norm(p, gpt2_row(block, GPT2_ROW_LN1), y, a->ln1_mean, a->ln1_rstd, a->x));
     TRY(gpt2_product(p, gpt2_row(block, GPT2_ROW_QKV), (struct matmul_fwd){.y = rows, .x = y}));
-    return p->past > 0 ? p->op->attention_decode(p->stream, &last) : p->op->attention_fwd(p->stream, &attention);
+    return p->past > 0 ? p->op->attention_decode(p->stream, &last)
+                       : p->op->attention_fwd(p->stream, &attention);
 }
 
 enum status block_attn_fwd(const struct pass *p, int block)
@@ -28,20 +39,31 @@ enum status block_attn_fwd(const struct pass *p, int block)
     const struct acts_block *a = &p->acts->block[block];
     struct dropout dropout = gpt2_dropout(p, block, GPT2_PLACE_ATT, p->t * p->dims->embed);
     TRY(attend(p, block));
-    return gpt2_product(p, gpt2_row(block, GPT2_ROW_ATT),
-                        (struct matmul_fwd){.y = a->mid, .x = a->att, .residual = a->x, .dropout = dropout});
+    return gpt2_product(
+        p, gpt2_row(block, GPT2_ROW_ATT),
+        (struct matmul_fwd){.y = a->mid, .x = a->att, .residual = a->x, .dropout = dropout});
 }
 
-/* From dx, the gradient of mid, to dqkv at the front of wide; the gradient of attention's output is wide's last quarter. */
+/* From dx, the gradient of mid, to dqkv at the front of wide; the gradient of attention's output is
+ * wide's last quarter. */
 static enum status attend_bwd(const struct pass *p, int block, struct tensor dqkv)
 {
     const struct acts_block *a = &p->acts->block[block];
     int64_t h = p->dims->heads, d = p->dims->embed / h;
     int row = gpt2_row(block, GPT2_ROW_ATT);
     struct tensor none = {0}, dout, datt = tensor_at(dqkv, p->b * p->t * 3 * h * d);
-    struct attention_bwd attention = {.dqkv = dqkv, .dout = datt, .out = a->att, .qkv = a->qkv, .lse = a->lse,
-                                      .mask = p->mask, .b = p->b, .t = p->t, .h = h, .d = d,
-                                      .dropout = gpt2_dropout(p, block, GPT2_PLACE_PROBS, h * p->t * p->t)};
+    struct attention_bwd attention = {
+        .dqkv = dqkv,
+        .dout = datt,
+        .out = a->att,
+        .qkv = a->qkv,
+        .lse = a->lse,
+        .mask = p->mask,
+        .b = p->b,
+        .t = p->t,
+        .h = h,
+        .d = d,
+        .dropout = gpt2_dropout(p, block, GPT2_PLACE_PROBS, h * p->t * p->t)};
     TRY(gpt2_branch(p, block, GPT2_PLACE_ATT, &dout));
     TRY(gpt2_product_bwd_w(p, row, a->att, dout));
     TRY(gpt2_product_bwd_x(p, row, datt, dout, none));

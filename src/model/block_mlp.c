@@ -1,6 +1,8 @@
-/* block_mlp — the second half of a block: out = mid + drop(gelu(ln_2(mid)·Wfc + b)·Wo + b), and its adjoint.
+/* block_mlp — the second half of a block: out = mid + drop(gelu(ln_2(mid)·Wfc + b)·Wo + b), and its
+ * adjoint.
  *
- * Must not know which of its activations were kept and which it is asked to write again (acts.h). */
+ * Must not know which of its activations were kept and which it is asked to write again
+ * (acts.h). */
 #include "model/gpt2.h"
 
 static struct tensor out_of(const struct pass *p, int block)
@@ -15,21 +17,27 @@ static enum status expand(const struct pass *p, int block, bool with_gelu)
     struct tensor y = p->acts->y, none = {0};
     struct matmul_fwd how = {.y = a->pre, .x = y};
     if (with_gelu)
-        how = (struct matmul_fwd){
-            .y = p->acts->wide, .pre = p->want_grad ? a->pre : none, .x = y, .act = MATMUL_ACT_GELU};
+        how = (struct matmul_fwd){.y = p->acts->wide,
+                                  .pre = p->want_grad ? a->pre : none,
+                                  .x = y,
+                                  .act = MATMUL_ACT_GELU};
     TRY(gpt2_norm(p, gpt2_row(block, GPT2_ROW_LN2), y, a->ln2_mean, a->ln2_rstd, a->mid));
     return gpt2_product(p, gpt2_row(block, GPT2_ROW_FC), how);
 }
 
 enum status block_mlp_fwd(const struct pass *p, int block)
 {
-    struct matmul_fwd how = {.y = out_of(p, block), .x = p->acts->wide, .residual = p->acts->block[block].mid,
-                             .dropout = gpt2_dropout(p, block, GPT2_PLACE_MLP, p->t * p->dims->embed)};
+    struct matmul_fwd how = {.y = out_of(p, block),
+                             .x = p->acts->wide,
+                             .residual = p->acts->block[block].mid,
+                             .dropout =
+                                 gpt2_dropout(p, block, GPT2_PLACE_MLP, p->t * p->dims->embed)};
     TRY(expand(p, block, true));
     return gpt2_product(p, gpt2_row(block, GPT2_ROW_MLP), how);
 }
 
-/* From dx, the gradient of the block's output, to the gradient of `pre` in wide, which holds gelu(pre) before. */
+/* From dx, the gradient of the block's output, to the gradient of `pre` in wide, which holds
+ * gelu(pre) before. */
 static enum status contract_bwd(const struct pass *p, int block)
 {
     const struct acts_block *a = &p->acts->block[block];

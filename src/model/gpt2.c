@@ -1,8 +1,9 @@
-/* gpt2 — GPT-2 as Hugging Face computes it (Radford et al. 2019): parameters, embedding, and the walk through a
- * block.
+/* gpt2 — GPT-2 as Hugging Face computes it (Radford et al. 2019): parameters, embedding, and the
+ * walk through a block.
  *
- * B samples · T tokens · N = B·T rows · C embedding · H heads · D = C/H · V vocabulary · L layers. The halves of a
- * block are in block_attn.c and block_mlp.c, what follows the last block in head_lm.c and head_qa.c. */
+ * B samples · T tokens · N = B·T rows · C embedding · H heads · D = C/H · V vocabulary · L layers.
+ * The halves of a block are in block_attn.c and block_mlp.c, what follows the last block in
+ * head_lm.c and head_qa.c. */
 #include "model/gpt2.h"
 
 #include "base/must.h"
@@ -13,7 +14,10 @@
 
 int gpt2_row(int block, enum gpt2_row row) { return 2 + block * GPT2_ROW_N + (int)row; }
 
-int gpt2_end_row(const struct pass *p, enum gpt2_end row) { return 2 + (int)p->dims->layers * GPT2_ROW_N + (int)row; }
+int gpt2_end_row(const struct pass *p, enum gpt2_end row)
+{
+    return 2 + (int)p->dims->layers * GPT2_ROW_N + (int)row;
+}
 
 static const struct param *row_of(const struct pass *p, int row)
 {
@@ -21,7 +25,10 @@ static const struct param *row_of(const struct pass *p, int row)
     return &p->table->row[row];
 }
 
-struct tensor gpt2_w(const struct pass *p, int row) { return tensor_at(p->params, row_of(p, row)->offset); }
+struct tensor gpt2_w(const struct pass *p, int row)
+{
+    return tensor_at(p->params, row_of(p, row)->offset);
+}
 
 struct tensor gpt2_dw(const struct pass *p, int row)
 {
@@ -47,25 +54,42 @@ enum status gpt2_branch(const struct pass *p, int block, enum gpt2_place place, 
     if (dropout.p <= 0)
         return ST_OK;
     *out = p->acts->y;
-    return p->op->drop(p->stream,
-                       &(struct drop){.y = *out, .x = p->acts->dx, .n = p->b * sample_elems, .dropout = dropout});
+    return p->op->drop(
+        p->stream,
+        &(struct drop){.y = *out, .x = p->acts->dx, .n = p->b * sample_elems, .dropout = dropout});
 }
 
-enum status gpt2_norm(const struct pass *p, int row, struct tensor y, struct tensor mean, struct tensor rstd,
-                      struct tensor x)
+enum status gpt2_norm(const struct pass *p, int row, struct tensor y, struct tensor mean,
+                      struct tensor rstd, struct tensor x)
 {
-    struct norm_fwd norm = {.y = y, .mean = mean, .rstd = rstd, .x = x, .w = gpt2_w(p, row), .b = gpt2_w(p, row + 1),
-                            .n = p->b * p->t, .c = p->dims->embed, .eps = EPS};
+    struct norm_fwd norm = {.y = y,
+                            .mean = mean,
+                            .rstd = rstd,
+                            .x = x,
+                            .w = gpt2_w(p, row),
+                            .b = gpt2_w(p, row + 1),
+                            .n = p->b * p->t,
+                            .c = p->dims->embed,
+                            .eps = EPS};
     return p->op->norm_fwd(p->stream, &norm);
 }
 
-enum status gpt2_norm_bwd(const struct pass *p, int row, struct tensor dy, struct tensor x, struct tensor mean,
-                          struct tensor rstd, bool is_residual)
+enum status gpt2_norm_bwd(const struct pass *p, int row, struct tensor dy, struct tensor x,
+                          struct tensor mean, struct tensor rstd, bool is_residual)
 {
     struct tensor dx = p->acts->dx, none = {0};
-    struct norm_bwd norm = {.dx = dx, .dw = gpt2_dw(p, row), .db = gpt2_dw(p, row + 1), .dy = dy, .x = x, .mean = mean,
-                            .rstd = rstd, .w = gpt2_w(p, row), .dresidual = is_residual ? dx : none,
-                            .n = p->b * p->t, .c = p->dims->embed, .accumulate = p->accumulate};
+    struct norm_bwd norm = {.dx = dx,
+                            .dw = gpt2_dw(p, row),
+                            .db = gpt2_dw(p, row + 1),
+                            .dy = dy,
+                            .x = x,
+                            .mean = mean,
+                            .rstd = rstd,
+                            .w = gpt2_w(p, row),
+                            .dresidual = is_residual ? dx : none,
+                            .n = p->b * p->t,
+                            .c = p->dims->embed,
+                            .accumulate = p->accumulate};
     return p->op->norm_bwd(p->stream, &norm);
 }
 
@@ -83,17 +107,30 @@ enum status gpt2_product(const struct pass *p, int row, struct matmul_fwd how)
 enum status gpt2_product_bwd_w(const struct pass *p, int row, struct tensor x, struct tensor dy)
 {
     const struct param *w = row_of(p, row);
-    struct matmul_bwd_w product = {.dw = gpt2_dw(p, row), .db = gpt2_dw(p, row + 1), .x = x, .dy = dy,
-                                   .n = p->b * p->t, .in = w->dim[0], .out = w->dim[1],
-                                   .layout = MATMUL_LAYOUT_IO, .accumulate = p->accumulate};
+    struct matmul_bwd_w product = {.dw = gpt2_dw(p, row),
+                                   .db = gpt2_dw(p, row + 1),
+                                   .x = x,
+                                   .dy = dy,
+                                   .n = p->b * p->t,
+                                   .in = w->dim[0],
+                                   .out = w->dim[1],
+                                   .layout = MATMUL_LAYOUT_IO,
+                                   .accumulate = p->accumulate};
     return p->op->matmul_bwd_w(p->stream, &product);
 }
 
-enum status gpt2_product_bwd_x(const struct pass *p, int row, struct tensor dx, struct tensor dy, struct tensor pre)
+enum status gpt2_product_bwd_x(const struct pass *p, int row, struct tensor dx, struct tensor dy,
+                               struct tensor pre)
 {
     const struct param *w = row_of(p, row);
-    struct matmul_bwd_x product = {.dx = dx, .dy = dy, .w = gpt2_w(p, row), .pre = pre, .n = p->b * p->t,
-                                   .in = w->dim[0], .out = w->dim[1], .layout = MATMUL_LAYOUT_IO};
+    struct matmul_bwd_x product = {.dx = dx,
+                                   .dy = dy,
+                                   .w = gpt2_w(p, row),
+                                   .pre = pre,
+                                   .n = p->b * p->t,
+                                   .in = w->dim[0],
+                                   .out = w->dim[1],
+                                   .layout = MATMUL_LAYOUT_IO};
     return p->op->matmul_bwd_x(p->stream, &product);
 }
 
@@ -121,7 +158,8 @@ static enum status describe_block(struct param_table *t, int block, int64_t c)
     for (int i = 0; i < GPT2_ROW_N; i++) {
         char name[PARAM_NAME_MAX];
         ASSERT(text_format(name, sizeof name, "h.%d.%s", block, row[i].name));
-        TRY(param_add(t, 1 + block, row[i].init, row[i].split_dim, name, row[i].dims_n, row[i].dim0, row[i].dim1));
+        TRY(param_add(t, 1 + block, row[i].init, row[i].split_dim, name, row[i].dims_n, row[i].dim0,
+                      row[i].dim1));
     }
     return ST_OK;
 }
@@ -140,7 +178,8 @@ static enum status describe_all(const struct model_dims *dims, struct param_tabl
     if (dims->task == MODEL_TASK_QA) {
         TRY(param_add(t, last, PARAM_INIT_NORMAL, -1, "qa_outputs.weight", 2, 2, c));
         TRY(param_add(t, last, PARAM_INIT_ZERO, -1, "qa_outputs.bias", 1, 2, 0));
-        t->row[GPT2_WTE].grad_is_added = true; /* no vocabulary product: only embed_bwd, which adds */
+        /* no vocabulary product: only embed_bwd, which adds */
+        t->row[GPT2_WTE].grad_is_added = true;
     }
     return ST_OK;
 }
@@ -159,8 +198,13 @@ static enum status describe(const struct model_dims *dims, struct param_table *o
 static enum status embed_fwd(const struct pass *p)
 {
     int64_t c = p->dims->embed;
-    struct embed_fwd embed = {.x = p->acts->block[0].x, .tokens = p->tokens, .wte = gpt2_w(p, GPT2_WTE),
-                              .wpe = tensor_at(gpt2_w(p, GPT2_WPE), p->past * c), .n = p->b * p->t, .t = p->t, .c = c,
+    struct embed_fwd embed = {.x = p->acts->block[0].x,
+                              .tokens = p->tokens,
+                              .wte = gpt2_w(p, GPT2_WTE),
+                              .wpe = tensor_at(gpt2_w(p, GPT2_WPE), p->past * c),
+                              .n = p->b * p->t,
+                              .t = p->t,
+                              .c = c,
                               .dropout = gpt2_dropout(p, 0, GPT2_PLACE_EMBED, p->t * c)};
     return p->op->embed_fwd(p->stream, &embed);
 }
@@ -168,9 +212,16 @@ static enum status embed_fwd(const struct pass *p)
 static enum status embed_bwd(const struct pass *p)
 {
     const struct model_dims *d = p->dims;
-    struct embed_bwd embed = {.dwte = gpt2_dw(p, GPT2_WTE), .dwpe = gpt2_dw(p, GPT2_WPE), .dx = p->acts->dx,
-                              .tokens = p->tokens, .n = p->b * p->t, .t = p->t, .c = d->embed, .v = d->vocab,
-                              .context = d->context, .accumulate = p->accumulate,
+    struct embed_bwd embed = {.dwte = gpt2_dw(p, GPT2_WTE),
+                              .dwpe = gpt2_dw(p, GPT2_WPE),
+                              .dx = p->acts->dx,
+                              .tokens = p->tokens,
+                              .n = p->b * p->t,
+                              .t = p->t,
+                              .c = d->embed,
+                              .v = d->vocab,
+                              .context = d->context,
+                              .accumulate = p->accumulate,
                               .dropout = gpt2_dropout(p, 0, GPT2_PLACE_EMBED, p->t * d->embed)};
     return p->op->embed_bwd(p->stream, &embed);
 }

@@ -1,5 +1,5 @@
-/* model — presets, bounds, counts of work, and where a pass keeps its numbers. The mathematics is in one file per
- * architecture. */
+/* model — presets, bounds, counts of work, and where a pass keeps its numbers. The mathematics is
+ * in one file per architecture. */
 #include "model/model.h"
 
 #include <stdlib.h>
@@ -9,9 +9,9 @@
 #include "base/text.h"
 #include "model/gpt2.h"
 
-/* Rows of logits that exist at a time. Each chunk reads the token embedding twice and its gradient once, and writes
- * that, so few large chunks; 512 rows of 50,272 are 98 MiB. 16-bit numbers are for devices with thousands of threads: 8192
- * rows are 786 MiB, and the product fills the device. */
+/* Rows of logits that exist at a time. Each chunk reads the token embedding twice and its gradient
+ * once, and writes that, so few large chunks; 512 rows of 50,272 are 98 MiB. 16-bit numbers are for
+ * devices with thousands of threads: 8192 rows are 786 MiB, and the product fills the device. */
 #define LOGITS_ROWS 512
 #define LOGITS_ROWS_HALF 8192
 #define DIM_MAX ((int64_t)1 << 24)
@@ -21,8 +21,9 @@ bool model_preset(const char *name, struct model_dims *out)
     static const struct {
         const char *name;
         int layers, heads, embed;
-    } preset[] = {{"gpt2-nano", 4, 4, 128},      {"gpt2-mini", 6, 6, 384},     {"gpt2", 12, 12, 768},
-                  {"gpt2-medium", 24, 16, 1024}, {"gpt2-large", 36, 20, 1280}, {"gpt2-xl", 48, 25, 1600}};
+    } preset[] = {{"gpt2-nano", 4, 4, 128},     {"gpt2-mini", 6, 6, 384},
+                  {"gpt2", 12, 12, 768},        {"gpt2-medium", 24, 16, 1024},
+                  {"gpt2-large", 36, 20, 1280}, {"gpt2-xl", 48, 25, 1600}};
     for (size_t i = 0; i < sizeof preset / sizeof *preset; i++) {
         if (strcmp(name, preset[i].name) != 0)
             continue;
@@ -51,7 +52,8 @@ enum status model_check(const struct model_dims *dims)
             return FAIL(ST_BAD_SETTING, "%s is %lld, outside 1 … %lld; set it within", row[i].name,
                         (long long)row[i].value, (long long)row[i].max);
     if (dims->embed % dims->heads != 0)
-        return FAIL(ST_BAD_SETTING, "HEADS=%lld does not divide EMBED=%lld; choose a number of heads that does",
+        return FAIL(ST_BAD_SETTING,
+                    "HEADS=%lld does not divide EMBED=%lld; choose a number of heads that does",
                     (long long)dims->heads, (long long)dims->embed);
     return ST_OK;
 }
@@ -74,7 +76,8 @@ static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
 }
 
 /* One set of a block's pieces. The groups that are shared come from scratch, once, in `shared`. */
-static void take_attention(struct acts_block *out, struct arena *from, const struct model_acts *m, int64_t c, int64_t heads)
+static void take_attention(struct acts_block *out, struct arena *from, const struct model_acts *m,
+                           int64_t c, int64_t heads)
 {
     int64_t n = m->b * m->t;
     out->qkv = take(from, n * 3 * c, m->dtype);
@@ -82,7 +85,8 @@ static void take_attention(struct acts_block *out, struct arena *from, const str
     out->lse = take(from, n * heads, DTYPE_F32);
 }
 
-static void take_rest(struct acts_block *out, struct arena *from, const struct model_acts *m, int64_t c)
+static void take_rest(struct acts_block *out, struct arena *from, const struct model_acts *m,
+                      int64_t c)
 {
     int64_t n = m->b * m->t;
     out->ln1_mean = take(from, n, DTYPE_F32);
@@ -93,8 +97,8 @@ static void take_rest(struct acts_block *out, struct arena *from, const struct m
     out->pre = take(from, n * 4 * c, m->dtype);
 }
 
-static void plan_blocks(struct model_acts *m, const struct model_dims *dims, enum model_recompute recompute,
-                        struct arena *acts, struct arena *scratch)
+static void plan_blocks(struct model_acts *m, const struct model_dims *dims,
+                        enum model_recompute recompute, struct arena *acts, struct arena *scratch)
 {
     int64_t n = m->b * m->t, c = dims->embed;
     bool keeps_rest = m->want_grad && recompute != MODEL_RECOMPUTE_BLOCK;
@@ -113,18 +117,20 @@ static void plan_blocks(struct model_acts *m, const struct model_dims *dims, enu
         if (keeps_rest)
             take_rest(block, acts, m, c);
     }
-    m->out = m->want_grad || dims->layers < 2 ? take(acts, n * c, m->dtype) : m->block[dims->layers - 2].x;
+    m->out = m->want_grad || dims->layers < 2 ? take(acts, n * c, m->dtype)
+                                              : m->block[dims->layers - 2].x;
 }
 
-enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t, enum model_recompute recompute,
-                       bool want_grad, enum dtype dtype, struct arena *acts, struct arena *scratch,
-                       struct model_acts **out)
+enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
+                       enum model_recompute recompute, bool want_grad, enum dtype dtype,
+                       struct arena *acts, struct arena *scratch, struct model_acts **out)
 {
-    ASSERTF(b > 0 && t > 0 && t <= dims->context, "b %lld t %lld context %lld", (long long)b, (long long)t,
-            (long long)dims->context);
+    ASSERTF(b > 0 && t > 0 && t <= dims->context, "b %lld t %lld context %lld", (long long)b,
+            (long long)t, (long long)dims->context);
     struct model_acts *m = calloc(1, sizeof *m + (size_t)dims->layers * sizeof *m->block);
     if (!m)
-        return FAIL(ST_RETRY, "out of memory: the plan of %lld layers; use a machine with more memory",
+        return FAIL(ST_RETRY,
+                    "out of memory: the plan of %lld layers; use a machine with more memory",
                     (long long)dims->layers);
     int64_t n = b * t, c = dims->embed, wide_elems = n * 4 * c;
     int64_t logits_rows = dtype == DTYPE_F32 ? LOGITS_ROWS : LOGITS_ROWS_HALF;
@@ -152,7 +158,8 @@ enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t, enum
 void model_plan_keep(const struct model_dims *dims, struct model_acts *plan, struct arena *acts)
 {
     ASSERTF(plan->b == 1 && !plan->want_grad, "b %lld", (long long)plan->b);
-    for (int64_t i = 1; i < dims->layers; i++) /* the first keeps the piece that all of them shared */
+    /* the first keeps the piece that all of them shared */
+    for (int64_t i = 1; i < dims->layers; i++)
         plan->block[i].qkv = take(acts, plan->t * 3 * dims->embed, plan->dtype);
 }
 

@@ -1,9 +1,10 @@
-/* model — the mathematics of one architecture, for one device; it never learns how many stand behind it.
+/* model — the mathematics of one architecture, for one device; it never learns how many stand
+ * behind it.
  *
- * An architecture is a table of seven functions. A pass (one micro-batch, forward or backward) is described by
- * struct pass: where parameters, gradients and activations lie. The caller walks units in order (forward) and in
- * reverse (backward) and may move parameters in before, and gradients out after, each unit. Dimensions: B T C H D V
- * L. */
+ * An architecture is a table of seven functions. A pass (one micro-batch, forward or backward) is
+ * described by struct pass: where parameters, gradients and activations lie. The caller walks units
+ * in order (forward) and in reverse (backward) and may move parameters in before, and gradients out
+ * after, each unit. Dimensions: B T C H D V L. */
 #ifndef CONVOY_MODEL_MODEL_H
 #define CONVOY_MODEL_MODEL_H
 
@@ -24,13 +25,15 @@ struct model_dims {
     int64_t layers, heads, embed, context, vocab;
 };
 
-/* model_preset — gpt2-nano (4 layers, 4 heads, 128 wide), gpt2-mini (6, 6, 384), gpt2, gpt2-medium, gpt2-large,
- * gpt2-xl; context 1024, vocab 50257. false: no such name. */
+/* model_preset — gpt2-nano (4 layers, 4 heads, 128 wide), gpt2-mini (6, 6, 384), gpt2, gpt2-medium,
+ * gpt2-large, gpt2-xl; context 1024, vocab 50257. false: no such name. */
 bool model_preset(const char *name, struct model_dims *out);
-/* model_check — ST_BAD_SETTING with the values: heads do not divide embed, anything < 1 or too large to address. */
+/* model_check — ST_BAD_SETTING with the values: heads do not divide embed, anything < 1 or too
+ * large to address. */
 enum status model_check(const struct model_dims *dims);
 double model_flops_per_token(const struct model_dims *dims,
-                             int64_t t); /* fwd+bwd, products really done, causal attention as half */
+                             /* fwd+bwd, products really done, causal attention as half */
+                             int64_t t);
 
 struct pass {
     /* what */
@@ -42,21 +45,25 @@ struct pass {
     const struct op_table *op;
     struct stream *stream;
     struct tensor params, grads; /* what the tables' offsets count from */
-    const struct param_table *grad_table; /* where gradients lie when not as `table` says; NULL: they do */
-    struct model_acts *acts;     /* activations kept between forward and backward, and scratch; from model_plan */
+    /* where gradients lie when not as `table` says; NULL: they do */
+    const struct param_table *grad_table;
+    /* activations kept between forward and backward, and scratch; from model_plan */
+    struct model_acts *acts;
     /* how */
-    int64_t past;    /* tokens before these, seen by earlier passes over a plan of model_plan_keep; > 0: b = t = 1 */
+    /* tokens before these, seen by earlier passes over a plan of model_plan_keep; > 0: b = t = 1 */
+    int64_t past;
     bool want_grad;  /* false: forward for evaluation; nothing kept for backward, no dropout */
     bool accumulate; /* gradients are added to what is there; false: written first */
     float dropout;
     uint64_t dropout_seed; /* mixed with the step by the caller */
-    int64_t sample_first;  /* global number of this pass's first sample in the step: dropout's element indices */
+    /* global number of this pass's first sample in the step: dropout's element indices */
+    int64_t sample_first;
     /* inputs on the device */
     struct tensor tokens, targets, mask, starts, ends; /* as feed_batch */
     /* losses: LM (B·T) f32, QA (B,2) f32, on the device; sums are the caller's */
     struct tensor losses;
-    /* LM: told by head once all of its part of the token embedding's gradient is asked for, before the rest of
-     * head; NULL: not told */
+    /* LM: told by head once all of its part of the token embedding's gradient is asked for, before
+     * the rest of head; NULL: not told */
     enum status (*table_done)(void *arg);
     void *table_done_arg;
     float scale, scale_end; /* factor of each loss in the gradient: LM 1/tokens; QA start, end */
@@ -71,21 +78,24 @@ struct model_ops {
     enum status (*block_fwd)(const struct pass *p, int block);
     enum status (*block_bwd)(const struct pass *p, int block);
     enum status (*head)(
-        const struct pass *p); /* losses and, when want_grad, the gradient of its input and parameters */
+        /* losses and, when want_grad, the gradient of its input and parameters */
+        const struct pass *p);
     enum status (*logits)(const struct pass *p, int64_t row,
-                          struct tensor out); /* after a forward; LM: (V) of one row; QA: (B·T,2) from row 0 on */
+                          /* after a forward; LM: (V) of one row; QA: (B·T,2) from row 0 on */
+                          struct tensor out);
 };
 const struct model_ops *model_ops(const struct model_dims *dims);
 
-/* model_plan — carve activations and scratch for passes of up to (b, t) from an arena (a measuring arena works:
- * base NULL). dtype: of activations and their gradients, f32 or a 16-bit type; the pass's params are of the same, its
- * grads, losses and the statistics of LayerNorm and softmax always f32. */
-enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t, enum model_recompute recompute,
-                       bool want_grad, enum dtype dtype, struct arena *acts, struct arena *scratch,
-                       struct model_acts **out);
-/* model_plan_keep — a plan without gradients for one sample keeps the q, k, v of all tokens and blocks from pass to pass:
- * a pass with `past` then costs one token. Takes (L-1)·t·3C floats more (q is not used again, but so the rows stay where
- * the products write them). */
+/* model_plan — carve activations and scratch for passes of up to (b, t) from an arena (a measuring
+ * arena works: base NULL). dtype: of activations and their gradients, f32 or a 16-bit type; the
+ * pass's params are of the same, its grads, losses and the statistics of LayerNorm and softmax
+ * always f32. */
+enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
+                       enum model_recompute recompute, bool want_grad, enum dtype dtype,
+                       struct arena *acts, struct arena *scratch, struct model_acts **out);
+/* model_plan_keep — a plan without gradients for one sample keeps the q, k, v of all tokens and
+ * blocks from pass to pass: a pass with `past` then costs one token. Takes (L-1)·t·3C floats more
+ * (q is not used again, but so the rows stay where the products write them). */
 void model_plan_keep(const struct model_dims *dims, struct model_acts *plan, struct arena *acts);
 void model_plan_free(struct model_acts *acts);
 

@@ -1,4 +1,5 @@
-/* param — the parameter table: appending rows, finding them, and initial values as a pure function of counters.
+/* param — the parameter table: appending rows, finding them, and initial values as a pure function
+ * of counters.
  *
  * Must not know what a row means to the model, nor where its numbers will live. */
 #include "model/param.h"
@@ -24,19 +25,23 @@ static enum status grow(struct param_table *t)
     int cap = t->rows_cap ? 2 * t->rows_cap : 32;
     struct param *row = realloc(t->row, (size_t)cap * sizeof *row);
     if (!row)
-        return FAIL(ST_RETRY, "out of memory: %d rows of the parameter table; use a machine with more memory", cap);
+        return FAIL(ST_RETRY,
+                    "out of memory: %d rows of the parameter table; use a machine with more memory",
+                    cap);
     t->row = row;
     t->rows_cap = cap;
     return ST_OK;
 }
 
-enum status param_add(struct param_table *t, int unit, enum param_init init, int split_dim, const char *name,
-                      int dims_n, int64_t dim0, int64_t dim1)
+enum status param_add(struct param_table *t, int unit, enum param_init init, int split_dim,
+                      const char *name, int dims_n, int64_t dim0, int64_t dim1)
 {
     ASSERTF(dims_n == 1 || dims_n == 2, "%s: dims_n %d", name, dims_n);
-    ASSERTF(dim0 > 0 && (dims_n == 1 || dim1 > 0), "%s: %lld x %lld", name, (long long)dim0, (long long)dim1);
+    ASSERTF(dim0 > 0 && (dims_n == 1 || dim1 > 0), "%s: %lld x %lld", name, (long long)dim0,
+            (long long)dim1);
     ASSERTF(split_dim < dims_n, "%s: split_dim %d dims_n %d", name, split_dim, dims_n);
-    ASSERTF(t->rows_n == 0 || unit >= t->row[t->rows_n - 1].unit, "%s: unit %d out of order", name, unit);
+    ASSERTF(t->rows_n == 0 || unit >= t->row[t->rows_n - 1].unit, "%s: unit %d out of order", name,
+            unit);
     if (t->rows_n == t->rows_cap)
         TRY(grow(t));
     struct param *p = &t->row[t->rows_n];
@@ -52,7 +57,8 @@ enum status param_add(struct param_table *t, int unit, enum param_init init, int
                    __builtin_add_overflow(t->total_elems, p->elems, &total) ||
                    __builtin_add_overflow(total, PARAM_ALIGN - 1, &total) || total > INT64_MAX / 8;
     if (is_over)
-        return FAIL(ST_BAD_SETTING, "%s with %lld x %lld elements is too large to address; use a smaller model",
+        return FAIL(ST_BAD_SETTING,
+                    "%s with %lld x %lld elements is too large to address; use a smaller model",
                     name, (long long)p->dim[0], (long long)p->dim[1]);
     t->total_elems = total / PARAM_ALIGN * PARAM_ALIGN;
     t->parameters += p->elems;
@@ -83,8 +89,8 @@ void param_unit_span(const struct param_table *t, int unit, int64_t *offset_out,
     *elems_out = last - first;
 }
 
-/* Four normal numbers of one Philox block, by Box–Muller on pairs of 32-bit words: |z| ≤ 6.8, and a quarter of the
- * work of rand_normal, which a start with 124 million of them feels. */
+/* Four normal numbers of one Philox block, by Box–Muller on pairs of 32-bit words: |z| ≤ 6.8, and a
+ * quarter of the work of rand_normal, which a start with 124 million of them feels. */
 static void normal4(uint64_t seed, uint64_t stream, uint64_t block, double z[4])
 {
     struct rand4 r = rand_philox(seed, stream, block);
@@ -98,7 +104,8 @@ static void normal4(uint64_t seed, uint64_t stream, uint64_t block, double z[4])
     }
 }
 
-void param_fill(const struct param_table *t, int row, uint64_t seed, int64_t first, int64_t n, float *out)
+void param_fill(const struct param_table *t, int row, uint64_t seed, int64_t first, int64_t n,
+                float *out)
 {
     ASSERTF(row >= 0 && row < t->rows_n, "row %d of %d", row, t->rows_n);
     const struct param *p = &t->row[row];

@@ -1,5 +1,5 @@
-/* bench — `convoy bench`: starts the workers of this node, lets them measure their collectives, writes a table or JSON.
- * Must not know how anything is measured (bench_run.h). */
+/* bench — `convoy bench`: starts the workers of this node, lets them measure their collectives,
+ * writes a table or JSON. Must not know how anything is measured (bench_run.h). */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -61,9 +61,9 @@ static enum status await_addresses(struct outcome *outcome, int ranks)
             return FAIL(ST_PEER, "another worker ended before all had come");
         if (clock_ms() > end)
             return FAIL(ST_PEER,
-                        "only %d of %d workers opened their transport within %d s; is the machine short of memory or "
-                        "cores? N_GPU_EACH_NODE says how many there are", atomic_load(&outcome->packed), ranks,
-                        TIMEOUT_MS / 1000);
+                        "only %d of %d workers opened their transport within %d s; is the machine "
+                        "short of memory or cores? N_GPU_EACH_NODE says how many there are",
+                        atomic_load(&outcome->packed), ranks, TIMEOUT_MS / 1000);
         clock_sleep_ms(1);
     }
     return ST_OK;
@@ -86,8 +86,8 @@ static void settle_on_core(int rank, int ranks)
 }
 
 /* One rank, from its transport's opening to its end. dev NULL: the host's memory. */
-static enum status work_on(struct outcome *outcome, const struct question *question, int rank, int share_fd,
-                           struct dev *dev)
+static enum status work_on(struct outcome *outcome, const struct question *question, int rank,
+                           int share_fd, struct dev *dev)
 {
     const int ranks = question->ranks;
     const bool is_ucx = dev == NULL || (question->is_over_net && ranks > 1);
@@ -104,12 +104,14 @@ static enum status work_on(struct outcome *outcome, const struct question *quest
         .share_fd = share_fd,
     };
     if (question->is_over_net)
-        config.place = (struct comm_place){.rank = rank, .ranks = ranks, .node = rank, .nodes = ranks, .locals = 1};
+        config.place = (struct comm_place){
+            .rank = rank, .ranks = ranks, .node = rank, .nodes = ranks, .locals = 1};
     struct comm *comm = NULL;
     struct bench_run_row rows[BENCH_RUN_ROWS_MAX];
     int rows_n = 0;
     TRY(comm_begin_open(&config, &comm, outcome->addresses[rank], &outcome->address_bytes[rank]));
-    if (dev == NULL) /* a GPU's libraries have threads of their own, which would stay on that core */
+    /* a GPU's libraries have threads of their own, which would stay on that core */
+    if (dev == NULL)
         settle_on_core(rank, ranks);
     enum status st = await_addresses(outcome, ranks);
     if (st == ST_OK)
@@ -125,7 +127,8 @@ static enum status work_on(struct outcome *outcome, const struct question *quest
     return st;
 }
 
-static enum status work(struct outcome *outcome, const struct question *question, int rank, int share_fd)
+static enum status work(struct outcome *outcome, const struct question *question, int rank,
+                        int share_fd)
 {
     struct dev *dev = NULL;
     struct dev_info info;
@@ -141,12 +144,13 @@ static enum status work(struct outcome *outcome, const struct question *question
 }
 
 /* A worker never returns: it ends here, having said why. */
-static enum status start(struct outcome *outcome, const struct question *question, int rank, int share_fd, pid_t *out)
+static enum status start(struct outcome *outcome, const struct question *question, int rank,
+                         int share_fd, pid_t *out)
 {
     pid_t parent = getpid(), pid = fork();
     if (pid < 0)
-        return FAIL(ST_RETRY, "cannot start worker %d of %d: %s; raise the limit of processes", rank,
-                    question->ranks, strerror(errno));
+        return FAIL(ST_RETRY, "cannot start worker %d of %d: %s; raise the limit of processes",
+                    rank, question->ranks, strerror(errno));
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         enum status st = getppid() == parent ? work(outcome, question, rank, share_fd) : ST_PEER;
@@ -173,8 +177,10 @@ static enum status await(struct outcome *outcome, int started)
         atomic_store(&outcome->aborted, true);
         if (st == ST_OK)
             st = pid > 0 && WIFEXITED(ended)
-                     ? FAIL(status_from_exit(WEXITSTATUS(ended)), "a worker ended with code %d", WEXITSTATUS(ended))
-                     : FAIL(ST_PEER, "a worker was ended by signal %d", pid > 0 ? WTERMSIG(ended) : 0);
+                     ? FAIL(status_from_exit(WEXITSTATUS(ended)), "a worker ended with code %d",
+                            WEXITSTATUS(ended))
+                     : FAIL(ST_PEER, "a worker was ended by signal %d",
+                            pid > 0 ? WTERMSIG(ended) : 0);
     }
     return st;
 }
@@ -207,14 +213,14 @@ static void write_table(const struct outcome *outcome, int ranks, struct text *o
     else
         text_add(out, "%d workers on one machine", ranks);
     text_add(out, ", %s, fp32 in place; times of the slowest worker\n", outcome->transport);
-    text_add(out, "%-15s %10s %6s %12s %12s %10s %10s %8s\n", "collective", "size", "runs", "median us", "best us",
-             "bus GB/s", "best GB/s", "wrong");
+    text_add(out, "%-15s %10s %6s %12s %12s %10s %10s %8s\n", "collective", "size", "runs",
+             "median us", "best us", "bus GB/s", "best GB/s", "wrong");
     for (int i = 0; i < outcome->rows_n; i++) {
         const struct bench_run_row *row = &outcome->rows[i];
-        text_add(out, "%-15s %10s %6d %12.2f %12.2f %10.3f %10.3f %8lld\n", bench_run_name(row->call),
-                 text_human(human, sizeof(human), (double)row->bytes), row->runs, row->median_us, row->best_us,
-                 bench_run_bus(row, ranks, row->median_us), bench_run_bus(row, ranks, row->best_us),
-                 (long long)row->wrong);
+        text_add(out, "%-15s %10s %6d %12.2f %12.2f %10.3f %10.3f %8lld\n",
+                 bench_run_name(row->call), text_human(human, sizeof(human), (double)row->bytes),
+                 row->runs, row->median_us, row->best_us, bench_run_bus(row, ranks, row->median_us),
+                 bench_run_bus(row, ranks, row->best_us), (long long)row->wrong);
     }
 }
 
@@ -260,13 +266,14 @@ static int64_t largest(int ranks, int64_t asked)
     return bytes;
 }
 
-/* GPUs, where there are several: between one and itself nothing moves, so then the host's memory is measured, unless
- * DEVICE or N_GPU_EACH_NODE asks for it. */
+/* GPUs, where there are several: between one and itself nothing moves, so then the host's memory is
+ * measured, unless DEVICE or N_GPU_EACH_NODE asks for it. */
 static bool takes_gpus(const struct conf *conf)
 {
     if (conf_i64(conf, CONF_DEVICE) != CONF_DEVICE_AUTO)
         return conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CUDA;
-    return strcmp(device_kind(conf), "cuda") == 0 && (conf_is_set(conf, CONF_N_GPU_EACH_NODE) || device_workers(conf) > 1);
+    return strcmp(device_kind(conf), "cuda") == 0 &&
+           (conf_is_set(conf, CONF_N_GPU_EACH_NODE) || device_workers(conf) > 1);
 }
 
 static int workers(const struct conf *conf, bool is_gpu)
@@ -282,15 +289,18 @@ static int workers(const struct conf *conf, bool is_gpu)
 enum status bench_main(const struct conf *conf)
 {
     if (conf_i64(conf, CONF_N_NODES) > 1)
-        return FAIL(ST_BAD_SETTING, "bench measures the workers of one node; N_NODES is %lld, set N_NODES=1",
+        return FAIL(ST_BAD_SETTING,
+                    "bench measures the workers of one node; N_NODES is %lld, set N_NODES=1",
                     (long long)conf_i64(conf, CONF_N_NODES));
-    const int64_t asked = conf_i64(conf, CONF_BENCH_MAX) << 20, only = conf_i64(conf, CONF_BENCH_ONLY);
+    const int64_t asked = conf_i64(conf, CONF_BENCH_MAX) << 20,
+                  only = conf_i64(conf, CONF_BENCH_ONLY);
     const bool is_gpu = takes_gpus(conf);
     if (!is_gpu && conf_i64(conf, CONF_BACKEND) == CONF_BACKEND_NCCL)
-        return FAIL(ST_NO_DEVICE,
-                    "BACKEND=nccl (%s) moves numbers between GPUs, and DEVICE=%s finds no two here; DEVICE=cuda says what "
-                    "is missing, BACKEND=auto measures the CPU's memory",
-                    conf_source(conf, CONF_BACKEND), conf_text(conf, CONF_DEVICE));
+        return FAIL(
+            ST_NO_DEVICE,
+            "BACKEND=nccl (%s) moves numbers between GPUs, and DEVICE=%s finds no two here; "
+            "DEVICE=cuda says what is missing, BACKEND=auto measures the CPU's memory",
+            conf_source(conf, CONF_BACKEND), conf_text(conf, CONF_DEVICE));
     const int ranks = workers(conf, is_gpu);
     const struct question question = {
         .conf = conf,
@@ -308,7 +318,8 @@ enum status bench_main(const struct conf *conf)
     if (getrandom(outcome->secret, sizeof(outcome->secret), 0) != (ssize_t)sizeof(outcome->secret))
         return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
     if (question.bytes_max < asked)
-        LOG_WARN("memory is short: sizes end at %lld MiB for %d workers", (long long)(question.bytes_max >> 20), ranks);
+        LOG_WARN("memory is short: sizes end at %lld MiB for %d workers",
+                 (long long)(question.bytes_max >> 20), ranks);
     struct text out = {0};
     int64_t wrong = 0;
     enum status st = measure(outcome, &question);
@@ -322,5 +333,6 @@ enum status bench_main(const struct conf *conf)
     if (st == ST_OK)
         st = say_text(&out);
     text_free(&out);
-    return st == ST_OK && wrong > 0 ? FAIL(ST_BUG, "%lld elements were wrong", (long long)wrong) : st;
+    return st == ST_OK && wrong > 0 ? FAIL(ST_BUG, "%lld elements were wrong", (long long)wrong)
+                                    : st;
 }

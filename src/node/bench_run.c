@@ -19,12 +19,13 @@ struct bench {
     float *data;           /* what is moved */
     float *host;           /* where it is written and looked at: the same, or beside a device's */
     struct stream *stream; /* between the two; NULL: they are one */
-    double *times; /* ranks × RUNS_MAX */
+    double *times;         /* ranks × RUNS_MAX */
 };
 
 const char *bench_run_name(enum bench_run_call call)
 {
-    static const char *const name[BENCH_RUN_CALL_N] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
+    static const char *const name[BENCH_RUN_CALL_N] = {"all_reduce", "reduce_scatter", "all_gather",
+                                                       "broadcast"};
     return name[call];
 }
 
@@ -42,16 +43,21 @@ static enum status call_once(const struct bench *b, enum bench_run_call call, in
     struct tensor all = {b->data, DTYPE_F32};
     struct tensor part = tensor_at(all, order_extent(elems, b->ranks, b->rank).first);
     switch (call) {
-    case BENCH_RUN_ALL_REDUCE: return comm_all_reduce(b->comm, all, all, elems);
-    case BENCH_RUN_REDUCE_SCATTER: return comm_reduce_scatter(b->comm, part, all, elems);
-    case BENCH_RUN_ALL_GATHER: return comm_all_gather(b->comm, all, part, elems);
-    default: return comm_broadcast(b->comm, all, elems, 0);
+    case BENCH_RUN_ALL_REDUCE:
+        return comm_all_reduce(b->comm, all, all, elems);
+    case BENCH_RUN_REDUCE_SCATTER:
+        return comm_reduce_scatter(b->comm, part, all, elems);
+    case BENCH_RUN_ALL_GATHER:
+        return comm_all_gather(b->comm, all, part, elems);
+    default:
+        return comm_broadcast(b->comm, all, elems, 0);
     }
 }
 
 static float pattern(int rank, int64_t i) { return (float)((i + 3 * (int64_t)rank) % PERIOD); }
 
-/* Elements [first, first+n) that are not what `rank`'s buffer holds (a sum of all ranks: rank < 0). */
+/* Elements [first, first+n) that are not what `rank`'s buffer holds (a sum of all ranks: rank <
+ * 0). */
 static int64_t count_wrong(const struct bench *b, int rank, int64_t first, int64_t n)
 {
     float want[PERIOD] = {0};
@@ -81,7 +87,8 @@ static enum status get(const struct bench *b, int64_t elems)
     return dev_sync(b->stream);
 }
 
-static enum status check(const struct bench *b, enum bench_run_call call, int64_t elems, int64_t *wrong_out)
+static enum status check(const struct bench *b, enum bench_run_call call, int64_t elems,
+                         int64_t *wrong_out)
 {
     for (int64_t i = 0; i < elems; i++)
         b->host[i] = pattern(b->rank, i);
@@ -112,9 +119,10 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Runs; the time of each is that of its slowest rank. Two barriers: from the second all leave together. */
-static enum status time_runs(const struct bench *b, enum bench_run_call call, int64_t elems, int runs,
-                             double *median_out, double *best_out)
+/* Runs; the time of each is that of its slowest rank. Two barriers: from the second all leave
+ * together. */
+static enum status time_runs(const struct bench *b, enum bench_run_call call, int64_t elems,
+                             int runs, double *median_out, double *best_out)
 {
     double *all = b->times;
     memset(all, 0, sizeof(double) * (size_t)b->ranks * (size_t)runs);
@@ -161,7 +169,8 @@ static enum status take(struct bench *b, struct dev *dev, int64_t bytes)
     }
     b->times = malloc(sizeof(double) * (size_t)b->ranks * RUNS_MAX);
     if (b->host == NULL || b->times == NULL)
-        return FAIL(memory_status(bytes), "out of memory: %lld bytes of a buffer, the times of %d ranks",
+        return FAIL(memory_status(bytes),
+                    "out of memory: %lld bytes of a buffer, the times of %d ranks",
                     (long long)bytes, b->ranks);
     return ST_OK;
 }
@@ -174,12 +183,13 @@ static void give_back(struct bench *b)
     free(b->times);
 }
 
-static enum status measure_all(struct bench *b, int64_t bytes_max, enum bench_run_call only, struct bench_run_row *rows,
-                               int *rows_n)
+static enum status measure_all(struct bench *b, int64_t bytes_max, enum bench_run_call only,
+                               struct bench_run_row *rows, int *rows_n)
 {
-    static const int64_t sizes[] = {4,       64,      1 << 10,  16 << 10, 64 << 10,  256 << 10,
-                                    1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 512 << 20,
-                                    (int64_t)2 << 30, (int64_t)8 << 30, (int64_t)32 << 30};
+    static const int64_t sizes[] = {
+        4,         64,        1 << 10,          16 << 10,         64 << 10,
+        256 << 10, 1 << 20,   4 << 20,          16 << 20,         64 << 20,
+        256 << 20, 512 << 20, (int64_t)2 << 30, (int64_t)8 << 30, (int64_t)32 << 30};
     *rows_n = 0;
     for (int call = 0; call < BENCH_RUN_CALL_N; call++) {
         if (only != BENCH_RUN_CALL_N && call != (int)only)
@@ -193,10 +203,11 @@ static enum status measure_all(struct bench *b, int64_t bytes_max, enum bench_ru
     return ST_OK;
 }
 
-enum status bench_run(struct comm *comm, struct dev *dev, int64_t bytes_max, enum bench_run_call only,
-                      struct bench_run_row *rows, int *rows_n)
+enum status bench_run(struct comm *comm, struct dev *dev, int64_t bytes_max,
+                      enum bench_run_call only, struct bench_run_row *rows, int *rows_n)
 {
-    struct bench b = {.comm = comm, .rank = comm_place(comm)->rank, .ranks = comm_place(comm)->ranks};
+    struct bench b = {
+        .comm = comm, .rank = comm_place(comm)->rank, .ranks = comm_place(comm)->ranks};
     enum status st = take(&b, dev, bytes_max);
     if (st == ST_OK)
         st = measure_all(&b, bytes_max, only, rows, rows_n);

@@ -1,5 +1,5 @@
-/* bench_run — one rank's side of `convoy bench`: every collective at every size, checked, then timed. Must not know how
- * ranks were started or who reads the figures. */
+/* bench_run — one rank's side of `convoy bench`: every collective at every size, checked, then
+ * timed. Must not know how ranks were started or who reads the figures. */
 #ifndef CONVOY_NODE_BENCH_RUN_H
 #define CONVOY_NODE_BENCH_RUN_H
 
@@ -7,8 +7,13 @@
 
 #define BENCH_RUN_ROWS_MAX 64
 
-enum bench_run_call { BENCH_RUN_ALL_REDUCE, BENCH_RUN_REDUCE_SCATTER, BENCH_RUN_ALL_GATHER, BENCH_RUN_BROADCAST,
-                      BENCH_RUN_CALL_N };
+enum bench_run_call {
+    BENCH_RUN_ALL_REDUCE,
+    BENCH_RUN_REDUCE_SCATTER,
+    BENCH_RUN_ALL_GATHER,
+    BENCH_RUN_BROADCAST,
+    BENCH_RUN_CALL_N
+};
 
 /* Times are those of the slowest rank, from the moment that all have left a barrier. */
 struct bench_run_row {
@@ -20,13 +25,15 @@ struct bench_run_row {
 };
 
 const char *bench_run_name(enum bench_run_call call);
-/* bench_run_bus — GB/s that a wire between two ranks would have to carry each way: what is moved counted as the best
- * algorithm would move it (all_reduce 2(n-1)/n of the buffer, reduce_scatter and all_gather (n-1)/n, broadcast 1). */
+/* bench_run_bus — GB/s that a wire between two ranks would have to carry each way: what is moved
+ * counted as the best algorithm would move it (all_reduce 2(n-1)/n of the buffer, reduce_scatter
+ * and all_gather (n-1)/n, broadcast 1). */
 double bench_run_bus(const struct bench_run_row *row, int ranks, double us);
 
-/* bench_run — fp32, in place in memory of comm_alloc (of dev, where that is apart; NULL: the host's), 4 bytes to at most
- * bytes_max; only: one collective, BENCH_RUN_CALL_N: all of them. All ranks get the same rows. */
-enum status bench_run(struct comm *comm, struct dev *dev, int64_t bytes_max, enum bench_run_call only,
-                      struct bench_run_row *rows, int *rows_n);
+/* bench_run — fp32, in place in memory of comm_alloc (of dev, where that is apart; NULL: the
+ * host's), 4 bytes to at most bytes_max; only: one collective, BENCH_RUN_CALL_N: all of them. All
+ * ranks get the same rows. */
+enum status bench_run(struct comm *comm, struct dev *dev, int64_t bytes_max,
+                      enum bench_run_call only, struct bench_run_row *rows, int *rows_n);
 
 #endif

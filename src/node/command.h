@@ -1,5 +1,5 @@
-/* command — the bodies of `convoy COMMAND`, called from main.c's table. Each returns how it ended; main
- * prints the failure once and exits. */
+/* command — the bodies of `convoy COMMAND`, called from main.c's table. Each returns how it ended;
+ * main prints the failure once and exits. */
 #ifndef CONVOY_NODE_COMMAND_H
 #define CONVOY_NODE_COMMAND_H
 
@@ -7,13 +7,19 @@
 #include "conf/conf.h"
 
 enum status supervisor_main(const struct conf *conf, int argc,
-                            char **argv); /* train: meets nodes, starts workers; argv goes on to them */
-enum status worker_main(const struct conf *conf, int worker_i); /* the hidden command `worker I`: board on BOARD_FD */
+                            /* train: meets nodes, starts workers; argv goes on to them */
+                            char **argv);
+/* the hidden command `worker I`: board on BOARD_FD */
+enum status worker_main(const struct conf *conf, int worker_i);
 enum status tokenize_main(const struct conf *conf); /* DATA → OUT */
-enum status import_main(const struct conf *conf);   /* FROM a model made elsewhere → a checkpoint in TO */
-enum status export_main(const struct conf *conf);   /* FROM a checkpoint → TO, a Hugging Face folder */
+/* FROM a model made elsewhere → a checkpoint in TO */
+enum status import_main(const struct conf *conf);
+/* FROM a checkpoint → TO, a Hugging Face folder */
+enum status export_main(const struct conf *conf);
 enum status generate_main(const struct conf *conf); /* PROMPT → text on stdout */
-enum status bench_main(const struct conf *conf);    /* collectives between workers → table or JSON on stdout */
-enum status eval_main(const struct conf *conf);     /* a trained model on VAL_DATA → loss or scores on stdout */
+/* collectives between workers → table or JSON on stdout */
+enum status bench_main(const struct conf *conf);
+/* a trained model on VAL_DATA → loss or scores on stdout */
+enum status eval_main(const struct conf *conf);
 
 #endif

@@ -1,5 +1,5 @@
-/* crash — see crash.h. Only what may be called in a signal handler, plus backtrace(), whose library is loaded
- * beforehand. */
+/* crash — see crash.h. Only what may be called in a signal handler, plus backtrace(), whose library
+ * is loaded beforehand. */
 #include "node/crash.h"
 
 #include <execinfo.h>
@@ -23,8 +23,9 @@ static const int fatal_signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 #define CRASH_IS_OURS 1
 #endif
 
-/* The stack itself may be what broke, so the handler has its own: room for the frame the system lays on it (11 KiB once
- * a thread may use AMX tiles; the system refuses tiles where the stack is smaller than that) and for backtrace(). */
+/* The stack itself may be what broke, so the handler has its own: room for the frame the system
+ * lays on it (11 KiB once a thread may use AMX tiles; the system refuses tiles where the stack is
+ * smaller than that) and for backtrace(). */
 static char crash_stack[STACK_BYTES] __attribute__((aligned(16)));
 
 static struct {

@@ -51,7 +51,8 @@ void crew_close(struct crew *crew)
     crew_cut(crew);
     int64_t until_ms = clock_ms() + CLOSE_MS;
     for (int i = 0; i < crew->config.workers_n; i++)
-        while (crew->workers[i].pid && waitpid(crew->workers[i].pid, NULL, WNOHANG) == 0 && clock_ms() < until_ms)
+        while (crew->workers[i].pid && waitpid(crew->workers[i].pid, NULL, WNOHANG) == 0 &&
+               clock_ms() < until_ms)
             clock_sleep_ms(1);
     free(crew);
 }
@@ -156,7 +157,8 @@ void crew_cut(struct crew *crew)
     }
 }
 
-/* A worker that waits for others looks for a stop itself; one that loads may be in a call that takes long. */
+/* A worker that waits for others looks for a stop itself; one that loads may be in a call that
+ * takes long. */
 static bool is_loading(const struct crew *crew, int worker_i)
 {
     struct board_worker post;
@@ -177,8 +179,8 @@ void crew_cut_loading(struct crew *crew)
 
 /* ---- in between ---- */
 
-/* look — a worker that waits for others in a call is not silent: its pulse says so. One whose pulse stopped is
- * frozen, whatever it was doing. */
+/* look — a worker that waits for others in a call is not silent: its pulse says so. One whose pulse
+ * stopped is frozen, whatever it was doing. */
 static void look(struct crew *crew, int worker_i, int64_t now_ms)
 {
     struct crew_worker *worker = &crew->workers[worker_i];
@@ -191,11 +193,12 @@ static void look(struct crew *crew, int worker_i, int64_t now_ms)
     bool has_pulse = board_call_copy(crew->config.board, worker_i, &call);
     int64_t beat_ms = board_beat_ms(crew->config.board, worker_i);
     enum board_phase phase = post.step < 0 && post.pid == 0 ? BOARD_PHASE_STARTING : post.phase;
-    bool is_silent = watch_look(&worker->watch, now_ms, watch_heard_ms(beat_ms, has_pulse ? &call : NULL), phase,
-                                &worker->silent_ms);
+    bool is_silent =
+        watch_look(&worker->watch, now_ms, watch_heard_ms(beat_ms, has_pulse ? &call : NULL), phase,
+                   &worker->silent_ms);
     if (!is_silent && has_pulse)
-        is_silent = watch_is_frozen(&worker->watch, now_ms, call.posted_ms, crew->config.pulse_limit_ms,
-                                    &worker->silent_ms);
+        is_silent = watch_is_frozen(&worker->watch, now_ms, call.posted_ms,
+                                    crew->config.pulse_limit_ms, &worker->silent_ms);
     if (!is_silent)
         return;
     worker->is_hung = true;

@@ -22,13 +22,14 @@ static enum status check_cpu(const struct conf *conf)
     if (conf_i64(conf, CONF_PRECISION) <= CONF_PRECISION_FP32)
         return ST_OK;
     return FAIL(ST_NO_DEVICE,
-                "PRECISION=%s (%s) needs a GPU, and DEVICE=%s (%s) found none that may be used; DEVICE=cuda says what is "
-                "missing, PRECISION=fp32 trains on the CPU",
-                conf_text(conf, CONF_PRECISION), conf_source(conf, CONF_PRECISION), conf_text(conf, CONF_DEVICE),
-                conf_source(conf, CONF_DEVICE));
+                "PRECISION=%s (%s) needs a GPU, and DEVICE=%s (%s) found none that may be used; "
+                "DEVICE=cuda says what is missing, PRECISION=fp32 trains on the CPU",
+                conf_text(conf, CONF_PRECISION), conf_source(conf, CONF_PRECISION),
+                conf_text(conf, CONF_DEVICE), conf_source(conf, CONF_DEVICE));
 }
 
-/* has_gpus — for DEVICE=auto: is there one for each worker? Says why not where somebody looks closer. */
+/* has_gpus — for DEVICE=auto: is there one for each worker? Says why not where somebody looks
+ * closer. */
 static bool has_gpus(const struct conf *conf)
 {
     int count = 0, workers_n = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
@@ -40,7 +41,8 @@ static bool has_gpus(const struct conf *conf)
         return false;
     }
     if (count < workers_n)
-        LOG_WARN("DEVICE=auto takes the CPU: %d GPUs are fewer than N_GPU_EACH_NODE=%d workers", count, workers_n);
+        LOG_WARN("DEVICE=auto takes the CPU: %d GPUs are fewer than N_GPU_EACH_NODE=%d workers",
+                 count, workers_n);
     return count >= workers_n;
 }
 
@@ -56,7 +58,8 @@ enum status device_open(const struct conf *conf, int worker_i, int threads_n, st
 
 int device_threads(const struct conf *conf)
 {
-    int asked = conf_threads(conf), workers_n = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE), cores = task_cores();
+    int asked = conf_threads(conf), workers_n = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE),
+        cores = task_cores();
     int threads_n = asked > 0 ? asked : cores / workers_n > 1 ? cores / workers_n : 1;
     return threads_n < TASK_THREADS_MAX ? threads_n : TASK_THREADS_MAX;
 }
@@ -111,13 +114,14 @@ static int await_count(pid_t pid)
             return 0;
     }
     kill(pid, SIGKILL); /* and is not waited for: who sleeps in a driver may not end */
-    LOG_WARN("NVIDIA's driver has not said for %d s how many GPUs there are; see dmesg and nvidia-smi, or set DEVICE=cpu",
+    LOG_WARN("NVIDIA's driver has not said for %d s how many GPUs there are; see dmesg and "
+             "nvidia-smi, or set DEVICE=cpu",
              FIND_MS / 1000);
     return 0;
 }
 
-/* gpus — that this process may use; 0: none. Asked once, in a process of its own, for the driver, once started, stays in
- * the process that asked. */
+/* gpus — that this process may use; 0: none. Asked once, in a process of its own, for the driver,
+ * once started, stays in the process that asked. */
 static int gpus(void)
 {
     static int found = -1;
@@ -134,17 +138,21 @@ static int gpus(void)
 int device_workers(const struct conf *conf)
 {
     int asked = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
-    int found = conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU || conf_is_set(conf, CONF_N_GPU_EACH_NODE) ? 0 : gpus();
+    int found =
+        conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU || conf_is_set(conf, CONF_N_GPU_EACH_NODE)
+            ? 0
+            : gpus();
     if (found > BOARD_WORKERS_MAX)
-        LOG_WARN("%d GPUs are more than the %d workers that a node may have; the rest stays idle", found,
-                 BOARD_WORKERS_MAX);
+        LOG_WARN("%d GPUs are more than the %d workers that a node may have; the rest stays idle",
+                 found, BOARD_WORKERS_MAX);
     return found == 0 ? asked : found < BOARD_WORKERS_MAX ? found : BOARD_WORKERS_MAX;
 }
 
 const char *device_kind(const struct conf *conf)
 {
     int64_t asked = conf_i64(conf, CONF_DEVICE);
-    bool is_cuda = asked == CONF_DEVICE_CUDA ||
-                   (asked == CONF_DEVICE_AUTO && gpus() >= (int)conf_i64(conf, CONF_N_GPU_EACH_NODE));
+    bool is_cuda =
+        asked == CONF_DEVICE_CUDA ||
+        (asked == CONF_DEVICE_AUTO && gpus() >= (int)conf_i64(conf, CONF_N_GPU_EACH_NODE));
     return is_cuda ? "cuda" : "cpu";
 }

@@ -1,10 +1,10 @@
 /* eval — `convoy eval`: how good a trained model is on VAL_DATA; one line, or JSON=1.
  *
- * A language model: the mean loss of every token of every whole window, as EVAL_EVERY measures it while
- * training, and its exponential, the perplexity. A question-answering model: exact match and F1 (eval_qa.h),
- * and with OUT the answers as SQuAD's own scripts read them. What is said is a function of weights, data,
- * SEQ_LEN and BATCH_SIZE alone, so that it can be compared; progress goes to the log. Must not know how
- * weights or data are read. */
+ * A language model: the mean loss of every token of every whole window, as EVAL_EVERY measures it
+ * while training, and its exponential, the perplexity. A question-answering model: exact match and
+ * F1 (eval_qa.h), and with OUT the answers as SQuAD's own scripts read them. What is said is a
+ * function of weights, data, SEQ_LEN and BATCH_SIZE alone, so that it can be compared; progress
+ * goes to the log. Must not know how weights or data are read. */
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -56,7 +56,8 @@ static void take_signals(void)
         sigaction(SIGHUP, &action, NULL);
 }
 
-/* let_signals_end — while a model is loaded nothing looks at stop_signal, and there is nothing to lose. */
+/* let_signals_end — while a model is loaded nothing looks at stop_signal, and there is nothing to
+ * lose. */
 static enum status let_signals_end(void)
 {
     signal(SIGINT, SIG_DFL);
@@ -80,7 +81,8 @@ static bool go_on(struct eval *e, const char *what, int64_t done, int64_t total)
 static bool is_stopped(void *arg)
 {
     struct eval *e = arg;
-    return !go_on(e, "evaluated samples", e->batches_n++ * e->config.batch_samples, feed_samples(e->feed));
+    return !go_on(e, "evaluated samples", e->batches_n++ * e->config.batch_samples,
+                  feed_samples(e->feed));
 }
 
 static bool reading(void *arg, int64_t bytes_done, int64_t bytes_total)
@@ -88,21 +90,22 @@ static bool reading(void *arg, int64_t bytes_done, int64_t bytes_total)
     return go_on(arg, "tokenised bytes", bytes_done, bytes_total);
 }
 
-/* --- opening ----------------------------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 static enum status check_task(const struct eval *e)
 {
     static const char *const names[] = {"lm", "qa"};
     enum model_task task = e->trained.dims.task;
     if (conf_is_set(e->conf, CONF_TASK) && conf_i64(e->conf, CONF_TASK) != (int64_t)task)
-        return FAIL(ST_BAD_SETTING, "TASK=%s (%s), but the model %s was trained for TASK=%s; leave TASK out",
-                    conf_text(e->conf, CONF_TASK), conf_source(e->conf, CONF_TASK), e->trained.dims.name,
-                    names[task]);
+        return FAIL(ST_BAD_SETTING,
+                    "TASK=%s (%s), but the model %s was trained for TASK=%s; leave TASK out",
+                    conf_text(e->conf, CONF_TASK), conf_source(e->conf, CONF_TASK),
+                    e->trained.dims.name, names[task]);
     return ST_OK;
 }
 
-/* learnt_tokens — SEQ_LEN of the run that made the checkpoint: beyond it the model has learnt no positions.
- * 0: unknown. */
+/* learnt_tokens — SEQ_LEN of the run that made the checkpoint: beyond it the model has learnt no
+ * positions. 0: unknown. */
 static int64_t learnt_tokens(const struct trained *trained)
 {
     cJSON *settings;
@@ -143,10 +146,12 @@ static enum status open_feed(struct eval *e)
 
 static enum status check_memory(const struct eval *e, const struct step_config *config)
 {
-    const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1}, .is_apart = dev_is_apart(e->dev)};
+    const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1},
+                                            .is_apart = dev_is_apart(e->dev)};
     struct memory_plan plan;
     TRY(memory_plan_eval(config, &place, &plan));
-    return fit_alone("eval", &plan, e->dev, "a smaller BATCH_SIZE or SEQ_LEN needs less, and a smaller model does");
+    return fit_alone("eval", &plan, e->dev,
+                     "a smaller BATCH_SIZE or SEQ_LEN needs less, and a smaller model does");
 }
 
 static enum status open_step(struct eval *e)
@@ -167,13 +172,15 @@ static enum status open_step(struct eval *e)
     TRY(check_memory(e, &config));
     TRY(let_signals_end());
     TRY(step_open(&config, &e->step));
-    struct load_target to = {.table = step_table(e->step), .stream = step_stream(e->step), .data = step_tensor(e->step, 0)};
+    struct load_target to = {.table = step_table(e->step),
+                             .stream = step_stream(e->step),
+                             .data = step_tensor(e->step, 0)};
     TRY(trained_load(&e->trained, &to));
     take_signals();
     return ST_OK;
 }
 
-/* --- the answer -------------------------------------------------------------------------------------------- */
+/* ---- the answer ---- */
 
 /* add_model — what was measured: model, step and data, the same for every task. */
 static void add_model(const struct eval *e, cJSON *out)
@@ -233,8 +240,10 @@ static enum status say_loss(const struct eval *e, double loss)
         return say_loss_json(e, loss);
     if (trained_step(&e->trained) >= 0)
         text_format(step, sizeof step, " step %lld", (long long)trained_step(&e->trained));
-    text_add(&out, "loss %.4f  perplexity %.4g  tokens %s in %lld samples of %lld  model %s%s  data %s\n",
-             loss, exp(loss), text_count(tokens, sizeof tokens, (double)(samples * e->config.seq_tokens)),
+    text_add(&out,
+             "loss %.4f  perplexity %.4g  tokens %s in %lld samples of %lld  model %s%s  data %s\n",
+             loss, exp(loss),
+             text_count(tokens, sizeof tokens, (double)(samples * e->config.seq_tokens)),
              (long long)samples, (long long)e->config.seq_tokens, e->trained.dims.name, step,
              feed_name(e->feed));
     return say_text(&out);
@@ -247,12 +256,13 @@ static enum status measure_loss(struct eval *e)
     TRY(open_step(e));
     TRY(step_eval(e->step, e->feed, feed_samples(e->feed), is_stopped, e, &loss));
     if (!isfinite(loss))
-        return FAIL(ST_NOT_FINITE, "the loss of %s on %s is %g: the weights are damaged; use others",
+        return FAIL(ST_NOT_FINITE,
+                    "the loss of %s on %s is %g: the weights are damaged; use others",
                     e->trained.dims.name, feed_name(e->feed), loss);
     return say_loss(e, loss);
 }
 
-/* --- questions --------------------------------------------------------------------------------------------- */
+/* ---- questions ---- */
 
 static enum status open_questions(struct eval *e)
 {
@@ -317,11 +327,13 @@ static enum status say_scores(const struct eval *e, const struct eval_qa_result 
              percent(r->all.f1, r->all.n));
     if (r->rules == SQUAD_SCORE_RULES_V2)
         text_add(&out, "  answerable %.2f%% %.2f%%  unanswerable %.2f%%",
-                 percent(r->has_answer.exact, r->has_answer.n), percent(r->has_answer.f1, r->has_answer.n),
+                 percent(r->has_answer.exact, r->has_answer.n),
+                 percent(r->has_answer.f1, r->has_answer.n),
                  percent(r->no_answer.exact, r->no_answer.n));
-    text_add(&out, "  questions %lld in %lld samples of %lld  model %s%s  data %s\n", (long long)r->all.n,
-             (long long)squad_window_count(e->windows), (long long)e->config.seq_tokens, e->trained.dims.name,
-             step, conf_text(e->conf, CONF_VAL_DATA));
+    text_add(&out, "  questions %lld in %lld samples of %lld  model %s%s  data %s\n",
+             (long long)r->all.n, (long long)squad_window_count(e->windows),
+             (long long)e->config.seq_tokens, e->trained.dims.name, step,
+             conf_text(e->conf, CONF_VAL_DATA));
     return say_text(&out);
 }
 
@@ -364,10 +376,13 @@ static enum status measure_answers(struct eval *e)
 static enum status measure(struct eval *e)
 {
     if (!conf_text(e->conf, CONF_VAL_DATA)[0])
-        return FAIL(ST_BAD_SETTING, "VAL_DATA is not set; say what the model should be measured on");
+        return FAIL(ST_BAD_SETTING,
+                    "VAL_DATA is not set; say what the model should be measured on");
     TRY(open_model(e));
-    if (e->trained.dims.task == MODEL_TASK_QA && strcmp(conf_text(e->conf, CONF_VAL_DATA), FEED_SYNTHETIC) == 0)
-        return FAIL(ST_BAD_SETTING, "VAL_DATA=synthetic has no answers to score; name a SQuAD file");
+    if (e->trained.dims.task == MODEL_TASK_QA &&
+        strcmp(conf_text(e->conf, CONF_VAL_DATA), FEED_SYNTHETIC) == 0)
+        return FAIL(ST_BAD_SETTING,
+                    "VAL_DATA=synthetic has no answers to score; name a SQuAD file");
     return e->trained.dims.task == MODEL_TASK_QA ? measure_answers(e) : measure_loss(e);
 }
 

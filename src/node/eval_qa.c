@@ -28,8 +28,7 @@ enum squad_score_rules eval_qa_rules(const struct squad *squad)
     return SQUAD_SCORE_RULES_V1;
 }
 
-/* --- one question ------------------------------------------------------------------------------------------
- */
+/* ---- one question ---- */
 
 /* answer_of — the best span as bytes of the context; empty: no answer. */
 static struct squad_score_text answer_of(const struct questions *q)
@@ -38,8 +37,8 @@ static struct squad_score_text answer_of(const struct questions *q)
     int64_t first, end;
     if (squad_span_is_null(&q->best, 0))
         return (struct squad_score_text){"", 0};
-    squad_window_cut(q->config->windows, span->window, (int32_t)span->start, (int32_t)span->end, &first,
-                     &end);
+    squad_window_cut(q->config->windows, span->window, (int32_t)span->start, (int32_t)span->end,
+                     &first, &end);
     const char *context = squad_example(q->config->squad, q->example_i)->context;
     return (struct squad_score_text){context + first, (size_t)(end - first)};
 }
@@ -49,13 +48,14 @@ static enum status gold_of(struct questions *q, const struct squad_example *exam
     if (example->answers_n > q->gold_cap) {
         struct squad_score_text *more = realloc(q->gold, (size_t)example->answers_n * sizeof *more);
         if (!more)
-            return FAIL(ST_RETRY, "out of memory: %lld answers of question %s", (long long)example->answers_n,
-                        example->id);
+            return FAIL(ST_RETRY, "out of memory: %lld answers of question %s",
+                        (long long)example->answers_n, example->id);
         q->gold = more;
         q->gold_cap = example->answers_n;
     }
     for (int64_t i = 0; i < example->answers_n; i++)
-        q->gold[i] = (struct squad_score_text){example->answer[i].text, strlen(example->answer[i].text)};
+        q->gold[i] =
+            (struct squad_score_text){example->answer[i].text, strlen(example->answer[i].text)};
     return ST_OK;
 }
 
@@ -87,8 +87,7 @@ static enum status finish(struct questions *q)
     return q->config->answers ? add_answer(q->config->answers, example->id, answer) : ST_OK;
 }
 
-/* --- windows -----------------------------------------------------------------------------------------------
- */
+/* ---- windows ---- */
 
 static enum status see(struct questions *q, int64_t window_i, const float *logits)
 {
@@ -98,7 +97,8 @@ static enum status see(struct questions *q, int64_t window_i, const float *logit
         TRY(finish(q));
         squad_span_begin(&q->best);
     }
-    squad_span_window(&q->best, window_i, logits, w->context_at, w->context_at + w->context_n - 1, null_i);
+    squad_span_window(&q->best, window_i, logits, w->context_at, w->context_at + w->context_n - 1,
+                      null_i);
     return ST_OK;
 }
 
@@ -109,7 +109,8 @@ static enum status run_batch(struct questions *q, int64_t first)
     int64_t t = c->seq_tokens, left = squad_window_count(c->windows) - first;
     q->batch.samples = left < c->batch_samples ? left : c->batch_samples;
     for (int64_t i = 0; i < q->batch.samples; i++) {
-        squad_window_fill(c->windows, first + i, q->batch.host.tokens + i * t, q->batch.host.mask + i * t);
+        squad_window_fill(c->windows, first + i, q->batch.host.tokens + i * t,
+                          q->batch.host.mask + i * t);
         q->batch.host.starts[i] = q->batch.host.ends[i] = (int32_t)t;
     }
     TRY(step_spans(c->step, &q->batch, q->logits));
@@ -125,8 +126,9 @@ static enum status run_all(struct questions *q)
     TRY(batch_init(&q->batch, FEED_TASK_QA, c->batch_samples, c->seq_tokens));
     q->logits = malloc((size_t)(2 * c->batch_samples * c->seq_tokens) * sizeof *q->logits);
     if (!q->logits)
-        return FAIL(memory_status(2 * c->batch_samples * c->seq_tokens * (int64_t)sizeof *q->logits),
-                    "out of memory: logits of %lld samples", (long long)c->batch_samples);
+        return FAIL(
+            memory_status(2 * c->batch_samples * c->seq_tokens * (int64_t)sizeof *q->logits),
+            "out of memory: logits of %lld samples", (long long)c->batch_samples);
     squad_span_begin(&q->best);
     for (int64_t first = 0; first < windows_n; first += c->batch_samples) {
         if (!c->go_on(c->arg, first, windows_n))

@@ -1,9 +1,10 @@
 /* eval_qa — a model's answers to questions, and what they are worth.
  *
- * Every window of a question goes through the model; the best span over all of them is the answer, or none
- * where the data has questions without an answer and the null score is higher (squad_span.h). Scores are
- * SQuAD's (squad_score.h), by the rules of v2.0 when there are questions without an answer, else by those of
- * v1.1. Must not know where the model or the questions come from. */
+ * Every window of a question goes through the model; the best span over all of them is the answer,
+ * or none where the data has questions without an answer and the null score is higher
+ * (squad_span.h). Scores are SQuAD's (squad_score.h), by the rules of v2.0 when there are questions
+ * without an answer, else by those of v1.1. Must not know where the model or the questions come
+ * from. */
 #ifndef CONVOY_NODE_EVAL_QA_H
 #define CONVOY_NODE_EVAL_QA_H
 

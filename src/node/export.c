@@ -1,9 +1,9 @@
 /* export — `convoy export`: a checkpoint → a Hugging Face folder that GPT2LMHeadModel or
  * GPT2ForQuestionAnswering loads.
  *
- * The checkpoint's tensors are written as they lie, under transformers' names; small files come from format/
- * and data/, the tokenizer's only for a model that has GPT-2's vocabulary. Must not know how files are
- * written. */
+ * The checkpoint's tensors are written as they lie, under transformers' names; small files come
+ * from format/ and data/, the tokenizer's only for a model that has GPT-2's vocabulary. Must not
+ * know how files are written. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,8 +36,8 @@ struct export
     int files_n;
 };
 
-/* list_sources — every parameter of the checkpoint, finite, under transformers' name; the head's stands outside
- * "transformer". */
+/* list_sources — every parameter of the checkpoint, finite, under transformers' name; the head's
+ * stands outside "transformer". */
 static enum status list_sources(struct export *ex)
 {
     size_t n = (size_t)ex->table.rows_n;
@@ -104,8 +104,8 @@ static enum status write_tokenizer(struct export *ex)
 {
     struct bpe *bpe;
     if (ex->dims.vocab < BPE_VOCAB) {
-        LOG_INFO("no tokenizer files: a vocabulary of %lld is not GPT-2's (%d)", (long long)ex->dims.vocab,
-                 BPE_VOCAB);
+        LOG_INFO("no tokenizer files: a vocabulary of %lld is not GPT-2's (%d)",
+                 (long long)ex->dims.vocab, BPE_VOCAB);
         return ST_OK;
     }
     TRY(bpe_open(&bpe));
@@ -157,8 +157,9 @@ enum status export_main(const struct conf *conf)
         return FAIL(ST_BAD_SETTING,
                     "what should be exported? set FROM to a checkpoint or a run's CHECKPOINT_DIR");
     if (!*to)
-        return FAIL(ST_BAD_SETTING,
-                    "where should the Hugging Face folder go? set TO to a folder that is not there yet");
+        return FAIL(
+            ST_BAD_SETTING,
+            "where should the Hugging Face folder go? set TO to a folder that is not there yet");
     enum status st = run(&ex, from, to);
     for (int i = 0; i < ex.files_n; i++)
         text_free(&ex.text[i]);

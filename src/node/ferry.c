@@ -74,7 +74,8 @@ static enum status read_pass(const struct board *board, struct secret *out)
     return ST_OK;
 }
 
-static enum status bring(const struct ferry_config *config, struct text *out, enum bill_state *state)
+static enum status bring(const struct ferry_config *config, struct text *out,
+                         enum bill_state *state)
 {
     const struct conf *conf = config->conf;
     struct secret secret;
@@ -83,7 +84,8 @@ static enum status bring(const struct ferry_config *config, struct text *out, en
                                       .host = conf_text(conf, CONF_MASTER_ADDR),
                                       .port = (int)conf_i64(conf, CONF_MASTER_PORT),
                                       .node_id = (int)conf_i64(conf, CONF_NODE_ID),
-                                      .kind = config->is_validation ? BILL_KIND_VAL_DATA : BILL_KIND_DATA,
+                                      .kind = config->is_validation ? BILL_KIND_VAL_DATA
+                                                                    : BILL_KIND_DATA,
                                       .cache_dir = conf_text(conf, CONF_CACHE_DIR),
                                       .progress = config->progress,
                                       .progress_arg = config->progress_arg};
@@ -104,11 +106,14 @@ enum status ferry_take(const struct ferry_config *config, struct text *out)
         LOG_DEBUG("%s=%s is not on this node: taking node 0's", name, data);
     enum status st = bring(config, out, &state);
     if (st == ST_NO_INPUT && data[0])
-        return FAIL(ST_NO_INPUT, "%s=%.400s is not on this node, and %s", name, data, status_message());
+        return FAIL(ST_NO_INPUT, "%s=%.400s is not on this node, and %s", name, data,
+                    status_message());
     TRY(st);
     if (data[0] && state == BILL_STATE_NONE)
-        return FAIL(ST_NO_INPUT, "%s=%.400s is not on this node, and node 0 has no file of %s to give; check the path, or "
-                    "set it there", name, data, name);
+        return FAIL(ST_NO_INPUT,
+                    "%s=%.400s is not on this node, and node 0 has no file of %s to give; check "
+                    "the path, or set it there",
+                    name, data, name);
     if (state == BILL_STATE_NONE)
         text_add(out, FEED_SYNTHETIC);
     return ST_OK;

@@ -1,6 +1,7 @@
-/* ferry — data of node 0 for nodes that have none, as a worker sees it: node 0's first worker writes down the files that
- * its data are made of (a letter on the board; its supervisor hands them out); another node's worker that misses its DATA
- * brings them from there. Must not know devices or models. */
+/* ferry — data of node 0 for nodes that have none, as a worker sees it: node 0's first worker
+ * writes down the files that its data are made of (a letter on the board; its supervisor hands them
+ * out); another node's worker that misses its DATA brings them from there. Must not know devices or
+ * models. */
 #ifndef CONVOY_NODE_FERRY_H
 #define CONVOY_NODE_FERRY_H
 
@@ -20,8 +21,8 @@ struct ferry_config {
     void *progress_arg;
 };
 
-/* ferry_take — on another node of several: when its DATA is not set or not there, those of node 0, and in out what to
- * read instead; else out stays empty. Blocks until node 0 knows its own. */
+/* ferry_take — on another node of several: when its DATA is not set or not there, those of node 0,
+ * and in out what to read instead; else out stays empty. Blocks until node 0 knows its own. */
 enum status ferry_take(const struct ferry_config *config, struct text *out);
 
 #endif

@@ -1,4 +1,5 @@
-/* fit — see fit.h. Read fit_train first, at the foot: plan, compare, and when it does not fit, try what would. */
+/* fit — see fit.h. Read fit_train first, at the foot: plan, compare, and when it does not fit, try
+ * what would. */
 #include "node/fit.h"
 
 #include <string.h>
@@ -10,19 +11,20 @@
 #include "node/mapping.h"
 
 #define SUPERVISOR_BYTES ((int64_t)12 << 20)
-#define SYSTEM_PART 64      /* of the machine's memory: the system's own, never free */
-#define NODES_LINEAR 16     /* nodes are tried one by one up to here, then doubled */
-#define RANKS_MOST 1024     /* what these cannot hold is not said to fit */
+#define SYSTEM_PART 64  /* of the machine's memory: the system's own, never free */
+#define NODES_LINEAR 16 /* nodes are tried one by one up to here, then doubled */
+#define RANKS_MOST 1024 /* what these cannot hold is not said to fit */
 
 /* What is compared: one run as settings would have it, and what there is. */
 struct fit {
     const struct conf *conf;
     struct memory_plan_place place;
-    bool is_device;      /* the memory of a worker's GPU; else the host's of all workers of the node */
-    int64_t free_bytes;  /* now; -1 unknown, and then not compared */
-    int64_t most_bytes;  /* ever */
-    int64_t each_bytes;  /* that one process may take; -1 no limit */
-    const char *owner;   /* of most_bytes: "the machine" */
+    /* the memory of a worker's GPU; else the host's of all workers of the node */
+    bool is_device;
+    int64_t free_bytes; /* now; -1 unknown, and then not compared */
+    int64_t most_bytes; /* ever */
+    int64_t each_bytes; /* that one process may take; -1 no limit */
+    const char *owner;  /* of most_bytes: "the machine" */
 };
 
 /* What one run would take. */
@@ -33,8 +35,8 @@ struct need {
 
 /* ---- how much ---- */
 
-static enum status add_worker(const struct fit *f, const struct trainer_config *c, struct comm_place at, int times,
-                              struct need *need)
+static enum status add_worker(const struct fit *f, const struct trainer_config *c,
+                              struct comm_place at, int times, struct need *need)
 {
     struct memory_plan plan;
     struct memory_plan_place place = f->place;
@@ -51,8 +53,10 @@ static enum status add_worker(const struct fit *f, const struct trainer_config *
     return ST_OK;
 }
 
-/* measure — the node's first worker, then the others, which are alike: rank 0 alone may hold a copy for checkpoints. */
-static enum status measure(const struct fit *f, const struct trainer_config *c, struct comm_place at, struct need *out)
+/* measure — the node's first worker, then the others, which are alike: rank 0 alone may hold a copy
+ * for checkpoints. */
+static enum status measure(const struct fit *f, const struct trainer_config *c,
+                           struct comm_place at, struct need *out)
 {
     struct need need = {.sum = 0};
     TRY(add_worker(f, c, at, 1, &need));
@@ -76,13 +80,15 @@ static bool fits(const struct fit *f, const struct trainer_config *c, struct com
         status_clear();
         return false;
     }
-    return !is_over(need.sum, f->most_bytes) && !is_over(need.sum, f->free_bytes) && !is_over(need.each, f->each_bytes);
+    return !is_over(need.sum, f->most_bytes) && !is_over(need.sum, f->free_bytes) &&
+           !is_over(need.each, f->each_bytes);
 }
 
 /* ---- what would fit ---- */
 
 /* say_batch — a smaller micro-batch; the samples of a step stay the same. */
-static void say_batch(const struct fit *f, const struct trainer_config *c, int64_t batch, struct text *out)
+static void say_batch(const struct fit *f, const struct trainer_config *c, int64_t batch,
+                      struct text *out)
 {
     text_add(out, "BATCH_SIZE=%lld", (long long)batch);
     if (conf_i64(f->conf, CONF_GLOBAL_BATCH) == 0)
@@ -119,7 +125,8 @@ static void try_tokens(const struct fit *f, const struct trainer_config *from, s
 /* try_recompute — with the batch as it is, else with the smallest. */
 static void try_recompute(const struct fit *f, const struct trainer_config *from, struct text *out)
 {
-    static const char *const words[] = {[MODEL_RECOMPUTE_ATTENTION] = "attention", [MODEL_RECOMPUTE_BLOCK] = "block"};
+    static const char *const words[] = {
+        [MODEL_RECOMPUTE_ATTENTION] = "attention", [MODEL_RECOMPUTE_BLOCK] = "block"};
     struct trainer_config c = *from;
     for (int way = (int)from->recompute + 1; way <= MODEL_RECOMPUTE_BLOCK; way++) {
         c.recompute = (enum model_recompute)way;
@@ -135,7 +142,8 @@ static void try_recompute(const struct fit *f, const struct trainer_config *from
 }
 
 /* with_nodes — the same workers on so many nodes; false: such a batch cannot be dealt out. */
-static bool with_nodes(const struct fit *f, struct trainer_config *c, int nodes, struct comm_place *at)
+static bool with_nodes(const struct fit *f, struct trainer_config *c, int nodes,
+                       struct comm_place *at)
 {
     *at = f->place.at;
     at->nodes = nodes;
@@ -163,7 +171,8 @@ static int nodes_for(const struct fit *f, const struct trainer_config *c)
     const struct comm_place *at = &f->place.at;
     int first = at->ranks > 1 && c->shard != LAYOUT_SHARD_FULL ? at->nodes : at->nodes + 1;
     int most = RANKS_MOST / at->locals;
-    if (!fits_spread(f, *c, most > first ? most : first, true)) /* what is not in parts is too much by itself */
+    /* what is not in parts is too much by itself */
+    if (!fits_spread(f, *c, most > first ? most : first, true))
         return 0;
     for (int nodes = first; nodes <= most; nodes += nodes < NODES_LINEAR ? 1 : nodes)
         if (fits_spread(f, *c, nodes, false))
@@ -171,7 +180,8 @@ static int nodes_for(const struct fit *f, const struct trainer_config *c)
     return 0;
 }
 
-/* try_shard — over the workers that there are, else over more; with less beside it where that is not enough. */
+/* try_shard — over the workers that there are, else over more; with less beside it where that is
+ * not enough. */
 static void try_shard(const struct fit *f, const struct trainer_config *from, struct text *out)
 {
     static const char *const words[] = {"", " RECOMPUTE=block", " RECOMPUTE=block BATCH_SIZE=1"};
@@ -227,7 +237,8 @@ static void try_all(const struct fit *f, const struct trainer_config *c, struct 
 static void say_table(const struct need *need, int workers_n, const char *where)
 {
     char all[32];
-    LOG_INFO("%-18s %12s  (%d worker%s, %s)", "memory for", "planned", workers_n, workers_n == 1 ? "" : "s", where);
+    LOG_INFO("%-18s %12s  (%d worker%s, %s)", "memory for", "planned", workers_n,
+             workers_n == 1 ? "" : "s", where);
     for (int kind = 0; kind < MEMORY_PLAN_N; kind++)
         if (need->kind[kind] > 0)
             LOG_INFO("%-18s %12s", memory_plan_text((enum memory_plan_kind)kind),
@@ -249,14 +260,16 @@ static enum status verdict(const struct fit *f, const struct need *need, char *o
     }
     if (is_over(need->each, f->each_bytes)) {
         text_format(out, cap,
-                    "needs %s of memory in a process, the limits of this one (ulimit -v, -d) leave %s; raise them", each,
-                    text_human(left, sizeof left, (double)f->each_bytes));
+                    "needs %s of memory in a process, the limits of this one (ulimit -v, -d) leave "
+                    "%s; raise them",
+                    each, text_human(left, sizeof left, (double)f->each_bytes));
         return ST_BAD_SETTING;
     }
     if (!is_over(need->sum, f->free_bytes))
         return ST_OK;
-    text_format(out, cap, "needs %s of memory, %s are free now; %s has %s, and other processes hold the rest: start again "
-                          "when they have ended",
+    text_format(out, cap,
+                "needs %s of memory, %s are free now; %s has %s, and other processes hold the "
+                "rest: start again when they have ended",
                 sum, left, f->owner, most);
     return ST_RETRY;
 }
@@ -265,9 +278,11 @@ static enum status say_planned(const struct fit *f, const struct need *need, int
 {
     char sum[32], left[32];
     if (f->place.at.local == 0)
-        LOG_INFO("memory planned: %s of %s for %d worker%s, %s free", text_human(sum, sizeof sum, (double)need->sum),
+        LOG_INFO("memory planned: %s of %s for %d worker%s, %s free",
+                 text_human(sum, sizeof sum, (double)need->sum),
                  f->is_device ? "a GPU" : "this node", workers_n, workers_n == 1 ? "" : "s",
-                 f->free_bytes < 0 ? "unknown how much is" : text_human(left, sizeof left, (double)f->free_bytes));
+                 f->free_bytes < 0 ? "unknown how much is"
+                                   : text_human(left, sizeof left, (double)f->free_bytes));
     return ST_OK;
 }
 
@@ -284,10 +299,11 @@ static enum status judge(const struct fit *f, const struct trainer_config *c)
         return say_planned(f, &need, workers_n);
     say_table(&need, workers_n, f->is_device ? "memory of its GPU" : "memory of this node");
     try_all(f, c, &would);
-    st = FAIL(st, "training %s (%lld layers, %lld wide) %s; %s%s", c->dims.name, (long long)c->dims.layers,
-              (long long)c->dims.embed, why,
-              would.len > 0 ? "what would fit:" : "no BATCH_SIZE, SEQ_LEN, RECOMPUTE or SHARD makes it fit: use a smaller "
-                                                 "model, or a machine with more memory",
+    st = FAIL(st, "training %s (%lld layers, %lld wide) %s; %s%s", c->dims.name,
+              (long long)c->dims.layers, (long long)c->dims.embed, why,
+              would.len > 0 ? "what would fit:"
+                            : "no BATCH_SIZE, SEQ_LEN, RECOMPUTE or SHARD makes it fit: use a "
+                              "smaller model, or a machine with more memory",
               would.len > 0 ? would.data + 1 : "");
     text_free(&would);
     return st;
@@ -300,8 +316,9 @@ static void look_host(struct fit *f)
     struct memory_room room;
     memory_room(&room);
     f->free_bytes = room.free_bytes;
-    f->most_bytes = room.is_group || room.total_bytes < 0 ? room.total_bytes
-                                                          : room.total_bytes - room.total_bytes / SYSTEM_PART;
+    f->most_bytes = room.is_group || room.total_bytes < 0
+                        ? room.total_bytes
+                        : room.total_bytes - room.total_bytes / SYSTEM_PART;
     f->each_bytes = room.process_bytes;
     f->owner = room.is_group ? "the control group (a container's limit)" : "the machine";
 }
@@ -320,7 +337,8 @@ static void look_device(struct fit *f, const struct dev *dev)
 static void set_place(struct fit *f, bool is_apart)
 {
     const struct conf *conf = f->conf;
-    int nodes = (int)conf_i64(conf, CONF_N_NODES), locals = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
+    int nodes = (int)conf_i64(conf, CONF_N_NODES),
+        locals = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
     int node = (int)conf_i64(conf, CONF_NODE_ID);
     f->place = (struct memory_plan_place){.at = {.rank = node * locals,
                                                  .ranks = nodes * locals,
@@ -349,7 +367,8 @@ enum status fit_train(const struct conf *conf)
     return judge(&f, &config);
 }
 
-enum status fit_device(const struct conf *conf, const struct trainer_config *config, const struct dev *dev)
+enum status fit_device(const struct conf *conf, const struct trainer_config *config,
+                       const struct dev *dev)
 {
     struct fit f = {.conf = conf};
     if (!dev_is_apart(dev))
@@ -359,8 +378,8 @@ enum status fit_device(const struct conf *conf, const struct trainer_config *con
     return judge(&f, config);
 }
 
-static enum status judge_alone(const struct fit *f, const char *what, const int64_t bytes[MEMORY_PLAN_N],
-                               const char *remedy)
+static enum status judge_alone(const struct fit *f, const char *what,
+                               const int64_t bytes[MEMORY_PLAN_N], const char *remedy)
 {
     struct need need = {.sum = memory_plan_sum(bytes)};
     char why[384];
@@ -373,7 +392,8 @@ static enum status judge_alone(const struct fit *f, const char *what, const int6
     return FAIL(st, "%s %s; %s", what, why, remedy);
 }
 
-enum status fit_alone(const char *what, const struct memory_plan *plan, const struct dev *dev, const char *remedy)
+enum status fit_alone(const char *what, const struct memory_plan *plan, const struct dev *dev,
+                      const char *remedy)
 {
     struct fit f = {.is_device = false};
     look_host(&f);

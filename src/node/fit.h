@@ -1,8 +1,10 @@
-/* fit — does what is asked for fit into memory? Asked before any of it is taken: what train/memory_plan.h says, against
- * what the machine, control groups, limits of a process and the GPU leave (base/memory.h).
+/* fit — does what is asked for fit into memory? Asked before any of it is taken: what
+ * train/memory_plan.h says, against what the machine, control groups, limits of a process and the
+ * GPU leave (base/memory.h).
  *
- * What can never fit is ST_BAD_SETTING (78), with a table by kind and settings that were tried and fit. What only other
- * processes leave no room for is ST_RETRY (75): time heals that. Must not know how memory is taken. */
+ * What can never fit is ST_BAD_SETTING (78), with a table by kind and settings that were tried and
+ * fit. What only other processes leave no room for is ST_RETRY (75): time heals that. Must not know
+ * how memory is taken. */
 #ifndef CONVOY_NODE_FIT_H
 #define CONVOY_NODE_FIT_H
 
@@ -10,12 +12,15 @@
 #include "dev/dev.h"
 #include "train/memory_plan.h"
 
-/* fit_train — all workers of this node together, in the host's memory: for the supervisor, before it starts them.
- * fit_device — one worker in the memory of its GPU, once that is open; ST_OK on a CPU. */
+/* fit_train — all workers of this node together, in the host's memory: for the supervisor, before
+ * it starts them. fit_device — one worker in the memory of its GPU, once that is open; ST_OK on a
+ * CPU. */
 enum status fit_train(const struct conf *conf);
-enum status fit_device(const struct conf *conf, const struct trainer_config *config, const struct dev *dev);
-/* fit_alone — a command of one process: what it is for people ("eval"), its plan, the device it computes on (NULL: none),
- * and what makes it need less. */
-enum status fit_alone(const char *what, const struct memory_plan *plan, const struct dev *dev, const char *remedy);
+enum status fit_device(const struct conf *conf, const struct trainer_config *config,
+                       const struct dev *dev);
+/* fit_alone — a command of one process: what it is for people ("eval"), its plan, the device it
+ * computes on (NULL: none), and what makes it need less. */
+enum status fit_alone(const char *what, const struct memory_plan *plan, const struct dev *dev,
+                      const char *remedy);
 
 #endif

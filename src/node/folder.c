@@ -37,18 +37,21 @@ struct folder {
 static bool is_one(const char *dir)
 {
     char manifest[FILE_PATH_MAX];
-    return file_join(manifest, sizeof manifest, dir, "manifest.json") == ST_OK && file_exists(manifest);
+    return file_join(manifest, sizeof manifest, dir, "manifest.json") == ST_OK &&
+           file_exists(manifest);
 }
 
 static int64_t changed_ms(const char *path)
 {
     char manifest[FILE_PATH_MAX];
     struct stat info;
-    bool is_there = file_join(manifest, sizeof manifest, path, "manifest.json") == ST_OK && stat(manifest, &info) == 0;
+    bool is_there = file_join(manifest, sizeof manifest, path, "manifest.json") == ST_OK &&
+                    stat(manifest, &info) == 0;
     return is_there ? (int64_t)info.st_mtim.tv_sec * 1000 : clock_wall_ms();
 }
 
-/* make_plain — what a file says must not command a terminal: C0 and C1 controls and DEL become '?'. */
+/* make_plain — what a file says must not command a terminal: C0 and C1 controls and DEL become
+ * '?'. */
 static void make_plain(char *text)
 {
     for (unsigned char *s = (unsigned char *)text; *s != 0; s++) {
@@ -162,8 +165,10 @@ static void show(struct text *t, const struct folder *f)
 {
     char word[64];
     text_add(t, "folder      %s\n", f->dir);
-    text_add(t, "model       %s (%s)  %" PRId64 " layers, %" PRId64 " heads, %" PRId64 " wide, context %" PRId64
-             ", vocabulary %" PRId64 "\n", f->dims.name, f->dims.task == MODEL_TASK_QA ? "qa" : "lm", f->dims.layers,
+    text_add(t,
+             "model       %s (%s)  %" PRId64 " layers, %" PRId64 " heads, %" PRId64
+             " wide, context %" PRId64 ", vocabulary %" PRId64 "\n",
+             f->dims.name, f->dims.task == MODEL_TASK_QA ? "qa" : "lm", f->dims.layers,
              f->dims.heads, f->dims.embed, f->dims.context, f->dims.vocab);
     text_add(t, "step        %" PRId64 "  %s tokens  by convoy %s\n", f->meta.step,
              text_count(word, sizeof word, (double)f->meta.tokens), f->meta.version);
@@ -216,11 +221,15 @@ static enum status judge(const struct folder *f)
 {
     int damaged = f->named_n - f->steps_n;
     if (f->steps_n == 0 && f->named_n == 0)
-        return FAIL(ST_UNHEALTHY, "%s holds no checkpoint; name a run's CHECKPOINT_DIR, or a URL such as http://host:8080",
+        return FAIL(ST_UNHEALTHY,
+                    "%s holds no checkpoint; name a run's CHECKPOINT_DIR, or a URL such as "
+                    "http://host:8080",
                     f->dir);
     if (damaged > 0 && f->steps_n < CHECKPOINTS_MAX)
-        return FAIL(ST_UNHEALTHY, "%s: %d of %d checkpoint%s cannot be used; the log says what is wrong with %s", f->dir,
-                    damaged, f->named_n, f->named_n == 1 ? "" : "s", damaged == 1 ? "it" : "each");
+        return FAIL(ST_UNHEALTHY,
+                    "%s: %d of %d checkpoint%s cannot be used; the log says what is wrong with %s",
+                    f->dir, damaged, f->named_n, f->named_n == 1 ? "" : "s",
+                    damaged == 1 ? "it" : "each");
     return ST_OK;
 }
 

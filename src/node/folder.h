@@ -1,7 +1,8 @@
-/* folder — `convoy status DIR`: what a folder of checkpoints tells about its run, whether that still trains or not.
+/* folder — `convoy status DIR`: what a folder of checkpoints tells about its run, whether that
+ * still trains or not.
  *
- * Reads manifests, sizes and headers, not the content of every file, and holds no lock: it disturbs no run. Must not
- * know HTTP. */
+ * Reads manifests, sizes and headers, not the content of every file, and holds no lock: it disturbs
+ * no run. Must not know HTTP. */
 #ifndef CONVOY_NODE_FOLDER_H
 #define CONVOY_NODE_FOLDER_H
 
@@ -9,8 +10,8 @@
 
 #include "base/status.h"
 
-/* folder_main — dir: CHECKPOINT_DIR, or one checkpoint in it; its report, or JSON, on stdout. ST_UNHEALTHY: no valid
- * checkpoint, or one that is damaged. */
+/* folder_main — dir: CHECKPOINT_DIR, or one checkpoint in it; its report, or JSON, on stdout.
+ * ST_UNHEALTHY: no valid checkpoint, or one that is damaged. */
 enum status folder_main(const char *dir, bool as_json);
 
 #endif

@@ -22,9 +22,9 @@ struct gauge {
     pthread_t thread;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t wake;  /* of both sides */
-    bool is_closing; /* the board is looked at no more */
-    bool is_done;    /* the thread has ended its last reading */
-    bool is_left;    /* nobody waits for it: it frees the gauge */
+    bool is_closing;      /* the board is looked at no more */
+    bool is_done;         /* the thread has ended its last reading */
+    bool is_left;         /* nobody waits for it: it frees the gauge */
 };
 
 static void release(struct gauge *gauge)
@@ -39,8 +39,9 @@ static void release(struct gauge *gauge)
 static void post(struct gauge *gauge, struct nvml_reading now)
 {
     if (now.xids > gauge->xids)
-        LOG_WARN("the driver reports Xid %lld on this worker's GPU (%lld since the start); see dmesg",
-                 (long long)now.xid_last, (long long)now.xids);
+        LOG_WARN(
+            "the driver reports Xid %lld on this worker's GPU (%lld since the start); see dmesg",
+            (long long)now.xid_last, (long long)now.xids);
     gauge->xids = now.xids;
     board_gpu_post(gauge->board, gauge->worker_i,
                    &(struct board_gpu){.busy = now.busy,
@@ -106,12 +107,14 @@ static enum status start(struct gauge *gauge)
         return ST_OK;
     pthread_mutex_destroy(&gauge->lock);
     pthread_cond_destroy(&gauge->wake);
-    return FAIL(ST_RETRY, "cannot start the thread that watches the GPU: %s; raise the limit of processes (ulimit -u)",
+    return FAIL(ST_RETRY,
+                "cannot start the thread that watches the GPU: %s; raise the limit of processes "
+                "(ulimit -u)",
                 strerror(error));
 }
 
-enum status gauge_open(struct board *board, int worker_i, const char *bus, bool speaks, int every_ms,
-                       struct gauge **out)
+enum status gauge_open(struct board *board, int worker_i, const char *bus, bool speaks,
+                       int every_ms, struct gauge **out)
 {
     struct nvml *nvml = NULL;
     *out = NULL;
@@ -126,7 +129,8 @@ enum status gauge_open(struct board *board, int worker_i, const char *bus, bool 
         nvml_close(nvml);
         return FAIL(ST_RETRY, "out of memory: what watches a GPU");
     }
-    *gauge = (struct gauge){.board = board, .worker_i = worker_i, .every_ms = every_ms, .nvml = nvml};
+    *gauge =
+        (struct gauge){.board = board, .worker_i = worker_i, .every_ms = every_ms, .nvml = nvml};
     enum status st = start(gauge);
     if (st == ST_OK) {
         *out = gauge;
@@ -152,7 +156,8 @@ void gauge_close(struct gauge *gauge)
     pthread_mutex_unlock(&gauge->lock);
     if (is_left) {
         pthread_detach(thread);
-        LOG_WARN("the GPU's driver (NVML) has not answered for %d s; its watcher is left behind", CLOSE_MS / 1000);
+        LOG_WARN("the GPU's driver (NVML) has not answered for %d s; its watcher is left behind",
+                 CLOSE_MS / 1000);
         return;
     }
     pthread_join(thread, NULL);

@@ -1,8 +1,10 @@
-/* generate — `convoy generate`: text from a checkpoint or a Hugging Face folder, to stdout as it comes.
+/* generate — `convoy generate`: text from a checkpoint or a Hugging Face folder, to stdout as it
+ * comes.
  *
- * The model sees the last CONTEXT tokens. Up to that many a token costs one pass over the weights; beyond it, where
- * every token changes its position, a forward pass over all that is seen (decoder.h). Which token comes is a function
- * of the weights, PROMPT, TEMPERATURE, TOP_K, TOP_P and SEED. Must not know training. */
+ * The model sees the last CONTEXT tokens. Up to that many a token costs one pass over the weights;
+ * beyond it, where every token changes its position, a forward pass over all that is seen
+ * (decoder.h). Which token comes is a function of the weights, PROMPT, TEMPERATURE, TOP_K, TOP_P
+ * and SEED. Must not know training. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +42,7 @@ static void writer_close(struct writer *w)
     free(w->tokens);
 }
 
-/* --- words ------------------------------------------------------------------------------------------------- */
+/* ---- words ---- */
 
 /* Show the bytes of one token as far as they are whole characters. */
 static enum status show(struct writer *w, int32_t token)
@@ -66,7 +68,8 @@ static enum status read_prompt(struct writer *w, const char *prompt, int64_t mor
     uint16_t *ids = malloc((n + 1) * sizeof *ids);
     if (!w->tokens || !ids) {
         free(ids);
-        return FAIL(memory_status(w->tokens_cap * (int64_t)sizeof *w->tokens), "out of memory: a prompt of %zu bytes", n);
+        return FAIL(memory_status(w->tokens_cap * (int64_t)sizeof *w->tokens),
+                    "out of memory: a prompt of %zu bytes", n);
     }
     ids[0] = BPE_END;
     w->tokens_n = n ? (int64_t)bpe_encode(w->bpe, prompt, n, ids, n) : 1;
@@ -78,27 +81,34 @@ static enum status read_prompt(struct writer *w, const char *prompt, int64_t mor
     free(ids);
     if (largest >= vocab)
         return FAIL(ST_BAD_SETTING, "the prompt needs token %d, the model knows %lld; %s", largest,
-                    (long long)vocab, n ? "change PROMPT" : "set PROMPT: there is no token to begin a text with");
+                    (long long)vocab,
+                    n ? "change PROMPT" : "set PROMPT: there is no token to begin a text with");
     return ST_OK;
 }
 
-/* The choice of token `number` after the prompt; the vocabulary's padding has no bytes and is never chosen. */
-static enum status next_token(struct writer *w, const struct conf *conf, int64_t vocab, int64_t number, int32_t *out)
+/* The choice of token `number` after the prompt; the vocabulary's padding has no bytes and is never
+ * chosen. */
+static enum status next_token(struct writer *w, const struct conf *conf, int64_t vocab,
+                              int64_t number, int32_t *out)
 {
     const float *logits = NULL;
     TRY(decoder_logits(w->decoder, w->tokens, w->tokens_n, &logits));
-    double u = rand_uniform((uint64_t)conf_i64(conf, CONF_SEED), RAND_STREAM(SAMPLE, 0), (uint64_t)number);
+    double u =
+        rand_uniform((uint64_t)conf_i64(conf, CONF_SEED), RAND_STREAM(SAMPLE, 0), (uint64_t)number);
     const struct sample_rule rule = {.temperature = conf_f64(conf, CONF_TEMPERATURE),
                                      .top_k = conf_i64(conf, CONF_TOP_K),
                                      .top_p = conf_f64(conf, CONF_TOP_P)};
     *out = (int32_t)sample_pick(logits, vocab < BPE_VOCAB ? vocab : BPE_VOCAB, &rule, u, w->work);
     if (*out < 0)
-        return FAIL(ST_NOT_FINITE, "the logits after token %lld are not finite: the weights are damaged; use others",
-                    (long long)w->tokens_n);
+        return FAIL(
+            ST_NOT_FINITE,
+            "the logits after token %lld are not finite: the weights are damaged; use others",
+            (long long)w->tokens_n);
     return ST_OK;
 }
 
-static enum status write_text(struct writer *w, const struct conf *conf, int64_t vocab, int64_t more)
+static enum status write_text(struct writer *w, const struct conf *conf, int64_t vocab,
+                              int64_t more)
 {
     const char *prompt = conf_text(conf, CONF_PROMPT);
     TRY(say_bytes(prompt, strlen(prompt)));
@@ -114,12 +124,15 @@ static enum status write_text(struct writer *w, const struct conf *conf, int64_t
     return say_bytes("\n", 1);
 }
 
-static enum status check_memory(const struct dev *dev, const struct model_dims *dims, int64_t window, enum dtype dtype)
+static enum status check_memory(const struct dev *dev, const struct model_dims *dims,
+                                int64_t window, enum dtype dtype)
 {
-    const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1}, .is_apart = dev_is_apart(dev)};
+    const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1},
+                                            .is_apart = dev_is_apart(dev)};
     struct memory_plan plan;
     TRY(memory_plan_write(dims, window, dtype, &place, &plan));
-    return fit_alone("generate", &plan, dev, "a shorter PROMPT and fewer TOKENS need less, and a smaller model does");
+    return fit_alone("generate", &plan, dev,
+                     "a shorter PROMPT and fewer TOKENS need less, and a smaller model does");
 }
 
 static enum status run(struct writer *w, struct trained *trained, const struct conf *conf)
@@ -128,9 +141,10 @@ static enum status run(struct writer *w, struct trained *trained, const struct c
     TRY(trained_open(conf, trained));
     const struct model_dims *dims = &trained->dims;
     if (dims->task != MODEL_TASK_LM)
-        return FAIL(ST_BAD_SETTING,
-                    "%s is a question-answering model, which writes no text; choose a language model",
-                    trained_path(trained));
+        return FAIL(
+            ST_BAD_SETTING,
+            "%s is a question-answering model, which writes no text; choose a language model",
+            trained_path(trained));
     TRY(model_check(dims));
     TRY(bpe_open(&w->bpe));
     TRY(read_prompt(w, conf_text(conf, CONF_PROMPT), more, dims->vocab));

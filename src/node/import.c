@@ -1,5 +1,5 @@
-/* import — `convoy import`: a model made elsewhere → a checkpoint at step 0, from which train goes on and
- * generate writes.
+/* import — `convoy import`: a model made elsewhere → a checkpoint at step 0, from which train goes
+ * on and generate writes.
  *
  * Nothing is written before the whole model is read and found good. Must not know the formats
  * (train/weights.h). */
@@ -37,11 +37,13 @@ static enum status check_to(const char *to)
     if (!dir && errno == ENOENT)
         return ST_OK;
     if (!dir)
-        return FAIL(ST_BAD_SETTING, "TO=%s cannot be listed: %s; choose a folder that is not there yet", to,
+        return FAIL(ST_BAD_SETTING,
+                    "TO=%s cannot be listed: %s; choose a folder that is not there yet", to,
                     strerror(errno));
     for (struct dirent *entry; st == ST_OK && (entry = readdir(dir)) != NULL;)
         if (text_starts(entry->d_name, "step-"))
-            st = FAIL(ST_BAD_SETTING, "TO=%s holds checkpoints already (%.40s); choose another folder", to,
+            st = FAIL(ST_BAD_SETTING,
+                      "TO=%s holds checkpoints already (%.40s); choose another folder", to,
                       entry->d_name);
     closedir(dir);
     return st;
@@ -52,7 +54,8 @@ static enum status check_from(const char *from)
     if (weights_are_at(from))
         return ST_OK;
     if (!file_exists(from))
-        return FAIL(ST_NO_INPUT, "FROM=%s is not there; give a Hugging Face folder or a model file of llm.c",
+        return FAIL(ST_NO_INPUT,
+                    "FROM=%s is not there; give a Hugging Face folder or a model file of llm.c",
                     from);
     return FAIL(ST_NO_INPUT,
                 "FROM=%s is a folder without config.json; give a Hugging Face folder (config.json, "
@@ -60,15 +63,16 @@ static enum status check_from(const char *from)
                 from);
 }
 
-/* take — memory for all parameters, once the file is known to hold them; a new head for questions gets its
- * values from SEED, as a new model's would. */
+/* take — memory for all parameters, once the file is known to hold them; a new head for questions
+ * gets its values from SEED, as a new model's would. */
 static enum status take(struct import *in)
 {
     struct memory_plan plan;
     TRY(memory_plan_import(&in->dims, &plan));
     TRY(model_ops(&in->dims)->describe(&in->dims, &in->table));
     TRY(weights_load(in->from, &(struct load_target){.table = &in->table}));
-    TRY(fit_alone("import", &plan, NULL, "use a machine with more memory; what is made there may be copied here"));
+    TRY(fit_alone("import", &plan, NULL,
+                  "use a machine with more memory; what is made there may be copied here"));
     in->data = calloc((size_t)in->table.total_elems, sizeof *in->data);
     if (!in->data)
         return FAIL(memory_status(in->table.total_elems * (int64_t)sizeof *in->data),
@@ -86,9 +90,8 @@ static enum status check_finite(const struct import *in)
 {
     for (int i = 0; i < in->table.rows_n; i++) {
         const struct param *p = &in->table.row[i];
-        struct safetensors_entry entry = {.dtype = DTYPE_F32,
-                                          .elems = p->elems,
-                                          .data = (const uint8_t *)(in->data + p->offset)};
+        struct safetensors_entry entry = {
+            .dtype = DTYPE_F32, .elems = p->elems, .data = (const uint8_t *)(in->data + p->offset)};
         text_copy(entry.name, sizeof entry.name, p->name);
         TRY(weights_check_finite(in->from, &entry));
     }
@@ -148,11 +151,13 @@ enum status import_main(const struct conf *conf)
                         .to = conf_text(conf, CONF_TO),
                         .seed = (uint64_t)conf_i64(conf, CONF_SEED)};
     if (!*in.from)
-        return FAIL(ST_BAD_SETTING,
-                    "what should be imported? set FROM to a Hugging Face folder or a model file of llm.c");
+        return FAIL(
+            ST_BAD_SETTING,
+            "what should be imported? set FROM to a Hugging Face folder or a model file of llm.c");
     if (!*in.to)
-        return FAIL(ST_BAD_SETTING,
-                    "where should the checkpoint go? set TO to a folder, later the run's CHECKPOINT_DIR");
+        return FAIL(
+            ST_BAD_SETTING,
+            "where should the checkpoint go? set TO to a folder, later the run's CHECKPOINT_DIR");
     enum status st = run(&in, conf);
     param_table_free(&in.table);
     free(in.data);

@@ -14,7 +14,8 @@
 
 const char *linger_text(const struct conf *conf, char *out, size_t cap)
 {
-    text_format(out, cap, "LINGER=%s, %s", conf_text(conf, CONF_LINGER), conf_source(conf, CONF_LINGER));
+    text_format(out, cap, "LINGER=%s, %s", conf_text(conf, CONF_LINGER),
+                conf_source(conf, CONF_LINGER));
     return out;
 }
 
@@ -25,11 +26,13 @@ static void on_signal(evutil_socket_t signal_n, short what, void *arg)
     event_base_loopbreak(arg);
 }
 
-/* tell — the reason of a failure is logged now, not when all is over; it stays the log's last line. */
+/* tell — the reason of a failure is logged now, not when all is over; it stays the log's last
+ * line. */
 static void tell(const struct conf *conf, enum status st)
 {
     char why[96];
-    LOG_INFO("%s with exit code %d, which /status, /metrics and the page go on showing (%s); a signal ends that",
+    LOG_INFO("%s with exit code %d, which /status, /metrics and the page go on showing (%s); a "
+             "signal ends that",
              st == ST_OK ? "done" : "failed", status_exit(st), linger_text(conf, why, sizeof why));
     if (st != ST_OK) {
         LOG_ERROR("%s", status_message());

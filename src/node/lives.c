@@ -19,7 +19,8 @@
 #define LINKS_MS 250
 #define SETTLE_MS (10 * 1000)
 #define SETTLE_LOOK_MS 20
-#define MEETING_STOP_MS 3000 /* ranks that have not met for so long obey a stop: there is no step to end */
+/* ranks that have not met for so long obey a stop: there is no step to end */
+#define MEETING_STOP_MS 3000
 #define MEETING_SAY_MS 15000
 #define OPEN_MS (120 * 1000)
 #define OPEN_LOOK_MS 250
@@ -32,32 +33,36 @@ struct greeting {
 struct lives {
     const struct lives_config *config;
     struct pulse *pulse;
-    int64_t after;                 /* waits for a later generation than this */
-    _Atomic int64_t generation;    /* the one it is in; 0: none */
-    int usable_home;               /* addresses of this node's network when all is well */
-    uint64_t links;                /* its network when the address was packed */
-    int64_t links_ms;              /* looked at last */
+    int64_t after;              /* waits for a later generation than this */
+    _Atomic int64_t generation; /* the one it is in; 0: none */
+    int usable_home;            /* addresses of this node's network when all is well */
+    uint64_t links;             /* its network when the address was packed */
+    int64_t links_ms;           /* looked at last */
     struct board_ready ready;
-    struct board_address *world;   /* ranks */
-    char *addresses;               /* ranks × COMM_ADDRESS_MAX: the comm's part of them */
+    struct board_address *world; /* ranks */
+    char *addresses;             /* ranks × COMM_ADDRESS_MAX: the comm's part of them */
     int64_t *bytes;
     uint8_t secret[BOARD_SECRET_BYTES]; /* of the generation, while its ranks meet */
     bool has_lived;
-    _Atomic int64_t meeting_ms;    /* the ranks of this world have been meeting since; 0: they are not */
+    /* the ranks of this world have been meeting since; 0: they are not */
+    _Atomic int64_t meeting_ms;
     atomic_bool has_said_meeting, is_stopped_meeting;
 };
 
-/* say_meeting — the supervisors hear each other, or there would be no world; what workers send goes other ways. */
+/* say_meeting — the supervisors hear each other, or there would be no world; what workers send goes
+ * other ways. */
 static void say_meeting(struct lives *l)
 {
-    if (l->has_said_meeting || l->config->place.local > 0 || clock_ms() - l->meeting_ms < MEETING_SAY_MS)
+    if (l->has_said_meeting || l->config->place.local > 0 ||
+        clock_ms() - l->meeting_ms < MEETING_SAY_MS)
         return;
     l->has_said_meeting = true;
-    LOG_WARN("the workers of the nodes have not reached each other for %d s%s", MEETING_SAY_MS / 1000,
-             l->config->place.nodes > 1
-                 ? ", though the nodes have at MASTER_PORT: workers use other ports (is a firewall between the nodes?), on "
-                   "networks that DATA_ADDR, UCX_NET_DEVICES or NCCL_SOCKET_IFNAME choose"
-                 : "");
+    LOG_WARN(
+        "the workers of the nodes have not reached each other for %d s%s", MEETING_SAY_MS / 1000,
+        l->config->place.nodes > 1 ? ", though the nodes have at MASTER_PORT: workers use other "
+                                     "ports (is a firewall between the nodes?), on networks that "
+                                     "DATA_ADDR, UCX_NET_DEVICES or NCCL_SOCKET_IFNAME choose"
+                                   : "");
 }
 
 /* is_stopped_while_meeting — on the thread that meets, while it does. */
@@ -75,10 +80,12 @@ static bool is_aborted(void *arg)
 {
     struct lives *l = arg;
     int64_t generation = atomic_load_explicit(&l->generation, memory_order_relaxed);
-    return generation > 0 && (board_aborted(l->config->board) >= generation || is_stopped_while_meeting(l));
+    return generation > 0 &&
+           (board_aborted(l->config->board) >= generation || is_stopped_while_meeting(l));
 }
 
-/* limit_ms — a call may wait for a step of another rank, and what steps take shows while they are done. */
+/* limit_ms — a call may wait for a step of another rank, and what steps take shows while they are
+ * done. */
 static int64_t limit_ms(void *arg)
 {
     const struct lives *l = arg;
@@ -113,8 +120,9 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
     return hash;
 }
 
-/* links_now — a number that changes when a network device comes, goes, or gets another address; and how many addresses
- * lead out of this node. An address packed while a cable is out leads nowhere when it is back. */
+/* links_now — a number that changes when a network device comes, goes, or gets another address; and
+ * how many addresses lead out of this node. An address packed while a cable is out leads nowhere
+ * when it is back. */
 static uint64_t links_now(int *usable_out)
 {
     struct ifaddrs *list;
@@ -130,7 +138,8 @@ static uint64_t links_now(int *usable_out)
         if (family != AF_INET && family != AF_INET6)
             continue;
         *usable_out += flags == (IFF_UP | IFF_RUNNING) && !(at->ifa_flags & IFF_LOOPBACK);
-        hash = mix(hash, at->ifa_addr, family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+        hash = mix(hash, at->ifa_addr,
+                   family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
     }
     freeifaddrs(list);
     return hash;
@@ -146,7 +155,8 @@ static bool has_new_links(struct lives *l)
     return links_now(&usable) != l->links;
 }
 
-/* settle — a cable that was out and is back is not of use at once. Until the network is what it was, or will not be. */
+/* settle — a cable that was out and is back is not of use at once. Until the network is what it
+ * was, or will not be. */
 static enum status settle(struct lives *l)
 {
     const struct lives_config *c = l->config;
@@ -164,10 +174,10 @@ static enum status settle(struct lives *l)
     return ST_OK;
 }
 
-/* begin_open — again and again while no way leads to node 0 (a cable is out, a name is not known yet): a transport that
- * must know where it is to be reached cannot begin. */
-static enum status begin_open(struct lives *l, const struct comm_config *config, struct comm **out, void *address,
-                              int64_t *bytes)
+/* begin_open — again and again while no way leads to node 0 (a cable is out, a name is not known
+ * yet): a transport that must know where it is to be reached cannot begin. */
+static enum status begin_open(struct lives *l, const struct comm_config *config, struct comm **out,
+                              void *address, int64_t *bytes)
 {
     const struct lives_config *c = l->config;
     int64_t begin_ms = clock_ms(), said_ms = 0;
@@ -201,10 +211,11 @@ static enum status pack(struct lives *l, struct comm **out)
     TRY(begin_open(l, &config, &comm, address, &bytes));
     if (bytes + (int64_t)sizeof greeting > BOARD_ADDRESS_MAX) {
         comm_close(comm);
-        return FAIL(ST_NO_DEVICE,
-                    "this node's network address takes %" PRId64 " bytes, over %zu: it has many network devices; choose "
-                    "some with UCX_NET_DEVICES",
-                    bytes, BOARD_ADDRESS_MAX - sizeof greeting);
+        return FAIL(
+            ST_NO_DEVICE,
+            "this node's network address takes %" PRId64
+            " bytes, over %zu: it has many network devices; choose some with UCX_NET_DEVICES",
+            bytes, BOARD_ADDRESS_MAX - sizeof greeting);
     }
     memcpy(mine->data, &greeting, sizeof greeting);
     memcpy(mine->data + sizeof greeting, address, (size_t)bytes);
@@ -236,8 +247,8 @@ static enum status wait_world(struct lives *l, bool *is_old_out)
     return ST_OK;
 }
 
-bool lives_is_alike(const struct board_address *one, int one_node, const struct board_address *other, int other_node,
-                    char *out, size_t cap)
+bool lives_is_alike(const struct board_address *one, int one_node,
+                    const struct board_address *other, int other_node, char *out, size_t cap)
 {
     struct greeting a, b;
     if (one->bytes < (int64_t)sizeof a || other->bytes < (int64_t)sizeof b)
@@ -250,8 +261,8 @@ bool lives_is_alike(const struct board_address *one, int one_node, const struct 
     text_format(out, cap,
                 "%s differs: fingerprint %016" PRIx64 " on node %d, %016" PRIx64
                 " on node %d; give every node the same data",
-                is_data ? "DATA" : "VAL_DATA", is_data ? a.data : a.val_data, one_node, is_data ? b.data : b.val_data,
-                other_node);
+                is_data ? "DATA" : "VAL_DATA", is_data ? a.data : a.val_data, one_node,
+                is_data ? b.data : b.val_data, other_node);
     return false;
 }
 
@@ -261,7 +272,8 @@ static enum status check_greetings(const struct lives *l)
     const struct comm_place *place = &l->config->place;
     char why[256];
     for (int rank = 1; rank < place->ranks; rank++)
-        if (!lives_is_alike(&l->world[0], 0, &l->world[rank], rank / place->locals, why, sizeof why))
+        if (!lives_is_alike(&l->world[0], 0, &l->world[rank], rank / place->locals, why,
+                            sizeof why))
             return FAIL(ST_DISAGREE, "%s", why);
     return ST_OK;
 }
@@ -279,7 +291,8 @@ static enum status meet_world(struct lives *l, struct comm *comm)
     }
     TRY(check_greetings(l));
     if (!board_secret_copy(l->config->board, l->generation, l->secret))
-        return FAIL(ST_PEER, "generation %" PRId64 " is over before its ranks have met", l->generation);
+        return FAIL(ST_PEER, "generation %" PRId64 " is over before its ranks have met",
+                    l->generation);
     l->meeting_ms = clock_ms();
     l->has_said_meeting = l->is_stopped_meeting = false;
     enum status st = comm_end_open(comm, l->generation, l->addresses, l->bytes);
@@ -300,21 +313,22 @@ static enum status live(struct lives *l, struct comm *comm)
     if (st == ST_OK && c->met)
         c->met(c->arg, comm);
     if (st == ST_OK) {
-        LOG_DEBUG("generation %lld: rank %d of %d, %s", (long long)l->generation, c->place.rank, c->place.ranks,
-                  comm_name(comm));
+        LOG_DEBUG("generation %lld: rank %d of %d, %s", (long long)l->generation, c->place.rank,
+                  c->place.ranks, comm_name(comm));
         st = c->run(c->arg, comm, l->generation);
     }
     return st;
 }
 
-/* may_live_on — was it only others, or this generation, that ended? Its sentence goes on the board. */
+/* may_live_on — was it only others, or this generation, that ended? Its sentence goes on the
+ * board. */
 static bool may_live_on(struct lives *l, enum status st)
 {
     bool is_over = is_aborted(l);
     if (st != ST_PEER && !(is_over && status_group(st) == STATUS_GROUP_RETRY))
         return false;
-    LOG_DEBUG("generation %lld ended for rank %d: %s", (long long)l->generation, l->config->place.rank,
-              status_message());
+    LOG_DEBUG("generation %lld ended for rank %d: %s", (long long)l->generation,
+              l->config->place.rank, status_message());
     text_copy(l->ready.why, sizeof l->ready.why, is_over ? "" : status_message());
     status_clear();
     l->after = l->generation;
@@ -369,8 +383,9 @@ static enum status take_memory(struct lives *l)
     l->world = calloc(ranks, sizeof *l->world);
     l->addresses = calloc(ranks, COMM_ADDRESS_MAX);
     l->bytes = calloc(ranks, sizeof *l->bytes);
-    return l->world && l->addresses && l->bytes ? ST_OK
-                                                : FAIL(ST_RETRY, "out of memory: the addresses of %zu ranks", ranks);
+    return l->world && l->addresses && l->bytes
+               ? ST_OK
+               : FAIL(ST_RETRY, "out of memory: the addresses of %zu ranks", ranks);
 }
 
 enum status lives_run(const struct lives_config *config)

@@ -10,10 +10,13 @@ static const struct page {
     const char *command, *settings, *examples; /* names with spaces between; lines */
 } pages[] = {
     {"train",
-     "DATA MODEL CHECKPOINT_DIR CHECKPOINT_EVERY STEPS EPOCHS BATCH_SIZE SEQ_LEN LR VAL_DATA EVAL_EVERY SAMPLE_EVERY "
-     "DEVICE N_GPU_EACH_NODE N_NODES NODE_ID MASTER_ADDR JOB_TOKEN_FILE STATUS_PORT RUN_NAME",
-     "convoy train MODEL=gpt2-mini DATA=book.txt CHECKPOINT_DIR=run1 CHECKPOINT_EVERY=100 STEPS=1000\n"
-     "convoy train MODEL=gpt2 DATA='a.bin:0.7,b.jsonl:0.3' VAL_DATA=val.txt EVAL_EVERY=100 CHECKPOINT_DIR=run2\n"
+     "DATA MODEL CHECKPOINT_DIR CHECKPOINT_EVERY STEPS EPOCHS BATCH_SIZE SEQ_LEN LR VAL_DATA "
+     "EVAL_EVERY SAMPLE_EVERY DEVICE N_GPU_EACH_NODE N_NODES NODE_ID MASTER_ADDR JOB_TOKEN_FILE "
+     "STATUS_PORT RUN_NAME",
+     "convoy train MODEL=gpt2-mini DATA=book.txt CHECKPOINT_DIR=run1 CHECKPOINT_EVERY=100 "
+     "STEPS=1000\n"
+     "convoy train MODEL=gpt2 DATA='a.bin:0.7,b.jsonl:0.3' VAL_DATA=val.txt EVAL_EVERY=100 "
+     "CHECKPOINT_DIR=run2\n"
      "convoy train MODEL=gpt2-nano DATA=synthetic STEPS=20\n"},
     {"tokenize", "DATA OUT VOCAB CACHE_DIR",
      "convoy tokenize DATA=books/ OUT=books.bin\n"
@@ -43,7 +46,8 @@ static void add_settings(const char *names, struct text *out)
 {
     char name[64];
     if (names[0] != 0)
-        text_add(out, "\nSettings that matter for it (`convoy help` lists all, with their defaults)\n");
+        text_add(out,
+                 "\nSettings that matter for it (`convoy help` lists all, with their defaults)\n");
     while (names[0] != 0) {
         size_t n = strcspn(names, " ");
         text_format(name, sizeof name, "%.*s", (int)n, names);

@@ -1,6 +1,8 @@
-/* manual — what `convoy help COMMAND` shows behind the command's words: the settings that matter for it, and examples.
+/* manual — what `convoy help COMMAND` shows behind the command's words: the settings that matter
+ * for it, and examples.
  *
- * A table by the command's name; the settings' rows come from conf.def. Must not know what a command does. */
+ * A table by the command's name; the settings' rows come from conf.def. Must not know what a
+ * command does. */
 #ifndef CONVOY_NODE_MANUAL_H
 #define CONVOY_NODE_MANUAL_H
 

@@ -31,7 +31,8 @@ static enum status base_dims(const struct conf *conf, struct model_dims *out, bo
 {
     const char *model = conf_text(conf, CONF_MODEL);
     enum model_task task = (enum model_task)conf_i64(conf, CONF_TASK);
-    *has_weights_out = !model_preset(model, out) && (weights_are_at(model) || weights_are_ckpt(model));
+    *has_weights_out =
+        !model_preset(model, out) && (weights_are_at(model) || weights_are_ckpt(model));
     if (*has_weights_out)
         TRY(weights_dims(model, out));
     if (*has_weights_out || model_preset(model, out)) {
@@ -40,18 +41,21 @@ static enum status base_dims(const struct conf *conf, struct model_dims *out, bo
     }
     if (file_is_dir(model))
         return FAIL(ST_NO_INPUT,
-                    "MODEL=%s is a folder without config.json and without a checkpoint; give a Hugging Face folder "
-                    "(config.json, model.safetensors), a checkpoint or its CHECKPOINT_DIR, or a preset such as gpt2-nano",
+                    "MODEL=%s is a folder without config.json and without a checkpoint; give a "
+                    "Hugging Face folder (config.json, model.safetensors), a checkpoint or its "
+                    "CHECKPOINT_DIR, or a preset such as gpt2-nano",
                     model);
     if (strchr(model, '/'))
         return FAIL(ST_NO_INPUT,
-                    "MODEL=%s is not there; give a Hugging Face folder (config.json, model.safetensors), a "
-                    "model file of llm.c (.bin), a checkpoint or its CHECKPOINT_DIR, or a preset such as gpt2-nano",
+                    "MODEL=%s is not there; give a Hugging Face folder (config.json, "
+                    "model.safetensors), a model file of llm.c (.bin), a checkpoint or its "
+                    "CHECKPOINT_DIR, or a preset such as gpt2-nano",
                     model);
-    return FAIL(ST_BAD_SETTING,
-                "MODEL=%s is neither a preset (gpt2-nano, gpt2-mini, gpt2, gpt2-medium, gpt2-large, gpt2-xl) "
-                "nor a Hugging Face folder, a model file of llm.c, or a checkpoint",
-                model);
+    return FAIL(
+        ST_BAD_SETTING,
+        "MODEL=%s is neither a preset (gpt2-nano, gpt2-mini, gpt2, gpt2-medium, gpt2-large, "
+        "gpt2-xl) nor a Hugging Face folder, a model file of llm.c, or a checkpoint",
+        model);
 }
 
 /* Weights have shapes that cannot be argued with. */
@@ -67,7 +71,8 @@ static enum status override_dims(const struct conf *conf, bool has_weights, stru
         if (value == 0 || value == *rows[i].value)
             continue;
         if (has_weights)
-            return FAIL(ST_BAD_SETTING, "%s=%lld (%s), but the weights of MODEL=%s have %lld; leave %s out",
+            return FAIL(ST_BAD_SETTING,
+                        "%s=%lld (%s), but the weights of MODEL=%s have %lld; leave %s out",
                         rows[i].name, (long long)value, conf_source(conf, rows[i].key),
                         conf_text(conf, CONF_MODEL), (long long)*rows[i].value, rows[i].name);
         *rows[i].value = value;
@@ -87,10 +92,11 @@ static enum status seq_tokens(const struct conf *conf, const struct model_dims *
     int64_t asked = conf_i64(conf, CONF_SEQ_LEN),
             usual = dims->task == MODEL_TASK_QA ? SEQ_LEN_QA : SEQ_LEN_LM;
     if (asked > dims->context)
-        return FAIL(ST_BAD_SETTING,
-                    "SEQ_LEN=%lld (%s) is over the model's CONTEXT of %lld positions; lower SEQ_LEN%s",
-                    (long long)asked, conf_source(conf, CONF_SEQ_LEN), (long long)dims->context,
-                    conf_is_set(conf, CONF_CONTEXT) ? " or raise CONTEXT" : "");
+        return FAIL(
+            ST_BAD_SETTING,
+            "SEQ_LEN=%lld (%s) is over the model's CONTEXT of %lld positions; lower SEQ_LEN%s",
+            (long long)asked, conf_source(conf, CONF_SEQ_LEN), (long long)dims->context,
+            conf_is_set(conf, CONF_CONTEXT) ? " or raise CONTEXT" : "");
     if (asked == 0)
         asked = usual < dims->context ? usual : dims->context;
     *out = asked;
@@ -116,8 +122,8 @@ static void map_optim(const struct conf *conf, struct trainer_config *out)
     };
 }
 
-enum status mapping_trainer(const struct conf *conf, const struct model_dims *dims, bool has_weights,
-                            struct trainer_config *out)
+enum status mapping_trainer(const struct conf *conf, const struct model_dims *dims,
+                            bool has_weights, struct trainer_config *out)
 {
     memset(out, 0, sizeof *out);
     out->dims = *dims;
@@ -177,14 +183,16 @@ enum status mapping_cache(const struct conf *conf)
     if (conf_is_set(conf, CONF_CACHE_DIR) || !text_starts(dir, "/tmp/convoy-cache-"))
         return ST_OK;
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
-        return FAIL(ST_STORE, "cannot make the folder %s: %s; set CACHE_DIR to another", dir, strerror(errno));
+        return FAIL(ST_STORE, "cannot make the folder %s: %s; set CACHE_DIR to another", dir,
+                    strerror(errno));
     bool is_ours = lstat(dir, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
                    (info.st_mode & 07777) == 0700;
     if (is_ours)
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
-                "CACHE_DIR=%s (default, for neither XDG_CACHE_HOME nor HOME is set) is not a folder of this user's alone "
-                "(user %u, mode %04o%s): what is in it may be anybody's; remove it, or set CACHE_DIR",
+                "CACHE_DIR=%s (default, for neither XDG_CACHE_HOME nor HOME is set) is not a "
+                "folder of this user's alone (user %u, mode %04o%s): what is in it may be "
+                "anybody's; remove it, or set CACHE_DIR",
                 dir, (unsigned)info.st_uid, (unsigned)info.st_mode & 07777,
                 S_ISLNK(info.st_mode) ? ", a symbolic link" : "");
 }
@@ -197,11 +205,12 @@ enum status mapping_blame(enum status st, bool is_validation)
     return FAIL(st, "%s: %s", is_validation ? "VAL_DATA" : "DATA", status_message());
 }
 
-void mapping_settings(const struct conf *conf, const struct trainer_config *trainer, struct text *out)
+void mapping_settings(const struct conf *conf, const struct trainer_config *trainer,
+                      struct text *out)
 {
-    /* The rest of the sequence follows from the model, the data's fingerprint and these. STEPS and EPOCHS are
-     * not here: going on for longer is what resuming is for, and a constant or warm-up rate does not change
-     * by it. */
+    /* The rest of the sequence follows from the model, the data's fingerprint and these. STEPS and
+     * EPOCHS are not here: going on for longer is what resuming is for, and a constant or warm-up
+     * rate does not change by it. */
     static const struct {
         enum conf_key key;
         const char *name;
@@ -220,14 +229,16 @@ void mapping_settings(const struct conf *conf, const struct trainer_config *trai
         {CONF_GRAD_CLIP, "GRAD_CLIP"},
         {CONF_DROPOUT, "DROPOUT"},
     };
-    text_add(
-        out,
-        "{\"OPTIMIZER\":\"%s\",\"LR_SCHEDULE\":\"%s\",\"moments\":%d,\"GLOBAL_BATCH\":%lld,\"SEQ_LEN\":%lld",
-        conf_text(conf, CONF_OPTIMIZER), conf_text(conf, CONF_LR_SCHEDULE), optim_moments(&trainer->optim),
-        (long long)trainer->global_samples, (long long)trainer->seq_tokens);
+    text_add(out,
+             "{\"OPTIMIZER\":\"%s\",\"LR_SCHEDULE\":\"%s\",\"moments\":%d,\"GLOBAL_BATCH\":%lld,"
+             "\"SEQ_LEN\":%lld",
+             conf_text(conf, CONF_OPTIMIZER), conf_text(conf, CONF_LR_SCHEDULE),
+             optim_moments(&trainer->optim), (long long)trainer->global_samples,
+             (long long)trainer->seq_tokens);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         text_add(out, ",\"%s\":%.17g", numbers[i].name, conf_f64(conf, numbers[i].key));
-    if (trainer->dtype != DTYPE_F32 || conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32) /* f32 goes without saying */
+    /* f32 goes without saying */
+    if (trainer->dtype != DTYPE_F32 || conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32)
         text_add(out, ",\"PRECISION\":\"%s\"",
                  trainer->dtype == DTYPE_BF16  ? "bf16"
                  : trainer->dtype == DTYPE_F16 ? "fp16"
@@ -235,8 +246,9 @@ void mapping_settings(const struct conf *conf, const struct trainer_config *trai
     text_add(out, "}");
 }
 
-/* weights_print — what tells two models apart without reading all of them: size and the first MiB, which holds names and
- * shapes of every tensor and some of the values. A model that comes in several files is told by its dimensions only. */
+/* weights_print — what tells two models apart without reading all of them: size and the first MiB,
+ * which holds names and shapes of every tensor and some of the values. A model that comes in
+ * several files is told by its dimensions only. */
 static enum status weights_print(const char *path, char *out, size_t cap)
 {
     char file[FILE_PATH_MAX];
@@ -267,11 +279,11 @@ enum status mapping_agree(const struct conf *conf, struct text *out)
     text_add(out, "{");
     conf_write_agree(conf, out);
     text_add(out,
-             "\"MODEL\":\"%lld layers, %lld heads, %lld wide, context %lld, vocabulary %lld%s\",\"version\":\"%s %s\","
-             "\"device\":\"%s\"}",
-             (long long)dims.layers, (long long)dims.heads, (long long)dims.embed, (long long)dims.context,
-             (long long)dims.vocab, weights, version_text(), version_commit(),
-             device_kind(conf));
+             "\"MODEL\":\"%lld layers, %lld heads, %lld wide, context %lld, vocabulary "
+             "%lld%s\",\"version\":\"%s %s\",\"device\":\"%s\"}",
+             (long long)dims.layers, (long long)dims.heads, (long long)dims.embed,
+             (long long)dims.context, (long long)dims.vocab, weights, version_text(),
+             version_commit(), device_kind(conf));
     return out->overflow ? FAIL(ST_RETRY, "out of memory: what nodes agree on") : ST_OK;
 }
 

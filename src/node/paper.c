@@ -1,5 +1,5 @@
-/* paper — completion for bash, zsh and fish: commands, settings, the values of those that have a list, files for
- * those that take a path. See paper.h. */
+/* paper — completion for bash, zsh and fish: commands, settings, the values of those that have a
+ * list, files for those that take a path. See paper.h. */
 #include <string.h>
 
 #include "conf/conf.h"
@@ -8,7 +8,8 @@
 typedef void write_shell(struct text *out, const struct paper_command *commands, int n);
 
 /* add_choices — "a|b|c" with `before` before each and `between` between. */
-static void add_choices(struct text *out, const char *choices, const char *before, const char *between)
+static void add_choices(struct text *out, const char *choices, const char *before,
+                        const char *between)
 {
     for (size_t n; *choices != 0; choices += n + (choices[n] == '|')) {
         n = strcspn(choices, "|");
@@ -16,7 +17,8 @@ static void add_choices(struct text *out, const char *choices, const char *befor
     }
 }
 
-/* add_quoted — inside '…' of a shell, which has no way to write a quote there; `also` gets a backslash. */
+/* add_quoted — inside '…' of a shell, which has no way to write a quote there; `also` gets a
+ * backslash. */
 static void add_quoted(struct text *out, const char *words, char also)
 {
     for (const char *p = words; *p != 0; p++) {
@@ -59,7 +61,8 @@ static void write_bash(struct text *out, const struct paper_command *commands, i
                   "  cur=${cur##*[[:space:]]}\n  COMPREPLY=()\n"
                   "  case $cur in *=*)\n    local value=${cur#*=}\n    case ${cur%%%%=*} in\n");
     add_cases(out, "mapfile -t COMPREPLY < <(compgen -W '", "' -- \"$value\")");
-    text_add(out, "    *) mapfile -t COMPREPLY < <(compgen -f -- \"$value\") ;;\n    esac\n    return ;;\n  esac\n"
+    text_add(out, "    *) mapfile -t COMPREPLY < <(compgen -f -- \"$value\") ;;\n    esac\n    "
+                  "return ;;\n  esac\n"
                   "  [ \"$COMP_CWORD\" -gt 1 ] || words='");
     add_names(out, commands, n);
     text_add(out, "'\n  [ \"${COMP_WORDS[1]}\" != help ] || words='");
@@ -104,7 +107,8 @@ static void write_fish(struct text *out, const struct paper_command *commands, i
     text_add(out, "# fish completion for convoy, made by `convoy help fish`\n");
     for (int i = 0; i < n; i++)
         if (commands[i].help != NULL) {
-            text_add(out, "complete -c convoy -n __fish_use_subcommand -a %s -d '", commands[i].name);
+            text_add(out, "complete -c convoy -n __fish_use_subcommand -a %s -d '",
+                     commands[i].name);
             add_quoted(out, commands[i].help, '\\');
             text_add(out, "'\n");
         }
@@ -122,7 +126,8 @@ static void write_fish(struct text *out, const struct paper_command *commands, i
     }
 }
 
-bool paper_completion(const char *shell, const struct paper_command *commands, int n, struct text *out)
+bool paper_completion(const char *shell, const struct paper_command *commands, int n,
+                      struct text *out)
 {
     static const struct {
         const char *name;

@@ -1,6 +1,6 @@
-/* paper — what a package carries beside the program: the manual page convoy(1), completion for shells. Made from the
- * table of commands and from conf.def, so that neither can differ from the program. Must not know what a command
- * does. */
+/* paper — what a package carries beside the program: the manual page convoy(1), completion for
+ * shells. Made from the table of commands and from conf.def, so that neither can differ from the
+ * program. Must not know what a command does. */
 #ifndef CONVOY_NODE_PAPER_H
 #define CONVOY_NODE_PAPER_H
 
@@ -14,6 +14,7 @@ struct paper_command {
 
 void paper_man(const struct paper_command *commands, int n, struct text *out);
 /* paper_completion — for bash, zsh or fish; false: no such shell is known. */
-bool paper_completion(const char *shell, const struct paper_command *commands, int n, struct text *out);
+bool paper_completion(const char *shell, const struct paper_command *commands, int n,
+                      struct text *out);
 
 #endif

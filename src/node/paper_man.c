@@ -48,7 +48,8 @@ static void add_commands(struct text *out, const struct paper_command *commands,
     char line[256];
     text_add(out, ".SH COMMANDS\n");
     for (int i = 0; i < n; i++)
-        if (commands[i].help != NULL && text_format(line, sizeof line, "convoy %s", commands[i].words))
+        if (commands[i].help != NULL &&
+            text_format(line, sizeof line, "convoy %s", commands[i].words))
             add_item(out, line, commands[i].help);
 }
 
@@ -96,12 +97,16 @@ static void add_examples(struct text *out, const struct paper_command *commands,
 void paper_man(const struct paper_command *commands, int n, struct text *out)
 {
     char code[16];
-    text_add(out, ".TH CONVOY 1 \"%s\" \"convoy %s\" \"User Commands\"\n", version_date(), version_text());
-    text_add(out, ".SH NAME\nconvoy \\- train language models of GPT\\-2's kind on one machine or many\n"
-                  ".SH SYNOPSIS\n.B convoy\n[\\fICOMMAND\\fR] [\\fINAME\\fR=\\fIVALUE\\fR ...]\n"
-                  ".SH DESCRIPTION\nOne executable, without Python, ssh or MPI: one copy runs on each machine,\n"
-                  "trains, writes checkpoints, shows its state over HTTP, and goes on from its last checkpoint when\n"
-                  "something dies.\n");
+    text_add(out, ".TH CONVOY 1 \"%s\" \"convoy %s\" \"User Commands\"\n", version_date(),
+             version_text());
+    text_add(out,
+             ".SH NAME\nconvoy \\- train language models of GPT\\-2's kind on one machine or many\n"
+             ".SH SYNOPSIS\n.B convoy\n[\\fICOMMAND\\fR] [\\fINAME\\fR=\\fIVALUE\\fR ...]\n"
+             ".SH DESCRIPTION\nOne executable, without Python, ssh or MPI: one copy runs on each "
+             "machine,\n"
+             "trains, writes checkpoints, shows its state over HTTP, and goes on from its last "
+             "checkpoint when\n"
+             "something dies.\n");
     add_commands(out, commands, n);
     add_settings(out);
     text_add(out, ".SH EXIT STATUS\n");

@@ -1,10 +1,11 @@
 /* process — see process.h.
  *
- * No core dumps by RLIMIT_CORE=1, not by PR_SET_DUMPABLE=0. A process that is not dumpable owns nothing under
- * /proc/self: as user 65532 of a container it could not read its own limits and maps, the workers of a node not each
- * other's memory (UCX's CMA), and strace and debuggers would lose it. A limit of one byte is less than any core, and a
- * pipe in core_pattern, which other limits do not stop, is not begun with it (core(5); fs/coredump.c of Linux). Secrets
- * are left out of cores all the same (base/secure.h), for a debugger may write one. */
+ * No core dumps by RLIMIT_CORE=1, not by PR_SET_DUMPABLE=0. A process that is not dumpable owns
+ * nothing under /proc/self: as user 65532 of a container it could not read its own limits and maps,
+ * the workers of a node not each other's memory (UCX's CMA), and strace and debuggers would lose
+ * it. A limit of one byte is less than any core, and a pipe in core_pattern, which other limits do
+ * not stop, is not begun with it (core(5); fs/coredump.c of Linux). Secrets are left out of cores
+ * all the same (base/secure.h), for a debugger may write one. */
 #include "node/process.h"
 
 #include <signal.h>
@@ -25,7 +26,8 @@ static enum status raise_files(void)
         limit.rlim_cur = before;
     if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < FILES_LEAST)
         return FAIL(ST_BAD_SETTING,
-                    "only %llu files may be open at a time, at least %d are needed; raise the limit (ulimit -n)",
+                    "only %llu files may be open at a time, at least %d are needed; raise the "
+                    "limit (ulimit -n)",
                     (unsigned long long)limit.rlim_cur, FILES_LEAST);
     return ST_OK;
 }
@@ -41,7 +43,8 @@ static void forbid_cores(void)
 
 static bool helper_is_needed(bool may_use_gpu)
 {
-    return may_use_gpu && access("/usr/bin/nvidia-modprobe", X_OK) == 0 && access("/dev/nvidia-uvm", F_OK) != 0;
+    return may_use_gpu && access("/usr/bin/nvidia-modprobe", X_OK) == 0 &&
+           access("/dev/nvidia-uvm", F_OK) != 0;
 }
 
 enum status process_begin(bool may_use_gpu)

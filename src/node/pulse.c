@@ -77,7 +77,8 @@ static enum status start(struct pulse *pulse)
         return ST_OK;
     pthread_mutex_destroy(&pulse->lock);
     pthread_cond_destroy(&pulse->wake);
-    return FAIL(ST_RETRY, "cannot start the worker's pulse: %s; raise the limit of processes (ulimit -u)",
+    return FAIL(ST_RETRY,
+                "cannot start the worker's pulse: %s; raise the limit of processes (ulimit -u)",
                 strerror(error));
 }
 

@@ -24,34 +24,34 @@
 #define NAME_LOOK_MS 250
 #define WAITING_MS 3000 /* who is waited for is said after so long, and when it changes */
 
-_Static_assert(sizeof(struct meet_address) == sizeof(struct board_address) && MEET_ADDRESS_MAX == BOARD_ADDRESS_MAX &&
-                   MEET_SECRET_BYTES == BOARD_SECRET_BYTES,
+_Static_assert(sizeof(struct meet_address) == sizeof(struct board_address) &&
+                   MEET_ADDRESS_MAX == BOARD_ADDRESS_MAX && MEET_SECRET_BYTES == BOARD_SECRET_BYTES,
                "the board carries what meet does");
 
 struct rally {
     struct rally_config config;
     struct meet *meet;
     int nodes_n, workers_n, ranks_n;
-    int64_t running; /* generation; 0: none */
+    int64_t running;  /* generation; 0: none */
     int64_t given_up; /* the last generation we told meet that it is lost */
-    bool is_ready;   /* meet knows all workers' addresses */
+    bool is_ready;    /* meet knows all workers' addresses */
     bool is_ended;
-    bool is_giver;   /* node 0 of several */
+    bool is_giver;                  /* node 0 of several */
     uint64_t letters[BILL_KINDS_N]; /* as read last */
     int64_t report_ms, waiting_ms;
     char missing[256]; /* as said last */
     struct meet_address addresses[MEET_WORKERS_MAX];
-    int64_t turns[MEET_WORKERS_MAX]; /* of each worker's ready post whose address that is */
-    struct board_address *world; /* ranks_n */
-    struct view_node *nodes;     /* nodes_n */
-    struct view_peer *peers;     /* ranks_n */
+    int64_t turns[MEET_WORKERS_MAX];  /* of each worker's ready post whose address that is */
+    struct board_address *world;      /* ranks_n */
+    struct view_node *nodes;          /* nodes_n */
+    struct view_peer *peers;          /* ranks_n */
     int shown_nodes_n, shown_peers_n; /* of these: as of the last look */
 };
 
 /* ---- what meet says ---- */
 
-static bool is_alike(const struct meet_address *one, int one_node, const struct meet_address *other, int other_node,
-                     char *out, size_t cap)
+static bool is_alike(const struct meet_address *one, int one_node, const struct meet_address *other,
+                     int other_node, char *out, size_t cap)
 {
     return lives_is_alike((const void *)one, one_node, (const void *)other, other_node, out, cap);
 }
@@ -77,7 +77,8 @@ static void on_world(void *arg, const struct meet_world *world)
         r->world[rank].bytes = world->addresses[rank].bytes;
         memcpy(r->world[rank].data, world->addresses[rank].data, sizeof r->world[rank].data);
     }
-    LOG_DEBUG("generation %lld: %d ranks on %d nodes", (long long)world->generation, world->ranks_n, r->nodes_n);
+    LOG_DEBUG("generation %lld: %d ranks on %d nodes", (long long)world->generation, world->ranks_n,
+              r->nodes_n);
     r->missing[0] = 0;
     board_secret_post(r->config.board, world->generation, world->secret);
     board_world_post(r->config.board, world->generation, r->world);
@@ -89,7 +90,8 @@ static void on_abort(void *arg, int64_t generation, const char *why)
     r->running = 0;
     r->is_ready = false;
     r->waiting_ms = clock_ms();
-    r->config.on_abort(r->config.arg, why); /* first: a worker that is stopped while it waits says why */
+    /* first: a worker that is stopped while it waits says why */
+    r->config.on_abort(r->config.arg, why);
     board_abort(r->config.board, generation);
 }
 
@@ -108,8 +110,8 @@ static void on_end(void *arg, enum status st)
 
 /* ---- what workers say ---- */
 
-/* gather_ready — every worker waits for a later generation than any we know of. A worker that left the one under way
- * by itself says so here. */
+/* gather_ready — every worker waits for a later generation than any we know of. A worker that left
+ * the one under way by itself says so here. */
 static bool gather_ready(struct rally *r)
 {
     struct board_ready ready;
@@ -136,7 +138,8 @@ static bool gather_ready(struct rally *r)
 static void say_missing(struct rally *r, int64_t now_ms)
 {
     const char *missing = meet_missing(r->meet);
-    if (r->running || !missing[0] || now_ms - r->waiting_ms < WAITING_MS || !strcmp(missing, r->missing))
+    if (r->running || !missing[0] || now_ms - r->waiting_ms < WAITING_MS ||
+        !strcmp(missing, r->missing))
         return;
     text_copy(r->missing, sizeof r->missing, missing);
     LOG_INFO("waiting for %s", missing);
@@ -169,7 +172,8 @@ static void report(struct rally *r, int64_t now_ms)
         if (board_call_copy(r->config.board, i, &call)) {
             text_copy(rank->call, sizeof rank->call, call.call);
             rank->call_sequence = call.sequence;
-            rank->call_age_ms = call.call[0] && now_ms > call.entered_ms ? now_ms - call.entered_ms : 0;
+            rank->call_age_ms =
+                call.call[0] && now_ms > call.entered_ms ? now_ms - call.entered_ms : 0;
         }
     }
     meet_report(r->meet, ranks, r->workers_n);
@@ -180,8 +184,8 @@ static void take_letters(struct rally *r)
 {
     static char letter[BOARD_LETTER_MAX];
     size_t n;
-    static const enum board_letter letters[BILL_KINDS_N] = {[BILL_KIND_DATA] = BOARD_LETTER_DATA,
-                                                            [BILL_KIND_VAL_DATA] = BOARD_LETTER_VAL_DATA};
+    static const enum board_letter letters[BILL_KINDS_N] = {
+        [BILL_KIND_DATA] = BOARD_LETTER_DATA, [BILL_KIND_VAL_DATA] = BOARD_LETTER_VAL_DATA};
     for (int kind = 0; kind < BILL_KINDS_N; kind++) {
         enum board_letter from = letters[kind];
         uint64_t turn = board_letter_turn(r->config.board, from);
@@ -233,21 +237,16 @@ void rally_leave(struct rally *r, enum status st, const char *message)
         meet_leave(r->meet, st, message);
 }
 
-bool rally_is_running(const struct rally *r)
-{
-    return r->running != 0;
-}
+bool rally_is_running(const struct rally *r) { return r->running != 0; }
 
-int64_t rally_restarts(const struct rally *r)
-{
-    return meet_restarts(r->meet);
-}
+int64_t rally_restarts(const struct rally *r) { return meet_restarts(r->meet); }
 
 /* ---- for people ---- */
 
-/* fill_rank — what a node said of one of its ranks. Of a node that is not heard of, how far it had come is all that is
- * still true. */
-static void fill_rank(struct view_peer *out, const struct meet_node *node, const struct meet_rank *rank)
+/* fill_rank — what a node said of one of its ranks. Of a node that is not heard of, how far it had
+ * come is all that is still true. */
+static void fill_rank(struct view_peer *out, const struct meet_node *node,
+                      const struct meet_rank *rank)
 {
     bool is_here = node->state == MEET_NODE_JOINED, is_gone = node->state == MEET_NODE_LOST;
     *out = (struct view_peer){.rank = rank->rank,
@@ -263,10 +262,10 @@ static void fill_rank(struct view_peer *out, const struct meet_node *node, const
                               .call_age_ms = is_here && rank->call[0] ? rank->call_age_ms : -1};
     text_copy(out->device, sizeof out->device, rank->device);
     text_copy(out->state, sizeof out->state,
-              is_here                           ? rank->state
-              : is_gone                         ? "lost"
-              : node->state == MEET_NODE_LEFT   ? "left"
-                                                : "unknown");
+              is_here                         ? rank->state
+              : is_gone                       ? "lost"
+              : node->state == MEET_NODE_LEFT ? "left"
+                                              : "unknown");
     if (is_here)
         text_copy(out->call, sizeof out->call, rank->call);
 }
@@ -289,7 +288,9 @@ static void look(struct rally *r)
                                          .state = states[node->state],
                                          .heartbeat_age_seconds = node->heartbeat_age_seconds};
         text_copy(r->nodes[i].address, sizeof r->nodes[i].address, node->address);
-        for (int k = 0; k < node->ranks_n && r->shown_peers_n < r->ranks_n && node->node_id != own && own == 0; k++)
+        for (int k = 0;
+             k < node->ranks_n && r->shown_peers_n < r->ranks_n && node->node_id != own && own == 0;
+             k++)
             fill_rank(&r->peers[r->shown_peers_n++], node, &node->ranks[k]);
     }
 }
@@ -324,24 +325,28 @@ static enum status take_memory(struct rally *r)
     r->world = calloc((size_t)r->ranks_n, sizeof *r->world);
     r->nodes = calloc((size_t)r->nodes_n, sizeof *r->nodes);
     r->peers = calloc((size_t)r->ranks_n, sizeof *r->peers);
-    return r->world && r->nodes && r->peers ? ST_OK
-                                            : FAIL(ST_RETRY, "out of memory: the list of %d ranks", r->ranks_n);
+    return r->world && r->nodes && r->peers
+               ? ST_OK
+               : FAIL(ST_RETRY, "out of memory: the list of %d ranks", r->ranks_n);
 }
 
-/* await_name — node 0's own name, which may have been published just now (of a pod, in Kubernetes): for a while it is
- * looked up again, with the loop turning, so that a stop is heard. */
+/* await_name — node 0's own name, which may have been published just now (of a pod, in Kubernetes):
+ * for a while it is looked up again, with the loop turning, so that a stop is heard. */
 static enum status await_name(struct rally *r)
 {
     const char *addr = conf_text(r->config.conf, CONF_MASTER_ADDR);
-    int64_t join_ms = conf_i64(r->config.conf, CONF_JOIN_TIMEOUT), wait_ms = join_ms < NAME_MS ? join_ms : NAME_MS;
+    int64_t join_ms = conf_i64(r->config.conf, CONF_JOIN_TIMEOUT),
+            wait_ms = join_ms < NAME_MS ? join_ms : NAME_MS;
     enum status st = doorstep_find(addr);
     if (st == ST_RETRY)
         LOG_WARN("%s; looked up again for %lld s", status_message(), (long long)(wait_ms / 1000));
-    for (int64_t until_ms = clock_ms() + wait_ms; st == ST_RETRY && clock_ms() < until_ms; st = doorstep_find(addr)) {
+    for (int64_t until_ms = clock_ms() + wait_ms; st == ST_RETRY && clock_ms() < until_ms;
+         st = doorstep_find(addr)) {
         event_base_loop(r->config.loop, EVLOOP_NONBLOCK);
         enum board_request request = board_requested(r->config.board);
         if (guard_is_stop(request))
-            return FAIL(guard_status(request), "stopped by %s before the nodes met", guard_signal(request));
+            return FAIL(guard_status(request), "stopped by %s before the nodes met",
+                        guard_signal(request));
         clock_sleep_ms(NAME_LOOK_MS);
     }
     return st == ST_RETRY ? FAIL(ST_BAD_SETTING, "%s", status_message()) : st;
@@ -377,7 +382,8 @@ static enum status open_meet(struct rally *r)
                                  .on_end = on_end,
                                  .arg = r};
     if (st == ST_OK && r->nodes_n > 1 && !strcmp(token, "none"))
-        LOG_WARN("JOB_TOKEN=none: whoever reaches MASTER_PORT=%d may join this job and read what it sends",
+        LOG_WARN("JOB_TOKEN=none: whoever reaches MASTER_PORT=%d may join this job and read what "
+                 "it sends",
                  config.master_port);
     if (st == ST_OK && r->nodes_n > 1 && config.node_id == 0)
         st = await_name(r);

@@ -14,9 +14,10 @@ enum status say_bytes(const void *bytes, size_t n)
         if (done < 0 && errno == EINTR)
             continue;
         if (done <= 0)
-            return FAIL(ST_STORE,
-                        "cannot write to stdout: %s after %zu of %zu bytes; see where it was redirected to",
-                        strerror(done == 0 ? EIO : errno), n - left, n);
+            return FAIL(
+                ST_STORE,
+                "cannot write to stdout: %s after %zu of %zu bytes; see where it was redirected to",
+                strerror(done == 0 ? EIO : errno), n - left, n);
         at += done;
         left -= (size_t)done;
     }
@@ -32,9 +33,10 @@ void say_usage(struct text *text)
 
 enum status say_text(struct text *text)
 {
-    enum status st = text->overflow
-                         ? FAIL(ST_RETRY, "out of memory: the answer has no room; nothing was printed")
-                         : say_bytes(text->data, text->len);
+    enum status st =
+        text->overflow
+            ? FAIL(ST_RETRY, "out of memory: the answer has no room; nothing was printed")
+            : say_bytes(text->data, text->len);
     text_free(text);
     return st;
 }

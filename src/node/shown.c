@@ -5,7 +5,10 @@
 
 #include "base/log.h"
 
-static void on_line(void *tail, int64_t wall_ms, const char *line) { tail_add(tail, wall_ms, line); }
+static void on_line(void *tail, int64_t wall_ms, const char *line)
+{
+    tail_add(tail, wall_ms, line);
+}
 
 enum status shown_open(const struct conf *conf, struct shown **out)
 {
@@ -15,7 +18,8 @@ enum status shown_open(const struct conf *conf, struct shown **out)
         return FAIL(ST_RETRY, "out of memory: what is shown of this run");
     conf_write_settings(conf, &shown->settings);
     if (conf_i64(conf, CONF_NODE_ID) == 0 && dir[0])
-        text_format(shown->archive, sizeof shown->archive, "%s/history.json", dir); /* dir has 4000 bytes at most */
+        /* dir has 4000 bytes at most */
+        text_format(shown->archive, sizeof shown->archive, "%s/history.json", dir);
     log_tap(on_line, &shown->tail);
     *out = shown;
     return ST_OK;

@@ -1,5 +1,5 @@
-/* shown — what a node shows over HTTP beside the board: its supervisor's lines of log, its settings, and where its
- * curves are kept (with the checkpoints, by node 0).
+/* shown — what a node shows over HTTP beside the board: its supervisor's lines of log, its
+ * settings, and where its curves are kept (with the checkpoints, by node 0).
  *
  * Must not know HTTP. */
 #ifndef CONVOY_NODE_SHOWN_H
@@ -12,7 +12,7 @@
 
 struct shown {
     struct tail tail;
-    struct text settings; /* a line of JSON */
+    struct text settings;        /* a line of JSON */
     char archive[FILE_PATH_MAX]; /* "": nowhere */
 };
 

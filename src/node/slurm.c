@@ -12,7 +12,8 @@
 /* has_gpus — any of the names that a step with GPUs has; a list that is empty counts as none. */
 static bool has_gpus(char **environment)
 {
-    static const char *const names[] = {"SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"};
+    static const char *const names[] = {"SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS",
+                                        "CUDA_VISIBLE_DEVICES"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (launcher_find(environment, names[i]) != NULL)
             return true;
@@ -25,13 +26,15 @@ bool slurm_complaint(char **environment, const struct slurm_share *share, char *
     if (launcher_find(environment, "SLURM_JOB_ID") == NULL)
         return false;
     if (share->cores == 1 && share->cores_all > 1)
-        text_format(cores, sizeof cores,
-                    "1 of %d processors (ask for all with sbatch --exclusive, or srun --cpus-per-task=%d)",
-                    share->cores_all, share->cores_all);
+        text_format(
+            cores, sizeof cores,
+            "1 of %d processors (ask for all with sbatch --exclusive, or srun --cpus-per-task=%d)",
+            share->cores_all, share->cores_all);
     if (share->gpus_all > 0 && !has_gpus(environment))
-        text_format(gpus, sizeof gpus, "0 of %d GPUs (ask for them with sbatch --gpus-per-node=%d)", share->gpus_all,
-                    share->gpus_all);
-    text_format(out, cap, "Slurm gives this task %s%s%s", cores, cores[0] != 0 && gpus[0] != 0 ? " and " : "", gpus);
+        text_format(gpus, sizeof gpus, "0 of %d GPUs (ask for them with sbatch --gpus-per-node=%d)",
+                    share->gpus_all, share->gpus_all);
+    text_format(out, cap, "Slurm gives this task %s%s%s", cores,
+                cores[0] != 0 && gpus[0] != 0 ? " and " : "", gpus);
     return cores[0] != 0 || gpus[0] != 0;
 }
 

@@ -1,5 +1,6 @@
-/* slurm — is this task given less of its machine than the job needs? Without --exclusive or --cpus-per-task a task of
- * Slurm has one processor, without --gpus-per-node no GPU, and nothing says so. Must not know how training uses them. */
+/* slurm — is this task given less of its machine than the job needs? Without --exclusive or
+ * --cpus-per-task a task of Slurm has one processor, without --gpus-per-node no GPU, and nothing
+ * says so. Must not know how training uses them. */
 #ifndef CONVOY_NODE_SLURM_H
 #define CONVOY_NODE_SLURM_H
 
@@ -12,10 +13,11 @@ struct slurm_share {
     int gpus_all; /* that the driver knows; 0 where none are wanted */
 };
 
-/* slurm_complaint — what was not asked for, with the flags that ask for it. False: nothing is wrong, or no task of
- * Slurm. */
+/* slurm_complaint — what was not asked for, with the flags that ask for it. False: nothing is
+ * wrong, or no task of Slurm. */
 bool slurm_complaint(char **environment, const struct slurm_share *share, char *out, size_t cap);
-/* slurm_gpus — how many GPUs NVIDIA's driver lists under proc_dir ("/proc/driver/nvidia/gpus"), usable here or not. */
+/* slurm_gpus — how many GPUs NVIDIA's driver lists under proc_dir ("/proc/driver/nvidia/gpus"),
+ * usable here or not. */
 int slurm_gpus(const char *proc_dir);
 /* slurm_warn — the same for this process and this machine, as a warning in the log. */
 void slurm_warn(char **environment, bool wants_gpus);

@@ -46,8 +46,9 @@ static _Noreturn void become(const struct spawn_config *config, char *const *arg
 {
     static const int ignored[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGPIPE};
     sigset_t none;
-    /* Handlers of the event loop must not run here (they write to the parent's own pipe): signals have been
-     * blocked since before fork, are ignored now, which outlives exec, and are let through after that. */
+    /* Handlers of the event loop must not run here (they write to the parent's own pipe): signals
+     * have been blocked since before fork, are ignored now, which outlives exec, and are let
+     * through after that. */
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
         signal(ignored[i], SIG_IGN);
     signal(SIGCHLD, SIG_DFL);
@@ -99,9 +100,10 @@ enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out)
     sigprocmask(SIG_SETMASK, &before, NULL);
     free(argv);
     if (pid < 0)
-        return FAIL(ST_RETRY,
-                    "cannot start a worker: %s; raise the limits of processes (ulimit -u) or memory",
-                    strerror(error));
+        return FAIL(
+            ST_RETRY,
+            "cannot start a worker: %s; raise the limits of processes (ulimit -u) or memory",
+            strerror(error));
     *pid_out = pid;
     return ST_OK;
 }
@@ -111,7 +113,8 @@ enum status spawn_share(int workers_n, int *fd_out)
     int fd = workers_n > 1 ? memfd_create("convoy-share", MFD_CLOEXEC) : -1;
     if (workers_n > 1 && fd < 0)
         return FAIL(errno == EMFILE ? ST_BAD_SETTING : ST_RETRY,
-                    "cannot create memory for the workers to share: %s; raise the limit of open files (ulimit -n)",
+                    "cannot create memory for the workers to share: %s; raise the limit of open "
+                    "files (ulimit -n)",
                     strerror(errno));
     *fd_out = fd;
     return ST_OK;

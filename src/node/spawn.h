@@ -1,5 +1,5 @@
-/* spawn — start this very executable again as a worker, and read its end. Must not know why, or what it does.
- */
+/* spawn — start this very executable again as a worker, and read its end. Must not know why, or
+ * what it does. */
 #ifndef CONVOY_NODE_SPAWN_H
 #define CONVOY_NODE_SPAWN_H
 
@@ -16,15 +16,16 @@ struct spawn_config {
     int share_fd; /* -1: none */
 };
 
-/* spawn_worker — fork and exec "convoy worker I WORDS…" with the board on BOARD_FD, what workers share on
- * BOARD_SHARE_FD, and every other descriptor but 0, 1, 2 closed. The worker dies with this process (SIGKILL), and
- * ignores SIGINT, SIGTERM, SIGUSR1, SIGHUP and SIGPIPE from its first instruction. */
+/* spawn_worker — fork and exec "convoy worker I WORDS…" with the board on BOARD_FD, what workers
+ * share on BOARD_SHARE_FD, and every other descriptor but 0, 1, 2 closed. The worker dies with this
+ * process (SIGKILL), and ignores SIGINT, SIGTERM, SIGUSR1, SIGHUP and SIGPIPE from its first
+ * instruction. */
 enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out);
-/* spawn_share — memory that the workers of this node, and those that replace them, find under one descriptor; -1 for one
- * worker. */
+/* spawn_share — memory that the workers of this node, and those that replace them, find under one
+ * descriptor; -1 for one worker. */
 enum status spawn_share(int workers_n, int *fd_out);
-/* spawn_lift — this process goes before others where it may (CAP_SYS_NICE, RLIMIT_NICE); workers started later do not.
- * By how many steps of nice; 0: it may not. */
+/* spawn_lift — this process goes before others where it may (CAP_SYS_NICE, RLIMIT_NICE); workers
+ * started later do not. By how many steps of nice; 0: it may not. */
 int spawn_lift(void);
 /* spawn_reap — collect one ended child, ours or (as PID 1) an adopted one. False: none left. */
 bool spawn_reap(pid_t *pid_out, int *wait_status_out);

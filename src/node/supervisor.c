@@ -1,14 +1,15 @@
-/* supervisor — what the user started: serves HTTP, starts the workers, meets the other nodes, restarts who is lost,
- * passes signals on.
+/* supervisor — what the user started: serves HTTP, starts the workers, meets the other nodes,
+ * restarts who is lost, passes signals on.
  *
- * One libevent loop in one thread. Workers compute; they and this process share the board and nothing else, so whatever
- * happens to one, this process still answers. Here is the life of a node and what it makes of signals; its workers are
- * crew.c's, the other nodes rally.c's.
+ * One libevent loop in one thread. Workers compute; they and this process share the board and
+ * nothing else, so whatever happens to one, this process still answers. Here is the life of a node
+ * and what it makes of signals; its workers are crew.c's, the other nodes rally.c's.
  *
- *   starting → (workers: loading → joining → training …) → done | failed | recovering → joining again
+ *   starting → (workers: loading → joining → training …) → done | failed | recovering → joining
+ *   again
  *
- * One worker alone has nobody to meet: then this process itself counts restarts and starts it again.
- * Must not know devices, data or models. */
+ * One worker alone has nobody to meet: then this process itself counts restarts and starts it
+ * again. Must not know devices, data or models. */
 #include "node/command.h"
 
 #include <errno.h>
@@ -40,7 +41,8 @@
 
 #define TICK_MS 50
 #define SAME_SIGNAL_MS 500 /* `timeout` and process groups deliver one signal twice */
-#define LOADING_STOP_MS 3000 /* a worker that has not begun to train obeys a stop by itself so long, then it is ended */
+/* a worker that has not begun to train obeys a stop by itself so long, then it is ended */
+#define LOADING_STOP_MS 3000
 #define SERVE_HANG_EXTRA_MS (30 * 1000)
 #define SIGNALS_N 5
 
@@ -57,13 +59,15 @@ struct supervisor {
     struct serve *serve; /* NULL: STATUS_PORT=0 */
     struct board_node node;
     struct shown *shown; /* what HTTP answers beside the board */
-    struct verdict_budget budget; /* one worker alone: of the job; else of this node's, for the delay */
+    /* one worker alone: of the job; else of this node's, for the delay */
+    struct verdict_budget budget;
     enum board_request stop;      /* asked so far, here or on another node */
     int64_t stop_ms;              /* when */
     enum board_request signalled; /* by a signal to this process */
     bool was_preempted;           /* SIGUSR1 came first */
     bool is_cut;                  /* a second signal said so */
-    bool has_trained;             /* a worker has told of a step: it knew then whether there is a checkpoint */
+    /* a worker has told of a step: it knew then whether there is a checkpoint */
+    bool has_trained;
     int64_t signalled_ms;
     bool is_leaving; /* the other nodes are told; the end follows */
     bool is_over;
@@ -105,7 +109,8 @@ static void leave(struct supervisor *s, enum status st)
 
 /* ---- a worker's end ---- */
 
-/* is_clean_stop — it ended as it was asked to. SIGTERM may come while it still carries out SIGUSR1. */
+/* is_clean_stop — it ended as it was asked to. SIGTERM may come while it still carries out
+ * SIGUSR1. */
 static bool is_clean_stop(const struct supervisor *s, const struct crew_end *worker)
 {
     enum status st = worker->verdict.st;
@@ -113,7 +118,8 @@ static bool is_clean_stop(const struct supervisor *s, const struct crew_end *wor
            (st == guard_status(s->stop) || (s->was_preempted && st == ST_RETRY));
 }
 
-/* note_checkpoint — what rank 0 has told of its checkpoints, before its end or the next one's beginning wipes it out. */
+/* note_checkpoint — what rank 0 has told of its checkpoints, before its end or the next one's
+ * beginning wipes it out. */
 static void note_checkpoint(struct supervisor *s, const struct board_worker *first)
 {
     if (s->node.node_id == 0 && first->rank == 0 && first->checkpoint.step >= 0)
@@ -129,7 +135,10 @@ static void note_life(struct supervisor *s)
         note_checkpoint(s, &first);
 }
 
-static bool has_dir(const struct supervisor *s) { return conf_text(s->conf, CONF_CHECKPOINT_DIR)[0] != 0; }
+static bool has_dir(const struct supervisor *s)
+{
+    return conf_text(s->conf, CONF_CHECKPOINT_DIR)[0] != 0;
+}
 
 /* end_stopped — a stop was asked for, but a worker did not live to carry it out. */
 static void end_stopped(struct supervisor *s, const struct crew_end *worker)
@@ -138,15 +147,18 @@ static void end_stopped(struct supervisor *s, const struct crew_end *worker)
     char rest[96];
     verdict_kept(has_dir(s), worker->last, rest, sizeof rest);
     if (worker->is_cut && !s->is_cut)
-        FAIL(st, "stopped by %s while loading, before the first step; %s", guard_signal(s->stop), rest);
+        FAIL(st, "stopped by %s while loading, before the first step; %s", guard_signal(s->stop),
+             rest);
     else if (s->is_cut)
         FAIL(st, "ended at once by a second signal, without another checkpoint; %s", rest);
     else
-        FAIL(st, "asked to stop by %s, but %s; %s", guard_signal(s->stop), worker->verdict.text, rest);
+        FAIL(st, "asked to stop by %s, but %s; %s", guard_signal(s->stop), worker->verdict.text,
+             rest);
     leave(s, st);
 }
 
-/* end_clean_stop — the trainer's own words, after its checkpoint: those of the lowest rank, which wrote it. */
+/* end_clean_stop — the trainer's own words, after its checkpoint: those of the lowest rank, which
+ * wrote it. */
 static void end_clean_stop(struct supervisor *s, const struct crew_end *worker)
 {
     enum status st = guard_status(s->stop);
@@ -159,8 +171,8 @@ static void end_clean_stop(struct supervisor *s, const struct crew_end *worker)
     leave(s, st);
 }
 
-/* set_resume — from where the job goes on, as far as this node knows; words for people. Only rank 0 reads and writes
- * checkpoints, so other nodes hear of it when it has begun. */
+/* set_resume — from where the job goes on, as far as this node knows; words for people. Only rank 0
+ * reads and writes checkpoints, so other nodes hear of it when it has begun. */
 static const char *set_resume(struct supervisor *s, char *out, size_t cap)
 {
     long long step = s->node.checkpoint.step;
@@ -209,8 +221,9 @@ static void recover_alone(struct supervisor *s, const struct crew_end *worker)
     end(s, verdict->st);
 }
 
-/* recover — the worker is started again; whether the job goes on is decided where all nodes are known, and said through
- * on_abort or on_end. A worker that gets no further waits longer each time. */
+/* recover — the worker is started again; whether the job goes on is decided where all nodes are
+ * known, and said through on_abort or on_end. A worker that gets no further waits longer each
+ * time. */
 static void recover(struct supervisor *s, const struct crew_end *worker)
 {
     bool is_news = worker->last->step > s->budget.step_best;
@@ -219,7 +232,8 @@ static void recover(struct supervisor *s, const struct crew_end *worker)
     if (!rally_is_running(s->rally)) /* else the meeting tells it, to everybody */
         LOG_WARN("%s", worker->verdict.text);
     set_phase(s, BOARD_PHASE_RECOVERING);
-    rally_lost(s->rally, worker->verdict.st, worker->verdict.text); /* first: the board still has its last words */
+    /* first: the board still has its last words */
+    rally_lost(s->rally, worker->verdict.st, worker->verdict.text);
     crew_start_later(s->crew, worker->worker_i, verdict_delay_ms(&s->budget));
 }
 
@@ -289,7 +303,8 @@ static void on_rally_stop(void *arg, enum board_request request)
         return;
     set_stop(s, request);
     board_request(s->board, request);
-    LOG_INFO("%s on another node: stopping after this step and a checkpoint", guard_signal(request));
+    LOG_INFO("%s on another node: stopping after this step and a checkpoint",
+             guard_signal(request));
     crew_stay_away(s->crew);
     if (crew_alive(s->crew) == 0)
         stop_unready(s, request);
@@ -326,12 +341,14 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 
 static enum board_request request_of(int signal_n)
 {
-    return signal_n == SIGINT    ? BOARD_REQUEST_INTERRUPT
-           : signal_n == SIGUSR1 ? BOARD_REQUEST_PREEMPT
-                                 : BOARD_REQUEST_TERMINATE; /* a terminal that hangs up ends the run, too */
+    return signal_n == SIGINT ? BOARD_REQUEST_INTERRUPT
+           : signal_n == SIGUSR1
+               ? BOARD_REQUEST_PREEMPT
+               : BOARD_REQUEST_TERMINATE; /* a terminal that hangs up ends the run, too */
 }
 
-/* cut — the second SIGINT or SIGTERM: somebody cannot wait. With other nodes not even for their answer. */
+/* cut — the second SIGINT or SIGTERM: somebody cannot wait. With other nodes not even for their
+ * answer. */
 static void cut(struct supervisor *s, enum board_request request)
 {
     s->stop = request;
@@ -352,7 +369,8 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     enum board_request request = request_of((int)signal_n), before = s->signalled;
     int64_t now_ms = clock_ms();
     bool is_echo = request == before && now_ms - s->signalled_ms < SAME_SIGNAL_MS;
-    bool is_late = request == BOARD_REQUEST_PREEMPT && guard_is_stop(s->stop); /* says nothing new */
+    /* says nothing new */
+    bool is_late = request == BOARD_REQUEST_PREEMPT && guard_is_stop(s->stop);
     if (s->is_over || is_echo || is_late)
         return;
     s->signalled_ms = now_ms;
@@ -361,14 +379,16 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
         cut(s, request);
         return;
     }
-    if (request <= s->stop) /* a scheduler stops all nodes: another one's signal has come here first, over the wire */
+    /* a scheduler stops all nodes: another one's signal has come here first, over the wire */
+    if (request <= s->stop)
         return;
     set_stop(s, request);
     board_request(s->board, request);
     if (s->rally)
         rally_stop(s->rally, request);
-    LOG_INFO("%s%s: stopping after this step and a checkpoint; a second SIGINT or SIGTERM ends at once",
-             guard_signal(request), signal_n == SIGHUP ? " (by SIGHUP)" : "");
+    LOG_INFO(
+        "%s%s: stopping after this step and a checkpoint; a second SIGINT or SIGTERM ends at once",
+        guard_signal(request), signal_n == SIGHUP ? " (by SIGHUP)" : "");
     crew_stay_away(s->crew);
     if (crew_alive(s->crew) == 0)
         stop_unready(s, request);
@@ -389,21 +409,26 @@ static enum status open_loop(struct supervisor *s)
     static const struct {
         int signal_n;
         event_callback_fn call;
-    } rows[SIGNALS_N] = {
-        {SIGTERM, on_stop}, {SIGINT, on_stop}, {SIGUSR1, on_stop}, {SIGCHLD, on_child}, {SIGHUP, on_stop}};
+    } rows[SIGNALS_N] = {{SIGTERM, on_stop},
+                         {SIGINT, on_stop},
+                         {SIGUSR1, on_stop},
+                         {SIGCHLD, on_child},
+                         {SIGHUP, on_stop}};
     static const struct timeval every = {.tv_usec = TICK_MS * 1000};
     signal(SIGPIPE, SIG_IGN);
     s->loop = event_base_new();
     if (!s->loop)
-        return FAIL(ST_RETRY, "cannot open the event loop: no memory or no open files are left; free some memory, or raise "
-                    "the limit (ulimit -n)");
+        return FAIL(ST_RETRY, "cannot open the event loop: no memory or no open files are left; "
+                              "free some memory, or raise the limit (ulimit -n)");
     for (int i = 0; i < SIGNALS_N; i++) {
         if (process_ignores(rows[i].signal_n) && rows[i].signal_n == SIGHUP)
             continue;
         s->signals[i] = evsignal_new(s->loop, rows[i].signal_n, rows[i].call, s);
         if (!s->signals[i] || event_add(s->signals[i], NULL))
-            return FAIL(ST_RETRY, "cannot watch signal %d: no memory or no open files are left; free some memory, or raise "
-                        "the limit (ulimit -n)", rows[i].signal_n);
+            return FAIL(ST_RETRY,
+                        "cannot watch signal %d: no memory or no open files are left; free some "
+                        "memory, or raise the limit (ulimit -n)",
+                        rows[i].signal_n);
     }
     s->tick = event_new(s->loop, -1, EV_PERSIST, on_tick, s);
     if (!s->tick || event_add(s->tick, &every))
@@ -434,8 +459,9 @@ static void first_node(struct supervisor *s)
     board_node_post(s->board, &s->node);
 }
 
-/* open_serve — and say where to look: a wildcard address is no address to type. The supervisor's own limit on
- * silence comes first; the one given here only matters when the supervisor itself is in trouble. */
+/* open_serve — and say where to look: a wildcard address is no address to type. The supervisor's
+ * own limit on silence comes first; the one given here only matters when the supervisor itself is
+ * in trouble. */
 static enum status open_serve(struct supervisor *s)
 {
     const char *addr = conf_text(s->conf, CONF_STATUS_ADDR);
@@ -453,8 +479,10 @@ static enum status open_serve(struct supervisor *s)
         .addr = addr,
         .port = port,
         .hosts = conf_text(s->conf, CONF_HOSTS),
-        .own = s->node.node_id == 0 && s->node.n_nodes > 1 ? conf_text(s->conf, CONF_MASTER_ADDR) : NULL,
-        .hang_ms = (limit_ms > WATCH_DISK_MS_MIN ? limit_ms : WATCH_DISK_MS_MIN) + SERVE_HANG_EXTRA_MS,
+        .own = s->node.node_id == 0 && s->node.n_nodes > 1 ? conf_text(s->conf, CONF_MASTER_ADDR)
+                                                           : NULL,
+        .hang_ms =
+            (limit_ms > WATCH_DISK_MS_MIN ? limit_ms : WATCH_DISK_MS_MIN) + SERVE_HANG_EXTRA_MS,
         .fill = s->rally ? rally_fill : NULL,
         .fill_arg = s->rally,
     };
@@ -504,7 +532,8 @@ static enum status open_all(struct supervisor *s)
     crash_install();
     conf_token_forget(environ);
     if (conf_ranks(s->conf) > 1 && spawn_lift() == 0)
-        LOG_DEBUG("this process may not go before others (CAP_SYS_NICE): on a busy machine it may be late");
+        LOG_DEBUG("this process may not go before others (CAP_SYS_NICE): on a busy machine it may "
+                  "be late");
     TRY(open_loop(s));
     TRY(board_create((int)conf_i64(s->conf, CONF_N_GPU_EACH_NODE), conf_ranks(s->conf), &s->board));
     first_node(s);
@@ -516,15 +545,16 @@ static enum status open_all(struct supervisor *s)
     return open_serve(s);
 }
 
-/* linger_ms — how long to go on answering. Where the end was asked for, what asked is about to start the job anew, or
- * wants the machine. */
+/* linger_ms — how long to go on answering. Where the end was asked for, what asked is about to
+ * start the job anew, or wants the machine. */
 static int64_t linger_ms(const struct supervisor *s)
 {
     bool is_asked = guard_is_stop(s->stop) || s->is_cut;
     return s->serve && s->is_over && !is_asked ? conf_i64(s->conf, CONF_LINGER) : 0;
 }
 
-/* show_end — what asks this node hears how it ended, before its voice is gone. The workers and their devices are free. */
+/* show_end — what asks this node hears how it ended, before its voice is gone. The workers and
+ * their devices are free. */
 static void show_end(struct supervisor *s)
 {
     int64_t ms = linger_ms(s);

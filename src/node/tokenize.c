@@ -55,15 +55,17 @@ enum status tokenize_main(const struct conf *conf)
                                          .progress = go_on,
                                          .progress_arg = &reported_ms};
     if (data[0] == '\0' || strcmp(data, FEED_SYNTHETIC) == 0)
-        return FAIL(ST_BAD_SETTING, "what should be tokenised? set DATA to a text file, a folder or a glob%s",
+        return FAIL(ST_BAD_SETTING,
+                    "what should be tokenised? set DATA to a text file, a folder or a glob%s",
                     data[0] != '\0' ? "; DATA=synthetic has no text" : "");
     take_signals();
     const enum status st = corpus_write(&config, out_path, &tokens);
     if (st != ST_OK && stop_signal != 0)
-        return FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED, "stopped by a signal; %s was not written",
-                    out_path);
+        return FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED,
+                    "stopped by a signal; %s was not written", out_path);
     TRY(mapping_blame(st, false));
-    log_console("%s  %s tokens  %s  %.1f s", out_path, text_count(count, sizeof count, (double)tokens),
+    log_console("%s  %s tokens  %s  %.1f s", out_path,
+                text_count(count, sizeof count, (double)tokens),
                 text_human(human, sizeof human, (double)file_bytes(out_path)),
                 (double)(clock_ms() - began_ms) / 1e3);
     return ST_OK;

@@ -17,7 +17,8 @@ static enum status open_elsewhere(const char *path, struct trained *out)
 static enum status open_checkpoint(const char *path, struct trained *out)
 {
     TRY(weights_checkpoint(path, &out->ckpt, &out->dims));
-    LOG_INFO("model %s from %s, step %lld", out->dims.name, ckpt_path(out->ckpt), (long long)trained_step(out));
+    LOG_INFO("model %s from %s, step %lld", out->dims.name, ckpt_path(out->ckpt),
+             (long long)trained_step(out));
     return ST_OK;
 }
 
@@ -31,8 +32,8 @@ enum status trained_open(const struct conf *conf, struct trained *out)
         dir = model;
     if (!*dir)
         return FAIL(ST_NO_INPUT,
-                    "MODEL=%s is not a folder or a file and CHECKPOINT_DIR is empty; set one of them to trained "
-                    "weights",
+                    "MODEL=%s is not a folder or a file and CHECKPOINT_DIR is empty; set one of "
+                    "them to trained weights",
                     model);
     return open_checkpoint(dir, out);
 }

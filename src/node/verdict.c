@@ -26,14 +26,15 @@ static bool is_crash(int signal_n)
 static bool may_restart(enum status st)
 {
     enum status_group group = status_group(st);
-    if (group == STATUS_GROUP_NONE || group == STATUS_GROUP_REQUEST || group == STATUS_GROUP_STORE ||
-        group == STATUS_GROUP_STOP)
+    if (group == STATUS_GROUP_NONE || group == STATUS_GROUP_REQUEST ||
+        group == STATUS_GROUP_STORE || group == STATUS_GROUP_STOP)
         return false;
     return st != ST_NO_DEVICE;
 }
 
 /* where — "worker rank 0 (pid 71)" and "at step 12, phase training". */
-static void where(const struct verdict_facts *facts, char *who, size_t who_cap, char *place, size_t place_cap)
+static void where(const struct verdict_facts *facts, char *who, size_t who_cap, char *place,
+                  size_t place_cap)
 {
     text_format(who, who_cap, "worker rank %d (pid %d)", facts->rank, facts->pid);
     if (facts->step >= 0)
@@ -50,8 +51,8 @@ static void of_hang(const struct verdict_facts *facts, const char *who, const ch
     if (facts->process_state == 'T' || facts->process_state == 't')
         state = "the process was stopped (SIGSTOP or a debugger)";
     else if (facts->process_state == 'D')
-        state = "the process was waiting for a disk or network file system (see `dmesg`); if that is really so slow, set "
-                "STEP_TIMEOUT higher";
+        state = "the process was waiting for a disk or network file system (see `dmesg`); if that "
+                "is really so slow, set STEP_TIMEOUT higher";
     out->st = ST_HANG;
     text_format(out->text, sizeof out->text, "%s hung: no sign of progress for %.1f s %s; %s", who,
                 (double)facts->silent_ms / 1000, place, state);
@@ -68,8 +69,8 @@ static void of_signal(const struct verdict_facts *facts, const char *who, const 
     if (is_crash(signal_n))
         hint = "; this is a bug: please report it with the crash report above";
     else if (signal_n == SIGKILL)
-        hint = "; a guess: the kernel's out-of-memory killer (see `dmesg`); a smaller BATCH_SIZE or SEQ_LEN, "
-               "or RECOMPUTE=block, needs less";
+        hint = "; a guess: the kernel's out-of-memory killer (see `dmesg`); a smaller BATCH_SIZE "
+               "or SEQ_LEN, or RECOMPUTE=block, needs less";
     text_format(out->text, sizeof out->text, "%s was killed by %s %s%s", who, name, place, hint);
 }
 
@@ -79,18 +80,19 @@ static void of_exit(const struct verdict_facts *facts, const char *who, const ch
     int code = WEXITSTATUS(facts->wait_status);
     out->st = status_from_exit(code);
     if (out->st == ST_UNHEALTHY)
-        out->st = ST_BUG; /* 1 is what `convoy status` answers; from a worker: a sanitizer's or a loader's failure */
+        /* 1 is what `convoy status` answers; from a worker: a sanitizer's or a loader's failure */
+        out->st = ST_BUG;
     if (out->st == ST_OK)
         text_format(out->text, sizeof out->text, "%s finished", who);
     else if (facts->message[0] && !may_restart(out->st))
-        text_copy(out->text, sizeof out->text,
-                  facts->message); /* a person reads this one: only what to change */
+        /* a person reads this one: only what to change */
+        text_copy(out->text, sizeof out->text, facts->message);
     else if (facts->message[0])
-        text_format(out->text, sizeof out->text, "%s ended with exit code %d %s: %s", who, code, place,
-                    facts->message);
+        text_format(out->text, sizeof out->text, "%s ended with exit code %d %s: %s", who, code,
+                    place, facts->message);
     else
-        text_format(out->text, sizeof out->text, "%s ended with exit code %d %s (%s)", who, code, place,
-                    status_text(out->st));
+        text_format(out->text, sizeof out->text, "%s ended with exit code %d %s (%s)", who, code,
+                    place, status_text(out->st));
 }
 
 void verdict_of(const struct verdict_facts *facts, struct verdict *out)

@@ -1,8 +1,8 @@
-/* verdict — what the end of a worker means: which status, whether to start it again, and the sentence for
- * people.
+/* verdict — what the end of a worker means: which status, whether to start it again, and the
+ * sentence for people.
  *
- * Pure: it is given what was seen (wait status, silence, the worker's own words) and what was asked. It must
- * not know how processes are started or ended. */
+ * Pure: it is given what was seen (wait status, silence, the worker's own words) and what was
+ * asked. It must not know how processes are started or ended. */
 #ifndef CONVOY_NODE_VERDICT_H
 #define CONVOY_NODE_VERDICT_H
 
@@ -18,7 +18,8 @@ struct verdict_facts {
     int wait_status; /* of waitpid */
     bool was_hung;   /* we killed it after silent_ms of silence */
     int64_t silent_ms;
-    char process_state; /* of /proc/PID/stat before we killed it: 'T' stopped, 'D' disk …; 0 unknown */
+    /* of /proc/PID/stat before we killed it: 'T' stopped, 'D' disk …; 0 unknown */
+    char process_state;
     int32_t pid, rank;
     enum board_phase phase;
     int64_t step;        /* done when it ended; -1: it never said */
@@ -45,14 +46,14 @@ struct verdict_budget {
 enum verdict_next { VERDICT_NEXT_RESTART, VERDICT_NEXT_NO_BUDGET, VERDICT_NEXT_BARREN };
 /* verdict_next — a worker that may be restarted ended having done `step` steps. Counts it. */
 enum verdict_next verdict_next(struct verdict_budget *budget, int64_t step);
-int64_t
-verdict_delay_ms(const struct verdict_budget *budget); /* wait before restart number budget->restarts */
+/* wait before restart number budget->restarts */
+int64_t verdict_delay_ms(const struct verdict_budget *budget);
 
 /* verdict_signal_name — "SIGSEGV"; "signal 99" into out when it has no name. Returns out. */
 const char *verdict_signal_name(char *out, size_t cap, int signal_n);
 
-/* verdict_kept — what a person may count on after an end without a checkpoint of its own. has_dir: CHECKPOINT_DIR is set;
- * last: what a worker posted, NULL when it has not spoken. Returns out. */
+/* verdict_kept — what a person may count on after an end without a checkpoint of its own. has_dir:
+ * CHECKPOINT_DIR is set; last: what a worker posted, NULL when it has not spoken. Returns out. */
 const char *verdict_kept(bool has_dir, const struct board_worker *last, char *out, size_t cap);
 
 #endif

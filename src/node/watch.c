@@ -8,10 +8,7 @@ void watch_start(struct watch *watch, int64_t now_ms)
     watch->since_ms = now_ms;
 }
 
-void watch_anew(struct watch *watch, int64_t now_ms)
-{
-    watch->since_ms = now_ms;
-}
+void watch_anew(struct watch *watch, int64_t now_ms) { watch->since_ms = now_ms; }
 
 void watch_steps(struct watch *watch, const struct board_worker *worker)
 {
@@ -50,8 +47,8 @@ int64_t watch_limit_ms(const struct watch *watch, enum board_phase phase)
 bool watch_look(struct watch *watch, int64_t now_ms, int64_t beat_ms, enum board_phase phase,
                 int64_t *silent_ms_out)
 {
-    /* After Ctrl-Z, a debugger or a frozen container everything is late, the worker as well: that is nobody's
-     * hang. */
+    /* After Ctrl-Z, a debugger or a frozen container everything is late, the worker as well: that
+     * is nobody's hang. */
     if (now_ms - watch->looked_ms > WATCH_PAUSE_MS)
         watch->since_ms = now_ms;
     watch->looked_ms = now_ms;

@@ -1,14 +1,14 @@
 /* watch — is a worker that says nothing busy or stuck? Pure: times go in, the answer comes out.
  *
- * A worker beats at every unit of a step and every piece of loading. Silence longer than a limit is a hang.
- * The limit is STEP_TIMEOUT, or, when that is automatic, 60 s or ten times the slowest step so far, whichever
- * is longer. Before the first step was timed, a slow or busy machine is allowed fifty times what the step's operations
- * take at the device's peak. While loading or saving one disk may hold the worker for minutes without a sign, so those
- * phases get ten minutes at least.
+ * A worker beats at every unit of a step and every piece of loading. Silence longer than a limit is
+ * a hang. The limit is STEP_TIMEOUT, or, when that is automatic, 60 s or ten times the slowest step
+ * so far, whichever is longer. Before the first step was timed, a slow or busy machine is allowed
+ * fifty times what the step's operations take at the device's peak. While loading or saving one
+ * disk may hold the worker for minutes without a sign, so those phases get ten minutes at least.
  *
- * A worker that waits for other ranks in a call of communication says nothing either, but its pulse tells of the call:
- * then it is the others who are late, and each node judges only its own. A pulse that stops is a frozen process. Must not
- * know processes, signals or the board's memory. */
+ * A worker that waits for other ranks in a call of communication says nothing either, but its pulse
+ * tells of the call: then it is the others who are late, and each node judges only its own. A pulse
+ * that stops is a frozen process. Must not know processes, signals or the board's memory. */
 #ifndef CONVOY_NODE_WATCH_H
 #define CONVOY_NODE_WATCH_H
 
@@ -29,23 +29,25 @@ struct watch {
     int64_t planned_ms;   /* a step at the device's peak; 0: not known yet */
     int64_t steps_seen;   /* of the board's step_ms_n */
     int64_t looked_ms;    /* the last look */
-    int64_t since_ms; /* silence is counted from here at the earliest: start of the worker, or end of our own
-                         pause */
+    /* silence is counted from here at the earliest: start of the worker, or end of our own pause */
+    int64_t since_ms;
 };
 
 void watch_start(struct watch *watch, int64_t now_ms); /* a worker was just started */
-void watch_anew(struct watch *watch, int64_t now_ms); /* what came before is no silence of its own */
-void watch_steps(struct watch *watch,
-                 const struct board_worker *worker); /* learn what a step takes from a post */
+/* what came before is no silence of its own */
+void watch_anew(struct watch *watch, int64_t now_ms);
+/* learn what a step takes from a post */
+void watch_steps(struct watch *watch, const struct board_worker *worker);
 /* watch_plan_ms — the limit before a step of this many operations was timed. */
 int64_t watch_plan_ms(int64_t planned_ms);
 int64_t watch_limit_ms(const struct watch *watch, enum board_phase phase);
-/* watch_look — call about ten times a second. True when the worker has been silent for longer than the limit;
- * silent_ms_out (always set) says for how long. beat_ms: the board's last beat, 0 none. */
+/* watch_look — call about ten times a second. True when the worker has been silent for longer than
+ * the limit; silent_ms_out (always set) says for how long. beat_ms: the board's last beat, 0
+ * none. */
 bool watch_look(struct watch *watch, int64_t now_ms, int64_t beat_ms, enum board_phase phase,
                 int64_t *silent_ms_out);
-/* watch_heard_ms — the last sign of life: the beat, or the pulse while it tells of a call, or the end of the last call
- * (there it waited for others). call NULL: no pulse. */
+/* watch_heard_ms — the last sign of life: the beat, or the pulse while it tells of a call, or the
+ * end of the last call (there it waited for others). call NULL: no pulse. */
 int64_t watch_heard_ms(int64_t beat_ms, const struct board_call *call);
 /* watch_is_frozen — after watch_look: is the last pulse, of posted_ms, longer ago than limit_ms? */
 bool watch_is_frozen(const struct watch *watch, int64_t now_ms, int64_t posted_ms, int64_t limit_ms,

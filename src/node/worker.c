@@ -1,9 +1,10 @@
-/* worker — the process that trains: opens device, data and model once, and hands them to the trainer in each of its
- * lives (lives.h).
+/* worker — the process that trains: opens device, data and model once, and hands them to the
+ * trainer in each of its lives (lives.h).
  *
- * Started by the supervisor only, with the board on BOARD_FD and, when it has others beside it, the memory that they
- * share on BOARD_SHARE_FD. SIGINT, SIGTERM and SIGUSR1 are ignored here (the supervisor sets that before exec): a
- * signal to the whole process group reaches the supervisor, which speaks through the board. Must not know HTTP. */
+ * Started by the supervisor only, with the board on BOARD_FD and, when it has others beside it, the
+ * memory that they share on BOARD_SHARE_FD. SIGINT, SIGTERM and SIGUSR1 are ignored here (the
+ * supervisor sets that before exec): a signal to the whole process group reaches the supervisor,
+ * which speaks through the board. Must not know HTTP. */
 #include "node/command.h"
 
 #include <math.h>
@@ -85,10 +86,7 @@ static enum status stopped(const struct worker *w)
 }
 
 /* speaks — what is the same for all workers of a node, one of them says. */
-static bool speaks(const struct worker *w)
-{
-    return w->worker_i == 0;
-}
+static bool speaks(const struct worker *w) { return w->worker_i == 0; }
 
 /* is_giver — the one whose data nodes without their own get. */
 static bool is_giver(const struct worker *w)
@@ -97,7 +95,8 @@ static bool is_giver(const struct worker *w)
 }
 
 /* take_feed — from this node's data, or, where it has none, from node 0's. */
-static enum status take_feed(struct worker *w, bool is_validation, struct feed_config *config, struct feed **out)
+static enum status take_feed(struct worker *w, bool is_validation, struct feed_config *config,
+                             struct feed **out)
 {
     const struct ferry_config ferry = {.conf = w->conf,
                                        .board = w->board,
@@ -127,8 +126,8 @@ static enum status open_feed(struct worker *w, bool is_validation, struct feed *
         TRY(stopped(w)); /* a stop looks like ST_RETRY from inside; it has its own code */
     TRY(mapping_blame(st, is_validation));
     if (speaks(w))
-        LOG_INFO("%s %s: %lld samples of %lld tokens", is_validation ? "held-out data" : "data", feed_name(*out),
-                 (long long)feed_samples(*out), (long long)config.seq_tokens);
+        LOG_INFO("%s %s: %lld samples of %lld tokens", is_validation ? "held-out data" : "data",
+                 feed_name(*out), (long long)feed_samples(*out), (long long)config.seq_tokens);
     return stopped(w);
 }
 
@@ -143,7 +142,8 @@ static enum status open_device(struct worker *w)
     dev_info(w->dev, &info);
     text_copy(w->post.device, sizeof w->post.device, info.name);
     if (speaks(w))
-        LOG_INFO("device %s%s", info.name, conf_i64(w->conf, CONF_N_GPU_EACH_NODE) > 1 ? ", of each worker" : "");
+        LOG_INFO("device %s%s", info.name,
+                 conf_i64(w->conf, CONF_N_GPU_EACH_NODE) > 1 ? ", of each worker" : "");
     post_loading(w);
     TRY(fit_device(w->conf, &w->config, w->dev));
     if (info.bus[0])
@@ -162,13 +162,14 @@ static enum status open_model(struct worker *w)
     return ST_OK;
 }
 
-/* set_life — a FAULT happens in the job's first life only, else no restart could ever heal it, and on one rank. */
+/* set_life — a FAULT happens in the job's first life only, else no restart could ever heal it, and
+ * on one rank. */
 static void set_life(struct worker *w, bool is_first)
 {
     static const enum trainer_fault faults[CONF_FAULT_N] = {
-        [CONF_FAULT_NONE] = TRAINER_FAULT_NONE, [CONF_FAULT_KILL] = TRAINER_FAULT_KILL,
-        [CONF_FAULT_STALL] = TRAINER_FAULT_STALL, [CONF_FAULT_NAN] = TRAINER_FAULT_NAN,
-        [CONF_FAULT_SLOW] = TRAINER_FAULT_SLOW, [CONF_FAULT_FLIP] = TRAINER_FAULT_FLIP,
+        [CONF_FAULT_NONE] = TRAINER_FAULT_NONE,    [CONF_FAULT_KILL] = TRAINER_FAULT_KILL,
+        [CONF_FAULT_STALL] = TRAINER_FAULT_STALL,  [CONF_FAULT_NAN] = TRAINER_FAULT_NAN,
+        [CONF_FAULT_SLOW] = TRAINER_FAULT_SLOW,    [CONF_FAULT_FLIP] = TRAINER_FAULT_FLIP,
         [CONF_FAULT_ENOSPC] = TRAINER_FAULT_ENOSPC};
     w->config.fault = TRAINER_FAULT_NONE;
     if (is_first && conf_fault_rank(w->conf) == w->post.rank) {
@@ -176,7 +177,8 @@ static void set_life(struct worker *w, bool is_first)
         w->config.fault_step = conf_fault_step(w->conf);
     }
     if (!is_first)
-        w->config.resume = TRAINER_RESUME_AUTO; /* from what this very run has saved, whatever RESUME said about
+        w->config.resume =
+            TRAINER_RESUME_AUTO; /* from what this very run has saved, whatever RESUME said about
                                                    older ones */
 }
 
@@ -193,15 +195,18 @@ static const char *backend_why(const struct comm *comm)
     if (place->nodes == 1)
         return "the workers of one node exchange numbers in memory that they share";
     return place->locals == 1 ? "each node has one worker, and all go over the network"
-                              : "the workers of a node share memory, and those of others are reached over the network";
+                              : "the workers of a node share memory, and those of others are "
+                                "reached over the network";
 }
 
-/* met — the ranks of a life have met: what carries numbers between them goes to the board, and once to the log. */
+/* met — the ranks of a life have met: what carries numbers between them goes to the board, and once
+ * to the log. */
 static void met(void *arg, const struct comm *comm)
 {
     struct worker *w = arg;
     if (comm_place(comm)->rank == 0 && !w->post.backend[0])
-        LOG_INFO("BACKEND=%s takes %s: %s", conf_text(w->conf, CONF_BACKEND), comm_name(comm), backend_why(comm));
+        LOG_INFO("BACKEND=%s takes %s: %s", conf_text(w->conf, CONF_BACKEND), comm_name(comm),
+                 backend_why(comm));
     size_t n = strcspn(comm_name(comm), " "); /* "nccl 2.28.9", "ucx (tcp)": the first word */
     text_format(w->post.backend, sizeof w->post.backend, "%.*s", (int)n, comm_name(comm));
 }
@@ -216,7 +221,8 @@ static enum status live(void *arg, struct comm *comm, int64_t generation)
     return trainer_run(&w->config);
 }
 
-/* wait_for_world — others are still loading, starting, or lost; what was posted of training stays on the board. */
+/* wait_for_world — others are still loading, starting, or lost; what was posted of training stays
+ * on the board. */
 static void wait_for_world(void *arg, bool is_first)
 {
     struct worker *w = arg;
@@ -241,16 +247,19 @@ static enum status stopped_waiting(void *arg)
     struct board_node node;
     char rest[96];
     bool has_spoken = board_worker_copy(w->board, w->worker_i, &last);
-    verdict_kept(conf_text(w->conf, CONF_CHECKPOINT_DIR)[0] != 0, has_spoken ? &last : NULL, rest, sizeof rest);
+    verdict_kept(conf_text(w->conf, CONF_CHECKPOINT_DIR)[0] != 0, has_spoken ? &last : NULL, rest,
+                 sizeof rest);
     board_node_copy(w->board, &node);
     if (!has_spoken || last.step < 0 || !node.setback[0])
-        return FAIL(guard_status(request), "stopped by %s while waiting for other workers; %s", guard_signal(request),
-                    rest);
-    return FAIL(guard_status(request), "stopped by %s after step %lld without another checkpoint: %s; %s",
+        return FAIL(guard_status(request), "stopped by %s while waiting for other workers; %s",
+                    guard_signal(request), rest);
+    return FAIL(guard_status(request),
+                "stopped by %s after step %lld without another checkpoint: %s; %s",
                 guard_signal(request), (long long)last.step, node.setback, rest);
 }
 
-/* call_limit_ms — each node judges its own workers; this limit is for what no node could judge, so it comes last. */
+/* call_limit_ms — each node judges its own workers; this limit is for what no node could judge, so
+ * it comes last. */
 static int64_t call_limit_ms(const struct worker *w)
 {
     int64_t limit_ms = conf_i64(w->conf, CONF_STEP_TIMEOUT);
@@ -313,20 +322,25 @@ static enum status train(struct worker *w)
     w->config.feed = w->feed;
     w->config.val_feed = w->val_feed;
     w->config.version = w->node.version;
-    w->config.is_terminal =
-        isatty(STDOUT_FILENO) && !conf_is_dumb(environ) && !strcmp(conf_text(w->conf, CONF_LOG_FORMAT), "text");
+    w->config.is_terminal = isatty(STDOUT_FILENO) && !conf_is_dumb(environ) &&
+                            !strcmp(conf_text(w->conf, CONF_LOG_FORMAT), "text");
     w->post.loading_done = w->post.loading_total = -1;
     post_loading(w);
     return run_lives(w);
 }
 
-static void on_line(void *tail, int64_t wall_ms, const char *line) { tail_add(tail, wall_ms, line); }
+static void on_line(void *tail, int64_t wall_ms, const char *line)
+{
+    tail_add(tail, wall_ms, line);
+}
 
 static void post_first(struct worker *w)
 {
     w->post = (struct board_worker){
         .pid = getpid(),
-        .rank = (int32_t)conf_i64(w->conf, CONF_NODE_ID) * (int32_t)conf_i64(w->conf, CONF_N_GPU_EACH_NODE) + w->worker_i,
+        .rank = (int32_t)conf_i64(w->conf, CONF_NODE_ID) *
+                    (int32_t)conf_i64(w->conf, CONF_N_GPU_EACH_NODE) +
+                w->worker_i,
         .model.parameters = -1,
         .checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
         .step = -1,
@@ -372,7 +386,10 @@ static void post_end(struct worker *w, enum status st, const char *sentence)
 }
 
 /* end_of_file — in a signal handler: the supervisor says it, as every end. */
-static void end_of_file(void *arg, enum status st, const char *sentence) { post_end(arg, st, sentence); }
+static void end_of_file(void *arg, enum status st, const char *sentence)
+{
+    post_end(arg, st, sentence);
+}
 
 static void post_error(struct worker *w, enum status st)
 {

@@ -41,7 +41,8 @@ static void read_file(struct archive *archive)
     char *data = NULL;
     size_t n = 0;
     struct text found = {.limit = ARCHIVE_BYTES_MAX};
-    if (file_bytes(archive->path) > 0 && file_read(archive->path, ARCHIVE_BYTES_MAX, &data, &n) != ST_OK)
+    if (file_bytes(archive->path) > 0 &&
+        file_read(archive->path, ARCHIVE_BYTES_MAX, &data, &n) != ST_OK)
         LOG_WARN("the curves of an earlier run are left out: %s", status_message());
     status_clear();
     if (n > 0)
@@ -105,8 +106,9 @@ static enum status start(struct archive *archive)
     int error = pthread_create(&archive->thread, NULL, serve_files, archive);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error == 0 ? ST_OK
-                      : FAIL(ST_RETRY, "cannot start the thread that keeps the curves: %s; raise the limit of processes "
-                                       "(ulimit -u)",
+                      : FAIL(ST_RETRY,
+                             "cannot start the thread that keeps the curves: %s; raise the limit "
+                             "of processes (ulimit -u)",
                              strerror(error));
 }
 
@@ -167,7 +169,8 @@ void archive_close(struct archive *archive)
     pthread_mutex_unlock(&archive->lock);
     if (is_left) {
         pthread_detach(thread);
-        LOG_WARN("the disk has not taken the curves of this run for %d s; they are left behind", CLOSE_MS / 1000);
+        LOG_WARN("the disk has not taken the curves of this run for %d s; they are left behind",
+                 CLOSE_MS / 1000);
         return;
     }
     pthread_join(thread, NULL);

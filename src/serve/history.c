@@ -22,7 +22,9 @@ static bool has_step(const struct history_point *point)
 
 static int gravity(const struct history_point *point)
 {
-    return point->phase == BOARD_PHASE_FAILED ? 3 : point->phase == BOARD_PHASE_RECOVERING ? 2 : has_step(point);
+    return point->phase == BOARD_PHASE_FAILED       ? 3
+           : point->phase == BOARD_PHASE_RECOVERING ? 2
+                                                    : has_step(point);
 }
 
 /* mean — of a and b by weight; what is not known has none. */
@@ -33,7 +35,8 @@ static double mean(double a, int a_n, double b, int b_n)
     return a + (b - a) * b_n / ((double)a_n + b_n);
 }
 
-/* join — the later point into the one before it. A validation loss is a fact until the next one, no mean. */
+/* join — the later point into the one before it. A validation loss is a fact until the next one, no
+ * mean. */
 static void join(struct history_point *into, const struct history_point *later)
 {
     const bool is_graver = gravity(later) >= gravity(into);
@@ -66,8 +69,12 @@ void history_halve(struct history *h)
 
 static struct history_point empty_point(int64_t at_ms, enum board_phase phase)
 {
-    struct history_point point = {
-        .at_ms = at_ms, .step = -1, .looks_n = 1, .phase = phase, .loss_low = NAN, .loss_high = NAN};
+    struct history_point point = {.at_ms = at_ms,
+                                  .step = -1,
+                                  .looks_n = 1,
+                                  .phase = phase,
+                                  .loss_low = NAN,
+                                  .loss_high = NAN};
     for (int i = 0; i < HISTORY_CURVE_N; i++)
         point.values[i] = NAN;
     return point;
@@ -77,14 +84,15 @@ static struct history_point empty_point(int64_t at_ms, enum board_phase phase)
 static void measure(struct history_point *point, const struct board_worker *lead)
 {
     const double values[HISTORY_CURVE_MFU] = {[HISTORY_CURVE_LOSS] = lead->loss,
-                                            [HISTORY_CURVE_VAL_LOSS] = NAN,
-                                            [HISTORY_CURVE_LR] = lead->lr,
-                                            [HISTORY_CURVE_GRAD_NORM] = lead->grad_norm,
-                                            [HISTORY_CURVE_TOKENS_PER_SECOND] = lead->tokens_per_second,
-                                            [HISTORY_CURVE_STEP_MS] = view_step_ms(lead, 0),
-                                            [HISTORY_CURVE_COMPUTE_MS] = lead->compute_ms,
-                                            [HISTORY_CURVE_COMM_MS] = lead->comm_ms,
-                                            [HISTORY_CURVE_WAIT_MS] = lead->wait_ms};
+                                              [HISTORY_CURVE_VAL_LOSS] = NAN,
+                                              [HISTORY_CURVE_LR] = lead->lr,
+                                              [HISTORY_CURVE_GRAD_NORM] = lead->grad_norm,
+                                              [HISTORY_CURVE_TOKENS_PER_SECOND] =
+                                                  lead->tokens_per_second,
+                                              [HISTORY_CURVE_STEP_MS] = view_step_ms(lead, 0),
+                                              [HISTORY_CURVE_COMPUTE_MS] = lead->compute_ms,
+                                              [HISTORY_CURVE_COMM_MS] = lead->comm_ms,
+                                              [HISTORY_CURVE_WAIT_MS] = lead->wait_ms};
     memcpy(point->values, values, sizeof(double) * HISTORY_CURVE_MFU);
     point->values[HISTORY_CURVE_MFU] = lead->mfu;
     point->phase = BOARD_PHASE_TRAINING;
@@ -99,19 +107,22 @@ static void measure_gpus(struct history_point *point, const struct view *view)
         const struct board_gpu *gpu = &view->workers[i].gpu;
         if (!view->workers[i].has_gpu)
             continue;
-        values[HISTORY_CURVE_GPU_BUSY] = mean(values[HISTORY_CURVE_GPU_BUSY], (int)busy_n, gpu->busy, 1);
+        values[HISTORY_CURVE_GPU_BUSY] =
+            mean(values[HISTORY_CURVE_GPU_BUSY], (int)busy_n, gpu->busy, 1);
         busy_n += isfinite(gpu->busy);
         if (gpu->memory_used >= 0 && gpu->memory_total > 0)
             values[HISTORY_CURVE_GPU_MEMORY] =
-                fmax(values[HISTORY_CURVE_GPU_MEMORY], (double)gpu->memory_used / (double)gpu->memory_total);
-        values[HISTORY_CURVE_GPU_CELSIUS] = fmax(values[HISTORY_CURVE_GPU_CELSIUS], gpu->temperature);
+                fmax(values[HISTORY_CURVE_GPU_MEMORY],
+                     (double)gpu->memory_used / (double)gpu->memory_total);
+        values[HISTORY_CURVE_GPU_CELSIUS] =
+            fmax(values[HISTORY_CURVE_GPU_CELSIUS], gpu->temperature);
         if (isfinite(gpu->power))
             values[HISTORY_CURVE_GPU_WATTS] = gpu->power + fmax(values[HISTORY_CURVE_GPU_WATTS], 0);
     }
 }
 
-/* point_of — what is told again is no measurement of this moment: a worker repeats its last numbers while it evaluates,
- * saves, or is on its way back. */
+/* point_of — what is told again is no measurement of this moment: a worker repeats its last numbers
+ * while it evaluates, saves, or is on its way back. */
 static struct history_point point_of(struct history *h, const struct view *view, int64_t at_ms)
 {
     const struct board_worker *lead = view->lead;
@@ -119,7 +130,8 @@ static struct history_point point_of(struct history *h, const struct view *view,
     measure_gpus(&point, view);
     if (lead == NULL || lead->step < 0 || plain_phase(view->phase) != BOARD_PHASE_TRAINING)
         return point;
-    const bool is_new = lead->step_ms_n > 0 && (lead->step != h->step || lead->step_ms_n != h->timed_n),
+    const bool is_new =
+                   lead->step_ms_n > 0 && (lead->step != h->step || lead->step_ms_n != h->timed_n),
                is_evaluated = isfinite(lead->val_loss) && lead->val_loss != h->val_loss;
     if (is_new)
         measure(&point, lead);
@@ -216,13 +228,16 @@ static void note_error(struct history *h, const struct view *view, int64_t age_m
 
 static int64_t age_of(const struct history *h, const struct view *view)
 {
-    return h->offset_ms + (view->now_ms > view->node.started_ms ? view->now_ms - view->node.started_ms : 0);
+    return h->offset_ms +
+           (view->now_ms > view->node.started_ms ? view->now_ms - view->node.started_ms : 0);
 }
 
 void history_sample(struct history *h, const struct view *view, int64_t step, const char *text)
 {
-    const bool is_again = h->samples_n > 0 && h->samples[(h->samples_n - 1) % HISTORY_SAMPLES].step == step;
-    struct history_sample *sample = &h->samples[(is_again ? h->samples_n - 1 : h->samples_n++) % HISTORY_SAMPLES];
+    const bool is_again =
+        h->samples_n > 0 && h->samples[(h->samples_n - 1) % HISTORY_SAMPLES].step == step;
+    struct history_sample *sample =
+        &h->samples[(is_again ? h->samples_n - 1 : h->samples_n++) % HISTORY_SAMPLES];
     sample->at_ms = age_of(h, view);
     sample->step = step;
     text_copy(sample->text, sizeof(sample->text), text);
@@ -267,9 +282,18 @@ static void add_list(const struct history *h, struct text *t, const char *name,
     text_add(t, "]");
 }
 
-static double value_of(const struct history_point *point, int curve) { return point->values[curve]; }
-static double low_of(const struct history_point *point, int curve) { return (void)curve, point->loss_low; }
-static double high_of(const struct history_point *point, int curve) { return (void)curve, point->loss_high; }
+static double value_of(const struct history_point *point, int curve)
+{
+    return point->values[curve];
+}
+static double low_of(const struct history_point *point, int curve)
+{
+    return (void)curve, point->loss_low;
+}
+static double high_of(const struct history_point *point, int curve)
+{
+    return (void)curve, point->loss_high;
+}
 
 const char *history_curve_text(enum history_curve curve)
 {
@@ -333,8 +357,8 @@ void history_write(const struct history *h, struct text *t)
     static const struct history empty = {.period_ms = HISTORY_PERIOD_MS};
     if (h == NULL || h->period_ms == 0)
         h = &empty;
-    text_add(t, "{\"schema\":%d,\"period_seconds\":%.6g,\"offset_seconds\":%.3f,\"points\":{", HISTORY_SCHEMA,
-             (double)h->period_ms / 1000, (double)h->offset_ms / 1000);
+    text_add(t, "{\"schema\":%d,\"period_seconds\":%.6g,\"offset_seconds\":%.3f,\"points\":{",
+             HISTORY_SCHEMA, (double)h->period_ms / 1000, (double)h->offset_ms / 1000);
     add_points(h, t);
     text_add(t, "},\"events\":[");
     add_events(h, t);

@@ -1,10 +1,12 @@
-/* history — what a node has looked like since its start, in bounded memory: curves for the page, and what happened.
+/* history — what a node has looked like since its start, in bounded memory: curves for the page,
+ * and what happened.
  *
- * A look a moment becomes a point a period. When the points are used up, neighbours are merged and the period
- * doubles, so that a run of any length keeps its whole course. Rates and times of a point are means of its looks;
- * of the loss the lowest and highest are kept too, so that a spike outlives the merging. Only what a step has measured
- * since the last look counts: while a node evaluates, saves or recovers there are no numbers. Events (a phase begins, a
- * worker or node is lost, a checkpoint fails) are kept one by one, the newest HISTORY_EVENTS.
+ * A look a moment becomes a point a period. When the points are used up, neighbours are merged and
+ * the period doubles, so that a run of any length keeps its whole course. Rates and times of a
+ * point are means of its looks; of the loss the lowest and highest are kept too, so that a spike
+ * outlives the merging. Only what a step has measured since the last look counts: while a node
+ * evaluates, saves or recovers there are no numbers. Events (a phase begins, a worker or node is
+ * lost, a checkpoint fails) are kept one by one, the newest HISTORY_EVENTS.
  *
  * A pure function of the views given to it. Must not know HTTP or clocks. */
 #ifndef CONVOY_SERVE_HISTORY_H
@@ -22,23 +24,34 @@
 #define HISTORY_PERIOD_MS 1000 /* of a point, at first */
 
 /* The curves, as the JSON names them. */
-#define HISTORY_CURVE_LIST(X)                                                                               \
-    X(LOSS, "loss") X(VAL_LOSS, "val_loss") X(LR, "lr") X(GRAD_NORM, "grad_norm")                            \
-    X(TOKENS_PER_SECOND, "tokens_per_second") X(STEP_MS, "step_ms") X(COMPUTE_MS, "compute_ms")              \
-    X(COMM_MS, "comm_ms") X(WAIT_MS, "wait_ms") X(MFU, "mfu") X(GPU_BUSY, "gpu_utilisation")                 \
-    X(GPU_MEMORY, "gpu_memory") X(GPU_CELSIUS, "gpu_celsius") X(GPU_WATTS, "gpu_watts")
+#define HISTORY_CURVE_LIST(X)                 \
+    X(LOSS, "loss")                           \
+    X(VAL_LOSS, "val_loss")                   \
+    X(LR, "lr")                               \
+    X(GRAD_NORM, "grad_norm")                 \
+    X(TOKENS_PER_SECOND, "tokens_per_second") \
+    X(STEP_MS, "step_ms")                     \
+    X(COMPUTE_MS, "compute_ms")               \
+    X(COMM_MS, "comm_ms")                     \
+    X(WAIT_MS, "wait_ms")                     \
+    X(MFU, "mfu")                             \
+    X(GPU_BUSY, "gpu_utilisation")            \
+    X(GPU_MEMORY, "gpu_memory")               \
+    X(GPU_CELSIUS, "gpu_celsius")             \
+    X(GPU_WATTS, "gpu_watts")
 enum history_curve {
 #define HISTORY_CURVE_ENUM(name, text) HISTORY_CURVE_##name,
     HISTORY_CURVE_LIST(HISTORY_CURVE_ENUM)
 #undef HISTORY_CURVE_ENUM
-    HISTORY_CURVE_N
+        HISTORY_CURVE_N
 };
 
 struct history_point {
     int64_t at_ms; /* since the run's start; a multiple of the period */
     int64_t step;  /* of the last number; -1: there is none */
     int32_t looks_n;
-    enum board_phase phase; /* the gravest of its looks; training: a step was done, whatever else was */
+    /* the gravest of its looks; training: a step was done, whatever else was */
+    enum board_phase phase;
     float loss_low, loss_high;
     double values[HISTORY_CURVE_N]; /* NAN: not known */
 };
@@ -58,7 +71,8 @@ struct history_sample {
 /* All zero is an empty one. */
 struct history {
     int64_t period_ms; /* 0: nothing seen yet */
-    int64_t offset_ms; /* times count from here on: what runs before this one took; see history_read_graft */
+    /* times count from here on: what runs before this one took; see history_read_graft */
+    int64_t offset_ms;
     int points_n;
     struct history_point points[HISTORY_POINTS];
     int64_t events_n; /* so far; the newest are kept: the i-th (0 first) at [i % HISTORY_EVENTS] */
@@ -75,21 +89,25 @@ struct history {
 };
 
 const char *history_curve_text(enum history_curve curve); /* its name in JSON and CSV */
-void history_halve(struct history *history); /* for history_read.c: neighbours become one point, of twice the period */
-/* history_look — take note of this view. Views come in the order of time; one from before the last is dropped. */
+/* for history_read.c: neighbours become one point, of twice the period */
+void history_halve(struct history *history);
+/* history_look — take note of this view. Views come in the order of time; one from before the last
+ * is dropped. */
 void history_look(struct history *history, const struct view *view);
 /* history_sample — the newest text; the same step again takes its place. */
-void history_sample(struct history *history, const struct view *view, int64_t step, const char *text);
+void history_sample(struct history *history, const struct view *view, int64_t step,
+                    const char *text);
 /* history_csv — append the points as CSV, a head line first; what is not known is empty. */
 void history_csv(const struct history *history, struct text *t);
-/* history_read — from bytes that history_write has written, or anybody: ST_BAD_DATA, saying what is wrong with them. */
+/* history_read — from bytes that history_write has written, or anybody: ST_BAD_DATA, saying what is
+ * wrong with them. */
 enum status history_read(const char *bytes, size_t n, struct history *out);
-/* history_read_graft — this run goes on from `step`: what an earlier one had until then comes before it, and what it had
- * beyond is lost. old is used up. */
+/* history_read_graft — this run goes on from `step`: what an earlier one had until then comes
+ * before it, and what it had beyond is lost. old is used up. */
 void history_read_graft(struct history *history, struct history *old, int64_t step);
 
-/* history_write — append the JSON of GET /history, one line: period, a list for each curve, events, samples. Some
- * 100 KiB when full, 320 at the very most. history NULL: an empty one. */
+/* history_write — append the JSON of GET /history, one line: period, a list for each curve, events,
+ * samples. Some 100 KiB when full, 320 at the very most. history NULL: an empty one. */
 void history_write(const struct history *history, struct text *t);
 
 #endif

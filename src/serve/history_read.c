@@ -1,5 +1,5 @@
-/* history_read — a history that an earlier run has written, and how this one goes on from it. The bytes are a file's that
- * anybody may have changed. See history.h. */
+/* history_read — a history that an earlier run has written, and how this one goes on from it. The
+ * bytes are a file's that anybody may have changed. See history.h. */
 #include "serve/history.h"
 
 #include <math.h>
@@ -34,7 +34,8 @@ static enum status read_list(const cJSON *points, const char *name, int points_n
     {
         if (!cJSON_IsNull(item) && !cJSON_IsNumber(item))
             return refuse("a point is no number");
-        out[i++] = cJSON_IsNumber(item) && fabs(item->valuedouble) < 1e100 ? item->valuedouble : NAN;
+        out[i++] =
+            cJSON_IsNumber(item) && fabs(item->valuedouble) < 1e100 ? item->valuedouble : NAN;
     }
     return ST_OK;
 }
@@ -63,7 +64,8 @@ static enum status read_times(const cJSON *points, struct history *out, double *
             return refuse("a point has no time or phase");
         point->at_ms = (int64_t)numbers[i] * 1000;
         point->looks_n = 1;
-        if (point->at_ms % out->period_ms != 0 || (i > 0 && point->at_ms <= out->points[i - 1].at_ms))
+        if (point->at_ms % out->period_ms != 0 ||
+            (i > 0 && point->at_ms <= out->points[i - 1].at_ms))
             return refuse("the times of points do not rise by the period");
         i++;
     }
@@ -105,7 +107,8 @@ static bool has_time(const cJSON *item)
 
 static const char *kind_of(const char *kind)
 {
-    static const char *const kinds[] = {"phase", "restart", "nodes", "checkpoint", "error", "resume"};
+    static const char *const kinds[] = {"phase",      "restart", "nodes",
+                                        "checkpoint", "error",   "resume"};
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (strcmp(kind, kinds[i]) == 0)
             return kinds[i];
@@ -170,7 +173,8 @@ enum status history_read(const char *bytes, size_t n, struct history *out)
 
 /* ---- going on ---- */
 
-/* cut — no point beyond the step, none that a later one did again, nothing behind the last that stays. */
+/* cut — no point beyond the step, none that a later one did again, nothing behind the last that
+ * stays. */
 static void cut(struct history *old, int64_t step)
 {
     bool stays[HISTORY_POINTS];
@@ -209,12 +213,14 @@ static void append(struct history *to, const struct history *from, int64_t offse
         to->points[to->points_n] = from->points[i];
         to->points[to->points_n++].at_ms += offset_ms;
     }
-    for (int64_t i = from->events_n > HISTORY_EVENTS ? from->events_n - HISTORY_EVENTS : 0; i < from->events_n; i++) {
+    for (int64_t i = from->events_n > HISTORY_EVENTS ? from->events_n - HISTORY_EVENTS : 0;
+         i < from->events_n; i++) {
         struct history_event *event = &to->events[to->events_n++ % HISTORY_EVENTS];
         *event = from->events[i % HISTORY_EVENTS];
         event->at_ms += offset_ms;
     }
-    for (int64_t i = from->samples_n > HISTORY_SAMPLES ? from->samples_n - HISTORY_SAMPLES : 0; i < from->samples_n; i++) {
+    for (int64_t i = from->samples_n > HISTORY_SAMPLES ? from->samples_n - HISTORY_SAMPLES : 0;
+         i < from->samples_n; i++) {
         struct history_sample *sample = &to->samples[to->samples_n++ % HISTORY_SAMPLES];
         *sample = from->samples[i % HISTORY_SAMPLES];
         sample->at_ms += offset_ms;
@@ -237,7 +243,8 @@ static void note_resume(struct history *old, int64_t at_ms, int64_t step)
     struct history_event *event = &old->events[old->events_n++ % HISTORY_EVENTS];
     event->at_ms = at_ms;
     event->kind = "resume";
-    text_format(event->text, sizeof(event->text), "another process goes on from step %lld", (long long)step);
+    text_format(event->text, sizeof(event->text), "another process goes on from step %lld",
+                (long long)step);
 }
 
 void history_read_graft(struct history *h, struct history *old, int64_t step)
@@ -269,8 +276,8 @@ void history_read_graft(struct history *h, struct history *old, int64_t step)
 #ifdef FUZZ
 #include "base/must.h"
 
-/* First byte: the step to go on from; then the file. What was taken is a history: it can be gone on from, looked at, and
- * written, and what was written is read again. */
+/* First byte: the step to go on from; then the file. What was taken is a history: it can be gone on
+ * from, looked at, and written, and what was written is read again. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -282,7 +289,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     now.period_ms = HISTORY_PERIOD_MS;
     history_read_graft(&now, &old, data[0]);
     for (int i = 0; i < now.points_n; i++)
-        ASSERT(now.points[i].step <= data[0] && (i == 0 || now.points[i].at_ms > now.points[i - 1].at_ms));
+        ASSERT(now.points[i].step <= data[0] &&
+               (i == 0 || now.points[i].at_ms > now.points[i - 1].at_ms));
     history_write(&now, &t);
     ASSERT(history_read(t.data, t.len, &again) == ST_OK && again.points_n == now.points_n);
     text_free(&t);

@@ -79,7 +79,8 @@ static bool bare(const char *value, char *out, size_t cap)
     if (end == NULL || end == value || (size_t)(end - value) >= cap)
         return false;
     const char *port = *end == ']' ? end + 1 : end;
-    if (*port != 0 && (*port != ':' || strspn(port + 1, "0123456789") != strlen(port + 1) || strlen(port) > 6))
+    if (*port != 0 &&
+        (*port != ':' || strspn(port + 1, "0123456789") != strlen(port + 1) || strlen(port) > 6))
         return false;
     size_t n = (size_t)(end - value), skip = *end == ']';
     for (size_t i = skip; i < n; i++)
@@ -90,7 +91,10 @@ static bool bare(const char *value, char *out, size_t cap)
     return out[0] != 0;
 }
 
-static bool is_plain(const char *name) { return name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_")] == 0; }
+static bool is_plain(const char *name)
+{
+    return name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_")] == 0;
+}
 
 static bool is_address(const char *name)
 {

@@ -12,7 +12,8 @@ static void insert(struct journal *journal, const struct tail_line *line)
     journal->lines[at % JOURNAL_LINES] = *line;
 }
 
-void journal_look(struct journal *journal, const struct tail *own, const struct board *board, int workers_n)
+void journal_look(struct journal *journal, const struct tail *own, const struct board *board,
+                  int workers_n)
 {
     struct tail_line line;
     while (own != NULL && tail_next(own, &journal->seen[BOARD_WORKERS_MAX], &line))

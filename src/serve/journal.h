@@ -1,4 +1,5 @@
-/* journal — the newest lines of this node's log, its workers' among them, in the order of time and in bounded memory.
+/* journal — the newest lines of this node's log, its workers' among them, in the order of time and
+ * in bounded memory.
  *
  * Lines come from tails (base/tail.h), which mask what could be secret. Must not know HTTP. */
 #ifndef CONVOY_SERVE_JOURNAL_H
@@ -18,7 +19,8 @@ struct journal {
 };
 
 /* journal_look — take over what is new, of this process (own, may be NULL) and of all workers. */
-void journal_look(struct journal *journal, const struct tail *own, const struct board *board, int workers_n);
+void journal_look(struct journal *journal, const struct tail *own, const struct board *board,
+                  int workers_n);
 /* journal_write — append the lines as text, as they stand in the log. journal NULL: none. */
 void journal_write(const struct journal *journal, struct text *t);
 

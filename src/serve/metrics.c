@@ -13,9 +13,10 @@ static void add_head(struct text *t, const char *name, const char *type, const c
     text_add(t, "# HELP convoy_%s %s\n# TYPE convoy_%s %s\n", name, help, name, type);
 }
 
-/* A NAN from outside means "not known" and is left out; a diverged loss is told by its rank's phase and
- * error. */
-static void add_one(struct text *t, const char *name, const char *type, const char *help, double value)
+/* A NAN from outside means "not known" and is left out; a diverged loss is told by its rank's phase
+ * and error. */
+static void add_one(struct text *t, const char *name, const char *type, const char *help,
+                    double value)
 {
     add_head(t, name, type, help);
     if (isinf(value))
@@ -67,11 +68,14 @@ static void add_node(struct text *t, const struct view *view)
     const struct board_node *node = &view->node;
     add_info(t, view);
     add_phase(t, view);
-    add_one(t, "live", "gauge", "1 when /livez answers 200.", view_is_live(view, reason, sizeof(reason)));
-    add_one(t, "ready", "gauge", "1 when /readyz answers 200.", view_is_ready(view, reason, sizeof(reason)));
+    add_one(t, "live", "gauge", "1 when /livez answers 200.",
+            view_is_live(view, reason, sizeof(reason)));
+    add_one(t, "ready", "gauge", "1 when /readyz answers 200.",
+            view_is_ready(view, reason, sizeof(reason)));
     const struct board_error *error = view_error(view);
     if (view_is_over(view))
-        add_one(t, "exit_code", "gauge", "What the run has ended with, while that is still shown; 0: done.",
+        add_one(t, "exit_code", "gauge",
+                "What the run has ended with, while that is still shown; 0: done.",
                 error != NULL ? error->code : 0);
     add_one(t, "nodes", "gauge", "Nodes of the job.", known(node->n_nodes));
     add_one(t, "uptime_seconds", "gauge", "Time since this node started.",
@@ -79,7 +83,8 @@ static void add_node(struct text *t, const struct view *view)
     add_one(t, "progress_age_seconds", "gauge",
             "Time since the last sign of progress of the worker longest silent.",
             seconds(view_progress_age_ms(view)));
-    add_one(t, "restarts_total", "counter", "Automatic restarts of the job.", known(node->restarts));
+    add_one(t, "restarts_total", "counter", "Automatic restarts of the job.",
+            known(node->restarts));
 }
 
 static void add_training(struct text *t, const struct board_worker *lead)
@@ -95,14 +100,16 @@ static void add_training(struct text *t, const struct board_worker *lead)
     add_one(t, "learning_rate", "gauge", "Learning rate of the last step.", has ? lead->lr : NAN);
     add_one(t, "gradient_norm", "gauge", "Global gradient norm of the last step, before clipping.",
             has ? lead->grad_norm : NAN);
-    add_one(t, "tokens_total", "counter", "Tokens seen, over restarts.", has ? known(lead->tokens) : NAN);
+    add_one(t, "tokens_total", "counter", "Tokens seen, over restarts.",
+            has ? known(lead->tokens) : NAN);
     add_one(t, "tokens_per_second", "gauge", "Tokens trained on in a second.",
             has ? lead->tokens_per_second : NAN);
     add_one(t, "step_seconds", "gauge", "Duration of the last step.",
             has ? view_step_ms(lead, 0) / 1000 : NAN);
     add_one(t, "step_p50_seconds", "gauge", "Median duration of the last 256 steps.",
             has ? view_step_ms(lead, 0.50) / 1000 : NAN);
-    add_one(t, "step_p95_seconds", "gauge", "95th percentile of the duration of the last 256 steps.",
+    add_one(t, "step_p95_seconds", "gauge",
+            "95th percentile of the duration of the last 256 steps.",
             has ? view_step_ms(lead, 0.95) / 1000 : NAN);
     add_one(t, "mfu_ratio", "gauge", "Model operations done, as a part of the device's peak.",
             has ? lead->mfu : NAN);
@@ -111,7 +118,8 @@ static void add_training(struct text *t, const struct board_worker *lead)
     add_one(t, "model_parameters", "gauge", "Parameters of the model.",
             has && lead->model.name[0] != 0 ? known(lead->model.parameters) : NAN);
     add_one(t, "loading_ratio", "gauge", "Part of the data or weights loaded so far.",
-            has && lead->loading_total > 0 ? known(lead->loading_done) / (double)lead->loading_total : NAN);
+            has && lead->loading_total > 0 ? known(lead->loading_done) / (double)lead->loading_total
+                                           : NAN);
 }
 
 static void add_checkpoint(struct text *t, const struct view *view)
@@ -119,8 +127,10 @@ static void add_checkpoint(struct text *t, const struct view *view)
     const struct board_checkpoint *newest = view_checkpoint(view),
                                   *last = view->lead != NULL ? &view->lead->checkpoint : NULL;
     double age = newest != NULL ? (double)(view->wall_ms - newest->wall_ms) / 1000 : NAN;
-    add_one(t, "checkpoint_step", "gauge", "Step of the last checkpoint.", newest != NULL ? known(newest->step) : NAN);
-    add_one(t, "checkpoint_age_seconds", "gauge", "Time since the last checkpoint.", age < 0 ? 0 : age);
+    add_one(t, "checkpoint_step", "gauge", "Step of the last checkpoint.",
+            newest != NULL ? known(newest->step) : NAN);
+    add_one(t, "checkpoint_age_seconds", "gauge", "Time since the last checkpoint.",
+            age < 0 ? 0 : age);
     add_one(t, "checkpoint_failures_total", "counter", "Checkpoints that could not be written.",
             last != NULL ? known(last->failures) : NAN);
     add_one(t, "checkpoint_skipped_total", "counter",
@@ -128,7 +138,8 @@ static void add_checkpoint(struct text *t, const struct view *view)
             last != NULL ? known(last->skipped) : NAN);
     add_one(t, "checkpoint_stall_seconds", "gauge", "Training waited so long for the last save.",
             last != NULL ? last->stall_ms / 1000 : NAN);
-    add_one(t, "checkpoint_save_seconds", "gauge", "The last checkpoint, from its beginning to its commit.",
+    add_one(t, "checkpoint_save_seconds", "gauge",
+            "The last checkpoint, from its beginning to its commit.",
             last != NULL ? last->save_ms / 1000 : NAN);
 }
 
@@ -148,7 +159,8 @@ static void add_ranks(struct text *t, const struct view *view)
         {"rank_compute_seconds", "Time of the last step spent computing.", peer_compute},
         {"rank_comm_seconds", "Time of the last step spent moving data.", peer_comm},
         {"rank_wait_seconds", "Time of the last step spent waiting for others.", peer_wait},
-        {"rank_memory_bytes", "Memory of this rank: resident on CPU, device memory on GPU.", peer_memory},
+        {"rank_memory_bytes", "Memory of this rank: resident on CPU, device memory on GPU.",
+         peer_memory},
     };
     for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
         add_head(t, rows[row].name, "gauge", rows[row].help);
@@ -162,8 +174,8 @@ static void add_ranks(struct text *t, const struct view *view)
     }
 }
 
-/* add_gpus — each number of each rank of this node whose GPU tells it. Where no GPU tells anything, the names are not
- * there at all. */
+/* add_gpus — each number of each rank of this node whose GPU tells it. Where no GPU tells anything,
+ * the names are not there at all. */
 static void add_gpus(struct text *t, const struct view *view)
 {
 #define GPU(field) offsetof(struct board_gpu, field)
@@ -172,20 +184,23 @@ static void add_gpus(struct text *t, const struct view *view)
         bool is_count;
         size_t at;
     } rows[] = {
-        {"gpu_utilisation_ratio", "gauge", "Part of the time in which a kernel ran.", false, GPU(busy)},
-        {"gpu_memory_utilisation_ratio", "gauge", "Part of the time in which its memory worked.", false,
-         GPU(memory_busy)},
-        {"gpu_memory_used_bytes", "gauge", "Memory of the GPU in use, by all processes.", true, GPU(memory_used)},
+        {"gpu_utilisation_ratio", "gauge", "Part of the time in which a kernel ran.", false,
+         GPU(busy)},
+        {"gpu_memory_utilisation_ratio", "gauge", "Part of the time in which its memory worked.",
+         false, GPU(memory_busy)},
+        {"gpu_memory_used_bytes", "gauge", "Memory of the GPU in use, by all processes.", true,
+         GPU(memory_used)},
         {"gpu_memory_total_bytes", "gauge", "Memory of the GPU.", true, GPU(memory_total)},
         {"gpu_temperature_celsius", "gauge", "Temperature of the GPU.", false, GPU(temperature)},
         {"gpu_power_watts", "gauge", "Power that the GPU takes.", false, GPU(power)},
         {"gpu_power_limit_watts", "gauge", "Power that it may take.", false, GPU(power_limit)},
         {"gpu_clock_hertz", "gauge", "Clock of its multiprocessors.", false, GPU(clock)},
         {"gpu_memory_clock_hertz", "gauge", "Clock of its memory.", false, GPU(memory_clock)},
-        {"gpu_ecc_corrected_total", "counter", "Corrected errors of its memory since the driver was loaded.", true,
-         GPU(ecc_corrected)},
+        {"gpu_ecc_corrected_total", "counter",
+         "Corrected errors of its memory since the driver was loaded.", true, GPU(ecc_corrected)},
         {"gpu_ecc_uncorrected_total", "counter", "Uncorrected ones.", true, GPU(ecc_uncorrected)},
-        {"gpu_xids_total", "counter", "Critical errors (Xid) since the worker started.", true, GPU(xids)},
+        {"gpu_xids_total", "counter", "Critical errors (Xid) since the worker started.", true,
+         GPU(xids)},
     };
 #undef GPU
     struct view_peer peer;
@@ -212,9 +227,10 @@ static void add_refused(struct text *t, const struct view *view)
     int64_t sum = 0;
     for (int i = 0; i < view->workers_n; i++)
         sum += view->workers[i].call.refused;
-    add_one(t, "data_connections_refused_total", "counter",
-            "Connections to this node's workers that did not prove to be the job's, and were closed.",
-            view->node.n_nodes > 1 ? known(sum) : NAN);
+    add_one(
+        t, "data_connections_refused_total", "counter",
+        "Connections to this node's workers that did not prove to be the job's, and were closed.",
+        view->node.n_nodes > 1 ? known(sum) : NAN);
 }
 
 /* add_nodes — for alerts: who is not here, and how long nobody has heard of it. */
@@ -229,8 +245,8 @@ static void add_nodes(struct text *t, const struct view *view)
     add_head(t, "node_heartbeat_age_seconds", "gauge", "Time since the node was last heard of.");
     for (int i = 0; i < view->nodes_n; i++)
         if (isfinite(view->nodes[i].heartbeat_age_seconds))
-            text_add(t, "convoy_node_heartbeat_age_seconds{node=\"%d\"} %.17g\n", view->nodes[i].node_id,
-                     view->nodes[i].heartbeat_age_seconds);
+            text_add(t, "convoy_node_heartbeat_age_seconds{node=\"%d\"} %.17g\n",
+                     view->nodes[i].node_id, view->nodes[i].heartbeat_age_seconds);
 }
 
 /* add_door — where strangers knock. */
@@ -238,11 +254,14 @@ static void add_door(struct text *t, const struct view *view)
 {
     if (!view->door.is_there)
         return;
-    add_one(t, "door_strangers", "gauge", "Connections to MASTER_PORT that have not shown the job's key.",
+    add_one(t, "door_strangers", "gauge",
+            "Connections to MASTER_PORT that have not shown the job's key.",
             known(view->door.strangers_n));
-    add_one(t, "door_full", "gauge", "1 while such connections are so many that silent ones are closed.",
+    add_one(t, "door_full", "gauge",
+            "1 while such connections are so many that silent ones are closed.",
             view->door.is_full);
-    add_one(t, "door_turned_away_total", "counter", "Connections closed for others that needed their place.",
+    add_one(t, "door_turned_away_total", "counter",
+            "Connections closed for others that needed their place.",
             known(view->door.turned_away));
 }
 

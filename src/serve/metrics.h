@@ -1,8 +1,8 @@
-/* metrics — GET /metrics: the view as Prometheus text 0.0.4, names convoy_*, base units (seconds, bytes,
- * ratios).
+/* metrics — GET /metrics: the view as Prometheus text 0.0.4, names convoy_*, base units (seconds,
+ * bytes, ratios).
  *
- * A pure function of a view. What is not known yet has no sample. Labels are few and their values bounded:
- * rank, phase, and one info metric. Must not know HTTP. */
+ * A pure function of a view. What is not known yet has no sample. Labels are few and their values
+ * bounded: rank, phase, and one info metric. Must not know HTTP. */
 #ifndef CONVOY_SERVE_METRICS_H
 #define CONVOY_SERVE_METRICS_H
 

@@ -29,7 +29,8 @@ static void add_step(struct text *t, const struct board_worker *lead)
     add_number(t, "loss", lead->loss);
     add_number(t, "validation loss", lead->val_loss);
     if (isfinite(lead->tokens_per_second))
-        text_add(t, "<li>%s tokens a second</li>", text_count(speed, sizeof(speed), lead->tokens_per_second));
+        text_add(t, "<li>%s tokens a second</li>",
+                 text_count(speed, sizeof(speed), lead->tokens_per_second));
 }
 
 static void add_checkpoint(struct text *t, const struct board_checkpoint *checkpoint)

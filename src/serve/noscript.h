@@ -1,5 +1,5 @@
-/* noscript — what the page says in a browser that runs no scripts: the state of the run as plain HTML, made for each
- * answer.
+/* noscript — what the page says in a browser that runs no scripts: the state of the run as plain
+ * HTML, made for each answer.
  *
  * Must not know HTTP. */
 #ifndef CONVOY_SERVE_NOSCRIPT_H

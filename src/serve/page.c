@@ -1,5 +1,5 @@
-/* page — see page.h. The policy names the hashes of what stands between the tags, so it cannot fall behind the file.
- * Must not know the view. */
+/* page — see page.h. The policy names the hashes of what stands between the tags, so it cannot fall
+ * behind the file. Must not know the view. */
 #include "serve/page.h"
 
 #include <string.h>
@@ -17,7 +17,8 @@ const char *page_html(size_t *bytes_out)
     return page_html_begin;
 }
 
-/* hash_between — base64 of the SHA-256 of what stands between the first `open` and the `close` behind it. */
+/* hash_between — base64 of the SHA-256 of what stands between the first `open` and the `close`
+ * behind it. */
 static bool hash_between(const char *open, const char *close, char out[48])
 {
     size_t bytes, digest_n = 0;
@@ -28,7 +29,8 @@ static bool hash_between(const char *open, const char *close, char out[48])
     from += strlen(open);
     const char *to = memmem(from, (size_t)(end - from), close, strlen(close));
     ASSERTF(to != NULL, "no %s in assets/page.html", close);
-    if (EVP_Q_digest(NULL, "SHA256", NULL, from, (size_t)(to - from), digest, &digest_n) != 1 || digest_n != 32)
+    if (EVP_Q_digest(NULL, "SHA256", NULL, from, (size_t)(to - from), digest, &digest_n) != 1 ||
+        digest_n != 32)
         return false;
     EVP_EncodeBlock((unsigned char *)out, digest, 32); /* 44 characters and 0 */
     return true;
@@ -37,9 +39,11 @@ static bool hash_between(const char *open, const char *close, char out[48])
 bool page_policy(char *out, size_t cap)
 {
     char script[48], style[48];
-    return hash_between("<script>", "</script>", script) && hash_between("<style>", "</style>", style) &&
-           text_format(out, cap,
-                       "default-src 'none'; script-src 'sha256-%s'; style-src 'sha256-%s'; connect-src 'self'; "
-                       "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-                       script, style);
+    return hash_between("<script>", "</script>", script) &&
+           hash_between("<style>", "</style>", style) &&
+           text_format(
+               out, cap,
+               "default-src 'none'; script-src 'sha256-%s'; style-src 'sha256-%s'; connect-src "
+               "'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+               script, style);
 }

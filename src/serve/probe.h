@@ -6,9 +6,9 @@
 
 #include "base/status.h"
 
-/* probe_main — url "" means http://127.0.0.1:port. Healthy: ST_OK; unhealthy, failed, or not reachable:
- * ST_UNHEALTHY, saying which. 5 s limit, http and https only, no redirects, at most 4 MiB. as_json: the raw
- * answer. */
+/* probe_main — url "" means http://127.0.0.1:port. Healthy: ST_OK; unhealthy, failed, or not
+ * reachable: ST_UNHEALTHY, saying which. 5 s limit, http and https only, no redirects, at most 4
+ * MiB. as_json: the raw answer. */
 enum status probe_main(const char *url, int port, bool as_json, bool has_colour);
 
 #endif

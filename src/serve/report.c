@@ -34,7 +34,8 @@ static void add_seconds(cJSON *object, const char *key, int64_t ms)
 static void add_model(cJSON *root, const struct board_worker *lead)
 {
     static const struct board_model unknown = {"", "", -1, -1, -1, -1, -1, -1};
-    const struct board_model *model = lead != NULL && lead->model.name[0] != 0 ? &lead->model : &unknown;
+    const struct board_model *model =
+        lead != NULL && lead->model.name[0] != 0 ? &lead->model : &unknown;
     cJSON *object = cJSON_AddObjectToObject(root, "model");
     add_text(object, "name", model->name);
     add_count(object, "layers", model->layers);
@@ -71,7 +72,8 @@ static void add_numbers(cJSON *root, const struct board_worker *lead)
     json_add_number(step_ms, "p50", lead != NULL ? view_step_ms(lead, 0.50) : NAN);
     json_add_number(step_ms, "p95", lead != NULL ? view_step_ms(lead, 0.95) : NAN);
     json_add_number(root, "mfu", lead != NULL ? lead->mfu : NAN);
-    json_add_number(root, "eta_seconds", lead != NULL && lead->eta_seconds >= 0 ? lead->eta_seconds : NAN);
+    json_add_number(root, "eta_seconds",
+                    lead != NULL && lead->eta_seconds >= 0 ? lead->eta_seconds : NAN);
 }
 
 static void add_checkpoint(cJSON *root, const struct view *view)
@@ -81,8 +83,8 @@ static void add_checkpoint(cJSON *root, const struct view *view)
     cJSON *object = cJSON_AddObjectToObject(root, "checkpoint");
     add_count(object, "step", last != NULL ? last->step : -1);
     add_text(object, "path", last != NULL ? last->path : "");
-    add_seconds(object, "age_seconds",
-                last != NULL && age_ms < 0 ? 0 : age_ms); /* the wall clock may be set back */
+    /* the wall clock may be set back */
+    add_seconds(object, "age_seconds", last != NULL && age_ms < 0 ? 0 : age_ms);
     const struct board_checkpoint *now = view->lead != NULL ? &view->lead->checkpoint : NULL;
     json_add_number(object, "stall_seconds", now != NULL ? now->stall_ms / 1000 : NAN);
     json_add_number(object, "save_seconds", now != NULL ? now->save_ms / 1000 : NAN);
@@ -199,7 +201,8 @@ void report_write(const struct view *view, struct text *t)
     add_model(root, view->lead);
     add_mesh(root, node);
     add_numbers(root, view->lead);
-    add_seconds(root, "uptime_seconds", node->started_ms > 0 ? view->now_ms - node->started_ms : -1);
+    add_seconds(root, "uptime_seconds",
+                node->started_ms > 0 ? view->now_ms - node->started_ms : -1);
     add_seconds(root, "progress_age_seconds", view_progress_age_ms(view));
     add_count(root, "restarts", node->restarts);
     add_checkpoint(root, view);

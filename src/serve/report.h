@@ -1,4 +1,5 @@
-/* report — the JSON of GET /status, by contract §4: every field always there, null for what is not known yet.
+/* report — the JSON of GET /status, by contract §4: every field always there, null for what is not
+ * known yet.
  *
  * A pure function of a view. Must not know HTTP. */
 #ifndef CONVOY_SERVE_REPORT_H

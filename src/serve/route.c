@@ -12,7 +12,8 @@
 #include "serve/report.h"
 
 #define ROUTE_JSON "application/json"
-#define ROUTE_POLICY "default-src 'none'; frame-ancestors 'none'" /* data is no page, wherever it is opened */
+/* data is no page, wherever it is opened */
+#define ROUTE_POLICY "default-src 'none'; frame-ancestors 'none'"
 
 /* Errors have one form everywhere: {"error":{"code":404,"message":"…"}} */
 static void set_error(struct route_answer *out, int code, const char *reason, const char *message)
@@ -97,15 +98,9 @@ struct route {
 };
 
 static const struct route routes[] = {
-    {"/", answer_page},
-    {"/status", answer_status},
-    {"/history", answer_history},
-    {"/history.csv", answer_csv},
-    {"/log", answer_log},
-    {"/settings", answer_settings},
-    {"/metrics", answer_metrics},
-    {"/livez", answer_live},
-    {"/healthz", answer_live},
+    {"/", answer_page},           {"/status", answer_status}, {"/history", answer_history},
+    {"/history.csv", answer_csv}, {"/log", answer_log},       {"/settings", answer_settings},
+    {"/metrics", answer_metrics}, {"/livez", answer_live},    {"/healthz", answer_live},
     {"/readyz", answer_ready},
 };
 
@@ -131,8 +126,8 @@ void route_answer(const char *path, bool is_get, bool has_body, const struct vie
         set_error(out, 413, "Payload Too Large", "a GET here takes no body");
     } else if (route == NULL) {
         set_error(out, 404, "Not Found",
-                  "no such path; there are / /status /history /history.csv /log /settings /metrics /livez /healthz "
-                  "/readyz");
+                  "no such path; there are / /status /history /history.csv /log /settings /metrics "
+                  "/livez /healthz /readyz");
     } else {
         route->answer(view, out);
         if (out->body.overflow)

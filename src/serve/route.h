@@ -1,4 +1,5 @@
-/* route — which answer belongs to which method and path: the table of contract §4, and the form of errors.
+/* route — which answer belongs to which method and path: the table of contract §4, and the form of
+ * errors.
  *
  * A pure function from (method, path, view) to bytes. Must not know sockets or libevent. */
 #ifndef CONVOY_SERVE_ROUTE_H

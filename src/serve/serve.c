@@ -1,12 +1,13 @@
 /* serve — evhttp behind limits. Must not know settings, processes or training.
  *
- * evhttp has no limit on connections and only idle time-outs, which a client sending a byte a second never
- * meets. So every connection's bufferevent is kept in a table with a reference of ours: a sweep twice a
- * second lets go of those that evhttp has freed (their callbacks are gone), and shuts those that took too
- * long to send a request, which evhttp then frees by its own path. With the table full the listener rests
- * for a turn of the loop, and the connections longest without a request give up their seats to those that
- * wait: however many sit silent or send a byte at a time, a client that asks is answered (S4 of the
- * reliability plan). A keep-alive client that loses its seat so has to connect again, nothing more. */
+ * evhttp has no limit on connections and only idle time-outs, which a client sending a byte a
+ * second never meets. So every connection's bufferevent is kept in a table with a reference of
+ * ours: a sweep twice a second lets go of those that evhttp has freed (their callbacks are gone),
+ * and shuts those that took too long to send a request, which evhttp then frees by its own path.
+ * With the table full the listener rests for a turn of the loop, and the connections longest
+ * without a request give up their seats to those that wait: however many sit silent or send a byte
+ * at a time, a client that asks is answered (S4 of the reliability plan). A keep-alive client that
+ * loses its seat so has to connect again, nothing more. */
 #include "serve/serve.h"
 
 #include <errno.h>
@@ -42,11 +43,11 @@
 #define SERVE_REQUEST_MS 5000 /* to send the first request */
 #define SERVE_IDLE_MS 10000   /* between requests, and for each read or write */
 #define SERVE_SWEEP_MS 500
-#define SERVE_KEEP_MS 10000   /* between two writings of the history */
-#define SERVE_WATCHED_MS 3000 /* since /status was asked for: somebody is watching */
+#define SERVE_KEEP_MS 10000    /* between two writings of the history */
+#define SERVE_WATCHED_MS 3000  /* since /status was asked for: somebody is watching */
 #define SERVE_FAREWELL_MS 1200 /* for that somebody to ask once more; the page does each second */
 #define SERVE_FAREWELL_TURN_MS 100
-#define SERVE_YIELD 8         /* seats given up together when all are taken */
+#define SERVE_YIELD 8 /* seats given up together when all are taken */
 #define SERVE_BACKLOG 512
 
 struct serve_connection {
@@ -64,13 +65,14 @@ struct serve {
     int port;
     int64_t status_ms; /* when /status was last asked for; 0: not yet */
     int connections_n;
-    struct serve_connection connections[SERVE_CONNECTIONS_MAX]; /* the one longest without a request first */
+    /* the one longest without a request first */
+    struct serve_connection connections[SERVE_CONNECTIONS_MAX];
     struct view view; /* of the request being answered, or of the last look */
     struct history history;
     struct journal journal;
-    uint64_t sample_turn;    /* of the letter read last */
-    struct archive *archive; /* NULL: the history is not kept */
-    bool is_grafted;         /* what an earlier run has left was taken over, or is not there */
+    uint64_t sample_turn;       /* of the letter read last */
+    struct archive *archive;    /* NULL: the history is not kept */
+    bool is_grafted;            /* what an earlier run has left was taken over, or is not there */
     int64_t kept_ms, kept_step; /* when the history was written last, and of which checkpoint */
     struct host host;
 };
@@ -92,8 +94,8 @@ static void shut(struct serve_connection *connection)
     connection->is_shut = true;
 }
 
-/* The next turn of the loop sees the end of those that are shut and evhttp frees them; after that comes the
- * timer, and the listener wakes. */
+/* The next turn of the loop sees the end of those that are shut and evhttp frees them; after that
+ * comes the timer, and the listener wakes. */
 static void yield_seats(struct serve *serve)
 {
     static const struct timeval at_once = {0, 0};
@@ -133,7 +135,8 @@ static void sweep_soon(evutil_socket_t fd, short what, void *arg)
 /* look — the node as it is now, in serve->view. */
 static void look(struct serve *serve)
 {
-    view_take(&serve->view, serve->config.board, clock_ms(), clock_wall_ms(), serve->config.hang_ms);
+    view_take(&serve->view, serve->config.board, clock_ms(), clock_wall_ms(),
+              serve->config.hang_ms);
     if (serve->config.fill != NULL)
         serve->config.fill(serve->config.fill_arg, &serve->view);
     serve->view.history = &serve->history;
@@ -147,7 +150,8 @@ static void take_sample(struct serve *serve)
     static char letter[BOARD_LETTER_MAX + 1];
     size_t n;
     const uint64_t turn = board_letter_turn(serve->config.board, BOARD_LETTER_SAMPLE);
-    if (turn == serve->sample_turn || !board_letter_copy(serve->config.board, BOARD_LETTER_SAMPLE, letter, &n))
+    if (turn == serve->sample_turn ||
+        !board_letter_copy(serve->config.board, BOARD_LETTER_SAMPLE, letter, &n))
         return;
     serve->sample_turn = turn;
     letter[n < BOARD_LETTER_MAX ? n : BOARD_LETTER_MAX] = 0;
@@ -162,13 +166,15 @@ static void take_sample(struct serve *serve)
     cJSON_Delete(text);
 }
 
-/* graft — what an earlier run has left, as soon as it is read and the step is known from which this one goes on. */
+/* graft — what an earlier run has left, as soon as it is read and the step is known from which this
+ * one goes on. */
 static void graft(struct serve *serve)
 {
     static struct history old;
     struct text found;
     const struct board_worker *lead = serve->view.lead;
-    if (lead == NULL || lead->rank != 0 || lead->begun_step < 0 || !archive_read(serve->archive, &found))
+    if (lead == NULL || lead->rank != 0 || lead->begun_step < 0 ||
+        !archive_read(serve->archive, &found))
         return;
     serve->is_grafted = true;
     struct status_saved saved; /* of a run that has failed already: its sentence stays */
@@ -181,7 +187,8 @@ static void graft(struct serve *serve)
     text_free(&found);
 }
 
-/* keep — the history goes to its file with each checkpoint, but not all the time, and at the end. */
+/* keep — the history goes to its file with each checkpoint, but not all the time, and at the
+ * end. */
 static void keep(struct serve *serve, bool is_last)
 {
     const struct board_checkpoint *newest = view_checkpoint(&serve->view);
@@ -191,7 +198,8 @@ static void keep(struct serve *serve, bool is_last)
         graft(serve);
     if (!serve->is_grafted || newest == NULL)
         return;
-    if (!is_last && (newest->step == serve->kept_step || clock_ms() - serve->kept_ms < SERVE_KEEP_MS))
+    if (!is_last &&
+        (newest->step == serve->kept_step || clock_ms() - serve->kept_ms < SERVE_KEEP_MS))
         return;
     struct text t = {.limit = ARCHIVE_BYTES_MAX};
     history_write(&serve->history, &t);
@@ -218,8 +226,8 @@ static void sweep_on_time(evutil_socket_t fd, short what, void *arg)
     note(arg, false);
 }
 
-/* Called by evhttp for each connection it accepted. NULL makes evhttp use a stream of its own, without our
- * deadline but with its idle time-out; that happens only when memory is short. */
+/* Called by evhttp for each connection it accepted. NULL makes evhttp use a stream of its own,
+ * without our deadline but with its idle time-out; that happens only when memory is short. */
 static struct bufferevent *open_stream(struct event_base *loop, void *arg)
 {
     struct serve *serve = arg;
@@ -227,9 +235,10 @@ static struct bufferevent *open_stream(struct event_base *loop, void *arg)
         sweep(serve); /* a burst of short connections leaves seats that are free already */
     if (serve->connections_n == SERVE_CONNECTIONS_MAX)
         return NULL; /* the listener rests, so this is not reached */
-    /* CLOSE_ON_FREE leaves the closing to whoever lets go last. Without it evhttp closes while our reference
-     * still holds the stream's events, and those would act on the next connection that gets the same
-     * descriptor. The client does not wait for us: evhttp shuts the connection down first. */
+    /* CLOSE_ON_FREE leaves the closing to whoever lets go last. Without it evhttp closes while our
+     * reference still holds the stream's events, and those would act on the next connection that
+     * gets the same descriptor. The client does not wait for us: evhttp shuts the connection down
+     * first. */
     struct bufferevent *stream = bufferevent_socket_new(loop, -1, BEV_OPT_CLOSE_ON_FREE);
     if (stream == NULL)
         return NULL;
@@ -274,11 +283,13 @@ static void send_answer(struct evhttp_request *request, struct route_answer *ans
     if (has_body || answer->allow != NULL)
         evhttp_add_header(headers, "Connection", "close");
     if (evhttp_request_get_command(request) != EVHTTP_REQ_HEAD) /* evhttp would send it */
-        evbuffer_add(evhttp_request_get_output_buffer(request), answer->body.data, answer->body.len);
+        evbuffer_add(evhttp_request_get_output_buffer(request), answer->body.data,
+                     answer->body.len);
     evhttp_send_reply(request, answer->code, answer->reason, NULL);
 }
 
-/* evhttp takes HTTP/0.7 and answers in the same, which no client reads. (Above 1 it refuses by itself.) */
+/* evhttp takes HTTP/0.7 and answers in the same, which no client reads. (Above 1 it refuses by
+ * itself.) */
 static bool has_version(struct evhttp_request *request)
 {
     const bool is_known = request->major == 1;
@@ -287,7 +298,8 @@ static bool has_version(struct evhttp_request *request)
     return is_known;
 }
 
-/* is_for_us — asked for by a name of this node, in the header and, where the target is a whole URI, there. */
+/* is_for_us — asked for by a name of this node, in the header and, where the target is a whole URI,
+ * there. */
 static bool is_for_us(const struct serve *serve, struct evhttp_request *request)
 {
     const char *host = evhttp_find_header(evhttp_request_get_input_headers(request), "Host");
@@ -305,7 +317,8 @@ static void refuse(struct evhttp_request *request, const char *fault)
         route_refuse(400, "Bad Request", fault, &answer);
     else
         route_refuse(421, "Misdirected Request",
-                     "the Host asked for is no name of this node; if it is one, add it to HOSTS", &answer);
+                     "the Host asked for is no name of this node; if it is one, add it to HOSTS",
+                     &answer);
     send_answer(request, &answer, true);
     route_free(&answer);
 }
@@ -329,30 +342,32 @@ static void on_request(struct evhttp_request *request, void *arg)
         return;
     }
     if (method == EVHTTP_REQ_CONNECT)
-        request->type = EVHTTP_REQ_POST; /* evhttp never closes after a CONNECT: a proxy's tunnel would begin */
+        /* evhttp never closes after a CONNECT: a proxy's tunnel would begin */
+        request->type = EVHTTP_REQ_POST;
     if (fault != NULL || !is_for_us(serve, request)) {
         refuse(request, fault);
         return;
     }
     look(serve);
-    route_answer(path != NULL ? path : "", method == EVHTTP_REQ_GET || method == EVHTTP_REQ_HEAD, has_body,
-                 &serve->view, &answer);
+    route_answer(path != NULL ? path : "", method == EVHTTP_REQ_GET || method == EVHTTP_REQ_HEAD,
+                 has_body, &serve->view, &answer);
     send_answer(request, &answer, has_body);
     route_free(&answer);
     if (path != NULL && strcmp(path, "/status") == 0)
         serve->status_ms = clock_ms();
 }
 
-static enum status address_fail(const struct serve_config *config, const char *verb, const char *why)
+static enum status address_fail(const struct serve_config *config, const char *verb,
+                                const char *why)
 {
     return FAIL(ST_BAD_SETTING,
                 "cannot %s STATUS_ADDR=%s STATUS_PORT=%d for the status endpoint: %s; give another "
-                "STATUS_ADDR or STATUS_PORT, "
-                "or turn it off with STATUS_PORT=0",
+                "STATUS_ADDR or STATUS_PORT, or turn it off with STATUS_PORT=0",
                 verb, config->addr, config->port, why);
 }
 
-static enum status listen_on(const struct serve_config *config, const struct addrinfo *info, int *fd_out)
+static enum status listen_on(const struct serve_config *config, const struct addrinfo *info,
+                             int *fd_out)
 {
     int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
     if (fd < 0)
@@ -367,8 +382,8 @@ static enum status listen_on(const struct serve_config *config, const struct add
     return ST_OK;
 }
 
-/* Numbers only, IPv4 or IPv6 with or without brackets: an address to listen on is this machine's own, and
- * looking up a name could hang the start. localhost is the one name taken. */
+/* Numbers only, IPv4 or IPv6 with or without brackets: an address to listen on is this machine's
+ * own, and looking up a name could hang the start. localhost is the one name taken. */
 static enum status open_socket(const struct serve_config *config, int *fd_out)
 {
     char host[128], port[16];
@@ -385,7 +400,8 @@ static enum status open_socket(const struct serve_config *config, int *fd_out)
     int error = !is_whole || host[0] == 0 ? EAI_NONAME : getaddrinfo(host, port, &hints, &list);
     if (error != 0)
         return address_fail(config, "use",
-                            error == EAI_NONAME ? "not an IPv4 or IPv6 address" : gai_strerror(error));
+                            error == EAI_NONAME ? "not an IPv4 or IPv6 address"
+                                                : gai_strerror(error));
     enum status st = listen_on(config, list, fd_out);
     freeaddrinfo(list);
     return st;
@@ -443,7 +459,9 @@ static void take_names(struct serve *serve)
     is_whole = (config->own == NULL || host_add(&serve->host, config->own)) && is_whole;
     host_add_own(&serve->host, "/etc/hosts");
     if (!is_whole)
-        LOG_WARN("HOSTS is longer than %d bytes; what is behind that is not known as a name of this node", HOST_NAMES_MAX);
+        LOG_WARN("HOSTS is longer than %d bytes; what is behind that is not known as a name of "
+                 "this node",
+                 HOST_NAMES_MAX);
 }
 
 enum status serve_open(const struct serve_config *config, struct serve **out)
@@ -518,13 +536,15 @@ static void fuzz_open(void)
     struct board *board;
     fuzz_loop = event_base_new();
     ASSERT(fuzz_loop != NULL && board_create(1, 1, &board) == ST_OK);
-    board_node_post(board, &(struct board_node){.n_nodes = 1, .workers_n = 1, .started_ms = clock_ms()});
+    board_node_post(board,
+                    &(struct board_node){.n_nodes = 1, .workers_n = 1, .started_ms = clock_ms()});
     const struct serve_config config = {
         .loop = fuzz_loop, .board = board, .addr = "127.0.0.1", .port = -1, .hang_ms = 60000};
     ASSERT(serve_open(&config, &fuzz_serve) == ST_OK);
 }
 
-/* A connection that leaves nothing behind when it is closed: a million of them would use up all ports. */
+/* A connection that leaves nothing behind when it is closed: a million of them would use up all
+ * ports. */
 static int fuzz_dial(void)
 {
     const struct linger reset = {1, 0};
@@ -533,12 +553,13 @@ static int fuzz_dial(void)
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ASSERT(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) == 0);
     while (connect(fd, (struct sockaddr *)&to, sizeof(to)) != 0 && errno != EISCONN)
-        ASSERTF(errno == EINTR || errno == EALREADY, "%s", strerror(errno)); /* the fuzzer's own timer */
+        /* the fuzzer's own timer */
+        ASSERTF(errno == EINTR || errno == EALREADY, "%s", strerror(errno));
     return fd;
 }
 
-/* What the server says begins like an answer with a code of ours or of evhttp; ours are HTTP/1.0 or 1.1. (In
- * evhttp's own refusals stands the version that was asked in.) */
+/* What the server says begins like an answer with a code of ours or of evhttp; ours are HTTP/1.0 or
+ * 1.1. (In evhttp's own refusals stands the version that was asked in.) */
 static void fuzz_check(const char *answer, size_t n)
 {
     static const char *const codes[] = {" 200 ", " 400 ", " 404 ", " 405 ", " 413 ",
@@ -547,13 +568,15 @@ static void fuzz_check(const char *answer, size_t n)
     bool is_known = n == 0;
     memcpy(line, answer, n < sizeof(line) - 1 ? n : sizeof(line) - 1);
     for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
-        is_known |= text_starts(line, "HTTP/") && strncmp(line + strcspn(line, " "), codes[i], 5) == 0;
+        is_known |=
+            text_starts(line, "HTTP/") && strncmp(line + strcspn(line, " "), codes[i], 5) == 0;
     ASSERTF(is_known, "%s", line);
     if (strstr(line, " 200 ") != NULL)
         ASSERTF(text_starts(line, "HTTP/1.0 ") || text_starts(line, "HTTP/1.1 "), "%s", line);
 }
 
-/* The bytes as a client sends them, then its end; the server hangs up by itself and keeps no seat. */
+/* The bytes as a client sends them, then its end; the server hangs up by itself and keeps no
+ * seat. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -563,7 +586,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_open();
     const int fd = fuzz_dial();
     for (bool is_open = true; is_open;) {
-        const ssize_t out = sent < size ? send(fd, data + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+        const ssize_t out =
+            sent < size ? send(fd, data + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
         sent = out > 0 ? sent + (size_t)out : sent;
         if (sent == size || (out < 0 && errno != EAGAIN))
             shutdown(fd, SHUT_WR);

@@ -1,8 +1,9 @@
-/* serve — the node's voice: HTTP on libevent's evhttp behind limits, answers made from copies of the board.
+/* serve — the node's voice: HTTP on libevent's evhttp behind limits, answers made from copies of
+ * the board.
  *
  * Read-only; it can change nothing and block nothing. Paths: route.c.
- * Limits: header 8 KiB, no body, 64 connections, 5 s to send a request, 10 s idle. Must not know settings,
- * processes or training. */
+ * Limits: header 8 KiB, no body, 64 connections, 5 s to send a request, 10 s idle. Must not know
+ * settings, processes or training. */
 #ifndef CONVOY_SERVE_SERVE_H
 #define CONVOY_SERVE_SERVE_H
 
@@ -18,11 +19,11 @@ struct view;
 struct serve_config {
     struct event_base *loop;
     const struct board *board;
-    const char *addr; /* STATUS_ADDR */
-    int port;         /* STATUS_PORT; -1: any free port (tests), serve_port tells */
+    const char *addr;  /* STATUS_ADDR */
+    int port;          /* STATUS_PORT; -1: any free port (tests), serve_port tells */
     const char *hosts; /* HOSTS: names beside this machine's own; NULL: none */
     const char *own;   /* one more; NULL: none */
-    int64_t hang_ms;  /* progress older than this is a hang for /livez */
+    int64_t hang_ms;   /* progress older than this is a hang for /livez */
     /* adds nodes and peers to the view of an answer; NULL: nobody knows more than the board */
     void (*fill)(void *arg, struct view *view);
     void *fill_arg;
@@ -31,14 +32,14 @@ struct serve_config {
     const char *archive_path; /* where the history is kept over restarts; NULL or "": nowhere */
 };
 
-/* serve_open — a taken port or a bad address: ST_BAD_SETTING with both and what to do. Ignores SIGPIPE from
- * here on. */
+/* serve_open — a taken port or a bad address: ST_BAD_SETTING with both and what to do. Ignores
+ * SIGPIPE from here on. */
 enum status serve_open(const struct serve_config *config, struct serve **out);
-/* serve_farewell — the end is on the board: who has asked for /status in the last seconds (a page, a script that
- * polls) hears of it before the voice is gone, within a second or so. Runs the loop; `fill` is not called any more.
- * Accepts NULL. */
+/* serve_farewell — the end is on the board: who has asked for /status in the last seconds (a page,
+ * a script that polls) hears of it before the voice is gone, within a second or so. Runs the loop;
+ * `fill` is not called any more. Accepts NULL. */
 void serve_farewell(struct serve *serve);
-void serve_close(struct serve *serve);                                          /* accepts NULL */
+void serve_close(struct serve *serve); /* accepts NULL */
 int serve_port(const struct serve *serve);
 
 #endif

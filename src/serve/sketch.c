@@ -39,10 +39,12 @@ static void note(struct sketch_curve *curve, double value)
     curve->high = fmax(curve->high, value);
 }
 
-/* told — the value of a point; between two slow steps of training the last one still holds, in other phases none does. */
+/* told — the value of a point; between two slow steps of training the last one still holds, in
+ * other phases none does. */
 static double told(const cJSON *item, const cJSON *phase, double before)
 {
-    if (cJSON_IsNumber(item) && fabs(item->valuedouble) < 1e100) /* sums and differences stay finite */
+    /* sums and differences stay finite */
+    if (cJSON_IsNumber(item) && fabs(item->valuedouble) < 1e100)
         return item->valuedouble;
     const bool is_training = cJSON_IsString(phase) && strcmp(phase->valuestring, "training") == 0;
     return is_training ? before : NAN;
@@ -55,8 +57,11 @@ static void fill(struct sketch_curve *curve, const cJSON *list, const cJSON *pha
     double sums[SKETCH_CELLS] = {0};
     int counts[SKETCH_CELLS] = {0};
     int64_t n = cJSON_GetArraySize(list), i = 0;
-    *curve = (struct sketch_curve){
-        .cells_n = n < SKETCH_CELLS ? (int)n : SKETCH_CELLS, .first = NAN, .last = NAN, .low = NAN, .high = NAN};
+    *curve = (struct sketch_curve){.cells_n = n < SKETCH_CELLS ? (int)n : SKETCH_CELLS,
+                                   .first = NAN,
+                                   .last = NAN,
+                                   .low = NAN,
+                                   .high = NAN};
     cJSON_ArrayForEach(item, list)
     {
         const int cell = (int)(i++ * curve->cells_n / n);
@@ -72,12 +77,14 @@ static void fill(struct sketch_curve *curve, const cJSON *list, const cJSON *pha
         curve->cells[k] = counts[k] > 0 ? sums[k] / counts[k] : NAN;
 }
 
-static void add_curve(struct text *t, const char *label, const cJSON *points, const char *name, bool is_count)
+static void add_curve(struct text *t, const char *label, const cJSON *points, const char *name,
+                      bool is_count)
 {
     static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     struct sketch_curve curve;
     char first[32], last[32];
-    fill(&curve, cJSON_GetObjectItemCaseSensitive(points, name), cJSON_GetObjectItemCaseSensitive(points, "phase"));
+    fill(&curve, cJSON_GetObjectItemCaseSensitive(points, name),
+         cJSON_GetObjectItemCaseSensitive(points, "phase"));
     if (isnan(curve.first))
         return;
     if (is_count) {
@@ -89,9 +96,14 @@ static void add_curve(struct text *t, const char *label, const cJSON *points, co
     }
     text_add(t, "%s%6s ", label, first);
     for (int i = 0; i < curve.cells_n; i++) {
-        const double height = curve.high > curve.low ? (curve.cells[i] - curve.low) / (curve.high - curve.low) : 0.5;
+        const double height =
+            curve.high > curve.low ? (curve.cells[i] - curve.low) / (curve.high - curve.low) : 0.5;
         const int level = isnan(height) ? 0 : (int)(height * 7 + 0.5);
-        text_add(t, "%s", isnan(curve.cells[i]) ? " " : blocks[level < 0 ? 0 : level > 7 ? 7 : level]);
+        text_add(t, "%s",
+                 isnan(curve.cells[i]) ? " "
+                                       : blocks[level < 0   ? 0
+                                                : level > 7 ? 7
+                                                            : level]);
     }
     text_add(t, " %s\n", last);
 }
@@ -137,7 +149,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     struct text shown = {.limit = (size_t)4 << 20};
     sketch_write((const char *)bytes, n, &shown);
     for (size_t i = 0; i < shown.len; i++)
-        ASSERT(((unsigned char)shown.data[i] >= 0x20 || shown.data[i] == '\n') && shown.data[i] != 0x7F);
+        ASSERT(((unsigned char)shown.data[i] >= 0x20 || shown.data[i] == '\n') &&
+               shown.data[i] != 0x7F);
     text_free(&shown);
     return 0;
 }

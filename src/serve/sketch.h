@@ -1,4 +1,5 @@
-/* sketch — a node's /history in a few lines of text, for `convoy status`: curves of block characters, the last events.
+/* sketch — a node's /history in a few lines of text, for `convoy status`: curves of block
+ * characters, the last events.
  *
  * A pure function of bytes from outside, which never reach a terminal raw. Must not know HTTP. */
 #ifndef CONVOY_SERVE_SKETCH_H
@@ -9,11 +10,11 @@
 #include "base/json.h"
 #include "base/text.h"
 
-/* sketch_write — append loss and speed since the start and what happened last. Nothing where the bytes are no history
- * or an empty one. */
+/* sketch_write — append loss and speed since the start and what happened last. Nothing where the
+ * bytes are no history or an empty one. */
 void sketch_write(const char *bytes, size_t n, struct text *t);
-/* sketch_harmless — take out of all strings of this item, those beside and those within it what could command a
- * terminal: C0 and C1 controls and DEL become '?'. */
+/* sketch_harmless — take out of all strings of this item, those beside and those within it what
+ * could command a terminal: C0 and C1 controls and DEL become '?'. */
 void sketch_harmless(cJSON *item);
 
 #endif

@@ -12,12 +12,13 @@
 
 static bool is_progressing(enum board_phase phase)
 {
-    return phase == BOARD_PHASE_CHECKING || phase == BOARD_PHASE_LOADING || phase == BOARD_PHASE_TRAINING ||
-           phase == BOARD_PHASE_EVALUATING || phase == BOARD_PHASE_CHECKPOINTING;
+    return phase == BOARD_PHASE_CHECKING || phase == BOARD_PHASE_LOADING ||
+           phase == BOARD_PHASE_TRAINING || phase == BOARD_PHASE_EVALUATING ||
+           phase == BOARD_PHASE_CHECKPOINTING;
 }
 
-static void take_worker(struct view_worker *out, const struct board *board, int worker_i, int64_t now_ms,
-                        int64_t hang_ms)
+static void take_worker(struct view_worker *out, const struct board *board, int worker_i,
+                        int64_t now_ms, int64_t hang_ms)
 {
     out->has_gpu = board_gpu_copy(board, worker_i, &out->gpu);
     out->has_call = board_call_copy(board, worker_i, &out->call) && out->call.call[0];
@@ -37,7 +38,9 @@ const struct board_checkpoint *view_checkpoint(const struct view *view)
     const struct board_checkpoint *told = view->lead != NULL ? &view->lead->checkpoint : NULL;
     if (told != NULL && told->step >= 0 && told->path[0] != 0)
         return told;
-    return view->node.checkpoint.step >= 0 && view->node.checkpoint.path[0] != 0 ? &view->node.checkpoint : NULL;
+    return view->node.checkpoint.step >= 0 && view->node.checkpoint.path[0] != 0
+               ? &view->node.checkpoint
+               : NULL;
 }
 
 int64_t view_resume_step(const struct view *view)
@@ -51,7 +54,8 @@ static enum board_phase phase_of(const struct view *view)
     return view_is_over(view) || view->lead == NULL ? view->node.phase : view->lead->phase;
 }
 
-void view_take(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms, int64_t hang_ms)
+void view_take(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms,
+               int64_t hang_ms)
 {
     out->now_ms = now_ms;
     out->wall_ms = wall_ms;
@@ -83,7 +87,8 @@ int view_rank(const struct view *view, int worker_i)
 
 const char *view_backend(const struct view *view)
 {
-    return view->lead != NULL && view->lead->backend[0] != 0 ? view->lead->backend : view->node.backend;
+    return view->lead != NULL && view->lead->backend[0] != 0 ? view->lead->backend
+                                                             : view->node.backend;
 }
 
 const char *view_device(const struct view *view)
@@ -95,7 +100,10 @@ const char *view_device(const struct view *view)
 
 int view_ranks(const struct view *view) { return view->workers_n + view->peers_n; }
 
-static bool has_failed(const struct view_worker *worker) { return worker->has_posted && worker->post.error.code != 0; }
+static bool has_failed(const struct view_worker *worker)
+{
+    return worker->has_posted && worker->post.error.code != 0;
+}
 
 /* end_state — of a rank after the end: what it said last is over. One that is lost stays so. */
 static const char *end_state(const struct view *view, const char *state, bool has_error)
@@ -120,7 +128,8 @@ static void own_peer(const struct view *view, int i, struct view_peer *out)
                               .call_age_ms = -1};
     text_copy(out->device, sizeof(out->device), post != NULL ? post->device : view->node.device);
     text_copy(out->state, sizeof(out->state),
-              worker->is_hung ? "hung" : board_phase_text(post != NULL ? post->phase : view->phase));
+              worker->is_hung ? "hung"
+                              : board_phase_text(post != NULL ? post->phase : view->phase));
     out->gpu = worker->has_gpu ? &worker->gpu : NULL;
     if (worker->has_gpu && worker->gpu.memory_used >= 0)
         out->memory_bytes = worker->gpu.memory_used;
@@ -138,7 +147,8 @@ void view_peer(const struct view *view, int i, struct view_peer *out)
     else
         *out = view->peers[i - view->workers_n];
     if (view_is_over(view))
-        text_copy(out->state, sizeof(out->state), end_state(view, out->state, is_own && has_failed(&view->workers[i])));
+        text_copy(out->state, sizeof(out->state),
+                  end_state(view, out->state, is_own && has_failed(&view->workers[i])));
 }
 
 static int compare_floats(const void *a, const void *b)
@@ -203,13 +213,15 @@ bool view_is_ready(const struct view *view, char *reason, int reason_cap)
 {
     if (!view_is_live(view, reason, reason_cap))
         return false;
-    bool is_training = view->phase == BOARD_PHASE_TRAINING || view->phase == BOARD_PHASE_EVALUATING ||
+    bool is_training = view->phase == BOARD_PHASE_TRAINING ||
+                       view->phase == BOARD_PHASE_EVALUATING ||
                        view->phase == BOARD_PHASE_CHECKPOINTING;
     if (is_training && !view->is_stopping)
         return true;
     const struct board_error *error = view_error(view);
     if (view->phase == BOARD_PHASE_FAILED)
-        text_format(reason, (size_t)reason_cap, "failed: %s", error != NULL ? error->message : "no reason is known");
+        text_format(reason, (size_t)reason_cap, "failed: %s",
+                    error != NULL ? error->message : "no reason is known");
     else
         text_format(reason, (size_t)reason_cap, "not training: %s",
                     view->is_stopping ? "stopping" : board_phase_text(view->phase));

@@ -1,7 +1,9 @@
-/* view — one look at the board: copies of all parts at one moment, and what follows from them without a
- * judge's discretion (which phase, which worker speaks for the node, percentiles, is it healthy).
+/* view — one look at the board: copies of all parts at one moment, and what follows from them
+ * without a judge's discretion (which phase, which worker speaks for the node, percentiles, is it
+ * healthy).
  *
- * Pure functions of the copy; the answers (report, metrics, route) are made from it. Must not know HTTP. */
+ * Pure functions of the copy; the answers (report, metrics, route) are made from it. Must not know
+ * HTTP. */
 #ifndef CONVOY_SERVE_VIEW_H
 #define CONVOY_SERVE_VIEW_H
 
@@ -11,8 +13,8 @@
 #include "base/board.h"
 
 struct view_worker {
-    bool has_posted; /* post is valid */
-    bool is_hung;    /* in a phase that progresses, and silent for longer than hang_ms */
+    bool has_posted;     /* post is valid */
+    bool is_hung;        /* in a phase that progresses, and silent for longer than hang_ms */
     int64_t beat_age_ms; /* -1: no beat yet */
     struct board_worker post;
     bool has_call; /* it is in a call of communication */
@@ -32,10 +34,12 @@ struct view_peer {
     int64_t step;
     double compute_ms, comm_ms, wait_ms; /* NAN: not known */
     int64_t memory_bytes;
-    int64_t heard_age_ms; /* of a rank that is not heard of now: since when; -1: all this is of now */
+    /* of a rank that is not heard of now: since when; -1: all this is of now */
+    int64_t heard_age_ms;
     char call[24]; /* the call of communication it is in; "" none */
     int64_t call_age_ms;
-    const struct board_gpu *gpu; /* of a worker of this node, in the view; NULL: none, or nothing is told of it */
+    /* of a worker of this node, in the view; NULL: none, or nothing is told of it */
+    const struct board_gpu *gpu;
 };
 
 struct view_node {
@@ -59,7 +63,8 @@ struct view {
     struct board_node node;
     int workers_n;
     struct view_worker workers[BOARD_WORKERS_MAX];
-    /* What those who meet know beside the board; borrowed for the answer. nodes_n 0: this node is alone. */
+    /* What those who meet know beside the board; borrowed for the answer. nodes_n 0: this node is
+     * alone. */
     const struct view_node *nodes;
     int nodes_n;
     const struct view_peer *peers; /* ranks of other nodes */
@@ -67,34 +72,41 @@ struct view {
     struct view_door door;
     const struct history *history; /* borrowed likewise; NULL: none is kept */
     const struct journal *journal; /* likewise: of the log */
-    const char *settings;          /* likewise: those that differ from their defaults, as a line of JSON */
+    /* likewise: those that differ from their defaults, as a line of JSON */
+    const char *settings;
     const struct board_worker *lead; /* the post that speaks for the node; NULL: none has posted */
     enum board_phase phase;
 };
 
-/* view_backend, view_device — "self", "tcp", "ucx", "nccl"; "cpu", "cuda": as the worker that speaks for the node says,
- * else as planned. */
+/* view_backend, view_device — "self", "tcp", "ucx", "nccl"; "cpu", "cuda": as the worker that
+ * speaks for the node says, else as planned. */
 const char *view_backend(const struct view *view);
 const char *view_device(const struct view *view);
 
 /* view_take — now_ms as of clock_ms, wall_ms as of clock_wall_ms. */
-void view_take(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms, int64_t hang_ms);
+void view_take(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms,
+               int64_t hang_ms);
 /* view_ranks — how many are known, this node's first; view_peer — the i-th of them. */
 int view_ranks(const struct view *view);
 void view_peer(const struct view *view, int i, struct view_peer *out);
-int view_rank(const struct view *view, int worker_i); /* the worker's rank, also before it has posted */
-/* view_step_ms — q in (0, 1]: that quantile of the step times kept (nearest rank); q == 0: the last one. NAN:
- * none yet. */
+/* the worker's rank, also before it has posted */
+int view_rank(const struct view *view, int worker_i);
+/* view_step_ms — q in (0, 1]: that quantile of the step times kept (nearest rank); q == 0: the last
+ * one. NAN: none yet. */
 double view_step_ms(const struct board_worker *worker, double q);
-/* view_checkpoint — the newest that is known of; NULL: none. It outlives the worker that told of it. */
+/* view_checkpoint — the newest that is known of; NULL: none. It outlives the worker that told of
+ * it. */
 const struct board_checkpoint *view_checkpoint(const struct view *view);
-/* view_resume_step — while recovering: where the job goes on, 0 its beginning; -1: not known, or not recovering. */
+/* view_resume_step — while recovering: where the job goes on, 0 its beginning; -1: not known, or
+ * not recovering. */
 int64_t view_resume_step(const struct view *view);
 bool view_is_over(const struct view *view); /* the run has ended, done or failed */
-int64_t view_progress_age_ms(const struct view *view); /* of the worker longest silent; -1: no beat yet */
+/* of the worker longest silent; -1: no beat yet */
+int64_t view_progress_age_ms(const struct view *view);
 const struct board_error *view_error(const struct view *view); /* NULL: none */
-/* view_is_live, view_is_ready — what /livez and /readyz answer; when false, why (reason_cap ≥ 64). A node that has
- * ended is live as long as it answers: it goes by itself, and what acts on /livez would only start it again. */
+/* view_is_live, view_is_ready — what /livez and /readyz answer; when false, why (reason_cap ≥ 64).
+ * A node that has ended is live as long as it answers: it goes by itself, and what acts on /livez
+ * would only start it again. */
 bool view_is_live(const struct view *view, char *reason, int reason_cap);
 bool view_is_ready(const struct view *view, char *reason, int reason_cap);
 

@@ -6,7 +6,10 @@
 #include "base/json.h"
 
 bool agree_is_shape(const char *key) { return strcmp(key, "name") != 0; }
-bool agree_is_state(const char *key) { return !strcmp(key, "OPTIMIZER") || !strcmp(key, "moments"); }
+bool agree_is_state(const char *key)
+{
+    return !strcmp(key, "OPTIMIZER") || !strcmp(key, "moments");
+}
 
 bool agree_is_any(const char *key)
 {
@@ -53,7 +56,8 @@ static cJSON *parse(const char *json)
     return NULL;
 }
 
-int agree_differences(const char *there, const char *here, bool (*which)(const char *key), struct text *out)
+int agree_differences(const char *there, const char *here, bool (*which)(const char *key),
+                      struct text *out)
 {
     cJSON *a = parse(there), *b = parse(here);
     int n = compare(a, b, false, which, out) + compare(b, a, true, which, out);

@@ -11,7 +11,8 @@ static enum status take(size_t n, size_t elem_bytes, void **out)
     *out = calloc(n ? n : 1, elem_bytes);
     return *out ? ST_OK
                 : FAIL(memory_status((int64_t)(n * elem_bytes)),
-                       "out of memory: a batch of %zu x %zu bytes; use a smaller GLOBAL_BATCH", n, elem_bytes);
+                       "out of memory: a batch of %zu x %zu bytes; use a smaller GLOBAL_BATCH", n,
+                       elem_bytes);
 }
 
 static enum status take_all(struct batch *b)
@@ -47,9 +48,10 @@ enum status batch_init(struct batch *out, enum feed_task task, int64_t samples, 
     int64_t bytes;
     if (__builtin_mul_overflow(samples, seq_tokens, &bytes) ||
         __builtin_mul_overflow(bytes, (int64_t)sizeof(int32_t), &bytes))
-        return FAIL(ST_BAD_SETTING,
-                    "a batch of %lld samples of %lld tokens is too large; use a smaller GLOBAL_BATCH",
-                    (long long)samples, (long long)seq_tokens);
+        return FAIL(
+            ST_BAD_SETTING,
+            "a batch of %lld samples of %lld tokens is too large; use a smaller GLOBAL_BATCH",
+            (long long)samples, (long long)seq_tokens);
     struct batch b = {.task = task, .samples = samples, .seq_tokens = seq_tokens};
     enum status st = take_all(&b);
     if (st == ST_OK)
@@ -76,11 +78,11 @@ enum status batch_check(const struct batch *batch, int64_t vocab)
         int64_t token = batch->host.tokens[i];
         int64_t target = batch->task == FEED_TASK_LM ? batch->host.targets[i] : -1;
         if (token < 0 || token >= vocab || target >= vocab)
-            return FAIL(
-                ST_BAD_DATA,
-                "sample %lld of the batch, position %lld: token %lld, target %lld, expected below VOCAB=%lld; "
-                "check that DATA was made for this model",
-                (long long)(i / t), (long long)(i % t), (long long)token, (long long)target, (long long)vocab);
+            return FAIL(ST_BAD_DATA,
+                        "sample %lld of the batch, position %lld: token %lld, target %lld, "
+                        "expected below VOCAB=%lld; check that DATA was made for this model",
+                        (long long)(i / t), (long long)(i % t), (long long)token, (long long)target,
+                        (long long)vocab);
     }
     return ST_OK;
 }
@@ -93,13 +95,14 @@ void batch_count(const struct batch *batch, struct batch_counts *counts)
         return;
     }
     for (int64_t i = 0; i < batch->samples; i++) {
-        counts->starts +=
-            batch->host.starts[i] < batch->seq_tokens; /* a negative label is clamped to 0 and counts */
+        counts->starts += batch->host.starts[i] <
+                          batch->seq_tokens; /* a negative label is clamped to 0 and counts */
         counts->ends += batch->host.ends[i] < batch->seq_tokens;
     }
 }
 
-void batch_scales(enum feed_task task, const struct batch_counts *counts, double *scale_out, double *scale_end_out)
+void batch_scales(enum feed_task task, const struct batch_counts *counts, double *scale_out,
+                  double *scale_end_out)
 {
     bool is_lm = task == FEED_TASK_LM;
     int64_t n = is_lm ? counts->targets : counts->starts;
@@ -107,7 +110,8 @@ void batch_scales(enum feed_task task, const struct batch_counts *counts, double
     *scale_end_out = !is_lm && counts->ends ? 0.5 / (double)counts->ends : 0;
 }
 
-double batch_loss(enum feed_task task, const float *losses, int64_t n, double scale, double scale_end)
+double batch_loss(enum feed_task task, const float *losses, int64_t n, double scale,
+                  double scale_end)
 {
     double sum = 0, sum_end = 0;
     for (int64_t i = 0; i < n; i++) {

@@ -16,7 +16,8 @@
 #define LASTING 10 /* lines that stay on a terminal, so that the fall of the loss can be seen */
 #define PIPED 100  /* lines of a whole run elsewhere */
 #define MINUTE_MS (60 * 1000)
-#define JUMP 1.5 /* times the loss of the step before, and this much more: shown, whatever LOG_EVERY says */
+/* times the loss of the step before, and this much more: shown, whatever LOG_EVERY says */
+#define JUMP 1.5
 #define JUMP_NATS 0.5
 
 static void add_ms(struct text *t, double ms)
@@ -51,8 +52,8 @@ static const char *give(struct text *t, char *out, size_t cap)
 const char *console_line(char *out, size_t cap, const struct console_step *now)
 {
     struct text t = {.limit = 512};
-    text_add(&t, "step %lld/%lld  loss %.4f  lr %.1e  norm %.2f", (long long)now->step, (long long)now->steps,
-             now->loss, now->lr, now->grad_norm);
+    text_add(&t, "step %lld/%lld  loss %.4f  lr %.1e  norm %.2f", (long long)now->step,
+             (long long)now->steps, now->loss, now->lr, now->grad_norm);
     add_ms(&t, now->step_ms);
     add_speed(&t, now, true);
     return give(&t, out, cap);
@@ -62,7 +63,8 @@ const char *console_bar(char *out, size_t cap, int columns, const struct console
 {
     struct text t = {.limit = 512};
     char line[512], bar[BAR_MAX + 16] = "";
-    text_add(&t, "step %lld/%lld  loss %.4f", (long long)now->step, (long long)now->steps, now->loss);
+    text_add(&t, "step %lld/%lld  loss %.4f", (long long)now->step, (long long)now->steps,
+             now->loss);
     add_speed(&t, now, false);
     give(&t, line, sizeof line);
     double part = now->steps > 0 ? (double)now->step / (double)now->steps : 0;
@@ -125,7 +127,8 @@ static void show_line(struct console *console, const struct console_step *now)
     char title[64];
     console_clear(console);
     text_format(title, sizeof title, "step %lld/%lld", (long long)now->step, (long long)now->steps);
-    log_numbers(title, numbers, (int)(sizeof numbers / sizeof *numbers), "%s", console_line(line, sizeof line, now));
+    log_numbers(title, numbers, (int)(sizeof numbers / sizeof *numbers), "%s",
+                console_line(line, sizeof line, now));
 }
 
 void console_settle(struct console *console)

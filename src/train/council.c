@@ -22,10 +22,7 @@ void council_init(struct council *council, struct comm *comm)
     council->ranks = comm_place(comm)->ranks;
 }
 
-bool council_is_lead(const struct council *council)
-{
-    return council->rank == 0;
-}
+bool council_is_lead(const struct council *council) { return council->rank == 0; }
 
 enum status council_share(const struct council *council, void *bytes, int64_t n)
 {
@@ -54,7 +51,8 @@ enum status council_outcome(const struct council *council, enum status st)
                 comm_place(council->comm)->nodes > 1 ? "on node 0: " : "", outcome.message);
 }
 
-enum status council_request(const struct council *council, enum board_request mine, enum board_request *out)
+enum status council_request(const struct council *council, enum board_request mine,
+                            enum board_request *out)
 {
     float seen[REQUESTS_N] = {0};
     *out = mine;

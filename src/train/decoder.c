@@ -27,7 +27,7 @@ struct decoder {
     int64_t held_n;
 };
 
-/* --- memory ------------------------------------------------------------------------------------------------ */
+/* ---- memory ---- */
 
 static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
 {
@@ -44,8 +44,8 @@ static enum status plan(struct decoder *d)
     d->logits = take(&d->arena[ARENA_INPUT], d->dims.vocab, DTYPE_F32);
     model_plan_free(p->acts);
     p->acts = NULL;
-    TRY(model_plan(&d->dims, 1, d->window, MODEL_RECOMPUTE_NONE, false, d->dtype, &d->arena[ARENA_ACTS],
-                   &d->arena[ARENA_SCRATCH], &p->acts));
+    TRY(model_plan(&d->dims, 1, d->window, MODEL_RECOMPUTE_NONE, false, d->dtype,
+                   &d->arena[ARENA_ACTS], &d->arena[ARENA_SCRATCH], &p->acts));
     model_plan_keep(&d->dims, p->acts, &d->arena[ARENA_ACTS]);
     return ST_OK;
 }
@@ -58,7 +58,8 @@ static enum status measure(struct decoder *d)
     return plan(d);
 }
 
-enum status decoder_plan(const struct model_dims *dims, int64_t window, enum dtype dtype, struct decoder_memory *out)
+enum status decoder_plan(const struct model_dims *dims, int64_t window, enum dtype dtype,
+                         struct decoder_memory *out)
 {
     struct decoder d = {.dims = *dims, .window = window, .dtype = dtype};
     enum status st = model_ops(dims)->describe(dims, &d.table);
@@ -103,11 +104,11 @@ static enum status open_all(struct decoder *d)
     return ST_OK;
 }
 
-enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t window, enum dtype dtype,
-                         struct decoder **out)
+enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t window,
+                         enum dtype dtype, struct decoder **out)
 {
-    ASSERTF(dims->task == MODEL_TASK_LM && window > 0 && window <= dims->context, "window %lld of %lld",
-            (long long)window, (long long)dims->context);
+    ASSERTF(dims->task == MODEL_TASK_LM && window > 0 && window <= dims->context,
+            "window %lld of %lld", (long long)window, (long long)dims->context);
     struct decoder *d = calloc(1, sizeof *d);
     if (!d)
         return FAIL(ST_RETRY, "out of memory: a decoder of %zu bytes", sizeof *d);
@@ -149,10 +150,11 @@ static enum status round_params(struct decoder *d)
     if (d->dtype == DTYPE_F32 || d->is_rounded)
         return ST_OK;
     d->is_rounded = true;
-    return d->pass.op->cast(d->stream, &(struct cast){.y = d->pass.params, .x = d->masters, .n = d->table.total_elems});
+    return d->pass.op->cast(
+        d->stream, &(struct cast){.y = d->pass.params, .x = d->masters, .n = d->table.total_elems});
 }
 
-/* --- a token ----------------------------------------------------------------------------------------------- */
+/* ---- a token ---- */
 
 enum status decoder_logits(struct decoder *d, const int32_t *tokens, int64_t n, const float **out)
 {

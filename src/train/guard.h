@@ -1,5 +1,5 @@
-/* guard — what comes between two steps: requests to stop, and rehearsed failures. Must not know steps or
- * files. */
+/* guard — what comes between two steps: requests to stop, and rehearsed failures. Must not know
+ * steps or files. */
 #ifndef CONVOY_TRAIN_GUARD_H
 #define CONVOY_TRAIN_GUARD_H
 
@@ -8,8 +8,9 @@
 #include "base/board.h"
 #include "base/status.h"
 
-bool guard_is_stop(enum board_request request);       /* more than a save */
-enum status guard_status(enum board_request request); /* what a stop ends with; ST_OK for none and save */
+bool guard_is_stop(enum board_request request); /* more than a save */
+/* what a stop ends with; ST_OK for none and save */
+enum status guard_status(enum board_request request);
 const char *guard_signal(enum board_request request); /* "SIGTERM"; "" for none and save */
 
 _Noreturn void guard_kill(void);  /* FAULT=kill: as the kernel's out-of-memory killer would */

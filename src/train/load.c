@@ -27,19 +27,24 @@ static void read_piece(const struct piece *piece, int64_t first, int64_t n, floa
 }
 
 /* plain_f32 — are the file's bytes those of the memory? Then nothing but moving is left to do. */
-static bool plain_f32(const struct piece *piece) { return !piece->is_llmc && piece->plain->dtype == DTYPE_F32; }
-
-/* What already is f32 goes straight in, by all threads of the device; the rest through a small stage: it is half-width
- * or lies otherwise. Whole rows at a time where they fit. */
-static enum status copy_piece(const struct load_target *to, const struct param *p, const struct piece *piece,
-                              float *stage)
+static bool plain_f32(const struct piece *piece)
 {
-    int64_t elems = piece->is_llmc ? piece->llmc.elems : piece->plain->elems, row = p->dim[p->dims_n - 1];
+    return !piece->is_llmc && piece->plain->dtype == DTYPE_F32;
+}
+
+/* What already is f32 goes straight in, by all threads of the device; the rest through a small
+ * stage: it is half-width or lies otherwise. Whole rows at a time where they fit. */
+static enum status copy_piece(const struct load_target *to, const struct param *p,
+                              const struct piece *piece, float *stage)
+{
+    int64_t elems = piece->is_llmc ? piece->llmc.elems : piece->plain->elems,
+            row = p->dim[p->dims_n - 1];
     int64_t most = row < STAGE_ELEMS ? STAGE_ELEMS / row * row : STAGE_ELEMS;
     ASSERTF(elems == p->elems, "%s: %lld elements, expected %lld", p->name, (long long)elems,
             (long long)p->elems);
     if (!to->put && to->stream && plain_f32(piece)) {
-        TRY(dev_copy(to->stream, tensor_at(to->data, p->offset).data, piece->plain->data, piece->plain->bytes));
+        TRY(dev_copy(to->stream, tensor_at(to->data, p->offset).data, piece->plain->data,
+                     piece->plain->bytes));
         return dev_sync(to->stream);
     }
     for (int64_t first = 0; first < p->elems; first += most) {
@@ -61,12 +66,14 @@ static enum status copy_piece(const struct load_target *to, const struct param *
     return ST_OK;
 }
 
-typedef enum status load_find(const void *file, const char *part, const struct param *p, struct piece *out);
+typedef enum status load_find(const void *file, const char *part, const struct param *p,
+                              struct piece *out);
 
 /* is_head — a language model has no head for questions: its values stay as they are. */
 static bool is_head(const struct param *p) { return text_starts(p->name, "qa_outputs."); }
 
-static enum status find_hf(const void *file, const char *part, const struct param *p, struct piece *out)
+static enum status find_hf(const void *file, const char *part, const struct param *p,
+                           struct piece *out)
 {
     (void)part;
     const struct hf_model *hf = file;
@@ -75,24 +82,28 @@ static enum status find_hf(const void *file, const char *part, const struct para
     return hf_tensor(hf, p->name, p->dims_n, p->dim, &out->plain);
 }
 
-static enum status find_llmc(const void *file, const char *part, const struct param *p, struct piece *out)
+static enum status find_llmc(const void *file, const char *part, const struct param *p,
+                             struct piece *out)
 {
     (void)part;
     out->is_llmc = !is_head(p);
     return out->is_llmc ? llmc_tensor(file, p->name, p->dims_n, p->dim, &out->llmc) : ST_OK;
 }
 
-static enum status find_ckpt(const void *file, const char *part, const struct param *p, struct piece *out)
+static enum status find_ckpt(const void *file, const char *part, const struct param *p,
+                             struct piece *out)
 {
     return ckpt_tensor(file, part, p->name, p->dims_n, p->dim, &out->plain);
 }
 
-static enum status find_trunk(const void *file, const char *part, const struct param *p, struct piece *out)
+static enum status find_trunk(const void *file, const char *part, const struct param *p,
+                              struct piece *out)
 {
     return is_head(p) ? ST_OK : find_ckpt(file, part, p, out);
 }
 
-static enum status load_all(const struct load_target *to, load_find *find, const void *file, const char *part)
+static enum status load_all(const struct load_target *to, load_find *find, const void *file,
+                            const char *part)
 {
     float *stage = malloc(STAGE_ELEMS * sizeof *stage);
     if (!stage)
@@ -107,7 +118,8 @@ static enum status load_all(const struct load_target *to, load_find *find, const
         if (piece.plain || piece.is_llmc)
             TRY_OR(copy_piece(to, p, &piece, stage), out_free);
         else
-            LOG_INFO("%s is not in the model that weights come from: it keeps its initial value", p->name);
+            LOG_INFO("%s is not in the model that weights come from: it keeps its initial value",
+                     p->name);
     }
 out_free:
     free(stage);
@@ -159,12 +171,12 @@ void load_dims_json(const struct model_dims *dims, char *out, size_t cap)
 {
     char name[4 * sizeof dims->name];
     json_quote(name, sizeof name, dims->name);
-    bool fits = text_format(
-        out, cap,
-        "{\"name\":%s,\"task\":\"%s\",\"layers\":%lld,\"heads\":%lld,\"embed\":%lld,\"context\":%lld,"
-        "\"vocab\":%lld}",
-        name, dims->task == MODEL_TASK_LM ? "lm" : "qa", (long long)dims->layers, (long long)dims->heads,
-        (long long)dims->embed, (long long)dims->context, (long long)dims->vocab);
+    bool fits = text_format(out, cap,
+                            "{\"name\":%s,\"task\":\"%s\",\"layers\":%lld,\"heads\":%lld,\"embed\":"
+                            "%lld,\"context\":%lld,\"vocab\":%lld}",
+                            name, dims->task == MODEL_TASK_LM ? "lm" : "qa",
+                            (long long)dims->layers, (long long)dims->heads, (long long)dims->embed,
+                            (long long)dims->context, (long long)dims->vocab);
     ASSERTF(fits, "cap %zu", cap);
 }
 

@@ -5,13 +5,14 @@
 #include "train/decoder.h"
 
 #define MIB ((int64_t)1 << 20)
-/* Measured on 2026-11-22 as the peak of a worker (LOG_LEVEL=debug) less its plan, gpt2-nano to gpt2, alone, two on a node,
- * two nodes over TCP: 19 to 27 MiB, hardly more with others beside it. Those of GPUs are guesses. */
+/* Measured on 2026-11-22 as the peak of a worker (LOG_LEVEL=debug) less its plan, gpt2-nano to
+ * gpt2, alone, two on a node, two nodes over TCP: 19 to 27 MiB, hardly more with others beside it.
+ * Those of GPUs are guesses. */
 #define PROGRAM_BYTES (28 * MIB)
 #define COMM_LOCALS_BYTES (4 * MIB)
 #define COMM_NODES_BYTES (16 * MIB)
 #define COMM_NODE_BYTES (MIB / 4) /* of each */
-#define EXPORT_BYTES (32 * MIB) /* the tokenizer's files, and what is on its way to the disk */
+#define EXPORT_BYTES (32 * MIB)   /* the tokenizer's files, and what is on its way to the disk */
 #define GPU_PROGRAM_BYTES (600 * MIB)
 #define GPU_SCRATCH_BYTES (256 * MIB) /* of its one stream that computes (dev/dev_cuda.c) */
 #define GPU_COMM_BYTES (64 * MIB)
@@ -39,10 +40,12 @@ static void add_program(struct memory_plan *plan, const struct memory_plan_place
     if (place->is_apart)
         plan->device[MEMORY_PLAN_WORKSPACE] += GPU_SCRATCH_BYTES;
     else
-        plan->host[MEMORY_PLAN_WORKSPACE] += place->threads_n * (int64_t)CPU_SCRATCH_BYTES + (int64_t)CPU_SHARED_BYTES;
+        plan->host[MEMORY_PLAN_WORKSPACE] +=
+            place->threads_n * (int64_t)CPU_SCRATCH_BYTES + (int64_t)CPU_SHARED_BYTES;
 }
 
-/* add_step — what lies where the device computes; a batch and what compresses gradients are the host's everywhere. */
+/* add_step — what lies where the device computes; a batch and what compresses gradients are the
+ * host's everywhere. */
 static void add_step(struct memory_plan *plan, const struct step_memory *m, bool is_apart)
 {
     int64_t *at = is_apart ? plan->device : plan->host;
@@ -65,26 +68,30 @@ static void add_comm(struct memory_plan *plan, const struct memory_plan_place *p
         return;
     plan->host[MEMORY_PLAN_COMMUNICATION] += COMM_LOCALS_BYTES;
     if (place->at.nodes > 1)
-        plan->host[MEMORY_PLAN_COMMUNICATION] += COMM_NODES_BYTES + place->at.nodes * COMM_NODE_BYTES;
+        plan->host[MEMORY_PLAN_COMMUNICATION] +=
+            COMM_NODES_BYTES + place->at.nodes * COMM_NODE_BYTES;
     if (place->is_apart)
         plan->device[MEMORY_PLAN_COMMUNICATION] += GPU_COMM_BYTES;
 }
 
-static enum status add_copy(const struct trainer_config *c, const struct memory_plan_place *place, struct memory_plan *plan)
+static enum status add_copy(const struct trainer_config *c, const struct memory_plan_place *place,
+                            struct memory_plan *plan)
 {
     bool is_sharded = place->at.ranks > 1 && c->shard != LAYOUT_SHARD_NONE;
-    bool is_needed = is_sharded || place->is_apart || (c->checkpoint_mode == SAVER_MODE_ON && c->checkpoint_every > 0);
+    bool is_needed = is_sharded || place->is_apart ||
+                     (c->checkpoint_mode == SAVER_MODE_ON && c->checkpoint_every > 0);
     struct param_table table = {0};
     if (!c->checkpoint_dir[0] || place->at.rank != 0 || !is_needed)
         return ST_OK;
     TRY(model_ops(&c->dims)->describe(&c->dims, &table));
-    plan->host[MEMORY_PLAN_CHECKPOINT] += table.total_elems * (int64_t)sizeof(float) * (1 + optim_moments(&c->optim));
+    plan->host[MEMORY_PLAN_CHECKPOINT] +=
+        table.total_elems * (int64_t)sizeof(float) * (1 + optim_moments(&c->optim));
     param_table_free(&table);
     return ST_OK;
 }
 
-enum status memory_plan_train(const struct trainer_config *config, const struct memory_plan_place *place,
-                              struct memory_plan *out)
+enum status memory_plan_train(const struct trainer_config *config,
+                              const struct memory_plan_place *place, struct memory_plan *out)
 {
     struct memory_plan plan = {{0}, {0}};
     struct step_config step = trainer_step(config);
@@ -98,8 +105,8 @@ enum status memory_plan_train(const struct trainer_config *config, const struct 
     return ST_OK;
 }
 
-enum status memory_plan_eval(const struct step_config *config, const struct memory_plan_place *place,
-                             struct memory_plan *out)
+enum status memory_plan_eval(const struct step_config *config,
+                             const struct memory_plan_place *place, struct memory_plan *out)
 {
     struct memory_plan plan = {{0}, {0}};
     struct step_memory memory;

@@ -20,8 +20,8 @@ static int64_t line_step(const char *line, size_t n)
     size_t used = 0;
     if (n < sizeof head || memcmp(line, head, sizeof head - 1))
         return -1;
-    for (size_t i = sizeof head - 1; i < n && line[i] >= '0' && line[i] <= '9' && used < sizeof digits - 1;
-         i++)
+    for (size_t i = sizeof head - 1;
+         i < n && line[i] >= '0' && line[i] <= '9' && used < sizeof digits - 1; i++)
         digits[used++] = line[i];
     digits[used] = 0;
     int64_t step;
@@ -59,16 +59,16 @@ static enum status cut(int fd, const char *path, int64_t step)
     file_map_close(&map);
     if (!is_ours)
         return FAIL(ST_BAD_SETTING,
-                    "METRICS_FILE=%s is there and its first line is no metrics line; it is left as it is: "
-                    "choose another name",
+                    "METRICS_FILE=%s is there and its first line is no metrics line; it is left as "
+                    "it is: choose another name",
                     path);
     if (keep == bytes)
         return ST_OK;
     if (ftruncate(fd, (off_t)keep))
-        return FAIL(ST_STORE, "cannot cut METRICS_FILE=%s back to step %lld: %s", path, (long long)step,
-                    strerror(errno));
-    LOG_INFO("metrics file %s cut back to step %lld: %zu bytes of later steps removed", path, (long long)step,
-             bytes - keep);
+        return FAIL(ST_STORE, "cannot cut METRICS_FILE=%s back to step %lld: %s", path,
+                    (long long)step, strerror(errno));
+    LOG_INFO("metrics file %s cut back to step %lld: %zu bytes of later steps removed", path,
+             (long long)step, bytes - keep);
     return ST_OK;
 }
 
@@ -82,9 +82,11 @@ enum status metrics_file_open(const char *path, int64_t step, struct metrics_fil
                    errno == ENXIO)) /* write-only things: a pipe, a terminal's other end */
         fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
     if (fd < 0) {
-        enum status st = errno == ENOENT || errno == ENOTDIR || errno == EISDIR ? ST_BAD_SETTING : ST_STORE;
+        enum status st =
+            errno == ENOENT || errno == ENOTDIR || errno == EISDIR ? ST_BAD_SETTING : ST_STORE;
         return FAIL(st,
-                    "cannot open METRICS_FILE=%s: %s; name a file in a folder that exists and can be written",
+                    "cannot open METRICS_FILE=%s: %s; name a file in a folder that exists and can "
+                    "be written",
                     path, strerror(errno));
     }
     enum status st = cut(fd, path, step);
@@ -101,7 +103,8 @@ enum status metrics_file_open(const char *path, int64_t step, struct metrics_fil
 void metrics_file_close(struct metrics_file *file)
 {
     if (file->is_open && file->lost)
-        LOG_WARN("%lld lines of METRICS_FILE=%s could not be written", (long long)file->lost, file->path);
+        LOG_WARN("%lld lines of METRICS_FILE=%s could not be written", (long long)file->lost,
+                 file->path);
     if (file->is_open)
         close(file->fd);
     file->is_open = false;
@@ -122,8 +125,8 @@ static void add_line(struct metrics_file *file, const char *line)
         return;
     }
     if (file->lost++ == 0)
-        LOG_WARN("cannot write METRICS_FILE=%s: %s; training goes on, lines may be missing", file->path,
-                 done < 0 ? strerror(errno) : "only a part of a line was taken");
+        LOG_WARN("cannot write METRICS_FILE=%s: %s; training goes on, lines may be missing",
+                 file->path, done < 0 ? strerror(errno) : "only a part of a line was taken");
     if (done > 0)
         file->is_torn = true;
 }
@@ -146,14 +149,15 @@ void metrics_file_step(struct metrics_file *file, const struct metrics_file_step
     if (line->stall_ms > 0)
         text_format(stall, sizeof stall, ",\"checkpoint_stall_ms\":%.3f", line->stall_ms);
     if (line->ranks > 1)
-        text_format(ranks, sizeof ranks, ",\"compute_ms\":%.3f,\"comm_ms\":%.3f,\"wait_ms\":%.3f", line->compute_ms,
-                    line->comm_ms, line->wait_ms);
+        text_format(ranks, sizeof ranks, ",\"compute_ms\":%.3f,\"comm_ms\":%.3f,\"wait_ms\":%.3f",
+                    line->compute_ms, line->comm_ms, line->wait_ms);
     text_format(text, sizeof text,
-                "{\"step\":%lld,\"epoch\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%lld,\"step_"
-                "ms\":%.3f%s%s}",
-                (long long)line->step, (long long)line->epoch, number(loss, sizeof loss, line->loss),
-                number(norm, sizeof norm, line->grad_norm), number(lr, sizeof lr, line->lr),
-                (long long)line->tokens, line->step_ms, stall, ranks);
+                "{\"step\":%lld,\"epoch\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%"
+                "lld,\"step_ms\":%.3f%s%s}",
+                (long long)line->step, (long long)line->epoch,
+                number(loss, sizeof loss, line->loss), number(norm, sizeof norm, line->grad_norm),
+                number(lr, sizeof lr, line->lr), (long long)line->tokens, line->step_ms, stall,
+                ranks);
     add_line(file, text);
 }
 
@@ -170,8 +174,8 @@ void metrics_file_eval(struct metrics_file *file, int64_t step, double val_loss)
 #ifdef FUZZ
 #include "base/must.h"
 
-/* First byte: the step to go on from; then the file. What is kept ends with a whole line, and keeping it again
- * keeps all of it. */
+/* First byte: the step to go on from; then the file. What is kept ends with a whole line, and
+ * keeping it again keeps all of it. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,5 +1,5 @@
-/* optim — the runs of parameters that decay alike, and the one call that updates them. Must not know models or
- * batches. */
+/* optim — the runs of parameters that decay alike, and the one call that updates them. Must not
+ * know models or batches. */
 #include "train/optim.h"
 
 #include <stdlib.h>
@@ -11,8 +11,8 @@ static float decay_of(const struct param *row, double weight_decay)
     return row->dims_n >= 2 ? (float)weight_decay : 0;
 }
 
-/* With out NULL only counts. A run reaches to the next row's start, so padding (zero, with zero gradient) goes with
- * it. */
+/* With out NULL only counts. A run reaches to the next row's start, so padding (zero, with zero
+ * gradient) goes with it. */
 static int64_t walk(const struct param_table *t, double weight_decay, struct optim_span *out)
 {
     int64_t n = 0;
@@ -30,13 +30,15 @@ static int64_t walk(const struct param_table *t, double weight_decay, struct opt
     return n;
 }
 
-enum status optim_spans(const struct param_table *t, double weight_decay, struct optim_span **out, int64_t *n_out)
+enum status optim_spans(const struct param_table *t, double weight_decay, struct optim_span **out,
+                        int64_t *n_out)
 {
     int64_t n = walk(t, weight_decay, NULL);
     ASSERT(n > 0);
     struct optim_span *span = calloc((size_t)n, sizeof *span);
     if (!span)
-        return FAIL(ST_RETRY, "out of memory: %lld runs of parameters; use a machine with more memory",
+        return FAIL(ST_RETRY,
+                    "out of memory: %lld runs of parameters; use a machine with more memory",
                     (long long)n);
     walk(t, weight_decay, span);
     *out = span;
@@ -44,11 +46,13 @@ enum status optim_spans(const struct param_table *t, double weight_decay, struct
     return ST_OK;
 }
 
-int64_t optim_cut(const struct optim_span *spans, int64_t spans_n, int64_t first, int64_t elems, struct optim_span *out)
+int64_t optim_cut(const struct optim_span *spans, int64_t spans_n, int64_t first, int64_t elems,
+                  struct optim_span *out)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < spans_n; i++) {
-        int64_t begin = spans[i].offset > first ? spans[i].offset : first, end = spans[i].offset + spans[i].elems;
+        int64_t begin = spans[i].offset > first ? spans[i].offset : first,
+                end = spans[i].offset + spans[i].elems;
         if (end > first + elems)
             end = first + elems;
         if (begin < end)
@@ -67,9 +71,10 @@ int optim_moments(const struct optim_config *config)
     return config->kind == OPTIM_KIND_ADAMW ? 2 : config->momentum != 0 ? 1 : 0;
 }
 
-enum status optim_update(const struct optim_config *config, const struct op_table *op, struct stream *stream,
-                         const struct optim_arrays *arrays, const struct optim_span *spans, int64_t spans_n,
-                         struct tensor norm_sq, double lr, int64_t step_i)
+enum status optim_update(const struct optim_config *config, const struct op_table *op,
+                         struct stream *stream, const struct optim_arrays *arrays,
+                         const struct optim_span *spans, int64_t spans_n, struct tensor norm_sq,
+                         double lr, int64_t step_i)
 {
     struct optim_clip clip = {.norm_sq = norm_sq, .clip = (float)config->grad_clip};
     if (config->kind == OPTIM_KIND_SGD)

@@ -1,4 +1,5 @@
-/* optim — which optimiser, with which numbers, and which runs of parameters decay. Pure, but for optim_update. */
+/* optim — which optimiser, with which numbers, and which runs of parameters decay. Pure, but for
+ * optim_update. */
 #ifndef CONVOY_TRAIN_OPTIM_H
 #define CONVOY_TRAIN_OPTIM_H
 
@@ -20,20 +21,25 @@ struct optim_arrays {
     struct tensor p, g, m, v;
 };
 
-/* optim_spans — neighbours with equal decay merged, padding included; tensors of two or more dimensions decay.
- * Caller frees with free(). Memory refused is ST_RETRY. */
-enum status optim_spans(const struct param_table *t, double weight_decay, struct optim_span **out, int64_t *n_out);
-/* optim_cut — what spans have of elements [first, first + elems), counted from there; out has room for spans_n. Returns
- * how many. */
-int64_t optim_cut(const struct optim_span *spans, int64_t spans_n, int64_t first, int64_t elems, struct optim_span *out);
-/* optim_decay — the weight decay that acts: AdamW's. SGD runs without, whatever weight_decay says, as the reference
- * runs do (tests/golden/qa was made with WEIGHT_DECAY=0.1 and is matched only so). */
+/* optim_spans — neighbours with equal decay merged, padding included; tensors of two or more
+ * dimensions decay. Caller frees with free(). Memory refused is ST_RETRY. */
+enum status optim_spans(const struct param_table *t, double weight_decay, struct optim_span **out,
+                        int64_t *n_out);
+/* optim_cut — what spans have of elements [first, first + elems), counted from there; out has room
+ * for spans_n. Returns how many. */
+int64_t optim_cut(const struct optim_span *spans, int64_t spans_n, int64_t first, int64_t elems,
+                  struct optim_span *out);
+/* optim_decay — the weight decay that acts: AdamW's. SGD runs without, whatever weight_decay says,
+ * as the reference runs do (tests/golden/qa was made with WEIGHT_DECAY=0.1 and is matched only
+ * so). */
 double optim_decay(const struct optim_config *config);
 int optim_moments(
-    const struct optim_config *config); /* state arrays per parameter: AdamW 2; SGD 1, or 0 without momentum */
+    /* state arrays per parameter: AdamW 2; SGD 1, or 0 without momentum */
+    const struct optim_config *config);
 /* optim_update — update number step_i (from 0), clipped by norm_sq (1, f64, on the device). */
-enum status optim_update(const struct optim_config *config, const struct op_table *op, struct stream *stream,
-                         const struct optim_arrays *arrays, const struct optim_span *spans, int64_t spans_n,
-                         struct tensor norm_sq, double lr, int64_t step_i);
+enum status optim_update(const struct optim_config *config, const struct op_table *op,
+                         struct stream *stream, const struct optim_arrays *arrays,
+                         const struct optim_span *spans, int64_t spans_n, struct tensor norm_sq,
+                         double lr, int64_t step_i);
 
 #endif

@@ -33,8 +33,9 @@ bool preview_quote(const uint8_t *bytes, size_t n, char *out, size_t cap)
         return false;
     for (size_t i = 0; i < n; i++) {
         bool is_c1 = i > 0 && bytes[i - 1] == 0xC2 && bytes[i] >= 0x80 && bytes[i] <= 0x9F;
-        plain[i] = bytes[i] == 0 || bytes[i] == 0x7F || is_c1 ? (char)0xFF
-                                                              : (char)bytes[i]; /* 0xFF is never UTF-8 */
+        plain[i] = bytes[i] == 0 || bytes[i] == 0x7F || is_c1
+                       ? (char)0xFF
+                       : (char)bytes[i]; /* 0xFF is never UTF-8 */
     }
     plain[n] = 0;
     bool is_whole = json_quote(out, cap, plain);
@@ -65,8 +66,8 @@ static void add_prompt(struct preview *v)
 
 /* ---- the prompt ---- */
 
-/* keep_prompt — the last of n tokens that leave the model something to see; every one of them must be known.
- */
+/* keep_prompt — the last of n tokens that leave the model something to see; every one of them must
+ * be known. */
 static enum status keep_prompt(struct preview *v, const uint16_t *ids, int64_t n)
 {
     const struct preview_config *c = &v->config;
@@ -141,7 +142,8 @@ static enum status next(struct preview *v, struct step *step, int64_t i, int32_t
 {
     const struct preview_config *c = &v->config;
     int64_t n = v->prompt_n + i, seen = n < c->seq_tokens ? n : c->seq_tokens;
-    int64_t known = c->vocab < BPE_VOCAB ? c->vocab : BPE_VOCAB; /* padding of the vocabulary has no bytes */
+    /* padding of the vocabulary has no bytes */
+    int64_t known = c->vocab < BPE_VOCAB ? c->vocab : BPE_VOCAB;
     double u = rand_uniform(c->seed, RAND_STREAM(SAMPLE, 0), (uint64_t)i);
     TRY(step_logits(step, v->tokens + n - seen, seen, v->logits));
     *out = (int32_t)sample_pick(v->logits, known, &c->rule, u, v->work);

@@ -24,7 +24,8 @@ double rate_at(const struct rate_config *config, int64_t s)
     case RATE_SCHEDULE_WSD:
         if (s < fall)
             return lr;
-        return s < steps ? between(lr, lr_min, (double)(s - fall) / (double)(steps - fall)) : lr_min;
+        return s < steps ? between(lr, lr_min, (double)(s - fall) / (double)(steps - fall))
+                         : lr_min;
     case RATE_SCHEDULE_COSINE:
         break;
     }

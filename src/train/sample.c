@@ -26,7 +26,8 @@ static int falling(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Which logits take part: all above the least, and the first `equals` of those that are the least. */
+/* Which logits take part: all above the least, and the first `equals` of those that are the
+ * least. */
 struct cut {
     float least;
     int64_t equals;
@@ -55,24 +56,27 @@ static int64_t keep_p(const float *sorted, int64_t n, double temperature, double
     return kept;
 }
 
-static struct cut cut_of(const float *logits, int64_t n, const struct sample_rule *rule, float *work)
+static struct cut cut_of(const float *logits, int64_t n, const struct sample_rule *rule,
+                         float *work)
 {
     int64_t finite_n = 0;
     for (int64_t i = 0; i < n; i++)
         if (isfinite(logits[i]))
             work[finite_n++] = logits[i];
     qsort(work, (size_t)finite_n, sizeof *work, falling);
-    int64_t kept = keep_p(work, keep_k(work, finite_n, rule->top_k), rule->temperature, rule->top_p);
+    int64_t kept =
+        keep_p(work, keep_k(work, finite_n, rule->top_k), rule->temperature, rule->top_p);
     struct cut cut = {.least = work[kept - 1]};
     for (int64_t i = kept; i-- > 0 && work[i] == cut.least;)
         cut.equals++;
     return cut;
 }
 
-int64_t sample_pick(const float *logits, int64_t n, const struct sample_rule *rule, double u, float *work)
+int64_t sample_pick(const float *logits, int64_t n, const struct sample_rule *rule, double u,
+                    float *work)
 {
-    ASSERTF(n > 0 && rule->temperature >= 0 && rule->top_k >= 0 && rule->top_p >= 0 && rule->top_p <= 1 &&
-                u >= 0 && u < 1,
+    ASSERTF(n > 0 && rule->temperature >= 0 && rule->top_k >= 0 && rule->top_p >= 0 &&
+                rule->top_p <= 1 && u >= 0 && u < 1,
             "n %lld temperature %g top_k %lld top_p %g u %g", (long long)n, rule->temperature,
             (long long)rule->top_k, rule->top_p, u);
     int64_t best = largest(logits, n);

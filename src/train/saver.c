@@ -1,7 +1,7 @@
 /* saver — see saver.h.
  *
- * One writing is one thread, started with its job and joined when it has ended. The job's fields belong to the thread
- * until it sets `done`, and to the caller before and after. */
+ * One writing is one thread, started with its job and joined when it has ended. The job's fields
+ * belong to the thread until it sets `done`, and to the caller before and after. */
 #include "train/saver.h"
 
 #include <inttypes.h>
@@ -18,7 +18,8 @@
 #include "base/must.h"
 #include "base/text.h"
 
-#define RESERVE_BYTES ((int64_t)256 << 20) /* stays free beside the copy: the writer's stage, the kernel's pages */
+/* stays free beside the copy: the writer's stage, the kernel's pages */
+#define RESERVE_BYTES ((int64_t)256 << 20)
 #define WAIT_MS 2
 
 struct saver {
@@ -43,7 +44,7 @@ static int64_t part_bytes(const struct saver *s)
     return step_table(s->config.step)->total_elems * (int64_t)sizeof(float);
 }
 
-/* --- open and close ---------------------------------------------------------------------------------------- */
+/* ---- open and close ---- */
 
 /* The writer's thread reads it, so it is the host's, touched, and fit for the device's copies. */
 static enum status take_memory(struct saver *s, size_t bytes, void **out)
@@ -71,14 +72,16 @@ static enum status take_copy(struct saver *s)
     text_human(need, sizeof need, (double)bytes);
     text_human(have, sizeof have, (double)free_bytes);
     if (free_bytes >= 0 && free_bytes - RESERVE_BYTES < bytes)
-        return FAIL(memory_status(bytes + RESERVE_BYTES),
-                    "a copy of the state needs %s, of memory %s are free (256 MiB of them are left alone)", need, have);
+        return FAIL(
+            memory_status(bytes + RESERVE_BYTES),
+            "a copy of the state needs %s, of memory %s are free (256 MiB of them are left alone)",
+            need, have);
     int64_t begin_ms = clock_ms();
     TRY(take_memory(s, (size_t)bytes, &copy));
     s->copy = copy;
     s->copy_bytes = bytes;
-    LOG_INFO("memory: %s for training, %s more (of %s free) for the copy that is written while training goes on, taken "
-             "in %.2f s",
+    LOG_INFO("memory: %s for training, %s more (of %s free) for the copy that is written while "
+             "training goes on, taken in %.2f s",
              text_human(step, sizeof step, (double)step_memory_bytes(s->config.step)), need,
              free_bytes < 0 ? "unknown" : have, (double)(clock_ms() - begin_ms) / 1000);
     return ST_OK;
@@ -99,7 +102,8 @@ static enum status plan(struct saver *s)
     if (st == ST_OK)
         return ST_OK;
     if (mode == SAVER_MODE_ON)
-        return FAIL(ST_BAD_SETTING, "CHECKPOINT_ASYNC=on: %s; free some, or set CHECKPOINT_ASYNC=auto",
+        return FAIL(ST_BAD_SETTING,
+                    "CHECKPOINT_ASYNC=on: %s; free some, or set CHECKPOINT_ASYNC=auto",
                     status_message());
     LOG_WARN("training will wait while checkpoints are written: %s", status_message());
     status_clear();
@@ -120,7 +124,7 @@ enum status saver_open(const struct saver_config *config, struct saver **out)
     return st;
 }
 
-/* --- one writing ------------------------------------------------------------------------------------------- */
+/* ---- one writing ---- */
 
 static void count_bytes(void *arg, int64_t bytes)
 {
@@ -132,8 +136,8 @@ static void *write_copy(void *arg)
 {
     struct saver *s = arg;
     struct safetensors_beat beat = {count_bytes, s};
-    s->st = snapshot_save(s->config.snapshot, &s->place, (const float *)(const void *)s->copy, &beat, s->path,
-                          sizeof s->path);
+    s->st = snapshot_save(s->config.snapshot, &s->place, (const float *)(const void *)s->copy,
+                          &beat, s->path, sizeof s->path);
     status_keep(&s->why);
     atomic_store_explicit(&s->done, true, memory_order_release);
     return NULL;
@@ -170,14 +174,16 @@ static enum status note(struct saver *s, enum status st)
     kept->save_ms = ms;
     kept->error[0] = 0;
     text_copy(kept->path, sizeof kept->path, s->path);
-    LOG_INFO("checkpoint %s in %.1f s, training waited %.0f ms", s->path, ms / 1000, kept->stall_ms);
+    LOG_INFO("checkpoint %s in %.1f s, training waited %.0f ms", s->path, ms / 1000,
+             kept->stall_ms);
     return ST_OK;
 }
 
 /* warn — a disk that is full now may have room later. */
 static void warn(const struct saver *s)
 {
-    LOG_WARN("checkpoint of step %" PRId64 " failed, training goes on: %s", s->place.step, status_message());
+    LOG_WARN("checkpoint of step %" PRId64 " failed, training goes on: %s", s->place.step,
+             status_message());
     status_clear();
 }
 
@@ -249,7 +255,7 @@ static enum status write_later(struct saver *s)
     return write_now(s);
 }
 
-/* --- public ------------------------------------------------------------------------------------------------ */
+/* ---- public ---- */
 
 bool saver_is_writing(const struct saver *s) { return s->is_writing; }
 
@@ -264,8 +270,9 @@ static void skip(struct saver *s, const struct snapshot_place *place)
 {
     int64_t skipped = ++s->config.kept->skipped;
     if ((skipped & (skipped - 1)) == 0)
-        LOG_WARN("no checkpoint of step %" PRId64 ": that of step %" PRId64 " is still being written (left out so far: "
-                 "%" PRId64 "); a greater CHECKPOINT_EVERY or a faster disk helps",
+        LOG_WARN("no checkpoint of step %" PRId64 ": that of step %" PRId64
+                 " is still being written (left out so far: %" PRId64
+                 "); a greater CHECKPOINT_EVERY or a faster disk helps",
                  place->step, s->place.step, skipped);
 }
 

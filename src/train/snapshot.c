@@ -29,7 +29,8 @@ struct snapshot {
     char dir[FILE_PATH_MAX];
 };
 
-/* list_sources — every parameter of every part, as the writer wants them; point gives them addresses. */
+/* list_sources — every parameter of every part, as the writer wants them; point gives them
+ * addresses. */
 static enum status list_sources(struct snapshot *s)
 {
     const struct param_table *table = step_table(s->step);
@@ -42,9 +43,8 @@ static enum status list_sources(struct snapshot *s)
         struct safetensors_source *source = s->source + (size_t)part * (size_t)table->rows_n;
         for (int i = 0; i < table->rows_n; i++) {
             const struct param *row = &table->row[i];
-            source[i] = (struct safetensors_source){.name = row->name,
-                                                    .dtype = DTYPE_F32,
-                                                    .dims_n = row->dims_n};
+            source[i] = (struct safetensors_source){
+                .name = row->name, .dtype = DTYPE_F32, .dims_n = row->dims_n};
             for (int d = 0; d < row->dims_n; d++)
                 source[i].dim[d] = row->dim[d];
         }
@@ -59,12 +59,13 @@ static void point(struct snapshot *s, const float *copy)
     for (int part = 0; part < s->parts_n; part++) {
         const float *data = copy ? copy + part * table->total_elems : step_part(s->step, part);
         for (int i = 0; i < table->rows_n; i++)
-            s->source[(size_t)part * (size_t)table->rows_n + (size_t)i].data = data + table->row[i].offset;
+            s->source[(size_t)part * (size_t)table->rows_n + (size_t)i].data =
+                data + table->row[i].offset;
     }
 }
 
-/* lock — a worker whose supervisor was killed dies with it, but a moment later: a run started at once must
- * not be refused for that. */
+/* lock — a worker whose supervisor was killed dies with it, but a moment later: a run started at
+ * once must not be refused for that. */
 static enum status lock(struct snapshot *s)
 {
     int64_t until_ms = clock_ms() + LOCK_WAIT_MS;
@@ -101,8 +102,9 @@ void snapshot_close(struct snapshot *s)
     free(s);
 }
 
-/* is_start — no update is done: neither an optimiser nor data have left a trace that could disagree, and moments
- * are the zeros they begin with. Imported models are such checkpoints, and have none. */
+/* is_start — no update is done: neither an optimiser nor data have left a trace that could
+ * disagree, and moments are the zeros they begin with. Imported models are such checkpoints, and
+ * have none. */
 static bool is_start(const struct ckpt_meta *meta) { return meta->step == 0; }
 
 /* check — what must be the same, and a warning about what should be. */
@@ -113,41 +115,38 @@ static enum status check(const struct snapshot *s, const struct ckpt *ckpt)
     struct text list = {0};
     load_dims_json(s->config.dims, here, sizeof here);
     if (agree_differences(meta->model_json, here, agree_is_shape, &list)) {
-        enum status st =
-            FAIL(ST_BAD_SETTING,
-                 "checkpoint %s is of another model (%s); give the same MODEL, TASK and dimensions, "
-                 "another CHECKPOINT_DIR, or RESUME=never",
-                 ckpt_path(ckpt), list.data);
+        enum status st = FAIL(ST_BAD_SETTING,
+                              "checkpoint %s is of another model (%s); give the same MODEL, TASK "
+                              "and dimensions, another CHECKPOINT_DIR, or RESUME=never",
+                              ckpt_path(ckpt), list.data);
         text_free(&list);
         return st;
     }
     if (is_start(meta))
         return ST_OK;
     if (agree_differences(meta->settings_json, s->config.settings_json, agree_is_state, &list)) {
-        enum status st =
-            FAIL(ST_BAD_SETTING,
-                 "checkpoint %s holds another optimiser's state (%s); give the same OPTIMIZER and MOMENTUM, "
-                 "another CHECKPOINT_DIR, or RESUME=never",
-                 ckpt_path(ckpt), list.data);
+        enum status st = FAIL(ST_BAD_SETTING,
+                              "checkpoint %s holds another optimiser's state (%s); give the same "
+                              "OPTIMIZER and MOMENTUM, another CHECKPOINT_DIR, or RESUME=never",
+                              ckpt_path(ckpt), list.data);
         text_free(&list);
         return st;
     }
     if (agree_differences(meta->settings_json, s->config.settings_json, agree_is_any, &list))
-        LOG_WARN("settings differ from those of checkpoint %s: %s; training goes on with the new ones, so "
-                 "its losses are not those "
-                 "of an unbroken run",
+        LOG_WARN("settings differ from those of checkpoint %s: %s; training goes on with the new "
+                 "ones, so its losses are not those of an unbroken run",
                  ckpt_path(ckpt), list.data);
     if (meta->data_fingerprint != s->config.data_fingerprint)
-        LOG_WARN("DATA differs from that of checkpoint %s (fingerprint there %016llx, here %016llx); "
-                 "training goes on with the new data",
+        LOG_WARN("DATA differs from that of checkpoint %s (fingerprint there %016llx, here "
+                 "%016llx); training goes on with the new data",
                  ckpt_path(ckpt), (unsigned long long)meta->data_fingerprint,
                  (unsigned long long)s->config.data_fingerprint);
     text_free(&list);
     return ST_OK;
 }
 
-/* check_none — no checkpoint is valid. Is there really none? Beginning anew beside damaged ones would hide their loss
- * and, CHECKPOINT_KEEP saves later, remove what could be repaired. */
+/* check_none — no checkpoint is valid. Is there really none? Beginning anew beside damaged ones
+ * would hide their loss and, CHECKPOINT_KEEP saves later, remove what could be repaired. */
 static enum status check_none(const struct snapshot *s)
 {
     int count = 0;
@@ -155,13 +154,15 @@ static enum status check_none(const struct snapshot *s)
     if (count == 0)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
-                "CHECKPOINT_DIR=%s holds %d checkpoint%s and none is whole (the warnings above say what is wrong with "
-                "each); bring one back from a copy, or set RESUME=never to move them aside and begin anew",
+                "CHECKPOINT_DIR=%s holds %d checkpoint%s and none is whole (the warnings above say "
+                "what is wrong with each); bring one back from a copy, or set RESUME=never to move "
+                "them aside and begin anew",
                 s->dir, count, count == 1 ? "" : "s");
 }
 
 /* take — what was found: does it agree, and where does it stand? */
-static enum status take(struct snapshot *s, struct snapshot_place *place, char *path, size_t path_cap)
+static enum status take(struct snapshot *s, struct snapshot_place *place, char *path,
+                        size_t path_cap)
 {
     if (!s->found)
         return check_none(s);
@@ -175,8 +176,8 @@ static enum status take(struct snapshot *s, struct snapshot_place *place, char *
     return ST_OK;
 }
 
-enum status snapshot_find(struct snapshot *s, struct snapshot_place *place, bool *found_out, char *path,
-                          size_t path_cap)
+enum status snapshot_find(struct snapshot *s, struct snapshot_place *place, bool *found_out,
+                          char *path, size_t path_cap)
 {
     *found_out = false;
     if (!s->config.is_spread)
@@ -235,8 +236,8 @@ static enum status check_shapes(const struct snapshot *s)
     const struct safetensors_entry *entry;
     for (int part = 0; part < wanted_parts(s); part++)
         for (int i = 0; i < table->rows_n; i++)
-            TRY(ckpt_tensor(s->found, part_names[part], table->row[i].name, table->row[i].dims_n, table->row[i].dim,
-                            &entry));
+            TRY(ckpt_tensor(s->found, part_names[part], table->row[i].name, table->row[i].dims_n,
+                            table->row[i].dim, &entry));
     return ST_OK;
 }
 
@@ -248,14 +249,16 @@ static enum status fill(struct snapshot *s)
     TRY(check_shapes(s));
     enum status st = ckpt_fill(s->found, &to, &s->config.beat);
     for (int part = 0; st == ST_BAD_DATA && part < s->parts_n; part++) {
-        TRY(dev_fill(stream, step_part(s->step, part), 0, (size_t)step_table(s->step)->total_elems * sizeof(float)));
+        TRY(dev_fill(stream, step_part(s->step, part), 0,
+                     (size_t)step_table(s->step)->total_elems * sizeof(float)));
         TRY(dev_sync(stream));
     }
     return st;
 }
 
 /* fill_newest — the one found, else those before it. */
-static enum status fill_newest(struct snapshot *s, struct snapshot_place *place, char *path, size_t path_cap)
+static enum status fill_newest(struct snapshot *s, struct snapshot_place *place, char *path,
+                               size_t path_cap)
 {
     for (;;) {
         enum status st = fill(s);
@@ -268,7 +271,9 @@ static enum status fill_newest(struct snapshot *s, struct snapshot_place *place,
         TRY(ckpt_find_newest(s->dir, below, &s->config.beat, &s->found));
         TRY(take(s, place, path, path_cap));
         if (!s->found)
-            return FAIL(ST_BAD_DATA, "CHECKPOINT_DIR=%s: its checkpoints went away while they were read", s->dir);
+            return FAIL(ST_BAD_DATA,
+                        "CHECKPOINT_DIR=%s: its checkpoints went away while they were read",
+                        s->dir);
         if (ckpt_is_verified(s->found))
             return ST_OK;
     }
@@ -287,8 +292,8 @@ static enum status read_parts(struct snapshot *s)
     return ST_OK;
 }
 
-enum status snapshot_attach(struct snapshot *s, struct step *step, struct snapshot_place *place, char *path,
-                            size_t path_cap)
+enum status snapshot_attach(struct snapshot *s, struct step *step, struct snapshot_place *place,
+                            char *path, size_t path_cap)
 {
     s->step = step;
     TRY(list_sources(s));
@@ -301,27 +306,30 @@ enum status snapshot_attach(struct snapshot *s, struct step *step, struct snapsh
     return ST_OK;
 }
 
-/* move — one folder of an earlier run; a leftover that cannot be moved would mix with the new run's, so it is
- * an error. */
+/* move — one folder of an earlier run; a leftover that cannot be moved would mix with the new
+ * run's, so it is an error. */
 static enum status move(const char *dir, const char *aside, const char *name)
 {
     char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
     TRY(file_join(from, sizeof from, dir, name));
     TRY(file_join(to, sizeof to, aside, name));
     if (rename(from, to))
-        return FAIL(ST_STORE,
-                    "cannot move %s to %s: %s; RESUME=never needs CHECKPOINT_DIR without older checkpoints",
-                    from, to, strerror(errno));
+        return FAIL(
+            ST_STORE,
+            "cannot move %s to %s: %s; RESUME=never needs CHECKPOINT_DIR without older checkpoints",
+            from, to, strerror(errno));
     return ST_OK;
 }
 
-/* next_name — NULL at the end, or with *st when the folder cannot be read to its end: what stays behind would mix. */
+/* next_name — NULL at the end, or with *st when the folder cannot be read to its end: what stays
+ * behind would mix. */
 static const char *next_name(const struct snapshot *s, DIR *folder, enum status *st)
 {
     errno = 0;
     const struct dirent *entry = readdir(folder);
     if (!entry && errno)
-        *st = FAIL(ST_STORE, "cannot read CHECKPOINT_DIR=%s: %s; check the disk", s->dir, strerror(errno));
+        *st = FAIL(ST_STORE, "cannot read CHECKPOINT_DIR=%s: %s; check the disk", s->dir,
+                   strerror(errno));
     return entry ? entry->d_name : NULL;
 }
 
@@ -366,6 +374,6 @@ enum status snapshot_save(struct snapshot *s, const struct snapshot_place *place
     ASSERTF(whole, "settings of %zu bytes", strlen(s->config.settings_json));
     text_copy(meta.version, sizeof meta.version, s->config.version);
     point(s, copy);
-    return ckpt_save(s->lock, &meta, s->part, s->parts_n, s->config.keep, beat ? beat : &s->config.beat, path,
-                     path_cap);
+    return ckpt_save(s->lock, &meta, s->part, s->parts_n, s->config.keep,
+                     beat ? beat : &s->config.beat, path, path_cap);
 }

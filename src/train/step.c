@@ -1,8 +1,10 @@
-/* step — memory and life of one worker's updates (step.h); the update itself is step_run.c, evaluation step_eval.c.
+/* step — memory and life of one worker's updates (step.h); the update itself is step_run.c,
+ * evaluation step_eval.c.
  *
- * Memory: parameters, gradients and moments are the store's (mesh/store.h); three arenas (activations, scratch, inputs)
- * are measured by running plan() without memory, taken whole, dealt by the same plan(), and sealed; planned = taken is
- * asserted. After step_open nothing is allocated. */
+ * Memory: parameters, gradients and moments are the store's (mesh/store.h); three arenas
+ * (activations, scratch, inputs) are measured by running plan() without memory, taken whole, dealt
+ * by the same plan(), and sealed; planned = taken is asserted. After step_open nothing is
+ * allocated. */
 #include "train/step.h"
 
 #include <math.h>
@@ -21,7 +23,7 @@ int64_t step_sample_losses(const struct step *s)
     return s->config.dims.task == MODEL_TASK_LM ? s->config.seq_tokens : 2;
 }
 
-/* --- memory ------------------------------------------------------------------------------------------------ */
+/* ---- memory ---- */
 
 static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
 {
@@ -47,8 +49,8 @@ static enum status plan(struct step *s, struct arena arena[STEP_ARENA_N])
     }
     model_plan_free(s->acts);
     s->acts = NULL;
-    return model_plan(&c->dims, b, c->seq_tokens, c->recompute, !c->is_eval, c->dtype, &arena[STEP_ARENA_ACTS],
-                      &arena[STEP_ARENA_SCRATCH], &s->acts);
+    return model_plan(&c->dims, b, c->seq_tokens, c->recompute, !c->is_eval, c->dtype,
+                      &arena[STEP_ARENA_ACTS], &arena[STEP_ARENA_SCRATCH], &s->acts);
 }
 
 void step_beat(const struct step *s)
@@ -73,14 +75,14 @@ static enum status take_memory(struct step *s)
     }
     TRY(plan(s, s->arena));
     for (int i = 0; i < STEP_ARENA_N; i++) {
-        ASSERTF(s->arena[i].used_bytes == planned[i].used_bytes, "arena %s: planned %zu taken %zu", name[i],
-                planned[i].used_bytes, s->arena[i].used_bytes);
+        ASSERTF(s->arena[i].used_bytes == planned[i].used_bytes, "arena %s: planned %zu taken %zu",
+                name[i], planned[i].used_bytes, s->arena[i].used_bytes);
         arena_seal(&s->arena[i]);
     }
     return ST_OK;
 }
 
-/* --- initial values ---------------------------------------------------------------------------------------- */
+/* ---- initial values ---- */
 
 #define FILL_PART ((int64_t)1 << 16)
 #define FILL_PARTS 32
@@ -129,8 +131,10 @@ static enum status fill_all(struct step *s)
     struct task_pool *pool = NULL;
     float *stage = malloc(FILL_PARTS * FILL_PART * sizeof *stage);
     if (!stage)
-        return FAIL(ST_RETRY, "out of memory: a stage for initial values; use a machine with more memory");
-    TRY_OR(task_open(task_cores() < TASK_THREADS_MAX ? task_cores() : TASK_THREADS_MAX, &pool), out_stage);
+        return FAIL(ST_RETRY,
+                    "out of memory: a stage for initial values; use a machine with more memory");
+    TRY_OR(task_open(task_cores() < TASK_THREADS_MAX ? task_cores() : TASK_THREADS_MAX, &pool),
+           out_stage);
     for (int row = 0; st == ST_OK && row < s->table.rows_n; row++)
         st = fill_row(s, pool, row, stage);
     task_close(pool);
@@ -139,7 +143,7 @@ out_stage:
     return st;
 }
 
-/* --- life -------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 static enum status check_config(const struct step_config *c)
 {
@@ -147,15 +151,16 @@ static enum status check_config(const struct step_config *c)
     int ranks = comm_place(c->comm)->ranks;
     ASSERTF(c->batch_samples > 0 && c->global_samples > 0 && c->global_samples % ranks == 0 &&
                 c->global_samples / ranks % c->batch_samples == 0,
-            "batch_samples %lld global_samples %lld ranks %d", (long long)c->batch_samples, (long long)c->global_samples,
-            ranks);
+            "batch_samples %lld global_samples %lld ranks %d", (long long)c->batch_samples,
+            (long long)c->global_samples, ranks);
     if (c->seq_tokens < 1 || c->seq_tokens > c->dims.context)
-        return FAIL(ST_BAD_SETTING, "SEQ_LEN=%lld is outside 1 … CONTEXT=%lld; lower it", (long long)c->seq_tokens,
-                    (long long)c->dims.context);
+        return FAIL(ST_BAD_SETTING, "SEQ_LEN=%lld is outside 1 … CONTEXT=%lld; lower it",
+                    (long long)c->seq_tokens, (long long)c->dims.context);
     int64_t elems;
     if (__builtin_mul_overflow(c->global_samples, c->seq_tokens, &elems) ||
         __builtin_mul_overflow(elems, 64 * c->dims.embed, &elems))
-        return FAIL(ST_BAD_SETTING, "GLOBAL_BATCH=%lld with SEQ_LEN=%lld is too large to address; lower it",
+        return FAIL(ST_BAD_SETTING,
+                    "GLOBAL_BATCH=%lld with SEQ_LEN=%lld is too large to address; lower it",
                     (long long)c->global_samples, (long long)c->seq_tokens);
     return ST_OK;
 }
@@ -204,7 +209,8 @@ static enum status open_store(struct step *s)
 }
 
 /* plan_memory — of a step that has no memory yet: its store's, and what its arenas would be. */
-static enum status plan_memory(struct step *s, int rank, int ranks, bool is_apart, struct step_memory *out)
+static enum status plan_memory(struct step *s, int rank, int ranks, bool is_apart,
+                               struct step_memory *out)
 {
     struct arena measured[STEP_ARENA_N];
     struct step_memory m = {.store = {0}};
@@ -221,7 +227,8 @@ static enum status plan_memory(struct step *s, int rank, int ranks, bool is_apar
     return ST_OK;
 }
 
-enum status step_plan(const struct step_config *config, int rank, int ranks, bool is_apart, struct step_memory *out)
+enum status step_plan(const struct step_config *config, int rank, int ranks, bool is_apart,
+                      struct step_memory *out)
 {
     struct step s = {.config = *config, .samples = config->global_samples / ranks};
     enum status st = model_check(&config->dims);
@@ -240,8 +247,9 @@ static enum status check_plan(const struct step *s)
     const struct comm_place *place = comm_place(s->config.comm);
     struct step_memory planned, taken = step_memory(s);
     TRY(step_plan(&s->config, place->rank, place->ranks, dev_is_apart(s->config.dev), &planned));
-    ASSERTF(memcmp(&planned, &taken, sizeof planned) == 0, "planned passes %lld params %lld, taken %lld %lld",
-            (long long)planned.passes, (long long)planned.store.params, (long long)taken.passes,
+    ASSERTF(memcmp(&planned, &taken, sizeof planned) == 0,
+            "planned passes %lld params %lld, taken %lld %lld", (long long)planned.passes,
+            (long long)planned.store.params, (long long)taken.passes,
             (long long)taken.store.params);
     return ST_OK;
 }
@@ -256,13 +264,16 @@ static void tell_memory(const struct step *s)
         return;
     int64_t held_bytes = memory_resident(&now, 1);
     if (held_bytes >= 0) /* not told without /proc */
-        text_format(held, sizeof(held), "; the process now holds %s", text_human(size, sizeof(size), (double)held_bytes));
-    LOG_INFO("memory of a rank, planned and taken: parameters %s, gradients %s, moments %s, whole pieces while in use %s, "
-             "compression %s, passes %s%s",
-             text_human(word[0], 32, (double)m.store.params), text_human(word[1], 32, (double)m.store.grads),
-             text_human(word[2], 32, (double)m.store.moments), text_human(word[3], 32, (double)m.store.windows),
-             text_human(word[4], 32, (double)m.store.residuals), text_human(word[5], 32, (double)m.passes),
-             held);
+        text_format(held, sizeof(held), "; the process now holds %s",
+                    text_human(size, sizeof(size), (double)held_bytes));
+    LOG_INFO("memory of a rank, planned and taken: parameters %s, gradients %s, moments %s, whole "
+             "pieces while in use %s, compression %s, passes %s%s",
+             text_human(word[0], 32, (double)m.store.params),
+             text_human(word[1], 32, (double)m.store.grads),
+             text_human(word[2], 32, (double)m.store.moments),
+             text_human(word[3], 32, (double)m.store.windows),
+             text_human(word[4], 32, (double)m.store.residuals),
+             text_human(word[5], 32, (double)m.passes), held);
 }
 
 /* A step on a GPU gathers what it asks (dev_collect). */
@@ -274,14 +285,16 @@ static enum status open_graphs(struct step *s)
     if (!c->is_eager)
         return dev_collect(s->stream);
     if (comm_place(c->comm)->rank == 0)
-        LOG_INFO("a step's work goes to the GPU one operation at a time, not as CUDA graphs: CUDA_GRAPH=off");
+        LOG_INFO("a step's work goes to the GPU one operation at a time, not as CUDA graphs: "
+                 "CUDA_GRAPH=off");
     return ST_OK;
 }
 
 /* take_answers — what comes back from the device in every step: copied without a detour. */
 static enum status take_answers(struct step *s)
 {
-    size_t bytes = 2 * sizeof *s->verdict_host + (size_t)(s->samples * step_sample_losses(s)) * sizeof *s->losses_host;
+    size_t bytes = 2 * sizeof *s->verdict_host +
+                   (size_t)(s->samples * step_sample_losses(s)) * sizeof *s->losses_host;
     void *data = NULL;
     TRY(dev_pin(s->config.dev, bytes, &data));
     memset(data, 0, bytes);
@@ -303,7 +316,8 @@ static enum status open_all(struct step *s)
     TRY(optim_spans(&s->table, optim_decay(&c->optim), &s->spans, &s->spans_n));
     s->cut = calloc((size_t)s->spans_n, sizeof *s->cut);
     if (!s->cut)
-        return FAIL(ST_RETRY, "out of memory: %lld runs of parameters; use a machine with more memory",
+        return FAIL(ST_RETRY,
+                    "out of memory: %lld runs of parameters; use a machine with more memory",
                     (long long)s->spans_n);
     TRY(dev_stream_open(c->dev, &s->stream));
     TRY(open_graphs(s));
@@ -320,7 +334,8 @@ enum status step_open(const struct step_config *config, struct step **out)
 {
     struct step *s = calloc(1, sizeof *s);
     if (!s)
-        return FAIL(ST_RETRY, "out of memory: a step of %zu bytes; use a machine with more memory", sizeof *s);
+        return FAIL(ST_RETRY, "out of memory: a step of %zu bytes; use a machine with more memory",
+                    sizeof *s);
     s->config = *config;
     enum status st = open_all(s);
     if (st == ST_OK)
@@ -348,7 +363,7 @@ void step_close(struct step *s)
     free(s);
 }
 
-/* --- what its files share ---------------------------------------------------------------------------------- */
+/* ---- what its files share ---- */
 
 enum feed_task step_task(const struct step *s)
 {
@@ -375,10 +390,12 @@ struct pass step_pass(const struct step *s, int64_t samples)
     return p;
 }
 
-static enum status copy_in(struct step *s, struct tensor to, const void *from, int64_t first, int64_t elems)
+static enum status copy_in(struct step *s, struct tensor to, const void *from, int64_t first,
+                           int64_t elems)
 {
     size_t each = dtype_bytes(to.dtype);
-    return dev_copy(s->stream, to.data, (const char *)from + (size_t)first * each, (size_t)elems * each);
+    return dev_copy(s->stream, to.data, (const char *)from + (size_t)first * each,
+                    (size_t)elems * each);
 }
 
 /* Samples [first, first + p->b) of the batch, to the device. */
@@ -422,12 +439,13 @@ enum status step_keep_losses(struct step *s, const struct pass *p, int64_t first
                     (size_t)(p->b * each) * sizeof(float));
 }
 
-/* --- answers ----------------------------------------------------------------------------------------------- */
+/* ---- answers ---- */
 
 enum status step_logits(struct step *s, const int32_t *tokens, int64_t n, float *out)
 {
     struct pass p = step_pass(s, 1);
-    ASSERTF(p.dims->task == MODEL_TASK_LM && n > 0 && n <= p.t, "n %lld of %lld", (long long)n, (long long)p.t);
+    ASSERTF(p.dims->task == MODEL_TASK_LM && n > 0 && n <= p.t, "n %lld of %lld", (long long)n,
+            (long long)p.t);
     p.t = n;
     TRY(copy_in(s, s->tokens, tokens, 0, n));
     TRY(step_forward(s, &p));
@@ -440,7 +458,8 @@ enum status step_logits(struct step *s, const int32_t *tokens, int64_t n, float 
 enum status step_spans(struct step *s, const struct batch *batch, float *out)
 {
     struct pass p = step_pass(s, batch->samples);
-    ASSERTF(p.dims->task == MODEL_TASK_QA && p.b > 0 && p.b <= s->config.batch_samples && batch->seq_tokens == p.t,
+    ASSERTF(p.dims->task == MODEL_TASK_QA && p.b > 0 && p.b <= s->config.batch_samples &&
+                batch->seq_tokens == p.t,
             "samples %lld seq_tokens %lld", (long long)p.b, (long long)batch->seq_tokens);
     TRY(batch_check(batch, p.dims->vocab));
     TRY(step_inputs(s, batch, 0, &p));
@@ -451,9 +470,12 @@ enum status step_spans(struct step *s, const struct batch *batch, float *out)
     return dev_sync(s->stream);
 }
 
-/* --- what others may see ----------------------------------------------------------------------------------- */
+/* ---- what others may see ---- */
 
-int step_parts(const struct step *s) { return s->config.is_eval ? 1 : 1 + optim_moments(&s->config.optim); }
+int step_parts(const struct step *s)
+{
+    return s->config.is_eval ? 1 : 1 + optim_moments(&s->config.optim);
+}
 const struct param_table *step_table(const struct step *s) { return &s->table; }
 struct tensor step_grads(const struct step *s) { return store_whole(s->store, -1); }
 struct stream *step_stream(const struct step *s) { return s->stream; }
@@ -508,14 +530,19 @@ struct step_memory step_memory(const struct step *s)
                             .activations = (int64_t)s->arena[STEP_ARENA_ACTS].cap_bytes,
                             .batch = batch_bytes(step_task(s), s->samples, s->config.seq_tokens)};
     for (int i = 0; i < STEP_ARENA_N; i++)
-        m.passes += s->arena[i].base ? (int64_t)s->arena[i].cap_bytes : 0; /* without memory it only measures */
+        m.passes += s->arena[i].base ? (int64_t)s->arena[i].cap_bytes
+                                     : 0; /* without memory it only measures */
     return m;
 }
 
-int64_t step_memory_bytes(const struct step *s) { return store_memory_bytes(s->store) + step_memory(s).passes; }
+int64_t step_memory_bytes(const struct step *s)
+{
+    return store_memory_bytes(s->store) + step_memory(s).passes;
+}
 
 double step_flops(const struct step *s)
 {
     const struct step_config *c = &s->config;
-    return model_flops_per_token(&c->dims, c->seq_tokens) * (double)(c->global_samples * c->seq_tokens);
+    return model_flops_per_token(&c->dims, c->seq_tokens) *
+           (double)(c->global_samples * c->seq_tokens);
 }

@@ -1,12 +1,13 @@
-/* step_ahead — the end of a step of one rank on a device that works on its own: the update is asked for behind
- * the backward pass, and the host looks at loss and norm while the device is at it.
+/* step_ahead — the end of a step of one rank on a device that works on its own: the update is asked
+ * for behind the backward pass, and the host looks at loss and norm while the device is at it.
  *
- * What the host decided between the two is decided on the device: `judge` makes of the squares of all pieces
- * and of the losses what the optimiser is told, in the same arithmetic, and the optimiser changes nothing where
- * that is not finite. So the stream is given passes, verdict and update in one piece (without accumulation: one
- * CUDA graph), and the host waits for a note before the update (dev_note): by the time that it has read the
- * verdict, and asked for the next step, the device has not come to rest. The loss that is told is summed on the
- * host, in the order of samples, as everywhere. Must not know ranks. */
+ * What the host decided between the two is decided on the device: `judge` makes of the squares of
+ * all pieces and of the losses what the optimiser is told, in the same arithmetic, and the
+ * optimiser changes nothing where that is not finite. So the stream is given passes, verdict and
+ * update in one piece (without accumulation: one CUDA graph), and the host waits for a note before
+ * the update (dev_note): by the time that it has read the verdict, and asked for the next step, the
+ * device has not come to rest. The loss that is told is summed on the host, in the order of
+ * samples, as everywhere. Must not know ranks. */
 #include <math.h>
 
 #include "base/clock.h"
@@ -16,9 +17,11 @@ enum status step_ahead_losses(struct step *s, const struct pass *p, int64_t firs
 {
     int64_t n = p->b * step_sample_losses(s);
     TRY(dev_op(s->config.dev)->sum(s->stream, &(struct sum){s->loss_sum, s->losses, n, first > 0}));
-    if (!is_last) /* another place for each: brought, it would make each micro-batch a graph of its own */
+    /* another place for each: brought, it would make each micro-batch a graph of its own */
+    if (!is_last)
         return step_keep_losses(s, p, first);
-    return dev_bring(s->stream, s->losses_host + first * step_sample_losses(s), s->losses.data, (size_t)n * sizeof(float));
+    return dev_bring(s->stream, s->losses_host + first * step_sample_losses(s), s->losses.data,
+                     (size_t)n * sizeof(float));
 }
 
 static enum status ask_verdict(struct step *s)
@@ -47,16 +50,18 @@ enum status step_ahead(struct step *s, const struct batch *batch, struct step_re
     int64_t begun = clock_ns();
     r->update_ms += (double)(begun - asked) * 1e-6;
     TRY(dev_await(s->stream));
-    r->loss = batch_loss(batch->task, s->losses_host, s->samples * step_sample_losses(s), s->scale, s->scale_end);
+    r->loss = batch_loss(batch->task, s->losses_host, s->samples * step_sample_losses(s), s->scale,
+                         s->scale_end);
     r->grad_norm = sqrt(s->verdict_host[1]) / factor;
     r->choice = s->choice;
     s->lap_ns = clock_ns();
     r->norm_ms += (double)(s->lap_ns - begun) * 1e-6;
-    bool is_fit = isfinite(r->loss) && isfinite(r->grad_norm), is_done = isfinite(s->verdict_host[0]);
+    bool is_fit = isfinite(r->loss) && isfinite(r->grad_norm),
+         is_done = isfinite(s->verdict_host[0]);
     if (is_fit != is_done)
         return FAIL(ST_BUG,
-                    "step %lld: loss %g, gradient norm %g, but the device made of them %g for the optimiser; report it "
-                    "with GRAD_CLIP",
+                    "step %lld: loss %g, gradient norm %g, but the device made of them %g for the "
+                    "optimiser; report it with GRAD_CLIP",
                     (long long)s->step_i + 1, r->loss, r->grad_norm, s->verdict_host[0]);
     return ST_OK;
 }

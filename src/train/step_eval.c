@@ -1,14 +1,15 @@
-/* step_eval — the mean loss over many samples (step.h): batches are dealt to the ranks in turn, a round at a time, and
- * every sum is added over the ranks. A rank without a batch in the last round still goes through the units, for others may
- * wait for its parts. */
+/* step_eval — the mean loss over many samples (step.h): batches are dealt to the ranks in turn, a
+ * round at a time, and every sum is added over the ranks. A rank without a batch in the last round
+ * still goes through the units, for others may wait for its parts. */
 #include "base/must.h"
 #include "train/step_inside.h"
 
-/* Sums of one batch, already multiplied by its own scales, are put back into sums: they divide by the whole in the
- * end. */
+/* Sums of one batch, already multiplied by its own scales, are put back into sums: they divide by
+ * the whole in the end. */
 enum { SUM_LOSS, SUM_LOSS_END, SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_N };
 
-static enum status eval_batch(struct step *s, const struct feed *feed, int64_t first, int64_t samples, double sums[SUM_N])
+static enum status eval_batch(struct step *s, const struct feed *feed, int64_t first,
+                              int64_t samples, double sums[SUM_N])
 {
     int64_t each = step_sample_losses(s);
     struct batch_counts counts = {0};
@@ -58,17 +59,19 @@ static enum status is_asked(struct step *s, bool (*stop)(void *arg), void *arg, 
     return ST_OK;
 }
 
-static enum status one_round(struct step *s, const struct feed *feed, int64_t samples, int64_t round_first,
-                             double sums[SUM_N])
+static enum status one_round(struct step *s, const struct feed *feed, int64_t samples,
+                             int64_t round_first, double sums[SUM_N])
 {
-    int64_t per_batch = s->config.batch_samples, first = round_first + comm_place(s->config.comm)->rank * per_batch;
+    int64_t per_batch = s->config.batch_samples,
+            first = round_first + comm_place(s->config.comm)->rank * per_batch;
     if (first >= samples)
         return idle(s);
-    return eval_batch(s, feed, first, samples - first < per_batch ? samples - first : per_batch, sums);
+    return eval_batch(s, feed, first, samples - first < per_batch ? samples - first : per_batch,
+                      sums);
 }
 
-enum status step_eval(struct step *s, const struct feed *feed, int64_t samples, bool (*stop)(void *arg), void *arg,
-                      double *loss_out)
+enum status step_eval(struct step *s, const struct feed *feed, int64_t samples,
+                      bool (*stop)(void *arg), void *arg, double *loss_out)
 {
     double scale, scale_end, sums[SUM_N] = {0};
     int64_t per_round = s->config.batch_samples * comm_place(s->config.comm)->ranks;
@@ -77,8 +80,8 @@ enum status step_eval(struct step *s, const struct feed *feed, int64_t samples, 
         bool is_stopped = false;
         TRY(is_asked(s, stop, arg, &is_stopped));
         if (is_stopped)
-            return FAIL(ST_RETRY, "the evaluation was asked to stop after %lld of %lld samples", (long long)first,
-                        (long long)samples);
+            return FAIL(ST_RETRY, "the evaluation was asked to stop after %lld of %lld samples",
+                        (long long)first, (long long)samples);
         TRY(one_round(s, feed, samples, first, sums));
     }
     for (int i = 0; i < SUM_N; i++)

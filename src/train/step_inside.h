@@ -20,15 +20,16 @@ struct step {
     struct arena arena[STEP_ARENA_N];
     struct model_acts *acts;
     struct tensor tokens, targets, mask, starts, ends, losses; /* on the device */
-    struct tensor norm_sq;  /* (2) f64: what the optimiser is told; is_ahead: and the true one, as judge leaves them */
+    /* (2) f64: what the optimiser is told; is_ahead: and the true one, as judge leaves them */
+    struct tensor norm_sq;
     struct tensor loss_sum; /* (1) f64, is_ahead: for the device's own verdict */
-    struct tensor logits; /* LM (V), QA (B·T,2) f32 */
+    struct tensor logits;   /* LM (V), QA (B·T,2) f32 */
     struct optim_span *spans, *cut;
     int64_t spans_n;
-    struct batch batch;  /* on the host, `samples` */
-    float *losses_host;  /* all of them; pinned, as what follows */
-    double *verdict_host; /* norm_sq, is_ahead */
-    bool is_ahead;       /* the device decides on the update by itself (step_ahead) */
+    struct batch batch;     /* on the host, `samples` */
+    float *losses_host;     /* all of them; pinned, as what follows */
+    double *verdict_host;   /* norm_sq, is_ahead */
+    bool is_ahead;          /* the device decides on the update by itself (step_ahead) */
     double sums[STEP_SUMS]; /* under way between ranks */
     double scale, scale_end;
     struct step_scale loss_scale;
@@ -47,14 +48,18 @@ struct pass step_pass(const struct step *s, int64_t samples);
 enum status step_inputs(struct step *s, const struct batch *batch, int64_t first, struct pass *p);
 enum status step_forward(struct step *s, const struct pass *p); /* up to the head */
 enum status step_head_needs(struct step *s);
-enum status step_keep_losses(struct step *s, const struct pass *p, int64_t first); /* on the host, at sample `first` */
+/* on the host, at sample `first` */
+enum status step_keep_losses(struct step *s, const struct pass *p, int64_t first);
 
-/* step_ahead — is_ahead: after the last micro-batch's backward pass: the update is asked for, and when that is under
- * way loss and norm are waited for, into r. Where they are not finite it has changed nothing. */
+/* step_ahead — is_ahead: after the last micro-batch's backward pass: the update is asked for, and
+ * when that is under way loss and norm are waited for, into r. Where they are not finite it has
+ * changed nothing. */
 enum status step_ahead(struct step *s, const struct batch *batch, struct step_result *r);
-/* step_ahead_losses — is_ahead: the losses of a micro-batch, for the host and for the device's own verdict. */
+/* step_ahead_losses — is_ahead: the losses of a micro-batch, for the host and for the device's own
+ * verdict. */
 enum status step_ahead_losses(struct step *s, const struct pass *p, int64_t first, bool is_last);
 
-enum status step_run_update(void *arg, int piece); /* the optimiser on a piece of the store; arg: the step */
+/* the optimiser on a piece of the store; arg: the step */
+enum status step_run_update(void *arg, int piece);
 
 #endif

@@ -1,14 +1,16 @@
 /* step_run — one update (step.h).
  *
- * The rank's samples of the global batch are read first, because the loss is divided by what counts in all of it
- * (batch.c); the ranks add their counts while they go forward. Each micro-batch goes forward through the units, through the
- * head (which does both directions) and back. Its first run writes gradients, the others add; only what no product writes
- * (param.h: grad_is_added) is zeroed. In the last micro-batch each unit's gradient is handed to the store right after
- * its backward: that reduces it over the ranks beside the next unit's, and adds up the squares of the global norm. Losses
- * go to the host one by one and are summed there in the order of samples, so that how the batch is cut does not show. The
- * host looks at loss and norm before it lets the optimiser run, the only time that it waits for the device (compression
- * does so before each piece); clipping, and taking the loss scale out again, happen inside the optimiser. A device
- * that works on its own, with one rank, does not even wait for that look: step_ahead.c. */
+ * The rank's samples of the global batch are read first, because the loss is divided by what counts
+ * in all of it (batch.c); the ranks add their counts while they go forward. Each micro-batch goes
+ * forward through the units, through the head (which does both directions) and back. Its first run
+ * writes gradients, the others add; only what no product writes (param.h: grad_is_added) is zeroed.
+ * In the last micro-batch each unit's gradient is handed to the store right after its backward:
+ * that reduces it over the ranks beside the next unit's, and adds up the squares of the global
+ * norm. Losses go to the host one by one and are summed there in the order of samples, so that how
+ * the batch is cut does not show. The host looks at loss and norm before it lets the optimiser run,
+ * the only time that it waits for the device (compression does so before each piece); clipping, and
+ * taking the loss scale out again, happen inside the optimiser. A device that works on its own,
+ * with one rank, does not even wait for that look: step_ahead.c. */
 #include <math.h>
 
 #include "base/clock.h"
@@ -18,7 +20,8 @@
 #include "kernels/judge.h" /* judge_told */
 #include "train/step_inside.h"
 
-/* Time since the last lap goes to *ms. On a device that works on its own this is only the time of asking. */
+/* Time since the last lap goes to *ms. On a device that works on its own this is only the time of
+ * asking. */
 static void lap(struct step *s, double *ms)
 {
     int64_t now = clock_ns();
@@ -37,18 +40,19 @@ static enum status zero_added(struct step *s, const struct pass *p)
     return ST_OK;
 }
 
-/* FAULT=nan: one gradient that is not a number, of the first unit, which is last to be looked at: of its last tensor,
- * which no rank has begun to send. */
+/* FAULT=nan: one gradient that is not a number, of the first unit, which is last to be looked at:
+ * of its last tensor, which no rank has begun to send. */
 static enum status spoil(struct step *s, const struct pass *p)
 {
     const float nan = NAN;
     int row = 0;
     while (row + 1 < s->table.rows_n && s->table.row[row + 1].unit == 0)
         row++;
-    return dev_copy(s->stream, tensor_at(p->grads, p->grad_table->row[row].offset).data, &nan, sizeof nan);
+    return dev_copy(s->stream, tensor_at(p->grads, p->grad_table->row[row].offset).data, &nan,
+                    sizeof nan);
 }
 
-/* --- what counts ------------------------------------------------------------------------------------------- */
+/* ---- what counts ---- */
 
 enum { SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_REFUSED, SUM_N };
 
@@ -76,9 +80,10 @@ static enum status counts_end(struct step *s, struct comm_ticket ticket)
     return ST_OK;
 }
 
-/* --- gradients --------------------------------------------------------------------------------------------- */
+/* ---- gradients ---- */
 
-static enum status backward(struct step *s, const struct pass *p, bool is_last, bool poison, struct step_result *r)
+static enum status backward(struct step *s, const struct pass *p, bool is_last, bool poison,
+                            struct step_result *r)
 {
     for (int unit = (int)p->dims->layers; unit >= 1; unit--) {
         TRY(store_need(s->store, unit, -1));
@@ -103,8 +108,8 @@ static enum status backward(struct step *s, const struct pass *p, bool is_last, 
     return ST_OK;
 }
 
-static enum status head(struct step *s, struct pass *p, bool is_last, const struct comm_ticket *counts,
-                        struct step_result *r)
+static enum status head(struct step *s, struct pass *p, bool is_last,
+                        const struct comm_ticket *counts, struct step_result *r)
 {
     double factor = s->loss_scale.factor > 0 ? s->loss_scale.factor : 1;
     if (!p->accumulate && counts)
@@ -121,8 +126,8 @@ static enum status head(struct step *s, struct pass *p, bool is_last, const stru
     return ST_OK;
 }
 
-static enum status micro(struct step *s, struct pass *p, bool is_last, bool poison, const struct comm_ticket *counts,
-                         struct step_result *r)
+static enum status micro(struct step *s, struct pass *p, bool is_last, bool poison,
+                         const struct comm_ticket *counts, struct step_result *r)
 {
     TRY(step_forward(s, p));
     if (!p->accumulate)
@@ -134,8 +139,9 @@ static enum status micro(struct step *s, struct pass *p, bool is_last, bool pois
     return backward(s, p, is_last, poison, r);
 }
 
-/* tell_norm — to the device, as the optimiser wants it: it multiplies gradients by min(1, clip/(√norm_sq + 1e-6)). With
- * a loss scale that factor has to be `keep`/scale ≤ 1, so the device is told of a norm that gives it for a clip of 1. */
+/* tell_norm — to the device, as the optimiser wants it: it multiplies gradients by min(1,
+ * clip/(√norm_sq + 1e-6)). With a loss scale that factor has to be `keep`/scale ≤ 1, so the device
+ * is told of a norm that gives it for a clip of 1. */
 static enum status tell_norm(struct step *s, double norm_sq)
 {
     double factor = s->loss_scale.factor, clip = s->config.optim.grad_clip;
@@ -162,13 +168,15 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
             TRY(store_begin(s->store, batch->host.tokens + first * p.t, p.b * p.t));
         TRY(step_inputs(s, batch, first, &p));
         TRY(micro(s, &p, is_last, poison, counts, r));
-        TRY(s->is_ahead ? step_ahead_losses(s, &p, first, is_last) : step_keep_losses(s, &p, first));
+        TRY(s->is_ahead ? step_ahead_losses(s, &p, first, is_last)
+                        : step_keep_losses(s, &p, first));
     }
     if (s->is_ahead)
         return step_ahead(s, batch, r);
     TRY(store_squares(s->store));
     TRY(dev_sync(s->stream));
-    r->loss = batch_loss(batch->task, s->losses_host, s->samples * step_sample_losses(s), s->scale, s->scale_end);
+    r->loss = batch_loss(batch->task, s->losses_host, s->samples * step_sample_losses(s), s->scale,
+                         s->scale_end);
     double extra[1 + STEP_CHOICES] = {r->loss};
     extra[1 + s->choice] = 1;
     TRY(store_settle(s->store, &norm_sq, extra, 1 + STEP_CHOICES));
@@ -180,16 +188,17 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
     return tell_norm(s, norm_sq);
 }
 
-/* With a loss scale an infinite gradient of a finite loss may only be too large for its type: again with half the scale.
- * Every rank has the same loss and norm, so all of them do. */
-static enum status scaled_gradients(struct step *s, const struct batch *batch, int64_t step_i, bool poison,
-                                    const struct comm_ticket *counts, struct step_result *r)
+/* With a loss scale an infinite gradient of a finite loss may only be too large for its type: again
+ * with half the scale. Every rank has the same loss and norm, so all of them do. */
+static enum status scaled_gradients(struct step *s, const struct batch *batch, int64_t step_i,
+                                    bool poison, const struct comm_ticket *counts,
+                                    struct step_result *r)
 {
     TRY(gradients(s, batch, step_i, poison, counts, r));
     while (!isfinite(r->grad_norm) && isfinite(r->loss) && s->loss_scale.factor > 1) {
         s->loss_scale = (struct step_scale){s->loss_scale.factor / 2, 0};
-        LOG_INFO("step %lld: gradients overflow; again with the loss scaled by %g", (long long)step_i + 1,
-                 s->loss_scale.factor);
+        LOG_INFO("step %lld: gradients overflow; again with the loss scaled by %g",
+                 (long long)step_i + 1, s->loss_scale.factor);
         r->again++;
         TRY(gradients(s, batch, step_i, poison, NULL, r));
     }
@@ -200,10 +209,11 @@ static void grow_scale(struct step_scale *scale)
 {
     if (scale->factor == 0 || ++scale->steps < STEP_SCALE_STEPS)
         return;
-    *scale = (struct step_scale){scale->factor < STEP_SCALE_MOST ? 2 * scale->factor : scale->factor, 0};
+    *scale =
+        (struct step_scale){scale->factor < STEP_SCALE_MOST ? 2 * scale->factor : scale->factor, 0};
 }
 
-/* --- the update -------------------------------------------------------------------------------------------- */
+/* ---- the update ---- */
 
 enum status step_run_update(void *arg, int piece)
 {
@@ -214,7 +224,8 @@ enum status step_run_update(void *arg, int piece)
     int64_t spans_n = optim_cut(s->spans, s->spans_n, a.first, a.elems, s->cut);
     struct optim_config optim = c->optim;
     optim.grad_clip = s->clip;
-    return optim_update(&optim, dev_op(c->dev), s->stream, &arrays, s->cut, spans_n, s->norm_sq, s->lr, s->step_i);
+    return optim_update(&optim, dev_op(c->dev), s->stream, &arrays, s->cut, spans_n, s->norm_sq,
+                        s->lr, s->step_i);
 }
 
 static void tell_update(struct step *s, double lr, int64_t step_i)
@@ -223,8 +234,8 @@ static void tell_update(struct step *s, double lr, int64_t step_i)
     s->step_i = step_i;
 }
 
-static enum status run(struct step *s, const struct batch *batch, int64_t step_i, int64_t sample_first, double lr,
-                       bool poison, struct step_result *r)
+static enum status run(struct step *s, const struct batch *batch, int64_t step_i,
+                       int64_t sample_first, double lr, bool poison, struct step_result *r)
 {
     struct comm_ticket counts;
     enum status checked = batch_check(batch, s->config.dims.vocab);
@@ -236,17 +247,18 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
         status_back(&saved);
         return checked;
     }
-    if (s->is_ahead) /* elsewhere updates of the last step may be due until this one's forward pass: as it told them */
+    /* elsewhere updates of the last step may be due until this one's forward pass: as it told them
+     * */
+    if (s->is_ahead)
         tell_update(s, lr, step_i);
     TRY(counts_begin(s, batch, checked, &counts));
     TRY(scaled_gradients(s, batch, step_i, poison, &counts, r));
     s->lap_ns = clock_ns();
     if (!isfinite(r->loss) || !isfinite(r->grad_norm))
-        return FAIL(
-            ST_NOT_FINITE,
-            "step %lld: loss %g, gradient norm %g; the parameters were left as they were (samples from %lld). "
-            "Lower LR, or look at the data",
-            (long long)step_i + 1, r->loss, r->grad_norm, (long long)sample_first);
+        return FAIL(ST_NOT_FINITE,
+                    "step %lld: loss %g, gradient norm %g; the parameters were left as they were "
+                    "(samples from %lld). Lower LR, or look at the data",
+                    (long long)step_i + 1, r->loss, r->grad_norm, (long long)sample_first);
     if (!s->is_ahead) {
         tell_update(s, lr, step_i);
         TRY(store_update(s->store));
@@ -257,12 +269,14 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     return ST_OK;
 }
 
-enum status step_run_batch(struct step *s, const struct batch *batch, int64_t step_i, int64_t sample_first,
-                           double lr, bool poison, struct step_result *out)
+enum status step_run_batch(struct step *s, const struct batch *batch, int64_t step_i,
+                           int64_t sample_first, double lr, bool poison, struct step_result *out)
 {
     ASSERT(!s->config.is_eval);
-    ASSERTF(batch->samples == s->samples && batch->seq_tokens == s->config.seq_tokens && batch->task == step_task(s),
-            "samples %lld seq_tokens %lld", (long long)batch->samples, (long long)batch->seq_tokens);
+    ASSERTF(batch->samples == s->samples && batch->seq_tokens == s->config.seq_tokens &&
+                batch->task == step_task(s),
+            "samples %lld seq_tokens %lld", (long long)batch->samples,
+            (long long)batch->seq_tokens);
     struct step_result r = {0};
     /* What passed since the last step, in an evaluation, is none of this one's. */
     store_times(s->store, &r.comm_ms, &r.wait_ms);
@@ -275,9 +289,10 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
     return ST_OK;
 }
 
-enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, int64_t sample_first, double lr,
-                     bool poison, struct step_result *out)
+enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, int64_t sample_first,
+                     double lr, bool poison, struct step_result *out)
 {
-    feed_get(feed, sample_first + comm_place(s->config.comm)->rank * s->samples, s->samples, &s->batch.host);
+    feed_get(feed, sample_first + comm_place(s->config.comm)->rank * s->samples, s->samples,
+             &s->batch.host);
     return step_run_batch(s, &s->batch, step_i, sample_first, lr, poison, out);
 }

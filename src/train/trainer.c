@@ -1,7 +1,8 @@
-/* trainer — see trainer.h. Read trainer_run first, at the foot: begin (trainer_begin.c), loop, finish.
+/* trainer — see trainer.h. Read trainer_run first, at the foot: begin (trainer_begin.c), loop,
+ * finish.
  *
- * Several ranks run this loop in step. What one rank alone knows (a request, the state of a disk) is never acted on
- * before all know it (council.h), or their calls would no longer match. */
+ * Several ranks run this loop in step. What one rank alone knows (a request, the state of a disk)
+ * is never acted on before all know it (council.h), or their calls would no longer match. */
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -23,7 +24,8 @@
 
 int64_t trainer_planned_ms(const struct trainer_config *c, double peak_flops, int ranks)
 {
-    double tokens = (double)(c->global_samples * c->seq_tokens), peak = peak_flops > 0 ? peak_flops : SLOW_FLOPS * ranks;
+    double tokens = (double)(c->global_samples * c->seq_tokens),
+           peak = peak_flops > 0 ? peak_flops : SLOW_FLOPS * ranks;
     double ms = 1000 * model_flops_per_token(&c->dims, c->seq_tokens) * tokens / peak;
     return ms < PLANNED_MS_MAX ? (int64_t)ms + 1 : PLANNED_MS_MAX;
 }
@@ -58,8 +60,8 @@ void trainer_post(struct trainer *t, enum board_phase phase)
 
 /* ---- one step ---- */
 
-/* flip — the highest bit of the exponent but one, of a parameter that this rank holds whole: after the update that may
- * be due, and so that the next pass reads it. */
+/* flip — the highest bit of the exponent but one, of a parameter that this rank holds whole: after
+ * the update that may be due, and so that the next pass reads it. */
 static enum status flip(const struct trainer *t)
 {
     if (t->is_sharded)
@@ -95,12 +97,9 @@ static void tell_tensorboard(struct trainer *t, double step_ms)
 {
     const struct board_worker *p = &t->post;
     const struct tfevents_scalar scalars[] = {
-        {"loss", p->loss},
-        {"lr", p->lr},
-        {"grad_norm", p->grad_norm},
-        {"tokens_per_second", p->tokens_per_second},
-        {"step_ms", step_ms},
-        {"mfu", p->mfu},
+        {"loss", p->loss},           {"lr", p->lr},
+        {"grad_norm", p->grad_norm}, {"tokens_per_second", p->tokens_per_second},
+        {"step_ms", step_ms},        {"mfu", p->mfu},
     };
     tfevents_add(t->events, t->place.step, scalars, sizeof scalars / sizeof *scalars);
 }
@@ -132,7 +131,8 @@ static void tell(struct trainer *t, const struct step_result *result, double lr,
     p->lr = lr;
     p->grad_norm = result->grad_norm;
     p->tokens_per_second = pace_per_second(&t->pace, (double)(c->global_samples * c->seq_tokens));
-    p->mfu = t->peak_flops > 0 ? pace_per_second(&t->pace, step_flops(t->step)) / t->peak_flops : NAN;
+    p->mfu =
+        t->peak_flops > 0 ? pace_per_second(&t->pace, step_flops(t->step)) / t->peak_flops : NAN;
     p->eta_seconds = pace_eta_seconds(&t->pace, t->steps - step);
     p->step_ms[p->step_ms_n++ % BOARD_STEPS_KEPT] = (float)step_ms;
     p->compute_ms = t->compute_ms = result->compute_ms;
@@ -155,17 +155,18 @@ static void tell(struct trainer *t, const struct step_result *result, double lr,
                                                                .wait_ms = result->wait_ms});
     t->stall_ms = 0;
     tell_tensorboard(t, step_ms);
-    console_step(&t->console, &(struct console_step){.step = step,
-                                                     .steps = t->steps,
-                                                     .loss = result->loss,
-                                                     .lr = lr,
-                                                     .grad_norm = result->grad_norm,
-                                                     .step_ms = step_ms,
-                                                     .tokens_per_second = p->tokens_per_second,
-                                                     .mfu = p->mfu,
-                                                     .eta_seconds = p->eta_seconds,
-                                                     .comm = t->council.ranks > 1 ? result->wait_ms / step_ms : 0,
-                                                     .hidden = hidden(result)});
+    console_step(&t->console, &(struct console_step){
+                                  .step = step,
+                                  .steps = t->steps,
+                                  .loss = result->loss,
+                                  .lr = lr,
+                                  .grad_norm = result->grad_norm,
+                                  .step_ms = step_ms,
+                                  .tokens_per_second = p->tokens_per_second,
+                                  .mfu = p->mfu,
+                                  .eta_seconds = p->eta_seconds,
+                                  .comm = t->council.ranks > 1 ? result->wait_ms / step_ms : 0,
+                                  .hidden = hidden(result)});
 }
 
 static enum status one_step(struct trainer *t)
@@ -211,8 +212,10 @@ static enum status evaluate(struct trainer *t)
     must_note("evaluation after step %lld", (long long)t->place.step);
     trainer_post(t, BOARD_PHASE_EVALUATING);
     tfevents_flush(t->events); /* this may take long */
-    enum status st = step_eval(t->step, c->val_feed, feed_samples(c->val_feed), is_stop_asked, t, &loss);
-    if (st == ST_RETRY && (t->council.ranks > 1 || is_stop_asked(t))) { /* another rank's request is agreed on next */
+    enum status st =
+        step_eval(t->step, c->val_feed, feed_samples(c->val_feed), is_stop_asked, t, &loss);
+    /* another rank's request is agreed on next */
+    if (st == ST_RETRY && (t->council.ranks > 1 || is_stop_asked(t))) {
         LOG_INFO("evaluation after step %lld given up: %s", (long long)t->place.step,
                  guard_signal(board_requested(c->board)));
         return ST_OK;
@@ -257,7 +260,8 @@ static enum status sample(struct trainer *t)
     return ST_OK;
 }
 
-/* follow — where the state is sharded the others give the lead their parts while it saves (st: how that went). */
+/* follow — where the state is sharded the others give the lead their parts while it saves (st: how
+ * that went). */
 static enum status follow(struct trainer *t, enum status st)
 {
     if (!t->is_sharded)
@@ -291,11 +295,13 @@ static bool is_rehearsed(struct trainer *t)
     t->is_full = true;
     t->kept.failures++;
     text_copy(t->kept.error, sizeof t->kept.error, "no space left on device (FAULT=enospc)");
-    LOG_WARN("checkpoint of step %lld failed, training goes on: %s", (long long)t->place.step, t->kept.error);
+    LOG_WARN("checkpoint of step %lld failed, training goes on: %s", (long long)t->place.step,
+             t->kept.error);
     return true;
 }
 
-/* check_files — no data are missing, every few seconds, and before anything is kept that was learnt from them. */
+/* check_files — no data are missing, every few seconds, and before anything is kept that was learnt
+ * from them. */
 static enum status check_files(struct trainer *t, bool is_due)
 {
     if (!is_due && clock_ms() < t->files_ms)
@@ -342,8 +348,8 @@ static enum status save_or_fail(struct trainer *t, const char *why)
     if (st != ST_OK && t->is_lead) {
         struct status_saved saved;
         status_keep(&saved);
-        FAIL(st, "the last checkpoint (%s, step %lld) failed: %s; %s", why, (long long)t->place.step,
-             saved.message, newest(t, kept, sizeof kept));
+        FAIL(st, "the last checkpoint (%s, step %lld) failed: %s; %s", why,
+             (long long)t->place.step, saved.message, newest(t, kept, sizeof kept));
     }
     return council_outcome(&t->council, st);
 }
@@ -357,15 +363,18 @@ static enum status stop(struct trainer *t, enum board_request request)
     if (t->place.step > 0)
         TRY(save_or_fail(t, signal_name));
     if (!t->is_lead && t->has_snapshot && t->place.step > 0)
-        return FAIL(st, "stopped by %s after step %lld of %lld; rank 0 keeps the checkpoint", signal_name, step, steps);
-    if (t->snapshot && t->place.step > 0)
-        return FAIL(
-            st, "stopped by %s after step %lld of %lld; checkpoint %s; the same command goes on from there",
-            signal_name, step, steps, t->kept.path);
-    if (t->place.step > 0)
-        return FAIL(st,
-                    "stopped by %s after step %lld of %lld; nothing is kept, for CHECKPOINT_DIR is not set",
+        return FAIL(st, "stopped by %s after step %lld of %lld; rank 0 keeps the checkpoint",
                     signal_name, step, steps);
+    if (t->snapshot && t->place.step > 0)
+        return FAIL(st,
+                    "stopped by %s after step %lld of %lld; checkpoint %s; the same command goes "
+                    "on from there",
+                    signal_name, step, steps, t->kept.path);
+    if (t->place.step > 0)
+        return FAIL(
+            st,
+            "stopped by %s after step %lld of %lld; nothing is kept, for CHECKPOINT_DIR is not set",
+            signal_name, step, steps);
     return FAIL(st, "stopped by %s before the first step; there was nothing to save", signal_name);
 }
 
@@ -375,8 +384,8 @@ static enum status asked(const struct trainer *t, enum board_request *out)
     return council_request(&t->council, board_requested(t->config->board), out);
 }
 
-/* between — what comes after a step, in this order: a checkpoint of step N follows all that was said about
- * step N. */
+/* between — what comes after a step, in this order: a checkpoint of step N follows all that was
+ * said about step N. */
 static enum status between(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -388,7 +397,8 @@ static enum status between(struct trainer *t)
         TRY(sample(t));
     if (is_last)
         return ST_OK;
-    /* Ranks have agreed in the step: a message here would wait for what travels beside the next step's forward pass. */
+    /* Ranks have agreed in the step: a message here would wait for what travels beside the next
+     * step's forward pass. */
     enum board_request request = t->council.ranks == 1 ? board_requested(c->board) : t->choice;
     if (guard_is_stop(request))
         return stop(t, request);
@@ -419,7 +429,8 @@ static enum status loop(struct trainer *t)
     enum board_request request;
     if (t->place.step >= t->steps) {
         if (t->is_lead)
-            log_console("nothing to do: %s has done %lld of %lld steps; set STEPS or EPOCHS higher to go on",
+            log_console("nothing to do: %s has done %lld of %lld steps; set STEPS or EPOCHS higher "
+                        "to go on",
                         t->kept.path, (long long)t->place.step, (long long)t->steps);
         return ST_OK;
     }

@@ -1,7 +1,7 @@
 /* trainer — the loop: batches in, steps, numbers out, checkpoints at the right moments.
  *
- * It is told everything in one struct (only the worker knows settings), looks at the board between steps, and
- * posts to it. It must not know HTTP, processes or where its numbers are shown. */
+ * It is told everything in one struct (only the worker knows settings), looks at the board between
+ * steps, and posts to it. It must not know HTTP, processes or where its numbers are shown. */
 #ifndef CONVOY_TRAIN_TRAINER_H
 #define CONVOY_TRAIN_TRAINER_H
 
@@ -50,7 +50,7 @@ struct trainer_config {
     struct optim_config optim;
     struct rate_config rate;
     enum model_recompute recompute;
-    bool is_eager; /* as struct step_config */
+    bool is_eager;    /* as struct step_config */
     enum dtype dtype; /* as step_config's */
     float dropout;
     uint64_t seed;
@@ -63,7 +63,8 @@ struct trainer_config {
     const char *metrics_file;    /* "": none */
     const char *tensorboard_dir; /* "" or NULL: none */
     const char *run_name;        /* its folder there; "" or NULL: no folder of its own */
-    int64_t sample_every;        /* steps between samples of text; 0: none, and what follows is not looked at */
+    /* steps between samples of text; 0: none, and what follows is not looked at */
+    int64_t sample_every;
     const char *sample_prompt;
     struct sample_rule sample_rule;
     const char *settings_json; /* for the checkpoint, see agree.h */
@@ -74,16 +75,18 @@ struct trainer_config {
     int64_t fault_step;        /* … when this step, counted from 1, begins */
 };
 
-/* trainer_planned_ms — a step at peak_flops of all ranks together (0: not known, a slow GPU's is taken); at least 1. */
+/* trainer_planned_ms — a step at peak_flops of all ranks together (0: not known, a slow GPU's is
+ * taken); at least 1. */
 int64_t trainer_planned_ms(const struct trainer_config *config, double peak_flops, int ranks);
 /* trainer_step — the step that such a run makes, without callbacks. */
 struct step_config trainer_step(const struct trainer_config *config);
 
-/* trainer_run — with several ranks all call it, with the same settings but what is about folders and files: those
- * count on rank 0, which alone writes and reads them. Lost ranks and an aborted comm are ST_PEER.
+/* trainer_run — with several ranks all call it, with the same settings but what is about folders
+ * and files: those count on rank 0, which alone writes and reads them. Lost ranks and an aborted
+ * comm are ST_PEER.
  *
- * It runs until the steps are done (ST_OK), a request ends it (ST_TERMINATED, ST_INTERRUPTED, ST_RETRY,
- * after a checkpoint when checkpoint_dir is set), or it fails. */
+ * It runs until the steps are done (ST_OK), a request ends it (ST_TERMINATED, ST_INTERRUPTED,
+ * ST_RETRY, after a checkpoint when checkpoint_dir is set), or it fails. */
 enum status trainer_run(const struct trainer_config *config);
 
 #endif

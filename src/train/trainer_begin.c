@@ -1,5 +1,6 @@
-/* trainer_begin — from a configuration to a step that can run: checkpoint, memory, weights. Read trainer_begin first, at
- * the foot. The lead looks for a checkpoint and reads it; the others are told, and are given their parts. */
+/* trainer_begin — from a configuration to a step that can run: checkpoint, memory, weights. Read
+ * trainer_begin first, at the foot. The lead looks for a checkpoint and reads it; the others are
+ * told, and are given their parts. */
 #include "train/trainer_inside.h"
 
 #include <string.h>
@@ -35,11 +36,12 @@ static enum status plan_steps(struct trainer *t)
     t->steps = all / c->global_samples;
     if (t->steps > 0)
         return ST_OK;
-    return FAIL(
-        ST_BAD_DATA,
-        "DATA gives %lld samples of SEQ_LEN=%lld tokens; EPOCHS=%lld of them are less than one step of "
-        "GLOBAL_BATCH=%lld samples; give more text, a smaller GLOBAL_BATCH or SEQ_LEN, or more EPOCHS",
-        (long long)samples, (long long)c->seq_tokens, (long long)c->epochs, (long long)c->global_samples);
+    return FAIL(ST_BAD_DATA,
+                "DATA gives %lld samples of SEQ_LEN=%lld tokens; EPOCHS=%lld of them are less than "
+                "one step of GLOBAL_BATCH=%lld samples; give more text, a smaller GLOBAL_BATCH or "
+                "SEQ_LEN, or more EPOCHS",
+                (long long)samples, (long long)c->seq_tokens, (long long)c->epochs,
+                (long long)c->global_samples);
 }
 
 /* open_snapshot — the lead's alone. */
@@ -48,9 +50,8 @@ static enum status open_snapshot(struct trainer *t)
     const struct trainer_config *c = t->config;
     if (!c->checkpoint_dir[0]) {
         if (c->resume == TRAINER_RESUME_REQUIRED)
-            return FAIL(
-                ST_BAD_SETTING,
-                "RESUME=required needs CHECKPOINT_DIR; set it to the folder of the run to go on with");
+            return FAIL(ST_BAD_SETTING, "RESUME=required needs CHECKPOINT_DIR; set it to the "
+                                        "folder of the run to go on with");
         return ST_OK;
     }
     struct snapshot_config config = {
@@ -82,8 +83,8 @@ static enum status find_checkpoint(struct trainer *t, bool *found_out)
         t->kept.wall_ms = clock_wall_ms();
     } else if (c->resume == TRAINER_RESUME_REQUIRED) {
         return FAIL(ST_BAD_DATA,
-                    "RESUME=required, but CHECKPOINT_DIR=%s holds no valid checkpoint; check the folder, or "
-                    "set RESUME=auto to begin anew",
+                    "RESUME=required, but CHECKPOINT_DIR=%s holds no valid checkpoint; check the "
+                    "folder, or set RESUME=auto to begin anew",
                     c->checkpoint_dir);
     }
     return ST_OK;
@@ -99,9 +100,12 @@ static enum status open_step(struct trainer *t, bool is_loaded)
     config.beat = trainer_beat;
     config.beat_arg = t;
     dev_info(c->dev, &info);
-    t->peak_flops = (c->dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) * t->council.ranks;
+    t->peak_flops =
+        (c->dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) * t->council.ranks;
     if (t->peak_flops == 0 && t->is_lead)
-        LOG_INFO("mfu stays unknown: no data sheet's peak is known here of %s (a part of a chip has none)", info.name);
+        LOG_INFO("mfu stays unknown: no data sheet's peak is known here of %s (a part of a chip "
+                 "has none)",
+                 info.name);
     TRY(step_open(&config, &t->step));
     t->post.planned_ms = trainer_planned_ms(c, t->peak_flops, t->council.ranks);
     t->post.model.parameters = step_table(t->step)->parameters;
@@ -180,7 +184,8 @@ static enum status open_files(struct trainer *t)
     const struct trainer_config *c = t->config;
     char dir[FILE_PATH_MAX];
     if (t->is_lead || t->is_sharded)
-        TRY(open_preview(t)); /* the lead's, but sharded parameters come together only when all look */
+        /* the lead's, but sharded parameters come together only when all look */
+        TRY(open_preview(t));
     if (!t->is_lead)
         return ST_OK;
     TRY(metrics_file_open(c->metrics_file, t->place.step, &t->metrics));

@@ -40,22 +40,22 @@ void trainer_end(struct trainer *t)
     if (t->step_evaluated >= 0)
         text_format(val, sizeof val, "; held-out loss %.4f", t->val_loss);
     console_settle(&t->console);
-    log_console("trained %lld step%s, %s tokens, in %s: %s tok/s%s", (long long)steps, steps == 1 ? "" : "s",
-                text_count(tokens, sizeof tokens, trained),
+    log_console("trained %lld step%s, %s tokens, in %s: %s tok/s%s", (long long)steps,
+                steps == 1 ? "" : "s", text_count(tokens, sizeof tokens, trained),
                 elapsed(span, sizeof span, t->steps_ms),
                 text_count(speed, sizeof speed, trained / seconds), mfu);
     double last = t->loss_last[t->place.step % TRAINER_LAST];
     if (steps == 1)
         log_console("loss %.4f at step %lld%s", last, (long long)t->place.step, val);
     else
-        log_console("loss %s from %.4f at step %lld to %.4f at step %lld (mean of the last %lld: %.4f)%s",
-                    last < t->loss_first ? "fell" : "went", t->loss_first, (long long)t->step_first + 1, last,
-                    (long long)t->place.step, (long long)n, mean, val);
+        log_console(
+            "loss %s from %.4f at step %lld to %.4f at step %lld (mean of the last %lld: %.4f)%s",
+            last < t->loss_first ? "fell" : "went", t->loss_first, (long long)t->step_first + 1,
+            last, (long long)t->place.step, (long long)n, mean, val);
     if (!t->snapshot)
         return;
     log_console("checkpoint %s", t->kept.path);
     if (c->dims.task == MODEL_TASK_LM)
-        log_console("to write text: %s generate CHECKPOINT_DIR='%s' PROMPT='The' TOKENS=100", program_name(),
-                    c->checkpoint_dir);
+        log_console("to write text: %s generate CHECKPOINT_DIR='%s' PROMPT='The' TOKENS=100",
+                    program_name(), c->checkpoint_dir);
 }
-

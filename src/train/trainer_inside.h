@@ -1,5 +1,6 @@
-/* trainer_inside — what the files of the trainer share: trainer.c (the loop), trainer_begin.c (before the first step),
- * trainer_end.c (after the last). Other rooms and files use trainer.h. Must not know more than they do. */
+/* trainer_inside — what the files of the trainer share: trainer.c (the loop), trainer_begin.c
+ * (before the first step), trainer_end.c (after the last). Other rooms and files use trainer.h.
+ * Must not know more than they do. */
 #ifndef CONVOY_TRAIN_TRAINER_INSIDE_H
 #define CONVOY_TRAIN_TRAINER_INSIDE_H
 
@@ -19,12 +20,13 @@
 struct trainer {
     const struct trainer_config *config;
     struct council council;
-    bool is_lead; /* of the council: the one that writes and speaks */
-    bool is_sharded;   /* the state lies in parts on several ranks */
-    bool is_spread;    /* it cannot be written in place: on several ranks, or in memory that is not the host's */
-    bool has_snapshot; /* the lead has a checkpoint folder */
-    bool is_full;      /* FAULT=enospc has struck */
-    double compute_ms; /* of the last step */
+    bool is_lead;    /* of the council: the one that writes and speaks */
+    bool is_sharded; /* the state lies in parts on several ranks */
+    /* it cannot be written in place: on several ranks, or in memory that is not the host's */
+    bool is_spread;
+    bool has_snapshot;         /* the lead has a checkpoint folder */
+    bool is_full;              /* FAULT=enospc has struck */
+    double compute_ms;         /* of the last step */
     enum board_request choice; /* what any rank had been asked when the last step began */
     struct step *step;
     struct snapshot *snapshot; /* NULL: no CHECKPOINT_DIR */
@@ -44,15 +46,15 @@ struct trainer {
     int64_t step_first;          /* done before this process began */
     int64_t step_evaluated;      /* -1 none */
     double loss_first, loss_last[TRAINER_LAST], val_loss;
-    double steps_ms; /* time in steps, for the summary */
+    double steps_ms;  /* time in steps, for the summary */
     int64_t files_ms; /* when to look again whether all data are there */
-    double stall_ms; /* waited for a checkpoint since the last step */
+    double stall_ms;  /* waited for a checkpoint since the last step */
 };
 
 void trainer_beat(void *arg); /* arg: the trainer */
 void trainer_post(struct trainer *t, enum board_phase phase);
-/* trainer_begin — where to go on, memory, weights: everything before the first step. With all steps done already there
- * is no memory. */
+/* trainer_begin — where to go on, memory, weights: everything before the first step. With all steps
+ * done already there is no memory. */
 enum status trainer_begin(struct trainer *t);
 void trainer_end(struct trainer *t); /* what a run comes to, for people */
 

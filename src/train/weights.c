@@ -54,8 +54,9 @@ enum status weights_check_finite(const char *path, const struct safetensors_entr
     float piece[4096];
     int64_t bad_n = 0, first = 0;
     for (int64_t at = 0, n; at < entry->elems; at += n) {
-        n = entry->elems - at < (int64_t)(sizeof piece / sizeof *piece) ? entry->elems - at
-                                                                       : (int64_t)(sizeof piece / sizeof *piece);
+        n = entry->elems - at < (int64_t)(sizeof piece / sizeof *piece)
+                ? entry->elems - at
+                : (int64_t)(sizeof piece / sizeof *piece);
         safetensors_to_f32(entry, at, n, piece);
         for (int64_t i = 0; i < n; i++) {
             if (!isfinite(piece[i]) && bad_n++ == 0)
@@ -65,12 +66,14 @@ enum status weights_check_finite(const char *path, const struct safetensors_entr
     if (bad_n == 0)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
-                "%s: %" PRId64 " of the %" PRId64 " elements of %s are not finite, the first is element %" PRId64
+                "%s: %" PRId64 " of the %" PRId64
+                " elements of %s are not finite, the first is element %" PRId64
                 "; the weights are damaged, or their training diverged: use an earlier checkpoint",
                 path, bad_n, entry->elems, entry->name, first);
 }
 
-/* check_layers — the folder's own: one that holds more than its config says is not the model that it says. */
+/* check_layers — the folder's own: one that holds more than its config says is not the model that
+ * it says. */
 static enum status check_layers(const char *path, const struct hf_model *hf)
 {
     struct hf_config config;
@@ -93,9 +96,12 @@ static enum status fail_none(const char *path)
     int n = 0;
     TRY(ckpt_count(path, &n));
     if (n > 0)
-        return FAIL(ST_BAD_DATA, "%s holds %d checkpoint%s, none of them valid; the log says what is wrong with each", path,
-                    n, n == 1 ? "" : "s");
-    return FAIL(ST_NO_INPUT, "%s holds no valid checkpoint; name a checkpoint, or the folder of a run", path);
+        return FAIL(
+            ST_BAD_DATA,
+            "%s holds %d checkpoint%s, none of them valid; the log says what is wrong with each",
+            path, n, n == 1 ? "" : "s");
+    return FAIL(ST_NO_INPUT,
+                "%s holds no valid checkpoint; name a checkpoint, or the folder of a run", path);
 }
 
 /* open_ckpt — the one at path, or the newest in it; is_look: not verified. */
@@ -103,15 +109,18 @@ static enum status open_ckpt(const char *path, bool is_look, struct ckpt **out)
 {
     *out = NULL;
     if (!file_exists(path))
-        return FAIL(ST_NO_INPUT, "%s is not there; name a checkpoint, or the folder of a run", path);
+        return FAIL(ST_NO_INPUT, "%s is not there; name a checkpoint, or the folder of a run",
+                    path);
     if (is_one(path))
         TRY(is_look ? ckpt_look(path, out) : ckpt_open(path, NULL, out));
     else
-        TRY(is_look ? ckpt_find_newest(path, INT64_MAX, NULL, out) : ckpt_open_newest(path, NULL, out));
+        TRY(is_look ? ckpt_find_newest(path, INT64_MAX, NULL, out)
+                    : ckpt_open_newest(path, NULL, out));
     return *out ? ST_OK : fail_none(path);
 }
 
-static enum status open_with_dims(const char *path, bool is_look, struct ckpt **out, struct model_dims *dims_out)
+static enum status open_with_dims(const char *path, bool is_look, struct ckpt **out,
+                                  struct model_dims *dims_out)
 {
     struct ckpt *ckpt;
     TRY(open_ckpt(path, is_look, &ckpt));
@@ -137,7 +146,8 @@ static enum status load_ckpt_at(const char *path, const struct load_target *to)
     struct model_dims dims;
     TRY(open_with_dims(path, false, &ckpt, &dims));
     LOG_INFO("checkpoint %s, step %" PRId64, ckpt_path(ckpt), ckpt_meta(ckpt)->step);
-    enum status st = dims.task == MODEL_TASK_QA ? load_ckpt(to, ckpt, "model") : load_ckpt_trunk(to, ckpt);
+    enum status st =
+        dims.task == MODEL_TASK_QA ? load_ckpt(to, ckpt, "model") : load_ckpt_trunk(to, ckpt);
     ckpt_close(ckpt);
     return st;
 }

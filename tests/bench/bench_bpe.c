@@ -1,6 +1,6 @@
 /* bench_bpe — megabytes of English a second on one core. Text: the file named by the argument, else
- * ../shared/data/tinyshakespeare.txt, else a license every Debian has; repeated to 16 MB. Prints the median
- * of five runs, and how long opening takes. Fails below the gate. */
+ * ../shared/data/tinyshakespeare.txt, else a license every Debian has; repeated to 16 MB. Prints
+ * the median of five runs, and how long opening takes. Fails below the gate. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,9 +56,9 @@ int main(int argc, char **argv)
     }
     qsort(rate, RUNS, sizeof rate[0], by_size);
     qsort(open, RUNS, sizeof open[0], by_size);
-    printf("bpe  open %.1f ms  encode %.0f MB/s on one core (median of %d, %.2f bytes a token, %s)\n",
-           open[RUNS / 2],
-           rate[RUNS / 2], RUNS, (double)BYTES / (double)tokens, path);
+    printf(
+        "bpe  open %.1f ms  encode %.0f MB/s on one core (median of %d, %.2f bytes a token, %s)\n",
+        open[RUNS / 2], rate[RUNS / 2], RUNS, (double)BYTES / (double)tokens, path);
     bpe_close(bpe);
     const bool is_good = rate[RUNS / 2] >= GATE_MB;
     if (!is_good)

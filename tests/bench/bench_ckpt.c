@@ -1,10 +1,12 @@
-/* bench_ckpt — a checkpoint of GPT-2 124M (parameters and two moments, 1.5 GB): how fast it is written, and how fast it
- * is read into place from a cold disk, against plain reading of the same files in the same run, turn about.
+/* bench_ckpt — a checkpoint of GPT-2 124M (parameters and two moments, 1.5 GB): how fast it is
+ * written, and how fast it is read into place from a cold disk, against plain reading of the same
+ * files in the same run, turn about.
  *
- *   bench_ckpt [rounds]     default 5; medians; wants 3 GiB of disk under TMPDIR and 3 GiB of memory
+ *   bench_ckpt [rounds]     default 5; medians; wants 3 GiB of disk under TMPDIR and 3 GiB of
+ *   memory
  *
- * Cold: pages of the files are dropped before each reading (posix_fadvise; they are synced, so it takes all). Fails
- * when loading is slower than 70 % of the disk. */
+ * Cold: pages of the files are dropped before each reading (posix_fadvise; they are synced, so it
+ * takes all). Fails when loading is slower than 70 % of the disk. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -78,7 +80,8 @@ static void drop_checkpoint(const struct bench *b)
     }
 }
 
-/* open_state — parameters as a run begins with, moments that no compression of the disk could profit from. */
+/* open_state — parameters as a run begins with, moments that no compression of the disk could
+ * profit from. */
 static void open_state(struct bench *b)
 {
     struct model_dims dims;
@@ -107,7 +110,10 @@ static void list_sources(struct bench *b, struct ckpt_part part[PARTS])
         struct safetensors_source *source = b->source + (size_t)p * rows;
         for (size_t i = 0; i < rows; i++) {
             const struct param *row = &b->table.row[i];
-            source[i] = (struct safetensors_source){row->name, DTYPE_F32, row->dims_n, {row->dim[0], row->dim[1]},
+            source[i] = (struct safetensors_source){row->name,
+                                                    DTYPE_F32,
+                                                    row->dims_n,
+                                                    {row->dim[0], row->dim[1]},
                                                     (const float *)b->data[p].data + row->offset};
         }
         part[p] = (struct ckpt_part){part_name[p], source, b->table.rows_n};
@@ -118,7 +124,8 @@ static void list_sources(struct bench *b, struct ckpt_part part[PARTS])
 static double save(struct bench *b, struct ckpt_lock *lock, int64_t step)
 {
     struct ckpt_part part[PARTS];
-    struct ckpt_meta meta = {.step = step, .model_json = "{}", .settings_json = "{}", .version = "bench"};
+    struct ckpt_meta meta = {
+        .step = step, .model_json = "{}", .settings_json = "{}", .version = "bench"};
     list_sources(b, part);
     int64_t start = clock_ns();
     need(ckpt_save(lock, &meta, part, PARTS, 1, NULL, b->step_dir, sizeof b->step_dir));
@@ -133,9 +140,9 @@ static double save(struct bench *b, struct ckpt_lock *lock, int64_t step)
     return seconds;
 }
 
-/* read_plain — the disk's sequential rate: the same bytes in the same places. With flags O_DIRECT the disk alone; with 0 as
- * a plain program sees it, the page cache's memory included (in a virtual machine that gets its memory page by page,
- * the greater part). */
+/* read_plain — the disk's sequential rate: the same bytes in the same places. With flags O_DIRECT
+ * the disk alone; with 0 as a plain program sees it, the page cache's memory included (in a virtual
+ * machine that gets its memory page by page, the greater part). */
 static double read_plain(const struct bench *b, char *buffer, int flags)
 {
     int64_t all = 0, start;
@@ -187,17 +194,20 @@ static bool measure(struct bench *b, int rounds)
     need(ckpt_lock(b->dir, &lock));
     for (int i = 0; i < rounds; i++)
         saved[i] = save(b, lock, i + 1);
-    read_plain(b, buffer, O_DIRECT); /* what lies below this machine's disk may keep what was read last: the same for all */
+    /* what lies below this machine's disk may keep what was read last: the same for all */
+    read_plain(b, buffer, O_DIRECT);
     for (int i = 0; i < rounds; i++) {
         disk[i] = read_plain(b, buffer, O_DIRECT);
         read_s[i] = i % 2 ? 0 : read_plain(b, buffer, 0);
         loaded[i] = load(b);
         read_s[i] = i % 2 ? read_plain(b, buffer, 0) : read_s[i];
-        printf("  round %d: disk %.2f s, plain %.2f s, loaded %.2f s\n", i + 1, disk[i], read_s[i], loaded[i]);
+        printf("  round %d: disk %.2f s, plain %.2f s, loaded %.2f s\n", i + 1, disk[i], read_s[i],
+               loaded[i]);
     }
     ckpt_lock_release(lock);
     free(buffer);
-    double gb = (double)b->bytes * 1e-9, plain = median(read_s, rounds), place = median(loaded, rounds);
+    double gb = (double)b->bytes * 1e-9, plain = median(read_s, rounds),
+           place = median(loaded, rounds);
     double direct = median(disk, rounds), s = median(saved, rounds);
     bool is_good = direct / place >= GATE;
     printf("GPT-2 124M, a checkpoint of %.3f GB, medians of %d\n", gb, rounds);
@@ -205,8 +215,8 @@ static bool measure(struct bench *b, int rounds)
     printf("  disk read   %6.2f s  %5.2f GB/s, past the page cache\n", direct, gb / direct);
     printf("  plain read  %6.2f s  %5.2f GB/s, cold\n", plain, gb / plain);
     printf("  loaded      %6.2f s  %5.2f GB/s, cold, verified and in place\n", place, gb / place);
-    printf("  %s: loads at %.0f %% of the disk (gate %.0f %%), %.0f %% of plain reading\n", is_good ? "ok" : "NOT OK",
-           direct / place * 100, GATE * 100, plain / place * 100);
+    printf("  %s: loads at %.0f %% of the disk (gate %.0f %%), %.0f %% of plain reading\n",
+           is_good ? "ok" : "NOT OK", direct / place * 100, GATE * 100, plain / place * 100);
     return is_good;
 }
 

@@ -1,12 +1,16 @@
-/* bench_gemm — the dense products of GPT-2 124M: ours against OpenBLAS, both as a part of the FMA peak of the same run.
+/* bench_gemm — the dense products of GPT-2 124M: ours against OpenBLAS, both as a part of the FMA
+ * peak of the same run.
  *
- *   bench_gemm [threads [rounds [what [product]]]]     at the level `amx` where it is here, else at avx512
- *     what: shapes, step, all (default); followed by _bare: without OpenBLAS, _v4: avx512 in any case | product: only this one, as "256 qkv fwd"
+ *   bench_gemm [threads [rounds [what [product]]]]     at the level `amx` where it is here, else at
+ *   avx512
+ *     what: shapes, step, all (default); followed by _bare: without OpenBLAS, _v4: avx512 in any
+ *     case | product: only this one, as "256 qkv fwd"
  *
- * The level `amx` makes fp32 products from bf16 tiles at fp32 accuracy: its limit is not the FMA peak but that of its
- * tiles for six bf16 products each, which stands beside it.
- * Rounds are interleaved (peak, ours, OpenBLAS, peak, …), so that a machine shared with others is unfair to nobody.
- * OpenBLAS is a peer, found at run time (CONVOY needs none); without it its columns stay empty. */
+ * The level `amx` makes fp32 products from bf16 tiles at fp32 accuracy: its limit is not the FMA
+ * peak but that of its tiles for six bf16 products each, which stands beside it.
+ * Rounds are interleaved (peak, ours, OpenBLAS, peak, …), so that a machine shared with others is
+ * unfair to nobody. OpenBLAS is a peer, found at run time (CONVOY needs none); without it its
+ * columns stay empty. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,10 +24,18 @@
 #include "kernels/cpu.h"
 #include "kernels/probe.h"
 
-enum { LAYERS = 12, WIDTH = 768, VOCAB = 50257, VOCAB_STRIDE = 50272, ROUNDS_MAX = 64, HEAD_ROWS = 512 };
+enum {
+    LAYERS = 12,
+    WIDTH = 768,
+    VOCAB = 50257,
+    VOCAB_STRIDE = 50272,
+    ROUNDS_MAX = 64,
+    HEAD_ROWS = 512
+};
 
-typedef void blas_sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int a_step,
-                        const float *b, int b_step, float beta, float *c, int c_step);
+typedef void blas_sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
+                        const float *a, int a_step, const float *b, int b_step, float beta,
+                        float *c, int c_step);
 enum { BLAS_ROWS = 101, BLAS_PLAIN = 111, BLAS_TRANS = 112 };
 
 static struct cpu cpu;
@@ -47,20 +59,14 @@ static float *take(int64_t n)
     return p;
 }
 
-static struct tensor at(float *p)
-{
-    return (struct tensor){p, DTYPE_F32};
-}
+static struct tensor at(float *p) { return (struct tensor){p, DTYPE_F32}; }
 
 static double peak_ours(double seconds)
 {
     return has_amx ? probe_amx(&cpu, seconds) : probe_fma_v4(&cpu, seconds);
 }
 
-static double seconds_of(int64_t from)
-{
-    return (double)(clock_ns() - from) * 1e-9;
-}
+static double seconds_of(int64_t from) { return (double)(clock_ns() - from) * 1e-9; }
 
 static int compare(const void *a, const void *b)
 {
@@ -87,13 +93,20 @@ static const struct shape shapes[] = {{"qkv", WIDTH, 3 * WIDTH, MATMUL_LAYOUT_IO
                                       {"fc2", 4 * WIDTH, WIDTH, MATMUL_LAYOUT_IO},
                                       {"head", WIDTH, VOCAB, MATMUL_LAYOUT_OI}};
 
-static void ours(enum kind kind, const struct shape *s, int64_t n, float *w, float *dw, bool epilogue)
+static void ours(enum kind kind, const struct shape *s, int64_t n, float *w, float *dw,
+                 bool epilogue)
 {
     bool head = s->out == VOCAB;
     float *wide = head ? logits : y;
     int64_t stride = head ? VOCAB_STRIDE : 0;
     if (kind == FWD) {
-        struct matmul_fwd a = {.y = at(wide), .x = at(x), .w = at(w), .n = n, .in = s->in, .out = s->out, .y_stride = stride,
+        struct matmul_fwd a = {.y = at(wide),
+                               .x = at(x),
+                               .w = at(w),
+                               .n = n,
+                               .in = s->in,
+                               .out = s->out,
+                               .y_stride = stride,
                                .layout = s->layout};
         if (epilogue && !head) {
             a.b = at(bias);
@@ -104,14 +117,26 @@ static void ours(enum kind kind, const struct shape *s, int64_t n, float *w, flo
         }
         CALL(matmul_fwd, &a);
     } else if (kind == BWD_X) {
-        struct matmul_bwd_x a = {.dx = at(x), .dy = at(wide), .w = at(w), .n = n, .in = s->in, .out = s->out,
-                                 .dy_stride = stride, .layout = s->layout};
+        struct matmul_bwd_x a = {.dx = at(x),
+                                 .dy = at(wide),
+                                 .w = at(w),
+                                 .n = n,
+                                 .in = s->in,
+                                 .out = s->out,
+                                 .dy_stride = stride,
+                                 .layout = s->layout};
         if (epilogue && s->in == 4 * WIDTH)
             a.pre = at(pre);
         CALL(matmul_bwd_x, &a);
     } else {
-        struct matmul_bwd_w a = {.dw = at(dw), .x = at(x), .dy = at(wide), .n = n, .in = s->in, .out = s->out,
-                                 .dy_stride = stride, .layout = s->layout};
+        struct matmul_bwd_w a = {.dw = at(dw),
+                                 .x = at(x),
+                                 .dy = at(wide),
+                                 .n = n,
+                                 .in = s->in,
+                                 .out = s->out,
+                                 .dy_stride = stride,
+                                 .layout = s->layout};
         if (epilogue && !head)
             a.db = at(bias);
         CALL(matmul_bwd_w, &a);
@@ -122,15 +147,20 @@ static void theirs(enum kind kind, const struct shape *s, int64_t n, float *w, f
 {
     bool head = s->out == VOCAB, io = s->layout == MATMUL_LAYOUT_IO;
     float *wide = head ? logits : y;
-    int in = (int)s->in, out = (int)s->out, wide_step = head ? VOCAB_STRIDE : out, w_step = io ? out : in, rows = (int)n;
+    int in = (int)s->in, out = (int)s->out, wide_step = head ? VOCAB_STRIDE : out,
+        w_step = io ? out : in, rows = (int)n;
     if (kind == FWD)
-        blas(BLAS_ROWS, BLAS_PLAIN, io ? BLAS_PLAIN : BLAS_TRANS, rows, out, in, 1, x, in, w, w_step, 0, wide, wide_step);
+        blas(BLAS_ROWS, BLAS_PLAIN, io ? BLAS_PLAIN : BLAS_TRANS, rows, out, in, 1, x, in, w,
+             w_step, 0, wide, wide_step);
     else if (kind == BWD_X)
-        blas(BLAS_ROWS, BLAS_PLAIN, io ? BLAS_TRANS : BLAS_PLAIN, rows, in, out, 1, wide, wide_step, w, w_step, 0, x, in);
+        blas(BLAS_ROWS, BLAS_PLAIN, io ? BLAS_TRANS : BLAS_PLAIN, rows, in, out, 1, wide, wide_step,
+             w, w_step, 0, x, in);
     else if (io)
-        blas(BLAS_ROWS, BLAS_TRANS, BLAS_PLAIN, in, out, rows, 1, x, in, wide, wide_step, 0, dw, w_step);
+        blas(BLAS_ROWS, BLAS_TRANS, BLAS_PLAIN, in, out, rows, 1, x, in, wide, wide_step, 0, dw,
+             w_step);
     else
-        blas(BLAS_ROWS, BLAS_TRANS, BLAS_PLAIN, out, in, rows, 1, wide, wide_step, x, in, 0, dw, w_step);
+        blas(BLAS_ROWS, BLAS_TRANS, BLAS_PLAIN, out, in, rows, 1, wide, wide_step, x, in, 0, dw,
+             w_step);
 }
 
 /* Weights of layer l as the model keeps them: one after the other, behind the embedding. */
@@ -144,7 +174,8 @@ static int64_t weight_place(const struct shape *s, int layer)
     return (int64_t)VOCAB * WIDTH + layer * (int64_t)12 * WIDTH * WIDTH + place;
 }
 
-/* Times one product over weights that are not in cache (another layer's each time); seconds a product. */
+/* Times one product over weights that are not in cache (another layer's each time); seconds a
+ * product. */
 static double time_one(enum kind kind, const struct shape *s, int64_t n, int who)
 {
     int repeats = s->out == VOCAB ? 1 : LAYERS;
@@ -184,9 +215,10 @@ static void bench_shape(enum kind kind, const struct shape *s, int64_t n, int ro
         mid[who] = median(rate[who], rounds);
         best[who] = rate[who][rounds - 1];
     }
-    printf("%-5s %-5s %4lld x %5lld x %5lld   %4.0f %4.0f (%4.1f %%)   %4.0f %4.0f   %4.0f %4.0f   %4.0f %4.0f\n", s->name, kind_names[kind],
-           (long long)n, (long long)s->in, (long long)s->out, mid[0], best[0], 100 * mid[0] / limit, mid[1], best[1], mid[2],
-           best[2], peak, limit);
+    printf("%-5s %-5s %4lld x %5lld x %5lld   %4.0f %4.0f (%4.1f %%)   %4.0f %4.0f   %4.0f %4.0f   "
+           "%4.0f %4.0f\n",
+           s->name, kind_names[kind], (long long)n, (long long)s->in, (long long)s->out, mid[0],
+           best[0], 100 * mid[0] / limit, mid[1], best[1], mid[2], best[2], peak, limit);
     fflush(stdout);
 }
 
@@ -194,36 +226,44 @@ static void bench_shapes(int rounds, const char *only)
 {
     static const int64_t rows[] = {256, 1024};
     puts("GFLOP/s, median and best of interleaved rounds\n"
-         "                  N     I       O   ours (of limit)      with epilogue   OpenBLAS   FMA peak, limit");
+         "                  N     I       O   ours (of limit)      with epilogue   OpenBLAS   FMA "
+         "peak, limit");
     for (int i = 0; i < 2; i++)
         for (enum kind kind = FWD; kind <= BWD_W; kind++)
             for (int s = 0; s < 5; s++) {
                 char name[32];
-                snprintf(name, sizeof name, "%lld %s %s", (long long)rows[i], shapes[s].name, kind_names[kind]);
+                snprintf(name, sizeof name, "%lld %s %s", (long long)rows[i], shapes[s].name,
+                         kind_names[kind]);
                 if (only && strcmp(only, name) != 0)
                     continue;
-                bench_shape(kind, &shapes[s], s == 4 && rows[i] > HEAD_ROWS ? HEAD_ROWS : rows[i], rounds);
+                bench_shape(kind, &shapes[s], s == 4 && rows[i] > HEAD_ROWS ? HEAD_ROWS : rows[i],
+                            rounds);
             }
 }
 
-/* Every dense product of one training step, in its order; the head in chunks of rows, as training does. */
+/* Every dense product of one training step, in its order; the head in chunks of rows, as training
+ * does. */
 static double step_seconds(int64_t n, int who)
 {
     int64_t start = clock_ns();
     for (int l = 0; l < LAYERS; l++)
         for (int s = 0; s < 4; s++)
-            who < 2 ? ours(FWD, &shapes[s], n, weights + weight_place(&shapes[s], l), NULL, who == 1)
-                    : theirs(FWD, &shapes[s], n, weights + weight_place(&shapes[s], l), NULL);
+            who < 2
+                ? ours(FWD, &shapes[s], n, weights + weight_place(&shapes[s], l), NULL, who == 1)
+                : theirs(FWD, &shapes[s], n, weights + weight_place(&shapes[s], l), NULL);
     for (int64_t row = 0; row < n; row += HEAD_ROWS)
         for (enum kind kind = FWD; kind <= BWD_W; kind++) {
             int64_t rows = n - row < HEAD_ROWS ? n - row : HEAD_ROWS;
-            who < 2 ? ours(kind, &shapes[4], rows, weights, grads, who == 1) : theirs(kind, &shapes[4], rows, weights, grads);
+            who < 2 ? ours(kind, &shapes[4], rows, weights, grads, who == 1)
+                    : theirs(kind, &shapes[4], rows, weights, grads);
         }
     for (int l = LAYERS - 1; l >= 0; l--)
         for (int s = 3; s >= 0; s--)
             for (enum kind kind = BWD_X; kind <= BWD_W; kind++) {
-                float *w = weights + weight_place(&shapes[s], l), *dw = grads + weight_place(&shapes[s], l);
-                who < 2 ? ours(kind, &shapes[s], n, w, dw, who == 1) : theirs(kind, &shapes[s], n, w, dw);
+                float *w = weights + weight_place(&shapes[s], l),
+                      *dw = grads + weight_place(&shapes[s], l);
+                who < 2 ? ours(kind, &shapes[s], n, w, dw, who == 1)
+                        : theirs(kind, &shapes[s], n, w, dw);
             }
     return seconds_of(start);
 }
@@ -244,10 +284,11 @@ static void bench_step(const char *name, int64_t n, int rounds)
     double peak = median(peaks, rounds), limit = median(limits, rounds);
     printf("%-9s %6.1f GFLOP, FMA peak %4.0f, our limit %4.0f:", name, flops, peak, limit);
     for (int who = 0; who < (blas ? 3 : 2); who++) {
-        static const char *const names[] = {"bare GEMMs of the same shapes, ours", "with epilogues", "OpenBLAS"};
+        static const char *const names[] = {"bare GEMMs of the same shapes, ours", "with epilogues",
+                                            "OpenBLAS"};
         double mid = median(took[who], rounds);
-        printf("  %s %.4f s (best %.4f; %.1f %% of FMA peak, %.1f %% of our limit)", names[who], mid,
-               took[who][0], 100 * flops / mid / peak, 100 * flops / mid / limit);
+        printf("  %s %.4f s (best %.4f; %.1f %% of FMA peak, %.1f %% of our limit)", names[who],
+               mid, took[who][0], 100 * flops / mid / peak, 100 * flops / mid / limit);
     }
     puts("");
     fflush(stdout);
@@ -256,8 +297,9 @@ static void bench_step(const char *name, int64_t n, int rounds)
 static void find_blas(void)
 {
     void *lib = NULL;
-    static const char *const names[] = {"libopenblas.so.0", "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0",
-                                        "/usr/lib/x86_64-linux-gnu/openblas-openmp/libopenblas.so.0"};
+    static const char *const names[] = {
+        "libopenblas.so.0", "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0",
+        "/usr/lib/x86_64-linux-gnu/openblas-openmp/libopenblas.so.0"};
     for (int i = 0; !lib && i < 3; i++)
         lib = dlopen(names[i], RTLD_NOW);
     if (lib)
@@ -273,7 +315,8 @@ static void find_blas(void)
 
 int main(int argc, char **argv)
 {
-    int threads = argc > 1 ? (int)(argv[1][0] - '0') : 2, rounds = argc > 2 ? (int)(argv[2][0] - '0') : 5;
+    int threads = argc > 1 ? (int)(argv[1][0] - '0') : 2,
+        rounds = argc > 2 ? (int)(argv[2][0] - '0') : 5;
     const char *what = argc > 3 ? argv[3] : "all";
     if (!__builtin_cpu_supports("avx512vl")) {
         puts("needs AVX-512; this machine has none: nothing measured");
@@ -290,12 +333,14 @@ int main(int argc, char **argv)
     cpu.shared = (char *)take(CPU_SHARED_BYTES / sizeof(float));
     int64_t params = (int64_t)VOCAB * WIDTH + (int64_t)LAYERS * 12 * WIDTH * WIDTH;
     weights = take(params), grads = take(params);
-    x = take(1024 * 4 * WIDTH), y = take(1024 * 4 * WIDTH), pre = take(1024 * 4 * WIDTH), bias = take(4 * WIDTH);
+    x = take(1024 * 4 * WIDTH), y = take(1024 * 4 * WIDTH), pre = take(1024 * 4 * WIDTH),
+    bias = take(4 * WIDTH);
     logits = take((int64_t)HEAD_ROWS * VOCAB_STRIDE);
     if (strstr(what, "bare") == NULL)
         find_blas();
-    printf("%s: threads %d, FMA peak %.0f GFLOP/s, update in place %.1f GB/s\n", has_amx ? "amx, fp32 products from bf16 tiles" : "avx512", threads, probe_fma_v4(&cpu, 0.05) * 1e-9,
-           probe_update_v4(&cpu, grads, params, 5) * 1e-9);
+    printf("%s: threads %d, FMA peak %.0f GFLOP/s, update in place %.1f GB/s\n",
+           has_amx ? "amx, fp32 products from bf16 tiles" : "avx512", threads,
+           probe_fma_v4(&cpu, 0.05) * 1e-9, probe_update_v4(&cpu, grads, params, 5) * 1e-9);
     if (strncmp(what, "step", 4) != 0)
         bench_shapes(rounds, argc > 4 ? argv[4] : NULL);
     if (strncmp(what, "shapes", 6) != 0) {

@@ -1,10 +1,11 @@
-/* bench_generate — tokens a second of GPT-2 124M (fp32, random weights, greedy) against what memory allows.
+/* bench_generate — tokens a second of GPT-2 124M (fp32, random weights, greedy) against what memory
+ * allows.
  *
  *   bench_generate [tokens]     default: 48 tokens after a prompt of 16
  *
- * A token reads every weight once but the embedding of positions: bytes of weights / read bandwidth is the least it can
- * take. The bandwidth is measured over the weights themselves, once after each token, and medians are compared. Fails
- * below GATE. */
+ * A token reads every weight once but the embedding of positions: bytes of weights / read bandwidth
+ * is the least it can take. The bandwidth is measured over the weights themselves, once after each
+ * token, and medians are compared. Fails below GATE. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -40,9 +41,9 @@ static double read_bandwidth(const struct cpu *cpu, const struct load_target *we
 {
     float *data = weights->data.data;
     int64_t n = weights->table->total_elems;
-    return isa_level() >= 4 ? probe_read_v4(cpu, data, n, 1)
+    return isa_level() >= 4   ? probe_read_v4(cpu, data, n, 1)
            : isa_level() >= 3 ? probe_read_v3(cpu, data, n, 1)
-                                                 : probe_read_v2(cpu, data, n, 1);
+                              : probe_read_v2(cpu, data, n, 1);
 }
 
 /* Any numbers of the usual size do: what is measured does not depend on them. */
@@ -67,7 +68,8 @@ struct times {
     double prompt, seconds[TOKENS_MAX], bandwidth[TOKENS_MAX];
 };
 
-static void generate(struct decoder *decoder, const struct cpu *cpu, int64_t tokens_n, struct times *out)
+static void generate(struct decoder *decoder, const struct cpu *cpu, int64_t tokens_n,
+                     struct times *out)
 {
     static int32_t tokens[PROMPT + TOKENS_MAX];
     const struct load_target weights = decoder_target(decoder);
@@ -92,11 +94,12 @@ static bool report(struct times *m, int64_t tokens_n, double weights)
 {
     double bandwidth = median(m->bandwidth, tokens_n), seconds = median(m->seconds, tokens_n);
     double limit = bandwidth / (4 * weights), share = 1 / seconds / limit;
-    printf("read %.1f GB/s, %.3f GB of weights: at most %.1f tokens/s\n", bandwidth * 1e-9, 4e-9 * weights, limit);
-    printf("prompt of %d tokens %.0f ms; then %.1f tokens/s (median of %d: %.1f ms, best %.1f ms): %.0f %% of the limit, "
-           "gate %.0f %%: %s\n",
-           PROMPT, m->prompt * 1e3, 1 / seconds, (int)tokens_n, seconds * 1e3, m->seconds[0] * 1e3, 100 * share,
-           100 * GATE, share >= GATE ? "ok" : "FAIL");
+    printf("read %.1f GB/s, %.3f GB of weights: at most %.1f tokens/s\n", bandwidth * 1e-9,
+           4e-9 * weights, limit);
+    printf("prompt of %d tokens %.0f ms; then %.1f tokens/s (median of %d: %.1f ms, best %.1f ms): "
+           "%.0f %% of the limit, gate %.0f %%: %s\n",
+           PROMPT, m->prompt * 1e3, 1 / seconds, (int)tokens_n, seconds * 1e3, m->seconds[0] * 1e3,
+           100 * share, 100 * GATE, share >= GATE ? "ok" : "FAIL");
     return share >= GATE;
 }
 
@@ -120,7 +123,8 @@ int main(int argc, char **argv)
     fill(target.data.data, target.table->total_elems);
     printf("%s\n", info.name);
     generate(decoder, &cpu, tokens_n, &times);
-    bool is_fast = report(&times, tokens_n, (double)(target.table->parameters - dims.context * dims.embed));
+    bool is_fast =
+        report(&times, tokens_n, (double)(target.table->parameters - dims.context * dims.embed));
     decoder_close(decoder);
     task_close(cpu.pool);
     dev_close(dev);

@@ -1,5 +1,6 @@
-/* bench_kernels — every kernel but the products, at GPT-2 124M's shapes, as a share of what limits it: the FMA peak
- * (attention) or the update-in-place bandwidth (all others), both measured in the same run. */
+/* bench_kernels — every kernel but the products, at GPT-2 124M's shapes, as a share of what limits
+ * it: the FMA peak (attention) or the update-in-place bandwidth (all others), both measured in the
+ * same run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,57 +33,86 @@ static struct tensor floats(int64_t n, float scale)
     void *data;
     must(dev_alloc(dev, (size_t)n * sizeof(float), &data));
     for (int64_t i = 0; i < n && scale > 0; i++)
-        ((float *)data)[i] = scale * ((float)(rand_u32(1, 1, (uint64_t)i) >> 8) / 8388608.0f - 1.0f);
+        ((float *)data)[i] =
+            scale * ((float)(rand_u32(1, 1, (uint64_t)i) >> 8) / 8388608.0f - 1.0f);
     return (struct tensor){data, DTYPE_F32};
 }
 
-static void release(struct tensor t, int64_t n) { dev_free(dev, t.data, (size_t)n * sizeof(float)); }
+static void release(struct tensor t, int64_t n)
+{
+    dev_free(dev, t.data, (size_t)n * sizeof(float));
+}
 
 /* The best of REPEATS timings, in seconds. */
-#define TIME(call)                                                                                          \
-    __extension__({                                                                                         \
-        double best_ = 1e9;                                                                                 \
-        for (int repeat_ = 0; repeat_ < REPEATS; repeat_++) {                                                \
-            int64_t begin_ = clock_ns();                                                                    \
-            must(call);                                                                                     \
-            double took_ = 1e-9 * (double)(clock_ns() - begin_);                                            \
-            best_ = took_ < best_ ? took_ : best_;                                                          \
-        }                                                                                                   \
-        best_;                                                                                              \
+#define TIME(call)                                               \
+    __extension__({                                              \
+        double best_ = 1e9;                                      \
+        for (int repeat_ = 0; repeat_ < REPEATS; repeat_++) {    \
+            int64_t begin_ = clock_ns();                         \
+            must(call);                                          \
+            double took_ = 1e-9 * (double)(clock_ns() - begin_); \
+            best_ = took_ < best_ ? took_ : best_;               \
+        }                                                        \
+        best_;                                                   \
     })
 
 static void show(const char *name, const char *shape, double seconds, double work, bool is_flops)
 {
-    printf("%-14s %-22s %9.3f ms %8.1f %s %6.1f %%\n", name, shape, seconds * 1e3, work / seconds * 1e-9,
-           is_flops ? "GFLOP/s" : "GB/s   ", 100 * work / seconds / (is_flops ? peak_flops : peak_bytes));
+    printf("%-14s %-22s %9.3f ms %8.1f %s %6.1f %%\n", name, shape, seconds * 1e3,
+           work / seconds * 1e-9, is_flops ? "GFLOP/s" : "GB/s   ",
+           100 * work / seconds / (is_flops ? peak_flops : peak_bytes));
 }
 
 static void bench_attention(int64_t b, int64_t t, float p)
 {
     int64_t n = b * t;
     char shape[64];
-    struct tensor qkv = floats(n * 3 * C, 1), out = floats(n * C, 0), dout = floats(n * C, 1), dqkv = floats(n * 3 * C, 0);
+    struct tensor qkv = floats(n * 3 * C, 1), out = floats(n * C, 0), dout = floats(n * C, 1),
+                  dqkv = floats(n * 3 * C, 0);
     struct tensor lse = floats(n * H, 0);
     struct dropout d = {.p = p, .seed = 1, .stream = 2};
-    struct attention_fwd f = {.out = out, .lse = lse, .qkv = qkv, .b = b, .t = t, .h = H, .d = C / H, .dropout = d};
-    struct attention_bwd g = {.dqkv = dqkv, .dout = dout, .out = out, .qkv = qkv, .lse = lse,
-                              .b = b, .t = t, .h = H, .d = C / H, .dropout = d};
-    double fwd = TIME(dev_op(dev)->attention_fwd(stream, &f)), bwd = TIME(dev_op(dev)->attention_bwd(stream, &g));
-    double flops = 2.0 * C * (double)t * (double)n; /* causal half: scores and values, 2 per multiply-add */
+    struct attention_fwd f = {
+        .out = out, .lse = lse, .qkv = qkv, .b = b, .t = t, .h = H, .d = C / H, .dropout = d};
+    struct attention_bwd g = {.dqkv = dqkv,
+                              .dout = dout,
+                              .out = out,
+                              .qkv = qkv,
+                              .lse = lse,
+                              .b = b,
+                              .t = t,
+                              .h = H,
+                              .d = C / H,
+                              .dropout = d};
+    double fwd = TIME(dev_op(dev)->attention_fwd(stream, &f)),
+           bwd = TIME(dev_op(dev)->attention_bwd(stream, &g));
+    /* causal half: scores and values, 2 per multiply-add */
+    double flops = 2.0 * C * (double)t * (double)n;
     text_format(shape, sizeof shape, "B%d T%d dropout %g", (int)b, (int)t, (double)p);
     show("attention_fwd", shape, fwd, flops, true);
     show("attention_bwd", shape, bwd, 2 * flops, true);
     show("  both", shape, fwd + bwd, 3 * flops, true);
-    release(qkv, n * 3 * C), release(dqkv, n * 3 * C), release(out, n * C), release(dout, n * C), release(lse, n * H);
+    release(qkv, n * 3 * C), release(dqkv, n * 3 * C), release(out, n * C), release(dout, n * C),
+        release(lse, n * H);
 }
 
 static void bench_rows(void)
 {
-    struct tensor x = floats(N * C, 1), y = floats(N * C, 0), dy = floats(N * C, 1), res = floats(N * C, 1), w = floats(C, 1);
+    struct tensor x = floats(N * C, 1), y = floats(N * C, 0), dy = floats(N * C, 1),
+                  res = floats(N * C, 1), w = floats(C, 1);
     struct tensor mean = floats(N, 0), rstd = floats(N, 0), dw = floats(C, 0), db = floats(C, 0);
-    struct norm_fwd f = {.y = y, .mean = mean, .rstd = rstd, .x = x, .w = w, .b = w, .n = N, .c = C, .eps = 1e-5f};
-    struct norm_bwd g = {.dx = y, .dw = dw, .db = db, .dy = dy, .x = x, .mean = mean, .rstd = rstd, .w = w,
-                         .dresidual = res, .n = N, .c = C};
+    struct norm_fwd f = {
+        .y = y, .mean = mean, .rstd = rstd, .x = x, .w = w, .b = w, .n = N, .c = C, .eps = 1e-5f};
+    struct norm_bwd g = {.dx = y,
+                         .dw = dw,
+                         .db = db,
+                         .dy = dy,
+                         .x = x,
+                         .mean = mean,
+                         .rstd = rstd,
+                         .w = w,
+                         .dresidual = res,
+                         .n = N,
+                         .c = C};
     struct drop d = {.y = y, .x = x, .n = N * C, .dropout = {.p = 0.1f, .seed = 1, .stream = 1}};
     show("norm_fwd", "N1024 C768", TIME(dev_op(dev)->norm_fwd(stream, &f)), 8.0 * N * C, false);
     show("norm_bwd", "N1024 C768", TIME(dev_op(dev)->norm_bwd(stream, &g)), 16.0 * N * C, false);
@@ -104,14 +134,24 @@ static void bench_gelu(void)
 
 static void bench_vocabulary(void)
 {
-    struct tensor logits = floats((int64_t)N * V_STRIDE, 1), losses = floats(N, 0), targets = floats(N, 0);
+    struct tensor logits = floats((int64_t)N * V_STRIDE, 1), losses = floats(N, 0),
+                  targets = floats(N, 0);
     struct tensor wte = floats((int64_t)V * C, 1), wpe = floats(N * C, 1), x = floats(N * C, 1);
     targets.dtype = DTYPE_I32;
     for (int64_t i = 0; i < N; i++)
         ((int32_t *)targets.data)[i] = (int32_t)(rand_u32(1, 2, (uint64_t)i) % V);
     struct xent a = {logits, losses, targets, N, V, V_STRIDE, 1e-3f, true};
-    struct embed_fwd f = {.x = x, .tokens = targets, .wte = wte, .wpe = wpe, .n = N, .t = N, .c = C};
-    struct embed_bwd g = {.dwte = wte, .dwpe = wpe, .dx = x, .tokens = targets, .n = N, .t = N, .c = C, .v = V, .context = N};
+    struct embed_fwd f = {
+        .x = x, .tokens = targets, .wte = wte, .wpe = wpe, .n = N, .t = N, .c = C};
+    struct embed_bwd g = {.dwte = wte,
+                          .dwpe = wpe,
+                          .dx = x,
+                          .tokens = targets,
+                          .n = N,
+                          .t = N,
+                          .c = C,
+                          .v = V,
+                          .context = N};
     show("xent", "N1024 V50257", TIME(dev_op(dev)->xent(stream, &a)), 8.0 * N * V, false);
     a.want_grad = false;
     show("xent, no grad", "N1024 V50257", TIME(dev_op(dev)->xent(stream, &a)), 4.0 * N * V, false);
@@ -123,12 +163,30 @@ static void bench_vocabulary(void)
 
 static void bench_params(struct tensor p)
 {
-    struct tensor g = floats(PARAMS, 0), m = floats(PARAMS, 0), v = floats(PARAMS, 0), sum = floats(2, 0);
+    struct tensor g = floats(PARAMS, 0), m = floats(PARAMS, 0), v = floats(PARAMS, 0),
+                  sum = floats(2, 0);
     struct optim_span span = {0, PARAMS, 0.1f};
     sum.dtype = DTYPE_F64;
-    struct adamw a = {.p = p, .g = g, .m = m, .v = v, .spans = &span, .spans_n = 1, .clip = {sum, 1},
-                      .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .step = 10};
-    struct sgd b = {.p = p, .g = g, .m = m, .spans = &span, .spans_n = 1, .lr = 1e-4, .momentum = 0.9, .step = 10};
+    struct adamw a = {.p = p,
+                      .g = g,
+                      .m = m,
+                      .v = v,
+                      .spans = &span,
+                      .spans_n = 1,
+                      .clip = {sum, 1},
+                      .lr = 1e-4,
+                      .beta1 = 0.9,
+                      .beta2 = 0.999,
+                      .eps = 1e-8,
+                      .step = 10};
+    struct sgd b = {.p = p,
+                    .g = g,
+                    .m = m,
+                    .spans = &span,
+                    .spans_n = 1,
+                    .lr = 1e-4,
+                    .momentum = 0.9,
+                    .step = 10};
     struct sumsq s = {sum, g, PARAMS, false};
     struct sum t = {sum, g, PARAMS, false};
     show("sumsq", "124M", TIME(dev_op(dev)->sumsq(stream, &s)), 4.0 * PARAMS, false);
@@ -143,14 +201,14 @@ static void measure_peaks(struct tensor p, int threads_n)
     struct cpu cpu = {0};
     must(task_open(threads_n, &cpu.pool));
     for (int i = 0; i < 3; i++) { /* the best of three: a first one may find the core asleep */
-        double flops = isa_level() >= 4 ? probe_fma_v4(&cpu, 0.02)
+        double flops = isa_level() >= 4   ? probe_fma_v4(&cpu, 0.02)
                        : isa_level() >= 3 ? probe_fma_v3(&cpu, 0.02)
-                                                             : probe_fma_v2(&cpu, 0.02);
+                                          : probe_fma_v2(&cpu, 0.02);
         peak_flops = flops > peak_flops ? flops : peak_flops;
     }
-    peak_bytes = isa_level() >= 4 ? probe_update_v4(&cpu, p.data, PARAMS, REPEATS)
+    peak_bytes = isa_level() >= 4   ? probe_update_v4(&cpu, p.data, PARAMS, REPEATS)
                  : isa_level() >= 3 ? probe_update_v3(&cpu, p.data, PARAMS, REPEATS)
-                                                       : probe_update_v2(&cpu, p.data, PARAMS, REPEATS);
+                                    : probe_update_v2(&cpu, p.data, PARAMS, REPEATS);
     task_close(cpu.pool);
 }
 
@@ -162,7 +220,8 @@ int main(void)
     dev_info(dev, &info);
     struct tensor p = floats(PARAMS, 0);
     measure_peaks(p, info.threads_n);
-    printf("%s: FMA peak %.0f GFLOP/s, update in place %.1f GB/s\n", info.name, peak_flops * 1e-9, peak_bytes * 1e-9);
+    printf("%s: FMA peak %.0f GFLOP/s, update in place %.1f GB/s\n", info.name, peak_flops * 1e-9,
+           peak_bytes * 1e-9);
     bench_attention(1, 1024, 0);
     bench_attention(4, 256, 0);
     bench_attention(1, 1024, 0.1f);

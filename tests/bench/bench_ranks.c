@@ -1,6 +1,7 @@
-/* bench_ranks — several ranks train one model on this machine, against one rank with the same samples each: what a step
- * costs, how much of the communication was beside computation, what each rank holds. Ranks are threads with a device of one
- * thread each (comm of kind mem), so links have the speed of memory.
+/* bench_ranks — several ranks train one model on this machine, against one rank with the same
+ * samples each: what a step costs, how much of the communication was beside computation, what each
+ * rank holds. Ranks are threads with a device of one thread each (comm of kind mem), so links have
+ * the speed of memory.
  *
  *   bench_ranks [MODEL=gpt2-mini] [RANKS=2] [STEPS=6] [B=4] [T=256] [SHARD=0…3] [COMPRESS=0…2] */
 #include <math.h>
@@ -23,27 +24,30 @@ struct setting {
 struct outcome {
     const struct setting *setting;
     int ranks;
-    double ms[STEPS_MAX], compute_ms[STEPS_MAX], comm_ms[STEPS_MAX], wait_ms[STEPS_MAX], backward_ms, forward_ms;
+    double ms[STEPS_MAX], compute_ms[STEPS_MAX], comm_ms[STEPS_MAX], wait_ms[STEPS_MAX],
+        backward_ms, forward_ms;
     double update_ms, norm_ms;
     struct step_memory memory;
 };
 
 static struct step_config config_of(const struct setting *s, struct ranks_one *one)
 {
-    struct step_config c = {.dev = one->dev,
-                            .comm = one->comm,
-                            .shard = (enum layout_shard)s->shard,
-                            .compress = (enum squeeze_kind)s->compress,
-                            .batch_samples = s->b,
-                            .global_samples = s->b * one->ranks,
-                            .seq_tokens = s->t,
-                            .seed = 1,
-                            .optim = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_clip = 1}};
+    struct step_config c = {
+        .dev = one->dev,
+        .comm = one->comm,
+        .shard = (enum layout_shard)s->shard,
+        .compress = (enum squeeze_kind)s->compress,
+        .batch_samples = s->b,
+        .global_samples = s->b * one->ranks,
+        .seq_tokens = s->t,
+        .seed = 1,
+        .optim = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_clip = 1}};
     model_preset(s->model, &c.dims);
     return c;
 }
 
-static enum status steps_of(struct ranks_one *one, struct outcome *o, struct step *step, struct feed *feed)
+static enum status steps_of(struct ranks_one *one, struct outcome *o, struct step *step,
+                            struct feed *feed)
 {
     struct step_result r;
     for (int i = 0; i < o->setting->steps; i++) {
@@ -69,7 +73,9 @@ static enum status one_rank(struct ranks_one *one)
     struct step *step = NULL;
     struct feed *feed = NULL;
     struct step_config c = config_of(o->setting, one);
-    struct feed_config fc = {.data = FEED_SYNTHETIC, .seq_tokens = c.seq_tokens, .global_samples = c.global_samples,
+    struct feed_config fc = {.data = FEED_SYNTHETIC,
+                             .seq_tokens = c.seq_tokens,
+                             .global_samples = c.global_samples,
                              .vocab = c.dims.vocab};
     enum status st;
     TRY_OR(feed_open(&fc, &feed), out_close);
@@ -106,12 +112,14 @@ static double run(const struct setting *s, int ranks)
         }
     int i = best(&o[0]);
     const struct store_memory *m = &o[0].memory.store;
-    printf("%d rank%s: %8.1f ms a step; rank 0: compute %.1f (forward %.1f, backward %.1f, reduce and norm %.1f, update "
-           "%.1f), wire %.1f, waited %.1f; holds %.1f MiB: parameters %.1f, gradients %.1f, moments %.1f, pieces %.1f\n",
-           ranks, ranks == 1 ? " " : "s", o[0].ms[i], o[0].compute_ms[i], o[0].forward_ms, o[0].backward_ms, o[0].norm_ms,
-           o[0].update_ms, o[0].comm_ms[i], o[0].wait_ms[i],
-           (double)(m->params + m->grads + m->moments + m->windows + m->residuals) / 1048576, (double)m->params / 1048576,
-           (double)m->grads / 1048576, (double)m->moments / 1048576, (double)m->windows / 1048576);
+    printf("%d rank%s: %8.1f ms a step; rank 0: compute %.1f (forward %.1f, backward %.1f, reduce "
+           "and norm %.1f, update %.1f), wire %.1f, waited %.1f; holds %.1f MiB: parameters %.1f, "
+           "gradients %.1f, moments %.1f, pieces %.1f\n",
+           ranks, ranks == 1 ? " " : "s", o[0].ms[i], o[0].compute_ms[i], o[0].forward_ms,
+           o[0].backward_ms, o[0].norm_ms, o[0].update_ms, o[0].comm_ms[i], o[0].wait_ms[i],
+           (double)(m->params + m->grads + m->moments + m->windows + m->residuals) / 1048576,
+           (double)m->params / 1048576, (double)m->grads / 1048576, (double)m->moments / 1048576,
+           (double)m->windows / 1048576);
     return o[0].ms[i];
 }
 
@@ -121,20 +129,25 @@ int main(int argc, char **argv)
     struct {
         const char *name;
         int64_t *value, max;
-    } row[] = {{"RANKS=", &s.ranks, RANKS_MAX}, {"STEPS=", &s.steps, STEPS_MAX}, {"B=", &s.b, 64},
-               {"T=", &s.t, 1024},              {"SHARD=", &s.shard, 3},         {"COMPRESS=", &s.compress, 2}};
+    } row[] = {{"RANKS=", &s.ranks, RANKS_MAX},
+               {"STEPS=", &s.steps, STEPS_MAX},
+               {"B=", &s.b, 64},
+               {"T=", &s.t, 1024},
+               {"SHARD=", &s.shard, 3},
+               {"COMPRESS=", &s.compress, 2}};
     for (int i = 1; i < argc; i++) {
         bool is_known = text_starts(argv[i], "MODEL=");
         if (is_known)
             s.model = argv[i] + 6;
         for (size_t k = 0; k < sizeof row / sizeof *row; k++)
-            is_known |= text_starts(argv[i], row[k].name) &&
-                        text_i64(argv[i] + strlen(row[k].name), 0, row[k].max, row[k].value) == TEXT_OK;
+            is_known |=
+                text_starts(argv[i], row[k].name) &&
+                text_i64(argv[i] + strlen(row[k].name), 0, row[k].max, row[k].value) == TEXT_OK;
         if (!is_known)
             return printf("%s is not known\n", argv[i]), 64;
     }
-    printf("%s, B=%lld T=%lld a rank, SHARD=%lld COMPRESS=%lld\n", s.model, (long long)s.b, (long long)s.t,
-           (long long)s.shard, (long long)s.compress);
+    printf("%s, B=%lld T=%lld a rank, SHARD=%lld COMPRESS=%lld\n", s.model, (long long)s.b,
+           (long long)s.t, (long long)s.shard, (long long)s.compress);
     double alone = run(&s, 1);
     if (s.ranks > 1)
         printf("scaling %.2f\n", (double)s.ranks * alone / run(&s, (int)s.ranks));

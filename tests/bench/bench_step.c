@@ -1,13 +1,16 @@
-/* bench_step — whole updates of GPT-2 124M in fp32 (forward, backward, AdamW) against the floor of this machine.
+/* bench_step — whole updates of GPT-2 124M in fp32 (forward, backward, AdamW) against the floor of
+ * this machine.
  *
  *   bench_step [level=NAME] [steps [B T]]     default: 7 updates of each of (4,64) (4,256) (1,1024)
  *     NAME: amx, avx512, avx2, sse4, plain; without it the best that is here
  *
- * floor = (6·(12LC² + VC) + 6LCT)·tokens / FMA peak + 28·parameters / bandwidth of updating in place; both ceilings
- * are measured between the updates of the same run, and medians are compared. Each shape runs in a process of its
- * own, so that its peak of resident memory is its own. The level `amx` makes fp32 products from bf16 tiles at fp32
- * accuracy, faster than multiply-adds can: there the floor is no physical limit, a step may be below it, and the limit
- * is named beside it: the same with the tiles' peak, for six bf16 products each, in place of the FMA peak. Fails when a shape is below its gate or above its memory. */
+ * floor = (6·(12LC² + VC) + 6LCT)·tokens / FMA peak + 28·parameters / bandwidth of updating in
+ * place; both ceilings are measured between the updates of the same run, and medians are compared.
+ * Each shape runs in a process of its own, so that its peak of resident memory is its own. The
+ * level `amx` makes fp32 products from bf16 tiles at fp32 accuracy, faster than multiply-adds can:
+ * there the floor is no physical limit, a step may be below it, and the limit is named beside it:
+ * the same with the tiles' peak, for six bf16 products each, in place of the FMA peak. Fails when a
+ * shape is below its gate or above its memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +33,8 @@ struct shape {
     double gate;    /* of the floor */
     double gib_max; /* resident */
 };
-static const struct shape shapes[] = {{4, 64, 0.78, 2.3}, {4, 256, 0.78, 2.6}, {1, 1024, 0.80, 2.6}};
+static const struct shape shapes[] = {
+    {4, 64, 0.78, 2.3}, {4, 256, 0.78, 2.6}, {1, 1024, 0.80, 2.6}};
 
 static int level = CPU_LEVEL_N;
 
@@ -53,13 +57,13 @@ static const char *const op_name[] = {
 };
 static const struct op_table *op_inner;
 static double op_ms[OP_N];
-#define OP_TIMED(name)                                                                                             \
-    static enum status timed_##name(struct stream *s, const struct name *a)                                        \
-    {                                                                                                              \
-        int64_t start = clock_ns();                                                                                \
-        enum status st = op_inner->name(s, a);                                                                     \
-        op_ms[OP_##name] += (double)(clock_ns() - start) * 1e-6;                                                   \
-        return st;                                                                                                 \
+#define OP_TIMED(name)                                                      \
+    static enum status timed_##name(struct stream *s, const struct name *a) \
+    {                                                                       \
+        int64_t start = clock_ns();                                         \
+        enum status st = op_inner->name(s, a);                              \
+        op_ms[OP_##name] += (double)(clock_ns() - start) * 1e-6;            \
+        return st;                                                          \
     }
 OP_LIST(OP_TIMED)
 #define OP_ROW(name) .name = timed_##name,
@@ -102,7 +106,8 @@ static struct times median(const struct times *row, int n)
     return out;
 }
 
-/* The ceilings of the best level here; the update goes over the gradients, which nobody needs between steps. */
+/* The ceilings of the best level here; the update goes over the gradients, which nobody needs
+ * between steps. */
 static void probe(const struct cpu *cpu, struct step *step, bool has_amx, struct times *out)
 {
     float *data = step_grads(step).data;
@@ -139,8 +144,9 @@ static struct step *open_step(const struct shape *shape, struct dev *dev)
     model_preset("gpt2", &config.dims);
     int64_t start = clock_ns();
     need(step_open(&config, &step));
-    printf("B=%lld T=%lld, %s: opened in %.2f s, arenas %.3f GiB\n", (long long)shape->b, (long long)shape->t, info.name,
-           (double)(clock_ns() - start) * 1e-9, (double)step_memory_bytes(step) / (1 << 30));
+    printf("B=%lld T=%lld, %s: opened in %.2f s, arenas %.3f GiB\n", (long long)shape->b,
+           (long long)shape->t, info.name, (double)(clock_ns() - start) * 1e-9,
+           (double)step_memory_bytes(step) / (1 << 30));
     return step;
 }
 
@@ -160,9 +166,10 @@ static void report_amx(struct step *step, const struct times *m, double memory)
     if (m->peak_amx == 0)
         return;
     double compute = step_flops(step) / m->peak_amx * 1e3;
-    printf("  fp32 products from bf16 tiles: the floor of multiply-adds is not the limit; AMX peak %.1f GFLOP/s of fp32, "
-           "limit %.1f + %.1f = %.1f ms, step at %.1f %% of it\n",
-           m->peak_amx * 1e-9, compute, memory, compute + memory, (compute + memory) / m->all * 100);
+    printf("  fp32 products from bf16 tiles: the floor of multiply-adds is not the limit; AMX peak "
+           "%.1f GFLOP/s of fp32, limit %.1f + %.1f = %.1f ms, step at %.1f %% of it\n",
+           m->peak_amx * 1e-9, compute, memory, compute + memory,
+           (compute + memory) / m->all * 100);
 }
 
 static bool report(const struct shape *shape, struct step *step, const struct times *m, double loss)
@@ -174,15 +181,15 @@ static bool report(const struct shape *shape, struct step *step, const struct ti
     getrusage(RUSAGE_SELF, &usage);
     double gib = (double)usage.ru_maxrss / (1 << 20);
     bool is_good = part >= shape->gate && gib <= shape->gib_max;
-    printf("  peak %.1f GFLOP/s, bandwidth %.1f GB/s, floor %.1f + %.1f = %.1f ms\n", m->peak * 1e-9,
-           m->bandwidth * 1e-9, compute, memory, floor);
+    printf("  peak %.1f GFLOP/s, bandwidth %.1f GB/s, floor %.1f + %.1f = %.1f ms\n",
+           m->peak * 1e-9, m->bandwidth * 1e-9, compute, memory, floor);
     report_amx(step, m, memory);
-    printf(
-        "  step %.1f ms (forward %.1f, head %.1f, backward %.1f, norm %.1f, update %.1f), %.1f tok/s, loss %.4f\n",
-        m->all, m->forward, m->head, m->backward, m->norm, m->update, (double)(shape->b * shape->t) / m->all * 1e3,
-        loss);
-    printf("  %s: %.1f %% of the floor (gate %.0f %%), peak %.3f GiB (limit %.1f)\n", is_good ? "ok" : "NOT OK",
-           part * 100, shape->gate * 100, gib, shape->gib_max);
+    printf("  step %.1f ms (forward %.1f, head %.1f, backward %.1f, norm %.1f, update %.1f), %.1f "
+           "tok/s, loss %.4f\n",
+           m->all, m->forward, m->head, m->backward, m->norm, m->update,
+           (double)(shape->b * shape->t) / m->all * 1e3, loss);
+    printf("  %s: %.1f %% of the floor (gate %.0f %%), peak %.3f GiB (limit %.1f)\n",
+           is_good ? "ok" : "NOT OK", part * 100, shape->gate * 100, gib, shape->gib_max);
     return is_good;
 }
 
@@ -204,8 +211,8 @@ static bool run(const struct shape *shape, int steps)
         struct times now;
         probe(&cpu, step, strstr(info.name, " amx") != NULL, &now);
         need(step_run_batch(step, &batch, i + 1, 0, 1e-4, false, &r));
-        now = (struct times){r.compute_ms, r.forward_ms, r.head_ms, r.backward_ms,
-                             r.norm_ms,    r.update_ms,  now.peak,  now.peak_amx, now.bandwidth};
+        now = (struct times){r.compute_ms, r.forward_ms, r.head_ms,    r.backward_ms, r.norm_ms,
+                             r.update_ms,  now.peak,     now.peak_amx, now.bandwidth};
         if (i >= 0)
             row[i] = now;
         else

@@ -1,8 +1,8 @@
-/* bench_ucx — all_reduce of fp32 over UCX between processes of this machine, each a node of its own: bench_ucx [RANKS [BYTES_MAX
- * [tcp]]].
- * The time of a call is that of its slowest rank, with a barrier before; printed: median and best, and the bus bandwidth
- * 2(n-1)/n · bytes / time. UCX over TCP on the loopback device unless UCX_TLS, UCX_NET_DEVICES say
- * otherwise; tcp: our own transport. */
+/* bench_ucx — all_reduce of fp32 over UCX between processes of this machine, each a node of its
+ * own: bench_ucx [RANKS [BYTES_MAX [tcp]]].
+ * The time of a call is that of its slowest rank, with a barrier before; printed: median and best,
+ * and the bus bandwidth 2(n-1)/n · bytes / time. UCX over TCP on the loopback device unless
+ * UCX_TLS, UCX_NET_DEVICES say otherwise; tcp: our own transport. */
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,8 +22,8 @@
 static const struct {
     int64_t bytes;
     int turns;
-} sizes[] = {{1 << 10, 2000}, {16 << 10, 1000}, {64 << 10, 1000}, {256 << 10, 400}, {1 << 20, 200}, {16 << 20, 40},
-             {500 << 20, 7}};
+} sizes[] = {{1 << 10, 2000}, {16 << 10, 1000}, {64 << 10, 1000}, {256 << 10, 400},
+             {1 << 20, 200},  {16 << 20, 40},   {500 << 20, 7}};
 
 struct shared {
     _Atomic int arrived;
@@ -65,21 +65,22 @@ static void report(int n, int64_t bytes, int turns, const char *name)
     }
     qsort(slowest, (size_t)turns, sizeof(double), compare);
     double moved = 2.0 * (n - 1) / n * (double)bytes;
-    printf("%s n=%d %10lld B  median %10.1f us  bus %6.2f GB/s   best %10.1f us %6.2f GB/s\n", name, n,
-           (long long)bytes, slowest[turns / 2], moved / slowest[turns / 2] * 1e-3, slowest[0],
+    printf("%s n=%d %10lld B  median %10.1f us  bus %6.2f GB/s   best %10.1f us %6.2f GB/s\n", name,
+           n, (long long)bytes, slowest[turns / 2], moved / slowest[turns / 2] * 1e-3, slowest[0],
            moved / slowest[0] * 1e-3);
     fflush(stdout);
 }
 
 static void rank_main(int rank, int n, int64_t bytes_max)
 {
-    struct comm_config config = {.kind = COMM_KIND_UCX,
-                                 .net = net,
-                                 .secret = (const uint8_t *)"sixteen bytes of",
-                                 .place = {.rank = rank, .ranks = n, .node = rank, .nodes = n, .locals = 1},
-                                 .timeout_ms = 60000,
-                                 .is_crowded = n > sysconf(_SC_NPROCESSORS_ONLN),
-                                 .share_fd = -1};
+    struct comm_config config = {
+        .kind = COMM_KIND_UCX,
+        .net = net,
+        .secret = (const uint8_t *)"sixteen bytes of",
+        .place = {.rank = rank, .ranks = n, .node = rank, .nodes = n, .locals = 1},
+        .timeout_ms = 60000,
+        .is_crowded = n > sysconf(_SC_NPROCESSORS_ONLN),
+        .share_fd = -1};
     struct comm *comm;
     void *data;
     cpu_set_t core; /* as mpirun does */

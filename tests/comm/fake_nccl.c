@@ -1,10 +1,11 @@
-/* fake_nccl — a libnccl.so.2 for tests: the calls of src/comm/nccl.h, with NCCL's conventions for communicators that do not
- * block, over ordinary memory; ranks are threads of one process.
+/* fake_nccl — a libnccl.so.2 for tests: the calls of src/comm/nccl.h, with NCCL's conventions for
+ * communicators that do not block, over ordinary memory; ranks are threads of one process.
  *
- * It is as slow to answer as the real one may be: what is posted reaches its stream only when the communicator has been asked
- * for its state a few times, even where the call itself said it succeeded, and a communicator that is asked for more meanwhile
- * refuses. An operation is done when all ranks have posted theirs; sums are added in a binary tree over ranks. Compiled again
- * with FAKE_VERSION, FAKE_LACKS for libraries that are too old or lack a call. */
+ * It is as slow to answer as the real one may be: what is posted reaches its stream only when the
+ * communicator has been asked for its state a few times, even where the call itself said it
+ * succeeded, and a communicator that is asked for more meanwhile refuses. An operation is done when
+ * all ranks have posted theirs; sums are added in a binary tree over ranks. Compiled again with
+ * FAKE_VERSION, FAKE_LACKS for libraries that are too old or lack a call. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ typedef struct ncclComm {
     struct op posted[OPS]; /* in order; collectives and messages alike */
     int posted_n;
     struct ncclComm *next_grouped;
-} *ncclComm_t;
+} * ncclComm_t;
 
 struct world {
     struct world *next;
@@ -70,16 +71,21 @@ API int ncclGetVersion(int *version);
 API const char *ncclGetErrorString(int result);
 API const char *ncclGetLastError(ncclComm_t comm);
 API int ncclGetUniqueId(ncclUniqueId *id);
-API int ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config);
+API int ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank,
+                               ncclConfig_t *config);
 API int ncclCommAbort(ncclComm_t comm);
 API int ncclCommGetAsyncError(ncclComm_t comm, int *result);
 API int ncclGroupStart(void);
 API int ncclGroupEnd(void);
-API int ncclAllReduce(const void *in, void *out, size_t n, int type, int op, ncclComm_t comm, void *stream);
-API int ncclReduce(const void *in, void *out, size_t n, int type, int op, int root, ncclComm_t comm, void *stream);
-API int ncclReduceScatter(const void *in, void *out, size_t n, int type, int op, ncclComm_t comm, void *stream);
+API int ncclAllReduce(const void *in, void *out, size_t n, int type, int op, ncclComm_t comm,
+                      void *stream);
+API int ncclReduce(const void *in, void *out, size_t n, int type, int op, int root, ncclComm_t comm,
+                   void *stream);
+API int ncclReduceScatter(const void *in, void *out, size_t n, int type, int op, ncclComm_t comm,
+                          void *stream);
 API int ncclAllGather(const void *in, void *out, size_t n, int type, ncclComm_t comm, void *stream);
-API int ncclBroadcast(const void *in, void *out, size_t n, int type, int root, ncclComm_t comm, void *stream);
+API int ncclBroadcast(const void *in, void *out, size_t n, int type, int root, ncclComm_t comm,
+                      void *stream);
 API int ncclSend(const void *data, size_t n, int type, int peer, ncclComm_t comm, void *stream);
 API int ncclRecv(void *data, size_t n, int type, int peer, ncclComm_t comm, void *stream);
 
@@ -106,12 +112,13 @@ static uint16_t narrow(float f)
 {
     uint32_t u;
     memcpy(&u, &f, 4);
-    return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? u >> 16 | 0x40 : (u + 0x7fff + (u >> 16 & 1)) >> 16);
+    return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? u >> 16 | 0x40
+                                                    : (u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
 static double read_one(const char *p, int type, size_t i)
 {
-    return type == 8 ? ((const double *)(const void *)p)[i]
+    return type == 8   ? ((const double *)(const void *)p)[i]
            : type == 7 ? (double)((const float *)(const void *)p)[i]
                        : (double)widen(((const uint16_t *)(const void *)p)[i]);
 }
@@ -149,7 +156,8 @@ static void add(char *const *in, char *out, int type, size_t first, size_t n, in
 static void done(ncclComm_t comm, int i)
 {
     atomic_fetch_sub(&comm->posted[i].stream->pending, 1);
-    memmove(&comm->posted[i], &comm->posted[i + 1], (size_t)(comm->posted_n - i - 1) * sizeof(struct op));
+    memmove(&comm->posted[i], &comm->posted[i + 1],
+            (size_t)(comm->posted_n - i - 1) * sizeof(struct op));
     comm->posted_n--;
 }
 
@@ -185,17 +193,23 @@ static void carry_out(struct world *w, struct op *const *op)
     for (int r = 0; r < w->n; r++) {
         char *out = at(op[r]->out);
         switch (op[0]->kind) {
-        case ALL_REDUCE: add(in, out, op[0]->type, 0, n, w->n); break;
+        case ALL_REDUCE:
+            add(in, out, op[0]->type, 0, n, w->n);
+            break;
         case REDUCE:
             if (r == op[0]->peer)
                 add(in, out, op[0]->type, 0, n, w->n);
             break;
-        case REDUCE_SCATTER: add(in, out, op[0]->type, (size_t)r * n, n, w->n); break;
+        case REDUCE_SCATTER:
+            add(in, out, op[0]->type, (size_t)r * n, n, w->n);
+            break;
         case ALL_GATHER:
             for (int from = 0; from < w->n; from++)
                 memcpy(out + (size_t)from * n * each, in[from], n * each);
             break;
-        default: memcpy(out, in[op[0]->peer], n * each); break;
+        default:
+            memcpy(out, in[op[0]->peer], n * each);
+            break;
         }
     }
     for (int r = 0; r < w->n; r++)
@@ -212,7 +226,8 @@ static int run_collective(struct world *w)
         op[r] = &w->comm[r]->posted[index[r]];
     }
     for (int r = 1; r < w->n; r++)
-        if (op[r]->kind != op[0]->kind || op[r]->n != op[0]->n || op[r]->type != op[0]->type || op[r]->peer != op[0]->peer) {
+        if (op[r]->kind != op[0]->kind || op[r]->n != op[0]->n || op[r]->type != op[0]->type ||
+            op[r]->peer != op[0]->peer) {
             fail_world(w, INVALID_USAGE);
             return 0;
         }
@@ -261,10 +276,18 @@ static void run_all(struct world *w)
 
 /* ---- communicators ---- */
 
-static const char *const results[] = {"no error", "unhandled cuda error", "unhandled system error", "internal error",
-                                      "invalid argument", "invalid usage", "remote process exited or there was a network error",
+static const char *const results[] = {"no error",
+                                      "unhandled cuda error",
+                                      "unhandled system error",
+                                      "internal error",
+                                      "invalid argument",
+                                      "invalid usage",
+                                      "remote process exited or there was a network error",
                                       "NCCL operation in progress"};
-const char *ncclGetErrorString(int result) { return (unsigned)result < 8 ? results[result] : "unknown result code"; }
+const char *ncclGetErrorString(int result)
+{
+    return (unsigned)result < 8 ? results[result] : "unknown result code";
+}
 #ifndef FAKE_LACKS
 const char *ncclGetLastError(ncclComm_t comm)
 {
@@ -287,9 +310,11 @@ int ncclGetUniqueId(ncclUniqueId *id)
     return SUCCESS;
 }
 
-int ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config)
+int ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank,
+                           ncclConfig_t *config)
 {
-    if (config->magic != 0xcafebeefu || config->version < 21800 || config->blocking != 0 || ranks > RANKS)
+    if (config->magic != 0xcafebeefu || config->version < 21800 || config->blocking != 0 ||
+        ranks > RANKS)
         return INVALID_ARGUMENT;
     pthread_mutex_lock(&mutex);
     struct world *w = worlds;
@@ -386,7 +411,8 @@ static int say(ncclComm_t comm, struct op op)
     if (refusal != 0)
         return refusal;
     pthread_mutex_lock(&mutex);
-    int result = comm->result, is_misused = result != SUCCESS || comm->is_busy || comm->said_n == OPS;
+    int result = comm->result,
+        is_misused = result != SUCCESS || comm->is_busy || comm->said_n == OPS;
     if (!is_misused)
         comm->said[comm->said_n++] = op;
     if (!is_misused && group_depth == 0) {
@@ -405,17 +431,20 @@ static int say(ncclComm_t comm, struct op op)
     return comm->rank % 2 == 0 ? IN_PROGRESS : SUCCESS; /* the second is not to be relied on */
 }
 
-int ncclAllReduce(const void *in, void *out, size_t n, int type, int op, ncclComm_t comm, void *stream)
+int ncclAllReduce(const void *in, void *out, size_t n, int type, int op, ncclComm_t comm,
+                  void *stream)
 {
     (void)op;
     return say(comm, (struct op){ALL_REDUCE, in, out, n, type, 0, stream});
 }
-int ncclReduce(const void *in, void *out, size_t n, int type, int op, int root, ncclComm_t comm, void *stream)
+int ncclReduce(const void *in, void *out, size_t n, int type, int op, int root, ncclComm_t comm,
+               void *stream)
 {
     (void)op;
     return say(comm, (struct op){REDUCE, in, out, n, type, root, stream});
 }
-int ncclReduceScatter(const void *in, void *out, size_t n, int type, int op, ncclComm_t comm, void *stream)
+int ncclReduceScatter(const void *in, void *out, size_t n, int type, int op, ncclComm_t comm,
+                      void *stream)
 {
     (void)op;
     return say(comm, (struct op){REDUCE_SCATTER, in, out, n, type, 0, stream});
@@ -424,7 +453,8 @@ int ncclAllGather(const void *in, void *out, size_t n, int type, ncclComm_t comm
 {
     return say(comm, (struct op){ALL_GATHER, in, out, n, type, 0, stream});
 }
-int ncclBroadcast(const void *in, void *out, size_t n, int type, int root, ncclComm_t comm, void *stream)
+int ncclBroadcast(const void *in, void *out, size_t n, int type, int root, ncclComm_t comm,
+                  void *stream)
 {
     return say(comm, (struct op){BROADCAST, in, out, n, type, root, stream});
 }

@@ -28,7 +28,8 @@ struct fake_nccl {
 
 struct fake_nccl *fake_nccl_knobs(void);
 
-/* fake_nccl_find — the knobs of the library in this folder, the one that library_dir leads the program to. */
+/* fake_nccl_find — the knobs of the library in this folder, the one that library_dir leads the
+ * program to. */
 static inline struct fake_nccl *fake_nccl_find(const char *dir)
 {
     char path[800];

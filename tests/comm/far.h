@@ -1,9 +1,10 @@
-/* far — a device for tests whose memory is apart from the host's: the CPU's operations behind addresses that fault when
- * the host touches them, and work that is done as late as it may be.
+/* far — a device for tests whose memory is apart from the host's: the CPU's operations behind
+ * addresses that fault when the host touches them, and work that is done as late as it may be.
  *
- * The memory is mapped twice: device addresses without any right, and an alias that only this device (and fake_nccl) knows.
- * What is put on a stream (copies, fills, operations) waits there until somebody asks whether it is done, or another
- * stream waits for it: what relies on unfinished work is found. Copies from ordinary memory take it along. */
+ * The memory is mapped twice: device addresses without any right, and an alias that only this
+ * device (and fake_nccl) knows. What is put on a stream (copies, fills, operations) waits there
+ * until somebody asks whether it is done, or another stream waits for it: what relies on unfinished
+ * work is found. Copies from ordinary memory take it along. */
 #ifndef CONVOY_TESTS_COMM_FAR_H
 #define CONVOY_TESTS_COMM_FAR_H
 
@@ -50,11 +51,15 @@ static struct {
     struct dev_ops ops;
     const struct dev_ops *cpu;
     char bus[24];
-    bool waits_at_once;      /* for a library that is on streams without looking at what is put off (fake_nccl.c) */
+    /* for a library that is on streams without looking at what is put off (fake_nccl.c) */
+    bool waits_at_once;
     _Atomic int64_t carried; /* bytes copied between the two memories */
 } far = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static bool far_is_far(const void *p) { return (const char *)p >= far.base && (const char *)p < far.base + FAR_BYTES; }
+static bool far_is_far(const void *p)
+{
+    return (const char *)p >= far.base && (const char *)p < far.base + FAR_BYTES;
+}
 
 /* far_at — where a device address is really. */
 static void *far_at(const void *p)
@@ -72,7 +77,8 @@ static enum status far_alloc(struct dev *dev, size_t bytes, void **out)
         at = far.block[i].first + far.block[i].bytes;
     bool is_full = far.blocks_n == FAR_BLOCKS || at + size > FAR_BYTES;
     if (!is_full) {
-        memmove(&far.block[i + 1], &far.block[i], (size_t)(far.blocks_n++ - i) * sizeof far.block[0]);
+        memmove(&far.block[i + 1], &far.block[i],
+                (size_t)(far.blocks_n++ - i) * sizeof far.block[0]);
         far.block[i] = (struct far_block){at, size};
     }
     pthread_mutex_unlock(&far.mutex);
@@ -90,7 +96,8 @@ static void far_free(struct dev *dev, void *data, size_t bytes)
     for (int i = 0; i < far.blocks_n; i++)
         if (far.base + far.block[i].first == data) {
             madvise(far.alias + far.block[i].first, far.block[i].bytes, MADV_REMOVE);
-            memmove(&far.block[i], &far.block[i + 1], (size_t)(--far.blocks_n - i) * sizeof far.block[0]);
+            memmove(&far.block[i], &far.block[i + 1],
+                    (size_t)(--far.blocks_n - i) * sizeof far.block[0]);
             data = NULL;
         }
     pthread_mutex_unlock(&far.mutex);
@@ -254,7 +261,8 @@ static void far_info(const struct dev *dev, struct dev_info *out)
 
 static const struct op_table *far_cpu_op;
 
-/* The one operation that runs where addresses are not the host's (far_map), and by several threads on one device. */
+/* The one operation that runs where addresses are not the host's (far_map), and by several threads
+ * on one device. */
 static void far_combine(const struct combine *a)
 {
     struct combine here = *a;
@@ -264,41 +272,43 @@ static void far_combine(const struct combine *a)
     combine_plain(NULL, &here);
 }
 
-/* What an operation reads on the host (spans) must stay until it is done, as for a GPU until its launch: so those two are done
- * at once. */
-#define FAR_OP(name)                                                                                           \
-    static void far_run_##name(struct far_stream *s, const void *args)                                         \
-    {                                                                                                          \
-        struct name a;                                                                                         \
-        memcpy(&a, args, sizeof a);                                                                            \
-        if (!strcmp(#name, "combine"))                                                                         \
-            far_combine((const struct combine *)(const void *)&a);                                             \
-        else if (far_cpu_op->name((struct stream *)(void *)s, &a) != ST_OK)                                    \
-            abort();                                                                                           \
-    }                                                                                                          \
-    static enum status far_op_##name(struct stream *s, const struct name *a)                                   \
-    {                                                                                                          \
-        struct far_work work = {.run = far_run_##name};                                                        \
-        _Static_assert(sizeof *a <= sizeof work.args, "room for arguments");                                  \
-        memcpy(work.args, a, sizeof *a);                                                                       \
-        far_put(far_of(s), &work);                                                                             \
-        if (!strcmp(#name, "adamw") || !strcmp(#name, "sgd"))                                                  \
-            far_settle(far_of(s));                                                                             \
-        return ST_OK;                                                                                          \
+/* What an operation reads on the host (spans) must stay until it is done, as for a GPU until its
+ * launch: so those two are done at once. */
+#define FAR_OP(name)                                                         \
+    static void far_run_##name(struct far_stream *s, const void *args)       \
+    {                                                                        \
+        struct name a;                                                       \
+        memcpy(&a, args, sizeof a);                                          \
+        if (!strcmp(#name, "combine"))                                       \
+            far_combine((const struct combine *)(const void *)&a);           \
+        else if (far_cpu_op->name((struct stream *)(void *)s, &a) != ST_OK)  \
+            abort();                                                         \
+    }                                                                        \
+    static enum status far_op_##name(struct stream *s, const struct name *a) \
+    {                                                                        \
+        struct far_work work = {.run = far_run_##name};                      \
+        _Static_assert(sizeof *a <= sizeof work.args, "room for arguments"); \
+        memcpy(work.args, a, sizeof *a);                                     \
+        far_put(far_of(s), &work);                                           \
+        if (!strcmp(#name, "adamw") || !strcmp(#name, "sgd"))                \
+            far_settle(far_of(s));                                           \
+        return ST_OK;                                                        \
     }
 OP_LIST(FAR_OP)
 #define FAR_ROW(name) .name = far_op_##name,
 static const struct op_table far_op = {OP_LIST(FAR_ROW)};
 
-/* far_map — the memory of this process's devices of this kind. is_plain: its addresses are the host's, too: for operations,
- * which take them as they are. */
+/* far_map — the memory of this process's devices of this kind. is_plain: its addresses are the
+ * host's, too: for operations, which take them as they are. */
 static void far_map(bool is_plain)
 {
     int fd = memfd_create("far", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)FAR_BYTES) != 0)
         abort();
     far.alias = mmap(NULL, FAR_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    far.base = is_plain ? far.alias : mmap(NULL, FAR_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    far.base = is_plain ? far.alias
+                        : mmap(NULL, FAR_BYTES, PROT_NONE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     close(fd);
 }
 

@@ -1,5 +1,5 @@
-/* nccl_world — ranks as threads over the tests' own libnccl.so.2, with a device apart from the host. Included after suite.h and
- * suite_device.h. */
+/* nccl_world — ranks as threads over the tests' own libnccl.so.2, with a device apart from the
+ * host. Included after suite.h and suite_device.h. */
 #ifndef CONVOY_TESTS_COMM_NCCL_WORLD_H
 #define CONVOY_TESTS_COMM_NCCL_WORLD_H
 
@@ -39,26 +39,32 @@ static void nccl_world_free(void *world)
     free(world);
 }
 
-static enum status nccl_world_open_as(struct suite_rank *me, const struct comm_config *config, enum comm_kind kind)
+static enum status nccl_world_open_as(struct suite_rank *me, const struct comm_config *config,
+                                      enum comm_kind kind)
 {
     struct nccl_world *world = me->job->world;
     struct comm_config mine = *config;
     mine.kind = kind;
     mine.dev = suite_dev;
     mine.share_fd = world->fds[me->place.node];
-    CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank], &world->bytes[me->place.rank]));
+    CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],
+                             &world->bytes[me->place.rank]));
     pthread_barrier_wait(&me->job->apart);
     return comm_end_open(me->comm, config->generation, world->addresses, world->bytes);
 }
 
 /* Over UCX, which a device's memory has to be brought to, or which is told that it reaches it. */
-static inline enum status nccl_world_open_ucx(struct suite_rank *me, const struct comm_config *config)
+static inline enum status nccl_world_open_ucx(struct suite_rank *me,
+                                              const struct comm_config *config)
 {
     return nccl_world_open_as(me, config, COMM_KIND_UCX);
 }
-#define NCCL_WORLD_UCX(name_, layouts_)                                                                        \
-    {.name = (name_), .layouts_n = sizeof(layouts_) / sizeof *(layouts_), .layouts = (layouts_), .world_new = nccl_world_new, \
-     .world_free = nccl_world_free, .open = nccl_world_open_ucx, .is_apart = true, .late_ms = 600}
+#define NCCL_WORLD_UCX(name_, layouts_)                                                    \
+    {                                                                                      \
+        .name = (name_), .layouts_n = sizeof(layouts_) / sizeof *(layouts_),               \
+        .layouts = (layouts_), .world_new = nccl_world_new, .world_free = nccl_world_free, \
+        .open = nccl_world_open_ucx, .is_apart = true, .late_ms = 600                      \
+    }
 
 /* nccl_world_begin — device, library, knobs. */
 static struct fake_nccl *nccl_world_begin(void)

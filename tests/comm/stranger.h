@@ -1,5 +1,5 @@
-/* stranger — the other end of a data connection, in the tests' hand: the handshake and single parts of messages, right or
- * wrong. */
+/* stranger — the other end of a data connection, in the tests' hand: the handshake and single parts
+ * of messages, right or wrong. */
 #ifndef CONVOY_TESTS_COMM_STRANGER_H
 #define CONVOY_TESTS_COMM_STRANGER_H
 
@@ -62,44 +62,55 @@ static inline bool stranger_get(int fd, void *out, size_t n)
     }
     return true;
 }
-static inline bool stranger_put(int fd, const void *data, size_t n) { return send(fd, data, n, MSG_NOSIGNAL) == (ssize_t)n; }
+static inline bool stranger_put(int fd, const void *data, size_t n)
+{
+    return send(fd, data, n, MSG_NOSIGNAL) == (ssize_t)n;
+}
 
 /* The whole handshake as a client. false: it was not believed. */
-static inline bool stranger_prove(struct stranger *s, const void *address, const struct tcp_auth_ids *who, const uint8_t *secret)
+static inline bool stranger_prove(struct stranger *s, const void *address,
+                                  const struct tcp_auth_ids *who, const uint8_t *secret)
 {
     uint8_t hello[TCP_AUTH_HELLO_BYTES], answer[TCP_AUTH_ANSWER_BYTES], proof[TCP_AUTH_PROOF_BYTES];
     uint8_t welcome[TCP_AUTH_WELCOME_BYTES];
     struct tcp_auth_keys keys;
     *s = (struct stranger){.fd = stranger_dial(address)};
     memcpy(s->auth.secret, secret, sizeof s->auth.secret);
-    return s->fd >= 0 && tcp_auth_make_hello(&s->auth, who, hello) && stranger_put(s->fd, hello, sizeof hello) &&
-           stranger_get(s->fd, answer, sizeof answer) && tcp_auth_read_answer(&s->auth, answer) &&
-           tcp_auth_make_proof(&s->auth, proof) && stranger_put(s->fd, proof, sizeof proof) &&
-           stranger_get(s->fd, welcome, sizeof welcome) && tcp_auth_read_welcome(&s->auth, welcome) &&
-           tcp_auth_keys(&s->auth, true, &keys) && tcp_seal_open(&s->out, &keys, true);
+    return s->fd >= 0 && tcp_auth_make_hello(&s->auth, who, hello) &&
+           stranger_put(s->fd, hello, sizeof hello) && stranger_get(s->fd, answer, sizeof answer) &&
+           tcp_auth_read_answer(&s->auth, answer) && tcp_auth_make_proof(&s->auth, proof) &&
+           stranger_put(s->fd, proof, sizeof proof) &&
+           stranger_get(s->fd, welcome, sizeof welcome) &&
+           tcp_auth_read_welcome(&s->auth, welcome) && tcp_auth_keys(&s->auth, true, &keys) &&
+           tcp_seal_open(&s->out, &keys, true);
 }
 
-static inline uint64_t stranger_tag(int64_t generation, int group, int from, enum ucx_lane lane, int64_t sequence)
+static inline uint64_t stranger_tag(int64_t generation, int group, int from, enum ucx_lane lane,
+                                    int64_t sequence)
 {
-    return (uint64_t)(generation & 0xff) << 56 | (uint64_t)group << 44 | (uint64_t)from << 32 | (uint64_t)lane << 30 |
-           (uint64_t)sequence;
+    return (uint64_t)(generation & 0xff) << 56 | (uint64_t)group << 44 | (uint64_t)from << 32 |
+           (uint64_t)lane << 30 | (uint64_t)sequence;
 }
 
 /* One part. claimed: what its head says, NULL: the truth. */
-static inline bool stranger_say(struct stranger *s, uint64_t tag, const void *data, int64_t bytes, const struct tcp_seal_head *claimed)
+static inline bool stranger_say(struct stranger *s, uint64_t tag, const void *data, int64_t bytes,
+                                const struct tcp_seal_head *claimed)
 {
     struct tcp_seal_head head = {.tag = tag, .total = bytes, .bytes = bytes};
     uint8_t sealed[TCP_SEAL_BYTES];
     return tcp_seal_write(&s->out, claimed != NULL ? claimed : &head, data, sealed) &&
-           stranger_put(s->fd, sealed, sizeof sealed) && (bytes == 0 || stranger_put(s->fd, data, (size_t)bytes));
+           stranger_put(s->fd, sealed, sizeof sealed) &&
+           (bytes == 0 || stranger_put(s->fd, data, (size_t)bytes));
 }
 
 /* The greeting by which ucx_connect ends. */
 static inline bool stranger_greet(struct stranger *s, const struct tcp_auth_ids *who)
 {
-    const struct ucx_hello hello = {UCX_HELLO_MAGIC, who->generation, who->client, who->ranks, 0, 0};
-    return stranger_say(s, stranger_tag(who->generation, UCX_HELLO_GROUP, who->client, UCX_LANE_CALL, 0), &hello,
-                        sizeof hello, NULL);
+    const struct ucx_hello hello = {
+        UCX_HELLO_MAGIC, who->generation, who->client, who->ranks, 0, 0};
+    return stranger_say(
+        s, stranger_tag(who->generation, UCX_HELLO_GROUP, who->client, UCX_LANE_CALL, 0), &hello,
+        sizeof hello, NULL);
 }
 
 static inline void stranger_close(struct stranger *s)

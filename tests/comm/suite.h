@@ -1,8 +1,9 @@
-/* suite — what every transport of comm must do, run on N ranks at once. A test program includes this, gives
- * SUITE_OPEN-like functions in a struct suite, and lists SUITE_TESTS.
+/* suite — what every transport of comm must do, run on N ranks at once. A test program includes
+ * this, gives SUITE_OPEN-like functions in a struct suite, and lists SUITE_TESTS.
  *
- * Ranks are threads here, each with a comm of its own; how they find each other is the transport's `open`. Checks
- * inside ranks use CHECK: it prints both values and ends the program, for cmocka's own jumps cannot leave a thread. */
+ * Ranks are threads here, each with a comm of its own; how they find each other is the transport's
+ * `open`. Checks inside ranks use CHECK: it prints both values and ends the program, for cmocka's
+ * own jumps cannot leave a thread. */
 #ifndef CONVOY_TESTS_COMM_SUITE_H
 #define CONVOY_TESTS_COMM_SUITE_H
 
@@ -41,7 +42,8 @@ struct suite_job {
     struct suite_rank rank[SUITE_RANKS_MAX];
 };
 
-/* How to have N ranks. world_new/free: what they share; open: one rank's comm, in its own thread. */
+/* How to have N ranks. world_new/free: what they share; open: one rank's comm, in its own
+ * thread. */
 struct suite {
     const char *name;
     int layouts_n;
@@ -53,19 +55,19 @@ struct suite {
     int64_t late_ms; /* how long calls wait for a rank that never comes; 0: 500 */
 };
 
-#define CHECK(cond, ...)                                                                                     \
-    do {                                                                                                     \
-        if (!(cond)) {                                                                                       \
-            fprintf(stderr, "# %s:%d: %s: ", __FILE__, __LINE__, #cond);                                     \
-            fprintf(stderr, __VA_ARGS__);                                                                    \
-            fprintf(stderr, "\n");                                                                           \
-            _exit(1);                                                                                        \
-        }                                                                                                    \
+#define CHECK(cond, ...)                                                 \
+    do {                                                                 \
+        if (!(cond)) {                                                   \
+            fprintf(stderr, "# %s:%d: %s: ", __FILE__, __LINE__, #cond); \
+            fprintf(stderr, __VA_ARGS__);                                \
+            fprintf(stderr, "\n");                                       \
+            _exit(1);                                                    \
+        }                                                                \
     } while (0)
-#define CHECK_OK(x)                                                                                          \
-    do {                                                                                                     \
-        enum status ok_ = (x);                                                                               \
-        CHECK(ok_ == ST_OK, "%s: %s", status_name(ok_), status_message());                                   \
+#define CHECK_OK(x)                                                        \
+    do {                                                                   \
+        enum status ok_ = (x);                                             \
+        CHECK(ok_ == ST_OK, "%s: %s", status_name(ok_), status_message()); \
     } while (0)
 
 static bool suite_is_aborted(void *arg) { return atomic_load(&((struct suite_job *)arg)->aborted); }
@@ -120,8 +122,8 @@ static void suite_run_on(const struct suite *suite, int nodes, int locals, int64
     free(job);
 }
 
-/* suite_run_late — the same with calls that wait only this long for a rank that never comes; longer where opening, which
- * has the same limit, needs it. */
+/* suite_run_late — the same with calls that wait only this long for a rank that never comes; longer
+ * where opening, which has the same limit, needs it. */
 static void suite_barrier_rank(struct suite_rank *me) { CHECK_OK(comm_barrier(me->comm)); }
 static void suite_run_late(const struct suite *suite, int nodes, int locals, int64_t late_ms,
                            void (*fn)(struct suite_rank *me))
@@ -132,23 +134,25 @@ static void suite_run_late(const struct suite *suite, int nodes, int locals, int
     suite_run_on(suite, nodes, locals, enough_ms > late_ms ? enough_ms : late_ms, fn);
 }
 
-/* The program's transport. Tests of sums run over all its layouts, those of failures over the first few with two ranks
- * or more: they wait for time to pass. */
+/* The program's transport. Tests of sums run over all its layouts, those of failures over the first
+ * few with two ranks or more: they wait for time to pass. */
 static const struct suite *suite_this;
 
 static void suite_each(int64_t timeout_ms, int ranks_min, void (*fn)(struct suite_rank *me))
 {
     for (int i = 0; i < suite_this->layouts_n; i++)
         if (suite_this->layouts[i][0] * suite_this->layouts[i][1] >= ranks_min)
-            suite_run_on(suite_this, suite_this->layouts[i][0], suite_this->layouts[i][1], harness_patient_ms(timeout_ms), fn);
+            suite_run_on(suite_this, suite_this->layouts[i][0], suite_this->layouts[i][1],
+                         harness_patient_ms(timeout_ms), fn);
 }
 
 static void suite_few(int64_t timeout_ms, void (*fn)(struct suite_rank *me), bool is_late)
 {
     for (int i = 0, done = 0; i < suite_this->layouts_n && done < 3; i++)
         if (suite_this->layouts[i][0] * suite_this->layouts[i][1] >= 2) {
-            (is_late ? suite_run_late : suite_run_on)(suite_this, suite_this->layouts[i][0], suite_this->layouts[i][1],
-                                                      is_late ? timeout_ms : harness_patient_ms(timeout_ms), fn);
+            (is_late ? suite_run_late : suite_run_on)(
+                suite_this, suite_this->layouts[i][0], suite_this->layouts[i][1],
+                is_late ? timeout_ms : harness_patient_ms(timeout_ms), fn);
             done++;
         }
 }
@@ -156,11 +160,13 @@ static void suite_few(int64_t timeout_ms, void (*fn)(struct suite_rank *me), boo
 #include "suite_failures.h"
 #include "suite_sums.h"
 
-#define SUITE_TESTS                                                                                          \
-    cmocka_unit_test(suite_places), cmocka_unit_test(suite_exact), cmocka_unit_test(suite_order),           \
-        cmocka_unit_test(suite_moves), cmocka_unit_test(suite_pairs), cmocka_unit_test(suite_begun),         \
-        cmocka_unit_test(suite_jobs), cmocka_unit_test(suite_groups), cmocka_unit_test(suite_bad_arguments), cmocka_unit_test(suite_now),  \
-        cmocka_unit_test(suite_missing), cmocka_unit_test(suite_aborted), cmocka_unit_test(suite_mismatch),  \
+#define SUITE_TESTS                                                                               \
+    cmocka_unit_test(suite_places), cmocka_unit_test(suite_exact), cmocka_unit_test(suite_order), \
+        cmocka_unit_test(suite_moves), cmocka_unit_test(suite_pairs),                             \
+        cmocka_unit_test(suite_begun), cmocka_unit_test(suite_jobs),                              \
+        cmocka_unit_test(suite_groups), cmocka_unit_test(suite_bad_arguments),                    \
+        cmocka_unit_test(suite_now), cmocka_unit_test(suite_missing),                             \
+        cmocka_unit_test(suite_aborted), cmocka_unit_test(suite_mismatch),                        \
         cmocka_unit_test(suite_closing)
 
 #endif

@@ -1,5 +1,6 @@
-/* suite_device — every collective on buffers in a device's memory that the host cannot touch (far.h): exact sums, all counts, in
- * place and out of place. Included after suite.h by programs whose ranks have config.dev = suite_dev. */
+/* suite_device — every collective on buffers in a device's memory that the host cannot touch
+ * (far.h): exact sums, all counts, in place and out of place. Included after suite.h by programs
+ * whose ranks have config.dev = suite_dev. */
 #ifndef CONVOY_TESTS_COMM_SUITE_DEVICE_H
 #define CONVOY_TESTS_COMM_SUITE_DEVICE_H
 
@@ -11,7 +12,10 @@ static const int64_t suite_far_counts[] = {0, 1, 17, 96, 4800, 20001, 1500003};
 #define SUITE_FAR_MAX 1500003
 
 static double suite_far_value(int rank, int64_t i) { return (double)(rank * 3 + i % 11); }
-static double suite_far_sum(int ranks, int64_t i) { return 3.0 * ranks * (ranks - 1) / 2 + (double)(ranks * (i % 11)); }
+static double suite_far_sum(int ranks, int64_t i)
+{
+    return 3.0 * ranks * (ranks - 1) / 2 + (double)(ranks * (i % 11));
+}
 
 static void suite_far_fill(struct tensor t, int rank, int64_t first, int64_t n)
 {
@@ -22,14 +26,14 @@ static void suite_far_fill(struct tensor t, int rank, int64_t first, int64_t n)
 static double suite_far_get(struct tensor t, int64_t i)
 {
     const void *p = far_at(t.data);
-    return t.dtype == DTYPE_F64 ? ((const double *)p)[i]
+    return t.dtype == DTYPE_F64   ? ((const double *)p)[i]
            : t.dtype == DTYPE_F32 ? (double)((const float *)p)[i]
                                   : (double)bf16_to_float(((const uint16_t *)p)[i]);
 }
 
-#define SUITE_FAR_SAME(t, i, want, what)                                                                      \
-    CHECK(suite_far_get((t), (i)) == (want), "%s of %lld elements: element %lld is %g, not %g", what,         \
-          (long long)n, (long long)(i), suite_far_get((t), (i)), (double)(want))
+#define SUITE_FAR_SAME(t, i, want, what)                                                        \
+    CHECK(suite_far_get((t), (i)) == (want), "%s of %lld elements: element %lld is %g, not %g", \
+          what, (long long)n, (long long)(i), suite_far_get((t), (i)), (double)(want))
 
 /* Sums, of n elements of one dtype. */
 static void suite_far_sums(struct suite_rank *me, struct tensor a, struct tensor b, int64_t n)
@@ -48,7 +52,8 @@ static void suite_far_sums(struct suite_rank *me, struct tensor a, struct tensor
     CHECK_OK(comm_reduce_scatter(me->comm, tensor_at(a, own.first), a, n));
     for (int64_t i = 0; i < own.elems; i++) {
         SUITE_FAR_SAME(b, i, suite_far_sum(ranks, own.first + i), "reduce_scatter");
-        SUITE_FAR_SAME(a, own.first + i, suite_far_sum(ranks, own.first + i), "reduce_scatter in place");
+        SUITE_FAR_SAME(a, own.first + i, suite_far_sum(ranks, own.first + i),
+                       "reduce_scatter in place");
     }
     CHECK_OK(comm_all_gather(me->comm, a, tensor_at(a, own.first), n));
     for (int64_t i = 0; i < n; i++)
@@ -124,7 +129,8 @@ static void suite_far(void **state)
     assert_int_equal(far.blocks_n, 0);
 }
 
-/* Random sums are the same bits as those of host memory. Returns the bytes that passed between the two memories for it. */
+/* Random sums are the same bits as those of host memory. Returns the bytes that passed between the
+ * two memories for it. */
 static int64_t suite_far_bits(struct suite_rank *me, int64_t elems)
 {
     void *data;
@@ -140,7 +146,8 @@ static int64_t suite_far_bits(struct suite_rank *me, int64_t elems)
     CHECK_OK(comm_barrier(me->comm));
     carried = far.carried - before;
     CHECK_OK(comm_all_reduce(me->comm, h, h, elems));
-    CHECK(memcmp(far_at(data), host, (size_t)elems * sizeof(float)) == 0, "rank %d", me->place.rank);
+    CHECK(memcmp(far_at(data), host, (size_t)elems * sizeof(float)) == 0, "rank %d",
+          me->place.rank);
     free(host);
     return carried;
 }
@@ -153,7 +160,8 @@ static void suite_far_missing_rank(struct suite_rank *me)
     struct tensor t = {data, DTYPE_F32};
     CHECK_OK(comm_barrier(me->comm));
     if (me->place.rank != me->place.ranks - 1) {
-        CHECK(comm_all_reduce(me->comm, t, t, 5 << 20) == ST_PEER && strstr(status_message(), "has not entered all_reduce"),
+        CHECK(comm_all_reduce(me->comm, t, t, 5 << 20) == ST_PEER &&
+                  strstr(status_message(), "has not entered all_reduce"),
               "%s", status_message());
         status_clear();
     }

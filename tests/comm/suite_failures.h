@@ -1,18 +1,20 @@
-/* suite_failures — wrong arguments, ranks that do not come, aborts, calls that differ. Part of suite.h. */
+/* suite_failures — wrong arguments, ranks that do not come, aborts, calls that differ. Part of
+ * suite.h. */
 #ifndef CONVOY_TESTS_COMM_SUITE_FAILURES_H
 #define CONVOY_TESTS_COMM_SUITE_FAILURES_H
 
-#define SUITE_REFUSED(x, part)                                                                               \
-    do {                                                                                                     \
-        enum status st_ = (x);                                                                               \
-        CHECK(st_ == ST_BUG && strstr(status_message(), (part)) != NULL, "%s: %s", status_name(st_),         \
-              status_message());                                                                             \
+#define SUITE_REFUSED(x, part)                                                     \
+    do {                                                                           \
+        enum status st_ = (x);                                                     \
+        CHECK(st_ == ST_BUG && strstr(status_message(), (part)) != NULL, "%s: %s", \
+              status_name(st_), status_message());                                 \
     } while (0)
 
 static void suite_bad_arguments_rank(struct suite_rank *me)
 {
     float x[64] = {0};
-    struct tensor f32 = {x, DTYPE_F32}, f64 = {x, DTYPE_F64}, i32 = {x, DTYPE_I32}, none = {NULL, DTYPE_F32};
+    struct tensor f32 = {x, DTYPE_F32}, f64 = {x, DTYPE_F64}, i32 = {x, DTYPE_I32},
+                  none = {NULL, DTYPE_F32};
     struct comm *sub;
     int twice[2] = {me->place.rank, me->place.rank}, far[1] = {me->place.ranks};
     SUITE_REFUSED(comm_all_reduce(me->comm, f32, f32, -1), "-1 elements");
@@ -49,8 +51,9 @@ static void suite_now_rank(struct suite_rank *me)
                 comm_now(me->job->rank[r].comm, &now);
                 clock_sleep_ms(1);
             } while (strcmp(now.call, "barrier") != 0);
-            CHECK(now.sequence == 1 && now.entered_ms <= clock_ms() && now.entered_ms > clock_ms() - 20000, "%lld",
-                  (long long)now.sequence);
+            CHECK(now.sequence == 1 && now.entered_ms <= clock_ms() &&
+                      now.entered_ms > clock_ms() - 20000,
+                  "%lld", (long long)now.sequence);
         }
     }
     CHECK_OK(comm_barrier(me->comm));
@@ -64,30 +67,48 @@ static void suite_now(void **state)
     suite_each(20000, 1, suite_now_rank);
 }
 
-enum { SUITE_CALL_ALL_REDUCE, SUITE_CALL_SMALL, SUITE_CALL_SCATTER, SUITE_CALL_GATHER, SUITE_CALL_BROADCAST,
-       SUITE_CALL_BARRIER, SUITE_CALL_BEGUN, SUITE_CALL_RECV, SUITE_CALL_N };
-static const char *const suite_call_names[SUITE_CALL_N] = {"all_reduce", "all_reduce", "reduce_scatter", "all_gather",
-                                                           "broadcast", "barrier", "all_reduce", "recv"};
+enum {
+    SUITE_CALL_ALL_REDUCE,
+    SUITE_CALL_SMALL,
+    SUITE_CALL_SCATTER,
+    SUITE_CALL_GATHER,
+    SUITE_CALL_BROADCAST,
+    SUITE_CALL_BARRIER,
+    SUITE_CALL_BEGUN,
+    SUITE_CALL_RECV,
+    SUITE_CALL_N
+};
+static const char *const suite_call_names[SUITE_CALL_N] = {
+    "all_reduce", "all_reduce", "reduce_scatter", "all_gather",
+    "broadcast",  "barrier",    "all_reduce",     "recv"};
 static atomic_int suite_call; /* which one the tests below make */
 #define SUITE_CALL_ELEMS 100003
 
 static enum status suite_one_call(struct suite_rank *me, float *data, int call)
 {
     struct tensor t = {data, DTYPE_F32};
-    struct tensor part = tensor_at(t, order_extent(SUITE_CALL_ELEMS, me->place.ranks, me->place.rank).first);
+    struct tensor part =
+        tensor_at(t, order_extent(SUITE_CALL_ELEMS, me->place.ranks, me->place.rank).first);
     struct comm_ticket ticket;
     switch (call) {
-    case SUITE_CALL_ALL_REDUCE: return comm_all_reduce(me->comm, t, t, SUITE_CALL_ELEMS);
-    case SUITE_CALL_SMALL: return comm_all_reduce(me->comm, t, t, 7);
-    case SUITE_CALL_SCATTER: return comm_reduce_scatter(me->comm, part, t, SUITE_CALL_ELEMS);
-    case SUITE_CALL_GATHER: return comm_all_gather(me->comm, t, part, SUITE_CALL_ELEMS);
-    case SUITE_CALL_BROADCAST: return comm_broadcast(me->comm, t, SUITE_CALL_ELEMS, me->place.ranks - 1);
-    case SUITE_CALL_BARRIER: return comm_barrier(me->comm);
+    case SUITE_CALL_ALL_REDUCE:
+        return comm_all_reduce(me->comm, t, t, SUITE_CALL_ELEMS);
+    case SUITE_CALL_SMALL:
+        return comm_all_reduce(me->comm, t, t, 7);
+    case SUITE_CALL_SCATTER:
+        return comm_reduce_scatter(me->comm, part, t, SUITE_CALL_ELEMS);
+    case SUITE_CALL_GATHER:
+        return comm_all_gather(me->comm, t, part, SUITE_CALL_ELEMS);
+    case SUITE_CALL_BROADCAST:
+        return comm_broadcast(me->comm, t, SUITE_CALL_ELEMS, me->place.ranks - 1);
+    case SUITE_CALL_BARRIER:
+        return comm_barrier(me->comm);
     case SUITE_CALL_BEGUN: {
         enum status st = comm_all_reduce_begin(me->comm, t, t, SUITE_CALL_ELEMS, &ticket);
         return st != ST_OK ? st : comm_wait(me->comm, ticket);
     }
-    default: return comm_recv(me->comm, t, SUITE_CALL_ELEMS, me->place.ranks - 1);
+    default:
+        return comm_recv(me->comm, t, SUITE_CALL_ELEMS, me->place.ranks - 1);
     }
 }
 
@@ -102,16 +123,20 @@ static void suite_missing_rank(struct suite_rank *me)
         int64_t begin = clock_ms();
         enum status st = suite_one_call(me, data, call);
         int64_t took = clock_ms() - begin;
-        CHECK(st == ST_PEER && took >= 150 && took < me->job->timeout_ms + harness_patient_ms(4500), "%s after %lld ms: %s",
-              status_name(st), (long long)took, status_message());
-        snprintf(want, sizeof(want), call == SUITE_CALL_RECV ? "rank %d has not answered %s" : "rank %d has not entered %s",
+        CHECK(st == ST_PEER && took >= 150 && took < me->job->timeout_ms + harness_patient_ms(4500),
+              "%s after %lld ms: %s", status_name(st), (long long)took, status_message());
+        snprintf(want, sizeof(want),
+                 call == SUITE_CALL_RECV ? "rank %d has not answered %s"
+                                         : "rank %d has not entered %s",
                  last, suite_call_names[call]);
-        snprintf(more, sizeof(more), ", %d have not entered %s", last, suite_call_names[call]); /* a busy machine */
-        CHECK(strstr(status_message(), want) != NULL || strstr(status_message(), more) != NULL, "want '%s' in: %s", want,
-              status_message());
+        /* a busy machine */
+        snprintf(more, sizeof(more), ", %d have not entered %s", last, suite_call_names[call]);
+        CHECK(strstr(status_message(), want) != NULL || strstr(status_message(), more) != NULL,
+              "want '%s' in: %s", want, status_message());
         snprintf(first, sizeof(first), "%s", status_message());
         status_clear();
-        CHECK(comm_barrier(me->comm) == ST_PEER && strcmp(status_message(), first) == 0, "%s", status_message());
+        CHECK(comm_barrier(me->comm) == ST_PEER && strcmp(status_message(), first) == 0, "%s",
+              status_message());
     }
     pthread_barrier_wait(&me->job->apart);
     free(data);
@@ -141,10 +166,11 @@ static void suite_aborted_rank(struct suite_rank *me)
     if (me->place.rank != last)
         st = suite_one_call(me, data, call);
     else
-        while (clock_ms() - begin < harness_patient_ms(2000) && st == ST_OK) /* its own next call ends too */
+        while (clock_ms() - begin < harness_patient_ms(2000) &&
+               st == ST_OK) /* its own next call ends too */
             st = comm_barrier(me->comm);
-    CHECK(st == ST_PEER && clock_ms() - begin < harness_patient_ms(2000), "%s after %lld ms: %s", status_name(st),
-          (long long)(clock_ms() - begin), status_message());
+    CHECK(st == ST_PEER && clock_ms() - begin < harness_patient_ms(2000), "%s after %lld ms: %s",
+          status_name(st), (long long)(clock_ms() - begin), status_message());
     pthread_barrier_wait(&me->job->apart);
     free(data);
 }
@@ -166,11 +192,23 @@ static void suite_mismatch_rank(struct suite_rank *me)
     enum status st;
     CHECK_OK(comm_barrier(me->comm));
     switch (atomic_load(&suite_call)) {
-    case 0: st = is_odd ? comm_broadcast(me->comm, f32, 100, 0) : comm_all_reduce(me->comm, f32, f32, 100); break;
-    case 1: st = comm_all_reduce(me->comm, f32, f32, is_odd ? 70000 : 70001); break;
-    case 2: st = is_odd ? comm_all_reduce(me->comm, f32, f32, 90) : comm_all_reduce(me->comm, bf16, bf16, 90); break;
-    case 3: st = comm_broadcast(me->comm, f32, 90000, is_odd); break;
-    default: st = is_odd ? comm_barrier(me->comm) : comm_all_reduce(me->comm, f32, f32, 5); break;
+    case 0:
+        st = is_odd ? comm_broadcast(me->comm, f32, 100, 0)
+                    : comm_all_reduce(me->comm, f32, f32, 100);
+        break;
+    case 1:
+        st = comm_all_reduce(me->comm, f32, f32, is_odd ? 70000 : 70001);
+        break;
+    case 2:
+        st = is_odd ? comm_all_reduce(me->comm, f32, f32, 90)
+                    : comm_all_reduce(me->comm, bf16, bf16, 90);
+        break;
+    case 3:
+        st = comm_broadcast(me->comm, f32, 90000, is_odd);
+        break;
+    default:
+        st = is_odd ? comm_barrier(me->comm) : comm_all_reduce(me->comm, f32, f32, 5);
+        break;
     }
     CHECK(st == ST_BUG || st == ST_PEER, "%s: %s", status_name(st), status_message());
     me->st = st;
@@ -178,7 +216,8 @@ static void suite_mismatch_rank(struct suite_rank *me)
     pthread_barrier_wait(&me->job->apart);
     int told = 0;
     for (int r = 0; r < me->place.ranks; r++)
-        told += me->job->rank[r].st == ST_BUG && strstr(me->job->rank[r].message, "different calls") != NULL;
+        told += me->job->rank[r].st == ST_BUG &&
+                strstr(me->job->rank[r].message, "different calls") != NULL;
     CHECK(told >= 1, "nobody named the difference: %s", me->message);
     pthread_barrier_wait(&me->job->apart);
     free(data);
@@ -205,7 +244,8 @@ static void suite_closing_rank(struct suite_rank *me)
     int64_t begin = clock_ms();
     comm_close(me->comm);
     me->comm = NULL;
-    CHECK(clock_ms() - begin < harness_patient_ms(2000), "%lld ms", (long long)(clock_ms() - begin));
+    CHECK(clock_ms() - begin < harness_patient_ms(2000), "%lld ms",
+          (long long)(clock_ms() - begin));
 }
 static void suite_closing(void **state)
 {

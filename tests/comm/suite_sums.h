@@ -2,7 +2,8 @@
 #ifndef CONVOY_TESTS_COMM_SUITE_SUMS_H
 #define CONVOY_TESTS_COMM_SUITE_SUMS_H
 
-static const int64_t suite_counts[] = {0, 1, 15, 16, 17, 33, 255, 1023, 2049, 4096, 5001, 70001, 1000000};
+static const int64_t suite_counts[] = {0,    1,    15,   16,   17,    33,     255,
+                                       1023, 2049, 4096, 5001, 70001, 1000000};
 #define SUITE_COUNTS_N ((int)(sizeof(suite_counts) / sizeof(suite_counts[0])))
 #define SUITE_ELEMS_MAX 1000000
 static const enum dtype suite_dtypes[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16};
@@ -11,8 +12,8 @@ static void suite_places_rank(struct suite_rank *me)
 {
     const struct comm_place *place = comm_place(me->comm);
     CHECK(memcmp(place, &me->place, sizeof(*place)) == 0, "rank %d", place->rank);
-    CHECK(strncmp(comm_name(me->comm), me->job->suite->name, strlen(me->job->suite->name)) == 0, "%s",
-          comm_name(me->comm));
+    CHECK(strncmp(comm_name(me->comm), me->job->suite->name, strlen(me->job->suite->name)) == 0,
+          "%s", comm_name(me->comm));
     void *data;
     CHECK_OK(comm_alloc(me->comm, 3000001, &data));
     CHECK((uintptr_t)data % (2 << 20) == 0, "%p", data);
@@ -36,7 +37,8 @@ static void suite_put(void *data, enum dtype dtype, int64_t i, double x)
         ((uint16_t *)data)[i] = bf16_from_float((float)x);
 }
 
-/* Element i of rank r: whole numbers whose sums are exact in every dtype, or random ones whose sums are not. */
+/* Element i of rank r: whole numbers whose sums are exact in every dtype, or random ones whose sums
+ * are not. */
 static double suite_value(bool is_exact, int r, int64_t i)
 {
     if (is_exact)
@@ -64,7 +66,8 @@ static void suite_sum(void *out, enum dtype dtype, int64_t i, bool is_exact, int
     order_plan_nodes(nodes, locals, steps);
     for (int r = 0; r < n; r++) {
         wide[r] = suite_value(is_exact, r, i);
-        f32[r] = dtype == DTYPE_BF16 ? bf16_to_float(bf16_from_float((float)wide[r])) : (float)wide[r];
+        f32[r] =
+            dtype == DTYPE_BF16 ? bf16_to_float(bf16_from_float((float)wide[r])) : (float)wide[r];
     }
     for (int k = 0; k < n - 1; k++) {
         wide[steps[k].to] += wide[steps[k].from];
@@ -80,13 +83,14 @@ struct suite_buffers {
     size_t each;
 };
 
-static void suite_expect(const struct suite_buffers *b, const char *what, const void *got, int64_t first,
-                         int64_t elems, int rank)
+static void suite_expect(const struct suite_buffers *b, const char *what, const void *got,
+                         int64_t first, int64_t elems, int rank)
 {
     for (int64_t i = 0; i < elems; i++)
-        CHECK(memcmp((const char *)got + (size_t)i * b->each, b->want + (size_t)(first + i) * b->each, b->each) == 0,
-              "%s: rank %d: element %lld of %lld differs, dtype %d", what, rank, (long long)(first + i),
-              (long long)b->n, b->dtype);
+        CHECK(memcmp((const char *)got + (size_t)i * b->each,
+                     b->want + (size_t)(first + i) * b->each, b->each) == 0,
+              "%s: rank %d: element %lld of %lld differs, dtype %d", what, rank,
+              (long long)(first + i), (long long)b->n, b->dtype);
 }
 
 static void suite_all_sums(struct suite_rank *me, struct suite_buffers *b, bool is_exact)
@@ -100,15 +104,16 @@ static void suite_all_sums(struct suite_rank *me, struct suite_buffers *b, bool 
     memset(b->out, 0xee, (size_t)b->n * b->each + 8);
     CHECK_OK(comm_all_reduce(me->comm, out, in, b->n));
     suite_expect(b, "all_reduce", b->out, 0, b->n, rank);
-    CHECK((unsigned char)b->out[(size_t)b->n * b->each] == 0xee, "all_reduce wrote too far: %lld", (long long)b->n);
+    CHECK((unsigned char)b->out[(size_t)b->n * b->each] == 0xee, "all_reduce wrote too far: %lld",
+          (long long)b->n);
     CHECK_OK(comm_all_reduce(me->comm, in, in, b->n));
     suite_expect(b, "all_reduce in place", b->in, 0, b->n, rank);
     suite_fill(b->in, b->dtype, b->n, is_exact, rank);
     memset(b->out, 0xee, (size_t)b->n * b->each + 8);
     CHECK_OK(comm_reduce_scatter(me->comm, out, in, b->n));
     suite_expect(b, "reduce_scatter", b->out, part.first, part.elems, rank);
-    CHECK((unsigned char)b->out[(size_t)part.elems * b->each] == 0xee, "reduce_scatter wrote too far: %lld",
-          (long long)b->n);
+    CHECK((unsigned char)b->out[(size_t)part.elems * b->each] == 0xee,
+          "reduce_scatter wrote too far: %lld", (long long)b->n);
     suite_fill(b->in, b->dtype, b->n, is_exact, rank);
     CHECK_OK(comm_reduce_scatter(me->comm, tensor_at(in, part.first), in, b->n));
     CHECK_OK(comm_all_gather(me->comm, in, tensor_at(in, part.first), b->n));
@@ -173,8 +178,8 @@ static void suite_moves_rank(struct suite_rank *me)
         CHECK_OK(comm_all_gather(me->comm, all, tensor_at(all, part.first), suite_counts[k]));
         for (int r = 0; r < n; r++)
             for (int64_t i = 0; i < order_extent(suite_counts[k], n, r).elems; i++)
-                CHECK(data[order_extent(suite_counts[k], n, r).first + i] == 100 + r, "all_gather of bytes: %lld",
-                      (long long)i);
+                CHECK(data[order_extent(suite_counts[k], n, r).first + i] == 100 + r,
+                      "all_gather of bytes: %lld", (long long)i);
     }
     for (int k = 0; k < SUITE_COUNTS_N; k++) {
         int64_t part = suite_counts[k] / n;
@@ -182,9 +187,11 @@ static void suite_moves_rank(struct suite_rank *me)
         for (int64_t i = 0; i < part * n; i++)
             data[i] = (uint8_t)(rank * 50 + i / (part > 0 ? part : 1));
         out[part * n] = 99;
-        CHECK_OK(comm_all_to_all(me->comm, (struct tensor){out, DTYPE_U8}, (struct tensor){data, DTYPE_U8}, part));
+        CHECK_OK(comm_all_to_all(me->comm, (struct tensor){out, DTYPE_U8},
+                                 (struct tensor){data, DTYPE_U8}, part));
         for (int64_t i = 0; i < part * n; i++)
-            CHECK(out[i] == (uint8_t)(i / part * 50 + rank), "all_to_all: element %lld is %d", (long long)i, out[i]);
+            CHECK(out[i] == (uint8_t)(i / part * 50 + rank), "all_to_all: element %lld is %d",
+                  (long long)i, out[i]);
         CHECK(out[part * n] == 99, "all_to_all wrote too far: %lld", (long long)part);
         free(out);
     }
@@ -212,7 +219,8 @@ static void suite_pairs_rank(struct suite_rank *me)
             else
                 CHECK_OK(comm_recv(me->comm, in, suite_counts[k], from));
         for (int64_t i = 0; i < suite_counts[k]; i++)
-            CHECK(theirs[i] == (int32_t)(i * 31 + from * 1000 + k), "rank %d: element %lld", rank, (long long)i);
+            CHECK(theirs[i] == (int32_t)(i * 31 + from * 1000 + k), "rank %d: element %lld", rank,
+                  (long long)i);
     }
     CHECK_OK(comm_barrier(me->comm));
     free(mine), free(theirs);
@@ -223,7 +231,8 @@ static void suite_pairs(void **state)
     suite_each(20000, 2, suite_pairs_rank);
 }
 
-/* Many begun at once, buffers written meanwhile, blocking calls between, waited for in any order. */
+/* Many begun at once, buffers written meanwhile, blocking calls between, waited for in any
+ * order. */
 static void suite_begun_rank(struct suite_rank *me)
 {
     enum { CALLS = 40, ELEMS = 3001 };
@@ -237,17 +246,19 @@ static void suite_begun_rank(struct suite_rank *me)
             struct tensor t = {data + c * ELEMS, DTYPE_F32};
             struct order_extent part = order_extent(ELEMS, n, me->place.rank);
             if (c % 3 == 0) {
-                CHECK_OK(comm_reduce_scatter_begin(me->comm, tensor_at(t, part.first), t, ELEMS, &tickets[c]));
+                CHECK_OK(comm_reduce_scatter_begin(me->comm, tensor_at(t, part.first), t, ELEMS,
+                                                   &tickets[c]));
                 struct comm_ticket inner = tickets[c];
-                CHECK_OK(comm_all_gather_begin(me->comm, t, tensor_at(t, part.first), ELEMS, &tickets[c]));
+                CHECK_OK(comm_all_gather_begin(me->comm, t, tensor_at(t, part.first), ELEMS,
+                                               &tickets[c]));
                 CHECK_OK(comm_wait(me->comm, inner));
             } else {
                 CHECK_OK(comm_all_reduce_begin(me->comm, t, t, ELEMS, &tickets[c]));
             }
             if (c % 11 == 5) {
                 one = 1;
-                CHECK_OK(comm_all_reduce(me->comm, (struct tensor){&one, DTYPE_F32}, (struct tensor){&one, DTYPE_F32},
-                                         1));
+                CHECK_OK(comm_all_reduce(me->comm, (struct tensor){&one, DTYPE_F32},
+                                         (struct tensor){&one, DTYPE_F32}, 1));
                 CHECK(one == (float)n, "%g", (double)one);
             }
         }
@@ -255,15 +266,16 @@ static void suite_begun_rank(struct suite_rank *me)
             int c = (k * 17 + round) % CALLS;
             CHECK_OK(comm_wait(me->comm, tickets[c]));
             for (int i = 0; i < ELEMS; i++)
-                CHECK(data[c * ELEMS + i] == (float)(n * (n - 1) / 2 + n * (c + i % 7)), "call %d element %d: %g", c, i,
-                      (double)data[c * ELEMS + i]);
+                CHECK(data[c * ELEMS + i] == (float)(n * (n - 1) / 2 + n * (c + i % 7)),
+                      "call %d element %d: %g", c, i, (double)data[c * ELEMS + i]);
         }
     }
     struct comm_times times;
     comm_times(me->comm, &times);
     CHECK(times.busy_ms > 0 && times.wait_ms > 0, "%g %g", times.busy_ms, times.wait_ms);
     comm_times(me->comm, &times);
-    CHECK(times.busy_ms == 0 && times.bytes_sent == 0, "%g %lld", times.busy_ms, (long long)times.bytes_sent);
+    CHECK(times.busy_ms == 0 && times.bytes_sent == 0, "%g %lld", times.busy_ms,
+          (long long)times.bytes_sent);
     CHECK_OK(comm_barrier(me->comm));
     free(data);
 }
@@ -311,10 +323,11 @@ static void suite_jobs_rank(struct suite_rank *me)
             CHECK_OK(comm_wait(me->comm, calls[k]));
     }
     for (int k = 0; k < 4; k++)
-        CHECK(args[k].x[2] == 3.0f * (float)me->place.ranks + 1 && y[k] == 7.0f * (float)me->place.ranks, "%g %g",
-              (double)args[k].x[2], (double)y[k]);
-    CHECK(comm_wait(me->comm, jobs[4]) == ST_RETRY && strstr(status_message(), "as asked") != NULL, "%s",
-          status_message());
+        CHECK(args[k].x[2] == 3.0f * (float)me->place.ranks + 1 &&
+                  y[k] == 7.0f * (float)me->place.ranks,
+              "%g %g", (double)args[k].x[2], (double)y[k]);
+    CHECK(comm_wait(me->comm, jobs[4]) == ST_RETRY && strstr(status_message(), "as asked") != NULL,
+          "%s", status_message());
     CHECK(comm_barrier(me->comm) == ST_RETRY, "%s", status_message());
 }
 static void suite_jobs(void **state)
@@ -328,7 +341,8 @@ static void suite_one_group(struct suite_rank *me, const int *ranks, int n)
     struct comm *sub;
     CHECK_OK(comm_sub(me->comm, ranks, n, &sub));
     const struct comm_place *place = comm_place(sub);
-    CHECK(place->ranks == n && ranks[place->rank] == me->place.rank, "rank %d of %d", place->rank, n);
+    CHECK(place->ranks == n && ranks[place->rank] == me->place.rank, "rank %d of %d", place->rank,
+          n);
     enum { ELEMS = 20011 };
     float *data = malloc(sizeof(float) * ELEMS), *want = malloc(sizeof(float) * ELEMS);
     struct order_step steps[SUITE_RANKS_MAX];
@@ -346,14 +360,16 @@ static void suite_one_group(struct suite_rank *me, const int *ranks, int n)
     CHECK_OK(comm_all_reduce(sub, t, t, ELEMS));
     CHECK(memcmp(data, want, sizeof(float) * ELEMS) == 0, "a group of %d", n);
     float few[3] = {1, 2, 3};
-    CHECK_OK(comm_all_reduce(sub, (struct tensor){few, DTYPE_F32}, (struct tensor){few, DTYPE_F32}, 3));
+    CHECK_OK(
+        comm_all_reduce(sub, (struct tensor){few, DTYPE_F32}, (struct tensor){few, DTYPE_F32}, 3));
     CHECK(few[2] == 3.0f * (float)n, "%g", (double)few[2]);
     CHECK_OK(comm_barrier(sub));
     comm_close(sub);
     free(data), free(want);
 }
 
-/* All, each node, each row of equal locals, odd and even: groups of one comm one after the other. */
+/* All, each node, each row of equal locals, odd and even: groups of one comm one after the
+ * other. */
 static void suite_groups_rank(struct suite_rank *me)
 {
     const struct comm_place *p = &me->place;

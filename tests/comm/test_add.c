@@ -1,5 +1,6 @@
-/* test_add — sums of many buffers against order.h's plan, element by element, bit for bit: layouts, dtypes, counts around
- * every block, any alignment, in place, several outs, streamed or not; nothing is written beside the outs. */
+/* test_add — sums of many buffers against order.h's plan, element by element, bit for bit: layouts,
+ * dtypes, counts around every block, any alignment, in place, several outs, streamed or not;
+ * nothing is written beside the outs. */
 #include "harness.h"
 
 #include <math.h>
@@ -42,7 +43,8 @@ static void want_sum(void *to, const void *const *from, int nodes, int locals, e
         if (dtype_in == DTYPE_F64)
             wide[s] = ((const double *)from[s])[i];
         else
-            f32[s] = dtype_in == DTYPE_F32 ? ((const float *)from[s])[i] : bf16_to_float(((const uint16_t *)from[s])[i]);
+            f32[s] = dtype_in == DTYPE_F32 ? ((const float *)from[s])[i]
+                                           : bf16_to_float(((const uint16_t *)from[s])[i]);
     for (int k = 0; k < nodes * locals - 1; k++)
         if (dtype_in == DTYPE_F64)
             wide[steps[k].to] += wide[steps[k].from];
@@ -51,8 +53,8 @@ static void want_sum(void *to, const void *const *from, int nodes, int locals, e
     store(to, dtype_out, i, dtype_in == DTYPE_F64 ? wide[0] : (double)f32[0]);
 }
 
-static void try_one(int nodes, int locals, enum dtype dtype_in, enum dtype dtype_out, int64_t elems, int shift,
-                    int outs_n, bool in_place, bool stream)
+static void try_one(int nodes, int locals, enum dtype dtype_in, enum dtype dtype_out, int64_t elems,
+                    int shift, int outs_n, bool in_place, bool stream)
 {
     int n = nodes * locals;
     size_t size = dtype_bytes(dtype_in), size_out = dtype_bytes(dtype_out);
@@ -69,16 +71,25 @@ static void try_one(int nodes, int locals, enum dtype dtype_in, enum dtype dtype
         want_sum(want, from, nodes, locals, dtype_in, dtype_out, i);
     for (int o = 0; o < outs_n; o++) {
         memset(out[o], 0xa5, ELEMS_MAX * 8 + 512);
-        to[o] = in_place ? in[o] + GUARD * 8 + (size_t)shift * size : out[o] + GUARD * 8 + (size_t)shift * size_out;
+        to[o] = in_place ? in[o] + GUARD * 8 + (size_t)shift * size
+                         : out[o] + GUARD * 8 + (size_t)shift * size_out;
     }
-    add_run(&(struct add){.in = from, .out = to, .nodes = nodes, .locals = locals, .outs_n = outs_n,
-                          .dtype_in = dtype_in, .dtype_out = dtype_out, .elems = elems, .stream = stream});
+    add_run(&(struct add){.in = from,
+                          .out = to,
+                          .nodes = nodes,
+                          .locals = locals,
+                          .outs_n = outs_n,
+                          .dtype_in = dtype_in,
+                          .dtype_out = dtype_out,
+                          .elems = elems,
+                          .stream = stream});
     for (int o = 0; o < outs_n; o++) {
         assert_memory_equal(to[o], want, (size_t)elems * size_out);
         if (!in_place)
             for (int g = 0; g < GUARD; g++) {
                 assert_int_equal(((unsigned char *)to[o])[-1 - g], 0xa5);
-                assert_int_equal(((unsigned char *)to[o])[(size_t)elems * size_out + (size_t)g], 0xa5);
+                assert_int_equal(((unsigned char *)to[o])[(size_t)elems * size_out + (size_t)g],
+                                 0xa5);
             }
     }
     free(want);
@@ -91,8 +102,11 @@ static void sums(void **state)
     (void)state;
     static const int layouts[][2] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {3, 1}, {2, 2}, {1, 4}, {5, 1},
                                      {1, 5}, {2, 3}, {3, 2}, {1, 7}, {4, 2}, {3, 3}, {5, 13}};
-    static const enum dtype dtypes[][2] = {{DTYPE_F32, DTYPE_F32}, {DTYPE_F64, DTYPE_F64}, {DTYPE_BF16, DTYPE_BF16},
-                                           {DTYPE_BF16, DTYPE_F32}, {DTYPE_F32, DTYPE_BF16}};
+    static const enum dtype dtypes[][2] = {{DTYPE_F32, DTYPE_F32},
+                                           {DTYPE_F64, DTYPE_F64},
+                                           {DTYPE_BF16, DTYPE_BF16},
+                                           {DTYPE_BF16, DTYPE_F32},
+                                           {DTYPE_F32, DTYPE_BF16}};
     for (int s = 0; s < N_MAX; s++) {
         in[s] = aligned_alloc(64, (ELEMS_MAX * 8 + 1024) / 64 * 64);
         out[s] = aligned_alloc(64, (ELEMS_MAX * 8 + 1024) / 64 * 64);
@@ -104,7 +118,11 @@ static void sums(void **state)
                     int n = layouts[l][0] * layouts[l][1];
                     bool in_place = (how & 1) != 0 && dtypes[d][0] == dtypes[d][1];
                     try_one(layouts[l][0], layouts[l][1], dtypes[d][0], dtypes[d][1], counts[c],
-                            (how & 2) != 0 ? 3 : 0, how == 0 ? 1 : n < 5 ? n : 2, in_place, (how & 4) != 0);
+                            (how & 2) != 0 ? 3 : 0,
+                            how == 0 ? 1
+                            : n < 5  ? n
+                                     : 2,
+                            in_place, (how & 4) != 0);
                 }
 }
 
@@ -112,13 +130,19 @@ static void sums(void **state)
 static void edges_of_bf16(void **state)
 {
     (void)state;
-    static const float a[] = {INFINITY, -INFINITY, NAN, 1, 1, -1, 3.0e38f, 0x1.01p0f}, b[] = {1, 1, 1, 0x1p-8f, 0x1.8p-7f,
-                                                                                        -0x1p-8f, 3.0e38f, 0x1p-9f};
+    static const float a[] = {INFINITY, -INFINITY, NAN, 1, 1, -1, 3.0e38f, 0x1.01p0f},
+                       b[] = {1, 1, 1, 0x1p-8f, 0x1.8p-7f, -0x1p-8f, 3.0e38f, 0x1p-9f};
     const void *from[2] = {a, b};
     uint16_t got[8];
     void *to[1] = {got};
-    add_run(&(struct add){.in = from, .out = to, .nodes = 1, .locals = 2, .outs_n = 1, .dtype_in = DTYPE_F32,
-                          .dtype_out = DTYPE_BF16, .elems = 8});
+    add_run(&(struct add){.in = from,
+                          .out = to,
+                          .nodes = 1,
+                          .locals = 2,
+                          .outs_n = 1,
+                          .dtype_in = DTYPE_F32,
+                          .dtype_out = DTYPE_BF16,
+                          .elems = 8});
     for (int i = 0; i < 8; i++)
         if (isnan(a[i] + b[i]))
             assert_true(isnan(bf16_to_float(got[i])));

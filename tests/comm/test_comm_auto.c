@@ -43,7 +43,8 @@ static const struct suite suite_auto = {.name = "auto",
 static void chosen_rank(struct suite_rank *me)
 {
     void *data;
-    CHECK(strncmp(comm_name(me->comm), want_name, strlen(want_name)) == 0, "%s", comm_name(me->comm));
+    CHECK(strncmp(comm_name(me->comm), want_name, strlen(want_name)) == 0, "%s",
+          comm_name(me->comm));
     CHECK(strstr(comm_why(me->comm), want_why) != NULL, "%s", comm_why(me->comm));
     CHECK_OK(comm_alloc(me->comm, 4000, &data));
     struct tensor t = {data, DTYPE_F32};
@@ -78,7 +79,8 @@ static void one_has_not(void **state)
     choose(2, 1, 0, "ucx", "NCCL is not on rank 0 of 2");
 }
 
-/* The tests' ranks all have the one device: said so, it is refused inside a node and not between nodes. */
+/* The tests' ranks all have the one device: said so, it is refused inside a node and not between
+ * nodes. */
 static void shared_gpu(void **state)
 {
     (void)state;
@@ -95,7 +97,8 @@ static enum status open_torn(struct suite_rank *me, const struct comm_config *co
     mine.kind = COMM_KIND_AUTO;
     mine.dev = suite_dev;
     mine.share_fd = world->fds[me->place.node];
-    CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank], &world->bytes[me->place.rank]));
+    CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],
+                             &world->bytes[me->place.rank]));
     pthread_barrier_wait(&me->job->apart);
     if (me->place.rank == 0)
         world->bytes[1] = 20;
@@ -116,8 +119,9 @@ static void torn(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(all_have), cmocka_unit_test(one_has_not), cmocka_unit_test(shared_gpu),
-                                              cmocka_unit_test(torn)};
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(all_have),
+                                              cmocka_unit_test(one_has_not),
+                                              cmocka_unit_test(shared_gpu), cmocka_unit_test(torn)};
     harness_loopback();
     knobs = nccl_world_begin();
     int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

@@ -1,6 +1,7 @@
-/* test_comm_direct — collectives between GPUs' memory that UCX moves as it is, over real UCX on the loopback device. The GPU is
- * far.h's, whose memory faults when the host touches it; of UCX only the three calls below are replaced: it says that it has
- * CUDA, and what it is given as a GPU's memory it finds where that memory really is. */
+/* test_comm_direct — collectives between GPUs' memory that UCX moves as it is, over real UCX on the
+ * loopback device. The GPU is far.h's, whose memory faults when the host touches it; of UCX only
+ * the three calls below are replaced: it says that it has CUDA, and what it is given as a GPU's
+ * memory it finds where that memory really is. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
 #include <dlfcn.h>
 #include <ucp/api/ucp.h>
@@ -11,8 +12,8 @@
 
 #include "nccl_world.h"
 
-static unsigned lacking;                    /* ranks whose UCX has no CUDA, a bit for each */
-static _Thread_local int rank_here;         /* whose thread this is */
+static unsigned lacking;                      /* ranks whose UCX has no CUDA, a bit for each */
+static _Thread_local int rank_here;           /* whose thread this is */
 static _Atomic int64_t gpu_sends, host_sends; /* longer than a meeting's head */
 
 ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attr)
@@ -33,13 +34,15 @@ static void find(const void **data, ucp_request_param_t *param)
     param->memory_type = UCS_MEMORY_TYPE_HOST;
 }
 
-typedef ucs_status_ptr_t send_fn(ucp_ep_h ep, const void *data, size_t n, ucp_tag_t tag, const ucp_request_param_t *param);
-typedef ucs_status_ptr_t recv_fn(ucp_worker_h worker, void *data, size_t n, ucp_tag_t tag, ucp_tag_t mask,
+typedef ucs_status_ptr_t send_fn(ucp_ep_h ep, const void *data, size_t n, ucp_tag_t tag,
                                  const ucp_request_param_t *param);
+typedef ucs_status_ptr_t recv_fn(ucp_worker_h worker, void *data, size_t n, ucp_tag_t tag,
+                                 ucp_tag_t mask, const ucp_request_param_t *param);
 static send_fn *real_send;
 static recv_fn *real_recv;
 
-ucs_status_ptr_t ucp_tag_send_nbx(ucp_ep_h ep, const void *data, size_t n, ucp_tag_t tag, const ucp_request_param_t *param)
+ucs_status_ptr_t ucp_tag_send_nbx(ucp_ep_h ep, const void *data, size_t n, ucp_tag_t tag,
+                                  const ucp_request_param_t *param)
 {
     ucp_request_param_t mine = *param;
     *(param->memory_type == UCS_MEMORY_TYPE_CUDA ? &gpu_sends : &host_sends) += n > 64;
@@ -48,8 +51,8 @@ ucs_status_ptr_t ucp_tag_send_nbx(ucp_ep_h ep, const void *data, size_t n, ucp_t
     return real_send(ep, data, n, tag, &mine);
 }
 
-ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h worker, void *data, size_t n, ucp_tag_t tag, ucp_tag_t mask,
-                                  const ucp_request_param_t *param)
+ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h worker, void *data, size_t n, ucp_tag_t tag,
+                                  ucp_tag_t mask, const ucp_request_param_t *param)
 {
     ucp_request_param_t mine = *param;
     const void *at = data;
@@ -78,7 +81,8 @@ static void every_call(void **state)
 /* Many pieces long; nothing passes the host's memory. */
 static void bits_rank(struct suite_rank *me)
 {
-    const int64_t elems = me->place.locals > 1 ? 1200007 : 10000003; /* the second: more pieces of a part than slots */
+    /* the second: more pieces of a part than slots */
+    const int64_t elems = me->place.locals > 1 ? 1200007 : 10000003;
     const int64_t own = order_extent(elems, me->place.ranks, me->place.rank).elems;
     struct comm_times times;
     comm_times(me->comm, &times);
@@ -87,8 +91,8 @@ static void bits_rank(struct suite_rank *me)
     CHECK(carried == 0, "%lld bytes passed the host", (long long)carried);
     /* Twice: of the others' parts to them, and of its own to all; between nodes. */
     if (me->place.locals == 1)
-        CHECK(times.bytes_sent >= 2 * 4 * (elems - own + own * (me->place.ranks - 1)), "%lld bytes sent",
-              (long long)times.bytes_sent);
+        CHECK(times.bytes_sent >= 2 * 4 * (elems - own + own * (me->place.ranks - 1)),
+              "%lld bytes sent", (long long)times.bytes_sent);
 }
 static void bits(void **state)
 {
@@ -113,10 +117,12 @@ static void after_rank(struct suite_rank *me)
             ((float *)far_at(a))[i] = (float)(me->place.rank + round);
         CHECK_OK(dev_copy(s, b, a, ELEMS * 4));
         CHECK_OK(comm_after(me->comm, s));
-        CHECK_OK(comm_all_reduce_begin(me->comm, (struct tensor){b, DTYPE_F32}, (struct tensor){b, DTYPE_F32}, ELEMS, &ticket));
+        CHECK_OK(comm_all_reduce_begin(me->comm, (struct tensor){b, DTYPE_F32},
+                                       (struct tensor){b, DTYPE_F32}, ELEMS, &ticket));
         CHECK_OK(comm_wait(me->comm, ticket));
         for (int64_t i = 0; i < ELEMS; i++)
-            CHECK(((float *)far_at(b))[i] == (float)(3 + 3 * round), "round %d, element %lld", round, (long long)i);
+            CHECK(((float *)far_at(b))[i] == (float)(3 + 3 * round), "round %d, element %lld",
+                  round, (long long)i);
     }
     dev_stream_close(s);
 }
@@ -137,11 +143,15 @@ static void groups_rank(struct suite_rank *me)
     if (me->place.rank != 1) {
         CHECK_OK(comm_sub(me->comm, pair, 2, &sub));
         int64_t carried = far.carried;
-        CHECK_OK(comm_all_reduce(sub, (struct tensor){data, DTYPE_F32}, (struct tensor){data, DTYPE_F32}, 1 << 20));
+        CHECK_OK(comm_all_reduce(sub, (struct tensor){data, DTYPE_F32},
+                                 (struct tensor){data, DTYPE_F32}, 1 << 20));
         CHECK_OK(comm_barrier(sub));
-        CHECK(far.carried == carried, "%lld bytes passed the host", (long long)(far.carried - carried));
+        CHECK(far.carried == carried, "%lld bytes passed the host",
+              (long long)(far.carried - carried));
         for (int64_t i = 0; i < 1 << 20; i++)
-            CHECK(((float *)far_at(data))[i] == (float)(suite_far_value(0, i) + suite_far_value(2, i)), "element %lld", (long long)i);
+            CHECK(((float *)far_at(data))[i] ==
+                      (float)(suite_far_value(0, i) + suite_far_value(2, i)),
+                  "element %lld", (long long)i);
         comm_close(sub);
     }
     CHECK_OK(comm_barrier(me->comm));
@@ -167,13 +177,15 @@ static void lacks_run(void *arg)
     suite_run_on(&suite_direct, 3, 1, harness_patient_ms(20000), sums_rank);
 }
 
-/* Some rank's UCX has no CUDA: then all go through the host's memory, and the log says because of whom. */
+/* Some rank's UCX has no CUDA: then all go through the host's memory, and the log says because of
+ * whom. */
 static void one_lacks(void **state)
 {
     static const struct {
         unsigned lacking;
         const char *word;
-    } cases[] = {{1, "rank 0's UCX"}, {2, "rank 1's UCX"}, {4, "rank 2's UCX"}, {7, "rank 0's UCX"}};
+    } cases[] = {
+        {1, "rank 0's UCX"}, {2, "rank 1's UCX"}, {4, "rank 2's UCX"}, {7, "rank 0's UCX"}};
     (void)state;
     suite_this = &suite_direct;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -198,8 +210,9 @@ static void missing(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(every_call), cmocka_unit_test(bits),    cmocka_unit_test(after),
-                                              cmocka_unit_test(groups),     cmocka_unit_test(one_lacks), cmocka_unit_test(missing)};
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_call), cmocka_unit_test(bits),      cmocka_unit_test(after),
+        cmocka_unit_test(groups),     cmocka_unit_test(one_lacks), cmocka_unit_test(missing)};
     real_send = (send_fn *)dlsym(RTLD_NEXT, "ucp_tag_send_nbx");
     real_recv = (recv_fn *)dlsym(RTLD_NEXT, "ucp_tag_recv_nbx");
     harness_loopback();

@@ -1,5 +1,6 @@
-/* test_comm_lift — buffers in a device's memory that the host cannot touch, over transports that move the host's: threads of one
- * world, the mapping of one node, and UCX between nodes over the loopback device. */
+/* test_comm_lift — buffers in a device's memory that the host cannot touch, over transports that
+ * move the host's: threads of one world, the mapping of one node, and UCX between nodes over the
+ * loopback device. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
 #include "comm/suite.h"
 
@@ -7,7 +8,10 @@
 
 #include "nccl_world.h"
 
-static void *mem_world_new(const struct suite_job *job) { return comm_mem_world_new(job->nodes, job->locals); }
+static void *mem_world_new(const struct suite_job *job)
+{
+    return comm_mem_world_new(job->nodes, job->locals);
+}
 static void mem_world_free(void *world) { comm_mem_world_free(world); }
 static enum status open_mem(struct suite_rank *me, const struct comm_config *config)
 {
@@ -42,7 +46,10 @@ static void over_ucx(void **state)
 }
 
 /* Cutting changes no order. */
-static void bits_rank(struct suite_rank *me) { CHECK(suite_far_bits(me, 1200007) > 0, "rank %d", me->place.rank); }
+static void bits_rank(struct suite_rank *me)
+{
+    CHECK(suite_far_bits(me, 1200007) > 0, "rank %d", me->place.rank);
+}
 static void bits(void **state)
 {
     (void)state;
@@ -60,7 +67,8 @@ static void missing(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(over_threads), cmocka_unit_test(over_ucx), cmocka_unit_test(bits),
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(over_threads),
+                                              cmocka_unit_test(over_ucx), cmocka_unit_test(bits),
                                               cmocka_unit_test(missing)};
     harness_loopback();
     suite_dev = far_open();

@@ -1,7 +1,10 @@
 /* test_comm_mem — the suite on threads of one world, in several layouts. */
 #include "comm/suite.h"
 
-static void *world_new(const struct suite_job *job) { return comm_mem_world_new(job->nodes, job->locals); }
+static void *world_new(const struct suite_job *job)
+{
+    return comm_mem_world_new(job->nodes, job->locals);
+}
 static void world_free(void *world) { comm_mem_world_free(world); }
 
 static enum status open_rank(struct suite_rank *me, const struct comm_config *config)
@@ -15,7 +18,8 @@ static enum status open_rank(struct suite_rank *me, const struct comm_config *co
     return st == ST_OK ? comm_end_open(me->comm, config->generation, NULL, NULL) : st;
 }
 
-static const int layouts[][2] = {{1, 1}, {1, 2}, {1, 3}, {2, 2}, {2, 1}, {3, 1}, {1, 4}, {5, 1}, {2, 3}, {3, 2}};
+static const int layouts[][2] = {{1, 1}, {1, 2}, {1, 3}, {2, 2}, {2, 1},
+                                 {3, 1}, {1, 4}, {5, 1}, {2, 3}, {3, 2}};
 static const struct suite suite_mem = {.name = "mem",
                                        .layouts_n = sizeof(layouts) / sizeof(layouts[0]),
                                        .layouts = layouts,

@@ -1,5 +1,6 @@
-/* test_comm_nccl — the suite over NCCL's interface, held by the tests' own libnccl.so.2 (fake_nccl.c) and a device that the host cannot
- * touch (far.h): no GPU. What it cannot show: NCCL's own order of sums, its speed, and what it does with real links.
+/* test_comm_nccl — the suite over NCCL's interface, held by the tests' own libnccl.so.2
+ * (fake_nccl.c) and a device that the host cannot touch (far.h): no GPU. What it cannot show:
+ * NCCL's own order of sums, its speed, and what it does with real links.
  *
  * The suite's tests that need to know who has not come are not here: NCCL does not tell. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
@@ -40,7 +41,8 @@ static void check_clean(void)
 static void places_rank(struct suite_rank *me)
 {
     CHECK(strcmp(comm_name(me->comm), "nccl 2.28.9") == 0, "%s", comm_name(me->comm));
-    CHECK(memcmp(comm_place(me->comm), &me->place, sizeof me->place) == 0, "rank %d", me->place.rank);
+    CHECK(memcmp(comm_place(me->comm), &me->place, sizeof me->place) == 0, "rank %d",
+          me->place.rank);
     CHECK_OK(comm_barrier(me->comm));
 }
 static void places(void **state)
@@ -61,8 +63,9 @@ static void missing_rank(struct suite_rank *me)
     if (me->place.rank != last) {
         int64_t begin = clock_ms();
         enum status st = suite_one_call(me, data, atomic_load(&suite_call));
-        CHECK(st == ST_PEER && clock_ms() - begin >= 950 && clock_ms() - begin < harness_patient_ms(5000), "%s: %s", status_name(st),
-              status_message());
+        CHECK(st == ST_PEER && clock_ms() - begin >= 950 &&
+                  clock_ms() - begin < harness_patient_ms(5000),
+              "%s: %s", status_name(st), status_message());
         CHECK(strstr(status_message(), suite_call_names[atomic_load(&suite_call)]) != NULL &&
                   strstr(status_message(), "is not finished after") != NULL,
               "%s", status_message());
@@ -75,7 +78,8 @@ static void missing_rank(struct suite_rank *me)
 static void missing(void **state)
 {
     (void)state;
-    static const int calls[] = {SUITE_CALL_ALL_REDUCE, SUITE_CALL_SCATTER, SUITE_CALL_BEGUN, SUITE_CALL_RECV};
+    static const int calls[] = {SUITE_CALL_ALL_REDUCE, SUITE_CALL_SCATTER, SUITE_CALL_BEGUN,
+                                SUITE_CALL_RECV};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         atomic_store(&suite_call, calls[i]);
         suite_run_late(&suite_nccl, 3, 1, 1000, missing_rank);
@@ -83,7 +87,8 @@ static void missing(void **state)
     check_clean();
 }
 
-/* A link fails in the middle of things: every rank is told by NCCL, aborts, and says what it was in. */
+/* A link fails in the middle of things: every rank is told by NCCL, aborts, and says what it was
+ * in. */
 static void failing_rank(struct suite_rank *me)
 {
     float x[100] = {0};
@@ -94,10 +99,11 @@ static void failing_rank(struct suite_rank *me)
         st = comm_all_reduce(me->comm, t, t, 100);
         calls++;
     }
-    CHECK(st == (enum status)me->job->rank[0].st && calls < 1000, "%s after %d calls: %s", status_name(st), calls,
-          status_message());
-    CHECK(strstr(status_message(), "all_reduce") != NULL && strstr(status_message(), "said by the fake") != NULL, "%s",
-          status_message());
+    CHECK(st == (enum status)me->job->rank[0].st && calls < 1000, "%s after %d calls: %s",
+          status_name(st), calls, status_message());
+    CHECK(strstr(status_message(), "all_reduce") != NULL &&
+              strstr(status_message(), "said by the fake") != NULL,
+          "%s", status_message());
     pthread_barrier_wait(&me->job->apart);
 }
 static atomic_int failing_st;
@@ -113,7 +119,9 @@ static void failing(void **state)
     static const struct {
         int result;
         enum status st;
-    } cases[] = {{NCCL_REMOTE_ERROR, ST_PEER}, {NCCL_SYSTEM_ERROR, ST_PEER}, {NCCL_UNHANDLED_CUDA_ERROR, ST_FAULT},
+    } cases[] = {{NCCL_REMOTE_ERROR, ST_PEER},
+                 {NCCL_SYSTEM_ERROR, ST_PEER},
+                 {NCCL_UNHANDLED_CUDA_ERROR, ST_FAULT},
                  {NCCL_INTERNAL_ERROR, ST_BUG}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         atomic_store(&failing_st, (int)cases[i].st);
@@ -137,8 +145,9 @@ static void refused_rank(struct suite_rank *me)
         atomic_store(&knobs->refuses_next, NCCL_INVALID_USAGE);
     pthread_barrier_wait(&me->job->apart);
     enum status st = me->place.rank == 0 ? comm_reduce_scatter(me->comm, t, t, 33) : ST_OK;
-    CHECK(me->place.rank > 0 || (st == ST_BAD_SETTING && strstr(status_message(), "a GPU of its own") != NULL), "%s: %s",
-          status_name(st), status_message());
+    CHECK(me->place.rank > 0 ||
+              (st == ST_BAD_SETTING && strstr(status_message(), "a GPU of its own") != NULL),
+          "%s: %s", status_name(st), status_message());
     pthread_barrier_wait(&me->job->apart);
 }
 static void refused(void **state)
@@ -155,7 +164,8 @@ static enum status open_hanging(struct suite_rank *me, const struct comm_config 
     int64_t begin = clock_ms();
     enum status st = nccl_world_open_as(me, config, COMM_KIND_NCCL);
     int64_t took = clock_ms() - begin;
-    CHECK(st == ST_PEER && took < harness_patient_ms(5000), "%s after %lld ms: %s", status_name(st), (long long)took, status_message());
+    CHECK(st == ST_PEER && took < harness_patient_ms(5000), "%s after %lld ms: %s", status_name(st),
+          (long long)took, status_message());
     CHECK(strstr(status_message(), "open") != NULL, "%s", status_message());
     return ST_OK; /* as it should be */
 }
@@ -201,7 +211,8 @@ static enum status open_cards(struct suite_rank *me, const struct comm_config *c
     int32_t version = 21805, has_id = 0;
     mine.kind = COMM_KIND_NCCL;
     mine.dev = suite_dev;
-    CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank], &world->bytes[me->place.rank]));
+    CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],
+                             &world->bytes[me->place.rank]));
     pthread_barrier_wait(&me->job->apart);
     if (me->place.rank == 0) {
         if (atomic_load(&card_case) == 0)
@@ -213,10 +224,12 @@ static enum status open_cards(struct suite_rank *me, const struct comm_config *c
     }
     pthread_barrier_wait(&me->job->apart);
     static const enum status want[] = {ST_DISAGREE, ST_DISAGREE, ST_BUG};
-    static const char *const words[] = {"2.28.9 on rank 0, 2.18.5 on rank 1", "77 bytes", "no unique id"};
+    static const char *const words[] = {"2.28.9 on rank 0, 2.18.5 on rank 1", "77 bytes",
+                                        "no unique id"};
     enum status st = comm_end_open(me->comm, 1, world->addresses, world->bytes);
-    CHECK(st == want[atomic_load(&card_case)] && strstr(status_message(), words[atomic_load(&card_case)]) != NULL, "%s: %s",
-          status_name(st), status_message());
+    CHECK(st == want[atomic_load(&card_case)] &&
+              strstr(status_message(), words[atomic_load(&card_case)]) != NULL,
+          "%s: %s", status_name(st), status_message());
     return ST_OK;
 }
 static void cards(void **state)
@@ -260,7 +273,8 @@ static int open_in_child(const char *kind, enum status want, const char *words)
         const struct nccl *table;
         library_dir(kind[0] == '/' ? kind : nccl_world_dir(kind));
         enum status st = nccl_open(&table);
-        if (st != want || (st != ST_OK && !strstr(status_message(), words)) || (st == ST_OK && !strstr(nccl_about(), words))) {
+        if (st != want || (st != ST_OK && !strstr(status_message(), words)) ||
+            (st == ST_OK && !strstr(nccl_about(), words))) {
             fprintf(stderr, "# %s: %s: %s\n", kind, status_name(st), status_message());
             _exit(1);
         }
@@ -278,7 +292,8 @@ static void library(void **state)
     /* As PyPI's packages lie: FOLDER/nccl/lib/libnccl.so.2. */
     char path[700], target[700];
     const char *folder = harness_tmpdir();
-    for (const char *const *below = (const char *const[]){"/nccl", "/nccl/lib", "/cublas", NULL}; *below; below++) {
+    for (const char *const *below = (const char *const[]){"/nccl", "/nccl/lib", "/cublas", NULL};
+         *below; below++) {
         snprintf(path, sizeof path, "%s%s", folder, *below);
         assert_int_equal(mkdir(path, 0700), 0);
     }
@@ -304,13 +319,17 @@ static void versions(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(library), cmocka_unit_test(versions), cmocka_unit_test(places), cmocka_unit_test(suite_far),
-        cmocka_unit_test(suite_exact), cmocka_unit_test(suite_order), cmocka_unit_test(suite_moves),
-        cmocka_unit_test(suite_pairs), cmocka_unit_test(suite_begun), cmocka_unit_test(suite_jobs),
-        cmocka_unit_test(suite_groups), cmocka_unit_test(suite_bad_arguments), cmocka_unit_test(suite_now),
-        cmocka_unit_test(suite_aborted), cmocka_unit_test(suite_closing), cmocka_unit_test(missing),
-        cmocka_unit_test(failing), cmocka_unit_test(refused), cmocka_unit_test(init_hangs), cmocka_unit_test(init_aborted),
-        cmocka_unit_test(cards), cmocka_unit_test(on_cpu)};
+        cmocka_unit_test(library),       cmocka_unit_test(versions),
+        cmocka_unit_test(places),        cmocka_unit_test(suite_far),
+        cmocka_unit_test(suite_exact),   cmocka_unit_test(suite_order),
+        cmocka_unit_test(suite_moves),   cmocka_unit_test(suite_pairs),
+        cmocka_unit_test(suite_begun),   cmocka_unit_test(suite_jobs),
+        cmocka_unit_test(suite_groups),  cmocka_unit_test(suite_bad_arguments),
+        cmocka_unit_test(suite_now),     cmocka_unit_test(suite_aborted),
+        cmocka_unit_test(suite_closing), cmocka_unit_test(missing),
+        cmocka_unit_test(failing),       cmocka_unit_test(refused),
+        cmocka_unit_test(init_hangs),    cmocka_unit_test(init_aborted),
+        cmocka_unit_test(cards),         cmocka_unit_test(on_cpu)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     knobs = nccl_world_begin();

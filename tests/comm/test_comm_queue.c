@@ -62,8 +62,10 @@ static void nap(int64_t ns, bool awaited)
     int64_t ticket;
     open_queue();
     nap_ns = ns;
-    assert_int_equal(comm_queue_put(queue, &(struct comm_queue_item){.job = sleep_in_call}, &ticket), ST_OK);
-    for (int64_t end = clock_ns() + 10000000000; !awaited && atomic_load(&napped) == 0 && clock_ns() < end;)
+    assert_int_equal(
+        comm_queue_put(queue, &(struct comm_queue_item){.job = sleep_in_call}, &ticket), ST_OK);
+    for (int64_t end = clock_ns() + 10000000000;
+         !awaited && atomic_load(&napped) == 0 && clock_ns() < end;)
         clock_sleep_ms(1);
     comm_queue_wait(queue, ticket);
     comm_queue_close(queue);

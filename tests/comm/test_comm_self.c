@@ -18,9 +18,12 @@ static enum status open_rank(struct suite_rank *me, const struct comm_config *co
 }
 
 static const int layouts[][2] = {{1, 1}};
-static const struct suite suite_self_one = {
-    .name = "self", .layouts_n = 1, .layouts = layouts, .world_new = world_new, .world_free = world_free,
-    .open = open_rank};
+static const struct suite suite_self_one = {.name = "self",
+                                            .layouts_n = 1,
+                                            .layouts = layouts,
+                                            .world_new = world_new,
+                                            .world_free = world_free,
+                                            .open = open_rank};
 
 int main(void)
 {

@@ -1,5 +1,5 @@
-/* test_comm_share — the suite on one node's shared mapping, each rank with a mapping of its own; the same between
- * processes; and a mapping that an earlier life has left full of its words. */
+/* test_comm_share — the suite on one node's shared mapping, each rank with a mapping of its own;
+ * the same between processes; and a mapping that an earlier life has left full of its words. */
 #include "comm/suite.h"
 
 #include <fcntl.h>
@@ -20,7 +20,8 @@ static void world_free(void *world)
     free(world);
 }
 
-static enum status open_on(int fd, const struct comm_config *config, int64_t generation, struct comm **out)
+static enum status open_on(int fd, const struct comm_config *config, int64_t generation,
+                           struct comm **out)
 {
     struct comm_config mine = *config;
     int64_t bytes = -1;
@@ -45,12 +46,14 @@ static const struct suite suite_share = {.name = "ucx",
 
 static int process(int fd, int rank, int ranks, int64_t generation)
 {
-    struct comm_config config = {.place = {.rank = rank, .ranks = ranks, .nodes = 1, .local = rank, .locals = ranks},
-                                 .timeout_ms = harness_patient_ms(20000)};
+    struct comm_config config = {
+        .place = {.rank = rank, .ranks = ranks, .nodes = 1, .local = rank, .locals = ranks},
+        .timeout_ms = harness_patient_ms(20000)};
     enum { ELEMS = 300007 };
     struct comm *comm = NULL;
     void *data = NULL;
-    if (open_on(fd, &config, generation, &comm) != ST_OK || comm_alloc(comm, ELEMS * 4, &data) != ST_OK)
+    if (open_on(fd, &config, generation, &comm) != ST_OK ||
+        comm_alloc(comm, ELEMS * 4, &data) != ST_OK)
         return 2;
     for (int round = 0; round < 20; round++) {
         float *x = data;

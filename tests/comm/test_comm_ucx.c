@@ -1,5 +1,6 @@
-/* test_comm_ucx — the suite over UCX, ranks as threads with a UCX context each, on TCP through the loopback device: nodes of
- * one worker, and nodes of several that share memory. What threads cannot show is in test_ucx_faults. */
+/* test_comm_ucx — the suite over UCX, ranks as threads with a UCX context each, on TCP through the
+ * loopback device: nodes of one worker, and nodes of several that share memory. What threads cannot
+ * show is in test_ucx_faults. */
 #include "comm/suite.h"
 
 #ifndef OVER
@@ -39,7 +40,8 @@ static enum status open_rank(struct suite_rank *me, const struct comm_config *co
     mine.share_fd = world->fds[me->place.node];
     int64_t generation = mine.generation;
     mine.generation = 0;
-    CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank], &world->bytes[me->place.rank]));
+    CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],
+                             &world->bytes[me->place.rank]));
     CHECK(world->bytes[me->place.rank] > 0, "%lld bytes", (long long)world->bytes[me->place.rank]);
     pthread_barrier_wait(&me->job->apart);
     return comm_end_open(me->comm, generation, world->addresses, world->bytes);
@@ -54,7 +56,8 @@ static const struct suite suite_ucx = {.name = OVER == COMM_NET_TCP ? "tcp" : "u
                                        .open = open_rank,
                                        .late_ms = 600};
 
-/* Over sixteen ranks pieces are small, but what is sent at once is not: whoever adds must have room for that. */
+/* Over sixteen ranks pieces are small, but what is sent at once is not: whoever adds must have room
+ * for that. */
 static void crowd_rank(struct suite_rank *me)
 {
     const int ranks = me->place.ranks;
@@ -63,10 +66,12 @@ static void crowd_rank(struct suite_rank *me)
         float *data = malloc((size_t)n * sizeof *data);
         for (int64_t i = 0; i < n; i++)
             data[i] = (float)(me->place.rank + 1 + i % 7);
-        CHECK_OK(comm_all_reduce(me->comm, (struct tensor){data, DTYPE_F32}, (struct tensor){data, DTYPE_F32}, n));
+        CHECK_OK(comm_all_reduce(me->comm, (struct tensor){data, DTYPE_F32},
+                                 (struct tensor){data, DTYPE_F32}, n));
         for (int64_t i = 0; i < n; i++)
-            CHECK(data[i] == (float)(ranks * (ranks + 1) / 2 + ranks * (i % 7)), "part %lld, element %lld of %lld: %g",
-                  (long long)part, (long long)i, (long long)n, data[i]);
+            CHECK(data[i] == (float)(ranks * (ranks + 1) / 2 + ranks * (i % 7)),
+                  "part %lld, element %lld of %lld: %g", (long long)part, (long long)i,
+                  (long long)n, data[i]);
         free(data);
     }
 }

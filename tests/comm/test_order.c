@@ -64,9 +64,14 @@ static void carry_out(const struct order_step *steps, int steps_n, int slots)
 static void plans_read(void **state)
 {
     (void)state;
-    static const char *const want[] = {
-        "0", "(0+1)", "((0+1)+2)", "((0+1)+(2+3))", "(((0+1)+(2+3))+4)", "(((0+1)+(2+3))+(4+5))",
-        "(((0+1)+(2+3))+((4+5)+6))", "(((0+1)+(2+3))+((4+5)+(6+7)))"};
+    static const char *const want[] = {"0",
+                                       "(0+1)",
+                                       "((0+1)+2)",
+                                       "((0+1)+(2+3))",
+                                       "(((0+1)+(2+3))+4)",
+                                       "(((0+1)+(2+3))+(4+5))",
+                                       "(((0+1)+(2+3))+((4+5)+6))",
+                                       "(((0+1)+(2+3))+((4+5)+(6+7)))"};
     struct order_step steps[64];
     for (int n = 1; n <= 8; n++) {
         order_plan(n, steps);
@@ -81,8 +86,8 @@ static void plans_read(void **state)
     assert_string_equal(text[0], "(((0+1)+(2+3))+(4+5))");
 }
 
-/* Every source is added once; a node's workers are a subtree; with one worker a node, or one node, it is the flat tree; with a
- * power of two of workers a node too. */
+/* Every source is added once; a node's workers are a subtree; with one worker a node, or one node,
+ * it is the flat tree; with a power of two of workers a node too. */
 static void plans_hold(void **state)
 {
     (void)state;
@@ -92,7 +97,8 @@ static void plans_hold(void **state)
             int n = nodes * locals, gone[64] = {0};
             order_plan_nodes(nodes, locals, steps);
             for (int k = 0; k < n - 1; k++) {
-                assert_true(!gone[steps[k].to] && !gone[steps[k].from] && steps[k].to < steps[k].from);
+                assert_true(!gone[steps[k].to] && !gone[steps[k].from] &&
+                            steps[k].to < steps[k].from);
                 gone[steps[k].from] = 1;
                 if (k < nodes * (locals - 1))
                     assert_int_equal(steps[k].to / locals, steps[k].from / locals);
@@ -115,9 +121,10 @@ static void nodes_of_groups(void **state)
     static const struct {
         int ranks[6], n, locals, want_nodes, want_locals;
     } cases[] = {
-        {{0, 1, 2, 3}, 4, 2, 2, 2}, {{0, 2}, 2, 2, 2, 1},       {{1, 3, 5}, 3, 2, 3, 1},    {{0, 1}, 2, 4, 1, 2},
-        {{0, 2, 3}, 3, 2, 3, 1},    {{0, 1, 2}, 3, 2, 3, 1},    {{5}, 1, 3, 1, 1},          {{0, 1, 4, 5}, 4, 3, 2, 2},
-        {{1, 2, 3}, 3, 4, 1, 3},    {{0, 1, 3, 4}, 4, 3, 2, 2}, {{0, 1, 2, 3}, 4, 3, 4, 1},
+        {{0, 1, 2, 3}, 4, 2, 2, 2}, {{0, 2}, 2, 2, 2, 1},       {{1, 3, 5}, 3, 2, 3, 1},
+        {{0, 1}, 2, 4, 1, 2},       {{0, 2, 3}, 3, 2, 3, 1},    {{0, 1, 2}, 3, 2, 3, 1},
+        {{5}, 1, 3, 1, 1},          {{0, 1, 4, 5}, 4, 3, 2, 2}, {{1, 2, 3}, 3, 4, 1, 3},
+        {{0, 1, 3, 4}, 4, 3, 2, 2}, {{0, 1, 2, 3}, 4, 3, 4, 1},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         int nodes, locals;
@@ -127,7 +134,8 @@ static void nodes_of_groups(void **state)
     }
 }
 
-/* The rows of all numbers are all elements; each part as it is elsewhere, behind the one before, where vectors may begin. */
+/* The rows of all numbers are all elements; each part as it is elsewhere, behind the one before,
+ * where vectors may begin. */
 static void rows_cover(void **state)
 {
     (void)state;
@@ -140,7 +148,9 @@ static void rows_cover(void **state)
                 for (int local = 0; local < locals; local++) {
                     int64_t elems = order_row(sizes[i], nodes, locals, local, row), at = 0;
                     for (int v = 0; v < nodes; v++) {
-                        assert_int_equal(row[v].elems, order_extent(sizes[i], nodes * locals, v * locals + local).elems);
+                        assert_int_equal(
+                            row[v].elems,
+                            order_extent(sizes[i], nodes * locals, v * locals + local).elems);
                         assert_int_equal(row[v].first, at);
                         assert_true(row[v].elems == 0 || at % ORDER_ALIGN == 0);
                         at += row[v].elems;
@@ -153,7 +163,9 @@ static void rows_cover(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(extents_cover), cmocka_unit_test(extents_huge), cmocka_unit_test(left_half),
-    cmocka_unit_test(plans_read),    cmocka_unit_test(plans_hold),   cmocka_unit_test(nodes_of_groups), cmocka_unit_test(rows_cover),
+    cmocka_unit_test(extents_cover), cmocka_unit_test(extents_huge),
+    cmocka_unit_test(left_half),     cmocka_unit_test(plans_read),
+    cmocka_unit_test(plans_hold),    cmocka_unit_test(nodes_of_groups),
+    cmocka_unit_test(rows_cover),
 };
 HARNESS_MAIN(tests)

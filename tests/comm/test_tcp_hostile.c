@@ -1,5 +1,6 @@
-/* test_tcp_hostile — what comes to a worker's port from those who do not know the secret, and from one that does and errs:
- * nothing is believed, nothing grows, nothing dies, and the ranks' sums are those of a calm run. */
+/* test_tcp_hostile — what comes to a worker's port from those who do not know the secret, and from
+ * one that does and errs: nothing is believed, nothing grows, nothing dies, and the ranks' sums are
+ * those of a calm run. */
 #include "comm/stranger.h"
 
 #include <stdatomic.h>
@@ -10,7 +11,8 @@
 #define ELEMS 300000
 #define FORGED 1000
 
-static const struct tcp_auth_ids right = {.generation = GENERATION, .client = 1, .server = 0, .ranks = 2};
+static const struct tcp_auth_ids right = {
+    .generation = GENERATION, .client = 1, .server = 0, .ranks = 2};
 
 static long resident_kib(void)
 {
@@ -35,7 +37,9 @@ struct victim {
 static enum status in_time(void *arg)
 {
     const struct victim *v = arg;
-    return clock_ms() < v->end_ms ? ST_OK : status_fail_at(__FILE__, __LINE__, ST_RETRY, "nothing came in time");
+    return clock_ms() < v->end_ms
+               ? ST_OK
+               : status_fail_at(__FILE__, __LINE__, ST_RETRY, "nothing came in time");
 }
 
 static enum status suffer(struct victim *v, struct ucx *ucx)
@@ -58,7 +62,8 @@ static enum status suffer(struct victim *v, struct ucx *ucx)
     v->phase = 2;
     struct ucx_op op = {.bytes = 0};
     struct ucx_wait wait = {.watch = watch};
-    TRY(ucx_recv(ucx, &op, v->data, 64, (struct ucx_tag){.group = 1, .from = 1, .lane = UCX_LANE_PAIR}));
+    TRY(ucx_recv(ucx, &op, v->data, 64,
+                 (struct ucx_tag){.group = 1, .from = 1, .lane = UCX_LANE_PAIR}));
     while (!ucx_is_done(&op))
         TRY(ucx_pump(ucx, &wait));
     return ST_OK;
@@ -88,26 +93,32 @@ static void await_phase(const struct victim *v, int phase)
 }
 
 /* What that peer does with its proved connection, and how the rank's receive ends. */
-static void meet_victim(void (*act)(struct stranger *s), int64_t limit_ms, enum status want, const char *word)
+static void meet_victim(void (*act)(struct stranger *s), int64_t limit_ms, enum status want,
+                        const char *word)
 {
     struct victim v = {.end_ms = clock_ms() + harness_patient_ms(limit_ms)};
     struct stranger s;
     pthread_t thread;
     pthread_create(&thread, NULL, victim_main, &v);
     await_phase(&v, 1);
-    assert_true(stranger_prove(&s, v.address, &right, HARNESS_SECRET) && stranger_greet(&s, &right));
+    assert_true(stranger_prove(&s, v.address, &right, HARNESS_SECRET) &&
+                stranger_greet(&s, &right));
     await_phase(&v, 2);
     act(&s);
     pthread_join(thread, NULL);
     stranger_close(&s);
     if (v.st != want || strstr(v.message, word) == NULL)
-        fail_msg("%s: %s; wanted %s with \"%s\"", status_name(v.st), v.message, status_name(want), word);
+        fail_msg("%s: %s; wanted %s with \"%s\"", status_name(v.st), v.message, status_name(want),
+                 word);
 }
 
 static const char content[64] = "sixty-four bytes of content";
 static uint64_t expected_tag(void) { return stranger_tag(GENERATION, 1, 1, UCX_LANE_PAIR, 0); }
 
-static void say_right(struct stranger *s) { assert_true(stranger_say(s, expected_tag(), content, 64, NULL)); }
+static void say_right(struct stranger *s)
+{
+    assert_true(stranger_say(s, expected_tag(), content, 64, NULL));
+}
 
 static void forge_lane(struct stranger *s, int lane)
 {
@@ -142,7 +153,8 @@ static void say_damaged(struct stranger *s)
 /* Another message's head again: the place in the connection does not fit. */
 static void say_twice(struct stranger *s)
 {
-    struct tcp_seal_head head = {.tag = stranger_tag(GENERATION, 2, 1, UCX_LANE_PAIR, 0), .total = 64, .bytes = 64};
+    struct tcp_seal_head head = {
+        .tag = stranger_tag(GENERATION, 2, 1, UCX_LANE_PAIR, 0), .total = 64, .bytes = 64};
     uint8_t sealed[TCP_SEAL_BYTES];
     assert_true(tcp_seal_write(&s->out, &head, content, sealed));
     for (int i = 0; i < 2; i++) {
@@ -152,7 +164,8 @@ static void say_twice(struct stranger *s)
 }
 static void claim(struct stranger *s, int64_t total, int64_t at, int64_t bytes)
 {
-    const struct tcp_seal_head head = {.tag = expected_tag(), .total = total, .at = at, .bytes = bytes};
+    const struct tcp_seal_head head = {
+        .tag = expected_tag(), .total = total, .at = at, .bytes = bytes};
     static char room[TCP_SEAL_PART_MAX * 2];
     uint8_t sealed[TCP_SEAL_BYTES];
     assert_true(tcp_seal_write(&s->out, &head, room, sealed));
@@ -174,10 +187,10 @@ static void claim_other_rank(struct stranger *s)
 static void a_peer_that_errs_is_lost(void **state)
 {
     (void)state;
-    static void (*const acts[])(struct stranger *s) = {forge_call,     forge_data,   forge_done,       forge_pair,
-                                                       say_noise,      say_damaged,  say_twice,        claim_all_memory,
-                                                       claim_negative, claim_middle, claim_beyond,     claim_large_part,
-                                                       claim_empty_part, claim_other_rank};
+    static void (*const acts[])(struct stranger * s) = {
+        forge_call,   forge_data,       forge_done,       forge_pair,      say_noise,
+        say_damaged,  say_twice,        claim_all_memory, claim_negative,  claim_middle,
+        claim_beyond, claim_large_part, claim_empty_part, claim_other_rank};
     meet_victim(say_right, 20000, ST_OK, "");
     int64_t before = ucx_refused();
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
@@ -194,7 +207,8 @@ static void say_unmatched(struct stranger *s)
     const struct timeval limit = {.tv_usec = 500000};
     setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     for (unmatched = 0; unmatched < 30000; unmatched++)
-        if (!stranger_say(s, stranger_tag(GENERATION, 9, 1, UCX_LANE_CALL, 0), kib, sizeof kib, NULL))
+        if (!stranger_say(s, stranger_tag(GENERATION, 9, 1, UCX_LANE_CALL, 0), kib, sizeof kib,
+                          NULL))
             break;
 }
 static void unmatched_messages_stay_outside(void **state)
@@ -202,8 +216,9 @@ static void unmatched_messages_stay_outside(void **state)
     (void)state;
     long before = resident_kib();
     meet_victim(say_unmatched, 3000, ST_RETRY, "in time");
-    print_message("# %d of 30000 unmatched messages of 1 KiB left their sender; resident %ld, then %ld KiB\n", unmatched,
-                  before, resident_kib());
+    print_message(
+        "# %d of 30000 unmatched messages of 1 KiB left their sender; resident %ld, then %ld KiB\n",
+        unmatched, before, resident_kib());
     assert_true(unmatched < 30000);
 #ifndef __SANITIZE_ADDRESS__
     assert_true(resident_kib() < before + 8192);
@@ -231,12 +246,13 @@ struct world {
 static enum status work(struct rank *me)
 {
     struct world *w = me->world;
-    const struct comm_config config = {.kind = COMM_KIND_UCX,
-                                       .net = COMM_NET_TCP,
-                                       .secret = HARNESS_SECRET,
-                                       .place = {.rank = me->rank, .ranks = 2, .node = me->rank, .nodes = 2, .locals = 1},
-                                       .timeout_ms = harness_patient_ms(30000),
-                                       .share_fd = -1};
+    const struct comm_config config = {
+        .kind = COMM_KIND_UCX,
+        .net = COMM_NET_TCP,
+        .secret = HARNESS_SECRET,
+        .place = {.rank = me->rank, .ranks = 2, .node = me->rank, .nodes = 2, .locals = 1},
+        .timeout_ms = harness_patient_ms(30000),
+        .share_fd = -1};
     TRY(comm_begin_open(&config, &me->comm, w->addresses[me->rank], &w->bytes[me->rank]));
     pthread_barrier_wait(&w->packed);
     while (!w->may_connect)
@@ -259,7 +275,8 @@ static void *rank_main(void *arg)
     return NULL;
 }
 
-/* The sums of rank 0 after a life in which attack(address of rank 0) was running until both were connected. */
+/* The sums of rank 0 after a life in which attack(address of rank 0) was running until both were
+ * connected. */
 static void live_through(void (*attack)(const void *address), float *out)
 {
     struct world w = {.may_connect = false};
@@ -295,8 +312,8 @@ static void close_all(void)
             close(fds[i]);
 }
 
-/* Random bytes; the right magic and noise behind it; a whole hello with another secret; a right one again and again, as
- * recorded on the way; nothing at all. */
+/* Random bytes; the right magic and noise behind it; a whole hello with another secret; a right one
+ * again and again, as recorded on the way; nothing at all. */
 static void forge_connections(const void *address)
 {
     static const uint8_t wrong[TCP_AUTH_SECRET_BYTES] = "another secret";
@@ -331,8 +348,8 @@ static void a_thousand_strangers_change_nothing(void **state)
     live_through(forge_connections, attacked);
     close_all();
     print_message("# %lld of %d strangers counted, %lld ms, resident %ld, then %ld KiB\n",
-                  (long long)(ucx_refused() - before), FORGED, (long long)(clock_ms() - begin_ms), before_kib,
-                  resident_kib());
+                  (long long)(ucx_refused() - before), FORGED, (long long)(clock_ms() - begin_ms),
+                  before_kib, resident_kib());
     assert_in_range(ucx_refused() - before, FORGED * 9 / 10, FORGED * 2);
     assert_memory_equal(calm, attacked, sizeof calm);
 #ifndef __SANITIZE_ADDRESS__
@@ -340,8 +357,8 @@ static void a_thousand_strangers_change_nothing(void **state)
 #endif
 }
 
-/* Silent connections, as many as one can make, for as long as ranks meet: some of them push a rank's own from its seat, which
- * tries again. */
+/* Silent connections, as many as one can make, for as long as ranks meet: some of them push a
+ * rank's own from its seat, which tries again. */
 static atomic_bool is_flooding;
 static const void *flooded;
 static void *flood_main(void *arg)
@@ -383,7 +400,8 @@ static void a_flood_does_not_keep_ranks_apart(void **state)
     is_flooding = false;
     pthread_join(flooder, NULL);
     close_all();
-    print_message("# %d silent connections; met and done after %lld ms\n", flood_n, (long long)took_ms);
+    print_message("# %d silent connections; met and done after %lld ms\n", flood_n,
+                  (long long)took_ms);
     assert_true(flood_n > 64);
     assert_true(took_ms < harness_patient_ms(8000));
     assert_memory_equal(calm, attacked, sizeof calm);
@@ -395,16 +413,19 @@ static void a_replayed_handshake_fails(void **state)
     (void)state;
     struct victim v = {.end_ms = clock_ms() + harness_patient_ms(20000)};
     struct tcp_auth auth = {.said_n = 0};
-    uint8_t hello[TCP_AUTH_HELLO_BYTES], answer[TCP_AUTH_ANSWER_BYTES], proof[TCP_AUTH_PROOF_BYTES], more[32];
+    uint8_t hello[TCP_AUTH_HELLO_BYTES], answer[TCP_AUTH_ANSWER_BYTES], proof[TCP_AUTH_PROOF_BYTES],
+        more[32];
     struct stranger s;
     pthread_t thread;
     pthread_create(&thread, NULL, victim_main, &v);
     await_phase(&v, 1);
     memcpy(auth.secret, HARNESS_SECRET, sizeof auth.secret);
     assert_true(tcp_auth_make_hello(&auth, &right, hello));
-    for (int round = 0; round < 2; round++) { /* the recorded one: its proof is made for another answer */
+    /* the recorded one: its proof is made for another answer */
+    for (int round = 0; round < 2; round++) {
         int fd = stranger_dial(v.address);
-        assert_true(stranger_put(fd, hello, sizeof hello) && stranger_get(fd, answer, sizeof answer));
+        assert_true(stranger_put(fd, hello, sizeof hello) &&
+                    stranger_get(fd, answer, sizeof answer));
         if (round == 0)
             assert_true(tcp_auth_read_answer(&auth, answer) && tcp_auth_make_proof(&auth, proof));
         else
@@ -413,7 +434,8 @@ static void a_replayed_handshake_fails(void **state)
             assert_false(stranger_get(fd, more, sizeof more));
         close(fd);
     }
-    assert_true(stranger_prove(&s, v.address, &right, HARNESS_SECRET) && stranger_greet(&s, &right));
+    assert_true(stranger_prove(&s, v.address, &right, HARNESS_SECRET) &&
+                stranger_greet(&s, &right));
     say_right(&s);
     pthread_join(thread, NULL);
     stranger_close(&s);
@@ -439,16 +461,18 @@ static void another_world_is_refused(void **state)
         assert_false(stranger_prove(&s, v.address, &wrong[i], HARNESS_SECRET));
         stranger_close(&s);
     }
-    assert_true(stranger_prove(&s, v.address, &right, HARNESS_SECRET) && stranger_greet(&s, &right));
+    assert_true(stranger_prove(&s, v.address, &right, HARNESS_SECRET) &&
+                stranger_greet(&s, &right));
     say_right(&s);
     pthread_join(thread, NULL);
     stranger_close(&s);
     assert_int_equal(v.st, ST_OK);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_peer_that_errs_is_lost), cmocka_unit_test(unmatched_messages_stay_outside),
-    cmocka_unit_test(a_thousand_strangers_change_nothing), cmocka_unit_test(a_flood_does_not_keep_ranks_apart),
-    cmocka_unit_test(a_replayed_handshake_fails),
-    cmocka_unit_test(another_world_is_refused)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(a_peer_that_errs_is_lost),
+                                          cmocka_unit_test(unmatched_messages_stay_outside),
+                                          cmocka_unit_test(a_thousand_strangers_change_nothing),
+                                          cmocka_unit_test(a_flood_does_not_keep_ranks_apart),
+                                          cmocka_unit_test(a_replayed_handshake_fails),
+                                          cmocka_unit_test(another_world_is_refused)};
 HARNESS_MAIN(tests)

@@ -1,6 +1,7 @@
-/* test_tcp_proxy — two real ranks with somebody between them, who leaves parts of messages out, sends them twice, changes
- * their order, alters heads and contents, cuts them short, puts own ones between, cuts the connection: every sum that a rank
- * gets is right, and the rank behind learns of it as a lost peer. PROXY_TRIALS=N: so many of each kind, default 3. */
+/* test_tcp_proxy — two real ranks with somebody between them, who leaves parts of messages out,
+ * sends them twice, changes their order, alters heads and contents, cuts them short, puts own ones
+ * between, cuts the connection: every sum that a rank gets is right, and the rank behind learns of
+ * it as a lost peer. PROXY_TRIALS=N: so many of each kind, default 3. */
 #include "comm/stranger.h"
 
 #include <stdatomic.h>
@@ -14,7 +15,7 @@
 #define HEAD TCP_SEAL_BYTES
 
 enum what { NOTHING, DROP, TWICE, SWAP, HEAD_BIT, CONTENT_BIT, SHORT, INSERT, REPLAY, CUT, WHAT_N };
-static const char *const names[WHAT_N] = {"nothing", "drop",  "twice",  "swap",   "head bit",
+static const char *const names[WHAT_N] = {"nothing",     "drop",  "twice",  "swap",   "head bit",
                                           "content bit", "short", "insert", "replay", "cut"};
 
 struct world {
@@ -35,12 +36,13 @@ struct world {
 
 static enum status work(struct world *w, int rank, struct comm **comm)
 {
-    const struct comm_config config = {.kind = COMM_KIND_UCX,
-                                       .net = COMM_NET_TCP,
-                                       .secret = HARNESS_SECRET,
-                                       .place = {.rank = rank, .ranks = 2, .node = rank, .nodes = 2, .locals = 1},
-                                       .timeout_ms = harness_patient_ms(4000),
-                                       .share_fd = -1};
+    const struct comm_config config = {
+        .kind = COMM_KIND_UCX,
+        .net = COMM_NET_TCP,
+        .secret = HARNESS_SECRET,
+        .place = {.rank = rank, .ranks = 2, .node = rank, .nodes = 2, .locals = 1},
+        .timeout_ms = harness_patient_ms(4000),
+        .share_fd = -1};
     static float data[2][ELEMS];
     struct tensor t = {data[rank], DTYPE_F32};
     TRY(comm_begin_open(&config, comm, w->addresses[0][rank], &w->bytes[rank]));
@@ -53,7 +55,8 @@ static enum status work(struct world *w, int rank, struct comm **comm)
             data[rank][i] = (float)(i % 1013 + call + rank * 5);
         TRY(comm_all_reduce(*comm, t, t, n));
         for (int64_t i = 0; i < n; i++)
-            w->is_wrong[rank] = w->is_wrong[rank] || data[rank][i] != (float)(2 * (i % 1013 + call) + 5);
+            w->is_wrong[rank] =
+                w->is_wrong[rank] || data[rank][i] != (float)(2 * (i % 1013 + call) + 5);
         w->right[rank]++;
     }
     return comm_barrier(*comm);
@@ -104,7 +107,8 @@ static size_t get_frame(int fd, char *out)
 }
 
 /* false: the connection is to end. */
-static bool strike(struct world *w, int from, int to, char *frame, size_t n, const char *first, size_t first_n)
+static bool strike(struct world *w, int from, int to, char *frame, size_t n, const char *first,
+                   size_t first_n)
 {
     static char other[HEAD + TCP_SEAL_PART_MAX];
     size_t bit = (size_t)rand_r(&w->seed), other_n;
@@ -147,7 +151,8 @@ static void carry_frames(struct world *w, int from, int to)
     for (int i = 0; (n = get_frame(from, frame)) > 0; i++) {
         if (i == 0)
             memcpy(first, frame, first_n = n);
-        if (i == w->at ? !strike(w, from, to, frame, n, first, first_n) : !stranger_put(to, frame, n))
+        if (i == w->at ? !strike(w, from, to, frame, n, first, first_n)
+                       : !stranger_put(to, frame, n))
             break;
     }
 }
@@ -158,8 +163,9 @@ static void *proxy_main(void *arg)
     int in = accept(w->listen_fd, NULL, NULL), out = stranger_dial(w->addresses[0][0]);
     pthread_t back;
     int fds[2] = {out, in};
-    if (in >= 0 && out >= 0 && carry(in, out, TCP_AUTH_HELLO_BYTES) && carry(out, in, TCP_AUTH_ANSWER_BYTES) &&
-        carry(in, out, TCP_AUTH_PROOF_BYTES) && carry(out, in, TCP_AUTH_WELCOME_BYTES)) {
+    if (in >= 0 && out >= 0 && carry(in, out, TCP_AUTH_HELLO_BYTES) &&
+        carry(out, in, TCP_AUTH_ANSWER_BYTES) && carry(in, out, TCP_AUTH_PROOF_BYTES) &&
+        carry(out, in, TCP_AUTH_WELCOME_BYTES)) {
         pthread_create(&back, NULL, carry_back, fds);
         carry_frames(w, in, out);
         shutdown(in, SHUT_RDWR);
@@ -178,7 +184,8 @@ static void set_between(struct world *w)
     socklen_t bytes = sizeof at;
     struct tcp_where_card card;
     w->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(bind(w->listen_fd, (struct sockaddr *)&at, bytes) == 0 && listen(w->listen_fd, 1) == 0 &&
+    assert_true(bind(w->listen_fd, (struct sockaddr *)&at, bytes) == 0 &&
+                listen(w->listen_fd, 1) == 0 &&
                 getsockname(w->listen_fd, (struct sockaddr *)&at, &bytes) == 0);
     memcpy(w->addresses[1], w->addresses[0], sizeof w->addresses[0]);
     memcpy(&card, w->addresses[1][0] + STRANGER_CARD_AT, sizeof card);
@@ -210,10 +217,13 @@ static void run(enum what what, int at, unsigned seed)
     pthread_barrier_destroy(&w.packed);
     enum status want = what == NOTHING ? ST_OK : ST_PEER;
     for (int r = 0; r < 2; r++)
-        if (w.is_wrong[r] || !w.has_struck || w.st[r] != want || (want == ST_OK && w.right[r] != CALLS))
-            fail_msg("%s at frame %d, seed %u: rank %d: %s%lld right, %s: %s", names[what], at, seed, r,
-                     w.is_wrong[r] ? "a WRONG sum; " : "", (long long)w.right[r], status_name(w.st[r]), w.message[r]);
-    if (what != NOTHING && what != CUT && strstr(w.message[0], "forged") == NULL && strstr(w.message[0], "rank 1") == NULL)
+        if (w.is_wrong[r] || !w.has_struck || w.st[r] != want ||
+            (want == ST_OK && w.right[r] != CALLS))
+            fail_msg("%s at frame %d, seed %u: rank %d: %s%lld right, %s: %s", names[what], at,
+                     seed, r, w.is_wrong[r] ? "a WRONG sum; " : "", (long long)w.right[r],
+                     status_name(w.st[r]), w.message[r]);
+    if (what != NOTHING && what != CUT && strstr(w.message[0], "forged") == NULL &&
+        strstr(w.message[0], "rank 1") == NULL)
         fail_msg("%s at frame %d: rank 0 does not name it: %s", names[what], at, w.message[0]);
 }
 

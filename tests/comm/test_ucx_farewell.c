@@ -1,5 +1,6 @@
-/* test_ucx_farewell — who leaves because of a lost rank says which, and who leaves because of that says so, too: four
- * processes in a row, each connected to its neighbours alone, of which the last is killed. */
+/* test_ucx_farewell — who leaves because of a lost rank says which, and who leaves because of that
+ * says so, too: four processes in a row, each connected to its neighbours alone, of which the last
+ * is killed. */
 #include "harness.h"
 
 #include <signal.h>
@@ -90,7 +91,8 @@ static void child(int rank)
     enum status st = ucx_open(&(struct ucx_config){.net = OVER, .at_once = 4096}, &ucx);
     if (st == ST_OK)
         st = live(ucx, rank);
-    snprintf(all->message[rank], sizeof all->message[rank], "%s: %s", status_name(st), status_message());
+    snprintf(all->message[rank], sizeof all->message[rank], "%s: %s", status_name(st),
+             status_message());
     all->has_lost[rank] = st == ST_PEER && ucx_lost(ucx, &all->loss[rank]);
     if (st != ST_OK && ucx)
         ucx_break(ucx);
@@ -117,8 +119,8 @@ static void the_lost_rank_is_passed_on(void **state)
         bool is_first = rank == RANKS - 2; /* it sees the death itself */
         if (!all->has_lost[rank] || loss->rank != rank + 1 || loss->has_left == is_first ||
             loss->blamed != (is_first ? -1 : RANKS - 1))
-            fail_msg("rank %d lost %d, which left: %d, because of %d; %s", rank, loss->rank, loss->has_left, loss->blamed,
-                     all->message[rank]);
+            fail_msg("rank %d lost %d, which left: %d, because of %d; %s", rank, loss->rank,
+                     loss->has_left, loss->blamed, all->message[rank]);
     }
 }
 

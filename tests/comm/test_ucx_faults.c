@@ -1,5 +1,5 @@
-/* test_ucx_faults — ranks as processes over TCP: one is killed, stopped, or leaves in the middle of a call; the others
- * name it in time, close without waiting, and meet again in the same process. */
+/* test_ucx_faults — ranks as processes over TCP: one is killed, stopped, or leaves in the middle of
+ * a call; the others name it in time, close without waiting, and meet again in the same process. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -34,8 +34,8 @@ struct shared {
 };
 static struct shared *all;
 
-/* How long a process's first thread has waited for a processor in all: what a busy machine takes from it is not the
- * program's slowness. 0 where the kernel does not count it. */
+/* How long a process's first thread has waited for a processor in all: what a busy machine takes
+ * from it is not the program's slowness. 0 where the kernel does not count it. */
 static int64_t queued_ms(pid_t pid)
 {
     char path[64];
@@ -63,15 +63,17 @@ static bool is_aborted(void *arg)
     return atomic_load(&all->aborted);
 }
 
-static enum status open_comm(int rank, int n, int64_t generation, int64_t timeout_ms, struct comm **out)
+static enum status open_comm(int rank, int n, int64_t generation, int64_t timeout_ms,
+                             struct comm **out)
 {
-    struct comm_config config = {.kind = COMM_KIND_UCX,
-                                 .net = OVER,
-                                 .secret = HARNESS_SECRET,
-                                 .place = {.rank = rank, .ranks = n, .node = rank, .nodes = n, .locals = 1},
-                                 .timeout_ms = timeout_ms,
-                                 .is_aborted = is_aborted,
-                                 .share_fd = -1};
+    struct comm_config config = {
+        .kind = COMM_KIND_UCX,
+        .net = OVER,
+        .secret = HARNESS_SECRET,
+        .place = {.rank = rank, .ranks = n, .node = rank, .nodes = n, .locals = 1},
+        .timeout_ms = timeout_ms,
+        .is_aborted = is_aborted,
+        .share_fd = -1};
     TRY(comm_begin_open(&config, out, all->addresses[rank], &all->bytes[rank]));
     meet(n);
     enum status st = comm_end_open(*out, generation, all->addresses, all->bytes);
@@ -90,7 +92,8 @@ static enum status call_until_failure(struct comm *comm, int rank, float *data, 
     }
     atomic_store(&all->seen_ms[rank], clock_ms());
     atomic_store(&all->seen_queued_ms[rank], queued_ms(getpid()));
-    snprintf(all->message[rank], sizeof(all->message[rank]), "%s: %s", status_name(st), status_message());
+    snprintf(all->message[rank], sizeof(all->message[rank]), "%s: %s", status_name(st),
+             status_message());
     return st;
 }
 
@@ -105,12 +108,14 @@ static void child(int rank, int64_t elems, int64_t timeout_ms)
     enum status st = call_until_failure(comm, rank, data, elems);
     int64_t begin = clock_ms();
     comm_close(comm);
-    atomic_store(&all->closed_ms[rank], clock_ms() - begin - (queued_ms(getpid()) - all->seen_queued_ms[rank]));
+    atomic_store(&all->closed_ms[rank],
+                 clock_ms() - begin - (queued_ms(getpid()) - all->seen_queued_ms[rank]));
     free(data);
     _exit(st == ST_PEER ? 0 : 3);
 }
 
-/* RANKS processes; when all have made a few calls, `fault` befalls the last one. The others' exit codes must be 0. */
+/* RANKS processes; when all have made a few calls, `fault` befalls the last one. The others' exit
+ * codes must be 0. */
 static void run_fault(int64_t elems, int64_t timeout_ms, void (*fault)(pid_t last))
 {
     pid_t pids[RANKS];
@@ -147,9 +152,12 @@ static void check_others(int64_t within_ms, const char *word)
     for (int r = 0; r < RANKS - 1; r++) {
         int64_t queued = all->seen_queued_ms[r] - all->fault_queued_ms[r];
         int64_t took = all->seen_ms[r] - all->fault_ms - queued;
-        if (took > within_ms || all->closed_ms[r] > harness_patient_ms(1000) || strstr(all->message[r], word) == NULL)
-            print_message("# rank %d after %lld ms (and %lld without a processor), closed in %lld ms, want '%s': %s\n",
-                          r, (long long)took, (long long)queued, (long long)all->closed_ms[r], word, all->message[r]);
+        if (took > within_ms || all->closed_ms[r] > harness_patient_ms(1000) ||
+            strstr(all->message[r], word) == NULL)
+            print_message("# rank %d after %lld ms (and %lld without a processor), closed in %lld "
+                          "ms, want '%s': %s\n",
+                          r, (long long)took, (long long)queued, (long long)all->closed_ms[r], word,
+                          all->message[r]);
         assert_true(took <= within_ms);
         assert_true(all->closed_ms[r] <= harness_patient_ms(1000));
         assert_non_null(strstr(all->message[r], word));
@@ -226,7 +234,8 @@ static void partner(int64_t generation)
     struct comm *comm = NULL;
     static float data[70000];
     struct tensor t = {data, DTYPE_F32};
-    if (open_comm(1, 2, generation, harness_patient_ms(20000), &comm) != ST_OK || comm_all_reduce(comm, t, t, 70000) != ST_OK)
+    if (open_comm(1, 2, generation, harness_patient_ms(20000), &comm) != ST_OK ||
+        comm_all_reduce(comm, t, t, 70000) != ST_OK)
         fprintf(stderr, "# partner: %s\n", status_message());
     _exit(0); /* without closing: as if killed */
 }
@@ -259,8 +268,10 @@ static void test_lives(void **state)
             kib = resident_kib();
         }
     }
-    print_message("# after 10 and 100 lives: descriptors %d %d, threads %d %d, resident %ld %ld KiB\n", fds,
-                  count_entries("/proc/self/fd"), threads, count_entries("/proc/self/task"), kib, resident_kib());
+    print_message(
+        "# after 10 and 100 lives: descriptors %d %d, threads %d %d, resident %ld %ld KiB\n", fds,
+        count_entries("/proc/self/fd"), threads, count_entries("/proc/self/task"), kib,
+        resident_kib());
     assert_int_equal(count_entries("/proc/self/fd"), fds);
     assert_int_equal(count_entries("/proc/self/task"), threads);
 #ifndef __SANITIZE_ADDRESS__ /* it keeps what was freed for a while */
@@ -271,8 +282,9 @@ static void test_lives(void **state)
 int main(void)
 {
     /* UCX is used in children alone where it can be: test_lives comes last. */
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed), cmocka_unit_test(test_stopped),
-                                              cmocka_unit_test(test_aborted), cmocka_unit_test(test_lives)};
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed), cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_aborted), cmocka_unit_test(test_lives)};
     harness_loopback();
     all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return all == MAP_FAILED ? 99 : cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

@@ -22,7 +22,8 @@ static void it_tells_what_it_reaches(void **state)
     (void)state;
     struct ucx *ucx = NULL;
     setenv("UCX_TLS", "tcp,self", 0);
-    assert_int_equal(ucx_open(&(struct ucx_config){.net = UCX_NET_UCX, .at_once = 4096}, &ucx), ST_OK);
+    assert_int_equal(ucx_open(&(struct ucx_config){.net = UCX_NET_UCX, .at_once = 4096}, &ucx),
+                     ST_OK);
     types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     assert_false(ucx_reaches_gpu(ucx));
     types |= UCS_BIT(UCS_MEMORY_TYPE_ROCM);

@@ -1,5 +1,6 @@
-/* test_ucx_netns — two nodes as real hosts: a network namespace each, joined by a veth pair with addresses of their own and
- * a limited rate, UCX with its own choice of devices. Skipped where namespaces cannot be made. */
+/* test_ucx_netns — two nodes as real hosts: a network namespace each, joined by a veth pair with
+ * addresses of their own and a limited rate, UCX with its own choice of devices. Skipped where
+ * namespaces cannot be made. */
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -54,10 +55,12 @@ static void shell(const char *fmt, ...)
     }
 }
 
-/* A namespace for the network, and /sys as seen from it: UCX looks for devices in /sys/class/net. */
+/* A namespace for the network, and /sys as seen from it: UCX looks for devices in
+ * /sys/class/net. */
 static bool leave_host(void)
 {
-    return unshare(CLONE_NEWNET | CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+    return unshare(CLONE_NEWNET | CLONE_NEWNS) == 0 &&
+           mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
            mount("sysfs", "/sys", "sysfs", 0, NULL) == 0;
 }
 
@@ -71,23 +74,27 @@ static void make_host(int node)
     if (node == 0)
         shell("ip link add v0 type veth peer name v1 netns %d", (int)all->pids[1]);
     meet();
-    shell("ip link set lo up && ip addr add 10.77.0.%d/24 dev v%d && ip link set v%d up", node + 1, node, node);
+    shell("ip link set lo up && ip addr add 10.77.0.%d/24 dev v%d && ip link set v%d up", node + 1,
+          node, node);
     shell("tc qdisc add dev v%d root tbf rate %dmbit burst 256kb latency 50ms", node, RATE_MBIT);
     meet();
     /* the kernel tells of the carrier a little later; until then UCX does not take the device */
-    shell("for i in $(seq 100); do grep -q up /sys/class/net/v%d/operstate && exit 0; sleep 0.05; done; exit 1", node);
+    shell("for i in $(seq 100); do grep -q up /sys/class/net/v%d/operstate && exit 0; sleep 0.05; "
+          "done; exit 1",
+          node);
     meet();
 }
 
 static enum status open_comm(int node, int64_t timeout_ms, struct comm **out)
 {
-    struct comm_config config = {.kind = COMM_KIND_UCX,
-                                 .net = OVER,
-                                 .master = "10.77.0.1",
-                                 .secret = HARNESS_SECRET,
-                                 .place = {.rank = node, .ranks = 2, .node = node, .nodes = 2, .locals = 1},
-                                 .timeout_ms = timeout_ms,
-                                 .share_fd = -1};
+    struct comm_config config = {
+        .kind = COMM_KIND_UCX,
+        .net = OVER,
+        .master = "10.77.0.1",
+        .secret = HARNESS_SECRET,
+        .place = {.rank = node, .ranks = 2, .node = node, .nodes = 2, .locals = 1},
+        .timeout_ms = timeout_ms,
+        .share_fd = -1};
     TRY(comm_begin_open(&config, out, all->addresses[node], &all->bytes[node]));
     meet();
     return comm_end_open(*out, 7, all->addresses, all->bytes);
@@ -162,7 +169,8 @@ static bool run_hosts(bool is_killed)
     fflush(NULL);
     pid_t probe = fork();
     if (probe == 0)
-        _exit(leave_host() && system("ip link add a0 type veth peer name a1 2>/dev/null") == 0 ? 0 : 1);
+        _exit(leave_host() && system("ip link add a0 type veth peer name a1 2>/dev/null") == 0 ? 0
+                                                                                               : 1);
     assert_int_equal(waitpid(probe, &code[0], 0), probe);
     if (code[0] != 0)
         return false;
@@ -181,23 +189,25 @@ static bool run_hosts(bool is_killed)
 static void check_survivor(int64_t within_ms)
 {
     int64_t took = all->failed_ms[0] - atomic_load(&all->cut_ms);
-    print_message("# node 0: after %lld ms, closed in %lld ms: %s\n", (long long)took, (long long)all->closed_ms[0],
-                  all->message[0]);
+    print_message("# node 0: after %lld ms, closed in %lld ms: %s\n", (long long)took,
+                  (long long)all->closed_ms[0], all->message[0]);
     assert_true(took >= -100 && took < within_ms);
     assert_true(all->closed_ms[0] < harness_patient_ms(1000));
 }
 
-/* Each node sends every byte once in all: half to the owner of the other half, half of what it owns. */
+/* Each node sends every byte once in all: half to the owner of the other half, half of what it
+ * owns. */
 static void test_link_and_kill(void **state)
 {
     (void)state;
     if (!run_hosts(true))
         HARNESS_SKIP("no network namespace with a veth pair can be made here (not root?)");
     double ideal = (double)ELEMS * 4 * 8 / (RATE_MBIT * 1e6), took = all->seconds[0];
-    print_message("# %s: 16 MB in %.3f s over %d Mbit/s, %.0f %% of the link\n", all->name[0], took, RATE_MBIT,
-                  100 * ideal / took);
+    print_message("# %s: 16 MB in %.3f s over %d Mbit/s, %.0f %% of the link\n", all->name[0], took,
+                  RATE_MBIT, 100 * ideal / took);
 #ifdef __SANITIZE_THREAD__
-    HARNESS_SKIP("speed and deadline: under the thread sanitizer all is ten times slower, and the deadline comes before the news");
+    HARNESS_SKIP("speed and deadline: under the thread sanitizer all is ten times slower, and the "
+                 "deadline comes before the news");
 #endif
     assert_true(took < ideal / 0.6 * harness_slow());
     check_survivor(harness_patient_ms(1000));
@@ -214,7 +224,8 @@ static void test_cut(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_link_and_kill), cmocka_unit_test(test_cut)};
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_link_and_kill),
+                                              cmocka_unit_test(test_cut)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     if (OVER == COMM_NET_UCX)

@@ -1,7 +1,9 @@
-/* cuda_test — how a CUDA kernel is held against its CPU truth on the emulation: tensors of each dtype between guards, the same
- * launch under several orders of threads, which must give the same bits.
+/* cuda_test — how a CUDA kernel is held against its CPU truth on the emulation: tensors of each
+ * dtype between guards, the same launch under several orders of threads, which must give the same
+ * bits.
  *
- * Inputs are rounded to the dtype first and the truth gets the rounded values, so that only the kernel's own errors count. */
+ * Inputs are rounded to the dtype first and the truth gets the rounded values, so that only the
+ * kernel's own errors count. */
 #ifndef CONVOY_TESTS_CUDA_TEST_H
 #define CONVOY_TESTS_CUDA_TEST_H
 
@@ -22,7 +24,9 @@ static inline float ct_from_bits(uint16_t bits, enum dtype dtype)
         return x;
     }
     int exponent = bits >> 10 & 31, fraction = bits & 0x3FF;
-    float x = exponent == 31 ? (fraction ? NAN : INFINITY) : ldexpf((float)(exponent ? fraction + 1024 : fraction), (exponent ? exponent : 1) - 25);
+    float x = exponent == 31 ? (fraction ? NAN : INFINITY)
+                             : ldexpf((float)(exponent ? fraction + 1024 : fraction),
+                                      (exponent ? exponent : 1) - 25);
     return bits & 0x8000 ? -x : x;
 }
 
@@ -32,19 +36,21 @@ static inline uint16_t ct_to_bits(float x, enum dtype dtype)
     memcpy(&u, &x, sizeof u);
     if (dtype == DTYPE_BF16)
         return (uint16_t)(isnan(x) ? 0x7FFF : (u + 0x7FFF + (u >> 16 & 1)) >> 16);
-    uint16_t sign = (uint16_t)(u >> 16 & 0x8000), low = 0, high = 0x7C00; /* halves of one sign are in order: bisect */
+    /* halves of one sign are in order: bisect */
+    uint16_t sign = (uint16_t)(u >> 16 & 0x8000), low = 0, high = 0x7C00;
     float size = fabsf(x);
     while (low + 1 < high) {
         uint16_t mid = (uint16_t)((low + high) / 2);
         *(ct_from_bits(mid, dtype) <= size ? &low : &high) = mid;
     }
-    float below = ct_from_bits(low, dtype), above = low == 0x7BFF ? 65536 : ct_from_bits(high, dtype);
+    float below = ct_from_bits(low, dtype),
+          above = low == 0x7BFF ? 65536 : ct_from_bits(high, dtype);
     bool is_up = size - below > above - size || (size - below == above - size && low % 2 == 1);
     return (uint16_t)(sign | (is_up ? high : low));
 }
 
-/* ct_tensor — n elements of dtype between guards, 256-byte aligned as device memory is; from `values`, rounded, or, when
- * NULL, filled with NaN. ct_free also checks the guards. */
+/* ct_tensor — n elements of dtype between guards, 256-byte aligned as device memory is; from
+ * `values`, rounded, or, when NULL, filled with NaN. ct_free also checks the guards. */
 static inline struct tensor ct_tensor(int64_t n, enum dtype dtype, const float *values)
 {
     size_t guard = CT_GUARD * 8, bytes = (size_t)n * dtype_bytes(dtype);
@@ -85,7 +91,8 @@ static inline float *ct_floats(struct tensor t, int64_t n)
     float *x = malloc((size_t)(n ? n : 1) * sizeof *x);
     assert_non_null(x);
     for (int64_t i = 0; i < n; i++)
-        x[i] = t.dtype == DTYPE_F32 ? ((const float *)t.data)[i] : ct_from_bits(((const uint16_t *)t.data)[i], t.dtype);
+        x[i] = t.dtype == DTYPE_F32 ? ((const float *)t.data)[i]
+                                    : ct_from_bits(((const uint16_t *)t.data)[i], t.dtype);
     return x;
 }
 
@@ -119,7 +126,8 @@ static inline void ct_ok(int rc, const char *what)
         fail_msg("%s returned %d: %s", what, rc, error ? error : "no word of the emulation");
 }
 
-static inline void ct_near(const char *what, struct tensor got, const float *want, int64_t n, double nmse_max)
+static inline void ct_near(const char *what, struct tensor got, const float *want, int64_t n,
+                           double nmse_max)
 {
     float *x = ct_floats(got, n);
     double nmse = kt_nmse(x, want, n);
@@ -128,10 +136,11 @@ static inline void ct_near(const char *what, struct tensor got, const float *wan
         fail_msg("%s, dtype %d: nmse %g, allowed %g", what, (int)got.dtype, nmse, nmse_max);
 }
 
-/* ct_barriers_unneeded — the same bits under other orders of blocks and threads; with any one barrier left out, some order gives
- * others. Returns how many barriers can be left out unnoticed. got: n elements that launch(arg) makes,
- * with more than more_than barriers. */
-static inline int ct_barriers_unneeded(int (*launch)(void *arg), void *arg, struct tensor got, int64_t n, int more_than)
+/* ct_barriers_unneeded — the same bits under other orders of blocks and threads; with any one
+ * barrier left out, some order gives others. Returns how many barriers can be left out unnoticed.
+ * got: n elements that launch(arg) makes, with more than more_than barriers. */
+static inline int ct_barriers_unneeded(int (*launch)(void *arg), void *arg, struct tensor got,
+                                       int64_t n, int more_than)
 {
     size_t bytes = (size_t)n * dtype_bytes(got.dtype);
     void *first = malloc(bytes);

@@ -6,12 +6,16 @@
 template <emu_mistake M> __global__ void sum_kernel(int *out, const int *in)
 {
     CUDA_SHARED(shared);
-    int *tile = (int *)shared, *part = tile + 256, t = (int)threadIdx.x, warp = t / 32, lane = t % 32;
+    int *tile = (int *)shared, *part = tile + 256, t = (int)threadIdx.x, warp = t / 32,
+        lane = t % 32;
     if constexpr (M == EMU_MISTAKE_EARLY_RETURN)
         if (t >= 200)
             return;
     if (t < 64)
-        cp_async(shared_address(tile + 4 * t), (const char *)(in + blockIdx.x * 256 + 4 * t) + (M == EMU_MISTAKE_ALIGNMENT ? 4 : 0), 16);
+        cp_async(shared_address(tile + 4 * t),
+                 (const char *)(in + blockIdx.x * 256 + 4 * t) +
+                     (M == EMU_MISTAKE_ALIGNMENT ? 4 : 0),
+                 16);
     cp_commit();
     if constexpr (M != EMU_MISTAKE_NO_WAIT)
         cp_wait<0>();
@@ -27,7 +31,8 @@ template <emu_mistake M> __global__ void sum_kernel(int *out, const int *in)
     if constexpr (M == EMU_MISTAKE_LANES) {
         x = lane < 16 ? __shfl_xor_sync(WARP_ALL, x, 0) : (int)(__ballot_sync(WARP_ALL, x) * 0) + x;
     }
-    for (int step = 16; step > 0; step /= 2) { /* through shared memory rather than shuffles, to need __syncwarp */
+    /* through shared memory rather than shuffles, to need __syncwarp */
+    for (int step = 16; step > 0; step /= 2) {
         part[t] = x;
         if constexpr (M != EMU_MISTAKE_NO_WARP)
             __syncwarp();
@@ -49,12 +54,13 @@ template <emu_mistake M> __global__ void sum_kernel(int *out, const int *in)
     }
 }
 
-template <int M> static int sum_launch(int *out, const int *in, int blocks, enum emu_mistake mistake)
+template <int M>
+static int sum_launch(int *out, const int *in, int blocks, enum emu_mistake mistake)
 {
     if constexpr (M < EMU_MISTAKE_N) {
         if (mistake == M)
-            return cuda_launch(sum_kernel<(emu_mistake)M>, dim3((unsigned)blocks), dim3(256), (256 + 256 + 8) * sizeof(int), NULL, out,
-                               in);
+            return cuda_launch(sum_kernel<(emu_mistake)M>, dim3((unsigned)blocks), dim3(256),
+                               (256 + 256 + 8) * sizeof(int), NULL, out, in);
         return sum_launch<M + 1>(out, in, blocks, mistake);
     }
     return CUDA_REFUSAL_SHAPE;
@@ -89,7 +95,8 @@ template <typename T> __global__ void mma_kernel(float *out, const T *a, const T
         }
         mma<T>(d, x, y);
     } else {
-        uint32_t x[4] = {to_tf32(a[g * 8 + t]), to_tf32(a[(g + 8) * 8 + t]), to_tf32(a[g * 8 + t + 4]), to_tf32(a[(g + 8) * 8 + t + 4])};
+        uint32_t x[4] = {to_tf32(a[g * 8 + t]), to_tf32(a[(g + 8) * 8 + t]),
+                         to_tf32(a[g * 8 + t + 4]), to_tf32(a[(g + 8) * 8 + t + 4])};
         uint32_t y[2] = {to_tf32(b[t * 8 + g]), to_tf32(b[(t + 4) * 8 + g])};
         mma_tf32(d, x, y);
     }
@@ -101,7 +108,8 @@ int emu_kernels_mma(float *d, struct tensor a, struct tensor b)
 {
     return cuda_floats(a.dtype, [&](auto t) {
         using T = decltype(t);
-        return cuda_launch(mma_kernel<T>, dim3(1), dim3(32), 0, NULL, d, (const T *)a.data, (const T *)b.data);
+        return cuda_launch(mma_kernel<T>, dim3(1), dim3(32), 0, NULL, d, (const T *)a.data,
+                           (const T *)b.data);
     });
 }
 
@@ -129,7 +137,8 @@ __global__ void ldmatrix_kernel(float *out, const bf16 *a, const bf16 *b)
 
 int emu_kernels_ldmatrix(float *d, struct tensor a, struct tensor b)
 {
-    return cuda_launch(ldmatrix_kernel, dim3(1), dim3(32), 32 * 128, NULL, d, (const bf16 *)a.data, (const bf16 *)b.data);
+    return cuda_launch(ldmatrix_kernel, dim3(1), dim3(32), 32 * 128, NULL, d, (const bf16 *)a.data,
+                       (const bf16 *)b.data);
 }
 
 __global__ void drop_kernel(float *out, int n, uint64_t first, struct drop_args d)
@@ -147,7 +156,8 @@ __global__ void drop_kernel(float *out, int n, uint64_t first, struct drop_args 
 int emu_kernels_drop(float *out, int n, uint64_t first, const struct dropout *d)
 {
     const struct cuda cuda = {};
-    return cuda_launch(drop_kernel, dim3(1), dim3(64), 0, NULL, out, n, first, drop_args_of(&cuda, d));
+    return cuda_launch(drop_kernel, dim3(1), dim3(64), 0, NULL, out, n, first,
+                       drop_args_of(&cuda, d));
 }
 
 template <typename T> __global__ void round_kernel(T *bits, float *back, const float *in)

@@ -1,4 +1,5 @@
-/* emu_kernels — small kernels that are right, and ones with a planted mistake, to test the emulation itself. */
+/* emu_kernels — small kernels that are right, and ones with a planted mistake, to test the
+ * emulation itself. */
 #ifndef CONVOY_TESTS_EMU_KERNELS_H
 #define CONVOY_TESTS_EMU_KERNELS_H
 
@@ -8,14 +9,14 @@
 
 enum emu_mistake {
     EMU_MISTAKE_NONE,
-    EMU_MISTAKE_NO_BARRIER,    /* a sum through shared memory without the barrier before reading */
-    EMU_MISTAKE_NO_WARP,       /* the same within a warp, without __syncwarp */
-    EMU_MISTAKE_TWO_BARRIERS,  /* half of the threads at another barrier */
-    EMU_MISTAKE_EARLY_RETURN,  /* threads beyond the end leave before a barrier */
-    EMU_MISTAKE_LANES,         /* lanes of a warp in different operations */
-    EMU_MISTAKE_NO_WAIT,       /* a copy is read without cp_wait */
-    EMU_MISTAKE_SHARED_END,    /* a write just behind the shared memory */
-    EMU_MISTAKE_ALIGNMENT,     /* a copy of 16 bytes from an odd address */
+    EMU_MISTAKE_NO_BARRIER,   /* a sum through shared memory without the barrier before reading */
+    EMU_MISTAKE_NO_WARP,      /* the same within a warp, without __syncwarp */
+    EMU_MISTAKE_TWO_BARRIERS, /* half of the threads at another barrier */
+    EMU_MISTAKE_EARLY_RETURN, /* threads beyond the end leave before a barrier */
+    EMU_MISTAKE_LANES,        /* lanes of a warp in different operations */
+    EMU_MISTAKE_NO_WAIT,      /* a copy is read without cp_wait */
+    EMU_MISTAKE_SHARED_END,   /* a write just behind the shared memory */
+    EMU_MISTAKE_ALIGNMENT,    /* a copy of 16 bytes from an odd address */
     EMU_MISTAKE_N
 };
 
@@ -24,15 +25,18 @@ extern "C" {
 #endif
 /* out[block] = Σ in[block·256 …] by 256 threads, in a way that needs `mistake` not to be made. */
 int emu_kernels_sum(int *out, const int *in, int blocks, enum emu_mistake mistake);
-/* d (16,8) f32 = a (16,k) · b (k,8), k 16 (bf16, f16) or 8 (f32 as tf32), through fragments filled by the PTX manual's formulas. */
+/* d (16,8) f32 = a (16,k) · b (k,8), k 16 (bf16, f16) or 8 (f32 as tf32), through fragments filled
+ * by the PTX manual's formulas. */
 int emu_kernels_mma(float *d, struct tensor a, struct tensor b);
 /* The same for bf16, fragments by ldmatrix (b by its transpose) from a swizzled tile of copies. */
 int emu_kernels_ldmatrix(float *d, struct tensor a, struct tensor b);
 /* out[i] = factor of element first + i, out[n + i] the same through drop_factors<8>. */
 int emu_kernels_drop(float *out, int n, uint64_t first, const struct dropout *d);
-/* bits[i] = in[i] rounded to dtype (16 bits); back[i] = that as float, through store_floats and load_floats. n % 8 == 0. */
+/* bits[i] = in[i] rounded to dtype (16 bits); back[i] = that as float, through store_floats and
+ * load_floats. n % 8 == 0. */
 int emu_kernels_round(uint16_t *bits, float *back, const float *in, int n, enum dtype dtype);
-/* out[0 … 3] = sum, maximum, count of in > 0 and lowest in of 256 floats, through block_sum, block_max, votes, atomics. */
+/* out[0 … 3] = sum, maximum, count of in > 0 and lowest in of 256 floats, through block_sum,
+ * block_max, votes, atomics. */
 int emu_kernels_reduce(float *out, const float *in);
 #ifdef __cplusplus
 }

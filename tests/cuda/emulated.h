@@ -1,9 +1,10 @@
 /* emulated — the tests of the CPU kernels, held by the CUDA kernels on the emulation.
  *
- * A program says EMULATED_LIST(X), the operations it needs, includes this, then tests/kernels/test_<family>.c
- * as it is. There, the truth stays the plain CPU; "level 2" becomes the emulation, "1, 2, 3 threads" become
- * three orders of blocks and threads, and every other level is one that this machine has not. So each kernel
- * meets the same sizes, guards and limits as the CPU's, and must give the same bits in every order. */
+ * A program says EMULATED_LIST(X), the operations it needs, includes this, then
+ * tests/kernels/test_<family>.c as it is. There, the truth stays the plain CPU; "level 2" becomes
+ * the emulation, "1, 2, 3 threads" become three orders of blocks and threads, and every other level
+ * is one that this machine has not. So each kernel meets the same sizes, guards and limits as the
+ * CPU's, and must give the same bits in every order. */
 #ifndef CONVOY_TESTS_EMULATED_H
 #define CONVOY_TESTS_EMULATED_H
 
@@ -35,21 +36,22 @@ static struct cuda emulated_cuda(void)
 static inline enum status emulated_end(const char *op, int rc)
 {
     const char *error = emu_error();
-    return rc == 0 && !error ? ST_OK
-                             : FAIL(ST_BUG, "%s: status %d, %s", op, rc, error ? error : "no mistake seen");
+    return rc == 0 && !error
+               ? ST_OK
+               : FAIL(ST_BUG, "%s: status %d, %s", op, rc, error ? error : "no mistake seen");
 }
 
 /* EMULATED_CALL — how an operation is done; a program may go another way. */
 #ifndef EMULATED_CALL
 #define EMULATED_CALL(name, cuda, a) name##_cuda(cuda, a)
 #endif
-#define EMULATED_DEFINE(name)                                                                                  \
-    static enum status emulated_##name(struct stream *s, const struct name *a)                                 \
-    {                                                                                                          \
-        struct cuda cuda = emulated_cuda();                                                                    \
-        TRY(dev_check_##name(a, true));                                                                        \
-        emu_seed(((struct emulated *)((struct stream_head *)s)->dev)->seed);                                   \
-        return emulated_end(#name, EMULATED_CALL(name, &cuda, a));                                                     \
+#define EMULATED_DEFINE(name)                                                  \
+    static enum status emulated_##name(struct stream *s, const struct name *a) \
+    {                                                                          \
+        struct cuda cuda = emulated_cuda();                                    \
+        TRY(dev_check_##name(a, true));                                        \
+        emu_seed(((struct emulated *)((struct stream_head *)s)->dev)->seed);   \
+        return emulated_end(#name, EMULATED_CALL(name, &cuda, a));             \
     }
 EMULATED_LIST(EMULATED_DEFINE)
 
@@ -68,10 +70,11 @@ static struct kt_device *kt_device(int level, int threads_n)
     }
     if (level != CPU_LEVEL_V2)
         return &none;
-    emulated[threads_n] = (struct emulated){.head.op = &emulated_op, .seed = (uint64_t)threads_n - 1};
+    emulated[threads_n] =
+        (struct emulated){.head.op = &emulated_op, .seed = (uint64_t)threads_n - 1};
     streams[threads_n].dev = (struct dev *)&emulated[threads_n];
-    devices[threads_n] =
-        (struct kt_device){(struct dev *)&emulated[threads_n], (struct stream *)&streams[threads_n]};
+    devices[threads_n] = (struct kt_device){(struct dev *)&emulated[threads_n],
+                                            (struct stream *)&streams[threads_n]};
     return &devices[threads_n];
 }
 

@@ -1,8 +1,10 @@
-/* fake_blas — a libcublasLt.so.13 for tests: the calls that src/dev/blas_plan.c makes, with cuBLASLt's conventions (column
- * major, transposes, leading dimensions, epilogues) in plain loops over ordinary memory, and every doubt an error.
+/* fake_blas — a libcublasLt.so.13 for tests: the calls that src/dev/blas_plan.c makes, with
+ * cuBLASLt's conventions (column major, transposes, leading dimensions, epilogues) in plain loops
+ * over ordinary memory, and every doubt an error.
  *
- * By the sum of a product's sizes it has all epilogues, none (not supported), or cannot do the product at all, so that a test
- * of many shapes goes all three ways; fake_blas_counts() says how often. counts[NEVER] != 0: it can do none. */
+ * By the sum of a product's sizes it has all epilogues, none (not supported), or cannot do the
+ * product at all, so that a test of many shapes goes all three ways; fake_blas_counts() says how
+ * often. counts[NEVER] != 0: it can do none. */
 #include <cublasLt.h>
 #include <math.h>
 #include <stdbool.h>
@@ -46,7 +48,8 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCompute
                                         cudaDataType_t scale)
 {
     *out = calloc(1, sizeof(struct desc));
-    return scale == CUDA_R_32F && (compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_FAST_TF32)
+    return scale == CUDA_R_32F &&
+                   (compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_FAST_TF32)
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -55,13 +58,14 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
     free(d);
     return CUBLAS_STATUS_SUCCESS;
 }
-#define ATTRIBUTE(name, field)                                                                                 \
-    case CUBLASLT_MATMUL_DESC_##name:                                                                          \
-        if (bytes != sizeof d->field)                                                                          \
-            return CUBLAS_STATUS_INVALID_VALUE;                                                                \
-        memcpy(&d->field, value, bytes);                                                                       \
+#define ATTRIBUTE(name, field)                  \
+    case CUBLASLT_MATMUL_DESC_##name:           \
+        if (bytes != sizeof d->field)           \
+            return CUBLAS_STATUS_INVALID_VALUE; \
+        memcpy(&d->field, value, bytes);        \
         return CUBLAS_STATUS_SUCCESS;
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what,
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t what,
                                               const void *value, size_t bytes)
 {
     struct desc *d = (struct desc *)desc;
@@ -77,13 +81,14 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
         return CUBLAS_STATUS_INVALID_VALUE;
     }
 }
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
-                                          uint64_t cols, int64_t ld)
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
+                                          uint64_t rows, uint64_t cols, int64_t ld)
 {
     struct layout *l = malloc(sizeof *l);
     *l = (struct layout){(int64_t)rows, (int64_t)cols, ld};
     *out = (cublasLtMatrixLayout_t)l;
-    return type == CUDA_R_32F && ld >= l->rows ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+    return type == CUDA_R_32F && ld >= l->rows ? CUBLAS_STATUS_SUCCESS
+                                               : CUBLAS_STATUS_INVALID_VALUE;
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)
 {
@@ -179,8 +184,8 @@ static float finish(const struct desc *d, int64_t row, int64_t col, double x)
 }
 
 /* Sums over the inner index, of A's rows or B's columns. */
-static void bias_gradient(const struct desc *d, const float *a, const struct layout *la, const float *b,
-                          const struct layout *lb, int64_t m, int64_t n, int64_t k)
+static void bias_gradient(const struct desc *d, const float *a, const struct layout *la,
+                          const float *b, const struct layout *lb, int64_t m, int64_t n, int64_t k)
 {
     int64_t count = d->epilogue == CUBLASLT_EPILOGUE_BGRADA   ? m
                     : d->epilogue == CUBLASLT_EPILOGUE_BGRADB ? n
@@ -213,8 +218,9 @@ static int multiply(void *arg)
         for (int64_t row = 0; row < p->m; row++) {
             double sum = 0;
             for (int64_t i = 0; i < p->k; i++)
-                sum += (double)p->a[d->ta == CUBLAS_OP_N ? row + i * p->la.ld : i + row * p->la.ld] *
-                       (double)p->b[d->tb == CUBLAS_OP_N ? i + col * p->lb.ld : col + i * p->lb.ld];
+                sum +=
+                    (double)p->a[d->ta == CUBLAS_OP_N ? row + i * p->la.ld : i + row * p->la.ld] *
+                    (double)p->b[d->tb == CUBLAS_OP_N ? i + col * p->lb.ld : col + i * p->lb.ld];
             sum *= (double)p->alpha;
             if (p->beta != 0)
                 sum += (double)p->beta * (double)p->c[row + col * p->lc.ld];
@@ -223,10 +229,11 @@ static int multiply(void *arg)
     return 0;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, const void *alpha, const void *A,
-                              cublasLtMatrixLayout_t Al, const void *B, cublasLtMatrixLayout_t Bl,
-                              const void *beta, const void *C, cublasLtMatrixLayout_t Cl, void *D,
-                              cublasLtMatrixLayout_t Dl, const cublasLtMatmulAlgo_t *algo, void *workspace,
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, const void *alpha,
+                              const void *A, cublasLtMatrixLayout_t Al, const void *B,
+                              cublasLtMatrixLayout_t Bl, const void *beta, const void *C,
+                              cublasLtMatrixLayout_t Cl, void *D, cublasLtMatrixLayout_t Dl,
+                              const cublasLtMatmulAlgo_t *algo, void *workspace,
                               size_t workspace_bytes, cudaStream_t stream)
 {
     (void)h, (void)workspace, (void)workspace_bytes;
@@ -249,7 +256,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
     if (!is_aligned(p.desc.bias, algo->data[0]) || !is_aligned(p.desc.aux, algo->data[1]))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!is_aligned(p.desc.bias, 16) || !is_aligned(p.desc.aux, 16))
-        return CUBLAS_STATUS_EXECUTION_FAILED; /* seen with some versions on A100: a misaligned access */
+        /* seen with some versions on A100: a misaligned access */
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     counts[p.desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT ? WITHOUT : WITH]++;
     int rc = device ? device(stream, multiply, &p, sizeof p) : multiply(&p);
     return rc == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

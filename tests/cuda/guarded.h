@@ -1,5 +1,6 @@
-/* guarded — a CUDA device for tests: src/dev as it is built, over a runtime that checks who touches what (runtime.h), kernels
- * on the emulation, cuBLASLt by a library of loops (fake_blas.c, f32 only: other products are our own kernels'). */
+/* guarded — a CUDA device for tests: src/dev as it is built, over a runtime that checks who touches
+ * what (runtime.h), kernels on the emulation, cuBLASLt by a library of loops (fake_blas.c, f32
+ * only: other products are our own kernels'). */
 #ifndef CONVOY_TESTS_GUARDED_H
 #define CONVOY_TESTS_GUARDED_H
 
@@ -16,20 +17,20 @@
 #define LAUNCHER(name) (void (*)(void)) name##_cuda,
 static void (*const launchers[])(void) = {OP_LIST(LAUNCHER)(void (*)(void)) column_sum_cuda};
 
-/* --- a device whose operations are counted, and the emulation's mistakes told -------------------------------------------------- */
+/* ---- a device whose operations are counted, and the emulation's mistakes told ---- */
 
 static const struct op_table *inner_op;
 #define GUARDED_NUMBER(name) GUARDED_##name,
 enum { OP_LIST(GUARDED_NUMBER) GUARDED_N };
 static int guarded_calls[GUARDED_N]; /* how often each operation was asked for */
 
-#define GUARDED_DEFINE(name)                                                                                   \
-    static enum status guarded_##name(struct stream *s, const struct name *a)                                  \
-    {                                                                                                          \
-        guarded_calls[GUARDED_##name]++;                                                                       \
-        enum status st = inner_op->name(s, a);                                                                 \
-        const char *error = emu_error();                                                                       \
-        return error ? FAIL(ST_BUG, "%s: %s", #name, error) : st;                                              \
+#define GUARDED_DEFINE(name)                                                  \
+    static enum status guarded_##name(struct stream *s, const struct name *a) \
+    {                                                                         \
+        guarded_calls[GUARDED_##name]++;                                      \
+        enum status st = inner_op->name(s, a);                                \
+        const char *error = emu_error();                                      \
+        return error ? FAIL(ST_BUG, "%s: %s", #name, error) : st;             \
     }
 OP_LIST(GUARDED_DEFINE)
 #define GUARDED_ROW(name) .name = guarded_##name,
@@ -86,7 +87,8 @@ static inline struct dev *open_device_as(bool is_tf32)
 
 static inline struct dev *open_device(void) { return open_device_as(false); }
 
-/* open_once — what ranks that are threads would race for is opened before them: the library of products, once for a process. */
+/* open_once — what ranks that are threads would race for is opened before them: the library of
+ * products, once for a process. */
 static inline void open_once(struct dev *dev)
 {
     struct stream *s = NULL;

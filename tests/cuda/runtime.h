@@ -1,11 +1,13 @@
-/* runtime — the calls of the CUDA runtime that src/dev makes, over ordinary memory: a test that includes this links no
- * CUDA runtime and needs no driver.
+/* runtime — the calls of the CUDA runtime that src/dev makes, over ordinary memory: a test that
+ * includes this links no CUDA runtime and needs no driver.
  *
- * Memory of the "device" may be touched by copies, fills and (through runtime_device) kernels only: at all other times its
- * pages are closed, so that a host that reads it crashes, as it would on a GPU. Copies are put off until somebody waits, so that what
- * is used too early is seen. A captured stream keeps what it is given, arguments by value, for graphs to do; what CUDA forbids
- * meanwhile fails and spoils the capture; what a graph brings to pinned memory is there when the host has waited. runtime_fail makes a
- * call fail. Ranks may be threads: one call after the other, all streams in the order of calls; a capture is its thread's. */
+ * Memory of the "device" may be touched by copies, fills and (through runtime_device) kernels only:
+ * at all other times its pages are closed, so that a host that reads it crashes, as it would on a
+ * GPU. Copies are put off until somebody waits, so that what is used too early is seen. A captured
+ * stream keeps what it is given, arguments by value, for graphs to do; what CUDA forbids meanwhile
+ * fails and spoils the capture; what a graph brings to pinned memory is there when the host has
+ * waited. runtime_fail makes a call fail. Ranks may be threads: one call after the other, all
+ * streams in the order of calls; a capture is its thread's. */
 #ifndef CONVOY_TESTS_RUNTIME_H
 #define CONVOY_TESTS_RUNTIME_H
 
@@ -55,11 +57,12 @@ static struct {
     struct runtime_copy late[RUNTIME_LATE];
     struct runtime_piece pinned[RUNTIME_PIECES];
     struct runtime_copy out[RUNTIME_OUT]; /* src: a copy of what a graph brings */
-    int pinned_n, out_n, settled; /* settled: how often */
-    int is_stale;                 /* an event tells of its last record that is done, as if the newest were not asked for */
-    int launches_before_wait;     /* of graphs, so far, when the host last waited for an event */
-    size_t nodes_after_note;      /* of the graph last launched, behind its event's node */
-    int sm_count; /* of each device */
+    int pinned_n, out_n, settled;         /* settled: how often */
+    /* an event tells of its last record that is done, as if the newest were not asked for */
+    int is_stale;
+    int launches_before_wait; /* of graphs, so far, when the host last waited for an event */
+    size_t nodes_after_note;  /* of the graph last launched, behind its event's node */
+    int sm_count;             /* of each device */
     int pieces_n, late_n, devices_n, major, driver, events_n, streams_n, graphs_n;
     int in_graph;                 /* what comes to the device is a graph's */
     int launched, launched_graph; /* so far: kernels and products one by one; nodes of graphs */
@@ -71,7 +74,8 @@ static struct {
         const char *name;
         int n;
     } calls[RUNTIME_CALLS]; /* how often each was called, in the order of first calls */
-} runtime = {.sm_count = 4, .devices_n = 1, .major = 9, .driver = 13000, .free_bytes = (size_t)8 << 30};
+} runtime = {
+    .sm_count = 4, .devices_n = 1, .major = 9, .driver = 13000, .free_bytes = (size_t)8 << 30};
 static _Thread_local struct {
     cudaStream_t captured; /* NULL: nothing is */
     int is_invalid;        /* the capture, by a call that it forbids */
@@ -86,7 +90,8 @@ static inline void runtime_leave(int *unused)
     (void)unused;
     pthread_mutex_unlock(&runtime_mutex);
 }
-#define RUNTIME_ONE() __attribute__((cleanup(runtime_leave))) int runtime_one_ = pthread_mutex_lock(&runtime_mutex)
+#define RUNTIME_ONE() \
+    __attribute__((cleanup(runtime_leave))) int runtime_one_ = pthread_mutex_lock(&runtime_mutex)
 
 static inline void runtime_fail(const char *call, int after, cudaError_t error)
 {
@@ -95,8 +100,8 @@ static inline void runtime_fail(const char *call, int after, cudaError_t error)
     runtime.fail_with = error;
 }
 
-/* runtime_calls — how often a call was made so far. Calls that are not here do not link: waiting for the whole device is
- * one. */
+/* runtime_calls — how often a call was made so far. Calls that are not here do not link: waiting
+ * for the whole device is one. */
 static inline int *runtime_calls(const char *name)
 {
     RUNTIME_ONE();
@@ -118,11 +123,11 @@ static cudaError_t runtime_call(const char *name)
     return runtime_mine.last = runtime.fail_with;
 }
 
-#define RUNTIME_CALL(name)                                                                                     \
-    do {                                                                                                       \
-        cudaError_t runtime_error_ = runtime_call(name);                                                       \
-        if (runtime_error_ != cudaSuccess)                                                                     \
-            return runtime_error_;                                                                             \
+#define RUNTIME_CALL(name)                               \
+    do {                                                 \
+        cudaError_t runtime_error_ = runtime_call(name); \
+        if (runtime_error_ != cudaSuccess)               \
+            return runtime_error_;                       \
     } while (0)
 
 /* Pieces lie one behind the other, so that one call opens many. */
@@ -130,7 +135,9 @@ static void runtime_protect(int how)
 {
     for (int i = 0, next; i < runtime.pieces_n; i = next) {
         size_t bytes = runtime.piece[i].bytes;
-        for (next = i + 1; next < runtime.pieces_n && runtime.piece[next].data == runtime.piece[i].data + bytes; next++)
+        for (next = i + 1;
+             next < runtime.pieces_n && runtime.piece[next].data == runtime.piece[i].data + bytes;
+             next++)
             bytes += runtime.piece[next].bytes;
         if (mprotect(runtime.piece[i].data, bytes, how) != 0)
             abort();
@@ -191,7 +198,8 @@ static int runtime_keep(int (*run)(void *arg), const void *arg, size_t bytes)
     return cudaSuccess;
 }
 
-/* runtime_device — kernels and products: as emu_control.h says. What is put off comes first; memory is open to them only. */
+/* runtime_device — kernels and products: as emu_control.h says. What is put off comes first; memory
+ * is open to them only. */
 static int runtime_device(void *stream, int (*run)(void *arg), const void *arg, size_t bytes)
 {
     RUNTIME_ONE();
@@ -213,11 +221,11 @@ static cudaError_t runtime_forbidden(void)
     runtime_mine.is_invalid = 1;
     return runtime_mine.last = cudaErrorStreamCaptureUnsupported;
 }
-#define RUNTIME_FORBIDDEN()                                                                                    \
-    do {                                                                                                       \
-        cudaError_t runtime_error_ = runtime_forbidden();                                                      \
-        if (runtime_error_ != cudaSuccess)                                                                     \
-            return runtime_error_;                                                                             \
+#define RUNTIME_FORBIDDEN()                               \
+    do {                                                  \
+        cudaError_t runtime_error_ = runtime_forbidden(); \
+        if (runtime_error_ != cudaSuccess)                \
+            return runtime_error_;                        \
     } while (0)
 
 static int runtime_is_in(const struct runtime_piece *piece, int n, const void *p)
@@ -227,8 +235,14 @@ static int runtime_is_in(const struct runtime_piece *piece, int n, const void *p
             return 1;
     return 0;
 }
-static int runtime_is_piece(const void *p) { return runtime_is_in(runtime.piece, runtime.pieces_n, p); }
-static int runtime_is_pinned(const void *p) { return runtime_is_in(runtime.pinned, runtime.pinned_n, p); }
+static int runtime_is_piece(const void *p)
+{
+    return runtime_is_in(runtime.piece, runtime.pieces_n, p);
+}
+static int runtime_is_pinned(const void *p)
+{
+    return runtime_is_in(runtime.pinned, runtime.pinned_n, p);
+}
 
 static cudaError_t runtime_later(struct runtime_copy copy)
 {
@@ -277,7 +291,8 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 /* runtime_nothing — pages that nobody may touch, and that take no memory. */
 static char *runtime_nothing(void *at, size_t bytes)
 {
-    void *p = mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
+    void *p = mmap(at, bytes, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
     if (p == MAP_FAILED)
         abort();
     return p;
@@ -291,10 +306,12 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
         return runtime_mine.last = cudaErrorMemoryAllocation;
     if (runtime.space == NULL)
         runtime.space = runtime_nothing(NULL, RUNTIME_SPACE);
-    const struct runtime_piece *last = runtime.pieces_n > 0 ? &runtime.piece[runtime.pieces_n - 1] : NULL;
+    const struct runtime_piece *last =
+        runtime.pieces_n > 0 ? &runtime.piece[runtime.pieces_n - 1] : NULL;
     struct runtime_piece *p = &runtime.piece[runtime.pieces_n++];
     p->bytes = (bytes + 4095) / 4096 * 4096;
-    p->data = last ? last->data + last->bytes : runtime.space; /* never where something was freed before the last one */
+    /* never where something was freed before the last one */
+    p->data = last ? last->data + last->bytes : runtime.space;
     if (p->data + p->bytes > runtime.space + RUNTIME_SPACE)
         abort();
     p->is_fresh = 1;
@@ -310,7 +327,8 @@ cudaError_t cudaFree(void *data)
         if (runtime.piece[i].data == data) {
             runtime_nothing(data, runtime.piece[i].bytes);
             runtime.pieces_n--;
-            memmove(&runtime.piece[i], &runtime.piece[i + 1], (size_t)(runtime.pieces_n - i) * sizeof *runtime.piece);
+            memmove(&runtime.piece[i], &runtime.piece[i + 1],
+                    (size_t)(runtime.pieces_n - i) * sizeof *runtime.piece);
             return cudaSuccess;
         }
     abort();
@@ -349,10 +367,12 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
     RUNTIME_CALL("cudaMemcpyAsync");
     if (runtime_mine.captured && stream == runtime_mine.captured) {
         if (runtime_is_pinned(dst) && runtime_is_piece(src))
-            return runtime_keep(runtime_bring, &(struct runtime_copy){dst, src, bytes, 0}, sizeof(struct runtime_copy));
+            return runtime_keep(runtime_bring, &(struct runtime_copy){dst, src, bytes, 0},
+                                sizeof(struct runtime_copy));
         if (!runtime_is_piece(dst) || !runtime_is_piece(src))
             return runtime_forbidden(); /* what the host gives would be given once */
-        return runtime_keep(runtime_copy_now, &(struct runtime_copy){dst, src, bytes, 0}, sizeof(struct runtime_copy));
+        return runtime_keep(runtime_copy_now, &(struct runtime_copy){dst, src, bytes, 0},
+                            sizeof(struct runtime_copy));
     }
     return runtime_later((struct runtime_copy){dst, src, bytes, 0});
 }
@@ -361,7 +381,8 @@ cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t stre
     RUNTIME_ONE();
     RUNTIME_CALL("cudaMemsetAsync");
     if (runtime_mine.captured && stream == runtime_mine.captured)
-        return runtime_keep(runtime_copy_now, &(struct runtime_copy){dst, NULL, bytes, byte}, sizeof(struct runtime_copy));
+        return runtime_keep(runtime_copy_now, &(struct runtime_copy){dst, NULL, bytes, byte},
+                            sizeof(struct runtime_copy));
     for (int i = 0; i < runtime.pieces_n; i++)
         if (dst == runtime.piece[i].data && byte == 0 && runtime.piece[i].is_fresh) {
             runtime.piece[i].is_fresh = 0;
@@ -458,7 +479,8 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 {
     RUNTIME_ONE();
     RUNTIME_CALL("cudaEventRecordWithFlags");
-    if (!runtime_mine.captured || stream != runtime_mine.captured || flags != cudaEventRecordExternal)
+    if (!runtime_mine.captured || stream != runtime_mine.captured ||
+        flags != cudaEventRecordExternal)
         return runtime_mine.last = cudaErrorInvalidValue;
     return runtime_keep(runtime_record, &event, sizeof event);
 }
@@ -479,7 +501,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     RUNTIME_ONE();
     RUNTIME_CALL("cudaEventQuery");
     RUNTIME_FORBIDDEN();
-    return event->is_pending && event->settled == runtime.settled ? (runtime_mine.last = cudaErrorNotReady) : cudaSuccess;
+    return event->is_pending && event->settled == runtime.settled
+               ? (runtime_mine.last = cudaErrorNotReady)
+               : cudaSuccess;
 }
 cudaError_t cudaGetLastError(void)
 {
@@ -494,7 +518,7 @@ const char *cudaGetErrorString(cudaError_t error)
     return "an error";
 }
 
-/* --- graphs: what a captured stream is given is kept, not done ------------------------------------------------ */
+/* ---- graphs: what a captured stream is given is kept, not done ---- */
 
 static void runtime_graph_free(struct CUgraph_st *g)
 {
@@ -565,7 +589,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
         if (exec->graph.node[i].run == runtime_record)
             runtime.nodes_after_note = exec->graph.n - i - 1;
         runtime.in_graph = 1;
-        int rc = runtime_device(stream, exec->graph.node[i].run, exec->graph.node[i].arg, exec->graph.node[i].bytes);
+        int rc = runtime_device(stream, exec->graph.node[i].run, exec->graph.node[i].arg,
+                                exec->graph.node[i].bytes);
         runtime.in_graph = 0;
         if (rc != 0)
             return runtime_mine.last = cudaErrorLaunchFailure;

@@ -1,12 +1,13 @@
-/* steps — what tests of steps on the CUDA device share: samples that are a function of the step's number, and the state
- * that is left. Included after kernel_test.h. */
+/* steps — what tests of steps on the CUDA device share: samples that are a function of the step's
+ * number, and the state that is left. Included after kernel_test.h. */
 #ifndef CONVOY_TESTS_CUDA_STEPS_H
 #define CONVOY_TESTS_CUDA_STEPS_H
 
 #include "train/step.h"
 
 /* steps_config — a small model, trained with dropout; what a test is about it sets itself. */
-static inline struct step_config steps_config(struct dev *dev, enum model_task task, enum dtype dtype, enum optim_kind optim)
+static inline struct step_config steps_config(struct dev *dev, enum model_task task,
+                                              enum dtype dtype, enum optim_kind optim)
 {
     return (struct step_config){
         .dev = dev,
@@ -14,16 +15,24 @@ static inline struct step_config steps_config(struct dev *dev, enum model_task t
         .dropout = 0.1f,
         .dtype = dtype,
         .dims = {.name = "tiny", .task = task, .layers = 1, .heads = 1, .embed = 16, .context = 8},
-        .optim = {.kind = optim, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9, .weight_decay = 0.1, .grad_clip = 1}};
+        .optim = {.kind = optim,
+                  .beta1 = 0.9,
+                  .beta2 = 0.95,
+                  .eps = 1e-8,
+                  .momentum = 0.9,
+                  .weight_decay = 0.1,
+                  .grad_clip = 1}};
 }
 
-/* steps_fill — all samples of a batch: tokens below vocab, one target in five ignored, one key in seven hidden. */
+/* steps_fill — all samples of a batch: tokens below vocab, one target in five ignored, one key in
+ * seven hidden. */
 static inline void steps_fill(struct batch *b, int64_t step_i, uint32_t vocab)
 {
     for (int64_t i = 0; i < b->samples * b->seq_tokens; i++) {
         b->host.tokens[i] = (int32_t)(rand_u32(5, (uint64_t)step_i, (uint64_t)i) % vocab);
         if (b->host.targets)
-            b->host.targets[i] = i % 5 ? (int32_t)(rand_u32(6, (uint64_t)step_i, (uint64_t)i) % vocab) : -1;
+            b->host.targets[i] =
+                i % 5 ? (int32_t)(rand_u32(6, (uint64_t)step_i, (uint64_t)i) % vocab) : -1;
         if (b->host.mask)
             b->host.mask[i] = i % 7 != 3;
     }

@@ -1,5 +1,6 @@
-/* A GPU alone decides on its update by itself (train/step_ahead.c): the same bits, in the end and in what is told, as with the
- * host's look between the passes and the update, which several ranks have. Without a GPU (guarded.h). */
+/* A GPU alone decides on its update by itself (train/step_ahead.c): the same bits, in the end and
+ * in what is told, as with the host's look between the passes and the update, which several ranks
+ * have. Without a GPU (guarded.h). */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else
@@ -69,29 +70,36 @@ static struct outcome train(const struct way *way, bool is_ahead)
     return out;
 }
 
-/* Each type with each task, each task with clipping that bites, that does not, and none; both optimisers, with accumulation and without. */
+/* Each type with each task, each task with clipping that bites, that does not, and none; both
+ * optimisers, with accumulation and without. */
 static void as_with_the_hosts_look(void **state)
 {
     (void)state;
     static const struct way ways[] = {
-        {MODEL_TASK_LM, DTYPE_F32, OPTIM_KIND_ADAMW, 1e-2, SAMPLES}, {MODEL_TASK_QA, DTYPE_F32, OPTIM_KIND_SGD, 1e3, 2},
-        {MODEL_TASK_QA, DTYPE_BF16, OPTIM_KIND_ADAMW, 1e-2, 2},      {MODEL_TASK_LM, DTYPE_BF16, OPTIM_KIND_SGD, 0, SAMPLES},
-        {MODEL_TASK_LM, DTYPE_F16, OPTIM_KIND_ADAMW, 1e3, 2},        {MODEL_TASK_QA, DTYPE_F16, OPTIM_KIND_ADAMW, 1e-2, SAMPLES},
+        {MODEL_TASK_LM, DTYPE_F32, OPTIM_KIND_ADAMW, 1e-2, SAMPLES},
+        {MODEL_TASK_QA, DTYPE_F32, OPTIM_KIND_SGD, 1e3, 2},
+        {MODEL_TASK_QA, DTYPE_BF16, OPTIM_KIND_ADAMW, 1e-2, 2},
+        {MODEL_TASK_LM, DTYPE_BF16, OPTIM_KIND_SGD, 0, SAMPLES},
+        {MODEL_TASK_LM, DTYPE_F16, OPTIM_KIND_ADAMW, 1e3, 2},
+        {MODEL_TASK_QA, DTYPE_F16, OPTIM_KIND_ADAMW, 1e-2, SAMPLES},
         {MODEL_TASK_QA, DTYPE_F16, OPTIM_KIND_SGD, 0, SAMPLES},
     };
     for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
         const struct way *way = &ways[k];
         struct outcome ahead = train(way, true), host = train(way, false);
-        print_message("# task %d, dtype %d, clip %g: norm %.3g, %d times again\n", way->task, way->dtype, way->clip, ahead.told[1][1],
-                      ahead.again[3]);
+        print_message("# task %d, dtype %d, clip %g: norm %.3g, %d times again\n", way->task,
+                      way->dtype, way->clip, ahead.told[1][1], ahead.again[3]);
         assert_true(ahead.waits == 0 && host.waits > 0); /* that the two ways are two */
         assert_memory_equal(ahead.told, host.told, sizeof ahead.told);
         assert_memory_equal(ahead.again, host.again, sizeof ahead.again);
-        assert_true(ahead.scale.factor == host.scale.factor && ahead.scale.steps == host.scale.steps);
+        assert_true(ahead.scale.factor == host.scale.factor &&
+                    ahead.scale.steps == host.scale.steps);
         assert_memory_equal(ahead.state, host.state, (size_t)ahead.elems * sizeof *ahead.state);
         for (int i = 0; i < STEPS; i++) {
-            assert_true(way->clip == 0 || way->clip > 1 ? isfinite(ahead.told[i][1]) : ahead.told[i][1] > way->clip);
-            assert_true(way->dtype == DTYPE_F16 ? i != 3 || ahead.again[i] > 0 : ahead.again[i] == 0);
+            assert_true(way->clip == 0 || way->clip > 1 ? isfinite(ahead.told[i][1])
+                                                        : ahead.told[i][1] > way->clip);
+            assert_true(way->dtype == DTYPE_F16 ? i != 3 || ahead.again[i] > 0
+                                                : ahead.again[i] == 0);
         }
         kt_free(ahead.state);
         kt_free(host.state);

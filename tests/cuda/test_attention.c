@@ -1,4 +1,5 @@
-/* Attention for CUDA, on the emulation, against the CPU truth: each dtype, odd sizes, masks, dropout, orders of threads. */
+/* Attention for CUDA, on the emulation, against the CPU truth: each dtype, odd sizes, masks,
+ * dropout, orders of threads. */
 #include "cuda_test.h"
 
 struct shape {
@@ -29,7 +30,9 @@ static struct run run_new(const struct shape *x)
     if (x->mask) {
         r.mask = ct_tensor(x->b * x->t, DTYPE_U8, NULL);
         for (int64_t i = 0; i < x->b * x->t; i++)
-            ((uint8_t *)r.mask.data)[i] = x->mask == 3 ? 0 : x->mask == 2 ? i % x->t >= x->t / 2 : rand_u32(3, 1, (uint64_t)i) % 3 != 0;
+            ((uint8_t *)r.mask.data)[i] = x->mask == 3   ? 0
+                                          : x->mask == 2 ? i % x->t >= x->t / 2
+                                                         : rand_u32(3, 1, (uint64_t)i) % 3 != 0;
     }
     r.cuda = ct_cuda(x->scratch_bytes ? x->scratch_bytes : SCRATCH);
     r.cuda.shared_bytes = x->shared_bytes;
@@ -51,29 +54,63 @@ static void run_free(struct run *r)
 
 static int forward(struct run *r)
 {
-    struct attention_fwd a = {.out = r->out, .lse = r->lse, .qkv = r->qkv, .mask = r->mask, .b = r->x.b, .t = r->x.t, .h = r->x.h,
-                              .d = r->x.d, .dropout = kt_dropout(r->x.p)};
+    struct attention_fwd a = {.out = r->out,
+                              .lse = r->lse,
+                              .qkv = r->qkv,
+                              .mask = r->mask,
+                              .b = r->x.b,
+                              .t = r->x.t,
+                              .h = r->x.h,
+                              .d = r->x.d,
+                              .dropout = kt_dropout(r->x.p)};
     return attention_fwd_cuda(&r->cuda, &a);
 }
 
 static int backward(struct run *r)
 {
-    struct attention_bwd a = {.dqkv = r->dqkv, .dout = r->dout, .out = r->out, .qkv = r->qkv, .lse = r->lse, .mask = r->mask,
-                              .b = r->x.b, .t = r->x.t, .h = r->x.h, .d = r->x.d, .dropout = kt_dropout(r->x.p)};
+    struct attention_bwd a = {.dqkv = r->dqkv,
+                              .dout = r->dout,
+                              .out = r->out,
+                              .qkv = r->qkv,
+                              .lse = r->lse,
+                              .mask = r->mask,
+                              .b = r->x.b,
+                              .t = r->x.t,
+                              .h = r->x.h,
+                              .d = r->x.d,
+                              .dropout = kt_dropout(r->x.p)};
     return attention_bwd_cuda(&r->cuda, &a);
 }
 
-/* The truth, in float: out, lse and dqkv, which the caller frees. Backward gets the kernel's own out and lse. */
+/* The truth, in float: out, lse and dqkv, which the caller frees. Backward gets the kernel's own
+ * out and lse. */
 static void truth(struct run *r, float **out, float **lse, float **dqkv)
 {
     const struct shape *x = &r->x;
     float *qkv = ct_floats(r->qkv, 3 * r->n), *dout = ct_floats(r->dout, r->n);
     float *rounded = ct_floats(r->out, r->n), *kept = ct_floats(r->lse, r->rows);
-    *out = ct_random(r->n, 0, 1), *lse = ct_random(r->rows, 0, 1), *dqkv = ct_random(3 * r->n, 0, 1);
-    struct attention_fwd f = {.out = kt_f32(*out), .lse = kt_f32(*lse), .qkv = kt_f32(qkv), .mask = r->mask, .b = x->b, .t = x->t,
-                              .h = x->h, .d = x->d, .dropout = kt_dropout(x->p)};
-    struct attention_bwd b = {.dqkv = kt_f32(*dqkv), .dout = kt_f32(dout), .out = kt_f32(rounded), .qkv = kt_f32(qkv), .lse = kt_f32(kept),
-                              .mask = r->mask, .b = x->b, .t = x->t, .h = x->h, .d = x->d, .dropout = kt_dropout(x->p)};
+    *out = ct_random(r->n, 0, 1), *lse = ct_random(r->rows, 0, 1),
+    *dqkv = ct_random(3 * r->n, 0, 1);
+    struct attention_fwd f = {.out = kt_f32(*out),
+                              .lse = kt_f32(*lse),
+                              .qkv = kt_f32(qkv),
+                              .mask = r->mask,
+                              .b = x->b,
+                              .t = x->t,
+                              .h = x->h,
+                              .d = x->d,
+                              .dropout = kt_dropout(x->p)};
+    struct attention_bwd b = {.dqkv = kt_f32(*dqkv),
+                              .dout = kt_f32(dout),
+                              .out = kt_f32(rounded),
+                              .qkv = kt_f32(qkv),
+                              .lse = kt_f32(kept),
+                              .mask = r->mask,
+                              .b = x->b,
+                              .t = x->t,
+                              .h = x->h,
+                              .d = x->d,
+                              .dropout = kt_dropout(x->p)};
     kt_ok(dev_op(kt_plain()->dev)->attention_fwd(kt_plain()->stream, &f));
     kt_ok(dev_op(kt_plain()->dev)->attention_bwd(kt_plain()->stream, &b));
     free(qkv);
@@ -82,8 +119,12 @@ static void truth(struct run *r, float **out, float **lse, float **dqkv)
     free(kept);
 }
 
-/* What rounding leaves: of the outputs (eps²/12 or so), and of probabilities and ds before their products. */
-static double limit(enum dtype dtype) { return dtype == DTYPE_F32 ? 1e-11 : dtype == DTYPE_F16 ? 1e-6 : 4e-5; }
+/* What rounding leaves: of the outputs (eps²/12 or so), and of probabilities and ds before their
+ * products. */
+static double limit(enum dtype dtype)
+{
+    return dtype == DTYPE_F32 ? 1e-11 : dtype == DTYPE_F16 ? 1e-6 : 4e-5;
+}
 
 static void check(const struct shape *x)
 {
@@ -95,7 +136,8 @@ static void check(const struct shape *x)
     truth(&r, &out, &lse, &dqkv);
     for (int64_t i = 0; i < r.rows; i++)
         if (isinf(lse[i]) != isinf(((float *)r.lse.data)[i]))
-            fail_msg("lse %lld is %g, should be %g", (long long)i, (double)((float *)r.lse.data)[i], (double)lse[i]);
+            fail_msg("lse %lld is %g, should be %g", (long long)i, (double)((float *)r.lse.data)[i],
+                     (double)lse[i]);
     ct_near("lse", r.lse, lse, r.rows, 1e-10);
     ct_near("out", r.out, out, r.n, limit(x->dtype));
     ct_near("dqkv", r.dqkv, dqkv, 3 * r.n, limit(x->dtype));
@@ -109,8 +151,9 @@ static void every_dtype_and_width(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
-        {.b = 1, .t = 1, .h = 1, .d = 8}, {.b = 2, .t = 37, .h = 2, .d = 64},  {.b = 1, .t = 130, .h = 1, .d = 64},
-        {.b = 1, .t = 67, .h = 2, .d = 128}, {.b = 1, .t = 70, .h = 1, .d = 256}, {.b = 1, .t = 33, .h = 3, .d = 40},
+        {.b = 1, .t = 1, .h = 1, .d = 8},    {.b = 2, .t = 37, .h = 2, .d = 64},
+        {.b = 1, .t = 130, .h = 1, .d = 64}, {.b = 1, .t = 67, .h = 2, .d = 128},
+        {.b = 1, .t = 70, .h = 1, .d = 256}, {.b = 1, .t = 33, .h = 3, .d = 40},
         {.b = 1, .t = 65, .h = 1, .d = 136}, {.b = 1, .t = 129, .h = 1, .d = 96},
     };
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
@@ -135,7 +178,8 @@ static void masks_and_dropout(void **state)
         }
 }
 
-/* Few heads, many tokens: several splits, queries before a split's first key; and scratch for one head at a time. */
+/* Few heads, many tokens: several splits, queries before a split's first key; and scratch for one
+ * head at a time. */
 static void splits_and_runs_of_heads(void **state)
 {
     (void)state;
@@ -199,11 +243,14 @@ static int backward_again(void *run) { return backward(run); }
 static void barriers_are_needed(void **state)
 {
     (void)state;
-    struct shape x = {1, 150, 1, 64, 0.1f, 1, DTYPE_BF16, 1, (size_t)(192 * 64 * 4 + 768 + 256), 0}; /* one split */
+    /* one split */
+    struct shape x = {1, 150, 1, 64, 0.1f, 1, DTYPE_BF16, 1, (size_t)(192 * 64 * 4 + 768 + 256), 0};
     struct run r = run_new(&x);
-    /* Forward: the first barrier is there twice, before the queries' fragments and before the first tile. */
+    /* Forward: the first barrier is there twice, before the queries' fragments and before the first
+     * tile. */
     assert_int_equal(ct_barriers_unneeded(forward_again, &r, r.out, r.n, 1), 1);
-    /* Backward: the one before a block's first keys orders nothing; those before its next keys do. */
+    /* Backward: the one before a block's first keys orders nothing; those before its next keys
+     * do. */
     assert_int_equal(ct_barriers_unneeded(backward_again, &r, r.dqkv, 3 * r.n, 1), 1);
     run_free(&r);
 }
@@ -212,16 +259,20 @@ static void decode_is_the_last_row(void **state)
 {
     (void)state;
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
-    static const int64_t sizes[][4] = {{1, 1, 1, 8}, {2, 37, 2, 64}, {1, 300, 1, 128}, {1, 70, 2, 256}, {1, 530, 2, 40}, {3, 20, 1, 24}};
+    static const int64_t sizes[][4] = {{1, 1, 1, 8},    {2, 37, 2, 64},  {1, 300, 1, 128},
+                                       {1, 70, 2, 256}, {1, 530, 2, 40}, {3, 20, 1, 24}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int n = 0; n < 3; n++) {
-            struct shape x = {sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], 0, 0, dtypes[n], 1, 0, 0};
+            struct shape x = {sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], 0,
+                              0,           dtypes[n],   1,           0,           0};
             struct run r = run_new(&x);
             int64_t c = x.h * x.d;
             float *qkv = ct_floats(r.qkv, 3 * r.n), *want = ct_random(x.b * c, 0, 1);
             struct tensor got = ct_tensor(x.b * c, x.dtype, NULL);
-            struct attention_decode a = {.out = got, .qkv = r.qkv, .b = x.b, .t = x.t, .h = x.h, .d = x.d};
-            struct attention_decode plain = {.out = kt_f32(want), .qkv = kt_f32(qkv), .b = x.b, .t = x.t, .h = x.h, .d = x.d};
+            struct attention_decode a = {
+                .out = got, .qkv = r.qkv, .b = x.b, .t = x.t, .h = x.h, .d = x.d};
+            struct attention_decode plain = {
+                .out = kt_f32(want), .qkv = kt_f32(qkv), .b = x.b, .t = x.t, .h = x.h, .d = x.d};
             emu_seed(i);
             ct_ok(attention_decode_cuda(&r.cuda, &a), "attention_decode");
             kt_ok(dev_op(kt_plain()->dev)->attention_decode(kt_plain()->stream, &plain));
@@ -255,9 +306,13 @@ static void needs_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_dtype_and_width),    cmocka_unit_test(masks_and_dropout),
-        cmocka_unit_test(splits_and_runs_of_heads), cmocka_unit_test(little_shared_memory),
-        cmocka_unit_test(sharp_scores),             cmocka_unit_test(barriers_are_needed), cmocka_unit_test(decode_is_the_last_row),
+        cmocka_unit_test(every_dtype_and_width),
+        cmocka_unit_test(masks_and_dropout),
+        cmocka_unit_test(splits_and_runs_of_heads),
+        cmocka_unit_test(little_shared_memory),
+        cmocka_unit_test(sharp_scores),
+        cmocka_unit_test(barriers_are_needed),
+        cmocka_unit_test(decode_is_the_last_row),
         cmocka_unit_test(needs_are_checked),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

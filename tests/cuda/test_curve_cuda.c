@@ -1,6 +1,7 @@
-/* How far training in bf16 and fp16 strays from fp32, step by step: a small GPT-2 with heads of 64, on this repository's licence,
- * letter by letter. 16-bit passes run on the emulation of CUDA (its tensor cores round as the chips do), fp32 on the CPU. The suite takes
- * the first steps; CURVE=200 as many, which takes minutes. Without a GPU (guarded.h). */
+/* How far training in bf16 and fp16 strays from fp32, step by step: a small GPT-2 with heads of 64,
+ * on this repository's licence, letter by letter. 16-bit passes run on the emulation of CUDA (its
+ * tensor cores round as the chips do), fp32 on the CPU. The suite takes the first steps; CURVE=200
+ * as many, which takes minutes. Without a GPU (guarded.h). */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else
@@ -12,7 +13,8 @@
 #define STEPS_SUITE 8
 #define STEPS_MOST 400
 #define SEQ 32
-#define SAMPLES 8 /* with 2, and thrice the rate, fp32 itself is chaotic: 14 to 23 % apart after 200 steps */
+/* with 2, and thrice the rate, fp32 itself is chaotic: 14 to 23 % apart after 200 steps */
+#define SAMPLES 8
 #define VOCAB 128
 #define APART 0.01 /* of the loss: the gate of issue and README */
 
@@ -32,7 +34,9 @@ static void read_text(void)
 static void fill_batch(struct batch *b, int64_t step_i)
 {
     for (int64_t s = 0; s < SAMPLES; s++) {
-        const char *from = text + rand_below(9, RAND_STREAM(TEST, 1), (uint64_t)(step_i * SAMPLES + s), sizeof text - SEQ - 1);
+        const char *from =
+            text + rand_below(9, RAND_STREAM(TEST, 1), (uint64_t)(step_i * SAMPLES + s),
+                              sizeof text - SEQ - 1);
         for (int64_t i = 0; i < SEQ; i++) {
             b->host.tokens[s * SEQ + i] = from[i];
             b->host.targets[s * SEQ + i] = from[i + 1];
@@ -55,7 +59,8 @@ static void train(struct dev *dev, enum dtype dtype, int steps, double *losses)
     for (int64_t i = 0; i < steps; i++) {
         struct step_result r;
         fill_batch(&b, i);
-        kt_ok(step_run_batch(step, &b, i, i * SAMPLES, 1e-3 * (i < 10 ? (double)(i + 1) / 10 : 1), false, &r));
+        kt_ok(step_run_batch(step, &b, i, i * SAMPLES, 1e-3 * (i < 10 ? (double)(i + 1) / 10 : 1),
+                             false, &r));
         losses[i] = r.loss;
     }
     batch_free(&b);
@@ -86,8 +91,9 @@ static void as_fp32(void **state)
         dev_close(dev);
         for (int i = 0; i < steps; i++)
             worst = fmax(worst, fabs(got[i] - want[i]) / want[i]);
-        print_message("# %s: %d steps, loss %.4f to %.4f (fp32 %.4f), %.2e apart at most\n", dtype == DTYPE_BF16 ? "bf16" : "fp16", steps,
-                      got[0], got[steps - 1], want[steps - 1], worst);
+        print_message("# %s: %d steps, loss %.4f to %.4f (fp32 %.4f), %.2e apart at most\n",
+                      dtype == DTYPE_BF16 ? "bf16" : "fp16", steps, got[0], got[steps - 1],
+                      want[steps - 1], worst);
         assert_true(worst <= APART && worst > 0);
         assert_true(got[steps - 1] < got[0]);
     }

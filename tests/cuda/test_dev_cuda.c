@@ -1,6 +1,7 @@
-/* The CUDA device without a GPU: src/dev as it is built, over a runtime that checks who touches what (runtime.h), kernels
- * on the emulation, cuBLASLt by a library of loops (fake_blas.c). Memory, copies, faults and their words, products in every form,
- * and GPT-2's step against the CPU's. What cuBLASLt leaves to our own kernel is left to the plain truth here. */
+/* The CUDA device without a GPU: src/dev as it is built, over a runtime that checks who touches
+ * what (runtime.h), kernels on the emulation, cuBLASLt by a library of loops (fake_blas.c). Memory,
+ * copies, faults and their words, products in every form, and GPT-2's step against the CPU's. What
+ * cuBLASLt leaves to our own kernel is left to the plain truth here. */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else
@@ -12,22 +13,23 @@
 #include "train/step.h"
 
 static int own_products;
-#define OWN_PRODUCT(name, take_now)                                                                            \
-    struct own_##name {                                                                                        \
-        struct name a;                                                                                         \
-        const struct cuda_now *now;                                                                            \
-    };                                                                                                         \
-    static int own_##name(void *arg)                                                                           \
-    {                                                                                                          \
-        struct own_##name *own = arg;                                                                          \
-        take_now(&own->a, own->now);                                                                           \
-        name##_plain(NULL, &own->a);                                                                           \
-        return 0;                                                                                              \
-    }                                                                                                          \
-    int name##_cuda(const struct cuda *cuda, const struct name *a)                                             \
-    {                                                                                                          \
-        own_products++;                                                                                        \
-        return runtime_device(cuda->stream, own_##name, &(struct own_##name){*a, cuda->now}, sizeof(struct own_##name)); \
+#define OWN_PRODUCT(name, take_now)                                                          \
+    struct own_##name {                                                                      \
+        struct name a;                                                                       \
+        const struct cuda_now *now;                                                          \
+    };                                                                                       \
+    static int own_##name(void *arg)                                                         \
+    {                                                                                        \
+        struct own_##name *own = arg;                                                        \
+        take_now(&own->a, own->now);                                                         \
+        name##_plain(NULL, &own->a);                                                         \
+        return 0;                                                                            \
+    }                                                                                        \
+    int name##_cuda(const struct cuda *cuda, const struct name *a)                           \
+    {                                                                                        \
+        own_products++;                                                                      \
+        return runtime_device(cuda->stream, own_##name, &(struct own_##name){*a, cuda->now}, \
+                              sizeof(struct own_##name));                                    \
     }
 #define OWN_NOTHING(a, now) (void)(now)
 static void own_dropout(struct matmul_fwd *a, const struct cuda_now *now)
@@ -39,7 +41,7 @@ OWN_PRODUCT(matmul_fwd, own_dropout)
 OWN_PRODUCT(matmul_bwd_x, OWN_NOTHING)
 OWN_PRODUCT(matmul_bwd_w, OWN_NOTHING)
 
-/* --- device, memory, copies -------------------------------------------------------------------------------- */
+/* ---- device, memory, copies ---- */
 
 static void it_says_what_it_is(void **state)
 {
@@ -56,13 +58,15 @@ static void it_says_what_it_is(void **state)
     for (int is_tf32 = 0; is_tf32 < 2; is_tf32++) {
         dev = open_device_as(is_tf32);
         dev_info(dev, &info);
-        assert_true(info.peak_flops == (is_tf32 ? 494.7 : 66.9) * 1e12 && info.peak_flops_16 == 989.4 * 1e12);
+        assert_true(info.peak_flops == (is_tf32 ? 494.7 : 66.9) * 1e12 &&
+                    info.peak_flops_16 == 989.4 * 1e12);
         dev_close(dev);
     }
     runtime.sm_count = 4;
 }
 
-/* For who moves elements between devices: pinned memory, streams that are asked instead of waited for. */
+/* For who moves elements between devices: pinned memory, streams that are asked instead of waited
+ * for. */
 static void is_apart(void **state)
 {
     (void)state;
@@ -81,7 +85,8 @@ static void is_apart(void **state)
     dev_info(dev, &info);
     assert_string_equal(info.bus, "0000:3b:00.0");
     assert_true(dev_is_apart(dev) && dev_holds(dev, data) && dev_holds(dev, (char *)data + N - 1));
-    assert_false(dev_holds(dev, (char *)data + N) || dev_holds(dev, pinned) || dev_holds(dev, &ordinary));
+    assert_false(dev_holds(dev, (char *)data + N) || dev_holds(dev, pinned) ||
+                 dev_holds(dev, &ordinary));
     assert_non_null(dev_handle(s));
     for (int i = 0; i < N; i++)
         ((unsigned char *)pinned)[i] = (unsigned char)(i * 31 >> 3);
@@ -92,7 +97,8 @@ static void is_apart(void **state)
         assert_true(turns < 10);
     }
     assert_memory_equal(back, pinned, N);
-    assert_int_equal(cudaGetLastError(), cudaSuccess); /* "not ready" was an answer, no error of what comes next */
+    /* "not ready" was an answer, no error of what comes next */
+    assert_int_equal(cudaGetLastError(), cudaSuccess);
     struct mark *mark = NULL, *same;
     kt_ok(dev_wait(s, NULL));
     kt_ok(dev_mark(s, &mark));
@@ -147,15 +153,16 @@ static void copies_and_fills(void **state)
         free(host);
         free(back);
     }
-    assert_int_equal(cudaGetLastError(), cudaSuccess); /* that a slot was "not ready" was an answer */
+    /* that a slot was "not ready" was an answer */
+    assert_int_equal(cudaGetLastError(), cudaSuccess);
     dev_stream_close(s);
     dev_stream_close(other);
     dev_close(dev);
     assert_int_equal(runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
 }
 
-/* Many small copies to the device share slots: the host does not wait for the first of them, nor are they mixed up, with others
- * on their way back between them, and when slots come round. */
+/* Many small copies to the device share slots: the host does not wait for the first of them, nor
+ * are they mixed up, with others on their way back between them, and when slots come round. */
 static void small_copies_do_not_wait(void **state)
 {
     (void)state;
@@ -187,7 +194,8 @@ static void small_copies_do_not_wait(void **state)
     dev_close(dev);
 }
 
-/* The host that touches the device's memory crashes, as on a GPU: else the tests below would prove little. */
+/* The host that touches the device's memory crashes, as on a GPU: else the tests below would prove
+ * little. */
 static void memory_is_the_devices(void **state)
 {
     (void)state;
@@ -206,12 +214,13 @@ static void memory_is_the_devices(void **state)
     dev_close(dev);
 }
 
-/* --- faults ------------------------------------------------------------------------------------------------ */
+/* ---- faults ---- */
 
 static void said(enum status st, enum status want, const char *word)
 {
     if (st != want || !strstr(status_message(), word))
-        fail_msg("%s \"%s\", want %s with \"%s\"", status_name(st), status_message(), status_name(want), word);
+        fail_msg("%s \"%s\", want %s with \"%s\"", status_name(st), status_message(),
+                 status_name(want), word);
 }
 
 static void no_device(void **state)
@@ -224,7 +233,8 @@ static void no_device(void **state)
     runtime.devices_n = 0;
     said(dev_cuda_find(&count), ST_NO_DEVICE, "DEVICE=cpu");
     runtime.devices_n = 1;
-    said(dev_cuda_open(1, false, &dev), ST_NO_DEVICE, "GPU 1 was asked for, but this process sees 1");
+    said(dev_cuda_open(1, false, &dev), ST_NO_DEVICE,
+         "GPU 1 was asked for, but this process sees 1");
     runtime.major = 7;
     said(dev_cuda_open(0, false, &dev), ST_NO_DEVICE, "needs sm_80");
     runtime.major = 9;
@@ -268,7 +278,8 @@ static enum status use(struct dev *dev, struct stream **s)
     return dev_op(dev)->gelu_fwd(*s, &(struct gelu_fwd){.y = x, .x = x, .n = 100});
 }
 
-/* Every call of the runtime fails once: nothing leaks, nothing crashes, memory that is refused is ST_RETRY with numbers. */
+/* Every call of the runtime fails once: nothing leaks, nothing crashes, memory that is refused is
+ * ST_RETRY with numbers. */
 static void every_call_fails_once(void **state)
 {
     (void)state;
@@ -283,8 +294,11 @@ static void every_call_fails_once(void **state)
             runtime_fail(calls[i], after, cudaErrorMemoryAllocation);
             enum status st = use(dev, &s);
             if (st != ST_OK)
-                said(st, ST_RETRY, strcmp(calls[i], "cudaHostAlloc") == 0 ? "8.0 MiB of pinned host memory" : "the GPU has 8");
-            assert_true(st == ST_OK ? runtime.fail_call != NULL && after > 0 : runtime.fail_call == NULL);
+                said(st, ST_RETRY,
+                     strcmp(calls[i], "cudaHostAlloc") == 0 ? "8.0 MiB of pinned host memory"
+                                                            : "the GPU has 8");
+            assert_true(st == ST_OK ? runtime.fail_call != NULL && after > 0
+                                    : runtime.fail_call == NULL);
             runtime.fail_call = NULL;
             if (s)
                 dev_stream_close(s);
@@ -293,7 +307,8 @@ static void every_call_fails_once(void **state)
         }
 }
 
-/* Streams that only copy take no memory of the device; the first operation does, and no later one. */
+/* Streams that only copy take no memory of the device; the first operation does, and no later
+ * one. */
 static void streams_take_what_they_use(void **state)
 {
     (void)state;
@@ -317,7 +332,7 @@ static void streams_take_what_they_use(void **state)
     assert_int_equal(runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
 }
 
-/* --- libraries --------------------------------------------------------------------------------------------- */
+/* ---- libraries ---- */
 
 struct one_symbol {
     void (*no_such_thing)(void);
@@ -326,7 +341,8 @@ struct one_symbol {
 static void libraries_are_found_or_named(void **state)
 {
     (void)state;
-    static const char *const names[] = {"libcublasLt.so.13", NULL}, *const absent[] = {"libnowhere.so.7", NULL};
+    static const char *const names[] = {"libcublasLt.so.13", NULL}, *const absent[] = {
+                                                                        "libnowhere.so.7", NULL};
     static const struct library_symbol symbols[] = {LIBRARY_SYMBOL(one_symbol, no_such_thing)};
     struct library_spec spec = {"cuBLASLt", names, "libcublas-13-0", symbols, 1};
     struct library l;
@@ -347,7 +363,7 @@ static void libraries_are_found_or_named(void **state)
     library_dir(NULL);
 }
 
-/* --- products ---------------------------------------------------------------------------------------------- */
+/* ---- products ---- */
 
 struct product {
     int64_t n, in, out, pad;
@@ -355,7 +371,8 @@ struct product {
     unsigned bits;
 };
 
-/* on_device — n floats between guards of its own; the caller frees none of it: the device does when it closes. */
+/* on_device — n floats between guards of its own; the caller frees none of it: the device does when
+ * it closes. */
 static float *on_device(struct dev *dev, struct stream *s, int64_t n, uint64_t draw)
 {
     void *data = NULL;
@@ -374,17 +391,20 @@ static void same(struct stream *s, const char *what, const struct product *p, co
     kt_ok(dev_sync(s));
     double nmse = kt_nmse(host, want, n);
     if (!(nmse <= 1e-12))
-        fail_msg("%s %lldx%lldx%lld layout %d bits %x: nmse %g", what, (long long)p->n, (long long)p->in,
-                 (long long)p->out, p->layout, p->bits, nmse);
+        fail_msg("%s %lldx%lldx%lld layout %d bits %x: nmse %g", what, (long long)p->n,
+                 (long long)p->in, (long long)p->out, p->layout, p->bits, nmse);
     kt_free(host);
 }
 
-static struct tensor maybe(bool is_there, float *data) { return is_there ? kt_f32(data) : (struct tensor){0}; }
+static struct tensor maybe(bool is_there, float *data)
+{
+    return is_there ? kt_f32(data) : (struct tensor){0};
+}
 
 static void forward(struct dev *dev, struct stream *s, const struct product *p)
 {
-    int64_t stride = p->out + p->pad,
-            sizes[] = {p->n * stride, p->n * p->out, p->n * p->in, p->in * p->out, p->out, p->n * p->out};
+    int64_t stride = p->out + p->pad, sizes[] = {p->n * stride,  p->n * p->out, p->n * p->in,
+                                                 p->in * p->out, p->out,        p->n * p->out};
     float *d[6], *h[6];
     bool is_gelu = p->bits & 1;
     for (int i = 0; i < 6; i++) {
@@ -405,7 +425,8 @@ static void forward(struct dev *dev, struct stream *s, const struct product *p)
                                .y_stride = p->pad ? stride : 0,
                                .layout = p->layout,
                                .act = is_gelu ? MATMUL_ACT_GELU : MATMUL_ACT_NONE,
-                               .dropout = kt_dropout(!is_gelu && p->bits & 4 && p->bits & 8 ? 0.2f : 0)};
+                               .dropout =
+                                   kt_dropout(!is_gelu && p->bits & 4 && p->bits & 8 ? 0.2f : 0)};
         if (!is_gelu && p->bits & 4 && !p->pad && p->n % 2)
             a.residual = a.y;
         kt_ok(side ? dev_op(dev)->matmul_fwd(s, &a)
@@ -421,8 +442,8 @@ static void forward(struct dev *dev, struct stream *s, const struct product *p)
 
 static void backward(struct dev *dev, struct stream *s, const struct product *p)
 {
-    int64_t stride = p->out + p->pad,
-            sizes[] = {p->n * p->in, p->in * p->out, p->out, p->n * p->in, p->n * stride, p->in * p->out};
+    int64_t stride = p->out + p->pad, sizes[] = {p->n * p->in, p->in * p->out, p->out,
+                                                 p->n * p->in, p->n * stride,  p->in * p->out};
     float *d[6], *h[6];
     for (int i = 0; i < 6; i++) {
         d[i] = on_device(dev, s, sizes[i], (uint64_t)i);
@@ -482,7 +503,8 @@ static void products_are_ours(void **state)
             backward(dev, s, &p);
         }
     const int *counts = fake_counts();
-    print_message("# %d with an epilogue or none needed, %d apart, %d refused, %d shapes, %d left to our own\n",
+    print_message("# %d with an epilogue or none needed, %d apart, %d refused, %d shapes, %d left "
+                  "to our own\n",
                   counts[0], counts[1], counts[2], counts[3], own_products);
     assert_true(counts[0] > 20 && counts[1] > 20 && counts[2] > 5 && own_products > 5);
     assert_true(counts[3] < counts[0] + counts[1]); /* what was found for a shape is kept */
@@ -490,17 +512,24 @@ static void products_are_ours(void **state)
     dev_close(dev);
 }
 
-/* Bias and what is kept for GELU must be multiples of 16, else our own kernel makes the product; more changes nothing. */
+/* Bias and what is kept for GELU must be multiples of 16, else our own kernel makes the product;
+ * more changes nothing. */
 static void addresses_of_16(void **state)
 {
     (void)state;
     struct dev *dev = open_device();
     struct stream *s = NULL;
     kt_ok(dev_stream_open(dev, &s));
-    struct matmul_fwd a = {.y = kt_f32(on_device(dev, s, 192, 0)), .x = kt_f32(on_device(dev, s, 128, 1)),
-                           .w = kt_f32(on_device(dev, s, 384, 2)), .n = 8, .in = 16, .out = 24, .act = MATMUL_ACT_GELU};
+    struct matmul_fwd a = {.y = kt_f32(on_device(dev, s, 192, 0)),
+                           .x = kt_f32(on_device(dev, s, 128, 1)),
+                           .w = kt_f32(on_device(dev, s, 384, 2)),
+                           .n = 8,
+                           .in = 16,
+                           .out = 24,
+                           .act = MATMUL_ACT_GELU};
     float *bias = on_device(dev, s, 40, 3), *pre = on_device(dev, s, 208, 4);
-    static const int from[][2] = {{0, 0}, {4, 8}, {1, 0}, {2, 0}, {0, 1}, {0, 2}, {8, 4}}; /* GELU apart: to any address */
+    /* GELU apart: to any address */
+    static const int from[][2] = {{0, 0}, {4, 8}, {1, 0}, {2, 0}, {0, 1}, {0, 2}, {8, 4}};
     int with = fake_counts()[0], own = own_products;
     for (size_t i = 0; i < sizeof from / sizeof *from; i++) {
         a.b = kt_f32(bias + from[i][0]), a.pre = kt_f32(pre + from[i][1]);
@@ -513,7 +542,7 @@ static void addresses_of_16(void **state)
     dev_close(dev);
 }
 
-/* --- a whole step ------------------------------------------------------------------------------------------ */
+/* ---- a whole step ---- */
 
 struct outcome {
     double loss, norm;
@@ -523,22 +552,26 @@ struct outcome {
 
 static struct outcome train(struct dev *dev, enum model_task task, enum model_recompute recompute)
 {
-    struct step_config c = {
-        .dev = dev,
-        .batch_samples = 2,
-        .global_samples = 4,
-        .seq_tokens = 9,
-        .seed = 3,
-        .recompute = recompute,
-        .dropout = 0.1f,
-        .dims =
-            {.name = "tiny", .task = task, .layers = 2, .heads = 2, .embed = 16, .context = 12, .vocab = 37},
-        .optim = {.kind = OPTIM_KIND_ADAMW,
-                  .beta1 = 0.9,
-                  .beta2 = 0.95,
-                  .eps = 1e-8,
-                  .weight_decay = 0.1,
-                  .grad_clip = 1}};
+    struct step_config c = {.dev = dev,
+                            .batch_samples = 2,
+                            .global_samples = 4,
+                            .seq_tokens = 9,
+                            .seed = 3,
+                            .recompute = recompute,
+                            .dropout = 0.1f,
+                            .dims = {.name = "tiny",
+                                     .task = task,
+                                     .layers = 2,
+                                     .heads = 2,
+                                     .embed = 16,
+                                     .context = 12,
+                                     .vocab = 37},
+                            .optim = {.kind = OPTIM_KIND_ADAMW,
+                                      .beta1 = 0.9,
+                                      .beta2 = 0.95,
+                                      .eps = 1e-8,
+                                      .weight_decay = 0.1,
+                                      .grad_clip = 1}};
     struct step *step = NULL;
     struct batch b;
     struct step_result r = {0};
@@ -563,8 +596,8 @@ static struct outcome train(struct dev *dev, enum model_task task, enum model_re
     return out;
 }
 
-/* Language model and question answering, with dropout, two micro-batches, with and without recomputation; the losses
- * after two updates and the parameters after three are the CPU's. */
+/* Language model and question answering, with dropout, two micro-batches, with and without
+ * recomputation; the losses after two updates and the parameters after three are the CPU's. */
 static void gpt2_learns_the_same(void **state)
 {
     (void)state;
@@ -576,8 +609,9 @@ static void gpt2_learns_the_same(void **state)
             struct outcome want = train(kt_plain()->dev, (enum model_task)task, kind);
             struct outcome got = train(dev, (enum model_task)task, kind);
             double nmse = kt_nmse(got.params, want.params, want.elems);
-            print_message("# task %d: loss %.7f, CPU %.7f; norm %.6f, CPU %.6f; parameters' nmse %.2g\n", task,
-                          got.loss, want.loss, got.norm, want.norm, nmse);
+            print_message(
+                "# task %d: loss %.7f, CPU %.7f; norm %.6f, CPU %.6f; parameters' nmse %.2g\n",
+                task, got.loss, want.loss, got.norm, want.norm, nmse);
             assert_true(fabs(got.loss - want.loss) <= 1e-5 * want.loss &&
                         fabs(got.norm - want.norm) <= 1e-4 * want.norm);
             assert_true(nmse <= 1e-7);
@@ -588,12 +622,12 @@ static void gpt2_learns_the_same(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(it_says_what_it_is),           cmocka_unit_test(copies_and_fills), cmocka_unit_test(small_copies_do_not_wait),
-    cmocka_unit_test(is_apart),
-    cmocka_unit_test(memory_is_the_devices),        cmocka_unit_test(no_device),
-    cmocka_unit_test(faults_have_their_status),     cmocka_unit_test(every_call_fails_once),
-    cmocka_unit_test(streams_take_what_they_use),
-    cmocka_unit_test(libraries_are_found_or_named), cmocka_unit_test(products_are_ours), cmocka_unit_test(addresses_of_16),
+    cmocka_unit_test(it_says_what_it_is),         cmocka_unit_test(copies_and_fills),
+    cmocka_unit_test(small_copies_do_not_wait),   cmocka_unit_test(is_apart),
+    cmocka_unit_test(memory_is_the_devices),      cmocka_unit_test(no_device),
+    cmocka_unit_test(faults_have_their_status),   cmocka_unit_test(every_call_fails_once),
+    cmocka_unit_test(streams_take_what_they_use), cmocka_unit_test(libraries_are_found_or_named),
+    cmocka_unit_test(products_are_ours),          cmocka_unit_test(addresses_of_16),
     cmocka_unit_test(gpt2_learns_the_same),
 };
 HARNESS_MAIN(tests)

@@ -1,5 +1,6 @@
-/* Workers and kind of device by the GPUs that are found (node/device.c), over a runtime that has as many as a test says. Nodes
- * of which one has GPUs and another none are told apart before they exchange a number. */
+/* Workers and kind of device by the GPUs that are found (node/device.c), over a runtime that has as
+ * many as a test says. Nodes of which one has GPUs and another none are told apart before they
+ * exchange a number. */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else
@@ -26,7 +27,8 @@ static enum status open_conf(const char *words, struct conf **out)
     char *argv[8], *none[] = {NULL}, *rest = NULL;
     int argc = 0;
     text_copy(copy, sizeof copy, words);
-    for (char *word = strtok_r(copy, " ", &rest); word && argc < 8; word = strtok_r(NULL, " ", &rest))
+    for (char *word = strtok_r(copy, " ", &rest); word && argc < 8;
+         word = strtok_r(NULL, " ", &rest))
         argv[argc++] = word;
     return conf_open(argc, argv, none, out);
 }
@@ -39,7 +41,9 @@ static enum status reply(const char *words, struct answer *a)
     TRY(open_conf(words, &conf));
     a->workers_n = device_workers(conf);
     TRY(conf_set_workers(conf, a->workers_n, none));
-    text_copy(a->source, sizeof a->source, conf_is_set(conf, CONF_N_GPU_EACH_NODE) ? "set" : conf_source(conf, CONF_N_GPU_EACH_NODE));
+    text_copy(a->source, sizeof a->source,
+              conf_is_set(conf, CONF_N_GPU_EACH_NODE) ? "set"
+                                                      : conf_source(conf, CONF_N_GPU_EACH_NODE));
     text_copy(a->kind, sizeof a->kind, device_kind(conf));
     TRY(mapping_agree(conf, &agreed));
     text_copy(a->agreed, sizeof a->agreed, agreed.data);
@@ -50,7 +54,9 @@ static enum status reply(const char *words, struct answer *a)
 
 static struct answer ask(int gpus_n, const char *words)
 {
-    struct answer *a = mmap(NULL, sizeof *a, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), copy;
+    struct answer *a = mmap(NULL, sizeof *a, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                            0),
+                  copy;
     int ended = 0;
     assert_true(a != MAP_FAILED);
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
@@ -79,7 +85,8 @@ static void a_worker_for_each_gpu(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct answer a = ask(cases[i].gpus_n, "MODEL=gpt2-nano");
         if (a.workers_n != cases[i].workers_n)
-            fail_msg("%d workers for %d GPUs, want %d", a.workers_n, cases[i].gpus_n, cases[i].workers_n);
+            fail_msg("%d workers for %d GPUs, want %d", a.workers_n, cases[i].gpus_n,
+                     cases[i].workers_n);
         assert_string_equal(a.kind, cases[i].gpus_n ? "cuda" : "cpu");
         assert_string_equal(a.source, "GPUs found");
     }
@@ -87,7 +94,8 @@ static void a_worker_for_each_gpu(void **state)
     assert_string_equal(ask(8, "MODEL=gpt2-nano DEVICE=cpu").kind, "cpu");
 }
 
-/* Of nodes that leave DEVICE=auto, those without GPUs, or with too few, compute on the CPU, and say so. */
+/* Of nodes that leave DEVICE=auto, those without GPUs, or with too few, compute on the CPU, and say
+ * so. */
 static void a_mixture_of_devices_is_named(void **state)
 {
     (void)state;

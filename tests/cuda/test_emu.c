@@ -1,4 +1,5 @@
-/* The emulation of CUDA itself: right kernels give right results under every order of threads, planted mistakes are found. */
+/* The emulation of CUDA itself: right kernels give right results under every order of threads,
+ * planted mistakes are found. */
 #include "kernel_test.h"
 
 #include "tests/cuda/emu_kernels.h"
@@ -56,8 +57,8 @@ static void mistakes_show_in_results(void **state)
 static void mistakes_are_errors(void **state)
 {
     (void)state;
-    static const enum emu_mistake found[] = {EMU_MISTAKE_TWO_BARRIERS, EMU_MISTAKE_EARLY_RETURN, EMU_MISTAKE_LANES,
-                                             EMU_MISTAKE_ALIGNMENT};
+    static const enum emu_mistake found[] = {EMU_MISTAKE_TWO_BARRIERS, EMU_MISTAKE_EARLY_RETURN,
+                                             EMU_MISTAKE_LANES, EMU_MISTAKE_ALIGNMENT};
     for (size_t i = 0; i < sizeof found / sizeof *found; i++)
         if (!is_found(found[i], true))
             fail_msg("mistake %d is not found under every seed", found[i]);
@@ -71,7 +72,8 @@ static void store_as(void *p, int i, float x, enum dtype dtype)
     uint16_t bits[8];
     float in[256] = {x}, back[256];
     uint16_t all[256] __attribute__((aligned(16)));
-    float in_aligned[256] __attribute__((aligned(16))), back_aligned[256] __attribute__((aligned(16)));
+    float in_aligned[256] __attribute__((aligned(16))),
+        back_aligned[256] __attribute__((aligned(16)));
     memcpy(in_aligned, in, sizeof in);
     if (dtype == DTYPE_F32) {
         ((float *)p)[i] = x;
@@ -91,7 +93,8 @@ static void fragments_are_as_documented(void **state)
     for (int n = 0; n < 4; n++) {
         enum dtype dtype = n < 3 ? dtypes[n] : DTYPE_BF16;
         int k = dtype == DTYPE_F32 ? 8 : 16;
-        float a[16 * 16] __attribute__((aligned(16))), b[16 * 8] __attribute__((aligned(16))), d[16 * 8];
+        float a[16 * 16] __attribute__((aligned(16))), b[16 * 8] __attribute__((aligned(16))),
+            d[16 * 8];
         int x[16 * 16], y[16 * 8];
         for (int i = 0; i < 16 * k; i++)
             store_as(a, i, (float)(x[i] = (int)(rand_u32(1, 1, (uint64_t)i) % 15) - 7), dtype);
@@ -129,7 +132,8 @@ static void dropout_is_the_cpus(void **state)
     assert_true(out[0] == 1.0f && out[2 * N - 1] == 1.0f);
 }
 
-/* Every half and bfloat16 is itself; between two neighbours the nearer one, or the even one, is taken. */
+/* Every half and bfloat16 is itself; between two neighbours the nearer one, or the even one, is
+ * taken. */
 static void rounding_is_exact(void **state)
 {
     (void)state;
@@ -147,8 +151,9 @@ static void rounding_is_exact(void **state)
                 memcpy(&value[i], &f, 4);
             } else {
                 value[i] = size >= infinity ? size > infinity ? NAN : INFINITY
-                           : size < 0x400 ? ldexpf((float)size, -24)
-                                          : ldexpf((float)(size % 0x400 + 0x400), (int)(size >> 10) - 25);
+                           : size < 0x400
+                               ? ldexpf((float)size, -24)
+                               : ldexpf((float)(size % 0x400 + 0x400), (int)(size >> 10) - 25);
             }
             value[i] = i & 0x8000 ? -value[i] : value[i];
         }
@@ -179,16 +184,17 @@ static void reductions_meet(void **state)
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         emu_seed(seed);
         assert_int_equal(emu_kernels_reduce(out, in), 0);
-        assert_true(out[0] == 256 * 127.5f - 25600 && out[1] == 155 && out[2] == 155 && out[3] == -100);
+        assert_true(out[0] == 256 * 127.5f - 25600 && out[1] == 155 && out[2] == 155 &&
+                    out[3] == -100);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(right_kernels_are_right),   cmocka_unit_test(mistakes_show_in_results),
-        cmocka_unit_test(mistakes_are_errors),       cmocka_unit_test(fragments_are_as_documented),
-        cmocka_unit_test(dropout_is_the_cpus),       cmocka_unit_test(rounding_is_exact),
+        cmocka_unit_test(right_kernels_are_right), cmocka_unit_test(mistakes_show_in_results),
+        cmocka_unit_test(mistakes_are_errors),     cmocka_unit_test(fragments_are_as_documented),
+        cmocka_unit_test(dropout_is_the_cpus),     cmocka_unit_test(rounding_is_exact),
         cmocka_unit_test(reductions_meet),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

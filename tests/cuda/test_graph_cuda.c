@@ -1,6 +1,7 @@
-/* A step's work as CUDA graphs without a GPU (guarded.h): the same bits as one operation after the other, over steps in which all
- * that changes does change; other work is other lists; a capture that fails; what is forbidden in one; nothing is left behind. The update is
- * asked for before the host looks at loss and norm, and changes nothing where these are not finite. */
+/* A step's work as CUDA graphs without a GPU (guarded.h): the same bits as one operation after the
+ * other, over steps in which all that changes does change; other work is other lists; a capture
+ * that fails; what is forbidden in one; nothing is left behind. The update is asked for before the
+ * host looks at loss and norm, and changes nothing where these are not finite. */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else
@@ -18,9 +19,10 @@ struct way {
     enum model_task task;
     enum dtype dtype;
     enum optim_kind optim;
-    int64_t batch;  /* of a micro-batch, of SAMPLES */
+    int64_t batch; /* of a micro-batch, of SAMPLES */
     bool is_eager;
-    bool has_looks; /* between some steps logits are asked for, which rounds weights at another time */
+    /* between some steps logits are asked for, which rounds weights at another time */
+    bool has_looks;
     bool has_masks; /* QA: from step 4 on samples have a mask */
 };
 
@@ -32,7 +34,8 @@ static struct step *open_step(struct dev *dev, const struct way *way)
     c.dims.heads = 2, c.dims.vocab = 37;
     c.is_eager = way->is_eager;
     kt_ok(step_open(&c, &step));
-    step_set_scale(step, (struct step_scale){STEP_SCALE_MOST, STEP_SCALE_STEPS - 3}); /* too large, and due to be doubled soon */
+    /* too large, and due to be doubled soon */
+    step_set_scale(step, (struct step_scale){STEP_SCALE_MOST, STEP_SCALE_STEPS - 3});
     return step;
 }
 
@@ -41,7 +44,8 @@ struct outcome {
     float *state;
     int64_t elems;
     double told[STEPS][2];
-    int launches[STEPS], products[STEPS], waits[STEPS], agains[STEPS], again; /* waits: for an event */
+    /* waits: for an event */
+    int launches[STEPS], products[STEPS], waits[STEPS], agains[STEPS], again;
 };
 
 static struct outcome train(struct dev *dev, const struct way *way)
@@ -55,16 +59,20 @@ static struct outcome train(struct dev *dev, const struct way *way)
     uint8_t *mask = b.host.mask;
     for (int64_t i = 0; i < STEPS; i++) {
         struct step_result r;
-        const int launches = *runtime_calls("cudaGraphLaunch"), products = fake_counts()[0] + fake_counts()[1];
-        const int waits = *runtime_calls("cudaEventSynchronize"), syncs = *runtime_calls("cudaStreamSynchronize");
+        const int launches = *runtime_calls("cudaGraphLaunch"),
+                  products = fake_counts()[0] + fake_counts()[1];
+        const int waits = *runtime_calls("cudaEventSynchronize"),
+                  syncs = *runtime_calls("cudaStreamSynchronize");
         b.host.mask = way->has_masks && i < 3 ? NULL : mask;
         steps_fill(&b, i, 37);
         kt_ok(step_run_batch(step, &b, i, i * SAMPLES, 1e-2 / (double)(1 + i), false, &r));
         out.told[i][0] = r.loss, out.told[i][1] = r.grad_norm;
         out.again += out.agains[i] = r.again;
         out.waits[i] = *runtime_calls("cudaEventSynchronize") - waits;
-        assert_true(i == 0 || *runtime_calls("cudaStreamSynchronize") == syncs); /* the first takes scratch, if it goes one by one */
-        assert_int_equal(*runtime_calls("cudaGraphLaunch"), runtime.launches_before_wait); /* nothing is asked for behind the wait */
+        /* the first takes scratch, if it goes one by one */
+        assert_true(i == 0 || *runtime_calls("cudaStreamSynchronize") == syncs);
+        /* nothing is asked for behind the wait */
+        assert_int_equal(*runtime_calls("cudaGraphLaunch"), runtime.launches_before_wait);
         out.launches[i] = *runtime_calls("cudaGraphLaunch") - launches;
         out.products[i] = fake_counts()[0] + fake_counts()[1] - products;
         if (way->has_looks && i % 2 == 1)
@@ -84,7 +92,8 @@ static void same(const struct outcome *a, const struct outcome *b)
     assert_memory_equal(a->told, b->told, sizeof a->told);
 }
 
-/* compare — as graphs, and one by one: the same bits. Returns the graphs' run, without its state. */
+/* compare — as graphs, and one by one: the same bits. Returns the graphs' run, without its
+ * state. */
 static struct outcome compare(struct way way)
 {
     struct dev *dev = open_device();
@@ -106,9 +115,10 @@ static struct outcome compare(struct way way)
     return graphs;
 }
 
-/* Rate, step number, seed and offset of dropout, samples and scale of the loss change in every step; kinds of optimiser, of head, of
- * numbers; one and several micro-batches. From the second step on a step of two micro-batches is two launches, of one it is one; the host waits for one event, never for the
- * stream, when the update has been asked for. */
+/* Rate, step number, seed and offset of dropout, samples and scale of the loss change in every
+ * step; kinds of optimiser, of head, of numbers; one and several micro-batches. From the second
+ * step on a step of two micro-batches is two launches, of one it is one; the host waits for one
+ * event, never for the stream, when the update has been asked for. */
 static void graphs_give_the_same_bits(void **state)
 {
     (void)state;
@@ -125,7 +135,8 @@ static void graphs_give_the_same_bits(void **state)
             assert_true(i == 1 || graphs.products[i] == 0); /* cuBLASLt is not asked again */
         }
     }
-    struct way one = {.task = MODEL_TASK_LM, .dtype = DTYPE_F16, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES};
+    struct way one = {
+        .task = MODEL_TASK_LM, .dtype = DTYPE_F16, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES};
     struct outcome graphs = compare(one);
     print_message("# fp16: %d gradients again with a smaller scale\n", graphs.again);
     assert_true(graphs.again > 1);
@@ -133,35 +144,48 @@ static void graphs_give_the_same_bits(void **state)
     assert_true(runtime.nodes_after_note > 0); /* the update's */
 }
 
-/* Of four micro-batches the two between the first and the last ask for the same: three graphs, which is all that is made. */
+/* Of four micro-batches the two between the first and the last ask for the same: three graphs,
+ * which is all that is made. */
 static void middles_are_one_graph(void **state)
 {
     (void)state;
     const int before = *runtime_calls("cudaGraphInstantiate");
-    struct outcome graphs =
-        compare((struct way){.task = MODEL_TASK_LM, .dtype = DTYPE_F32, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES / 4});
+    struct outcome graphs = compare((struct way){.task = MODEL_TASK_LM,
+                                                 .dtype = DTYPE_F32,
+                                                 .optim = OPTIM_KIND_ADAMW,
+                                                 .batch = SAMPLES / 4});
     assert_int_equal(graphs.launches[STEPS - 1], 4);
     assert_int_equal(*runtime_calls("cudaGraphInstantiate") - before, 3);
 }
 
-/* Weights that something else has rounded, samples with a mask: other lists, made graphs of their own; the numbers stay. */
+/* Weights that something else has rounded, samples with a mask: other lists, made graphs of their
+ * own; the numbers stay. */
 static void other_work_is_captured_anew(void **state)
 {
     (void)state;
-    struct way looks = {.task = MODEL_TASK_LM, .dtype = DTYPE_BF16, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES, .has_looks = true};
+    struct way looks = {.task = MODEL_TASK_LM,
+                        .dtype = DTYPE_BF16,
+                        .optim = OPTIM_KIND_ADAMW,
+                        .batch = SAMPLES,
+                        .has_looks = true};
     struct outcome graphs = compare(looks);
     assert_int_equal(graphs.launches[5], 1);
     assert_int_equal(graphs.launches[6], 1);
-    struct way masks = {.task = MODEL_TASK_QA, .dtype = DTYPE_F32, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES, .has_masks = true};
+    struct way masks = {.task = MODEL_TASK_QA,
+                        .dtype = DTYPE_F32,
+                        .optim = OPTIM_KIND_ADAMW,
+                        .batch = SAMPLES,
+                        .has_masks = true};
     graphs = compare(masks);
     static const int launches[STEPS] = {0, 1, 1, 0, 1, 1, 1}; /* step 4 brings masks */
     assert_memory_equal(graphs.launches, launches, sizeof launches);
 }
 
-/* --- what is not finite --------------------------------------------------------------------------------------- */
+/* ---- what is not finite ---- */
 
-/* One gradient that is not a number; then the same with a parameter, so that the loss is none either. Nothing of the state changes, in
- * graphs and without; the steps after it are as if it had not been. */
+/* One gradient that is not a number; then the same with a parameter, so that the loss is none
+ * either. Nothing of the state changes, in graphs and without; the steps after it are as if it had
+ * not been. */
 static void leaves_the_state(struct way way)
 {
     struct dev *dev = open_device();
@@ -205,7 +229,9 @@ static void what_is_not_finite_changes_nothing(void **state)
 {
     (void)state;
     for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
-        for (int form = 0; form < 2; form++) /* each type meets each optimiser and each way to the device, and these one another */
+        for (int form = 0; form < 2;
+             /* each type meets each optimiser and each way to the device, and these one another */
+             form++)
             leaves_the_state((struct way){.task = MODEL_TASK_LM,
                                           .dtype = (enum dtype)dtype,
                                           .optim = form ? OPTIM_KIND_SGD : OPTIM_KIND_ADAMW,
@@ -213,7 +239,8 @@ static void what_is_not_finite_changes_nothing(void **state)
                                           .is_eager = form != (dtype == DTYPE_BF16)});
 }
 
-/* CUDA may tell of a graph's event what it was before the launch: then the number is missing, and the stream is waited for. */
+/* CUDA may tell of a graph's event what it was before the launch: then the number is missing, and
+ * the stream is waited for. */
 static void a_note_of_an_earlier_launch_is_seen(void **state)
 {
     (void)state;
@@ -230,7 +257,8 @@ static void a_note_of_an_earlier_launch_is_seen(void **state)
         runtime.is_stale = 1;
         kt_ok(step_run_batch(step, &b, i, 0, 1e-2, false, &r));
         runtime.is_stale = 0;
-        assert_int_equal(*runtime_calls("cudaStreamSynchronize") - syncs, i > 0); /* the first is no graph yet */
+        /* the first is no graph yet */
+        assert_int_equal(*runtime_calls("cudaStreamSynchronize") - syncs, i > 0);
         assert_true(r.loss == want.loss && r.grad_norm == want.grad_norm);
     }
     batch_free(&b);
@@ -239,7 +267,7 @@ static void a_note_of_an_earlier_launch_is_seen(void **state)
     dev_close(dev);
 }
 
-/* --- what fails ----------------------------------------------------------------------------------------------- */
+/* ---- what fails ---- */
 
 struct run {
     struct way way;
@@ -279,13 +307,18 @@ static void a_failed_capture_is_no_failure(void **state)
     } trials[] = {{"cudaStreamBeginCapture", cudaErrorIllegalState},
                   {"cudaStreamEndCapture", cudaErrorStreamCaptureUnjoined},
                   {"cudaGraphInstantiate", cudaErrorMemoryAllocation}};
-    struct run eager = {.way = {.task = MODEL_TASK_LM, .optim = OPTIM_KIND_ADAMW, .batch = 2, .is_eager = true}}, run = eager;
+    struct run eager = {.way = {.task = MODEL_TASK_LM,
+                                .optim = OPTIM_KIND_ADAMW,
+                                .batch = 2,
+                                .is_eager = true}},
+               run = eager;
     run_way(&eager);
     run.way.is_eager = false;
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         int captures = *runtime_calls("cudaStreamBeginCapture");
         runtime_fail(trials[i].call, 0, trials[i].error);
-        const char *text = harness_told(run_way, &run), *first = strstr(text, "it cannot be made a CUDA graph: ");
+        const char *text = harness_told(run_way, &run),
+                   *first = strstr(text, "it cannot be made a CUDA graph: ");
         assert_null(runtime.fail_call);
         assert_non_null(first);
         assert_null(strstr(first + 40, "CUDA graph: "));
@@ -318,7 +351,7 @@ static void a_fault_is_a_fault(void **state)
     assert_int_equal(runtime.graphs_n + runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
 }
 
-/* --- a stream that gathers ------------------------------------------------------------------------------------- */
+/* ---- a stream that gathers ---- */
 
 static int byte_of(struct stream *s, const void *data)
 {
@@ -333,7 +366,8 @@ static int launches_of(struct stream *s, void *a, void *b, int kind, int n)
 {
     int launches = *runtime_calls("cudaGraphLaunch");
     for (int i = 0; i < n; i++)
-        kt_ok(dev_fill(s, i % 2 ? a : b, i & 127, (size_t)(1 + i / 2 + (i == 1 ? kind : 0)) % 8000));
+        kt_ok(
+            dev_fill(s, i % 2 ? a : b, i & 127, (size_t)(1 + i / 2 + (i == 1 ? kind : 0)) % 8000));
     kt_ok(dev_begin(s));
     return *runtime_calls("cudaGraphLaunch") - launches;
 }
@@ -353,7 +387,8 @@ static void gathered_work_keeps_its_order(void **state)
     kt_ok(dev_alloc(dev, N, &a));
     kt_ok(dev_alloc(dev, N, &b));
     kt_ok(dev_collect(s));
-    /* As if for a step; then more that comes once than is kept: the step's stays, though it was the first. */
+    /* As if for a step; then more that comes once than is kept: the step's stays, though it was the
+     * first. */
     for (int turn = 0; turn < 3; turn++) {
         assert_int_equal(launches_of(s, a, b, 0, 3), turn > 0);
         for (int i = 0; i < 1100 && turn > 0; i++)
@@ -364,7 +399,10 @@ static void gathered_work_keeps_its_order(void **state)
             kt_ok(dev_fill(s, a, i, (size_t)i));
             kt_ok(dev_copy(s, b, a, (size_t)i));
             kt_ok(dev_fill(s, a, 0, N));
-            kt_ok(i % 4 == 0 ? dev_after(other, s) : i % 4 == 1 ? dev_mark(s, &mark) : i % 4 == 2 ? dev_idle(s, &is_idle) : dev_begin(s));
+            kt_ok(i % 4 == 0   ? dev_after(other, s)
+                  : i % 4 == 1 ? dev_mark(s, &mark)
+                  : i % 4 == 2 ? dev_idle(s, &is_idle)
+                               : dev_begin(s));
             assert_int_equal(byte_of(i % 4 == 3 ? s : other, (char *)b + i - 1), i);
         }
     for (int turn = 0; turn < 3; turn++) /* few pieces are no graph */
@@ -396,13 +434,16 @@ static void the_runtime_forbids(void **state)
     kt_ok(dev_stream_open(dev, &s));
     kt_ok(dev_alloc(dev, 64, &data));
     cudaStream_t stream = dev_handle(s);
-    assert_int_equal(cudaStreamBeginCapture(NULL, cudaStreamCaptureModeThreadLocal), cudaErrorStreamCaptureUnsupported);
+    assert_int_equal(cudaStreamBeginCapture(NULL, cudaStreamCaptureModeThreadLocal),
+                     cudaErrorStreamCaptureUnsupported);
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+        assert_int_equal(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+                         cudaSuccess);
         assert_int_equal(cudaMemsetAsync(data, 1, 64, stream), cudaSuccess);
         cudaError_t error = i == 0   ? cudaMalloc(&more, 64)
                             : i == 1 ? cudaStreamSynchronize(stream)
-                            : i == 2 ? cudaMemcpyAsync(data, host, 8, cudaMemcpyHostToDevice, stream)
+                            : i == 2
+                                ? cudaMemcpyAsync(data, host, 8, cudaMemcpyHostToDevice, stream)
                             : i == 3 ? cudaStreamQuery(stream)
                                      : cudaHostAlloc(&more, 64, cudaHostAllocDefault);
         assert_int_equal(error, cudaErrorStreamCaptureUnsupported);
@@ -417,11 +458,15 @@ static void the_runtime_forbids(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(graphs_give_the_same_bits),  cmocka_unit_test(middles_are_one_graph),
+    cmocka_unit_test(graphs_give_the_same_bits),
+    cmocka_unit_test(middles_are_one_graph),
     cmocka_unit_test(other_work_is_captured_anew),
-    cmocka_unit_test(what_is_not_finite_changes_nothing), cmocka_unit_test(a_note_of_an_earlier_launch_is_seen),
-    cmocka_unit_test(the_log_says_which),         cmocka_unit_test(a_failed_capture_is_no_failure),
-    cmocka_unit_test(a_fault_is_a_fault),         cmocka_unit_test(gathered_work_keeps_its_order),
+    cmocka_unit_test(what_is_not_finite_changes_nothing),
+    cmocka_unit_test(a_note_of_an_earlier_launch_is_seen),
+    cmocka_unit_test(the_log_says_which),
+    cmocka_unit_test(a_failed_capture_is_no_failure),
+    cmocka_unit_test(a_fault_is_a_fault),
+    cmocka_unit_test(gathered_work_keeps_its_order),
     cmocka_unit_test(the_runtime_forbids),
 };
 HARNESS_MAIN(tests)

@@ -1,6 +1,6 @@
-/* bf16 and f16: each kernel on 16-bit elements against the plain truth of the same numbers as float; and the
- * sums of columns, which only CUDA has. Widths that 16-byte accesses fit and that they do not, other orders of
- * threads, guards. */
+/* bf16 and f16: each kernel on 16-bit elements against the plain truth of the same numbers as
+ * float; and the sums of columns, which only CUDA has. Widths that 16-byte accesses fit and that
+ * they do not, other orders of threads, guards. */
 #define EMULATED_LIST(X)
 #include "tests/cuda/emulated.h"
 
@@ -92,8 +92,9 @@ static void near(const char *what, const struct pair *p, double limit)
     float *got = kt_floats(p->n, KT_ONES, 0);
     size_t bytes = (size_t)p->n * dtype_bytes(p->half.dtype);
     for (int64_t i = 0; i < p->n; i++)
-        got[i] = p->half.dtype == DTYPE_F32 ? ((float *)p->half.data)[i]
-                                            : from_bits(p->half.dtype, ((uint16_t *)p->half.data)[i]);
+        got[i] = p->half.dtype == DTYPE_F32
+                     ? ((float *)p->half.data)[i]
+                     : from_bits(p->half.dtype, ((uint16_t *)p->half.data)[i]);
     double nmse = kt_nmse(got, p->truth, p->n);
     if (!(nmse <= limit))
         fail_msg("%s, dtype %d: nmse %g, allowed %g", what, p->half.dtype, nmse, limit);
@@ -104,28 +105,32 @@ static void near(const char *what, const struct pair *p, double limit)
 }
 
 static struct tensor truth(const struct pair *p) { return kt_f32(p->truth); }
-/* Rounding of one result: at most 2^-8 or 2^-11 of it, evenly spread, so a third of that squared. */
+/* Rounding of one result: at most 2^-8 or 2^-11 of it, evenly spread, so a third of that
+ * squared. */
 static double limit_of(enum dtype dtype) { return dtype == DTYPE_BF16 ? 5.1e-6 : 8e-8; }
 #define PLAIN(op, ...) kt_ok(dev_op(kt_plain()->dev)->op(kt_plain()->stream, __VA_ARGS__))
 
 static void norm(struct set *s, enum dtype t, int64_t n, int64_t c)
 {
     struct cuda cuda = emulated_cuda();
-    struct pair *x = add(s, t, n * c, 1), *w = add(s, t, c, 1), *b = add(s, t, c, 1), *y = add(s, t, n * c, 1);
-    struct pair *mean = add(s, DTYPE_F32, n, 1), *rstd = add(s, DTYPE_F32, n, 1), *dy = add(s, t, n * c, 1);
-    struct pair *dx = add(s, t, n * c, 1), *dw = add(s, DTYPE_F32, c, 1), *db = add(s, DTYPE_F32, c, 1),
-                *r = add(s, t, n * c, 1);
-    PLAIN(norm_fwd,
-          &(struct norm_fwd){truth(y), truth(mean), truth(rstd), truth(x), truth(w), truth(b), n, c, 1e-5f});
-    ran(norm_fwd_cuda(
-        &cuda, &(struct norm_fwd){y->half, mean->half, rstd->half, x->half, w->half, b->half, n, c, 1e-5f}));
+    struct pair *x = add(s, t, n * c, 1), *w = add(s, t, c, 1), *b = add(s, t, c, 1),
+                *y = add(s, t, n * c, 1);
+    struct pair *mean = add(s, DTYPE_F32, n, 1), *rstd = add(s, DTYPE_F32, n, 1),
+                *dy = add(s, t, n * c, 1);
+    struct pair *dx = add(s, t, n * c, 1), *dw = add(s, DTYPE_F32, c, 1),
+                *db = add(s, DTYPE_F32, c, 1), *r = add(s, t, n * c, 1);
+    PLAIN(norm_fwd, &(struct norm_fwd){truth(y), truth(mean), truth(rstd), truth(x), truth(w),
+                                       truth(b), n, c, 1e-5f});
+    ran(norm_fwd_cuda(&cuda, &(struct norm_fwd){y->half, mean->half, rstd->half, x->half, w->half,
+                                                b->half, n, c, 1e-5f}));
     near("norm y", y, limit_of(t));
     near("norm mean", mean, 1e-8); /* means near zero, of numbers near one */
     near("norm rstd", rstd, 1e-10);
-    PLAIN(norm_bwd, &(struct norm_bwd){truth(dx), truth(dw), truth(db), truth(dy), truth(x), truth(mean),
-                                       truth(rstd), truth(w), truth(r), n, c, true});
-    ran(norm_bwd_cuda(&cuda, &(struct norm_bwd){dx->half, dw->half, db->half, dy->half, x->half, mean->half,
-                                                rstd->half, w->half, r->half, n, c, true}));
+    PLAIN(norm_bwd, &(struct norm_bwd){truth(dx), truth(dw), truth(db), truth(dy), truth(x),
+                                       truth(mean), truth(rstd), truth(w), truth(r), n, c, true});
+    ran(norm_bwd_cuda(&cuda,
+                      &(struct norm_bwd){dx->half, dw->half, db->half, dy->half, x->half,
+                                         mean->half, rstd->half, w->half, r->half, n, c, true}));
     near("norm dx", dx, limit_of(t));
     near("norm dw", dw, 1e-10);
     near("norm db", db, 1e-10);
@@ -142,7 +147,8 @@ static void embed(struct set *s, enum dtype t, int64_t n, int64_t c)
     struct pair *x = add(s, t, n * c, 1), *wte = add(s, t, V * c, 1), *wpe = add(s, t, n * c, 1);
     struct pair *dwte = add(s, DTYPE_F32, V * c, 1), *dwpe = add(s, DTYPE_F32, n * c, 1),
                 *dx = add(s, t, n * c, 1);
-    struct embed_fwd f = {x->half, kt_i32(tokens), wte->half, wpe->half, n, n / 2, c, kt_dropout(0.25f)};
+    struct embed_fwd f = {x->half, kt_i32(tokens), wte->half, wpe->half,
+                          n,       n / 2,          c,         kt_dropout(0.25f)};
     struct embed_bwd b = {dwte->half, dwpe->half, dx->half, kt_i32(tokens),   n, n / 2, c,
                           V,          n,          false,    kt_dropout(0.25f)};
     ran(embed_fwd_cuda(&cuda, &f));
@@ -160,8 +166,8 @@ static void embed(struct set *s, enum dtype t, int64_t n, int64_t c)
 static void elementwise(struct set *s, enum dtype t, int64_t n)
 {
     struct cuda cuda = emulated_cuda();
-    struct pair *x = add(s, t, n, 2), *y = add(s, t, n, 1), *dy = add(s, t, n, 1), *dx = add(s, t, n, 1),
-                *z = add(s, t, n, 1);
+    struct pair *x = add(s, t, n, 2), *y = add(s, t, n, 1), *dy = add(s, t, n, 1),
+                *dx = add(s, t, n, 1), *z = add(s, t, n, 1);
     ran(gelu_fwd_cuda(&cuda, &(struct gelu_fwd){y->half, x->half, n}));
     ran(gelu_bwd_cuda(&cuda, &(struct gelu_bwd){dx->half, dy->half, x->half, n}));
     ran(drop_cuda(&cuda, &(struct drop){z->half, x->half, n, kt_dropout(0.3f)}));
@@ -176,7 +182,8 @@ static void elementwise(struct set *s, enum dtype t, int64_t n)
     ran(sumsq_cuda(&cuda, &(struct sumsq){kt_f64(&got[1]), x->half, n, true}));
     PLAIN(sum, &(struct sum){kt_f64(&want[0]), truth(x), n, true});
     PLAIN(sumsq, &(struct sumsq){kt_f64(&want[1]), truth(x), n, true});
-    assert_true(fabs(got[0] - want[0]) <= 1e-9 * (double)n && fabs(got[1] - want[1]) <= 1e-9 * (double)n);
+    assert_true(fabs(got[0] - want[0]) <= 1e-9 * (double)n &&
+                fabs(got[1] - want[1]) <= 1e-9 * (double)n);
     done(s);
 }
 
@@ -184,14 +191,16 @@ static void losses(struct set *s, enum dtype t, int64_t n, int64_t v)
 {
     struct cuda cuda = emulated_cuda();
     int32_t targets[8] = {0, 1, -1, 3, 2, 1, 0, 2};
-    struct pair *x = add(s, t, n * (v + 3), 3), *l = add(s, DTYPE_F32, n, 1), *qx = add(s, t, n * v * 2, 3);
+    struct pair *x = add(s, t, n * (v + 3), 3), *l = add(s, DTYPE_F32, n, 1),
+                *qx = add(s, t, n * v * 2, 3);
     struct pair *ql = add(s, DTYPE_F32, 2 * n, 1), *qd = add(s, t, n * v * 2, 1);
-    ran(xent_cuda(&cuda, &(struct xent){x->half, l->half, kt_i32(targets), n, v, v + 3, 0.5f, true}));
-    ran(qa_xent_cuda(
-        &cuda, &(struct qa_xent){ql->half, qd->half, qx->half, kt_i32(targets), kt_i32(targets), n, v, 1, 2}));
+    ran(xent_cuda(&cuda,
+                  &(struct xent){x->half, l->half, kt_i32(targets), n, v, v + 3, 0.5f, true}));
+    ran(qa_xent_cuda(&cuda, &(struct qa_xent){ql->half, qd->half, qx->half, kt_i32(targets),
+                                              kt_i32(targets), n, v, 1, 2}));
     PLAIN(xent, &(struct xent){truth(x), truth(l), kt_i32(targets), n, v, v + 3, 0.5f, true});
-    PLAIN(qa_xent,
-          &(struct qa_xent){truth(ql), truth(qd), truth(qx), kt_i32(targets), kt_i32(targets), n, v, 1, 2});
+    PLAIN(qa_xent, &(struct qa_xent){truth(ql), truth(qd), truth(qx), kt_i32(targets),
+                                     kt_i32(targets), n, v, 1, 2});
     near("xent dlogits", x, limit_of(t));
     near("xent losses", l, 1e-11);
     near("qa_xent dlogits", qd, limit_of(t));
@@ -221,14 +230,16 @@ static void all_are_true(void **state)
 static void columns_are_summed(void **state)
 {
     (void)state;
-    static const int64_t shapes[][3] = {{0, 5, 5}, {1, 1, 1}, {70, 33, 40}, {1000, 64, 64}, {33000, 3, 3}};
+    static const int64_t shapes[][3] = {
+        {0, 5, 5}, {1, 1, 1}, {70, 33, 40}, {1000, 64, 64}, {33000, 3, 3}};
     for (int t = DTYPE_F32; t <= DTYPE_F16; t++)
         for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
             for (int accumulate = 0; accumulate < 2; accumulate++) {
                 struct set s = {0};
                 struct cuda cuda = emulated_cuda();
                 int64_t n = shapes[k][0], c = shapes[k][1], stride = shapes[k][2];
-                struct pair *x = add(&s, (enum dtype)t, n * stride + 1, 1), *out = add(&s, DTYPE_F32, c, 1);
+                struct pair *x = add(&s, (enum dtype)t, n * stride + 1, 1),
+                            *out = add(&s, DTYPE_F32, c, 1);
                 for (int64_t j = 0; j < c; j++) {
                     double sum = accumulate ? out->truth[j] : 0;
                     for (int64_t i = 0; i < n; i++)
@@ -236,7 +247,8 @@ static void columns_are_summed(void **state)
                     out->truth[j] = (float)sum;
                 }
                 emu_seed((uint64_t)k);
-                ran(column_sum_cuda(&cuda, &(struct column_sum){out->half, x->half, n, c, stride, accumulate}));
+                ran(column_sum_cuda(
+                    &cuda, &(struct column_sum){out->half, x->half, n, c, stride, accumulate}));
                 near("column_sum", out, 1e-12);
                 done(&s);
             }
@@ -250,20 +262,27 @@ static void refusals(void **state)
     float f[8] = {0};
     struct tensor t = kt_f32(f), h = {f, DTYPE_BF16}, i = {f, DTYPE_I32};
     assert_int_equal(gelu_fwd_cuda(&cuda, &(struct gelu_fwd){i, i, 4}), CUDA_REFUSAL_DTYPE);
-    assert_int_equal(norm_fwd_cuda(&cuda, &(struct norm_fwd){.y = t, .x = h, .w = h, .n = 1, .c = 4, .eps = 1}),
-                     CUDA_REFUSAL_DTYPE);
+    assert_int_equal(
+        norm_fwd_cuda(&cuda, &(struct norm_fwd){.y = t, .x = h, .w = h, .n = 1, .c = 4, .eps = 1}),
+        CUDA_REFUSAL_DTYPE);
     assert_int_equal(adamw_cuda(&cuda, &(struct adamw){.p = h, .g = t, .m = t, .v = t, .step = 1}),
                      CUDA_REFUSAL_DTYPE);
     cuda.scratch_bytes = 16;
-    assert_int_equal(
-        embed_bwd_cuda(
-            &cuda,
-            &(struct embed_bwd){
-                .dwte = t, .dwpe = t, .dx = t, .tokens = i, .n = 8, .t = 8, .c = 1, .v = 8, .context = 8}),
-        CUDA_REFUSAL_SCRATCH);
-    assert_int_equal(column_sum_cuda(&cuda, &(struct column_sum){t, t, 1, 8, 8, false}), CUDA_REFUSAL_SCRATCH);
+    assert_int_equal(embed_bwd_cuda(&cuda, &(struct embed_bwd){.dwte = t,
+                                                               .dwpe = t,
+                                                               .dx = t,
+                                                               .tokens = i,
+                                                               .n = 8,
+                                                               .t = 8,
+                                                               .c = 1,
+                                                               .v = 8,
+                                                               .context = 8}),
+                     CUDA_REFUSAL_SCRATCH);
+    assert_int_equal(column_sum_cuda(&cuda, &(struct column_sum){t, t, 1, 8, 8, false}),
+                     CUDA_REFUSAL_SCRATCH);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(all_are_true), cmocka_unit_test(columns_are_summed),
+static const struct CMUnitTest tests[] = {cmocka_unit_test(all_are_true),
+                                          cmocka_unit_test(columns_are_summed),
                                           cmocka_unit_test(refusals)};
 HARNESS_MAIN(tests)

@@ -1,4 +1,5 @@
-/* The dense products for CUDA, on the emulation, against the CPU truth: dtypes, layouts, odd sizes, what is folded in. */
+/* The dense products for CUDA, on the emulation, against the CPU truth: dtypes, layouts, odd sizes,
+ * what is folded in. */
 #include "cuda_test.h"
 
 struct shape {
@@ -31,13 +32,19 @@ static struct tensor random_tensor(int64_t n, enum dtype dtype, uint64_t draw)
     return t;
 }
 
-/* Forward with what `with` says: 0 alone, 1 bias, 2 bias and GELU, 3 the same and u kept, 4 bias, residual and dropout. */
+/* Forward with what `with` says: 0 alone, 1 bias, 2 bias and GELU, 3 the same and u kept, 4 bias,
+ * residual and dropout. */
 static void check_fwd(const struct shape *x, int with)
 {
     int64_t n = x->n * x->out, stride = x->out + x->wider, all = x->n * stride;
     struct cuda cuda = cuda_of(x);
-    struct matmul_fwd a = {.x = random_tensor(x->n * x->in, x->dtype, 1), .w = random_tensor(x->in * x->out, x->dtype, 2), .n = x->n,
-                           .in = x->in, .out = x->out, .y_stride = x->wider ? stride : 0, .layout = x->layout};
+    struct matmul_fwd a = {.x = random_tensor(x->n * x->in, x->dtype, 1),
+                           .w = random_tensor(x->in * x->out, x->dtype, 2),
+                           .n = x->n,
+                           .in = x->in,
+                           .out = x->out,
+                           .y_stride = x->wider ? stride : 0,
+                           .layout = x->layout};
     a.y = ct_tensor(all, x->dtype, NULL);
     if (with >= 1)
         a.b = random_tensor(x->out, with == 1 ? DTYPE_F32 : x->dtype, 3);
@@ -47,14 +54,17 @@ static void check_fwd(const struct shape *x, int with)
     if (with == 4)
         a.residual = random_tensor(n, x->dtype, 4), a.dropout = kt_dropout(0.25f);
     struct matmul_fwd plain = a;
-    float *xs = ct_floats(a.x, x->n * x->in), *ws = ct_floats(a.w, x->in * x->out), *ys = ct_floats(a.y, all);
-    float *bs = ct_floats(a.b, a.b.data ? x->out : 0), *pre = ct_random(n, 0, 1), *rs = ct_floats(a.residual, a.residual.data ? n : 0);
+    float *xs = ct_floats(a.x, x->n * x->in), *ws = ct_floats(a.w, x->in * x->out),
+          *ys = ct_floats(a.y, all);
+    float *bs = ct_floats(a.b, a.b.data ? x->out : 0), *pre = ct_random(n, 0, 1),
+          *rs = ct_floats(a.residual, a.residual.data ? n : 0);
     plain.x = kt_f32(xs), plain.w = kt_f32(ws), plain.y = kt_f32(ys);
     plain.b = kt_f32(a.b.data ? bs : NULL), plain.pre = kt_f32(a.pre.data ? pre : NULL);
     plain.residual = kt_f32(a.residual.data ? rs : NULL);
     kt_ok(dev_op(kt_plain()->dev)->matmul_fwd(kt_plain()->stream, &plain));
     ct_ok(matmul_fwd_cuda(&cuda, &a), "matmul_fwd");
-    ct_near("y", a.y, ys, all, limit(x, x->dtype)); /* what lies between the rows stays NaN in both */
+    /* what lies between the rows stays NaN in both */
+    ct_near("y", a.y, ys, all, limit(x, x->dtype));
     if (a.pre.data)
         ct_near("pre", a.pre, pre, n, limit(x, x->dtype));
     ct_free(a.x, x->n * x->in), ct_free(a.w, x->in * x->out), ct_free(a.y, all);
@@ -67,14 +77,21 @@ static void check_bwd_x(const struct shape *x, bool with_pre)
 {
     int64_t n = x->n * x->in, stride = x->out + x->wider, all = x->n * stride;
     struct cuda cuda = cuda_of(x);
-    struct matmul_bwd_x a = {.dx = ct_tensor(n, x->dtype, NULL), .dy = random_tensor(all, x->dtype, 5), .n = x->n, .in = x->in,
-                             .w = random_tensor(x->in * x->out, x->dtype, 6), .out = x->out, .dy_stride = x->wider ? stride : 0,
+    struct matmul_bwd_x a = {.dx = ct_tensor(n, x->dtype, NULL),
+                             .dy = random_tensor(all, x->dtype, 5),
+                             .n = x->n,
+                             .in = x->in,
+                             .w = random_tensor(x->in * x->out, x->dtype, 6),
+                             .out = x->out,
+                             .dy_stride = x->wider ? stride : 0,
                              .layout = x->layout};
     if (with_pre)
         a.pre = random_tensor(n, x->dtype, 7);
     struct matmul_bwd_x plain = a;
-    float *dy = ct_floats(a.dy, all), *w = ct_floats(a.w, x->in * x->out), *pre = ct_floats(a.pre, with_pre ? n : 0), *dx = ct_random(n, 0, 1);
-    plain.dx = kt_f32(dx), plain.dy = kt_f32(dy), plain.w = kt_f32(w), plain.pre = kt_f32(with_pre ? pre : NULL);
+    float *dy = ct_floats(a.dy, all), *w = ct_floats(a.w, x->in * x->out),
+          *pre = ct_floats(a.pre, with_pre ? n : 0), *dx = ct_random(n, 0, 1);
+    plain.dx = kt_f32(dx), plain.dy = kt_f32(dy), plain.w = kt_f32(w),
+    plain.pre = kt_f32(with_pre ? pre : NULL);
     kt_ok(dev_op(kt_plain()->dev)->matmul_bwd_x(kt_plain()->stream, &plain));
     ct_ok(matmul_bwd_x_cuda(&cuda, &a), "matmul_bwd_x");
     ct_near("dx", a.dx, dx, n, limit(x, x->dtype));
@@ -88,11 +105,19 @@ static void check_bwd_w(const struct shape *x, bool accumulate, enum dtype dw_dt
 {
     int64_t n = x->in * x->out, stride = x->out + x->wider, all = x->n * stride;
     struct cuda cuda = cuda_of(x);
-    struct matmul_bwd_w a = {.dw = random_tensor(n, dw_dtype, 8), .db = random_tensor(x->out, DTYPE_F32, 9), .n = x->n, .in = x->in,
-                             .x = random_tensor(x->n * x->in, x->dtype, 10), .dy = random_tensor(all, x->dtype, 11), .out = x->out,
-                             .dy_stride = x->wider ? stride : 0, .layout = x->layout, .accumulate = accumulate};
+    struct matmul_bwd_w a = {.dw = random_tensor(n, dw_dtype, 8),
+                             .db = random_tensor(x->out, DTYPE_F32, 9),
+                             .n = x->n,
+                             .in = x->in,
+                             .x = random_tensor(x->n * x->in, x->dtype, 10),
+                             .dy = random_tensor(all, x->dtype, 11),
+                             .out = x->out,
+                             .dy_stride = x->wider ? stride : 0,
+                             .layout = x->layout,
+                             .accumulate = accumulate};
     struct matmul_bwd_w plain = a;
-    float *dw = ct_floats(a.dw, n), *db = ct_floats(a.db, x->out), *xs = ct_floats(a.x, x->n * x->in), *dy = ct_floats(a.dy, all);
+    float *dw = ct_floats(a.dw, n), *db = ct_floats(a.db, x->out),
+          *xs = ct_floats(a.x, x->n * x->in), *dy = ct_floats(a.dy, all);
     plain.dw = kt_f32(dw), plain.db = kt_f32(db), plain.x = kt_f32(xs), plain.dy = kt_f32(dy);
     kt_ok(dev_op(kt_plain()->dev)->matmul_bwd_w(kt_plain()->stream, &plain));
     ct_ok(matmul_bwd_w_cuda(&cuda, &a), "matmul_bwd_w");
@@ -113,12 +138,14 @@ static void check(struct shape x, int with)
 static void every_dtype_and_layout(void **state)
 {
     (void)state;
-    static const struct shape shapes[] = {{.n = 70, .in = 72, .out = 136}, {.n = 1, .in = 8, .out = 200}};
+    static const struct shape shapes[] = {{.n = 70, .in = 72, .out = 136},
+                                          {.n = 1, .in = 8, .out = 200}};
     for (int i = 0; i < 2; i++)
         for (int n = 0; n < 4; n++)
             for (int layout = 0; layout < 2; layout++) {
                 struct shape x = shapes[i];
-                x.dtype = all_dtypes[n % 3], x.is_tf32 = n == 3, x.layout = (enum matmul_layout)layout;
+                x.dtype = all_dtypes[n % 3], x.is_tf32 = n == 3,
+                x.layout = (enum matmul_layout)layout;
                 emu_seed((uint64_t)n);
                 check(x, n + i);
             }
@@ -147,19 +174,26 @@ static void everything_folded_in(void **state)
     (void)state;
     for (int n = 0; n < 2; n++)
         for (int with = 0; with < 5; with++) {
-            struct shape x = {.n = 40, .in = 48, .out = 64, .wider = 8, .dtype = all_dtypes[n], .layout = (enum matmul_layout)(with % 2)};
+            struct shape x = {.n = 40,
+                              .in = 48,
+                              .out = 64,
+                              .wider = 8,
+                              .dtype = all_dtypes[n],
+                              .layout = (enum matmul_layout)(with % 2)};
             check_fwd(&x, with);
         }
 }
 
-/* More rows of tiles than a band, columns of tiles, several turns of the buffers; residual in place. */
+/* More rows of tiles than a band, columns of tiles, several turns of the buffers; residual in
+ * place. */
 static void many_tiles_in_any_order(void **state)
 {
     (void)state;
     struct shape x = {.n = 9 * 128 + 1, .in = 8, .out = 130, .dtype = DTYPE_BF16};
     emu_seed(5);
     check_fwd(&x, 1);
-    struct shape deep = {.n = 16, .in = 520, .out = 16, .dtype = DTYPE_BF16, .layout = MATMUL_LAYOUT_OI};
+    struct shape deep = {
+        .n = 16, .in = 520, .out = 16, .dtype = DTYPE_BF16, .layout = MATMUL_LAYOUT_OI};
     for (uint64_t seed = 0; seed < 4; seed++) {
         emu_seed(seed);
         check(deep, 4);
@@ -183,8 +217,13 @@ static void barriers_are_needed(void **state)
         enum dtype dtype = n ? DTYPE_F32 : DTYPE_BF16;
         int64_t elems = 128 * 16, k = n ? 48 : 304;
         struct cuda cuda = ct_cuda(1024);
-        struct matmul_fwd a = {.x = random_tensor(128 * k, dtype, 1), .w = random_tensor(16 * k, dtype, 2), .y = ct_tensor(elems, dtype, NULL),
-                               .n = 128, .in = k, .out = 16, .layout = MATMUL_LAYOUT_OI};
+        struct matmul_fwd a = {.x = random_tensor(128 * k, dtype, 1),
+                               .w = random_tensor(16 * k, dtype, 2),
+                               .y = ct_tensor(elems, dtype, NULL),
+                               .n = 128,
+                               .in = k,
+                               .out = 16,
+                               .layout = MATMUL_LAYOUT_OI};
         struct again again = {&cuda, &a};
         assert_int_equal(ct_barriers_unneeded(forward_again, &again, a.y, elems, 4), 0);
         ct_free(a.x, 128 * k), ct_free(a.w, 16 * k), ct_free(a.y, elems);
@@ -197,7 +236,8 @@ static void needs_are_checked(void **state)
     (void)state;
     float x[16] = {0};
     struct cuda cuda = {.sm_count = 1};
-    struct matmul_fwd a = {.y = kt_f32(x), .x = kt_f32(x), .w = {x, DTYPE_BF16}, .n = 1, .in = 1, .out = 1};
+    struct matmul_fwd a = {
+        .y = kt_f32(x), .x = kt_f32(x), .w = {x, DTYPE_BF16}, .n = 1, .in = 1, .out = 1};
     assert_int_equal(matmul_fwd_cuda(&cuda, &a), CUDA_REFUSAL_DTYPE);
     a.w = kt_f32(x), a.n = 0;
     assert_int_equal(matmul_fwd_cuda(&cuda, &a), CUDA_REFUSAL_SHAPE);
@@ -208,8 +248,9 @@ static void needs_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_dtype_and_layout),  cmocka_unit_test(odd_sizes),           cmocka_unit_test(everything_folded_in),
-        cmocka_unit_test(many_tiles_in_any_order), cmocka_unit_test(barriers_are_needed), cmocka_unit_test(needs_are_checked),
+        cmocka_unit_test(every_dtype_and_layout), cmocka_unit_test(odd_sizes),
+        cmocka_unit_test(everything_folded_in),   cmocka_unit_test(many_tiles_in_any_order),
+        cmocka_unit_test(barriers_are_needed),    cmocka_unit_test(needs_are_checked),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

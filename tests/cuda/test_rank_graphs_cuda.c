@@ -1,5 +1,6 @@
-/* Several ranks on the CUDA device without a GPU (guarded.h), as threads over memory: their steps go as CUDA graphs, too, and give the
- * bits of one operation after the other, however the state is shared out; what is gathered begins before the host waits for others. */
+/* Several ranks on the CUDA device without a GPU (guarded.h), as threads over memory: their steps
+ * go as CUDA graphs, too, and give the bits of one operation after the other, however the state is
+ * shared out; what is gathered begins before the host waits for others. */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else
@@ -21,11 +22,12 @@ static struct dev *own_dev(int rank)
     return devs[rank];
 }
 
-/* --- the same bits ---------------------------------------------------------------------------------------------- */
+/* ---- the same bits ---- */
 
 /* What all ranks have asked of the runtime, after each step. */
 static struct seen {
-    int launches, captures, alone, in_graphs; /* the last two: kernels one by one, nodes of graphs */
+    /* the last two: kernels one by one, nodes of graphs */
+    int launches, captures, alone, in_graphs;
 } seen[STEPS];
 static pthread_barrier_t together;
 
@@ -33,8 +35,9 @@ static void look(const struct ranks_one *one, int step)
 {
     pthread_barrier_wait(&together);
     if (one->rank == 0)
-        seen[step] = (struct seen){*runtime_calls("cudaGraphLaunch"), *runtime_calls("cudaStreamBeginCapture"),
-                                   runtime.launched, runtime.launched_graph};
+        seen[step] = (struct seen){*runtime_calls("cudaGraphLaunch"),
+                                   *runtime_calls("cudaStreamBeginCapture"), runtime.launched,
+                                   runtime.launched_graph};
     pthread_barrier_wait(&together);
 }
 
@@ -64,13 +67,15 @@ static struct trial trial_of_ranks(int ranks, int64_t batch, enum dtype dtype)
     return like;
 }
 
-/* The fourth step asks for what the third has asked for: nothing is captured, and most work is in graphs, of which each rank has
- * one for each block forward and one back, at least. */
+/* The fourth step asks for what the third has asked for: nothing is captured, and most work is in
+ * graphs, of which each rank has one for each block forward and one back, at least. */
 static void went_as_graphs(int ranks, const char *name)
 {
     const struct seen *a = &seen[STEPS - 2], *b = &seen[STEPS - 1];
-    int launches = b->launches - a->launches, alone = b->alone - a->alone, in_graphs = b->in_graphs - a->in_graphs;
-    print_message("# %s: %d graphs of %d pieces of work in a step, %d pieces alone\n", name, launches, in_graphs, alone);
+    int launches = b->launches - a->launches, alone = b->alone - a->alone,
+        in_graphs = b->in_graphs - a->in_graphs;
+    print_message("# %s: %d graphs of %d pieces of work in a step, %d pieces alone\n", name,
+                  launches, in_graphs, alone);
     assert_int_equal(b->captures, a->captures);
     assert_true(launches >= 4 * ranks && in_graphs > 3 * alone);
 }
@@ -83,7 +88,8 @@ static void graphs_give_the_same_bits(int ranks, int64_t batch, enum dtype dtype
     assert_int_equal(*runtime_calls("cudaGraphLaunch"), launches);
     for (int shard = shard_first; shard <= LAYOUT_SHARD_FULL; shard++) {
         char name[80];
-        text_format(name, sizeof name, "%d ranks, %d samples at once, dtype %d, shard %d", ranks, (int)batch, dtype, shard);
+        text_format(name, sizeof name, "%d ranks, %d samples at once, dtype %d, shard %d", ranks,
+                    (int)batch, dtype, shard);
         struct trial got = run(like, ranks, (enum layout_shard)shard, false);
         trial_same(&got, &want, name);
         went_as_graphs(ranks, name);
@@ -97,7 +103,8 @@ static void two_ranks(void **state)
     (void)state;
     graphs_give_the_same_bits(2, 2, DTYPE_F32, LAYOUT_SHARD_NONE);
     graphs_give_the_same_bits(2, 1, DTYPE_F32, LAYOUT_SHARD_NONE);
-    graphs_give_the_same_bits(2, 2, DTYPE_BF16, LAYOUT_SHARD_GRADIENTS); /* weights are rounded on the way */
+    /* weights are rounded on the way */
+    graphs_give_the_same_bits(2, 2, DTYPE_BF16, LAYOUT_SHARD_GRADIENTS);
 }
 
 static void four_ranks(void **state)
@@ -107,12 +114,13 @@ static void four_ranks(void **state)
     graphs_give_the_same_bits(4, 1, DTYPE_F32, LAYOUT_SHARD_NONE);
 }
 
-/* --- before the host waits -------------------------------------------------------------------------------------- */
+/* ---- before the host waits ---- */
 
 static int fills(void) { return *runtime_calls("cudaMemsetAsync"); }
 
 /* Rank 0 gathers a fill, and waits for a sum that rank 1 joins only when the fill has begun. */
-static enum status wait_for_it(struct ranks_one *one, struct stream *stream, struct store *store, void *data)
+static enum status wait_for_it(struct ranks_one *one, struct stream *stream, struct store *store,
+                               void *data)
 {
     double sum[1] = {1 + one->rank};
     struct comm_ticket ticket;
@@ -125,7 +133,9 @@ static enum status wait_for_it(struct ranks_one *one, struct stream *stream, str
         for (int64_t end = clock_ns() + 3000000000; fills() == before && clock_ns() < end;)
             clock_sleep_us(100);
         if (fills() == before)
-            return FAIL(ST_BUG, "rank 0 waits, and its GPU stands still: a fill was gathered, and has not begun");
+            return FAIL(
+                ST_BUG,
+                "rank 0 waits, and its GPU stands still: a fill was gathered, and has not begun");
         TRY(store_sum_begin(store, sum, 1, &ticket));
     }
     TRY(store_wait(store, ticket));
@@ -135,7 +145,8 @@ static enum status wait_for_it(struct ranks_one *one, struct stream *stream, str
 static enum status gather_and_wait(struct ranks_one *one)
 {
     const struct model_dims dims = trial_of_ranks(2, 1, DTYPE_F32).config.dims;
-    struct store_config config = {.dev = one->dev, .comm = one->comm, .bucket_elems = 1, .pass_tokens = SEQ};
+    struct store_config config = {
+        .dev = one->dev, .comm = one->comm, .bucket_elems = 1, .pass_tokens = SEQ};
     struct param_table table = {0};
     struct stream *stream = NULL;
     struct store *store = NULL;

@@ -1,6 +1,7 @@
-/* Several ranks on the CUDA device without a GPU (guarded.h), with parameters that passes read in 16 bits: the same training
- * whatever each rank holds, from first to last and from another's state on; what a rank holds. Ranks are threads;
- * from the third step on their work goes as CUDA graphs (test_rank_graphs_cuda). */
+/* Several ranks on the CUDA device without a GPU (guarded.h), with parameters that passes read in
+ * 16 bits: the same training whatever each rank holds, from first to last and from another's state
+ * on; what a rank holds. Ranks are threads; from the third step on their work goes as CUDA graphs
+ * (test_rank_graphs_cuda). */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else
@@ -17,7 +18,7 @@ static struct dev *dev_of(int rank)
     return devs[rank];
 }
 
-/* --- the same training ------------------------------------------------------------------------------------- */
+/* ---- the same training ---- */
 
 /* On three ranks three units share the two places of a window. */
 static struct trial tiny(enum layout_shard shard, enum dtype dtype, int ranks)
@@ -38,8 +39,8 @@ static void expect(struct trial like, const struct trial *want, int ranks, const
 {
     char name[96];
     struct trial got = trial_run(&like, 1, ranks);
-    text_format(name, sizeof name, "%s, %d ranks, shard %d, dtype %d", what, ranks, (int)like.config.shard,
-                (int)like.config.dtype);
+    text_format(name, sizeof name, "%s, %d ranks, shard %d, dtype %d", what, ranks,
+                (int)like.config.shard, (int)like.config.dtype);
     assert_true(isfinite(got.loss[0]) && isfinite(got.norm[0]));
     trial_same(&got, want, name);
     trial_free(&got);
@@ -52,7 +53,8 @@ static void every_shard_gives_the_same_bits(void **state)
         for (int dtype = DTYPE_BF16; dtype <= DTYPE_F16; dtype++) {
             struct trial none = tiny(LAYOUT_SHARD_NONE, (enum dtype)dtype, ranks);
             struct trial want = trial_run(&none, 1, ranks);
-            enum layout_shard other = dtype == DTYPE_BF16 ? LAYOUT_SHARD_OPTIMIZER : LAYOUT_SHARD_GRADIENTS;
+            enum layout_shard other =
+                dtype == DTYPE_BF16 ? LAYOUT_SHARD_OPTIMIZER : LAYOUT_SHARD_GRADIENTS;
             expect(tiny(LAYOUT_SHARD_FULL, (enum dtype)dtype, ranks), &want, ranks, "trained");
             if (ranks == 2) /* they part masters as full does, and differ in gradients */
                 expect(tiny(other, (enum dtype)dtype, ranks), &want, ranks, "trained");
@@ -72,10 +74,11 @@ static void accumulated_too(void **state)
     trial_free(&want);
 }
 
-/* --- going on ---------------------------------------------------------------------------------------------- */
+/* ---- going on ---- */
 
 /* The second of two steps, from what a run left after its first. */
-static struct trial second_of(const struct trial *half, enum layout_shard shard, enum dtype dtype, int ranks)
+static struct trial second_of(const struct trial *half, enum layout_shard shard, enum dtype dtype,
+                              int ranks)
 {
     struct trial like = tiny(shard, dtype, ranks);
     like.steps = 1;
@@ -85,8 +88,8 @@ static struct trial second_of(const struct trial *half, enum layout_shard shard,
     return like;
 }
 
-/* What one run leaves is where another begins, whatever either holds in parts: the same run, others in another PRECISION, and on
- * another number of ranks. */
+/* What one run leaves is where another begins, whatever either holds in parts: the same run, others
+ * in another PRECISION, and on another number of ranks. */
 static void goes_on_under_another(void **state)
 {
     (void)state;
@@ -109,7 +112,7 @@ static void goes_on_under_another(void **state)
     trial_free(&half);
 }
 
-/* --- beside training --------------------------------------------------------------------------------------- */
+/* ---- beside training ---- */
 
 struct beside {
     struct trial trial;
@@ -117,9 +120,10 @@ struct beside {
     double loss;
 };
 
-/* A step's end may still be on its way when a text is shown, and the loss of other samples asked for. */
-static enum status look_beside(struct ranks_one *one, struct beside *b, struct step *step, struct batch *batch,
-                               struct feed *feed)
+/* A step's end may still be on its way when a text is shown, and the loss of other samples asked
+ * for. */
+static enum status look_beside(struct ranks_one *one, struct beside *b, struct step *step,
+                               struct batch *batch, struct feed *feed)
 {
     static const int32_t tokens[] = {3, 41, 7};
     TRY(trial_steps(one, &b->trial, step, batch));
@@ -133,7 +137,9 @@ static enum status beside_rank(struct ranks_one *one)
 {
     struct beside *b = one->arg;
     struct step_config *c = &b->trial.config;
-    struct feed_config fc = {.data = FEED_SYNTHETIC, .seq_tokens = c->seq_tokens, .global_samples = 3,
+    struct feed_config fc = {.data = FEED_SYNTHETIC,
+                             .seq_tokens = c->seq_tokens,
+                             .global_samples = 3,
                              .vocab = c->dims.vocab};
     struct step *step = NULL;
     struct feed *feed = NULL;
@@ -143,7 +149,8 @@ static enum status beside_rank(struct ranks_one *one)
     c->comm = one->comm;
     TRY_OR(feed_open(&fc, &feed), out_close);
     TRY_OR(step_open(c, &step), out_close);
-    TRY_OR(batch_init(&batch, FEED_TASK_LM, c->global_samples / one->ranks, c->seq_tokens), out_close);
+    TRY_OR(batch_init(&batch, FEED_TASK_LM, c->global_samples / one->ranks, c->seq_tokens),
+           out_close);
     TRY_OR(look_beside(one, b, step, &batch, feed), out_close);
     b->trial.memory = step_memory(step);
 out_close:
@@ -171,7 +178,8 @@ static void a_text_and_an_evaluation(void **state)
             assert_true(got[rank].trial.loss[0] == want[0].trial.loss[0]);
         }
         if (shard != LAYOUT_SHARD_NONE)
-            assert_true(got[0].trial.memory.store.params < want[0].trial.memory.store.params * 3 / 5);
+            assert_true(got[0].trial.memory.store.params <
+                        want[0].trial.memory.store.params * 3 / 5);
     }
 }
 

@@ -1,6 +1,7 @@
-/* Training on the CUDA device without a GPU (guarded.h): the recorded runs of tests/golden in every PRECISION, f32 through the
- * cuBLASLt of loops and through our own products, the 16-bit types through the kernels for tensor cores; a run that goes on from
- * its state to the same bits; loss scales; what a step asks of the runtime; a text. */
+/* Training on the CUDA device without a GPU (guarded.h): the recorded runs of tests/golden in every
+ * PRECISION, f32 through the cuBLASLt of loops and through our own products, the 16-bit types
+ * through the kernels for tensor cores; a run that goes on from its state to the same bits; loss
+ * scales; what a step asks of the runtime; a text. */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else
@@ -14,7 +15,7 @@
 struct way {
     const char *dir;
     enum dtype dtype;
-    bool is_tf32, is_own; /* is_own: no product by cuBLASLt */
+    bool is_tf32, is_own;      /* is_own: no product by cuBLASLt */
     int steps;                 /* of the ten */
     double loss, norm, weight; /* limits: relative, relative, nmse when all are done */
 };
@@ -53,7 +54,8 @@ static struct step_result update(struct running *r, int64_t i)
 {
     struct step_result result;
     golden_batch(&r->g, i, &r->batch);
-    kt_ok(step_run_batch(r->step, &r->batch, i, i * r->g.batch, rate_at(&r->rate, i), false, &result));
+    kt_ok(step_run_batch(r->step, &r->batch, i, i * r->g.batch, rate_at(&r->rate, i), false,
+                         &result));
     return result;
 }
 
@@ -70,7 +72,8 @@ static double weights_nmse(struct running *r)
     for (int row = 0; row < t->rows_n; row++) {
         char name[128];
         int64_t n = t->row[row].elems;
-        text_format(name, sizeof name, "after.%s%s", text_starts(t->row[row].name, "qa_") ? "" : "transformer.", t->row[row].name);
+        text_format(name, sizeof name, "after.%s%s",
+                    text_starts(t->row[row].name, "qa_") ? "" : "transformer.", t->row[row].name);
         const struct safetensors_entry *e = safetensors_find(&r->g.after.st, name);
         assert_non_null(e);
         float *want = kt_floats(n, KT_ONES, 0), *got = kt_floats(n, KT_ONES, 0);
@@ -98,9 +101,11 @@ static void repeat(const struct way *way)
         norm = fmax(norm, fabs(result.grad_norm / recorded(&r, i, "grad_norm") - 1));
     }
     double weight = way->steps == r.rate.steps ? weights_nmse(&r) : 0;
-    print_message("# %s, dtype %d%s%s, %d steps: worst relative loss %.1e (allowed %.0e), norm %.1e (%.0e); weights' nmse %.1e (%.0e)\n",
-                  way->dir, way->dtype, way->is_tf32 ? " tf32" : "", way->is_own ? ", own products" : "", way->steps, loss, way->loss, norm,
-                  way->norm, weight, way->weight);
+    print_message("# %s, dtype %d%s%s, %d steps: worst relative loss %.1e (allowed %.0e), norm "
+                  "%.1e (%.0e); weights' nmse %.1e (%.0e)\n",
+                  way->dir, way->dtype, way->is_tf32 ? " tf32" : "",
+                  way->is_own ? ", own products" : "", way->steps, loss, way->loss, norm, way->norm,
+                  weight, way->weight);
     assert_true(loss <= way->loss && norm <= way->norm && weight <= way->weight);
     end(&r);
 }
@@ -133,12 +138,13 @@ static void golden_f16(void **state)
     repeat(&(struct way){"qa", DTYPE_F16, false, false, 3, 5e-4, 2e-3, 0});
 }
 
-/* --- a run that goes on ------------------------------------------------------------------------------------ */
+/* ---- a run that goes on ---- */
 
 static void goes_on_to_the_same_bits(void **state)
 {
     (void)state;
-    static const struct way ways[] = {{.dir = "lm", .dtype = DTYPE_BF16}, {.dir = "lm", .dtype = DTYPE_F16}};
+    static const struct way ways[] = {{.dir = "lm", .dtype = DTYPE_BF16},
+                                      {.dir = "lm", .dtype = DTYPE_F16}};
     for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
         struct running a, b;
         begin(&a, &ways[k]);
@@ -163,10 +169,11 @@ static void goes_on_to_the_same_bits(void **state)
     }
 }
 
-/* --- loss scales ------------------------------------------------------------------------------------------- */
+/* ---- loss scales ---- */
 
-/* A scale that is far too large: the same step is done again until its gradients are numbers, and comes out as with the scale that
- * was found; nothing is lost. A loss that is infinite itself is no matter of scales. */
+/* A scale that is far too large: the same step is done again until its gradients are numbers, and
+ * comes out as with the scale that was found; nothing is lost. A loss that is infinite itself is no
+ * matter of scales. */
 static void a_scale_that_is_too_large_is_found_out(void **state)
 {
     (void)state;
@@ -177,7 +184,8 @@ static void a_scale_that_is_too_large_is_found_out(void **state)
     struct step_result first = update(&a, 0);
     struct step_scale found = step_scale(a.step);
     print_message("# again %d times, scale %g\n", first.again, found.factor);
-    assert_true(first.again > 0 && isfinite(first.grad_norm) && found.factor < STEP_SCALE_MOST / 4 && found.steps == 1);
+    assert_true(first.again > 0 && isfinite(first.grad_norm) &&
+                found.factor < STEP_SCALE_MOST / 4 && found.steps == 1);
     begin(&b, &way);
     step_set_scale(b.step, (struct step_scale){found.factor, 0});
     struct step_result want = update(&b, 0);
@@ -199,7 +207,7 @@ static void a_scale_that_is_too_large_is_found_out(void **state)
     end(&b);
 }
 
-/* --- what a step asks of the runtime ----------------------------------------------------------------------- */
+/* ---- what a step asks of the runtime ---- */
 
 /* Once: for loss and norm, while the update is under way. */
 static void a_step_waits_once_and_takes_nothing(void **state)
@@ -208,9 +216,15 @@ static void a_step_waits_once_and_takes_nothing(void **state)
     static const struct {
         const char *call;
         int most;
-    } calls[] = {{"cudaMalloc", 0},       {"cudaHostAlloc", 0},           {"cudaEventCreateWithFlags", 0},
-                 {"cudaSetDevice", 0},    {"cudaStreamCreateWithFlags", 0}, {"cudaStreamSynchronize", 0},
-                 {"cudaMemsetAsync", 0},  {"cudaStreamBeginCapture", 0},  {"cudaGraphInstantiate", 0},
+    } calls[] = {{"cudaMalloc", 0},
+                 {"cudaHostAlloc", 0},
+                 {"cudaEventCreateWithFlags", 0},
+                 {"cudaSetDevice", 0},
+                 {"cudaStreamCreateWithFlags", 0},
+                 {"cudaStreamSynchronize", 0},
+                 {"cudaMemsetAsync", 0},
+                 {"cudaStreamBeginCapture", 0},
+                 {"cudaGraphInstantiate", 0},
                  {"cudaEventSynchronize", 1}};
     const struct way way = {.dir = "lm", .dtype = DTYPE_BF16};
     struct running r;
@@ -223,11 +237,12 @@ static void a_step_waits_once_and_takes_nothing(void **state)
     update(&r, 2);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         if (*runtime_calls(calls[i].call) - before[i] > calls[i].most)
-            fail_msg("%s: %d times in a step, at most %d", calls[i].call, *runtime_calls(calls[i].call) - before[i], calls[i].most);
+            fail_msg("%s: %d times in a step, at most %d", calls[i].call,
+                     *runtime_calls(calls[i].call) - before[i], calls[i].most);
     end(&r);
 }
 
-/* --- a text ------------------------------------------------------------------------------------------------ */
+/* ---- a text ---- */
 
 /* text_logits — of the last of five calls, on any device; the caller frees. */
 static float *text_logits(const struct golden *g, struct dev *dev, enum dtype dtype)

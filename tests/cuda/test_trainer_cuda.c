@@ -1,6 +1,6 @@
-/* The trainer over the CUDA device without a GPU (guarded.h): checkpoints of a state that the host cannot read, written while
- * training goes on and at the end, and read back; a run that goes on gives the same numbers, loss scale included; faults that touch
- * the state; samples of text. */
+/* The trainer over the CUDA device without a GPU (guarded.h): checkpoints of a state that the host
+ * cannot read, written while training goes on and at the end, and read back; a run that goes on
+ * gives the same numbers, loss scale included; faults that touch the state; samples of text. */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else
@@ -67,7 +67,8 @@ static void goes_on_from_a_checkpoint(void **state)
     }
 }
 
-/* The share of the chip's peak, of the precision in use; of a chip that is unknown, as in the other tests, it is so, too. */
+/* The share of the chip's peak, of the precision in use; of a chip that is unknown, as in the other
+ * tests, it is so, too. */
 static void mfu_of_a_known_chip(void **state)
 {
     (void)state;
@@ -97,7 +98,8 @@ static void faults_reach_the_state(void **state)
     assert_true(isnan(rig_last(&r).mfu));
     close_rig(&r);
     open_rig(&r, DTYPE_BF16, "flip", 2);
-    r.config.eval_every = 1; /* so the step that is flipped begins with weights that are rounded already */
+    /* so the step that is flipped begins with weights that are rounded already */
+    r.config.eval_every = 1;
     r.config.fault = TRAINER_FAULT_FLIP;
     r.config.fault_step = 2;
     enum status st = trainer_run(&r.config);
@@ -110,7 +112,8 @@ static void faults_reach_the_state(void **state)
     close_rig(&r);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_from_a_checkpoint), cmocka_unit_test(mfu_of_a_known_chip),
+static const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_from_a_checkpoint),
+                                          cmocka_unit_test(mfu_of_a_known_chip),
                                           cmocka_unit_test(faults_reach_the_state)};
 HARNESS_MAIN(tests)
 #endif

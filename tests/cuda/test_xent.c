@@ -1,5 +1,7 @@
 /* Cross-entropy on the emulation of CUDA: the tests of the CPU's kernels (emulated.h). */
-#define EMULATED_LIST(X) X(xent) X(qa_xent)
+#define EMULATED_LIST(X) \
+    X(xent)              \
+    X(qa_xent)
 #include "tests/cuda/emulated.h"
 
 #include "tests/kernels/test_xent.c"

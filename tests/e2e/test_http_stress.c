@@ -1,9 +1,9 @@
-/* A run under hostile clients: malformed requests by the ten thousand, a thousand connections that send nothing, or
- * a byte now and then. The node does not crash, keeps no descriptor and hardly any memory, and answers /livez all
- * the while.
+/* A run under hostile clients: malformed requests by the ten thousand, a thousand connections that
+ * send nothing, or a byte now and then. The node does not crash, keeps no descriptor and hardly any
+ * memory, and answers /livez all the while.
  *
- * STRESS_REQUESTS and STRESS_SECONDS in the environment ask for more (`make stress`). The run is the real
- * executable, so that descriptors and memory are those of the supervisor alone. */
+ * STRESS_REQUESTS and STRESS_SECONDS in the environment ask for more (`make stress`). The run is
+ * the real executable, so that descriptors and memory are those of the supervisor alone. */
 #include "harness.h"
 
 #include <arpa/inet.h>
@@ -29,7 +29,7 @@ static pid_t run;
 static int usual; /* descriptors of the supervisor when nobody asks */
 static int64_t requests, drip_ms;
 
-/* --- the run --- */
+/* ---- the run ---- */
 
 static int64_t number_of(const char *name, int64_t otherwise)
 {
@@ -44,7 +44,8 @@ static int free_port(void)
     socklen_t n = sizeof at;
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && getsockname(fd, (struct sockaddr *)&at, &n) == 0);
+    assert_true(bind(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
+                getsockname(fd, (struct sockaddr *)&at, &n) == 0);
     close(fd);
     return ntohs(at.sin_port);
 }
@@ -57,12 +58,13 @@ static void become_run(void)
     text_format(port_setting, sizeof port_setting, "STATUS_PORT=%d", port);
     const int null = open("/dev/null", O_RDWR);
     dup2(null, 1), dup2(null, 2);
-    execl(path, path, "train", "STATUS_ADDR=127.0.0.1", port_setting, "MODEL=gpt2-nano", "DATA=synthetic", "LAYERS=1",
-          "HEADS=2", "EMBED=16", "VOCAB=64", "CONTEXT=32", "SEQ_LEN=16", "BATCH_SIZE=1", "STEPS=1000000000", NULL);
+    execl(path, path, "train", "STATUS_ADDR=127.0.0.1", port_setting, "MODEL=gpt2-nano",
+          "DATA=synthetic", "LAYERS=1", "HEADS=2", "EMBED=16", "VOCAB=64", "CONTEXT=32",
+          "SEQ_LEN=16", "BATCH_SIZE=1", "STEPS=1000000000", NULL);
     _exit(127);
 }
 
-/* --- clients --- */
+/* ---- clients ---- */
 
 /* A connection that leaves nothing in TIME_WAIT when it is closed; -1: not taken. */
 static int dial(void)
@@ -78,8 +80,8 @@ static int dial(void)
     return -1;
 }
 
-/* Sends it all, listens until the server hangs up or says nothing for wait_ms. Returns the code of the first answer; 0:
- * hung up without one; -1: silent. */
+/* Sends it all, listens until the server hangs up or says nothing for wait_ms. Returns the code of
+ * the first answer; 0: hung up without one; -1: silent. */
 static int talk(const uint8_t *bytes, size_t n, int wait_ms)
 {
     char answer[512];
@@ -97,8 +99,9 @@ static int talk(const uint8_t *bytes, size_t n, int wait_ms)
     struct pollfd ready = {.fd = fd, .events = POLLIN};
     while (poll(&ready, 1, wait_ms) > 0) {
         char dropped[4096];
-        const ssize_t got = have < sizeof answer - 1 ? recv(fd, answer + have, sizeof answer - 1 - have, 0)
-                                                     : recv(fd, dropped, sizeof dropped, 0);
+        const ssize_t got = have < sizeof answer - 1
+                                ? recv(fd, answer + have, sizeof answer - 1 - have, 0)
+                                : recv(fd, dropped, sizeof dropped, 0);
         if (got <= 0) {
             code = 0;
             break;
@@ -114,7 +117,9 @@ static int64_t live_ns(void)
 {
     static const char ask[] = "GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     const int64_t start_ns = clock_ns();
-    return talk((const uint8_t *)ask, sizeof ask - 1, (int)harness_patient_ms(5000)) == 200 ? clock_ns() - start_ns : -1;
+    return talk((const uint8_t *)ask, sizeof ask - 1, (int)harness_patient_ms(5000)) == 200
+               ? clock_ns() - start_ns
+               : -1;
 }
 
 static int by_time(const void *a, const void *b)
@@ -129,7 +134,7 @@ static double ms_at(int64_t *ns, int n, double share)
     return n > 0 ? (double)ns[(int)(share * (n - 1))] / 1e6 : 0;
 }
 
-/* --- what the supervisor holds --- */
+/* ---- what the supervisor holds ---- */
 
 static int descriptors(void)
 {
@@ -160,7 +165,8 @@ static int64_t resident_kib(void)
 static void settle(void)
 {
     /* seats are swept twice a second, kept 10 s at most */
-    for (int64_t until_ms = clock_ms() + harness_patient_ms(12000); descriptors() > usual && clock_ms() < until_ms;)
+    for (int64_t until_ms = clock_ms() + harness_patient_ms(12000);
+         descriptors() > usual && clock_ms() < until_ms;)
         clock_sleep_ms(50);
 }
 
@@ -194,7 +200,7 @@ static int end_run(void **state)
     return waitpid(run, &how, 0) == run && WIFEXITED(how) && WEXITSTATUS(how) == 143 ? 0 : -1;
 }
 
-/* --- malformed requests --- */
+/* ---- malformed requests ---- */
 
 static uint64_t draw(uint64_t request, uint64_t i, uint64_t n)
 {
@@ -223,18 +229,41 @@ static const char *const by_hand[] = {
     "POST /status HTTP/1.1\r\n" H "Transfer-Encoding : chunked" END "0" END,
     "POST /status HTTP/1.1\r\n" H "Expect: 100-continue\r\nContent-Length: 100000000" END,
     "GET /status HTTP/1.1\r\n" H "X: a\r\n folded\r\n\tagain" END,
-    "GET /status HTTP/1.1\r\n : no name" END, "GET /status HTTP/1.1\r\n: empty name" END,
-    "GET /status HTTP/1.1\r\nHost" END, "GET /status HTTP/1.1\n\nGET /livez HTTP/1.1\n\n",
-    "GET /status HTTP/1.1\rHost: x\r\r", "GET  /status  HTTP/1.1" END, "GET /status\tHTTP/1.1" END,
-    "GET /status HTTP/0.9" END, "GET /status HTTP/1.1.1" END, "GET /status HTTP/9" END, "GET /status HTTP/-1.1" END,
-    "GET /status http/1.1" END, "GET /status HTTP/1.1 extra" END, "GET /status" END, "GET" END, END END, " " END,
-    "GET http://[::1/livez HTTP/1.1" END, "GET http://x:99999/livez HTTP/1.1" END, "GET //// HTTP/1.1" END,
-    "GET http://user:pass@/ HTTP/1.1" END, "GET file:///etc/passwd HTTP/1.1" END, "GET * HTTP/1.1" END,
-    "GET /%zz%%%00 HTTP/1.1" END, "GET /\xff\xfe\xc0\x80 HTTP/1.1" END, "GET /../../../../etc/passwd HTTP/1.1" END,
-    "OPTIONS * HTTP/1.1\r\n" H "Content-Length: 0" END, "CONNECT x:443 HTTP/1.1" END, "TRACE / HTTP/1.1\r\n" H END,
-    "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" END, "HTTP/1.1 200 OK" END,
+    "GET /status HTTP/1.1\r\n : no name" END,
+    "GET /status HTTP/1.1\r\n: empty name" END,
+    "GET /status HTTP/1.1\r\nHost" END,
+    "GET /status HTTP/1.1\n\nGET /livez HTTP/1.1\n\n",
+    "GET /status HTTP/1.1\rHost: x\r\r",
+    "GET  /status  HTTP/1.1" END,
+    "GET /status\tHTTP/1.1" END,
+    "GET /status HTTP/0.9" END,
+    "GET /status HTTP/1.1.1" END,
+    "GET /status HTTP/9" END,
+    "GET /status HTTP/-1.1" END,
+    "GET /status http/1.1" END,
+    "GET /status HTTP/1.1 extra" END,
+    "GET /status" END,
+    "GET" END,
+    END END,
+    " " END,
+    "GET http://[::1/livez HTTP/1.1" END,
+    "GET http://x:99999/livez HTTP/1.1" END,
+    "GET //// HTTP/1.1" END,
+    "GET http://user:pass@/ HTTP/1.1" END,
+    "GET file:///etc/passwd HTTP/1.1" END,
+    "GET * HTTP/1.1" END,
+    "GET /%zz%%%00 HTTP/1.1" END,
+    "GET /\xff\xfe\xc0\x80 HTTP/1.1" END,
+    "GET /../../../../etc/passwd HTTP/1.1" END,
+    "OPTIONS * HTTP/1.1\r\n" H "Content-Length: 0" END,
+    "CONNECT x:443 HTTP/1.1" END,
+    "TRACE / HTTP/1.1\r\n" H END,
+    "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" END,
+    "HTTP/1.1 200 OK" END,
     "GET /status HTTP/1.1\r\n" H "Upgrade: websocket\r\nConnection: Upgrade" END,
-    "GET /status HTTP/1.1\r\n" H "Connection: close, keep-alive" END, "GET /status HTTP/1.1\r\n" H "Range: bytes=-1" END,
+    "GET /status HTTP/1.1\r\n" H "Connection: close, keep-alive" END,
+    "GET /status HTTP/1.1\r\n" H "Range: bytes=-1" END,
 };
 
 /* A request by hand, of many or long headers, cut, injured, or of noise. Returns its size. */
@@ -281,7 +310,8 @@ static void test_malformed_requests(void **state)
     settle();
     const int64_t before_kib = resident_kib(), start_ms = clock_ms();
     for (uint64_t r = 0; r < (uint64_t)requests; r++) {
-        const int code = talk(bytes, compose(r, bytes, sizeof bytes), 1); /* waiting longer for what never comes */
+        /* waiting longer for what never comes */
+        const int code = talk(bytes, compose(r, bytes, sizeof bytes), 1);
         by_code[code >= 100 && code < 600 ? code / 100 : 0]++;
         if (r % 20 == 0 && live_n < PROBES_MAX) {
             live[live_n] = live_ns();
@@ -292,20 +322,22 @@ static void test_malformed_requests(void **state)
     const int64_t took_ms = clock_ms() - start_ms;
     settle();
     const int64_t grown_kib = resident_kib() - before_kib;
-    print_message("# %lld malformed requests in %.1f s: %d answered 2xx, %d 4xx, %d 5xx, %d hung up or unanswered; "
-                  "/livez %d times: median %.2f ms, 99 %% %.2f ms, longest %.2f ms\n",
-                  (long long)requests, (double)took_ms / 1e3, by_code[2], by_code[4], by_code[5], by_code[0], live_n,
-                  ms_at(live, live_n, 0.5), ms_at(live, live_n, 0.99), ms_at(live, live_n, 1));
-    print_message("# descriptors %d before, %d after; memory grew by %lld KiB\n", usual, descriptors(),
-                  (long long)grown_kib);
+    print_message(
+        "# %lld malformed requests in %.1f s: %d answered 2xx, %d 4xx, %d 5xx, %d hung up or "
+        "unanswered; /livez %d times: median %.2f ms, 99 %% %.2f ms, longest %.2f ms\n",
+        (long long)requests, (double)took_ms / 1e3, by_code[2], by_code[4], by_code[5], by_code[0],
+        live_n, ms_at(live, live_n, 0.5), ms_at(live, live_n, 0.99), ms_at(live, live_n, 1));
+    print_message("# descriptors %d before, %d after; memory grew by %lld KiB\n", usual,
+                  descriptors(), (long long)grown_kib);
     assert_int_equal(descriptors(), usual);
     assert_true(by_code[4] > 0 && by_code[1] + by_code[3] == 0);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they keep what is freed for a while */
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__) /* they keep what is freed for a while */
     assert_in_range(grown_kib > 0 ? grown_kib : 0, 0, 1024);
 #endif
 }
 
-/* --- slow ones --- */
+/* ---- slow ones ---- */
 
 static void drip(const int *fds, int from, int n, char byte)
 {
@@ -322,7 +354,8 @@ static bool is_shut(int fd)
     return got == 0 || (got < 0 && errno != EAGAIN);
 }
 
-/* redial — those that were hung up on come back, like a client that means harm. Returns how many. */
+/* redial — those that were hung up on come back, like a client that means harm. Returns how
+ * many. */
 static int redial(int *fds, int n)
 {
     int again = 0;
@@ -350,7 +383,8 @@ static void test_slow_connections(void **state)
         if (i >= IDLE && fds[i] >= 0)
             send(fds[i], head, sizeof head - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
-    for (int64_t until_ms = clock_ms() + drip_ms; clock_ms() < until_ms && live_n < PROBES_MAX; clock_sleep_ms(100)) {
+    for (int64_t until_ms = clock_ms() + drip_ms; clock_ms() < until_ms && live_n < PROBES_MAX;
+         clock_sleep_ms(100)) {
         drip(fds, IDLE, IDLE + DRIP, 'a');
         again += redial(fds, IDLE + DRIP);
         live[live_n] = live_ns();
@@ -364,12 +398,13 @@ static void test_slow_connections(void **state)
             close(fds[i]);
     const int64_t end_ms = clock_ms();
     settle();
-    print_message("# %d idle and %d dripping connections for %.0f s, %lld times hung up on and back: at most %d "
-                  "descriptors over the usual, free again after %.1f s\n",
+    print_message("# %d idle and %d dripping connections for %.0f s, %lld times hung up on and "
+                  "back: at most %d descriptors over the usual, free again after %.1f s\n",
                   IDLE, DRIP, (double)drip_ms / 1e3, (long long)again, most - usual,
                   (double)(clock_ms() - end_ms) / 1e3);
-    print_message("# /livez %d times meanwhile: median %.2f ms, 99 %% %.2f ms, longest %.2f ms\n", live_n,
-                  ms_at(live, live_n, 0.5), ms_at(live, live_n, 0.99), ms_at(live, live_n, 1));
+    print_message("# /livez %d times meanwhile: median %.2f ms, 99 %% %.2f ms, longest %.2f ms\n",
+                  live_n, ms_at(live, live_n, 0.5), ms_at(live, live_n, 0.99),
+                  ms_at(live, live_n, 1));
     assert_int_equal(descriptors(), usual);
     assert_in_range(most - usual, 0, 64);
     assert_true(ms_at(live, live_n, 1) < (double)harness_patient_ms(2000));

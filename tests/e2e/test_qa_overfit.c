@@ -1,5 +1,6 @@
-/* test_qa_overfit — questions of a real file, learnt by heart: gpt2-nano answers 32 of them with exactly the answers'
- * text. Feed, samples, labels, training and cutting answers out of contexts, all in one. */
+/* test_qa_overfit — questions of a real file, learnt by heart: gpt2-nano answers 32 of them with
+ * exactly the answers' text. Feed, samples, labels, training and cutting answers out of contexts,
+ * all in one. */
 #include "harness.h"
 
 #include <stdlib.h>
@@ -64,11 +65,12 @@ static void open_step(void)
         .seq_tokens = T,
         .seed = 1,
         .dims = dims,
-        .optim = {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_clip = 1}};
+        .optim = {
+            .kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_clip = 1}};
     OK(step_open(&config, &step));
 }
 
-/* --- a forward pass over one sample --- */
+/* ---- a forward pass over one sample ---- */
 
 struct look {
     struct pass pass;
@@ -84,11 +86,12 @@ static void look_open(struct look *look)
     for (int i = 0; i < 2; i++)
         arena_init(&look->arena[i], "look", NULL, 0);
     for (int round = 0; round < 2; round++) { /* measured, then taken */
-        OK(model_plan(&dims, 1, T, MODEL_RECOMPUTE_NONE, false, DTYPE_F32, &look->arena[0], &look->arena[1],
-                      &look->acts));
+        OK(model_plan(&dims, 1, T, MODEL_RECOMPUTE_NONE, false, DTYPE_F32, &look->arena[0],
+                      &look->arena[1], &look->acts));
         for (int i = 0; i < 2 && round == 0; i++) {
             const size_t bytes = look->arena[i].used_bytes;
-            arena_init(&look->arena[i], "look", aligned_alloc(ARENA_ALIGN, arena_round(bytes + 1)), bytes);
+            arena_init(&look->arena[i], "look", aligned_alloc(ARENA_ALIGN, arena_round(bytes + 1)),
+                       bytes);
         }
         if (round == 0)
             model_plan_free(look->acts);
@@ -118,8 +121,8 @@ static void look_close(struct look *look)
 }
 
 /* The likeliest start and the likeliest end of a sample, each by itself, among all positions. */
-static void look_at(struct look *look, const struct squad_window_set *set, int64_t i, int32_t *start,
-                    int32_t *end)
+static void look_at(struct look *look, const struct squad_window_set *set, int64_t i,
+                    int32_t *start, int32_t *end)
 {
     const struct model_ops *model = model_ops(&dims);
     squad_window_fill(set, i, look->tokens, look->mask);
@@ -187,7 +190,8 @@ static void test_overfit(void **state)
     OK(feed_open(&config, &feed));
     OK(squad_open(&(struct source_config){.data = few_path}, &squad));
     OK(squad_window_open(
-        squad, &(struct squad_window_config){.seq_tokens = T, .stride_tokens = 128, .vocab = dims.vocab},
+        squad,
+        &(struct squad_window_config){.seq_tokens = T, .stride_tokens = 128, .vocab = dims.vocab},
         &set));
     assert_int_equal(feed_samples(feed), QUESTIONS);
     const int64_t began_ms = clock_ms();
@@ -197,8 +201,8 @@ static void test_overfit(void **state)
         if (i % LOOK_EVERY == LOOK_EVERY - 1 && result.loss < 0.1)
             exact = exact_matches(squad, set);
     }
-    print_message("# %d of %d answers exact after %d steps of %d samples, loss %.4f, %.1f s\n", exact,
-                  QUESTIONS, i, BATCH, result.loss, (double)(clock_ms() - began_ms) / 1e3);
+    print_message("# %d of %d answers exact after %d steps of %d samples, loss %.4f, %.1f s\n",
+                  exact, QUESTIONS, i, BATCH, result.loss, (double)(clock_ms() - began_ms) / 1e3);
     assert_int_equal(exact, QUESTIONS);
     assert_true(result.loss < 0.05);
     squad_window_close(set);

@@ -1,14 +1,18 @@
 /* emu — enough of CUDA C++ for the host's compiler to run our kernels, and to show their mistakes.
  *
- * Every kernels/x.cu is compiled with `g++ -x c++ -include tests/emu/emu.h`. Blocks run one after the other, in an order
- * shuffled by a seed; the threads of a block are fibers that run until they meet others (a barrier, a warp operation), and
- * who goes on next is drawn from the same seed, fairly in some blocks, one warp far ahead in most. So what a missing barrier leaves open is decided differently under
- * different seeds. Shared memory starts as NaN and lies between guards; a cp.async lands at once or only when waited for, as
- * the seed says. What the chip leaves undefined and we never mean is an error, kept in emu_error(): threads of a block at different
- * barriers or gone, lanes of a warp in different operations, an address that is not aligned, a block of broken warps.
+ * Every kernels/x.cu is compiled with `g++ -x c++ -include tests/emu/emu.h`. Blocks run one after
+ * the other, in an order shuffled by a seed; the threads of a block are fibers that run until they
+ * meet others (a barrier, a warp operation), and who goes on next is drawn from the same seed,
+ * fairly in some blocks, one warp far ahead in most. So what a missing barrier leaves open is
+ * decided differently under different seeds. Shared memory starts as NaN and lies between guards; a
+ * cp.async lands at once or only when waited for, as the seed says. What the chip leaves undefined
+ * and we never mean is an error, kept in emu_error(): threads of a block at different barriers or
+ * gone, lanes of a warp in different operations, an address that is not aligned, a block of broken
+ * warps.
  *
- * It knows only what the kernels use, and nothing of them. Rounding of __half and __nv_bfloat16 is exact; sums of mma
- * are rounded toward zero, as the chips do, in a fixed order, which none promises. */
+ * It knows only what the kernels use, and nothing of them. Rounding of __half and __nv_bfloat16 is
+ * exact; sums of mma are rounded toward zero, as the chips do, in a fixed order, which none
+ * promises. */
 #ifndef CONVOY_TESTS_EMU_H
 #define CONVOY_TESTS_EMU_H
 
@@ -37,7 +41,7 @@
 #define __grid_constant__
 #define __align__(n) alignas(n)
 
-/* ---- who runs ------------------------------------------------------------------------------------------------ */
+/* ---- who runs ---- */
 
 struct dim3 {
     unsigned x, y, z;
@@ -61,9 +65,11 @@ extern struct emu_where emu_where; /* of the fiber that runs */
 #define warpSize 32
 
 int emu_launch_raw(dim3 grid, dim3 block, size_t shared_bytes, void (*run)(void *), void *arg);
-template <typename Run> static inline int emu_launch(dim3 grid, dim3 block, size_t shared_bytes, Run run)
+template <typename Run>
+static inline int emu_launch(dim3 grid, dim3 block, size_t shared_bytes, Run run)
 {
-    return emu_launch_raw(grid, block, shared_bytes, [](void *arg) { (*(Run *)arg)(); }, &run);
+    return emu_launch_raw(
+        grid, block, shared_bytes, [](void *arg) { (*(Run *)arg)(); }, &run);
 }
 /* emu_submit — to the stream, by whoever carries it out. */
 template <typename Run> static inline int emu_submit(void *stream, Run run)
@@ -76,7 +82,7 @@ unsigned char *emu_shared(void);
 void emu_check_aligned(const void *p, size_t bytes, const char *what);
 void emu_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* ---- meeting ------------------------------------------------------------------------------------------------- */
+/* ---- meeting ---- */
 
 enum emu_vote { EMU_VOTE_COUNT, EMU_VOTE_AND, EMU_VOTE_OR };
 int emu_barrier(const char *file, int line, enum emu_vote vote, int value);
@@ -85,7 +91,8 @@ int emu_barrier(const char *file, int line, enum emu_vote vote, int value);
 #define __syncthreads_and(value) emu_barrier(__FILE__, __LINE__, EMU_VOTE_AND, (value) != 0)
 #define __syncthreads_or(value) emu_barrier(__FILE__, __LINE__, EMU_VOTE_OR, (value) != 0)
 
-/* emu_warp — the lanes of `mask` meet, each with its own `args`; the last to come runs all(args of each lane, mask). */
+/* emu_warp — the lanes of `mask` meet, each with its own `args`; the last to come runs all(args of
+ * each lane, mask). */
 typedef void emu_warp_fn(void **args, unsigned mask);
 void emu_warp(unsigned mask, emu_warp_fn *all, void *args);
 
@@ -95,7 +102,10 @@ struct emu_shuffle {
 };
 emu_warp_fn emu_shuffle_all, emu_ballot_all, emu_nothing_all;
 
-static inline void __syncwarp(unsigned mask = 0xFFFFFFFFu) { emu_warp(mask, emu_nothing_all, nullptr); }
+static inline void __syncwarp(unsigned mask = 0xFFFFFFFFu)
+{
+    emu_warp(mask, emu_nothing_all, nullptr);
+}
 
 template <typename T> static inline T emu_shuffle_from(unsigned mask, T value, int from)
 {
@@ -111,17 +121,20 @@ template <typename T> static inline T __shfl_sync(unsigned mask, T value, int fr
     int base = emu_where.lane & ~(width - 1);
     return emu_shuffle_from(mask, value, base + (from & (width - 1)));
 }
-template <typename T> static inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32)
+template <typename T>
+static inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32)
 {
     int to = emu_where.lane ^ bits, end = (emu_where.lane & ~(width - 1)) + width;
     return emu_shuffle_from(mask, value, to < end ? to : emu_where.lane);
 }
-template <typename T> static inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32)
+template <typename T>
+static inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32)
 {
     int to = emu_where.lane + (int)by, end = (emu_where.lane & ~(width - 1)) + width;
     return emu_shuffle_from(mask, value, to < end ? to : emu_where.lane);
 }
-template <typename T> static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32)
+template <typename T>
+static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32)
 {
     int to = emu_where.lane - (int)by, first = emu_where.lane & ~(width - 1);
     return emu_shuffle_from(mask, value, to >= first ? to : emu_where.lane);
@@ -133,8 +146,12 @@ static inline unsigned __ballot_sync(unsigned mask, int value)
     return (unsigned)s.out;
 }
 static inline int __any_sync(unsigned mask, int value) { return __ballot_sync(mask, value) != 0; }
-static inline int __all_sync(unsigned mask, int value) { return __ballot_sync(mask, value) == mask; }
-unsigned __activemask(void); /* not there on purpose: which lanes are together is nothing to build on */
+static inline int __all_sync(unsigned mask, int value)
+{
+    return __ballot_sync(mask, value) == mask;
+}
+/* not there on purpose: which lanes are together is nothing to build on */
+unsigned __activemask(void);
 
 static inline void __threadfence(void) {}
 static inline void __threadfence_block(void) {}
@@ -148,13 +165,22 @@ template <typename T> static inline T emu_atomic(T *p, T value)
     return old;
 }
 template <typename T> static inline T atomicAdd(T *p, T x) { return emu_atomic(p, (T)(*p + x)); }
-template <typename T> static inline T atomicMax(T *p, T x) { return emu_atomic(p, *p > x ? *p : x); }
-template <typename T> static inline T atomicMin(T *p, T x) { return emu_atomic(p, *p < x ? *p : x); }
+template <typename T> static inline T atomicMax(T *p, T x)
+{
+    return emu_atomic(p, *p > x ? *p : x);
+}
+template <typename T> static inline T atomicMin(T *p, T x)
+{
+    return emu_atomic(p, *p < x ? *p : x);
+}
 template <typename T> static inline T atomicOr(T *p, T x) { return emu_atomic(p, (T)(*p | x)); }
 template <typename T> static inline T atomicExch(T *p, T x) { return emu_atomic(p, x); }
-template <typename T> static inline T atomicCAS(T *p, T expected, T x) { return emu_atomic(p, *p == expected ? x : *p); }
+template <typename T> static inline T atomicCAS(T *p, T expected, T x)
+{
+    return emu_atomic(p, *p == expected ? x : *p);
+}
 
-/* ---- vectors and memory -------------------------------------------------------------------------------------- */
+/* ---- vectors and memory ---- */
 
 template <typename T> struct alignas(2 * sizeof(T)) emu_vec2 {
     T x, y;
@@ -178,7 +204,10 @@ static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 static inline double2 make_double2(double x, double y) { return {x, y}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
-static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w)
+{
+    return {x, y, z, w};
+}
 
 template <typename T> static inline T emu_load(const T *p)
 {
@@ -199,9 +228,12 @@ template <typename T> static inline T __ldca(const T *p) { return emu_load(p); }
 template <typename T> static inline void __stcs(T *p, T x) { emu_store(p, x); }
 template <typename T> static inline void __stcg(T *p, T x) { emu_store(p, x); }
 
-/* ---- arithmetic ---------------------------------------------------------------------------------------------- */
+/* ---- arithmetic ---- */
 
-static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
+static inline unsigned __umulhi(unsigned a, unsigned b)
+{
+    return (unsigned)((uint64_t)a * b >> 32);
+}
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
@@ -233,8 +265,8 @@ static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 template <typename T> static inline T emu_min(T a, T b) { return b < a ? b : a; }
 template <typename T> static inline T emu_max(T a, T b) { return a < b ? b : a; }
-#define EMU_MIN_MAX(T)                                                                                      \
-    static inline T min(T a, T b) { return emu_min<T>(a, b); }                                              \
+#define EMU_MIN_MAX(T)                                         \
+    static inline T min(T a, T b) { return emu_min<T>(a, b); } \
     static inline T max(T a, T b) { return emu_max<T>(a, b); }
 EMU_MIN_MAX(int)
 EMU_MIN_MAX(unsigned)
@@ -252,7 +284,10 @@ struct __half {
 };
 float emu_half_to_float(uint16_t bits);
 uint16_t emu_float_to_half(float x);
-static inline float __bfloat162float(__nv_bfloat16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+static inline float __bfloat162float(__nv_bfloat16 x)
+{
+    return __uint_as_float((unsigned)x.bits << 16);
+}
 static inline __nv_bfloat16 __float2bfloat16_rn(float x)
 {
     unsigned u = __float_as_uint(x);
@@ -265,7 +300,7 @@ static inline float __half2float(__half x) { return emu_half_to_float(x.bits); }
 static inline __half __float2half_rn(float x) { return {emu_float_to_half(x)}; }
 static inline __half __float2half(float x) { return __float2half_rn(x); }
 
-/* ---- tensor cores and copies, behind the wrappers of kernels/tensor_core.cuh ---------------------------------- */
+/* ---- tensor cores and copies, behind the wrappers of kernels/tensor_core.cuh ---- */
 
 void emu_mma_bf16(float *d, const uint32_t *a, const uint32_t *b);
 void emu_mma_f16(float *d, const uint32_t *a, const uint32_t *b);
@@ -275,7 +310,7 @@ void emu_cp_async(void *to, const void *from, int bytes, int valid_bytes);
 void emu_cp_commit(void);
 void emu_cp_wait(int groups_left);
 
-/* ---- the runtime's few calls that launchers make --------------------------------------------------------------- */
+/* ---- the runtime's few calls that launchers make ---- */
 
 typedef void *cudaStream_t;
 typedef int cudaError_t;
@@ -284,8 +319,13 @@ static inline cudaError_t cudaMemsetAsync(void *p, int byte, size_t bytes, cudaS
 {
     return emu_submit(stream, [=] { return memset(p, byte, bytes), (int)cudaSuccess; });
 }
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
-static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, cudaStream_t stream)
+enum cudaMemcpyKind {
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice
+};
+static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind,
+                                          cudaStream_t stream)
 {
     (void)kind;
     return emu_submit(stream, [=] { return memcpy(to, from, bytes), (int)cudaSuccess; });

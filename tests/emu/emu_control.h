@@ -1,4 +1,5 @@
-/* emu_control — how a test steers the emulation (tests/emu/emu.h says what it is); for C and C++. */
+/* emu_control — how a test steers the emulation (tests/emu/emu.h says what it is); for C and
+ * C++. */
 #ifndef CONVOY_TESTS_EMU_CONTROL_H
 #define CONVOY_TESTS_EMU_CONTROL_H
 
@@ -12,21 +13,24 @@ extern "C" {
 /* What a launch returns when the emulation found a mistake; emu_error() says which. */
 #define EMU_MISTAKE (-100)
 
-/* emu_device — who carries out what a launcher gives a stream: run(arg), arg being `bytes` that may be copied and kept (as a graph
- * keeps them). NULL: it is done at once. */
+/* emu_device — who carries out what a launcher gives a stream: run(arg), arg being `bytes` that may
+ * be copied and kept (as a graph keeps them). NULL: it is done at once. */
 extern int (*emu_device)(void *stream, int (*run)(void *arg), const void *arg, size_t bytes);
 
-/* emu_seed — orders of blocks and threads from now on. 0: as numbered, every thread going on as far as it can. */
+/* emu_seed — orders of blocks and threads from now on. 0: as numbered, every thread going on as far
+ * as it can. */
 void emu_seed(uint64_t seed);
 
-/* emu_shared_most — bytes of shared memory that a block may ask for from now on; at first 227 KiB, as on sm_90. */
+/* emu_shared_most — bytes of shared memory that a block may ask for from now on; at first 227 KiB,
+ * as on sm_90. */
 void emu_shared_most(size_t bytes);
 
 /* emu_error — the first mistake since the last call, or NULL; until the next call. */
 const char *emu_error(void);
 
-/* emu_skip_barrier — leave out the n-th __syncthreads (from 0) that each thread meets in each block; -1: none. So a
- * test can show that a missing barrier would be found. emu_barriers — how many the longest thread met since the last call. */
+/* emu_skip_barrier — leave out the n-th __syncthreads (from 0) that each thread meets in each
+ * block; -1: none. So a test can show that a missing barrier would be found. emu_barriers — how
+ * many the longest thread met since the last call. */
 void emu_skip_barrier(int n);
 int emu_barriers(void);
 

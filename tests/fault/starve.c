@@ -1,6 +1,7 @@
-/* starve — a library to be loaded before all others (LD_PRELOAD): STARVE=N makes allocation N from main on fail, in the
- * process whose first argument is STARVE_WHO ("worker", or "train" for the supervisor). What libraries take before main
- * (CUDA's tables of kernels, UCX's of settings) is theirs. STARVE_COUNT=FILE: how many there were. */
+/* starve — a library to be loaded before all others (LD_PRELOAD): STARVE=N makes allocation N from
+ * main on fail, in the process whose first argument is STARVE_WHO ("worker", or "train" for the
+ * supervisor). What libraries take before main (CUDA's tables of kernels, UCX's of settings) is
+ * theirs. STARVE_COUNT=FILE: how many there were. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -31,8 +32,10 @@ static int armed_main(int argc, char **argv, char **environment)
     return real_main(argc, argv, environment);
 }
 
-typedef int start_fn(main_fn *, int, char **, void (*)(void), void (*)(void), void (*)(void), void *);
-int __libc_start_main(main_fn *program, int argc, char **argv, void (*init)(void), void (*fini)(void), void (*rtld)(void), void *end)
+typedef int start_fn(main_fn *, int, char **, void (*)(void), void (*)(void), void (*)(void),
+                     void *);
+int __libc_start_main(main_fn *program, int argc, char **argv, void (*init)(void),
+                      void (*fini)(void), void (*rtld)(void), void *end)
 {
     start_fn *start = (start_fn *)dlsym(RTLD_NEXT, "__libc_start_main");
     real_main = program;
@@ -60,4 +63,7 @@ static int must_fail(void)
 void *malloc(size_t bytes) { return must_fail() ? NULL : __libc_malloc(bytes); }
 void *calloc(size_t n, size_t bytes) { return must_fail() ? NULL : __libc_calloc(n, bytes); }
 void *realloc(void *data, size_t bytes) { return must_fail() ? NULL : __libc_realloc(data, bytes); }
-void *aligned_alloc(size_t align, size_t bytes) { return must_fail() ? NULL : __libc_memalign(align, bytes); }
+void *aligned_alloc(size_t align, size_t bytes)
+{
+    return must_fail() ? NULL : __libc_memalign(align, bytes);
+}

@@ -1,6 +1,6 @@
-/* Documents that are made to take memory and time: each reader has a budget of bytes, values and depth, so what it
- * refuses or takes costs at most 64 MiB beyond what it keeps, and seconds. Each is read in a process of its own, whose
- * peak is looked at. */
+/* Documents that are made to take memory and time: each reader has a budget of bytes, values and
+ * depth, so what it refuses or takes costs at most 64 MiB beyond what it keeps, and seconds. Each
+ * is read in a process of its own, whose peak is looked at. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -84,12 +84,13 @@ static void measure(reader *read, struct cost *cost)
     text_copy(cost->message, sizeof cost->message, cost->st == ST_OK ? "" : status_message());
 }
 
-/* explode — read the document; refused (ST_BAD_DATA) or taken, within so many MiB (the file's own pages count) and
- * seconds. */
+/* explode — read the document; refused (ST_BAD_DATA) or taken, within so many MiB (the file's own
+ * pages count) and seconds. */
 static void explode(const char *name, reader *read, enum status want, double mib, double seconds)
 {
     int wait_status;
-    struct cost *cost = mmap(NULL, sizeof *cost, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct cost *cost =
+        mmap(NULL, sizeof *cost, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(cost != MAP_FAILED);
     pid_t pid = fork();
     if (pid == 0) {
@@ -98,9 +99,10 @@ static void explode(const char *name, reader *read, enum status want, double mib
     }
     waitpid(pid, &wait_status, 0);
     assert_true(WIFEXITED(wait_status));
-    print_message("# %s: %zu MB, %s in %.2f s, %.0f MiB more%s%.90s\n", name, cost->file_bytes / 1000000,
-                  status_name(cost->st), cost->seconds, (double)cost->grown_bytes / (double)MIB,
-                  cost->message[0] ? ": " : "", cost->message);
+    print_message("# %s: %zu MB, %s in %.2f s, %.0f MiB more%s%.90s\n", name,
+                  cost->file_bytes / 1000000, status_name(cost->st), cost->seconds,
+                  (double)cost->grown_bytes / (double)MIB, cost->message[0] ? ": " : "",
+                  cost->message);
     if (cost->st != want)
         fail_msg("%s: %s, expected %s", name, status_name(cost->st), status_name(want));
     if (!IS_SANITIZED && (double)cost->grown_bytes > mib * (double)MIB)
@@ -170,7 +172,9 @@ static void test_safetensors(void **state)
     explode("metadata of 16 MB", read_safetensors, ST_BAD_DATA, 64, 2);
     begin("01234567{");
     for (int i = 0; i < 65000; i++) { /* as large as one that is taken can be */
-        text_format(piece, sizeof piece, "%s\"%0190d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}", i ? "," : "", i);
+        text_format(piece, sizeof piece,
+                    "%s\"%0190d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
+                    i ? "," : "", i);
         fputs(piece, file);
     }
     end("}");
@@ -201,10 +205,13 @@ static void test_json(void **state)
     explode("an index of 16 MB", read_index, ST_BAD_DATA, 64, 2);
 }
 
-#define PARAGRAPH(questions) "{\"context\":\"The quick brown fox jumps over the lazy dog. \",\"qas\":[" questions "]}"
-#define QUESTION \
-    "{\"id\":\"57333\",\"question\":\"What does the quick brown fox that is told of here jump over?\",\"answers\":" \
-    "[{\"text\":\"the lazy dog\",\"answer_start\":31}],\"plausible_answers\":[{\"text\":\"x\",\"answer_start\":1}]}"
+#define PARAGRAPH(questions) \
+    "{\"context\":\"The quick brown fox jumps over the lazy dog. \",\"qas\":[" questions "]}"
+#define QUESTION                                                                                \
+    "{\"id\":\"57333\",\"question\":\"What does the quick brown fox that is told of here jump " \
+    "over?\",\"answers\":"                                                                      \
+    "[{\"text\":\"the lazy "                                                                    \
+    "dog\",\"answer_start\":31}],\"plausible_answers\":[{\"text\":\"x\",\"answer_start\":1}]}"
 
 static void test_squad(void **state)
 {
@@ -212,7 +219,8 @@ static void test_squad(void **state)
     begin("{\"version\":\"v2.0\",\"data\":[{\"title\":\"x\",\"paragraphs\":[");
     fill(100000000, PARAGRAPH(QUESTION "," QUESTION "," QUESTION "," QUESTION) ",");
     end(PARAGRAPH(QUESTION) "]}]}");
-    explode("SQuAD of 100 MB", read_squad, ST_OK, 95.4 + 128, 20); /* its own pages, and what is kept of it */
+    /* its own pages, and what is kept of it */
+    explode("SQuAD of 100 MB", read_squad, ST_OK, 95.4 + 128, 20);
     begin("{\"data\":[{\"paragraphs\":[{\"context\":\"\",\"qas\":[");
     fill(100000000, "{\"a\":[[],[]]},");
     end("{}]}]}]}");
@@ -227,6 +235,6 @@ static void test_squad(void **state)
     explode("800,000 paragraphs of nothing", read_squad, ST_BAD_DATA, 19.1 + 64, 8);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_safetensors), cmocka_unit_test(test_json),
-                                          cmocka_unit_test(test_squad)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_safetensors), cmocka_unit_test(test_json), cmocka_unit_test(test_squad)};
 HARNESS_MAIN(tests)

@@ -1,5 +1,6 @@
-/* Damaged checkpoints: every cut of every file, thousands of random injuries to a whole folder, and hostile ones whose
- * checksums hold. None is taken for good, none crashes the reader; the older whole one is found instead. */
+/* Damaged checkpoints: every cut of every file, thousands of random injuries to a whole folder, and
+ * hostile ones whose checksums hold. None is taken for good, none crashes the reader; the older
+ * whole one is found instead. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -13,8 +14,8 @@
 
 #define FILES 4
 #define INJURIES 3000
-static const char *const file_name[FILES] = {"manifest.json", "model.safetensors", "optim_m.safetensors",
-                                             "optim_v.safetensors"};
+static const char *const file_name[FILES] = {"manifest.json", "model.safetensors",
+                                             "optim_m.safetensors", "optim_v.safetensors"};
 
 static char dir[FILE_PATH_MAX], folder[FILE_PATH_MAX];
 static char *good[FILES]; /* the files' bytes before any injury */
@@ -48,7 +49,8 @@ static int setup(void **state)
     assert_int_equal(sample_save(lock, 2, 0, folder), ST_OK);
     ckpt_lock_release(lock);
     for (int f = 0; f < FILES; f++)
-        assert_int_equal(file_read(in_folder(file_name[f]), 1 << 20, &good[f], &good_bytes[f]), ST_OK);
+        assert_int_equal(file_read(in_folder(file_name[f]), 1 << 20, &good[f], &good_bytes[f]),
+                         ST_OK);
     return 0;
 }
 
@@ -106,8 +108,8 @@ static uint64_t draw(uint64_t injury, uint64_t i, uint64_t n)
     return rand_below(20260101, RAND_STREAM(TEST, 1), injury * 16 + i, n);
 }
 
-/* flip — one bit; swap — two different bytes change places; smear — one byte becomes another. False: nothing
- * changed. */
+/* flip — one bit; swap — two different bytes change places; smear — one byte becomes another.
+ * False: nothing changed. */
 static bool injure_bytes(uint64_t injury, char *data, size_t n)
 {
     size_t a = draw(injury, 2, n), b = draw(injury, 3, n);
@@ -126,10 +128,12 @@ static bool injure_bytes(uint64_t injury, char *data, size_t n)
     }
 }
 
-/* injure_folder — a file goes, comes, grows, turns into something else, or takes another's place. */
+/* injure_folder — a file goes, comes, grows, turns into something else, or takes another's
+ * place. */
 static bool injure_folder(uint64_t injury)
 {
-    const char *name = file_name[draw(injury, 2, FILES)], *other = file_name[draw(injury, 3, FILES)];
+    const char *name = file_name[draw(injury, 2, FILES)],
+               *other = file_name[draw(injury, 3, FILES)];
     char from[FILE_PATH_MAX], to[FILE_PATH_MAX], extra[64];
     text_copy(from, sizeof(from), in_folder(name));
     text_copy(to, sizeof(to), in_folder(other));
@@ -174,12 +178,15 @@ static void test_random_injuries(void **state)
         injured_n += is_hurt;
     }
     assert_true(injured_n >= 2000);
-    print_message("# %d injuries refused, %d draws changed nothing\n", injured_n, INJURIES - injured_n);
+    print_message("# %d injuries refused, %d draws changed nothing\n", injured_n,
+                  INJURIES - injured_n);
 }
 
-/* --- by kind: headers whose checksum the manifest holds, so that only the reader of tensors stands between --- */
+/* ---- by kind: headers whose checksum the manifest holds, so that only the reader of tensors
+ * stands between ---- */
 
-/* bless — the manifest with the size and checksum of these bytes for a file, under a checksum of its own. */
+/* bless — the manifest with the size and checksum of these bytes for a file, under a checksum of
+ * its own. */
 static void bless(int file_i, const void *data, size_t n)
 {
     struct manifest m;
@@ -195,7 +202,8 @@ static void bless(int file_i, const void *data, size_t n)
     text_free(&out);
 }
 
-/* put_blessed — a part of header_bytes as said, this header, and data_bytes of data, listed as it is. */
+/* put_blessed — a part of header_bytes as said, this header, and data_bytes of data, listed as it
+ * is. */
 static void put_blessed(int file_i, uint64_t header_bytes, const char *header, size_t data_bytes)
 {
     char bytes[4096] = {0};
@@ -209,16 +217,17 @@ static void put_blessed(int file_i, uint64_t header_bytes, const char *header, s
 #define WTE "\"wte\":{\"dtype\":\"F32\",\"shape\":[4,2],\"data_offsets\":[0,32]}"
 #define BIAS(offsets) "\"bias\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":" offsets "}"
 static const char *const hostile[] = {
-    "{" WTE "," BIAS("[16,32]") "}",                        /* overlap, and the end belongs to nobody */
-    "{" WTE "," BIAS("[24,40]") "}",                        /* overlap */
-    "{" BIAS("[32,48]") "}",                                /* a hole at the start */
-    "{" WTE "," BIAS("[33,49]") "}",                        /* a hole, and beyond the end */
-    "{" WTE "}",                                            /* bytes that belong to nobody */
-    "{" WTE "," WTE "," BIAS("[32,48]") "}",                /* the same key twice */
+    /* overlap, and the end belongs to nobody */
+    "{" WTE "," BIAS("[16,32]") "}",
+    "{" WTE "," BIAS("[24,40]") "}",         /* overlap */
+    "{" BIAS("[32,48]") "}",                 /* a hole at the start */
+    "{" WTE "," BIAS("[33,49]") "}",         /* a hole, and beyond the end */
+    "{" WTE "}",                             /* bytes that belong to nobody */
+    "{" WTE "," WTE "," BIAS("[32,48]") "}", /* the same key twice */
     "{" WTE "," BIAS("[32,48]") "," BIAS("[32,48]") "}",
     "{" WTE "," BIAS("[-16,0]") "}",
     "{" WTE "," BIAS("[32,-48]") "}",
-    "{" WTE "," BIAS("[48,32]") "}",                        /* ends before it begins */
+    "{" WTE "," BIAS("[48,32]") "}", /* ends before it begins */
     "{" WTE "," BIAS("[9223372036854775808,9223372036854775824]") "}",
     "{" WTE "," BIAS("[9223372036854775792,9223372036854775808]") "}",
     "{" WTE "," BIAS("[18446744073709551584,18446744073709551600]") "}",
@@ -231,8 +240,10 @@ static const char *const hostile[] = {
     "{" WTE ",\"bias\":{\"dtype\":\"F32\",\"shape\":[5],\"data_offsets\":[32,48]}}",
     "{" WTE ",\"bias\":{\"dtype\":\"F32\",\"shape\":[-4],\"data_offsets\":[32,48]}}",
     "{" WTE ",\"bias\":{\"dtype\":\"F64\",\"shape\":[4],\"data_offsets\":[32,48]}}",
-    "{" WTE ",\"bias\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,4294967296],\"data_offsets\":[32,48]}}",
-    "{" WTE ",\"bias\":{\"dtype\":\"F32\",\"shape\":[4611686018427387908],\"data_offsets\":[32,48]}}",
+    "{" WTE ",\"bias\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,4294967296],\"data_"
+    "offsets\":[32,48]}}",
+    "{" WTE
+    ",\"bias\":{\"dtype\":\"F32\",\"shape\":[4611686018427387908],\"data_offsets\":[32,48]}}",
     "{" WTE ",\"bias\":{\"dtype\":\"Q9\",\"shape\":[4],\"data_offsets\":[32,48]}}",
     "{" WTE ",\"bias\":[]}",
     "{" WTE "," BIAS("[32,48]"),
@@ -246,9 +257,22 @@ static void test_hostile_headers(void **state)
     (void)state;
     const size_t kinds = sizeof(hostile) / sizeof(hostile[0]);
     const char *whole = "{" WTE "," BIAS("[32,48]") "}";
-    const uint64_t lies[] = {0,          1,          7,           strlen(whole) - 1, strlen(whole) + 1,
-                             1000,       100000001,  1ull << 31,  (1ull << 32) - 8,  1ull << 32,
-                             1ull << 53, 1ull << 62, INT64_MAX - 7, 1ull << 63,      UINT64_MAX - 7, UINT64_MAX};
+    const uint64_t lies[] = {0,
+                             1,
+                             7,
+                             strlen(whole) - 1,
+                             strlen(whole) + 1,
+                             1000,
+                             100000001,
+                             1ull << 31,
+                             (1ull << 32) - 8,
+                             1ull << 32,
+                             1ull << 53,
+                             1ull << 62,
+                             INT64_MAX - 7,
+                             1ull << 63,
+                             UINT64_MAX - 7,
+                             UINT64_MAX};
     int refused_n = 0;
     for (int f = 1; f < FILES; f++) {
         for (size_t k = 0; k < kinds; k++, refused_n++) {
@@ -267,7 +291,7 @@ static void test_hostile_headers(void **state)
     print_message("# %d hostile headers refused\n", refused_n);
 }
 
-/* --- by kind: files of another checkpoint, links --- */
+/* ---- by kind: files of another checkpoint, links ---- */
 
 static void test_swapped(void **state)
 {
@@ -276,7 +300,8 @@ static void test_swapped(void **state)
     size_t n;
     int refused_n = 0;
     assert_int_equal(file_join(older, sizeof(older), dir, "step-00000001"), ST_OK);
-    for (unsigned set = 1; set < 1u << FILES; set++, refused_n++) { /* these files are of the one before */
+    /* these files are of the one before */
+    for (unsigned set = 1; set < 1u << FILES; set++, refused_n++) {
         for (int f = 0; f < FILES; f++)
             if (set >> f & 1) {
                 assert_int_equal(file_join(path, sizeof(path), older, file_name[f]), ST_OK);
@@ -330,10 +355,8 @@ static void test_links(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_cut),
-    cmocka_unit_test(test_random_injuries),
-    cmocka_unit_test(test_hostile_headers),
-    cmocka_unit_test(test_swapped),
+    cmocka_unit_test(test_every_cut),       cmocka_unit_test(test_random_injuries),
+    cmocka_unit_test(test_hostile_headers), cmocka_unit_test(test_swapped),
     cmocka_unit_test(test_links),
 };
 

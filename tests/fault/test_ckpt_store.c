@@ -1,7 +1,7 @@
-/* A disk that fails: full, read-only, dead in the middle of a save, or answering EIO at any call. ckpt_save
- * says ST_STORE, the older checkpoint stays, and the next save leaves nothing of the failed one behind. Run
- * with arguments, the program is its own victim: "save DIR STEP" takes the lock, saves, and ends with 0, 10
- * (ST_STORE) or 11 (anything else). */
+/* A disk that fails: full, read-only, dead in the middle of a save, or answering EIO at any call.
+ * ckpt_save says ST_STORE, the older checkpoint stays, and the next save leaves nothing of the
+ * failed one behind. Run with arguments, the program is its own victim: "save DIR STEP" takes the
+ * lock, saves, and ends with 0, 10 (ST_STORE) or 11 (anything else). */
 #include "harness.h"
 
 #include <dirent.h>
@@ -51,8 +51,8 @@ static int leftovers(void)
     DIR *listing = opendir(dir);
     assert_non_null(listing);
     for (struct dirent *entry; (entry = readdir(listing)) != NULL;)
-        n += entry->d_name[0] == '.' && strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-             strcmp(entry->d_name, ".lock") != 0;
+        n += entry->d_name[0] == '.' && strcmp(entry->d_name, ".") != 0 &&
+             strcmp(entry->d_name, "..") != 0 && strcmp(entry->d_name, ".lock") != 0;
     closedir(listing);
     return n;
 }
@@ -70,8 +70,8 @@ static int64_t newest(int elems)
     return step;
 }
 
-/* mount_small — a file system of its own on DIR, in a mount namespace of its own; false when that is not
- * permitted. */
+/* mount_small — a file system of its own on DIR, in a mount namespace of its own; false when that
+ * is not permitted. */
 static bool mount_small(const char *options)
 {
     static bool is_private;
@@ -150,7 +150,8 @@ static void test_kill(void **state)
 {
     (void)state;
     new_dir("kill");
-    volatile int64_t *done = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    volatile int64_t *done =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(done != MAP_FAILED);
     int died_in_save = 0;
     *done = 0;
@@ -173,12 +174,12 @@ static void test_kill(void **state)
     assert_int_equal(sample_save_big(lock, *done + 2, 2, 60000, path), ST_OK);
     assert_int_equal(leftovers(), 0);
     ckpt_lock_release(lock);
-    print_message("# %d kills, %d of them with a folder half written, %lld saves\n", KILLS, died_in_save,
-                  (long long)*done);
+    print_message("# %d kills, %d of them with a folder half written, %lld saves\n", KILLS,
+                  died_in_save, (long long)*done);
 }
 
-/* run_strace — this program saving `step` under strace with one injection (NULL: none); its exit code, or -1.
- */
+/* run_strace — this program saving `step` under strace with one injection (NULL: none); its exit
+ * code, or -1. */
 static int run_strace(const char *log, const char *inject, int64_t step)
 {
     char self[FILE_PATH_MAX] = "", number[32];
@@ -246,8 +247,8 @@ static int inject_all(const char *call, const char *error, const char *onward, b
         assert_int_equal(leftovers(), 0);
         assert_int_equal(newest(8), step);
     }
-    print_message("# %s %s%s: %d injections, %d failed the save\n", call, error, onward, all - before,
-                  failed_n);
+    print_message("# %s %s%s: %d injections, %d failed the save\n", call, error, onward,
+                  all - before, failed_n);
     return failed_n;
 }
 
@@ -261,7 +262,8 @@ static void test_every_call_fails(void **state)
     if (code != 0) {
         HARNESS_SKIP("strace is not there or may not trace here (exit code %d)", code);
     }
-    assert_true(inject_all("fsync", "EIO", "", true) >= 6); /* three parts, manifest, its folder, DIR */
+    /* three parts, manifest, its folder, DIR */
+    assert_true(inject_all("fsync", "EIO", "", true) >= 6);
     assert_true(inject_all("fsync", "ENOSPC", "+", true) >= 6);
     assert_true(inject_all("pwrite64", "EIO", "", false) >= 4);
     assert_true(inject_all("pwrite64", "ENOSPC", "+", false) >= 4);

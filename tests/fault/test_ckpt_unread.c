@@ -1,6 +1,6 @@
-/* What cannot be read proves nothing: a checkpoint without permission, or of another schema, is neither passed over for
- * an older one nor replaced, and is removed by no CHECKPOINT_KEEP. A folder that goes away is made again. (EIO, and
- * each call of a resume: test_resume_calls.pl.) */
+/* What cannot be read proves nothing: a checkpoint without permission, or of another schema, is
+ * neither passed over for an older one nor replaced, and is removed by no CHECKPOINT_KEEP. A folder
+ * that goes away is made again. (EIO, and each call of a resume: test_resume_calls.pl.) */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -61,15 +61,18 @@ static int as_user(int (*fn)(void))
 static int open_as_user(void)
 {
     struct ckpt *ckpt = NULL;
-    enum status st = ckpt_open_newest(dir, NULL, &ckpt), lazy = ckpt_find_newest(dir, INT64_MAX, NULL, &ckpt);
-    bool says = strstr(status_message(), "step-00000002") && strstr(status_message(), "Permission denied");
+    enum status st = ckpt_open_newest(dir, NULL, &ckpt),
+                lazy = ckpt_find_newest(dir, INT64_MAX, NULL, &ckpt);
+    bool says =
+        strstr(status_message(), "step-00000002") && strstr(status_message(), "Permission denied");
     return st != lazy ? 90 : !says ? 91 : (int)st;
 }
 
 static void test_permission(void **state)
 {
     (void)state;
-    static const char *const name[] = {"manifest.json", "model.safetensors", "optim_v.safetensors", "."};
+    static const char *const name[] = {"manifest.json", "model.safetensors", "optim_v.safetensors",
+                                       "."};
     if (getuid() != 0) {
         HARNESS_SKIP("only root can become another user");
     }
@@ -114,7 +117,8 @@ static void test_other_schema(void **state)
     for (int step = 3; step < 6; step++)
         assert_int_equal(sample_save(lock, step, 1, path), ST_OK);
     assert_true(file_exists(in(dir, "step-00000005")) && !file_exists(in(dir, "step-00000004")));
-    assert_int_equal(file_read(in(dir, "step-00000002/manifest.json"), 1 << 20, &after, &after_n), ST_OK);
+    assert_int_equal(file_read(in(dir, "step-00000002/manifest.json"), 1 << 20, &after, &after_n),
+                     ST_OK);
     assert_true(after_n == before_n && memcmp(before, after, after_n) == 0);
     assert_true(file_exists(in(dir, "step-00000002/model.safetensors")));
     free(before);

@@ -1,18 +1,27 @@
-/* Damaged data files: cuts at every byte, flipped bits and worse of token files, cached shards, Megatron's pairs, JSON
- * lines, packed ones, and SQuAD's JSON. None crashes a reader, none is taken for good.
+/* Damaged data files: cuts at every byte, flipped bits and worse of token files, cached shards,
+ * Megatron's pairs, JSON lines, packed ones, and SQuAD's JSON. None crashes a reader, none is taken
+ * for good.
  *
  * What "damaged" means depends on what a format can show:
- *   token file of ours, cached shard   any byte: there is a checksum. (Of the header, words that nobody reads.)
- *   token file of llm.c                length and header; an id is as good as any other below the vocabulary.
- *   Megatron                           every byte of the index but where documents part; the .bin by its length.
- *   JSON lines                         whatever makes a line no JSON object with a text: marks, keys, escapes, UTF-8,
- *                                      an end before the line's. Another letter in a text is a text, and a file that ends
+ *   token file of ours, cached shard   any byte: there is a checksum. (Of the header, words that
+ *   nobody reads.)
+ *   token file of llm.c                length and header; an id is as good as any other below the
+ *   vocabulary.
+ *   Megatron                           every byte of the index but where documents part; the .bin
+ *   by its length.
+ *   JSON lines                         whatever makes a line no JSON object with a text: marks,
+ *   keys, escapes, UTF-8,
+ *                                      an end before the line's. Another letter in a text is a
+ *                                      text, and a file that ends
  *                                      with a line is a file.
- *   zstd                               any byte: frames carry a checksum here, as those of the zstd command do.
- *   SQuAD                              JSON and keys, as above; an answer must stand in its place, or its question is
+ *   zstd                               any byte: frames carry a checksum here, as those of the zstd
+ *   command do.
+ *   SQuAD                              JSON and keys, as above; an answer must stand in its place,
+ *   or its question is
  *                                      named and left out.
- * So the judge: refused with ST_BAD_DATA and a sentence, or taken with just the tokens of the whole file. Models of
- * others (Hugging Face folders, llm.c) have test_model_damage, checkpoints test_ckpt_damage. */
+ * So the judge: refused with ST_BAD_DATA and a sentence, or taken with just the tokens of the whole
+ * file. Models of others (Hugging Face folders, llm.c) have test_model_damage, checkpoints
+ * test_ckpt_damage. */
 #include "harness.h"
 
 #include <dirent.h>
@@ -75,7 +84,8 @@ static int setup(void **state)
     (void)state;
     harness_quiet();
     text_copy(dir, sizeof dir, harness_tmpdir());
-    return encode_open(&(struct encode_config){.bytes_total = BYTES_MAX}, &encode) == ST_OK ? 0 : -1;
+    return encode_open(&(struct encode_config){.bytes_total = BYTES_MAX}, &encode) == ST_OK ? 0
+                                                                                            : -1;
 }
 
 static int teardown(void **state)
@@ -86,7 +96,7 @@ static int teardown(void **state)
     return all_refused_n >= 2000 ? 0 : -1;
 }
 
-/* --- the judge --- */
+/* ---- the judge ---- */
 
 static enum status append(void *arg, const uint16_t *ids, int64_t n)
 {
@@ -98,13 +108,15 @@ static enum status append(void *arg, const uint16_t *ids, int64_t n)
 }
 
 /* Text of any kind, without a cache. */
-static enum status read_text(const char *name, enum source_kind kind, bool is_packed, struct taken *out)
+static enum status read_text(const char *name, enum source_kind kind, bool is_packed,
+                             struct taken *out)
 {
     char path[FILE_PATH_MAX];
     struct shard_key key;
     struct encode_sink sink = {.append = append, .arg = out};
     text_copy(path, sizeof path, in(name));
-    const struct source source = {.path = path, .kind = kind, .is_packed = is_packed, .bytes = file_bytes(path)};
+    const struct source source = {
+        .path = path, .kind = kind, .is_packed = is_packed, .bytes = file_bytes(path)};
     out->n = 0;
     return encode_files(encode, &source, 1, &sink, &key);
 }
@@ -112,7 +124,8 @@ static enum status read_text(const char *name, enum source_kind kind, bool is_pa
 /* DATA as a run takes it. */
 static enum status read_data(const char *name, struct taken *out)
 {
-    const struct corpus_config config = {.data = in(name), .cache_dir = in("cache"), .vocab = BPE_VOCAB};
+    const struct corpus_config config = {
+        .data = in(name), .cache_dir = in("cache"), .vocab = BPE_VOCAB};
     struct corpus *corpus;
     out->n = 0;
     enum status st = corpus_open(&config, &corpus);
@@ -150,20 +163,21 @@ static void must_refuse(enum status st, const char *what, int64_t detail)
 
 static void tell(const char *what)
 {
-    print_message("# %s: %d damaged files refused, %d injuries changed nothing that is read\n", what, refused_n,
-                  same_n);
+    print_message("# %s: %d damaged files refused, %d injuries changed nothing that is read\n",
+                  what, refused_n, same_n);
     all_refused_n += refused_n;
     refused_n = same_n = 0;
 }
 
-/* --- injuries --- */
+/* ---- injuries ---- */
 
 static uint64_t draw(uint64_t injury, uint64_t i, uint64_t n)
 {
     return rand_below(20260103, RAND_STREAM(TEST, 3), injury * 16 + i, n);
 }
 
-/* One bit flips; two bytes change places; a byte becomes another; a run of bytes is copied over another, or zeroed. */
+/* One bit flips; two bytes change places; a byte becomes another; a run of bytes is copied over
+ * another, or zeroed. */
 static void injure(uint64_t injury, uint8_t *data, size_t n)
 {
     const size_t a = draw(injury, 2, n), b = draw(injury, 3, n), most = n - (a > b ? a : b);
@@ -188,7 +202,7 @@ static void injure(uint64_t injury, uint8_t *data, size_t n)
     }
 }
 
-/* --- token files --- */
+/* ---- token files ---- */
 
 static void write_shard(const char *name, int n)
 {
@@ -258,7 +272,7 @@ static void test_llmc_file(void **state)
     tell("token files of llm.c");
 }
 
-/* --- the cache: what is damaged there is seen, and made again from the text --- */
+/* ---- the cache: what is damaged there is seen, and made again from the text ---- */
 
 static bool find_cached(const char *suffix, char out[FILE_PATH_MAX])
 {
@@ -285,7 +299,8 @@ static void test_cached_shard(void **state)
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = "abcdefgh \n"[draw(2000000, i, 10)];
     put("t.txt", text, sizeof text);
-    clock_sleep_ms(2100); /* until then the file counts as still being written, and its key is not kept */
+    /* until then the file counts as still being written, and its key is not kept */
+    clock_sleep_ms(2100);
     assert_int_equal(read_data("t.txt", &want), ST_OK);
     assert_true(find_cached(".bin", shard) && find_cached(".key", memo));
     uint8_t *good = get(shard, &n), *key = get(memo, &memo_n);
@@ -303,7 +318,8 @@ static void test_cached_shard(void **state)
         free(now);
         if (!is_healed) { /* only where nobody reads: words of the header that are 0 */
             assert_true(!in_memo && left == n && memcmp(copy, good, 36) == 0 &&
-                        memcmp(copy + SHARD_HEADER_BYTES, good + SHARD_HEADER_BYTES, n - SHARD_HEADER_BYTES) == 0);
+                        memcmp(copy + SHARD_HEADER_BYTES, good + SHARD_HEADER_BYTES,
+                               n - SHARD_HEADER_BYTES) == 0);
             put(shard, good, n);
         }
         healed_n += is_hurt && is_healed;
@@ -314,7 +330,7 @@ static void test_cached_shard(void **state)
     tell("cached shards, made again");
 }
 
-/* --- Megatron --- */
+/* ---- Megatron ---- */
 
 static enum status read_pair(struct taken *out)
 {
@@ -324,7 +340,8 @@ static enum status read_pair(struct taken *out)
     text_copy(idx, sizeof idx, in("m.idx"));
     text_copy(bin, sizeof bin, in("m.bin"));
     struct source pair = {.path = bin, .kind = SOURCE_KIND_MEGATRON, .bytes = file_bytes(bin)};
-    const struct source source = {.path = idx, .kind = SOURCE_KIND_MEGATRON, .bytes = file_bytes(idx), .pair = &pair};
+    const struct source source = {
+        .path = idx, .kind = SOURCE_KIND_MEGATRON, .bytes = file_bytes(idx), .pair = &pair};
     out->n = 0;
     return encode_files(encode, &source, 1, &sink, &key);
 }
@@ -347,7 +364,8 @@ static void test_megatron(void **state)
     size_t idx_n, bin_n, other_n;
     write_pair("m.idx", 200);
     write_pair("o.idx", 202);
-    uint8_t *idx = get("m.idx", &idx_n), *bin = get("m.bin", &bin_n), *other = get("o.bin", &other_n);
+    uint8_t *idx = get("m.idx", &idx_n), *bin = get("m.bin", &bin_n),
+            *other = get("o.bin", &other_n);
     assert_int_equal(read_pair(&want), ST_OK);
     for (size_t cut = 1; cut < idx_n; cut++) {
         put("m.idx", idx, cut);
@@ -370,13 +388,14 @@ static void test_megatron(void **state)
     tell("Megatron");
 }
 
-/* --- JSON lines --- */
+/* ---- JSON lines ---- */
 
-static const char lines[] = "{\"id\":1,\"text\":\"Hello, world!\"}\n"
-                            "{\"meta\":{\"a\":[1,2.5e3,null,true]},\"text\":\"tab\\t quote \\\" pair \\ud83d\\ude00\"}\n"
-                            "\n"
-                            "  { \"text\" : \"na\xc3\xafve caf\xc3\xa9\", \"lang\" : \"fr\" }\n"
-                            "{\"text\":\"the last one\",\"score\":-0.5}\n";
+static const char lines[] =
+    "{\"id\":1,\"text\":\"Hello, world!\"}\n"
+    "{\"meta\":{\"a\":[1,2.5e3,null,true]},\"text\":\"tab\\t quote \\\" pair \\ud83d\\ude00\"}\n"
+    "\n"
+    "  { \"text\" : \"na\xc3\xafve caf\xc3\xa9\", \"lang\" : \"fr\" }\n"
+    "{\"text\":\"the last one\",\"score\":-0.5}\n";
 
 static enum status read_lines(const void *bytes, size_t n)
 {
@@ -384,7 +403,8 @@ static enum status read_lines(const void *bytes, size_t n)
     return read_text("a.jsonl", SOURCE_KIND_JSONL, false, &have);
 }
 
-/* Marks the bytes of JSON that are inside a string: 1 in a key, 2 in a value; marks of the string itself are 0. */
+/* Marks the bytes of JSON that are inside a string: 1 in a key, 2 in a value; marks of the string
+ * itself are 0. */
 static void mark_strings(const char *json, size_t n, uint8_t *mark)
 {
     memset(mark, 0, n);
@@ -434,14 +454,32 @@ static void test_jsonl(void **state)
 static void test_jsonl_kinds(void **state)
 {
     (void)state;
-    static const char *const bad[] = {
-        "{\"text\":\"a\",\"text\":\"b\"}", "{\"text\":\"a\",\"te\\u0078t\":\"b\"}", "{\"text\":7}", "{\"text\":null}",
-        "{\"text\":[\"a\"]}", "{\"Text\":\"a\"}", "{}", "[]", "\"text\"", "{\"text\":\"a\"}{\"text\":\"b\"}",
-        "{\"text\":\"a\"},", "{\"text\":\"a\",}", "{\"text\" \"a\"}", "{text:\"a\"}", "{'text':'a'}",
-        "{\"text\":\"\\x41\"}", "{\"text\":\"\\u12\"}", "{\"text\":\"\\\"}", "{\"text\":\"a\",\"n\":01}",
-        "{\"text\":\"a\",\"n\":1.}", "{\"text\":\"a\",\"n\":nan}", "{\"text\":\"a\",\"n\":tru}",
-        "{\"text\":\"\xc0\x80\"}", "{\"text\":\"\xed\xa0\x80\"}", "{\"text\":\"\xf5\x80\x80\x80\"}",
-        "\xef\xbb{\"text\":\"a\"}"};
+    static const char *const bad[] = {"{\"text\":\"a\",\"text\":\"b\"}",
+                                      "{\"text\":\"a\",\"te\\u0078t\":\"b\"}",
+                                      "{\"text\":7}",
+                                      "{\"text\":null}",
+                                      "{\"text\":[\"a\"]}",
+                                      "{\"Text\":\"a\"}",
+                                      "{}",
+                                      "[]",
+                                      "\"text\"",
+                                      "{\"text\":\"a\"}{\"text\":\"b\"}",
+                                      "{\"text\":\"a\"},",
+                                      "{\"text\":\"a\",}",
+                                      "{\"text\" \"a\"}",
+                                      "{text:\"a\"}",
+                                      "{'text':'a'}",
+                                      "{\"text\":\"\\x41\"}",
+                                      "{\"text\":\"\\u12\"}",
+                                      "{\"text\":\"\\\"}",
+                                      "{\"text\":\"a\",\"n\":01}",
+                                      "{\"text\":\"a\",\"n\":1.}",
+                                      "{\"text\":\"a\",\"n\":nan}",
+                                      "{\"text\":\"a\",\"n\":tru}",
+                                      "{\"text\":\"\xc0\x80\"}",
+                                      "{\"text\":\"\xed\xa0\x80\"}",
+                                      "{\"text\":\"\xf5\x80\x80\x80\"}",
+                                      "\xef\xbb{\"text\":\"a\"}"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         must_refuse(read_lines(bad[i], strlen(bad[i])), bad[i], (int64_t)i);
     char deep[400] = "{\"text\":\"a\",\"n\":";
@@ -468,7 +506,8 @@ static void test_packed(void **state)
     assert_int_equal(read_text("p.jsonl.zst", SOURCE_KIND_JSONL, true, &want), ST_OK);
     for (size_t cut = 1; cut < n; cut++) {
         put("p.jsonl.zst", good, cut);
-        must_refuse(read_text("p.jsonl.zst", SOURCE_KIND_JSONL, true, &have), "packed file cut", (int64_t)cut);
+        must_refuse(read_text("p.jsonl.zst", SOURCE_KIND_JSONL, true, &have), "packed file cut",
+                    (int64_t)cut);
     }
     for (size_t bit = 0; bit < 8 * n; bit++) {
         memcpy(copy, good, n);
@@ -480,24 +519,28 @@ static void test_packed(void **state)
     memcpy(copy, good, n);
     memcpy(copy + n, "tail", 4);
     put("p.jsonl.zst", copy, n + 4);
-    must_refuse(read_text("p.jsonl.zst", SOURCE_KIND_JSONL, true, &have), "something behind the frame", 0);
+    must_refuse(read_text("p.jsonl.zst", SOURCE_KIND_JSONL, true, &have),
+                "something behind the frame", 0);
     tell("packed JSON lines");
 }
 
-/* --- SQuAD --- */
+/* ---- SQuAD ---- */
 
 enum { QUESTIONS = 12 };
 
-/* Twelve questions about two contexts, one of them without an answer; every answer stands once in its context. */
+/* Twelve questions about two contexts, one of them without an answer; every answer stands once in
+ * its context. */
 static void write_squad(struct text *out)
 {
     text_add(out, "{\"version\":\"v2.0\",\"data\":[{\"title\":\"t\",\"paragraphs\":[");
     for (int p = 0; p < 2; p++) {
-        text_add(out, "%s{\"context\":\"zero one two three four five six\",\"qas\":[", p > 0 ? "," : "");
+        text_add(out, "%s{\"context\":\"zero one two three four five six\",\"qas\":[",
+                 p > 0 ? "," : "");
         for (int q = 0; q < QUESTIONS / 2; q++) {
             static const char *const answer[] = {"zero", "one", "two", "three", "four", "five"};
             static const int start[] = {0, 5, 9, 13, 19, 24};
-            text_add(out, "%s{\"question\":\"which?\",\"id\":\"%d-%d\",\"answers\":[", q > 0 ? "," : "", p, q);
+            text_add(out, "%s{\"question\":\"which?\",\"id\":\"%d-%d\",\"answers\":[",
+                     q > 0 ? "," : "", p, q);
             if (p == 0 || q > 0)
                 text_add(out, "{\"text\":\"%s\",\"answer_start\":%d}", answer[q], start[q]);
             text_add(out, "],\"is_impossible\":%s}", p == 0 || q > 0 ? "false" : "true");
@@ -524,7 +567,8 @@ static bool judge_squad(const struct squad *good, const uint8_t *bytes, size_t n
     assert_int_equal(squad_examples(squad), QUESTIONS);
     for (int64_t i = 0; i < QUESTIONS; i++) {
         const struct squad_example *a = squad_example(good, i), *b = squad_example(squad, i);
-        if (strcmp(a->id, b->id) != 0 || strcmp(a->context, b->context) != 0 || a->answers_n != b->answers_n)
+        if (strcmp(a->id, b->id) != 0 || strcmp(a->context, b->context) != 0 ||
+            a->answers_n != b->answers_n)
             fail_msg("SQuAD %lld: question %lld is another", (long long)detail, (long long)i);
         if (a->answers_n == 0)
             continue;
@@ -567,9 +611,10 @@ static void test_squad(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_token_file), cmocka_unit_test(test_llmc_file),   cmocka_unit_test(test_cached_shard),
-    cmocka_unit_test(test_megatron),   cmocka_unit_test(test_jsonl),       cmocka_unit_test(test_jsonl_kinds),
-    cmocka_unit_test(test_packed),     cmocka_unit_test(test_squad),
+    cmocka_unit_test(test_token_file),   cmocka_unit_test(test_llmc_file),
+    cmocka_unit_test(test_cached_shard), cmocka_unit_test(test_megatron),
+    cmocka_unit_test(test_jsonl),        cmocka_unit_test(test_jsonl_kinds),
+    cmocka_unit_test(test_packed),       cmocka_unit_test(test_squad),
 };
 
 int main(void)

@@ -1,6 +1,6 @@
-/* Each allocation of each reader fails in turn: the reader says that memory is short (never that the input is damaged),
- * or does without, and leaves nothing behind. This program's malloc stands before the C library's, for the libraries
- * too. */
+/* Each allocation of each reader fails in turn: the reader says that memory is short (never that
+ * the input is damaged), or does without, and leaves nothing behind. This program's malloc stands
+ * before the C library's, for the libraries too. */
 #include "harness.h"
 
 #include <errno.h>
@@ -65,7 +65,10 @@ static void *count(void *data)
 
 void *malloc(size_t bytes) { return must_fail() ? NULL : count(__libc_malloc(bytes)); }
 void *calloc(size_t n, size_t bytes) { return must_fail() ? NULL : count(__libc_calloc(n, bytes)); }
-void *aligned_alloc(size_t align, size_t bytes) { return must_fail() ? NULL : count(__libc_memalign(align, bytes)); }
+void *aligned_alloc(size_t align, size_t bytes)
+{
+    return must_fail() ? NULL : count(__libc_memalign(align, bytes));
+}
 int posix_memalign(void **out, size_t align, size_t bytes)
 {
     *out = aligned_alloc(align, bytes);
@@ -88,8 +91,8 @@ void free(void *data)
 typedef enum status reader(void);
 static enum status show_history(void); /* has no status */
 
-/* run_with — the reader with its allocation i failing (0: none, and those from it on); how many it made, and what it
- * left. */
+/* run_with — the reader with its allocation i failing (0: none, and those from it on); how many it
+ * made, and what it left. */
 static enum status run_with(reader *read, int i, int *calls_out, int *live_out)
 {
     atomic_store(&calls, 0);
@@ -123,13 +126,15 @@ static void starve(const char *name, reader *read, int most)
             status_clear();
             st = run_with(read, i, &made, &left);
             if ((st != ST_OK && st != ST_RETRY) || left != 0)
-                fail_msg("%s: allocation %d of %d%s: %s, %d left: %s", name, i, all, onward ? " and on" : "",
-                         status_name(st), left, status_message());
+                fail_msg("%s: allocation %d of %d%s: %s, %d left: %s", name, i, all,
+                         onward ? " and on" : "", status_name(st), left, status_message());
             if (st == ST_RETRY && !strstr(status_message(), "emory"))
-                fail_msg("%s: allocation %d: does not speak of memory: %s", name, i, status_message());
+                fail_msg("%s: allocation %d: does not speak of memory: %s", name, i,
+                         status_message());
             refused += st == ST_RETRY;
         }
-    print_message("# %s: %d allocations, %d failures tried, %d refused\n", name, all, tried, refused);
+    print_message("# %s: %d allocations, %d failures tried, %d refused\n", name, all, tried,
+                  refused);
     assert_true(refused > 0 || is_silent);
 }
 
@@ -214,14 +219,18 @@ static enum status read_squad(void)
 
 static enum status read_corpus(const char *name)
 {
-    const struct corpus_config config = {.data = in(name), .cache_dir = in("cache"), .vocab = 50257};
+    const struct corpus_config config = {
+        .data = in(name), .cache_dir = in("cache"), .vocab = 50257};
     struct corpus *corpus = NULL;
     enum status st = corpus_open(&config, &corpus);
     corpus_close(st == ST_OK ? corpus : NULL);
     return st;
 }
 
-static enum status read_tokens(void) { return read_corpus("data"); } /* texts and token files, in the cache */
+static enum status read_tokens(void)
+{
+    return read_corpus("data");
+} /* texts and token files, in the cache */
 static enum status read_text(void)
 {
     const struct corpus_config config = {.data = in("data"), .vocab = 50257};
@@ -229,7 +238,7 @@ static enum status read_text(void)
     return corpus_write(&config, in("out.bin"), &tokens);
 }
 
-/* --- what nodes send --- */
+/* ---- what nodes send ---- */
 
 static struct {
     char *bytes;
@@ -287,18 +296,21 @@ static void write_data(void)
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = "She sells sea shells by the shore.\n"[i % 35];
     assert_int_equal(file_replace(in("data/a.txt"), text, sizeof text), ST_OK);
-    assert_int_equal(file_replace(in("data/b.jsonl"), "{\"text\":\"one\"}\n{\"text\":\"two\"}\n", 30), ST_OK);
+    assert_int_equal(
+        file_replace(in("data/b.jsonl"), "{\"text\":\"one\"}\n{\"text\":\"two\"}\n", 30), ST_OK);
     int32_t header[256] = {20240520, 1, 8};
     char tokens[sizeof header + 16] = {0};
     memcpy(tokens, header, sizeof header);
     assert_int_equal(file_replace(in("data/c.bin"), tokens, sizeof tokens), ST_OK);
-    const struct corpus_config config = {.data = in("data"), .vocab = 50257}; /* and Megatron's two files of it all */
+    /* and Megatron's two files of it all */
+    const struct corpus_config config = {.data = in("data"), .vocab = 50257};
     int64_t n;
     assert_int_equal(corpus_write(&config, in("pair.idx"), &n), ST_OK);
     assert_int_equal(rename(in("pair.idx"), in("data/pair.idx")), 0);
     assert_int_equal(rename(in("pair.bin"), in("data/pair.bin")), 0);
-    static const char qa[] = "{\"data\":[{\"paragraphs\":[{\"context\":\"abc def\",\"qas\":[{\"id\":\"1\",\"question\":\"q\","
-                             "\"answers\":[{\"text\":\"def\",\"answer_start\":4}]}]}]}]}";
+    static const char qa[] = "{\"data\":[{\"paragraphs\":[{\"context\":\"abc "
+                             "def\",\"qas\":[{\"id\":\"1\",\"question\":\"q\",\"answers\":[{"
+                             "\"text\":\"def\",\"answer_start\":4}]}]}]}]}";
     assert_int_equal(file_replace(in("qa.json"), qa, sizeof qa - 1), ST_OK);
 }
 
@@ -313,7 +325,11 @@ static void test_meet(void **state)
 {
     (void)state;
     struct text text = {.limit = 1 << 20};
-    wire_write_says(&text, &(struct wire_says){.node_id = 1, .instance = {1, 2}, .sequence = 1, .step = -1}, &(struct wire_hello){.protocol = WIRE_PROTOCOL, .nodes_n = 2, .workers_n = 1, .pid = 1, .agree_json = "{}"}, 0);
+    wire_write_says(
+        &text, &(struct wire_says){.node_id = 1, .instance = {1, 2}, .sequence = 1, .step = -1},
+        &(struct wire_hello){
+            .protocol = WIRE_PROTOCOL, .nodes_n = 2, .workers_n = 1, .pid = 1, .agree_json = "{}"},
+        0);
     seed.bytes = text.data;
     seed.n = text.len;
     starve("a node's hello", read_says, 100);
@@ -353,7 +369,7 @@ static void test_data(void **state)
     starve("tokenising", read_text, 60);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_base), cmocka_unit_test(test_models),
-                                          cmocka_unit_test(test_meet),
-                                          cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_data)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_base), cmocka_unit_test(test_models), cmocka_unit_test(test_meet),
+    cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_data)};
 HARNESS_MAIN(tests)

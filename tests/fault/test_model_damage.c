@@ -1,6 +1,7 @@
-/* Damaged models of others: every cut of an index, of the headers of its files and of a model file of llm.c, and thousands
- * of random injuries. What is taken in spite of one gives the same dimensions and weights as the whole model; none crashes
- * the reader. (An injury of a weight shows in no format: none has checksums.) */
+/* Damaged models of others: every cut of an index, of the headers of its files and of a model file
+ * of llm.c, and thousands of random injuries. What is taken in spite of one gives the same
+ * dimensions and weights as the whole model; none crashes the reader. (An injury of a weight shows
+ * in no format: none has checksums.) */
 #include "harness.h"
 
 #include <string.h>
@@ -16,9 +17,10 @@
 #define DIR "tests/golden/hf_export/"
 #define FILES 5
 #define INJURIES 4000
-static const char *const file_name[FILES] = {"model.safetensors.index.json", "model-00001-of-00004.safetensors",
-                                             "model-00002-of-00004.safetensors", "model-00003-of-00004.safetensors",
-                                             "model-00004-of-00004.safetensors"};
+static const char *const file_name[FILES] = {
+    "model.safetensors.index.json", "model-00001-of-00004.safetensors",
+    "model-00002-of-00004.safetensors", "model-00003-of-00004.safetensors",
+    "model-00004-of-00004.safetensors"};
 
 static char folder[FILE_PATH_MAX];
 static char *good[FILES], *llmc_good;
@@ -105,7 +107,8 @@ static void test_every_cut(void **state)
         for (size_t n = 0; n < good_bytes[f]; n += n < header_bytes(f) ? 1 : 97) {
             put(file_name[f], good[f], n);
             bool is_same = judge(file_name[f], (int64_t)n);
-            assert_true(!is_same || (f == 0 && n + 2 > good_bytes[f])); /* white space at the end of the index */
+            /* white space at the end of the index */
+            assert_true(!is_same || (f == 0 && n + 2 > good_bytes[f]));
             refused_n += !is_same;
             same_n += is_same;
         }
@@ -127,7 +130,8 @@ static uint64_t draw(uint64_t injury, uint64_t i, uint64_t n)
     return rand_below(20260102, RAND_STREAM(TEST, 2), injury * 16 + i, n);
 }
 
-/* injure — one bit flips; two bytes change places; a byte becomes another; a run of bytes is copied over another. */
+/* injure — one bit flips; two bytes change places; a byte becomes another; a run of bytes is copied
+ * over another. */
 static void injure(uint64_t injury, char *data, size_t n)
 {
     size_t a = draw(injury, 2, n), b = draw(injury, 3, n), run = 1 + draw(injury, 6, 40);
@@ -170,8 +174,8 @@ static void test_random_injuries(void **state)
     assert_true(refused_n >= 2000);
 }
 
-/* Two numbers of the header can become others that fit as well: a vocabulary that takes in padding, and another number of
- * heads that divides the width. Everything else must be as it was. */
+/* Two numbers of the header can become others that fit as well: a vocabulary that takes in padding,
+ * and another number of heads that divides the width. Everything else must be as it was. */
 static void test_llmc_injuries(void **state)
 {
     (void)state;
@@ -186,16 +190,19 @@ static void test_llmc_injuries(void **state)
         assert_true(st == ST_OK || (st == ST_BAD_DATA && status_message()[0] != 0));
         if (st == ST_OK) {
             bool is_same = llmc.vocab == whole.vocab && llmc.heads == whole.heads;
-            assert_true(llmc.layers == whole.layers && llmc.embed == whole.embed && llmc.context == whole.context &&
-                        llmc.vocab_padded == whole.vocab_padded && llmc.dtype == whole.dtype);
-            assert_true(llmc.vocab >= whole.vocab && llmc.vocab <= whole.vocab_padded && llmc.embed % llmc.heads == 0);
+            assert_true(llmc.layers == whole.layers && llmc.embed == whole.embed &&
+                        llmc.context == whole.context && llmc.vocab_padded == whole.vocab_padded &&
+                        llmc.dtype == whole.dtype);
+            assert_true(llmc.vocab >= whole.vocab && llmc.vocab <= whole.vocab_padded &&
+                        llmc.embed % llmc.heads == 0);
             same_n += is_same;
             other_n += !is_same;
         }
         refused_n += st != ST_OK;
         free(copy);
     }
-    print_message("# model file: %d injuries refused, %d changed nothing, %d gave another vocabulary or heads that fit\n",
+    print_message("# model file: %d injuries refused, %d changed nothing, %d gave another "
+                  "vocabulary or heads that fit\n",
                   refused_n, same_n, other_n);
     assert_true(refused_n >= 2000);
 }

@@ -1,5 +1,6 @@
-/* golden — the recorded runs beside this file, for tests that repeat them: ten updates of a small model, language and
- * question answering, made by PyTorch in float64; expected.json holds what they were made with. */
+/* golden — the recorded runs beside this file, for tests that repeat them: ten updates of a small
+ * model, language and question answering, made by PyTorch in float64; expected.json holds what they
+ * were made with. */
 #ifndef CONVOY_TESTS_GOLDEN_H
 #define CONVOY_TESTS_GOLDEN_H
 
@@ -111,38 +112,41 @@ static inline bool says(const cJSON *object, const char *key, const char *value)
 static inline struct step_config golden_config(const struct golden *g, struct dev *dev)
 {
     const cJSON *h = g->hyper;
-    return (struct step_config){.dev = dev,
-                                .batch_samples = g->batch,
-                                .global_samples = g->batch,
-                                .seq_tokens = g->seq,
-                                .is_loaded = true,
-                                .dims = {.name = "golden",
-                                         .task = g->task == FEED_TASK_LM ? MODEL_TASK_LM : MODEL_TASK_QA,
-                                         .layers = whole(h, "layers"),
-                                         .heads = whole(h, "heads"),
-                                         .embed = g->embed,
-                                         .context = whole(h, "context"),
-                                         .vocab = g->vocab},
-                                .optim = {.kind = says(h, "optimizer", "sgd") ? OPTIM_KIND_SGD : OPTIM_KIND_ADAMW,
-                                          .beta1 = number(h, "beta1"),
-                                          .beta2 = number(h, "beta2"),
-                                          .eps = number(h, "eps"),
-                                          .momentum = number(h, "momentum"),
-                                          .weight_decay = number(h, "weight_decay"),
-                                          .grad_clip = number(h, "clip")}};
+    return (struct step_config){
+        .dev = dev,
+        .batch_samples = g->batch,
+        .global_samples = g->batch,
+        .seq_tokens = g->seq,
+        .is_loaded = true,
+        .dims = {.name = "golden",
+                 .task = g->task == FEED_TASK_LM ? MODEL_TASK_LM : MODEL_TASK_QA,
+                 .layers = whole(h, "layers"),
+                 .heads = whole(h, "heads"),
+                 .embed = g->embed,
+                 .context = whole(h, "context"),
+                 .vocab = g->vocab},
+        .optim = {.kind = says(h, "optimizer", "sgd") ? OPTIM_KIND_SGD : OPTIM_KIND_ADAMW,
+                  .beta1 = number(h, "beta1"),
+                  .beta2 = number(h, "beta2"),
+                  .eps = number(h, "eps"),
+                  .momentum = number(h, "momentum"),
+                  .weight_decay = number(h, "weight_decay"),
+                  .grad_clip = number(h, "clip")}};
 }
 
 static inline struct rate_config golden_rate(const struct golden *g)
 {
     return (struct rate_config){
-        .schedule = says(g->hyper, "schedule", "cosine") ? RATE_SCHEDULE_COSINE : RATE_SCHEDULE_CONSTANT,
+        .schedule =
+            says(g->hyper, "schedule", "cosine") ? RATE_SCHEDULE_COSINE : RATE_SCHEDULE_CONSTANT,
         .lr = number(g->hyper, "lr"),
         .lr_min = number(g->hyper, "min_lr"),
         .warmup_steps = says(g->hyper, "schedule", "constant") ? 0 : whole(g->hyper, "warmup"),
         .steps = whole(g->hyper, "steps")};
 }
 
-/* Update number step_i takes the next `batch` windows of the stream, or the next samples of qa.json. */
+/* Update number step_i takes the next `batch` windows of the stream, or the next samples of
+ * qa.json. */
 static inline void golden_batch(const struct golden *g, int64_t step_i, struct batch *out)
 {
     int64_t first = step_i * g->batch, n = g->batch * g->seq;
@@ -163,8 +167,10 @@ static inline void golden_batch(const struct golden *g, int64_t step_i, struct b
             out->host.tokens[s * g->seq + t] = cJSON_GetArrayItem(ids, (int)t)->valueint;
             out->host.mask[s * g->seq + t] = (uint8_t)cJSON_GetArrayItem(mask, (int)t)->valueint;
         }
-        out->host.starts[s] = cJSON_GetArrayItem(cJSON_GetObjectItem(g->data, "start_positions"), at)->valueint;
-        out->host.ends[s] = cJSON_GetArrayItem(cJSON_GetObjectItem(g->data, "end_positions"), at)->valueint;
+        out->host.starts[s] =
+            cJSON_GetArrayItem(cJSON_GetObjectItem(g->data, "start_positions"), at)->valueint;
+        out->host.ends[s] =
+            cJSON_GetArrayItem(cJSON_GetObjectItem(g->data, "end_positions"), at)->valueint;
     }
 }
 
@@ -173,8 +179,8 @@ static inline void golden_load(const struct golden *g, struct step *step)
     const struct param_table *t = step_table(step);
     for (int i = 0; i < t->rows_n; i++) {
         char name[128];
-        text_format(name, sizeof name, "%s%s", text_starts(t->row[i].name, "qa_") ? "" : "transformer.",
-                    t->row[i].name);
+        text_format(name, sizeof name, "%s%s",
+                    text_starts(t->row[i].name, "qa_") ? "" : "transformer.", t->row[i].name);
         const struct safetensors_entry *e = safetensors_find(&g->model.st, name);
         assert_non_null(e);
         assert_int_equal(e->elems, t->row[i].elems);

@@ -1,4 +1,5 @@
-/* logits — what a model made elsewhere answers, computed by ours: for tests that compare with its makers. */
+/* logits — what a model made elsewhere answers, computed by ours: for tests that compare with its
+ * makers. */
 #ifndef CONVOY_TESTS_GOLDEN_LOGITS_H
 #define CONVOY_TESTS_GOLDEN_LOGITS_H
 
@@ -30,7 +31,8 @@ static inline enum status logits_memory(struct logits_run *r, int64_t b, int64_t
             arena_init(&r->arena[i], "logits", base, bytes);
         }
         model_plan_free(r->pass.acts);
-        TRY(model_plan(&r->dims, b, t, MODEL_RECOMPUTE_NONE, false, DTYPE_F32, &r->arena[0], &r->arena[1], &r->pass.acts));
+        TRY(model_plan(&r->dims, b, t, MODEL_RECOMPUTE_NONE, false, DTYPE_F32, &r->arena[0],
+                       &r->arena[1], &r->pass.acts));
     }
     return ST_OK;
 }
@@ -59,7 +61,8 @@ static inline enum status logits_open(const char *path, int64_t b, int64_t t, st
 }
 
 /* logits_of — out (b·t, width) of tokens (b,t). */
-static inline enum status logits_of(struct logits_run *r, const int32_t *tokens, int64_t b, int64_t t, float *out)
+static inline enum status logits_of(struct logits_run *r, const int32_t *tokens, int64_t b,
+                                    int64_t t, float *out)
 {
     const struct model_ops *model = model_ops(&r->dims);
     struct pass *p = &r->pass;

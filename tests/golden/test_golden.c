@@ -1,6 +1,7 @@
-/* test_golden — are we GPT-2? Ten updates of a small model, language and question answering, against PyTorch in
- * float64 (the files beside this one; expected.json holds what the runs were made with), on every level of kernels
- * this processor has; with GOLDEN_DEVICE=cuda on the first GPU instead, within 1e-4. */
+/* test_golden — are we GPT-2? Ten updates of a small model, language and question answering,
+ * against PyTorch in float64 (the files beside this one; expected.json holds what the runs were
+ * made with), on every level of kernels this processor has; with GOLDEN_DEVICE=cuda on the first
+ * GPU instead, within 1e-4. */
 #include "golden.h"
 
 #include "base/log.h"
@@ -40,19 +41,22 @@ static void zero_part(const struct golden *g, const struct param *p, int64_t *fi
     *first = *n = 0;
     if (text_ends(p->name, "c_attn.bias"))
         *first = *n = g->embed;
-    if (g->task == FEED_TASK_QA && (strcmp(p->name, "ln_f.bias") == 0 || strcmp(p->name, "qa_outputs.bias") == 0))
+    if (g->task == FEED_TASK_QA &&
+        (strcmp(p->name, "ln_f.bias") == 0 || strcmp(p->name, "qa_outputs.bias") == 0))
         *n = p->elems;
 }
 
-static void compare(const struct golden *g, const struct param *p, const float *got, const char *prefix,
-                    double *worst)
+static void compare(const struct golden *g, const struct param *p, const float *got,
+                    const char *prefix, double *worst)
 {
     bool is_grad = strcmp(prefix, "grad.") == 0;
     char name[128];
-    text_format(name, sizeof name, "%s%s%s", prefix, text_starts(p->name, "qa_") ? "" : "transformer.", p->name);
+    text_format(name, sizeof name, "%s%s%s", prefix,
+                text_starts(p->name, "qa_") ? "" : "transformer.", p->name);
     const struct safetensors_entry *e = safetensors_find(&g->after.st, name);
     assert_non_null(e);
-    float *want = malloc((size_t)e->elems * sizeof *want), *have = malloc((size_t)e->elems * sizeof *have);
+    float *want = malloc((size_t)e->elems * sizeof *want),
+          *have = malloc((size_t)e->elems * sizeof *have);
     safetensors_to_f32(e, 0, e->elems, want);
     memcpy(have, got, (size_t)e->elems * sizeof *have);
     int64_t first, n;
@@ -70,8 +74,8 @@ static void compare(const struct golden *g, const struct param *p, const float *
     free(have);
 }
 
-static void compare_all(const struct golden *g, struct step *step, const float *from, const char *prefix,
-                        double *worst)
+static void compare_all(const struct golden *g, struct step *step, const float *from,
+                        const char *prefix, double *worst)
 {
     const struct param_table *t = step_table(step);
     for (int i = 0; i < t->rows_n; i++)
@@ -79,7 +83,8 @@ static void compare_all(const struct golden *g, struct step *step, const float *
 }
 
 /* Gradients or parameters, brought to the host from wherever they are. */
-static void compare_here(const struct golden *g, struct step *step, struct dev *dev, bool is_grads, double *worst)
+static void compare_here(const struct golden *g, struct step *step, struct dev *dev, bool is_grads,
+                         double *worst)
 {
     int64_t n = step_table(step)->total_elems;
     float *here = malloc((size_t)n * sizeof *here);
@@ -113,7 +118,8 @@ static void train(const struct golden *g, struct dev *dev, struct worst *worst)
         golden_batch(g, i, &batch);
         OK(step_run_batch(step, &batch, i, i * g->batch, rate_at(&rate, i), false, &r));
         below(&worst->loss, fabs(r.loss / number(want, "loss") - 1), 1e-6 * slack, "", "loss");
-        below(&worst->norm, fabs(r.grad_norm / number(want, "grad_norm") - 1), 1e-6 * slack, "", "grad_norm");
+        below(&worst->norm, fabs(r.grad_norm / number(want, "grad_norm") - 1), 1e-6 * slack, "",
+              "grad_norm");
         if (i == 0)
             compare_here(g, step, dev, true, &worst->grad);
     }
@@ -130,7 +136,8 @@ static void run_on(const char *dir, int level, struct dev *dev)
     train(&g, dev, &worst);
     golden_close(&g);
     dev_close(dev);
-    print_message("# %s level %d: worst relative loss %.1e, norm %.1e; worst nmse gradient %.1e, weight %.1e\n",
+    print_message("# %s level %d: worst relative loss %.1e, norm %.1e; worst nmse gradient %.1e, "
+                  "weight %.1e\n",
                   dir, level, worst.loss, worst.norm, worst.grad, worst.weight);
 }
 
@@ -166,13 +173,14 @@ static void test_qa_amx(void **state) { (void)state, run("qa", CPU_LEVEL_AMX); }
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_lm_plain), cmocka_unit_test(test_lm_v2),    cmocka_unit_test(test_lm_v3),
     cmocka_unit_test(test_lm_v4),    cmocka_unit_test(test_qa_plain), cmocka_unit_test(test_qa_v2),
-    cmocka_unit_test(test_qa_v3),    cmocka_unit_test(test_qa_v4),  cmocka_unit_test(test_lm_amx),
+    cmocka_unit_test(test_qa_v3),    cmocka_unit_test(test_qa_v4),    cmocka_unit_test(test_lm_amx),
     cmocka_unit_test(test_qa_amx),
 };
 
 int main(void)
 {
-    static const struct CMUnitTest gpu_tests[] = {cmocka_unit_test(test_lm_gpu), cmocka_unit_test(test_qa_gpu)};
+    static const struct CMUnitTest gpu_tests[] = {cmocka_unit_test(test_lm_gpu),
+                                                  cmocka_unit_test(test_qa_gpu)};
     const char *device = getenv("GOLDEN_DEVICE");
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();

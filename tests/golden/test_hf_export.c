@@ -1,7 +1,9 @@
-/* test_hf_export — models that transformers and llm.c's form wrote (tests/golden/hf_export, made by make.py) answer here
- * as they do there: logits of a language model in several files, of one for questions, and of both kinds of model file.
+/* test_hf_export — models that transformers and llm.c's form wrote (tests/golden/hf_export, made by
+ * make.py) answer here as they do there: logits of a language model in several files, of one for
+ * questions, and of both kinds of model file.
  *
- * With arguments it is a tool for show.py: `test_hf_export MODEL ID …` prints the logits of one sample of IDs. */
+ * With arguments it is a tool for show.py: `test_hf_export MODEL ID …` prints the logits of one
+ * sample of IDs. */
 #include <math.h>
 #include <string.h>
 

@@ -1,17 +1,21 @@
-/* real — the tests of the CUDA kernels (tests/cuda), held by a real GPU instead of the emulation: one program of all of them.
+/* real — the tests of the CUDA kernels (tests/cuda), held by a real GPU instead of the emulation:
+ * one program of all of them.
  *
- * The tests stay as they are. Their buffers come from here (malloc and its like are renamed when they are compiled): pinned
- * memory, which the GPU reads and writes where it lies, so a test may look at results as it does on the emulation once
- * the launch is waited for. So does the stack they run on; static data are made known to the GPU. The emulation's controls
- * become: wait for the GPU and say its error; orders of threads are the GPU's own. Every launcher is called through a check
- * that no tensor lies among constants, which a GPU does not reach; what launchers read on the host (spans) may lie anywhere.
+ * The tests stay as they are. Their buffers come from here (malloc and its like are renamed when
+ * they are compiled): pinned memory, which the GPU reads and writes where it lies, so a test may
+ * look at results as it does on the emulation once the launch is waited for. So does the stack they
+ * run on; static data are made known to the GPU. The emulation's controls become: wait for the GPU
+ * and say its error; orders of threads are the GPU's own. Every launcher is called through a check
+ * that no tensor lies among constants, which a GPU does not reach; what launchers read on the host
+ * (spans) may lie anywhere.
  *
  *   gpu_tests                    every family; TAP of each, and a line "# family NAME ok|failed"
  *   gpu_tests NAME               one
  *   gpu_tests golden             the golden cases, with GOLDEN_DEVICE=cuda
  *   gpu_tests runtime            what we lean on of CUDA's runtime (real_runtime.c)
  *   gpu_tests bench              the kernels' speed (gpu_bench.c)
- * Compiled with REAL_DRY, without CUDA: ordinary memory and the emulation, so that all of this is tried without a GPU. */
+ * Compiled with REAL_DRY, without CUDA: ordinary memory and the emulation, so that all of this is
+ * tried without a GPU. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,7 +63,8 @@ static void die(const char *what, const char *why)
     _exit(1);
 }
 
-extern char __executable_start, __data_start, _end; /* constants and code end where static data begin */
+/* constants and code end where static data begin */
+extern char __executable_start, __data_start, _end;
 #define PAGE ((uintptr_t)4096)
 
 static void arena_open(void)
@@ -70,7 +75,8 @@ static void arena_open(void)
         die("memory", "none");
 #else
     void *base = NULL;
-    cudaError_t error = cudaHostAlloc(&base, ARENA_BYTES, cudaHostAllocPortable | cudaHostAllocMapped);
+    cudaError_t error =
+        cudaHostAlloc(&base, ARENA_BYTES, cudaHostAllocPortable | cudaHostAllocMapped);
     if (error != cudaSuccess)
         die("pinned memory", cudaGetErrorString(error));
     arena.base = base;
@@ -82,7 +88,8 @@ static void arena_open(void)
     void *seen = NULL;
     error = cudaHostGetDevicePointer(&seen, first, 0);
     if (error != cudaSuccess || seen != first)
-        die("static data", "this GPU sees registered memory at other addresses than the host, so these tests cannot be run on it");
+        die("static data", "this GPU sees registered memory at other addresses than the host, so "
+                           "these tests cannot be run on it");
 #endif
 }
 
@@ -113,10 +120,7 @@ void *real_aligned_alloc(size_t align, size_t bytes)
 
 void *real_malloc(size_t bytes) { return real_aligned_alloc(ALIGN, bytes); }
 
-void *real_calloc(size_t n, size_t each)
-{
-    return memset(real_malloc(n * each), 0, n * each);
-}
+void *real_calloc(size_t n, size_t each) { return memset(real_malloc(n * each), 0, n * each); }
 
 void real_free(void *data)
 {
@@ -185,16 +189,18 @@ static const void *spans_of_adamw(const void *a) { return ((const struct adamw *
 static const void *spans_of_sgd(const void *a) { return ((const struct sgd *)a)->spans; }
 static const void *spans_of(const char *op, const void *a)
 {
-    return strcmp(op, "adamw") == 0 ? spans_of_adamw(a) : strcmp(op, "sgd") == 0 ? spans_of_sgd(a) : NULL;
+    return strcmp(op, "adamw") == 0 ? spans_of_adamw(a)
+           : strcmp(op, "sgd") == 0 ? spans_of_sgd(a)
+                                    : NULL;
 }
 
-#define WRAP(name)                                                                                             \
-    int __real_##name##_cuda(const struct cuda *cuda, const struct name *a);                                   \
-    int __wrap_##name##_cuda(const struct cuda *cuda, const struct name *a);                                   \
-    int __wrap_##name##_cuda(const struct cuda *cuda, const struct name *a)                                    \
-    {                                                                                                          \
-        check_args(#name, a, sizeof *a, spans_of(#name, a));                                                   \
-        return __real_##name##_cuda(cuda, a);                                                                  \
+#define WRAP(name)                                                           \
+    int __real_##name##_cuda(const struct cuda *cuda, const struct name *a); \
+    int __wrap_##name##_cuda(const struct cuda *cuda, const struct name *a); \
+    int __wrap_##name##_cuda(const struct cuda *cuda, const struct name *a)  \
+    {                                                                        \
+        check_args(#name, a, sizeof *a, spans_of(#name, a));                 \
+        return __real_##name##_cuda(cuda, a);                                \
     }
 OP_LIST(WRAP)
 
@@ -205,8 +211,7 @@ static const struct {
     int (*main)(void);
 } families[] = {
 #define FAMILY(name) {#name, real_main_##name},
-    REAL_FAMILIES(FAMILY)
-};
+    REAL_FAMILIES(FAMILY)};
 #define FAMILIES_N (sizeof families / sizeof *families)
 
 static int run(size_t i)
@@ -251,7 +256,8 @@ int main(int argc, char **argv)
     char *stack = real_malloc(STACK_BYTES);
     pthread_attr_init(&attr);
     if (pthread_attr_setstack(&attr, stack, STACK_BYTES) != 0 ||
-        pthread_create(&thread, &attr, run_named, argc > 1 ? argv[1] : NULL) != 0 || pthread_join(thread, &failed) != 0)
+        pthread_create(&thread, &attr, run_named, argc > 1 ? argv[1] : NULL) != 0 ||
+        pthread_join(thread, &failed) != 0)
         die("the tests' thread", "does not start");
     return failed != NULL;
 }

@@ -1,11 +1,24 @@
-/* real — what tests/gpu/real.c gives the tests of the CUDA kernels: their memory, and the names of their mains. */
+/* real — what tests/gpu/real.c gives the tests of the CUDA kernels: their memory, and the names of
+ * their mains. */
 #ifndef CONVOY_TESTS_GPU_REAL_H
 #define CONVOY_TESTS_GPU_REAL_H
 
 #include <stddef.h>
 
-#define REAL_FAMILIES(X)                                                                                       \
-    X(adamw) X(attention) X(cast) X(combine) X(compress) X(dropout) X(embed) X(gelu) X(halves) X(matmul) X(norm) X(reduce) X(xent)
+#define REAL_FAMILIES(X) \
+    X(adamw)             \
+    X(attention)         \
+    X(cast)              \
+    X(combine)           \
+    X(compress)          \
+    X(dropout)           \
+    X(embed)             \
+    X(gelu)              \
+    X(halves)            \
+    X(matmul)            \
+    X(norm)              \
+    X(reduce)            \
+    X(xent)
 
 #define REAL_DECLARE(name) int real_main_##name(void);
 REAL_FAMILIES(REAL_DECLARE)

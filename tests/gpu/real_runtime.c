@@ -1,7 +1,8 @@
-/* real_runtime — what src/dev leans on and CUDA's manual leaves half said, asked of the runtime itself. TAP; no kernel is needed.
+/* real_runtime — what src/dev leans on and CUDA's manual leaves half said, asked of the runtime
+ * itself. TAP; no kernel is needed.
  *
- * A graph here is as one of ours: a long copy, a number brought to pinned memory, an event's record as a node of its own
- * (cudaEventRecordExternal), then a much longer piece of work. */
+ * A graph here is as one of ours: a long copy, a number brought to pinned memory, an event's record
+ * as a node of its own (cudaEventRecordExternal), then a much longer piece of work. */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -45,7 +46,9 @@ struct rig {
 static void copies(const struct rig *r, int n)
 {
     for (int i = 0; i < n; i++)
-        check(cudaMemcpyAsync(r->memory, r->memory + BYTES, BYTES, cudaMemcpyDeviceToDevice, r->stream), "a copy");
+        check(cudaMemcpyAsync(r->memory, r->memory + BYTES, BYTES, cudaMemcpyDeviceToDevice,
+                              r->stream),
+              "a copy");
 }
 
 static void rig_open(struct rig *r)
@@ -63,21 +66,26 @@ static void rig_open(struct rig *r)
     *r->at = 0;
     check(cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal), "a capture");
     copies(r, BEFORE);
-    check(cudaMemcpyAsync((void *)(uintptr_t)r->at, r->number, sizeof *r->number, cudaMemcpyDeviceToHost, r->stream), "bringing");
-    check(cudaEventRecordWithFlags(r->event, r->stream, cudaEventRecordExternal), "an event's record");
+    check(cudaMemcpyAsync((void *)(uintptr_t)r->at, r->number, sizeof *r->number,
+                          cudaMemcpyDeviceToHost, r->stream),
+          "bringing");
+    check(cudaEventRecordWithFlags(r->event, r->stream, cudaEventRecordExternal),
+          "an event's record");
     copies(r, AFTER);
     check(cudaStreamEndCapture(r->stream, &graph), "a capture's end");
     check(cudaGraphInstantiate(&r->graph, graph, 0), "a graph");
     check(cudaGraphDestroy(graph), "a graph");
 }
 
-/* An event in a graph tells of the launch that was just asked for, and of what lies before it there alone. */
+/* An event in a graph tells of the launch that was just asked for, and of what lies before it there
+ * alone. */
 static void events_in_graphs(struct rig *r)
 {
     int told = 0, ahead = 0;
     char more[96];
     for (uint64_t i = 1; i <= LAUNCHES; i++) {
-        check(cudaMemcpyAsync(r->number, &i, sizeof i, cudaMemcpyHostToDevice, r->stream), "a number");
+        check(cudaMemcpyAsync(r->number, &i, sizeof i, cudaMemcpyHostToDevice, r->stream),
+              "a number");
         check(cudaStreamSynchronize(r->stream), "the stream");
         check(cudaGraphLaunch(r->graph, r->stream), "a launch");
         check(cudaEventSynchronize(r->event), "waiting for the event");
@@ -88,7 +96,8 @@ static void events_in_graphs(struct rig *r)
             (void)cudaGetLastError();
         check(cudaStreamSynchronize(r->stream), "the stream");
     }
-    snprintf(more, sizeof more, "%d of %d (where it does not, dev_await waits for the whole stream)", told, LAUNCHES);
+    snprintf(more, sizeof more,
+             "%d of %d (where it does not, dev_await waits for the whole stream)", told, LAUNCHES);
     tell(told == LAUNCHES, "an event in a graph tells of this launch", more);
     snprintf(more, sizeof more, "%d of %d", ahead, LAUNCHES);
     tell(ahead == LAUNCHES, "the host goes on while the graph's later work is under way", more);
@@ -104,7 +113,8 @@ static void *takes_memory(void *arg)
     return NULL;
 }
 
-/* Another thread may take memory and give it back while this one captures (cudaStreamCaptureModeThreadLocal). */
+/* Another thread may take memory and give it back while this one captures
+ * (cudaStreamCaptureModeThreadLocal). */
 static void captures_are_of_a_thread(struct rig *r)
 {
     pthread_t thread;
@@ -115,8 +125,10 @@ static void captures_are_of_a_thread(struct rig *r)
     if (pthread_create(&thread, NULL, takes_memory, &other) == 0)
         pthread_join(thread, NULL);
     cudaError_t end = cudaStreamEndCapture(r->stream, &graph);
-    tell(end == cudaSuccess, "a capture outlives another thread's cudaMalloc and cudaFree", end == cudaSuccess ? "" : cudaGetErrorString(end));
-    tell(other == cudaSuccess, "which succeed meanwhile", other == cudaSuccess ? "" : cudaGetErrorString(other));
+    tell(end == cudaSuccess, "a capture outlives another thread's cudaMalloc and cudaFree",
+         end == cudaSuccess ? "" : cudaGetErrorString(end));
+    tell(other == cudaSuccess, "which succeed meanwhile",
+         other == cudaSuccess ? "" : cudaGetErrorString(other));
     if (graph)
         check(cudaGraphDestroy(graph), "a graph");
     (void)cudaGetLastError();

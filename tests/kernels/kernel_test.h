@@ -1,5 +1,6 @@
-/* kernel_test — how every kernel is held against its plain truth: the same inputs on a device of each level this machine
- * has, with 1, 2 and 3 threads; errors within a limit, guard areas untouched, the same bits for any number of threads. */
+/* kernel_test — how every kernel is held against its plain truth: the same inputs on a device of
+ * each level this machine has, with 1, 2 and 3 threads; errors within a limit, guard areas
+ * untouched, the same bits for any number of threads. */
 #ifndef CONVOY_TESTS_KERNEL_TEST_H
 #define CONVOY_TESTS_KERNEL_TEST_H
 
@@ -26,8 +27,9 @@ struct kt_device {
     struct stream *stream;
 };
 
-/* kt_device — level × threads, opened at first use and kept; dev NULL: this machine has not the level. A program that
- * holds other kernels against the truth (tests/cuda/emulated.h) brings its own. */
+/* kt_device — level × threads, opened at first use and kept; dev NULL: this machine has not the
+ * level. A program that holds other kernels against the truth (tests/cuda/emulated.h) brings its
+ * own. */
 #ifndef KT_DEVICE
 static struct kt_device *kt_device(int level, int threads_n)
 {
@@ -56,7 +58,8 @@ static float kt_value(enum kt_fill fill, uint64_t draw, int64_t i)
     return (float)rand_normal(KT_SEED, RAND_STREAM(TEST, draw), (uint64_t)i);
 }
 
-/* kt_floats — n values between guards; the caller frees with kt_free. `draw` names the random numbers. */
+/* kt_floats — n values between guards; the caller frees with kt_free. `draw` names the random
+ * numbers. */
 static float *kt_floats(int64_t n, enum kt_fill fill, uint64_t draw)
 {
     float *all = malloc((size_t)(n + 2 * KT_GUARD) * sizeof *all);
@@ -74,16 +77,26 @@ static void kt_free(void *data)
         free((float *)data - KT_GUARD);
 }
 
-static inline struct tensor kt_f32(const float *data) { return (struct tensor){(void *)(uintptr_t)data, DTYPE_F32}; }
-static inline struct tensor kt_i32(const int32_t *data) { return (struct tensor){(void *)(uintptr_t)data, DTYPE_I32}; }
-static inline struct tensor kt_f64(const double *data) { return (struct tensor){(void *)(uintptr_t)data, DTYPE_F64}; }
+static inline struct tensor kt_f32(const float *data)
+{
+    return (struct tensor){(void *)(uintptr_t)data, DTYPE_F32};
+}
+static inline struct tensor kt_i32(const int32_t *data)
+{
+    return (struct tensor){(void *)(uintptr_t)data, DTYPE_I32};
+}
+static inline struct tensor kt_f64(const double *data)
+{
+    return (struct tensor){(void *)(uintptr_t)data, DTYPE_F64};
+}
 
 static inline struct dropout kt_dropout(float p)
 {
     return (struct dropout){.p = p, .seed = 99, .stream = RAND_STREAM(DROPOUT, 5), .offset = 1000};
 }
 
-/* A kernel with its inputs in `arg` and up to KT_OUTS outputs, each starting as `init` says (so in-place forms work). */
+/* A kernel with its inputs in `arg` and up to KT_OUTS outputs, each starting as `init` says (so
+ * in-place forms work). */
 struct kt_case {
     const char *what;
     enum status (*run)(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS]);
@@ -130,8 +143,10 @@ static void kt_run_free(float *out[KT_OUTS])
         kt_free(out[i]);
 }
 
-/* One level with one number of threads, against the truth and against the first number of threads. */
-static void kt_check_one(const struct kt_case *c, int level, int threads_n, float *want[KT_OUTS], float *first[KT_OUTS])
+/* One level with one number of threads, against the truth and against the first number of
+ * threads. */
+static void kt_check_one(const struct kt_case *c, int level, int threads_n, float *want[KT_OUTS],
+                         float *first[KT_OUTS])
 {
     float *out[KT_OUTS];
     kt_run(c, level, threads_n, out);
@@ -140,9 +155,11 @@ static void kt_check_one(const struct kt_case *c, int level, int threads_n, floa
             continue;
         double nmse = kt_nmse(out[i], want[i], c->elems[i]);
         if (!(nmse <= c->nmse_max))
-            fail_msg("%s, level %d, output %d: nmse %g, allowed %g", c->what, level, i, nmse, c->nmse_max);
+            fail_msg("%s, level %d, output %d: nmse %g, allowed %g", c->what, level, i, nmse,
+                     c->nmse_max);
         if (memcmp(out[i], first[i], (size_t)c->elems[i] * sizeof(float)) != 0)
-            fail_msg("%s, level %d, output %d: %d threads give other bits than 1", c->what, level, i, threads_n);
+            fail_msg("%s, level %d, output %d: %d threads give other bits than 1", c->what, level,
+                     i, threads_n);
     }
     kt_run_free(out);
 }

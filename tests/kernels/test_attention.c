@@ -1,10 +1,13 @@
-/* Attention: the fast tiles against the truth, masks and dropout, and the backward pass against finite differences. */
+/* Attention: the fast tiles against the truth, masks and dropout, and the backward pass against
+ * finite differences. */
 #include "kernel_test.h"
 
 struct shape {
     int64_t b, t, h, d;
     float p;
-    int mask; /* 0 none; 1 some keys hidden; 2 the first keys hidden, so that early queries see nothing; 3 all hidden */
+    /* 0 none; 1 some keys hidden; 2 the first keys hidden, so that early queries see nothing; 3 all
+     * hidden */
+    int mask;
     enum kt_fill fill;
     float gain; /* of the inputs: large ones make sharp, extreme scores */
 };
@@ -14,7 +17,9 @@ static uint8_t *mask_new(const struct shape *x)
     uint8_t *mask = malloc((size_t)(x->b * x->t));
     assert_non_null(mask);
     for (int64_t i = 0; i < x->b * x->t; i++)
-        mask[i] = x->mask == 3 ? 0 : x->mask == 2 ? i % x->t >= x->t / 2 : rand_u32(3, 1, (uint64_t)i) % 3 != 0;
+        mask[i] = x->mask == 3   ? 0
+                  : x->mask == 2 ? i % x->t >= x->t / 2
+                                 : rand_u32(3, 1, (uint64_t)i) % 3 != 0;
     return mask;
 }
 
@@ -24,30 +29,51 @@ struct input {
     uint8_t *mask;
 };
 
-static enum status run_fwd(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS])
+static enum status run_fwd(const struct op_table *op, struct stream *s, void *arg,
+                           float *out[KT_OUTS])
 {
     const struct input *in = arg;
     const struct shape *x = in->x;
-    struct attention_fwd a = {.out = kt_f32(out[0]), .lse = kt_f32(out[1]), .qkv = kt_f32(in->qkv), .mask = {in->mask, DTYPE_U8},
-                              .b = x->b, .t = x->t, .h = x->h, .d = x->d, .dropout = kt_dropout(x->p)};
+    struct attention_fwd a = {.out = kt_f32(out[0]),
+                              .lse = kt_f32(out[1]),
+                              .qkv = kt_f32(in->qkv),
+                              .mask = {in->mask, DTYPE_U8},
+                              .b = x->b,
+                              .t = x->t,
+                              .h = x->h,
+                              .d = x->d,
+                              .dropout = kt_dropout(x->p)};
     return op->attention_fwd(s, &a);
 }
 
-static enum status run_bwd(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS])
+static enum status run_bwd(const struct op_table *op, struct stream *s, void *arg,
+                           float *out[KT_OUTS])
 {
     const struct input *in = arg;
     const struct shape *x = in->x;
-    struct attention_bwd a = {.dqkv = kt_f32(out[0]), .dout = kt_f32(in->dout), .out = kt_f32(in->out), .qkv = kt_f32(in->qkv),
-                              .lse = kt_f32(in->lse), .mask = {in->mask, DTYPE_U8},
-                              .b = x->b, .t = x->t, .h = x->h, .d = x->d, .dropout = kt_dropout(x->p)};
+    struct attention_bwd a = {.dqkv = kt_f32(out[0]),
+                              .dout = kt_f32(in->dout),
+                              .out = kt_f32(in->out),
+                              .qkv = kt_f32(in->qkv),
+                              .lse = kt_f32(in->lse),
+                              .mask = {in->mask, DTYPE_U8},
+                              .b = x->b,
+                              .t = x->t,
+                              .h = x->h,
+                              .d = x->d,
+                              .dropout = kt_dropout(x->p)};
     return op->attention_bwd(s, &a);
 }
 
 static struct input input_new(const struct shape *x)
 {
     int64_t n = x->b * x->t * x->h * x->d;
-    struct input in = {x, kt_floats(3 * n, x->fill, 1), kt_floats(n, x->fill, 2), kt_floats(n, KT_ONES, 3),
-                       kt_floats(x->b * x->h * x->t, KT_ONES, 4), x->mask ? mask_new(x) : NULL};
+    struct input in = {x,
+                       kt_floats(3 * n, x->fill, 1),
+                       kt_floats(n, x->fill, 2),
+                       kt_floats(n, KT_ONES, 3),
+                       kt_floats(x->b * x->h * x->t, KT_ONES, 4),
+                       x->mask ? mask_new(x) : NULL};
     for (int64_t i = 0; i < 3 * n; i++)
         in.qkv[i] *= x->gain;
     return in;
@@ -66,9 +92,11 @@ static void check_shape(const struct shape *x, double nmse_max)
 {
     struct input in = input_new(x);
     int64_t n = x->b * x->t * x->h * x->d;
-    struct kt_case fwd = {"attention_fwd", run_fwd, &in, {in.out, in.lse}, {n, x->b * x->h * x->t}, nmse_max};
+    struct kt_case fwd = {"attention_fwd",         run_fwd, &in, {in.out, in.lse},
+                          {n, x->b * x->h * x->t}, nmse_max};
     kt_check(&fwd);
-    kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){in.out, in.lse}));
+    kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in,
+                  (float *[KT_OUTS]){in.out, in.lse}));
     struct kt_case bwd = {"attention_bwd", run_bwd, &in, {in.qkv}, {3 * n}, nmse_max};
     kt_check(&bwd);
     input_free(&in);
@@ -78,9 +106,11 @@ static void fast_is_true(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
-        {1, 1, 1, 1, 0, 0, KT_RANDOM, 1},    {2, 3, 2, 5, 0, 0, KT_RANDOM, 1},   {1, 64, 2, 64, 0, 0, KT_RANDOM, 1},
-        {1, 65, 3, 64, 0, 0, KT_RANDOM, 1},  {2, 130, 2, 32, 0, 0, KT_RANDOM, 1}, {1, 200, 1, 80, 0, 0, KT_RANDOM, 1},
-        {1, 257, 3, 17, 0, 0, KT_RAMP, 1},   {1, 100, 2, 64, 0, 0, KT_ONES, 1},   {1, 63, 1, 129, 0, 0, KT_RANDOM, 1},
+        {1, 1, 1, 1, 0, 0, KT_RANDOM, 1},    {2, 3, 2, 5, 0, 0, KT_RANDOM, 1},
+        {1, 64, 2, 64, 0, 0, KT_RANDOM, 1},  {1, 65, 3, 64, 0, 0, KT_RANDOM, 1},
+        {2, 130, 2, 32, 0, 0, KT_RANDOM, 1}, {1, 200, 1, 80, 0, 0, KT_RANDOM, 1},
+        {1, 257, 3, 17, 0, 0, KT_RAMP, 1},   {1, 100, 2, 64, 0, 0, KT_ONES, 1},
+        {1, 63, 1, 129, 0, 0, KT_RANDOM, 1},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check_shape(&shapes[i], 1e-12);
@@ -90,14 +120,16 @@ static void masks_and_dropout(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
-        {2, 70, 2, 64, 0, 1, KT_RANDOM, 1},    {2, 150, 2, 16, 0, 2, KT_RANDOM, 1}, {1, 33, 2, 8, 0, 3, KT_RANDOM, 1},
-        {2, 77, 2, 64, 0.1f, 0, KT_RANDOM, 1}, {1, 140, 3, 24, 0.5f, 1, KT_RANDOM, 1},
+        {2, 70, 2, 64, 0, 1, KT_RANDOM, 1},     {2, 150, 2, 16, 0, 2, KT_RANDOM, 1},
+        {1, 33, 2, 8, 0, 3, KT_RANDOM, 1},      {2, 77, 2, 64, 0.1f, 0, KT_RANDOM, 1},
+        {1, 140, 3, 24, 0.5f, 1, KT_RANDOM, 1},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check_shape(&shapes[i], 1e-12);
 }
 
-/* Scores of ±1e4: float scores near 1e4 carry an absolute error of 1e-3, which is the relative error of exp. */
+/* Scores of ±1e4: float scores near 1e4 carry an absolute error of 1e-3, which is the relative
+ * error of exp. */
 static void extreme_scores(void **state)
 {
     (void)state;
@@ -113,11 +145,13 @@ static void long_and_wide(void **state)
     check_shape(&wide, 1e-11); /* scores are sums of 2000 products in float */
 }
 
-static enum status run_decode(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS])
+static enum status run_decode(const struct op_table *op, struct stream *s, void *arg,
+                              float *out[KT_OUTS])
 {
     const struct input *in = arg;
     const struct shape *x = in->x;
-    struct attention_decode a = {.out = kt_f32(out[0]), .qkv = kt_f32(in->qkv), .b = x->b, .t = x->t, .h = x->h, .d = x->d};
+    struct attention_decode a = {
+        .out = kt_f32(out[0]), .qkv = kt_f32(in->qkv), .b = x->b, .t = x->t, .h = x->h, .d = x->d};
     return op->attention_decode(s, &a);
 }
 
@@ -126,9 +160,11 @@ static void decode_is_the_last_row(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
-        {1, 1, 1, 1, 0, 0, KT_RANDOM, 1},    {2, 3, 2, 5, 0, 0, KT_RANDOM, 1},   {1, 64, 2, 64, 0, 0, KT_RANDOM, 1},
-        {1, 65, 12, 64, 0, 0, KT_RANDOM, 1}, {3, 130, 2, 32, 0, 0, KT_RANDOM, 1}, {1, 600, 1, 80, 0, 0, KT_RANDOM, 1},
-        {1, 257, 3, 17, 0, 0, KT_RAMP, 1},   {1, 100, 2, 64, 0, 0, KT_ONES, 1},   {2, 33, 1, 129, 0, 0, KT_RANDOM, 1},
+        {1, 1, 1, 1, 0, 0, KT_RANDOM, 1},    {2, 3, 2, 5, 0, 0, KT_RANDOM, 1},
+        {1, 64, 2, 64, 0, 0, KT_RANDOM, 1},  {1, 65, 12, 64, 0, 0, KT_RANDOM, 1},
+        {3, 130, 2, 32, 0, 0, KT_RANDOM, 1}, {1, 600, 1, 80, 0, 0, KT_RANDOM, 1},
+        {1, 257, 3, 17, 0, 0, KT_RAMP, 1},   {1, 100, 2, 64, 0, 0, KT_ONES, 1},
+        {2, 33, 1, 129, 0, 0, KT_RANDOM, 1},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const struct shape *x = &shapes[i];
@@ -137,10 +173,13 @@ static void decode_is_the_last_row(void **state)
         float *last = kt_floats(x->b * c, KT_ONES, 3);
         struct kt_case decode = {"attention_decode", run_decode, &in, {last}, {x->b * c}, 1e-12};
         kt_check(&decode);
-        kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){in.out, in.lse}));
-        kt_ok(run_decode(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){last}));
+        kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in,
+                      (float *[KT_OUTS]){in.out, in.lse}));
+        kt_ok(
+            run_decode(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){last}));
         for (int64_t b = 0; b < x->b; b++)
-            assert_memory_equal(last + b * c, in.out + (b * x->t + x->t - 1) * c, (size_t)c * sizeof *last);
+            assert_memory_equal(last + b * c, in.out + (b * x->t + x->t - 1) * c,
+                                (size_t)c * sizeof *last);
         kt_free(last);
         input_free(&in);
     }
@@ -161,8 +200,8 @@ static void unseen_rows_are_zero(void **state)
         for (int64_t i = 0; i < 20; i++) {
             assert_true(in.lse[i] == -INFINITY);
             for (int64_t e = 0; e < 8; e++)
-                assert_true(in.out[i * 8 + e] == 0 && dqkv[i * 24 + e] == 0 && dqkv[i * 24 + 8 + e] == 0 &&
-                            dqkv[i * 24 + 16 + e] == 0);
+                assert_true(in.out[i * 8 + e] == 0 && dqkv[i * 24 + e] == 0 &&
+                            dqkv[i * 24 + 8 + e] == 0 && dqkv[i * 24 + 16 + e] == 0);
         }
         kt_free(dqkv);
     }
@@ -172,18 +211,21 @@ static void unseen_rows_are_zero(void **state)
 static double loss_of(struct input *in, int64_t n)
 {
     double loss = 0;
-    kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, in, (float *[KT_OUTS]){in->out, in->lse}));
+    kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, in,
+                  (float *[KT_OUTS]){in->out, in->lse}));
     for (int64_t i = 0; i < n; i++)
         loss += (double)in->out[i] * in->dout[i];
     return loss;
 }
 
-/* d Σ out·dout / d qkv by central differences; the outputs are float, so steps are wide and the limit is theirs. */
+/* d Σ out·dout / d qkv by central differences; the outputs are float, so steps are wide and the
+ * limit is theirs. */
 static void backward_is_the_slope(void **state)
 {
     (void)state;
-    static const struct shape shapes[] = {
-        {1, 7, 2, 4, 0, 0, KT_RANDOM, 1}, {2, 6, 1, 3, 0, 1, KT_RANDOM, 1}, {1, 8, 1, 4, 0.3f, 2, KT_RANDOM, 1}};
+    static const struct shape shapes[] = {{1, 7, 2, 4, 0, 0, KT_RANDOM, 1},
+                                          {2, 6, 1, 3, 0, 1, KT_RANDOM, 1},
+                                          {1, 8, 1, 4, 0.3f, 2, KT_RANDOM, 1}};
     for (size_t x = 0; x < sizeof shapes / sizeof *shapes; x++) {
         struct input in = input_new(&shapes[x]);
         int64_t n = shapes[x].b * shapes[x].t * shapes[x].h * shapes[x].d;
@@ -198,7 +240,8 @@ static void backward_is_the_slope(void **state)
             double slope = (up - loss_of(&in, n)) / (2 * (double)step);
             in.qkv[i] = at;
             if (fabs(slope - dqkv[i]) > 3e-4 * (1 + fabs(slope)))
-                fail_msg("shape %zu, element %lld: slope %g, gradient %g", x, (long long)i, slope, (double)dqkv[i]);
+                fail_msg("shape %zu, element %lld: slope %g, gradient %g", x, (long long)i, slope,
+                         (double)dqkv[i]);
         }
         kt_free(dqkv);
         input_free(&in);
@@ -206,9 +249,9 @@ static void backward_is_the_slope(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_is_true),         cmocka_unit_test(masks_and_dropout),
-    cmocka_unit_test(extreme_scores),       cmocka_unit_test(long_and_wide),
-    cmocka_unit_test(unseen_rows_are_zero), cmocka_unit_test(backward_is_the_slope),
+    cmocka_unit_test(fast_is_true),           cmocka_unit_test(masks_and_dropout),
+    cmocka_unit_test(extreme_scores),         cmocka_unit_test(long_and_wide),
+    cmocka_unit_test(unseen_rows_are_zero),   cmocka_unit_test(backward_is_the_slope),
     cmocka_unit_test(decode_is_the_last_row),
 };
 HARNESS_MAIN(tests)

@@ -1,4 +1,5 @@
-/* Casts between floating types: known roundings, every 16-bit pattern there and back, and the same bits at every level. */
+/* Casts between floating types: known roundings, every 16-bit pattern there and back, and the same
+ * bits at every level. */
 #include "kernel_test.h"
 
 struct input {
@@ -14,18 +15,21 @@ static enum status run(const struct op_table *op, struct stream *s, void *arg, f
     return op->cast(s, &a);
 }
 
-/* Numbers with infinities, overflows, ties and denormals of both types among them; no NaN, which need not be the same. */
+/* Numbers with infinities, overflows, ties and denormals of both types among them; no NaN, which
+ * need not be the same. */
 static void fill(float *x, int64_t n, enum dtype from)
 {
-    static const float special[] = {0, -0.0f, INFINITY, -INFINITY, 65519.99f, 65520, -65520, 0x1p-24f, 0x1p-25f, 0x1.8p-25f,
-                                    0x1.01p0f, 0x1.03p0f, 3.4e38f, 1e-40f, 0x1.002p0f, 0x1.006p0f};
+    static const float special[] = {0,       -0.0f,    INFINITY,   -INFINITY,  65519.99f, 65520,
+                                    -65520,  0x1p-24f, 0x1p-25f,   0x1.8p-25f, 0x1.01p0f, 0x1.03p0f,
+                                    3.4e38f, 1e-40f,   0x1.002p0f, 0x1.006p0f};
     for (int64_t i = 0; i < n; i++) {
         if (from == DTYPE_F32) {
             x[i] = i % 3 == 0 ? special[i / 3 % 16] : kt_value(KT_RANDOM, 7, i);
             continue;
         }
         uint16_t bits = (uint16_t)(i * 40503 + 11), exponent = from == DTYPE_BF16 ? 0x7f80 : 0x7c00;
-        ((uint16_t *)x)[i] = (bits & exponent) == exponent ? (uint16_t)(bits & 0x80ff & ~exponent) : bits;
+        ((uint16_t *)x)[i] =
+            (bits & exponent) == exponent ? (uint16_t)(bits & 0x80ff & ~exponent) : bits;
     }
 }
 
@@ -35,7 +39,8 @@ static void all_levels_agree(void **state)
     static const int64_t sizes[] = {0, 1, 7, 1000, 65541};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int pair = 0; pair < 9; pair++) {
-            struct input in = {.n = sizes[i], .from = (enum dtype)(pair % 3), .to = (enum dtype)(pair / 3)};
+            struct input in = {
+                .n = sizes[i], .from = (enum dtype)(pair % 3), .to = (enum dtype)(pair / 3)};
             float *x = kt_floats(in.n, KT_ONES, 1), *y = kt_floats(in.n, KT_ONES, 2);
             fill(x, in.n, in.from);
             in.x = x;
@@ -92,8 +97,10 @@ static void nothing_is_lost_on_the_way_back(void **state)
         all[i] = (uint16_t)i;
     struct kt_device *d = kt_device(CPU_LEVEL_V2, 1);
     for (int type = DTYPE_BF16; type <= DTYPE_F16 && d->dev; type++) {
-        kt_ok(dev_op(d->dev)->cast(d->stream, &(struct cast){kt_f32(wide), {all, (enum dtype)type}, N}));
-        kt_ok(dev_op(d->dev)->cast(d->stream, &(struct cast){{back, (enum dtype)type}, kt_f32(wide), N}));
+        kt_ok(dev_op(d->dev)->cast(d->stream,
+                                   &(struct cast){kt_f32(wide), {all, (enum dtype)type}, N}));
+        kt_ok(dev_op(d->dev)->cast(d->stream,
+                                   &(struct cast){{back, (enum dtype)type}, kt_f32(wide), N}));
         for (int i = 0; i < N; i++)
             assert_true(back[i] == all[i] || isnan(wide[i]));
     }
@@ -102,6 +109,7 @@ static void nothing_is_lost_on_the_way_back(void **state)
     free(back);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(all_levels_agree), cmocka_unit_test(rounds_as_ieee_does),
+static const struct CMUnitTest tests[] = {cmocka_unit_test(all_levels_agree),
+                                          cmocka_unit_test(rounds_as_ieee_does),
                                           cmocka_unit_test(nothing_is_lost_on_the_way_back)};
 HARNESS_MAIN(tests)

@@ -1,5 +1,5 @@
-/* Sums along a tree: by hand, against a tree built here from halves, every type, number of sources and place of the own one, in
- * place; the same bits at every level. */
+/* Sums along a tree: by hand, against a tree built here from halves, every type, number of sources
+ * and place of the own one, in place; the same bits at every level. */
 #include "kernel_test.h"
 
 struct input {
@@ -10,7 +10,10 @@ struct input {
     const float *in, *own;
 };
 
-static struct tensor at(const float *data, enum dtype dtype) { return (struct tensor){(void *)(uintptr_t)data, dtype}; }
+static struct tensor at(const float *data, enum dtype dtype)
+{
+    return (struct tensor){(void *)(uintptr_t)data, dtype};
+}
 
 static enum status run(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS])
 {
@@ -25,7 +28,10 @@ static enum status run(const struct op_table *op, struct stream *s, void *arg, f
     return op->combine(s, &a);
 }
 
-static int64_t floats_of(enum dtype dtype, int64_t elems) { return (elems * (int64_t)dtype_bytes(dtype) + 3) / 4; }
+static int64_t floats_of(enum dtype dtype, int64_t elems)
+{
+    return (elems * (int64_t)dtype_bytes(dtype) + 3) / 4;
+}
 
 /* Values whose sums round, of one type. */
 static float *values(enum dtype dtype, int64_t n, uint64_t draw)
@@ -46,7 +52,8 @@ static float *values(enum dtype dtype, int64_t n, uint64_t draw)
 static void check(struct input in)
 {
     float *source = values(in.from, in.stride * in.n, 1), *own = values(in.from, in.elems, 2);
-    int64_t out_floats = in.is_in_place ? floats_of(in.from, in.stride * in.n) : floats_of(in.to, in.elems);
+    int64_t out_floats =
+        in.is_in_place ? floats_of(in.from, in.stride * in.n) : floats_of(in.to, in.elems);
     float *init = in.is_in_place ? source : kt_floats(out_floats, KT_ONES, 3);
     in.in = source;
     in.own = own;
@@ -59,7 +66,11 @@ static void check(struct input in)
 
 static const struct {
     enum dtype from, to;
-} pairs[] = {{DTYPE_F32, DTYPE_F32}, {DTYPE_BF16, DTYPE_BF16}, {DTYPE_BF16, DTYPE_F32}, {DTYPE_F32, DTYPE_BF16}, {DTYPE_F64, DTYPE_F64}};
+} pairs[] = {{DTYPE_F32, DTYPE_F32},
+             {DTYPE_BF16, DTYPE_BF16},
+             {DTYPE_BF16, DTYPE_F32},
+             {DTYPE_F32, DTYPE_BF16},
+             {DTYPE_F64, DTYPE_F64}};
 
 static void all_levels_agree(void **state)
 {
@@ -106,7 +117,8 @@ static void halves_are_powers_of_two(void **state)
                                                                        .stride = 1,
                                                                        .sources_n = cases[i].n}));
             if (got != cases[i].want)
-                fail_msg("level %d, %d sources: %a, want %a", level, cases[i].n, (double)got, (double)cases[i].want);
+                fail_msg("level %d, %d sources: %a, want %a", level, cases[i].n, (double)got,
+                         (double)cases[i].want);
         }
     }
 }
@@ -115,7 +127,12 @@ static void what_is_not_its_contract_is_refused(void **state)
 {
     (void)state;
     float x[8] = {0};
-    const struct combine good = {.out = kt_f32(x), .in = kt_f32(x + 2), .own = kt_f32(x + 6), .elems = 2, .stride = 2, .sources_n = 2};
+    const struct combine good = {.out = kt_f32(x),
+                                 .in = kt_f32(x + 2),
+                                 .own = kt_f32(x + 6),
+                                 .elems = 2,
+                                 .stride = 2,
+                                 .sources_n = 2};
     struct kt_device *d = kt_device(CPU_LEVEL_V2, 1);
     struct combine bad[7];
     if (!d->dev)
@@ -137,6 +154,7 @@ static void what_is_not_its_contract_is_refused(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(all_levels_agree), cmocka_unit_test(halves_are_powers_of_two),
+static const struct CMUnitTest tests[] = {cmocka_unit_test(all_levels_agree),
+                                          cmocka_unit_test(halves_are_powers_of_two),
                                           cmocka_unit_test(what_is_not_its_contract_is_refused)};
 HARNESS_MAIN(tests)

@@ -1,4 +1,5 @@
-/* Packing floats: the same bytes on every level and any number of threads; what is lost is small and remembered. */
+/* Packing floats: the same bytes on every level and any number of threads; what is lost is small
+ * and remembered. */
 #include "kernel_test.h"
 
 struct packed {
@@ -6,7 +7,8 @@ struct packed {
     float *residual, *y;
 };
 
-static struct packed run(struct kt_device *d, const float *x, const float *residual, int64_t n, enum compress_kind kind)
+static struct packed run(struct kt_device *d, const float *x, const float *residual, int64_t n,
+                         enum compress_kind kind)
 {
     size_t bytes = (size_t)compress_bytes(kind, n);
     struct packed p = {.bytes = malloc(bytes + 16), .y = kt_floats(n, KT_ONES, 0)};
@@ -16,17 +18,20 @@ static struct packed run(struct kt_device *d, const float *x, const float *resid
         p.residual = kt_floats(n, KT_ONES, 0);
         memcpy(p.residual, residual, (size_t)n * sizeof *residual);
     }
-    kt_ok(dev_op(d->dev)->compress(d->stream, &(struct compress){.packed = packed,
-                                                                 .residual = residual ? kt_f32(p.residual) : none,
-                                                                 .x = kt_f32(x),
-                                                                 .n = n,
-                                                                 .kind = kind}));
-    kt_ok(dev_op(d->dev)->expand(d->stream, &(struct expand){.y = kt_f32(p.y), .packed = packed, .n = n, .kind = kind}));
+    kt_ok(dev_op(d->dev)->compress(
+        d->stream, &(struct compress){.packed = packed,
+                                      .residual = residual ? kt_f32(p.residual) : none,
+                                      .x = kt_f32(x),
+                                      .n = n,
+                                      .kind = kind}));
+    kt_ok(dev_op(d->dev)->expand(
+        d->stream, &(struct expand){.y = kt_f32(p.y), .packed = packed, .n = n, .kind = kind}));
     for (int i = 0; i < 16; i++)
         assert_int_equal(p.bytes[bytes + (size_t)i], 0xa5);
     for (int g = 0; g < KT_GUARD; g++) {
         assert_true(p.y[-1 - g] == KT_CANARY && p.y[n + g] == KT_CANARY);
-        assert_true(!residual || (p.residual[-1 - g] == KT_CANARY && p.residual[n + g] == KT_CANARY));
+        assert_true(!residual ||
+                    (p.residual[-1 - g] == KT_CANARY && p.residual[n + g] == KT_CANARY));
     }
     return p;
 }
@@ -48,7 +53,8 @@ static void check(const float *x, const float *residual, int64_t n, enum compres
             for (int64_t i = 0; i < n; i++)
                 assert_true(got.y[i] == want.y[i] || (isnan(got.y[i]) && isnan(want.y[i])));
             for (int64_t i = 0; residual && i < n; i++)
-                assert_true(fabsf(got.residual[i] - want.residual[i]) <= 1e-6f * fabsf(x[i]) + 1e-8f);
+                assert_true(fabsf(got.residual[i] - want.residual[i]) <=
+                            1e-6f * fabsf(x[i]) + 1e-8f);
             packed_free(&got);
         }
     packed_free(&want);
@@ -61,7 +67,8 @@ static void fast_is_true(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int kind = COMPRESS_KIND_BF16; kind <= COMPRESS_KIND_INT8; kind++)
             for (int fill = KT_RANDOM; fill <= KT_ONES; fill++) {
-                float *x = kt_floats(sizes[i], (enum kt_fill)fill, 1), *r = kt_floats(sizes[i], KT_RANDOM, 2);
+                float *x = kt_floats(sizes[i], (enum kt_fill)fill, 1),
+                      *r = kt_floats(sizes[i], KT_RANDOM, 2);
                 for (int64_t k = 0; k < sizes[i]; k++)
                     r[k] *= 0.01f;
                 check(x, NULL, sizes[i], (enum compress_kind)kind);
@@ -78,7 +85,8 @@ static void loss_is_small_and_kept(void **state)
     float *x = kt_floats(n, KT_RANDOM, 3), *zero = kt_floats(n, KT_ONES, 0);
     memset(zero, 0, (size_t)n * sizeof *zero);
     for (int level = CPU_LEVEL_PLAIN; level < CPU_LEVEL_N; level++)
-        for (int kind = COMPRESS_KIND_BF16; kind <= COMPRESS_KIND_INT8 && kt_device(level, 1)->dev; kind++) {
+        for (int kind = COMPRESS_KIND_BF16; kind <= COMPRESS_KIND_INT8 && kt_device(level, 1)->dev;
+             kind++) {
             struct packed p = run(kt_device(level, 1), x, zero, n, (enum compress_kind)kind);
             for (int64_t i = 0; i < n; i++) {
                 float most = 0, limit;
@@ -100,13 +108,15 @@ static void odd_values(void **state)
     (void)state;
     static const float odd[] = {NAN, INFINITY, -INFINITY, 1e-38f, 3.4e38f, -0.0f, 1e-45f};
     for (int level = CPU_LEVEL_PLAIN; level < CPU_LEVEL_N; level++)
-        for (int kind = COMPRESS_KIND_BF16; kind <= COMPRESS_KIND_INT8 && kt_device(level, 1)->dev; kind++)
+        for (int kind = COMPRESS_KIND_BF16; kind <= COMPRESS_KIND_INT8 && kt_device(level, 1)->dev;
+             kind++)
             for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
                 float x[300] = {0}, zero[300] = {0};
                 x[7] = odd[i];
                 x[299] = 1;
                 struct packed p = run(kt_device(level, 1), x, zero, 300, (enum compress_kind)kind);
-                assert_true(isfinite(odd[i]) ? isfinite(p.y[7]) || kind == COMPRESS_KIND_BF16 : !isfinite(p.y[7]));
+                assert_true(isfinite(odd[i]) ? isfinite(p.y[7]) || kind == COMPRESS_KIND_BF16
+                                             : !isfinite(p.y[7]));
                 assert_true(p.y[299] == 1);
                 for (int k = 0; k < 300; k++)
                     assert_true(isfinite(p.residual[k]));
@@ -114,6 +124,7 @@ static void odd_values(void **state)
             }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_is_true), cmocka_unit_test(loss_is_small_and_kept),
+static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_is_true),
+                                          cmocka_unit_test(loss_is_small_and_kept),
                                           cmocka_unit_test(odd_values)};
 HARNESS_MAIN(tests)

@@ -1,4 +1,5 @@
-/* Dropout alone: the same elements at every level, bit for bit; about p of them gone; the rest scaled. */
+/* Dropout alone: the same elements at every level, bit for bit; about p of them gone; the rest
+ * scaled. */
 #include "kernel_test.h"
 
 struct input {
@@ -43,7 +44,8 @@ static void keeps_its_promise(void **state)
         kt_ok(dev_op(kt_device(level, 2)->dev)->drop(kt_device(level, 2)->stream, &a));
         gone = 0;
         for (int64_t i = 9; i < n; i++) {
-            bool is_dropped = rand_u32(a.dropout.seed, a.dropout.stream, a.dropout.offset + (uint64_t)i) < 1u << 30;
+            bool is_dropped = rand_u32(a.dropout.seed, a.dropout.stream,
+                                       a.dropout.offset + (uint64_t)i) < 1u << 30;
             assert_true(y[i] == (is_dropped ? 0 : (float)(1 / 0.75)));
             gone += is_dropped;
         }
@@ -54,5 +56,6 @@ static void keeps_its_promise(void **state)
     kt_free(y);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(all_levels_agree), cmocka_unit_test(keeps_its_promise)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(all_levels_agree),
+                                          cmocka_unit_test(keeps_its_promise)};
 HARNESS_MAIN(tests)

@@ -1,4 +1,5 @@
-/* Embedding: fast against plain (the same bits where sums have one order), repeated tokens, dropout, finite differences. */
+/* Embedding: fast against plain (the same bits where sums have one order), repeated tokens,
+ * dropout, finite differences. */
 #include "kernel_test.h"
 
 struct input {
@@ -15,7 +16,8 @@ static struct input input_new(int64_t b, int64_t t, int64_t c, int64_t v, float 
     in.tokens = malloc((size_t)in.n * sizeof *in.tokens);
     assert_non_null(in.tokens);
     for (int64_t i = 0; i < in.n; i++) /* every third is the same one */
-        in.tokens[i] = i % 3 ? (int32_t)(rand_u32(1, 1, (uint64_t)i) % (uint32_t)v) : (int32_t)v - 1;
+        in.tokens[i] =
+            i % 3 ? (int32_t)(rand_u32(1, 1, (uint64_t)i) % (uint32_t)v) : (int32_t)v - 1;
     in.wte = kt_floats(v * c, KT_RANDOM, 1);
     in.wpe = kt_floats(in.context * c, KT_RANDOM, 2);
     in.dx = kt_floats(in.n * c, KT_RANDOM, 3);
@@ -30,47 +32,73 @@ static void input_free(struct input *in)
     kt_free(in->dx);
 }
 
-static enum status run_fwd(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS])
+static enum status run_fwd(const struct op_table *op, struct stream *s, void *arg,
+                           float *out[KT_OUTS])
 {
     const struct input *in = arg;
-    struct embed_fwd a = {.x = kt_f32(out[0]), .tokens = kt_i32(in->tokens), .wte = kt_f32(in->wte), .wpe = kt_f32(in->wpe),
-                          .n = in->n, .t = in->t, .c = in->c, .dropout = in->d};
+    struct embed_fwd a = {.x = kt_f32(out[0]),
+                          .tokens = kt_i32(in->tokens),
+                          .wte = kt_f32(in->wte),
+                          .wpe = kt_f32(in->wpe),
+                          .n = in->n,
+                          .t = in->t,
+                          .c = in->c,
+                          .dropout = in->d};
     return op->embed_fwd(s, &a);
 }
 
-static enum status run_bwd(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS])
+static enum status run_bwd(const struct op_table *op, struct stream *s, void *arg,
+                           float *out[KT_OUTS])
 {
     const struct input *in = arg;
-    struct embed_bwd a = {.dwte = kt_f32(out[0]), .dwpe = kt_f32(out[1]), .dx = kt_f32(in->dx), .tokens = kt_i32(in->tokens),
-                          .n = in->n, .t = in->t, .c = in->c, .v = in->v, .context = in->context,
-                          .accumulate = in->accumulate, .dropout = in->d};
+    struct embed_bwd a = {.dwte = kt_f32(out[0]),
+                          .dwpe = kt_f32(out[1]),
+                          .dx = kt_f32(in->dx),
+                          .tokens = kt_i32(in->tokens),
+                          .n = in->n,
+                          .t = in->t,
+                          .c = in->c,
+                          .v = in->v,
+                          .context = in->context,
+                          .accumulate = in->accumulate,
+                          .dropout = in->d};
     return op->embed_bwd(s, &a);
 }
 
 static void fast_is_true(void **state)
 {
     (void)state;
-    static const int64_t shapes[][4] = {{1, 1, 1, 1}, {2, 7, 5, 3}, {3, 20, 130, 50}, {1, 40, 768, 11}, {4, 9, 257, 100}};
+    static const int64_t shapes[][4] = {
+        {1, 1, 1, 1}, {2, 7, 5, 3}, {3, 20, 130, 50}, {1, 40, 768, 11}, {4, 9, 257, 100}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int form = 0; form < 4; form++) {
-            struct input in = input_new(shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], form & 1 ? 0.2f : 0);
+            struct input in = input_new(shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3],
+                                        form & 1 ? 0.2f : 0);
             in.accumulate = form & 2;
             kt_check(&(struct kt_case){"embed_fwd", run_fwd, &in, {in.dx}, {in.n * in.c}, 0});
-            kt_check(&(struct kt_case){"embed_bwd", run_bwd, &in, {in.wte, in.wpe}, {in.v * in.c, in.context * in.c}, 1e-14});
+            kt_check(&(struct kt_case){"embed_bwd",
+                                       run_bwd,
+                                       &in,
+                                       {in.wte, in.wpe},
+                                       {in.v * in.c, in.context * in.c},
+                                       1e-14});
             input_free(&in);
         }
 }
 
-/* Forward is linear in both tables, so the adjoint holds exactly: Σ x·dx = Σ wte·dwte + Σ wpe·dwpe. */
+/* Forward is linear in both tables, so the adjoint holds exactly: Σ x·dx = Σ wte·dwte + Σ
+ * wpe·dwpe. */
 static void backward_is_the_adjoint(void **state)
 {
     (void)state;
     for (int drops = 0; drops < 2; drops++) {
         struct input in = input_new(3, 11, 10, 7, drops ? 0.3f : 0);
-        float *x = kt_floats(330, KT_ONES, 0), *dwte = kt_floats(70, KT_ONES, 0), *dwpe = kt_floats(140, KT_ONES, 0);
+        float *x = kt_floats(330, KT_ONES, 0), *dwte = kt_floats(70, KT_ONES, 0),
+              *dwpe = kt_floats(140, KT_ONES, 0);
         memset(dwte, 0, 70 * sizeof *dwte);
         kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){x}));
-        kt_ok(run_bwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){dwte, dwpe}));
+        kt_ok(run_bwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in,
+                      (float *[KT_OUTS]){dwte, dwpe}));
         double left = 0, right = 0;
         for (int64_t i = 0; i < 330; i++)
             left += (double)x[i] * in.dx[i];
@@ -89,5 +117,6 @@ static void backward_is_the_adjoint(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_is_true), cmocka_unit_test(backward_is_the_adjoint)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_is_true),
+                                          cmocka_unit_test(backward_is_the_adjoint)};
 HARNESS_MAIN(tests)

@@ -1,4 +1,5 @@
-/* GELU: fast against plain over ordinary and extreme inputs, in place, and its gradient against finite differences. */
+/* GELU: fast against plain over ordinary and extreme inputs, in place, and its gradient against
+ * finite differences. */
 #include "kernel_test.h"
 
 struct input {
@@ -7,17 +8,20 @@ struct input {
     bool in_place;
 };
 
-static enum status run_fwd(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS])
+static enum status run_fwd(const struct op_table *op, struct stream *s, void *arg,
+                           float *out[KT_OUTS])
 {
     const struct input *in = arg;
     struct gelu_fwd a = {kt_f32(out[0]), kt_f32(in->in_place ? out[0] : in->x), in->n};
     return op->gelu_fwd(s, &a);
 }
 
-static enum status run_bwd(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS])
+static enum status run_bwd(const struct op_table *op, struct stream *s, void *arg,
+                           float *out[KT_OUTS])
 {
     const struct input *in = arg;
-    struct gelu_bwd a = {kt_f32(out[0]), kt_f32(in->in_place ? out[0] : in->dy), kt_f32(in->x), in->n};
+    struct gelu_bwd a = {kt_f32(out[0]), kt_f32(in->in_place ? out[0] : in->dy), kt_f32(in->x),
+                         in->n};
     return op->gelu_bwd(s, &a);
 }
 
@@ -64,5 +68,6 @@ static void backward_is_the_slope(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_is_true), cmocka_unit_test(backward_is_the_slope)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_is_true),
+                                          cmocka_unit_test(backward_is_the_slope)};
 HARNESS_MAIN(tests)

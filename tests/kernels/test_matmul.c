@@ -1,5 +1,5 @@
-/* The fast products against the plain truth: every level this machine has, 1, 2 and 3 threads, every option.
- * */
+/* The fast products against the plain truth: every level this machine has, 1, 2 and 3 threads,
+ * every option. */
 #include "harness.h"
 
 #include <math.h>
@@ -96,16 +96,14 @@ static double buf_nmse(struct buf got, struct buf want)
     return power > 0 ? error / power : error;
 }
 
-static struct tensor as_tensor(struct buf b)
-{
-    return (struct tensor){b.data, DTYPE_F32};
-}
+static struct tensor as_tensor(struct buf b) { return (struct tensor){b.data, DTYPE_F32}; }
 
 /* An operation ready to run on two outputs; run(level NULL) is the plain truth. */
 struct job {
     struct buf out[2];
     int out_n;
-    void (*run)(const struct job *job, const struct level *level, const struct cpu *cpu, struct buf *out);
+    void (*run)(const struct job *job, const struct level *level, const struct cpu *cpu,
+                struct buf *out);
     union {
         struct matmul_fwd fwd;
         struct matmul_bwd_x bwd_x;
@@ -127,10 +125,12 @@ static void job_check_one(const struct job *job, const struct level *level, cons
             buf_check_guard(out[i]);
             double nmse = buf_nmse(out[i], want[i]);
             if (!(nmse <= NMSE_MAX))
-                fail_msg("%s, level %s, %d threads, output %d: nmse %.3g", what, level->name, threads, i,
-                         nmse);
-            if (threads > 1 && memcmp(out[i].data, first[i].data, (size_t)out[i].n * sizeof(float)) != 0)
-                fail_msg("%s, level %s: %d threads give other bits than 1", what, level->name, threads);
+                fail_msg("%s, level %s, %d threads, output %d: nmse %.3g", what, level->name,
+                         threads, i, nmse);
+            if (threads > 1 &&
+                memcmp(out[i].data, first[i].data, (size_t)out[i].n * sizeof(float)) != 0)
+                fail_msg("%s, level %s: %d threads give other bits than 1", what, level->name,
+                         threads);
             if (threads > 1)
                 free(out[i].all);
             else
@@ -160,11 +160,12 @@ static void job_check(struct job *job, const char *what)
 static void name_job(char *to, size_t bytes, const char *op, struct shape s, struct option o)
 {
     snprintf(to, bytes, "%s n %lld in %lld out %lld layout %d pad %lld options %u fill %d", op,
-             (long long)s.n, (long long)s.in, (long long)s.out, (int)o.layout, (long long)o.pad, o.bits,
-             (int)o.fill);
+             (long long)s.n, (long long)s.in, (long long)s.out, (int)o.layout, (long long)o.pad,
+             o.bits, (int)o.fill);
 }
 
-static void run_fwd(const struct job *job, const struct level *level, const struct cpu *cpu, struct buf *out)
+static void run_fwd(const struct job *job, const struct level *level, const struct cpu *cpu,
+                    struct buf *out)
 {
     struct matmul_fwd op = job->op.fwd;
     op.y = as_tensor(out[0]);
@@ -182,8 +183,9 @@ static void check_fwd(struct shape s, struct option o)
     int64_t stride = residual ? s.out : s.out + o.pad;
     struct buf x = buf_fill(s.n * s.in, o.fill, 1), w = buf_fill(s.in * s.out, o.fill, 2),
                b = buf_fill(s.out, o.fill, 3), r = buf_fill(s.n * s.out, o.fill, 4);
-    struct job job = {
-        .run = run_fwd, .out_n = gelu && (o.bits & 4) ? 2 : 1, .in_place = residual && (o.bits & 16)};
+    struct job job = {.run = run_fwd,
+                      .out_n = gelu && (o.bits & 4) ? 2 : 1,
+                      .in_place = residual && (o.bits & 16)};
     job.op.fwd = (struct matmul_fwd){.x = as_tensor(x),
                                      .w = as_tensor(w),
                                      .n = s.n,
@@ -321,18 +323,31 @@ static void test_small_sizes(void **state)
 static void test_large_sizes(void **state)
 {
     (void)state;
-    static const struct shape shapes[] = {{256, 96, 144},  {67, 129, 211},  {9, 1025, 53},
-                                          {5, 53, 1031},   {1031, 7, 50},   {1, 768, 2304},
-                                          {1, 2304, 96},   {1, 3072, 77},   {1, 70, 1031},
-                                           {4, 96, 2503},   {23, 2051, 17},
-                                          {17, 23, 4099},  {1030, 50, 13},  {300, 768, 2},
-                                          {2100, 9, 11},   {100, 400, 390}, {530, 3, 2},
-                                          {1040, 19, 9001}}; /* the last: its dx takes k in two stretches */
+    static const struct shape shapes[] = {{256, 96, 144},
+                                          {67, 129, 211},
+                                          {9, 1025, 53},
+                                          {5, 53, 1031},
+                                          {1031, 7, 50},
+                                          {1, 768, 2304},
+                                          {1, 2304, 96},
+                                          {1, 3072, 77},
+                                          {1, 70, 1031},
+                                          {4, 96, 2503},
+                                          {23, 2051, 17},
+                                          {17, 23, 4099},
+                                          {1030, 50, 13},
+                                          {300, 768, 2},
+                                          {2100, 9, 11},
+                                          {100, 400, 390},
+                                          {530, 3, 2},
+                                          /* the last: its dx takes k in two stretches */
+                                          {1040, 19, 9001}};
     for (unsigned i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check_shape(shapes[i], 1000 + i);
 }
 
-/* --- inputs that do not forgive: every level against sums in double, by what the terms weigh ---------------- */
+/* ---- inputs that do not forgive: every level against sums in double, by what the terms weigh ----
+ * */
 
 /* Largest of |got - want| / Σ|x·w| over y = x·w, elements whose terms leave fp32 apart. */
 static double weighed_error(struct shape s, const float *x, const float *w, const float *y)
@@ -353,7 +368,8 @@ static double weighed_error(struct shape s, const float *x, const float *w, cons
 }
 
 enum hard { HARD_RANDOM, HARD_CANCEL, HARD_RANGE, HARD_TINY, HARD_N };
-static const char *const hard_names[] = {"random", "cancelling pairs", "1e-15 to 1e15", "around the denormals"};
+static const char *const hard_names[] = {"random", "cancelling pairs", "1e-15 to 1e15",
+                                         "around the denormals"};
 
 static float hard_value(enum hard hard, uint64_t draw, int64_t i, int64_t pair)
 {
@@ -376,13 +392,20 @@ static void test_hard_inputs(void **state)
         for (int64_t i = 0; i < x.n; i++)
             x.data[i] = hard_value(hard, 21, i, i % s.in);
         for (int64_t i = 0; i < w.n; i++) /* the same for both of a pair */
-            w.data[i] = hard == HARD_CANCEL ? fill_value(FILL_POSITIVE, 22, i / s.out / 2 * s.out + i % s.out)
-                                            : hard_value(hard, 22, i, 0);
+            w.data[i] = hard == HARD_CANCEL
+                            ? fill_value(FILL_POSITIVE, 22, i / s.out / 2 * s.out + i % s.out)
+                            : hard_value(hard, 22, i, 0);
         for (int l = 0; l < levels_n; l++) {
-            struct matmul_fwd op = {.y = as_tensor(y), .x = as_tensor(x), .w = as_tensor(w), .n = s.n, .in = s.in, .out = s.out};
+            struct matmul_fwd op = {.y = as_tensor(y),
+                                    .x = as_tensor(x),
+                                    .w = as_tensor(w),
+                                    .n = s.n,
+                                    .in = s.in,
+                                    .out = s.out};
             levels[l].fwd(&cpus[2], &op);
             double worst = weighed_error(s, x.data, w.data, y.data);
-            print_message("# %s, level %s: error %.2e of the terms' weight\n", hard_names[hard], levels[l].name, worst);
+            print_message("# %s, level %s: error %.2e of the terms' weight\n", hard_names[hard],
+                          levels[l].name, worst);
             assert_true(worst < 5e-7);
         }
     }
@@ -395,30 +418,39 @@ static void test_not_finite(void **state)
     (void)state;
     static const float bad[] = {INFINITY, -INFINITY, NAN, -NAN};
     struct shape s = {35, 70, 41};
-    struct buf x = buf_new(s.n * s.in), w = buf_fill(s.in * s.out, FILL_POSITIVE, 2), y = buf_new(s.n * s.out);
+    struct buf x = buf_new(s.n * s.in), w = buf_fill(s.in * s.out, FILL_POSITIVE, 2),
+               y = buf_new(s.n * s.out);
     for (unsigned draw = 0; draw < 40; draw++) {
         int64_t at = rand_u32(9, RAND_STREAM(TEST, 3), draw) % (uint32_t)x.n;
         for (int64_t i = 0; i < x.n; i++)
             x.data[i] = fill_value(FILL_POSITIVE, 1, i);
         x.data[at] = bad[draw % 4];
         for (int l = 0; l < levels_n; l++) {
-            struct matmul_fwd op = {.y = as_tensor(y), .x = as_tensor(x), .w = as_tensor(w), .n = s.n, .in = s.in, .out = s.out};
+            struct matmul_fwd op = {.y = as_tensor(y),
+                                    .x = as_tensor(x),
+                                    .w = as_tensor(w),
+                                    .n = s.n,
+                                    .in = s.in,
+                                    .out = s.out};
             levels[l].fwd(&cpus[2], &op);
             for (int64_t i = 0; i < y.n; i++)
                 if ((isfinite(y.data[i]) == 0) != (i / s.out == at / s.in))
-                    fail_msg("level %s: row %lld of x holds %g, y[%lld] is %g", levels[l].name, (long long)(at / s.in),
-                             (double)bad[draw % 4], (long long)i, (double)y.data[i]);
+                    fail_msg("level %s: row %lld of x holds %g, y[%lld] is %g", levels[l].name,
+                             (long long)(at / s.in), (double)bad[draw % 4], (long long)i,
+                             (double)y.data[i]);
         }
     }
     free(x.all), free(w.all), free(y.all);
 }
 
-/* The level amx, by its contract: whole to 3.39e38, not finite above; every NaN stays one; denormals count as zero. */
+/* The level amx, by its contract: whole to 3.39e38, not finite above; every NaN stays one;
+ * denormals count as zero. */
 static void test_amx_edges(void **state)
 {
     (void)state;
     float x[2] = {3.39e38f, 0}, w[1] = {0.5f}, y[2] = {0};
-    struct matmul_fwd op = {.y = {y, DTYPE_F32}, .x = {x, DTYPE_F32}, .w = {w, DTYPE_F32}, .n = 2, .in = 1, .out = 1};
+    struct matmul_fwd op = {
+        .y = {y, DTYPE_F32}, .x = {x, DTYPE_F32}, .w = {w, DTYPE_F32}, .n = 2, .in = 1, .out = 1};
     const struct level *amx = &levels[levels_n - 1];
     if (strcmp(amx->name, "amx") != 0)
         return;
@@ -427,7 +459,8 @@ static void test_amx_edges(void **state)
     x[0] = 3.4028234e38f;
     amx->fwd(&cpus[1], &op);
     assert_false(isfinite(y[0]));
-    static const uint32_t nans[] = {0x7f800001, 0x7fffffff, 0xffffffff, 0xff800001, 0x7fc00000, 0x7fff8000};
+    static const uint32_t nans[] = {0x7f800001, 0x7fffffff, 0xffffffff,
+                                    0xff800001, 0x7fc00000, 0x7fff8000};
     for (unsigned i = 0; i < sizeof nans / sizeof *nans; i++) {
         memcpy(x, &nans[i], sizeof *x);
         amx->fwd(&cpus[1], &op);
@@ -469,7 +502,8 @@ static int set_up(void **state)
         levels[levels_n++] = (struct level){"v4", matmul_fwd_v4, matmul_bwd_x_v4, matmul_bwd_w_v4};
     struct dev *dev; /* opening it asks the system for the tiles */
     if (dev_cpu_open(1, CPU_LEVEL_AMX, &dev) == ST_OK) {
-        levels[levels_n++] = (struct level){"amx", matmul_fwd_amx, matmul_bwd_x_amx, matmul_bwd_w_amx};
+        levels[levels_n++] =
+            (struct level){"amx", matmul_fwd_amx, matmul_bwd_x_amx, matmul_bwd_w_amx};
         dev_close(dev);
     } else {
         printf("# level amx not tested: %s\n", status_message());
@@ -491,13 +525,11 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_option),
-                                       cmocka_unit_test(test_small_sizes),
-                                       cmocka_unit_test(test_large_sizes),
-                                       cmocka_unit_test(test_odd_sizes),
-                                       cmocka_unit_test(test_hard_inputs),
-                                       cmocka_unit_test(test_not_finite),
-                                       cmocka_unit_test(test_amx_edges)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_option), cmocka_unit_test(test_small_sizes),
+        cmocka_unit_test(test_large_sizes),  cmocka_unit_test(test_odd_sizes),
+        cmocka_unit_test(test_hard_inputs),  cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_amx_edges)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, set_up, tear_down);
 }

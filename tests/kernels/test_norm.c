@@ -1,4 +1,5 @@
-/* LayerNorm: fast against plain, in-place forms, rows far from zero, and the backward pass against finite differences. */
+/* LayerNorm: fast against plain, in-place forms, rows far from zero, and the backward pass against
+ * finite differences. */
 #include "kernel_test.h"
 
 struct input {
@@ -9,8 +10,18 @@ struct input {
 
 static struct input input_new(int64_t n, int64_t c, enum kt_fill fill, float gain, float shift)
 {
-    struct input in = {n, c, kt_floats(n * c, fill, 1), kt_floats(c, fill, 2), kt_floats(c, fill, 3), kt_floats(n * c, fill, 4),
-                       kt_floats(n * c, fill, 5), kt_floats(n, KT_ONES, 0), kt_floats(n, KT_ONES, 0), false, false, true};
+    struct input in = {n,
+                       c,
+                       kt_floats(n * c, fill, 1),
+                       kt_floats(c, fill, 2),
+                       kt_floats(c, fill, 3),
+                       kt_floats(n * c, fill, 4),
+                       kt_floats(n * c, fill, 5),
+                       kt_floats(n, KT_ONES, 0),
+                       kt_floats(n, KT_ONES, 0),
+                       false,
+                       false,
+                       true};
     for (int64_t i = 0; i < n * c; i++)
         in.x[i] = in.x[i] * gain + shift;
     return in;
@@ -23,23 +34,39 @@ static void input_free(struct input *in)
         kt_free(all[i]);
 }
 
-static enum status run_fwd(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS])
+static enum status run_fwd(const struct op_table *op, struct stream *s, void *arg,
+                           float *out[KT_OUTS])
 {
     const struct input *in = arg;
-    struct norm_fwd a = {.y = kt_f32(out[0]), .mean = kt_f32(out[1]), .rstd = kt_f32(out[2]),
-                         .x = kt_f32(in->in_place ? out[0] : in->x), .w = kt_f32(in->w), .n = in->n, .c = in->c, .eps = 1e-5f};
+    struct norm_fwd a = {.y = kt_f32(out[0]),
+                         .mean = kt_f32(out[1]),
+                         .rstd = kt_f32(out[2]),
+                         .x = kt_f32(in->in_place ? out[0] : in->x),
+                         .w = kt_f32(in->w),
+                         .n = in->n,
+                         .c = in->c,
+                         .eps = 1e-5f};
     if (in->with_b)
         a.b = kt_f32(in->b);
     return op->norm_fwd(s, &a);
 }
 
 /* In place: dx is dy where accumulate, dresidual where not. */
-static enum status run_bwd(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS])
+static enum status run_bwd(const struct op_table *op, struct stream *s, void *arg,
+                           float *out[KT_OUTS])
 {
     const struct input *in = arg;
-    struct norm_bwd a = {.dx = kt_f32(out[0]), .dw = kt_f32(out[1]), .db = kt_f32(out[2]), .x = kt_f32(in->x),
-                         .dy = kt_f32(in->in_place && in->accumulate ? out[0] : in->dy), .mean = kt_f32(in->mean),
-                         .rstd = kt_f32(in->rstd), .w = kt_f32(in->w), .n = in->n, .c = in->c, .accumulate = in->accumulate};
+    struct norm_bwd a = {.dx = kt_f32(out[0]),
+                         .dw = kt_f32(out[1]),
+                         .db = kt_f32(out[2]),
+                         .x = kt_f32(in->x),
+                         .dy = kt_f32(in->in_place && in->accumulate ? out[0] : in->dy),
+                         .mean = kt_f32(in->mean),
+                         .rstd = kt_f32(in->rstd),
+                         .w = kt_f32(in->w),
+                         .n = in->n,
+                         .c = in->c,
+                         .accumulate = in->accumulate};
     if (in->with_b)
         a.dresidual = kt_f32(in->in_place && !in->accumulate ? out[0] : in->residual);
     return op->norm_bwd(s, &a);
@@ -49,17 +76,24 @@ static void check(struct input *in, double nmse_max)
 {
     for (int form = 0; form < 8; form++) {
         in->in_place = form & 1, in->accumulate = form & 2, in->with_b = form & 4;
-        struct kt_case fwd = {"norm_fwd", run_fwd, in, {in->x, in->mean, in->rstd}, {in->n * in->c, in->n, in->n}, nmse_max};
+        struct kt_case fwd = {
+            "norm_fwd", run_fwd, in, {in->x, in->mean, in->rstd}, {in->n * in->c, in->n, in->n},
+            nmse_max};
         if (!in->accumulate)
             kt_check(&fwd);
         float *y = kt_floats(in->n * in->c, KT_ONES, 0);
         bool in_place = in->in_place;
         in->in_place = false;
-        kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, in, (float *[KT_OUTS]){y, in->mean, in->rstd}));
+        kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, in,
+                      (float *[KT_OUTS]){y, in->mean, in->rstd}));
         in->in_place = in_place;
         kt_free(y);
-        struct kt_case bwd = {"norm_bwd", run_bwd, in, {in->accumulate ? in->dy : in->residual, in->w, in->b},
-                              {in->n * in->c, in->c, in->c}, nmse_max};
+        struct kt_case bwd = {"norm_bwd",
+                              run_bwd,
+                              in,
+                              {in->accumulate ? in->dy : in->residual, in->w, in->b},
+                              {in->n * in->c, in->c, in->c},
+                              nmse_max};
         kt_check(&bwd);
     }
 }
@@ -67,7 +101,8 @@ static void check(struct input *in, double nmse_max)
 static void fast_is_true(void **state)
 {
     (void)state;
-    static const int64_t shapes[][2] = {{1, 1}, {1, 7}, {3, 16}, {5, 33}, {40, 128}, {33, 768}, {130, 65}, {7, 1601}};
+    static const int64_t shapes[][2] = {{1, 1},    {1, 7},    {3, 16},   {5, 33},
+                                        {40, 128}, {33, 768}, {130, 65}, {7, 1601}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int fill = KT_RANDOM; fill <= KT_RAMP; fill++) {
             struct input in = input_new(shapes[i][0], shapes[i][1], (enum kt_fill)fill, 1, 0);
@@ -100,7 +135,8 @@ static void nothing_kept(void **state)
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){want, in.mean, in.rstd}));
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){got}));
         assert_memory_equal(got, want, 200 * sizeof *got);
-        struct norm_fwd empty = {.y = kt_f32(got), .x = kt_f32(got), .w = kt_f32(in.w), .n = 0, .c = 50, .eps = 1e-5f};
+        struct norm_fwd empty = {
+            .y = kt_f32(got), .x = kt_f32(got), .w = kt_f32(in.w), .n = 0, .c = 50, .eps = 1e-5f};
         kt_ok(dev_op(d->dev)->norm_fwd(d->stream, &empty));
     }
     kt_free(want);
@@ -111,13 +147,15 @@ static void nothing_kept(void **state)
 static double loss_of(struct input *in, float *y)
 {
     double loss = 0;
-    kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, in, (float *[KT_OUTS]){y, in->mean, in->rstd}));
+    kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, in,
+                  (float *[KT_OUTS]){y, in->mean, in->rstd}));
     for (int64_t i = 0; i < in->n * in->c; i++)
         loss += (double)y[i] * in->dy[i];
     return loss;
 }
 
-static void check_slope(struct input *in, float *at, int64_t n, const float *gradient, const float *path, float *y)
+static void check_slope(struct input *in, float *at, int64_t n, const float *gradient,
+                        const float *path, float *y)
 {
     for (int64_t i = 0; i < n; i++) {
         float value = at[i], step = 0.00390625f;
@@ -127,7 +165,8 @@ static void check_slope(struct input *in, float *at, int64_t n, const float *gra
         double slope = (up - loss_of(in, y)) / (2 * (double)step) + (path ? path[i] : 0);
         at[i] = value;
         if (fabs(slope - gradient[i]) > 5e-4 * (1 + fabs(slope)))
-            fail_msg("element %lld: slope %g, gradient %g", (long long)i, slope, (double)gradient[i]);
+            fail_msg("element %lld: slope %g, gradient %g", (long long)i, slope,
+                     (double)gradient[i]);
     }
 }
 
@@ -135,10 +174,12 @@ static void backward_is_the_slope(void **state)
 {
     (void)state;
     struct input in = input_new(5, 9, KT_RANDOM, 1, 0);
-    float *y = kt_floats(45, KT_ONES, 0), *dx = kt_floats(45, KT_ONES, 0), *dw = kt_floats(9, KT_ONES, 0);
+    float *y = kt_floats(45, KT_ONES, 0), *dx = kt_floats(45, KT_ONES, 0),
+          *dw = kt_floats(9, KT_ONES, 0);
     float *db = kt_floats(9, KT_ONES, 0);
     loss_of(&in, y);
-    kt_ok(run_bwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){dx, dw, db}));
+    kt_ok(
+        run_bwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){dx, dw, db}));
     check_slope(&in, in.x, 45, dx, in.residual, y);
     check_slope(&in, in.w, 9, dw, NULL, y);
     check_slope(&in, in.b, 9, db, NULL, y);

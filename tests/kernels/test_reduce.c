@@ -1,4 +1,5 @@
-/* Sums: exact where doubles are, close to the truth elsewhere, the same bits for any number of threads. */
+/* Sums: exact where doubles are, close to the truth elsewhere, the same bits for any number of
+ * threads. */
 #include "kernel_test.h"
 
 static double run(struct kt_device *d, const float *x, int64_t n, bool square, bool accumulate)
@@ -21,7 +22,8 @@ static void check(const float *x, int64_t n, int form, double relative)
             continue;
         double first = run(kt_device(level, 1), x, n, square, accumulate);
         if (!(fabs(first - want) <= relative * size))
-            fail_msg("level %d, %lld elements: %.17g, want %.17g", level, (long long)n, first, want);
+            fail_msg("level %d, %lld elements: %.17g, want %.17g", level, (long long)n, first,
+                     want);
         for (int threads_n = 2; threads_n <= KT_THREADS; threads_n++)
             assert_true(run(kt_device(level, threads_n), x, n, square, accumulate) == first);
     }
@@ -55,5 +57,6 @@ static void not_a_number_stays(void **state)
     kt_free(x);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_is_true), cmocka_unit_test(not_a_number_stays)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_is_true),
+                                          cmocka_unit_test(not_a_number_stays)};
 HARNESS_MAIN(tests)

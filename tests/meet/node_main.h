@@ -1,6 +1,7 @@
-/* node_main — a node for tests of meet over a real network: a process that joins, is ready again after every
- * abort, and writes what happens as lines on stdout; commands come on stdin: "leave", "stop", "lost", "store".
- * The test program runs itself: argv: node ID N ADDR PORT TOKEN AGREE [JOIN_MS [WORKERS [MAX_RESTARTS]]]. */
+/* node_main — a node for tests of meet over a real network: a process that joins, is ready again
+ * after every abort, and writes what happens as lines on stdout; commands come on stdin: "leave",
+ * "stop", "lost", "store". The test program runs itself: argv: node ID N ADDR PORT TOKEN AGREE
+ * [JOIN_MS [WORKERS [MAX_RESTARTS]]]. */
 #ifndef CONVOY_TESTS_NODE_MAIN_H
 #define CONVOY_TESTS_NODE_MAIN_H
 
@@ -30,8 +31,8 @@ static void node_main_ready(struct node_main *n)
 {
     static struct meet_address mine[MEET_WORKERS_MAX];
     for (int i = 0; i < n->workers_n; i++)
-        mine[i].bytes = snprintf((char *)mine[i].data, sizeof(mine[i].data), "node %d worker %d pid %d", n->id,
-                                 i, getpid());
+        mine[i].bytes = snprintf((char *)mine[i].data, sizeof(mine[i].data),
+                                 "node %d worker %d pid %d", n->id, i, getpid());
     meet_ready(n->meet, mine, n->workers_n);
 }
 
@@ -102,8 +103,10 @@ static int node_main(int argc, char **argv)
     n.id = atoi(argv[2]);
     n.workers_n = argc > 9 ? atoi(argv[9]) : 1;
     n.loop = event_base_new();
-    log_init(&(struct log_config){
-        .level = getenv("HARNESS_LOUD") ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, .node_id = n.id, .rank = -1});
+    log_init(
+        &(struct log_config){.level = getenv("HARNESS_LOUD") ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR,
+                             .node_id = n.id,
+                             .rank = -1});
     struct meet_config config = {.node_id = n.id,
                                  .nodes_n = atoi(argv[3]),
                                  .workers_n = n.workers_n,

@@ -35,8 +35,8 @@ static inline bool is_free(int port)
     return is_bound;
 }
 
-/* free_port — below the range from which the kernel takes those of outgoing connections (32768 on): no connection of
- * another test takes it before it is listened on. */
+/* free_port — below the range from which the kernel takes those of outgoing connections (32768 on):
+ * no connection of another test takes it before it is listened on. */
 static inline int free_port(void)
 {
     static uint32_t drawn;
@@ -62,7 +62,8 @@ static inline void start_words(struct node *node, int id, const char *words[], i
     node->n = 0;
     node->pid = fork();
     if (node->pid == 0) {
-        if (nodes_netns[id][0] != 0 && setns(open(nodes_netns[id], O_RDONLY | O_CLOEXEC), CLONE_NEWNET) != 0)
+        if (nodes_netns[id][0] != 0 &&
+            setns(open(nodes_netns[id], O_RDONLY | O_CLOEXEC), CLONE_NEWNET) != 0)
             _exit(98);
         dup2(in[0], 0);
         dup2(out[1], 1);
@@ -80,7 +81,8 @@ static inline void start(struct node *node, int id, int nodes_n, int port)
     char n_text[8], port_text[8];
     text_format(n_text, sizeof(n_text), "%d", nodes_n);
     text_format(port_text, sizeof(port_text), "%d", port);
-    start_words(node, id, (const char *[]){n_text, "127.0.0.1", port_text, "a secret of tests", agree}, 5);
+    start_words(node, id,
+                (const char *[]){n_text, "127.0.0.1", port_text, "a secret of tests", agree}, 5);
 }
 
 static inline void tell(const struct node *node, const char *word)
@@ -96,9 +98,10 @@ static inline void end_node(struct node *node)
     close(node->out);
 }
 
-/* The next line that holds this text, into out; how long it took; fails after limit_ms of a quiet machine. Lines before it are
- * dropped. */
-static inline int64_t expect(struct node *node, const char *text, int64_t limit_ms, char *out, size_t cap)
+/* The next line that holds this text, into out; how long it took; fails after limit_ms of a quiet
+ * machine. Lines before it are dropped. */
+static inline int64_t expect(struct node *node, const char *text, int64_t limit_ms, char *out,
+                             size_t cap)
 {
     int64_t start_ms = clock_ms();
     limit_ms = harness_patient_ms(limit_ms);
@@ -145,15 +148,15 @@ static inline void start_all(struct node *nodes, int n, int port)
 }
 
 /* NODES_MAIN — int main for tests that start themselves as nodes; setup: of the group, or NULL. */
-#define NODES_MAIN(tests, setup)                                                                             \
-    int main(int argc, char **argv)                                                                          \
-    {                                                                                                        \
-        if (argc > 1)                                                                                        \
-            return node_main(argc, argv);                                                                    \
-        signal(SIGPIPE, SIG_IGN);                                                                            \
-        cmocka_set_message_output(CM_OUTPUT_TAP);                                                            \
-        harness_quiet();                                                                                     \
-        return cmocka_run_group_tests_name(__FILE__, tests, setup, NULL);                                    \
+#define NODES_MAIN(tests, setup)                                          \
+    int main(int argc, char **argv)                                       \
+    {                                                                     \
+        if (argc > 1)                                                     \
+            return node_main(argc, argv);                                 \
+        signal(SIGPIPE, SIG_IGN);                                         \
+        cmocka_set_message_output(CM_OUTPUT_TAP);                         \
+        harness_quiet();                                                  \
+        return cmocka_run_group_tests_name(__FILE__, tests, setup, NULL); \
     }
 
 #endif

@@ -1,5 +1,5 @@
-/* sim — a seeded simulator of nodes, network and people for the machines of meet; test_sim.c says what must
- * hold. */
+/* sim — a seeded simulator of nodes, network and people for the machines of meet; test_sim.c says
+ * what must hold. */
 #ifndef CONVOY_TESTS_SIM_H
 #define CONVOY_TESTS_SIM_H
 
@@ -27,7 +27,8 @@ struct process {
     bool is_alive, is_frozen;
     int node;
     struct member member;
-    int64_t tick_ms, beat_ms, ready_ms, thaw_ms, stall_ms; /* stall_ms: it stands still next; 0: never */
+    /* stall_ms: it stands still next; 0: never */
+    int64_t tick_ms, beat_ms, ready_ms, thaw_ms, stall_ms;
     int64_t entered; /* the last world */
     int64_t aborted; /* given up: the workers take no world up to this number any more */
     struct coordinator *coordinator;
@@ -92,7 +93,8 @@ static void broken(struct sim *s, const char *what, int64_t a, int64_t b)
 {
     if (s->failure[0] == 0)
         text_format(s->failure, sizeof(s->failure), "seed %llu at %lld ms: %s (%lld, %lld)",
-                    (unsigned long long)s->seed, (long long)s->now_ms, what, (long long)a, (long long)b);
+                    (unsigned long long)s->seed, (long long)s->now_ms, what, (long long)a,
+                    (long long)b);
 }
 static void note(struct sim *s, uint64_t x)
 {
@@ -157,7 +159,8 @@ static void say(struct sim *s, int from)
     int to = alive_of(s, 0);
     p->beat_ms = s->now_ms;
     p->member.step = s->now_ms;
-    bool has_badge = member_has_addresses(&p->member), is_hello = member_say(&p->member, s->now_ms, &says);
+    bool has_badge = member_has_addresses(&p->member),
+         is_hello = member_say(&p->member, s->now_ms, &says);
     if (to < 0) { /* refused */
         if (chance(s, 0.9))
             member_closed(&p->member, "refused", s->now_ms);
@@ -180,12 +183,14 @@ static void say(struct sim *s, int from)
 
 /* ---- what must hold ---- */
 
-static bool is_same_world(const struct world *a, struct wire_instance coordinator, int64_t generation)
+static bool is_same_world(const struct world *a, struct wire_instance coordinator,
+                          int64_t generation)
 {
     return a->generation == generation && wire_is_same(a->coordinator, coordinator);
 }
 
-static const struct world *find_world(const struct sim *s, struct wire_instance coordinator, int64_t generation)
+static const struct world *find_world(const struct sim *s, struct wire_instance coordinator,
+                                      int64_t generation)
 {
     for (int i = s->worlds_n - 1; i >= 0; i--) {
         if (is_same_world(&s->worlds[i], coordinator, generation))
@@ -194,7 +199,8 @@ static const struct world *find_world(const struct sim *s, struct wire_instance 
     return NULL;
 }
 
-static void note_world(struct sim *s, struct wire_instance coordinator, const struct meet_world *world)
+static void note_world(struct sim *s, struct wire_instance coordinator,
+                       const struct meet_world *world)
 {
     if (find_world(s, coordinator, world->generation) != NULL || s->worlds_n == WORLDS_MAX)
         return;
@@ -224,7 +230,8 @@ static void enter(struct sim *s, int who, const struct meet_world *world)
     if (world->generation <= p->aborted)
         broken(s, "a generation that was given up was entered", p->aborted, world->generation);
     p->entered = world->generation;
-    if (w == NULL || w->badges[p->node].process != who || w->badges[p->node].ready != p->member.ready)
+    if (w == NULL || w->badges[p->node].process != who ||
+        w->badges[p->node].ready != p->member.ready)
         broken(s, "entered a world of which it is no part", who, world->generation);
 }
 
@@ -241,9 +248,9 @@ static bool is_complete(const struct sim *s, const struct process *p)
     return true;
 }
 
-/* Worlds of one coordinator never overlap. A new coordinator knows no old process whose place was given to a
- * second one while it was cut off: such a one may sit in its old world until its lease ends, but not with all
- * of that world. */
+/* Worlds of one coordinator never overlap. A new coordinator knows no old process whose place was
+ * given to a second one while it was cut off: such a one may sit in its old world until its lease
+ * ends, but not with all of that world. */
 static void check_one_world(struct sim *s)
 {
     const struct process *first = NULL;
@@ -251,7 +258,8 @@ static void check_one_world(struct sim *s)
         const struct process *p = &s->processes[i];
         if (!p->is_alive || p->is_frozen || p->member.running == 0)
             continue;
-        bool is_kin = first != NULL && wire_is_same(p->member.coordinator, first->member.coordinator);
+        bool is_kin =
+            first != NULL && wire_is_same(p->member.coordinator, first->member.coordinator);
         if (first == NULL)
             first = p;
         else if (is_kin ? p->member.running != first->member.running
@@ -307,8 +315,8 @@ static void act(struct sim *s, int id, const struct member_actions *a)
         for (int i = 0; i < s->processes_n; i++)
             others_n += i != id && s->processes[i].node == p->node;
         if (strstr(a->text, "made no new step") != NULL)
-            s->is_barren =
-                true; /* three losses at once: the job ends by its own rule, and so does this history */
+            /* three losses at once: the job ends by its own rule, and so does this history */
+            s->is_barren = true;
         else if (others_n == 0)
             broken(s, "a node's only process was refused", id, a->st);
         crash(s, id);
@@ -324,8 +332,8 @@ static void act(struct sim *s, int id, const struct member_actions *a)
         /* fetching takes a round trip; the answer may be lost */
         if (zero >= 0 && s->processes[zero].coordinator != NULL && !s->processes[zero].is_frozen &&
             !is_lost(s, id, zero) &&
-            coordinator_world(s->processes[zero].coordinator, p->node, p->member.config.instance, a->fetch,
-                              &world)) {
+            coordinator_world(s->processes[zero].coordinator, p->node, p->member.config.instance,
+                              a->fetch, &world)) {
             note_world(s, (struct wire_instance){0xC, (uint64_t)zero + 1}, &world);
             if (member_world(&p->member, world.generation, s->now_ms))
                 enter(s, id, &world);
@@ -375,7 +383,8 @@ static void hear(struct sim *s, struct mail *m)
     if (z->coordinator == NULL)
         return;
     coordinator_hear(z->coordinator, &m->says, m->has_hello ? &hello : NULL, s->now_ms, &told);
-    if (told.answer == WIRE_ANSWER_IN && told.is_lease && m->says.turn == told.turn && chance(s, 0.7)) {
+    if (told.answer == WIRE_ANSWER_IN && told.is_lease && m->says.turn == told.turn &&
+        chance(s, 0.7)) {
         struct held *h = &z->held[m->says.node_id];
         h->until_ms = 0;
         flush(s, m->to); /* one a node is held */
@@ -485,11 +494,13 @@ static void harm(struct sim *s)
         break;
     case 6: { /* both sides see the connection reset */
         int zero = alive_of(s, 0);
-        if (p->is_alive && !p->is_frozen && p->node != 0 && zero >= 0 && !s->processes[zero].is_frozen) {
+        if (p->is_alive && !p->is_frozen && p->node != 0 && zero >= 0 &&
+            !s->processes[zero].is_frozen) {
             cut_mail(s, id);
             s->processes[zero].held[p->node].is_held = false;
             member_closed(&p->member, "reset", s->now_ms);
-            coordinator_closed(s->processes[zero].coordinator, p->node, p->member.config.instance, s->now_ms);
+            coordinator_closed(s->processes[zero].coordinator, p->node, p->member.config.instance,
+                               s->now_ms);
         }
         break;
     }
@@ -558,12 +569,12 @@ static inline void sim_show(const struct sim *s)
         const struct process *p = &s->processes[i];
         const struct member *m = &p->member;
         if (p->is_alive)
-            print_message("# node %d process %d: joined %d running %lld ready %lld (%d held %d) generation "
-                          "%lld turn %lld "
-                          "told %lld silent %lld missing %s\n",
-                          p->node, i, m->is_joined, (long long)m->running, (long long)m->ready, m->is_ready,
-                          m->is_ready_held, (long long)m->generation, (long long)m->turn,
-                          (long long)m->told_sequence, (long long)(s->now_ms - m->answered_ms), m->missing);
+            print_message("# node %d process %d: joined %d running %lld ready %lld (%d held %d) "
+                          "generation %lld turn %lld told %lld silent %lld missing %s\n",
+                          p->node, i, m->is_joined, (long long)m->running, (long long)m->ready,
+                          m->is_ready, m->is_ready_held, (long long)m->generation,
+                          (long long)m->turn, (long long)m->told_sequence,
+                          (long long)(s->now_ms - m->answered_ms), m->missing);
     }
 }
 
@@ -573,8 +584,9 @@ static int next_due(const struct sim *s)
 {
     int next = -1;
     for (int i = 0; i < s->mail_n; i++) {
-        if (s->at_ms[i] <= s->now_ms && (next < 0 || s->at_ms[i] < s->at_ms[next] ||
-                                         (s->at_ms[i] == s->at_ms[next] && s->order_of[i] < s->order_of[next])))
+        if (s->at_ms[i] <= s->now_ms &&
+            (next < 0 || s->at_ms[i] < s->at_ms[next] ||
+             (s->at_ms[i] == s->at_ms[next] && s->order_of[i] < s->order_of[next])))
             next = i;
     }
     return next;
@@ -588,7 +600,8 @@ static void deliver_due(struct sim *s)
         s->at_ms[i] = INT64_MAX;
         if (!deliver(s, &copy)) {
             s->mail[i] = copy;
-            s->at_ms[i] = (s->processes[copy.to].thaw_ms > s->now_ms ? s->processes[copy.to].thaw_ms : s->now_ms) +
+            s->at_ms[i] = (s->processes[copy.to].thaw_ms > s->now_ms ? s->processes[copy.to].thaw_ms
+                                                                     : s->now_ms) +
                           (s->processes[copy.to].stall_ms != 0 ? 10 : 60);
         }
         check_one_world(s);
@@ -600,7 +613,8 @@ static void step(struct sim *s)
     s->now_ms += 10;
     deliver_due(s);
     for (int i = 0; i < s->processes_n; i++) {
-        if (s->processes[i].is_alive && !s->processes[i].is_frozen && s->now_ms >= s->processes[i].tick_ms)
+        if (s->processes[i].is_alive && !s->processes[i].is_frozen &&
+            s->now_ms >= s->processes[i].tick_ms)
             tick(s, i);
     }
     check_one_world(s);
@@ -635,7 +649,8 @@ static bool end(struct sim *s)
 
 /* ---- a host with too much to do ---- */
 
-/* Each process runs for a moment, then stands still for most_ms at most; its clock ticks late, and mail waits. */
+/* Each process runs for a moment, then stands still for most_ms at most; its clock ticks late, and
+ * mail waits. */
 static void stall(struct sim *s, struct process *p, int64_t most_ms)
 {
     if (p->is_frozen || s->now_ms < p->stall_ms)
@@ -660,14 +675,16 @@ static void starve(struct sim *s, int64_t most_ms)
     deliver_due(s);
     for (int i = 0; i < s->processes_n; i++) {
         stall(s, &s->processes[i], most_ms);
-        if (s->processes[i].is_alive && !s->processes[i].is_frozen && s->now_ms >= s->processes[i].tick_ms)
+        if (s->processes[i].is_alive && !s->processes[i].is_frozen &&
+            s->now_ms >= s->processes[i].tick_ms)
             tick(s, i);
     }
     check_one_world(s);
 }
 
-/* sim_starve — nobody is lost of a job whose processes all stand still for up to 1.2 s again and again, out of nothing; nor
- * where it becomes slowly worse, up to 2 s: leases have become longer by then. */
+/* sim_starve — nobody is lost of a job whose processes all stand still for up to 1.2 s again and
+ * again, out of nothing; nor where it becomes slowly worse, up to 2 s: leases have become longer by
+ * then. */
 static inline bool sim_starve(struct sim *s, uint64_t seed)
 {
     begin(s, seed);
@@ -699,7 +716,8 @@ static inline bool sim_run(struct sim *s, uint64_t seed)
             break;
     }
     if (s->failure[0] == 0 && !s->is_barren && !is_settled(s))
-        broken(s, "not all are in one generation 16 s after the last fault", alive_of(s, 0), s->processes_n);
+        broken(s, "not all are in one generation 16 s after the last fault", alive_of(s, 0),
+               s->processes_n);
     return end(s);
 }
 

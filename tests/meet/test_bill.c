@@ -1,4 +1,5 @@
-/* bill: what is written is read the same; cut, swollen and hostile bytes are refused; equal content, equal name. */
+/* bill: what is written is read the same; cut, swollen and hostile bytes are refused; equal
+ * content, equal name. */
 #include "harness.h"
 
 #include <string.h>
@@ -9,7 +10,9 @@ static void fill(struct bill *bill)
 {
     static char a[] = "/data/a \"b\".bin", b[] = "/data/c.bin";
     *bill = (struct bill){.state = BILL_STATE_READY};
-    assert_int_equal(bill_add(bill, &(struct bill_file){0, 3000000000, 1024, 0xFEDCBA9876543210u, ".bin", a}), ST_OK);
+    assert_int_equal(
+        bill_add(bill, &(struct bill_file){0, 3000000000, 1024, 0xFEDCBA9876543210u, ".bin", a}),
+        ST_OK);
     assert_int_equal(bill_add(bill, &(struct bill_file){0, 1026, 1024, 7, ".bin", b}), ST_OK);
     assert_int_equal(bill_add(bill, &(struct bill_file){1, 5, 0, 9, ".json", b}), ST_OK);
     bill->weights[0] = 0.7;
@@ -93,25 +96,43 @@ static void hostile_bytes_are_refused(void **state)
 {
     (void)state;
     static const char *const bodies[] = {
-        "", "null", "[]", "{}", "\"ready\"", "{\"state\":\"ready\"}",
+        "",
+        "null",
+        "[]",
+        "{}",
+        "\"ready\"",
+        "{\"state\":\"ready\"}",
         "{\"state\":\"gone\",\"why\":\"\",\"weights\":[],\"files\":[]}",
-        "{\"state\":\"ready\",\"why\":\"\",\"weights\":[],\"files\":[]}",          /* ready, and nothing */
-        "{\"state\":\"none\",\"why\":\"\",\"weights\":[1],\"files\":[]}",          /* a weight of no part */
+        /* ready, and nothing */
+        "{\"state\":\"ready\",\"why\":\"\",\"weights\":[],\"files\":[]}",
+        /* a weight of no part */
+        "{\"state\":\"none\",\"why\":\"\",\"weights\":[1],\"files\":[]}",
         "{\"state\":\"none\",\"why\":1,\"weights\":[],\"files\":[]}",
 #define FILES(f) "{\"state\":\"ready\",\"why\":\"\",\"weights\":[0],\"files\":[" f "]}"
-#define ONE(part, bytes, skip, sum, suffix)                                                                            \
-    "{\"part\":" part ",\"bytes\":" bytes ",\"skip\":" skip ",\"sum\":\"" sum "\",\"suffix\":\"" suffix "\"}"
-        FILES(ONE("1", "5", "0", "0000000000000009", ".bin")),  /* begins with part 1 */
-        FILES(ONE("-1", "5", "0", "0000000000000009", ".bin")), FILES(ONE("64", "5", "0", "0000000000000009", ".bin")),
-        FILES(ONE("0", "0", "0", "0000000000000009", ".bin")),  FILES(ONE("0", "-5", "0", "0000000000000009", ".bin")),
-        FILES(ONE("0", "1e300", "0", "0000000000000009", ".bin")), FILES(ONE("0", "5", "6", "0000000000000009", ".bin")),
-        FILES(ONE("0", "5.5", "0", "0000000000000009", ".bin")), FILES(ONE("0", "5", "0", "9", ".bin")),
-        FILES(ONE("0", "5", "0", "00000000000000090", ".bin")), FILES(ONE("0", "5", "0", "000000000000000G", ".bin")),
-        FILES(ONE("0", "5", "0", "0000000000000009", "/../x")), FILES(ONE("0", "5", "0", "0000000000000009", "./x")),
-        FILES(ONE("0", "5", "0", "0000000000000009", "..")),    FILES(ONE("0", "5", "0", "0000000000000009", "")),
+#define ONE(part, bytes, skip, sum, suffix)                                   \
+    "{\"part\":" part ",\"bytes\":" bytes ",\"skip\":" skip ",\"sum\":\"" sum \
+    "\",\"suffix\":\"" suffix "\"}"
+        FILES(ONE("1", "5", "0", "0000000000000009", ".bin")), /* begins with part 1 */
+        FILES(ONE("-1", "5", "0", "0000000000000009", ".bin")),
+        FILES(ONE("64", "5", "0", "0000000000000009", ".bin")),
+        FILES(ONE("0", "0", "0", "0000000000000009", ".bin")),
+        FILES(ONE("0", "-5", "0", "0000000000000009", ".bin")),
+        FILES(ONE("0", "1e300", "0", "0000000000000009", ".bin")),
+        FILES(ONE("0", "5", "6", "0000000000000009", ".bin")),
+        FILES(ONE("0", "5.5", "0", "0000000000000009", ".bin")),
+        FILES(ONE("0", "5", "0", "9", ".bin")),
+        FILES(ONE("0", "5", "0", "00000000000000090", ".bin")),
+        FILES(ONE("0", "5", "0", "000000000000000G", ".bin")),
+        FILES(ONE("0", "5", "0", "0000000000000009", "/../x")),
+        FILES(ONE("0", "5", "0", "0000000000000009", "./x")),
+        FILES(ONE("0", "5", "0", "0000000000000009", "..")),
+        FILES(ONE("0", "5", "0", "0000000000000009", "")),
         FILES(ONE("0", "5", "0", "0000000000000009", ".farfartoolong")),
-        FILES(ONE("0", "5", "0", "0000000000000009", ".b\\u0000in")), /* cJSON ends the string: ".b" is fine, see below */
-        FILES("{\"part\":0}"), FILES("[]"), FILES("7"),
+        FILES(ONE("0", "5", "0", "0000000000000009",
+                  ".b\\u0000in")), /* cJSON ends the string: ".b" is fine, see below */
+        FILES("{\"part\":0}"),
+        FILES("[]"),
+        FILES("7"),
     };
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
         struct bill bill;
@@ -133,7 +154,8 @@ static void too_many_files_are_refused(void **state)
     for (int i = 0; i < BILL_FILES_MAX; i++)
         assert_int_equal(bill_add(&bill, &file), ST_OK);
     assert_int_equal(bill_add(&bill, &file), ST_BAD_DATA);
-    assert_int_equal(bill_add(&bill, &(struct bill_file){BILL_PARTS_MAX, 5, 0, 1, ".bin", NULL}), ST_BAD_DATA);
+    assert_int_equal(bill_add(&bill, &(struct bill_file){BILL_PARTS_MAX, 5, 0, 1, ".bin", NULL}),
+                     ST_BAD_DATA);
     bill_free(&bill);
     status_clear();
 }
@@ -141,7 +163,11 @@ static void too_many_files_are_refused(void **state)
 static void asks_are_read(void **state)
 {
     (void)state;
-    struct bill_ask ask = {.kind = 1, .node_id = 7, .name = "0123456789abcdef0123456789abcdef", .file_i = 3, .first = 99};
+    struct bill_ask ask = {.kind = 1,
+                           .node_id = 7,
+                           .name = "0123456789abcdef0123456789abcdef",
+                           .file_i = 3,
+                           .first = 99};
     struct bill_ask again;
     struct text out = {0};
     bill_write_ask(&out, &ask);
@@ -150,12 +176,15 @@ static void asks_are_read(void **state)
     for (size_t n = 0; n < out.len; n++)
         assert_int_equal(bill_read_ask(out.data, n, &again), ST_BAD_DATA);
     text_free(&out);
-    static const char *const bodies[] = {"{}", "{\"kind\":2,\"node_id\":1}", "{\"kind\":0,\"node_id\":-1}",
-                                         "{\"kind\":0,\"node_id\":1,\"name\":\"../../etc/passwd\",\"file\":0,\"first\":0}",
-                                         "{\"kind\":0,\"node_id\":1,\"name\":\"0123456789abcdef0123456789abcdef\","
-                                         "\"file\":-1,\"first\":0}",
-                                         "{\"kind\":0,\"node_id\":1,\"name\":\"0123456789abcdef0123456789abcdef\","
-                                         "\"file\":0,\"first\":-1}"};
+    static const char *const bodies[] = {
+        "{}",
+        "{\"kind\":2,\"node_id\":1}",
+        "{\"kind\":0,\"node_id\":-1}",
+        "{\"kind\":0,\"node_id\":1,\"name\":\"../../etc/passwd\",\"file\":0,\"first\":0}",
+        "{\"kind\":0,\"node_id\":1,\"name\":\"0123456789abcdef0123456789abcdef\",\"file\":-1,"
+        "\"first\":0}",
+        "{\"kind\":0,\"node_id\":1,\"name\":\"0123456789abcdef0123456789abcdef\",\"file\":0,"
+        "\"first\":-1}"};
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
         assert_int_equal(bill_read_ask(bodies[i], strlen(bodies[i]), &again), ST_BAD_DATA);
     assert_int_equal(bill_read_ask("{\"kind\":0,\"node_id\":1}", 22, &again), ST_OK);
@@ -164,8 +193,8 @@ static void asks_are_read(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(what_is_written_is_read),   cmocka_unit_test(other_content_has_another_name),
-    cmocka_unit_test(cut_bytes_are_refused),     cmocka_unit_test(hostile_bytes_are_refused),
+    cmocka_unit_test(what_is_written_is_read),    cmocka_unit_test(other_content_has_another_name),
+    cmocka_unit_test(cut_bytes_are_refused),      cmocka_unit_test(hostile_bytes_are_refused),
     cmocka_unit_test(too_many_files_are_refused), cmocka_unit_test(asks_are_read),
 };
 

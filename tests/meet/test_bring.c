@@ -1,5 +1,6 @@
-/* Data from node 0: a whole meet as node 0 in a process of its own, bring_data in this one. What comes is whole and right,
- * or is refused with a reason; what has come is not carried again. And a node 0 that lies. */
+/* Data from node 0: a whole meet as node 0 in a process of its own, bring_data in this one. What
+ * comes is whole and right, or is refused with a reason; what has come is not carried again. And a
+ * node 0 that lies. */
 #include "harness.h"
 
 #include <errno.h>
@@ -29,15 +30,20 @@ static uint8_t bytes_a[SIZE_A], bytes_b[SIZE_B] = "{\"a\": 1}\n";
 /* ---- node 0 ---- */
 
 static void nothing(void *arg, const struct meet_world *world) { (void)arg, (void)world; }
-static void no_abort(void *arg, int64_t generation, const char *why) { (void)arg, (void)generation, (void)why; }
+static void no_abort(void *arg, int64_t generation, const char *why)
+{
+    (void)arg, (void)generation, (void)why;
+}
 static void no_stop(void *arg, int request) { (void)arg, (void)request; }
 static void no_end(void *arg, enum status st) { (void)arg, (void)st; }
 
 static void make_bill(struct bill *bill)
 {
     *bill = (struct bill){.state = BILL_STATE_READY, .weights = {0.25, 0.75}};
-    bill_add(bill, &(struct bill_file){0, (int64_t)SIZE_A, 1024, XXH3_64bits(bytes_a + 1024, SIZE_A - 1024), ".bin", path_a});
-    bill_add(bill, &(struct bill_file){1, (int64_t)SIZE_B, 0, XXH3_64bits(bytes_b, SIZE_B), ".json", path_b});
+    bill_add(bill, &(struct bill_file){0, (int64_t)SIZE_A, 1024,
+                                       XXH3_64bits(bytes_a + 1024, SIZE_A - 1024), ".bin", path_a});
+    bill_add(bill, &(struct bill_file){1, (int64_t)SIZE_B, 0, XXH3_64bits(bytes_b, SIZE_B), ".json",
+                                       path_b});
 }
 
 struct late {
@@ -65,10 +71,20 @@ static pid_t serve(int port, const struct bill *bill)
     struct late late = {.bill = bill};
     struct timeval in = {0, 300000};
     struct event_base *loop = event_base_new();
-    struct meet_config config = {.nodes_n = 2, .workers_n = 1, .master_addr = "127.0.0.1", .master_port = port,
-                                 .token = TOKEN, .agree_json = agree, .join_timeout_ms = 600000,
-                                 .peer_timeout_ms = 6000, .max_restarts = 3, .loop = loop, .on_world = nothing,
-                                 .on_abort = no_abort, .on_stop = no_stop, .on_end = no_end};
+    struct meet_config config = {.nodes_n = 2,
+                                 .workers_n = 1,
+                                 .master_addr = "127.0.0.1",
+                                 .master_port = port,
+                                 .token = TOKEN,
+                                 .agree_json = agree,
+                                 .join_timeout_ms = 600000,
+                                 .peer_timeout_ms = 6000,
+                                 .max_restarts = 3,
+                                 .loop = loop,
+                                 .on_world = nothing,
+                                 .on_abort = no_abort,
+                                 .on_stop = no_stop,
+                                 .on_end = no_end};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (meet_open(&config, &late.meet) != ST_OK)
         _exit(1);
@@ -104,8 +120,12 @@ static enum status bring(int port, const char *token, struct text *out, enum bil
 {
     struct secret secret;
     assert_int_equal(secret_derive(token, &secret), ST_OK);
-    struct bring_config config = {.secret = &secret, .host = "127.0.0.1", .port = port, .node_id = 1,
-                                  .cache_dir = cache, .progress = progress};
+    struct bring_config config = {.secret = &secret,
+                                  .host = "127.0.0.1",
+                                  .port = port,
+                                  .node_id = 1,
+                                  .cache_dir = cache,
+                                  .progress = progress};
     had = came = 0;
     text_free(out);
     return bring_data(&config, out, state);
@@ -145,7 +165,8 @@ static void data_come_whole_and_once(void **state)
     assert_int_equal(got, BILL_STATE_READY);
     char name[BILL_NAME_MAX];
     bill_name(&bill, name);
-    text_format(expected, sizeof(expected), "%s/from-node-0/%s/0:0.25,%s/from-node-0/%s/1:0.75", cache, name, cache, name);
+    text_format(expected, sizeof(expected), "%s/from-node-0/%s/0:0.25,%s/from-node-0/%s/1:0.75",
+                cache, name, cache, name);
     assert_string_equal(out.data, expected);
     assert_file(a, bytes_a, SIZE_A);
     assert_file(b, bytes_b, SIZE_B);
@@ -281,7 +302,8 @@ static pid_t lie(int port, const char *first, const char *then, size_t then_n)
         size_t n = i == 0 ? strlen(first) : then_n;
         if (read(fd, request, sizeof(request)) <= 0)
             continue;
-        text_format(head, sizeof(head), "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n", n);
+        text_format(head, sizeof(head),
+                    "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n", n);
         if (write(fd, head, strlen(head)) < 0 || write(fd, body, n) < 0)
             continue;
         shutdown(fd, SHUT_RDWR);
@@ -293,12 +315,14 @@ static void lies_are_refused(void **state)
 {
     (void)state;
     static char much[2 * BILL_CHUNK_BYTES];
-    static const char bill[] = "{\"state\":\"ready\",\"why\":\"\",\"weights\":[0],\"files\":[{\"part\":0,\"bytes\":100,"
-                               "\"skip\":0,\"sum\":\"0000000000000001\",\"suffix\":\".bin\"}]}";
+    static const char bill[] =
+        "{\"state\":\"ready\",\"why\":\"\",\"weights\":[0],\"files\":[{\"part\":0,\"bytes\":100,"
+        "\"skip\":0,\"sum\":\"0000000000000001\",\"suffix\":\".bin\"}]}";
     const struct {
         const char *first;
         size_t then_n;
-    } rows[] = {{"{", 0}, {"{\"state\":\"ready\"}", 0}, {bill, 0}, {bill, 101}, {bill, 100}, {bill, sizeof(much)}};
+    } rows[] = {{"{", 0},    {"{\"state\":\"ready\"}", 0}, {bill, 0}, {bill, 101},
+                {bill, 100}, {bill, sizeof(much)}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct text out = {0};
         enum bill_state got;
@@ -319,7 +343,10 @@ static int prepare(void **state)
     text_format(cache, sizeof(cache), "%s/cache", harness_tmpdir());
     for (size_t i = 0; i < SIZE_A; i++)
         bytes_a[i] = (uint8_t)(i * 2654435761u >> 13);
-    return file_replace(path_a, bytes_a, SIZE_A) == ST_OK && file_replace(path_b, bytes_b, SIZE_B) == ST_OK ? 0 : -1;
+    return file_replace(path_a, bytes_a, SIZE_A) == ST_OK &&
+                   file_replace(path_b, bytes_b, SIZE_B) == ST_OK
+               ? 0
+               : -1;
 }
 
 static const struct CMUnitTest tests[] = {

@@ -1,6 +1,7 @@
-/* Bad sessions at node 0's door: random bytes, another key, an older TLS, a certificate-less hello, recorded
- * sessions played again, broken requests under the right key. None is let in, memory and descriptors stay flat,
- * and a right node still joins at once. MEET_HOSTILE sessions (500 in the suite; 10,000 by setting it). */
+/* Bad sessions at node 0's door: random bytes, another key, an older TLS, a certificate-less hello,
+ * recorded sessions played again, broken requests under the right key. None is let in, memory and
+ * descriptors stay flat, and a right node still joins at once. MEET_HOSTILE sessions (500 in the
+ * suite; 10,000 by setting it). */
 #include "meet/nodes.h"
 
 #include <errno.h>
@@ -15,7 +16,10 @@
 
 static const char *token = "the right token";
 static uint64_t draws;
-static uint32_t draw(uint32_t n) { return (uint32_t)rand_below(77, RAND_STREAM(TEST, 9), ++draws, n); }
+static uint32_t draw(uint32_t n)
+{
+    return (uint32_t)rand_below(77, RAND_STREAM(TEST, 9), ++draws, n);
+}
 
 static int dial(int port)
 {
@@ -25,7 +29,8 @@ static int dial(int port)
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     int64_t until_ms = clock_ms() + harness_patient_ms(5000); /* node 0 may have just begun */
-    while (connect(fd, (struct sockaddr *)&name, sizeof(name)) != 0 && errno == ECONNREFUSED && clock_ms() < until_ms)
+    while (connect(fd, (struct sockaddr *)&name, sizeof(name)) != 0 && errno == ECONNREFUSED &&
+           clock_ms() < until_ms)
         clock_sleep_ms(20);
     if (getpeername(fd, (struct sockaddr *)&name, &(socklen_t){sizeof name}) != 0)
         fail_msg("cannot connect: %s", strerror(errno));
@@ -76,8 +81,8 @@ static void plain_http(int port)
     close(fd);
 }
 
-/* A handshake with this secret and these versions; NULL when it was refused. TLS 1.3's client believes it is in
- * before the server has judged: the first read tells. */
+/* A handshake with this secret and these versions; NULL when it was refused. TLS 1.3's client
+ * believes it is in before the server has judged: the first read tells. */
 static SSL *shake(SSL_CTX *ctx, int fd)
 {
     SSL *ssl = SSL_new(ctx);
@@ -139,9 +144,10 @@ static void right_key_bad_request(int port, SSL_CTX *ctx)
         text_free(&says);
     }
     static const char *paths[] = {"/v1/say", "/v1/world", "/", "/v1/say/../world"};
-    text_format(request, sizeof(request), "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n%s",
-                draw(8) == 0 ? "GET" : "POST", paths[draw(4)], strlen(body) + (draw(8) == 0 ? 400000 : 0),
-                body);
+    text_format(request, sizeof(request),
+                "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n%s",
+                draw(8) == 0 ? "GET" : "POST", paths[draw(4)],
+                strlen(body) + (draw(8) == 0 ? 400000 : 0), body);
     assert_true(SSL_write(ssl, request, (int)strlen(request)) > 0);
     struct pollfd wait = {.fd = fd, .events = POLLIN};
     if (poll(&wait, 1, 200) > 0 && SSL_read(ssl, back, sizeof(back) - 1) > 0)
@@ -151,8 +157,8 @@ static void right_key_bad_request(int port, SSL_CTX *ctx)
     close(fd);
 }
 
-static void say(SSL *ssl, const struct wire_says *says, const struct wire_hello *hello, int64_t hold_ms,
-                const char *after)
+static void say(SSL *ssl, const struct wire_says *says, const struct wire_hello *hello,
+                int64_t hold_ms, const char *after)
 {
     struct text body = {0}, request = {0};
     wire_write_says(&body, says, hello, hold_ms);
@@ -312,19 +318,22 @@ static void none_is_let_in(void **state)
     long kib = kib_of(zero.pid);
     int fds = fds_of(zero.pid);
     int64_t start_ms = clock_ms();
-    long half_kib = 0; /* the allocator keeps what many at once have needed: a leak would go on in the second half */
+    /* the allocator keeps what many at once have needed: a leak would go on in the second half */
+    long half_kib = 0;
     for (int i = 0; i < sessions_n; i++) {
         one_bad_session(port, ctx);
         if (i == sessions_n / 2)
             half_kib = kib_of(zero.pid);
     }
     int64_t took_ms = clock_ms() - start_ms;
-    for (int64_t until_ms = clock_ms() + harness_patient_ms(10000); fds_of(zero.pid) != fds && clock_ms() < until_ms;)
+    for (int64_t until_ms = clock_ms() + harness_patient_ms(10000);
+         fds_of(zero.pid) != fds && clock_ms() < until_ms;)
         clock_sleep_ms(100); /* the last strangers are shown out */
     long end_kib = kib_of(zero.pid);
-    print_message("# %d bad sessions in %.1f s: none let in, memory %+ld KiB, of which in the second half %+ld, "
-                  "descriptors %+d\n",
-                  sessions_n, (double)took_ms / 1e3, end_kib - kib, end_kib - half_kib, fds_of(zero.pid) - fds);
+    print_message("# %d bad sessions in %.1f s: none let in, memory %+ld KiB, of which in the "
+                  "second half %+ld, descriptors %+d\n",
+                  sessions_n, (double)took_ms / 1e3, end_kib - kib, end_kib - half_kib,
+                  fds_of(zero.pid) - fds);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they keep what was freed */
     assert_true(end_kib - half_kib < 1024 && end_kib - kib < 4096);
 #endif
@@ -344,15 +353,17 @@ static void none_is_let_in(void **state)
 
 #define CROWD 2000
 
-/* A process that holds CROWD connections open, opened anew where node 0 closes them; the source is one address, or one of
+/* A process that holds CROWD connections open, opened anew where node 0 closes them; the source is
+ * one address, or one of
  * 250. Each fd that it has is a connection. */
 static pid_t hold_crowd(int port, bool is_of_many)
 {
     pid_t pid = fork();
     if (pid != 0)
         return pid;
-    const struct sockaddr_in to = {
-        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in to = {.sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)port),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const struct rlimit limit = {CROWD + 100, CROWD + 100};
     static struct pollfd all[CROWD];
     setrlimit(RLIMIT_NOFILE, &limit);
@@ -369,7 +380,8 @@ static pid_t hold_crowd(int port, bool is_of_many)
             if (all[i].fd >= 0)
                 continue;
             all[i].fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-            own.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1 + (is_of_many ? (uint32_t)(from++ % 250) : 0));
+            own.sin_addr.s_addr =
+                htonl(INADDR_LOOPBACK + 1 + (is_of_many ? (uint32_t)(from++ % 250) : 0));
             if (bind(all[i].fd, (const struct sockaddr *)&own, sizeof(own)) == 0)
                 (void)connect(all[i].fd, (const struct sockaddr *)&to, sizeof(to));
         }
@@ -392,8 +404,9 @@ static int64_t rejoin_ms(struct node *zero, struct node *one, int port, int worl
     return clock_ms() - start_ms;
 }
 
-/* 2,000 connections that say nothing, from one address and then from many, made again as node 0 closes them: a node that
- * was lost is back in 5 s, node 0 holds few of them, and is rid of them when they end. */
+/* 2,000 connections that say nothing, from one address and then from many, made again as node 0
+ * closes them: a node that was lost is back in 5 s, node 0 holds few of them, and is rid of them
+ * when they end. */
 static void a_silent_crowd_keeps_nobody_out(void **state)
 {
     (void)state;
@@ -401,7 +414,8 @@ static void a_silent_crowd_keeps_nobody_out(void **state)
     char port_text[8];
     int port = free_port();
     text_format(port_text, sizeof(port_text), "%d", port);
-    start_words(&zero, 0, (const char *[]){"2", "127.0.0.1", port_text, token, agree, "60000", "1", "9"}, 8);
+    start_words(&zero, 0,
+                (const char *[]){"2", "127.0.0.1", port_text, token, agree, "60000", "1", "9"}, 8);
     start_words(&one, 1, (const char *[]){"2", "127.0.0.1", port_text, token, agree}, 5);
     expect(&zero, "world 1", 6000, NULL, 0);
     int before = fds_of(zero.pid);
@@ -409,14 +423,17 @@ static void a_silent_crowd_keeps_nobody_out(void **state)
         pid_t crowd = hold_crowd(port, i == 1);
         clock_sleep_ms(1000);
         int64_t took_ms = rejoin_ms(&zero, &one, port, 2 + i);
-        print_message("# %d silent connections of %s: back in %lld ms, node 0 holds %d descriptors more\n", CROWD,
-                      i == 1 ? "250 addresses" : "one address", (long long)took_ms, fds_of(zero.pid) - before);
+        print_message(
+            "# %d silent connections of %s: back in %lld ms, node 0 holds %d descriptors more\n",
+            CROWD, i == 1 ? "250 addresses" : "one address", (long long)took_ms,
+            fds_of(zero.pid) - before);
         assert_in_range(took_ms, 0, harness_patient_ms(5000));
         assert_in_range(fds_of(zero.pid), 0, before + 300);
         kill(crowd, SIGKILL);
         waitpid(crowd, NULL, 0);
     }
-    for (int64_t until_ms = clock_ms() + harness_patient_ms(5000); fds_of(zero.pid) > before + 4 && clock_ms() < until_ms;)
+    for (int64_t until_ms = clock_ms() + harness_patient_ms(5000);
+         fds_of(zero.pid) > before + 4 && clock_ms() < until_ms;)
         clock_sleep_ms(100);
     assert_in_range(fds_of(zero.pid), before - 4, before + 4);
     end_node(&zero);

@@ -1,6 +1,6 @@
-/* Many nodes at once: node 0 in a process of its own, all others in this one, over loopback. How long until all
- * are in a world, and what the heartbeats cost node 0. MEET_NODES nodes (96 in the suite; 1024 for the issue's
- * figures). */
+/* Many nodes at once: node 0 in a process of its own, all others in this one, over loopback. How
+ * long until all are in a world, and what the heartbeats cost node 0. MEET_NODES nodes (96 in the
+ * suite; 1024 for the issue's figures). */
 #include "meet/nodes.h"
 
 #include <sys/resource.h>
@@ -59,7 +59,8 @@ static void join(struct crowd *crowd, int i, int port)
                                  .on_stop = on_stop,
                                  .on_end = on_end,
                                  .arg = one};
-    struct meet_rank rank = {.rank = i + 1, .state = "training", .device = "cpu", .call = "all_reduce"};
+    struct meet_rank rank = {
+        .rank = i + 1, .state = "training", .device = "cpu", .call = "all_reduce"};
     one->crowd = crowd;
     assert_int_equal(meet_open(&config, &one->meet), ST_OK);
     meet_ready(one->meet, &mine, 1);
@@ -73,8 +74,8 @@ static double cpu_s(pid_t pid)
     text_format(path, sizeof(path), "/proc/%d/stat", pid);
     FILE *f = fopen(path, "r");
     if (f != NULL && fgets(line, sizeof(line), f) != NULL)
-        (void)sscanf(strrchr(line, ')') + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &utime,
-                     &stime);
+        (void)sscanf(strrchr(line, ')') + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld",
+                     &utime, &stime);
     if (f != NULL)
         fclose(f);
     return (double)(utime + stime) / (double)sysconf(_SC_CLK_TCK);
@@ -96,7 +97,8 @@ static void all_join_and_beat(void **state)
     crowd.loop = event_base_new();
     text_format(n_text, sizeof(n_text), "%d", nodes_n);
     text_format(port_text, sizeof(port_text), "%d", port);
-    start_words(&zero, 0, (const char *[]){n_text, "127.0.0.1", port_text, "a secret of tests", agree}, 5);
+    start_words(&zero, 0,
+                (const char *[]){n_text, "127.0.0.1", port_text, "a secret of tests", agree}, 5);
     harness_wait_ms(500);
     int64_t start_ms = clock_ms();
     for (int i = 0; i < crowd.n; i++)
@@ -115,9 +117,9 @@ static void all_join_and_beat(void **state)
     event_base_loopexit(crowd.loop, &watch);
     event_base_dispatch(crowd.loop);
     double share = (cpu_s(zero.pid) - before_s) / ((double)(clock_ms() - start_ms) / 1e3);
-    print_message(
-        "# %d nodes: all in a world after %.2f s (node 0: %.2f s of a core); heartbeats: %.1f %% of a core\n",
-        nodes_n, (double)joined_ms / 1e3, join_s, 100 * share);
+    print_message("# %d nodes: all in a world after %.2f s (node 0: %.2f s of a core); heartbeats: "
+                  "%.1f %% of a core\n",
+                  nodes_n, (double)joined_ms / 1e3, join_s, 100 * share);
     assert_int_equal(crowd.aborts_n, 0);
     assert_true(joined_ms < harness_patient_ms(10000));
     assert_true(share < 0.10);

@@ -1,5 +1,5 @@
-/* meet with one node: the same machines, no network. Life of a job: ready, world, loss, world again, stop, end.
- */
+/* meet with one node: the same machines, no network. Life of a job: ready, world, loss, world
+ * again, stop, end. */
 #include "harness.h"
 
 #include <string.h>
@@ -195,8 +195,10 @@ static void an_error_ends_with_its_sentence(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_job_lives_falls_and_lives_again), cmocka_unit_test(no_restart_left_keeps_the_status),
-    cmocka_unit_test(losses_before_a_world_count_too),   cmocka_unit_test(progress_allows_more),
+    cmocka_unit_test(a_job_lives_falls_and_lives_again),
+    cmocka_unit_test(no_restart_left_keeps_the_status),
+    cmocka_unit_test(losses_before_a_world_count_too),
+    cmocka_unit_test(progress_allows_more),
     cmocka_unit_test(an_error_ends_with_its_sentence),
 };
 HARNESS_MAIN(tests)

@@ -1,5 +1,6 @@
-/* meet between processes over loopback: any order of start, losses of every kind, refusals, ends. Figures are
- * the issue's: a closed connection is noticed within 1 s, silence within 7 s, a difference within 3 s. */
+/* meet between processes over loopback: any order of start, losses of every kind, refusals, ends.
+ * Figures are the issue's: a closed connection is noticed within 1 s, silence within 7 s, a
+ * difference within 3 s. */
 #include "meet/nodes.h"
 
 static void nodes_join_in_any_order(void **state)
@@ -49,7 +50,8 @@ static void a_killed_node_is_noticed_and_replaced(void **state)
             ms += expect(&nodes[i], "world", 2000, NULL, 0);
         worst_back_ms = ms > worst_back_ms ? ms : worst_back_ms;
     }
-    print_message("# kill -9: noticed within %lld ms, a new world within %lld ms of the replacement's start\n",
+    print_message("# kill -9: noticed within %lld ms, a new world within %lld ms of the "
+                  "replacement's start\n",
                   (long long)worst_ms, (long long)worst_back_ms);
     for (int i = 0; i < 3; i++)
         end_node(&nodes[i]);
@@ -94,11 +96,12 @@ static void node_0_is_awaited_and_learns_the_generation(void **state)
     expect(&nodes[2], "abort 2", 1000, NULL, 0);
     harness_wait_ms(500);
     start(&nodes[0], 0, 3, port);
-    /* number 3 was given up by those who were ready when node 0 was away: none of them may enter it any more */
+    /* number 3 was given up by those who were ready when node 0 was away: none of them may enter it
+     * any more */
     for (int i = 0; i < 3; i++)
         expect(&nodes[i], "world 4 3", 4000, NULL, 0);
     tell(&nodes[1], "step");
-    harness_wait_ms(1200);             /* the next beat tells it */
+    harness_wait_ms(1200);       /* the next beat tells it */
     kill(nodes[0].pid, SIGSTOP); /* silent, not closed */
     ms = expect(&nodes[1], "abort 4", 7000, line, sizeof(line));
     print_message("# node 0 stopped: noticed within %lld ms: %s\n", (long long)ms, line);

@@ -1,6 +1,7 @@
-/* meet between hosts: two network namespaces joined by a cable (veth), addresses of their own. The cable is
- * pulled out, or carries nothing in one direction: both sides notice within 7 s and name the other; when it is
- * back, they meet again. MEET_CUTS cuts (2 in the suite; 30 for the issue's figure). */
+/* meet between hosts: two network namespaces joined by a cable (veth), addresses of their own. The
+ * cable is pulled out, or carries nothing in one direction: both sides notice within 7 s and name
+ * the other; when it is back, they meet again. MEET_CUTS cuts (2 in the suite; 30 for the issue's
+ * figure). */
 #include "meet/nodes.h"
 
 static int did(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -25,10 +26,11 @@ static bool make_hosts(void)
             return false;
         text_format(nodes_netns[i], sizeof(nodes_netns[i]), "/run/netns/%s", spaces[i]);
     }
-    bool is_made =
-        did("ip -n %s link add cable0 type veth peer name cable1 netns %s", spaces[0], spaces[1]) == 0;
+    bool is_made = did("ip -n %s link add cable0 type veth peer name cable1 netns %s", spaces[0],
+                       spaces[1]) == 0;
     for (int i = 0; i < 2; i++)
-        is_made = is_made && did("ip -n %s addr add 10.77.0.%d/24 dev cable%d", spaces[i], i + 1, i) == 0 &&
+        is_made = is_made &&
+                  did("ip -n %s addr add 10.77.0.%d/24 dev cable%d", spaces[i], i + 1, i) == 0 &&
                   did("ip -n %s link set cable%d up", spaces[i], i) == 0 &&
                   did("ip -n %s link set lo up", spaces[i]) == 0;
     return is_made;
@@ -45,10 +47,10 @@ static void cut(int kind)
     if (kind == 0)
         assert_int_equal(did("ip -n %s link set cable1 down", spaces[1]), 0);
     else /* sent to a machine that is not there, and gone: one direction is dead, the other lives */
-        assert_int_equal(
-            did("ip -n %s neigh replace 10.77.0.%d lladdr 02:00:00:00:00:99 dev cable%d nud permanent",
-                spaces[kind - 1], 3 - kind, kind - 1),
-            0);
+        assert_int_equal(did("ip -n %s neigh replace 10.77.0.%d lladdr 02:00:00:00:00:99 dev "
+                             "cable%d nud permanent",
+                             spaces[kind - 1], 3 - kind, kind - 1),
+                         0);
 }
 
 static void mend(int kind)
@@ -56,8 +58,9 @@ static void mend(int kind)
     if (kind == 0)
         assert_int_equal(did("ip -n %s link set cable1 up", spaces[1]), 0);
     else
-        assert_int_equal(did("ip -n %s neigh del 10.77.0.%d dev cable%d", spaces[kind - 1], 3 - kind, kind - 1),
-                         0);
+        assert_int_equal(
+            did("ip -n %s neigh del 10.77.0.%d dev cable%d", spaces[kind - 1], 3 - kind, kind - 1),
+            0);
 }
 
 static int next_world(struct node *node)
@@ -67,8 +70,9 @@ static int next_world(struct node *node)
     return atoi(strstr(line, "world ") + strlen("world "));
 }
 
-/* expect_later_world — both meet in the same world, later than *world, which becomes it. By how much it is later is not
- * promised: a meeting that was given up halfway, even one that only one of them took for made, takes its number with it. */
+/* expect_later_world — both meet in the same world, later than *world, which becomes it. By how
+ * much it is later is not promised: a meeting that was given up halfway, even one that only one of
+ * them took for made, takes its number with it. */
 static void expect_later_world(struct node *nodes, int *world)
 {
     int number[2] = {next_world(&nodes[0]), next_world(&nodes[1])};
@@ -92,7 +96,8 @@ static void a_cut_cable_is_noticed_and_mended(void **state)
     if (getuid() != 0 || !make_hosts())
         HARNESS_SKIP("network namespaces cannot be made here");
     for (int i = 1; i >= 0; i--)
-        start_words(&nodes[i], i, (const char *[]){"2", "10.77.0.1", "1234", "a secret of tests", agree}, 5);
+        start_words(&nodes[i], i,
+                    (const char *[]){"2", "10.77.0.1", "1234", "a secret of tests", agree}, 5);
     expect(&nodes[0], "world 1 ", 5000, NULL, 0);
     expect(&nodes[1], "world 1 ", 5000, NULL, 0);
     for (int i = 0; i < cuts_n; i++) {
@@ -113,9 +118,9 @@ static void a_cut_cable_is_noticed_and_mended(void **state)
         ms = clock_ms() - start_ms;
         worst_back_ms = ms > worst_back_ms ? ms : worst_back_ms;
     }
-    print_message(
-        "# %d cuts: noticed and named by both within %lld ms, together again within %lld ms of the mending\n",
-        cuts_n, (long long)worst_ms, (long long)worst_back_ms);
+    print_message("# %d cuts: noticed and named by both within %lld ms, together again within %lld "
+                  "ms of the mending\n",
+                  cuts_n, (long long)worst_ms, (long long)worst_back_ms);
     end_node(&nodes[0]);
     end_node(&nodes[1]);
 }
@@ -127,6 +132,7 @@ static int after(void **state)
     return 0;
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(a_cut_cable_is_noticed_and_mended, after)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test_teardown(a_cut_cable_is_noticed_and_mended, after)};
 
 NODES_MAIN(tests, NULL)

@@ -1,6 +1,7 @@
-/* offer, at node 0: which answer a question for a piece gets. What may be had in a moment is 503, so that who asks asks
- * again; a file that is another one by now is 500, with both sizes. A list that nobody can read ends the waiting. And the
- * door: as many open files as nodes and their workers have connections. */
+/* offer, at node 0: which answer a question for a piece gets. What may be had in a moment is 503,
+ * so that who asks asks again; a file that is another one by now is 500, with both sizes. A list
+ * that nobody can read ends the waiting. And the door: as many open files as nodes and their
+ * workers have connections. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -28,8 +29,10 @@ static struct offer *offer_of(const char *file)
     struct text out = {.limit = BILL_JSON_MAX};
     struct offer *offer;
     assert_int_equal(offer_open(&offer), ST_OK);
-    assert_int_equal(
-        bill_add(&bill, &(struct bill_file){.bytes = SIZE, .suffix = ".bin", .path = (char *)(uintptr_t)file}), ST_OK);
+    assert_int_equal(bill_add(&bill, &(struct bill_file){.bytes = SIZE,
+                                                         .suffix = ".bin",
+                                                         .path = (char *)(uintptr_t)file}),
+                     ST_OK);
     bill_write(&out, &bill, true);
     assert_int_equal(offer_set(offer, 0, out.data, out.len), ST_OK);
     text_free(&out);
@@ -125,7 +128,8 @@ static void a_list_that_cannot_be_read_ends_the_waiting(void **state)
     status_clear();
 }
 
-static void unasked(void *arg, struct porter_request *request, const char *where, const char *data, size_t n)
+static void unasked(void *arg, struct porter_request *request, const char *where, const char *data,
+                    size_t n)
 {
     (void)arg, (void)request, (void)where, (void)data, (void)n;
 }
@@ -139,8 +143,13 @@ static void files_for_all_connections_are_allowed(void **state)
     struct rlimit before, after, low;
     struct secret secret = {.is_none = true};
     struct porter *porter;
-    struct porter_config config = {.addr = "127.0.0.1", .port = free_port(), .nodes_n = NODES, .workers_n = WORKERS,
-                                   .secret = &secret, .on_request = unasked, .on_gone = ungone};
+    struct porter_config config = {.addr = "127.0.0.1",
+                                   .port = free_port(),
+                                   .nodes_n = NODES,
+                                   .workers_n = WORKERS,
+                                   .secret = &secret,
+                                   .on_request = unasked,
+                                   .on_gone = ungone};
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     if (before.rlim_max < 4096)
         HARNESS_SKIP("this machine allows %llu open files", (unsigned long long)before.rlim_max);

@@ -1,17 +1,19 @@
-/* meet refuses: nodes that differ, wrong tokens, second nodes, late ones; and listens where it was told,
- * nowhere else. Each refusal must come within 3 s, on both sides, with key, values and node. */
+/* meet refuses: nodes that differ, wrong tokens, second nodes, late ones; and listens where it was
+ * told, nowhere else. Each refusal must come within 3 s, on both sides, with key, values and
+ * node. */
 #include "meet/doorstep.h"
 #include "meet/nodes.h"
 
 #define LIMIT_MS 3000
 
-static void start_with(struct node *node, int id, int nodes_n, int port, const char *token, const char *json,
-                       const char *workers)
+static void start_with(struct node *node, int id, int nodes_n, int port, const char *token,
+                       const char *json, const char *workers)
 {
     char n_text[8], port_text[8];
     text_format(n_text, sizeof(n_text), "%d", nodes_n);
     text_format(port_text, sizeof(port_text), "%d", port);
-    start_words(node, id, (const char *[]){n_text, "127.0.0.1", port_text, token, json, "60000", workers}, 7);
+    start_words(node, id,
+                (const char *[]){n_text, "127.0.0.1", port_text, token, json, "60000", workers}, 7);
 }
 
 static void ends(struct node *node, int code, const char *word, const char *other)
@@ -27,8 +29,9 @@ static void ends(struct node *node, int code, const char *word, const char *othe
 static void every_difference_is_named_on_both_sides(void **state)
 {
     (void)state;
-    static const char *keys[] = {"version", "data",   "model",    "SEED",    "PRECISION", "BATCH_SIZE",
-                                 "SHARD",   "device", "COMPRESS", "libcurl", "LR"};
+    static const char *keys[] = {"version",   "data",       "model", "SEED",
+                                 "PRECISION", "BATCH_SIZE", "SHARD", "device",
+                                 "COMPRESS",  "libcurl",    "LR"};
     int kinds_n = 0;
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++, kinds_n++) {
         struct node nodes[2];
@@ -98,11 +101,12 @@ static void a_second_node_is_refused(void **state)
     start_with(&second, 1, 2, port, "tok", "{}", "1");
     text_format(pid, sizeof(pid), "pid %d", nodes[1].pid);
     ends(&second, 76, "NODE_ID 1 is held by host", pid);
-    start_with(&second, 1, 2, port, "tok", "{\"SEED\":\"2\"}",
-               "1"); /* nor does a wrong one harm a job that runs */
+    /* nor does a wrong one harm a job that runs */
+    start_with(&second, 1, 2, port, "tok", "{\"SEED\":\"2\"}", "1");
     ends(&second, 76, "SEED", "");
     tell(&nodes[1], "lost");
-    expect(&nodes[0], "abort 1 node 1", LIMIT_MS, NULL, 0); /* only now: the holder was not troubled */
+    /* only now: the holder was not troubled */
+    expect(&nodes[0], "abort 1 node 1", LIMIT_MS, NULL, 0);
     expect(&nodes[0], "world 2", LIMIT_MS, NULL, 0);
     end_node(&nodes[0]);
     end_node(&nodes[1]);
@@ -117,7 +121,8 @@ static void who_is_missing_is_named(void **state)
     text_format(other, sizeof(other), "%d", free_port());
     start_words(&zero, 0, (const char *[]){"6", "127.0.0.1", port, "tok", "{}", "1500"}, 6);
     start_words(&one, 3, (const char *[]){"6", "127.0.0.1", port, "tok", "{}", "9000"}, 6);
-    start_words(&lonely, 1, (const char *[]){"2", "no-such-host.invalid", other, "tok", "{}", "1500"}, 6);
+    start_words(&lonely, 1,
+                (const char *[]){"2", "no-such-host.invalid", other, "tok", "{}", "1500"}, 6);
     ends(&zero, 75, "nodes 1-2, 4-5 did not join within 1s", "(4 of 6)");
     ends(&one, 75, "nodes 1-2, 4-5 did not join", "");
     ends(&lonely, 75, "node 0 could not be reached for 1s", "the name does not resolve");
@@ -154,7 +159,8 @@ static void it_listens_where_it_was_told(void **state)
         {"localhost", "localhost", NULL, NULL}, /* the first that it means */
         {"::1", "::1", NULL, "00000000000000000000000001000000"},
         {"[::1]", "[::1]", NULL, "00000000000000000000000001000000"},
-        {"198.51.100.7", "127.0.0.1", NULL, "00000000000000000000000000000000"}, /* not ours: all, said aloud */
+        /* not ours: all, said aloud */
+        {"198.51.100.7", "127.0.0.1", NULL, "00000000000000000000000000000000"},
     };
     int fd = -1; /* a name that nobody knows is listened for nowhere */
     assert_int_equal(doorstep_find("no such host"), ST_RETRY);

@@ -1,14 +1,18 @@
-/* The coordinator and 3 to 8 members under a seeded simulator: crashes, restarts, second starts, frozen
- * processes, lost, doubled, late and reordered messages, partitions of one or both directions, reset
- * connections, dying workers. One seed is one history: the same seed is the same history again.
+/* The coordinator and 3 to 8 members under a seeded simulator: crashes, restarts, second starts,
+ * frozen processes, lost, doubled, late and reordered messages, partitions of one or both
+ * directions, reset connections, dying workers. One seed is one history: the same seed is the same
+ * history again.
  *
- * Safety, after every event: a member enters worlds of rising generations only · at most one world is alive
- * among processes that are not frozen · a world is made of one readiness of each node, each used for one world
- * only · who enters is in it · only a second process of a node is refused as one. Liveness: with faults off,
- * all are in one generation within 16 s. And where hosts only have too much to do,
- * so that processes stand still for 1.2 s at a time (2 s, where that was seen to come), nobody is lost.
+ * Safety, after every event: a member enters worlds of rising generations only · at most one world
+ * is alive among processes that are not frozen · a world is made of one readiness of each node,
+ * each used for one world only · who enters is in it · only a second process of a node is refused
+ * as one. Liveness: with faults off, all are in one generation within 16 s. And where hosts only
+ * have too much to do,
+ * so that processes stand still for 1.2 s at a time (2 s, where that was seen to come), nobody is
+ * lost.
  *
- * test_sim runs the suite; `test_sim FIRST COUNT` prints the first seed that fails (the mutants use it). */
+ * test_sim runs the suite; `test_sim FIRST COUNT` prints the first seed that fails (the mutants use
+ * it). */
 #include "meet/sim.h"
 
 static struct sim sim;

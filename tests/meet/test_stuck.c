@@ -32,8 +32,8 @@ static void the_one_behind_is_named(void **state)
     for (int culprit = 0; culprit < 4; culprit++) {
         all_at("all_reduce", 812, 4100);
         set(culprit, "", 811, 0); /* computing still */
-        snprintf(want, sizeof(want), "node %d rank %d has not entered all_reduce 812 for 4.1 s", culprit / 2,
-                 culprit);
+        snprintf(want, sizeof(want), "node %d rank %d has not entered all_reduce 812 for 4.1 s",
+                 culprit / 2, culprit);
         assert_true(stuck_find(nodes, 2, 3000, text, sizeof(text)));
         assert_string_equal(text, want);
         set(culprit, "broadcast", 790, 9000); /* in an older call, alone */
@@ -62,17 +62,19 @@ static void all_inside_or_several_behind(void **state)
     (void)state;
     char text[256];
     all_at("barrier", 5, 7000);
-    set(3, "", 5, 0); /* came out already */
+    set(3, "", 5, 0);                                             /* came out already */
     assert_false(stuck_find(nodes, 2, 3000, text, sizeof(text))); /* slow together */
     assert_string_equal(text, "");
     all_at("barrier", 5, 20100); /* behind a firewall that drops what workers send */
     set(3, "", 5, 0);
     assert_true(stuck_find(nodes, 2, 3000, text, sizeof(text)));
-    assert_non_null(strstr(text, "all ranks are in barrier 5 for 20.1 s: what they send does not arrive"));
+    assert_non_null(
+        strstr(text, "all ranks are in barrier 5 for 20.1 s: what they send does not arrive"));
     assert_non_null(strstr(text, "firewall"));
     nodes[0].ranks_n = 4;
     assert_true(stuck_find(nodes, 1, 3000, text, sizeof(text)));
-    assert_string_equal(text, "all ranks are in barrier 5 for 20.1 s"); /* on one node there is none */
+    /* on one node there is none */
+    assert_string_equal(text, "all ranks are in barrier 5 for 20.1 s");
     all_at("barrier", 5, 7000);
     set(2, "", 4, 0);
     set(3, "", 3, 0);
@@ -89,7 +91,8 @@ static void still_is_who_waits_or_is_silent(void **state)
     all_at("all_reduce", 7, 3000);
     set(3, "all_reduce", 6, 3100); /* what they sent got lost on one way: not in the same one */
     assert_true(is_still(text, sizeof(text)));
-    assert_string_equal(text, "all ranks are in calls that get no answer, rank 2 in all_reduce 7 for 3.0 s");
+    assert_string_equal(
+        text, "all ranks are in calls that get no answer, rank 2 in all_reduce 7 for 3.0 s");
     set(1, "all_reduce", 8, 2900); /* something has arrived */
     assert_false(is_still(text, sizeof(text)));
     assert_string_equal(text, "");
@@ -119,9 +122,16 @@ static void pace_is_the_longest_call_that_ended_well(void **state)
     static const struct {
         const char *call;
         int64_t sequence, age_ms, longest_ms;
-    } rows[] = {{"all_reduce", 1, 4000, 0}, {"all_reduce", 1, 4250, 0}, {"", 2, 0, 4250}, {"all_reduce", 3, 900, 4250},
-                {"barrier", 9, 60000, 4250}, {"", 9, 0, 4250}, /* it failed: no later one follows */
-                {"broadcast", 1, 100, 4250}, {"", 1, 0, 4250}, {"broadcast", 2, 5000, 4250}, {"broadcast", 3, 1, 5000}};
+    } rows[] = {{"all_reduce", 1, 4000, 0},
+                {"all_reduce", 1, 4250, 0},
+                {"", 2, 0, 4250},
+                {"all_reduce", 3, 900, 4250},
+                {"barrier", 9, 60000, 4250},
+                {"", 9, 0, 4250}, /* it failed: no later one follows */
+                {"broadcast", 1, 100, 4250},
+                {"", 1, 0, 4250},
+                {"broadcast", 2, 5000, 4250},
+                {"broadcast", 3, 1, 5000}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         set(0, rows[i].call, rows[i].sequence, rows[i].age_ms);
         stuck_pace_add(&pace, &ranks[0]);

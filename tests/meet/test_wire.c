@@ -1,4 +1,5 @@
-/* wire and base64: what is written is read the same; cut, swollen and hostile bodies are refused. */
+/* wire and base64: what is written is read the same; cut, swollen and hostile bodies are
+ * refused. */
 #include "harness.h"
 
 #include <math.h>
@@ -36,7 +37,8 @@ static void write_hello(struct text *out)
                              .ranks = &rank,
                              .addresses_n = 2,
                              .addresses = addresses};
-    struct wire_hello hello = {WIRE_PROTOCOL, 8, 2, 4711, "a-host", "{\"SEED\":\"1\",\"DATA\":\"a\\\"b\"}"};
+    struct wire_hello hello = {WIRE_PROTOCOL, 8,        2,
+                               4711,          "a-host", "{\"SEED\":\"1\",\"DATA\":\"a\\\"b\"}"};
     snprintf(says.why, sizeof(says.why), "it \"died\"\n");
     wire_write_says(out, &says, &hello, 1000);
 }
@@ -48,8 +50,10 @@ static void a_message_comes_back_the_same(void **state)
     write_hello(&out);
     assert_int_equal(wire_read_says(out.data, out.len, &body), ST_OK);
     const struct wire_says *s = &body.says;
-    assert_true(body.has_hello && body.hold_ms == 1000 && s->node_id == 4 && s->sequence == 7 && s->turn == 2);
-    assert_true(s->instance.hi == 0xABCDEF && s->instance.lo == 1 && s->lost_st == ST_HANG && s->stop == 3);
+    assert_true(body.has_hello && body.hold_ms == 1000 && s->node_id == 4 && s->sequence == 7 &&
+                s->turn == 2);
+    assert_true(s->instance.hi == 0xABCDEF && s->instance.lo == 1 && s->lost_st == ST_HANG &&
+                s->stop == 3);
     assert_true(s->counts.restarts == 1 && s->counts.barren == 2 && s->counts.step_best == 10);
     assert_string_equal(s->why, "it \"died\"\n");
     assert_string_equal(body.hello.agree_json, "{\"SEED\":\"1\",\"DATA\":\"a\\\"b\"}");
@@ -158,8 +162,11 @@ static void base64_is_strict(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_message_comes_back_the_same),         cmocka_unit_test(every_cut_is_refused),
-    cmocka_unit_test(another_protocol_says_who_and_no_more), cmocka_unit_test(answers_come_back_the_same),
-    cmocka_unit_test(worlds_have_the_right_number),          cmocka_unit_test(base64_is_strict),
+    cmocka_unit_test(a_message_comes_back_the_same),
+    cmocka_unit_test(every_cut_is_refused),
+    cmocka_unit_test(another_protocol_says_who_and_no_more),
+    cmocka_unit_test(answers_come_back_the_same),
+    cmocka_unit_test(worlds_have_the_right_number),
+    cmocka_unit_test(base64_is_strict),
 };
 HARNESS_MAIN(tests)

@@ -1,7 +1,8 @@
-/* half — a store whose passes read another copy of the parameters than the masters, led through steps of training: whatever ranks
- * hold in parts, gather or update late, each unit is the newest masters, rounded, when it is needed, on the way up and on the way
- * down. No pass runs here, so a CPU does: what a pass would read is taken by copies on the stream, and looked at when they are done.
- */
+/* half — a store whose passes read another copy of the parameters than the masters, led through
+ * steps of training: whatever ranks hold in parts, gather or update late, each unit is the newest
+ * masters, rounded, when it is needed, on the way up and on the way down. No pass runs here, so a
+ * CPU does: what a pass would read is taken by copies on the stream, and looked at when they are
+ * done. */
 #ifndef CONVOY_TESTS_HALF_H
 #define CONVOY_TESTS_HALF_H
 
@@ -14,8 +15,13 @@
 #define HALF_TOKENS 8
 #define HALF_LOOKS 16
 
-static const struct model_dims half_dims = {
-    .name = "tiny", .task = MODEL_TASK_LM, .layers = 3, .heads = 2, .embed = 24, .context = 12, .vocab = 211};
+static const struct model_dims half_dims = {.name = "tiny",
+                                            .task = MODEL_TASK_LM,
+                                            .layers = 3,
+                                            .heads = 2,
+                                            .embed = 24,
+                                            .context = 12,
+                                            .vocab = 211};
 
 struct half {
     enum layout_shard shard;
@@ -25,20 +31,24 @@ struct half {
     struct comm *comm;
     struct store *store;
     struct param_table table;
-    float *values;     /* of the masters, wherever they lie */
-    int step;          /* whose values they are, or will be when they are updated */
+    float *values; /* of the masters, wherever they lie */
+    int step;      /* whose values they are, or will be when they are updated */
     struct {
         int unit;
-        char *data;    /* as the table lies */
+        char *data; /* as the table lies */
     } look[HALF_LOOKS];
     int looks_n;
     long wrong, looked;
-    int64_t gathered_bytes; /* sent from an update until the forward pass had all it needs, in all steps */
+    /* sent from an update until the forward pass had all it needs, in all steps */
+    int64_t gathered_bytes;
     int64_t params_bytes, windows_bytes;
 };
 
 /* The value of an element after a step; not the same in 16 bits. */
-static inline float half_value(int step, int64_t i) { return (float)(step * 1000 + 1) + (float)i * 0.37f; }
+static inline float half_value(int step, int64_t i)
+{
+    return (float)(step * 1000 + 1) + (float)i * 0.37f;
+}
 
 static inline uint32_t half_bits(enum dtype dtype, float x)
 {
@@ -60,7 +70,9 @@ static inline enum status half_update(void *arg, int piece)
     struct store_arrays a = store_arrays(h->store, piece);
     for (int64_t i = a.first; i < a.first + a.elems; i++)
         h->values[i] = half_value(h->step, i);
-    return a.elems > 0 ? dev_copy(h->stream, a.p.data, h->values + a.first, (size_t)a.elems * sizeof(float)) : ST_OK;
+    return a.elems > 0
+               ? dev_copy(h->stream, a.p.data, h->values + a.first, (size_t)a.elems * sizeof(float))
+               : ST_OK;
 }
 
 /* What a pass would read of a unit, in the stream's order. */
@@ -78,7 +90,8 @@ static inline enum status half_need(struct half *h, int unit, int way)
     for (int row = 0; row < h->table.rows_n; row++) {
         const struct param *at = &h->table.row[row];
         if (at->unit == unit)
-            TRY(dev_copy(h->stream, to + at->offset * (int64_t)each, tensor_at(p.params, p.table->row[row].offset).data,
+            TRY(dev_copy(h->stream, to + at->offset * (int64_t)each,
+                         tensor_at(p.params, p.table->row[row].offset).data,
                          (size_t)at->elems * each));
     }
     return ST_OK;
@@ -91,7 +104,8 @@ static inline enum status half_look(struct half *h, int step)
     for (int k = 0; k < h->looks_n; k++) {
         for (int row = 0; row < h->table.rows_n; row++) {
             const struct param *at = &h->table.row[row];
-            for (int64_t i = at->offset; at->unit == h->look[k].unit && i < at->offset + at->elems; i++, h->looked++) {
+            for (int64_t i = at->offset; at->unit == h->look[k].unit && i < at->offset + at->elems;
+                 i++, h->looked++) {
                 uint32_t got = 0;
                 size_t each = dtype_bytes(h->dtype);
                 memcpy(&got, h->look[k].data + i * (int64_t)each, each);
@@ -124,7 +138,8 @@ static inline void half_count(struct half *h, bool is_gathered)
 static inline enum status half_step(struct half *h, int32_t *tokens)
 {
     int last = h->table.units_n - 1;
-    struct pass p = {.dims = &half_dims, .b = 1, .t = HALF_TOKENS, .tokens = {tokens, DTYPE_I32}}, embed;
+    struct pass p = {.dims = &half_dims, .b = 1, .t = HALF_TOKENS, .tokens = {tokens, DTYPE_I32}},
+                embed;
     double norm_sq, extra = 0;
     store_bind(h->store, &p);
     TRY(store_begin(h->store, tokens, HALF_TOKENS));
@@ -138,7 +153,8 @@ static inline enum status half_step(struct half *h, int32_t *tokens)
         TRY(store_room(h->store, unit));
         TRY(store_done(h->store, unit));
     }
-    if (!dev_is_apart(((struct stream_head *)h->stream)->dev)) /* token rows, whose numbers go where tokens are */
+    /* token rows, whose numbers go where tokens are */
+    if (!dev_is_apart(((struct stream_head *)h->stream)->dev))
         TRY(store_embed(h->store, &p, &embed));
     TRY(store_done(h->store, 0));
     TRY(store_squares(h->store));
@@ -157,8 +173,8 @@ static inline enum status half_begin(struct half *h)
     return store_keep(h->store, 0, 0, h->table.total_elems, h->values);
 }
 
-/* Rank 0 reads the masters, which nothing has rounded, and puts others in their place, as from a checkpoint: what passes read
- * is theirs. */
+/* Rank 0 reads the masters, which nothing has rounded, and puts others in their place, as from a
+ * checkpoint: what passes read is theirs. */
 static inline enum status half_state(struct half *h, int rank)
 {
     enum status st;
@@ -169,12 +185,14 @@ static inline enum status half_state(struct half *h, int rank)
         return store_state_follow(h->store);
     TRY_OR(store_state_get(h->store, 0, 0, n, h->values), out);
     for (int row = 0; row < h->table.rows_n; row++)
-        for (int64_t i = h->table.row[row].offset; i < h->table.row[row].offset + h->table.row[row].elems; i++)
+        for (int64_t i = h->table.row[row].offset;
+             i < h->table.row[row].offset + h->table.row[row].elems; i++)
             h->wrong += h->values[i] != half_value(step, i);
     for (int64_t i = 0; i < n; i++)
         h->values[i] = half_value(h->step, i);
     for (int64_t first = 0; st == ST_OK && first < n; first += 1000)
-        st = store_state_put(h->store, 0, first, n - first < 1000 ? n - first : 1000, h->values + first);
+        st = store_state_put(h->store, 0, first, n - first < 1000 ? n - first : 1000,
+                             h->values + first);
 out:
     return store_state_end(h->store, st);
 }
@@ -239,8 +257,8 @@ static inline struct half half_run(const struct half *like, int ranks)
     ranks_run(1, ranks, half_rank, all, sizeof *all);
     for (int rank = 0; rank < ranks; rank++)
         if (all[rank].wrong || all[rank].looked < 6 * 211 * 24)
-            fail_msg("%d ranks, shard %d, dtype %d: rank %d saw %ld wrong numbers of %ld", ranks, (int)like->shard,
-                     (int)like->dtype, rank, all[rank].wrong, all[rank].looked);
+            fail_msg("%d ranks, shard %d, dtype %d: rank %d saw %ld wrong numbers of %ld", ranks,
+                     (int)like->shard, (int)like->dtype, rank, all[rank].wrong, all[rank].looked);
     return all[0];
 }
 

@@ -1,6 +1,7 @@
-/* ranks — several ranks of one job as threads of a test: each with a comm of kind mem and a device of one thread. A rank
- * must not assert (it is not the test's thread): it returns a status, and what it found is looked at afterwards. When one
- * fails the job is aborted, as a supervisor does. */
+/* ranks — several ranks of one job as threads of a test: each with a comm of kind mem and a device
+ * of one thread. A rank must not assert (it is not the test's thread): it returns a status, and
+ * what it found is looked at afterwards. When one fails the job is aborted, as a supervisor
+ * does. */
 #ifndef CONVOY_TESTS_RANKS_H
 #define CONVOY_TESTS_RANKS_H
 
@@ -90,8 +91,9 @@ static inline struct dev *ranks_dev(int rank)
 }
 
 /* ranks_run_late — fn on every rank, args + rank·arg_bytes as its arg; nodes of equal size. */
-static inline void ranks_run_late(int nodes, int locals, int64_t timeout_ms, enum status (*fn)(struct ranks_one *one),
-                                  void *args, size_t arg_bytes, struct ranks_one one[RANKS_MAX])
+static inline void ranks_run_late(int nodes, int locals, int64_t timeout_ms,
+                                  enum status (*fn)(struct ranks_one *one), void *args,
+                                  size_t arg_bytes, struct ranks_one one[RANKS_MAX])
 {
     int ranks = nodes * locals;
     atomic_bool is_aborted = false;
@@ -115,14 +117,15 @@ static inline void ranks_run_late(int nodes, int locals, int64_t timeout_ms, enu
 }
 
 /* ranks_run — the same, and all of them must succeed. */
-static inline void ranks_run(int nodes, int locals, enum status (*fn)(struct ranks_one *one), void *args,
-                             size_t arg_bytes)
+static inline void ranks_run(int nodes, int locals, enum status (*fn)(struct ranks_one *one),
+                             void *args, size_t arg_bytes)
 {
     struct ranks_one one[RANKS_MAX];
     ranks_run_late(nodes, locals, RANKS_TIMEOUT_MS, fn, args, arg_bytes, one);
     for (int rank = 0; rank < nodes * locals; rank++)
         if (one[rank].st != ST_OK)
-            fail_msg("rank %d of %d: %s: %s", rank, nodes * locals, status_name(one[rank].st), one[rank].message);
+            fail_msg("rank %d of %d: %s: %s", rank, nodes * locals, status_name(one[rank].st),
+                     one[rank].message);
 }
 
 #endif

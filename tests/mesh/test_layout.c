@@ -4,9 +4,11 @@
 #include "mesh/layout.h"
 #include "model/model.h"
 
-static struct param_table table_of(enum model_task task, int64_t layers, int64_t embed, int64_t vocab)
+static struct param_table table_of(enum model_task task, int64_t layers, int64_t embed,
+                                   int64_t vocab)
 {
-    struct model_dims dims = {.task = task, .layers = layers, .heads = 1, .embed = embed, .context = 9, .vocab = vocab};
+    struct model_dims dims = {
+        .task = task, .layers = layers, .heads = 1, .embed = embed, .context = 9, .vocab = vocab};
     struct param_table t;
     assert_int_equal(model_ops(&dims)->describe(&dims, &t), ST_OK);
     return t;
@@ -80,7 +82,8 @@ static void test_owners(void **state)
                 }
 }
 
-/* One rank: units, as they were. Several: the embedding's tensors, then buckets that are worth a message. */
+/* One rank: units, as they were. Several: the embedding's tensors, then buckets that are worth a
+ * message. */
 static void test_cut(void **state)
 {
     (void)state;
@@ -95,7 +98,8 @@ static void test_cut(void **state)
     assert_int_equal(l.pieces_n, t.units_n + 1);
     layout_free(&l);
     assert_int_equal(layout_init(&t, 2, 1, 2 * block, &l), ST_OK);
-    assert_int_equal(l.pieces_n, 2 + 3); /* (5, 6, 7), (3, 4), (1, 2): with the last norm two blocks are enough */
+    /* (5, 6, 7), (3, 4), (1, 2): with the last norm two blocks are enough */
+    assert_int_equal(l.pieces_n, 2 + 3);
     assert_int_equal(l.piece[2].unit_first, 1);
     assert_int_equal(l.piece[4].unit_first, 5);
     assert_int_equal(l.unit_piece[7], 4);
@@ -104,5 +108,6 @@ static void test_cut(void **state)
     param_table_free(&t);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_owners), cmocka_unit_test(test_cut)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_owners),
+                                          cmocka_unit_test(test_cut)};
 HARNESS_MAIN(tests)

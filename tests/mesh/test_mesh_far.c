@@ -1,6 +1,6 @@
-/* test_mesh_far — the same training where gradients and parameters lie in a device's memory, apart from the host's (far.h): over
- * transports of the host's memory, and over the tests' own NCCL. Copies happen as late as they may, so what relies on an
- * unfinished one shows. */
+/* test_mesh_far — the same training where gradients and parameters lie in a device's memory, apart
+ * from the host's (far.h): over transports of the host's memory, and over the tests' own NCCL.
+ * Copies happen as late as they may, so what relies on an unfinished one shows. */
 #include "mesh/trial.h"
 
 #include "comm/far.h"
@@ -23,7 +23,8 @@ static pthread_barrier_t apart;
 static enum status open_nccl(struct ranks_one *one, struct comm_config config)
 {
     config.kind = COMM_KIND_NCCL;
-    enum status st = comm_begin_open(&config, &one->comm, addresses[one->rank], &addresses_bytes[one->rank]);
+    enum status st =
+        comm_begin_open(&config, &one->comm, addresses[one->rank], &addresses_bytes[one->rank]);
     pthread_barrier_wait(&apart);
     return st == ST_OK ? comm_end_open(one->comm, 1, addresses, addresses_bytes) : st;
 }
@@ -58,7 +59,8 @@ static void same_bits(enum squeeze_kind compress, int64_t batch_samples)
         for (int how = 1; how <= 2; how++) {
             char name[96];
             struct trial got = run_on(&like, 3, how);
-            text_format(name, sizeof name, "%s, shard %d, compress %d", how_name[how], shard, (int)compress);
+            text_format(name, sizeof name, "%s, shard %d, compress %d", how_name[how], shard,
+                        (int)compress);
             trial_same(&got, &want, name);
             trial_free(&got);
         }
@@ -87,8 +89,9 @@ static void rows(void **state)
     trial_same(&over, &got, "over NCCL");
 }
 
-/* Parameters that passes read in 16 bits: as new as ever (half.h), and half the bytes on the way. NCCL counts what it is given, a
- * share of each whole piece: two ranks or four, of which each is a whole number. */
+/* Parameters that passes read in 16 bits: as new as ever (half.h), and half the bytes on the way.
+ * NCCL counts what it is given, a share of each whole piece: two ranks or four, of which each is a
+ * whole number. */
 static void halves(void **state)
 {
     (void)state;
@@ -96,7 +99,9 @@ static void halves(void **state)
         for (int ranks = 2; ranks <= 4; ranks += 2) {
             int64_t sent[DTYPE_F16 + 1] = {0};
             for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
-                struct half like = {.shard = (enum layout_shard)shard, .dtype = (enum dtype)dtype, .bucket_elems = 1};
+                struct half like = {.shard = (enum layout_shard)shard,
+                                    .dtype = (enum dtype)dtype,
+                                    .bucket_elems = 1};
                 choose(1);
                 if (dtype == DTYPE_BF16 && ranks == 2)
                     half_run(&like, 3);
@@ -105,10 +110,13 @@ static void halves(void **state)
                 sent[dtype] = half_run(&like, ranks).gathered_bytes;
                 pthread_barrier_destroy(&apart);
             }
-            print_message("# shard %d, %d ranks: %lld bytes gathered for f32, %lld for bf16, %lld for fp16\n", shard, ranks,
-                          (long long)sent[DTYPE_F32], (long long)sent[DTYPE_BF16], (long long)sent[DTYPE_F16]);
+            print_message(
+                "# shard %d, %d ranks: %lld bytes gathered for f32, %lld for bf16, %lld for fp16\n",
+                shard, ranks, (long long)sent[DTYPE_F32], (long long)sent[DTYPE_BF16],
+                (long long)sent[DTYPE_F16]);
             assert_true(sent[DTYPE_F32] > 0 && sent[DTYPE_F16] == sent[DTYPE_BF16]);
-            int times = shard == LAYOUT_SHARD_NONE ? 1 : 2; /* there gradients travel in these places, f32 in any case */
+            /* there gradients travel in these places, f32 in any case */
+            int times = shard == LAYOUT_SHARD_NONE ? 1 : 2;
             assert_true(sent[DTYPE_F32] == times * sent[DTYPE_BF16]);
         }
 }
@@ -128,8 +136,9 @@ static void use_fake(void)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(plain), cmocka_unit_test(accumulated), cmocka_unit_test(squeezed),
-                                              cmocka_unit_test(rows), cmocka_unit_test(halves)};
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain), cmocka_unit_test(accumulated), cmocka_unit_test(squeezed),
+        cmocka_unit_test(rows), cmocka_unit_test(halves)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     far_map(true);

@@ -1,7 +1,8 @@
 /* Saving and loading on other meshes, what is not a number, ranks that go away, memory. */
 #include "mesh/trial.h"
 
-/* Six steps at once, or three, saved, loaded on other ranks and other ways of sharding, and three more. */
+/* Six steps at once, or three, saved, loaded on other ranks and other ways of sharding, and three
+ * more. */
 static void resume(enum layout_shard from, int from_ranks, enum layout_shard to, int to_ranks)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 12, 11);
@@ -21,11 +22,13 @@ static void resume(enum layout_shard from, int from_ranks, enum layout_shard to,
     for (int i = 0; i < 3; i++) {
         double apart = fabs(second.loss[i] / whole.loss[3 + i] - 1);
         if (!(apart < 2e-6) || (from_ranks == to_ranks && second.loss[i] != whole.loss[3 + i]))
-            fail_msg("%d ranks, shard %d to %d ranks, shard %d: step %d: %.17g, want %.17g", from_ranks, (int)from,
-                     to_ranks, (int)to, 3 + i, second.loss[i], whole.loss[3 + i]);
+            fail_msg("%d ranks, shard %d to %d ranks, shard %d: step %d: %.17g, want %.17g",
+                     from_ranks, (int)from, to_ranks, (int)to, 3 + i, second.loss[i],
+                     whole.loss[3 + i]);
     }
     for (int part = 0; part < TRIAL_PARTS && from_ranks == to_ranks; part++)
-        assert_memory_equal(second.state[part], whole.state[part], (size_t)whole.elems * sizeof(float));
+        assert_memory_equal(second.state[part], whole.state[part],
+                            (size_t)whole.elems * sizeof(float));
     trial_free(&whole);
     trial_free(&first);
     trial_free(&second);
@@ -57,7 +60,8 @@ static void test_not_finite(void **state)
             struct trial got = trial_run(&like, 1, 3);
             assert_true(isfinite(got.loss[0]) && isnan(got.loss[1]) && isfinite(got.loss[2]));
             for (int64_t i = 0; i < got.elems; i++)
-                assert_true(isfinite(got.state[0][i]) && isfinite(got.state[1][i]) && isfinite(got.state[2][i]));
+                assert_true(isfinite(got.state[0][i]) && isfinite(got.state[1][i]) &&
+                            isfinite(got.state[2][i]));
             trial_free(&got);
         }
 }
@@ -67,7 +71,8 @@ static void test_lost_rank(void **state)
 {
     (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
-        for (int compress = SQUEEZE_KIND_NONE; compress <= SQUEEZE_KIND_INT8; compress += SQUEEZE_KIND_INT8) {
+        for (int compress = SQUEEZE_KIND_NONE; compress <= SQUEEZE_KIND_INT8;
+             compress += SQUEEZE_KIND_INT8) {
             struct trial all[3];
             struct ranks_one one[RANKS_MAX];
             for (int rank = 0; rank < 3; rank++) {
@@ -81,8 +86,8 @@ static void test_lost_rank(void **state)
             ranks_run_late(1, 3, RANKS_TIMEOUT_MS, trial_rank, all, sizeof *all, one);
             for (int rank = 0; rank < 3; rank++) {
                 if (one[rank].st != (rank == 1 ? ST_RETRY : ST_PEER) || all[rank].done > 2)
-                    fail_msg("shard %d compress %d rank %d: %s after %d steps: %s", shard, compress, rank,
-                             status_name(one[rank].st), all[rank].done, one[rank].message);
+                    fail_msg("shard %d compress %d rank %d: %s after %d steps: %s", shard, compress,
+                             rank, status_name(one[rank].st), all[rank].done, one[rank].message);
             }
         }
 }
@@ -96,7 +101,9 @@ static enum status refuse(struct ranks_one *one)
     t->config.dev = one->dev;
     t->config.comm = one->comm;
     TRY_OR(step_open(&t->config, &step), out_close);
-    TRY_OR(batch_init(&batch, FEED_TASK_LM, t->config.global_samples / one->ranks, t->config.seq_tokens), out_close);
+    TRY_OR(batch_init(&batch, FEED_TASK_LM, t->config.global_samples / one->ranks,
+                      t->config.seq_tokens),
+           out_close);
     if (one->rank == 1)
         batch.host.tokens[3] = 211;
     st = step_run_batch(step, &batch, 0, 0, 1e-3, false, &t->last);
@@ -132,10 +139,11 @@ static void test_memory(void **state)
         like.config.shard = (enum layout_shard)shard;
         struct trial part = trial_run(&like, 1, 4);
         const struct store_memory *w = &whole.memory.store, *p = &part.memory.store;
-        print_message("# SHARD=%d, 4 ranks: parameters %lld of %lld, gradients %lld of %lld, moments %lld of %lld, "
-                      "windows %lld\n",
-                      shard, (long long)p->params, (long long)w->params, (long long)p->grads, (long long)w->grads,
-                      (long long)p->moments, (long long)w->moments, (long long)p->windows);
+        print_message("# SHARD=%d, 4 ranks: parameters %lld of %lld, gradients %lld of %lld, "
+                      "moments %lld of %lld, windows %lld\n",
+                      shard, (long long)p->params, (long long)w->params, (long long)p->grads,
+                      (long long)w->grads, (long long)p->moments, (long long)w->moments,
+                      (long long)p->windows);
         int64_t slack = 64 * (int64_t)sizeof(float) * 20; /* a line for each piece */
         assert_true(p->params <= w->params / (shard == LAYOUT_SHARD_FULL ? 4 : 1) + slack);
         assert_true(p->grads <= w->grads / (shard >= LAYOUT_SHARD_GRADIENTS ? 4 : 1) + slack);
@@ -143,8 +151,9 @@ static void test_memory(void **state)
     }
 }
 
-/* GPT-2 124M on four ranks, SHARD=full: a quarter of everything, and of parameters and gradients two blocks beside the
- * embedding, which the head needs whole. By the layout, which is what a store takes (store.c asserts it). */
+/* GPT-2 124M on four ranks, SHARD=full: a quarter of everything, and of parameters and gradients
+ * two blocks beside the embedding, which the head needs whole. By the layout, which is what a store
+ * takes (store.c asserts it). */
 static void test_memory_planned(void **state)
 {
     (void)state;
@@ -157,11 +166,12 @@ static void test_memory_planned(void **state)
     assert_int_equal(layout_init(&t, 4, 1, 0, &l), ST_OK);
     param_unit_span(&t, 0, &first, &embed);
     param_unit_span(&t, 1, &first, &block);
-    int64_t all = t.total_elems, slack = 64 * l.pieces_n + 2 * dims.embed; /* lines; the last norm goes with a block */
-    print_message("# GPT-2 124M, SHARD=full, 4 ranks, MB: parameters, gradients and moments %.1f of %.1f; windows %.1f = "
-                  "2 x (embedding %.1f + two blocks %.1f)\n",
-                  16e-6 * (double)l.packed_elems, 16e-6 * (double)all, 8e-6 * (double)l.window_elems, 4e-6 * (double)embed,
-                  8e-6 * (double)block);
+    /* lines; the last norm goes with a block */
+    int64_t all = t.total_elems, slack = 64 * l.pieces_n + 2 * dims.embed;
+    print_message("# GPT-2 124M, SHARD=full, 4 ranks, MB: parameters, gradients and moments %.1f "
+                  "of %.1f; windows %.1f = 2 x (embedding %.1f + two blocks %.1f)\n",
+                  16e-6 * (double)l.packed_elems, 16e-6 * (double)all,
+                  8e-6 * (double)l.window_elems, 4e-6 * (double)embed, 8e-6 * (double)block);
     assert_true(l.packed_elems <= all / 4 + slack);
     assert_true(l.window_elems <= embed + 2 * block + slack);
     layout_free(&l);
@@ -187,14 +197,16 @@ static void test_compressed_learns(void **state)
         double mean = 0;
         for (int i = 180; i < 200; i++)
             mean += got.loss[i] / 20;
-        print_message("# compress %d: loss %.4f to %.4f in 200 steps, %.4f without\n", compress, got.loss[0], mean, want);
+        print_message("# compress %d: loss %.4f to %.4f in 200 steps, %.4f without\n", compress,
+                      got.loss[0], mean, want);
         assert_true(fabs(mean / want - 1) < 0.01);
         assert_true(mean < 0.8 * got.loss[0]);
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_resume),          cmocka_unit_test(test_not_finite),
-                                          cmocka_unit_test(test_lost_rank),       cmocka_unit_test(test_refused_samples),
-                                          cmocka_unit_test(test_memory),          cmocka_unit_test(test_memory_planned),
-                                          cmocka_unit_test(test_compressed_learns)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_resume),           cmocka_unit_test(test_not_finite),
+    cmocka_unit_test(test_lost_rank),        cmocka_unit_test(test_refused_samples),
+    cmocka_unit_test(test_memory),           cmocka_unit_test(test_memory_planned),
+    cmocka_unit_test(test_compressed_learns)};
 HARNESS_MAIN(tests)

@@ -10,12 +10,13 @@ static void equal_losses(struct trial like, const char *what)
     like.takes_state = false;
     struct trial alone = trial_run(&like, 1, 1);
     for (int ranks = 2; ranks <= 4; ranks++)
-        for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard += LAYOUT_SHARD_FULL) {
+        for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL;
+             shard += LAYOUT_SHARD_FULL) {
             like.config.shard = (enum layout_shard)shard;
             struct trial many = trial_run(&like, 1, ranks);
             double apart = trial_apart(&many, &alone);
-            print_message("# %s: %d ranks, SHARD=%s: losses of 20 steps differ by at most %.1e\n", what, ranks,
-                          shard_name[shard], apart);
+            print_message("# %s: %d ranks, SHARD=%s: losses of 20 steps differ by at most %.1e\n",
+                          what, ranks, shard_name[shard], apart);
             assert_true(apart < 2e-6);
         }
 }
@@ -39,8 +40,8 @@ static void test_equal_qa(void **state)
     equal_losses(like, "qa");
 }
 
-/* Every way of sharding gives the same bits on the same ranks: with and without accumulation, with token rows apart
- * (short samples) and not (long ones), with buckets of one unit and of all. */
+/* Every way of sharding gives the same bits on the same ranks: with and without accumulation, with
+ * token rows apart (short samples) and not (long ones), with buckets of one unit and of all. */
 static void same_bits(struct trial like, int nodes, int locals, const char *what)
 {
     like.steps = 4;
@@ -50,7 +51,8 @@ static void same_bits(struct trial like, int nodes, int locals, const char *what
         like.config.shard = (enum layout_shard)shard;
         struct trial got = trial_run(&like, nodes, locals);
         char name[128];
-        text_format(name, sizeof name, "%s, %d x %d ranks, SHARD=%s", what, nodes, locals, shard_name[shard]);
+        text_format(name, sizeof name, "%s, %d x %d ranks, SHARD=%s", what, nodes, locals,
+                    shard_name[shard]);
         trial_same(&got, &want, name);
         trial_free(&got);
     }
@@ -66,7 +68,8 @@ static void all_bits(enum model_task task, enum squeeze_kind compress)
         like.config.compress = compress;
         like.config.bucket_elems = form & 2 ? 0 : 1;
         char what[64];
-        text_format(what, sizeof what, "task %d form %d compress %d", (int)task, form, (int)compress);
+        text_format(what, sizeof what, "task %d form %d compress %d", (int)task, form,
+                    (int)compress);
         like.config.batch_samples = form & 4 ? 1 : 4;
         same_bits(like, 1, 3, what);
         like.config.batch_samples = form & 4 ? 1 : 3;
@@ -78,7 +81,10 @@ static void all_bits(enum model_task task, enum squeeze_kind compress)
 
 static void test_bits_lm(void **state) { (void)state, all_bits(MODEL_TASK_LM, SQUEEZE_KIND_NONE); }
 static void test_bits_qa(void **state) { (void)state, all_bits(MODEL_TASK_QA, SQUEEZE_KIND_NONE); }
-static void test_bits_bf16(void **state) { (void)state, all_bits(MODEL_TASK_LM, SQUEEZE_KIND_BF16); }
+static void test_bits_bf16(void **state)
+{
+    (void)state, all_bits(MODEL_TASK_LM, SQUEEZE_KIND_BF16);
+}
 static void test_bits_int8(void **state)
 {
     (void)state;
@@ -97,8 +103,9 @@ static void test_bits_sgd(void **state)
     same_bits(like, 1, 3, "sgd, momentum");
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_equal_lm), cmocka_unit_test(test_equal_qa),
-                                          cmocka_unit_test(test_bits_lm),  cmocka_unit_test(test_bits_qa),
-                                          cmocka_unit_test(test_bits_sgd), cmocka_unit_test(test_bits_bf16),
-                                          cmocka_unit_test(test_bits_int8)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_equal_lm), cmocka_unit_test(test_equal_qa),
+    cmocka_unit_test(test_bits_lm),  cmocka_unit_test(test_bits_qa),
+    cmocka_unit_test(test_bits_sgd), cmocka_unit_test(test_bits_bf16),
+    cmocka_unit_test(test_bits_int8)};
 HARNESS_MAIN(tests)

@@ -1,4 +1,5 @@
-/* Token rows of several ranks come together as a plain loop over ranks and tokens would add them. */
+/* Token rows of several ranks come together as a plain loop over ranks and tokens would add
+ * them. */
 #include "mesh/ranks.h"
 
 #include "base/rand.h"
@@ -74,7 +75,8 @@ static void test_exchange(void **state)
         ranks_run(1, ranks, one_rank, c, sizeof *c);
         for (int rank = 0; rank < ranks; rank++)
             for (int64_t i = 0; i < ROWS_N * ROW_ELEMS; i++) {
-                bool is_own = i >= c[rank].part.first && i < c[rank].part.first + c[rank].part.elems;
+                bool is_own =
+                    i >= c[rank].part.first && i < c[rank].part.first + c[rank].part.elems;
                 assert_true(c[rank].table[i] == (is_own ? want[i] : 0));
             }
     }
@@ -90,5 +92,6 @@ static void test_worth(void **state)
     assert_false(rows_are_worth(2, 100, 1024));
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_exchange), cmocka_unit_test(test_worth)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_exchange),
+                                          cmocka_unit_test(test_worth)};
 HARNESS_MAIN(tests)

@@ -1,4 +1,5 @@
-/* Compressed sums: the same bits on all ranks, whole or in parts; near the true sum; what is lost comes later. */
+/* Compressed sums: the same bits on all ranks, whole or in parts; near the true sum; what is lost
+ * comes later. */
 #include "mesh/ranks.h"
 
 #include <math.h>
@@ -15,12 +16,15 @@
 struct case_of {
     enum squeeze_kind kind;
     bool is_whole;
-    bool is_late; /* its own part first, the rest when asked for */
+    bool is_late;                   /* its own part first, the rest when asked for */
     float first[ELEMS], sum[ELEMS]; /* after one round; of all rounds */
     float small[SMALL];
 };
 
-static float value(int rank, int64_t i) { return (float)rand_normal(4, RAND_STREAM(TEST, rank), (uint64_t)i); }
+static float value(int rank, int64_t i)
+{
+    return (float)rand_normal(4, RAND_STREAM(TEST, rank), (uint64_t)i);
+}
 
 static enum status one_round(struct ranks_one *one, struct case_of *c, struct squeeze *q, int round)
 {
@@ -28,7 +32,8 @@ static enum status one_round(struct ranks_one *one, struct case_of *c, struct sq
     struct order_extent part = order_extent(ELEMS, one->ranks, one->rank);
     static _Thread_local float x[ELEMS], small[SMALL];
     for (int64_t i = 0; i < ELEMS; i++)
-        x[i] = value(one->rank, i); /* the same gradient each time: what is lost must come in the end */
+        /* the same gradient each time: what is lost must come in the end */
+        x[i] = value(one->rank, i);
     for (int i = 0; i < SMALL; i++)
         small[i] = value(one->rank + 50, i);
     TRY(squeeze_begin(q, LARGE, x, c->is_whole ? x : NULL, x + part.first, &ticket));
@@ -40,7 +45,8 @@ static enum status one_round(struct ranks_one *one, struct case_of *c, struct sq
         TRY(comm_wait(one->comm, ticket));
     }
     for (int64_t i = 0; i < ELEMS; i++) {
-        bool is_there = c->is_whole || c->is_late || (i >= part.first && i < part.first + part.elems);
+        bool is_there =
+            c->is_whole || c->is_late || (i >= part.first && i < part.first + part.elems);
         c->first[i] = round == 0 && is_there ? x[i] : c->first[i];
         c->sum[i] += is_there ? x[i] / ROUNDS : 0;
     }
@@ -55,8 +61,11 @@ static enum status one_rank(struct ranks_one *one)
     struct squeeze *q;
     enum status st = ST_OK;
     const int64_t elems[] = {SMALL, ELEMS};
-    struct squeeze_config config = {
-        .comm = one->comm, .kind = c->kind, .late_first = c->is_late ? LARGE : 2, .pieces_n = 2, .piece_elems = elems};
+    struct squeeze_config config = {.comm = one->comm,
+                                    .kind = c->kind,
+                                    .late_first = c->is_late ? LARGE : 2,
+                                    .pieces_n = 2,
+                                    .piece_elems = elems};
     TRY(squeeze_open(&config, &q));
     for (int round = 0; st == ST_OK && round < ROUNDS; round++)
         st = one_round(one, c, q, round);
@@ -94,12 +103,14 @@ static void check(enum squeeze_kind kind, int ranks, const double *want, const d
         assert_memory_equal(whole[rank].sum, whole[0].sum, sizeof whole[0].sum);
         assert_memory_equal(whole[rank].small, whole[0].small, sizeof whole[0].small);
         assert_memory_equal(late[rank].sum, whole[0].sum, sizeof whole[0].sum);
-        assert_memory_equal(parts[rank].sum + part.first, whole[0].sum + part.first, (size_t)part.elems * sizeof(float));
+        assert_memory_equal(parts[rank].sum + part.first, whole[0].sum + part.first,
+                            (size_t)part.elems * sizeof(float));
     }
     double once = apart(whole[0].first, want, ELEMS), all = apart(whole[0].sum, want, ELEMS);
-    print_message("# kind %d, %d ranks: one sum is %.1e off, the mean of %d is %.1e off\n", (int)kind, ranks, once, ROUNDS,
-                  all);
-    assert_true(once < 0.02 && (kind == SQUEEZE_KIND_BF16 || all < once / 8)); /* BF16 forgets what it lost */
+    print_message("# kind %d, %d ranks: one sum is %.1e off, the mean of %d is %.1e off\n",
+                  (int)kind, ranks, once, ROUNDS, all);
+    /* BF16 forgets what it lost */
+    assert_true(once < 0.02 && (kind == SQUEEZE_KIND_BF16 || all < once / 8));
     assert_true(apart(whole[0].small, want_small, SMALL) < 0.02);
 }
 

@@ -1,4 +1,5 @@
-/* The copy of the parameters that passes read, 16 bits wide or a window or both (half.h), and what memory it takes. */
+/* The copy of the parameters that passes read, 16 bits wide or a window or both (half.h), and what
+ * memory it takes. */
 #include "mesh/half.h"
 
 #include "mesh/rows.h"
@@ -10,7 +11,9 @@ static void what_is_needed_is_rounded_anew(void **state)
         for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
             for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
                 for (int64_t bucket = 0; bucket < 2; bucket++)
-                    half_run(&(struct half){.shard = (enum layout_shard)shard, .dtype = (enum dtype)dtype, .bucket_elems = bucket},
+                    half_run(&(struct half){.shard = (enum layout_shard)shard,
+                                            .dtype = (enum dtype)dtype,
+                                            .bucket_elems = bucket},
                              ranks);
 }
 
@@ -25,17 +28,23 @@ static void masters_are_in_parts(void **state)
     int64_t rows = rows_buffer_elems(4, half_dims.vocab, half_dims.embed, HALF_TOKENS);
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
-            struct half h = {.shard = (enum layout_shard)shard, .dtype = (enum dtype)dtype, .bucket_elems = 1};
+            struct half h = {
+                .shard = (enum layout_shard)shard, .dtype = (enum dtype)dtype, .bucket_elems = 1};
             h = half_run(&h, 4);
-            bool is_packed = shard == LAYOUT_SHARD_FULL || (shard != LAYOUT_SHARD_NONE && dtype != DTYPE_F32);
+            bool is_packed =
+                shard == LAYOUT_SHARD_FULL || (shard != LAYOUT_SHARD_NONE && dtype != DTYPE_F32);
             assert_int_equal(h.params_bytes, 4 * (is_packed ? l.packed_elems : t.total_elems));
-            int64_t view = shard == LAYOUT_SHARD_FULL ? l.window_elems : dtype == DTYPE_F32 ? 0 : t.total_elems;
+            int64_t view = shard == LAYOUT_SHARD_FULL ? l.window_elems
+                           : dtype == DTYPE_F32       ? 0
+                                                      : t.total_elems;
             int64_t grads = shard >= LAYOUT_SHARD_GRADIENTS ? l.window_elems : 0;
-            assert_int_equal(h.windows_bytes, view * (int64_t)dtype_bytes((enum dtype)dtype) + 4 * (grads + rows));
+            assert_int_equal(h.windows_bytes,
+                             view * (int64_t)dtype_bytes((enum dtype)dtype) + 4 * (grads + rows));
         }
     layout_free(&l);
     param_table_free(&t);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_needed_is_rounded_anew), cmocka_unit_test(masters_are_in_parts)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_needed_is_rounded_anew),
+                                          cmocka_unit_test(masters_are_in_parts)};
 HARNESS_MAIN(tests)

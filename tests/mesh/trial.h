@@ -16,13 +16,14 @@ struct trial {
     struct step_config config; /* dev and comm are the rank's */
     int first_step, steps;
     double lr;
-    float *load[TRIAL_PARTS];  /* rank 0: state to begin with; NULL: initial values */
-    bool takes_state;          /* rank 0 takes the state at the end */
-    bool reduced_text;         /* tokens of a few kinds only, so that ranks share rows */
-    bool learnable;            /* the next token follows from this one */
+    float *load[TRIAL_PARTS];     /* rank 0: state to begin with; NULL: initial values */
+    bool takes_state;             /* rank 0 takes the state at the end */
+    bool reduced_text;            /* tokens of a few kinds only, so that ranks share rows */
+    bool learnable;               /* the next token follows from this one */
     int poison_step, poison_rank; /* -1: never */
     int leave_step, leave_rank;   /* a rank that goes away before this step; -1: never */
-    void (*stepped)(const struct ranks_one *one, int step); /* after each, on each rank; NULL: nothing */
+    /* after each, on each rank; NULL: nothing */
+    void (*stepped)(const struct ranks_one *one, int step);
     /* outcome */
     double loss[TRIAL_STEPS_MAX], norm[TRIAL_STEPS_MAX], eval;
     float *state[TRIAL_PARTS];
@@ -35,27 +36,37 @@ struct trial {
 
 static inline struct trial trial_of(enum model_task task, int64_t global_samples, int64_t t)
 {
-    return (struct trial){
-        .lr = 1e-2,
-        .poison_step = -1,
-        .leave_step = -1,
-        .takes_state = true,
-        .config = {.batch_samples = 1,
-                   .global_samples = global_samples,
-                   .seq_tokens = t,
-                   .seed = 3,
-                   .bucket_elems = 1,
-                   .dims = {.name = "tiny", .task = task, .layers = 3, .heads = 2, .embed = 24, .context = t + 3,
-                            .vocab = 211},
-                   .optim = {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1,
-                             .grad_clip = 1}}};
+    return (struct trial){.lr = 1e-2,
+                          .poison_step = -1,
+                          .leave_step = -1,
+                          .takes_state = true,
+                          .config = {.batch_samples = 1,
+                                     .global_samples = global_samples,
+                                     .seq_tokens = t,
+                                     .seed = 3,
+                                     .bucket_elems = 1,
+                                     .dims = {.name = "tiny",
+                                              .task = task,
+                                              .layers = 3,
+                                              .heads = 2,
+                                              .embed = 24,
+                                              .context = t + 3,
+                                              .vocab = 211},
+                                     .optim = {.kind = OPTIM_KIND_ADAMW,
+                                               .beta1 = 0.9,
+                                               .beta2 = 0.95,
+                                               .eps = 1e-8,
+                                               .weight_decay = 0.1,
+                                               .grad_clip = 1}}};
 }
 
 /* Sample `sample` of step `step`, to row `row`: a function of these numbers. */
-static inline void trial_sample(const struct trial *t, int step, int64_t sample, int64_t row, struct batch *b)
+static inline void trial_sample(const struct trial *t, int step, int64_t sample, int64_t row,
+                                struct batch *b)
 {
     int64_t seq = t->config.seq_tokens;
-    uint64_t vocab = (uint64_t)t->config.dims.vocab, at = (uint64_t)((step * t->config.global_samples + sample) * seq);
+    uint64_t vocab = (uint64_t)t->config.dims.vocab,
+             at = (uint64_t)((step * t->config.global_samples + sample) * seq);
     uint64_t kinds = t->reduced_text ? 7 : vocab;
     for (int64_t i = 0; i < seq; i++) {
         int32_t *token = &b->host.tokens[row * seq + i];
@@ -67,7 +78,8 @@ static inline void trial_sample(const struct trial *t, int step, int64_t sample,
                     ? (int32_t)rand_below(5, RAND_STREAM(TEST, 2), at + (uint64_t)i, vocab)
                     : -1;
         if (b->host.mask)
-            b->host.mask[row * seq + i] = rand_below(5, RAND_STREAM(TEST, 3), at + (uint64_t)i, 3) != 0;
+            b->host.mask[row * seq + i] =
+                rand_below(5, RAND_STREAM(TEST, 3), at + (uint64_t)i, 3) != 0;
     }
     for (int i = 0; i < 2 && b->host.starts; i++)
         (i ? b->host.ends : b->host.starts)[row] =
@@ -79,7 +91,8 @@ static inline enum status trial_state(struct trial *t, struct step *step, bool i
     enum status st = ST_OK;
     int64_t n = t->elems;
     for (int part = 0; st == ST_OK && part < step_parts(step); part++)
-        for (int64_t first = 0; st == ST_OK && first < n; first += 1000) { /* ranges that fit no piece */
+        for (int64_t first = 0; st == ST_OK && first < n;
+             first += 1000) { /* ranges that fit no piece */
             int64_t some = n - first < 1000 ? n - first : 1000;
             if (is_put && t->load[part])
                 st = step_write(step, part, first, some, t->load[part] + first);
@@ -107,7 +120,8 @@ static inline enum status trial_take(struct ranks_one *one, struct trial *t, str
     return trial_state(t, step, false);
 }
 
-static inline enum status trial_steps(struct ranks_one *one, struct trial *t, struct step *step, struct batch *b)
+static inline enum status trial_steps(struct ranks_one *one, struct trial *t, struct step *step,
+                                      struct batch *b)
 {
     for (int i = 0; i < t->steps; i++) {
         int s = t->first_step + i;
@@ -116,7 +130,8 @@ static inline enum status trial_steps(struct ranks_one *one, struct trial *t, st
         for (int64_t row = 0; row < b->samples; row++)
             trial_sample(t, s, one->rank * b->samples + row, row, b);
         bool poison = t->poison_step == s && t->poison_rank == one->rank;
-        enum status st = step_run_batch(step, b, s, s * t->config.global_samples, t->lr, poison, &t->last);
+        enum status st =
+            step_run_batch(step, b, s, s * t->config.global_samples, t->lr, poison, &t->last);
         t->step_st = st;
         if (st != ST_OK && st != ST_NOT_FINITE)
             return st;
@@ -141,7 +156,8 @@ static inline enum status trial_rank(struct ranks_one *one)
     TRY_OR(step_open(&t->config, &step), out_close);
     t->elems = step_table(step)->total_elems;
     t->memory = step_memory(step);
-    TRY_OR(batch_init(&batch, task, t->config.global_samples / one->ranks, t->config.seq_tokens), out_close);
+    TRY_OR(batch_init(&batch, task, t->config.global_samples / one->ranks, t->config.seq_tokens),
+           out_close);
     TRY_OR(trial_load(one, t, step), out_close);
     TRY_OR(trial_steps(one, t, step, &batch), out_close);
     TRY_OR(trial_take(one, t, step), out_close);
@@ -151,7 +167,8 @@ out_close:
     return st;
 }
 
-/* trial_run — like on every rank; the outcome is rank 0's, the others' losses and norms must be the same bits. */
+/* trial_run — like on every rank; the outcome is rank 0's, the others' losses and norms must be the
+ * same bits. */
 static inline struct trial trial_run(const struct trial *like, int nodes, int locals)
 {
     static struct trial all[RANKS_MAX];
@@ -177,9 +194,10 @@ static inline void trial_free(struct trial *t)
 static inline void trial_same(const struct trial *a, const struct trial *b, const char *what)
 {
     for (int i = 0; i < a->steps; i++)
-        if (memcmp(&a->loss[i], &b->loss[i], sizeof a->loss[i]) || memcmp(&a->norm[i], &b->norm[i], sizeof a->norm[i]))
-            fail_msg("%s: step %d: loss %.17g, norm %.17g, want %.17g, %.17g", what, i, a->loss[i], a->norm[i],
-                     b->loss[i], b->norm[i]);
+        if (memcmp(&a->loss[i], &b->loss[i], sizeof a->loss[i]) ||
+            memcmp(&a->norm[i], &b->norm[i], sizeof a->norm[i]))
+            fail_msg("%s: step %d: loss %.17g, norm %.17g, want %.17g, %.17g", what, i, a->loss[i],
+                     a->norm[i], b->loss[i], b->norm[i]);
     for (int part = 0; part < TRIAL_PARTS && a->state[part] && b->state[part]; part++)
         if (memcmp(a->state[part], b->state[part], (size_t)a->elems * sizeof(float)))
             fail_msg("%s: part %d differs", what, part);

@@ -1,6 +1,7 @@
-/* fake_nvml — a libnvidia-ml.so.1 for tests, with one GPU at 0000:3b:00.0. What it tells changes by fake_nvml_mode: 0 all of it;
- * 1 nothing but memory, as some GPUs and containers; 2 it does not start. Each Xid that is put in comes out once.
- * fake_nvml_hangs: readings do not end while it is not 0. */
+/* fake_nvml — a libnvidia-ml.so.1 for tests, with one GPU at 0000:3b:00.0. What it tells changes by
+ * fake_nvml_mode: 0 all of it; 1 nothing but memory, as some GPUs and containers; 2 it does not
+ * start. Each Xid that is put in comes out once. fake_nvml_hangs: readings do not end while it is
+ * not 0. */
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,7 +32,10 @@ int nvmlShutdown(void)
     return SUCCESS;
 }
 const char *nvmlErrorString(int result);
-const char *nvmlErrorString(int result) { return result == NOT_FOUND ? "Not Found" : "Driver Not Loaded"; }
+const char *nvmlErrorString(int result)
+{
+    return result == NOT_FOUND ? "Not Found" : "Driver Not Loaded";
+}
 int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **out);
 int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **out)
 {
@@ -109,6 +113,7 @@ int nvmlEventSetWait_v2(void *events, struct event *out, unsigned timeout_ms)
 {
     if (!events || timeout_ms > 0 || fake_nvml_xids_n == 0)
         return TIMEOUT;
-    *out = (struct event){.device = &gpu, .type = 8, .data = (unsigned long long)fake_nvml_xids[--fake_nvml_xids_n]};
+    *out = (struct event){
+        .device = &gpu, .type = 8, .data = (unsigned long long)fake_nvml_xids[--fake_nvml_xids_n]};
     return SUCCESS;
 }

@@ -1,4 +1,5 @@
-/* test_address — which addresses are of the public internet, at the edges of every block that is not. */
+/* test_address — which addresses are of the public internet, at the edges of every block that is
+ * not. */
 #include "harness.h"
 
 #include <arpa/inet.h>
@@ -79,14 +80,15 @@ static void test_closed(void **state)
 static void test_open(void **state)
 {
     (void)state;
-    static const char *const open[] = {"1.1.1.1",         "9.255.255.255",    "11.0.0.0",
-                                       "100.63.255.255",  "100.128.0.0",      "126.255.255.255",
-                                       "128.0.0.1",       "169.253.255.255",  "169.255.0.0",
-                                       "172.15.255.255",  "172.32.0.0",       "192.167.255.255",
-                                       "192.169.0.0",     "198.17.255.255",   "198.20.0.0",
-                                       "223.255.255.255", "2606:4700::1111",  "2001:4860:4860::8888",
-                                       "::ffff:8.8.8.8",  "64:ff9b::808:808", "2002:808:808::1",
-                                       "2a00::1"};
+    static const char *const open[] = {
+        "1.1.1.1",         "9.255.255.255",    "11.0.0.0",
+        "100.63.255.255",  "100.128.0.0",      "126.255.255.255",
+        "128.0.0.1",       "169.253.255.255",  "169.255.0.0",
+        "172.15.255.255",  "172.32.0.0",       "192.167.255.255",
+        "192.169.0.0",     "198.17.255.255",   "198.20.0.0",
+        "223.255.255.255", "2606:4700::1111",  "2001:4860:4860::8888",
+        "::ffff:8.8.8.8",  "64:ff9b::808:808", "2002:808:808::1",
+        "2a00::1"};
     for (size_t i = 0; i < sizeof open / sizeof open[0]; i++)
         if (!is_public(open[i]))
             fail_msg("%s is public", open[i]);
@@ -104,6 +106,6 @@ static void test_other_kinds(void **state)
     assert_string_equal(address_text(&at, sizeof at, text, sizeof text), "no IP address");
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_closed), cmocka_unit_test(test_open),
-                                          cmocka_unit_test(test_other_kinds)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_closed), cmocka_unit_test(test_open), cmocka_unit_test(test_other_kinds)};
 HARNESS_MAIN(tests)

@@ -1,4 +1,5 @@
-/* test_answer — headers of a server, good and bad: what they say is taken, what is malformed says nothing. */
+/* test_answer — headers of a server, good and bad: what they say is taken, what is malformed says
+ * nothing. */
 #include "harness.h"
 
 #include <string.h>

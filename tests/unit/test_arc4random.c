@@ -1,4 +1,5 @@
-/* arc4random: the release's own functions fill what they are asked to fill, nothing beyond, never twice the same. */
+/* arc4random: the release's own functions fill what they are asked to fill, nothing beyond, never
+ * twice the same. */
 #include "harness.h"
 
 #include <string.h>

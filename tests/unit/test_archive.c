@@ -1,4 +1,5 @@
-/* archive: read once, written whole by a thread of its own; what cannot be read or written is told, no more. */
+/* archive: read once, written whole by a thread of its own; what cannot be read or written is told,
+ * no more. */
 #include "harness.h"
 
 #include <string.h>

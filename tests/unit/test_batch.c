@@ -31,8 +31,8 @@ static void test_qa(void **state)
     (void)state;
     struct batch b;
     assert_int_equal(batch_init(&b, FEED_TASK_QA, 4, 8), ST_OK);
-    const int32_t starts[4] = {0, 7, 8, 100},
-                  ends[4] = {-5, 8, 8, 8}; /* clamped: 0 7 8 8 and 0 8 8 8; 8 is ignored */
+    /* clamped: 0 7 8 8 and 0 8 8 8; 8 is ignored */
+    const int32_t starts[4] = {0, 7, 8, 100}, ends[4] = {-5, 8, 8, 8};
     for (int i = 0; i < 4; i++) {
         b.host.starts[i] = starts[i];
         b.host.ends[i] = ends[i];
@@ -46,7 +46,8 @@ static void test_qa(void **state)
     assert_float_equal(scale, 0.25, 0);
     assert_float_equal(end, 0.5, 0);
     const float losses[8] = {2, 3, 4, 0, 0, 0, 0, 0};
-    assert_float_equal(batch_loss(FEED_TASK_QA, losses, 8, scale, end), 3, 0); /* (2+4)/2 and 3/1, their mean */
+    /* (2+4)/2 and 3/1, their mean */
+    assert_float_equal(batch_loss(FEED_TASK_QA, losses, 8, scale, end), 3, 0);
     batch_free(&b);
 }
 

@@ -1,6 +1,6 @@
-/* test_bench_run — the rows of `convoy bench` on threads as ranks: every collective at every size, nothing wrong, times that
- * make sense, in the host's memory and in a device's that the host cannot touch; how bus bandwidth is
- * counted. */
+/* test_bench_run — the rows of `convoy bench` on threads as ranks: every collective at every size,
+ * nothing wrong, times that make sense, in the host's memory and in a device's that the host cannot
+ * touch; how bus bandwidth is counted. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the device is used here */
 #include <math.h>
 #include <pthread.h>
@@ -23,13 +23,16 @@ static void *run(void *arg)
     struct rank *me = arg;
     struct comm *comm = NULL;
     int64_t bytes;
-    struct comm_config config = {
-        .kind = COMM_KIND_MEM,
-        .place = {.rank = me->rank, .ranks = me->ranks, .nodes = 1, .local = me->rank, .locals = me->ranks},
-        .timeout_ms = harness_patient_ms(60000),
-        .share_fd = -1,
-        .dev = me->dev,
-        .mem = me->world};
+    struct comm_config config = {.kind = COMM_KIND_MEM,
+                                 .place = {.rank = me->rank,
+                                           .ranks = me->ranks,
+                                           .nodes = 1,
+                                           .local = me->rank,
+                                           .locals = me->ranks},
+                                 .timeout_ms = harness_patient_ms(60000),
+                                 .share_fd = -1,
+                                 .dev = me->dev,
+                                 .mem = me->world};
     me->st = comm_begin_open(&config, &comm, NULL, &bytes);
     if (me->st == ST_OK)
         me->st = comm_end_open(comm, 1, NULL, NULL);
@@ -93,6 +96,7 @@ static void bus(void **state)
     assert_true(bench_run_bus(&row, 1, 1000) == 0 && bench_run_bus(&row, 4, 0) == 0);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_three), cmocka_unit_test(rows_of_three_devices),
+static const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_three),
+                                          cmocka_unit_test(rows_of_three_devices),
                                           cmocka_unit_test(bus)};
 HARNESS_MAIN(tests)

@@ -21,7 +21,7 @@ static void phases_have_names(void **state)
     assert_string_equal(board_phase_text(BOARD_PHASE_STARTING), "starting");
     assert_string_equal(board_phase_text(BOARD_PHASE_FAILED), "failed");
     assert_string_equal(board_phase_text((enum board_phase)77), "failed");
-    assert_string_equal(board_phase_text((enum board_phase)-1), "failed");
+    assert_string_equal(board_phase_text((enum board_phase) - 1), "failed");
     assert_int_equal(BOARD_PHASE_N, 10);
 }
 
@@ -35,7 +35,8 @@ static void posts_are_copied(void **state)
     assert_int_equal(board_attach(board_fd(board), &same), ST_OK);
     board_node_copy(same, &node);
     assert_int_equal(node.phase, BOARD_PHASE_STARTING); /* a node that has not spoken yet */
-    node = (struct board_node){.node_id = 4, .workers_n = 3, .phase = BOARD_PHASE_RECOVERING, .restarts = 2};
+    node = (struct board_node){
+        .node_id = 4, .workers_n = 3, .phase = BOARD_PHASE_RECOVERING, .restarts = 2};
     text_copy(node.version, sizeof(node.version), "1.2");
     board_node_post(board, &node);
     memset(&node, 0xAA, sizeof(node));
@@ -108,7 +109,8 @@ static bool is_whole(const struct board_worker *worker)
     return worker->memory_bytes == -n;
 }
 
-/* A process that posts without pause is killed at 200 random moments; the next one goes on where it fell. */
+/* A process that posts without pause is killed at 200 random moments; the next one goes on where it
+ * fell. */
 static void killed_writers_leave_whole_copies(void **state)
 {
     (void)state;
@@ -177,13 +179,18 @@ static void threads_do_not_race(void **state)
     board_close(board);
 }
 
-/* How ranks meet: ready with an address, the world of a generation, its end; of the calls only the last counts. */
+/* How ranks meet: ready with an address, the world of a generation, its end; of the calls only the
+ * last counts. */
 static void ranks_meet(void **state)
 {
     (void)state;
     static struct board_address addresses[6], there[6];
     static struct board_ready ready, seen;
-    struct board_call call = {.call = "all_reduce", .sequence = 812, .entered_ms = 5, .posted_ms = 7}, now;
+    struct board_call call = {.call = "all_reduce",
+                              .sequence = 812,
+                              .entered_ms = 5,
+                              .posted_ms = 7},
+                      now;
     struct board *board, *same;
     int64_t generation = 0;
     assert_int_equal(board_create(2, 6, &board), ST_OK);
@@ -208,7 +215,8 @@ static void ranks_meet(void **state)
     }
     assert_false(board_world_copy(same, 0, &generation, there));
     board_world_post(board, 7, addresses);
-    assert_false(board_world_copy(same, 7, &generation, there)); /* the one it has been in already */
+    /* the one it has been in already */
+    assert_false(board_world_copy(same, 7, &generation, there));
     assert_true(board_world_copy(same, 6, &generation, there));
     assert_int_equal(generation, 7);
     assert_memory_equal(addresses, there, sizeof there);
@@ -289,7 +297,8 @@ static void scribbles_are_survived(void **state)
     int64_t generation;
     assert_int_equal(board_create(2, 2, &board), ST_OK);
     size_t bytes = (size_t)lseek(board_fd(board), 0, SEEK_END);
-    unsigned char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board_fd(board), 0);
+    unsigned char *memory =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board_fd(board), 0);
     assert_ptr_not_equal(memory, MAP_FAILED);
     for (int fill_byte = 0xFC; fill_byte <= 0xFF; fill_byte++) {
         memset(memory, fill_byte, bytes);
@@ -298,7 +307,8 @@ static void scribbles_are_survived(void **state)
         assert_true(strnlen(node.version, sizeof(node.version)) < sizeof(node.version));
         if (board_worker_copy(board, 1, &copy)) {
             assert_true((unsigned)copy.phase < BOARD_PHASE_N);
-            assert_true(strnlen(copy.error.message, sizeof(copy.error.message)) < sizeof(copy.error.message));
+            assert_true(strnlen(copy.error.message, sizeof(copy.error.message)) <
+                        sizeof(copy.error.message));
         }
         if (board_ready_copy(board, 1, &ready))
             assert_true(ready.address.bytes >= 0 && ready.address.bytes <= BOARD_ADDRESS_MAX);
@@ -310,14 +320,10 @@ static void scribbles_are_survived(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(phases_have_names),
-    cmocka_unit_test(posts_are_copied),
-    cmocka_unit_test(requests_only_rise),
-    cmocka_unit_test(killed_writers_leave_whole_copies),
-    cmocka_unit_test(threads_do_not_race),
-    cmocka_unit_test(ranks_meet),
-    cmocka_unit_test(letters_arrive_whole),
-    cmocka_unit_test(strangers_are_refused),
+    cmocka_unit_test(phases_have_names),      cmocka_unit_test(posts_are_copied),
+    cmocka_unit_test(requests_only_rise),     cmocka_unit_test(killed_writers_leave_whole_copies),
+    cmocka_unit_test(threads_do_not_race),    cmocka_unit_test(ranks_meet),
+    cmocka_unit_test(letters_arrive_whole),   cmocka_unit_test(strangers_are_refused),
     cmocka_unit_test(scribbles_are_survived),
 };
 HARNESS_MAIN(tests)

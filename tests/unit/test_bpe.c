@@ -1,5 +1,5 @@
-/* test_bpe — the same ids as tiktoken's "gpt2", every byte back, no text that takes for ever, and cuts that
- * change nothing. */
+/* test_bpe — the same ids as tiktoken's "gpt2", every byte back, no text that takes for ever, and
+ * cuts that change nothing. */
 #include "harness.h"
 
 #include <stdbool.h>
@@ -29,7 +29,7 @@ static int close_bpe(void **state)
     return 0;
 }
 
-/* --- golden cases: one JSON object a line, {"text":"…","ids":[…]} --- */
+/* ---- golden cases: one JSON object a line, {"text":"…","ids":[…]} ---- */
 
 static uint32_t hex4(const char *p)
 {
@@ -50,7 +50,8 @@ static size_t put_utf8(uint8_t *out, uint32_t c)
     return (size_t)n;
 }
 
-/* The JSON string that begins behind the quote at p, with NUL and astral characters, which cJSON cannot hold. */
+/* The JSON string that begins behind the quote at p, with NUL and astral characters, which cJSON
+ * cannot hold. */
 static const char *json_text(const char *p, uint8_t *out, size_t *n_out)
 {
     size_t n = 0;
@@ -113,8 +114,8 @@ static void test_golden(void **state)
     free(file);
 }
 
-/* Made with tiktoken 0.14: `n` characters drawn from `alphabet` by the generator below, the number of ids,
- * FNV-1a of the ids. */
+/* Made with tiktoken 0.14: `n` characters drawn from `alphabet` by the generator below, the number
+ * of ids, FNV-1a of the ids. */
 static const struct {
     const char *alphabet;
     int n, tokens;
@@ -254,15 +255,22 @@ static void test_tinyshakespeare(void **state)
     free(text);
 }
 
-/* --- any bytes --- */
+/* ---- any bytes ---- */
 
 /* Text number `number`: raw bytes, or drawn from one of several alphabets. */
 static size_t random_text(uint32_t number, uint8_t *out, size_t cap)
 {
     static const char *const alphabets[] = {
-        "abcdefghij ", " \n\t\r", "a'sdtmlrve '", "1234567890.,", "\xc2\xa0\xe3\x80\x80 a\n",
-        "\xe6\x97\xa5\xe6\x9c\xac\xe3\x80\x82 \n", "aB9!' \n\xc3\xa9\xcc\x81", "\xf0\x9f\x98\x80 x",
-        "\xc2\x85\xe2\x80\xa8 '", "the and ing ' s",
+        "abcdefghij ",
+        " \n\t\r",
+        "a'sdtmlrve '",
+        "1234567890.,",
+        "\xc2\xa0\xe3\x80\x80 a\n",
+        "\xe6\x97\xa5\xe6\x9c\xac\xe3\x80\x82 \n",
+        "aB9!' \n\xc3\xa9\xcc\x81",
+        "\xf0\x9f\x98\x80 x",
+        "\xc2\x85\xe2\x80\xa8 '",
+        "the and ing ' s",
     };
     const uint64_t stream = RAND_STREAM(TEST, number);
     const size_t n = rand_u32(1, stream, 0) % cap, kind = rand_u32(1, stream, 1) % 12;
@@ -270,8 +278,10 @@ static size_t random_text(uint32_t number, uint8_t *out, size_t cap)
         const uint32_t r = rand_u32(1, stream, i + 2);
         const char *alphabet = alphabets[kind % 10];
         out[i] = kind >= 10 ? (uint8_t)r : (uint8_t)alphabet[r % strlen(alphabet)];
-        if (kind < 10 && (alphabet[r % strlen(alphabet)] & 0xc0) == 0xc0) /* mostly whole characters */
-            for (const char *p = alphabet + r % strlen(alphabet) + 1; i + 1 < n && (*p & 0xc0) == 0x80; p++)
+        /* mostly whole characters */
+        if (kind < 10 && (alphabet[r % strlen(alphabet)] & 0xc0) == 0xc0)
+            for (const char *p = alphabet + r % strlen(alphabet) + 1;
+                 i + 1 < n && (*p & 0xc0) == 0x80; p++)
                 out[++i] = (uint8_t)*p;
     }
     return n;
@@ -316,7 +326,8 @@ static void test_cuts_change_nothing(void **state)
             cuts += len > 0;
             if (len == 0)
                 len = i % 3 == 2 ? bytes - at
-                                 : bpe_cut(text + at, bytes - at); /* no place in the window: look further */
+                                 /* no place in the window: look further */
+                                 : bpe_cut(text + at, bytes - at);
             if (len == 0)
                 len = bytes - at;
             n += bpe_encode(bpe, text + at, len, part + n, bytes - n);
@@ -348,7 +359,8 @@ static void test_no_text_takes_for_ever(void **state)
     uint16_t *ids = malloc(BYTES * sizeof *ids);
     const int64_t began_ms = clock_ms();
     memset(text, 'a', BYTES);
-    assert_int_equal(bpe_encode(bpe, text, BYTES, ids, BYTES), BYTES / 4); /* "aaaa" is the longest */
+    /* "aaaa" is the longest */
+    assert_int_equal(bpe_encode(bpe, text, BYTES, ids, BYTES), BYTES / 4);
     memset(text, ' ', BYTES);
     assert_in_range(bpe_encode(bpe, text, BYTES, ids, BYTES), 1, BYTES);
     for (int i = 0; i < BYTES; i++)
@@ -379,14 +391,10 @@ static void test_vocabulary(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_vocabulary),
-    cmocka_unit_test(test_golden),
-    cmocka_unit_test(test_tinyshakespeare),
-    cmocka_unit_test(test_long_pieces),
-    cmocka_unit_test(test_memory_refused),
-    cmocka_unit_test(test_every_byte_comes_back),
-    cmocka_unit_test(test_cuts_change_nothing),
-    cmocka_unit_test(test_no_text_takes_for_ever),
+    cmocka_unit_test(test_vocabulary),          cmocka_unit_test(test_golden),
+    cmocka_unit_test(test_tinyshakespeare),     cmocka_unit_test(test_long_pieces),
+    cmocka_unit_test(test_memory_refused),      cmocka_unit_test(test_every_byte_comes_back),
+    cmocka_unit_test(test_cuts_change_nothing), cmocka_unit_test(test_no_text_takes_for_ever),
 };
 
 int main(void)

@@ -1,4 +1,5 @@
-/* bpe_write: the files say just what the tokenizer does: every id under its characters, every merge in its order. */
+/* bpe_write: the files say just what the tokenizer does: every id under its characters, every merge
+ * in its order. */
 #include "harness.h"
 
 #include <string.h>
@@ -34,7 +35,8 @@ static cJSON *parse(void)
     return root;
 }
 
-/* byte_of — GPT-2's characters back to bytes: printable Latin-1 is itself, the others stand from U+0100 on. */
+/* byte_of — GPT-2's characters back to bytes: printable Latin-1 is itself, the others stand from
+ * U+0100 on. */
 static int byte_of(uint32_t c)
 {
     if (c < 256)

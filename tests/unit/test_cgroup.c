@@ -75,8 +75,16 @@ static void v1(void **state)
 static void nonsense_is_no_quota(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"", "\n", "max\n", "x y\n", "-5 100000\n", "0 100000\n", "100000 0\n",
-                                        "100000\n", "99999999999999999999 1\n", "9000000000000000000 1\n"};
+    static const char *const texts[] = {"",
+                                        "\n",
+                                        "max\n",
+                                        "x y\n",
+                                        "-5 100000\n",
+                                        "0 100000\n",
+                                        "100000 0\n",
+                                        "100000\n",
+                                        "99999999999999999999 1\n",
+                                        "9000000000000000000 1\n"};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         fresh("0::/a\nno colons\n:\n::\n5:cpu\n");
         write_in("/a", "cpu.max", texts[i]);
@@ -117,7 +125,8 @@ static void memory_v1(void **state)
     assert_int_equal(cgroup_memory_limit(proc_file, root), 4000);
     write_in("/memory/docker/x", "memory.stat", "inactive_file 7\ntotal_inactive_file 100\n");
     assert_int_equal(cgroup_memory_free(proc_file, root), 3600);
-    write_in("/memory/docker/x", "memory.stat", "active_file 7\ntotal_inactive_file 100\ntotal_active_file 40\n");
+    write_in("/memory/docker/x", "memory.stat",
+             "active_file 7\ntotal_inactive_file 100\ntotal_active_file 40\n");
     assert_int_equal(cgroup_memory_free(proc_file, root), 3640);
 }
 

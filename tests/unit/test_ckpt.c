@@ -1,5 +1,5 @@
-/* ckpt: what is saved opens, the newest valid one is found, old ones go, obstacles get a sentence. (Damage
- * and dying disks: tests/fault.) */
+/* ckpt: what is saved opens, the newest valid one is found, old ones go, obstacles get a sentence.
+ * (Damage and dying disks: tests/fault.) */
 #include "harness.h"
 
 #include <dirent.h>
@@ -85,7 +85,8 @@ static void test_save_and_open(void **state)
     assert_says("(4, 2), expected (5, 2)");
     assert_int_equal(ckpt_tensor(ckpt, "model", "wpe", 2, (int64_t[]){5, 2}, &entry), ST_BAD_DATA);
     assert_says("wpe");
-    assert_int_equal(ckpt_tensor(ckpt, "optim_x", "wte", 2, (int64_t[]){4, 2}, &entry), ST_BAD_DATA);
+    assert_int_equal(ckpt_tensor(ckpt, "optim_x", "wte", 2, (int64_t[]){4, 2}, &entry),
+                     ST_BAD_DATA);
     assert_says("optim_x");
     ckpt_close(ckpt);
     ckpt_close(NULL);
@@ -102,7 +103,8 @@ static void test_keep(void **state)
     expect_newest(6);
     assert_int_equal(truncate(below("step-00000006/model.safetensors"), 9), 0);
     expect_newest(5);
-    assert_int_equal(sample_save(lock, 7, 3, path), ST_OK); /* the damaged one does not count, and stays */
+    /* the damaged one does not count, and stays */
+    assert_int_equal(sample_save(lock, 7, 3, path), ST_OK);
     assert_true(file_is_dir(below("step-00000004")));
     assert_true(file_is_dir(below("step-00000006")));
     assert_int_equal(sample_save(lock, 8, 1, path), ST_OK);
@@ -276,9 +278,11 @@ static void test_range(void **state)
     for (int i = 0; i < 4; i++)
         assert_true(some[i] == sample_value(7, 1, 3 + i));
     assert_int_equal(ckpt_range(ckpt, "optim_m", "wte", 8, 0, some), ST_OK);
-    static const int64_t bad[][2] = {{-1, 1}, {0, 9}, {8, 1}, {9, 0}, {1, -1}, {INT64_MAX, 1}, {1, INT64_MAX}};
+    static const int64_t bad[][2] = {{-1, 1}, {0, 9},         {8, 1},        {9, 0},
+                                     {1, -1}, {INT64_MAX, 1}, {1, INT64_MAX}};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(ckpt_range(ckpt, "optim_m", "wte", bad[i][0], bad[i][1], some), ST_BAD_DATA);
+        assert_int_equal(ckpt_range(ckpt, "optim_m", "wte", bad[i][0], bad[i][1], some),
+                         ST_BAD_DATA);
     assert_says("not all in tensor wte of 8");
     assert_int_equal(ckpt_range(ckpt, "optim_m", "wpe", 0, 1, some), ST_BAD_DATA);
     assert_int_equal(ckpt_range(ckpt, "optim_x", "wte", 0, 1, some), ST_BAD_DATA);

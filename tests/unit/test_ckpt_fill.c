@@ -1,5 +1,5 @@
-/* test_ckpt_fill — contents arrive where they are wanted and only when every byte is right; a byte changed anywhere is found
- * out, in parts that nobody wants too. */
+/* test_ckpt_fill — contents arrive where they are wanted and only when every byte is right; a byte
+ * changed anywhere is found out, in parts that nobody wants too. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -7,7 +7,8 @@
 
 #include "ckpt_sample.h"
 
-#define ELEMS 1500000 /* 6 MB a file: several pieces, written and read past the page cache where that can be */
+/* 6 MB a file: several pieces, written and read past the page cache where that can be */
+#define ELEMS 1500000
 
 static char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
 static float *place[SAMPLE_PARTS][2];
@@ -29,7 +30,8 @@ static int setup(void **state)
         place[p][0] = calloc(ELEMS, sizeof(float));
         place[p][1] = calloc(4, sizeof(float));
     }
-    if (file_join(dir, sizeof(dir), harness_tmpdir(), "run") != ST_OK || ckpt_lock(dir, &lock) != ST_OK)
+    if (file_join(dir, sizeof(dir), harness_tmpdir(), "run") != ST_OK ||
+        ckpt_lock(dir, &lock) != ST_OK)
         return 1;
     enum status st = sample_save(lock, 3, 0, path);
     if (st == ST_OK)
@@ -106,7 +108,8 @@ static void test_damage(void **state)
     assert_int_equal(fill(INT64_MAX, 3), ST_OK);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_damage)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),
+                                          cmocka_unit_test(test_damage)};
 
 int main(void)
 {

@@ -1,4 +1,5 @@
-/* test_conf — values: what each kind takes and refuses, who wins, what a refusal says; the table itself. */
+/* test_conf — values: what each kind takes and refuses, who wins, what a refusal says; the table
+ * itself. */
 #include "harness.h"
 
 #include <string.h>
@@ -18,7 +19,8 @@ struct trial {
     const char *source;
 };
 
-static enum status open_words(const char *const *words, const char *const *environment, struct conf **out)
+static enum status open_words(const char *const *words, const char *const *environment,
+                              struct conf **out)
 {
     int argc = 0;
     while (argc < WORDS_MAX && words[argc] != NULL)
@@ -35,7 +37,8 @@ static void run_trials(const struct trial *trials, size_t n)
         enum status st = open_words(t->words, t->environment, &conf);
         const char *got = st == ST_OK ? conf_text(conf, t->key) : status_message();
         bool is_right =
-            st == t->st && (st == ST_OK ? strcmp(got, t->text) == 0 : strstr(got, t->text) != NULL) &&
+            st == t->st &&
+            (st == ST_OK ? strcmp(got, t->text) == 0 : strstr(got, t->text) != NULL) &&
             (t->source == NULL || st != ST_OK || strcmp(conf_source(conf, t->key), t->source) == 0);
         if (!is_right)
             print_error("trial %zu (%s %s): %s \"%s\", want %s \"%s\"\n", i,
@@ -137,7 +140,8 @@ static void values_are_strict(void **state)
         BAD("CUDA_GRAPH=on", "is not known, did you mean off; allowed: auto, off"),
         BAD("COMPRESS=fp8", "is not known; allowed: none, bf16, int8"),
         BAD("RUN_NAME=a/b", "RUN_NAME=a/b (argument) begins with a dot or holds a slash"),
-        BAD("TP=2", "TP=2 (argument) is out of range; allowed: 1; this version has no tensor parallelism"),
+        BAD("TP=2",
+            "TP=2 (argument) is out of range; allowed: 1; this version has no tensor parallelism"),
         BAD("PP=4", "no pipeline parallelism"),
         GOOD("N_NODES=4096", N_NODES, "4096"),
         BAD("N_NODES=4097", "N_NODES=4097 (argument) is out of range; allowed: 1 to 4096 nodes"),
@@ -196,14 +200,15 @@ static void faults_are_parsed(void **state)
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         struct conf *conf = NULL;
-        assert_int_equal(open_words((const char *[]){good[i].word, NULL}, (const char *[]){NULL}, &conf),
-                         ST_OK);
+        assert_int_equal(
+            open_words((const char *[]){good[i].word, NULL}, (const char *[]){NULL}, &conf), ST_OK);
         assert_int_equal(conf_fault(conf), good[i].kind);
         assert_int_equal(conf_fault_step(conf), good[i].step);
         conf_close(conf);
     }
     const struct trial trials[] = {
-        BAD("FAULT=kill", "is not of the form KIND@step=N; allowed: kill@step=N, stall@step=N, nan@step=N"),
+        BAD("FAULT=kill",
+            "is not of the form KIND@step=N; allowed: kill@step=N, stall@step=N, nan@step=N"),
         BAD("FAULT=kill@", "not of the form"),
         BAD("FAULT=@step=1", "names no failure"),
         BAD("FAULT=kil@step=1", "names no failure"),
@@ -236,11 +241,13 @@ static void unknown_arguments_are_refused(void **state)
 {
     (void)state;
     const struct trial trials[] = {
-        USAGE("BATCHSIZE=8", "argument BATCHSIZE=8: no setting has this name; did you mean BATCH_SIZE?"),
+        USAGE("BATCHSIZE=8",
+              "argument BATCHSIZE=8: no setting has this name; did you mean BATCH_SIZE?"),
         USAGE("batch_size=8", "did you mean BATCH_SIZE?"),
         USAGE("--batch-size=8", "a setting is given as BATCH_SIZE=8"),
         USAGE("N_NODE=2", "did you mean N_NODES?"),
-        USAGE("JOB_TOKEM=0123456789abcdef", "argument JOB_TOKEM: no setting has this name; did you mean JOB_TOKEN?"),
+        USAGE("JOB_TOKEM=0123456789abcdef",
+              "argument JOB_TOKEM: no setting has this name; did you mean JOB_TOKEN?"),
         USAGE("LEARNING_RATE=1", "did you mean LR?"),
         USAGE("learning-rate=1", "did you mean LR?"),
         USAGE("SEQ_LENGTH=1", "did you mean SEQ_LEN?"),
@@ -278,13 +285,13 @@ static void order_of_sources(void **state)
          NULL},
         {{"STEPS=x", "STEPS=8"}, {NULL}, ST_BAD_SETTING, 0, "STEPS=x (argument)", NULL},
         {{NULL}, {"STEPSX=5", "STEP", "=", "", "STEPS"}, ST_OK, CONF_STEPS, "0", "default"},
-        {{NULL}, {"SLURM_NODEID=0", "SLURM_STEP_NUM_NODES=1"}, ST_OK, CONF_NODE_ID, "0", "SLURM_NODEID"},
         {{NULL},
-         {"SLURM_STEP_NUM_NODES=4"},
+         {"SLURM_NODEID=0", "SLURM_STEP_NUM_NODES=1"},
          ST_OK,
-         CONF_N_NODES,
-         "4",
-         "SLURM_STEP_NUM_NODES"},
+         CONF_NODE_ID,
+         "0",
+         "SLURM_NODEID"},
+        {{NULL}, {"SLURM_STEP_NUM_NODES=4"}, ST_OK, CONF_N_NODES, "4", "SLURM_STEP_NUM_NODES"},
         {{"N_NODES=1", "NODE_ID=0"},
          {"SLURM_STEP_NUM_NODES=4", "NNODES=2"},
          ST_OK,
@@ -309,7 +316,12 @@ static void order_of_sources(void **state)
          CONF_MASTER_ADDR,
          "gpu007",
          "SLURM_STEP_NODELIST"},
-        {{"MASTER_ADDR=me"}, {"SLURM_STEP_NODELIST=gpu["}, ST_OK, CONF_MASTER_ADDR, "me", "argument"},
+        {{"MASTER_ADDR=me"},
+         {"SLURM_STEP_NODELIST=gpu["},
+         ST_OK,
+         CONF_MASTER_ADDR,
+         "me",
+         "argument"},
         {{NULL}, {"XDG_CACHE_HOME=/c", "HOME=/h"}, ST_OK, CONF_CACHE_DIR, "/c/convoy", "default"},
         {{NULL},
          {"XDG_CACHE_HOME=relative", "HOME=/h"},
@@ -339,7 +351,8 @@ static void numbers_and_origins(void **state)
     const char *words[] = {"LR=2.5e-3",    "STEP_TIMEOUT=1.5m", "TASK=qa", "LR_SCHEDULE=wsd",
                            "RESUME=never", "SHUFFLE=no",        NULL};
     assert_int_equal(
-        open_words(words, (const char *[]){"LOG_LEVEL=debug", "NODE_RANK=0", "NO_COLOR=yes", NULL}, &conf),
+        open_words(words, (const char *[]){"LOG_LEVEL=debug", "NODE_RANK=0", "NO_COLOR=yes", NULL},
+                   &conf),
         ST_OK);
     assert_true(conf_f64(conf, CONF_LR) == 2.5e-3);
     assert_int_equal(conf_i64(conf, CONF_STEP_TIMEOUT), 90000);
@@ -386,14 +399,17 @@ static void threads_of_openmp(void **state)
             open_words((const char *[]){NULL}, (const char *[]){trials[i].variable, NULL}, &conf);
         if ((st == ST_OK) != (trials[i].threads >= 0) ||
             (st == ST_OK && conf_threads(conf) != trials[i].threads))
-            fail_msg("%s: %s", trials[i].variable, st == ST_OK ? "taken wrongly" : status_message());
+            fail_msg("%s: %s", trials[i].variable,
+                     st == ST_OK ? "taken wrongly" : status_message());
         if (st != ST_OK)
-            assert_non_null(strstr(status_message(), "is not a number of threads; allowed: 1 to 4096"));
+            assert_non_null(
+                strstr(status_message(), "is not a number of threads; allowed: 1 to 4096"));
         conf_close(conf);
     }
 }
 
-/* Every byte that can stand in a value, in every row: taken or refused with a sentence fit for a terminal. */
+/* Every byte that can stand in a value, in every row: taken or refused with a sentence fit for a
+ * terminal. */
 static void every_byte_in_every_row(void **state)
 {
     (void)state;

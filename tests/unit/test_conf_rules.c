@@ -1,5 +1,5 @@
-/* test_conf_rules — relations between settings: both names, values and sources in the sentence; the bounds
- * themselves are allowed. */
+/* test_conf_rules — relations between settings: both names, values and sources in the sentence; the
+ * bounds themselves are allowed. */
 #include "harness.h"
 
 #include <string.h>
@@ -20,7 +20,9 @@ static void relations(void **state)
     static const struct trial trials[] = {
         {{NULL}, ST_OK, ""},
         {{"HEADS=4", "EMBED=128"}, ST_OK, ""},
-        {{"HEADS=5", "EMBED=128"}, ST_BAD_SETTING, "HEADS=5 (argument) does not divide EMBED=128 (argument)"},
+        {{"HEADS=5", "EMBED=128"},
+         ST_BAD_SETTING,
+         "HEADS=5 (argument) does not divide EMBED=128 (argument)"},
         {{"HEADS=129", "EMBED=128"}, ST_BAD_SETTING, "does not divide"},
         {{"HEADS=5"}, ST_OK, ""}, /* the model's width decides, where it is known */
         {{"EMBED=129"}, ST_OK, ""},
@@ -53,7 +55,9 @@ static void relations(void **state)
          "RESUME=required (argument) needs CHECKPOINT_DIR, which is not set"},
         {{"RESUME=required", "CHECKPOINT_DIR="}, ST_BAD_SETTING, "needs CHECKPOINT_DIR"},
         {{"CHECKPOINT_EVERY=5", "CHECKPOINT_DIR=x"}, ST_OK, ""},
-        {{"CHECKPOINT_EVERY=5"}, ST_BAD_SETTING, "CHECKPOINT_EVERY=5 (argument) needs CHECKPOINT_DIR"},
+        {{"CHECKPOINT_EVERY=5"},
+         ST_BAD_SETTING,
+         "CHECKPOINT_EVERY=5 (argument) needs CHECKPOINT_DIR"},
         {{"EVAL_EVERY=5", "VAL_DATA=x"}, ST_OK, ""},
         {{"EVAL_EVERY=5"},
          ST_BAD_SETTING,
@@ -62,10 +66,12 @@ static void relations(void **state)
         {{"SAMPLE_EVERY=5"}, ST_OK, ""},
         {{"SAMPLE_EVERY=5", "TASK=qa"},
          ST_BAD_SETTING,
-         "SAMPLE_EVERY=5 (argument) does not go with TASK=qa (argument); only a language model writes text"},
+         "SAMPLE_EVERY=5 (argument) does not go with TASK=qa (argument); only a language model "
+         "writes text"},
         {{"NODE_ID=1"},
          ST_BAD_SETTING,
-         "NODE_ID=1 (argument) must be below N_NODES=1 (default); nodes are counted from 0; set NODE_ID=0 N_NODES=1"},
+         "NODE_ID=1 (argument) must be below N_NODES=1 (default); nodes are counted from 0; set "
+         "NODE_ID=0 N_NODES=1"},
         {{"NODE_ID=0", "N_NODES=1"}, ST_OK, ""},
         {{"DEVICE=cuda"}, ST_OK, ""},
         {{"PRECISION=fp16"}, ST_OK, ""},
@@ -82,12 +88,16 @@ static void relations(void **state)
          "BACKEND=nccl (argument) is for GPUs, not DEVICE=cpu (argument); use BACKEND=auto or tcp"},
         {{"BACKEND=self", "N_GPU_EACH_NODE=2"},
          ST_BAD_SETTING,
-         "BACKEND=self (argument) is for one worker, not N_GPU_EACH_NODE=2 (argument); use BACKEND=auto or tcp"},
-        {{"BACKEND=self", "N_NODES=2"}, ST_BAD_SETTING, "is for one worker, not N_NODES=2 (argument)"},
+         "BACKEND=self (argument) is for one worker, not N_GPU_EACH_NODE=2 (argument); use "
+         "BACKEND=auto or tcp"},
+        {{"BACKEND=self", "N_NODES=2"},
+         ST_BAD_SETTING,
+         "is for one worker, not N_NODES=2 (argument)"},
         {{"BATCH_SIZE=4", "GLOBAL_BATCH=24", "N_GPU_EACH_NODE=3", "N_NODES=2"}, ST_OK, ""},
         {{"BATCH_SIZE=4", "GLOBAL_BATCH=12", "N_GPU_EACH_NODE=2"},
          ST_BAD_SETTING,
-         "GLOBAL_BATCH=12 (argument) is not a multiple of BATCH_SIZE=4 (argument); times 2 workers, 8:"},
+         "GLOBAL_BATCH=12 (argument) is not a multiple of BATCH_SIZE=4 (argument); times 2 "
+         "workers, 8:"},
         {{"FAULT=kill@step=1:rank=1", "N_GPU_EACH_NODE=2"}, ST_OK, ""},
         {{"FAULT=kill@step=1:rank=2", "N_GPU_EACH_NODE=2"}, ST_BAD_SETTING, "its ranks are 0 to 1"},
         {{"OPTIMIZER=sgd", "MOMENTUM=0.9"}, ST_OK, ""},
@@ -100,8 +110,9 @@ static void relations(void **state)
         status_clear();
         enum status st = conf_open(argc, (char **)trials[i].words, (char *[]){NULL}, &conf);
         if (st != trials[i].st || strstr(status_message(), trials[i].sentence) == NULL)
-            fail_msg("trial %zu (%s): %s \"%s\", want %s \"%s\"", i, argc > 0 ? trials[i].words[0] : "-",
-                     status_name(st), status_message(), status_name(trials[i].st), trials[i].sentence);
+            fail_msg("trial %zu (%s): %s \"%s\", want %s \"%s\"", i,
+                     argc > 0 ? trials[i].words[0] : "-", status_name(st), status_message(),
+                     status_name(trials[i].st), trials[i].sentence);
         conf_close(conf);
     }
 }
@@ -113,20 +124,23 @@ static void sources_are_named(void **state)
     struct conf *conf = NULL;
     char *launcher[] = {"JOB_COMPLETION_INDEX=3", NULL};
     assert_int_equal(conf_open(0, NULL, launcher, &conf), ST_BAD_SETTING);
-    assert_non_null(
-        strstr(status_message(), "NODE_ID=3 (JOB_COMPLETION_INDEX) must be below N_NODES=1 (default)"));
+    assert_non_null(strstr(status_message(),
+                           "NODE_ID=3 (JOB_COMPLETION_INDEX) must be below N_NODES=1 (default)"));
     assert_non_null(strstr(status_message(), "set NODE_ID=0 N_NODES=1 to use this one alone"));
     char *mixed[] = {"EMBED=100", NULL};
     assert_int_equal(conf_open(1, (char *[]){"HEADS=3"}, mixed, &conf), ST_BAD_SETTING);
-    assert_non_null(strstr(status_message(), "HEADS=3 (argument) does not divide EMBED=100 (environment)"));
+    assert_non_null(
+        strstr(status_message(), "HEADS=3 (argument) does not divide EMBED=100 (environment)"));
 }
 
-/* What nobody has set and was found out is called that, and must go with the rest like any other. */
+/* What nobody has set and was found out is called that, and must go with the rest like any
+ * other. */
 static void workers_found_are_called_that(void **state)
 {
     (void)state;
     struct conf *conf = NULL;
-    char *none[] = {NULL}, *words[] = {"BATCH_SIZE=4", "GLOBAL_BATCH=24"}, *id[] = {"NCCL_COMM_ID=10.0.0.1:5000", NULL};
+    char *none[] = {NULL}, *words[] = {"BATCH_SIZE=4", "GLOBAL_BATCH=24"},
+         *id[] = {"NCCL_COMM_ID=10.0.0.1:5000", NULL};
     assert_int_equal(conf_open(2, words, none, &conf), ST_OK);
     assert_int_equal(conf_set_workers(conf, 3, none), ST_OK);
     assert_int_equal(conf_i64(conf, CONF_N_GPU_EACH_NODE), 3);

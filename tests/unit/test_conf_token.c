@@ -1,4 +1,5 @@
-/* test_conf_token — where the secret comes from, what is refused, and that nobody else sees it; what nodes must agree on. */
+/* test_conf_token — where the secret comes from, what is refused, and that nobody else sees it;
+ * what nodes must agree on. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -40,13 +41,16 @@ static void where_it_comes_from(void **state)
     char token[2048], *with[] = {"JOB_TOKEN=" SECRET, NULL}, *without[] = {NULL};
     assert_int_equal(token_of((char *[]){"MASTER_ADDR=n0", NULL}, with, token), ST_OK);
     assert_string_equal(token, SECRET);
-    assert_int_equal(token_of((char *[]){"MASTER_ADDR=n0", "JOB_TOKEN=none", NULL}, with, token), ST_OK);
+    assert_int_equal(token_of((char *[]){"MASTER_ADDR=n0", "JOB_TOKEN=none", NULL}, with, token),
+                     ST_OK);
     assert_string_equal(token, "none");
     assert_int_equal(token_of((char *[]){NULL}, with, token), ST_BAD_SETTING);
-    assert_non_null(strstr(status_message(), "N_NODES=2 (argument) needs MASTER_ADDR, which is not set"));
+    assert_non_null(
+        strstr(status_message(), "N_NODES=2 (argument) needs MASTER_ADDR, which is not set"));
     assert_int_equal(token_of((char *[]){"MASTER_ADDR=n0", NULL}, without, token), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "needs JOB_TOKEN or JOB_TOKEN_FILE"));
-    assert_int_equal(token_of((char *[]){"MASTER_ADDR=n0", "JOB_TOKEN_FILE=x", NULL}, with, token), ST_BAD_SETTING);
+    assert_int_equal(token_of((char *[]){"MASTER_ADDR=n0", "JOB_TOKEN_FILE=x", NULL}, with, token),
+                     ST_BAD_SETTING);
     assert_null(strstr(status_message(), SECRET));
 }
 
@@ -92,7 +96,8 @@ static void files(void **state)
     assert_int_equal(token_of_file("0123456789abcdef\0hidden", 23, 0600, token), ST_BAD_SETTING);
     assert_int_equal(token_of_file(large, 1024, 0600, token), ST_OK);
     assert_int_equal(token_of_file(large, 1025, 0600, token), ST_BAD_SETTING);
-    char *folder[] = {"MASTER_ADDR=n0", "JOB_TOKEN_FILE=/tmp", NULL}, *nothing[] = {"MASTER_ADDR=n0", "JOB_TOKEN_FILE=/no", NULL};
+    char *folder[] = {"MASTER_ADDR=n0", "JOB_TOKEN_FILE=/tmp", NULL},
+         *nothing[] = {"MASTER_ADDR=n0", "JOB_TOKEN_FILE=/no", NULL};
     assert_int_equal(token_of(folder, (char *[]){NULL}, token), ST_BAD_SETTING);
     assert_int_equal(token_of(nothing, (char *[]){NULL}, token), ST_NO_INPUT);
 }
@@ -100,7 +105,8 @@ static void files(void **state)
 static void nobody_sees_it(void **state)
 {
     (void)state;
-    char word[] = "JOB_TOKEN=" SECRET, *environment[] = {"A=1", word, "JOB_TOKEN_FILES=2", NULL}, *none[] = {NULL};
+    char word[] = "JOB_TOKEN=" SECRET, *environment[] = {"A=1", word, "JOB_TOKEN_FILES=2", NULL},
+         *none[] = {NULL};
     struct conf *conf = opened(none, environment);
     struct text out = {0};
     conf_write_table(conf, &out);
@@ -123,8 +129,10 @@ static void nobody_sees_it(void **state)
 static void agreed(void **state)
 {
     (void)state;
-    char *a_words[] = {"LR=0.001", "BACKEND=ucc", "PEER_TIMEOUT=6000ms", "NODE_ID=0", "CACHE_DIR=/a", NULL};
-    char *b_words[] = {"LR=1e-3", "BACKEND=ucx", "PEER_TIMEOUT=6s", "CACHE_DIR=/b", "STATUS_PORT=1", NULL};
+    char *a_words[] = {"LR=0.001",  "BACKEND=ucc",  "PEER_TIMEOUT=6000ms",
+                       "NODE_ID=0", "CACHE_DIR=/a", NULL};
+    char *b_words[] = {"LR=1e-3",      "BACKEND=ucx",   "PEER_TIMEOUT=6s",
+                       "CACHE_DIR=/b", "STATUS_PORT=1", NULL};
     char *c_words[] = {"LR=1.1e-3", NULL};
     struct text out[3] = {{0}};
     char **words[] = {a_words, b_words, c_words};
@@ -148,8 +156,10 @@ static void agreed(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(where_it_comes_from), cmocka_unit_test(too_short_is_refused_without_showing_it),
-    cmocka_unit_test(files),               cmocka_unit_test(nobody_sees_it),
+    cmocka_unit_test(where_it_comes_from),
+    cmocka_unit_test(too_short_is_refused_without_showing_it),
+    cmocka_unit_test(files),
+    cmocka_unit_test(nobody_sees_it),
     cmocka_unit_test(agreed),
 };
 HARNESS_MAIN(tests)

@@ -13,7 +13,8 @@ static void forms_name_every_row(void **state)
     struct conf *conf = NULL;
     char *words[] = {"PROMPT=say \"hi\"\n", "LR=1e-3", "STEP_TIMEOUT=90s", "DATA=a\xff",
                      "SEED=9007199254740991"};
-    assert_int_equal(conf_open(5, words, (char *[]){"NODE_RANK=0", "STEPS=12", NULL}, &conf), ST_OK);
+    assert_int_equal(conf_open(5, words, (char *[]){"NODE_RANK=0", "STEPS=12", NULL}, &conf),
+                     ST_OK);
     struct text table = {0}, json = {0}, help = {0}, markdown = {0};
     conf_write_table(conf, &table);
     conf_write_json(conf, &json);
@@ -43,11 +44,13 @@ static void forms_name_every_row(void **state)
     assert_true(cJSON_IsTrue(cJSON_GetObjectItem(lr, "agree")));
     assert_string_equal(cJSON_GetObjectItem(node, "origin")->valuestring, "scheduler");
     assert_string_equal(cJSON_GetObjectItem(node, "source")->valuestring, "NODE_RANK");
-    assert_true(cJSON_GetObjectItem(cJSON_GetObjectItem(root, "STEP_TIMEOUT"), "value")->valuedouble == 90);
+    assert_true(
+        cJSON_GetObjectItem(cJSON_GetObjectItem(root, "STEP_TIMEOUT"), "value")->valuedouble == 90);
     assert_true(cJSON_GetObjectItem(cJSON_GetObjectItem(root, "SEED"), "value")->valuedouble ==
                 9007199254740991.0);
-    assert_string_equal(cJSON_GetObjectItem(cJSON_GetObjectItem(root, "PROMPT"), "value")->valuestring,
-                        "say \"hi\"\n");
+    assert_string_equal(
+        cJSON_GetObjectItem(cJSON_GetObjectItem(root, "PROMPT"), "value")->valuestring,
+        "say \"hi\"\n");
     for (const char *line = help.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1)
         assert_true(end - line <= 100);
     assert_null(strchr(help.data, '\033'));
@@ -91,10 +94,14 @@ static void changed_alone(void **state)
     (void)state;
     struct conf *conf = NULL;
     struct text out = {0};
-    char *words[] = {"CHANGED=1", "LR=1e-3", "BATCH_SIZE=8", "EPS=0.00000001", "PEER_TIMEOUT=6000ms"}; /* the defaults */
-    assert_int_equal(conf_open(5, words, (char *[]){"NODE_RANK=0", "STEPS=12", NULL}, &conf), ST_OK);
+    /* the defaults */
+    char *words[] = {"CHANGED=1", "LR=1e-3", "BATCH_SIZE=8", "EPS=0.00000001",
+                     "PEER_TIMEOUT=6000ms"};
+    assert_int_equal(conf_open(5, words, (char *[]){"NODE_RANK=0", "STEPS=12", NULL}, &conf),
+                     ST_OK);
     conf_write_table(conf, &out);
-    assert_string_equal(out.data, "NAME   VALUE  ORIGIN\nSTEPS  12     environment\nLR     1e-3   argument\n");
+    assert_string_equal(
+        out.data, "NAME   VALUE  ORIGIN\nSTEPS  12     environment\nLR     1e-3   argument\n");
     text_free(&out);
     conf_close(conf);
 }

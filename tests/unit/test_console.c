@@ -23,7 +23,8 @@ static void test_line(void **state)
     (void)state;
     char out[512];
     assert_string_equal(console_line(out, sizeof out, &example),
-                        "step 120/5000  loss 3.2145  lr 3.0e-04  norm 1.02  182 ms  1.41M tok/s  mfu 41.2%  eta 14m");
+                        "step 120/5000  loss 3.2145  lr 3.0e-04  norm 1.02  182 ms  1.41M tok/s  "
+                        "mfu 41.2%  eta 14m");
 }
 
 static void test_several_ranks(void **state)
@@ -33,7 +34,8 @@ static void test_several_ranks(void **state)
     struct console_step now = example;
     now.comm = 0.123;
     now.hidden = 0.85;
-    assert_non_null(strstr(console_line(out, sizeof out, &now), "  mfu 41.2%  comm 12% (85% hidden)  eta 14m"));
+    assert_non_null(
+        strstr(console_line(out, sizeof out, &now), "  mfu 41.2%  comm 12% (85% hidden)  eta 14m"));
     now.hidden = NAN;
     assert_non_null(strstr(console_line(out, sizeof out, &now), "  mfu 41.2%  comm 12%  eta 14m"));
 }
@@ -61,12 +63,15 @@ static void test_bar(void **state)
     char out[512];
     struct console_step now = example;
     now.step = 2500;
-    assert_string_equal(console_bar(out, sizeof out, 200, &now),
-                        "[###############---------------]  50%  step 2500/5000  loss 3.2145  1.41M tok/s  eta 14m");
-    assert_string_equal(console_bar(out, sizeof out, 79, &now),
-                        "[##########-----------]  50%  step 2500/5000  loss 3.2145  1.41M tok/s  eta 14m");
+    assert_string_equal(
+        console_bar(out, sizeof out, 200, &now),
+        "[###############---------------]  50%  step 2500/5000  loss 3.2145  1.41M tok/s  eta 14m");
+    assert_string_equal(
+        console_bar(out, sizeof out, 79, &now),
+        "[##########-----------]  50%  step 2500/5000  loss 3.2145  1.41M tok/s  eta 14m");
     now.step = now.steps;
-    assert_non_null(strstr(console_bar(out, sizeof out, 200, &now), "[##############################] 100%"));
+    assert_non_null(
+        strstr(console_bar(out, sizeof out, 200, &now), "[##############################] 100%"));
     for (int columns = 0; columns <= 200; columns++)
         assert_true(strlen(console_bar(out, sizeof out, columns, &now)) <= (size_t)columns);
     assert_string_equal(console_bar(out, sizeof out, 30, &now), "step 5000/5000  loss 3.2145  1");
@@ -91,10 +96,12 @@ static int lines_of(struct console console, int n, double second_ms)
 static void test_how_many_lines(void **state)
 {
     (void)state;
-    assert_int_equal(lines_of((struct console){0}, 5000, 1), 101); /* the first, and every fiftieth */
+    /* the first, and every fiftieth */
+    assert_int_equal(lines_of((struct console){0}, 5000, 1), 101);
     assert_int_equal(lines_of((struct console){0}, 30, 1), 30);
     assert_int_equal(lines_of((struct console){0}, 150, 1), 76);
-    assert_int_equal(lines_of((struct console){0}, 100000, 1000), 1 + 100 * 17); /* every 1000, and after a minute */
+    /* every 1000, and after a minute */
+    assert_int_equal(lines_of((struct console){0}, 100000, 1000), 1 + 100 * 17);
     assert_int_equal(lines_of((struct console){.every = 1}, 5000, 1), 5000);
     assert_int_equal(lines_of((struct console){.every = 2000}, 5000, 1000), 4);
     assert_int_equal(lines_of((struct console){.is_terminal = true}, 5000, 1000), 11);

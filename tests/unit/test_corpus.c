@@ -1,5 +1,5 @@
-/* test_corpus — DATA of every kind becomes one sequence of ids, or is refused with a sentence that helps; the
- * cache never lies. */
+/* test_corpus — DATA of every kind becomes one sequence of ids, or is refused with a sentence that
+ * helps; the cache never lies. */
 #include "harness.h"
 
 #include <signal.h>
@@ -103,17 +103,18 @@ static void expect(const struct corpus *corpus, const int32_t *ids, int64_t n)
     assert_int_equal(one, ids[n - 1]);
 }
 
-static void refuse(const char *data, int64_t vocab, enum status want, const char *word, const char *other)
+static void refuse(const char *data, int64_t vocab, enum status want, const char *word,
+                   const char *other)
 {
     struct corpus *corpus = NULL;
     struct corpus_config config = with(data);
     config.vocab = vocab;
     const enum status st = corpus_open(&config, &corpus);
     assert_null(corpus);
-    if (st != want || strstr(status_message(), word) == NULL || strstr(status_message(), other) == NULL)
-        fail_msg("%s: %s \"%s\", expected %s with \"%s\" and \"%s\"",
-                 data, status_name(st), status_message(), status_name(want),
-                 word, other);
+    if (st != want || strstr(status_message(), word) == NULL ||
+        strstr(status_message(), other) == NULL)
+        fail_msg("%s: %s \"%s\", expected %s with \"%s\" and \"%s\"", data, status_name(st),
+                 status_message(), status_name(want), word, other);
 }
 
 static void test_text_file(void **state)
@@ -168,7 +169,7 @@ static void test_folder_and_glob(void **state)
     put_text("d/.hidden", "hidden");
     put_text("d/.git/x", "hidden");
     put_text("d/empty", "");
-    assert_int_equal(symlink("a", in("d/z-link")), 0);      /* the same file again */
+    assert_int_equal(symlink("a", in("d/z-link")), 0); /* the same file again */
     assert_int_equal(symlink("nowhere", in("d/broken")), 0);
     assert_int_equal(symlink(".", in("d/loop")), 0);
     assert_int_equal(mkfifo(in("d/fifo"), 0600), 0);
@@ -298,7 +299,8 @@ static void test_unreadable(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* Cut at every length; each bit of the header flipped: refused, or (in words nobody reads) the same tokens. */
+/* Cut at every length; each bit of the header flipped: refused, or (in words nobody reads) the same
+ * tokens. */
 static void test_damaged_token_file(void **state)
 {
     (void)state;
@@ -355,12 +357,14 @@ static void test_damaged_cache_is_made_again(void **state)
         corpus_close(corpus);
         assert_int_equal(calls, i + 2);
     }
-    /* Nothing left over. (On a slow machine the text counts as settled, and its key is kept too.) */
+    /* Nothing left over. (On a slow machine the text counts as settled, and its key is kept
+     * too.) */
     text_format(command, sizeof command, "test $(ls %s/tokens | grep -vc '[.]key$') -eq 1", cache);
     assert_int_equal(system(command), 0);
 }
 
-/* A text of several blocks, with stretches that cannot be cut, is the same in pieces and by several threads. */
+/* A text of several blocks, with stretches that cannot be cut, is the same in pieces and by several
+ * threads. */
 static void test_long_text_equals_whole(void **state)
 {
     (void)state;
@@ -459,7 +463,8 @@ static void test_full_disk(void **state)
         setrlimit(RLIMIT_FSIZE, &small);
         if (corpus_write(&config, in("out.bin"), &tokens) != ST_STORE)
             _exit(1);
-        if (corpus_open(&config, &corpus) != ST_STORE || strstr(status_message(), "CACHE_DIR") == NULL)
+        if (corpus_open(&config, &corpus) != ST_STORE ||
+            strstr(status_message(), "CACHE_DIR") == NULL)
             _exit(2);
         _exit(0);
     }
@@ -467,7 +472,8 @@ static void test_full_disk(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
-    text_format(command, sizeof command, "test \"$(find %s -type f)\" = %s/big.txt", dir, dir); /* nothing left */
+    /* nothing left */
+    text_format(command, sizeof command, "test \"$(find %s -type f)\" = %s/big.txt", dir, dir);
     assert_int_equal(system(command), 0);
 }
 
@@ -485,7 +491,8 @@ static void test_two_processes_at_once(void **state)
         if ((child[i] = fork()) == 0) {
             struct corpus *corpus;
             const struct corpus_config config = with(in("big.txt"));
-            _exit(corpus_open(&config, &corpus) == ST_OK && corpus_tokens(corpus) > BYTES / 8 ? 0 : 1);
+            _exit(corpus_open(&config, &corpus) == ST_OK && corpus_tokens(corpus) > BYTES / 8 ? 0
+                                                                                              : 1);
         }
     for (int i = 0; i < 3; i++) {
         int status;

@@ -53,13 +53,19 @@ static void *take_part(void *arg)
 }
 
 /* meet — all ranks, on as many nodes or on one; what rank r has seen. */
-static void meet(struct seat seats[RANKS], int nodes, const enum board_request seen[RANKS], enum status lead)
+static void meet(struct seat seats[RANKS], int nodes, const enum board_request seen[RANKS],
+                 enum status lead)
 {
     pthread_t threads[RANKS];
     struct comm_mem_world *world = comm_mem_world_new(nodes, RANKS / nodes);
     assert_non_null(world);
     for (int r = 0; r < RANKS; r++) {
-        seats[r] = (struct seat){.world = world, .rank = r, .nodes = nodes, .mine = seen[r], .st = lead, .number = 100 + r};
+        seats[r] = (struct seat){.world = world,
+                                 .rank = r,
+                                 .nodes = nodes,
+                                 .mine = seen[r],
+                                 .st = lead,
+                                 .number = 100 + r};
         assert_int_equal(pthread_create(&threads[r], NULL, take_part, &seats[r]), 0);
     }
     for (int r = 0; r < RANKS; r++)
@@ -75,8 +81,10 @@ static void requests_are_everybodys(void **state)
     } trials[] = {
         {{BOARD_REQUEST_NONE, BOARD_REQUEST_NONE, BOARD_REQUEST_NONE}, BOARD_REQUEST_NONE},
         {{BOARD_REQUEST_NONE, BOARD_REQUEST_NONE, BOARD_REQUEST_SAVE}, BOARD_REQUEST_SAVE},
-        {{BOARD_REQUEST_SAVE, BOARD_REQUEST_TERMINATE, BOARD_REQUEST_NONE}, BOARD_REQUEST_TERMINATE},
-        {{BOARD_REQUEST_INTERRUPT, BOARD_REQUEST_TERMINATE, BOARD_REQUEST_PREEMPT}, BOARD_REQUEST_INTERRUPT},
+        {{BOARD_REQUEST_SAVE, BOARD_REQUEST_TERMINATE, BOARD_REQUEST_NONE},
+         BOARD_REQUEST_TERMINATE},
+        {{BOARD_REQUEST_INTERRUPT, BOARD_REQUEST_TERMINATE, BOARD_REQUEST_PREEMPT},
+         BOARD_REQUEST_INTERRUPT},
     };
     struct seat seats[RANKS];
     for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
@@ -102,7 +110,8 @@ static void the_leads_failure_is_everybodys(void **state)
     }
     meet(seats, RANKS, none, ST_STORE); /* whose disk it is must be known wherever it is read */
     for (int r = 0; r < RANKS; r++)
-        assert_string_equal(seats[r].message, r == 0 ? "the disk is full, 17 bytes" : "on node 0: the disk is full, 17 bytes");
+        assert_string_equal(seats[r].message, r == 0 ? "the disk is full, 17 bytes"
+                                                     : "on node 0: the disk is full, 17 bytes");
 }
 
 static void one_rank_asks_nobody(void **state)

@@ -1,5 +1,6 @@
-/* test_crew — workers that end, are replaced, freeze and fall silent; the owner hears of every end once. This program is its
- * own worker: started as "convoy worker I WORD" it does what WORD says. */
+/* test_crew — workers that end, are replaced, freeze and fall silent; the owner hears of every end
+ * once. This program is its own worker: started as "convoy worker I WORD" it does what WORD
+ * says. */
 #include "harness.h"
 
 #include <signal.h>
@@ -54,7 +55,8 @@ static void owner_close(struct owner *o)
 
 static void until_ends(struct owner *o, int ends_n)
 {
-    for (int64_t until_ms = clock_ms() + harness_patient_ms(10000); o->ends_n < ends_n && clock_ms() < until_ms; clock_sleep_ms(5)) {
+    for (int64_t until_ms = clock_ms() + harness_patient_ms(10000);
+         o->ends_n < ends_n && clock_ms() < until_ms; clock_sleep_ms(5)) {
         crew_reap(o->crew);
         assert_int_equal(crew_tick(o->crew, clock_ms()), ST_OK);
     }
@@ -102,10 +104,15 @@ static void silence_is_a_hang(void **state)
     owner_close(&o); /* and that one is ended */
 }
 
-/* A limit that a test waits out: longer on a busy machine, but not so that the test takes minutes. */
-static int64_t short_ms(int64_t ms) { return (int64_t)((double)ms * (harness_slow() < 4 ? harness_slow() : 4)); }
+/* A limit that a test waits out: longer on a busy machine, but not so that the test takes
+ * minutes. */
+static int64_t short_ms(int64_t ms)
+{
+    return (int64_t)((double)ms * (harness_slow() < 4 ? harness_slow() : 4));
+}
 
-/* Waiting in a call is no silence as long as the pulse says so; a pulse that stops is a frozen process. */
+/* Waiting in a call is no silence as long as the pulse says so; a pulse that stops is a frozen
+ * process. */
 static void pulses_count(void **state)
 {
     (void)state;
@@ -116,7 +123,8 @@ static void pulses_count(void **state)
     struct board_worker training = {.pid = 1, .rank = 4, .phase = BOARD_PHASE_TRAINING, .step = 7};
     board_worker_post(o.board, 0, &training);
     for (int64_t until_ms = clock_ms() + 3 * hang_ms; clock_ms() < until_ms; clock_sleep_ms(20)) {
-        board_call_post(o.board, 0, &(struct board_call){.call = "all_reduce", .posted_ms = clock_ms()});
+        board_call_post(o.board, 0,
+                        &(struct board_call){.call = "all_reduce", .posted_ms = clock_ms()});
         crew_reap(o.crew);
         assert_int_equal(crew_tick(o.crew, clock_ms()), ST_OK);
     }
@@ -125,7 +133,8 @@ static void pulses_count(void **state)
     assert_int_equal(o.ends[0].verdict.st, ST_HANG);
     owner_close(&o);
 
-    owner_open(&o, words, 0, 300); /* a limit on silence of a minute does not help a frozen process */
+    /* a limit on silence of a minute does not help a frozen process */
+    owner_open(&o, words, 0, 300);
     board_worker_post(o.board, 1, &training);
     board_call_post(o.board, 1, &(struct board_call){.posted_ms = clock_ms()});
     until_ends(&o, 1);
@@ -134,7 +143,8 @@ static void pulses_count(void **state)
     owner_close(&o);
 }
 
-/* It comes out of a call in which it has waited for longer than the limit, and has not beaten yet: no hang of its own. */
+/* It comes out of a call in which it has waited for longer than the limit, and has not beaten yet:
+ * no hang of its own. */
 static void waiting_is_not_held_against_it(void **state)
 {
     (void)state;
@@ -153,7 +163,8 @@ static void waiting_is_not_held_against_it(void **state)
     call = (struct board_call){.left_ms = clock_ms(), .posted_ms = clock_ms()};
     board_call_post(o.board, 0, &call);
     assert_int_equal(crew_tick(o.crew, call.left_ms + 1), ST_OK);
-    crew_anew(o.crew, call.left_ms + limit_ms * 3 / 4); /* and the generation's end gives it the whole limit again */
+    /* and the generation's end gives it the whole limit again */
+    crew_anew(o.crew, call.left_ms + limit_ms * 3 / 4);
     assert_int_equal(crew_tick(o.crew, call.left_ms + limit_ms * 3 / 2), ST_OK);
     clock_sleep_ms(30);
     crew_reap(o.crew);
@@ -186,10 +197,8 @@ static int work(int argc, char **argv)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(ends_are_told_once),
-    cmocka_unit_test(silence_is_a_hang),
-    cmocka_unit_test(pulses_count),
-    cmocka_unit_test(waiting_is_not_held_against_it),
+    cmocka_unit_test(ends_are_told_once), cmocka_unit_test(silence_is_a_hang),
+    cmocka_unit_test(pulses_count),       cmocka_unit_test(waiting_is_not_held_against_it),
     cmocka_unit_test(cutting_ends_all),
 };
 

@@ -33,7 +33,8 @@ static void the_oldest_silent_goes_first(void **state)
     assert_true(places[0].is_out);
 }
 
-/* One that came first and is slow keeps its place against many of one address, whatever their age. */
+/* One that came first and is slow keeps its place against many of one address, whatever their
+ * age. */
 static void many_of_one_address_make_room(void **state)
 {
     (void)state;
@@ -50,7 +51,8 @@ static void many_of_one_address_make_room(void **state)
 static void a_cap_for_each_address(void **state)
 {
     (void)state;
-    struct crowd_place places[] = {silent(1, 5), silent(1, 3), silent(1, 4), silent(2, 1), heard(1, 0), heard(1, 0)};
+    struct crowd_place places[] = {silent(1, 5), silent(1, 3), silent(1, 4),
+                                   silent(2, 1), heard(1, 0),  heard(1, 0)};
     assert_int_equal(crowd_thin(places, 6, 100, 2), 1);
     assert_true(places[1].is_out);
     int held, most = crowd_most(places, 6, &held);
@@ -59,7 +61,8 @@ static void a_cap_for_each_address(void **state)
     assert_int_equal(crowd_most(places, 0, &held), -1);
 }
 
-/* Nodes behind one address all come at once: they are no crowd of silent ones before they had time to speak. */
+/* Nodes behind one address all come at once: they are no crowd of silent ones before they had time
+ * to speak. */
 static void the_new_do_not_count_for_their_address(void **state)
 {
     (void)state;
@@ -70,7 +73,8 @@ static void the_new_do_not_count_for_their_address(void **state)
     }
     assert_int_equal(crowd_thin(places, 7, 100, 2), 1);
     assert_true(places[0].is_out);
-    assert_int_equal(crowd_thin(places, 7, 3, 2), 3); /* without room they go, too, the oldest first */
+    /* without room they go, too, the oldest first */
+    assert_int_equal(crowd_thin(places, 7, 3, 2), 3);
     for (int i = 0; i < 7; i++)
         assert_int_equal(places[i].is_out, i < 4);
 }

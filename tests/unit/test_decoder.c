@@ -1,5 +1,6 @@
-/* test_decoder — what is remembered changes no token: the same text with and without it, greedy and drawn, with random and
- * with trained weights, up to the context and beyond; and another text is not taken for the one remembered. */
+/* test_decoder — what is remembered changes no token: the same text with and without it, greedy and
+ * drawn, with random and with trained weights, up to the context and beyond; and another text is
+ * not taken for the one remembered. */
 #include "train/decoder.h"
 
 #include <math.h>
@@ -57,8 +58,8 @@ static struct decoder *open_trained(struct model_dims *dims)
 }
 
 /* prompt_n tokens, then tokens_n written; forgetful: every token from all that is seen. */
-static void write_text(struct decoder *d, int64_t vocab, double temperature, bool forgetful, int prompt_n, int tokens_n,
-                       int32_t *tokens)
+static void write_text(struct decoder *d, int64_t vocab, double temperature, bool forgetful,
+                       int prompt_n, int tokens_n, int32_t *tokens)
 {
     const struct sample_rule rule = {.temperature = temperature, .top_k = 40, .top_p = 0.95};
     float *work = malloc((size_t)vocab * sizeof *work);
@@ -77,7 +78,8 @@ static void write_text(struct decoder *d, int64_t vocab, double temperature, boo
     free(work);
 }
 
-static void check_text(struct decoder *d, int64_t vocab, double temperature, int prompt_n, int tokens_n)
+static void check_text(struct decoder *d, int64_t vocab, double temperature, int prompt_n,
+                       int tokens_n)
 {
     static int32_t want[TEXT_MAX], got[TEXT_MAX];
     write_text(d, vocab, temperature, true, prompt_n, tokens_n, want);
@@ -85,7 +87,8 @@ static void check_text(struct decoder *d, int64_t vocab, double temperature, int
     write_text(d, vocab, temperature, false, prompt_n, tokens_n, got);
     for (int i = 0; i < prompt_n + tokens_n; i++)
         if (got[i] != want[i])
-            fail_msg("token %d is %d, without memory %d (temperature %g)", i, got[i], want[i], temperature);
+            fail_msg("token %d is %d, without memory %d (temperature %g)", i, got[i], want[i],
+                     temperature);
 }
 
 static void test_random_weights(void **state)
@@ -96,7 +99,8 @@ static void test_random_weights(void **state)
     struct decoder *d = open_random(&dims, dims.context);
     for (int greedy = 0; greedy < 2; greedy++) {
         check_text(d, dims.vocab, greedy ? 0 : 1, 1, 40);
-        check_text(d, dims.vocab, greedy ? 0 : 1, 1018, 12); /* six tokens from the context's end, and six behind it */
+        /* six tokens from the context's end, and six behind it */
+        check_text(d, dims.vocab, greedy ? 0 : 1, 1018, 12);
     }
     decoder_close(d);
 }
@@ -112,7 +116,8 @@ static void test_trained_weights(void **state)
     decoder_close(d);
 }
 
-static void copy_logits(struct decoder *d, const int32_t *tokens, int64_t n, float *out, int64_t vocab)
+static void copy_logits(struct decoder *d, const int32_t *tokens, int64_t n, float *out,
+                        int64_t vocab)
 {
     const float *logits;
     ok(decoder_logits(d, tokens, n, &logits));
@@ -150,7 +155,8 @@ static void test_window(void **state)
     (void)state;
     static float want[64], got[64];
     int32_t a[] = {9, 8, 1, 2, 3}, same[] = {4, 4, 4, 4, 4};
-    struct model_dims dims = {.name = "tiny", .layers = 2, .heads = 2, .embed = 24, .context = 8, .vocab = 50};
+    struct model_dims dims = {
+        .name = "tiny", .layers = 2, .heads = 2, .embed = 24, .context = 8, .vocab = 50};
     struct decoder *d = open_random(&dims, 3);
     copy_logits(d, a + 2, 3, want, dims.vocab);
     for (int n = 1; n <= 5; n++)
@@ -164,7 +170,9 @@ static void test_window(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_random_weights), cmocka_unit_test(test_trained_weights), cmocka_unit_test(test_other_text),
+    cmocka_unit_test(test_random_weights),
+    cmocka_unit_test(test_trained_weights),
+    cmocka_unit_test(test_other_text),
     cmocka_unit_test(test_window),
 };
 

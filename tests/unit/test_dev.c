@@ -80,7 +80,8 @@ static void memory_refused_is_said(void **state)
     static const size_t sizes[] = {SIZE_MAX, (size_t)PTRDIFF_MAX, (size_t)1 << 46};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         void *data = NULL;
-        assert_int_equal(dev_alloc(dev, sizes[i], &data), ST_BAD_SETTING); /* no machine ever has it */
+        /* no machine ever has it */
+        assert_int_equal(dev_alloc(dev, sizes[i], &data), ST_BAD_SETTING);
         assert_null(data);
         assert_non_null(strstr(status_message(), "out of memory"));
     }
@@ -150,15 +151,27 @@ static void needs_are_checked(void **state)
     refused(op->gelu_fwd(stream, &(struct gelu_fwd){none, f, 4}), "gelu_fwd: tensor y is missing");
     refused(op->gelu_fwd(stream, &(struct gelu_fwd){f, wrong, 4}), "tensor x has dtype");
     refused(op->gelu_fwd(stream, &(struct gelu_fwd){f, f, -1}), "n is -1");
-    refused(op->norm_fwd(stream, &(struct norm_fwd){.y = f, .x = f, .w = f, .n = 1, .c = 4}), "eps > 0");
-    refused(op->norm_fwd(stream, &(struct norm_fwd){.y = f, .x = f, .w = f, .n = 1, .c = 0, .eps = 1}), "c is 0");
-    refused(op->norm_fwd(stream, &(struct norm_fwd){.y = f, .x = f, .w = f, .n = INT64_MAX, .c = INT64_MAX, .eps = 1}), "expected 0 to");
+    refused(op->norm_fwd(stream, &(struct norm_fwd){.y = f, .x = f, .w = f, .n = 1, .c = 4}),
+            "eps > 0");
+    refused(
+        op->norm_fwd(stream, &(struct norm_fwd){.y = f, .x = f, .w = f, .n = 1, .c = 0, .eps = 1}),
+        "c is 0");
+    refused(op->norm_fwd(stream,
+                         &(struct norm_fwd){
+                             .y = f, .x = f, .w = f, .n = INT64_MAX, .c = INT64_MAX, .eps = 1}),
+            "expected 0 to");
     refused(op->drop(stream, &(struct drop){f, f, 1, {.p = 1}}), "dropout 1");
-    refused(op->attention_fwd(stream, &(struct attention_fwd){.out = f, .lse = f, .qkv = f, .mask = f, .b = 1, .t = 1, .h = 1,
-                                                              .d = 1}), "tensor mask has dtype");
+    refused(op->attention_fwd(
+                stream,
+                &(struct attention_fwd){
+                    .out = f, .lse = f, .qkv = f, .mask = f, .b = 1, .t = 1, .h = 1, .d = 1}),
+            "tensor mask has dtype");
     struct optim_span overlap[] = {{0, 10, 0}, {9, 10, 0}};
-    refused(op->sgd(stream, &(struct sgd){.p = f, .g = f, .spans = overlap, .spans_n = 2, .step = 1}), "span's offset is 9");
-    refused(op->adamw(stream, &(struct adamw){.p = f, .g = f, .m = f, .v = f, .step = 0}), "step is 0");
+    refused(
+        op->sgd(stream, &(struct sgd){.p = f, .g = f, .spans = overlap, .spans_n = 2, .step = 1}),
+        "span's offset is 9");
+    refused(op->adamw(stream, &(struct adamw){.p = f, .g = f, .m = f, .v = f, .step = 0}),
+            "step is 0");
     refused(op->sumsq(stream, &(struct sumsq){f, f, 1, false}), "tensor out has dtype");
 }
 
@@ -177,10 +190,10 @@ static void table_is_full(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(info_says_what_it_is),   cmocka_unit_test(levels_open_or_refuse),
+        cmocka_unit_test(info_says_what_it_is),       cmocka_unit_test(levels_open_or_refuse),
         cmocka_unit_test(memory_is_zero_and_aligned), cmocka_unit_test(memory_refused_is_said),
-        cmocka_unit_test(copies_and_fills), cmocka_unit_test(large_copies),       cmocka_unit_test(needs_are_checked),
-        cmocka_unit_test(table_is_full),
+        cmocka_unit_test(copies_and_fills),           cmocka_unit_test(large_copies),
+        cmocka_unit_test(needs_are_checked),          cmocka_unit_test(table_is_full),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, open_device, close_device);

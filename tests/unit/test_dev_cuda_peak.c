@@ -1,5 +1,5 @@
-/* The table of chips' peaks: what users have, by the names that drivers give; parts of chips, chips of the same size under other names,
- * and names that are none, are not known. */
+/* The table of chips' peaks: what users have, by the names that drivers give; parts of chips, chips
+ * of the same size under other names, and names that are none, are not known. */
 #include "harness.h"
 
 #include "dev/dev_cuda_peak.h"
@@ -23,8 +23,10 @@ static void known_chips(void **state)
                  {"NVIDIA GeForce RTX 4090", 8, 9, 128, 165.2, 82.6, 82.6},
                  {"NVIDIA A10", 8, 6, 72, 125, 62.5, 31.2}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct dev_cuda_peak p = dev_cuda_peak(cases[i].name, cases[i].major, cases[i].minor, cases[i].sm_count);
-        if (p.f16 != cases[i].f16 * 1e12 || p.tf32 != cases[i].tf32 * 1e12 || p.f32 != cases[i].f32 * 1e12)
+        struct dev_cuda_peak p =
+            dev_cuda_peak(cases[i].name, cases[i].major, cases[i].minor, cases[i].sm_count);
+        if (p.f16 != cases[i].f16 * 1e12 || p.tf32 != cases[i].tf32 * 1e12 ||
+            p.f32 != cases[i].f32 * 1e12)
             fail_msg("%s: %g %g %g", cases[i].name, p.f16, p.tf32, p.f32);
         assert_true(p.f16 > p.tf32 && p.tf32 >= p.f32);
     }
@@ -36,20 +38,30 @@ static void others_are_not_known(void **state)
     static const struct {
         const char *name;
         int major, minor, sm_count;
-    } cases[] = {{"NVIDIA H100 80GB HBM3 MIG 7g.80gb", 9, 0, 132}, {"NVIDIA H100 80GB HBM3 MIG 1g.10gb", 9, 0, 16},
-                 {"NVIDIA A100-SXM4-40GB MIG 4g.20gb", 8, 0, 56},  {"NVIDIA A30", 8, 0, 56},
-                 {"NVIDIA H100 NVL", 9, 0, 132},                   {"NVIDIA H200 NVL", 9, 0, 132},
-                 {"NVIDIA H20", 9, 0, 78},                         {"NVIDIA GB200", 10, 0, 148},
-                 {"NVIDIA B100", 10, 0, 148},                      {"NVIDIA L40", 8, 9, 142},
-                 {"NVIDIA GeForce RTX 4090 Laptop GPU", 8, 9, 76}, {"NVIDIA GeForce RTX 4090 D", 8, 9, 114},
-                 {"NVIDIA A10G", 8, 6, 80},                        {"Emulated 0", 9, 0, 4},
-                 {"", 0, 0, 0},                                    {"NVIDIA A100", 8, 0, -108}};
+    } cases[] = {{"NVIDIA H100 80GB HBM3 MIG 7g.80gb", 9, 0, 132},
+                 {"NVIDIA H100 80GB HBM3 MIG 1g.10gb", 9, 0, 16},
+                 {"NVIDIA A100-SXM4-40GB MIG 4g.20gb", 8, 0, 56},
+                 {"NVIDIA A30", 8, 0, 56},
+                 {"NVIDIA H100 NVL", 9, 0, 132},
+                 {"NVIDIA H200 NVL", 9, 0, 132},
+                 {"NVIDIA H20", 9, 0, 78},
+                 {"NVIDIA GB200", 10, 0, 148},
+                 {"NVIDIA B100", 10, 0, 148},
+                 {"NVIDIA L40", 8, 9, 142},
+                 {"NVIDIA GeForce RTX 4090 Laptop GPU", 8, 9, 76},
+                 {"NVIDIA GeForce RTX 4090 D", 8, 9, 114},
+                 {"NVIDIA A10G", 8, 6, 80},
+                 {"Emulated 0", 9, 0, 4},
+                 {"", 0, 0, 0},
+                 {"NVIDIA A100", 8, 0, -108}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct dev_cuda_peak p = dev_cuda_peak(cases[i].name, cases[i].major, cases[i].minor, cases[i].sm_count);
+        struct dev_cuda_peak p =
+            dev_cuda_peak(cases[i].name, cases[i].major, cases[i].minor, cases[i].sm_count);
         if (p.f16 != 0 || p.tf32 != 0 || p.f32 != 0)
             fail_msg("%s: %g %g %g", cases[i].name, p.f16, p.tf32, p.f32);
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(known_chips), cmocka_unit_test(others_are_not_known)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(known_chips),
+                                          cmocka_unit_test(others_are_not_known)};
 HARNESS_MAIN(tests)

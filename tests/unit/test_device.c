@@ -1,5 +1,5 @@
-/* test_device — DEVICE and BACKEND, where there may be no GPU: what is asked for is what is opened, or refused with what is
- * missing. */
+/* test_device — DEVICE and BACKEND, where there may be no GPU: what is asked for is what is opened,
+ * or refused with what is missing. */
 #include "harness.h"
 
 #include <string.h>
@@ -72,5 +72,6 @@ static void no_gpu(void **state)
     conf_close(conf);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(cpu), cmocka_unit_test(transports), cmocka_unit_test(no_gpu)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(cpu), cmocka_unit_test(transports),
+                                          cmocka_unit_test(no_gpu)};
 HARNESS_MAIN(tests)

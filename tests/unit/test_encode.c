@@ -1,5 +1,5 @@
-/* test_encode — files of every kind as DATA: JSON lines, what zstd packed, Megatron's pairs, lists of files; the same
- * ids as the same documents in another form; damage is named. */
+/* test_encode — files of every kind as DATA: JSON lines, what zstd packed, Megatron's pairs, lists
+ * of files; the same ids as the same documents in another form; damage is named. */
 #include "harness.h"
 
 #include <stdbool.h>
@@ -54,7 +54,8 @@ static void put_text(const char *name, const char *text) { put(name, text, strle
 
 static struct corpus_config with(const char *data)
 {
-    return (struct corpus_config){.data = data, .cache_dir = cache, .vocab = BPE_VOCAB, .progress = note};
+    return (struct corpus_config){
+        .data = data, .cache_dir = cache, .vocab = BPE_VOCAB, .progress = note};
 }
 
 static struct corpus *opened(const char *data)
@@ -77,8 +78,9 @@ static void expect(const char *data, const int32_t *ids, int64_t n)
             fail_msg("%s: token %lld is %d, expected %d", data, (long long)i, got[i], ids[i]);
     corpus_close(corpus);
 }
-#define EXPECT(data, ...) expect(data, ((int32_t[]){__VA_ARGS__}), sizeof((int32_t[]){__VA_ARGS__}) / 4)
-#define END               BPE_END
+#define EXPECT(data, ...) \
+    expect(data, ((int32_t[]){__VA_ARGS__}), sizeof((int32_t[]){__VA_ARGS__}) / 4)
+#define END BPE_END
 
 static void refuse(const char *data, enum status want, const char *word, const char *other)
 {
@@ -86,9 +88,10 @@ static void refuse(const char *data, enum status want, const char *word, const c
     const struct corpus_config config = with(data);
     const enum status st = corpus_open(&config, &corpus);
     assert_null(corpus);
-    if (st != want || strstr(status_message(), word) == NULL || strstr(status_message(), other) == NULL)
-        fail_msg("%s: %s \"%s\", expected %s with \"%s\" and \"%s\"", data, status_name(st), status_message(),
-                 status_name(want), word, other);
+    if (st != want || strstr(status_message(), word) == NULL ||
+        strstr(status_message(), other) == NULL)
+        fail_msg("%s: %s \"%s\", expected %s with \"%s\" and \"%s\"", data, status_name(st),
+                 status_message(), status_name(want), word, other);
 }
 
 static void pack(const char *name, const void *data, size_t n)
@@ -104,15 +107,15 @@ static void pack(const char *name, const void *data, size_t n)
 static void test_lines(void **state)
 {
     (void)state;
-    put_text(
-        "a.jsonl",
-        "{\"text\": \"a\"}\n\n  \t\r\n{\"id\": 7, \"text\": \"\\u0062\", \"more\": [{}]}\r\n{\"text\":\"\"}\n"
-        "{\"text\":\"Hello, world!\"}");
+    put_text("a.jsonl", "{\"text\": \"a\"}\n\n  \t\r\n{\"id\": 7, \"text\": \"\\u0062\", \"more\": "
+                        "[{}]}\r\n{\"text\":\"\"}\n"
+                        "{\"text\":\"Hello, world!\"}");
     EXPECT(in("a.jsonl"), 64, END, 65, END, END, 15496, 11, 995, 0, END);
     put("b.ndjson", "\xef\xbb\xbf{\"text\":\"a\"}\n", 16); /* with a byte-order mark */
     EXPECT(in("b.ndjson"), 64, END);
     put("c.jsonl", "{\"text\":\"a<|endoftext|>\\u0000\"}", 31);
-    EXPECT(in("c.jsonl"), 64, 27, 91, 437, 1659, 5239, 91, 29, 188, END); /* written, it is ordinary text */
+    /* written, it is ordinary text */
+    EXPECT(in("c.jsonl"), 64, 27, 91, 437, 1659, 5239, 91, 29, 188, END);
     put_text("d.jsonl", "\n\n");
     refuse(in("d.jsonl"), ST_BAD_DATA, "no tokens", "check the path");
 }
@@ -143,7 +146,8 @@ static void test_bad_lines(void **state)
     }
 }
 
-/* Many documents over many blocks: as each alone; the first bad line is named however the work was divided. */
+/* Many documents over many blocks: as each alone; the first bad line is named however the work was
+ * divided. */
 static void test_many_lines(void **state)
 {
     (void)state;
@@ -158,7 +162,8 @@ static void test_many_lines(void **state)
         plain[0] = '\0';
         for (int w = 0; w < words; w++)
             text_format(plain + strlen(plain), 8, " w%llu",
-                        (unsigned long long)rand_below(3, RAND_STREAM(TEST, 1), (uint64_t)(i * 32 + w), 99));
+                        (unsigned long long)rand_below(3, RAND_STREAM(TEST, 1),
+                                                       (uint64_t)(i * 32 + w), 99));
         n += (size_t)sprintf(text + n, "{\"n\": %d, \"text\": \"%s\"}\n", i, plain);
         tokens += bpe_encode(bpe, plain, strlen(plain), want + tokens, 256);
         want[tokens++] = END;
@@ -188,7 +193,8 @@ static void test_many_lines(void **state)
     free(text), free(want), free(got);
 }
 
-/* A line of 3 MB is one document; one over the limit is refused by its number, not read into memory whole. */
+/* A line of 3 MB is one document; one over the limit is refused by its number, not read into memory
+ * whole. */
 static void test_long_lines(void **state)
 {
     (void)state;
@@ -226,7 +232,8 @@ static void test_packed_text(void **state)
     refuse(in("d.bin.zst"), ST_BAD_DATA, "unpack", "d.bin");
 }
 
-/* Text, lines, packed and tokens in one folder, and as a list: joined with one mark between two documents. */
+/* Text, lines, packed and tokens in one folder, and as a list: joined with one mark between two
+ * documents. */
 static void test_joined(void **state)
 {
     (void)state;
@@ -292,7 +299,8 @@ static void test_damaged_packed(void **state)
     free(packed);
 }
 
-/* 300 MB of nothing in a few kilobytes: told after the free 64 MiB, in the memory of a few blocks. */
+/* 300 MB of nothing in a few kilobytes: told after the free 64 MiB, in the memory of a few
+ * blocks. */
 static void test_bomb(void **state)
 {
     (void)state;
@@ -374,6 +382,7 @@ static const struct CMUnitTest tests[] = {
     FRESH(test_cache_tells_kinds_apart),
     FRESH(test_damaged_packed),
     FRESH(test_bomb),
-    FRESH(test_megatron),        FRESH(test_megatron_wide),
+    FRESH(test_megatron),
+    FRESH(test_megatron_wide),
 };
 HARNESS_MAIN(tests)

@@ -1,5 +1,6 @@
-/* test_eval_qa — every question gets one answer out of its context, the best over all of its windows, whatever the
- * batch; sums are those of the answers. The weights are random: what they say is not the point. */
+/* test_eval_qa — every question gets one answer out of its context, the best over all of its
+ * windows, whatever the batch; sums are those of the answers. The weights are random: what they say
+ * is not the point. */
 #include "node/eval_qa.h"
 
 #include <math.h>
@@ -12,16 +13,18 @@
 
 enum { T = 12 };
 
-#define CONTEXT_A "The old cat sat on the red mat in Paris, and all of it was seen by nobody but the moon."
+#define CONTEXT_A \
+    "The old cat sat on the red mat in Paris, and all of it was seen by nobody but the moon."
 #define CONTEXT_B "Rain fell."
 
 static const char v2[] =
-    "{\"version\":\"v2.0\",\"data\":[{\"title\":\"t\",\"paragraphs\":[{\"context\":\"" CONTEXT_A "\",\"qas\":["
-    "{\"id\":\"a\",\"question\":\"Who?\",\"is_impossible\":false,\"answers\":[{\"text\":\"old cat\",\"answer_start\":4},"
-    "{\"text\":\"cat\",\"answer_start\":8}]},"
-    "{\"id\":\"b\",\"question\":\"Why not?\",\"is_impossible\":true,\"answers\":[]}]},"
-    "{\"context\":\"" CONTEXT_B "\",\"qas\":["
-    "{\"id\":\"c\",\"question\":\"What?\",\"is_impossible\":false,\"answers\":[{\"text\":\"Rain\",\"answer_start\":0}]}]}]}]}";
+    "{\"version\":\"v2.0\",\"data\":[{\"title\":\"t\",\"paragraphs\":[{\"context\":\"" CONTEXT_A
+    "\",\"qas\":[{\"id\":\"a\",\"question\":\"Who?\",\"is_impossible\":false,\"answers\":[{"
+    "\"text\":\"old "
+    "cat\",\"answer_start\":4},{\"text\":\"cat\",\"answer_start\":8}]},{\"id\":\"b\",\"question\":"
+    "\"Why not?\",\"is_impossible\":true,\"answers\":[]}]},{\"context\":\"" CONTEXT_B
+    "\",\"qas\":[{\"id\":\"c\",\"question\":\"What?\",\"is_impossible\":false,\"answers\":[{"
+    "\"text\":\"Rain\",\"answer_start\":0}]}]}]}]}";
 
 struct rig {
     struct dev *dev;
@@ -52,8 +55,13 @@ static void rig_open(struct rig *r, int64_t batch_samples)
                                  .seq_tokens = T,
                                  .seed = 3,
                                  .is_eval = true,
-                                 .dims = {.name = "tiny", .task = MODEL_TASK_QA, .layers = 1, .heads = 2, .embed = 16,
-                                          .context = T, .vocab = BPE_VOCAB}};
+                                 .dims = {.name = "tiny",
+                                          .task = MODEL_TASK_QA,
+                                          .layers = 1,
+                                          .heads = 2,
+                                          .embed = 16,
+                                          .context = T,
+                                          .vocab = BPE_VOCAB}};
     struct squad_window_config cut = {.seq_tokens = T, .stride_tokens = 3, .vocab = BPE_VOCAB};
     assert_int_equal(dev_cpu_open(1, CPU_LEVEL_N, &r->dev), ST_OK);
     config.dev = r->dev;
@@ -92,7 +100,8 @@ static void test_answers(void **state)
 {
     (void)state;
     char first[3][200] = {"", "", ""};
-    static const char *const ids[] = {"a", "b", "c"}, *const contexts[] = {CONTEXT_A, CONTEXT_A, CONTEXT_B};
+    static const char *const ids[] = {"a", "b", "c"}, *const contexts[] = {CONTEXT_A, CONTEXT_A,
+                                                                           CONTEXT_B};
     for (int64_t batch = 1; batch <= 4; batch += 3) {
         struct rig r;
         struct eval_qa_result got;
@@ -146,7 +155,8 @@ static void test_best_of_all_windows(void **state)
     char want[200] = "";
     int64_t first, end;
     assert_false(squad_span_is_null(&best, 0)); /* by the choice of the seed */
-    squad_window_cut(r.windows, best.span[0].window, (int32_t)best.span[0].start, (int32_t)best.span[0].end, &first, &end);
+    squad_window_cut(r.windows, best.span[0].window, (int32_t)best.span[0].start,
+                     (int32_t)best.span[0].end, &first, &end);
     snprintf(want, sizeof want, "%.*s", (int)(end - first), CONTEXT_A + first);
     assert_string_equal(answer(&r, "a"), want);
     batch_free(&one);

@@ -1,5 +1,5 @@
-/* test_feed — a batch is a function of numbers: the same whoever asks, in whatever pieces, and every window
- * once an epoch. */
+/* test_feed — a batch is a function of numbers: the same whoever asks, in whatever pieces, and
+ * every window once an epoch. */
 #include "harness.h"
 
 #include <stdbool.h>
@@ -225,7 +225,8 @@ static void test_refusals(void **state)
     feed_close(feed);
 }
 
-/* Two token files in one mixture: shares are kept, each part runs through all of its windows before one comes again. */
+/* Two token files in one mixture: shares are kept, each part runs through all of its windows before
+ * one comes again. */
 static void test_mixture(void **state)
 {
     (void)state;
@@ -236,7 +237,8 @@ static void test_mixture(void **state)
     struct feed *feed, *same;
     struct feed_config config = counting(A * T + 1);
     size_t n = (size_t)snprintf(data, sizeof data, "%s:3,", config.data);
-    config = counting(B * T + 2); /* ids beyond A·T tell it apart: its windows hold larger ones, or the second id */
+    /* ids beyond A·T tell it apart: its windows hold larger ones, or the second id */
+    config = counting(B * T + 2);
     snprintf(data + n, sizeof data - n, "%s:1", config.data);
     config.data = data;
     assert_int_equal(feed_open(&config, &feed), ST_OK);
@@ -275,7 +277,8 @@ static void test_mixture(void **state)
     feed_close(feed);
 }
 
-/* TASK=qa with a file of questions: by numbers alone, each window once an epoch, labels where they belong. */
+/* TASK=qa with a file of questions: by numbers alone, each window once an epoch, labels where they
+ * belong. */
 static void test_questions(void **state)
 {
     (void)state;
@@ -343,7 +346,8 @@ static void copy_files(const struct feed *feed, const char *to, char *data, size
         if (file.part < parts)
             continue;
         const size_t at = strlen(data);
-        snprintf(data + at, cap - at, file.weight > 0 ? "%s%s:%g" : "%s%s", parts++ > 0 ? "," : "", dir, file.weight);
+        snprintf(data + at, cap - at, file.weight > 0 ? "%s%s:%g" : "%s%s", parts++ > 0 ? "," : "",
+                 dir, file.weight);
     }
     assert_true(n > 0);
     assert_false(feed_file(feed, n, &file));
@@ -353,11 +357,13 @@ static void test_files_make_the_same_data(void **state)
 {
     (void)state;
     enum { CASES = 4 };
-    static char data[4 * FILE_PATH_MAX], cache[FILE_PATH_MAX], to[FILE_PATH_MAX], mixed[2 * FILE_PATH_MAX];
+    static char data[4 * FILE_PATH_MAX], cache[FILE_PATH_MAX], to[FILE_PATH_MAX],
+        mixed[2 * FILE_PATH_MAX];
     struct feed_config config = counting(40 * T + 1);
     text_format(mixed, sizeof mixed, "/usr/share/common-licenses/GPL-3:0.7,%s:0.3", config.data);
     text_format(cache, sizeof cache, "%s/cache", harness_tmpdir());
-    const char *const from[CASES] = {config.data, "/usr/share/common-licenses/GPL-*", mixed, "tests/fuzz/squad"};
+    const char *const from[CASES] = {config.data, "/usr/share/common-licenses/GPL-*", mixed,
+                                     "tests/fuzz/squad"};
     for (int i = 0; i < CASES; i++) {
         struct feed *feed, *same;
         char json[FILE_PATH_MAX];
@@ -395,7 +401,8 @@ static void test_what_is_here(void **state)
     assert_true(feed_is_here("/usr/share/common-licenses/GPL-3"));
     assert_true(feed_is_here("/usr/share/common-licenses"));
     assert_true(feed_is_here("/usr/share/common-licenses/GPL-*"));
-    assert_true(feed_is_here("/usr/share/common-licenses/GPL-3:1,/usr/share/common-licenses/GPL-2:2"));
+    assert_true(
+        feed_is_here("/usr/share/common-licenses/GPL-3:1,/usr/share/common-licenses/GPL-2:2"));
     assert_true(feed_is_here("https://example.org/x.txt"));
     assert_true(feed_is_here("a,,b:x")); /* no data at all: feed_open says so */
     assert_false(feed_is_here("/no/such/file.txt"));

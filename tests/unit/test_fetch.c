@@ -1,4 +1,5 @@
-/* test_fetch — downloads from a server that behaves in every bad way: cut off, stalled, changed meanwhile, redirecting
+/* test_fetch — downloads from a server that behaves in every bad way: cut off, stalled, changed
+ * meanwhile, redirecting
  * in circles and to files; resumed, checked, kept; and never from an address that is closed. */
 #include "harness.h"
 
@@ -38,13 +39,14 @@ static void say(int fd, const char *text)
 static void answer(int fd, int code, const char *etag, size_t first, size_t end, size_t total)
 {
     char head[512];
-    int n = snprintf(head, sizeof head, "HTTP/1.1 %d x\r\nConnection: close\r\nContent-Length: %zu\r\n", code,
-                     total - first);
+    int n =
+        snprintf(head, sizeof head, "HTTP/1.1 %d x\r\nConnection: close\r\nContent-Length: %zu\r\n",
+                 code, total - first);
     if (etag != NULL)
         n += snprintf(head + n, sizeof head - (size_t)n, "ETag: %s\r\n", etag);
     if (code == 206)
-        n += snprintf(head + n, sizeof head - (size_t)n, "Content-Range: bytes %zu-%zu/%zu\r\n", first,
-                      total - 1, total);
+        n += snprintf(head + n, sizeof head - (size_t)n, "Content-Range: bytes %zu-%zu/%zu\r\n",
+                      first, total - 1, total);
     say(fd, head);
     say(fd, "\r\n");
     for (ssize_t k; first < end; first += (size_t)k)
@@ -83,12 +85,16 @@ static void serve_cut(int fd, const char *path)
     const size_t all = sizeof body, from = asked_from();
     const bool again = tally->times > 1;
     if (strcmp(path, "/cut.txt") == 0) /* half, then the rest */
-        answer(fd, again && from > 0 ? 206 : 200, "\"one\"", again ? from : 0, again ? all : all / 2, all);
+        answer(fd, again && from > 0 ? 206 : 200, "\"one\"", again ? from : 0,
+               again ? all : all / 2, all);
     else if (strncmp(path, "/pieces", 7) == 0) /* 30,000 bytes a request */
-        answer(fd, from > 0 ? 206 : 200, "\"p\"", from, from + 30000 < all ? from + 30000 : all, all);
+        answer(fd, from > 0 ? 206 : 200, "\"p\"", from, from + 30000 < all ? from + 30000 : all,
+               all);
     else if (strcmp(path, "/changed.txt") == 0) /* half; then it is another file */
-        answer(fd, 200, again ? "\"two\"" : "\"one\"", 0, again ? 1000 : all / 2, again ? 1000 : all);
-    else if (strcmp(path, "/nameless.txt") == 0) /* half, and nothing to compare: from the beginning */
+        answer(fd, 200, again ? "\"two\"" : "\"one\"", 0, again ? 1000 : all / 2,
+               again ? 1000 : all);
+    else if (strcmp(path, "/nameless.txt") ==
+             0) /* half, and nothing to compare: from the beginning */
         answer(fd, 200, NULL, 0, again ? all : all / 2, all);
     else if (strcmp(path, "/weak.txt") == 0)
         answer(fd, 200, "W/\"x\"", 0, again ? all : all / 2, all);
@@ -98,8 +104,9 @@ static void serve_cut(int fd, const char *path)
         answer(fd, tally->times == 2 ? 206 : 200, "\"r\"", tally->times == 2 ? 7 : 0,
                tally->times == 1 ? 5000 : all, all);
     else if (strcmp(path, "/past.txt") == 0)
-        tally->times == 2 ? say(fd, "HTTP/1.1 416 x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-                          : answer(fd, 200, "\"r\"", 0, tally->times == 1 ? 5000 : all, all);
+        tally->times == 2
+            ? say(fd, "HTTP/1.1 416 x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+            : answer(fd, 200, "\"r\"", 0, tally->times == 1 ? 5000 : all, all);
     else
         say(fd, "HTTP/1.1 404 x\r\nConnection: close\r\nContent-Length: 3\r\n\r\nno\n");
 }
@@ -146,11 +153,14 @@ static void serve_path(int fd, const char *path)
     else if (strcmp(path, "/unbuilt.txt") == 0)
         say(fd, "HTTP/1.1 501 x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
     else if (strcmp(path, "/login.jsonl") == 0)
-        say(fd, "HTTP/1.1 200 x\r\nConnection: close\r\nContent-Type: Text/HTML; charset=utf-8\r\n\r\nPlease log in");
+        say(fd, "HTTP/1.1 200 x\r\nConnection: close\r\nContent-Type: Text/HTML; "
+                "charset=utf-8\r\n\r\nPlease log in");
     else if (strcmp(path, "/blob.bin") == 0)
-        say(fd, "HTTP/1.1 200 x\r\nConnection: close\r\n\r\n\r\n<!DOCTYPE HTML><html><body>not here");
+        say(fd,
+            "HTTP/1.1 200 x\r\nConnection: close\r\n\r\n\r\n<!DOCTYPE HTML><html><body>not here");
     else if (strcmp(path, "/page.html") == 0)
-        say(fd, "HTTP/1.1 200 x\r\nConnection: close\r\nContent-Type: text/html\r\n\r\n<html>wanted</html>");
+        say(fd, "HTTP/1.1 200 x\r\nConnection: close\r\nContent-Type: "
+                "text/html\r\n\r\n<html>wanted</html>");
     else if (strcmp(path, "/nonsense") == 0)
         say(fd, "\x01\x02 what?\r\n\r\n");
     else
@@ -172,7 +182,8 @@ static void serve(int listener)
         char request[4096] = "", path[128] = "";
         const int fd = accept(listener, NULL, NULL);
         size_t n = 0;
-        for (ssize_t k; n < sizeof request - 1 && strstr(request, "\r\n\r\n") == NULL; n += (size_t)k)
+        for (ssize_t k; n < sizeof request - 1 && strstr(request, "\r\n\r\n") == NULL;
+             n += (size_t)k)
             if ((k = read(fd, request + n, sizeof request - 1 - n)) <= 0)
                 break;
         sscanf(request, "GET %127s", path);
@@ -197,8 +208,8 @@ static int start(void **state)
     for (size_t i = 0; i < sizeof body; i++)
         body[i] = (char)("abcdefg hijk\n"[(i * 7 + i / 1000) % 13]);
     text_format(cache, sizeof cache, "%s/cache", harness_tmpdir());
-    if (listener < 0 || bind(listener, (struct sockaddr *)&at, n) != 0 || listen(listener, 64) != 0 ||
-        getsockname(listener, (struct sockaddr *)&at, &n) != 0)
+    if (listener < 0 || bind(listener, (struct sockaddr *)&at, n) != 0 ||
+        listen(listener, 64) != 0 || getsockname(listener, (struct sockaddr *)&at, &n) != 0)
         return -1;
     port = ntohs(at.sin_port);
     server = fork();
@@ -311,7 +322,10 @@ static void test_stalled(void **state)
 
 /* A process that was stopped left a part: the next goes on from there. */
 static int64_t stop_at;
-static bool stop(void *arg, int64_t done, int64_t total) { return (void)arg, (void)total, done < stop_at; }
+static bool stop(void *arg, int64_t done, int64_t total)
+{
+    return (void)arg, (void)total, done < stop_at;
+}
 
 static void test_stopped_and_resumed(void **state)
 {
@@ -327,8 +341,9 @@ static void test_stopped_and_resumed(void **state)
     assert_int_equal(file_bytes(path), sizeof body);
     stop_at = 0;
     assert_int_equal(
-        get_with(&config,
-                 "/whole.txt#sha256=0000000000000000000000000000000000000000000000000000000000000000"),
+        get_with(
+            &config,
+            "/whole.txt#sha256=0000000000000000000000000000000000000000000000000000000000000000"),
         ST_RETRY);
     assert_non_null(strstr(status_message(), "stopped while downloading"));
 }
@@ -388,7 +403,8 @@ static void test_checksum(void **state)
     text_format(url, sizeof url, "/whole.txt#sha256=%s", sum);
     assert_int_equal(get(url), ST_OK);
     assert_int_equal(tally->requests, 0);
-    text_format(command, sizeof command, "printf x | dd of='%s' bs=1 seek=5 conv=notrunc 2>/dev/null", path);
+    text_format(command, sizeof command,
+                "printf x | dd of='%s' bs=1 seek=5 conv=notrunc 2>/dev/null", path);
     assert_int_equal(system(command), 0);
     assert_int_equal(get(url), ST_OK); /* rotten: fetched again */
     assert_int_equal(tally->requests, 1);
@@ -414,8 +430,9 @@ static void test_closed_addresses(void **state)
 {
     (void)state;
     static const char *const hosts[] = {
-        "127.0.0.1",          "localhost", "127.1",           "2130706433", "0x7f000001", "0",   "0177.0.0.1",
-        "[::ffff:127.0.0.1]", "[::1]",     "169.254.169.254", "10.0.0.1",   "[fe80::1]",  "[::]"};
+        "127.0.0.1",  "localhost",          "127.1", "2130706433",      "0x7f000001", "0",
+        "0177.0.0.1", "[::ffff:127.0.0.1]", "[::1]", "169.254.169.254", "10.0.0.1",   "[fe80::1]",
+        "[::]"};
     char url[100];
     for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
         text_format(url, sizeof url, "http://%s:%d/whole.txt", hosts[i], port);

@@ -1,4 +1,5 @@
-/* file: whole or not at all, never through planted links, failures that name path, reason and remedy. */
+/* file: whole or not at all, never through planted links, failures that name path, reason and
+ * remedy. */
 #include "harness.h"
 
 #include <errno.h>
@@ -30,7 +31,8 @@ static void assert_says(const char *a, const char *b)
 static int count_beside(const char *prefix)
 {
     char command[1400];
-    text_format(command, sizeof(command), "exit $(ls -A '%s' | grep -c '^%s')", harness_tmpdir(), prefix);
+    text_format(command, sizeof(command), "exit $(ls -A '%s' | grep -c '^%s')", harness_tmpdir(),
+                prefix);
     return WEXITSTATUS(system(command));
 }
 
@@ -74,7 +76,8 @@ static void reading_refuses(void **state)
     assert_int_equal(file_read(in_tmp("eleven"), 10, &data, &bytes), ST_BAD_DATA);
     assert_says("11 bytes", "at most 10");
     assert_int_equal(mkfifo(in_tmp("fifo"), 0600), 0);
-    assert_int_equal(file_read(in_tmp("fifo"), 10, &data, &bytes), ST_NO_INPUT); /* without hanging */
+    /* without hanging */
+    assert_int_equal(file_read(in_tmp("fifo"), 10, &data, &bytes), ST_NO_INPUT);
     assert_int_equal(file_read(in_tmp("eleven/x"), 10, &data, &bytes), ST_NO_INPUT);
     assert_says("eleven/x", strerror(ENOTDIR));
     assert_null(data);
@@ -85,7 +88,8 @@ static void no_permission_is_no_input(void **state)
     (void)state;
     if (geteuid() == 0) {
         /* As root everything may be read: try as nobody, in a child. */
-        char secret[] = "/tmp/convoy-test-XXXXXX"; /* the test's own folder is closed to nobody as a whole */
+        /* the test's own folder is closed to nobody as a whole */
+        char secret[] = "/tmp/convoy-test-XXXXXX";
         close(mkstemp(secret));
         assert_int_equal(chmod(secret, 0), 0);
         pid_t child = fork();
@@ -154,7 +158,8 @@ static void failures_leave_the_old_file(void **state)
     char *data;
     size_t bytes;
     assert_int_equal(file_replace(path, "old", 3), ST_OK);
-    pid_t child = fork(); /* a limit on file size stands in for a full disk: the write fails half-way */
+    /* a limit on file size stands in for a full disk: the write fails half-way */
+    pid_t child = fork();
     if (child == 0) {
         static char big[100000];
         setrlimit(RLIMIT_FSIZE, &(struct rlimit){50000, 50000});
@@ -174,7 +179,8 @@ static void failures_leave_the_old_file(void **state)
     assert_int_equal(file_replace(in_tmp("no/such/folder"), "x", 1), ST_STORE);
     assert_says("no/such/folder", "make the folder first");
     assert_int_equal(file_make_dirs(in_tmp("taken")), ST_OK);
-    assert_int_equal(file_replace(in_tmp("taken"), "x", 1), ST_BAD_SETTING); /* a folder is in the way */
+    /* a folder is in the way */
+    assert_int_equal(file_replace(in_tmp("taken"), "x", 1), ST_BAD_SETTING);
     assert_int_equal(count_beside("taken"), 1);
     assert_int_equal(file_check_target("/dev/null"), ST_BAD_SETTING);
     assert_says("/dev/null", "device");
@@ -225,7 +231,8 @@ static void folders(void **state)
     assert_int_equal(file_make_dirs(in_tmp("a/file/x")), ST_STORE);
     assert_int_equal(file_sync_dir(in_tmp("a")), ST_OK);
     assert_int_equal(file_sync_dir(in_tmp("zzz")), ST_STORE);
-    assert_true(file_exists(in_tmp("a/file")) && file_exists(in_tmp("a")) && !file_exists(in_tmp("b")));
+    assert_true(file_exists(in_tmp("a/file")) && file_exists(in_tmp("a")) &&
+                !file_exists(in_tmp("b")));
     assert_true(!file_is_dir(in_tmp("a/file")));
     assert_int_equal(file_bytes(in_tmp("a/file")), 1);
     assert_int_equal(file_bytes(in_tmp("a")), -1);
@@ -253,7 +260,8 @@ static void trees_are_removed_without_following(void **state)
     assert_true(file_exists(in_tmp("outside/safe")));
     assert_int_equal(file_remove_tree(in_tmp("tree")), ST_OK); /* missing: fine */
     assert_int_equal(symlink("outside", in_tmp("link")), 0);
-    assert_int_equal(file_remove_tree(in_tmp("link")), ST_OK); /* the link goes, not what it points at */
+    /* the link goes, not what it points at */
+    assert_int_equal(file_remove_tree(in_tmp("link")), ST_OK);
     assert_true(file_exists(in_tmp("outside/safe")));
     assert_int_equal(file_remove_tree(in_tmp("outside/safe")), ST_OK);
     char path[1200];

@@ -1,4 +1,5 @@
-/* test_gauge — a GPU's numbers come to the board and stay there; without a library there are none. */
+/* test_gauge — a GPU's numbers come to the board and stay there; without a library there are
+ * none. */
 #include "fake_nvml.h"
 
 #include "base/clock.h"
@@ -43,7 +44,8 @@ static void with(void **state)
     *xids_n = 1;
     assert_int_equal(gauge_open(board, 1, "0000:3b:00.0", true, 1, &gauge), ST_OK);
     assert_true(wait_for(board, 1, &gpu));
-    assert_true(gpu.busy == 0.97 && gpu.memory_used == 51ll << 30 && gpu.temperature == 63 && gpu.xid_last == 79);
+    assert_true(gpu.busy == 0.97 && gpu.memory_used == 51ll << 30 && gpu.temperature == 63 &&
+                gpu.xid_last == 79);
     assert_true(gpu.posted_ms > 0 && gpu.posted_ms <= clock_ms());
     gauge_close(gauge);
     assert_true(board_gpu_copy(board, 1, &gpu));
@@ -54,7 +56,8 @@ static void with(void **state)
     assert_int_equal(*fake_nvml_use("fake_nvml_begun"), 0);
 }
 
-/* A GPU that has fallen off the bus may hold its driver's calls for ever: the worker ends nevertheless. */
+/* A GPU that has fallen off the bus may hold its driver's calls for ever: the worker ends
+ * nevertheless. */
 static void a_reading_that_does_not_end_is_left(void **state)
 {
     (void)state;

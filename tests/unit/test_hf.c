@@ -1,5 +1,5 @@
-/* hf: PyTorch's folders are read with and without prefix, in one file and in several; what does not belong together is
- * refused by name. */
+/* hf: PyTorch's folders are read with and without prefix, in one file and in several; what does not
+ * belong together is refused by name. */
 #include "harness.h"
 
 #include <string.h>
@@ -66,7 +66,8 @@ static void test_golden(void **state)
         assert_int_equal(hf_open(from, &hf), ST_OK);
         assert_int_equal(hf_tensor(hf, "wte.weight", 2, (int64_t[]){311, 64}, &entry), ST_OK);
         assert_string_equal(entry->name, "transformer.wte.weight");
-        assert_int_equal(hf_tensor(hf, "h.2.attn.c_attn.weight", 2, (int64_t[]){64, 192}, &entry), ST_OK);
+        assert_int_equal(hf_tensor(hf, "h.2.attn.c_attn.weight", 2, (int64_t[]){64, 192}, &entry),
+                         ST_OK);
         assert_int_equal(hf_tensor(hf, "h.2.attn.c_attn.weight", 2, (int64_t[]){192, 64}, &entry),
                          ST_BAD_DATA);
         assert_says("(64, 192), expected (192, 64)");
@@ -152,9 +153,10 @@ static void test_spellings(void **state)
 #define LNF(file) "\"transformer.ln_f.bias\":\"" file "\""
 
 static const float shard_a[4] = {1, 2, 3, 4};
-static const struct safetensors_source shard_source[] = {{"transformer.wte.weight", DTYPE_F32, 2, {2, 2}, shard_a},
-                                                         {"transformer.ln_f.bias", DTYPE_F32, 1, {4}, shard_a},
-                                                         {"transformer.h.0.attn.bias", DTYPE_U8, 1, {4}, shard_a}};
+static const struct safetensors_source shard_source[] = {
+    {"transformer.wte.weight", DTYPE_F32, 2, {2, 2}, shard_a},
+    {"transformer.ln_f.bias", DTYPE_F32, 1, {4}, shard_a},
+    {"transformer.h.0.attn.bias", DTYPE_U8, 1, {4}, shard_a}};
 
 static void test_shards(void **state)
 {
@@ -164,12 +166,16 @@ static void test_shards(void **state)
     } index_list[] = {
         {MAP(WTE(ONE) "," LNF(TWO)), NULL},
         {MAP(LNF(TWO) "," WTE(ONE)), NULL},
-        {MAP(WTE(ONE) "," LNF(ONE)), "tensor transformer.ln_f.bias is listed in " ONE ", which does not hold it"},
-        {MAP(WTE(TWO) "," LNF(TWO)), "tensor transformer.wte.weight is listed in " TWO ", which does not hold it"},
+        {MAP(WTE(ONE) "," LNF(ONE)),
+         "tensor transformer.ln_f.bias is listed in " ONE ", which does not hold it"},
+        {MAP(WTE(TWO) "," LNF(TWO)),
+         "tensor transformer.wte.weight is listed in " TWO ", which does not hold it"},
         {MAP(WTE(TWO) "," LNF(ONE)), "lies in"},
         {MAP(WTE(ONE)), "which does not"},
-        {MAP(WTE(ONE) "," LNF(TWO) ",\"h.0.ln_1.bias\":\"" TWO "\""), "h.0.ln_1.bias is listed in " TWO},
-        {MAP(WTE(ONE) "," LNF("model-00003-of-00002.safetensors")), "model-00003-of-00002.safetensors, which is not there"},
+        {MAP(WTE(ONE) "," LNF(TWO) ",\"h.0.ln_1.bias\":\"" TWO "\""),
+         "h.0.ln_1.bias is listed in " TWO},
+        {MAP(WTE(ONE) "," LNF("model-00003-of-00002.safetensors")),
+         "model-00003-of-00002.safetensors, which is not there"},
         {MAP(WTE(ONE) "," LNF("../" TWO)), "no plain file name"},
         {MAP("\"wte.weight\":\"" ONE "\"," LNF(TWO)), "wte.weight"},
     };
@@ -180,7 +186,8 @@ static void test_shards(void **state)
         write_file(TWO, &shard_source[1], 1);
         write_text(INDEX, index_list[i].index);
         enum status st = hf_open(dir, &hf);
-        if (i == 5) { /* a file that is not listed is not opened: what is missing shows when it is asked for */
+        /* a file that is not listed is not opened: what is missing shows when it is asked for */
+        if (i == 5) {
             assert_int_equal(st, ST_OK);
             assert_int_equal(hf_tensor(hf, "ln_f.bias", 1, (int64_t[]){4}, &entry), ST_BAD_DATA);
             assert_says("ln_f.bias");
@@ -201,7 +208,8 @@ static void test_shards(void **state)
     }
 }
 
-/* A file that holds more than is listed, a tensor in two files, and a mask of a kind that is not ours to read. */
+/* A file that holds more than is listed, a tensor in two files, and a mask of a kind that is not
+ * ours to read. */
 static void test_shards_extra(void **state)
 {
     (void)state;

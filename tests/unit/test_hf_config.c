@@ -6,16 +6,19 @@
 #include "base/json.h"
 #include "format/hf_config.h"
 
-#define GOOD                                                                                                 \
-    "\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":8,\"n_positions\":16,\"vocab_size\":10"
+#define GOOD                                                                                      \
+    "\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":8,\"n_positions\":16,\"vocab_" \
+    "size\":10"
 static const struct {
     const char *config;
     const char *says; /* NULL: good */
 } case_list[] = {
     {"{" GOOD "}", NULL},
-    {"{" GOOD ",\"activation_function\":\"gelu_pytorch_tanh\",\"n_inner\":32,\"layer_norm_epsilon\":0.00001}",
+    {"{" GOOD ",\"activation_function\":\"gelu_pytorch_tanh\",\"n_inner\":32,\"layer_norm_"
+     "epsilon\":0.00001}",
      NULL},
-    {"{" GOOD ",\"scale_attn_weights\":true,\"tie_word_embeddings\":true,\"architectures\":null}", NULL},
+    {"{" GOOD ",\"scale_attn_weights\":true,\"tie_word_embeddings\":true,\"architectures\":null}",
+     NULL},
     {"{" GOOD ",\"activation_function\":\"relu\"}", "activation_function"},
     {"{" GOOD ",\"activation_function\":\"gelu\"}", "activation_function"},
     {"{" GOOD ",\"activation_function\":3}", "activation_function"},
@@ -31,15 +34,17 @@ static const struct {
     {"{\"model_type\":\"llama\"}", "llama"},
     {"{\"model_type\":\"gpt2\"}", "n_layer"},
     {"{}", "model_type"},
-    {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":3,\"n_embd\":8,\"n_positions\":16,\"vocab_size\":10}",
+    {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":3,\"n_embd\":8,\"n_positions\":16,\"vocab_"
+     "size\":10}",
      "not divisible"},
-    {"{\"model_type\":\"gpt2\",\"n_layer\":0,\"n_head\":2,\"n_embd\":8,\"n_positions\":16,\"vocab_size\":10}",
+    {"{\"model_type\":\"gpt2\",\"n_layer\":0,\"n_head\":2,\"n_embd\":8,\"n_positions\":16,\"vocab_"
+     "size\":10}",
      "n_layer"},
-    {"{\"model_type\":\"gpt2\",\"n_layer\":1e18,\"n_head\":2,\"n_embd\":8,\"n_positions\":16,\"vocab_size\":"
-     "10}",
+    {"{\"model_type\":\"gpt2\",\"n_layer\":1e18,\"n_head\":2,\"n_embd\":8,\"n_positions\":16,"
+     "\"vocab_size\":10}",
      "n_layer"},
-    {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":-8,\"n_positions\":16,\"vocab_size\":"
-     "10}",
+    {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":-8,\"n_positions\":16,\"vocab_"
+     "size\":10}",
      "n_embd"},
     {"[]", "not a JSON object"},
     {"", "config.json"},
@@ -55,7 +60,8 @@ static void test_parse(void **state)
         enum status st = hf_config_parse(text, strlen(text), "DIR/config.json", &config);
         if (st != (case_list[i].says ? ST_BAD_DATA : ST_OK))
             fail_msg("%s: %s %s", text, status_name(st), status_message());
-        if (case_list[i].says && (!strstr(status_message(), case_list[i].says) || !strstr(status_message(), "config.json")))
+        if (case_list[i].says && (!strstr(status_message(), case_list[i].says) ||
+                                  !strstr(status_message(), "config.json")))
             fail_msg("%s: expected \"%s\" in: %s", text, case_list[i].says, status_message());
     }
 }

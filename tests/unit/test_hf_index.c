@@ -1,4 +1,5 @@
-/* hf_index: a list of tensors and files is taken when every name is a plain one, and refused by name otherwise. */
+/* hf_index: a list of tensors and files is taken when every name is a plain one, and refused by
+ * name otherwise. */
 #include "harness.h"
 
 #include <string.h>
@@ -17,8 +18,8 @@ static void test_good(void **state)
 {
     (void)state;
     struct hf_index index;
-    assert_int_equal(parse("{\"metadata\":{\"total_size\":1.5},\"weight_map\":{\"c\":\"m-2.safetensors\","
-                           "\"a\":\"m-2.safetensors\",\"b\":\"M_1.safetensors\"}}",
+    assert_int_equal(parse("{\"metadata\":{\"total_size\":1.5},\"weight_map\":{\"c\":\"m-2."
+                           "safetensors\",\"a\":\"m-2.safetensors\",\"b\":\"M_1.safetensors\"}}",
                            &index),
                      ST_OK);
     assert_int_equal(index.rows_n, 3);

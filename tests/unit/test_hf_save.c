@@ -1,4 +1,5 @@
-/* hf_save: a folder is there whole or not at all, and nothing that somebody else owns is touched. */
+/* hf_save: a folder is there whole or not at all, and nothing that somebody else owns is
+ * touched. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -14,7 +15,8 @@
 #include "format/hf_save.h"
 
 static const float weights[4] = {1, 2, 3, 4};
-static const struct safetensors_source source[] = {{"transformer.wte.weight", DTYPE_F32, 2, {2, 2}, weights}};
+static const struct safetensors_source source[] = {
+    {"transformer.wte.weight", DTYPE_F32, 2, {2, 2}, weights}};
 static const struct hf_save_file file[] = {{"config.json", "{}\n", 3}, {"empty", "", 0}};
 
 static char dir[FILE_PATH_MAX], target[FILE_PATH_MAX];
@@ -90,7 +92,8 @@ static void test_taken(void **state)
     text_format(path, sizeof(path), "%s/to/config.json", dir);
     assert_int_equal(hf_save_check(path), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "as a file"));
-    assert_int_equal(save(text_format(path, sizeof(path), "%s/to/config.json/x", dir) ? path : ""), ST_STORE);
+    assert_int_equal(save(text_format(path, sizeof(path), "%s/to/config.json/x", dir) ? path : ""),
+                     ST_STORE);
     text_format(path, sizeof(path), "%s/link", dir);
     assert_int_equal(symlink("nowhere", path), 0);
     assert_int_equal(save(path), ST_BAD_SETTING);
@@ -115,7 +118,10 @@ static void test_no_room(void **state)
         struct rlimit limit = {100000, 100000};
         signal(SIGXFSZ, SIG_IGN);
         setrlimit(RLIMIT_FSIZE, &limit);
-        _exit(hf_save(target, &large, 1, file, 2) == ST_STORE && strstr(status_message(), "model.safetensors") ? 0 : 1);
+        _exit(hf_save(target, &large, 1, file, 2) == ST_STORE &&
+                      strstr(status_message(), "model.safetensors")
+                  ? 0
+                  : 1);
     }
     int how;
     assert_int_equal(waitpid(pid, &how, 0), pid);
@@ -124,11 +130,13 @@ static void test_no_room(void **state)
     assert_alone(0);
 }
 
-/* What a killed export left goes with the next; one that is at work, and what only looks alike, stays. */
+/* What a killed export left goes with the next; one that is at work, and what only looks alike,
+ * stays. */
 static void test_left_behind(void **state)
 {
     (void)state;
-    static const char *const names[] = {"to.tmp-1", "to.tmp-99999999", "to.tmp-77", "to.tmp-7x", "to.tmp-", "too.tmp-7"};
+    static const char *const names[] = {"to.tmp-1",  "to.tmp-99999999", "to.tmp-77",
+                                        "to.tmp-7x", "to.tmp-",         "too.tmp-7"};
     char path[FILE_PATH_MAX], inside[FILE_PATH_MAX];
     for (size_t i = 0; i < 6; i++) {
         assert_int_equal(file_join(path, sizeof(path), dir, names[i]), ST_OK);

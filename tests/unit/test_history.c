@@ -1,4 +1,5 @@
-/* history: points that keep the whole course in bounded memory, events one by one, and the JSON of both. */
+/* history: points that keep the whole course in bounded memory, events one by one, and the JSON of
+ * both. */
 #include "harness.h"
 
 #include <math.h>
@@ -97,7 +98,8 @@ static void what_is_told_again_is_no_measurement(void **state)
     (void)state;
     look(0, 7, 4);
     look(1000, 7, 4); /* a slow step: training all the while */
-    assert_true(isnan(value(1, HISTORY_CURVE_LOSS)) && isnan(value(1, HISTORY_CURVE_TOKENS_PER_SECOND)));
+    assert_true(isnan(value(1, HISTORY_CURVE_LOSS)) &&
+                isnan(value(1, HISTORY_CURVE_TOKENS_PER_SECOND)));
     assert_int_equal(history.points[1].phase, BOARD_PHASE_TRAINING);
     view.phase = BOARD_PHASE_EVALUATING;
     look(2000, 7, 4);
@@ -108,7 +110,8 @@ static void what_is_told_again_is_no_measurement(void **state)
     look(3000, 7, 4); /* the evaluation has ended, and no step since */
     assert_true(isnan(value(3, HISTORY_CURVE_LOSS)) && value(3, HISTORY_CURVE_VAL_LOSS) == 3);
     assert_int_equal(history.points[3].step, 7);
-    view.phase = BOARD_PHASE_CHECKPOINTING; /* seen while it saves, but a step was done since the last look */
+    /* seen while it saves, but a step was done since the last look */
+    view.phase = BOARD_PHASE_CHECKPOINTING;
     look(4000, 8, 5);
     assert_true(value(4, HISTORY_CURVE_LOSS) == 5 && isnan(value(4, HISTORY_CURVE_VAL_LOSS)));
     assert_int_equal(history.points[4].phase, BOARD_PHASE_TRAINING);
@@ -140,8 +143,8 @@ static void the_end_is_no_part_of_the_course(void **state)
     assert_string_equal(event(history.events_n - 1)->text, "late");
 }
 
-/* A year, at two looks a second for the beginning and each hour later: never more points than there is room for, the
- * times in order, the loss's ends kept. */
+/* A year, at two looks a second for the beginning and each hour later: never more points than there
+ * is room for, the times in order, the loss's ends kept. */
 static void memory_is_bounded(void **state)
 {
     (void)state;
@@ -221,7 +224,8 @@ static void the_newest_events_are_kept(void **state)
         view.node.restarts = i;
         look(i * 100, i, 4);
     }
-    text_format(last, sizeof(last), "restart %d: number %d", 3 * HISTORY_EVENTS, 3 * HISTORY_EVENTS);
+    text_format(last, sizeof(last), "restart %d: number %d", 3 * HISTORY_EVENTS,
+                3 * HISTORY_EVENTS);
     assert_string_equal(event(history.events_n - 1)->text, last);
 }
 
@@ -258,7 +262,8 @@ static void json_at_its_largest(void **state)
     (void)state;
     size_t bytes;
     memset(view.node.setback, 1, sizeof(view.node.setback) - 1); /* six characters each, escaped */
-    lead.val_loss = lead.comm_ms = lead.wait_ms = lead.lr = lead.grad_norm = lead.compute_ms = -1.23456789e-100;
+    lead.val_loss = lead.comm_ms = lead.wait_ms = lead.lr = lead.grad_norm = lead.compute_ms =
+        -1.23456789e-100;
     for (int64_t i = 0; i < HISTORY_POINTS; i++) {
         view.node.restarts = i;
         look(i * 1000, INT64_MAX - 1000 + i, i % 2 ? NAN : -1.2345678e30);
@@ -269,7 +274,9 @@ static void json_at_its_largest(void **state)
     const cJSON *points = cJSON_GetObjectItem(root, "points"), *list;
     cJSON_ArrayForEach(list, points) assert_int_equal(cJSON_GetArraySize(list), HISTORY_POINTS);
     assert_true(cJSON_IsNull(cJSON_GetArrayItem(cJSON_GetObjectItem(points, "loss"), 1)));
-    assert_string_equal(cJSON_GetStringValue(cJSON_GetArrayItem(cJSON_GetObjectItem(points, "phase"), 1)), "training");
+    assert_string_equal(
+        cJSON_GetStringValue(cJSON_GetArrayItem(cJSON_GetObjectItem(points, "phase"), 1)),
+        "training");
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(root, "events")), HISTORY_EVENTS);
     cJSON_Delete(root);
 }

@@ -1,5 +1,5 @@
-/* history_read: what an earlier process has left is taken up to the step that this one goes on from; what is no history
- * is refused. */
+/* history_read: what an earlier process has left is taken up to the step that this one goes on
+ * from; what is no history is refused. */
 #include "harness.h"
 
 #include <math.h>
@@ -57,7 +57,8 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(old.points[3].step, 30);
     assert_int_equal(old.points[3].at_ms, 3000);
     assert_int_equal(old.points[3].phase, BOARD_PHASE_TRAINING);
-    assert_true(old.points[3].values[HISTORY_CURVE_LOSS] == 5 && isnan(old.points[3].values[HISTORY_CURVE_MFU]));
+    assert_true(old.points[3].values[HISTORY_CURVE_LOSS] == 5 &&
+                isnan(old.points[3].values[HISTORY_CURVE_MFU]));
     assert_int_equal(old.events_n, 1);
     assert_string_equal(old.events[0].text, "training");
     assert_string_equal(old.samples[0].text, "a \"text\"\nof two lines");
@@ -124,24 +125,38 @@ static void what_is_no_history_is_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = {
-        "", "{", "[]", "{}", "null", "{\"schema\":1}", "{\"schema\":2,\"period_seconds\":1,\"points\":{}}",
+        "",
+        "{",
+        "[]",
+        "{}",
+        "null",
+        "{\"schema\":1}",
+        "{\"schema\":2,\"period_seconds\":1,\"points\":{}}",
         "{\"schema\":1,\"period_seconds\":3,\"points\":{\"seconds\":[],\"phase\":[]}}",
         "{\"schema\":1,\"period_seconds\":1e300,\"points\":{\"seconds\":[],\"phase\":[]}}",
         "{\"schema\":1,\"period_seconds\":-1,\"points\":{\"seconds\":[],\"phase\":[]}}",
-        HEAD "[0,1],\"phase\":[\"training\"]}}", HEAD "[0,0],\"phase\":[\"training\",\"training\"]}}",
-        HEAD "[1,0],\"phase\":[\"training\",\"training\"]}}", HEAD "[0],\"phase\":[\"dreaming\"]}}",
-        HEAD "[0],\"phase\":[7]}}", HEAD "[-1],\"phase\":[\"training\"]}}", HEAD "[1e300],\"phase\":[\"training\"]}}",
-        HEAD "[null],\"phase\":[\"training\"]}}", HEAD "[\"0\"],\"phase\":[\"training\"]}}",
-        HEAD "[0],\"phase\":[\"training\"],\"loss\":[1,2]}}", HEAD "[0],\"phase\":[\"training\"],\"loss\":{}}}",
-        HEAD "[0],\"phase\":[\"training\"],\"loss\":[\"x\"]}}", HEAD "{},\"phase\":[]}}",
+        HEAD "[0,1],\"phase\":[\"training\"]}}",
+        HEAD "[0,0],\"phase\":[\"training\",\"training\"]}}",
+        HEAD "[1,0],\"phase\":[\"training\",\"training\"]}}",
+        HEAD "[0],\"phase\":[\"dreaming\"]}}",
+        HEAD "[0],\"phase\":[7]}}",
+        HEAD "[-1],\"phase\":[\"training\"]}}",
+        HEAD "[1e300],\"phase\":[\"training\"]}}",
+        HEAD "[null],\"phase\":[\"training\"]}}",
+        HEAD "[\"0\"],\"phase\":[\"training\"]}}",
+        HEAD "[0],\"phase\":[\"training\"],\"loss\":[1,2]}}",
+        HEAD "[0],\"phase\":[\"training\"],\"loss\":{}}}",
+        HEAD "[0],\"phase\":[\"training\"],\"loss\":[\"x\"]}}",
+        HEAD "{},\"phase\":[]}}",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(read_text(bad[i]), ST_BAD_DATA);
         assert_int_equal(old.points_n, 0);
     }
-    assert_int_equal(read_text(HEAD "[0],\"phase\":[\"training\"],\"step\":[-5],\"loss\":[1e308]},\"events\":[{\"seconds\":1,"
-                                    "\"kind\":\"<b>\",\"text\":\"x\"},7],\"samples\":{\"a\":1}}"),
-                     ST_OK);
+    assert_int_equal(
+        read_text(HEAD "[0],\"phase\":[\"training\"],\"step\":[-5],\"loss\":[1e308]},\"events\":[{"
+                       "\"seconds\":1,\"kind\":\"<b>\",\"text\":\"x\"},7],\"samples\":{\"a\":1}}"),
+        ST_OK);
     assert_int_equal(old.points_n, 1);
     assert_int_equal(old.points[0].step, -1);
     assert_true(isnan(old.points[0].values[HISTORY_CURVE_LOSS]));
@@ -169,10 +184,12 @@ static void csv(void **state)
     view.now_ms += 1000;
     history_look(&before, &view);
     history_csv(&before, &t);
-    assert_string_equal(t.data, "seconds,step,phase,loss,val_loss,lr,grad_norm,tokens_per_second,step_ms,compute_ms,comm_ms,"
-                                "wait_ms,mfu,gpu_utilisation,gpu_memory,gpu_celsius,gpu_watts,loss_low,loss_high\n"
-                                "0,3,training,2.5,,0,0,0,20,0,0,0,,,,,,2.5,2.5\n"
-                                "1,,evaluating,,,,,,,,,,,,,,,,\n");
+    assert_string_equal(
+        t.data,
+        "seconds,step,phase,loss,val_loss,lr,grad_norm,tokens_per_second,step_ms,compute_ms,comm_"
+        "ms,wait_ms,mfu,gpu_utilisation,gpu_memory,gpu_celsius,gpu_watts,loss_low,loss_high\n"
+        "0,3,training,2.5,,0,0,0,20,0,0,0,,,,,,2.5,2.5\n"
+        "1,,evaluating,,,,,,,,,,,,,,,,\n");
     text_free(&t);
 }
 

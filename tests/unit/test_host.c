@@ -1,4 +1,5 @@
-/* test_host — names under which a node may be asked for, and heads of requests that two readers could take differently. */
+/* test_host — names under which a node may be asked for, and heads of requests that two readers
+ * could take differently. */
 #include "harness.h"
 
 #include <stdio.h>
@@ -16,9 +17,23 @@ static void addresses_are_no_names(void **state)
 {
     (void)state;
     static struct host host;
-    static const char *const fine[] = {"127.0.0.1", "10.2.3.4:8080", "[::1]", "localhost:80", "gpu-box:8080", "A_b", "[fd00::1]:8080", "255.255.255.255:1"};
-    static const char *const bad[] = {"",        ":",   ":80",          "[::1",          "[]",  "[::1]x", "[::1]:x",
-                                      "127.1",   "0x7f.1", "10.2.3.4:123456", "user@10.2.3.4", "a b", "a/b", "127.0.0.1.evil.example"};
+    static const char *const fine[] = {"127.0.0.1",      "10.2.3.4:8080",    "[::1]",
+                                       "localhost:80",   "gpu-box:8080",     "A_b",
+                                       "[fd00::1]:8080", "255.255.255.255:1"};
+    static const char *const bad[] = {"",
+                                      ":",
+                                      ":80",
+                                      "[::1",
+                                      "[]",
+                                      "[::1]x",
+                                      "[::1]:x",
+                                      "127.1",
+                                      "0x7f.1",
+                                      "10.2.3.4:123456",
+                                      "user@10.2.3.4",
+                                      "a b",
+                                      "a/b",
+                                      "127.0.0.1.evil.example"};
     for (size_t i = 0; i < sizeof(fine) / sizeof(fine[0]); i++)
         assert_true(host_has(&host, fine[i]));
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
@@ -31,9 +46,12 @@ static void names_of_a_list(void **state)
     static struct host host;
     assert_true(host_add(&host, "Train.Example.org, convoy-0.convoy\t*.lab.example"));
     assert_true(host_has(&host, "train.example.org") && host_has(&host, "TRAIN.example.org.:8080"));
-    assert_true(host_has(&host, "convoy-0.convoy:80") && host_has(&host, "a.lab.example") && host_has(&host, "b.a.lab.example"));
-    assert_false(host_has(&host, "lab.example") || host_has(&host, "evil-lab.example") || host_has(&host, "example.org"));
-    assert_false(host_has(&host, "train.example.org.evil.example") || host_has(&host, "xtrain.example.org"));
+    assert_true(host_has(&host, "convoy-0.convoy:80") && host_has(&host, "a.lab.example") &&
+                host_has(&host, "b.a.lab.example"));
+    assert_false(host_has(&host, "lab.example") || host_has(&host, "evil-lab.example") ||
+                 host_has(&host, "example.org"));
+    assert_false(host_has(&host, "train.example.org.evil.example") ||
+                 host_has(&host, "xtrain.example.org"));
     assert_true(host_add(&host, "*"));
     assert_true(host_has(&host, "evil.example"));
     static struct host full;
@@ -51,13 +69,17 @@ static void own_names(void **state)
     assert_int_equal(gethostname(name, sizeof(name) - 1), 0);
     snprintf(path, sizeof(path), "%s/hosts", harness_tmpdir());
     FILE *file = fopen(path, "w");
-    fprintf(file, "# a comment with %s\n127.0.0.1 localhost\n10.0.0.7\t%s.fleet.example %s # mine\n10.0.0.8 other.example other\n", name,
-            name, name);
+    fprintf(file,
+            "# a comment with %s\n127.0.0.1 localhost\n10.0.0.7\t%s.fleet.example %s # "
+            "mine\n10.0.0.8 other.example other\n",
+            name, name, name);
     fclose(file);
     host_add_own(&host, path);
     snprintf(value, sizeof(value), "%s.fleet.example:8080", name);
-    assert_true(host_has(&host, "localhost:8080") && host_has(&host, name) && host_has(&host, value));
-    assert_false(host_has(&host, "other.example") || host_has(&host, "10.0.0.7.fleet.example") || host_has(&host, "evil.example"));
+    assert_true(host_has(&host, "localhost:8080") && host_has(&host, name) &&
+                host_has(&host, value));
+    assert_false(host_has(&host, "other.example") || host_has(&host, "10.0.0.7.fleet.example") ||
+                 host_has(&host, "evil.example"));
     host_add_own(&host, "/none");
 }
 
@@ -71,8 +93,9 @@ static const char *fault(int minor, const char *const pairs[], int n)
     evhttp_clear_headers(&headers);
     return why;
 }
-#define FAULT(minor, ...)                                                                                                        \
-    fault(minor, (const char *const[]){__VA_ARGS__}, (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)))
+#define FAULT(minor, ...)                            \
+    fault(minor, (const char *const[]){__VA_ARGS__}, \
+          (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)))
 
 static void heads(void **state)
 {
@@ -84,14 +107,16 @@ static void heads(void **state)
     assert_string_equal(FAULT(1, "Accept", "x"), "no Host");
     assert_string_equal(FAULT(1, "Host", "x", "host", "x"), "more than one Host");
     assert_string_equal(FAULT(0, "Host", "x", "Host", "y"), "more than one Host");
-    assert_string_equal(FAULT(1, "Host", "x", "Content-Length", "5", "content-length", "5"), "more than one Content-Length");
+    assert_string_equal(FAULT(1, "Host", "x", "Content-Length", "5", "content-length", "5"),
+                        "more than one Content-Length");
     assert_non_null(FAULT(1, "Host", "x", "Content-Length", "5, 5"));
     assert_non_null(FAULT(1, "Host", "x", "Content-Length", "+5"));
     assert_non_null(FAULT(1, "Host", "x", "Content-Length", ""));
     assert_non_null(FAULT(1, "Host", "x", "Transfer-Encoding ", "chunked"));
     assert_non_null(FAULT(1, "Host", "x", "Transfer-Encoding", "chunked, identity"));
     assert_non_null(FAULT(1, "Host", "x", "Transfer-Encoding", "chunked", "Content-Length", "5"));
-    assert_non_null(FAULT(1, "Host", "x", "Transfer-Encoding", "chunked", "Transfer-Encoding", "chunked"));
+    assert_non_null(
+        FAULT(1, "Host", "x", "Transfer-Encoding", "chunked", "Transfer-Encoding", "chunked"));
     assert_non_null(FAULT(1, "Host", "x", "X\tY", "z"));
 }
 

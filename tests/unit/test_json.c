@@ -1,4 +1,5 @@
-/* json: hostile documents are refused with a reason, getters name key and kind, numbers come out exact. */
+/* json: hostile documents are refused with a reason, getters name key and kind, numbers come out
+ * exact. */
 #include "harness.h"
 
 #include <math.h>
@@ -50,10 +51,10 @@ static void bad_documents(void **state)
         {"{\"a\":1,\"\\u0061\":2}", "\"a\" appears twice"},
         {"{\"a\\u0000b\":1}", "\\u0000"},
         {"\"\xff\"", "UTF-8"},
-        {"\"\xc0\x80\"", "UTF-8"},       /* overlong zero */
-        {"\"\xed\xa0\x80\"", "UTF-8"},   /* surrogate */
+        {"\"\xc0\x80\"", "UTF-8"},         /* overlong zero */
+        {"\"\xed\xa0\x80\"", "UTF-8"},     /* surrogate */
         {"\"\xf4\x90\x80\x80\"", "UTF-8"}, /* beyond U+10FFFF */
-        {"\"\xe2\x82", "UTF-8"},         /* cut */
+        {"\"\xe2\x82", "UTF-8"},           /* cut */
         {"{a:1}", "not JSON"},
         {"[1,]", "not JSON"},
         {"\"\\", "not JSON"},
@@ -74,7 +75,8 @@ static void bad_documents(void **state)
 static void every_cut_is_refused(void **state)
 {
     (void)state;
-    static const char text[] = "{\"name\":\"gpt2 \\u00e9 é\",\"list\":[1,2.5e-3,{\"x\":null}],\"t\":true}";
+    static const char text[] =
+        "{\"name\":\"gpt2 \\u00e9 é\",\"list\":[1,2.5e-3,{\"x\":null}],\"t\":true}";
     for (size_t n = 0; n < sizeof(text) - 1; n++) {
         char *exact = malloc(n + 1); /* so that an address sanitizer sees a read beyond n */
         memcpy(exact, text, n);
@@ -126,9 +128,8 @@ static void getters(void **state)
 {
     (void)state;
     cJSON *root = NULL;
-    assert_int_equal(parse("{\"i\":5,\"big\":9007199254740992,\"huge\":9007199254740993000,\"inf\":1e999,"
-                           "\"f\":1.5,\"s\":\"x\","
-                           "\"a\":[],\"o\":{},\"n\":null,\"t\":true}",
+    assert_int_equal(parse("{\"i\":5,\"big\":9007199254740992,\"huge\":9007199254740993000,\"inf\":"
+                           "1e999,\"f\":1.5,\"s\":\"x\",\"a\":[],\"o\":{},\"n\":null,\"t\":true}",
                            &root),
                      ST_OK);
     int64_t i = -7;
@@ -174,7 +175,8 @@ static void what_is_shown_may_be_missing(void **state)
     assert_string_equal(json_text(root, "d"), "");
     assert_string_equal(json_text(NULL, "d"), "");
     assert_true(json_number(root, "b") == 1.5);
-    assert_true(isnan(json_number(root, "a")) && isnan(json_number(root, "c")) && isnan(json_number(root, "d")));
+    assert_true(isnan(json_number(root, "a")) && isnan(json_number(root, "c")) &&
+                isnan(json_number(root, "d")));
     cJSON_Delete(root);
 }
 
@@ -189,8 +191,9 @@ static void numbers_are_written_exactly(void **state)
     json_add_i64(object, "max", INT64_MAX);
     json_add_i64(object, "min", INT64_MIN);
     char *text = cJSON_PrintUnformatted(object);
-    assert_string_equal(text, "{\"half\":0.5,\"nan\":null,\"inf\":null,\"third\":0.33333333333333331,"
-                              "\"max\":9223372036854775807,\"min\":-9223372036854775808}");
+    assert_string_equal(text,
+                        "{\"half\":0.5,\"nan\":null,\"inf\":null,\"third\":0.33333333333333331,"
+                        "\"max\":9223372036854775807,\"min\":-9223372036854775808}");
     cJSON_free(text);
     cJSON_Delete(object);
 }

@@ -1,4 +1,5 @@
-/* test_jsonl — a line's text is exactly what JSON says; what is wrong is named with its place; any bytes are survived. */
+/* test_jsonl — a line's text is exactly what JSON says; what is wrong is named with its place; any
+ * bytes are survived. */
 #include "harness.h"
 
 #include <string.h>
@@ -24,8 +25,8 @@ static void refuse(const char *line, const char *word, size_t at)
     const struct jsonl_text text = jsonl_text(copy, strlen(line));
     assert_null(text.bytes);
     if (text.fault == NULL || strstr(text.fault, word) == NULL || text.fault_at != at)
-        fail_msg("%s: \"%s\" at %zu, expected \"%s\" at %zu", line, text.fault != NULL ? text.fault : "taken",
-                 text.fault_at, word, at);
+        fail_msg("%s: \"%s\" at %zu, expected \"%s\" at %zu", line,
+                 text.fault != NULL ? text.fault : "taken", text.fault_at, word, at);
 }
 
 static void test_texts(void **state)
@@ -36,7 +37,8 @@ static void test_texts(void **state)
     expect("{\"a\":1,\"text\":\"x\",\"b\":[{\"text\":7}]}", "x"); /* only the outermost counts */
     expect("{\"a\":{\"text\":\"no\"},\"te\\u0078t\":\"yes\"}", "yes");
     expect("{\"text\":\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"}", "\"\\/\b\f\n\r\t");
-    expect("{\"text\":\"\\u0041\\u00e9\\u65e5\\ud83d\\ude00\"}", "A\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80");
+    expect("{\"text\":\"\\u0041\\u00e9\\u65e5\\ud83d\\ude00\"}",
+           "A\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80");
     expect("{\"text\":\"\\ud83d\"}", "\xef\xbf\xbd"); /* halves of a pair */
     expect("{\"text\":\"\\ude00x\"}", "\xef\xbf\xbdx");
     expect("{\"text\":\"\\ud83d\\ud83d\\ude00\"}", "\xef\xbf\xbd\xf0\x9f\x98\x80");
@@ -103,7 +105,8 @@ static void test_depth(void **state)
 static void test_damage(void **state)
 {
     (void)state;
-    static const char line[] = "{\"a\":[1.5e3,{\"b\":null}],\"text\":\"x\\u00e9\\ud83d\\ude00\xc3\xa9\"}";
+    static const char line[] =
+        "{\"a\":[1.5e3,{\"b\":null}],\"text\":\"x\\u00e9\\ud83d\\ude00\xc3\xa9\"}";
     uint8_t copy[sizeof line];
     for (size_t n = 0; n < sizeof line - 1; n++) {
         memcpy(copy, line, n);
@@ -118,6 +121,7 @@ static void test_damage(void **state)
         }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_faults),
-                                          cmocka_unit_test(test_depth), cmocka_unit_test(test_damage)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_texts), cmocka_unit_test(test_faults), cmocka_unit_test(test_depth),
+    cmocka_unit_test(test_damage)};
 HARNESS_MAIN(tests)

@@ -1,4 +1,5 @@
-/* test_launcher — what each launcher exports, alone, together, contradicting, hostile; Slurm's host lists. */
+/* test_launcher — what each launcher exports, alone, together, contradicting, hostile; Slurm's host
+ * lists. */
 #include "harness.h"
 
 #include <string.h>
@@ -30,8 +31,9 @@ static void run_trials(const struct trial *trials, size_t n)
             is_right = st == ST_OK && strcmp(said[LAUNCHER_NODE_ID].text, t->node_id) == 0 &&
                        strcmp(said[LAUNCHER_N_NODES].text, t->n_nodes) == 0;
         if (!is_right)
-            fail_msg("trial %zu (%s): %s \"%s\" node \"%s\" of \"%s\"", i, t->environment[0], status_name(st),
-                     status_message(), said[LAUNCHER_NODE_ID].text, said[LAUNCHER_N_NODES].text);
+            fail_msg("trial %zu (%s): %s \"%s\" node \"%s\" of \"%s\"", i, t->environment[0],
+                     status_name(st), status_message(), said[LAUNCHER_NODE_ID].text,
+                     said[LAUNCHER_N_NODES].text);
     }
 }
 #define RUN(trials) run_trials(trials, sizeof(trials) / sizeof(trials)[0])
@@ -51,22 +53,26 @@ static void one_launcher(void **state)
         SAYS("", "", "PATH=/bin"), SAYS("3", "", "PET_NODE_RANK=3"), SAYS("3", "", "NODE_RANK=3"),
         SAYS("3", "", "GROUP_RANK=3"), SAYS("3", "", "JOB_COMPLETION_INDEX=3"),
         SAYS("3", "", "SLURM_NODEID=3"), SAYS("3", "", "OMPI_COMM_WORLD_RANK=3"),
-        SAYS("", "4", "PET_NNODES=4"), SAYS("", "4", "NNODES=4"), SAYS("", "4", "SLURM_STEP_NUM_NODES=4"),
-        SAYS("", "4", "OMPI_COMM_WORLD_SIZE=4"), SAYS("", "4", "PET_NNODES=4:4"),
+        SAYS("", "4", "PET_NNODES=4"), SAYS("", "4", "NNODES=4"),
+        SAYS("", "4", "SLURM_STEP_NUM_NODES=4"), SAYS("", "4", "OMPI_COMM_WORLD_SIZE=4"),
+        SAYS("", "4", "PET_NNODES=4:4"),
         /* Kubeflow, Slurm, torchrun and Open MPI with all that they export */
-        SAYS("1", "2", "PET_NNODES=2", "PET_NPROC_PER_NODE=1", "PET_NODE_RANK=1", "JOB_COMPLETION_INDEX=1",
-             "PET_MASTER_PORT=29500"),
-        SAYS("1", "2", "SLURM_NODEID=1", "SLURM_STEP_NUM_NODES=2", "SLURM_PROCID=1", "SLURM_LOCALID=0",
-             "SLURM_NNODES=2", "SLURM_NTASKS=2"),
-        SAYS("1", "", "RANK=1", "LOCAL_RANK=0", "GROUP_RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=1"),
-        SAYS("1", "2", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_SIZE=1",
-             "OMPI_COMM_WORLD_LOCAL_RANK=0"),
-        SAYS("1", "2", "OMPI_COMM_WORLD_RANK=8", "OMPI_COMM_WORLD_SIZE=16", "OMPI_COMM_WORLD_LOCAL_SIZE=8",
-             "OMPI_COMM_WORLD_LOCAL_RANK=0"),
+        SAYS("1", "2", "PET_NNODES=2", "PET_NPROC_PER_NODE=1", "PET_NODE_RANK=1",
+             "JOB_COMPLETION_INDEX=1", "PET_MASTER_PORT=29500"),
+        SAYS("1", "2", "SLURM_NODEID=1", "SLURM_STEP_NUM_NODES=2", "SLURM_PROCID=1",
+             "SLURM_LOCALID=0", "SLURM_NNODES=2", "SLURM_NTASKS=2"),
+        SAYS("1", "", "RANK=1", "LOCAL_RANK=0", "GROUP_RANK=1", "WORLD_SIZE=2",
+             "LOCAL_WORLD_SIZE=1"),
+        SAYS("1", "2", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2",
+             "OMPI_COMM_WORLD_LOCAL_SIZE=1", "OMPI_COMM_WORLD_LOCAL_RANK=0"),
+        SAYS("1", "2", "OMPI_COMM_WORLD_RANK=8", "OMPI_COMM_WORLD_SIZE=16",
+             "OMPI_COMM_WORLD_LOCAL_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=0"),
         /* LeaderWorkerSet and SkyPilot with all that they export */
-        SAYS("2", "4", "LWS_LEADER_ADDRESS=run-0.run.default", "LWS_GROUP_SIZE=4", "LWS_WORKER_INDEX=2"),
-        SAYS("1", "2", "SKYPILOT_NODE_RANK=1", "SKYPILOT_NUM_NODES=2", "SKYPILOT_NODE_IPS=10.0.0.1\n10.0.0.2",
-             "SKYPILOT_NUM_GPUS_PER_NODE=8", "SKYPILOT_TASK_ID=sky-1"),
+        SAYS("2", "4", "LWS_LEADER_ADDRESS=run-0.run.default", "LWS_GROUP_SIZE=4",
+             "LWS_WORKER_INDEX=2"),
+        SAYS("1", "2", "SKYPILOT_NODE_RANK=1", "SKYPILOT_NUM_NODES=2",
+             "SKYPILOT_NODE_IPS=10.0.0.1\n10.0.0.2", "SKYPILOT_NUM_GPUS_PER_NODE=8",
+             "SKYPILOT_TASK_ID=sky-1"),
         /* a batch script's variables are not a step's */
         SAYS("0", "", "SLURM_NODEID=0", "SLURM_NNODES=4", "SLURM_JOB_NUM_NODES=4"),
         SAYS("", "", "NODE_RANK=", "NNODES=", "SLURM_NODEID="),
@@ -86,24 +92,24 @@ static void several_launchers(void **state)
     const struct trial trials[] = {
         SAYS("1", "2", "SLURM_NODEID=1", "SLURM_STEP_NUM_NODES=2", "GROUP_RANK=1", "NNODES=2"),
         SAYS("1", "2", "PET_NODE_RANK=1", "NODE_RANK=1", "GROUP_RANK=1", "JOB_COMPLETION_INDEX=1",
-             "SLURM_NODEID=1", "OMPI_COMM_WORLD_RANK=1", "PET_NNODES=2", "NNODES=2", "SLURM_STEP_NUM_NODES=2",
-             "OMPI_COMM_WORLD_SIZE=2"),
-        REFUSED("two launchers contradict each other: PET_NODE_RANK says NODE_ID=0, SLURM_NODEID says 1; set "
-                "NODE_ID to decide",
+             "SLURM_NODEID=1", "OMPI_COMM_WORLD_RANK=1", "PET_NNODES=2", "NNODES=2",
+             "SLURM_STEP_NUM_NODES=2", "OMPI_COMM_WORLD_SIZE=2"),
+        REFUSED("two launchers contradict each other: PET_NODE_RANK says NODE_ID=0, SLURM_NODEID "
+                "says 1; set NODE_ID to decide",
                 "SLURM_NODEID=1", "PET_NODE_RANK=0"),
         REFUSED("NODE_RANK says NODE_ID=1, GROUP_RANK says 2", "NODE_RANK=1", "GROUP_RANK=2"),
-        REFUSED("JOB_COMPLETION_INDEX says NODE_ID=1, OMPI_COMM_WORLD_RANK says 0", "JOB_COMPLETION_INDEX=1",
-                "OMPI_COMM_WORLD_RANK=7", "OMPI_COMM_WORLD_LOCAL_SIZE=8"),
+        REFUSED("JOB_COMPLETION_INDEX says NODE_ID=1, OMPI_COMM_WORLD_RANK says 0",
+                "JOB_COMPLETION_INDEX=1", "OMPI_COMM_WORLD_RANK=7", "OMPI_COMM_WORLD_LOCAL_SIZE=8"),
         REFUSED("NNODES says N_NODES=2, SLURM_STEP_NUM_NODES says 4; set N_NODES", "NNODES=2",
                 "SLURM_STEP_NUM_NODES=4"),
-        REFUSED("LWS_WORKER_INDEX says NODE_ID=1, SKYPILOT_NODE_RANK says 0; set NODE_ID", "LWS_WORKER_INDEX=1",
-                "SKYPILOT_NODE_RANK=0"),
-        REFUSED("JOB_COMPLETION_INDEX says NODE_ID=0, LWS_WORKER_INDEX says 1", "JOB_COMPLETION_INDEX=0",
-                "LWS_WORKER_INDEX=1"),
-        REFUSED("LWS_GROUP_SIZE says N_NODES=2, SLURM_STEP_NUM_NODES says 4; set N_NODES", "LWS_GROUP_SIZE=2",
-                "SLURM_STEP_NUM_NODES=4"),
-        REFUSED("SKYPILOT_NUM_NODES says N_NODES=3, OMPI_COMM_WORLD_SIZE says 2", "SKYPILOT_NUM_NODES=3",
-                "OMPI_COMM_WORLD_SIZE=2"),
+        REFUSED("LWS_WORKER_INDEX says NODE_ID=1, SKYPILOT_NODE_RANK says 0; set NODE_ID",
+                "LWS_WORKER_INDEX=1", "SKYPILOT_NODE_RANK=0"),
+        REFUSED("JOB_COMPLETION_INDEX says NODE_ID=0, LWS_WORKER_INDEX says 1",
+                "JOB_COMPLETION_INDEX=0", "LWS_WORKER_INDEX=1"),
+        REFUSED("LWS_GROUP_SIZE says N_NODES=2, SLURM_STEP_NUM_NODES says 4; set N_NODES",
+                "LWS_GROUP_SIZE=2", "SLURM_STEP_NUM_NODES=4"),
+        REFUSED("SKYPILOT_NUM_NODES says N_NODES=3, OMPI_COMM_WORLD_SIZE says 2",
+                "SKYPILOT_NUM_NODES=3", "OMPI_COMM_WORLD_SIZE=2"),
         REFUSED("PET_NNODES says N_NODES=1, OMPI_COMM_WORLD_SIZE says 2", "PET_NNODES=1",
                 "OMPI_COMM_WORLD_SIZE=2"),
     };
@@ -122,7 +128,8 @@ static void bad_values(void **state)
 {
     (void)state;
     const struct trial trials[] = {
-        REFUSED("NODE_RANK=x (set by the launcher) is not a node's number from 0 to 1048575", "NODE_RANK=x"),
+        REFUSED("NODE_RANK=x (set by the launcher) is not a node's number from 0 to 1048575",
+                "NODE_RANK=x"),
         REFUSED("NODE_RANK=-1", "NODE_RANK=-1"),
         REFUSED("SLURM_NODEID=1048576", "SLURM_NODEID=1048576"),
         REFUSED("SLURM_NODEID= 1", "SLURM_NODEID= 1"),
@@ -133,17 +140,20 @@ static void bad_values(void **state)
         REFUSED("PET_NNODES=4:", "PET_NNODES=4:"),
         REFUSED("PET_NNODES=4:4:4", "PET_NNODES=4:4:4"),
         REFUSED("NNODES=99999999999999999999", "NNODES=99999999999999999999"),
-        REFUSED("OMPI_COMM_WORLD_LOCAL_SIZE=0", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=0"),
+        REFUSED("OMPI_COMM_WORLD_LOCAL_SIZE=0", "OMPI_COMM_WORLD_RANK=1",
+                "OMPI_COMM_WORLD_LOCAL_SIZE=0"),
         REFUSED("OMPI_COMM_WORLD_SIZE=5 is not a multiple of OMPI_COMM_WORLD_LOCAL_SIZE=2",
                 "OMPI_COMM_WORLD_SIZE=5", "OMPI_COMM_WORLD_LOCAL_SIZE=2"),
-        REFUSED("SLURM_LOCALID=1: the launcher started several copies on this node", "SLURM_NODEID=0",
-                "SLURM_LOCALID=1"),
+        REFUSED("SLURM_LOCALID=1: the launcher started several copies on this node",
+                "SLURM_NODEID=0", "SLURM_LOCALID=1"),
         REFUSED("LOCAL_RANK=3: the launcher started several", "LOCAL_RANK=3"),
         REFUSED("OMPI_COMM_WORLD_LOCAL_RANK=1: the launcher", "OMPI_COMM_WORLD_LOCAL_RANK=1"),
-        REFUSED("SKYPILOT_NODE_IPS=x  (set by the launcher) is not a list of addresses", "SKYPILOT_NODE_IPS=x "),
+        REFUSED("SKYPILOT_NODE_IPS=x  (set by the launcher) is not a list of addresses",
+                "SKYPILOT_NODE_IPS=x "),
         REFUSED("SKYPILOT_NODE_IPS=?10.0.0.1", "SKYPILOT_NODE_IPS=\n10.0.0.1"),
         REFUSED("SKYPILOT_NODE_IPS=10.0.0.1 10.0.0.2", "SKYPILOT_NODE_IPS=10.0.0.1 10.0.0.2"),
-        REFUSED("SKYPILOT_NUM_GPUS_PER_NODE=65 (set by the launcher) is not a number of GPUs from 0 to 64; set N_GPU_EACH_NODE",
+        REFUSED("SKYPILOT_NUM_GPUS_PER_NODE=65 (set by the launcher) is not a number of GPUs from "
+                "0 to 64; set N_GPU_EACH_NODE",
                 "SKYPILOT_NUM_GPUS_PER_NODE=65"),
         REFUSED("SKYPILOT_NUM_GPUS_PER_NODE=x", "SKYPILOT_NUM_GPUS_PER_NODE=x"),
         REFUSED("LWS_WORKER_INDEX=-1", "LWS_WORKER_INDEX=-1"),
@@ -164,7 +174,9 @@ static void where_node_0_is(void **state)
         {{"PET_MASTER_ADDR=job-node-0-0.job", "SLURM_STEP_NODELIST=a1"},
          "job-node-0-0.job",
          "PET_MASTER_ADDR"},
-        {{"LWS_LEADER_ADDRESS=run-0.run.default", "SKYPILOT_NODE_IPS=10.0.0.1"}, "run-0.run.default", "LWS_LEADER_ADDRESS"},
+        {{"LWS_LEADER_ADDRESS=run-0.run.default", "SKYPILOT_NODE_IPS=10.0.0.1"},
+         "run-0.run.default",
+         "LWS_LEADER_ADDRESS"},
         {{"SKYPILOT_NODE_IPS=10.0.0.1\n10.0.0.2"}, "10.0.0.1", "SKYPILOT_NODE_IPS"},
         {{"SKYPILOT_NODE_IPS=fd00::1\nfd00::2\n"}, "fd00::1", "SKYPILOT_NODE_IPS"},
         {{"SLURM_STEP_NODELIST=gpu[001-003,7],b4"}, "gpu001", "SLURM_STEP_NODELIST"},
@@ -183,9 +195,11 @@ static void where_node_0_is(void **state)
             assert_string_equal(said[LAUNCHER_MASTER_ADDR].name, trials[i].name);
     }
     struct launcher_said workers[LAUNCHER_N];
-    assert_int_equal(launcher_read((char *[]){"SKYPILOT_NUM_GPUS_PER_NODE=8", NULL}, all, workers), ST_OK);
+    assert_int_equal(launcher_read((char *[]){"SKYPILOT_NUM_GPUS_PER_NODE=8", NULL}, all, workers),
+                     ST_OK);
     assert_string_equal(workers[LAUNCHER_WORKERS].text, "8");
-    assert_int_equal(launcher_read((char *[]){"SKYPILOT_NUM_GPUS_PER_NODE=0", NULL}, all, workers), ST_OK);
+    assert_int_equal(launcher_read((char *[]){"SKYPILOT_NUM_GPUS_PER_NODE=0", NULL}, all, workers),
+                     ST_OK);
     assert_null(workers[LAUNCHER_WORKERS].name);
     char longest[400];
     struct launcher_said said[LAUNCHER_N];
@@ -281,8 +295,8 @@ static void host_lists(void **state)
     assert_false(launcher_host("n[001]", 0, got, 4));
 }
 
-/* Cut at every byte, with every byte changed: an answer, within the bounds of the buffers (the sanitizers
- * watch). */
+/* Cut at every byte, with every byte changed: an answer, within the bounds of the buffers (the
+ * sanitizers watch). */
 static void host_lists_cut_and_changed(void **state)
 {
     (void)state;

@@ -28,7 +28,8 @@ static int64_t lasts(int64_t ms, int signal_n)
     char word[32], *words[] = {word}, *nothing[] = {NULL};
     snprintf(word, sizeof word, "LINGER=%dms", (int)ms);
     assert_int_equal(conf_open(1, words, nothing, &conf), ST_OK);
-    struct event *timer = event_new(loop, -1, EV_PERSIST, on_turn, signal_n != 0 ? &signal_n : NULL);
+    struct event *timer =
+        event_new(loop, -1, EV_PERSIST, on_turn, signal_n != 0 ? &signal_n : NULL);
     turns = 0;
     event_add(timer, &every);
     int64_t from_ms = clock_ms();
@@ -45,7 +46,8 @@ static int64_t lasts(int64_t ms, int signal_n)
 static void its_time(void **state)
 {
     (void)state;
-    assert_true(lasts(300, 0) >= 250); /* libevent counts from when its loop last looked at the clock */
+    /* libevent counts from when its loop last looked at the clock */
+    assert_true(lasts(300, 0) >= 250);
     assert_true(turns >= 1);
 }
 

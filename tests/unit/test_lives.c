@@ -1,5 +1,5 @@
-/* test_lives — processes that go from generation to generation: this test is their supervisor, and speaks through the board as
- * it does. */
+/* test_lives — processes that go from generation to generation: this test is their supervisor, and
+ * speaks through the board as it does. */
 #include "harness.h"
 
 #include <signal.h>
@@ -44,7 +44,8 @@ static void wait_for_world(void *arg, bool is_first)
 static enum status stopped(void *arg)
 {
     const struct seat *seat = arg;
-    return board_requested(seat->board) == BOARD_REQUEST_TERMINATE ? FAIL(ST_TERMINATED, "asked") : ST_OK;
+    return board_requested(seat->board) == BOARD_REQUEST_TERMINATE ? FAIL(ST_TERMINATED, "asked")
+                                                                   : ST_OK;
 }
 
 static int nodes = 1; /* or RANKS, each of one rank */
@@ -98,7 +99,8 @@ static bool ready(struct team *t, int64_t after)
 {
     struct board_ready ready;
     int n = 0;
-    for (int64_t until_ms = clock_ms() + harness_patient_ms(10000); n < RANKS && clock_ms() < until_ms; clock_sleep_ms(5)) {
+    for (int64_t until_ms = clock_ms() + harness_patient_ms(10000);
+         n < RANKS && clock_ms() < until_ms; clock_sleep_ms(5)) {
         n = 0;
         for (int rank = 0; rank < RANKS; rank++) {
             if (!board_ready_copy(t->board, rank, &ready) || ready.after < after)
@@ -116,7 +118,8 @@ static bool reached(struct team *t, int64_t generation)
 {
     struct board_worker post;
     int n = 0;
-    for (int64_t until_ms = clock_ms() + harness_patient_ms(10000); n < RANKS && clock_ms() < until_ms; clock_sleep_ms(5)) {
+    for (int64_t until_ms = clock_ms() + harness_patient_ms(10000);
+         n < RANKS && clock_ms() < until_ms; clock_sleep_ms(5)) {
         n = 0;
         for (int rank = 0; rank < RANKS; rank++)
             n += board_worker_copy(t->board, rank, &post) && post.step >= generation;
@@ -177,7 +180,8 @@ static void a_stop_ends_the_waiting(void **state)
     finish(&t, status_exit(ST_TERMINATED));
 }
 
-/* One that never greets (frozen, or behind a firewall): there is no step to end, so a stop is obeyed in seconds. */
+/* One that never greets (frozen, or behind a firewall): there is no step to end, so a stop is
+ * obeyed in seconds. */
 static void a_stop_ends_a_meeting_that_does_not_come_about(void **state)
 {
     (void)state;
@@ -215,8 +219,12 @@ static void one_rank_lives_once(void **state)
     struct board *board;
     int64_t seen = 0;
     assert_int_equal(board_create(1, 1, &board), ST_OK);
-    struct lives_config config = {
-        .board = board, .place = {0, 1, 0, 1, 0, 1}, .share_fd = -1, .timeout_ms = 1000, .run = alone, .arg = &seen};
+    struct lives_config config = {.board = board,
+                                  .place = {0, 1, 0, 1, 0, 1},
+                                  .share_fd = -1,
+                                  .timeout_ms = 1000,
+                                  .run = alone,
+                                  .arg = &seen};
     assert_int_equal(lives_run(&config), ST_PEER);
     assert_string_equal(status_message(), "nobody else is here");
     assert_int_equal(seen, 1);
@@ -233,11 +241,13 @@ static void who_has_other_data_is_told_apart(void **state)
     assert_true(lives_is_alike(&one, 0, &other, 3, why, sizeof why));
     other.data[8] = 8;
     assert_false(lives_is_alike(&one, 0, &other, 3, why, sizeof why));
-    assert_string_equal(why, "VAL_DATA differs: fingerprint 0707070707070707 on node 0, 0707070707070708 on node 3; give every "
-                             "node the same data");
+    assert_string_equal(why, "VAL_DATA differs: fingerprint 0707070707070707 on node 0, "
+                             "0707070707070708 on node 3; give every node the same data");
     other.data[0] = 8;
     assert_false(lives_is_alike(&one, 1, &other, 2, why, sizeof why));
-    assert_memory_equal(why, "DATA differs: fingerprint 0707070707070707 on node 1, 0707070707070708 on node 2; ", 70);
+    assert_memory_equal(
+        why, "DATA differs: fingerprint 0707070707070707 on node 1, 0707070707070708 on node 2; ",
+        70);
     other.bytes = 15; /* none at all: for the workers to refuse */
     assert_true(lives_is_alike(&one, 1, &other, 2, why, sizeof why));
 }

@@ -1,5 +1,5 @@
-/* test_load — weights from a Hugging Face folder land where their names say; dimensions survive being written as
- * JSON. */
+/* test_load — weights from a Hugging Face folder land where their names say; dimensions survive
+ * being written as JSON. */
 #include "train/load.h"
 
 #include <math.h>
@@ -34,17 +34,20 @@ static void test_dims(void **state)
 static void test_bad_dims(void **state)
 {
     (void)state;
-    static const char *const bad[] = {
-        "",
-        "{",
-        "null",
-        "[]",
-        "{}",
-        "{\"name\":\"a\",\"task\":\"lm\"}",
-        "{\"name\":\"a\",\"task\":\"xy\",\"layers\":1,\"heads\":1,\"embed\":1,\"context\":1,\"vocab\":1}",
-        "{\"name\":\"a\",\"task\":\"lm\",\"layers\":0,\"heads\":1,\"embed\":1,\"context\":1,\"vocab\":1}",
-        "{\"name\":\"a\",\"task\":\"lm\",\"layers\":1,\"heads\":2,\"embed\":3,\"context\":1,\"vocab\":1}",
-        "{\"name\":\"a\",\"task\":\"lm\",\"layers\":1,\"heads\":1,\"embed\":1e30,\"context\":1,\"vocab\":1}"};
+    static const char *const bad[] = {"",
+                                      "{",
+                                      "null",
+                                      "[]",
+                                      "{}",
+                                      "{\"name\":\"a\",\"task\":\"lm\"}",
+                                      "{\"name\":\"a\",\"task\":\"xy\",\"layers\":1,\"heads\":1,"
+                                      "\"embed\":1,\"context\":1,\"vocab\":1}",
+                                      "{\"name\":\"a\",\"task\":\"lm\",\"layers\":0,\"heads\":1,"
+                                      "\"embed\":1,\"context\":1,\"vocab\":1}",
+                                      "{\"name\":\"a\",\"task\":\"lm\",\"layers\":1,\"heads\":2,"
+                                      "\"embed\":3,\"context\":1,\"vocab\":1}",
+                                      "{\"name\":\"a\",\"task\":\"lm\",\"layers\":1,\"heads\":1,"
+                                      "\"embed\":1e30,\"context\":1,\"vocab\":1}"};
     struct model_dims dims = {.layers = 77};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_not_equal(load_dims_parse(bad[i], &dims), ST_OK);
@@ -74,7 +77,8 @@ static void load_folder(const char *dir, enum model_task task)
         const struct safetensors_entry *e;
         const struct param *p = &t.row[i];
         if (!hf_has(hf, p->name)) {
-            assert_memory_equal(p->name, "qa_outputs", 10); /* a language model has none: left as it was */
+            /* a language model has none: left as it was */
+            assert_memory_equal(p->name, "qa_outputs", 10);
             assert_float_equal(data[p->offset], 77, 0);
             continue;
         }

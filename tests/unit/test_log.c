@@ -11,8 +11,9 @@
 
 #include "base/log.h"
 
-/* What fn writes to stdout and stderr together, from a child (log_init is for a process's start). */
-static void catch(void (*fn)(void), char *out, size_t cap)
+/* What fn writes to stdout and stderr together, from a child (log_init is for a process's
+ * start). */
+static void catch (void (*fn)(void), char *out, size_t cap)
 {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
@@ -59,9 +60,9 @@ static void text_lines(void **state)
 {
     (void)state;
     char out[4096];
-    catch(plain_line, out, sizeof(out));
+    catch (plain_line, out, sizeof(out));
     assert_after_time(out, "info  trainer  resumed step 100 path /x\n");
-    catch(line_with_places, out, sizeof(out));
+    catch (line_with_places, out, sizeof(out));
     assert_after_time(out, "error node 0 rank 3 corpus  end\n");
 }
 
@@ -71,7 +72,7 @@ static void a_message_is_one_line(void **state)
 {
     (void)state;
     char out[4096];
-    catch(hostile_line, out, sizeof(out));
+    catch (hostile_line, out, sizeof(out));
     assert_after_time(out, "warn  test_log  a fake info line  [31mred  end\n");
 }
 
@@ -87,14 +88,15 @@ static void long_messages_are_cut(void **state)
 {
     (void)state;
     char out[8192];
-    catch(long_line, out, sizeof(out));
+    catch (long_line, out, sizeof(out));
     assert_in_range(strlen(out), 2000, 2200);
     assert_string_equal(out + strlen(out) - 6, "qq…\n");
 }
 
 static void json_lines(void)
 {
-    log_init(&(struct log_config){.level = LOG_LEVEL_TRACE, .json = true, .node_id = 2, .rank = -1});
+    log_init(
+        &(struct log_config){.level = LOG_LEVEL_TRACE, .json = true, .node_id = 2, .rank = -1});
     LOG_TRACE("quote \" back \\ line\n bad \xff\xc3 é %c", 1);
     log_console("step %d", 5);
     log_console("\rprogress");
@@ -108,11 +110,12 @@ static void json_is_json(void **state)
 {
     (void)state;
     static char out[32768];
-    static const char *const messages[] = {"quote \" back \\ line\n bad \xEF\xBF\xBD\xEF\xBF\xBD é \x01",
-                                           "step 5", NULL};
-    static const char *const levels[] = {"trace", "info", "info"}, *const rooms[] = {"test_log", "console",
+    static const char *const messages[] = {
+        "quote \" back \\ line\n bad \xEF\xBF\xBD\xEF\xBF\xBD é \x01", "step 5", NULL};
+    static const char *const levels[] = {"trace", "info", "info"}, *const rooms[] = {"test_log",
+                                                                                     "console",
                                                                                      "test_log"};
-    catch(json_lines, out, sizeof(out));
+    catch (json_lines, out, sizeof(out));
     char *rest = out, *line;
     for (int i = 0; i < 3; i++) {
         line = strsep(&rest, "\n");
@@ -133,7 +136,8 @@ static void json_is_json(void **state)
 static void number_lines(void)
 {
     const struct log_number numbers[] = {{"loss", 0.5}, {"mfu", NAN}};
-    log_init(&(struct log_config){.level = LOG_LEVEL_INFO, .json = true, .node_id = -1, .rank = -1, .run = "a \"b\""});
+    log_init(&(struct log_config){
+        .level = LOG_LEVEL_INFO, .json = true, .node_id = -1, .rank = -1, .run = "a \"b\""});
     log_numbers("step 1/2", numbers, 2, "step 1/2  loss 0.5");
     log_init(&(struct log_config){.level = LOG_LEVEL_INFO, .node_id = -1, .rank = -1});
     log_numbers("step 1/2", numbers, 2, "step 1/2  loss %.1f", 0.5);
@@ -143,7 +147,7 @@ static void numbers_are_members(void **state)
 {
     (void)state;
     char out[4096], *rest = out;
-    catch(number_lines, out, sizeof(out));
+    catch (number_lines, out, sizeof(out));
     cJSON *object = cJSON_Parse(strsep(&rest, "\n"));
     assert_non_null(object);
     assert_string_equal(cJSON_GetObjectItem(object, "message")->valuestring, "step 1/2");
@@ -166,7 +170,7 @@ static void the_console_is_plain(void **state)
 {
     (void)state;
     char out[4096];
-    catch(console_lines, out, sizeof(out));
+    catch (console_lines, out, sizeof(out));
     assert_string_equal(out, "step 1/2\nwith end\n\r[###  ]\n");
 }
 
@@ -202,15 +206,16 @@ static void lines_do_not_mix(void **state)
 {
     (void)state;
     static char out[1 << 18];
-    catch(many_writers, out, sizeof(out));
+    catch (many_writers, out, sizeof(out));
     int lines_n = 0;
     char *rest = out;
     for (char *line; (line = strsep(&rest, "\n")) != NULL && *line != 0; lines_n++) {
         int w, i, end = 0;
         assert_int_equal(
-            sscanf(line + 25,
-                   "info test_log writer %d says the very same words again and again in line %d end%n", &w,
-                   &i, &end),
+            sscanf(
+                line + 25,
+                "info test_log writer %d says the very same words again and again in line %d end%n",
+                &w, &i, &end),
             2);
         assert_int_equal(line[25 + end], 0);
     }

@@ -1,5 +1,5 @@
-/* manifest: what is written reads back; every flipped bit and every cut is noticed; a forged one with a right
- * checksum is still checked. */
+/* manifest: what is written reads back; every flipped bit and every cut is noticed; a forged one
+ * with a right checksum is still checked. */
 #include "harness.h"
 
 #include <inttypes.h>
@@ -19,7 +19,8 @@ static const struct manifest sample = {
              .version = "0.1 \"x\"",
              .model_json = "{\"layers\":2}",
              .settings_json = "{\"LR\":0.0003}"},
-    .file = {{"model.safetensors", 208, 0x8000000000000001}, {"optim_m.safetensors", (int64_t)1 << 53, 0}},
+    .file = {{"model.safetensors", 208, 0x8000000000000001},
+             {"optim_m.safetensors", (int64_t)1 << 53, 0}},
     .files_n = 2,
 };
 
@@ -39,7 +40,8 @@ static void test_round_trip(void **state)
     assert_int_equal(back.files_n, 2);
     for (int i = 0; i < 2; i++) {
         assert_string_equal(back.file[i].name, sample.file[i].name);
-        assert_true(back.file[i].bytes == sample.file[i].bytes && back.file[i].hash == sample.file[i].hash);
+        assert_true(back.file[i].bytes == sample.file[i].bytes &&
+                    back.file[i].hash == sample.file[i].hash);
     }
     text_free(&text);
 }
@@ -55,7 +57,8 @@ static void test_every_flip_and_cut(void **state)
     for (size_t bit = 0; bit < text.len * 8; bit++) {
         text.data[bit / 8] = (char)(text.data[bit / 8] ^ (1 << bit % 8));
         enum status st = manifest_parse(text.data, text.len, "flip", &back);
-        bool is_schema = (long)(bit / 8) == strstr(text.data, "\"schema\": ") - text.data + (long)strlen("\"schema\": ");
+        bool is_schema = (long)(bit / 8) == strstr(text.data, "\"schema\": ") - text.data +
+                                                (long)strlen("\"schema\": ");
         if (st != ST_BAD_DATA && !(is_schema && st == ST_SCHEMA)) /* 1 becomes 0, 3, 5 or 9 */
             fail_msg("bit %zu: %s", bit, status_name(st));
         text.data[bit / 8] = (char)(text.data[bit / 8] ^ (1 << bit % 8));
@@ -107,7 +110,8 @@ static void test_forged(void **state)
     for (size_t i = 0; i < sizeof(pair) / sizeof(pair[0]); i++) {
         if (forge(pair[i][0], pair[i][1]) != ST_BAD_DATA || !strstr(status_message(), pair[i][2]) ||
             !strstr(status_message(), "forged"))
-            fail_msg("%s → %s: expected \"%s\" in: %s", pair[i][0], pair[i][1], pair[i][2], status_message());
+            fail_msg("%s → %s: expected \"%s\" in: %s", pair[i][0], pair[i][1], pair[i][2],
+                     status_message());
     }
 }
 
@@ -117,14 +121,25 @@ static void test_schemas(void **state)
     (void)state;
     struct manifest back;
     static const char *const other[] = {
-        "{\"schema\":2,", "{ \"schema\" : 2 , \"x\": 1}", "\n{\n\t\"schema\": 0,\r\n\"files\":[]}",
-        "{\"schema\": 9223372036854775807,", "{\"schema\":10,\"v\":\xff\xff",
+        "{\"schema\":2,",
+        "{ \"schema\" : 2 , \"x\": 1}",
+        "\n{\n\t\"schema\": 0,\r\n\"files\":[]}",
+        "{\"schema\": 9223372036854775807,",
+        "{\"schema\":10,\"v\":\xff\xff",
     };
-    static const char *const none[] = {"{\"schema\": 1,", "{\"schema\": 2", "{\"schema\": 2.5,", "{\"schema\": -1,",
-                                       "{\"schema\": \"2\",", "{\"schema\": 99999999999999999999,", "[\"schema\": 2,",
-                                       "{\"step\": 1, \"schema\": 2,", "", "{"};
+    static const char *const none[] = {"{\"schema\": 1,",
+                                       "{\"schema\": 2",
+                                       "{\"schema\": 2.5,",
+                                       "{\"schema\": -1,",
+                                       "{\"schema\": \"2\",",
+                                       "{\"schema\": 99999999999999999999,",
+                                       "[\"schema\": 2,",
+                                       "{\"step\": 1, \"schema\": 2,",
+                                       "",
+                                       "{"};
     assert_int_equal(forge("\"schema\": 1", "\"schema\": 2"), ST_SCHEMA);
-    assert_non_null(strstr(status_message(), "schema 2, and this convoy reads 1: a newer version wrote it"));
+    assert_non_null(
+        strstr(status_message(), "schema 2, and this convoy reads 1: a newer version wrote it"));
     assert_int_equal(forge("\"schema\": 1", "\"schema\": 0"), ST_SCHEMA);
     assert_non_null(strstr(status_message(), "an older version wrote it"));
     for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
@@ -144,10 +159,8 @@ static void test_squeeze(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_round_trip),
-    cmocka_unit_test(test_every_flip_and_cut),
-    cmocka_unit_test(test_forged),
-    cmocka_unit_test(test_schemas),
+    cmocka_unit_test(test_round_trip), cmocka_unit_test(test_every_flip_and_cut),
+    cmocka_unit_test(test_forged),     cmocka_unit_test(test_schemas),
     cmocka_unit_test(test_squeeze),
 };
 HARNESS_MAIN(tests)

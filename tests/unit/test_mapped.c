@@ -1,5 +1,5 @@
-/* mapped, and crash's use of it: a file that is cut while it is mapped ends the process with 65 and its name, one that cannot be
- * read with 74; an address of no file is a crash as before. */
+/* mapped, and crash's use of it: a file that is cut while it is mapped ends the process with 65 and
+ * its name, one that cannot be read with 74; an address of no file is a crash as before. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -42,7 +42,8 @@ static void test_registry(void **state)
     assert_true(at != MAP_FAILED);
     for (int i = 0; i < 300; i++)
         mapped_add(i == 150 ? path : where, at + (size_t)i * page, page - 1);
-    assert_int_equal(mapped_fault(at + 150 * page + 7, out, sizeof out), ST_STORE); /* it is as long as ever */
+    /* it is as long as ever */
+    assert_int_equal(mapped_fault(at + 150 * page + 7, out, sizeof out), ST_STORE);
     assert_non_null(strstr(out, path));
     assert_non_null(strstr(out, "at byte 0: input/output error"));
     assert_int_equal(mapped_fault(at + 150 * page + page - 1, out, sizeof out), ST_OK);
@@ -76,8 +77,8 @@ static void test_check(void **state)
     assert_int_equal(mapped_check(), ST_OK);
 }
 
-/* read_cut — what a child says and how it ends that reads page 40 of the mapping, of a file cut to `pages`; the mapping is
- * registered under this name. */
+/* read_cut — what a child says and how it ends that reads page 40 of the mapping, of a file cut to
+ * `pages`; the mapping is registered under this name. */
 static int read_cut(int pages, const char *name, char *out, size_t cap)
 {
     int pipe_fd[2];
@@ -109,9 +110,11 @@ static void test_cut(void **state)
     assert_true(WIFEXITED(end));
     assert_int_equal(WEXITSTATUS(end), 65);
     assert_non_null(strstr(out, path));
-    assert_non_null(strstr(out, "was cut short while it was in use: it had 262144 bytes, now it has 81920"));
+    assert_non_null(
+        strstr(out, "was cut short while it was in use: it had 262144 bytes, now it has 81920"));
     assert_null(strstr(out, "crash"));
-    end = read_cut(20, "/proc/self/exe", out, sizeof out); /* which is as long as ever: so it was the disk */
+    /* which is as long as ever: so it was the disk */
+    end = read_cut(20, "/proc/self/exe", out, sizeof out);
     assert_true(WIFEXITED(end));
     assert_int_equal(WEXITSTATUS(end), 74);
     assert_non_null(strstr(out, "cannot read /proc/self/exe at byte 163840: input/output error"));
@@ -122,6 +125,6 @@ static void test_cut(void **state)
     assert_non_null(strstr(out, "crash: SIGBUS"));
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_cut), cmocka_unit_test(test_registry),
-                                          cmocka_unit_test(test_check)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_cut), cmocka_unit_test(test_registry), cmocka_unit_test(test_check)};
 HARNESS_MAIN(tests)

@@ -1,4 +1,5 @@
-/* test_mapping — settings arrive where they belong, and what needs the model's dimensions to be judged is judged. */
+/* test_mapping — settings arrive where they belong, and what needs the model's dimensions to be
+ * judged is judged. */
 #include "harness.h"
 
 #include <string.h>
@@ -24,7 +25,8 @@ static struct mapped map(const char *words)
     char *argv[32], *none[] = {NULL}, *rest = NULL;
     int argc = 0;
     snprintf(copy, sizeof copy, "%s", words);
-    for (char *word = strtok_r(copy, " ", &rest); word && argc < 32; word = strtok_r(NULL, " ", &rest))
+    for (char *word = strtok_r(copy, " ", &rest); word && argc < 32;
+         word = strtok_r(NULL, " ", &rest))
         argv[argc++] = word;
     m.st = conf_open(argc, argv, none, &m.conf);
     if (m.st == ST_OK)
@@ -57,14 +59,19 @@ static void test_preset(void **state)
 static void test_numbers_arrive(void **state)
 {
     (void)state;
-    struct mapped m = map("MODEL=gpt2-nano LAYERS=3 HEADS=2 EMBED=8 CONTEXT=16 VOCAB=99 SEQ_LEN=9 BATCH_SIZE=2 GLOBAL_BATCH=6 EPOCHS=7 "
-                          "STEPS=11 LR=0.5 MIN_LR=0.25 LR_SCHEDULE=wsd WARMUP_STEPS=3 BETA1=0.1 BETA2=0.2 EPS=0.001 WEIGHT_DECAY=0.4 "
-                          "GRAD_CLIP=5 DROPOUT=0.5 SEED=77 RECOMPUTE=block EVAL_EVERY=2 VAL_DATA=v CHECKPOINT_DIR=d CHECKPOINT_EVERY=4 "
-                          "CHECKPOINT_KEEP=9 RESUME=never METRICS_FILE=m DATA=t SHUFFLE=0 MAX_RESTARTS=0");
-    struct mapped text = map("SAMPLE_EVERY=3 PROMPT=p TEMPERATURE=0.5 TOP_K=7 TOP_P=0.9 TENSORBOARD_DIR=b CUDA_GRAPH=off");
+    struct mapped m =
+        map("MODEL=gpt2-nano LAYERS=3 HEADS=2 EMBED=8 CONTEXT=16 VOCAB=99 SEQ_LEN=9 BATCH_SIZE=2 "
+            "GLOBAL_BATCH=6 EPOCHS=7 STEPS=11 LR=0.5 MIN_LR=0.25 LR_SCHEDULE=wsd WARMUP_STEPS=3 "
+            "BETA1=0.1 BETA2=0.2 EPS=0.001 WEIGHT_DECAY=0.4 GRAD_CLIP=5 DROPOUT=0.5 SEED=77 "
+            "RECOMPUTE=block EVAL_EVERY=2 VAL_DATA=v CHECKPOINT_DIR=d CHECKPOINT_EVERY=4 "
+            "CHECKPOINT_KEEP=9 RESUME=never METRICS_FILE=m DATA=t SHUFFLE=0 MAX_RESTARTS=0");
+    struct mapped text = map("SAMPLE_EVERY=3 PROMPT=p TEMPERATURE=0.5 TOP_K=7 TOP_P=0.9 "
+                             "TENSORBOARD_DIR=b CUDA_GRAPH=off");
     const struct trainer_config *t = &m.trainer;
     assert_int_equal(m.st, ST_OK);
-    assert_int_equal(m.dims.layers * 1000000 + m.dims.heads * 10000 + m.dims.embed * 100 + m.dims.vocab, 3020899);
+    assert_int_equal(m.dims.layers * 1000000 + m.dims.heads * 10000 + m.dims.embed * 100 +
+                         m.dims.vocab,
+                     3020899);
     assert_int_equal(t->seq_tokens, 9);
     assert_int_equal(t->batch_samples, 2);
     assert_int_equal(t->global_samples, 6);
@@ -82,14 +89,16 @@ static void test_numbers_arrive(void **state)
     assert_string_equal(t->checkpoint_dir, "d");
     assert_string_equal(t->metrics_file, "m");
     const struct sample_rule *rule = &text.trainer.sample_rule;
-    assert_true(text.trainer.sample_every == 3 && rule->temperature == 0.5 && rule->top_k == 7 && rule->top_p == 0.9);
+    assert_true(text.trainer.sample_every == 3 && rule->temperature == 0.5 && rule->top_k == 7 &&
+                rule->top_p == 0.9);
     assert_string_equal(text.trainer.sample_prompt, "p");
     assert_string_equal(text.trainer.tensorboard_dir, "b");
     conf_close(text.conf);
     struct feed_config feed;
     mapping_feed(m.conf, t, false, &feed);
     assert_string_equal(feed.data, "t");
-    assert_true(!feed.is_shuffled && feed.seq_tokens == 9 && feed.global_samples == 6 && feed.vocab == 99 && feed.seed == 77);
+    assert_true(!feed.is_shuffled && feed.seq_tokens == 9 && feed.global_samples == 6 &&
+                feed.vocab == 99 && feed.seed == 77);
     mapping_feed(m.conf, t, true, &feed);
     assert_string_equal(feed.data, "v");
     conf_close(m.conf);
@@ -118,12 +127,14 @@ static void assert_refused(const char *words, enum status want, const char *says
 static void test_refusals(void **state)
 {
     (void)state;
-    assert_refused("MODEL=gpt2-nano SEQ_LEN=1025", ST_BAD_SETTING, "SEQ_LEN=1025 (argument) is over the model's CONTEXT of 1024");
+    assert_refused("MODEL=gpt2-nano SEQ_LEN=1025", ST_BAD_SETTING,
+                   "SEQ_LEN=1025 (argument) is over the model's CONTEXT of 1024");
     assert_refused("MODEL=gpt2-nano HEADS=3", ST_BAD_SETTING, "3");
     assert_refused("MODEL=gpt3", ST_BAD_SETTING, "MODEL=gpt3");
     assert_refused("MODEL=/no/where", ST_NO_INPUT, "MODEL=/no/where");
     assert_refused("MODEL=/", ST_NO_INPUT, "config.json");
-    assert_refused("MODEL=tests/golden/lm LAYERS=4", ST_BAD_SETTING, "LAYERS=4 (argument), but the weights of MODEL=tests/golden/lm have 3");
+    assert_refused("MODEL=tests/golden/lm LAYERS=4", ST_BAD_SETTING,
+                   "LAYERS=4 (argument), but the weights of MODEL=tests/golden/lm have 3");
 }
 
 static void test_model_file(void **state)
@@ -131,7 +142,8 @@ static void test_model_file(void **state)
     (void)state;
     struct mapped m = map("MODEL=tests/golden/hf_export/lm_f32.bin TASK=qa");
     assert_int_equal(m.st, ST_OK);
-    assert_true(m.has_weights && m.dims.task == MODEL_TASK_QA && m.dims.layers == 2 && m.dims.vocab == 31);
+    assert_true(m.has_weights && m.dims.task == MODEL_TASK_QA && m.dims.layers == 2 &&
+                m.dims.vocab == 31);
     assert_string_equal(m.trainer.model_path, "tests/golden/hf_export/lm_f32.bin");
     conf_close(m.conf);
     assert_refused("MODEL=tests/golden/hf_export/lm_f32.bin VOCAB=32", ST_BAD_SETTING, "have 31");
@@ -158,7 +170,8 @@ static void test_folder(void **state)
 static void test_settings_are_json(void **state)
 {
     (void)state;
-    struct mapped m = map("MODEL=gpt2-nano SEED=9007199254740991 LR=1e-3 OPTIMIZER=sgd MOMENTUM=0.9");
+    struct mapped m =
+        map("MODEL=gpt2-nano SEED=9007199254740991 LR=1e-3 OPTIMIZER=sgd MOMENTUM=0.9");
     struct text text = {0};
     cJSON *object = NULL;
     const char *optimizer;

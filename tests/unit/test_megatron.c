@@ -1,4 +1,5 @@
-/* test_megatron — an index is taken only if every word of it holds; what is written is read back; no damage is taken. */
+/* test_megatron — an index is taken only if every word of it holds; what is written is read back;
+ * no damage is taken. */
 #include "harness.h"
 
 #include <string.h>
@@ -147,7 +148,8 @@ static void test_damage(void **state)
     }
 }
 
-/* Made by another program (struct.pack of Python, after the format's description): a seed of the fuzzer. */
+/* Made by another program (struct.pack of Python, after the format's description): a seed of the
+ * fuzzer. */
 static void test_foreign(void **state)
 {
     (void)state;
@@ -195,12 +197,14 @@ static void test_written(void **state)
     }
     megatron_close(&megatron);
     megatron_close(&megatron);
-    assert_int_equal(megatron_create(idx_path, 50256, &writer), ST_OK); /* abandoned: what was there stays */
+    /* abandoned: what was there stays */
+    assert_int_equal(megatron_create(idx_path, 50256, &writer), ST_OK);
     megatron_abandon(writer);
     megatron_abandon(NULL);
     assert_true(file_exists(idx_path) && file_exists(bin_path));
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_good), cmocka_unit_test(test_refusals),
-                                          cmocka_unit_test(test_damage), cmocka_unit_test(test_foreign), cmocka_unit_test(test_written)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_good), cmocka_unit_test(test_refusals), cmocka_unit_test(test_damage),
+    cmocka_unit_test(test_foreign), cmocka_unit_test(test_written)};
 HARNESS_MAIN(tests)

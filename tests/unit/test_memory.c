@@ -1,5 +1,5 @@
-/* test_memory — resident memory follows what is touched, and is not read more often than once a second; what there is, and
- * whether more can ever be had. */
+/* test_memory — resident memory follows what is touched, and is not read more often than once a
+ * second; what there is, and whether more can ever be had. */
 #include "harness.h"
 
 #include <string.h>
@@ -34,14 +34,20 @@ static void test_rows(void **state)
     assert_int_equal(memory_row(text, "MemTotal"), 99 * 1024);
     assert_int_equal(memory_row("MemTotal:  99 kB\n", "MemAvailable"), -1);
     assert_int_equal(memory_row("MemAvailable: x\n", "MemAvailable"), -1);
-    assert_int_equal(memory_row("MemAvailable: 99999999999999999999999999999999999999 kB\n", "MemAvailable"), -1);
+    assert_int_equal(
+        memory_row("MemAvailable: 99999999999999999999999999999999999999 kB\n", "MemAvailable"),
+        -1);
     assert_int_equal(memory_row("", "MemAvailable"), -1);
     assert_true(memory_free() > 1 << 20);
 }
 
-static void write_file(const char *path, const char *text) { assert_int_equal(file_replace(path, text, strlen(text)), ST_OK); }
+static void write_file(const char *path, const char *text)
+{
+    assert_int_equal(file_replace(path, text, strlen(text)), ST_OK);
+}
 
-/* The machine, then a control group tighter than it: what is free and what can ever be had are told apart. */
+/* The machine, then a control group tighter than it: what is free and what can ever be had are told
+ * apart. */
 static void test_room(void **state)
 {
     (void)state;
@@ -71,7 +77,8 @@ static void test_room(void **state)
     assert_int_equal(room.total_bytes, -1);
 }
 
-/* What exceeds the machine is refused for good; what the machine has may come free. A limit of this process is for good. */
+/* What exceeds the machine is refused for good; what the machine has may come free. A limit of this
+ * process is for good. */
 static void test_refusals(void **state)
 {
     (void)state;
@@ -92,6 +99,7 @@ static void test_refusals(void **state)
     assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_follows), cmocka_unit_test(test_rows),
-                                         cmocka_unit_test(test_room), cmocka_unit_test(test_refusals)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_follows),
+                                          cmocka_unit_test(test_rows), cmocka_unit_test(test_room),
+                                          cmocka_unit_test(test_refusals)};
 HARNESS_MAIN(tests)

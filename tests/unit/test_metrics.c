@@ -35,7 +35,8 @@ static struct text metrics(int workers_n)
     if (gpu && workers_n > 0)
         board_gpu_post(board, workers_n - 1, gpu);
     view_take(&view, board, 17500, 1060000, 60000);
-    view.door = (struct view_door){.is_there = true, .is_full = true, .strangers_n = 128, .turned_away = 4711};
+    view.door = (struct view_door){
+        .is_there = true, .is_full = true, .strangers_n = 128, .turned_away = 4711};
     metrics_write(&view, &t);
     board_close(board);
     assert_false(t.overflow);
@@ -56,7 +57,8 @@ static void check_sample(const char *line, const char *family)
 {
     size_t n = strcspn(line, "{ ");
     assert_true(is_name(line, n));
-    assert_true(strlen(family) == n && strncmp(line, family, n) == 0); /* below its own HELP and TYPE */
+    /* below its own HELP and TYPE */
+    assert_true(strlen(family) == n && strncmp(line, family, n) == 0);
     const char *at = line + n;
     if (*at == '{') {
         do {
@@ -111,18 +113,32 @@ static int check_syntax(char *text)
 static void gpu_when_told(void **state)
 {
     (void)state;
-    static const struct board_gpu told = {.busy = 0.75, .memory_busy = NAN, .memory_used = 51ll << 30, .memory_total = -1,
-                                          .temperature = 63, .power = 612.5, .power_limit = NAN, .clock = 1.98e9, .memory_clock = NAN,
-                                          .ecc_corrected = -1, .ecc_uncorrected = 0, .xids = 1, .xid_last = 79};
-    worker = (struct board_worker){.device = "cuda 0 NVIDIA H200", .backend = "nccl", .memory_bytes = 5};
+    static const struct board_gpu told = {.busy = 0.75,
+                                          .memory_busy = NAN,
+                                          .memory_used = 51ll << 30,
+                                          .memory_total = -1,
+                                          .temperature = 63,
+                                          .power = 612.5,
+                                          .power_limit = NAN,
+                                          .clock = 1.98e9,
+                                          .memory_clock = NAN,
+                                          .ecc_corrected = -1,
+                                          .ecc_uncorrected = 0,
+                                          .xids = 1,
+                                          .xid_last = 79};
+    worker =
+        (struct board_worker){.device = "cuda 0 NVIDIA H200", .backend = "nccl", .memory_bytes = 5};
     struct text t = metrics(2);
     assert_null(strstr(t.data, "convoy_gpu_"));
     text_free(&t);
     gpu = &told;
     t = metrics(2);
-    static const char *const lines[] = {"\nconvoy_gpu_utilisation_ratio{rank=\"1\"} 0.75", "\nconvoy_gpu_power_watts{rank=\"1\"} 612.5\n",
-                                        "\nconvoy_gpu_ecc_uncorrected_total{rank=\"1\"} 0\n", "\nconvoy_gpu_xids_total{rank=\"1\"} 1\n",
-                                        "\nconvoy_rank_memory_bytes{rank=\"1\"} 54760833024\n", "\nconvoy_rank_memory_bytes{rank=\"0\"} 5\n",
+    static const char *const lines[] = {"\nconvoy_gpu_utilisation_ratio{rank=\"1\"} 0.75",
+                                        "\nconvoy_gpu_power_watts{rank=\"1\"} 612.5\n",
+                                        "\nconvoy_gpu_ecc_uncorrected_total{rank=\"1\"} 0\n",
+                                        "\nconvoy_gpu_xids_total{rank=\"1\"} 1\n",
+                                        "\nconvoy_rank_memory_bytes{rank=\"1\"} 54760833024\n",
+                                        "\nconvoy_rank_memory_bytes{rank=\"0\"} 5\n",
                                         "backend=\"nccl\",device=\"cuda\""};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         if (!strstr(t.data, lines[i]))
@@ -137,25 +153,30 @@ static void gpu_when_told(void **state)
 static void known_numbers(void **state)
 {
     (void)state;
-    worker =
-        (struct board_worker){.phase = BOARD_PHASE_TRAINING,
-                              .step = 120,
-                              .steps = 5000,
-                              .tokens = 123456789012,
-                              .loss = 3.25,
-                              .val_loss = 3.5,
-                              .lr = 3e-4,
-                              .tokens_per_second = 1410000,
-                              .mfu = 0.412,
-                              .eta_seconds = 840,
-                              .compute_ms = 180.5,
-                              .comm_ms = 1.25,
-                              .wait_ms = 0.25,
-                              .memory_bytes = 2469606195,
-                              .model = {"gpt2", "lm", 12, 12, 768, 1024, 50257, 124439808},
-                              .step_ms = {250},
-                              .step_ms_n = 1,
-                              .checkpoint = {.step = 100, .wall_ms = 1000000, .failures = 1, .skipped = 2, .stall_ms = 62.5, .save_ms = 1500, .path = "/c"}};
+    worker = (struct board_worker){.phase = BOARD_PHASE_TRAINING,
+                                   .step = 120,
+                                   .steps = 5000,
+                                   .tokens = 123456789012,
+                                   .loss = 3.25,
+                                   .val_loss = 3.5,
+                                   .lr = 3e-4,
+                                   .tokens_per_second = 1410000,
+                                   .mfu = 0.412,
+                                   .eta_seconds = 840,
+                                   .compute_ms = 180.5,
+                                   .comm_ms = 1.25,
+                                   .wait_ms = 0.25,
+                                   .memory_bytes = 2469606195,
+                                   .model = {"gpt2", "lm", 12, 12, 768, 1024, 50257, 124439808},
+                                   .step_ms = {250},
+                                   .step_ms_n = 1,
+                                   .checkpoint = {.step = 100,
+                                                  .wall_ms = 1000000,
+                                                  .failures = 1,
+                                                  .skipped = 2,
+                                                  .stall_ms = 62.5,
+                                                  .save_ms = 1500,
+                                                  .path = "/c"}};
     struct text t = metrics(2);
     static const char *const lines[] = {
         "\nconvoy_step 120\n",
@@ -250,10 +271,8 @@ static void the_run_is_a_label(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(the_run_is_a_label),
-    cmocka_unit_test(gpu_when_told),
-    cmocka_unit_test(known_numbers),
-    cmocka_unit_test(unknown_numbers_are_left_out),
+    cmocka_unit_test(the_run_is_a_label),    cmocka_unit_test(gpu_when_told),
+    cmocka_unit_test(known_numbers),         cmocka_unit_test(unknown_numbers_are_left_out),
     cmocka_unit_test(many_ranks_stay_small),
 };
 HARNESS_MAIN(tests)

@@ -1,4 +1,5 @@
-/* test_metrics_file — lines as the contract has them, cut back exactly, and no harm to other files. */
+/* test_metrics_file — lines as the contract has them, cut back exactly, and no harm to other
+ * files. */
 #include "harness.h"
 
 #include <math.h>
@@ -18,7 +19,8 @@ static const char *path(const char *name)
 static void fill(struct metrics_file *file, int64_t first, int64_t last)
 {
     for (int64_t step = first; step <= last; step++)
-        metrics_file_step(file, &(struct metrics_file_step){.step = step, .loss = 0.1 * (double)step, .lr = 1e-3});
+        metrics_file_step(file, &(struct metrics_file_step){
+                                    .step = step, .loss = 0.1 * (double)step, .lr = 1e-3});
 }
 
 static void assert_content(const char *name, const char *want)
@@ -35,17 +37,25 @@ static void test_lines(void **state)
     (void)state;
     struct metrics_file file;
     assert_int_equal(metrics_file_open(path("lines"), 0, &file), ST_OK);
-    metrics_file_step(&file, &(struct metrics_file_step){.step = 1, .epoch = 0, .loss = 0.1, .grad_norm = 2, .lr = 3e-4,
-                                                         .tokens = 32, .step_ms = 1.23456});
-    metrics_file_step(&file, &(struct metrics_file_step){.step = 2, .loss = NAN, .grad_norm = INFINITY, .lr = 3e-4});
+    metrics_file_step(&file, &(struct metrics_file_step){.step = 1,
+                                                         .epoch = 0,
+                                                         .loss = 0.1,
+                                                         .grad_norm = 2,
+                                                         .lr = 3e-4,
+                                                         .tokens = 32,
+                                                         .step_ms = 1.23456});
+    metrics_file_step(&file, &(struct metrics_file_step){
+                                 .step = 2, .loss = NAN, .grad_norm = INFINITY, .lr = 3e-4});
     metrics_file_eval(&file, 2, 4.5);
     metrics_file_close(&file);
     metrics_file_close(&file);
-    assert_content("lines", "{\"step\":1,\"epoch\":0,\"loss\":0.10000000000000001,\"grad_norm\":2,\"lr\":0.00029999999999999997,"
-                            "\"tokens\":32,\"step_ms\":1.235}\n"
-                            "{\"step\":2,\"epoch\":0,\"loss\":null,\"grad_norm\":null,\"lr\":0.00029999999999999997,"
-                            "\"tokens\":0,\"step_ms\":0.000}\n"
-                            "{\"step\":2,\"val_loss\":4.5}\n");
+    assert_content(
+        "lines",
+        "{\"step\":1,\"epoch\":0,\"loss\":0.10000000000000001,\"grad_norm\":2,\"lr\":0."
+        "00029999999999999997,\"tokens\":32,\"step_ms\":1.235}\n"
+        "{\"step\":2,\"epoch\":0,\"loss\":null,\"grad_norm\":null,\"lr\":0.00029999999999999997,"
+        "\"tokens\":0,\"step_ms\":0.000}\n"
+        "{\"step\":2,\"val_loss\":4.5}\n");
 }
 
 static void test_off(void **state)
@@ -93,9 +103,11 @@ static void test_keep(void **state)
     assert_int_equal(keep(two, 0), 0);
     assert_int_equal(keep(two, 1), 17);
     assert_int_equal(keep(two, 2), 34);
-    assert_int_equal(keep("{\"step\":1,\"a\":1}\n{\"step\":2,\"a\"", 9), 17); /* cut within a line */
+    /* cut within a line */
+    assert_int_equal(keep("{\"step\":1,\"a\":1}\n{\"step\":2,\"a\"", 9), 17);
     assert_int_equal(keep("{\"st", 9), 0);
-    assert_int_equal(keep("{\"step\":1,\"a\":1}\n{\"ste\n{\"step\":2}\n", 9), 34); /* mended after a full disk */
+    /* mended after a full disk */
+    assert_int_equal(keep("{\"step\":1,\"a\":1}\n{\"ste\n{\"step\":2}\n", 9), 34);
     assert_int_equal(keep("dear diary\n", 9), -1);
     assert_int_equal(keep("\n", 9), -1);
     assert_int_equal(keep("{\"other\":1}\n", 9), -1);
@@ -139,8 +151,12 @@ static void test_full_disk(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_lines),    cmocka_unit_test(test_off),      cmocka_unit_test(test_cut_back),
-    cmocka_unit_test(test_keep),     cmocka_unit_test(test_keep_every_prefix),
-    cmocka_unit_test(test_refusals), cmocka_unit_test(test_full_disk),
+    cmocka_unit_test(test_lines),
+    cmocka_unit_test(test_off),
+    cmocka_unit_test(test_cut_back),
+    cmocka_unit_test(test_keep),
+    cmocka_unit_test(test_keep_every_prefix),
+    cmocka_unit_test(test_refusals),
+    cmocka_unit_test(test_full_disk),
 };
 HARNESS_MAIN(tests)

@@ -1,4 +1,5 @@
-/* test_mix — the syntax of mixtures, and their order: shares kept, every item's samples in order, evenly spread. */
+/* test_mix — the syntax of mixtures, and their order: shares kept, every item's samples in order,
+ * evenly spread. */
 #include "harness.h"
 
 #include <string.h>
@@ -18,7 +19,8 @@ static void test_weights(void **state)
 {
     (void)state;
     struct mix mix;
-    assert_int_equal(mix_parse("a.bin:0.7,https://h:80/b.jsonl#sha256=00:3e-1,dir/*.txt:1", &mix), ST_OK);
+    assert_int_equal(mix_parse("a.bin:0.7,https://h:80/b.jsonl#sha256=00:3e-1,dir/*.txt:1", &mix),
+                     ST_OK);
     assert_true(mix.is_weighted);
     assert_int_equal(mix.n, 3);
     assert_string_equal(mix.item[0].data, "a.bin");
@@ -81,7 +83,8 @@ static void check_order(const char *data, bool is_shuffled)
         const int i = mix_order_at(order, j, &sample);
         assert_in_range(i, 0, mix.n - 1);
         assert_int_equal(sample, next[i]++); /* in order, none left out */
-        const double want = mix.item[i].weight / sum * (double)(j + 1), off = (double)next[i] - want;
+        const double want = mix.item[i].weight / sum * (double)(j + 1),
+                     off = (double)next[i] - want;
         if (!is_shuffled) /* never a whole place and a bit from its due for each item */
             assert_true(off > -(double)mix.n && off < (double)mix.n);
         else

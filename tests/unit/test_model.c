@@ -1,5 +1,5 @@
-/* test_model — presets, bounds and counts; logits agree with losses; a plan measured is a plan taken, and less is
- * kept when told; when the token embedding's gradient is whole. */
+/* test_model — presets, bounds and counts; logits agree with losses; a plan measured is a plan
+ * taken, and less is kept when told; when the token embedding's gradient is whole. */
 #include "model/model.h"
 
 #include <math.h>
@@ -57,8 +57,8 @@ static void test_flops(void **state)
     struct model_dims dims;
     assert_true(model_preset("gpt2", &dims));
     assert_float_equal(model_flops_per_token(&dims, 0), 741.2e6, 0.1e6); /* 6 · (12LC² + VC) */
-    assert_float_equal(model_flops_per_token(&dims, 1024) - model_flops_per_token(&dims, 0), 6.0 * 12 * 768 * 1024,
-                       1);
+    assert_float_equal(model_flops_per_token(&dims, 1024) - model_flops_per_token(&dims, 0),
+                       6.0 * 12 * 768 * 1024, 1);
     dims.task = MODEL_TASK_QA; /* no vocabulary product */
     assert_float_equal(model_flops_per_token(&dims, 0), 6.0 * (12.0 * 12 * 768 * 768 + 2 * 768), 1);
 }
@@ -72,7 +72,8 @@ static size_t planned(enum model_recompute recompute, bool want_grad, size_t *sc
     struct model_acts *plan;
     arena_init(&acts, "acts", NULL, 0);
     arena_init(&scratch, "scratch", NULL, 0);
-    assert_int_equal(model_plan(&tiny, 8, 10, recompute, want_grad, DTYPE_F32, &acts, &scratch, &plan), ST_OK);
+    assert_int_equal(
+        model_plan(&tiny, 8, 10, recompute, want_grad, DTYPE_F32, &acts, &scratch, &plan), ST_OK);
     model_plan_free(plan);
     *scratch_out = scratch.used_bytes;
     return acts.used_bytes;
@@ -83,7 +84,8 @@ static void test_plan(void **state)
     (void)state;
     size_t s[4], none = planned(MODEL_RECOMPUTE_NONE, true, &s[0]),
                  attention = planned(MODEL_RECOMPUTE_ATTENTION, true, &s[1]);
-    size_t block = planned(MODEL_RECOMPUTE_BLOCK, true, &s[2]), eval = planned(MODEL_RECOMPUTE_NONE, false, &s[3]);
+    size_t block = planned(MODEL_RECOMPUTE_BLOCK, true, &s[2]),
+           eval = planned(MODEL_RECOMPUTE_NONE, false, &s[3]);
     size_t c = 80 * 16 * sizeof(float); /* one (N,C) */
     assert_true(none >= (3 * 10 + 1) * c &&
                 none < (3 * 11 + 2) * c); /* 10C a block, beside it only a few numbers a row */
@@ -143,8 +145,9 @@ static void rig_open(struct rig *r, int64_t b, int64_t t, bool want_grad)
                          .losses = {r->losses, DTYPE_F32},
                          .want_grad = want_grad,
                          .scale = 1};
-    assert_int_equal(model_plan(&tiny, b, t, MODEL_RECOMPUTE_NONE, want_grad, DTYPE_F32, &r->arena[0], &r->arena[1],
-                                &r->p.acts), ST_OK);
+    assert_int_equal(model_plan(&tiny, b, t, MODEL_RECOMPUTE_NONE, want_grad, DTYPE_F32,
+                                &r->arena[0], &r->arena[1], &r->p.acts),
+                     ST_OK);
     assert_int_equal(model_ops(&tiny)->embed_fwd(&r->p), ST_OK);
     for (int block = 0; block < tiny.layers; block++)
         assert_int_equal(model_ops(&tiny)->block_fwd(&r->p, block), ST_OK);
@@ -171,7 +174,8 @@ static void test_logits(void **state)
     assert_int_equal(model_ops(&tiny)->head(&r.p), ST_OK);
     for (int row = 0; row < 20; row++) {
         double sum = 0;
-        assert_int_equal(model_ops(&tiny)->logits(&r.p, row, (struct tensor){logits, DTYPE_F32}), ST_OK);
+        assert_int_equal(model_ops(&tiny)->logits(&r.p, row, (struct tensor){logits, DTYPE_F32}),
+                         ST_OK);
         for (int v = 0; v < 21; v++)
             sum += exp(logits[v]);
         assert_float_equal(log(sum) - logits[r.targets[row]], r.losses[row], 1e-5);
@@ -210,7 +214,8 @@ static void test_table_done(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_presets), cmocka_unit_test(test_check),  cmocka_unit_test(test_flops),
-    cmocka_unit_test(test_plan),    cmocka_unit_test(test_logits), cmocka_unit_test(test_table_done),
+    cmocka_unit_test(test_presets), cmocka_unit_test(test_check),
+    cmocka_unit_test(test_flops),   cmocka_unit_test(test_plan),
+    cmocka_unit_test(test_logits),  cmocka_unit_test(test_table_done),
 };
 HARNESS_MAIN(tests)

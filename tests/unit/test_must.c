@@ -1,5 +1,5 @@
-/* must: a broken assertion reports what a reader needs and ends the process with 70; a true one costs
- * nothing. */
+/* must: a broken assertion reports what a reader needs and ends the process with 70; a true one
+ * costs nothing. */
 #include "harness.h"
 
 #include <pthread.h>

@@ -22,27 +22,35 @@ static const char *written(void)
 static void a_run(void **state)
 {
     (void)state;
-    lead = (struct board_worker){.step = 12, .steps = 100, .loss = 3.25, .val_loss = NAN, .tokens_per_second = 1410000,
+    lead = (struct board_worker){.step = 12,
+                                 .steps = 100,
+                                 .loss = 3.25,
+                                 .val_loss = NAN,
+                                 .tokens_per_second = 1410000,
                                  .checkpoint = {.step = 10, .path = "ck/step-00000010"}};
     view.lead = &lead;
     view.phase = BOARD_PHASE_TRAINING;
     text_copy(view.node.run, sizeof view.node.run, "<alice>");
-    assert_string_equal(written(), "<p><b>training</b> &#60;alice&#62;</p><ul><li>step 12 of 100</li><li>loss 3.2500</li>"
-                                   "<li>1.41M tokens a second</li><li>checkpoint of step 10: ck/step-00000010</li></ul>");
+    assert_string_equal(written(),
+                        "<p><b>training</b> &#60;alice&#62;</p><ul><li>step 12 of 100</li><li>loss "
+                        "3.2500</li><li>1.41M tokens a second</li><li>checkpoint of step 10: "
+                        "ck/step-00000010</li></ul>");
 }
 
 static void a_failure(void **state)
 {
     (void)state;
-    struct view_node nodes[2] = {{.node_id = 0, .state = "joined"}, {.node_id = 1, .state = "lost"}};
+    struct view_node nodes[2] = {{.node_id = 0, .state = "joined"},
+                                 {.node_id = 1, .state = "lost"}};
     view.lead = NULL;
     view.nodes = nodes;
     view.nodes_n = 2;
     view.node.error = (struct board_error){.code = 74, .message = "\"<script>\" & more"};
     view.node.phase = view.phase = BOARD_PHASE_FAILED;
-    assert_string_equal(written(),
-                        "<p><b>failed</b> &#60;alice&#62;</p><p>exit code 74: &#34;&#60;script&#62;&#34; &#38; more</p>"
-                        "<ul><li>node 0 joined</li><li>node 1 lost</li></ul>");
+    assert_string_equal(
+        written(),
+        "<p><b>failed</b> &#60;alice&#62;</p><p>exit code 74: &#34;&#60;script&#62;&#34; &#38; "
+        "more</p><ul><li>node 0 joined</li><li>node 1 lost</li></ul>");
 }
 
 static const struct CMUnitTest tests[] = {

@@ -15,7 +15,8 @@ static void all_of_it(void **state)
     nvml_read(n, &now);
     assert_true(fabs(now.busy - 0.97) < 1e-9 && fabs(now.memory_busy - 0.41) < 1e-9);
     assert_true(now.memory_used == 51ll << 30 && now.memory_total == 151ll << 30);
-    assert_true(now.temperature == 63 && fabs(now.power - 612.5) < 1e-9 && fabs(now.power_limit - 700) < 1e-9);
+    assert_true(now.temperature == 63 && fabs(now.power - 612.5) < 1e-9 &&
+                fabs(now.power_limit - 700) < 1e-9);
     assert_true(now.clock == 1980e6 && now.memory_clock == 3201e6);
     assert_true(now.ecc_corrected == 12 && now.ecc_uncorrected == 1);
     assert_true(now.xids == 0 && now.xid_last == -1);
@@ -41,7 +42,8 @@ static void little_of_it(void **state)
     nvml_read(n, &now);
     assert_true(now.memory_used == 51ll << 30);
     assert_true(isnan(now.busy) && isnan(now.temperature) && isnan(now.power) && isnan(now.clock));
-    assert_true(now.ecc_corrected == -1 && now.ecc_uncorrected == -1 && now.xids == -1 && now.xid_last == -1);
+    assert_true(now.ecc_corrected == -1 && now.ecc_uncorrected == -1 && now.xids == -1 &&
+                now.xid_last == -1);
     nvml_close(n);
     *mode = 0;
     assert_int_equal(*fake_nvml_use("fake_nvml_begun"), 0);
@@ -69,7 +71,8 @@ static void absent(void **state)
     (void)state;
     struct nvml *n = NULL;
     library_dir("/nowhere");
-    if (dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) || access("/dev/nvidiactl", F_OK) == 0)
+    if (dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) ||
+        access("/dev/nvidiactl", F_OK) == 0)
         HARNESS_SKIP("this machine has a GPU or its management library");
     assert_int_equal(nvml_open("0000:3b:00.0", &n), ST_NO_DEVICE);
     assert_non_null(strstr(status_message(), "libnvidia-ml.so.1"));
@@ -77,5 +80,6 @@ static void absent(void **state)
 
 /* absent comes first: a library that is open under its name is found without a folder. */
 static const struct CMUnitTest tests[] = {cmocka_unit_test(absent), cmocka_unit_test(all_of_it),
-                                          cmocka_unit_test(little_of_it), cmocka_unit_test(refused)};
+                                          cmocka_unit_test(little_of_it),
+                                          cmocka_unit_test(refused)};
 HARNESS_MAIN(tests)

@@ -1,5 +1,5 @@
-/* test_optim — which runs of parameters decay, how many moments there are, and that an update reaches the right
- * operation. */
+/* test_optim — which runs of parameters decay, how many moments there are, and that an update
+ * reaches the right operation. */
 #include "train/optim.h"
 
 #include "dev/dev.h"
@@ -33,7 +33,8 @@ static void test_spans(void **state)
     assert_int_equal(optim_spans(&t, 0.5, &span, &n), ST_OK);
     for (int64_t i = 0; i < n; i++) {
         assert_int_equal(span[i].offset, end);
-        assert_true(i == 0 || span[i].weight_decay != span[i - 1].weight_decay); /* neighbours are merged */
+        /* neighbours are merged */
+        assert_true(i == 0 || span[i].weight_decay != span[i - 1].weight_decay);
         end += span[i].elems;
     }
     assert_int_equal(end, t.total_elems);
@@ -84,7 +85,8 @@ static void test_moments(void **state)
     assert_int_equal(optim_moments(&c), 1);
 }
 
-/* By hand: AdamW's first step is lr · sign(g) beside the decay; SGD's is lr · g; both after clipping 4 to 1. */
+/* By hand: AdamW's first step is lr · sign(g) beside the decay; SGD's is lr · g; both after
+ * clipping 4 to 1. */
 static void test_update(void **state)
 {
     (void)state;
@@ -96,7 +98,8 @@ static void test_update(void **state)
     double norm_sq = 16;
     const struct optim_span span = {.elems = 16, .weight_decay = 0.5f};
     struct optim_arrays a = {{p, DTYPE_F32}, {g, DTYPE_F32}, {m, DTYPE_F32}, {v, DTYPE_F32}};
-    struct optim_config c = {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_clip = 1};
+    struct optim_config c = {
+        .kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_clip = 1};
     struct tensor norm = {&norm_sq, DTYPE_F64};
     assert_int_equal(optim_update(&c, dev_op(dev), stream, &a, &span, 1, norm, 0.1, 0), ST_OK);
     assert_float_equal(p[0], 2 - 0.1 * 0.5 * 2 - 0.1, 1e-6);

@@ -1,4 +1,5 @@
-/* page: one document that needs nothing from elsewhere, and a policy that a browser can hold it to. */
+/* page: one document that needs nothing from elsewhere, and a policy that a browser can hold it
+ * to. */
 #include "harness.h"
 
 #include <string.h>
@@ -47,12 +48,15 @@ static void one_document(void **state)
 static void nothing_from_elsewhere(void **state)
 {
     (void)state;
-    static const char *const words[] = {" style=\"", " onclick=", " onload=", "<img", "<iframe", "@import", "url(",
-                                        "innerHTML", "insertAdjacent", "eval(", "localStorage", "https://", "<link rel=\"style"};
+    static const char *const words[] = {
+        " style=\"",    " onclick=", " onload=",         "<img",           "<iframe",
+        "@import",      "url(",      "innerHTML",        "insertAdjacent", "eval(",
+        "localStorage", "https://",  "<link rel=\"style"};
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (count(words[i]) != 0)
             fail_msg("the page has %s", words[i]);
-    assert_int_equal(count("http://"), count("http://www.w3.org/2000/svg")); /* the name of a format */
+    /* the name of a format */
+    assert_int_equal(count("http://"), count("http://www.w3.org/2000/svg"));
 }
 
 static void the_policy(void **state)

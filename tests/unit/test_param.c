@@ -1,4 +1,5 @@
-/* test_param — the table's layout, its names, and initial values that depend on nothing but their counters. */
+/* test_param — the table's layout, its names, and initial values that depend on nothing but their
+ * counters. */
 #include "model/param.h"
 
 #include <math.h>
@@ -68,8 +69,9 @@ static void test_too_large(void **state)
 {
     (void)state;
     struct param_table t = {0};
-    assert_int_equal(param_add(&t, 0, PARAM_INIT_ZERO, -1, "a", 2, (int64_t)1 << 40, (int64_t)1 << 40),
-                     ST_BAD_SETTING);
+    assert_int_equal(
+        param_add(&t, 0, PARAM_INIT_ZERO, -1, "a", 2, (int64_t)1 << 40, (int64_t)1 << 40),
+        ST_BAD_SETTING);
     assert_int_equal(t.rows_n, 0);
     param_table_free(&t);
 }
@@ -97,7 +99,8 @@ static void test_fill_values(void **state)
 {
     (void)state;
     struct param_table t = describe(MODEL_TASK_LM, "gpt2-nano");
-    static const float want[5] = {-0.0123707084f, 0.0287227575f, -0.00283930567f, -0.0243886709f, 0.0251667891f};
+    static const float want[5] = {-0.0123707084f, 0.0287227575f, -0.00283930567f, -0.0243886709f,
+                                  0.0251667891f};
     float got[5];
     param_fill(&t, 0, 1, 1000003, 5, got);
     for (int i = 0; i < 5; i++)

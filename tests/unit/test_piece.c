@@ -42,8 +42,8 @@ static void test_ends(void **state)
         "a" GARAY "b|" GARAY_TWO "1|c",
         "a|\x1c|b",
         "a|\xff\xfe|b",
-        "a|\xc3|b",             /* cut off */
-        "a|\xc0\xaf|b",         /* overlong */
+        "a|\xc3|b",     /* cut off */
+        "a|\xc0\xaf|b", /* overlong */
         "a|\xe0\x80\xaf|b",
         "a|\xed\xa0\x80|b",     /* half of a surrogate pair */
         "a|\xf4\x90\x80\x80|b", /* over U+10FFFF */
@@ -79,10 +79,27 @@ static void test_cut(void **state)
         const char *text;
         size_t cut;
     } cases[] = {
-        {"", 0},      {"a", 0},          {"   ", 0},      {"ab cd", 2},  {"ab cd ef", 5}, {"ab  ", 2},
-        {"ab1", 2},   {"ab'", 2},        {"'s", 0},       {"a's", 1},    {"!s", 1},       {"' ", 1},
-        {"a\nb", 1},  {"a" E_ACUTE, 0},  {"a\xc2", 0},    {"1\xc2", 0},  {"\n\n\n", 0},   {"a" WIDE "  ", 1},
-        {"a" WIDE "bcd", 1}, {"\x80\x80 a", 2}, {"ab " E_ACUTE, 2},
+        {"", 0},
+        {"a", 0},
+        {"   ", 0},
+        {"ab cd", 2},
+        {"ab cd ef", 5},
+        {"ab  ", 2},
+        {"ab1", 2},
+        {"ab'", 2},
+        {"'s", 0},
+        {"a's", 1},
+        {"!s", 1},
+        {"' ", 1},
+        {"a\nb", 1},
+        {"a" E_ACUTE, 0},
+        {"a\xc2", 0},
+        {"1\xc2", 0},
+        {"\n\n\n", 0},
+        {"a" WIDE "  ", 1},
+        {"a" WIDE "bcd", 1},
+        {"\x80\x80 a", 2},
+        {"ab " E_ACUTE, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const size_t cut = piece_cut((const uint8_t *)cases[i].text, strlen(cases[i].text));

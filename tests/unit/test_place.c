@@ -13,8 +13,11 @@ static const char *root;
 
 static const char *name(char **environment, int pid, int parent, bool is_terminal)
 {
-    const struct place place = {
-        .environment = environment, .root = root, .pid = pid, .parent = parent, .is_terminal = is_terminal};
+    const struct place place = {.environment = environment,
+                                .root = root,
+                                .pid = pid,
+                                .parent = parent,
+                                .is_terminal = is_terminal};
     const char *found = place_name(&place);
     return found != NULL ? found : "shell";
 }
@@ -47,7 +50,8 @@ static void variables(void **state)
     assert_string_equal(name(job, 71, 70, true), "shell");
 }
 
-/* A shell in a container starts us some levels below its first process; a daemon's parent is 1 without any container. */
+/* A shell in a container starts us some levels below its first process; a daemon's parent is 1
+ * without any container. */
 static void containers(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_preview — the same model gives the same line, which is one line of JSON whatever the tokens hold; prompts that
- * the model cannot read are refused. */
+/* test_preview — the same model gives the same line, which is one line of JSON whatever the tokens
+ * hold; prompts that the model cannot read are refused. */
 #include "train/preview.h"
 
 #include <math.h>
@@ -29,13 +29,15 @@ static int tear_down(void **state)
 static struct step *open_step(void)
 {
     struct step *step;
-    struct step_config config = {.dev = dev,
-                                 .batch_samples = 1,
-                                 .global_samples = 1,
-                                 .seq_tokens = T,
-                                 .seed = 3,
-                                 .is_eval = true,
-                                 .dims = {.name = "tiny", .layers = 1, .heads = 2, .embed = 16, .context = T, .vocab = VOCAB}};
+    struct step_config config = {
+        .dev = dev,
+        .batch_samples = 1,
+        .global_samples = 1,
+        .seq_tokens = T,
+        .seed = 3,
+        .is_eval = true,
+        .dims = {
+            .name = "tiny", .layers = 1, .heads = 2, .embed = 16, .context = T, .vocab = VOCAB}};
     assert_int_equal(step_open(&config, &step), ST_OK);
     return step;
 }
@@ -55,7 +57,8 @@ static bool never(void *arg)
 static bool at_third(void *arg) { return ++*(int *)arg > 2; }
 
 /* preview — the text, freshly opened; at most cap bytes of it. */
-static void preview(const struct preview_config *config, struct step *step, bool (*stop)(void *), char *out, size_t cap)
+static void preview(const struct preview_config *config, struct step *step, bool (*stop)(void *),
+                    char *out, size_t cap)
 {
     struct preview *v;
     const char *text;
@@ -92,7 +95,8 @@ static void test_text(void **state)
     assert_string_not_equal(one, other);
     config.seed = 5;
     preview(&config, step, at_third, cut, sizeof cut);
-    assert_true(strlen(cut) < strlen(one) && strncmp(cut, one, strlen(cut) - 7) == 0); /* may end within a character */
+    /* may end within a character */
+    assert_true(strlen(cut) < strlen(one) && strncmp(cut, one, strlen(cut) - 7) == 0);
     step_close(step);
 }
 
@@ -160,14 +164,16 @@ static void test_quote(void **state)
         assert_true(preview_quote((const uint8_t *)row[i].bytes, row[i].n, out, sizeof out));
         assert_string_equal(out, row[i].want);
     }
-    assert_true(preview_quote((const uint8_t *)"\xC2\x9B", 2, out, sizeof out)); /* one byte of a terminal's command */
+    /* one byte of a terminal's command */
+    assert_true(preview_quote((const uint8_t *)"\xC2\x9B", 2, out, sizeof out));
     assert_null(strstr(out, "\x9B"));
     assert_false(preview_quote((const uint8_t *)"long enough", 11, out, 8));
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_text),       cmocka_unit_test(test_greedy_and_long_prompt), cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_not_finite), cmocka_unit_test(test_quote),
+    cmocka_unit_test(test_text),    cmocka_unit_test(test_greedy_and_long_prompt),
+    cmocka_unit_test(test_refused), cmocka_unit_test(test_not_finite),
+    cmocka_unit_test(test_quote),
 };
 
 int main(void)

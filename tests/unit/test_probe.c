@@ -1,5 +1,5 @@
-/* probe: healthy, unhealthy, unreachable, garbage, oversized and silent answers, from a server of a few
- * lines. */
+/* probe: healthy, unhealthy, unreachable, garbage, oversized and silent answers, from a server of a
+ * few lines. */
 #include "harness.h"
 
 #include <arpa/inet.h>
@@ -21,8 +21,8 @@ static int server_port;
 static char shown[65536];
 static char request_line[256];
 
-/* A child that answers one request with these bytes, then `repeat` times 64 KiB more; keeps the request's
- * first line. */
+/* A child that answers one request with these bytes, then `repeat` times 64 KiB more; keeps the
+ * request's first line. */
 static pid_t serve_once(const char *answer, int repeat)
 {
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -90,18 +90,16 @@ static enum status probe_once(const char *answer, bool as_json, bool has_colour)
 }
 
 static const char good[] =
-    OK_HEAD "{\"schema\":1,\"version\":\"0.1.0\",\"phase\":\"training\",\"node_id\":0,\"n_nodes\":1,"
-            "\"backend\":\"self\",\"device\":\"cpu\","
-            "\"model\":{\"name\":\"gpt2-mini\",\"layers\":6,\"heads\":6,\"embed\":384,\"context\":1024,"
-            "\"vocab\":50257,\"parameters\":30000000,"
-            "\"task\":\"lm\"},\"step\":120,\"steps\":5000,\"epoch\":0,\"loss\":3.2145,\"val_loss\":null,"
-            "\"lr\":0.0003,\"grad_norm\":1.02,"
-            "\"tokens\":1000000,\"tokens_per_second\":14100,\"step_ms\":{\"last\":182,\"p50\":180,\"p95\":"
-            "200},\"mfu\":0.412,\"eta_seconds\":840,"
-            "\"uptime_seconds\":45,\"progress_age_seconds\":0.2,\"restarts\":0,\"checkpoint\":{\"step\":100,"
-            "\"path\":\"/c\\u001b[2J/x\",\"age_seconds\":61},"
-            "\"ranks\":[{\"rank\":0,\"node\":0,\"device\":\"cpu\",\"state\":\"training\",\"step\":120,"
-            "\"memory_bytes\":2147483648}],\"error\":null}\n";
+    OK_HEAD "{\"schema\":1,\"version\":\"0.1.0\",\"phase\":\"training\",\"node_id\":0,\"n_nodes\":"
+            "1,\"backend\":\"self\",\"device\":\"cpu\",\"model\":{\"name\":\"gpt2-mini\","
+            "\"layers\":6,\"heads\":6,\"embed\":384,\"context\":1024,\"vocab\":50257,"
+            "\"parameters\":30000000,\"task\":\"lm\"},\"step\":120,\"steps\":5000,\"epoch\":0,"
+            "\"loss\":3.2145,\"val_loss\":null,\"lr\":0.0003,\"grad_norm\":1.02,\"tokens\":1000000,"
+            "\"tokens_per_second\":14100,\"step_ms\":{\"last\":182,\"p50\":180,\"p95\":200},"
+            "\"mfu\":0.412,\"eta_seconds\":840,\"uptime_seconds\":45,\"progress_age_seconds\":0.2,"
+            "\"restarts\":0,\"checkpoint\":{\"step\":100,\"path\":\"/c\\u001b[2J/"
+            "x\",\"age_seconds\":61},\"ranks\":[{\"rank\":0,\"node\":0,\"device\":\"cpu\","
+            "\"state\":\"training\",\"step\":120,\"memory_bytes\":2147483648}],\"error\":null}\n";
 
 static void healthy(void **state)
 {
@@ -136,11 +134,15 @@ static void healthy(void **state)
 static void ranks_and_checkpoints(void **state)
 {
     (void)state;
-    assert_int_equal(probe_once(OK_HEAD "{\"schema\":1,\"phase\":\"training\",\"checkpoint\":{\"step\":10,\"path\":\"/c\",\"age_seconds\":5,"
-                                        "\"save_seconds\":1.5,\"stall_seconds\":0.25,\"failures\":2,\"skipped\":3,\"error\":\"disk full\"},"
-                                        "\"ranks\":[{\"rank\":1,\"state\":\"training\",\"compute_ms\":5,\"wait_ms\":2.5,\"comm_ms\":1.25}]}",
-                                false, false),
-                     ST_OK);
+    assert_int_equal(
+        probe_once(OK_HEAD
+                   "{\"schema\":1,\"phase\":\"training\",\"checkpoint\":{\"step\":10,\"path\":\"/"
+                   "c\",\"age_seconds\":5,\"save_seconds\":1.5,\"stall_seconds\":0.25,\"failures\":"
+                   "2,\"skipped\":3,\"error\":\"disk "
+                   "full\"},\"ranks\":[{\"rank\":1,\"state\":\"training\",\"compute_ms\":5,\"wait_"
+                   "ms\":2.5,\"comm_ms\":1.25}]}",
+                   false, false),
+        ST_OK);
     assert_non_null(strstr(shown, "checkpoint  step 10, 5s ago  /c\n"
                                   "            written in 1.50 s, training waited 0.25 s\n"
                                   "            2 failed, 3 left out  disk full\n"));
@@ -156,11 +158,12 @@ static void unhealthy(void **state)
                      ST_UNHEALTHY);
     assert_non_null(strstr(status_message(), "error 74: disk full"));
     assert_true(text_starts(shown, "\033[31mfailed"));
-    assert_int_equal(probe_once(OK_HEAD "{\"schema\":1,\"phase\":\"failed\",\"error\":null}", true, false),
-                     ST_UNHEALTHY);
+    assert_int_equal(
+        probe_once(OK_HEAD "{\"schema\":1,\"phase\":\"failed\",\"error\":null}", true, false),
+        ST_UNHEALTHY);
     assert_true(text_starts(shown, "{\"schema\"")); /* raw, also when unhealthy */
-    assert_int_equal(probe_once(OK_HEAD "{\"schema\":1,\"phase\":\"training\",\"progress_age_seconds\":99,"
-                                        "\"ranks\":[{\"rank\":3,\"state\":\"hung\"}]}",
+    assert_int_equal(probe_once(OK_HEAD "{\"schema\":1,\"phase\":\"training\",\"progress_age_"
+                                        "seconds\":99,\"ranks\":[{\"rank\":3,\"state\":\"hung\"}]}",
                                 false, false),
                      ST_UNHEALTHY);
     assert_non_null(strstr(status_message(), "rank 3 is hung; no progress for 99 s"));
@@ -180,7 +183,8 @@ static void strange_answers(void **state)
         {OK_HEAD "[1,2]", "not a convoy node's status"},
         {OK_HEAD "{\"schema\":\"1\",\"phase\":5}", "not a convoy node's status"},
         {"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "HTTP 404"},
-        {"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", "HTTP 302"},
+        {"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
+         "HTTP 302"},
         {"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{\"schema\":1", "no answer"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -191,19 +195,20 @@ static void strange_answers(void **state)
         assert_string_equal(shown, "");
     }
     /* Everything of a wrong kind: shown as far as it goes, without falling over. */
-    assert_int_equal(probe_once(OK_HEAD "{\"schema\":1,\"phase\":\"x\",\"model\":[],\"step\":\"a\",\"steps\":"
-                                        "{},\"step_ms\":7,\"ranks\":{\"a\":1},"
-                                        "\"checkpoint\":\"no\",\"uptime_seconds\":1e300,\"eta_seconds\":-"
-                                        "1e300,\"tokens\":1e308,\"node_id\":1e308}",
-                                false, false),
-                     ST_OK);
+    assert_int_equal(
+        probe_once(OK_HEAD
+                   "{\"schema\":1,\"phase\":\"x\",\"model\":[],\"step\":\"a\",\"steps\":{},\"step_"
+                   "ms\":7,\"ranks\":{\"a\":1},\"checkpoint\":\"no\",\"uptime_seconds\":1e300,"
+                   "\"eta_seconds\":-1e300,\"tokens\":1e308,\"node_id\":1e308}",
+                   false, false),
+        ST_OK);
 }
 
 static void oversized(void **state)
 {
     (void)state;
-    pid_t child = serve_once(OK_HEAD "{\"schema\":1,\"phase\":\"training\"}",
-                             100); /* 6.25 MiB of white space behind it */
+    /* 6.25 MiB of white space behind it */
+    pid_t child = serve_once(OK_HEAD "{\"schema\":1,\"phase\":\"training\"}", 100);
     assert_int_equal(probe("", server_port, false, false), ST_UNHEALTHY);
     assert_non_null(strstr(status_message(), "more than 4194304 bytes"));
     waitpid(child, NULL, 0);
@@ -244,7 +249,9 @@ static void addresses(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(healthy),   cmocka_unit_test(ranks_and_checkpoints), cmocka_unit_test(unhealthy), cmocka_unit_test(strange_answers),
-    cmocka_unit_test(oversized), cmocka_unit_test(silent),    cmocka_unit_test(addresses),
+    cmocka_unit_test(healthy),   cmocka_unit_test(ranks_and_checkpoints),
+    cmocka_unit_test(unhealthy), cmocka_unit_test(strange_answers),
+    cmocka_unit_test(oversized), cmocka_unit_test(silent),
+    cmocka_unit_test(addresses),
 };
 HARNESS_MAIN(tests)

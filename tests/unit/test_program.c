@@ -11,10 +11,17 @@ static void name_as_called(void **state)
     static const struct {
         const char *argv0, *name;
     } trials[] = {
-        {"build/convoy", "build/convoy"}, {"/usr/bin/convoy", "/usr/bin/convoy"}, {"./convoy", "./convoy"},
-        {"../x-1/a_b+c", "../x-1/a_b+c"}, {NULL, "convoy"},                       {"", "convoy"},
-        {"my folder/convoy", "convoy"},   {"a;rm", "convoy"},                     {"-x", "convoy"},
-        {"$HOME/convoy", "convoy"},       {"a'b", "convoy"},
+        {"build/convoy", "build/convoy"},
+        {"/usr/bin/convoy", "/usr/bin/convoy"},
+        {"./convoy", "./convoy"},
+        {"../x-1/a_b+c", "../x-1/a_b+c"},
+        {NULL, "convoy"},
+        {"", "convoy"},
+        {"my folder/convoy", "convoy"},
+        {"a;rm", "convoy"},
+        {"-x", "convoy"},
+        {"$HOME/convoy", "convoy"},
+        {"a'b", "convoy"},
     };
     char longest[5000];
     assert_string_equal(program_name(), "convoy");

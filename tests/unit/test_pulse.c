@@ -1,4 +1,5 @@
-/* test_pulse — the board hears from the thread while the worker does nothing, and of nothing once it has ended. */
+/* test_pulse — the board hears from the thread while the worker does nothing, and of nothing once
+ * it has ended. */
 #include "harness.h"
 
 #include <string.h>

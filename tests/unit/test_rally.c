@@ -1,5 +1,5 @@
-/* test_rally — one node of two workers: readiness, worlds, losses and leaving, by the board and a real meeting. This program is
- * its own worker: started as "convoy worker I WORD" it only lives. */
+/* test_rally — one node of two workers: readiness, worlds, losses and leaving, by the board and a
+ * real meeting. This program is its own worker: started as "convoy worker I WORD" it only lives. */
 #include "harness.h"
 
 #include <signal.h>
@@ -43,17 +43,29 @@ static void on_end(void *arg, enum status st)
 
 static void rig_open(struct rig *r, char *restarts)
 {
-    char *words[] = {"N_GPU_EACH_NODE=2", "MODEL=gpt2-nano", restarts}, *nothing[] = {NULL}, *word[] = {"live"};
+    char *words[] = {"N_GPU_EACH_NODE=2", "MODEL=gpt2-nano", restarts}, *nothing[] = {NULL},
+         *word[] = {"live"};
     memset(r, 0, sizeof *r);
     assert_int_equal(conf_open(3, words, nothing, &r->conf), ST_OK);
     assert_int_equal(board_create(2, 2, &r->board), ST_OK);
     r->loop = event_base_new();
-    struct crew_config crew = {.board = r->board, .workers_n = 2, .words_n = 1, .words = word, .share_fd = -1,
-                               .pulse_limit_ms = 60000, .on_end = on_crew_end};
+    struct crew_config crew = {.board = r->board,
+                               .workers_n = 2,
+                               .words_n = 1,
+                               .words = word,
+                               .share_fd = -1,
+                               .pulse_limit_ms = 60000,
+                               .on_end = on_crew_end};
     assert_int_equal(crew_open(&crew, &r->crew), ST_OK);
     assert_int_equal(crew_start(r->crew), ST_OK);
-    struct rally_config config = {.conf = r->conf, .board = r->board, .loop = r->loop, .crew = r->crew,
-                                  .on_abort = on_abort, .on_stop = on_stop, .on_end = on_end, .arg = r};
+    struct rally_config config = {.conf = r->conf,
+                                  .board = r->board,
+                                  .loop = r->loop,
+                                  .crew = r->crew,
+                                  .on_abort = on_abort,
+                                  .on_stop = on_stop,
+                                  .on_end = on_end,
+                                  .arg = r};
     assert_int_equal(rally_open(&config, &r->rally), ST_OK);
 }
 
@@ -75,7 +87,8 @@ static void turn(struct rig *r)
 
 static void ready(struct rig *r, int worker_i, int64_t after, int64_t turn_n, const char *why)
 {
-    struct board_ready post = {.after = after, .turn = turn_n, .address = {.bytes = 4, .data = {(uint8_t)worker_i, 2, 3}}};
+    struct board_ready post = {
+        .after = after, .turn = turn_n, .address = {.bytes = 4, .data = {(uint8_t)worker_i, 2, 3}}};
     text_copy(post.why, sizeof post.why, why);
     board_ready_post(r->board, worker_i, &post);
 }

@@ -1,4 +1,5 @@
-/* rand: Philox's published vectors, shapes of distributions, and permutations that are permutations. */
+/* rand: Philox's published vectors, shapes of distributions, and permutations that are
+ * permutations. */
 #include "harness.h"
 
 #include <math.h>
@@ -19,11 +20,11 @@ static void known_answers(void **state)
 {
     (void)state;
     assert_block(rand_philox(0, 0, 0), 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8);
-    assert_block(rand_philox(UINT64_MAX, UINT64_MAX, UINT64_MAX), 0x408f276d, 0x41c83b0e, 0xa20bc7c6,
-                 0x6d5451fd);
+    assert_block(rand_philox(UINT64_MAX, UINT64_MAX, UINT64_MAX), 0x408f276d, 0x41c83b0e,
+                 0xa20bc7c6, 0x6d5451fd);
     /* counter 243f6a88 85a308d3 13198a2e 03707344, key a4093822 299f31d0 */
-    assert_block(rand_philox(0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88), 0xd16cfe09,
-                 0x94fdcceb, 0x5001e420, 0x24126ea1);
+    assert_block(rand_philox(0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88),
+                 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1);
 }
 
 static void elements_are_parts_of_blocks(void **state)
@@ -55,7 +56,8 @@ static void uniform_is_uniform(void **state)
     for (int b = 0; b < 16; b++)
         chi2 += (bins[b] - N / 16.0) * (bins[b] - N / 16.0) / (N / 16.0);
     assert_true(fabs(sum / N - 0.5) < 5 * sqrt(1.0 / 12 / N));
-    assert_true(chi2 < 50); /* 15 degrees of freedom: 1 in 100,000, and the numbers are always the same */
+    /* 15 degrees of freedom: 1 in 100,000, and the numbers are always the same */
+    assert_true(chi2 < 50);
 }
 
 static void normal_has_its_moments(void **state)
@@ -107,8 +109,8 @@ static void permute_is_a_bijection(void **state)
     }
 }
 
-/* Every order of three is met about equally often, and large sets are neither fixed nor alike from epoch to
- * epoch. */
+/* Every order of three is met about equally often, and large sets are neither fixed nor alike from
+ * epoch to epoch. */
 static void permute_mixes(void **state)
 {
     (void)state;
@@ -128,8 +130,8 @@ static void permute_mixes(void **state)
                  b = rand_permute(1, RAND_STREAM(ORDER, 1), i, 10007);
         fixed += a == i;
         same += a == b;
-        sum +=
-            ((double)a - n / 2) * ((double)i - n / 2) / (n * n / 12) / n; /* correlation with the identity */
+        sum += ((double)a - n / 2) * ((double)i - n / 2) / (n * n / 12) /
+               n; /* correlation with the identity */
     }
     assert_true(fixed < 8 && same < 8);
     assert_true(fabs(sum) < 0.05);
@@ -142,18 +144,15 @@ static void huge_sets_work(void **state)
                                      UINT64_MAX};
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         for (uint64_t i = 0; i < 1000; i++)
-            assert_true(rand_permute(9, RAND_STREAM(ORDER, 3), sizes[s] - 1 - i, sizes[s]) < sizes[s]);
+            assert_true(rand_permute(9, RAND_STREAM(ORDER, 3), sizes[s] - 1 - i, sizes[s]) <
+                        sizes[s]);
     }
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(known_answers),
-    cmocka_unit_test(elements_are_parts_of_blocks),
-    cmocka_unit_test(uniform_is_uniform),
-    cmocka_unit_test(normal_has_its_moments),
-    cmocka_unit_test(below_stays_below),
-    cmocka_unit_test(permute_is_a_bijection),
-    cmocka_unit_test(permute_mixes),
-    cmocka_unit_test(huge_sets_work),
+    cmocka_unit_test(known_answers),      cmocka_unit_test(elements_are_parts_of_blocks),
+    cmocka_unit_test(uniform_is_uniform), cmocka_unit_test(normal_has_its_moments),
+    cmocka_unit_test(below_stays_below),  cmocka_unit_test(permute_is_a_bijection),
+    cmocka_unit_test(permute_mixes),      cmocka_unit_test(huge_sets_work),
 };
 HARNESS_MAIN(tests)

@@ -5,7 +5,8 @@
 
 static struct rate_config config(enum rate_schedule schedule)
 {
-    return (struct rate_config){.schedule = schedule, .lr = 1e-3, .lr_min = 1e-4, .warmup_steps = 4, .steps = 104};
+    return (struct rate_config){
+        .schedule = schedule, .lr = 1e-3, .lr_min = 1e-4, .warmup_steps = 4, .steps = 104};
 }
 
 static void near(double got, double want) { assert_float_equal(got, want, 1e-15); }

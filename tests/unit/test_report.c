@@ -15,29 +15,34 @@ static const struct board_gpu *gpu; /* of worker 0; NULL: nothing is told of one
 
 static void fill_worker(void)
 {
-    worker =
-        (struct board_worker){.pid = 77,
-                              .rank = 0,
-                              .phase = BOARD_PHASE_TRAINING,
-                              .device = "cpu",
-                              .step = 120,
-                              .steps = 5000,
-                              .epoch = 1,
-                              .tokens = 9007199254740993,
-                              .loss = 3.25,
-                              .val_loss = 3.5,
-                              .lr = 3e-4,
-                              .grad_norm = 1.02,
-                              .tokens_per_second = 1.41e6,
-                              .mfu = 0.412,
-                              .eta_seconds = 840,
-                              .compute_ms = 180.5,
-                              .comm_ms = 1.25,
-                              .wait_ms = 0.25,
-                              .memory_bytes = 2469606195,
-                              .model = {"gpt2", "lm", 12, 12, 768, 1024, 50257, 124439808},
-                              .checkpoint = {.step = 100, .wall_ms = 1000000, .failures = 2, .skipped = 3, .stall_ms = 72, .save_ms = 1500,
-                                             .path = "/c/step-00000100", .error = "disk full"}};
+    worker = (struct board_worker){.pid = 77,
+                                   .rank = 0,
+                                   .phase = BOARD_PHASE_TRAINING,
+                                   .device = "cpu",
+                                   .step = 120,
+                                   .steps = 5000,
+                                   .epoch = 1,
+                                   .tokens = 9007199254740993,
+                                   .loss = 3.25,
+                                   .val_loss = 3.5,
+                                   .lr = 3e-4,
+                                   .grad_norm = 1.02,
+                                   .tokens_per_second = 1.41e6,
+                                   .mfu = 0.412,
+                                   .eta_seconds = 840,
+                                   .compute_ms = 180.5,
+                                   .comm_ms = 1.25,
+                                   .wait_ms = 0.25,
+                                   .memory_bytes = 2469606195,
+                                   .model = {"gpt2", "lm", 12, 12, 768, 1024, 50257, 124439808},
+                                   .checkpoint = {.step = 100,
+                                                  .wall_ms = 1000000,
+                                                  .failures = 2,
+                                                  .skipped = 3,
+                                                  .stall_ms = 72,
+                                                  .save_ms = 1500,
+                                                  .path = "/c/step-00000100",
+                                                  .error = "disk full"}};
     for (int i = 0; i < 100; i++)
         worker.step_ms[i] = (float)(i + 1);
     worker.step_ms_n = 100;
@@ -81,7 +86,8 @@ static cJSON *report(bool has_node, bool has_worker)
     return root;
 }
 
-/* 'n' number, 's' string, 'o' object, 'a' array, '0' null; a dot enters an object, a digit an array. */
+/* 'n' number, 's' string, 'o' object, 'a' array, '0' null; a dot enters an object, a digit an
+ * array. */
 static const cJSON *at(const cJSON *root, const char *path)
 {
     char parts[128], *rest = parts;
@@ -94,7 +100,7 @@ static const cJSON *at(const cJSON *root, const char *path)
 
 static char kind(const cJSON *item)
 {
-    return item == NULL            ? '?'
+    return item == NULL           ? '?'
            : cJSON_IsNumber(item) ? 'n'
            : cJSON_IsString(item) ? 's'
            : cJSON_IsObject(item) ? 'o'
@@ -233,7 +239,8 @@ static void values_are_right(void **state)
     cJSON_Delete(root);
     struct text t = {0};
     report_write(&view, &t);
-    assert_non_null(strstr(t.data, "\"tokens\":9007199254740993,")); /* beyond 2^53, to the last digit */
+    /* beyond 2^53, to the last digit */
+    assert_non_null(strstr(t.data, "\"tokens\":9007199254740993,"));
     text_free(&t);
 }
 
@@ -289,15 +296,27 @@ static void not_a_number_is_null(void **state)
 static void gpu_when_told(void **state)
 {
     (void)state;
-    static const struct board_gpu told = {.busy = 0.97, .memory_busy = NAN, .memory_used = 51ll << 30, .memory_total = 151ll << 30,
-                                          .temperature = 63, .power = 612.5, .power_limit = NAN, .clock = 1.98e9, .memory_clock = NAN,
-                                          .ecc_corrected = -1, .ecc_uncorrected = 0, .xids = 1, .xid_last = 79, .posted_ms = 16500};
+    static const struct board_gpu told = {.busy = 0.97,
+                                          .memory_busy = NAN,
+                                          .memory_used = 51ll << 30,
+                                          .memory_total = 151ll << 30,
+                                          .temperature = 63,
+                                          .power = 612.5,
+                                          .power_limit = NAN,
+                                          .clock = 1.98e9,
+                                          .memory_clock = NAN,
+                                          .ecc_corrected = -1,
+                                          .ecc_uncorrected = 0,
+                                          .xids = 1,
+                                          .xid_last = 79,
+                                          .posted_ms = 16500};
     fill_worker();
     text_copy(worker.device, sizeof worker.device, "cuda 0 NVIDIA H200 sm_90 driver 13.0");
     text_copy(worker.backend, sizeof worker.backend, "nccl");
     for (int has = 0; has < 2; has++) {
         gpu = has ? &told : NULL;
-        cJSON *root = report(true, true), *rank = cJSON_GetArrayItem(cJSON_GetObjectItem(root, "ranks"), 0);
+        cJSON *root = report(true, true),
+              *rank = cJSON_GetArrayItem(cJSON_GetObjectItem(root, "ranks"), 0);
         const cJSON *object = cJSON_GetObjectItem(rank, "gpu");
         assert_string_equal(cJSON_GetObjectItem(root, "device")->valuestring, "cuda");
         assert_string_equal(cJSON_GetObjectItem(root, "backend")->valuestring, "nccl");
@@ -308,7 +327,8 @@ static void gpu_when_told(void **state)
             assert_true(cJSON_IsNull(cJSON_GetObjectItem(object, "ecc_corrected")));
             assert_true(cJSON_GetObjectItem(object, "xid_last")->valuedouble == 79);
             assert_true(cJSON_GetObjectItem(object, "age_seconds")->valuedouble == 1);
-            assert_true(cJSON_GetObjectItem(rank, "memory_bytes")->valuedouble == (double)(51ll << 30));
+            assert_true(cJSON_GetObjectItem(rank, "memory_bytes")->valuedouble ==
+                        (double)(51ll << 30));
         }
         cJSON_Delete(root);
     }
@@ -319,16 +339,18 @@ static void hostile_text_stays_json(void **state)
 {
     (void)state;
     fill_worker();
-    memset(worker.error.message, '\x01',
-           sizeof(worker.error.message)); /* the longest when quoted, and no end */
+    /* the longest when quoted, and no end */
+    memset(worker.error.message, '\x01', sizeof(worker.error.message));
     worker.error.code = 74;
     worker.error.node = 0;
     text_copy(worker.checkpoint.path, sizeof(worker.checkpoint.path), "/a\"b\\c\xff\n</script>");
     cJSON *root = report(true, true);
-    assert_int_equal(strlen(at(root, "error.message")->valuestring), sizeof(worker.error.message) - 1);
+    assert_int_equal(strlen(at(root, "error.message")->valuestring),
+                     sizeof(worker.error.message) - 1);
     assert_int_equal(at(root, "error.code")->valueint, 74);
     assert_int_equal(kind(at(root, "error.node")), 'n');
-    assert_string_equal(at(root, "checkpoint.path")->valuestring, "/a\"b\\c\xEF\xBF\xBD\n</script>");
+    assert_string_equal(at(root, "checkpoint.path")->valuestring,
+                        "/a\"b\\c\xEF\xBF\xBD\n</script>");
     cJSON_Delete(root);
 }
 
@@ -336,45 +358,59 @@ static void hostile_text_stays_json(void **state)
 static void peers_and_nodes(void **state)
 {
     (void)state;
-    static const struct view_node nodes[] = {{0, "10.0.0.1", "joined", 0.5}, {1, "", "awaited", NAN}};
-    static const struct view_peer peers[] = {
-        {.rank = 1, .node = 1, .device = "cpu", .state = "training", .step = 119, .compute_ms = 7, .comm_ms = NAN,
-         .wait_ms = 2, .memory_bytes = 5, .call = "all_reduce", .call_age_ms = 4100}};
+    static const struct view_node nodes[] = {{0, "10.0.0.1", "joined", 0.5},
+                                             {1, "", "awaited", NAN}};
+    static const struct view_peer peers[] = {{.rank = 1,
+                                              .node = 1,
+                                              .device = "cpu",
+                                              .state = "training",
+                                              .step = 119,
+                                              .compute_ms = 7,
+                                              .comm_ms = NAN,
+                                              .wait_ms = 2,
+                                              .memory_bytes = 5,
+                                              .call = "all_reduce",
+                                              .call_age_ms = 4100}};
     struct text t = {0};
     cJSON *root = NULL;
     fill_worker();
-    cJSON_Delete(report(true, true)); /* leaves its view, whose board is closed but not needed any more */
+    /* leaves its view, whose board is closed but not needed any more */
+    cJSON_Delete(report(true, true));
     view.node.n_nodes = 2;
     view.nodes = nodes;
     view.nodes_n = 2;
     view.peers = peers;
     view.peers_n = 1;
-    view.door = (struct view_door){.is_there = true, .is_full = true, .strangers_n = 128, .turned_away = 4711};
+    view.door = (struct view_door){
+        .is_there = true, .is_full = true, .strangers_n = 128, .turned_away = 4711};
     report_write(&view, &t);
     assert_int_equal(json_parse(t.data, t.len, "report", &root), ST_OK);
-    assert_true(cJSON_IsTrue(at(root, "door.full")) && at(root, "door.strangers")->valuedouble == 128 &&
+    assert_true(cJSON_IsTrue(at(root, "door.full")) &&
+                at(root, "door.strangers")->valuedouble == 128 &&
                 at(root, "door.turned_away")->valuedouble == 4711);
     assert_int_equal(cJSON_GetArraySize(at(root, "ranks")), 2);
-    assert_true(at(root, "ranks.0.rank")->valuedouble == 0 && at(root, "ranks.0.step")->valuedouble == 120);
-    assert_true(at(root, "ranks.1.rank")->valuedouble == 1 && at(root, "ranks.1.node")->valuedouble == 1);
-    assert_true(cJSON_IsNull(at(root, "ranks.1.comm_ms")) && at(root, "ranks.1.wait_ms")->valuedouble == 2);
+    assert_true(at(root, "ranks.0.rank")->valuedouble == 0 &&
+                at(root, "ranks.0.step")->valuedouble == 120);
+    assert_true(at(root, "ranks.1.rank")->valuedouble == 1 &&
+                at(root, "ranks.1.node")->valuedouble == 1);
+    assert_true(cJSON_IsNull(at(root, "ranks.1.comm_ms")) &&
+                at(root, "ranks.1.wait_ms")->valuedouble == 2);
     assert_string_equal(at(root, "ranks.1.call")->valuestring, "all_reduce");
     assert_true(at(root, "ranks.1.call_age_seconds")->valuedouble == 4.1);
-    assert_true(cJSON_IsNull(at(root, "ranks.0.call")) && cJSON_IsNull(at(root, "ranks.0.call_age_seconds")));
+    assert_true(cJSON_IsNull(at(root, "ranks.0.call")) &&
+                cJSON_IsNull(at(root, "ranks.0.call_age_seconds")));
     assert_int_equal(cJSON_GetArraySize(at(root, "nodes")), 2);
     assert_string_equal(at(root, "nodes.1.state")->valuestring, "awaited");
-    assert_true(cJSON_IsNull(at(root, "nodes.1.address")) && cJSON_IsNull(at(root, "nodes.1.heartbeat_age_seconds")));
+    assert_true(cJSON_IsNull(at(root, "nodes.1.address")) &&
+                cJSON_IsNull(at(root, "nodes.1.heartbeat_age_seconds")));
     assert_true(at(root, "nodes.0.heartbeat_age_seconds")->valuedouble == 0.5);
     cJSON_Delete(root);
     text_free(&t);
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(peers_and_nodes),
-    cmocka_unit_test(every_field_has_its_kind),
-    cmocka_unit_test(values_are_right),
-    cmocka_unit_test(not_a_number_is_null),
-    cmocka_unit_test(gpu_when_told),
-    cmocka_unit_test(hostile_text_stays_json),
+    cmocka_unit_test(peers_and_nodes),  cmocka_unit_test(every_field_has_its_kind),
+    cmocka_unit_test(values_are_right), cmocka_unit_test(not_a_number_is_null),
+    cmocka_unit_test(gpu_when_told),    cmocka_unit_test(hostile_text_stays_json),
 };
 HARNESS_MAIN(tests)

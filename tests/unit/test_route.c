@@ -83,13 +83,20 @@ static const char *policy_of(const char *path, const char *type)
 static void policies(void **state)
 {
     (void)state;
-    assert_true(text_starts(policy_of("/", "text/html; charset=utf-8"), "default-src 'none'; script-src 'sha256-"));
-    assert_string_equal(policy_of("/status", "application/json"), "default-src 'none'; frame-ancestors 'none'");
-    assert_string_equal(policy_of("/history", "application/json"), "default-src 'none'; frame-ancestors 'none'");
-    assert_string_equal(policy_of("/history.csv", "text/csv; charset=utf-8"), "default-src 'none'; frame-ancestors 'none'");
-    assert_string_equal(policy_of("/log", "text/plain; charset=utf-8"), "default-src 'none'; frame-ancestors 'none'");
-    assert_string_equal(policy_of("/nope", "application/json"), "default-src 'none'; frame-ancestors 'none'");
+    assert_true(text_starts(policy_of("/", "text/html; charset=utf-8"),
+                            "default-src 'none'; script-src 'sha256-"));
+    assert_string_equal(policy_of("/status", "application/json"),
+                        "default-src 'none'; frame-ancestors 'none'");
+    assert_string_equal(policy_of("/history", "application/json"),
+                        "default-src 'none'; frame-ancestors 'none'");
+    assert_string_equal(policy_of("/history.csv", "text/csv; charset=utf-8"),
+                        "default-src 'none'; frame-ancestors 'none'");
+    assert_string_equal(policy_of("/log", "text/plain; charset=utf-8"),
+                        "default-src 'none'; frame-ancestors 'none'");
+    assert_string_equal(policy_of("/nope", "application/json"),
+                        "default-src 'none'; frame-ancestors 'none'");
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test_setup(the_table, look), cmocka_unit_test_setup(policies, look)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test_setup(the_table, look),
+                                          cmocka_unit_test_setup(policies, look)};
 HARNESS_MAIN(tests)

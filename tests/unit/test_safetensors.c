@@ -1,4 +1,5 @@
-/* safetensors: reads PyTorch's files, writes what it can read, refuses everything else with a sentence. */
+/* safetensors: reads PyTorch's files, writes what it can read, refuses everything else with a
+ * sentence. */
 #include "harness.h"
 
 #include <math.h>
@@ -89,21 +90,26 @@ static const struct {
     {"{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2, "3 elements of 4 bits"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 7, "cut short"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9, "no tensor"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8, "3 elements of 32 bits"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8,
+     "3 elements of 32 bits"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8, "lies at bytes"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8, "two whole numbers"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8.5]}}", 8, "two whole numbers"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,1e300]}}", 8, "two whole numbers"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,1e300]}}", 8,
+     "two whole numbers"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,18446744073709551615]}}", 8,
      "two whole numbers"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0]}}", 8, "two whole numbers"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,8]}}", 8, "two whole numbers"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[\"0\",8]}}", 8, "two whole numbers"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[\"0\",8]}}", 8,
+     "two whole numbers"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "two whole numbers"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8, "dimension 0 of tensor a"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8,
+     "dimension 0 of tensor a"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", 8, "\"shape\""},
     {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}", 8, "\"shape\""},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0, "2^63"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
+     "2^63"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4503599627370496,1024],\"data_offsets\":[0,0]}}", 0,
      "elements of 32 bits"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4,
@@ -114,26 +120,26 @@ static const struct {
     {"{\"a\":7}", 0, "not an object"},
     {"{\"a\":null}", 0, "not an object"},
     {"{\"a\\n\":{}}", 0, "control byte"},
-    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
-     "\"data_offsets\":[1,2]}}",
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"a\":{\"dtype\":\"U8\","
+     "\"shape\":[1],\"data_offsets\":[1,2]}}",
      2, "twice"},
-    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],"
-     "\"data_offsets\":[1,3]}}",
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\","
+     "\"shape\":[2],\"data_offsets\":[1,3]}}",
      3, "overlap"},
-    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],"
-     "\"data_offsets\":[0,2]}}",
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\","
+     "\"shape\":[2],\"data_offsets\":[0,2]}}",
      2, "overlap"},
-    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[0],"
-     "\"data_offsets\":[1,1]}}",
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\","
+     "\"shape\":[0],\"data_offsets\":[1,1]}}",
      2, "overlap"},
-    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[0],"
-     "\"data_offsets\":[2,2]}}",
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\","
+     "\"shape\":[0],\"data_offsets\":[2,2]}}",
      2, NULL},
-    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"b\":{\"dtype\":\"U8\",\"shape\":[1],"
-     "\"data_offsets\":[2,3]}}",
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"b\":{\"dtype\":\"U8\","
+     "\"shape\":[1],\"data_offsets\":[2,3]}}",
      3, "[1, 2) before tensor b"},
-    {"{\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
-     "\"data_offsets\":[0,1]}}",
+    {"{\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]},\"a\":{\"dtype\":\"U8\","
+     "\"shape\":[1],\"data_offsets\":[0,1]}}",
      2, NULL},
     {"{\"__metadata__\":{\"format\":\"pt\"}}", 0, NULL},
     {"{\"__metadata__\":{\"format\":1}}", 0, "not a string"},
@@ -151,7 +157,8 @@ static void test_cases(void **state)
         enum status got = parse(case_list[i].header, case_list[i].data_bytes, &st);
         if ((got == ST_OK) != (case_list[i].says == NULL))
             fail_msg("%s: got %s: %s", case_list[i].header, status_name(got), status_message());
-        if (case_list[i].says && (got != ST_BAD_DATA || !strstr(status_message(), case_list[i].says)))
+        if (case_list[i].says &&
+            (got != ST_BAD_DATA || !strstr(status_message(), case_list[i].says)))
             fail_msg("%s: expected \"%s\" in: %s %s", case_list[i].header, case_list[i].says,
                      status_name(got), status_message());
         safetensors_free(&st);
@@ -179,7 +186,8 @@ static void test_long_name_and_depth(void **state)
     struct safetensors st = {.entry = NULL};
     for (int n = 255; n <= 256; n++) {
         struct text header = {.data = NULL};
-        text_add(&header, "{\"%0*d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", n, 7);
+        text_add(&header, "{\"%0*d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", n,
+                 7);
         assert_int_equal(parse(header.data, 0, &st), n == 255 ? ST_OK : ST_BAD_DATA);
         text_free(&header);
         safetensors_free(&st);
@@ -203,8 +211,9 @@ static void test_unused_dtypes_are_left_out(void **state)
     assert_int_equal(st.entries_n, 1);
     assert_string_equal(st.entry[0].name, "x");
     safetensors_free(&st);
-    assert_int_equal(parse("{\"ids\":{\"dtype\":\"I64\",\"shape\":[3],\"data_offsets\":[0,23]}}", 23, &st),
-                     ST_BAD_DATA);
+    assert_int_equal(
+        parse("{\"ids\":{\"dtype\":\"I64\",\"shape\":[3],\"data_offsets\":[0,23]}}", 23, &st),
+        ST_BAD_DATA);
 }
 
 static void test_half_is_exact(void **state)
@@ -262,8 +271,8 @@ static void test_write_and_read(void **state)
     struct safetensors_beat beat = {.fn = count_beat};
     assert_int_equal(file_join(path, sizeof(path), harness_tmpdir(), "x.safetensors"), ST_OK);
     assert_int_equal(safetensors_bytes(source, 5, "{\"format\":\"pt\"}", &foreseen), ST_OK);
-    assert_int_equal(safetensors_write(path, source, 5, "{\"format\":\"pt\"}", &beat, &hash, &written),
-                     ST_OK);
+    assert_int_equal(
+        safetensors_write(path, source, 5, "{\"format\":\"pt\"}", &beat, &hash, &written), ST_OK);
     assert_int_equal(written, foreseen);
     assert_int_equal(beat_bytes, written);
     struct file_map map = {.data = NULL};
@@ -299,7 +308,8 @@ static void test_write_refusals(void **state)
     assert_int_equal(file_join(path, sizeof(path), harness_tmpdir(), "link.safetensors"), ST_OK);
     assert_int_equal(symlink("/dev/null", path), 0);
     assert_int_equal(safetensors_write(path, NULL, 0, NULL, NULL, &hash, &written), ST_STORE);
-    assert_int_equal(safetensors_write("/nonexistent/x", NULL, 0, NULL, NULL, &hash, &written), ST_STORE);
+    assert_int_equal(safetensors_write("/nonexistent/x", NULL, 0, NULL, NULL, &hash, &written),
+                     ST_STORE);
     assert_non_null(strstr(status_message(), "No such file"));
     char name[400];
     memset(name, 'n', sizeof(name));

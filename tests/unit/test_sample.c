@@ -1,4 +1,5 @@
-/* test_sample — the choice of the next token follows its probabilities, and no character is cut on the way out. */
+/* test_sample — the choice of the next token follows its probabilities, and no character is cut on
+ * the way out. */
 #include "train/sample.h"
 
 #include <math.h>
@@ -8,7 +9,8 @@
 
 static float work[8];
 
-static int64_t pick(const float *logits, int64_t n, double temperature, int64_t top_k, double top_p, double u)
+static int64_t pick(const float *logits, int64_t n, double temperature, int64_t top_k, double top_p,
+                    double u)
 {
     return sample_pick(logits, n, &(struct sample_rule){temperature, top_k, top_p}, u, work);
 }
@@ -26,7 +28,8 @@ static void test_greedy(void **state)
 static void test_not_finite(void **state)
 {
     (void)state;
-    const float nan[4] = {0, 1, 2, NAN}, most[4] = {0, 1, INFINITY, 2}, none[2] = {-INFINITY, -INFINITY};
+    const float nan[4] = {0, 1, 2, NAN}, most[4] = {0, 1, INFINITY, 2},
+                none[2] = {-INFINITY, -INFINITY};
     for (int greedy = 0; greedy < 2; greedy++) {
         assert_int_equal(pick(nan, 4, !greedy, 2, 0.9, 0.5), -1);
         assert_int_equal(pick(most, 4, !greedy, 0, 1, 0.5), -1);
@@ -39,13 +42,15 @@ static void test_not_finite(void **state)
             assert_true(pick(masked, 4, 1, k, 0.999, i / 20.0) % 2 == 1);
 }
 
-static void count(const float *logits, double temperature, int64_t top_k, double top_p, double share[4])
+static void count(const float *logits, double temperature, int64_t top_k, double top_p,
+                  double share[4])
 {
     enum { N = 40000 };
     for (int i = 0; i < 4; i++)
         share[i] = 0;
     for (int i = 0; i < N; i++)
-        share[pick(logits, 4, temperature, top_k, top_p, rand_uniform(1, RAND_STREAM(TEST, 0), (uint64_t)i))] += 1.0 / N;
+        share[pick(logits, 4, temperature, top_k, top_p,
+                   rand_uniform(1, RAND_STREAM(TEST, 0), (uint64_t)i))] += 1.0 / N;
 }
 
 static void test_shares(void **state)
@@ -74,7 +79,8 @@ static void test_nucleus(void **state)
     const struct {
         double p;
         int n; /* tokens in */
-    } row[] = {{1e-9, 1}, {0.49, 1}, {0.51, 2}, {0.74, 2}, {0.76, 3}, {0.87, 3}, {0.88, 4}, {0.9999, 4}, {1, 4}};
+    } row[] = {{1e-9, 1}, {0.49, 1}, {0.51, 2},   {0.74, 2}, {0.76, 3},
+               {0.87, 3}, {0.88, 4}, {0.9999, 4}, {1, 4}};
     double share[4];
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         count(logits, 1, 0, row[i].p, share);
@@ -131,11 +137,8 @@ static void test_utf8(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_greedy),
-    cmocka_unit_test(test_not_finite),
-    cmocka_unit_test(test_shares),
-    cmocka_unit_test(test_nucleus),
-    cmocka_unit_test(test_ends),
-    cmocka_unit_test(test_utf8),
+    cmocka_unit_test(test_greedy), cmocka_unit_test(test_not_finite),
+    cmocka_unit_test(test_shares), cmocka_unit_test(test_nucleus),
+    cmocka_unit_test(test_ends),   cmocka_unit_test(test_utf8),
 };
 HARNESS_MAIN(tests)

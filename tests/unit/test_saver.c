@@ -1,5 +1,6 @@
-/* test_saver — what is written in the background is the state at the moment of the save; failures are counted and leave
- * the older checkpoint; there is never more than one writing; without memory training waits. */
+/* test_saver — what is written in the background is the state at the moment of the save; failures
+ * are counted and leave the older checkpoint; there is never more than one writing; without memory
+ * training waits. */
 #include "harness.h"
 
 #include <math.h>
@@ -27,19 +28,25 @@ static void beat(void *arg) { ((struct rig *)arg)->beats++; }
 static void rig_open(struct rig *r, const char *name, int64_t vocab)
 {
     memset(r, 0, sizeof *r);
-    r->dims = (struct model_dims){.name = "tiny", .layers = 1, .heads = 2, .embed = 16, .context = 8, .vocab = vocab};
+    r->dims = (struct model_dims){
+        .name = "tiny", .layers = 1, .heads = 2, .embed = 16, .context = 8, .vocab = vocab};
     assert_int_equal(dev_cpu_open(2, CPU_LEVEL_N, &r->dev), ST_OK);
-    struct step_config step = {.dev = r->dev,
-                               .dims = r->dims,
-                               .batch_samples = 1,
-                               .global_samples = 1,
-                               .seq_tokens = 8,
-                               .seed = 3,
-                               .optim = {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8}};
+    struct step_config step = {
+        .dev = r->dev,
+        .dims = r->dims,
+        .batch_samples = 1,
+        .global_samples = 1,
+        .seq_tokens = 8,
+        .seed = 3,
+        .optim = {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8}};
     assert_int_equal(step_open(&step, &r->step), ST_OK);
     text_format(r->dir, sizeof r->dir, "%s/%s", harness_tmpdir(), name);
-    struct snapshot_config snapshot = {
-        .dims = &r->dims, .dir = r->dir, .keep = 10, .settings_json = "{}", .version = "test", .seed = 3};
+    struct snapshot_config snapshot = {.dims = &r->dims,
+                                       .dir = r->dir,
+                                       .keep = 10,
+                                       .settings_json = "{}",
+                                       .version = "test",
+                                       .seed = 3};
     assert_int_equal(snapshot_open(&snapshot, &r->snapshot), ST_OK);
     assert_int_equal(snapshot_attach(r->snapshot, r->step, NULL, NULL, 0), ST_OK);
     r->kept = (struct saver_kept){.step = -1, .stall_ms = NAN, .save_ms = NAN};
@@ -62,7 +69,10 @@ static void rig_close(struct rig *r)
     dev_close(r->dev);
 }
 
-static struct snapshot_place at(int64_t step) { return (struct snapshot_place){.step = step, .samples = step * 4, .tokens = step * 32}; }
+static struct snapshot_place at(int64_t step)
+{
+    return (struct snapshot_place){.step = step, .samples = step * 4, .tokens = step * 32};
+}
 
 /* train — stands for an update: every value of every part becomes `value`. */
 static void train(struct rig *r, float value)
@@ -86,7 +96,9 @@ static void holds(const struct rig *r, int64_t step, float value)
         for (int i = 0; i < table->rows_n; i++) {
             float ends[2];
             assert_int_equal(ckpt_range(ckpt, parts[part], table->row[i].name, 0, 1, ends), ST_OK);
-            assert_int_equal(ckpt_range(ckpt, parts[part], table->row[i].name, table->row[i].elems - 1, 1, ends + 1), ST_OK);
+            assert_int_equal(ckpt_range(ckpt, parts[part], table->row[i].name,
+                                        table->row[i].elems - 1, 1, ends + 1),
+                             ST_OK);
             assert_true(ends[0] == value && ends[1] == value);
         }
     ckpt_close(ckpt);

@@ -1,4 +1,5 @@
-/* test_say — an answer reaches stdout whole, in whatever pieces the other end takes it, or the failure says why. */
+/* test_say — an answer reaches stdout whole, in whatever pieces the other end takes it, or the
+ * failure says why. */
 #include "node/say.h"
 
 #include <fcntl.h>
@@ -7,7 +8,8 @@
 
 #include "harness.h"
 
-/* said — what a child process said on a stdout that is `fd`; its own status comes back as its exit code. */
+/* said — what a child process said on a stdout that is `fd`; its own status comes back as its exit
+ * code. */
 static int said(int fd, size_t bytes)
 {
     pid_t pid = fork();

@@ -1,4 +1,5 @@
-/* test_secure — secrets lie in pages of their own: locked, left out of cores, zeros in a forked process, wiped. */
+/* test_secure — secrets lie in pages of their own: locked, left out of cores, zeros in a forked
+ * process, wiped. */
 #include "harness.h"
 
 #include <stdlib.h>
@@ -19,7 +20,8 @@ static void flags_of(const void *data, char *out, size_t cap)
     while (file && fgets(line, sizeof line, file)) {
         unsigned long first, end;
         if (sscanf(line, "%lx-%lx ", &first, &end) == 2)
-            is_inside = (unsigned long)(uintptr_t)data >= first && (unsigned long)(uintptr_t)data < end;
+            is_inside =
+                (unsigned long)(uintptr_t)data >= first && (unsigned long)(uintptr_t)data < end;
         if (is_inside && strncmp(line, "VmFlags:", 8) == 0)
             text_copy(out, cap, line);
     }
@@ -60,5 +62,6 @@ static void test_sizes(void **state)
     secure_free(NULL);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_pages), cmocka_unit_test(test_sizes)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_pages),
+                                          cmocka_unit_test(test_sizes)};
 HARNESS_MAIN(tests)

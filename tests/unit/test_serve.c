@@ -1,4 +1,5 @@
-/* serve: a real server on a free port, and clients that behave well, badly and worse, over raw sockets. */
+/* serve: a real server on a free port, and clients that behave well, badly and worse, over raw
+ * sockets. */
 #include "harness.h"
 
 #include <arpa/inet.h>
@@ -51,14 +52,19 @@ static int start_server(void **state)
     loop = event_base_new();
     if (board_create(1, 1, &board) != ST_OK)
         return -1;
-    struct serve_config config = {
-        .loop = loop, .board = board, .addr = "127.0.0.1", .port = -1, .hosts = "train.example.org", .hang_ms = 3600000};
+    struct serve_config config = {.loop = loop,
+                                  .board = board,
+                                  .addr = "127.0.0.1",
+                                  .port = -1,
+                                  .hosts = "train.example.org",
+                                  .hang_ms = 3600000};
     if (serve_open(&config, &serve) != ST_OK)
         return -1;
     node = (struct board_node){
         .n_nodes = 1, .workers_n = 1, .phase = BOARD_PHASE_STARTING, .started_ms = clock_ms()};
     board_node_post(board, &node);
-    worker = (struct board_worker){.phase = BOARD_PHASE_TRAINING, .step = 5, .steps = 10, .loss = 3.5};
+    worker =
+        (struct board_worker){.phase = BOARD_PHASE_TRAINING, .step = 5, .steps = 10, .loss = 3.5};
     board_worker_post(board, 0, &worker);
     board_beat(board, 0);
     return pthread_create(&loop_thread, NULL, run_loop, NULL);
@@ -95,11 +101,15 @@ static void say(int fd, const char *bytes, size_t n)
     }
 }
 
-/* How long a server of little work is silent on a machine of this load before it has nothing more to say. */
-static int quiet_ms(int ms) { return (int)((double)ms * (harness_slow() < 3 ? harness_slow() : 3)); }
+/* How long a server of little work is silent on a machine of this load before it has nothing more
+ * to say. */
+static int quiet_ms(int ms)
+{
+    return (int)((double)ms * (harness_slow() < 3 ? harness_slow() : 3));
+}
 
-/* All it sends until it closes or says nothing for rest_ms; "" when closed without a word. *closed: it hung
- * up. */
+/* All it sends until it closes or says nothing for rest_ms; "" when closed without a word. *closed:
+ * it hung up. */
 static char *hear(int fd, int rest_ms, bool *closed)
 {
     static char out[1 << 18];
@@ -131,11 +141,15 @@ static char *ask(const char *request)
 static char *get(const char *path)
 {
     char request[256];
-    text_format(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", path);
+    text_format(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+                path);
     return ask(request);
 }
 
-static int code_of(const char *answer) { return text_starts(answer, "HTTP/1.") ? atoi(answer + 9) : -1; }
+static int code_of(const char *answer)
+{
+    return text_starts(answer, "HTTP/1.") ? atoi(answer + 9) : -1;
+}
 static const char *body_of(const char *answer)
 {
     const char *end = strstr(answer, "\r\n\r\n");
@@ -151,15 +165,24 @@ static void paths(void **state)
         int code;
         const char *holds;
     } cases[] = {
-        {"/status", 200, "\"schema\":1,"},     {"/status?x=1", 200, "\"step\":5"},
-        {"/metrics", 200, "convoy_step 5\n"},  {"/livez", 200, "\"live\":true"},
-        {"/healthz", 200, "\"live\":true"},    {"/readyz", 200, "\"ready\":true"},
-        {"/", 200, "<!doctype html>"},         {"/nope", 404, "/status"},
-        {"/history", 200, "\"points\":{"},     {"/x", 404, "{\"error\":{\"code\":404,"},
-        {"/status/", 404, "error"},            {"/STATUS", 404, "error"},
-        {"/../etc/passwd", 404, "error"},      {"/status%00", 404, "error"},
-        {"//status", 404, "error"},            {"/history.csv", 200, "seconds,step,phase,loss,"},
-        {"/settings", 200, "{\"settings\":[]}"}, {"/log", 200, ""},
+        {"/status", 200, "\"schema\":1,"},
+        {"/status?x=1", 200, "\"step\":5"},
+        {"/metrics", 200, "convoy_step 5\n"},
+        {"/livez", 200, "\"live\":true"},
+        {"/healthz", 200, "\"live\":true"},
+        {"/readyz", 200, "\"ready\":true"},
+        {"/", 200, "<!doctype html>"},
+        {"/nope", 404, "/status"},
+        {"/history", 200, "\"points\":{"},
+        {"/x", 404, "{\"error\":{\"code\":404,"},
+        {"/status/", 404, "error"},
+        {"/STATUS", 404, "error"},
+        {"/../etc/passwd", 404, "error"},
+        {"/status%00", 404, "error"},
+        {"//status", 404, "error"},
+        {"/history.csv", 200, "seconds,step,phase,loss,"},
+        {"/settings", 200, "{\"settings\":[]}"},
+        {"/log", 200, ""},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const char *answer = get(cases[i].path);
@@ -176,7 +199,8 @@ static void paths(void **state)
     assert_non_null(root);
     cJSON_Delete(root);
     assert_non_null(strstr(answer, "Content-Security-Policy: default-src 'none';"));
-    assert_non_null(strstr(get("/"), "Content-Security-Policy: default-src 'none'; script-src 'sha256-"));
+    assert_non_null(
+        strstr(get("/"), "Content-Security-Policy: default-src 'none'; script-src 'sha256-"));
     assert_int_equal(code_of(ask("GET http://x/livez HTTP/1.1\r\nHost: x\r\n\r\n")), 200);
     assert_int_equal(code_of(ask("GET /livez HTTP/1.0\r\n\r\n")), 200);
 }
@@ -199,22 +223,23 @@ static void other_methods_are_405(void **state)
                                           "TRACE", "PATCH", "BREW",   "get"};
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
         char request[128];
-        text_format(request, sizeof(request), "%s /status HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
-                    methods[i]);
+        text_format(request, sizeof(request),
+                    "%s /status HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", methods[i]);
         const char *answer = ask(request);
         if (code_of(answer) != 405)
             print_message("# %s: %.60s\n", methods[i], answer);
         assert_int_equal(code_of(answer), 405);
         assert_non_null(strstr(answer, "\r\nAllow: GET, HEAD\r\n"));
     }
-    assert_int_equal(code_of(ask("POST /status HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")), 405);
-    assert_int_equal(code_of(ask("POST /status HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\nabc")),
-                     413);
-    assert_int_equal(code_of(ask("GET /status HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")), 413);
     assert_int_equal(
-        code_of(ask(
-            "GET /status HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")),
-        413);
+        code_of(ask("POST /status HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")), 405);
+    assert_int_equal(
+        code_of(ask("POST /status HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\nabc")), 413);
+    assert_int_equal(
+        code_of(ask("GET /status HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")), 413);
+    assert_int_equal(code_of(ask("GET /status HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+                                 "chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")),
+                     413);
 }
 
 static void assert_refused(const char *request, size_t n)
@@ -263,7 +288,8 @@ static void other_versions_are_refused(void **state)
 {
     (void)state;
     assert_true(text_starts(ask("GET /livez HTTP/0.1\r\nHost: x\r\n\r\n"), "HTTP/1.1 505 "));
-    assert_true(text_starts(ask("GET /livez HTTP/1.9\r\nHost: x\r\nConnection: close\r\n\r\n"), "HTTP/1.1 200 "));
+    assert_true(text_starts(ask("GET /livez HTTP/1.9\r\nHost: x\r\nConnection: close\r\n\r\n"),
+                            "HTTP/1.1 200 "));
 }
 
 static void oversized_headers_are_4xx(void **state)
@@ -294,8 +320,9 @@ static void oversized_headers_are_4xx(void **state)
 static void pipelined_requests_are_all_answered(void **state)
 {
     (void)state;
-    const char *answer = ask("GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET /nope HTTP/1.1\r\nHost: x\r\n\r\n"
-                             "GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    const char *answer =
+        ask("GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET /nope HTTP/1.1\r\nHost: x\r\n\r\n"
+            "GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     const char *second = strstr(answer + 1, "HTTP/1.1 "),
                *third = second != NULL ? strstr(second + 1, "HTTP/1.1 ") : NULL;
     assert_non_null(third);
@@ -337,8 +364,8 @@ static void a_slow_request_is_cut_off(void **state)
 
 static bool is_open(int fd) { return recv(fd, &(char){0}, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN; }
 
-/* A hundred silent clients have no more than 64 seats between them, and give them up, the oldest first, to one
- * that asks; who asks keeps its seat before those that do not. */
+/* A hundred silent clients have no more than 64 seats between them, and give them up, the oldest
+ * first, to one that asks; who asks keeps its seat before those that do not. */
 static void silent_clients_give_up_their_seats(void **state)
 {
     (void)state;
@@ -375,8 +402,8 @@ static void judgement_shows(void **state)
     assert_int_equal(code_of(get("/healthz")), 200); /* it ends by itself */
     const char *answer = get("/readyz");
     assert_int_equal(code_of(answer), 503);
-    assert_non_null(
-        strstr(body_of(answer), "{\"error\":{\"code\":503,\"message\":\"failed: disk \\\"full\\\"\"}}"));
+    assert_non_null(strstr(body_of(answer),
+                           "{\"error\":{\"code\":503,\"message\":\"failed: disk \\\"full\\\"\"}}"));
     node.phase = BOARD_PHASE_STARTING;
     node.error.code = 0;
     board_node_post(board, &node);
@@ -420,7 +447,8 @@ static void ipv6_works(void **state)
     close(probe);
     static const char *const addrs[] = {"::1", "[::1]", "::"};
     for (size_t i = 0; i < 3; i++) {
-        struct event_base *base = event_base_new(); /* never run: the kernel connects all the same */
+        /* never run: the kernel connects all the same */
+        struct event_base *base = event_base_new();
         struct serve_config config = {
             .loop = base, .board = board, .addr = addrs[i], .port = -1, .hang_ms = 1};
         struct serve *other;
@@ -452,8 +480,8 @@ static void history_by_itself(void **state)
     assert_non_null(strstr(answer, "\"kind\":\"phase\",\"text\":\"training\""));
 }
 
-/* What two readers could take differently, or what was meant for another host: refused, and the connection ends, so that
- * what follows is no second request. */
+/* What two readers could take differently, or what was meant for another host: refused, and the
+ * connection ends, so that what follows is no second request. */
 static void ambiguous_or_foreign(void **state)
 {
     (void)state;
@@ -464,9 +492,11 @@ static void ambiguous_or_foreign(void **state)
     } rows[] = {
         {400, "GET /livez HTTP/1.1\r\n\r\n" NEXT},
         {400, "GET /livez HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n" NEXT},
-        {400, "POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\n" NEXT},
+        {400,
+         "POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\n" NEXT},
         {400, "GET /livez HTTP/1.1\r\nHost: x\r\nTransfer-Encoding : chunked\r\n\r\n" NEXT},
-        {400, "POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" NEXT},
+        {400, "POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: "
+              "chunked\r\n\r\n0\r\n\r\n" NEXT},
         {421, "GET /livez HTTP/1.1\r\nHost: evil.example\r\n\r\n" NEXT},
         {421, "GET /livez HTTP/1.0\r\nHost: evil.example:8080\r\n\r\n" NEXT},
         {421, "GET http://evil.example/livez HTTP/1.1\r\nHost: x\r\n\r\n" NEXT},
@@ -479,13 +509,19 @@ static void ambiguous_or_foreign(void **state)
         say(fd, rows[i].ask, strlen(rows[i].ask));
         const char *answer = hear(fd, 1000, &closed);
         close(fd);
-        if (code_of(answer) != rows[i].code || !closed || strstr(answer + 1, "HTTP/1.1 200") != NULL)
+        if (code_of(answer) != rows[i].code || !closed ||
+            strstr(answer + 1, "HTTP/1.1 200") != NULL)
             fail_msg("%s was answered %s", rows[i].ask, answer);
     }
     assert_int_equal(code_of(ask("GET /livez HTTP/1.0\r\n\r\n")), 200);
-    assert_int_equal(code_of(ask("GET /livez HTTP/1.1\r\nHost: 10.1.2.3:31000\r\nConnection: close\r\n\r\n")), 200);
-    assert_int_equal(code_of(ask("GET /livez HTTP/1.1\r\nHost: [fd00::7]\r\nConnection: close\r\n\r\n")), 200);
-    assert_int_equal(code_of(ask("GET /livez HTTP/1.1\r\nHost: train.example.org\r\nConnection: close\r\n\r\n")), 200);
+    assert_int_equal(
+        code_of(ask("GET /livez HTTP/1.1\r\nHost: 10.1.2.3:31000\r\nConnection: close\r\n\r\n")),
+        200);
+    assert_int_equal(
+        code_of(ask("GET /livez HTTP/1.1\r\nHost: [fd00::7]\r\nConnection: close\r\n\r\n")), 200);
+    assert_int_equal(
+        code_of(ask("GET /livez HTTP/1.1\r\nHost: train.example.org\r\nConnection: close\r\n\r\n")),
+        200);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -1,4 +1,5 @@
-/* test_shard — token files: the header is judged by its bytes alone, and a file is there whole or not at all. */
+/* test_shard — token files: the header is judged by its bytes alone, and a file is there whole or
+ * not at all. */
 #include "harness.h"
 
 #include <string.h>

@@ -15,19 +15,22 @@ static void no_secret_is_shown(void **state)
     struct shown *shown;
     struct tail_line line;
     uint64_t seen = 0;
-    char *words[] = {"DATA=https://me:pass,word@host/a.bin?sig=abc,b.bin", "CHECKPOINT_DIR=ck", "N_NODES=2", "STEPS=7", "LR=3e-4"};
+    char *words[] = {"DATA=https://me:pass,word@host/a.bin?sig=abc,b.bin", "CHECKPOINT_DIR=ck",
+                     "N_NODES=2", "STEPS=7", "LR=3e-4"};
     char *environment[] = {"JOB_TOKEN=a-very-secret-token-of-tests", NULL};
     assert_int_equal(conf_open(5, words, environment, &conf), ST_OK);
     assert_int_equal(shown_open(conf, &shown), ST_OK);
-    assert_string_equal(shown->settings.data,
-                        "{\"settings\":[{\"name\":\"DATA\",\"value\":\"https://***@host/a.bin?***\",\"source\":\"argument\"},"
-                        "{\"name\":\"STEPS\",\"value\":\"7\",\"source\":\"argument\"},"
-                        "{\"name\":\"CHECKPOINT_DIR\",\"value\":\"ck\",\"source\":\"argument\"},"
-                        "{\"name\":\"N_NODES\",\"value\":\"2\",\"source\":\"argument\"}]}\n");
+    assert_string_equal(
+        shown->settings.data,
+        "{\"settings\":[{\"name\":\"DATA\",\"value\":\"https://***@host/"
+        "a.bin?***\",\"source\":\"argument\"},{\"name\":\"STEPS\",\"value\":\"7\",\"source\":"
+        "\"argument\"},{\"name\":\"CHECKPOINT_DIR\",\"value\":\"ck\",\"source\":\"argument\"},{"
+        "\"name\":\"N_NODES\",\"value\":\"2\",\"source\":\"argument\"}]}\n");
     assert_string_equal(shown->archive, "ck/history.json");
     LOG_ERROR("cannot fetch https://me:secret@host/a?key=b; try again\nlater");
     assert_true(tail_next(&shown->tail, &seen, &line));
-    assert_string_equal(line.text, "error test_shown  cannot fetch https://***@host/a?*** try again later");
+    assert_string_equal(line.text,
+                        "error test_shown  cannot fetch https://***@host/a?*** try again later");
     shown_close(shown);
     LOG_ERROR("this goes nowhere");
     conf_close(conf);

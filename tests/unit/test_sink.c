@@ -1,5 +1,6 @@
-/* test_sink — all bytes arrive in order, whatever pieces they came in and whether the stage was filled never, exactly or
- * with a rest; hash and number are those of the file; nothing in the way is overwritten. */
+/* test_sink — all bytes arrive in order, whatever pieces they came in and whether the stage was
+ * filled never, exactly or with a rest; hash and number are those of the file; nothing in the way
+ * is overwritten. */
 #include "harness.h"
 
 #include <string.h>
@@ -48,7 +49,8 @@ static void write_one(const char *data, int64_t n, int64_t piece)
 static void test_sizes(void **state)
 {
     (void)state;
-    static const int64_t sizes[] = {0, 1, 4095, 4096, MIB, 4 * MIB - 1, 4 * MIB, 4 * MIB + 1, 8 * MIB, 21 * MIB + 4097};
+    static const int64_t sizes[] = {0,           1,       4095,        4096,    MIB,
+                                    4 * MIB - 1, 4 * MIB, 4 * MIB + 1, 8 * MIB, 21 * MIB + 4097};
     int64_t most = 22 * MIB;
     char *data = malloc((size_t)most);
     assert_non_null(data);
@@ -79,5 +81,6 @@ static void test_in_the_way(void **state)
     unlink(path);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes), cmocka_unit_test(test_in_the_way)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes),
+                                          cmocka_unit_test(test_in_the_way)};
 HARNESS_MAIN(tests)

@@ -18,7 +18,8 @@ static const char *sketch(const char *json)
 static void curves(void **state)
 {
     (void)state;
-    sketch("{\"points\":{\"loss\":[8,null,6,4,1],\"tokens_per_second\":[1000,null,1500,1500,2000]},\"events\":[]}");
+    sketch("{\"points\":{\"loss\":[8,null,6,4,1],\"tokens_per_second\":[1000,null,1500,1500,2000]},"
+           "\"events\":[]}");
     assert_string_equal(shown.data, "loss          8 █ ▆▄▁ 1\ntok/s     1.00k ▁ ▅▅█ 2.00k\n");
     sketch("{\"points\":{\"loss\":[3,3]}}"); /* a curve without a height lies in the middle */
     assert_string_equal(shown.data, "loss          3 ▅▅ 3\n");
@@ -44,20 +45,30 @@ static void a_long_curve_is_made_short(void **state)
 static void events(void **state)
 {
     (void)state;
-    sketch("{\"events\":[{\"seconds\":0,\"text\":\"old\"},{\"seconds\":1,\"text\":\"1\"},{\"seconds\":2,\"text\":\"2\"},"
-           "{\"seconds\":60,\"text\":\"3\"},{\"seconds\":-1,\"text\":\"4\"},{\"seconds\":\"x\",\"text\":\"5\"},"
-           "{\"seconds\":7200.5,\"text\":\"worker\\u001b[2J\\u009b\\u007f\\n lost\"}]}");
-    assert_string_equal(shown.data, "after 1s     1\nafter 2s     2\nafter 1m     3\nafter -      4\nafter -      5\n"
-                                    "after 2h00m  worker?[2J???? lost\n");
+    sketch("{\"events\":[{\"seconds\":0,\"text\":\"old\"},{\"seconds\":1,\"text\":\"1\"},{"
+           "\"seconds\":2,\"text\":\"2\"},{\"seconds\":60,\"text\":\"3\"},{\"seconds\":-1,\"text\":"
+           "\"4\"},{\"seconds\":\"x\",\"text\":\"5\"},{\"seconds\":7200.5,\"text\":\"worker\\u001b["
+           "2J\\u009b\\u007f\\n lost\"}]}");
+    assert_string_equal(
+        shown.data,
+        "after 1s     1\nafter 2s     2\nafter 1m     3\nafter -      4\nafter -      5\n"
+        "after 2h00m  worker?[2J???? lost\n");
     text_free(&shown);
 }
 
 static void strange_histories(void **state)
 {
     (void)state;
-    static const char *const cases[] = {"",    "{}",   "[]",  "{\"points\":[1,2],\"events\":{\"a\":1}}", "<html>", "{\"points\":{\"loss\":7}}",
-                                        "null", "{\"points\":{\"loss\":[\"8\",{},[1]]},\"events\":[1,null,{}]}",
-                                        "{\"points\":{\"loss\":[null,1e300,-1e300]}}"};
+    static const char *const cases[] = {
+        "",
+        "{}",
+        "[]",
+        "{\"points\":[1,2],\"events\":{\"a\":1}}",
+        "<html>",
+        "{\"points\":{\"loss\":7}}",
+        "null",
+        "{\"points\":{\"loss\":[\"8\",{},[1]]},\"events\":[1,null,{}]}",
+        "{\"points\":{\"loss\":[null,1e300,-1e300]}}"};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         assert_string_equal(sketch(cases[i]), "");
     text_free(&shown);

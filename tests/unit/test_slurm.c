@@ -1,4 +1,5 @@
-/* test_slurm — what a task of Slurm is told that has less than its machine: processors, GPUs, both, or nothing. */
+/* test_slurm — what a task of Slurm is told that has less than its machine: processors, GPUs, both,
+ * or nothing. */
 #include "harness.h"
 
 #include <string.h>
@@ -15,9 +16,13 @@ static void complaints(void **state)
         struct slurm_share share;
         const char *words; /* NULL: none */
     } trials[] = {
-        {{"SLURM_JOB_ID=7"}, {1, 64, 0}, "Slurm gives this task 1 of 64 processors (ask for all with sbatch --exclusive, or srun "
-                                         "--cpus-per-task=64)"},
-        {{"SLURM_JOB_ID=7"}, {1, 64, 8}, "srun --cpus-per-task=64) and 0 of 8 GPUs (ask for them with sbatch --gpus-per-node=8)"},
+        {{"SLURM_JOB_ID=7"},
+         {1, 64, 0},
+         "Slurm gives this task 1 of 64 processors (ask for all with sbatch --exclusive, or srun "
+         "--cpus-per-task=64)"},
+        {{"SLURM_JOB_ID=7"},
+         {1, 64, 8},
+         "srun --cpus-per-task=64) and 0 of 8 GPUs (ask for them with sbatch --gpus-per-node=8)"},
         {{"SLURM_JOB_ID=7"}, {64, 64, 8}, "Slurm gives this task 0 of 8 GPUs (ask"},
         {{"SLURM_JOB_ID=7", "SLURM_GPUS_ON_NODE="}, {64, 64, 8}, "0 of 8 GPUs"},
         {{"SLURM_JOB_ID=7", "SLURM_GPUS_ON_NODE=8"}, {64, 64, 8}, NULL},
@@ -28,8 +33,10 @@ static void complaints(void **state)
     };
     char words[512];
     for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
-        bool is_said = slurm_complaint((char **)trials[i].environment, &trials[i].share, words, sizeof words);
-        if (is_said != (trials[i].words != NULL) || (is_said && strstr(words, trials[i].words) == NULL))
+        bool is_said =
+            slurm_complaint((char **)trials[i].environment, &trials[i].share, words, sizeof words);
+        if (is_said != (trials[i].words != NULL) ||
+            (is_said && strstr(words, trials[i].words) == NULL))
             fail_msg("trial %zu: %d \"%s\"", i, is_said, words);
     }
 }
@@ -48,5 +55,6 @@ static void gpus_of_the_driver(void **state)
     assert_int_equal(slurm_gpus(dir), 0);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(complaints), cmocka_unit_test(gpus_of_the_driver)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(complaints),
+                                          cmocka_unit_test(gpus_of_the_driver)};
 HARNESS_MAIN(tests)

@@ -1,5 +1,6 @@
-/* sniff, and source's use of it: what is packed by zstd is found behind frames that zstd passes over; archives, programs,
- * documents, other encodings, zeros and noise are refused with what to do; a few odd bytes are not. */
+/* sniff, and source's use of it: what is packed by zstd is found behind frames that zstd passes
+ * over; archives, programs, documents, other encodings, zeros and noise are refused with what to
+ * do; a few odd bytes are not. */
 #include "harness.h"
 
 #include <string.h>
@@ -43,7 +44,8 @@ static void refuse(const char *name, const char *what, const char *remedy)
     const enum status st = find(name, NULL);
     if (st != ST_BAD_DATA || !strstr(status_message(), what) || !strstr(status_message(), remedy) ||
         !strstr(status_message(), name))
-        fail_msg("%s: %s; expected \"%s\" and \"%s\" in: %s", name, status_name(st), what, remedy, status_message());
+        fail_msg("%s: %s; expected \"%s\" and \"%s\" in: %s", name, status_name(st), what, remedy,
+                 status_message());
 }
 
 __attribute__((constructor)) static void fill_text(void)
@@ -60,16 +62,32 @@ static void test_magics(void **state)
         size_t n;
         const char *what, *remedy;
     } row[] = {
-        {"a.gz", "\x1f\x8b\x08", 3, "gzip", "gunzip"},        {"a.txt", "PK\x03\x04", 4, "zip", "unzip"},
-        {"a.xz", "\xfd" "7zXZ", 5, "xz", "unxz"},             {"a.bz2", "BZh9", 4, "bzip2", "bunzip2"},
-        {"a.lz4", "\x04\x22\x4d\x18", 4, "lz4", "unlz4"},     {"a.7z", "7z\xbc\xaf\x27\x1c", 6, "7-Zip", "7z"},
-        {"a.parquet", "PAR1", 4, "Parquet", "JSON lines"},    {"a.arrow", "ARROW1", 6, "Arrow", "JSON lines"},
-        {"a.npy", "\x93NUMPY", 6, "NumPy", "tokenize"},       {"a.pdf", "%PDF-1.7", 8, "PDF", "pdftotext"},
-        {"a.jsonl", "\x7f" "ELF\x02", 5, "ELF", "text"},      {"a.exe", "MZ\x90\x00", 4, "PE", "text"},
-        {"a.pkl", "\x80\x04\x95", 3, "pickle", "JSON lines"}, {"a.gguf", "GGUF\x03\x00", 6, "GGUF", "text"},
-        {"a.h5", "\x89HDF\r\n", 6, "HDF5", "JSON lines"},     {"a.json", "\x1f\x8b\x08", 3, "gzip", "gunzip"},
-        {"u16", "\xff\xfeh\0i\0", 6, "UTF-16", "iconv"},      {"u16b", "\xfe\xff\0h\0i", 6, "UTF-16", "iconv"},
-        {"u32", "\xff\xfe\0\0h\0\0\0", 8, "UTF-32", "iconv"}, {"u32b", "\0\0\xfe\xff\0\0\0h", 8, "UTF-32", "iconv"},
+        {"a.gz", "\x1f\x8b\x08", 3, "gzip", "gunzip"},
+        {"a.txt", "PK\x03\x04", 4, "zip", "unzip"},
+        {"a.xz",
+         "\xfd"
+         "7zXZ",
+         5, "xz", "unxz"},
+        {"a.bz2", "BZh9", 4, "bzip2", "bunzip2"},
+        {"a.lz4", "\x04\x22\x4d\x18", 4, "lz4", "unlz4"},
+        {"a.7z", "7z\xbc\xaf\x27\x1c", 6, "7-Zip", "7z"},
+        {"a.parquet", "PAR1", 4, "Parquet", "JSON lines"},
+        {"a.arrow", "ARROW1", 6, "Arrow", "JSON lines"},
+        {"a.npy", "\x93NUMPY", 6, "NumPy", "tokenize"},
+        {"a.pdf", "%PDF-1.7", 8, "PDF", "pdftotext"},
+        {"a.jsonl",
+         "\x7f"
+         "ELF\x02",
+         5, "ELF", "text"},
+        {"a.exe", "MZ\x90\x00", 4, "PE", "text"},
+        {"a.pkl", "\x80\x04\x95", 3, "pickle", "JSON lines"},
+        {"a.gguf", "GGUF\x03\x00", 6, "GGUF", "text"},
+        {"a.h5", "\x89HDF\r\n", 6, "HDF5", "JSON lines"},
+        {"a.json", "\x1f\x8b\x08", 3, "gzip", "gunzip"},
+        {"u16", "\xff\xfeh\0i\0", 6, "UTF-16", "iconv"},
+        {"u16b", "\xfe\xff\0h\0i", 6, "UTF-16", "iconv"},
+        {"u32", "\xff\xfe\0\0h\0\0\0", 8, "UTF-32", "iconv"},
+        {"u32b", "\0\0\xfe\xff\0\0\0h", 8, "UTF-32", "iconv"},
         {"m.st", "\x24\0\0\0\0\0\0\0{\"a\":", 13, "safetensors", "MODEL"},
     };
     char bytes[600];
@@ -116,7 +134,8 @@ static void test_skippable(void **state)
     for (int i = 0; i < 2; i++) {
         char path[FILE_PATH_MAX];
         text_copy(path, sizeof path, in(i ? "p.txt.zst" : "p.txt"));
-        const struct corpus_config config = {.data = path, .cache_dir = harness_tmpdir(), .vocab = 50257};
+        const struct corpus_config config = {
+            .data = path, .cache_dir = harness_tmpdir(), .vocab = 50257};
         assert_int_equal(corpus_open(&config, &corpus[i]), ST_OK);
     }
     assert_true(corpus_tokens(corpus[0]) == corpus_tokens(corpus[1]));
@@ -128,7 +147,10 @@ static void test_skippable(void **state)
 static void test_zst_without_magic(void **state)
 {
     (void)state;
-    char frames[24] = "\x5f\x2a\x4d\x18\x04\x00\x00\x00" "abcd" "\x50\x2a\x4d\x18\x04\x00\x00\x00" "abc";
+    char frames[24] = "\x5f\x2a\x4d\x18\x04\x00\x00\x00"
+                      "abcd"
+                      "\x50\x2a\x4d\x18\x04\x00\x00\x00"
+                      "abc";
     put("a.zst", text, 100);
     refuse("a.zst", "not what zstd packs", "copy or make it again");
     put("b.jsonl.zst", "{\"text\": \"x\"}\n", 14);
@@ -183,7 +205,8 @@ static void test_text(void **state)
     put("greek", bytes, N);
     assert_int_equal(find("greek", NULL), ST_OK);
     struct sniff_count count = {0};
-    sniff_add(&count, (const uint8_t *)bytes + 1, 4001); /* characters cut at both ends count as whole */
+    /* characters cut at both ends count as whole */
+    sniff_add(&count, (const uint8_t *)bytes + 1, 4001);
     assert_true(sniff_bad(&count) == 0);
     for (int i = 0; i < N; i += 33)
         bytes[i] = (char)0xe4; /* some 3 % are of Latin-1: warned about */
@@ -195,7 +218,10 @@ static void test_text(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_magics),  cmocka_unit_test(test_skippable), cmocka_unit_test(test_zst_without_magic),
-    cmocka_unit_test(test_no_text), cmocka_unit_test(test_text),
+    cmocka_unit_test(test_magics),
+    cmocka_unit_test(test_skippable),
+    cmocka_unit_test(test_zst_without_magic),
+    cmocka_unit_test(test_no_text),
+    cmocka_unit_test(test_text),
 };
 HARNESS_MAIN(tests)

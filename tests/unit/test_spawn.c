@@ -1,5 +1,6 @@
-/* test_spawn — the worker's first instruction: board on its descriptor, nothing else open, signals ignored, bound to its parent.
- * This program is its own worker: started as "convoy worker I WORD" it does what WORD says. */
+/* test_spawn — the worker's first instruction: board on its descriptor, nothing else open, signals
+ * ignored, bound to its parent. This program is its own worker: started as "convoy worker I WORD"
+ * it does what WORD says. */
 #include "harness.h"
 
 #include <errno.h>
@@ -37,7 +38,8 @@ static int work(int argc, char **argv)
         for (int fd = has_share ? BOARD_SHARE_FD + 1 : BOARD_FD + 1; fd < 64; fd++)
             if (fcntl(fd, F_GETFD) >= 0)
                 return 3;
-        if (!is_ignored(SIGINT) || !is_ignored(SIGTERM) || !is_ignored(SIGUSR1) || !is_ignored(SIGPIPE))
+        if (!is_ignored(SIGINT) || !is_ignored(SIGTERM) || !is_ignored(SIGUSR1) ||
+            !is_ignored(SIGPIPE))
             return 4;
         return sigismember(&blocked, SIGTERM) || sigismember(&blocked, SIGCHLD) ? 6 : 0;
     }
@@ -173,10 +175,8 @@ static void test_bound_to_parent(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_exit_code),
-    cmocka_unit_test(test_first_instruction),
-    cmocka_unit_test(test_state),
-    cmocka_unit_test(test_lift),
+    cmocka_unit_test(test_exit_code),       cmocka_unit_test(test_first_instruction),
+    cmocka_unit_test(test_state),           cmocka_unit_test(test_lift),
     cmocka_unit_test(test_bound_to_parent),
 };
 

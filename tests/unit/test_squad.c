@@ -1,4 +1,5 @@
-/* test_squad — SQuAD documents of both versions: offsets in characters become bytes; what does not fit is named. */
+/* test_squad — SQuAD documents of both versions: offsets in characters become bytes; what does not
+ * fit is named. */
 #include "harness.h"
 
 #include <string.h>
@@ -32,8 +33,8 @@ static void refuse(const char *json, const char *word, const char *other)
     assert_null(squad);
     if (st != ST_BAD_DATA || strstr(status_message(), word) == NULL ||
         strstr(status_message(), other) == NULL)
-        fail_msg("%s: %s \"%s\", expected \"%s\" and \"%s\"", json, status_name(st), status_message(), word,
-                 other);
+        fail_msg("%s: %s \"%s\", expected \"%s\" and \"%s\"", json, status_name(st),
+                 status_message(), word, other);
 }
 
 /* Every answer of the fixture stands where its text is. */
@@ -70,25 +71,34 @@ static void test_fixture(void **state)
 #define HEAD "{\"data\":[{\"paragraphs\":[{\"context\":\"abc\",\"qas\":["
 #define TAIL "]}]}]}"
 #define GOOD "{\"id\":\"g\",\"question\":\"q\",\"answers\":[{\"text\":\"b\",\"answer_start\":1}]}"
-#define BAD  "{\"id\":\"bad-id\",\"question\":\"q\",\"answers\":[{\"text\":\"b\",\"answer_start\":2}]}"
+#define BAD \
+    "{\"id\":\"bad-id\",\"question\":\"q\",\"answers\":[{\"text\":\"b\",\"answer_start\":2}]}"
 
 static void test_mismatches(void **state)
 {
     (void)state;
-    struct squad *squad = parsed(HEAD GOOD "," GOOD "," GOOD "," GOOD "," GOOD "," GOOD "," GOOD "," GOOD
-                                           "," GOOD "," BAD TAIL);
+    struct squad *squad = parsed(HEAD GOOD "," GOOD "," GOOD "," GOOD "," GOOD "," GOOD "," GOOD
+                                           "," GOOD "," GOOD "," BAD TAIL);
     assert_int_equal(squad_mismatched(squad), 1); /* one in ten */
     assert_int_equal(squad_example(squad, 9)->answer[0].first_bytes, -1);
     squad_close(squad);
     refuse(HEAD GOOD "," GOOD "," BAD TAIL, "1 of 3 questions", "UTF-16");
-    refuse(HEAD "{\"id\":\"i\",\"question\":\"q\",\"answers\":[{\"text\":\"c\",\"answer_start\":99}]}" TAIL,
-           "1 of 1", "answer_start");
-    refuse(HEAD "{\"id\":\"i\",\"question\":\"q\",\"answers\":[{\"text\":\"cd\",\"answer_start\":2}]}" TAIL,
-           "1 of 1", "answer_start");
-    refuse(HEAD "{\"id\":\"i\",\"question\":\"q\",\"answers\":[{\"text\":\"\",\"answer_start\":0}]}" TAIL,
-           "1 of 1", "answer_start");
-    refuse(HEAD "{\"id\":\"i\",\"question\":\"q\",\"answers\":[{\"text\":\"a\",\"answer_start\":-1}]}" TAIL,
-           "1 of 1", "answer_start");
+    refuse(
+        HEAD
+        "{\"id\":\"i\",\"question\":\"q\",\"answers\":[{\"text\":\"c\",\"answer_start\":99}]}" TAIL,
+        "1 of 1", "answer_start");
+    refuse(
+        HEAD
+        "{\"id\":\"i\",\"question\":\"q\",\"answers\":[{\"text\":\"cd\",\"answer_start\":2}]}" TAIL,
+        "1 of 1", "answer_start");
+    refuse(
+        HEAD
+        "{\"id\":\"i\",\"question\":\"q\",\"answers\":[{\"text\":\"\",\"answer_start\":0}]}" TAIL,
+        "1 of 1", "answer_start");
+    refuse(
+        HEAD
+        "{\"id\":\"i\",\"question\":\"q\",\"answers\":[{\"text\":\"a\",\"answer_start\":-1}]}" TAIL,
+        "1 of 1", "answer_start");
 }
 
 static void test_refusals(void **state)
@@ -109,11 +119,13 @@ static void test_refusals(void **state)
     refuse(HEAD "{\"id\":\"x\",\"question\":\"q\",\"answers\":[{}]}" TAIL, "qas[0]", "text");
     refuse(HEAD "{\"id\":\"x\",\"question\":\"q\",\"answers\":[{\"text\":\"a\"}]}" TAIL, "qas[0]",
            "answer_start");
-    refuse(HEAD "{\"id\":\"x\",\"question\":\"q\",\"answers\":[{\"text\":\"a\",\"answer_start\":0.5}]}" TAIL,
+    refuse(HEAD "{\"id\":\"x\",\"question\":\"q\",\"answers\":[{\"text\":\"a\",\"answer_start\":0."
+                "5}]}" TAIL,
            "qas[0]", "whole");
-    refuse(HEAD "{\"id\":\"x\",\"question\":\"q\",\"answers\":[],\"is_impossible\":1}" TAIL, "is_impossible",
-           "true or false");
-    refuse("{\"data\":[{\"paragraphs\":[{\"context\":\"\xff\",\"qas\":[]}]}]}", "UTF-8", "test.json");
+    refuse(HEAD "{\"id\":\"x\",\"question\":\"q\",\"answers\":[],\"is_impossible\":1}" TAIL,
+           "is_impossible", "true or false");
+    refuse("{\"data\":[{\"paragraphs\":[{\"context\":\"\xff\",\"qas\":[]}]}]}", "UTF-8",
+           "test.json");
 }
 
 /* Cut at every byte: refused, never taken as whole. */
@@ -163,7 +175,8 @@ static void test_files(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_fixture), cmocka_unit_test(test_mismatches), cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_cut),     cmocka_unit_test(test_files),
+    cmocka_unit_test(test_fixture),  cmocka_unit_test(test_mismatches),
+    cmocka_unit_test(test_refusals), cmocka_unit_test(test_cut),
+    cmocka_unit_test(test_files),
 };
 HARNESS_MAIN(tests)

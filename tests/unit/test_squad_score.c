@@ -1,5 +1,5 @@
-/* test_squad_score — every case of tests/golden/squad_score.jsonl, which a second writing of the definition has
- * made; and bytes that are no text. */
+/* test_squad_score — every case of tests/golden/squad_score.jsonl, which a second writing of the
+ * definition has made; and bytes that are no text. */
 #include "data/squad_score.h"
 
 #include <math.h>
@@ -11,22 +11,27 @@
 
 #define GOLD_MAX 8
 
-static struct squad_score_text text_of(const char *s) { return (struct squad_score_text){s, strlen(s)}; }
+static struct squad_score_text text_of(const char *s)
+{
+    return (struct squad_score_text){s, strlen(s)};
+}
 
 /* cJSON keeps texts up to their first 0; a few cases have one, and are left to the lines below. */
 static bool has_zero(const char *line, size_t n) { return memmem(line, n, "\\u0000", 6) != NULL; }
 
-static bool differs(const cJSON *row, const char *key, enum squad_score_rules rules, const char *answer,
-                    const struct squad_score_text *gold, size_t gold_n)
+static bool differs(const cJSON *row, const char *key, enum squad_score_rules rules,
+                    const char *answer, const struct squad_score_text *gold, size_t gold_n)
 {
     const cJSON *want;
     struct squad_score got;
     assert_int_equal(json_get_array(row, key, &want), ST_OK);
     assert_int_equal(squad_score_answer(rules, text_of(answer), gold, gold_n, &got), ST_OK);
-    double exact = cJSON_GetArrayItem(want, 0)->valuedouble, f1 = cJSON_GetArrayItem(want, 1)->valuedouble;
+    double exact = cJSON_GetArrayItem(want, 0)->valuedouble,
+           f1 = cJSON_GetArrayItem(want, 1)->valuedouble;
     if (got.exact == exact && got.f1 == f1)
         return false;
-    print_message("# %s of \"%s\": exact %g f1 %.17g, expected %g %.17g\n", key, answer, got.exact, got.f1, exact, f1);
+    print_message("# %s of \"%s\": exact %g f1 %.17g, expected %g %.17g\n", key, answer, got.exact,
+                  got.f1, exact, f1);
     return true;
 }
 
@@ -52,7 +57,8 @@ static int check_line(const char *line, size_t n)
     wrong += differs(row, "v2", SQUAD_SCORE_RULES_V2, answer, gold, gold_n);
     assert_int_equal(squad_score_normalise(text_of(answer), &mine), ST_OK);
     if (strcmp(mine.data ? mine.data : "", normal) != 0) {
-        print_message("# \"%s\" becomes \"%s\", expected \"%s\"\n", answer, mine.data ? mine.data : "", normal);
+        print_message("# \"%s\" becomes \"%s\", expected \"%s\"\n", answer,
+                      mine.data ? mine.data : "", normal);
         wrong++;
     }
     text_free(&mine);
@@ -85,8 +91,11 @@ static void test_zero_inside(void **state)
     (void)state;
     struct squad_score got;
     const struct squad_score_text gold = {"\0", 1};
-    assert_int_equal(squad_score_answer(SQUAD_SCORE_RULES_V2, (struct squad_score_text){"\0a\0", 3}, &gold, 1, &got), ST_OK);
-    assert_true(got.exact == 0 && fabs(got.f1 - 2.0 / 3) < 1e-12); /* one word of two: the article is gone */
+    assert_int_equal(squad_score_answer(SQUAD_SCORE_RULES_V2, (struct squad_score_text){"\0a\0", 3},
+                                        &gold, 1, &got),
+                     ST_OK);
+    /* one word of two: the article is gone */
+    assert_true(got.exact == 0 && fabs(got.f1 - 2.0 / 3) < 1e-12);
     assert_int_equal(squad_score_answer(SQUAD_SCORE_RULES_V2, gold, &gold, 1, &got), ST_OK);
     assert_true(got.exact == 1 && got.f1 == 1);
 }
@@ -95,8 +104,9 @@ static void test_zero_inside(void **state)
 static void test_no_text(void **state)
 {
     (void)state;
-    const struct squad_score_text row[] = {{"\xFF\xFE", 2}, {"\xC3", 1},         {"\xE2\x82", 2},
-                                           {"\xF4\x90\x80\x80", 4}, {"\xED\xA0\x80", 3}, {"x\x80y", 3}};
+    const struct squad_score_text row[] = {{"\xFF\xFE", 2},     {"\xC3", 1},
+                                           {"\xE2\x82", 2},     {"\xF4\x90\x80\x80", 4},
+                                           {"\xED\xA0\x80", 3}, {"x\x80y", 3}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct squad_score got;
         assert_int_equal(squad_score_answer(SQUAD_SCORE_RULES_V1, row[i], &row[i], 1, &got), ST_OK);

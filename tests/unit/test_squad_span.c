@@ -1,5 +1,5 @@
-/* test_squad_span — the best spans are those that trying all pairs finds; only inside the context, not too long, the
- * least null score of the windows. */
+/* test_squad_span — the best spans are those that trying all pairs finds; only inside the context,
+ * not too long, the least null score of the windows. */
 #include "data/squad_span.h"
 
 #include <math.h>
@@ -14,7 +14,8 @@ static float logits[WINDOWS][T][2];
 static void draw(uint64_t seed, bool is_coarse)
 {
     for (uint64_t i = 0; i < WINDOWS * T; i++) {
-        double s = rand_normal(seed, RAND_STREAM(TEST, 0), i), e = rand_normal(seed, RAND_STREAM(TEST, 1), i);
+        double s = rand_normal(seed, RAND_STREAM(TEST, 0), i),
+               e = rand_normal(seed, RAND_STREAM(TEST, 1), i);
         logits[i / T][i % T][0] = (float)(is_coarse ? round(s) : s); /* coarse: many equals */
         logits[i / T][i % T][1] = (float)(is_coarse ? round(e) : e);
     }
@@ -28,7 +29,9 @@ static int rank_of(const struct squad_span *x, const int64_t *first, const int64
         for (int64_t s = first[w]; s <= last[w]; s++)
             for (int64_t e = s; e <= last[w] && e - s + 1 <= 30; e++) {
                 double score = (double)logits[w][s][0] + logits[w][e][1];
-                bool is_earlier = w != x->window ? w < x->window : s != x->start ? s < x->start : e < x->end;
+                bool is_earlier = w != x->window  ? w < x->window
+                                  : s != x->start ? s < x->start
+                                                  : e < x->end;
                 before += score > x->score || (score == x->score && is_earlier);
             }
     return before;
@@ -47,9 +50,10 @@ static void test_all_pairs(void **state)
         assert_int_equal(best.n, SQUAD_SPAN_BEST);
         for (int i = 0; i < best.n; i++) {
             const struct squad_span *x = &best.span[i];
-            assert_true(x->start >= first[x->window] && x->end <= last[x->window] && x->end >= x->start &&
-                        x->end - x->start < SQUAD_SPAN_TOKENS_MAX);
-            assert_true(x->score == (double)logits[x->window][x->start][0] + logits[x->window][x->end][1]);
+            assert_true(x->start >= first[x->window] && x->end <= last[x->window] &&
+                        x->end >= x->start && x->end - x->start < SQUAD_SPAN_TOKENS_MAX);
+            assert_true(x->score ==
+                        (double)logits[x->window][x->start][0] + logits[x->window][x->end][1]);
             assert_int_equal(rank_of(x, first, last), i);
         }
         double null = INFINITY;

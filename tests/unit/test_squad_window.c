@@ -1,5 +1,5 @@
-/* test_squad_window — samples of questions: labels and cuts agree with the answers, byte for byte; windows cover the
- * context; the whole of a real file decodes back. */
+/* test_squad_window — samples of questions: labels and cuts agree with the answers, byte for byte;
+ * windows cover the context; the whole of a real file decodes back. */
 #include "harness.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "data/bpe.h"
 #include "data/squad_window.h"
 
-#define FIXTURE   "tests/fuzz/squad/v2"
+#define FIXTURE "tests/fuzz/squad/v2"
 #define REAL_FILE "../shared/data/shakespeare_squad.json"
 enum { T_MAX = 1024 };
 
@@ -29,7 +29,8 @@ static struct squad *opened(const char *path)
 
 static struct squad_window_config config_of(int64_t seq, int64_t stride)
 {
-    return (struct squad_window_config){.seq_tokens = seq, .stride_tokens = stride, .vocab = BPE_VOCAB};
+    return (struct squad_window_config){
+        .seq_tokens = seq, .stride_tokens = stride, .vocab = BPE_VOCAB};
 }
 
 static struct squad_window_set *cut(const struct squad *squad, int64_t seq, int64_t stride)
@@ -44,7 +45,8 @@ static struct squad_window_set *cut(const struct squad *squad, int64_t seq, int6
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 /* The bytes of the tokens [start, end], decoded from the sample itself. */
-static size_t decode(const struct bpe *bpe, const int32_t *tokens, int32_t start, int32_t end, char *out)
+static size_t decode(const struct bpe *bpe, const int32_t *tokens, int32_t start, int32_t end,
+                     char *out)
 {
     size_t n = 0;
     for (int32_t t = start; t <= end; t++) {
@@ -56,8 +58,9 @@ static size_t decode(const struct bpe *bpe, const int32_t *tokens, int32_t start
     return n;
 }
 
-/* One labelled window: the decoded tokens hold the answer at its place, and no token too many; the cut is what the
- * tokens say, without space at its ends. Returns 1 when the answer's ends are also the tokens'. */
+/* One labelled window: the decoded tokens hold the answer at its place, and no token too many; the
+ * cut is what the tokens say, without space at its ends. Returns 1 when the answer's ends are also
+ * the tokens'. */
 static int check_label(const struct squad_window_set *set, int64_t i, const struct squad_example *e,
                        const struct bpe *bpe, const int32_t *tokens)
 {
@@ -69,7 +72,8 @@ static int check_label(const struct squad_window_set *set, int64_t i, const stru
                  tail = decode(bpe, tokens, w->end, w->end, text);
     const size_t n = decode(bpe, tokens, w->start, w->end, text), want = strlen(a->text);
     bool any = false;
-    for (size_t p = 0; p < head && p + want <= n; p++) /* begins in the first token, ends in the last */
+    /* begins in the first token, ends in the last */
+    for (size_t p = 0; p < head && p + want <= n; p++)
         any |= p + want > n - tail && memcmp(text + p, a->text, want) == 0;
     assert_true(any);
     squad_window_cut(set, i, w->start, w->end, &first, &end);
@@ -79,7 +83,8 @@ static int check_label(const struct squad_window_set *set, int64_t i, const stru
            memcmp(e->context + first, a->text, strlen(a->text)) == 0;
 }
 
-static void check_sample(const struct squad_window_set *set, int64_t i, int64_t seq, int32_t *tokens)
+static void check_sample(const struct squad_window_set *set, int64_t i, int64_t seq,
+                         int32_t *tokens)
 {
     static uint8_t mask[T_MAX];
     const struct squad_window *w = squad_window_get(set, i);
@@ -93,7 +98,8 @@ static void check_sample(const struct squad_window_set *set, int64_t i, int64_t 
     }
 }
 
-/* Of every example: windows overlap and cover the context; the answer is in one of them at least, if it fits. */
+/* Of every example: windows overlap and cover the context; the answer is in one of them at least,
+ * if it fits. */
 static void check_all(const char *path, int64_t seq, int64_t stride, int64_t *answered_out,
                       int64_t *exact_out)
 {
@@ -144,7 +150,8 @@ static void test_fixture(void **state)
             check_all(FIXTURE, seq, stride, &answered, &exact);
 }
 
-/* All 1,200 examples of the file: every answer is labelled, and its tokens cut by offsets hold exactly its text. */
+/* All 1,200 examples of the file: every answer is labelled, and its tokens cut by offsets hold
+ * exactly its text. */
 static void test_real_file(void **state)
 {
     (void)state;
@@ -154,8 +161,8 @@ static void test_real_file(void **state)
     check_all(REAL_FILE, 512, 128, &answered, &exact);
     assert_int_equal(answered, 1200);
     assert_int_equal(exact, 1200);
-    print_message("# %lld of 1200 answers decode back, %lld exactly by tokens alone\n", (long long)answered,
-                  (long long)exact);
+    print_message("# %lld of 1200 answers decode back, %lld exactly by tokens alone\n",
+                  (long long)answered, (long long)exact);
     check_all(REAL_FILE, 64, 16, &answered, &exact);
     assert_int_equal(answered, 1200);
 }
@@ -163,10 +170,10 @@ static void test_real_file(void **state)
 static void test_conventions(void **state)
 {
     (void)state;
-    const char *json =
-        "{\"data\":[{\"paragraphs\":[{\"context\":\"Hello, world!\",\"qas\":["
-        "{\"id\":\"1\",\"question\":\"Hello\",\"answers\":[{\"text\":\"world\",\"answer_start\":7}]},"
-        "{\"id\":\"2\",\"question\":\"Hello\",\"answers\":[],\"is_impossible\":true}]}]}]}";
+    const char *json = "{\"data\":[{\"paragraphs\":[{\"context\":\"Hello, "
+                       "world!\",\"qas\":[{\"id\":\"1\",\"question\":\"Hello\",\"answers\":[{"
+                       "\"text\":\"world\",\"answer_start\":7}]},{\"id\":\"2\",\"question\":"
+                       "\"Hello\",\"answers\":[],\"is_impossible\":true}]}]}]}";
     struct squad *squad;
     int32_t tokens[8];
     uint8_t mask[8];
@@ -206,12 +213,13 @@ static void test_unusable(void **state)
     char json[4096];
     size_t n = 0;
     struct squad *squad;
-    n += (size_t)snprintf(json, sizeof json, "{\"data\":[{\"paragraphs\":[{\"context\":\"a b c\",\"qas\":[");
+    n += (size_t)snprintf(json, sizeof json,
+                          "{\"data\":[{\"paragraphs\":[{\"context\":\"a b c\",\"qas\":[");
     for (int i = 0; i < 10; i++)
-        n += (size_t)snprintf(
-            json + n, sizeof json - n,
-            "%s{\"id\":\"%d\",\"question\":\"q\",\"answers\":[{\"text\":\"b\",\"answer_start\":%d}]}",
-            i > 0 ? "," : "", i, i == 3 ? 1 : 2);
+        n += (size_t)snprintf(json + n, sizeof json - n,
+                              "%s{\"id\":\"%d\",\"question\":\"q\",\"answers\":[{\"text\":\"b\","
+                              "\"answer_start\":%d}]}",
+                              i > 0 ? "," : "", i, i == 3 ? 1 : 2);
     snprintf(json + n, sizeof json - n, "]}]}]}");
     assert_int_equal(squad_parse(json, strlen(json), "test", &squad), ST_OK);
     struct squad_window_set *set = cut(squad, 8, 4);
@@ -228,7 +236,10 @@ static void test_unusable(void **state)
     squad_close(squad);
 }
 
-static bool stop(void *arg, int64_t done, int64_t total) { return (void)arg, (void)done, (void)total, false; }
+static bool stop(void *arg, int64_t done, int64_t total)
+{
+    return (void)arg, (void)done, (void)total, false;
+}
 
 static void test_refusals(void **state)
 {
@@ -255,7 +266,8 @@ static void test_refusals(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_fixture),  cmocka_unit_test(test_real_file), cmocka_unit_test(test_conventions),
-    cmocka_unit_test(test_unusable), cmocka_unit_test(test_refusals),
+    cmocka_unit_test(test_fixture),     cmocka_unit_test(test_real_file),
+    cmocka_unit_test(test_conventions), cmocka_unit_test(test_unusable),
+    cmocka_unit_test(test_refusals),
 };
 HARNESS_MAIN(tests)

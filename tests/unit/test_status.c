@@ -12,8 +12,11 @@ static void list_is_whole(void **state)
     for (int st = 0; st < STATUS_N; st++) {
         assert_true(strlen(status_name(st)) > 0 && strlen(status_text(st)) > 0);
         assert_in_range(status_exit(st), 0, 255);
-        /* a code finds its row; RETRY and PEER share one, for they ask the same of a scheduler, as do BAD_DATA and SCHEMA */
-        assert_int_equal(status_from_exit(status_exit(st)), st == ST_PEER ? ST_RETRY : st == ST_SCHEMA ? ST_BAD_DATA : st);
+        /* a code finds its row; RETRY and PEER share one, for they ask the same of a scheduler, as
+         * do BAD_DATA and SCHEMA */
+        assert_int_equal(status_from_exit(status_exit(st)), st == ST_PEER     ? ST_RETRY
+                                                            : st == ST_SCHEMA ? ST_BAD_DATA
+                                                                              : st);
     }
     assert_string_equal(status_name(ST_BAD_DATA), "BAD_DATA");
     assert_int_equal(status_exit(ST_OK), 0);
@@ -30,7 +33,7 @@ static void strangers_are_bugs(void **state)
     (void)state;
     assert_int_equal(status_from_exit(42), ST_BUG);
     assert_int_equal(status_from_exit(-1), ST_BUG);
-    assert_string_equal(status_name((enum status)-1), "BUG");
+    assert_string_equal(status_name((enum status) - 1), "BUG");
     assert_string_equal(status_name((enum status)9999), "BUG");
     assert_int_equal(status_exit((enum status)9999), 70);
 }
@@ -70,7 +73,8 @@ static void the_message_may_quote_itself(void **state)
     (void)state;
     detect();
     FAIL(ST_RETRY, "again: %s; and %s", status_message(), status_places());
-    assert_true(strncmp(status_message(), "again: cannot open x.txt: 7; and test_status.c:", 47) == 0);
+    assert_true(strncmp(status_message(), "again: cannot open x.txt: 7; and test_status.c:", 47) ==
+                0);
 }
 
 static void long_messages_are_cut_at_a_character(void **state)
@@ -86,8 +90,8 @@ static void long_messages_are_cut_at_a_character(void **state)
         size_t n = strlen(status_message());
         assert_in_range(n, 1015, 1023);
         assert_string_equal(status_message() + n - 3, "…");
-        assert_int_not_equal((unsigned char)status_message()[n - 4],
-                             0xC3); /* no half character before the mark */
+        /* no half character before the mark */
+        assert_int_not_equal((unsigned char)status_message()[n - 4], 0xC3);
     }
     memset(text, 'a', sizeof(text));
     text[1023] = 0;

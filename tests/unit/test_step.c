@@ -1,5 +1,5 @@
-/* test_step — one update is the same however it is cut, recomputed or threaded; it is the gradient of the loss; it
- * learns. */
+/* test_step — one update is the same however it is cut, recomputed or threaded; it is the gradient
+ * of the loss; it learns. */
 #include "train/step.h"
 
 #include <math.h>
@@ -25,21 +25,27 @@ static struct dev *open_dev(int threads_n, int level)
     return dev;
 }
 
-static struct step_config config_of(struct dev *dev, enum model_task task, int64_t samples, int64_t t)
+static struct step_config config_of(struct dev *dev, enum model_task task, int64_t samples,
+                                    int64_t t)
 {
-    return (struct step_config){
-        .dev = dev,
-        .batch_samples = samples,
-        .global_samples = samples,
-        .seq_tokens = t,
-        .seed = 3,
-        .dims = {.name = "tiny", .task = task, .layers = 2, .heads = 2, .embed = 24, .context = t + 3, .vocab = 37},
-        .optim = {.kind = OPTIM_KIND_ADAMW,
-                  .beta1 = 0.9,
-                  .beta2 = 0.95,
-                  .eps = 1e-8,
-                  .weight_decay = 0.1,
-                  .grad_clip = 1}};
+    return (struct step_config){.dev = dev,
+                                .batch_samples = samples,
+                                .global_samples = samples,
+                                .seq_tokens = t,
+                                .seed = 3,
+                                .dims = {.name = "tiny",
+                                         .task = task,
+                                         .layers = 2,
+                                         .heads = 2,
+                                         .embed = 24,
+                                         .context = t + 3,
+                                         .vocab = 37},
+                                .optim = {.kind = OPTIM_KIND_ADAMW,
+                                          .beta1 = 0.9,
+                                          .beta2 = 0.95,
+                                          .eps = 1e-8,
+                                          .weight_decay = 0.1,
+                                          .grad_clip = 1}};
 }
 
 static struct step *open_step(const struct step_config *config)
@@ -49,28 +55,33 @@ static struct step *open_step(const struct step_config *config)
     return step;
 }
 
-/* Random tokens; one label in five is ignored; QA hides a third of the keys, all keys of sample 1. */
+/* Random tokens; one label in five is ignored; QA hides a third of the keys, all keys of sample
+ * 1. */
 static struct batch batch_of(const struct step_config *c)
 {
     struct batch b;
     int64_t n = c->global_samples * c->seq_tokens;
-    OK(batch_init(&b, c->dims.task == MODEL_TASK_LM ? FEED_TASK_LM : FEED_TASK_QA, c->global_samples,
-                  c->seq_tokens));
+    OK(batch_init(&b, c->dims.task == MODEL_TASK_LM ? FEED_TASK_LM : FEED_TASK_QA,
+                  c->global_samples, c->seq_tokens));
     for (int64_t i = 0; i < n; i++) {
         uint64_t at = (uint64_t)i;
-        b.host.tokens[i] = (int32_t)rand_below(5, RAND_STREAM(TEST, 0), at, (uint64_t)c->dims.vocab);
+        b.host.tokens[i] =
+            (int32_t)rand_below(5, RAND_STREAM(TEST, 0), at, (uint64_t)c->dims.vocab);
         if (b.host.targets)
-            b.host.targets[i] = rand_below(5, RAND_STREAM(TEST, 1), at, 5)
-                                    ? (int32_t)rand_below(5, RAND_STREAM(TEST, 2), at, (uint64_t)c->dims.vocab)
-                                    : -1;
+            b.host.targets[i] =
+                rand_below(5, RAND_STREAM(TEST, 1), at, 5)
+                    ? (int32_t)rand_below(5, RAND_STREAM(TEST, 2), at, (uint64_t)c->dims.vocab)
+                    : -1;
         if (b.host.mask)
-            b.host.mask[i] = i / c->seq_tokens != 1 && rand_below(5, RAND_STREAM(TEST, 3), at, 3) != 0;
+            b.host.mask[i] =
+                i / c->seq_tokens != 1 && rand_below(5, RAND_STREAM(TEST, 3), at, 3) != 0;
     }
     for (int64_t s = 0; b.host.starts && s < c->global_samples; s++) {
-        b.host.starts[s] = s == 2
-                               ? (int32_t)c->seq_tokens
-                               : (int32_t)rand_below(5, RAND_STREAM(TEST, 4), (uint64_t)s, (uint64_t)c->seq_tokens);
-        b.host.ends[s] = (int32_t)rand_below(5, RAND_STREAM(TEST, 5), (uint64_t)s, (uint64_t)c->seq_tokens);
+        b.host.starts[s] = s == 2 ? (int32_t)c->seq_tokens
+                                  : (int32_t)rand_below(5, RAND_STREAM(TEST, 4), (uint64_t)s,
+                                                        (uint64_t)c->seq_tokens);
+        b.host.ends[s] =
+            (int32_t)rand_below(5, RAND_STREAM(TEST, 5), (uint64_t)s, (uint64_t)c->seq_tokens);
     }
     return b;
 }
@@ -89,7 +100,8 @@ static struct outcome run(const struct step_config *config, int steps)
     struct step_result r;
     for (int i = 0; i < steps; i++)
         OK(step_run_batch(step, &batch, i, i * config->global_samples, 1e-3, false, &r));
-    struct outcome out = {.loss = r.loss, .norm = r.grad_norm, .elems = step_table(step)->total_elems};
+    struct outcome out = {
+        .loss = r.loss, .norm = r.grad_norm, .elems = step_table(step)->total_elems};
     size_t bytes = (size_t)out.elems * sizeof(float);
     out.grads = memcpy(malloc(bytes), step_grads(step).data, bytes);
     out.params = memcpy(malloc(bytes), step_part(step, 0), bytes);
@@ -123,7 +135,7 @@ static void assert_padding(const struct step *step, const float *values)
     }
 }
 
-/* --- is it the gradient? ----------------------------------------------------------------------------------- */
+/* ---- is it the gradient? ---- */
 
 static double loss_at(struct step *step, const struct batch *batch)
 {
@@ -132,8 +144,8 @@ static double loss_at(struct step *step, const struct batch *batch)
     return r.loss;
 }
 
-/* Central differences along a random direction in each tensor, in a model whose weights are large enough to matter.
- */
+/* Central differences along a random direction in each tensor, in a model whose weights are large
+ * enough to matter. */
 static void differences(enum model_task task)
 {
     struct dev *dev = open_dev(1, CPU_LEVEL_PLAIN);
@@ -147,14 +159,15 @@ static void differences(enum model_task task)
           *u = malloc((size_t)t->total_elems * sizeof *u);
     for (int i = 0; i < t->rows_n; i++)
         for (int64_t j = 0; j < t->row[i].elems; j++)
-            p[t->row[i].offset + j] +=
-                0.25f * (float)rand_normal(1, RAND_STREAM(TEST, 6), (uint64_t)(t->row[i].offset + j));
+            p[t->row[i].offset + j] += 0.25f * (float)rand_normal(1, RAND_STREAM(TEST, 6),
+                                                                  (uint64_t)(t->row[i].offset + j));
     loss_at(step, &batch);
     memcpy(g, step_grads(step).data, (size_t)t->total_elems * sizeof *g);
     assert_padding(step, g);
     for (int i = 0; i < t->rows_n; i++) {
         int64_t n = t->row[i].elems;
-        float *w = p + t->row[i].offset, *dw = g + t->row[i].offset, *kept = malloc((size_t)n * sizeof *kept);
+        float *w = p + t->row[i].offset, *dw = g + t->row[i].offset,
+              *kept = malloc((size_t)n * sizeof *kept);
         memcpy(kept, w, (size_t)n * sizeof *kept);
         double slope = 0, length = 0, h = 4e-3;
         for (int64_t j = 0; j < n; j++) {
@@ -170,9 +183,11 @@ static void differences(enum model_task task)
         }
         memcpy(w, kept, (size_t)n * sizeof *kept);
         free(kept);
-        double difference = (loss[0] - loss[1]) / (2 * h), limit = 0.01 * fabs(slope) + 0.01 * sqrt(length) + 2e-4;
+        double difference = (loss[0] - loss[1]) / (2 * h),
+               limit = 0.01 * fabs(slope) + 0.01 * sqrt(length) + 2e-4;
         if (!(fabs(difference - slope) <= limit))
-            print_error("%s: difference %g, gradient %g, limit %g\n", t->row[i].name, difference, slope, limit);
+            print_error("%s: difference %g, gradient %g, limit %g\n", t->row[i].name, difference,
+                        slope, limit);
         assert_true(fabs(difference - slope) <= limit);
     }
     free(g);
@@ -185,7 +200,7 @@ static void differences(enum model_task task)
 static void test_differences_lm(void **state) { (void)state, differences(MODEL_TASK_LM); }
 static void test_differences_qa(void **state) { (void)state, differences(MODEL_TASK_QA); }
 
-/* --- is it the same, however done? ------------------------------------------------------------------------- */
+/* ---- is it the same, however done? ---- */
 
 static void recompute(int level, enum model_task task)
 {
@@ -243,7 +258,8 @@ static double distance(const float *a, const float *b, int64_t n)
     return sqrt(diff / norm);
 }
 
-/* Four samples at once and one by one; 600 rows also make the vocabulary product run in two chunks. */
+/* Four samples at once and one by one; 600 rows also make the vocabulary product run in two
+ * chunks. */
 static void accumulation(enum model_task task)
 {
     struct dev *dev = open_dev(2, CPU_LEVEL_N);
@@ -284,17 +300,19 @@ static void test_dropout(void **state)
     for (int i = 0; i < 40; i++) {
         OK(step_run_batch(with, &batch, i, 0, 0, false, &r));
         sum += r.loss;
-        assert_true(i == 0 ? r.loss == first.loss : r.loss != first.loss); /* a function of the step's number */
+        /* a function of the step's number */
+        assert_true(i == 0 ? r.loss == first.loss : r.loss != first.loss);
     }
     assert_true(first.loss != plain);
-    assert_float_equal(sum / 40 / plain, 1, 0.01); /* kept elements are scaled: about the same loss at the start */
+    /* kept elements are scaled: about the same loss at the start */
+    assert_float_equal(sum / 40 / plain, 1, 0.01);
     step_close(with);
     step_close(without);
     batch_free(&batch);
     dev_close(dev);
 }
 
-/* --- does it learn, refuse, and keep its hands off? -------------------------------------------------------- */
+/* ---- does it learn, refuse, and keep its hands off? ---- */
 
 static void test_overfit_qa(void **state)
 {
@@ -311,7 +329,8 @@ static void test_overfit_qa(void **state)
         OK(step_run_batch(step, &batch, i, 0, 3e-3, false, &r));
         first = i == 0 ? r.loss : first;
     }
-    print_message("# question answering on 32 examples: loss %.3f to %.4f in 150 updates\n", first, r.loss);
+    print_message("# question answering on 32 examples: loss %.3f to %.4f in 150 updates\n", first,
+                  r.loss);
     assert_true(r.loss < 0.05);
     assert_padding(step, step_part(step, 0));
     step_close(step);
@@ -409,7 +428,7 @@ static void test_nothing_counts(void **state)
     dev_close(dev);
 }
 
-/* --- answers ----------------------------------------------------------------------------------------------- */
+/* ---- answers ---- */
 
 static double log_sum_exp(const float *x, int64_t n, int64_t stride)
 {
@@ -419,7 +438,8 @@ static double log_sum_exp(const float *x, int64_t n, int64_t stride)
     return log(sum);
 }
 
-/* Logits of the last of n tokens are what the loss there comes from; an evaluation's have the same bits. */
+/* Logits of the last of n tokens are what the loss there comes from; an evaluation's have the same
+ * bits. */
 static void test_logits(void **state)
 {
     (void)state;
@@ -462,10 +482,12 @@ static void test_spans(void **state)
             int label = side == 0 ? batch.host.starts[sample] : batch.host.ends[sample];
             if (label >= 16)
                 continue;
-            loss[side] += log_sum_exp(&logits[sample][0][side], 16, 2) - logits[sample][label][side];
+            loss[side] +=
+                log_sum_exp(&logits[sample][0][side], 16, 2) - logits[sample][label][side];
             counted[side]++;
         }
-    assert_float_equal(loss_at(step, &batch), loss[0] / counted[0] / 2 + loss[1] / counted[1] / 2, 1e-5);
+    assert_float_equal(loss_at(step, &batch), loss[0] / counted[0] / 2 + loss[1] / counted[1] / 2,
+                       1e-5);
     OK(step_spans(eval, &batch, same[0][0]));
     assert_memory_equal(logits, same, sizeof logits);
     batch.samples = 1; /* the last batch of an evaluation is not full */
@@ -531,10 +553,12 @@ static void test_open(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_differences_lm), cmocka_unit_test(test_differences_qa), cmocka_unit_test(test_recompute),
-    cmocka_unit_test(test_threads),        cmocka_unit_test(test_accumulation),   cmocka_unit_test(test_dropout),
-    cmocka_unit_test(test_overfit_qa),     cmocka_unit_test(test_eval),           cmocka_unit_test(test_not_finite),
-    cmocka_unit_test(test_nothing_counts), cmocka_unit_test(test_open),           cmocka_unit_test(test_logits),
+    cmocka_unit_test(test_differences_lm), cmocka_unit_test(test_differences_qa),
+    cmocka_unit_test(test_recompute),      cmocka_unit_test(test_threads),
+    cmocka_unit_test(test_accumulation),   cmocka_unit_test(test_dropout),
+    cmocka_unit_test(test_overfit_qa),     cmocka_unit_test(test_eval),
+    cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_nothing_counts),
+    cmocka_unit_test(test_open),           cmocka_unit_test(test_logits),
     cmocka_unit_test(test_spans),          cmocka_unit_test(test_looking),
 };
 HARNESS_MAIN(tests)

@@ -48,7 +48,8 @@ static void test_same_in_any_pieces(void **state)
     const size_t n = ZSTD_compress(packed, sizeof packed, text, N, 1);
     size_t got;
     for (int is_packed = 0; is_packed < 2; is_packed++) {
-        const struct source source = source_of("a", is_packed ? packed : text, is_packed ? n : N, is_packed);
+        const struct source source =
+            source_of("a", is_packed ? packed : text, is_packed ? n : N, is_packed);
         for (size_t step = 1000; step <= N; step = step * 7 + 1) {
             memset(back, 0, sizeof back);
             assert_int_equal(read_all(&source, step, &got), ST_OK);
@@ -90,5 +91,6 @@ static void test_window(void **state)
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_in_any_pieces),
-                                          cmocka_unit_test(test_refusals), cmocka_unit_test(test_window)};
+                                          cmocka_unit_test(test_refusals),
+                                          cmocka_unit_test(test_window)};
 HARNESS_MAIN(tests)

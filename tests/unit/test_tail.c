@@ -94,7 +94,8 @@ static void lines_are_whole_while_others_are_added(void **state)
             continue;
         assert_true(line.wall_ms > last);
         last = line.wall_ms;
-        text_format(wanted, sizeof wanted, "%d %d %d %d", (int)last, (int)last, (int)last, (int)last);
+        text_format(wanted, sizeof wanted, "%d %d %d %d", (int)last, (int)last, (int)last,
+                    (int)last);
         assert_string_equal(line.text, wanted);
     }
     pthread_join(thread, NULL);

@@ -1,4 +1,5 @@
-/* task: every part once, whatever the numbers; jobs back to back; sleeping and waking; misuse is noticed. */
+/* task: every part once, whatever the numbers; jobs back to back; sleeping and waking; misuse is
+ * noticed. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -14,7 +15,8 @@
 struct job {
     int parts_n;
     int threads_n;
-    int plain[3000]; /* not atomic on purpose: a thread sanitizer proves that each part is one thread's */
+    /* not atomic on purpose: a thread sanitizer proves that each part is one thread's */
+    int plain[3000];
     int64_t per_thread[TASK_THREADS_MAX];
 };
 
@@ -64,7 +66,8 @@ static void add_one(void *arg, int part_i, int thread_i)
     ((struct chain *)arg)->value[part_i]++;
 }
 
-/* Jobs so short that threads wake late for them again and again; the caller reads the results at once. */
+/* Jobs so short that threads wake late for them again and again; the caller reads the results at
+ * once. */
 static void short_jobs_back_to_back(void **state)
 {
     (void)state;
@@ -116,7 +119,8 @@ static void meet(void *arg, int part_i, int thread_i)
         clock_sleep_ms(0), sched_yield();
 }
 
-/* As many parts as threads, each waiting for all others: so all threads took part, also after sleeping. */
+/* As many parts as threads, each waiting for all others: so all threads took part, also after
+ * sleeping. */
 static void all_threads_take_part(void **state)
 {
     (void)state;
@@ -138,7 +142,8 @@ static void signal_mask(void *arg, int part_i, int thread_i)
 {
     sigset_t set;
     pthread_sigmask(SIG_SETMASK, NULL, &set);
-    ((int *)arg)[part_i] = thread_i == 0 ? -1 : sigismember(&set, SIGTERM) * 2 + sigismember(&set, SIGSEGV);
+    ((int *)arg)[part_i] =
+        thread_i == 0 ? -1 : sigismember(&set, SIGTERM) * 2 + sigismember(&set, SIGSEGV);
     int both = 2;
     meet(&both, part_i, thread_i);
 }
@@ -198,12 +203,9 @@ static void cores_follow_the_affinity(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_part_once),
-    cmocka_unit_test(short_jobs_back_to_back),
-    cmocka_unit_test(long_parts_are_waited_for),
-    cmocka_unit_test(all_threads_take_part),
-    cmocka_unit_test(signals_go_to_the_caller),
-    cmocka_unit_test(a_task_in_a_task_is_a_bug),
+    cmocka_unit_test(every_part_once),           cmocka_unit_test(short_jobs_back_to_back),
+    cmocka_unit_test(long_parts_are_waited_for), cmocka_unit_test(all_threads_take_part),
+    cmocka_unit_test(signals_go_to_the_caller),  cmocka_unit_test(a_task_in_a_task_is_a_bug),
     cmocka_unit_test(cores_follow_the_affinity),
 };
 HARNESS_MAIN(tests)

@@ -1,4 +1,5 @@
-/* test_tcp_where — at which address of this node workers listen: by the way to a master, by name, address, interface. */
+/* test_tcp_where — at which address of this node workers listen: by the way to a master, by name,
+ * address, interface. */
 #include "harness.h"
 
 #include <string.h>

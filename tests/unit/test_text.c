@@ -79,8 +79,9 @@ static void byte_counts(void **state)
         assert_int_equal(text_bytes(good[i].text, 0, INT64_MAX, &v), TEXT_OK);
         assert_true(v == good[i].value);
     }
-    static const char *const bad[] = {"",  "Mi", "1 Mi", "1mi", "1Mib", "1.5", "1.5B", "1.Mi", ".5Mi", "0x1k",
-                                      "1e3", "1MiBB", "1.0000000001Gi", "B", "-", "-Mi"};
+    static const char *const bad[] = {
+        "",     "Mi",   "1 Mi", "1mi",   "1Mib",           "1.5", "1.5B", "1.Mi",
+        ".5Mi", "0x1k", "1e3",  "1MiBB", "1.0000000001Gi", "B",   "-",    "-Mi"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(text_bytes(bad[i], 0, INT64_MAX, &v), TEXT_NOT_A_NUMBER);
     static const char *const far[] = {"8388608Ti", "-1", "-1Mi", "99999999999999999999",
@@ -114,15 +115,17 @@ static void durations(void **state)
 static void booleans(void **state)
 {
     (void)state;
-    static const char *const yes[] = {"1", "true", "yes", "on", "TRUE", "Yes"}, *const no[] = {"0", "false",
-                                                                                               "no", "off",
-                                                                                               "OFF"};
+    static const char *const yes[] = {"1", "true", "yes", "on", "TRUE", "Yes"}, *const no[] = {
+                                                                                    "0", "false",
+                                                                                    "no", "off",
+                                                                                    "OFF"};
     bool v;
     for (size_t i = 0; i < 6; i++)
         assert_true(text_bool(yes[i], &v) && v);
     for (size_t i = 0; i < 5; i++)
         assert_true(text_bool(no[i], &v) && !v);
-    assert_false(text_bool("", &v) || text_bool("2", &v) || text_bool("y", &v) || text_bool("true ", &v));
+    assert_false(text_bool("", &v) || text_bool("2", &v) || text_bool("y", &v) ||
+                 text_bool("true ", &v));
 }
 
 static void copies_end_in_time(void **state)
@@ -143,7 +146,8 @@ static void copies_end_in_time(void **state)
     assert_false(text_copy(out, sizeof(out), "12345😀"));
     assert_string_equal(out, "12345");
     assert_false(text_copy(out, sizeof(out),
-                           "\x80\x80\x80\x80\x80\x80\x80\x80\x80")); /* no character: any cut is as good */
+                           /* no character: any cut is as good */
+                           "\x80\x80\x80\x80\x80\x80\x80\x80\x80"));
     assert_true(text_format(out, sizeof(out), "%d", 1234567));
     assert_false(text_format(out, sizeof(out), "%d", 12345678));
     assert_string_equal(out, "1234567");
@@ -152,7 +156,8 @@ static void copies_end_in_time(void **state)
 static void starts_and_ends(void **state)
 {
     (void)state;
-    assert_true(text_starts("http://x", "http://") && text_starts("x", "") && !text_starts("ht", "http"));
+    assert_true(text_starts("http://x", "http://") && text_starts("x", "") &&
+                !text_starts("ht", "http"));
     assert_true(text_ends("a.bin", ".bin") && text_ends("a", "") && !text_ends("in", ".bin") &&
                 !text_ends("a.bin ", ".bin"));
 }
@@ -256,15 +261,10 @@ static void a_text_grows_to_its_limit(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(whole_numbers),
-    cmocka_unit_test(numbers),
-    cmocka_unit_test(byte_counts),
-    cmocka_unit_test(durations),
-    cmocka_unit_test(booleans),
-    cmocka_unit_test(copies_end_in_time),
-    cmocka_unit_test(starts_and_ends),
-    cmocka_unit_test(distances),
-    cmocka_unit_test(human_forms),
-    cmocka_unit_test(a_text_grows_to_its_limit),
+    cmocka_unit_test(whole_numbers),   cmocka_unit_test(numbers),
+    cmocka_unit_test(byte_counts),     cmocka_unit_test(durations),
+    cmocka_unit_test(booleans),        cmocka_unit_test(copies_end_in_time),
+    cmocka_unit_test(starts_and_ends), cmocka_unit_test(distances),
+    cmocka_unit_test(human_forms),     cmocka_unit_test(a_text_grows_to_its_limit),
 };
 HARNESS_MAIN(tests)

@@ -1,5 +1,5 @@
-/* test_tfevents — an event file read back by a reader of its own: framing, both checksums, every field of ten thousand
- * events; names in order; a disk that is full for a while. */
+/* test_tfevents — an event file read back by a reader of its own: framing, both checksums, every
+ * field of ten thousand events; names in order; a disk that is full for a while. */
 #include "format/tfevents.h"
 
 #include <dirent.h>
@@ -66,7 +66,9 @@ static void test_ten_thousand(void **state)
     struct file_map map = {0};
     struct tfevents *file = begin(folder("many/below"), 1, path);
     for (int64_t i = 1; i <= N; i++)
-        tfevents_add(file, i * i * i, (struct tfevents_scalar[]){{"loss", 1.0 / (double)i}, {"mfu", i % 3 ? NAN : 0.25}, {"lr", -1e300}},
+        tfevents_add(file, i * i * i,
+                     (struct tfevents_scalar[]){
+                         {"loss", 1.0 / (double)i}, {"mfu", i % 3 ? NAN : 0.25}, {"lr", -1e300}},
                      3);
     assert_int_equal(tfevents_lost(file), 0);
     tfevents_close(file);
@@ -107,7 +109,8 @@ static void test_written_soon(void **state)
     tfevents_close(file);
 }
 
-/* Runs that follow each other within a second, and one from the future, sort in the order of their starts. */
+/* Runs that follow each other within a second, and one from the future, sort in the order of their
+ * starts. */
 static void test_names(void **state)
 {
     (void)state;
@@ -115,14 +118,17 @@ static void test_names(void **state)
     char path[4][FILE_PATH_MAX], host[128] = "", future[FILE_PATH_MAX];
     for (int i = 0; i < 3; i++)
         tfevents_close(begin(dir, i, path[i]));
-    snprintf(future, sizeof future, "%s/events.out.tfevents.%lld.other.1", dir, (long long)clock_wall_ms() / 1000 + 5000);
+    snprintf(future, sizeof future, "%s/events.out.tfevents.%lld.other.1", dir,
+             (long long)clock_wall_ms() / 1000 + 5000);
     fclose(fopen(future, "w"));
     tfevents_close(begin(dir, 3, path[3]));
     for (int i = 1; i < 4; i++)
         assert_true(strcmp(path[i - 1], path[i]) < 0);
     assert_true(strcmp(future, path[3]) < 0);
     const char *name = strrchr(path[0], '/') + 1;
-    assert_int_equal(strncmp(name, "events.out.tfevents.1", 21) == 0 || strncmp(name, "events.out.tfevents.2", 21) == 0, 1);
+    assert_int_equal(strncmp(name, "events.out.tfevents.1", 21) == 0 ||
+                         strncmp(name, "events.out.tfevents.2", 21) == 0,
+                     1);
     assert_true(strlen(name) > 8 && strcmp(name + strlen(name) - 7, ".convoy") == 0);
     gethostname(host, sizeof host - 1);
     assert_non_null(strstr(name, host));
@@ -136,8 +142,8 @@ static void limit(rlim_t bytes)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &now), 0);
 }
 
-/* A file that may not grow behaves as a full disk: what was in the buffer comes when there is room again, what was not
- * is counted, and the file holds whole records only. */
+/* A file that may not grow behaves as a full disk: what was in the buffer comes when there is room
+ * again, what was not is counted, and the file holds whole records only. */
 static void test_full_disk(void **state)
 {
     (void)state;
@@ -197,8 +203,9 @@ static void test_refused(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_checksum),  cmocka_unit_test(test_ten_thousand),    cmocka_unit_test(test_written_soon),
-    cmocka_unit_test(test_names),     cmocka_unit_test(test_full_disk),       cmocka_unit_test(test_full_to_the_end),
+    cmocka_unit_test(test_checksum),     cmocka_unit_test(test_ten_thousand),
+    cmocka_unit_test(test_written_soon), cmocka_unit_test(test_names),
+    cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_full_to_the_end),
     cmocka_unit_test(test_refused),
 };
 HARNESS_MAIN(tests)

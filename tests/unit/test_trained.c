@@ -1,5 +1,5 @@
-/* test_trained — which model MODEL and CHECKPOINT_DIR name, and what is said when they name none. Checkpoints are shown
- * by tests/e2e/test_eval.sh. */
+/* test_trained — which model MODEL and CHECKPOINT_DIR name, and what is said when they name none.
+ * Checkpoints are shown by tests/e2e/test_eval.sh. */
 #include "node/trained.h"
 
 #include <string.h>
@@ -41,7 +41,8 @@ static void test_folders(void **state)
     assert_string_equal(lm.dims.name, "lm_f32.bin");
     assert_string_equal(trained_path(&lm), "tests/golden/hf_export/lm_f32.bin");
     trained_close(&lm);
-    assert_int_equal(open_named("tests/golden/lm", harness_tmpdir(), &lm), ST_OK); /* MODEL's weights come first */
+    /* MODEL's weights come first */
+    assert_int_equal(open_named("tests/golden/lm", harness_tmpdir(), &lm), ST_OK);
     trained_close(&lm);
 }
 

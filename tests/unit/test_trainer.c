@@ -1,5 +1,5 @@
-/* test_trainer — the loop without processes: posts, requests, resume, and failures that the board must carry. snapshot.c is
- * shown here too, for only a trainer gives it something to save. */
+/* test_trainer — the loop without processes: posts, requests, resume, and failures that the board
+ * must carry. snapshot.c is shown here too, for only a trainer gives it something to save. */
 #include "rig.h"
 
 #include <dirent.h>
@@ -86,7 +86,8 @@ static void test_save_request(void **state)
 static void test_stop_before_the_first_step(void **state)
 {
     (void)state;
-    static const enum board_request requests[] = {BOARD_REQUEST_PREEMPT, BOARD_REQUEST_TERMINATE, BOARD_REQUEST_INTERRUPT};
+    static const enum board_request requests[] = {BOARD_REQUEST_PREEMPT, BOARD_REQUEST_TERMINATE,
+                                                  BOARD_REQUEST_INTERRUPT};
     static const enum status want[] = {ST_RETRY, ST_TERMINATED, ST_INTERRUPTED};
     for (int i = 0; i < 3; i++) {
         struct rig r;
@@ -148,7 +149,8 @@ static void test_resume_settings(void **state)
     r.config.dims.embed = 16;
     r.config.settings_json = "{\"OPTIMIZER\":\"sgd\",\"moments\":0,\"SEED\":3}";
     assert_int_equal(trainer_run(&r.config), ST_BAD_SETTING);
-    r.config.settings_json = "{\"OPTIMIZER\":\"adamw\",\"moments\":2,\"SEED\":4}"; /* told, not refused */
+    /* told, not refused */
+    r.config.settings_json = "{\"OPTIMIZER\":\"adamw\",\"moments\":2,\"SEED\":4}";
     assert_int_equal(trainer_run(&r.config), ST_OK);
     assert_int_equal(rig_last(&r).step, 4);
     r.config.resume = TRAINER_RESUME_NEVER;
@@ -190,7 +192,8 @@ static void test_samples_change_nothing(void **state)
     open_rig(&r, NULL, 7);
     r.config.sample_every = 2;
     r.config.sample_prompt = "";
-    assert_int_equal(trainer_run(&r.config), ST_BAD_SETTING); /* the vocabulary of 40 has no <|endoftext|> */
+    /* the vocabulary of 40 has no <|endoftext|> */
+    assert_int_equal(trainer_run(&r.config), ST_BAD_SETTING);
     rig_close(&r);
 }
 
@@ -212,7 +215,8 @@ static void event_files(const char *dir, char path[2][FILE_PATH_MAX])
 static void test_tensorboard(void **state)
 {
     (void)state;
-    static const char *const tags[] = {"loss", "lr", "grad_norm", "tokens_per_second", "step_ms", "mfu"};
+    static const char *const tags[] = {"loss",    "lr", "grad_norm", "tokens_per_second",
+                                       "step_ms", "mfu"};
     char dir[700], path[2][FILE_PATH_MAX];
     text_format(dir, sizeof dir, "%s/events", harness_tmpdir());
     struct rig r;

@@ -1,4 +1,5 @@
-/* test_ucx_choose — which transport ranks take, by what their addresses say: the same on all of them. */
+/* test_ucx_choose — which transport ranks take, by what their addresses say: the same on all of
+ * them. */
 #include "harness.h"
 
 #include <string.h>
@@ -29,8 +30,11 @@ static void begin(struct trial *t, enum ucx_net net, const char *tls)
         assert_int_equal(ucx_address(t->ucx, false, t->addresses[r], ROOM, &t->bytes[r]), ST_OK);
         t->is_peer[r] = r > 0;
     }
-    t->world = (struct ucx_world){
-        .ranks = 3, .is_peer = t->is_peer, .addresses = t->addresses, .stride = ROOM, .bytes = t->bytes};
+    t->world = (struct ucx_world){.ranks = 3,
+                                  .is_peer = t->is_peer,
+                                  .addresses = t->addresses,
+                                  .stride = ROOM,
+                                  .bytes = t->bytes};
 }
 
 /* An address is {magic, net, bytes of TCP's, bytes of UCX's}, and these. */
@@ -106,7 +110,8 @@ static void ucx_over_tcp_must_be_asked_for(void **state)
     if (ucx_setup_env_has_rdma())
         HARNESS_SKIP("this machine has InfiniBand");
     unsetenv("UCX_TLS");
-    assert_int_equal(ucx_open(&(struct ucx_config){.net = UCX_NET_UCX, .at_once = 4096}, &ucx), ST_NO_DEVICE);
+    assert_int_equal(ucx_open(&(struct ucx_config){.net = UCX_NET_UCX, .at_once = 4096}, &ucx),
+                     ST_NO_DEVICE);
     assert_non_null(strstr(status_message(), "UCX_TLS=tcp,self"));
     setenv("UCX_TLS", "^tcp", 1);
     assert_true(ucx_setup_env_has_transports() && !ucx_setup_env_asks_tcp());
@@ -131,7 +136,8 @@ static void an_interface_named_for_ucx_is_taken(void **state)
     assert_string_equal(name, "");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_rule_for_all), cmocka_unit_test(what_is_wrong_is_said),
-    cmocka_unit_test(ucx_over_tcp_must_be_asked_for), cmocka_unit_test(an_interface_named_for_ucx_is_taken)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(one_rule_for_all),
+                                          cmocka_unit_test(what_is_wrong_is_said),
+                                          cmocka_unit_test(ucx_over_tcp_must_be_asked_for),
+                                          cmocka_unit_test(an_interface_named_for_ucx_is_taken)};
 HARNESS_MAIN(tests)

@@ -30,12 +30,11 @@ static void test_exit_codes(void **state)
         enum status st;
         bool may_restart;
     } rows[] = {
-        {0, ST_OK, false},          {64, ST_USAGE, false},        {65, ST_BAD_DATA, false},
-        {66, ST_NO_INPUT, false},   {69, ST_NO_DEVICE, false},    {70, ST_BUG, true},
-        {74, ST_STORE, false},      {75, ST_RETRY, true},         {78, ST_BAD_SETTING, false},
-        {79, ST_NOT_FINITE, true},  {81, ST_HANG, true},          {130, ST_INTERRUPTED, false},
-        {143, ST_TERMINATED, false}, {127, ST_BUG, true},
-        {1, ST_BUG, true},
+        {0, ST_OK, false},           {64, ST_USAGE, false},     {65, ST_BAD_DATA, false},
+        {66, ST_NO_INPUT, false},    {69, ST_NO_DEVICE, false}, {70, ST_BUG, true},
+        {74, ST_STORE, false},       {75, ST_RETRY, true},      {78, ST_BAD_SETTING, false},
+        {79, ST_NOT_FINITE, true},   {81, ST_HANG, true},       {130, ST_INTERRUPTED, false},
+        {143, ST_TERMINATED, false}, {127, ST_BUG, true},       {1, ST_BUG, true},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct verdict v = judge(EXITED(rows[i].code), "");
@@ -53,7 +52,8 @@ static void test_signals(void **state)
     struct verdict v = judge(KILLED(SIGKILL), "");
     assert_int_equal(v.st, ST_RETRY);
     assert_true(v.may_restart);
-    assert_non_null(strstr(v.text, "worker rank 0 (pid 7) was killed by SIGKILL after step 12, phase training"));
+    assert_non_null(strstr(
+        v.text, "worker rank 0 (pid 7) was killed by SIGKILL after step 12, phase training"));
     assert_non_null(strstr(v.text, "a guess"));
     assert_int_equal(judge(KILLED(SIGHUP), "").st, ST_RETRY);
     assert_null(strstr(judge(KILLED(SIGHUP), "").text, "guess"));
@@ -63,8 +63,10 @@ static void test_words(void **state)
 {
     (void)state;
     /* A person's mistake is told in the worker's own words; a failure that may heal is framed. */
-    assert_string_equal(judge(EXITED(78), "HEADS=3 does not divide").text, "HEADS=3 does not divide");
-    assert_non_null(strstr(judge(EXITED(79), "loss nan").text, "exit code 79 after step 12, phase training: loss nan"));
+    assert_string_equal(judge(EXITED(78), "HEADS=3 does not divide").text,
+                        "HEADS=3 does not divide");
+    assert_non_null(strstr(judge(EXITED(79), "loss nan").text,
+                           "exit code 79 after step 12, phase training: loss nan"));
     assert_non_null(strstr(judge(EXITED(70), "").text, "a bug"));
     char long_message[1024];
     memset(long_message, 'x', sizeof long_message - 1);
@@ -91,10 +93,12 @@ static void test_hang(void **state)
     assert_null(strstr(v.text, "STEP_TIMEOUT")); /* no setting helps */
     facts.process_state = 'D';
     verdict_of(&facts, &v);
-    assert_non_null(strstr(v.text, "waiting for a disk or network file system (see `dmesg`); if that is really so slow, set STEP_TIMEOUT"));
+    assert_non_null(strstr(v.text, "waiting for a disk or network file system (see `dmesg`); if "
+                                   "that is really so slow, set STEP_TIMEOUT"));
     facts.process_state = 'R';
     verdict_of(&facts, &v);
-    assert_non_null(strstr(v.text, "first word; if its steps are really that slow, set STEP_TIMEOUT higher"));
+    assert_non_null(
+        strstr(v.text, "first word; if its steps are really that slow, set STEP_TIMEOUT higher"));
 }
 
 static void test_budget(void **state)
@@ -113,7 +117,8 @@ static void test_barren(void **state)
 {
     (void)state;
     struct verdict_budget b = {.restarts_max = 1000, .step_best = -1};
-    assert_int_equal(verdict_next(&b, -1), VERDICT_NEXT_RESTART); /* never spoke: barren from the first */
+    /* never spoke: barren from the first */
+    assert_int_equal(verdict_next(&b, -1), VERDICT_NEXT_RESTART);
     assert_int_equal(verdict_next(&b, 5), VERDICT_NEXT_RESTART);
     assert_int_equal(b.barren, 0);
     assert_int_equal(verdict_next(&b, 5), VERDICT_NEXT_RESTART);
@@ -146,19 +151,26 @@ static void test_kept(void **state)
     (void)state;
     char out[96];
     struct board_worker last = {.checkpoint = {.step = -1}};
-    assert_string_equal(verdict_kept(false, NULL, out, sizeof out), "nothing is kept, for CHECKPOINT_DIR is not set");
-    assert_string_equal(verdict_kept(false, &last, out, sizeof out), "nothing is kept, for CHECKPOINT_DIR is not set");
-    assert_string_equal(verdict_kept(true, NULL, out, sizeof out), "an earlier checkpoint, if there is one, is intact");
-    assert_string_equal(verdict_kept(true, &last, out, sizeof out), "an earlier checkpoint, if there is one, is intact");
+    assert_string_equal(verdict_kept(false, NULL, out, sizeof out),
+                        "nothing is kept, for CHECKPOINT_DIR is not set");
+    assert_string_equal(verdict_kept(false, &last, out, sizeof out),
+                        "nothing is kept, for CHECKPOINT_DIR is not set");
+    assert_string_equal(verdict_kept(true, NULL, out, sizeof out),
+                        "an earlier checkpoint, if there is one, is intact");
+    assert_string_equal(verdict_kept(true, &last, out, sizeof out),
+                        "an earlier checkpoint, if there is one, is intact");
     snprintf(last.checkpoint.path, sizeof last.checkpoint.path, "ck/step-40");
-    assert_string_equal(verdict_kept(true, &last, out, sizeof out), "an earlier checkpoint, if there is one, is intact");
+    assert_string_equal(verdict_kept(true, &last, out, sizeof out),
+                        "an earlier checkpoint, if there is one, is intact");
     last.checkpoint.step = 40;
-    assert_string_equal(verdict_kept(true, &last, out, sizeof out), "the same command goes on from the checkpoint of step 40");
+    assert_string_equal(verdict_kept(true, &last, out, sizeof out),
+                        "the same command goes on from the checkpoint of step 40");
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_exit_codes), cmocka_unit_test(test_signals), cmocka_unit_test(test_words),
-    cmocka_unit_test(test_hang),       cmocka_unit_test(test_budget),  cmocka_unit_test(test_barren),
+    cmocka_unit_test(test_exit_codes), cmocka_unit_test(test_signals),
+    cmocka_unit_test(test_words),      cmocka_unit_test(test_hang),
+    cmocka_unit_test(test_budget),     cmocka_unit_test(test_barren),
     cmocka_unit_test(test_delay),      cmocka_unit_test(test_signal_names),
     cmocka_unit_test(test_kept),
 };

@@ -1,4 +1,5 @@
-/* view: which phase, which worker speaks, percentiles, and the judgement behind /livez and /readyz. */
+/* view: which phase, which worker speaks, percentiles, and the judgement behind /livez and
+ * /readyz. */
 #include "harness.h"
 
 #include <math.h>
@@ -15,7 +16,8 @@ static char reason[256];
 static int fresh(void **state)
 {
     (void)state;
-    struct board_node node = {.node_id = 1, .n_nodes = 2, .workers_n = 2, .phase = BOARD_PHASE_STARTING};
+    struct board_node node = {
+        .node_id = 1, .n_nodes = 2, .workers_n = 2, .phase = BOARD_PHASE_STARTING};
     if (board_create(2, 2, &board) != ST_OK)
         return -1;
     board_node_post(board, &node);
@@ -53,7 +55,8 @@ static void phases(void **state)
     look(0, 1000);
     assert_int_equal(view.phase, BOARD_PHASE_STARTING);
     assert_null(view.lead);
-    assert_int_equal(view_rank(&view, 1), 3); /* second worker of the second node, before it spoke */
+    /* second worker of the second node, before it spoke */
+    assert_int_equal(view_rank(&view, 1), 3);
     worker_says(1, 3, BOARD_PHASE_LOADING);
     look(0, 1000);
     assert_int_equal(view.phase, BOARD_PHASE_LOADING);
@@ -109,7 +112,8 @@ static void a_hang_is_told(void **state)
     board_beat(board, 0);
     board_beat(board, 1);
     look(900, 1000);
-    assert_true(view_is_live(&view, reason, sizeof(reason)) && view_is_ready(&view, reason, sizeof(reason)));
+    assert_true(view_is_live(&view, reason, sizeof(reason)) &&
+                view_is_ready(&view, reason, sizeof(reason)));
     assert_in_range(view_progress_age_ms(&view), 900, 1000);
     look(5000, 1000);
     assert_false(view_is_live(&view, reason, sizeof(reason)));
@@ -152,7 +156,8 @@ static void ends_are_told(void **state)
     assert_string_equal(reason, "not training: stopping");
     node_says(BOARD_PHASE_FAILED);
     look(0, 1000);
-    assert_true(view_is_live(&view, reason, 64) && reason[0] == 0); /* it goes by itself: nothing to restart */
+    /* it goes by itself: nothing to restart */
+    assert_true(view_is_live(&view, reason, 64) && reason[0] == 0);
     assert_false(view_is_ready(&view, reason, 64));
     assert_string_equal(reason, "failed: no reason is known");
     node_says(BOARD_PHASE_DONE);
@@ -168,11 +173,13 @@ static const char *state_of(int i)
     return peer.state;
 }
 
-/* What ranks said last is over with the run; and a worker that died in the midst is not hung for it. */
+/* What ranks said last is over with the run; and a worker that died in the midst is not hung for
+ * it. */
 static void ranks_end_with_the_run(void **state)
 {
     (void)state;
-    static struct board_worker failed = {.rank = 3, .phase = BOARD_PHASE_TRAINING, .error = {.code = 79, .message = "x"}};
+    static struct board_worker failed = {
+        .rank = 3, .phase = BOARD_PHASE_TRAINING, .error = {.code = 79, .message = "x"}};
     struct view_peer peers[2] = {{.rank = 0, .state = "training"}, {.rank = 1, .state = "lost"}};
     worker_says(0, 2, BOARD_PHASE_TRAINING);
     board_worker_post(board, 1, &failed);

@@ -9,8 +9,10 @@ static bool look(struct watch *watch, int64_t now_ms, int64_t beat_ms, enum boar
     return watch_look(watch, now_ms, beat_ms, phase, &silent_ms);
 }
 
-/* hang_at — looks every 100 ms from start_ms with a last beat at beat_ms; the time of the first hang. */
-static int64_t hang_at(struct watch *watch, int64_t start_ms, int64_t beat_ms, enum board_phase phase)
+/* hang_at — looks every 100 ms from start_ms with a last beat at beat_ms; the time of the first
+ * hang. */
+static int64_t hang_at(struct watch *watch, int64_t start_ms, int64_t beat_ms,
+                       enum board_phase phase)
 {
     watch_start(watch, start_ms);
     for (int64_t now_ms = start_ms; now_ms < start_ms + 4000000; now_ms += 100) {
@@ -23,7 +25,8 @@ static int64_t hang_at(struct watch *watch, int64_t start_ms, int64_t beat_ms, e
 static void test_limits(void **state)
 {
     (void)state;
-    struct watch automatic = {0}, set = {.limit_set_ms = 2000}, long_set = {.limit_set_ms = 3600000};
+    struct watch automatic = {0}, set = {.limit_set_ms = 2000},
+                 long_set = {.limit_set_ms = 3600000};
     assert_int_equal(watch_limit_ms(&automatic, BOARD_PHASE_TRAINING), 60000);
     assert_int_equal(watch_limit_ms(&automatic, BOARD_PHASE_LOADING), 600000);
     assert_int_equal(watch_limit_ms(&set, BOARD_PHASE_TRAINING), 2000);
@@ -33,7 +36,8 @@ static void test_limits(void **state)
     assert_int_equal(watch_limit_ms(&long_set, BOARD_PHASE_LOADING), 3600000);
 }
 
-/* Before a step was timed its operations tell how long it may take; after that its time does. What is set stays. */
+/* Before a step was timed its operations tell how long it may take; after that its time does. What
+ * is set stays. */
 static void test_first_step(void **state)
 {
     (void)state;
@@ -83,8 +87,10 @@ static void test_silence(void **state)
 {
     (void)state;
     struct watch watch = {.limit_set_ms = 2000};
-    assert_int_equal(hang_at(&watch, 1000, 1500, BOARD_PHASE_TRAINING), 3600); /* first look after 3500 */
-    assert_int_equal(hang_at(&watch, 1000, 0, BOARD_PHASE_TRAINING), 3100);    /* no beat: from the start */
+    /* first look after 3500 */
+    assert_int_equal(hang_at(&watch, 1000, 1500, BOARD_PHASE_TRAINING), 3600);
+    /* no beat: from the start */
+    assert_int_equal(hang_at(&watch, 1000, 0, BOARD_PHASE_TRAINING), 3100);
     assert_int_equal(hang_at(&watch, 1000, 0, BOARD_PHASE_LOADING), 601100);
 }
 
@@ -97,18 +103,22 @@ static void test_own_pause_is_no_hang(void **state)
     assert_false(look(&watch, 500000, 90, BOARD_PHASE_TRAINING)); /* Ctrl-Z, fg */
     assert_false(look(&watch, 501900, 90, BOARD_PHASE_TRAINING));
     assert_false(look(&watch, 502900, 90, BOARD_PHASE_TRAINING));
-    assert_true(look(&watch, 503100, 90, BOARD_PHASE_TRAINING)); /* 3 s of our own time without a beat */
+    /* 3 s of our own time without a beat */
+    assert_true(look(&watch, 503100, 90, BOARD_PHASE_TRAINING));
 }
 
 static void test_waiting_for_others(void **state)
 {
     (void)state;
-    struct board_call waiting = {.call = "all_reduce", .posted_ms = 9000}, idle = {.posted_ms = 9000};
+    struct board_call waiting = {.call = "all_reduce", .posted_ms = 9000},
+                      idle = {.posted_ms = 9000};
     assert_int_equal(watch_heard_ms(5000, NULL), 5000);
-    assert_int_equal(watch_heard_ms(5000, &idle), 5000); /* alive, but not in a call: its own silence */
+    /* alive, but not in a call: its own silence */
+    assert_int_equal(watch_heard_ms(5000, &idle), 5000);
     assert_int_equal(watch_heard_ms(5000, &waiting), 9000);
     assert_int_equal(watch_heard_ms(9500, &waiting), 9500);
-    struct board_call out = {.left_ms = 8900, .posted_ms = 9000}; /* it waited there for the others, until then */
+    /* it waited there for the others, until then */
+    struct board_call out = {.left_ms = 8900, .posted_ms = 9000};
     assert_int_equal(watch_heard_ms(5000, &out), 8900);
     assert_int_equal(watch_heard_ms(8950, &out), 8950);
 }

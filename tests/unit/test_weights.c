@@ -1,5 +1,5 @@
-/* weights: whatever kind of model lies at a path, its dimensions and parameters come out; a checkpoint is found by itself or
- * as the newest of its folder. */
+/* weights: whatever kind of model lies at a path, its dimensions and parameters come out; a
+ * checkpoint is found by itself or as the newest of its folder. */
 #include "harness.h"
 
 #include <string.h>
@@ -19,16 +19,20 @@ static void test_dims(void **state)
     static const struct {
         const char *path, *name;
         enum model_task task;
-    } list[] = {{DIR "lm", "lm", MODEL_TASK_LM}, {DIR "qa/", "qa", MODEL_TASK_QA}, {DIR "lm_f32.bin", "lm_f32.bin", MODEL_TASK_LM}};
+    } list[] = {{DIR "lm", "lm", MODEL_TASK_LM},
+                {DIR "qa/", "qa", MODEL_TASK_QA},
+                {DIR "lm_f32.bin", "lm_f32.bin", MODEL_TASK_LM}};
     struct model_dims dims;
     for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
         assert_true(weights_are_at(list[i].path));
         assert_int_equal(weights_dims(list[i].path, &dims), ST_OK);
         assert_string_equal(dims.name, list[i].name);
-        assert_true(dims.task == list[i].task && dims.layers == 2 && dims.heads == 3 && dims.embed == 12);
+        assert_true(dims.task == list[i].task && dims.layers == 2 && dims.heads == 3 &&
+                    dims.embed == 12);
         assert_true(dims.context == 24 && dims.vocab == 31);
     }
-    assert_false(weights_are_at("tests/golden") || weights_are_at("tests/nothing") || weights_are_at(""));
+    assert_false(weights_are_at("tests/golden") || weights_are_at("tests/nothing") ||
+                 weights_are_at(""));
     assert_int_equal(weights_dims("tests/nothing", &dims), ST_NO_INPUT);
     assert_int_equal(weights_dims("README.md", &dims), ST_BAD_DATA);
 }
@@ -53,10 +57,12 @@ static void test_load(void **state)
     (void)state;
     for (int task = 0; task < 2; task++) {
         struct param_table a_table, b_table;
-        float *a = load(DIR "lm", (enum model_task)task, &a_table), *b = load(DIR "lm_f32.bin", (enum model_task)task, &b_table);
+        float *a = load(DIR "lm", (enum model_task)task, &a_table),
+              *b = load(DIR "lm_f32.bin", (enum model_task)task, &b_table);
         assert_memory_equal(a, b, (size_t)a_table.total_elems * sizeof *a);
         for (int i = 0; i < a_table.rows_n; i++) /* a language model has no head for questions */
-            assert_int_equal(a[a_table.row[i].offset] == 77, text_starts(a_table.row[i].name, "qa_outputs."));
+            assert_int_equal(a[a_table.row[i].offset] == 77,
+                             text_starts(a_table.row[i].name, "qa_outputs."));
         free(a);
         free(b);
         param_table_free(&a_table);
@@ -93,7 +99,8 @@ static void test_checkpoint(void **state)
     }
     ckpt_lock_release(lock);
     assert_true(weights_are_ckpt(path) && weights_are_ckpt(dir));
-    assert_false(weights_are_ckpt(DIR "lm") || weights_are_ckpt(DIR "lm_f32.bin") || weights_are_ckpt("tests/nothing"));
+    assert_false(weights_are_ckpt(DIR "lm") || weights_are_ckpt(DIR "lm_f32.bin") ||
+                 weights_are_ckpt("tests/nothing"));
     assert_int_equal(weights_dims(dir, &dims), ST_OK); /* what MODEL= takes */
     assert_true(dims.task == MODEL_TASK_QA && dims.embed == 4 && dims.vocab == 16);
     assert_int_equal(weights_file(dir, path, sizeof(path)), ST_OK);
@@ -101,7 +108,8 @@ static void test_checkpoint(void **state)
     assert_int_equal(truncate(path, 20), 0);
     *strrchr(path, '/') = 0;
     assert_int_equal(weights_dims(path, &dims), ST_BAD_DATA);
-    assert_int_equal(weights_dims(dir, &dims), ST_BAD_DATA); /* the one before is no model of ours */
+    /* the one before is no model of ours */
+    assert_int_equal(weights_dims(dir, &dims), ST_BAD_DATA);
 }
 
 /* A checkpoint of this model whose tensor i has elements that are not finite. */
@@ -117,23 +125,23 @@ static void save_broken(const char *dir, const struct model_dims *dims, int brok
     for (int i = 0; i < table.rows_n; i++) {
         const struct param *p = &table.row[i];
         float *at = data + p->offset;
-        source[i] = (struct safetensors_source){p->name, DTYPE_F32, p->dims_n, {p->dim[0], p->dim[1]}, at};
+        source[i] =
+            (struct safetensors_source){p->name, DTYPE_F32, p->dims_n, {p->dim[0], p->dim[1]}, at};
         if (i == broken_i)
             at[1] = at[p->elems - 1] = 1 / (float)data[0];
     }
     load_dims_json(dims, meta.model_json, sizeof(meta.model_json));
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
-    assert_int_equal(ckpt_save(lock, &meta, &(struct ckpt_part){"model", source, table.rows_n}, 1, 0, NULL, path,
-                               sizeof(path)), ST_OK);
+    assert_int_equal(ckpt_save(lock, &meta, &(struct ckpt_part){"model", source, table.rows_n}, 1,
+                               0, NULL, path, sizeof(path)),
+                     ST_OK);
     ckpt_lock_release(lock);
     param_table_free(&table);
     free(data);
 }
 
-static enum status export(const char *from, const char *to)
-{
-    char from_word[FILE_PATH_MAX], to_word[FILE_PATH_MAX];
-    struct conf *conf;
+static enum status export(const char *from, const char *to) {
+    char from_word[FILE_PATH_MAX], to_word[FILE_PATH_MAX]; struct conf * conf;
     text_format(from_word, sizeof(from_word), "FROM=%s", from);
     text_format(to_word, sizeof(to_word), "TO=%s", to);
     assert_int_equal(conf_open(2, (char *[]){from_word, to_word}, (char *[]){NULL}, &conf), ST_OK);
@@ -152,8 +160,9 @@ static void test_export_not_finite(void **state)
         text_format(run, sizeof(run), "%s/broken%d", harness_tmpdir(), i);
         save_broken(run, &dims, i);
         assert_int_equal(export(run, to), ST_BAD_DATA);
-        assert_non_null(strstr(status_message(), i ? " 2 of the 4 elements of h.0.ln_1.weight are not finite"
-                                                   : " 2 of the 64 elements of wte.weight are not finite"));
+        assert_non_null(
+            strstr(status_message(), i ? " 2 of the 4 elements of h.0.ln_1.weight are not finite"
+                                       : " 2 of the 64 elements of wte.weight are not finite"));
         assert_false(file_exists(to));
     }
     text_format(run, sizeof(run), "%s/whole", harness_tmpdir());

@@ -1,6 +1,6 @@
-/* peer_mpi — Open MPI's all-reduce for comparison: fp32 in place, at some sizes of `convoy bench` up to MIB (the
- * argument), as JSON lines {"bytes":…,"median_us":…}. The time of a run is that of its slowest rank. Built by
- * tests/bench/comm.sh with mpicc. */
+/* peer_mpi — Open MPI's all-reduce for comparison: fp32 in place, at some sizes of `convoy bench`
+ * up to MIB (the argument), as JSON lines {"bytes":…,"median_us":…}. The time of a run is that of
+ * its slowest rank. Built by tests/bench/comm.sh with mpicc. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,8 @@ int main(int argc, char **argv)
             us[i] = run_once(data, elems);
         qsort(us, (size_t)runs, sizeof(*us), ascending);
         if (rank == 0)
-            printf("{\"bytes\":%ld,\"median_us\":%.3f,\"best_us\":%.3f}\n", sizes[s], us[runs / 2], us[0]);
+            printf("{\"bytes\":%ld,\"median_us\":%.3f,\"best_us\":%.3f}\n", sizes[s], us[runs / 2],
+                   us[0]);
     }
     free(data);
     MPI_Finalize();

@@ -1,6 +1,7 @@
-/* peer_tcp — what the kernel's TCP carries between two processes of this machine, both ways at once: each sends and
- * receives GIB (the argument) over one connection, as the buffers allow, 256 KiB at a time, nothing is done with the
- * bytes. Prints GB/s of each direction. Built by tests/bench/comm.sh. */
+/* peer_tcp — what the kernel's TCP carries between two processes of this machine, both ways at
+ * once: each sends and receives GIB (the argument) over one connection, as the buffers allow, 256
+ * KiB at a time, nothing is done with the bytes. Prints GB/s of each direction. Built by
+ * tests/bench/comm.sh. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -57,8 +58,8 @@ int main(int argc, char **argv)
     struct sockaddr_in where = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t where_n = sizeof(where);
     int yes = 1, fd = -1, code = 0, door = socket(AF_INET, SOCK_STREAM, 0);
-    if (door < 0 || bind(door, (struct sockaddr *)&where, sizeof(where)) != 0 || listen(door, 1) != 0 ||
-        getsockname(door, (struct sockaddr *)&where, &where_n) != 0)
+    if (door < 0 || bind(door, (struct sockaddr *)&where, sizeof(where)) != 0 ||
+        listen(door, 1) != 0 || getsockname(door, (struct sockaddr *)&where, &where_n) != 0)
         return perror("peer_tcp"), 1;
     pid_t child = fork();
     settle_on_core(child == 0);

@@ -36,14 +36,14 @@ CFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
 LDFLAGS += -fsanitize=$(SAN)
 endif
 
-SRC := $(filter-out src/main.c src/base/version.c,$(wildcard src/*.c src/*/*.c))
+SRC := $(filter-out src/main.c src/base/version.c,$(wildcard src/*.c src/*/*.c src/*/*/*.c))
 # Fast levels are of x86-64; elsewhere the plain kernels are all.
 X86 := $(findstring x86_64,$(shell $(CC) -dumpmachine 2>/dev/null))
-ASM := $(wildcard src/*/*.S)
+ASM := $(wildcard src/*/*.S src/*/*/*.S)
 PLAIN := $(filter-out %_cpu.c,$(wildcard kernels/*.c))
-FAST := $(wildcard kernels/*_cpu.c) src/comm/add_cpu.c
+FAST := $(wildcard kernels/*_cpu.c) src/comm/core/sum_cpu.c
 LEVELS := $(if $(X86),2 3 4)
-AMX := $(if $(X86),kernels/matmul_cpu.c kernels/probe_cpu.c)
+AMX := $(if $(X86),kernels/matmul_cpu.c kernels/peak_cpu.c)
 OBJ := $(SRC:%.c=$(BUILD)/%.o) $(ASM:%.S=$(BUILD)/%.o) $(PLAIN:%.c=$(BUILD)/%.o) \
        $(foreach l,$(LEVELS),$(FAST:%.c=$(BUILD)/%_v$(l).o)) $(AMX:%.c=$(BUILD)/%_amx.o)
 include kernels/cuda.mk
@@ -99,7 +99,7 @@ $(BUILD)/%.o: %.S $(BUILD)/flags.txt
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
-$(BUILD)/src/comm/add_cpu.o: CFLAGS += -O3
+$(BUILD)/src/comm/core/sum_cpu.o: CFLAGS += -O3
 $(BUILD)/src/data/merges.o: assets/vocab.bpe
 $(BUILD)/src/serve/page_html.o: assets/page.html
 
@@ -107,7 +107,7 @@ $(BUILD)/src/serve/page_html.o: assets/page.html
 define level_rule
 $(BUILD)/%_$(1).o: %.c $(BUILD)/flags.txt
 	@mkdir -p $$(@D)
-	$(CC) $(CPPFLAGS) -DCPU_LEVEL=$(2) $(CFLAGS) -O3 -march=x86-64-v$(2) $(3) -mprefer-vector-width=512 -ffp-contract=fast \
+	$(CC) $(CPPFLAGS) -DCPU_ISA=$(2) $(CFLAGS) -O3 -march=x86-64-v$(2) $(3) -mprefer-vector-width=512 -ffp-contract=fast \
 	  -MMD -MP -c -o $$@ $$<
 endef
 $(foreach l,$(LEVELS),$(eval $(call level_rule,v$(l),$(l),$(if $(filter 2,$(l)),,-mprfchw))))

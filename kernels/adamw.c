@@ -5,9 +5,9 @@
 #include <math.h>
 
 #include "kernels/cpu.h"
-#include "kernels/judge.h" /* judge_told, judge_is_fit, judge_clip */
+#include "kernels/grad_scale.h" /* grad_scale_told, grad_scale_is_fit, grad_scale_clip */
 
-void judge_plain(const struct cpu *cpu, const struct judge *a)
+void grad_scale_plain(const struct cpu *cpu, const struct grad_scale *a)
 {
     (void)cpu;
     const double *squares = a->squares.data;
@@ -15,7 +15,7 @@ void judge_plain(const struct cpu *cpu, const struct judge *a)
     for (int64_t i = a->squares_n - 1; i >= 0; i--)
         total += squares[i];
     out[0] = isfinite(total) && isfinite(*(const double *)a->loss.data)
-                 ? judge_told(total, a->clip, a->loss_scale)
+                 ? grad_scale_told(total, a->clip, a->loss_scale)
                  : NAN;
     out[1] = total;
 }
@@ -23,11 +23,11 @@ void judge_plain(const struct cpu *cpu, const struct judge *a)
 void adamw_plain(const struct cpu *cpu, const struct adamw *a)
 {
     (void)cpu;
-    if (!judge_is_fit(a->clip.norm_sq.data))
+    if (!grad_scale_is_fit(a->clip.norm_sq.data))
         return;
     float *p = a->p.data, *m = a->m.data, *v = a->v.data;
     const float *grad = a->g.data;
-    double clip = judge_clip(a->clip.norm_sq.data, a->clip.clip);
+    double clip = grad_scale_clip(a->clip.norm_sq.data, a->clip.clip);
     double m_fix = 1 - pow(a->beta1, (double)a->step), v_fix = 1 - pow(a->beta2, (double)a->step);
     for (int64_t s = 0; s < a->spans_n; s++) {
         const struct optim_span *span = &a->spans[s];
@@ -47,11 +47,11 @@ void adamw_plain(const struct cpu *cpu, const struct adamw *a)
 void sgd_plain(const struct cpu *cpu, const struct sgd *a)
 {
     (void)cpu;
-    if (!judge_is_fit(a->clip.norm_sq.data))
+    if (!grad_scale_is_fit(a->clip.norm_sq.data))
         return;
     float *p = a->p.data, *m = a->m.data;
     const float *grad = a->g.data;
-    double clip = judge_clip(a->clip.norm_sq.data, a->clip.clip);
+    double clip = grad_scale_clip(a->clip.norm_sq.data, a->clip.clip);
     for (int64_t s = 0; s < a->spans_n; s++) {
         const struct optim_span *span = &a->spans[s];
         for (int64_t i = span->offset; i < span->offset + span->elems; i++) {

@@ -2,12 +2,12 @@
  * an argument of the kernel. A block takes a tile of one run; four elements lie in 16 bytes of
  * every array, so a group of four that a run has whole moves in one access, and what sticks out at
  * its ends moves alone. Arithmetic in float with constants from double. */
-#include "kernels/judge.h" /* judge_told, judge_is_fit, judge_clip */
-#include "kernels/now.h"
+#include "kernels/grad_scale.h" /* grad_scale_told, grad_scale_is_fit, grad_scale_clip */
+#include "kernels/step_scalars.h"
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256, GROUPS = 2; /* a thread's groups of four in a tile */
-constexpr int JUDGE_THREADS = 32;
+constexpr int GRAD_SCALE_THREADS = 32;
 constexpr int64_t TILE = THREADS * GROUPS * 4;
 constexpr int SPANS = 96;
 
@@ -27,8 +27,8 @@ struct adamw_rule {
     float *p, *m, *v;
     const float *g;
     struct clip_args clip;
-    const struct cuda_now *from; /* NULL: `now` is it */
-    struct cuda_now now;
+    const struct step_scalars *from; /* NULL: `scalars` is it */
+    struct step_scalars scalars;
     float beta1, beta1_rest, beta2, beta2_rest, eps;
 
     __device__ void one(int64_t i, float scale, float decay) const
@@ -55,7 +55,8 @@ struct adamw_rule {
     {
         mi = beta1 * mi + beta1_rest * grad;
         vi = beta2 * vi + beta2_rest * grad * grad;
-        pi = pi - now.lr * decay * pi - now.lr * (mi * now.m_fix) / (sqrtf(vi * now.v_fix) + eps);
+        pi = pi - scalars.lr * decay * pi -
+             scalars.lr * (mi * scalars.m_fix) / (sqrtf(vi * scalars.v_fix) + eps);
     }
 };
 
@@ -63,18 +64,18 @@ struct sgd_rule {
     float *p, *m; /* m NULL: no momentum */
     const float *g;
     struct clip_args clip;
-    const struct cuda_now *from;
-    struct cuda_now now;
+    const struct step_scalars *from;
+    struct step_scalars scalars;
     float momentum;
 
     __device__ void one(int64_t i, float scale, float decay) const
     {
         float pi = p[i], step = g[i] * scale + decay * pi;
         if (m) {
-            step += now.is_first ? 0 : momentum * m[i];
+            step += scalars.is_first ? 0 : momentum * m[i];
             m[i] = step;
         }
-        p[i] = pi - now.lr * step;
+        p[i] = pi - scalars.lr * step;
     }
     __device__ void four(int64_t i, float scale, float decay) const
     {
@@ -87,10 +88,10 @@ template <typename Rule>
 __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t, bool is_aligned)
 {
     /* every thread of every block sees the same: all are updated or none */
-    if (!judge_is_fit(rule.clip.norm_sq))
+    if (!grad_scale_is_fit(rule.clip.norm_sq))
         return;
     if (rule.from)
-        rule.now = *rule.from;
+        rule.scalars = *rule.from;
     /* the last span that begins at this block or before */
     int lo = 0, hi = t.n - 1, block = (int)blockIdx.x;
     while (lo < hi) {
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t
             hi = middle - 1;
     }
     int64_t begin = t.offset[lo], end = t.end[lo];
-    float scale = (float)judge_clip(rule.clip.norm_sq, rule.clip.clip), decay = t.decay[lo];
+    float scale = (float)grad_scale_clip(rule.clip.norm_sq, rule.clip.clip), decay = t.decay[lo];
     int64_t tile = begin / 4 * 4 + (block - t.first[lo]) * TILE;
 #pragma unroll
     for (int k = 0; k < GROUPS; k++) {
@@ -152,26 +153,27 @@ static int optim(const struct cuda *cuda, const Rule &rule, const struct optim_s
 }
 
 /* What is told of gradients: one thread, for the sum has an order. */
-static __global__ void judge_total(double *out, const double *squares, const double *loss,
-                                   int64_t squares_n, double clip, double factor,
-                                   const struct cuda_now *now)
+static __global__ void grad_scale_total(double *out, const double *squares, const double *loss,
+                                        int64_t squares_n, double clip, double factor,
+                                        const struct step_scalars *scalars)
 {
     double total = 0;
     if (threadIdx.x > 0)
         return;
     for (int64_t i = squares_n - 1; i >= 0; i--)
         total += squares[i];
-    factor = now ? (double)now->scale[0] : factor;
+    factor = scalars ? (double)scalars->scale[0] : factor;
     bool is_fit = fabs(total) < (double)INFINITY && fabs(*loss) < (double)INFINITY;
-    out[0] = is_fit ? judge_told(total, clip, factor) : (double)NAN;
+    out[0] = is_fit ? grad_scale_told(total, clip, factor) : (double)NAN;
     out[1] = total;
 }
 
-extern "C" int judge_cuda(const struct cuda *cuda, const struct judge *a)
+extern "C" int grad_scale_cuda(const struct cuda *cuda, const struct grad_scale *a)
 {
-    return cuda_launch(judge_total, 1, JUDGE_THREADS, 0, cuda->stream, (double *)a->out.data,
-                       (const double *)a->squares.data, (const double *)a->loss.data, a->squares_n,
-                       a->clip, a->loss_scale, cuda->now);
+    return cuda_launch(grad_scale_total, 1, GRAD_SCALE_THREADS, 0, cuda->stream,
+                       (double *)a->out.data, (const double *)a->squares.data,
+                       (const double *)a->loss.data, a->squares_n, a->clip, a->loss_scale,
+                       cuda->scalars);
 }
 
 extern "C" int adamw_cuda(const struct cuda *cuda, const struct adamw *a)
@@ -181,8 +183,8 @@ extern "C" int adamw_cuda(const struct cuda *cuda, const struct adamw *a)
                                     (float *)a->v.data,
                                     (const float *)a->g.data,
                                     {(const double *)a->clip.norm_sq.data, a->clip.clip},
-                                    cuda->now,
-                                    now_adamw(a),
+                                    cuda->scalars,
+                                    step_scalars_adamw(a),
                                     (float)a->beta1,
                                     (float)(1 - a->beta1),
                                     (float)a->beta2,
@@ -201,8 +203,8 @@ extern "C" int sgd_cuda(const struct cuda *cuda, const struct sgd *a)
                                   a->momentum != 0 ? (float *)a->m.data : nullptr,
                                   (const float *)a->g.data,
                                   {(const double *)a->clip.norm_sq.data, a->clip.clip},
-                                  cuda->now,
-                                  now_sgd(a),
+                                  cuda->scalars,
+                                  step_scalars_sgd(a),
                                   (float)a->momentum};
     if (a->p.dtype != DTYPE_F32 || a->g.dtype != DTYPE_F32 || (rule.m && a->m.dtype != DTYPE_F32))
         return CUDA_REFUSAL_DTYPE;

@@ -19,9 +19,9 @@ struct optim_clip {
     float clip;
 };
 
-/* judge — whether gradients are fit for an update, and what an optimiser is told of them, for a
- * device that goes on without a look by the host. With total = Σ squares[i], added from the last to
- * the first, and norm = √total / loss_scale:
+/* grad_scale — whether gradients are fit for an update, and what an optimiser is told of them, for
+ * a device that goes on without a look by the host. With total = Σ squares[i], added from the last
+ * to the first, and norm = √total / loss_scale:
  *   out[1] ← total
  *   out[0] ← NaN when total or loss is not finite;  total when loss_scale is 0;  else, for a clip
  *   of 1 that also
@@ -29,7 +29,7 @@ struct optim_clip {
  *            keep = clip > 0 ? min(1, clip/(norm + 1e-6)) : 1
  * out out (2) f64 | in squares (squares_n) f64, loss (1) f64. In double, each operation rounded
  *   once: the bits are the same on every device. */
-struct judge {
+struct grad_scale {
     struct tensor out, squares, loss;
     int64_t squares_n;
     double clip, loss_scale; /* loss_scale: a power of two, or 0: none */

@@ -6,13 +6,16 @@
 #include <math.h>
 
 #include "kernels/cpu.h"
-#include "kernels/judge.h" /* judge_is_fit, judge_clip */
+#include "kernels/grad_scale.h" /* grad_scale_is_fit, grad_scale_clip */
 #include "kernels/vec_cpu.h"
 
 #define PART_ELEMS 65536
 
 /* A few numbers: as the truth has them, to the bit. */
-void CPU_FN(judge)(const struct cpu *cpu, const struct judge *a) { judge_plain(cpu, a); }
+void CPU_FN(grad_scale)(const struct cpu *cpu, const struct grad_scale *a)
+{
+    grad_scale_plain(cpu, a);
+}
 
 /* A part is at most PART_ELEMS elements of one span. */
 static int spans_parts(const struct optim_span *spans, int64_t spans_n)
@@ -90,12 +93,12 @@ static void adamw_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(adamw)(const struct cpu *cpu, const struct adamw *a)
 {
-    if (!judge_is_fit(a->clip.norm_sq.data))
+    if (!grad_scale_is_fit(a->clip.norm_sq.data))
         return;
     double c1 = 1 - pow(a->beta1, (double)a->step), c2 = 1 - pow(a->beta2, (double)a->step);
-    double clip = judge_clip(a->clip.norm_sq.data, a->clip.clip);
+    double clip = grad_scale_clip(a->clip.norm_sq.data, a->clip.clip);
     struct adamw_work work = {a, clip, a->lr * sqrt(c2) / c1, a->eps * sqrt(c2)};
-    task_run(cpu->pool, spans_parts(a->spans, a->spans_n), adamw_part, &work);
+    thread_pool_run(cpu->pool, spans_parts(a->spans, a->spans_n), adamw_part, &work);
 }
 
 struct sgd_work {
@@ -129,8 +132,8 @@ static void sgd_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(sgd)(const struct cpu *cpu, const struct sgd *a)
 {
-    if (!judge_is_fit(a->clip.norm_sq.data))
+    if (!grad_scale_is_fit(a->clip.norm_sq.data))
         return;
-    struct sgd_work work = {a, judge_clip(a->clip.norm_sq.data, a->clip.clip)};
-    task_run(cpu->pool, spans_parts(a->spans, a->spans_n), sgd_part, &work);
+    struct sgd_work work = {a, grad_scale_clip(a->clip.norm_sq.data, a->clip.clip)};
+    thread_pool_run(cpu->pool, spans_parts(a->spans, a->spans_n), sgd_part, &work);
 }

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 #include "kernels/cpu.h"
 #include "kernels/dropout.h"
 

@@ -342,14 +342,14 @@ static int bwd_any(const struct cuda *cuda, attention_args<T> x, int64_t heads_n
     int64_t t_padded = round_up(x.t, BWD_PAD),
             sums_bytes = t_padded * width * (int64_t)sizeof(float);
     int64_t delta_bytes = round_up(x.t * (int64_t)sizeof(float), 256),
-            room = (int64_t)cuda->scratch_bytes - 256;
+            capacity = (int64_t)cuda->scratch_bytes - 256;
     int64_t splits_n = ceil_div(BWD_BLOCKS, heads_n), most = ceil_div(x.t, bk),
-            fit = (room - delta_bytes) / sums_bytes;
+            fit = (capacity - delta_bytes) / sums_bytes;
     splits_n = splits_n < most ? splits_n : most;
     splits_n = splits_n < fit ? splits_n : fit;
     if (fit < 1)
         return CUDA_REFUSAL_SCRATCH;
-    int64_t each = room / (delta_bytes + splits_n * sums_bytes);
+    int64_t each = capacity / (delta_bytes + splits_n * sums_bytes);
     each = each < 65535 ? each : 65535;
     x.splits_n = (int)splits_n;
     for (int64_t first = 0; first < heads_n; first += each) {

@@ -334,14 +334,15 @@ static void fwd_part(void *arg, int part_i, int thread_i)
 void CPU_FN(attention_fwd)(const struct cpu *cpu, const struct attention_fwd *a)
 {
     int64_t dp = round_up(a->d, VEC_W), heads = a->b * a->h,
-            wanted = 4 * (int64_t)task_threads(cpu->pool);
-    int64_t room = (int64_t)(CPU_SCRATCH_BYTES / sizeof(float)) - 2 * dp * BLOCK - 2 * BLOCK;
-    struct fwd_work w = {.cpu = cpu, .a = a, .run_max = room / (dp + VEC_W + 1) / BLOCK * BLOCK};
+            wanted = 4 * (int64_t)thread_pool_threads(cpu->pool);
+    int64_t capacity = (int64_t)(CPU_SCRATCH_BYTES / sizeof(float)) - 2 * dp * BLOCK - 2 * BLOCK;
+    struct fwd_work w = {
+        .cpu = cpu, .a = a, .run_max = capacity / (dp + VEC_W + 1) / BLOCK * BLOCK};
     ASSERTF(w.run_max > 0, "head width %lld", (long long)a->d);
     /* a query's sums do not depend on its run, so here the cut may look at the threads */
     w.runs_n =
         heads >= wanted ? 1 : least((wanted + heads - 1) / heads, (a->t + BLOCK - 1) / BLOCK);
-    task_run(cpu->pool, cpu_parts(heads * w.runs_n, 1), fwd_part, &w);
+    thread_pool_run(cpu->pool, cpu_parts(heads * w.runs_n, 1), fwd_part, &w);
 }
 
 /* ---- the last query alone ---- */
@@ -398,7 +399,7 @@ void CPU_FN(attention_decode)(const struct cpu *cpu, const struct attention_deco
     struct decode_work w = {cpu, a};
     ASSERTF((size_t)round_up(a->t, VEC_W) * sizeof(float) <= CPU_SCRATCH_BYTES, "%lld tokens",
             (long long)a->t);
-    task_run(cpu->pool, cpu_parts(a->b * a->h, 1), decode_part, &w);
+    thread_pool_run(cpu->pool, cpu_parts(a->b * a->h, 1), decode_part, &w);
 }
 
 /* ---- backward ---- */
@@ -620,10 +621,10 @@ static void bwd_part(void *arg, int bh, int thread_i)
 
 void CPU_FN(attention_bwd)(const struct cpu *cpu, const struct attention_bwd *a)
 {
-    int64_t dp = round_up(a->d, VEC_W), room = (int64_t)(CPU_SCRATCH_BYTES / sizeof(float));
-    room -= 5 * BLOCK * dp + BLOCK + 2 * BLOCK * BLOCK;
-    struct bwd_work w = {.cpu = cpu, .a = a, .run_max = room / (3 * dp + 2) / BLOCK * BLOCK};
+    int64_t dp = round_up(a->d, VEC_W), capacity = (int64_t)(CPU_SCRATCH_BYTES / sizeof(float));
+    capacity -= 5 * BLOCK * dp + BLOCK + 2 * BLOCK * BLOCK;
+    struct bwd_work w = {.cpu = cpu, .a = a, .run_max = capacity / (3 * dp + 2) / BLOCK * BLOCK};
     ASSERTF(w.run_max > 0, "head width %lld", (long long)a->d);
     w.run_max = least(w.run_max, round_up(a->t, BLOCK));
-    task_run(cpu->pool, cpu_parts(a->b * a->h, 1), bwd_part, &w);
+    thread_pool_run(cpu->pool, cpu_parts(a->b * a->h, 1), bwd_part, &w);
 }

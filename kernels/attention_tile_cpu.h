@@ -10,7 +10,7 @@
 #include "kernels/vec_cpu.h"
 
 #define TILE_ROWS 6
-#if CPU_LEVEL == 4
+#if CPU_ISA == 4
 #define TILE_VECS 4
 #else
 #define TILE_VECS 2
@@ -128,9 +128,9 @@ static inline veci tile_lane(void)
     return lane;
 }
 
-/* tile_turn — a VEC_W × VEC_W square in registers: row[i][l] ↔ row[l][i]. In step `s`, rows i and
- * i+s swap the lanes whose number differs from theirs in bit s. */
-static inline __attribute__((always_inline)) void tile_turn(vec row[VEC_W])
+/* tile_transpose_square — a VEC_W × VEC_W square in registers: row[i][l] ↔ row[l][i]. In step `s`,
+ * rows i and i+s swap the lanes whose number differs from theirs in bit s. */
+static inline __attribute__((always_inline)) void tile_transpose_square(vec row[VEC_W])
 {
     veci lane = tile_lane();
 #pragma GCC unroll 4
@@ -151,7 +151,7 @@ static inline __attribute__((always_inline)) void tile_turn(vec row[VEC_W])
 /* tile_max — the largest lane; not a number in any lane may be lost. */
 static inline float tile_max(vec x)
 {
-#if CPU_LEVEL == 4
+#if CPU_ISA == 4
     return _mm512_reduce_max_ps((__m512)x);
 #else
     return vec_top(x);
@@ -170,7 +170,7 @@ static inline __attribute__((always_inline)) void tile_square(float *out, int64_
         row[r] = r >= n           ? vec_set(0)
                  : width == VEC_W ? vec_load(x + r * stride)
                                   : vec_load_n(x + r * stride, (int)width);
-    tile_turn(row);
+    tile_transpose_square(row);
 #pragma GCC unroll 16
     for (int r = 0; r < VEC_W; r++)
         if (r < width)

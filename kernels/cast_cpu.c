@@ -16,5 +16,5 @@ static void cast_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(cast)(const struct cpu *cpu, const struct cast *a)
 {
-    task_run(cpu->pool, cpu_parts(a->n, PART_ELEMS), cast_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ELEMS), cast_part, (void *)a);
 }

@@ -85,8 +85,9 @@ static int launch(const struct cuda *cuda, const struct combine *a)
     const combine_sources sources = {(const char *)a->in.data, (const char *)a->own.data,
                                      a->stride * (int64_t)sizeof(From), a->sources_n, a->own_i};
     const unsigned blocks = cuda_blocks(cuda, ceil_div(a->elems, W), THREADS);
-    auto kernel = a->sources_n <= FEW ? combine_tree<To, From, Sum, W, levels_of(FEW)>
-                                      : combine_tree<To, From, Sum, W, levels_of(COMBINE_MOST)>;
+    auto kernel = a->sources_n <= FEW
+                      ? combine_tree<To, From, Sum, W, levels_of(FEW)>
+                      : combine_tree<To, From, Sum, W, levels_of(COMBINE_SOURCES_MAX)>;
     return cuda_launch(kernel, blocks, THREADS, 0, cuda->stream, (To *)a->out.data, sources,
                        a->elems);
 }
@@ -106,7 +107,7 @@ extern "C" int combine_cuda(const struct cuda *cuda, const struct combine *a)
 {
     if (a->elems == 0)
         return 0;
-    if (a->sources_n < 1 || a->sources_n > COMBINE_MOST)
+    if (a->sources_n < 1 || a->sources_n > COMBINE_SOURCES_MAX)
         return CUDA_REFUSAL_SHAPE;
     const bool to_half = a->out.dtype == DTYPE_BF16, from_half = a->in.dtype == DTYPE_BF16;
     if (a->in.dtype == DTYPE_F64 && a->out.dtype == DTYPE_F64)

@@ -4,7 +4,7 @@
 #define CONVOY_KERNELS_COMBINE_H
 #include "kernels/tensor.h"
 
-#define COMBINE_MOST 4096 /* sources */
+#define COMBINE_SOURCES_MAX 4096 /* sources */
 
 /* combine — out[i] = sum of the sources' i-th elements. The sum of sources [first, first+n) is that
  * of the left half plus that of the right half, the left one being the greatest power of two below
@@ -14,7 +14,7 @@
  * in    source s: elems elements from element s·stride on, f32, bf16 or f64; not read for s = own_i
  * own   (elems) source own_i, dtype of in
  * out may be one of the sources (the same address and dtype), else it must not overlap any. 1 ≤
- *   sources_n ≤ COMBINE_MOST, 0 ≤ own_i < sources_n. Exact: the same bits on every level and
+ *   sources_n ≤ COMBINE_SOURCES_MAX, 0 ≤ own_i < sources_n. Exact: the same bits on every level and
  *   device, but for which NaN. */
 struct combine {
     struct tensor out, in, own;

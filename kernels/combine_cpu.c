@@ -21,5 +21,5 @@ static void combine_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(combine)(const struct cpu *cpu, const struct combine *a)
 {
-    task_run(cpu->pool, cpu_parts(a->elems, PART_ELEMS), combine_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_parts(a->elems, PART_ELEMS), combine_part, (void *)a);
 }

@@ -307,18 +307,18 @@ __device__ inline float block_max(float x)
 
 /* ---- dropout: the numbers of base/rand.h ---- */
 
-/* What a kernel needs of a struct dropout; drop.threshold 0 and factor 1 when off. Where `now` is
- * set, seed and offset are read there at each draw: registers are dearer than a load that every
+/* What a kernel needs of a struct dropout; drop.threshold 0 and factor 1 when off. Where `scalars`
+ * is set, seed and offset are read there at each draw: registers are dearer than a load that every
  * thread shares. */
 struct drop_args {
     uint64_t seed, stream, offset;
-    const struct cuda_now *now;
+    const struct step_scalars *scalars;
     uint32_t threshold;
     float factor;
 };
 static inline struct drop_args drop_args_of(const struct cuda *cuda, const struct dropout *d)
 {
-    struct drop_args x = {d->seed, d->stream, d->offset, cuda->now, 0, 1.0f};
+    struct drop_args x = {d->seed, d->stream, d->offset, cuda->scalars, 0, 1.0f};
     if (d->p > 0) {
         x.threshold = (uint32_t)((double)d->p * 4294967296.0);
         x.factor = (float)(1.0 / (1.0 - (double)d->p));
@@ -348,11 +348,11 @@ __device__ static inline uint4 philox4(uint64_t seed, uint64_t stream, uint64_t 
 
 __device__ static inline uint64_t drop_seed(const struct drop_args &d)
 {
-    return d.now ? d.now->seed : d.seed;
+    return d.scalars ? d.scalars->seed : d.seed;
 }
 __device__ static inline uint64_t drop_offset(const struct drop_args &d)
 {
-    return d.now ? d.now->offset : d.offset;
+    return d.scalars ? d.scalars->offset : d.offset;
 }
 
 /* drop_factor — what element i of the operation is multiplied by: 0 or 1/(1-p). */

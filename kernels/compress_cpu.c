@@ -93,8 +93,8 @@ static void compress_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(compress)(const struct cpu *cpu, const struct compress *a)
 {
-    task_run(cpu->pool, cpu_parts(cpu_parts(a->n, COMPRESS_BLOCK), PART_BLOCKS), compress_part,
-             (void *)a);
+    thread_pool_run(cpu->pool, cpu_parts(cpu_parts(a->n, COMPRESS_BLOCK), PART_BLOCKS),
+                    compress_part, (void *)a);
 }
 
 static void expand_block(const uint8_t *restrict block, enum compress_kind kind, float *restrict y)
@@ -135,6 +135,6 @@ static void expand_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(expand)(const struct cpu *cpu, const struct expand *a)
 {
-    task_run(cpu->pool, cpu_parts(cpu_parts(a->n, COMPRESS_BLOCK), PART_BLOCKS), expand_part,
-             (void *)a);
+    thread_pool_run(cpu->pool, cpu_parts(cpu_parts(a->n, COMPRESS_BLOCK), PART_BLOCKS), expand_part,
+                    (void *)a);
 }

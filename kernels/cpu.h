@@ -11,8 +11,8 @@
 #ifndef CONVOY_KERNELS_CPU_H
 #define CONVOY_KERNELS_CPU_H
 
-#include "base/must.h"
-#include "base/task.h"
+#include "base/assert.h"
+#include "base/thread_pool.h"
 #include "kernels/op_list.h"
 
 #define CPU_SCRATCH_BYTES ((size_t)8 << 20) /* per thread, page-aligned, taken at open */
@@ -20,9 +20,9 @@
 #define CPU_SHARED_BYTES ((size_t)32 << 20)
 
 struct cpu {
-    struct task_pool *pool;
-    char *scratch[TASK_THREADS_MAX]; /* thread_i's own CPU_SCRATCH_BYTES */
-    char *shared;                    /* CPU_SHARED_BYTES */
+    struct thread_pool *pool;
+    char *scratch[THREAD_POOL_MAX]; /* thread_i's own CPU_SCRATCH_BYTES */
+    char *shared;                   /* CPU_SHARED_BYTES */
 };
 
 /* cpu_parts — how many parts of `each` cover n: the cut of a kernel's work, by shape alone. */
@@ -41,14 +41,7 @@ static inline int64_t cpu_part_end(int64_t n, int64_t each, int part_i)
 }
 
 /* AMX: the products (CPU_AMX_LIST) made of AMX tiles, everything else v4's. */
-enum cpu_level {
-    CPU_LEVEL_PLAIN,
-    CPU_LEVEL_V2,
-    CPU_LEVEL_V3,
-    CPU_LEVEL_V4,
-    CPU_LEVEL_AMX,
-    CPU_LEVEL_N
-};
+enum cpu_isa { CPU_ISA_PLAIN, CPU_ISA_V2, CPU_ISA_V3, CPU_ISA_V4, CPU_ISA_AMX, CPU_ISA_N };
 #define CPU_AMX_LIST(X) \
     X(matmul_fwd)       \
     X(matmul_bwd_x)     \
@@ -65,14 +58,14 @@ OP_LIST(CPU_DECLARE)
 CPU_AMX_LIST(CPU_DECLARE_AMX)
 #undef CPU_DECLARE_AMX
 
-/* In a *_cpu.c file, CPU_LEVEL is 2, 3 or 4 (set by the Makefile); with CPU_AMX as well, 4's
+/* In a *_cpu.c file, CPU_ISA is 2, 3 or 4 (set by the Makefile); with CPU_AMX as well, 4's
  * vectors and tiles. */
 #ifdef CPU_AMX
 #define CPU_FN(name) name##_amx
 #else
 #define CPU_PASTE2(name, level) name##_v##level
 #define CPU_PASTE(name, level) CPU_PASTE2(name, level)
-#define CPU_FN(name) CPU_PASTE(name, CPU_LEVEL)
+#define CPU_FN(name) CPU_PASTE(name, CPU_ISA)
 #endif
 
 #endif

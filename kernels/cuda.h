@@ -20,11 +20,11 @@
 #define CUDA_SCRATCH_BYTES ((size_t)256 << 20)
 
 /* What changes from step to step while an operation's work stays the same. A launcher takes it from
- * its arguments (now.h); where `now` of struct cuda is set, its kernels read it there when they
- * run, so that what is captured once serves every step. */
-struct cuda_now {
+ * its arguments (step_scalars.h); where `scalars` of struct cuda is set, its kernels read it there
+ * when they run, so that what is captured once serves every step. */
+struct step_scalars {
     uint64_t seed, offset;  /* of dropout */
-    float scale[2];         /* of xent; of qa_xent: start, end; of judge: the loss scale */
+    float scale[2];         /* of xent; of qa_xent: start, end; of grad_scale: the loss scale */
     float lr, m_fix, v_fix; /* of adamw: the rate, 1/(1-βⁿ); of sgd: the rate */
     int32_t is_first;       /* of sgd */
 };
@@ -32,7 +32,7 @@ struct cuda_now {
 struct cuda {
     void *stream; /* cudaStream_t */
     /* of the next operation, on the device; NULL: its arguments say it */
-    const struct cuda_now *now;
+    const struct step_scalars *scalars;
     /* scratch_bytes on the device, 256-byte aligned; its contents mean nothing between operations
      * */
     void *scratch;

@@ -39,6 +39,6 @@ void CPU_FN(drop)(const struct cpu *cpu, const struct drop *a)
 {
     if (a->dropout.p <= 0 && a->y.data == a->x.data)
         return;
-    task_fn *part = a->dropout.p > 0 ? dropout_part : dropout_copy_part;
-    task_run(cpu->pool, cpu_parts(a->n, PART_ELEMS), part, (void *)a);
+    thread_pool_fn *part = a->dropout.p > 0 ? dropout_part : dropout_copy_part;
+    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ELEMS), part, (void *)a);
 }

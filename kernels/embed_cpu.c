@@ -11,12 +11,12 @@
 
 /* What row n, columns c … c+width-1, is multiplied by; NULL: dropout is off. */
 static const float *embed_factors(const struct dropout *d, int64_t first, int64_t width,
-                                  float *room)
+                                  float *factors)
 {
     if (d->p <= 0)
         return NULL;
-    philox_scale(d, (uint64_t)first, width, room);
-    return room;
+    philox_scale(d, (uint64_t)first, width, factors);
+    return factors;
 }
 
 /* y += factor·x; a dropped element adds nothing, also where it was infinite. */
@@ -35,7 +35,7 @@ static void embed_fwd_part(void *arg, int part_i, int thread_i)
     (void)thread_i;
     const struct embed_fwd *a = arg;
     const int32_t *tokens = a->tokens.data;
-    float room[PART_COLUMNS];
+    float factors[PART_COLUMNS];
     int64_t end = cpu_part_end(a->n, PART_ROWS, part_i);
     for (int64_t n = (int64_t)part_i * PART_ROWS; n < end; n++) {
         float *x = (float *)a->x.data + n * a->c;
@@ -45,7 +45,7 @@ static void embed_fwd_part(void *arg, int part_i, int thread_i)
             x[i] = te[i] + pe[i];
         for (int64_t c = 0; c < a->c && a->dropout.p > 0; c += PART_COLUMNS) {
             int64_t width = a->c - c < PART_COLUMNS ? a->c - c : PART_COLUMNS;
-            const float *factor = embed_factors(&a->dropout, n * a->c + c, width, room);
+            const float *factor = embed_factors(&a->dropout, n * a->c + c, width, factors);
             for (int64_t i = 0; i < width; i++)
                 x[c + i] = factor[i] == 0 ? 0 : x[c + i] * factor[i];
         }
@@ -54,7 +54,7 @@ static void embed_fwd_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(embed_fwd)(const struct cpu *cpu, const struct embed_fwd *a)
 {
-    task_run(cpu->pool, cpu_parts(a->n, PART_ROWS), embed_fwd_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ROWS), embed_fwd_part, (void *)a);
 }
 
 static void embed_bwd_tokens(void *arg, int part_i, int thread_i)
@@ -62,7 +62,7 @@ static void embed_bwd_tokens(void *arg, int part_i, int thread_i)
     (void)thread_i;
     const struct embed_bwd *a = arg;
     const int32_t *tokens = a->tokens.data;
-    float *dwte = a->dwte.data, room[PART_COLUMNS];
+    float *dwte = a->dwte.data, factors[PART_COLUMNS];
     const float *dx = a->dx.data;
     int64_t c = (int64_t)part_i * PART_COLUMNS,
             width = cpu_part_end(a->c, PART_COLUMNS, part_i) - c;
@@ -70,7 +70,7 @@ static void embed_bwd_tokens(void *arg, int part_i, int thread_i)
         if (n + 8 < a->n) /* rows of dwte are far apart: ask for them early */
             for (int64_t i = 0; i < width; i += 16)
                 __builtin_prefetch(dwte + tokens[n + 8] * a->c + c + i, 1);
-        const float *factor = embed_factors(&a->dropout, n * a->c + c, width, room);
+        const float *factor = embed_factors(&a->dropout, n * a->c + c, width, factors);
         embed_add(dwte + tokens[n] * a->c + c, dx + n * a->c + c, factor, width);
     }
 }
@@ -80,7 +80,7 @@ static void embed_bwd_positions(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
     const struct embed_bwd *a = arg;
-    float *dwpe = a->dwpe.data, room[PART_COLUMNS];
+    float *dwpe = a->dwpe.data, factors[PART_COLUMNS];
     const float *dx = a->dx.data;
     int64_t end = cpu_part_end(a->context, PART_ROWS, part_i);
     for (int64_t t = (int64_t)part_i * PART_ROWS; t < end; t++) {
@@ -89,7 +89,7 @@ static void embed_bwd_positions(void *arg, int part_i, int thread_i)
         for (int64_t n = t; n < a->n && t < a->t; n += a->t)
             for (int64_t c = 0; c < a->c; c += PART_COLUMNS) {
                 int64_t width = a->c - c < PART_COLUMNS ? a->c - c : PART_COLUMNS;
-                const float *factor = embed_factors(&a->dropout, n * a->c + c, width, room);
+                const float *factor = embed_factors(&a->dropout, n * a->c + c, width, factors);
                 embed_add(dwpe + t * a->c + c, dx + n * a->c + c, factor, width);
             }
     }
@@ -97,6 +97,6 @@ static void embed_bwd_positions(void *arg, int part_i, int thread_i)
 
 void CPU_FN(embed_bwd)(const struct cpu *cpu, const struct embed_bwd *a)
 {
-    task_run(cpu->pool, cpu_parts(a->c, PART_COLUMNS), embed_bwd_tokens, (void *)a);
-    task_run(cpu->pool, cpu_parts(a->context, PART_ROWS), embed_bwd_positions, (void *)a);
+    thread_pool_run(cpu->pool, cpu_parts(a->c, PART_COLUMNS), embed_bwd_tokens, (void *)a);
+    thread_pool_run(cpu->pool, cpu_parts(a->context, PART_ROWS), embed_bwd_positions, (void *)a);
 }

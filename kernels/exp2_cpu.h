@@ -21,7 +21,7 @@ static inline vec exp2_vec(vec y)
     p = vec_fma(p, f, vec_set(2.40226509e-1f));
     p = vec_fma(p, f, vec_set(6.93147207e-1f));
     p = vec_fma(p, f, vec_set(1.0f));
-#if CPU_LEVEL == 4
+#if CPU_ISA == 4
     /* true for not a number */
     __mmask16 is_normal = _mm512_cmp_ps_mask((__m512)y, (__m512)lowest, _CMP_NLE_UQ);
     return (vec)_mm512_maskz_scalef_ps(is_normal, (__m512)p, (__m512)n);

@@ -21,7 +21,7 @@ static void gelu_fwd_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(gelu_fwd)(const struct cpu *cpu, const struct gelu_fwd *a)
 {
-    task_run(cpu->pool, cpu_parts(a->n, PART_ELEMS), gelu_fwd_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ELEMS), gelu_fwd_part, (void *)a);
 }
 
 static void gelu_bwd_part(void *arg, int part_i, int thread_i)
@@ -41,5 +41,5 @@ static void gelu_bwd_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(gelu_bwd)(const struct cpu *cpu, const struct gelu_bwd *a)
 {
-    task_run(cpu->pool, cpu_parts(a->n, PART_ELEMS), gelu_bwd_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ELEMS), gelu_bwd_part, (void *)a);
 }

@@ -2,10 +2,10 @@
  * the caches.
  *
  * Included by matmul_cpu.c in place of gemm_cpu.h at the level `amx`. It knows matrices, caches and
- * threads, not what C is for. A is packed for all threads first, in stretches that fit the shared
+ * threads, not what C is for. A is packed for all threads first, in slabs that fit the shared
  * memory. A part of C is a block of rows, whose packed A stays in L2 for a block of k, by a few
- * slivers of columns. The tile unit leaves the core's other units idle: beside each of its steps
- * the vectors pack a piece of the sliver of B that comes next, and finish some rows of the tile
+ * panels of columns. The tile unit leaves the core's other units idle: beside each of its steps
+ * the vectors pack a piece of the panel of B that comes next, and finish some rows of the tile
  * before. */
 #ifndef CONVOY_KERNELS_GEMM_AMX_CPU_H
 #define CONVOY_KERNELS_GEMM_AMX_CPU_H
@@ -15,9 +15,9 @@
 #define GEMM_K_MAX 768
 #define GEMM_A_BLOCK (256 * 768) /* elements of 6 bytes: 60 % of an L2 of 2 MiB */
 #define GEMM_M_MAX 1024
-#define GEMM_SLIVERS_MAX 8
+#define GEMM_PANELS_MAX 8
 #define GEMM_ELEM_BYTES 6 /* packed */
-#define GEMM_LAG 8        /* packing begins after this part of a sliver's steps */
+#define GEMM_LAG 8        /* packing begins after this part of a panel's steps */
 
 /* gemm_fits — can every row's whole k be packed in the shared memory? What cannot is left to the
  * level below. */
@@ -27,29 +27,29 @@ static inline bool gemm_fits(int64_t k)
 }
 
 /* One thread's scratch memory. */
-struct gemm_room {
+struct gemm_workspace {
     /* at work, and packed beside it */
-    _Alignas(64) char slivers[2][GEMM_K_MAX / GEMM_STEP * GEMM_BLOCK];
+    _Alignas(64) char panels[2][GEMM_K_MAX / GEMM_STEP * GEMM_BLOCK];
     /* being computed, and being finished */
     _Alignas(64) float tiles[2][GEMM_NR * GEMM_NR];
     /* of C between blocks of k */
-    float sums[GEMM_M_MAX * GEMM_NR * GEMM_SLIVERS_MAX];
+    float sums[GEMM_M_MAX * GEMM_NR * GEMM_PANELS_MAX];
 };
-_Static_assert(sizeof(struct gemm_room) <= CPU_SCRATCH_BYTES,
+_Static_assert(sizeof(struct gemm_workspace) <= CPU_SCRATCH_BYTES,
                "a thread's scratch memory holds what a product needs");
 
-/* A sliver of B to pack: columns n … n+cols-1, k … k+k_n-1, unit by unit; `every` steps of the tile
+/* A panel of B to pack: columns n … n+cols-1, k … k+k_n-1, unit by unit; `every` steps of the tile
  * a unit. */
 struct gemm_ahead {
     int64_t n, cols, k, k_n;
     char *to;
     int units, unit_i, every;
-    bool asks; /* for its lines itself */
+    bool prefetches; /* for its lines itself */
 };
 
 /* A tile to finish, row by row: added to what earlier blocks of k gave, then on to more of them or
  * to `finish`. */
-struct gemm_late {
+struct gemm_epilogue {
     float *tile, *before, *after; /* NULL before: nothing; NULL after: C is complete */
     int64_t before_step, after_step, row, col;
     int rows, cols, row_i, each; /* each: rows beside one step */
@@ -58,21 +58,21 @@ struct gemm_late {
 /* A part at work: rows m0 … m0+rows-1, columns n0 … n0+cols-1, k0 … k0+k-1. */
 struct gemm_part {
     const struct gemm *g;
-    struct gemm_room *room;
+    struct gemm_workspace *workspace;
     int64_t m0, rows, n0, cols, k0, k;
     struct gemm_ahead ahead;
     struct gemm_fetch fetch;
-    struct gemm_late late;
-    struct gemm_lines ask[GEMM_STREAMS];
-    int asks;             /* rows to ask for beside this tile */
-    int step_i;           /* counts steps, for ahead.every */
-    int sliver_i, tile_i; /* which of the room's two is at work */
-    bool is_packed;       /* the sliver was packed beside the one before it */
-    int64_t next;         /* the part this thread does after this one */
+    struct gemm_epilogue epilogue;
+    struct gemm_lines prefetch[GEMM_STREAMS];
+    int prefetch_n;      /* rows to ask for beside this tile */
+    int step_i;          /* counts steps, for ahead.every */
+    int panel_i, tile_i; /* which of the workspace's two is at work */
+    bool is_packed;      /* the panel was packed beside the one before it */
+    int64_t next;        /* the part this thread does after this one */
 };
 
 /* gemm_cut — k by shape alone: few and long blocks keep sums in the tiles. A part of several
- * slivers reads A's blocks less often, but two parts a thread let the threads end together: which
+ * panels reads A's blocks less often, but two parts a thread let the threads end together: which
  * columns make a part moves no sum. */
 static void gemm_cut(struct gemm *g)
 {
@@ -90,9 +90,10 @@ static void gemm_cut(struct gemm *g)
     g->m_block = gemm_min(g->m_block, rows);
     g->m_to = gemm_min(g->m, rows / g->m_block * g->m_block);
     g->m_parts = gemm_ceil(g->m_to, g->m_block);
-    int64_t slivers = gemm_ceil(g->n, GEMM_NR), wide = 1;
+    int64_t panels = gemm_ceil(g->n, GEMM_NR), wide = 1;
     if (g->k > g->k_block)
-        wide = gemm_min(GEMM_SLIVERS_MAX, slivers * g->m_parts / (2 * task_threads(g->cpu->pool)));
+        wide = gemm_min(GEMM_PANELS_MAX,
+                        panels * g->m_parts / (2 * thread_pool_threads(g->cpu->pool)));
     g->n_block = gemm_even(g->n, (wide < 1 ? 1 : wide) * GEMM_NR, GEMM_NR);
     g->n_parts = gemm_ceil(g->n, g->n_block);
     g->a_shared = (void *)g->cpu->shared;
@@ -139,10 +140,10 @@ static void gemm_share(void *arg, int part_i, int thread_i)
     }
 }
 
-/* gemm_ahead_unit — packs one unit of the sliver ahead. */
+/* gemm_ahead_unit — packs one unit of the panel ahead. */
 static inline void gemm_ahead_unit(const struct gemm *g, struct gemm_ahead *h)
 {
-    struct gemm_source from = {g->b, g->b_step, !g->b_across, g->b_across, h->asks};
+    struct gemm_source from = {g->b, g->b_step, !g->b_across, g->b_across, h->prefetches};
     int64_t k = h->unit_i / 2 * GEMM_STEP;
     gemm_pack_unit(&from, h->n, h->cols, h->k + k, h->k_n - k, h->unit_i & 1,
                    h->to + h->unit_i / 2 * GEMM_BLOCK);
@@ -158,7 +159,7 @@ static void gemm_ahead_begin(struct gemm_part *p, int64_t n, int64_t cols, int64
             steps = gemm_ceil(p->rows, GEMM_NR) * gemm_ceil(p->k, GEMM_STEP),
             lag = steps / GEMM_LAG;
     p->ahead = (struct gemm_ahead){
-        n, cols, k, k_n, p->room->slivers[!p->sliver_i], (int)blocks * 2, 0, 1, false};
+        n, cols, k, k_n, p->workspace->panels[!p->panel_i], (int)blocks * 2, 0, 1, false};
     while ((p->ahead.every + 1) * blocks * 2 <= steps - lag)
         p->ahead.every++;
     p->step_i = -(int)lag;
@@ -170,7 +171,7 @@ static void gemm_ahead_begin(struct gemm_part *p, int64_t n, int64_t cols, int64
                                    .each = (int)gemm_ceil(blocks * 32, steps - lag)};
 }
 
-/* gemm_look_ahead — names the sliver that this thread needs next, of this part or of the part after
+/* gemm_look_ahead — names the panel that this thread needs next, of this part or of the part after
  * it. */
 static void gemm_look_ahead(struct gemm_part *p, int64_t col)
 {
@@ -190,9 +191,9 @@ static void gemm_look_ahead(struct gemm_part *p, int64_t col)
 
 /* ---- a tile ---- */
 
-/* gemm_late_row — one row of it: what earlier blocks of k gave is added; sums that later ones need
- * leave. */
-static inline void gemm_late_row(const struct gemm_late *t, int i)
+/* gemm_epilogue_row — one row of it: what earlier blocks of k gave is added; sums that later ones
+ * need leave. */
+static inline void gemm_epilogue_row(const struct gemm_epilogue *t, int i)
 {
     float *sums = t->tile + i * GEMM_NR;
     for (int j = 0; j < t->cols; j += VEC_W) {
@@ -206,31 +207,31 @@ static inline void gemm_late_row(const struct gemm_late *t, int i)
     }
 }
 
-/* gemm_late_rows — finishes the next n rows of the tile before. */
-static void gemm_late_rows(const struct gemm *g, struct gemm_late *t, int n)
+/* gemm_epilogue_rows — finishes the next n rows of the tile before. */
+static void gemm_epilogue_rows(const struct gemm *g, struct gemm_epilogue *t, int n)
 {
     n = n < t->rows - t->row_i ? n : t->rows - t->row_i;
     for (int i = 0; (t->before || t->after) && i < n; i++)
-        gemm_late_row(t, t->row_i + i);
+        gemm_epilogue_row(t, t->row_i + i);
     if (!t->after && n > 0)
         g->finish(g, t->tile + t->row_i * GEMM_NR, t->row + t->row_i, t->col, n, t->cols);
     t->row_i += n;
 }
 
-/* gemm_tile_late — names the tile at hand as the one to finish beside the next. Between blocks of k
- * its sums lie in the room, between stretches in `partial`. */
-static void gemm_tile_late(struct gemm_part *p, int64_t row, int64_t col, int64_t steps)
+/* gemm_epilogue_begin — names the tile at hand as the one to finish beside the next. Between blocks
+ * of k its sums lie in the room, between slabs in `partial`. */
+static void gemm_epilogue_begin(struct gemm_part *p, int64_t row, int64_t col, int64_t steps)
 {
     const struct gemm *g = p->g;
-    struct gemm_late *t = &p->late;
-    float *sums = p->room->sums + col * GEMM_M_MAX + row * GEMM_NR,
+    struct gemm_epilogue *t = &p->epilogue;
+    float *sums = p->workspace->sums + col * GEMM_M_MAX + row * GEMM_NR,
           *partial = g->partial ? g->partial + (p->m0 + row) * g->partial_step + p->n0 + col : NULL;
-    *t = (struct gemm_late){.tile = p->room->tiles[p->tile_i],
-                            .row = p->m0 + row,
-                            .col = p->n0 + col,
-                            .rows = (int)gemm_min(GEMM_NR, p->rows - row),
-                            .cols = (int)gemm_min(GEMM_NR, p->cols - col),
-                            .each = (int)gemm_ceil(GEMM_NR, steps)};
+    *t = (struct gemm_epilogue){.tile = p->workspace->tiles[p->tile_i],
+                                .row = p->m0 + row,
+                                .col = p->n0 + col,
+                                .rows = (int)gemm_min(GEMM_NR, p->rows - row),
+                                .cols = (int)gemm_min(GEMM_NR, p->cols - col),
+                                .each = (int)gemm_ceil(GEMM_NR, steps)};
     if (p->k0 > g->k_from)
         t->before = sums, t->before_step = GEMM_NR;
     else if (p->k0 > 0)
@@ -242,34 +243,34 @@ static void gemm_tile_late(struct gemm_part *p, int64_t row, int64_t col, int64_
     p->tile_i = !p->tile_i;
 }
 
-/* gemm_ask — the lines that the end of the tile at hand will touch, one row's of each stream: they
- * are here when its rows are finished beside the next tile. A store that waits for its line holds
- * up the packing's stores behind it. */
-static inline void gemm_ask(struct gemm_part *p)
+/* gemm_prefetch — the lines that the end of the tile at hand will touch, one row's of each stream:
+ * they are here when its rows are finished beside the next tile. A store that waits for its line
+ * holds up the packing's stores behind it. */
+static inline void gemm_prefetch(struct gemm_part *p)
 {
     for (int i = 0; i < GEMM_STREAMS; i++) {
-        struct gemm_lines *lines = &p->ask[i];
+        struct gemm_lines *lines = &p->prefetch[i];
         if (!lines->at)
             continue;
         __builtin_prefetch(lines->at, 1, 3);
         __builtin_prefetch(lines->at + 64, 1, 3);
         lines->at = (const char *)((uintptr_t)lines->at + (uintptr_t)lines->step);
     }
-    p->asks--;
+    p->prefetch_n--;
 }
 
-static void gemm_ask_begin(struct gemm_part *p, int64_t row, int64_t col)
+static void gemm_prefetch_begin(struct gemm_part *p, int64_t row, int64_t col)
 {
     const struct gemm *g = p->g;
-    p->asks = p->k0 + p->k >= g->k ? (int)gemm_min(GEMM_NR, p->rows - row) : 0;
-    for (int i = 0; p->asks > 0 && i < GEMM_STREAMS; i++) {
-        p->ask[i] = g->lines[i];
-        if (p->ask[i].at)
-            p->ask[i].at += (p->m0 + row) * p->ask[i].step + (p->n0 + col) * 4;
+    p->prefetch_n = p->k0 + p->k >= g->k ? (int)gemm_min(GEMM_NR, p->rows - row) : 0;
+    for (int i = 0; p->prefetch_n > 0 && i < GEMM_STREAMS; i++) {
+        p->prefetch[i] = g->lines[i];
+        if (p->prefetch[i].at)
+            p->prefetch[i].at += (p->m0 + row) * p->prefetch[i].step + (p->n0 + col) * 4;
     }
 }
 
-/* gemm_tile — 32 rows of packed A by the sliver at work, and beside each step what else there is to
+/* gemm_tile — 32 rows of packed A by the panel at work, and beside each step what else there is to
  * do. */
 static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t steps)
 {
@@ -280,17 +281,17 @@ static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t
     for (int64_t i = 0; i < steps; i++, a += GEMM_BLOCK, b += GEMM_BLOCK) {
         int64_t on = i + 1 < steps ? GEMM_BLOCK : 0;
         gemm_block(a, b, a + on, b + on, &p->fetch);
-        for (int64_t n = 0; p->asks > 0 && n * steps < GEMM_NR; n++)
-            gemm_ask(p);
-        if (p->late.row_i < p->late.rows)
-            gemm_late_rows(p->g, &p->late, p->late.each);
+        for (int64_t n = 0; p->prefetch_n > 0 && n * steps < GEMM_NR; n++)
+            gemm_prefetch(p);
+        if (p->epilogue.row_i < p->epilogue.rows)
+            gemm_epilogue_rows(p->g, &p->epilogue, p->epilogue.each);
         if (p->ahead.unit_i < p->ahead.units && ++p->step_i >= p->ahead.every) {
             gemm_ahead_unit(p->g, &p->ahead);
             p->step_i = 0;
         }
     }
-    gemm_late_rows(p->g, &p->late, GEMM_NR);
-    gemm_store(p->room->tiles[p->tile_i]);
+    gemm_epilogue_rows(p->g, &p->epilogue, GEMM_NR);
+    gemm_store(p->workspace->tiles[p->tile_i]);
 }
 
 /* gemm_total — to[j] = Σ_k from[k·step + j], added to what was there when `add`; by four sums of
@@ -310,15 +311,14 @@ static void gemm_total(const float *from, int64_t step, int64_t k, int64_t width
     }
 }
 
-/* gemm_sliver — one sliver of B over all rows of the part. */
-static void gemm_sliver(struct gemm_part *p, int64_t col)
+/* gemm_panel — one panel of B over all rows of the part. */
+static void gemm_panel(struct gemm_part *p, int64_t col)
 {
     const struct gemm *g = p->g;
     int64_t steps = gemm_ceil(p->k, GEMM_STEP), cols = gemm_min(GEMM_NR, p->cols - col);
-    char *sliver = p->room->slivers[p->sliver_i];
+    char *panel = p->workspace->panels[p->panel_i];
     if (!p->is_packed) {
-        struct gemm_ahead now = {p->n0 + col,    cols, p->k0, p->k, sliver,
-                                 (int)steps * 2, 0,    1,     true};
+        struct gemm_ahead now = {p->n0 + col, cols, p->k0, p->k, panel, (int)steps * 2, 0, 1, true};
         while (now.unit_i < now.units)
             gemm_ahead_unit(g, &now);
     }
@@ -327,14 +327,14 @@ static void gemm_sliver(struct gemm_part *p, int64_t col)
                    g->sums_add || p->k0 > 0, g->b_sums + p->n0 + col);
     gemm_look_ahead(p, col);
     for (int64_t row = 0; row < p->rows; row += GEMM_NR) {
-        gemm_ask_begin(p, row, col);
-        gemm_tile(p, gemm_shared_place(g, p->k0, p->m0 + row), sliver, steps);
-        gemm_tile_late(p, row, col, steps);
+        gemm_prefetch_begin(p, row, col);
+        gemm_tile(p, gemm_shared_place(g, p->k0, p->m0 + row), panel, steps);
+        gemm_epilogue_begin(p, row, col, steps);
     }
     while (p->ahead.unit_i < p->ahead.units)
         gemm_ahead_unit(g, &p->ahead);
     p->is_packed = p->ahead.units > 0;
-    p->sliver_i = !p->sliver_i;
+    p->panel_i = !p->panel_i;
 }
 
 /* ---- parts ---- */
@@ -348,18 +348,19 @@ static void gemm_part_run(struct gemm_part *p)
             gemm_total(g->a + p->k0 * g->a_step + p->m0, g->a_step, p->k, p->rows,
                        g->sums_add || p->k0 > 0, g->a_sums + p->m0);
         for (int64_t col = 0; col < p->cols; col += GEMM_NR)
-            gemm_sliver(p, col);
+            gemm_panel(p, col);
     }
 }
 
 /* gemm_thread — takes parts until none is left, always one ahead of the part at work, so that its
- * first sliver can be packed beside it. Which thread takes a part changes nothing in it. Tiles are
+ * first panel can be packed beside it. Which thread takes a part changes nothing in it. Tiles are
  * given back at the end: a thread that keeps them makes every switch of threads save them. */
 static void gemm_thread(void *arg, int part_i, int thread_i)
 {
     (void)part_i;
     struct gemm *g = arg;
-    struct gemm_part p = {.g = g, .room = (struct gemm_room *)(void *)g->cpu->scratch[thread_i]};
+    struct gemm_part p = {.g = g,
+                          .workspace = (struct gemm_workspace *)(void *)g->cpu->scratch[thread_i]};
     int64_t now = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
     _tile_loadconfig(&gemm_tiles);
     while (gemm_place(g, now, &p)) {
@@ -367,18 +368,18 @@ static void gemm_thread(void *arg, int part_i, int thread_i)
         gemm_part_run(&p);
         now = p.next;
     }
-    gemm_late_rows(g, &p.late, GEMM_NR);
+    gemm_epilogue_rows(g, &p.epilogue, GEMM_NR);
     _tile_release();
     vec_fence(); /* what `finish` wrote past the caches */
 }
 
-static void gemm_stretch(struct gemm *g)
+static void gemm_slab(struct gemm *g)
 {
     int64_t m_parts = gemm_ceil(g->m_to - g->m_from, g->m_block),
-            threads = task_threads(g->cpu->pool);
-    task_run(g->cpu->pool, (int)gemm_ceil(g->m_to - g->m_from, GEMM_NR), gemm_share, g);
+            threads = thread_pool_threads(g->cpu->pool);
+    thread_pool_run(g->cpu->pool, (int)gemm_ceil(g->m_to - g->m_from, GEMM_NR), gemm_share, g);
     atomic_store_explicit(&g->taken, 0, memory_order_relaxed);
-    task_run(g->cpu->pool, (int)gemm_min(threads, m_parts * g->n_parts), gemm_thread, g);
+    thread_pool_run(g->cpu->pool, (int)gemm_min(threads, m_parts * g->n_parts), gemm_thread, g);
 }
 
 static void gemm_run(const struct cpu *cpu, struct gemm *g)
@@ -389,7 +390,7 @@ static void gemm_run(const struct cpu *cpu, struct gemm *g)
     for (; g->m_from < g->m; g->m_from = g->m_to, g->m_to = gemm_min(g->m, g->m_to + rows))
         for (g->k_from = 0; g->k_from < g->k; g->k_from += depth) {
             g->k_to = gemm_min(g->k, g->k_from + depth);
-            gemm_stretch(g);
+            gemm_slab(g);
         }
 }
 

@@ -37,11 +37,11 @@ struct gemm_unit {
 };
 
 static inline __attribute__((always_inline)) void gemm_unit_full(const struct gemm_unit *n,
-                                                                 const bool turn, char *to)
+                                                                 const bool transpose, char *to)
 {
     const float *u = n->u, *v = n->v;
     vec ru[16], rv[16];
-    if (!turn) {
+    if (!transpose) {
 #pragma GCC unroll 2
         for (int i = 0; i < 16; i++, u += n->step, v += n->step) {
             __builtin_prefetch((const void *)((uintptr_t)u + (uintptr_t)(4 * n->far)), 0, 2);
@@ -71,7 +71,7 @@ static __attribute__((noinline)) void gemm_unit_plain(const struct gemm_unit *n,
 {
     gemm_unit_full(n, false, to);
 }
-static __attribute__((noinline)) void gemm_unit_turned(const struct gemm_unit *n, char *to)
+static __attribute__((noinline)) void gemm_unit_transposed(const struct gemm_unit *n, char *to)
 {
     gemm_unit_full(n, true, to);
 }
@@ -91,14 +91,15 @@ static inline void gemm_store_edge(float *at, int lanes, vec x)
         vec_store_n(at, lanes, x);
 }
 
-static __attribute__((noinline)) void gemm_unit_edge(const struct gemm_unit *n, bool turn, char *to)
+static __attribute__((noinline)) void gemm_unit_edge(const struct gemm_unit *n, bool transpose,
+                                                     char *to)
 {
     vec u[16], v[16];
     for (int i = 0; i < 16; i++) {
         u[i] = gemm_load_edge(n->u + i * n->step, i < n->rows_u, n->lanes_u);
         v[i] = gemm_load_edge(n->v + i * n->step, i < n->rows_v, n->lanes_v);
     }
-    if (turn) {
+    if (transpose) {
         gemm_transpose(u);
         gemm_transpose(v);
     }
@@ -107,12 +108,12 @@ static __attribute__((noinline)) void gemm_unit_edge(const struct gemm_unit *n, 
 }
 
 /* A matrix as packing sees it: element (outer, k) lies at at[outer·step + k], or at[k·step + outer]
- * when `outer_runs`; `turn` when the tiles want the other one as their lanes. */
+ * when `outer_runs`; `transpose` when the tiles want the other one as their lanes. */
 struct gemm_source {
     const float *at;
     int64_t step;
-    bool outer_runs, turn;
-    bool asks; /* for what comes next; else that was asked for */
+    bool outer_runs, transpose;
+    bool prefetches; /* for what comes next; else that was asked for */
 };
 
 /* gemm_pack_unit — half t (0, 1) of the block whose 32 outer and 32 k begin here, with outer_n and
@@ -130,19 +131,19 @@ static void gemm_pack_unit(const struct gemm_source *s, int64_t outer, int64_t o
     if (s->outer_runs) {
         n.u = s->at + k * s->step + outer;
         n.v = (const float *)((uintptr_t)n.u + (uintptr_t)(64 * s->step));
-        n.far = s->asks ? 32 * s->step : 0;
+        n.far = s->prefetches ? 32 * s->step : 0;
         n.rows_u = k_u, n.rows_v = k_v, n.lanes_u = n.lanes_v = o;
     } else {
         n.u = (const float *)((uintptr_t)s->at + (uintptr_t)(4 * (outer * s->step + k)));
         n.v = n.u + 16;
-        n.far = s->asks ? 64 : 0;
+        n.far = s->prefetches ? 64 : 0;
         n.rows_u = n.rows_v = o, n.lanes_u = k_u, n.lanes_v = k_v;
     }
     char *to = block + t * GEMM_TILE;
     if (o < 16 || k_v < 16)
-        gemm_unit_edge(&n, s->turn, to);
-    else if (s->turn)
-        gemm_unit_turned(&n, to);
+        gemm_unit_edge(&n, s->transpose, to);
+    else if (s->transpose)
+        gemm_unit_transposed(&n, to);
     else
         gemm_unit_plain(&n, to);
 }

@@ -20,7 +20,7 @@
 
 #include "kernels/gemm_op_cpu.h"
 
-#define GEMM_NR 32   /* columns of a sliver of B, and rows of a block of A */
+#define GEMM_NR 32   /* columns of a panel of B, and rows of a block of A */
 #define GEMM_STEP 32 /* k of a block */
 #define GEMM_TILE 1024
 #define GEMM_PART (2 * GEMM_TILE)

@@ -2,9 +2,9 @@
  *
  * Included by matmul_cpu.c only. It knows matrices, caches and threads, not what C is for: each
  * finished tile of C is handed to `finish`, once. After the scheme of Goto and van de Geijn (2008):
- * a part of C is a block of rows by a few slivers of columns; per block of k its rows of A stay in
- * L2 while one sliver of B after the other passes over them. What differs: every part packs its own
- * B while it computes its first tile, and fetches the sliver after that from memory while it
+ * a part of C is a block of rows by a few panels of columns; per block of k its rows of A stay in
+ * L2 while one panel of B after the other passes over them. What differs: every part packs its own
+ * B while it computes its first tile, and fetches the panel after that from memory while it
  * computes the others, so that a weight read once from memory costs no time of its own. */
 #ifndef CONVOY_KERNELS_GEMM_CPU_H
 #define CONVOY_KERNELS_GEMM_CPU_H
@@ -14,42 +14,42 @@
 #include "kernels/gemm_tile_cpu.h"
 
 /* k in one pass, and rows in one part: A's block (rows × k) takes up to 40 % of the L2 that the
- * level's machines have. A sliver of B that has to be turned (b_across) is dear: short k, so that
+ * level's machines have. A panel of B that has to be turned (b_across) is dear: short k, so that
  * many rows share it. */
-#if CPU_LEVEL == 4
+#if CPU_ISA == 4
 #define GEMM_K_MAX 768
-#define GEMM_K_MAX_TURNED 384
+#define GEMM_K_MAX_TRANSPOSED 384
 #define GEMM_K_MAX_ACROSS 512
 #define GEMM_A_BLOCK (512 * 384)
 #else
 #define GEMM_K_MAX 384
-#define GEMM_K_MAX_TURNED 384
+#define GEMM_K_MAX_TRANSPOSED 384
 #define GEMM_K_MAX_ACROSS 512
 #define GEMM_A_BLOCK (96 * 384)
 #endif
 #define GEMM_M_MAX 1024
-#define GEMM_SLIVERS_MAX 16
+#define GEMM_PANELS_MAX 16
 
 /* One thread's scratch memory. */
-struct gemm_room {
-    float slivers[2][(GEMM_K_MAX > GEMM_K_MAX_ACROSS ? GEMM_K_MAX : GEMM_K_MAX_ACROSS) *
-                     GEMM_NR]; /* at work, and packed ahead */
+struct gemm_workspace {
+    float panels[2][(GEMM_K_MAX > GEMM_K_MAX_ACROSS ? GEMM_K_MAX : GEMM_K_MAX_ACROSS) *
+                    GEMM_NR]; /* at work, and packed ahead */
     float a[GEMM_A_BLOCK + GEMM_MR * GEMM_K_MAX_ACROSS];
     /* tiles of C between blocks of k */
-    float sums[(GEMM_M_MAX + GEMM_MR) * GEMM_NR * GEMM_SLIVERS_MAX];
-    float totals[(GEMM_M_MAX + GEMM_MR) + GEMM_NR * GEMM_SLIVERS_MAX];
+    float sums[(GEMM_M_MAX + GEMM_MR) * GEMM_NR * GEMM_PANELS_MAX];
+    float totals[(GEMM_M_MAX + GEMM_MR) + GEMM_NR * GEMM_PANELS_MAX];
 };
-_Static_assert(sizeof(struct gemm_room) <= CPU_SCRATCH_BYTES,
+_Static_assert(sizeof(struct gemm_workspace) <= CPU_SCRATCH_BYTES,
                "a thread's scratch memory holds what a product needs");
 
 /* A part at work: rows m0 … m0+rows-1, columns n0 … n0+cols-1, k0 … k0+k-1. */
 struct gemm_part {
     const struct gemm *g;
-    struct gemm_room *room;
+    struct gemm_workspace *workspace;
     int64_t m0, rows, n0, cols, k0, k;
     const float *a; /* its rows of A, packed */
     struct gemm_ahead ahead;
-    int turn;       /* which of the room's slivers is at work */
+    int panel_i;    /* which of the workspace's panels is at work */
     bool is_packed; /* it was packed ahead */
     int64_t next;   /* the part this thread does after this one */
 };
@@ -58,9 +58,9 @@ struct gemm_part {
  * only for rows. */
 #define GEMM_PACK_MIN 16
 
-/* gemm_stretch — how much of k, in whole blocks, the packed A of all rows may cover in the shared
+/* gemm_slab — how much of k, in whole blocks, the packed A of all rows may cover in the shared
  * memory. */
-static int64_t gemm_stretch(const struct gemm *g)
+static int64_t gemm_slab(const struct gemm *g)
 {
     int64_t rows = gemm_ceil(g->m, GEMM_MR) * GEMM_MR,
             most = (int64_t)(CPU_SHARED_BYTES / sizeof(float)) / rows;
@@ -71,20 +71,22 @@ static int64_t gemm_stretch(const struct gemm *g)
  * end together. */
 static void gemm_cut(struct gemm *g)
 {
-    int64_t k_max = g->a_across ? GEMM_K_MAX_ACROSS : g->b_across ? GEMM_K_MAX_TURNED : GEMM_K_MAX;
+    int64_t k_max = g->a_across   ? GEMM_K_MAX_ACROSS
+                    : g->b_across ? GEMM_K_MAX_TRANSPOSED
+                                  : GEMM_K_MAX;
     g->k_block = gemm_even(g->k, k_max, GEMM_CHUNK);
     g->m_block = gemm_even(g->m, gemm_min(GEMM_A_BLOCK / g->k_block, GEMM_M_MAX), GEMM_MR);
     g->m_parts = gemm_ceil(g->m, g->m_block);
-    int64_t stretch = gemm_stretch(g);
-    bool fits = stretch >= g->k || (stretch > 0 && g->partial);
+    int64_t slab = gemm_slab(g);
+    bool fits = slab >= g->k || (slab > 0 && g->partial);
     g->a_packed = g->a_across || (fits && g->m >= GEMM_PACK_MIN);
     g->a_shared = g->a_packed && fits ? (void *)g->cpu->shared : NULL;
-    g->k_to = g->a_shared ? gemm_min(stretch, g->k) : g->k;
-    int64_t slivers = gemm_ceil(g->n, GEMM_NR), wide = 1;
+    g->k_to = g->a_shared ? gemm_min(slab, g->k) : g->k;
+    int64_t panels = gemm_ceil(g->n, GEMM_NR), wide = 1;
     if (g->a_packed && !g->a_shared)
-        wide = GEMM_SLIVERS_MAX;
+        wide = GEMM_PANELS_MAX;
     else if (g->k > g->k_block)
-        wide = gemm_min(4, slivers * g->m_parts / 8);
+        wide = gemm_min(4, panels * g->m_parts / 8);
     wide = wide < 1 ? 1 : wide;
     g->n_block = gemm_even(g->n, wide * GEMM_NR, GEMM_NR);
     g->n_parts = gemm_ceil(g->n, g->n_block);
@@ -103,7 +105,7 @@ static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p
     return true;
 }
 
-/* gemm_look_ahead — names the sliver that this thread needs next, of this part or of the part after
+/* gemm_look_ahead — names the panel that this thread needs next, of this part or of the part after
  * it. It is packed ahead when its columns lie side by side; else its lines are fetched. */
 static void gemm_look_ahead(struct gemm_part *p, int64_t col)
 {
@@ -125,7 +127,7 @@ static void gemm_look_ahead(struct gemm_part *p, int64_t col)
     p->ahead.rows = g->b_across ? cols : kn;
     p->ahead.width = (g->b_across ? kn : cols) * 4 + (int64_t)((uintptr_t)p->ahead.at % 64);
     if (!g->b_across && cols == GEMM_NR)
-        p->ahead.to = p->room->slivers[!p->turn];
+        p->ahead.to = p->workspace->panels[!p->panel_i];
     int64_t chunks = gemm_ceil(p->rows, GEMM_MR) * (p->k / GEMM_CHUNK), pieces = p->ahead.rows;
     if (!p->ahead.to)
         pieces *= gemm_ceil(p->ahead.width, 64 * GEMM_AHEAD_LINES);
@@ -133,33 +135,33 @@ static void gemm_look_ahead(struct gemm_part *p, int64_t col)
         p->ahead.mask = 2 * p->ahead.mask + 1;
 }
 
-/* gemm_total — totals[j] (+)= Σ_k sliver[k·width + j], in the order of k. */
-static void gemm_total(const float *sliver, int64_t k, int width, bool add, float *totals)
+/* gemm_total — totals[j] (+)= Σ_k panel[k·width + j], in the order of k. */
+static void gemm_total(const float *panel, int64_t k, int width, bool add, float *totals)
 {
     for (int j = 0; j < width; j++)
         totals[j] = add ? totals[j] : 0.0f;
-    for (int64_t i = 0; i < k; i++, sliver += width)
+    for (int64_t i = 0; i < k; i++, panel += width)
         for (int j = 0; j < width; j++)
-            totals[j] += sliver[j];
+            totals[j] += panel[j];
 }
 
-/* gemm_sliver_ready — packs the sliver unless that was done ahead; true: the first tile is to do
+/* gemm_panel_ready — packs the panel unless that was done ahead; true: the first tile is to do
  * it. */
-static bool gemm_sliver_ready(struct gemm_part *p, const float *b, int cols, int nv, float *sliver)
+static bool gemm_panel_ready(struct gemm_part *p, const float *b, int cols, int nv, float *panel)
 {
     const struct gemm *g = p->g;
     if (p->is_packed)
         return false;
     if (g->b_across)
-        gemm_pack_across(b, g->b_step, cols, p->k, nv, sliver);
+        gemm_pack_across(b, g->b_step, cols, p->k, nv, panel);
     else if (cols % VEC_W == 0)
         return true;
     else
-        gemm_pack_along(b, g->b_step, cols, p->k, nv, sliver);
+        gemm_pack_along(b, g->b_step, cols, p->k, nv, panel);
     return false;
 }
 
-/* gemm_partial — a tile's sums between two stretches of k: out to where C will be, or back. */
+/* gemm_partial — a tile's sums between two slabs of k: out to where C will be, or back. */
 static void gemm_partial(const struct gemm *g, float *tile, int64_t row, int64_t col, int rows,
                          int cols, bool back)
 {
@@ -170,7 +172,7 @@ static void gemm_partial(const struct gemm *g, float *tile, int64_t row, int64_t
 }
 
 /* gemm_tile_begin, gemm_tile_end — before a tile is computed (its sums so far) and after (C, or the
- * sums for the next stretch). */
+ * sums for the next slab). */
 static void gemm_tile_begin(const struct gemm_part *p, struct gemm_tile *t, int64_t row,
                             int64_t col, int cols)
 {
@@ -196,21 +198,21 @@ static void gemm_tile_end(const struct gemm_part *p, const struct gemm_tile *t, 
         gemm_partial(g, t->out, p->m0 + row, p->n0 + col, t->rows, cols, false);
 }
 
-/* gemm_sliver — one sliver of B over all rows of the part. */
-static void gemm_sliver(struct gemm_part *p, int64_t col)
+/* gemm_panel — one panel of B over all rows of the part. */
+static void gemm_panel(struct gemm_part *p, int64_t col)
 {
     const struct gemm *g = p->g;
     int cols = (int)gemm_min(GEMM_NR, p->cols - col), nv = (int)gemm_ceil(cols, VEC_W);
     const float *b =
         g->b + (g->b_across ? (p->n0 + col) * g->b_step + p->k0 : p->k0 * g->b_step + p->n0 + col);
-    float *sliver = p->room->slivers[p->turn];
+    float *panel = p->workspace->panels[p->panel_i];
     bool whole = p->k0 == g->k_from && p->k0 + p->k >= g->k_to,
-         pack = gemm_sliver_ready(p, b, cols, nv, sliver);
-    float *sums = p->room->sums + (whole ? 0 : col * (GEMM_M_MAX + GEMM_MR));
+         pack = gemm_panel_ready(p, b, cols, nv, panel);
+    float *sums = p->workspace->sums + (whole ? 0 : col * (GEMM_M_MAX + GEMM_MR));
     struct gemm_tile t = {.a_step = g->a_step,
-                          .b = pack ? b : sliver,
+                          .b = pack ? b : panel,
                           .b_step = g->b_step,
-                          .sliver = sliver,
+                          .panel = panel,
                           .k = p->k,
                           .add = p->k0 > 0,
                           .ahead = &p->ahead};
@@ -221,15 +223,15 @@ static void gemm_sliver(struct gemm_part *p, int64_t col)
         gemm_tile_begin(p, &t, row, col, cols);
         gemm_tile_pick(t.rows, nv, g->a_packed, pack)(&t);
         gemm_tile_end(p, &t, row, col, cols);
-        t.b = sliver;
+        t.b = panel;
         pack = false;
     }
     if (g->b_sums && p->m0 == 0)
-        gemm_total(sliver, p->k, nv * VEC_W, p->k0 > 0, p->room->totals + col);
+        gemm_total(panel, p->k, nv * VEC_W, p->k0 > 0, p->workspace->totals + col);
     p->is_packed = p->ahead.to != NULL;
     while (p->is_packed && p->ahead.rows > 0)
         gemm_fetch_row(&p->ahead);
-    p->turn = !p->turn;
+    p->panel_i = !p->panel_i;
 }
 
 /* gemm_totals_end — sums of B's columns and A's rows leave the part that begins with row 0 or
@@ -267,39 +269,41 @@ static void gemm_share(void *arg, int part_i, int thread_i)
     }
 }
 
-/* gemm_part_run — one part, over the blocks of k of this stretch. */
+/* gemm_part_run — one part, over the blocks of k of this slab. */
 static void gemm_part_run(struct gemm_part *at)
 {
     struct gemm_part p = *at;
     const struct gemm *g = p.g;
-    float *a_totals = p.room->totals + GEMM_NR * GEMM_SLIVERS_MAX;
+    float *a_totals = p.workspace->totals + GEMM_NR * GEMM_PANELS_MAX;
     for (p.k0 = g->k_from; p.k0 < g->k_to; p.k0 += g->k_block) {
         p.k = gemm_min(g->k_block, g->k_to - p.k0);
         if (g->a_shared)
             p.a = gemm_shared_place(g, p.k0, p.m0);
         else if (g->a_across)
-            p.a = gemm_pack_a(g->a + p.k0 * g->a_step + p.m0, g->a_step, p.rows, p.k, p.room->a);
+            p.a =
+                gemm_pack_a(g->a + p.k0 * g->a_step + p.m0, g->a_step, p.rows, p.k, p.workspace->a);
         for (int64_t row = 0; g->a_sums && p.n0 == 0 && row < p.rows; row += GEMM_MR)
             gemm_total(p.a + row * p.k, p.k, GEMM_MR, p.k0 > 0, a_totals + row);
         for (int64_t col = 0; col < p.cols; col += GEMM_NR) {
             gemm_look_ahead(&p, col);
-            gemm_sliver(&p, col);
+            gemm_panel(&p, col);
         }
     }
     if (g->b_sums && p.m0 == 0)
-        gemm_totals_end(&p, g->b_sums, p.n0, p.cols, p.room->totals);
+        gemm_totals_end(&p, g->b_sums, p.n0, p.cols, p.workspace->totals);
     if (g->a_sums && p.n0 == 0)
         gemm_totals_end(&p, g->a_sums, p.m0, p.rows, a_totals);
     *at = p;
 }
 
 /* gemm_thread — takes parts until none is left, always one ahead of the part at work, so that its
- * first sliver can be packed ahead too. Which thread takes a part changes nothing in it. */
+ * first panel can be packed ahead too. Which thread takes a part changes nothing in it. */
 static void gemm_thread(void *arg, int part_i, int thread_i)
 {
     (void)part_i;
     struct gemm *g = arg;
-    struct gemm_part p = {.g = g, .room = (struct gemm_room *)(void *)g->cpu->scratch[thread_i]};
+    struct gemm_part p = {.g = g,
+                          .workspace = (struct gemm_workspace *)(void *)g->cpu->scratch[thread_i]};
     int64_t now = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
     while (gemm_place(g, now, &p)) {
         p.next = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
@@ -313,13 +317,14 @@ static void gemm_run(const struct cpu *cpu, struct gemm *g)
 {
     g->cpu = cpu;
     gemm_cut(g);
-    for (int64_t stretch = g->k_to; g->k_from < g->k;
-         g->k_from = g->k_to, g->k_to = gemm_min(g->k, g->k_to + stretch)) {
+    for (int64_t slab = g->k_to; g->k_from < g->k;
+         g->k_from = g->k_to, g->k_to = gemm_min(g->k, g->k_to + slab)) {
         if (g->a_shared)
-            task_run(cpu->pool, (int)gemm_ceil(g->m, GEMM_SHARE), gemm_share, g);
+            thread_pool_run(cpu->pool, (int)gemm_ceil(g->m, GEMM_SHARE), gemm_share, g);
         atomic_store_explicit(&g->taken, 0, memory_order_relaxed);
-        task_run(cpu->pool, (int)gemm_min(task_threads(cpu->pool), g->m_parts * g->n_parts),
-                 gemm_thread, g);
+        thread_pool_run(cpu->pool,
+                        (int)gemm_min(thread_pool_threads(cpu->pool), g->m_parts * g->n_parts),
+                        gemm_thread, g);
     }
 }
 

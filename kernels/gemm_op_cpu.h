@@ -37,16 +37,16 @@ struct gemm {
     bool sums_add;
     const struct cpu *cpu;
     struct gemm_lines lines[GEMM_STREAMS];
-    float *partial; /* where sums may lie between stretches of k, or NULL: where C will be */
+    float *partial; /* where sums may lie between slabs of k, or NULL: where C will be */
     int64_t partial_step;
     /* the cut, by shape alone */
     int64_t k_block, m_block, n_block, m_parts, n_parts;
-    /* the stretch at work; multiply-adds always take all of m */
+    /* the slab at work; multiply-adds always take all of m */
     int64_t m_from, m_to, k_from, k_to;
-    /* A is read from packed slivers: shared ones, or each part's own */
+    /* A is read from packed panels: shared ones, or each part's own */
     bool a_packed;
     atomic_llong taken; /* parts dealt so far */
-    /* the stretch's A, packed, k by k block; NULL: each part packs its own */
+    /* the slab's A, packed, k by k block; NULL: each part packs its own */
     void *a_shared;
 };
 

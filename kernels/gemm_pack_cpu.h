@@ -6,10 +6,10 @@
 
 #include "kernels/gemm_tile_cpu.h"
 
-/* gemm_pack_across — sliver[k·width + j] = b[j·step + k]: `cols` rows of the matrix become columns
- * of the sliver. */
+/* gemm_pack_across — panel[k·width + j] = b[j·step + k]: `cols` rows of the matrix become columns
+ * of the panel. */
 static void gemm_pack_across(const float *b, int64_t step, int cols, int64_t k, int nv,
-                             float *sliver)
+                             float *panel)
 {
     int width = nv * VEC_W;
     for (int j = 0; j < width; j += VEC_W) {
@@ -26,34 +26,33 @@ static void gemm_pack_across(const float *b, int64_t step, int cols, int64_t k, 
                     r[i] = i < have ? vec_load_n(b + (j + i) * step + k0, kn) : vec_set(0.0f);
             gemm_transpose(r);
             for (int i = 0; i < kn; i++)
-                vec_store(sliver + (k0 + i) * width + j, r[i]);
+                vec_store(panel + (k0 + i) * width + j, r[i]);
         }
     }
 }
 
-/* gemm_pack_along — sliver[k·width + j] = b[k·step + j]: columns lie side by side already; zeros
+/* gemm_pack_along — panel[k·width + j] = b[k·step + j]: columns lie side by side already; zeros
  * beyond `cols`. */
-static void gemm_pack_along(const float *b, int64_t step, int cols, int64_t k, int nv,
-                            float *sliver)
+static void gemm_pack_along(const float *b, int64_t step, int cols, int64_t k, int nv, float *panel)
 {
-    for (int64_t i = 0; i < k; i++, b += step, sliver += nv * VEC_W)
+    for (int64_t i = 0; i < k; i++, b += step, panel += nv * VEC_W)
         for (int j = 0; j < nv; j++) {
             int have = cols - j * VEC_W < VEC_W ? cols - j * VEC_W : VEC_W;
-            vec_store(sliver + j * VEC_W,
+            vec_store(panel + j * VEC_W,
                       have == VEC_W ? vec_load(b + j * VEC_W) : vec_load_n(b + j * VEC_W, have));
         }
 }
 
-/* gemm_pack_a — the packed slivers of `rows` rows of A over k, A(m,k) = a[k·step + m]; zeros beyond
- * the last row. Several slivers are written at once, so that each line of the matrix is fetched
- * once. Returns the slivers. */
-static float *gemm_pack_a(const float *a, int64_t step, int64_t rows, int64_t k, float *slivers)
+/* gemm_pack_a — the packed panels of `rows` rows of A over k, A(m,k) = a[k·step + m]; zeros beyond
+ * the last row. Several panels are written at once, so that each line of the matrix is fetched
+ * once. Returns the panels. */
+static float *gemm_pack_a(const float *a, int64_t step, int64_t rows, int64_t k, float *panels)
 {
     int64_t row = 0;
     for (; row + 4 * GEMM_MR <= rows; row += 4 * GEMM_MR)
         for (int64_t i = 0; i < k; i++) {
             const float *from = a + i * step + row;
-            float *to = slivers + row * k + i * GEMM_MR;
+            float *to = panels + row * k + i * GEMM_MR;
             __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)(16 * step * 4)), 0, 3);
             __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)(16 * step * 4 + 64)), 0,
                                3);
@@ -63,14 +62,14 @@ static float *gemm_pack_a(const float *a, int64_t step, int64_t rows, int64_t k,
     for (; row < rows; row += GEMM_MR)
         for (int64_t i = 0; i < k; i++)
             for (int64_t j = 0; j < GEMM_MR; j++)
-                slivers[row * k + i * GEMM_MR + j] = row + j < rows ? a[i * step + row + j] : 0.0f;
-    return slivers;
+                panels[row * k + i * GEMM_MR + j] = row + j < rows ? a[i * step + row + j] : 0.0f;
+    return panels;
 }
 
 /* gemm_pack_rows — the same from rows that lie one after the other, A(m,k) = a[m·step + k]: squares
  * of VEC_W × VEC_W are turned in registers and leave as pieces of GEMM_MR. */
 #define GEMM_PACK_ROWS (VEC_W / GEMM_MR * GEMM_MR)
-static void gemm_pack_rows(const float *a, int64_t step, int64_t rows, int64_t k, float *slivers)
+static void gemm_pack_rows(const float *a, int64_t step, int64_t rows, int64_t k, float *panels)
 {
     for (int64_t row = 0; row < rows; row += GEMM_PACK_ROWS)
         for (int64_t k0 = 0; k0 < k; k0 += VEC_W) {
@@ -88,7 +87,7 @@ static void gemm_pack_rows(const float *a, int64_t step, int64_t rows, int64_t k
             gemm_transpose(r);
             for (int j = 0; j < have; j += GEMM_MR)
                 for (int i = 0; i < kn; i++)
-                    memcpy(slivers + (row + j) * k + (k0 + i) * GEMM_MR,
+                    memcpy(panels + (row + j) * k + (k0 + i) * GEMM_MR,
                            (const float *)(const void *)&r[i] + j, GEMM_MR * sizeof(float));
         }
 }

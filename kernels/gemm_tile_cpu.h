@@ -5,11 +5,11 @@
  * over k in order in one accumulator, so an element's value does not depend on where its tile was
  * cut.
  *
- * B comes as a sliver: GEMM_NR columns, k-major (row k holds columns 0 … nv·VEC_W-1 side by side).
+ * B comes as a panel: GEMM_NR columns, k-major (row k holds columns 0 … nv·VEC_W-1 side by side).
  * A comes either as rows read where they lie (row-major x or dy: each of the tile's rows is a
- * stream of its own, nothing is packed) or as a packed sliver (k-major, GEMM_MR side by side). With
- * `pack`, B is read from the matrix itself and the sliver is written on the way: the first tile of
- * a sliver packs it for the others, in store slots the arithmetic leaves free. Meanwhile lines of
+ * stream of its own, nothing is packed) or as a packed panel (k-major, GEMM_MR side by side). With
+ * `pack`, B is read from the matrix itself and the panel is written on the way: the first tile of
+ * a panel packs it for the others, in store slots the arithmetic leaves free. Meanwhile lines of
  * what comes next are fetched from memory into L2, a few with each GEMM_CHUNK of k. */
 #ifndef CONVOY_KERNELS_GEMM_TILE_CPU_H
 #define CONVOY_KERNELS_GEMM_TILE_CPU_H
@@ -18,10 +18,10 @@
 
 /* Registers: MR·NV accumulators + NV of B + 1 of A. 8×3 of 32 zmm, 6×2 of 16 ymm, 4×2 of 16 xmm (no
  * FMA there: one more). */
-#if CPU_LEVEL == 4
+#if CPU_ISA == 4
 #define GEMM_MR 8
 #define GEMM_NV 3
-#elif CPU_LEVEL == 3
+#elif CPU_ISA == 3
 #define GEMM_MR 6
 #define GEMM_NV 2
 #else
@@ -31,10 +31,10 @@
 #define GEMM_NR (GEMM_NV * VEC_W)
 #define GEMM_CHUNK 16
 
-/* What comes next, done piece by piece with each GEMM_CHUNK of k: `rows` stretches `step` bytes
- * apart. With `to`, rows of GEMM_NR columns are copied there (the next sliver is packed),
+/* What comes next, done piece by piece with each GEMM_CHUNK of k: `rows` runs `step` bytes
+ * apart. With `to`, rows of GEMM_NR columns are copied there (the next panel is packed),
  * GEMM_AHEAD rows behind their fetch from memory; without, lines are fetched into L2 only, `width`
- * bytes a stretch. One piece is a straight run of code: a loop here cost 6 % of the tile. */
+ * bytes a slab. One piece is a straight run of code: a loop here cost 6 % of the tile. */
 #define GEMM_AHEAD 12
 #define GEMM_AHEAD_LINES 2
 struct gemm_ahead {
@@ -43,25 +43,25 @@ struct gemm_ahead {
     float *to;
     int64_t width, col; /* without `to` */
     /* a piece with every (mask+1)-th chunk of a tile: spread out, so that fetches from memory,
-     * which take long, do not hold all the buffers that the sliver's own lines need */
+     * which take long, do not hold all the buffers that the panel's own lines need */
     int64_t mask;
 };
 
 struct gemm_tile {
-    const float *a; /* rows: first row, a_step apart, `rows` of them readable; packed: sliver */
+    const float *a; /* rows: first row, a_step apart, `rows` of them readable; packed: panel */
     int64_t a_step;
     int rows;
-    const float *b; /* sliver; with pack: the matrix, rows b_step apart */
+    const float *b; /* panel; with pack: the matrix, rows b_step apart */
     int64_t b_step;
-    float *sliver; /* with pack: written */
-    float *out;    /* GEMM_MR rows of GEMM_NR sums; added to when add */
+    float *panel; /* with pack: written */
+    float *out;   /* GEMM_MR rows of GEMM_NR sums; added to when add */
     int64_t k;
     bool add;
     struct gemm_ahead *ahead;
     struct gemm_lines lines[GEMM_STREAMS];
 };
 
-static inline __attribute__((always_inline)) void gemm_ask(struct gemm_lines *lines)
+static inline __attribute__((always_inline)) void gemm_prefetch(struct gemm_lines *lines)
 {
     for (int i = 0; i < GEMM_STREAMS; i++) {
         if (!lines[i].at)
@@ -115,7 +115,7 @@ static inline __attribute__((always_inline)) void gemm_fetch(struct gemm_ahead *
  * inlined. */
 static inline __attribute__((always_inline)) void
 gemm_tile_step(vec acc[GEMM_MR][GEMM_NV], const float *const *a, int64_t a_step, const float **b,
-               int64_t b_step, float **sliver, const int mr, const int nv, const bool pack,
+               int64_t b_step, float **panel, const int mr, const int nv, const bool pack,
                int64_t k)
 {
     vec bv[GEMM_NV];
@@ -126,7 +126,7 @@ gemm_tile_step(vec acc[GEMM_MR][GEMM_NV], const float *const *a, int64_t a_step,
             __builtin_prefetch(
                 (const void *)((uintptr_t)(*b + j * VEC_W) + (uintptr_t)(GEMM_CHUNK * b_step * 4)),
                 0, 3);
-            vec_store(*sliver + j * VEC_W, bv[j]);
+            vec_store(*panel + j * VEC_W, bv[j]);
         }
     }
 #pragma GCC unroll 8
@@ -137,7 +137,7 @@ gemm_tile_step(vec acc[GEMM_MR][GEMM_NV], const float *const *a, int64_t a_step,
             acc[i][j] = vec_fma(av, bv[j], acc[i][j]);
     }
     *b += b_step;
-    *sliver += pack ? nv * VEC_W : 0;
+    *panel += pack ? nv * VEC_W : 0;
 }
 
 /* gemm_tile_run — mr, nv, packed_a, pack are constants at each use, so that everything unrolls into
@@ -150,7 +150,7 @@ static inline __attribute__((always_inline)) void gemm_tile_run(const struct gem
     const float *a[GEMM_MR], *b = t->b;
     int64_t b_step = pack ? t->b_step : nv * VEC_W, a_step = packed_a ? GEMM_MR : 1, k = 0,
             k_end = t->k;
-    float *sliver = t->sliver;
+    float *panel = t->panel;
     struct gemm_lines lines[GEMM_STREAMS];
     struct gemm_ahead ahead = *t->ahead;
     memcpy(lines, t->lines, sizeof lines);
@@ -166,13 +166,13 @@ static inline __attribute__((always_inline)) void gemm_tile_run(const struct gem
         if ((k / GEMM_CHUNK & ahead.mask) == 0)
             gemm_fetch(&ahead);
         if (k < mr * GEMM_CHUNK)
-            gemm_ask(lines);
+            gemm_prefetch(lines);
 #pragma GCC unroll 4
         for (int64_t i = 0; i < GEMM_CHUNK; i++)
-            gemm_tile_step(acc, a, a_step, &b, b_step, &sliver, mr, nv, pack, k + i);
+            gemm_tile_step(acc, a, a_step, &b, b_step, &panel, mr, nv, pack, k + i);
     }
     for (; k < k_end; k++)
-        gemm_tile_step(acc, a, a_step, &b, b_step, &sliver, mr, nv, pack, k);
+        gemm_tile_step(acc, a, a_step, &b, b_step, &panel, mr, nv, pack, k);
     *t->ahead = ahead;
 #pragma GCC unroll 8
     for (int i = 0; i < mr; i++)

@@ -89,7 +89,7 @@ void CPU_FN(matmul_fwd)(const struct cpu *cpu, const struct matmul_fwd *a)
 {
     if (a->n == 1) {
         struct matmul_fwd one = *a;
-        task_run(cpu->pool, cpu_parts(a->out, GEMV_COLS), matmul_fwd_part, &one);
+        thread_pool_run(cpu->pool, cpu_parts(a->out, GEMV_COLS), matmul_fwd_part, &one);
         return;
     }
 #ifdef CPU_AMX

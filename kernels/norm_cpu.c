@@ -109,7 +109,7 @@ static void norm_fwd_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(norm_fwd)(const struct cpu *cpu, const struct norm_fwd *a)
 {
-    task_run(cpu->pool, cpu_parts(a->n, PART_ROWS), norm_fwd_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ROWS), norm_fwd_part, (void *)a);
 }
 
 struct norm_bwd_work {
@@ -191,13 +191,13 @@ static void norm_bwd_columns(void *arg, int part_i, int thread_i)
 
 void CPU_FN(norm_bwd)(const struct cpu *cpu, const struct norm_bwd *a)
 {
-    int64_t room = (int64_t)(CPU_SHARED_BYTES / sizeof(float)) / (2 * a->c);
-    ASSERTF(room > 0, "%lld columns", (long long)a->c);
-    int64_t slices = room < SLICES_MAX ? room : SLICES_MAX;
+    int64_t capacity = (int64_t)(CPU_SHARED_BYTES / sizeof(float)) / (2 * a->c);
+    ASSERTF(capacity > 0, "%lld columns", (long long)a->c);
+    int64_t slices = capacity < SLICES_MAX ? capacity : SLICES_MAX;
     int64_t rows = a->n / slices + (a->n % slices != 0);
     struct norm_bwd_work work = {
         .a = a, .sums = (float *)(void *)cpu->shared, .slice_rows = rows > 0 ? rows : 1};
     work.slices_n = cpu_parts(a->n, work.slice_rows);
-    task_run(cpu->pool, (int)work.slices_n, norm_bwd_slice, &work);
-    task_run(cpu->pool, cpu_parts(a->c, PART_COLUMNS), norm_bwd_columns, &work);
+    thread_pool_run(cpu->pool, (int)work.slices_n, norm_bwd_slice, &work);
+    thread_pool_run(cpu->pool, cpu_parts(a->c, PART_COLUMNS), norm_bwd_columns, &work);
 }

@@ -4,7 +4,7 @@
 #ifndef CONVOY_KERNELS_OP_LIST_H
 #define CONVOY_KERNELS_OP_LIST_H
 
-#include "kernels/adamw.h"     /* judge, adamw, sgd */
+#include "kernels/adamw.h"     /* grad_scale, adamw, sgd */
 #include "kernels/attention.h" /* attention_fwd, attention_decode, attention_bwd */
 #include "kernels/cast.h"      /* cast */
 #include "kernels/combine.h"   /* combine */
@@ -35,7 +35,7 @@
     X(drop)             \
     X(sum)              \
     X(sumsq)            \
-    X(judge)            \
+    X(grad_scale)       \
     X(adamw)            \
     X(sgd)              \
     X(compress)         \

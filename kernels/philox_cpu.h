@@ -9,10 +9,10 @@
 #include "base/rand.h"
 #include "kernels/dropout.h"
 
-#if CPU_LEVEL == 4
+#if CPU_ISA == 4
 #define PHILOX_LANES 8
 #define PHILOX_MUL(a, b) ((philox_vec)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
-#elif CPU_LEVEL == 3
+#elif CPU_ISA == 3
 #define PHILOX_LANES 4
 #define PHILOX_MUL(a, b) ((philox_vec)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
 #else

@@ -64,7 +64,7 @@ static void reduce_run(const struct cpu *cpu, struct reduce_work work, double *o
     ASSERTF((size_t)blocks_n <= CPU_SHARED_BYTES / sizeof(double), "%lld elements",
             (long long)work.n);
     work.blocks = (double *)(void *)cpu->shared;
-    task_run(cpu->pool, cpu_parts(blocks_n, PART_BLOCKS), reduce_part, &work);
+    thread_pool_run(cpu->pool, cpu_parts(blocks_n, PART_BLOCKS), reduce_part, &work);
     *out = reduce_pairwise(work.blocks, blocks_n) + (accumulate ? *out : 0);
 }
 

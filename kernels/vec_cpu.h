@@ -1,7 +1,7 @@
 /* vec_cpu — the vectors the fast kernels are written in: VEC_W floats of the level's width, and
  * what they do.
  *
- * Included by *_cpu.c files only (CPU_LEVEL 2: SSE4.2, 4 floats; 3: AVX2 and FMA, 8; 4: AVX-512,
+ * Included by *_cpu.c files only (CPU_ISA 2: SSE4.2, 4 floats; 3: AVX2 and FMA, 8; 4: AVX-512,
  * 16). GCC's vector type gives + - * / and comparisons; here is the rest. Sums over lanes have one
  * fixed order. It knows nothing of operations or shapes. A partial vector has n < VEC_W elements:
  * loads fill with zeros, stores leave the rest alone. */
@@ -12,9 +12,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#if CPU_LEVEL == 4
+#if CPU_ISA == 4
 #define VEC_W 16
-#elif CPU_LEVEL == 3
+#elif CPU_ISA == 3
 #define VEC_W 8
 #else
 #define VEC_W 4
@@ -24,7 +24,7 @@ typedef float vec __attribute__((vector_size(VEC_W * 4)));
 /* also what a comparison of two vec gives: 0 or -1 */
 typedef int32_t veci __attribute__((vector_size(VEC_W * 4)));
 
-#if CPU_LEVEL == 4
+#if CPU_ISA == 4
 static inline vec vec_load(const float *p) { return (vec)_mm512_loadu_ps(p); }
 static inline void vec_store(float *p, vec x) { _mm512_storeu_ps(p, (__m512)x); }
 /* vec_stream — store past the caches; p aligned to the vector's bytes. vec_fence before others may
@@ -49,7 +49,7 @@ static inline void vec_store_n(float *p, int n, vec x)
 {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
 }
-#elif CPU_LEVEL == 3
+#elif CPU_ISA == 3
 static inline vec vec_load(const float *p) { return (vec)_mm256_loadu_ps(p); }
 static inline void vec_store(float *p, vec x) { _mm256_storeu_ps(p, (__m256)x); }
 static inline void vec_stream(float *p, vec x) { _mm256_stream_ps(p, (__m256)x); }
@@ -144,7 +144,7 @@ static inline float vec_top(vec x)
  * it. */
 static inline vec vec_pow2(vec x, vec n)
 {
-#if CPU_LEVEL == 4
+#if CPU_ISA == 4
     return (vec)_mm512_scalef_ps((__m512)x, (__m512)n);
 #else
     veci bits = (__builtin_convertvector(n, veci) + 127) << 23;
@@ -174,7 +174,7 @@ static inline vec vec_exp(vec x)
  * Newton step. */
 static inline vec vec_recip(vec x)
 {
-#if CPU_LEVEL == 4
+#if CPU_ISA == 4
     vec r = (vec)_mm512_rcp14_ps((__m512)x);
     return vec_fma(r, vec_fma(-x, r, vec_set(1.0f)), r);
 #else

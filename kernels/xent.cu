@@ -64,10 +64,10 @@ __device__ static inline void each_of_row(const T *row, int64_t n, Run run)
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     xent_row(T *logits, float *losses, const int32_t *targets, int64_t v, int64_t stride,
-             float scale, const struct cuda_now *now, bool want_grad)
+             float scale, const struct step_scalars *scalars, bool want_grad)
 {
-    if (now)
-        scale = now->scale[0];
+    if (scalars)
+        scale = scalars->scale[0];
     T *row = logits + blockIdx.x * stride;
     int64_t target = targets[blockIdx.x];
     bool ignored = target < 0;
@@ -107,8 +107,8 @@ extern "C" int xent_cuda(const struct cuda *cuda, const struct xent *a)
         using T = decltype(t);
         return cuda_launch(xent_row<T>, (unsigned)a->n, THREADS, 0, cuda->stream,
                            (T *)a->logits.data, (float *)a->losses.data,
-                           (const int32_t *)a->targets.data, a->v, a->stride, a->scale, cuda->now,
-                           a->want_grad);
+                           (const int32_t *)a->targets.data, a->v, a->stride, a->scale,
+                           cuda->scalars, a->want_grad);
     });
 }
 
@@ -120,7 +120,7 @@ template <typename T> struct qa_args {
     float *losses;
     const int32_t *labels[2];
     float scale[2];
-    const struct cuda_now *now; /* NULL: scale is it */
+    const struct step_scalars *scalars; /* NULL: scale is it */
     int64_t t;
 };
 
@@ -133,7 +133,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS) qa_xent_end(str
     label = label < 0 ? 0 : label > a.t ? a.t : label;
     bool ignored = label == a.t;
     float hit = ignored ? 0 : to_float(logits[2 * label]);
-    float scale = a.now ? a.now->scale[blockIdx.x % 2] : a.scale[blockIdx.x % 2];
+    float scale = a.scalars ? a.scalars->scale[blockIdx.x % 2] : a.scale[blockIdx.x % 2];
     struct soft s = {-INFINITY, 0};
     for (int64_t i = threadIdx.x; i < a.t; i += THREADS) {
         const float x[1] = {to_float(logits[2 * i])};
@@ -159,7 +159,7 @@ extern "C" int qa_xent_cuda(const struct cuda *cuda, const struct qa_xent *a)
         struct qa_args<T> args = {
             (T *)a->dlogits.data, (const T *)a->logits.data, (float *)a->losses.data,
                 {(const int32_t *)a->starts.data, (const int32_t *)a->ends.data},
-                {a->scale_start, a->scale_end}, cuda->now, a->t
+                {a->scale_start, a->scale_end}, cuda->scalars, a->t
         };
         return cuda_launch(qa_xent_end<T>, (unsigned)(2 * a->b), THREADS, 0, cuda->stream, args);
     });

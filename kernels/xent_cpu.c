@@ -116,7 +116,7 @@ void CPU_FN(xent)(const struct cpu *cpu, const struct xent *a)
     struct xent_work work = {cpu, a};
     ASSERTF((size_t)cpu_parts(a->v, BLOCK_ELEMS) <= CPU_SCRATCH_BYTES / sizeof(float), "%lld wide",
             (long long)a->v);
-    task_run(cpu->pool, cpu_parts(a->n, 1), xent_row, &work);
+    thread_pool_run(cpu->pool, cpu_parts(a->n, 1), xent_row, &work);
 }
 
 /* Start (i even) or end (odd) of sample i/2: the T numbers are gathered, treated as a row, and
@@ -144,5 +144,5 @@ void CPU_FN(qa_xent)(const struct cpu *cpu, const struct qa_xent *a)
     struct xent_work work = {cpu, a};
     ASSERTF((size_t)(2 * a->t + 1) <= CPU_SCRATCH_BYTES / sizeof(float), "%lld tokens",
             (long long)a->t);
-    task_run(cpu->pool, cpu_parts(2 * a->b, 1), qa_xent_row, &work);
+    thread_pool_run(cpu->pool, cpu_parts(2 * a->b, 1), qa_xent_row, &work);
 }

@@ -24,21 +24,21 @@
 #include "base/program.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "comm/nccl.h"
+#include "comm/nccl/nccl_lib.h"
 #include "conf/conf.h"
 #include "conf/launcher.h"
 #include "dev/dev_cuda.h"
 #include "dev/library.h"
-#include "serve/probe.h"
+#include "serve/status_client.h"
 #include "node/command.h"
 #include "node/crash.h"
 #include "node/device.h"
-#include "node/folder.h"
-#include "node/manual.h"
-#include "node/mapping.h"
-#include "node/paper.h"
+#include "node/checkpoint_status.h"
+#include "node/command_help.h"
+#include "node/config_map.h"
+#include "node/man_page.h"
 #include "node/process.h"
-#include "node/say.h"
+#include "node/print.h"
 #include "node/slurm.h"
 #include "node/termination.h"
 
@@ -166,12 +166,12 @@ static void write_exit_codes(struct text *out)
 /* write_paper — what packages carry; false: topic is none of it. */
 static bool write_paper(const char *topic, struct text *out)
 {
-    struct paper_command list[COMMANDS_N];
+    struct man_page_command list[COMMANDS_N];
     for (size_t i = 0; i < COMMANDS_N; i++)
-        list[i] = (struct paper_command){commands[i].name, commands[i].words, commands[i].help};
+        list[i] = (struct man_page_command){commands[i].name, commands[i].words, commands[i].help};
     if (strcmp(topic, "man") != 0)
-        return paper_completion(topic, list, COMMANDS_N, out);
-    paper_man(list, COMMANDS_N, out);
+        return completion_write(topic, list, COMMANDS_N, out);
+    man_page_write(list, COMMANDS_N, out);
     return true;
 }
 
@@ -191,7 +191,7 @@ static enum status run_help(const struct call *call)
         conf_write_markdown(&out);
     else if (command != NULL && command->help != NULL)
         text_add(&out, "convoy %s\n  %s\n", command->words, command->help),
-            manual_write(topic, &out);
+            command_help_write(topic, &out);
     else if (!write_paper(topic, &out) && !conf_write_setting(topic, &out)) {
         const char *nearest = nearest_command(topic);
         nearest = nearest != NULL ? nearest : conf_hint_nearest(topic);
@@ -200,7 +200,7 @@ static enum status run_help(const struct call *call)
                     nearest != NULL ? nearest : "; `convoy help` lists them",
                     nearest != NULL ? "?" : "");
     }
-    return say_text(&out);
+    return print_text(&out);
 }
 
 /* add_library — name, version, licence. */
@@ -221,17 +221,17 @@ static void add_opened(struct text *out, const char *name, enum status st, const
 static void add_nvidia(struct text *out)
 {
     char about[LIBRARY_PATH_MAX + 32];
-    const struct nccl *nccl;
+    const struct nccl_lib *nccl;
     int gpus = 0;
     library_dir(launcher_find(environ, "CONVOY_LIB_DIR"));
     text_add(out, "of NVIDIA, opened when needed:\n");
-    enum status st = dev_cuda_find(&gpus);
+    enum status st = dev_cuda_count(&gpus);
     text_format(about, sizeof(about), "%d GPU%s", gpus, gpus == 1 ? "" : "s");
     add_opened(out, "driver", st, about);
     st = dev_cuda_blas(about, sizeof(about));
     add_opened(out, "cublaslt", st, about);
-    st = nccl_open(&nccl);
-    add_opened(out, "nccl", st, nccl_about());
+    st = nccl_lib_open(&nccl);
+    add_opened(out, "nccl", st, nccl_lib_about());
 }
 
 static enum status run_version(const struct call *call)
@@ -261,7 +261,7 @@ static enum status run_version(const struct call *call)
                 dev_cuda_built() != NULL ? "CUDA Toolkit EULA" : "");
     if (is_gpu)
         add_nvidia(&out);
-    return say_text(&out);
+    return print_text(&out);
 }
 
 /* settle_workers — one for each GPU, when nobody has said how many. */
@@ -281,7 +281,7 @@ static enum status run_config(const struct call *call)
         conf_write_json(call->conf, &out);
     else
         conf_write_table(call->conf, &out);
-    return say_text(&out);
+    return print_text(&out);
 }
 
 /* begin_log — rank -1: not a worker, or the only one. */
@@ -320,7 +320,7 @@ static enum status run_train(const struct call *call)
     TRY(check_data(call->conf));
     int64_t before = conf_i64(call->conf, CONF_N_GPU_EACH_NODE);
     slurm_warn(environ, conf_i64(call->conf, CONF_DEVICE) != CONF_DEVICE_CPU);
-    TRY(mapping_cache(call->conf));
+    TRY(config_map_cache(call->conf));
     TRY(settle_workers(call->conf));
     char **words = calloc((size_t)n + 2, sizeof *words);
     if (words == NULL)
@@ -349,7 +349,7 @@ static enum status run_worker(const struct call *call)
 
 static enum status run_tokenize(const struct call *call)
 {
-    TRY(mapping_cache(call->conf));
+    TRY(config_map_cache(call->conf));
     return tokenize_main(call->conf);
 }
 
@@ -361,7 +361,7 @@ static enum status run_export(const struct call *call) { return export_main(call
 
 static enum status run_eval(const struct call *call)
 {
-    TRY(mapping_cache(call->conf));
+    TRY(config_map_cache(call->conf));
     return eval_main(call->conf);
 }
 
@@ -370,7 +370,7 @@ static enum status run_bench(const struct call *call) { return bench_main(call->
 static enum status run_status(const struct call *call)
 {
     if (file_is_dir(call->word))
-        return folder_main(call->word, conf_i64(call->conf, CONF_JSON) != 0);
+        return checkpoint_status_main(call->word, conf_i64(call->conf, CONF_JSON) != 0);
     if (call->word[0] == '/' || call->word[0] == '.')
         return FAIL(
             ST_UNHEALTHY,
@@ -387,8 +387,8 @@ static enum status run_status(const struct call *call)
     bool is_everywhere = strcmp(addr, "0.0.0.0") == 0 || strcmp(addr, "::") == 0,
          is_v6 = strchr(addr, ':') != NULL;
     text_format(url, sizeof url, is_v6 ? "http://[%s]:%d" : "http://%s:%d", addr, port);
-    return probe_main(call->word[0] == 0 && !is_everywhere ? url : call->word, port,
-                      conf_i64(call->conf, CONF_JSON) != 0, is_decorated());
+    return status_client_main(call->word[0] == 0 && !is_everywhere ? url : call->word, port,
+                              conf_i64(call->conf, CONF_JSON) != 0, is_decorated());
 }
 
 /* ---- one call ---- */
@@ -464,7 +464,7 @@ static enum status show_beginning(const char *program)
              "  %s help                                                      every command and "
              "setting\n",
              program, program, program, program);
-    say_usage(&out);
+    print_usage(&out);
     return ST_USAGE;
 }
 

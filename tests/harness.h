@@ -74,9 +74,9 @@ static inline double harness_slow(void)
     return most;
 }
 
-/* harness_patient_ms — a limit of time that is this long on a quiet machine. A limit that only ends
- * what hangs, or says that something took too long, goes through it. */
-static inline int64_t harness_patient_ms(int64_t ms)
+/* harness_patience_ms — a limit of time that is this long on a quiet machine. A limit that only
+ * ends what hangs, or says that something took too long, goes through it. */
+static inline int64_t harness_patience_ms(int64_t ms)
 {
     return (int64_t)((double)ms * harness_slow());
 }
@@ -85,12 +85,12 @@ static inline int64_t harness_patient_ms(int64_t ms)
  * machine. */
 static inline void harness_wait_ms(int64_t ms)
 {
-    usleep((useconds_t)(1000 * harness_patient_ms(ms)));
+    usleep((useconds_t)(1000 * harness_patience_ms(ms)));
 }
 
-/* harness_child_said — all that a child writes to the pipe until it ends, as text; returns its wait
- * status. Closes the pipe. */
-static inline int harness_child_said(pid_t pid, const int pipe_fd[2], char *out, size_t cap)
+/* harness_child_output — all that a child writes to the pipe until it ends, as text; returns its
+ * wait status. Closes the pipe. */
+static inline int harness_child_output(pid_t pid, const int pipe_fd[2], char *out, size_t cap)
 {
     int wait_status = 0;
     size_t used = 0;
@@ -124,9 +124,9 @@ static inline void harness_quiet(void)
 #endif
 }
 
-/* harness_told — what the log says, from LOG_LEVEL_INFO on, while call(arg) runs; until the next
+/* harness_log_of — what the log says, from LOG_LEVEL_INFO on, while call(arg) runs; until the next
  * call. */
-static inline const char *harness_told(void (*call)(void *arg), void *arg)
+static inline const char *harness_log_of(void (*call)(void *arg), void *arg)
 {
     static char text[8192];
     FILE *file = tmpfile();

@@ -37,7 +37,7 @@ static inline void rig_open(struct rig *r, struct dev *dev, const char *name, in
     r->dev = dev;
     assert_int_equal(board_create(1, 1, &r->board), ST_OK);
     rig_feed(&r->feed);
-    board_worker_post(
+    board_worker_publish(
         r->board, 0,
         &(struct board_worker){
             .pid = 1, .phase = BOARD_PHASE_LOADING, .loss = NAN, .checkpoint.step = -1});
@@ -56,7 +56,7 @@ static inline void rig_open(struct rig *r, struct dev *dev, const char *name, in
         .steps = steps,
         .optim =
             {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_clip = 1},
-        .rate = {.schedule = RATE_SCHEDULE_CONSTANT, .lr = 1e-2},
+        .lr_schedule = {.kind = LR_SCHEDULE_KIND_CONSTANT, .lr = 1e-2},
         .seed = 3,
         .checkpoint_dir = r->dir,
         .checkpoint_keep = 10,

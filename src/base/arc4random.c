@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <sys/random.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 
 void arc4random_buf(void *out, size_t out_bytes)
 {

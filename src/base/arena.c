@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 
 void arena_init(struct arena *a, const char *name, void *base, size_t cap_bytes)
 {

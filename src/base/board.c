@@ -1,11 +1,11 @@
 /* board — see board.h. Must not know what the numbers are used for.
  *
- * A part is two slots and a turn. The writer fills the slot that does not hold the last post, then
- * advances the turn; each slot has a sequence counter that is odd while it is written. A reader
- * copies the slot of the turn and keeps the copy if the counter was even and did not move (Lamport
- * 1977; Boehm 2012 on doing it in C11). A writer killed at any instruction leaves the other slot
- * whole and the turn on it. The words are atomics with acquire and release, plain moves on x86, so
- * there is no data race by the letter of C11 and thread sanitizers agree. */
+ * A part is two slots and a revision. The writer fills the slot that does not hold the last post,
+ * then advances the revision; each slot has a sequence counter that is odd while it is written. A
+ * reader copies the slot of the revision and keeps the copy if the counter was even and did not
+ * move (Lamport 1977; Boehm 2012 on doing it in C11). A writer killed at any instruction leaves the
+ * other slot whole and the revision on it. The words are atomics with acquire and release, plain
+ * moves on x86, so there is no data race by the letter of C11 and thread sanitizers agree. */
 #include "base/board.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/must.h"
+#include "base/assert.h"
 
 #define BOARD_MAGIC \
     0x34647261 /* "ard4": raise the digit when the layout changes without changing its size */
@@ -44,15 +44,15 @@ struct board_slot {
 };
 
 struct board_part {
-    /* posts so far; the last one is in slot turn % 2; 0: nothing posted */
-    _Alignas(64) _Atomic uint64_t turn;
-    _Atomic int64_t beat_ms;
+    /* posts so far; the last one is in slot revision % 2; 0: nothing posted */
+    _Alignas(64) _Atomic uint64_t revision;
+    _Atomic int64_t heartbeat_ms;
     struct board_slot slots[2];
 };
 
 struct board_parts {
-    struct board_part post, ready, call, gpu;
-    struct tail tail;
+    struct board_part worker, ready, call, gpu;
+    struct log_tail tail;
 };
 
 /* The world has one slot: a supervisor killed while writing it takes its readers along. It lies
@@ -68,10 +68,10 @@ struct board_world {
 };
 
 /* One slot each, behind the world; its pages are not there before something is written. */
-struct board_letter_memory {
+struct board_blob_slot {
     _Alignas(64) _Atomic uint64_t sequence; /* odd: being written; 0: nothing was */
     _Atomic uint64_t bytes;
-    _Atomic uint64_t words[BOARD_LETTER_MAX / 8];
+    _Atomic uint64_t words[BOARD_BLOB_MAX / 8];
 };
 
 struct board_memory {
@@ -109,7 +109,7 @@ static size_t world_offset(int workers_n)
     return sizeof(struct board_memory) + (size_t)workers_n * sizeof(struct board_parts);
 }
 
-static size_t letters_offset(int workers_n, int ranks_n)
+static size_t blobs_offset(int workers_n, int ranks_n)
 {
     size_t end = world_offset(workers_n) + sizeof(struct board_world) +
                  (size_t)ranks_n * sizeof(struct board_address);
@@ -118,8 +118,7 @@ static size_t letters_offset(int workers_n, int ranks_n)
 
 static size_t memory_bytes(int workers_n, int ranks_n)
 {
-    return letters_offset(workers_n, ranks_n) +
-           BOARD_LETTERS_N * sizeof(struct board_letter_memory);
+    return blobs_offset(workers_n, ranks_n) + BOARD_BLOBS_N * sizeof(struct board_blob_slot);
 }
 
 static enum status map_memory(int fd, bool owns_fd, size_t bytes, struct board **out)
@@ -245,17 +244,17 @@ static void words_read(const _Atomic uint64_t *words, void *out, size_t bytes)
     }
 }
 
-static void part_post(struct board_part *part, const void *value, size_t bytes)
+static void part_publish(struct board_part *part, const void *value, size_t bytes)
 {
-    uint64_t turn = atomic_load_explicit(&part->turn, memory_order_relaxed) + 1;
-    struct board_slot *slot = &part->slots[turn % 2];
+    uint64_t revision = atomic_load_explicit(&part->revision, memory_order_relaxed) + 1;
+    struct board_slot *slot = &part->slots[revision % 2];
     /* Odd already when an earlier writer was killed here: any new odd number tells readers so
      * again. */
     uint64_t odd = (atomic_load_explicit(&slot->sequence, memory_order_relaxed) + 2) | 1;
     atomic_store_explicit(&slot->sequence, odd, memory_order_relaxed);
     words_write(slot->words, value, bytes);
     atomic_store_explicit(&slot->sequence, odd + 1, memory_order_release);
-    atomic_store_explicit(&part->turn, turn, memory_order_release);
+    atomic_store_explicit(&part->revision, revision, memory_order_release);
 }
 
 /* False when nothing was posted. Goes round only while posts overtake the copy, two within a
@@ -263,10 +262,10 @@ static void part_post(struct board_part *part, const void *value, size_t bytes)
 static bool part_copy(const struct board_part *part, void *out, size_t bytes)
 {
     for (int tries = 0; tries < BOARD_COPY_TRIES; tries++) {
-        uint64_t turn = atomic_load_explicit(&part->turn, memory_order_acquire);
-        if (turn == 0)
+        uint64_t revision = atomic_load_explicit(&part->revision, memory_order_acquire);
+        if (revision == 0)
             return false;
-        const struct board_slot *slot = &part->slots[turn % 2];
+        const struct board_slot *slot = &part->slots[revision % 2];
         uint64_t before = atomic_load_explicit(&slot->sequence, memory_order_acquire);
         if (before % 2 != 0)
             continue;
@@ -284,7 +283,7 @@ static struct board_parts *worker_parts(const struct board *board, int worker_i)
     return &board->memory->workers[worker_i];
 }
 
-static enum board_phase known_phase(enum board_phase phase)
+static enum board_phase valid_phase(enum board_phase phase)
 {
     return (unsigned)phase < BOARD_PHASE_N ? phase : BOARD_PHASE_FAILED;
 }
@@ -293,9 +292,9 @@ static enum board_phase known_phase(enum board_phase phase)
  * exist. */
 #define BOARD_END(string) ((string)[sizeof(string) - 1] = 0)
 
-void board_node_post(struct board *board, const struct board_node *node)
+void board_node_publish(struct board *board, const struct board_node *node)
 {
-    part_post(&board->memory->node, node, sizeof(*node));
+    part_publish(&board->memory->node, node, sizeof(*node));
 }
 
 void board_node_copy(const struct board *board, struct board_node *out)
@@ -303,7 +302,7 @@ void board_node_copy(const struct board *board, struct board_node *out)
     if (!part_copy(&board->memory->node, out, sizeof(*out)))
         *out = (struct board_node){
             .n_nodes = 1, .mesh_data = 1, .mesh_shard = 1, .mesh_tensor = 1, .mesh_pipeline = 1};
-    out->phase = known_phase(out->phase);
+    out->phase = valid_phase(out->phase);
     if (out->workers_n < 0 || out->workers_n > board->workers_n)
         out->workers_n = board->workers_n;
     BOARD_END(out->version);
@@ -312,16 +311,16 @@ void board_node_copy(const struct board *board, struct board_node *out)
     BOARD_END(out->error.message);
 }
 
-void board_worker_post(struct board *board, int worker_i, const struct board_worker *worker)
+void board_worker_publish(struct board *board, int worker_i, const struct board_worker *worker)
 {
-    part_post(&worker_parts(board, worker_i)->post, worker, sizeof(*worker));
+    part_publish(&worker_parts(board, worker_i)->worker, worker, sizeof(*worker));
 }
 
 bool board_worker_copy(const struct board *board, int worker_i, struct board_worker *out)
 {
-    if (!part_copy(&worker_parts(board, worker_i)->post, out, sizeof(*out)))
+    if (!part_copy(&worker_parts(board, worker_i)->worker, out, sizeof(*out)))
         return false;
-    out->phase = known_phase(out->phase);
+    out->phase = valid_phase(out->phase);
     BOARD_END(out->device);
     BOARD_END(out->backend);
     BOARD_END(out->model.name);
@@ -335,35 +334,36 @@ bool board_worker_copy(const struct board *board, int worker_i, struct board_wor
 void board_worker_clear(struct board *board, int worker_i)
 {
     struct board_parts *parts = worker_parts(board, worker_i);
-    atomic_store_explicit(&parts->post.turn, 0, memory_order_release);
-    atomic_store_explicit(&parts->ready.turn, 0, memory_order_release);
-    atomic_store_explicit(&parts->call.turn, 0, memory_order_release);
-    atomic_store_explicit(&parts->gpu.turn, 0, memory_order_release);
-    atomic_store_explicit(&parts->post.beat_ms, 0, memory_order_release);
+    atomic_store_explicit(&parts->worker.revision, 0, memory_order_release);
+    atomic_store_explicit(&parts->ready.revision, 0, memory_order_release);
+    atomic_store_explicit(&parts->call.revision, 0, memory_order_release);
+    atomic_store_explicit(&parts->gpu.revision, 0, memory_order_release);
+    atomic_store_explicit(&parts->worker.heartbeat_ms, 0, memory_order_release);
 }
 
-void board_beat(struct board *board, int worker_i)
+void board_heartbeat(struct board *board, int worker_i)
 {
-    atomic_store_explicit(&worker_parts(board, worker_i)->post.beat_ms, clock_ms(),
+    atomic_store_explicit(&worker_parts(board, worker_i)->worker.heartbeat_ms, clock_ms(),
                           memory_order_relaxed);
 }
 
-int64_t board_beat_ms(const struct board *board, int worker_i)
+int64_t board_heartbeat_ms(const struct board *board, int worker_i)
 {
-    return atomic_load_explicit(&worker_parts(board, worker_i)->post.beat_ms, memory_order_relaxed);
+    return atomic_load_explicit(&worker_parts(board, worker_i)->worker.heartbeat_ms,
+                                memory_order_relaxed);
 }
 
 /* ---- how ranks meet ---- */
 
-void board_ready_post(struct board *board, int worker_i, const struct board_ready *ready)
+void board_ready_publish(struct board *board, int worker_i, const struct board_ready *ready)
 {
     ASSERTF(ready->address.bytes >= 0 && ready->address.bytes <= BOARD_ADDRESS_MAX,
             "address of %lld bytes", (long long)ready->address.bytes);
-    part_post(&worker_parts(board, worker_i)->ready, ready, sizeof(*ready));
+    part_publish(&worker_parts(board, worker_i)->ready, ready, sizeof(*ready));
 }
 
-/* known_bytes — whoever scribbled over an address's size does not send its reader out of bounds. */
-static void known_bytes(struct board_address *address)
+/* clamp_bytes — whoever scribbled over an address's size does not send its reader out of bounds. */
+static void clamp_bytes(struct board_address *address)
 {
     if (address->bytes < 0 || address->bytes > BOARD_ADDRESS_MAX)
         address->bytes = 0;
@@ -374,13 +374,13 @@ bool board_ready_copy(const struct board *board, int worker_i, struct board_read
     if (!part_copy(&worker_parts(board, worker_i)->ready, out, sizeof(*out)))
         return false;
     BOARD_END(out->why);
-    known_bytes(&out->address);
+    clamp_bytes(&out->address);
     return true;
 }
 
-void board_call_post(struct board *board, int worker_i, const struct board_call *call)
+void board_call_publish(struct board *board, int worker_i, const struct board_call *call)
 {
-    part_post(&worker_parts(board, worker_i)->call, call, sizeof(*call));
+    part_publish(&worker_parts(board, worker_i)->call, call, sizeof(*call));
 }
 
 bool board_call_copy(const struct board *board, int worker_i, struct board_call *out)
@@ -391,9 +391,9 @@ bool board_call_copy(const struct board *board, int worker_i, struct board_call 
     return true;
 }
 
-void board_gpu_post(struct board *board, int worker_i, const struct board_gpu *gpu)
+void board_gpu_publish(struct board *board, int worker_i, const struct board_gpu *gpu)
 {
-    part_post(&worker_parts(board, worker_i)->gpu, gpu, sizeof(*gpu));
+    part_publish(&worker_parts(board, worker_i)->gpu, gpu, sizeof(*gpu));
 }
 
 bool board_gpu_copy(const struct board *board, int worker_i, struct board_gpu *out)
@@ -408,8 +408,8 @@ static struct board_world *world_of(const struct board *board)
 
 int board_ranks(const struct board *board) { return board->ranks_n; }
 
-void board_world_post(struct board *board, int64_t generation,
-                      const struct board_address *addresses)
+void board_world_publish(struct board *board, int64_t generation,
+                         const struct board_address *addresses)
 {
     struct board_world *world = world_of(board);
     uint64_t odd = (atomic_load_explicit(&world->sequence, memory_order_relaxed) + 2) | 1;
@@ -419,8 +419,8 @@ void board_world_post(struct board *board, int64_t generation,
     atomic_store_explicit(&world->sequence, odd + 1, memory_order_release);
 }
 
-void board_secret_post(struct board *board, int64_t generation,
-                       const uint8_t secret[BOARD_SECRET_BYTES])
+void board_secret_publish(struct board *board, int64_t generation,
+                          const uint8_t secret[BOARD_SECRET_BYTES])
 {
     struct board_world *world = world_of(board);
     uint64_t words[BOARD_SECRET_BYTES / 8];
@@ -463,7 +463,7 @@ bool board_world_copy(const struct board *board, int64_t after, int64_t *generat
         if (atomic_load_explicit(&world->sequence, memory_order_relaxed) != before)
             continue;
         for (int rank = 0; rank < board->ranks_n; rank++)
-            known_bytes(&addresses[rank]);
+            clamp_bytes(&addresses[rank]);
         *generation_out = generation;
         return true;
     }
@@ -481,23 +481,23 @@ int64_t board_aborted(const struct board *board)
     return atomic_load_explicit(&board->memory->aborted, memory_order_acquire);
 }
 
-struct tail *board_tail(const struct board *board, int worker_i)
+struct log_tail *board_log_tail(const struct board *board, int worker_i)
 {
     ASSERTF(worker_i >= 0 && worker_i < board->workers_n, "worker %d", worker_i);
     return &board->memory->workers[worker_i].tail;
 }
 
-static struct board_letter_memory *letter_of(const struct board *board, enum board_letter letter)
+static struct board_blob_slot *blob_of(const struct board *board, enum board_blob blob)
 {
-    ASSERTF((unsigned)letter < BOARD_LETTERS_N, "letter %d", (int)letter);
-    char *first = (char *)board->memory + letters_offset(board->workers_n, board->ranks_n);
-    return (struct board_letter_memory *)(void *)first + letter;
+    ASSERTF((unsigned)blob < BOARD_BLOBS_N, "blob %d", (int)blob);
+    char *first = (char *)board->memory + blobs_offset(board->workers_n, board->ranks_n);
+    return (struct board_blob_slot *)(void *)first + blob;
 }
 
-void board_letter_post(struct board *board, enum board_letter letter, const void *bytes, size_t n)
+void board_blob_publish(struct board *board, enum board_blob blob, const void *bytes, size_t n)
 {
-    struct board_letter_memory *to = letter_of(board, letter);
-    ASSERTF(n <= BOARD_LETTER_MAX, "a letter of %zu bytes", n);
+    struct board_blob_slot *to = blob_of(board, blob);
+    ASSERTF(n <= BOARD_BLOB_MAX, "a blob of %zu bytes", n);
     uint64_t odd = (atomic_load_explicit(&to->sequence, memory_order_relaxed) + 2) | 1;
     atomic_store_explicit(&to->sequence, odd, memory_order_relaxed);
     atomic_store_explicit(&to->bytes, n, memory_order_release);
@@ -505,18 +505,17 @@ void board_letter_post(struct board *board, enum board_letter letter, const void
     atomic_store_explicit(&to->sequence, odd + 1, memory_order_release);
 }
 
-uint64_t board_letter_turn(const struct board *board, enum board_letter letter)
+uint64_t board_blob_revision(const struct board *board, enum board_blob blob)
 {
-    return atomic_load_explicit(&letter_of(board, letter)->sequence, memory_order_acquire);
+    return atomic_load_explicit(&blob_of(board, blob)->sequence, memory_order_acquire);
 }
 
-bool board_letter_copy(const struct board *board, enum board_letter letter, void *out,
-                       size_t *n_out)
+bool board_blob_copy(const struct board *board, enum board_blob blob, void *out, size_t *n_out)
 {
-    const struct board_letter_memory *from = letter_of(board, letter);
+    const struct board_blob_slot *from = blob_of(board, blob);
     uint64_t before = atomic_load_explicit(&from->sequence, memory_order_acquire);
     uint64_t n = atomic_load_explicit(&from->bytes, memory_order_acquire);
-    if (before == 0 || before % 2 != 0 || n > BOARD_LETTER_MAX)
+    if (before == 0 || before % 2 != 0 || n > BOARD_BLOB_MAX)
         return false;
     words_read(from->words, out, (size_t)n);
     *n_out = (size_t)n;

@@ -9,7 +9,7 @@
  *
  * Where ranks meet, the board also carries how: a worker posts that it is ready and its address,
  * the supervisor the world of a generation (everybody's addresses) and that a generation is over,
- * and a worker's pulse the call of communication that it is in. */
+ * and a worker's comm heartbeat the call of communication that it is in. */
 #ifndef CONVOY_BASE_BOARD_H
 #define CONVOY_BASE_BOARD_H
 
@@ -19,15 +19,15 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "base/tail.h"
+#include "base/log_tail.h"
 
 #define BOARD_WORKERS_MAX 64
 #define BOARD_STEPS_KEPT 256 /* step times kept for p50 and p95 */
 #define BOARD_FD 3           /* where a worker finds the memfd */
-#define BOARD_SHARE_FD 4     /* and the memory in which the workers of a node exchange numbers */
+#define BOARD_SHM_FD 4       /* and the memory in which the workers of a node exchange numbers */
 #define BOARD_RANKS_MAX 65536
 #define BOARD_ADDRESS_MAX 2048 /* bytes; what they mean is the workers' affair */
-#define BOARD_LETTER_MAX ((size_t)1 << 20)
+#define BOARD_BLOB_MAX ((size_t)1 << 20)
 
 /* The phases of contract §4, in the order of a run's life. */
 #define BOARD_PHASE_LIST(X)           \
@@ -118,9 +118,9 @@ struct board_address {
 
 /* Posted by a worker that waits for a generation of the job to take part in. */
 struct board_ready {
-    int64_t turn;  /* how often it has packed an address: another one, another address */
-    int64_t after; /* it waits for a later one than this: the last it knew of; 0: none yet */
-    char why[256]; /* what made it leave that one; "": it was told to, or was never in one */
+    int64_t revision; /* how often it has packed an address: another one, another address */
+    int64_t after;    /* it waits for a later one than this: the last it knew of; 0: none yet */
+    char why[256];    /* what made it leave that one; "": it was told to, or was never in one */
     struct board_address address;
 };
 
@@ -131,7 +131,7 @@ struct board_call {
     int64_t sequence;   /* of that call, else of the last one finished */
     int64_t entered_ms; /* clock_ms */
     int64_t left_ms;    /* clock_ms: when the last one was left, in any generation; 0: none yet */
-    int64_t posted_ms;
+    int64_t published_ms;
     int64_t refused; /* connections of strangers that it has closed since it started */
 };
 
@@ -141,18 +141,18 @@ struct board_gpu {
     int64_t memory_used, memory_total;
     double temperature, power, power_limit, clock, memory_clock; /* degrees Celsius, watts, hertz */
     int64_t ecc_corrected, ecc_uncorrected, xids, xid_last;
-    int64_t posted_ms; /* clock_ms */
+    int64_t published_ms; /* clock_ms */
 };
 
 /* What is longer than numbers, said once or seldom; what it means is its writer's and reader's
  * affair. */
-enum board_letter {
-    BOARD_LETTER_DATA,     /* node 0's worker 0: the files its data are made of */
-    BOARD_LETTER_VAL_DATA, /* likewise, of those held out */
-    BOARD_LETTER_PASS,     /* supervisor: by what workers may ask node 0 for them */
+enum board_blob {
+    BOARD_BLOB_DATA,     /* node 0's worker 0: the files its data are made of */
+    BOARD_BLOB_VAL_DATA, /* likewise, of those held out */
+    BOARD_BLOB_JOB_KEY,  /* supervisor: by what workers may ask node 0 for them */
     /* rank 0: its step in digits, a blank, the text that it would write, as a JSON string */
-    BOARD_LETTER_SAMPLE,
-    BOARD_LETTERS_N
+    BOARD_BLOB_SAMPLE,
+    BOARD_BLOBS_N
 };
 
 /* Posted by the supervisor, once and at each change. */
@@ -168,7 +168,7 @@ struct board_node {
     /* the longest silence that this node's workers are allowed in a step; 0: the usual */
     int64_t limit_ms;
     int64_t restarts;
-    char setback[256]; /* why the last one was needed; "": there was none */
+    char last_failure[256]; /* why the last one was needed; "": there was none */
     /* recovering: the job goes on from here, 0 its beginning; -1: not known, or not recovering */
     int64_t resume_step;
     /* the last that rank 0 told of, on its node; step -1: none */
@@ -186,9 +186,9 @@ enum status board_attach(int fd, struct board **out);
 int board_fd(const struct board *board);
 void board_close(struct board *board); /* accepts NULL */
 
-void board_node_post(struct board *board, const struct board_node *node);
+void board_node_publish(struct board *board, const struct board_node *node);
 void board_node_copy(const struct board *board, struct board_node *out);
-void board_worker_post(struct board *board, int worker_i, const struct board_worker *worker);
+void board_worker_publish(struct board *board, int worker_i, const struct board_worker *worker);
 /* board_worker_copy — the last whole post; false when this worker has posted nothing since
  * board_worker_clear. */
 bool board_worker_copy(const struct board *board, int worker_i, struct board_worker *out);
@@ -196,30 +196,30 @@ void board_worker_clear(struct board *board, int worker_i); /* before a worker i
 
 /* Progress, apart from posts: cheap enough to call from inner loops. Monotonic milliseconds of the
  * last beat; 0: none. */
-void board_beat(struct board *board, int worker_i);
-int64_t board_beat_ms(const struct board *board, int worker_i);
+void board_heartbeat(struct board *board, int worker_i);
+int64_t board_heartbeat_ms(const struct board *board, int worker_i);
 
 /* ---- how ranks meet ---- */
 
-void board_ready_post(struct board *board, int worker_i, const struct board_ready *ready);
+void board_ready_publish(struct board *board, int worker_i, const struct board_ready *ready);
 /* board_ready_copy — false: nothing posted since board_worker_clear. */
 bool board_ready_copy(const struct board *board, int worker_i, struct board_ready *out);
-void board_call_post(struct board *board, int worker_i, const struct board_call *call);
+void board_call_publish(struct board *board, int worker_i, const struct board_call *call);
 /* as above */
 bool board_call_copy(const struct board *board, int worker_i, struct board_call *out);
-void board_gpu_post(struct board *board, int worker_i, const struct board_gpu *gpu);
+void board_gpu_publish(struct board *board, int worker_i, const struct board_gpu *gpu);
 bool board_gpu_copy(const struct board *board, int worker_i, struct board_gpu *out); /* as above */
 
-/* board_secret_post — supervisor, before board_world_post: by what that generation's ranks know
- * each other. board_secret_copy — worker: false: another generation's is there, or none. */
+/* board_secret_publish — supervisor, before board_world_publish: by what that generation's ranks
+ * know each other. board_secret_copy — worker: false: another generation's is there, or none. */
 #define BOARD_SECRET_BYTES 16
-void board_secret_post(struct board *board, int64_t generation,
-                       const uint8_t secret[BOARD_SECRET_BYTES]);
+void board_secret_publish(struct board *board, int64_t generation,
+                          const uint8_t secret[BOARD_SECRET_BYTES]);
 bool board_secret_copy(const struct board *board, int64_t generation,
                        uint8_t out[BOARD_SECRET_BYTES]);
-/* board_world_post — supervisor: a generation begins; addresses of all ranks, in their order. */
-void board_world_post(struct board *board, int64_t generation,
-                      const struct board_address *addresses);
+/* board_world_publish — supervisor: a generation begins; addresses of all ranks, in their order. */
+void board_world_publish(struct board *board, int64_t generation,
+                         const struct board_address *addresses);
 /* board_world_copy — worker: the newest generation when it is later than `after` and not over, with
  * the addresses of all board_ranks; false: there is none. */
 bool board_world_copy(const struct board *board, int64_t after, int64_t *generation_out,
@@ -229,19 +229,18 @@ int board_ranks(const struct board *board);
 void board_abort(struct board *board, int64_t generation);
 int64_t board_aborted(const struct board *board); /* worker, any thread; 0: none */
 
-/* board_tail — a worker's lines of log: it adds, the supervisor reads. Those of a worker that was
- * before stay. */
-struct tail *board_tail(const struct board *board, int worker_i);
+/* board_log_tail — a worker's lines of log: it adds, the supervisor reads. Those of a worker that
+ * was before stay. */
+struct log_tail *board_log_tail(const struct board *board, int worker_i);
 
-/* board_letter_post — one writer; n ≤ BOARD_LETTER_MAX. Memory is taken by the first that is
+/* board_blob_publish — one writer; n ≤ BOARD_BLOB_MAX. Memory is taken by the first that is
  * posted. */
-void board_letter_post(struct board *board, enum board_letter letter, const void *bytes, size_t n);
+void board_blob_publish(struct board *board, enum board_blob blob, const void *bytes, size_t n);
 /* changes with each post; 0: none */
-uint64_t board_letter_turn(const struct board *board, enum board_letter letter);
-/* board_letter_copy — the last one, into BOARD_LETTER_MAX bytes; false: none, or it is being
+uint64_t board_blob_revision(const struct board *board, enum board_blob blob);
+/* board_blob_copy — the last one, into BOARD_BLOB_MAX bytes; false: none, or it is being
  * written. */
-bool board_letter_copy(const struct board *board, enum board_letter letter, void *out,
-                       size_t *n_out);
+bool board_blob_copy(const struct board *board, enum board_blob blob, void *out, size_t *n_out);
 
 void board_request(struct board *board, enum board_request request); /* supervisor */
 enum board_request board_requested(const struct board *board);       /* worker */

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <time.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
 
 int64_t clock_ns(void)

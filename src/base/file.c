@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <dirent.h>
 
-#include "base/mapped.h"
+#include "base/mapped_file.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -100,7 +100,7 @@ enum status file_map_open(const char *path, struct file_map *out)
             st = file_read_fail(path, "map");
         } else {
             out->data = data;
-            mapped_add(path, data, bytes);
+            mapped_file_add(path, data, bytes);
         }
     }
     close(fd);
@@ -109,7 +109,7 @@ enum status file_map_open(const char *path, struct file_map *out)
 
 void file_map_close(struct file_map *map)
 {
-    mapped_remove(map->data);
+    mapped_file_remove(map->data);
     if (map->data != NULL)
         munmap((void *)(uintptr_t)map->data, map->bytes);
     *map = (struct file_map){NULL, 0};

@@ -15,8 +15,9 @@
 
 #define FILE_PATH_MAX 4096
 
-/* A whole file mapped read-only, and registered (mapped.h): a page that cannot be read ends with
- * its name. Zero-initialised is valid and empty. An empty file has data == NULL, bytes == 0. */
+/* A whole file mapped read-only, and registered (mapped_file.h): a page that cannot be read ends
+ * with its name. Zero-initialised is valid and empty. An empty file has data == NULL, bytes ==
+ * 0. */
 struct file_map {
     const uint8_t *data;
     size_t bytes;

@@ -312,7 +312,7 @@ bool json_quote(char *out, size_t cap, const char *s)
 }
 
 #ifdef FUZZ
-#include "base/must.h"
+#include "base/assert.h"
 
 /* What is taken has no key twice and is taken again when written out; every prefix of the bytes
  * makes a string of JSON. */

@@ -133,7 +133,7 @@ bool json_walk_is(const struct json_item *item, const char *key)
 }
 
 #ifdef FUZZ
-#include "base/must.h"
+#include "base/assert.h"
 
 /* The parser takes any control character for white space. */
 static bool has_controls(const uint8_t *bytes, size_t n)

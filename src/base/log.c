@@ -49,7 +49,7 @@ static void write_line(int fd, const char *line, size_t n)
 }
 
 /* "src/train/trainer.c" → "trainer" */
-static const char *room_of(const char *file, char *out, size_t cap)
+static const char *module_of(const char *file, char *out, size_t cap)
 {
     const char *slash = strrchr(file, '/');
     text_copy(out, cap, slash != NULL ? slash + 1 : file);
@@ -80,7 +80,7 @@ static void plain_line(char *s)
     }
 }
 
-static void write_text(enum log_level level, const char *room, const char *time, char *message)
+static void write_text(enum log_level level, const char *module, const char *time, char *message)
 {
     char line[LOG_MESSAGE_BYTES + 256], node[32] = "", rank[32] = "";
     const int error = errno; /* isatty sets it; the caller may not have looked yet */
@@ -93,17 +93,17 @@ static void write_text(enum log_level level, const char *room, const char *time,
      * again below. */
     const char *erase = !log_now.is_dumb && isatty(STDERR_FILENO) ? "\r\033[K" : "";
     text_format(line, sizeof(line), "%s%s %-5s %s%s%s  %s\n", erase, time, log_level_names[level],
-                node, rank, room, message);
+                node, rank, module, message);
     errno = error;
     write_line(STDERR_FILENO, line, strlen(line));
 }
 
 /* fields: "" or further members, each after a comma. */
-static void write_json(enum log_level level, const char *room, const char *time,
+static void write_json(enum log_level level, const char *module, const char *time,
                        const char *message, const char *fields)
 {
     char line[LOG_LINE_BYTES], node[32] = "", rank[32] = "";
-    char quoted[LOG_MESSAGE_BYTES * 6 + 3], quoted_room[256];
+    char quoted[LOG_MESSAGE_BYTES * 6 + 3], quoted_module[256];
     char quoted_run[LOG_RUN_BYTES], run[LOG_RUN_BYTES + 8] = "";
     if (log_now.node_id >= 0)
         text_format(node, sizeof(node), "\"node\":%d,", log_now.node_id);
@@ -114,16 +114,16 @@ static void write_json(enum log_level level, const char *room, const char *time,
         text_format(run, sizeof(run), "\"run\":%s,", quoted_run);
     }
     json_quote(quoted, sizeof(quoted), message);
-    json_quote(quoted_room, sizeof(quoted_room), room);
+    json_quote(quoted_module, sizeof(quoted_module), module);
     text_format(line, sizeof(line),
                 "{\"time\":\"%s\",\"level\":\"%s\",%s%s%s\"room\":%s,\"message\":%s%s}\n", time,
-                log_level_names[level], run, node, rank, quoted_room, quoted, fields);
+                log_level_names[level], run, node, rank, quoted_module, quoted, fields);
     write_line(STDERR_FILENO, line, strlen(line));
 }
 
-/* tell_tap — of two threads that log at the same moment one is enough here: nothing waits for a
+/* call_tap — of two threads that log at the same moment one is enough here: nothing waits for a
  * lock. */
-static void tell_tap(enum log_level level, const char *room, int64_t wall_ms, const char *message)
+static void call_tap(enum log_level level, const char *module, int64_t wall_ms, const char *message)
 {
     char line[LOG_TAP_BYTES], masked[LOG_TAP_BYTES], node[32] = "", rank[32] = "";
     if (log_tap_call == NULL || pthread_mutex_trylock(&log_tap_lock) != 0)
@@ -132,7 +132,7 @@ static void tell_tap(enum log_level level, const char *room, int64_t wall_ms, co
         text_format(node, sizeof(node), "node %d ", log_now.node_id);
     if (log_now.rank >= 0)
         text_format(rank, sizeof(rank), "rank %d ", log_now.rank);
-    text_format(line, sizeof(line), "%-5s %s%s%s  %s", log_level_names[level], node, rank, room,
+    text_format(line, sizeof(line), "%-5s %s%s%s  %s", log_level_names[level], node, rank, module,
                 message);
     plain_line(line);
     text_mask(masked, sizeof(masked), line);
@@ -152,19 +152,19 @@ void log_at(enum log_level level, const char *file, const char *fmt, ...)
 {
     if (!log_is_on(level))
         return;
-    char message[LOG_MESSAGE_BYTES], time[32], room[40];
+    char message[LOG_MESSAGE_BYTES], time[32], module[40];
     va_list args;
     va_start(args, fmt);
     format_message(message, sizeof(message), fmt, args);
     va_end(args);
     int64_t wall_ms = clock_wall_ms();
     clock_iso(time, sizeof(time), wall_ms);
-    room_of(file, room, sizeof(room));
-    tell_tap(level, room, wall_ms, message);
+    module_of(file, module, sizeof(module));
+    call_tap(level, module, wall_ms, message);
     if (log_now.json)
-        write_json(level, room, time, message, "");
+        write_json(level, module, time, message, "");
     else
-        write_text(level, room, time, message);
+        write_text(level, module, time, message);
 }
 
 static void write_console(char *message, const char *fields)

@@ -3,8 +3,8 @@
  * Levels by consequence: error the run ends · warn it goes on but someone should look · info
  * proportional to runs and checkpoints · debug proportional to objects · trace proportional to
  * steps. Lower case, `key value`, no decoration. The prefix is time, coordinates (node, rank) and
- * room (the stem of the calling file). LOG_FORMAT=json gives one JSON object a line: time, level,
- * node, rank, room, message. One write(2) a line, so lines of several processes never mix; on a
+ * module (the stem of the calling file). LOG_FORMAT=json gives one JSON object a line: time, level,
+ * node, rank, module, message. One write(2) a line, so lines of several processes never mix; on a
  * terminal it takes the place of a progress bar. Must not know settings: log_init is told. */
 #ifndef CONVOY_BASE_LOG_H
 #define CONVOY_BASE_LOG_H

@@ -82,15 +82,15 @@ static int64_t left_of(int resource, int field)
     return left > 0 ? left : 0;
 }
 
-void memory_room_in(const char *meminfo, const char *proc_cgroup, const char *sys_cgroup,
-                    struct memory_room *out)
+void memory_limits_in(const char *meminfo, const char *proc_cgroup, const char *sys_cgroup,
+                      struct memory_limits *out)
 {
     enum { SIZE_FIELD = 0, DATA_FIELD = 5 };
     char text[4096];
     int64_t limit = cgroup_memory_limit(proc_cgroup, sys_cgroup);
     read_text(meminfo, text, sizeof text);
     int64_t total = memory_row(text, "MemTotal");
-    *out = (struct memory_room){
+    *out = (struct memory_limits){
         .free_bytes =
             tighter(memory_row(text, "MemAvailable"), cgroup_memory_free(proc_cgroup, sys_cgroup)),
         .total_bytes = tighter(total, limit),
@@ -99,23 +99,23 @@ void memory_room_in(const char *meminfo, const char *proc_cgroup, const char *sy
     };
 }
 
-void memory_room(struct memory_room *out)
+void memory_limits(struct memory_limits *out)
 {
-    memory_room_in("/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgroup", out);
+    memory_limits_in("/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgroup", out);
 }
 
 int64_t memory_free(void)
 {
-    struct memory_room room;
-    memory_room(&room);
-    return room.free_bytes;
+    struct memory_limits available;
+    memory_limits(&available);
+    return available.free_bytes;
 }
 
 enum status memory_status(int64_t bytes)
 {
-    struct memory_room room;
-    memory_room(&room);
-    bool is_over = (room.total_bytes >= 0 && bytes > room.total_bytes) ||
-                   (room.process_bytes >= 0 && bytes > room.process_bytes);
+    struct memory_limits available;
+    memory_limits(&available);
+    bool is_over = (available.total_bytes >= 0 && bytes > available.total_bytes) ||
+                   (available.process_bytes >= 0 && bytes > available.process_bytes);
     return is_over ? ST_BAD_SETTING : ST_RETRY;
 }

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 
 /* More than the four rounds that make a Feistel network a good permutation of a large set: small
  * sets need more to come near all their orders. */

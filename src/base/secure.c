@@ -37,7 +37,7 @@ void secure_free(void *secret)
     munmap(data, mapped);
 }
 
-char *secure_text(const char *text)
+char *secure_strdup(const char *text)
 {
     size_t n = strlen(text) + 1;
     char *copy = secure_alloc(n);

@@ -6,8 +6,8 @@
 
 #include <stddef.h>
 
-void *secure_alloc(size_t bytes);    /* zeroed, pages of its own; NULL: no memory */
-void secure_free(void *secret);      /* accepts NULL */
-char *secure_text(const char *text); /* a copy of it; NULL: no memory */
+void *secure_alloc(size_t bytes);      /* zeroed, pages of its own; NULL: no memory */
+void secure_free(void *secret);        /* accepts NULL */
+char *secure_strdup(const char *text); /* a copy of it; NULL: no memory */
 
 #endif

@@ -91,5 +91,5 @@ void status_clear(void)
     status_now.places[0] = 0;
 }
 
-void status_keep(struct status_saved *out) { *out = status_now; }
-void status_back(const struct status_saved *saved) { status_now = *saved; }
+void status_save(struct status_saved *out) { *out = status_now; }
+void status_restore(const struct status_saved *saved) { status_now = *saved; }

@@ -3,8 +3,8 @@
  * One list holds every code, its group (what is lost) and the exit code that schedulers act on. The
  * first detector writes the sentence with FAIL(): what happened, with which values, what to do
  * next. Callers only add their place with TRY(). The sentence lives in thread-local storage until
- * the next FAIL(); whoever ends the command prints it once. This room must not know who listens: no
- * logging, no exit here. */
+ * the next FAIL(); whoever ends the command prints it once. This module must not know who listens:
+ * no logging, no exit here. */
 #ifndef CONVOY_BASE_STATUS_H
 #define CONVOY_BASE_STATUS_H
 
@@ -75,14 +75,14 @@ enum status status_trace_at(const char *file, int line, enum status st) __attrib
 const char *status_message(void); /* the sentence of this thread's last FAIL(); "" if none */
 const char *status_places(void);  /* "corpus.c:88 < feed.c:41 < worker.c:120"; for debug logs */
 void status_clear(void);
-/* status_keep — park this thread's failure while cleaning up may FAIL() again; status_back restores
- * it. */
+/* status_save — park this thread's failure while cleaning up may FAIL() again; status_restore
+ * restores it. */
 struct status_saved {
     char message[1024];
     char places[512];
 };
-void status_keep(struct status_saved *out);
-void status_back(const struct status_saved *saved);
+void status_save(struct status_saved *out);
+void status_restore(const struct status_saved *saved);
 
 /* FAIL — the first detector: `return FAIL(ST_NO_INPUT, "cannot open %s: %s; check DATA", path,
  * strerror(errno));` */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 
 #define TEXT_LIMIT_DEFAULT ((size_t)1 << 20)
 #define TEXT_DISTANCE_MAX 63
@@ -384,7 +384,7 @@ const char *text_span(char *out, size_t cap, int64_t ms)
 }
 
 /* Makes room for n more bytes and the closing 0; how many of the n fit. */
-static size_t text_room(struct text *t, size_t n)
+static size_t text_grow(struct text *t, size_t n)
 {
     size_t limit = t->limit == 0 ? TEXT_LIMIT_DEFAULT : t->limit;
     size_t fits = limit - t->len < n ? limit - t->len : n;
@@ -407,7 +407,7 @@ static size_t text_room(struct text *t, size_t n)
 
 void text_add_bytes(struct text *t, const void *bytes, size_t n)
 {
-    n = text_room(t, n);
+    n = text_grow(t, n);
     if (n > 0)
         memcpy(t->data + t->len, bytes, n);
     t->len += n;
@@ -424,7 +424,7 @@ void text_add_v(struct text *t, const char *fmt, va_list args)
     if (n >= 0 && (size_t)n < sizeof(small)) {
         text_add_bytes(t, small, (size_t)n);
     } else if (n >= 0) {
-        size_t fits = text_room(t, (size_t)n);
+        size_t fits = text_grow(t, (size_t)n);
         if (fits > 0) {
             vsnprintf(t->data + t->len, fits + 1, fmt, again);
             t->len += fits;

@@ -14,7 +14,7 @@
 #include "base/secure.h"
 #include "conf/conf_row.h"
 #include "conf/launcher.h"
-#include "conf/place.h"
+#include "conf/launch_context.h"
 
 const struct conf_row conf_rows[CONF_N] = {
 #define CONF_ROW(name, kind, initial, min, max, words, group, agree, why, help) \
@@ -71,7 +71,7 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
             text_format(out, cap, "%.16g to %.16g%s%s", row->min, row->max,
                         row->words[0] != 0 ? " " : "", row->words);
         break;
-    case CONF_KIND_SPAN:
+    case CONF_KIND_DURATION:
         text_format(out, cap, "%s to %s",
                     row->min == 0 ? "0" : text_span(low, sizeof low, (int64_t)row->min),
                     text_span(high, sizeof high, (int64_t)row->max));
@@ -91,7 +91,7 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
         break;
     }
     case CONF_KIND_TEXT:
-    case CONF_KIND_PROSE:
+    case CONF_KIND_MULTILINE:
         text_format(out, cap, "%.0f to %.0f bytes of text", row->min, row->max);
         break;
     case CONF_KIND_FAULT:
@@ -176,7 +176,7 @@ static enum status set_text(const struct conf_row *row, const char *text, const 
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)text[i];
         bool is_fine = c >= 0x20 && c != 0x7f;
-        if (row->kind == CONF_KIND_PROSE)
+        if (row->kind == CONF_KIND_MULTILINE)
             is_fine = is_fine || c == '\n' || c == '\t' || c == '\r';
         if (!is_fine)
             return refuse(row, text, source, "holds a control character");
@@ -254,12 +254,12 @@ static enum status set_parsed(struct conf *conf, enum conf_key key, const char *
     switch (row->kind) {
     case CONF_KIND_INT:
     case CONF_KIND_REAL:
-    case CONF_KIND_SPAN:
+    case CONF_KIND_DURATION:
         return set_number(value, row, text, source);
     case CONF_KIND_CHOICE:
         return set_choice(value, row, text, source);
     case CONF_KIND_TEXT:
-    case CONF_KIND_PROSE:
+    case CONF_KIND_MULTILINE:
         return set_text(row, text, source);
     case CONF_KIND_FAULT:
         return set_fault(conf, row, text, source);
@@ -293,7 +293,7 @@ enum status conf_set(struct conf *conf, enum conf_key key, const char *text,
     if (conf_rows[key].kind == CONF_KIND_BOOL)
         text = value->i64 != 0 ? "1" : "0";
     bool is_secret = conf_rows[key].kind == CONF_KIND_SECRET;
-    char *copy = is_secret ? secure_text(text) : strdup(text);
+    char *copy = is_secret ? secure_strdup(text) : strdup(text);
     if (copy == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for %s", strlen(text) + 1,
                     conf_rows[key].name);
@@ -374,7 +374,7 @@ static enum status read_launcher(struct conf *conf, char **environment)
         [LAUNCHER_WORKERS] = CONF_N_GPU_EACH_NODE,
     };
     bool is_wanted[LAUNCHER_N];
-    struct launcher_said said[LAUNCHER_N];
+    struct launcher_value said[LAUNCHER_N];
     for (int i = 0; i < LAUNCHER_N; i++)
         is_wanted[i] = conf->values[keys[i]].text == NULL;
     TRY(launcher_read(environment, is_wanted, said));
@@ -401,8 +401,8 @@ static bool default_cache_dir(char **environment, char *out, size_t cap)
  * for the prompt. */
 static enum status default_linger(struct conf *conf, char **environment)
 {
-    const struct place place = place_here(environment);
-    const char *name = place_name(&place);
+    const struct launch_context context = launch_context_here(environment);
+    const char *name = launch_context_name(&context);
     if (conf->values[CONF_LINGER].text != NULL || name == NULL)
         return ST_OK;
     return conf_set(conf, CONF_LINGER, LINGER_TEXT, CONF_ORIGIN_DEFAULT, name);

@@ -5,15 +5,15 @@ const char *const conf_row_headings[CONF_GROUP_N] = {
     [CONF_GROUP_MODEL] = "Model",
     [CONF_GROUP_DATA] = "Data and batches",
     [CONF_GROUP_OPTIM] = "Optimiser",
-    [CONF_GROUP_KEEP] = "Checkpoints, evaluation, metrics",
+    [CONF_GROUP_CHECKPOINT] = "Checkpoints, evaluation, metrics",
     [CONF_GROUP_NODE] = "Nodes, device, recovery",
-    [CONF_GROUP_SHOW] = "Status and logs",
-    [CONF_GROUP_TOOL] = "Other commands",
+    [CONF_GROUP_STATUS] = "Status and logs",
+    [CONF_GROUP_COMMAND] = "Other commands",
 };
 
 const char *conf_row_shown(const struct conf_row *row, char *out, size_t cap)
 {
-    if (row->kind == CONF_KIND_TEXT || row->kind == CONF_KIND_PROSE)
+    if (row->kind == CONF_KIND_TEXT || row->kind == CONF_KIND_MULTILINE)
         return "text";
     if (row->kind == CONF_KIND_FAULT)
         return "kill@step=N:rank=R …";
@@ -26,8 +26,8 @@ const char *conf_row_name(enum conf_key key) { return conf_rows[key].name; }
 
 const char *conf_row_heading(enum conf_key key)
 {
-    return conf_rows[key].group == CONF_GROUP_UNBUILT ? NULL
-                                                      : conf_row_headings[conf_rows[key].group];
+    return conf_rows[key].group == CONF_GROUP_UNSUPPORTED ? NULL
+                                                          : conf_row_headings[conf_rows[key].group];
 }
 
 const char *conf_row_default(enum conf_key key) { return conf_rows[key].initial; }

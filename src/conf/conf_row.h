@@ -11,12 +11,12 @@
 enum conf_kind {
     CONF_KIND_INT,
     CONF_KIND_REAL,
-    CONF_KIND_SPAN,
+    CONF_KIND_DURATION,
     CONF_KIND_BOOL,
     CONF_KIND_PRESENT,
     CONF_KIND_CHOICE,
     CONF_KIND_TEXT,
-    CONF_KIND_PROSE,
+    CONF_KIND_MULTILINE,
     CONF_KIND_FAULT,
     CONF_KIND_SECRET,
 };
@@ -25,13 +25,13 @@ enum conf_group {
     CONF_GROUP_MODEL,
     CONF_GROUP_DATA,
     CONF_GROUP_OPTIM,
-    CONF_GROUP_KEEP,
+    CONF_GROUP_CHECKPOINT,
     CONF_GROUP_NODE,
-    CONF_GROUP_SHOW,
-    CONF_GROUP_TOOL,
+    CONF_GROUP_STATUS,
+    CONF_GROUP_COMMAND,
     CONF_GROUP_N,
     /* names of the contract that this version refuses: under no heading */
-    CONF_GROUP_UNBUILT = CONF_GROUP_N,
+    CONF_GROUP_UNSUPPORTED = CONF_GROUP_N,
 };
 
 /* The columns of conf.def; its head says what each means. */

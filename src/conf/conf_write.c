@@ -9,7 +9,7 @@
 #include <strings.h>
 
 #include "base/json.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "conf/conf_row.h"
 
 #define HELP_WIDTH 100
@@ -42,8 +42,8 @@ static bool is_default(const struct conf *conf, int key)
     struct conf plain = {0};
     const struct conf_row *row = &conf_rows[key];
     const struct conf_value *value = &conf->values[key], *other = &plain.values[key];
-    bool is_number =
-        row->kind == CONF_KIND_INT || row->kind == CONF_KIND_REAL || row->kind == CONF_KIND_SPAN;
+    bool is_number = row->kind == CONF_KIND_INT || row->kind == CONF_KIND_REAL ||
+                     row->kind == CONF_KIND_DURATION;
     enum status st =
         conf_set(&plain, (enum conf_key)key, row->initial, CONF_ORIGIN_DEFAULT, "default");
     bool is_same = st == ST_OK &&
@@ -61,7 +61,7 @@ static bool is_changed(const struct conf *conf, int key)
 static bool is_shown(const struct conf *conf, int key)
 {
     bool is_of_config = key == CONF_CHANGED || key == CONF_JSON;
-    return conf_rows[key].group != CONF_GROUP_UNBUILT &&
+    return conf_rows[key].group != CONF_GROUP_UNSUPPORTED &&
            (conf_i64(conf, CONF_CHANGED) == 0 || (is_changed(conf, key) && !is_of_config));
 }
 
@@ -106,7 +106,7 @@ static bool add_value(cJSON *object, const struct conf *conf, int key)
     case CONF_KIND_REAL:
         json_add_number(object, "value", value->f64);
         break;
-    case CONF_KIND_SPAN:
+    case CONF_KIND_DURATION:
         json_add_number(object, "value", value->f64 / 1000);
         break;
     case CONF_KIND_BOOL:
@@ -115,7 +115,7 @@ static bool add_value(cJSON *object, const struct conf *conf, int key)
         break;
     case CONF_KIND_CHOICE:
     case CONF_KIND_TEXT:
-    case CONF_KIND_PROSE:
+    case CONF_KIND_MULTILINE:
     case CONF_KIND_FAULT:
     case CONF_KIND_SECRET:
         return add_text(object, "value", shown_text(conf, key));
@@ -154,7 +154,7 @@ void conf_write_agree(const struct conf *conf, struct text *out)
         else
             text_format(number, sizeof number, "%lld", (long long)value->i64);
         if (row->kind == CONF_KIND_REAL || row->kind == CONF_KIND_INT ||
-            row->kind == CONF_KIND_SPAN || row->kind == CONF_KIND_BOOL)
+            row->kind == CONF_KIND_DURATION || row->kind == CONF_KIND_BOOL)
             text = number;
         if (key == CONF_BACKEND && value->i64 == CONF_BACKEND_UCC)
             text = "ucx";
@@ -165,7 +165,9 @@ void conf_write_agree(const struct conf *conf, struct text *out)
 
 static const char *unit_of(const struct conf_row *row)
 {
-    return row->kind == CONF_KIND_SPAN ? "seconds" : row->kind == CONF_KIND_INT ? row->words : "";
+    return row->kind == CONF_KIND_DURATION ? "seconds"
+           : row->kind == CONF_KIND_INT    ? row->words
+                                           : "";
 }
 
 void conf_write_json(const struct conf *conf, struct text *out)
@@ -262,7 +264,7 @@ bool conf_write_setting(const char *name, struct text *out)
         if (strcasecmp(row->name, name) != 0)
             continue;
         text_add(out, "%s: %s\n", row->name, row->help);
-        if (row->group == CONF_GROUP_UNBUILT) {
+        if (row->group == CONF_GROUP_UNSUPPORTED) {
             text_add(out, "  not built: %s; %s is all that is taken\n", row->why, row->initial);
             return true;
         }

@@ -100,7 +100,7 @@ static enum status read_source(char **environment, const struct source *source, 
 }
 
 static enum status read_number(char **environment, enum launcher_key key,
-                               struct launcher_said *said)
+                               struct launcher_value *said)
 {
     int64_t first = 0, value = 0;
     for (size_t i = 0; i < SOURCES_N; i++) {
@@ -155,7 +155,7 @@ static bool take_first_host(const char *text, char *out, size_t cap)
 }
 
 /* read_master — addresses of two launchers are not compared: one host has many names. */
-static enum status read_master(char **environment, struct launcher_said *said)
+static enum status read_master(char **environment, struct launcher_value *said)
 {
     static const struct {
         const char *name;
@@ -180,7 +180,7 @@ static enum status read_master(char **environment, struct launcher_said *said)
 
 /* read_workers — SkyPilot's number of GPUs; 0 is a node of CPUs: how many workers it shall have, is
  * not said. */
-static enum status read_workers(char **environment, struct launcher_said *said)
+static enum status read_workers(char **environment, struct launcher_value *said)
 {
     static const char name[] = "SKYPILOT_NUM_GPUS_PER_NODE";
     const char *text = launcher_find(environment, name);
@@ -200,7 +200,7 @@ static enum status read_workers(char **environment, struct launcher_said *said)
 }
 
 enum status launcher_read(char **environment, const bool is_wanted[LAUNCHER_N],
-                          struct launcher_said said[LAUNCHER_N])
+                          struct launcher_value said[LAUNCHER_N])
 {
     memset(said, 0, LAUNCHER_N * sizeof said[0]);
     if (is_wanted[LAUNCHER_NODE_ID])

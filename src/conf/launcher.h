@@ -21,7 +21,7 @@ enum launcher_key {
     LAUNCHER_N
 };
 
-struct launcher_said {
+struct launcher_value {
     const char *name; /* the variable, static text; NULL: no launcher says anything */
     char text[256];   /* what it says, as a setting's value */
 };
@@ -30,7 +30,7 @@ struct launcher_said {
  * ST_BAD_SETTING: a variable that cannot be read, two that contradict (both names and values), or a
  * second copy of convoy on this node. */
 enum status launcher_read(char **environment, const bool is_wanted[LAUNCHER_N],
-                          struct launcher_said said[LAUNCHER_N]);
+                          struct launcher_value said[LAUNCHER_N]);
 
 /* launcher_find — a variable's value, borrowed from the environment; NULL when it is unset or
  * empty. */

@@ -1,5 +1,5 @@
-/* bpe.c — pieces of text into ids of GPT-2's vocabulary. Must not know where pieces end (piece.c)
- * or what becomes of ids.
+/* bpe.c — pieces of text into ids of GPT-2's vocabulary. Must not know where pieces end
+ * (pretoken.c) or what becomes of ids.
  *
  * Ids: 0 … 255 the bytes in the order of GPT-2's byte ↔ character table, then one id per line of
  * the merges table in order, then <|endoftext|>. Most pieces are one token and end at a single look
@@ -14,8 +14,8 @@
 
 #include <xxhash.h>
 
-#include "base/must.h"
-#include "data/piece.h"
+#include "base/assert.h"
+#include "data/pretoken.h"
 
 enum {
     BPE_MERGES = 50000,
@@ -427,7 +427,7 @@ size_t bpe_encode(const struct bpe *bpe, const void *text, size_t n_bytes, uint1
     size_t n = 0;
     ASSERTF(cap >= n_bytes, "room for %zu ids, text of %zu bytes", cap, n_bytes);
     while (p < end) {
-        const uint8_t *q = piece_end(p, end);
+        const uint8_t *q = pretoken_end(p, end);
         const uint32_t id = token_of(bpe, p, (size_t)(q - p), end);
         if (id != BPE_NO_ID)
             out[n++] = (uint16_t)id;
@@ -438,7 +438,7 @@ size_t bpe_encode(const struct bpe *bpe, const void *text, size_t n_bytes, uint1
     return n;
 }
 
-size_t bpe_cut(const void *text, size_t n_bytes) { return piece_cut(text, n_bytes); }
+size_t bpe_cut(const void *text, size_t n_bytes) { return pretoken_cut(text, n_bytes); }
 
 const uint8_t *bpe_bytes(const struct bpe *bpe, uint32_t id, size_t *n_out)
 {

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 
 #define END_TEXT "<|endoftext|>"
 

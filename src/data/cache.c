@@ -41,7 +41,7 @@ static enum status named(char out[FILE_PATH_MAX], const char *dir, struct shard_
     return file_join(out, FILE_PATH_MAX, dir, name);
 }
 
-static XXH128_hash_t stat_add(XXH128_hash_t sum, const struct source *file)
+static XXH128_hash_t stat_add(XXH128_hash_t sum, const struct data_file *file)
 {
     const uint64_t facts[] = {sum.low64,
                               sum.high64,
@@ -56,7 +56,7 @@ static XXH128_hash_t stat_add(XXH128_hash_t sum, const struct source *file)
 }
 
 /* Names files as the file system shows them, without reading them. */
-static struct shard_key stat_key(const struct source *text, int64_t n)
+static struct shard_key stat_key(const struct data_file *text, int64_t n)
 {
     XXH128_hash_t sum = XXH3_128bits(&n, sizeof n);
     for (int64_t i = 0; i < n; i++) {
@@ -99,14 +99,15 @@ static bool memo_read(const char *path, struct shard_key *out)
     return is_good;
 }
 
-static bool is_settled(const struct source *file, int64_t settled_ns)
+static bool is_settled(const struct data_file *file, int64_t settled_ns)
 {
     return file->modified_ns <= settled_ns && file->changed_ns <= settled_ns &&
            (file->pair == NULL || is_settled(file->pair, settled_ns));
 }
 
 /* A memo that cannot be kept costs the next start some reading and nothing else. */
-static void memo_write(const char *path, const struct source *text, int64_t n, struct shard_key key)
+static void memo_write(const char *path, const struct data_file *text, int64_t n,
+                       struct shard_key key)
 {
     char line[CACHE_KEY_HEX + 2];
     const int64_t settled_ns = clock_wall_ms() * 1000000 - CACHE_SETTLED_NS;
@@ -167,7 +168,7 @@ static enum status append(void *writer, const uint16_t *ids, int64_t n)
 }
 
 static enum status make(const struct cache_paths *paths, const struct encode_config *config,
-                        const struct source *text, int64_t n, struct shard_key key)
+                        const struct data_file *text, int64_t n, struct shard_key key)
 {
     struct encode *encode = NULL;
     struct shard_writer *writer = NULL;
@@ -196,7 +197,7 @@ out_abandon:
 }
 
 static enum status name_paths(struct cache_paths *paths, const char *cache_dir,
-                              const struct source *text, int64_t n)
+                              const struct data_file *text, int64_t n)
 {
     if (cache_dir == NULL || cache_dir[0] == '\0')
         return FAIL(ST_BAD_SETTING, "no folder to keep tokens made from %s; set CACHE_DIR",
@@ -206,7 +207,7 @@ static enum status name_paths(struct cache_paths *paths, const char *cache_dir,
 }
 
 enum status cache_shard(const char *cache_dir, const struct encode_config *config,
-                        const struct source *text, int64_t n, int64_t vocab,
+                        const struct data_file *text, int64_t n, int64_t vocab,
                         struct shard *shard_out, struct shard_facts *facts_out,
                         char path_out[FILE_PATH_MAX])
 {
@@ -238,7 +239,7 @@ enum status cache_shard(const char *cache_dir, const struct encode_config *confi
 }
 
 #ifdef FUZZ
-#include "base/must.h"
+#include "base/assert.h"
 
 /* What is taken is what would be written for it. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

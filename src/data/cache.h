@@ -12,13 +12,13 @@
 #include "base/status.h"
 #include "data/encode.h"
 #include "data/shard.h"
-#include "data/source.h"
+#include "data/data_file.h"
 
 /* cache_shard — the tokens of n files that encode reads, as one token file, opened and checked;
  * made first where they are not there; path_out is that file. Fails ST_STORE when the folder cannot
  * take them. */
 enum status cache_shard(const char *cache_dir, const struct encode_config *config,
-                        const struct source *text, int64_t n, int64_t vocab,
+                        const struct data_file *text, int64_t n, int64_t vocab,
                         struct shard *shard_out, struct shard_facts *facts_out,
                         char path_out[FILE_PATH_MAX]);
 

@@ -10,14 +10,14 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
 #include "data/bpe.h"
 #include "data/cache.h"
 #include "data/encode.h"
 #include "data/megatron.h"
 #include "data/shard.h"
-#include "data/source.h"
+#include "data/data_file.h"
 
 /* Texts become one token file up to this many bytes together: so many tokens are never too many for
  * its header. What is packed, and Megatron's files, are a token file each: how many tokens they
@@ -33,7 +33,7 @@ struct corpus_part {
 };
 
 struct corpus {
-    struct source_list files;
+    struct data_file_list files;
     struct corpus_part *part;
     int64_t parts_n;
     int64_t tokens;
@@ -57,13 +57,14 @@ static enum status mark_refused(const char *path, int64_t vocab)
                 BPE_END, path, (long long)vocab, BPE_VOCAB);
 }
 
-static bool is_plain(const struct source *file)
+static bool is_plain(const struct data_file *file)
 {
-    return (file->kind == SOURCE_KIND_TEXT || file->kind == SOURCE_KIND_JSONL) && !file->is_packed;
+    return (file->kind == DATA_FILE_KIND_TEXT || file->kind == DATA_FILE_KIND_JSONL) &&
+           !file->is_packed;
 }
 
 /* How many of files[0, n) make the next part: one token file, or texts in a row. */
-static int64_t run_files(const struct source *files, int64_t n)
+static int64_t run_files(const struct data_file *files, int64_t n)
 {
     int64_t run = 1, bytes = files[0].bytes;
     if (!is_plain(files))
@@ -73,32 +74,32 @@ static int64_t run_files(const struct source *files, int64_t n)
     return run;
 }
 
-static int64_t text_bytes_of(const struct source *files, int64_t n)
+static int64_t text_bytes_of(const struct data_file *files, int64_t n)
 {
     int64_t bytes = 0;
     for (int64_t i = 0; i < n; i++)
-        if (files[i].kind != SOURCE_KIND_TOKENS)
-            bytes += source_bytes(files + i);
+        if (files[i].kind != DATA_FILE_KIND_TOKENS)
+            bytes += data_file_bytes(files + i);
     return bytes;
 }
 
-static enum status find_files(const struct corpus_config *config, struct source_list *out)
+static enum status find_files(const struct corpus_config *config, struct data_file_list *out)
 {
-    const struct source_config from = {.data = config->data,
-                                       .cache_dir = config->cache_dir,
-                                       .allows_local_urls = config->allows_local_urls,
-                                       .progress = config->progress,
-                                       .progress_arg = config->progress_arg};
-    struct source_list files;
-    TRY(source_find(&from, &files));
+    const struct data_file_config from = {.data = config->data,
+                                          .cache_dir = config->cache_dir,
+                                          .allows_local_urls = config->allows_local_urls,
+                                          .progress = config->progress,
+                                          .progress_arg = config->progress_arg};
+    struct data_file_list files;
+    TRY(data_file_find(&from, &files));
     for (int64_t i = 0; i < files.n; i++)
-        if (files.item[i].kind == SOURCE_KIND_SQUAD) {
+        if (files.item[i].kind == DATA_FILE_KIND_SQUAD) {
             const enum status st =
                 FAIL(ST_BAD_SETTING,
                      "%s: .json files are questions for TASK=qa; text to learn a language from is "
                      ".jsonl (one {\"text\": ...} a line) or plain",
                      files.item[i].path);
-            source_free(&files);
+            data_file_free(&files);
             return st;
         }
     *out = files;
@@ -119,12 +120,12 @@ static bool corpus_progress_run(void *arg, int64_t bytes_done, int64_t bytes_tot
                                       progress->before_bytes + bytes_done, progress->total_bytes);
 }
 
-static enum status part_open(struct corpus_part *part, const struct source *files, int64_t n,
+static enum status part_open(struct corpus_part *part, const struct data_file *files, int64_t n,
                              const struct corpus_config *config, struct corpus_progress *progress)
 {
     char made[FILE_PATH_MAX] = "";
     part->path = files[0].path;
-    if (files[0].kind == SOURCE_KIND_TOKENS) {
+    if (files[0].kind == DATA_FILE_KIND_TOKENS) {
         TRY(shard_open(part->path, &part->shard));
         TRY(shard_check(&part->shard, part->path, config->vocab, &part->facts));
     } else {
@@ -151,9 +152,9 @@ static void part_close(struct corpus_part *part)
 
 static enum status parts_open(struct corpus *corpus, const struct corpus_config *config)
 {
-    const struct source_list *files = &corpus->files;
+    const struct data_file_list *files = &corpus->files;
     struct corpus_progress progress = {config, 0, text_bytes_of(files->item, files->n)};
-    ASSERT(files->n > 0); /* else source_find fails */
+    ASSERT(files->n > 0); /* else data_file_find fails */
     corpus->part = calloc((size_t)files->n, sizeof *corpus->part);
     if (corpus->part == NULL)
         return FAIL(ST_RETRY, "out of memory: a list of %lld token files", (long long)files->n);
@@ -251,7 +252,7 @@ void corpus_close(struct corpus *corpus)
     for (int64_t i = 0; corpus->part != NULL && i < corpus->files.n; i++)
         part_close(corpus->part + i);
     free(corpus->part);
-    source_free(&corpus->files);
+    data_file_free(&corpus->files);
     free(corpus);
 }
 
@@ -323,25 +324,25 @@ static enum status write_tokens(struct corpus_writing *to, const char *path)
     struct shard_facts facts;
     TRY(shard_open(path, &shard));
     enum status st = shard_check(&shard, path, INT64_MAX, &facts);
-    encode_part_from(&to->sink);
+    encode_begin_document(&to->sink);
     if (st == ST_OK)
         st = encode_put(&to->sink, shard.ids, shard.info.tokens);
     shard_close(&shard);
     return st;
 }
 
-static enum status write_run(struct corpus_writing *to, const struct source *files, int64_t n,
+static enum status write_run(struct corpus_writing *to, const struct data_file *files, int64_t n,
                              const struct encode_config *encode)
 {
     struct shard_key key;
-    if (files[0].kind == SOURCE_KIND_TOKENS)
+    if (files[0].kind == DATA_FILE_KIND_TOKENS)
         return write_tokens(to, files[0].path);
     if (to->encode == NULL)
         TRY(encode_open(encode, &to->encode));
     return encode_files(to->encode, files, n, &to->sink, &key);
 }
 
-static enum status write_all(struct corpus_writing *to, const struct source_list *files,
+static enum status write_all(struct corpus_writing *to, const struct data_file_list *files,
                              const struct corpus_config *config, const char *out_path)
 {
     const struct encode_config encode = {text_bytes_of(files->item, files->n), config->progress,
@@ -382,7 +383,7 @@ static enum status writing_open(struct corpus_writing *to, const struct corpus_c
 enum status corpus_write(const struct corpus_config *config, const char *out_path,
                          int64_t *tokens_out)
 {
-    struct source_list files = {0};
+    struct data_file_list files = {0};
     struct corpus_writing to = {0};
     enum status st;
     TRY(check_out(out_path));
@@ -395,6 +396,6 @@ out_close:
     shard_abandon(to.shard);
     megatron_abandon(to.megatron);
     shard_scan_end(to.scan);
-    source_free(&files);
+    data_file_free(&files);
     return st;
 }

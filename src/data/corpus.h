@@ -16,9 +16,9 @@
 struct corpus;
 
 struct corpus_config {
-    const char *data;       /* as source.h reads it */
+    const char *data;       /* as data_file.h reads it */
     const char *cache_dir;  /* where shards and downloads are kept */
-    bool allows_local_urls; /* as source.h */
+    bool allows_local_urls; /* as data_file.h */
     int64_t vocab;
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;

@@ -11,8 +11,8 @@
 
 #include <xxhash.h>
 
-#include "base/must.h"
-#include "base/task.h"
+#include "base/assert.h"
+#include "base/thread_pool.h"
 #include "data/bpe.h"
 #include "data/jsonl.h"
 #include "data/megatron.h"
@@ -41,12 +41,12 @@ struct encode_part {
 struct encode {
     struct encode_config config;
     struct bpe *bpe;
-    struct task_pool *pool;
+    struct thread_pool *pool;
     uint8_t *text; /* the block: len bytes of cap */
     uint16_t *ids; /* cap of them */
     size_t cap, len;
     int64_t before_bytes; /* read of files before this one */
-    const struct source *source;
+    const struct data_file *file;
     int64_t lines; /* of this file, before the block */
     XXH3_state_t *hash;
     struct encode_part part[ENCODE_PARTS_MAX];
@@ -68,14 +68,14 @@ static enum status room(struct encode *encode, size_t cap)
 enum status encode_open(const struct encode_config *config, struct encode **out)
 {
     enum status st;
-    const int cores = task_cores(),
+    const int cores = thread_pool_cores(),
               threads = cores < ENCODE_PARTS_MAX / 4 ? cores : ENCODE_PARTS_MAX / 4;
     struct encode *encode = calloc(1, sizeof *encode);
     if (encode == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes to tokenise text", sizeof *encode);
     encode->config = *config;
     TRY_OR(bpe_open(&encode->bpe), out_close);
-    TRY_OR(task_open(threads, &encode->pool), out_close);
+    TRY_OR(thread_pool_open(threads, &encode->pool), out_close);
     TRY_OR(room(encode, (size_t)threads * ENCODE_PART_BYTES), out_close);
     *out = encode;
     return ST_OK;
@@ -88,7 +88,7 @@ void encode_close(struct encode *encode)
 {
     if (encode == NULL)
         return;
-    task_close(encode->pool);
+    thread_pool_close(encode->pool);
     bpe_close(encode->bpe);
     free(encode->text);
     free(encode->ids);
@@ -108,18 +108,18 @@ static enum status report(const struct encode_config *config, int64_t done_bytes
 
 /* ---- documents one after the other ---- */
 
-void encode_part_from(struct encode_sink *sink) { sink->is_parting = sink->tokens > 0; }
+void encode_begin_document(struct encode_sink *sink) { sink->needs_separator = sink->tokens > 0; }
 
 enum status encode_put(struct encode_sink *sink, const uint16_t *ids, int64_t n)
 {
     static const uint16_t mark = BPE_END;
     if (n == 0)
         return ST_OK;
-    if (sink->is_parting && sink->last != BPE_END && ids[0] != BPE_END) {
+    if (sink->needs_separator && sink->last != BPE_END && ids[0] != BPE_END) {
         TRY(sink->append(sink->arg, &mark, 1));
         sink->tokens++;
     }
-    sink->is_parting = false;
+    sink->needs_separator = false;
     sink->last = ids[n - 1];
     sink->tokens += n;
     return sink->append(sink->arg, ids, n);
@@ -145,23 +145,23 @@ static struct shard_key hash_end(XXH3_state_t *hash)
 }
 
 /* The same bytes under another name may be other ids. */
-static void hash_file(XXH3_state_t *hash, const struct source *source)
+static void hash_file(XXH3_state_t *hash, const struct data_file *file)
 {
-    const int64_t facts[] = {source->kind, source->is_packed, source->bytes};
+    const int64_t facts[] = {file->kind, file->is_packed, file->bytes};
     XXH3_128bits_update(hash, facts, sizeof facts);
 }
 
 static void hash_raw(void *arg, const uint8_t *raw, size_t n) { XXH3_128bits_update(arg, raw, n); }
 
-static enum status key_of_file(const struct encode_config *config, const struct source *source,
+static enum status key_of_file(const struct encode_config *config, const struct data_file *file,
                                uint8_t *buffer, XXH3_state_t *hash)
 {
     struct stream *stream;
-    struct source raw = *source;
+    struct data_file raw = *file;
     size_t n = ENCODE_READ_BYTES;
     enum status st = ST_OK;
     raw.is_packed = false;
-    hash_file(hash, source);
+    hash_file(hash, file);
     TRY(stream_open(&raw, hash_raw, hash, &stream));
     while (st == ST_OK && n == ENCODE_READ_BYTES) {
         st = stream_read(stream, buffer, ENCODE_READ_BYTES, &n);
@@ -169,11 +169,10 @@ static enum status key_of_file(const struct encode_config *config, const struct 
             st = report(config, 0);
     }
     stream_close(stream);
-    return st == ST_OK && source->pair != NULL ? key_of_file(config, source->pair, buffer, hash)
-                                               : st;
+    return st == ST_OK && file->pair != NULL ? key_of_file(config, file->pair, buffer, hash) : st;
 }
 
-enum status encode_key(const struct encode_config *config, const struct source *files, int64_t n,
+enum status encode_key(const struct encode_config *config, const struct data_file *files, int64_t n,
                        struct shard_key *key_out)
 {
     XXH3_state_t *hash = NULL;
@@ -225,7 +224,7 @@ static void encode_part_run(void *arg, int part_i, int thread_i)
     struct encode *encode = arg;
     struct encode_part *part = encode->part + part_i;
     (void)thread_i;
-    if (encode->source->kind == SOURCE_KIND_TEXT) {
+    if (encode->file->kind == DATA_FILE_KIND_TEXT) {
         part->n = bpe_encode(encode->bpe, part->text, part->bytes, part->ids, part->bytes);
         return;
     }
@@ -244,7 +243,7 @@ static void encode_part_run(void *arg, int part_i, int thread_i)
 /* The most of text[0, n) that can be encoded whatever follows. */
 static size_t cut_of(const struct encode *encode, const uint8_t *text, size_t n)
 {
-    if (encode->source->kind == SOURCE_KIND_TEXT)
+    if (encode->file->kind == DATA_FILE_KIND_TEXT)
         return bpe_cut(text, n);
     const uint8_t *last = memrchr(text, '\n', n);
     return last != NULL ? (size_t)(last - text) + 1 : 0;
@@ -254,7 +253,7 @@ static size_t cut_of(const struct encode *encode, const uint8_t *text, size_t n)
 static int split_block(struct encode *encode, size_t n)
 {
     enum { WORTH_A_PART = 1 << 15 };
-    const size_t most = 4 * (size_t)task_threads(encode->pool), fit = n / WORTH_A_PART + 1;
+    const size_t most = 4 * (size_t)thread_pool_threads(encode->pool), fit = n / WORTH_A_PART + 1;
     const size_t wish = fit < most ? fit : most;
     size_t at = 0;
     int parts = 0;
@@ -276,13 +275,13 @@ static enum status encode_block(struct encode *encode, size_t n, struct encode_s
                                 int64_t done_bytes)
 {
     const int parts = split_block(encode, n);
-    task_run(encode->pool, parts, encode_part_run, encode);
+    thread_pool_run(encode->pool, parts, encode_part_run, encode);
     for (int i = 0; i < parts; i++) {
         const struct encode_part *part = encode->part + i;
         encode->lines += part->lines;
         if (part->fault != NULL)
             return FAIL(ST_BAD_DATA, "%s, line %lld, byte %zu: %s; correct or remove the line",
-                        encode->source->path, (long long)encode->lines, part->fault_at + 1,
+                        encode->file->path, (long long)encode->lines, part->fault_at + 1,
                         part->fault);
         TRY(encode_put(sink, part->ids, (int64_t)part->n));
     }
@@ -295,19 +294,19 @@ static enum status encode_grow(struct encode *encode)
 {
     if (encode->cap < (size_t)ENCODE_LINE_MAX)
         return room(encode, 2 * encode->cap);
-    if (encode->source->kind == SOURCE_KIND_JSONL)
+    if (encode->file->kind == DATA_FILE_KIND_JSONL)
         return FAIL(ST_BAD_DATA,
                     "%s, line %lld: a line longer than %lld bytes; correct or remove the line",
-                    encode->source->path, (long long)encode->lines + 1, (long long)ENCODE_LINE_MAX);
+                    encode->file->path, (long long)encode->lines + 1, (long long)ENCODE_LINE_MAX);
     return FAIL(ST_BAD_DATA,
                 "%s has %zu bytes in a row without a place to split words; this is not text",
-                encode->source->path, encode->cap);
+                encode->file->path, encode->cap);
 }
 
 /* A byte-order mark is no part of JSON, and some editors write one. */
 static void drop_order_mark(struct encode *encode)
 {
-    if (encode->source->kind != SOURCE_KIND_JSONL || encode->len < 3 ||
+    if (encode->file->kind != DATA_FILE_KIND_JSONL || encode->len < 3 ||
         memcmp(encode->text, "\xef\xbb\xbf", 3) != 0)
         return;
     encode->len -= 3;
@@ -341,9 +340,9 @@ static enum status encode_stream(struct encode *encode, struct stream *stream,
 static enum status encode_text(struct encode *encode, struct encode_sink *sink)
 {
     struct stream *stream;
-    hash_file(encode->hash, encode->source);
-    TRY(stream_open(encode->source, hash_raw, encode->hash, &stream));
-    encode_part_from(sink);
+    hash_file(encode->hash, encode->file);
+    TRY(stream_open(encode->file, hash_raw, encode->hash, &stream));
+    encode_begin_document(sink);
     const enum status st = encode_stream(encode, stream, sink);
     stream_close(stream);
     return st;
@@ -371,7 +370,7 @@ static enum status convert_ids(struct encode *encode, const struct megatron *fro
         return FAIL(ST_BAD_DATA,
                     "%s holds id %u, but only ids up to %d are read (GPT-2 has %d); give data made "
                     "for GPT-2's vocabulary",
-                    encode->source->pair->path, bad, UINT16_MAX, BPE_VOCAB);
+                    encode->file->pair->path, bad, UINT16_MAX, BPE_VOCAB);
     return ST_OK;
 }
 
@@ -396,41 +395,41 @@ static enum status put_documents(struct encode *encode, const struct megatron *f
     const struct megatron_info *info = &from->info;
     for (int64_t d = 0; d < info->documents; d++) {
         const int64_t end = megatron_first(info, d + 1);
-        encode_part_from(sink);
+        encode_begin_document(sink);
         for (int64_t s = megatron_first(info, d); s < end; s++)
             TRY(put_sequence(encode, from, s, sink));
         if (d % 1024 == 0)
-            TRY(report(&encode->config, encode->before_bytes + source_bytes(encode->source) /
+            TRY(report(&encode->config, encode->before_bytes + data_file_bytes(encode->file) /
                                                                    (info->documents + 1) * d));
     }
-    return report(&encode->config, encode->before_bytes + source_bytes(encode->source));
+    return report(&encode->config, encode->before_bytes + data_file_bytes(encode->file));
 }
 
 static enum status encode_megatron(struct encode *encode, struct encode_sink *sink)
 {
-    const struct source *source = encode->source;
+    const struct data_file *file = encode->file;
     struct megatron from = {0};
     enum status st;
-    TRY(megatron_open(source->path, source->pair->path, &from));
-    hash_file(encode->hash, source);
+    TRY(megatron_open(file->path, file->pair->path, &from));
+    hash_file(encode->hash, file);
     XXH3_128bits_update(encode->hash, from.idx.data, from.idx.bytes);
-    hash_file(encode->hash, source->pair);
+    hash_file(encode->hash, file->pair);
     XXH3_128bits_update(encode->hash, from.bin.data, from.bin.bytes);
     st = put_documents(encode, &from, sink);
     megatron_close(&from);
     return st;
 }
 
-enum status encode_files(struct encode *encode, const struct source *files, int64_t n,
+enum status encode_files(struct encode *encode, const struct data_file *files, int64_t n,
                          struct encode_sink *sink, struct shard_key *key_out)
 {
     enum status st = ST_OK;
     TRY(hash_begin(&encode->hash));
     for (int64_t i = 0; st == ST_OK && i < n; i++) {
-        encode->source = files + i;
-        st = files[i].kind == SOURCE_KIND_MEGATRON ? encode_megatron(encode, sink)
-                                                   : encode_text(encode, sink);
-        encode->before_bytes += source_bytes(files + i);
+        encode->file = files + i;
+        st = files[i].kind == DATA_FILE_KIND_MEGATRON ? encode_megatron(encode, sink)
+                                                      : encode_text(encode, sink);
+        encode->before_bytes += data_file_bytes(files + i);
     }
     if (st == ST_OK)
         *key_out = hash_end(encode->hash);

@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 #include "data/shard.h"
-#include "data/source.h"
+#include "data/data_file.h"
 
 /* bytes of a line of JSON lines, and of a word of text */
 #define ENCODE_LINE_MAX ((int64_t)64 << 20)
@@ -29,10 +29,10 @@ struct encode_sink {
     enum status (*append)(void *arg, const uint16_t *ids, int64_t n);
     void *arg;
     int64_t tokens;
-    uint16_t last;   /* id so far */
-    bool is_parting; /* the next id begins a document */
+    uint16_t last;        /* id so far */
+    bool needs_separator; /* the next id begins a document */
 };
-void encode_part_from(struct encode_sink *sink); /* what comes next is another document */
+void encode_begin_document(struct encode_sink *sink); /* what comes next is another document */
 enum status encode_put(struct encode_sink *sink, const uint16_t *ids, int64_t n);
 
 struct encode;
@@ -41,11 +41,11 @@ enum status encode_open(const struct encode_config *config, struct encode **out)
 void encode_close(struct encode *encode); /* accepts NULL */
 /* encode_files — the ids of n files. key_out: as encode_key of what was read. Fails ST_BAD_DATA: a
  * line that is no document, named by file and number; a file that changed meanwhile. */
-enum status encode_files(struct encode *encode, const struct source *files, int64_t n,
+enum status encode_files(struct encode *encode, const struct data_file *files, int64_t n,
                          struct encode_sink *sink, struct shard_key *key_out);
 /* encode_key — names the ids of these files: XXH3-128 of the tokenizer's version and of each file's
  * kind, size and content. Only reads. */
-enum status encode_key(const struct encode_config *config, const struct source *files, int64_t n,
+enum status encode_key(const struct encode_config *config, const struct data_file *files, int64_t n,
                        struct shard_key *key_out);
 
 #endif

@@ -13,7 +13,7 @@
 
 #include <xxhash.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/rand.h"
 #include "base/text.h"
 #include "data/corpus.h"
@@ -117,11 +117,11 @@ static enum status feed_open_corpus(struct feed_part *part, const struct feed_co
 static enum status feed_open_squad(struct feed_part *part, const struct feed_config *config,
                                    const char *data)
 {
-    const struct source_config from = {.data = data,
-                                       .cache_dir = config->cache_dir,
-                                       .allows_local_urls = config->allows_local_urls,
-                                       .progress = config->progress,
-                                       .progress_arg = config->progress_arg};
+    const struct data_file_config from = {.data = data,
+                                          .cache_dir = config->cache_dir,
+                                          .allows_local_urls = config->allows_local_urls,
+                                          .progress = config->progress,
+                                          .progress_arg = config->progress_arg};
     const struct squad_window_config cut = {.seq_tokens = config->seq_tokens,
                                             .stride_tokens = config->stride_tokens,
                                             .vocab = config->vocab,
@@ -284,7 +284,7 @@ bool feed_is_here(const char *data)
         return true;
     }
     for (int i = 0; is_here && i < mix.n; i++)
-        is_here = source_is_here(mix.item[i].data);
+        is_here = data_file_is_here(mix.item[i].data);
     mix_free(&mix);
     return is_here;
 }

@@ -22,10 +22,10 @@ enum feed_task { FEED_TASK_LM, FEED_TASK_QA };
 
 struct feed_config {
     enum feed_task task;
-    /* DATA: as source.h and mix.h read it, or FEED_SYNTHETIC; never empty */
+    /* DATA: as data_file.h and mix.h read it, or FEED_SYNTHETIC; never empty */
     const char *data;
     const char *cache_dir;  /* token shards made from text, downloads */
-    bool allows_local_urls; /* as source.h */
+    bool allows_local_urls; /* as data_file.h */
     int64_t stride_tokens;  /* QA: DOC_STRIDE */
     int64_t seq_tokens;     /* T */
     int64_t global_samples; /* G, samples a step; synthetic data has exactly G samples an epoch */

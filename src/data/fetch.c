@@ -20,10 +20,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
-#include "data/address.h"
-#include "data/answer.h"
+#include "net/ip_address.h"
+#include "net/http_headers.h"
 
 enum { FETCH_NAME_MAX = 100, FETCH_REDIRECTS_MAX = 5, FETCH_RETRY_MS = 1000, FETCH_HEX = 64 };
 
@@ -36,13 +36,13 @@ struct fetch {
     int64_t have, most; /* bytes in the part; the most there ever were */
     /* of one transfer */
     CURL *curl;
-    struct answer answer;
+    struct http_headers headers;
     bool is_begun;    /* bytes of the file have come */
     int64_t total;    /* of the file; -1: not known */
     int64_t moved_ms; /* when the last bytes came */
     enum status st;   /* what a callback failed with */
     bool is_stalled, is_stopped;
-    char closed[64]; /* an address that was not connected to; "": none */
+    char refused_address[64]; /* an address that was not connected to; "": none */
 };
 
 /* ---- the part ---- */
@@ -55,29 +55,29 @@ static enum status part_restart(struct fetch *f)
     return ST_OK;
 }
 
-static void same_write(const struct fetch *f)
+static void validator_write(const struct fetch *f)
 {
-    if (f->answer.validator[0] == '\0')
+    if (f->headers.validator[0] == '\0')
         unlink(f->same);
-    else if (file_replace(f->same, f->answer.validator, strlen(f->answer.validator)) != ST_OK)
+    else if (file_replace(f->same, f->headers.validator, strlen(f->headers.validator)) != ST_OK)
         status_clear(); /* costs a resume, nothing else */
 }
 
 /* What the server said about the bytes in the part; false: nothing, they are of no use. */
-static bool same_read(const struct fetch *f, char out[ANSWER_VALIDATOR_MAX])
+static bool validator_read(const struct fetch *f, char out[HTTP_HEADERS_VALIDATOR_MAX])
 {
     char *text;
     size_t n;
     if (!file_exists(f->same))
         return false;
-    if (file_read(f->same, ANSWER_VALIDATOR_MAX - 1, &text, &n) != ST_OK) {
+    if (file_read(f->same, HTTP_HEADERS_VALIDATOR_MAX - 1, &text, &n) != ST_OK) {
         status_clear();
         return false;
     }
     bool is_good = n > 0;
     for (size_t i = 0; i < n; i++)
         is_good &= text[i] >= ' ' && text[i] <= '~';
-    text_copy(out, ANSWER_VALIDATOR_MAX, text);
+    text_copy(out, HTTP_HEADERS_VALIDATOR_MAX, text);
     free(text);
     return is_good;
 }
@@ -86,9 +86,9 @@ static bool same_read(const struct fetch *f, char out[ANSWER_VALIDATOR_MAX])
 
 /* refuse_page — a log-in, a folder's list, a page about the file: not what was named, unless a page
  * was. */
-static enum status refuse_page(const struct fetch *f, bool is_page)
+static enum status refuse_page(const struct fetch *f, bool is_html)
 {
-    if (!is_page || text_ends(f->path, ".html") || text_ends(f->path, ".htm"))
+    if (!is_html || text_ends(f->path, ".html") || text_ends(f->path, ".htm"))
         return ST_OK;
     return FAIL(ST_BAD_DATA,
                 "%s answered with a page of HTML, not with data; give the address of the file "
@@ -105,16 +105,16 @@ static enum status body_begin(struct fetch *f)
     if (code != 200 && (code != 206 || f->have == 0))
         return FAIL(ST_NO_INPUT, "%s answered HTTP %ld instead of a file; check the address",
                     f->url, code);
-    if (code == 206 && f->answer.range_first != f->have) {
+    if (code == 206 && f->headers.range_first != f->have) {
         const int64_t asked = f->have;
         TRY(part_restart(f));
         return FAIL(ST_RETRY, "%s was asked for the bytes from %lld on and sent those from %lld on",
-                    f->url, (long long)asked, (long long)f->answer.range_first);
+                    f->url, (long long)asked, (long long)f->headers.range_first);
     }
-    TRY(refuse_page(f, f->answer.is_page));
+    TRY(refuse_page(f, f->headers.is_html));
     if (code == 200 && f->have > 0)
         TRY(part_restart(f));
-    f->total = code == 200 ? f->answer.length : f->answer.range_total;
+    f->total = code == 200 ? f->headers.length : f->headers.range_total;
     if (f->total > f->config.bytes_max)
         return FAIL(ST_BAD_DATA, "%s has %lld bytes, over the limit of %lld for a download", f->url,
                     (long long)f->total, (long long)f->config.bytes_max);
@@ -124,7 +124,7 @@ static enum status body_begin(struct fetch *f)
                     "%s has %lld bytes more to fetch, but CACHE_DIR=%s has room for %lld; make "
                     "room or set another CACHE_DIR",
                     f->url, (long long)(f->total - f->have), f->config.cache_dir, (long long)space);
-    same_write(f);
+    validator_write(f);
     f->is_begun = true;
     return ST_OK;
 }
@@ -133,7 +133,7 @@ static enum status body_add(struct fetch *f, const char *bytes, size_t n)
 {
     if (!f->is_begun) {
         TRY(body_begin(f));
-        TRY(refuse_page(f, f->have == 0 && answer_is_page(bytes, n)));
+        TRY(refuse_page(f, f->have == 0 && http_headers_is_html(bytes, n)));
     }
     if ((int64_t)n > f->config.bytes_max - f->have)
         return FAIL(ST_BAD_DATA, "%s has over %lld bytes, the limit for a download", f->url,
@@ -157,7 +157,7 @@ static size_t on_header(char *line, size_t one, size_t n, void *arg)
 {
     struct fetch *f = arg;
     (void)one;
-    answer_line(&f->answer, line, n);
+    http_headers_line(&f->headers, line, n);
     return n;
 }
 
@@ -189,8 +189,8 @@ static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sock
 {
     struct fetch *f = arg;
     (void)purpose;
-    if (!f->config.allows_local && !address_is_public(&to->addr, to->addrlen)) {
-        address_text(&to->addr, to->addrlen, f->closed, sizeof f->closed);
+    if (!f->config.allows_local && !ip_address_is_public(&to->addr, to->addrlen)) {
+        ip_address_text(&to->addr, to->addrlen, f->refused_address, sizeof f->refused_address);
         return CURL_SOCKET_BAD;
     }
     return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
@@ -224,10 +224,10 @@ static void prepare(struct fetch *f, char error[CURL_ERROR_SIZE])
 }
 
 /* Asks only for what is missing, if the server can say that the file is still the same. */
-static enum status ask_for_rest(struct fetch *f, struct curl_slist **headers)
+static enum status request_rest(struct fetch *f, struct curl_slist **headers)
 {
-    char validator[ANSWER_VALIDATOR_MAX], line[ANSWER_VALIDATOR_MAX + 16], range[32];
-    if (f->have > 0 && !same_read(f, validator))
+    char validator[HTTP_HEADERS_VALIDATOR_MAX], line[HTTP_HEADERS_VALIDATOR_MAX + 16], range[32];
+    if (f->have > 0 && !validator_read(f, validator))
         TRY(part_restart(f));
     if (f->have == 0)
         return ST_OK;
@@ -269,7 +269,8 @@ static bool is_final_code(long code)
 }
 
 /* What a failed transfer means. *again: worth another try. */
-static enum status judge(struct fetch *f, CURLcode result, const char *error, bool *again)
+static enum status classify_failure(struct fetch *f, CURLcode result, const char *error,
+                                    bool *again)
 {
     long code = 0;
     curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &code);
@@ -279,11 +280,11 @@ static enum status judge(struct fetch *f, CURLcode result, const char *error, bo
         *again = f->st == ST_RETRY && !f->is_stopped; /* another range than asked for */
         return f->st;
     }
-    if (f->closed[0] != '\0' && result == CURLE_COULDNT_CONNECT)
+    if (f->refused_address[0] != '\0' && result == CURLE_COULDNT_CONNECT)
         return FAIL(ST_BAD_SETTING,
                     "%s leads to %s, an address of this machine or of a private network; set "
                     "ALLOW_LOCAL_URLS=1 if that is meant",
-                    f->url, f->closed);
+                    f->url, f->refused_address);
     if (result == CURLE_UNSUPPORTED_PROTOCOL && code >= 300 && code < 400)
         return FAIL(ST_NO_INPUT,
                     "%s redirects away from http(s) (from https only https is followed): %s",
@@ -312,18 +313,18 @@ static enum status transfer(struct fetch *f, bool *again)
     f->curl = curl_easy_init();
     if (f->curl == NULL)
         return FAIL(ST_RETRY, "out of memory: cannot prepare a request to %s", f->url);
-    f->answer = (struct answer){.length = -1, .range_first = -1, .range_total = -1};
+    f->headers = (struct http_headers){.length = -1, .range_first = -1, .range_total = -1};
     f->is_begun = f->is_stalled = f->is_stopped = false;
-    f->closed[0] = '\0';
+    f->refused_address[0] = '\0';
     f->total = -1;
     f->moved_ms = clock_ms();
     f->st = ST_OK;
     prepare(f, error);
-    enum status st = ask_for_rest(f, &headers);
+    enum status st = request_rest(f, &headers);
     if (st == ST_OK) {
         const CURLcode result = curl_easy_perform(f->curl);
         if (result != CURLE_OK)
-            st = judge(f, result, error, again);
+            st = classify_failure(f, result, error, again);
         else if (!f->is_begun)
             st = body_begin(f); /* an empty file, or no file at all */
     }
@@ -336,10 +337,10 @@ static enum status transfer(struct fetch *f, bool *again)
 
 static enum status wait(struct fetch *f, int64_t ms)
 {
-    enum { PIECE_MS = 50 };
+    enum { POLL_MS = 50 };
     for (int64_t end = clock_ms() + ms; clock_ms() < end;) {
         TRY(report(f));
-        clock_sleep_ms(PIECE_MS);
+        clock_sleep_ms(POLL_MS);
     }
     return ST_OK;
 }
@@ -576,7 +577,7 @@ static enum status get(struct fetch *f)
     TRY(part_lock(f, &is_done));
     if (is_done)
         return check_sum(f, f->path);
-    must_note("fetching %.80s", f->url);
+    assert_note("fetching %.80s", f->url);
     TRY(transfer_all(f));
     return part_finish(f);
 }

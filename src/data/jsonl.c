@@ -347,7 +347,7 @@ struct jsonl_text jsonl_text(uint8_t *line, size_t n)
 #include <stdlib.h>
 
 #include "base/json.h"
-#include "base/must.h"
+#include "base/assert.h"
 
 /* Agrees with the other JSON reader of this program: what that one takes, this one takes with the
  * same text. (It also refuses zeros, half pairs, and keys that come twice.) */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/rand.h"
 #include "base/text.h"
 

@@ -11,7 +11,7 @@
 #include <xxhash.h>
 
 #include "base/clock.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,

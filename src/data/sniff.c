@@ -174,7 +174,7 @@ struct sniff_kind sniff_guess(const struct sniff_count *count)
 }
 
 #ifdef FUZZ
-#include "base/must.h"
+#include "base/assert.h"
 
 /* No count exceeds the bytes; pieces at even places count what the whole does, but for characters
  * that they cut. */

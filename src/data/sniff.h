@@ -1,7 +1,7 @@
 /* sniff — what bytes are when a name cannot be believed: packed, a document, a program, or text in
  * which encoding.
  *
- * Pure functions of bytes. Must not know files, tokens or settings; source.c asks it about what
+ * Pure functions of bytes. Must not know files, tokens or settings; data_file.c asks it about what
  * DATA names. */
 #ifndef CONVOY_DATA_SNIFF_H
 #define CONVOY_DATA_SNIFF_H

@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "base/json_walk.h"
 #include "base/log.h"
-#include "base/must.h"
+#include "base/assert.h"
 
 enum {
     SQUAD_MARK_EVERY = 256, /* code points between two remembered places of a context */
@@ -453,10 +453,11 @@ static enum status absorb(struct squad *all, struct squad *more)
     return ST_OK;
 }
 
-static enum status open_file(const struct source *file, struct squad_read *read, struct squad **out)
+static enum status open_file(const struct data_file *file, struct squad_read *read,
+                             struct squad **out)
 {
     struct file_map map;
-    if (file->kind != SOURCE_KIND_SQUAD)
+    if (file->kind != DATA_FILE_KIND_SQUAD)
         return FAIL(ST_BAD_SETTING,
                     "TASK=qa reads SQuAD files (.json), and %s is none; check the path",
                     file->path);
@@ -475,13 +476,13 @@ static enum status open_file(const struct source *file, struct squad_read *read,
     return st;
 }
 
-enum status squad_open(const struct source_config *config, struct squad **out)
+enum status squad_open(const struct data_file_config *config, struct squad **out)
 {
-    struct source_list files = {0};
+    struct data_file_list files = {0};
     struct squad *all = NULL;
     struct squad_read *read = NULL;
     enum status st;
-    TRY(source_find(config, &files));
+    TRY(data_file_find(config, &files));
     read = calloc((size_t)files.n, sizeof *read);
     if (read == NULL)
         TRY_OR(
@@ -500,12 +501,12 @@ enum status squad_open(const struct source_config *config, struct squad **out)
     }
     all->read = read;
     all->read_n = files.n;
-    source_free(&files);
+    data_file_free(&files);
     *out = all;
     return ST_OK;
 out_free:
     reads_free(read, files.n);
-    source_free(&files);
+    data_file_free(&files);
     squad_close(all);
     return st;
 }

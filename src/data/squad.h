@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "data/source.h"
+#include "data/data_file.h"
 
 #define SQUAD_BYTES_MAX ((size_t)256 << 20) /* of one file; v2.0's training file has 42 MB */
 
@@ -37,8 +37,8 @@ struct squad;
  * field missing or of the wrong kind (named by its place), no questions, too many answers that do
  * not match. */
 enum status squad_parse(const char *bytes, size_t n_bytes, const char *name, struct squad **out);
-/* squad_open — every file that DATA names (source.h), in order, as one. */
-enum status squad_open(const struct source_config *config, struct squad **out);
+/* squad_open — every file that DATA names (data_file.h), in order, as one. */
+enum status squad_open(const struct data_file_config *config, struct squad **out);
 void squad_close(struct squad *squad); /* accepts NULL */
 int64_t squad_examples(const struct squad *squad);
 int64_t squad_paragraphs(const struct squad *squad);

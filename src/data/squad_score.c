@@ -8,7 +8,7 @@
 
 #include <utf8proc.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 
 /* A text as code points. */
 struct codes {

@@ -8,7 +8,7 @@
 #include <xxhash.h>
 
 #include "base/memory.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "data/bpe.h"
 
 /* As many as can be told apart by a few gigabytes of memory; real data has a few hundred

@@ -19,7 +19,7 @@
 #define STREAM_GROWTH_FREE ((int64_t)64 << 20)
 
 struct stream {
-    const struct source *source;
+    const struct data_file *file;
     stream_fn *on_raw;
     void *arg;
     int fd;
@@ -35,25 +35,25 @@ static enum status open_zstd(struct stream *stream)
     stream->raw = malloc(STREAM_RAW_BYTES);
     stream->zstd = ZSTD_createDCtx();
     if (stream->raw == NULL || stream->zstd == NULL)
-        return FAIL(ST_RETRY, "out of memory for unpacking %s", stream->source->path);
+        return FAIL(ST_RETRY, "out of memory for unpacking %s", stream->file->path);
     ZSTD_DCtx_setParameter(stream->zstd, ZSTD_d_windowLogMax, STREAM_WINDOW_LOG);
     return ST_OK;
 }
 
-enum status stream_open(const struct source *source, stream_fn *on_raw, void *arg,
+enum status stream_open(const struct data_file *file, stream_fn *on_raw, void *arg,
                         struct stream **out)
 {
     struct stream *stream = calloc(1, sizeof *stream);
     if (stream == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes to read %s", sizeof *stream, source->path);
-    *stream = (struct stream){.source = source, .on_raw = on_raw, .arg = arg};
-    stream->fd = open(source->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        return FAIL(ST_RETRY, "out of memory: %zu bytes to read %s", sizeof *stream, file->path);
+    *stream = (struct stream){.file = file, .on_raw = on_raw, .arg = arg};
+    stream->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     enum status st = ST_OK;
     if (stream->fd < 0)
-        st = file_read_fail(source->path, "open");
+        st = file_read_fail(file->path, "open");
     else
         posix_fadvise(stream->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-    if (st == ST_OK && source->is_packed)
+    if (st == ST_OK && file->is_packed)
         st = open_zstd(stream);
     if (st != ST_OK) {
         stream_close(stream);
@@ -78,11 +78,11 @@ int64_t stream_raw_bytes(const struct stream *stream) { return stream->raw_bytes
 
 static enum status check_size(const struct stream *stream)
 {
-    if (stream->raw_bytes != stream->source->bytes)
+    if (stream->raw_bytes != stream->file->bytes)
         return FAIL(ST_BAD_DATA,
                     "%s changed while it was read: it had %lld bytes, now %lld were there; start "
                     "again when it is whole",
-                    stream->source->path, (long long)stream->source->bytes,
+                    stream->file->path, (long long)stream->file->bytes,
                     (long long)stream->raw_bytes);
     return ST_OK;
 }
@@ -96,7 +96,7 @@ static enum status read_raw(struct stream *stream, uint8_t *out, size_t cap, siz
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return file_read_fail(stream->source->path, "read");
+            return file_read_fail(stream->file->path, "read");
         if (got == 0)
             break;
         n += (size_t)got;
@@ -115,9 +115,9 @@ static enum status zstd_fail(const struct stream *stream, size_t result)
         remedy =
             "it was packed with a window over 128 MiB; pack it again without --long or --ultra";
     return FAIL(ST_BAD_DATA, "%s: zstd cannot unpack it after byte %lld of %lld: %s; %s",
-                stream->source->path,
+                stream->file->path,
                 (long long)(stream->raw_bytes - (int64_t)(stream->raw_n - stream->raw_at)),
-                (long long)stream->source->bytes, ZSTD_getErrorName(result), remedy);
+                (long long)stream->file->bytes, ZSTD_getErrorName(result), remedy);
 }
 
 static enum status check_growth(const struct stream *stream)
@@ -128,7 +128,7 @@ static enum status check_growth(const struct stream *stream)
     return FAIL(ST_BAD_DATA,
                 "%s: %lld packed bytes unpack to over %lld, more than %d times as much; this is no "
                 "text that somebody wrote",
-                stream->source->path, (long long)stream->raw_bytes, (long long)stream->out_bytes,
+                stream->file->path, (long long)stream->raw_bytes, (long long)stream->out_bytes,
                 STREAM_GROWTH_MAX);
 }
 
@@ -157,7 +157,7 @@ static enum status unpack_some(struct stream *stream, ZSTD_outBuffer *out, bool 
         return FAIL(
             ST_BAD_DATA,
             "%s is cut off: its %lld bytes end inside what zstd packed; copy or make it again",
-            stream->source->path, (long long)stream->raw_bytes);
+            stream->file->path, (long long)stream->raw_bytes);
     return ST_OK;
 }
 
@@ -175,7 +175,7 @@ enum status stream_read(struct stream *stream, uint8_t *out, size_t cap, size_t 
 #ifdef FUZZ
 #include <sys/mman.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
 
 /* What came of a file: how it ended, how much, and its sum. */
@@ -187,12 +187,12 @@ struct whole {
 
 /* All of it, or FUZZ_MOST bytes, in pieces of `step`. */
 enum { FUZZ_MOST = 1 << 16 };
-static struct whole read_in_steps(const struct source *source, size_t step)
+static struct whole read_in_steps(const struct data_file *file, size_t step)
 {
     static uint8_t out[1 << 16];
     struct stream *stream;
     struct whole all = {0};
-    ASSERT(stream_open(source, NULL, NULL, &stream) == ST_OK);
+    ASSERT(stream_open(file, NULL, NULL, &stream) == ST_OK);
     for (size_t n = step; n == step && all.n < FUZZ_MOST; all.n += n) {
         all.st = stream_read(stream, out, step, &n);
         if (all.st != ST_OK)
@@ -219,10 +219,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         text_format(path, sizeof path, "/proc/self/fd/%d", fd);
     }
     ASSERT(ftruncate(fd, 0) == 0 && pwrite(fd, data + 1, size - 1, 0) == (ssize_t)size - 1);
-    const struct source source = {
+    const struct data_file file = {
         .path = path, .is_packed = data[0] % 8 != 0, .bytes = (int64_t)size - 1};
-    const struct whole a = read_in_steps(&source, 1 << 16),
-                       b = read_in_steps(&source, 1 + (size_t)data[0] * 61);
+    const struct whole a = read_in_steps(&file, 1 << 16),
+                       b = read_in_steps(&file, 1 + (size_t)data[0] * 61);
     if (a.n < FUZZ_MOST && b.n < FUZZ_MOST)
         ASSERT(a.st == b.st && (a.st != ST_OK || (a.n == b.n && a.sum == b.sum)));
     return 0;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "dev/blas_plan.h"
-#include "dev/dev_cuda_inside.h"
+#include "dev/dev_cuda_internal.h"
 #include "kernels/column.h"
 
 /* align_of — the largest power of two up to BLAS_ALIGN that divides an address. No kernel of
@@ -40,7 +40,7 @@ static struct blas_call call_of(const struct cuda *cuda, int64_t m, int64_t n, i
     call.shape.a = a.t.dtype, call.shape.b = b.t.dtype, call.shape.d = d.t.dtype;
     call.shape.align_a = align_of(a.t.data), call.shape.align_b = align_of(b.t.data);
     call.shape.align_c = align_of(c.t.data), call.shape.align_d = align_of(d.t.data);
-    call.shape.is_a_turned = a.is_turned, call.shape.is_b_turned = b.is_turned;
+    call.shape.is_a_transposed = a.is_turned, call.shape.is_b_transposed = b.is_turned;
     call.shape.is_tf32 = cuda->is_tf32 && a.t.dtype == DTYPE_F32;
     call.a = a.t.data, call.b = b.t.data, call.c = c.t.data, call.d = d.t.data;
     return call;
@@ -50,7 +50,7 @@ static void add_bias(struct blas_call *call, enum blas_epilogue epilogue, struct
 {
     call->shape.epilogue = epilogue;
     call->shape.bias = bias.dtype;
-    call->shape.is_loose |= align_of(bias.data) < BLAS_ALIGN;
+    call->shape.is_misaligned |= align_of(bias.data) < BLAS_ALIGN;
     call->bias = bias.data;
 }
 
@@ -59,7 +59,7 @@ static void add_aux(struct blas_call *call, enum blas_epilogue epilogue, struct 
 {
     call->shape.epilogue = epilogue;
     call->shape.ld_aux = ld;
-    call->shape.is_loose |= align_of(aux.data) < BLAS_ALIGN;
+    call->shape.is_misaligned |= align_of(aux.data) < BLAS_ALIGN;
     call->aux = aux.data;
 }
 

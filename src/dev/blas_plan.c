@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
-#include "dev/dev_cuda_inside.h"
+#include "dev/dev_cuda_internal.h"
 #include "dev/library.h"
 
 #define BLAS_LIST(X)                        \
@@ -173,9 +173,10 @@ static bool describe(const struct blas *b, const struct blas_shape *s, cublasLtM
     const cublasOperation_t turn[2] = {CUBLAS_OP_N, CUBLAS_OP_T};
     const cublasLtEpilogue_t epilogue = epilogue_of(s->epilogue);
     const cudaDataType_t bias = type_of(s->bias);
-    bool ok = set(b, desc, CUBLASLT_MATMUL_DESC_TRANSA, &turn[s->is_a_turned], sizeof turn[0]) &&
-              set(b, desc, CUBLASLT_MATMUL_DESC_TRANSB, &turn[s->is_b_turned], sizeof turn[0]) &&
-              set(b, desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    bool ok =
+        set(b, desc, CUBLASLT_MATMUL_DESC_TRANSA, &turn[s->is_a_transposed], sizeof turn[0]) &&
+        set(b, desc, CUBLASLT_MATMUL_DESC_TRANSB, &turn[s->is_b_transposed], sizeof turn[0]) &&
+        set(b, desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     if (ok && has_bias(s->epilogue))
         ok = set(b, desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias);
     if (ok && has_aux(s->epilogue))
@@ -196,7 +197,7 @@ static bool addresses(const struct blas *b, const struct blas_call *call, cublas
 
 static bool lay_out(const struct blas *b, const struct blas_shape *s, struct plan *p)
 {
-    int64_t a_rows = s->is_a_turned ? s->k : s->m, b_rows = s->is_b_turned ? s->n : s->k;
+    int64_t a_rows = s->is_a_transposed ? s->k : s->m, b_rows = s->is_b_transposed ? s->n : s->k;
     const struct {
         cublasLtMatrixLayout_t *out;
         enum dtype dtype;
@@ -254,7 +255,7 @@ static bool make(const struct blas *b, const struct cuda *cuda, const struct bla
     const struct blas_call call = {.shape = *shape, .bias = aligned, .aux = aligned};
     cublasComputeType_t compute =
         shape->is_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    return !shape->is_loose &&
+    return !shape->is_misaligned &&
            b->lt.cublasLtMatmulDescCreate(&p->desc, compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
            describe(b, shape, p->desc) && addresses(b, &call, p->desc) && lay_out(b, shape, p) &&
            choose(b, cuda, shape, p);

@@ -29,8 +29,8 @@ struct blas_shape {
     enum dtype bias;
     enum blas_epilogue epilogue;
     int align_a, align_b, align_c, align_d; /* bytes, at most BLAS_ALIGN */
-    int is_a_turned, is_b_turned, is_tf32;
-    int is_loose; /* bias or aux is no multiple of BLAS_ALIGN: refused */
+    int is_a_transposed, is_b_transposed, is_tf32;
+    int is_misaligned; /* bias or aux is no multiple of BLAS_ALIGN: refused */
 };
 struct blas_call {
     struct blas_shape shape;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "base/must.h"
+#include "base/assert.h"
 
 /* Every device and stream begins with its head; these are the only casts. */
 static const struct dev_ops *ops_of(const struct dev *dev)
@@ -75,7 +75,7 @@ enum status dev_fill(struct stream *s, void *dst, int byte, size_t bytes)
     return ops_of(owner_of(s))->fill(s, dst, byte, bytes);
 }
 
-enum status dev_after(struct stream *late, struct stream *early)
+enum status dev_stream_wait_stream(struct stream *late, struct stream *early)
 {
     ASSERT(owner_of(late) == owner_of(early));
     return ops_of(owner_of(late))->after(late, early);
@@ -83,19 +83,19 @@ enum status dev_after(struct stream *late, struct stream *early)
 
 enum status dev_sync(struct stream *s) { return ops_of(owner_of(s))->sync(s); }
 
-enum status dev_collect(struct stream *s)
+enum status dev_graph_begin(struct stream *s)
 {
     const struct dev_ops *ops = ops_of(owner_of(s));
     return ops->collect ? ops->collect(s) : ST_OK;
 }
 
-enum status dev_begin(struct stream *s)
+enum status dev_flush(struct stream *s)
 {
     const struct dev_ops *ops = ops_of(owner_of(s));
     return ops->begin ? ops->begin(s) : ST_OK;
 }
 
-enum status dev_bring(struct stream *s, void *pinned, const void *src, size_t bytes)
+enum status dev_read_async(struct stream *s, void *pinned, const void *src, size_t bytes)
 {
     const struct dev_ops *ops = ops_of(owner_of(s));
     return ops->bring ? ops->bring(s, pinned, src, bytes) : dev_copy(s, pinned, src, bytes);
@@ -113,21 +113,21 @@ enum status dev_await(struct stream *s)
     return ops->await ? ops->await(s) : ops->sync(s);
 }
 
-bool dev_is_apart(const struct dev *dev) { return dev && ops_of(dev)->holds; }
+bool dev_is_discrete(const struct dev *dev) { return dev && ops_of(dev)->holds; }
 
-enum status dev_enter(struct dev *dev)
+enum status dev_make_current(struct dev *dev)
 {
-    return dev_is_apart(dev) ? ops_of(dev)->enter(dev) : ST_OK;
+    return dev_is_discrete(dev) ? ops_of(dev)->enter(dev) : ST_OK;
 }
 
 bool dev_holds(const struct dev *dev, const void *data)
 {
-    return dev_is_apart(dev) && ops_of(dev)->holds(dev, data);
+    return dev_is_discrete(dev) && ops_of(dev)->holds(dev, data);
 }
 
 enum status dev_pin(struct dev *dev, size_t bytes, void **out)
 {
-    if (dev_is_apart(dev))
+    if (dev_is_discrete(dev))
         return ops_of(dev)->pin(dev, bytes, out);
     *out = malloc(bytes ? bytes : 1);
     return *out ? ST_OK
@@ -139,34 +139,34 @@ void dev_unpin(struct dev *dev, void *data)
 {
     if (!data)
         return;
-    if (dev_is_apart(dev))
+    if (dev_is_discrete(dev))
         ops_of(dev)->unpin(dev, data);
     else
         free(data);
 }
 
-enum status dev_idle(struct stream *s, bool *out)
+enum status dev_stream_query(struct stream *s, bool *out)
 {
     *out = true;
-    return dev_is_apart(owner_of(s)) ? ops_of(owner_of(s))->idle(s, out) : ST_OK;
+    return dev_is_discrete(owner_of(s)) ? ops_of(owner_of(s))->idle(s, out) : ST_OK;
 }
 
 void *dev_handle(struct stream *s)
 {
-    return dev_is_apart(owner_of(s)) ? ops_of(owner_of(s))->handle(s) : NULL;
+    return dev_is_discrete(owner_of(s)) ? ops_of(owner_of(s))->handle(s) : NULL;
 }
 
-enum status dev_mark(struct stream *s, struct mark **mark)
+enum status dev_event_record(struct stream *s, struct dev_event **mark)
 {
-    return dev_is_apart(owner_of(s)) ? ops_of(owner_of(s))->mark(s, mark) : ST_OK;
+    return dev_is_discrete(owner_of(s)) ? ops_of(owner_of(s))->mark(s, mark) : ST_OK;
 }
 
-enum status dev_wait(struct stream *s, struct mark *mark)
+enum status dev_stream_wait(struct stream *s, struct dev_event *mark)
 {
     return mark ? ops_of(owner_of(s))->wait(s, mark) : ST_OK;
 }
 
-void dev_unmark(struct dev *dev, struct mark *mark)
+void dev_event_free(struct dev *dev, struct dev_event *mark)
 {
     if (mark)
         ops_of(dev)->unmark(dev, mark);

@@ -340,10 +340,10 @@ static enum status check_spans(const char *op, const struct optim_span *spans, i
     return ST_OK;
 }
 
-enum status dev_check_judge(const struct judge *a, bool takes_halves)
+enum status dev_check_grad_scale(const struct grad_scale *a, bool takes_halves)
 {
     (void)takes_halves;
-#define OP "judge"
+#define OP "grad_scale"
     HAS(out, F64);
     HAS(squares, F64);
     HAS(loss, F64);
@@ -425,7 +425,7 @@ enum status dev_check_combine(const struct combine *a, bool takes_halves)
     TRY(check_tensor(OP, "own", &a->own, a->in.dtype));
     THAT((a->in.dtype == DTYPE_F64) == (a->out.dtype == DTYPE_F64));
     MIN(elems, 0);
-    TRY(check_size(OP, "sources_n", a->sources_n, 1, COMBINE_MOST));
+    TRY(check_size(OP, "sources_n", a->sources_n, 1, COMBINE_SOURCES_MAX));
     TRY(check_size(OP, "own_i", a->own_i, 0, a->sources_n - 1));
     THAT(a->sources_n == 1 || a->stride >= a->elems);
     return check_product(OP, a->sources_n, a->stride > 0 ? a->stride : 0);

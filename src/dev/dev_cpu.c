@@ -1,5 +1,5 @@
 /* dev_cpu — the CPU as a device: a pool of threads, memory in huge pages, and kernels of the best
- * level that this machine has (dev_cpu_level.h). A stream's work is done before the call returns.
+ * level that this machine has (dev_cpu_isa.h). A stream's work is done before the call returns.
  * Must not know what the kernels compute. */
 #include <errno.h>
 #include <stdlib.h>
@@ -8,11 +8,11 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
 #include "dev/dev.h"
 #include "dev/dev_check.h"
-#include "dev/dev_cpu_level.h"
+#include "dev/dev_cpu_isa.h"
 #include "kernels/cpu.h"
 
 #define HUGE_BYTES ((size_t)2 << 20)
@@ -23,7 +23,7 @@ struct dev {
     struct dev_head head;
     struct cpu cpu;
     struct dev_cpu_kernels kernels;
-    enum cpu_level level;
+    enum cpu_isa level;
     double peak_flops;
     char *scratch; /* all threads' scratch, then the shared piece */
 };
@@ -54,7 +54,7 @@ static void span_part(void *arg, int part_i, int thread_i)
     size_t at = (size_t)part_i * COPY_BYTES,
            n = s->bytes - at < COPY_BYTES ? s->bytes - at : COPY_BYTES;
     if (s->src && s->bytes >= PAST_BYTES)
-        dev_cpu_level_copy(s->dst + at, s->src + at, n);
+        dev_cpu_isa_copy(s->dst + at, s->src + at, n);
     else if (s->src)
         memcpy(s->dst + at, s->src + at, n);
     else
@@ -64,7 +64,7 @@ static void span_part(void *arg, int part_i, int thread_i)
 static void span_run(const struct cpu *cpu, struct span s)
 {
     /* parts are counted in int: 2^31 parts of 1 MiB are beyond any address space */
-    task_run(cpu->pool, (int)((s.bytes + COPY_BYTES - 1) / COPY_BYTES), span_part, &s);
+    thread_pool_run(cpu->pool, (int)((s.bytes + COPY_BYTES - 1) / COPY_BYTES), span_part, &s);
 }
 
 static size_t map_bytes(size_t bytes)
@@ -174,7 +174,7 @@ static const struct op_table cpu_op = {OP_LIST(OP_ROW)};
 
 static void cpu_info(const struct dev *dev, struct dev_info *out)
 {
-    int threads_n = task_threads(dev->cpu.pool);
+    int threads_n = thread_pool_threads(dev->cpu.pool);
     *out = (struct dev_info){.kind = DEV_KIND_CPU,
                              .free_bytes = -1,
                              .peak_flops = dev->peak_flops,
@@ -182,14 +182,14 @@ static void cpu_info(const struct dev *dev, struct dev_info *out)
     int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
     out->memory_bytes = pages > 0 ? pages * page_bytes : -1;
     text_format(out->name, sizeof out->name, "cpu %d thread%s %s", threads_n,
-                threads_n == 1 ? "" : "s", dev_cpu_level_name(dev->level));
+                threads_n == 1 ? "" : "s", dev_cpu_isa_name(dev->level));
 }
 
 static void cpu_close(struct dev *dev)
 {
     if (dev->scratch)
-        cpu_free(dev, dev->scratch, scratch_bytes(task_threads(dev->cpu.pool)));
-    task_close(dev->cpu.pool);
+        cpu_free(dev, dev->scratch, scratch_bytes(thread_pool_threads(dev->cpu.pool)));
+    thread_pool_close(dev->cpu.pool);
     free(dev);
 }
 
@@ -210,23 +210,23 @@ static const struct dev_ops cpu_ops = {
 enum status dev_cpu_open(int threads_n, int level, struct dev **out)
 {
     enum status st;
-    enum cpu_level chosen = CPU_LEVEL_PLAIN;
-    TRY(dev_cpu_level_choose(level, &chosen));
+    enum cpu_isa chosen = CPU_ISA_PLAIN;
+    TRY(dev_cpu_isa_choose(level, &chosen));
     if (threads_n == 0)
-        threads_n = task_cores() < TASK_THREADS_MAX ? task_cores() : TASK_THREADS_MAX;
+        threads_n = thread_pool_cores() < THREAD_POOL_MAX ? thread_pool_cores() : THREAD_POOL_MAX;
     struct dev *dev = calloc(1, sizeof *dev);
     if (!dev)
         return FAIL(ST_RETRY, "out of memory: a device of %zu bytes", sizeof *dev);
     *dev = (struct dev){
-        .head = {&cpu_ops, &cpu_op}, .kernels = dev_cpu_level_kernels(chosen), .level = chosen};
-    TRY_OR(task_open(threads_n, &dev->cpu.pool), out_close);
+        .head = {&cpu_ops, &cpu_op}, .kernels = dev_cpu_isa_kernels(chosen), .level = chosen};
+    TRY_OR(thread_pool_open(threads_n, &dev->cpu.pool), out_close);
     void *scratch;
     TRY_OR(cpu_alloc(dev, scratch_bytes(threads_n), &scratch), out_close);
     dev->scratch = scratch;
     for (int i = 0; i < threads_n; i++)
         dev->cpu.scratch[i] = dev->scratch + (size_t)i * CPU_SCRATCH_BYTES;
     dev->cpu.shared = dev->scratch + (size_t)threads_n * CPU_SCRATCH_BYTES;
-    dev->peak_flops = dev_cpu_level_peak(&dev->cpu);
+    dev->peak_flops = dev_cpu_isa_peak(&dev->cpu);
     *out = dev;
     return ST_OK;
 out_close:

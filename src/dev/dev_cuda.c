@@ -5,7 +5,7 @@
  * Copies. From the host: `src` may be reused when dev_copy returns, as on the CPU. To the host:
  * `dst` is there after dev_sync. The device's memory is told from the host's by the table of what
  * was allocated here. */
-#include "dev/dev_cuda_inside.h"
+#include "dev/dev_cuda_internal.h"
 
 #ifndef CONVOY_CUDA
 
@@ -17,7 +17,7 @@ static enum status not_built(void)
                 "this build has no CUDA in it; build with CUDA=1 where nvcc is, or use DEVICE=cpu");
 }
 
-enum status dev_cuda_find(int *count_out)
+enum status dev_cuda_count(int *count_out)
 {
     (void)count_out;
     return not_built();
@@ -41,7 +41,7 @@ enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
 #include <string.h>
 
 #include "base/log.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
 #include "dev/blas_plan.h"
 #include "dev/dev_check.h"
@@ -142,7 +142,7 @@ static void cuda_free(struct dev *dev, void *data, size_t bytes)
     (void)cudaFree(data); /* a fault that is known already */
 }
 
-static enum status cuda_enter(struct dev *dev)
+static enum status cuda_make_current(struct dev *dev)
 {
     CUDA_CHECK(cudaSetDevice(dev->device_i));
     return ST_OK;
@@ -171,13 +171,13 @@ static void cuda_unpin(struct dev *dev, void *data)
 /* ---- streams ---- */
 
 /* A mark is an event of CUDA's. */
-static enum status cuda_mark(struct stream *s, struct mark **mark)
+static enum status cuda_mark(struct stream *s, struct dev_event **mark)
 {
-    TRY(dev_cuda_graph_begin(s));
+    TRY(dev_cuda_graph_flush(s));
     cudaEvent_t event = (cudaEvent_t)*mark;
     if (event == NULL)
         CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    *mark = (struct mark *)event;
+    *mark = (struct dev_event *)event;
     CUDA_CHECK(cudaEventRecord(event, s->stream));
     return ST_OK;
 }
@@ -188,7 +188,7 @@ static void cuda_stream_close(struct stream *s)
         (void)cudaStreamSynchronize(s->stream);
     dev_cuda_graph_close(s->graphs);
     blas_plan_close(s->blas);
-    dev_cuda_stage_close(&s->stage);
+    dev_cuda_ring_close(&s->ring);
     if (s->cuda.scratch)
         (void)cudaFree(s->cuda.scratch);
     if (s->mark)
@@ -202,14 +202,14 @@ static void cuda_stream_close(struct stream *s)
  * said once. */
 static void open_blas(struct stream *s)
 {
-    static bool is_said;
+    static bool is_reported;
     if (blas_plan_open(&s->blas) == ST_OK) {
-        if (!is_said)
+        if (!is_reported)
             LOG_INFO("products by cuBLASLt %s", blas_plan_about(s->blas));
-    } else if (!is_said) {
+    } else if (!is_reported) {
         LOG_WARN("products by the program's own kernels, which is slower: %s", status_message());
     }
-    is_said = true;
+    is_reported = true;
 }
 
 static enum status fill_stream(struct stream *s)
@@ -222,7 +222,7 @@ static enum status fill_stream(struct stream *s)
                             .sm_count = dev->prop.multiProcessorCount,
                             .shared_bytes = dev->prop.sharedMemPerBlockOptin,
                             .is_tf32 = dev->is_tf32};
-    return dev_cuda_stage_open(&s->stage);
+    return dev_cuda_ring_open(&s->ring);
 }
 
 /* equip — what operations need, taken before a stream's first: streams that only copy do
@@ -239,7 +239,7 @@ static enum status equip(struct stream *s)
     return ST_OK;
 }
 
-static enum status cuda_collect(struct stream *s)
+static enum status cuda_graph_begin(struct stream *s)
 {
     TRY(equip(s));
     return s->graphs ? ST_OK : dev_cuda_graph_open(s);
@@ -261,9 +261,9 @@ static enum status cuda_stream_open(struct dev *dev, struct stream **out)
 
 static enum status cuda_sync(struct stream *s)
 {
-    TRY(dev_cuda_graph_begin(s));
+    TRY(dev_cuda_graph_flush(s));
     CUDA_CHECK(cudaStreamSynchronize(s->stream));
-    return dev_cuda_stage_drain(&s->stage);
+    return dev_cuda_ring_drain(&s->ring);
 }
 
 static enum status give(struct stream *s, enum cuda_work work, void *args, size_t bytes)
@@ -277,7 +277,7 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
     if (to_device && from_device)
         return give(s, CUDA_WORK_COPY, &(struct cuda_copy){dst, src, bytes},
                     sizeof(struct cuda_copy));
-    TRY(dev_cuda_graph_begin(s));
+    TRY(dev_cuda_graph_flush(s));
     if ((to_device && is_in(s->head.dev, &s->head.dev->pinned, src)) ||
         (from_device && is_in(s->head.dev, &s->head.dev->pinned, dst))) {
         CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes,
@@ -286,9 +286,9 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
         return ST_OK;
     }
     if (to_device)
-        return dev_cuda_stage_in(&s->stage, s->stream, dst, src, bytes);
+        return dev_cuda_ring_in(&s->ring, s->stream, dst, src, bytes);
     if (from_device)
-        return dev_cuda_stage_out(&s->stage, s->stream, dst, src, bytes);
+        return dev_cuda_ring_out(&s->ring, s->stream, dst, src, bytes);
     TRY(cuda_sync(s)); /* both on the host: in the order of the stream */
     memcpy(dst, src, bytes);
     return ST_OK;
@@ -296,16 +296,17 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
 
 /* The direct way out is the pinned one; for other memory it would not be gathered, nor be there
  * after dev_await. */
-static enum status cuda_bring(struct stream *s, void *pinned, const void *src, size_t bytes)
+static enum status cuda_read_async(struct stream *s, void *pinned, const void *src, size_t bytes)
 {
     ASSERT(is_on_device(s->head.dev, src) && is_in(s->head.dev, &s->head.dev->pinned, pinned));
-    return give(s, CUDA_WORK_BRING, &(struct cuda_copy){pinned, src, bytes},
+    return give(s, CUDA_WORK_READ, &(struct cuda_copy){pinned, src, bytes},
                 sizeof(struct cuda_copy));
 }
 
-static enum status cuda_note(struct stream *s)
+static enum status cuda_event(struct stream *s)
 {
-    return give(s, CUDA_WORK_NOTE, &(struct cuda_note){++s->stage.notes}, sizeof(struct cuda_note));
+    return give(s, CUDA_WORK_EVENT, &(struct cuda_event){++s->ring.notes},
+                sizeof(struct cuda_event));
 }
 
 /* A number that is not there means that the event told of an earlier record, which would be CUDA's
@@ -313,9 +314,9 @@ static enum status cuda_note(struct stream *s)
  * waited for. */
 static enum status cuda_await(struct stream *s)
 {
-    TRY(dev_cuda_graph_begin(s));
-    CUDA_CHECK(cudaEventSynchronize(s->stage.note));
-    if (s->graphs && *s->stage.noted != s->stage.notes)
+    TRY(dev_cuda_graph_flush(s));
+    CUDA_CHECK(cudaEventSynchronize(s->ring.note));
+    if (s->graphs && *s->ring.noted != s->ring.notes)
         CUDA_CHECK(cudaStreamSynchronize(s->stream));
     return ST_OK;
 }
@@ -330,9 +331,9 @@ static enum status cuda_fill(struct stream *s, void *dst, int byte, size_t bytes
     return ST_OK;
 }
 
-static enum status cuda_idle(struct stream *s, bool *out)
+static enum status cuda_stream_query(struct stream *s, bool *out)
 {
-    TRY(dev_cuda_graph_begin(s));
+    TRY(dev_cuda_graph_flush(s));
     cudaError_t error = cudaStreamQuery(s->stream);
     *out = error == cudaSuccess;
     if (error == cudaErrorNotReady)
@@ -342,14 +343,14 @@ static enum status cuda_idle(struct stream *s, bool *out)
                                               : dev_cuda_error_fail(error, "asking a stream");
 }
 
-static enum status cuda_wait(struct stream *s, struct mark *mark)
+static enum status cuda_wait(struct stream *s, struct dev_event *mark)
 {
-    TRY(dev_cuda_graph_begin(s));
+    TRY(dev_cuda_graph_flush(s));
     CUDA_CHECK(cudaStreamWaitEvent(s->stream, (cudaEvent_t)mark, 0));
     return ST_OK;
 }
 
-static void cuda_unmark(struct dev *dev, struct mark *mark)
+static void cuda_event_free(struct dev *dev, struct dev_event *mark)
 {
     (void)dev;
     (void)cudaEventDestroy((cudaEvent_t)mark);
@@ -361,7 +362,7 @@ static void *cuda_handle(struct stream *s)
     return s->stream;
 }
 
-static enum status cuda_after(struct stream *late, struct stream *early)
+static enum status cuda_stream_wait_stream(struct stream *late, struct stream *early)
 {
     TRY(cuda_mark(early, &early->mark));
     return cuda_wait(late, early->mark);
@@ -427,18 +428,18 @@ static enum status do_bring(struct stream *s, const void *args)
     return ST_OK;
 }
 
-/* Gathered work has its number on the device (kernels/now.h). In a graph the event is a node of its
- * own. */
+/* Gathered work has its number on the device (kernels/step_scalars.h). In a graph the event is a
+ * node of its own. */
 static enum status do_note(struct stream *s, const void *args)
 {
-    const struct stage *stage = &s->stage;
+    const struct pinned_ring *ring = &s->ring;
     (void)args;
-    if (s->cuda.now)
-        CUDA_CHECK(cudaMemcpyAsync((void *)(uintptr_t)stage->noted, &s->cuda.now->seed,
-                                   sizeof *stage->noted, cudaMemcpyDeviceToHost, s->stream));
+    if (s->cuda.scalars)
+        CUDA_CHECK(cudaMemcpyAsync((void *)(uintptr_t)ring->noted, &s->cuda.scalars->seed,
+                                   sizeof *ring->noted, cudaMemcpyDeviceToHost, s->stream));
     CUDA_CHECK(s->is_captured
-                   ? cudaEventRecordWithFlags(stage->note, s->stream, cudaEventRecordExternal)
-                   : cudaEventRecord(stage->note, s->stream));
+                   ? cudaEventRecordWithFlags(ring->note, s->stream, cudaEventRecordExternal)
+                   : cudaEventRecord(ring->note, s->stream));
     return ST_OK;
 }
 
@@ -447,7 +448,7 @@ enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args)
 #define DO_ROW(name) [CUDA_WORK_##name] = do_##name,
     static enum status (*const kernels[CUDA_WORK_N])(struct stream * s, const void *args) = {
         OP_LIST(DO_ROW)[CUDA_WORK_FILL] = do_fill, [CUDA_WORK_COPY] = do_copy,
-        [CUDA_WORK_BRING] = do_bring, [CUDA_WORK_NOTE] = do_note};
+        [CUDA_WORK_READ] = do_bring, [CUDA_WORK_EVENT] = do_note};
 #undef DO_ROW
     switch (work) {
     case CUDA_WORK_matmul_fwd:
@@ -508,25 +509,25 @@ static const struct dev_ops cuda_ops = {
     .stream_close = cuda_stream_close,
     .copy = cuda_copy,
     .fill = cuda_fill,
-    .after = cuda_after,
+    .after = cuda_stream_wait_stream,
     .sync = cuda_sync,
-    .enter = cuda_enter,
+    .enter = cuda_make_current,
     .holds = is_on_device,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
-    .idle = cuda_idle,
+    .idle = cuda_stream_query,
     .handle = cuda_handle,
     .mark = cuda_mark,
     .wait = cuda_wait,
-    .unmark = cuda_unmark,
-    .collect = cuda_collect,
-    .begin = dev_cuda_graph_begin,
-    .bring = cuda_bring,
-    .note = cuda_note,
+    .unmark = cuda_event_free,
+    .collect = cuda_graph_begin,
+    .begin = dev_cuda_graph_flush,
+    .bring = cuda_read_async,
+    .note = cuda_event,
     .await = cuda_await,
 };
 
-enum status dev_cuda_find(int *count_out)
+enum status dev_cuda_count(int *count_out)
 {
     int count = 0;
     CUDA_CHECK(cudaGetDeviceCount(&count));
@@ -539,7 +540,7 @@ enum status dev_cuda_find(int *count_out)
 static enum status look(struct dev *dev)
 {
     int count = 0;
-    TRY(dev_cuda_find(&count));
+    TRY(dev_cuda_count(&count));
     if (dev->device_i < 0 || dev->device_i >= count)
         return FAIL(ST_NO_DEVICE,
                     "GPU %d was asked for, but this process sees %d; lower N_GPU_EACH_NODE, or see "

@@ -1,6 +1,6 @@
 /* dev_cuda_error — failures of the CUDA runtime as statuses with a sentence. Must not know who
  * asked. */
-#include "dev/dev_cuda_inside.h"
+#include "dev/dev_cuda_internal.h"
 
 #ifdef CONVOY_CUDA
 #include <dlfcn.h>

@@ -2,7 +2,7 @@
  * again goes as one CUDA graph. Must not know what the work is for.
  *
  * Design. The host walks a step as ever, but what it asks of the stream is written into a list:
- * which operation, its arguments. When the list must begin (dev_begin, a copy to or from the host,
+ * which operation, its arguments. When the list must begin (dev_flush, a copy to or from the host,
  * a wait, a mark), it is compared with the lists that were begun before:
  *   new              it is done one by one, and kept: so every plan, attribute and piece of memory
  *   that it needs exists
@@ -11,13 +11,13 @@
  *   then             the graph is launched: one call instead of hundreds
  * So a graph runs only where the very same work is asked for: another shape, address, mask or order
  * of pieces is another list, and nobody has to say what changed. What does change from step to step
- * (learning rate, seed and offset of dropout, scale of the loss: kernels/now.h) is taken out of the
- * list into a block of numbers; these go to the device by one copy on the stream from pinned
- * memory, in slots of their own (dev_cuda_stage.c), before the list begins, and kernels read them
- * there. So no list waits for the one before it. Copies from the host, and to its ordinary memory,
- * are never captured, nor is anything that waits; what is brought to pinned memory is, and a note
- * of it is an event's node, so that the host may look at what a graph has done while the graph goes
- * on; nothing is taken meanwhile: cuBLASLt works in the stream's scratch.
+ * (learning rate, seed and offset of dropout, scale of the loss: kernels/step_scalars.h) is taken
+ * out of the list into a block of numbers; these go to the device by one copy on the stream from
+ * pinned memory, in slots of their own (dev_cuda_ring.c), before the list begins, and kernels read
+ * them there. So no list waits for the one before it. Copies from the host, and to its ordinary
+ * memory, are never captured, nor is anything that waits; what is brought to pinned memory is, and
+ * a note of it is an event's node, so that the host may look at what a graph has done while the
+ * graph goes on; nothing is taken meanwhile: cuBLASLt works in the stream's scratch.
  * A capture that fails is told once, and work goes one by one from then on.
  *
  * Ranks. A collective's place in the stream is a mark, so each is where a list ends, and the host
@@ -29,26 +29,26 @@
  * backward in the first, the other and the last micro-batch: four a block, of 250 blocks. The lists
  * take some 250 bytes of the host's memory for a piece of work, so 16 MiB at most (WORK_KEPT), and
  * as many nodes of CUDA's at most. */
-#include "dev/dev_cuda_inside.h"
+#include "dev/dev_cuda_internal.h"
 
 #ifdef CONVOY_CUDA
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "base/must.h"
-#include "kernels/now.h"
+#include "base/assert.h"
+#include "kernels/step_scalars.h"
 
-#define NOW_MAX 1024    /* operations of a list that read numbers of their own */
-#define WORK_MAX 16384  /* pieces of work of a list: a longer one begins in parts */
-#define WORK_FEW 2      /* a list of so few is neither kept nor a graph */
-#define LISTS_KEPT 1024 /* the oldest goes; one that is no graph first */
-#define WORK_KEPT 65536 /* pieces of work of all kept lists together */
+#define SCALARS_MAX 1024 /* operations of a list that read numbers of their own */
+#define WORK_MAX 16384   /* pieces of work of a list: a longer one begins in parts */
+#define WORK_FEW 2       /* a list of so few is neither kept nor a graph */
+#define LISTS_KEPT 1024  /* the oldest goes; one that is no graph first */
+#define WORK_KEPT 65536  /* pieces of work of all kept lists together */
 #define WORK_ALIGN 16
 
 struct work_head {
     uint32_t work, bytes; /* bytes: of the arguments that follow, and of runs after them */
-    int32_t now_i;        /* -1: it reads none */
+    int32_t scalars_i;    /* -1: it reads none */
     uint32_t spans_at;    /* of adamw and sgd: where their runs lie in what follows; 0: none */
 };
 
@@ -59,7 +59,7 @@ union work_args {
 #undef ARGS
     struct cuda_fill fill;
     struct cuda_copy copy;
-    struct cuda_note note;
+    struct cuda_event note;
 };
 
 struct work_list {
@@ -78,14 +78,14 @@ struct cuda_graphs {
     struct dev *dev;
     struct work_list list;         /* what is gathered */
     union work_args few[WORK_FEW]; /* the arguments of its first pieces, with all numbers */
-    struct cuda_now now[NOW_MAX], *now_device;
-    int now_n;
+    struct step_scalars scalars[SCALARS_MAX], *scalars_device;
+    int scalars_n;
     struct kept kept[LISTS_KEPT];
     uint64_t hash[LISTS_KEPT]; /* of each, to be compared before the bytes are */
     int kept_n;
     int64_t kept_work_n;
     int64_t begun; /* lists, so far */
-    bool is_refused, is_said;
+    bool is_refused, is_reported;
 };
 
 /* ---- life ---- */
@@ -93,16 +93,16 @@ struct cuda_graphs {
 enum status dev_cuda_graph_open(struct stream *s)
 {
     struct cuda_graphs *g = calloc(1, sizeof *g);
-    void *now = NULL;
+    void *scalars = NULL;
     if (!g)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for a stream's work", sizeof *g);
-    enum status st = dev_alloc(s->head.dev, sizeof g->now, &now);
+    enum status st = dev_alloc(s->head.dev, sizeof g->scalars, &scalars);
     if (st != ST_OK) {
         free(g);
         return st;
     }
     g->dev = s->head.dev;
-    g->now_device = now;
+    g->scalars_device = scalars;
     s->graphs = g;
     return ST_OK;
 }
@@ -121,7 +121,7 @@ void dev_cuda_graph_close(struct cuda_graphs *g)
         return;
     for (int i = 0; i < g->kept_n; i++)
         forget(&g->kept[i]);
-    dev_free(g->dev, g->now_device, sizeof g->now);
+    dev_free(g->dev, g->scalars_device, sizeof g->scalars);
     free(g->list.bytes);
     free(g);
 }
@@ -129,23 +129,23 @@ void dev_cuda_graph_close(struct cuda_graphs *g)
 /* ---- gathering ---- */
 
 /* take_dropout — out of the arguments; false: there is none. */
-static bool take_dropout(struct dropout *d, struct cuda_now *out)
+static bool take_dropout(struct dropout *d, struct step_scalars *out)
 {
-    *out = now_dropout(d);
+    *out = step_scalars_dropout(d);
     d->seed = d->offset = 0;
     return d->p > 0;
 }
 
-/* take_now — what changes from step to step goes from the arguments to *out; false: nothing
+/* take_scalars — what changes from step to step goes from the arguments to *out; false: nothing
  * does. */
-static bool take_now(enum cuda_work work, void *args, struct cuda_now *out)
+static bool take_scalars(enum cuda_work work, void *args, struct step_scalars *out)
 {
     struct xent *xent = args;
     struct qa_xent *qa = args;
-    struct judge *judge = args;
+    struct grad_scale *grad_scale = args;
     struct adamw *adamw = args;
     struct sgd *sgd = args;
-    struct cuda_note *note = args;
+    struct cuda_event *note = args;
     switch (work) {
     case CUDA_WORK_embed_fwd:
         return take_dropout(&((struct embed_fwd *)args)->dropout, out);
@@ -159,29 +159,29 @@ static bool take_now(enum cuda_work work, void *args, struct cuda_now *out)
         return take_dropout(&((struct attention_bwd *)args)->dropout, out);
     case CUDA_WORK_drop:
         return take_dropout(&((struct drop *)args)->dropout, out);
-    case CUDA_WORK_NOTE:
-        *out = now_none();
+    case CUDA_WORK_EVENT:
+        *out = step_scalars_none();
         out->seed = note->number;
         note->number = 0;
         return true;
-    case CUDA_WORK_judge:
-        *out = now_judge(judge);
-        judge->loss_scale = 0;
+    case CUDA_WORK_grad_scale:
+        *out = step_scalars_grad_scale(grad_scale);
+        grad_scale->loss_scale = 0;
         return true;
     case CUDA_WORK_xent:
-        *out = now_xent(xent);
+        *out = step_scalars_xent(xent);
         xent->scale = 0;
         return true;
     case CUDA_WORK_qa_xent:
-        *out = now_qa_xent(qa);
+        *out = step_scalars_qa_xent(qa);
         qa->scale_start = qa->scale_end = 0;
         return true;
     case CUDA_WORK_adamw:
-        *out = now_adamw(adamw);
+        *out = step_scalars_adamw(adamw);
         adamw->lr = 0, adamw->step = 0;
         return true;
     case CUDA_WORK_sgd:
-        *out = now_sgd(sgd);
+        *out = step_scalars_sgd(sgd);
         sgd->lr = 0, sgd->step = 0;
         return true;
     default:
@@ -221,17 +221,17 @@ static enum status room(struct work_list *list, size_t bytes, char **out)
 enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args, size_t bytes)
 {
     struct cuda_graphs *g = s->graphs;
-    struct work_head head = {.work = (uint32_t)work, .now_i = -1};
-    struct cuda_now now;
+    struct work_head head = {.work = (uint32_t)work, .scalars_i = -1};
+    struct step_scalars scalars;
     int64_t spans_n = 0;
     char *at = NULL;
-    if (g->now_n == NOW_MAX || g->list.work_n == WORK_MAX)
-        TRY(dev_cuda_graph_begin(s));
+    if (g->scalars_n == SCALARS_MAX || g->list.work_n == WORK_MAX)
+        TRY(dev_cuda_graph_flush(s));
     if (g->list.work_n < WORK_FEW)
         memcpy(&g->few[g->list.work_n], args, bytes);
-    if (take_now(work, args, &now)) {
-        head.now_i = g->now_n;
-        g->now[g->now_n++] = now;
+    if (take_scalars(work, args, &scalars)) {
+        head.scalars_i = g->scalars_n;
+        g->scalars[g->scalars_n++] = scalars;
     }
     const struct optim_span **spans = spans_of(work, args, &spans_n), *runs = spans ? *spans : NULL;
     if (spans)
@@ -270,11 +270,12 @@ static enum status play(struct stream *s, const struct work_list *list, const un
         if (head.spans_at > 0)
             *spans_of((enum cuda_work)head.work, &args, &spans_n) =
                 (const void *)(list->bytes + at + head.spans_at);
-        s->cuda.now = few || head.now_i < 0 ? NULL : s->graphs->now_device + head.now_i;
+        s->cuda.scalars =
+            few || head.scalars_i < 0 ? NULL : s->graphs->scalars_device + head.scalars_i;
         st = dev_cuda_do(s, (enum cuda_work)head.work, &args);
         at += head.bytes;
     }
-    s->cuda.now = NULL;
+    s->cuda.scalars = NULL;
     return st;
 }
 
@@ -308,11 +309,11 @@ static enum status make_graph(struct stream *s, const struct work_list *list, cu
     (void)cudaGraphDestroy(graph);
     if (error != cudaSuccess)
         return dev_cuda_error_fail(error, "making a graph of a step's work");
-    if (!s->graphs->is_said)
+    if (!s->graphs->is_reported)
         LOG_INFO("work that comes again goes to the GPU as CUDA graphs: %d operations at once, in "
                  "%zu nodes",
                  list->work_n, nodes_n);
-    s->graphs->is_said = true;
+    s->graphs->is_reported = true;
     return ST_OK;
 }
 
@@ -401,9 +402,9 @@ static enum status begin(struct stream *s)
     uint64_t hash = hash_of(&g->list);
     struct kept *kept = find(g, hash);
     g->begun++;
-    if (g->now_n > 0)
-        TRY(dev_cuda_stage_in(&s->stage, s->stream, g->now_device, g->now,
-                              (size_t)g->now_n * sizeof *g->now));
+    if (g->scalars_n > 0)
+        TRY(dev_cuda_ring_in(&s->ring, s->stream, g->scalars_device, g->scalars,
+                             (size_t)g->scalars_n * sizeof *g->scalars));
     if (!kept) {
         TRY(play(s, &g->list, NULL));
         return keep(g, hash);
@@ -416,14 +417,14 @@ static enum status begin(struct stream *s)
     return ST_OK;
 }
 
-enum status dev_cuda_graph_begin(struct stream *s)
+enum status dev_cuda_graph_flush(struct stream *s)
 {
     struct cuda_graphs *g = s->graphs;
     if (!g || g->list.used == 0)
         return ST_OK;
     enum status st = begin(s);
     g->list.used = 0;
-    g->list.work_n = g->now_n = 0;
+    g->list.work_n = g->scalars_n = 0;
     return st;
 }
 #endif

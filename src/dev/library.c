@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
 
 /* Where CUDA's own packages and the container images of NVIDIA put libraries that the loader may

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 #include "dev/library.h"
 
 /* The library's types, as its binary interface has them. */

@@ -19,11 +19,11 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/mapped.h"
+#include "base/mapped_file.h"
 #include "format/ckpt_dir.h"
 #include "format/ckpt_inside.h"
 
-#define PIECE_BYTES (1 << 20)       /* read and hashed while it is in the second-level cache */
+#define CHUNK_BYTES (1 << 20)       /* read and hashed while it is in the second-level cache */
 #define HEADER_BYTES_MAX (16 << 20) /* the parser's limit */
 #define APART_BYTES (8 << 20)       /* files of this size are checked at the same time */
 #define READ_TRIES 3                /* what cannot be read may be readable in a moment */
@@ -55,7 +55,7 @@ static enum status open_folder(const char *path, char *clean, size_t cap, int *f
     if (error == ENOTDIR)
         return FAIL(ST_BAD_DATA, "cannot open checkpoint %s: %s; a checkpoint is a folder", clean,
                     strerror(error));
-    return ckpt_unread("open checkpoint", clean, error);
+    return ckpt_read_error("open checkpoint", clean, error);
 }
 
 /* open_regular — a plain file of the folder. */
@@ -67,11 +67,11 @@ static enum status open_regular(int dir_fd, const char *path, const char *name, 
     TRY(file_join(what, sizeof(what), path, name));
     int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return ckpt_unread("open", what, errno);
+        return ckpt_read_error("open", what, errno);
     int error = fstat(fd, &info) == 0 ? 0 : errno;
     if (error != 0 || !S_ISREG(info.st_mode)) {
         close(fd);
-        return error != 0 ? ckpt_unread("look at", what, error)
+        return error != 0 ? ckpt_read_error("look at", what, error)
                           : FAIL(ST_BAD_DATA, "%s is not a regular file", what);
     }
     *fd_out = fd;
@@ -94,7 +94,7 @@ static bool is_passing(int error)
            error == EBUSY || error == ETIMEDOUT || error == ESTALE;
 }
 
-enum status ckpt_unread(const char *verb, const char *path, int error)
+enum status ckpt_read_error(const char *verb, const char *path, int error)
 {
     const char *remedy = error == EACCES || error == EPERM ? "give this user permission to read it"
                          : error == EMFILE || error == ENFILE
@@ -110,7 +110,7 @@ enum status ckpt_unread(const char *verb, const char *path, int error)
                 remedy);
 }
 
-bool ckpt_try_again(enum status st, int *tries)
+bool ckpt_retry(enum status st, int *tries)
 {
     if ((st != ST_STORE && st != ST_RETRY) || ++*tries >= READ_TRIES)
         return false;
@@ -119,7 +119,7 @@ bool ckpt_try_again(enum status st, int *tries)
     return true;
 }
 
-enum status ckpt_read_piece(int fd, const char *path, const char *name, void *out, size_t n,
+enum status ckpt_read_chunk(int fd, const char *path, const char *name, void *out, size_t n,
                             int64_t offset, size_t *got_out)
 {
     size_t done = 0;
@@ -131,7 +131,7 @@ enum status ckpt_read_piece(int fd, const char *path, const char *name, void *ou
             char what[FILE_PATH_MAX];
             int error = errno;
             TRY(file_join(what, sizeof(what), path, name));
-            return ckpt_unread("read", what, error);
+            return ckpt_read_error("read", what, error);
         }
         if (got == 0)
             break;
@@ -148,7 +148,7 @@ static enum status read_manifest(int dir_fd, const char *path, struct manifest *
     size_t n = 0;
     int fd;
     TRY(open_regular(dir_fd, path, CKPT_DIR_MANIFEST, &fd, &file_bytes_n));
-    enum status st = ckpt_read_piece(fd, path, CKPT_DIR_MANIFEST, bytes, sizeof(bytes), 0, &n);
+    enum status st = ckpt_read_chunk(fd, path, CKPT_DIR_MANIFEST, bytes, sizeof(bytes), 0, &n);
     close(fd);
     if (st != ST_OK)
         return st;
@@ -166,7 +166,7 @@ static enum status check_listing(int dir_fd, const char *path, const struct mani
         int error = errno;
         if (fd >= 0)
             close(fd);
-        return ckpt_unread("list checkpoint", path, error);
+        return ckpt_read_error("list checkpoint", path, error);
     }
     enum status st = ST_OK;
     for (struct dirent *entry; st == ST_OK && (entry = ckpt_dir_next(dir, path, &st)) != NULL;) {
@@ -196,34 +196,34 @@ enum status ckpt_check_sum(const char *path, const struct manifest_file *file, u
 
 /* check_hash — every byte of the file is read, none is kept. */
 static enum status check_hash(int fd, const char *path, const struct manifest_file *file,
-                              const struct safetensors_beat *beat)
+                              const struct safetensors_heartbeat *heartbeat)
 {
     XXH3_state_t *hash = XXH3_createState();
-    char *piece = malloc(PIECE_BYTES);
+    char *chunk = malloc(CHUNK_BYTES);
     enum status st =
-        hash && piece ? ST_OK : FAIL(ST_RETRY, "out of memory: checking %s/%s", path, file->name);
+        hash && chunk ? ST_OK : FAIL(ST_RETRY, "out of memory: checking %s/%s", path, file->name);
     if (st == ST_OK)
         XXH3_64bits_reset(hash);
     posix_fadvise(fd, 0, AHEAD_BYTES, POSIX_FADV_WILLNEED);
     for (int64_t at = 0; st == ST_OK && at < file->bytes;) {
-        size_t want = file->bytes - at < PIECE_BYTES ? (size_t)(file->bytes - at) : PIECE_BYTES,
+        size_t want = file->bytes - at < CHUNK_BYTES ? (size_t)(file->bytes - at) : CHUNK_BYTES,
                got = 0;
         /* the disk works while we hash */
-        posix_fadvise(fd, at + AHEAD_BYTES, PIECE_BYTES, POSIX_FADV_WILLNEED);
-        st = ckpt_read_piece(fd, path, file->name, piece, want, at, &got);
+        posix_fadvise(fd, at + AHEAD_BYTES, CHUNK_BYTES, POSIX_FADV_WILLNEED);
+        st = ckpt_read_chunk(fd, path, file->name, chunk, want, at, &got);
         if (st == ST_OK && got < want)
             st = FAIL(ST_BAD_DATA, "%s/%s was cut short while it was read", path, file->name);
         if (st != ST_OK)
             break;
-        XXH3_64bits_update(hash, piece, got);
+        XXH3_64bits_update(hash, chunk, got);
         at += (int64_t)got;
-        if (beat && beat->fn)
-            beat->fn(beat->arg, (int64_t)got);
+        if (heartbeat && heartbeat->fn)
+            heartbeat->fn(heartbeat->arg, (int64_t)got);
     }
     if (st == ST_OK)
         st = ckpt_check_sum(path, file, XXH3_64bits_digest(hash));
     XXH3_freeState(hash);
-    free(piece);
+    free(chunk);
     return st;
 }
 
@@ -242,7 +242,7 @@ static enum status check_bytes(const char *path, const struct manifest_file *fil
 struct check {
     const char *path;
     const struct manifest_file *file;
-    const struct safetensors_beat *beat;
+    const struct safetensors_heartbeat *heartbeat;
     int fd;
     bool is_apart;
     pthread_t thread;
@@ -253,8 +253,8 @@ struct check {
 static void *check_main(void *arg)
 {
     struct check *c = arg;
-    c->st = check_hash(c->fd, c->path, c->file, c->beat);
-    status_keep(&c->why);
+    c->st = check_hash(c->fd, c->path, c->file, c->heartbeat);
+    status_save(&c->why);
     return NULL;
 }
 
@@ -276,7 +276,7 @@ static enum status check_end(struct check *c)
         return c->st; /* told when it started */
     pthread_join(c->thread, NULL);
     if (c->st != ST_OK)
-        status_back(&c->why);
+        status_restore(&c->why);
     return c->st;
 }
 
@@ -294,10 +294,10 @@ static enum status map_part(struct ckpt *ckpt, const struct check *c)
     if (c->file->bytes > 0) {
         void *map = mmap(NULL, (size_t)c->file->bytes, PROT_READ, MAP_PRIVATE, c->fd, 0);
         if (map == MAP_FAILED)
-            return ckpt_unread("map", what, errno);
+            return ckpt_read_error("map", what, errno);
         part->map = map;
         part->bytes = (size_t)c->file->bytes;
-        mapped_add(what, map, part->bytes);
+        mapped_file_add(what, map, part->bytes);
     }
     part->fd = -1;
     name_part(part, c->file);
@@ -306,7 +306,8 @@ static enum status map_part(struct ckpt *ckpt, const struct check *c)
 }
 
 /* open_parts — the first failure is told; those that have started are waited for in any case. */
-static enum status open_parts(struct ckpt *ckpt, int dir_fd, const struct safetensors_beat *beat)
+static enum status open_parts(struct ckpt *ckpt, int dir_fd,
+                              const struct safetensors_heartbeat *heartbeat)
 {
     struct check check[MANIFEST_FILES_MAX];
     struct status_saved why;
@@ -314,18 +315,18 @@ static enum status open_parts(struct ckpt *ckpt, int dir_fd, const struct safete
     int n = 0, files_n = ckpt->manifest.files_n;
     while (n < files_n && st == ST_OK) {
         check[n] = (struct check){
-            .path = ckpt->path, .file = &ckpt->manifest.file[n], .beat = beat, .fd = -1};
+            .path = ckpt->path, .file = &ckpt->manifest.file[n], .heartbeat = heartbeat, .fd = -1};
         st = check_start(&check[n++], dir_fd);
     }
-    status_keep(&why);
+    status_save(&why);
     for (int i = 0; i < n; i++) {
         enum status ended = check_end(&check[i]);
         if (st == ST_OK && ended != ST_OK) {
             st = ended;
-            status_keep(&why);
+            status_save(&why);
         }
     }
-    status_back(&why);
+    status_restore(&why);
     for (int i = 0; i < n && st == ST_OK; i++)
         st = map_part(ckpt, &check[i]);
     for (int i = 0; i < n; i++)
@@ -342,11 +343,11 @@ static enum status read_header(const struct ckpt *ckpt, const struct ckpt_file *
     uint8_t length[8];
     size_t got = 0;
     uint64_t n = 0;
-    TRY(ckpt_read_piece(part->fd, ckpt->path, name, length, sizeof(length), 0, &got));
+    TRY(ckpt_read_chunk(part->fd, ckpt->path, name, length, sizeof(length), 0, &got));
     for (int i = 7; i >= 0; i--)
         n = n << 8 | length[i];
     n = n > HEADER_BYTES_MAX ? sizeof(length) : n + sizeof(length);
-    return ckpt_read_piece(part->fd, ckpt->path, name, part->map, n < part->bytes ? n : part->bytes,
+    return ckpt_read_chunk(part->fd, ckpt->path, name, part->map, n < part->bytes ? n : part->bytes,
                            0, &got);
 }
 
@@ -365,7 +366,7 @@ static enum status look_at_part(struct ckpt *ckpt, int dir_fd, const struct mani
     void *map =
         mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
-        return ckpt_unread("map", what, errno);
+        return ckpt_read_error("map", what, errno);
     part->map = map;
     part->bytes = n;
     TRY(read_header(ckpt, part, file->name));
@@ -395,8 +396,8 @@ static enum status look_at_parts(struct ckpt *ckpt, int dir_fd)
 }
 
 /* open_one — is_lazy: contents are not verified. */
-static enum status open_one(const char *path, bool is_lazy, const struct safetensors_beat *beat,
-                            struct ckpt **out)
+static enum status open_one(const char *path, bool is_lazy,
+                            const struct safetensors_heartbeat *heartbeat, struct ckpt **out)
 {
     struct ckpt *ckpt = calloc(1, sizeof(*ckpt));
     int dir_fd = -1;
@@ -406,7 +407,7 @@ static enum status open_one(const char *path, bool is_lazy, const struct safeten
     TRY_OR(open_folder(path, ckpt->path, sizeof(ckpt->path), &dir_fd), free_ckpt);
     TRY_OR(read_manifest(dir_fd, ckpt->path, &ckpt->manifest), close_dir);
     TRY_OR(check_listing(dir_fd, ckpt->path, &ckpt->manifest), close_dir);
-    TRY_OR(is_lazy ? look_at_parts(ckpt, dir_fd) : open_parts(ckpt, dir_fd, beat), close_dir);
+    TRY_OR(is_lazy ? look_at_parts(ckpt, dir_fd) : open_parts(ckpt, dir_fd, heartbeat), close_dir);
     *out = ckpt;
     ckpt = NULL;
 close_dir:
@@ -417,22 +418,23 @@ free_ckpt:
 }
 
 static enum status open_patiently(const char *path, bool is_lazy,
-                                  const struct safetensors_beat *beat, struct ckpt **out)
+                                  const struct safetensors_heartbeat *heartbeat, struct ckpt **out)
 {
     int tries = 0;
     enum status st;
     do
-        st = open_one(path, is_lazy, beat, out);
-    while (ckpt_try_again(st, &tries));
+        st = open_one(path, is_lazy, heartbeat, out);
+    while (ckpt_retry(st, &tries));
     return st;
 }
 
-enum status ckpt_open(const char *path, const struct safetensors_beat *beat, struct ckpt **out)
+enum status ckpt_open(const char *path, const struct safetensors_heartbeat *heartbeat,
+                      struct ckpt **out)
 {
-    return open_patiently(path, false, beat, out);
+    return open_patiently(path, false, heartbeat, out);
 }
 
-enum status ckpt_look(const char *path, struct ckpt **out)
+enum status ckpt_open_lazy(const char *path, struct ckpt **out)
 {
     return open_patiently(path, true, NULL, out);
 }
@@ -443,7 +445,7 @@ void ckpt_close(struct ckpt *ckpt)
         return;
     for (int i = 0; i < ckpt->parts_n; i++) {
         safetensors_free(&ckpt->part[i].tensors);
-        mapped_remove(ckpt->part[i].map);
+        mapped_file_remove(ckpt->part[i].map);
         if (ckpt->part[i].map)
             munmap(ckpt->part[i].map, ckpt->part[i].bytes);
         if (ckpt->part[i].fd >= 0)
@@ -457,15 +459,15 @@ const char *ckpt_path(const struct ckpt *ckpt) { return ckpt->path; }
 
 /* open_step — DIR/step-…, whose manifest must tell the same step as its name. */
 static enum status open_step(const char *dir, int64_t step, bool is_lazy,
-                             const struct safetensors_beat *beat, struct ckpt **out)
+                             const struct safetensors_heartbeat *heartbeat, struct ckpt **out)
 {
     char path[FILE_PATH_MAX];
     struct ckpt *ckpt = NULL;
     TRY(ckpt_dir_step_path(path, sizeof(path), dir, step));
-    TRY(open_patiently(path, is_lazy, beat, &ckpt));
+    TRY(open_patiently(path, is_lazy, heartbeat, &ckpt));
     if (is_lazy && !is_plain(ckpt)) {
         ckpt_close(ckpt);
-        TRY(open_patiently(path, false, beat, &ckpt));
+        TRY(open_patiently(path, false, heartbeat, &ckpt));
     }
     if (ckpt->manifest.meta.step != step) {
         int64_t told = ckpt->manifest.meta.step;
@@ -480,7 +482,7 @@ static enum status open_step(const char *dir, int64_t step, bool is_lazy,
 /* open_newest — of the steps below `below`. Only proven damage leads to an older one: a newest that
  * cannot be read now, or that another version wrote, is still the newest. */
 static enum status open_newest(const char *dir, int64_t below, bool is_lazy,
-                               const struct safetensors_beat *beat, struct ckpt **out)
+                               const struct safetensors_heartbeat *heartbeat, struct ckpt **out)
 {
     struct ckpt_dir_steps steps;
     struct ckpt *ckpt = NULL;
@@ -488,12 +490,12 @@ static enum status open_newest(const char *dir, int64_t below, bool is_lazy,
     int tries = 0;
     do
         st = ckpt_dir_list(dir, &steps);
-    while (ckpt_try_again(st, &tries));
+    while (ckpt_retry(st, &tries));
     TRY(st);
     for (int i = 0; i < steps.steps_n && !ckpt; i++) {
         if (steps.step[i] >= below)
             continue;
-        st = open_step(dir, steps.step[i], is_lazy, beat, &ckpt);
+        st = open_step(dir, steps.step[i], is_lazy, heartbeat, &ckpt);
         if (st != ST_OK && st != ST_BAD_DATA && st != ST_NO_INPUT)
             break;
         if (st != ST_OK)
@@ -506,16 +508,16 @@ static enum status open_newest(const char *dir, int64_t below, bool is_lazy,
     return st;
 }
 
-enum status ckpt_open_newest(const char *dir, const struct safetensors_beat *beat,
+enum status ckpt_open_newest(const char *dir, const struct safetensors_heartbeat *heartbeat,
                              struct ckpt **out)
 {
-    return open_newest(dir, INT64_MAX, false, beat, out);
+    return open_newest(dir, INT64_MAX, false, heartbeat, out);
 }
 
-enum status ckpt_find_newest(const char *dir, int64_t below, const struct safetensors_beat *beat,
-                             struct ckpt **out)
+enum status ckpt_find_newest(const char *dir, int64_t below,
+                             const struct safetensors_heartbeat *heartbeat, struct ckpt **out)
 {
-    return open_newest(dir, below, true, beat, out);
+    return open_newest(dir, below, true, heartbeat, out);
 }
 
 bool ckpt_is_verified(const struct ckpt *ckpt)

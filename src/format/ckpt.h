@@ -56,43 +56,45 @@ void ckpt_lock_release(struct ckpt_lock *lock); /* accepts NULL */
  * schema that we do not read (ST_SCHEMA), or that cannot be read now (ST_STORE, ST_RETRY), never
  * is. A folder that was deleted is made again. Space is checked before. Removes leftovers of
  * earlier crashes, then all but the newest `keep` checkpoints (keep < 1: all stay). path_out:
- * FILE_PATH_MAX. ST_STORE: nothing is left behind, older ones are intact. beat (may be NULL) is
- * called with bytes written or checked. */
+ * FILE_PATH_MAX. ST_STORE: nothing is left behind, older ones are intact. heartbeat (may be NULL)
+ * is called with bytes written or checked. */
 enum status ckpt_save(struct ckpt_lock *lock, const struct ckpt_meta *meta,
                       const struct ckpt_part *part, int parts_n, int keep,
-                      const struct safetensors_beat *beat, char *path_out, size_t path_cap);
+                      const struct safetensors_heartbeat *heartbeat, char *path_out,
+                      size_t path_cap);
 
 struct ckpt; /* an open, verified checkpoint: mapped files */
 /* ckpt_open_newest — the newest valid one of DIR; damaged ones are named in a warning and skipped.
  * Only proven damage is: a newest that cannot be read, after three tries, is ST_STORE or ST_RETRY,
  * one of a schema that we do not read is ST_SCHEMA. *out NULL and ST_OK: none, or no such folder.
- * beat (may be NULL) is called with bytes checked, by several threads at once. */
-enum status ckpt_open_newest(const char *dir, const struct safetensors_beat *beat,
+ * heartbeat (may be NULL) is called with bytes checked, by several threads at once. */
+enum status ckpt_open_newest(const char *dir, const struct safetensors_heartbeat *heartbeat,
                              struct ckpt **out);
 /* ckpt_find_newest — the same among steps below `below`, but as a rule not verified: manifest,
  * listing, sizes and headers are right, and ckpt_fill must come before any other use of contents
  * (ckpt_tensor tells shapes only). One that ckpt_fill could not follow (other dtypes or order than
  * ckpt_save's) is verified. */
-enum status ckpt_find_newest(const char *dir, int64_t below, const struct safetensors_beat *beat,
-                             struct ckpt **out);
+enum status ckpt_find_newest(const char *dir, int64_t below,
+                             const struct safetensors_heartbeat *heartbeat, struct ckpt **out);
 bool ckpt_is_verified(const struct ckpt *ckpt);
-/* ckpt_fill — reads an unverified one once: every tensor's bytes to the memory that `place` names
+/* ckpt_fill — reads an unverified one once: every tensor's bytes to the memory that `dest` returns
  * for it (entry->bytes of it; NULL: not wanted; called by several threads at once), every file
  * verified. ST_BAD_DATA: it is damaged, and the places hold rubbish; ST_STORE, ST_RETRY: it could
  * not be read, three times. */
 struct ckpt_fill {
-    void *(*place)(void *arg, const char *part, const struct safetensors_entry *entry);
+    void *(*dest)(void *arg, const char *part, const struct safetensors_entry *entry);
     void *arg;
 };
 enum status ckpt_fill(struct ckpt *ckpt, const struct ckpt_fill *fill,
-                      const struct safetensors_beat *beat);
+                      const struct safetensors_heartbeat *heartbeat);
 /* ckpt_count — checkpoints of DIR by their names alone, whole or not: 0 and none found is a new
  * run, more and none valid is a loss that a person must hear of. */
 enum status ckpt_count(const char *dir, int *count_out);
 /* ckpt_open — one folder; ST_BAD_DATA says what is wrong with it; the others as above. */
-enum status ckpt_open(const char *path, const struct safetensors_beat *beat, struct ckpt **out);
-/* ckpt_look — one folder, not verified, as ckpt_find_newest's: for what the manifest says. */
-enum status ckpt_look(const char *path, struct ckpt **out);
+enum status ckpt_open(const char *path, const struct safetensors_heartbeat *heartbeat,
+                      struct ckpt **out);
+/* ckpt_open_lazy — one folder, not verified, as ckpt_find_newest's: for what the manifest says. */
+enum status ckpt_open_lazy(const char *path, struct ckpt **out);
 void ckpt_close(struct ckpt *ckpt); /* accepts NULL */
 const struct ckpt_meta *ckpt_meta(const struct ckpt *ckpt);
 const char *ckpt_path(const struct ckpt *ckpt);

@@ -45,8 +45,8 @@ struct ckpt_lock {
     int fd; /* of DIR/.lock, locked as long as it is open */
     char dir[FILE_PATH_MAX];
 };
-/* ckpt_lock_keep — the folder is still the one that was locked; one that is gone is made again, and
- * locked. ST_STORE: it cannot be; another process holds it now. In ckpt_lock.c. */
-enum status ckpt_lock_keep(struct ckpt_lock *lock);
+/* ckpt_lock_renew — the folder is still the one that was locked; one that is gone is made again,
+ * and locked. ST_STORE: it cannot be; another process holds it now. In ckpt_lock.c. */
+enum status ckpt_lock_renew(struct ckpt_lock *lock);
 
 #endif

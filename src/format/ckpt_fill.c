@@ -1,7 +1,7 @@
 /* ckpt_fill — a checkpoint's bytes straight to where they are wanted: each file is read once, by a
- * thread of its own, past the page cache where the file system allows, and every piece is hashed
+ * thread of its own, past the page cache where the file system allows, and every chunk is hashed
  * and moved into place while it is in the processor's cache. So a load is as fast as the disk, and
- * needs no memory but the pieces'. Must not know devices or training. */
+ * needs no memory but the chunks'. Must not know devices or training. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -10,10 +10,10 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 #include "format/ckpt_inside.h"
 
-#define PIECE_BYTES (2 << 20) /* read at once; fits the second-level cache */
+#define CHUNK_BYTES (2 << 20) /* read at once; fits the second-level cache */
 
 /* One file being read. */
 struct reader {
@@ -21,17 +21,17 @@ struct reader {
     struct ckpt_file *part;
     const struct manifest_file *file;
     const struct ckpt_fill *fill;
-    const struct safetensors_beat *beat;
+    const struct safetensors_heartbeat *heartbeat;
     XXH3_state_t *hash;
-    char *piece;
-    int entry_i; /* the first that may lie in the next piece */
+    char *chunk;
+    int entry_i; /* the first that may lie in the next chunk */
     bool is_apart;
     pthread_t thread;
     enum status st;
     struct status_saved why;
 };
 
-/* scatter — what of the piece belongs to wanted tensors goes to their places. Entries are in the
+/* scatter — what of the chunk belongs to wanted tensors goes to their places. Entries are in the
  * file's order. */
 static void scatter(struct reader *r, int64_t at, int64_t n)
 {
@@ -45,9 +45,9 @@ static void scatter(struct reader *r, int64_t at, int64_t n)
         if (end <= at + n)
             r->entry_i = i + 1;
         int64_t from = begin > at ? begin : at, to = end < at + n ? end : at + n;
-        char *place = from < to ? r->fill->place(r->fill->arg, r->part->name, entry) : NULL;
-        if (place)
-            memcpy(place + (from - begin), r->piece + (from - at), (size_t)(to - from));
+        char *dest = from < to ? r->fill->dest(r->fill->arg, r->part->name, entry) : NULL;
+        if (dest)
+            memcpy(dest + (from - begin), r->chunk + (from - at), (size_t)(to - from));
     }
 }
 
@@ -59,27 +59,27 @@ static enum status check_header(const struct reader *r, int64_t at, int64_t n)
         tensors->entries_n ? tensors->entry[0].data - (const uint8_t *)r->part->map : 0;
     if (at >= header)
         return ST_OK;
-    if (memcmp(r->piece, (const char *)r->part->map + at,
+    if (memcmp(r->chunk, (const char *)r->part->map + at,
                (size_t)(header - at < n ? header - at : n)) == 0)
         return ST_OK;
     return FAIL(ST_BAD_DATA, "%s/%s changed while it was read; see who writes there", r->ckpt->path,
                 r->file->name);
 }
 
-/* next_piece — O_DIRECT wants whole blocks, also after a short read; what it refuses goes through
+/* next_chunk — O_DIRECT wants whole blocks, also after a short read; what it refuses goes through
  * the page cache. */
-static enum status next_piece(const struct reader *r, int64_t at, size_t *got_out)
+static enum status next_chunk(const struct reader *r, int64_t at, size_t *got_out)
 {
     int flags = fcntl(r->part->fd, F_GETFL);
     if (flags >= 0 && (flags & O_DIRECT)) {
-        ssize_t n = pread(r->part->fd, r->piece, PIECE_BYTES, (off_t)at);
-        if (n == PIECE_BYTES || (n > 0 && at + n == r->file->bytes)) {
+        ssize_t n = pread(r->part->fd, r->chunk, CHUNK_BYTES, (off_t)at);
+        if (n == CHUNK_BYTES || (n > 0 && at + n == r->file->bytes)) {
             *got_out = (size_t)n;
             return ST_OK;
         }
         (void)fcntl(r->part->fd, F_SETFL, flags & ~O_DIRECT);
     }
-    return ckpt_read_piece(r->part->fd, r->ckpt->path, r->file->name, r->piece, PIECE_BYTES, at,
+    return ckpt_read_chunk(r->part->fd, r->ckpt->path, r->file->name, r->chunk, CHUNK_BYTES, at,
                            got_out);
 }
 
@@ -88,16 +88,16 @@ static enum status read_file(struct reader *r)
     size_t got;
     XXH3_64bits_reset(r->hash);
     for (int64_t at = 0; at < r->file->bytes; at += (int64_t)got) {
-        int64_t want = r->file->bytes - at < PIECE_BYTES ? r->file->bytes - at : PIECE_BYTES;
-        TRY(next_piece(r, at, &got));
+        int64_t want = r->file->bytes - at < CHUNK_BYTES ? r->file->bytes - at : CHUNK_BYTES;
+        TRY(next_chunk(r, at, &got));
         if ((int64_t)got != want)
             return FAIL(ST_BAD_DATA, "%s/%s was cut short or grew while it was read", r->ckpt->path,
                         r->file->name);
-        XXH3_64bits_update(r->hash, r->piece, got);
+        XXH3_64bits_update(r->hash, r->chunk, got);
         TRY(check_header(r, at, want));
         scatter(r, at, want);
-        if (r->beat && r->beat->fn)
-            r->beat->fn(r->beat->arg, want);
+        if (r->heartbeat && r->heartbeat->fn)
+            r->heartbeat->fn(r->heartbeat->arg, want);
     }
     return ckpt_check_sum(r->ckpt->path, r->file, XXH3_64bits_digest(r->hash));
 }
@@ -109,13 +109,13 @@ static void *reader_main(void *arg)
     if (flags >= 0)
         (void)fcntl(r->part->fd, F_SETFL, flags | O_DIRECT); /* not all file systems can */
     r->hash = XXH3_createState();
-    r->piece = aligned_alloc(4096, PIECE_BYTES);
-    r->st = r->hash && r->piece
+    r->chunk = aligned_alloc(4096, CHUNK_BYTES);
+    r->st = r->hash && r->chunk
                 ? read_file(r)
                 : FAIL(ST_RETRY, "out of memory: reading %s/%s", r->ckpt->path, r->file->name);
     XXH3_freeState(r->hash);
-    free(r->piece);
-    status_keep(&r->why);
+    free(r->chunk);
+    status_save(&r->why);
     return NULL;
 }
 
@@ -128,7 +128,7 @@ static const struct manifest_file *file_of(const struct ckpt *ckpt, const struct
 }
 
 static enum status fill_once(struct ckpt *ckpt, const struct ckpt_fill *fill,
-                             const struct safetensors_beat *beat)
+                             const struct safetensors_heartbeat *heartbeat)
 {
     struct reader reader[MANIFEST_FILES_MAX];
     enum status st = ST_OK;
@@ -138,7 +138,7 @@ static enum status fill_once(struct ckpt *ckpt, const struct ckpt_fill *fill,
                              .part = &ckpt->part[i],
                              .file = file_of(ckpt, &ckpt->part[i]),
                              .fill = fill,
-                             .beat = beat};
+                             .heartbeat = heartbeat};
         ASSERT(r->part->fd >= 0);
         r->is_apart = pthread_create(&r->thread, NULL, reader_main, r) == 0;
         if (!r->is_apart)
@@ -149,19 +149,19 @@ static enum status fill_once(struct ckpt *ckpt, const struct ckpt_fill *fill,
             pthread_join(reader[i].thread, NULL);
         if (st == ST_OK && reader[i].st != ST_OK) {
             st = reader[i].st;
-            status_back(&reader[i].why);
+            status_restore(&reader[i].why);
         }
     }
     return st;
 }
 
 enum status ckpt_fill(struct ckpt *ckpt, const struct ckpt_fill *fill,
-                      const struct safetensors_beat *beat)
+                      const struct safetensors_heartbeat *heartbeat)
 {
     int tries = 0;
     enum status st;
     do
-        st = fill_once(ckpt, fill, beat);
-    while (ckpt_try_again(st, &tries));
+        st = fill_once(ckpt, fill, heartbeat);
+    while (ckpt_retry(st, &tries));
     return st;
 }

@@ -25,15 +25,15 @@ struct ckpt {
     int parts_n;
 };
 
-/* ckpt_read_piece — up to n bytes from offset; fewer only at the end of the file. In ckpt.c. */
-enum status ckpt_read_piece(int fd, const char *path, const char *name, void *out, size_t n,
+/* ckpt_read_chunk — up to n bytes from offset; fewer only at the end of the file. In ckpt.c. */
+enum status ckpt_read_chunk(int fd, const char *path, const char *name, void *out, size_t n,
                             int64_t offset, size_t *got_out);
-/* ckpt_unread — "cannot VERB PATH: …", and what that proves: ST_BAD_DATA: damage; ST_RETRY: it
+/* ckpt_read_error — "cannot VERB PATH: …", and what that proves: ST_BAD_DATA: damage; ST_RETRY: it
  * passes; ST_STORE: neither. */
-enum status ckpt_unread(const char *verb, const char *path, int error);
-/* ckpt_try_again — after a failure that proves nothing: waits a moment and returns true, three
+enum status ckpt_read_error(const char *verb, const char *path, int error);
+/* ckpt_retry — after a failure that proves nothing: waits a moment and returns true, three
  * times in all. *tries begins with 0. */
-bool ckpt_try_again(enum status st, int *tries);
+bool ckpt_retry(enum status st, int *tries);
 /* ckpt_check_sum — ST_BAD_DATA with both sums. In ckpt.c. */
 enum status ckpt_check_sum(const char *path, const struct manifest_file *file, uint64_t sum);
 

@@ -122,7 +122,7 @@ static bool is_same(const struct ckpt_lock *lock, const char *path)
            ours.st_ino == there.st_ino;
 }
 
-enum status ckpt_lock_keep(struct ckpt_lock *lock)
+enum status ckpt_lock_renew(struct ckpt_lock *lock)
 {
     char path[FILE_PATH_MAX];
     struct stat info;

@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
 #include "format/ckpt.h"
 #include "format/ckpt_dir.h"
@@ -25,7 +25,7 @@ struct job {
     const char *dir;
     const struct ckpt_part *part;
     int parts_n;
-    const struct safetensors_beat *beat;
+    const struct safetensors_heartbeat *heartbeat;
     struct manifest manifest;
     char target[FILE_PATH_MAX], temp[FILE_PATH_MAX], old[FILE_PATH_MAX];
 };
@@ -52,7 +52,7 @@ static enum status find_existing(const struct job *job, bool *done_out)
         return FAIL(ST_STORE,
                     "cannot write checkpoint %s: a %s of that name is in the way; move it",
                     job->target, S_ISLNK(info.st_mode) ? "symbolic link" : "file");
-    enum status st = ckpt_open(job->target, job->beat, &ckpt);
+    enum status st = ckpt_open(job->target, job->heartbeat, &ckpt);
     if (st != ST_OK && st != ST_BAD_DATA)
         return FAIL(st, "%s; what is there is not replaced", status_message());
     if (st != ST_OK) {
@@ -92,8 +92,8 @@ static enum status write_parts(struct job *job)
         bool fits = text_format(file->name, sizeof(file->name), "%s.safetensors", part->name);
         ASSERTF(fits, "part %s", part->name);
         TRY(file_join(path, sizeof(path), job->temp, file->name));
-        TRY(safetensors_write(path, part->source, part->sources_n, METADATA, job->beat, &file->hash,
-                              &file->bytes));
+        TRY(safetensors_write(path, part->source, part->sources_n, METADATA, job->heartbeat,
+                              &file->hash, &file->bytes));
     }
     job->manifest.files_n = job->parts_n;
     return ST_OK;
@@ -149,10 +149,10 @@ static enum status write_new(struct job *job)
     return ST_OK;
 remove_temp:;
     struct status_saved why;
-    status_keep(&why);
+    status_save(&why);
     if (file_remove_tree(job->temp) != ST_OK)
         LOG_WARN("cannot remove %s: %s; the next save tries again", job->temp, status_message());
-    status_back(&why);
+    status_restore(&why);
     return st;
 }
 
@@ -199,7 +199,7 @@ static enum status prepare(struct job *job, const struct ckpt_meta *meta)
     ASSERTF(job->parts_n >= 1 && job->parts_n <= MANIFEST_FILES_MAX, "parts %d", job->parts_n);
     ASSERTF(meta->step >= 0, "step %" PRId64, meta->step);
     job->manifest.meta = *meta;
-    TRY(manifest_squeeze(&job->manifest.meta));
+    TRY(manifest_normalize(&job->manifest.meta));
     TRY(ckpt_dir_step_path(job->target, sizeof(job->target), job->dir, meta->step));
     TRY(ckpt_dir_temp_path(job->temp, sizeof(job->temp), job->dir, meta->step, false));
     TRY(ckpt_dir_temp_path(job->old, sizeof(job->old), job->dir, meta->step, true));
@@ -208,12 +208,13 @@ static enum status prepare(struct job *job, const struct ckpt_meta *meta)
 
 enum status ckpt_save(struct ckpt_lock *lock, const struct ckpt_meta *meta,
                       const struct ckpt_part *part, int parts_n, int keep,
-                      const struct safetensors_beat *beat, char *path_out, size_t path_cap)
+                      const struct safetensors_heartbeat *heartbeat, char *path_out,
+                      size_t path_cap)
 {
-    struct job job = {.dir = lock->dir, .part = part, .parts_n = parts_n, .beat = beat};
+    struct job job = {.dir = lock->dir, .part = part, .parts_n = parts_n, .heartbeat = heartbeat};
     bool is_done;
     TRY(prepare(&job, meta));
-    TRY(ckpt_lock_keep(lock));
+    TRY(ckpt_lock_renew(lock));
     ckpt_dir_clean(job.dir);
     TRY(find_existing(&job, &is_done));
     if (!is_done) {

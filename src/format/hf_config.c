@@ -173,7 +173,7 @@ const char *hf_config_class(const struct hf_config *config)
 }
 
 #ifdef FUZZ
-#include "base/must.h"
+#include "base/assert.h"
 
 /* Any bytes are either refused or give dimensions in range, which read back from what we write of
  * them. */

@@ -145,7 +145,7 @@ const struct hf_index_row *hf_index_find(const struct hf_index *index, const cha
 }
 
 #ifdef FUZZ
-#include "base/must.h"
+#include "base/assert.h"
 
 /* Any bytes are either refused, or list tensors that are found again, in files that are plain
  * names. */

@@ -193,10 +193,10 @@ enum status hf_save(const char *to, const struct safetensors_source *source, int
     return ST_OK;
 remove_temp:;
     struct status_saved why;
-    status_keep(&why);
+    status_save(&why);
     if (file_remove_tree(job.temp) != ST_OK)
         LOG_WARN("cannot remove %s: %s", job.temp, status_message());
-    status_back(&why);
+    status_restore(&why);
     close(lock_fd);
     return st;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
 #include "kernels/bf16.h"
 
@@ -227,7 +227,7 @@ enum status llmc_tensor(const struct llmc *llmc, const char *name, int dims_n, c
                     ", %" PRId64 "); the model's dimensions differ from this file's",
                     llmc->what, name, entry.in, entry.out, dims_n == 2 ? dim[0] : 1,
                     dim[dims_n - 1]);
-    entry.is_turned = form_list[form].in > 0;
+    entry.is_transposed = form_list[form].in > 0;
     entry.elems = entry.in * entry.out;
     entry.data = llmc->tensor[form] + (size_t)(layer * entry.elems) * dtype_bytes(llmc->dtype);
     *out = entry;
@@ -250,7 +250,7 @@ void llmc_to_f32(const struct llmc_entry *entry, int64_t first, int64_t n, float
 {
     ASSERTF(first >= 0 && n >= 0 && first <= entry->elems && n <= entry->elems - first,
             "first %" PRId64 " n %" PRId64 " elems %" PRId64, first, n, entry->elems);
-    if (!entry->is_turned) {
+    if (!entry->is_transposed) {
         for (int64_t i = 0; i < n; i++)
             out[i] = value_at(entry, first + i);
         return;

@@ -28,8 +28,8 @@ struct llmc {
 struct llmc_entry {
     const uint8_t *data; /* not aligned */
     enum dtype dtype;
-    int64_t in, out; /* is_turned: the file has (out, in) */
-    bool is_turned;
+    int64_t in, out; /* is_transposed: the file has (out, in) */
+    bool is_transposed;
     int64_t elems;
 };
 

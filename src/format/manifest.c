@@ -6,7 +6,7 @@
 #include <xxhash.h>
 
 #include "base/json.h"
-#include "base/must.h"
+#include "base/assert.h"
 
 #define SCHEMA 1 /* what is written, and the only one so far that is read; see ckpt.h on versions */
 #define COUNT_MAX ((int64_t)1 << 53) /* whole numbers beyond it are not exact in JSON */
@@ -21,7 +21,7 @@ static void tail_of(const char *bytes, size_t n, char out[TAIL_BYTES + 1])
     ASSERTF(fits && strlen(out) == TAIL_BYTES, "tail %zu bytes", strlen(out));
 }
 
-static enum status squeeze(const char *what, char *json, size_t cap)
+static enum status normalize(const char *what, char *json, size_t cap)
 {
     cJSON *root = NULL;
     TRY(json_parse(json, strlen(json), what, &root));
@@ -39,10 +39,10 @@ static enum status squeeze(const char *what, char *json, size_t cap)
     return st;
 }
 
-enum status manifest_squeeze(struct ckpt_meta *meta)
+enum status manifest_normalize(struct ckpt_meta *meta)
 {
-    TRY(squeeze("the checkpoint's model", meta->model_json, sizeof(meta->model_json)));
-    TRY(squeeze("the checkpoint's settings", meta->settings_json, sizeof(meta->settings_json)));
+    TRY(normalize("the checkpoint's model", meta->model_json, sizeof(meta->model_json)));
+    TRY(normalize("the checkpoint's settings", meta->settings_json, sizeof(meta->settings_json)));
     return ST_OK;
 }
 

@@ -27,9 +27,9 @@ struct manifest {
     int files_n;
 };
 
-/* manifest_squeeze — the two JSON texts of meta, as they will read back: no white space, numbers in
- * one form. ST_BAD_DATA when one is not an object or does not fit. */
-enum status manifest_squeeze(struct ckpt_meta *meta);
+/* manifest_normalize — the two JSON texts of meta, as they will read back: no white space, numbers
+ * in one form. ST_BAD_DATA when one is not an object or does not fit. */
+enum status manifest_normalize(struct ckpt_meta *meta);
 /* manifest_write — the text, appended to out (freed by the caller). */
 enum status manifest_write(const struct manifest *manifest, struct text *out);
 /* manifest_parse — `what` names the file in failures (ST_BAD_DATA). ST_SCHEMA: its first key tells

@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "base/json_walk.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
 #include "format/sink.h"
 
@@ -531,7 +531,7 @@ static enum status write_all(struct sink *sink, const struct text *header,
 
 enum status safetensors_write(const char *path, const struct safetensors_source *source,
                               int sources_n, const char *metadata_json,
-                              const struct safetensors_beat *beat, uint64_t *hash_out,
+                              const struct safetensors_heartbeat *heartbeat, uint64_t *hash_out,
                               int64_t *bytes_out)
 {
     struct text header = {.data = NULL};
@@ -539,16 +539,16 @@ enum status safetensors_write(const char *path, const struct safetensors_source 
     int64_t data_bytes = 0;
     enum status st;
     TRY_OR(build_header(source, sources_n, metadata_json, &header, &data_bytes), close_all);
-    TRY_OR(sink_open(path, 8 + (int64_t)header.len + data_bytes, beat, &sink), close_all);
+    TRY_OR(sink_open(path, 8 + (int64_t)header.len + data_bytes, heartbeat, &sink), close_all);
     TRY_OR(write_all(sink, &header, source, sources_n), close_all);
     TRY_OR(sink_end(sink, hash_out, bytes_out), close_all);
     st = sink_close(sink);
     sink = NULL;
 close_all:;
     struct status_saved why;
-    status_keep(&why);
+    status_save(&why);
     if (sink_close(sink) == ST_OK || st != ST_OK)
-        status_back(&why); /* the first failure is the one to tell */
+        status_restore(&why); /* the first failure is the one to tell */
     text_free(&header);
     return st;
 }

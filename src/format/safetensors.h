@@ -62,7 +62,7 @@ struct safetensors_source {
 };
 /* A sign of life from a long job: called at least every 8 MiB with the bytes done since the last
  * call. NULL or fn NULL: none. */
-struct safetensors_beat {
+struct safetensors_heartbeat {
     void (*fn)(void *arg, int64_t bytes);
     void *arg;
 };
@@ -76,7 +76,7 @@ enum status safetensors_bytes(const struct safetensors_source *source, int sourc
  * with path, bytes needed and the system's text; the cut file is left to the caller. */
 enum status safetensors_write(const char *path, const struct safetensors_source *source,
                               int sources_n, const char *metadata_json,
-                              const struct safetensors_beat *beat, uint64_t *hash_out,
+                              const struct safetensors_heartbeat *heartbeat, uint64_t *hash_out,
                               int64_t *bytes_out);
 
 #endif

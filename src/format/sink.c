@@ -12,20 +12,20 @@
 #include "base/file.h"
 #include "base/text.h"
 
-#define PIECE_BYTES (1 << 20) /* hashed while it is in the second-level cache */
-#define STAGE_BYTES (4 << 20) /* written at once */
-#define FLUSH_BYTES (8 << 20) /* the disk is set to work, and life shown, this often */
-#define FLUSH_LAG (64 << 20)  /* so much may wait for the disk before we wait with it */
+#define CHUNK_BYTES (1 << 20)  /* hashed while it is in the second-level cache */
+#define BUFFER_BYTES (4 << 20) /* written at once */
+#define FLUSH_BYTES (8 << 20)  /* the disk is set to work, and life shown, this often */
+#define FLUSH_LAG (64 << 20)   /* so much may wait for the disk before we wait with it */
 
 struct sink {
     int fd;
     char path[FILE_PATH_MAX];
     XXH3_state_t *hash;
-    char *stage; /* STAGE_BYTES, aligned to a page */
-    size_t staged;
+    char *buffer; /* BUFFER_BYTES, aligned to a page */
+    size_t buffered;
     int64_t at, flushed; /* bytes written; bytes the disk was told to write */
     int64_t total_bytes;
-    struct safetensors_beat beat;
+    struct safetensors_heartbeat heartbeat;
 };
 
 static bool is_direct(const struct sink *sink)
@@ -51,40 +51,40 @@ static enum status flush(struct sink *sink)
                     "cannot write %s, which needs %" PRId64
                     " bytes: %s; free space or replace the disk",
                     sink->path, sink->total_bytes, strerror(errno));
-    if (sink->beat.fn)
-        sink->beat.fn(sink->beat.arg, n);
+    if (sink->heartbeat.fn)
+        sink->heartbeat.fn(sink->heartbeat.arg, n);
     sink->flushed = sink->at;
     return ST_OK;
 }
 
-/* put — the stage to the file. */
+/* put — the buffer to the file. */
 static enum status put(struct sink *sink)
 {
-    enum status st = file_write_at(sink->fd, sink->path, sink->stage, sink->staged, sink->at);
+    enum status st = file_write_at(sink->fd, sink->path, sink->buffer, sink->buffered, sink->at);
     if (st != ST_OK) {
         struct status_saved why;
-        status_keep(&why);
+        status_save(&why);
         return FAIL(st, "%s (%" PRId64 " of %" PRId64 " bytes were written)", why.message, sink->at,
                     sink->total_bytes);
     }
-    sink->at += (int64_t)sink->staged;
-    sink->staged = 0;
+    sink->at += (int64_t)sink->buffered;
+    sink->buffered = 0;
     return sink->at - sink->flushed >= FLUSH_BYTES ? flush(sink) : ST_OK;
 }
 
 enum status sink_add(struct sink *sink, const void *data, int64_t bytes)
 {
     for (int64_t done = 0; done < bytes;) {
-        size_t n = bytes - done < PIECE_BYTES ? (size_t)(bytes - done) : PIECE_BYTES;
-        if (n > STAGE_BYTES - sink->staged)
-            n = STAGE_BYTES - sink->staged;
-        char *piece = sink->stage + sink->staged;
-        memcpy(piece, (const char *)data + done, n);
+        size_t n = bytes - done < CHUNK_BYTES ? (size_t)(bytes - done) : CHUNK_BYTES;
+        if (n > BUFFER_BYTES - sink->buffered)
+            n = BUFFER_BYTES - sink->buffered;
+        char *chunk = sink->buffer + sink->buffered;
+        memcpy(chunk, (const char *)data + done, n);
         /* of the copy: what is hashed is what is written */
-        XXH3_64bits_update(sink->hash, piece, n);
+        XXH3_64bits_update(sink->hash, chunk, n);
         done += (int64_t)n;
-        sink->staged += n;
-        if (sink->staged == STAGE_BYTES)
+        sink->buffered += n;
+        if (sink->buffered == BUFFER_BYTES)
             TRY(put(sink));
     }
     return ST_OK;
@@ -92,7 +92,7 @@ enum status sink_add(struct sink *sink, const void *data, int64_t bytes)
 
 enum status sink_end(struct sink *sink, uint64_t *hash_out, int64_t *bytes_out)
 {
-    /* What is left in the stage is no whole page, and goes through the page cache. */
+    /* What is left in the buffer is no whole page, and goes through the page cache. */
     int flags = fcntl(sink->fd, F_GETFL);
     if (is_direct(sink) && fcntl(sink->fd, F_SETFL, flags & ~O_DIRECT) != 0)
         return FAIL(ST_STORE, "cannot set up the end of %s: %s; check the disk", sink->path,
@@ -115,7 +115,7 @@ enum status sink_close(struct sink *sink)
     if (sink->fd >= 0 && close(sink->fd) != 0)
         st = FAIL(ST_STORE, "cannot close %s: %s; check the disk", sink->path, strerror(errno));
     XXH3_freeState(sink->hash);
-    free(sink->stage);
+    free(sink->buffer);
     free(sink);
     return st;
 }
@@ -123,29 +123,29 @@ enum status sink_close(struct sink *sink)
 static enum status open_new(struct sink *sink)
 {
     sink->hash = XXH3_createState();
-    sink->stage = aligned_alloc(4096, STAGE_BYTES);
-    if (!sink->hash || !sink->stage)
-        return FAIL(ST_RETRY, "out of memory: checksum and stage of %s", sink->path);
+    sink->buffer = aligned_alloc(4096, BUFFER_BYTES);
+    if (!sink->hash || !sink->buffer)
+        return FAIL(ST_RETRY, "out of memory: checksum and buffer of %s", sink->path);
     XXH3_64bits_reset(sink->hash);
     sink->fd = open(sink->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (sink->fd < 0)
         return FAIL(ST_STORE, "cannot create %s (%" PRId64 " bytes): %s", sink->path,
                     sink->total_bytes, strerror(errno));
-    if (sink->total_bytes >= STAGE_BYTES)
+    if (sink->total_bytes >= BUFFER_BYTES)
         /* not all file systems can: then the page cache is used */
         (void)fcntl(sink->fd, F_SETFL, O_DIRECT);
     return ST_OK;
 }
 
-enum status sink_open(const char *path, int64_t total_bytes, const struct safetensors_beat *beat,
-                      struct sink **out)
+enum status sink_open(const char *path, int64_t total_bytes,
+                      const struct safetensors_heartbeat *heartbeat, struct sink **out)
 {
     struct sink *sink = calloc(1, sizeof *sink);
     if (!sink)
         return FAIL(ST_RETRY, "out of memory: writing %s", path);
     *sink = (struct sink){.fd = -1, .total_bytes = total_bytes};
-    if (beat)
-        sink->beat = *beat;
+    if (heartbeat)
+        sink->heartbeat = *heartbeat;
     text_copy(sink->path, sizeof sink->path, path);
     enum status st = open_new(sink);
     if (st == ST_OK) {
@@ -153,8 +153,8 @@ enum status sink_open(const char *path, int64_t total_bytes, const struct safete
         return ST_OK;
     }
     struct status_saved why;
-    status_keep(&why);
+    status_save(&why);
     sink_close(sink);
-    status_back(&why);
+    status_restore(&why);
     return st;
 }

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
 
 #define NAME "events.out.tfevents."

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 #include "mesh/store_inside.h"
 
 #define STAGE_ELEMS ((int64_t)1 << 20)
@@ -22,19 +22,19 @@ static enum status say(struct store *s, struct wish *wish)
     return comm_broadcast(s->c.comm, t, 4, 0);
 }
 
-/* Is the part in pieces on the ranks? */
-static bool is_spread(const struct store *s, int part) { return !store_whole(s, part).data; }
+/* Is the part in buckets on the ranks? */
+static bool is_spread(const struct store *s, int part) { return !store_replicated(s, part).data; }
 
-static struct tensor packed_of(const struct store *s, int part)
+static struct tensor shard_of(const struct store *s, int part)
 {
     return part == 0 ? s->params : s->moment[part - 1];
 }
 
 /* One run of elements that lie with one rank: from it to dst on rank 0. */
-static enum status bring(struct store *s, int part, int owner, int64_t packed, int64_t n,
+static enum status bring(struct store *s, int part, int owner, int64_t shard_at, int64_t n,
                          float *dst)
 {
-    struct tensor from = tensor_at(packed_of(s, part), packed), to = {dst, DTYPE_F32};
+    struct tensor from = tensor_at(shard_of(s, part), shard_at), to = {dst, DTYPE_F32};
     if (s->layout.rank == 0 && owner == 0) {
         TRY(dev_copy(s->c.stream, dst, from.data, (size_t)n * sizeof *dst));
         return dev_sync(s->c.stream);
@@ -48,13 +48,13 @@ static enum status bring(struct store *s, int part, int owner, int64_t packed, i
 static enum status collect(struct store *s, int part, int64_t first, int64_t n, float *dst)
 {
     for (int64_t at = first; at < first + n;) {
-        int piece = layout_piece_at(&s->layout, at);
-        int64_t run, packed;
+        int bucket = layout_bucket_at(&s->layout, at);
+        int64_t run, shard_at;
         int owner =
-            layout_owner(&s->layout, piece, at - s->layout.piece[piece].first, &run, &packed);
+            layout_owner(&s->layout, bucket, at - s->layout.bucket[bucket].first, &run, &shard_at);
         run = run < first + n - at ? run : first + n - at;
         run = run < STAGE_ELEMS ? run : STAGE_ELEMS;
-        TRY(bring(s, part, owner, packed, run, dst ? dst + at - first : NULL));
+        TRY(bring(s, part, owner, shard_at, run, dst ? dst + at - first : NULL));
         at += run;
     }
     return ST_OK;
@@ -63,12 +63,12 @@ static enum status collect(struct store *s, int part, int64_t first, int64_t n, 
 enum status store_state_get(struct store *s, int part, int64_t first, int64_t n, float *dst)
 {
     ASSERT(s->layout.rank == 0);
-    TRY(store_rest(s));
+    TRY(store_drain(s));
     if (is_spread(s, part)) {
         TRY(say(s, &(struct wish){WISH_GET, part, (double)first, (double)n}));
         return collect(s, part, first, n, dst);
     }
-    TRY(dev_copy(s->c.stream, dst, tensor_at(store_whole(s, part), first).data,
+    TRY(dev_copy(s->c.stream, dst, tensor_at(store_replicated(s, part), first).data,
                  (size_t)n * sizeof *dst));
     return dev_sync(s->c.stream);
 }
@@ -87,7 +87,7 @@ static enum status spread(struct store *s, int part, int64_t first, int64_t n, c
         if (src)
             memcpy(stage, src + at, (size_t)run * sizeof *stage);
         TRY_OR(comm_broadcast(s->c.comm, t, run, 0), out_free);
-        TRY_OR(store_keep(s, part, first + at, run, stage), out_free);
+        TRY_OR(store_set(s, part, first + at, run, stage), out_free);
     }
 out_free:
     free(stage);
@@ -98,8 +98,8 @@ enum status store_state_put(struct store *s, int part, int64_t first, int64_t n,
 {
     ASSERT(s->layout.rank == 0);
     if (s->is_alone)
-        return store_keep(s, part, first, n, src);
-    TRY(store_rest(s));
+        return store_set(s, part, first, n, src);
+    TRY(store_drain(s));
     TRY(say(s, &(struct wish){WISH_PUT, part, (double)first, (double)n}));
     return spread(s, part, first, n, src);
 }
@@ -111,11 +111,11 @@ enum status store_state_end(struct store *s, enum status st)
         return ST_OK;
     struct status_saved saved;
     if (st != ST_OK)
-        status_keep(&saved);
+        status_save(&saved);
     enum status said = say(s, &(struct wish){.what = WISH_END, .part = (double)st});
     if (st == ST_OK)
         return said;
-    status_back(&saved);
+    status_restore(&saved);
     return st;
 }
 
@@ -139,7 +139,7 @@ enum status store_state_follow(struct store *s)
     if (s->is_alone)
         return ST_OK;
     ASSERT(s->layout.rank > 0);
-    TRY(store_rest(s));
+    TRY(store_drain(s));
     for (;;) {
         TRY(say(s, &wish));
         if (wish.what == WISH_END)

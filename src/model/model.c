@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
-#include "model/gpt2.h"
+#include "model/gpt2/gpt2.h"
 
 /* Rows of logits that exist at a time. Each chunk reads the token embedding twice and its gradient
  * once, and writes that, so few large chunks; 512 rows of 50,272 are 98 MiB. 16-bit numbers are for
@@ -76,8 +76,8 @@ static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
 }
 
 /* One set of a block's pieces. The groups that are shared come from scratch, once, in `shared`. */
-static void take_attention(struct acts_block *out, struct arena *from, const struct model_acts *m,
-                           int64_t c, int64_t heads)
+static void take_attention(struct gpt2_acts_block *out, struct arena *from,
+                           const struct model_acts *m, int64_t c, int64_t heads)
 {
     int64_t n = m->b * m->t;
     out->qkv = take(from, n * 3 * c, m->dtype);
@@ -85,7 +85,7 @@ static void take_attention(struct acts_block *out, struct arena *from, const str
     out->lse = take(from, n * heads, DTYPE_F32);
 }
 
-static void take_rest(struct acts_block *out, struct arena *from, const struct model_acts *m,
+static void take_rest(struct gpt2_acts_block *out, struct arena *from, const struct model_acts *m,
                       int64_t c)
 {
     int64_t n = m->b * m->t;
@@ -103,13 +103,13 @@ static void plan_blocks(struct model_acts *m, const struct model_dims *dims,
     int64_t n = m->b * m->t, c = dims->embed;
     bool keeps_rest = m->want_grad && recompute != MODEL_RECOMPUTE_BLOCK;
     bool keeps_attention = keeps_rest && recompute != MODEL_RECOMPUTE_ATTENTION;
-    struct acts_block shared = {0};
+    struct gpt2_acts_block shared = {0};
     if (!keeps_attention)
         take_attention(&shared, scratch, m, c, dims->heads);
     if (!keeps_rest)
         take_rest(&shared, scratch, m, c);
     for (int64_t i = 0; i < dims->layers; i++) {
-        struct acts_block *block = &m->block[i];
+        struct gpt2_acts_block *block = &m->block[i];
         *block = shared;
         block->x = m->want_grad || i < 2 ? take(acts, n * c, m->dtype) : m->block[i - 2].x;
         if (keeps_attention)
@@ -138,7 +138,7 @@ enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
     m->t = t;
     m->dtype = dtype;
     m->want_grad = want_grad;
-    m->block = (struct acts_block *)(m + 1);
+    m->block = (struct gpt2_acts_block *)(m + 1);
     plan_blocks(m, dims, recompute, acts, scratch);
     m->lnf_mean = take(acts, n, DTYPE_F32);
     m->lnf_rstd = take(acts, n, DTYPE_F32);
@@ -155,7 +155,7 @@ enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
     return ST_OK;
 }
 
-void model_plan_keep(const struct model_dims *dims, struct model_acts *plan, struct arena *acts)
+void model_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan, struct arena *acts)
 {
     ASSERTF(plan->b == 1 && !plan->want_grad, "b %lld", (long long)plan->b);
     /* the first keeps the piece that all of them shared */

@@ -50,7 +50,8 @@ struct pass {
     /* activations kept between forward and backward, and scratch; from model_plan */
     struct model_acts *acts;
     /* how */
-    /* tokens before these, seen by earlier passes over a plan of model_plan_keep; > 0: b = t = 1 */
+    /* tokens before these, seen by earlier passes over a plan of model_plan_kv_cache; > 0: b = t =
+     * 1 */
     int64_t past;
     bool want_grad;  /* false: forward for evaluation; nothing kept for backward, no dropout */
     bool accumulate; /* gradients are added to what is there; false: written first */
@@ -64,8 +65,8 @@ struct pass {
     struct tensor losses;
     /* LM: told by head once all of its part of the token embedding's gradient is asked for, before
      * the rest of head; NULL: not told */
-    enum status (*table_done)(void *arg);
-    void *table_done_arg;
+    enum status (*embedding_grad_ready)(void *arg);
+    void *embedding_grad_ready_arg;
     float scale, scale_end; /* factor of each loss in the gradient: LM 1/tokens; QA start, end */
 };
 
@@ -93,10 +94,11 @@ const struct model_ops *model_ops(const struct model_dims *dims);
 enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
                        enum model_recompute recompute, bool want_grad, enum dtype dtype,
                        struct arena *acts, struct arena *scratch, struct model_acts **out);
-/* model_plan_keep — a plan without gradients for one sample keeps the q, k, v of all tokens and
+/* model_plan_kv_cache — a plan without gradients for one sample keeps the q, k, v of all tokens and
  * blocks from pass to pass: a pass with `past` then costs one token. Takes (L-1)·t·3C floats more
  * (q is not used again, but so the rows stay where the products write them). */
-void model_plan_keep(const struct model_dims *dims, struct model_acts *plan, struct arena *acts);
+void model_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan,
+                         struct arena *acts);
 void model_plan_free(struct model_acts *acts);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/rand.h"
 #include "base/text.h"
 
@@ -16,20 +16,20 @@
 
 void param_table_free(struct param_table *t)
 {
-    free(t->row);
+    free(t->param);
     *t = (struct param_table){0};
 }
 
 static enum status grow(struct param_table *t)
 {
-    int cap = t->rows_cap ? 2 * t->rows_cap : 32;
-    struct param *row = realloc(t->row, (size_t)cap * sizeof *row);
+    int cap = t->params_cap ? 2 * t->params_cap : 32;
+    struct param *row = realloc(t->param, (size_t)cap * sizeof *row);
     if (!row)
         return FAIL(ST_RETRY,
                     "out of memory: %d rows of the parameter table; use a machine with more memory",
                     cap);
-    t->row = row;
-    t->rows_cap = cap;
+    t->param = row;
+    t->params_cap = cap;
     return ST_OK;
 }
 
@@ -40,11 +40,11 @@ enum status param_add(struct param_table *t, int unit, enum param_init init, int
     ASSERTF(dim0 > 0 && (dims_n == 1 || dim1 > 0), "%s: %lld x %lld", name, (long long)dim0,
             (long long)dim1);
     ASSERTF(split_dim < dims_n, "%s: split_dim %d dims_n %d", name, split_dim, dims_n);
-    ASSERTF(t->rows_n == 0 || unit >= t->row[t->rows_n - 1].unit, "%s: unit %d out of order", name,
-            unit);
-    if (t->rows_n == t->rows_cap)
+    ASSERTF(t->params_n == 0 || unit >= t->param[t->params_n - 1].unit, "%s: unit %d out of order",
+            name, unit);
+    if (t->params_n == t->params_cap)
         TRY(grow(t));
-    struct param *p = &t->row[t->rows_n];
+    struct param *p = &t->param[t->params_n];
     *p = (struct param){.dims_n = dims_n,
                         .dim = {dim0, dims_n == 2 ? dim1 : 1},
                         .split_dim = split_dim,
@@ -62,16 +62,16 @@ enum status param_add(struct param_table *t, int unit, enum param_init init, int
                     name, (long long)p->dim[0], (long long)p->dim[1]);
     t->total_elems = total / PARAM_ALIGN * PARAM_ALIGN;
     t->parameters += p->elems;
-    t->rows_n++;
+    t->params_n++;
     t->units_n = unit + 1;
     return ST_OK;
 }
 
 const struct param *param_find(const struct param_table *t, const char *name)
 {
-    for (int i = 0; i < t->rows_n; i++)
-        if (strcmp(t->row[i].name, name) == 0)
-            return &t->row[i];
+    for (int i = 0; i < t->params_n; i++)
+        if (strcmp(t->param[i].name, name) == 0)
+            return &t->param[i];
     return NULL;
 }
 
@@ -79,11 +79,11 @@ void param_unit_span(const struct param_table *t, int unit, int64_t *offset_out,
 {
     ASSERTF(unit >= 0 && unit < t->units_n, "unit %d of %d", unit, t->units_n);
     int64_t first = t->total_elems, last = t->total_elems;
-    for (int i = t->rows_n - 1; i >= 0 && t->row[i].unit >= unit; i--) {
-        if (t->row[i].unit > unit)
-            last = t->row[i].offset;
+    for (int i = t->params_n - 1; i >= 0 && t->param[i].unit >= unit; i--) {
+        if (t->param[i].unit > unit)
+            last = t->param[i].offset;
         else
-            first = t->row[i].offset;
+            first = t->param[i].offset;
     }
     *offset_out = first;
     *elems_out = last - first;
@@ -107,8 +107,8 @@ static void normal4(uint64_t seed, uint64_t stream, uint64_t block, double z[4])
 void param_fill(const struct param_table *t, int row, uint64_t seed, int64_t first, int64_t n,
                 float *out)
 {
-    ASSERTF(row >= 0 && row < t->rows_n, "row %d of %d", row, t->rows_n);
-    const struct param *p = &t->row[row];
+    ASSERTF(row >= 0 && row < t->params_n, "row %d of %d", row, t->params_n);
+    const struct param *p = &t->param[row];
     ASSERTF(first >= 0 && n >= 0 && first <= p->elems - n, "%s: first %lld n %lld of %lld", p->name,
             (long long)first, (long long)n, (long long)p->elems);
     if (p->init == PARAM_INIT_ZERO || p->init == PARAM_INIT_ONE) {

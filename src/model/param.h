@@ -32,8 +32,8 @@ struct param {
 };
 
 struct param_table {
-    struct param *row;
-    int rows_n, rows_cap;
+    struct param *param;
+    int params_n, params_cap;
     int units_n;
     int layers;
     int64_t total_elems; /* with padding; a multiple of PARAM_ALIGN */

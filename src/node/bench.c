@@ -17,11 +17,11 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/task.h"
+#include "base/thread_pool.h"
 #include "node/bench_run.h"
 #include "node/command.h"
 #include "node/device.h"
-#include "node/say.h"
+#include "node/print.h"
 
 #define WORKERS_DEFAULT_MAX 8
 #define TIMEOUT_MS 60000
@@ -73,7 +73,7 @@ static enum status await_addresses(struct outcome *outcome, int ranks)
 static void settle_on_core(int rank, int ranks)
 {
     cpu_set_t all, one;
-    if (ranks > task_cores() || sched_getaffinity(0, sizeof(all), &all) != 0)
+    if (ranks > thread_pool_cores() || sched_getaffinity(0, sizeof(all), &all) != 0)
         return;
     for (int cpu = 0, i = 0; cpu < CPU_SETSIZE; cpu++) {
         if (!CPU_ISSET(cpu, &all) || i++ < rank)
@@ -87,12 +87,12 @@ static void settle_on_core(int rank, int ranks)
 
 /* One rank, from its transport's opening to its end. dev NULL: the host's memory. */
 static enum status work_on(struct outcome *outcome, const struct question *question, int rank,
-                           int share_fd, struct dev *dev)
+                           int shm_fd, struct dev *dev)
 {
     const int ranks = question->ranks;
     const bool is_ucx = dev == NULL || (question->is_over_net && ranks > 1);
     struct comm_config config = {
-        .kind = is_ucx ? COMM_KIND_UCX : device_comm(question->conf, dev, ranks),
+        .kind = is_ucx ? COMM_KIND_HOST : device_comm(question->conf, dev, ranks),
         .dev = dev,
         .net = question->net,
         .secret = outcome->secret,
@@ -100,8 +100,8 @@ static enum status work_on(struct outcome *outcome, const struct question *quest
         .timeout_ms = TIMEOUT_MS,
         .is_aborted = is_aborted,
         .arg = outcome,
-        .is_crowded = ranks > task_cores(),
-        .share_fd = share_fd,
+        .is_oversubscribed = ranks > thread_pool_cores(),
+        .shm_fd = shm_fd,
     };
     if (question->is_over_net)
         config.place = (struct comm_place){
@@ -128,24 +128,24 @@ static enum status work_on(struct outcome *outcome, const struct question *quest
 }
 
 static enum status work(struct outcome *outcome, const struct question *question, int rank,
-                        int share_fd)
+                        int shm_fd)
 {
     struct dev *dev = NULL;
     struct dev_info info;
     if (!question->is_gpu)
-        return work_on(outcome, question, rank, share_fd, NULL);
+        return work_on(outcome, question, rank, shm_fd, NULL);
     TRY(device_open(question->conf, rank, 1, &dev));
     dev_info(dev, &info);
     if (rank == 0)
         text_copy(outcome->device, sizeof(outcome->device), info.name);
-    enum status st = work_on(outcome, question, rank, share_fd, dev);
+    enum status st = work_on(outcome, question, rank, shm_fd, dev);
     dev_close(dev);
     return st;
 }
 
 /* A worker never returns: it ends here, having said why. */
 static enum status start(struct outcome *outcome, const struct question *question, int rank,
-                         int share_fd, pid_t *out)
+                         int shm_fd, pid_t *out)
 {
     pid_t parent = getpid(), pid = fork();
     if (pid < 0)
@@ -153,7 +153,7 @@ static enum status start(struct outcome *outcome, const struct question *questio
                     rank, question->ranks, strerror(errno));
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        enum status st = getppid() == parent ? work(outcome, question, rank, share_fd) : ST_PEER;
+        enum status st = getppid() == parent ? work(outcome, question, rank, shm_fd) : ST_PEER;
         if (st != ST_OK && !atomic_exchange(&outcome->aborted, true))
             LOG_ERROR("worker %d: %s", rank, status_message());
         _exit(status_exit(st));
@@ -187,16 +187,16 @@ static enum status await(struct outcome *outcome, int started)
 
 static enum status measure(struct outcome *outcome, const struct question *question)
 {
-    int share_fd = memfd_create("convoy-bench", MFD_CLOEXEC), started = 0;
-    if (share_fd < 0)
+    int shm_fd = memfd_create("convoy-bench", MFD_CLOEXEC), started = 0;
+    if (shm_fd < 0)
         return FAIL(ST_RETRY, "cannot make memory for workers to share: %s", strerror(errno));
     enum status st = ST_OK;
     pid_t pid;
     while (started < question->ranks && st == ST_OK) {
-        st = start(outcome, question, started, share_fd, &pid);
+        st = start(outcome, question, started, shm_fd, &pid);
         started += st == ST_OK;
     }
-    close(share_fd);
+    close(shm_fd);
     if (st != ST_OK)
         atomic_store(&outcome->aborted, true);
     enum status ended = await(outcome, started);
@@ -278,7 +278,7 @@ static bool takes_gpus(const struct conf *conf)
 
 static int workers(const struct conf *conf, bool is_gpu)
 {
-    int asked = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE), cores = task_cores();
+    int asked = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE), cores = thread_pool_cores();
     if (conf_is_set(conf, CONF_N_GPU_EACH_NODE))
         return asked;
     if (is_gpu)
@@ -331,7 +331,7 @@ enum status bench_main(const struct conf *conf)
         wrong += outcome->rows[i].wrong;
     munmap(outcome, sizeof(*outcome));
     if (st == ST_OK)
-        st = say_text(&out);
+        st = print_text(&out);
     text_free(&out);
     return st == ST_OK && wrong > 0 ? FAIL(ST_BUG, "%lld elements were wrong", (long long)wrong)
                                     : st;

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "comm/order.h"
+#include "comm/core/sum_tree.h"
 
 #define RUNS_MAX 1001
 #define RUNS_MIN 5
@@ -41,7 +41,7 @@ double bench_run_bus(const struct bench_run_row *row, int ranks, double us)
 static enum status call_once(const struct bench *b, enum bench_run_call call, int64_t elems)
 {
     struct tensor all = {b->data, DTYPE_F32};
-    struct tensor part = tensor_at(all, order_extent(elems, b->ranks, b->rank).first);
+    struct tensor part = tensor_at(all, part_extent(elems, b->ranks, b->rank).first);
     switch (call) {
     case BENCH_RUN_ALL_REDUCE:
         return comm_all_reduce(b->comm, all, all, elems);
@@ -95,7 +95,7 @@ static enum status check(const struct bench *b, enum bench_run_call call, int64_
     TRY(put(b, elems));
     TRY(call_once(b, call, elems));
     TRY(get(b, elems));
-    struct order_extent part = order_extent(elems, b->ranks, b->rank);
+    struct part_extent part = part_extent(elems, b->ranks, b->rank);
     double wrong = 0;
     if (call == BENCH_RUN_ALL_REDUCE)
         wrong = (double)count_wrong(b, -1, 0, elems);
@@ -104,7 +104,7 @@ static enum status check(const struct bench *b, enum bench_run_call call, int64_
     else if (call == BENCH_RUN_BROADCAST)
         wrong = (double)count_wrong(b, 0, 0, elems);
     for (int r = 0; r < b->ranks && call == BENCH_RUN_ALL_GATHER; r++) {
-        part = order_extent(elems, b->ranks, r);
+        part = part_extent(elems, b->ranks, r);
         wrong += (double)count_wrong(b, r, part.first, part.elems);
     }
     struct tensor sum = {&wrong, DTYPE_F64};
@@ -163,7 +163,7 @@ static enum status take(struct bench *b, struct dev *dev, int64_t bytes)
     void *data = NULL;
     TRY(comm_alloc(b->comm, bytes, &data));
     b->data = b->host = data;
-    if (dev_is_apart(dev)) {
+    if (dev_is_discrete(dev)) {
         TRY(dev_stream_open(dev, &b->stream));
         b->host = malloc((size_t)bytes);
     }

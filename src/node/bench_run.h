@@ -3,7 +3,7 @@
 #ifndef CONVOY_NODE_BENCH_RUN_H
 #define CONVOY_NODE_BENCH_RUN_H
 
-#include "comm/comm.h"
+#include "comm/core/comm.h"
 
 #define BENCH_RUN_ROWS_MAX 64
 

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/mapped.h"
-#include "base/must.h"
+#include "base/mapped_file.h"
+#include "base/assert.h"
 #include "base/text.h"
-#include "node/verdict.h"
+#include "node/exit_policy.h"
 
 #define FRAMES_MAX 48
 #define STACK_BYTES (64 * 1024)
@@ -33,7 +33,7 @@ static struct {
     void *arg;
 } on_file;
 
-void crash_on_file(void (*fn)(void *arg, enum status st, const char *sentence), void *arg)
+void crash_on_mapped_file(void (*fn)(void *arg, enum status st, const char *sentence), void *arg)
 {
     on_file.arg = arg;
     on_file.fn = fn;
@@ -51,7 +51,7 @@ static void say_on_stderr(const char *sentence)
 static void end_for_file(const siginfo_t *info)
 {
     char sentence[1300];
-    enum status st = mapped_fault(info->si_addr, sentence, sizeof sentence);
+    enum status st = mapped_file_fault(info->si_addr, sentence, sizeof sentence);
     if (st == ST_OK)
         return;
     if (on_file.fn)
@@ -69,8 +69,9 @@ static void report(int signal_n, siginfo_t *info, void *context)
     char name[32], line[160];
     void *frames[FRAMES_MAX];
     text_format(line, sizeof line, "convoy: crash: %s at address %p in process %ld",
-                verdict_signal_name(name, sizeof name, signal_n), info->si_addr, (long)getpid());
-    must_crash(line);
+                exit_policy_signal_name(name, sizeof name, signal_n), info->si_addr,
+                (long)getpid());
+    assert_crash(line);
     backtrace_symbols_fd(frames, backtrace(frames, FRAMES_MAX), STDERR_FILENO);
     raise(signal_n); /* SA_RESETHAND put the default action back */
 }

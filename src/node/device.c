@@ -9,7 +9,7 @@
 #include "base/board.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/task.h"
+#include "base/thread_pool.h"
 #include "dev/dev_cuda.h"
 #include "dev/library.h"
 #include "kernels/cpu.h"
@@ -35,7 +35,7 @@ static bool has_gpus(const struct conf *conf)
     int count = 0, workers_n = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
     if (!dev_cuda_built())
         return false;
-    if (dev_cuda_find(&count) != ST_OK) {
+    if (dev_cuda_count(&count) != ST_OK) {
         LOG_DEBUG("DEVICE=auto takes the CPU: %s", status_message());
         status_clear();
         return false;
@@ -53,22 +53,22 @@ enum status device_open(const struct conf *conf, int worker_i, int threads_n, st
     if (asked == CONF_DEVICE_CUDA || (asked == CONF_DEVICE_AUTO && has_gpus(conf)))
         return dev_cuda_open(worker_i, conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32, out);
     TRY(check_cpu(conf));
-    return dev_cpu_open(threads_n, CPU_LEVEL_N, out);
+    return dev_cpu_open(threads_n, CPU_ISA_N, out);
 }
 
 int device_threads(const struct conf *conf)
 {
     int asked = conf_threads(conf), workers_n = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE),
-        cores = task_cores();
+        cores = thread_pool_cores();
     int threads_n = asked > 0 ? asked : cores / workers_n > 1 ? cores / workers_n : 1;
-    return threads_n < TASK_THREADS_MAX ? threads_n : TASK_THREADS_MAX;
+    return threads_n < THREAD_POOL_MAX ? threads_n : THREAD_POOL_MAX;
 }
 
-enum dtype device_dtype(const struct conf *conf, bool is_apart)
+enum dtype device_dtype(const struct conf *conf, bool is_discrete)
 {
     switch (conf_i64(conf, CONF_PRECISION)) {
     case CONF_PRECISION_AUTO:
-        return is_apart ? DTYPE_BF16 : DTYPE_F32;
+        return is_discrete ? DTYPE_BF16 : DTYPE_F32;
     case CONF_PRECISION_BF16:
         return DTYPE_BF16;
     case CONF_PRECISION_FP16:
@@ -85,7 +85,7 @@ enum comm_kind device_comm(const struct conf *conf, const struct dev *dev, int r
         return COMM_KIND_SELF;
     if (backend == CONF_BACKEND_NCCL)
         return COMM_KIND_NCCL;
-    return backend == CONF_BACKEND_AUTO && dev_is_apart(dev) ? COMM_KIND_AUTO : COMM_KIND_UCX;
+    return backend == CONF_BACKEND_AUTO && dev_is_discrete(dev) ? COMM_KIND_AUTO : COMM_KIND_HOST;
 }
 
 enum comm_net device_net(const struct conf *conf)
@@ -130,7 +130,7 @@ static int gpus(void)
         return found < 0 ? 0 : found;
     pid_t pid = fork();
     if (pid == 0)
-        _exit(dev_cuda_find(&count) != ST_OK ? 0 : count > UINT8_MAX ? UINT8_MAX : count);
+        _exit(dev_cuda_count(&count) != ST_OK ? 0 : count > UINT8_MAX ? UINT8_MAX : count);
     found = pid > 0 ? await_count(pid) : 0;
     return found;
 }

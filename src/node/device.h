@@ -3,7 +3,7 @@
 #ifndef CONVOY_NODE_DEVICE_H
 #define CONVOY_NODE_DEVICE_H
 
-#include "comm/comm.h"
+#include "comm/core/comm.h"
 #include "conf/conf.h"
 #include "dev/dev.h"
 
@@ -12,9 +12,9 @@
  * built in and finds as many, else the CPU. PRECISION goes with it: one that only a GPU has is
  * ST_NO_DEVICE where none was found (conf refuses it with DEVICE=cpu). */
 enum status device_open(const struct conf *conf, int worker_i, int threads_n, struct dev **out);
-/* device_dtype — PRECISION as the element type of passes on a GPU (is_apart) or a CPU: auto is bf16
- * there, f32 here; tf32 is f32. */
-enum dtype device_dtype(const struct conf *conf, bool is_apart);
+/* device_dtype — PRECISION as the element type of passes on a GPU (is_discrete) or a CPU: auto is
+ * bf16 there, f32 here; tf32 is f32. */
+enum dtype device_dtype(const struct conf *conf, bool is_discrete);
 /* device_threads — of a worker's pool on a CPU: those of one node share its cores. */
 int device_threads(const struct conf *conf);
 

@@ -19,18 +19,18 @@
 #include "node/command.h"
 #include "node/device.h"
 #include "node/eval_qa.h"
-#include "node/fit.h"
-#include "node/mapping.h"
+#include "node/memory_check.h"
+#include "node/config_map.h"
 #include "node/process.h"
-#include "node/say.h"
-#include "node/trained.h"
+#include "node/print.h"
+#include "node/model_source.h"
 #include "train/step.h"
 
 #define TELL_MS 5000
 
 struct eval {
     const struct conf *conf;
-    struct trained trained;
+    struct model_source source;
     struct trainer_config config; /* what training would use: SEQ_LEN, BATCH_SIZE */
     struct dev *dev;
     struct step *step;
@@ -95,27 +95,27 @@ static bool reading(void *arg, int64_t bytes_done, int64_t bytes_total)
 static enum status check_task(const struct eval *e)
 {
     static const char *const names[] = {"lm", "qa"};
-    enum model_task task = e->trained.dims.task;
+    enum model_task task = e->source.dims.task;
     if (conf_is_set(e->conf, CONF_TASK) && conf_i64(e->conf, CONF_TASK) != (int64_t)task)
         return FAIL(ST_BAD_SETTING,
                     "TASK=%s (%s), but the model %s was trained for TASK=%s; leave TASK out",
                     conf_text(e->conf, CONF_TASK), conf_source(e->conf, CONF_TASK),
-                    e->trained.dims.name, names[task]);
+                    e->source.dims.name, names[task]);
     return ST_OK;
 }
 
 /* learnt_tokens — SEQ_LEN of the run that made the checkpoint: beyond it the model has learnt no
  * positions. 0: unknown. */
-static int64_t learnt_tokens(const struct trained *trained)
+static int64_t learnt_tokens(const struct model_source *source)
 {
     cJSON *settings;
     int64_t tokens = 0;
-    const char *json = trained->ckpt ? ckpt_meta(trained->ckpt)->settings_json : NULL;
+    const char *json = source->ckpt ? ckpt_meta(source->ckpt)->settings_json : NULL;
     if (!json || json_parse(json, strlen(json), "settings", &settings) != ST_OK) {
         status_clear();
         return 0;
     }
-    if (json_get_i64(settings, "SEQ_LEN", 1, trained->dims.context, &tokens) != ST_OK)
+    if (json_get_i64(settings, "SEQ_LEN", 1, source->dims.context, &tokens) != ST_OK)
         status_clear();
     cJSON_Delete(settings);
     return tokens;
@@ -123,10 +123,10 @@ static int64_t learnt_tokens(const struct trained *trained)
 
 static enum status open_model(struct eval *e)
 {
-    TRY(trained_open(e->conf, &e->trained));
+    TRY(model_source_open(e->conf, &e->source));
     TRY(check_task(e));
-    TRY(mapping_trainer(e->conf, &e->trained.dims, false, &e->config));
-    int64_t learnt = learnt_tokens(&e->trained);
+    TRY(config_map_trainer(e->conf, &e->source.dims, false, &e->config));
+    int64_t learnt = learnt_tokens(&e->source);
     if (!conf_is_set(e->conf, CONF_SEQ_LEN) && learnt > 0)
         e->config.seq_tokens = learnt;
     return ST_OK;
@@ -135,10 +135,10 @@ static enum status open_model(struct eval *e)
 static enum status open_feed(struct eval *e)
 {
     struct feed_config config;
-    mapping_feed(e->conf, &e->config, true, &config);
+    config_map_feed(e->conf, &e->config, true, &config);
     config.progress = reading;
     config.progress_arg = e;
-    TRY(mapping_blame(feed_open(&config, &e->feed), true));
+    TRY(config_map_name_setting(feed_open(&config, &e->feed), true));
     if (e->config.batch_samples > feed_samples(e->feed))
         e->config.batch_samples = feed_samples(e->feed);
     return ST_OK;
@@ -147,18 +147,19 @@ static enum status open_feed(struct eval *e)
 static enum status check_memory(const struct eval *e, const struct step_config *config)
 {
     const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1},
-                                            .is_apart = dev_is_apart(e->dev)};
+                                            .is_discrete = dev_is_discrete(e->dev)};
     struct memory_plan plan;
     TRY(memory_plan_eval(config, &place, &plan));
-    return fit_alone("eval", &plan, e->dev,
-                     "a smaller BATCH_SIZE or SEQ_LEN needs less, and a smaller model does");
+    return memory_check_command(
+        "eval", &plan, e->dev,
+        "a smaller BATCH_SIZE or SEQ_LEN needs less, and a smaller model does");
 }
 
 static enum status open_step(struct eval *e)
 {
     struct step_config config = {
         .dev = e->dev,
-        .dims = e->trained.dims,
+        .dims = e->source.dims,
         .batch_samples = e->config.batch_samples,
         .global_samples = e->config.batch_samples,
         .seq_tokens = e->config.seq_tokens,
@@ -168,14 +169,14 @@ static enum status open_step(struct eval *e)
     };
     TRY(device_open(e->conf, 0, conf_threads(e->conf), &e->dev));
     config.dev = e->dev;
-    config.dtype = device_dtype(e->conf, dev_is_apart(e->dev));
+    config.dtype = device_dtype(e->conf, dev_is_discrete(e->dev));
     TRY(check_memory(e, &config));
     TRY(let_signals_end());
     TRY(step_open(&config, &e->step));
     struct load_target to = {.table = step_table(e->step),
                              .stream = step_stream(e->step),
                              .data = step_tensor(e->step, 0)};
-    TRY(trained_load(&e->trained, &to));
+    TRY(model_source_load(&e->source, &to));
     take_signals();
     return ST_OK;
 }
@@ -185,9 +186,9 @@ static enum status open_step(struct eval *e)
 /* add_model — what was measured: model, step and data, the same for every task. */
 static void add_model(const struct eval *e, cJSON *out)
 {
-    int64_t step = trained_step(&e->trained);
-    cJSON_AddStringToObject(out, "task", e->trained.dims.task == MODEL_TASK_LM ? "lm" : "qa");
-    cJSON_AddStringToObject(out, "model", e->trained.dims.name);
+    int64_t step = model_source_step(&e->source);
+    cJSON_AddStringToObject(out, "task", e->source.dims.task == MODEL_TASK_LM ? "lm" : "qa");
+    cJSON_AddStringToObject(out, "model", e->source.dims.name);
     if (step >= 0)
         json_add_i64(out, "step", step);
     else
@@ -215,7 +216,7 @@ static enum status say_json(cJSON *object)
         return FAIL(ST_RETRY, "out of memory: the answer as JSON");
     text_add(&out, "%s\n", json);
     cJSON_free(json);
-    return say_text(&out);
+    return print_text(&out);
 }
 
 static enum status say_loss_json(const struct eval *e, double loss)
@@ -238,15 +239,15 @@ static enum status say_loss(const struct eval *e, double loss)
     int64_t samples = feed_samples(e->feed);
     if (conf_i64(e->conf, CONF_JSON))
         return say_loss_json(e, loss);
-    if (trained_step(&e->trained) >= 0)
-        text_format(step, sizeof step, " step %lld", (long long)trained_step(&e->trained));
+    if (model_source_step(&e->source) >= 0)
+        text_format(step, sizeof step, " step %lld", (long long)model_source_step(&e->source));
     text_add(&out,
              "loss %.4f  perplexity %.4g  tokens %s in %lld samples of %lld  model %s%s  data %s\n",
              loss, exp(loss),
              text_count(tokens, sizeof tokens, (double)(samples * e->config.seq_tokens)),
-             (long long)samples, (long long)e->config.seq_tokens, e->trained.dims.name, step,
+             (long long)samples, (long long)e->config.seq_tokens, e->source.dims.name, step,
              feed_name(e->feed));
-    return say_text(&out);
+    return print_text(&out);
 }
 
 static enum status measure_loss(struct eval *e)
@@ -258,7 +259,7 @@ static enum status measure_loss(struct eval *e)
     if (!isfinite(loss))
         return FAIL(ST_NOT_FINITE,
                     "the loss of %s on %s is %g: the weights are damaged; use others",
-                    e->trained.dims.name, feed_name(e->feed), loss);
+                    e->source.dims.name, feed_name(e->feed), loss);
     return say_loss(e, loss);
 }
 
@@ -267,20 +268,20 @@ static enum status measure_loss(struct eval *e)
 static enum status open_questions(struct eval *e)
 {
     struct feed_config feed;
-    mapping_feed(e->conf, &e->config, true, &feed);
-    struct source_config source = {.data = feed.data,
-                                   .cache_dir = feed.cache_dir,
-                                   .allows_local_urls = feed.allows_local_urls,
-                                   .progress = reading,
-                                   .progress_arg = e};
+    config_map_feed(e->conf, &e->config, true, &feed);
+    struct data_file_config source = {.data = feed.data,
+                                      .cache_dir = feed.cache_dir,
+                                      .allows_local_urls = feed.allows_local_urls,
+                                      .progress = reading,
+                                      .progress_arg = e};
     struct squad_window_config cut = {.seq_tokens = feed.seq_tokens,
                                       .stride_tokens = feed.stride_tokens,
                                       .vocab = feed.vocab,
                                       .is_training = false, /* every question is asked */
                                       .progress = reading,
                                       .progress_arg = e};
-    TRY(mapping_blame(squad_open(&source, &e->squad), true));
-    TRY(mapping_blame(squad_window_open(e->squad, &cut, &e->windows), true));
+    TRY(config_map_name_setting(squad_open(&source, &e->squad), true));
+    TRY(config_map_name_setting(squad_window_open(e->squad, &cut, &e->windows), true));
     if (e->config.batch_samples > squad_window_count(e->windows))
         e->config.batch_samples = squad_window_count(e->windows);
     return ST_OK;
@@ -321,8 +322,8 @@ static enum status say_scores(const struct eval *e, const struct eval_qa_result 
     char step[32] = "";
     if (conf_i64(e->conf, CONF_JSON))
         return say_scores_json(e, r);
-    if (trained_step(&e->trained) >= 0)
-        text_format(step, sizeof step, " step %lld", (long long)trained_step(&e->trained));
+    if (model_source_step(&e->source) >= 0)
+        text_format(step, sizeof step, " step %lld", (long long)model_source_step(&e->source));
     text_add(&out, "exact match %.2f%%  f1 %.2f%%", percent(r->all.exact, r->all.n),
              percent(r->all.f1, r->all.n));
     if (r->rules == SQUAD_SCORE_RULES_V2)
@@ -332,9 +333,9 @@ static enum status say_scores(const struct eval *e, const struct eval_qa_result 
                  percent(r->no_answer.exact, r->no_answer.n));
     text_add(&out, "  questions %lld in %lld samples of %lld  model %s%s  data %s\n",
              (long long)r->all.n, (long long)squad_window_count(e->windows),
-             (long long)e->config.seq_tokens, e->trained.dims.name, step,
+             (long long)e->config.seq_tokens, e->source.dims.name, step,
              conf_text(e->conf, CONF_VAL_DATA));
-    return say_text(&out);
+    return print_text(&out);
 }
 
 static enum status write_answers(const struct eval *e)
@@ -379,11 +380,11 @@ static enum status measure(struct eval *e)
         return FAIL(ST_BAD_SETTING,
                     "VAL_DATA is not set; say what the model should be measured on");
     TRY(open_model(e));
-    if (e->trained.dims.task == MODEL_TASK_QA &&
+    if (e->source.dims.task == MODEL_TASK_QA &&
         strcmp(conf_text(e->conf, CONF_VAL_DATA), FEED_SYNTHETIC) == 0)
         return FAIL(ST_BAD_SETTING,
                     "VAL_DATA=synthetic has no answers to score; name a SQuAD file");
-    return e->trained.dims.task == MODEL_TASK_QA ? measure_answers(e) : measure_loss(e);
+    return e->source.dims.task == MODEL_TASK_QA ? measure_answers(e) : measure_loss(e);
 }
 
 enum status eval_main(const struct conf *conf)
@@ -400,6 +401,6 @@ enum status eval_main(const struct conf *conf)
     squad_close(e.squad);
     feed_close(e.feed);
     dev_close(e.dev);
-    trained_close(&e.trained);
+    model_source_close(&e.source);
     return st;
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "data/squad_span.h"
 #include "train/batch.h"
 

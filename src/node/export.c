@@ -10,14 +10,14 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
 #include "data/bpe.h"
 #include "data/bpe_write.h"
 #include "format/hf_config.h"
 #include "format/hf_save.h"
 #include "node/command.h"
-#include "node/fit.h"
+#include "node/memory_check.h"
 #include "train/weights.h"
 
 #define FILES_MAX 7
@@ -40,13 +40,13 @@ struct export
  * stands outside "transformer". */
 static enum status list_sources(struct export *ex)
 {
-    size_t n = (size_t)ex->table.rows_n;
+    size_t n = (size_t)ex->table.params_n;
     ex->source = calloc(n, sizeof *ex->source);
     ex->name = calloc(n, sizeof *ex->name);
     if (!ex->source || !ex->name)
         return FAIL(ST_RETRY, "out of memory: the list of %zu tensors to write", n);
     for (size_t i = 0; i < n; i++) {
-        const struct param *p = &ex->table.row[i];
+        const struct param *p = &ex->table.param[i];
         const struct safetensors_entry *entry;
         TRY(ckpt_tensor(ex->ckpt, "model", p->name, p->dims_n, p->dim, &entry));
         TRY(weights_check_finite(ckpt_path(ex->ckpt), entry));
@@ -135,14 +135,14 @@ static enum status run(struct export *ex, const char *from, const char *to)
     struct memory_plan plan;
     TRY(hf_save_check(to)); /* before anything long */
     memory_plan_export(&plan);
-    TRY(fit_alone("export", &plan, NULL, "free some memory, or raise the limit"));
+    TRY(memory_check_command("export", &plan, NULL, "free some memory, or raise the limit"));
     TRY(weights_checkpoint(from, &ex->ckpt, &ex->dims));
     TRY(model_ops(&ex->dims)->describe(&ex->dims, &ex->table));
     TRY(list_sources(ex));
     write_config(ex);
     TRY(write_tokenizer(ex));
     TRY(check_texts(ex));
-    TRY(hf_save(to, ex->source, ex->table.rows_n, ex->file, ex->files_n));
+    TRY(hf_save(to, ex->source, ex->table.params_n, ex->file, ex->files_n));
     log_console("%s  %s  %s parameters  from %s", to,
                 ex->dims.task == MODEL_TASK_QA ? "GPT2ForQuestionAnswering" : "GPT2LMHeadModel",
                 text_count(count, sizeof count, (double)ex->table.parameters), ckpt_path(ex->ckpt));

@@ -9,18 +9,18 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/rand.h"
 #include "conf/conf.h"
 #include "data/bpe.h"
 #include "dev/dev.h"
 #include "node/command.h"
 #include "node/device.h"
-#include "node/fit.h"
-#include "node/say.h"
-#include "node/trained.h"
+#include "node/memory_check.h"
+#include "node/print.h"
+#include "node/model_source.h"
 #include "train/decoder.h"
-#include "train/sample.h"
+#include "train/sampling.h"
 
 struct writer {
     struct bpe *bpe;
@@ -52,8 +52,8 @@ static enum status show(struct writer *w, int32_t token)
     ASSERTF(bytes && n <= sizeof w->held - w->held_n, "token %d held %zu", (int)token, w->held_n);
     memcpy(w->held + w->held_n, bytes, n);
     w->held_n += n;
-    size_t whole = sample_utf8_whole(w->held, w->held_n);
-    TRY(say_bytes(w->held, whole));
+    size_t whole = sampling_utf8_whole(w->held, w->held_n);
+    TRY(print_bytes(w->held, whole));
     memmove(w->held, w->held + whole, w->held_n - whole);
     w->held_n -= whole;
     return ST_OK;
@@ -95,10 +95,10 @@ static enum status next_token(struct writer *w, const struct conf *conf, int64_t
     TRY(decoder_logits(w->decoder, w->tokens, w->tokens_n, &logits));
     double u =
         rand_uniform((uint64_t)conf_i64(conf, CONF_SEED), RAND_STREAM(SAMPLE, 0), (uint64_t)number);
-    const struct sample_rule rule = {.temperature = conf_f64(conf, CONF_TEMPERATURE),
-                                     .top_k = conf_i64(conf, CONF_TOP_K),
-                                     .top_p = conf_f64(conf, CONF_TOP_P)};
-    *out = (int32_t)sample_pick(logits, vocab < BPE_VOCAB ? vocab : BPE_VOCAB, &rule, u, w->work);
+    const struct sampling_params rule = {.temperature = conf_f64(conf, CONF_TEMPERATURE),
+                                         .top_k = conf_i64(conf, CONF_TOP_K),
+                                         .top_p = conf_f64(conf, CONF_TOP_P)};
+    *out = (int32_t)sampling_pick(logits, vocab < BPE_VOCAB ? vocab : BPE_VOCAB, &rule, u, w->work);
     if (*out < 0)
         return FAIL(
             ST_NOT_FINITE,
@@ -111,7 +111,7 @@ static enum status write_text(struct writer *w, const struct conf *conf, int64_t
                               int64_t more)
 {
     const char *prompt = conf_text(conf, CONF_PROMPT);
-    TRY(say_bytes(prompt, strlen(prompt)));
+    TRY(print_bytes(prompt, strlen(prompt)));
     for (int64_t i = 0; i < more; i++) {
         int32_t token = 0;
         TRY(next_token(w, conf, vocab, i, &token));
@@ -120,41 +120,43 @@ static enum status write_text(struct writer *w, const struct conf *conf, int64_t
         w->tokens[w->tokens_n++] = token;
         TRY(show(w, token));
     }
-    TRY(say_bytes(w->held, w->held_n));
-    return say_bytes("\n", 1);
+    TRY(print_bytes(w->held, w->held_n));
+    return print_bytes("\n", 1);
 }
 
 static enum status check_memory(const struct dev *dev, const struct model_dims *dims,
                                 int64_t window, enum dtype dtype)
 {
     const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1},
-                                            .is_apart = dev_is_apart(dev)};
+                                            .is_discrete = dev_is_discrete(dev)};
     struct memory_plan plan;
-    TRY(memory_plan_write(dims, window, dtype, &place, &plan));
-    return fit_alone("generate", &plan, dev,
-                     "a shorter PROMPT and fewer TOKENS need less, and a smaller model does");
+    TRY(memory_plan_generate(dims, window, dtype, &place, &plan));
+    return memory_check_command(
+        "generate", &plan, dev,
+        "a shorter PROMPT and fewer TOKENS need less, and a smaller model does");
 }
 
-static enum status run(struct writer *w, struct trained *trained, const struct conf *conf)
+static enum status run(struct writer *w, struct model_source *source, const struct conf *conf)
 {
     int64_t more = conf_i64(conf, CONF_TOKENS);
-    TRY(trained_open(conf, trained));
-    const struct model_dims *dims = &trained->dims;
+    TRY(model_source_open(conf, source));
+    const struct model_dims *dims = &source->dims;
     if (dims->task != MODEL_TASK_LM)
         return FAIL(
             ST_BAD_SETTING,
             "%s is a question-answering model, which writes no text; choose a language model",
-            trained_path(trained));
+            model_source_path(source));
     TRY(model_check(dims));
     TRY(bpe_open(&w->bpe));
     TRY(read_prompt(w, conf_text(conf, CONF_PROMPT), more, dims->vocab));
     TRY(device_open(conf, 0, 0, &w->dev));
     int64_t all = w->tokens_n + more;
     int64_t window = all < dims->context ? all : dims->context;
-    TRY(check_memory(w->dev, dims, window, device_dtype(conf, dev_is_apart(w->dev))));
-    TRY(decoder_open(w->dev, dims, window, device_dtype(conf, dev_is_apart(w->dev)), &w->decoder));
+    TRY(check_memory(w->dev, dims, window, device_dtype(conf, dev_is_discrete(w->dev))));
+    TRY(decoder_open(w->dev, dims, window, device_dtype(conf, dev_is_discrete(w->dev)),
+                     &w->decoder));
     struct load_target target = decoder_target(w->decoder);
-    TRY(trained_load(trained, &target));
+    TRY(model_source_load(source, &target));
     w->work = malloc((size_t)dims->vocab * sizeof *w->work);
     if (!w->work)
         return FAIL(ST_RETRY, "out of memory: logits of %lld tokens", (long long)dims->vocab);
@@ -163,13 +165,13 @@ static enum status run(struct writer *w, struct trained *trained, const struct c
 
 enum status generate_main(const struct conf *conf)
 {
-    struct trained trained = {.ckpt = NULL};
+    struct model_source source = {.ckpt = NULL};
     struct writer *w = calloc(1, sizeof *w);
     if (!w)
         return FAIL(ST_RETRY, "out of memory: %zu bytes", sizeof *w);
-    enum status st = run(w, &trained, conf);
+    enum status st = run(w, &source, conf);
     writer_close(w);
     free(w);
-    trained_close(&trained);
+    model_source_close(&source);
     return st;
 }

@@ -12,12 +12,12 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "model/model.h"
 #include "node/command.h"
-#include "node/fit.h"
+#include "node/memory_check.h"
 #include "train/weights.h"
 
 /* A model in memory. */
@@ -71,14 +71,15 @@ static enum status take(struct import *in)
     TRY(memory_plan_import(&in->dims, &plan));
     TRY(model_ops(&in->dims)->describe(&in->dims, &in->table));
     TRY(weights_load(in->from, &(struct load_target){.table = &in->table}));
-    TRY(fit_alone("import", &plan, NULL,
-                  "use a machine with more memory; what is made there may be copied here"));
+    TRY(memory_check_command(
+        "import", &plan, NULL,
+        "use a machine with more memory; what is made there may be copied here"));
     in->data = calloc((size_t)in->table.total_elems, sizeof *in->data);
     if (!in->data)
         return FAIL(memory_status(in->table.total_elems * (int64_t)sizeof *in->data),
                     "out of memory: %" PRId64 " parameters of %s", in->table.parameters, in->from);
-    for (int i = 0; i < in->table.rows_n; i++) {
-        const struct param *p = &in->table.row[i];
+    for (int i = 0; i < in->table.params_n; i++) {
+        const struct param *p = &in->table.param[i];
         if (text_starts(p->name, "qa_outputs."))
             param_fill(&in->table, i, in->seed, 0, p->elems, in->data + p->offset);
     }
@@ -88,8 +89,8 @@ static enum status take(struct import *in)
 /* check_finite — the one damage that shows in any weight. */
 static enum status check_finite(const struct import *in)
 {
-    for (int i = 0; i < in->table.rows_n; i++) {
-        const struct param *p = &in->table.row[i];
+    for (int i = 0; i < in->table.params_n; i++) {
+        const struct param *p = &in->table.param[i];
         struct safetensors_entry entry = {
             .dtype = DTYPE_F32, .elems = p->elems, .data = (const uint8_t *)(in->data + p->offset)};
         text_copy(entry.name, sizeof entry.name, p->name);
@@ -102,12 +103,12 @@ static enum status save(const struct import *in, char *path, size_t path_cap)
 {
     struct ckpt_meta meta = {.seed = in->seed, .settings_json = "{}"};
     struct ckpt_lock *lock;
-    const size_t rows_n = (size_t)(in->table.rows_n > 0 ? in->table.rows_n : 0);
+    const size_t rows_n = (size_t)(in->table.params_n > 0 ? in->table.params_n : 0);
     struct safetensors_source *source = calloc(rows_n, sizeof *source);
     if (!source)
-        return FAIL(ST_RETRY, "out of memory: the list of %d tensors to save", in->table.rows_n);
+        return FAIL(ST_RETRY, "out of memory: the list of %d tensors to save", in->table.params_n);
     for (size_t i = 0; i < rows_n; i++) {
-        const struct param *p = &in->table.row[i];
+        const struct param *p = &in->table.param[i];
         source[i] = (struct safetensors_source){.name = p->name,
                                                 .dims_n = p->dims_n,
                                                 .dim = {p->dim[0], p->dim[1]},
@@ -115,7 +116,7 @@ static enum status save(const struct import *in, char *path, size_t path_cap)
     }
     load_dims_json(&in->dims, meta.model_json, sizeof meta.model_json);
     text_copy(meta.version, sizeof meta.version, version_text());
-    const struct ckpt_part part = {"model", source, in->table.rows_n};
+    const struct ckpt_part part = {"model", source, in->table.params_n};
     enum status st;
     TRY_OR(ckpt_lock(in->to, &lock), free_source);
     st = ckpt_save(lock, &meta, &part, 1, 0, NULL, path, path_cap);

@@ -26,9 +26,9 @@ static void on_signal(evutil_socket_t signal_n, short what, void *arg)
     event_base_loopbreak(arg);
 }
 
-/* tell — the reason of a failure is logged now, not when all is over; it stays the log's last
+/* log_end — the reason of a failure is logged now, not when all is over; it stays the log's last
  * line. */
-static void tell(const struct conf *conf, enum status st)
+static void log_end(const struct conf *conf, enum status st)
 {
     char why[96];
     LOG_INFO("%s with exit code %d, which /status, /metrics and the page go on showing (%s); a "
@@ -48,7 +48,7 @@ void linger_run(struct event_base *loop, const struct conf *conf, enum status st
     const struct timeval limit = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
     struct event *signals[SIGNALS_N] = {NULL};
     bool is_watched = true;
-    tell(conf, st);
+    log_end(conf, st);
     for (int i = 0; i < SIGNALS_N; i++) {
         if (process_ignores(numbers[i]))
             continue;

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/task.h"
+#include "base/thread_pool.h"
 #include "base/text.h"
 #include "conf/launcher.h"
 
@@ -20,7 +20,7 @@ static bool has_gpus(char **environment)
     return false;
 }
 
-bool slurm_complaint(char **environment, const struct slurm_share *share, char *out, size_t cap)
+bool slurm_shortage(char **environment, const struct slurm_allocation *share, char *out, size_t cap)
 {
     char cores[160] = "", gpus[160] = "";
     if (launcher_find(environment, "SLURM_JOB_ID") == NULL)
@@ -52,11 +52,11 @@ int slurm_gpus(const char *proc_dir)
 void slurm_warn(char **environment, bool wants_gpus)
 {
     char words[512];
-    struct slurm_share share = {
-        .cores = task_cores(),
+    struct slurm_allocation share = {
+        .cores = thread_pool_cores(),
         .cores_all = (int)sysconf(_SC_NPROCESSORS_ONLN),
         .gpus_all = wants_gpus ? slurm_gpus("/proc/driver/nvidia/gpus") : 0,
     };
-    if (slurm_complaint(environment, &share, words, sizeof words))
+    if (slurm_shortage(environment, &share, words, sizeof words))
         LOG_WARN("%s", words);
 }

@@ -8,14 +8,15 @@
 #include <stddef.h>
 
 /* What of the machine is there, and what of it this process may use. */
-struct slurm_share {
+struct slurm_allocation {
     int cores, cores_all;
     int gpus_all; /* that the driver knows; 0 where none are wanted */
 };
 
-/* slurm_complaint — what was not asked for, with the flags that ask for it. False: nothing is
+/* slurm_shortage — what was not asked for, with the flags that ask for it. False: nothing is
  * wrong, or no task of Slurm. */
-bool slurm_complaint(char **environment, const struct slurm_share *share, char *out, size_t cap);
+bool slurm_shortage(char **environment, const struct slurm_allocation *share, char *out,
+                    size_t cap);
 /* slurm_gpus — how many GPUs NVIDIA's driver lists under proc_dir ("/proc/driver/nvidia/gpus"),
  * usable here or not. */
 int slurm_gpus(const char *proc_dir);

@@ -18,31 +18,32 @@
 #include "base/text.h"
 
 #define EXEC_FAILED 127
-#define LIFT 10 /* steps of nice */
+#define PRIORITY_STEPS 10 /* steps of nice */
 
-static int lifted; /* steps of nice that this process was lifted by */
+static int raised_by; /* steps of nice that this process was raised_by by */
 
-/* give — the descriptor becomes number `as`, and outlives exec. */
-static void give(int fd, int as)
+/* pass_fd — the descriptor becomes number `as`, and outlives exec. */
+static void pass_fd(int fd, int as)
 {
     if (fd == as ? fcntl(fd, F_SETFD, 0) < 0 : dup2(fd, as) < 0)
         _exit(EXEC_FAILED);
 }
 
-/* give_all — by way of numbers that none of them is to have in the end. */
-static void give_all(const struct spawn_config *config)
+/* pass_fds — by way of numbers that none of them is to have in the end. */
+static void pass_fds(const struct spawn_config *config)
 {
-    int share_fd = config->share_fd;
-    if (share_fd == BOARD_FD)
-        share_fd = fcntl(share_fd, F_DUPFD, BOARD_SHARE_FD + 1);
-    give(config->board_fd, BOARD_FD);
-    if (config->share_fd >= 0)
-        give(share_fd, BOARD_SHARE_FD);
-    close_range(config->share_fd >= 0 ? BOARD_SHARE_FD + 1 : BOARD_FD + 1, ~0u, 0);
+    int shm_fd = config->shm_fd;
+    if (shm_fd == BOARD_FD)
+        shm_fd = fcntl(shm_fd, F_DUPFD, BOARD_SHM_FD + 1);
+    pass_fd(config->board_fd, BOARD_FD);
+    if (config->shm_fd >= 0)
+        pass_fd(shm_fd, BOARD_SHM_FD);
+    close_range(config->shm_fd >= 0 ? BOARD_SHM_FD + 1 : BOARD_FD + 1, ~0u, 0);
 }
 
-/* become — the child's side of fork: only async-signal-safe calls until exec. */
-static _Noreturn void become(const struct spawn_config *config, char *const *argv, pid_t parent)
+/* exec_worker — the child's side of fork: only async-signal-safe calls until exec. */
+static _Noreturn void exec_worker(const struct spawn_config *config, char *const *argv,
+                                  pid_t parent)
 {
     static const int ignored[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGPIPE};
     sigset_t none;
@@ -57,9 +58,9 @@ static _Noreturn void become(const struct spawn_config *config, char *const *arg
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(EXEC_FAILED); /* the parent died before the line above could bind us to it */
-    if (lifted > 0)
-        setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + lifted);
-    give_all(config);
+    if (raised_by > 0)
+        setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + raised_by);
+    pass_fds(config);
     execv("/proc/self/exe", argv);
     execv((const char *)getauxval(AT_EXECFN), argv); /* without /proc */
     static const char text[] = "convoy: cannot execute itself as a worker\n";
@@ -68,34 +69,34 @@ static _Noreturn void become(const struct spawn_config *config, char *const *arg
     _exit(EXEC_FAILED);
 }
 
-int spawn_lift(void)
+int spawn_raise_priority(void)
 {
     int before = getpriority(PRIO_PROCESS, 0);
-    for (int by = LIFT; by > 0 && lifted == 0; by--)
+    for (int by = PRIORITY_STEPS; by > 0 && raised_by == 0; by--)
         if (setpriority(PRIO_PROCESS, 0, before - by) == 0)
-            lifted = before - getpriority(PRIO_PROCESS, 0);
-    return lifted;
+            raised_by = before - getpriority(PRIO_PROCESS, 0);
+    return raised_by;
 }
 
 enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out)
 {
     static char command[] = "worker";
     char number[16];
-    char **argv = calloc((size_t)config->words_n + 4, sizeof *argv);
+    char **argv = calloc((size_t)config->args_n + 4, sizeof *argv);
     if (!argv)
         return FAIL(ST_RETRY, "out of memory: the worker's arguments");
     argv[0] = (char *)program_name();
     argv[1] = command;
     argv[2] = number;
     text_format(number, sizeof number, "%d", config->worker_i);
-    for (int i = 0; i < config->words_n; i++)
-        argv[i + 3] = config->words[i];
+    for (int i = 0; i < config->args_n; i++)
+        argv[i + 3] = config->args[i];
     sigset_t all, before;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &before);
     pid_t parent = getpid(), pid = fork();
     if (pid == 0)
-        become(config, argv, parent);
+        exec_worker(config, argv, parent);
     int error = errno;
     sigprocmask(SIG_SETMASK, &before, NULL);
     free(argv);
@@ -108,7 +109,7 @@ enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out)
     return ST_OK;
 }
 
-enum status spawn_share(int workers_n, int *fd_out)
+enum status spawn_shm_fd(int workers_n, int *fd_out)
 {
     int fd = workers_n > 1 ? memfd_create("convoy-share", MFD_CLOEXEC) : -1;
     if (workers_n > 1 && fd < 0)

@@ -3,7 +3,7 @@
  *
  * One libevent loop in one thread. Workers compute; they and this process share the board and
  * nothing else, so whatever happens to one, this process still answers. Here is the life of a node
- * and what it makes of signals; its workers are crew.c's, the other nodes rally.c's.
+ * and what it makes of signals; its workers are workers.c's, the other nodes cluster_bridge.c's.
  *
  *   starting → (workers: loading → joining → training …) → done | failed | recovering → joining
  *   again
@@ -26,18 +26,18 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "node/crash.h"
-#include "node/crew.h"
+#include "node/workers.h"
 #include "node/device.h"
-#include "node/fit.h"
+#include "node/memory_check.h"
 #include "node/linger.h"
 #include "node/process.h"
-#include "node/rally.h"
-#include "node/shown.h"
+#include "node/cluster_bridge.h"
+#include "node/run_info.h"
 #include "node/spawn.h"
-#include "node/verdict.h"
-#include "node/watch.h"
+#include "node/exit_policy.h"
+#include "node/watchdog.h"
 #include "serve/serve.h"
-#include "train/guard.h"
+#include "train/stop_request.h"
 
 #define TICK_MS 50
 #define SAME_SIGNAL_MS 500 /* `timeout` and process groups deliver one signal twice */
@@ -48,24 +48,24 @@
 
 struct supervisor {
     const struct conf *conf;
-    int words_n;
-    char **words;
+    int args_n;
+    char **args;
     struct event_base *loop;
     struct event *signals[SIGNALS_N], *tick;
     struct board *board;
-    int share_fd; /* -1: none */
-    struct crew *crew;
-    struct rally *rally; /* NULL: one worker alone */
-    struct serve *serve; /* NULL: STATUS_PORT=0 */
+    int shm_fd; /* -1: none */
+    struct workers *workers;
+    struct cluster_bridge *bridge; /* NULL: one worker alone */
+    struct serve *serve;           /* NULL: STATUS_PORT=0 */
     struct board_node node;
-    struct shown *shown; /* what HTTP answers beside the board */
+    struct run_info *info; /* what HTTP answers beside the board */
     /* one worker alone: of the job; else of this node's, for the delay */
-    struct verdict_budget budget;
+    struct exit_policy_budget budget;
     enum board_request stop;      /* asked so far, here or on another node */
     int64_t stop_ms;              /* when */
     enum board_request signalled; /* by a signal to this process */
     bool was_preempted;           /* SIGUSR1 came first */
-    bool is_cut;                  /* a second signal said so */
+    bool ends_at_once;            /* a second signal said so */
     /* a worker has told of a step: it knew then whether there is a checkpoint */
     bool has_trained;
     int64_t signalled_ms;
@@ -77,7 +77,7 @@ struct supervisor {
 static void set_phase(struct supervisor *s, enum board_phase phase)
 {
     s->node.phase = phase;
-    board_node_post(s->board, &s->node);
+    board_node_publish(s->board, &s->node);
 }
 
 /* end — the loop is left; FAIL() has been called when st is not ST_OK. */
@@ -98,41 +98,41 @@ static void leave(struct supervisor *s, enum status st)
 {
     if (s->is_leaving || s->is_over)
         return;
-    crew_stay_away(s->crew);
-    if (!s->rally) {
+    workers_forbid_start(s->workers);
+    if (!s->bridge) {
         end(s, st);
         return;
     }
     s->is_leaving = true;
-    rally_leave(s->rally, st, st == ST_OK ? "" : status_message());
+    cluster_bridge_leave(s->bridge, st, st == ST_OK ? "" : status_message());
 }
 
 /* ---- a worker's end ---- */
 
 /* is_clean_stop — it ended as it was asked to. SIGTERM may come while it still carries out
  * SIGUSR1. */
-static bool is_clean_stop(const struct supervisor *s, const struct crew_end *worker)
+static bool is_clean_stop(const struct supervisor *s, const struct workers_end *worker)
 {
-    enum status st = worker->verdict.st;
-    return worker->is_exit && guard_is_stop(s->stop) &&
-           (st == guard_status(s->stop) || (s->was_preempted && st == ST_RETRY));
+    enum status st = worker->decision.st;
+    return worker->is_exit && stop_request_is_stop(s->stop) &&
+           (st == stop_request_status(s->stop) || (s->was_preempted && st == ST_RETRY));
 }
 
-/* note_checkpoint — what rank 0 has told of its checkpoints, before its end or the next one's
+/* keep_checkpoint — what rank 0 has told of its checkpoints, before its end or the next one's
  * beginning wipes it out. */
-static void note_checkpoint(struct supervisor *s, const struct board_worker *first)
+static void keep_checkpoint(struct supervisor *s, const struct board_worker *first)
 {
     if (s->node.node_id == 0 && first->rank == 0 && first->checkpoint.step >= 0)
         s->node.checkpoint = first->checkpoint;
     s->has_trained = s->has_trained || first->step >= 0;
 }
 
-/* note_life — as note_checkpoint, of the worker that lives. */
-static void note_life(struct supervisor *s)
+/* keep_last_stats — as keep_checkpoint, of the worker that lives. */
+static void keep_last_stats(struct supervisor *s)
 {
     struct board_worker first;
     if (board_worker_copy(s->board, 0, &first))
-        note_checkpoint(s, &first);
+        keep_checkpoint(s, &first);
 }
 
 static bool has_dir(const struct supervisor *s)
@@ -141,29 +141,29 @@ static bool has_dir(const struct supervisor *s)
 }
 
 /* end_stopped — a stop was asked for, but a worker did not live to carry it out. */
-static void end_stopped(struct supervisor *s, const struct crew_end *worker)
+static void end_stopped(struct supervisor *s, const struct workers_end *worker)
 {
-    enum status st = guard_status(s->stop);
+    enum status st = stop_request_status(s->stop);
     char rest[96];
-    verdict_kept(has_dir(s), worker->last, rest, sizeof rest);
-    if (worker->is_cut && !s->is_cut)
-        FAIL(st, "stopped by %s while loading, before the first step; %s", guard_signal(s->stop),
-             rest);
-    else if (s->is_cut)
+    exit_policy_resume_hint(has_dir(s), worker->last, rest, sizeof rest);
+    if (worker->is_killed && !s->ends_at_once)
+        FAIL(st, "stopped by %s while loading, before the first step; %s",
+             stop_request_signal(s->stop), rest);
+    else if (s->ends_at_once)
         FAIL(st, "ended at once by a second signal, without another checkpoint; %s", rest);
     else
-        FAIL(st, "asked to stop by %s, but %s; %s", guard_signal(s->stop), worker->verdict.text,
-             rest);
+        FAIL(st, "asked to stop by %s, but %s; %s", stop_request_signal(s->stop),
+             worker->decision.text, rest);
     leave(s, st);
 }
 
 /* end_clean_stop — the trainer's own words, after its checkpoint: those of the lowest rank, which
  * wrote it. */
-static void end_clean_stop(struct supervisor *s, const struct crew_end *worker)
+static void end_clean_stop(struct supervisor *s, const struct workers_end *worker)
 {
-    enum status st = guard_status(s->stop);
+    enum status st = stop_request_status(s->stop);
     struct board_worker first;
-    if (crew_alive(s->crew) > 0)
+    if (workers_alive(s->workers) > 0)
         return; /* the others are about to */
     if (!board_worker_copy(s->board, 0, &first))
         first = *worker->last;
@@ -195,65 +195,68 @@ static const char *set_resume(struct supervisor *s, char *out, size_t cap)
 }
 
 /* recover_alone — start again, or say why not. */
-static void recover_alone(struct supervisor *s, const struct crew_end *worker)
+static void recover_alone(struct supervisor *s, const struct workers_end *worker)
 {
     char rest[96], from[96];
-    const struct verdict *verdict = &worker->verdict;
+    const struct exit_policy_decision *decision = &worker->decision;
     const struct board_worker *last = worker->last;
-    switch (verdict_next(&s->budget, last->step)) {
-    case VERDICT_NEXT_RESTART:
-        LOG_WARN("%s; restart %lld of %lld from %s", verdict->text, (long long)s->budget.restarts,
+    switch (exit_policy_next(&s->budget, last->step)) {
+    case EXIT_POLICY_NEXT_RESTART:
+        LOG_WARN("%s; restart %lld of %lld from %s", decision->text, (long long)s->budget.restarts,
                  (long long)s->budget.restarts_max, set_resume(s, from, sizeof from));
         s->node.restarts = s->budget.restarts;
-        text_copy(s->node.setback, sizeof s->node.setback, verdict->text);
+        text_copy(s->node.last_failure, sizeof s->node.last_failure, decision->text);
         set_phase(s, BOARD_PHASE_RECOVERING);
-        crew_start_later(s->crew, worker->worker_i, verdict_delay_ms(&s->budget));
+        workers_start_later(s->workers, worker->worker_i, exit_policy_delay_ms(&s->budget));
         return;
-    case VERDICT_NEXT_BARREN:
-        FAIL(verdict->st, "%s; %d recoveries in a row made no new step, so more would not help; %s",
-             verdict->text, VERDICT_BARREN_MAX, verdict_kept(has_dir(s), last, rest, sizeof rest));
+    case EXIT_POLICY_NEXT_NO_PROGRESS:
+        FAIL(decision->st,
+             "%s; %d recoveries in a row made no new step, so more would not help; %s",
+             decision->text, EXIT_POLICY_NO_PROGRESS_MAX,
+             exit_policy_resume_hint(has_dir(s), last, rest, sizeof rest));
         break;
-    case VERDICT_NEXT_NO_BUDGET:
-        FAIL(verdict->st, "%s; no restart left (MAX_RESTARTS=%lld); %s", verdict->text,
-             (long long)s->budget.restarts_max, verdict_kept(has_dir(s), last, rest, sizeof rest));
+    case EXIT_POLICY_NEXT_NO_BUDGET:
+        FAIL(decision->st, "%s; no restart left (MAX_RESTARTS=%lld); %s", decision->text,
+             (long long)s->budget.restarts_max,
+             exit_policy_resume_hint(has_dir(s), last, rest, sizeof rest));
         break;
     }
-    end(s, verdict->st);
+    end(s, decision->st);
 }
 
 /* recover — the worker is started again; whether the job goes on is decided where all nodes are
  * known, and said through on_abort or on_end. A worker that gets no further waits longer each
  * time. */
-static void recover(struct supervisor *s, const struct crew_end *worker)
+static void recover(struct supervisor *s, const struct workers_end *worker)
 {
     bool is_news = worker->last->step > s->budget.step_best;
     s->budget.step_best = is_news ? worker->last->step : s->budget.step_best;
     s->budget.restarts = is_news ? 1 : s->budget.restarts + 1;
-    if (!rally_is_running(s->rally)) /* else the meeting tells it, to everybody */
-        LOG_WARN("%s", worker->verdict.text);
+    if (!cluster_bridge_is_running(s->bridge)) /* else the meeting tells it, to everybody */
+        LOG_WARN("%s", worker->decision.text);
     set_phase(s, BOARD_PHASE_RECOVERING);
     /* first: the board still has its last words */
-    rally_lost(s->rally, worker->verdict.st, worker->verdict.text);
-    crew_start_later(s->crew, worker->worker_i, verdict_delay_ms(&s->budget));
+    cluster_bridge_lost(s->bridge, worker->decision.st, worker->decision.text);
+    workers_start_later(s->workers, worker->worker_i, exit_policy_delay_ms(&s->budget));
 }
 
-static void on_worker_end(void *arg, const struct crew_end *worker)
+static void on_worker_end(void *arg, const struct workers_end *worker)
 {
     struct supervisor *s = arg;
     if (s->is_over || s->is_leaving)
         return;
-    note_checkpoint(s, worker->last);
-    if (worker->verdict.st == ST_OK) {
-        if (crew_alive(s->crew) == 0)
+    keep_checkpoint(s, worker->last);
+    if (worker->decision.st == ST_OK) {
+        if (workers_alive(s->workers) == 0)
             leave(s, ST_OK);
     } else if (is_clean_stop(s, worker)) {
         end_clean_stop(s, worker);
-    } else if (worker->is_exit && !worker->verdict.may_restart) {
-        FAIL(worker->verdict.st, "%s", worker->verdict.text);
-        leave(s, worker->verdict.st);
-    } else if (guard_is_stop(s->stop)) {
+    } else if (worker->is_exit && !worker->decision.may_restart) {
+        FAIL(worker->decision.st, "%s", worker->decision.text);
+        leave(s, worker->decision.st);
+    } else if (stop_request_is_stop(s->stop)) {
         end_stopped(s, worker);
-    } else if (s->rally) {
+    } else if (s->bridge) {
         recover(s, worker);
     } else {
         recover_alone(s, worker);
@@ -272,10 +275,11 @@ static void stop_unready(struct supervisor *s, enum board_request request)
 {
     char rest[96];
     struct board_worker last;
-    bool has_spoken = board_worker_copy(s->board, 0, &last);
-    FAIL(guard_status(request), "stopped by %s while recovering; %s", guard_signal(request),
-         verdict_kept(has_dir(s), has_spoken ? &last : NULL, rest, sizeof rest));
-    leave(s, guard_status(request));
+    bool has_published = board_worker_copy(s->board, 0, &last);
+    FAIL(stop_request_status(request), "stopped by %s while recovering; %s",
+         stop_request_signal(request),
+         exit_policy_resume_hint(has_dir(s), has_published ? &last : NULL, rest, sizeof rest));
+    leave(s, stop_request_status(request));
 }
 
 /* ---- what the other nodes say ---- */
@@ -284,19 +288,19 @@ static void on_abort(void *arg, const char *why)
 {
     struct supervisor *s = arg;
     char from[96];
-    note_life(s);
-    crew_anew(s->crew, clock_ms()); /* before the workers hear of it */
-    s->node.restarts = rally_restarts(s->rally);
-    text_copy(s->node.setback, sizeof s->node.setback, why);
+    keep_last_stats(s);
+    workers_rearm(s->workers, clock_ms()); /* before the workers hear of it */
+    s->node.restarts = cluster_bridge_restarts(s->bridge);
+    text_copy(s->node.last_failure, sizeof s->node.last_failure, why);
     if (s->node.node_id != 0) /* on node 0 the meeting has said so */
         LOG_WARN("%s", why);
     set_resume(s, from, sizeof from);
-    if (!guard_is_stop(s->stop))
+    if (!stop_request_is_stop(s->stop))
         LOG_INFO("going on from %s when all are back", from);
     set_phase(s, BOARD_PHASE_RECOVERING);
 }
 
-static void on_rally_stop(void *arg, enum board_request request)
+static void on_cluster_stop(void *arg, enum board_request request)
 {
     struct supervisor *s = arg;
     if (s->is_over || request <= s->stop)
@@ -304,13 +308,13 @@ static void on_rally_stop(void *arg, enum board_request request)
     set_stop(s, request);
     board_request(s->board, request);
     LOG_INFO("%s on another node: stopping after this step and a checkpoint",
-             guard_signal(request));
-    crew_stay_away(s->crew);
-    if (crew_alive(s->crew) == 0)
+             stop_request_signal(request));
+    workers_forbid_start(s->workers);
+    if (workers_alive(s->workers) == 0)
         stop_unready(s, request);
 }
 
-static void on_rally_end(void *arg, enum status st)
+static void on_cluster_end(void *arg, enum status st)
 {
     struct supervisor *s = arg;
     if (!s->is_over)
@@ -326,17 +330,17 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     if (s->is_over)
         return;
     int64_t now_ms = clock_ms();
-    if (guard_is_stop(s->stop) && now_ms - s->stop_ms >= LOADING_STOP_MS)
-        crew_cut_loading(s->crew);
-    enum status st = crew_tick(s->crew, now_ms);
-    if (crew_limit_ms(s->crew) > s->node.limit_ms) {
-        s->node.limit_ms = crew_limit_ms(s->crew);
-        board_node_post(s->board, &s->node);
+    if (stop_request_is_stop(s->stop) && now_ms - s->stop_ms >= LOADING_STOP_MS)
+        workers_kill_loading(s->workers);
+    enum status st = workers_tick(s->workers, now_ms);
+    if (workers_limit_ms(s->workers) > s->node.limit_ms) {
+        s->node.limit_ms = workers_limit_ms(s->workers);
+        board_node_publish(s->board, &s->node);
     }
     if (st != ST_OK)
         leave(s, st);
-    else if (s->rally)
-        rally_tick(s->rally, now_ms);
+    else if (s->bridge)
+        cluster_bridge_tick(s->bridge, now_ms);
 }
 
 static enum board_request request_of(int signal_n)
@@ -347,19 +351,20 @@ static enum board_request request_of(int signal_n)
                : BOARD_REQUEST_TERMINATE; /* a terminal that hangs up ends the run, too */
 }
 
-/* cut — the second SIGINT or SIGTERM: somebody cannot wait. With other nodes not even for their
- * answer. */
-static void cut(struct supervisor *s, enum board_request request)
+/* end_at_once — the second SIGINT or SIGTERM: somebody cannot wait. With other nodes not even for
+ * their answer. */
+static void end_at_once(struct supervisor *s, enum board_request request)
 {
     s->stop = request;
-    s->is_cut = true;
+    s->ends_at_once = true;
     LOG_WARN("second signal: ending at once");
-    if (crew_alive(s->crew) > 0 && !s->rally) {
-        crew_cut(s->crew);
+    if (workers_alive(s->workers) > 0 && !s->bridge) {
+        workers_kill(s->workers);
         return;
     }
-    FAIL(guard_status(request), "ended at once by a second signal, without another checkpoint");
-    end(s, guard_status(request));
+    FAIL(stop_request_status(request),
+         "ended at once by a second signal, without another checkpoint");
+    end(s, stop_request_status(request));
 }
 
 static void on_stop(evutil_socket_t signal_n, short what, void *arg)
@@ -370,13 +375,13 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     int64_t now_ms = clock_ms();
     bool is_echo = request == before && now_ms - s->signalled_ms < SAME_SIGNAL_MS;
     /* says nothing new */
-    bool is_late = request == BOARD_REQUEST_PREEMPT && guard_is_stop(s->stop);
+    bool is_late = request == BOARD_REQUEST_PREEMPT && stop_request_is_stop(s->stop);
     if (s->is_over || is_echo || is_late)
         return;
     s->signalled_ms = now_ms;
     s->signalled = request;
     if (before == BOARD_REQUEST_TERMINATE || before == BOARD_REQUEST_INTERRUPT) {
-        cut(s, request);
+        end_at_once(s, request);
         return;
     }
     /* a scheduler stops all nodes: another one's signal has come here first, over the wire */
@@ -384,13 +389,13 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
         return;
     set_stop(s, request);
     board_request(s->board, request);
-    if (s->rally)
-        rally_stop(s->rally, request);
+    if (s->bridge)
+        cluster_bridge_stop(s->bridge, request);
     LOG_INFO(
         "%s%s: stopping after this step and a checkpoint; a second SIGINT or SIGTERM ends at once",
-        guard_signal(request), signal_n == SIGHUP ? " (by SIGHUP)" : "");
-    crew_stay_away(s->crew);
-    if (crew_alive(s->crew) == 0)
+        stop_request_signal(request), signal_n == SIGHUP ? " (by SIGHUP)" : "");
+    workers_forbid_start(s->workers);
+    if (workers_alive(s->workers) == 0)
         stop_unready(s, request);
 }
 
@@ -399,7 +404,7 @@ static void on_child(evutil_socket_t signal_n, short what, void *arg)
     (void)signal_n, (void)what;
     struct supervisor *s = arg;
     if (!s->is_over)
-        crew_reap(s->crew);
+        workers_reap(s->workers);
 }
 
 /* ---- life ---- */
@@ -456,7 +461,7 @@ static void first_node(struct supervisor *s)
     text_copy(s->node.version, sizeof s->node.version, version_text());
     text_copy(s->node.device, sizeof s->node.device, device_kind(s->conf));
     text_copy(s->node.backend, sizeof s->node.backend, ranks > 1 ? "ucx" : "self");
-    board_node_post(s->board, &s->node);
+    board_node_publish(s->board, &s->node);
 }
 
 /* open_serve — and say where to look: a wildcard address is no address to type. The supervisor's
@@ -469,11 +474,11 @@ static enum status open_serve(struct supervisor *s)
     int64_t limit_ms = conf_i64(s->conf, CONF_STEP_TIMEOUT);
     if (port == 0)
         return ST_OK;
-    TRY(shown_open(s->conf, &s->shown));
+    TRY(run_info_open(s->conf, &s->info));
     struct serve_config config = {
-        .tail = &s->shown->tail,
-        .settings = s->shown->settings.data,
-        .archive_path = s->shown->archive,
+        .tail = &s->info->tail,
+        .settings = s->info->settings.data,
+        .archive_path = s->info->archive,
         .loop = s->loop,
         .board = s->board,
         .addr = addr,
@@ -481,10 +486,10 @@ static enum status open_serve(struct supervisor *s)
         .hosts = conf_text(s->conf, CONF_HOSTS),
         .own = s->node.node_id == 0 && s->node.n_nodes > 1 ? conf_text(s->conf, CONF_MASTER_ADDR)
                                                            : NULL,
-        .hang_ms =
-            (limit_ms > WATCH_DISK_MS_MIN ? limit_ms : WATCH_DISK_MS_MIN) + SERVE_HANG_EXTRA_MS,
-        .fill = s->rally ? rally_fill : NULL,
-        .fill_arg = s->rally,
+        .hang_ms = (limit_ms > WATCHDOG_DISK_MS_MIN ? limit_ms : WATCHDOG_DISK_MS_MIN) +
+                   SERVE_HANG_EXTRA_MS,
+        .fill = s->bridge ? cluster_bridge_fill : NULL,
+        .fill_arg = s->bridge,
     };
     TRY(serve_open(&config, &s->serve));
     bool is_any = !strcmp(addr, "0.0.0.0") || !strcmp(addr, "::");
@@ -495,43 +500,43 @@ static enum status open_serve(struct supervisor *s)
     return ST_OK;
 }
 
-static enum status open_crew(struct supervisor *s)
+static enum status open_workers(struct supervisor *s)
 {
-    struct crew_config config = {
+    struct workers_config config = {
         .board = s->board,
         .workers_n = s->node.workers_n,
         .rank_first = s->node.node_id * s->node.workers_n,
-        .words_n = s->words_n,
-        .words = s->words,
-        .share_fd = s->share_fd,
+        .args_n = s->args_n,
+        .args = s->args,
+        .shm_fd = s->shm_fd,
         .limit_set_ms = conf_i64(s->conf, CONF_STEP_TIMEOUT),
-        .pulse_limit_ms = conf_i64(s->conf, CONF_PEER_TIMEOUT),
+        .comm_heartbeat_limit_ms = conf_i64(s->conf, CONF_PEER_TIMEOUT),
         .on_end = on_worker_end,
         .arg = s,
     };
-    return crew_open(&config, &s->crew);
+    return workers_open(&config, &s->workers);
 }
 
-static enum status open_rally(struct supervisor *s)
+static enum status open_bridge(struct supervisor *s)
 {
-    struct rally_config config = {
+    struct cluster_bridge_config config = {
         .conf = s->conf,
         .board = s->board,
         .loop = s->loop,
-        .crew = s->crew,
+        .workers = s->workers,
         .on_abort = on_abort,
-        .on_stop = on_rally_stop,
-        .on_end = on_rally_end,
+        .on_stop = on_cluster_stop,
+        .on_end = on_cluster_end,
         .arg = s,
     };
-    return conf_ranks(s->conf) > 1 ? rally_open(&config, &s->rally) : ST_OK;
+    return conf_ranks(s->conf) > 1 ? cluster_bridge_open(&config, &s->bridge) : ST_OK;
 }
 
 static enum status open_all(struct supervisor *s)
 {
     crash_install();
     conf_token_forget(environ);
-    if (conf_ranks(s->conf) > 1 && spawn_lift() == 0)
+    if (conf_ranks(s->conf) > 1 && spawn_raise_priority() == 0)
         LOG_DEBUG("this process may not go before others (CAP_SYS_NICE): on a busy machine it may "
                   "be late");
     TRY(open_loop(s));
@@ -539,9 +544,9 @@ static enum status open_all(struct supervisor *s)
     first_node(s);
     if (s->node.run[0])
         LOG_INFO("run %s", s->node.run);
-    TRY(spawn_share(s->node.workers_n, &s->share_fd));
-    TRY(open_crew(s));
-    TRY(open_rally(s));
+    TRY(spawn_shm_fd(s->node.workers_n, &s->shm_fd));
+    TRY(open_workers(s));
+    TRY(open_bridge(s));
     return open_serve(s);
 }
 
@@ -549,7 +554,7 @@ static enum status open_all(struct supervisor *s)
  * start the job anew, or wants the machine. */
 static int64_t linger_ms(const struct supervisor *s)
 {
-    bool is_asked = guard_is_stop(s->stop) || s->is_cut;
+    bool is_asked = stop_request_is_stop(s->stop) || s->ends_at_once;
     return s->serve && s->is_over && !is_asked ? conf_i64(s->conf, CONF_LINGER) : 0;
 }
 
@@ -558,22 +563,22 @@ static int64_t linger_ms(const struct supervisor *s)
 static void show_end(struct supervisor *s)
 {
     int64_t ms = linger_ms(s);
-    rally_end(s->rally);
+    cluster_bridge_end(s->bridge);
     if (ms > 0) {
         event_del(s->tick);
         linger_run(s->loop, s->conf, s->result);
-    } else if (!s->is_cut) {
-        serve_farewell(s->serve);
+    } else if (!s->ends_at_once) {
+        serve_await_poll(s->serve);
     }
 }
 
 static void close_all(struct supervisor *s)
 {
-    crew_close(s->crew);
+    workers_close(s->workers);
     show_end(s);
     serve_close(s->serve);
-    shown_close(s->shown);
-    rally_close(s->rally);
+    run_info_close(s->info);
+    cluster_bridge_close(s->bridge);
     for (int i = 0; i < SIGNALS_N; i++)
         if (s->signals[i])
             event_free(s->signals[i]);
@@ -582,12 +587,12 @@ static void close_all(struct supervisor *s)
     if (s->loop)
         event_base_free(s->loop);
     board_close(s->board);
-    if (s->share_fd >= 0)
-        close(s->share_fd);
+    if (s->shm_fd >= 0)
+        close(s->shm_fd);
 }
 
-/* quiet — a preemption that went well is no error; main would print it as one. */
-static void quiet(const struct supervisor *s)
+/* log_preemption — a preemption that went well is no error; main would print it as one. */
+static void log_preemption(const struct supervisor *s)
 {
     if (s->result != ST_RETRY || s->stop != BOARD_REQUEST_PREEMPT)
         return;
@@ -598,9 +603,9 @@ static void quiet(const struct supervisor *s)
 /* begin — the workers, once it is known that there is memory for them. */
 static enum status begin(struct supervisor *s)
 {
-    enum status st = fit_train(s->conf);
+    enum status st = memory_check_train(s->conf);
     if (st == ST_OK)
-        return crew_start(s->crew);
+        return workers_start(s->workers);
     leave(s, st);
     return ST_OK;
 }
@@ -609,9 +614,9 @@ enum status supervisor_main(const struct conf *conf, int argc, char **argv)
 {
     struct supervisor s = {
         .conf = conf,
-        .words_n = argc,
-        .words = argv,
-        .share_fd = -1,
+        .args_n = argc,
+        .args = argv,
+        .shm_fd = -1,
         .budget = {.restarts_max = conf_i64(conf, CONF_MAX_RESTARTS), .step_best = -1},
     };
     enum status st = open_all(&s);
@@ -621,7 +626,7 @@ enum status supervisor_main(const struct conf *conf, int argc, char **argv)
         if (!s.is_over)
             event_base_dispatch(s.loop);
         st = s.result;
-        quiet(&s);
+        log_preemption(&s);
     }
     close_all(&s);
     return st;

@@ -12,7 +12,7 @@
 #include "data/corpus.h"
 #include "data/feed.h"
 #include "node/command.h"
-#include "node/mapping.h"
+#include "node/config_map.h"
 
 #define TOKENIZE_REPORT_MS 5000
 
@@ -63,7 +63,7 @@ enum status tokenize_main(const struct conf *conf)
     if (st != ST_OK && stop_signal != 0)
         return FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED,
                     "stopped by a signal; %s was not written", out_path);
-    TRY(mapping_blame(st, false));
+    TRY(config_map_name_setting(st, false));
     log_console("%s  %s tokens  %s  %.1f s", out_path,
                 text_count(count, sizeof count, (double)tokens),
                 text_human(human, sizeof human, (double)file_bytes(out_path)),

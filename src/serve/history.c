@@ -41,7 +41,8 @@ static void join(struct history_point *into, const struct history_point *later)
 {
     const bool is_graver = gravity(later) >= gravity(into);
     for (int i = 0; i < HISTORY_CURVE_N; i++)
-        into->values[i] = mean(into->values[i], into->looks_n, later->values[i], later->looks_n);
+        into->values[i] =
+            mean(into->values[i], into->observations_n, later->values[i], later->observations_n);
     if (isfinite(later->values[HISTORY_CURVE_VAL_LOSS]))
         into->values[HISTORY_CURVE_VAL_LOSS] = later->values[HISTORY_CURVE_VAL_LOSS];
     into->loss_low = fminf(into->loss_low, later->loss_low); /* of a number and NAN: the number */
@@ -49,7 +50,7 @@ static void join(struct history_point *into, const struct history_point *later)
     into->step = later->step >= 0 ? later->step : into->step;
     if (is_graver)
         into->phase = later->phase;
-    into->looks_n += later->looks_n;
+    into->observations_n += later->observations_n;
 }
 
 void history_halve(struct history *h)
@@ -71,7 +72,7 @@ static struct history_point empty_point(int64_t at_ms, enum board_phase phase)
 {
     struct history_point point = {.at_ms = at_ms,
                                   .step = -1,
-                                  .looks_n = 1,
+                                  .observations_n = 1,
                                   .phase = phase,
                                   .loss_low = NAN,
                                   .loss_high = NAN};
@@ -184,7 +185,7 @@ static void note_restart(struct history *h, const struct view *view, int64_t age
     char text[400];
     if (view->node.restarts > h->restarts) {
         text_format(text, sizeof(text), "restart %lld: %s", (long long)view->node.restarts,
-                    view->node.setback[0] != 0 ? view->node.setback : "see the log");
+                    view->node.last_failure[0] != 0 ? view->node.last_failure : "see the log");
         add_event(h, age_ms, "restart", text);
     }
     h->restarts = view->node.restarts;
@@ -243,7 +244,7 @@ void history_sample(struct history *h, const struct view *view, int64_t step, co
     text_copy(sample->text, sizeof(sample->text), text);
 }
 
-void history_look(struct history *h, const struct view *view)
+void history_observe(struct history *h, const struct view *view)
 {
     const int64_t age_ms = age_of(h, view);
     if (h->period_ms == 0)

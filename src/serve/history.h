@@ -49,7 +49,7 @@ enum history_curve {
 struct history_point {
     int64_t at_ms; /* since the run's start; a multiple of the period */
     int64_t step;  /* of the last number; -1: there is none */
-    int32_t looks_n;
+    int32_t observations_n;
     /* the gravest of its looks; training: a step was done, whatever else was */
     enum board_phase phase;
     float loss_low, loss_high;
@@ -71,7 +71,7 @@ struct history_sample {
 /* All zero is an empty one. */
 struct history {
     int64_t period_ms; /* 0: nothing seen yet */
-    /* times count from here on: what runs before this one took; see history_read_graft */
+    /* times count from here on: what runs before this one took; see history_read_prepend */
     int64_t offset_ms;
     int points_n;
     struct history_point points[HISTORY_POINTS];
@@ -91,9 +91,9 @@ struct history {
 const char *history_curve_text(enum history_curve curve); /* its name in JSON and CSV */
 /* for history_read.c: neighbours become one point, of twice the period */
 void history_halve(struct history *history);
-/* history_look — take note of this view. Views come in the order of time; one from before the last
- * is dropped. */
-void history_look(struct history *history, const struct view *view);
+/* history_observe — take note of this view. Views come in the order of time; one from before the
+ * last is dropped. */
+void history_observe(struct history *history, const struct view *view);
 /* history_sample — the newest text; the same step again takes its place. */
 void history_sample(struct history *history, const struct view *view, int64_t step,
                     const char *text);
@@ -102,9 +102,9 @@ void history_csv(const struct history *history, struct text *t);
 /* history_read — from bytes that history_write has written, or anybody: ST_BAD_DATA, saying what is
  * wrong with them. */
 enum status history_read(const char *bytes, size_t n, struct history *out);
-/* history_read_graft — this run goes on from `step`: what an earlier one had until then comes
+/* history_read_prepend — this run goes on from `step`: what an earlier one had until then comes
  * before it, and what it had beyond is lost. old is used up. */
-void history_read_graft(struct history *history, struct history *old, int64_t step);
+void history_read_prepend(struct history *history, struct history *old, int64_t step);
 
 /* history_write — append the JSON of GET /history, one line: period, a list for each curve, events,
  * samples. Some 100 KiB when full, 320 at the very most. history NULL: an empty one. */

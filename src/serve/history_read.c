@@ -63,7 +63,7 @@ static enum status read_times(const cJSON *points, struct history *out, double *
         if (point->phase == BOARD_PHASE_N || !(numbers[i] >= 0 && numbers[i] < SECONDS_MAX))
             return refuse("a point has no time or phase");
         point->at_ms = (int64_t)numbers[i] * 1000;
-        point->looks_n = 1;
+        point->observations_n = 1;
         if (point->at_ms % out->period_ms != 0 ||
             (i > 0 && point->at_ms <= out->points[i - 1].at_ms))
             return refuse("the times of points do not rise by the period");
@@ -247,7 +247,7 @@ static void note_resume(struct history *old, int64_t at_ms, int64_t step)
                 (long long)step);
 }
 
-void history_read_graft(struct history *h, struct history *old, int64_t step)
+void history_read_prepend(struct history *h, struct history *old, int64_t step)
 {
     cut(old, step);
     cut_samples(old, step);
@@ -274,7 +274,7 @@ void history_read_graft(struct history *h, struct history *old, int64_t step)
 }
 
 #ifdef FUZZ
-#include "base/must.h"
+#include "base/assert.h"
 
 /* First byte: the step to go on from; then the file. What was taken is a history: it can be gone on
  * from, looked at, and written, and what was written is read again. */
@@ -287,7 +287,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     memset(&now, 0, sizeof(now));
     now.period_ms = HISTORY_PERIOD_MS;
-    history_read_graft(&now, &old, data[0]);
+    history_read_prepend(&now, &old, data[0]);
     for (int i = 0; i < now.points_n; i++)
         ASSERT(now.points[i].step <= data[0] &&
                (i == 0 || now.points[i].at_ms > now.points[i - 1].at_ms));

@@ -6,7 +6,7 @@
 
 #include <openssl/evp.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
 
 extern const char page_html_begin[], page_html_end[]; /* page_html.S */

@@ -113,7 +113,7 @@ static void add_gpu(cJSON *rank, const struct board_gpu *gpu, int64_t now_ms)
     add_count(object, "ecc_uncorrected", gpu->ecc_uncorrected);
     add_count(object, "xids", gpu->xids);
     add_count(object, "xid_last", gpu->xid_last);
-    add_seconds(object, "age_seconds", now_ms - gpu->posted_ms);
+    add_seconds(object, "age_seconds", now_ms - gpu->published_ms);
 }
 
 static void add_ranks(cJSON *root, const struct view *view)

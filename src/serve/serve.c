@@ -28,11 +28,11 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/request.h"
+#include "net/http_request.h"
 #include "base/text.h"
 #include "serve/archive.h"
 #include "serve/history.h"
-#include "serve/host.h"
+#include "serve/allowed_hosts.h"
 #include "serve/journal.h"
 #include "serve/route.h"
 #include "serve/view.h"
@@ -43,11 +43,11 @@
 #define SERVE_REQUEST_MS 5000 /* to send the first request */
 #define SERVE_IDLE_MS 10000   /* between requests, and for each read or write */
 #define SERVE_SWEEP_MS 500
-#define SERVE_KEEP_MS 10000    /* between two writings of the history */
-#define SERVE_WATCHED_MS 3000  /* since /status was asked for: somebody is watching */
-#define SERVE_FAREWELL_MS 1200 /* for that somebody to ask once more; the page does each second */
-#define SERVE_FAREWELL_TURN_MS 100
-#define SERVE_YIELD 8 /* seats given up together when all are taken */
+#define SERVE_SAVE_MS 10000     /* between two writings of the history */
+#define SERVE_WATCHED_MS 3000   /* since /status was asked for: somebody is watching */
+#define SERVE_POLL_WAIT_MS 1200 /* for that somebody to ask once more; the page does each second */
+#define SERVE_POLL_TURN_MS 100
+#define SERVE_EVICT_N 8 /* seats given up together when all are taken */
 #define SERVE_BACKLOG 512
 
 struct serve_connection {
@@ -70,11 +70,11 @@ struct serve {
     struct view view; /* of the request being answered, or of the last look */
     struct history history;
     struct journal journal;
-    uint64_t sample_turn;       /* of the letter read last */
-    struct archive *archive;    /* NULL: the history is not kept */
-    bool is_grafted;            /* what an earlier run has left was taken over, or is not there */
-    int64_t kept_ms, kept_step; /* when the history was written last, and of which checkpoint */
-    struct host host;
+    uint64_t sample_turn;         /* of the blob read last */
+    struct archive *archive;      /* NULL: the history is not kept */
+    bool is_restored;             /* what an earlier run has left was taken over, or is not there */
+    int64_t saved_ms, saved_step; /* when the history was written last, and of which checkpoint */
+    struct allowed_hosts allowed_hosts;
 };
 
 /* evhttp takes its callbacks off a bufferevent only when it frees it. */
@@ -96,11 +96,11 @@ static void shut(struct serve_connection *connection)
 
 /* The next turn of the loop sees the end of those that are shut and evhttp frees them; after that
  * comes the timer, and the listener wakes. */
-static void yield_seats(struct serve *serve)
+static void evict_idle(struct serve *serve)
 {
     static const struct timeval at_once = {0, 0};
     evconnlistener_disable(serve->listener);
-    for (int i = 0; i < SERVE_YIELD; i++)
+    for (int i = 0; i < SERVE_EVICT_N; i++)
         shut(&serve->connections[i]);
     event_add(serve->soon, &at_once);
 }
@@ -123,7 +123,7 @@ static void sweep(struct serve *serve)
     if (kept_n < SERVE_CONNECTIONS_MAX)
         evconnlistener_enable(serve->listener);
     else
-        yield_seats(serve);
+        evict_idle(serve);
 }
 
 static void sweep_soon(evutil_socket_t fd, short what, void *arg)
@@ -132,8 +132,8 @@ static void sweep_soon(evutil_socket_t fd, short what, void *arg)
     sweep(arg);
 }
 
-/* look — the node as it is now, in serve->view. */
-static void look(struct serve *serve)
+/* refresh_view — the node as it is now, in serve->view. */
+static void refresh_view(struct serve *serve)
 {
     view_take(&serve->view, serve->config.board, clock_ms(), clock_wall_ms(),
               serve->config.hang_ms);
@@ -147,28 +147,28 @@ static void look(struct serve *serve)
 /* take_sample — "120 \"Once upon a time\"", as rank 0 has posted it. */
 static void take_sample(struct serve *serve)
 {
-    static char letter[BOARD_LETTER_MAX + 1];
+    static char blob[BOARD_BLOB_MAX + 1];
     size_t n;
-    const uint64_t turn = board_letter_turn(serve->config.board, BOARD_LETTER_SAMPLE);
+    const uint64_t turn = board_blob_revision(serve->config.board, BOARD_BLOB_SAMPLE);
     if (turn == serve->sample_turn ||
-        !board_letter_copy(serve->config.board, BOARD_LETTER_SAMPLE, letter, &n))
+        !board_blob_copy(serve->config.board, BOARD_BLOB_SAMPLE, blob, &n))
         return;
     serve->sample_turn = turn;
-    letter[n < BOARD_LETTER_MAX ? n : BOARD_LETTER_MAX] = 0;
-    char *blank = strchr(letter, ' ');
+    blob[n < BOARD_BLOB_MAX ? n : BOARD_BLOB_MAX] = 0;
+    char *blank = strchr(blob, ' ');
     int64_t step = 0;
     if (blank == NULL)
         return;
     *blank = 0;
     cJSON *text = cJSON_Parse(blank + 1);
-    if (text_i64(letter, 0, INT64_MAX, &step) == TEXT_OK && cJSON_IsString(text))
+    if (text_i64(blob, 0, INT64_MAX, &step) == TEXT_OK && cJSON_IsString(text))
         history_sample(&serve->history, &serve->view, step, text->valuestring);
     cJSON_Delete(text);
 }
 
-/* graft — what an earlier run has left, as soon as it is read and the step is known from which this
- * one goes on. */
-static void graft(struct serve *serve)
+/* restore_history — what an earlier run has left, as soon as it is read and the step is known from
+ * which this one goes on. */
+static void restore_history(struct serve *serve)
 {
     static struct history old;
     struct text found;
@@ -176,54 +176,55 @@ static void graft(struct serve *serve)
     if (lead == NULL || lead->rank != 0 || lead->begun_step < 0 ||
         !archive_read(serve->archive, &found))
         return;
-    serve->is_grafted = true;
+    serve->is_restored = true;
     struct status_saved saved; /* of a run that has failed already: its sentence stays */
-    status_keep(&saved);
+    status_save(&saved);
     if (found.len > 0 && history_read(found.data, found.len, &old) == ST_OK)
-        history_read_graft(&serve->history, &old, lead->begun_step);
+        history_read_prepend(&serve->history, &old, lead->begun_step);
     else if (found.len > 0)
         LOG_WARN("%s: %s", serve->config.archive_path, status_message());
-    status_back(&saved);
+    status_restore(&saved);
     text_free(&found);
 }
 
-/* keep — the history goes to its file with each checkpoint, but not all the time, and at the
- * end. */
-static void keep(struct serve *serve, bool is_last)
+/* save_history — the history goes to its file with each checkpoint, but not all the time, and at
+ * the end. */
+static void save_history(struct serve *serve, bool is_last)
 {
     const struct board_checkpoint *newest = view_checkpoint(&serve->view);
     if (serve->archive == NULL)
         return;
-    if (!serve->is_grafted)
-        graft(serve);
-    if (!serve->is_grafted || newest == NULL)
+    if (!serve->is_restored)
+        restore_history(serve);
+    if (!serve->is_restored || newest == NULL)
         return;
     if (!is_last &&
-        (newest->step == serve->kept_step || clock_ms() - serve->kept_ms < SERVE_KEEP_MS))
+        (newest->step == serve->saved_step || clock_ms() - serve->saved_ms < SERVE_SAVE_MS))
         return;
     struct text t = {.limit = ARCHIVE_BYTES_MAX};
     history_write(&serve->history, &t);
-    serve->kept_step = newest->step;
-    serve->kept_ms = clock_ms();
+    serve->saved_step = newest->step;
+    serve->saved_ms = clock_ms();
     if (t.overflow)
         text_free(&t);
     else
         archive_write(serve->archive, &t);
 }
 
-static void note(struct serve *serve, bool is_last)
+static void observe(struct serve *serve, bool is_last)
 {
-    look(serve);
+    refresh_view(serve);
     take_sample(serve);
-    history_look(&serve->history, &serve->view);
-    journal_look(&serve->journal, serve->config.tail, serve->config.board, serve->view.workers_n);
-    keep(serve, is_last);
+    history_observe(&serve->history, &serve->view);
+    journal_collect(&serve->journal, serve->config.tail, serve->config.board,
+                    serve->view.workers_n);
+    save_history(serve, is_last);
 }
 
 static void sweep_on_time(evutil_socket_t fd, short what, void *arg)
 {
     sweep_soon(fd, what, arg);
-    note(arg, false);
+    observe(arg, false);
 }
 
 /* Called by evhttp for each connection it accepted. NULL makes evhttp use a stream of its own,
@@ -246,7 +247,7 @@ static struct bufferevent *open_stream(struct event_base *loop, void *arg)
     serve->connections[serve->connections_n++] =
         (struct serve_connection){.stream = stream, .until_ms = clock_ms() + SERVE_REQUEST_MS};
     if (serve->connections_n == SERVE_CONNECTIONS_MAX)
-        yield_seats(serve);
+        evict_idle(serve);
     return stream;
 }
 
@@ -305,8 +306,8 @@ static bool is_for_us(const struct serve *serve, struct evhttp_request *request)
     const char *host = evhttp_find_header(evhttp_request_get_input_headers(request), "Host");
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(request);
     const char *target = uri != NULL ? evhttp_uri_get_host(uri) : NULL;
-    return (host == NULL || host_has(&serve->host, host)) &&
-           (target == NULL || target[0] == 0 || host_has(&serve->host, target));
+    return (host == NULL || allowed_hosts_has(&serve->allowed_hosts, host)) &&
+           (target == NULL || target[0] == 0 || allowed_hosts_has(&serve->allowed_hosts, target));
 }
 
 /* refuse — and close. fault NULL: it is meant for another host. */
@@ -329,7 +330,7 @@ static void on_request(struct evhttp_request *request, void *arg)
     const struct evkeyvalq *headers = evhttp_request_get_input_headers(request);
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(request);
     const char *path = uri != NULL ? evhttp_uri_get_path(uri) : NULL;
-    const char *fault = request_fault(headers, request->major == 1 ? request->minor : 1);
+    const char *fault = http_request_fault(headers, request->major == 1 ? request->minor : 1);
     const char *length = evhttp_find_header(headers, "Content-Length");
     enum evhttp_cmd_type method = evhttp_request_get_command(request);
     bool has_body = evhttp_find_header(headers, "Transfer-Encoding") != NULL ||
@@ -348,7 +349,7 @@ static void on_request(struct evhttp_request *request, void *arg)
         refuse(request, fault);
         return;
     }
-    look(serve);
+    refresh_view(serve);
     route_answer(path != NULL ? path : "", method == EVHTTP_REQ_GET || method == EVHTTP_REQ_HEAD,
                  has_body, &serve->view, &answer);
     send_answer(request, &answer, has_body);
@@ -455,13 +456,15 @@ static enum status start(struct serve *serve, int fd)
 static void take_names(struct serve *serve)
 {
     const struct serve_config *config = &serve->config;
-    bool is_whole = config->hosts == NULL || host_add(&serve->host, config->hosts);
-    is_whole = (config->own == NULL || host_add(&serve->host, config->own)) && is_whole;
-    host_add_own(&serve->host, "/etc/hosts");
+    bool is_whole =
+        config->hosts == NULL || allowed_hosts_add(&serve->allowed_hosts, config->hosts);
+    is_whole =
+        (config->own == NULL || allowed_hosts_add(&serve->allowed_hosts, config->own)) && is_whole;
+    allowed_hosts_add_own(&serve->allowed_hosts, "/etc/hosts");
     if (!is_whole)
         LOG_WARN("HOSTS is longer than %d bytes; what is behind that is not known as a name of "
                  "this node",
-                 HOST_NAMES_MAX);
+                 ALLOWED_HOSTS_NAMES_MAX);
 }
 
 enum status serve_open(const struct serve_config *config, struct serve **out)
@@ -475,7 +478,7 @@ enum status serve_open(const struct serve_config *config, struct serve **out)
     }
     serve->config = *config;
     serve->port = port_of(fd);
-    serve->kept_step = -1;
+    serve->saved_step = -1;
     take_names(serve);
     signal(SIGPIPE, SIG_IGN); /* a client that hangs up must not end the node */
     enum status st = start(serve, fd);
@@ -489,16 +492,16 @@ enum status serve_open(const struct serve_config *config, struct serve **out)
     return ST_OK;
 }
 
-void serve_farewell(struct serve *serve)
+void serve_await_poll(struct serve *serve)
 {
-    static const struct timeval turn = {0, SERVE_FAREWELL_TURN_MS * 1000};
+    static const struct timeval turn = {0, SERVE_POLL_TURN_MS * 1000};
     if (serve == NULL || serve->status_ms == 0 || clock_ms() - serve->status_ms > SERVE_WATCHED_MS)
         return;
     serve->config.fill = NULL;
     serve->status_ms = 0;
     /* One more turn after the answer: it has yet to leave. */
     bool is_told = false;
-    for (int64_t until_ms = clock_ms() + SERVE_FAREWELL_MS; clock_ms() < until_ms && !is_told;) {
+    for (int64_t until_ms = clock_ms() + SERVE_POLL_WAIT_MS; clock_ms() < until_ms && !is_told;) {
         is_told = serve->status_ms != 0;
         event_base_loopexit(serve->config.loop, &turn);
         event_base_dispatch(serve->config.loop);
@@ -510,7 +513,7 @@ void serve_close(struct serve *serve)
     if (serve == NULL)
         return;
     if (serve->archive != NULL)
-        note(serve, true);
+        observe(serve, true);
     archive_close(serve->archive);
     if (serve->sweep != NULL)
         event_free(serve->sweep);
@@ -526,7 +529,7 @@ void serve_close(struct serve *serve)
 int serve_port(const struct serve *serve) { return serve->port; }
 
 #ifdef FUZZ
-#include "base/must.h"
+#include "base/assert.h"
 
 static struct event_base *fuzz_loop;
 static struct serve *fuzz_serve;
@@ -536,8 +539,8 @@ static void fuzz_open(void)
     struct board *board;
     fuzz_loop = event_base_new();
     ASSERT(fuzz_loop != NULL && board_create(1, 1, &board) == ST_OK);
-    board_node_post(board,
-                    &(struct board_node){.n_nodes = 1, .workers_n = 1, .started_ms = clock_ms()});
+    board_node_publish(
+        board, &(struct board_node){.n_nodes = 1, .workers_n = 1, .started_ms = clock_ms()});
     const struct serve_config config = {
         .loop = fuzz_loop, .board = board, .addr = "127.0.0.1", .port = -1, .hang_ms = 60000};
     ASSERT(serve_open(&config, &fuzz_serve) == ST_OK);

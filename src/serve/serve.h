@@ -27,18 +27,18 @@ struct serve_config {
     /* adds nodes and peers to the view of an answer; NULL: nobody knows more than the board */
     void (*fill)(void *arg, struct view *view);
     void *fill_arg;
-    const struct tail *tail;  /* this process's lines of log; NULL: none are shown */
-    const char *settings;     /* a line of JSON, for /settings; NULL: none */
-    const char *archive_path; /* where the history is kept over restarts; NULL or "": nowhere */
+    const struct log_tail *tail; /* this process's lines of log; NULL: none are shown */
+    const char *settings;        /* a line of JSON, for /settings; NULL: none */
+    const char *archive_path;    /* where the history is kept over restarts; NULL or "": nowhere */
 };
 
 /* serve_open — a taken port or a bad address: ST_BAD_SETTING with both and what to do. Ignores
  * SIGPIPE from here on. */
 enum status serve_open(const struct serve_config *config, struct serve **out);
-/* serve_farewell — the end is on the board: who has asked for /status in the last seconds (a page,
- * a script that polls) hears of it before the voice is gone, within a second or so. Runs the loop;
- * `fill` is not called any more. Accepts NULL. */
-void serve_farewell(struct serve *serve);
+/* serve_await_poll — the end is on the board: who has asked for /status in the last seconds (a
+ * page, a script that polls) hears of it before the voice is gone, within a second or so. Runs the
+ * loop; `fill` is not called any more. Accepts NULL. */
+void serve_await_poll(struct serve *serve);
 void serve_close(struct serve *serve); /* accepts NULL */
 int serve_port(const struct serve *serve);
 

@@ -22,7 +22,7 @@ static void take_worker(struct view_worker *out, const struct board *board, int 
 {
     out->has_gpu = board_gpu_copy(board, worker_i, &out->gpu);
     out->has_call = board_call_copy(board, worker_i, &out->call) && out->call.call[0];
-    int64_t beat_ms = board_beat_ms(board, worker_i);
+    int64_t beat_ms = board_heartbeat_ms(board, worker_i);
     out->beat_age_ms = beat_ms <= 0 ? -1 : now_ms > beat_ms ? now_ms - beat_ms : 0;
     out->has_posted = board_worker_copy(board, worker_i, &out->post);
     out->is_hung = out->has_posted && is_progressing(out->post.phase) && out->beat_age_ms > hang_ms;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "base/must.h"
+#include "base/assert.h"
 
 static enum status take(size_t n, size_t elem_bytes, void **out)
 {
@@ -18,20 +18,20 @@ static enum status take(size_t n, size_t elem_bytes, void **out)
 static enum status take_all(struct batch *b)
 {
     size_t n = (size_t)b->samples, tokens = n * (size_t)b->seq_tokens;
-    void *piece;
-    TRY(take(tokens, sizeof *b->host.tokens, &piece));
-    b->host.tokens = piece;
+    void *array;
+    TRY(take(tokens, sizeof *b->host.tokens, &array));
+    b->host.tokens = array;
     if (b->task == FEED_TASK_LM) {
-        TRY(take(tokens, sizeof *b->host.targets, &piece));
-        b->host.targets = piece;
+        TRY(take(tokens, sizeof *b->host.targets, &array));
+        b->host.targets = array;
         return ST_OK;
     }
-    TRY(take(tokens, sizeof *b->host.mask, &piece));
-    b->host.mask = piece;
-    TRY(take(n, sizeof *b->host.starts, &piece));
-    b->host.starts = piece;
-    TRY(take(n, sizeof *b->host.ends, &piece));
-    b->host.ends = piece;
+    TRY(take(tokens, sizeof *b->host.mask, &array));
+    b->host.mask = array;
+    TRY(take(n, sizeof *b->host.starts, &array));
+    b->host.starts = array;
+    TRY(take(n, sizeof *b->host.ends, &array));
+    b->host.ends = array;
     return ST_OK;
 }
 

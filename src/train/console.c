@@ -131,7 +131,7 @@ static void show_line(struct console *console, const struct console_step *now)
                 console_line(line, sizeof line, now));
 }
 
-void console_settle(struct console *console)
+void console_flush(struct console *console)
 {
     console_clear(console);
     if (console->is_left)

@@ -40,9 +40,9 @@ struct console {
 void console_step(struct console *console, const struct console_step *now);
 /* before anything else is printed: takes the bar away */
 void console_clear(struct console *console);
-/* console_settle — before what belongs to the step done last, or the end: shows that step if it was
+/* console_flush — before what belongs to the step done last, or the end: shows that step if it was
  * left out. */
-void console_settle(struct console *console);
+void console_flush(struct console *console);
 
 /* Pure parts. console_is_due — is this step, at this time, to be shown by a line? The others return
  * out. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/must.h"
+#include "base/assert.h"
 
 enum { ARENA_PARAMS, ARENA_ACTS, ARENA_SCRATCH, ARENA_INPUT, ARENA_N };
 
@@ -18,7 +18,7 @@ struct decoder {
     struct arena arena[ARENA_N];
     enum dtype dtype;
     struct tensor masters; /* the parameters as loaded, f32; the pass has them in dtype */
-    bool is_rounded;       /* so they are, since decoder_forget */
+    bool is_rounded;       /* so they are, since decoder_reset */
     struct pass pass;
     struct tensor logits; /* (V) on the device */
     float *logits_host;
@@ -46,7 +46,7 @@ static enum status plan(struct decoder *d)
     p->acts = NULL;
     TRY(model_plan(&d->dims, 1, d->window, MODEL_RECOMPUTE_NONE, false, d->dtype,
                    &d->arena[ARENA_ACTS], &d->arena[ARENA_SCRATCH], &p->acts));
-    model_plan_keep(&d->dims, p->acts, &d->arena[ARENA_ACTS]);
+    model_plan_kv_cache(&d->dims, p->acts, &d->arena[ARENA_ACTS]);
     return ST_OK;
 }
 
@@ -180,7 +180,7 @@ enum status decoder_logits(struct decoder *d, const int32_t *tokens, int64_t n, 
     return ST_OK;
 }
 
-void decoder_forget(struct decoder *d)
+void decoder_reset(struct decoder *d)
 {
     d->held_n = 0;
     d->is_rounded = false;

@@ -37,7 +37,7 @@ void decoder_close(struct decoder *decoder); /* accepts NULL */
  * the keys and values holds any longer. */
 enum status decoder_logits(struct decoder *decoder, const int32_t *tokens, int64_t n,
                            const float **out);
-/* decoder_forget — the next call computes all it sees: due when other parameters were loaded. */
-void decoder_forget(struct decoder *decoder);
+/* decoder_reset — the next call computes all it sees: due when other parameters were loaded. */
+void decoder_reset(struct decoder *decoder);
 
 #endif

@@ -6,74 +6,74 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
 
-#define STAGE_ELEMS ((int64_t)1 << 18)
+#define BUFFER_ELEMS ((int64_t)1 << 18)
 
 /* What a file has of one parameter; neither: nothing. */
-struct piece {
+struct source {
     const struct safetensors_entry *plain;
     bool is_llmc;
     struct llmc_entry llmc;
 };
 
-static void read_piece(const struct piece *piece, int64_t first, int64_t n, float *out)
+static void read_piece(const struct source *source, int64_t first, int64_t n, float *out)
 {
-    if (piece->is_llmc)
-        llmc_to_f32(&piece->llmc, first, n, out);
+    if (source->is_llmc)
+        llmc_to_f32(&source->llmc, first, n, out);
     else
-        safetensors_to_f32(piece->plain, first, n, out);
+        safetensors_to_f32(source->plain, first, n, out);
 }
 
 /* plain_f32 — are the file's bytes those of the memory? Then nothing but moving is left to do. */
-static bool plain_f32(const struct piece *piece)
+static bool plain_f32(const struct source *source)
 {
-    return !piece->is_llmc && piece->plain->dtype == DTYPE_F32;
+    return !source->is_llmc && source->plain->dtype == DTYPE_F32;
 }
 
 /* What already is f32 goes straight in, by all threads of the device; the rest through a small
- * stage: it is half-width or lies otherwise. Whole rows at a time where they fit. */
-static enum status copy_piece(const struct load_target *to, const struct param *p,
-                              const struct piece *piece, float *stage)
+ * buffer: it is half-width or lies otherwise. Whole rows at a time where they fit. */
+static enum status copy_source(const struct load_target *to, const struct param *p,
+                               const struct source *source, float *buffer)
 {
-    int64_t elems = piece->is_llmc ? piece->llmc.elems : piece->plain->elems,
+    int64_t elems = source->is_llmc ? source->llmc.elems : source->plain->elems,
             row = p->dim[p->dims_n - 1];
-    int64_t most = row < STAGE_ELEMS ? STAGE_ELEMS / row * row : STAGE_ELEMS;
+    int64_t most = row < BUFFER_ELEMS ? BUFFER_ELEMS / row * row : BUFFER_ELEMS;
     ASSERTF(elems == p->elems, "%s: %lld elements, expected %lld", p->name, (long long)elems,
             (long long)p->elems);
-    if (!to->put && to->stream && plain_f32(piece)) {
-        TRY(dev_copy(to->stream, tensor_at(to->data, p->offset).data, piece->plain->data,
-                     piece->plain->bytes));
+    if (!to->put && to->stream && plain_f32(source)) {
+        TRY(dev_copy(to->stream, tensor_at(to->data, p->offset).data, source->plain->data,
+                     source->plain->bytes));
         return dev_sync(to->stream);
     }
     for (int64_t first = 0; first < p->elems; first += most) {
         int64_t n = p->elems - first < most ? p->elems - first : most;
         if (to->put) {
-            read_piece(piece, first, n, stage);
-            TRY(to->put(to->arg, p->offset + first, n, stage));
+            read_piece(source, first, n, buffer);
+            TRY(to->put(to->arg, p->offset + first, n, buffer));
             continue;
         }
         void *out = tensor_at(to->data, p->offset + first).data;
         if (!to->stream) {
-            read_piece(piece, first, n, out);
+            read_piece(source, first, n, out);
             continue;
         }
-        read_piece(piece, first, n, stage);
-        TRY(dev_copy(to->stream, out, stage, (size_t)n * sizeof *stage));
+        read_piece(source, first, n, buffer);
+        TRY(dev_copy(to->stream, out, buffer, (size_t)n * sizeof *buffer));
         TRY(dev_sync(to->stream));
     }
     return ST_OK;
 }
 
 typedef enum status load_find(const void *file, const char *part, const struct param *p,
-                              struct piece *out);
+                              struct source *out);
 
 /* is_head — a language model has no head for questions: its values stay as they are. */
 static bool is_head(const struct param *p) { return text_starts(p->name, "qa_outputs."); }
 
 static enum status find_hf(const void *file, const char *part, const struct param *p,
-                           struct piece *out)
+                           struct source *out)
 {
     (void)part;
     const struct hf_model *hf = file;
@@ -83,7 +83,7 @@ static enum status find_hf(const void *file, const char *part, const struct para
 }
 
 static enum status find_llmc(const void *file, const char *part, const struct param *p,
-                             struct piece *out)
+                             struct source *out)
 {
     (void)part;
     out->is_llmc = !is_head(p);
@@ -91,13 +91,13 @@ static enum status find_llmc(const void *file, const char *part, const struct pa
 }
 
 static enum status find_ckpt(const void *file, const char *part, const struct param *p,
-                             struct piece *out)
+                             struct source *out)
 {
     return ckpt_tensor(file, part, p->name, p->dims_n, p->dim, &out->plain);
 }
 
 static enum status find_trunk(const void *file, const char *part, const struct param *p,
-                              struct piece *out)
+                              struct source *out)
 {
     return is_head(p) ? ST_OK : find_ckpt(file, part, p, out);
 }
@@ -105,24 +105,25 @@ static enum status find_trunk(const void *file, const char *part, const struct p
 static enum status load_all(const struct load_target *to, load_find *find, const void *file,
                             const char *part)
 {
-    float *stage = malloc(STAGE_ELEMS * sizeof *stage);
-    if (!stage)
-        return FAIL(ST_RETRY, "out of memory: a stage for loading; use a machine with more memory");
+    float *buffer = malloc(BUFFER_ELEMS * sizeof *buffer);
+    if (!buffer)
+        return FAIL(ST_RETRY,
+                    "out of memory: a buffer for loading; use a machine with more memory");
     enum status st = ST_OK;
-    for (int i = 0; i < to->table->rows_n; i++) {
-        const struct param *p = &to->table->row[i];
-        struct piece piece = {.plain = NULL};
-        TRY_OR(find(file, part, p, &piece), out_free);
+    for (int i = 0; i < to->table->params_n; i++) {
+        const struct param *p = &to->table->param[i];
+        struct source source = {.plain = NULL};
+        TRY_OR(find(file, part, p, &source), out_free);
         if (!to->data.data && !to->put)
             continue;
-        if (piece.plain || piece.is_llmc)
-            TRY_OR(copy_piece(to, p, &piece, stage), out_free);
+        if (source.plain || source.is_llmc)
+            TRY_OR(copy_source(to, p, &source, buffer), out_free);
         else
             LOG_INFO("%s is not in the model that weights come from: it keeps its initial value",
                      p->name);
     }
 out_free:
-    free(stage);
+    free(buffer);
     return st;
 }
 

@@ -36,8 +36,8 @@ int64_t memory_plan_sum(const int64_t bytes[MEMORY_PLAN_N])
 /* add_program — what a process and its device take before any model. */
 static void add_program(struct memory_plan *plan, const struct memory_plan_place *place)
 {
-    plan->host[MEMORY_PLAN_PROGRAM] += place->is_apart ? GPU_PROGRAM_BYTES : PROGRAM_BYTES;
-    if (place->is_apart)
+    plan->host[MEMORY_PLAN_PROGRAM] += place->is_discrete ? GPU_PROGRAM_BYTES : PROGRAM_BYTES;
+    if (place->is_discrete)
         plan->device[MEMORY_PLAN_WORKSPACE] += GPU_SCRATCH_BYTES;
     else
         plan->host[MEMORY_PLAN_WORKSPACE] +=
@@ -46,13 +46,13 @@ static void add_program(struct memory_plan *plan, const struct memory_plan_place
 
 /* add_step — what lies where the device computes; a batch and what compresses gradients are the
  * host's everywhere. */
-static void add_step(struct memory_plan *plan, const struct step_memory *m, bool is_apart)
+static void add_step(struct memory_plan *plan, const struct step_memory *m, bool is_discrete)
 {
-    int64_t *at = is_apart ? plan->device : plan->host;
+    int64_t *at = is_discrete ? plan->device : plan->host;
     at[MEMORY_PLAN_PARAMETERS] += m->store.params;
     at[MEMORY_PLAN_GRADIENTS] += m->store.grads;
     at[MEMORY_PLAN_MOMENTS] += m->store.moments;
-    at[MEMORY_PLAN_WINDOWS] += m->store.windows;
+    at[MEMORY_PLAN_WINDOWS] += m->store.unsharded;
     at[MEMORY_PLAN_ACTIVATIONS] += m->activations;
     at[MEMORY_PLAN_WORKSPACE] += m->passes - m->activations;
     plan->host[MEMORY_PLAN_WORKSPACE] += m->batch;
@@ -70,7 +70,7 @@ static void add_comm(struct memory_plan *plan, const struct memory_plan_place *p
     if (place->at.nodes > 1)
         plan->host[MEMORY_PLAN_COMMUNICATION] +=
             COMM_NODES_BYTES + place->at.nodes * COMM_NODE_BYTES;
-    if (place->is_apart)
+    if (place->is_discrete)
         plan->device[MEMORY_PLAN_COMMUNICATION] += GPU_COMM_BYTES;
 }
 
@@ -78,8 +78,8 @@ static enum status add_copy(const struct trainer_config *c, const struct memory_
                             struct memory_plan *plan)
 {
     bool is_sharded = place->at.ranks > 1 && c->shard != LAYOUT_SHARD_NONE;
-    bool is_needed = is_sharded || place->is_apart ||
-                     (c->checkpoint_mode == SAVER_MODE_ON && c->checkpoint_every > 0);
+    bool is_needed = is_sharded || place->is_discrete ||
+                     (c->checkpoint_mode == CHECKPOINT_ASYNC_MODE_ON && c->checkpoint_every > 0);
     struct param_table table = {0};
     if (!c->checkpoint_dir[0] || place->at.rank != 0 || !is_needed)
         return ST_OK;
@@ -96,8 +96,8 @@ enum status memory_plan_train(const struct trainer_config *config,
     struct memory_plan plan = {{0}, {0}};
     struct step_config step = trainer_step(config);
     struct step_memory memory;
-    TRY(step_plan(&step, place->at.rank, place->at.ranks, place->is_apart, &memory));
-    add_step(&plan, &memory, place->is_apart);
+    TRY(step_plan(&step, place->at.rank, place->at.ranks, place->is_discrete, &memory));
+    add_step(&plan, &memory, place->is_discrete);
     add_program(&plan, place);
     add_comm(&plan, place);
     TRY(add_copy(config, place, &plan));
@@ -110,20 +110,20 @@ enum status memory_plan_eval(const struct step_config *config,
 {
     struct memory_plan plan = {{0}, {0}};
     struct step_memory memory;
-    TRY(step_plan(config, 0, 1, place->is_apart, &memory));
-    add_step(&plan, &memory, place->is_apart);
+    TRY(step_plan(config, 0, 1, place->is_discrete, &memory));
+    add_step(&plan, &memory, place->is_discrete);
     add_program(&plan, place);
     *out = plan;
     return ST_OK;
 }
 
-enum status memory_plan_write(const struct model_dims *dims, int64_t window, enum dtype dtype,
-                              const struct memory_plan_place *place, struct memory_plan *out)
+enum status memory_plan_generate(const struct model_dims *dims, int64_t window, enum dtype dtype,
+                                 const struct memory_plan_place *place, struct memory_plan *out)
 {
     struct memory_plan plan = {{0}, {0}};
     struct decoder_memory memory;
     TRY(decoder_plan(dims, window, dtype, &memory));
-    int64_t *at = place->is_apart ? plan.device : plan.host;
+    int64_t *at = place->is_discrete ? plan.device : plan.host;
     at[MEMORY_PLAN_PARAMETERS] = memory.params;
     at[MEMORY_PLAN_ACTIVATIONS] = memory.activations;
     at[MEMORY_PLAN_WORKSPACE] = memory.workspace;

@@ -1,5 +1,5 @@
 /* memory_plan — the bytes that a worker will take, by kind, before it takes any: what step, store,
- * decoder and saver would take, and what comes with a process.
+ * decoder and checkpoint_async would take, and what comes with a process.
  *
  * A function of settings and places alone; nothing is opened and nothing touched. What is planned
  * for a model is asserted to be what is taken (train/step.c); the rest are constants. Must not know
@@ -36,23 +36,23 @@ int64_t memory_plan_sum(const int64_t bytes[MEMORY_PLAN_N]);
 
 struct memory_plan_place {
     struct comm_place at;
-    bool is_apart; /* the device's memory is not the host's */
-    int threads_n; /* of its pool, on a CPU */
+    bool is_discrete; /* the device's memory is not the host's */
+    int threads_n;    /* of its pool, on a CPU */
 };
 
 /* memory_plan_train — of trainer_run; of the config dev, comm, board and feeds are not looked at. A
- * copy of the state that training can do without (saver.h) is not counted. */
+ * copy of the state that training can do without (checkpoint_async.h) is not counted. */
 enum status memory_plan_train(const struct trainer_config *config,
                               const struct memory_plan_place *place, struct memory_plan *out);
-/* memory_plan_eval — of step_open with is_eval. memory_plan_write — of decoder_open.
+/* memory_plan_eval — of step_open with is_eval. memory_plan_generate — of decoder_open.
  * memory_plan_import — of a model whose parameters are all held. */
 enum status memory_plan_eval(const struct step_config *config,
                              const struct memory_plan_place *place, struct memory_plan *out);
-enum status memory_plan_write(const struct model_dims *dims, int64_t window, enum dtype dtype,
-                              const struct memory_plan_place *place, struct memory_plan *out);
+enum status memory_plan_generate(const struct model_dims *dims, int64_t window, enum dtype dtype,
+                                 const struct memory_plan_place *place, struct memory_plan *out);
 enum status memory_plan_import(const struct model_dims *dims, struct memory_plan *out);
 /* memory_plan_export — of a program that writes a model which it reads through mappings: itself and
- * a stage. */
+ * a buffer. */
 void memory_plan_export(struct memory_plan *out);
 
 #endif

@@ -172,7 +172,7 @@ void metrics_file_eval(struct metrics_file *file, int64_t step, double val_loss)
 }
 
 #ifdef FUZZ
-#include "base/must.h"
+#include "base/assert.h"
 
 /* First byte: the step to go on from; then the file. What is kept ends with a whole line, and
  * keeping it again keeps all of it. */

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 
 static float decay_of(const struct param *row, double weight_decay)
 {
@@ -16,15 +16,15 @@ static float decay_of(const struct param *row, double weight_decay)
 static int64_t walk(const struct param_table *t, double weight_decay, struct optim_span *out)
 {
     int64_t n = 0;
-    for (int i = 0; i < t->rows_n; i++) {
-        int64_t end = i + 1 < t->rows_n ? t->row[i + 1].offset : t->total_elems;
-        float decay = decay_of(&t->row[i], weight_decay);
-        bool is_new = i == 0 || decay != decay_of(&t->row[i - 1], weight_decay);
+    for (int i = 0; i < t->params_n; i++) {
+        int64_t end = i + 1 < t->params_n ? t->param[i + 1].offset : t->total_elems;
+        float decay = decay_of(&t->param[i], weight_decay);
+        bool is_new = i == 0 || decay != decay_of(&t->param[i - 1], weight_decay);
         n += is_new;
         if (!out)
             continue;
         if (is_new)
-            out[n - 1] = (struct optim_span){.offset = t->row[i].offset, .weight_decay = decay};
+            out[n - 1] = (struct optim_span){.offset = t->param[i].offset, .weight_decay = decay};
         out[n - 1].elems = end - out[n - 1].offset;
     }
     return n;

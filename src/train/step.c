@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/must.h"
-#include "base/task.h"
+#include "base/assert.h"
+#include "base/thread_pool.h"
 #include "base/text.h"
 #include "base/memory.h"
 #include "train/step_inside.h"
@@ -53,10 +53,10 @@ static enum status plan(struct step *s, struct arena arena[STEP_ARENA_N])
                       &arena[STEP_ARENA_ACTS], &arena[STEP_ARENA_SCRATCH], &s->acts);
 }
 
-void step_beat(const struct step *s)
+void step_heartbeat(const struct step *s)
 {
-    if (s->config.beat)
-        s->config.beat(s->config.beat_arg);
+    if (s->config.heartbeat)
+        s->config.heartbeat(s->config.heartbeat_arg);
 }
 
 static enum status take_memory(struct step *s)
@@ -71,7 +71,7 @@ static enum status take_memory(struct step *s)
         if (planned[i].used_bytes > 0)
             TRY(dev_alloc(s->config.dev, planned[i].used_bytes, &base));
         arena_init(&s->arena[i], name[i], base, planned[i].used_bytes);
-        step_beat(s);
+        step_heartbeat(s);
     }
     TRY(plan(s, s->arena));
     for (int i = 0; i < STEP_ARENA_N; i++) {
@@ -90,7 +90,7 @@ static enum status take_memory(struct step *s)
 struct fill {
     const struct param_table *table;
     uint64_t seed;
-    int row;
+    int param;
     int64_t first, n;
     float *out;
 };
@@ -100,26 +100,26 @@ static void fill_part(void *arg, int part_i, int thread_i)
     (void)thread_i;
     const struct fill *f = arg;
     int64_t at = part_i * FILL_PART, n = f->n - at < FILL_PART ? f->n - at : FILL_PART;
-    param_fill(f->table, f->row, f->seed, f->first + at, n, f->out + at);
+    param_fill(f->table, f->param, f->seed, f->first + at, n, f->out + at);
 }
 
-static enum status fill_row(struct step *s, struct task_pool *pool, int row, float *stage)
+static enum status fill_row(struct step *s, struct thread_pool *pool, int row, float *buffer)
 {
-    const struct param *p = &s->table.row[row];
+    const struct param *p = &s->table.param[row];
     for (int64_t first = 0; first < p->elems; first += FILL_PARTS * FILL_PART) {
         struct fill f = {.table = &s->table,
                          .seed = s->config.seed,
-                         .row = row,
+                         .param = row,
                          .first = first,
                          .n = p->elems - first,
-                         .out = stage};
+                         .out = buffer};
         if (f.n > FILL_PARTS * FILL_PART)
             f.n = FILL_PARTS * FILL_PART;
-        if (!store_wants(s->store, 0, p->offset + first, f.n))
+        if (!store_holds(s->store, 0, p->offset + first, f.n))
             continue;
-        task_run(pool, (int)((f.n + FILL_PART - 1) / FILL_PART), fill_part, &f);
-        TRY(store_keep(s->store, 0, p->offset + first, f.n, stage));
-        step_beat(s);
+        thread_pool_run(pool, (int)((f.n + FILL_PART - 1) / FILL_PART), fill_part, &f);
+        TRY(store_set(s->store, 0, p->offset + first, f.n, buffer));
+        step_heartbeat(s);
     }
     return ST_OK;
 }
@@ -128,18 +128,20 @@ static enum status fill_row(struct step *s, struct task_pool *pool, int row, flo
 static enum status fill_all(struct step *s)
 {
     enum status st = ST_OK;
-    struct task_pool *pool = NULL;
-    float *stage = malloc(FILL_PARTS * FILL_PART * sizeof *stage);
-    if (!stage)
+    struct thread_pool *pool = NULL;
+    float *buffer = malloc(FILL_PARTS * FILL_PART * sizeof *buffer);
+    if (!buffer)
         return FAIL(ST_RETRY,
-                    "out of memory: a stage for initial values; use a machine with more memory");
-    TRY_OR(task_open(task_cores() < TASK_THREADS_MAX ? task_cores() : TASK_THREADS_MAX, &pool),
-           out_stage);
-    for (int row = 0; st == ST_OK && row < s->table.rows_n; row++)
-        st = fill_row(s, pool, row, stage);
-    task_close(pool);
-out_stage:
-    free(stage);
+                    "out of memory: a buffer for initial values; use a machine with more memory");
+    TRY_OR(thread_pool_open(thread_pool_cores() < THREAD_POOL_MAX ? thread_pool_cores()
+                                                                  : THREAD_POOL_MAX,
+                            &pool),
+           out_buffer);
+    for (int row = 0; st == ST_OK && row < s->table.params_n; row++)
+        st = fill_row(s, pool, row, buffer);
+    thread_pool_close(pool);
+out_buffer:
+    free(buffer);
     return st;
 }
 
@@ -175,7 +177,7 @@ static enum status open_comm(struct step *s)
     struct comm_config alone = {.kind = COMM_KIND_SELF,
                                 .place = {.ranks = 1, .nodes = 1, .locals = 1},
                                 .timeout_ms = 60000,
-                                .share_fd = -1};
+                                .shm_fd = -1};
     TRY(comm_begin_open(&alone, &s->comm_alone, address, &bytes));
     s->config.comm = s->comm_alone;
     return comm_end_open(s->comm_alone, 0, address, &bytes);
@@ -195,9 +197,9 @@ static struct store_config store_of(struct step *s)
                                  .dtype = c->dtype,
                                  .moments = step_parts(s) - 1,
                                  .pass_tokens = c->batch_samples * c->seq_tokens,
-                                 .bucket_elems = c->bucket_elems,
-                                 .beat = c->beat,
-                                 .beat_arg = c->beat_arg,
+                                 .bucket_elems_min = c->bucket_elems_min,
+                                 .heartbeat = c->heartbeat,
+                                 .heartbeat_arg = c->heartbeat_arg,
                                  .update = step_run_update,
                                  .update_arg = s};
 }
@@ -209,13 +211,13 @@ static enum status open_store(struct step *s)
 }
 
 /* plan_memory — of a step that has no memory yet: its store's, and what its arenas would be. */
-static enum status plan_memory(struct step *s, int rank, int ranks, bool is_apart,
+static enum status plan_memory(struct step *s, int rank, int ranks, bool is_discrete,
                                struct step_memory *out)
 {
     struct arena measured[STEP_ARENA_N];
     struct step_memory m = {.store = {0}};
     struct store_config store = store_of(s);
-    TRY(store_plan(&store, rank, ranks, is_apart, &m.store));
+    TRY(store_plan(&store, rank, ranks, is_discrete, &m.store));
     for (int i = 0; i < STEP_ARENA_N; i++)
         arena_init(&measured[i], "measured", NULL, 0);
     TRY(plan(s, measured));
@@ -227,7 +229,7 @@ static enum status plan_memory(struct step *s, int rank, int ranks, bool is_apar
     return ST_OK;
 }
 
-enum status step_plan(const struct step_config *config, int rank, int ranks, bool is_apart,
+enum status step_plan(const struct step_config *config, int rank, int ranks, bool is_discrete,
                       struct step_memory *out)
 {
     struct step s = {.config = *config, .samples = config->global_samples / ranks};
@@ -235,7 +237,7 @@ enum status step_plan(const struct step_config *config, int rank, int ranks, boo
     if (st == ST_OK)
         st = model_ops(&config->dims)->describe(&config->dims, &s.table);
     if (st == ST_OK)
-        st = plan_memory(&s, rank, ranks, is_apart, out);
+        st = plan_memory(&s, rank, ranks, is_discrete, out);
     model_plan_free(s.acts);
     param_table_free(&s.table);
     return st;
@@ -246,7 +248,7 @@ static enum status check_plan(const struct step *s)
 {
     const struct comm_place *place = comm_place(s->config.comm);
     struct step_memory planned, taken = step_memory(s);
-    TRY(step_plan(&s->config, place->rank, place->ranks, dev_is_apart(s->config.dev), &planned));
+    TRY(step_plan(&s->config, place->rank, place->ranks, dev_is_discrete(s->config.dev), &planned));
     ASSERTF(memcmp(&planned, &taken, sizeof planned) == 0,
             "planned passes %lld params %lld, taken %lld %lld", (long long)planned.passes,
             (long long)planned.store.params, (long long)taken.passes,
@@ -271,19 +273,19 @@ static void tell_memory(const struct step *s)
              text_human(word[0], 32, (double)m.store.params),
              text_human(word[1], 32, (double)m.store.grads),
              text_human(word[2], 32, (double)m.store.moments),
-             text_human(word[3], 32, (double)m.store.windows),
+             text_human(word[3], 32, (double)m.store.unsharded),
              text_human(word[4], 32, (double)m.store.residuals),
              text_human(word[5], 32, (double)m.passes), held);
 }
 
-/* A step on a GPU gathers what it asks (dev_collect). */
+/* A step on a GPU gathers what it asks (dev_graph_begin). */
 static enum status open_graphs(struct step *s)
 {
     const struct step_config *c = &s->config;
-    if (!dev_is_apart(c->dev) || c->is_eval)
+    if (!dev_is_discrete(c->dev) || c->is_eval)
         return ST_OK;
     if (!c->is_eager)
-        return dev_collect(s->stream);
+        return dev_graph_begin(s->stream);
     if (comm_place(c->comm)->rank == 0)
         LOG_INFO("a step's work goes to the GPU one operation at a time, not as CUDA graphs: "
                  "CUDA_GRAPH=off");
@@ -308,9 +310,9 @@ static enum status open_all(struct step *s)
     const struct step_config *c = &s->config;
     TRY(open_comm(s));
     TRY(check_config(c));
-    s->loss_scale.factor = c->dtype == DTYPE_F16 ? STEP_SCALE_FIRST : 0;
+    s->loss_scale.factor = c->dtype == DTYPE_F16 ? STEP_LOSS_SCALE_INIT : 0;
     s->samples = c->global_samples / comm_place(c->comm)->ranks;
-    s->is_ahead = dev_is_apart(c->dev) && !c->is_eval && comm_place(c->comm)->ranks == 1;
+    s->is_async = dev_is_discrete(c->dev) && !c->is_eval && comm_place(c->comm)->ranks == 1;
     s->model = model_ops(&c->dims);
     TRY(s->model->describe(&c->dims, &s->table));
     TRY(optim_spans(&s->table, optim_decay(&c->optim), &s->spans, &s->spans_n));
@@ -399,7 +401,8 @@ static enum status copy_in(struct step *s, struct tensor to, const void *from, i
 }
 
 /* Samples [first, first + p->b) of the batch, to the device. */
-enum status step_inputs(struct step *s, const struct batch *batch, int64_t first, struct pass *p)
+enum status step_copy_inputs(struct step *s, const struct batch *batch, int64_t first,
+                             struct pass *p)
 {
     int64_t t = p->t, n = p->b * t;
     TRY(copy_in(s, s->tokens, batch->host.tokens, first * t, n));
@@ -415,24 +418,24 @@ enum status step_inputs(struct step *s, const struct batch *batch, int64_t first
 
 enum status step_forward(struct step *s, const struct pass *p)
 {
-    TRY(store_need(s->store, 0, 1));
+    TRY(store_unshard(s->store, 0, 1));
     TRY(s->model->embed_fwd(p));
     for (int block = 0; block < p->dims->layers; block++) {
-        TRY(store_need(s->store, block + 1, 1));
+        TRY(store_unshard(s->store, block + 1, 1));
         TRY(s->model->block_fwd(p, block));
-        step_beat(s);
+        step_heartbeat(s);
     }
     return ST_OK;
 }
 
 /* The head reads the last unit and the embedding. */
-enum status step_head_needs(struct step *s)
+enum status step_unshard_head(struct step *s)
 {
-    TRY(store_need(s->store, s->table.units_n - 1, 0));
-    return store_need(s->store, 0, 0);
+    TRY(store_unshard(s->store, s->table.units_n - 1, 0));
+    return store_unshard(s->store, 0, 0);
 }
 
-enum status step_keep_losses(struct step *s, const struct pass *p, int64_t first)
+enum status step_copy_losses(struct step *s, const struct pass *p, int64_t first)
 {
     int64_t each = step_sample_losses(s);
     return dev_copy(s->stream, s->losses_host + first * each, s->losses.data,
@@ -449,7 +452,7 @@ enum status step_logits(struct step *s, const int32_t *tokens, int64_t n, float 
     p.t = n;
     TRY(copy_in(s, s->tokens, tokens, 0, n));
     TRY(step_forward(s, &p));
-    TRY(step_head_needs(s));
+    TRY(step_unshard_head(s));
     TRY(s->model->logits(&p, n - 1, s->logits));
     TRY(dev_copy(s->stream, out, s->logits.data, (size_t)p.dims->vocab * sizeof *out));
     return dev_sync(s->stream);
@@ -462,9 +465,9 @@ enum status step_spans(struct step *s, const struct batch *batch, float *out)
                 batch->seq_tokens == p.t,
             "samples %lld seq_tokens %lld", (long long)p.b, (long long)batch->seq_tokens);
     TRY(batch_check(batch, p.dims->vocab));
-    TRY(step_inputs(s, batch, 0, &p));
+    TRY(step_copy_inputs(s, batch, 0, &p));
     TRY(step_forward(s, &p));
-    TRY(step_head_needs(s));
+    TRY(step_unshard_head(s));
     TRY(s->model->logits(&p, 0, s->logits));
     TRY(dev_copy(s->stream, out, s->logits.data, (size_t)(2 * p.b * p.t) * sizeof *out));
     return dev_sync(s->stream);
@@ -477,32 +480,32 @@ int step_parts(const struct step *s)
     return s->config.is_eval ? 1 : 1 + optim_moments(&s->config.optim);
 }
 const struct param_table *step_table(const struct step *s) { return &s->table; }
-struct tensor step_grads(const struct step *s) { return store_whole(s->store, -1); }
+struct tensor step_grads(const struct step *s) { return store_replicated(s->store, -1); }
 struct stream *step_stream(const struct step *s) { return s->stream; }
 
 struct tensor step_tensor(const struct step *s, int part)
 {
     ASSERTF(part >= 0 && part < step_parts(s), "part %d of %d", part, step_parts(s));
-    struct tensor t = store_whole(s->store, part);
+    struct tensor t = store_replicated(s->store, part);
     ASSERTF(t.data, "part %d does not lie whole on a rank", part);
     return t;
 }
 
 float *step_part(struct step *s, int part) { return step_tensor(s, part).data; }
 
-struct step_scale step_scale(const struct step *s) { return s->loss_scale; }
+struct step_loss_scale step_loss_scale(const struct step *s) { return s->loss_scale; }
 
-void step_set_scale(struct step *s, struct step_scale scale)
+void step_set_loss_scale(struct step *s, struct step_loss_scale scale)
 {
     if (s->loss_scale.factor > 0 && scale.factor >= 1)
         s->loss_scale = scale;
 }
 
-enum status step_rest(struct step *s) { return store_rest(s->store); }
+enum status step_drain(struct step *s) { return store_drain(s->store); }
 
-enum status step_keep(struct step *s, int64_t first, int64_t n, const float *values)
+enum status step_set_params(struct step *s, int64_t first, int64_t n, const float *values)
 {
-    return store_keep(s->store, 0, first, n, values);
+    return store_set(s->store, 0, first, n, values);
 }
 
 enum status step_read(struct step *s, int part, int64_t first, int64_t n, float *dst)
@@ -515,14 +518,14 @@ enum status step_write(struct step *s, int part, int64_t first, int64_t n, const
     return store_state_put(s->store, part, first, n, src);
 }
 
-void step_choose(struct step *s, int choice)
+void step_vote(struct step *s, int vote)
 {
-    ASSERTF(choice >= 0 && choice < STEP_CHOICES, "choice %d", choice);
-    s->choice = choice;
+    ASSERTF(vote >= 0 && vote < STEP_VOTES, "vote %d", vote);
+    s->vote = vote;
 }
 
-enum status step_lead_end(struct step *s, enum status st) { return store_state_end(s->store, st); }
-enum status step_follow(struct step *s) { return store_state_follow(s->store); }
+enum status step_state_end(struct step *s, enum status st) { return store_state_end(s->store, st); }
+enum status step_state_serve(struct step *s) { return store_state_follow(s->store); }
 
 struct step_memory step_memory(const struct step *s)
 {

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "comm/comm.h"
+#include "comm/core/comm.h"
 #include "data/feed.h"
 #include "dev/dev.h"
 #include "mesh/store.h"
@@ -23,22 +23,22 @@
 
 /* The factor of the loss on its way back, and so of all gradients, which keeps 16-bit floats (f16)
  * from losing the small ones: halved, and the step done again, when a gradient is infinite; doubled
- * after STEP_SCALE_STEPS steps without. A power of two; 0: none (the other types, whose exponents
- * reach as far as f32's). */
-#define STEP_SCALE_FIRST 65536.0
-#define STEP_SCALE_MOST 16777216.0
-#define STEP_SCALE_STEPS 2000
-struct step_scale {
+ * after STEP_LOSS_SCALE_GROWTH_STEPS steps without. A power of two; 0: none (the other types, whose
+ * exponents reach as far as f32's). */
+#define STEP_LOSS_SCALE_INIT 65536.0
+#define STEP_LOSS_SCALE_MAX 16777216.0
+#define STEP_LOSS_SCALE_GROWTH_STEPS 2000
+struct step_loss_scale {
     double factor;
     int64_t steps; /* done since it changed */
 };
 
 struct step_config {
     struct dev *dev;
-    struct comm *comm;          /* borrowed; NULL: a step of one rank, alone */
-    enum layout_shard shard;    /* what the ranks hold in parts; one rank holds everything */
-    enum squeeze_kind compress; /* of gradients on the way */
-    int64_t bucket_elems;       /* as layout_init; 0: its own choice */
+    struct comm *comm;                /* borrowed; NULL: a step of one rank, alone */
+    enum layout_shard shard;          /* what the ranks hold in parts; one rank holds everything */
+    enum grad_compress_kind compress; /* of gradients on the way */
+    int64_t bucket_elems_min;         /* as layout_init; 0: its own vote */
     struct model_dims dims;
     int64_t batch_samples;  /* of a micro-batch */
     int64_t global_samples; /* of a step; a multiple of batch_samples times ranks */
@@ -55,8 +55,9 @@ struct step_config {
     bool is_eager;
     /* parameters will be loaded by the caller (step_part): they start as zeros, not drawn */
     bool is_loaded;
-    void (*beat)(void *arg); /* called between units and micro-batches: still alive; NULL allowed */
-    void *beat_arg;
+    /* called between units and micro-batches: still alive; NULL allowed */
+    void (*heartbeat)(void *arg);
+    void *heartbeat_arg;
 };
 
 struct step_result {
@@ -68,7 +69,7 @@ struct step_result {
     double comm_ms; /* the wire at work, beside the rest or not */
     double wait_ms; /* this rank waiting for it */
     int again;      /* how often the step was done again with a smaller loss scale */
-    int choice;     /* the greatest that any rank chose with step_choose; the same on all */
+    int vote;       /* the greatest that any rank chose with step_vote; the same on all */
 };
 
 struct step;
@@ -76,23 +77,25 @@ struct step;
 enum status step_open(const struct step_config *config, struct step **out);
 void step_close(struct step *step); /* accepts NULL */
 
-/* step_choose — a number (0 … STEP_CHOICES-1) that this rank puts in with each step_run from now
+/* step_vote — a number (0 … STEP_VOTES-1) that this rank puts in with each step_run from now
  * on, so that ranks can agree on what comes after a step without a message of its own. */
-#define STEP_CHOICES 6
-void step_choose(struct step *step, int choice);
-/* step_scale, step_set_scale — the loss scale that the next step begins with: part of the state. */
-struct step_scale step_scale(const struct step *step);
-void step_set_scale(struct step *step, struct step_scale scale);
+#define STEP_VOTES 6
+void step_vote(struct step *step, int vote);
+/* step_loss_scale, step_set_loss_scale — the loss scale that the next step begins with: part of the
+ * state. */
+struct step_loss_scale step_loss_scale(const struct step *step);
+void step_set_loss_scale(struct step *step, struct step_loss_scale scale);
 /* step_run — the update number step_i (from 0) on samples [sample_first, + global_samples) of the
  * feed. When the loss or norm is not finite the parameters are left as they were and ST_NOT_FINITE
- * says the values. poison: FAULT=nan, makes one gradient NaN. */
+ * says the values. inject_nan: FAULT=nan, makes one gradient NaN. */
 enum status step_run(struct step *step, const struct feed *feed, int64_t step_i,
-                     int64_t sample_first, double lr, bool poison, struct step_result *out);
+                     int64_t sample_first, double lr, bool inject_nan, struct step_result *out);
 /* step_run_batch — the same on this rank's samples, which the caller holds: what step_run does once
  * it has asked the feed. When a rank's samples are refused (ST_BAD_DATA) the others get ST_PEER. A
  * rank that is lost: ST_PEER, and then step_close. */
 enum status step_run_batch(struct step *step, const struct batch *batch, int64_t step_i,
-                           int64_t sample_first, double lr, bool poison, struct step_result *out);
+                           int64_t sample_first, double lr, bool inject_nan,
+                           struct step_result *out);
 /* step_eval — mean loss over samples [0, samples) of the feed (LM: per token), dropout off, nothing
  * changed. stop() is asked between batches; when it says true on any rank: ST_RETRY on all. */
 enum status step_eval(struct step *step, const struct feed *feed, int64_t samples,
@@ -109,24 +112,25 @@ int step_parts(const struct step *step);
 const struct param_table *step_table(const struct step *step);
 struct stream *step_stream(const struct step *step);
 /* step_read, step_write — elements [first, first + n) of a part, to and from the host, however the
- * state is spread: rank 0 only, while the others are in step_follow; then step_lead_end with what
- * became of it. With one rank nobody follows, and the calls may stand alone. As store_state.h. */
+ * state is spread: rank 0 only, while the others are in step_state_serve; then step_state_end with
+ * what became of it. With one rank nobody follows, and the calls may stand alone. As
+ * store_state.h. */
 enum status step_read(struct step *step, int part, int64_t first, int64_t n, float *dst);
 enum status step_write(struct step *step, int part, int64_t first, int64_t n, const float *src);
-enum status step_lead_end(struct step *step, enum status st);
-enum status step_follow(struct step *step);
+enum status step_state_end(struct step *step, enum status st);
+enum status step_state_serve(struct step *step);
 /* Where a part lies whole, as it does with one rank, and with SHARD=none: addresses of the device.
- * With several ranks a part of a step's work may be left to the beginning of the next: step_rest
+ * With several ranks a part of a step's work may be left to the beginning of the next: step_drain
  * does it first. */
-enum status step_rest(struct step *step);
+enum status step_drain(struct step *step);
 float *step_part(struct step *step, int part);
 /* the same, for copies on step_stream */
 struct tensor step_tensor(const struct step *step, int part);
 /* of the last step_run, before clipping */
 struct tensor step_grads(const struct step *step);
-/* step_keep — parameters [first, first + n) of this rank alone become values (host), for the next
- * pass too. */
-enum status step_keep(struct step *step, int64_t first, int64_t n, const float *values);
+/* step_set_params — parameters [first, first + n) of this rank alone become values (host), for the
+ * next pass too. */
+enum status step_set_params(struct step *step, int64_t first, int64_t n, const float *values);
 struct step_memory {
     struct store_memory store;
     int64_t passes;      /* activations, scratch, inputs */
@@ -135,7 +139,7 @@ struct step_memory {
 };
 /* step_plan — what step_open would take on rank `rank` of `ranks`, whose device's memory is apart
  * from the host's or not. Of the config dev, comm and the callbacks are not looked at. */
-enum status step_plan(const struct step_config *config, int rank, int ranks, bool is_apart,
+enum status step_plan(const struct step_config *config, int rank, int ranks, bool is_discrete,
                       struct step_memory *out);
 struct step_memory step_memory(const struct step *step);
 int64_t step_memory_bytes(const struct step *step); /* taken by this step: planned = taken */

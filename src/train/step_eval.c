@@ -1,7 +1,7 @@
 /* step_eval — the mean loss over many samples (step.h): batches are dealt to the ranks in turn, a
  * round at a time, and every sum is added over the ranks. A rank without a batch in the last round
  * still goes through the units, for others may wait for its parts. */
-#include "base/must.h"
+#include "base/assert.h"
 #include "train/step_inside.h"
 
 /* Sums of one batch, already multiplied by its own scales, are put back into sums: they divide by
@@ -20,11 +20,11 @@ static enum status eval_batch(struct step *s, const struct feed *feed, int64_t f
     s->batch.samples = s->samples;
     TRY(st);
     struct pass p = step_pass(s, samples);
-    TRY(step_inputs(s, &s->batch, 0, &p));
+    TRY(step_copy_inputs(s, &s->batch, 0, &p));
     TRY(step_forward(s, &p));
-    TRY(step_head_needs(s));
+    TRY(step_unshard_head(s));
     TRY(s->model->head(&p));
-    TRY(step_keep_losses(s, &p, 0));
+    TRY(step_copy_losses(s, &p, 0));
     TRY(dev_sync(s->stream));
     sums[SUM_LOSS] += batch_loss(s->batch.task, s->losses_host, samples * each, 1, 0);
     sums[SUM_LOSS_END] += batch_loss(s->batch.task, s->losses_host, samples * each, 0, 1);
@@ -38,8 +38,8 @@ static enum status eval_batch(struct step *s, const struct feed *feed, int64_t f
 static enum status idle(struct step *s)
 {
     for (int unit = 0; unit < s->table.units_n - 1; unit++)
-        TRY(store_need(s->store, unit, 1));
-    return step_head_needs(s);
+        TRY(store_unshard(s->store, unit, 1));
+    return step_unshard_head(s);
 }
 
 static enum status sum_up(struct step *s, int n)

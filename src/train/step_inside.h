@@ -20,46 +20,47 @@ struct step {
     struct arena arena[STEP_ARENA_N];
     struct model_acts *acts;
     struct tensor tokens, targets, mask, starts, ends, losses; /* on the device */
-    /* (2) f64: what the optimiser is told; is_ahead: and the true one, as judge leaves them */
+    /* (2) f64: what the optimiser is told; is_async: and the true one, as grad_scale leaves them */
     struct tensor norm_sq;
-    struct tensor loss_sum; /* (1) f64, is_ahead: for the device's own verdict */
+    struct tensor loss_sum; /* (1) f64, is_async: for the device's own verdict */
     struct tensor logits;   /* LM (V), QA (B·T,2) f32 */
     struct optim_span *spans, *cut;
     int64_t spans_n;
     struct batch batch;     /* on the host, `samples` */
     float *losses_host;     /* all of them; pinned, as what follows */
-    double *verdict_host;   /* norm_sq, is_ahead */
-    bool is_ahead;          /* the device decides on the update by itself (step_ahead) */
+    double *verdict_host;   /* norm_sq, is_async */
+    bool is_async;          /* the device decides on the update by itself (step_async) */
     double sums[STEP_SUMS]; /* under way between ranks */
     double scale, scale_end;
-    struct step_scale loss_scale;
-    int choice;
+    struct step_loss_scale loss_scale;
+    int vote;
     /* of the update that is done, or due */
     double lr, clip; /* clip: what norm_sq on the device is clipped to */
     int64_t step_i;
     int64_t lap_ns;
 };
 
-void step_beat(const struct step *s);
+void step_heartbeat(const struct step *s);
 enum feed_task step_task(const struct step *s);
 int64_t step_sample_losses(const struct step *s);
 struct pass step_pass(const struct step *s, int64_t samples);
-/* step_inputs — samples [first, first + p->b) of the batch, to the device. */
-enum status step_inputs(struct step *s, const struct batch *batch, int64_t first, struct pass *p);
+/* step_copy_inputs — samples [first, first + p->b) of the batch, to the device. */
+enum status step_copy_inputs(struct step *s, const struct batch *batch, int64_t first,
+                             struct pass *p);
 enum status step_forward(struct step *s, const struct pass *p); /* up to the head */
-enum status step_head_needs(struct step *s);
+enum status step_unshard_head(struct step *s);
 /* on the host, at sample `first` */
-enum status step_keep_losses(struct step *s, const struct pass *p, int64_t first);
+enum status step_copy_losses(struct step *s, const struct pass *p, int64_t first);
 
-/* step_ahead — is_ahead: after the last micro-batch's backward pass: the update is asked for, and
+/* step_async — is_async: after the last micro-batch's backward pass: the update is asked for, and
  * when that is under way loss and norm are waited for, into r. Where they are not finite it has
  * changed nothing. */
-enum status step_ahead(struct step *s, const struct batch *batch, struct step_result *r);
-/* step_ahead_losses — is_ahead: the losses of a micro-batch, for the host and for the device's own
+enum status step_async(struct step *s, const struct batch *batch, struct step_result *r);
+/* step_async_losses — is_async: the losses of a micro-batch, for the host and for the device's own
  * verdict. */
-enum status step_ahead_losses(struct step *s, const struct pass *p, int64_t first, bool is_last);
+enum status step_async_losses(struct step *s, const struct pass *p, int64_t first, bool is_last);
 
-/* the optimiser on a piece of the store; arg: the step */
-enum status step_run_update(void *arg, int piece);
+/* the optimiser on a bucket of the store; arg: the step */
+enum status step_run_update(void *arg, int bucket);
 
 #endif

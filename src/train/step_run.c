@@ -8,16 +8,16 @@
  * that reduces it over the ranks beside the next unit's, and adds up the squares of the global
  * norm. Losses go to the host one by one and are summed there in the order of samples, so that how
  * the batch is cut does not show. The host looks at loss and norm before it lets the optimiser run,
- * the only time that it waits for the device (compression does so before each piece); clipping, and
- * taking the loss scale out again, happen inside the optimiser. A device that works on its own,
- * with one rank, does not even wait for that look: step_ahead.c. */
+ * the only time that it waits for the device (compression does so before each bucket); clipping,
+ * and taking the loss scale out again, happen inside the optimiser. A device that works on its own,
+ * with one rank, does not even wait for that look: step_async.c. */
 #include <math.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/rand.h"
-#include "kernels/judge.h" /* judge_told */
+#include "kernels/grad_scale.h" /* grad_scale_told */
 #include "train/step_inside.h"
 
 /* Time since the last lap goes to *ms. On a device that works on its own this is only the time of
@@ -31,10 +31,10 @@ static void lap(struct step *s, double *ms)
 
 static enum status zero_added(struct step *s, const struct pass *p)
 {
-    for (int i = 0; i < s->table.rows_n; i++) {
-        const struct param *row = &s->table.row[i];
+    for (int i = 0; i < s->table.params_n; i++) {
+        const struct param *row = &s->table.param[i];
         if (row->grad_is_added)
-            TRY(dev_fill(s->stream, tensor_at(p->grads, p->grad_table->row[i].offset).data, 0,
+            TRY(dev_fill(s->stream, tensor_at(p->grads, p->grad_table->param[i].offset).data, 0,
                          (size_t)row->elems * sizeof(float)));
     }
     return ST_OK;
@@ -46,9 +46,9 @@ static enum status spoil(struct step *s, const struct pass *p)
 {
     const float nan = NAN;
     int row = 0;
-    while (row + 1 < s->table.rows_n && s->table.row[row + 1].unit == 0)
+    while (row + 1 < s->table.params_n && s->table.param[row + 1].unit == 0)
         row++;
-    return dev_copy(s->stream, tensor_at(p->grads, p->grad_table->row[row].offset).data, &nan,
+    return dev_copy(s->stream, tensor_at(p->grads, p->grad_table->param[row].offset).data, &nan,
                     sizeof nan);
 }
 
@@ -82,28 +82,28 @@ static enum status counts_end(struct step *s, struct comm_ticket ticket)
 
 /* ---- gradients ---- */
 
-static enum status backward(struct step *s, const struct pass *p, bool is_last, bool poison,
+static enum status backward(struct step *s, const struct pass *p, bool is_last, bool inject_nan,
                             struct step_result *r)
 {
     for (int unit = (int)p->dims->layers; unit >= 1; unit--) {
-        TRY(store_need(s->store, unit, -1));
-        TRY(store_room(s->store, unit));
+        TRY(store_unshard(s->store, unit, -1));
+        TRY(store_prepare_grad(s->store, unit));
         TRY(s->model->block_bwd(p, unit - 1));
         lap(s, &r->backward_ms);
         if (is_last)
-            TRY(store_done(s->store, unit));
+            TRY(store_post_backward(s->store, unit));
         lap(s, &r->norm_ms);
-        step_beat(s);
+        step_heartbeat(s);
     }
     struct pass embed = *p;
     if (is_last)
-        TRY(store_embed(s->store, p, &embed));
+        TRY(store_embed_pass(s->store, p, &embed));
     TRY(s->model->embed_bwd(&embed));
-    if (is_last && poison)
+    if (is_last && inject_nan)
         TRY(spoil(s, p));
     lap(s, &r->backward_ms);
     if (is_last)
-        TRY(store_done(s->store, 0));
+        TRY(store_post_backward(s->store, 0));
     lap(s, &r->norm_ms);
     return ST_OK;
 }
@@ -116,17 +116,17 @@ static enum status head(struct step *s, struct pass *p, bool is_last,
         TRY(counts_end(s, *counts));
     p->scale = (float)(s->scale * factor);
     p->scale_end = (float)(s->scale_end * factor);
-    TRY(step_head_needs(s));
-    TRY(store_room(s->store, s->table.units_n - 1));
-    p->table_done = is_last ? store_done_table : NULL;
-    p->table_done_arg = s->store;
+    TRY(step_unshard_head(s));
+    TRY(store_prepare_grad(s->store, s->table.units_n - 1));
+    p->embedding_grad_ready = is_last ? store_embedding_grad_ready : NULL;
+    p->embedding_grad_ready_arg = s->store;
     lap(s, &r->forward_ms);
     TRY(s->model->head(p));
     lap(s, &r->head_ms);
     return ST_OK;
 }
 
-static enum status micro(struct step *s, struct pass *p, bool is_last, bool poison,
+static enum status micro(struct step *s, struct pass *p, bool is_last, bool inject_nan,
                          const struct comm_ticket *counts, struct step_result *r)
 {
     TRY(step_forward(s, p));
@@ -134,9 +134,9 @@ static enum status micro(struct step *s, struct pass *p, bool is_last, bool pois
         TRY(zero_added(s, p)); /* now that no update is due, which would read the last step's */
     TRY(head(s, p, is_last, counts, r));
     if (is_last)
-        TRY(store_done(s->store, s->table.units_n - 1));
+        TRY(store_post_backward(s->store, s->table.units_n - 1));
     lap(s, &r->norm_ms);
-    return backward(s, p, is_last, poison, r);
+    return backward(s, p, is_last, inject_nan, r);
 }
 
 /* tell_norm — to the device, as the optimiser wants it: it multiplies gradients by min(1,
@@ -145,14 +145,15 @@ static enum status micro(struct step *s, struct pass *p, bool is_last, bool pois
 static enum status tell_norm(struct step *s, double norm_sq)
 {
     double factor = s->loss_scale.factor, clip = s->config.optim.grad_clip;
-    double told = judge_told(norm_sq, clip, factor);
+    double told = grad_scale_told(norm_sq, clip, factor);
     s->clip = factor > 0 ? 1 : clip;
     return dev_copy(s->stream, s->norm_sq.data, &told, sizeof told);
 }
 
 /* counts NULL: they are known from the last time. */
-static enum status gradients(struct step *s, const struct batch *batch, int64_t step_i, bool poison,
-                             const struct comm_ticket *counts, struct step_result *r)
+static enum status gradients(struct step *s, const struct batch *batch, int64_t step_i,
+                             bool inject_nan, const struct comm_ticket *counts,
+                             struct step_result *r)
 {
     const struct step_config *c = &s->config;
     double norm_sq;
@@ -165,24 +166,24 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
         p.dropout_seed = rand_u64(c->seed, RAND_STREAM(DROPOUT, UINT32_MAX), (uint64_t)step_i);
         p.sample_first = comm_place(c->comm)->rank * s->samples + first;
         if (is_last)
-            TRY(store_begin(s->store, batch->host.tokens + first * p.t, p.b * p.t));
-        TRY(step_inputs(s, batch, first, &p));
-        TRY(micro(s, &p, is_last, poison, counts, r));
-        TRY(s->is_ahead ? step_ahead_losses(s, &p, first, is_last)
-                        : step_keep_losses(s, &p, first));
+            TRY(store_grad_sync_begin(s->store, batch->host.tokens + first * p.t, p.b * p.t));
+        TRY(step_copy_inputs(s, batch, first, &p));
+        TRY(micro(s, &p, is_last, inject_nan, counts, r));
+        TRY(s->is_async ? step_async_losses(s, &p, first, is_last)
+                        : step_copy_losses(s, &p, first));
     }
-    if (s->is_ahead)
-        return step_ahead(s, batch, r);
-    TRY(store_squares(s->store));
+    if (s->is_async)
+        return step_async(s, batch, r);
+    TRY(store_grad_norm_begin(s->store));
     TRY(dev_sync(s->stream));
     r->loss = batch_loss(batch->task, s->losses_host, s->samples * step_sample_losses(s), s->scale,
                          s->scale_end);
-    double extra[1 + STEP_CHOICES] = {r->loss};
-    extra[1 + s->choice] = 1;
-    TRY(store_settle(s->store, &norm_sq, extra, 1 + STEP_CHOICES));
+    double extra[1 + STEP_VOTES] = {r->loss};
+    extra[1 + s->vote] = 1;
+    TRY(store_grad_norm_end(s->store, &norm_sq, extra, 1 + STEP_VOTES));
     r->loss = extra[0];
-    for (int choice = 0; choice < STEP_CHOICES; choice++)
-        r->choice = extra[1 + choice] > 0 ? choice : r->choice;
+    for (int vote = 0; vote < STEP_VOTES; vote++)
+        r->vote = extra[1 + vote] > 0 ? vote : r->vote;
     r->grad_norm = sqrt(norm_sq) / (s->loss_scale.factor > 0 ? s->loss_scale.factor : 1);
     lap(s, &r->norm_ms);
     return tell_norm(s, norm_sq);
@@ -191,35 +192,35 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
 /* With a loss scale an infinite gradient of a finite loss may only be too large for its type: again
  * with half the scale. Every rank has the same loss and norm, so all of them do. */
 static enum status scaled_gradients(struct step *s, const struct batch *batch, int64_t step_i,
-                                    bool poison, const struct comm_ticket *counts,
+                                    bool inject_nan, const struct comm_ticket *counts,
                                     struct step_result *r)
 {
-    TRY(gradients(s, batch, step_i, poison, counts, r));
+    TRY(gradients(s, batch, step_i, inject_nan, counts, r));
     while (!isfinite(r->grad_norm) && isfinite(r->loss) && s->loss_scale.factor > 1) {
-        s->loss_scale = (struct step_scale){s->loss_scale.factor / 2, 0};
+        s->loss_scale = (struct step_loss_scale){s->loss_scale.factor / 2, 0};
         LOG_INFO("step %lld: gradients overflow; again with the loss scaled by %g",
                  (long long)step_i + 1, s->loss_scale.factor);
         r->again++;
-        TRY(gradients(s, batch, step_i, poison, NULL, r));
+        TRY(gradients(s, batch, step_i, inject_nan, NULL, r));
     }
     return ST_OK;
 }
 
-static void grow_scale(struct step_scale *scale)
+static void grow_scale(struct step_loss_scale *scale)
 {
-    if (scale->factor == 0 || ++scale->steps < STEP_SCALE_STEPS)
+    if (scale->factor == 0 || ++scale->steps < STEP_LOSS_SCALE_GROWTH_STEPS)
         return;
-    *scale =
-        (struct step_scale){scale->factor < STEP_SCALE_MOST ? 2 * scale->factor : scale->factor, 0};
+    *scale = (struct step_loss_scale){
+        scale->factor < STEP_LOSS_SCALE_MAX ? 2 * scale->factor : scale->factor, 0};
 }
 
 /* ---- the update ---- */
 
-enum status step_run_update(void *arg, int piece)
+enum status step_run_update(void *arg, int bucket)
 {
     struct step *s = arg;
     const struct step_config *c = &s->config;
-    struct store_arrays a = store_arrays(s->store, piece);
+    struct store_local_shard a = store_local_shard(s->store, bucket);
     struct optim_arrays arrays = {a.p, a.g, a.m, a.v};
     int64_t spans_n = optim_cut(s->spans, s->spans_n, a.first, a.elems, s->cut);
     struct optim_config optim = c->optim;
@@ -235,34 +236,34 @@ static void tell_update(struct step *s, double lr, int64_t step_i)
 }
 
 static enum status run(struct step *s, const struct batch *batch, int64_t step_i,
-                       int64_t sample_first, double lr, bool poison, struct step_result *r)
+                       int64_t sample_first, double lr, bool inject_nan, struct step_result *r)
 {
     struct comm_ticket counts;
     enum status checked = batch_check(batch, s->config.dims.vocab);
     if (checked != ST_OK) {
         struct status_saved saved;
-        status_keep(&saved);
+        status_save(&saved);
         if (counts_begin(s, batch, checked, &counts) == ST_OK)
             (void)store_wait(s->store, counts); /* so the others need not wait for a deadline */
-        status_back(&saved);
+        status_restore(&saved);
         return checked;
     }
     /* elsewhere updates of the last step may be due until this one's forward pass: as it told them
      * */
-    if (s->is_ahead)
+    if (s->is_async)
         tell_update(s, lr, step_i);
     TRY(counts_begin(s, batch, checked, &counts));
-    TRY(scaled_gradients(s, batch, step_i, poison, &counts, r));
+    TRY(scaled_gradients(s, batch, step_i, inject_nan, &counts, r));
     s->lap_ns = clock_ns();
     if (!isfinite(r->loss) || !isfinite(r->grad_norm))
         return FAIL(ST_NOT_FINITE,
                     "step %lld: loss %g, gradient norm %g; the parameters were left as they were "
                     "(samples from %lld). Lower LR, or look at the data",
                     (long long)step_i + 1, r->loss, r->grad_norm, (long long)sample_first);
-    if (!s->is_ahead) {
+    if (!s->is_async) {
         tell_update(s, lr, step_i);
         TRY(store_update(s->store));
-        TRY(dev_begin(s->stream)); /* while the host reads the next samples */
+        TRY(dev_flush(s->stream)); /* while the host reads the next samples */
     }
     grow_scale(&s->loss_scale);
     lap(s, &r->update_ms);
@@ -270,7 +271,8 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
 }
 
 enum status step_run_batch(struct step *s, const struct batch *batch, int64_t step_i,
-                           int64_t sample_first, double lr, bool poison, struct step_result *out)
+                           int64_t sample_first, double lr, bool inject_nan,
+                           struct step_result *out)
 {
     ASSERT(!s->config.is_eval);
     ASSERTF(batch->samples == s->samples && batch->seq_tokens == s->config.seq_tokens &&
@@ -281,18 +283,18 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
     /* What passed since the last step, in an evaluation, is none of this one's. */
     store_times(s->store, &r.comm_ms, &r.wait_ms);
     int64_t start = s->lap_ns = clock_ns();
-    TRY(run(s, batch, step_i, sample_first, lr, poison, &r));
+    TRY(run(s, batch, step_i, sample_first, lr, inject_nan, &r));
     store_times(s->store, &r.comm_ms, &r.wait_ms);
     r.compute_ms = (double)(s->lap_ns - start) * 1e-6 - r.wait_ms;
-    step_beat(s);
+    step_heartbeat(s);
     *out = r;
     return ST_OK;
 }
 
 enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, int64_t sample_first,
-                     double lr, bool poison, struct step_result *out)
+                     double lr, bool inject_nan, struct step_result *out)
 {
     feed_get(feed, sample_first + comm_place(s->config.comm)->rank * s->samples, s->samples,
              &s->batch.host);
-    return step_run_batch(s, &s->batch, step_i, sample_first, lr, poison, out);
+    return step_run_batch(s, &s->batch, step_i, sample_first, lr, inject_nan, out);
 }

@@ -2,7 +2,7 @@
  * finish.
  *
  * Several ranks run this loop in step. What one rank alone knows (a request, the state of a disk)
- * is never acted on before all know it (council.h), or their calls would no longer match. */
+ * is never acted on before all know it (consensus.h), or their calls would no longer match. */
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -12,10 +12,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/mapped.h"
-#include "base/must.h"
+#include "base/mapped_file.h"
+#include "base/assert.h"
 #include "base/text.h"
-#include "train/guard.h"
+#include "train/stop_request.h"
 #include "train/trainer_inside.h"
 
 #define SLOW_FLOPS 1e12 /* a second: no GPU that CUDA 12 knows has less; a CPU's peak is measured */
@@ -30,32 +30,32 @@ int64_t trainer_planned_ms(const struct trainer_config *c, double peak_flops, in
     return ms < PLANNED_MS_MAX ? (int64_t)ms + 1 : PLANNED_MS_MAX;
 }
 
-void trainer_beat(void *arg)
+void trainer_heartbeat(void *arg)
 {
     const struct trainer *t = arg;
-    board_beat(t->config->board, t->config->worker_i);
+    board_heartbeat(t->config->board, t->config->worker_i);
 }
 
-static void post_checkpoint(struct trainer *t)
+static void publish_checkpoint(struct trainer *t)
 {
-    struct board_checkpoint *p = &t->post.checkpoint;
-    p->step = t->kept.step;
-    p->wall_ms = t->kept.wall_ms;
-    p->failures = t->kept.failures;
-    p->skipped = t->kept.skipped;
-    p->stall_ms = t->kept.stall_ms;
-    p->save_ms = t->kept.save_ms;
-    text_copy(p->path, sizeof p->path, t->kept.path);
-    text_copy(p->error, sizeof p->error, t->kept.error);
+    struct board_checkpoint *p = &t->numbers.checkpoint;
+    p->step = t->last_checkpoint.step;
+    p->wall_ms = t->last_checkpoint.wall_ms;
+    p->failures = t->last_checkpoint.failures;
+    p->skipped = t->last_checkpoint.skipped;
+    p->stall_ms = t->last_checkpoint.stall_ms;
+    p->save_ms = t->last_checkpoint.save_ms;
+    text_copy(p->path, sizeof p->path, t->last_checkpoint.path);
+    text_copy(p->error, sizeof p->error, t->last_checkpoint.error);
 }
 
-void trainer_post(struct trainer *t, enum board_phase phase)
+void trainer_publish(struct trainer *t, enum board_phase phase)
 {
-    post_checkpoint(t);
-    t->post.phase = phase;
-    t->post.memory_bytes = memory_resident(&t->memory, clock_ms());
-    board_worker_post(t->config->board, t->config->worker_i, &t->post);
-    trainer_beat(t);
+    publish_checkpoint(t);
+    t->numbers.phase = phase;
+    t->numbers.memory_bytes = memory_resident(&t->memory, clock_ms());
+    board_worker_publish(t->config->board, t->config->worker_i, &t->numbers);
+    trainer_heartbeat(t);
 }
 
 /* ---- one step ---- */
@@ -68,40 +68,40 @@ static enum status flip(const struct trainer *t)
         return ST_OK;
     uint32_t word;
     float value;
-    TRY(step_rest(t->step));
+    TRY(step_drain(t->step));
     TRY(dev_copy(step_stream(t->step), &word, step_tensor(t->step, 0).data, sizeof word));
     TRY(dev_sync(step_stream(t->step)));
     word ^= UINT32_C(1) << 29;
     memcpy(&value, &word, sizeof value);
-    return step_keep(t->step, 0, 1, &value);
+    return step_set_params(t->step, 0, 1, &value);
 }
 
-static enum status rehearse(struct trainer *t, bool *poison)
+static enum status rehearse(struct trainer *t, bool *inject_nan)
 {
     const struct trainer_config *c = t->config;
-    *poison = false;
-    if (c->fault == TRAINER_FAULT_SLOW && t->place.step + 1 > c->fault_step)
+    *inject_nan = false;
+    if (c->fault == TRAINER_FAULT_SLOW && t->progress.step + 1 > c->fault_step)
         clock_sleep_ms((int64_t)(2 * t->compute_ms + 1));
-    if (c->fault == TRAINER_FAULT_NONE || t->place.step + 1 != c->fault_step)
+    if (c->fault == TRAINER_FAULT_NONE || t->progress.step + 1 != c->fault_step)
         return ST_OK;
     LOG_WARN("FAULT: a rehearsed failure in step %lld", (long long)c->fault_step);
     if (c->fault == TRAINER_FAULT_KILL)
-        guard_kill();
+        fault_injection_kill();
     if (c->fault == TRAINER_FAULT_STALL)
-        guard_stall();
-    *poison = c->fault == TRAINER_FAULT_NAN;
+        fault_injection_stall();
+    *inject_nan = c->fault == TRAINER_FAULT_NAN;
     return c->fault == TRAINER_FAULT_FLIP ? flip(t) : ST_OK;
 }
 
 static void tell_tensorboard(struct trainer *t, double step_ms)
 {
-    const struct board_worker *p = &t->post;
+    const struct board_worker *p = &t->numbers;
     const struct tfevents_scalar scalars[] = {
         {"loss", p->loss},           {"lr", p->lr},
         {"grad_norm", p->grad_norm}, {"tokens_per_second", p->tokens_per_second},
         {"step_ms", step_ms},        {"mfu", p->mfu},
     };
-    tfevents_add(t->events, t->place.step, scalars, sizeof scalars / sizeof *scalars);
+    tfevents_add(t->events, t->progress.step, scalars, sizeof scalars / sizeof *scalars);
 }
 
 /* The share of the wire's time that nobody here waited for. */
@@ -117,8 +117,8 @@ static void tell(struct trainer *t, const struct step_result *result, double lr,
                  double step_ms)
 {
     const struct trainer_config *c = t->config;
-    struct board_worker *p = &t->post;
-    int64_t step = t->place.step;
+    struct board_worker *p = &t->numbers;
+    int64_t step = t->progress.step;
     pace_add(&t->pace, step_ms);
     t->steps_ms += step_ms;
     t->loss_last[step % TRAINER_LAST] = result->loss;
@@ -126,7 +126,7 @@ static void tell(struct trainer *t, const struct step_result *result, double lr,
         t->loss_first = result->loss;
     p->step = step;
     p->epoch = epoch;
-    p->tokens = t->place.tokens;
+    p->tokens = t->progress.tokens;
     p->loss = result->loss;
     p->lr = lr;
     p->grad_norm = result->grad_norm;
@@ -138,18 +138,18 @@ static void tell(struct trainer *t, const struct step_result *result, double lr,
     p->compute_ms = t->compute_ms = result->compute_ms;
     p->comm_ms = result->comm_ms;
     p->wait_ms = step_ms > result->compute_ms ? step_ms - result->compute_ms : 0;
-    trainer_post(t, BOARD_PHASE_TRAINING);
-    if (!t->is_lead)
+    trainer_publish(t, BOARD_PHASE_TRAINING);
+    if (!t->is_rank0)
         return;
     metrics_file_step(&t->metrics, &(struct metrics_file_step){.step = step,
                                                                .epoch = epoch,
-                                                               .tokens = t->place.tokens,
+                                                               .tokens = t->progress.tokens,
                                                                .loss = result->loss,
                                                                .grad_norm = result->grad_norm,
                                                                .lr = lr,
                                                                .step_ms = step_ms,
                                                                .stall_ms = t->stall_ms,
-                                                               .ranks = t->council.ranks,
+                                                               .ranks = t->consensus.ranks,
                                                                .compute_ms = result->compute_ms,
                                                                .comm_ms = result->comm_ms,
                                                                .wait_ms = result->wait_ms});
@@ -165,31 +165,31 @@ static void tell(struct trainer *t, const struct step_result *result, double lr,
                                   .tokens_per_second = p->tokens_per_second,
                                   .mfu = p->mfu,
                                   .eta_seconds = p->eta_seconds,
-                                  .comm = t->council.ranks > 1 ? result->wait_ms / step_ms : 0,
+                                  .comm = t->consensus.ranks > 1 ? result->wait_ms / step_ms : 0,
                                   .hidden = hidden(result)});
 }
 
 static enum status one_step(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
-    struct rate_config rate = c->rate;
+    struct lr_schedule_config rate = c->lr_schedule;
     struct step_result result;
-    bool poison;
+    bool inject_nan;
     rate.steps = t->steps;
-    double lr = rate_at(&rate, t->place.step);
-    int64_t epoch = feed_epoch(c->feed, t->place.samples);
-    must_note("step %lld begins", (long long)t->place.step + 1);
-    TRY(rehearse(t, &poison));
-    if (t->saver)
-        saver_look(t->saver);
+    double lr = lr_schedule_at(&rate, t->progress.step);
+    int64_t epoch = feed_epoch(c->feed, t->progress.samples);
+    assert_note("step %lld begins", (long long)t->progress.step + 1);
+    TRY(rehearse(t, &inject_nan));
+    if (t->checkpoint_async)
+        checkpoint_async_poll(t->checkpoint_async);
     int64_t begin_ns = clock_ns();
-    step_choose(t->step, (int)board_requested(c->board));
-    TRY(step_run(t->step, c->feed, t->place.step, t->place.samples, lr, poison, &result));
-    t->choice = (enum board_request)result.choice;
-    t->place.step++;
-    t->place.samples += c->global_samples;
-    t->place.tokens += c->global_samples * c->seq_tokens;
-    t->place.scale = step_scale(t->step);
+    step_vote(t->step, (int)board_requested(c->board));
+    TRY(step_run(t->step, c->feed, t->progress.step, t->progress.samples, lr, inject_nan, &result));
+    t->request = (enum board_request)result.vote;
+    t->progress.step++;
+    t->progress.samples += c->global_samples;
+    t->progress.tokens += c->global_samples * c->seq_tokens;
+    t->progress.scale = step_loss_scale(t->step);
     tell(t, &result, lr, epoch, (double)(clock_ns() - begin_ns) / 1e6);
     return ST_OK;
 }
@@ -199,104 +199,107 @@ static enum status one_step(struct trainer *t)
 static bool is_stop_asked(void *arg)
 {
     const struct trainer *t = arg;
-    trainer_beat(arg);
-    return guard_is_stop(board_requested(t->config->board));
+    trainer_heartbeat(arg);
+    return stop_request_is_stop(board_requested(t->config->board));
 }
 
 static enum status evaluate(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
     double loss;
-    if (!c->val_feed || t->step_evaluated == t->place.step)
+    if (!c->val_feed || t->step_evaluated == t->progress.step)
         return ST_OK;
-    must_note("evaluation after step %lld", (long long)t->place.step);
-    trainer_post(t, BOARD_PHASE_EVALUATING);
+    assert_note("evaluation after step %lld", (long long)t->progress.step);
+    trainer_publish(t, BOARD_PHASE_EVALUATING);
     tfevents_flush(t->events); /* this may take long */
     enum status st =
         step_eval(t->step, c->val_feed, feed_samples(c->val_feed), is_stop_asked, t, &loss);
     /* another rank's request is agreed on next */
-    if (st == ST_RETRY && (t->council.ranks > 1 || is_stop_asked(t))) {
-        LOG_INFO("evaluation after step %lld given up: %s", (long long)t->place.step,
-                 guard_signal(board_requested(c->board)));
+    if (st == ST_RETRY && (t->consensus.ranks > 1 || is_stop_asked(t))) {
+        LOG_INFO("evaluation after step %lld given up: %s", (long long)t->progress.step,
+                 stop_request_signal(board_requested(c->board)));
         return ST_OK;
     }
     TRY(st);
-    t->step_evaluated = t->place.step;
-    t->val_loss = t->post.val_loss = loss;
-    trainer_post(t, BOARD_PHASE_TRAINING);
-    if (!t->is_lead)
+    t->step_evaluated = t->progress.step;
+    t->val_loss = t->numbers.val_loss = loss;
+    trainer_publish(t, BOARD_PHASE_TRAINING);
+    if (!t->is_rank0)
         return ST_OK;
-    metrics_file_eval(&t->metrics, t->place.step, loss);
+    metrics_file_eval(&t->metrics, t->progress.step, loss);
     const struct log_number numbers[] = {
-        {"step", (double)t->place.step}, {"steps", (double)t->steps}, {"val_loss", loss}};
-    tfevents_add(t->events, t->place.step, &(struct tfevents_scalar){"val_loss", loss}, 1);
-    console_settle(&t->console);
-    log_numbers("evaluation", numbers, 3, "step %lld/%lld  val_loss %.4f", (long long)t->place.step,
-                (long long)t->steps, loss);
+        {"step", (double)t->progress.step}, {"steps", (double)t->steps}, {"val_loss", loss}};
+    tfevents_add(t->events, t->progress.step, &(struct tfevents_scalar){"val_loss", loss}, 1);
+    console_flush(&t->console);
+    log_numbers("evaluation", numbers, 3, "step %lld/%lld  val_loss %.4f",
+                (long long)t->progress.step, (long long)t->steps, loss);
     return ST_OK;
 }
 
-/* post_sample — for the page and `convoy status`. */
-static void post_sample(const struct trainer *t, const char *quoted)
+/* publish_sample — for the page and `convoy status`. */
+static void publish_sample(const struct trainer *t, const char *quoted)
 {
-    char letter[PREVIEW_QUOTED_BYTES + 32];
-    text_format(letter, sizeof letter, "%lld %s", (long long)t->place.step, quoted);
-    board_letter_post(t->config->board, BOARD_LETTER_SAMPLE, letter, strlen(letter));
+    char blob[SAMPLE_TEXT_QUOTED_BYTES + 32];
+    text_format(blob, sizeof blob, "%lld %s", (long long)t->progress.step, quoted);
+    board_blob_publish(t->config->board, BOARD_BLOB_SAMPLE, blob, strlen(blob));
 }
 
-/* sample — by the lead; sharded parameters come together only when all ranks look, to the end. */
+/* sample — by rank 0; sharded parameters come together only when all ranks look, to the end. */
 static enum status sample(struct trainer *t)
 {
     const char *text;
-    if (!t->preview || (!t->is_sharded && is_stop_asked(t)))
+    if (!t->sample_text || (!t->is_sharded && is_stop_asked(t)))
         return ST_OK;
-    must_note("sample of text after step %lld", (long long)t->place.step);
-    TRY(preview_text(t->preview, t->step, t->is_sharded ? NULL : is_stop_asked, t, &text));
-    if (!t->is_lead)
+    assert_note("sample of text after step %lld", (long long)t->progress.step);
+    TRY(sample_text_generate(t->sample_text, t->step, t->is_sharded ? NULL : is_stop_asked, t,
+                             &text));
+    if (!t->is_rank0)
         return ST_OK;
-    post_sample(t, text);
-    console_settle(&t->console);
-    log_console("step %lld/%lld  sample %s", (long long)t->place.step, (long long)t->steps, text);
+    publish_sample(t, text);
+    console_flush(&t->console);
+    log_console("step %lld/%lld  sample %s", (long long)t->progress.step, (long long)t->steps,
+                text);
     return ST_OK;
 }
 
-/* follow — where the state is sharded the others give the lead their parts while it saves (st: how
+/* follow — where the state is sharded the others give rank 0 their parts while it saves (st: how
  * that went). */
 static enum status follow(struct trainer *t, enum status st)
 {
     if (!t->is_sharded)
         return st;
-    if (!t->is_lead)
-        return step_follow(t->step);
+    if (!t->is_rank0)
+        return step_state_serve(t->step);
     struct status_saved saved;
-    status_keep(&saved);
-    enum status st_end = step_lead_end(t->step, ST_OK);
+    status_save(&saved);
+    enum status st_end = step_state_end(t->step, ST_OK);
     if (st == ST_OK)
         return st_end;
-    status_back(&saved);
+    status_restore(&saved);
     return st;
 }
 
-/* begin_save — what a person sees; true: the lead has something to write to. */
+/* begin_save — what a person sees; true: rank 0 has something to write to. */
 static bool begin_save(struct trainer *t)
 {
-    trainer_post(t, BOARD_PHASE_CHECKPOINTING);
+    trainer_publish(t, BOARD_PHASE_CHECKPOINTING);
     tfevents_flush(t->events);
     console_clear(&t->console);
-    return t->saver != NULL;
+    return t->checkpoint_async != NULL;
 }
 
 /* is_rehearsed — FAULT=enospc: this checkpoint is to find no room. */
 static bool is_rehearsed(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
-    if (c->fault != TRAINER_FAULT_ENOSPC || t->is_full || t->place.step < c->fault_step)
+    if (c->fault != TRAINER_FAULT_ENOSPC || t->is_enospc_done || t->progress.step < c->fault_step)
         return false;
-    t->is_full = true;
-    t->kept.failures++;
-    text_copy(t->kept.error, sizeof t->kept.error, "no space left on device (FAULT=enospc)");
-    LOG_WARN("checkpoint of step %lld failed, training goes on: %s", (long long)t->place.step,
-             t->kept.error);
+    t->is_enospc_done = true;
+    t->last_checkpoint.failures++;
+    text_copy(t->last_checkpoint.error, sizeof t->last_checkpoint.error,
+              "no space left on device (FAULT=enospc)");
+    LOG_WARN("checkpoint of step %lld failed, training goes on: %s", (long long)t->progress.step,
+             t->last_checkpoint.error);
     return true;
 }
 
@@ -304,32 +307,33 @@ static bool is_rehearsed(struct trainer *t)
  * from them. */
 static enum status check_files(struct trainer *t, bool is_due)
 {
-    if (!is_due && clock_ms() < t->files_ms)
+    if (!is_due && clock_ms() < t->files_check_ms)
         return ST_OK;
-    t->files_ms = clock_ms() + FILES_EVERY_MS;
-    return mapped_check();
+    t->files_check_ms = clock_ms() + FILES_EVERY_MS;
+    return mapped_file_check();
 }
 
 /* save — one checkpoint of where the run stands, in the midst of training. */
 static enum status save(struct trainer *t, bool is_asked)
 {
-    if (!t->has_snapshot)
+    if (!t->has_checkpoint_dir)
         return ST_OK;
     TRY(check_files(t, true));
-    must_note("checkpoint of step %lld", (long long)t->place.step);
-    bool is_due = begin_save(t) && t->kept.step != t->place.step && !is_rehearsed(t);
-    if (is_due && saver_save(t->saver, &t->place, is_asked))
-        t->stall_ms += t->kept.stall_ms;
+    assert_note("checkpoint of step %lld", (long long)t->progress.step);
+    bool is_due = begin_save(t) && t->last_checkpoint.step != t->progress.step && !is_rehearsed(t);
+    if (is_due && checkpoint_async_save(t->checkpoint_async, &t->progress, is_asked))
+        t->stall_ms += t->last_checkpoint.stall_ms;
     TRY(follow(t, ST_OK));
-    trainer_post(t, BOARD_PHASE_TRAINING);
+    trainer_publish(t, BOARD_PHASE_TRAINING);
     return ST_OK;
 }
 
 /* newest — what a person may count on when a save failed. */
 static const char *newest(const struct trainer *t, char *out, size_t cap)
 {
-    if (t->kept.step >= 0)
-        text_format(out, cap, "the checkpoint of step %lld is intact", (long long)t->kept.step);
+    if (t->last_checkpoint.step >= 0)
+        text_format(out, cap, "the checkpoint of step %lld is intact",
+                    (long long)t->last_checkpoint.step);
     else
         text_copy(out, cap, "there is no checkpoint yet");
     return out;
@@ -339,38 +343,39 @@ static const char *newest(const struct trainer *t, char *out, size_t cap)
 static enum status save_or_fail(struct trainer *t, const char *why)
 {
     char kept[80];
-    if (!t->has_snapshot)
+    if (!t->has_checkpoint_dir)
         return ST_OK;
-    must_note("the last checkpoint, of step %lld", (long long)t->place.step);
-    enum status st = begin_save(t) ? saver_finish(t->saver, &t->place) : ST_OK;
+    assert_note("the last checkpoint, of step %lld", (long long)t->progress.step);
+    enum status st =
+        begin_save(t) ? checkpoint_async_finish(t->checkpoint_async, &t->progress) : ST_OK;
     st = follow(t, st);
-    trainer_post(t, BOARD_PHASE_TRAINING);
-    if (st != ST_OK && t->is_lead) {
+    trainer_publish(t, BOARD_PHASE_TRAINING);
+    if (st != ST_OK && t->is_rank0) {
         struct status_saved saved;
-        status_keep(&saved);
+        status_save(&saved);
         FAIL(st, "the last checkpoint (%s, step %lld) failed: %s; %s", why,
-             (long long)t->place.step, saved.message, newest(t, kept, sizeof kept));
+             (long long)t->progress.step, saved.message, newest(t, kept, sizeof kept));
     }
-    return council_outcome(&t->council, st);
+    return consensus_outcome(&t->consensus, st);
 }
 
 static enum status stop(struct trainer *t, enum board_request request)
 {
-    const char *signal_name = guard_signal(request);
-    enum status st = guard_status(request);
-    long long step = t->place.step, steps = t->steps;
-    console_settle(&t->console);
-    if (t->place.step > 0)
+    const char *signal_name = stop_request_signal(request);
+    enum status st = stop_request_status(request);
+    long long step = t->progress.step, steps = t->steps;
+    console_flush(&t->console);
+    if (t->progress.step > 0)
         TRY(save_or_fail(t, signal_name));
-    if (!t->is_lead && t->has_snapshot && t->place.step > 0)
+    if (!t->is_rank0 && t->has_checkpoint_dir && t->progress.step > 0)
         return FAIL(st, "stopped by %s after step %lld of %lld; rank 0 keeps the checkpoint",
                     signal_name, step, steps);
-    if (t->snapshot && t->place.step > 0)
+    if (t->checkpoint && t->progress.step > 0)
         return FAIL(st,
                     "stopped by %s after step %lld of %lld; checkpoint %s; the same command goes "
                     "on from there",
-                    signal_name, step, steps, t->kept.path);
-    if (t->place.step > 0)
+                    signal_name, step, steps, t->last_checkpoint.path);
+    if (t->progress.step > 0)
         return FAIL(
             st,
             "stopped by %s after step %lld of %lld; nothing is kept, for CHECKPOINT_DIR is not set",
@@ -381,7 +386,7 @@ static enum status stop(struct trainer *t, enum board_request request)
 /* asked — what this rank, or any other, has been asked to do. */
 static enum status asked(const struct trainer *t, enum board_request *out)
 {
-    return council_request(&t->council, board_requested(t->config->board), out);
+    return consensus_request(&t->consensus, board_requested(t->config->board), out);
 }
 
 /* between — what comes after a step, in this order: a checkpoint of step N follows all that was
@@ -389,7 +394,7 @@ static enum status asked(const struct trainer *t, enum board_request *out)
 static enum status between(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
-    int64_t step = t->place.step;
+    int64_t step = t->progress.step;
     bool is_last = step == t->steps;
     if (c->eval_every > 0 && step % c->eval_every == 0 && !is_last)
         TRY(evaluate(t));
@@ -399,8 +404,8 @@ static enum status between(struct trainer *t)
         return ST_OK;
     /* Ranks have agreed in the step: a message here would wait for what travels beside the next
      * step's forward pass. */
-    enum board_request request = t->council.ranks == 1 ? board_requested(c->board) : t->choice;
-    if (guard_is_stop(request))
+    enum board_request request = t->consensus.ranks == 1 ? board_requested(c->board) : t->request;
+    if (stop_request_is_stop(request))
         return stop(t, request);
     bool is_asked = request == BOARD_REQUEST_SAVE;
     if (!is_asked && (c->checkpoint_every == 0 || step % c->checkpoint_every != 0))
@@ -409,7 +414,7 @@ static enum status between(struct trainer *t)
     if (is_asked)
         board_request_done(c->board, request);
     TRY(asked(t, &request));
-    return guard_is_stop(request) ? stop(t, request) : ST_OK;
+    return stop_request_is_stop(request) ? stop(t, request) : ST_OK;
 }
 
 /* ---- the whole ---- */
@@ -419,7 +424,7 @@ static enum status finish(struct trainer *t)
     TRY(evaluate(t));
     TRY(check_files(t, true));
     TRY(save_or_fail(t, "at the end of training"));
-    if (t->is_lead)
+    if (t->is_rank0)
         trainer_end(t);
     return ST_OK;
 }
@@ -427,18 +432,18 @@ static enum status finish(struct trainer *t)
 static enum status loop(struct trainer *t)
 {
     enum board_request request;
-    if (t->place.step >= t->steps) {
-        if (t->is_lead)
+    if (t->progress.step >= t->steps) {
+        if (t->is_rank0)
             log_console("nothing to do: %s has done %lld of %lld steps; set STEPS or EPOCHS higher "
                         "to go on",
-                        t->kept.path, (long long)t->place.step, (long long)t->steps);
+                        t->last_checkpoint.path, (long long)t->progress.step, (long long)t->steps);
         return ST_OK;
     }
     TRY(asked(t, &request));
-    if (guard_is_stop(request))
+    if (stop_request_is_stop(request))
         return stop(t, request);
-    trainer_post(t, BOARD_PHASE_TRAINING);
-    while (t->place.step < t->steps) {
+    trainer_publish(t, BOARD_PHASE_TRAINING);
+    while (t->progress.step < t->steps) {
         TRY(one_step(t));
         TRY(check_files(t, false));
         TRY(between(t));
@@ -470,28 +475,28 @@ enum status trainer_run(const struct trainer_config *config)
 {
     struct trainer t = {.config = config,
                         .console = {.is_terminal = config->is_terminal, .every = config->log_every},
-                        .kept = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
+                        .last_checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
                         .step_evaluated = -1};
-    if (!board_worker_copy(config->board, config->worker_i, &t.post))
+    if (!board_worker_copy(config->board, config->worker_i, &t.numbers))
         return FAIL(ST_BUG, "worker %d trains before it has said who it is", config->worker_i);
-    council_init(&t.council, config->comm);
-    t.is_lead = council_is_lead(&t.council);
-    t.is_spread = t.council.ranks > 1 || dev_is_apart(config->dev);
-    t.is_sharded = t.council.ranks > 1 && config->shard != LAYOUT_SHARD_NONE;
+    consensus_init(&t.consensus, config->comm);
+    t.is_rank0 = consensus_is_rank0(&t.consensus);
+    t.needs_transfer = t.consensus.ranks > 1 || dev_is_discrete(config->dev);
+    t.is_sharded = t.consensus.ranks > 1 && config->shard != LAYOUT_SHARD_NONE;
     enum status st = trainer_begin(&t);
     if (st == ST_OK)
         st = loop(&t);
-    console_settle(&t.console);
+    console_flush(&t.console);
     if (st == ST_OK)
-        trainer_post(&t, BOARD_PHASE_DONE);
+        trainer_publish(&t, BOARD_PHASE_DONE);
     struct status_saved saved;
-    status_keep(&saved);
+    status_save(&saved);
     metrics_file_close(&t.metrics);
     tfevents_close(t.events);
-    preview_close(t.preview);
-    saver_close(t.saver);
-    snapshot_close(t.snapshot);
+    sample_text_close(t.sample_text);
+    checkpoint_async_close(t.checkpoint_async);
+    checkpoint_close(t.checkpoint);
     step_close(t.step);
-    status_back(&saved);
+    status_restore(&saved);
     return st;
 }

@@ -10,16 +10,16 @@
 
 #include "base/board.h"
 #include "base/status.h"
-#include "comm/comm.h"
+#include "comm/core/comm.h"
 #include "data/feed.h"
 #include "dev/dev.h"
 #include "mesh/layout.h"
-#include "mesh/squeeze.h"
+#include "mesh/grad_compress.h"
 #include "model/model.h"
 #include "train/optim.h"
-#include "train/rate.h"
-#include "train/sample.h"
-#include "train/saver.h"
+#include "train/lr_schedule.h"
+#include "train/sampling.h"
+#include "train/checkpoint_async.h"
 #include "train/step.h"
 
 enum trainer_resume { TRAINER_RESUME_AUTO, TRAINER_RESUME_NEVER, TRAINER_RESUME_REQUIRED };
@@ -37,7 +37,7 @@ struct trainer_config {
     struct dev *dev;
     struct comm *comm; /* the ranks that train together; NULL: this one alone */
     enum layout_shard shard;
-    enum squeeze_kind compress;
+    enum grad_compress_kind compress;
     struct board *board;
     int worker_i;
     struct model_dims dims;
@@ -48,7 +48,7 @@ struct trainer_config {
     int64_t seq_tokens;
     int64_t epochs, steps; /* steps 0: from epochs */
     struct optim_config optim;
-    struct rate_config rate;
+    struct lr_schedule_config lr_schedule;
     enum model_recompute recompute;
     bool is_eager;    /* as struct step_config */
     enum dtype dtype; /* as step_config's */
@@ -57,7 +57,7 @@ struct trainer_config {
     const char *checkpoint_dir; /* "": none */
     int64_t checkpoint_every;   /* 0: at the end only */
     int checkpoint_keep;
-    enum saver_mode checkpoint_mode;
+    enum checkpoint_async_mode checkpoint_mode;
     enum trainer_resume resume;
     int64_t eval_every;
     const char *metrics_file;    /* "": none */
@@ -66,8 +66,8 @@ struct trainer_config {
     /* steps between samples of text; 0: none, and what follows is not looked at */
     int64_t sample_every;
     const char *sample_prompt;
-    struct sample_rule sample_rule;
-    const char *settings_json; /* for the checkpoint, see agree.h */
+    struct sampling_params sampling_params;
+    const char *settings_json; /* for the checkpoint, see config_diff.h */
     const char *version;       /* for the checkpoint */
     bool is_terminal;          /* progress bar */
     int64_t log_every;         /* LOG_EVERY, as console.h */

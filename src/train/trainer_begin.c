@@ -1,5 +1,5 @@
 /* trainer_begin — from a configuration to a step that can run: checkpoint, memory, weights. Read
- * trainer_begin first, at the foot. The lead looks for a checkpoint and reads it; the others are
+ * trainer_begin first, at the foot. rank 0 looks for a checkpoint and reads it; the others are
  * told, and are given their parts. */
 #include "train/trainer_inside.h"
 
@@ -8,14 +8,14 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/text.h"
 #include "train/weights.h"
 
-static void beat_bytes(void *arg, int64_t bytes)
+static void heartbeat_bytes(void *arg, int64_t bytes)
 {
     (void)bytes;
-    trainer_beat(arg);
+    trainer_heartbeat(arg);
 }
 
 /* ---- prepare ---- */
@@ -44,7 +44,7 @@ static enum status plan_steps(struct trainer *t)
                 (long long)c->global_samples);
 }
 
-/* open_snapshot — the lead's alone. */
+/* open_snapshot — rank 0's alone. */
 static enum status open_snapshot(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -54,7 +54,7 @@ static enum status open_snapshot(struct trainer *t)
                                         "folder of the run to go on with");
         return ST_OK;
     }
-    struct snapshot_config config = {
+    struct checkpoint_config config = {
         .dims = &c->dims,
         .dir = c->checkpoint_dir,
         .keep = c->checkpoint_keep,
@@ -62,25 +62,26 @@ static enum status open_snapshot(struct trainer *t)
         .version = c->version,
         .seed = c->seed,
         .data_fingerprint = feed_fingerprint(c->feed),
-        .beat = {beat_bytes, t},
+        .heartbeat = {heartbeat_bytes, t},
         .steps = t->steps,
-        .is_spread = t->is_spread,
+        .needs_transfer = t->needs_transfer,
     };
-    return snapshot_open(&config, &t->snapshot);
+    return checkpoint_open(&config, &t->checkpoint);
 }
 
 static enum status find_checkpoint(struct trainer *t, bool *found_out)
 {
     const struct trainer_config *c = t->config;
     *found_out = false;
-    if (!t->snapshot)
+    if (!t->checkpoint)
         return ST_OK;
     if (c->resume == TRAINER_RESUME_NEVER)
-        return snapshot_set_aside(t->snapshot);
-    TRY(snapshot_find(t->snapshot, &t->place, found_out, t->kept.path, sizeof t->kept.path));
+        return checkpoint_set_aside(t->checkpoint);
+    TRY(checkpoint_find(t->checkpoint, &t->progress, found_out, t->last_checkpoint.path,
+                        sizeof t->last_checkpoint.path));
     if (*found_out) {
-        t->kept.step = t->place.step;
-        t->kept.wall_ms = clock_wall_ms();
+        t->last_checkpoint.step = t->progress.step;
+        t->last_checkpoint.wall_ms = clock_wall_ms();
     } else if (c->resume == TRAINER_RESUME_REQUIRED) {
         return FAIL(ST_BAD_DATA,
                     "RESUME=required, but CHECKPOINT_DIR=%s holds no valid checkpoint; check the "
@@ -97,26 +98,26 @@ static enum status open_step(struct trainer *t, bool is_loaded)
     struct dev_info info;
     struct step_config config = trainer_step(c);
     config.is_loaded = is_loaded;
-    config.beat = trainer_beat;
-    config.beat_arg = t;
+    config.heartbeat = trainer_heartbeat;
+    config.heartbeat_arg = t;
     dev_info(c->dev, &info);
     t->peak_flops =
-        (c->dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) * t->council.ranks;
-    if (t->peak_flops == 0 && t->is_lead)
+        (c->dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) * t->consensus.ranks;
+    if (t->peak_flops == 0 && t->is_rank0)
         LOG_INFO("mfu stays unknown: no data sheet's peak is known here of %s (a part of a chip "
                  "has none)",
                  info.name);
     TRY(step_open(&config, &t->step));
-    t->post.planned_ms = trainer_planned_ms(c, t->peak_flops, t->council.ranks);
-    t->post.model.parameters = step_table(t->step)->parameters;
-    trainer_post(t, t->post.phase);
+    t->numbers.planned_ms = trainer_planned_ms(c, t->peak_flops, t->consensus.ranks);
+    t->numbers.model.parameters = step_table(t->step)->parameters;
+    trainer_publish(t, t->numbers.phase);
     return ST_OK;
 }
 
 static enum status import(struct trainer *t)
 {
-    struct snapshot_put put = {t->step, 0};
-    struct load_target to = snapshot_target(&put, t->is_spread);
+    struct checkpoint_put put = {t->step, 0};
+    struct load_target to = checkpoint_target(&put, t->needs_transfer);
     TRY(weights_load(t->config->model_path, &to));
     LOG_INFO("weights from %s", t->config->model_path);
     return ST_OK;
@@ -125,56 +126,56 @@ static enum status import(struct trainer *t)
 static enum status open_preview(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
-    struct preview_config config = {
+    struct sample_text_config config = {
         .prompt = c->sample_prompt,
-        .rule = c->sample_rule,
+        .rule = c->sampling_params,
         .seed = c->seed,
         .vocab = c->dims.vocab,
         .seq_tokens = c->seq_tokens,
     };
-    return c->sample_every > 0 ? preview_open(&config, &t->preview) : ST_OK;
+    return c->sample_every > 0 ? sample_text_open(&config, &t->sample_text) : ST_OK;
 }
 
 static enum status open_saver(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
-    struct saver_config config = {
-        .snapshot = t->snapshot,
+    struct checkpoint_async_config config = {
+        .checkpoint = t->checkpoint,
         .step = t->step,
         .dev = c->dev,
         .mode = c->checkpoint_mode,
-        .is_apart = t->is_sharded || dev_is_apart(c->dev),
+        .needs_copy = t->is_sharded || dev_is_discrete(c->dev),
         .is_periodic = c->checkpoint_every > 0,
         .memory_bytes = memory_free(),
-        .kept = &t->kept,
-        .beat = trainer_beat,
-        .beat_arg = t,
+        .last = &t->last_checkpoint,
+        .heartbeat = trainer_heartbeat,
+        .heartbeat_arg = t,
     };
-    return saver_open(&config, &t->saver);
+    return checkpoint_async_open(&config, &t->checkpoint_async);
 }
 
-/* Where the lead begins. */
+/* Where rank 0 begins. */
 struct start {
-    struct snapshot_place place;
-    bool is_found, has_snapshot;
+    struct checkpoint_progress progress;
+    bool is_found, has_checkpoint_dir;
 };
 
-/* find_start — the lead looks, all know. */
+/* find_start — rank 0 looks, all know. */
 static enum status find_start(struct trainer *t, struct start *start)
 {
     enum status st = ST_OK;
     *start = (struct start){0};
-    if (t->is_lead) {
+    if (t->is_rank0) {
         st = open_snapshot(t);
         if (st == ST_OK)
             st = find_checkpoint(t, &start->is_found);
-        start->place = t->place;
-        start->has_snapshot = t->snapshot != NULL;
+        start->progress = t->progress;
+        start->has_checkpoint_dir = t->checkpoint != NULL;
     }
-    TRY(council_outcome(&t->council, st));
-    TRY(council_share(&t->council, start, sizeof *start));
-    t->place = start->place;
-    t->has_snapshot = start->has_snapshot;
+    TRY(consensus_outcome(&t->consensus, st));
+    TRY(consensus_broadcast(&t->consensus, start, sizeof *start));
+    t->progress = start->progress;
+    t->has_checkpoint_dir = start->has_checkpoint_dir;
     return ST_OK;
 }
 
@@ -183,28 +184,30 @@ static enum status open_files(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
     char dir[FILE_PATH_MAX];
-    if (t->is_lead || t->is_sharded)
-        /* the lead's, but sharded parameters come together only when all look */
+    if (t->is_rank0 || t->is_sharded)
+        /* rank 0's, but sharded parameters come together only when all look */
         TRY(open_preview(t));
-    if (!t->is_lead)
+    if (!t->is_rank0)
         return ST_OK;
-    TRY(metrics_file_open(c->metrics_file, t->place.step, &t->metrics));
+    TRY(metrics_file_open(c->metrics_file, t->progress.step, &t->metrics));
     text_copy(dir, sizeof dir, c->tensorboard_dir ? c->tensorboard_dir : "");
     if (dir[0] && c->run_name && c->run_name[0])
         TRY(file_join(dir, sizeof dir, c->tensorboard_dir, c->run_name));
-    return tfevents_open(dir, t->place.step + 1, &t->events);
+    return tfevents_open(dir, t->progress.step + 1, &t->events);
 }
 
-/* load — checkpoint or given weights, by the lead. */
+/* load — checkpoint or given weights, by rank 0. */
 static enum status load(struct trainer *t, bool is_found)
 {
-    if (t->snapshot)
-        TRY(snapshot_attach(t->snapshot, t->step, &t->place, t->kept.path, sizeof t->kept.path));
+    if (t->checkpoint)
+        TRY(checkpoint_attach(t->checkpoint, t->step, &t->progress, t->last_checkpoint.path,
+                              sizeof t->last_checkpoint.path));
     if (is_found)
-        t->kept.step = t->place.step; /* an older one, if the newest turned out to be damaged */
+        /* an older one, if the newest turned out to be damaged */
+        t->last_checkpoint.step = t->progress.step;
     if (is_found)
-        LOG_INFO("going on from %s: step %lld of %lld", t->kept.path, (long long)t->place.step,
-                 (long long)t->steps);
+        LOG_INFO("going on from %s: step %lld of %lld", t->last_checkpoint.path,
+                 (long long)t->progress.step, (long long)t->steps);
     else if (t->config->model_path[0])
         TRY(import(t));
     return ST_OK;
@@ -213,29 +216,29 @@ static enum status load(struct trainer *t, bool is_found)
 /* load_all — every rank is given its values. */
 static enum status load_all(struct trainer *t, bool is_found)
 {
-    if (t->council.ranks == 1)
+    if (t->consensus.ranks == 1)
         return load(t, is_found);
-    if (!t->is_lead) {
-        enum status st = step_follow(t->step);
+    if (!t->is_rank0) {
+        enum status st = step_state_serve(t->step);
         if (st != ST_OK)
-            status_clear(); /* the lead's own words follow, unless it is lost */
-        TRY(council_outcome(&t->council, st));
+            status_clear(); /* rank 0's own words follow, unless it is lost */
+        TRY(consensus_outcome(&t->consensus, st));
         return st == ST_OK ? ST_OK : FAIL(st, "the checkpoint could not be shared out");
     }
     enum status st = load(t, is_found);
     struct status_saved saved;
-    status_keep(&saved);
-    enum status st_end = step_lead_end(t->step, st);
+    status_save(&saved);
+    enum status st_end = step_state_end(t->step, st);
     if (st != ST_OK)
-        status_back(&saved);
-    return council_outcome(&t->council, st != ST_OK ? st : st_end);
+        status_restore(&saved);
+    return consensus_outcome(&t->consensus, st != ST_OK ? st : st_end);
 }
 
-static void begin_at_place(struct trainer *t)
+static void begin_at_progress(struct trainer *t)
 {
-    t->step_first = t->post.begun_step = t->place.step;
-    t->post.step = t->place.step;
-    t->post.tokens = t->place.tokens;
+    t->step_first = t->numbers.begun_step = t->progress.step;
+    t->numbers.step = t->progress.step;
+    t->numbers.tokens = t->progress.tokens;
 }
 
 enum status trainer_begin(struct trainer *t)
@@ -243,15 +246,15 @@ enum status trainer_begin(struct trainer *t)
     struct start start;
     TRY(plan_steps(t));
     TRY(find_start(t, &start));
-    t->post.steps = t->steps;
-    t->post.loading_done = t->post.loading_total = -1;
-    begin_at_place(t);
-    if (start.is_found && t->place.step >= t->steps)
+    t->numbers.steps = t->steps;
+    t->numbers.loading_done = t->numbers.loading_total = -1;
+    begin_at_progress(t);
+    if (start.is_found && t->progress.step >= t->steps)
         return ST_OK; /* nothing to do: no need for memory */
     TRY(open_step(t, start.is_found));
     TRY(load_all(t, start.is_found));
-    step_set_scale(t->step, t->place.scale);
-    begin_at_place(t);
+    step_set_loss_scale(t->step, t->progress.scale);
+    begin_at_progress(t);
     TRY(open_files(t));
-    return t->snapshot ? open_saver(t) : ST_OK;
+    return t->checkpoint ? open_saver(t) : ST_OK;
 }

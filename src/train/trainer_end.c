@@ -7,11 +7,11 @@
 
 static double mean_last(const struct trainer *t, int64_t *n_out)
 {
-    int64_t n = t->place.step - t->step_first;
+    int64_t n = t->progress.step - t->step_first;
     double sum = 0;
     *n_out = n < TRAINER_LAST ? n : TRAINER_LAST;
     for (int64_t i = 0; i < *n_out; i++)
-        sum += t->loss_last[(t->place.step - i) % TRAINER_LAST];
+        sum += t->loss_last[(t->progress.step - i) % TRAINER_LAST];
     return sum / (double)*n_out;
 }
 
@@ -31,7 +31,7 @@ void trainer_end(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
     char tokens[32], span[32], speed[32], mfu[32] = "", val[48] = "";
-    int64_t n, steps = t->place.step - t->step_first;
+    int64_t n, steps = t->progress.step - t->step_first;
     double mean = mean_last(t, &n), seconds = t->steps_ms / 1000;
     double trained = (double)(steps * c->global_samples * c->seq_tokens);
     if (t->peak_flops > 0)
@@ -39,22 +39,22 @@ void trainer_end(struct trainer *t)
                     100 * step_flops(t->step) * (double)steps / seconds / t->peak_flops);
     if (t->step_evaluated >= 0)
         text_format(val, sizeof val, "; held-out loss %.4f", t->val_loss);
-    console_settle(&t->console);
+    console_flush(&t->console);
     log_console("trained %lld step%s, %s tokens, in %s: %s tok/s%s", (long long)steps,
                 steps == 1 ? "" : "s", text_count(tokens, sizeof tokens, trained),
                 elapsed(span, sizeof span, t->steps_ms),
                 text_count(speed, sizeof speed, trained / seconds), mfu);
-    double last = t->loss_last[t->place.step % TRAINER_LAST];
+    double last = t->loss_last[t->progress.step % TRAINER_LAST];
     if (steps == 1)
-        log_console("loss %.4f at step %lld%s", last, (long long)t->place.step, val);
+        log_console("loss %.4f at step %lld%s", last, (long long)t->progress.step, val);
     else
         log_console(
             "loss %s from %.4f at step %lld to %.4f at step %lld (mean of the last %lld: %.4f)%s",
             last < t->loss_first ? "fell" : "went", t->loss_first, (long long)t->step_first + 1,
-            last, (long long)t->place.step, (long long)n, mean, val);
-    if (!t->snapshot)
+            last, (long long)t->progress.step, (long long)n, mean, val);
+    if (!t->checkpoint)
         return;
-    log_console("checkpoint %s", t->kept.path);
+    log_console("checkpoint %s", t->last_checkpoint.path);
     if (c->dims.task == MODEL_TASK_LM)
         log_console("to write text: %s generate CHECKPOINT_DIR='%s' PROMPT='The' TOKENS=100",
                     program_name(), c->checkpoint_dir);

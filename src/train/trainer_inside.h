@@ -6,12 +6,12 @@
 
 #include "format/tfevents.h"
 #include "train/console.h"
-#include "train/council.h"
+#include "train/consensus.h"
 #include "base/memory.h"
 #include "train/metrics_file.h"
 #include "train/pace.h"
-#include "train/preview.h"
-#include "train/snapshot.h"
+#include "train/sample_text.h"
+#include "train/checkpoint.h"
 #include "train/step.h"
 #include "train/trainer.h"
 
@@ -19,40 +19,40 @@
 
 struct trainer {
     const struct trainer_config *config;
-    struct council council;
-    bool is_lead;    /* of the council: the one that writes and speaks */
+    struct consensus consensus;
+    bool is_rank0;   /* of the consensus: the one that writes and speaks */
     bool is_sharded; /* the state lies in parts on several ranks */
-    /* it cannot be written in place: on several ranks, or in memory that is not the host's */
-    bool is_spread;
-    bool has_snapshot;         /* the lead has a checkpoint folder */
-    bool is_full;              /* FAULT=enospc has struck */
-    double compute_ms;         /* of the last step */
-    enum board_request choice; /* what any rank had been asked when the last step began */
+    /* it cannot be written where it lies: on several ranks, or in memory that is not the host's */
+    bool needs_transfer;
+    bool has_checkpoint_dir;    /* rank 0 has a checkpoint folder */
+    bool is_enospc_done;        /* FAULT=enospc has struck */
+    double compute_ms;          /* of the last step */
+    enum board_request request; /* what any rank had been asked when the last step began */
     struct step *step;
-    struct snapshot *snapshot; /* NULL: no CHECKPOINT_DIR */
-    struct saver *saver;       /* NULL until there is something to save */
-    struct saver_kept kept;
+    struct checkpoint *checkpoint;             /* NULL: no CHECKPOINT_DIR */
+    struct checkpoint_async *checkpoint_async; /* NULL until there is something to save */
+    struct checkpoint_async_last last_checkpoint;
     struct metrics_file metrics;
-    struct tfevents *events; /* NULL: no TENSORBOARD_DIR */
-    struct preview *preview; /* NULL: no SAMPLE_EVERY */
+    struct tfevents *events;         /* NULL: no TENSORBOARD_DIR */
+    struct sample_text *sample_text; /* NULL: no SAMPLE_EVERY */
     struct console console;
     struct pace pace;
     struct memory memory;
-    struct board_worker post;
+    struct board_worker numbers;
     double peak_flops;
 
-    struct snapshot_place place; /* where the run stands */
-    int64_t steps;               /* planned */
-    int64_t step_first;          /* done before this process began */
-    int64_t step_evaluated;      /* -1 none */
+    struct checkpoint_progress progress; /* where the run stands */
+    int64_t steps;                       /* planned */
+    int64_t step_first;                  /* done before this process began */
+    int64_t step_evaluated;              /* -1 none */
     double loss_first, loss_last[TRAINER_LAST], val_loss;
-    double steps_ms;  /* time in steps, for the summary */
-    int64_t files_ms; /* when to look again whether all data are there */
-    double stall_ms;  /* waited for a checkpoint since the last step */
+    double steps_ms;        /* time in steps, for the summary */
+    int64_t files_check_ms; /* when to look again whether all data are there */
+    double stall_ms;        /* waited for a checkpoint since the last step */
 };
 
-void trainer_beat(void *arg); /* arg: the trainer */
-void trainer_post(struct trainer *t, enum board_phase phase);
+void trainer_heartbeat(void *arg); /* arg: the trainer */
+void trainer_publish(struct trainer *t, enum board_phase phase);
 /* trainer_begin — where to go on, memory, weights: everything before the first step. With all steps
  * done already there is no memory. */
 enum status trainer_begin(struct trainer *t);

@@ -51,15 +51,15 @@ static enum status llmc_dims(const char *path, struct model_dims *out)
 
 enum status weights_check_finite(const char *path, const struct safetensors_entry *entry)
 {
-    float piece[4096];
+    float chunk[4096];
     int64_t bad_n = 0, first = 0;
     for (int64_t at = 0, n; at < entry->elems; at += n) {
-        n = entry->elems - at < (int64_t)(sizeof piece / sizeof *piece)
+        n = entry->elems - at < (int64_t)(sizeof chunk / sizeof *chunk)
                 ? entry->elems - at
-                : (int64_t)(sizeof piece / sizeof *piece);
-        safetensors_to_f32(entry, at, n, piece);
+                : (int64_t)(sizeof chunk / sizeof *chunk);
+        safetensors_to_f32(entry, at, n, chunk);
         for (int64_t i = 0; i < n; i++) {
-            if (!isfinite(piece[i]) && bad_n++ == 0)
+            if (!isfinite(chunk[i]) && bad_n++ == 0)
                 first = at + i;
         }
     }
@@ -104,26 +104,26 @@ static enum status fail_none(const char *path)
                 "%s holds no valid checkpoint; name a checkpoint, or the folder of a run", path);
 }
 
-/* open_ckpt — the one at path, or the newest in it; is_look: not verified. */
-static enum status open_ckpt(const char *path, bool is_look, struct ckpt **out)
+/* open_ckpt — the one at path, or the newest in it; is_lazy: not verified. */
+static enum status open_ckpt(const char *path, bool is_lazy, struct ckpt **out)
 {
     *out = NULL;
     if (!file_exists(path))
         return FAIL(ST_NO_INPUT, "%s is not there; name a checkpoint, or the folder of a run",
                     path);
     if (is_one(path))
-        TRY(is_look ? ckpt_look(path, out) : ckpt_open(path, NULL, out));
+        TRY(is_lazy ? ckpt_open_lazy(path, out) : ckpt_open(path, NULL, out));
     else
-        TRY(is_look ? ckpt_find_newest(path, INT64_MAX, NULL, out)
+        TRY(is_lazy ? ckpt_find_newest(path, INT64_MAX, NULL, out)
                     : ckpt_open_newest(path, NULL, out));
     return *out ? ST_OK : fail_none(path);
 }
 
-static enum status open_with_dims(const char *path, bool is_look, struct ckpt **out,
+static enum status open_with_dims(const char *path, bool is_lazy, struct ckpt **out,
                                   struct model_dims *dims_out)
 {
     struct ckpt *ckpt;
-    TRY(open_ckpt(path, is_look, &ckpt));
+    TRY(open_ckpt(path, is_lazy, &ckpt));
     enum status st = load_dims_parse(ckpt_meta(ckpt)->model_json, dims_out);
     if (st == ST_OK)
         *out = ckpt;

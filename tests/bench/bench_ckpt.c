@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/rand.h"
 #include "base/text.h"
 #include "kernels/cpu.h"
@@ -86,7 +86,7 @@ static void open_state(struct bench *b)
 {
     struct model_dims dims;
     model_preset("gpt2", &dims);
-    need(dev_cpu_open(0, CPU_LEVEL_N, &b->dev));
+    need(dev_cpu_open(0, CPU_ISA_N, &b->dev));
     need(dev_stream_open(b->dev, &b->stream));
     need(model_ops(&dims)->describe(&dims, &b->table));
     for (int p = 0; p < PARTS; p++) {
@@ -103,20 +103,20 @@ static void open_state(struct bench *b)
 
 static void list_sources(struct bench *b, struct ckpt_part part[PARTS])
 {
-    size_t rows = (size_t)b->table.rows_n;
+    size_t rows = (size_t)b->table.params_n;
     b->source = calloc(PARTS * rows, sizeof *b->source);
     ASSERT(b->source);
     for (int p = 0; p < PARTS; p++) {
         struct safetensors_source *source = b->source + (size_t)p * rows;
         for (size_t i = 0; i < rows; i++) {
-            const struct param *row = &b->table.row[i];
+            const struct param *row = &b->table.param[i];
             source[i] = (struct safetensors_source){row->name,
                                                     DTYPE_F32,
                                                     row->dims_n,
                                                     {row->dim[0], row->dim[1]},
                                                     (const float *)b->data[p].data + row->offset};
         }
-        part[p] = (struct ckpt_part){part_name[p], source, b->table.rows_n};
+        part[p] = (struct ckpt_part){part_name[p], source, b->table.params_n};
     }
 }
 
@@ -166,9 +166,9 @@ static void *place_of(void *arg, const char *part, const struct safetensors_entr
 {
     const struct bench *b = arg;
     for (int p = 0; p < PARTS; p++)
-        for (int i = 0; strcmp(part, part_name[p]) == 0 && i < b->table.rows_n; i++)
-            if (strcmp(entry->name, b->table.row[i].name) == 0)
-                return (float *)b->data[p].data + b->table.row[i].offset;
+        for (int i = 0; strcmp(part, part_name[p]) == 0 && i < b->table.params_n; i++)
+            if (strcmp(entry->name, b->table.param[i].name) == 0)
+                return (float *)b->data[p].data + b->table.param[i].offset;
     return NULL;
 }
 

@@ -22,7 +22,7 @@
 #include "base/rand.h"
 #include "dev/dev.h"
 #include "kernels/cpu.h"
-#include "kernels/probe.h"
+#include "kernels/peak.h"
 
 enum {
     LAYERS = 12,
@@ -63,7 +63,7 @@ static struct tensor at(float *p) { return (struct tensor){p, DTYPE_F32}; }
 
 static double peak_ours(double seconds)
 {
-    return has_amx ? probe_amx(&cpu, seconds) : probe_fma_v4(&cpu, seconds);
+    return has_amx ? peak_amx(&cpu, seconds) : peak_fma_v4(&cpu, seconds);
 }
 
 static double seconds_of(int64_t from) { return (double)(clock_ns() - from) * 1e-9; }
@@ -200,7 +200,7 @@ static void bench_shape(enum kind kind, const struct shape *s, int64_t n, int ro
     double rate[3][ROUNDS_MAX], best[3] = {0}, peaks[ROUNDS_MAX], limits[ROUNDS_MAX], mid[3] = {0};
     double flops = 2.0 * (double)n * (double)s->in * (double)s->out * 1e-9;
     for (int r = 0; r < rounds; r++) {
-        peaks[r] = probe_fma_v4(&cpu, 0.03) * 1e-9;
+        peaks[r] = peak_fma_v4(&cpu, 0.03) * 1e-9;
         limits[r] = peak_ours(0.03) * 1e-9;
         for (int who = 0; who < (blas ? 3 : 2); who++) {
             if (who == 2)
@@ -273,7 +273,7 @@ static void bench_step(const char *name, int64_t n, int rounds)
     double took[3][ROUNDS_MAX], peaks[ROUNDS_MAX], limits[ROUNDS_MAX];
     double flops = 6.0 * (double)n * (12.0 * LAYERS * WIDTH * WIDTH + (double)VOCAB * WIDTH) * 1e-9;
     for (int r = 0; r < rounds; r++) {
-        peaks[r] = probe_fma_v4(&cpu, 0.1) * 1e-9;
+        peaks[r] = peak_fma_v4(&cpu, 0.1) * 1e-9;
         limits[r] = peak_ours(0.1) * 1e-9;
         for (int who = 0; who < (blas ? 3 : 2); who++) {
             took[who][r] = step_seconds(n, who);
@@ -308,7 +308,7 @@ static void find_blas(void)
     if (lib)
         *(void **)&set_threads = dlsym(lib, "openblas_set_num_threads");
     if (set_threads)
-        set_threads(task_threads(cpu.pool));
+        set_threads(thread_pool_threads(cpu.pool));
     if (!blas)
         puts("OpenBLAS was not found: no peer");
 }
@@ -323,10 +323,10 @@ int main(int argc, char **argv)
         return 0;
     }
     struct dev *dev; /* opening it asks the system for the tiles */
-    has_amx = strstr(what, "v4") == NULL && dev_cpu_open(1, CPU_LEVEL_AMX, &dev) == ST_OK;
+    has_amx = strstr(what, "v4") == NULL && dev_cpu_open(1, CPU_ISA_AMX, &dev) == ST_OK;
     if (has_amx)
         dev_close(dev);
-    if (threads < 1 || threads > 9 || rounds < 1 || task_open(threads, &cpu.pool) != ST_OK)
+    if (threads < 1 || threads > 9 || rounds < 1 || thread_pool_open(threads, &cpu.pool) != ST_OK)
         return 1;
     for (int i = 0; i < threads; i++)
         cpu.scratch[i] = (char *)take(CPU_SCRATCH_BYTES / sizeof(float));
@@ -340,7 +340,7 @@ int main(int argc, char **argv)
         find_blas();
     printf("%s: threads %d, FMA peak %.0f GFLOP/s, update in place %.1f GB/s\n",
            has_amx ? "amx, fp32 products from bf16 tiles" : "avx512", threads,
-           probe_fma_v4(&cpu, 0.05) * 1e-9, probe_update_v4(&cpu, grads, params, 5) * 1e-9);
+           peak_fma_v4(&cpu, 0.05) * 1e-9, peak_update_v4(&cpu, grads, params, 5) * 1e-9);
     if (strncmp(what, "step", 4) != 0)
         bench_shapes(rounds, argc > 4 ? argv[4] : NULL);
     if (strncmp(what, "shapes", 6) != 0) {
@@ -348,6 +348,6 @@ int main(int argc, char **argv)
         bench_step("B4 T256", 1024, rounds);
         bench_step("B1 T1024", 1024, rounds);
     }
-    task_close(cpu.pool);
+    thread_pool_close(cpu.pool);
     return 0;
 }

@@ -11,12 +11,12 @@
 
 #include "base/clock.h"
 #include "base/isa.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/rand.h"
-#include "base/task.h"
+#include "base/thread_pool.h"
 #include "base/text.h"
 #include "kernels/cpu.h"
-#include "kernels/probe.h"
+#include "kernels/peak.h"
 #include "train/decoder.h"
 
 #define GATE 0.60
@@ -41,9 +41,9 @@ static double read_bandwidth(const struct cpu *cpu, const struct load_target *we
 {
     float *data = weights->data.data;
     int64_t n = weights->table->total_elems;
-    return isa_level() >= 4   ? probe_read_v4(cpu, data, n, 1)
-           : isa_level() >= 3 ? probe_read_v3(cpu, data, n, 1)
-                              : probe_read_v2(cpu, data, n, 1);
+    return isa_level() >= 4   ? peak_read_v4(cpu, data, n, 1)
+           : isa_level() >= 3 ? peak_read_v3(cpu, data, n, 1)
+                              : peak_read_v2(cpu, data, n, 1);
 }
 
 /* Any numbers of the usual size do: what is measured does not depend on them. */
@@ -73,7 +73,7 @@ static void generate(struct decoder *decoder, const struct cpu *cpu, int64_t tok
 {
     static int32_t tokens[PROMPT + TOKENS_MAX];
     const struct load_target weights = decoder_target(decoder);
-    int64_t vocab = weights.table->row[0].dim[0];
+    int64_t vocab = weights.table->param[0].dim[0];
     const float *logits = NULL;
     for (int i = 0; i < PROMPT; i++)
         tokens[i] = (int32_t)rand_below(1, RAND_STREAM(TEST, 0), (uint64_t)i, (uint64_t)vocab);
@@ -115,9 +115,9 @@ int main(int argc, char **argv)
     if (argc > 1 && text_i64(argv[1], 1, TOKENS_MAX, &tokens_n) != TEXT_OK)
         return 2;
     ASSERT(model_preset("gpt2", &dims));
-    must(dev_cpu_open(0, CPU_LEVEL_N, &dev));
+    must(dev_cpu_open(0, CPU_ISA_N, &dev));
     dev_info(dev, &info);
-    must(task_open(info.threads_n, &cpu.pool));
+    must(thread_pool_open(info.threads_n, &cpu.pool));
     must(decoder_open(dev, &dims, PROMPT + tokens_n, DTYPE_F32, &decoder));
     struct load_target target = decoder_target(decoder);
     fill(target.data.data, target.table->total_elems);
@@ -126,7 +126,7 @@ int main(int argc, char **argv)
     bool is_fast =
         report(&times, tokens_n, (double)(target.table->parameters - dims.context * dims.embed));
     decoder_close(decoder);
-    task_close(cpu.pool);
+    thread_pool_close(cpu.pool);
     dev_close(dev);
     return is_fast ? 0 : 1;
 }

@@ -7,12 +7,12 @@
 
 #include "base/clock.h"
 #include "base/isa.h"
-#include "base/must.h"
+#include "base/assert.h"
 #include "base/rand.h"
 #include "base/text.h"
 #include "dev/dev.h"
 #include "kernels/cpu.h"
-#include "kernels/probe.h"
+#include "kernels/peak.h"
 
 #define C 768
 #define H 12
@@ -199,23 +199,23 @@ static void bench_params(struct tensor p)
 static void measure_peaks(struct tensor p, int threads_n)
 {
     struct cpu cpu = {0};
-    must(task_open(threads_n, &cpu.pool));
+    must(thread_pool_open(threads_n, &cpu.pool));
     for (int i = 0; i < 3; i++) { /* the best of three: a first one may find the core asleep */
-        double flops = isa_level() >= 4   ? probe_fma_v4(&cpu, 0.02)
-                       : isa_level() >= 3 ? probe_fma_v3(&cpu, 0.02)
-                                          : probe_fma_v2(&cpu, 0.02);
+        double flops = isa_level() >= 4   ? peak_fma_v4(&cpu, 0.02)
+                       : isa_level() >= 3 ? peak_fma_v3(&cpu, 0.02)
+                                          : peak_fma_v2(&cpu, 0.02);
         peak_flops = flops > peak_flops ? flops : peak_flops;
     }
-    peak_bytes = isa_level() >= 4   ? probe_update_v4(&cpu, p.data, PARAMS, REPEATS)
-                 : isa_level() >= 3 ? probe_update_v3(&cpu, p.data, PARAMS, REPEATS)
-                                    : probe_update_v2(&cpu, p.data, PARAMS, REPEATS);
-    task_close(cpu.pool);
+    peak_bytes = isa_level() >= 4   ? peak_update_v4(&cpu, p.data, PARAMS, REPEATS)
+                 : isa_level() >= 3 ? peak_update_v3(&cpu, p.data, PARAMS, REPEATS)
+                                    : peak_update_v2(&cpu, p.data, PARAMS, REPEATS);
+    thread_pool_close(cpu.pool);
 }
 
 int main(void)
 {
     struct dev_info info;
-    must(dev_cpu_open(0, CPU_LEVEL_N, &dev));
+    must(dev_cpu_open(0, CPU_ISA_N, &dev));
     must(dev_stream_open(dev, &stream));
     dev_info(dev, &info);
     struct tensor p = floats(PARAMS, 0);

@@ -36,7 +36,7 @@ static struct step_config config_of(const struct setting *s, struct ranks_one *o
         .dev = one->dev,
         .comm = one->comm,
         .shard = (enum layout_shard)s->shard,
-        .compress = (enum squeeze_kind)s->compress,
+        .compress = (enum grad_compress_kind)s->compress,
         .batch_samples = s->b,
         .global_samples = s->b * one->ranks,
         .seq_tokens = s->t,
@@ -117,9 +117,9 @@ static double run(const struct setting *s, int ranks)
            "gradients %.1f, moments %.1f, pieces %.1f\n",
            ranks, ranks == 1 ? " " : "s", o[0].ms[i], o[0].compute_ms[i], o[0].forward_ms,
            o[0].backward_ms, o[0].norm_ms, o[0].update_ms, o[0].comm_ms[i], o[0].wait_ms[i],
-           (double)(m->params + m->grads + m->moments + m->windows + m->residuals) / 1048576,
+           (double)(m->params + m->grads + m->moments + m->unsharded + m->residuals) / 1048576,
            (double)m->params / 1048576, (double)m->grads / 1048576, (double)m->moments / 1048576,
-           (double)m->windows / 1048576);
+           (double)m->unsharded / 1048576);
     return o[0].ms[i];
 }
 

@@ -23,7 +23,7 @@
 #include "base/rand.h"
 #include "base/text.h"
 #include "kernels/cpu.h"
-#include "kernels/probe.h"
+#include "kernels/peak.h"
 #include "train/step.h"
 
 #define STEPS_MAX 64
@@ -36,7 +36,7 @@ struct shape {
 static const struct shape shapes[] = {
     {4, 64, 0.78, 2.3}, {4, 256, 0.78, 2.6}, {1, 1024, 0.80, 2.6}};
 
-static int level = CPU_LEVEL_N;
+static int level = CPU_ISA_N;
 
 struct times {
     double all, forward, head, backward, norm, update, peak, peak_amx, bandwidth;
@@ -108,20 +108,20 @@ static struct times median(const struct times *row, int n)
 
 /* The ceilings of the best level here; the update goes over the gradients, which nobody needs
  * between steps. */
-static void probe(const struct cpu *cpu, struct step *step, bool has_amx, struct times *out)
+static void measure_peaks(const struct cpu *cpu, struct step *step, bool has_amx, struct times *out)
 {
     float *data = step_grads(step).data;
     int64_t n = step_table(step)->total_elems;
-    out->peak_amx = has_amx ? probe_amx(cpu, 0.02) : 0;
+    out->peak_amx = has_amx ? peak_amx(cpu, 0.02) : 0;
     if (isa_level() >= 4) {
-        out->peak = probe_fma_v4(cpu, 0.02);
-        out->bandwidth = probe_update_v4(cpu, data, n, 1);
+        out->peak = peak_fma_v4(cpu, 0.02);
+        out->bandwidth = peak_update_v4(cpu, data, n, 1);
     } else if (isa_level() >= 3) {
-        out->peak = probe_fma_v3(cpu, 0.02);
-        out->bandwidth = probe_update_v3(cpu, data, n, 1);
+        out->peak = peak_fma_v3(cpu, 0.02);
+        out->bandwidth = peak_update_v3(cpu, data, n, 1);
     } else {
-        out->peak = probe_fma_v2(cpu, 0.02);
-        out->bandwidth = probe_update_v2(cpu, data, n, 1);
+        out->peak = peak_fma_v2(cpu, 0.02);
+        out->bandwidth = peak_update_v2(cpu, data, n, 1);
     }
 }
 
@@ -204,12 +204,12 @@ static bool run(const struct shape *shape, int steps)
     dev_info(dev, &info);
     op_inner = dev_op(dev);
     ((struct dev_head *)(void *)dev)->op = &op_timed;
-    need(task_open(info.threads_n, &cpu.pool));
+    need(thread_pool_open(info.threads_n, &cpu.pool));
     struct step *step = open_step(shape, dev);
     struct batch batch = random_batch(shape);
     for (int i = -1; i < steps; i++) { /* one to warm up */
         struct times now;
-        probe(&cpu, step, strstr(info.name, " amx") != NULL, &now);
+        measure_peaks(&cpu, step, strstr(info.name, " amx") != NULL, &now);
         need(step_run_batch(step, &batch, i + 1, 0, 1e-4, false, &r));
         now = (struct times){r.compute_ms, r.forward_ms, r.head_ms,    r.backward_ms, r.norm_ms,
                              r.update_ms,  now.peak,     now.peak_amx, now.bandwidth};
@@ -223,7 +223,7 @@ static bool run(const struct shape *shape, int steps)
     bool is_good = report(shape, step, &m, r.loss);
     batch_free(&batch);
     step_close(step);
-    task_close(cpu.pool);
+    thread_pool_close(cpu.pool);
     dev_close(dev);
     return is_good;
 }
@@ -231,12 +231,12 @@ static bool run(const struct shape *shape, int steps)
 /* Takes level=NAME from the arguments. */
 static void take_level(int *argc, char **argv)
 {
-    static const char *const names[CPU_LEVEL_N] = {"plain", "sse4", "avx2", "avx512", "amx"};
+    static const char *const names[CPU_ISA_N] = {"plain", "sse4", "avx2", "avx512", "amx"};
     if (*argc < 2 || strncmp(argv[1], "level=", 6) != 0)
         return;
-    for (level = 0; level < CPU_LEVEL_N && strcmp(argv[1] + 6, names[level]) != 0;)
+    for (level = 0; level < CPU_ISA_N && strcmp(argv[1] + 6, names[level]) != 0;)
         level++;
-    if (level == CPU_LEVEL_N)
+    if (level == CPU_ISA_N)
         need(FAIL(ST_BUG, "%s: no such level", argv[1]));
     memmove(argv + 1, argv + 2, (size_t)(*argc - 2) * sizeof *argv);
     (*argc)--;

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "comm/comm.h"
+#include "comm/core/comm.h"
 
 #define RANKS_MAX 16
 #define TURNS_MAX 2000
@@ -74,13 +74,13 @@ static void report(int n, int64_t bytes, int turns, const char *name)
 static void rank_main(int rank, int n, int64_t bytes_max)
 {
     struct comm_config config = {
-        .kind = COMM_KIND_UCX,
+        .kind = COMM_KIND_HOST,
         .net = net,
         .secret = (const uint8_t *)"sixteen bytes of",
         .place = {.rank = rank, .ranks = n, .node = rank, .nodes = n, .locals = 1},
         .timeout_ms = 60000,
-        .is_crowded = n > sysconf(_SC_NPROCESSORS_ONLN),
-        .share_fd = -1};
+        .is_oversubscribed = n > sysconf(_SC_NPROCESSORS_ONLN),
+        .shm_fd = -1};
     struct comm *comm;
     void *data;
     cpu_set_t core; /* as mpirun does */

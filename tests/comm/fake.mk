@@ -1,9 +1,9 @@
-# The tests' own libraries in place of NVIDIA's: src/comm/nccl.c opens them as it would open those.
+# The tests' own libraries in place of NVIDIA's: src/comm/nccl/nccl_lib.c opens them as it would open those.
 FAKE_NVML := $(BUILD)/tests/unit/nvml/libnvidia-ml.so.1
 $(FAKE_NVML): tests/unit/fake_nvml.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -fPIC -shared -Wall -Wextra $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN)) -o $@ $<
-$(BUILD)/tests/unit/test_nvml $(BUILD)/tests/unit/test_gauge: $(FAKE_NVML)
+$(BUILD)/tests/unit/test_nvml $(BUILD)/tests/unit/test_gpu_stats: $(FAKE_NVML)
 
 FAKE_NCCL := $(foreach k,nccl nccl_old nccl_lacks,$(BUILD)/tests/comm/$(k)/libnccl.so.2)
 $(BUILD)/tests/comm/nccl_old/libnccl.so.2: FAKE_AS := -DFAKE_VERSION=21403
@@ -11,4 +11,4 @@ $(BUILD)/tests/comm/nccl_lacks/libnccl.so.2: FAKE_AS := -DFAKE_LACKS
 $(FAKE_NCCL): tests/comm/fake_nccl.c tests/comm/fake_nccl.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -fPIC -shared -Wall -Wextra $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN)) $(FAKE_AS) -o $@ $< -pthread
-$(BUILD)/tests/comm/test_comm_nccl $(BUILD)/tests/comm/test_comm_auto $(BUILD)/tests/mesh/test_mesh_far: $(FAKE_NCCL)
+$(BUILD)/tests/comm/test_comm_nccl $(BUILD)/tests/comm/test_comm_auto $(BUILD)/tests/mesh/test_mesh_device: $(FAKE_NCCL)

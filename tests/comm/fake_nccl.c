@@ -1,5 +1,6 @@
-/* fake_nccl — a libnccl.so.2 for tests: the calls of src/comm/nccl.h, with NCCL's conventions for
- * communicators that do not block, over ordinary memory; ranks are threads of one process.
+/* fake_nccl — a libnccl.so.2 for tests: the calls of src/comm/nccl/nccl_lib.h, with NCCL's
+ * conventions for communicators that do not block, over ordinary memory; ranks are threads of one
+ * process.
  *
  * It is as slow to answer as the real one may be: what is posted reaches its stream only when the
  * communicator has been asked for its state a few times, even where the call itself said it

@@ -46,7 +46,7 @@ static enum status nccl_world_open_as(struct suite_rank *me, const struct comm_c
     struct comm_config mine = *config;
     mine.kind = kind;
     mine.dev = suite_dev;
-    mine.share_fd = world->fds[me->place.node];
+    mine.shm_fd = world->fds[me->place.node];
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],
                              &world->bytes[me->place.rank]));
     pthread_barrier_wait(&me->job->apart);
@@ -57,25 +57,25 @@ static enum status nccl_world_open_as(struct suite_rank *me, const struct comm_c
 static inline enum status nccl_world_open_ucx(struct suite_rank *me,
                                               const struct comm_config *config)
 {
-    return nccl_world_open_as(me, config, COMM_KIND_UCX);
+    return nccl_world_open_as(me, config, COMM_KIND_HOST);
 }
 #define NCCL_WORLD_UCX(name_, layouts_)                                                    \
     {                                                                                      \
         .name = (name_), .layouts_n = sizeof(layouts_) / sizeof *(layouts_),               \
         .layouts = (layouts_), .world_new = nccl_world_new, .world_free = nccl_world_free, \
-        .open = nccl_world_open_ucx, .is_apart = true, .late_ms = 600                      \
+        .open = nccl_world_open_ucx, .is_discrete = true, .late_ms = 600                   \
     }
 
 /* nccl_world_begin — device, library, knobs. */
 static struct fake_nccl *nccl_world_begin(void)
 {
-    suite_dev = far_open();
-    far.waits_at_once = true;
+    suite_dev = fake_device_open();
+    fake_device.waits_at_once = true;
     library_dir(nccl_world_dir("nccl"));
     struct fake_nccl *knobs = fake_nccl_find(nccl_world_dir("nccl"));
-    knobs->base = far.base;
-    knobs->alias = far.alias;
-    knobs->bytes = FAR_BYTES;
+    knobs->base = fake_device.base;
+    knobs->alias = fake_device.alias;
+    knobs->bytes = FAKE_DEVICE_BYTES;
     return knobs;
 }
 

@@ -14,8 +14,8 @@
 
 #include "base/clock.h"
 #include "base/rand.h"
-#include "comm/comm.h"
-#include "comm/order.h"
+#include "comm/core/comm.h"
+#include "comm/core/sum_tree.h"
 #include "harness.h"
 #include "kernels/bf16.h"
 
@@ -51,8 +51,8 @@ struct suite {
     void *(*world_new)(const struct suite_job *job);
     void (*world_free)(void *world);
     enum status (*open)(struct suite_rank *me, const struct comm_config *config);
-    bool is_apart;   /* memory of comm_alloc is not the host's */
-    int64_t late_ms; /* how long calls wait for a rank that never comes; 0: 500 */
+    bool is_discrete; /* memory of comm_alloc is not the host's */
+    int64_t late_ms;  /* how long calls wait for a rank that never comes; 0: 500 */
 };
 
 #define CHECK(cond, ...)                                                 \
@@ -84,7 +84,7 @@ static void *suite_thread(void *arg)
                                  .limit_ms = suite_limit_ms,
                                  .is_aborted = suite_is_aborted,
                                  .arg = job,
-                                 .share_fd = -1};
+                                 .shm_fd = -1};
     CHECK_OK(job->suite->open(me, &config));
     job->fn(me);
     pthread_barrier_wait(&job->apart); /* addresses and buffers of all stay until all are done */
@@ -129,7 +129,7 @@ static void suite_run_late(const struct suite *suite, int nodes, int locals, int
                            void (*fn)(struct suite_rank *me))
 {
     const int64_t begin_ms = clock_ms();
-    suite_run_on(suite, nodes, locals, harness_patient_ms(20000), suite_barrier_rank);
+    suite_run_on(suite, nodes, locals, harness_patience_ms(20000), suite_barrier_rank);
     const int64_t enough_ms = 6 * (clock_ms() - begin_ms);
     suite_run_on(suite, nodes, locals, enough_ms > late_ms ? enough_ms : late_ms, fn);
 }
@@ -143,7 +143,7 @@ static void suite_each(int64_t timeout_ms, int ranks_min, void (*fn)(struct suit
     for (int i = 0; i < suite_this->layouts_n; i++)
         if (suite_this->layouts[i][0] * suite_this->layouts[i][1] >= ranks_min)
             suite_run_on(suite_this, suite_this->layouts[i][0], suite_this->layouts[i][1],
-                         harness_patient_ms(timeout_ms), fn);
+                         harness_patience_ms(timeout_ms), fn);
 }
 
 static void suite_few(int64_t timeout_ms, void (*fn)(struct suite_rank *me), bool is_late)
@@ -152,7 +152,7 @@ static void suite_few(int64_t timeout_ms, void (*fn)(struct suite_rank *me), boo
         if (suite_this->layouts[i][0] * suite_this->layouts[i][1] >= 2) {
             (is_late ? suite_run_late : suite_run_on)(
                 suite_this, suite_this->layouts[i][0], suite_this->layouts[i][1],
-                is_late ? timeout_ms : harness_patient_ms(timeout_ms), fn);
+                is_late ? timeout_ms : harness_patience_ms(timeout_ms), fn);
             done++;
         }
 }

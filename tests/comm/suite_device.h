@@ -1,137 +1,138 @@
 /* suite_device — every collective on buffers in a device's memory that the host cannot touch
- * (far.h): exact sums, all counts, in place and out of place. Included after suite.h by programs
- * whose ranks have config.dev = suite_dev. */
+ * (fake_device.h): exact sums, all counts, in place and out of place. Included after suite.h by
+ * programs whose ranks have config.dev = suite_dev. */
 #ifndef CONVOY_TESTS_COMM_SUITE_DEVICE_H
 #define CONVOY_TESTS_COMM_SUITE_DEVICE_H
 
-#include "far.h"
+#include "fake_device.h"
 
 static struct dev *suite_dev;
-static const int64_t suite_far_counts[] = {0, 1, 17, 96, 4800, 20001, 1500003};
-#define SUITE_FAR_COUNTS_N ((int)(sizeof suite_far_counts / sizeof *suite_far_counts))
-#define SUITE_FAR_MAX 1500003
+static const int64_t suite_device_counts[] = {0, 1, 17, 96, 4800, 20001, 1500003};
+#define SUITE_DEVICE_COUNTS_N ((int)(sizeof suite_device_counts / sizeof *suite_device_counts))
+#define SUITE_DEVICE_MAX 1500003
 
-static double suite_far_value(int rank, int64_t i) { return (double)(rank * 3 + i % 11); }
-static double suite_far_sum(int ranks, int64_t i)
+static double suite_device_value(int rank, int64_t i) { return (double)(rank * 3 + i % 11); }
+static double suite_device_sum(int ranks, int64_t i)
 {
     return 3.0 * ranks * (ranks - 1) / 2 + (double)(ranks * (i % 11));
 }
 
-static void suite_far_fill(struct tensor t, int rank, int64_t first, int64_t n)
+static void suite_device_fill(struct tensor t, int rank, int64_t first, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        suite_put(far_at(t.data), t.dtype, first + i, suite_far_value(rank, first + i));
+        suite_put(fake_device_at(t.data), t.dtype, first + i, suite_device_value(rank, first + i));
 }
 
-static double suite_far_get(struct tensor t, int64_t i)
+static double suite_device_get(struct tensor t, int64_t i)
 {
-    const void *p = far_at(t.data);
+    const void *p = fake_device_at(t.data);
     return t.dtype == DTYPE_F64   ? ((const double *)p)[i]
            : t.dtype == DTYPE_F32 ? (double)((const float *)p)[i]
                                   : (double)bf16_to_float(((const uint16_t *)p)[i]);
 }
 
-#define SUITE_FAR_SAME(t, i, want, what)                                                        \
-    CHECK(suite_far_get((t), (i)) == (want), "%s of %lld elements: element %lld is %g, not %g", \
-          what, (long long)n, (long long)(i), suite_far_get((t), (i)), (double)(want))
+#define SUITE_DEVICE_SAME(t, i, want, what)                                                        \
+    CHECK(suite_device_get((t), (i)) == (want), "%s of %lld elements: element %lld is %g, not %g", \
+          what, (long long)n, (long long)(i), suite_device_get((t), (i)), (double)(want))
 
 /* Sums, of n elements of one dtype. */
-static void suite_far_sums(struct suite_rank *me, struct tensor a, struct tensor b, int64_t n)
+static void suite_device_sums(struct suite_rank *me, struct tensor a, struct tensor b, int64_t n)
 {
     int rank = me->place.rank, ranks = me->place.ranks;
-    struct order_extent own = order_extent(n, ranks, rank);
-    suite_far_fill(a, rank, 0, n);
+    struct part_extent own = part_extent(n, ranks, rank);
+    suite_device_fill(a, rank, 0, n);
     CHECK_OK(comm_all_reduce(me->comm, b, a, n));
     CHECK_OK(comm_all_reduce(me->comm, a, a, n));
     for (int64_t i = 0; i < n; i++) {
-        SUITE_FAR_SAME(b, i, suite_far_sum(ranks, i), "all_reduce");
-        SUITE_FAR_SAME(a, i, suite_far_sum(ranks, i), "all_reduce in place");
+        SUITE_DEVICE_SAME(b, i, suite_device_sum(ranks, i), "all_reduce");
+        SUITE_DEVICE_SAME(a, i, suite_device_sum(ranks, i), "all_reduce in place");
     }
-    suite_far_fill(a, rank, 0, n);
+    suite_device_fill(a, rank, 0, n);
     CHECK_OK(comm_reduce_scatter(me->comm, b, a, n));
     CHECK_OK(comm_reduce_scatter(me->comm, tensor_at(a, own.first), a, n));
     for (int64_t i = 0; i < own.elems; i++) {
-        SUITE_FAR_SAME(b, i, suite_far_sum(ranks, own.first + i), "reduce_scatter");
-        SUITE_FAR_SAME(a, own.first + i, suite_far_sum(ranks, own.first + i),
-                       "reduce_scatter in place");
+        SUITE_DEVICE_SAME(b, i, suite_device_sum(ranks, own.first + i), "reduce_scatter");
+        SUITE_DEVICE_SAME(a, own.first + i, suite_device_sum(ranks, own.first + i),
+                          "reduce_scatter in place");
     }
     CHECK_OK(comm_all_gather(me->comm, a, tensor_at(a, own.first), n));
     for (int64_t i = 0; i < n; i++)
-        SUITE_FAR_SAME(a, i, suite_far_sum(ranks, i), "all_gather in place");
+        SUITE_DEVICE_SAME(a, i, suite_device_sum(ranks, i), "all_gather in place");
 }
 
-static void suite_far_moves(struct suite_rank *me, struct tensor a, struct tensor b, int64_t n)
+static void suite_device_moves(struct suite_rank *me, struct tensor a, struct tensor b, int64_t n)
 {
     int rank = me->place.rank, ranks = me->place.ranks;
-    struct order_extent own = order_extent(n, ranks, rank);
+    struct part_extent own = part_extent(n, ranks, rank);
     struct comm_ticket ticket;
     for (int64_t i = 0; i < own.elems; i++)
-        suite_put(far_at(b.data), b.dtype, i, suite_far_value(1, own.first + i));
+        suite_put(fake_device_at(b.data), b.dtype, i, suite_device_value(1, own.first + i));
     CHECK_OK(comm_all_gather_begin(me->comm, a, b, n, &ticket));
     CHECK_OK(comm_wait(me->comm, ticket));
     for (int64_t i = 0; i < n; i++)
-        SUITE_FAR_SAME(a, i, suite_far_value(1, i), "all_gather");
-    suite_far_fill(a, rank, 0, n);
+        SUITE_DEVICE_SAME(a, i, suite_device_value(1, i), "all_gather");
+    suite_device_fill(a, rank, 0, n);
     CHECK_OK(comm_broadcast(me->comm, a, n, ranks - 1));
     for (int64_t i = 0; i < n; i++)
-        SUITE_FAR_SAME(a, i, suite_far_value(ranks - 1, i), "broadcast");
+        SUITE_DEVICE_SAME(a, i, suite_device_value(ranks - 1, i), "broadcast");
     int64_t part = n / ranks;
     for (int64_t i = 0; i < part * ranks; i++)
-        suite_put(far_at(a.data), a.dtype, i, (double)(rank * 16 + i / part + i % part % 3));
+        suite_put(fake_device_at(a.data), a.dtype, i,
+                  (double)(rank * 16 + i / part + i % part % 3));
     CHECK_OK(comm_all_to_all(me->comm, b, a, part));
     for (int64_t i = 0; i < part * ranks; i++)
-        SUITE_FAR_SAME(b, i, (double)(i / part * 16 + rank + i % part % 3), "all_to_all");
+        SUITE_DEVICE_SAME(b, i, (double)(i / part * 16 + rank + i % part % 3), "all_to_all");
 }
 
 /* From the device of one to the ordinary memory of the other, and back. */
-static void suite_far_pairs(struct suite_rank *me, struct tensor a, int64_t n)
+static void suite_device_pairs(struct suite_rank *me, struct tensor a, int64_t n)
 {
     int rank = me->place.rank, last = me->place.ranks - 1;
     size_t bytes = (size_t)n * dtype_bytes(a.dtype);
     struct tensor host = {malloc(bytes + 1), a.dtype};
     if (rank == 0) {
-        suite_far_fill(a, 5, 0, n);
+        suite_device_fill(a, 5, 0, n);
         CHECK_OK(comm_send(me->comm, a, n, last));
-        memset(far_at(a.data), 0, bytes);
+        memset(fake_device_at(a.data), 0, bytes);
         CHECK_OK(comm_recv(me->comm, a, n, last));
         for (int64_t i = 0; i < n; i++)
-            SUITE_FAR_SAME(a, i, suite_far_value(5, i), "send and recv");
+            SUITE_DEVICE_SAME(a, i, suite_device_value(5, i), "send and recv");
     } else if (rank == last) {
         CHECK_OK(comm_recv(me->comm, host, n, 0));
         for (int64_t i = 0; i < n; i++)
-            SUITE_FAR_SAME(host, i, suite_far_value(5, i), "recv");
+            SUITE_DEVICE_SAME(host, i, suite_device_value(5, i), "recv");
         CHECK_OK(comm_send(me->comm, host, n, 0));
     }
     free(host.data);
 }
 
-static void suite_far_rank(struct suite_rank *me)
+static void suite_device_rank(struct suite_rank *me)
 {
     void *a, *b;
-    CHECK_OK(comm_alloc(me->comm, SUITE_FAR_MAX * 8, &a));
-    CHECK_OK(comm_alloc(me->comm, SUITE_FAR_MAX * 8, &b));
+    CHECK_OK(comm_alloc(me->comm, SUITE_DEVICE_MAX * 8, &a));
+    CHECK_OK(comm_alloc(me->comm, SUITE_DEVICE_MAX * 8, &b));
     CHECK(dev_holds(suite_dev, a) && dev_holds(suite_dev, b), "%p", a);
-    for (int k = 0; k < SUITE_FAR_COUNTS_N; k++)
+    for (int k = 0; k < SUITE_DEVICE_COUNTS_N; k++)
         for (int d = 0; d < 3; d++) {
             struct tensor x = {a, suite_dtypes[d]}, y = {b, suite_dtypes[d]};
-            if (d > 0 && suite_far_counts[k] == SUITE_FAR_MAX)
+            if (d > 0 && suite_device_counts[k] == SUITE_DEVICE_MAX)
                 continue;
-            suite_far_sums(me, x, y, suite_far_counts[k]);
-            suite_far_moves(me, x, y, suite_far_counts[k]);
-            suite_far_pairs(me, x, suite_far_counts[k]);
+            suite_device_sums(me, x, y, suite_device_counts[k]);
+            suite_device_moves(me, x, y, suite_device_counts[k]);
+            suite_device_pairs(me, x, suite_device_counts[k]);
         }
     CHECK_OK(comm_barrier(me->comm));
 }
-static void suite_far(void **state)
+static void suite_device(void **state)
 {
     (void)state;
-    suite_each(20000, 2, suite_far_rank);
-    assert_int_equal(far.blocks_n, 0);
+    suite_each(20000, 2, suite_device_rank);
+    assert_int_equal(fake_device.blocks_n, 0);
 }
 
 /* Random sums are the same bits as those of host memory. Returns the bytes that passed between the
  * two memories for it. */
-static int64_t suite_far_bits(struct suite_rank *me, int64_t elems)
+static int64_t suite_device_bits(struct suite_rank *me, int64_t elems)
 {
     void *data;
     float *host = malloc((size_t)elems * sizeof(float));
@@ -139,21 +140,21 @@ static int64_t suite_far_bits(struct suite_rank *me, int64_t elems)
     struct tensor t = {data, DTYPE_F32}, h = {host, DTYPE_F32};
     for (int64_t i = 0; i < elems; i++)
         host[i] = (float)suite_value(false, me->place.rank, i);
-    memcpy(far_at(data), host, (size_t)elems * sizeof(float));
+    memcpy(fake_device_at(data), host, (size_t)elems * sizeof(float));
     CHECK_OK(comm_barrier(me->comm));
-    int64_t before = far.carried, carried;
+    int64_t before = fake_device.carried, carried;
     CHECK_OK(comm_all_reduce(me->comm, t, t, elems));
     CHECK_OK(comm_barrier(me->comm));
-    carried = far.carried - before;
+    carried = fake_device.carried - before;
     CHECK_OK(comm_all_reduce(me->comm, h, h, elems));
-    CHECK(memcmp(far_at(data), host, (size_t)elems * sizeof(float)) == 0, "rank %d",
+    CHECK(memcmp(fake_device_at(data), host, (size_t)elems * sizeof(float)) == 0, "rank %d",
           me->place.rank);
     free(host);
     return carried;
 }
 
 /* A rank that never comes is named, also from within a piece. */
-static void suite_far_missing_rank(struct suite_rank *me)
+static void suite_device_missing_rank(struct suite_rank *me)
 {
     void *data;
     CHECK_OK(comm_alloc(me->comm, 20 << 20, &data));

@@ -26,9 +26,9 @@ static void suite_bad_arguments_rank(struct suite_rank *me)
     SUITE_REFUSED(comm_broadcast(me->comm, f32, 1, -1), "with rank");
     SUITE_REFUSED(comm_send(me->comm, f32, 1, me->place.rank), "with rank");
     SUITE_REFUSED(comm_recv(me->comm, f32, 1, me->place.ranks), "with rank");
-    SUITE_REFUSED(comm_sub(me->comm, twice, 2, &sub), "a group");
-    SUITE_REFUSED(comm_sub(me->comm, far, 1, &sub), "a group");
-    SUITE_REFUSED(comm_sub(me->comm, far, 0, &sub), "a group");
+    SUITE_REFUSED(comm_split(me->comm, twice, 2, &sub), "a group");
+    SUITE_REFUSED(comm_split(me->comm, far, 1, &sub), "a group");
+    SUITE_REFUSED(comm_split(me->comm, far, 0, &sub), "a group");
     SUITE_REFUSED(comm_wait(me->comm, (struct comm_ticket){99}), "ticket 99");
     CHECK_OK(comm_barrier(me->comm)); /* none of this harmed it */
 }
@@ -41,14 +41,14 @@ static void suite_bad_arguments(void **state)
 /* What a rank is in can be asked from another thread. */
 static void suite_now_rank(struct suite_rank *me)
 {
-    struct comm_now now;
+    struct comm_activity now;
     pthread_barrier_wait(&me->job->apart); /* all are open */
-    comm_now(me->comm, &now);
+    comm_activity(me->comm, &now);
     CHECK(now.call[0] == 0 && now.sequence == 0, "%s %lld", now.call, (long long)now.sequence);
     if (me->place.rank == 0) {
         for (int r = 1; r < me->place.ranks; r++) { /* others wait in a barrier for this one */
             do {
-                comm_now(me->job->rank[r].comm, &now);
+                comm_activity(me->job->rank[r].comm, &now);
                 clock_sleep_ms(1);
             } while (strcmp(now.call, "barrier") != 0);
             CHECK(now.sequence == 1 && now.entered_ms <= clock_ms() &&
@@ -57,7 +57,7 @@ static void suite_now_rank(struct suite_rank *me)
         }
     }
     CHECK_OK(comm_barrier(me->comm));
-    comm_now(me->comm, &now);
+    comm_activity(me->comm, &now);
     CHECK(now.call[0] == 0 && now.sequence == 1, "%s %lld", now.call, (long long)now.sequence);
     CHECK_OK(comm_barrier(me->comm));
 }
@@ -88,7 +88,7 @@ static enum status suite_one_call(struct suite_rank *me, float *data, int call)
 {
     struct tensor t = {data, DTYPE_F32};
     struct tensor part =
-        tensor_at(t, order_extent(SUITE_CALL_ELEMS, me->place.ranks, me->place.rank).first);
+        tensor_at(t, part_extent(SUITE_CALL_ELEMS, me->place.ranks, me->place.rank).first);
     struct comm_ticket ticket;
     switch (call) {
     case SUITE_CALL_ALL_REDUCE:
@@ -123,7 +123,8 @@ static void suite_missing_rank(struct suite_rank *me)
         int64_t begin = clock_ms();
         enum status st = suite_one_call(me, data, call);
         int64_t took = clock_ms() - begin;
-        CHECK(st == ST_PEER && took >= 150 && took < me->job->timeout_ms + harness_patient_ms(4500),
+        CHECK(st == ST_PEER && took >= 150 &&
+                  took < me->job->timeout_ms + harness_patience_ms(4500),
               "%s after %lld ms: %s", status_name(st), (long long)took, status_message());
         snprintf(want, sizeof(want),
                  call == SUITE_CALL_RECV ? "rank %d has not answered %s"
@@ -166,10 +167,10 @@ static void suite_aborted_rank(struct suite_rank *me)
     if (me->place.rank != last)
         st = suite_one_call(me, data, call);
     else
-        while (clock_ms() - begin < harness_patient_ms(2000) &&
+        while (clock_ms() - begin < harness_patience_ms(2000) &&
                st == ST_OK) /* its own next call ends too */
             st = comm_barrier(me->comm);
-    CHECK(st == ST_PEER && clock_ms() - begin < harness_patient_ms(2000), "%s after %lld ms: %s",
+    CHECK(st == ST_PEER && clock_ms() - begin < harness_patience_ms(2000), "%s after %lld ms: %s",
           status_name(st), (long long)(clock_ms() - begin), status_message());
     pthread_barrier_wait(&me->job->apart);
     free(data);
@@ -244,7 +245,7 @@ static void suite_closing_rank(struct suite_rank *me)
     int64_t begin = clock_ms();
     comm_close(me->comm);
     me->comm = NULL;
-    CHECK(clock_ms() - begin < harness_patient_ms(2000), "%lld ms",
+    CHECK(clock_ms() - begin < harness_patience_ms(2000), "%lld ms",
           (long long)(clock_ms() - begin));
 }
 static void suite_closing(void **state)

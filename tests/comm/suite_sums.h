@@ -56,14 +56,14 @@ static void suite_fill(void *data, enum dtype dtype, int64_t n, bool is_exact, i
         suite_put(data, dtype, i, suite_value(is_exact, r, i));
 }
 
-/* The sum of element i over all ranks, in the order that order.h promises, into out[i]. */
+/* The sum of element i over all ranks, in the order that sum_tree.h promises, into out[i]. */
 static void suite_sum(void *out, enum dtype dtype, int64_t i, bool is_exact, int nodes, int locals)
 {
-    struct order_step steps[SUITE_RANKS_MAX];
+    struct sum_tree_step steps[SUITE_RANKS_MAX];
     double wide[SUITE_RANKS_MAX];
     float f32[SUITE_RANKS_MAX];
     int n = nodes * locals;
-    order_plan_nodes(nodes, locals, steps);
+    sum_tree_plan_nodes(nodes, locals, steps);
     for (int r = 0; r < n; r++) {
         wide[r] = suite_value(is_exact, r, i);
         f32[r] =
@@ -97,7 +97,7 @@ static void suite_all_sums(struct suite_rank *me, struct suite_buffers *b, bool 
 {
     struct tensor in = {b->in, b->dtype}, out = {b->out, b->dtype};
     int rank = me->place.rank;
-    struct order_extent part = order_extent(b->n, me->place.ranks, rank);
+    struct part_extent part = part_extent(b->n, me->place.ranks, rank);
     for (int64_t i = 0; i < b->n; i++)
         suite_sum(b->want, b->dtype, i, is_exact, me->job->nodes, me->job->locals);
     suite_fill(b->in, b->dtype, b->n, is_exact, rank);
@@ -127,7 +127,7 @@ static void suite_all_sums(struct suite_rank *me, struct suite_buffers *b, bool 
 static void suite_sums_rank(struct suite_rank *me, bool is_exact)
 {
     void *shared, *own = NULL;
-    if (me->job->suite->is_apart)
+    if (me->job->suite->is_discrete)
         shared = own = malloc(SUITE_ELEMS_MAX * 8 + 64);
     else
         CHECK_OK(comm_alloc(me->comm, SUITE_ELEMS_MAX * 8 + 64, &shared));
@@ -173,12 +173,12 @@ static void suite_moves_rank(struct suite_rank *me)
         for (int64_t i = 0; i < suite_counts[k]; i++)
             CHECK(data[i] == 100 + root, "broadcast: element %lld is %d", (long long)i, data[i]);
         memset(data, 100 + rank, (size_t)suite_counts[k]);
-        struct order_extent part = order_extent(suite_counts[k], n, rank);
+        struct part_extent part = part_extent(suite_counts[k], n, rank);
         struct tensor all = {data, DTYPE_U8};
         CHECK_OK(comm_all_gather(me->comm, all, tensor_at(all, part.first), suite_counts[k]));
         for (int r = 0; r < n; r++)
-            for (int64_t i = 0; i < order_extent(suite_counts[k], n, r).elems; i++)
-                CHECK(data[order_extent(suite_counts[k], n, r).first + i] == 100 + r,
+            for (int64_t i = 0; i < part_extent(suite_counts[k], n, r).elems; i++)
+                CHECK(data[part_extent(suite_counts[k], n, r).first + i] == 100 + r,
                       "all_gather of bytes: %lld", (long long)i);
     }
     for (int k = 0; k < SUITE_COUNTS_N; k++) {
@@ -244,7 +244,7 @@ static void suite_begun_rank(struct suite_rank *me)
             for (int i = 0; i < ELEMS; i++)
                 data[c * ELEMS + i] = (float)(me->place.rank + c + i % 7);
             struct tensor t = {data + c * ELEMS, DTYPE_F32};
-            struct order_extent part = order_extent(ELEMS, n, me->place.rank);
+            struct part_extent part = part_extent(ELEMS, n, me->place.rank);
             if (c % 3 == 0) {
                 CHECK_OK(comm_reduce_scatter_begin(me->comm, tensor_at(t, part.first), t, ELEMS,
                                                    &tickets[c]));
@@ -339,14 +339,14 @@ static void suite_jobs(void **state)
 static void suite_one_group(struct suite_rank *me, const int *ranks, int n)
 {
     struct comm *sub;
-    CHECK_OK(comm_sub(me->comm, ranks, n, &sub));
+    CHECK_OK(comm_split(me->comm, ranks, n, &sub));
     const struct comm_place *place = comm_place(sub);
     CHECK(place->ranks == n && ranks[place->rank] == me->place.rank, "rank %d of %d", place->rank,
           n);
     enum { ELEMS = 20011 };
     float *data = malloc(sizeof(float) * ELEMS), *want = malloc(sizeof(float) * ELEMS);
-    struct order_step steps[SUITE_RANKS_MAX];
-    order_plan_nodes(place->nodes, place->locals, steps);
+    struct sum_tree_step steps[SUITE_RANKS_MAX];
+    sum_tree_plan_nodes(place->nodes, place->locals, steps);
     for (int i = 0; i < ELEMS; i++) {
         float sum[SUITE_RANKS_MAX];
         data[i] = (float)suite_value(false, me->place.rank, i);

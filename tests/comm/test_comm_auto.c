@@ -26,7 +26,7 @@ static enum status open_auto(struct suite_rank *me, const struct comm_config *co
     int rank = me->place.rank;
     mine.kind = COMM_KIND_AUTO;
     mine.dev = suite_dev;
-    mine.share_fd = world->fds[me->place.node];
+    mine.shm_fd = world->fds[me->place.node];
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[rank], &world->bytes[rank]));
     if (rank == atomic_load(&rank_without))
         forget_nccl(world->addresses[rank], &world->bytes[rank]);
@@ -38,7 +38,7 @@ static const struct suite suite_auto = {.name = "auto",
                                         .world_new = nccl_world_new,
                                         .world_free = nccl_world_free,
                                         .open = open_auto,
-                                        .is_apart = true};
+                                        .is_discrete = true};
 
 static void chosen_rank(struct suite_rank *me)
 {
@@ -48,10 +48,10 @@ static void chosen_rank(struct suite_rank *me)
     CHECK(strstr(comm_why(me->comm), want_why) != NULL, "%s", comm_why(me->comm));
     CHECK_OK(comm_alloc(me->comm, 4000, &data));
     struct tensor t = {data, DTYPE_F32};
-    suite_far_fill(t, me->place.rank, 0, 1000);
+    suite_device_fill(t, me->place.rank, 0, 1000);
     CHECK_OK(comm_all_reduce(me->comm, t, t, 1000));
     for (int64_t i = 0, n = 1000; i < n; i++)
-        SUITE_FAR_SAME(t, i, suite_far_sum(me->place.ranks, i), "all_reduce");
+        SUITE_DEVICE_SAME(t, i, suite_device_sum(me->place.ranks, i), "all_reduce");
     CHECK_OK(comm_barrier(me->comm));
 }
 
@@ -60,9 +60,9 @@ static void choose(int nodes, int locals, int without, const char *name, const c
     want_name = name;
     want_why = why;
     atomic_store(&rank_without, without);
-    suite_run_on(&suite_auto, nodes, locals, harness_patient_ms(20000), chosen_rank);
+    suite_run_on(&suite_auto, nodes, locals, harness_patience_ms(20000), chosen_rank);
     assert_int_equal(atomic_load(&knobs->open_n), 0);
-    assert_int_equal(far.blocks_n, 0);
+    assert_int_equal(fake_device.blocks_n, 0);
 }
 
 static void all_have(void **state)
@@ -84,10 +84,10 @@ static void one_has_not(void **state)
 static void shared_gpu(void **state)
 {
     (void)state;
-    strcpy(far.bus, "0000:3b:00.0");
+    strcpy(fake_device.bus, "0000:3b:00.0");
     choose(1, 2, -1, "ucx", "two ranks on one GPU, and rank 1 shares 0000:3b:00.0");
     choose(2, 1, -1, "nccl", "all 2 ranks");
-    far.bus[0] = 0;
+    fake_device.bus[0] = 0;
 }
 
 static enum status open_torn(struct suite_rank *me, const struct comm_config *config)
@@ -96,7 +96,7 @@ static enum status open_torn(struct suite_rank *me, const struct comm_config *co
     struct comm_config mine = *config;
     mine.kind = COMM_KIND_AUTO;
     mine.dev = suite_dev;
-    mine.share_fd = world->fds[me->place.node];
+    mine.shm_fd = world->fds[me->place.node];
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],
                              &world->bytes[me->place.rank]));
     pthread_barrier_wait(&me->job->apart);
@@ -114,7 +114,7 @@ static void torn(void **state)
     (void)state;
     struct suite suite = suite_auto;
     suite.open = open_torn;
-    suite_run_on(&suite, 1, 2, harness_patient_ms(20000), nothing_rank);
+    suite_run_on(&suite, 1, 2, harness_patience_ms(20000), nothing_rank);
 }
 
 int main(void)
@@ -125,6 +125,6 @@ int main(void)
     harness_loopback();
     knobs = nccl_world_begin();
     int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-    far_close(suite_dev);
+    fake_device_close(suite_dev);
     return failed;
 }

@@ -1,6 +1,6 @@
 /* test_comm_nccl — the suite over NCCL's interface, held by the tests' own libnccl.so.2
- * (fake_nccl.c) and a device that the host cannot touch (far.h): no GPU. What it cannot show:
- * NCCL's own order of sums, its speed, and what it does with real links.
+ * (fake_nccl.c) and a device that the host cannot touch (fake_device.h): no GPU. What it cannot
+ * show: NCCL's own order of sums, its speed, and what it does with real links.
  *
  * The suite's tests that need to know who has not come are not here: NCCL does not tell. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "comm/nccl.h"
+#include "comm/nccl/nccl_lib.h"
 #include "suite_device.h"
 
 #include "nccl_world.h"
@@ -28,14 +28,14 @@ static const struct suite suite_nccl = {.name = "nccl",
                                         .world_new = nccl_world_new,
                                         .world_free = nccl_world_free,
                                         .open = open_rank,
-                                        .is_apart = true};
+                                        .is_discrete = true};
 
 /* Nothing of the fake's is left, and it was used as NCCL wants it. */
 static void check_clean(void)
 {
     assert_int_equal(atomic_load(&knobs->open_n), 0);
     assert_int_equal(atomic_load(&knobs->misused_n), 0);
-    assert_int_equal(far.blocks_n, 0);
+    assert_int_equal(fake_device.blocks_n, 0);
 }
 
 static void places_rank(struct suite_rank *me)
@@ -64,7 +64,7 @@ static void missing_rank(struct suite_rank *me)
         int64_t begin = clock_ms();
         enum status st = suite_one_call(me, data, atomic_load(&suite_call));
         CHECK(st == ST_PEER && clock_ms() - begin >= 950 &&
-                  clock_ms() - begin < harness_patient_ms(5000),
+                  clock_ms() - begin < harness_patience_ms(5000),
               "%s: %s", status_name(st), status_message());
         CHECK(strstr(status_message(), suite_call_names[atomic_load(&suite_call)]) != NULL &&
                   strstr(status_message(), "is not finished after") != NULL,
@@ -127,7 +127,7 @@ static void failing(void **state)
         atomic_store(&failing_st, (int)cases[i].st);
         atomic_store(&knobs->fail_result, cases[i].result);
         atomic_store(&knobs->fail_after, 13);
-        suite_run_on(&suite_nccl, 1, 3, harness_patient_ms(20000), failing_as_rank);
+        suite_run_on(&suite_nccl, 1, 3, harness_patience_ms(20000), failing_as_rank);
         atomic_store(&knobs->fail_after, -1);
     }
     check_clean();
@@ -153,7 +153,7 @@ static void refused_rank(struct suite_rank *me)
 static void refused(void **state)
 {
     (void)state;
-    suite_run_on(&suite_nccl, 1, 2, harness_patient_ms(20000), refused_rank);
+    suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), refused_rank);
     check_clean();
 }
 
@@ -164,8 +164,8 @@ static enum status open_hanging(struct suite_rank *me, const struct comm_config 
     int64_t begin = clock_ms();
     enum status st = nccl_world_open_as(me, config, COMM_KIND_NCCL);
     int64_t took = clock_ms() - begin;
-    CHECK(st == ST_PEER && took < harness_patient_ms(5000), "%s after %lld ms: %s", status_name(st),
-          (long long)took, status_message());
+    CHECK(st == ST_PEER && took < harness_patience_ms(5000), "%s after %lld ms: %s",
+          status_name(st), (long long)took, status_message());
     CHECK(strstr(status_message(), "open") != NULL, "%s", status_message());
     return ST_OK; /* as it should be */
 }
@@ -239,7 +239,7 @@ static void cards(void **state)
     suite.open = open_cards;
     for (int i = 0; i < 3; i++) {
         atomic_store(&card_case, i);
-        suite_run_on(&suite, 1, 2, harness_patient_ms(20000), nothing_rank);
+        suite_run_on(&suite, 1, 2, harness_patience_ms(20000), nothing_rank);
     }
     check_clean();
 }
@@ -252,12 +252,12 @@ static void on_cpu(void **state)
     struct comm *comm;
     char address[COMM_ADDRESS_MAX];
     int64_t bytes;
-    assert_int_equal(dev_cpu_open(1, CPU_LEVEL_N, &cpu), ST_OK);
+    assert_int_equal(dev_cpu_open(1, CPU_ISA_N, &cpu), ST_OK);
     struct comm_config config = {.kind = COMM_KIND_NCCL,
                                  .place = {.ranks = 2, .nodes = 2, .locals = 1},
                                  .timeout_ms = 1000,
                                  .dev = cpu,
-                                 .share_fd = -1};
+                                 .shm_fd = -1};
     assert_int_equal(comm_begin_open(&config, &comm, address, &bytes), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "GPUs only"));
     dev_close(cpu);
@@ -270,11 +270,11 @@ static int open_in_child(const char *kind, enum status want, const char *words)
 {
     pid_t pid = fork();
     if (pid == 0) {
-        const struct nccl *table;
+        const struct nccl_lib *table;
         library_dir(kind[0] == '/' ? kind : nccl_world_dir(kind));
-        enum status st = nccl_open(&table);
+        enum status st = nccl_lib_open(&table);
         if (st != want || (st != ST_OK && !strstr(status_message(), words)) ||
-            (st == ST_OK && !strstr(nccl_about(), words))) {
+            (st == ST_OK && !strstr(nccl_lib_about(), words))) {
             fprintf(stderr, "# %s: %s: %s\n", kind, status_name(st), status_message());
             _exit(1);
         }
@@ -312,15 +312,15 @@ static void versions(void **state)
 {
     (void)state;
     char text[24];
-    assert_string_equal(nccl_text(22809, text, sizeof text), "2.28.9");
-    assert_string_equal(nccl_text(2708, text, sizeof text), "2.7.8");
+    assert_string_equal(nccl_lib_version_text(22809, text, sizeof text), "2.28.9");
+    assert_string_equal(nccl_lib_version_text(2708, text, sizeof text), "2.7.8");
 }
 
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(library),       cmocka_unit_test(versions),
-        cmocka_unit_test(places),        cmocka_unit_test(suite_far),
+        cmocka_unit_test(places),        cmocka_unit_test(suite_device),
         cmocka_unit_test(suite_exact),   cmocka_unit_test(suite_order),
         cmocka_unit_test(suite_moves),   cmocka_unit_test(suite_pairs),
         cmocka_unit_test(suite_begun),   cmocka_unit_test(suite_jobs),
@@ -335,6 +335,6 @@ int main(void)
     knobs = nccl_world_begin();
     suite_this = &suite_nccl;
     int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-    far_close(suite_dev);
+    fake_device_close(suite_dev);
     return failed;
 }

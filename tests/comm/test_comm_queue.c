@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
-#include "comm/comm_queue.h"
+#include "comm/core/comm_queue.h"
 
 static struct comm_queue *queue;
 static int order[3], order_n;
@@ -24,7 +24,7 @@ static enum status sleep_in_call(void *arg)
 {
     (void)arg;
     int64_t begin = clock_ns();
-    was_left = comm_queue_nap(queue, nap_ns);
+    was_left = comm_queue_sleep(queue, nap_ns);
     atomic_store(&napped, clock_ns() - begin);
     return ST_OK;
 }

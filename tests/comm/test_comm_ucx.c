@@ -34,10 +34,10 @@ static enum status open_rank(struct suite_rank *me, const struct comm_config *co
 {
     struct world *world = me->job->world;
     struct comm_config mine = *config;
-    mine.kind = COMM_KIND_UCX;
+    mine.kind = COMM_KIND_HOST;
     mine.net = OVER;
     mine.secret = HARNESS_SECRET;
-    mine.share_fd = world->fds[me->place.node];
+    mine.shm_fd = world->fds[me->place.node];
     int64_t generation = mine.generation;
     mine.generation = 0;
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],
@@ -79,7 +79,7 @@ static void crowd_rank(struct suite_rank *me)
 static void a_crowd(void **state)
 {
     (void)state;
-    suite_run_on(suite_this, 17, 1, harness_patient_ms(60000), crowd_rank);
+    suite_run_on(suite_this, 17, 1, harness_patience_ms(60000), crowd_rank);
 }
 
 int main(void)

@@ -1,11 +1,11 @@
 /* test_tcp_hostile — what comes to a worker's port from those who do not know the secret, and from
  * one that does and errs: nothing is believed, nothing grows, nothing dies, and the ranks' sums are
  * those of a calm run. */
-#include "comm/stranger.h"
+#include "comm/fake_peer.h"
 
 #include <stdatomic.h>
 
-#include "comm/comm.h"
+#include "comm/core/comm.h"
 
 #define GENERATION 7
 #define ELEMS 300000
@@ -42,15 +42,15 @@ static enum status in_time(void *arg)
                : status_fail_at(__FILE__, __LINE__, ST_RETRY, "nothing came in time");
 }
 
-static enum status suffer(struct victim *v, struct ucx *ucx)
+static enum status suffer(struct victim *v, struct p2p *p2p)
 {
     char addresses[2][COMM_ADDRESS_MAX];
-    const struct ucx_watch watch = {.check = in_time, .arg = v};
+    const struct p2p_watch watch = {.check = in_time, .arg = v};
     const bool is_peer[2] = {false, true};
-    TRY(ucx_address(ucx, false, v->address, sizeof v->address, &v->bytes));
+    TRY(p2p_address(p2p, false, v->address, sizeof v->address, &v->bytes));
     memcpy(addresses[0], v->address, sizeof addresses[0]);
     memcpy(addresses[1], v->address, sizeof addresses[1]);
-    const struct ucx_world world = {.generation = GENERATION,
+    const struct p2p_world world = {.generation = GENERATION,
                                     .ranks = 2,
                                     .is_peer = is_peer,
                                     .addresses = addresses,
@@ -58,157 +58,161 @@ static enum status suffer(struct victim *v, struct ucx *ucx)
                                     .bytes = (const int64_t[]){v->bytes, v->bytes},
                                     .secret = HARNESS_SECRET};
     v->phase = 1;
-    TRY(ucx_connect(ucx, &world, watch));
+    TRY(p2p_connect(p2p, &world, watch));
     v->phase = 2;
-    struct ucx_op op = {.bytes = 0};
-    struct ucx_wait wait = {.watch = watch};
-    TRY(ucx_recv(ucx, &op, v->data, 64,
-                 (struct ucx_tag){.group = 1, .from = 1, .lane = UCX_LANE_PAIR}));
-    while (!ucx_is_done(&op))
-        TRY(ucx_pump(ucx, &wait));
+    struct p2p_op op = {.bytes = 0};
+    struct p2p_wait wait = {.watch = watch};
+    TRY(p2p_recv(p2p, &op, v->data, 64,
+                 (struct p2p_tag){.group = 1, .from = 1, .tag_class = P2P_TAG_PAIR}));
+    while (!p2p_is_done(&op))
+        TRY(p2p_progress(p2p, &wait));
     return ST_OK;
 }
 
 static void *victim_main(void *arg)
 {
     struct victim *v = arg;
-    struct ucx *ucx = NULL;
-    v->st = ucx_open(&(struct ucx_config){.net = UCX_NET_TCP, .at_once = 270336}, &ucx);
+    struct p2p *p2p = NULL;
+    v->st = p2p_open(&(struct p2p_config){.net = P2P_NET_TCP, .eager_bytes = 270336}, &p2p);
     if (v->st == ST_OK)
-        v->st = suffer(v, ucx);
+        v->st = suffer(v, p2p);
     snprintf(v->message, sizeof v->message, "%s", status_message());
-    if (ucx && v->st != ST_OK)
-        ucx_break(ucx);
-    ucx_close(ucx);
+    if (p2p && v->st != ST_OK)
+        p2p_abort(p2p);
+    p2p_close(p2p);
     v->phase = 3;
     return NULL;
 }
 
 static void await_phase(const struct victim *v, int phase)
 {
-    for (int64_t end_ms = clock_ms() + harness_patient_ms(20000); v->phase < phase;) {
+    for (int64_t end_ms = clock_ms() + harness_patience_ms(20000); v->phase < phase;) {
         assert_true(clock_ms() < end_ms);
         clock_sleep_ms(1);
     }
 }
 
 /* What that peer does with its proved connection, and how the rank's receive ends. */
-static void meet_victim(void (*act)(struct stranger *s), int64_t limit_ms, enum status want,
+static void meet_victim(void (*act)(struct fake_peer *s), int64_t limit_ms, enum status want,
                         const char *word)
 {
-    struct victim v = {.end_ms = clock_ms() + harness_patient_ms(limit_ms)};
-    struct stranger s;
+    struct victim v = {.end_ms = clock_ms() + harness_patience_ms(limit_ms)};
+    struct fake_peer s;
     pthread_t thread;
     pthread_create(&thread, NULL, victim_main, &v);
     await_phase(&v, 1);
-    assert_true(stranger_prove(&s, v.address, &right, HARNESS_SECRET) &&
-                stranger_greet(&s, &right));
+    assert_true(fake_peer_authenticate(&s, v.address, &right, HARNESS_SECRET) &&
+                fake_peer_send_hello(&s, &right));
     await_phase(&v, 2);
     act(&s);
     pthread_join(thread, NULL);
-    stranger_close(&s);
+    fake_peer_close(&s);
     if (v.st != want || strstr(v.message, word) == NULL)
         fail_msg("%s: %s; wanted %s with \"%s\"", status_name(v.st), v.message, status_name(want),
                  word);
 }
 
 static const char content[64] = "sixty-four bytes of content";
-static uint64_t expected_tag(void) { return stranger_tag(GENERATION, 1, 1, UCX_LANE_PAIR, 0); }
+static uint64_t expected_tag(void) { return fake_peer_tag(GENERATION, 1, 1, P2P_TAG_PAIR, 0); }
 
-static void say_right(struct stranger *s)
+static void say_right(struct fake_peer *s)
 {
-    assert_true(stranger_say(s, expected_tag(), content, 64, NULL));
+    assert_true(fake_peer_send(s, expected_tag(), content, 64, NULL));
 }
 
-static void forge_lane(struct stranger *s, int lane)
+static void forge_tag_class(struct fake_peer *s, int tag_class)
 {
-    struct tcp_auth_keys keys = {.head = {1}, .sum = {2}};
-    tcp_seal_close(&s->out);
-    assert_true(tcp_seal_open(&s->out, &keys, true));
-    s->out.parts = 1;
-    stranger_say(s, stranger_tag(GENERATION, 1, 1, (enum ucx_lane)lane, 0), content, 64, NULL);
+    struct tcp_auth_keys keys = {.header = {1}, .checksum = {2}};
+    tcp_frame_close(&s->out);
+    assert_true(tcp_frame_open(&s->out, &keys, true));
+    s->out.frames_n = 1;
+    fake_peer_send(s, fake_peer_tag(GENERATION, 1, 1, (enum p2p_tag_class)tag_class, 0), content,
+                   64, NULL);
 }
-static void forge_call(struct stranger *s) { forge_lane(s, UCX_LANE_CALL); }
-static void forge_data(struct stranger *s) { forge_lane(s, UCX_LANE_DATA); }
-static void forge_done(struct stranger *s) { forge_lane(s, UCX_LANE_DONE); }
-static void forge_pair(struct stranger *s) { forge_lane(s, UCX_LANE_PAIR); }
+static void forge_call(struct fake_peer *s) { forge_tag_class(s, P2P_TAG_HEADER); }
+static void forge_data(struct fake_peer *s) { forge_tag_class(s, P2P_TAG_PART); }
+static void forge_done(struct fake_peer *s) { forge_tag_class(s, P2P_TAG_SUM); }
+static void forge_pair(struct fake_peer *s) { forge_tag_class(s, P2P_TAG_PAIR); }
 
-static void say_noise(struct stranger *s)
+static void say_noise(struct fake_peer *s)
 {
     char noise[4096];
     memset(noise, 0xa5, sizeof noise);
-    stranger_put(s->fd, noise, sizeof noise);
+    fake_peer_write(s->fd, noise, sizeof noise);
 }
-static void say_damaged(struct stranger *s)
+static void say_damaged(struct fake_peer *s)
 {
-    struct tcp_seal_head head = {.tag = expected_tag(), .total = 64, .bytes = 64};
-    uint8_t sealed[TCP_SEAL_BYTES];
+    struct tcp_frame_header head = {.tag = expected_tag(), .total = 64, .bytes = 64};
+    uint8_t sealed[TCP_FRAME_HEADER_BYTES];
     char other[64];
     memcpy(other, content, 64);
     other[40] ^= 4;
-    assert_true(tcp_seal_write(&s->out, &head, content, sealed));
-    stranger_put(s->fd, sealed, sizeof sealed);
-    stranger_put(s->fd, other, sizeof other);
+    assert_true(tcp_frame_write(&s->out, &head, content, sealed));
+    fake_peer_write(s->fd, sealed, sizeof sealed);
+    fake_peer_write(s->fd, other, sizeof other);
 }
 /* Another message's head again: the place in the connection does not fit. */
-static void say_twice(struct stranger *s)
+static void say_twice(struct fake_peer *s)
 {
-    struct tcp_seal_head head = {
-        .tag = stranger_tag(GENERATION, 2, 1, UCX_LANE_PAIR, 0), .total = 64, .bytes = 64};
-    uint8_t sealed[TCP_SEAL_BYTES];
-    assert_true(tcp_seal_write(&s->out, &head, content, sealed));
+    struct tcp_frame_header head = {
+        .tag = fake_peer_tag(GENERATION, 2, 1, P2P_TAG_PAIR, 0), .total = 64, .bytes = 64};
+    uint8_t sealed[TCP_FRAME_HEADER_BYTES];
+    assert_true(tcp_frame_write(&s->out, &head, content, sealed));
     for (int i = 0; i < 2; i++) {
-        stranger_put(s->fd, sealed, sizeof sealed);
-        stranger_put(s->fd, content, sizeof content);
+        fake_peer_write(s->fd, sealed, sizeof sealed);
+        fake_peer_write(s->fd, content, sizeof content);
     }
 }
-static void claim(struct stranger *s, int64_t total, int64_t at, int64_t bytes)
+static void claim(struct fake_peer *s, int64_t total, int64_t at, int64_t bytes)
 {
-    const struct tcp_seal_head head = {
+    const struct tcp_frame_header head = {
         .tag = expected_tag(), .total = total, .at = at, .bytes = bytes};
-    static char room[TCP_SEAL_PART_MAX * 2];
-    uint8_t sealed[TCP_SEAL_BYTES];
-    assert_true(tcp_seal_write(&s->out, &head, room, sealed));
-    stranger_put(s->fd, sealed, sizeof sealed);
-    stranger_put(s->fd, content, sizeof content);
+    static char room[TCP_FRAME_CONTENT_MAX * 2];
+    uint8_t sealed[TCP_FRAME_HEADER_BYTES];
+    assert_true(tcp_frame_write(&s->out, &head, room, sealed));
+    fake_peer_write(s->fd, sealed, sizeof sealed);
+    fake_peer_write(s->fd, content, sizeof content);
 }
-static void claim_too_long(struct stranger *s) { claim(s, 4096, 0, 4096); }
-static void claim_all_memory(struct stranger *s) { claim(s, INT64_MAX, 0, 64); }
-static void claim_negative(struct stranger *s) { claim(s, -1, 0, 64); }
-static void claim_middle(struct stranger *s) { claim(s, 64, 32, 32); }
-static void claim_beyond(struct stranger *s) { claim(s, 64, 0, 65); }
-static void claim_large_part(struct stranger *s) { claim(s, 1 << 20, 0, TCP_SEAL_PART_MAX + 1); }
-static void claim_empty_part(struct stranger *s) { claim(s, 64, 0, 0); }
-static void claim_other_rank(struct stranger *s)
+static void claim_too_long(struct fake_peer *s) { claim(s, 4096, 0, 4096); }
+static void claim_all_memory(struct fake_peer *s) { claim(s, INT64_MAX, 0, 64); }
+static void claim_negative(struct fake_peer *s) { claim(s, -1, 0, 64); }
+static void claim_middle(struct fake_peer *s) { claim(s, 64, 32, 32); }
+static void claim_beyond(struct fake_peer *s) { claim(s, 64, 0, 65); }
+static void claim_large_part(struct fake_peer *s)
 {
-    stranger_say(s, stranger_tag(GENERATION, 1, 0, UCX_LANE_PAIR, 0), content, 64, NULL);
+    claim(s, 1 << 20, 0, TCP_FRAME_CONTENT_MAX + 1);
+}
+static void claim_empty_part(struct fake_peer *s) { claim(s, 64, 0, 0); }
+static void claim_other_rank(struct fake_peer *s)
+{
+    fake_peer_send(s, fake_peer_tag(GENERATION, 1, 0, P2P_TAG_PAIR, 0), content, 64, NULL);
 }
 
 static void a_peer_that_errs_is_lost(void **state)
 {
     (void)state;
-    static void (*const acts[])(struct stranger * s) = {
+    static void (*const acts[])(struct fake_peer * s) = {
         forge_call,   forge_data,       forge_done,       forge_pair,      say_noise,
         say_damaged,  say_twice,        claim_all_memory, claim_negative,  claim_middle,
         claim_beyond, claim_large_part, claim_empty_part, claim_other_rank};
     meet_victim(say_right, 20000, ST_OK, "");
-    int64_t before = ucx_refused();
+    int64_t before = p2p_refused();
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
         meet_victim(acts[i], 20000, ST_PEER, "forged, damaged or out of order");
-    assert_int_equal(ucx_refused() - before, sizeof acts / sizeof *acts);
+    assert_int_equal(p2p_refused() - before, sizeof acts / sizeof *acts);
     meet_victim(claim_too_long, 20000, ST_BUG, "in different calls");
 }
 
 /* Messages that nobody waits for: a few are kept, then the sender waits. */
 static int unmatched;
-static void say_unmatched(struct stranger *s)
+static void say_unmatched(struct fake_peer *s)
 {
     static char kib[1024];
     const struct timeval limit = {.tv_usec = 500000};
     setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     for (unmatched = 0; unmatched < 30000; unmatched++)
-        if (!stranger_say(s, stranger_tag(GENERATION, 9, 1, UCX_LANE_CALL, 0), kib, sizeof kib,
-                          NULL))
+        if (!fake_peer_send(s, fake_peer_tag(GENERATION, 9, 1, P2P_TAG_HEADER, 0), kib, sizeof kib,
+                            NULL))
             break;
 }
 static void unmatched_messages_stay_outside(void **state)
@@ -247,12 +251,12 @@ static enum status work(struct rank *me)
 {
     struct world *w = me->world;
     const struct comm_config config = {
-        .kind = COMM_KIND_UCX,
+        .kind = COMM_KIND_HOST,
         .net = COMM_NET_TCP,
         .secret = HARNESS_SECRET,
         .place = {.rank = me->rank, .ranks = 2, .node = me->rank, .nodes = 2, .locals = 1},
-        .timeout_ms = harness_patient_ms(30000),
-        .share_fd = -1};
+        .timeout_ms = harness_patience_ms(30000),
+        .shm_fd = -1};
     TRY(comm_begin_open(&config, &me->comm, w->addresses[me->rank], &w->bytes[me->rank]));
     pthread_barrier_wait(&w->packed);
     while (!w->may_connect)
@@ -297,7 +301,7 @@ static void live_through(void (*attack)(const void *address), float *out)
         if (w.ranks[r].st != ST_OK)
             fail_msg("rank %d: %s", r, w.ranks[r].message);
     }
-    assert_int_equal(stranger_dial(w.addresses[0]), -1); /* closed since all were connected */
+    assert_int_equal(fake_peer_connect(w.addresses[0]), -1); /* closed since all were connected */
     memcpy(out, w.ranks[0].data, ELEMS * sizeof(float));
     free(w.ranks[0].data);
     free(w.ranks[1].data);
@@ -318,11 +322,11 @@ static void forge_connections(const void *address)
 {
     static const uint8_t wrong[TCP_AUTH_SECRET_BYTES] = "another secret";
     uint8_t bytes[TCP_AUTH_HELLO_BYTES], recorded[TCP_AUTH_HELLO_BYTES];
-    struct tcp_auth auth = {.said_n = 0};
+    struct tcp_auth auth = {.transcript_n = 0};
     memcpy(auth.secret, HARNESS_SECRET, sizeof auth.secret);
     assert_true(tcp_auth_make_hello(&auth, &right, recorded));
     for (int i = 0; i < FORGED; i++) {
-        struct tcp_auth other = {.said_n = 0};
+        struct tcp_auth other = {.transcript_n = 0};
         memcpy(other.secret, wrong, sizeof wrong);
         for (size_t k = 0; k < sizeof bytes; k++)
             bytes[k] = (uint8_t)((unsigned)i * 2654435761u >> (k % 24));
@@ -332,25 +336,25 @@ static void forge_connections(const void *address)
             assert_true(tcp_auth_make_hello(&other, &right, bytes));
         if (i % 5 == 3)
             memcpy(bytes, recorded, sizeof bytes);
-        fds[i] = stranger_dial(address);
+        fds[i] = fake_peer_connect(address);
         if (fds[i] >= 0 && i % 5 != 4)
-            stranger_put(fds[i], bytes, i % 7 == 0 ? sizeof bytes / 2 : sizeof bytes);
+            fake_peer_write(fds[i], bytes, i % 7 == 0 ? sizeof bytes / 2 : sizeof bytes);
     }
 }
 
-static void a_thousand_strangers_change_nothing(void **state)
+static void a_thousand_unauthenticated_clients_change_nothing(void **state)
 {
     (void)state;
     static float calm[ELEMS], attacked[ELEMS];
     live_through(NULL, calm);
     long before_kib = resident_kib();
-    int64_t before = ucx_refused(), begin_ms = clock_ms();
+    int64_t before = p2p_refused(), begin_ms = clock_ms();
     live_through(forge_connections, attacked);
     close_all();
     print_message("# %lld of %d strangers counted, %lld ms, resident %ld, then %ld KiB\n",
-                  (long long)(ucx_refused() - before), FORGED, (long long)(clock_ms() - begin_ms),
+                  (long long)(p2p_refused() - before), FORGED, (long long)(clock_ms() - begin_ms),
                   before_kib, resident_kib());
-    assert_in_range(ucx_refused() - before, FORGED * 9 / 10, FORGED * 2);
+    assert_in_range(p2p_refused() - before, FORGED * 9 / 10, FORGED * 2);
     assert_memory_equal(calm, attacked, sizeof calm);
 #ifndef __SANITIZE_ADDRESS__
     assert_true(resident_kib() < before_kib + 8192);
@@ -367,7 +371,7 @@ static void *flood_main(void *arg)
     for (int i = 0; is_flooding; i = (i + 1) % FORGED) {
         if (fds[i] >= 0)
             close(fds[i]);
-        fds[i] = stranger_dial(flooded);
+        fds[i] = fake_peer_connect(flooded);
         if (fds[i] < 0) {
             clock_sleep_ms(1);
             continue;
@@ -403,7 +407,7 @@ static void a_flood_does_not_keep_ranks_apart(void **state)
     print_message("# %d silent connections; met and done after %lld ms\n", flood_n,
                   (long long)took_ms);
     assert_true(flood_n > 64);
-    assert_true(took_ms < harness_patient_ms(8000));
+    assert_true(took_ms < harness_patience_ms(8000));
     assert_memory_equal(calm, attacked, sizeof calm);
 }
 
@@ -411,11 +415,11 @@ static void a_flood_does_not_keep_ranks_apart(void **state)
 static void a_replayed_handshake_fails(void **state)
 {
     (void)state;
-    struct victim v = {.end_ms = clock_ms() + harness_patient_ms(20000)};
-    struct tcp_auth auth = {.said_n = 0};
+    struct victim v = {.end_ms = clock_ms() + harness_patience_ms(20000)};
+    struct tcp_auth auth = {.transcript_n = 0};
     uint8_t hello[TCP_AUTH_HELLO_BYTES], answer[TCP_AUTH_ANSWER_BYTES], proof[TCP_AUTH_PROOF_BYTES],
         more[32];
-    struct stranger s;
+    struct fake_peer s;
     pthread_t thread;
     pthread_create(&thread, NULL, victim_main, &v);
     await_phase(&v, 1);
@@ -423,22 +427,22 @@ static void a_replayed_handshake_fails(void **state)
     assert_true(tcp_auth_make_hello(&auth, &right, hello));
     /* the recorded one: its proof is made for another answer */
     for (int round = 0; round < 2; round++) {
-        int fd = stranger_dial(v.address);
-        assert_true(stranger_put(fd, hello, sizeof hello) &&
-                    stranger_get(fd, answer, sizeof answer));
+        int fd = fake_peer_connect(v.address);
+        assert_true(fake_peer_write(fd, hello, sizeof hello) &&
+                    fake_peer_read(fd, answer, sizeof answer));
         if (round == 0)
             assert_true(tcp_auth_read_answer(&auth, answer) && tcp_auth_make_proof(&auth, proof));
         else
-            assert_true(stranger_put(fd, proof, sizeof proof));
+            assert_true(fake_peer_write(fd, proof, sizeof proof));
         if (round == 1)
-            assert_false(stranger_get(fd, more, sizeof more));
+            assert_false(fake_peer_read(fd, more, sizeof more));
         close(fd);
     }
-    assert_true(stranger_prove(&s, v.address, &right, HARNESS_SECRET) &&
-                stranger_greet(&s, &right));
+    assert_true(fake_peer_authenticate(&s, v.address, &right, HARNESS_SECRET) &&
+                fake_peer_send_hello(&s, &right));
     say_right(&s);
     pthread_join(thread, NULL);
-    stranger_close(&s);
+    fake_peer_close(&s);
     assert_int_equal(v.st, ST_OK);
 }
 
@@ -446,9 +450,9 @@ static void a_replayed_handshake_fails(void **state)
 static void another_world_is_refused(void **state)
 {
     (void)state;
-    struct victim v = {.end_ms = clock_ms() + harness_patient_ms(20000)};
+    struct victim v = {.end_ms = clock_ms() + harness_patience_ms(20000)};
     struct tcp_auth_ids wrong[] = {right, right, right, right, right};
-    struct stranger s;
+    struct fake_peer s;
     pthread_t thread;
     wrong[0].generation++;
     wrong[1].ranks = 3;
@@ -458,21 +462,22 @@ static void another_world_is_refused(void **state)
     pthread_create(&thread, NULL, victim_main, &v);
     await_phase(&v, 1);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_false(stranger_prove(&s, v.address, &wrong[i], HARNESS_SECRET));
-        stranger_close(&s);
+        assert_false(fake_peer_authenticate(&s, v.address, &wrong[i], HARNESS_SECRET));
+        fake_peer_close(&s);
     }
-    assert_true(stranger_prove(&s, v.address, &right, HARNESS_SECRET) &&
-                stranger_greet(&s, &right));
+    assert_true(fake_peer_authenticate(&s, v.address, &right, HARNESS_SECRET) &&
+                fake_peer_send_hello(&s, &right));
     say_right(&s);
     pthread_join(thread, NULL);
-    stranger_close(&s);
+    fake_peer_close(&s);
     assert_int_equal(v.st, ST_OK);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(a_peer_that_errs_is_lost),
-                                          cmocka_unit_test(unmatched_messages_stay_outside),
-                                          cmocka_unit_test(a_thousand_strangers_change_nothing),
-                                          cmocka_unit_test(a_flood_does_not_keep_ranks_apart),
-                                          cmocka_unit_test(a_replayed_handshake_fails),
-                                          cmocka_unit_test(another_world_is_refused)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_peer_that_errs_is_lost),
+    cmocka_unit_test(unmatched_messages_stay_outside),
+    cmocka_unit_test(a_thousand_unauthenticated_clients_change_nothing),
+    cmocka_unit_test(a_flood_does_not_keep_ranks_apart),
+    cmocka_unit_test(a_replayed_handshake_fails),
+    cmocka_unit_test(another_world_is_refused)};
 HARNESS_MAIN(tests)

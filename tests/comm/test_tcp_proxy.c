@@ -2,17 +2,17 @@
  * sends them twice, changes their order, alters heads and contents, cuts them short, puts own ones
  * between, cuts the connection: every sum that a rank gets is right, and the rank behind learns of
  * it as a lost peer. PROXY_TRIALS=N: so many of each kind, default 3. */
-#include "comm/stranger.h"
+#include "comm/fake_peer.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "comm/comm.h"
+#include "comm/core/comm.h"
 
 #define GENERATION 3
 #define ELEMS 200000 /* parts of more than one frame each */
 #define CALLS 60
-#define HEAD TCP_SEAL_BYTES
+#define HEAD TCP_FRAME_HEADER_BYTES
 
 enum what { NOTHING, DROP, TWICE, SWAP, HEAD_BIT, CONTENT_BIT, SHORT, INSERT, REPLAY, CUT, WHAT_N };
 static const char *const names[WHAT_N] = {"nothing",     "drop",  "twice",  "swap",   "head bit",
@@ -37,12 +37,12 @@ struct world {
 static enum status work(struct world *w, int rank, struct comm **comm)
 {
     const struct comm_config config = {
-        .kind = COMM_KIND_UCX,
+        .kind = COMM_KIND_HOST,
         .net = COMM_NET_TCP,
         .secret = HARNESS_SECRET,
         .place = {.rank = rank, .ranks = 2, .node = rank, .nodes = 2, .locals = 1},
-        .timeout_ms = harness_patient_ms(4000),
-        .share_fd = -1};
+        .timeout_ms = harness_patience_ms(4000),
+        .shm_fd = -1};
     static float data[2][ELEMS];
     struct tensor t = {data[rank], DTYPE_F32};
     TRY(comm_begin_open(&config, comm, w->addresses[0][rank], &w->bytes[rank]));
@@ -81,7 +81,7 @@ static void *rank_main(void *arg)
 static bool carry(int from, int to, size_t n)
 {
     char bytes[256];
-    return stranger_get(from, bytes, n) && stranger_put(to, bytes, n);
+    return fake_peer_read(from, bytes, n) && fake_peer_write(to, bytes, n);
 }
 
 static void *carry_back(void *arg)
@@ -89,7 +89,7 @@ static void *carry_back(void *arg)
     int *fds = arg;
     static _Thread_local char bytes[1 << 16];
     for (ssize_t n; (n = recv(fds[0], bytes, sizeof bytes, 0)) > 0;)
-        if (!stranger_put(fds[1], bytes, (size_t)n))
+        if (!fake_peer_write(fds[1], bytes, (size_t)n))
             break;
     shutdown(fds[1], SHUT_WR);
     return NULL;
@@ -99,46 +99,46 @@ static void *carry_back(void *arg)
 static size_t get_frame(int fd, char *out)
 {
     uint32_t bytes;
-    if (!stranger_get(fd, out, HEAD))
+    if (!fake_peer_read(fd, out, HEAD))
         return 0;
     memcpy(&bytes, out + 24, sizeof bytes);
-    assert_true(bytes <= TCP_SEAL_PART_MAX);
-    return stranger_get(fd, out + HEAD, bytes) ? HEAD + bytes : 0;
+    assert_true(bytes <= TCP_FRAME_CONTENT_MAX);
+    return fake_peer_read(fd, out + HEAD, bytes) ? HEAD + bytes : 0;
 }
 
 /* false: the connection is to end. */
 static bool strike(struct world *w, int from, int to, char *frame, size_t n, const char *first,
                    size_t first_n)
 {
-    static char other[HEAD + TCP_SEAL_PART_MAX];
+    static char other[HEAD + TCP_FRAME_CONTENT_MAX];
     size_t bit = (size_t)rand_r(&w->seed), other_n;
     w->has_struck = true;
     switch (w->what) {
     case NOTHING:
-        return stranger_put(to, frame, n);
+        return fake_peer_write(to, frame, n);
     case DROP:
         return true;
     case TWICE:
-        return stranger_put(to, frame, n) && stranger_put(to, frame, n);
+        return fake_peer_write(to, frame, n) && fake_peer_write(to, frame, n);
     case SWAP:
         other_n = get_frame(from, other);
-        return other_n > 0 && stranger_put(to, other, other_n) && stranger_put(to, frame, n);
+        return other_n > 0 && fake_peer_write(to, other, other_n) && fake_peer_write(to, frame, n);
     case HEAD_BIT:
         frame[bit / 8 % HEAD] ^= (char)(1 << bit % 8);
-        return stranger_put(to, frame, n);
+        return fake_peer_write(to, frame, n);
     case CONTENT_BIT:
         if (n > HEAD)
             frame[HEAD + bit / 8 % (n - HEAD)] ^= (char)(1 << bit % 8);
         else
             frame[HEAD - 1] ^= 1;
-        return stranger_put(to, frame, n);
+        return fake_peer_write(to, frame, n);
     case SHORT:
-        return stranger_put(to, frame, n - 1 - bit % (n - 1));
+        return fake_peer_write(to, frame, n - 1 - bit % (n - 1));
     case INSERT:
         memset(other, (int)bit, HEAD + 64);
-        return stranger_put(to, other, HEAD + 64) && stranger_put(to, frame, n);
+        return fake_peer_write(to, other, HEAD + 64) && fake_peer_write(to, frame, n);
     case REPLAY:
-        return stranger_put(to, first, first_n) && stranger_put(to, frame, n);
+        return fake_peer_write(to, first, first_n) && fake_peer_write(to, frame, n);
     default:
         return false;
     }
@@ -146,13 +146,13 @@ static bool strike(struct world *w, int from, int to, char *frame, size_t n, con
 
 static void carry_frames(struct world *w, int from, int to)
 {
-    static char frame[HEAD + TCP_SEAL_PART_MAX], first[HEAD + TCP_SEAL_PART_MAX];
+    static char frame[HEAD + TCP_FRAME_CONTENT_MAX], first[HEAD + TCP_FRAME_CONTENT_MAX];
     size_t first_n = 0, n;
     for (int i = 0; (n = get_frame(from, frame)) > 0; i++) {
         if (i == 0)
             memcpy(first, frame, first_n = n);
         if (i == w->at ? !strike(w, from, to, frame, n, first, first_n)
-                       : !stranger_put(to, frame, n))
+                       : !fake_peer_write(to, frame, n))
             break;
     }
 }
@@ -160,7 +160,7 @@ static void carry_frames(struct world *w, int from, int to)
 static void *proxy_main(void *arg)
 {
     struct world *w = arg;
-    int in = accept(w->listen_fd, NULL, NULL), out = stranger_dial(w->addresses[0][0]);
+    int in = accept(w->listen_fd, NULL, NULL), out = fake_peer_connect(w->addresses[0][0]);
     pthread_t back;
     int fds[2] = {out, in};
     if (in >= 0 && out >= 0 && carry(in, out, TCP_AUTH_HELLO_BYTES) &&
@@ -182,15 +182,15 @@ static void set_between(struct world *w)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof at;
-    struct tcp_where_card card;
+    struct tcp_addr_packed card;
     w->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(bind(w->listen_fd, (struct sockaddr *)&at, bytes) == 0 &&
                 listen(w->listen_fd, 1) == 0 &&
                 getsockname(w->listen_fd, (struct sockaddr *)&at, &bytes) == 0);
     memcpy(w->addresses[1], w->addresses[0], sizeof w->addresses[0]);
-    memcpy(&card, w->addresses[1][0] + STRANGER_CARD_AT, sizeof card);
+    memcpy(&card, w->addresses[1][0] + FAKE_PEER_TCP_AT, sizeof card);
     card.port = ntohs(at.sin_port);
-    memcpy(w->addresses[1][0] + STRANGER_CARD_AT, &card, sizeof card);
+    memcpy(w->addresses[1][0] + FAKE_PEER_TCP_AT, &card, sizeof card);
 }
 
 static void run(enum what what, int at, unsigned seed)

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "comm/comm.h"
+#include "comm/core/comm.h"
 #include "harness.h"
 
 #ifndef OVER
@@ -67,13 +67,13 @@ static enum status open_comm(int rank, int n, int64_t generation, int64_t timeou
                              struct comm **out)
 {
     struct comm_config config = {
-        .kind = COMM_KIND_UCX,
+        .kind = COMM_KIND_HOST,
         .net = OVER,
         .secret = HARNESS_SECRET,
         .place = {.rank = rank, .ranks = n, .node = rank, .nodes = n, .locals = 1},
         .timeout_ms = timeout_ms,
         .is_aborted = is_aborted,
-        .share_fd = -1};
+        .shm_fd = -1};
     TRY(comm_begin_open(&config, out, all->addresses[rank], &all->bytes[rank]));
     meet(n);
     enum status st = comm_end_open(*out, generation, all->addresses, all->bytes);
@@ -128,7 +128,7 @@ static void run_fault(int64_t elems, int64_t timeout_ms, void (*fault)(pid_t las
     }
     for (int r = 0; r < RANKS; r++) {
         for (int64_t begin = clock_ms(); atomic_load(&all->calls[r]) < 3;) {
-            assert_true(clock_ms() - begin < harness_patient_ms(20000));
+            assert_true(clock_ms() - begin < harness_patience_ms(20000));
             clock_sleep_ms(1);
         }
     }
@@ -152,14 +152,14 @@ static void check_others(int64_t within_ms, const char *word)
     for (int r = 0; r < RANKS - 1; r++) {
         int64_t queued = all->seen_queued_ms[r] - all->fault_queued_ms[r];
         int64_t took = all->seen_ms[r] - all->fault_ms - queued;
-        if (took > within_ms || all->closed_ms[r] > harness_patient_ms(1000) ||
+        if (took > within_ms || all->closed_ms[r] > harness_patience_ms(1000) ||
             strstr(all->message[r], word) == NULL)
             print_message("# rank %d after %lld ms (and %lld without a processor), closed in %lld "
                           "ms, want '%s': %s\n",
                           r, (long long)took, (long long)queued, (long long)all->closed_ms[r], word,
                           all->message[r]);
         assert_true(took <= within_ms);
-        assert_true(all->closed_ms[r] <= harness_patient_ms(1000));
+        assert_true(all->closed_ms[r] <= harness_patience_ms(1000));
         assert_non_null(strstr(all->message[r], word));
     }
 }
@@ -183,8 +183,8 @@ static void test_killed(void **state)
 {
     (void)state;
     for (int round = 0; round < 4; round++) {
-        run_fault(round % 2 ? ELEMS : 100, harness_patient_ms(20000), kill_it);
-        check_others(harness_patient_ms(1000), "rank 2");
+        run_fault(round % 2 ? ELEMS : 100, harness_patience_ms(20000), kill_it);
+        check_others(harness_patience_ms(1000), "rank 2");
     }
 }
 
@@ -192,9 +192,9 @@ static void test_stopped(void **state)
 {
     (void)state;
     for (int round = 0; round < 2; round++) {
-        const int64_t limit_ms = harness_patient_ms(1500);
+        const int64_t limit_ms = harness_patience_ms(1500);
         run_fault(round % 2 ? ELEMS : 100, limit_ms, stop_it);
-        check_others(limit_ms + harness_patient_ms(1000), "all_reduce");
+        check_others(limit_ms + harness_patience_ms(1000), "all_reduce");
     }
 }
 
@@ -202,8 +202,8 @@ static void test_aborted(void **state)
 {
     (void)state;
     for (int round = 0; round < 2; round++) {
-        run_fault(round % 2 ? ELEMS : 100, harness_patient_ms(20000), abort_all);
-        check_others(harness_patient_ms(200), "");
+        run_fault(round % 2 ? ELEMS : 100, harness_patience_ms(20000), abort_all);
+        check_others(harness_patience_ms(200), "");
     }
 }
 
@@ -234,7 +234,7 @@ static void partner(int64_t generation)
     struct comm *comm = NULL;
     static float data[70000];
     struct tensor t = {data, DTYPE_F32};
-    if (open_comm(1, 2, generation, harness_patient_ms(20000), &comm) != ST_OK ||
+    if (open_comm(1, 2, generation, harness_patience_ms(20000), &comm) != ST_OK ||
         comm_all_reduce(comm, t, t, 70000) != ST_OK)
         fprintf(stderr, "# partner: %s\n", status_message());
     _exit(0); /* without closing: as if killed */

@@ -3,7 +3,7 @@
 
 #include <ucp/api/ucp.h>
 
-#include "comm/ucx.h"
+#include "comm/p2p/p2p.h"
 
 static ucs_status_t answer;
 static uint64_t types;
@@ -20,20 +20,20 @@ ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attr)
 static void it_tells_what_it_reaches(void **state)
 {
     (void)state;
-    struct ucx *ucx = NULL;
+    struct p2p *p2p = NULL;
     setenv("UCX_TLS", "tcp,self", 0);
-    assert_int_equal(ucx_open(&(struct ucx_config){.net = UCX_NET_UCX, .at_once = 4096}, &ucx),
+    assert_int_equal(p2p_open(&(struct p2p_config){.net = P2P_NET_UCX, .eager_bytes = 4096}, &p2p),
                      ST_OK);
     types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    assert_false(ucx_reaches_gpu(ucx));
+    assert_false(p2p_supports_gpu(p2p));
     types |= UCS_BIT(UCS_MEMORY_TYPE_ROCM);
-    assert_false(ucx_reaches_gpu(ucx));
+    assert_false(p2p_supports_gpu(p2p));
     types |= UCS_BIT(UCS_MEMORY_TYPE_CUDA);
-    assert_true(ucx_reaches_gpu(ucx));
+    assert_true(p2p_supports_gpu(p2p));
     answer = UCS_ERR_INVALID_PARAM;
-    assert_false(ucx_reaches_gpu(ucx));
+    assert_false(p2p_supports_gpu(p2p));
     answer = UCS_OK;
-    ucx_close(ucx);
+    p2p_close(p2p);
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(it_tells_what_it_reaches)};

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "comm/comm.h"
+#include "comm/core/comm.h"
 #include "harness.h"
 
 #ifndef OVER
@@ -88,13 +88,13 @@ static void make_host(int node)
 static enum status open_comm(int node, int64_t timeout_ms, struct comm **out)
 {
     struct comm_config config = {
-        .kind = COMM_KIND_UCX,
+        .kind = COMM_KIND_HOST,
         .net = OVER,
         .master = "10.77.0.1",
         .secret = HARNESS_SECRET,
         .place = {.rank = node, .ranks = 2, .node = node, .nodes = 2, .locals = 1},
         .timeout_ms = timeout_ms,
-        .share_fd = -1};
+        .shm_fd = -1};
     TRY(comm_begin_open(&config, out, all->addresses[node], &all->bytes[node]));
     meet();
     return comm_end_open(*out, 7, all->addresses, all->bytes);
@@ -131,7 +131,7 @@ static void host(int node, bool is_killed)
     struct comm *comm = NULL;
     float *data = malloc(ELEMS * sizeof(float));
     make_host(node);
-    if (open_comm(node, is_killed ? harness_patient_ms(20000) : late_ms, &comm) != ST_OK)
+    if (open_comm(node, is_killed ? harness_patience_ms(20000) : late_ms, &comm) != ST_OK)
         fail_child("open");
     measure(node, comm, data);
     meet();
@@ -192,7 +192,7 @@ static void check_survivor(int64_t within_ms)
     print_message("# node 0: after %lld ms, closed in %lld ms: %s\n", (long long)took,
                   (long long)all->closed_ms[0], all->message[0]);
     assert_true(took >= -100 && took < within_ms);
-    assert_true(all->closed_ms[0] < harness_patient_ms(1000));
+    assert_true(all->closed_ms[0] < harness_patience_ms(1000));
 }
 
 /* Each node sends every byte once in all: half to the owner of the other half, half of what it
@@ -210,7 +210,7 @@ static void test_link_and_kill(void **state)
                  "deadline comes before the news");
 #endif
     assert_true(took < ideal / 0.6 * harness_slow());
-    check_survivor(harness_patient_ms(1000));
+    check_survivor(harness_patience_ms(1000));
     assert_non_null(strstr(all->message[0], "rank 1"));
 }
 
@@ -219,7 +219,7 @@ static void test_cut(void **state)
     (void)state;
     if (!run_hosts(false))
         HARNESS_SKIP("no network namespace with a veth pair can be made here (not root?)");
-    check_survivor(late_ms + harness_patient_ms(1500));
+    check_survivor(late_ms + harness_patience_ms(1500));
 }
 
 int main(void)
@@ -230,7 +230,7 @@ int main(void)
     harness_quiet();
     if (OVER == COMM_NET_UCX)
         setenv("UCX_TLS", "tcp,self", 0);
-    late_ms = harness_patient_ms(2000);
+    late_ms = harness_patience_ms(2000);
     all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return all == MAP_FAILED ? 99 : cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
 }

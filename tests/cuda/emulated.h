@@ -63,12 +63,12 @@ static struct kt_device *kt_device(int level, int threads_n)
     static struct kt_device plain, none, devices[KT_THREADS + 1];
     static struct emulated emulated[KT_THREADS + 1];
     static struct stream_head streams[KT_THREADS + 1];
-    if (level == CPU_LEVEL_PLAIN) {
+    if (level == CPU_ISA_PLAIN) {
         if (!plain.dev && dev_cpu_open(1, level, &plain.dev) == ST_OK)
             assert_int_equal(dev_stream_open(plain.dev, &plain.stream), ST_OK);
         return &plain;
     }
-    if (level != CPU_LEVEL_V2)
+    if (level != CPU_ISA_V2)
         return &none;
     emulated[threads_n] =
         (struct emulated){.head.op = &emulated_op, .seed = (uint64_t)threads_n - 1};

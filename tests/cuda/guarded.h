@@ -93,7 +93,7 @@ static inline void open_once(struct dev *dev)
 {
     struct stream *s = NULL;
     kt_ok(dev_stream_open(dev, &s));
-    kt_ok(dev_collect(s));
+    kt_ok(dev_graph_begin(s));
     dev_stream_close(s);
 }
 

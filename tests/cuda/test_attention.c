@@ -202,7 +202,7 @@ static void little_shared_memory(void **state)
     (void)state;
     const size_t most = 99 << 10;
     static const int64_t widths[] = {64, 72, 128, 136, 256};
-    emu_shared_most(most);
+    emu_shared_max(most);
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
             struct shape x = {1, 131, 1, widths[i], 0.2f, 1, (enum dtype)dtype, 1, 0, most};
@@ -215,7 +215,7 @@ static void little_shared_memory(void **state)
             assert_int_equal(backward(&r), CUDA_REFUSAL_SHARED);
             run_free(&r);
         }
-    emu_shared_most(227 << 10);
+    emu_shared_max(227 << 10);
 }
 
 /* Scores of ±1e3: the running maximum must carry them. */

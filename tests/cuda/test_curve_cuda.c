@@ -81,7 +81,7 @@ static void as_fp32(void **state)
     const int steps = wanted();
     struct dev *cpu = NULL;
     read_text();
-    kt_ok(dev_cpu_open(1, CPU_LEVEL_N, &cpu));
+    kt_ok(dev_cpu_open(1, CPU_ISA_N, &cpu));
     train(cpu, DTYPE_F32, steps, want);
     dev_close(cpu);
     for (int dtype = DTYPE_BF16; dtype <= DTYPE_F16; dtype++) {

@@ -13,29 +13,29 @@
 #include "train/step.h"
 
 static int own_products;
-#define OWN_PRODUCT(name, take_now)                                                          \
-    struct own_##name {                                                                      \
-        struct name a;                                                                       \
-        const struct cuda_now *now;                                                          \
-    };                                                                                       \
-    static int own_##name(void *arg)                                                         \
-    {                                                                                        \
-        struct own_##name *own = arg;                                                        \
-        take_now(&own->a, own->now);                                                         \
-        name##_plain(NULL, &own->a);                                                         \
-        return 0;                                                                            \
-    }                                                                                        \
-    int name##_cuda(const struct cuda *cuda, const struct name *a)                           \
-    {                                                                                        \
-        own_products++;                                                                      \
-        return runtime_device(cuda->stream, own_##name, &(struct own_##name){*a, cuda->now}, \
-                              sizeof(struct own_##name));                                    \
+#define OWN_PRODUCT(name, take_scalars)                                                          \
+    struct own_##name {                                                                          \
+        struct name a;                                                                           \
+        const struct step_scalars *scalars;                                                      \
+    };                                                                                           \
+    static int own_##name(void *arg)                                                             \
+    {                                                                                            \
+        struct own_##name *own = arg;                                                            \
+        take_scalars(&own->a, own->scalars);                                                     \
+        name##_plain(NULL, &own->a);                                                             \
+        return 0;                                                                                \
+    }                                                                                            \
+    int name##_cuda(const struct cuda *cuda, const struct name *a)                               \
+    {                                                                                            \
+        own_products++;                                                                          \
+        return runtime_device(cuda->stream, own_##name, &(struct own_##name){*a, cuda->scalars}, \
+                              sizeof(struct own_##name));                                        \
     }
-#define OWN_NOTHING(a, now) (void)(now)
-static void own_dropout(struct matmul_fwd *a, const struct cuda_now *now)
+#define OWN_NOTHING(a, scalars) (void)(scalars)
+static void own_dropout(struct matmul_fwd *a, const struct step_scalars *scalars)
 {
-    if (now)
-        a->dropout.seed = now->seed, a->dropout.offset = now->offset;
+    if (scalars)
+        a->dropout.seed = scalars->seed, a->dropout.offset = scalars->offset;
 }
 OWN_PRODUCT(matmul_fwd, own_dropout)
 OWN_PRODUCT(matmul_bwd_x, OWN_NOTHING)
@@ -67,7 +67,7 @@ static void it_says_what_it_is(void **state)
 
 /* For who moves elements between devices: pinned memory, streams that are asked instead of waited
  * for. */
-static void is_apart(void **state)
+static void is_discrete(void **state)
 {
     (void)state;
     enum { N = 70001 };
@@ -77,14 +77,15 @@ static void is_apart(void **state)
     void *data = NULL, *pinned = NULL, *back = NULL;
     bool is_idle = false;
     char ordinary;
-    kt_ok(dev_enter(dev));
+    kt_ok(dev_make_current(dev));
     kt_ok(dev_stream_open(dev, &s));
     kt_ok(dev_alloc(dev, N, &data));
     kt_ok(dev_pin(dev, N, &pinned));
     kt_ok(dev_pin(dev, N, &back));
     dev_info(dev, &info);
     assert_string_equal(info.bus, "0000:3b:00.0");
-    assert_true(dev_is_apart(dev) && dev_holds(dev, data) && dev_holds(dev, (char *)data + N - 1));
+    assert_true(dev_is_discrete(dev) && dev_holds(dev, data) &&
+                dev_holds(dev, (char *)data + N - 1));
     assert_false(dev_holds(dev, (char *)data + N) || dev_holds(dev, pinned) ||
                  dev_holds(dev, &ordinary));
     assert_non_null(dev_handle(s));
@@ -93,23 +94,23 @@ static void is_apart(void **state)
     kt_ok(dev_copy(s, data, pinned, N));
     kt_ok(dev_copy(s, back, data, N));
     for (int turns = 0; !is_idle; turns++) {
-        kt_ok(dev_idle(s, &is_idle));
+        kt_ok(dev_stream_query(s, &is_idle));
         assert_true(turns < 10);
     }
     assert_memory_equal(back, pinned, N);
     /* "not ready" was an answer, no error of what comes next */
     assert_int_equal(cudaGetLastError(), cudaSuccess);
-    struct mark *mark = NULL, *same;
-    kt_ok(dev_wait(s, NULL));
-    kt_ok(dev_mark(s, &mark));
+    struct dev_event *mark = NULL, *same;
+    kt_ok(dev_stream_wait(s, NULL));
+    kt_ok(dev_event_record(s, &mark));
     same = mark;
-    kt_ok(dev_mark(s, &mark));
+    kt_ok(dev_event_record(s, &mark));
     assert_true(mark && mark == same);
-    kt_ok(dev_wait(s, mark));
-    dev_unmark(dev, mark);
-    dev_unmark(dev, NULL);
+    kt_ok(dev_stream_wait(s, mark));
+    dev_event_free(dev, mark);
+    dev_event_free(dev, NULL);
     runtime_fail("cudaStreamQuery", 0, cudaErrorIllegalAddress);
-    assert_int_equal(dev_idle(s, &is_idle), ST_FAULT);
+    assert_int_equal(dev_stream_query(s, &is_idle), ST_FAULT);
     dev_unpin(dev, pinned);
     dev_unpin(dev, back);
     dev_free(dev, data, N);
@@ -139,7 +140,7 @@ static void copies_and_fills(void **state)
         kt_ok(dev_copy(s, data, host, n));
         memset(host, 9, n); /* what was given may be used again */
         kt_ok(dev_copy(s, twin, data, n));
-        kt_ok(dev_after(other, s));
+        kt_ok(dev_stream_wait_stream(other, s));
         kt_ok(dev_copy(s, back, twin, n));
         kt_ok(dev_fill(s, twin, 7, n));
         kt_ok(dev_copy(s, data, back, n)); /* not yet arrived on the host: waits for it */
@@ -229,9 +230,9 @@ static void no_device(void **state)
     struct dev *dev = NULL;
     int count = 0;
     runtime_fail("cudaGetDeviceCount", 0, cudaErrorInsufficientDriver);
-    said(dev_cuda_find(&count), ST_NO_DEVICE, "DEVICE=cpu");
+    said(dev_cuda_count(&count), ST_NO_DEVICE, "DEVICE=cpu");
     runtime.devices_n = 0;
-    said(dev_cuda_find(&count), ST_NO_DEVICE, "DEVICE=cpu");
+    said(dev_cuda_count(&count), ST_NO_DEVICE, "DEVICE=cpu");
     runtime.devices_n = 1;
     said(dev_cuda_open(1, false, &dev), ST_NO_DEVICE,
          "GPU 1 was asked for, but this process sees 1");
@@ -623,7 +624,7 @@ static void gpt2_learns_the_same(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(it_says_what_it_is),         cmocka_unit_test(copies_and_fills),
-    cmocka_unit_test(small_copies_do_not_wait),   cmocka_unit_test(is_apart),
+    cmocka_unit_test(small_copies_do_not_wait),   cmocka_unit_test(is_discrete),
     cmocka_unit_test(memory_is_the_devices),      cmocka_unit_test(no_device),
     cmocka_unit_test(faults_have_their_status),   cmocka_unit_test(every_call_fails_once),
     cmocka_unit_test(streams_take_what_they_use), cmocka_unit_test(libraries_are_found_or_named),

@@ -8,11 +8,11 @@
 
 #include <sys/wait.h>
 
-#include "meet/accord.h"
+#include "cluster/accord.h"
 #include "dev/dev_cuda.h"
 #include "node/device.h"
-#include "node/fit.h"
-#include "node/mapping.h"
+#include "node/memory_check.h"
+#include "node/config_map.h"
 #include "tests/cuda/guarded.h"
 
 /* The answer is kept in a process, so each question has one of its own. */
@@ -45,7 +45,7 @@ static enum status reply(const char *words, struct answer *a)
               conf_is_set(conf, CONF_N_GPU_EACH_NODE) ? "set"
                                                       : conf_source(conf, CONF_N_GPU_EACH_NODE));
     text_copy(a->kind, sizeof a->kind, device_kind(conf));
-    TRY(mapping_agree(conf, &agreed));
+    TRY(config_map_agreement(conf, &agreed));
     text_copy(a->agreed, sizeof a->agreed, agreed.data);
     text_free(&agreed);
     conf_close(conf);
@@ -120,11 +120,11 @@ static enum status ask_fit(const char *words, char *said, size_t cap)
     struct trainer_config config;
     bool has_weights;
     assert_int_equal(open_conf(words, &conf), ST_OK);
-    assert_int_equal(mapping_dims(conf, &dims, &has_weights), ST_OK);
-    assert_int_equal(mapping_trainer(conf, &dims, has_weights, &config), ST_OK);
+    assert_int_equal(config_map_dims(conf, &dims, &has_weights), ST_OK);
+    assert_int_equal(config_map_trainer(conf, &dims, has_weights, &config), ST_OK);
     assert_int_equal(dev_cuda_open(0, false, &dev), ST_OK);
-    config.dtype = device_dtype(conf, dev_is_apart(dev));
-    enum status st = fit_device(conf, &config, dev);
+    config.dtype = device_dtype(conf, dev_is_discrete(dev));
+    enum status st = memory_check_device(conf, &config, dev);
     text_copy(said, cap, status_message());
     dev_close(dev);
     conf_close(conf);

@@ -35,7 +35,8 @@ static struct step *open_step(struct dev *dev, const struct way *way)
     c.is_eager = way->is_eager;
     kt_ok(step_open(&c, &step));
     /* too large, and due to be doubled soon */
-    step_set_scale(step, (struct step_scale){STEP_SCALE_MOST, STEP_SCALE_STEPS - 3});
+    step_set_loss_scale(
+        step, (struct step_loss_scale){STEP_LOSS_SCALE_MAX, STEP_LOSS_SCALE_GROWTH_STEPS - 3});
     return step;
 }
 
@@ -195,19 +196,19 @@ static void leaves_the_state(struct way way)
     struct step_result r, want;
     struct batch b;
     kt_ok(batch_init(&b, FEED_TASK_LM, SAMPLES, SEQ));
-    step_set_scale(step, (struct step_scale){4, 0}); /* soon halved in vain */
-    step_set_scale(twin, (struct step_scale){4, 0});
+    step_set_loss_scale(step, (struct step_loss_scale){4, 0}); /* soon halved in vain */
+    step_set_loss_scale(twin, (struct step_loss_scale){4, 0});
     for (int64_t i = 0; i < 4; i++) { /* the third is a graph */
         steps_fill(&b, i, 37);
         kt_ok(step_run_batch(twin, &b, i, 0, 1e-2, false, &want));
         float *before = steps_state(step, &all), old = before[0];
         for (int spoilt = 0; spoilt < (i == 0 || i == 2 ? 3 : 0); spoilt++) {
-            struct step_scale scale = step_scale(step);
+            struct step_loss_scale scale = step_loss_scale(step);
             if (spoilt == 2)
                 kt_ok(step_write(step, 0, 0, 1, &nan));
             assert_int_equal(step_run_batch(step, &b, i, 0, 1e-2, spoilt < 2, &r), ST_NOT_FINITE);
             kt_ok(step_write(step, 0, 0, 1, &old));
-            step_set_scale(step, scale); /* it was looked for in vain */
+            step_set_loss_scale(step, scale); /* it was looked for in vain */
             float *after = steps_state(step, &all);
             assert_memory_equal(after, before, (size_t)all * sizeof *after);
             kt_free(after);
@@ -287,13 +288,13 @@ static void the_log_says_which(void **state)
 {
     (void)state;
     struct run run = {.way = {.task = MODEL_TASK_LM, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES}};
-    const char *text = harness_told(run_way, &run);
+    const char *text = harness_log_of(run_way, &run);
     const char *first = strstr(text, "as CUDA graphs: ");
     assert_non_null(first);
     assert_null(strstr(first + 20, "CUDA graph"));
     kt_free(run.out.state);
     run.way.is_eager = true;
-    assert_non_null(strstr(harness_told(run_way, &run), "not as CUDA graphs: CUDA_GRAPH=off"));
+    assert_non_null(strstr(harness_log_of(run_way, &run), "not as CUDA graphs: CUDA_GRAPH=off"));
     kt_free(run.out.state);
 }
 
@@ -317,7 +318,7 @@ static void a_failed_capture_is_no_failure(void **state)
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         int captures = *runtime_calls("cudaStreamBeginCapture");
         runtime_fail(trials[i].call, 0, trials[i].error);
-        const char *text = harness_told(run_way, &run),
+        const char *text = harness_log_of(run_way, &run),
                    *first = strstr(text, "it cannot be made a CUDA graph: ");
         assert_null(runtime.fail_call);
         assert_non_null(first);
@@ -368,7 +369,7 @@ static int launches_of(struct stream *s, void *a, void *b, int kind, int n)
     for (int i = 0; i < n; i++)
         kt_ok(
             dev_fill(s, i % 2 ? a : b, i & 127, (size_t)(1 + i / 2 + (i == 1 ? kind : 0)) % 8000));
-    kt_ok(dev_begin(s));
+    kt_ok(dev_flush(s));
     return *runtime_calls("cudaGraphLaunch") - launches;
 }
 
@@ -379,14 +380,14 @@ static void gathered_work_keeps_its_order(void **state)
     enum { N = 8192 };
     struct dev *dev = open_device();
     struct stream *s = NULL, *other = NULL;
-    struct mark *mark = NULL;
+    struct dev_event *mark = NULL;
     void *a = NULL, *b = NULL;
     bool is_idle = false;
     kt_ok(dev_stream_open(dev, &s));
     kt_ok(dev_stream_open(dev, &other));
     kt_ok(dev_alloc(dev, N, &a));
     kt_ok(dev_alloc(dev, N, &b));
-    kt_ok(dev_collect(s));
+    kt_ok(dev_graph_begin(s));
     /* As if for a step; then more that comes once than is kept: the step's stays, though it was the
      * first. */
     for (int turn = 0; turn < 3; turn++) {
@@ -399,10 +400,10 @@ static void gathered_work_keeps_its_order(void **state)
             kt_ok(dev_fill(s, a, i, (size_t)i));
             kt_ok(dev_copy(s, b, a, (size_t)i));
             kt_ok(dev_fill(s, a, 0, N));
-            kt_ok(i % 4 == 0   ? dev_after(other, s)
-                  : i % 4 == 1 ? dev_mark(s, &mark)
-                  : i % 4 == 2 ? dev_idle(s, &is_idle)
-                               : dev_begin(s));
+            kt_ok(i % 4 == 0   ? dev_stream_wait_stream(other, s)
+                  : i % 4 == 1 ? dev_event_record(s, &mark)
+                  : i % 4 == 2 ? dev_stream_query(s, &is_idle)
+                               : dev_flush(s));
             assert_int_equal(byte_of(i % 4 == 3 ? s : other, (char *)b + i - 1), i);
         }
     for (int turn = 0; turn < 3; turn++) /* few pieces are no graph */
@@ -415,7 +416,7 @@ static void gathered_work_keeps_its_order(void **state)
         kt_ok(dev_fill(s, a, i % 251, 1));
     assert_int_equal(byte_of(s, a), 19999 % 251);
     kt_ok(dev_fill(s, a, 1, N)); /* never begun */
-    dev_unmark(dev, mark);
+    dev_event_free(dev, mark);
     dev_stream_close(s);
     dev_stream_close(other);
     dev_close(dev);

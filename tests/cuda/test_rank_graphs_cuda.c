@@ -146,14 +146,14 @@ static enum status gather_and_wait(struct ranks_one *one)
 {
     const struct model_dims dims = trial_of_ranks(2, 1, DTYPE_F32).config.dims;
     struct store_config config = {
-        .dev = one->dev, .comm = one->comm, .bucket_elems = 1, .pass_tokens = SEQ};
+        .dev = one->dev, .comm = one->comm, .bucket_elems_min = 1, .pass_tokens = SEQ};
     struct param_table table = {0};
     struct stream *stream = NULL;
     struct store *store = NULL;
     void *data = NULL;
     TRY(model_ops(&dims)->describe(&dims, &table));
     TRY(dev_stream_open(one->dev, &stream));
-    TRY(dev_collect(stream));
+    TRY(dev_graph_begin(stream));
     TRY(dev_alloc(one->dev, 64, &data));
     config.stream = stream;
     config.table = &table;

@@ -22,7 +22,7 @@ struct way {
 
 struct running {
     struct golden g;
-    struct rate_config rate;
+    struct lr_schedule_config lr_schedule;
     struct step *step;
     struct batch batch;
     struct dev *dev;
@@ -33,7 +33,7 @@ static void begin(struct running *r, const struct way *way)
     golden_open(way->dir, &r->g);
     r->dev = open_device_as(way->is_tf32);
     fake_counts()[4] = way->is_own;
-    r->rate = golden_rate(&r->g);
+    r->lr_schedule = golden_rate(&r->g);
     struct step_config config = golden_config(&r->g, r->dev);
     config.dtype = way->dtype;
     kt_ok(step_open(&config, &r->step));
@@ -54,8 +54,8 @@ static struct step_result update(struct running *r, int64_t i)
 {
     struct step_result result;
     golden_batch(&r->g, i, &r->batch);
-    kt_ok(step_run_batch(r->step, &r->batch, i, i * r->g.batch, rate_at(&r->rate, i), false,
-                         &result));
+    kt_ok(step_run_batch(r->step, &r->batch, i, i * r->g.batch, lr_schedule_at(&r->lr_schedule, i),
+                         false, &result));
     return result;
 }
 
@@ -69,16 +69,17 @@ static double weights_nmse(struct running *r)
 {
     const struct param_table *t = step_table(r->step);
     double diff = 0, power = 0;
-    for (int row = 0; row < t->rows_n; row++) {
+    for (int row = 0; row < t->params_n; row++) {
         char name[128];
-        int64_t n = t->row[row].elems;
+        int64_t n = t->param[row].elems;
         text_format(name, sizeof name, "after.%s%s",
-                    text_starts(t->row[row].name, "qa_") ? "" : "transformer.", t->row[row].name);
+                    text_starts(t->param[row].name, "qa_") ? "" : "transformer.",
+                    t->param[row].name);
         const struct safetensors_entry *e = safetensors_find(&r->g.after.st, name);
         assert_non_null(e);
         float *want = kt_floats(n, KT_ONES, 0), *got = kt_floats(n, KT_ONES, 0);
         safetensors_to_f32(e, 0, n, want);
-        kt_ok(step_read(r->step, 0, t->row[row].offset, n, got));
+        kt_ok(step_read(r->step, 0, t->param[row].offset, n, got));
         for (int64_t i = 0; i < n; i++) {
             diff += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
             power += (double)want[i] * want[i];
@@ -100,7 +101,7 @@ static void repeat(const struct way *way)
         loss = fmax(loss, fabs(result.loss / recorded(&r, i, "loss") - 1));
         norm = fmax(norm, fabs(result.grad_norm / recorded(&r, i, "grad_norm") - 1));
     }
-    double weight = way->steps == r.rate.steps ? weights_nmse(&r) : 0;
+    double weight = way->steps == r.lr_schedule.steps ? weights_nmse(&r) : 0;
     print_message("# %s, dtype %d%s%s, %d steps: worst relative loss %.1e (allowed %.0e), norm "
                   "%.1e (%.0e); weights' nmse %.1e (%.0e)\n",
                   way->dir, way->dtype, way->is_tf32 ? " tf32" : "",
@@ -151,19 +152,19 @@ static void goes_on_to_the_same_bits(void **state)
         update(&a, 0);
         int64_t elems = step_table(a.step)->total_elems, all;
         float *half = steps_state(a.step, &all);
-        struct step_scale scale = step_scale(a.step);
+        struct step_loss_scale scale = step_loss_scale(a.step);
         update(&a, 1);
         float *want = steps_state(a.step, &all);
         end(&a);
         begin(&b, &ways[k]);
         for (int part = 0; part < 3; part++)
             kt_ok(step_write(b.step, part, 0, elems, half + part * elems));
-        step_set_scale(b.step, scale);
+        step_set_loss_scale(b.step, scale);
         update(&b, 1);
         float *got = steps_state(b.step, &all);
         assert_memory_equal(got, want, (size_t)all * sizeof *got);
-        assert_true(scale.factor == (ways[k].dtype == DTYPE_F16 ? STEP_SCALE_FIRST : 0));
-        assert_int_equal(step_scale(b.step).steps, ways[k].dtype == DTYPE_F16 ? 2 : 0);
+        assert_true(scale.factor == (ways[k].dtype == DTYPE_F16 ? STEP_LOSS_SCALE_INIT : 0));
+        assert_int_equal(step_loss_scale(b.step).steps, ways[k].dtype == DTYPE_F16 ? 2 : 0);
         end(&b);
         kt_free(want), kt_free(half), kt_free(got);
     }
@@ -180,29 +181,29 @@ static void a_scale_that_is_too_large_is_found_out(void **state)
     const struct way way = {.dir = "lm", .dtype = DTYPE_F16};
     struct running a, b;
     begin(&a, &way);
-    step_set_scale(a.step, (struct step_scale){STEP_SCALE_MOST / 4, 0});
+    step_set_loss_scale(a.step, (struct step_loss_scale){STEP_LOSS_SCALE_MAX / 4, 0});
     struct step_result first = update(&a, 0);
-    struct step_scale found = step_scale(a.step);
+    struct step_loss_scale found = step_loss_scale(a.step);
     print_message("# again %d times, scale %g\n", first.again, found.factor);
     assert_true(first.again > 0 && isfinite(first.grad_norm) &&
-                found.factor < STEP_SCALE_MOST / 4 && found.steps == 1);
+                found.factor < STEP_LOSS_SCALE_MAX / 4 && found.steps == 1);
     begin(&b, &way);
-    step_set_scale(b.step, (struct step_scale){found.factor, 0});
+    step_set_loss_scale(b.step, (struct step_loss_scale){found.factor, 0});
     struct step_result want = update(&b, 0);
     assert_true(want.again == 0 && want.loss == first.loss && want.grad_norm == first.grad_norm);
     int64_t all;
     float *x = steps_state(a.step, &all), *y = steps_state(b.step, &all);
     assert_memory_equal(x, y, (size_t)all * sizeof *x);
     kt_free(x), kt_free(y);
-    step_set_scale(b.step, (struct step_scale){1024, STEP_SCALE_STEPS - 1});
+    step_set_loss_scale(b.step, (struct step_loss_scale){1024, STEP_LOSS_SCALE_GROWTH_STEPS - 1});
     update(&b, 1);
-    assert_true(step_scale(b.step).factor == 2048 && step_scale(b.step).steps == 0);
+    assert_true(step_loss_scale(b.step).factor == 2048 && step_loss_scale(b.step).steps == 0);
     float inf = INFINITY;
     kt_ok(step_write(b.step, 0, 0, 1, &inf));
     struct step_result r;
     golden_batch(&b.g, 2, &b.batch);
     assert_int_equal(step_run_batch(b.step, &b.batch, 2, 0, 1e-3, false, &r), ST_NOT_FINITE);
-    assert_true(step_scale(b.step).factor == 2048);
+    assert_true(step_loss_scale(b.step).factor == 2048);
     end(&a);
     end(&b);
 }
@@ -307,7 +308,7 @@ static void a_text_rounds_once(void **state)
     for (int64_t n = 4; n <= 8; n++)
         kt_ok(decoder_logits(d, tokens, n, &logits));
     assert_int_equal(guarded_calls[GUARDED_cast], 1);
-    decoder_forget(d);
+    decoder_reset(d);
     kt_ok(decoder_logits(d, tokens, 8, &logits));
     assert_int_equal(guarded_calls[GUARDED_cast], 2);
     decoder_close(d);

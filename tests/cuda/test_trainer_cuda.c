@@ -17,7 +17,7 @@ static void open_rig(struct rig *r, enum dtype dtype, const char *name, int64_t 
     r->config.dtype = dtype;
     r->config.dropout = 0.1f;
     r->config.checkpoint_every = 1;
-    r->config.checkpoint_mode = SAVER_MODE_ON;
+    r->config.checkpoint_mode = CHECKPOINT_ASYNC_MODE_ON;
 }
 
 static void close_rig(struct rig *r)

@@ -42,7 +42,7 @@ finish_nodes() {
 }
 node_says() { grep -qE -- "$2" "err.$1" || { echo "# node $1 does not say '$2'"; tail -n 4 "err.$1" | sed "s/^/# err.$1: /"; false; }; }
 node_said() { grep -qE -- "$2" "err.$1"; }
-says_times() { [ "$(grep -cE -- "$2" "err.$1")" -ge "$3" ]; } # says_times I REGEX N
+node_says_times() { [ "$(grep -cE -- "$2" "err.$1")" -ge "$3" ]; } # node_says_times I REGEX N
 workers_of_node() { workers_of "${node[$1]}"; }
 weights() { cat "$1"/*.safetensors | cksum; }
 is_past() { local s; s=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-); [ "${s:-0}" -ge "$1" ]; } # is_past STEP

@@ -207,7 +207,7 @@ def look_at_extras():
     took = wait_until(20, lambda: page.locator("#samples li").count() > 0)
     ok("samples of text, with their step", took is not None and "after step " in text("samples"), text("samples")[:100])
     took = wait_until(20, lambda: "checkpoint" in text("lines"))
-    ok("the log's newest lines", took is not None and "rank 0 saver" in text("lines"), text("lines")[-120:])
+    ok("the log's newest lines", took is not None and "rank 0 checkpoint_async" in text("lines"), text("lines")[-120:])
     shown = page.evaluate("() => Object.fromEntries([...document.querySelectorAll('#settings dt')].map(e => [e.textContent, e.nextSibling.textContent]))")
     ok("settings that differ, no others", shown.get("EVAL_EVERY") == "10" and shown.get("RUN_NAME") == "a <b>run" and "SEED" not in shown, str(shown))
     whole = page.content() + "".join(urlopen(u + path).read().decode() for u in (url, url_joining) for path in ("log", "settings", "status", "history"))

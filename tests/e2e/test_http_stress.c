@@ -117,7 +117,7 @@ static int64_t live_ns(void)
 {
     static const char ask[] = "GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     const int64_t start_ns = clock_ns();
-    return talk((const uint8_t *)ask, sizeof ask - 1, (int)harness_patient_ms(5000)) == 200
+    return talk((const uint8_t *)ask, sizeof ask - 1, (int)harness_patience_ms(5000)) == 200
                ? clock_ns() - start_ns
                : -1;
 }
@@ -165,7 +165,7 @@ static int64_t resident_kib(void)
 static void settle(void)
 {
     /* seats are swept twice a second, kept 10 s at most */
-    for (int64_t until_ms = clock_ms() + harness_patient_ms(12000);
+    for (int64_t until_ms = clock_ms() + harness_patience_ms(12000);
          descriptors() > usual && clock_ms() < until_ms;)
         clock_sleep_ms(50);
 }
@@ -407,7 +407,7 @@ static void test_slow_connections(void **state)
                   ms_at(live, live_n, 1));
     assert_int_equal(descriptors(), usual);
     assert_in_range(most - usual, 0, 64);
-    assert_true(ms_at(live, live_n, 1) < (double)harness_patient_ms(2000));
+    assert_true(ms_at(live, live_n, 1) < (double)harness_patience_ms(2000));
 }
 
 static void test_still_alive(void **state)

@@ -14,7 +14,7 @@
 #include "data/squad.h"
 #include "data/squad_window.h"
 #include "kernels/cpu.h"
-#include "model/acts.h"
+#include "model/gpt2/gpt2_acts.h"
 #include "train/step.h"
 
 #define REAL_FILE "../shared/data/shakespeare_squad.json"
@@ -57,7 +57,7 @@ static void open_step(void)
 {
     assert_true(model_preset("gpt2-nano", &dims));
     dims.task = MODEL_TASK_QA;
-    OK(dev_cpu_open(0, CPU_LEVEL_N, &dev));
+    OK(dev_cpu_open(0, CPU_ISA_N, &dev));
     const struct step_config config = {
         .dev = dev,
         .batch_samples = BATCH,
@@ -188,7 +188,7 @@ static void test_overfit(void **state)
                                        .seed = 1,
                                        .is_shuffled = true};
     OK(feed_open(&config, &feed));
-    OK(squad_open(&(struct source_config){.data = few_path}, &squad));
+    OK(squad_open(&(struct data_file_config){.data = few_path}, &squad));
     OK(squad_window_open(
         squad,
         &(struct squad_window_config){.seq_tokens = T, .stride_tokens = 128, .vocab = dims.vocab},

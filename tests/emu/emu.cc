@@ -256,7 +256,7 @@ static void run_block(dim3 grid, dim3 block, uint64_t number)
         emu_fail("wrote beside the shared memory of %zu bytes", shared_bytes_now);
 }
 
-void emu_shared_most(size_t bytes) { shared_most = bytes; }
+void emu_shared_max(size_t bytes) { shared_most = bytes; }
 
 static int launch_ready(dim3 grid, dim3 block, size_t shared_bytes)
 {

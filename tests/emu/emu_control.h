@@ -21,9 +21,9 @@ extern int (*emu_device)(void *stream, int (*run)(void *arg), const void *arg, s
  * as it can. */
 void emu_seed(uint64_t seed);
 
-/* emu_shared_most — bytes of shared memory that a block may ask for from now on; at first 227 KiB,
+/* emu_shared_max — bytes of shared memory that a block may ask for from now on; at first 227 KiB,
  * as on sm_90. */
-void emu_shared_most(size_t bytes);
+void emu_shared_max(size_t bytes);
 
 /* emu_error — the first mistake since the last call, or NULL; until the next call. */
 const char *emu_error(void);

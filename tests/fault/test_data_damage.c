@@ -108,14 +108,14 @@ static enum status append(void *arg, const uint16_t *ids, int64_t n)
 }
 
 /* Text of any kind, without a cache. */
-static enum status read_text(const char *name, enum source_kind kind, bool is_packed,
+static enum status read_text(const char *name, enum data_file_kind kind, bool is_packed,
                              struct taken *out)
 {
     char path[FILE_PATH_MAX];
     struct shard_key key;
     struct encode_sink sink = {.append = append, .arg = out};
     text_copy(path, sizeof path, in(name));
-    const struct source source = {
+    const struct data_file source = {
         .path = path, .kind = kind, .is_packed = is_packed, .bytes = file_bytes(path)};
     out->n = 0;
     return encode_files(encode, &source, 1, &sink, &key);
@@ -339,9 +339,10 @@ static enum status read_pair(struct taken *out)
     struct encode_sink sink = {.append = append, .arg = out};
     text_copy(idx, sizeof idx, in("m.idx"));
     text_copy(bin, sizeof bin, in("m.bin"));
-    struct source pair = {.path = bin, .kind = SOURCE_KIND_MEGATRON, .bytes = file_bytes(bin)};
-    const struct source source = {
-        .path = idx, .kind = SOURCE_KIND_MEGATRON, .bytes = file_bytes(idx), .pair = &pair};
+    struct data_file pair = {
+        .path = bin, .kind = DATA_FILE_KIND_MEGATRON, .bytes = file_bytes(bin)};
+    const struct data_file source = {
+        .path = idx, .kind = DATA_FILE_KIND_MEGATRON, .bytes = file_bytes(idx), .pair = &pair};
     out->n = 0;
     return encode_files(encode, &source, 1, &sink, &key);
 }
@@ -400,7 +401,7 @@ static const char lines[] =
 static enum status read_lines(const void *bytes, size_t n)
 {
     put("a.jsonl", bytes, n);
-    return read_text("a.jsonl", SOURCE_KIND_JSONL, false, &have);
+    return read_text("a.jsonl", DATA_FILE_KIND_JSONL, false, &have);
 }
 
 /* Marks the bytes of JSON that are inside a string: 1 in a key, 2 in a value; marks of the string
@@ -503,23 +504,24 @@ static void test_packed(void **state)
     ZSTD_freeCCtx(zstd);
     assert_false(ZSTD_isError(n));
     put("p.jsonl.zst", good, n);
-    assert_int_equal(read_text("p.jsonl.zst", SOURCE_KIND_JSONL, true, &want), ST_OK);
+    assert_int_equal(read_text("p.jsonl.zst", DATA_FILE_KIND_JSONL, true, &want), ST_OK);
     for (size_t cut = 1; cut < n; cut++) {
         put("p.jsonl.zst", good, cut);
-        must_refuse(read_text("p.jsonl.zst", SOURCE_KIND_JSONL, true, &have), "packed file cut",
+        must_refuse(read_text("p.jsonl.zst", DATA_FILE_KIND_JSONL, true, &have), "packed file cut",
                     (int64_t)cut);
     }
     for (size_t bit = 0; bit < 8 * n; bit++) {
         memcpy(copy, good, n);
         copy[bit / 8] ^= (uint8_t)(1 << bit % 8);
         put("p.jsonl.zst", copy, n);
-        judge(read_text("p.jsonl.zst", SOURCE_KIND_JSONL, true, &have), "packed bit", (int64_t)bit);
+        judge(read_text("p.jsonl.zst", DATA_FILE_KIND_JSONL, true, &have), "packed bit",
+              (int64_t)bit);
     }
     assert_true(same_n < 64); /* bits of the frame's header that mean nothing for the content */
     memcpy(copy, good, n);
     memcpy(copy + n, "tail", 4);
     put("p.jsonl.zst", copy, n + 4);
-    must_refuse(read_text("p.jsonl.zst", SOURCE_KIND_JSONL, true, &have),
+    must_refuse(read_text("p.jsonl.zst", DATA_FILE_KIND_JSONL, true, &have),
                 "something behind the frame", 0);
     tell("packed JSON lines");
 }

@@ -17,9 +17,9 @@
 #include "data/mix.h"
 #include "data/squad.h"
 #include "format/llmc.h"
-#include "meet/bill.h"
-#include "meet/wire.h"
-#include "serve/sketch.h"
+#include "dataset_share/file_list.h"
+#include "cluster/message.h"
+#include "serve/chart.h"
 #include "train/weights.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -171,7 +171,7 @@ static enum status read_weights(const char *path)
 {
     static float data[1 << 17];
     struct model_dims dims;
-    struct param_table table = {.rows_n = 0};
+    struct param_table table = {.params_n = 0};
     TRY(weights_dims(path, &dims));
     enum status st = model_ops(&dims)->describe(&dims, &table);
     if (st == ST_OK)
@@ -210,7 +210,7 @@ static enum status read_ckpt_fill(void)
 
 static enum status read_squad(void)
 {
-    const struct source_config config = {.data = in("qa.json")};
+    const struct data_file_config config = {.data = in("qa.json")};
     struct squad *squad = NULL;
     enum status st = squad_open(&config, &squad);
     squad_close(st == ST_OK ? squad : NULL);
@@ -251,21 +251,24 @@ static void take_seed(const char *path)
     assert_int_equal(file_read(path, 1 << 20, &seed.bytes, &seed.n), ST_OK);
 }
 
-static struct wire_body body;
-static enum status read_says(void) { return wire_read_says(seed.bytes, seed.n, &body); }
-
-static enum status read_told(void)
+static struct message_body body;
+static enum status read_heartbeat(void)
 {
-    struct wire_told told;
-    return wire_read_told(seed.bytes, seed.n, &told);
+    return message_read_heartbeat(seed.bytes, seed.n, &body);
+}
+
+static enum status read_reply(void)
+{
+    struct message_reply reply;
+    return message_read_reply(seed.bytes, seed.n, &reply);
 }
 
 static enum status read_bill(void)
 {
-    struct bill bill;
-    enum status st = bill_read(seed.bytes, seed.n, &bill);
+    struct file_list list;
+    enum status st = file_list_read(seed.bytes, seed.n, &list);
     if (st == ST_OK)
-        bill_free(&bill);
+        file_list_free(&list);
     return st;
 }
 
@@ -284,7 +287,7 @@ static enum status read_mix(void)
 static enum status show_history(void)
 {
     struct text shown = {.limit = 1 << 20};
-    sketch_write(seed.bytes, seed.n, &shown);
+    chart_write(seed.bytes, seed.n, &shown);
     text_free(&shown);
     return ST_OK;
 }
@@ -325,22 +328,26 @@ static void test_meet(void **state)
 {
     (void)state;
     struct text text = {.limit = 1 << 20};
-    wire_write_says(
-        &text, &(struct wire_says){.node_id = 1, .instance = {1, 2}, .sequence = 1, .step = -1},
-        &(struct wire_hello){
-            .protocol = WIRE_PROTOCOL, .nodes_n = 2, .workers_n = 1, .pid = 1, .agree_json = "{}"},
+    message_write_heartbeat(
+        &text,
+        &(struct message_heartbeat){.node_id = 1, .incarnation = {1, 2}, .sequence = 1, .step = -1},
+        &(struct message_join){.protocol = MESSAGE_PROTOCOL,
+                               .nodes_n = 2,
+                               .workers_n = 1,
+                               .pid = 1,
+                               .agree_json = "{}"},
         0);
     seed.bytes = text.data;
     seed.n = text.len;
-    starve("a node's hello", read_says, 100);
+    starve("a node's hello", read_heartbeat, 100);
     seed.n = text.len = 0;
-    wire_write_told(&text, &(struct wire_told){.coordinator = {1, 2}, .sequence = 1});
+    message_write_reply(&text, &(struct message_reply){.coordinator = {1, 2}, .sequence = 1});
     seed.bytes = text.data;
     seed.n = text.len;
-    starve("node 0's answer", read_told, 100);
-    take_seed("tests/fuzz/bill/ready");
+    starve("node 0's answer", read_reply, 100);
+    take_seed("tests/fuzz/file_list/ready");
     starve("a list of files", read_bill, 100);
-    take_seed("tests/fuzz/sketch/course");
+    take_seed("tests/fuzz/chart/course");
     starve("a history", show_history, 100);
 }
 

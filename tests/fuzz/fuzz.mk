@@ -10,13 +10,13 @@ FUZZ_CC ?= clang
 # The budget of every reader of 64 KiB: 5 s, 512 MiB with the sanitizer's shadow, 64 MiB in one piece; zstd's window is 128.
 FUZZ_MALLOC_stream := 192
 FUZZ_BUILD := build-fuzz
-FUZZ_FILES := $(shell grep -l LLVMFuzzerTestOneInput src/*/*.c 2>/dev/null)
+FUZZ_FILES := $(shell grep -l LLVMFuzzerTestOneInput src/*/*.c src/*/*/*.c 2>/dev/null)
 FUZZ_STEMS := $(notdir $(FUZZ_FILES:.c=))
 FUZZ_FLAGS := -std=c11 -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -Wall -Wextra -Werror \
   -DCONVOY_VERSION='"fuzz"' -DCONVOY_COMMIT='"fuzz"' -DCONVOY_DATE='""'
 # The rooms that read outside bytes, and nothing that computes.
-FUZZ_ROOMS := $(wildcard $(foreach r,base conf data format meet serve,src/$(r)/*.c src/$(r)/*.S)) \
-  $(wildcard src/comm/tcp_seal.c src/comm/tcp_auth.c src/comm/tcp_sum*.c)
+FUZZ_ROOMS := $(wildcard $(foreach r,base conf data format net cluster dataset_share serve,src/$(r)/*.c src/$(r)/*.S)) \
+  $(wildcard src/comm/tcp/tcp_frame.c src/comm/tcp/tcp_auth.c src/comm/tcp/tcp_checksum*.c)
 FUZZ_OBJ := $(patsubst %,$(FUZZ_BUILD)/%.o,$(FUZZ_ROOMS))
 
 .PHONY: fuzz fuzz-tools fuzz-keep $(FUZZ_STEMS:%=fuzz-%)

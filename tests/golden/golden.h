@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "format/safetensors.h"
 #include "harness.h"
-#include "train/rate.h"
+#include "train/lr_schedule.h"
 #include "train/step.h"
 
 #define DIR "tests/golden/"
@@ -134,11 +134,11 @@ static inline struct step_config golden_config(const struct golden *g, struct de
                   .grad_clip = number(h, "clip")}};
 }
 
-static inline struct rate_config golden_rate(const struct golden *g)
+static inline struct lr_schedule_config golden_rate(const struct golden *g)
 {
-    return (struct rate_config){
-        .schedule =
-            says(g->hyper, "schedule", "cosine") ? RATE_SCHEDULE_COSINE : RATE_SCHEDULE_CONSTANT,
+    return (struct lr_schedule_config){
+        .kind = says(g->hyper, "schedule", "cosine") ? LR_SCHEDULE_KIND_COSINE
+                                                     : LR_SCHEDULE_KIND_CONSTANT,
         .lr = number(g->hyper, "lr"),
         .lr_min = number(g->hyper, "min_lr"),
         .warmup_steps = says(g->hyper, "schedule", "constant") ? 0 : whole(g->hyper, "warmup"),
@@ -177,17 +177,17 @@ static inline void golden_batch(const struct golden *g, int64_t step_i, struct b
 static inline void golden_load(const struct golden *g, struct step *step)
 {
     const struct param_table *t = step_table(step);
-    for (int i = 0; i < t->rows_n; i++) {
+    for (int i = 0; i < t->params_n; i++) {
         char name[128];
         text_format(name, sizeof name, "%s%s",
-                    text_starts(t->row[i].name, "qa_") ? "" : "transformer.", t->row[i].name);
+                    text_starts(t->param[i].name, "qa_") ? "" : "transformer.", t->param[i].name);
         const struct safetensors_entry *e = safetensors_find(&g->model.st, name);
         assert_non_null(e);
-        assert_int_equal(e->elems, t->row[i].elems);
+        assert_int_equal(e->elems, t->param[i].elems);
         float *values = malloc((size_t)e->elems * sizeof *values);
         assert_non_null(values);
         safetensors_to_f32(e, 0, e->elems, values);
-        OK(step_write(step, 0, t->row[i].offset, e->elems, values));
+        OK(step_write(step, 0, t->param[i].offset, e->elems, values));
         free(values);
     }
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "kernels/cpu.h"
-#include "model/acts.h"
+#include "model/gpt2/gpt2_acts.h"
 #include "train/weights.h"
 
 /* One pass over b samples of t tokens; everything in host memory. */
@@ -43,7 +43,7 @@ static inline enum status logits_open(const char *path, int64_t b, int64_t t, st
     *r = (struct logits_run){.width = 0};
     TRY(weights_dims(path, &r->dims));
     TRY(model_ops(&r->dims)->describe(&r->dims, &r->table));
-    TRY(dev_cpu_open(1, CPU_LEVEL_N, &r->dev));
+    TRY(dev_cpu_open(1, CPU_ISA_N, &r->dev));
     TRY(dev_stream_open(r->dev, &r->stream));
     TRY(logits_memory(r, b, t));
     r->width = r->dims.task == MODEL_TASK_LM ? r->dims.vocab : 2;

@@ -78,8 +78,8 @@ static void compare_all(const struct golden *g, struct step *step, const float *
                         const char *prefix, double *worst)
 {
     const struct param_table *t = step_table(step);
-    for (int i = 0; i < t->rows_n; i++)
-        compare(g, &t->row[i], from + t->row[i].offset, prefix, worst);
+    for (int i = 0; i < t->params_n; i++)
+        compare(g, &t->param[i], from + t->param[i].offset, prefix, worst);
 }
 
 /* Gradients or parameters, brought to the host from wherever they are. */
@@ -104,7 +104,7 @@ static void compare_here(const struct golden *g, struct step *step, struct dev *
 static void train(const struct golden *g, struct dev *dev, struct worst *worst)
 {
     struct step_config config = golden_config(g, dev);
-    struct rate_config rate = golden_rate(g);
+    struct lr_schedule_config rate = golden_rate(g);
     struct step *step;
     struct batch batch;
     OK(step_open(&config, &step));
@@ -114,9 +114,9 @@ static void train(const struct golden *g, struct dev *dev, struct worst *worst)
         const cJSON *want = cJSON_GetArrayItem(cJSON_GetObjectItem(g->expected, "steps"), (int)i);
         struct step_result r;
         double lr_worst = 0;
-        below(&lr_worst, fabs(rate_at(&rate, i) / number(want, "lr") - 1), 1e-12, "", "lr");
+        below(&lr_worst, fabs(lr_schedule_at(&rate, i) / number(want, "lr") - 1), 1e-12, "", "lr");
         golden_batch(g, i, &batch);
-        OK(step_run_batch(step, &batch, i, i * g->batch, rate_at(&rate, i), false, &r));
+        OK(step_run_batch(step, &batch, i, i * g->batch, lr_schedule_at(&rate, i), false, &r));
         below(&worst->loss, fabs(r.loss / number(want, "loss") - 1), 1e-6 * slack, "", "loss");
         below(&worst->norm, fabs(r.grad_norm / number(want, "grad_norm") - 1), 1e-6 * slack, "",
               "grad_norm");
@@ -159,16 +159,16 @@ static void run_gpu(const char *dir)
 static void test_lm_gpu(void **state) { (void)state, run_gpu("lm"); }
 static void test_qa_gpu(void **state) { (void)state, run_gpu("qa"); }
 
-static void test_lm_plain(void **state) { (void)state, run("lm", CPU_LEVEL_PLAIN); }
-static void test_lm_v2(void **state) { (void)state, run("lm", CPU_LEVEL_V2); }
-static void test_lm_v3(void **state) { (void)state, run("lm", CPU_LEVEL_V3); }
-static void test_lm_v4(void **state) { (void)state, run("lm", CPU_LEVEL_V4); }
-static void test_lm_amx(void **state) { (void)state, run("lm", CPU_LEVEL_AMX); }
-static void test_qa_plain(void **state) { (void)state, run("qa", CPU_LEVEL_PLAIN); }
-static void test_qa_v2(void **state) { (void)state, run("qa", CPU_LEVEL_V2); }
-static void test_qa_v3(void **state) { (void)state, run("qa", CPU_LEVEL_V3); }
-static void test_qa_v4(void **state) { (void)state, run("qa", CPU_LEVEL_V4); }
-static void test_qa_amx(void **state) { (void)state, run("qa", CPU_LEVEL_AMX); }
+static void test_lm_plain(void **state) { (void)state, run("lm", CPU_ISA_PLAIN); }
+static void test_lm_v2(void **state) { (void)state, run("lm", CPU_ISA_V2); }
+static void test_lm_v3(void **state) { (void)state, run("lm", CPU_ISA_V3); }
+static void test_lm_v4(void **state) { (void)state, run("lm", CPU_ISA_V4); }
+static void test_lm_amx(void **state) { (void)state, run("lm", CPU_ISA_AMX); }
+static void test_qa_plain(void **state) { (void)state, run("qa", CPU_ISA_PLAIN); }
+static void test_qa_v2(void **state) { (void)state, run("qa", CPU_ISA_V2); }
+static void test_qa_v3(void **state) { (void)state, run("qa", CPU_ISA_V3); }
+static void test_qa_v4(void **state) { (void)state, run("qa", CPU_ISA_V4); }
+static void test_qa_amx(void **state) { (void)state, run("qa", CPU_ISA_AMX); }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_lm_plain), cmocka_unit_test(test_lm_v2),    cmocka_unit_test(test_lm_v3),

@@ -96,7 +96,7 @@ static const char *dtype_text(enum dtype dtype)
     return dtype == DTYPE_BF16 ? "bf16" : dtype == DTYPE_F16 ? "fp16" : "fp32";
 }
 
-static void say_bytes(const char *name, enum dtype dtype, double ms, double bytes)
+static void print_bytes(const char *name, enum dtype dtype, double ms, double bytes)
 {
     if (ms < 0)
         printf("%s %s\tGB/s\trefused\t\t\n", name, dtype_text(dtype));
@@ -164,7 +164,7 @@ static void bench_norm(enum dtype dtype)
                          .n = N,
                          .c = C,
                          .eps = 1e-5f};
-    say_bytes("norm_fwd 65536x768", dtype, time_of(run_norm_fwd, &f), 2.0 * N * C * each);
+    print_bytes("norm_fwd 65536x768", dtype, time_of(run_norm_fwd, &f), 2.0 * N * C * each);
     struct norm_bwd b = {.dx = take(N * C, dtype),
                          .dw = take(C, DTYPE_F32),
                          .db = take(C, DTYPE_F32),
@@ -176,7 +176,7 @@ static void bench_norm(enum dtype dtype)
                          .dresidual = take(N * C, dtype),
                          .n = N,
                          .c = C};
-    say_bytes("norm_bwd 65536x768", dtype, time_of(run_norm_bwd, &b), 4.0 * N * C * each);
+    print_bytes("norm_bwd 65536x768", dtype, time_of(run_norm_bwd, &b), 4.0 * N * C * each);
 }
 
 static void bench_gelu(enum dtype dtype)
@@ -185,9 +185,9 @@ static void bench_gelu(enum dtype dtype)
     double each = (double)dtype_bytes(dtype);
     begin_case();
     struct gelu_fwd f = {.y = take(n, dtype), .x = take(n, dtype), .n = n};
-    say_bytes("gelu_fwd 65536x3072", dtype, time_of(run_gelu_fwd, &f), 2 * (double)n * each);
+    print_bytes("gelu_fwd 65536x3072", dtype, time_of(run_gelu_fwd, &f), 2 * (double)n * each);
     struct gelu_bwd b = {.dx = take(n, dtype), .dy = f.y, .x = f.x, .n = n};
-    say_bytes("gelu_bwd 65536x3072", dtype, time_of(run_gelu_bwd, &b), 3 * (double)n * each);
+    print_bytes("gelu_bwd 65536x3072", dtype, time_of(run_gelu_bwd, &b), 3 * (double)n * each);
 }
 
 /* Logits read once and their gradients written once: what a fused one cannot do without. */
@@ -204,8 +204,8 @@ static void bench_xent(enum dtype dtype)
                      .scale = 1.0f / N,
                      .want_grad = true};
     check(cudaMemset(a.targets.data, 0, N * sizeof(int32_t)), "targets");
-    say_bytes("xent 8192x50257", dtype, time_of(run_xent, &a),
-              2.0 * N * V * (double)dtype_bytes(dtype));
+    print_bytes("xent 8192x50257", dtype, time_of(run_xent, &a),
+                2.0 * N * V * (double)dtype_bytes(dtype));
 }
 
 static void bench_adamw(void)
@@ -225,9 +225,9 @@ static void bench_adamw(void)
                       .beta2 = 0.95,
                       .eps = 1e-8,
                       .step = 1};
-    say_bytes("adamw 124M", DTYPE_F32, time_of(run_adamw, &a), 28.0 * (double)n);
+    print_bytes("adamw 124M", DTYPE_F32, time_of(run_adamw, &a), 28.0 * (double)n);
     struct sumsq q = {.out = take(1, DTYPE_F64), .x = a.g, .n = n};
-    say_bytes("sumsq 124M", DTYPE_F32, time_of(run_sumsq, &q), 4.0 * (double)n);
+    print_bytes("sumsq 124M", DTYPE_F32, time_of(run_sumsq, &q), 4.0 * (double)n);
 }
 
 static void bench_embed(enum dtype dtype)
@@ -248,8 +248,8 @@ static void bench_embed(enum dtype dtype)
     check(cudaMemcpy(f.tokens.data, tokens, (size_t)n * sizeof *tokens, cudaMemcpyHostToDevice),
           "tokens");
     free(tokens);
-    say_bytes("embed_fwd 65536x768", dtype, time_of(run_embed_fwd, &f),
-              2.0 * (double)(n * C) * (double)dtype_bytes(dtype));
+    print_bytes("embed_fwd 65536x768", dtype, time_of(run_embed_fwd, &f),
+                2.0 * (double)(n * C) * (double)dtype_bytes(dtype));
     struct embed_bwd b = {.dwte = take((int64_t)V * C, DTYPE_F32),
                           .dwpe = take(T * C, DTYPE_F32),
                           .dx = f.x,
@@ -259,8 +259,8 @@ static void bench_embed(enum dtype dtype)
                           .c = C,
                           .v = V,
                           .context = T};
-    say_bytes("embed_bwd 65536x768", dtype, time_of(run_embed_bwd, &b),
-              (double)(n * C) * (double)dtype_bytes(dtype) + 4.0 * V * C);
+    print_bytes("embed_bwd 65536x768", dtype, time_of(run_embed_bwd, &b),
+                (double)(n * C) * (double)dtype_bytes(dtype) + 4.0 * V * C);
 }
 
 /* ---- what multiplies ---- */
@@ -452,8 +452,8 @@ static void bench_column(enum dtype dtype)
     begin_case();
     struct column_sum a = {
         .out = take(c, DTYPE_F32), .x = take(n * c, dtype), .n = n, .c = c, .stride = c};
-    say_bytes("column_sum 65536x3072", dtype, time_of(run_column_sum, &a),
-              (double)(n * c) * (double)dtype_bytes(dtype));
+    print_bytes("column_sum 65536x3072", dtype, time_of(run_column_sum, &a),
+                (double)(n * c) * (double)dtype_bytes(dtype));
 }
 
 static void bench_step_products(void)

@@ -152,7 +152,7 @@ void *real_realloc(void *data, size_t bytes)
 
 #ifndef REAL_DRY
 void emu_seed(uint64_t seed) { (void)seed; }
-void emu_shared_most(size_t bytes) { (void)bytes; }
+void emu_shared_max(size_t bytes) { (void)bytes; }
 void emu_skip_barrier(int n) { (void)n; }
 int emu_barriers(void) { return 0; }
 

@@ -33,7 +33,7 @@ struct kt_device {
 #ifndef KT_DEVICE
 static struct kt_device *kt_device(int level, int threads_n)
 {
-    static struct kt_device devices[CPU_LEVEL_N][KT_THREADS + 1];
+    static struct kt_device devices[CPU_ISA_N][KT_THREADS + 1];
     struct kt_device *d = &devices[level][threads_n];
     if (!d->dev && dev_cpu_open(threads_n, level, &d->dev) == ST_OK)
         assert_int_equal(dev_stream_open(d->dev, &d->stream), ST_OK);
@@ -168,8 +168,8 @@ static void kt_check_one(const struct kt_case *c, int level, int threads_n, floa
 static inline void kt_check(const struct kt_case *c)
 {
     float *want[KT_OUTS], *first[KT_OUTS];
-    kt_run(c, CPU_LEVEL_PLAIN, 1, want);
-    for (int level = CPU_LEVEL_V2; level < CPU_LEVEL_N; level++) {
+    kt_run(c, CPU_ISA_PLAIN, 1, want);
+    for (int level = CPU_ISA_V2; level < CPU_ISA_N; level++) {
         if (!kt_device(level, 1)->dev)
             continue;
         kt_run(c, level, 1, first);
@@ -181,6 +181,6 @@ static inline void kt_check(const struct kt_case *c)
 }
 
 /* kt_plain — run on the plain device; for finite differences and hand-computed cases. */
-static inline struct kt_device *kt_plain(void) { return kt_device(CPU_LEVEL_PLAIN, 1); }
+static inline struct kt_device *kt_plain(void) { return kt_device(CPU_ISA_PLAIN, 1); }
 
 #endif

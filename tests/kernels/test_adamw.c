@@ -74,7 +74,7 @@ static void outside_spans_is_left_alone(void **state)
 {
     (void)state;
     static const struct optim_span spans[] = {{5, 20, 0.1f}, {40, 3, 0}};
-    for (int level = 0; level < CPU_LEVEL_N; level++) {
+    for (int level = 0; level < CPU_ISA_N; level++) {
         struct kt_device *d = kt_device(level, 2);
         if (!d->dev)
             continue;
@@ -107,7 +107,7 @@ static void adamw_by_hand(void **state)
 {
     (void)state;
     struct optim_span span = {0, 1, 0.2f};
-    for (int level = 0; level < CPU_LEVEL_N; level++) {
+    for (int level = 0; level < CPU_ISA_N; level++) {
         struct kt_device *d = kt_device(level, 1);
         if (!d->dev)
             continue;
@@ -141,7 +141,7 @@ static void sgd_by_hand(void **state)
 {
     (void)state;
     struct optim_span span = {0, 1, 0.5f};
-    for (int level = 0; level < CPU_LEVEL_N; level++) {
+    for (int level = 0; level < CPU_ISA_N; level++) {
         struct kt_device *d = kt_device(level, 1);
         if (!d->dev)
             continue;
@@ -171,45 +171,45 @@ static void sgd_by_hand(void **state)
     }
 }
 
-/* judged — out of `judge`, for squares and a loss. A real GPU does not reach constants
+/* grad_scale_of — out of `grad_scale`, for squares and a loss. A real GPU does not reach constants
  * (tests/gpu/real.c), so it gets a copy. */
-static enum status judged(struct kt_device *d, const double squares[3], double loss, double clip,
-                          double loss_scale, double out[2])
+static enum status grad_scale_of(struct kt_device *d, const double squares[3], double loss,
+                                 double clip, double loss_scale, double out[2])
 {
     double copy[3] = {squares[0], squares[1], squares[2]};
-    struct judge a = {.out = kt_f64(out),
-                      .squares = kt_f64(copy),
-                      .loss = kt_f64(&loss),
-                      .squares_n = 3,
-                      .clip = clip,
-                      .loss_scale = loss_scale};
-    return dev_op(d->dev)->judge(d->stream, &a);
+    struct grad_scale a = {.out = kt_f64(out),
+                           .squares = kt_f64(copy),
+                           .loss = kt_f64(&loss),
+                           .squares_n = 3,
+                           .clip = clip,
+                           .loss_scale = loss_scale};
+    return dev_op(d->dev)->grad_scale(d->stream, &a);
 }
 
 /* The last first: 1e-16 + 1e-16 counts beside 1, 1 + 1e-16 twice would not. With a loss scale of 4
  * a sum of 64 is a norm of 2, which a clip of 1 halves: so 8 is told, squared, less what the
  * optimiser adds. */
-static void judge_by_hand(void **state)
+static void grad_scale_by_hand(void **state)
 {
     (void)state;
     static const double tiny[] = {1, 1e-16, 1e-16}, sum[] = {15, 0.25, 48.75}, none[] = {0, 0, 0};
     static const double bad[] = {NAN, INFINITY, -INFINITY};
-    for (int level = 0; level < CPU_LEVEL_N; level++) {
+    for (int level = 0; level < CPU_ISA_N; level++) {
         struct kt_device *d = kt_device(level, 2);
         double out[2], keep = 1 / (2 + 1e-6), root = 4 / keep - 1e-6;
         if (!d->dev)
             continue;
-        kt_ok(judged(d, tiny, 3, 1, 0, out));
+        kt_ok(grad_scale_of(d, tiny, 3, 1, 0, out));
         assert_true(out[0] == 1 + 2e-16 && out[0] > 1 && out[1] == out[0]);
-        kt_ok(judged(d, sum, 3, 1, 4, out));
+        kt_ok(grad_scale_of(d, sum, 3, 1, 4, out));
         assert_true(out[0] == root * root && out[1] == 64);
-        kt_ok(judged(d, sum, 3, 0, 4, out));
+        kt_ok(grad_scale_of(d, sum, 3, 0, 4, out));
         assert_true(out[0] == (4 - 1e-6) * (4 - 1e-6) && out[1] == 64);
-        kt_ok(judged(d, none, 0, 1, 65536, out));
+        kt_ok(grad_scale_of(d, none, 0, 1, 65536, out));
         assert_true(out[0] == (65536 - 1e-6) * (65536 - 1e-6) && out[1] == 0);
         for (int i = 0; i < 9; i++) {
             const double squares[] = {1, i % 3 == 1 ? bad[i / 3] : 4, i % 3 == 2 ? bad[i / 3] : 2};
-            kt_ok(judged(d, squares, i % 3 == 0 ? bad[i / 3] : 1, 1, i & 1 ? 2 : 0, out));
+            kt_ok(grad_scale_of(d, squares, i % 3 == 0 ? bad[i / 3] : 1, 1, i & 1 ? 2 : 0, out));
             assert_true(isnan(out[0]) && isfinite(out[1]) == (i % 3 == 0));
         }
     }
@@ -228,7 +228,7 @@ static void what_is_not_finite_changes_nothing(void **state)
         kept[i] = kt_floats(N, KT_RANDOM, 3 + (uint64_t)i),
         now[i] = kt_floats(N, KT_RANDOM, 3 + (uint64_t)i);
     g[500] = NAN;
-    for (int level = 0; level < CPU_LEVEL_N; level++)
+    for (int level = 0; level < CPU_ISA_N; level++)
         for (int form = 0; form < 24; form++) {
             struct kt_device *d = kt_device(level, 3);
             struct input in = {.n = N,
@@ -253,8 +253,8 @@ static void what_is_not_finite_changes_nothing(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_is_true),  cmocka_unit_test(outside_spans_is_left_alone),
-    cmocka_unit_test(adamw_by_hand), cmocka_unit_test(sgd_by_hand),
-    cmocka_unit_test(judge_by_hand), cmocka_unit_test(what_is_not_finite_changes_nothing),
+    cmocka_unit_test(fast_is_true),       cmocka_unit_test(outside_spans_is_left_alone),
+    cmocka_unit_test(adamw_by_hand),      cmocka_unit_test(sgd_by_hand),
+    cmocka_unit_test(grad_scale_by_hand), cmocka_unit_test(what_is_not_finite_changes_nothing),
 };
 HARNESS_MAIN(tests)

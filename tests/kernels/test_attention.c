@@ -190,7 +190,7 @@ static void unseen_rows_are_zero(void **state)
     (void)state;
     static const struct shape x = {1, 40, 1, 8, 0, 2, KT_RANDOM, 1};
     struct input in = input_new(&x);
-    for (int level = 0; level < CPU_LEVEL_N; level++) {
+    for (int level = 0; level < CPU_ISA_N; level++) {
         struct kt_device *d = kt_device(level, 1);
         if (!d->dev)
             continue;

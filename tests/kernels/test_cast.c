@@ -61,7 +61,7 @@ static void one(const struct op_table *op, struct stream *s, enum dtype to, floa
 static void rounds_as_ieee_does(void **state)
 {
     (void)state;
-    for (int level = 0; level < CPU_LEVEL_N; level++) {
+    for (int level = 0; level < CPU_ISA_N; level++) {
         struct kt_device *d = kt_device(level, 1);
         if (!d->dev)
             continue;
@@ -95,7 +95,7 @@ static void nothing_is_lost_on_the_way_back(void **state)
     float *wide = kt_floats(N, KT_ONES, 0);
     for (int i = 0; i < N; i++)
         all[i] = (uint16_t)i;
-    struct kt_device *d = kt_device(CPU_LEVEL_V2, 1);
+    struct kt_device *d = kt_device(CPU_ISA_V2, 1);
     for (int type = DTYPE_BF16; type <= DTYPE_F16 && d->dev; type++) {
         kt_ok(dev_op(d->dev)->cast(d->stream,
                                    &(struct cast){kt_f32(wide), {all, (enum dtype)type}, N}));

@@ -106,7 +106,7 @@ static void halves_are_powers_of_two(void **state)
         int n;
         float want;
     } cases[] = {{three, 3, 1}, {turned, 3, 1 + 0x1p-23f}, {five, 5, 1 + 0x1p-22f}};
-    for (int level = 0; level < CPU_LEVEL_N; level++) {
+    for (int level = 0; level < CPU_ISA_N; level++) {
         struct kt_device *d = kt_device(level, 1);
         for (size_t i = 0; d->dev && i < 3; i++) {
             float got = 0;
@@ -133,14 +133,14 @@ static void what_is_not_its_contract_is_refused(void **state)
                                  .elems = 2,
                                  .stride = 2,
                                  .sources_n = 2};
-    struct kt_device *d = kt_device(CPU_LEVEL_V2, 1);
+    struct kt_device *d = kt_device(CPU_ISA_V2, 1);
     struct combine bad[7];
     if (!d->dev)
         return;
     for (int i = 0; i < 7; i++)
         bad[i] = good;
     bad[0].sources_n = 0;
-    bad[1].sources_n = COMBINE_MOST + 1;
+    bad[1].sources_n = COMBINE_SOURCES_MAX + 1;
     bad[2].own_i = 2;
     bad[3].stride = 1;
     bad[4].out.dtype = DTYPE_F64;

@@ -46,7 +46,7 @@ static void packed_free(struct packed *p)
 static void check(const float *x, const float *residual, int64_t n, enum compress_kind kind)
 {
     struct packed want = run(kt_plain(), x, residual, n, kind);
-    for (int level = CPU_LEVEL_V2; level < CPU_LEVEL_N; level++)
+    for (int level = CPU_ISA_V2; level < CPU_ISA_N; level++)
         for (int threads_n = 1; threads_n <= KT_THREADS && kt_device(level, 1)->dev; threads_n++) {
             struct packed got = run(kt_device(level, threads_n), x, residual, n, kind);
             assert_memory_equal(got.bytes, want.bytes, (size_t)compress_bytes(kind, n));
@@ -84,7 +84,7 @@ static void loss_is_small_and_kept(void **state)
     int64_t n = 1000;
     float *x = kt_floats(n, KT_RANDOM, 3), *zero = kt_floats(n, KT_ONES, 0);
     memset(zero, 0, (size_t)n * sizeof *zero);
-    for (int level = CPU_LEVEL_PLAIN; level < CPU_LEVEL_N; level++)
+    for (int level = CPU_ISA_PLAIN; level < CPU_ISA_N; level++)
         for (int kind = COMPRESS_KIND_BF16; kind <= COMPRESS_KIND_INT8 && kt_device(level, 1)->dev;
              kind++) {
             struct packed p = run(kt_device(level, 1), x, zero, n, (enum compress_kind)kind);
@@ -107,7 +107,7 @@ static void odd_values(void **state)
 {
     (void)state;
     static const float odd[] = {NAN, INFINITY, -INFINITY, 1e-38f, 3.4e38f, -0.0f, 1e-45f};
-    for (int level = CPU_LEVEL_PLAIN; level < CPU_LEVEL_N; level++)
+    for (int level = CPU_ISA_PLAIN; level < CPU_ISA_N; level++)
         for (int kind = COMPRESS_KIND_BF16; kind <= COMPRESS_KIND_INT8 && kt_device(level, 1)->dev;
              kind++)
             for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {

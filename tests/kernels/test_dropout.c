@@ -38,7 +38,7 @@ static void keeps_its_promise(void **state)
     float *x = kt_floats(n, KT_ONES, 1), *y = kt_floats(n, KT_ONES, 1);
     x[7] = INFINITY, x[8] = NAN;
     struct drop a = {kt_f32(y), kt_f32(x), n, kt_dropout(0.25f)};
-    for (int level = 0; level < CPU_LEVEL_N; level++) {
+    for (int level = 0; level < CPU_ISA_N; level++) {
         if (!kt_device(level, 2)->dev)
             continue;
         kt_ok(dev_op(kt_device(level, 2)->dev)->drop(kt_device(level, 2)->stream, &a));

@@ -340,7 +340,7 @@ static void test_large_sizes(void **state)
                                           {2100, 9, 11},
                                           {100, 400, 390},
                                           {530, 3, 2},
-                                          /* the last: its dx takes k in two stretches */
+                                          /* the last: its dx takes k in two slabs */
                                           {1040, 19, 9001}};
     for (unsigned i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check_shape(shapes[i], 1000 + i);
@@ -482,7 +482,7 @@ static void test_odd_sizes(void **state)
 
 static void open_cpu(struct cpu *cpu, int threads)
 {
-    assert_int_equal(task_open(threads, &cpu->pool), ST_OK);
+    assert_int_equal(thread_pool_open(threads, &cpu->pool), ST_OK);
     for (int i = 0; i < threads; i++)
         assert_int_equal(posix_memalign((void **)&cpu->scratch[i], 4096, CPU_SCRATCH_BYTES), 0);
     assert_int_equal(posix_memalign((void **)&cpu->shared, 4096, CPU_SHARED_BYTES), 0);
@@ -501,7 +501,7 @@ static int set_up(void **state)
         __builtin_cpu_supports("avx512dq"))
         levels[levels_n++] = (struct level){"v4", matmul_fwd_v4, matmul_bwd_x_v4, matmul_bwd_w_v4};
     struct dev *dev; /* opening it asks the system for the tiles */
-    if (dev_cpu_open(1, CPU_LEVEL_AMX, &dev) == ST_OK) {
+    if (dev_cpu_open(1, CPU_ISA_AMX, &dev) == ST_OK) {
         levels[levels_n++] =
             (struct level){"amx", matmul_fwd_amx, matmul_bwd_x_amx, matmul_bwd_w_amx};
         dev_close(dev);
@@ -515,7 +515,7 @@ static int tear_down(void **state)
 {
     (void)state;
     for (int threads = 1; threads <= THREADS; threads++) {
-        task_close(cpus[threads].pool);
+        thread_pool_close(cpus[threads].pool);
         for (int i = 0; i < threads; i++)
             free(cpus[threads].scratch[i]);
         free(cpus[threads].shared);

@@ -128,7 +128,7 @@ static void nothing_kept(void **state)
     (void)state;
     struct input in = input_new(4, 50, KT_RANDOM, 1, 0);
     float *want = kt_floats(200, KT_ONES, 0), *got = kt_floats(200, KT_ONES, 0);
-    for (int level = 0; level < CPU_LEVEL_N; level++) {
+    for (int level = 0; level < CPU_ISA_N; level++) {
         struct kt_device *d = kt_device(level, 1);
         if (!d->dev)
             continue;

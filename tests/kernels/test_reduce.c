@@ -17,7 +17,7 @@ static void check(const float *x, int64_t n, int form, double relative)
     double want = run(kt_plain(), x, n, square, accumulate), size = 0;
     for (int64_t i = 0; i < n; i++)
         size += square ? (double)x[i] * x[i] : fabs((double)x[i]);
-    for (int level = CPU_LEVEL_V2; level < CPU_LEVEL_N; level++) {
+    for (int level = CPU_ISA_V2; level < CPU_ISA_N; level++) {
         if (!kt_device(level, 1)->dev)
             continue;
         double first = run(kt_device(level, 1), x, n, square, accumulate);
@@ -51,7 +51,7 @@ static void not_a_number_stays(void **state)
     (void)state;
     float *x = kt_floats(9000, KT_ONES, 0);
     x[8999] = NAN;
-    for (int level = 0; level < CPU_LEVEL_N; level++)
+    for (int level = 0; level < CPU_ISA_N; level++)
         if (kt_device(level, 1)->dev)
             assert_true(isnan(run(kt_device(level, 1), x, 9000, true, false)));
     kt_free(x);

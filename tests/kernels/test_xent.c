@@ -57,7 +57,7 @@ static void fast_is_true(void **state)
 static void extreme_rows(void **state)
 {
     (void)state;
-    for (int level = 0; level < CPU_LEVEL_N; level++) {
+    for (int level = 0; level < CPU_ISA_N; level++) {
         struct kt_device *d = kt_device(level, 2);
         if (!d->dev)
             continue;

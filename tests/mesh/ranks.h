@@ -12,12 +12,12 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "comm/comm.h"
+#include "comm/core/comm.h"
 #include "dev/dev.h"
 #include "kernels/cpu.h"
 
 #define RANKS_MAX 8
-#define RANKS_TIMEOUT_MS harness_patient_ms(20000)
+#define RANKS_TIMEOUT_MS harness_patience_ms(20000)
 
 struct ranks_one {
     int rank, ranks;
@@ -27,7 +27,7 @@ struct ranks_one {
     enum status st;
     char message[1024];
     atomic_bool *is_aborted;
-    struct comm_mem_world *world;
+    struct shm_threads_world *world;
     enum status (*fn)(struct ranks_one *one);
     int locals;
     int64_t timeout_ms;
@@ -43,7 +43,7 @@ static inline bool ranks_aborted(void *arg) { return atomic_load((atomic_bool *)
 static inline enum status ranks_open(struct ranks_one *one)
 {
     int64_t bytes = 0;
-    struct comm_config config = {.kind = COMM_KIND_MEM,
+    struct comm_config config = {.kind = COMM_KIND_THREADS,
                                  .place = {.rank = one->rank,
                                            .ranks = one->ranks,
                                            .node = one->rank / one->locals,
@@ -53,9 +53,9 @@ static inline enum status ranks_open(struct ranks_one *one)
                                  .timeout_ms = one->timeout_ms,
                                  .is_aborted = ranks_aborted,
                                  .arg = one->is_aborted,
-                                 .share_fd = -1,
+                                 .shm_fd = -1,
                                  .dev = one->dev,
-                                 .mem = one->world};
+                                 .threads = one->world};
     if (ranks_own_open)
         return ranks_own_open(one, config);
     static char none[COMM_ADDRESS_MAX * RANKS_MAX];
@@ -86,7 +86,7 @@ static inline struct dev *ranks_dev(int rank)
     if (ranks_own_dev)
         return ranks_own_dev(rank);
     if (!devs[rank])
-        assert_int_equal(dev_cpu_open(1, CPU_LEVEL_N, &devs[rank]), ST_OK);
+        assert_int_equal(dev_cpu_open(1, CPU_ISA_N, &devs[rank]), ST_OK);
     return devs[rank];
 }
 
@@ -97,7 +97,7 @@ static inline void ranks_run_late(int nodes, int locals, int64_t timeout_ms,
 {
     int ranks = nodes * locals;
     atomic_bool is_aborted = false;
-    struct comm_mem_world *world = comm_mem_world_new(nodes, locals);
+    struct shm_threads_world *world = shm_threads_world_new(nodes, locals);
     assert_non_null(world);
     for (int rank = 0; rank < ranks; rank++) {
         one[rank] = (struct ranks_one){.rank = rank,
@@ -113,7 +113,7 @@ static inline void ranks_run_late(int nodes, int locals, int64_t timeout_ms,
     }
     for (int rank = 0; rank < ranks; rank++)
         assert_int_equal(pthread_join(one[rank].thread, NULL), 0);
-    comm_mem_world_free(world);
+    shm_threads_world_free(world);
 }
 
 /* ranks_run — the same, and all of them must succeed. */

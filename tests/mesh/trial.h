@@ -44,7 +44,7 @@ static inline struct trial trial_of(enum model_task task, int64_t global_samples
                                      .global_samples = global_samples,
                                      .seq_tokens = t,
                                      .seed = 3,
-                                     .bucket_elems = 1,
+                                     .bucket_elems_min = 1,
                                      .dims = {.name = "tiny",
                                               .task = task,
                                               .layers = 3,
@@ -92,21 +92,21 @@ static inline enum status trial_state(struct trial *t, struct step *step, bool i
     int64_t n = t->elems;
     for (int part = 0; st == ST_OK && part < step_parts(step); part++)
         for (int64_t first = 0; st == ST_OK && first < n;
-             first += 1000) { /* ranges that fit no piece */
+             first += 1000) { /* ranges that fit no bucket */
             int64_t some = n - first < 1000 ? n - first : 1000;
             if (is_put && t->load[part])
                 st = step_write(step, part, first, some, t->load[part] + first);
             else if (!is_put)
                 st = step_read(step, part, first, some, t->state[part] + first);
         }
-    return step_lead_end(step, st) != ST_OK && st == ST_OK ? ST_PEER : st;
+    return step_state_end(step, st) != ST_OK && st == ST_OK ? ST_PEER : st;
 }
 
 static inline enum status trial_load(struct ranks_one *one, struct trial *t, struct step *step)
 {
     if (!t->load[0])
         return ST_OK;
-    return one->rank == 0 ? trial_state(t, step, true) : step_follow(step);
+    return one->rank == 0 ? trial_state(t, step, true) : step_state_serve(step);
 }
 
 static inline enum status trial_take(struct ranks_one *one, struct trial *t, struct step *step)
@@ -114,7 +114,7 @@ static inline enum status trial_take(struct ranks_one *one, struct trial *t, str
     if (!t->takes_state)
         return ST_OK;
     if (one->rank != 0)
-        return step_follow(step);
+        return step_state_serve(step);
     for (int part = 0; part < step_parts(step); part++)
         t->state[part] = calloc((size_t)t->elems, sizeof(float));
     return trial_state(t, step, false);
@@ -129,9 +129,9 @@ static inline enum status trial_steps(struct ranks_one *one, struct trial *t, st
             return ST_RETRY;
         for (int64_t row = 0; row < b->samples; row++)
             trial_sample(t, s, one->rank * b->samples + row, row, b);
-        bool poison = t->poison_step == s && t->poison_rank == one->rank;
+        bool inject_nan = t->poison_step == s && t->poison_rank == one->rank;
         enum status st =
-            step_run_batch(step, b, s, s * t->config.global_samples, t->lr, poison, &t->last);
+            step_run_batch(step, b, s, s * t->config.global_samples, t->lr, inject_nan, &t->last);
         t->step_st = st;
         if (st != ST_OK && st != ST_NOT_FINITE)
             return st;

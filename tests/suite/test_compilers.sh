@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../e2e/lib.sh"
 build=$(dirname "$convoy")
 [ "${SAN:-}" = "" ] || give_up compilers "they are tried without sanitizers"
-sample="src/base/isa src/base/task src/comm/add src/comm/add_cpu src/dev/dev_cpu src/dev/dev_cpu_level src/node/worker kernels/cast kernels/norm"
+sample="src/base/isa src/base/thread_pool src/comm/core/sum src/comm/core/sum_cpu src/dev/dev_cpu src/dev/dev_cpu_isa src/node/worker kernels/cast kernels/norm"
 # objects FOLDER COMPILER LEVEL… — without a warning; the folder stays, so a later run makes what changed.
 objects() {
     local folder=$build/$1 cc=$2 what=objects f
@@ -12,7 +12,7 @@ objects() {
     if [ -z "${COMPILE_ALL:-}" ]; then
         what=
         for f in $sample; do what="$what $folder/$f.o"; done
-        for f in "$@"; do what="$what $folder/kernels/matmul_cpu_$f.o $folder/src/comm/add_cpu_$f.o"; done
+        for f in "$@"; do what="$what $folder/kernels/matmul_cpu_$f.o $folder/src/comm/core/sum_cpu_$f.o"; done
     fi
     make -C "$root" -s -j2 CC="$cc" WERROR=1 CUDA=0 BUILD="$folder" $what >out 2>err
 }
@@ -43,7 +43,7 @@ arm=aarch64-linux-gnu-gcc
 if there $arm && [ -d /usr/aarch64-linux-gnu/include ]; then
     # The libraries' headers of this machine do: the few that differ are of machines of the same width.
     ok "$arm makes the objects without a warning" objects aarch64 "$arm -idirafter /usr/include/$(gcc -dumpmachine)"
-    one=$build/aarch64/src/dev/dev_cpu_level.o
+    one=$build/aarch64/src/dev/dev_cpu_isa.o
     ok "they are aarch64's" is "$(LC_ALL=C readelf -h "$one" | grep -c AArch64)" 1
     ok "no fast level among them" is "$(find "$build/aarch64" -name '*_v[234].o' -o -name '*_amx.o' | wc -l) $(nm "$one" | grep -cE '_v[234]$|_amx$')" "0 0"
 else

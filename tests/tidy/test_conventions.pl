@@ -24,7 +24,7 @@ sub module { my ($p) = @_; return $p =~ m{^src/(\w+)/} ? $1 : $p =~ m{^kernels/}
 
 # 1. A file includes its own module, base, and the modules that its module may know (docs/architecture.md, "Layers").
 my %may = (
-    base => [], kernels => [], conf => [], data => [], net => [], serve => [qw(net)], cluster => [qw(net)], dataset_share => [qw(net)],
+    base => [], kernels => [], conf => [], net => [], data => [qw(net)], serve => [qw(net)], cluster => [qw(net)], dataset_share => [qw(net)],
     format => [qw(kernels)], dev => [qw(kernels)], model => [qw(dev kernels)], comm => [qw(dev kernels)],
     mesh => [qw(comm dev model kernels)], train => [qw(dev model data format comm mesh kernels)],
     node => [qw(serve conf dev model data format train comm mesh net cluster dataset_share kernels)],
@@ -235,8 +235,8 @@ test 'no test reads the terminal that it is started on', sub {
 };
 test 'limits of time in tests grow with the load', sub {
     my $deadline = qr/clock_ms\(\) \+ \d{3}|clock_ms\(\) - \w+(\.\w+)* <=? \d|clock_ms\(\) - \w+, \d+, \d+\)/;
-    return (each_line($deadline, qr/harness_patient_ms/, 'harness_patient_ms (harness.h)', grep { m{^tests/.*\.[ch]$} && !m{/bench/} } @scripts),
-        each_line(qr/(?<![-\w])timeout\s+(-\S+\s+)*["']?(\d|\$\(\()/, qr{--preserve-status|^limit\(}, 'limit SECONDS (lib.sh)', grep { m{^tests/(e2e|meet)/.*\.sh$} } @scripts));
+    return (each_line($deadline, qr/harness_patience_ms/, 'harness_patience_ms (harness.h)', grep { m{^tests/.*\.[ch]$} && !m{/bench/} } @scripts),
+        each_line(qr/(?<![-\w])timeout\s+(-\S+\s+)*["']?(\d|\$\(\()/, qr{--preserve-status|^limit\(}, 'limit SECONDS (lib.sh)', grep { m{^tests/(e2e|cluster)/.*\.sh$} } @scripts));
 };
 
 test 'tests can be run', sub { return grep { !-x } glob 'tests/*/test_*.sh tests/*/test_*.pl' };

@@ -42,7 +42,7 @@ static void too_much(void)
     arena_take(&a, 64);
     arena_take(&a, 65);
 }
-static void far_too_much(void)
+static void fake_device_too_much(void)
 {
     struct arena a;
     arena_init(&a, "test", memory, 128);
@@ -71,8 +71,8 @@ static void crooked_base(void)
 static void misuse_is_a_bug(void **state)
 {
     (void)state;
-    void (*const cases[])(void) = {too_much, far_too_much, after_the_seal, reset_after_the_seal,
-                                   crooked_base};
+    void (*const cases[])(void) = {too_much, fake_device_too_much, after_the_seal,
+                                   reset_after_the_seal, crooked_base};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         pid_t child = fork();
         if (child == 0) {

@@ -6,12 +6,12 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "comm/far.h"
+#include "comm/fake_device.h"
 #include "harness.h"
 #include "node/bench_run.h"
 
 struct rank {
-    struct comm_mem_world *world;
+    struct shm_threads_world *world;
     struct dev *dev;
     int rank, ranks, rows_n;
     enum status st;
@@ -23,16 +23,16 @@ static void *run(void *arg)
     struct rank *me = arg;
     struct comm *comm = NULL;
     int64_t bytes;
-    struct comm_config config = {.kind = COMM_KIND_MEM,
+    struct comm_config config = {.kind = COMM_KIND_THREADS,
                                  .place = {.rank = me->rank,
                                            .ranks = me->ranks,
                                            .nodes = 1,
                                            .local = me->rank,
                                            .locals = me->ranks},
-                                 .timeout_ms = harness_patient_ms(60000),
-                                 .share_fd = -1,
+                                 .timeout_ms = harness_patience_ms(60000),
+                                 .shm_fd = -1,
                                  .dev = me->dev,
-                                 .mem = me->world};
+                                 .threads = me->world};
     me->st = comm_begin_open(&config, &comm, NULL, &bytes);
     if (me->st == ST_OK)
         me->st = comm_end_open(comm, 1, NULL, NULL);
@@ -46,14 +46,14 @@ static void check_three(struct dev *dev)
 {
     static struct rank ranks[3];
     pthread_t threads[3];
-    struct comm_mem_world *world = comm_mem_world_new(1, 3);
+    struct shm_threads_world *world = shm_threads_world_new(1, 3);
     for (int r = 0; r < 3; r++) {
         ranks[r] = (struct rank){.world = world, .dev = dev, .rank = r, .ranks = 3};
         pthread_create(&threads[r], NULL, run, &ranks[r]);
     }
     for (int r = 0; r < 3; r++)
         pthread_join(threads[r], NULL);
-    comm_mem_world_free(world);
+    shm_threads_world_free(world);
     assert_int_equal(ranks[0].rows_n, 4 * 5); /* 4 B, 64 B, 1 KiB, 16 KiB, 64 KiB */
     for (int r = 0; r < 3; r++) {
         assert_int_equal(ranks[r].st, ST_OK);
@@ -76,11 +76,11 @@ static void rows_of_three(void **state)
 static void rows_of_three_devices(void **state)
 {
     (void)state;
-    struct dev *dev = far_open();
+    struct dev *dev = fake_device_open();
     check_three(dev);
-    assert_true(far.carried > 0);
-    assert_int_equal(far.blocks_n, 0);
-    far_close(dev);
+    assert_true(fake_device.carried > 0);
+    assert_int_equal(fake_device.blocks_n, 0);
+    fake_device_close(dev);
 }
 
 static void bus(void **state)

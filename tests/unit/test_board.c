@@ -38,7 +38,7 @@ static void posts_are_copied(void **state)
     node = (struct board_node){
         .node_id = 4, .workers_n = 3, .phase = BOARD_PHASE_RECOVERING, .restarts = 2};
     text_copy(node.version, sizeof(node.version), "1.2");
-    board_node_post(board, &node);
+    board_node_publish(board, &node);
     memset(&node, 0xAA, sizeof(node));
     board_node_copy(same, &node);
     assert_int_equal(node.node_id, 4);
@@ -50,20 +50,21 @@ static void posts_are_copied(void **state)
     worker.phase = BOARD_PHASE_TRAINING;
     worker.error.code = 65;
     text_copy(worker.error.message, sizeof(worker.error.message), "last byte follows");
-    board_worker_post(same, 2, &worker);
+    board_worker_publish(same, 2, &worker);
     assert_true(board_worker_copy(board, 2, &copy));
     assert_memory_equal(&worker, &copy, sizeof(worker));
     assert_false(board_worker_copy(board, 1, &copy));
-    board_beat(same, 2);
-    assert_in_range(board_beat_ms(board, 2), clock_ms() - harness_patient_ms(1000), clock_ms());
+    board_heartbeat(same, 2);
+    assert_in_range(board_heartbeat_ms(board, 2), clock_ms() - harness_patience_ms(1000),
+                    clock_ms());
     board_worker_clear(board, 2);
     assert_false(board_worker_copy(board, 2, &copy));
-    assert_int_equal(board_beat_ms(board, 2), 0);
+    assert_int_equal(board_heartbeat_ms(board, 2), 0);
     worker.step = 121;
-    board_worker_post(same, 2, &worker);
+    board_worker_publish(same, 2, &worker);
     assert_true(board_worker_copy(board, 2, &copy) && copy.step == 121);
     board_close(same);
-    board_worker_post(board, 2, &worker); /* the descriptor stayed open */
+    board_worker_publish(board, 2, &worker); /* the descriptor stayed open */
     board_close(board);
     board_close(NULL);
 }
@@ -124,7 +125,7 @@ static void killed_writers_leave_whole_copies(void **state)
         if (child == 0) {
             for (int64_t n = last + 1;; n++) {
                 fill(&worker, n);
-                board_worker_post(board, 0, &worker);
+                board_worker_publish(board, 0, &worker);
             }
         }
         int64_t end = clock_ns() + 300000 + (int64_t)(round * 7919 % 1000) * 1000;
@@ -153,8 +154,8 @@ static void *post_without_pause(void *arg)
     static struct board_worker worker;
     for (int64_t n = 1; !atomic_load(&stop); n++) {
         fill(&worker, n);
-        board_worker_post(arg, 0, &worker);
-        board_beat(arg, 0);
+        board_worker_publish(arg, 0, &worker);
+        board_heartbeat(arg, 0);
     }
     return NULL;
 }
@@ -189,7 +190,7 @@ static void ranks_meet(void **state)
     struct board_call call = {.call = "all_reduce",
                               .sequence = 812,
                               .entered_ms = 5,
-                              .posted_ms = 7},
+                              .published_ms = 7},
                       now;
     struct board *board, *same;
     int64_t generation = 0;
@@ -201,11 +202,11 @@ static void ranks_meet(void **state)
     ready.address.bytes = BOARD_ADDRESS_MAX;
     memset(ready.address.data, 0x5A, BOARD_ADDRESS_MAX);
     text_copy(ready.why, sizeof ready.why, "rank 3 is late");
-    board_ready_post(same, 1, &ready);
+    board_ready_publish(same, 1, &ready);
     assert_true(board_ready_copy(board, 1, &seen));
     assert_memory_equal(&seen, &ready, sizeof ready);
     assert_false(board_call_copy(board, 0, &now));
-    board_call_post(same, 0, &call);
+    board_call_publish(same, 0, &call);
     assert_true(board_call_copy(board, 0, &now));
     assert_memory_equal(&call, &now, sizeof call);
 
@@ -214,7 +215,7 @@ static void ranks_meet(void **state)
         memset(addresses[rank].data, rank + 1, BOARD_ADDRESS_MAX);
     }
     assert_false(board_world_copy(same, 0, &generation, there));
-    board_world_post(board, 7, addresses);
+    board_world_publish(board, 7, addresses);
     /* the one it has been in already */
     assert_false(board_world_copy(same, 7, &generation, there));
     assert_true(board_world_copy(same, 6, &generation, there));
@@ -224,7 +225,7 @@ static void ranks_meet(void **state)
     board_abort(board, 5); /* said late */
     assert_int_equal(board_aborted(same), 7);
     assert_false(board_world_copy(same, 6, &generation, there)); /* over */
-    board_world_post(board, 8, addresses);
+    board_world_publish(board, 8, addresses);
     assert_true(board_world_copy(same, 7, &generation, there) && generation == 8);
     board_worker_clear(board, 1);
     assert_false(board_ready_copy(board, 1, &seen));
@@ -232,32 +233,32 @@ static void ranks_meet(void **state)
     board_close(board);
 }
 
-static void letters_arrive_whole(void **state)
+static void blobs_arrive_whole(void **state)
 {
     (void)state;
-    static char out[BOARD_LETTER_MAX], big[BOARD_LETTER_MAX];
+    static char out[BOARD_BLOB_MAX], big[BOARD_BLOB_MAX];
     struct board *board, *same;
     size_t n = 99;
     assert_int_equal(board_create(2, 5, &board), ST_OK);
     assert_int_equal(board_attach(board_fd(board), &same), ST_OK);
-    assert_false(board_letter_copy(board, BOARD_LETTER_DATA, out, &n));
-    assert_int_equal(board_letter_turn(board, BOARD_LETTER_DATA), 0);
-    board_letter_post(same, BOARD_LETTER_DATA, "first", 5);
-    uint64_t turn = board_letter_turn(board, BOARD_LETTER_DATA);
+    assert_false(board_blob_copy(board, BOARD_BLOB_DATA, out, &n));
+    assert_int_equal(board_blob_revision(board, BOARD_BLOB_DATA), 0);
+    board_blob_publish(same, BOARD_BLOB_DATA, "first", 5);
+    uint64_t turn = board_blob_revision(board, BOARD_BLOB_DATA);
     assert_int_not_equal(turn, 0);
-    assert_true(board_letter_copy(board, BOARD_LETTER_DATA, out, &n));
+    assert_true(board_blob_copy(board, BOARD_BLOB_DATA, out, &n));
     assert_int_equal(n, 5);
     assert_memory_equal(out, "first", 5);
     for (size_t i = 0; i < sizeof(big); i++)
         big[i] = (char)(i * 31);
-    board_letter_post(same, BOARD_LETTER_DATA, big, sizeof(big));
-    assert_int_not_equal(board_letter_turn(board, BOARD_LETTER_DATA), turn);
-    assert_true(board_letter_copy(board, BOARD_LETTER_DATA, out, &n));
+    board_blob_publish(same, BOARD_BLOB_DATA, big, sizeof(big));
+    assert_int_not_equal(board_blob_revision(board, BOARD_BLOB_DATA), turn);
+    assert_true(board_blob_copy(board, BOARD_BLOB_DATA, out, &n));
     assert_int_equal(n, sizeof(big));
     assert_memory_equal(out, big, sizeof(big));
-    assert_false(board_letter_copy(board, BOARD_LETTER_PASS, out, &n)); /* each is its own */
-    board_letter_post(same, BOARD_LETTER_PASS, "", 0);
-    assert_true(board_letter_copy(board, BOARD_LETTER_PASS, out, &n));
+    assert_false(board_blob_copy(board, BOARD_BLOB_JOB_KEY, out, &n)); /* each is its own */
+    board_blob_publish(same, BOARD_BLOB_JOB_KEY, "", 0);
+    assert_true(board_blob_copy(board, BOARD_BLOB_JOB_KEY, out, &n));
     assert_int_equal(n, 0);
     board_close(same);
     board_close(board);
@@ -323,7 +324,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(phases_have_names),      cmocka_unit_test(posts_are_copied),
     cmocka_unit_test(requests_only_rise),     cmocka_unit_test(killed_writers_leave_whole_copies),
     cmocka_unit_test(threads_do_not_race),    cmocka_unit_test(ranks_meet),
-    cmocka_unit_test(letters_arrive_whole),   cmocka_unit_test(strangers_are_refused),
+    cmocka_unit_test(blobs_arrive_whole),     cmocka_unit_test(strangers_are_refused),
     cmocka_unit_test(scribbles_are_survived),
 };
 HARNESS_MAIN(tests)

@@ -28,7 +28,7 @@ static void forms_name_every_row(void **state)
         assert_true(conf_write_setting(conf_rows[key].name, &one));
         assert_non_null(strstr(one.data, conf_rows[key].help));
         text_free(&one);
-        if (conf_rows[key].group == CONF_GROUP_UNBUILT) {
+        if (conf_rows[key].group == CONF_GROUP_UNSUPPORTED) {
             assert_null(cJSON_GetObjectItemCaseSensitive(root, conf_rows[key].name));
             continue;
         }

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "base/must.h"
+#include "base/assert.h"
 #include "node/crash.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -23,12 +23,12 @@ static int die(int signal_n, char *out, size_t cap)
     if (pid == 0) {
         dup2(pipe_fd[1], STDERR_FILENO);
         crash_install();
-        must_note("step %d begins", 41);
-        must_note("step %d begins", 42);
+        assert_note("step %d begins", 41);
+        assert_note("step %d begins", 42);
         raise(signal_n);
         _exit(0);
     }
-    return harness_child_said(pid, pipe_fd, out, cap);
+    return harness_child_output(pid, pipe_fd, out, cap);
 }
 
 static void test_report(void **state)

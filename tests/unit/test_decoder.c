@@ -9,7 +9,7 @@
 #include "base/rand.h"
 #include "harness.h"
 #include "kernels/cpu.h"
-#include "train/sample.h"
+#include "train/sampling.h"
 #include "train/weights.h"
 
 enum { TEXT_MAX = 1100 };
@@ -19,7 +19,7 @@ static struct dev *dev;
 static int set_up(void **state)
 {
     (void)state;
-    return dev_cpu_open(2, CPU_LEVEL_N, &dev) != ST_OK;
+    return dev_cpu_open(2, CPU_ISA_N, &dev) != ST_OK;
 }
 
 static int tear_down(void **state)
@@ -40,8 +40,8 @@ static struct decoder *open_random(struct model_dims *dims, int64_t window)
     struct decoder *d;
     ok(decoder_open(dev, dims, window, DTYPE_F32, &d));
     struct load_target to = decoder_target(d);
-    for (int row = 0; row < to.table->rows_n; row++) {
-        const struct param *p = &to.table->row[row];
+    for (int row = 0; row < to.table->params_n; row++) {
+        const struct param *p = &to.table->param[row];
         param_fill(to.table, row, 7, 0, p->elems, (float *)to.data.data + p->offset);
     }
     return d;
@@ -61,7 +61,7 @@ static struct decoder *open_trained(struct model_dims *dims)
 static void write_text(struct decoder *d, int64_t vocab, double temperature, bool forgetful,
                        int prompt_n, int tokens_n, int32_t *tokens)
 {
-    const struct sample_rule rule = {.temperature = temperature, .top_k = 40, .top_p = 0.95};
+    const struct sampling_params rule = {.temperature = temperature, .top_k = 40, .top_p = 0.95};
     float *work = malloc((size_t)vocab * sizeof *work);
     assert_non_null(work);
     for (int i = 0; i < prompt_n; i++)
@@ -69,10 +69,10 @@ static void write_text(struct decoder *d, int64_t vocab, double temperature, boo
     for (int i = prompt_n; i < prompt_n + tokens_n; i++) {
         const float *logits;
         if (forgetful)
-            decoder_forget(d);
+            decoder_reset(d);
         ok(decoder_logits(d, tokens, i, &logits));
         double u = rand_uniform(5, RAND_STREAM(SAMPLE, 0), (uint64_t)i);
-        tokens[i] = (int32_t)sample_pick(logits, vocab, &rule, u, work);
+        tokens[i] = (int32_t)sampling_pick(logits, vocab, &rule, u, work);
         assert_true(tokens[i] >= 0);
     }
     free(work);
@@ -83,7 +83,7 @@ static void check_text(struct decoder *d, int64_t vocab, double temperature, int
 {
     static int32_t want[TEXT_MAX], got[TEXT_MAX];
     write_text(d, vocab, temperature, true, prompt_n, tokens_n, want);
-    decoder_forget(d);
+    decoder_reset(d);
     write_text(d, vocab, temperature, false, prompt_n, tokens_n, got);
     for (int i = 0; i < prompt_n + tokens_n; i++)
         if (got[i] != want[i])
@@ -134,11 +134,11 @@ static void test_other_text(void **state)
     struct decoder *d = open_trained(&dims);
     assert_true(dims.vocab <= 400);
     copy_logits(d, b, 5, want, dims.vocab);
-    decoder_forget(d);
+    decoder_reset(d);
     copy_logits(d, a, 4, got, dims.vocab);
     copy_logits(d, b, 5, got, dims.vocab); /* another text */
     assert_memory_equal(got, want, sizeof *got * (size_t)dims.vocab);
-    decoder_forget(d);
+    decoder_reset(d);
     copy_logits(d, b, 2, got, dims.vocab);
     copy_logits(d, b, 5, got, dims.vocab); /* three tokens more */
     assert_memory_equal(got, want, sizeof *got * (size_t)dims.vocab);

@@ -12,7 +12,7 @@ static struct stream *stream;
 static int open_device(void **state)
 {
     (void)state;
-    return dev_cpu_open(2, CPU_LEVEL_N, &dev) != ST_OK || dev_stream_open(dev, &stream) != ST_OK;
+    return dev_cpu_open(2, CPU_ISA_N, &dev) != ST_OK || dev_stream_open(dev, &stream) != ST_OK;
 }
 
 static int close_device(void **state)
@@ -38,9 +38,9 @@ static void levels_open_or_refuse(void **state)
 {
     (void)state;
     int opened = 0;
-    for (int level = 0; level <= CPU_LEVEL_N; level++) {
+    for (int level = 0; level <= CPU_ISA_N; level++) {
         struct dev *other = NULL;
-        enum status st = dev_cpu_open(level == CPU_LEVEL_N ? 0 : 1, level, &other);
+        enum status st = dev_cpu_open(level == CPU_ISA_N ? 0 : 1, level, &other);
         if (st == ST_OK) {
             struct dev_info info;
             dev_info(other, &info);
@@ -104,7 +104,7 @@ static void copies_and_fills(void **state)
     assert_int_equal(dev_sync(stream), ST_OK);
     assert_memory_equal(back, host, n);
     assert_int_equal(dev_fill(stream, (char *)data + 1, 7, n - 2), ST_OK);
-    assert_int_equal(dev_after(stream, stream), ST_OK);
+    assert_int_equal(dev_stream_wait_stream(stream, stream), ST_OK);
     assert_true(((char *)data)[0] == host[0] && ((char *)data)[1] == 7);
     assert_true(((char *)data)[n - 2] == 7 && ((char *)data)[n - 1] == host[n - 1]);
     dev_free(dev, data, n);

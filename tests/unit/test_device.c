@@ -26,8 +26,8 @@ static void cpu(void **state)
     struct conf *conf = conf_of(W("DEVICE=cpu"), W("N_GPU_EACH_NODE=2"), NULL);
     struct dev *dev = NULL;
     assert_int_equal(device_open(conf, 1, 1, &dev), ST_OK);
-    assert_false(dev_is_apart(dev));
-    assert_int_equal(device_comm(conf, dev, conf_ranks(conf)), COMM_KIND_UCX);
+    assert_false(dev_is_discrete(dev));
+    assert_int_equal(device_comm(conf, dev, conf_ranks(conf)), COMM_KIND_HOST);
     assert_int_equal(device_workers(conf), 2);
     assert_string_equal(device_kind(conf), "cpu");
     dev_close(dev);
@@ -40,11 +40,12 @@ static void transports(void **state)
     static const struct {
         const char *device, *backend, *workers;
         enum comm_kind want;
-    } cases[] = {{"DEVICE=auto", "BACKEND=auto", "N_GPU_EACH_NODE=1", COMM_KIND_SELF},
-                 {"DEVICE=auto", "BACKEND=nccl", "N_GPU_EACH_NODE=1", COMM_KIND_SELF},
-                 {"DEVICE=auto", "BACKEND=nccl", "N_GPU_EACH_NODE=2", COMM_KIND_NCCL},
-                 {"DEVICE=auto", "BACKEND=auto", "N_GPU_EACH_NODE=2", COMM_KIND_UCX}, /* on a CPU */
-                 {"DEVICE=auto", "BACKEND=ucc", "N_GPU_EACH_NODE=2", COMM_KIND_UCX}};
+    } cases[] = {
+        {"DEVICE=auto", "BACKEND=auto", "N_GPU_EACH_NODE=1", COMM_KIND_SELF},
+        {"DEVICE=auto", "BACKEND=nccl", "N_GPU_EACH_NODE=1", COMM_KIND_SELF},
+        {"DEVICE=auto", "BACKEND=nccl", "N_GPU_EACH_NODE=2", COMM_KIND_NCCL},
+        {"DEVICE=auto", "BACKEND=auto", "N_GPU_EACH_NODE=2", COMM_KIND_HOST}, /* on a CPU */
+        {"DEVICE=auto", "BACKEND=ucc", "N_GPU_EACH_NODE=2", COMM_KIND_HOST}};
     struct dev *dev = NULL;
     assert_int_equal(dev_cpu_open(1, 0, &dev), ST_OK);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

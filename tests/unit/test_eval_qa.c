@@ -63,7 +63,7 @@ static void rig_open(struct rig *r, int64_t batch_samples)
                                           .context = T,
                                           .vocab = BPE_VOCAB}};
     struct squad_window_config cut = {.seq_tokens = T, .stride_tokens = 3, .vocab = BPE_VOCAB};
-    assert_int_equal(dev_cpu_open(1, CPU_LEVEL_N, &r->dev), ST_OK);
+    assert_int_equal(dev_cpu_open(1, CPU_ISA_N, &r->dev), ST_OK);
     config.dev = r->dev;
     assert_int_equal(step_open(&config, &r->step), ST_OK);
     for (int64_t i = 0; i < step_table(r->step)->total_elems; i++)

@@ -317,7 +317,7 @@ static void test_stalled(void **state)
     assert_int_equal(file_bytes(path), sizeof body);
     assert_int_equal(tally->requests, 2);
     assert_string_equal(tally->range, "bytes=100-");
-    assert_true(clock_ms() - began < harness_patient_ms(8000));
+    assert_true(clock_ms() - began < harness_patience_ms(8000));
 }
 
 /* A process that was stopped left a part: the next goes on from there. */

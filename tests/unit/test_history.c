@@ -35,7 +35,7 @@ static void look(int64_t age_ms, int64_t step, double loss)
     lead.tokens_per_second = 1000;
     lead.step_ms[0] = 20;
     lead.step_ms_n = 1; /* of another step it is another */
-    history_look(&history, &view);
+    history_observe(&history, &view);
 }
 
 static double value(int i, enum history_curve curve) { return history.points[i].values[curve]; }
@@ -73,7 +73,7 @@ static void what_is_not_known_does_not_count(void **state)
     assert_true(value(0, HISTORY_CURVE_VAL_LOSS) == 2); /* the last one, not their mean */
     view.lead = NULL;
     view.now_ms += 1000;
-    history_look(&history, &view);
+    history_observe(&history, &view);
     assert_int_equal(history.points[1].step, -1);
     assert_true(isnan(value(1, HISTORY_CURVE_LOSS)));
 }
@@ -123,7 +123,7 @@ static void what_is_told_again_is_no_measurement(void **state)
     view.phase = BOARD_PHASE_TRAINING;
     lead.loss = 6;
     view.now_ms = view.node.started_ms + 6000;
-    history_look(&history, &view);
+    history_observe(&history, &view);
     assert_true(value(6, HISTORY_CURVE_LOSS) == 6);
 }
 
@@ -185,7 +185,7 @@ static void events_tell_what_happened(void **state)
     look(500, 2, 4);
     nodes[1].state = "joined";
     look(900, 2, 4);
-    text_copy(view.node.setback, sizeof(view.node.setback), "worker rank 1 was killed");
+    text_copy(view.node.last_failure, sizeof(view.node.last_failure), "worker rank 1 was killed");
     view.node.restarts = 1;
     view.phase = BOARD_PHASE_RECOVERING;
     look(1500, 2, 4);
@@ -220,7 +220,7 @@ static void the_newest_events_are_kept(void **state)
     (void)state;
     char last[64];
     for (int i = 1; i <= 3 * HISTORY_EVENTS; i++) {
-        text_format(view.node.setback, sizeof(view.node.setback), "number %d", i);
+        text_format(view.node.last_failure, sizeof(view.node.last_failure), "number %d", i);
         view.node.restarts = i;
         look(i * 100, i, 4);
     }
@@ -261,7 +261,8 @@ static void json_at_its_largest(void **state)
 {
     (void)state;
     size_t bytes;
-    memset(view.node.setback, 1, sizeof(view.node.setback) - 1); /* six characters each, escaped */
+    /* six characters each, escaped */
+    memset(view.node.last_failure, 1, sizeof(view.node.last_failure) - 1);
     lead.val_loss = lead.comm_ms = lead.wait_ms = lead.lr = lead.grad_norm = lead.compute_ms =
         -1.23456789e-100;
     for (int64_t i = 0; i < HISTORY_POINTS; i++) {

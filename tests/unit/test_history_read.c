@@ -21,7 +21,7 @@ static void look(struct history *h, int64_t age_ms, int64_t step, double loss)
     lead.loss = loss;
     lead.val_loss = lead.mfu = NAN;
     lead.step_ms[lead.step_ms_n++ % BOARD_STEPS_KEPT] = 20;
-    history_look(h, &view);
+    history_observe(h, &view);
 }
 
 static int fresh(void **state)
@@ -76,7 +76,7 @@ static void a_lost_future_does_not_stay(void **state)
     keep_and_read();
     look(&now, 0, 55, 6);
     look(&now, 1000, 56, 6);
-    history_read_graft(&now, &old, 55);
+    history_read_prepend(&now, &old, 55);
     static const int64_t steps[] = {0, 10, 20, 30, 40, 50, 55, 56};
     assert_int_equal(now.points_n, 8);
     for (int i = 0; i < 8; i++)
@@ -98,7 +98,7 @@ static void from_the_beginning_nothing_stays(void **state)
         look(&before, i * 1000, 10 * i, 8);
     keep_and_read();
     look(&now, 0, 1, 9);
-    history_read_graft(&now, &old, 0);
+    history_read_prepend(&now, &old, 0);
     assert_int_equal(now.points_n, 1);
     assert_int_equal(now.offset_ms, 0);
 }
@@ -111,7 +111,7 @@ static void memory_is_bounded(void **state)
     keep_and_read();
     for (int i = 0; i < HISTORY_POINTS; i++)
         look(&now, i * 1000, 4000 + i, 6);
-    history_read_graft(&now, &old, 4000);
+    history_read_prepend(&now, &old, 4000);
     assert_true(now.points_n <= HISTORY_POINTS && now.points_n > HISTORY_POINTS / 4);
     for (int i = 1; i < now.points_n; i++) {
         assert_true(now.points[i].at_ms > now.points[i - 1].at_ms);
@@ -182,7 +182,7 @@ static void csv(void **state)
     look(&before, 0, 3, 2.5);
     view.phase = BOARD_PHASE_EVALUATING;
     view.now_ms += 1000;
-    history_look(&before, &view);
+    history_observe(&before, &view);
     history_csv(&before, &t);
     assert_string_equal(
         t.data,

@@ -5,7 +5,7 @@
 
 #include "serve/journal.h"
 
-static struct tail own;
+static struct log_tail own;
 static struct journal journal;
 static struct board *board;
 
@@ -22,13 +22,13 @@ static const char *written(void)
 static void processes_in_the_order_of_time(void **state)
 {
     (void)state;
-    tail_add(&own, 1000, "info  supervisor  a");
-    tail_add(board_tail(board, 1), 3000, "info  rank 1 worker  c");
-    tail_add(board_tail(board, 0), 2000, "warn  rank 0 worker  b");
-    journal_look(&journal, &own, board, 2);
-    tail_add(&own, 4000, "info  supervisor  d");
-    journal_look(&journal, &own, board, 2);
-    journal_look(&journal, &own, board, 2);
+    log_tail_add(&own, 1000, "info  supervisor  a");
+    log_tail_add(board_log_tail(board, 1), 3000, "info  rank 1 worker  c");
+    log_tail_add(board_log_tail(board, 0), 2000, "warn  rank 0 worker  b");
+    journal_collect(&journal, &own, board, 2);
+    log_tail_add(&own, 4000, "info  supervisor  d");
+    journal_collect(&journal, &own, board, 2);
+    journal_collect(&journal, &own, board, 2);
     assert_string_equal(written(), "1970-01-01T00:00:01.000Z info  supervisor  a\n"
                                    "1970-01-01T00:00:02.000Z warn  rank 0 worker  b\n"
                                    "1970-01-01T00:00:03.000Z info  rank 1 worker  c\n"
@@ -41,8 +41,8 @@ static void the_newest_stay(void **state)
     char text[32];
     for (int i = 0; i < 3 * JOURNAL_LINES; i++) {
         text_format(text, sizeof text, "number %d", i);
-        tail_add(&own, 5000 + i, text);
-        journal_look(&journal, &own, board, 2);
+        log_tail_add(&own, 5000 + i, text);
+        journal_collect(&journal, &own, board, 2);
     }
     text_format(text, sizeof text, "number %d\n", 2 * JOURNAL_LINES);
     const char *all = written();

@@ -20,7 +20,7 @@ static void run_trials(const struct trial *trials, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const struct trial *t = &trials[i];
-        struct launcher_said said[LAUNCHER_N];
+        struct launcher_value said[LAUNCHER_N];
         const bool all[LAUNCHER_N] = {true, true, true, true, true};
         status_clear();
         enum status st = launcher_read((char **)t->environment, all, said);
@@ -80,7 +80,7 @@ static void one_launcher(void **state)
         SAYS("2", "", "NODE_RANK=2", "NODE_RANK=3"), /* getenv's choice */
     };
     RUN(trials);
-    struct launcher_said said[LAUNCHER_N];
+    struct launcher_value said[LAUNCHER_N];
     const bool all[LAUNCHER_N] = {true, true, true, true, true};
     assert_int_equal(launcher_read((char *[]){"NODE_RANK=007", NULL}, all, said), ST_OK);
     assert_string_equal(said[LAUNCHER_NODE_ID].text, "7"); /* a value, not a text */
@@ -116,7 +116,7 @@ static void several_launchers(void **state)
     RUN(trials);
     /* What was set explicitly is not asked of launchers, so they may contradict. */
     const bool none[LAUNCHER_N] = {false, false, false, false, false};
-    struct launcher_said said[LAUNCHER_N];
+    struct launcher_value said[LAUNCHER_N];
     char *bad[] = {"NODE_RANK=1",     "GROUP_RANK=2",      "NNODES=x", "SLURM_STEP_NODELIST=a[",
                    "SLURM_LOCALID=3", "PET_MASTER_ADDR=x", NULL};
     assert_int_equal(launcher_read(bad, none, said), ST_OK);
@@ -186,7 +186,7 @@ static void where_node_0_is(void **state)
     };
     const bool all[LAUNCHER_N] = {true, true, true, true, true};
     for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
-        struct launcher_said said[LAUNCHER_N];
+        struct launcher_value said[LAUNCHER_N];
         assert_int_equal(launcher_read((char **)trials[i].environment, all, said), ST_OK);
         assert_string_equal(said[LAUNCHER_MASTER_ADDR].text, trials[i].address);
         if (trials[i].name == NULL)
@@ -194,7 +194,7 @@ static void where_node_0_is(void **state)
         else
             assert_string_equal(said[LAUNCHER_MASTER_ADDR].name, trials[i].name);
     }
-    struct launcher_said workers[LAUNCHER_N];
+    struct launcher_value workers[LAUNCHER_N];
     assert_int_equal(launcher_read((char *[]){"SKYPILOT_NUM_GPUS_PER_NODE=8", NULL}, all, workers),
                      ST_OK);
     assert_string_equal(workers[LAUNCHER_WORKERS].text, "8");
@@ -202,7 +202,7 @@ static void where_node_0_is(void **state)
                      ST_OK);
     assert_null(workers[LAUNCHER_WORKERS].name);
     char longest[400];
-    struct launcher_said said[LAUNCHER_N];
+    struct launcher_value said[LAUNCHER_N];
     memset(longest, 'a', sizeof longest);
     memcpy(longest, "PET_MASTER_ADDR=", 16);
     longest[399] = 0;

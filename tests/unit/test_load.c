@@ -62,7 +62,7 @@ static void load_folder(const char *dir, enum model_task task)
     struct hf_model *hf;
     struct model_dims dims;
     struct param_table t;
-    assert_int_equal(dev_cpu_open(1, CPU_LEVEL_PLAIN, &dev), ST_OK);
+    assert_int_equal(dev_cpu_open(1, CPU_ISA_PLAIN, &dev), ST_OK);
     assert_int_equal(dev_stream_open(dev, &stream), ST_OK);
     assert_int_equal(load_dims_of_hf(dir, task, &dims), ST_OK);
     assert_int_equal(dims.vocab, 311);
@@ -73,9 +73,9 @@ static void load_folder(const char *dir, enum model_task task)
         data[i] = 77;
     struct load_target to = {.table = &t, .stream = stream, .data = {data, DTYPE_F32}};
     assert_int_equal(load_hf(&to, hf), ST_OK);
-    for (int i = 0; i < t.rows_n; i++) {
+    for (int i = 0; i < t.params_n; i++) {
         const struct safetensors_entry *e;
-        const struct param *p = &t.row[i];
+        const struct param *p = &t.param[i];
         if (!hf_has(hf, p->name)) {
             /* a language model has none: left as it was */
             assert_memory_equal(p->name, "qa_outputs", 10);

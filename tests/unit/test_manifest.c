@@ -148,19 +148,19 @@ static void test_schemas(void **state)
         assert_int_equal(manifest_parse(none[i], strlen(none[i]), "none", &back), ST_BAD_DATA);
 }
 
-static void test_squeeze(void **state)
+static void test_grad_compress(void **state)
 {
     (void)state;
     struct ckpt_meta meta = {.model_json = " { \"a\" : 1e3 } ", .settings_json = "{}"};
-    assert_int_equal(manifest_squeeze(&meta), ST_OK);
+    assert_int_equal(manifest_normalize(&meta), ST_OK);
     assert_string_equal(meta.model_json, "{\"a\":1000}");
     meta.settings_json[1] = 0;
-    assert_int_equal(manifest_squeeze(&meta), ST_BAD_DATA);
+    assert_int_equal(manifest_normalize(&meta), ST_BAD_DATA);
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_round_trip), cmocka_unit_test(test_every_flip_and_cut),
-    cmocka_unit_test(test_forged),     cmocka_unit_test(test_schemas),
-    cmocka_unit_test(test_squeeze),
+    cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_every_flip_and_cut),
+    cmocka_unit_test(test_forged),        cmocka_unit_test(test_schemas),
+    cmocka_unit_test(test_grad_compress),
 };
 HARNESS_MAIN(tests)

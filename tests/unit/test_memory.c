@@ -53,28 +53,28 @@ static void test_room(void **state)
     (void)state;
     const char *dir = harness_tmpdir();
     char info[560], group[560], inside[560], path[600];
-    struct memory_room room;
+    struct memory_limits available;
     text_format(info, sizeof info, "%s/meminfo", dir);
     text_format(group, sizeof group, "%s/cgroup", dir);
     text_format(inside, sizeof inside, "%s/pod", dir);
     write_file(info, "MemTotal: 2000 kB\nMemFree: 1 kB\nMemAvailable: 1500 kB\n");
     write_file(group, "0::/pod\n");
-    memory_room_in(info, group, dir, &room);
-    assert_int_equal(room.free_bytes, 1500 * 1024);
-    assert_int_equal(room.total_bytes, 2000 * 1024);
-    assert_false(room.is_group);
+    memory_limits_in(info, group, dir, &available);
+    assert_int_equal(available.free_bytes, 1500 * 1024);
+    assert_int_equal(available.total_bytes, 2000 * 1024);
+    assert_false(available.is_group);
     assert_int_equal(file_make_dirs(inside), ST_OK);
     text_format(path, sizeof path, "%s/memory.max", inside);
     write_file(path, "1024000\n");
     text_format(path, sizeof path, "%s/memory.current", inside);
     write_file(path, "24000\n");
-    memory_room_in(info, group, dir, &room);
-    assert_int_equal(room.free_bytes, 1000000);
-    assert_int_equal(room.total_bytes, 1024000);
-    assert_true(room.is_group);
-    memory_room_in("/none", "/none", "/none", &room);
-    assert_int_equal(room.free_bytes, -1);
-    assert_int_equal(room.total_bytes, -1);
+    memory_limits_in(info, group, dir, &available);
+    assert_int_equal(available.free_bytes, 1000000);
+    assert_int_equal(available.total_bytes, 1024000);
+    assert_true(available.is_group);
+    memory_limits_in("/none", "/none", "/none", &available);
+    assert_int_equal(available.free_bytes, -1);
+    assert_int_equal(available.total_bytes, -1);
 }
 
 /* What exceeds the machine is refused for good; what the machine has may come free. A limit of this
@@ -83,19 +83,19 @@ static void test_refusals(void **state)
 {
     (void)state;
     struct rlimit before, less;
-    struct memory_room room;
-    memory_room(&room);
-    assert_true(room.total_bytes > 0 && room.free_bytes <= room.total_bytes);
-    assert_int_equal(memory_status(room.total_bytes + 1), ST_BAD_SETTING);
+    struct memory_limits available;
+    memory_limits(&available);
+    assert_true(available.total_bytes > 0 && available.free_bytes <= available.total_bytes);
+    assert_int_equal(memory_status(available.total_bytes + 1), ST_BAD_SETTING);
     assert_int_equal(memory_status(1 << 20), ST_RETRY);
     if (getrlimit(RLIMIT_AS, &before) != 0 || before.rlim_cur != RLIM_INFINITY)
         HARNESS_SKIP("RLIMIT_AS is set here, or cannot be told");
     less = before;
     less.rlim_cur = (rlim_t)1 << 45; /* beyond what a sanitizer reserves */
     assert_int_equal(setrlimit(RLIMIT_AS, &less), 0);
-    memory_room(&room);
-    assert_true(room.process_bytes > 0 && room.process_bytes < (int64_t)less.rlim_cur);
-    assert_int_equal(memory_status(room.process_bytes + (1 << 20)), ST_BAD_SETTING);
+    memory_limits(&available);
+    assert_true(available.process_bytes > 0 && available.process_bytes < (int64_t)less.rlim_cur);
+    assert_int_equal(memory_status(available.process_bytes + (1 << 20)), ST_BAD_SETTING);
     assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
 }
 

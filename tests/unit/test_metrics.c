@@ -27,13 +27,13 @@ static struct text metrics(int workers_n)
                               .device = "cpu",
                               .started_ms = 5000};
     text_copy(node.run, sizeof(node.run), run);
-    board_node_post(board, &node);
+    board_node_publish(board, &node);
     for (int i = 0; i < workers_n; i++) {
         worker.rank = i;
-        board_worker_post(board, i, &worker);
+        board_worker_publish(board, i, &worker);
     }
     if (gpu && workers_n > 0)
-        board_gpu_post(board, workers_n - 1, gpu);
+        board_gpu_publish(board, workers_n - 1, gpu);
     view_take(&view, board, 17500, 1060000, 60000);
     view.door = (struct view_door){
         .is_there = true, .is_full = true, .strangers_n = 128, .turned_away = 4711};

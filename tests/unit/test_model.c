@@ -111,7 +111,7 @@ struct rig {
 static void rig_open(struct rig *r, int64_t b, int64_t t, bool want_grad)
 {
     const int64_t n = b * t;
-    assert_int_equal(dev_cpu_open(1, CPU_LEVEL_N, &r->dev), ST_OK);
+    assert_int_equal(dev_cpu_open(1, CPU_ISA_N, &r->dev), ST_OK);
     assert_int_equal(dev_stream_open(r->dev, &r->stream), ST_OK);
     assert_int_equal(model_ops(&tiny)->describe(&tiny, &r->t), ST_OK);
     r->params = calloc((size_t)r->t.total_elems, sizeof *r->params);
@@ -119,9 +119,9 @@ static void rig_open(struct rig *r, int64_t b, int64_t t, bool want_grad)
     r->losses = calloc((size_t)n, sizeof *r->losses);
     r->tokens = calloc((size_t)n, sizeof *r->tokens);
     r->targets = calloc((size_t)n, sizeof *r->targets);
-    for (int i = 0; i < r->t.rows_n; i++)
-        param_fill(&r->t, i, 1, 0, r->t.row[i].elems, r->params + r->t.row[i].offset);
-    for (int64_t i = 0; i < r->t.row[0].elems; i++)
+    for (int i = 0; i < r->t.params_n; i++)
+        param_fill(&r->t, i, 1, 0, r->t.param[i].elems, r->params + r->t.param[i].offset);
+    for (int64_t i = 0; i < r->t.param[0].elems; i++)
         r->params[i] *= 30; /* large enough for logits that differ */
     for (int i = 0; i < n; i++) {
         r->tokens[i] = i * 7 % 21;
@@ -203,9 +203,9 @@ static void test_table_done(void **state)
     (void)state;
     struct rig r;
     rig_open(&r, 120, 10, true);
-    struct told told = {.table = r.grads + r.t.row[0].offset};
-    r.p.table_done = note_table;
-    r.p.table_done_arg = &told;
+    struct told told = {.table = r.grads + r.t.param[0].offset};
+    r.p.embedding_grad_ready = note_table;
+    r.p.embedding_grad_ready_arg = &told;
     assert_int_equal(model_ops(&tiny)->head(&r.p), ST_OK);
     assert_int_equal(told.calls, 1);
     assert_memory_equal(told.then, told.table, sizeof told.then);

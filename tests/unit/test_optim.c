@@ -38,8 +38,9 @@ static void test_spans(void **state)
         end += span[i].elems;
     }
     assert_int_equal(end, t.total_elems);
-    for (int i = 0; i < t.rows_n; i++)
-        assert_float_equal(decay_at(span, n, t.row[i].offset), t.row[i].dims_n == 2 ? 0.5 : 0, 0);
+    for (int i = 0; i < t.params_n; i++)
+        assert_float_equal(decay_at(span, n, t.param[i].offset), t.param[i].dims_n == 2 ? 0.5 : 0,
+                           0);
     free(span);
     assert_int_equal(optim_spans(&t, 0, &span, &n), ST_OK);
     assert_int_equal(n, 1);
@@ -92,7 +93,7 @@ static void test_update(void **state)
     (void)state;
     struct dev *dev;
     struct stream *stream;
-    assert_int_equal(dev_cpu_open(1, CPU_LEVEL_PLAIN, &dev), ST_OK);
+    assert_int_equal(dev_cpu_open(1, CPU_ISA_PLAIN, &dev), ST_OK);
     assert_int_equal(dev_stream_open(dev, &stream), ST_OK);
     float p[16] = {2}, g[16] = {4}, m[16] = {0}, v[16] = {0};
     double norm_sq = 16;

@@ -23,11 +23,11 @@ static void test_layout(void **state)
     (void)state;
     struct param_table t = describe(MODEL_TASK_QA, "gpt2-nano");
     int64_t end = 0, sum = 0;
-    for (int i = 0; i < t.rows_n; i++) {
-        assert_int_equal(t.row[i].offset % PARAM_ALIGN, 0);
-        assert_true(t.row[i].offset >= end && t.row[i].offset < end + PARAM_ALIGN);
-        end = t.row[i].offset + t.row[i].elems;
-        sum += t.row[i].elems;
+    for (int i = 0; i < t.params_n; i++) {
+        assert_int_equal(t.param[i].offset % PARAM_ALIGN, 0);
+        assert_true(t.param[i].offset >= end && t.param[i].offset < end + PARAM_ALIGN);
+        end = t.param[i].offset + t.param[i].elems;
+        sum += t.param[i].elems;
     }
     assert_int_equal(t.parameters, sum);
     assert_true(t.total_elems >= end && t.total_elems % PARAM_ALIGN == 0);
@@ -72,7 +72,7 @@ static void test_too_large(void **state)
     assert_int_equal(
         param_add(&t, 0, PARAM_INIT_ZERO, -1, "a", 2, (int64_t)1 << 40, (int64_t)1 << 40),
         ST_BAD_SETTING);
-    assert_int_equal(t.rows_n, 0);
+    assert_int_equal(t.params_n, 0);
     param_table_free(&t);
 }
 
@@ -114,7 +114,7 @@ static void moments(const struct param_table *t, const char *name, double *mean,
     int64_t n = p->elems < 1 << 20 ? p->elems : 1 << 20;
     float *v = malloc((size_t)n * sizeof *v);
     double sum = 0, squares = 0;
-    param_fill(t, (int)(p - t->row), 1, 0, n, v);
+    param_fill(t, (int)(p - t->param), 1, 0, n, v);
     for (int64_t i = 0; i < n; i++) {
         sum += v[i];
         squares += (double)v[i] * v[i];

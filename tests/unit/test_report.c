@@ -69,13 +69,13 @@ static cJSON *report(bool has_node, bool has_worker)
                               .started_ms = 5000,
                               .restarts = 2};
     if (has_node)
-        board_node_post(board, &node);
+        board_node_publish(board, &node);
     if (has_worker) {
-        board_worker_post(board, 0, &worker);
-        board_beat(board, 0);
+        board_worker_publish(board, 0, &worker);
+        board_heartbeat(board, 0);
     }
     if (gpu)
-        board_gpu_post(board, 0, gpu);
+        board_gpu_publish(board, 0, gpu);
     view_take(&view, board, 17500, 1060000, 60000);
     report_write(&view, &t);
     board_close(board);
@@ -309,7 +309,7 @@ static void gpu_when_told(void **state)
                                           .ecc_uncorrected = 0,
                                           .xids = 1,
                                           .xid_last = 79,
-                                          .posted_ms = 16500};
+                                          .published_ms = 16500};
     fill_worker();
     text_copy(worker.device, sizeof worker.device, "cuda 0 NVIDIA H200 sm_90 driver 13.0");
     text_copy(worker.backend, sizeof worker.backend, "nccl");

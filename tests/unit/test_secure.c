@@ -33,7 +33,7 @@ static void test_pages(void **state)
 {
     (void)state;
     char flags[512];
-    char *secret = secure_text("0123456789abcdef");
+    char *secret = secure_strdup("0123456789abcdef");
     assert_non_null(secret);
     assert_string_equal(secret, "0123456789abcdef");
     flags_of(secret, flags, sizeof flags);

@@ -62,11 +62,11 @@ static int start_server(void **state)
         return -1;
     node = (struct board_node){
         .n_nodes = 1, .workers_n = 1, .phase = BOARD_PHASE_STARTING, .started_ms = clock_ms()};
-    board_node_post(board, &node);
+    board_node_publish(board, &node);
     worker =
         (struct board_worker){.phase = BOARD_PHASE_TRAINING, .step = 5, .steps = 10, .loss = 3.5};
-    board_worker_post(board, 0, &worker);
-    board_beat(board, 0);
+    board_worker_publish(board, 0, &worker);
+    board_heartbeat(board, 0);
     return pthread_create(&loop_thread, NULL, run_loop, NULL);
 }
 
@@ -159,7 +159,7 @@ static const char *body_of(const char *answer)
 static void paths(void **state)
 {
     (void)state;
-    board_beat(board, 0);
+    board_heartbeat(board, 0);
     static const struct {
         const char *path;
         int code;
@@ -353,12 +353,12 @@ static void a_slow_request_is_cut_off(void **state)
     bool closed = false;
     const int64_t start = clock_ms();
     const int fd = dial();
-    for (int i = 0; !closed && clock_ms() - start < harness_patient_ms(8000); i++) {
+    for (int i = 0; !closed && clock_ms() - start < harness_patience_ms(8000); i++) {
         say(fd, i == 0 ? "GET /status HTTP/1.1\r\nX: " : "x", i == 0 ? 25 : 1);
         assert_string_equal(hear(fd, 200, &closed), "");
     }
     assert_true(closed);
-    assert_in_range(clock_ms() - start, 4500, harness_patient_ms(6500));
+    assert_in_range(clock_ms() - start, 4500, harness_patience_ms(6500));
     close(fd);
 }
 
@@ -380,7 +380,7 @@ static void silent_clients_give_up_their_seats(void **state)
         seats[i] = dial();
     const int64_t start = clock_ms();
     assert_int_equal(code_of(get("/livez")), 200);
-    assert_in_range(clock_ms() - start, 0, harness_patient_ms(1000));
+    assert_in_range(clock_ms() - start, 0, harness_patience_ms(1000));
     for (int i = 0; i < 100; i++)
         open_n += is_open(seats[i]);
     assert_in_range(open_n, 32, 64);
@@ -398,7 +398,7 @@ static void judgement_shows(void **state)
     board_request_done(board, BOARD_REQUEST_TERMINATE);
     node.phase = BOARD_PHASE_FAILED;
     node.error = (struct board_error){.code = 74, .message = "disk \"full\""};
-    board_node_post(board, &node);
+    board_node_publish(board, &node);
     assert_int_equal(code_of(get("/healthz")), 200); /* it ends by itself */
     const char *answer = get("/readyz");
     assert_int_equal(code_of(answer), 503);
@@ -406,7 +406,7 @@ static void judgement_shows(void **state)
                            "{\"error\":{\"code\":503,\"message\":\"failed: disk \\\"full\\\"\"}}"));
     node.phase = BOARD_PHASE_STARTING;
     node.error.code = 0;
-    board_node_post(board, &node);
+    board_node_publish(board, &node);
 }
 
 static void bad_addresses_say_what_to_do(void **state)
@@ -469,9 +469,9 @@ static void history_by_itself(void **state)
     worker.step = 7777; /* of no other test; behind what the tests before it left */
     worker.step_ms_n = 1;
     worker.phase = BOARD_PHASE_TRAINING;
-    board_worker_post(board, 0, &worker);
+    board_worker_publish(board, 0, &worker);
     const char *answer = "";
-    for (int64_t until_ms = clock_ms() + harness_patient_ms(5000);
+    for (int64_t until_ms = clock_ms() + harness_patience_ms(5000);
          clock_ms() < until_ms && strstr(answer, "7777") == NULL;) {
         clock_sleep_ms(50);
         answer = body_of(get("/history"));

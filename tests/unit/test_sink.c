@@ -24,7 +24,7 @@ static void told(void *arg, int64_t bytes)
 
 static void write_one(const char *data, int64_t n, int64_t piece)
 {
-    struct safetensors_beat beat = {told, NULL};
+    struct safetensors_heartbeat heartbeat = {told, NULL};
     struct sink *sink;
     struct file_map map;
     uint64_t hash;
@@ -32,7 +32,7 @@ static void write_one(const char *data, int64_t n, int64_t piece)
     text_format(path, sizeof path, "%s/file", harness_tmpdir());
     unlink(path);
     told_bytes = 0;
-    assert_int_equal(sink_open(path, n, &beat, &sink), ST_OK);
+    assert_int_equal(sink_open(path, n, &heartbeat, &sink), ST_OK);
     for (int64_t at = 0; at < n; at += piece)
         assert_int_equal(sink_add(sink, data + at, n - at < piece ? n - at : piece), ST_OK);
     assert_int_equal(sink_end(sink, &hash, &bytes), ST_OK);

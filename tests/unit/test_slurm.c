@@ -13,7 +13,7 @@ static void complaints(void **state)
     (void)state;
     static const struct {
         const char *environment[3];
-        struct slurm_share share;
+        struct slurm_allocation share;
         const char *words; /* NULL: none */
     } trials[] = {
         {{"SLURM_JOB_ID=7"},
@@ -34,7 +34,7 @@ static void complaints(void **state)
     char words[512];
     for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
         bool is_said =
-            slurm_complaint((char **)trials[i].environment, &trials[i].share, words, sizeof words);
+            slurm_shortage((char **)trials[i].environment, &trials[i].share, words, sizeof words);
         if (is_said != (trials[i].words != NULL) ||
             (is_said && strstr(words, trials[i].words) == NULL))
             fail_msg("trial %zu: %d \"%s\"", i, is_said, words);

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "data/corpus.h"
 #include "data/sniff.h"
-#include "data/source.h"
+#include "data/data_file.h"
 
 enum { N = 100000 };
 static char text[N + 1];
@@ -28,14 +28,14 @@ static void put(const char *name, const void *bytes, size_t n)
     assert_int_equal(file_replace(in(name), bytes, n), ST_OK);
 }
 
-static enum status find(const char *name, struct source *out)
+static enum status find(const char *name, struct data_file *out)
 {
-    struct source_list list = {0};
-    const struct source_config config = {.data = in(name), .cache_dir = harness_tmpdir()};
-    const enum status st = source_find(&config, &list);
+    struct data_file_list list = {0};
+    const struct data_file_config config = {.data = in(name), .cache_dir = harness_tmpdir()};
+    const enum status st = data_file_find(&config, &list);
     if (st == ST_OK && out != NULL)
         *out = *list.item;
-    source_free(&list);
+    data_file_free(&list);
     return st;
 }
 
@@ -122,12 +122,12 @@ static void test_skippable(void **state)
         memcpy(packed + n + 8, &(uint32_t){(uint32_t)frame}, 4);
         n += 12 + frame;
     }
-    struct source source;
+    struct data_file source;
     put("p.txt.zst", packed, n);
     put("q", packed, n);
     put("p.txt", text, N);
     assert_int_equal(find("p.txt.zst", &source), ST_OK);
-    assert_true(source.is_packed && source.kind == SOURCE_KIND_TEXT);
+    assert_true(source.is_packed && source.kind == DATA_FILE_KIND_TEXT);
     assert_int_equal(find("q", &source), ST_OK); /* whatever its name */
     assert_true(source.is_packed);
     struct corpus *corpus[2];

@@ -33,9 +33,9 @@ static int work(int argc, char **argv)
         sigprocmask(SIG_SETMASK, NULL, &blocked);
         if (pread(BOARD_FD, &byte, 1, 0) != 1 || byte != 'b')
             return 2;
-        if (has_share && (pread(BOARD_SHARE_FD, &byte, 1, 0) != 1 || byte != 's'))
+        if (has_share && (pread(BOARD_SHM_FD, &byte, 1, 0) != 1 || byte != 's'))
             return 7;
-        for (int fd = has_share ? BOARD_SHARE_FD + 1 : BOARD_FD + 1; fd < 64; fd++)
+        for (int fd = has_share ? BOARD_SHM_FD + 1 : BOARD_FD + 1; fd < 64; fd++)
             if (fcntl(fd, F_GETFD) >= 0)
                 return 3;
         if (!is_ignored(SIGINT) || !is_ignored(SIGTERM) || !is_ignored(SIGUSR1) ||
@@ -47,18 +47,18 @@ static int work(int argc, char **argv)
         pause();
 }
 
-static enum status begin(char **words, int board_fd, int share_fd, pid_t *pid)
+static enum status begin(char **args, int board_fd, int shm_fd, pid_t *pid)
 {
-    return spawn_worker(&(struct spawn_config){1, words, 7, board_fd, share_fd}, pid);
+    return spawn_worker(&(struct spawn_config){1, args, 7, board_fd, shm_fd}, pid);
 }
 
 /* run — one worker to its end; its wait status. */
-static int run(const char *word, int board_fd, int share_fd)
+static int run(const char *word, int board_fd, int shm_fd)
 {
-    char *words[] = {(char *)word};
+    char *args[] = {(char *)word};
     pid_t pid, reaped = 0;
     int wait_status = -1;
-    assert_int_equal(begin(words, board_fd, share_fd, &pid), ST_OK);
+    assert_int_equal(begin(args, board_fd, shm_fd, &pid), ST_OK);
     while (!spawn_reap(&reaped, &wait_status))
         clock_sleep_ms(5);
     assert_int_equal(reaped, pid);
@@ -110,14 +110,15 @@ static void test_first_instruction(void **state)
 static void test_lift(void **state)
 {
     (void)state;
-    char *words[] = {"sleep=1"};
+    char *args[] = {"sleep=1"};
     pid_t pid, reaped;
-    int wait_status, fd = file_of("b", 3), before = getpriority(PRIO_PROCESS, 0), by = spawn_lift();
+    int wait_status, fd = file_of("b", 3), before = getpriority(PRIO_PROCESS, 0),
+                     by = spawn_raise_priority();
     assert_in_range(by, 0, 10);
     assert_int_equal(getpriority(PRIO_PROCESS, 0), before - by);
-    assert_int_equal(spawn_lift(), by); /* once */
+    assert_int_equal(spawn_raise_priority(), by); /* once */
     assert_int_equal(getpriority(PRIO_PROCESS, 0), before - by);
-    assert_int_equal(begin(words, fd, -1, &pid), ST_OK);
+    assert_int_equal(begin(args, fd, -1, &pid), ST_OK);
     for (int i = 0; i < 1000 && getpriority(PRIO_PROCESS, (id_t)pid) != before; i++)
         clock_sleep_ms(5);
     assert_int_equal(getpriority(PRIO_PROCESS, (id_t)pid), before);
@@ -130,10 +131,10 @@ static void test_lift(void **state)
 static void test_state(void **state)
 {
     (void)state;
-    char *words[] = {"sleep=1"};
+    char *args[] = {"sleep=1"};
     pid_t pid, reaped;
     int fd = file_of("b", 3), wait_status;
-    assert_int_equal(begin(words, fd, -1, &pid), ST_OK);
+    assert_int_equal(begin(args, fd, -1, &pid), ST_OK);
     kill(pid, SIGSTOP);
     for (int i = 0; i < 500 && spawn_state(pid) != 'T'; i++)
         clock_sleep_ms(10);
@@ -154,9 +155,9 @@ static void test_bound_to_parent(void **state)
     assert_int_equal(pipe(pipe_fd), 0);
     pid_t parent = fork();
     if (parent == 0) {
-        char *words[] = {"sleep=1"};
+        char *args[] = {"sleep=1"};
         pid_t worker = 0;
-        if (begin(words, fd, -1, &worker) != ST_OK || write(pipe_fd[1], &worker, sizeof worker) < 0)
+        if (begin(args, fd, -1, &worker) != ST_OK || write(pipe_fd[1], &worker, sizeof worker) < 0)
             _exit(1);
         for (;;)
             pause();

@@ -157,7 +157,7 @@ static void test_files(void **state)
     text_format(b, sizeof b, "%s/b.json", harness_tmpdir());
     put(a, HEAD GOOD TAIL);
     put(b, HEAD GOOD "," GOOD TAIL);
-    struct source_config config = {.data = harness_tmpdir()};
+    struct data_file_config config = {.data = harness_tmpdir()};
     assert_int_equal(squad_open(&config, &squad), ST_OK);
     assert_int_equal(squad_examples(squad), 3);
     assert_int_equal(squad_paragraphs(squad), 2);

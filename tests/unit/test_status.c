@@ -113,9 +113,9 @@ static void keep_and_back(void **state)
     (void)state;
     struct status_saved saved;
     detect();
-    status_keep(&saved);
+    status_save(&saved);
     FAIL(ST_STORE, "clean-up failed too");
-    status_back(&saved);
+    status_restore(&saved);
     assert_string_equal(status_message(), "cannot open x.txt: 7");
 }
 

@@ -128,9 +128,9 @@ static void assert_same(struct outcome *a, struct outcome *b)
 static void assert_padding(const struct step *step, const float *values)
 {
     const struct param_table *t = step_table(step);
-    for (int i = 0; i < t->rows_n; i++) {
-        int64_t end = i + 1 < t->rows_n ? t->row[i + 1].offset : t->total_elems;
-        for (int64_t j = t->row[i].offset + t->row[i].elems; j < end; j++)
+    for (int i = 0; i < t->params_n; i++) {
+        int64_t end = i + 1 < t->params_n ? t->param[i + 1].offset : t->total_elems;
+        for (int64_t j = t->param[i].offset + t->param[i].elems; j < end; j++)
             assert_float_equal(values[j], 0, 0);
     }
 }
@@ -148,7 +148,7 @@ static double loss_at(struct step *step, const struct batch *batch)
  * enough to matter. */
 static void differences(enum model_task task)
 {
-    struct dev *dev = open_dev(1, CPU_LEVEL_PLAIN);
+    struct dev *dev = open_dev(1, CPU_ISA_PLAIN);
     struct step_config config = config_of(dev, task, 3, 7);
     config.optim.kind = OPTIM_KIND_SGD;
     config.optim.grad_clip = 0;
@@ -157,16 +157,17 @@ static void differences(enum model_task task)
     const struct param_table *t = step_table(step);
     float *p = step_part(step, 0), *g = malloc((size_t)t->total_elems * sizeof *g),
           *u = malloc((size_t)t->total_elems * sizeof *u);
-    for (int i = 0; i < t->rows_n; i++)
-        for (int64_t j = 0; j < t->row[i].elems; j++)
-            p[t->row[i].offset + j] += 0.25f * (float)rand_normal(1, RAND_STREAM(TEST, 6),
-                                                                  (uint64_t)(t->row[i].offset + j));
+    for (int i = 0; i < t->params_n; i++)
+        for (int64_t j = 0; j < t->param[i].elems; j++)
+            p[t->param[i].offset + j] +=
+                0.25f *
+                (float)rand_normal(1, RAND_STREAM(TEST, 6), (uint64_t)(t->param[i].offset + j));
     loss_at(step, &batch);
     memcpy(g, step_grads(step).data, (size_t)t->total_elems * sizeof *g);
     assert_padding(step, g);
-    for (int i = 0; i < t->rows_n; i++) {
-        int64_t n = t->row[i].elems;
-        float *w = p + t->row[i].offset, *dw = g + t->row[i].offset,
+    for (int i = 0; i < t->params_n; i++) {
+        int64_t n = t->param[i].elems;
+        float *w = p + t->param[i].offset, *dw = g + t->param[i].offset,
               *kept = malloc((size_t)n * sizeof *kept);
         memcpy(kept, w, (size_t)n * sizeof *kept);
         double slope = 0, length = 0, h = 4e-3;
@@ -186,7 +187,7 @@ static void differences(enum model_task task)
         double difference = (loss[0] - loss[1]) / (2 * h),
                limit = 0.01 * fabs(slope) + 0.01 * sqrt(length) + 2e-4;
         if (!(fabs(difference - slope) <= limit))
-            print_error("%s: difference %g, gradient %g, limit %g\n", t->row[i].name, difference,
+            print_error("%s: difference %g, gradient %g, limit %g\n", t->param[i].name, difference,
                         slope, limit);
         assert_true(fabs(difference - slope) <= limit);
     }
@@ -223,9 +224,9 @@ static void recompute(int level, enum model_task task)
 static void test_recompute(void **state)
 {
     (void)state;
-    recompute(CPU_LEVEL_PLAIN, MODEL_TASK_LM);
-    recompute(CPU_LEVEL_N, MODEL_TASK_LM);
-    recompute(CPU_LEVEL_N, MODEL_TASK_QA);
+    recompute(CPU_ISA_PLAIN, MODEL_TASK_LM);
+    recompute(CPU_ISA_N, MODEL_TASK_LM);
+    recompute(CPU_ISA_N, MODEL_TASK_QA);
 }
 
 static void test_threads(void **state)
@@ -233,7 +234,7 @@ static void test_threads(void **state)
     (void)state;
     struct outcome first;
     for (int threads_n = 1; threads_n <= 3; threads_n++) {
-        struct dev *dev = open_dev(threads_n, CPU_LEVEL_N);
+        struct dev *dev = open_dev(threads_n, CPU_ISA_N);
         struct step_config config = config_of(dev, MODEL_TASK_LM, 3, 100);
         config.dropout = 0.1f;
         struct outcome o = run(&config, 3);
@@ -262,7 +263,7 @@ static double distance(const float *a, const float *b, int64_t n)
  * chunks. */
 static void accumulation(enum model_task task)
 {
-    struct dev *dev = open_dev(2, CPU_LEVEL_N);
+    struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, task, 4, 150);
     config.dropout = 0.1f;
     struct outcome whole = run(&config, 1);
@@ -288,7 +289,7 @@ static void test_accumulation(void **state)
 static void test_dropout(void **state)
 {
     (void)state;
-    struct dev *dev = open_dev(2, CPU_LEVEL_N);
+    struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 4, 40);
     struct batch batch = batch_of(&config);
     struct step *without = open_step(&config);
@@ -317,7 +318,7 @@ static void test_dropout(void **state)
 static void test_overfit_qa(void **state)
 {
     (void)state;
-    struct dev *dev = open_dev(2, CPU_LEVEL_N);
+    struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_QA, 32, 24);
     config.dims.embed = 64;
     config.dims.heads = 4;
@@ -356,7 +357,7 @@ static bool stop_now(void *arg) { return arg != NULL; }
 static void test_eval(void **state)
 {
     (void)state;
-    struct dev *dev = open_dev(2, CPU_LEVEL_N);
+    struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 3, 16);
     struct feed *feed = open_feed(&config);
     struct step *a = open_step(&config), *b = open_step(&config);
@@ -384,7 +385,7 @@ static void test_eval(void **state)
 static void test_not_finite(void **state)
 {
     (void)state;
-    struct dev *dev = open_dev(2, CPU_LEVEL_N);
+    struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 2, 16);
     struct batch batch = batch_of(&config);
     struct step *a = open_step(&config), *b = open_step(&config);
@@ -393,7 +394,7 @@ static void test_not_finite(void **state)
     assert_non_null(strstr(status_message(), "step 1"));
     assert_float_equal(rb.loss, -1, 0);
     OK(step_run_batch(a, &batch, 0, 0, 1e-2, false, &ra));
-    OK(step_run_batch(b, &batch, 0, 0, 1e-2, false, &rb)); /* nothing of the poison is left */
+    OK(step_run_batch(b, &batch, 0, 0, 1e-2, false, &rb)); /* nothing of the inject_nan is left */
     assert_true(ra.loss == rb.loss && ra.grad_norm == rb.grad_norm);
     size_t bytes = (size_t)step_table(a)->total_elems * sizeof(float);
     for (int part = 0; part < 3; part++)
@@ -409,7 +410,7 @@ static void test_not_finite(void **state)
 static void test_nothing_counts(void **state)
 {
     (void)state;
-    struct dev *dev = open_dev(2, CPU_LEVEL_N);
+    struct dev *dev = open_dev(2, CPU_ISA_N);
     for (int task = MODEL_TASK_LM; task <= MODEL_TASK_QA; task++) {
         struct step_config config = config_of(dev, (enum model_task)task, 2, 16);
         struct batch batch = batch_of(&config);
@@ -443,7 +444,7 @@ static double log_sum_exp(const float *x, int64_t n, int64_t stride)
 static void test_logits(void **state)
 {
     (void)state;
-    struct dev *dev = open_dev(2, CPU_LEVEL_N);
+    struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 1, 16), eval_config = config;
     eval_config.is_eval = true;
     struct batch batch = batch_of(&config);
@@ -468,7 +469,7 @@ static void test_logits(void **state)
 static void test_spans(void **state)
 {
     (void)state;
-    struct dev *dev = open_dev(2, CPU_LEVEL_N);
+    struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_QA, 4, 16), eval_config = config;
     eval_config.is_eval = true;
     struct batch batch = batch_of(&config);
@@ -504,7 +505,7 @@ static void test_spans(void **state)
 static void test_looking(void **state)
 {
     (void)state;
-    struct dev *dev = open_dev(2, CPU_LEVEL_N);
+    struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 2, 16);
     config.dropout = 0.2f;
     struct outcome calm = run(&config, 3);
@@ -531,10 +532,10 @@ static void test_open(void **state)
 {
     (void)state;
     int beats = 0;
-    struct dev *dev = open_dev(1, CPU_LEVEL_N);
+    struct dev *dev = open_dev(1, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 2, 16);
-    config.beat = count_beat;
-    config.beat_arg = &beats;
+    config.heartbeat = count_beat;
+    config.heartbeat_arg = &beats;
     struct step *step = open_step(&config), *none;
     assert_true(beats > 0);
     assert_true(step_memory_bytes(step) > 16 * step_table(step)->parameters);

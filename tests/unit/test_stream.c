@@ -12,17 +12,17 @@
 enum { N = 1000000 };
 static char text[N], back[N + 10];
 
-static struct source source_of(const char *name, const void *data, size_t n, bool is_packed)
+static struct data_file source_of(const char *name, const void *data, size_t n, bool is_packed)
 {
     static char path[FILE_PATH_MAX];
     text_format(path, sizeof path, "%s/%s", harness_tmpdir(), name);
     assert_int_equal(file_replace(path, data, n), ST_OK);
-    return (struct source){.path = path, .is_packed = is_packed, .bytes = (int64_t)n};
+    return (struct data_file){.path = path, .is_packed = is_packed, .bytes = (int64_t)n};
 }
 
 static void count(void *arg, const uint8_t *raw, size_t n) { (void)raw, *(size_t *)arg += n; }
 
-static enum status read_all(const struct source *source, size_t step, size_t *n_out)
+static enum status read_all(const struct data_file *source, size_t step, size_t *n_out)
 {
     struct stream *stream;
     size_t raw = 0, n = step;
@@ -48,7 +48,7 @@ static void test_same_in_any_pieces(void **state)
     const size_t n = ZSTD_compress(packed, sizeof packed, text, N, 1);
     size_t got;
     for (int is_packed = 0; is_packed < 2; is_packed++) {
-        const struct source source =
+        const struct data_file source =
             source_of("a", is_packed ? packed : text, is_packed ? n : N, is_packed);
         for (size_t step = 1000; step <= N; step = step * 7 + 1) {
             memset(back, 0, sizeof back);
@@ -64,7 +64,7 @@ static void test_refusals(void **state)
     (void)state;
     size_t got;
     struct stream *stream = NULL;
-    struct source source = source_of("b", "hello", 5, false);
+    struct data_file source = source_of("b", "hello", 5, false);
     source.bytes = 6;
     assert_int_equal(read_all(&source, 100, &got), ST_BAD_DATA);
     assert_non_null(strstr(status_message(), "changed while it was read"));
@@ -85,7 +85,7 @@ static void test_window(void **state)
     static const char packed[] = {0x28, (char)0xb5, 0x2f, (char)0xfd, 0x00, (char)(21 << 3),
                                   0x01, 0x00,       0x00};
     size_t got;
-    const struct source source = source_of("c", packed, sizeof packed, true);
+    const struct data_file source = source_of("c", packed, sizeof packed, true);
     assert_int_equal(read_all(&source, 100, &got), ST_BAD_DATA);
     assert_non_null(strstr(status_message(), "128 MiB"));
 }

@@ -1,5 +1,5 @@
 /* test_trainer — the loop without processes: posts, requests, resume, and failures that the board
- * must carry. snapshot.c is shown here too, for only a trainer gives it something to save. */
+ * must carry. checkpoint.c is shown here too, for only a trainer gives it something to save. */
 #include "rig.h"
 
 #include <dirent.h>
@@ -11,7 +11,7 @@
 static void open_rig(struct rig *r, const char *name, int64_t steps)
 {
     struct dev *dev;
-    assert_int_equal(dev_cpu_open(1, CPU_LEVEL_N, &dev), ST_OK);
+    assert_int_equal(dev_cpu_open(1, CPU_ISA_N, &dev), ST_OK);
     rig_open(r, dev, name, steps);
 }
 
@@ -41,7 +41,7 @@ static void test_posts(void **state)
     assert_int_equal(post.checkpoint.step, -1);
     assert_true(post.planned_ms >= 1);
     assert_int_equal(post.model.parameters, 40 * 16 + 8 * 16 + 12 * 16 * 16 + 13 * 16 + 2 * 16);
-    assert_true(board_beat_ms(r.board, 0) > 0);
+    assert_true(board_heartbeat_ms(r.board, 0) > 0);
     rig_close(&r);
 }
 
@@ -182,7 +182,7 @@ static void test_samples_change_nothing(void **state)
         r.config.dropout = 0.3f;
         r.config.sample_every = is_on ? 2 : 0;
         r.config.sample_prompt = "!";
-        r.config.sample_rule = (struct sample_rule){1, 0, 0.9};
+        r.config.sampling_params = (struct sampling_params){1, 0, 0.9};
         assert_int_equal(trainer_run(&r.config), ST_OK);
         loss[is_on] = rig_last(&r).loss;
         norm[is_on] = rig_last(&r).grad_norm;

@@ -20,7 +20,7 @@ static int fresh(void **state)
         .node_id = 1, .n_nodes = 2, .workers_n = 2, .phase = BOARD_PHASE_STARTING};
     if (board_create(2, 2, &board) != ST_OK)
         return -1;
-    board_node_post(board, &node);
+    board_node_publish(board, &node);
     return 0;
 }
 static int done(void **state)
@@ -35,14 +35,14 @@ static void node_says(enum board_phase phase)
     struct board_node node;
     board_node_copy(board, &node);
     node.phase = phase;
-    board_node_post(board, &node);
+    board_node_publish(board, &node);
 }
 static void worker_says(int worker_i, int rank, enum board_phase phase)
 {
     static struct board_worker worker;
     worker.rank = rank;
     worker.phase = phase;
-    board_worker_post(board, worker_i, &worker);
+    board_worker_publish(board, worker_i, &worker);
 }
 static void look(int64_t later_ms, int64_t hang_ms)
 {
@@ -109,8 +109,8 @@ static void a_hang_is_told(void **state)
     look(0, 1000);
     assert_true(view_is_live(&view, reason, sizeof(reason))); /* no beat yet: nothing to judge by */
     assert_int_equal(view_progress_age_ms(&view), -1);
-    board_beat(board, 0);
-    board_beat(board, 1);
+    board_heartbeat(board, 0);
+    board_heartbeat(board, 1);
     look(900, 1000);
     assert_true(view_is_live(&view, reason, sizeof(reason)) &&
                 view_is_ready(&view, reason, sizeof(reason)));
@@ -123,7 +123,7 @@ static void a_hang_is_told(void **state)
     struct board_node node;
     board_node_copy(board, &node);
     node.limit_ms = 600000; /* steps of this node may be silent for longer */
-    board_node_post(board, &node);
+    board_node_publish(board, &node);
     look(5000, 1000);
     assert_true(view_is_live(&view, reason, sizeof reason));
     look(631000, 1000);
@@ -182,8 +182,8 @@ static void ranks_end_with_the_run(void **state)
         .rank = 3, .phase = BOARD_PHASE_TRAINING, .error = {.code = 79, .message = "x"}};
     struct view_peer peers[2] = {{.rank = 0, .state = "training"}, {.rank = 1, .state = "lost"}};
     worker_says(0, 2, BOARD_PHASE_TRAINING);
-    board_worker_post(board, 1, &failed);
-    board_beat(board, 0);
+    board_worker_publish(board, 1, &failed);
+    board_heartbeat(board, 0);
     look(0, 1000);
     assert_string_equal(state_of(0), "training");
     node_says(BOARD_PHASE_FAILED);
@@ -206,13 +206,13 @@ static void the_nodes_error_comes_first(void **state)
     static struct board_worker worker = {.error = {.code = 65, .message = "worker's"}};
     look(0, 1000);
     assert_null(view_error(&view));
-    board_worker_post(board, 1, &worker);
+    board_worker_publish(board, 1, &worker);
     look(0, 1000);
     assert_string_equal(view_error(&view)->message, "worker's");
     struct board_node node;
     board_node_copy(board, &node);
     node.error = (struct board_error){.code = 81, .message = "node's"};
-    board_node_post(board, &node);
+    board_node_publish(board, &node);
     look(0, 1000);
     assert_string_equal(view_error(&view)->message, "node's");
 }

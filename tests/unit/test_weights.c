@@ -60,9 +60,9 @@ static void test_load(void **state)
         float *a = load(DIR "lm", (enum model_task)task, &a_table),
               *b = load(DIR "lm_f32.bin", (enum model_task)task, &b_table);
         assert_memory_equal(a, b, (size_t)a_table.total_elems * sizeof *a);
-        for (int i = 0; i < a_table.rows_n; i++) /* a language model has no head for questions */
-            assert_int_equal(a[a_table.row[i].offset] == 77,
-                             text_starts(a_table.row[i].name, "qa_outputs."));
+        for (int i = 0; i < a_table.params_n; i++) /* a language model has no head for questions */
+            assert_int_equal(a[a_table.param[i].offset] == 77,
+                             text_starts(a_table.param[i].name, "qa_outputs."));
         free(a);
         free(b);
         param_table_free(&a_table);
@@ -122,8 +122,8 @@ static void save_broken(const char *dir, const struct model_dims *dims, int brok
     char path[FILE_PATH_MAX];
     assert_int_equal(model_ops(dims)->describe(dims, &table), ST_OK);
     float *data = calloc((size_t)table.total_elems, sizeof *data);
-    for (int i = 0; i < table.rows_n; i++) {
-        const struct param *p = &table.row[i];
+    for (int i = 0; i < table.params_n; i++) {
+        const struct param *p = &table.param[i];
         float *at = data + p->offset;
         source[i] =
             (struct safetensors_source){p->name, DTYPE_F32, p->dims_n, {p->dim[0], p->dim[1]}, at};
@@ -132,7 +132,7 @@ static void save_broken(const char *dir, const struct model_dims *dims, int brok
     }
     load_dims_json(dims, meta.model_json, sizeof(meta.model_json));
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
-    assert_int_equal(ckpt_save(lock, &meta, &(struct ckpt_part){"model", source, table.rows_n}, 1,
+    assert_int_equal(ckpt_save(lock, &meta, &(struct ckpt_part){"model", source, table.params_n}, 1,
                                0, NULL, path, sizeof(path)),
                      ST_OK);
     ckpt_lock_release(lock);

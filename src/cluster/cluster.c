@@ -1,0 +1,530 @@
+/* meet — see meet.h: carries messages between the pure machines and the loop. What they mean is
+ * decided in coordinator.c and member.c; sockets are desk.c's (node 0) and link.c's (the
+ * others). */
+#include "cluster/cluster.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <event2/event.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/assert.h"
+#include "base/secure.h"
+#include "base/text.h"
+#include "cluster/coordinator.h"
+#include "cluster/coordinator_server.h"
+#include "cluster/member_client.h"
+#include "cluster/member.h"
+#include "net/psk.h"
+#include "cluster/straggler.h"
+
+#define TICK_MS 100
+#define HEARTBEAT_MS 1000
+#define STRAGGLER_MS 3000
+#define STRAGGLER_LOG_MS 10000
+#define FLUSH_MS 150               /* for the last answers to leave this host */
+#define END_NOTICE_MS 3000         /* node 0 waits so long for the others to hear of the end */
+#define END_NOTICE_STALLED_MS 1000 /* likewise, when nothing moved any more */
+/* who is asked to stop waits so long for a call that gets no answer, or STILL_FACTOR times */
+#define STALL_MS 2500
+#define STALL_FACTOR 2 /* as long as calls took */
+
+struct cluster {
+    struct cluster_config config;
+    char *master_addr, *agree_json; /* config's, kept */
+    char host[64];
+    struct psk psk;
+    uint8_t seed[PSK_SEED_BYTES];      /* of the generations' secrets, on node 0 */
+    struct coordinator *coordinator;   /* node 0; else NULL */
+    struct coordinator_server *server; /* node 0 of several */
+    struct member_client *client;      /* the others */
+    struct member member;
+    struct event *tick, *pump;
+    int64_t heartbeat_ms; /* the last time to the coordinator of this process */
+    struct cluster_address addresses[CLUSTER_WORKERS_MAX];
+    struct cluster_rank ranks[CLUSTER_WORKERS_MAX];
+    int ranks_n;
+    struct cluster_node own[2];
+    char straggler[256];
+    int64_t straggler_logged_ms;
+    struct straggler_pace pace;
+    int64_t stop_ms;  /* asked to stop since; 0: not */
+    bool was_stalled; /* a stop gave a world up in which nothing moved */
+    bool is_ending;   /* the member is done; node 0 may still have to tell the others */
+    int64_t ending_ms, end_known_ms;
+    enum status end_st;
+    char end_text[MESSAGE_TEXT_MAX];
+};
+
+static void wake(struct cluster *cluster) { event_active(cluster->pump, EV_TIMEOUT, 1); }
+
+static void print_log(struct cluster *cluster)
+{
+    const char *line;
+    bool is_warning;
+    while ((line = log_queue_next(coordinator_log(cluster->coordinator), &is_warning)) != NULL) {
+        if (is_warning)
+            LOG_WARN("%s", line);
+        else if (cluster->config.nodes_n > 1)
+            LOG_INFO("%s", line);
+        else
+            LOG_DEBUG("%s", line);
+    }
+}
+
+static void begin_end(struct cluster *cluster, const struct member_actions *actions)
+{
+    cluster->is_ending = true;
+    cluster->ending_ms = clock_ms();
+    cluster->end_st = actions->st;
+    text_copy(cluster->end_text, sizeof(cluster->end_text), actions->text);
+    wake(cluster);
+}
+
+/* The world is asked of the coordinator next door. */
+static void fetch_world_here(struct cluster *cluster, int64_t generation)
+{
+    struct cluster_world world;
+    if (coordinator_world(cluster->coordinator, cluster->config.node_id,
+                          cluster->member.config.incarnation, generation, &world) &&
+        member_on_world(&cluster->member, generation, clock_ms())) {
+        psk_generation(cluster->seed, world.generation, world.secret);
+        cluster->config.on_world(cluster->config.arg, &world);
+        explicit_bzero(world.secret, sizeof(world.secret));
+    }
+}
+
+static void carry_out(struct cluster *cluster, const struct member_actions *actions)
+{
+    void *arg = cluster->config.arg;
+    if (actions->is_urgent)
+        wake(cluster);
+    if (actions->is_urgent && cluster->client != NULL)
+        member_client_notify(cluster->client);
+    if (actions->is_over) {
+        begin_end(cluster, actions);
+        return;
+    }
+    if (actions->abort != 0)
+        cluster->config.on_abort(arg, actions->abort, actions->text);
+    if (actions->stop != 0)
+        cluster->config.on_stop(arg, actions->stop);
+    if (actions->fetch != 0 && cluster->client != NULL)
+        member_client_fetch_world(cluster->client, actions->fetch);
+    else if (actions->fetch != 0)
+        fetch_world_here(cluster, actions->fetch);
+}
+
+/* What a message of this node carries beside the member's state. */
+static void fill_heartbeat(void *arg, bool is_with_addresses, struct message_heartbeat *heartbeat,
+                           struct message_join *join)
+{
+    struct cluster *cluster = arg;
+    heartbeat->ranks_n = cluster->ranks_n;
+    heartbeat->ranks = cluster->ranks;
+    if (is_with_addresses) {
+        heartbeat->addresses_n = cluster->config.workers_n;
+        heartbeat->addresses = cluster->addresses;
+    }
+    *join = (struct message_join){.protocol = MESSAGE_PROTOCOL,
+                                  .nodes_n = cluster->config.nodes_n,
+                                  .workers_n = cluster->config.workers_n,
+                                  .pid = getpid(),
+                                  .agree_json = cluster->agree_json};
+    text_copy(join->host, sizeof(join->host), cluster->host);
+}
+
+/* One message of this node and its answer, by call. */
+static void heartbeat_here(struct cluster *cluster)
+{
+    struct message_heartbeat heartbeat;
+    struct message_join join;
+    struct message_reply reply;
+    struct member_actions actions = {0};
+    int64_t now_ms = clock_ms();
+    bool is_with_addresses = member_has_addresses(&cluster->member);
+    bool is_joining = member_make_heartbeat(&cluster->member, now_ms, &heartbeat);
+    fill_heartbeat(cluster, is_with_addresses, &heartbeat, &join);
+    coordinator_on_heartbeat(cluster->coordinator, &heartbeat, is_joining ? &join : NULL, now_ms,
+                             &reply);
+    cluster->heartbeat_ms = now_ms;
+    member_on_reply(&cluster->member, &reply, now_ms, now_ms, &actions);
+    carry_out(cluster, &actions);
+}
+
+/* may_end — the others know, or have had their time; a node 0 that finished its work waits for the
+ * others'. */
+static bool may_end(struct cluster *cluster)
+{
+    if (cluster->coordinator == NULL || cluster->server == NULL)
+        return true;
+    bool is_end_known = coordinator_is_end_known(cluster->coordinator);
+    if (is_end_known && cluster->end_known_ms == 0)
+        cluster->end_known_ms = clock_ms();
+    if (is_end_known)
+        return clock_ms() - cluster->end_known_ms >= FLUSH_MS;
+    int64_t limit_ms = cluster->was_stalled ? END_NOTICE_STALLED_MS : END_NOTICE_MS;
+    return cluster->end_st != ST_OK && clock_ms() - cluster->ending_ms >= limit_ms;
+}
+
+static void finish(struct cluster *cluster)
+{
+    void (*on_end)(void *arg, enum status st) = cluster->config.on_end;
+    void *arg = cluster->config.arg;
+    enum status st = cluster->end_st;
+    event_del(cluster->tick);
+    event_del(cluster->pump);
+    cluster->config.on_end = NULL;
+    if (st != ST_OK)
+        (void)FAIL(st, "%s", cluster->end_text);
+    on_end(arg, st); /* may close us */
+}
+
+static void on_pump(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd, (void)what;
+    struct cluster *cluster = arg;
+    if (!cluster->is_ending && cluster->coordinator != NULL)
+        heartbeat_here(cluster);
+    if (cluster->client != NULL)
+        member_client_pump(cluster->client);
+    if (cluster->server != NULL)
+        coordinator_server_flush(cluster->server);
+    if (cluster->coordinator != NULL) {
+        print_log(cluster);
+        if (!cluster->is_ending &&
+            cluster->member.revision != coordinator_revision(cluster->coordinator))
+            wake(cluster);
+    }
+    if (cluster->is_ending && cluster->config.on_end != NULL && may_end(cluster))
+        finish(cluster);
+}
+
+/* Said when somebody is first found waited for, and every ten seconds after. */
+static void check_straggler(struct cluster *cluster, int64_t now_ms)
+{
+    const struct cluster_node *nodes = coordinator_nodes(cluster->coordinator, now_ms);
+    bool is_found = cluster->member.running != 0 &&
+                    straggler_find(nodes, cluster->config.nodes_n, STRAGGLER_MS, cluster->straggler,
+                                   sizeof(cluster->straggler));
+    if (!is_found) {
+        cluster->straggler[0] = 0;
+        cluster->straggler_logged_ms = 0;
+    } else if (cluster->straggler_logged_ms == 0 ||
+               now_ms - cluster->straggler_logged_ms >= STRAGGLER_LOG_MS) {
+        cluster->straggler_logged_ms = now_ms;
+        LOG_WARN("%s", cluster->straggler);
+    }
+}
+
+/* look_still — a stop waits for a step's end and a checkpoint, but not for what never ends. */
+static void check_stalled(struct cluster *cluster, int64_t now_ms)
+{
+    const struct cluster_node *nodes;
+    struct member_actions actions = {0};
+    char why[160];
+    if (cluster->stop_ms == 0 && cluster->member.known_stop != 0)
+        cluster->stop_ms = now_ms;
+    if (cluster->member.running == 0 || cluster->stop_ms == 0 ||
+        now_ms - cluster->stop_ms < STALL_MS || cluster->is_ending)
+        return;
+    int64_t limit_ms = STALL_FACTOR * cluster->pace.longest_ms;
+    int nodes_n = cluster_nodes(cluster, &nodes);
+    if (!straggler_is_stalled(nodes, nodes_n, limit_ms > STALL_MS ? limit_ms : STALL_MS, why,
+                              sizeof(why)))
+        return;
+    cluster->was_stalled = true;
+    member_abandon(&cluster->member, why, &actions);
+    carry_out(cluster, &actions);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd, (void)what;
+    struct cluster *cluster = arg;
+    struct member_actions actions = {0};
+    int64_t now_ms = clock_ms();
+    if (!cluster->is_ending)
+        member_tick(&cluster->member, now_ms, &actions);
+    carry_out(cluster, &actions);
+    check_stalled(cluster, now_ms);
+    if (cluster->coordinator != NULL) {
+        coordinator_tick(cluster->coordinator, now_ms);
+        check_straggler(cluster, now_ms);
+        bool is_due = now_ms - cluster->heartbeat_ms >= HEARTBEAT_MS ||
+                      cluster->member.revision != coordinator_revision(cluster->coordinator);
+        if (is_due || cluster->is_ending)
+            wake(cluster);
+        if (cluster->server != NULL)
+            coordinator_server_flush(cluster->server);
+    } else {
+        wake(cluster);
+    }
+}
+
+/* A member was heard: the job may have moved on. */
+static void on_change(void *arg)
+{
+    struct cluster *cluster = arg;
+    print_log(cluster);
+    if (cluster->member.revision != coordinator_revision(cluster->coordinator) ||
+        cluster->is_ending)
+        wake(cluster);
+}
+
+static void carry_out_for_client(void *arg, const struct member_actions *actions)
+{
+    carry_out(arg, actions);
+}
+
+static void on_client_world(void *arg, const struct cluster_world *world)
+{
+    struct cluster *cluster = arg;
+    cluster->config.on_world(cluster->config.arg, world);
+}
+
+/* ---- life ---- */
+
+static enum status keep_config(struct cluster *cluster, const struct cluster_config *config)
+{
+    cluster->config = *config;
+    cluster->master_addr = strdup(config->master_addr != NULL ? config->master_addr : "");
+    if (config->agree_json != NULL && strlen(config->agree_json) >= MESSAGE_AGREE_MAX)
+        return FAIL(ST_BUG, "what must agree takes %zu bytes, more than %zu",
+                    strlen(config->agree_json), MESSAGE_AGREE_MAX);
+    cluster->agree_json = strdup(config->agree_json != NULL ? config->agree_json : "{}");
+    if (cluster->master_addr == NULL || cluster->agree_json == NULL)
+        return FAIL(ST_RETRY, "out of memory: the settings of the meeting");
+    cluster->config.master_addr = cluster->master_addr;
+    cluster->config.token = NULL; /* the caller's, which wipes it */
+    cluster->config.agree_json = cluster->agree_json;
+    if (gethostname(cluster->host, sizeof(cluster->host) - 1) != 0)
+        text_copy(cluster->host, sizeof(cluster->host), "?");
+    return ST_OK;
+}
+
+static enum status make_incarnation(struct message_incarnation *out)
+{
+    do {
+        if (getrandom(out, sizeof(*out), 0) != (ssize_t)sizeof(*out))
+            return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
+    } while (out->hi == 0 && out->lo == 0);
+    return ST_OK;
+}
+
+static enum status open_machines(struct cluster *cluster)
+{
+    const struct cluster_config *config = &cluster->config;
+    struct member_config member = {.node_id = config->node_id,
+                                   .join_timeout_ms = config->join_timeout_ms,
+                                   .peer_timeout_ms = config->peer_timeout_ms};
+    struct coordinator_config coordinator = {.nodes_n = config->nodes_n,
+                                             .workers_n = config->workers_n,
+                                             .join_timeout_ms = config->join_timeout_ms,
+                                             .peer_timeout_ms = config->peer_timeout_ms,
+                                             .max_restarts = config->max_restarts,
+                                             .agree_json = cluster->agree_json,
+                                             .is_same_data = config->is_same_data};
+    TRY(make_incarnation(&member.incarnation));
+    TRY(make_incarnation(&coordinator.incarnation));
+    TRY(psk_seed(cluster->seed));
+    member_init(&cluster->member, &member, clock_ms());
+    if (config->node_id == 0)
+        TRY(coordinator_open(&coordinator, clock_ms(), &cluster->coordinator));
+    return ST_OK;
+}
+
+static enum status open_events(struct cluster *cluster)
+{
+    static const struct timeval every = {.tv_usec = TICK_MS * 1000};
+    cluster->tick = event_new(cluster->config.loop, -1, EV_PERSIST, on_tick, cluster);
+    cluster->pump = event_new(cluster->config.loop, -1, 0, on_pump, cluster);
+    if (cluster->tick == NULL || cluster->pump == NULL || event_add(cluster->tick, &every) != 0)
+        return FAIL(ST_RETRY, "out of memory: the timers of the meeting");
+    wake(cluster);
+    return ST_OK;
+}
+
+static enum status open_network(struct cluster *cluster, const char *token)
+{
+    const struct cluster_config *config = &cluster->config;
+    struct coordinator_server_config server = {.loop = config->loop,
+                                               .coordinator = cluster->coordinator,
+                                               .nodes_n = config->nodes_n,
+                                               .workers_n = config->workers_n,
+                                               .addr = cluster->master_addr,
+                                               .port = config->master_port,
+                                               .psk = &cluster->psk,
+                                               .seed = cluster->seed,
+                                               .on_change = on_change,
+                                               .arg = cluster};
+    struct member_client_config client = {.loop = config->loop,
+                                          .member = &cluster->member,
+                                          .host = cluster->master_addr,
+                                          .port = config->master_port,
+                                          .ranks_n = config->nodes_n * config->workers_n,
+                                          .psk = &cluster->psk,
+                                          .fill_heartbeat = fill_heartbeat,
+                                          .carry_out = carry_out_for_client,
+                                          .on_world = on_client_world,
+                                          .arg = cluster};
+    signal(SIGPIPE, SIG_IGN); /* who hangs up must not end the node */
+    TRY(psk_derive(token, &cluster->psk));
+    return cluster->coordinator != NULL ? coordinator_server_open(&server, &cluster->server)
+                                        : member_client_open(&client, &cluster->client);
+}
+
+enum status cluster_open(const struct cluster_config *config, struct cluster **out)
+{
+    ASSERTF(config->nodes_n >= 1 && config->nodes_n <= CLUSTER_NODES_MAX && config->node_id >= 0 &&
+                config->node_id < config->nodes_n && config->workers_n >= 1 &&
+                config->workers_n <= CLUSTER_WORKERS_MAX,
+            "node_id %d nodes_n %d workers_n %d", config->node_id, config->nodes_n,
+            config->workers_n);
+    struct cluster *cluster = secure_alloc(sizeof(*cluster)); /* for the secrets in it */
+    if (cluster == NULL)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes for the meeting", sizeof(*cluster));
+    enum status st;
+    TRY_OR(keep_config(cluster, config), close);
+    TRY_OR(open_machines(cluster), close);
+    TRY_OR(open_events(cluster), close);
+    if (config->nodes_n > 1)
+        TRY_OR(open_network(cluster, config->token != NULL ? config->token : ""), close);
+    *out = cluster;
+    return ST_OK;
+close:
+    cluster_close(cluster);
+    return st;
+}
+
+void cluster_close(struct cluster *cluster)
+{
+    if (cluster == NULL)
+        return;
+    if (cluster->tick != NULL)
+        event_free(cluster->tick);
+    if (cluster->pump != NULL)
+        event_free(cluster->pump);
+    coordinator_server_close(cluster->server);
+    member_client_close(cluster->client);
+    coordinator_close(cluster->coordinator);
+    psk_wipe(&cluster->psk);
+    free(cluster->master_addr);
+    free(cluster->agree_json);
+    secure_free(cluster);
+}
+
+/* ---- what the supervisor tells ---- */
+
+void cluster_ready(struct cluster *cluster, const struct cluster_address *mine, int workers_n)
+{
+    struct member_actions actions = {0};
+    ASSERTF(workers_n == cluster->config.workers_n, "workers_n %d, expected %d", workers_n,
+            cluster->config.workers_n);
+    memcpy(cluster->addresses, mine, (size_t)workers_n * sizeof(*mine));
+    member_ready(&cluster->member, &actions);
+    carry_out(cluster, &actions);
+}
+
+void cluster_worker_lost(struct cluster *cluster, int64_t generation, enum status st,
+                         const char *why)
+{
+    struct member_actions actions = {0};
+    member_lost(&cluster->member, generation, st, why, &actions);
+    carry_out(cluster, &actions);
+}
+
+void cluster_report(struct cluster *cluster, const struct cluster_rank *ranks, int ranks_n)
+{
+    ASSERTF(ranks_n <= CLUSTER_WORKERS_MAX, "ranks_n %d", ranks_n);
+    memcpy(cluster->ranks, ranks, (size_t)ranks_n * sizeof(*ranks));
+    cluster->ranks_n = ranks_n;
+    for (int i = 0; i < ranks_n; i++) {
+        if (ranks[i].step > cluster->member.step)
+            cluster->member.step = ranks[i].step;
+    }
+    if (ranks_n > 0)
+        straggler_pace_add(&cluster->pace, &ranks[0]);
+}
+
+void cluster_stop(struct cluster *cluster, int request)
+{
+    struct member_actions actions = {0};
+    member_stop(&cluster->member, request, &actions);
+    carry_out(cluster, &actions);
+}
+
+void cluster_leave(struct cluster *cluster, enum status st, const char *message)
+{
+    struct member_actions actions = {0};
+    member_leave(&cluster->member, st, message, clock_ms(), &actions);
+    carry_out(cluster, &actions);
+}
+
+void cluster_offer_data(struct cluster *cluster, enum file_list_kind kind, const char *bytes,
+                        size_t n)
+{
+    if (cluster->server == NULL ||
+        coordinator_server_offer_data(cluster->server, kind, bytes, n) == ST_OK)
+        return;
+    LOG_WARN("no data for other nodes: %s", status_message());
+    status_clear();
+}
+
+void cluster_psk(const struct cluster *cluster, struct psk *out) { *out = cluster->psk; }
+
+/* ---- what it asks ---- */
+
+bool cluster_strangers(const struct cluster *cluster, struct https_server_strangers *out)
+{
+    if (cluster->server != NULL)
+        coordinator_server_strangers(cluster->server, out);
+    return cluster->server != NULL;
+}
+
+/* Node 0 and itself, as this node sees them. */
+static int fill_own_nodes(struct cluster_node own[2], const struct cluster *cluster)
+{
+    const struct member *m = &cluster->member;
+    int64_t now_ms = clock_ms(), silent_ms = now_ms - m->answered_ms;
+    bool is_met = m->answered_ms >= 0,
+         is_gone = m->disconnected_ms >= 0 && now_ms - m->disconnected_ms >= MEMBER_DISCONNECTED_MS;
+    own[0] = (struct cluster_node){
+        .state = !is_met                                 ? CLUSTER_NODE_AWAITED
+                 : is_gone                               ? CLUSTER_NODE_LOST
+                 : silent_ms < COORDINATOR_SUSPECT_MS    ? CLUSTER_NODE_JOINED
+                 : silent_ms < m->config.peer_timeout_ms ? CLUSTER_NODE_SUSPECT
+                                                         : CLUSTER_NODE_LOST,
+        .heartbeat_age_seconds = is_met ? (double)silent_ms / 1e3 : NAN};
+    text_copy(own[0].address, sizeof(own[0].address), cluster->master_addr);
+    own[1] =
+        (struct cluster_node){.node_id = cluster->config.node_id,
+                              .state = m->is_joined ? CLUSTER_NODE_JOINED : CLUSTER_NODE_AWAITED,
+                              .heartbeat_age_seconds = 0,
+                              .ranks_n = cluster->ranks_n,
+                              .ranks = cluster->ranks};
+    text_copy(own[1].address, sizeof(own[1].address), cluster->host);
+    return 2;
+}
+
+int cluster_nodes(struct cluster *cluster, const struct cluster_node **out)
+{
+    if (cluster->coordinator != NULL) {
+        *out = coordinator_nodes(cluster->coordinator, clock_ms());
+        return cluster->config.nodes_n;
+    }
+    *out = cluster->own;
+    return fill_own_nodes(cluster->own, cluster);
+}
+
+int64_t cluster_generation(const struct cluster *cluster) { return cluster->member.generation; }
+int64_t cluster_restarts(const struct cluster *cluster) { return cluster->member.counts.restarts; }
+const char *cluster_missing(const struct cluster *cluster) { return cluster->member.missing; }
+const char *cluster_straggler(struct cluster *cluster) { return cluster->straggler; }

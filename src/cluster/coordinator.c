@@ -1,0 +1,661 @@
+/* coordinator — see coordinator.h. Must not know sockets, clocks or processes. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cluster/accord.h"
+#include "cluster/coordinator_inside.h"
+#include "cluster/restart_budget.h"
+
+/* ---- life ---- */
+
+enum status coordinator_open(const struct coordinator_config *config, int64_t now_ms,
+                             struct coordinator **out)
+{
+    size_t nodes_n = (size_t)config->nodes_n, ranks_n = nodes_n * (size_t)config->workers_n;
+    struct coordinator *c = calloc(1, sizeof(*c));
+    if (c != NULL) {
+        c->nodes = calloc(nodes_n, sizeof(*c->nodes));
+        c->addresses = calloc(ranks_n, sizeof(*c->addresses));
+        c->ranks = calloc(ranks_n, sizeof(*c->ranks));
+        c->roster = calloc(nodes_n, sizeof(*c->roster));
+    }
+    if (c == NULL || c->nodes == NULL || c->addresses == NULL || c->ranks == NULL ||
+        c->roster == NULL) {
+        coordinator_close(c);
+        return FAIL(ST_RETRY, "out of memory: the list of %d nodes with %d workers each",
+                    config->nodes_n, config->workers_n);
+    }
+    c->config = *config;
+    c->gathering_ms = now_ms, c->generation_end_ms = INT64_MAX;
+    loop_lag_init(&c->lag, now_ms);
+    c->step = c->counts.best_step = -1;
+    c->revision = 1;
+    for (size_t i = 0; i < nodes_n; i++)
+        c->nodes[i].disconnected_ms = -1;
+    *out = c;
+    return ST_OK;
+}
+
+void coordinator_close(struct coordinator *c)
+{
+    if (c == NULL)
+        return;
+    free(c->nodes);
+    free(c->addresses);
+    free(c->ranks);
+    free(c->roster);
+    free(c);
+}
+
+/* ---- what people read ---- */
+
+struct log_queue *coordinator_log(struct coordinator *c) { return &c->log; }
+int64_t coordinator_revision(const struct coordinator *c) { return c->revision; }
+
+static int id_of(const struct coordinator *c, const struct coordinator_node *node)
+{
+    return (int)(node - c->nodes);
+}
+
+static bool is_present(const struct coordinator_node *node)
+{
+    return node->state == CLUSTER_NODE_JOINED || node->state == CLUSTER_NODE_SUSPECT;
+}
+
+static bool is_absent(const struct coordinator_node *node)
+{
+    return node->state == CLUSTER_NODE_AWAITED || node->state == CLUSTER_NODE_LOST;
+}
+
+static bool is_unready(const struct coordinator_node *node)
+{
+    return is_present(node) && node->ready <= node->used;
+}
+
+static bool is_absent_i(const void *nodes, int i)
+{
+    return is_absent((const struct coordinator_node *)nodes + i);
+}
+static bool is_unready_i(const void *nodes, int i)
+{
+    return is_unready((const struct coordinator_node *)nodes + i);
+}
+
+static void describe_missing(const struct coordinator *c, char *out, size_t cap)
+{
+    char list[MESSAGE_TEXT_MAX - 64];
+    out[0] = 0;
+    if (c->is_running || c->is_ended)
+        return;
+    int n = log_queue_list(c->config.nodes_n, is_absent_i, c->nodes, list, sizeof(list));
+    if (n > 0)
+        text_format(out, cap, "node%s %s (%d of %d)", n > 1 ? "s" : "", list, n, c->config.nodes_n);
+    else if ((n = log_queue_list(c->config.nodes_n, is_unready_i, c->nodes, list, sizeof(list))) >
+             0)
+        text_format(out, cap, "node%s %s to be ready (%d of %d)", n > 1 ? "s" : "", list, n,
+                    c->config.nodes_n);
+}
+
+/* Does it hear us? Where both are late a round trip takes its time. */
+static bool is_in_contact(const struct coordinator *c, const struct coordinator_node *node,
+                          const struct message_heartbeat *heartbeat)
+{
+    return heartbeat->silence_ms < COORDINATOR_LEASE_MS + coordinator_grace(c, node);
+}
+
+/* ---- what changes the job ---- */
+
+static void bump_revision(struct coordinator *c)
+{
+    c->revision++;
+    c->is_missing_known = false;
+}
+
+static void end_job(struct coordinator *c, enum status st, const char *why)
+{
+    if (c->is_ended)
+        return;
+    c->is_ended = true;
+    c->is_running = false;
+    c->end_st = st;
+    text_copy(c->why, sizeof(c->why), why);
+    bump_revision(c);
+}
+
+/* A life of the job is over: may there be another? */
+static void count_restart(struct coordinator *c, enum status st, const char *why)
+{
+    char text[MESSAGE_TEXT_MAX];
+    if (restart_budget_take(&c->counts, c->step, c->config.max_restarts, why, text, sizeof(text)))
+        log_queue_add(&c->log, true, "%s; restart %lld of %d", why, (long long)c->counts.restarts,
+                      c->config.max_restarts);
+    else
+        end_job(c, st, text);
+}
+
+/* The world that stands falls, or gathering suffered a loss that counts. */
+static void end_generation(struct coordinator *c, enum status st, const char *why, int64_t now_ms)
+{
+    if (c->is_ended)
+        return;
+    c->is_running = false;
+    c->gathering_ms = c->generation_end_ms = now_ms;
+    text_copy(c->why, sizeof(c->why), why);
+    bump_revision(c);
+    if (c->stop != 0)
+        log_queue_add(&c->log, true, "%s, while the job was stopping", why);
+    else if (c->left_n > 0)
+        end_job(c, st, why); /* who has left cannot come back for another life */
+    else
+        count_restart(c, st, why);
+}
+
+static void mark_lost(struct coordinator *c, struct coordinator_node *node, const char *how,
+                      int64_t now_ms)
+{
+    char why[256];
+    text_format(why, sizeof(why), "node %d (%s, pid %lld) was lost: %s", id_of(c, node), node->host,
+                (long long)node->pid, how);
+    node->state = CLUSTER_NODE_LOST;
+    node->ready = 0;
+    node->disconnected_ms = -1;
+    /* else it fell with the others, which is counted */
+    if (c->is_running || node->admitted_ms > c->generation_end_ms) {
+        end_generation(c, ST_PEER, why, now_ms);
+    } else {
+        log_queue_add(&c->log, true, "%s", why);
+        c->gathering_ms = now_ms;
+        bump_revision(c);
+    }
+}
+
+static bool are_all_ready(const struct coordinator *c)
+{
+    const struct coordinator_node *node = c->nodes, *last = c->nodes + c->config.nodes_n;
+    while (node < last && node->state == CLUSTER_NODE_JOINED && node->disconnected_ms < 0 &&
+           node->ready > node->used)
+        node++;
+    return node == last;
+}
+
+static void try_start_generation(struct coordinator *c)
+{
+    if (c->is_running || c->is_ended || c->stop != 0 || !are_all_ready(c))
+        return;
+    if (c->worlds_n == 0 && c->generation > 0) /* this node 0 is a new one: that, too, was a loss */
+        count_restart(c, ST_PEER, "node 0 was lost and came back");
+    if (c->is_ended)
+        return;
+    if (c->worlds_n == 0 && c->config.nodes_n > 1)
+        for (size_t i = 0; i < 2; i++)
+            c->first[i] = c->addresses[i * (size_t)c->config.workers_n];
+    c->generation++;
+    c->worlds_n++;
+    c->is_running = true;
+    c->why[0] = 0;
+    for (int i = 0; i < c->config.nodes_n; i++)
+        c->nodes[i].used = c->nodes[i].ready;
+    bump_revision(c);
+    log_queue_add(&c->log, false, "generation %lld: %d node%s, %d worker%s each",
+                  (long long)c->generation, c->config.nodes_n, c->config.nodes_n > 1 ? "s" : "",
+                  c->config.workers_n, c->config.workers_n > 1 ? "s" : "");
+}
+
+/* ---- what a known member says ---- */
+
+/* Others end likewise only when the reason holds for them too. */
+static enum status shared_status(enum status st)
+{
+    enum status_group group = status_group(st);
+    return group == STATUS_GROUP_REQUEST || group == STATUS_GROUP_STORE ? st : ST_PEER;
+}
+
+static void apply_leave(struct coordinator *c, struct coordinator_node *node,
+                        const struct message_heartbeat *heartbeat, int64_t now_ms)
+{
+    char why[MESSAGE_TEXT_MAX];
+    enum status_group group = status_group(heartbeat->leave_st);
+    bool is_asked = c->stop != 0 && (group == STATUS_GROUP_STOP || group == STATUS_GROUP_RETRY);
+    node->state = CLUSTER_NODE_LEFT;
+    c->left_n++;
+    bump_revision(c);
+    if (heartbeat->leave_st == ST_OK || is_asked) {
+        if (!c->is_running && c->stop == 0)
+            end_generation(c, ST_PEER, "a node left before the others", now_ms);
+        return;
+    }
+    text_format(why, sizeof(why), "node %d (%s) ended: %.800s", id_of(c, node), node->host,
+                heartbeat->why);
+    end_job(c, shared_status(heartbeat->leave_st), why);
+}
+
+static void apply_loss(struct coordinator *c, struct coordinator_node *node,
+                       const struct message_heartbeat *heartbeat, int64_t now_ms)
+{
+    char why[MESSAGE_TEXT_MAX];
+    bool is_current = c->is_running ? heartbeat->lost == c->generation : heartbeat->lost == 0;
+    node->losses = heartbeat->losses;
+    if (!is_current) /* of a world that fell already */
+        return;
+    text_format(why, sizeof(why), "node %d (%s): %.800s", id_of(c, node), node->host,
+                heartbeat->why);
+    end_generation(c, heartbeat->lost_st, why, now_ms);
+}
+
+static void apply_ready(struct coordinator *c, struct coordinator_node *node,
+                        const struct message_heartbeat *heartbeat)
+{
+    if (c->is_running)
+        return;
+    int64_t before = node->ready;
+    if (heartbeat->ready <= node->used) {
+        node->ready = 0;
+    } else if (heartbeat->addresses_n == c->config.workers_n) {
+        size_t n = (size_t)c->config.workers_n;
+        memcpy(c->addresses + (size_t)id_of(c, node) * n, heartbeat->addresses,
+               n * sizeof(*c->addresses));
+        node->ready = heartbeat->ready;
+    } else if (heartbeat->ready != node->ready) {
+        node->ready = 0;
+    }
+    c->is_missing_known = c->is_missing_known && node->ready == before;
+    if (node->ready != before && node->ready > 0 && coordinator_data_check(c))
+        bump_revision(c);
+}
+
+static void apply_report(struct coordinator *c, struct coordinator_node *node,
+                         const struct message_heartbeat *heartbeat)
+{
+    int n = heartbeat->ranks_n < c->config.workers_n ? heartbeat->ranks_n : c->config.workers_n;
+    if (n > 0) {
+        memcpy(c->ranks + (size_t)id_of(c, node) * (size_t)c->config.workers_n, heartbeat->ranks,
+               (size_t)n * sizeof(*c->ranks));
+        node->ranks_n = n;
+    }
+    if (heartbeat->step > c->step)
+        c->step = heartbeat->step;
+}
+
+/* A new node 0 learns from the others how far the job had come, perhaps after it made a lower
+ * generation. */
+static void adopt_generation(struct coordinator *c, const struct coordinator_node *node,
+                             const struct message_heartbeat *heartbeat, int64_t now_ms)
+{
+    char why[96];
+    if (heartbeat->generation <= c->generation)
+        return;
+    text_format(why, sizeof(why), "node %d knows of a later generation", id_of(c, node));
+    c->generation = heartbeat->generation;
+    if (heartbeat->counts.restarts > c->counts.restarts)
+        c->counts = heartbeat->counts;
+    if (c->is_running)
+        end_generation(c, ST_PEER, why, now_ms);
+}
+
+static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node,
+                            const struct message_heartbeat *heartbeat, int64_t now_ms)
+{
+    if (node->state == CLUSTER_NODE_LEFT)
+        return;
+    node->last_message_ms = now_ms;
+    node->disconnected_ms = -1;
+    node->lag_ms = heartbeat->lag_ms;
+    if (is_in_contact(c, node, heartbeat)) {
+        if (node->state == CLUSTER_NODE_SUSPECT)
+            log_queue_add(&c->log, false, "node %d is heard again", id_of(c, node));
+        node->state = CLUSTER_NODE_JOINED;
+        node->last_leased_ms = now_ms;
+    }
+    if (heartbeat->sequence > node->sequence) {
+        node->sequence = heartbeat->sequence;
+        apply_report(c, node, heartbeat);
+        adopt_generation(c, node, heartbeat, now_ms);
+        if (heartbeat->stop != 0 && heartbeat->stop != node->stop) {
+            node->stop = c->stop = heartbeat->stop;
+            bump_revision(c);
+            log_queue_add(&c->log, false, "node %d was asked to stop: so are all", id_of(c, node));
+        }
+        if (heartbeat->losses > node->losses)
+            apply_loss(c, node, heartbeat, now_ms);
+        apply_ready(c, node, heartbeat);
+        if (heartbeat->is_leaving)
+            apply_leave(c, node, heartbeat, now_ms);
+    }
+    try_start_generation(c);
+}
+
+/* ---- who is let in ---- */
+
+static void refuse(struct message_reply *reply, enum status st)
+{
+    reply->answer = MESSAGE_ANSWER_END;
+    reply->st = st;
+}
+
+static bool is_refused(const struct coordinator_node *node, struct message_incarnation incarnation,
+                       struct message_reply *reply)
+{
+    if (!message_is_same(node->refused, incarnation))
+        return false;
+    refuse(reply, ST_DISAGREE);
+    text_copy(reply->text, sizeof(reply->text), node->why);
+    return true;
+}
+
+static void reply_wait_for_node0(const struct coordinator *c, struct message_reply *reply)
+{
+    reply->answer = MESSAGE_ANSWER_WAIT;
+    text_format(reply->text, sizeof(reply->text), "node 0 with this job's settings (%.900s)",
+                c->why);
+}
+
+/* All nodes run the same job, or none does: before the first world a difference ends it for all,
+ * for nobody can tell which node is wrong; later the newcomer is, which may be this node 0: the
+ * others then wait for another. */
+static bool check_settings(struct coordinator *c, const struct message_heartbeat *heartbeat,
+                           const struct message_join *join, struct message_reply *reply)
+{
+    const struct accord_side mine = {
+        0, "", MESSAGE_PROTOCOL, c->config.nodes_n, c->config.workers_n, c->config.agree_json};
+    const struct accord_side theirs = {heartbeat->node_id, join->host,      join->protocol,
+                                       join->nodes_n,      join->workers_n, join->agree_json};
+    char why[MESSAGE_TEXT_MAX];
+    if (accord_is_same(&mine, &theirs, why, sizeof(why)))
+        return true;
+    if (c->generation == 0) {
+        c->is_node0_wrong = c->is_node0_wrong || (!c->is_ended && heartbeat->generation > 0);
+        end_job(c, ST_DISAGREE, why); /* which says it */
+    } else {
+        log_queue_add(&c->log, true, "refused: %s", why);
+    }
+    refuse(reply, ST_DISAGREE);
+    text_copy(reply->text, sizeof(reply->text), why);
+    if (c->is_node0_wrong)
+        reply_wait_for_node0(c, reply);
+    return false;
+}
+
+static void admit(struct coordinator *c, struct coordinator_node *node,
+                  const struct message_heartbeat *heartbeat, const struct message_join *join,
+                  int64_t now_ms)
+{
+    bool is_back = node->state == CLUSTER_NODE_LOST;
+    int64_t used = message_is_same(node->incarnation, heartbeat->incarnation) ? node->used : 0;
+    *node = (struct coordinator_node){.state = CLUSTER_NODE_JOINED,
+                                      .incarnation = heartbeat->incarnation,
+                                      .pid = join->pid,
+                                      .used = used,
+                                      .generation = heartbeat->generation,
+                                      .losses = heartbeat->losses,
+                                      .disconnected_ms = -1};
+    node->sequence = heartbeat->sequence - 1; /* the rest of this message is still to be taken */
+    node->admitted_ms = node->last_leased_ms = node->last_message_ms = now_ms;
+    text_copy(node->host, sizeof(node->host), join->host);
+    c->is_missing_known = false;
+    log_queue_add(&c->log, false, "node %d (%s, pid %lld) %s", id_of(c, node), node->host,
+                  (long long)node->pid, is_back ? "is back" : "joined");
+}
+
+/* The place is another's who lives: this one was a member and was away, or is a second of its
+ * number. */
+static void refuse_second(const struct coordinator_node *node,
+                          const struct message_heartbeat *heartbeat, struct message_reply *reply)
+{
+    bool was_member = heartbeat->generation > 0;
+    refuse(reply, was_member ? ST_PEER : ST_DISAGREE);
+    text_format(
+        reply->text, sizeof(reply->text), "%sNODE_ID %d is held by host %s pid %lld%s",
+        was_member ? "this node was away and its place was taken: " : "", heartbeat->node_id,
+        node->host, (long long)node->pid,
+        was_member
+            ? ""
+            : ", which lives; give every node its own NODE_ID, and every job its own MASTER_PORT");
+}
+
+/* The place is another's. Wait until the holder is heard from (it lives: go away) or is lost. */
+static bool is_vacant(struct coordinator *c, struct coordinator_node *node,
+                      const struct message_heartbeat *heartbeat, int64_t now_ms,
+                      struct message_reply *reply)
+{
+    if (is_absent(node))
+        return true;
+    if (is_present(node) && c->worlds_n == 0 && heartbeat->generation > node->generation)
+        return true; /* node 0 is new, and an old life of this node came first */
+    reply->answer = MESSAGE_ANSWER_WAIT;
+    text_format(reply->text, sizeof(reply->text), "NODE_ID %d is held by host %s pid %lld",
+                heartbeat->node_id, node->host, (long long)node->pid);
+    if (node->state == CLUSTER_NODE_LEFT)
+        return false;
+    if (!message_is_same(node->newcomer, heartbeat->incarnation)) {
+        node->newcomer = heartbeat->incarnation;
+        node->newcomer_ms = now_ms;
+    } else if (node->last_message_ms - node->newcomer_ms >= COORDINATOR_PROOF_MS &&
+               node->disconnected_ms < 0) {
+        refuse_second(node, heartbeat, reply);
+        log_queue_add(&c->log, true,
+                      "refused a second node %d: its place is held by host %s pid %lld",
+                      heartbeat->node_id, node->host, (long long)node->pid);
+    }
+    return false;
+}
+
+/* is_member — true when the message comes from the holder of its place, which may just have been
+ * given. */
+static bool is_member(struct coordinator *c, const struct message_heartbeat *heartbeat,
+                      const struct message_join *join, int64_t now_ms, struct message_reply *reply)
+{
+    struct coordinator_node *node = &c->nodes[heartbeat->node_id];
+    bool is_holder = message_is_same(node->incarnation, heartbeat->incarnation);
+    if (is_holder && !is_absent(node))
+        return true;
+    /* a message of a life that was lost */
+    bool is_old = is_holder && heartbeat->sequence <= node->sequence;
+    if (join == NULL ? is_absent(node) : is_old) {
+        reply->answer = MESSAGE_ANSWER_JOIN;
+        return false;
+    }
+    if (join == NULL) {
+        refuse_second(node, heartbeat, reply);
+        return false;
+    }
+    if (!is_vacant(c, node, heartbeat, now_ms, reply))
+        return false;
+    admit(c, node, heartbeat, join, now_ms);
+    return true;
+}
+
+static void reply_init(const struct coordinator *c, int64_t sequence, struct message_reply *reply)
+{
+    *reply = (struct message_reply){.answer = MESSAGE_ANSWER_MEMBER,
+                                    .coordinator = c->config.incarnation,
+                                    .revision = c->revision,
+                                    .sequence = sequence,
+                                    .generation = c->generation,
+                                    .is_running = c->is_running,
+                                    .is_lease = true,
+                                    .stop = c->stop,
+                                    .counts = c->counts};
+}
+
+static void reply_end(struct coordinator *c, struct coordinator_node *node,
+                      struct message_reply *reply)
+{
+    refuse(reply, c->end_st);
+    text_copy(reply->text, sizeof(reply->text), c->why);
+    if (node != NULL)
+        node->is_end_known = true;
+    if (c->is_node0_wrong && node != c->nodes)
+        reply_wait_for_node0(c, reply);
+}
+
+void coordinator_make_reply(struct coordinator *c, int node_id,
+                            struct message_incarnation incarnation, int64_t sequence,
+                            struct message_reply *reply)
+{
+    struct coordinator_node *node = &c->nodes[node_id];
+    bool is_holder = message_is_same(node->incarnation, incarnation) && !is_absent(node);
+    reply_init(c, sequence, reply);
+    if (is_refused(node, incarnation, reply))
+        return;
+    if (is_holder && node->state == CLUSTER_NODE_LEFT) {
+        reply->is_left = true;
+        return;
+    }
+    if (c->is_ended) {
+        reply_end(c, is_holder ? node : NULL, reply);
+        return;
+    }
+    if (!is_holder) {
+        reply->answer = MESSAGE_ANSWER_JOIN;
+        return;
+    }
+    if (!c->is_missing_known) {
+        describe_missing(c, c->missing, sizeof(c->missing));
+        c->is_missing_known = true;
+    }
+    reply->lease_ms = c->config.peer_timeout_ms + coordinator_grace(c, node);
+    if (node->lease_end_ms < node->last_leased_ms + reply->lease_ms)
+        node->lease_end_ms = node->last_leased_ms + reply->lease_ms;
+    reply->ready = node->ready;
+    reply->used = node->used;
+    text_copy(reply->text, sizeof(reply->text), c->why);
+    text_copy(reply->missing, sizeof(reply->missing), c->missing);
+}
+
+void coordinator_on_heartbeat(struct coordinator *c, const struct message_heartbeat *heartbeat,
+                              const struct message_join *join, int64_t now_ms,
+                              struct message_reply *reply)
+{
+    reply_init(c, heartbeat->sequence, reply);
+    if (join != NULL && !check_settings(c, heartbeat, join, reply))
+        return;
+    if (heartbeat->node_id >= c->config.nodes_n) {
+        refuse(reply, ST_DISAGREE);
+        text_format(reply->text, sizeof(reply->text), "NODE_ID %d, but N_NODES is %d on node 0",
+                    heartbeat->node_id, c->config.nodes_n);
+        return;
+    }
+    if (is_refused(&c->nodes[heartbeat->node_id], heartbeat->incarnation, reply))
+        return;
+    if (c->is_ended &&
+        !message_is_same(c->nodes[heartbeat->node_id].incarnation, heartbeat->incarnation)) {
+        reply_end(c, heartbeat->node_id == 0 ? c->nodes : NULL, reply);
+        return;
+    }
+    if (!is_member(c, heartbeat, join, now_ms, reply))
+        return;
+    apply_heartbeat(c, &c->nodes[heartbeat->node_id], heartbeat, now_ms);
+    coordinator_make_reply(c, heartbeat->node_id, heartbeat->incarnation, heartbeat->sequence,
+                           reply);
+    reply->is_lease = is_in_contact(c, &c->nodes[heartbeat->node_id], heartbeat);
+}
+
+/* ---- time and connections ---- */
+
+void coordinator_on_disconnect(struct coordinator *c, int node_id,
+                               struct message_incarnation incarnation, int64_t now_ms)
+{
+    struct coordinator_node *node = &c->nodes[node_id];
+    if (is_present(node) && message_is_same(node->incarnation, incarnation) &&
+        node->disconnected_ms < 0)
+        node->disconnected_ms = now_ms;
+}
+
+static void check_silence(struct coordinator *c, struct coordinator_node *node, int64_t now_ms)
+{
+    char how[96];
+    int64_t silent_ms = now_ms - node->last_leased_ms;
+    if (node->disconnected_ms >= 0 &&
+        now_ms - node->disconnected_ms >=
+            COORDINATOR_DISCONNECTED_MS + coordinator_grace_lag(c, node)) {
+        mark_lost(c, node, "its connection was closed", now_ms);
+    } else if (silent_ms >= c->config.peer_timeout_ms && now_ms >= node->lease_end_ms) {
+        text_format(how, sizeof(how), "silent for %.1f s", (double)silent_ms / 1e3);
+        mark_lost(c, node, how, now_ms);
+    } else if (node->state == CLUSTER_NODE_JOINED && silent_ms >= COORDINATOR_SUSPECT_MS) {
+        node->state = CLUSTER_NODE_SUSPECT;
+        log_queue_add(&c->log, true, "node %d (%s) is silent for %.1f s; it is lost after %.1f s",
+                      id_of(c, node), node->host, (double)silent_ms / 1e3,
+                      (double)c->config.peer_timeout_ms / 1e3);
+    }
+}
+
+/* What came while we did not listen (a host with too much to do, a stopped process) is heard after
+ * this. */
+static void extend_leases(struct coordinator *c, int64_t lag_ms, int64_t now_ms)
+{
+    for (int i = 0; i < c->config.nodes_n; i++) {
+        struct coordinator_node *node = &c->nodes[i];
+        if (node->last_leased_ms + lag_ms > now_ms)
+            continue;
+        node->last_leased_ms += lag_ms;
+        node->lease_end_ms += lag_ms;
+        node->disconnected_ms += node->disconnected_ms >= 0 ? lag_ms : 0;
+    }
+}
+
+/* The same, of seconds: told. */
+static void skip_gap(struct coordinator *c, int64_t lag_ms, int64_t now_ms)
+{
+    char why[128];
+    c->gathering_ms += lag_ms;
+    text_format(why, sizeof(why), "node 0 itself stood still for %.1f s", (double)lag_ms / 1e3);
+    if (c->is_running && lag_ms >= c->config.peer_timeout_ms)
+        end_generation(c, ST_PEER, why, now_ms);
+    else
+        log_queue_add(&c->log, true, "%s", why);
+}
+
+static void check_join_timeout(struct coordinator *c, int64_t now_ms)
+{
+    char list[MESSAGE_TEXT_MAX - 256], why[MESSAGE_TEXT_MAX], span[32];
+    if (c->is_running || c->is_ended || c->stop != 0 ||
+        now_ms - c->gathering_ms < c->config.join_timeout_ms)
+        return;
+    int n = log_queue_list(c->config.nodes_n, is_absent_i, c->nodes, list, sizeof(list));
+    if (n == 0)
+        return;
+    text_format(
+        why, sizeof(why),
+        "node%s %s did not join within %s (%d of %d); start what is missing, or raise JOIN_TIMEOUT",
+        n > 1 ? "s" : "", list, text_span(span, sizeof(span), c->config.join_timeout_ms), n,
+        c->config.nodes_n);
+    end_job(c, ST_PEER, why);
+}
+
+void coordinator_tick(struct coordinator *c, int64_t now_ms)
+{
+    int64_t lag_ms = loop_lag_tick(&c->lag, now_ms);
+    if (lag_ms > 0)
+        extend_leases(c, lag_ms, now_ms);
+    if (lag_ms >= 2000)
+        skip_gap(c, lag_ms, now_ms);
+    for (int i = 0; i < c->config.nodes_n; i++) {
+        if (is_present(&c->nodes[i]))
+            check_silence(c, &c->nodes[i], now_ms);
+    }
+    check_join_timeout(c, now_ms);
+}
+
+bool coordinator_is_end_known(const struct coordinator *c)
+{
+    for (int i = 0; i < c->config.nodes_n && !c->is_node0_wrong; i++) {
+        if (is_present(&c->nodes[i]) && !(c->is_ended && c->nodes[i].is_end_known))
+            return false;
+    }
+    return true;
+}
+
+bool coordinator_world(const struct coordinator *c, int node_id,
+                       struct message_incarnation incarnation, int64_t generation,
+                       struct cluster_world *out)
+{
+    if (node_id < 0 || node_id >= c->config.nodes_n ||
+        !message_is_same(c->nodes[node_id].incarnation, incarnation) ||
+        !is_present(&c->nodes[node_id]) || !c->is_running || generation != c->generation)
+        return false;
+    *out = (struct cluster_world){
+        c->generation, c->config.nodes_n * c->config.workers_n, c->addresses, {0}};
+    return true;
+}

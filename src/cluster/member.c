@@ -1,0 +1,324 @@
+/* member — see member.h. Must not know sockets, clocks or processes. */
+#include "cluster/member.h"
+
+#include <string.h>
+
+void member_init(struct member *m, const struct member_config *config, int64_t now_ms)
+{
+    *m = (struct member){.config = *config,
+                         .since_ms = now_ms,
+                         .answered_ms = -1,
+                         .contact_ms = -1,
+                         .disconnected_ms = -1,
+                         .lease_ms = config->peer_timeout_ms,
+                         .step = -1,
+                         .revision = -1,
+                         .replied_sequence = -1,
+                         .counts.best_step = -1};
+    loop_lag_init(&m->lag, now_ms);
+}
+
+/* ---- what the supervisor tells ---- */
+
+void member_ready(struct member *m, struct member_actions *actions)
+{
+    m->ready++;
+    m->is_ready = true;
+    m->is_ready_held = m->is_ready_sent = false;
+    actions->is_urgent = true;
+}
+
+static void add_loss(struct member *m, int64_t generation, enum status st, const char *why,
+                     struct member_actions *actions)
+{
+    m->losses++;
+    m->lost = generation;
+    m->lost_st = st;
+    if (!m->is_leaving)
+        text_copy(m->why, sizeof(m->why), why);
+    actions->is_urgent = true;
+}
+
+void member_lost(struct member *m, int64_t generation, enum status st, const char *why,
+                 struct member_actions *actions)
+{
+    if (generation != m->running || (m->running != 0 && m->lost == m->running))
+        return; /* of a world that is over, or said already */
+    m->is_ready = m->is_ready_held = false;
+    add_loss(m, generation, st, why, actions);
+}
+
+void member_stop(struct member *m, int request, struct member_actions *actions)
+{
+    m->stop = m->known_stop = request;
+    actions->is_urgent = true;
+}
+
+void member_leave(struct member *m, enum status st, const char *why, int64_t now_ms,
+                  struct member_actions *actions)
+{
+    if (m->is_leaving || m->is_over)
+        return;
+    m->is_leaving = true;
+    m->leaving_ms = now_ms;
+    m->leave_st = st;
+    m->running = 0; /* its workers are done with it */
+    text_copy(m->why, sizeof(m->why), why);
+    actions->is_urgent = true;
+}
+
+/* ---- what it says ---- */
+
+bool member_has_addresses(const struct member *m)
+{
+    return m->is_joined && m->is_ready && !m->is_ready_held;
+}
+
+bool member_make_heartbeat(struct member *m, int64_t now_ms, struct message_heartbeat *heartbeat)
+{
+    *heartbeat =
+        (struct message_heartbeat){.node_id = m->config.node_id,
+                                   .incarnation = m->config.incarnation,
+                                   .sequence = ++m->sequence,
+                                   .revision = m->revision,
+                                   .silence_ms = m->contact_ms >= 0 ? now_ms - m->contact_ms : 0,
+                                   .lag_ms = loop_lag_worst(&m->lag, now_ms),
+                                   .generation = m->generation,
+                                   .running = m->running,
+                                   .ready = m->is_ready ? m->ready : 0,
+                                   .losses = m->losses,
+                                   .lost = m->lost,
+                                   .lost_st = m->lost_st,
+                                   .is_leaving = m->is_leaving,
+                                   .leave_st = m->leave_st,
+                                   .stop = m->stop,
+                                   .step = m->step,
+                                   .counts = m->counts};
+    text_copy(heartbeat->why, sizeof(heartbeat->why), m->why);
+    m->is_ready_sent = m->is_ready_sent || member_has_addresses(m);
+    return !m->is_joined;
+}
+
+/* ---- what it makes of answers ---- */
+
+static void finish(struct member *m, enum status st, const char *text,
+                   struct member_actions *actions)
+{
+    m->is_over = true;
+    m->running = 0;
+    actions->is_over = true;
+    actions->st = st;
+    text_copy(actions->text, sizeof(actions->text), text);
+}
+
+/* The world this node is in is no more. */
+static void leave_world(struct member *m, const char *why, struct member_actions *actions)
+{
+    actions->abort = m->running;
+    text_copy(actions->text, sizeof(actions->text), why);
+    m->running = 0;
+}
+
+/* Given up by this node's own judgement: node 0 may not know. */
+static void give_up(struct member *m, const char *why, struct member_actions *actions)
+{
+    int64_t generation = m->running;
+    leave_world(m, why, actions);
+    if (m->lost != generation)
+        add_loss(m, generation, ST_PEER, why, actions);
+}
+
+void member_abandon(struct member *m, const char *why, struct member_actions *actions)
+{
+    if (m->running != 0)
+        give_up(m, why, actions);
+}
+
+static void on_running(struct member *m, const struct message_reply *reply,
+                       struct member_actions *actions)
+{
+    bool is_mine = m->ready > 0 && reply->used == m->ready;
+    if (m->running == reply->generation || m->is_leaving)
+        return;
+    if (m->running != 0)
+        leave_world(m, "another generation was begun without this node", actions);
+    else if (is_mine && m->is_ready)
+        actions->fetch = reply->generation;
+    else if (reply->used > 0 &&
+             m->lost != reply->generation) /* the readiness was taken back too late */
+        add_loss(m, reply->generation, ST_PEER,
+                 m->why[0] != 0 ? m->why : "its workers are no longer ready", actions);
+}
+
+static void on_gathering(struct member *m, const struct message_reply *reply,
+                         struct member_actions *actions)
+{
+    if (m->running != 0 && reply->generation >= m->running) {
+        leave_world(m, reply->text, actions);
+    } else if (m->is_ready &&
+               reply->used ==
+                   m->ready) { /* a world came and went unseen: its readiness is used up */
+        m->is_ready = m->is_ready_held = false;
+        actions->abort = reply->generation;
+        text_copy(actions->text, sizeof(actions->text), reply->text);
+    }
+}
+
+static void on_member_reply(struct member *m, const struct message_reply *reply,
+                            struct member_actions *actions)
+{
+    /* now it may have the addresses */
+    actions->is_urgent = actions->is_urgent || (!m->is_joined && m->is_ready);
+    m->is_joined = m->is_welcome = true;
+    m->revision = reply->revision;
+    m->counts = reply->counts;
+    if (reply->generation > m->generation)
+        m->generation = reply->generation;
+    m->is_ready_held = m->is_ready && reply->ready == m->ready;
+    text_copy(m->missing, sizeof(m->missing), reply->missing);
+    if (m->is_leaving && reply->is_left) {
+        finish(m, m->leave_st, m->why, actions);
+        return;
+    }
+    if (reply->is_running)
+        on_running(m, reply, actions);
+    else
+        on_gathering(m, reply, actions);
+    if (reply->stop != 0 && reply->stop != m->known_stop)
+        actions->stop = m->known_stop = reply->stop;
+}
+
+/* What node 0 knew of this node is gone: with it a world, and a readiness of which it may have made
+ * one. */
+static void drop_membership(struct member *m, const char *why, struct member_actions *actions)
+{
+    m->is_joined = m->is_ready_held = false;
+    if (m->running != 0) {
+        give_up(m, why, actions);
+    } else if (m->is_ready && m->is_ready_sent && !m->is_leaving) {
+        m->is_ready = false;
+        /* its number is given up, too: the next world must have a higher one */
+        actions->abort = ++m->generation;
+        text_copy(actions->text, sizeof(actions->text), why);
+    }
+}
+
+/* Another life of node 0, or the first: it must hear everything anew. */
+static void adopt_coordinator(struct member *m, const struct message_reply *reply,
+                              struct member_actions *actions)
+{
+    drop_membership(m, "node 0 was lost and came back", actions);
+    m->coordinator = reply->coordinator;
+    m->revision = -1;
+}
+
+static int64_t lease_from(const struct member *m, const struct message_reply *reply)
+{
+    int64_t least_ms = m->config.peer_timeout_ms, most_ms = MEMBER_LEASE_FACTOR_MAX * least_ms;
+    return reply->lease_ms < least_ms  ? least_ms
+           : reply->lease_ms < most_ms ? reply->lease_ms
+                                       : most_ms;
+}
+
+void member_on_reply(struct member *m, const struct message_reply *reply, int64_t sent_ms,
+                     int64_t now_ms, struct member_actions *actions)
+{
+    bool is_known = message_is_same(reply->coordinator, m->coordinator);
+    if (m->is_over ||
+        (is_known ? reply->revision < m->revision : reply->sequence <= m->replied_sequence))
+        return; /* overtaken by a newer answer */
+    if (reply->sequence > m->replied_sequence)
+        m->replied_sequence = reply->sequence;
+    if (sent_ms > m->contact_ms)
+        m->contact_ms = sent_ms;
+    if (reply->is_lease && sent_ms > m->answered_ms) {
+        m->answered_ms = sent_ms;
+        m->lease_ms = lease_from(m, reply);
+    }
+    actions->is_urgent = actions->is_urgent || !reply->is_lease;
+    m->since_ms = now_ms;
+    m->disconnected_ms = -1;
+    m->trouble[0] = 0;
+    if (!is_known)
+        adopt_coordinator(m, reply, actions);
+    switch (reply->answer) {
+    case MESSAGE_ANSWER_MEMBER:
+        on_member_reply(m, reply, actions);
+        break;
+    case MESSAGE_ANSWER_JOIN:
+        drop_membership(m, "node 0 had given this node up for lost", actions);
+        actions->is_urgent = true;
+        break;
+    case MESSAGE_ANSWER_WAIT:
+        drop_membership(m, reply->text, actions);
+        text_copy(m->missing, sizeof(m->missing), reply->text);
+        break;
+    case MESSAGE_ANSWER_END:
+        finish(m, m->is_leaving ? m->leave_st : reply->st, m->is_leaving ? m->why : reply->text,
+               actions);
+        break;
+    }
+}
+
+static bool is_lease_over(const struct member *m, int64_t now_ms)
+{
+    return now_ms - m->answered_ms >= m->lease_ms;
+}
+
+bool member_on_world(struct member *m, int64_t generation, int64_t now_ms)
+{
+    bool is_wanted = m->is_joined && m->is_ready && m->running == 0 &&
+                     generation == m->generation && m->lost != generation && !m->is_over &&
+                     !is_lease_over(m, now_ms);
+    if (!is_wanted)
+        return false;
+    m->running = generation;
+    m->is_ready = m->is_ready_held = false;
+    return true;
+}
+
+/* ---- time and connections ---- */
+
+void member_on_disconnect(struct member *m, const char *why, int64_t now_ms)
+{
+    if (m->disconnected_ms < 0)
+        m->disconnected_ms = now_ms;
+    text_copy(m->trouble, sizeof(m->trouble), why);
+}
+
+static void check_world(struct member *m, int64_t now_ms, struct member_actions *actions)
+{
+    char why[512];
+    if (is_lease_over(m, now_ms)) {
+        text_format(why, sizeof(why), "node 0 was lost: silent for %.1f s",
+                    (double)(now_ms - m->answered_ms) / 1e3);
+        give_up(m, why, actions);
+    } else if (m->disconnected_ms >= 0 && now_ms - m->disconnected_ms >= MEMBER_DISCONNECTED_MS) {
+        text_format(why, sizeof(why), "node 0 was lost: %.200s", m->trouble);
+        give_up(m, why, actions);
+    }
+}
+
+void member_tick(struct member *m, int64_t now_ms, struct member_actions *actions)
+{
+    char why[512], span[32];
+    (void)loop_lag_tick(&m->lag, now_ms);
+    if (m->is_over)
+        return;
+    if (m->running != 0)
+        check_world(m, now_ms, actions);
+    bool is_alone =
+        m->disconnected_ms >= 0 && now_ms - m->disconnected_ms >= MEMBER_DISCONNECTED_MS;
+    int64_t leave_ms =
+        now_ms - m->answered_ms >= MEMBER_LEAVE_MS ? MEMBER_LEAVE_SILENT_MS : MEMBER_LEAVE_MS;
+    if (m->is_leaving && (is_alone || now_ms - m->leaving_ms >= leave_ms)) {
+        finish(m, m->leave_st, m->why, actions); /* nobody is there to tell */
+    } else if (now_ms - m->since_ms >= m->config.join_timeout_ms) {
+        text_format(why, sizeof(why),
+                    "node 0 could not be reached for %s: %.200s; is it running, and are "
+                    "MASTER_ADDR and MASTER_PORT right?",
+                    text_span(span, sizeof(span), m->config.join_timeout_ms),
+                    m->trouble[0] != 0 ? m->trouble : "no answer");
+        finish(m, ST_PEER, why, actions);
+    }
+}

@@ -1,0 +1,209 @@
+/* link — see link.h. Must not decide anything about the job. */
+#include "cluster/member_client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rand.h"
+#include "net/https_client.h"
+
+#define HOLD_MS 1000   /* node 0 answers a beat at least so often */
+#define ANSWER_MS 3000 /* and no later than this after that */
+#define WAIT_MS 300    /* between hellos while another may hold the place */
+#define BACK_OFF_MS 100
+#define BACK_OFF_MS_MAX 2000
+#define LOG_MS 5000
+
+struct member_client {
+    struct member_client_config config;
+    char where[288];
+    struct https_client *client;
+    bool is_urgent;
+    int fails_n;
+    int64_t next_ms;             /* not before */
+    int64_t first_ms, logged_ms; /* of this silence; the last word about it */
+};
+
+static void send_heartbeat(struct member_client *c, enum https_client_slot slot, int64_t hold_ms)
+{
+    struct message_heartbeat heartbeat;
+    struct message_join join;
+    struct text body = {0};
+    bool is_with_addresses = member_has_addresses(c->config.member);
+    bool is_joining = member_make_heartbeat(c->config.member, clock_ms(), &heartbeat);
+    c->config.fill_heartbeat(c->config.arg, is_with_addresses, &heartbeat, &join);
+    message_write_heartbeat(&body, &heartbeat, is_joining ? &join : NULL, hold_ms);
+    c->is_urgent = false;
+    const struct member *m = c->config.member;
+    int64_t grace_ms = m->lease_ms - m->config.peer_timeout_ms; /* node 0 may be late */
+    https_client_post(c->client, slot, "/v1/say", &body, MESSAGE_BODY_MAX,
+                      hold_ms + ANSWER_MS + grace_ms);
+}
+
+void member_client_pump(struct member_client *c)
+{
+    const struct member *m = c->config.member;
+    if (m->is_over || clock_ms() < c->next_ms)
+        return;
+    if (!https_client_is_busy(c->client, HTTPS_CLIENT_SLOT_HEARTBEAT))
+        send_heartbeat(c, HTTPS_CLIENT_SLOT_HEARTBEAT, m->is_joined ? HOLD_MS : 0);
+    else if (c->is_urgent && m->is_joined &&
+             !https_client_is_busy(c->client, HTTPS_CLIENT_SLOT_UPDATE))
+        send_heartbeat(c, HTTPS_CLIENT_SLOT_UPDATE, 0);
+}
+
+void member_client_notify(struct member_client *c) { c->is_urgent = true; }
+
+void member_client_fetch_world(struct member_client *c, int64_t generation)
+{
+    const struct member_config *own = &c->config.member->config;
+    struct text body = {0};
+    if (https_client_is_busy(c->client, HTTPS_CLIENT_SLOT_WORLD))
+        return; /* told again with the next answer */
+    message_write_world_request(&body, own->node_id, own->incarnation, generation);
+    https_client_post(c->client, HTTPS_CLIENT_SLOT_WORLD, "/v1/world", &body, MESSAGE_WORLD_MAX,
+                      own->peer_timeout_ms);
+}
+
+/* ---- answers ---- */
+
+static void log_waiting(struct member_client *c, const char *why)
+{
+    int64_t now_ms = clock_ms();
+    if (c->first_ms == 0)
+        c->first_ms = c->logged_ms = now_ms;
+    bool is_first = c->fails_n == 1 && !c->config.member->is_welcome;
+    if (!is_first && now_ms - c->logged_ms < LOG_MS)
+        return;
+    c->logged_ms = now_ms;
+    LOG_INFO("waiting for node 0 at %s (%s), %lld s", c->where, why,
+             (long long)((now_ms - c->first_ms) / 1000));
+}
+
+/* Back-off with jitter, so that a thousand nodes do not come all at once. */
+static void back_off(struct member_client *c, const char *why)
+{
+    int64_t delay_ms = BACK_OFF_MS;
+    for (int i = 0; i < c->fails_n && delay_ms < BACK_OFF_MS_MAX; i++)
+        delay_ms *= 2;
+    if (delay_ms > BACK_OFF_MS_MAX)
+        delay_ms = BACK_OFF_MS_MAX;
+    uint64_t seed = c->config.member->config.incarnation.lo;
+    int64_t jitter_ms =
+        (int64_t)rand_below(seed, RAND_STREAM(TEST, 0), (uint64_t)c->fails_n, (uint64_t)delay_ms);
+    c->next_ms = clock_ms() + delay_ms / 2 + jitter_ms / 2;
+    c->fails_n++;
+    log_waiting(c, why);
+}
+
+static void on_refused(struct member_client *c, const char *why)
+{
+    struct member_actions actions = {.is_over = true, .st = ST_NOT_ADMITTED};
+    text_format(actions.text, sizeof(actions.text),
+                "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN", c->where,
+                why);
+    c->config.member->is_over = true;
+    c->config.carry_out(c->config.arg, &actions);
+}
+
+static void on_reply(struct member_client *c, const struct https_client_response *answer)
+{
+    struct message_reply reply;
+    struct member_actions actions = {0};
+    char why[64];
+    text_format(why, sizeof(why), "it answered HTTP %ld", answer->code);
+    if (answer->code != 200 || message_read_reply(answer->bytes, answer->n, &reply) != ST_OK) {
+        text_copy(c->config.member->trouble, sizeof(c->config.member->trouble), why);
+        back_off(c, why);
+        return;
+    }
+    c->fails_n = 0;
+    c->first_ms = 0;
+    c->next_ms = reply.answer == MESSAGE_ANSWER_WAIT ? clock_ms() + WAIT_MS : 0;
+    member_on_reply(c->config.member, &reply, answer->sent_ms, clock_ms(), &actions);
+    c->config.carry_out(c->config.arg, &actions);
+}
+
+static void on_world(struct member_client *c, const struct https_client_response *answer)
+{
+    struct cluster_world world = {.ranks_n = c->config.ranks_n};
+    if (answer->result != HTTPS_CLIENT_ANSWERED || answer->code != 200)
+        return; /* told again with the next beat, if that world still stands */
+    struct cluster_address *addresses = calloc((size_t)world.ranks_n, sizeof(*addresses));
+    world.addresses = addresses;
+    if (addresses == NULL)
+        LOG_WARN("out of memory: the addresses of %d ranks", world.ranks_n);
+    else if (message_read_world(answer->bytes, answer->n, world.ranks_n, addresses,
+                                &world.generation, world.secret) != ST_OK)
+        LOG_WARN("node 0's addresses cannot be read: %s", status_message());
+    else if (member_on_world(c->config.member, world.generation, clock_ms())) {
+        c->is_urgent = true;
+        c->config.on_world(c->config.arg, &world);
+    }
+    free(addresses);
+    explicit_bzero(world.secret, sizeof(world.secret));
+}
+
+static void on_error(struct member_client *c, const struct https_client_response *answer)
+{
+    struct member *m = c->config.member;
+    if (answer->result == HTTPS_CLIENT_NOT_ADMITTED && !m->is_welcome) {
+        on_refused(c, answer->why);
+        return;
+    }
+    if (answer->result == HTTPS_CLIENT_UNREACHABLE)
+        text_copy(m->trouble, sizeof(m->trouble), answer->why);
+    else
+        member_on_disconnect(m, answer->why, clock_ms());
+    c->is_urgent = c->is_urgent || answer->slot == HTTPS_CLIENT_SLOT_UPDATE;
+    back_off(c, answer->why);
+}
+
+static void on_response(void *arg, const struct https_client_response *answer)
+{
+    struct member_client *c = arg;
+    if (c->config.member->is_over)
+        return;
+    if (answer->slot == HTTPS_CLIENT_SLOT_WORLD)
+        on_world(c, answer);
+    else if (answer->result == HTTPS_CLIENT_ANSWERED)
+        on_reply(c, answer);
+    else
+        on_error(c, answer);
+    member_client_pump(c);
+}
+
+/* ---- life ---- */
+
+enum status member_client_open(const struct member_client_config *config,
+                               struct member_client **out)
+{
+    struct member_client *c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return FAIL(ST_RETRY, "out of memory: the line to node 0");
+    c->config = *config;
+    text_format(c->where, sizeof(c->where), "%s:%d", config->host, config->port);
+    struct https_client_config client = {.loop = config->loop,
+                                         .host = config->host,
+                                         .port = config->port,
+                                         .psk = config->psk,
+                                         .on_response = on_response,
+                                         .arg = c};
+    enum status st = https_client_open(&client, &c->client);
+    if (st != ST_OK) {
+        member_client_close(c);
+        return st;
+    }
+    *out = c;
+    return ST_OK;
+}
+
+void member_client_close(struct member_client *c)
+{
+    if (c == NULL)
+        return;
+    https_client_close(c->client);
+    free(c);
+}

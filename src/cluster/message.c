@@ -1,0 +1,477 @@
+/* wire — see wire.h. Must not know sockets or time. */
+#include "cluster/message.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "net/base64.h"
+
+#define WHOLE_MAX ((int64_t)1 << 53)
+
+/* ---- writing ---- */
+
+static void add_string(struct text *out, const char *key, const char *value)
+{
+    char quoted[MESSAGE_TEXT_MAX * 6 + 3];
+    json_quote(quoted, sizeof(quoted), value);
+    text_add(out, ",\"%s\":%s", key, quoted);
+}
+
+static void add_whole(struct text *out, const char *key, int64_t value)
+{
+    text_add(out, ",\"%s\":%lld", key, (long long)value);
+}
+
+static void add_number(struct text *out, const char *key, double value)
+{
+    if (isfinite(value))
+        text_add(out, ",\"%s\":%.9g", key, value);
+    else
+        text_add(out, ",\"%s\":null", key);
+}
+
+static void add_incarnation(struct text *out, const char *key,
+                            struct message_incarnation incarnation)
+{
+    text_add(out, ",\"%s\":\"%016llx%016llx\"", key, (unsigned long long)incarnation.hi,
+             (unsigned long long)incarnation.lo);
+}
+
+static void add_counts(struct text *out, const struct message_restarts *counts)
+{
+    add_whole(out, "restarts", counts->restarts);
+    add_whole(out, "barren", counts->no_progress);
+    add_whole(out, "step_best", counts->best_step);
+}
+
+static void add_address(struct text *out, const struct cluster_address *address, bool is_first)
+{
+    char encoded[BASE64_SIZE(CLUSTER_ADDRESS_MAX)];
+    base64_write(encoded, address->data, (size_t)address->bytes);
+    text_add(out, "%s\"", is_first ? "" : ",");
+    text_add_bytes(out, encoded, strlen(encoded));
+    text_add(out, "\"");
+}
+
+static void add_rank(struct text *out, const struct cluster_rank *rank, bool is_first)
+{
+    text_add(out, "%s{\"rank\":%d", is_first ? "" : ",", rank->rank);
+    add_string(out, "state", rank->state);
+    add_string(out, "device", rank->device);
+    add_whole(out, "step", rank->step);
+    add_number(out, "compute_ms", rank->compute_ms);
+    add_number(out, "comm_ms", rank->comm_ms);
+    add_number(out, "wait_ms", rank->wait_ms);
+    add_whole(out, "memory_bytes", rank->memory_bytes);
+    add_string(out, "call", rank->call);
+    add_whole(out, "call_sequence", rank->call_sequence);
+    add_whole(out, "call_age_ms", rank->call_age_ms);
+    text_add(out, "}");
+}
+
+static void add_agree(struct text *out, const char *agree_json)
+{
+    char quoted[MESSAGE_AGREE_MAX * 2];
+    json_quote(quoted, sizeof(quoted), agree_json);
+    text_add(out, ",\"agree\":");
+    text_add_bytes(out, quoted, strlen(quoted));
+}
+
+static void add_join(struct text *out, const struct message_join *join)
+{
+    text_add(out, ",\"hello\":{\"nodes_n\":%d,\"workers_n\":%d", join->nodes_n, join->workers_n);
+    add_whole(out, "pid", join->pid);
+    add_agree(out, join->agree_json);
+    text_add(out, "}");
+}
+
+void message_write_heartbeat(struct text *out, const struct message_heartbeat *heartbeat,
+                             const struct message_join *join, int64_t hold_ms)
+{
+    text_add(out, "{\"protocol\":%lld,\"node_id\":%d",
+             join != NULL ? (long long)join->protocol : MESSAGE_PROTOCOL, heartbeat->node_id);
+    add_string(out, "host", join != NULL ? join->host : "");
+    add_incarnation(out, "instance", heartbeat->incarnation);
+    add_whole(out, "sequence", heartbeat->sequence);
+    add_whole(out, "turn", heartbeat->revision);
+    add_whole(out, "silence_ms", heartbeat->silence_ms);
+    add_whole(out, "late_ms", heartbeat->lag_ms);
+    add_whole(out, "generation", heartbeat->generation);
+    add_whole(out, "running", heartbeat->running);
+    add_whole(out, "ready", heartbeat->ready);
+    add_whole(out, "losses", heartbeat->losses);
+    add_whole(out, "lost", heartbeat->lost);
+    add_string(out, "lost_st", status_name(heartbeat->lost_st));
+    text_add(out, ",\"leaving\":%s", heartbeat->is_leaving ? "true" : "false");
+    add_string(out, "leave_st", status_name(heartbeat->leave_st));
+    add_whole(out, "stop", heartbeat->stop);
+    add_whole(out, "step", heartbeat->step);
+    add_counts(out, &heartbeat->counts);
+    add_string(out, "why", heartbeat->why);
+    add_whole(out, "hold_ms", hold_ms);
+    if (join != NULL)
+        add_join(out, join);
+    text_add(out, ",\"ranks\":[");
+    for (int i = 0; i < heartbeat->ranks_n; i++)
+        add_rank(out, &heartbeat->ranks[i], i == 0);
+    text_add(out, "],\"addresses\":[");
+    for (int i = 0; i < heartbeat->addresses_n; i++)
+        add_address(out, &heartbeat->addresses[i], i == 0);
+    text_add(out, "]}");
+}
+
+void message_write_reply(struct text *out, const struct message_reply *reply)
+{
+    text_add(out, "{\"answer\":%d", (int)reply->answer);
+    add_incarnation(out, "coordinator", reply->coordinator);
+    add_whole(out, "turn", reply->revision);
+    add_whole(out, "sequence", reply->sequence);
+    add_whole(out, "generation", reply->generation);
+    text_add(out, ",\"lease\":%s,\"running\":%s,\"left\":%s", reply->is_lease ? "true" : "false",
+             reply->is_running ? "true" : "false", reply->is_left ? "true" : "false");
+    add_whole(out, "lease_ms", reply->lease_ms);
+    add_whole(out, "ready", reply->ready);
+    add_whole(out, "used", reply->used);
+    add_whole(out, "stop", reply->stop);
+    add_string(out, "st", status_name(reply->st));
+    add_counts(out, &reply->counts);
+    add_string(out, "text", reply->text);
+    add_string(out, "missing", reply->missing);
+    text_add(out, "}");
+}
+
+void message_write_world_request(struct text *out, int node_id,
+                                 struct message_incarnation incarnation, int64_t generation)
+{
+    text_add(out, "{\"node_id\":%d", node_id);
+    add_incarnation(out, "instance", incarnation);
+    add_whole(out, "generation", generation);
+    text_add(out, "}");
+}
+
+void message_write_world(struct text *out, const struct cluster_world *world)
+{
+    struct message_incarnation secret;
+    memcpy(&secret, world->secret, sizeof(secret));
+    text_add(out, "{\"generation\":%lld", (long long)world->generation);
+    add_incarnation(out, "secret", secret);
+    text_add(out, ",\"addresses\":[");
+    for (int i = 0; i < world->ranks_n; i++)
+        add_address(out, &world->addresses[i], i == 0);
+    text_add(out, "]}");
+}
+
+/* ---- reading ---- */
+
+static enum status get_int(const cJSON *object, const char *key, int min, int max, int *out)
+{
+    int64_t value;
+    TRY(json_get_i64(object, key, min, max, &value));
+    *out = (int)value;
+    return ST_OK;
+}
+
+static enum status get_bool(const cJSON *object, const char *key, bool *out)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    if (!cJSON_IsBool(item))
+        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is not true or false", key);
+    *out = cJSON_IsTrue(item);
+    return ST_OK;
+}
+
+/* Text for people is cut to its place, never refused. */
+static enum status get_text(const cJSON *object, const char *key, char *out, size_t cap)
+{
+    const char *value;
+    TRY(json_get_string(object, key, &value));
+    text_copy(out, cap, value);
+    return ST_OK;
+}
+
+static enum status get_status(const cJSON *object, const char *key, enum status *out)
+{
+    const char *name;
+    TRY(json_get_string(object, key, &name));
+    for (int st = 0; st < STATUS_N; st++) {
+        if (strcmp(status_name((enum status)st), name) == 0) {
+            *out = (enum status)st;
+            return ST_OK;
+        }
+    }
+    return FAIL(ST_BAD_DATA, "JSON key \"%s\" is no status: %.32s", key, name);
+}
+
+static bool read_hex(const char *digits, uint64_t *out)
+{
+    *out = 0;
+    for (int i = 0; i < 16; i++) {
+        char c = digits[i];
+        int value = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        if (value < 0)
+            return false;
+        *out = *out << 4 | (uint64_t)value;
+    }
+    return true;
+}
+
+static enum status get_incarnation(const cJSON *object, const char *key,
+                                   struct message_incarnation *out)
+{
+    const char *digits;
+    TRY(json_get_string(object, key, &digits));
+    if (strlen(digits) != 32 || !read_hex(digits, &out->hi) || !read_hex(digits + 16, &out->lo) ||
+        (out->hi == 0 && out->lo == 0))
+        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is not 32 hexadecimal digits", key);
+    return ST_OK;
+}
+
+static enum status get_counts(const cJSON *object, struct message_restarts *out)
+{
+    TRY(json_get_i64(object, "restarts", 0, INT32_MAX, &out->restarts));
+    TRY(json_get_i64(object, "barren", 0, INT32_MAX, &out->no_progress));
+    return json_get_i64(object, "step_best", -1, WHOLE_MAX, &out->best_step);
+}
+
+static enum status get_number(const cJSON *object, const char *key, double *out)
+{
+    *out = NAN;
+    if (cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(object, key)))
+        return ST_OK;
+    return json_get_f64(object, key, out);
+}
+
+static enum status read_rank(const cJSON *item, struct cluster_rank *out)
+{
+    TRY(get_int(item, "rank", 0, CLUSTER_NODES_MAX * CLUSTER_WORKERS_MAX - 1, &out->rank));
+    TRY(get_text(item, "state", out->state, sizeof(out->state)));
+    TRY(get_text(item, "device", out->device, sizeof(out->device)));
+    TRY(json_get_i64(item, "step", -1, WHOLE_MAX, &out->step));
+    TRY(get_number(item, "compute_ms", &out->compute_ms));
+    TRY(get_number(item, "comm_ms", &out->comm_ms));
+    TRY(get_number(item, "wait_ms", &out->wait_ms));
+    TRY(json_get_i64(item, "memory_bytes", -1, WHOLE_MAX, &out->memory_bytes));
+    TRY(get_text(item, "call", out->call, sizeof(out->call)));
+    TRY(json_get_i64(item, "call_sequence", 0, WHOLE_MAX, &out->call_sequence));
+    return json_get_i64(item, "call_age_ms", 0, WHOLE_MAX, &out->call_age_ms);
+}
+
+static enum status read_ranks(const cJSON *root, struct message_body *out)
+{
+    const cJSON *list, *item;
+    TRY(json_get_array(root, "ranks", &list));
+    cJSON_ArrayForEach(item, list)
+    {
+        if (out->heartbeat.ranks_n == CLUSTER_WORKERS_MAX)
+            return FAIL(ST_BAD_DATA, "more than %d ranks of one node", CLUSTER_WORKERS_MAX);
+        TRY(read_rank(item, &out->ranks[out->heartbeat.ranks_n++]));
+    }
+    out->heartbeat.ranks = out->ranks;
+    return ST_OK;
+}
+
+static enum status read_addresses(const cJSON *root, int max_n, struct cluster_address *out,
+                                  int *n_out)
+{
+    const cJSON *list, *item;
+    int n = 0;
+    size_t bytes;
+    TRY(json_get_array(root, "addresses", &list));
+    cJSON_ArrayForEach(item, list)
+    {
+        if (n == max_n)
+            return FAIL(ST_BAD_DATA, "more than %d addresses", max_n);
+        if (!cJSON_IsString(item) ||
+            !base64_read(item->valuestring, out[n].data, CLUSTER_ADDRESS_MAX, &bytes))
+            return FAIL(ST_BAD_DATA, "address %d is not base64 of at most %d bytes", n,
+                        CLUSTER_ADDRESS_MAX);
+        out[n++].bytes = (int64_t)bytes;
+    }
+    *n_out = n;
+    return ST_OK;
+}
+
+static enum status read_join(const cJSON *root, struct message_body *out)
+{
+    const cJSON *join;
+    const char *agree;
+    TRY(json_get_object(root, "hello", &join));
+    TRY(get_int(join, "nodes_n", 1, INT32_MAX, &out->join.nodes_n));
+    TRY(get_int(join, "workers_n", 1, INT32_MAX, &out->join.workers_n));
+    TRY(json_get_i64(join, "pid", 0, WHOLE_MAX, &out->join.pid));
+    TRY(json_get_string(join, "agree", &agree));
+    if (!text_copy(out->agree, sizeof(out->agree), agree))
+        return FAIL(ST_BAD_DATA, "the list of what must agree is longer than %zu bytes",
+                    sizeof(out->agree));
+    out->join.agree_json = out->agree;
+    return ST_OK;
+}
+
+static enum status read_state(const cJSON *root, struct message_heartbeat *heartbeat)
+{
+    TRY(json_get_i64(root, "sequence", 1, WHOLE_MAX, &heartbeat->sequence));
+    TRY(json_get_i64(root, "turn", -1, WHOLE_MAX, &heartbeat->revision));
+    TRY(json_get_i64(root, "silence_ms", 0, WHOLE_MAX, &heartbeat->silence_ms));
+    TRY(json_get_i64(root, "late_ms", 0, WHOLE_MAX, &heartbeat->lag_ms));
+    TRY(json_get_i64(root, "generation", 0, WHOLE_MAX, &heartbeat->generation));
+    TRY(json_get_i64(root, "running", 0, WHOLE_MAX, &heartbeat->running));
+    TRY(json_get_i64(root, "ready", 0, WHOLE_MAX, &heartbeat->ready));
+    TRY(json_get_i64(root, "losses", 0, WHOLE_MAX, &heartbeat->losses));
+    TRY(json_get_i64(root, "lost", 0, WHOLE_MAX, &heartbeat->lost));
+    TRY(get_status(root, "lost_st", &heartbeat->lost_st));
+    TRY(get_bool(root, "leaving", &heartbeat->is_leaving));
+    TRY(get_status(root, "leave_st", &heartbeat->leave_st));
+    TRY(get_int(root, "stop", 0, INT32_MAX, &heartbeat->stop));
+    TRY(json_get_i64(root, "step", -1, WHOLE_MAX, &heartbeat->step));
+    TRY(get_counts(root, &heartbeat->counts));
+    return get_text(root, "why", heartbeat->why, sizeof(heartbeat->why));
+}
+
+static enum status read_heartbeat(const cJSON *root, struct message_body *out)
+{
+    TRY(json_get_i64(root, "protocol", 0, INT32_MAX, &out->join.protocol));
+    TRY(get_int(root, "node_id", 0, INT32_MAX, &out->heartbeat.node_id));
+    TRY(get_text(root, "host", out->join.host, sizeof(out->join.host)));
+    out->join.agree_json = "";
+    out->has_join = out->join.protocol != MESSAGE_PROTOCOL;
+    if (out->has_join)
+        return ST_OK;
+    TRY(get_incarnation(root, "instance", &out->heartbeat.incarnation));
+    TRY(read_state(root, &out->heartbeat));
+    TRY(json_get_i64(root, "hold_ms", 0, 10000, &out->hold_ms));
+    out->has_join = cJSON_HasObjectItem(root, "hello");
+    if (out->has_join)
+        TRY(read_join(root, out));
+    TRY(read_ranks(root, out));
+    out->heartbeat.addresses = out->addresses;
+    return read_addresses(root, CLUSTER_WORKERS_MAX, out->addresses, &out->heartbeat.addresses_n);
+}
+
+enum status message_read_heartbeat(const char *bytes, size_t n, struct message_body *out)
+{
+    cJSON *root = NULL;
+    out->heartbeat = (struct message_heartbeat){0};
+    out->join = (struct message_join){0};
+    out->hold_ms = 0;
+    TRY(json_parse(bytes, n, "a node's message", &root));
+    enum status st = read_heartbeat(root, out);
+    cJSON_Delete(root);
+    return st;
+}
+
+static enum status read_reply(const cJSON *root, struct message_reply *out)
+{
+    int answer = 0;
+    TRY(get_int(root, "answer", MESSAGE_ANSWER_MEMBER, MESSAGE_ANSWER_END, &answer));
+    out->answer = (enum message_answer)answer;
+    TRY(get_incarnation(root, "coordinator", &out->coordinator));
+    TRY(json_get_i64(root, "turn", 0, WHOLE_MAX, &out->revision));
+    TRY(json_get_i64(root, "sequence", 0, WHOLE_MAX, &out->sequence));
+    TRY(json_get_i64(root, "generation", 0, WHOLE_MAX, &out->generation));
+    TRY(get_bool(root, "running", &out->is_running));
+    TRY(get_bool(root, "lease", &out->is_lease));
+    TRY(json_get_i64(root, "lease_ms", 0, WHOLE_MAX, &out->lease_ms));
+    TRY(get_bool(root, "left", &out->is_left));
+    TRY(json_get_i64(root, "ready", 0, WHOLE_MAX, &out->ready));
+    TRY(json_get_i64(root, "used", 0, WHOLE_MAX, &out->used));
+    TRY(get_int(root, "stop", 0, INT32_MAX, &out->stop));
+    TRY(get_status(root, "st", &out->st));
+    TRY(get_counts(root, &out->counts));
+    TRY(get_text(root, "text", out->text, sizeof(out->text)));
+    return get_text(root, "missing", out->missing, sizeof(out->missing));
+}
+
+enum status message_read_reply(const char *bytes, size_t n, struct message_reply *out)
+{
+    cJSON *root = NULL;
+    *out = (struct message_reply){0};
+    TRY(json_parse(bytes, n, "node 0's answer", &root));
+    enum status st = read_reply(root, out);
+    cJSON_Delete(root);
+    return st;
+}
+
+static enum status read_world_request(const cJSON *root, int *node_id_out,
+                                      struct message_incarnation *incarnation_out,
+                                      int64_t *generation_out)
+{
+    TRY(get_int(root, "node_id", 0, CLUSTER_NODES_MAX - 1, node_id_out));
+    TRY(get_incarnation(root, "instance", incarnation_out));
+    return json_get_i64(root, "generation", 1, WHOLE_MAX, generation_out);
+}
+
+enum status message_read_world_request(const char *bytes, size_t n, int *node_id_out,
+                                       struct message_incarnation *incarnation_out,
+                                       int64_t *generation_out)
+{
+    cJSON *root = NULL;
+    TRY(json_parse(bytes, n, "a node's question", &root));
+    enum status st = read_world_request(root, node_id_out, incarnation_out, generation_out);
+    cJSON_Delete(root);
+    return st;
+}
+
+enum status message_read_world(const char *bytes, size_t n, int ranks_n,
+                               struct cluster_address *addresses, int64_t *generation_out,
+                               uint8_t secret[CLUSTER_SECRET_BYTES])
+{
+    cJSON *root = NULL;
+    struct message_incarnation read = {0};
+    int found_n = 0;
+    TRY(json_parse(bytes, n, "node 0's list of addresses", &root));
+    enum status st = json_get_i64(root, "generation", 1, WHOLE_MAX, generation_out);
+    if (st == ST_OK)
+        st = get_incarnation(root, "secret", &read);
+    if (st == ST_OK)
+        st = read_addresses(root, ranks_n, addresses, &found_n);
+    cJSON_Delete(root);
+    memcpy(secret, &read, sizeof(read));
+    if (st == ST_OK && found_n != ranks_n)
+        return FAIL(ST_BAD_DATA, "node 0 sent %d addresses of %d", found_n, ranks_n);
+    return st;
+}
+
+#ifdef FUZZ
+#include <stdlib.h>
+
+#include "base/assert.h"
+
+/* What is read and written is read the same. */
+static void check_heartbeat(const struct message_body *body)
+{
+    static struct message_body again;
+    struct text out = {.limit = (size_t)4 << 20};
+    message_write_heartbeat(&out, &body->heartbeat, body->has_join ? &body->join : NULL,
+                            body->hold_ms);
+    ASSERT(!out.overflow && message_read_heartbeat(out.data, out.len, &again) == ST_OK);
+    ASSERT(again.heartbeat.sequence == body->heartbeat.sequence &&
+           again.heartbeat.addresses_n == body->heartbeat.addresses_n &&
+           again.heartbeat.ranks_n == body->heartbeat.ranks_n && again.has_join == body->has_join);
+    text_free(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    static struct message_body body;
+    static struct cluster_address addresses[64];
+    struct message_reply reply;
+    struct message_incarnation incarnation;
+    int node_id;
+    int64_t generation;
+    uint8_t secret[CLUSTER_SECRET_BYTES];
+    const char *text = (const char *)bytes;
+    if (message_read_heartbeat(text, n, &body) == ST_OK && body.join.protocol == MESSAGE_PROTOCOL)
+        check_heartbeat(&body);
+    if (message_read_reply(text, n, &reply) == ST_OK) {
+        struct text out = {.limit = (size_t)1 << 20};
+        message_write_reply(&out, &reply);
+        ASSERT(!out.overflow && message_read_reply(out.data, out.len, &reply) == ST_OK);
+        text_free(&out);
+    }
+    message_read_world_request(text, n, &node_id, &incarnation, &generation);
+    message_read_world(text, n, 2, addresses, &generation, secret);
+    return 0;
+}
+#endif

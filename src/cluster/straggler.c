@@ -1,0 +1,133 @@
+/* stuck — see stuck.h. */
+#include "cluster/straggler.h"
+
+#include "base/text.h"
+
+/* The furthest call that somebody is in; age of who waits there longest. */
+struct furthest_call {
+    const struct cluster_rank *rank; /* NULL: nobody is in a call */
+    int64_t age_ms;
+};
+
+static int64_t age_of(const struct cluster_node *node, const struct cluster_rank *rank)
+{
+    double since = node->heartbeat_age_seconds;
+    return rank->call_age_ms + (since > 0 ? (int64_t)(since * 1e3) : 0);
+}
+
+static struct furthest_call find_furthest_call(const struct cluster_node *nodes, int nodes_n)
+{
+    struct furthest_call furthest = {0};
+    for (int i = 0; i < nodes_n; i++) {
+        for (int k = 0; k < nodes[i].ranks_n; k++) {
+            const struct cluster_rank *rank = &nodes[i].ranks[k];
+            int64_t age_ms = age_of(&nodes[i], rank);
+            bool is_further =
+                furthest.rank == NULL || rank->call_sequence > furthest.rank->call_sequence;
+            bool is_older = furthest.rank != NULL &&
+                            rank->call_sequence == furthest.rank->call_sequence &&
+                            age_ms > furthest.age_ms;
+            if (rank->call[0] != 0 && (is_further || is_older))
+                furthest = (struct furthest_call){rank, age_ms};
+        }
+    }
+    return furthest;
+}
+
+/* A rank has entered the call when it is in it, or has come out of it: its sequence says so. */
+static bool is_behind(const struct cluster_rank *rank, const struct cluster_rank *furthest)
+{
+    return rank->call_sequence < furthest->call_sequence;
+}
+
+/* The supervisors hear each other, or there would be no world; what the workers send goes other
+ * ways. */
+static const char *network_hint(int nodes_n)
+{
+    return nodes_n > 1 ? ": what they send does not arrive, or takes this long; workers use other "
+                         "ports than MASTER_PORT (is a firewall between the nodes?), on networks "
+                         "that DATA_ADDR or UCX_NET_DEVICES chooses"
+                       : "";
+}
+
+bool straggler_find(const struct cluster_node *nodes, int nodes_n, int64_t limit_ms, char *out,
+                    size_t cap)
+{
+    struct furthest_call furthest = find_furthest_call(nodes, nodes_n);
+    const struct cluster_rank *last = NULL;
+    int node_id = 0, behind_n = 0;
+    out[0] = 0;
+    if (furthest.rank == NULL || furthest.age_ms < limit_ms)
+        return false;
+    for (int i = 0; i < nodes_n; i++) {
+        for (int k = 0; k < nodes[i].ranks_n; k++) {
+            const struct cluster_rank *rank = &nodes[i].ranks[k];
+            if (!is_behind(rank, furthest.rank))
+                continue;
+            behind_n++;
+            if (last == NULL || rank->call_sequence < last->call_sequence) {
+                last = rank;
+                node_id = nodes[i].node_id;
+            }
+        }
+    }
+    double age_s = (double)furthest.age_ms / 1e3;
+    long long sequence = (long long)furthest.rank->call_sequence;
+    if (last == NULL && furthest.age_ms < STRAGGLER_ALL_MS)
+        return false; /* slow together: nobody to name */
+    if (last == NULL)
+        text_format(out, cap, "all ranks are in %s %lld for %.1f s%s", furthest.rank->call,
+                    sequence, age_s, network_hint(nodes_n));
+    else if (behind_n == 1)
+        text_format(out, cap, "node %d rank %d has not entered %s %lld for %.1f s", node_id,
+                    last->rank, furthest.rank->call, sequence, age_s);
+    else
+        text_format(out, cap, "node %d rank %d and %d more have not entered %s %lld for %.1f s",
+                    node_id, last->rank, behind_n - 1, furthest.rank->call, sequence, age_s);
+    return true;
+}
+
+/* is_still — where nothing has been heard for so long the node counts, whatever it was doing. */
+static bool is_stalled(const struct cluster_node *node, int64_t limit_ms)
+{
+    if (node->heartbeat_age_seconds * 1e3 >= (double)limit_ms)
+        return true;
+    for (int k = 0; k < node->ranks_n; k++)
+        if (node->ranks[k].call[0] == 0 || node->ranks[k].call_age_ms < limit_ms)
+            return false;
+    return node->ranks_n > 0;
+}
+
+bool straggler_is_stalled(const struct cluster_node *nodes, int nodes_n, int64_t limit_ms,
+                          char *out, size_t cap)
+{
+    const struct cluster_node *silent = NULL;
+    const struct cluster_rank *rank = NULL;
+    out[0] = 0;
+    for (int i = 0; i < nodes_n; i++) {
+        if (!is_stalled(&nodes[i], limit_ms))
+            return false;
+        if (nodes[i].heartbeat_age_seconds * 1e3 >= (double)limit_ms)
+            silent = &nodes[i];
+        else
+            rank = &nodes[i].ranks[0];
+    }
+    if (silent != NULL)
+        text_format(out, cap, "node %d is silent for %.1f s", silent->node_id,
+                    silent->heartbeat_age_seconds);
+    else if (rank != NULL)
+        text_format(out, cap,
+                    "all ranks are in calls that get no answer, rank %d in %s %lld for %.1f s",
+                    rank->rank, rank->call, (long long)rank->call_sequence,
+                    (double)rank->call_age_ms / 1e3);
+    return silent != NULL || rank != NULL;
+}
+
+void straggler_pace_add(struct straggler_pace *pace, const struct cluster_rank *rank)
+{
+    bool is_further = pace->sequence > 0 && rank->call_sequence > pace->sequence;
+    if (is_further && pace->age_ms > pace->longest_ms)
+        pace->longest_ms = pace->age_ms;
+    pace->sequence = rank->call_sequence;
+    pace->age_ms = rank->call[0] != 0 ? rank->call_age_ms : -1;
+}

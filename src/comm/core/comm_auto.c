@@ -1,0 +1,222 @@
+/* comm_auto — nccl where every rank has it, else ucx: decided when all addresses are known, by the
+ * same rule on every rank.
+ *
+ * Both are begun; a rank's address holds both. What is not taken is closed before the other meets
+ * its peers. That a rank has no NCCL is no failure; that NCCL, once taken, fails is one: nothing
+ * changes its way silently. Must not know what is moved. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/assert.h"
+#include "base/text.h"
+#include "comm/core/transport.h"
+
+#define NAMED_MAX 6
+
+/* How a rank's address begins; ucx's follows, then nccl's. */
+struct address_header {
+    int32_t host_bytes, nccl_bytes; /* nccl: 0: it has none */
+    char bus[24];                   /* of its GPU */
+};
+
+struct comm_auto {
+    const struct transport_ops *host;
+    void *host_state, *nccl_state; /* NULL: not begun */
+};
+
+/* One of the two as if the wire were its own. */
+static void close_one(struct comm_ctx *ctx, const struct transport_ops *ops, void **state)
+{
+    void *kept = ctx->state;
+    ctx->state = *state;
+    if (*state != NULL)
+        ops->close(ctx);
+    *state = NULL;
+    ctx->state = kept;
+}
+
+static enum status begin_one(struct comm_ctx *ctx, const struct transport_ops *ops, void *address,
+                             int64_t *bytes, void **state)
+{
+    void *kept = ctx->state;
+    ctx->state = NULL;
+    *bytes = 0;
+    enum status st = ops->begin_open(ctx, address, bytes);
+    *state = ctx->state;
+    ctx->state = kept;
+    return st;
+}
+
+/* Without NCCL nothing is lost: why is said on this rank, that it is so to all. */
+static int64_t begin_nccl(struct comm_ctx *ctx, struct comm_auto *state, void *address,
+                          int64_t room)
+{
+    char own[COMM_ADDRESS_MAX];
+    int64_t bytes = 0;
+    enum status st = begin_one(ctx, &comm_nccl_ops, own, &bytes, &state->nccl_state);
+    if (st == ST_OK && bytes > room)
+        st = FAIL(ST_NO_DEVICE, "its address does not fit beside UCX's: %lld bytes in %lld",
+                  (long long)bytes, (long long)room);
+    if (st == ST_OK) {
+        memcpy(address, own, (size_t)bytes);
+        return bytes;
+    }
+    LOG_INFO("BACKEND=auto: rank %d has no NCCL: %s", ctx->config.place.rank, status_message());
+    status_clear();
+    close_one(ctx, &comm_nccl_ops, &state->nccl_state);
+    return 0;
+}
+
+static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *address_bytes)
+{
+    char host[COMM_ADDRESS_MAX];
+    int64_t bytes;
+    struct comm_auto *state = calloc(1, sizeof *state);
+    struct address_header header = {0};
+    struct dev_info info;
+    if (state == NULL)
+        return FAIL(ST_RETRY, "out of memory: a comm");
+    ctx->state = state;
+    state->host = transport_find(COMM_KIND_HOST, &ctx->config.place);
+    TRY(begin_one(ctx, state->host, host, &bytes, &state->host_state));
+    if (bytes > COMM_ADDRESS_MAX - (int64_t)sizeof header)
+        return FAIL(ST_NO_DEVICE,
+                    "this rank's network address takes %lld bytes: it has many network devices; "
+                    "choose some with UCX_NET_DEVICES",
+                    (long long)bytes);
+    char *at = (char *)address + sizeof header;
+    memcpy(at, host, (size_t)bytes);
+    header.host_bytes = (int32_t)bytes;
+    header.nccl_bytes = (int32_t)begin_nccl(ctx, state, at + bytes,
+                                            COMM_ADDRESS_MAX - (int64_t)sizeof header - bytes);
+    dev_info(ctx->config.dev, &info);
+    text_copy(header.bus, sizeof header.bus, info.bus);
+    memcpy(address, &header, sizeof header);
+    *address_bytes = (int64_t)sizeof header + header.host_bytes + header.nccl_bytes;
+    return ST_OK;
+}
+
+/* ---- the choice ---- */
+
+/* Of a rank's address: what other ranks sent is not trusted to be whole. */
+static enum status read_header(const void *addresses, const int64_t *bytes, int rank,
+                               struct address_header *out)
+{
+    memset(out, 0, sizeof *out);
+    if (bytes[rank] >= (int64_t)sizeof *out)
+        memcpy(out, (const char *)addresses + (size_t)rank * COMM_ADDRESS_MAX, sizeof *out);
+    if (bytes[rank] < (int64_t)sizeof *out || out->host_bytes < 0 || out->nccl_bytes < 0 ||
+        (int64_t)sizeof *out + out->host_bytes + out->nccl_bytes != bytes[rank])
+        return FAIL(
+            ST_DISAGREE,
+            "rank %d chooses its transport otherwise (%lld bytes); give all nodes the same BACKEND",
+            rank, (long long)bytes[rank]);
+    out->bus[sizeof out->bus - 1] = 0;
+    return ST_OK;
+}
+
+/* Two ranks of one node on one GPU, which NCCL refuses: the second of them; -1: none. */
+static int find_shared_gpu(const struct comm_place *place, const struct address_header *headers)
+{
+    for (int a = 0; a < place->ranks; a++)
+        for (int b = a - a % place->locals; b < a; b++)
+            if (headers[a].bus[0] != 0 && strcmp(headers[a].bus, headers[b].bus) == 0)
+                return a;
+    return -1;
+}
+
+/* The sentence and the choice. */
+static bool takes_nccl(const struct comm_place *place, const struct address_header *headers,
+                       char *why, size_t cap)
+{
+    struct text who = {.limit = 128};
+    int without = 0, shared;
+    for (int rank = 0; rank < place->ranks; rank++) {
+        if (headers[rank].nccl_bytes > 0)
+            continue;
+        if (without < NAMED_MAX)
+            text_add(&who, "%s%d", without > 0 ? ", " : "", rank);
+        without++;
+    }
+    if (without > 0)
+        text_format(why, cap, "NCCL is not on %s %s%s of %d, whose logs say why",
+                    without > 1 ? "ranks" : "rank", who.data != NULL ? who.data : "?",
+                    without > NAMED_MAX ? " and more" : "", place->ranks);
+    text_free(&who);
+    if (without > 0)
+        return false;
+    shared = find_shared_gpu(place, headers);
+    if (shared >= 0)
+        text_format(why, cap, "NCCL refuses two ranks on one GPU, and rank %d shares %s", shared,
+                    headers[shared].bus);
+    else
+        text_format(why, cap, "all %d ranks have NCCL", place->ranks);
+    return shared < 0;
+}
+
+/* The addresses of one of the two, as end_open takes them. */
+static void extract(const void *addresses, const struct address_header *headers, int ranks,
+                    bool is_nccl, char *out, int64_t *bytes)
+{
+    for (int rank = 0; rank < ranks; rank++) {
+        const size_t at = (size_t)rank * COMM_ADDRESS_MAX;
+        bytes[rank] = is_nccl ? headers[rank].nccl_bytes : headers[rank].host_bytes;
+        memcpy(out + at,
+               (const char *)addresses + at + sizeof *headers +
+                   (is_nccl ? headers[rank].host_bytes : 0),
+               (size_t)bytes[rank]);
+    }
+}
+
+static enum status choose(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes,
+                          struct address_header *headers, char *own, int64_t *own_bytes)
+{
+    struct comm_auto *state = ctx->state;
+    const struct comm_place *place = &ctx->config.place;
+    for (int rank = 0; rank < place->ranks; rank++)
+        TRY(read_header(addresses, bytes, rank, &headers[rank]));
+    bool is_nccl = takes_nccl(place, headers, ctx->why, sizeof ctx->why);
+    extract(addresses, headers, place->ranks, is_nccl, own, own_bytes);
+    close_one(ctx, is_nccl ? state->host : &comm_nccl_ops,
+              is_nccl ? &state->host_state : &state->nccl_state);
+    ctx->ops = is_nccl ? &comm_nccl_ops : state->host;
+    ctx->state = is_nccl ? state->nccl_state : state->host_state;
+    free(state);
+    return ctx->ops->end_open(ctx, own, own_bytes);
+}
+
+static enum status end_open(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes)
+{
+    size_t ranks = (size_t)ctx->config.place.ranks;
+    struct address_header *headers = calloc(ranks, sizeof *headers);
+    char *own = calloc(ranks, COMM_ADDRESS_MAX);
+    int64_t *own_bytes = calloc(ranks, sizeof *own_bytes);
+    enum status st = headers != NULL && own != NULL && own_bytes != NULL
+                         ? choose(ctx, addresses, bytes, headers, own, own_bytes)
+                         : FAIL(ST_RETRY, "out of memory: the addresses of %zu ranks", ranks);
+    free(headers);
+    free(own);
+    free(own_bytes);
+    return st;
+}
+
+static void ctx_close(struct comm_ctx *ctx)
+{
+    struct comm_auto *state = ctx->state;
+    if (state == NULL)
+        return;
+    close_one(ctx, &comm_nccl_ops, &state->nccl_state);
+    if (state->host != NULL)
+        close_one(ctx, state->host, &state->host_state);
+    free(state);
+    ctx->state = NULL;
+}
+
+const struct transport_ops comm_auto_ops = {
+    .kind = COMM_KIND_AUTO,
+    .name = "auto",
+    .begin_open = begin_open,
+    .end_open = end_open,
+    .close = ctx_close,
+};

@@ -1,0 +1,178 @@
+/* comm_queue — a ring of calls and its thread. Must not know what a call does. */
+#include "comm/core/comm_queue.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/assert.h"
+
+#define SLICE_NS 100000
+#define ITEMS 256 /* a step begins about one call per block and kind */
+
+struct comm_queue {
+    comm_queue_fn *fn;
+    pthread_t thread;
+    bool has_thread, stop, is_awaited;
+    pthread_mutex_t mutex;
+    pthread_cond_t begun_more, done_more, awaited; /* the last by CLOCK_MONOTONIC */
+    int64_t begun;                                 /* written by the one who puts in */
+    _Atomic int64_t done;
+    struct comm_queue_item items[ITEMS]; /* call k in k % ITEMS */
+};
+
+enum status comm_queue_open(comm_queue_fn *fn, struct comm_queue **out)
+{
+    struct comm_queue *queue = calloc(1, sizeof(*queue));
+    if (queue == NULL)
+        return FAIL(ST_RETRY, "out of memory: the queue of %d calls", ITEMS);
+    queue->fn = fn;
+    pthread_mutex_init(&queue->mutex, NULL);
+    pthread_cond_init(&queue->begun_more, NULL);
+    pthread_cond_init(&queue->done_more, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&queue->awaited, &attr);
+    pthread_condattr_destroy(&attr);
+    *out = queue;
+    return ST_OK;
+}
+
+/* What the wire waits for is short work beside long: a thread with short slices comes to its turn
+ * at once and gets no more time for it (Linux 6.12; older ones keep their own slices). */
+static void take_short_turns(void)
+{
+#ifdef SYS_sched_setattr
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } attr;
+    memset(&attr, 0, sizeof attr);
+    if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) != 0 || attr.policy != SCHED_OTHER)
+        return;
+    attr.size = sizeof attr;
+    attr.runtime = SLICE_NS;
+    (void)syscall(SYS_sched_setattr, 0, &attr, 0);
+#endif
+}
+
+static void *carry_out(void *arg)
+{
+    struct comm_queue *queue = arg;
+    prctl(PR_SET_NAME, "convoy-comm"); /* for top -H and the like */
+    take_short_turns();
+    pthread_mutex_lock(&queue->mutex);
+    for (;;) {
+        int64_t done = atomic_load_explicit(&queue->done, memory_order_relaxed);
+        if (done < queue->begun) {
+            struct comm_queue_item item = queue->items[(done + 1) % ITEMS];
+            pthread_mutex_unlock(&queue->mutex);
+            queue->fn(&item);
+            pthread_mutex_lock(&queue->mutex);
+            atomic_store_explicit(&queue->done, done + 1, memory_order_release);
+            pthread_cond_broadcast(&queue->done_more);
+        } else if (queue->stop) {
+            break;
+        } else {
+            pthread_cond_wait(&queue->begun_more, &queue->mutex);
+        }
+    }
+    pthread_mutex_unlock(&queue->mutex);
+    return NULL;
+}
+
+/* Signals are for the threads of the program. */
+static enum status start(struct comm_queue *queue)
+{
+    sigset_t all, kept;
+    sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGFPE);
+    sigdelset(&all, SIGILL);
+    sigdelset(&all, SIGABRT);
+    pthread_sigmask(SIG_SETMASK, &all, &kept);
+    int error = pthread_create(&queue->thread, NULL, carry_out, queue);
+    pthread_sigmask(SIG_SETMASK, &kept, NULL);
+    if (error != 0)
+        return FAIL(ST_RETRY,
+                    "cannot start the thread that communicates: %s; raise the limit of processes",
+                    strerror(error));
+    queue->has_thread = true;
+    return ST_OK;
+}
+
+void comm_queue_close(struct comm_queue *queue)
+{
+    if (queue == NULL)
+        return;
+    if (queue->has_thread) {
+        pthread_mutex_lock(&queue->mutex);
+        queue->stop = true;
+        pthread_cond_signal(&queue->begun_more);
+        pthread_mutex_unlock(&queue->mutex);
+        pthread_join(queue->thread, NULL);
+    }
+    pthread_mutex_destroy(&queue->mutex);
+    pthread_cond_destroy(&queue->begun_more);
+    pthread_cond_destroy(&queue->done_more);
+    pthread_cond_destroy(&queue->awaited);
+    free(queue);
+}
+
+enum status comm_queue_put(struct comm_queue *queue, const struct comm_queue_item *item,
+                           int64_t *ticket)
+{
+    if (!queue->has_thread)
+        TRY(start(queue));
+    comm_queue_wait(queue, queue->begun + 1 - ITEMS);
+    pthread_mutex_lock(&queue->mutex);
+    *ticket = ++queue->begun;
+    queue->items[*ticket % ITEMS] = *item;
+    pthread_cond_signal(&queue->begun_more);
+    pthread_mutex_unlock(&queue->mutex);
+    return ST_OK;
+}
+
+int64_t comm_queue_last(const struct comm_queue *queue) { return queue->begun; }
+
+bool comm_queue_is_empty(struct comm_queue *queue)
+{
+    return atomic_load_explicit(&queue->done, memory_order_acquire) == queue->begun;
+}
+
+void comm_queue_wait(struct comm_queue *queue, int64_t ticket)
+{
+    if (atomic_load_explicit(&queue->done, memory_order_acquire) >= ticket)
+        return;
+    pthread_mutex_lock(&queue->mutex);
+    queue->is_awaited = true;
+    pthread_cond_signal(&queue->awaited);
+    while (atomic_load_explicit(&queue->done, memory_order_relaxed) < ticket)
+        pthread_cond_wait(&queue->done_more, &queue->mutex);
+    queue->is_awaited = false;
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+bool comm_queue_sleep(struct comm_queue *queue, int64_t ns)
+{
+    int64_t end_ns = clock_ns() + ns;
+    struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
+    pthread_mutex_lock(&queue->mutex);
+    while (!queue->is_awaited && pthread_cond_timedwait(&queue->awaited, &queue->mutex, &end) == 0)
+        continue;
+    bool is_awaited = queue->is_awaited;
+    pthread_mutex_unlock(&queue->mutex);
+    return !is_awaited;
+}

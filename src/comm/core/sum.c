@@ -1,0 +1,74 @@
+/* sum — picks the level; the sums themselves are in sum_cpu.c. Must not know ranks or
+ * transports. */
+#include "comm/core/sum.h"
+
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+#include <string.h>
+
+#include "base/isa.h"
+#include "base/assert.h"
+#include "comm/core/sum_isa.h"
+
+#ifdef __SSE2__
+static int64_t copy_past(char *out, const char *in, int64_t bytes)
+{
+    int64_t i = 0;
+    for (; i + 64 <= bytes; i += 64) {
+        __m128i x[4];
+        memcpy(x, in + i, sizeof(x));
+        for (int k = 0; k < 4; k++)
+            _mm_stream_si128((__m128i *)(void *)(out + i) + k, x[k]);
+    }
+    return i;
+}
+static void fence(void) { _mm_sfence(); }
+#else
+static int64_t copy_past(char *out, const char *in, int64_t bytes)
+{
+    (void)out, (void)in, (void)bytes;
+    return 0;
+}
+static void fence(void) {}
+#endif
+
+void sum_copy(void *out, const void *in, int64_t bytes, bool is_nt)
+{
+    const int64_t done = is_nt && (uintptr_t)out % 16 == 0 ? copy_past(out, in, bytes) : 0;
+    memcpy((char *)out + done, (const char *)in + done, (size_t)(bytes - done));
+}
+
+typedef void isa_fn(const struct sum_args *a);
+
+static isa_fn *isa_sum(int level)
+{
+#if defined(__x86_64__)
+    return level >= 4   ? sum_isa_v4
+           : level == 3 ? sum_isa_v3
+           : level == 2 ? sum_isa_v2
+                        : sum_isa_plain;
+#else
+    (void)level;
+    return sum_isa_plain;
+#endif
+}
+
+static bool is_known(const struct sum_args *a)
+{
+    enum dtype in = a->dtype_in, out = a->dtype_out;
+    return (in == out && (in == DTYPE_F32 || in == DTYPE_F64 || in == DTYPE_BF16)) ||
+           (in == DTYPE_BF16 && out == DTYPE_F32) || (in == DTYPE_F32 && out == DTYPE_BF16);
+}
+
+void sum_run(const struct sum_args *a)
+{
+    ASSERTF(is_known(a) && a->nodes >= 1 && a->locals >= 1, "dtypes %d to %d, %d × %d sources",
+            a->dtype_in, a->dtype_out, a->nodes, a->locals);
+    struct sum_args now = *a;
+    for (int o = 0; o < a->outs_n; o++)
+        now.is_nt = now.is_nt && (uintptr_t)a->out[o] % 64 == 0;
+    isa_sum(isa_level())(&now);
+    if (now.is_nt)
+        fence();
+}

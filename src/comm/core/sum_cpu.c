@@ -1,0 +1,209 @@
+/* sum_cpu — the sums of sum.c for one level of x86-64: compiled for each (CPU_ISA 2, 3, 4, set by
+ * the Makefile), and once without one, for any processor. Two ways: 64 elements at a time in
+ * registers (fp32, up to four sources, where the tree is the same for every layout), and blocks in
+ * the first-level cache for everything else. Must not know which level is chosen. */
+#include "comm/core/sum_isa.h"
+
+#ifndef CPU_ISA
+#define CPU_ISA 0
+#endif
+
+#if CPU_ISA > 0 || defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include "comm/core/sum_tree.h"
+
+#define SUM_BLOCK 512 /* elements summed at a time in the first-level cache */
+#define SUM_DEPTH 16  /* of two trees, 4096 sources together, and one */
+
+#if CPU_ISA > 0
+#define SUM_PASTE2(name, level) name##_v##level
+#define SUM_PASTE(name, level) SUM_PASTE2(name, level)
+#define SUM_FN(name) SUM_PASTE(name, CPU_ISA)
+#else
+#define SUM_FN(name) name##_plain
+#endif
+
+typedef float sum_vec __attribute__((vector_size(64), aligned(4), may_alias));
+
+union sum_bits {
+    uint32_t u;
+    float f;
+};
+
+struct sum_work {
+    const struct sum_args *a;
+    int64_t i, block_n;
+    double sums[SUM_DEPTH][SUM_BLOCK] __attribute__((aligned(64)));
+};
+
+/* sum_store_nt — 16 numbers past the caches, where the processor can. */
+static inline __attribute__((always_inline)) void sum_store_nt(float *to, const sum_vec *x)
+{
+#if CPU_ISA == 4
+    _mm512_stream_ps(to, _mm512_loadu_ps(x));
+#elif CPU_ISA == 3
+    for (int k = 0; k < 2; k++)
+        _mm256_stream_ps(to + 8 * k, _mm256_loadu_ps((const float *)x + 8 * k));
+#elif defined(__SSE2__)
+    for (int k = 0; k < 4; k++)
+        _mm_stream_ps(to + 4 * k, _mm_loadu_ps((const float *)x + 4 * k));
+#else
+    *(sum_vec *)(void *)to = *x;
+#endif
+}
+
+/* Up to four sources: ((0+1)+(2+3)), ((0+1)+2): the same for nodes × locals = 1×n, n×1 and 2×2. */
+#define SUM_STEP(x, at)                                         \
+    sum_vec x = *(const sum_vec *)(const void *)(in[0] + (at)); \
+    if (n > 1)                                                  \
+        x += *(const sum_vec *)(const void *)(in[1] + (at));    \
+    if (n == 3)                                                 \
+        x += *(const sum_vec *)(const void *)(in[2] + (at));    \
+    if (n == 4)                                                 \
+    x += *(const sum_vec *)(const void *)(in[2] + (at)) +       \
+         *(const sum_vec *)(const void *)(in[3] + (at))
+
+static inline __attribute__((always_inline)) int64_t few_n(const struct sum_args *a, const int n)
+{
+    const float *in[4];
+    for (int s = 0; s < n; s++)
+        in[s] = a->in[s];
+    int64_t i = 0;
+    for (; i + 64 <= a->elems; i += 64) {
+        for (int s = 0; s < n; s++)
+            __builtin_prefetch(in[s] + i + 256);
+        SUM_STEP(x0, i);
+        SUM_STEP(x1, i + 16);
+        SUM_STEP(x2, i + 32);
+        SUM_STEP(x3, i + 48);
+        for (int o = 0; o < a->outs_n; o++) {
+            float *out = (float *)a->out[o] + i;
+            if (a->is_nt) {
+                sum_store_nt(out, &x0);
+                sum_store_nt(out + 16, &x1);
+                sum_store_nt(out + 32, &x2);
+                sum_store_nt(out + 48, &x3);
+            } else {
+                *(sum_vec *)(void *)out = x0;
+                *(sum_vec *)(void *)(out + 16) = x1;
+                *(sum_vec *)(void *)(out + 32) = x2;
+                *(sum_vec *)(void *)(out + 48) = x3;
+            }
+        }
+    }
+    return i;
+}
+
+/* How many elements were done; the rest is for the blocks. */
+static int64_t few(const struct sum_args *a)
+{
+    switch (a->nodes * a->locals) {
+    case 1:
+        return few_n(a, 1);
+    case 2:
+        return few_n(a, 2);
+    case 3:
+        return few_n(a, 3);
+    case 4:
+        return few_n(a, 4);
+    default:
+        return 0;
+    }
+}
+
+/* sum (n) = or += source `in` from element i, widened. */
+static void take(struct sum_work *w, void *sum, int s, bool is_first)
+{
+    const int64_t n = w->block_n;
+    if (w->a->dtype_in == DTYPE_F64) {
+        double *restrict to = sum;
+        const double *restrict from = (const double *)w->a->in[s] + w->i;
+        for (int64_t j = 0; j < n; j++)
+            to[j] = is_first ? from[j] : to[j] + from[j];
+    } else if (w->a->dtype_in == DTYPE_F32) {
+        float *restrict to = sum;
+        const float *restrict from = (const float *)w->a->in[s] + w->i;
+        for (int64_t j = 0; j < n; j++)
+            to[j] = is_first ? from[j] : to[j] + from[j];
+    } else {
+        float *restrict to = sum;
+        const uint16_t *restrict from = (const uint16_t *)w->a->in[s] + w->i;
+        for (int64_t j = 0; j < n; j++) {
+            union sum_bits wide = {.u = (uint32_t)from[j] << 16};
+            to[j] = is_first ? wide.f : to[j] + wide.f;
+        }
+    }
+}
+
+static void join(struct sum_work *w, void *sum, const void *more)
+{
+    if (w->a->dtype_in == DTYPE_F64) {
+        double *restrict to = sum;
+        const double *restrict from = more;
+        for (int64_t j = 0; j < w->block_n; j++)
+            to[j] += from[j];
+    } else {
+        float *restrict to = sum;
+        const float *restrict from = more;
+        for (int64_t j = 0; j < w->block_n; j++)
+            to[j] += from[j];
+    }
+}
+
+/* The sum of n neighbours from `first`: of nodes (each of w->a->locals sources) or of sources. */
+static void tree(struct sum_work *w, int first, int n, bool is_nodes, int level)
+{
+    void *sum = w->sums[level];
+    if (n == 1) {
+        if (is_nodes)
+            tree(w, first * w->a->locals, w->a->locals, false, level);
+        else
+            take(w, sum, first, true);
+        return;
+    }
+    int left = sum_tree_left(n);
+    tree(w, first, left, is_nodes, level);
+    if (n - left == 1 && (!is_nodes || w->a->locals == 1)) {
+        take(w, sum, first + left, false);
+        return;
+    }
+    tree(w, first + left, n - left, is_nodes, level + 1);
+    join(w, sum, w->sums[level + 1]);
+}
+
+static void round_bf16(uint16_t *restrict out, const float *restrict in, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++) {
+        union sum_bits x = {.f = in[j]};
+        uint32_t rounded = (x.u + 0x7fff + (x.u >> 16 & 1)) >> 16, quiet = x.u >> 16 | 0x40;
+        out[j] = (uint16_t)((x.u & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
+    }
+}
+
+static void blocks(const struct sum_args *a, int64_t i)
+{
+    struct sum_work w; /* its sums are written before they are read */
+    w.a = a;
+    uint16_t rounded[SUM_BLOCK] __attribute__((aligned(64)));
+    const int64_t out_bytes = (int64_t)dtype_bytes(a->dtype_out);
+    for (; i < a->elems; i += SUM_BLOCK) {
+        w.i = i;
+        w.block_n = a->elems - i < SUM_BLOCK ? a->elems - i : SUM_BLOCK;
+        tree(&w, 0, a->nodes, true, 0);
+        const void *sum = w.sums[0];
+        if (a->dtype_out == DTYPE_BF16) {
+            round_bf16(rounded, sum, w.block_n);
+            sum = rounded;
+        }
+        for (int o = 0; o < a->outs_n; o++)
+            sum_copy((char *)a->out[o] + i * out_bytes, sum, w.block_n * out_bytes, a->is_nt);
+    }
+}
+
+void SUM_FN(sum_isa)(const struct sum_args *a)
+{
+    const bool is_float = a->dtype_in == DTYPE_F32 && a->dtype_out == DTYPE_F32;
+    blocks(a, is_float ? few(a) : 0);
+}

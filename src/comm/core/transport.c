@@ -1,0 +1,253 @@
+/* transport — what every transport does the same way: giving up in time and saying on whom it
+ * waited, telling calls apart, sleeping. Must not know how a transport moves anything. */
+#include "comm/core/transport.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/assert.h"
+#include "base/text.h"
+#include "comm/shm/comm_shm.h"
+
+#define NAMED_MAX 8 /* ranks named in one sentence */
+#define MAP_ALIGN ((int64_t)2 << 20)
+
+const char *transport_call_name(enum comm_call_kind kind)
+{
+    static const char *const name[COMM_CALL_N] = {
+        "",           "open",       "alloc",     "split", "all_reduce", "reduce_scatter",
+        "all_gather", "all_to_all", "broadcast", "send",  "recv",       "barrier",
+    };
+    return (unsigned)kind < COMM_CALL_N ? name[kind] : "an unknown call";
+}
+
+const struct transport_ops *transport_find(enum comm_kind kind, const struct comm_place *place)
+{
+    switch (kind) {
+    case COMM_KIND_SELF:
+        return &comm_self_ops;
+    case COMM_KIND_THREADS:
+        return &shm_threads_ops;
+    case COMM_KIND_HOST:
+        return place->nodes == 1 ? &comm_shm_ops : &comm_p2p_ops;
+    case COMM_KIND_NCCL:
+        return &comm_nccl_ops;
+    case COMM_KIND_AUTO:
+        return &comm_auto_ops;
+    }
+    return NULL;
+}
+
+enum status transport_dispatch(struct comm_ctx *ctx, const struct comm_call *call)
+{
+    const struct transport_ops *ops = ctx->ops;
+    switch (call->kind) {
+    case COMM_CALL_ALL_REDUCE:
+        return ops->all_reduce(ctx, call);
+    case COMM_CALL_REDUCE_SCATTER:
+        return ops->reduce_scatter(ctx, call);
+    case COMM_CALL_ALL_GATHER:
+        return ops->all_gather(ctx, call);
+    case COMM_CALL_ALL_TO_ALL:
+        return ops->all_to_all(ctx, call);
+    case COMM_CALL_BROADCAST:
+        return ops->broadcast(ctx, call);
+    case COMM_CALL_SEND:
+        return ops->send(ctx, call);
+    case COMM_CALL_RECV:
+        return ops->recv(ctx, call);
+    case COMM_CALL_BARRIER:
+        return ops->barrier(ctx, call);
+    case COMM_CALL_SPLIT:
+        return ops->split(ctx);
+    default:
+        break;
+    }
+    ASSERTF(false, "call %d", (int)call->kind);
+    return ST_BUG;
+}
+
+int transport_root_rank(const struct comm_ctx *ctx, int rank)
+{
+    for (; ctx->parent != NULL; ctx = ctx->parent)
+        rank = ctx->ranks[rank];
+    return rank;
+}
+
+static bool is_pair(const struct comm_call *call)
+{
+    return call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV;
+}
+
+/* Does this call need that rank? */
+static bool is_awaited(const struct comm_ctx *ctx, int rank)
+{
+    const struct comm_call *call = ctx->call;
+    if (rank == ctx->config.place.rank)
+        return false;
+    return !is_pair(call) || rank == call->peer;
+}
+
+/* "rank 1 has not entered", "ranks 1, 3 and 12 more have not entered"; nothing when nobody is known
+ * to be missing. */
+static void name_missing(const struct comm_ctx *ctx, struct text *out)
+{
+    int missing[NAMED_MAX], missing_n = 0;
+    for (int rank = 0; rank < ctx->config.place.ranks && ctx->ops->entered != NULL; rank++) {
+        if (!is_awaited(ctx, rank) || ctx->ops->entered(ctx, rank) != 0)
+            continue;
+        if (missing_n < NAMED_MAX)
+            missing[missing_n] = transport_root_rank(ctx, rank);
+        missing_n++;
+    }
+    for (int i = 0; i < missing_n && i < NAMED_MAX; i++)
+        text_add(out, "%s%d", i > 0 ? ", " : missing_n > 1 ? "ranks " : "rank ", missing[i]);
+    if (missing_n > NAMED_MAX)
+        text_add(out, " and %d more", missing_n - NAMED_MAX);
+    if (missing_n > 0)
+        text_add(out, "%s not %s", missing_n > 1 ? " have" : " has",
+                 is_pair(ctx->call) ? "answered" : "entered");
+}
+
+static enum status fail_late(const struct comm_ctx *ctx, double seconds)
+{
+    const struct comm_call *call = ctx->call;
+    struct text who = {.limit = 512};
+    enum status st;
+    name_missing(ctx, &who);
+    if (who.data != NULL)
+        st = FAIL(ST_PEER, "%s %s %lld for %.1f s", who.data, transport_call_name(call->kind),
+                  (long long)call->sequence, seconds);
+    else
+        st = FAIL(ST_PEER,
+                  "%s %lld of %lld elements is not finished after %.1f s, though no rank is known "
+                  "to be missing; look at the network and at the other ranks",
+                  transport_call_name(call->kind), (long long)call->sequence,
+                  (long long)call->elems, seconds);
+    text_free(&who);
+    return st;
+}
+
+enum status transport_fail_abandoned(const struct comm_ctx *ctx, int by)
+{
+    const struct comm_call *call = ctx->call;
+    double seconds = (double)(clock_ns() - call->entered_ns) * 1e-9;
+    struct text who = {.limit = 512};
+    enum status st;
+    name_missing(ctx, &who);
+    if (who.data != NULL)
+        st = FAIL(ST_PEER, "%s %s %lld for %.1f s; rank %d has given it up", who.data,
+                  transport_call_name(call->kind), (long long)call->sequence, seconds,
+                  transport_root_rank(ctx, by));
+    else
+        st = FAIL(ST_PEER, "%s %lld was ended after %.1f s: rank %d has given it up",
+                  transport_call_name(call->kind), (long long)call->sequence, seconds,
+                  transport_root_rank(ctx, by));
+    text_free(&who);
+    return st;
+}
+
+enum status transport_check(const struct comm_ctx *ctx)
+{
+    const struct comm_call *call = ctx->call;
+    const struct comm_config *config = &ctx->config;
+    int64_t waited_ns = clock_ns() - call->entered_ns;
+    if (atomic_load_explicit(ctx->closing, memory_order_relaxed))
+        return FAIL(ST_PEER, "%s %lld was ended after %.1f s: this rank closes its connections",
+                    transport_call_name(call->kind), (long long)call->sequence,
+                    (double)waited_ns * 1e-9);
+    if (config->is_aborted != NULL && config->is_aborted(config->arg))
+        return FAIL(ST_PEER, "%s %lld was ended after %.1f s: the job's generation %lld is aborted",
+                    transport_call_name(call->kind), (long long)call->sequence,
+                    (double)waited_ns * 1e-9, (long long)config->generation);
+    if (waited_ns / 1000000 >= config->timeout_ms &&
+        (config->limit_ms == NULL || waited_ns / 1000000 >= config->limit_ms(config->arg)))
+        return fail_late(ctx, (double)waited_ns * 1e-9);
+    return ST_OK;
+}
+
+struct comm_header transport_header(const struct comm_call *call)
+{
+    return (struct comm_header){.sequence = call->sequence,
+                                .elems = call->elems,
+                                .peer = call->peer,
+                                .kind = (uint16_t)call->kind,
+                                .dtype = (uint16_t)call->dtype};
+}
+
+enum status transport_check_header(const struct comm_ctx *ctx, int rank,
+                                   const struct comm_header *theirs)
+{
+    const struct comm_call *call = ctx->call;
+    enum comm_call_kind kind = call->kind == COMM_CALL_SEND   ? COMM_CALL_RECV
+                               : call->kind == COMM_CALL_RECV ? COMM_CALL_SEND
+                                                              : call->kind;
+    if (theirs->kind == (uint16_t)kind && theirs->elems == call->elems &&
+        theirs->dtype == (uint16_t)call->dtype &&
+        (is_pair(call) || (theirs->sequence == call->sequence && theirs->peer == call->peer)))
+        return ST_OK;
+    return FAIL(ST_BUG,
+                "ranks are in different calls: rank %d in %s %lld (%lld elements of %d bytes, root "
+                "%d), rank %d in %s %lld (%lld elements of %d bytes, root %d); a bug: all ranks "
+                "must make the same calls",
+                transport_root_rank(ctx, ctx->config.place.rank), transport_call_name(call->kind),
+                (long long)call->sequence, (long long)call->elems, (int)dtype_bytes(call->dtype),
+                call->peer, transport_root_rank(ctx, rank),
+                transport_call_name((enum comm_call_kind)theirs->kind), (long long)theirs->sequence,
+                (long long)theirs->elems,
+                theirs->dtype < DTYPE_N ? (int)dtype_bytes((enum dtype)theirs->dtype) : -1,
+                theirs->peer);
+}
+
+/* Not the private kind of futex: the word may be shared by processes. Every reason to wake means:
+ * look again. */
+void transport_futex_wait(_Atomic uint32_t *word, uint32_t seen, int ms)
+{
+    struct timespec most = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    syscall(SYS_futex, word, FUTEX_WAIT, seen, &most, NULL, 0);
+}
+
+void transport_futex_wake(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static int64_t map_bytes(int64_t bytes) { return (bytes + MAP_ALIGN - 1) / MAP_ALIGN * MAP_ALIGN; }
+
+enum status transport_reserve(int64_t bytes, void **out)
+{
+    size_t size = (size_t)map_bytes(bytes);
+    char *raw =
+        mmap(NULL, size + MAP_ALIGN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw == MAP_FAILED)
+        return FAIL(memory_status(bytes), "out of memory: %lld bytes for communication: %s",
+                    (long long)bytes, strerror(errno));
+    size_t skip = (MAP_ALIGN - (uintptr_t)raw % MAP_ALIGN) % MAP_ALIGN;
+    if (skip > 0)
+        munmap(raw, skip);
+    munmap(raw + skip + size, MAP_ALIGN - skip);
+    *out = raw + skip;
+    return ST_OK;
+}
+
+enum status transport_map(int64_t bytes, void **out)
+{
+    TRY(transport_reserve(bytes, out));
+    madvise(*out, (size_t)map_bytes(bytes), MADV_HUGEPAGE);
+    memset(*out, 0, (size_t)bytes);
+    return ST_OK;
+}
+
+void transport_unmap(void *data, int64_t bytes)
+{
+    if (data != NULL)
+        munmap(data, (size_t)map_bytes(bytes));
+}

@@ -1,0 +1,121 @@
+/* nccl — see nccl.h. */
+#include "comm/nccl/nccl_lib.h"
+
+#include <pthread.h>
+
+#include "base/assert.h"
+#include "base/text.h"
+#include "dev/library.h"
+
+#define ROW(name) LIBRARY_SYMBOL(nccl_lib, name)
+
+static const struct library_symbol symbols[] = {
+    ROW(ncclGetVersion),
+    ROW(ncclGetErrorString),
+    ROW(ncclGetLastError),
+    ROW(ncclGetUniqueId),
+    ROW(ncclCommInitRankConfig),
+    ROW(ncclCommAbort),
+    ROW(ncclCommGetAsyncError),
+    ROW(ncclGroupStart),
+    ROW(ncclGroupEnd),
+    ROW(ncclAllReduce),
+    ROW(ncclReduce),
+    ROW(ncclReduceScatter),
+    ROW(ncclAllGather),
+    ROW(ncclBroadcast),
+    ROW(ncclSend),
+    ROW(ncclRecv),
+};
+static const char *const names[] = {"libnccl.so.2", NULL};
+static const struct library_spec spec = {
+    .what = "NCCL",
+    .names = names,
+    .packages = "libnccl2 (NVIDIA's repository) or nvidia-nccl-cu13 (PyPI)",
+    .symbols = symbols,
+    .symbols_n = sizeof symbols / sizeof *symbols};
+
+/* What this process has opened; never closed, for its threads may outlive every communicator. */
+static struct {
+    pthread_mutex_t mutex;
+    struct library library;
+    struct nccl_lib table;
+    int version;
+    char about[LIBRARY_PATH_MAX + 32];
+} held = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+const char *nccl_lib_version_text(int version, char *out, size_t cap)
+{
+    if (version < 10000)
+        text_format(out, cap, "%d.%d.%d", version / 1000, version % 1000 / 100, version % 100);
+    else
+        text_format(out, cap, "%d.%d.%d", version / 10000, version % 10000 / 100, version % 100);
+    return out;
+}
+
+static enum status open_held(void)
+{
+    char has[24], needs[24];
+    struct library library;
+    struct nccl_lib table;
+    int version = 0;
+    TRY(library_open(&spec, &library, &table));
+    if (table.ncclGetVersion(&version) != NCCL_SUCCESS || version < NCCL_VERSION_LEAST) {
+        enum status st = FAIL(
+            ST_NO_DEVICE, "NCCL %s from %s is too old: this program needs %s or newer; install %s",
+            nccl_lib_version_text(version, has, sizeof has), library.path,
+            nccl_lib_version_text(NCCL_VERSION_LEAST, needs, sizeof needs), spec.packages);
+        library_close(&library);
+        return st;
+    }
+    held.library = library;
+    held.table = table;
+    held.version = version;
+    text_format(held.about, sizeof held.about, "%s from %s",
+                nccl_lib_version_text(version, has, sizeof has), library.path);
+    return ST_OK;
+}
+
+enum status nccl_lib_open(const struct nccl_lib **out)
+{
+    pthread_mutex_lock(&held.mutex);
+    enum status st = held.version > 0 ? ST_OK : open_held();
+    pthread_mutex_unlock(&held.mutex);
+    if (st == ST_OK)
+        *out = &held.table;
+    return st;
+}
+
+int nccl_lib_version(void) { return held.version; }
+const char *nccl_lib_about(void) { return held.about; }
+
+enum status nccl_lib_fail(const struct nccl_lib *nccl, struct nccl_comm *comm, int result,
+                          const char *what)
+{
+    const char *name = nccl->ncclGetErrorString(result), *last = nccl->ncclGetLastError(comm);
+    char more[256] = "";
+    if (last && last[0])
+        text_format(more, sizeof more, "; its last words: %.200s", last);
+    switch (result) {
+    case NCCL_REMOTE_ERROR:
+    case NCCL_SYSTEM_ERROR:
+        return FAIL(ST_PEER,
+                    "NCCL failed in %s: %s (%d)%s; a rank was lost, or the network between them: "
+                    "see the other ranks' logs, and NCCL_DEBUG=INFO",
+                    what, name, result, more);
+    case NCCL_UNHANDLED_CUDA_ERROR:
+        return FAIL(ST_FAULT,
+                    "NCCL failed in %s: %s (%d)%s; see dmesg for an Xid, and NCCL_DEBUG=INFO", what,
+                    name, result, more);
+    case NCCL_INVALID_USAGE:
+        return FAIL(ST_BAD_SETTING,
+                    "NCCL refuses %s: %s (%d)%s; two ranks on one GPU are refused, too: give each "
+                    "a GPU of its own, or use BACKEND=ucx",
+                    what, name, result, more);
+    default:
+        return FAIL(ST_BUG,
+                    "NCCL failed in %s: %s (%d)%s; NCCL_DEBUG=INFO tells more; BACKEND=ucx goes "
+                    "another way",
+                    what, name, result, more);
+    }
+}

@@ -1,0 +1,89 @@
+/* nccl — NVIDIA's library of collectives, opened when it is first needed: its calls as a table of
+ * pointers, the types that they take, and its failures as sentences.
+ *
+ * The types are declared here, as the library's binary interface has had them since 2.18, so that a
+ * program built where NCCL's header is not can use it where the library is. Must not know ranks,
+ * calls of comm, or who asks. */
+#ifndef CONVOY_COMM_NCCL_LIB_H
+#define CONVOY_COMM_NCCL_LIB_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+enum {
+    NCCL_SUCCESS,
+    NCCL_UNHANDLED_CUDA_ERROR,
+    NCCL_SYSTEM_ERROR,
+    NCCL_INTERNAL_ERROR,
+    NCCL_INVALID_ARGUMENT,
+    NCCL_INVALID_USAGE,
+    NCCL_REMOTE_ERROR,
+    NCCL_IN_PROGRESS
+};
+enum { NCCL_SUM = 0 };
+enum { NCCL_UINT8 = 1, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_BFLOAT16 = 9 };
+
+#define NCCL_ID_BYTES 128
+#define NCCL_VERSION_LEAST 21800 /* the first with the fields of nccl_config below */
+#define NCCL_CONFIG_MAGIC 0xcafebeefu
+#define NCCL_UNDEFINED (-2147483647 - 1)
+
+struct nccl_comm;
+struct nccl_id {
+    char bytes[NCCL_ID_BYTES];
+};
+/* As of 2.18: newer libraries read `version` and take what it had not as undefined. */
+struct nccl_config {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cga_cluster_size, min_ctas, max_ctas;
+    const char *net_name;
+    int split_share;
+};
+
+/* Named as in the library; what returns int returns one of the results above. */
+struct nccl_lib {
+    int (*ncclGetVersion)(int *version);
+    const char *(*ncclGetErrorString)(int result);
+    const char *(*ncclGetLastError)(struct nccl_comm *comm);
+    int (*ncclGetUniqueId)(struct nccl_id *id);
+    int (*ncclCommInitRankConfig)(struct nccl_comm **out, int ranks, struct nccl_id id, int rank,
+                                  struct nccl_config *config);
+    int (*ncclCommAbort)(struct nccl_comm *comm);
+    int (*ncclCommGetAsyncError)(struct nccl_comm *comm, int *result);
+    int (*ncclGroupStart)(void);
+    int (*ncclGroupEnd)(void);
+    int (*ncclAllReduce)(const void *in, void *out, size_t n, int type, int op,
+                         struct nccl_comm *comm, void *stream);
+    int (*ncclReduce)(const void *in, void *out, size_t n, int type, int op, int root,
+                      struct nccl_comm *comm, void *stream);
+    int (*ncclReduceScatter)(const void *in, void *out, size_t out_n, int type, int op,
+                             struct nccl_comm *comm, void *stream);
+    int (*ncclAllGather)(const void *in, void *out, size_t in_n, int type, struct nccl_comm *comm,
+                         void *stream);
+    int (*ncclBroadcast)(const void *in, void *out, size_t n, int type, int root,
+                         struct nccl_comm *comm, void *stream);
+    int (*ncclSend)(const void *data, size_t n, int type, int peer, struct nccl_comm *comm,
+                    void *stream);
+    int (*ncclRecv)(void *data, size_t n, int type, int peer, struct nccl_comm *comm, void *stream);
+};
+
+/* nccl_lib_open — the table, the same for the whole process once it has been opened. ST_NO_DEVICE:
+ * not here, too old (both versions are named), or a symbol is missing. nccl_lib_version: of the
+ * open library, as 22809; 0: not open. nccl_lib_about: "2.28.9 from /usr/lib/…" */
+enum status nccl_lib_open(const struct nccl_lib **out);
+int nccl_lib_version(void);
+const char *nccl_lib_about(void);
+
+/* nccl_lib_version_text — a version for people, "2.28.9", in a buffer of the caller's. */
+const char *nccl_lib_version_text(int version, char *out, size_t cap);
+
+/* nccl_lib_fail — what a failure means: result is not NCCL_SUCCESS or NCCL_IN_PROGRESS. A peer or
+ * the network → ST_PEER · CUDA → ST_FAULT · a setup that NCCL refuses → ST_BAD_SETTING · the rest →
+ * ST_BUG.
+ * what: "all_reduce 12". */
+enum status nccl_lib_fail(const struct nccl_lib *nccl, struct nccl_comm *comm, int result,
+                          const char *what) __attribute__((cold));
+
+#endif

@@ -1,0 +1,42 @@
+/* comm_p2p_inside — what comm_p2p.c and comm_p2p_pair.c share. Only they include it. */
+#ifndef CONVOY_COMM_COMM_P2P_INSIDE_H
+#define CONVOY_COMM_COMM_P2P_INSIDE_H
+
+#include "comm/p2p/p2p_gpu.h"
+#include "comm/core/transport.h"
+#include "comm/p2p/p2p_two_level.h"
+#include "comm/p2p/p2p_pipeline.h"
+#include "comm/p2p/p2p_eager.h"
+
+/* What one worker has of UCX, shared by all comms made from one. */
+struct comm_p2p_root {
+    struct p2p *p2p;
+    int group_next;
+    char name[80];
+};
+
+struct comm_p2p {
+    struct comm_p2p_root *root;
+    bool owns_root;
+    bool was_cancelled; /* the watch ended a wait, not the wire */
+    int n, me;
+    int *world; /* rank in p2p of each member */
+    int64_t eager_max, whole_max;
+    const void **sources;      /* n: scratch */
+    struct part_extent *parts; /* n: of the call under way */
+    struct p2p_eager eager;
+    struct p2p_pipeline pipeline;
+    struct p2p_two_level two_level; /* several workers on each node */
+    struct p2p_gpu gpu;             /* a GPU's memory, where UCX moves it; else zeroed */
+};
+
+/* comm_p2p_wait — how the call under way waits. comm_p2p_finish — the end of every entry: after a
+ * failure nothing is under way any more, and who is to blame is said. */
+struct p2p_wait comm_p2p_wait(struct comm_ctx *ctx);
+enum status comm_p2p_finish(struct comm_ctx *ctx, enum status st);
+
+/* comm_p2p_pair_send, comm_p2p_pair_recv — entries of the table. */
+enum status comm_p2p_pair_send(struct comm_ctx *ctx, const struct comm_call *call);
+enum status comm_p2p_pair_recv(struct comm_ctx *ctx, const struct comm_call *call);
+
+#endif

@@ -1,0 +1,166 @@
+/* p2p_choose — TCP, or UCX where every rank has a network for it that needs no TCP, or was told
+ * so. */
+#include "comm/p2p/p2p_choose.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/assert.h"
+#include "base/text.h"
+#include "comm/ucx/ucx_env.h"
+
+/* How a rank's address begins; those of the drivers follow, in their order. */
+struct address_head {
+    uint8_t magic, net;
+    uint16_t bytes[P2P_DRIVERS_N];
+};
+#define ADDRESS_MAGIC 0xc5
+
+static const struct p2p_driver *const drivers[P2P_DRIVERS_N] = {&tcp_driver, &ucx_driver};
+static const char *const net_names[] = {"auto", "tcp", "ucx"};
+
+/* Without UCX nothing is lost where TCP may be taken: why is said on this rank. */
+static enum status open_ucp(struct p2p *p2p)
+{
+    void **state = &p2p->states[P2P_DRIVER_UCX];
+    enum status st = ucx_driver.open(&p2p->config, state);
+    if (st == ST_OK || p2p->config.net == P2P_NET_UCX)
+        return st;
+    LOG_INFO("no UCX on this rank: %s", status_message());
+    status_clear();
+    if (*state != NULL)
+        ucx_driver.close(*state);
+    *state = NULL;
+    return ST_OK;
+}
+
+enum status p2p_choose_open(struct p2p *p2p)
+{
+    enum p2p_net net = p2p->config.net;
+    bool has_rdma = ucx_env_has_rdma(), asks_tcp = ucx_env_names_tcp();
+    if (net == P2P_NET_UCX && !has_rdma && !ucx_env_has_transports())
+        return FAIL(
+            ST_NO_DEVICE,
+            "BACKEND=ucx: this node has no InfiniBand or RoCE device; use BACKEND=auto or tcp, or "
+            "UCX_TLS=tcp,self if UCX is to use TCP, which believes whatever reaches its ports");
+    if (net != P2P_NET_UCX)
+        TRY(tcp_driver.open(&p2p->config, &p2p->states[P2P_DRIVER_TCP]));
+    if (net == P2P_NET_UCX || (net == P2P_NET_AUTO && (has_rdma || asks_tcp)))
+        TRY(open_ucp(p2p));
+    return ST_OK;
+}
+
+enum status p2p_choose_pack(struct p2p *p2p, bool is_intra_node, void *out, int64_t cap,
+                            int64_t *bytes_out)
+{
+    struct address_head address_head = {.magic = ADDRESS_MAGIC, .net = (uint8_t)p2p->config.net};
+    int64_t at = (int64_t)sizeof(address_head), bytes;
+    for (int i = 0; i < P2P_DRIVERS_N; i++) {
+        if (p2p->states[i] == NULL)
+            continue;
+        TRY(drivers[i]->address(p2p->states[i], is_intra_node, (char *)out + at, cap - at, &bytes));
+        address_head.bytes[i] = (uint16_t)bytes;
+        at += bytes;
+    }
+    memcpy(out, &address_head, sizeof(address_head));
+    *bytes_out = at;
+    return ST_OK;
+}
+
+/* What other ranks sent is not trusted to be whole. */
+static enum status read_head(const struct p2p_world *world, int rank, struct address_head *out)
+{
+    int64_t bytes = world->bytes[rank], sum = (int64_t)sizeof(*out);
+    *out = (struct address_head){0};
+    if (bytes == 0)
+        return FAIL(ST_PEER, "rank %d has sent no address", rank);
+    if (bytes >= sum && bytes <= world->stride)
+        memcpy(out, (const char *)world->addresses + rank * world->stride, sizeof(*out));
+    for (int i = 0; i < P2P_DRIVERS_N; i++)
+        sum += out->bytes[i];
+    if (out->magic != ADDRESS_MAGIC || sum != bytes || out->net > P2P_NET_UCX)
+        return FAIL(ST_PEER, "the address of rank %d (%lld bytes) cannot be read", rank,
+                    (long long)bytes);
+    return ST_OK;
+}
+
+const void *p2p_choose_address(const struct p2p *p2p, const struct p2p_world *world, int rank,
+                               int64_t *bytes_out)
+{
+    struct address_head address_head;
+    if (read_head(world, rank, &address_head) != ST_OK) {
+        status_clear();
+        return NULL;
+    }
+    int64_t at = (int64_t)sizeof(address_head);
+    int mine = p2p->driver == &tcp_driver ? P2P_DRIVER_TCP : P2P_DRIVER_UCX;
+    for (int i = 0; i < mine; i++)
+        at += address_head.bytes[i];
+    *bytes_out = address_head.bytes[mine];
+    return address_head.bytes[mine] > 0 ? (const char *)world->addresses + rank * world->stride + at
+                                        : NULL;
+}
+
+/* The first rank without UCX, or -1. */
+static enum status find_without(struct p2p *p2p, const struct p2p_world *world, int *out)
+{
+    struct address_head address_head;
+    *out = -1;
+    for (int r = 0; r < world->ranks; r++) {
+        if (r != world->rank && !world->is_peer[r])
+            continue;
+        TRY(read_head(world, r, &address_head));
+        if (address_head.net != (uint8_t)p2p->config.net)
+            return FAIL(ST_DISAGREE,
+                        "rank %d has BACKEND=%s, rank %d %s; give all nodes the same BACKEND", r,
+                        net_names[address_head.net], world->rank, net_names[p2p->config.net]);
+        if (address_head.bytes[P2P_DRIVER_UCX] == 0 && *out < 0)
+            *out = r;
+    }
+    return ST_OK;
+}
+
+static void set_why(struct p2p *p2p, int without)
+{
+    if (p2p->config.net != P2P_NET_AUTO)
+        return;
+    if (without < 0)
+        text_copy(p2p->why, sizeof(p2p->why),
+                  ucx_env_names_tcp() ? "UCX_TLS names tcp"
+                                      : "every rank has an InfiniBand or RoCE device");
+    else
+        text_format(p2p->why, sizeof(p2p->why), "rank %d has no InfiniBand or RoCE device",
+                    without);
+}
+
+enum status p2p_choose_take(struct p2p *p2p, const struct p2p_world *world)
+{
+    int without;
+    TRY(find_without(p2p, world, &without));
+    int taken = p2p->config.net == P2P_NET_TCP || without >= 0 ? P2P_DRIVER_TCP : P2P_DRIVER_UCX;
+    set_why(p2p, without);
+    if (p2p->states[taken] == NULL)
+        return FAIL(ST_PEER, "rank %d has sent no address for %s", without,
+                    net_names[p2p->config.net]);
+    p2p->driver = drivers[taken];
+    p2p->state = p2p->states[taken];
+    p2p->states[taken] = NULL;
+    p2p_choose_close(p2p);
+    p2p->states[taken] = p2p->state;
+    return ST_OK;
+}
+
+void p2p_choose_close(struct p2p *p2p)
+{
+    for (int i = 0; i < P2P_DRIVERS_N; i++) {
+        if (p2p->states[i] != NULL)
+            drivers[i]->close(p2p->states[i]);
+        p2p->states[i] = NULL;
+    }
+}
+
+bool p2p_choose_supports_gpu(const struct p2p *p2p)
+{
+    const void *state = p2p->states[P2P_DRIVER_UCX];
+    return state != NULL && ucx_supports_gpu(state);
+}

@@ -1,0 +1,93 @@
+/* p2p_connect — a connection to every peer, and the first message each way: which rank, of which
+ * generation of the job. Must not know what is sent later. */
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "comm/p2p/p2p_choose.h"
+
+static enum status connect_peer(struct p2p *p2p, const struct p2p_world *world, int rank)
+{
+    struct p2p_peer *peer = &p2p->peers[rank];
+    int64_t bytes;
+    const void *address = p2p_choose_address(p2p, world, rank, &bytes);
+    if (address == NULL)
+        return FAIL(ST_PEER, "rank %d has sent no address", rank);
+    const char *why = p2p->driver->connect(p2p, peer, address, bytes);
+    peer->is_connected = why == NULL;
+    return why == NULL ? ST_OK : p2p_fail_unreachable(p2p, rank, why);
+}
+
+static enum status check_hello(const struct p2p *p2p, const struct p2p_peer *peer)
+{
+    const struct p2p_hello *mine = &p2p->mine, *theirs = &peer->theirs;
+    if (peer->hello_recv.bytes == (int64_t)sizeof(*theirs) && theirs->magic == mine->magic &&
+        theirs->generation == mine->generation && theirs->rank == peer->rank &&
+        theirs->ranks == p2p->ranks)
+        return ST_OK;
+    return FAIL(ST_PEER,
+                "rank %d greets as rank %d of %d, generation %lld; expected rank %d of %d, "
+                "generation %lld; a process of another life of the job, which will leave by itself",
+                peer->rank, theirs->rank, theirs->ranks, (long long)theirs->generation, peer->rank,
+                p2p->ranks, (long long)mine->generation);
+}
+
+/* Everybody greets every peer: connections stand before the first call, and a peer's end is noticed
+ * from now on. */
+static enum status exchange_hellos(struct p2p *p2p, struct p2p_watch watch)
+{
+    struct p2p_wait wait = {.watch = watch};
+    for (int i = 1; i < p2p->ranks; i++) {
+        struct p2p_peer *peer = &p2p->peers[(p2p->rank + i) % p2p->ranks];
+        if (!peer->is_connected)
+            continue;
+        struct p2p_tag hello = {.group = P2P_HELLO_GROUP, .from = peer->rank}, goaway = hello;
+        goaway.sequence = 1;
+        peer->goaway_recv.is_goaway = peer->goaway_send.is_goaway = true;
+        TRY(p2p_recv(p2p, &peer->goaway_recv, &peer->goaway_cause, sizeof(peer->goaway_cause),
+                     goaway));
+        TRY(p2p_recv(p2p, &peer->hello_recv, &peer->theirs, sizeof(peer->theirs), hello));
+        TRY(p2p_send(p2p, &peer->hello_send, &p2p->mine, sizeof(p2p->mine), peer->rank, hello));
+    }
+    for (int i = 0; i < p2p->ranks; i++) {
+        struct p2p_peer *peer = &p2p->peers[i];
+        if (!peer->is_connected)
+            continue;
+        while (!p2p_is_done(&peer->hello_send) || !p2p_is_done(&peer->hello_recv))
+            TRY(p2p_progress(p2p, &wait));
+        TRY(check_hello(p2p, peer));
+    }
+    return ST_OK;
+}
+
+static enum status connect_all(struct p2p *p2p, const struct p2p_world *world,
+                               struct p2p_watch watch)
+{
+    TRY(p2p_choose_take(p2p, world));
+    p2p->mine.offers_gpu = world->offers_gpu && p2p_choose_supports_gpu(p2p);
+    for (int i = 0; i < p2p->ranks; i++)
+        if (i != p2p->rank && world->is_peer[i])
+            TRY(connect_peer(p2p, world, i));
+    TRY(exchange_hellos(p2p, watch));
+    p2p->driver->describe(p2p, p2p->name, sizeof(p2p->name));
+    return ST_OK;
+}
+
+enum status p2p_connect(struct p2p *p2p, const struct p2p_world *world, struct p2p_watch watch)
+{
+    int rank = world->rank, ranks = world->ranks;
+    ASSERTF(p2p->peers == NULL && ranks <= P2P_RANKS_MAX && rank < ranks, "rank %d of %d", rank,
+            ranks);
+    struct p2p_peer *peers = calloc((size_t)ranks, sizeof(*peers));
+    if (peers == NULL)
+        return FAIL(ST_RETRY, "out of memory: connections to %d ranks", ranks);
+    p2p->rank = rank;
+    p2p->ranks = ranks;
+    p2p->mine = (struct p2p_hello){P2P_HELLO_MAGIC, world->generation, rank, ranks, 0, 0};
+    p2p->secret = world->secret;
+    for (int i = 0; i < ranks; i++)
+        peers[i] = (struct p2p_peer){.p2p = p2p, .rank = i};
+    p2p->peers = peers;
+    enum status st = connect_all(p2p, world, watch);
+    p2p->secret = NULL; /* each connection has keys of its own now */
+    return st;
+}

@@ -1,0 +1,420 @@
+/* p2p_pipeline — the streams of a large call and the one loop that moves them. Must not know which
+ * call it is. */
+#include "comm/p2p/p2p_pipeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/core/sum.h"
+#include "comm/core/transport.h"
+#include "comm/core/sum_tree.h"
+
+#define CHUNK_MIN_BYTES \
+    (32 << 10) /* of a chunk: two of half the size cost more time than they win */
+
+/* Messages of one kind with one peer: [done, posted) are under way. */
+struct p2p_pipeline_queue {
+    int64_t posted, done;
+    struct p2p_op ops[P2P_PIPELINE_DEPTH];
+};
+
+struct p2p_pipeline_peer {
+    struct p2p_pipeline_queue send_part, recv_part; /* contributions: to its part, to mine */
+    struct p2p_pipeline_queue send_sum, recv_sum;   /* finished chunks: of my part, of its part */
+};
+
+/* One call under way. */
+struct p2p_pipeline_run {
+    struct p2p_pipeline *pipeline;
+    const struct p2p_pipeline_call *call;
+    int64_t elem_bytes,
+        elem_bytes_out; /* bytes of an element on its way to be added, and finished */
+    int64_t chunk_elems;
+    bool sends_parts, sends_sums; /* which streams there are */
+    bool is_windowed; /* a chunk waits for the return of the one P2P_PIPELINE_DEPTH before it */
+    enum p2p_tag_class ack_class; /* its chunks only say so, and are empty; CALL: none is such */
+    struct part_extent mine;
+    int64_t added;  /* chunks of my part that are finished */
+    bool is_adding; /* a device is at the next one */
+};
+
+enum status p2p_pipeline_open(struct p2p_pipeline *pipeline, int64_t chunk_bytes)
+{
+    pipeline->chunk_bytes = chunk_bytes;
+    pipeline->peers = calloc((size_t)pipeline->n, sizeof(*pipeline->peers));
+    pipeline->sources = calloc((size_t)pipeline->n, sizeof(*pipeline->sources));
+    if (pipeline->peers == NULL || pipeline->sources == NULL)
+        return FAIL(ST_RETRY, "out of memory: streams to %d ranks", pipeline->n);
+    int64_t bytes = chunk_bytes * P2P_PIPELINE_DEPTH * pipeline->n;
+    void *slots;
+    TRY(pipeline->dev != NULL ? dev_alloc(pipeline->dev, (size_t)bytes, &slots)
+                              : transport_reserve(bytes, &slots));
+    pipeline->slots = slots;
+    pipeline->slots_bytes = bytes;
+    return ST_OK;
+}
+
+void p2p_pipeline_free(struct p2p_pipeline *pipeline)
+{
+    if (pipeline->dev == NULL)
+        transport_unmap(pipeline->slots, pipeline->slots_bytes);
+    else if (pipeline->slots != NULL)
+        dev_free(pipeline->dev, pipeline->slots, (size_t)pipeline->slots_bytes);
+    free(pipeline->peers);
+    free(pipeline->sources);
+    pipeline->slots = NULL;
+    pipeline->peers = NULL;
+    pipeline->sources = NULL;
+}
+
+static int64_t count_chunks(const struct p2p_pipeline_run *run, struct part_extent part)
+{
+    return (part.elems + run->chunk_elems - 1) / run->chunk_elems;
+}
+
+static struct part_extent chunk_of(const struct p2p_pipeline_run *run, struct part_extent part,
+                                   int64_t chunk_i)
+{
+    int64_t first = chunk_i * run->chunk_elems, left = part.elems - first;
+    return (struct part_extent){.first = part.first + first,
+                                .elems = left < run->chunk_elems ? left : run->chunk_elems};
+}
+
+static char *slot_of(const struct p2p_pipeline *pipeline, int64_t chunk_i, int r)
+{
+    return pipeline->slots +
+           ((chunk_i % P2P_PIPELINE_DEPTH) * pipeline->n + r) * pipeline->chunk_bytes;
+}
+
+static bool has_room(const struct p2p_pipeline_queue *s)
+{
+    return s->posted - s->done < P2P_PIPELINE_DEPTH;
+}
+
+static void retire(struct p2p_pipeline_queue *s)
+{
+    while (s->done < s->posted && p2p_is_done(&s->ops[s->done % P2P_PIPELINE_DEPTH]))
+        s->done++;
+}
+
+static int64_t bytes_of(const struct p2p_pipeline_run *run, int64_t elems,
+                        enum p2p_tag_class tag_class)
+{
+    if (tag_class == run->ack_class)
+        return 0;
+    return elems * (tag_class == P2P_TAG_SUM ? run->elem_bytes_out : run->elem_bytes);
+}
+
+/* The message after those posted. An empty one lies nowhere. */
+static struct p2p_op *next_op(const struct p2p_pipeline_run *run, struct p2p_pipeline_queue *s,
+                              int64_t bytes)
+{
+    struct p2p_op *op = &s->ops[s->posted++ % P2P_PIPELINE_DEPTH];
+    op->is_gpu = run->pipeline->dev != NULL && bytes > 0;
+    return op;
+}
+
+static enum status send_chunk(struct p2p_pipeline_run *run, struct p2p_pipeline_queue *s,
+                              const char *data, int64_t elems, int r, enum p2p_tag_class tag_class)
+{
+    int64_t bytes = bytes_of(run, elems, tag_class);
+    struct p2p_pipeline *pipeline = run->pipeline;
+    struct p2p_tag tag = {
+        .group = pipeline->group, .tag_class = tag_class, .sequence = run->call->sequence};
+    pipeline->bytes_sent += bytes;
+    return p2p_send(pipeline->p2p, next_op(run, s, bytes), data, bytes, pipeline->world[r], tag);
+}
+
+static enum status recv_chunk(struct p2p_pipeline_run *run, struct p2p_pipeline_queue *s,
+                              char *data, int64_t elems, int r, enum p2p_tag_class tag_class)
+{
+    struct p2p_pipeline *pipeline = run->pipeline;
+    struct p2p_tag tag = {.group = pipeline->group,
+                          .from = pipeline->world[r],
+                          .tag_class = tag_class,
+                          .sequence = run->call->sequence};
+    int64_t bytes = bytes_of(run, elems, tag_class);
+    return p2p_recv(pipeline->p2p, next_op(run, s, bytes), data, bytes, tag);
+}
+
+/* Pieces of a stream that may be under way: few, and P2P_PIPELINE_DEPTH more than have come back of
+ * the other. */
+static bool may_send(const struct p2p_pipeline_run *run, const struct p2p_pipeline_queue *s,
+                     int64_t n, int64_t back)
+{
+    return s->posted < n && has_room(s) &&
+           (!run->is_windowed || s->posted < back + P2P_PIPELINE_DEPTH);
+}
+
+/* Receives first: a message that is expected is not copied. */
+static enum status post_receives(struct p2p_pipeline_run *run, int r)
+{
+    struct p2p_pipeline *pipeline = run->pipeline;
+    struct p2p_pipeline_peer *peer = &pipeline->peers[r];
+    struct part_extent theirs = run->call->parts[r], chunk;
+    int64_t mine_n = count_chunks(run, run->mine), theirs_n = count_chunks(run, theirs);
+    /* slots, by the chunks that have left them */
+    int64_t free_n = run->call->in != NULL ? run->added : peer->recv_part.done;
+    while (run->sends_parts && peer->recv_part.posted < mine_n &&
+           peer->recv_part.posted < free_n + P2P_PIPELINE_DEPTH) {
+        chunk = chunk_of(run, run->mine, peer->recv_part.posted);
+        TRY(recv_chunk(run, &peer->recv_part, slot_of(pipeline, peer->recv_part.posted, r),
+                       chunk.elems, r, P2P_TAG_PART));
+    }
+    while (run->sends_sums && peer->recv_sum.posted < theirs_n && has_room(&peer->recv_sum)) {
+        chunk = chunk_of(run, theirs, peer->recv_sum.posted);
+        char *to = run->call->out != NULL ? run->call->out + chunk.first * run->elem_bytes_out
+                                          : pipeline->slots;
+        TRY(recv_chunk(run, &peer->recv_sum, to, chunk.elems, r, P2P_TAG_SUM));
+    }
+    return ST_OK;
+}
+
+/* Begin what may be begun with rank r. */
+static enum status post(struct p2p_pipeline_run *run, int r)
+{
+    const struct p2p_pipeline_call *call = run->call;
+    struct p2p_pipeline_peer *peer = &run->pipeline->peers[r];
+    struct part_extent theirs = call->parts[r], chunk;
+    int64_t theirs_n = count_chunks(run, theirs);
+    TRY(post_receives(run, r));
+    while (run->sends_sums && may_send(run, &peer->send_sum, run->added,
+                                       call->in != NULL ? run->added : peer->recv_part.done)) {
+        chunk = chunk_of(run, run->mine, peer->send_sum.posted);
+        TRY(send_chunk(run, &peer->send_sum,
+                       call->own_out + (chunk.first - run->mine.first) * run->elem_bytes_out,
+                       chunk.elems, r, P2P_TAG_SUM));
+    }
+    while (run->sends_parts &&
+           may_send(run, &peer->send_part, call->in != NULL ? theirs_n : peer->recv_sum.done,
+                    peer->recv_sum.done)) {
+        chunk = chunk_of(run, theirs, peer->send_part.posted);
+        const char *from =
+            call->in != NULL ? call->in + chunk.first * run->elem_bytes : run->pipeline->slots;
+        TRY(send_chunk(run, &peer->send_part, from, chunk.elems, r, P2P_TAG_PART));
+    }
+    return ST_OK;
+}
+
+static bool may_add(const struct p2p_pipeline_run *run)
+{
+    const struct p2p_pipeline *pipeline = run->pipeline;
+    for (int r = 0; r < pipeline->n; r++) {
+        const struct p2p_pipeline_peer *peer = &pipeline->peers[r];
+        if (r != pipeline->me && (peer->recv_part.done <= run->added ||
+                                  (run->call->is_whole && peer->send_part.done <= run->added)))
+            return false;
+    }
+    return true;
+}
+
+/* By the device, while chunks move. It sends_sums nobody when it has done it, so it is asked, and
+ * only one chunk is with it at a time: adding is tens of times as fast as any wire. */
+static enum status add_on_device(struct p2p_pipeline_run *run)
+{
+    struct p2p_pipeline *pipeline = run->pipeline;
+    const struct p2p_pipeline_call *call = run->call;
+    struct part_extent chunk = chunk_of(run, run->mine, run->added);
+    bool is_idle = false;
+    if (run->is_adding) {
+        TRY(dev_stream_query(pipeline->stream, &is_idle));
+        run->is_adding = !is_idle;
+        run->added += is_idle;
+        return ST_OK;
+    }
+    if (!may_add(run))
+        return ST_OK;
+    run->is_adding = true;
+    return dev_op(pipeline->dev)
+        ->combine(
+            pipeline->stream,
+            &(struct combine){
+                .out = {call->own_out + (chunk.first - run->mine.first) * run->elem_bytes_out,
+                        call->dtype_out},
+                .in = {slot_of(pipeline, run->added, 0), call->dtype},
+                .own = {(void *)(uintptr_t)(call->in + chunk.first * run->elem_bytes), call->dtype},
+                .elems = chunk.elems,
+                .stride = pipeline->chunk_bytes / run->elem_bytes,
+                .sources_n = pipeline->n,
+                .own_i = pipeline->me});
+}
+
+/* All contributions to the next chunk are there: add them up. */
+static void add_next(struct p2p_pipeline_run *run)
+{
+    struct p2p_pipeline *pipeline = run->pipeline;
+    if (!may_add(run))
+        return;
+    struct part_extent chunk = chunk_of(run, run->mine, run->added);
+    for (int r = 0; r < pipeline->n; r++)
+        pipeline->sources[r] = r == pipeline->me ? run->call->in + chunk.first * run->elem_bytes
+                                                 : slot_of(pipeline, run->added, r);
+    void *out = run->call->own_out + (chunk.first - run->mine.first) * run->elem_bytes_out;
+    struct sum_args sum = {.in = pipeline->sources,
+                           .out = &out,
+                           .nodes = pipeline->nodes,
+                           .locals = pipeline->locals,
+                           .outs_n = 1,
+                           .dtype_in = run->call->dtype,
+                           .dtype_out = run->call->dtype_out,
+                           .elems = chunk.elems};
+    sum_run(&sum);
+    run->added++;
+}
+
+/* Everything that is to come from and go to rank r has done so. */
+static bool is_finished(const struct p2p_pipeline_run *run, int r)
+{
+    const struct p2p_pipeline_peer *peer = &run->pipeline->peers[r];
+    int64_t mine_n = count_chunks(run, run->mine);
+    int64_t theirs_n = count_chunks(run, run->call->parts[r]);
+    if (run->sends_parts && (peer->send_part.done < theirs_n ||
+                             (run->call->in == NULL && peer->recv_part.done < mine_n)))
+        return false;
+    return !run->sends_sums || (peer->send_sum.done == mine_n && peer->recv_sum.done == theirs_n);
+}
+
+static enum status advance(struct p2p_pipeline_run *run, bool *is_done)
+{
+    struct p2p_pipeline *pipeline = run->pipeline;
+    *is_done = true;
+    for (int i = 1; i < pipeline->n; i++) {
+        int r = (pipeline->me + i) % pipeline->n;
+        struct p2p_pipeline_peer *peer = &pipeline->peers[r];
+        retire(&peer->send_part);
+        retire(&peer->recv_part);
+        retire(&peer->send_sum);
+        retire(&peer->recv_sum);
+        TRY(post(run, r));
+        *is_done = *is_done && is_finished(run, r);
+    }
+    if (run->added < count_chunks(run, run->mine)) {
+        if (pipeline->dev != NULL)
+            TRY(add_on_device(run));
+        else
+            add_next(run);
+        *is_done = false;
+    }
+    return run->call->poll(run->call->arg);
+}
+
+/* Pieces that fill a slot, or smaller ones when the parts are: a part should be two chunks, that
+ * adding and moving overlap; more of them cost more than they win. */
+static int64_t choose_chunk(const struct p2p_pipeline *pipeline, int64_t part_elems,
+                            int64_t elem_bytes)
+{
+    int64_t most = pipeline->chunk_bytes / elem_bytes, wanted = part_elems / 2,
+            least = CHUNK_MIN_BYTES / elem_bytes;
+    wanted = wanted > least ? wanted : least;
+    wanted = wanted < most ? wanted : most;
+    /* of which `most` is a multiple */
+    return (wanted + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+}
+
+/* What the call is cut into, by the largest part, which is the same on all ranks. */
+static void plan(struct p2p_pipeline_run *run)
+{
+    const struct p2p_pipeline_call *call = run->call;
+    int64_t most = 0;
+    for (int r = 0; r < run->pipeline->n; r++)
+        most = call->parts[r].elems > most ? call->parts[r].elems : most;
+    run->chunk_elems = choose_chunk(run->pipeline, most, run->elem_bytes);
+    run->is_windowed = run->pipeline->dev == NULL && !call->is_whole &&
+                       most > run->chunk_elems * P2P_PIPELINE_DEPTH;
+    run->sends_parts = call->in != NULL || run->is_windowed;
+    run->sends_sums = call->out != NULL || run->is_windowed;
+    run->ack_class = call->in == NULL    ? P2P_TAG_PART
+                     : call->out == NULL ? P2P_TAG_SUM
+                                         : P2P_TAG_HEADER;
+    run->added = call->in != NULL ? 0 : count_chunks(run, run->mine);
+}
+
+enum status p2p_pipeline_run(struct p2p_pipeline *pipeline, const struct p2p_pipeline_call *call,
+                             struct p2p_wait *wait)
+{
+    struct p2p_pipeline_run run = {.pipeline = pipeline,
+                                   .call = call,
+                                   .elem_bytes = (int64_t)dtype_bytes(call->dtype),
+                                   .elem_bytes_out = (int64_t)dtype_bytes(call->dtype_out),
+                                   .mine = call->parts[pipeline->me]};
+    plan(&run);
+    memset(pipeline->peers, 0, sizeof(*pipeline->peers) * (size_t)pipeline->n);
+    bool is_done = false;
+    for (;;) {
+        int64_t added = run.added;
+        TRY(advance(&run, &is_done));
+        if (is_done)
+            return ST_OK;
+        /* to send that chunk, which no news would wake us for */
+        wait->is_polling = run.is_adding || run.added > added;
+        TRY(p2p_progress(pipeline->p2p, wait));
+        wait->is_polling = false;
+    }
+}
+
+enum status p2p_pipeline_all_to_all(struct p2p_pipeline *pipeline,
+                                    const struct p2p_pipeline_call *call, int64_t elems,
+                                    struct p2p_wait *wait)
+{
+    struct p2p_pipeline_run run = {
+        .pipeline = pipeline, .call = call, .elem_bytes = (int64_t)dtype_bytes(call->dtype)};
+    int64_t bytes = elems * run.elem_bytes;
+    memset(pipeline->peers, 0, sizeof(*pipeline->peers) * (size_t)pipeline->n);
+    for (int i = 1; i < pipeline->n; i++) {
+        int to = (pipeline->me + i) % pipeline->n,
+            from = (pipeline->me - i + pipeline->n) % pipeline->n;
+        TRY(recv_chunk(&run, &pipeline->peers[from].recv_part, call->out + from * bytes, elems,
+                       from, P2P_TAG_PART));
+        TRY(send_chunk(&run, &pipeline->peers[to].send_part, call->in + to * bytes, elems, to,
+                       P2P_TAG_PART));
+    }
+    for (int r = 0; r < pipeline->n; r++) {
+        while (!p2p_is_done(&pipeline->peers[r].recv_part.ops[0]) ||
+               !p2p_is_done(&pipeline->peers[r].send_part.ops[0])) {
+            TRY(call->poll(call->arg));
+            TRY(p2p_progress(pipeline->p2p, wait));
+        }
+    }
+    return ST_OK;
+}
+
+/* Pieces go from rank to rank: a rank passes a chunk on while the next one comes. They are so large
+ * that UCX asks for each, since nothing comes back. */
+enum status p2p_pipeline_broadcast(struct p2p_pipeline *pipeline,
+                                   const struct p2p_pipeline_call *call, int64_t bytes, int root,
+                                   struct p2p_wait *wait)
+{
+    struct p2p_pipeline_run run = {.pipeline = pipeline,
+                                   .call = call,
+                                   .elem_bytes = 1,
+                                   .elem_bytes_out = 1,
+                                   .chunk_elems = 2 * pipeline->chunk_bytes};
+    int at = (pipeline->me - root + pipeline->n) % pipeline->n,
+        prev = (pipeline->me - 1 + pipeline->n) % pipeline->n;
+    int next = (pipeline->me + 1) % pipeline->n;
+    bool is_last = at == pipeline->n - 1;
+    struct part_extent all = {.elems = bytes};
+    int64_t chunks_n = count_chunks(&run, all);
+    struct p2p_pipeline_queue *from = &pipeline->peers[prev].recv_sum,
+                              *to = &pipeline->peers[next].send_sum;
+    memset(pipeline->peers, 0, sizeof(*pipeline->peers) * (size_t)pipeline->n);
+    if (at == 0)
+        from->done = from->posted = chunks_n;
+    if (is_last)
+        to->done = to->posted = chunks_n;
+    while (from->done < chunks_n || to->done < chunks_n) {
+        retire(from);
+        retire(to);
+        while (from->posted < chunks_n && has_room(from)) {
+            struct part_extent chunk = chunk_of(&run, all, from->posted);
+            TRY(recv_chunk(&run, from, call->out + chunk.first, chunk.elems, prev, P2P_TAG_PART));
+        }
+        while (to->posted < from->done && has_room(to)) {
+            struct part_extent chunk = chunk_of(&run, all, to->posted);
+            TRY(send_chunk(&run, to, call->out + chunk.first, chunk.elems, next, P2P_TAG_PART));
+        }
+        TRY(call->poll(call->arg));
+        TRY(p2p_progress(pipeline->p2p, wait));
+    }
+    return ST_OK;
+}

@@ -1,0 +1,567 @@
+/* comm_shm — the mapping, its halls, and the wire that the workers of a node are among
+ * themselves.
+ *
+ * The mapping: struct control | hall of all workers | GROUPS halls for groups | from `data` on,
+ *   comm_alloc's pieces. Everything is sparse: a page that nobody touches takes no memory. A
+ *   reservation of addresses is made once, so pieces keep one base, and buffers are named by their
+ *   distance from it. Must not know networks. */
+#include "comm/shm/comm_shm.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/assert.h"
+
+#define GROUPS 32
+#define ALLOC_ALIGN ((int64_t)2 << 20)
+#define RESERVE ((int64_t)1 << 40) /* of addresses, not of memory; halved until the system agrees */
+#define RESERVE_LEAST ((int64_t)1 << 28)
+
+/* Halls of groups: found by their members under the lock, which holds the tag of its holder's
+ * generation: one that died with it does not block the next. */
+struct group {
+    uint64_t generation;            /* whose group this is; another generation's is free */
+    uint64_t members, joined, left; /* of the node's workers, bit by bit */
+    uint64_t parent, tag;           /* the parent's tag */
+};
+struct control {
+    _Atomic uint64_t lock;
+    uint64_t tags; /* dealt to groups so far */
+    struct group groups[GROUPS];
+};
+
+struct mapping {
+    char *base;
+    int64_t reserved, data, used; /* data: where pieces begin; used: their end */
+    int fd;
+    bool owns_fd;
+};
+
+struct comm_shm {
+    struct comm_ctx ctx; /* the node's workers among themselves, below the owner's */
+    struct comm_ctx *owner;
+    struct shm_coll coll;
+    struct mapping *mapping; /* of the first; shared with those made from it */
+    struct comm_shm *parent;
+    int group_i;    /* of a sub */
+    int node_local; /* this worker's number on its node */
+    int ranks[COMM_SHM_LOCALS_MAX];
+    int node_locals[COMM_SHM_LOCALS_MAX]; /* each member's number on its node */
+};
+
+static int64_t round_up(int64_t bytes)
+{
+    return (bytes + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
+}
+static int64_t barrier_bytes(int locals)
+{
+    return (shm_barrier_bytes(locals) + 4095) / 4096 * 4096;
+}
+static struct control *control_of(const struct mapping *m)
+{
+    return (struct control *)(void *)m->base;
+}
+static int64_t barrier_offset(int locals, int i) { return 16384 + barrier_bytes(locals) * i; }
+
+/* The file only grows: another worker may be ahead. The byte written is past every piece's end. */
+static enum status grow(const struct mapping *m, int64_t bytes)
+{
+    const char none = 0;
+    if (pwrite(m->fd, &none, 1, bytes - 1) != 1)
+        return FAIL(errno == EFBIG ? ST_STORE : memory_status(bytes),
+                    "cannot enlarge the memory that workers share to %lld bytes: %s%s",
+                    (long long)bytes, strerror(errno),
+                    errno == EFBIG ? "; raise the limit of a file's size (ulimit -f)" : "");
+    return ST_OK;
+}
+
+static enum status map_at(const struct mapping *m, int64_t offset, int64_t bytes)
+{
+    TRY(grow(m, offset + bytes));
+    if (offset + bytes > m->reserved ||
+        mmap(m->base + offset, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, m->fd,
+             offset) == MAP_FAILED)
+        return FAIL(offset + bytes > m->reserved ? ST_BAD_SETTING : memory_status(bytes),
+                    "cannot map %lld bytes of the memory that workers share: %s", (long long)bytes,
+                    offset + bytes > m->reserved ? "no addresses left; raise ulimit -v"
+                                                 : strerror(errno));
+    madvise(m->base + offset, (size_t)bytes, MADV_HUGEPAGE);
+    return ST_OK;
+}
+
+static enum status reserve(struct mapping *m)
+{
+    void *base = MAP_FAILED;
+    struct memory_limits available;
+    memory_limits(&available);
+    m->reserved = RESERVE;
+    while (available.process_bytes >= 0 && m->reserved > available.process_bytes / 2 &&
+           m->reserved > RESERVE_LEAST)
+        m->reserved /= 2; /* the other half is for what is not shared */
+    for (; base == MAP_FAILED && m->reserved >= RESERVE_LEAST; m->reserved /= 2)
+        base = mmap(NULL, (size_t)m->reserved, PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return FAIL(memory_status(RESERVE_LEAST),
+                    "no addresses for the memory that workers share: %s; raise ulimit -v",
+                    strerror(errno));
+    m->reserved *= 2; /* the loop halved once more */
+    int64_t skip =
+        (ALLOC_ALIGN - (int64_t)((uintptr_t)base % (uintptr_t)ALLOC_ALIGN)) % ALLOC_ALIGN;
+    if (skip > 0)
+        munmap(base, (size_t)skip);
+    m->base = (char *)base + skip;
+    m->reserved -= skip;
+    return ST_OK;
+}
+
+static enum status mapping_open(int fd, int locals, struct mapping **out)
+{
+    struct mapping *m = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return FAIL(ST_RETRY, "out of memory: a mapping");
+    enum status st = ST_OK;
+    m->owns_fd = fd < 0;
+    m->fd = fd >= 0 ? fd : memfd_create("convoy-comm", MFD_CLOEXEC);
+    if (m->fd < 0) {
+        st = FAIL(ST_RETRY, "cannot make memory for workers to share: %s", strerror(errno));
+        free(m);
+        return st;
+    }
+    _Static_assert(sizeof(struct control) <= 16384, "the halls begin after it");
+    m->data = round_up(barrier_offset(locals, GROUPS + 1));
+    m->used = m->data;
+    st = reserve(m);
+    if (st == ST_OK)
+        st = map_at(m, 0, m->data);
+    if (st != ST_OK) {
+        if (m->base != NULL)
+            munmap(m->base, (size_t)m->reserved);
+        if (m->owns_fd)
+            close(m->fd);
+        free(m);
+        return st;
+    }
+    *out = m;
+    return ST_OK;
+}
+
+static void mapping_close(struct mapping *m)
+{
+    munmap(m->base, (size_t)m->reserved);
+    if (m->owns_fd)
+        close(m->fd);
+    free(m);
+}
+
+/* ---- the wire of a node's workers ---- */
+
+/* The calls of the transport above go on under its name and number, with its deadline. */
+static struct comm_ctx *enter(struct comm_shm *shm, const struct comm_call *call)
+{
+    shm->ctx.call = call;
+    shm->ctx.spins = shm->owner->spins;
+    shm->ctx.config.generation = shm->owner->config.generation;
+    return &shm->ctx;
+}
+
+static int entered(const struct comm_ctx *ctx, int rank)
+{
+    const struct comm_shm *shm = ctx->state;
+    return shm_barrier_entered(&shm->coll.barrier, ctx->call, rank);
+}
+
+/* Entries of the wire inside: only `entered` is asked. */
+static const struct transport_ops node_ops = {
+    .kind = COMM_KIND_HOST, .name = "shm", .entered = entered};
+
+/* The members on this node of owner's ranks: its place's locals, one after the other. */
+static void set_ctx(struct comm_shm *shm, struct comm_ctx *owner)
+{
+    const struct comm_place *place = &owner->config.place;
+    shm->owner = owner;
+    shm->ctx = (struct comm_ctx){.ops = &node_ops,
+                                 .config = owner->config,
+                                 .parent = owner,
+                                 .ranks = shm->ranks,
+                                 .state = shm,
+                                 .closing = owner->closing};
+    shm->ctx.config.place = (struct comm_place){.rank = place->local,
+                                                .ranks = place->locals,
+                                                .nodes = 1,
+                                                .local = place->local,
+                                                .locals = place->locals};
+    for (int l = 0; l < place->locals; l++)
+        shm->ranks[l] = place->node * place->locals + l;
+}
+
+/* What others of this node see: the mapping as far as it is dealt out. */
+static void set_visible_range(struct comm_shm *shm)
+{
+    shm->coll.barrier.base = (uintptr_t)shm->mapping->base;
+    shm->coll.barrier.limit = (uintptr_t)shm->mapping->base + (uintptr_t)shm->mapping->used;
+}
+
+enum status comm_shm_open(struct comm_ctx *owner, struct comm_shm **out)
+{
+    const struct comm_place *place = &owner->config.place;
+    if (place->locals > COMM_SHM_LOCALS_MAX)
+        return FAIL(ST_BUG, "%d workers on a node, over %d", place->locals, COMM_SHM_LOCALS_MAX);
+    if (place->locals > 1 && owner->config.shm_fd < 0)
+        return FAIL(ST_BUG, "%d workers on a node and nothing to share", place->locals);
+    struct comm_shm *shm = calloc(1, sizeof(*shm));
+    if (shm == NULL)
+        return FAIL(ST_RETRY, "out of memory: the view of rank %d", place->rank);
+    set_ctx(shm, owner);
+    shm->node_local = place->local;
+    for (int l = 0; l < place->locals; l++)
+        shm->node_locals[l] = l;
+    enum status st = mapping_open(owner->config.shm_fd, place->locals, &shm->mapping);
+    if (st == ST_OK)
+        st = shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(place->locals, 0), 1,
+                           place->locals, place->local);
+    if (st != ST_OK) {
+        if (shm->mapping != NULL)
+            mapping_close(shm->mapping);
+        free(shm);
+        return st;
+    }
+    set_visible_range(shm);
+    *out = shm;
+    return ST_OK;
+}
+
+enum status comm_shm_join(struct comm_shm *shm)
+{
+    struct comm_ctx *ctx = enter(shm, shm->owner->call);
+    return shm_barrier_join(&shm->coll.barrier, ctx, (uint64_t)shm->owner->config.generation + 1);
+}
+
+/* ---- groups ---- */
+
+static enum status lock(struct comm_shm *shm)
+{
+    struct control *control = control_of(shm->mapping);
+    const uint64_t mine = (uint64_t)shm->owner->config.generation + 1;
+    for (;;) {
+        uint64_t held = atomic_load_explicit(&control->lock, memory_order_relaxed);
+        if (held != mine &&
+            atomic_compare_exchange_strong_explicit(&control->lock, &held, mine,
+                                                    memory_order_acquire, memory_order_relaxed))
+            return ST_OK;
+        TRY(transport_check(&shm->ctx));
+        sched_yield();
+    }
+}
+
+static void unlock(struct comm_shm *shm)
+{
+    atomic_store_explicit(&control_of(shm->mapping)->lock, 0, memory_order_release);
+}
+
+static bool is_free(const struct group *group, uint64_t generation)
+{
+    return group->generation != generation ||
+           (group->joined == group->members && group->left == group->members);
+}
+
+/* The group of these members that this worker has not joined yet, else a new one; NULL when all are
+ * taken. */
+static struct group *find_group(struct comm_shm *parent, uint64_t members, uint64_t me)
+{
+    struct control *control = control_of(parent->mapping);
+    const uint64_t generation = (uint64_t)parent->owner->config.generation + 1,
+                   of = parent->coll.barrier.tag;
+    struct group *free_one = NULL;
+    for (int i = 0; i < GROUPS; i++) {
+        struct group *group = &control->groups[i];
+        if (is_free(group, generation))
+            free_one = free_one == NULL ? group : free_one;
+        else if (group->members == members && group->parent == of && (group->joined & me) == 0)
+            return group;
+    }
+    if (free_one != NULL)
+        *free_one = (struct group){.generation = generation,
+                                   .members = members,
+                                   .parent = of,
+                                   .tag = (uint64_t)1 << 63 | ++control->tags};
+    return free_one;
+}
+
+static enum status join_group(struct comm_shm *shm, uint64_t members)
+{
+    struct comm_shm *parent = shm->parent;
+    struct control *control = control_of(shm->mapping);
+    const uint64_t me = (uint64_t)1 << shm->node_local;
+    enter(parent, shm->owner->call);
+    TRY(lock(parent));
+    struct group *group = find_group(parent, members, me);
+    uint64_t tag = group != NULL ? group->tag : 0;
+    if (group != NULL)
+        group->joined |= me;
+    unlock(parent);
+    if (group == NULL)
+        return FAIL(ST_BUG, "more than %d groups of workers on a node at a time", GROUPS);
+    shm->group_i = (int)(group - control->groups);
+    struct comm_shm *first = parent;
+    while (first->parent != NULL)
+        first = first->parent;
+    const int locals = first->coll.barrier.n, n = shm->ctx.config.place.ranks;
+    TRY(shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(locals, 1 + shm->group_i), 1,
+                      n, shm->ctx.config.place.rank));
+    set_visible_range(shm);
+    return shm_barrier_join(&shm->coll.barrier, enter(shm, shm->owner->call), tag);
+}
+
+enum status comm_shm_split(struct comm_shm *parent, struct comm_ctx *owner, struct comm_shm **out)
+{
+    const struct comm_place *place = &owner->config.place;
+    struct comm_shm *shm = calloc(1, sizeof(*shm));
+    if (shm == NULL)
+        return FAIL(ST_RETRY, "out of memory: the view of rank %d", place->rank);
+    set_ctx(shm, owner);
+    shm->parent = parent;
+    shm->mapping = parent->mapping;
+    shm->node_local = parent->node_local;
+    shm->group_i = -1;
+    uint64_t members = 0;
+    for (int l = 0; l < place->locals; l++) {
+        /* the member's number in the parent, there its number on the node */
+        int among = owner->ranks[shm->ranks[l]] % parent->owner->config.place.locals;
+        shm->node_locals[l] = parent->node_locals[among];
+        members |= (uint64_t)1 << shm->node_locals[l];
+    }
+    enum status st = join_group(shm, members);
+    if (st != ST_OK) {
+        comm_shm_close(shm);
+        return st;
+    }
+    *out = shm;
+    return ST_OK;
+}
+
+/* A group's hall is free again when all have left; who cannot have the lock leaves that to the next
+ * generation. */
+static void leave_group(struct comm_shm *shm)
+{
+    static const struct comm_call closing = {.kind = COMM_CALL_SPLIT};
+    struct comm_call call = closing;
+    struct status_saved saved;
+    status_save(&saved);
+    call.entered_ns = clock_ns();
+    enter(shm, &call);
+    if (shm->group_i >= 0 && lock(shm) == ST_OK) {
+        control_of(shm->mapping)->groups[shm->group_i].left |= (uint64_t)1 << shm->node_local;
+        unlock(shm);
+    }
+    status_restore(&saved);
+}
+
+void comm_shm_close(struct comm_shm *shm)
+{
+    if (shm == NULL)
+        return;
+    if (shm->parent != NULL)
+        leave_group(shm);
+    else
+        mapping_close(shm->mapping);
+    shm_coll_free(&shm->coll);
+    free(shm);
+}
+
+/* ---- memory ---- */
+
+/* Pieces lie worker by worker; the page after them holds the byte that grew the file. */
+enum status comm_shm_alloc(struct comm_shm *shm, int64_t bytes, void **out)
+{
+    struct mapping *m = shm->mapping;
+    const struct comm_place *place = &shm->ctx.config.place;
+    const int64_t each = round_up(bytes), all = each * place->ranks + ALLOC_ALIGN;
+    struct comm_ctx *ctx = enter(shm, shm->owner->call);
+    if (bytes > RESERVE / place->ranks)
+        return FAIL(ST_BAD_SETTING, "out of memory: %lld bytes for each of %d workers to share",
+                    (long long)bytes, place->ranks);
+    TRY(map_at(m, m->used, all));
+    char *first = m->base + m->used, *mine = first + each * place->rank;
+    m->used += all;
+    set_visible_range(shm);
+#ifdef MADV_POPULATE_WRITE
+    if (madvise(mine, (size_t)each, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+        return FAIL(memory_status(bytes), "out of memory: %lld bytes for workers to share: %s",
+                    (long long)bytes, strerror(errno));
+#endif
+    memset(mine, 0, (size_t)bytes); /* an earlier life's words */
+    TRY(shm_coll_barrier(&shm->coll, ctx, shm->owner->call));
+#ifdef MADV_POPULATE_WRITE
+    /* the others' pieces into this one's page table */
+    madvise(first, (size_t)(each * place->ranks), MADV_POPULATE_WRITE);
+#endif
+    *out = mine;
+    return ST_OK;
+}
+
+void comm_shm_range(const struct comm_shm *shm, void **data, int64_t *bytes)
+{
+    *data = shm->mapping->base;
+    *bytes = shm->mapping->used;
+}
+
+/* ---- parts of a transport's collectives ---- */
+
+enum status comm_shm_reduce(struct comm_shm *shm, const struct comm_call *call,
+                            const struct shm_coll_partition *partition, void *out,
+                            enum dtype dtype_out)
+{
+    return shm_coll_reduce(&shm->coll, enter(shm, call), call, partition, out, dtype_out);
+}
+
+enum status comm_shm_gather(struct comm_shm *shm, const struct comm_call *call,
+                            const struct shm_coll_partition *partition, const void *in)
+{
+    return shm_coll_gather(&shm->coll, enter(shm, call), call, partition, in);
+}
+
+enum status comm_shm_barrier(struct comm_shm *shm, const struct comm_call *call)
+{
+    return shm_coll_barrier(&shm->coll, enter(shm, call), call);
+}
+
+/* With another peer than comm.c's, as the others here see it. */
+static enum status with_peer(struct comm_shm *shm, const struct comm_call *call, int peer,
+                             enum status (*move)(struct shm_coll *, struct comm_ctx *,
+                                                 const struct comm_call *))
+{
+    struct comm_call mine = *call;
+    mine.peer = peer;
+    enum status st = move(&shm->coll, enter(shm, &mine), &mine);
+    shm->ctx.call = call;
+    return st;
+}
+
+enum status comm_shm_broadcast(struct comm_shm *shm, const struct comm_call *call, int root)
+{
+    return with_peer(shm, call, root, shm_coll_broadcast);
+}
+enum status comm_shm_send(struct comm_shm *shm, const struct comm_call *call, int to)
+{
+    return with_peer(shm, call, to, shm_coll_send);
+}
+enum status comm_shm_recv(struct comm_shm *shm, const struct comm_call *call, int from)
+{
+    return with_peer(shm, call, from, shm_coll_recv);
+}
+
+/* ---- the whole transport, where there is one node ---- */
+
+static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *address_bytes)
+{
+    (void)address;
+    *address_bytes = 0;
+    struct comm_shm *shm = NULL;
+    TRY(comm_shm_open(ctx, &shm));
+    ctx->state = shm;
+    return ST_OK;
+}
+
+static enum status end_open(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes)
+{
+    (void)addresses, (void)bytes;
+    return comm_shm_join(ctx->state);
+}
+
+static void ctx_close(struct comm_ctx *ctx)
+{
+    comm_shm_close(ctx->state);
+    ctx->state = NULL;
+}
+
+static const char *describe(const struct comm_ctx *ctx)
+{
+    (void)ctx;
+    return "ucx (shm)";
+}
+
+static enum status alloc(struct comm_ctx *ctx, int64_t bytes, void **out)
+{
+    return comm_shm_alloc(ctx->state, bytes, out);
+}
+
+static enum status split(struct comm_ctx *ctx)
+{
+    struct comm_shm *shm = NULL;
+    TRY(comm_shm_split(ctx->parent->state, ctx, &shm));
+    ctx->state = shm;
+    return ST_OK;
+}
+
+static int entered_all(const struct comm_ctx *ctx, int rank)
+{
+    const struct comm_shm *shm = ctx->state;
+    return shm != NULL ? shm_barrier_entered(&shm->coll.barrier, ctx->call, rank) : -1;
+}
+
+static enum status move(struct comm_ctx *ctx, const struct comm_call *call,
+                        enum status (*fn)(struct shm_coll *, struct comm_ctx *,
+                                          const struct comm_call *))
+{
+    struct comm_shm *shm = ctx->state;
+    return fn(&shm->coll, enter(shm, call), call);
+}
+static enum status all_reduce(struct comm_ctx *ctx, const struct comm_call *call)
+{
+    return move(ctx, call, shm_coll_all_reduce);
+}
+static enum status reduce_scatter(struct comm_ctx *ctx, const struct comm_call *call)
+{
+    return move(ctx, call, shm_coll_reduce_scatter);
+}
+static enum status all_gather(struct comm_ctx *ctx, const struct comm_call *call)
+{
+    return move(ctx, call, shm_coll_all_gather);
+}
+static enum status all_to_all(struct comm_ctx *ctx, const struct comm_call *call)
+{
+    return move(ctx, call, shm_coll_all_to_all);
+}
+static enum status broadcast(struct comm_ctx *ctx, const struct comm_call *call)
+{
+    return move(ctx, call, shm_coll_broadcast);
+}
+static enum status send_to(struct comm_ctx *ctx, const struct comm_call *call)
+{
+    return move(ctx, call, shm_coll_send);
+}
+static enum status recv_from(struct comm_ctx *ctx, const struct comm_call *call)
+{
+    return move(ctx, call, shm_coll_recv);
+}
+static enum status barrier(struct comm_ctx *ctx, const struct comm_call *call)
+{
+    return move(ctx, call, shm_coll_barrier);
+}
+
+const struct transport_ops comm_shm_ops = {
+    .kind = COMM_KIND_HOST,
+    .name = "ucx",
+    .begin_open = begin_open,
+    .end_open = end_open,
+    .close = ctx_close,
+    .describe = describe,
+    .alloc = alloc,
+    .split = split,
+    .entered = entered_all,
+    .all_reduce = all_reduce,
+    .reduce_scatter = reduce_scatter,
+    .all_gather = all_gather,
+    .all_to_all = all_to_all,
+    .broadcast = broadcast,
+    .send = send_to,
+    .recv = recv_from,
+    .barrier = barrier,
+};

@@ -1,0 +1,208 @@
+/* tcp_accept — connections to this rank: each is a stranger until it has proved which rank it is.
+ *
+ * Only while ranks are awaited: when all are connected the port is closed. A stranger has a few
+ * seconds and a buffer of fixed size; there are only so many seats, and the oldest without a right
+ * hello gives up its own first. Must not know messages. */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "comm/tcp/tcp_inside.h"
+
+#define PENDING_EXTRA 64 /* of strangers, besides one for each rank */
+#define HANDSHAKE_NS ((int64_t)5000000000)
+#define ACCEPT_AT_ONCE 64
+#define LOG_MS 1000
+
+static const char unauthenticated[] = "it does not know this generation's secret";
+
+static atomic_int_fast64_t refused;
+
+int64_t tcp_accept_refused(void) { return refused; }
+
+void tcp_accept_refuse(struct tcp *tcp, int fd, const char *why)
+{
+    struct sockaddr_storage from;
+    socklen_t bytes = sizeof(from);
+    char name[64] = "a connected rank";
+    int64_t now_ms = clock_ms();
+    refused++;
+    tcp->refused_n++;
+    if (fd >= 0 && getpeername(fd, (struct sockaddr *)&from, &bytes) == 0)
+        tcp_addr_text(&from, name, sizeof(name));
+    if (fd >= 0)
+        close(fd);
+    if (tcp->refused_log_ms != 0 && now_ms - tcp->refused_log_ms < LOG_MS)
+        return;
+    LOG_WARN("closed %lld connection%s to the port of workers; the last, of %s: %s",
+             (long long)tcp->refused_n, tcp->refused_n == 1 ? "" : "s", name, why);
+    tcp->refused_log_ms = now_ms;
+    tcp->refused_n = 0;
+}
+
+static void refuse(struct tcp *tcp, struct tcp_pending *pending, const char *why)
+{
+    tcp_accept_refuse(tcp, pending->fd, why);
+    pending->fd = -1;
+    tcp_auth_wipe(&pending->auth, sizeof(pending->auth));
+}
+
+enum status tcp_accept_open(struct tcp *tcp)
+{
+    const struct p2p *p2p = tcp->p2p;
+    tcp->pending_n = PENDING_EXTRA + p2p->ranks;
+    tcp->pending = calloc((size_t)tcp->pending_n, sizeof(*tcp->pending));
+    if (tcp->pending == NULL)
+        return FAIL(ST_RETRY, "out of memory: connections of %d ranks", p2p->ranks);
+    for (int i = 0; i < tcp->pending_n; i++)
+        tcp->pending[i].fd = -1;
+    return ST_OK;
+}
+
+/* A free seat, or that of the oldest pending, one without a hello first. */
+static struct tcp_pending *find_slot(struct tcp *tcp)
+{
+    struct tcp_pending *oldest = &tcp->pending[0];
+    for (int i = 0; i < tcp->pending_n; i++) {
+        struct tcp_pending *pending = &tcp->pending[i];
+        if (pending->fd < 0)
+            return pending;
+        bool is_less = oldest->has_hello && !pending->has_hello;
+        if (is_less ||
+            (oldest->has_hello == pending->has_hello && pending->since_ns < oldest->since_ns))
+            oldest = pending;
+    }
+    refuse(tcp, oldest, "too many strangers at once");
+    return oldest;
+}
+
+static unsigned accept_some(struct tcp *tcp)
+{
+    unsigned n = 0;
+    for (; n < ACCEPT_AT_ONCE; n++) {
+        int fd = accept4(tcp->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0)
+            break;
+        struct tcp_pending *pending = find_slot(tcp);
+        *pending = (struct tcp_pending){.fd = fd, .since_ns = clock_ns()};
+        memcpy(pending->auth.secret, tcp->p2p->secret, sizeof(pending->auth.secret));
+    }
+    return n;
+}
+
+/* A message of so many bytes: 1 it is there, 0 not yet, -1 it never will be. */
+static int receive(struct tcp_pending *pending, size_t want)
+{
+    ssize_t n = recv(pending->fd, pending->received + pending->received_n,
+                     want - pending->received_n, MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+        return -1;
+    pending->received_n += n > 0 ? (size_t)n : 0;
+    if (pending->received_n < want)
+        return 0;
+    pending->received_n = 0;
+    return 1;
+}
+
+static bool reply(int fd, const uint8_t *data, size_t n)
+{
+    return send(fd, data, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n;
+}
+
+/* A conn that is awaited from that rank, or NULL: it dials only those below it. */
+static struct tcp_conn *awaited(const struct tcp *tcp, int rank)
+{
+    struct tcp_conn *conn = &tcp->conns[rank];
+    return rank > tcp->p2p->rank && conn->peer != NULL && !conn->is_up ? conn : NULL;
+}
+
+static const char *take_hello(struct tcp *tcp, struct tcp_pending *pending)
+{
+    const struct p2p *p2p = tcp->p2p;
+    struct tcp_auth_ids ids = {
+        .generation = p2p->mine.generation, .client = -1, .server = p2p->rank, .ranks = p2p->ranks};
+    uint8_t answer[TCP_AUTH_ANSWER_BYTES];
+    if (!tcp_auth_read_hello(&pending->auth, &ids, pending->received))
+        return unauthenticated;
+    pending->client = ids.client;
+    pending->has_hello = true;
+    if (awaited(tcp, ids.client) == NULL)
+        return "that rank is connected";
+    return tcp_auth_make_answer(&pending->auth, answer) &&
+                   reply(pending->fd, answer, sizeof(answer))
+               ? NULL
+               : "it went away";
+}
+
+static const char *take_proof(struct tcp *tcp, struct tcp_pending *pending)
+{
+    struct tcp_conn *conn = awaited(tcp, pending->client);
+    uint8_t welcome[TCP_AUTH_WELCOME_BYTES];
+    if (!tcp_auth_read_proof(&pending->auth, pending->received))
+        return unauthenticated;
+    if (conn == NULL)
+        return "that rank is connected";
+    if (!tcp_auth_make_welcome(&pending->auth, welcome) ||
+        !reply(pending->fd, welcome, sizeof(welcome)) ||
+        !tcp_conn_up(conn, pending->fd, &pending->auth, false))
+        return "it went away";
+    tcp_tune(pending->fd);
+    pending->fd = -1;
+    tcp_auth_wipe(&pending->auth, sizeof(pending->auth));
+    return NULL;
+}
+
+static unsigned progress_pending(struct tcp *tcp, struct tcp_pending *pending, int64_t now_ns)
+{
+    int received =
+        receive(pending, pending->has_hello ? TCP_AUTH_PROOF_BYTES : TCP_AUTH_HELLO_BYTES);
+    const char *why = NULL;
+    if (received < 0)
+        why = "it went away unauthenticated";
+    else if (received > 0)
+        why = pending->has_hello ? take_proof(tcp, pending) : take_hello(tcp, pending);
+    else if (now_ns - pending->since_ns > HANDSHAKE_NS)
+        why = "it said nothing that proves it";
+    if (why != NULL)
+        refuse(tcp, pending, why);
+    return received > 0;
+}
+
+unsigned tcp_accept_progress(struct tcp *tcp)
+{
+    unsigned moved = accept_some(tcp);
+    int64_t now_ns = clock_ns();
+    for (int i = 0; i < tcp->pending_n; i++)
+        if (tcp->pending[i].fd >= 0)
+            moved += progress_pending(tcp, &tcp->pending[i], now_ns);
+    return moved;
+}
+
+int tcp_accept_polls(const struct tcp *tcp, struct pollfd *out)
+{
+    int n = 0;
+    if (tcp->listen_fd >= 0)
+        out[n++] = (struct pollfd){.fd = tcp->listen_fd, .events = POLLIN};
+    for (int i = 0; i < tcp->pending_n; i++)
+        if (tcp->pending[i].fd >= 0)
+            out[n++] = (struct pollfd){.fd = tcp->pending[i].fd, .events = POLLIN};
+    return n;
+}
+
+void tcp_accept_close(struct tcp *tcp)
+{
+    for (int i = 0; i < tcp->pending_n; i++)
+        if (tcp->pending[i].fd >= 0)
+            refuse(tcp, &tcp->pending[i], "all ranks are connected");
+    free(tcp->pending);
+    tcp->pending = NULL;
+    tcp->pending_n = 0;
+    if (tcp->listen_fd >= 0)
+        close(tcp->listen_fd);
+    tcp->listen_fd = -1;
+}

@@ -1,0 +1,163 @@
+/* tcp_connect — this rank connects to one below it, and both prove themselves. A connection that
+ * ends before the welcome is tried again for a while: where many strangers come at once it may have
+ * lost its seat. Must not know messages. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/tcp/tcp_inside.h"
+
+#define RETRY_NS ((int64_t)50000000)
+#define GIVE_UP_NS ((int64_t)20000000000)
+#define HANDSHAKE_NS ((int64_t)6000000000)
+
+/* Not now, perhaps later. */
+static void retry_later(struct tcp_conn *conn, const char *why)
+{
+    int64_t now_ns = clock_ns();
+    if (conn->fd >= 0)
+        close(conn->fd);
+    conn->fd = -1;
+    if (now_ns - conn->since_ns > GIVE_UP_NS) {
+        conn->connect_state = TCP_CONNECT_NONE;
+        tcp_conn_lose(conn, why);
+        return;
+    }
+    conn->connect_state = TCP_CONNECT_RETRY;
+    conn->timer_ns = now_ns + RETRY_NS;
+}
+
+static void give_up(struct tcp_conn *conn, int error)
+{
+    conn->connect_state = TCP_CONNECT_NONE;
+    tcp_conn_lose(conn, strerrordesc_np(error));
+}
+
+/* From the address that this rank listens at, so that a node with several is known by one. */
+static void start(struct tcp_conn *conn)
+{
+    struct sockaddr_storage from = conn->tcp->own;
+    conn->fd = socket(conn->to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    conn->received_n = conn->auth.transcript_n = 0;
+    if (conn->fd < 0) {
+        retry_later(conn, strerrordesc_np(errno));
+        return;
+    }
+    if (from.ss_family == conn->to.ss_family)
+        tcp_addr_bind(conn->fd, &from);
+    conn->connect_state = TCP_CONNECT_SYN;
+    conn->timer_ns = clock_ns() + GIVE_UP_NS;
+    if (connect(conn->fd, (struct sockaddr *)&conn->to, conn->to_bytes) != 0 &&
+        errno != EINPROGRESS)
+        give_up(conn, errno);
+}
+
+void tcp_connect_begin(struct tcp_conn *conn)
+{
+    conn->since_ns = clock_ns();
+    memcpy(conn->auth.secret, conn->tcp->p2p->secret, sizeof(conn->auth.secret));
+    start(conn);
+}
+
+static void send_hello(struct tcp_conn *conn)
+{
+    const struct p2p *p2p = conn->tcp->p2p;
+    const struct tcp_auth_ids ids = {.generation = p2p->mine.generation,
+                                     .client = p2p->rank,
+                                     .server = conn->peer->rank,
+                                     .ranks = p2p->ranks};
+    uint8_t hello[TCP_AUTH_HELLO_BYTES];
+    int error = 0;
+    socklen_t bytes = sizeof(error);
+    if (getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0 || error != 0) {
+        give_up(conn, error);
+        return;
+    }
+    tcp_tune(conn->fd);
+    conn->connect_state = TCP_CONNECT_ANSWER;
+    conn->timer_ns = clock_ns() + HANDSHAKE_NS;
+    if (!tcp_auth_make_hello(&conn->auth, &ids, hello) ||
+        send(conn->fd, hello, sizeof(hello), MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof(hello))
+        retry_later(conn, "it does not take a greeting");
+}
+
+/* 1: it is there; 0: not yet; -1: it never will be. */
+static int receive(struct tcp_conn *conn, size_t want)
+{
+    ssize_t n =
+        recv(conn->fd, conn->received + conn->received_n, want - conn->received_n, MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+        return -1;
+    conn->received_n += n > 0 ? (size_t)n : 0;
+    if (conn->received_n < want)
+        return 0;
+    conn->received_n = 0;
+    return 1;
+}
+
+/* An answer that proves nothing comes from a stranger in the peer's place. */
+static const char *take_answer(struct tcp_conn *conn)
+{
+    uint8_t proof[TCP_AUTH_PROOF_BYTES];
+    if (!tcp_auth_read_answer(&conn->auth, conn->received))
+        return "what answers there does not know this generation's secret";
+    if (!tcp_auth_make_proof(&conn->auth, proof) ||
+        send(conn->fd, proof, sizeof(proof), MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof(proof))
+        return "it went away";
+    conn->connect_state = TCP_CONNECT_WELCOME;
+    return NULL;
+}
+
+static const char *take_welcome(struct tcp_conn *conn)
+{
+    int fd = conn->fd;
+    if (!tcp_auth_read_welcome(&conn->auth, conn->received))
+        return "what answers there does not know this generation's secret";
+    if (!tcp_conn_up(conn, fd, &conn->auth, true))
+        return "out of memory";
+    tcp_auth_wipe(&conn->auth, sizeof(conn->auth));
+    return NULL;
+}
+
+static unsigned receive_reply(struct tcp_conn *conn)
+{
+    bool is_answer = conn->connect_state == TCP_CONNECT_ANSWER;
+    int received = receive(conn, is_answer ? TCP_AUTH_ANSWER_BYTES : TCP_AUTH_WELCOME_BYTES);
+    const char *why = NULL;
+    if (received > 0)
+        why = is_answer ? take_answer(conn) : take_welcome(conn);
+    else if (received < 0)
+        why = "it closes connections before a greeting";
+    else if (clock_ns() > conn->timer_ns)
+        why = "it does not answer a greeting";
+    if (why != NULL)
+        retry_later(conn, why);
+    return received > 0;
+}
+
+static bool is_writable(int fd)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
+    return poll(&poll_fd, 1, 0) > 0;
+}
+
+unsigned tcp_connect_progress(struct tcp_conn *conn)
+{
+    switch (conn->connect_state) {
+    case TCP_CONNECT_NONE:
+        return 0;
+    case TCP_CONNECT_RETRY:
+        if (clock_ns() >= conn->timer_ns)
+            start(conn);
+        return 0;
+    case TCP_CONNECT_SYN:
+        if (is_writable(conn->fd))
+            send_hello(conn);
+        else if (clock_ns() > conn->timer_ns)
+            give_up(conn, ETIMEDOUT);
+        return 0;
+    default:
+        return receive_reply(conn);
+    }
+}

@@ -1,0 +1,20 @@
+/* ucx_env — what this node and the user's UCX_* variables say about networks for UCX. Must
+ * not know UCX's calls. */
+#ifndef CONVOY_COMM_UCX_ENV_H
+#define CONVOY_COMM_UCX_ENV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* ucx_env_get — a variable of the environment, NULL: not set; UCX reads these by itself.
+ * ucx_env_has_rdma — is there an InfiniBand or RoCE device? ucx_env_has_transports — is
+ * UCX_TLS set? ucx_env_names_tcp — …and does it name tcp?
+ * ucx_env_device — the first device that UCX_NET_DEVICES names, if it is a network interface;
+ * "": it is not. */
+const char *ucx_env_get(const char *name);
+bool ucx_env_has_rdma(void);
+bool ucx_env_has_transports(void);
+bool ucx_env_names_tcp(void);
+void ucx_env_device(char *out, size_t cap);
+
+#endif

@@ -1,0 +1,584 @@
+/* data_file.c — DATA into a list of files. Must not know tokens: of the content it looks only at
+ * some bytes, for what they are. */
+#include "data/data_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "data/fetch.h"
+#include "data/megatron.h"
+#include "data/shard.h"
+#include "data/sniff.h"
+#include "data/stream.h"
+
+#define DATA_FILE_DEPTH_MAX 64
+
+static enum status no_input(const char *path, int error)
+{
+    errno = error;
+    return file_read_fail(path, "read");
+}
+
+static enum status list_add(struct data_file_list *list, const char *path, const struct stat *info)
+{
+    if (list->n == list->cap) {
+        const int64_t cap = list->cap > 0 ? 2 * list->cap : 64;
+        struct data_file *item = realloc(list->item, (size_t)cap * sizeof *item);
+        if (item == NULL)
+            return FAIL(ST_RETRY, "out of memory: a list of %lld files of DATA", (long long)cap);
+        list->item = item;
+        list->cap = cap;
+    }
+    struct data_file *file = list->item + list->n;
+    *file =
+        (struct data_file){.path = strdup(path),
+                           .bytes = info->st_size,
+                           .device = info->st_dev,
+                           .inode = info->st_ino,
+                           .modified_ns = info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec,
+                           .changed_ns = info->st_ctim.tv_sec * 1000000000 + info->st_ctim.tv_nsec};
+    if (file->path == NULL)
+        return FAIL(ST_RETRY, "out of memory: the name of %s", path);
+    list->n++;
+    return ST_OK;
+}
+
+static void data_file_drop(struct data_file *file)
+{
+    if (file->pair != NULL)
+        free(file->pair->path);
+    free(file->pair);
+    free(file->path);
+    *file = (struct data_file){0};
+}
+
+void data_file_free(struct data_file_list *list)
+{
+    for (int64_t i = 0; i < list->n; i++)
+        data_file_drop(list->item + i);
+    free(list->item);
+    *list = (struct data_file_list){0};
+}
+
+int64_t data_file_bytes(const struct data_file *file)
+{
+    return file->bytes + (file->pair != NULL ? file->pair->bytes : 0);
+}
+
+/* Leaves out what has no path any more. */
+static void list_close_up(struct data_file_list *list)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < list->n; i++)
+        if (list->item[i].path != NULL)
+            list->item[n++] = list->item[i];
+    list->n = n;
+}
+
+/* ---- finding ---- */
+
+static enum status walk(struct data_file_list *list, const char *dir, int depth);
+
+/* One name in a folder, or a match of a glob: links that lead nowhere or to a folder, and what is
+ * neither file nor folder, are passed over. */
+static enum status walk_entry(struct data_file_list *list, const char *path, int depth)
+{
+    struct stat link, info;
+    if (lstat(path, &link) != 0 || stat(path, &info) != 0) {
+        if (errno != ENOENT && errno != ELOOP && errno != ENOTDIR)
+            /* it is there: a part of DATA must not be missing in silence */
+            return no_input(path, errno);
+        LOG_WARN("skipping %s: %s", path, strerror(errno));
+        return ST_OK;
+    }
+    if (S_ISREG(info.st_mode))
+        return list_add(list, path, &info);
+    if (S_ISDIR(link.st_mode))
+        return walk(list, path, depth + 1);
+    return ST_OK;
+}
+
+/* NULL at the end, or with *st when the folder cannot be read to its end. */
+static struct dirent *next_entry(DIR *handle, const char *dir, enum status *st)
+{
+    errno = 0;
+    struct dirent *entry = readdir(handle);
+    if (entry == NULL && errno != 0)
+        *st = no_input(dir, errno);
+    return entry;
+}
+
+static enum status walk(struct data_file_list *list, const char *dir, int depth)
+{
+    enum status st = ST_OK;
+    if (depth > DATA_FILE_DEPTH_MAX)
+        return FAIL(ST_NO_INPUT,
+                    "%.200s… lies over %d folders deep; give a folder nearer to the files as DATA",
+                    dir, DATA_FILE_DEPTH_MAX);
+    DIR *handle = opendir(dir);
+    if (handle == NULL)
+        return no_input(dir, errno);
+    for (struct dirent *entry; st == ST_OK && (entry = next_entry(handle, dir, &st)) != NULL;) {
+        char path[FILE_PATH_MAX];
+        if (entry->d_name[0] == '.')
+            continue;
+        st = file_join(path, sizeof path, dir, entry->d_name);
+        if (st == ST_OK)
+            st = walk_entry(list, path, depth);
+    }
+    closedir(handle);
+    return st;
+}
+
+static enum status add_named(struct data_file_list *list, const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return no_input(path, errno);
+    if (S_ISDIR(info.st_mode))
+        return walk(list, path, 0);
+    if (!S_ISREG(info.st_mode))
+        return FAIL(ST_NO_INPUT,
+                    "%s is not a regular file (a device, pipe or socket); copy it to a file first",
+                    path);
+    return list_add(list, path, &info);
+}
+
+static enum status add_glob(struct data_file_list *list, const char *pattern)
+{
+    enum status st = ST_OK;
+    glob_t found = {0};
+    const int result = glob(pattern, GLOB_NOSORT | GLOB_ERR, NULL, &found);
+    if (result == GLOB_NOMATCH)
+        st = FAIL(ST_NO_INPUT,
+                  "no file matches DATA=%s; check the pattern (quote it, so that the shell leaves "
+                  "it alone)",
+                  pattern);
+    else if (result != 0)
+        st = FAIL(result == GLOB_NOSPACE ? ST_RETRY : ST_NO_INPUT,
+                  "cannot look for DATA=%s: %s; check that its folders can be read", pattern,
+                  result == GLOB_NOSPACE ? "out of memory" : strerror(errno));
+    for (size_t i = 0; st == ST_OK && i < found.gl_pathc; i++)
+        st = walk_entry(list, found.gl_pathv[i], 0);
+    globfree(&found);
+    return st;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct data_file *)a)->path, ((const struct data_file *)b)->path);
+}
+
+static int by_file(const void *a, const void *b)
+{
+    const struct data_file *x = *(struct data_file *const *)a, *y = *(struct data_file *const *)b;
+    if (x->device != y->device)
+        return x->device < y->device ? -1 : 1;
+    if (x->inode != y->inode)
+        return x->inode < y->inode ? -1 : 1;
+    return (x > y) - (x < y);
+}
+
+/* Of the names of one file the first stays. The list is sorted by path and stays so. */
+static enum status drop_twins(struct data_file_list *list)
+{
+    struct data_file **order = malloc((size_t)(list->n + 1) * sizeof *order);
+    if (order == NULL)
+        return FAIL(ST_RETRY, "out of memory: a list of %lld files of DATA", (long long)list->n);
+    for (int64_t i = 0; i < list->n; i++)
+        order[i] = list->item + i;
+    qsort(order, (size_t)list->n, sizeof *order, by_file);
+    for (int64_t i = 1; i < list->n; i++)
+        if (order[i]->device == order[i - 1]->device && order[i]->inode == order[i - 1]->inode) {
+            data_file_drop(order[i]);
+            order[i]->device = order[i - 1]->device; /* still the twin of what may follow */
+            order[i]->inode = order[i - 1]->inode;
+        }
+    free(order);
+    list_close_up(list);
+    return ST_OK;
+}
+
+/* ---- what a file is ---- */
+
+/* Of text at most one byte in so many may be none: more is refused, or warned about. */
+#define DATA_FILE_BAD_REFUSED 10
+#define DATA_FILE_BAD_WARNED 1000
+#define DATA_FILE_SAMPLES 16 /* of a text that are looked at, evenly spread … */
+#define DATA_FILE_SAMPLE_BYTES (1 << 14)
+#define DATA_FILE_SAMPLED_MAX 256 /* … of so many files; of more only their beginnings */
+#define DATA_FILE_FRAMES_MAX 64   /* skippable frames before the first of zstd */
+
+static bool ends(const char *path, const char *suffix)
+{
+    const size_t n = strlen(path), k = strlen(suffix);
+    return n >= k && strcasecmp(path + n - k, suffix) == 0;
+}
+
+static bool begins(const uint8_t *head, size_t n, const char *magic, size_t bytes)
+{
+    return n >= bytes && memcmp(head, magic, bytes) == 0;
+}
+
+/* "x.idx" or "x.bin" → the other of the two. */
+static enum status other_name(const char *path, const char *suffix, char out[FILE_PATH_MAX])
+{
+    if (!text_format(out, FILE_PATH_MAX, "%.*s%s", (int)strlen(path) - 4, path, suffix))
+        return FAIL(ST_BAD_SETTING, "the path %.80s… is too long", path);
+    return ST_OK;
+}
+
+static enum status make_pair(struct data_file *idx, const char *bin_path)
+{
+    struct data_file_list one = {0};
+    struct stat info;
+    if (stat(bin_path, &info) != 0)
+        return FAIL(ST_NO_INPUT, "cannot read %s: %s; the Megatron index %s needs it beside it",
+                    bin_path, strerror(errno), idx->path);
+    if (!S_ISREG(info.st_mode) || info.st_size == 0)
+        return FAIL(ST_BAD_DATA, "%s is %s; the Megatron index %s needs it", bin_path,
+                    S_ISREG(info.st_mode) ? "empty" : "not a regular file", idx->path);
+    const enum status st = list_add(&one, bin_path, &info);
+    if (st != ST_OK) {
+        data_file_free(&one);
+        return st;
+    }
+    idx->pair = one.item;
+    idx->kind = idx->pair->kind = DATA_FILE_KIND_MEGATRON;
+    return ST_OK;
+}
+
+/* A .bin that is no llm.c file: with an index beside it, it is Megatron's, and the index stands for
+ * both. */
+static enum status bin_or_pair(struct data_file *file)
+{
+    char idx_path[FILE_PATH_MAX];
+    struct data_file_list one = {0};
+    struct stat info;
+    file->kind = DATA_FILE_KIND_TOKENS;
+    if (!ends(file->path, ".bin"))
+        return ST_OK;
+    TRY(other_name(file->path, ".idx", idx_path));
+    if (stat(idx_path, &info) != 0 || !S_ISREG(info.st_mode))
+        return ST_OK;
+    enum status st = list_add(&one, idx_path, &info);
+    if (st == ST_OK)
+        st = make_pair(one.item, file->path);
+    if (st == ST_OK) {
+        data_file_drop(file);
+        *file = one.item[0];
+        free(one.item);
+    } else
+        data_file_free(&one);
+    return st;
+}
+
+/* Of what zstd packed, the name without ".zst" tells. */
+static enum status kind_of_packed(struct data_file *file)
+{
+    char name[FILE_PATH_MAX];
+    text_copy(name, sizeof name, file->path);
+    if (ends(name, ".zst"))
+        name[strlen(name) - 4] = '\0';
+    else if (ends(name, ".zstd"))
+        name[strlen(name) - 5] = '\0';
+    file->is_packed = true;
+    file->kind =
+        ends(name, ".jsonl") || ends(name, ".ndjson") ? DATA_FILE_KIND_JSONL : DATA_FILE_KIND_TEXT;
+    if (ends(name, ".json") || ends(name, ".bin") || ends(name, ".idx") || ends(name, ".tar"))
+        return FAIL(
+            ST_BAD_DATA,
+            "%s: of what zstd packed, text and JSON lines are read; unpack it first (unzstd)",
+            file->path);
+    return ST_OK;
+}
+
+/* Is it a frame of zstd, or are there frames before it that zstd passes over (pzstd begins so)? lz4
+ * has such frames too. */
+static bool is_packed(int fd, const uint8_t *head, size_t n)
+{
+    uint8_t next[SNIFF_FRAME_BYTES];
+    int64_t at = 0, bytes;
+    ssize_t got = (ssize_t)(n < sizeof next ? n : sizeof next);
+    memcpy(next, head, (size_t)got);
+    for (int i = 0; i < DATA_FILE_FRAMES_MAX && got > 0; i++) {
+        if (sniff_zstd(next, (size_t)got))
+            return true;
+        if (!sniff_skippable(next, (size_t)got, &bytes))
+            return false;
+        at += bytes;
+        got = pread(fd, next, sizeof next, (off_t)at);
+    }
+    return false;
+}
+
+static enum status kind_of(struct data_file *file, int fd, const uint8_t *head, size_t n)
+{
+    char bin_path[FILE_PATH_MAX];
+    uint32_t word = 0;
+    memcpy(&word, head, n < 4 ? n : 4);
+    file->kind = DATA_FILE_KIND_TEXT;
+    if (word == SHARD_MAGIC) {
+        file->kind = DATA_FILE_KIND_TOKENS;
+        return ST_OK;
+    }
+    if (ends(file->path, ".bin"))
+        return bin_or_pair(file);
+    if (ends(file->path, ".idx")) {
+        TRY(other_name(file->path, ".bin", bin_path));
+        return make_pair(file, bin_path);
+    }
+    if (begins(head, n, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC - 1))
+        return FAIL(ST_BAD_DATA,
+                    "%s is a Megatron index; its name must end in .idx, with the .bin beside it",
+                    file->path);
+    if (is_packed(fd, head, n))
+        return kind_of_packed(file);
+    const struct sniff_kind *other = sniff_magic(head, n);
+    if (other != NULL)
+        return FAIL(ST_BAD_DATA, "%s is %s, not plain text; %s", file->path, other->what,
+                    other->remedy);
+    if (ends(file->path, ".zst") || ends(file->path, ".zstd"))
+        return FAIL(ST_BAD_DATA,
+                    "%s is not what zstd packs, although its name says so; copy or make it again, "
+                    "or rename it",
+                    file->path);
+    if (ends(file->path, ".jsonl") || ends(file->path, ".ndjson"))
+        file->kind = DATA_FILE_KIND_JSONL;
+    if (ends(file->path, ".json"))
+        file->kind = DATA_FILE_KIND_SQUAD;
+    return ST_OK;
+}
+
+/* Some of what a plain file holds: its beginning, and places evenly spread. */
+static enum status count_plain(const struct data_file *file, int fd, bool is_thorough,
+                               struct sniff_count *count)
+{
+    static _Thread_local uint8_t piece[DATA_FILE_SAMPLE_BYTES];
+    const int64_t all = (file->bytes + DATA_FILE_SAMPLE_BYTES - 1) / DATA_FILE_SAMPLE_BYTES;
+    const int64_t pieces = !is_thorough ? 1 : all < DATA_FILE_SAMPLES ? all : DATA_FILE_SAMPLES;
+    for (int64_t i = 0; i < pieces; i++) {
+        const int64_t at = pieces > 1 ? (all - 1) * i / (pieces - 1) * DATA_FILE_SAMPLE_BYTES : 0;
+        const ssize_t n =
+            pread(fd, piece, is_thorough ? sizeof piece : SNIFF_HEAD_BYTES, (off_t)at);
+        if (n < 0)
+            return no_input(file->path, errno);
+        sniff_add(count, piece, (size_t)n);
+    }
+    return ST_OK;
+}
+
+/* The beginning of what a packed file holds. */
+static enum status count_packed(const struct data_file *file, struct sniff_count *count)
+{
+    static _Thread_local uint8_t piece[DATA_FILE_SAMPLE_BYTES];
+    struct stream *stream;
+    size_t n = 0;
+    TRY(stream_open(file, NULL, NULL, &stream));
+    const enum status st = stream_read(stream, piece, sizeof piece, &n);
+    stream_close(stream);
+    if (st == ST_OK)
+        sniff_add(count, piece, n);
+    return st;
+}
+
+/* Text is UTF-8. A few bytes that are not are learnt as they are; many are another kind of file. */
+static enum status check_text(const struct data_file *file, int fd, bool is_thorough)
+{
+    struct sniff_count count = {0};
+    if (file->kind != DATA_FILE_KIND_TEXT)
+        return ST_OK;
+    TRY(file->is_packed ? count_packed(file, &count) : count_plain(file, fd, is_thorough, &count));
+    const int64_t bad = sniff_bad(&count);
+    if (bad * DATA_FILE_BAD_WARNED <= count.bytes)
+        return ST_OK;
+    const struct sniff_kind guess = sniff_guess(&count);
+    const double percent = 100.0 * (double)bad / (double)count.bytes;
+    if (bad * DATA_FILE_BAD_REFUSED > count.bytes)
+        return FAIL(ST_BAD_DATA,
+                    "%s is not text in UTF-8: of %lld bytes looked at %.0f %% are invalid or "
+                    "control characters; it looks %s; %s",
+                    file->path, (long long)count.bytes, percent, guess.what, guess.remedy);
+    LOG_WARN("%s: of %lld bytes looked at %.1f %% are invalid UTF-8 or control characters; it "
+             "looks %s and is learnt byte by byte; if that is not meant: %s",
+             file->path, (long long)count.bytes, percent, guess.what, guess.remedy);
+    return ST_OK;
+}
+
+static enum status look_inside(struct data_file *file, bool is_thorough)
+{
+    uint8_t head[SNIFF_HEAD_BYTES];
+    const int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    const ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head);
+    const int error = errno;
+    enum status st = n < 0 ? no_input(file->path, error) : kind_of(file, fd, head, (size_t)n);
+    if (st == ST_OK)
+        st = check_text(file, fd, is_thorough);
+    if (fd >= 0)
+        close(fd);
+    return st;
+}
+
+/* Both files of a Megatron pair name the same index: once is enough. */
+static enum status look_inside_all(struct data_file_list *list)
+{
+    bool any = false;
+    for (int64_t i = 0; i < list->n; i++) {
+        TRY(look_inside(list->item + i, list->n <= DATA_FILE_SAMPLED_MAX));
+        any |= list->item[i].pair != NULL;
+    }
+    if (any)
+        qsort(list->item, (size_t)list->n, sizeof *list->item, by_path);
+    for (int64_t i = 0; any && i + 1 < list->n; i++)
+        if (strcmp(list->item[i].path, list->item[i + 1].path) == 0)
+            data_file_drop(list->item + i);
+    list_close_up(list);
+    return ST_OK;
+}
+
+static enum status drop_empty(struct data_file_list *list, const char *data)
+{
+    int64_t dropped = 0;
+    const bool is_one = list->n == 1;
+    for (int64_t i = 0; i < list->n; i++) {
+        if (list->item[i].bytes > 0)
+            continue;
+        if (dropped++ == 0 && !is_one)
+            LOG_WARN("skipping %s: it is empty", list->item[i].path);
+        data_file_drop(list->item + i);
+    }
+    list_close_up(list);
+    if (dropped > 1 && list->n > 0)
+        LOG_WARN("skipped %lld empty files of %s", (long long)dropped, data);
+    if (list->n == 0 && dropped > 0)
+        return FAIL(ST_BAD_DATA, "%s is empty (%lld file%s of 0 bytes); check the path", data,
+                    (long long)dropped, dropped > 1 ? "s" : "");
+    if (list->n == 0)
+        return FAIL(ST_NO_INPUT, "no files found in %s (hidden ones are not read); check the path",
+                    data);
+    return ST_OK;
+}
+
+static enum status add_url(struct data_file_list *list, const char *url,
+                           const struct data_file_config *config)
+{
+    char path[FILE_PATH_MAX];
+    const struct fetch_config fetch = {.cache_dir = config->cache_dir,
+                                       .allows_local = config->allows_local_urls,
+                                       .progress = config->progress,
+                                       .progress_arg = config->progress_arg};
+    TRY(fetch_file(&fetch, url, path));
+    return add_named(list, path);
+}
+
+/* One file, folder, glob or address. */
+static enum status find(const char *data, const struct data_file_config *config,
+                        struct data_file_list *list)
+{
+    struct stat info;
+    const bool is_there = stat(data, &info) == 0;
+    if (!is_there && strstr(data, "://") != NULL)
+        TRY(add_url(list, data, config));
+    else if (!is_there && errno == ENOENT && strpbrk(data, "*?[") != NULL)
+        TRY(add_glob(list, data));
+    else
+        TRY(add_named(list, data));
+    if (list->n > 1) {
+        qsort(list->item, (size_t)list->n, sizeof *list->item, by_path);
+        TRY(drop_twins(list));
+    }
+    TRY(drop_empty(list, data));
+    return look_inside_all(list);
+}
+
+/* Moves the files of one to the end of the list. */
+static enum status list_join(struct data_file_list *list, struct data_file_list *one)
+{
+    struct data_file *item = realloc(list->item, (size_t)(list->n + one->n) * sizeof *item);
+    if (item == NULL)
+        return FAIL(ST_RETRY, "out of memory: a list of %lld files of DATA",
+                    (long long)(list->n + one->n));
+    memcpy(item + list->n, one->item, (size_t)one->n * sizeof *item);
+    list->item = item;
+    list->n = list->cap = list->n + one->n;
+    free(one->item);
+    *one = (struct data_file_list){0};
+    return ST_OK;
+}
+
+/* "a,b": a, then b. A file with commas in its name is itself. */
+static enum status find_all(const char *data, const struct data_file_config *config,
+                            struct data_file_list *list)
+{
+    struct stat info;
+    char piece[FILE_PATH_MAX];
+    const bool is_one = strchr(data, ',') == NULL || stat(data, &info) == 0;
+    for (const char *at = data, *stop;; at = stop + 1) {
+        struct data_file_list one = {0};
+        stop = is_one ? at + strlen(at) : strchrnul(at, ',');
+        if (stop == at || stop - at >= FILE_PATH_MAX)
+            return FAIL(ST_BAD_SETTING, "%.200s: a name between two commas is %s; check the path",
+                        data, stop == at ? "empty" : "too long");
+        text_format(piece, sizeof piece, "%.*s", (int)(stop - at), at);
+        enum status st = find(piece, config, &one);
+        if (st == ST_OK)
+            st = list_join(list, &one);
+        data_file_free(&one);
+        TRY(st);
+        if (*stop == '\0')
+            return ST_OK;
+    }
+}
+
+static bool is_here(const char *data)
+{
+    struct stat info;
+    glob_t found = {0};
+    if (stat(data, &info) == 0 || (errno != ENOENT && errno != ENOTDIR) ||
+        strstr(data, "://") != NULL)
+        return true;
+    const int result =
+        strpbrk(data, "*?[") != NULL ? glob(data, GLOB_NOSORT, NULL, &found) : GLOB_NOMATCH;
+    globfree(&found);
+    return result != GLOB_NOMATCH;
+}
+
+bool data_file_is_here(const char *data)
+{
+    struct stat info;
+    char piece[FILE_PATH_MAX];
+    if (strchr(data, ',') == NULL || stat(data, &info) == 0)
+        return is_here(data);
+    for (const char *at = data, *stop;; at = stop + 1) {
+        stop = strchrnul(at, ',');
+        /* a name that is none is for data_file_find to refuse */
+        if (stop > at && text_format(piece, sizeof piece, "%.*s", (int)(stop - at), at) &&
+            !is_here(piece))
+            return false;
+        if (*stop == '\0')
+            return true;
+    }
+}
+
+enum status data_file_find(const struct data_file_config *config, struct data_file_list *out)
+{
+    struct data_file_list list = {0};
+    const enum status st = find_all(config->data, config, &list);
+    if (st != ST_OK) {
+        data_file_free(&list);
+        return status_trace_at(__FILE__, __LINE__, st);
+    }
+    *out = list;
+    return ST_OK;
+}

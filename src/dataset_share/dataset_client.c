@@ -1,0 +1,458 @@
+/* bring — see bring.h. Read dataset_client_fetch first, at the foot. Must not know what is in the
+ * files.
+ *
+ *   CACHE_DIR/from-node-0/<name of the bill>/0/00000.bin …   a folder for each part: what is whole
+ *                                           /part-00000      what has come of file 0 so far
+ *                                           /lock */
+#include "dataset_share/dataset_client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "net/tls_client.h"
+
+#define REQUEST_MS 20000 /* of one request */
+#define PROGRESS_MS 50
+#define PAUSE_MS 200 /* before the next try; doubled up to PAUSE_MS_MAX */
+#define PAUSE_MS_MAX 2000
+#define LOG_MS 10000
+#define TRIES 2 /* of a file whose checksum is wrong */
+
+struct dataset_client {
+    struct dataset_client_config config;
+    char url[384];
+    CURL *easy;
+    struct curl_slist *headers;
+    struct tls_client tls;
+    struct text answer;
+    struct file_list list;
+    char name[FILE_LIST_NAME_MAX], dir[FILE_PATH_MAX];
+    int lock_fd;
+    int64_t done, total,
+        fetched_bytes; /* bytes: here and whole or in parts; of all; that came now */
+    int64_t pause_ms, logged_ms;
+    bool is_stopped, is_changed; /* is_changed: node 0 has another bill by now */
+};
+
+/* ---- one request ---- */
+
+static bool report_progress(struct dataset_client *c)
+{
+    c->is_stopped = c->is_stopped || !c->config.progress(c->config.progress_arg, c->done, c->total);
+    return !c->is_stopped;
+}
+
+static int on_progress(void *arg, curl_off_t x, curl_off_t y, curl_off_t z, curl_off_t w)
+{
+    (void)x, (void)y, (void)z, (void)w;
+    return report_progress(arg) ? 0 : 1;
+}
+
+static enum status stopped(const struct dataset_client *c)
+{
+    return FAIL(
+        ST_RETRY,
+        "stopped while taking data from node 0, after %lld bytes; next time it goes on from there",
+        (long long)c->done);
+}
+
+/* Not now: said now and then, and tried again after a pause. */
+static enum status retry_later(struct dataset_client *c, const char *why)
+{
+    int64_t now_ms = clock_ms();
+    if (now_ms - c->logged_ms >= LOG_MS) {
+        c->logged_ms = now_ms;
+        LOG_INFO("waiting for node 0's data: %s", why);
+    }
+    for (int64_t until_ms = now_ms + c->pause_ms; clock_ms() < until_ms;
+         clock_sleep_ms(PROGRESS_MS))
+        if (!report_progress(c))
+            return stopped(c);
+    c->pause_ms = 2 * c->pause_ms < PAUSE_MS_MAX ? 2 * c->pause_ms : PAUSE_MS_MAX;
+    return ST_OK;
+}
+
+static CURLcode post(struct dataset_client *c, const struct file_list_request *request,
+                     size_t answer_max)
+{
+    struct text body = {0};
+    file_list_write_request(&body, request);
+    c->answer.len = 0;
+    c->answer.overflow = false;
+    c->answer.limit = answer_max;
+    c->tls.alert = 0;
+    c->tls.error[0] = 0;
+    curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE, (long)body.len);
+    curl_easy_setopt(c->easy, CURLOPT_COPYPOSTFIELDS, body.data);
+    CURLcode result = body.overflow ? CURLE_OUT_OF_MEMORY : curl_easy_perform(c->easy);
+    text_free(&body);
+    return result;
+}
+
+/* request — until there is an answer: 200 with b->answer, or 410. */
+static enum status post_until_answered(struct dataset_client *c,
+                                       const struct file_list_request *request, size_t answer_max,
+                                       long *code_out)
+{
+    for (;;) {
+        char why[320];
+        long code = 0;
+        CURLcode result = post(c, request, answer_max);
+        if (c->is_stopped)
+            return stopped(c);
+        if ((result == CURLE_SSL_CONNECT_ERROR || result == CURLE_PEER_FAILED_VERIFICATION ||
+             (result == CURLE_RECV_ERROR && c->tls.alert != 0)) &&
+            tls_client_is_refused(&c->tls, why, sizeof(why)))
+            return FAIL(ST_NOT_ADMITTED,
+                        "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN",
+                        c->url, why);
+        if (c->answer.overflow)
+            return FAIL(ST_BAD_DATA, "node 0 sent more than the %zu bytes that were asked for",
+                        answer_max);
+        curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &code);
+        if (result == CURLE_OK && code == 500)
+            return FAIL(ST_NO_INPUT, "node 0 cannot read its own data any more (its log says why); "
+                                     "start the job again there");
+        *code_out = code;
+        if (result == CURLE_OK && (code == 200 || code == 410))
+            return ST_OK;
+        text_format(why, sizeof(why), "%s",
+                    c->tls.error[0] != 0 ? c->tls.error : curl_easy_strerror(result));
+        if (result == CURLE_OK)
+            text_format(why, sizeof(why),
+                        code == 503
+                            ? "it is busy, or short of memory or open files (its log says which)"
+                            : "it answered HTTP %ld",
+                        code);
+        TRY(retry_later(c, why));
+    }
+}
+
+/* ask_bill — until node 0 knows what it has. */
+static enum status request_list(struct dataset_client *c)
+{
+    const struct file_list_request request = {
+        .kind = c->config.kind, .node_id = c->config.node_id, .is_for_list = true};
+    c->pause_ms = PAUSE_MS;
+    for (;;) {
+        long code;
+        file_list_free(&c->list);
+        TRY(post_until_answered(c, &request, FILE_LIST_JSON_MAX, &code));
+        if (code == 200)
+            TRY(file_list_read(c->answer.data != NULL ? c->answer.data : "", c->answer.len,
+                               &c->list));
+        if (code == 200 && c->list.state != FILE_LIST_STATE_WAIT)
+            return ST_OK;
+        TRY(retry_later(c, "it is still reading them itself"));
+    }
+}
+
+/* ---- one file ---- */
+
+static enum status name_file(const struct dataset_client *c, int i, char out[FILE_PATH_MAX])
+{
+    const struct file_list_entry *file = &c->list.files[i];
+    return text_format(out, FILE_PATH_MAX, "%s/%d/%05d%s", c->dir, file->part, i, file->suffix)
+               ? ST_OK
+               : FAIL(ST_BAD_SETTING, "the path %.80s… is too long; set a shorter CACHE_DIR",
+                      c->dir);
+}
+
+static enum status check_sum(struct dataset_client *c, const char *path,
+                             const struct file_list_entry *file, bool *is_right)
+{
+    enum { SUM_BYTES = 16 << 20 };
+    struct file_map map;
+    *is_right = false;
+    TRY(file_map_open(path, &map));
+    XXH3_state_t *state = XXH3_createState();
+    if (state != NULL && (int64_t)map.bytes == file->bytes) {
+        XXH3_64bits_reset(state);
+        for (size_t at = (size_t)file->skip, n; at < map.bytes && report_progress(c); at += n) {
+            n = map.bytes - at < SUM_BYTES ? map.bytes - at : SUM_BYTES;
+            XXH3_64bits_update(state, map.data + at, n);
+        }
+        *is_right = XXH3_64bits_digest(state) == file->sum;
+    }
+    file_map_close(&map);
+    XXH3_freeState(state);
+    if (c->is_stopped)
+        return stopped(c);
+    return state != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: a checksum");
+}
+
+/* What came before and is whole. */
+static enum status is_kept(struct dataset_client *c, int i, bool *is_kept_out)
+{
+    char path[FILE_PATH_MAX];
+    TRY(name_file(c, i, path));
+    *is_kept_out = file_exists(path);
+    if (!*is_kept_out)
+        return ST_OK;
+    TRY(check_sum(c, path, &c->list.files[i], is_kept_out));
+    if (*is_kept_out)
+        return ST_OK;
+    LOG_WARN("%s is damaged; it is taken from node 0 again", path);
+    return unlink(path) == 0
+               ? ST_OK
+               : FAIL(ST_STORE, "cannot remove %s: %s; check CACHE_DIR", path, strerror(errno));
+}
+
+static enum status store_failed(const struct dataset_client *c, enum status st)
+{
+    return st != ST_STORE
+               ? st
+               : FAIL(
+                     ST_STORE,
+                     "%s (node 0's data are kept in CACHE_DIR=%s; it may be set to another folder)",
+                     status_message(), c->config.cache_dir);
+}
+
+/* The pieces that are missing, behind those that are there. */
+static enum status fetch_chunks(struct dataset_client *c, int i, int fd, const char *part,
+                                int64_t have)
+{
+    const struct file_list_entry *file = &c->list.files[i];
+    struct file_list_request request = {
+        .kind = c->config.kind, .node_id = c->config.node_id, .file_i = i};
+    text_copy(request.name, sizeof(request.name), c->name);
+    while (have < file->bytes) {
+        long code;
+        request.first = have;
+        TRY(post_until_answered(c, &request, FILE_LIST_CHUNK_BYTES, &code));
+        c->is_changed = code == 410;
+        if (c->is_changed)
+            return ST_OK;
+        int64_t n = (int64_t)c->answer.len;
+        if (n == 0 || n > file->bytes - have)
+            return FAIL(ST_BAD_DATA,
+                        "node 0 sent %lld bytes of file %d from %lld on, which has %lld",
+                        (long long)n, i, (long long)have, (long long)file->bytes);
+        TRY(store_failed(c, file_write_at(fd, part, c->answer.data, (size_t)n, have)));
+        have += n;
+        c->done += n;
+        c->fetched_bytes += n;
+        c->pause_ms = PAUSE_MS;
+    }
+    return ST_OK;
+}
+
+static enum status finish_file(struct dataset_client *c, int i, int fd, const char *part,
+                               bool *is_right)
+{
+    char path[FILE_PATH_MAX], dir[FILE_PATH_MAX];
+    TRY(check_sum(c, part, &c->list.files[i], is_right));
+    if (!*is_right) {
+        c->done -= c->list.files[i].bytes;
+        return ftruncate(fd, 0) == 0
+                   ? ST_OK
+                   : FAIL(ST_STORE, "cannot empty %s: %s; check CACHE_DIR", part, strerror(errno));
+    }
+    TRY(name_file(c, i, path));
+    text_format(dir, sizeof(dir), "%s/%d", c->dir, c->list.files[i].part);
+    TRY(file_make_dirs(dir));
+    if (fsync(fd) != 0 || rename(part, path) != 0)
+        return store_failed(c, FAIL(ST_STORE, "cannot finish %s: %s", path, strerror(errno)));
+    return file_sync_dir(dir);
+}
+
+static enum status fetch_file(struct dataset_client *c, int i)
+{
+    char part[FILE_PATH_MAX];
+    bool is_right = false;
+    const struct file_list_entry *file = &c->list.files[i];
+    if (!text_format(part, sizeof(part), "%s/part-%05d", c->dir, i))
+        return FAIL(ST_BAD_SETTING, "the path %.80s… is too long; set a shorter CACHE_DIR", c->dir);
+    int fd = open(part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0)
+        return FAIL(ST_STORE, "cannot create %s: %s; check CACHE_DIR", part, strerror(errno));
+    enum status st = ST_OK;
+    for (int tries = 0; st == ST_OK && !is_right && !c->is_changed; tries++) {
+        int64_t have = lseek(fd, 0, SEEK_END);
+        if (have < 0 || have > file->bytes)
+            have = 0;
+        c->done += have;
+        if (tries == TRIES)
+            st = FAIL(ST_BAD_DATA,
+                      "file %d of node 0's data came %d times with another checksum than it should "
+                      "have; has it been changed on node 0 since the job began, or is the disk of "
+                      "CACHE_DIR=%s failing?",
+                      i, TRIES, c->config.cache_dir);
+        if (st == ST_OK)
+            st = fetch_chunks(c, i, fd, part, have);
+        if (st == ST_OK && !c->is_changed)
+            st = finish_file(c, i, fd, part, &is_right);
+    }
+    close(fd);
+    return st;
+}
+
+/* ---- all of them ---- */
+
+static enum status lock(struct dataset_client *c)
+{
+    char path[FILE_PATH_MAX];
+    TRY(file_join(path, sizeof(path), c->dir, "lock"));
+    c->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (c->lock_fd < 0)
+        return FAIL(ST_STORE, "cannot create %s: %s; check CACHE_DIR", path, strerror(errno));
+    while (flock(c->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return FAIL(ST_STORE,
+                        "cannot lock %s: %s; set CACHE_DIR to a folder on a disk of this node",
+                        path, strerror(errno));
+        TRY(retry_later(c, "another process of this machine is taking them"));
+    }
+    return ST_OK;
+}
+
+static enum status name_dir(struct dataset_client *c)
+{
+    if (c->config.cache_dir == NULL || c->config.cache_dir[0] == 0)
+        return FAIL(ST_BAD_SETTING, "no folder to keep node 0's data in; set CACHE_DIR");
+    if (c->list.parts_n > 1 && strpbrk(c->config.cache_dir, ",:") != NULL)
+        return FAIL(
+            ST_BAD_SETTING,
+            "CACHE_DIR=%s has a comma or colon, which divide the parts of a mixture; set another",
+            c->config.cache_dir);
+    file_list_name(&c->list, c->name);
+    if (!text_format(c->dir, sizeof(c->dir), "%s/from-node-0/%s", c->config.cache_dir, c->name))
+        return FAIL(ST_BAD_SETTING, "the path CACHE_DIR=%.80s… is too long; set a shorter one",
+                    c->config.cache_dir);
+    return file_make_dirs(c->dir);
+}
+
+static enum status check_space(const struct dataset_client *c)
+{
+    int64_t space = file_space_bytes(c->dir), need = c->total - c->done;
+    if (space < 0 || need <= space)
+        return ST_OK;
+    return FAIL(ST_STORE,
+                "node 0's data take %lld bytes more, but CACHE_DIR=%s has room for %lld; make room "
+                "or set another CACHE_DIR",
+                (long long)need, c->config.cache_dir, (long long)space);
+}
+
+static void log_taken(const struct dataset_client *c, int64_t took_ms)
+{
+    char size[32], rate[32];
+    if (c->fetched_bytes == 0) {
+        LOG_INFO("data of node 0 were taken before, kept in %s", c->dir);
+        return;
+    }
+    text_human(size, sizeof(size), (double)c->fetched_bytes);
+    text_human(rate, sizeof(rate),
+               (double)c->fetched_bytes * 1e3 / (double)(took_ms > 0 ? took_ms : 1));
+    LOG_INFO("took %s from node 0 in %.1f s (%s/s), kept in %s", size, (double)took_ms / 1e3, rate,
+             c->dir);
+}
+
+static enum status fetch_missing(struct dataset_client *c, const bool kept[FILE_LIST_FILES_MAX])
+{
+    char size[32];
+    int64_t begin_ms = clock_ms();
+    TRY(check_space(c));
+    if (c->done < c->total)
+        LOG_INFO("taking data from node 0: %s in %d file%s",
+                 text_human(size, sizeof(size), (double)(c->total - c->done)), c->list.files_n,
+                 c->list.files_n > 1 ? "s" : "");
+    for (int i = 0; i < c->list.files_n && !c->is_changed; i++)
+        if (!kept[i])
+            TRY(fetch_file(c, i));
+    if (!c->is_changed)
+        log_taken(c, clock_ms() - begin_ms);
+    return ST_OK;
+}
+
+static enum status fetch_all(struct dataset_client *c)
+{
+    static bool kept[FILE_LIST_FILES_MAX];
+    c->total = file_list_bytes(&c->list);
+    c->done = c->fetched_bytes = 0;
+    TRY(name_dir(c));
+    TRY(lock(c));
+    enum status st = ST_OK;
+    for (int i = 0; st == ST_OK && i < c->list.files_n; i++) {
+        st = is_kept(c, i, &kept[i]);
+        c->done += kept[i] ? c->list.files[i].bytes : 0;
+    }
+    if (st == ST_OK)
+        st = fetch_missing(c, kept);
+    return st;
+}
+
+static void write_data(const struct dataset_client *c, struct text *out)
+{
+    char weight[32];
+    for (int part = 0; part < c->list.parts_n; part++) {
+        text_add(out, "%s%s/%d", part > 0 ? "," : "", c->dir, part);
+        if (c->list.weights[part] > 0)
+            text_add(out, ":%s", file_list_weight(c->list.weights[part], weight));
+    }
+}
+
+static enum status open_client(struct dataset_client *c)
+{
+    char base[320];
+    TRY(tls_client_check());
+    c->easy = curl_easy_init();
+    c->headers = curl_slist_append(NULL, "Expect:");
+    if (c->easy == NULL || c->headers == NULL)
+        return FAIL(ST_RETRY, "out of memory: a request to node 0");
+    tls_client_set_up(c->easy, &c->tls, c->config.psk, c->headers);
+    tls_client_url(c->config.psk, c->config.host, c->config.port, base, sizeof(base));
+    text_format(c->url, sizeof(c->url), "%s/v1/data", base);
+    curl_easy_setopt(c->easy, CURLOPT_URL, c->url);
+    curl_easy_setopt(c->easy, CURLOPT_TIMEOUT_MS, (long)REQUEST_MS);
+    curl_easy_setopt(c->easy, CURLOPT_BUFFERSIZE, 512L << 10);
+    curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, &c->answer);
+    curl_easy_setopt(c->easy, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(c->easy, CURLOPT_XFERINFODATA, c);
+    curl_easy_setopt(c->easy, CURLOPT_NOPROGRESS, 0L);
+    return ST_OK;
+}
+
+static enum status run(struct dataset_client *c)
+{
+    TRY(open_client(c));
+    do {
+        c->is_changed = false;
+        TRY(request_list(c));
+        if (c->list.state == FILE_LIST_STATE_UNFIT)
+            return FAIL(ST_NO_INPUT, "node 0 cannot hand out its own: %s", c->list.why);
+        if (c->list.state == FILE_LIST_STATE_READY)
+            TRY(fetch_all(c));
+        if (c->is_changed && c->lock_fd >= 0) {
+            close(c->lock_fd);
+            c->lock_fd = -1;
+        }
+    } while (c->is_changed);
+    return ST_OK;
+}
+
+enum status dataset_client_fetch(const struct dataset_client_config *config, struct text *data_out,
+                                 enum file_list_state *state_out)
+{
+    struct dataset_client c = {
+        .config = *config, .lock_fd = -1, .logged_ms = clock_ms(), .pause_ms = PAUSE_MS};
+    enum status st = run(&c);
+    if (st == ST_OK && c.list.state == FILE_LIST_STATE_READY)
+        write_data(&c, data_out);
+    *state_out = c.list.state;
+    if (c.lock_fd >= 0)
+        close(c.lock_fd);
+    curl_easy_cleanup(c.easy);
+    curl_slist_free_all(c.headers);
+    text_free(&c.answer);
+    file_list_free(&c.list);
+    return st;
+}

@@ -1,0 +1,302 @@
+/* bill — see bill.h. Must not know what is in the files. */
+#include "dataset_share/file_list.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "cluster/cluster.h"
+
+static const char *const states[FILE_LIST_STATES_N] = {"wait", "none", "unfit", "ready"};
+
+/* Names of files are made from it: nothing else may come through. */
+static bool is_suffix(const char *s)
+{
+    size_t n = strlen(s);
+    if (n < 2 || n >= FILE_LIST_SUFFIX_MAX || s[0] != '.')
+        return false;
+    for (size_t i = 1; i < n; i++)
+        if (s[i] < 'a' || s[i] > 'z')
+            return false;
+    return true;
+}
+
+static enum status check_file(const struct file_list *list, const struct file_list_entry *file)
+{
+    int last = list->files_n > 0 ? list->files[list->files_n - 1].part : -1;
+    if (list->files_n == FILE_LIST_FILES_MAX)
+        return FAIL(ST_BAD_DATA, "more than %d files", FILE_LIST_FILES_MAX);
+    if ((file->part != last && file->part != last + 1) || file->part >= FILE_LIST_PARTS_MAX ||
+        file->part < 0)
+        return FAIL(ST_BAD_DATA, "file %d is of part %d, after one of part %d", list->files_n,
+                    file->part, last);
+    if (file->bytes < 1 || file->bytes > FILE_LIST_FILE_BYTES_MAX || file->skip < 0 ||
+        file->skip > file->bytes)
+        return FAIL(ST_BAD_DATA, "file %d has %lld bytes, of which the checksum leaves out %lld",
+                    list->files_n, (long long)file->bytes, (long long)file->skip);
+    if (!is_suffix(file->suffix))
+        return FAIL(ST_BAD_DATA, "file %d has a suffix that is none", list->files_n);
+    return ST_OK;
+}
+
+enum status file_list_add(struct file_list *list, const struct file_list_entry *file)
+{
+    TRY(check_file(list, file));
+    if ((list->files_n & (list->files_n - 1)) == 0) { /* room for the next power of two */
+        size_t cap = list->files_n > 0 ? 2 * (size_t)list->files_n : 1;
+        struct file_list_entry *files = realloc(list->files, cap * sizeof(*files));
+        if (files == NULL)
+            return FAIL(ST_RETRY, "out of memory: a list of %zu files", cap);
+        list->files = files;
+    }
+    char *path = file->path != NULL ? strdup(file->path) : NULL;
+    if (file->path != NULL && path == NULL)
+        return FAIL(ST_RETRY, "out of memory: the name of %s", file->path);
+    list->files[list->files_n] = *file;
+    list->files[list->files_n++].path = path;
+    list->parts_n = file->part + 1;
+    return ST_OK;
+}
+
+void file_list_free(struct file_list *list)
+{
+    for (int i = 0; i < list->files_n; i++)
+        free(list->files[i].path);
+    free(list->files);
+    *list = (struct file_list){0};
+}
+
+int64_t file_list_bytes(const struct file_list *list)
+{
+    int64_t bytes = 0; /* FILE_LIST_FILES_MAX × FILE_LIST_FILE_BYTES_MAX is 2^54 */
+    for (int i = 0; i < list->files_n; i++)
+        bytes += list->files[i].bytes;
+    return bytes;
+}
+
+void file_list_name(const struct file_list *list, char out[FILE_LIST_NAME_MAX])
+{
+    XXH128_hash_t name = XXH3_128bits(list->weights, (size_t)list->parts_n * sizeof(double));
+    for (int i = 0; i < list->files_n; i++) {
+        const struct file_list_entry *file = &list->files[i];
+        uint64_t facts[7] = {name.low64,           name.high64,
+                             (uint64_t)file->part, (uint64_t)file->bytes,
+                             (uint64_t)file->skip, file->sum};
+        memcpy(&facts[6], file->suffix, strlen(file->suffix));
+        name = XXH3_128bits(facts, sizeof(facts));
+    }
+    text_format(out, FILE_LIST_NAME_MAX, "%016llx%016llx", (unsigned long long)name.high64,
+                (unsigned long long)name.low64);
+}
+
+const char *file_list_weight(double weight, char out[32])
+{
+    double again = -1;
+    for (int digits = 6; digits <= 17; digits++) {
+        text_format(out, 32, "%.*g", digits, weight);
+        if (text_f64(out, 0, 1e300, &again) == TEXT_OK && again == weight)
+            break;
+    }
+    return out;
+}
+
+/* ---- JSON ---- */
+
+static void add_quoted(struct text *out, const char *key, const char *value)
+{
+    char quoted[FILE_PATH_MAX * 6 + 3];
+    json_quote(quoted, sizeof(quoted), value);
+    text_add(out, ",\"%s\":%s", key, quoted);
+}
+
+void file_list_write(struct text *out, const struct file_list *list, bool is_with_paths)
+{
+    text_add(out, "{\"state\":\"%s\"", states[list->state]);
+    add_quoted(out, "why", list->why);
+    text_add(out, ",\"weights\":[");
+    char weight[32];
+    for (int i = 0; i < list->parts_n; i++)
+        text_add(out, "%s%s", i == 0 ? "" : ",", file_list_weight(list->weights[i], weight));
+    text_add(out, "],\"files\":[");
+    for (int i = 0; i < list->files_n; i++) {
+        const struct file_list_entry *file = &list->files[i];
+        text_add(
+            out,
+            "%s{\"part\":%d,\"bytes\":%lld,\"skip\":%lld,\"sum\":\"%016llx\",\"suffix\":\"%s\"",
+            i == 0 ? "" : ",", file->part, (long long)file->bytes, (long long)file->skip,
+            (unsigned long long)file->sum, file->suffix);
+        if (is_with_paths && file->path != NULL)
+            add_quoted(out, "path", file->path);
+        text_add(out, "}");
+    }
+    text_add(out, "]}");
+}
+
+static bool read_hex(const char *digits, int n, uint64_t *out)
+{
+    *out = 0;
+    for (int i = 0; i < n; i++) {
+        char c = digits[i];
+        int value = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        if (value < 0)
+            return false;
+        *out = *out << 4 | (uint64_t)value;
+    }
+    return digits[n] == 0;
+}
+
+static enum status get_int(const cJSON *object, const char *key, int min, int max, int *out)
+{
+    int64_t value;
+    TRY(json_get_i64(object, key, min, max, &value));
+    *out = (int)value;
+    return ST_OK;
+}
+
+static enum status read_state(const cJSON *root, enum file_list_state *out)
+{
+    const char *name;
+    TRY(json_get_string(root, "state", &name));
+    for (int state = 0; state < FILE_LIST_STATES_N; state++) {
+        if (strcmp(name, states[state]) == 0) {
+            *out = (enum file_list_state)state;
+            return ST_OK;
+        }
+    }
+    return FAIL(ST_BAD_DATA, "JSON key \"state\" is none of data: %.32s", name);
+}
+
+static enum status read_file(const cJSON *item, struct file_list *list)
+{
+    struct file_list_entry file = {0};
+    const char *sum, *suffix;
+    TRY(get_int(item, "part", 0, FILE_LIST_PARTS_MAX - 1, &file.part));
+    TRY(json_get_i64(item, "bytes", 1, FILE_LIST_FILE_BYTES_MAX, &file.bytes));
+    TRY(json_get_i64(item, "skip", 0, FILE_LIST_FILE_BYTES_MAX, &file.skip));
+    TRY(json_get_string(item, "sum", &sum));
+    TRY(json_get_string(item, "suffix", &suffix));
+    if (!read_hex(sum, 16, &file.sum))
+        return FAIL(ST_BAD_DATA, "JSON key \"sum\" is not 16 hexadecimal digits");
+    if (!text_copy(file.suffix, sizeof(file.suffix), suffix))
+        return FAIL(ST_BAD_DATA, "JSON key \"suffix\" is longer than %d bytes",
+                    FILE_LIST_SUFFIX_MAX - 1);
+    if (cJSON_HasObjectItem(item, "path")) {
+        const char *path;
+        TRY(json_get_string(item, "path", &path));
+        file.path = (char *)(uintptr_t)path; /* file_list_add copies it */
+    }
+    return file_list_add(list, &file);
+}
+
+static enum status read_weights(const cJSON *root, struct file_list *list)
+{
+    const cJSON *array, *item;
+    int n = 0;
+    TRY(json_get_array(root, "weights", &array));
+    cJSON_ArrayForEach(item, array)
+    {
+        if (n == list->parts_n || !cJSON_IsNumber(item) ||
+            !(item->valuedouble >= 0 && item->valuedouble <= 1e9))
+            return FAIL(ST_BAD_DATA, "weight %d is no number from 0 to 1e9, or of no part", n);
+        list->weights[n++] = item->valuedouble;
+    }
+    return n == list->parts_n ? ST_OK
+                              : FAIL(ST_BAD_DATA, "%d weights of %d parts", n, list->parts_n);
+}
+
+static enum status read_all(const cJSON *root, struct file_list *list)
+{
+    const cJSON *array, *item;
+    const char *why;
+    TRY(read_state(root, &list->state));
+    TRY(json_get_string(root, "why", &why));
+    text_copy(list->why, sizeof(list->why), why);
+    TRY(json_get_array(root, "files", &array));
+    cJSON_ArrayForEach(item, array) TRY(read_file(item, list));
+    TRY(read_weights(root, list));
+    if ((list->state == FILE_LIST_STATE_READY) != (list->files_n > 0))
+        return FAIL(ST_BAD_DATA, "\"%s\" and %d files do not go together", states[list->state],
+                    list->files_n);
+    return ST_OK;
+}
+
+enum status file_list_read(const char *bytes, size_t n, struct file_list *out)
+{
+    cJSON *root = NULL;
+    struct file_list list = {0};
+    *out = list;
+    TRY(json_parse(bytes, n, "node 0's list of files", &root));
+    enum status st = read_all(root, &list);
+    cJSON_Delete(root);
+    if (st != ST_OK)
+        file_list_free(&list);
+    *out = list;
+    return st;
+}
+
+void file_list_write_request(struct text *out, const struct file_list_request *request)
+{
+    text_add(out, "{\"kind\":%d,\"node_id\":%d", (int)request->kind, request->node_id);
+    if (!request->is_for_list)
+        text_add(out, ",\"name\":\"%s\",\"file\":%d,\"first\":%lld", request->name, request->file_i,
+                 (long long)request->first);
+    text_add(out, "}");
+}
+
+static enum status read_request(const cJSON *root, struct file_list_request *out)
+{
+    const char *name;
+    uint64_t half;
+    int kind = 0;
+    TRY(get_int(root, "kind", 0, FILE_LIST_KINDS_N - 1, &kind));
+    out->kind = (enum file_list_kind)kind;
+    TRY(get_int(root, "node_id", 0, CLUSTER_NODES_MAX - 1, &out->node_id));
+    out->is_for_list = !cJSON_HasObjectItem(root, "name");
+    if (out->is_for_list)
+        return ST_OK;
+    TRY(json_get_string(root, "name", &name));
+    if (strlen(name) != FILE_LIST_NAME_MAX - 1 || !read_hex(name + 16, 16, &half))
+        return FAIL(ST_BAD_DATA, "JSON key \"name\" is not 32 hexadecimal digits");
+    text_copy(out->name, sizeof(out->name), name);
+    TRY(get_int(root, "file", 0, FILE_LIST_FILES_MAX - 1, &out->file_i));
+    return json_get_i64(root, "first", 0, FILE_LIST_FILE_BYTES_MAX - 1, &out->first);
+}
+
+enum status file_list_read_request(const char *bytes, size_t n, struct file_list_request *out)
+{
+    cJSON *root = NULL;
+    *out = (struct file_list_request){0};
+    TRY(json_parse(bytes, n, "a node's question for data", &root));
+    enum status st = read_request(root, out);
+    cJSON_Delete(root);
+    return st;
+}
+
+#ifdef FUZZ
+#include "base/assert.h"
+
+/* What is read and written is read the same. */
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    struct file_list list, again;
+    struct file_list_request request;
+    struct text out = {.limit = (size_t)64 << 20};
+    char name[FILE_LIST_NAME_MAX], name_again[FILE_LIST_NAME_MAX];
+    file_list_read_request((const char *)bytes, n, &request);
+    if (file_list_read((const char *)bytes, n, &list) != ST_OK)
+        return 0;
+    file_list_write(&out, &list, true);
+    ASSERT(!out.overflow && file_list_read(out.data, out.len, &again) == ST_OK);
+    file_list_name(&list, name);
+    file_list_name(&again, name_again);
+    ASSERT(strcmp(name, name_again) == 0 && file_list_bytes(&list) == file_list_bytes(&again));
+    file_list_free(&list);
+    file_list_free(&again);
+    text_free(&out);
+    return 0;
+}
+#endif

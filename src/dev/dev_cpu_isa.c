@@ -1,0 +1,127 @@
+/* dev_cpu_isa — see dev_cpu_isa.h. */
+#include "dev/dev_cpu_isa.h"
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#include <string.h>
+
+#include "base/isa.h"
+#include "base/assert.h"
+#include "kernels/peak.h"
+
+static const char *const isa_names[CPU_ISA_N] = {"plain", "sse4", "avx2", "avx512", "amx"};
+
+#define ROW_PLAIN(name) .name = name##_plain,
+#if defined(__x86_64__)
+#define ROW_V2(name) .name = name##_v2,
+#define ROW_V3(name) .name = name##_v3,
+#define ROW_V4(name) .name = name##_v4,
+static const struct dev_cpu_kernels isa_kernels[CPU_ISA_N] = {
+    [CPU_ISA_PLAIN] = {OP_LIST(ROW_PLAIN)}, [CPU_ISA_V2] = {OP_LIST(ROW_V2)},
+    [CPU_ISA_V3] = {OP_LIST(ROW_V3)},       [CPU_ISA_V4] = {OP_LIST(ROW_V4)},
+    [CPU_ISA_AMX] = {OP_LIST(ROW_V4)}, /* but for its products, see dev_cpu_isa_kernels */
+};
+
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#define XFEATURE_XTILEDATA 18
+
+/* Tiles are 8 KiB of state that a process must ask for before a thread of it uses them; asking
+ * twice is no harm. The kernel refuses where it has no AMX, or where an alternate signal stack
+ * could not hold them. */
+static bool amx_is_here(void)
+{
+    return isa_has_amx_bf16() &&
+           syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
+static bool has_isa(enum cpu_isa level)
+{
+    return level == CPU_ISA_PLAIN ||
+           (level < CPU_ISA_AMX ? isa_level() > (int)level : amx_is_here());
+}
+
+struct dev_cpu_kernels dev_cpu_isa_kernels(enum cpu_isa level)
+{
+    struct dev_cpu_kernels kernels = isa_kernels[level];
+#define SET_AMX(name) kernels.name = name##_amx;
+    if (level == CPU_ISA_AMX) {
+        CPU_AMX_LIST(SET_AMX)
+    }
+#undef SET_AMX
+    return kernels;
+}
+
+static double peak_once(const struct cpu *cpu)
+{
+    return has_isa(CPU_ISA_AMX)  ? peak_amx(cpu, 0.002)
+           : has_isa(CPU_ISA_V4) ? peak_fma_v4(cpu, 0.002)
+           : has_isa(CPU_ISA_V3) ? peak_fma_v3(cpu, 0.002)
+           : has_isa(CPU_ISA_V2) ? peak_fma_v2(cpu, 0.002)
+                                 : 0;
+}
+
+void dev_cpu_isa_copy(char *dst, const char *src, size_t bytes)
+{
+    size_t head = -(uintptr_t)dst % 64, at = head < bytes ? head : bytes;
+    memcpy(dst, src, at);
+    for (; bytes - at >= 64; at += 64) {
+        const __m128i *from = (const __m128i *)(const void *)(src + at);
+        __m128i *to = (__m128i *)(void *)(dst + at);
+        __m128i a = _mm_loadu_si128(from), b = _mm_loadu_si128(from + 1),
+                c = _mm_loadu_si128(from + 2);
+        _mm_stream_si128(to + 3, _mm_loadu_si128(from + 3));
+        _mm_stream_si128(to + 2, c);
+        _mm_stream_si128(to + 1, b);
+        _mm_stream_si128(to, a);
+    }
+    memcpy(dst + at, src + at, bytes - at);
+    _mm_sfence();
+}
+#else
+static bool has_isa(enum cpu_isa level) { return level == CPU_ISA_PLAIN; }
+
+struct dev_cpu_kernels dev_cpu_isa_kernels(enum cpu_isa level)
+{
+    (void)level;
+    return (struct dev_cpu_kernels){OP_LIST(ROW_PLAIN)};
+}
+
+static double peak_once(const struct cpu *cpu)
+{
+    (void)cpu;
+    return 0;
+}
+
+void dev_cpu_isa_copy(char *dst, const char *src, size_t bytes) { memcpy(dst, src, bytes); }
+#endif
+
+enum status dev_cpu_isa_choose(int asked, enum cpu_isa *out)
+{
+    ASSERTF(asked >= 0 && asked <= CPU_ISA_N, "level %d", asked);
+    int level = asked;
+    if (asked == CPU_ISA_N)
+        for (level = CPU_ISA_N - 1; !has_isa((enum cpu_isa)level);)
+            level--;
+    if (!has_isa((enum cpu_isa)level))
+        return FAIL(ST_NO_DEVICE, "this processor has no %s (x86-64-v%d%s); choose a lower level",
+                    isa_names[level], level < CPU_ISA_AMX ? level + 1 : 4,
+                    level < CPU_ISA_AMX ? "" : " with AMX tiles of bf16");
+    *out = (enum cpu_isa)level;
+    return ST_OK;
+}
+
+const char *dev_cpu_isa_name(enum cpu_isa level) { return isa_names[level]; }
+
+/* The best of three short looks: a core may wake up slowly, or be shared for a moment. */
+double dev_cpu_isa_peak(const struct cpu *cpu)
+{
+    double best = 0;
+    for (int i = 0; i < 3; i++) {
+        double flops = peak_once(cpu);
+        best = flops > best ? flops : best;
+    }
+    return best;
+}

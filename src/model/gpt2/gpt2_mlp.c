@@ -1,0 +1,65 @@
+/* gpt2_mlp — the second half of a block: out = mid + drop(gelu(ln_2(mid)·Wfc + b)·Wo + b), and its
+ * adjoint.
+ *
+ * Must not know which of its activations were kept and which it is asked to write again
+ * (gpt2_acts.h). */
+#include "model/gpt2/gpt2.h"
+
+static struct tensor out_of(const struct pass *p, int block)
+{
+    return block + 1 < p->dims->layers ? p->acts->block[block + 1].x : p->acts->out;
+}
+
+/* ln_2 and the first product. With gelu its output goes to wide, without only `pre` is written. */
+static enum status expand(const struct pass *p, int block, bool with_gelu)
+{
+    const struct gpt2_acts_block *a = &p->acts->block[block];
+    struct tensor y = p->acts->y, none = {0};
+    struct matmul_fwd how = {.y = a->pre, .x = y};
+    if (with_gelu)
+        how = (struct matmul_fwd){.y = p->acts->wide,
+                                  .pre = p->want_grad ? a->pre : none,
+                                  .x = y,
+                                  .act = MATMUL_ACT_GELU};
+    TRY(gpt2_norm(p, gpt2_param(block, GPT2_PARAM_LN2), y, a->ln2_mean, a->ln2_rstd, a->mid));
+    return gpt2_linear(p, gpt2_param(block, GPT2_PARAM_FC), how);
+}
+
+enum status gpt2_mlp_fwd(const struct pass *p, int block)
+{
+    struct matmul_fwd how = {.y = out_of(p, block),
+                             .x = p->acts->wide,
+                             .residual = p->acts->block[block].mid,
+                             .dropout =
+                                 gpt2_dropout(p, block, GPT2_DROPOUT_MLP, p->t * p->dims->embed)};
+    TRY(expand(p, block, true));
+    return gpt2_linear(p, gpt2_param(block, GPT2_PARAM_MLP), how);
+}
+
+/* From dx, the gradient of the block's output, to the gradient of `pre` in wide, which holds
+ * gelu(pre) before. */
+static enum status contract_bwd(const struct pass *p, int block)
+{
+    const struct gpt2_acts_block *a = &p->acts->block[block];
+    struct tensor wide = p->acts->wide, dout;
+    int row = gpt2_param(block, GPT2_PARAM_MLP);
+    struct gelu_fwd gelu = {.y = wide, .x = a->pre, .n = p->b * p->t * 4 * p->dims->embed};
+    TRY(gpt2_branch_grad(p, block, GPT2_DROPOUT_MLP, &dout));
+    TRY(p->op->gelu_fwd(p->stream, &gelu));
+    TRY(gpt2_linear_bwd_w(p, row, wide, dout));
+    return gpt2_linear_bwd_x(p, row, wide, dout, a->pre);
+}
+
+enum status gpt2_mlp_bwd(const struct pass *p, int block)
+{
+    const struct gpt2_acts_block *a = &p->acts->block[block];
+    struct tensor y = p->acts->y, wide = p->acts->wide, none = {0};
+    int norm = gpt2_param(block, GPT2_PARAM_LN2), fc = gpt2_param(block, GPT2_PARAM_FC);
+    if (p->recompute == MODEL_RECOMPUTE_BLOCK)
+        TRY(expand(p, block, false));
+    TRY(contract_bwd(p, block));
+    TRY(gpt2_norm(p, norm, y, none, none, a->mid));
+    TRY(gpt2_linear_bwd_w(p, fc, y, wide));
+    TRY(gpt2_linear_bwd_x(p, fc, y, wide, none));
+    return gpt2_norm_bwd(p, norm, y, a->mid, a->ln2_mean, a->ln2_rstd, true);
+}

@@ -1,0 +1,287 @@
+/* https_client — see https_client.h. Must not know what is said. */
+#include "net/https_client.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <curl/curl.h>
+#include <event2/event.h>
+
+#include "base/clock.h"
+#include "net/tls_client.h"
+
+#define EMPTY_REPLIES_MAX 3
+
+struct transfer {
+    struct https_client *client;
+    enum https_client_slot slot;
+    CURL *easy;
+    bool is_busy;
+    struct text body, answer;
+    int64_t sent_ms;
+    struct tls_client tls;
+};
+
+struct https_client {
+    struct https_client_config config;
+    char base[320]; /* "https://host:port" */
+    CURLM *multi;
+    struct curl_slist *headers;
+    struct event *timer;
+    struct transfer transfers[HTTPS_CLIENT_SLOTS_N];
+    int empty_replies_n; /* in a row */
+};
+
+/* ---- what came of it ---- */
+
+static enum https_client_result classify_tls_error(const struct transfer *transfer,
+                                                   struct https_client_response *answer)
+{
+    return tls_client_is_refused(&transfer->tls, answer->why, sizeof(answer->why))
+               ? HTTPS_CLIENT_NOT_ADMITTED
+               : HTTPS_CLIENT_CLOSED;
+}
+
+static enum https_client_result classify_error(struct transfer *transfer, CURLcode code,
+                                               struct https_client_response *answer)
+{
+    long error = 0;
+    const char *words =
+        transfer->tls.error[0] != 0 ? transfer->tls.error : curl_easy_strerror(code);
+    curl_easy_getinfo(transfer->easy, CURLINFO_OS_ERRNO, &error);
+    switch (code) {
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_PEER_FAILED_VERIFICATION:
+        return classify_tls_error(transfer, answer);
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_WEIRD_SERVER_REPLY:
+        text_format(answer->why, sizeof(answer->why),
+                    "what answers there speaks another language; is JOB_TOKEN=none here and a "
+                    "secret on node 0?");
+        return HTTPS_CLIENT_NOT_ADMITTED;
+    case CURLE_COULDNT_CONNECT:
+        text_format(answer->why, sizeof(answer->why), "%s",
+                    error != 0 ? strerror((int)error) : words);
+        return error == ECONNREFUSED || error == ECONNRESET ? HTTPS_CLIENT_CLOSED
+                                                            : HTTPS_CLIENT_UNREACHABLE;
+    case CURLE_COULDNT_RESOLVE_HOST:
+        text_format(answer->why, sizeof(answer->why), "the name does not resolve");
+        return HTTPS_CLIENT_UNREACHABLE;
+    case CURLE_OPERATION_TIMEDOUT:
+        text_format(answer->why, sizeof(answer->why), "no answer");
+        return HTTPS_CLIENT_UNREACHABLE;
+    case CURLE_GOT_NOTHING: /* a TLS server hangs up on plain words; but so does one that ends */
+        text_format(answer->why, sizeof(answer->why), "it hangs up without a word");
+        if (!transfer->client->config.psk->is_none ||
+            ++transfer->client->empty_replies_n < EMPTY_REPLIES_MAX)
+            return HTTPS_CLIENT_CLOSED;
+        text_format(answer->why, sizeof(answer->why),
+                    "it hangs up without a word; is JOB_TOKEN=none here and a secret on node 0?");
+        return HTTPS_CLIENT_NOT_ADMITTED;
+    case CURLE_RECV_ERROR:
+        if (transfer->tls.alert !=
+            0) /* TLS 1.3 may refuse after the client believes that it is in */
+            return classify_tls_error(transfer, answer);
+        /* fall through */
+    default:
+        text_format(answer->why, sizeof(answer->why), "%.200s", words);
+        return HTTPS_CLIENT_CLOSED;
+    }
+}
+
+static void finish(struct transfer *transfer, CURLcode code)
+{
+    struct https_client_response answer = {.slot = transfer->slot, .sent_ms = transfer->sent_ms};
+    curl_multi_remove_handle(transfer->client->multi, transfer->easy);
+    transfer->is_busy = false;
+    if (transfer->answer.overflow)
+        text_format(answer.why, sizeof(answer.why), "an answer longer than allowed");
+    if (code != CURLE_GOT_NOTHING)
+        transfer->client->empty_replies_n = 0;
+    if (code == CURLE_OK)
+        curl_easy_getinfo(transfer->easy, CURLINFO_RESPONSE_CODE, &answer.code);
+    else
+        answer.result = transfer->answer.overflow ? HTTPS_CLIENT_UNREACHABLE
+                                                  : classify_error(transfer, code, &answer);
+    struct text taken = transfer->answer;
+    transfer->answer = (struct text){0};
+    text_free(&transfer->body);
+    answer.bytes = taken.len > 0 ? taken.data : "";
+    answer.n = taken.len;
+    transfer->client->config.on_response(transfer->client->config.arg, &answer);
+    text_free(&taken);
+}
+
+static void finish_done(struct https_client *client)
+{
+    CURLMsg *message;
+    int left;
+    while ((message = curl_multi_info_read(client->multi, &left)) != NULL) {
+        struct transfer *transfer = NULL;
+        CURLcode code = message->data.result;
+        if (message->msg != CURLMSG_DONE)
+            continue;
+        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&transfer);
+        finish(transfer, code);
+    }
+}
+
+/* ---- libcurl on libevent ---- */
+
+static void on_socket_event(evutil_socket_t fd, short what, void *arg)
+{
+    struct https_client *client = arg;
+    int running,
+        mask = (what & EV_READ ? CURL_CSELECT_IN : 0) | (what & EV_WRITE ? CURL_CSELECT_OUT : 0);
+    curl_multi_socket_action(client->multi, fd, mask, &running);
+    finish_done(client);
+}
+
+static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg)
+{
+    struct https_client *client = arg;
+    struct event *event = socket_arg;
+    (void)easy;
+    if (event != NULL)
+        event_free(event);
+    curl_multi_assign(client->multi, fd, NULL);
+    if (what == CURL_POLL_REMOVE)
+        return 0;
+    short kind = EV_PERSIST;
+    kind |= what & CURL_POLL_IN ? EV_READ : 0;
+    kind |= what & CURL_POLL_OUT ? EV_WRITE : 0;
+    event = event_new(client->config.loop, fd, kind, on_socket_event, client);
+    if (event == NULL || event_add(event, NULL) != 0)
+        return -1;
+    curl_multi_assign(client->multi, fd, event);
+    return 0;
+}
+
+static void on_time(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd, (void)what;
+    struct https_client *client = arg;
+    int running;
+    curl_multi_socket_action(client->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    finish_done(client);
+}
+
+static int on_timer(CURLM *multi, long timeout_ms, void *arg)
+{
+    struct https_client *client = arg;
+    (void)multi;
+    if (timeout_ms < 0) {
+        event_del(client->timer);
+        return 0;
+    }
+    struct timeval in = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
+    return event_add(client->timer, &in) == 0 ? 0 : -1;
+}
+
+/* ---- one request ---- */
+
+static void set_up_transfer(struct transfer *transfer)
+{
+    CURL *easy = transfer->easy;
+    tls_client_set_up(easy, &transfer->tls, transfer->client->config.psk,
+                      transfer->client->headers);
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, transfer);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, &transfer->answer);
+}
+
+void https_client_post(struct https_client *client, enum https_client_slot slot, const char *path,
+                       struct text *take_body, size_t response_max, int64_t timeout_ms)
+{
+    struct transfer *transfer = &client->transfers[slot];
+    char url[384];
+    text_free(&transfer->body);
+    text_free(&transfer->answer);
+    transfer->body = *take_body;
+    *take_body = (struct text){0};
+    transfer->answer.limit = response_max;
+    transfer->tls.error[0] = 0;
+    transfer->tls.alert = 0;
+    transfer->sent_ms = clock_ms();
+    text_format(url, sizeof(url), "%s%s", client->base, path);
+    curl_easy_setopt(transfer->easy, CURLOPT_URL, url);
+    curl_easy_setopt(transfer->easy, CURLOPT_POSTFIELDSIZE, (long)transfer->body.len);
+    curl_easy_setopt(transfer->easy, CURLOPT_POSTFIELDS, transfer->body.data);
+    curl_easy_setopt(transfer->easy, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
+    transfer->is_busy = true;
+    if (curl_multi_add_handle(client->multi, transfer->easy) != CURLM_OK)
+        transfer->is_busy = false; /* asked again with the next tick */
+}
+
+bool https_client_is_busy(const struct https_client *client, enum https_client_slot slot)
+{
+    return client->transfers[slot].is_busy;
+}
+
+/* ---- life ---- */
+
+static enum status open_transfers(struct https_client *client)
+{
+    for (int i = 0; i < HTTPS_CLIENT_SLOTS_N; i++) {
+        struct transfer *transfer = &client->transfers[i];
+        *transfer = (struct transfer){
+            .client = client, .slot = (enum https_client_slot)i, .easy = curl_easy_init()};
+        if (transfer->easy == NULL)
+            return FAIL(ST_RETRY, "out of memory: a request to node 0");
+        set_up_transfer(transfer);
+    }
+    return ST_OK;
+}
+
+static enum status open_multi(struct https_client *client)
+{
+    client->multi = curl_multi_init();
+    client->headers = curl_slist_append(NULL, "Content-Type: application/json");
+    struct curl_slist *headers =
+        client->headers != NULL ? curl_slist_append(client->headers, "Expect:") : NULL;
+    client->timer = event_new(client->config.loop, -1, 0, on_time, client);
+    if (client->multi == NULL || headers == NULL || client->timer == NULL)
+        return FAIL(ST_RETRY, "out of memory: requests to node 0");
+    curl_multi_setopt(client->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+    curl_multi_setopt(client->multi, CURLMOPT_SOCKETDATA, client);
+    curl_multi_setopt(client->multi, CURLMOPT_TIMERFUNCTION, on_timer);
+    curl_multi_setopt(client->multi, CURLMOPT_TIMERDATA, client);
+    return open_transfers(client);
+}
+
+enum status https_client_open(const struct https_client_config *config, struct https_client **out)
+{
+    TRY(tls_client_check());
+    struct https_client *client = calloc(1, sizeof(*client));
+    if (client == NULL)
+        return FAIL(ST_RETRY, "out of memory: requests to node 0");
+    client->config = *config;
+    tls_client_url(config->psk, config->host, config->port, client->base, sizeof(client->base));
+    enum status st = open_multi(client);
+    if (st != ST_OK) {
+        https_client_close(client);
+        return st;
+    }
+    *out = client;
+    return ST_OK;
+}
+
+void https_client_close(struct https_client *client)
+{
+    if (client == NULL)
+        return;
+    for (int i = 0; i < HTTPS_CLIENT_SLOTS_N; i++) {
+        struct transfer *transfer = &client->transfers[i];
+        if (transfer->is_busy)
+            curl_multi_remove_handle(client->multi, transfer->easy);
+        curl_easy_cleanup(transfer->easy);
+        text_free(&transfer->body);
+        text_free(&transfer->answer);
+    }
+    if (client->multi != NULL)
+        curl_multi_cleanup(client->multi);
+    curl_slist_free_all(client->headers);
+    if (client->timer != NULL)
+        event_free(client->timer);
+    free(client);
+}

@@ -1,0 +1,180 @@
+/* listener — see listener.h. Must not know what is served there. */
+#include "net/listener.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/text.h"
+
+/* the kernel may allow less (somaxconn); what finds no room there is tried again by its kernel */
+#define BACKLOG 4096
+
+union socket_address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    struct sockaddr_storage room;
+};
+
+/* The host without the brackets that people put around IPv6. */
+static bool strip_brackets(const char *addr, char *out, size_t cap)
+{
+    size_t n = strlen(addr);
+    if (n > 1 && addr[0] == '[' && addr[n - 1] == ']')
+        return text_format(out, cap, "%.*s", (int)n - 2, addr + 1);
+    return text_copy(out, cap, addr);
+}
+
+static bool is_loopback(const struct addrinfo *info)
+{
+    const union socket_address *name = (const void *)info->ai_addr;
+    if (info->ai_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&name->v6.sin6_addr);
+    return ntohl(name->v4.sin_addr.s_addr) >> 24 == 127;
+}
+
+/* -1 with errno */
+static int try_listen(int family, const struct sockaddr *name, socklen_t n)
+{
+    const int on = 1, off = 0;
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    if (bind(fd, name, n) == 0 && listen(fd, BACKLOG) == 0)
+        return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static int listen_anywhere(int port)
+{
+    const struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    const struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = try_listen(AF_INET6, (const struct sockaddr *)&v6, sizeof(v6)); /* IPv4 too */
+    return fd >= 0 || errno == EADDRINUSE
+               ? fd
+               : try_listen(AF_INET, (const struct sockaddr *)&v4, sizeof(v4));
+}
+
+static enum status port_taken(const char *addr, int port)
+{
+    return FAIL(ST_BAD_SETTING,
+                "cannot listen on MASTER_ADDR=%s MASTER_PORT=%d: %s; give another MASTER_PORT, or "
+                "end what holds it (this job's node 0, started twice?)",
+                addr, port, strerror(errno));
+}
+
+/* Sets *why when none of the addresses is this host's, or a name leads only to loopback (/etc/hosts
+ * of Debian says so of a host's own name), where no other node could come. */
+static int listen_on_first(const struct addrinfo *list, bool is_number, const char **why)
+{
+    *why = "it is not an address of this host";
+    for (const struct addrinfo *info = list; info != NULL; info = info->ai_next) {
+        if (!is_number && is_loopback(info)) {
+            *why = "here that name means loopback";
+            continue;
+        }
+        int fd = try_listen(info->ai_family, info->ai_addr, info->ai_addrlen);
+        if (fd >= 0 || errno != EADDRNOTAVAIL) {
+            *why = NULL;
+            return fd;
+        }
+    }
+    return -1;
+}
+
+/* resolve — the addresses of a host; ST_RETRY: its name is not known. The list is the caller's to
+ * free. */
+static enum status resolve(const char *addr, int port, struct addrinfo **out, bool *is_number_out)
+{
+    char host[256], service[16];
+    if (!strip_brackets(addr, host, sizeof(host)))
+        return FAIL(ST_BAD_SETTING, "MASTER_ADDR is longer than a host's name can be: %.64s…",
+                    addr);
+    text_format(service, sizeof(service), "%d", port);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    *is_number_out = getaddrinfo(host, service, &hints, out) == 0;
+    hints.ai_flags = AI_NUMERICSERV;
+    int error = *is_number_out ? 0 : getaddrinfo(host, service, &hints, out);
+    *is_number_out = *is_number_out || strcmp(host, "localhost") == 0;
+    if (error == 0)
+        return ST_OK;
+    return FAIL(ST_RETRY,
+                "MASTER_ADDR=%s is no address and no name that is known here, on node 0: %s; give "
+                "this host's address or name",
+                addr, gai_strerror(error));
+}
+
+enum status listener_resolve(const char *addr)
+{
+    struct addrinfo *list = NULL;
+    bool is_number;
+    TRY(resolve(addr, 0, &list, &is_number));
+    freeaddrinfo(list);
+    return ST_OK;
+}
+
+enum status listener_open(const char *addr, int port, int *fd_out)
+{
+    const char *why = NULL;
+    struct addrinfo *list = NULL;
+    bool is_number;
+    enum status st = resolve(addr, port, &list, &is_number);
+    if (st != ST_OK)
+        return FAIL(ST_BAD_SETTING, "%s", status_message());
+    int fd = listen_on_first(list, is_number, &why);
+    freeaddrinfo(list);
+    if (fd < 0 && why != NULL) {
+        LOG_WARN("MASTER_ADDR=%s: %s; listening on all addresses of this host, port %d", addr, why,
+                 port);
+        fd = listen_anywhere(port);
+    }
+    if (fd < 0)
+        return port_taken(addr, port);
+    *fd_out = fd;
+    return ST_OK;
+}
+
+const char *listener_peer(int fd, char *out, size_t cap)
+{
+    union socket_address name;
+    socklen_t n = sizeof(name);
+    char host[INET6_ADDRSTRLEN] = "?", port[8];
+    text_copy(out, cap, "?");
+    if (getpeername(fd, &name.any, &n) != 0 ||
+        getnameinfo(&name.any, n, host, sizeof(host), port, sizeof(port),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        return out;
+    text_format(out, cap, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
+    return out;
+}
+
+uint64_t listener_peer_network(int fd)
+{
+    union socket_address name;
+    socklen_t n = sizeof(name);
+    uint64_t from = 0;
+    if (getpeername(fd, &name.any, &n) != 0)
+        return 0;
+    if (name.any.sa_family == AF_INET)
+        return ntohl(name.v4.sin_addr.s_addr);
+    if (IN6_IS_ADDR_V4MAPPED(&name.v6.sin6_addr)) {
+        const uint8_t *v4 = name.v6.sin6_addr.s6_addr + 12;
+        return (uint64_t)v4[0] << 24 | (uint64_t)v4[1] << 16 | (uint64_t)v4[2] << 8 | v4[3];
+    }
+    memcpy(&from, name.v6.sin6_addr.s6_addr, sizeof(from));
+    return from;
+}

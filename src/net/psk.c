@@ -1,0 +1,152 @@
+/* psk — see psk.h. Must not know who talks. */
+#include "net/psk.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/hmac.h>
+#include <openssl/kdf.h>
+#include <openssl/params.h>
+
+#include "base/assert.h"
+
+/* One suite, for a key that is bound to SHA-256. */
+#define SUITE "TLS_AES_128_GCM_SHA256"
+static const unsigned char suite_id[] = {0x13, 0x01};
+static const char identity[] = "convoy/v1";
+
+enum status psk_derive(const char *token, struct psk *out)
+{
+    static char digest[] = "SHA256", info[] = "convoy/v1";
+    OSSL_PARAM params[] = {
+        OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
+        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)(uintptr_t)token,
+                                          strlen(token)),
+        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, info, strlen(info)),
+        OSSL_PARAM_construct_end(),
+    };
+    *out = (struct psk){.is_none = strcmp(token, "none") == 0};
+    if (out->is_none)
+        return ST_OK;
+    if (token[0] == 0)
+        return FAIL(ST_BAD_SETTING,
+                    "JOB_TOKEN is empty; several nodes need a shared secret: set JOB_TOKEN or "
+                    "JOB_TOKEN_FILE to the same on all, or JOB_TOKEN=none to do without");
+    EVP_KDF *kdf = EVP_KDF_fetch(NULL, "HKDF", NULL);
+    EVP_KDF_CTX *ctx = kdf != NULL ? EVP_KDF_CTX_new(kdf) : NULL;
+    bool is_done = ctx != NULL && EVP_KDF_derive(ctx, out->key, sizeof(out->key), params) == 1;
+    EVP_KDF_CTX_free(ctx);
+    EVP_KDF_free(kdf);
+    return is_done ? ST_OK
+                   : FAIL(ST_NO_DEVICE,
+                          "OpenSSL cannot derive a key (HKDF with SHA-256); check its set-up");
+}
+
+void psk_wipe(struct psk *psk) { OPENSSL_cleanse(psk, sizeof(*psk)); }
+
+enum status psk_seed(uint8_t out[PSK_SEED_BYTES])
+{
+    if (getrandom(out, PSK_SEED_BYTES, 0) == PSK_SEED_BYTES)
+        return ST_OK;
+    return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
+}
+
+void psk_generation(const uint8_t seed[PSK_SEED_BYTES], int64_t generation,
+                    uint8_t out[PSK_GENERATION_BYTES])
+{
+    uint8_t mac[32];
+    unsigned n = sizeof(mac);
+    ASSERT(HMAC(EVP_sha256(), seed, PSK_SEED_BYTES, (const uint8_t *)&generation,
+                sizeof(generation), mac, &n) != NULL);
+    memcpy(out, mac, PSK_GENERATION_BYTES);
+    OPENSSL_cleanse(mac, sizeof(mac));
+}
+
+static int psk_index(void)
+{
+    static int index = -1;
+    if (index < 0)
+        index = SSL_CTX_get_ex_new_index(0, NULL, NULL, NULL, NULL);
+    return index;
+}
+
+/* The key as OpenSSL takes it: a session that was never. */
+static SSL_SESSION *make_session(SSL *ssl)
+{
+    const struct psk *psk = SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), psk_index());
+    const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, suite_id);
+    SSL_SESSION *session = SSL_SESSION_new();
+    if (psk != NULL && cipher != NULL && session != NULL &&
+        SSL_SESSION_set1_master_key(session, psk->key, sizeof(psk->key)) == 1 &&
+        SSL_SESSION_set_cipher(session, cipher) == 1 &&
+        SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) == 1)
+        return session;
+    SSL_SESSION_free(session);
+    return NULL;
+}
+
+static int on_dial(SSL *ssl, const EVP_MD *digest, const unsigned char **id, size_t *id_bytes,
+                   SSL_SESSION **session)
+{
+    if (digest != NULL && EVP_MD_get_type(digest) != NID_sha256)
+        return 0;
+    *session = make_session(ssl);
+    *id = (const unsigned char *)identity;
+    *id_bytes = sizeof(identity) - 1;
+    return *session != NULL;
+}
+
+static int on_serve(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESSION **session)
+{
+    *session = NULL;
+    if (id_bytes == sizeof(identity) - 1 && memcmp(id, identity, id_bytes) == 0)
+        *session = make_session(ssl);
+    return 1; /* without a session the handshake goes on, and fails for want of a certificate */
+}
+
+/* A server that shows a certificate does not know the key. */
+static int on_certificate(X509_STORE_CTX *store, void *arg)
+{
+    (void)store, (void)arg;
+    return 0;
+}
+
+static bool set_common(SSL_CTX *ctx, const struct psk *psk)
+{
+    return SSL_CTX_set_ex_data(ctx, psk_index(), (void *)(uintptr_t)psk) == 1 &&
+           SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) == 1 &&
+           SSL_CTX_set_max_proto_version(ctx, TLS1_3_VERSION) == 1 &&
+           SSL_CTX_set_ciphersuites(ctx, SUITE) == 1;
+}
+
+bool psk_set_client_ctx(SSL_CTX *ctx, const struct psk *psk)
+{
+    SSL_CTX_set_psk_use_session_callback(ctx, on_dial);
+    SSL_CTX_set_cert_verify_callback(ctx, on_certificate, NULL);
+    SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
+    return set_common(ctx, psk);
+}
+
+SSL_CTX *psk_new_server_ctx(const struct psk *psk)
+{
+    SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+    if (ctx == NULL || !set_common(ctx, psk) || SSL_CTX_set_num_tickets(ctx, 0) != 1) {
+        SSL_CTX_free(ctx);
+        FAIL(ST_NO_DEVICE, "OpenSSL cannot serve TLS 1.3 with %s; check its set-up", SUITE);
+        return NULL;
+    }
+    SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
+    SSL_CTX_set_psk_find_session_callback(ctx, on_serve);
+    return ctx;
+}
+
+bool psk_is_refusal(int alert)
+{
+    return alert == SSL_AD_ILLEGAL_PARAMETER || alert == SSL_AD_HANDSHAKE_FAILURE ||
+           alert == SSL_AD_DECRYPT_ERROR || alert == SSL_AD_BAD_RECORD_MAC ||
+           alert == SSL_AD_UNKNOWN_PSK_IDENTITY || alert == SSL_AD_PROTOCOL_VERSION;
+}

@@ -1,0 +1,115 @@
+/* tls_client — see tls_client.h. Must not know what is said. */
+#include "net/tls_client.h"
+
+#include <string.h>
+
+#include "base/text.h"
+#include "net/keepalive.h"
+
+#define CONNECT_MS 4000L
+
+enum status tls_client_check(void)
+{
+    const curl_version_info_data *info = curl_version_info(CURLVERSION_NOW);
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        return FAIL(ST_RETRY, "libcurl cannot be prepared; out of memory?");
+    if (info->ssl_version == NULL || !text_starts(info->ssl_version, "OpenSSL/"))
+        return FAIL(ST_NO_DEVICE,
+                    "libcurl here is built with %s, which has no keys instead of certificates; "
+                    "install the OpenSSL one (Debian: libcurl4)",
+                    info->ssl_version != NULL ? info->ssl_version : "no TLS");
+    return ST_OK;
+}
+
+bool tls_client_url(const struct psk *psk, const char *host, int port, char *out, size_t cap)
+{
+    bool is_v6 = strchr(host, ':') != NULL && host[0] != '[';
+    return text_format(out, cap, "%s://%s%s%s:%d", psk->is_none ? "http" : "https",
+                       is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
+}
+
+static int on_open(void *arg, curl_socket_t fd, curlsocktype purpose)
+{
+    (void)arg, (void)purpose;
+    keepalive_set(fd);
+    return CURL_SOCKOPT_OK;
+}
+
+static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
+{
+    struct text *answer = arg;
+    (void)one; /* always 1 */
+    text_add_bytes(answer, bytes, n);
+    return answer->overflow ? 0 : n;
+}
+
+static void on_tls(const SSL *ssl, int where, int alert)
+{
+    struct tls_client *tls = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
+    if ((where & SSL_CB_READ_ALERT) == SSL_CB_READ_ALERT && alert >> 8 == SSL3_AL_FATAL)
+        tls->alert = alert & 0xFF; /* as SSL_alert_desc_string_long takes it */
+}
+
+static CURLcode on_ctx(CURL *easy, void *ctx, void *arg)
+{
+    struct tls_client *tls = arg;
+    (void)easy;
+    if (!psk_set_client_ctx(ctx, tls->psk))
+        return CURLE_OUT_OF_MEMORY;
+    SSL_CTX_set_app_data((SSL_CTX *)ctx, tls);
+    SSL_CTX_set_info_callback(ctx, on_tls);
+    return CURLE_OK;
+}
+
+static void set_tls(CURL *easy, struct tls_client *tls)
+{
+    curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_3);
+    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L); /* no certificates: see psk.h */
+    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
+    /* nor a store of them to read with every connection */
+    curl_easy_setopt(easy, CURLOPT_CAINFO, NULL);
+    curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+    curl_easy_setopt(easy, CURLOPT_SSL_ENABLE_ALPN, 0L);
+    curl_easy_setopt(easy, CURLOPT_SSL_SESSIONID_CACHE, 0L);
+    curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, on_ctx);
+    curl_easy_setopt(easy, CURLOPT_SSL_CTX_DATA, tls);
+}
+
+void tls_client_set_up(CURL *easy, struct tls_client *tls, const struct psk *psk,
+                       struct curl_slist *headers)
+{
+    *tls = (struct tls_client){.psk = psk};
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    /* a node is asked, not what the environment puts before it */
+    curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a name being looked up must not hold us */
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+    /* node 0 may come back with another address */
+    curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 1L);
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, tls->error);
+    curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_open);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_bytes);
+    if (!psk->is_none)
+        set_tls(easy, tls);
+}
+
+/* Both sides must use the key: whatever else answers the handshake is not ours. */
+bool tls_client_is_refused(const struct tls_client *tls, char *why, size_t cap)
+{
+    bool is_plain = strstr(tls->error, "wrong version number") != NULL;
+    bool is_certified = strstr(tls->error, "certificate verify failed") != NULL;
+    bool is_other_key = tls->alert != 0 && psk_is_refusal(tls->alert);
+    if (is_other_key)
+        text_format(why, cap, "node 0 has another JOB_TOKEN (%s)",
+                    SSL_alert_desc_string_long(tls->alert));
+    else if (is_plain)
+        text_format(why, cap, "node 0 does not speak TLS; has it JOB_TOKEN=none?");
+    else if (is_certified)
+        text_format(why, cap, "what answers there does not know the JOB_TOKEN");
+    else
+        text_format(why, cap, "%.200s", tls->error);
+    return is_other_key || is_plain || is_certified;
+}

@@ -1,0 +1,254 @@
+/* checkpoint_status — see checkpoint_status.h. Read checkpoint_status_main first, at the foot. */
+#include "node/checkpoint_status.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "format/ckpt.h"
+#include "node/print.h"
+#include "serve/chart.h"
+#include "train/load.h"
+
+#define CHECKPOINTS_MAX 1000 /* listed */
+#define SHOWN_MAX 8
+#define HISTORY_NAME "history.json" /* curves that the node keeps beside its checkpoints */
+#define HISTORY_BYTES_MAX ((size_t)4 << 20)
+
+struct checkpoint_dir {
+    const char *dir;
+    struct ckpt_meta meta; /* of the newest */
+    struct model_dims dims;
+    char path[FILE_PATH_MAX];
+    int64_t wall_ms; /* when the newest was committed */
+    int64_t step[CHECKPOINTS_MAX];
+    int steps_n, named_n; /* valid; by their names alone */
+    char *history;        /* owned; NULL: none is kept */
+    size_t history_bytes;
+};
+
+/* ---- looking ---- */
+
+static bool is_checkpoint(const char *dir)
+{
+    char manifest[FILE_PATH_MAX];
+    return file_join(manifest, sizeof manifest, dir, "manifest.json") == ST_OK &&
+           file_exists(manifest);
+}
+
+static int64_t changed_ms(const char *path)
+{
+    char manifest[FILE_PATH_MAX];
+    struct stat info;
+    bool is_there = file_join(manifest, sizeof manifest, path, "manifest.json") == ST_OK &&
+                    stat(manifest, &info) == 0;
+    return is_there ? (int64_t)info.st_mtim.tv_sec * 1000 : clock_wall_ms();
+}
+
+/* strip_controls — what a file says must not command a terminal: C0 and C1 controls and DEL become
+ * '?'. */
+static void strip_controls(char *text)
+{
+    for (unsigned char *s = (unsigned char *)text; *s != 0; s++) {
+        bool is_c1 = s[0] == 0xC2 && s[1] >= 0x80 && s[1] < 0xA0;
+        if (is_c1)
+            s[1] = '?';
+        if (is_c1 || *s < 0x20 || *s == 0x7F)
+            *s = '?';
+    }
+}
+
+static enum status set_newest(struct checkpoint_dir *f, const struct ckpt *ckpt)
+{
+    f->meta = *ckpt_meta(ckpt);
+    text_copy(f->path, sizeof f->path, ckpt_path(ckpt));
+    f->wall_ms = changed_ms(f->path);
+    TRY(load_dims_parse(f->meta.model_json, &f->dims));
+    strip_controls(f->dims.name);
+    strip_controls(f->meta.version);
+    return ST_OK;
+}
+
+/* add_checkpoint — one of the valid ones, newest first. */
+static enum status add_checkpoint(struct checkpoint_dir *f, const struct ckpt *ckpt)
+{
+    enum status st = f->steps_n == 0 ? set_newest(f, ckpt) : ST_OK;
+    f->step[f->steps_n++] = ckpt_meta(ckpt)->step;
+    return st;
+}
+
+static enum status read_all(struct checkpoint_dir *f)
+{
+    int64_t below = INT64_MAX;
+    TRY(ckpt_count(f->dir, &f->named_n));
+    while (f->steps_n < CHECKPOINTS_MAX) {
+        struct ckpt *ckpt;
+        TRY(ckpt_find_newest(f->dir, below, NULL, &ckpt));
+        if (!ckpt)
+            break;
+        below = ckpt_meta(ckpt)->step;
+        enum status st = add_checkpoint(f, ckpt);
+        ckpt_close(ckpt);
+        TRY(st);
+    }
+    return ST_OK;
+}
+
+static enum status read_one(struct checkpoint_dir *f)
+{
+    struct ckpt *ckpt;
+    f->named_n = 1;
+    enum status st = ckpt_open_lazy(f->dir, &ckpt);
+    if (st == ST_BAD_DATA)
+        return FAIL(ST_UNHEALTHY, "%s", status_message());
+    TRY(st);
+    st = add_checkpoint(f, ckpt);
+    ckpt_close(ckpt);
+    return st;
+}
+
+static void read_history(struct checkpoint_dir *f)
+{
+    char path[FILE_PATH_MAX];
+    if (file_join(path, sizeof path, f->dir, HISTORY_NAME) != ST_OK || !file_exists(path) ||
+        file_read(path, HISTORY_BYTES_MAX, &f->history, &f->history_bytes) != ST_OK)
+        f->history = NULL;
+    status_clear();
+}
+
+/* ---- showing ---- */
+
+static const char *age(const struct checkpoint_dir *f, char *out, size_t cap)
+{
+    int64_t ms = clock_wall_ms() - f->wall_ms;
+    return text_span(out, cap, ms > 0 ? ms : 0);
+}
+
+/* show_settings — {"OPTIMIZER":"adamw","LR":0.001} as NAME=VALUE words. */
+static void show_settings(struct text *t, const char *json)
+{
+    cJSON *root = NULL;
+    const cJSON *item;
+    if (json_parse(json, strlen(json), "settings", &root) != ST_OK) {
+        status_clear();
+        return;
+    }
+    chart_strip_controls(root);
+    text_add(t, "settings   ");
+    cJSON_ArrayForEach(item, root)
+    {
+        if (item->string[0] < 'A' || item->string[0] > 'Z') /* what is noted besides settings */
+            continue;
+        if (cJSON_IsString(item))
+            text_add(t, " %s=%s", item->string, item->valuestring);
+        else
+            text_add(t, " %s=%.10g", item->string, item->valuedouble);
+    }
+    text_add(t, "\n");
+    cJSON_Delete(root);
+}
+
+static void show_steps(struct text *t, const struct checkpoint_dir *f)
+{
+    text_add(t, "kept        %d checkpoint%s: step", f->steps_n, f->steps_n == 1 ? "" : "s");
+    for (int i = 0; i < f->steps_n && i < SHOWN_MAX; i++)
+        text_add(t, "%s %" PRId64, i > 0 ? "," : "", f->step[i]);
+    text_add(t, "%s\n", f->steps_n > SHOWN_MAX ? " and older ones" : "");
+}
+
+static void show(struct text *t, const struct checkpoint_dir *f)
+{
+    char word[64];
+    text_add(t, "folder      %s\n", f->dir);
+    text_add(t,
+             "model       %s (%s)  %" PRId64 " layers, %" PRId64 " heads, %" PRId64
+             " wide, context %" PRId64 ", vocabulary %" PRId64 "\n",
+             f->dims.name, f->dims.task == MODEL_TASK_QA ? "qa" : "lm", f->dims.layers,
+             f->dims.heads, f->dims.embed, f->dims.context, f->dims.vocab);
+    text_add(t, "step        %" PRId64 "  %s tokens  by convoy %s\n", f->meta.step,
+             text_count(word, sizeof word, (double)f->meta.tokens), f->meta.version);
+    text_add(t, "checkpoint  %s  %s ago\n", f->path, age(f, word, sizeof word));
+    show_steps(t, f);
+    show_settings(t, f->meta.settings_json);
+    if (f->history)
+        chart_write(f->history, f->history_bytes, t);
+}
+
+static void add_raw(cJSON *root, const char *key, const char *json)
+{
+    cJSON *item = NULL;
+    if (json_parse(json, strlen(json), key, &item) == ST_OK)
+        cJSON_AddItemToObject(root, key, item);
+    status_clear();
+}
+
+static void add_text(cJSON *root, const char *key, const char *value)
+{
+    char quoted[6 * FILE_PATH_MAX + 3];
+    json_quote(quoted, sizeof quoted, value);
+    cJSON_AddRawToObject(root, key, quoted);
+}
+
+static void show_json(struct text *t, const struct checkpoint_dir *f)
+{
+    cJSON *root = cJSON_CreateObject();
+    add_text(root, "folder", f->dir);
+    add_text(root, "checkpoint", f->path);
+    json_add_number(root, "age_seconds", (double)(clock_wall_ms() - f->wall_ms) / 1000);
+    json_add_i64(root, "step", f->meta.step);
+    json_add_i64(root, "tokens", f->meta.tokens);
+    add_text(root, "version", f->meta.version);
+    add_raw(root, "model", f->meta.model_json);
+    add_raw(root, "settings", f->meta.settings_json);
+    cJSON *steps = cJSON_AddArrayToObject(root, "checkpoints");
+    for (int i = 0; i < f->steps_n; i++)
+        cJSON_AddItemToArray(steps, cJSON_CreateNumber((double)f->step[i]));
+    char *json = cJSON_PrintUnformatted(root);
+    cJSON_Delete(root);
+    t->overflow = json == NULL;
+    if (json != NULL)
+        text_add(t, "%s\n", json);
+    cJSON_free(json);
+}
+
+/* check — what was found is shown first. */
+static enum status check(const struct checkpoint_dir *f)
+{
+    int damaged = f->named_n - f->steps_n;
+    if (f->steps_n == 0 && f->named_n == 0)
+        return FAIL(ST_UNHEALTHY,
+                    "%s holds no checkpoint; name a run's CHECKPOINT_DIR, or a URL such as "
+                    "http://host:8080",
+                    f->dir);
+    if (damaged > 0 && f->steps_n < CHECKPOINTS_MAX)
+        return FAIL(ST_UNHEALTHY,
+                    "%s: %d of %d checkpoint%s cannot be used; the log says what is wrong with %s",
+                    f->dir, damaged, f->named_n, f->named_n == 1 ? "" : "s",
+                    damaged == 1 ? "it" : "each");
+    return ST_OK;
+}
+
+enum status checkpoint_status_main(const char *dir, bool as_json)
+{
+    struct text shown = {0};
+    struct checkpoint_dir *f = calloc(1, sizeof *f);
+    if (!f)
+        return FAIL(ST_RETRY, "out of memory: what %s holds", dir);
+    f->dir = dir;
+    enum status st = is_checkpoint(dir) ? read_one(f) : read_all(f);
+    if (st == ST_OK && f->steps_n > 0) {
+        read_history(f);
+        (as_json ? show_json : show)(&shown, f);
+        st = print_text(&shown);
+    }
+    if (st == ST_OK)
+        st = check(f);
+    free(f->history);
+    free(f);
+    return st;
+}

@@ -1,0 +1,452 @@
+/* cluster_bridge — see cluster_bridge.h. */
+#include "node/cluster_bridge.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <event2/event.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/secure.h"
+#include "base/text.h"
+#include "net/listener.h"
+#include "cluster/cluster.h"
+#include "net/psk.h"
+#include "node/generations.h"
+#include "node/config_map.h"
+#include "train/stop_request.h"
+
+#define TOKEN_BYTES 1200
+#define REPORT_MS 250
+#define NAME_MS (30 * 1000)
+#define NAME_RETRY_MS 250
+#define WAITING_MS 3000 /* who is waited for is said after so long, and when it changes */
+
+_Static_assert(sizeof(struct cluster_address) == sizeof(struct board_address) &&
+                   CLUSTER_ADDRESS_MAX == BOARD_ADDRESS_MAX &&
+                   CLUSTER_SECRET_BYTES == BOARD_SECRET_BYTES,
+               "the board carries what meet does");
+
+struct cluster_bridge {
+    struct cluster_bridge_config config;
+    struct cluster *cluster;
+    int nodes_n, workers_n, ranks_n;
+    int64_t running;       /* generation; 0: none */
+    int64_t reported_lost; /* the last generation we told meet that it is lost */
+    bool is_ready;         /* meet knows all workers' addresses */
+    bool is_ended;
+    bool is_data_source;                        /* node 0 of several */
+    uint64_t blob_revisions[FILE_LIST_KINDS_N]; /* as read last */
+    int64_t report_ms, waiting_ms;
+    char missing[256]; /* as said last */
+    struct cluster_address addresses[CLUSTER_WORKERS_MAX];
+    int64_t revisions[CLUSTER_WORKERS_MAX]; /* of each worker's board_ready whose address that is */
+    struct board_address *world;            /* ranks_n */
+    struct view_node *nodes;                /* nodes_n */
+    struct view_peer *peers;                /* ranks_n */
+    int shown_nodes_n, shown_peers_n;       /* of these: as of the last refresh_nodes */
+};
+
+/* ---- what meet says ---- */
+
+static bool has_same_data(const struct cluster_address *one, int one_node,
+                          const struct cluster_address *other, int other_node, char *out,
+                          size_t cap)
+{
+    return generations_same_data((const void *)one, one_node, (const void *)other, other_node, out,
+                                 cap);
+}
+
+static bool all_alive(const struct cluster_bridge *b)
+{
+    for (int i = 0; i < b->workers_n; i++)
+        if (!workers_is_alive(b->config.workers, i))
+            return false;
+    return true;
+}
+
+static void on_world(void *arg, const struct cluster_world *world)
+{
+    struct cluster_bridge *b = arg;
+    b->running = world->generation;
+    b->is_ready = false;
+    if (!all_alive(b) || world->ranks_n != b->ranks_n) {
+        cluster_bridge_lost(b, ST_RETRY, "a worker ended while the nodes met");
+        return;
+    }
+    for (int rank = 0; rank < world->ranks_n; rank++) {
+        b->world[rank].bytes = world->addresses[rank].bytes;
+        memcpy(b->world[rank].data, world->addresses[rank].data, sizeof b->world[rank].data);
+    }
+    LOG_DEBUG("generation %lld: %d ranks on %d nodes", (long long)world->generation, world->ranks_n,
+              b->nodes_n);
+    b->missing[0] = 0;
+    board_secret_publish(b->config.board, world->generation, world->secret);
+    board_world_publish(b->config.board, world->generation, b->world);
+}
+
+static void on_abort(void *arg, int64_t generation, const char *why)
+{
+    struct cluster_bridge *b = arg;
+    b->running = 0;
+    b->is_ready = false;
+    b->waiting_ms = clock_ms();
+    /* first: a worker that is stopped while it waits says why */
+    b->config.on_abort(b->config.arg, why);
+    board_abort(b->config.board, generation);
+}
+
+static void on_stop(void *arg, int request)
+{
+    struct cluster_bridge *b = arg;
+    b->config.on_stop(b->config.arg, (enum board_request)request);
+}
+
+static void on_end(void *arg, enum status st)
+{
+    struct cluster_bridge *b = arg;
+    b->is_ended = true;
+    b->config.on_end(b->config.arg, st);
+}
+
+/* ---- what workers say ---- */
+
+/* collect_ready — every worker waits for a later generation than any we know of. A worker that left
+ * the one under way by itself says so here. */
+static bool collect_ready(struct cluster_bridge *b)
+{
+    struct board_ready ready;
+    int64_t over = board_aborted(b->config.board);
+    bool is_whole = true;
+    for (int i = 0; i < b->workers_n; i++) {
+        if (!workers_is_alive(b->config.workers, i) ||
+            !board_ready_copy(b->config.board, i, &ready)) {
+            is_whole = false;
+            continue;
+        }
+        if (b->running && ready.after >= b->running) {
+            cluster_bridge_lost(b, ST_PEER, ready.why[0] ? ready.why : "a worker left");
+            return false;
+        }
+        is_whole = is_whole && ready.after >= over;
+        b->is_ready = b->is_ready && ready.revision == b->revisions[i];
+        b->revisions[i] = ready.revision;
+        b->addresses[i].bytes = ready.address.bytes;
+        memcpy(b->addresses[i].data, ready.address.data, sizeof b->addresses[i].data);
+    }
+    return is_whole && !b->running;
+}
+
+static void log_missing(struct cluster_bridge *b, int64_t now_ms)
+{
+    const char *missing = cluster_missing(b->cluster);
+    if (b->running || !missing[0] || now_ms - b->waiting_ms < WAITING_MS ||
+        !strcmp(missing, b->missing))
+        return;
+    text_copy(b->missing, sizeof b->missing, missing);
+    LOG_INFO("waiting for %s", missing);
+}
+
+static void report(struct cluster_bridge *b, int64_t now_ms)
+{
+    struct cluster_rank ranks[CLUSTER_WORKERS_MAX];
+    struct board_worker stats;
+    struct board_call call;
+    int first = (int)conf_i64(b->config.conf, CONF_NODE_ID) * b->workers_n;
+    for (int i = 0; i < b->workers_n; i++) {
+        struct cluster_rank *rank = &ranks[i];
+        *rank = (struct cluster_rank){.rank = first + i,
+                                      .step = -1,
+                                      .compute_ms = NAN,
+                                      .comm_ms = NAN,
+                                      .wait_ms = NAN,
+                                      .memory_bytes = -1};
+        text_copy(rank->state, sizeof rank->state, board_phase_text(BOARD_PHASE_STARTING));
+        if (board_worker_copy(b->config.board, i, &stats)) {
+            text_copy(rank->state, sizeof rank->state, board_phase_text(stats.phase));
+            text_copy(rank->device, sizeof rank->device, stats.device);
+            rank->step = stats.step;
+            rank->compute_ms = stats.compute_ms;
+            rank->comm_ms = stats.comm_ms;
+            rank->wait_ms = stats.wait_ms;
+            rank->memory_bytes = stats.memory_bytes;
+        }
+        if (board_call_copy(b->config.board, i, &call)) {
+            text_copy(rank->call, sizeof rank->call, call.call);
+            rank->call_sequence = call.sequence;
+            rank->call_age_ms =
+                call.call[0] && now_ms > call.entered_ms ? now_ms - call.entered_ms : 0;
+        }
+    }
+    cluster_report(b->cluster, ranks, b->workers_n);
+}
+
+/* publish_file_lists — what node 0's first worker wrote of its data, for the nodes that have
+ * none. */
+static void publish_file_lists(struct cluster_bridge *b)
+{
+    static char blob[BOARD_BLOB_MAX];
+    size_t n;
+    static const enum board_blob names[FILE_LIST_KINDS_N] = {
+        [FILE_LIST_KIND_DATA] = BOARD_BLOB_DATA, [FILE_LIST_KIND_VAL_DATA] = BOARD_BLOB_VAL_DATA};
+    for (int kind = 0; kind < FILE_LIST_KINDS_N; kind++) {
+        enum board_blob from = names[kind];
+        uint64_t revision = board_blob_revision(b->config.board, from);
+        if (revision == b->blob_revisions[kind] ||
+            !board_blob_copy(b->config.board, from, blob, &n))
+            continue;
+        b->blob_revisions[kind] = revision;
+        cluster_offer_data(b->cluster, (enum file_list_kind)kind, blob, n);
+    }
+}
+
+void cluster_bridge_tick(struct cluster_bridge *b, int64_t now_ms)
+{
+    if (b->is_ended)
+        return;
+    if (b->is_data_source)
+        publish_file_lists(b);
+    if (now_ms - b->report_ms >= REPORT_MS) {
+        b->report_ms = now_ms;
+        report(b, now_ms);
+        log_missing(b, now_ms);
+    }
+    if (!collect_ready(b) || b->is_ready)
+        return;
+    b->is_ready = true;
+    cluster_ready(b->cluster, b->addresses, b->workers_n);
+}
+
+/* ---- what the supervisor says ---- */
+
+void cluster_bridge_lost(struct cluster_bridge *b, enum status st, const char *why)
+{
+    if (b->is_ended || (b->running && b->reported_lost == b->running))
+        return;
+    b->is_ready = false;
+    b->reported_lost = b->running;
+    report(b, clock_ms()); /* how far they came decides whether more is tried */
+    cluster_worker_lost(b->cluster, b->running, st, why);
+}
+
+void cluster_bridge_stop(struct cluster_bridge *b, enum board_request request)
+{
+    if (!b->is_ended)
+        cluster_stop(b->cluster, (int)request);
+}
+
+void cluster_bridge_leave(struct cluster_bridge *b, enum status st, const char *message)
+{
+    if (!b->is_ended)
+        cluster_leave(b->cluster, st, message);
+}
+
+bool cluster_bridge_is_running(const struct cluster_bridge *b) { return b->running != 0; }
+
+int64_t cluster_bridge_restarts(const struct cluster_bridge *b)
+{
+    return cluster_restarts(b->cluster);
+}
+
+/* ---- for people ---- */
+
+/* fill_peer — what a node said of one of its ranks. Of a node that is not heard of, how far it had
+ * come is all that is still true. */
+static void fill_peer(struct view_peer *out, const struct cluster_node *node,
+                      const struct cluster_rank *rank)
+{
+    bool is_here = node->state == CLUSTER_NODE_JOINED, is_gone = node->state == CLUSTER_NODE_LOST;
+    *out = (struct view_peer){.rank = rank->rank,
+                              .node = node->node_id,
+                              .step = rank->step,
+                              .compute_ms = is_here ? rank->compute_ms : NAN,
+                              .comm_ms = is_here ? rank->comm_ms : NAN,
+                              .wait_ms = is_here ? rank->wait_ms : NAN,
+                              .memory_bytes = is_here ? rank->memory_bytes : -1,
+                              .heard_age_ms = is_here || !isfinite(node->heartbeat_age_seconds)
+                                                  ? -1
+                                                  : (int64_t)(1000 * node->heartbeat_age_seconds),
+                              .call_age_ms = is_here && rank->call[0] ? rank->call_age_ms : -1};
+    text_copy(out->device, sizeof out->device, rank->device);
+    text_copy(out->state, sizeof out->state,
+              is_here                            ? rank->state
+              : is_gone                          ? "lost"
+              : node->state == CLUSTER_NODE_LEFT ? "left"
+                                                 : "unknown");
+    if (is_here)
+        text_copy(out->call, sizeof out->call, rank->call);
+}
+
+static void refresh_nodes(struct cluster_bridge *b)
+{
+    static const char *const states[] = {[CLUSTER_NODE_AWAITED] = "awaited",
+                                         [CLUSTER_NODE_JOINED] = "joined",
+                                         [CLUSTER_NODE_SUSPECT] = "suspect",
+                                         [CLUSTER_NODE_LOST] = "lost",
+                                         [CLUSTER_NODE_LEFT] = "left"};
+    const struct cluster_node *roster;
+    int nodes_n = b->nodes_n > 1 ? cluster_nodes(b->cluster, &roster) : 0;
+    int own = (int)conf_i64(b->config.conf, CONF_NODE_ID);
+    b->shown_nodes_n = nodes_n < b->nodes_n ? nodes_n : b->nodes_n;
+    b->shown_peers_n = 0;
+    for (int i = 0; i < b->shown_nodes_n; i++) {
+        const struct cluster_node *node = &roster[i];
+        b->nodes[i] = (struct view_node){.node_id = node->node_id,
+                                         .state = states[node->state],
+                                         .heartbeat_age_seconds = node->heartbeat_age_seconds};
+        text_copy(b->nodes[i].address, sizeof b->nodes[i].address, node->address);
+        for (int k = 0;
+             k < node->ranks_n && b->shown_peers_n < b->ranks_n && node->node_id != own && own == 0;
+             k++)
+            fill_peer(&b->peers[b->shown_peers_n++], node, &node->ranks[k]);
+    }
+}
+
+void cluster_bridge_fill(void *arg, struct view *view)
+{
+    struct cluster_bridge *b = arg;
+    if (!b->is_ended)
+        refresh_nodes(b);
+    view->nodes = b->nodes;
+    view->nodes_n = b->shown_nodes_n;
+    view->peers = b->peers;
+    view->peers_n = b->shown_peers_n;
+    struct https_server_strangers door;
+    if (!b->is_ended && cluster_strangers(b->cluster, &door))
+        view->door = (struct view_door){true, door.is_full, door.strangers_n, door.turned_away};
+}
+
+/* ---- life ---- */
+
+/* publish_job_key — by what this node's workers may ask node 0 for its data. */
+static void publish_job_key(struct cluster_bridge *b)
+{
+    struct psk psk;
+    cluster_psk(b->cluster, &psk);
+    board_blob_publish(b->config.board, BOARD_BLOB_JOB_KEY, &psk, sizeof psk);
+    psk_wipe(&psk);
+}
+
+static enum status take_memory(struct cluster_bridge *b)
+{
+    b->world = calloc((size_t)b->ranks_n, sizeof *b->world);
+    b->nodes = calloc((size_t)b->nodes_n, sizeof *b->nodes);
+    b->peers = calloc((size_t)b->ranks_n, sizeof *b->peers);
+    return b->world && b->nodes && b->peers
+               ? ST_OK
+               : FAIL(ST_RETRY, "out of memory: the list of %d ranks", b->ranks_n);
+}
+
+/* wait_for_name — node 0's own name, which may have been published just now (of a pod, in
+ * Kubernetes): for a while it is looked up again, with the loop turning, so that a stop is
+ * heard. */
+static enum status wait_for_name(struct cluster_bridge *b)
+{
+    const char *addr = conf_text(b->config.conf, CONF_MASTER_ADDR);
+    int64_t join_ms = conf_i64(b->config.conf, CONF_JOIN_TIMEOUT),
+            wait_ms = join_ms < NAME_MS ? join_ms : NAME_MS;
+    enum status st = listener_resolve(addr);
+    if (st == ST_RETRY)
+        LOG_WARN("%s; looked up again for %lld s", status_message(), (long long)(wait_ms / 1000));
+    for (int64_t until_ms = clock_ms() + wait_ms; st == ST_RETRY && clock_ms() < until_ms;
+         st = listener_resolve(addr)) {
+        event_base_loop(b->config.loop, EVLOOP_NONBLOCK);
+        enum board_request request = board_requested(b->config.board);
+        if (stop_request_is_stop(request))
+            return FAIL(stop_request_status(request), "stopped by %s before the nodes met",
+                        stop_request_signal(request));
+        clock_sleep_ms(NAME_RETRY_MS);
+    }
+    return st == ST_RETRY ? FAIL(ST_BAD_SETTING, "%s", status_message()) : st;
+}
+
+static enum status open_meet(struct cluster_bridge *b)
+{
+    const struct conf *conf = b->config.conf;
+    struct text agreed = {0};
+    TRY(config_map_agreement(conf, &agreed));
+    char *token = secure_alloc(TOKEN_BYTES);
+    enum status st = token ? ST_OK : FAIL(ST_RETRY, "out of memory: the token of this job");
+    if (st == ST_OK && b->nodes_n > 1)
+        st = conf_token(conf, token, TOKEN_BYTES);
+    else if (st == ST_OK)
+        text_copy(token, TOKEN_BYTES, "none");
+    conf_token_wipe(conf);
+    struct cluster_config config = {.node_id = (int)conf_i64(conf, CONF_NODE_ID),
+                                    .nodes_n = b->nodes_n,
+                                    .workers_n = b->workers_n,
+                                    .master_addr = conf_text(conf, CONF_MASTER_ADDR),
+                                    .master_port = (int)conf_i64(conf, CONF_MASTER_PORT),
+                                    .token = token,
+                                    .join_timeout_ms = conf_i64(conf, CONF_JOIN_TIMEOUT),
+                                    .peer_timeout_ms = conf_i64(conf, CONF_PEER_TIMEOUT),
+                                    .max_restarts = (int)conf_i64(conf, CONF_MAX_RESTARTS),
+                                    .agree_json = agreed.data,
+                                    .is_same_data = has_same_data,
+                                    .loop = b->config.loop,
+                                    .on_world = on_world,
+                                    .on_abort = on_abort,
+                                    .on_stop = on_stop,
+                                    .on_end = on_end,
+                                    .arg = b};
+    if (st == ST_OK && b->nodes_n > 1 && !strcmp(token, "none"))
+        LOG_WARN("JOB_TOKEN=none: whoever reaches MASTER_PORT=%d may join this job and read what "
+                 "it sends",
+                 config.master_port);
+    if (st == ST_OK && b->nodes_n > 1 && config.node_id == 0)
+        st = wait_for_name(b);
+    if (st == ST_OK)
+        st = cluster_open(&config, &b->cluster);
+    secure_free(token);
+    text_free(&agreed);
+    return st;
+}
+
+enum status cluster_bridge_open(const struct cluster_bridge_config *config,
+                                struct cluster_bridge **out)
+{
+    struct cluster_bridge *b = calloc(1, sizeof *b);
+    if (!b)
+        return FAIL(ST_RETRY, "out of memory: the meeting of the nodes");
+    b->config = *config;
+    b->nodes_n = (int)conf_i64(config->conf, CONF_N_NODES);
+    b->workers_n = (int)conf_i64(config->conf, CONF_N_GPU_EACH_NODE);
+    b->ranks_n = conf_ranks(config->conf);
+    b->waiting_ms = clock_ms();
+    enum status st = take_memory(b);
+    if (st == ST_OK)
+        st = open_meet(b);
+    int node_id = (int)conf_i64(config->conf, CONF_NODE_ID);
+    b->is_data_source = b->nodes_n > 1 && node_id == 0;
+    if (st == ST_OK && b->nodes_n > 1 && node_id > 0)
+        publish_job_key(b);
+    if (st == ST_OK)
+        *out = b;
+    else
+        cluster_bridge_close(b);
+    return st;
+}
+
+void cluster_bridge_end(struct cluster_bridge *b)
+{
+    if (!b)
+        return;
+    b->is_ended = true;
+    cluster_close(b->cluster);
+    b->cluster = NULL;
+    for (int i = 0; i < b->shown_nodes_n; i++)
+        b->nodes[i].heartbeat_age_seconds = NAN; /* the port is closed */
+}
+
+void cluster_bridge_close(struct cluster_bridge *b)
+{
+    if (!b)
+        return;
+    cluster_bridge_end(b);
+    free(b->world);
+    free(b->nodes);
+    free(b->peers);
+    free(b);
+}

@@ -1,0 +1,77 @@
+/* command_help — see command_help.h. */
+#include "node/command_help.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "conf/conf.h"
+
+static const struct page {
+    const char *command, *settings, *examples; /* names with spaces between; lines */
+} pages[] = {
+    {"train",
+     "DATA MODEL CHECKPOINT_DIR CHECKPOINT_EVERY STEPS EPOCHS BATCH_SIZE SEQ_LEN LR VAL_DATA "
+     "EVAL_EVERY SAMPLE_EVERY DEVICE N_GPU_EACH_NODE N_NODES NODE_ID MASTER_ADDR JOB_TOKEN_FILE "
+     "STATUS_PORT RUN_NAME",
+     "convoy train MODEL=gpt2-mini DATA=book.txt CHECKPOINT_DIR=run1 CHECKPOINT_EVERY=100 "
+     "STEPS=1000\n"
+     "convoy train MODEL=gpt2 DATA='a.bin:0.7,b.jsonl:0.3' VAL_DATA=val.txt EVAL_EVERY=100 "
+     "CHECKPOINT_DIR=run2\n"
+     "convoy train MODEL=gpt2-nano DATA=synthetic STEPS=20\n"},
+    {"tokenize", "DATA OUT VOCAB CACHE_DIR",
+     "convoy tokenize DATA=books/ OUT=books.bin\n"
+     "convoy tokenize DATA=books.jsonl OUT=books.idx\n"},
+    {"generate", "CHECKPOINT_DIR MODEL PROMPT TOKENS TEMPERATURE TOP_K TOP_P SEED DEVICE",
+     "convoy generate CHECKPOINT_DIR=run1 PROMPT='Once upon a time' TOKENS=100 TEMPERATURE=0.8\n"
+     "convoy generate MODEL=path/to/hugging-face-folder PROMPT=Hello TEMPERATURE=0\n"},
+    {"import", "FROM TO TASK SEED",
+     "convoy import FROM=path/to/hugging-face-folder TO=run1\n"
+     "convoy import FROM=gpt2_124M.bin TO=run1\n"},
+    {"export", "FROM TO", "convoy export FROM=run1 TO=my-model\n"},
+    {"eval", "VAL_DATA CHECKPOINT_DIR MODEL TASK SEQ_LEN BATCH_SIZE OUT JSON DEVICE",
+     "convoy eval CHECKPOINT_DIR=run1 VAL_DATA=val.txt\n"
+     "convoy eval CHECKPOINT_DIR=qa1 VAL_DATA=squad-dev.json OUT=answers.json\n"},
+    {"bench", "N_GPU_EACH_NODE DEVICE BACKEND BENCH_MAX BENCH_OVER BENCH_ONLY JSON",
+     "convoy bench N_GPU_EACH_NODE=2 BENCH_MAX=64\n"},
+    {"status", "STATUS_PORT STATUS_ADDR JSON",
+     "convoy status\n"
+     "convoy status http://10.0.0.1:8080 JSON=1\n"
+     "convoy status run1\n"},
+    {"config", "CHANGED JSON", "convoy config MODEL=gpt2 LR=1e-3 CHANGED=1\n"},
+    {"version", "", "convoy version gpu\n"},
+    {"help", "", "convoy help BATCH_SIZE\nconvoy help train\nconvoy help exit-codes\n"},
+};
+
+static void add_settings(const char *names, struct text *out)
+{
+    char name[64];
+    if (names[0] != 0)
+        text_add(out,
+                 "\nSettings that matter for it (`convoy help` lists all, with their defaults)\n");
+    while (names[0] != 0) {
+        size_t n = strcspn(names, " ");
+        text_format(name, sizeof name, "%.*s", (int)n, names);
+        conf_write_row(name, out);
+        names += n + strspn(names + n, " ");
+    }
+}
+
+static void add_examples(const char *examples, struct text *out)
+{
+    text_add(out, "\nExample%s\n", strchr(examples, '\n')[1] != 0 ? "s" : "");
+    while (examples[0] != 0) {
+        int n = (int)strcspn(examples, "\n") + 1;
+        text_add(out, "  %.*s", n, examples);
+        examples += n;
+    }
+}
+
+void command_help_write(const char *command, struct text *out)
+{
+    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
+        if (strcmp(pages[i].command, command) != 0)
+            continue;
+        add_settings(pages[i].settings, out);
+        add_examples(pages[i].examples, out);
+    }
+}

@@ -1,0 +1,142 @@
+/* completion — completion for bash, zsh and fish: commands, settings, the values of those that have
+ * a list, files for those that take a path. See man_page.h. */
+#include <string.h>
+
+#include "conf/conf.h"
+#include "node/man_page.h"
+
+typedef void write_shell(struct text *out, const struct man_page_command *commands, int n);
+
+/* add_choices — "a|b|c" with `before` before each and `between` between. */
+static void add_choices(struct text *out, const char *choices, const char *before,
+                        const char *between)
+{
+    for (size_t n; *choices != 0; choices += n + (choices[n] == '|')) {
+        n = strcspn(choices, "|");
+        text_add(out, "%s%.*s%s", before, (int)n, choices, choices[n] == '|' ? between : "");
+    }
+}
+
+/* add_quoted — inside '…' of a shell, which has no way to write a quote there; `also` gets a
+ * backslash. */
+static void add_quoted(struct text *out, const char *words, char also)
+{
+    for (const char *p = words; *p != 0; p++) {
+        if (*p == '\'')
+            text_add(out, "`");
+        else if (*p == also)
+            text_add(out, "\\%c", *p);
+        else
+            text_add_bytes(out, p, 1);
+    }
+}
+
+static void add_names(struct text *out, const struct man_page_command *commands, int n)
+{
+    const char *space = "";
+    for (int i = 0; i < n; i++)
+        if (commands[i].help != NULL) {
+            text_add(out, "%s%s", space, commands[i].name);
+            space = " ";
+        }
+}
+
+/* add_cases — a line for each setting whose values are known: NAME) ACTION ;; */
+static void add_cases(struct text *out, const char *before, const char *after)
+{
+    for (int key = 0; key < CONF_N; key++) {
+        const char *choices = conf_row_choices((enum conf_key)key);
+        if (choices[0] == 0 || conf_row_heading((enum conf_key)key) == NULL)
+            continue;
+        text_add(out, "    %s) %s", conf_row_name((enum conf_key)key), before);
+        add_choices(out, choices, "", " ");
+        text_add(out, "%s ;;\n", after);
+    }
+}
+
+static void write_bash(struct text *out, const struct man_page_command *commands, int n)
+{
+    text_add(out, "# bash completion for convoy, made by `convoy help bash`\n"
+                  "_convoy() {\n  local cur=${COMP_LINE:0:COMP_POINT} words=\n"
+                  "  cur=${cur##*[[:space:]]}\n  COMPREPLY=()\n"
+                  "  case $cur in *=*)\n    local value=${cur#*=}\n    case ${cur%%%%=*} in\n");
+    add_cases(out, "mapfile -t COMPREPLY < <(compgen -W '", "' -- \"$value\")");
+    text_add(out, "    *) mapfile -t COMPREPLY < <(compgen -f -- \"$value\") ;;\n    esac\n    "
+                  "return ;;\n  esac\n"
+                  "  [ \"$COMP_CWORD\" -gt 1 ] || words='");
+    add_names(out, commands, n);
+    text_add(out, "'\n  [ \"${COMP_WORDS[1]}\" != help ] || words='");
+    add_names(out, commands, n);
+    text_add(out, " exit-codes'\n  words+='");
+    for (int key = 0; key < CONF_N; key++)
+        if (conf_row_heading((enum conf_key)key) != NULL)
+            text_add(out, " %s=", conf_row_name((enum conf_key)key));
+    text_add(out, "'\n  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
+                  "  case ${COMPREPLY[0]:-} in *=) compopt -o nospace 2>/dev/null ;; esac\n}\n"
+                  "complete -F _convoy convoy\n");
+}
+
+static void write_zsh(struct text *out, const struct man_page_command *commands, int n)
+{
+    text_add(out, "#compdef convoy\n# made by `convoy help zsh`\n"
+                  "_convoy() {\n  local -a commands settings\n  commands=(\n");
+    for (int i = 0; i < n; i++)
+        if (commands[i].help != NULL) {
+            text_add(out, "    '%s:", commands[i].name);
+            add_quoted(out, commands[i].help, ':');
+            text_add(out, "'\n");
+        }
+    text_add(out, "  )\n  settings=(\n");
+    for (int key = 0; key < CONF_N; key++) {
+        if (conf_row_heading((enum conf_key)key) == NULL)
+            continue;
+        text_add(out, "    '%s:", conf_row_name((enum conf_key)key));
+        add_quoted(out, conf_row_help((enum conf_key)key), ':');
+        text_add(out, "'\n");
+    }
+    text_add(out, "  )\n  if [[ $PREFIX == *=* ]]; then\n    local name=${PREFIX%%%%=*}\n"
+                  "    compset -P '*='\n    case $name in\n");
+    add_cases(out, "compadd -- ", "");
+    text_add(out, "    *) _files ;;\n    esac\n    return\n  fi\n"
+                  "  (( CURRENT == 2 )) && _describe -t commands command commands\n"
+                  "  _describe -t settings setting settings -qS =\n}\n_convoy \"$@\"\n");
+}
+
+static void write_fish(struct text *out, const struct man_page_command *commands, int n)
+{
+    text_add(out, "# fish completion for convoy, made by `convoy help fish`\n");
+    for (int i = 0; i < n; i++)
+        if (commands[i].help != NULL) {
+            text_add(out, "complete -c convoy -n __fish_use_subcommand -a %s -d '",
+                     commands[i].name);
+            add_quoted(out, commands[i].help, '\\');
+            text_add(out, "'\n");
+        }
+    for (int key = 0; key < CONF_N; key++) {
+        char before[80];
+        const char *choices = conf_row_choices((enum conf_key)key);
+        if (conf_row_heading((enum conf_key)key) == NULL)
+            continue;
+        text_format(before, sizeof before, "%s=", conf_row_name((enum conf_key)key));
+        text_add(out, "complete -c convoy -a '");
+        add_choices(out, choices[0] != 0 ? choices : "", before, " ");
+        text_add(out, "%s' -d '", choices[0] != 0 ? "" : before);
+        add_quoted(out, conf_row_help((enum conf_key)key), '\\');
+        text_add(out, "'\n");
+    }
+}
+
+bool completion_write(const char *shell, const struct man_page_command *commands, int n,
+                      struct text *out)
+{
+    static const struct {
+        const char *name;
+        write_shell *write;
+    } shells[] = {{"bash", write_bash}, {"zsh", write_zsh}, {"fish", write_fish}};
+    for (size_t i = 0; i < sizeof shells / sizeof shells[0]; i++)
+        if (strcmp(shells[i].name, shell) == 0) {
+            shells[i].write(out, commands, n);
+            return true;
+        }
+    return false;
+}

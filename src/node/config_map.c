@@ -1,0 +1,301 @@
+/* config_map — see config_map.h. */
+#include "node/config_map.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/version.h"
+#include "node/device.h"
+#include "train/weights.h"
+
+#define SEQ_LEN_LM 1024
+#define SEQ_LEN_QA 512
+#define WEIGHTS_LOOK_BYTES ((size_t)1 << 20)
+
+/* One dimension: the setting, and where it goes. */
+struct dim_row {
+    enum conf_key key;
+    const char *name;
+    int64_t *value;
+};
+
+static enum status base_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out)
+{
+    const char *model = conf_text(conf, CONF_MODEL);
+    enum model_task task = (enum model_task)conf_i64(conf, CONF_TASK);
+    *has_weights_out =
+        !model_preset(model, out) && (weights_are_at(model) || weights_are_ckpt(model));
+    if (*has_weights_out)
+        TRY(weights_dims(model, out));
+    if (*has_weights_out || model_preset(model, out)) {
+        out->task = task;
+        return ST_OK;
+    }
+    if (file_is_dir(model))
+        return FAIL(ST_NO_INPUT,
+                    "MODEL=%s is a folder without config.json and without a checkpoint; give a "
+                    "Hugging Face folder (config.json, model.safetensors), a checkpoint or its "
+                    "CHECKPOINT_DIR, or a preset such as gpt2-nano",
+                    model);
+    if (strchr(model, '/'))
+        return FAIL(ST_NO_INPUT,
+                    "MODEL=%s is not there; give a Hugging Face folder (config.json, "
+                    "model.safetensors), a model file of llm.c (.bin), a checkpoint or its "
+                    "CHECKPOINT_DIR, or a preset such as gpt2-nano",
+                    model);
+    return FAIL(
+        ST_BAD_SETTING,
+        "MODEL=%s is neither a preset (gpt2-nano, gpt2-mini, gpt2, gpt2-medium, gpt2-large, "
+        "gpt2-xl) nor a Hugging Face folder, a model file of llm.c, or a checkpoint",
+        model);
+}
+
+/* Weights have shapes that cannot be argued with. */
+static enum status override_dims(const struct conf *conf, bool has_weights, struct model_dims *dims)
+{
+    const struct dim_row rows[] = {
+        {CONF_LAYERS, "LAYERS", &dims->layers}, {CONF_HEADS, "HEADS", &dims->heads},
+        {CONF_EMBED, "EMBED", &dims->embed},    {CONF_CONTEXT, "CONTEXT", &dims->context},
+        {CONF_VOCAB, "VOCAB", &dims->vocab},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t value = conf_i64(conf, rows[i].key);
+        if (value == 0 || value == *rows[i].value)
+            continue;
+        if (has_weights)
+            return FAIL(ST_BAD_SETTING,
+                        "%s=%lld (%s), but the weights of MODEL=%s have %lld; leave %s out",
+                        rows[i].name, (long long)value, conf_source(conf, rows[i].key),
+                        conf_text(conf, CONF_MODEL), (long long)*rows[i].value, rows[i].name);
+        *rows[i].value = value;
+    }
+    return ST_OK;
+}
+
+enum status config_map_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out)
+{
+    TRY(base_dims(conf, out, has_weights_out));
+    TRY(override_dims(conf, *has_weights_out, out));
+    return model_check(out);
+}
+
+static enum status seq_tokens(const struct conf *conf, const struct model_dims *dims, int64_t *out)
+{
+    int64_t asked = conf_i64(conf, CONF_SEQ_LEN),
+            usual = dims->task == MODEL_TASK_QA ? SEQ_LEN_QA : SEQ_LEN_LM;
+    if (asked > dims->context)
+        return FAIL(
+            ST_BAD_SETTING,
+            "SEQ_LEN=%lld (%s) is over the model's CONTEXT of %lld positions; lower SEQ_LEN%s",
+            (long long)asked, conf_source(conf, CONF_SEQ_LEN), (long long)dims->context,
+            conf_is_set(conf, CONF_CONTEXT) ? " or raise CONTEXT" : "");
+    if (asked == 0)
+        asked = usual < dims->context ? usual : dims->context;
+    *out = asked;
+    return ST_OK;
+}
+
+static void map_optim(const struct conf *conf, struct trainer_config *out)
+{
+    out->optim = (struct optim_config){
+        .kind = (enum optim_kind)conf_i64(conf, CONF_OPTIMIZER),
+        .beta1 = conf_f64(conf, CONF_BETA1),
+        .beta2 = conf_f64(conf, CONF_BETA2),
+        .eps = conf_f64(conf, CONF_EPS),
+        .momentum = conf_f64(conf, CONF_MOMENTUM),
+        .weight_decay = conf_f64(conf, CONF_WEIGHT_DECAY),
+        .grad_clip = conf_f64(conf, CONF_GRAD_CLIP),
+    };
+    out->lr_schedule = (struct lr_schedule_config){
+        .kind = (enum lr_schedule_kind)conf_i64(conf, CONF_LR_SCHEDULE),
+        .lr = conf_f64(conf, CONF_LR),
+        .lr_min = conf_f64(conf, CONF_MIN_LR),
+        .warmup_steps = conf_i64(conf, CONF_WARMUP_STEPS),
+    };
+}
+
+enum status config_map_trainer(const struct conf *conf, const struct model_dims *dims,
+                               bool has_weights, struct trainer_config *out)
+{
+    memset(out, 0, sizeof *out);
+    out->dims = *dims;
+    out->model_path = has_weights ? conf_text(conf, CONF_MODEL) : "";
+    TRY(seq_tokens(conf, dims, &out->seq_tokens));
+    out->batch_samples = conf_i64(conf, CONF_BATCH_SIZE);
+    out->global_samples = conf_i64(conf, CONF_GLOBAL_BATCH) ? conf_i64(conf, CONF_GLOBAL_BATCH)
+                                                            : out->batch_samples * conf_ranks(conf);
+    out->epochs = conf_i64(conf, CONF_EPOCHS);
+    out->steps = conf_i64(conf, CONF_STEPS);
+    map_optim(conf, out);
+    out->shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
+    out->compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);
+    out->recompute = (enum model_recompute)conf_i64(conf, CONF_RECOMPUTE);
+    out->is_eager = conf_i64(conf, CONF_CUDA_GRAPH) != 0; /* auto, off */
+    out->dropout = (float)conf_f64(conf, CONF_DROPOUT);
+    out->seed = (uint64_t)conf_i64(conf, CONF_SEED);
+    out->checkpoint_dir = conf_text(conf, CONF_CHECKPOINT_DIR);
+    out->checkpoint_every = conf_i64(conf, CONF_CHECKPOINT_EVERY);
+    out->checkpoint_mode = (enum checkpoint_async_mode)conf_i64(conf, CONF_CHECKPOINT_ASYNC);
+    out->checkpoint_keep = (int)conf_i64(conf, CONF_CHECKPOINT_KEEP);
+    out->resume = (enum trainer_resume)conf_i64(conf, CONF_RESUME);
+    out->eval_every = conf_i64(conf, CONF_EVAL_EVERY);
+    out->metrics_file = conf_text(conf, CONF_METRICS_FILE);
+    out->tensorboard_dir = conf_text(conf, CONF_TENSORBOARD_DIR);
+    out->run_name = conf_text(conf, CONF_RUN_NAME);
+    out->log_every = conf_i64(conf, CONF_LOG_EVERY);
+    out->sample_every = conf_i64(conf, CONF_SAMPLE_EVERY);
+    out->sample_prompt = conf_text(conf, CONF_PROMPT);
+    out->sampling_params = (struct sampling_params){.temperature = conf_f64(conf, CONF_TEMPERATURE),
+                                                    .top_k = conf_i64(conf, CONF_TOP_K),
+                                                    .top_p = conf_f64(conf, CONF_TOP_P)};
+    return ST_OK;
+}
+
+void config_map_feed(const struct conf *conf, const struct trainer_config *trainer,
+                     bool is_validation, struct feed_config *out)
+{
+    *out = (struct feed_config){
+        .task = trainer->dims.task == MODEL_TASK_QA ? FEED_TASK_QA : FEED_TASK_LM,
+        .data = conf_text(conf, is_validation ? CONF_VAL_DATA : CONF_DATA),
+        .cache_dir = conf_text(conf, CONF_CACHE_DIR),
+        .allows_local_urls = conf_i64(conf, CONF_ALLOW_LOCAL_URLS),
+        .stride_tokens = conf_i64(conf, CONF_DOC_STRIDE),
+        .seq_tokens = trainer->seq_tokens,
+        .global_samples = trainer->global_samples,
+        .vocab = trainer->dims.vocab,
+        .seed = trainer->seed,
+        .is_shuffled = !is_validation && conf_i64(conf, CONF_SHUFFLE),
+    };
+}
+
+enum status config_map_cache(const struct conf *conf)
+{
+    const char *dir = conf_text(conf, CONF_CACHE_DIR);
+    struct stat info = {.st_mode = 0};
+    if (conf_is_set(conf, CONF_CACHE_DIR) || !text_starts(dir, "/tmp/convoy-cache-"))
+        return ST_OK;
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
+        return FAIL(ST_STORE, "cannot make the folder %s: %s; set CACHE_DIR to another", dir,
+                    strerror(errno));
+    bool is_ours = lstat(dir, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
+                   (info.st_mode & 07777) == 0700;
+    if (is_ours)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "CACHE_DIR=%s (default, for neither XDG_CACHE_HOME nor HOME is set) is not a "
+                "folder of this user's alone (user %u, mode %04o%s): what is in it may be "
+                "anybody's; remove it, or set CACHE_DIR",
+                dir, (unsigned)info.st_uid, (unsigned)info.st_mode & 07777,
+                S_ISLNK(info.st_mode) ? ", a symbolic link" : "");
+}
+
+enum status config_map_name_setting(enum status st, bool is_validation)
+{
+    const bool is_told = !is_validation && strstr(status_message(), "DATA") != NULL;
+    if (st == ST_OK || st == ST_RETRY || is_told)
+        return st;
+    return FAIL(st, "%s: %s", is_validation ? "VAL_DATA" : "DATA", status_message());
+}
+
+void config_map_settings(const struct conf *conf, const struct trainer_config *trainer,
+                         struct text *out)
+{
+    /* The rest of the sequence follows from the model, the data's fingerprint and these. STEPS and
+     * EPOCHS are not here: going on for longer is what resuming is for, and a constant or warm-up
+     * rate does not change by it. */
+    static const struct {
+        enum conf_key key;
+        const char *name;
+    } numbers[] = {
+        {CONF_SEED, "SEED"},
+        {CONF_BATCH_SIZE, "BATCH_SIZE"},
+        {CONF_SHUFFLE, "SHUFFLE"},
+        {CONF_LR, "LR"},
+        {CONF_MIN_LR, "MIN_LR"},
+        {CONF_WARMUP_STEPS, "WARMUP_STEPS"},
+        {CONF_BETA1, "BETA1"},
+        {CONF_BETA2, "BETA2"},
+        {CONF_EPS, "EPS"},
+        {CONF_MOMENTUM, "MOMENTUM"},
+        {CONF_WEIGHT_DECAY, "WEIGHT_DECAY"},
+        {CONF_GRAD_CLIP, "GRAD_CLIP"},
+        {CONF_DROPOUT, "DROPOUT"},
+    };
+    text_add(out,
+             "{\"OPTIMIZER\":\"%s\",\"LR_SCHEDULE\":\"%s\",\"moments\":%d,\"GLOBAL_BATCH\":%lld,"
+             "\"SEQ_LEN\":%lld",
+             conf_text(conf, CONF_OPTIMIZER), conf_text(conf, CONF_LR_SCHEDULE),
+             optim_moments(&trainer->optim), (long long)trainer->global_samples,
+             (long long)trainer->seq_tokens);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        text_add(out, ",\"%s\":%.17g", numbers[i].name, conf_f64(conf, numbers[i].key));
+    /* f32 goes without saying */
+    if (trainer->dtype != DTYPE_F32 || conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32)
+        text_add(out, ",\"PRECISION\":\"%s\"",
+                 trainer->dtype == DTYPE_BF16  ? "bf16"
+                 : trainer->dtype == DTYPE_F16 ? "fp16"
+                                               : "tf32");
+    text_add(out, "}");
+}
+
+/* weights_print — what tells two models apart without reading all of them: size and the first MiB,
+ * which holds names and shapes of every tensor and some of the values. A model that comes in
+ * several files is told by its dimensions only. */
+static enum status weights_print(const char *path, char *out, size_t cap)
+{
+    char file[FILE_PATH_MAX];
+    out[0] = 0;
+    TRY(weights_file(path, file, sizeof file));
+    int fd = open(file, O_RDONLY | O_CLOEXEC);
+    char *bytes = fd >= 0 ? malloc(WEIGHTS_LOOK_BYTES) : NULL;
+    struct stat info;
+    if (bytes && fstat(fd, &info) == 0) {
+        ssize_t n = pread(fd, bytes, WEIGHTS_LOOK_BYTES, 0);
+        text_format(out, cap, ", weights of %lld bytes, %016llx", (long long)info.st_size,
+                    (unsigned long long)XXH3_64bits(bytes, n > 0 ? (size_t)n : 0));
+    }
+    free(bytes);
+    if (fd >= 0)
+        close(fd);
+    return ST_OK;
+}
+
+enum status config_map_agreement(const struct conf *conf, struct text *out)
+{
+    struct model_dims dims;
+    bool has_weights;
+    char weights[96] = "";
+    TRY(config_map_dims(conf, &dims, &has_weights));
+    if (has_weights)
+        TRY(weights_print(conf_text(conf, CONF_MODEL), weights, sizeof weights));
+    text_add(out, "{");
+    conf_write_agree(conf, out);
+    text_add(out,
+             "\"MODEL\":\"%lld layers, %lld heads, %lld wide, context %lld, vocabulary "
+             "%lld%s\",\"version\":\"%s %s\",\"device\":\"%s\"}",
+             (long long)dims.layers, (long long)dims.heads, (long long)dims.embed,
+             (long long)dims.context, (long long)dims.vocab, weights, version_text(),
+             version_commit(), device_kind(conf));
+    return out->overflow ? FAIL(ST_RETRY, "out of memory: what nodes agree on") : ST_OK;
+}
+
+void config_map_board_model(const struct model_dims *dims, struct board_model *out)
+{
+    memset(out, 0, sizeof *out);
+    text_copy(out->name, sizeof out->name, dims->name);
+    text_copy(out->task, sizeof out->task, dims->task == MODEL_TASK_QA ? "qa" : "lm");
+    out->layers = (int32_t)dims->layers;
+    out->heads = (int32_t)dims->heads;
+    out->embed = (int32_t)dims->embed;
+    out->context = (int32_t)dims->context;
+    out->vocab = (int32_t)dims->vocab;
+    out->parameters = -1;
+}

@@ -1,0 +1,146 @@
+/* exit_policy — see exit_policy.h. */
+#include "node/exit_policy.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/text.h"
+
+const char *exit_policy_signal_name(char *out, size_t cap, int signal_n)
+{
+    const char *name = sigabbrev_np(signal_n);
+    if (name)
+        text_format(out, cap, "SIG%s", name);
+    else
+        text_format(out, cap, "signal %d", signal_n);
+    return out;
+}
+
+static bool is_crash(int signal_n)
+{
+    return signal_n == SIGSEGV || signal_n == SIGABRT || signal_n == SIGBUS || signal_n == SIGILL ||
+           signal_n == SIGFPE || signal_n == SIGSYS;
+}
+
+static bool may_restart(enum status st)
+{
+    enum status_group group = status_group(st);
+    if (group == STATUS_GROUP_NONE || group == STATUS_GROUP_REQUEST ||
+        group == STATUS_GROUP_STORE || group == STATUS_GROUP_STOP)
+        return false;
+    return st != ST_NO_DEVICE;
+}
+
+/* where — "worker rank 0 (pid 71)" and "at step 12, phase training". */
+static void where(const struct exit_policy_facts *facts, char *who, size_t who_cap, char *place,
+                  size_t place_cap)
+{
+    text_format(who, who_cap, "worker rank %d (pid %d)", facts->rank, facts->pid);
+    if (facts->step >= 0)
+        text_format(place, place_cap, "after step %lld, phase %s", (long long)facts->step,
+                    board_phase_text(facts->phase));
+    else
+        text_format(place, place_cap, "before its first word");
+}
+
+static void of_hang(const struct exit_policy_facts *facts, const char *who, const char *place,
+                    struct exit_policy_decision *out)
+{
+    const char *state = "if its steps are really that slow, set STEP_TIMEOUT higher";
+    if (facts->process_state == 'T' || facts->process_state == 't')
+        state = "the process was stopped (SIGSTOP or a debugger)";
+    else if (facts->process_state == 'D')
+        state = "the process was waiting for a disk or network file system (see `dmesg`); if that "
+                "is really so slow, set STEP_TIMEOUT higher";
+    out->st = ST_HANG;
+    text_format(out->text, sizeof out->text, "%s hung: no sign of progress for %.1f s %s; %s", who,
+                (double)facts->silent_ms / 1000, place, state);
+}
+
+static void of_signal(const struct exit_policy_facts *facts, const char *who, const char *place,
+                      struct exit_policy_decision *out)
+{
+    int signal_n = WTERMSIG(facts->wait_status);
+    char name[32];
+    exit_policy_signal_name(name, sizeof name, signal_n);
+    out->st = is_crash(signal_n) ? ST_BUG : ST_RETRY;
+    const char *hint = "";
+    if (is_crash(signal_n))
+        hint = "; this is a bug: please report it with the crash report above";
+    else if (signal_n == SIGKILL)
+        hint = "; a guess: the kernel's out-of-memory killer (see `dmesg`); a smaller BATCH_SIZE "
+               "or SEQ_LEN, or RECOMPUTE=block, needs less";
+    text_format(out->text, sizeof out->text, "%s was killed by %s %s%s", who, name, place, hint);
+}
+
+static void of_exit(const struct exit_policy_facts *facts, const char *who, const char *place,
+                    struct exit_policy_decision *out)
+{
+    int code = WEXITSTATUS(facts->wait_status);
+    out->st = status_from_exit(code);
+    if (out->st == ST_UNHEALTHY)
+        /* 1 is what `convoy status` answers; from a worker: a sanitizer's or a loader's failure */
+        out->st = ST_BUG;
+    if (out->st == ST_OK)
+        text_format(out->text, sizeof out->text, "%s finished", who);
+    else if (facts->message[0] && !may_restart(out->st))
+        /* a person reads this one: only what to change */
+        text_copy(out->text, sizeof out->text, facts->message);
+    else if (facts->message[0])
+        text_format(out->text, sizeof out->text, "%s ended with exit code %d %s: %s", who, code,
+                    place, facts->message);
+    else
+        text_format(out->text, sizeof out->text, "%s ended with exit code %d %s (%s)", who, code,
+                    place, status_text(out->st));
+}
+
+void exit_policy_classify(const struct exit_policy_facts *facts, struct exit_policy_decision *out)
+{
+    char who[64], place[96];
+    where(facts, who, sizeof who, place, sizeof place);
+    memset(out, 0, sizeof *out);
+    if (facts->was_hung)
+        of_hang(facts, who, place, out);
+    else if (WIFSIGNALED(facts->wait_status))
+        of_signal(facts, who, place, out);
+    else
+        of_exit(facts, who, place, out);
+    out->may_restart = may_restart(out->st);
+}
+
+enum exit_policy_next exit_policy_next(struct exit_policy_budget *budget, int64_t step)
+{
+    budget->no_progress++;
+    if (step > budget->step_best) {
+        budget->step_best = step;
+        budget->no_progress = 0;
+    }
+    if (budget->restarts >= budget->restarts_max)
+        return EXIT_POLICY_NEXT_NO_BUDGET;
+    if (budget->no_progress >= EXIT_POLICY_NO_PROGRESS_MAX)
+        return EXIT_POLICY_NEXT_NO_PROGRESS;
+    budget->restarts++;
+    return EXIT_POLICY_NEXT_RESTART;
+}
+
+int64_t exit_policy_delay_ms(const struct exit_policy_budget *budget)
+{
+    int64_t delay_ms = 0;
+    for (int64_t i = 1; i < budget->restarts && delay_ms < 10000; i++)
+        delay_ms = delay_ms ? 2 * delay_ms : 250;
+    return delay_ms < 10000 ? delay_ms : 10000;
+}
+
+const char *exit_policy_resume_hint(bool has_dir, const struct board_worker *last, char *out,
+                                    size_t cap)
+{
+    if (!has_dir)
+        text_copy(out, cap, "nothing is kept, for CHECKPOINT_DIR is not set");
+    else if (last && last->checkpoint.path[0] && last->checkpoint.step >= 0)
+        text_format(out, cap, "the same command goes on from the checkpoint of step %lld",
+                    (long long)last->checkpoint.step);
+    else
+        text_copy(out, cap, "an earlier checkpoint, if there is one, is intact");
+    return out;
+}

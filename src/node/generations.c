@@ -1,0 +1,407 @@
+/* generations — see generations.h. Read generations_run first, at the foot. */
+#include "node/generations.h"
+
+#include <ifaddrs.h>
+#include <inttypes.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/assert.h"
+#include "base/text.h"
+#include "node/comm_heartbeat.h"
+
+#define WORLD_POLL_MS 2
+#define LINKS_POLL_MS 250
+#define NETWORK_WAIT_MS (10 * 1000)
+#define NETWORK_POLL_MS 20
+/* ranks that have not met for so long obey a stop: there is no step to end */
+#define CONNECT_STOP_MS 3000
+#define CONNECT_WARN_MS 15000
+#define OPEN_MS (120 * 1000)
+#define OPEN_RETRY_MS 250
+
+/* What a worker's address begins with; the rest is its comm's. */
+struct address_header {
+    uint64_t data, val_data;
+};
+
+struct generations {
+    const struct generations_config *config;
+    struct comm_heartbeat *heartbeat;
+    int64_t after;              /* waits for a later generation than this */
+    _Atomic int64_t generation; /* the one it is in; 0: none */
+    int usable_expected;        /* addresses of this node's network when all is well */
+    uint64_t links;             /* its network when the address was packed */
+    int64_t links_ms;           /* looked at last */
+    struct board_ready ready;
+    struct board_address *world; /* ranks */
+    char *addresses;             /* ranks × COMM_ADDRESS_MAX: the comm's part of them */
+    int64_t *bytes;
+    uint8_t secret[BOARD_SECRET_BYTES]; /* of the generation, while its ranks meet */
+    bool has_run;
+    /* the ranks of this world have been meeting since; 0: they are not */
+    _Atomic int64_t connecting_ms;
+    atomic_bool has_warned_connecting, is_stopped_connecting;
+};
+
+/* warn_connecting — the supervisors hear each other, or there would be no world; what workers send
+ * goes other ways. */
+static void warn_connecting(struct generations *g)
+{
+    if (g->has_warned_connecting || g->config->place.local > 0 ||
+        clock_ms() - g->connecting_ms < CONNECT_WARN_MS)
+        return;
+    g->has_warned_connecting = true;
+    LOG_WARN(
+        "the workers of the nodes have not reached each other for %d s%s", CONNECT_WARN_MS / 1000,
+        g->config->place.nodes > 1 ? ", though the nodes have at MASTER_PORT: workers use other "
+                                     "ports (is a firewall between the nodes?), on networks that "
+                                     "DATA_ADDR, UCX_NET_DEVICES or NCCL_SOCKET_IFNAME choose"
+                                   : "");
+}
+
+/* is_stopped_while_connecting — on the thread that meets, while it does. */
+static bool is_stopped_while_connecting(struct generations *g)
+{
+    if (g->connecting_ms == 0 || clock_ms() - g->connecting_ms < CONNECT_STOP_MS)
+        return false;
+    warn_connecting(g);
+    g->is_stopped_connecting = g->config->stopped(g->config->arg) != ST_OK;
+    status_clear();
+    return g->is_stopped_connecting;
+}
+
+static bool is_aborted(void *arg)
+{
+    struct generations *g = arg;
+    int64_t generation = atomic_load_explicit(&g->generation, memory_order_relaxed);
+    return generation > 0 &&
+           (board_aborted(g->config->board) >= generation || is_stopped_while_connecting(g));
+}
+
+/* limit_ms — a call may wait for a step of another rank, and what steps take shows while they are
+ * done. */
+static int64_t limit_ms(void *arg)
+{
+    const struct generations *g = arg;
+    struct board_node node;
+    board_node_copy(g->config->board, &node);
+    return node.limit_ms + g->config->extra_ms;
+}
+
+static struct comm_config comm_config_of(struct generations *g)
+{
+    const struct generations_config *c = g->config;
+    return (struct comm_config){.kind = c->place.ranks == 1 ? COMM_KIND_SELF : c->kind,
+                                .place = c->place,
+                                .timeout_ms = c->timeout_ms,
+                                .limit_ms = limit_ms,
+                                .is_aborted = is_aborted,
+                                .arg = g,
+                                .dev = c->dev,
+                                .net = c->net,
+                                .data_addr = c->data_addr,
+                                .master = c->master,
+                                .secret = g->secret,
+                                .shm_fd = c->shm_fd};
+}
+
+/* ---- meeting the others ---- */
+
+static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
+{
+    for (const uint8_t *at = bytes; n > 0; n--)
+        hash = (hash ^ *at++) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/* links_now — a number that changes when a network device comes, goes, or gets another address; and
+ * how many addresses lead out of this node. An address packed while a cable is out leads nowhere
+ * when it is back. */
+static uint64_t links_now(int *usable_out)
+{
+    struct ifaddrs *list;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    *usable_out = 0;
+    if (getifaddrs(&list) != 0)
+        return 0;
+    for (const struct ifaddrs *at = list; at; at = at->ifa_next) {
+        unsigned flags = at->ifa_flags & (IFF_UP | IFF_RUNNING);
+        int family = at->ifa_addr ? at->ifa_addr->sa_family : AF_UNSPEC;
+        hash = mix(hash, at->ifa_name, strlen(at->ifa_name));
+        hash = mix(hash, &flags, sizeof flags);
+        if (family != AF_INET && family != AF_INET6)
+            continue;
+        *usable_out += flags == (IFF_UP | IFF_RUNNING) && !(at->ifa_flags & IFF_LOOPBACK);
+        hash = mix(hash, at->ifa_addr,
+                   family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+    }
+    freeifaddrs(list);
+    return hash;
+}
+
+/* has_new_links — asked often, looks sometimes. */
+static bool has_new_links(struct generations *g)
+{
+    if (g->config->place.nodes == 1 || clock_ms() - g->links_ms < LINKS_POLL_MS)
+        return false;
+    int usable;
+    g->links_ms = clock_ms();
+    return links_now(&usable) != g->links;
+}
+
+/* wait_for_network — a cable that was out and is back is not of use at once. Until the network is
+ * what it was, or will not be. */
+static enum status wait_for_network(struct generations *g)
+{
+    const struct generations_config *c = g->config;
+    int64_t until_ms = clock_ms() + NETWORK_WAIT_MS;
+    int usable = 0;
+    while (c->place.nodes > 1) {
+        links_now(&usable);
+        if (usable >= g->usable_expected || clock_ms() >= until_ms)
+            break;
+        TRY(c->stopped(c->arg));
+        c->wait(c->arg, !g->has_run);
+        clock_sleep_ms(NETWORK_POLL_MS);
+    }
+    g->usable_expected = usable;
+    return ST_OK;
+}
+
+/* begin_open_retrying — again and again while no way leads to node 0 (a cable is out, a name is not
+ * known yet): a transport that must know where it is to be reached cannot begin. */
+static enum status begin_open_retrying(struct generations *g, const struct comm_config *config,
+                                       struct comm **out, void *address, int64_t *bytes)
+{
+    const struct generations_config *c = g->config;
+    int64_t begin_ms = clock_ms(), warned_ms = 0;
+    for (;;) {
+        enum status st = comm_begin_open(config, out, address, bytes);
+        if (st != ST_RETRY || c->place.nodes == 1 || clock_ms() - begin_ms > OPEN_MS)
+            return st;
+        if (warned_ms == 0 && clock_ms() - begin_ms > CONNECT_STOP_MS) {
+            warned_ms = clock_ms();
+            LOG_WARN("waiting for a network: %s", status_message());
+        }
+        status_clear();
+        TRY(c->stopped(c->arg));
+        c->wait(c->arg, !g->has_run);
+        clock_sleep_ms(OPEN_RETRY_MS);
+    }
+}
+
+/* publish_address — a comm of which nobody knows yet, and its address on the board. */
+static enum status publish_address(struct generations *g, struct comm **out)
+{
+    struct comm_config config = comm_config_of(g);
+    struct address_header address_header = {g->config->data, g->config->val_data};
+    struct board_address *mine = &g->ready.address;
+    char address[COMM_ADDRESS_MAX];
+    int64_t bytes = 0;
+    struct comm *comm;
+    int usable;
+    g->links = links_now(&usable);
+    g->links_ms = clock_ms();
+    TRY(begin_open_retrying(g, &config, &comm, address, &bytes));
+    if (bytes + (int64_t)sizeof address_header > BOARD_ADDRESS_MAX) {
+        comm_close(comm);
+        return FAIL(
+            ST_NO_DEVICE,
+            "this node's network address takes %" PRId64
+            " bytes, over %zu: it has many network devices; choose some with UCX_NET_DEVICES",
+            bytes, BOARD_ADDRESS_MAX - sizeof address_header);
+    }
+    memcpy(mine->data, &address_header, sizeof address_header);
+    memcpy(mine->data + sizeof address_header, address, (size_t)bytes);
+    mine->bytes = bytes + (int64_t)sizeof address_header;
+    g->ready.after = g->after;
+    g->ready.revision++;
+    board_ready_publish(g->config->board, g->config->worker_i, &g->ready);
+    *out = comm;
+    return ST_OK;
+}
+
+/* wait_for_world — until there is one, or what was packed has become old (then *is_old_out). */
+static enum status wait_for_world(struct generations *g, bool *is_old_out)
+{
+    const struct generations_config *c = g->config;
+    int64_t generation = 0;
+    *is_old_out = false;
+    while (!board_world_copy(c->board, g->after, &generation, g->world)) {
+        TRY(c->stopped(c->arg));
+        *is_old_out = board_aborted(c->board) > g->after || has_new_links(g);
+        if (*is_old_out) {
+            g->after = board_aborted(c->board) > g->after ? board_aborted(c->board) : g->after;
+            return ST_OK;
+        }
+        c->wait(c->arg, !g->has_run);
+        clock_sleep_ms(WORLD_POLL_MS);
+    }
+    atomic_store(&g->generation, generation);
+    return ST_OK;
+}
+
+bool generations_same_data(const struct board_address *one, int one_node,
+                           const struct board_address *other, int other_node, char *out, size_t cap)
+{
+    struct address_header a, b;
+    if (one->bytes < (int64_t)sizeof a || other->bytes < (int64_t)sizeof b)
+        return true; /* refused where it is used */
+    memcpy(&a, one->data, sizeof a);
+    memcpy(&b, other->data, sizeof b);
+    if (a.data == b.data && a.val_data == b.val_data)
+        return true;
+    bool is_data = a.data != b.data;
+    text_format(out, cap,
+                "%s differs: fingerprint %016" PRIx64 " on node %d, %016" PRIx64
+                " on node %d; give every node the same data",
+                is_data ? "DATA" : "VAL_DATA", is_data ? a.data : a.val_data, one_node,
+                is_data ? b.data : b.val_data, other_node);
+    return false;
+}
+
+/* check_fingerprints — every rank sees the same world, so all come to the same end. */
+static enum status check_fingerprints(const struct generations *g)
+{
+    const struct comm_place *place = &g->config->place;
+    char why[256];
+    for (int rank = 1; rank < place->ranks; rank++)
+        if (!generations_same_data(&g->world[0], 0, &g->world[rank], rank / place->locals, why,
+                                   sizeof why))
+            return FAIL(ST_DISAGREE, "%s", why);
+    return ST_OK;
+}
+
+static enum status connect_ranks(struct generations *g, struct comm *comm)
+{
+    int ranks = g->config->place.ranks;
+    for (int rank = 0; rank < ranks; rank++) {
+        const struct board_address *from = &g->world[rank];
+        if (from->bytes < (int64_t)sizeof(struct address_header))
+            return FAIL(ST_BUG, "the address of rank %d has %" PRId64 " bytes", rank, from->bytes);
+        g->bytes[rank] = from->bytes - (int64_t)sizeof(struct address_header);
+        memcpy(g->addresses + (size_t)rank * COMM_ADDRESS_MAX,
+               from->data + sizeof(struct address_header), (size_t)g->bytes[rank]);
+    }
+    TRY(check_fingerprints(g));
+    if (!board_secret_copy(g->config->board, g->generation, g->secret))
+        return FAIL(ST_PEER, "generation %" PRId64 " is over before its ranks have met",
+                    g->generation);
+    g->connecting_ms = clock_ms();
+    g->has_warned_connecting = g->is_stopped_connecting = false;
+    enum status st = comm_end_open(comm, g->generation, g->addresses, g->bytes);
+    explicit_bzero(g->secret, sizeof g->secret);
+    g->connecting_ms = 0;
+    return g->is_stopped_connecting ? g->config->stopped(g->config->arg) : st;
+}
+
+/* ---- one life ---- */
+
+/* run_generation — in the world that wait_for_world has found. */
+static enum status run_generation(struct generations *g, struct comm *comm)
+{
+    const struct generations_config *c = g->config;
+    assert_note("generation %lld begins", (long long)g->generation);
+    comm_heartbeat_set_comm(g->heartbeat, comm);
+    enum status st = connect_ranks(g, comm);
+    if (st == ST_OK && c->connected)
+        c->connected(c->arg, comm);
+    if (st == ST_OK) {
+        LOG_DEBUG("generation %lld: rank %d of %d, %s", (long long)g->generation, c->place.rank,
+                  c->place.ranks, comm_name(comm));
+        st = c->run(c->arg, comm, g->generation);
+    }
+    return st;
+}
+
+/* may_continue — was it only others, or this generation, that ended? Its sentence goes on the
+ * board. */
+static bool may_continue(struct generations *g, enum status st)
+{
+    bool is_over = is_aborted(g);
+    if (st != ST_PEER && !(is_over && status_group(st) == STATUS_GROUP_RETRY))
+        return false;
+    LOG_DEBUG("generation %lld ended for rank %d: %s", (long long)g->generation,
+              g->config->place.rank, status_message());
+    text_copy(g->ready.why, sizeof g->ready.why, is_over ? "" : status_message());
+    status_clear();
+    g->after = g->generation;
+    g->has_run = true;
+    return true;
+}
+
+/* next_generation — ST_OK with *is_over_out false: another one is to follow. */
+static enum status next_generation(struct generations *g, bool *is_over_out)
+{
+    struct comm *comm = NULL;
+    struct status_saved saved;
+    bool is_old;
+    *is_over_out = true;
+    TRY(wait_for_network(g));
+    TRY(publish_address(g, &comm));
+    enum status st = wait_for_world(g, &is_old);
+    if (st == ST_OK && !is_old)
+        st = run_generation(g, comm);
+    *is_over_out = st != ST_OK ? !may_continue(g, st) : !is_old;
+    status_save(&saved);
+    comm_heartbeat_set_comm(g->heartbeat, NULL);
+    comm_close(comm);
+    status_restore(&saved);
+    atomic_store(&g->generation, 0);
+    return *is_over_out ? st : ST_OK;
+}
+
+/* run_single — one rank needs neither others nor a second life: a supervisor starts it again. */
+static enum status run_single(struct generations *g)
+{
+    struct comm_config config = comm_config_of(g);
+    struct comm *comm;
+    struct status_saved saved;
+    char address[COMM_ADDRESS_MAX];
+    int64_t bytes = 0;
+    TRY(comm_begin_open(&config, &comm, address, &bytes));
+    enum status st = comm_end_open(comm, 1, address, &bytes);
+    if (st == ST_OK && g->config->connected)
+        g->config->connected(g->config->arg, comm);
+    if (st == ST_OK)
+        st = g->config->run(g->config->arg, comm, 1);
+    status_save(&saved);
+    comm_close(comm);
+    status_restore(&saved);
+    return st;
+}
+
+static enum status take_memory(struct generations *g)
+{
+    size_t ranks = (size_t)g->config->place.ranks;
+    g->world = calloc(ranks, sizeof *g->world);
+    g->addresses = calloc(ranks, COMM_ADDRESS_MAX);
+    g->bytes = calloc(ranks, sizeof *g->bytes);
+    return g->world && g->addresses && g->bytes
+               ? ST_OK
+               : FAIL(ST_RETRY, "out of memory: the addresses of %zu ranks", ranks);
+}
+
+enum status generations_run(const struct generations_config *config)
+{
+    struct generations g = {.config = config, .after = board_aborted(config->board)};
+    bool is_over = false;
+    if (config->place.ranks == 1)
+        return run_single(&g);
+    enum status st = take_memory(&g);
+    if (st == ST_OK)
+        st = comm_heartbeat_open(config->board, config->worker_i, &g.heartbeat);
+    while (st == ST_OK && !is_over)
+        st = next_generation(&g, &is_over);
+    comm_heartbeat_close(g.heartbeat);
+    free(g.world);
+    free(g.addresses);
+    free(g.bytes);
+    return st;
+}

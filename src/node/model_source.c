@@ -1,0 +1,60 @@
+/* model_source — see model_source.h. */
+#include "node/model_source.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "train/weights.h"
+
+static enum status open_elsewhere(const char *path, struct model_source *out)
+{
+    TRY(weights_dims(path, &out->dims));
+    text_copy(out->path, sizeof out->path, path);
+    LOG_INFO("model %s from %s", out->dims.name, path);
+    return ST_OK;
+}
+
+static enum status open_checkpoint(const char *path, struct model_source *out)
+{
+    TRY(weights_checkpoint(path, &out->ckpt, &out->dims));
+    LOG_INFO("model %s from %s, step %lld", out->dims.name, ckpt_path(out->ckpt),
+             (long long)model_source_step(out));
+    return ST_OK;
+}
+
+enum status model_source_open(const struct conf *conf, struct model_source *out)
+{
+    const char *model = conf_text(conf, CONF_MODEL), *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
+    *out = (struct model_source){.ckpt = NULL};
+    if (weights_are_at(model))
+        return open_elsewhere(model, out);
+    if (file_is_dir(model))
+        dir = model;
+    if (!*dir)
+        return FAIL(ST_NO_INPUT,
+                    "MODEL=%s is not a folder or a file and CHECKPOINT_DIR is empty; set one of "
+                    "them to trained weights",
+                    model);
+    return open_checkpoint(dir, out);
+}
+
+enum status model_source_load(const struct model_source *source, const struct load_target *to)
+{
+    return source->ckpt ? load_ckpt(to, source->ckpt, "model") : weights_load(source->path, to);
+}
+
+const char *model_source_path(const struct model_source *source)
+{
+    return source->ckpt ? ckpt_path(source->ckpt) : source->path;
+}
+
+int64_t model_source_step(const struct model_source *source)
+{
+    return source->ckpt ? ckpt_meta(source->ckpt)->step : -1;
+}
+
+void model_source_close(struct model_source *source)
+{
+    ckpt_close(source->ckpt);
+    *source = (struct model_source){.ckpt = NULL};
+}

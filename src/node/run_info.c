@@ -1,0 +1,35 @@
+/* run_info — see run_info.h. */
+#include "node/run_info.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+
+static void on_line(void *tail, int64_t wall_ms, const char *line)
+{
+    log_tail_add(tail, wall_ms, line);
+}
+
+enum status run_info_open(const struct conf *conf, struct run_info **out)
+{
+    const char *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
+    struct run_info *info = calloc(1, sizeof *info);
+    if (!info)
+        return FAIL(ST_RETRY, "out of memory: what is shown of this run");
+    conf_write_settings(conf, &info->settings);
+    if (conf_i64(conf, CONF_NODE_ID) == 0 && dir[0])
+        /* dir has 4000 bytes at most */
+        text_format(info->archive, sizeof info->archive, "%s/history.json", dir);
+    log_tap(on_line, &info->tail);
+    *out = info;
+    return ST_OK;
+}
+
+void run_info_close(struct run_info *info)
+{
+    if (!info)
+        return;
+    log_tap(NULL, NULL);
+    text_free(&info->settings);
+    free(info);
+}

@@ -1,0 +1,406 @@
+/* status_client — `convoy status [URL]`: ask, check_health, show. What comes back is from outside:
+ * bounded, checked, and never sent raw to a terminal. Must not know the board. */
+#include "serve/status_client.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <curl/curl.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "serve/chart.h"
+
+#define STATUS_CLIENT_BYTES_MAX ((size_t)4 << 20)
+#define STATUS_CLIENT_TIMEOUT_MS 5000L
+#define STATUS_CLIENT_HISTORY_MS 2000L /* beside the point: not worth waiting for */
+
+/* ---- asking ---- */
+
+static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
+{
+    struct text *body = arg;
+    (void)one; /* always 1 */
+    text_add_bytes(body, bytes, n);
+    return body->overflow ? 0 : n; /* 0 makes curl give up */
+}
+
+/* "", "node1:8080", "http://node1:8080/", "https://x/y/status" → the URL to fetch, in curl's
+ * memory; NULL: not a URL. */
+static char *full_url(const char *url, int port)
+{
+    char local[64], *path = NULL, *scheme = NULL, *full = NULL;
+    text_format(local, sizeof(local), "http://127.0.0.1:%d", port);
+    CURLU *parts = curl_url();
+    if (parts != NULL &&
+        curl_url_set(parts, CURLUPART_URL, url[0] != 0 ? url : local, CURLU_GUESS_SCHEME) ==
+            CURLUE_OK &&
+        curl_url_get(parts, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
+        (strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0) &&
+        curl_url_get(parts, CURLUPART_PATH, &path, 0) == CURLUE_OK) {
+        if (strcmp(path, "/") == 0)
+            curl_url_set(parts, CURLUPART_PATH, "/status", 0);
+        curl_url_get(parts, CURLUPART_URL, &full, 0);
+    }
+    curl_free(scheme);
+    curl_free(path);
+    curl_url_cleanup(parts);
+    return full;
+}
+
+/* No redirects (curl's default), no proxy: one asks a node, not whatever the environment puts
+ * before it. */
+static CURLcode transfer(CURL *curl, const char *url, long limit_ms, struct text *body,
+                         char error[CURL_ERROR_SIZE], long *code_out)
+{
+    error[0] = 0;
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, limit_ms);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, error);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_bytes);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, body);
+    CURLcode result = curl_easy_perform(curl);
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, code_out);
+    return result;
+}
+
+static enum status fetch(const char *url, long limit_ms, struct text *body)
+{
+    char error[CURL_ERROR_SIZE];
+    long code = 0;
+    CURL *curl = curl_easy_init();
+    if (curl == NULL)
+        return FAIL(ST_RETRY, "out of memory: cannot prepare a request to %s", url);
+    CURLcode result = transfer(curl, url, limit_ms, body, error, &code);
+    curl_easy_cleanup(curl);
+    if (body->overflow)
+        return FAIL(ST_UNHEALTHY, "%s answered more than %zu bytes; is it a convoy node?", url,
+                    STATUS_CLIENT_BYTES_MAX);
+    if (result != CURLE_OK)
+        return FAIL(
+            ST_UNHEALTHY,
+            "no answer from %s: %s; is the node running, and are address and STATUS_PORT right?",
+            url, error[0] != 0 ? error : curl_easy_strerror(result));
+    if (code != 200)
+        return FAIL(ST_UNHEALTHY,
+                    "%s answered HTTP %ld instead of 200; is it a convoy node's /status?", url,
+                    code);
+    return ST_OK;
+}
+
+/* chart_history — of the node whose /status this is, as text; nothing where there is none, as with
+ * an older node. Before the judgement, for it leaves sentences of its own behind. */
+static void chart_history(const char *url, struct text *out)
+{
+    char *full = NULL;
+    struct text body = {.limit = STATUS_CLIENT_BYTES_MAX};
+    CURLU *parts = curl_url();
+    if (text_ends(url, "/status") && parts != NULL &&
+        curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
+        curl_url_set(parts, CURLUPART_PATH, "/history", 0) == CURLUE_OK &&
+        curl_url_get(parts, CURLUPART_URL, &full, 0) == CURLUE_OK &&
+        fetch(full, STATUS_CLIENT_HISTORY_MS, &body) == ST_OK && body.len > 0)
+        chart_write(body.data, body.len, out);
+    text_free(&body);
+    curl_free(full);
+    curl_url_cleanup(parts);
+}
+
+/* ---- judging ---- */
+
+static enum status check_health(const cJSON *root, const char *url)
+{
+    const cJSON *error = cJSON_GetObjectItemCaseSensitive(root, "error"), *rank;
+    if (cJSON_IsObject(error))
+        return FAIL(ST_UNHEALTHY, "%s: error %.0f: %s", url, json_number(error, "code"),
+                    json_text(error, "message"));
+    if (strcmp(json_text(root, "phase"), "failed") == 0)
+        return FAIL(ST_UNHEALTHY, "%s: the run has failed; see the node's log", url);
+    cJSON_ArrayForEach(rank, cJSON_GetObjectItemCaseSensitive(root, "ranks"))
+    {
+        if (strcmp(json_text(rank, "state"), "hung") == 0)
+            return FAIL(ST_UNHEALTHY, "%s: rank %.0f is hung; no progress for %.0f s", url,
+                        json_number(rank, "rank"), json_number(root, "progress_age_seconds"));
+    }
+    return ST_OK;
+}
+
+/* ---- showing ---- */
+
+#define STATUS_CLIENT_CELL 32
+struct cell {
+    char text[STATUS_CLIENT_CELL];
+};
+
+static struct cell plain(double value, int places)
+{
+    struct cell out;
+    if (isnan(value))
+        text_copy(out.text, sizeof(out.text), "-");
+    else
+        text_format(out.text, sizeof(out.text), "%.*f", places, value);
+    return out;
+}
+
+static struct cell small(double value)
+{
+    struct cell out;
+    if (isnan(value))
+        text_copy(out.text, sizeof(out.text), "-");
+    else
+        text_format(out.text, sizeof(out.text), "%.1e", value);
+    return out;
+}
+
+static struct cell count(double value)
+{
+    struct cell out;
+    text_count(out.text, sizeof(out.text), value);
+    return out;
+}
+
+static struct cell milliseconds(double ms)
+{
+    struct cell out;
+    text_ms(out.text, sizeof(out.text), ms);
+    return out;
+}
+
+static struct cell span(double seconds)
+{
+    struct cell out;
+    bool is_known = seconds >= 0 && seconds < 1e12;
+    text_span(out.text, sizeof(out.text), is_known ? (int64_t)(seconds * 1000) : -1);
+    return out;
+}
+
+static struct cell size(double bytes)
+{
+    struct cell out;
+    text_human(out.text, sizeof(out.text), bytes);
+    return out;
+}
+
+static void show_head(struct text *t, const cJSON *root, const char *on, const char *off)
+{
+    const cJSON *model = cJSON_GetObjectItemCaseSensitive(root, "model");
+    if (json_text(root, "run")[0] != 0)
+        text_add(t, "run         %s\n", json_text(root, "run"));
+    text_add(t, "%s%s%s  node %s of %s  %s  convoy %s\n", on, json_text(root, "phase"), off,
+             plain(json_number(root, "node_id"), 0).text,
+             plain(json_number(root, "n_nodes"), 0).text, json_text(root, "device"),
+             json_text(root, "version"));
+    if (json_text(model, "name")[0] != 0)
+        text_add(
+            t, "model       %s (%s)  %s layers, %s heads, %s wide, context %s, %s parameters\n",
+            json_text(model, "name"), json_text(model, "task"),
+            plain(json_number(model, "layers"), 0).text, plain(json_number(model, "heads"), 0).text,
+            plain(json_number(model, "embed"), 0).text,
+            plain(json_number(model, "context"), 0).text,
+            count(json_number(model, "parameters")).text);
+}
+
+/* is_working — while nodes wait, load or recover, the last speed is not that of now; at the end it
+ * is worth a look. */
+static bool is_working(const char *phase)
+{
+    static const char *const phases[] = {"training", "evaluating", "checkpointing", "done",
+                                         "failed"};
+    for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]); i++)
+        if (strcmp(phase, phases[i]) == 0)
+            return true;
+    return false;
+}
+
+static void show_numbers(struct text *t, const cJSON *root)
+{
+    static const cJSON none = {.type = cJSON_Object};
+    const bool is_at_work = is_working(json_text(root, "phase"));
+    const cJSON *step_ms = cJSON_GetObjectItemCaseSensitive(root, "step_ms"),
+                *speed = is_at_work ? root : &none;
+    double step = json_number(root, "step"), steps = json_number(root, "steps");
+    text_add(t, "step        %s / %s", plain(step, 0).text, plain(steps, 0).text);
+    if (step >= 0 && steps > 0)
+        text_add(t, "  (%.1f%%)", 100 * step / steps);
+    text_add(t, "  epoch %s  %s tokens\n", plain(json_number(root, "epoch"), 0).text,
+             count(json_number(root, "tokens")).text);
+    text_add(t, "loss        %s  validation %s  lr %s  gradient norm %s\n",
+             plain(json_number(root, "loss"), 4).text, plain(json_number(root, "val_loss"), 4).text,
+             small(json_number(root, "lr")).text, plain(json_number(root, "grad_norm"), 2).text);
+    text_add(t, "speed       %s tok/s  %s a step (p50 %s, p95 %s)",
+             count(json_number(speed, "tokens_per_second")).text,
+             milliseconds(is_at_work ? json_number(step_ms, "last") : NAN).text,
+             milliseconds(json_number(step_ms, "p50")).text,
+             milliseconds(json_number(step_ms, "p95")).text);
+    if (!isnan(json_number(speed, "mfu")))
+        text_add(t, "  mfu %.1f%%", 100 * json_number(speed, "mfu"));
+    text_add(t, "\ntime        up %s  eta %s  last progress %s ago  restarts %s\n",
+             span(json_number(root, "uptime_seconds")).text,
+             span(json_number(root, "eta_seconds")).text,
+             span(json_number(root, "progress_age_seconds")).text,
+             plain(json_number(root, "restarts"), 0).text);
+}
+
+/* show_nodes — who is there, when there are several; who is not stands out by its state. */
+static void show_nodes(struct text *t, const cJSON *root)
+{
+    const cJSON *nodes = cJSON_GetObjectItemCaseSensitive(root, "nodes"), *node;
+    if (cJSON_GetArraySize(nodes) < 2)
+        return;
+    cJSON_ArrayForEach(node, nodes)
+        text_add(t, "node %-5s  %s  %s  heard of %s ago\n",
+                 plain(json_number(node, "node_id"), 0).text, json_text(node, "state"),
+                 json_text(node, "address"), span(json_number(node, "heartbeat_age_seconds")).text);
+}
+
+static void show_door(struct text *t, const cJSON *root)
+{
+    const cJSON *door = cJSON_GetObjectItemCaseSensitive(root, "door");
+    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(door, "full")))
+        text_add(t,
+                 "door full   %s connections to MASTER_PORT without the job's key, %s closed for "
+                 "others\n",
+                 plain(json_number(door, "strangers"), 0).text,
+                 count(json_number(door, "turned_away")).text);
+}
+
+/* show_share — where the last step's time went, which names a straggler; and what it waits in
+ * now. */
+static void show_share(struct text *t, const cJSON *rank)
+{
+    if (json_number(rank, "comm_ms") > 0 || json_number(rank, "wait_ms") > 0)
+        text_add(t, "  compute %s ms, wait %s ms, communication %s ms",
+                 plain(json_number(rank, "compute_ms"), 1).text,
+                 plain(json_number(rank, "wait_ms"), 1).text,
+                 plain(json_number(rank, "comm_ms"), 1).text);
+    if (json_text(rank, "call")[0] != 0 && json_number(rank, "call_age_seconds") >= 1)
+        text_add(t, "  in %s for %s s", json_text(rank, "call"),
+                 plain(json_number(rank, "call_age_seconds"), 1).text);
+}
+
+static void show_checkpoint(struct text *t, const cJSON *root)
+{
+    const cJSON *checkpoint = cJSON_GetObjectItemCaseSensitive(root, "checkpoint");
+    if (!isnan(json_number(checkpoint, "step")))
+        text_add(t, "checkpoint  step %.0f, %s ago  %s\n", json_number(checkpoint, "step"),
+                 span(json_number(checkpoint, "age_seconds")).text, json_text(checkpoint, "path"));
+    if (json_number(checkpoint, "resume_step") > 0)
+        text_add(t, "resume      from the checkpoint of step %.0f\n",
+                 json_number(checkpoint, "resume_step"));
+    else if (json_number(checkpoint, "resume_step") == 0)
+        text_add(t, "resume      from the beginning (step 0)\n");
+    if (!isnan(json_number(checkpoint, "save_seconds")))
+        text_add(t, "            written in %s s, training waited %s s\n",
+                 plain(json_number(checkpoint, "save_seconds"), 2).text,
+                 plain(json_number(checkpoint, "stall_seconds"), 2).text);
+    if (json_number(checkpoint, "failures") > 0 || json_number(checkpoint, "skipped") > 0)
+        text_add(t, "            %s failed, %s left out  %s\n",
+                 plain(json_number(checkpoint, "failures"), 0).text,
+                 plain(json_number(checkpoint, "skipped"), 0).text, json_text(checkpoint, "error"));
+}
+
+static void show_lists(struct text *t, const cJSON *root)
+{
+    const cJSON *rank;
+    show_checkpoint(t, root);
+    show_nodes(t, root);
+    show_door(t, root);
+    cJSON_ArrayForEach(rank, cJSON_GetObjectItemCaseSensitive(root, "ranks"))
+    {
+        text_add(t, "rank %-5s  %s", plain(json_number(rank, "rank"), 0).text,
+                 json_text(rank, "state"));
+        if (!isnan(json_number(rank, "heard_age_seconds")))
+            text_add(t, ", heard of %s ago", span(json_number(rank, "heard_age_seconds")).text);
+        text_add(t, "  step %s  %s  %s", plain(json_number(rank, "step"), 0).text,
+                 size(json_number(rank, "memory_bytes")).text, json_text(rank, "device"));
+        show_share(t, rank);
+        text_add(t, "\n");
+    }
+}
+
+static void show(const cJSON *root, bool is_healthy, bool has_colour, struct text *t)
+{
+    show_head(t, root,
+              !has_colour  ? ""
+              : is_healthy ? "\033[32m"
+                           : "\033[31m",
+              has_colour ? "\033[0m" : "");
+    show_numbers(t, root);
+    show_lists(t, root);
+}
+
+/* What to print for an answer, appended to *out; healthy or not by the return value. */
+static enum status show_answer(const char *bytes, size_t n, const char *url, bool as_json,
+                               bool has_colour, struct text *out)
+{
+    cJSON *root = NULL;
+    if (json_parse(bytes, n, "the answer", &root) != ST_OK)
+        return FAIL(ST_UNHEALTHY, "%s did not answer with JSON; is it a convoy node? (%s)", url,
+                    status_message());
+    enum status st = ST_OK;
+    if (isnan(json_number(root, "schema")) || json_text(root, "phase")[0] == 0) {
+        st = FAIL(ST_UNHEALTHY,
+                  "%s answered JSON that is not a convoy node's status; is it a convoy node?", url);
+    } else {
+        /* nothing a node says may command the terminal; our own colours are the only escapes */
+        chart_strip_controls(root);
+        st = check_health(root, url);
+        if (as_json)
+            text_add_bytes(out, bytes, n);
+        else
+            show(root, st == ST_OK, has_colour, out);
+    }
+    cJSON_Delete(root);
+    return st;
+}
+
+enum status status_client_main(const char *url, int port, bool as_json, bool has_colour)
+{
+    if (url[0] == 0 && port <= 0)
+        return FAIL(ST_UNHEALTHY, "the status endpoint is off (STATUS_PORT=0); name a URL: convoy "
+                                  "status http://host:port");
+    char *full = full_url(url, port);
+    if (full == NULL)
+        return FAIL(ST_UNHEALTHY,
+                    "%s is not an http or https URL; write convoy status http://host:port", url);
+    struct text body = {.limit = STATUS_CLIENT_BYTES_MAX},
+                shown = {.limit = STATUS_CLIENT_BYTES_MAX},
+                course = {.limit = STATUS_CLIENT_BYTES_MAX};
+    enum status st = fetch(full, STATUS_CLIENT_TIMEOUT_MS, &body);
+    if (st == ST_OK && !as_json)
+        chart_history(full, &course);
+    if (st == ST_OK)
+        st =
+            show_answer(body.len > 0 ? body.data : "", body.len, full, as_json, has_colour, &shown);
+    if (shown.len > 0 && course.len > 0)
+        text_add_bytes(&shown, course.data, course.len);
+    if (shown.len > 0 && fwrite(shown.data, 1, shown.len, stdout) == shown.len)
+        fflush(stdout);
+    text_free(&body);
+    text_free(&shown);
+    text_free(&course);
+    curl_free(full);
+    return st;
+}
+
+#ifdef FUZZ
+#include "base/assert.h"
+
+/* Whatever a node answers, no control byte reaches the terminal. */
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    struct text shown = {.limit = STATUS_CLIENT_BYTES_MAX};
+    show_answer((const char *)bytes, n, "fuzz", false, false, &shown);
+    for (size_t i = 0; i < shown.len; i++)
+        ASSERT(((unsigned char)shown.data[i] >= 0x20 || shown.data[i] == '\n') &&
+               shown.data[i] != 0x7F);
+    text_free(&shown);
+    return 0;
+}
+#endif

@@ -1,0 +1,382 @@
+/* checkpoint — see checkpoint.h. */
+#include "train/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/assert.h"
+#include "base/text.h"
+#include "base/config_diff.h"
+
+#define LOCK_WAIT_MS 2000
+
+static const char *const part_names[CHECKPOINT_PARTS_MAX] = {"model", "optim_m", "optim_v"};
+
+struct checkpoint {
+    struct checkpoint_config config;
+    struct ckpt_lock *lock;
+    struct ckpt *found; /* until it is read */
+    struct step *step;
+    struct ckpt_part part[CHECKPOINT_PARTS_MAX];
+    struct safetensors_source *source; /* parts × rows */
+    int parts_n;
+    char dir[FILE_PATH_MAX];
+};
+
+/* list_sources — every parameter of every part, as the writer wants them; point gives them
+ * addresses. */
+static enum status list_sources(struct checkpoint *s)
+{
+    const struct param_table *table = step_table(s->step);
+    s->parts_n = step_parts(s->step);
+    ASSERTF(s->parts_n >= 1 && s->parts_n <= CHECKPOINT_PARTS_MAX, "parts %d", s->parts_n);
+    s->source = calloc((size_t)s->parts_n * (size_t)table->params_n, sizeof *s->source);
+    if (!s->source)
+        return FAIL(ST_RETRY, "out of memory: the list of %d tensors to save", table->params_n);
+    for (int part = 0; part < s->parts_n; part++) {
+        struct safetensors_source *source = s->source + (size_t)part * (size_t)table->params_n;
+        for (int i = 0; i < table->params_n; i++) {
+            const struct param *row = &table->param[i];
+            source[i] = (struct safetensors_source){
+                .name = row->name, .dtype = DTYPE_F32, .dims_n = row->dims_n};
+            for (int d = 0; d < row->dims_n; d++)
+                source[i].dim[d] = row->dim[d];
+        }
+        s->part[part] = (struct ckpt_part){part_names[part], source, table->params_n};
+    }
+    return ST_OK;
+}
+
+static void point(struct checkpoint *s, const float *copy)
+{
+    const struct param_table *table = step_table(s->step);
+    for (int part = 0; part < s->parts_n; part++) {
+        const float *data = copy ? copy + part * table->total_elems : step_part(s->step, part);
+        for (int i = 0; i < table->params_n; i++)
+            s->source[(size_t)part * (size_t)table->params_n + (size_t)i].data =
+                data + table->param[i].offset;
+    }
+}
+
+/* lock — a worker whose supervisor was killed dies with it, but a moment later: a run started at
+ * once must not be refused for that. */
+static enum status lock(struct checkpoint *s)
+{
+    int64_t until_ms = clock_ms() + LOCK_WAIT_MS;
+    enum status st = ckpt_lock(s->dir, &s->lock);
+    while (st == ST_BAD_SETTING && file_is_dir(s->dir) && clock_ms() < until_ms) {
+        clock_sleep_ms(50);
+        st = ckpt_lock(s->dir, &s->lock);
+    }
+    return st;
+}
+
+enum status checkpoint_open(const struct checkpoint_config *config, struct checkpoint **out)
+{
+    struct checkpoint *s = calloc(1, sizeof *s);
+    if (!s)
+        return FAIL(ST_RETRY, "out of memory: checkpoints");
+    s->config = *config;
+    text_copy(s->dir, sizeof s->dir, config->dir);
+    enum status st = lock(s);
+    if (st == ST_OK)
+        *out = s;
+    else
+        checkpoint_close(s);
+    return st;
+}
+
+void checkpoint_close(struct checkpoint *s)
+{
+    if (!s)
+        return;
+    ckpt_close(s->found);
+    ckpt_lock_release(s->lock);
+    free(s->source);
+    free(s);
+}
+
+/* is_start — no update is done: neither an optimiser nor data have left a trace that could
+ * disagree, and moments are the zeros they begin with. Imported models are such checkpoints, and
+ * have none. */
+static bool is_start(const struct ckpt_meta *meta) { return meta->step == 0; }
+
+/* check — what must be the same, and a warning about what should be. */
+static enum status check(const struct checkpoint *s, const struct ckpt *ckpt)
+{
+    const struct ckpt_meta *meta = ckpt_meta(ckpt);
+    char here[sizeof meta->model_json];
+    struct text list = {0};
+    load_dims_json(s->config.dims, here, sizeof here);
+    if (config_diff_add(meta->model_json, here, config_diff_is_shape, &list)) {
+        enum status st = FAIL(ST_BAD_SETTING,
+                              "checkpoint %s is of another model (%s); give the same MODEL, TASK "
+                              "and dimensions, another CHECKPOINT_DIR, or RESUME=never",
+                              ckpt_path(ckpt), list.data);
+        text_free(&list);
+        return st;
+    }
+    if (is_start(meta))
+        return ST_OK;
+    if (config_diff_add(meta->settings_json, s->config.settings_json, config_diff_is_state,
+                        &list)) {
+        enum status st = FAIL(ST_BAD_SETTING,
+                              "checkpoint %s holds another optimiser's state (%s); give the same "
+                              "OPTIMIZER and MOMENTUM, another CHECKPOINT_DIR, or RESUME=never",
+                              ckpt_path(ckpt), list.data);
+        text_free(&list);
+        return st;
+    }
+    if (config_diff_add(meta->settings_json, s->config.settings_json, config_diff_is_any, &list))
+        LOG_WARN("settings differ from those of checkpoint %s: %s; training goes on with the new "
+                 "ones, so its losses are not those of an unbroken run",
+                 ckpt_path(ckpt), list.data);
+    if (meta->data_fingerprint != s->config.data_fingerprint)
+        LOG_WARN("DATA differs from that of checkpoint %s (fingerprint there %016llx, here "
+                 "%016llx); training goes on with the new data",
+                 ckpt_path(ckpt), (unsigned long long)meta->data_fingerprint,
+                 (unsigned long long)s->config.data_fingerprint);
+    text_free(&list);
+    return ST_OK;
+}
+
+/* check_none — no checkpoint is valid. Is there really none? Beginning anew beside damaged ones
+ * would hide their loss and, CHECKPOINT_KEEP saves later, remove what could be repaired. */
+static enum status check_none(const struct checkpoint *s)
+{
+    int count = 0;
+    TRY(ckpt_count(s->dir, &count));
+    if (count == 0)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA,
+                "CHECKPOINT_DIR=%s holds %d checkpoint%s and none is whole (the warnings above say "
+                "what is wrong with each); bring one back from a copy, or set RESUME=never to move "
+                "them aside and begin anew",
+                s->dir, count, count == 1 ? "" : "s");
+}
+
+/* take — what was found: does it agree, and where does it stand? */
+static enum status take(struct checkpoint *s, struct checkpoint_progress *progress, char *path,
+                        size_t path_cap)
+{
+    if (!s->found)
+        return check_none(s);
+    TRY(check(s, s->found));
+    const struct ckpt_meta *meta = ckpt_meta(s->found);
+    *progress =
+        (struct checkpoint_progress){.step = meta->step,
+                                     .samples = meta->samples,
+                                     .tokens = meta->tokens,
+                                     .scale = {(double)meta->loss_scale, meta->loss_scale_steps}};
+    text_copy(path, path_cap, ckpt_path(s->found));
+    return ST_OK;
+}
+
+enum status checkpoint_find(struct checkpoint *s, struct checkpoint_progress *progress,
+                            bool *found_out, char *path, size_t path_cap)
+{
+    *found_out = false;
+    if (!s->config.needs_transfer)
+        TRY(ckpt_find_newest(s->dir, INT64_MAX, &s->config.heartbeat, &s->found));
+    bool is_done = s->found && ckpt_meta(s->found)->step >= s->config.steps;
+    if (s->config.needs_transfer || (is_done && !ckpt_is_verified(s->found))) {
+        ckpt_close(s->found);
+        s->found = NULL;
+        TRY(ckpt_open_newest(s->dir, &s->config.heartbeat, &s->found));
+    }
+    TRY(take(s, progress, path, path_cap));
+    *found_out = s->found != NULL;
+    return ST_OK;
+}
+
+static enum status put_values(void *arg, int64_t first, int64_t n, const float *values)
+{
+    const struct checkpoint_put *put = arg;
+    return step_write(put->step, put->part, first, n, values);
+}
+
+struct load_target checkpoint_target(struct checkpoint_put *put, bool needs_transfer)
+{
+    struct load_target to = {.table = step_table(put->step), .stream = step_stream(put->step)};
+    if (needs_transfer) {
+        to.put = put_values;
+        to.arg = put;
+    } else {
+        to.data = step_tensor(put->step, put->part);
+    }
+    return to;
+}
+
+/* wanted_parts — of a start only the model: its moments are the zeros they begin with. */
+static int wanted_parts(const struct checkpoint *s)
+{
+    return !s->found ? 0 : is_start(ckpt_meta(s->found)) ? 1 : s->parts_n;
+}
+
+/* dest_of — where a tensor of a file belongs; called by several threads. */
+static void *dest_of(void *arg, const char *part, const struct safetensors_entry *entry)
+{
+    const struct checkpoint *s = arg;
+    const struct param_table *table = step_table(s->step);
+    for (int p = 0; p < wanted_parts(s); p++)
+        for (int i = 0; strcmp(part, part_names[p]) == 0 && i < table->params_n; i++)
+            if (strcmp(table->param[i].name, entry->name) == 0)
+                return step_part(s->step, p) + table->param[i].offset;
+    return NULL;
+}
+
+/* check_shapes — everything wanted is there. */
+static enum status check_shapes(const struct checkpoint *s)
+{
+    const struct param_table *table = step_table(s->step);
+    const struct safetensors_entry *entry;
+    for (int part = 0; part < wanted_parts(s); part++)
+        for (int i = 0; i < table->params_n; i++)
+            TRY(ckpt_tensor(s->found, part_names[part], table->param[i].name,
+                            table->param[i].dims_n, table->param[i].dim, &entry));
+    return ST_OK;
+}
+
+/* fill — straight into the step's memory. What a damaged one has left there goes. */
+static enum status fill(struct checkpoint *s)
+{
+    struct ckpt_fill to = {dest_of, s};
+    struct stream *stream = step_stream(s->step);
+    TRY(check_shapes(s));
+    enum status st = ckpt_fill(s->found, &to, &s->config.heartbeat);
+    for (int part = 0; st == ST_BAD_DATA && part < s->parts_n; part++) {
+        TRY(dev_fill(stream, step_part(s->step, part), 0,
+                     (size_t)step_table(s->step)->total_elems * sizeof(float)));
+        TRY(dev_sync(stream));
+    }
+    return st;
+}
+
+/* fill_newest — the one found, else those before it. */
+static enum status fill_newest(struct checkpoint *s, struct checkpoint_progress *progress,
+                               char *path, size_t path_cap)
+{
+    for (;;) {
+        enum status st = fill(s);
+        if (st != ST_BAD_DATA)
+            return st;
+        LOG_WARN("skipping a checkpoint that is not whole: %s", status_message());
+        int64_t below = ckpt_meta(s->found)->step;
+        ckpt_close(s->found);
+        s->found = NULL;
+        TRY(ckpt_find_newest(s->dir, below, &s->config.heartbeat, &s->found));
+        TRY(take(s, progress, path, path_cap));
+        if (!s->found)
+            return FAIL(ST_BAD_DATA,
+                        "CHECKPOINT_DIR=%s: its checkpoints went away while they were read",
+                        s->dir);
+        if (ckpt_is_verified(s->found))
+            return ST_OK;
+    }
+}
+
+/* read_parts — of one that is verified. */
+static enum status read_parts(struct checkpoint *s)
+{
+    for (int part = 0; part < wanted_parts(s); part++) {
+        struct checkpoint_put put = {s->step, part};
+        struct load_target to = checkpoint_target(&put, s->config.needs_transfer);
+        TRY(load_ckpt(&to, s->found, part_names[part]));
+        if (s->config.heartbeat.fn)
+            s->config.heartbeat.fn(s->config.heartbeat.arg, 0);
+    }
+    return ST_OK;
+}
+
+enum status checkpoint_attach(struct checkpoint *s, struct step *step,
+                              struct checkpoint_progress *progress, char *path, size_t path_cap)
+{
+    s->step = step;
+    TRY(list_sources(s));
+    if (s->found && !ckpt_is_verified(s->found))
+        TRY(fill_newest(s, progress, path, path_cap));
+    if (s->found && ckpt_is_verified(s->found))
+        TRY(read_parts(s));
+    ckpt_close(s->found);
+    s->found = NULL;
+    return ST_OK;
+}
+
+/* move — one folder of an earlier run; a leftover that cannot be moved would mix with the new
+ * run's, so it is an error. */
+static enum status move(const char *dir, const char *aside, const char *name)
+{
+    char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
+    TRY(file_join(from, sizeof from, dir, name));
+    TRY(file_join(to, sizeof to, aside, name));
+    if (rename(from, to))
+        return FAIL(
+            ST_STORE,
+            "cannot move %s to %s: %s; RESUME=never needs CHECKPOINT_DIR without older checkpoints",
+            from, to, strerror(errno));
+    return ST_OK;
+}
+
+/* next_name — NULL at the end, or with *st when the folder cannot be read to its end: what stays
+ * behind would mix. */
+static const char *next_name(const struct checkpoint *s, DIR *folder, enum status *st)
+{
+    errno = 0;
+    const struct dirent *entry = readdir(folder);
+    if (!entry && errno)
+        *st = FAIL(ST_STORE, "cannot read CHECKPOINT_DIR=%s: %s; check the disk", s->dir,
+                   strerror(errno));
+    return entry ? entry->d_name : NULL;
+}
+
+enum status checkpoint_set_aside(struct checkpoint *s)
+{
+    char aside[FILE_PATH_MAX], name[64];
+    int moved = 0;
+    enum status st = ST_OK;
+    text_format(name, sizeof name, "before-%lld", (long long)clock_wall_ms());
+    TRY(file_join(aside, sizeof aside, s->dir, name));
+    DIR *folder = opendir(s->dir);
+    if (!folder)
+        return FAIL(ST_STORE, "cannot read CHECKPOINT_DIR=%s: %s", s->dir, strerror(errno));
+    for (const char *from; (from = next_name(s, folder, &st));) {
+        if (!text_starts(from, "step-"))
+            continue;
+        if (moved++ == 0)
+            TRY_OR(file_make_dirs(aside), close);
+        TRY_OR(move(s->dir, aside, from), close);
+    }
+    if (st == ST_OK && moved) {
+        TRY_OR(file_sync_dir(aside), close);
+        LOG_WARN("RESUME=never: %d checkpoints of an earlier run moved to %s", moved, aside);
+    }
+close:
+    closedir(folder);
+    return st;
+}
+
+enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progress *progress,
+                            const float *copy, const struct safetensors_heartbeat *heartbeat,
+                            char *path, size_t path_cap)
+{
+    struct ckpt_meta meta = {.step = progress->step,
+                             .samples = progress->samples,
+                             .tokens = progress->tokens,
+                             .seed = s->config.seed,
+                             .loss_scale = (int64_t)progress->scale.factor,
+                             .loss_scale_steps = progress->scale.steps,
+                             .data_fingerprint = s->config.data_fingerprint};
+    load_dims_json(s->config.dims, meta.model_json, sizeof meta.model_json);
+    bool whole = text_copy(meta.settings_json, sizeof meta.settings_json, s->config.settings_json);
+    ASSERTF(whole, "settings of %zu bytes", strlen(s->config.settings_json));
+    text_copy(meta.version, sizeof meta.version, s->config.version);
+    point(s, copy);
+    return ckpt_save(s->lock, &meta, s->part, s->parts_n, s->config.keep,
+                     heartbeat ? heartbeat : &s->config.heartbeat, path, path_cap);
+}

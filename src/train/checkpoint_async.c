@@ -1,0 +1,321 @@
+/* checkpoint_async — see checkpoint_async.h.
+ *
+ * One writing is one thread, started with its job and joined when it has ended. The job's fields
+ * belong to the thread until it sets `done`, and to the caller before and after. */
+#include "train/checkpoint_async.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/assert.h"
+#include "base/text.h"
+
+/* stays free beside the copy: the writer's buffer, the kernel's pages */
+#define RESERVE_BYTES ((int64_t)256 << 20)
+#define WAIT_MS 2
+
+struct checkpoint_async {
+    struct checkpoint_async_config config;
+    char *copy; /* NULL: training waits for the disk */
+    int64_t copy_bytes;
+    bool is_later; /* written while training goes on, if there is a copy */
+    /* the writing under way */
+    bool is_writing;
+    pthread_t thread;
+    struct checkpoint_progress progress;
+    int64_t begin_ms;
+    char path[FILE_PATH_MAX];
+    enum status st;
+    struct status_saved why;
+    _Atomic int64_t bytes; /* written so far: a sign of life */
+    atomic_bool done;
+};
+
+static int64_t part_bytes(const struct checkpoint_async *s)
+{
+    return step_table(s->config.step)->total_elems * (int64_t)sizeof(float);
+}
+
+/* ---- open and close ---- */
+
+/* The writer's thread reads it, so it is the host's, touched, and fit for the device's copies. */
+static enum status take_memory(struct checkpoint_async *s, size_t bytes, void **out)
+{
+    if (!dev_is_discrete(s->config.dev))
+        return dev_alloc(s->config.dev, bytes, out);
+    TRY(dev_pin(s->config.dev, bytes, out));
+    memset(*out, 0, bytes);
+    return ST_OK;
+}
+
+static void free_memory(struct checkpoint_async *s)
+{
+    if (!dev_is_discrete(s->config.dev) && s->copy)
+        dev_free(s->config.dev, s->copy, (size_t)s->copy_bytes);
+    else
+        dev_unpin(s->config.dev, s->copy);
+}
+
+static enum status take_copy(struct checkpoint_async *s)
+{
+    char need[32], have[32], step[32];
+    int64_t bytes = part_bytes(s) * step_parts(s->config.step), free_bytes = s->config.memory_bytes;
+    void *copy;
+    text_human(need, sizeof need, (double)bytes);
+    text_human(have, sizeof have, (double)free_bytes);
+    if (free_bytes >= 0 && free_bytes - RESERVE_BYTES < bytes)
+        return FAIL(
+            memory_status(bytes + RESERVE_BYTES),
+            "a copy of the state needs %s, of memory %s are free (256 MiB of them are left alone)",
+            need, have);
+    int64_t begin_ms = clock_ms();
+    TRY(take_memory(s, (size_t)bytes, &copy));
+    s->copy = copy;
+    s->copy_bytes = bytes;
+    LOG_INFO("memory: %s for training, %s more (of %s free) for the copy that is written while "
+             "training goes on, taken in %.2f s",
+             text_human(step, sizeof step, (double)step_memory_bytes(s->config.step)), need,
+             free_bytes < 0 ? "unknown" : have, (double)(clock_ms() - begin_ms) / 1000);
+    return ST_OK;
+}
+
+/* plan — shall there be a copy? */
+static enum status plan(struct checkpoint_async *s)
+{
+    enum checkpoint_async_mode mode = s->config.mode;
+    int64_t bytes = part_bytes(s) * step_parts(s->config.step);
+    s->is_later = s->config.is_periodic && mode != CHECKPOINT_ASYNC_MODE_OFF &&
+                  (mode != CHECKPOINT_ASYNC_MODE_AUTO || bytes >= CHECKPOINT_ASYNC_MIN_BYTES);
+    if (s->config.needs_copy)
+        return take_copy(s);
+    if (!s->is_later)
+        return ST_OK;
+    enum status st = take_copy(s);
+    if (st == ST_OK)
+        return ST_OK;
+    if (mode == CHECKPOINT_ASYNC_MODE_ON)
+        return FAIL(ST_BAD_SETTING,
+                    "CHECKPOINT_ASYNC=on: %s; free some, or set CHECKPOINT_ASYNC=auto",
+                    status_message());
+    LOG_WARN("training will wait while checkpoints are written: %s", status_message());
+    status_clear();
+    return ST_OK;
+}
+
+enum status checkpoint_async_open(const struct checkpoint_async_config *config,
+                                  struct checkpoint_async **out)
+{
+    struct checkpoint_async *s = calloc(1, sizeof *s);
+    if (!s)
+        return FAIL(ST_RETRY, "out of memory: the writer of checkpoints");
+    s->config = *config;
+    enum status st = plan(s);
+    if (st == ST_OK)
+        *out = s;
+    else
+        checkpoint_async_close(s);
+    return st;
+}
+
+/* ---- one writing ---- */
+
+static void count_bytes(void *arg, int64_t bytes)
+{
+    struct checkpoint_async *s = arg;
+    atomic_fetch_add_explicit(&s->bytes, bytes, memory_order_relaxed);
+}
+
+static void *write_copy(void *arg)
+{
+    struct checkpoint_async *s = arg;
+    struct safetensors_heartbeat heartbeat = {count_bytes, s};
+    s->st =
+        checkpoint_save(s->config.checkpoint, &s->progress, (const float *)(const void *)s->copy,
+                        &heartbeat, s->path, sizeof s->path);
+    status_save(&s->why);
+    atomic_store_explicit(&s->done, true, memory_order_release);
+    return NULL;
+}
+
+/* start — signals are for the thread that trains; faults stay with the thread that made them. */
+static int start(struct checkpoint_async *s)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
+    sigset_t set, old_mask;
+    sigfillset(&set);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&set, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &set, &old_mask);
+    atomic_store_explicit(&s->done, false, memory_order_relaxed);
+    int error = pthread_create(&s->thread, NULL, write_copy, s);
+    pthread_sigmask(SIG_SETMASK, &old_mask, NULL);
+    s->is_writing = error == 0;
+    return error;
+}
+
+/* note — a writing has ended: status and failure text are this thread's. */
+static enum status note(struct checkpoint_async *s, enum status st)
+{
+    struct checkpoint_async_last *last = s->config.last;
+    double ms = (double)(clock_ms() - s->begin_ms);
+    if (st != ST_OK) {
+        last->failures++;
+        text_copy(last->error, sizeof last->error, status_message());
+        return st;
+    }
+    last->step = s->progress.step;
+    last->wall_ms = clock_wall_ms();
+    last->save_ms = ms;
+    last->error[0] = 0;
+    text_copy(last->path, sizeof last->path, s->path);
+    LOG_INFO("checkpoint %s in %.1f s, training waited %.0f ms", s->path, ms / 1000,
+             last->stall_ms);
+    return ST_OK;
+}
+
+/* warn — a disk that is full now may have room later. */
+static void warn(const struct checkpoint_async *s)
+{
+    LOG_WARN("checkpoint of step %" PRId64 " failed, training goes on: %s", s->progress.step,
+             status_message());
+    status_clear();
+}
+
+/* collect — the thread has ended, or is about to. */
+static void collect(struct checkpoint_async *s)
+{
+    int error = pthread_join(s->thread, NULL);
+    ASSERTF(error == 0, "join: %s", strerror(error));
+    s->is_writing = false;
+    if (s->st != ST_OK)
+        status_restore(&s->why);
+    if (note(s, s->st) != ST_OK)
+        warn(s);
+}
+
+static void wait_for_writing(struct checkpoint_async *s)
+{
+    int64_t seen = -1;
+    while (s->is_writing && !atomic_load_explicit(&s->done, memory_order_acquire)) {
+        int64_t bytes = atomic_load_explicit(&s->bytes, memory_order_relaxed);
+        if (bytes != seen && s->config.heartbeat)
+            s->config.heartbeat(s->config.heartbeat_arg);
+        seen = bytes;
+        clock_sleep_ms(WAIT_MS);
+    }
+    if (s->is_writing)
+        collect(s);
+}
+
+static enum status copy_state(struct checkpoint_async *s)
+{
+    struct stream *stream = step_stream(s->config.step);
+    if (s->config.needs_copy) {
+        for (int part = 0; part < step_parts(s->config.step); part++)
+            TRY(step_read(s->config.step, part, 0, step_table(s->config.step)->total_elems,
+                          (float *)(void *)(s->copy + part * part_bytes(s))));
+        return ST_OK;
+    }
+    TRY(step_drain(s->config.step));
+    for (int part = 0; part < step_parts(s->config.step); part++)
+        TRY(dev_copy(stream, s->copy + part * part_bytes(s), step_tensor(s->config.step, part).data,
+                     (size_t)part_bytes(s)));
+    return dev_sync(stream);
+}
+
+/* write_now — training waits for the disk. */
+static enum status write_now(struct checkpoint_async *s)
+{
+    int64_t begin_ns = clock_ns();
+    const float *copy = s->config.needs_copy ? (const float *)(const void *)s->copy : NULL;
+    enum status st = copy ? copy_state(s) : step_drain(s->config.step);
+    if (st == ST_OK)
+        st = checkpoint_save(s->config.checkpoint, &s->progress, copy, NULL, s->path,
+                             sizeof s->path);
+    s->config.last->stall_ms = (double)(clock_ns() - begin_ns) / 1e6;
+    return note(s, st);
+}
+
+static enum status write_later(struct checkpoint_async *s)
+{
+    int64_t begin_ns = clock_ns();
+    enum status st = copy_state(s);
+    if (st != ST_OK)
+        return note(s, st);
+    int error = start(s);
+    s->config.last->stall_ms = (double)(clock_ns() - begin_ns) / 1e6;
+    if (error == 0)
+        return ST_OK;
+    LOG_WARN("training waits for this checkpoint: cannot start a thread: %s", strerror(error));
+    return write_now(s);
+}
+
+/* ---- public ---- */
+
+bool checkpoint_async_is_writing(const struct checkpoint_async *s) { return s->is_writing; }
+
+void checkpoint_async_poll(struct checkpoint_async *s)
+{
+    if (s->is_writing && atomic_load_explicit(&s->done, memory_order_acquire))
+        collect(s);
+}
+
+/* skip — said the first time, the second, the fourth …: a slow disk must not fill the log. */
+static void skip(struct checkpoint_async *s, const struct checkpoint_progress *progress)
+{
+    int64_t skipped = ++s->config.last->skipped;
+    if ((skipped & (skipped - 1)) == 0)
+        LOG_WARN("no checkpoint of step %" PRId64 ": that of step %" PRId64
+                 " is still being written (left out so far: %" PRId64
+                 "); a greater CHECKPOINT_EVERY or a faster disk helps",
+                 progress->step, s->progress.step, skipped);
+}
+
+bool checkpoint_async_save(struct checkpoint_async *s, const struct checkpoint_progress *progress,
+                           bool is_asked)
+{
+    struct checkpoint_async_last *last = s->config.last;
+    int64_t begin_ns = clock_ns();
+    checkpoint_async_poll(s);
+    if (s->is_writing && !is_asked) {
+        skip(s, progress);
+        return false;
+    }
+    wait_for_writing(s);
+    if (last->step == progress->step)
+        return false;
+    s->progress = *progress;
+    s->begin_ms = clock_ms();
+    if ((s->is_later && s->copy ? write_later(s) : write_now(s)) != ST_OK)
+        warn(s);
+    last->stall_ms = (double)(clock_ns() - begin_ns) / 1e6;
+    return true;
+}
+
+enum status checkpoint_async_finish(struct checkpoint_async *s,
+                                    const struct checkpoint_progress *progress)
+{
+    wait_for_writing(s);
+    if (s->config.last->step == progress->step)
+        return ST_OK;
+    s->progress = *progress;
+    s->begin_ms = clock_ms();
+    return write_now(s);
+}
+
+void checkpoint_async_close(struct checkpoint_async *s)
+{
+    if (!s)
+        return;
+    wait_for_writing(s);
+    free_memory(s);
+    free(s);
+}

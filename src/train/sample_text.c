@@ -1,0 +1,176 @@
+/* sample_text — see sample_text.h. */
+#include "train/sample_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/assert.h"
+#include "base/rand.h"
+#include "base/text.h"
+#include "data/bpe.h"
+
+#define QUOTED_BYTES SAMPLE_TEXT_QUOTED_BYTES
+#define TEXT_BYTES (QUOTED_BYTES / 6) /* a byte may become \u00XX */
+
+struct sample_text {
+    struct sample_text_config config;
+    struct bpe *bpe;
+    int32_t *tokens; /* as much of the prompt as the model can see, and what was written */
+    int64_t prompt_n;
+    float *logits, *work; /* (V) */
+    uint8_t text[TEXT_BYTES];
+    size_t text_n;
+    char quoted[QUOTED_BYTES];
+};
+
+/* ---- what may be shown ---- */
+
+bool sample_text_quote(const uint8_t *bytes, size_t n, char *out, size_t cap)
+{
+    char *plain = malloc(n + 1);
+    if (!plain)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        bool is_c1 = i > 0 && bytes[i - 1] == 0xC2 && bytes[i] >= 0x80 && bytes[i] <= 0x9F;
+        plain[i] = bytes[i] == 0 || bytes[i] == 0x7F || is_c1
+                       ? (char)0xFF
+                       : (char)bytes[i]; /* 0xFF is never UTF-8 */
+    }
+    plain[n] = 0;
+    bool is_whole = json_quote(out, cap, plain);
+    free(plain);
+    return is_whole;
+}
+
+/* add — bytes as far as there is room: sixty tokens of the usual length take a fifth of it. */
+static void add(struct sample_text *v, const void *bytes, size_t n)
+{
+    if (n > sizeof v->text - v->text_n)
+        n = sizeof v->text - v->text_n;
+    memcpy(v->text + v->text_n, bytes, n);
+    v->text_n += n;
+}
+
+static void add_prompt(struct sample_text *v)
+{
+    const char *prompt = v->config.prompt;
+    size_t n = strlen(prompt),
+           first = n > SAMPLE_TEXT_PROMPT_BYTES ? n - SAMPLE_TEXT_PROMPT_BYTES : 0;
+    while (((unsigned char)prompt[first] & 0xC0) == 0x80)
+        first++;
+    v->text_n = 0;
+    if (first > 0)
+        add(v, "…", strlen("…"));
+    add(v, prompt + first, n - first);
+}
+
+/* ---- the prompt ---- */
+
+/* keep_prompt — the last of n tokens that leave the model something to see; every one of them must
+ * be known. */
+static enum status keep_prompt(struct sample_text *v, const uint16_t *ids, int64_t n)
+{
+    const struct sample_text_config *c = &v->config;
+    int64_t kept = n < c->seq_tokens ? n : c->seq_tokens;
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] >= c->vocab)
+            return FAIL(ST_BAD_SETTING, "SAMPLE_EVERY: %s needs token %d, the model knows %lld; %s",
+                        c->prompt[0] ? "PROMPT" : "a new text", ids[i], (long long)c->vocab,
+                        c->prompt[0] ? "change PROMPT" : "set PROMPT, or leave SAMPLE_EVERY out");
+    v->tokens = malloc((size_t)(kept + SAMPLE_TEXT_TOKENS) * sizeof *v->tokens);
+    if (!v->tokens)
+        return FAIL(ST_RETRY, "out of memory: a prompt of %lld tokens", (long long)kept);
+    for (int64_t i = 0; i < kept; i++)
+        v->tokens[i] = ids[n - kept + i];
+    v->prompt_n = kept;
+    return ST_OK;
+}
+
+static enum status read_prompt(struct sample_text *v)
+{
+    size_t bytes = strlen(v->config.prompt);
+    uint16_t *ids = malloc((bytes + 1) * sizeof *ids);
+    if (!ids)
+        return FAIL(ST_RETRY, "out of memory: a prompt of %zu bytes", bytes);
+    ids[0] = BPE_END;
+    int64_t n = bytes ? (int64_t)bpe_encode(v->bpe, v->config.prompt, bytes, ids, bytes) : 1;
+    enum status st = keep_prompt(v, ids, n);
+    free(ids);
+    return st;
+}
+
+static enum status open_all(struct sample_text *v)
+{
+    size_t bytes = (size_t)v->config.vocab * sizeof(float);
+    v->logits = malloc(bytes);
+    v->work = malloc(bytes);
+    if (!v->logits || !v->work)
+        return FAIL(ST_RETRY, "out of memory: logits of %lld tokens", (long long)v->config.vocab);
+    TRY(bpe_open(&v->bpe));
+    return read_prompt(v);
+}
+
+enum status sample_text_open(const struct sample_text_config *config, struct sample_text **out)
+{
+    struct sample_text *v = calloc(1, sizeof *v);
+    if (!v)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes for samples of text", sizeof *v);
+    v->config = *config;
+    enum status st = open_all(v);
+    if (st == ST_OK)
+        *out = v;
+    else
+        sample_text_close(v);
+    return st;
+}
+
+void sample_text_close(struct sample_text *v)
+{
+    if (!v)
+        return;
+    bpe_close(v->bpe);
+    free(v->tokens);
+    free(v->logits);
+    free(v->work);
+    free(v);
+}
+
+/* ---- a text ---- */
+
+/* next — token number i after the prompt. */
+static enum status next(struct sample_text *v, struct step *step, int64_t i, int32_t *out)
+{
+    const struct sample_text_config *c = &v->config;
+    int64_t n = v->prompt_n + i, seen = n < c->seq_tokens ? n : c->seq_tokens;
+    /* padding of the vocabulary has no bytes */
+    int64_t known = c->vocab < BPE_VOCAB ? c->vocab : BPE_VOCAB;
+    double u = rand_uniform(c->seed, RAND_STREAM(SAMPLE, 0), (uint64_t)i);
+    TRY(step_logits(step, v->tokens + n - seen, seen, v->logits));
+    *out = (int32_t)sampling_pick(v->logits, known, &c->rule, u, v->work);
+    if (*out < 0)
+        return FAIL(ST_NOT_FINITE,
+                    "the logits of a sample of text are not finite; lower LR, or look at the data");
+    return ST_OK;
+}
+
+enum status sample_text_generate(struct sample_text *v, struct step *step, bool (*stop)(void *arg),
+                                 void *arg, const char **out)
+{
+    add_prompt(v);
+    for (int64_t i = 0; i < SAMPLE_TEXT_TOKENS && !stop(arg); i++) {
+        int32_t token = 0;
+        size_t n;
+        TRY(next(v, step, i, &token));
+        if (token == BPE_END)
+            break; /* the model says that the text is over */
+        v->tokens[v->prompt_n + i] = token;
+        const uint8_t *bytes = bpe_bytes(v->bpe, (uint32_t)token, &n);
+        ASSERTF(bytes != NULL, "token %d", (int)token);
+        add(v, bytes, n);
+    }
+    sample_text_quote(v->text, sampling_utf8_whole(v->text, v->text_n), v->quoted,
+                      sizeof v->quoted);
+    *out = v->quoted;
+    return ST_OK;
+}

@@ -1,0 +1,174 @@
+/* wire and base64: what is written is read the same; cut, swollen and hostile bodies are
+ * refused. */
+#include "harness.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "net/base64.h"
+#include "cluster/message.h"
+
+static struct message_body body;
+static struct cluster_address addresses[2] = {{5, "hello"}, {CLUSTER_ADDRESS_MAX, "x"}};
+static const struct cluster_rank rank = {.rank = 3,
+                                         .state = "training",
+                                         .device = "cpu \"0\"",
+                                         .step = 9,
+                                         .compute_ms = 1.25,
+                                         .comm_ms = NAN,
+                                         .call = "all_reduce",
+                                         .call_sequence = 812};
+
+static void write_hello(struct text *out)
+{
+    struct message_heartbeat heartbeat = {.node_id = 4,
+                                          .incarnation = {0xABCDEF, 1},
+                                          .sequence = 7,
+                                          .revision = 2,
+                                          .generation = 5,
+                                          .ready = 3,
+                                          .losses = 2,
+                                          .lost = 5,
+                                          .lost_st = ST_HANG,
+                                          .stop = 3,
+                                          .step = 11,
+                                          .counts = {1, 2, 10},
+                                          .ranks_n = 1,
+                                          .ranks = &rank,
+                                          .addresses_n = 2,
+                                          .addresses = addresses};
+    struct message_join join = {
+        MESSAGE_PROTOCOL, 8, 2, 4711, "a-host", "{\"SEED\":\"1\",\"DATA\":\"a\\\"b\"}"};
+    snprintf(heartbeat.why, sizeof(heartbeat.why), "it \"died\"\n");
+    message_write_heartbeat(out, &heartbeat, &join, 1000);
+}
+
+static void a_message_comes_back_the_same(void **state)
+{
+    (void)state;
+    struct text out = {0};
+    write_hello(&out);
+    assert_int_equal(message_read_heartbeat(out.data, out.len, &body), ST_OK);
+    const struct message_heartbeat *s = &body.heartbeat;
+    assert_true(body.has_join && body.hold_ms == 1000 && s->node_id == 4 && s->sequence == 7 &&
+                s->revision == 2);
+    assert_true(s->incarnation.hi == 0xABCDEF && s->incarnation.lo == 1 && s->lost_st == ST_HANG &&
+                s->stop == 3);
+    assert_true(s->counts.restarts == 1 && s->counts.no_progress == 2 && s->counts.best_step == 10);
+    assert_string_equal(s->why, "it \"died\"\n");
+    assert_string_equal(body.join.agree_json, "{\"SEED\":\"1\",\"DATA\":\"a\\\"b\"}");
+    assert_true(body.join.nodes_n == 8 && body.join.workers_n == 2 && body.join.pid == 4711);
+    assert_true(s->ranks_n == 1 && s->ranks[0].call_sequence == 812 && isnan(s->ranks[0].comm_ms));
+    assert_string_equal(s->ranks[0].device, "cpu \"0\"");
+    assert_true(s->addresses_n == 2 && s->addresses[1].bytes == CLUSTER_ADDRESS_MAX);
+    assert_memory_equal(s->addresses[0].data, "hello", 5);
+    text_free(&out);
+}
+
+static void every_cut_is_refused(void **state)
+{
+    (void)state;
+    struct text out = {0};
+    write_hello(&out);
+    for (size_t n = 0; n < out.len; n += n < 2000 || n + 50 > out.len ? 1 : 37)
+        assert_int_equal(message_read_heartbeat(out.data, n, &body), ST_BAD_DATA);
+    text_free(&out);
+}
+
+static void another_protocol_says_who_and_no_more(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"protocol\":2,\"node_id\":3,\"host\":\"new\",\"whatever\":[1]}";
+    assert_int_equal(message_read_heartbeat(text, sizeof(text) - 1, &body), ST_OK);
+    assert_true(body.has_join && body.join.protocol == 2 && body.heartbeat.node_id == 3);
+    assert_string_equal(body.join.host, "new");
+}
+
+static void answers_come_back_the_same(void **state)
+{
+    (void)state;
+    struct text out = {0};
+    struct message_reply reply = {.answer = MESSAGE_ANSWER_END,
+                                  .coordinator = {1, 2},
+                                  .revision = 9,
+                                  .sequence = 4,
+                                  .generation = 3,
+                                  .is_running = true,
+                                  .is_lease = true,
+                                  .lease_ms = 12345,
+                                  .ready = 1,
+                                  .used = 2,
+                                  .is_left = true,
+                                  .stop = 4,
+                                  .st = ST_DISAGREE,
+                                  .counts = {3, 1, -1},
+                                  .text = "why \"this\"",
+                                  .missing = "node 3"};
+    struct message_reply back;
+    message_write_reply(&out, &reply);
+    assert_int_equal(message_read_reply(out.data, out.len, &back), ST_OK);
+    assert_memory_equal(&reply, &back, offsetof(struct message_reply, text));
+    assert_string_equal(back.text, reply.text);
+    for (size_t n = 0; n < out.len; n++)
+        assert_int_equal(message_read_reply(out.data, n, &back), ST_BAD_DATA);
+    text_free(&out);
+}
+
+static void worlds_have_the_right_number(void **state)
+{
+    (void)state;
+    struct text out = {0};
+    static struct cluster_address back[3];
+    int64_t generation;
+    message_write_world(&out, &(struct cluster_world){6, 2, addresses, "sixteen bytes o"});
+    uint8_t secret[CLUSTER_SECRET_BYTES];
+    assert_int_equal(message_read_world(out.data, out.len, 2, back, &generation, secret), ST_OK);
+    assert_memory_equal(secret, "sixteen bytes o", sizeof(secret));
+    assert_true(generation == 6 && back[0].bytes == 5 && back[1].bytes == CLUSTER_ADDRESS_MAX);
+    assert_int_equal(message_read_world(out.data, out.len, 1, back, &generation, secret),
+                     ST_BAD_DATA);
+    assert_int_equal(message_read_world(out.data, out.len, 3, back, &generation, secret),
+                     ST_BAD_DATA);
+    text_free(&out);
+}
+
+static void base64_is_strict(void **state)
+{
+    (void)state;
+    uint8_t bytes[300], back[300];
+    char text[BASE64_SIZE(sizeof(bytes))];
+    size_t n;
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (uint8_t)(i * 37);
+    for (size_t size = 0; size <= sizeof(bytes); size++) {
+        base64_write(text, bytes, size);
+        assert_true(base64_read(text, back, sizeof(back), &n) && n == size);
+        assert_memory_equal(bytes, back, size);
+        assert_true(size == 0 || !base64_read(text, back, size - 1, &n));
+    }
+    static const char *bad[] = {"A",
+                                "AA",
+                                "AAA",
+                                "A===",
+                                "====",
+                                "AA=A",
+                                "AAA=AAAA",
+                                "AB==",
+                                "AAB=",
+                                "A A=",
+                                "AAA-",
+                                "\xff"
+                                "AAA"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_false(base64_read(bad[i], back, sizeof(back), &n));
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_message_comes_back_the_same),
+    cmocka_unit_test(every_cut_is_refused),
+    cmocka_unit_test(another_protocol_says_who_and_no_more),
+    cmocka_unit_test(answers_come_back_the_same),
+    cmocka_unit_test(worlds_have_the_right_number),
+    cmocka_unit_test(base64_is_strict),
+};
+HARNESS_MAIN(tests)

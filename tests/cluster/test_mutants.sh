@@ -1,0 +1,83 @@
+#!/bin/bash
+# Planted bugs: each is one wrong line in coordinator.c or member.c, made in a copy. The simulator must catch every one, and the
+# seed that caught it must fail the same way again. One row: name | file | what is replaced (a sed expression).
+set -u
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+build=${BUILD:-build}
+case $build in /*) ;; *) build=$root/$build ;; esac
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/convoy-mutants-XXXXXX")
+trap 'rm -rf "$tmp"' EXIT
+seeds=20000
+if [ -n "${SAN:-}" ]; then
+    echo "1..0 # SKIP: the copies are built without sanitizers"
+    exit 0
+fi
+rows() {
+    cat <<'ROWS'
+no lease is longer where processes stand still|coordinator|s/peer_timeout_ms + coordinator_grace(c, node);/peer_timeout_ms;/
+a slow round trip gives no lease|coordinator|s/COORDINATOR_LEASE_MS + coordinator_grace(c, node)/COORDINATOR_LEASE_MS/
+a member does not heed how long its lease is|member|s/        m->lease_ms = lease_from(m, reply);/        m->lease_ms = lease_from(m, reply) > 0 ? m->config.peer_timeout_ms : 0;/
+a readiness is used twice|coordinator|s/c->nodes\[i\].used = c->nodes\[i\].ready;/;/
+a world without the ready of all|coordinator|s/node->disconnected_ms < 0 \&\& node->ready > node->used)/node->disconnected_ms < 0)/
+a silent node is never lost|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\& now_ms >= node->lease_end_ms) {/} else if (silent_ms < 0) {/
+a node is lost before its lease ends|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\& now_ms >= node->lease_end_ms) {/} else if (silent_ms >= 2000) {/
+a lease that was promised longer is cut short|coordinator|s/ \&\& now_ms >= node->lease_end_ms) {/) {/
+a closed connection is a loss at once|coordinator|s/now_ms - node->disconnected_ms >= COORDINATOR_DISCONNECTED_MS/now_ms >= node->disconnected_ms/
+generations do not grow|coordinator|s/    c->generation++;/    c->generation += !c->generation;/
+a new node 0 does not learn the generation|coordinator|s/    if (heartbeat->generation <= c->generation)$/    if (1)/
+a second process takes a place that is held|coordinator|s/^    if (is_absent(node))$/    if (node != NULL)/
+old messages are taken for new|coordinator|s/    if (heartbeat->sequence > node->sequence) {/    if (heartbeat->sequence > 0) {/
+a loss that a member tells is not heard|coordinator|s/heartbeat->lost == c->generation : heartbeat->lost == 0/heartbeat->lost == -1 : heartbeat->lost == 0/
+the member has no lease|member|s/return now_ms - m->answered_ms >= m->lease_ms;/return false;/
+the lease counts from the answer|member|s/        m->answered_ms = sent_ms;/        m->answered_ms = now_ms;/
+an aborted world is entered again|member|s/m->lost != generation && !m->is_over/!m->is_over/;s/else if (is_mine \&\& m->is_ready)/else if (is_mine)/;s/m->is_joined && m->is_ready && m->running == 0/m->is_joined \&\& m->running == 0/
+an abort is not heeded|member|s/    if (m->running != 0 && reply->generation >= m->running) {/    if (0) {/
+a new node 0 is not noticed|member|s/    if (!is_known)$/    if (0)/
+an answer that gives no lease is taken for one|member|s/reply->is_lease \&\& sent_ms > m->answered_ms/sent_ms > m->answered_ms/
+a readiness outlives its node 0|member|s/} else if (m->is_ready \&\& m->is_ready_sent/} else if (0 \&\& m->is_ready_sent/
+a readiness that is given up keeps its number|member|s/actions->abort = ++m->generation;/actions->abort = m->generation + 1;/
+ROWS
+}
+flags="-std=c11 -O1 -D_GNU_SOURCE -I$root/src -I$root -I$root/tests"
+libs="$build/src/base/version.o $build/libconvoy.a -lcmocka $(pkg-config --libs libcjson) -lm -pthread"
+# shellcheck disable=SC2086
+gcc $flags -c -o "$tmp/sim.o" "$root/tests/cluster/test_sim.c" || exit 1
+for f in coordinator member; do
+    # shellcheck disable=SC2086
+    gcc $flags -c -o "$tmp/right_$f.o" "$root/src/cluster/$f.c" || exit 1
+done
+echo "1..$(rows | wc -l)"
+i=0
+bad=0
+while IFS='|' read -r name file edit; do
+    i=$((i + 1))
+    sed -e "$edit" "$root/src/cluster/$file.c" >"$tmp/$file.c"
+    why=
+    if cmp -s "$tmp/$file.c" "$root/src/cluster/$file.c"; then
+        why="the line to be replaced is gone from $file.c"
+    else
+        other=$([ "$file" = member ] && echo coordinator || echo member)
+        # shellcheck disable=SC2086
+        if ! gcc $flags -w -o "$tmp/sim" "$tmp/sim.o" "$tmp/$file.c" "$tmp/right_$other.o" $libs 2>"$tmp/log"; then
+            why="it does not build: $(head -3 "$tmp/log")"
+        elif (ulimit -t 60; exec "$tmp/sim" 1 $seeds) >"$tmp/out" 2>&1; then
+            why="$seeds seeds did not catch it"
+        else
+            seed=$(sed -n '1s/^seed \([0-9]*\) .*/\1/p' "$tmp/out")
+            if [ -z "$seed" ]; then
+                why="no seed was named: $(head -1 "$tmp/out")"
+            else
+                (ulimit -t 60; exec "$tmp/sim" "$seed" 1) >"$tmp/again" 2>&1
+                cmp -s "$tmp/out" "$tmp/again" || why="seed $seed is another history the second time"
+            fi
+        fi
+    fi
+    if [ -z "$why" ]; then
+        echo "ok $i - $name: $(head -1 "$tmp/out")"
+    else
+        echo "not ok $i - $name"
+        echo "# $why"
+        bad=1
+    fi
+done < <(rows)
+exit $bad

@@ -1,0 +1,388 @@
+/* fake_device — a device for tests whose memory is apart from the host's: the CPU's operations
+ * behind addresses that fault when the host touches them, and work that is done as late as it may
+ * be.
+ *
+ * The memory is mapped twice: device addresses without any right, and an alias that only this
+ * device (and fake_nccl) knows. What is put on a stream (copies, fills, operations) waits there
+ * until somebody asks whether it is done, or another stream waits for it: what relies on unfinished
+ * work is found. Copies from ordinary memory take it along. */
+#ifndef CONVOY_TESTS_COMM_FAKE_DEVICE_H
+#define CONVOY_TESTS_COMM_FAKE_DEVICE_H
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "dev/dev.h"
+#include "fake_nccl.h"
+#include "kernels/cpu.h"
+
+#define FAKE_DEVICE_BYTES ((size_t)2 << 30)
+#define FAKE_DEVICE_BLOCKS 512
+#define FAKE_DEVICE_ALIGN ((size_t)4096)
+#define FAKE_DEVICE_LATE 64
+
+struct fake_device_block {
+    size_t first, bytes;
+};
+struct fake_device_stream;
+struct fake_device_work {
+    /* an operation; NULL: a copy, or a fill */
+    void (*run)(struct fake_device_stream *s, const void *args);
+    char *dst;
+    const char *src; /* NULL: fill with byte */
+    char *own;       /* src, freed afterwards */
+    size_t bytes;
+    int byte;
+    _Alignas(16) char args[512];
+};
+struct fake_device_stream {
+    struct stream_head head;
+    struct fake_stream fake;
+    struct fake_device_work late[FAKE_DEVICE_LATE];
+    int late_n, asked;
+    pthread_mutex_t mutex;
+};
+static struct {
+    char *base, *alias;
+    struct fake_device_block block[FAKE_DEVICE_BLOCKS]; /* ascending */
+    int blocks_n;
+    pthread_mutex_t mutex;
+    struct dev_ops ops;
+    const struct dev_ops *cpu;
+    char bus[24];
+    /* for a library that is on streams without looking at what is put off (fake_nccl.c) */
+    bool waits_at_once;
+    _Atomic int64_t carried; /* bytes copied between the two memories */
+} fake_device = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static bool fake_device_contains(const void *p)
+{
+    return (const char *)p >= fake_device.base &&
+           (const char *)p < fake_device.base + FAKE_DEVICE_BYTES;
+}
+
+/* fake_device_at — where a device address is really. */
+static void *fake_device_at(const void *p)
+{
+    return fake_device_contains(p) ? fake_device.alias + ((const char *)p - fake_device.base)
+                                   : (void *)(uintptr_t)p;
+}
+
+static enum status fake_device_alloc(struct dev *dev, size_t bytes, void **out)
+{
+    (void)dev;
+    size_t size = (bytes / FAKE_DEVICE_ALIGN + 1) * FAKE_DEVICE_ALIGN, at = 0;
+    int i = 0;
+    pthread_mutex_lock(&fake_device.mutex);
+    for (; i < fake_device.blocks_n && fake_device.block[i].first - at < size; i++)
+        at = fake_device.block[i].first + fake_device.block[i].bytes;
+    bool is_full = fake_device.blocks_n == FAKE_DEVICE_BLOCKS || at + size > FAKE_DEVICE_BYTES;
+    if (!is_full) {
+        memmove(&fake_device.block[i + 1], &fake_device.block[i],
+                (size_t)(fake_device.blocks_n++ - i) * sizeof fake_device.block[0]);
+        fake_device.block[i] = (struct fake_device_block){at, size};
+    }
+    pthread_mutex_unlock(&fake_device.mutex);
+    if (is_full)
+        return status_fail_at(__FILE__, __LINE__, ST_RETRY, "the tests' device is full");
+    memset(fake_device.alias + at, 0, size);
+    *out = fake_device.base + at;
+    return ST_OK;
+}
+
+static void fake_device_free(struct dev *dev, void *data, size_t bytes)
+{
+    (void)dev, (void)bytes;
+    pthread_mutex_lock(&fake_device.mutex);
+    for (int i = 0; i < fake_device.blocks_n; i++)
+        if (fake_device.base + fake_device.block[i].first == data) {
+            madvise(fake_device.alias + fake_device.block[i].first, fake_device.block[i].bytes,
+                    MADV_REMOVE);
+            memmove(&fake_device.block[i], &fake_device.block[i + 1],
+                    (size_t)(--fake_device.blocks_n - i) * sizeof fake_device.block[0]);
+            data = NULL;
+        }
+    pthread_mutex_unlock(&fake_device.mutex);
+    if (data)
+        abort();
+}
+
+static enum status fake_device_pin(struct dev *dev, size_t bytes, void **out)
+{
+    (void)dev;
+    *out = aligned_alloc(FAKE_DEVICE_ALIGN, (bytes / FAKE_DEVICE_ALIGN + 1) * FAKE_DEVICE_ALIGN);
+    memset(*out, 0xAB, bytes);
+    return ST_OK;
+}
+static void fake_device_unpin(struct dev *dev, void *data)
+{
+    (void)dev;
+    free(data);
+}
+static bool fake_device_holds(const struct dev *dev, const void *data)
+{
+    (void)dev;
+    return fake_device_contains(data);
+}
+static enum status fake_device_enter(struct dev *dev)
+{
+    (void)dev;
+    return ST_OK;
+}
+
+static struct fake_device_stream *fake_device_of(struct stream *s)
+{
+    return (struct fake_device_stream *)(void *)s;
+}
+
+static void fake_device_settle_locked(struct fake_device_stream *s)
+{
+    for (int i = 0; i < s->late_n; i++) {
+        struct fake_device_work *w = &s->late[i];
+        if (w->run)
+            w->run(s, w->args);
+        else if (w->src)
+            memmove(fake_device_at(w->dst), fake_device_at(w->src), w->bytes);
+        else
+            memset(fake_device_at(w->dst), w->byte, w->bytes);
+        free(w->own);
+    }
+    s->late_n = s->asked = 0;
+}
+static void fake_device_settle(struct fake_device_stream *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    fake_device_settle_locked(s);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static enum status fake_device_stream_open(struct dev *dev, struct stream **out)
+{
+    struct fake_device_stream *s = calloc(1, sizeof *s);
+    s->head.dev = dev;
+    pthread_mutex_init(&s->mutex, NULL);
+    *out = (struct stream *)(void *)s;
+    return ST_OK;
+}
+static void fake_device_stream_close(struct stream *s)
+{
+    fake_device_settle(fake_device_of(s));
+    pthread_mutex_destroy(&fake_device_of(s)->mutex);
+    free(s);
+}
+
+static void fake_device_put(struct fake_device_stream *s, const struct fake_device_work *work)
+{
+    pthread_mutex_lock(&s->mutex);
+    if (s->late_n == FAKE_DEVICE_LATE)
+        fake_device_settle_locked(s);
+    s->late[s->late_n++] = *work;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static enum status fake_device_copy(struct stream *stream, void *dst, const void *src, size_t bytes)
+{
+    struct fake_device_work work = {.dst = dst, .src = src, .bytes = bytes};
+    bool is_pinned = (uintptr_t)src % FAKE_DEVICE_ALIGN == 0;
+    if (!fake_device_contains(src) && !is_pinned) {
+        work.src = work.own = malloc(bytes);
+        memcpy(work.own, src, bytes);
+    }
+    fake_device.carried +=
+        fake_device_contains(src) != fake_device_contains(dst) ? (int64_t)bytes : 0;
+    fake_device_put(fake_device_of(stream), &work);
+    return ST_OK;
+}
+static enum status fake_device_fill(struct stream *s, void *dst, int byte, size_t bytes)
+{
+    fake_device_put(fake_device_of(s),
+                    &(struct fake_device_work){.dst = dst, .byte = byte, .bytes = bytes});
+    return ST_OK;
+}
+static enum status fake_device_after(struct stream *late, struct stream *early)
+{
+    (void)late;
+    fake_device_settle(fake_device_of(early));
+    return ST_OK;
+}
+
+/* A mark is the stream it was set in; who comes to it makes that stream do all it has. */
+struct dev_event {
+    struct fake_device_stream *stream;
+};
+static void fake_device_run_wait(struct fake_device_stream *s, const void *args)
+{
+    struct dev_event mark;
+    (void)s;
+    memcpy(&mark, args, sizeof mark);
+    fake_device_settle(mark.stream);
+}
+static enum status fake_device_mark(struct stream *s, struct dev_event **mark)
+{
+    if (!*mark)
+        *mark = calloc(1, sizeof **mark);
+    (*mark)->stream = fake_device_of(s);
+    return ST_OK;
+}
+static enum status fake_device_wait(struct stream *s, struct dev_event *mark)
+{
+    struct fake_device_work work = {.run = fake_device_run_wait};
+    memcpy(work.args, mark, sizeof *mark);
+    if (fake_device.waits_at_once)
+        fake_device_run_wait(fake_device_of(s), mark);
+    else
+        fake_device_put(fake_device_of(s), &work);
+    return ST_OK;
+}
+static void fake_device_unmark(struct dev *dev, struct dev_event *mark)
+{
+    (void)dev;
+    free(mark);
+}
+static enum status fake_device_idle(struct stream *stream, bool *out)
+{
+    struct fake_device_stream *s = fake_device_of(stream);
+    pthread_mutex_lock(&s->mutex);
+    if (s->late_n > 0 && ++s->asked > 2)
+        fake_device_settle_locked(s);
+    *out = s->late_n == 0 && atomic_load(&s->fake.pending) == 0;
+    pthread_mutex_unlock(&s->mutex);
+    return ST_OK;
+}
+static enum status fake_device_sync(struct stream *stream)
+{
+    struct fake_device_stream *s = fake_device_of(stream);
+    fake_device_settle(s);
+    while (atomic_load(&s->fake.pending) > 0)
+        usleep(100);
+    return ST_OK;
+}
+static void *fake_device_handle(struct stream *s) { return &fake_device_of(s)->fake; }
+
+static void fake_device_info(const struct dev *dev, struct dev_info *out)
+{
+    fake_device.cpu->info(dev, out);
+    out->kind = DEV_KIND_CUDA;
+    strcpy(out->bus, fake_device.bus);
+}
+
+static const struct op_table *fake_device_cpu_op;
+
+/* The one operation that runs where addresses are not the host's (fake_device_map), and by several
+ * threads on one device. */
+static void fake_device_combine(const struct combine *a)
+{
+    struct combine here = *a;
+    here.out.data = fake_device_at(a->out.data);
+    here.in.data = fake_device_at(a->in.data);
+    here.own.data = fake_device_at(a->own.data);
+    combine_plain(NULL, &here);
+}
+
+/* What an operation reads on the host (spans) must stay until it is done, as for a GPU until its
+ * launch: so those two are done at once. */
+#define FAKE_DEVICE_OP(name)                                                           \
+    static void fake_device_run_##name(struct fake_device_stream *s, const void *args) \
+    {                                                                                  \
+        struct name a;                                                                 \
+        memcpy(&a, args, sizeof a);                                                    \
+        if (!strcmp(#name, "combine"))                                                 \
+            fake_device_combine((const struct combine *)(const void *)&a);             \
+        else if (fake_device_cpu_op->name((struct stream *)(void *)s, &a) != ST_OK)    \
+            abort();                                                                   \
+    }                                                                                  \
+    static enum status fake_device_op_##name(struct stream *s, const struct name *a)   \
+    {                                                                                  \
+        struct fake_device_work work = {.run = fake_device_run_##name};                \
+        _Static_assert(sizeof *a <= sizeof work.args, "room for arguments");           \
+        memcpy(work.args, a, sizeof *a);                                               \
+        fake_device_put(fake_device_of(s), &work);                                     \
+        if (!strcmp(#name, "adamw") || !strcmp(#name, "sgd"))                          \
+            fake_device_settle(fake_device_of(s));                                     \
+        return ST_OK;                                                                  \
+    }
+OP_LIST(FAKE_DEVICE_OP)
+#define FAKE_DEVICE_ROW(name) .name = fake_device_op_##name,
+static const struct op_table fake_device_op = {OP_LIST(FAKE_DEVICE_ROW)};
+
+/* fake_device_map — the memory of this process's devices of this kind. is_plain: its addresses are
+ * the host's, too: for operations, which take them as they are. */
+static void fake_device_map(bool is_plain)
+{
+    int fd = memfd_create("far", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)FAKE_DEVICE_BYTES) != 0)
+        abort();
+    fake_device.alias =
+        mmap(NULL, FAKE_DEVICE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    fake_device.base = is_plain ? fake_device.alias
+                                : mmap(NULL, FAKE_DEVICE_BYTES, PROT_NONE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    close(fd);
+}
+
+/* The table of all such devices, filled once: the first may compute while the next is opened. */
+static void fake_device_fill_table(const struct dev_head *head)
+{
+    if (fake_device.cpu)
+        return;
+    fake_device.cpu = head->ops;
+    fake_device_cpu_op = head->op;
+    fake_device.ops = (struct dev_ops){.name = "far",
+                                       .close = head->ops->close,
+                                       .info = fake_device_info,
+                                       .alloc = fake_device_alloc,
+                                       .free = fake_device_free,
+                                       .stream_open = fake_device_stream_open,
+                                       .stream_close = fake_device_stream_close,
+                                       .copy = fake_device_copy,
+                                       .fill = fake_device_fill,
+                                       .after = fake_device_after,
+                                       .sync = fake_device_sync,
+                                       .enter = fake_device_enter,
+                                       .holds = fake_device_holds,
+                                       .pin = fake_device_pin,
+                                       .unpin = fake_device_unpin,
+                                       .idle = fake_device_idle,
+                                       .handle = fake_device_handle,
+                                       .mark = fake_device_mark,
+                                       .wait = fake_device_wait,
+                                       .unmark = fake_device_unmark};
+}
+
+/* fake_device_wrap — makes a device of the CPU's one of this kind; fake_device_unwrap before it is
+ * closed. */
+static void fake_device_wrap(struct dev *dev)
+{
+    struct dev_head *head = (struct dev_head *)(void *)dev;
+    fake_device_fill_table(head);
+    head->op = &fake_device_op;
+    head->ops = &fake_device.ops;
+}
+static inline void fake_device_unwrap(struct dev *dev)
+{
+    ((struct dev_head *)(void *)dev)->ops = fake_device.cpu;
+}
+
+/* fake_device_open — the process's one such device, its memory out of the host's reach. */
+static inline struct dev *fake_device_open(void)
+{
+    struct dev *dev = NULL;
+    fake_device_map(false);
+    if (dev_cpu_open(1, CPU_ISA_N, &dev) != ST_OK)
+        abort();
+    fake_device_wrap(dev);
+    return dev;
+}
+
+static inline void fake_device_close(struct dev *dev)
+{
+    fake_device_unwrap(dev);
+    dev_close(dev);
+    munmap(fake_device.base, FAKE_DEVICE_BYTES);
+    munmap(fake_device.alias, FAKE_DEVICE_BYTES);
+}
+
+#endif

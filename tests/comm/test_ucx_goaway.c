@@ -1,0 +1,135 @@
+/* test_ucx_goaway — who leaves because of a lost rank says which, and who leaves because of that
+ * says so, too: four processes in a row, each connected to its neighbours alone, of which the last
+ * is killed. */
+#include "harness.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/assert.h"
+#include "comm/p2p/p2p.h"
+
+#ifndef OVER
+#define OVER P2P_NET_UCX
+#endif
+#define RANKS 4
+#define ADDRESS_MAX 4096
+#define LIMIT_MS 20000
+
+struct shared {
+    char addresses[RANKS][ADDRESS_MAX];
+    int64_t bytes[RANKS];
+    atomic_int packed, connected;
+    bool has_lost[RANKS];
+    struct p2p_loss loss[RANKS];
+    char message[RANKS][512];
+};
+static struct shared *all;
+
+static enum status in_time(void *arg)
+{
+    const int64_t *end_ms = arg;
+    return clock_ms() < *end_ms ? ST_OK : FAIL(ST_BUG, "nothing came in time");
+}
+
+static enum status await(atomic_int *count, int64_t end_ms)
+{
+    while (atomic_load(count) < RANKS) {
+        TRY(in_time(&end_ms));
+        clock_sleep_ms(1);
+    }
+    return ST_OK;
+}
+
+/* Until the neighbour behind is gone: what it would send never comes. */
+static enum status wait_for_end(struct p2p *p2p, int rank, struct p2p_watch watch)
+{
+    char byte;
+    struct p2p_op op = {.bytes = 0};
+    struct p2p_wait wait = {.watch = watch};
+    const struct p2p_tag tag = {.group = 1, .from = rank + 1, .tag_class = P2P_TAG_PAIR};
+    TRY(p2p_recv(p2p, &op, &byte, 1, tag));
+    while (!p2p_is_done(&op))
+        TRY(p2p_progress(p2p, &wait));
+    return ST_OK;
+}
+
+static enum status live(struct p2p *p2p, int rank)
+{
+    int64_t end_ms = clock_ms() + harness_patience_ms(LIMIT_MS);
+    bool is_peer[RANKS] = {false};
+    const struct p2p_watch watch = {.check = in_time, .arg = &end_ms};
+    for (int r = rank - 1; r <= rank + 1; r += 2)
+        if (r >= 0 && r < RANKS)
+            is_peer[r] = true;
+    TRY(p2p_address(p2p, false, all->addresses[rank], ADDRESS_MAX, &all->bytes[rank]));
+    atomic_fetch_add(&all->packed, 1);
+    TRY(await(&all->packed, end_ms));
+    const struct p2p_world world = {.generation = 1,
+                                    .rank = rank,
+                                    .ranks = RANKS,
+                                    .is_peer = is_peer,
+                                    .addresses = all->addresses,
+                                    .stride = ADDRESS_MAX,
+                                    .bytes = all->bytes,
+                                    .secret = HARNESS_SECRET};
+    TRY(p2p_connect(p2p, &world, watch));
+    atomic_fetch_add(&all->connected, 1);
+    TRY(await(&all->connected, end_ms));
+    if (rank == RANKS - 1)
+        pause(); /* to be killed */
+    return wait_for_end(p2p, rank, watch);
+}
+
+static void child(int rank)
+{
+    struct p2p *p2p = NULL;
+    enum status st = p2p_open(&(struct p2p_config){.net = OVER, .eager_bytes = 4096}, &p2p);
+    if (st == ST_OK)
+        st = live(p2p, rank);
+    snprintf(all->message[rank], sizeof all->message[rank], "%s: %s", status_name(st),
+             status_message());
+    all->has_lost[rank] = st == ST_PEER && p2p_lost(p2p, &all->loss[rank]);
+    if (st != ST_OK && p2p)
+        p2p_abort(p2p);
+    p2p_close(p2p);
+    _exit(0);
+}
+
+static void goaway_names_the_lost_rank(void **state)
+{
+    (void)state;
+    pid_t pids[RANKS];
+    fflush(NULL);
+    for (int rank = 0; rank < RANKS; rank++) {
+        pids[rank] = fork();
+        if (pids[rank] == 0)
+            child(rank);
+    }
+    assert_int_equal(await(&all->connected, clock_ms() + LIMIT_MS), ST_OK);
+    kill(pids[RANKS - 1], SIGKILL);
+    for (int rank = 0; rank < RANKS; rank++)
+        assert_int_equal(waitpid(pids[rank], NULL, 0), pids[rank]);
+    for (int rank = 0; rank < RANKS - 1; rank++) {
+        const struct p2p_loss *loss = &all->loss[rank];
+        bool is_first = rank == RANKS - 2; /* it sees the death itself */
+        if (!all->has_lost[rank] || loss->rank != rank + 1 || loss->sent_goaway == is_first ||
+            loss->cause != (is_first ? -1 : RANKS - 1))
+            fail_msg("rank %d lost %d, which left: %d, because of %d; %s", rank, loss->rank,
+                     loss->sent_goaway, loss->cause, all->message[rank]);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(goaway_names_the_lost_rank)};
+    harness_loopback();
+    all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED)
+        return 99;
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}

@@ -1,0 +1,153 @@
+/* test_mesh_device — the same training where gradients and parameters lie in a device's memory,
+ * apart from the host's (fake_device.h): over transports of the host's memory, and over the tests'
+ * own NCCL. Copies happen as late as they may, so what relies on an unfinished one shows. */
+#include "mesh/trial.h"
+
+#include "comm/fake_device.h"
+#include "mesh/mixed.h"
+#include "dev/library.h"
+
+static struct dev *fake_device_devs[RANKS_MAX];
+static struct dev *fake_device_dev(int rank)
+{
+    if (!fake_device_devs[rank]) {
+        assert_int_equal(dev_cpu_open(1, CPU_ISA_N, &fake_device_devs[rank]), ST_OK);
+        fake_device_wrap(fake_device_devs[rank]);
+    }
+    return fake_device_devs[rank];
+}
+
+static char addresses[RANKS_MAX][COMM_ADDRESS_MAX];
+static int64_t addresses_bytes[RANKS_MAX];
+static pthread_barrier_t apart;
+static enum status open_nccl(struct ranks_one *one, struct comm_config config)
+{
+    config.kind = COMM_KIND_NCCL;
+    enum status st =
+        comm_begin_open(&config, &one->comm, addresses[one->rank], &addresses_bytes[one->rank]);
+    pthread_barrier_wait(&apart);
+    return st == ST_OK ? comm_end_open(one->comm, 1, addresses, addresses_bytes) : st;
+}
+
+static void choose(int how)
+{
+    fake_device.waits_at_once = how == 2;
+    ranks_own_dev = how == 0 ? NULL : fake_device_dev;
+    ranks_own_open = how == 2 ? open_nccl : NULL;
+}
+
+static struct trial run_on(const struct trial *like, int ranks, int how)
+{
+    choose(how);
+    pthread_barrier_init(&apart, NULL, (unsigned)ranks);
+    struct trial got = trial_run(like, 1, ranks);
+    pthread_barrier_destroy(&apart);
+    return got;
+}
+
+/* Long samples: no token rows apart, so the same numbers are added in the same order. */
+static void same_bits(enum grad_compress_kind compress, int64_t batch_samples)
+{
+    static const char *const how_name[] = {"host", "device over host memory", "device over NCCL"};
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
+        struct trial like = trial_of(MODEL_TASK_LM, 6, 90);
+        like.steps = 3;
+        like.config.shard = (enum layout_shard)shard;
+        like.config.compress = compress;
+        like.config.batch_samples = batch_samples;
+        struct trial want = run_on(&like, 3, 0);
+        for (int how = 1; how <= 2; how++) {
+            char name[96];
+            struct trial got = run_on(&like, 3, how);
+            text_format(name, sizeof name, "%s, shard %d, compress %d", how_name[how], shard,
+                        (int)compress);
+            trial_same(&got, &want, name);
+            trial_free(&got);
+        }
+        trial_free(&want);
+    }
+}
+static void plain(void **state) { (void)state, same_bits(GRAD_COMPRESS_KIND_NONE, 2); }
+static void accumulated(void **state) { (void)state, same_bits(GRAD_COMPRESS_KIND_NONE, 1); }
+static void compressed(void **state)
+{
+    (void)state;
+    same_bits(GRAD_COMPRESS_KIND_BF16, 2);
+    same_bits(GRAD_COMPRESS_KIND_INT8, 1);
+}
+
+/* Short ones: token rows go apart on the host only, so the sums have another order. */
+static void rows(void **state)
+{
+    (void)state;
+    struct trial like = trial_of(MODEL_TASK_LM, 12, 17);
+    like.steps = 10;
+    like.lr = 3e-4;
+    like.takes_state = false;
+    struct trial want = run_on(&like, 2, 0), got = run_on(&like, 2, 1), over = run_on(&like, 2, 2);
+    assert_true(trial_apart(&got, &want) < 2e-6);
+    trial_same(&over, &got, "over NCCL");
+}
+
+/* Parameters that passes read in 16 bits: as new as ever (mixed.h), and half the bytes on the way.
+ * NCCL counts what it is given, a share of each whole bucket: two ranks or four, of which each is a
+ * whole number. */
+static void halves(void **state)
+{
+    (void)state;
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
+        for (int ranks = 2; ranks <= 4; ranks += 2) {
+            int64_t sent[DTYPE_F16 + 1] = {0};
+            for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
+                struct mixed like = {.shard = (enum layout_shard)shard,
+                                     .dtype = (enum dtype)dtype,
+                                     .bucket_elems_min = 1};
+                choose(1);
+                if (dtype == DTYPE_BF16 && ranks == 2)
+                    mixed_run(&like, 3);
+                choose(2);
+                pthread_barrier_init(&apart, NULL, (unsigned)ranks);
+                sent[dtype] = mixed_run(&like, ranks).gathered_bytes;
+                pthread_barrier_destroy(&apart);
+            }
+            print_message(
+                "# shard %d, %d ranks: %lld bytes gathered for f32, %lld for bf16, %lld for fp16\n",
+                shard, ranks, (long long)sent[DTYPE_F32], (long long)sent[DTYPE_BF16],
+                (long long)sent[DTYPE_F16]);
+            assert_true(sent[DTYPE_F32] > 0 && sent[DTYPE_F16] == sent[DTYPE_BF16]);
+            /* there gradients travel in these places, f32 in any case */
+            int times = shard == LAYOUT_SHARD_NONE ? 1 : 2;
+            assert_true(sent[DTYPE_F32] == times * sent[DTYPE_BF16]);
+        }
+}
+
+static void use_fake(void)
+{
+    char path[700];
+    ssize_t n = readlink("/proc/self/exe", path, 512);
+    path[n > 0 ? n : 0] = 0;
+    strcpy(strstr(path, "/mesh/"), "/comm/nccl");
+    library_dir(path);
+    struct fake_nccl *knobs = fake_nccl_find(path);
+    knobs->base = fake_device.base;
+    knobs->alias = fake_device.alias;
+    knobs->bytes = FAKE_DEVICE_BYTES;
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain), cmocka_unit_test(accumulated), cmocka_unit_test(compressed),
+        cmocka_unit_test(rows), cmocka_unit_test(halves)};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    harness_quiet();
+    fake_device_map(true);
+    use_fake();
+    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    for (int i = 0; i < RANKS_MAX; i++)
+        if (fake_device_devs[i]) {
+            fake_device_unwrap(fake_device_devs[i]);
+            dev_close(fake_device_devs[i]);
+        }
+    return failed;
+}

@@ -1,0 +1,117 @@
+/* Is it the same training, however many ranks share it and whatever each of them holds? */
+#include "mesh/trial.h"
+
+static const char *const shard_name[] = {"none", "optimizer", "gradients", "full"};
+
+/* Losses of 1, 2, 3 and 4 ranks on the same global batch. */
+static void equal_losses(struct trial like, const char *what)
+{
+    like.steps = 20;
+    like.takes_state = false;
+    struct trial alone = trial_run(&like, 1, 1);
+    for (int ranks = 2; ranks <= 4; ranks++)
+        for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL;
+             shard += LAYOUT_SHARD_FULL) {
+            like.config.shard = (enum layout_shard)shard;
+            struct trial many = trial_run(&like, 1, ranks);
+            double apart = trial_apart(&many, &alone);
+            print_message("# %s: %d ranks, SHARD=%s: losses of 20 steps differ by at most %.1e\n",
+                          what, ranks, shard_name[shard], apart);
+            assert_true(apart < 2e-6);
+        }
+}
+
+static void test_equal_lm(void **state)
+{
+    (void)state;
+    struct trial like = trial_of(MODEL_TASK_LM, 12, 17);
+    like.lr = 3e-4;
+    equal_losses(like, "lm");
+    like.config.dropout = 0.1f;
+    equal_losses(like, "lm, dropout");
+}
+
+static void test_equal_qa(void **state)
+{
+    (void)state;
+    struct trial like = trial_of(MODEL_TASK_QA, 12, 19);
+    like.lr = 3e-4;
+    like.config.dropout = 0.1f;
+    equal_losses(like, "qa");
+}
+
+/* Every way of sharding gives the same bits on the same ranks: with and without accumulation, with
+ * token rows apart (short samples) and not (long ones), with buckets of one unit and of all. */
+static void same_bits(struct trial like, int nodes, int locals, const char *what)
+{
+    like.steps = 4;
+    like.config.dropout = 0.1f;
+    struct trial want = trial_run(&like, nodes, locals);
+    for (int shard = LAYOUT_SHARD_OPTIMIZER; shard <= LAYOUT_SHARD_FULL; shard++) {
+        like.config.shard = (enum layout_shard)shard;
+        struct trial got = trial_run(&like, nodes, locals);
+        char name[128];
+        text_format(name, sizeof name, "%s, %d x %d ranks, SHARD=%s", what, nodes, locals,
+                    shard_name[shard]);
+        trial_same(&got, &want, name);
+        trial_free(&got);
+    }
+    trial_free(&want);
+}
+
+static void all_bits(enum model_task task, enum grad_compress_kind compress)
+{
+    static const int forms[] = {0, 6, 3, 5};
+    for (size_t i = 0; i < (compress == GRAD_COMPRESS_KIND_NONE ? 4 : 2); i++) {
+        int form = forms[i];
+        struct trial like = trial_of(task, 12, form & 1 ? 90 : 8);
+        like.config.compress = compress;
+        like.config.bucket_elems_min = form & 2 ? 0 : 1;
+        char what[64];
+        text_format(what, sizeof what, "task %d form %d compress %d", (int)task, form,
+                    (int)compress);
+        like.config.batch_samples = form & 4 ? 1 : 4;
+        same_bits(like, 1, 3, what);
+        like.config.batch_samples = form & 4 ? 1 : 3;
+        same_bits(like, 2, 2, what);
+    }
+    struct trial like = trial_of(task, 12, 8);
+    same_bits(like, 1, 2, "two ranks");
+}
+
+static void test_bits_lm(void **state)
+{
+    (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_NONE);
+}
+static void test_bits_qa(void **state)
+{
+    (void)state, all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_NONE);
+}
+static void test_bits_bf16(void **state)
+{
+    (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_BF16);
+}
+static void test_bits_int8(void **state)
+{
+    (void)state;
+    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8);
+    all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_INT8);
+}
+
+/* SGD with and without momentum has other numbers of moments. */
+static void test_bits_sgd(void **state)
+{
+    (void)state;
+    struct trial like = trial_of(MODEL_TASK_LM, 12, 8);
+    like.config.optim.kind = OPTIM_KIND_SGD;
+    same_bits(like, 1, 3, "sgd");
+    like.config.optim.momentum = 0.9;
+    same_bits(like, 1, 3, "sgd, momentum");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_equal_lm), cmocka_unit_test(test_equal_qa),
+    cmocka_unit_test(test_bits_lm),  cmocka_unit_test(test_bits_qa),
+    cmocka_unit_test(test_bits_sgd), cmocka_unit_test(test_bits_bf16),
+    cmocka_unit_test(test_bits_int8)};
+HARNESS_MAIN(tests)

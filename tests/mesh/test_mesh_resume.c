@@ -1,0 +1,214 @@
+/* Saving and loading on other meshes, what is not a number, ranks that go away, memory. */
+#include "mesh/trial.h"
+
+/* Six steps at once, or three, saved, loaded on other ranks and other ways of sharding, and three
+ * more. */
+static void resume(enum layout_shard from, int from_ranks, enum layout_shard to, int to_ranks)
+{
+    struct trial like = trial_of(MODEL_TASK_LM, 12, 11);
+    like.config.dropout = 0.1f;
+    like.lr = 3e-4;
+    like.config.shard = from;
+    like.steps = 6;
+    struct trial whole = trial_run(&like, 1, from_ranks);
+    like.steps = 3;
+    struct trial first = trial_run(&like, 1, from_ranks);
+    like.first_step = 3;
+    like.config.shard = to;
+    like.config.is_loaded = true;
+    for (int part = 0; part < TRIAL_PARTS; part++)
+        like.load[part] = first.state[part];
+    struct trial second = trial_run(&like, 1, to_ranks);
+    for (int i = 0; i < 3; i++) {
+        double apart = fabs(second.loss[i] / whole.loss[3 + i] - 1);
+        if (!(apart < 2e-6) || (from_ranks == to_ranks && second.loss[i] != whole.loss[3 + i]))
+            fail_msg("%d ranks, shard %d to %d ranks, shard %d: step %d: %.17g, want %.17g",
+                     from_ranks, (int)from, to_ranks, (int)to, 3 + i, second.loss[i],
+                     whole.loss[3 + i]);
+    }
+    for (int part = 0; part < TRIAL_PARTS && from_ranks == to_ranks; part++)
+        assert_memory_equal(second.state[part], whole.state[part],
+                            (size_t)whole.elems * sizeof(float));
+    trial_free(&whole);
+    trial_free(&first);
+    trial_free(&second);
+}
+
+static void test_resume(void **state)
+{
+    (void)state;
+    resume(LAYOUT_SHARD_FULL, 4, LAYOUT_SHARD_NONE, 1);
+    resume(LAYOUT_SHARD_NONE, 1, LAYOUT_SHARD_FULL, 3);
+    resume(LAYOUT_SHARD_FULL, 3, LAYOUT_SHARD_GRADIENTS, 2);
+    resume(LAYOUT_SHARD_OPTIMIZER, 2, LAYOUT_SHARD_FULL, 4);
+    resume(LAYOUT_SHARD_FULL, 3, LAYOUT_SHARD_FULL, 3);
+    resume(LAYOUT_SHARD_GRADIENTS, 2, LAYOUT_SHARD_NONE, 2);
+}
+
+/* One NaN on one rank: all of them leave the parameters as they were, say so, and go on alike. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
+        for (int compress = GRAD_COMPRESS_KIND_NONE; compress <= GRAD_COMPRESS_KIND_INT8;
+             compress++) {
+            struct trial like = trial_of(MODEL_TASK_LM, 6, 8);
+            like.config.shard = (enum layout_shard)shard;
+            like.config.compress = (enum grad_compress_kind)compress;
+            like.steps = 3;
+            like.poison_step = 1;
+            like.poison_rank = 2;
+            struct trial got = trial_run(&like, 1, 3);
+            assert_true(isfinite(got.loss[0]) && isnan(got.loss[1]) && isfinite(got.loss[2]));
+            for (int64_t i = 0; i < got.elems; i++)
+                assert_true(isfinite(got.state[0][i]) && isfinite(got.state[1][i]) &&
+                            isfinite(got.state[2][i]));
+            trial_free(&got);
+        }
+}
+
+/* A rank goes away before step 2: the others learn it in the step, and close. */
+static void test_lost_rank(void **state)
+{
+    (void)state;
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
+        for (int compress = GRAD_COMPRESS_KIND_NONE; compress <= GRAD_COMPRESS_KIND_INT8;
+             compress += GRAD_COMPRESS_KIND_INT8) {
+            struct trial all[3];
+            struct ranks_one one[RANKS_MAX];
+            for (int rank = 0; rank < 3; rank++) {
+                all[rank] = trial_of(MODEL_TASK_LM, 6, 8);
+                all[rank].config.shard = (enum layout_shard)shard;
+                all[rank].config.compress = (enum grad_compress_kind)compress;
+                all[rank].steps = 4;
+                all[rank].leave_step = 2;
+                all[rank].leave_rank = 1;
+            }
+            ranks_run_late(1, 3, RANKS_TIMEOUT_MS, trial_rank, all, sizeof *all, one);
+            for (int rank = 0; rank < 3; rank++) {
+                if (one[rank].st != (rank == 1 ? ST_RETRY : ST_PEER) || all[rank].done > 2)
+                    fail_msg("shard %d compress %d rank %d: %s after %d steps: %s", shard, compress,
+                             rank, status_name(one[rank].st), all[rank].done, one[rank].message);
+            }
+        }
+}
+
+static enum status refuse(struct ranks_one *one)
+{
+    struct trial *t = one->arg;
+    struct step *step = NULL;
+    struct batch batch = {0};
+    enum status st;
+    t->config.dev = one->dev;
+    t->config.comm = one->comm;
+    TRY_OR(step_open(&t->config, &step), out_close);
+    TRY_OR(batch_init(&batch, FEED_TASK_LM, t->config.global_samples / one->ranks,
+                      t->config.seq_tokens),
+           out_close);
+    if (one->rank == 1)
+        batch.host.tokens[3] = 211;
+    st = step_run_batch(step, &batch, 0, 0, 1e-3, false, &t->last);
+out_close:
+    step_close(step);
+    batch_free(&batch);
+    return st;
+}
+
+static void test_refused_samples(void **state)
+{
+    (void)state;
+    struct trial all[2];
+    struct ranks_one one[RANKS_MAX];
+    all[0] = all[1] = trial_of(MODEL_TASK_LM, 2, 8);
+    ranks_run_late(1, 2, RANKS_TIMEOUT_MS, refuse, all, sizeof *all, one);
+    assert_int_equal(one[1].st, ST_BAD_DATA);
+    assert_int_equal(one[0].st, ST_PEER); /* refused, or gone, whichever is seen first */
+}
+
+/* What four ranks hold: a quarter of everything, and whole buckets only while they are worked
+ * on. */
+static void test_memory(void **state)
+{
+    (void)state;
+    struct trial like = trial_of(MODEL_TASK_LM, 4, 8);
+    like.takes_state = false;
+    like.steps = 1;
+    like.config.dims.layers = 12;
+    like.config.dims.embed = 64;
+    like.config.dims.heads = 4;
+    struct trial whole = trial_run(&like, 1, 1);
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
+        like.config.shard = (enum layout_shard)shard;
+        struct trial part = trial_run(&like, 1, 4);
+        const struct store_memory *w = &whole.memory.store, *p = &part.memory.store;
+        print_message("# SHARD=%d, 4 ranks: parameters %lld of %lld, gradients %lld of %lld, "
+                      "moments %lld of %lld, windows %lld\n",
+                      shard, (long long)p->params, (long long)w->params, (long long)p->grads,
+                      (long long)w->grads, (long long)p->moments, (long long)w->moments,
+                      (long long)p->unsharded);
+        int64_t slack = 64 * (int64_t)sizeof(float) * 20; /* a line for each bucket */
+        assert_true(p->params <= w->params / (shard == LAYOUT_SHARD_FULL ? 4 : 1) + slack);
+        assert_true(p->grads <= w->grads / (shard >= LAYOUT_SHARD_GRADIENTS ? 4 : 1) + slack);
+        assert_true(p->moments <= w->moments / (shard >= LAYOUT_SHARD_OPTIMIZER ? 4 : 1) + slack);
+    }
+}
+
+/* GPT-2 124M on four ranks, SHARD=full: a quarter of everything, and of parameters and gradients
+ * two blocks beside the embedding, which the head needs whole. By the layout, which is what a store
+ * takes (store.c asserts it). */
+static void test_memory_planned(void **state)
+{
+    (void)state;
+    struct model_dims dims;
+    struct param_table t;
+    struct layout l;
+    int64_t first, block, embed;
+    assert_true(model_preset("gpt2", &dims));
+    assert_int_equal(model_ops(&dims)->describe(&dims, &t), ST_OK);
+    assert_int_equal(layout_init(&t, 4, 1, 0, &l), ST_OK);
+    param_unit_span(&t, 0, &first, &embed);
+    param_unit_span(&t, 1, &first, &block);
+    /* lines; the last norm goes with a block */
+    int64_t all = t.total_elems, slack = 64 * l.buckets_n + 2 * dims.embed;
+    print_message("# GPT-2 124M, SHARD=full, 4 ranks, MB: parameters, gradients and moments %.1f "
+                  "of %.1f; windows %.1f = 2 x (embedding %.1f + two blocks %.1f)\n",
+                  16e-6 * (double)l.shard_elems, 16e-6 * (double)all, 8e-6 * (double)l.buffer_elems,
+                  4e-6 * (double)embed, 8e-6 * (double)block);
+    assert_true(l.shard_elems <= all / 4 + slack);
+    assert_true(l.buffer_elems <= embed + 2 * block + slack);
+    layout_free(&l);
+    param_table_free(&t);
+}
+
+/* Compressed gradients learn as well. */
+static void test_compressed_learns(void **state)
+{
+    (void)state;
+    struct trial like = trial_of(MODEL_TASK_LM, 4, 16);
+    like.takes_state = false;
+    like.learnable = true;
+    like.lr = 2e-3;
+    like.steps = 200;
+    struct trial plain = trial_run(&like, 1, 2);
+    double want = 0;
+    for (int i = 180; i < 200; i++)
+        want += plain.loss[i] / 20;
+    for (int compress = GRAD_COMPRESS_KIND_BF16; compress <= GRAD_COMPRESS_KIND_INT8; compress++) {
+        like.config.compress = (enum grad_compress_kind)compress;
+        struct trial got = trial_run(&like, 1, 2);
+        double mean = 0;
+        for (int i = 180; i < 200; i++)
+            mean += got.loss[i] / 20;
+        print_message("# compress %d: loss %.4f to %.4f in 200 steps, %.4f without\n", compress,
+                      got.loss[0], mean, want);
+        assert_true(fabs(mean / want - 1) < 0.01);
+        assert_true(mean < 0.8 * got.loss[0]);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_resume),           cmocka_unit_test(test_not_finite),
+    cmocka_unit_test(test_lost_rank),        cmocka_unit_test(test_refused_samples),
+    cmocka_unit_test(test_memory),           cmocka_unit_test(test_memory_planned),
+    cmocka_unit_test(test_compressed_learns)};
+HARNESS_MAIN(tests)

@@ -1,0 +1,178 @@
+/* test_cluster_bridge — one node of two workers: readiness, worlds, losses and leaving, by the
+ * board and a real meeting. This program is its own worker: started as "convoy worker I WORD" it
+ * only lives. */
+#include "harness.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <event2/event.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "node/cluster_bridge.h"
+
+struct rig {
+    struct conf *conf;
+    struct board *board;
+    struct workers *workers;
+    struct event_base *loop;
+    struct cluster_bridge *bridge;
+    int aborts, ends;
+    enum status end_st;
+    char why[512];
+};
+
+static void on_crew_end(void *arg, const struct workers_end *end) { (void)arg, (void)end; }
+
+static void on_abort(void *arg, const char *why)
+{
+    struct rig *r = arg;
+    r->aborts++;
+    text_copy(r->why, sizeof r->why, why);
+}
+
+static void on_stop(void *arg, enum board_request request) { (void)arg, (void)request; }
+
+static void on_end(void *arg, enum status st)
+{
+    struct rig *r = arg;
+    r->ends++;
+    r->end_st = st;
+}
+
+static void rig_open(struct rig *r, char *restarts)
+{
+    char *words[] = {"N_GPU_EACH_NODE=2", "MODEL=gpt2-nano", restarts}, *nothing[] = {NULL},
+         *word[] = {"live"};
+    memset(r, 0, sizeof *r);
+    assert_int_equal(conf_open(3, words, nothing, &r->conf), ST_OK);
+    assert_int_equal(board_create(2, 2, &r->board), ST_OK);
+    r->loop = event_base_new();
+    struct workers_config workers = {.board = r->board,
+                                     .workers_n = 2,
+                                     .args_n = 1,
+                                     .args = word,
+                                     .shm_fd = -1,
+                                     .comm_heartbeat_limit_ms = 60000,
+                                     .on_end = on_crew_end};
+    assert_int_equal(workers_open(&workers, &r->workers), ST_OK);
+    assert_int_equal(workers_start(r->workers), ST_OK);
+    struct cluster_bridge_config config = {.conf = r->conf,
+                                           .board = r->board,
+                                           .loop = r->loop,
+                                           .workers = r->workers,
+                                           .on_abort = on_abort,
+                                           .on_stop = on_stop,
+                                           .on_end = on_end,
+                                           .arg = r};
+    assert_int_equal(cluster_bridge_open(&config, &r->bridge), ST_OK);
+}
+
+static void rig_close(struct rig *r)
+{
+    cluster_bridge_close(r->bridge);
+    workers_close(r->workers);
+    event_base_free(r->loop);
+    board_close(r->board);
+    conf_close(r->conf);
+}
+
+static void turn(struct rig *r)
+{
+    cluster_bridge_tick(r->bridge, clock_ms());
+    event_base_loop(r->loop, EVLOOP_NONBLOCK);
+    clock_sleep_ms(5);
+}
+
+static void ready(struct rig *r, int worker_i, int64_t after, int64_t turn_n, const char *why)
+{
+    struct board_ready stats = {.after = after,
+                                .revision = turn_n,
+                                .address = {.bytes = 4, .data = {(uint8_t)worker_i, 2, 3}}};
+    text_copy(stats.why, sizeof stats.why, why);
+    board_ready_publish(r->board, worker_i, &stats);
+}
+
+/* world — the next generation after `after`, waited for. */
+static int64_t world(struct rig *r, int64_t after)
+{
+    struct board_address addresses[2];
+    int64_t generation = 0;
+    for (int64_t until_ms = clock_ms() + harness_patience_ms(5000); clock_ms() < until_ms; turn(r))
+        if (board_world_copy(r->board, after, &generation, addresses)) {
+            assert_int_equal(addresses[1].bytes, 4);
+            assert_int_equal(addresses[1].data[0], 1);
+            return generation;
+        }
+    return 0;
+}
+
+static void worlds_follow_readiness(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_open(&r, "MAX_RESTARTS=5");
+    ready(&r, 0, 0, 1, "");
+    for (int i = 0; i < 40; i++)
+        turn(&r);
+    assert_false(cluster_bridge_is_running(r.bridge)); /* one of two */
+    ready(&r, 1, 0, 1, "");
+    assert_int_equal(world(&r, 0), 1);
+    assert_true(cluster_bridge_is_running(r.bridge));
+    /* A worker leaves by itself: the generation is over, and everybody hears why. */
+    ready(&r, 1, 1, 2, "rank 0 does not answer");
+    for (int i = 0; i < 200 && !r.aborts; i++)
+        turn(&r);
+    assert_int_equal(r.aborts, 1);
+    assert_non_null(strstr(r.why, "rank 0 does not answer"));
+    assert_int_equal(board_aborted(r.board), 1);
+    assert_int_equal(cluster_bridge_restarts(r.bridge), 1);
+    ready(&r, 0, 1, 2, "");
+    int64_t second = world(&r, 1);
+    assert_int_equal(second, 2);
+    cluster_bridge_lost(r.bridge, ST_HANG, "worker rank 1 hung");
+    cluster_bridge_lost(r.bridge, ST_HANG, "said twice");
+    for (int i = 0; i < 200 && r.aborts < 2; i++)
+        turn(&r);
+    assert_int_equal(r.aborts, 2);
+    assert_non_null(strstr(r.why, "worker rank 1 hung"));
+    cluster_bridge_leave(r.bridge, ST_BAD_DATA, "the data are bad");
+    for (int i = 0; i < 1000 && !r.ends; i++)
+        turn(&r);
+    assert_int_equal(r.ends, 1);
+    assert_int_equal(r.end_st, ST_BAD_DATA);
+    rig_close(&r);
+}
+
+static void no_restart_left(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_open(&r, "MAX_RESTARTS=0");
+    ready(&r, 0, 0, 1, "");
+    ready(&r, 1, 0, 1, "");
+    assert_int_equal(world(&r, 0), 1);
+    cluster_bridge_lost(r.bridge, ST_NOT_FINITE, "step 3: loss nan");
+    for (int i = 0; i < 1000 && !r.ends; i++)
+        turn(&r);
+    assert_int_equal(r.ends, 1);
+    assert_int_equal(r.end_st, ST_NOT_FINITE);
+    cluster_bridge_tick(r.bridge, clock_ms()); /* over: nothing more */
+    rig_close(&r);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(worlds_follow_readiness),
+    cmocka_unit_test(no_restart_left),
+};
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "worker") == 0)
+        for (;;)
+            pause();
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}

@@ -1,0 +1,206 @@
+/* test_config_map — settings arrive where they belong, and what needs the model's dimensions to be
+ * judged is judged. */
+#include "harness.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "node/config_map.h"
+
+/* What one call of the mapping gives. */
+struct mapped {
+    struct conf *conf;
+    struct model_dims dims;
+    bool has_weights;
+    struct trainer_config trainer;
+    enum status st;
+};
+
+/* map — "A=1 B=2" as arguments, no environment. */
+static struct mapped map(const char *words)
+{
+    struct mapped m = {0};
+    static char copy[1024];
+    char *argv[32], *none[] = {NULL}, *rest = NULL;
+    int argc = 0;
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *word = strtok_r(copy, " ", &rest); word && argc < 32;
+         word = strtok_r(NULL, " ", &rest))
+        argv[argc++] = word;
+    m.st = conf_open(argc, argv, none, &m.conf);
+    if (m.st == ST_OK)
+        m.st = config_map_dims(m.conf, &m.dims, &m.has_weights);
+    if (m.st == ST_OK)
+        m.st = config_map_trainer(m.conf, &m.dims, m.has_weights, &m.trainer);
+    return m;
+}
+
+static void test_preset(void **state)
+{
+    (void)state;
+    struct mapped m = map("MODEL=gpt2-mini");
+    assert_int_equal(m.st, ST_OK);
+    assert_int_equal(m.dims.layers, 6);
+    assert_int_equal(m.dims.embed, 384);
+    assert_int_equal(m.trainer.seq_tokens, 1024);
+    assert_int_equal(m.trainer.global_samples, 8);
+    assert_string_equal(m.trainer.model_path, "");
+    conf_close(m.conf);
+    m = map("MODEL=gpt2-nano TASK=qa");
+    assert_int_equal(m.trainer.seq_tokens, 512);
+    assert_int_equal(m.dims.task, MODEL_TASK_QA);
+    conf_close(m.conf);
+    m = map("MODEL=gpt2-nano TASK=qa CONTEXT=64");
+    assert_int_equal(m.trainer.seq_tokens, 64);
+    conf_close(m.conf);
+}
+
+static void test_numbers_arrive(void **state)
+{
+    (void)state;
+    struct mapped m =
+        map("MODEL=gpt2-nano LAYERS=3 HEADS=2 EMBED=8 CONTEXT=16 VOCAB=99 SEQ_LEN=9 BATCH_SIZE=2 "
+            "GLOBAL_BATCH=6 EPOCHS=7 STEPS=11 LR=0.5 MIN_LR=0.25 LR_SCHEDULE=wsd WARMUP_STEPS=3 "
+            "BETA1=0.1 BETA2=0.2 EPS=0.001 WEIGHT_DECAY=0.4 GRAD_CLIP=5 DROPOUT=0.5 SEED=77 "
+            "RECOMPUTE=block EVAL_EVERY=2 VAL_DATA=v CHECKPOINT_DIR=d CHECKPOINT_EVERY=4 "
+            "CHECKPOINT_KEEP=9 RESUME=never METRICS_FILE=m DATA=t SHUFFLE=0 MAX_RESTARTS=0");
+    struct mapped text = map("SAMPLE_EVERY=3 PROMPT=p TEMPERATURE=0.5 TOP_K=7 TOP_P=0.9 "
+                             "TENSORBOARD_DIR=b CUDA_GRAPH=off");
+    const struct trainer_config *t = &m.trainer;
+    assert_int_equal(m.st, ST_OK);
+    assert_int_equal(m.dims.layers * 1000000 + m.dims.heads * 10000 + m.dims.embed * 100 +
+                         m.dims.vocab,
+                     3020899);
+    assert_int_equal(t->seq_tokens, 9);
+    assert_int_equal(t->batch_samples, 2);
+    assert_int_equal(t->global_samples, 6);
+    assert_int_equal(t->epochs, 7);
+    assert_int_equal(t->steps, 11);
+    assert_true(t->lr_schedule.lr == 0.5 && t->lr_schedule.lr_min == 0.25 &&
+                t->lr_schedule.warmup_steps == 3);
+    assert_int_equal(t->lr_schedule.kind, LR_SCHEDULE_KIND_WSD);
+    assert_true(t->optim.beta1 == 0.1 && t->optim.beta2 == 0.2 && t->optim.eps == 0.001);
+    assert_true(t->optim.weight_decay == 0.4 && t->optim.grad_clip == 5);
+    assert_true(t->dropout == 0.5f && t->seed == 77);
+    assert_int_equal(t->recompute, MODEL_RECOMPUTE_BLOCK);
+    assert_true(text.trainer.is_eager && !t->is_eager);
+    assert_int_equal(t->resume, TRAINER_RESUME_NEVER);
+    assert_true(t->eval_every == 2 && t->checkpoint_every == 4 && t->checkpoint_keep == 9);
+    assert_string_equal(t->checkpoint_dir, "d");
+    assert_string_equal(t->metrics_file, "m");
+    const struct sampling_params *rule = &text.trainer.sampling_params;
+    assert_true(text.trainer.sample_every == 3 && rule->temperature == 0.5 && rule->top_k == 7 &&
+                rule->top_p == 0.9);
+    assert_string_equal(text.trainer.sample_prompt, "p");
+    assert_string_equal(text.trainer.tensorboard_dir, "b");
+    conf_close(text.conf);
+    struct feed_config feed;
+    config_map_feed(m.conf, t, false, &feed);
+    assert_string_equal(feed.data, "t");
+    assert_true(!feed.is_shuffled && feed.seq_tokens == 9 && feed.global_samples == 6 &&
+                feed.vocab == 99 && feed.seed == 77);
+    config_map_feed(m.conf, t, true, &feed);
+    assert_string_equal(feed.data, "v");
+    conf_close(m.conf);
+}
+
+static void test_held_out_data_keeps_its_order(void **state)
+{
+    (void)state;
+    struct mapped m = map("MODEL=gpt2-nano DATA=t VAL_DATA=v");
+    struct feed_config feed;
+    config_map_feed(m.conf, &m.trainer, false, &feed);
+    assert_true(feed.is_shuffled);
+    config_map_feed(m.conf, &m.trainer, true, &feed);
+    assert_false(feed.is_shuffled);
+    conf_close(m.conf);
+}
+
+static void assert_refused(const char *words, enum status want, const char *says)
+{
+    struct mapped m = map(words);
+    assert_int_equal(m.st, want);
+    assert_non_null(strstr(status_message(), says));
+    conf_close(m.conf);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    assert_refused("MODEL=gpt2-nano SEQ_LEN=1025", ST_BAD_SETTING,
+                   "SEQ_LEN=1025 (argument) is over the model's CONTEXT of 1024");
+    assert_refused("MODEL=gpt2-nano HEADS=3", ST_BAD_SETTING, "3");
+    assert_refused("MODEL=gpt3", ST_BAD_SETTING, "MODEL=gpt3");
+    assert_refused("MODEL=/no/where", ST_NO_INPUT, "MODEL=/no/where");
+    assert_refused("MODEL=/", ST_NO_INPUT, "config.json");
+    assert_refused("MODEL=tests/golden/lm LAYERS=4", ST_BAD_SETTING,
+                   "LAYERS=4 (argument), but the weights of MODEL=tests/golden/lm have 3");
+}
+
+static void test_model_file(void **state)
+{
+    (void)state;
+    struct mapped m = map("MODEL=tests/golden/hf_export/lm_f32.bin TASK=qa");
+    assert_int_equal(m.st, ST_OK);
+    assert_true(m.has_weights && m.dims.task == MODEL_TASK_QA && m.dims.layers == 2 &&
+                m.dims.vocab == 31);
+    assert_string_equal(m.trainer.model_path, "tests/golden/hf_export/lm_f32.bin");
+    conf_close(m.conf);
+    assert_refused("MODEL=tests/golden/hf_export/lm_f32.bin VOCAB=32", ST_BAD_SETTING, "have 31");
+    assert_refused("MODEL=tests/golden/lm/tokens.bin", ST_BAD_DATA, "token file");
+}
+
+static void test_folder(void **state)
+{
+    (void)state;
+    struct mapped m = map("MODEL=tests/golden/lm HEADS=4");
+    assert_int_equal(m.st, ST_OK);
+    assert_true(m.has_weights);
+    assert_string_equal(m.trainer.model_path, "tests/golden/lm");
+    assert_string_equal(m.dims.name, "lm");
+    assert_int_equal(m.trainer.seq_tokens, m.dims.context);
+    struct board_model board;
+    config_map_board_model(&m.dims, &board);
+    assert_string_equal(board.name, "lm");
+    assert_int_equal(board.layers, 3);
+    assert_int_equal(board.parameters, -1);
+    conf_close(m.conf);
+}
+
+static void test_settings_are_json(void **state)
+{
+    (void)state;
+    struct mapped m =
+        map("MODEL=gpt2-nano SEED=9007199254740991 LR=1e-3 OPTIMIZER=sgd MOMENTUM=0.9");
+    struct text text = {0};
+    cJSON *object = NULL;
+    const char *optimizer;
+    int64_t seed, moments;
+    double lr;
+    config_map_settings(m.conf, &m.trainer, &text);
+    assert_int_equal(json_parse(text.data, text.len, "settings", &object), ST_OK);
+    assert_int_equal(json_get_string(object, "OPTIMIZER", &optimizer), ST_OK);
+    assert_string_equal(optimizer, "sgd");
+    assert_int_equal(json_get_i64(object, "SEED", 0, INT64_MAX, &seed), ST_OK);
+    assert_int_equal(seed, 9007199254740991);
+    assert_int_equal(json_get_i64(object, "moments", 0, 2, &moments), ST_OK);
+    assert_int_equal(moments, 1);
+    assert_int_equal(json_get_f64(object, "LR", &lr), ST_OK);
+    assert_true(lr == 1e-3);
+    assert_true(text.len < 1024); /* the manifest has room for 2048 */
+    cJSON_Delete(object);
+    text_free(&text);
+    conf_close(m.conf);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_preset),
+    cmocka_unit_test(test_numbers_arrive),
+    cmocka_unit_test(test_held_out_data_keeps_its_order),
+    cmocka_unit_test(test_refusals),
+    cmocka_unit_test(test_model_file),
+    cmocka_unit_test(test_folder),
+    cmocka_unit_test(test_settings_are_json),
+};
+HARNESS_MAIN(tests)

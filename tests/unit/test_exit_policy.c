@@ -1,0 +1,179 @@
+/* test_exit_policy — every end of a worker: status, restart or not, and what the sentence names. */
+#include "harness.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include "node/exit_policy.h"
+
+#define EXITED(code) ((code) << 8) /* as waitpid packs it */
+#define KILLED(signal_n) (signal_n)
+
+static struct exit_policy_decision judge(int wait_status, const char *message)
+{
+    struct exit_policy_facts facts = {.wait_status = wait_status,
+                                      .pid = 7,
+                                      .rank = 0,
+                                      .phase = BOARD_PHASE_TRAINING,
+                                      .step = 12,
+                                      .message = message};
+    struct exit_policy_decision out;
+    exit_policy_classify(&facts, &out);
+    return out;
+}
+
+static void test_exit_codes(void **state)
+{
+    (void)state;
+    static const struct {
+        int code;
+        enum status st;
+        bool may_restart;
+    } rows[] = {
+        {0, ST_OK, false},           {64, ST_USAGE, false},     {65, ST_BAD_DATA, false},
+        {66, ST_NO_INPUT, false},    {69, ST_NO_DEVICE, false}, {70, ST_BUG, true},
+        {74, ST_STORE, false},       {75, ST_RETRY, true},      {78, ST_BAD_SETTING, false},
+        {79, ST_NOT_FINITE, true},   {81, ST_HANG, true},       {130, ST_INTERRUPTED, false},
+        {143, ST_TERMINATED, false}, {127, ST_BUG, true},       {1, ST_BUG, true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct exit_policy_decision v = judge(EXITED(rows[i].code), "");
+        assert_int_equal(v.st, rows[i].st);
+        assert_int_equal(v.may_restart, rows[i].may_restart);
+    }
+}
+
+static void test_signals(void **state)
+{
+    (void)state;
+    static const int bugs[] = {SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE};
+    for (size_t i = 0; i < sizeof bugs / sizeof *bugs; i++)
+        assert_int_equal(judge(KILLED(bugs[i]), "").st, ST_BUG);
+    struct exit_policy_decision v = judge(KILLED(SIGKILL), "");
+    assert_int_equal(v.st, ST_RETRY);
+    assert_true(v.may_restart);
+    assert_non_null(strstr(
+        v.text, "worker rank 0 (pid 7) was killed by SIGKILL after step 12, phase training"));
+    assert_non_null(strstr(v.text, "a guess"));
+    assert_int_equal(judge(KILLED(SIGHUP), "").st, ST_RETRY);
+    assert_null(strstr(judge(KILLED(SIGHUP), "").text, "guess"));
+}
+
+static void test_words(void **state)
+{
+    (void)state;
+    /* A person's mistake is told in the worker's own words; a failure that may heal is framed. */
+    assert_string_equal(judge(EXITED(78), "HEADS=3 does not divide").text,
+                        "HEADS=3 does not divide");
+    assert_non_null(strstr(judge(EXITED(79), "loss nan").text,
+                           "exit code 79 after step 12, phase training: loss nan"));
+    assert_non_null(strstr(judge(EXITED(70), "").text, "a bug"));
+    char long_message[1024];
+    memset(long_message, 'x', sizeof long_message - 1);
+    long_message[sizeof long_message - 1] = 0;
+    assert_true(strlen(judge(EXITED(79), long_message).text) > 1023);
+}
+
+static void test_hang(void **state)
+{
+    (void)state;
+    struct exit_policy_facts facts = {.wait_status = KILLED(SIGKILL),
+                                      .was_hung = true,
+                                      .silent_ms = 61500,
+                                      .process_state = 'T',
+                                      .pid = 7,
+                                      .step = -1,
+                                      .message = ""};
+    struct exit_policy_decision v;
+    exit_policy_classify(&facts, &v);
+    assert_int_equal(v.st, ST_HANG);
+    assert_true(v.may_restart);
+    assert_non_null(strstr(v.text, "61.5 s before its first word"));
+    assert_non_null(strstr(v.text, "stopped (SIGSTOP"));
+    assert_null(strstr(v.text, "STEP_TIMEOUT")); /* no setting helps */
+    facts.process_state = 'D';
+    exit_policy_classify(&facts, &v);
+    assert_non_null(strstr(v.text, "waiting for a disk or network file system (see `dmesg`); if "
+                                   "that is really so slow, set STEP_TIMEOUT"));
+    facts.process_state = 'R';
+    exit_policy_classify(&facts, &v);
+    assert_non_null(
+        strstr(v.text, "first word; if its steps are really that slow, set STEP_TIMEOUT higher"));
+}
+
+static void test_budget(void **state)
+{
+    (void)state;
+    struct exit_policy_budget b = {.restarts_max = 2, .step_best = -1};
+    assert_int_equal(exit_policy_next(&b, 10), EXIT_POLICY_NEXT_RESTART);
+    assert_int_equal(exit_policy_next(&b, 20), EXIT_POLICY_NEXT_RESTART);
+    assert_int_equal(exit_policy_next(&b, 30), EXIT_POLICY_NEXT_NO_BUDGET);
+    assert_int_equal(b.restarts, 2);
+    b = (struct exit_policy_budget){.restarts_max = 0, .step_best = -1};
+    assert_int_equal(exit_policy_next(&b, 10), EXIT_POLICY_NEXT_NO_BUDGET);
+}
+
+static void test_barren(void **state)
+{
+    (void)state;
+    struct exit_policy_budget b = {.restarts_max = 1000, .step_best = -1};
+    /* never spoke: no_progress from the first */
+    assert_int_equal(exit_policy_next(&b, -1), EXIT_POLICY_NEXT_RESTART);
+    assert_int_equal(exit_policy_next(&b, 5), EXIT_POLICY_NEXT_RESTART);
+    assert_int_equal(b.no_progress, 0);
+    assert_int_equal(exit_policy_next(&b, 5), EXIT_POLICY_NEXT_RESTART);
+    assert_int_equal(exit_policy_next(&b, 4), EXIT_POLICY_NEXT_RESTART);
+    assert_int_equal(exit_policy_next(&b, 5), EXIT_POLICY_NEXT_NO_PROGRESS);
+    b = (struct exit_policy_budget){.restarts_max = 1000, .step_best = -1};
+    for (int step = 1; step <= 1000; step++)
+        assert_int_equal(exit_policy_next(&b, step), EXIT_POLICY_NEXT_RESTART);
+}
+
+static void test_delay(void **state)
+{
+    (void)state;
+    static const int64_t want_ms[] = {0, 0, 250, 500, 1000, 2000, 4000, 8000, 10000, 10000};
+    for (int64_t i = 0; i < 10; i++)
+        assert_int_equal(exit_policy_delay_ms(&(struct exit_policy_budget){.restarts = i}),
+                         want_ms[i]);
+    assert_int_equal(exit_policy_delay_ms(&(struct exit_policy_budget){.restarts = INT64_MAX}),
+                     10000);
+}
+
+static void test_signal_names(void **state)
+{
+    (void)state;
+    char out[32];
+    assert_string_equal(exit_policy_signal_name(out, sizeof out, SIGKILL), "SIGKILL");
+    assert_string_equal(exit_policy_signal_name(out, sizeof out, 250), "signal 250");
+}
+
+static void test_kept(void **state)
+{
+    (void)state;
+    char out[96];
+    struct board_worker last = {.checkpoint = {.step = -1}};
+    assert_string_equal(exit_policy_resume_hint(false, NULL, out, sizeof out),
+                        "nothing is kept, for CHECKPOINT_DIR is not set");
+    assert_string_equal(exit_policy_resume_hint(false, &last, out, sizeof out),
+                        "nothing is kept, for CHECKPOINT_DIR is not set");
+    assert_string_equal(exit_policy_resume_hint(true, NULL, out, sizeof out),
+                        "an earlier checkpoint, if there is one, is intact");
+    assert_string_equal(exit_policy_resume_hint(true, &last, out, sizeof out),
+                        "an earlier checkpoint, if there is one, is intact");
+    snprintf(last.checkpoint.path, sizeof last.checkpoint.path, "ck/step-40");
+    assert_string_equal(exit_policy_resume_hint(true, &last, out, sizeof out),
+                        "an earlier checkpoint, if there is one, is intact");
+    last.checkpoint.step = 40;
+    assert_string_equal(exit_policy_resume_hint(true, &last, out, sizeof out),
+                        "the same command goes on from the checkpoint of step 40");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_exit_codes), cmocka_unit_test(test_signals),
+    cmocka_unit_test(test_words),      cmocka_unit_test(test_hang),
+    cmocka_unit_test(test_budget),     cmocka_unit_test(test_barren),
+    cmocka_unit_test(test_delay),      cmocka_unit_test(test_signal_names),
+    cmocka_unit_test(test_kept),
+};
+HARNESS_MAIN(tests)

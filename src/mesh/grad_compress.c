@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/assert.h"
+#include "comm/core/part.h"
 #include "comm/core/sum_tree.h"
 #include "dev/dev.h"
 #include "kernels/cpu.h"

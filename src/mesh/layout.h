@@ -14,7 +14,7 @@
 #ifndef CONVOY_MESH_LAYOUT_H
 #define CONVOY_MESH_LAYOUT_H
 
-#include "comm/core/sum_tree.h"
+#include "comm/core/part.h"
 #include "model/param.h"
 
 /* What is in parts: nothing; moments; gradients too; parameters too (DDP, ZeRO-1, ZeRO-2, ZeRO-3:

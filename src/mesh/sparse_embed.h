@@ -11,7 +11,7 @@
 #define CONVOY_MESH_ROWS_H
 
 #include "comm/core/comm.h"
-#include "comm/core/sum_tree.h"
+#include "comm/core/part.h"
 
 struct sparse_embed_config {
     struct comm *comm;

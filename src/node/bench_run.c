@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "comm/core/sum_tree.h"
+#include "comm/core/part.h"
 
 #define RUNS_MAX 1001
 #define RUNS_MIN 5

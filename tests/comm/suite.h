@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/rand.h"
 #include "comm/core/comm.h"
+#include "comm/core/part.h"
 #include "comm/core/sum_tree.h"
 #include "harness.h"
 #include "kernels/bf16.h"

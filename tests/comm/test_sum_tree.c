@@ -1,42 +1,9 @@
-/* test_sum_tree — parts and trees: every small case, and large numbers. */
+/* test_sum_tree — the order of additions: every small case. */
 #include "harness.h"
 
 #include <string.h>
 
 #include "comm/core/sum_tree.h"
-
-static void extents_cover(void **state)
-{
-    (void)state;
-    for (int parts = 1; parts <= 40; parts++)
-        for (int64_t elems = 0; elems <= 700; elems++) {
-            int64_t at = 0, least = INT64_MAX, most = 0;
-            for (int i = 0; i < parts; i++) {
-                struct part_extent e = part_extent(elems, parts, i);
-                assert_int_equal(e.first, at);
-                assert_true(e.elems >= 0);
-                assert_true(i == parts - 1 || e.elems % PART_ALIGN == 0);
-                at += e.elems;
-                int64_t units = (e.elems + PART_ALIGN - 1) / PART_ALIGN;
-                least = units < least ? units : least;
-                most = units > most ? units : most;
-            }
-            assert_int_equal(at, elems);
-            assert_true(most - least <= 1);
-        }
-}
-
-static void extents_huge(void **state)
-{
-    (void)state;
-    int64_t elems = (INT64_MAX >> 16) - 3, at = 0;
-    for (int i = 0; i < 4096; i++) {
-        struct part_extent e = part_extent(elems, 4096, i);
-        assert_int_equal(e.first, at);
-        at += e.elems;
-    }
-    assert_int_equal(at, elems);
-}
 
 static void left_half(void **state)
 {
@@ -48,7 +15,7 @@ static void left_half(void **state)
     }
 }
 
-/* Carries out a plan over strings: the brackets show the order. */
+/* Executes a plan on strings: the brackets show the order. */
 static char text[64][512];
 static void carry_out(const struct sum_tree_step *steps, int steps_n, int slots)
 {
@@ -86,8 +53,8 @@ static void plans_read(void **state)
     assert_string_equal(text[0], "(((0+1)+(2+3))+(4+5))");
 }
 
-/* Every source is added once; a node's workers are a subtree; with one worker a node, or one node,
- * it is the flat tree; with a power of two of workers a node too. */
+/* Every source is added once, and a node's workers are a subtree. The nested tree equals the flat
+ * one for one node, for one worker on each node, and for a power of two of workers on each node. */
 static void plans_hold(void **state)
 {
     (void)state;
@@ -115,7 +82,7 @@ static void plans_hold(void **state)
         }
 }
 
-static void nodes_of_groups(void **state)
+static void shapes_of_splits(void **state)
 {
     (void)state;
     static const struct {
@@ -134,38 +101,10 @@ static void nodes_of_groups(void **state)
     }
 }
 
-/* The rows of all numbers are all elements; each part as it is elsewhere, behind the one before,
- * where vectors may begin. */
-static void rows_cover(void **state)
-{
-    (void)state;
-    static const int64_t sizes[] = {0, 1, 17, 96, 1000, 20001};
-    struct part_extent row[5];
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        for (int nodes = 1; nodes <= 5; nodes++)
-            for (int locals = 1; locals <= 3; locals++) {
-                int64_t all = 0;
-                for (int local = 0; local < locals; local++) {
-                    int64_t elems = part_rail(sizes[i], nodes, locals, local, row), at = 0;
-                    for (int v = 0; v < nodes; v++) {
-                        assert_int_equal(
-                            row[v].elems,
-                            part_extent(sizes[i], nodes * locals, v * locals + local).elems);
-                        assert_int_equal(row[v].first, at);
-                        assert_true(row[v].elems == 0 || at % PART_ALIGN == 0);
-                        at += row[v].elems;
-                    }
-                    assert_int_equal(elems, at);
-                    all += elems;
-                }
-                assert_int_equal(all, sizes[i]);
-            }
-}
-
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(extents_cover), cmocka_unit_test(extents_huge),
-    cmocka_unit_test(left_half),     cmocka_unit_test(plans_read),
-    cmocka_unit_test(plans_hold),    cmocka_unit_test(nodes_of_groups),
-    cmocka_unit_test(rows_cover),
+    cmocka_unit_test(left_half),
+    cmocka_unit_test(plans_read),
+    cmocka_unit_test(plans_hold),
+    cmocka_unit_test(shapes_of_splits),
 };
 HARNESS_MAIN(tests)

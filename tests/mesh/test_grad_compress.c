@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "base/rand.h"
-#include "comm/core/sum_tree.h"
+#include "comm/core/part.h"
 #include "mesh/grad_compress.h"
 
 #define ELEMS 5003

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "comm/core/staging.h"
 #include "comm/core/comm_queue.h"
+#include "comm/core/part.h"
 #include "comm/core/sum_tree.h"
 
 #define ELEMS_MAX (INT64_MAX >> 16)

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/assert.h"
-#include "comm/core/sum_tree.h"
+#include "comm/core/part.h"
 
 #define IDLE_SLEEP_US 50
 

@@ -20,7 +20,7 @@
 #include "base/text.h"
 #include "comm/core/transport.h"
 #include "comm/nccl/nccl_lib.h"
-#include "comm/core/sum_tree.h"
+#include "comm/core/part.h"
 #include "dev/dev.h"
 
 #define SPIN_POLLS 20000 /* turns of polling before a wait sleeps between them */

@@ -17,7 +17,7 @@
 #include "comm/core/comm_queue.h"
 #include "comm/p2p/comm_p2p_inside.h"
 #include "comm/p2p/comm_p2p_size.h"
-#include "comm/core/sum_tree.h"
+#include "comm/core/part.h"
 
 #define NAP_BYTES (4 << 20) /* a call that takes milliseconds on any wire between nodes */
 

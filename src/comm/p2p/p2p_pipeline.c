@@ -7,7 +7,7 @@
 
 #include "comm/core/sum.h"
 #include "comm/core/transport.h"
-#include "comm/core/sum_tree.h"
+#include "comm/core/part.h"
 
 #define CHUNK_MIN_BYTES \
     (32 << 10) /* of a chunk: two of half the size cost more time than they win */

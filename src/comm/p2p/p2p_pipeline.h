@@ -25,7 +25,7 @@
 
 #include <stdbool.h>
 
-#include "comm/core/sum_tree.h"
+#include "comm/core/part.h"
 #include "comm/p2p/p2p.h"
 #include "dev/dev.h"
 #include "kernels/tensor.h"

@@ -10,7 +10,7 @@
 #define CONVOY_COMM_SHM_COLL_H
 
 #include "comm/shm/shm_barrier.h"
-#include "comm/core/sum_tree.h"
+#include "comm/core/part.h"
 
 /* Where n ranks of nodes × locals stand, and what they sum with. */
 struct shm_coll {

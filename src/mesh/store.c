@@ -302,12 +302,12 @@ enum status store_sum_begin(struct store *s, double *values, int n, struct comm_
 
 /* ---- parameters ---- */
 
-enum status store_unshard(struct store *s, int unit, int way)
+enum status store_unshard(struct store *s, int unit, int direction)
 {
-    int last = s->layout.unit_bucket[unit], next = last + way;
+    int last = s->layout.unit_bucket[unit], next = last + direction;
     for (int bucket = unit == 0 ? 0 : last; bucket <= last; bucket++)
         TRY(store_params_ready(s, bucket));
-    bool is_next = way != 0 && next < s->layout.buckets_n && next > s->layout.unit_bucket[0];
+    bool is_next = direction != 0 && next < s->layout.buckets_n && next > s->layout.unit_bucket[0];
     return is_next ? store_params_prefetch(s, next) : ST_OK;
 }
 

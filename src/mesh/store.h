@@ -1,152 +1,174 @@
-/* store — the memory of one model that several ranks train: parameters, gradients, moments, whole
- * or in parts, and the messages that keep them one model.
+/* store — parameters, gradients and optimiser moments of one model that several ranks train.
  *
- * Design. A step walks the units forward and back as if it were alone. It tells the store when it
- * is about to use a unit (store_unshard, store_prepare_grad) and when a unit's gradient is done
- * (store_post_backward); the store gathers and reduces buckets (layout.h) in the comm's thread
- * meanwhile, and store_grad_norm_end waits for what is left.
+ * The store decides which elements a rank holds, and it sends the messages that keep all ranks at
+ * the same model. It must not know losses, optimisers, files or what the model computes.
  *
- *              parameters                    gradients                            moments
- *   none       whole                         whole, parts reduced, then gathered  whole
- *   optimizer  whole, gathered after update  whole, own parts reduced             own parts
- *   gradients  whole, gathered after update  buffer, reduced into own parts       own parts
- *   full       own parts, buffer gathered    buffer, reduced into own parts       own parts
+ * Words (docs/architecture.md has the glossary):
+ *   unit             the embedding, one block, or what follows the last block (model/param.h)
+ *   bucket           what one message gathers or reduces: neighbouring tensors (layout.h)
+ *   local shard      this rank's part of every bucket, one part after the other
+ *   unsharded buffer memory for a few whole buckets, used while a pass works on them
+ *   masters          the f32 parameters that the optimiser updates
+ *   compute copy     the parameters that passes read: the masters themselves, or a copy of them
  *
- * What is gathered after the backward pass (gradients, or parameters that their owners have
- * updated) comes in the order of the next forward pass, which waits for each bucket at its first
- * use: so half of a reduction's bytes travel beside the backward pass and half beside the next
- * forward. With `none` a bucket's update is done there too (it is due until then): only the norm,
- * which needs own parts alone, stands between the two halves. But where token rows travel by
- * themselves, the rest of the embedding's gradient, whose largest part the head makes first of all,
- * is reduced and gathered beside the backward pass, for the next forward begins with it.
+ * What a rank holds, by SHARD (DDP, ZeRO-1, ZeRO-2 and FSDP/ZeRO-3; Rajbhandari et al. 2020):
  *
- * All four add the same numbers in the same order: what is kept differs, not what is computed, so
- * they give the same bits. With accumulation gradients are added up locally and reduced once a
- * step, in every way of sharding; that needs them whole, so then the buffer's memory is saved only
- * for parameters and moments. One rank shares nothing: then all ways are `none`.
+ *              parameters          gradients           moments      all-gathered
+ *   none       whole               whole               whole        reduced gradients
+ *   optimizer  whole               whole               local shard  parameters, after the update
+ *   gradients  whole               shard and buffer    local shard  parameters, after the update
+ *   full       shard and buffer    shard and buffer    local shard  parameters, before each use
  *
- * The norm: each rank adds the squares of its own part of each bucket; the sums of the buckets are
- * all-reduced and added from the last bucket to the first. The tied embedding's gradient has two
- * sources: the output layer's, reduced as soon as the head is done, and the token rows of the last
- * micro-batch, exchanged at the end (sparse_embed.h) where that is cheaper and the gradients lie in
- * the host's memory.
+ * - One rank alone holds everything and sends nothing, whatever SHARD is.
+ * - All four give the same bits: they add the same numbers in the same order.
+ * - Gradient accumulation adds gradients locally and reduces them once a step. It needs all of them
+ *   at once, so with several micro-batches gradients are held whole.
+ * - With a 16-bit dtype the compute copy is a rounded copy of the masters. Where moments are
+ *   sharded, masters are too: each rank rounds its shard, and 16-bit elements are gathered
+ *   (store_params.c).
  *
- * With a 16-bit dtype passes read a rounded compute_copy of what the table's `parameters` column
- * says is there. What is kept and updated are f32 masters: with `none` whole, each bucket rounded,
- * on the stream, at its first use after it changed; else own parts alone, also where the table says
- * `whole`. Then each rank rounds its own part, and 16-bit elements are gathered: passes read the
- * same bits, half the bytes travel, and no rank holds masters that it does not update
- * (store_params.c).
+ * Overlap. Calls return before their messages have arrived; the comm's thread moves them.
+ * - The backward pass: a bucket's gradient is reduced as soon as store_post_backward has it, while
+ *   the pass goes on with the next unit.
+ * - The next forward pass: what is gathered after the update arrives in the order of the units, and
+ *   each bucket is waited for at its first use. So half of a reduction's bytes travel beside the
+ *   backward pass, and half beside the next forward pass.
+ * - With `none` the second half carries gradients, so a bucket is updated at its first use in the
+ *   next forward pass. The gradient norm needs local shards only and is computed between the
+ *   halves.
  *
- * Every call here but the readers is collective: all ranks make the same calls in the same order.
- * Must not know losses, optimisers, files or what the model computes. */
+ * The tied token embedding has two gradients.
+ * - The output layer's is dense. It is reduced as soon as the head is done.
+ * - The input layer's touches the rows of the micro-batch's tokens only. These rows are exchanged
+ *   at the end (sparse_embed.h) where that is cheaper and gradients lie in host memory.
+ * - Where rows are exchanged, the dense gradient is all-reduced beside the backward pass, with
+ *   `none` too, because the next forward pass begins with the embedding.
+ *
+ * The gradient norm: each rank adds the squares of its shard of each bucket. These sums are
+ * all-reduced, and then added from the last bucket to the first.
+ *
+ * Threads: one thread calls a store. Calls are collective, except those that only read: all ranks
+ * make the same calls in the same order. A call that waits returns ST_PEER when a rank is lost. */
 #ifndef CONVOY_MESH_STORE_H
 #define CONVOY_MESH_STORE_H
 
 #include "comm/core/comm.h"
 #include "dev/dev.h"
-#include "mesh/layout.h"
 #include "mesh/grad_compress.h"
+#include "mesh/layout.h"
 #include "model/model.h"
 
+/* Pointers are borrowed until store_close. */
 struct store_config {
     struct dev *dev;
     struct stream *stream;
     struct comm *comm;
-    const struct param_table *table; /* outlives the store */
+    const struct param_table *table;
     enum layout_shard shard;
     enum grad_compress_kind compress;
-    bool has_grads;      /* false: parameters only */
-    bool is_accumulated; /* a step has several micro-batches */
-    /* of the parameters that passes read: f32, the masters themselves; else rounded copies of them
-     * */
-    enum dtype dtype;
-    int moments;
+    bool has_grads;               /* false: parameters only, for evaluation */
+    bool is_accumulated;          /* a step has several micro-batches */
+    enum dtype dtype;             /* of the compute copy */
+    int moments;                  /* arrays of optimiser state: 0, 1 or 2 */
     int64_t pass_tokens;          /* B·T of a micro-batch */
     int64_t bucket_elems_min;     /* as layout_init */
-    void (*heartbeat)(void *arg); /* between large buckets of memory; NULL allowed */
+    void (*heartbeat)(void *arg); /* after each large allocation; may be NULL */
     void *heartbeat_arg;
-    /* the optimiser, on store_local_shard of a bucket */
-    enum status (*update)(void *arg, int bucket);
+    enum status (*update)(void *arg, int bucket); /* runs the optimiser on store_local_shard */
     void *update_arg;
 };
 
-/* Bytes by purpose; planned from the layout, and taken: the same. */
+/* Bytes on this rank, by purpose. What is planned is what is taken. */
 struct store_memory {
-    int64_t params, grads, moments; /* what is held of them, wholly or in parts */
-    /* whole buckets while they are worked on, token rows, and 16-bit parameters */
-    int64_t unsharded;
-    int64_t residuals; /* compression: what is not sent yet, and what is on the way */
+    int64_t params, grads, moments; /* whole, or the local shard */
+    int64_t unsharded;              /* unsharded buffers, token rows, a 16-bit compute copy */
+    int64_t residuals;              /* of gradient compression (grad_compress.h) */
 };
 
 struct store;
+
+/* --- life --- */
+
+/* _open: takes all memory; collective. _close: accepts NULL; waits for messages under way, also
+ * after a failure. */
 enum status store_open(const struct store_config *config, struct store **out);
-/* accepts NULL; waits for what is under way, also after a failure */
 void store_close(struct store *s);
-struct store_memory store_memory(const struct store *s);
-/* store_plan — what store_open would take on rank `rank` of `ranks`, whose memory is apart from the
- * host's or not. Of the config dev, stream, comm and the callbacks are not looked at. */
+/* _plan: the memory that store_open would take on rank `rank` of `ranks`; is_discrete: the device's
+ * memory is not the host's. Reads neither dev, stream, comm nor the callbacks of the config. */
 enum status store_plan(const struct store_config *config, int rank, int ranks, bool is_discrete,
                        struct store_memory *out);
-int64_t store_memory_bytes(const struct store *s);
+struct store_memory store_memory(const struct store *s);
+int64_t store_memory_bytes(const struct store *s); /* the sum of store_memory */
 const struct layout *store_layout(const struct store *s);
 
-/* store_bind — where a pass finds parameters and leaves gradients. */
+/* --- passes --- */
+
+/* _bind: sets where a pass reads parameters and writes gradients. */
 void store_bind(const struct store *s, struct pass *p);
 
-/* store_unshard — the unit's parameters are there when this returns, until the unit after next is
- * needed; those of unit 0 until the update. way: +1 the walk goes up, -1 down, 0 it ends: what
- * comes next is gathered meanwhile. */
-enum status store_unshard(struct store *s, int unit, int way);
+/* _unshard: waits until a unit's parameters can be read, and starts the all-gather of the next
+ * bucket. Unit 0 stays until the update, another unit until the next call for a unit that is not 0.
+ * direction: +1 forward, -1 backward, 0 at the end of a walk: no next bucket. */
+enum status store_unshard(struct store *s, int unit, int direction);
 
-/* One step's gradients. store_grad_sync_begin: the last micro-batch begins; tokens (n, host, below
- * the vocabulary). store_prepare_grad: before a unit's backward. store_post_backward: after it, of
- * the last micro-batch only; store_embedding_grad_ready (of a store): when all of the output
- * layer's part of the embedding's gradient is asked for (pass.embedding_grad_ready), so that it may
- * travel. store_embed_pass: the pass for the backward of unit 0, in the last micro-batch. */
+/* Gradients, in the order of one step:
+ * _grad_sync_begin            the last micro-batch begins: its gradients are reduced. tokens: its n
+ *                             token ids, in host memory.
+ * _prepare_grad               before a unit's backward, in every micro-batch: makes its place in
+ *                             the unsharded buffer free.
+ * _embedding_grad_ready       pass.embedding_grad_ready of the last micro-batch, with the store as
+ *                             its argument: reduces the output layer's gradient of the embedding.
+ * _post_backward              after a unit's backward, in the last micro-batch: starts to reduce
+ *                             its bucket.
+ * _embed_pass                 makes the pass for the embedding's backward in the last micro-batch:
+ *                             *from, or one that adds to rows of its own (sparse_embed.h). */
 enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_t n);
 enum status store_prepare_grad(struct store *s, int unit);
 enum status store_embedding_grad_ready(void *store);
 enum status store_post_backward(struct store *s, int unit);
 enum status store_embed_pass(struct store *s, const struct pass *from, struct pass *out);
 
-/* store_grad_norm_begin — all gradients are reduced, and the squares of this rank's on their way to
- * the host: after the next dev_sync of the stream store_grad_norm_end makes the norm of them.
- * extra: n numbers, replaced by their sums over ranks. Then the same bits are on every rank. */
+/* --- the gradient norm and the update --- */
+
+/* _grad_norm_begin: waits for all reductions, and copies this rank's sums of squares to the host.
+ * _grad_norm_end: after the next dev_sync of the stream; the square of the norm. extra: n numbers
+ * (at most 8), each replaced by its sum over ranks. All ranks get the same bits. */
 enum status store_grad_norm_begin(struct store *s);
 enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *extra, int n);
-/* store_bucket_norms_sq — of a rank alone, once all units are done: the squares of each bucket
- * (store_layout), f64 on the device. Their sum from the last bucket to the first is the norm's
- * square: such a rank may go without store_grad_norm_begin and store_grad_norm_end. */
+/* _bucket_norms_sq: for one rank alone, instead of the two calls above: the sum of squares of each
+ * bucket, (buckets) f64 on the device, in the stream's order after the last _post_backward. */
 struct tensor store_bucket_norms_sq(const struct store *s);
 
-/* store_update — every bucket is updated, now or before its next use, by config.update: what that
- * needs stays as it is until the next store_grad_norm_end. store_local_shard: what this rank
- * updates of a bucket (elements [first, first+elems) of the table; the tensors begin there). */
+/* _local_shard: what this rank updates of a bucket: elements [first, first + elems) of the table;
+ * the tensors begin there. Whole buckets where moments are whole. */
 struct store_local_shard {
     int64_t first, elems;
     struct tensor p, g, m, v;
 };
 struct store_local_shard store_local_shard(const struct store *s, int bucket);
+/* _update: calls config.update for every bucket, now or at the bucket's next use. What the callback
+ * reads must not change before the next store_grad_norm_end. */
 enum status store_update(struct store *s);
 
-/* store_sum_begin, store_wait — other small sums over the ranks, waited for and counted like the
- * rest. */
+/* --- other sums over the ranks --- */
+
+/* _sum_begin: all-reduces n values in place; the call owns them until the ticket is waited for.
+ * _wait: waits for a ticket; the time counts as waiting. */
 enum status store_sum_begin(struct store *s, double *values, int n, struct comm_ticket *ticket);
 enum status store_wait(struct store *s, struct comm_ticket ticket);
-
-/* store_times — milliseconds since the last call: the wire at work, and this thread waiting for
- * it. */
+/* _times: milliseconds since the last call: of messages under way, and of this thread waiting. */
 void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out);
 
-/* The state. part 0 parameters, 1 and 2 moments; ranges of the table. store_replicated: the address
- * of a part that lies here whole, else data NULL (of the gradients: part -1). store_holds: does
- * this rank hold any of that range? store_set: from values (host) that this rank has at hand, no
- * messages; once a pass has read the rounded copy, the only way to change them. store_drain:
- * nothing is under way or due; before store_replicated. More: store_state.h. */
+/* --- the state on this rank; store_state.h has the state of all ranks ---
+ * part: 0 parameters (masters), 1 and 2 moments. Ranges count elements of the table.
+ * _drain: waits for gathers and deferred updates; collective. Call it before _replicated.
+ * _replicated: the address of a part that this rank holds whole, else data NULL; -1: gradients.
+ * _holds: whether this rank holds any element of the range.
+ * _set: copies a range from host memory, without a message. The compute copy follows; writing to
+ * _replicated would not change it. */
+enum status store_drain(struct store *s);
 struct tensor store_replicated(const struct store *s, int part);
 bool store_holds(const struct store *s, int part, int64_t first, int64_t n);
 enum status store_set(struct store *s, int part, int64_t first, int64_t n, const float *values);
-enum status store_drain(struct store *s);
 
 #endif

@@ -4,51 +4,45 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 
-bool config_diff_is_shape(const char *key) { return strcmp(key, "name") != 0; }
-bool config_diff_is_state(const char *key)
-{
-    return !strcmp(key, "OPTIMIZER") || !strcmp(key, "moments");
-}
-
-bool config_diff_is_any(const char *key)
-{
-    (void)key;
-    return true;
-}
-
-/* as_text — a value for people; NULL: the key is not there. */
-static const char *as_text(const cJSON *value, char *out, size_t cap)
+/* as_text — writes a value to out (CONFIG_DIFF_VALUE_BYTES); returns out, or NULL for no value. */
+static const char *as_text(const cJSON *value, char *out)
 {
     char *printed = value ? cJSON_PrintUnformatted(value) : NULL;
-    text_copy(out, cap, printed ? printed : "nothing");
-    cJSON_free(printed);
-    return out;
-}
-
-static int compare(const cJSON *a, const cJSON *b, bool is_reversed, bool (*which)(const char *key),
-                   struct text *out)
-{
-    int n = 0;
-    for (const cJSON *item = a ? a->child : NULL; item; item = item->next) {
-        const cJSON *other = cJSON_GetObjectItemCaseSensitive(b, item->string);
-        char there[80], here[80];
-        /* The second round, with the sides changed, only adds what the first could not see. */
-        if (!which(item->string) || (other && (is_reversed || cJSON_Compare(item, other, true))))
-            continue;
-        as_text(is_reversed ? other : item, there, sizeof there);
-        as_text(is_reversed ? item : other, here, sizeof here);
-        text_add(out, "%s%s there %s, here %s", out->len ? "; " : "", item->string, there, here);
-        n++;
+    size_t n = printed ? strlen(printed) : 0;
+    if (cJSON_IsString(value) && n >= 2) {
+        printed[n - 1] = 0;
+        text_copy(out, CONFIG_DIFF_VALUE_BYTES, printed + 1);
+    } else {
+        text_copy(out, CONFIG_DIFF_VALUE_BYTES, printed ? printed : "(out of memory)");
     }
-    return n;
+    cJSON_free(printed);
+    return value ? out : NULL;
 }
 
-/* parse — an object, or NULL for anything else. */
+static void compare(const cJSON *left, const cJSON *right, config_diff_found *found, void *arg)
+{
+    char a[CONFIG_DIFF_VALUE_BYTES], b[CONFIG_DIFF_VALUE_BYTES];
+    const cJSON *item;
+    cJSON_ArrayForEach(item, left)
+    {
+        const cJSON *other = cJSON_GetObjectItemCaseSensitive(right, item->string);
+        if (!cJSON_Compare(item, other, true))
+            found(arg, item->string, as_text(item, a), as_text(other, b));
+    }
+    cJSON_ArrayForEach(item, right)
+    {
+        if (!cJSON_GetObjectItemCaseSensitive(left, item->string))
+            found(arg, item->string, NULL, as_text(item, b));
+    }
+}
+
+/* parse — an object, or NULL for any other text. */
 static cJSON *parse(const char *json)
 {
     cJSON *value = NULL;
-    if (json_parse(json, strlen(json), "settings of a checkpoint", &value) != ST_OK)
+    if (json_parse(json, strlen(json), "settings", &value) != ST_OK)
         status_clear();
     if (cJSON_IsObject(value))
         return value;
@@ -56,12 +50,13 @@ static cJSON *parse(const char *json)
     return NULL;
 }
 
-int config_diff_add(const char *there, const char *here, bool (*which)(const char *key),
-                    struct text *out)
+bool config_diff_each(const char *left, const char *right, config_diff_found *found, void *arg)
 {
-    cJSON *a = parse(there), *b = parse(here);
-    int n = compare(a, b, false, which, out) + compare(b, a, true, which, out);
+    cJSON *a = parse(left), *b = parse(right);
+    bool is_comparable = a && b;
+    if (is_comparable)
+        compare(a, b, found, arg);
     cJSON_Delete(a);
     cJSON_Delete(b);
-    return n;
+    return is_comparable;
 }

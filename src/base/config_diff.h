@@ -1,24 +1,22 @@
-/* config_diff — does a checkpoint fit the run that finds it? Compares the two JSON objects of its
- * manifest, key by key. Pure.
+/* config_diff — compares two JSON objects of settings and reports each key that differs.
  *
- * model: the dimensions (load_dims_json); all but the name must config_diff. settings: those that
- * shape the sequence of losses, by their names, {"SEED":1,"GLOBAL_BATCH":8,"OPTIMIZER":"adamw",…},
- * and "moments", how many state arrays the optimiser keeps: told when they differ, but the
- * optimiser's must config_diff. Must not know files. */
+ * Nodes compare their settings before they train; a run compares its settings with those of the
+ * checkpoint it resumes from. Pure. It must not know what a key means or how a difference is worded. */
 #ifndef CONVOY_BASE_CONFIG_DIFF_H
 #define CONVOY_BASE_CONFIG_DIFF_H
 
 #include <stdbool.h>
 
-#include "base/text.h"
+#define CONFIG_DIFF_VALUE_BYTES 81 /* of a value as text; longer ones are cut */
 
-/* config_diff_add — add "KEY there 8, here 4" to *out for every key that `which` names and whose
- * values differ, or that is on one side only. Returns how many. Text that is no JSON object counts
- * as an empty object. */
-int config_diff_add(const char *there, const char *here, bool (*which)(const char *key),
-                    struct text *out);
-bool config_diff_is_shape(const char *key); /* all of a model object but its name */
-bool config_diff_is_state(const char *key); /* settings that decide which moments there are */
-bool config_diff_is_any(const char *key);
+/* Receives one difference. left, right: the values as text, strings without quotes; NULL: the
+ * object lacks the key. All pointers are valid until config_diff_each returns (the values: until
+ * this call returns). */
+typedef void config_diff_found(void *arg, const char *key, const char *left, const char *right);
+
+/* config_diff_each — calls found for every key whose values differ, in the order of left, then for
+ * every key that only right has. Numbers compare by value. Returns false, without a call, if one of
+ * the texts is not a JSON object. */
+bool config_diff_each(const char *left, const char *right, config_diff_found *found, void *arg);
 
 #endif

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cluster/accord.h"
+#include "cluster/node_diff.h"
 #include "cluster/coordinator_inside.h"
 #include "cluster/restart_budget.h"
 
@@ -356,12 +356,12 @@ static void reply_wait_for_node0(const struct coordinator *c, struct message_rep
 static bool check_settings(struct coordinator *c, const struct message_heartbeat *heartbeat,
                            const struct message_join *join, struct message_reply *reply)
 {
-    const struct accord_side mine = {
+    const struct node_diff_side mine = {
         0, "", MESSAGE_PROTOCOL, c->config.nodes_n, c->config.workers_n, c->config.agree_json};
-    const struct accord_side theirs = {heartbeat->node_id, join->host,      join->protocol,
+    const struct node_diff_side theirs = {heartbeat->node_id, join->host,      join->protocol,
                                        join->nodes_n,      join->workers_n, join->agree_json};
     char why[MESSAGE_TEXT_MAX];
-    if (accord_is_same(&mine, &theirs, why, sizeof(why)))
+    if (node_diff_is_same(&mine, &theirs, why, sizeof(why)))
         return true;
     if (c->generation == 0) {
         c->is_node0_wrong = c->is_node0_wrong || (!c->is_ended && heartbeat->generation > 0);

@@ -107,42 +107,102 @@ void checkpoint_close(struct checkpoint *s)
  * have none. */
 static bool is_start(const struct ckpt_meta *meta) { return meta->step == 0; }
 
-/* check — what must be the same, and a warning about what should be. */
-static enum status check(const struct checkpoint *s, const struct ckpt *ckpt)
+/* Differences between the checkpoint's settings and the run's, as one sentence. */
+struct differences {
+    bool (*is_wanted)(const char *key);
+    struct text text;
+    int n;
+};
+
+static bool is_dimension(const char *key) { return strcmp(key, "name") != 0; }
+static bool is_of_optimizer(const char *key)
+{
+    return !strcmp(key, "OPTIMIZER") || !strcmp(key, "moments");
+}
+
+static bool is_any(const char *key)
+{
+    (void)key;
+    return true;
+}
+
+static void add_difference(void *arg, const char *key, const char *was, const char *is)
+{
+    struct differences *d = arg;
+    if (!d->is_wanted(key))
+        return;
+    text_add(&d->text, "%s%s was %s, is %s", d->n++ > 0 ? "; " : "", key, was ? was : "not set",
+             is ? is : "not set");
+}
+
+/* compare — the caller frees the text. */
+static struct differences compare(const char *was_json, const char *is_json,
+                                  bool (*is_wanted)(const char *key))
+{
+    struct differences d = {.is_wanted = is_wanted};
+    if (!config_diff_each(was_json, is_json, add_difference, &d)) {
+        text_add(&d.text, "its settings are unreadable");
+        d.n = 1;
+    }
+    return d;
+}
+
+static enum status check_model(const struct checkpoint *s, const struct ckpt *ckpt)
 {
     const struct ckpt_meta *meta = ckpt_meta(ckpt);
     char here[sizeof meta->model_json];
-    struct text list = {0};
     load_dims_json(s->config.dims, here, sizeof here);
-    if (config_diff_add(meta->model_json, here, config_diff_is_shape, &list)) {
-        enum status st = FAIL(ST_BAD_SETTING,
-                              "checkpoint %s is of another model (%s); give the same MODEL, TASK "
-                              "and dimensions, another CHECKPOINT_DIR, or RESUME=never",
-                              ckpt_path(ckpt), list.data);
-        text_free(&list);
-        return st;
-    }
-    if (is_start(meta))
-        return ST_OK;
-    if (config_diff_add(meta->settings_json, s->config.settings_json, config_diff_is_state,
-                        &list)) {
-        enum status st = FAIL(ST_BAD_SETTING,
-                              "checkpoint %s holds another optimiser's state (%s); give the same "
-                              "OPTIMIZER and MOMENTUM, another CHECKPOINT_DIR, or RESUME=never",
-                              ckpt_path(ckpt), list.data);
-        text_free(&list);
-        return st;
-    }
-    if (config_diff_add(meta->settings_json, s->config.settings_json, config_diff_is_any, &list))
-        LOG_WARN("settings differ from those of checkpoint %s: %s; training goes on with the new "
-                 "ones, so its losses are not those of an unbroken run",
-                 ckpt_path(ckpt), list.data);
+    struct differences d = compare(meta->model_json, here, is_dimension);
+    enum status st = d.n == 0
+                         ? ST_OK
+                         : FAIL(ST_BAD_SETTING,
+                                "checkpoint %s holds another model: %s; use the same MODEL, TASK "
+                                "and dimensions, another CHECKPOINT_DIR, or RESUME=never",
+                                ckpt_path(ckpt), d.text.data);
+    text_free(&d.text);
+    return st;
+}
+
+static enum status check_optimizer(const struct checkpoint *s, const struct ckpt *ckpt)
+{
+    struct differences d =
+        compare(ckpt_meta(ckpt)->settings_json, s->config.settings_json, is_of_optimizer);
+    enum status st =
+        d.n == 0
+            ? ST_OK
+            : FAIL(ST_BAD_SETTING,
+                   "checkpoint %s holds the state of another optimiser: %s; use the same OPTIMIZER "
+                   "and MOMENTUM, another CHECKPOINT_DIR, or RESUME=never",
+                   ckpt_path(ckpt), d.text.data);
+    text_free(&d.text);
+    return st;
+}
+
+/* warn_differences — other settings and data may change between runs, but then the losses do too. */
+static void warn_differences(const struct checkpoint *s, const struct ckpt *ckpt)
+{
+    const struct ckpt_meta *meta = ckpt_meta(ckpt);
+    struct differences d = compare(meta->settings_json, s->config.settings_json, is_any);
+    if (d.n > 0)
+        LOG_WARN("settings differ from those of checkpoint %s: %s; training continues with the new "
+                 "settings, so its losses differ from those of an uninterrupted run",
+                 ckpt_path(ckpt), d.text.data);
+    text_free(&d.text);
     if (meta->data_fingerprint != s->config.data_fingerprint)
-        LOG_WARN("DATA differs from that of checkpoint %s (fingerprint there %016llx, here "
-                 "%016llx); training goes on with the new data",
+        LOG_WARN("DATA differs from that of checkpoint %s: fingerprint was %016llx, is %016llx; "
+                 "training continues with the new data",
                  ckpt_path(ckpt), (unsigned long long)meta->data_fingerprint,
                  (unsigned long long)s->config.data_fingerprint);
-    text_free(&list);
+}
+
+/* check — the model and the optimiser's state must fit; other differences are warned about. */
+static enum status check(const struct checkpoint *s, const struct ckpt *ckpt)
+{
+    TRY(check_model(s, ckpt));
+    if (is_start(ckpt_meta(ckpt)))
+        return ST_OK;
+    TRY(check_optimizer(s, ckpt));
+    warn_differences(s, ckpt);
     return ST_OK;
 }
 

@@ -1,11 +1,6 @@
 /* stop_request — see stop_request.h. */
 #include "train/stop_request.h"
 
-#include <signal.h>
-#include <unistd.h>
-
-#include "base/clock.h"
-
 bool stop_request_is_stop(enum board_request request) { return request > BOARD_REQUEST_SAVE; }
 
 enum status stop_request_status(enum board_request request)
@@ -34,16 +29,4 @@ const char *stop_request_signal(enum board_request request)
     default:
         return "";
     }
-}
-
-void fault_injection_kill(void)
-{
-    kill(getpid(), SIGKILL);
-    fault_injection_stall();
-}
-
-void fault_injection_stall(void)
-{
-    for (;;)
-        clock_sleep_ms(1000);
 }

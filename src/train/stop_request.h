@@ -1,5 +1,5 @@
-/* stop_request — what comes between two steps: requests to stop, and rehearsed failures. Must not
- * know steps or files. */
+/* stop_request — what a request on the board means for a run: does it stop, which signal asked for it,
+ * and which status the run ends with. Pure. It must not know steps or files. */
 #ifndef CONVOY_TRAIN_STOP_REQUEST_H
 #define CONVOY_TRAIN_STOP_REQUEST_H
 
@@ -8,13 +8,11 @@
 #include "base/board.h"
 #include "base/status.h"
 
-bool stop_request_is_stop(enum board_request request); /* more than a save */
-/* what a stop ends with; ST_OK for none and save */
+/* stop_request_is_stop — true if the run has to end; false for no request and for a save. */
+bool stop_request_is_stop(enum board_request request);
+/* stop_request_status — the status of a run that this request ended; ST_OK if it is not a stop. */
 enum status stop_request_status(enum board_request request);
-const char *stop_request_signal(enum board_request request); /* "SIGTERM"; "" for none and save */
-
-_Noreturn void
-fault_injection_kill(void); /* FAULT=kill: as the kernel's out-of-memory killer would */
-_Noreturn void fault_injection_stall(void); /* FAULT=stall: alive, and nothing more */
+/* stop_request_signal — the signal behind the request, such as "SIGTERM"; "" if it is not a stop. */
+const char *stop_request_signal(enum board_request request);
 
 #endif

@@ -15,6 +15,7 @@
 #include "base/mapped_file.h"
 #include "base/assert.h"
 #include "base/text.h"
+#include "train/fault_injection.h"
 #include "train/stop_request.h"
 #include "train/trainer_inside.h"
 

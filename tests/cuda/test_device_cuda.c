@@ -8,7 +8,7 @@
 
 #include <sys/wait.h>
 
-#include "cluster/accord.h"
+#include "cluster/node_diff.h"
 #include "dev/dev_cuda.h"
 #include "node/device.h"
 #include "node/memory_check.h"
@@ -102,14 +102,14 @@ static void a_mixture_of_devices_is_named(void **state)
     char said[512];
     const char *words = "MODEL=gpt2-nano N_NODES=2 MASTER_ADDR=127.0.0.1 JOB_TOKEN_FILE=unread";
     struct answer with = ask(1, words), without = ask(0, words);
-    struct accord_side mine = {0, "a", 1, 2, with.workers_n, with.agreed};
-    struct accord_side theirs = {1, "b", 1, 2, without.workers_n, without.agreed};
-    assert_false(accord_is_same(&mine, &theirs, said, sizeof said));
+    struct node_diff_side mine = {0, "a", 1, 2, with.workers_n, with.agreed};
+    struct node_diff_side theirs = {1, "b", 1, 2, without.workers_n, without.agreed};
+    assert_false(node_diff_is_same(&mine, &theirs, said, sizeof said));
     assert_non_null(strstr(said, "device is cuda on node 0 and cpu on node 1 (host b)"));
     assert_string_equal(ask(2, "MODEL=gpt2-nano N_GPU_EACH_NODE=2").kind, "cuda");
     assert_string_equal(ask(1, "MODEL=gpt2-nano N_GPU_EACH_NODE=2").kind, "cpu");
     theirs.agree_json = with.agreed;
-    assert_true(accord_is_same(&mine, &theirs, said, sizeof said));
+    assert_true(node_diff_is_same(&mine, &theirs, said, sizeof said));
 }
 
 static enum status ask_fit(const char *words, char *said, size_t cap)

@@ -108,13 +108,13 @@ ok "nothing but whole checkpoints is left" is "$(ls -A kill | grep -c '^\.tmp')"
 run $tiny STEPS=10 CHECKPOINT_DIR=change
 run $tiny STEPS=20 CHECKPOINT_DIR=change SEED=7 WEIGHT_DECAY=0.2
 ok "a changed setting is told by name and values, and the run goes on" is $rc 0
-ok "SEED by name" says 'SEED there 1, here 7'
-ok "WEIGHT_DECAY by name" says 'WEIGHT_DECAY there 0.1, here 0.2'
+ok "SEED by name" says 'SEED was 1, is 7'
+ok "WEIGHT_DECAY by name" says 'WEIGHT_DECAY was 0.1, is 0.2'
 run $tiny STEPS=30 CHECKPOINT_DIR=change EMBED=64
 ok "another model is refused with both: 78" is $rc 78
-ok "named" says 'embed there 32, here 64'
+ok "named" says 'embed was 32, is 64'
 run $tiny STEPS=30 CHECKPOINT_DIR=change OPTIMIZER=sgd
-ok "another optimiser is refused: 78" is "$rc $(grep -c 'OPTIMIZER there "adamw", here "sgd"' err)" "78 1"
+ok "another optimiser is refused: 78" is "$rc $(grep -c 'OPTIMIZER was adamw, is sgd' err)" "78 1"
 run $tiny STEPS=15 CHECKPOINT_DIR=change RESUME=never METRICS_FILE=never.jsonl
 ok "RESUME=never begins anew" is "$rc $(jq .step never.jsonl | head -n 1)" "0 1"
 ok "and sets the old checkpoints aside" is "$(ls change | grep -c '^step-') $(ls change/before-* | grep -c '^step-')" "1 2"

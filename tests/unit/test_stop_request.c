@@ -1,10 +1,6 @@
-/* test_stop_request — requests become statuses; rehearsed failures do what they say. */
+/* test_stop_request — each request has its status and its signal. */
 #include "harness.h"
 
-#include <signal.h>
-#include <sys/wait.h>
-
-#include "base/clock.h"
 #include "train/stop_request.h"
 
 static void test_requests(void **state)
@@ -25,33 +21,7 @@ static void test_requests(void **state)
         assert_true(stop_request_is_stop((enum board_request)r));
 }
 
-static void test_kill(void **state)
-{
-    (void)state;
-    int wait_status;
-    pid_t pid = fork();
-    if (pid == 0)
-        fault_injection_kill();
-    assert_int_equal(waitpid(pid, &wait_status, 0), pid);
-    assert_true(WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL);
-}
-
-static void test_stall(void **state)
-{
-    (void)state;
-    int wait_status;
-    pid_t pid = fork();
-    if (pid == 0)
-        fault_injection_stall();
-    clock_sleep_ms(100);
-    assert_int_equal(waitpid(pid, &wait_status, WNOHANG), 0); /* alive */
-    kill(pid, SIGKILL);
-    assert_int_equal(waitpid(pid, &wait_status, 0), pid);
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_requests),
-    cmocka_unit_test(test_kill),
-    cmocka_unit_test(test_stall),
 };
 HARNESS_MAIN(tests)

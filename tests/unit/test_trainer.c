@@ -145,7 +145,7 @@ static void test_resume_settings(void **state)
     r.config.steps = 4;
     r.config.dims.embed = 32;
     assert_int_equal(trainer_run(&r.config), ST_BAD_SETTING);
-    assert_non_null(strstr(status_message(), "embed there 16, here 32"));
+    assert_non_null(strstr(status_message(), "embed was 16, is 32"));
     r.config.dims.embed = 16;
     r.config.settings_json = "{\"OPTIMIZER\":\"sgd\",\"moments\":0,\"SEED\":3}";
     assert_int_equal(trainer_run(&r.config), ST_BAD_SETTING);

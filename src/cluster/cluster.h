@@ -135,13 +135,8 @@ void cluster_leave(struct cluster *cluster, enum status st, const char *message)
  * ask. */
 void cluster_offer_data(struct cluster *cluster, enum file_list_kind kind, const char *bytes,
                         size_t n);
-/* Node 0's door: connections without the job's key. */
-struct https_server_strangers {
-    int strangers_n;     /* now */
-    bool is_full;        /* places were short in the last 10 s */
-    int64_t turned_away; /* lost their place to others so far */
-};
-/* false: this node has no door */
+struct https_server_strangers;
+/* cluster_strangers — node 0: its connections without the job's key. false: this is not node 0. */
 bool cluster_strangers(const struct cluster *cluster, struct https_server_strangers *out);
 
 struct psk;

@@ -323,6 +323,7 @@ enum status coordinator_server_open(const struct coordinator_server_config *conf
                                          .port = config->port,
                                          .nodes_n = config->nodes_n,
                                          .workers_n = config->workers_n,
+                                         .body_bytes_max = MESSAGE_BODY_MAX,
                                          .psk = config->psk,
                                          .on_request = on_request,
                                          .on_disconnect = on_disconnect,

@@ -5,6 +5,7 @@
 
 #include "dataset_share/file_list.h"
 #include "cluster/coordinator.h"
+#include "net/https_server.h"
 #include "net/psk.h"
 
 struct event_base;

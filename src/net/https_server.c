@@ -1,11 +1,8 @@
-/* https_server — see https_server.h. Must not know what is said inside.
+/* https_server — see https_server.h.
  *
- * evhttp has neither a limit on connections nor a deadline for a first request, so each stream is
- * kept in a list with a reference of ours (as in serve.c): a sweep lets go of those that evhttp has
- * freed and shuts those that are late. Nothing waits at the door for others: all are accepted,
- * BURST_MAX in a turn of the loop, and where there are too many strangers the silent ones are
- * shut_down, oldest first (conn_limit.h). So a node that says its hello at once is heard, however
- * many say nothing. */
+ * All connections are accepted at once, BURST_MAX in a turn of the event loop. Where too many have
+ * not proved the key, the silent ones are closed, oldest first (conn_limit.h). So a node that sends
+ * its TLS hello at once is admitted, however many silent connections wait. */
 #include "net/https_server.h"
 
 #include <errno.h>
@@ -22,292 +19,178 @@
 #include <event2/bufferevent_ssl.h>
 #include <event2/event.h>
 #include <event2/http.h>
-#include <event2/listener.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "net/http_request.h"
-#include "net/keepalive.h"
+#include "base/text.h"
 #include "net/conn_limit.h"
+#include "net/http_request.h"
+#include "net/http_server.h"
+#include "net/keepalive.h"
 #include "net/listener.h"
-#include "net/loop_lag.h"
-#include "cluster/message.h"
 
-#define STRANGERS_MAX 128 /* and three connections of each node, which may all come at once */
-/* silent ones of one address, that had time to speak; and two connections of each node */
+/* A stranger is a connection that has not proved the job's key. */
+#define STRANGERS_MAX 128 /* and three for each node, all of which may connect at once */
+/* Silent ones of one address that had NEW_MS to send a byte; and two for each node. */
 #define STRANGERS_PER_ADDRESS_MAX 32
-#define NEW_MS 250         /* … which takes so long where hosts are not busy */
+#define NEW_MS 250         /* longer where this host is busy: see HELLO_LAG_FACTOR */
 #define STRANGER_MS 5000   /* to send a request */
-#define HELLO_MS 1000      /* to say hello, which proves the key */
-#define HELLO_LAG_FACTOR 4 /* times what this process was late lately comes to that */
-#define BURST_MAX 64       /* connections taken in a turn of the loop */
-/* between such turns, while strangers throng: others than they need the processor, too */
-#define PAUSE_MS 20
+#define HELLO_MS 1000      /* to send the TLS hello, which proves the key */
+#define HELLO_LAG_FACTOR 4 /* times this process's own lag is added: others are as late */
+#define BURST_MAX 64       /* connections accepted in one turn of the loop */
+#define PAUSE_MS 20        /* after a burst with too many strangers: leaves the CPU to others */
 #define HEADER_BYTES 4096
 #define IDLE_S 20
 #define SWEEP_MS 100
-#define LOG_EVERY_MS 1000 /* refusals are told once a second */
+#define LOG_EVERY_MS 1000 /* refusals are logged once a second */
 #define LOG_FULL_EVERY_MS 10000
-
-struct client {
-    struct https_server *server;
-    struct client *next;
-    struct bufferevent *stream;
-    int64_t since_ms;      /* it came; later by what this process stood still */
-    bool is_authenticated; /* showed the key and sent a request */
-    bool is_shut;
-};
 
 struct https_server {
     struct https_server_config config;
     SSL_CTX *ctx; /* NULL: plain */
-    struct evhttp *http;
-    struct evconnlistener *listener;
-    struct event *sweep, *resume;
-    struct client *clients;
-    int strangers_n, strangers_max, strangers_per_address_max, burst_n;
-    struct conn_limit_slot
-        *slots; /* of evict_excess: of strangers_max, and what bursts bring beyond it */
-    struct client **strangers;
-    struct loop_lag late; /* this process: others of a busy host are as late with their hello */
-    /* full_ms: when one was last shut_down for want of room; 0: never */
-    int64_t full_ms, warned_full_ms, out_n;
+    struct http_server *http;
+    int strangers_max, strangers_per_address_max;
+    int burst_n; /* accepted in this turn of the loop */
+    /* For evict_excess: strangers_max, and what bursts add to it. */
+    struct conn_limit_slot *slots;
+    struct http_server_conn **strangers;
+    struct loop_lag lag;
+    int64_t full_ms, warned_full_ms; /* last eviction, last warning of it; 0: never */
+    int64_t evicted_n;
     int64_t refusal_logged_ms;
-    int unreported_n;
+    int unreported_n; /* refusals since then */
 };
 
-/* ---- who is inside ---- */
+/* ---- strangers ---- */
 
-/* evhttp takes its callbacks off a bufferevent only when it frees it. */
-static bool is_freed(struct bufferevent *stream)
+/* has_client_hello — the first TLS message is in and its key was right: TLS 1.3 proves it there.
+ * Without TLS: bytes have arrived. */
+static bool has_client_hello(const struct http_server_conn *conn)
 {
-    bufferevent_data_cb read_cb, write_cb;
-    bufferevent_event_cb event_cb;
-    void *arg;
-    bufferevent_getcb(stream, &read_cb, &write_cb, &event_cb, &arg);
-    return event_cb == NULL;
-}
-
-static void release(struct https_server *server, struct client **at)
-{
-    struct client *client = *at;
-    *at = client->next;
-    server->strangers_n -= !client->is_authenticated;
-    bufferevent_decref(client->stream);
-    free(client);
-}
-
-/* has_client_hello — its first message is in, and the key was right: TLS 1.3 proves it there.
- * Without a key: bytes came. */
-static bool has_client_hello(const struct client *client)
-{
-    const SSL *ssl = bufferevent_openssl_get_ssl(client->stream);
+    const SSL *ssl = bufferevent_openssl_get_ssl(conn->stream);
     if (ssl == NULL)
-        return evbuffer_get_length(bufferevent_get_input(client->stream)) > 0;
+        return evbuffer_get_length(bufferevent_get_input(conn->stream)) > 0;
     OSSL_HANDSHAKE_STATE at = SSL_get_state(ssl);
     return at != TLS_ST_BEFORE && at != TLS_ST_SR_CLNT_HELLO;
 }
 
-/* is_silent — nothing has come, and nothing is waiting to be read. */
-static bool is_silent(const struct client *client)
+/* is_silent — nothing has arrived, and the socket has nothing to read. */
+static bool is_silent(const struct http_server_conn *conn)
 {
-    int waiting = 0;
-    if (ioctl(bufferevent_getfd(client->stream), FIONREAD, &waiting) != 0)
-        waiting = 0;
-    return waiting == 0 && !has_client_hello(client);
+    int unread = 0;
+    if (ioctl(bufferevent_getfd(conn->stream), FIONREAD, &unread) != 0)
+        unread = 0;
+    return unread == 0 && !has_client_hello(conn);
 }
 
-static void shut_down(struct client *client)
+/* shut_silent — those that have not sent a TLS hello in time. */
+static void shut_silent(struct https_server *server, int64_t now_ms)
 {
-    /* evhttp frees it when it sees the end */
-    shutdown(bufferevent_getfd(client->stream), SHUT_RDWR);
-    client->is_shut = true;
+    struct http_server_conn *conn;
+    int64_t hello_ms = HELLO_MS + HELLO_LAG_FACTOR * loop_lag_worst(&server->lag, now_ms);
+    TAILQ_FOREACH(conn, http_server_conns(server->http), link)
+    if (!conn->is_admitted && !conn->is_shut && now_ms - conn->since_ms > hello_ms &&
+        is_silent(conn))
+        http_server_shut(conn);
 }
 
-static bool is_late(const struct client *client, int64_t now_ms)
-{
-    int64_t here_ms = now_ms - client->since_ms;
-    int64_t hello_ms = HELLO_MS + HELLO_LAG_FACTOR * loop_lag_worst(&client->server->late, now_ms);
-    return here_ms > STRANGER_MS ||
-           (here_ms > hello_ms && client->server->ctx != NULL && is_silent(client));
-}
-
-/* release_closed — of those that have ended. */
-static void release_closed(struct https_server *server)
-{
-    struct client **at = &server->clients;
-    while (*at != NULL) {
-        if (is_freed((*at)->stream))
-            release(server, at);
-        else
-            at = &(*at)->next;
-    }
-}
-
-static void warn_full(struct https_server *server, const struct conn_limit_slot *slots,
-                      struct client *const *clients, int n, int64_t now_ms)
+static void warn_full(struct https_server *server, int n, int64_t now_ms)
 {
     char peer[80];
-    int held, most = conn_limit_busiest(slots, n, &held);
+    int held, most = conn_limit_busiest(server->slots, n, &held);
     if (most < 0 ||
         (server->warned_full_ms != 0 && now_ms - server->warned_full_ms < LOG_FULL_EVERY_MS))
         return;
     server->warned_full_ms = now_ms;
-    listener_peer(bufferevent_getfd(clients[most]->stream), peer, sizeof(peer));
-    LOG_WARN("the door is full: %d connections to MASTER_PORT=%d have not shown the job's key, %d "
-             "of them from one address (%s); silent ones are closed, oldest first (%lld so far)",
-             n, server->config.port, held, peer, (long long)server->out_n);
+    listener_peer(bufferevent_getfd(server->strangers[most]->stream), peer, sizeof(peer));
+    LOG_WARN(
+        "too many connections without the job's key: %d to MASTER_PORT=%d, %d of them from one "
+        "address (%s); silent ones are closed, oldest first (%lld so far)",
+        n, server->config.port, held, peer, (long long)server->evicted_n);
 }
 
-/* evict_excess — strangers in excess lose their slots. */
+/* list_strangers — newest first. Returns how many. */
+static int list_strangers(struct https_server *server, int64_t now_ms)
+{
+    struct http_server_conn *conn;
+    int n = 0, room = server->strangers_max + 2 * BURST_MAX;
+    int64_t new_ms = NEW_MS + HELLO_LAG_FACTOR * loop_lag_worst(&server->lag, now_ms);
+    TAILQ_FOREACH_REVERSE(conn, http_server_conns(server->http), http_server_conns, link)
+    {
+        if (conn->is_admitted || conn->is_shut || n == room)
+            continue;
+        server->strangers[n] = conn;
+        server->slots[n++] =
+            (struct conn_limit_slot){.from = listener_peer_network(bufferevent_getfd(conn->stream)),
+                                     .since_ms = conn->since_ms,
+                                     .is_silent = is_silent(conn),
+                                     .is_new = now_ms - conn->since_ms < new_ms};
+    }
+    return n;
+}
+
 static void evict_excess(struct https_server *server, int64_t now_ms)
 {
-    struct conn_limit_slot *slots = server->slots;
-    struct client **clients = server->strangers;
-    int n = 0, room = server->strangers_max + 2 * BURST_MAX;
-    int64_t new_ms = NEW_MS + HELLO_LAG_FACTOR * loop_lag_worst(&server->late, now_ms);
-    for (struct client *client = server->clients; client != NULL && n < room;
-         client = client->next) {
-        if (client->is_authenticated || client->is_shut)
-            continue;
-        clients[n] = client;
-        slots[n++] = (struct conn_limit_slot){
-            .from = listener_peer_network(bufferevent_getfd(client->stream)),
-            .since_ms = client->since_ms,
-            .is_silent = is_silent(client),
-            .is_new = now_ms - client->since_ms < new_ms};
-    }
-    int out_n =
-        conn_limit_evict(slots, n, server->strangers_max, server->strangers_per_address_max);
-    if (out_n == 0)
+    int n = list_strangers(server, now_ms);
+    int evicted_n = conn_limit_evict(server->slots, n, server->strangers_max,
+                                     server->strangers_per_address_max);
+    if (evicted_n == 0)
         return;
-    server->out_n += out_n;
+    server->evicted_n += evicted_n;
     server->full_ms = now_ms;
-    warn_full(server, slots, clients, n, now_ms);
+    warn_full(server, n, now_ms);
     for (int i = 0; i < n; i++)
-        if (slots[i].is_evicted)
-            shut_down(clients[i]);
+        if (server->slots[i].is_evicted)
+            http_server_shut(server->strangers[i]);
 }
 
-static void sweep(struct https_server *server)
-{
-    int64_t now_ms = clock_ms(), late_ms = loop_lag_tick(&server->late, now_ms);
-    release_closed(server);
-    for (struct client *client = server->clients; client != NULL; client = client->next) {
-        /* what came while we stood still was not read: that is no silence of theirs */
-        if (late_ms > 0)
-            client->since_ms += late_ms;
-        if (!client->is_authenticated && !client->is_shut && is_late(client, now_ms))
-            shut_down(client);
-    }
-    if (server->strangers_n > STRANGERS_PER_ADDRESS_MAX)
-        evict_excess(server, now_ms);
-}
-
-static void on_sweep(evutil_socket_t fd, short what, void *arg)
-{
-    (void)fd, (void)what;
-    sweep(arg);
-}
-
-/* on_resume — after a burst: what came with it has been read meanwhile. */
-static void on_resume(evutil_socket_t fd, short what, void *arg)
+static void on_sweep(void *arg, bool is_timer)
 {
     struct https_server *server = arg;
-    on_sweep(fd, what, arg);
-    server->burst_n = 0;
-    evconnlistener_enable(server->listener);
-}
-
-static void pause_accepting(struct https_server *server)
-{
-    bool is_full = server->full_ms != 0 && clock_ms() - server->full_ms < LOG_EVERY_MS;
-    bool is_crowded = is_full || server->strangers_n >= server->strangers_max;
-    struct timeval in = {.tv_usec = is_crowded ? PAUSE_MS * 1000 : 0};
-    evconnlistener_disable(server->listener);
-    event_add(server->resume, &in);
-}
-
-static struct bufferevent *new_stream(struct https_server *server, struct event_base *loop)
-{
-    if (server->ctx == NULL)
-        return bufferevent_socket_new(loop, -1, BEV_OPT_CLOSE_ON_FREE);
-    SSL *ssl = SSL_new(server->ctx);
-    if (ssl == NULL)
-        return NULL;
-    struct bufferevent *stream = bufferevent_openssl_socket_new(
-        loop, -1, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
-    if (stream == NULL)
-        SSL_free(ssl);
-    else
-        bufferevent_openssl_set_allow_dirty_shutdown(stream, 1);
-    return stream;
-}
-
-/* Called by evhttp for each connection it accepted. NULL makes it use a plain stream of its own:
- * with a secret that must not be, so a request that comes by one is refused. */
-static struct bufferevent *open_stream(struct event_base *loop, void *arg)
-{
-    struct https_server *server = arg;
-    if (++server->burst_n >= BURST_MAX)
-        pause_accepting(server);
-    struct client *client = calloc(1, sizeof(*client));
-    struct bufferevent *stream = client != NULL ? new_stream(server, loop) : NULL;
-    if (stream == NULL) {
-        free(client);
-        return NULL;
-    }
-    bufferevent_setwatermark(stream, EV_READ, 0, 2 * MESSAGE_BODY_MAX);
-    bufferevent_incref(stream);
+    int64_t now_ms = clock_ms();
     if (server->ctx != NULL)
-        SSL_set_app_data(bufferevent_openssl_get_ssl(stream), client);
-    *client = (struct client){
-        .server = server, .next = server->clients, .stream = stream, .since_ms = clock_ms()};
-    server->clients = client;
-    server->strangers_n++;
-    return stream;
+        shut_silent(server, now_ms);
+    if (http_server_strangers_n(server->http) > STRANGERS_PER_ADDRESS_MAX)
+        evict_excess(server, now_ms);
+    if (!is_timer)
+        server->burst_n = 0;
+}
+
+/* on_accept — after a burst nothing is accepted until the bytes that came with it are read. */
+static void on_accept(void *arg)
+{
+    struct https_server *server = arg;
+    if (++server->burst_n < BURST_MAX)
+        return;
+    bool was_full = server->full_ms != 0 && clock_ms() - server->full_ms < LOG_EVERY_MS;
+    bool is_crowded = was_full || http_server_strangers_n(server->http) > server->strangers_max;
+    http_server_pause(server->http, is_crowded ? PAUSE_MS : 0);
 }
 
 /* ---- requests ---- */
 
-static struct client *client_of(struct https_server *server, struct evhttp_connection *connection)
-{
-    struct bufferevent *stream = evhttp_connection_get_bufferevent(connection);
-    SSL *ssl = bufferevent_openssl_get_ssl(stream);
-    struct client *client = server->clients;
-    if (server->ctx != NULL)
-        return ssl != NULL ? SSL_get_app_data(ssl) : NULL;
-    while (client != NULL && client->stream != stream)
-        client = client->next;
-    return client;
-}
-
 static void on_close(struct evhttp_connection *connection, void *arg)
 {
-    struct client *client = arg;
+    struct http_server_conn *conn = arg;
+    struct https_server *server = conn->arg;
     (void)connection;
-    client->server->config.on_disconnect(client->server->config.arg, client->stream);
+    server->config.on_disconnect(server->config.arg, conn->stream);
 }
 
-static void set_socket(int fd)
+/* admit — TLS has proved the key, and a request is complete. */
+static void admit(struct https_server *server, struct http_server_conn *conn,
+                  struct evhttp_connection *connection)
 {
-    const int on = 1;
+    const int fd = bufferevent_getfd(conn->stream), on = 1;
+    http_server_admit(server->http, conn);
     keepalive_set(fd);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    evhttp_connection_set_closecb(connection, on_close, conn);
 }
 
-static void mark_authenticated(struct https_server *server, struct client *client,
-                               struct evhttp_connection *connection)
-{
-    client->is_authenticated = true;
-    server->strangers_n--;
-    set_socket(bufferevent_getfd(client->stream));
-    evhttp_connection_set_closecb(connection, on_close, client);
-}
-
-/* evhttp stops reading while a request is being answered, and ends the process when bytes come
- * nevertheless. So that the end of the connection is noticed it must read; what comes waits for
- * evhttp's own callback, which it sets again with the answer. */
+/* watch_for_close — keep reading while a request is unanswered, so that the end of the connection is
+ * noticed. evhttp stops reading then, and aborts the process when bytes arrive nevertheless: so its
+ * read callback is removed here, and evhttp sets it again with the answer. */
 static void watch_for_close(struct bufferevent *stream)
 {
     bufferevent_data_cb read_cb, write_cb;
@@ -318,25 +201,23 @@ static void watch_for_close(struct bufferevent *stream)
     bufferevent_enable(stream, EV_READ);
 }
 
-static void on_request(struct evhttp_request *request, void *arg)
+static void on_request(void *arg, struct evhttp_request *request, struct http_server_conn *conn)
 {
     struct https_server *server = arg;
-    struct evhttp_connection *connection = evhttp_request_get_connection(request);
-    struct client *client = client_of(server, connection);
     struct evbuffer *body = evhttp_request_get_input_buffer(request);
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(request);
     const char *path = uri != NULL ? evhttp_uri_get_path(uri) : NULL;
     size_t n = evbuffer_get_length(body);
     const char *fault = http_request_fault(evhttp_request_get_input_headers(request), 1);
-    if (client == NULL || path == NULL || fault != NULL ||
+    if (conn == NULL || path == NULL || fault != NULL ||
         evhttp_request_get_command(request) != EVHTTP_REQ_POST || n == 0) {
         evhttp_add_header(evhttp_request_get_output_headers(request), "Connection", "close");
         evhttp_send_reply(request, 400, "Bad Request", NULL);
         return;
     }
-    if (!client->is_authenticated)
-        mark_authenticated(server, client, connection);
-    watch_for_close(client->stream);
+    if (!conn->is_admitted)
+        admit(server, conn, evhttp_request_get_connection(request));
+    watch_for_close(conn->stream);
     const char *bytes = (const char *)evbuffer_pullup(body, -1);
     server->config.on_request(server->config.arg, (struct https_server_request *)request, path,
                               bytes, n);
@@ -379,7 +260,7 @@ void https_server_respond_bytes(struct https_server_request *request, struct evb
     evhttp_send_reply(http, 200, "OK", body);
 }
 
-/* ---- refusals, told to people ---- */
+/* ---- refusals ---- */
 
 static void on_tls(const SSL *ssl, int where, int alert)
 {
@@ -402,48 +283,38 @@ static void on_tls(const SSL *ssl, int where, int alert)
 void https_server_strangers(const struct https_server *server, struct https_server_strangers *out)
 {
     bool is_full = server->full_ms != 0 && clock_ms() - server->full_ms < LOG_FULL_EVERY_MS;
-    *out = (struct https_server_strangers){
-        .strangers_n = server->strangers_n, .is_full = is_full, .turned_away = server->out_n};
+    *out = (struct https_server_strangers){.strangers_n = http_server_strangers_n(server->http),
+                                           .is_full = is_full,
+                                           .turned_away = server->evicted_n};
 }
 
 /* ---- life ---- */
 
-static void set_limits(struct https_server *server)
-{
-    evhttp_set_max_headers_size(server->http, HEADER_BYTES);
-    evhttp_set_max_body_size(server->http, (ev_ssize_t)MESSAGE_BODY_MAX);
-    evhttp_set_timeout(server->http, IDLE_S);
-    evhttp_set_allowed_methods(server->http, EVHTTP_REQ_POST);
-    evhttp_set_bevcb(server->http, open_stream, server);
-    evhttp_set_gencb(server->http, on_request, server);
-}
-
 static enum status start(struct https_server *server, int fd)
 {
-    static const struct timeval every = {.tv_usec = SWEEP_MS * 1000};
-    struct event_base *loop = server->config.loop;
-    server->listener =
-        evconnlistener_new(loop, NULL, NULL, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
-    if (server->listener == NULL) {
-        evutil_closesocket(fd);
-        return FAIL(ST_RETRY, "out of memory: the listener for the other nodes");
-    }
-    server->http = evhttp_new(loop);
-    if (server->http == NULL || evhttp_bind_listener(server->http, server->listener) == NULL) {
-        evconnlistener_free(server->listener);
-        return FAIL(ST_RETRY, "out of memory: the server for the other nodes");
-    }
-    set_limits(server);
-    server->sweep = event_new(loop, -1, EV_PERSIST, on_sweep, server);
-    server->resume = event_new(loop, -1, 0, on_resume, server);
-    loop_lag_init(&server->late, clock_ms());
-    if (server->sweep == NULL || server->resume == NULL || event_add(server->sweep, &every) != 0)
-        return FAIL(ST_RETRY, "out of memory: the timer of the door");
-    return ST_OK;
+    const struct https_server_config *config = &server->config;
+    const struct http_server_config http = {.name = "node 0's server for the other nodes",
+                                            .loop = config->loop,
+                                            .tls = server->ctx,
+                                            .lag = &server->lag,
+                                            .header_bytes_max = HEADER_BYTES,
+                                            .body_bytes_max = config->body_bytes_max,
+                                            .read_bytes_max = 2 * config->body_bytes_max,
+                                            .request_ms = STRANGER_MS,
+                                            .idle_s = IDLE_S,
+                                            .sweep_ms = SWEEP_MS,
+                                            .methods = EVHTTP_REQ_POST,
+                                            .on_accept = on_accept,
+                                            .on_sweep = on_sweep,
+                                            .on_request = on_request,
+                                            .arg = server};
+    loop_lag_init(&server->lag, clock_ms());
+    return http_server_open(&http, fd, &server->http);
 }
 
-/* Connections of a node at most: beat, news, world, and one of each worker that takes data. The
- * usual soft limit of 1,024 files would stop at 160 nodes of one worker. */
+/* raise_file_limit — a node has at most three connections (heartbeat, update, world) and one for
+ * each worker that fetches data. The usual soft limit of 1,024 files would stop at 160 nodes of one
+ * worker. */
 static void raise_file_limit(int nodes_n, int workers_n)
 {
     struct rlimit limit;
@@ -463,17 +334,17 @@ static enum status alloc_slots(struct https_server *server)
     server->strangers_per_address_max = STRANGERS_PER_ADDRESS_MAX + 2 * server->config.nodes_n;
     size_t n = (size_t)server->strangers_max + 2 * BURST_MAX;
     server->slots = calloc(n, sizeof(*server->slots));
-    server->strangers = calloc(n, sizeof(struct client *));
+    server->strangers = calloc(n, sizeof(struct http_server_conn *));
     if (server->slots == NULL || server->strangers == NULL)
-        return FAIL(ST_RETRY, "out of memory: the door for %d nodes", server->config.nodes_n);
+        return FAIL(ST_RETRY, "out of memory: a server for %d nodes", server->config.nodes_n);
     return ST_OK;
 }
 
 static enum status open_tls(struct https_server *server)
 {
     if (server->config.psk->is_none) {
-        LOG_WARN("JOB_TOKEN=none: whoever reaches %s:%d may join, and what the nodes say can be "
-                 "read and changed",
+        LOG_WARN("JOB_TOKEN=none: any process that reaches %s:%d may join, and messages between "
+                 "nodes can be read and changed",
                  server->config.addr, server->config.port);
         return ST_OK;
     }
@@ -490,7 +361,7 @@ enum status https_server_open(const struct https_server_config *config, struct h
     int fd = -1;
     struct https_server *server = calloc(1, sizeof(*server));
     if (server == NULL)
-        return FAIL(ST_RETRY, "out of memory: the door for the other nodes");
+        return FAIL(ST_RETRY, "out of memory: a server for the other nodes");
     server->config = *config;
     raise_file_limit(config->nodes_n, config->workers_n);
     enum status st;
@@ -509,14 +380,7 @@ void https_server_close(struct https_server *server)
 {
     if (server == NULL)
         return;
-    if (server->sweep != NULL)
-        event_free(server->sweep);
-    if (server->resume != NULL)
-        event_free(server->resume);
-    if (server->http != NULL)
-        evhttp_free(server->http); /* and the listener and all connections with it */
-    while (server->clients != NULL)
-        release(server, &server->clients);
+    http_server_close(server->http);
     SSL_CTX_free(server->ctx);
     free(server->slots);
     free(server->strangers);

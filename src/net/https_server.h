@@ -1,16 +1,19 @@
-/* https_server — node 0's door: listens, lets in who has the key, hands over their requests.
+/* https_server — node 0's server for the other nodes: HTTP over TLS 1.3 with the job's key.
  *
- * evhttp over TLS, behind limits: 128 connections that have not yet shown the key, 32 silent ones
- * of one address, 1 s to show it and 5 s to a request; silent ones lose their slots first, oldest
- * first. Bodies of MESSAGE_BODY_MAX, short headers. Says at once when a connection has ended. Must
- * not know what is said inside. */
+ * It accepts every connection and closes those that do not prove the key in time:
+ *   - 1 s to the TLS hello, 5 s to the first request (more where this process runs late);
+ *   - at most 128 strangers, and 32 silent ones of one address (more with more nodes);
+ *   - headers of 4 KiB, bodies of body_bytes_max.
+ * All functions and callbacks run on the thread of the event loop. It must not know what messages
+ * mean. */
 #ifndef CONVOY_NET_HTTPS_SERVER_H
 #define CONVOY_NET_HTTPS_SERVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
-#include "cluster/cluster.h"
 #include "net/psk.h"
 
 struct event_base;
@@ -22,31 +25,39 @@ struct https_server_config {
     struct event_base *loop;
     const char *addr;             /* MASTER_ADDR */
     int port, nodes_n, workers_n; /* workers_n: of each node */
-    const struct psk *psk;        /* outlives the server */
-    /* on_request — answer with https_server_respond now or later; bytes are valid during the
+    size_t body_bytes_max;        /* of a request */
+    const struct psk *psk;        /* borrowed until close */
+    /* on_request — answer with https_server_respond, now or later. bytes are valid during the
      * call. */
     void (*on_request)(void *arg, struct https_server_request *request, const char *path,
                        const char *bytes, size_t n);
-    /* on_disconnect — the connection with this tag ended; requests of it that are not answered are
-     * of no use but to answer. */
-    void (*on_disconnect)(void *arg, const void *tag);
+    /* on_disconnect — the connection that https_server_connection returned has ended. Its
+     * unanswered requests must still be answered; nothing is sent. */
+    void (*on_disconnect)(void *arg, const void *connection);
     void *arg;
 };
 
 enum status https_server_open(const struct https_server_config *config, struct https_server **out);
-void https_server_close(struct https_server *server); /* answer all requests before; accepts NULL */
+/* https_server_close — answer all requests before. Accepts NULL. */
+void https_server_close(struct https_server *server);
 
+/* Strangers: connections that have not proved the job's key. */
+struct https_server_strangers {
+    int strangers_n;     /* now */
+    bool is_full;        /* some were evicted in the last 10 s */
+    int64_t turned_away; /* evicted so far */
+};
 void https_server_strangers(const struct https_server *server, struct https_server_strangers *out);
 
-/* https_server_connection — what names the request's connection while that lives. NULL: it has
+/* https_server_connection — identifies the request's connection while that lives. NULL: it has
  * ended. */
 const void *https_server_connection(struct https_server_request *request);
-/* https_server_peer — the other side's address, "" unknown. */
+/* https_server_peer — the address of the request's sender; "": unknown. */
 void https_server_peer(struct https_server_request *request, char *out, size_t cap);
-/* https_server_respond — 200 with JSON, or another code with no body. Frees the request. body: NULL
- * or drained. */
+/* https_server_respond — sends 200 with JSON, or another code without a body, and frees the request.
+ * Drains body; NULL allowed. */
 void https_server_respond(struct https_server_request *request, int code, struct evbuffer *body);
-/* https_server_respond_bytes — 200 with bytes of any kind. As above. */
+/* https_server_respond_bytes — the same with 200 and binary data. */
 void https_server_respond_bytes(struct https_server_request *request, struct evbuffer *body);
 
 #endif

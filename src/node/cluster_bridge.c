@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/secure.h"
 #include "base/text.h"
+#include "net/https_server.h"
 #include "net/listener.h"
 #include "cluster/cluster.h"
 #include "net/psk.h"

@@ -1,13 +1,9 @@
-/* serve — evhttp behind limits. Must not know settings, processes or training.
+/* serve — see serve.h. The status endpoint on http_server, with the history and the log that it
+ * shows.
  *
- * evhttp has no limit on connections and only idle time-outs, which a client sending a byte a
- * second never meets. So every connection's bufferevent is kept in a table with a reference of
- * ours: a sweep twice a second lets go of those that evhttp has freed (their callbacks are gone),
- * and shuts those that took too long to send a request, which evhttp then frees by its own path.
- * With the table full the listener rests for a turn of the loop, and the connections longest
- * without a request give up their seats to those that wait: however many sit silent or send a byte
- * at a time, a client that asks is answered (S4 of the reliability plan). A keep-alive client that
- * loses its seat so has to connect again, nothing more. */
+ * When all connections are taken, those longest without a request are closed: a client that sends a
+ * request is answered, however many sit silent or send a byte at a time. A keep-alive client that
+ * loses its connection has to connect again, nothing more. */
 #include "serve/serve.h"
 
 #include <errno.h>
@@ -19,20 +15,19 @@
 #include <unistd.h>
 
 #include <event2/buffer.h>
-#include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <event2/http.h>
 #include <event2/http_struct.h>
-#include <event2/listener.h>
 
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "net/http_request.h"
 #include "base/text.h"
+#include "net/http_request.h"
+#include "net/http_server.h"
+#include "serve/allowed_hosts.h"
 #include "serve/archive.h"
 #include "serve/history.h"
-#include "serve/allowed_hosts.h"
 #include "serve/journal.h"
 #include "serve/route.h"
 #include "serve/view.h"
@@ -43,31 +38,19 @@
 #define SERVE_REQUEST_MS 5000 /* to send the first request */
 #define SERVE_IDLE_MS 10000   /* between requests, and for each read or write */
 #define SERVE_SWEEP_MS 500
-#define SERVE_SAVE_MS 10000     /* between two writings of the history */
-#define SERVE_WATCHED_MS 3000   /* since /status was asked for: somebody is watching */
-#define SERVE_POLL_WAIT_MS 1200 /* for that somebody to ask once more; the page does each second */
+#define SERVE_SAVE_MS 10000     /* between two writes of the history file */
+#define SERVE_WATCHED_MS 3000   /* after a request for /status: its client polls */
+#define SERVE_POLL_WAIT_MS 1200 /* for that client's next request; the page sends one a second */
 #define SERVE_POLL_TURN_MS 100
-#define SERVE_EVICT_N 8 /* seats given up together when all are taken */
+#define SERVE_EVICT_N 8 /* connections closed together when all are taken */
 #define SERVE_BACKLOG 512
-
-struct serve_connection {
-    struct bufferevent *stream;
-    int64_t until_ms; /* the next request must be here by then */
-    bool is_shut;
-};
 
 struct serve {
     struct serve_config config;
-    struct evhttp *http;
-    struct evconnlistener *listener;
-    struct event *sweep; /* twice a second, with a look for the history */
-    struct event *soon;  /* in the next turn of the loop, once */
+    struct http_server *http;
     int port;
-    int64_t status_ms; /* when /status was last asked for; 0: not yet */
-    int connections_n;
-    /* the one longest without a request first */
-    struct serve_connection connections[SERVE_CONNECTIONS_MAX];
-    struct view view; /* of the request being answered, or of the last look */
+    int64_t status_ms; /* when /status was last requested; 0: not yet */
+    struct view view;  /* of the request being answered, or of the last look */
     struct history history;
     struct journal journal;
     uint64_t sample_turn;         /* of the blob read last */
@@ -76,61 +59,6 @@ struct serve {
     int64_t saved_ms, saved_step; /* when the history was written last, and of which checkpoint */
     struct allowed_hosts allowed_hosts;
 };
-
-/* evhttp takes its callbacks off a bufferevent only when it frees it. */
-static bool is_freed(struct bufferevent *stream)
-{
-    bufferevent_data_cb read_cb, write_cb;
-    bufferevent_event_cb event_cb;
-    void *arg;
-    bufferevent_getcb(stream, &read_cb, &write_cb, &event_cb, &arg);
-    return event_cb == NULL;
-}
-
-static void shut(struct serve_connection *connection)
-{
-    if (!connection->is_shut)
-        shutdown(bufferevent_getfd(connection->stream), SHUT_RDWR);
-    connection->is_shut = true;
-}
-
-/* The next turn of the loop sees the end of those that are shut and evhttp frees them; after that
- * comes the timer, and the listener wakes. */
-static void evict_idle(struct serve *serve)
-{
-    static const struct timeval at_once = {0, 0};
-    evconnlistener_disable(serve->listener);
-    for (int i = 0; i < SERVE_EVICT_N; i++)
-        shut(&serve->connections[i]);
-    event_add(serve->soon, &at_once);
-}
-
-static void sweep(struct serve *serve)
-{
-    int64_t now_ms = clock_ms();
-    int kept_n = 0;
-    for (int i = 0; i < serve->connections_n; i++) {
-        struct serve_connection *connection = &serve->connections[i];
-        if (is_freed(connection->stream)) {
-            bufferevent_decref(connection->stream);
-            continue;
-        }
-        if (now_ms > connection->until_ms)
-            shut(connection);
-        serve->connections[kept_n++] = *connection;
-    }
-    serve->connections_n = kept_n;
-    if (kept_n < SERVE_CONNECTIONS_MAX)
-        evconnlistener_enable(serve->listener);
-    else
-        evict_idle(serve);
-}
-
-static void sweep_soon(evutil_socket_t fd, short what, void *arg)
-{
-    (void)fd, (void)what;
-    sweep(arg);
-}
 
 /* refresh_view — the node as it is now, in serve->view. */
 static void refresh_view(struct serve *serve)
@@ -221,50 +149,10 @@ static void observe(struct serve *serve, bool is_last)
     save_history(serve, is_last);
 }
 
-static void sweep_on_time(evutil_socket_t fd, short what, void *arg)
+static void on_sweep(void *arg, bool is_timer)
 {
-    sweep_soon(fd, what, arg);
-    observe(arg, false);
-}
-
-/* Called by evhttp for each connection it accepted. NULL makes evhttp use a stream of its own,
- * without our deadline but with its idle time-out; that happens only when memory is short. */
-static struct bufferevent *open_stream(struct event_base *loop, void *arg)
-{
-    struct serve *serve = arg;
-    if (serve->connections_n >= SERVE_CONNECTIONS_MAX - 1)
-        sweep(serve); /* a burst of short connections leaves seats that are free already */
-    if (serve->connections_n == SERVE_CONNECTIONS_MAX)
-        return NULL; /* the listener rests, so this is not reached */
-    /* CLOSE_ON_FREE leaves the closing to whoever lets go last. Without it evhttp closes while our
-     * reference still holds the stream's events, and those would act on the next connection that
-     * gets the same descriptor. The client does not wait for us: evhttp shuts the connection down
-     * first. */
-    struct bufferevent *stream = bufferevent_socket_new(loop, -1, BEV_OPT_CLOSE_ON_FREE);
-    if (stream == NULL)
-        return NULL;
-    bufferevent_incref(stream);
-    serve->connections[serve->connections_n++] =
-        (struct serve_connection){.stream = stream, .until_ms = clock_ms() + SERVE_REQUEST_MS};
-    if (serve->connections_n == SERVE_CONNECTIONS_MAX)
-        evict_idle(serve);
-    return stream;
-}
-
-static void renew(struct serve *serve, struct evhttp_request *request)
-{
-    const struct bufferevent *stream =
-        evhttp_connection_get_bufferevent(evhttp_request_get_connection(request));
-    int i = 0;
-    while (i < serve->connections_n && serve->connections[i].stream != stream)
-        i++;
-    if (i == serve->connections_n)
-        return;
-    struct serve_connection renewed = serve->connections[i];
-    renewed.until_ms = clock_ms() + SERVE_IDLE_MS;
-    for (; i + 1 < serve->connections_n; i++)
-        serve->connections[i] = serve->connections[i + 1];
-    serve->connections[i] = renewed;
+    if (is_timer)
+        observe(arg, false);
 }
 
 static void send_answer(struct evhttp_request *request, struct route_answer *answer, bool has_body)
@@ -324,7 +212,7 @@ static void refuse(struct evhttp_request *request, const char *fault)
     route_free(&answer);
 }
 
-static void on_request(struct evhttp_request *request, void *arg)
+static void on_request(void *arg, struct evhttp_request *request, struct http_server_conn *conn)
 {
     struct serve *serve = arg;
     const struct evkeyvalq *headers = evhttp_request_get_input_headers(request);
@@ -337,7 +225,8 @@ static void on_request(struct evhttp_request *request, void *arg)
                     (length != NULL && strcmp(length, "0") != 0);
     struct route_answer answer;
 
-    renew(serve, request);
+    if (conn != NULL)
+        http_server_renew(serve->http, conn, SERVE_IDLE_MS);
     if (!has_version(request)) {
         evhttp_send_error(request, 505, "HTTP Version Not Supported");
         return;
@@ -421,36 +310,23 @@ static int port_of(int fd)
     return ntohs(name.any.sa_family == AF_INET6 ? name.v6.sin6_port : name.v4.sin_port);
 }
 
-static void set_limits(struct serve *serve)
-{
-    evhttp_set_max_headers_size(serve->http, SERVE_HEADER_BYTES);
-    evhttp_set_max_body_size(serve->http, SERVE_BODY_BYTES);
-    evhttp_set_timeout(serve->http, SERVE_IDLE_MS / 1000);
-    evhttp_set_allowed_methods(serve->http, 0xFFFF); /* all, known or not, come to us and get 405 */
-    evhttp_set_bevcb(serve->http, open_stream, serve);
-    evhttp_set_gencb(serve->http, on_request, serve);
-}
-
 static enum status start(struct serve *serve, int fd)
 {
-    static const struct timeval every = {0, SERVE_SWEEP_MS * 1000};
-    serve->listener = evconnlistener_new(serve->config.loop, NULL, NULL,
-                                         LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
-    if (serve->listener == NULL) {
-        close(fd);
-        return FAIL(ST_RETRY, "out of memory: the status endpoint's listener");
-    }
-    serve->http = evhttp_new(serve->config.loop);
-    if (serve->http == NULL || evhttp_bind_listener(serve->http, serve->listener) == NULL) {
-        evconnlistener_free(serve->listener);
-        return FAIL(ST_RETRY, "out of memory: the status endpoint's server");
-    }
-    set_limits(serve);
-    serve->sweep = event_new(serve->config.loop, -1, EV_PERSIST, sweep_on_time, serve);
-    serve->soon = event_new(serve->config.loop, -1, 0, sweep_soon, serve);
-    if (serve->sweep == NULL || serve->soon == NULL || event_add(serve->sweep, &every) != 0)
-        return FAIL(ST_RETRY, "out of memory: the status endpoint's timer");
-    return ST_OK;
+    const struct http_server_config config = {
+        .name = "the status endpoint",
+        .loop = serve->config.loop,
+        .header_bytes_max = SERVE_HEADER_BYTES,
+        .body_bytes_max = SERVE_BODY_BYTES,
+        .request_ms = SERVE_REQUEST_MS,
+        .idle_s = SERVE_IDLE_MS / 1000,
+        .sweep_ms = SERVE_SWEEP_MS,
+        .methods = 0xFFFF, /* all, known or not: on_request answers 405 */
+        .conns_max = SERVE_CONNECTIONS_MAX,
+        .evict_n = SERVE_EVICT_N,
+        .on_sweep = on_sweep,
+        .on_request = on_request,
+        .arg = serve};
+    return http_server_open(&config, fd, &serve->http);
 }
 
 static void take_names(struct serve *serve)
@@ -515,14 +391,7 @@ void serve_close(struct serve *serve)
     if (serve->archive != NULL)
         observe(serve, true);
     archive_close(serve->archive);
-    if (serve->sweep != NULL)
-        event_free(serve->sweep);
-    if (serve->soon != NULL)
-        event_free(serve->soon);
-    if (serve->http != NULL)
-        evhttp_free(serve->http); /* and the listener and all connections with it */
-    for (int i = 0; i < serve->connections_n; i++)
-        bufferevent_decref(serve->connections[i].stream);
+    http_server_close(serve->http);
     free(serve);
 }
 
@@ -601,8 +470,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     close(fd);
     event_base_loop(fuzz_loop, EVLOOP_NONBLOCK);
-    sweep(fuzz_serve);
-    ASSERTF(fuzz_serve->connections_n == 0, "%d seats", fuzz_serve->connections_n);
+    http_server_sweep(fuzz_serve->http);
+    const int left = http_server_conns_n(fuzz_serve->http);
+    ASSERTF(left == 0, "%d connections", left);
     fuzz_check(answer, n);
     return 0;
 }

@@ -148,6 +148,7 @@ static void files_for_all_connections_are_allowed(void **state)
                                          .port = free_port(),
                                          .nodes_n = NODES,
                                          .workers_n = WORKERS,
+                                         .body_bytes_max = 4096,
                                          .psk = &psk,
                                          .on_request = unasked,
                                          .on_disconnect = ungone};

@@ -1,0 +1,88 @@
+/* http_server — evhttp behind limits: the one HTTP core of /status (serve) and of node 0's
+ * coordinator (https_server).
+ *
+ * It limits the bytes of headers and body, the time to each request, and the number of connections.
+ * It must not know paths, messages, or which client is which: its users decide that in callbacks,
+ * on the thread of the event loop. */
+#ifndef CONVOY_NET_HTTP_SERVER_H
+#define CONVOY_NET_HTTP_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include <openssl/ssl.h>
+
+#include "base/status.h"
+#include "net/loop_lag.h"
+
+struct bufferevent;
+struct event_base;
+struct evhttp_request;
+struct http_server;
+
+/* One accepted connection. The server owns it; it stays valid until http_server_sweep after its
+ * end. */
+struct http_server_conn {
+    TAILQ_ENTRY(http_server_conn) link;
+    struct bufferevent *stream;
+    int64_t since_ms;    /* when it was accepted, plus the lag of this process since then */
+    int64_t deadline_ms; /* its next request must be complete by then; ignored once admitted */
+    bool is_admitted;    /* no deadline; not counted as a stranger */
+    bool is_shut;        /* shut down by us; evhttp has not freed it yet */
+    void *arg;           /* the arg of http_server_config */
+};
+/* Oldest first; a connection moves to the end with each http_server_renew. */
+TAILQ_HEAD(http_server_conns, http_server_conn);
+
+struct http_server_config {
+    const char *name; /* in messages: "the status endpoint" */
+    struct event_base *loop;
+    SSL_CTX *tls;            /* borrowed until close; NULL: plain HTTP */
+    struct loop_lag *lag;    /* ticked by each sweep, extends all deadlines; NULL: none */
+    size_t header_bytes_max; /* of a request */
+    size_t body_bytes_max;   /* of a request */
+    size_t read_bytes_max;   /* received and not yet parsed, for each connection; 0: no limit */
+    int request_ms;          /* from accept to the end of the first request */
+    int idle_s;              /* for each read and write, and between requests */
+    int sweep_ms;            /* between two sweeps */
+    unsigned methods;        /* EVHTTP_REQ_… that reach on_request; others get 501 */
+    int conns_max;           /* 0: no limit here */
+    int evict_n; /* at conns_max so many lose their place, least recently active first */
+    void (*on_accept)(void *arg); /* a connection was added; NULL allowed */
+    /* on_sweep — after each sweep: by the timer, or because http_server_pause has ended. NULL
+     * allowed. */
+    void (*on_sweep)(void *arg, bool is_timer);
+    /* on_request — conn NULL: evhttp made the stream itself, because memory was short. */
+    void (*on_request)(void *arg, struct evhttp_request *request, struct http_server_conn *conn);
+    void *arg;
+};
+
+/* http_server_open — serves on fd, a non-blocking listening socket that it takes over, also when it
+ * fails. */
+enum status http_server_open(const struct http_server_config *config, int fd,
+                             struct http_server **out);
+/* http_server_close — ends all connections; requests that are still unanswered are freed with them.
+ * Accepts NULL. */
+void http_server_close(struct http_server *server);
+
+/* http_server_sweep — drops connections that evhttp has freed, shuts those past their deadline, and
+ * evicts at conns_max. Runs by itself every sweep_ms. */
+void http_server_sweep(struct http_server *server);
+/* http_server_pause — accepts nothing for so long; 0: until the next turn of the loop. */
+void http_server_pause(struct http_server *server, int ms);
+
+struct http_server_conns *http_server_conns(struct http_server *server);
+int http_server_conns_n(const struct http_server *server);
+int http_server_strangers_n(const struct http_server *server); /* not admitted */
+
+/* http_server_admit — the connection has proved who it is: it has no deadline from here on. */
+void http_server_admit(struct http_server *server, struct http_server_conn *conn);
+/* http_server_renew — its next request must be complete in deadline_ms; it is the last to be
+ * evicted. */
+void http_server_renew(struct http_server *server, struct http_server_conn *conn, int deadline_ms);
+/* http_server_shut — shuts the socket down; evhttp frees the connection when it reads the end. */
+void http_server_shut(struct http_server_conn *conn);
+
+#endif

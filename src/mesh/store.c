@@ -1,5 +1,7 @@
-/* store — memory, the life of gradients, the update (store.h). Parameters on their way to passes
- * are in store_params.c, the whole state by ranges in store_state.c. */
+/* store — the life of a store, gradients and their reduction, the update (store.h).
+ *
+ * Memory and the policy table are in store_memory.c, the compute copy in store_params.c, the state
+ * of all ranks by ranges in store_state.c. */
 #include "mesh/store.h"
 
 #include <stdlib.h>
@@ -9,178 +11,22 @@
 #include "base/assert.h"
 #include "mesh/store_inside.h"
 
-/* ---- memory ---- */
+/* ---- life ---- */
 
-static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool is_comm,
-                        struct tensor *out)
+static void set_policy(struct store *s, bool is_discrete)
 {
-    size_t bytes = (size_t)elems * dtype_bytes(dtype);
-    void *data = NULL;
-    ASSERT(s->memory_n < STORE_ALLOCS_MAX);
-    if (is_comm)
-        TRY(comm_alloc(s->c.comm, (int64_t)bytes, &data));
-    else
-        TRY(dev_alloc(s->c.dev, bytes, &data));
-    s->memory[s->memory_n].data = data;
-    s->memory[s->memory_n].bytes = bytes;
-    s->memory[s->memory_n++].is_comm = is_comm;
-    *out = (struct tensor){data, dtype};
-    if (s->c.heartbeat)
-        s->c.heartbeat(s->c.heartbeat_arg);
-    return ST_OK;
-}
-
-static bool uses_sparse(const struct store *s)
-{
-    const struct param *row = &s->c.table->param[0];
-    return s->c.has_grads && !s->is_discrete &&
-           sparse_embed_is_worth(s->layout.ranks, row->dim[0], s->c.pass_tokens);
-}
-
-static int64_t sparse_elems(const struct store *s)
-{
-    const struct param *row = &s->c.table->param[0];
-    return uses_sparse(s) ? sparse_embed_buffer_elems(s->layout.ranks, row->dim[0], row->dim[1],
-                                                      s->c.pass_tokens)
-                          : 0;
-}
-
-/* What each purpose needs, from the layout alone. */
-static struct store_memory plan(const struct store *s)
-{
-    const struct store_config *c = &s->c;
-    int64_t whole = c->table->total_elems, local = s->layout.shard_elems,
-            buffer = s->layout.buffer_elems;
-    int64_t each = (int64_t)sizeof(float);
-    struct store_memory m = {.params = (s->params_sharded ? local : whole) * each};
-    if (s->has_compute_copy)
-        m.unsharded = (s->params_buffered ? buffer : whole) * (int64_t)dtype_bytes(c->dtype);
-    if (!c->has_grads)
-        return m;
-    m.grads = (s->grads_buffered ? local : whole) * each;
-    m.unsharded += ((s->grads_buffered ? buffer : 0) + sparse_elems(s)) * each;
-    m.moments = c->moments * (s->has_parts ? local : whole) * each;
-    return m;
-}
-
-static enum status open_sparse(struct store *s, float *buffer)
-{
-    const struct param *row = &s->c.table->param[0];
-    return sparse_embed_open(&(struct sparse_embed_config){.comm = s->c.comm,
-                                                           .rows_n = row->dim[0],
-                                                           .row_elems = row->dim[1],
-                                                           .tokens_max = s->c.pass_tokens,
-                                                           .buffer = buffer},
-                             &s->sparse);
-}
-
-/* The gradients' memory is one: a pass whose embedding's rows lie beside the table finds them by an
- * offset. */
-static enum status take_grads(struct store *s)
-{
-    int64_t elems = s->grads_buffered ? s->layout.buffer_elems : s->c.table->total_elems;
-    TRY(take(s, elems + sparse_elems(s), DTYPE_F32, !s->is_alone, &s->grads));
-    if (s->grads_buffered)
-        TRY(take(s, s->layout.shard_elems, DTYPE_F32, !s->is_alone, &s->grads_own));
-    if (uses_sparse(s))
-        TRY(open_sparse(s, (float *)s->grads.data + elems));
-    for (int i = 0; i < s->c.moments; i++)
-        TRY(take(s, s->has_parts ? s->layout.shard_elems : s->c.table->total_elems, DTYPE_F32,
-                 false, &s->moment[i]));
-    return take(s, s->layout.buckets_n, DTYPE_F64, false, &s->norms);
-}
-
-static enum status take_all(struct store *s)
-{
-    int64_t whole = s->c.table->total_elems, buffer = s->layout.buffer_elems;
-    /* masters themselves; else what is made of them */
-    bool is_gathered = s->has_parts && s->c.dtype == DTYPE_F32;
-    TRY(take(s, s->params_sharded ? s->layout.shard_elems : whole, DTYPE_F32, is_gathered,
-             &s->params));
-    s->compute_copy = s->params;
-    if (s->has_compute_copy)
-        TRY(take(s, s->params_buffered ? buffer : whole, s->c.dtype, s->has_parts,
-                 &s->compute_copy));
-    return s->c.has_grads ? take_grads(s) : ST_OK;
-}
-
-static void check_taken(const struct store *s)
-{
-    int64_t bytes = 0, planned = store_memory_bytes(s);
-    for (int i = 0; i < s->memory_n; i++)
-        if (s->memory[i].data != s->norms.data)
-            bytes += (int64_t)s->memory[i].bytes;
-    ASSERTF(bytes == planned, "planned %lld taken %lld", (long long)planned, (long long)bytes);
-}
-
-/* grad_compress_of — what compresses gradients; NULL buckets: out of memory. The buckets are the
- * caller's to free. */
-static struct grad_compress_config grad_compress_of(const struct store *s)
-{
-    int n = s->layout.buckets_n;
-    int64_t *elems = calloc((size_t)n, sizeof *elems);
-    for (int i = 0; elems && i < n; i++)
-        elems[i] = s->layout.bucket[i].elems;
-    return (struct grad_compress_config){.comm = s->c.comm,
-                                         .dev = s->c.dev,
-                                         .kind = s->c.compress,
-                                         .deferred_first = !s->defers_update ? n
-                                                           : uses_sparse(s)  ? 1
-                                                                             : 0,
-                                         .buckets_n = n,
-                                         .bucket_elems = elems};
-}
-
-static bool compresses_grads(const struct store *s)
-{
-    return s->c.compress != GRAD_COMPRESS_KIND_NONE && s->c.has_grads && !s->is_alone;
-}
-
-static enum status no_buckets(const struct store *s)
-{
-    return FAIL(ST_RETRY, "out of memory: %d buckets of the model", s->layout.buckets_n);
-}
-
-static enum status open_grad_compress(struct store *s)
-{
-    struct grad_compress_config config = grad_compress_of(s);
-    enum status st =
-        config.bucket_elems ? grad_compress_open(&config, &s->grad_compress) : no_buckets(s);
-    free((void *)(uintptr_t)config.bucket_elems);
-    TRY(st);
-    s->taken.residuals = grad_compress_bytes(s->grad_compress);
-    return ST_OK;
-}
-
-/* set_shape — what is held whole and what in parts, from the configuration and the layout alone. */
-static void set_shape(struct store *s, bool is_discrete)
-{
-    const struct store_config *c = &s->c;
     s->is_discrete = is_discrete;
     s->is_alone = s->layout.ranks == 1;
-    s->has_parts = !s->is_alone && c->shard != LAYOUT_SHARD_NONE;
-    s->defers_update = !s->is_alone && !s->has_parts;
-    s->params_buffered = !s->is_alone && c->shard == LAYOUT_SHARD_FULL;
-    s->params_sharded = s->params_buffered || (s->has_parts && c->dtype != DTYPE_F32);
-    s->has_compute_copy = s->params_buffered || c->dtype != DTYPE_F32;
-    s->grads_buffered = !s->is_alone && c->shard >= LAYOUT_SHARD_GRADIENTS && !c->is_accumulated;
+    s->policy = store_memory_policy(&s->c, s->layout.ranks);
 }
 
 enum status store_plan(const struct store_config *config, int rank, int ranks, bool is_discrete,
                        struct store_memory *out)
 {
     struct store s = {.c = *config};
-    enum status st = ST_OK;
     TRY(layout_init(config->table, ranks, rank, config->bucket_elems_min, &s.layout));
-    set_shape(&s, is_discrete);
-    *out = plan(&s);
-    if (compresses_grads(&s)) {
-        struct grad_compress_config grad_compress = grad_compress_of(&s);
-        st = grad_compress.bucket_elems ? ST_OK : no_buckets(&s);
-        if (st == ST_OK)
-            out->residuals = grad_compress_plan(&grad_compress, rank, ranks, is_discrete);
-        free((void *)(uintptr_t)grad_compress.bucket_elems);
-    }
+    set_policy(&s, is_discrete);
+    enum status st = store_memory_plan(&s, out);
     layout_free(&s.layout);
     return st;
 }
@@ -190,17 +36,15 @@ static enum status open_all(struct store *s)
     const struct store_config *c = &s->c;
     const struct comm_place *place = comm_place(c->comm);
     TRY(layout_init(c->table, place->ranks, place->rank, c->bucket_elems_min, &s->layout));
-    set_shape(s, dev_is_discrete(c->dev));
+    set_policy(s, dev_is_discrete(c->dev));
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
-    s->taken = plan(s);
+    TRY(store_memory_plan(s, &s->taken));
     s->bucket = calloc((size_t)s->layout.buckets_n, sizeof *s->bucket);
     s->sums = calloc((size_t)s->layout.buckets_n + STORE_EXTRAS_MAX, sizeof *s->sums);
     s->embed_params = calloc((size_t)c->table->params_n, sizeof *s->embed_params);
     if (!s->bucket || !s->sums || !s->embed_params)
-        return no_buckets(s);
-    TRY(take_all(s));
-    check_taken(s);
-    return compresses_grads(s) ? open_grad_compress(s) : ST_OK;
+        return FAIL(ST_RETRY, "out of memory: %d buckets of the model", s->layout.buckets_n);
+    return store_memory_take(s);
 }
 
 enum status store_open(const struct store_config *config, struct store **out)
@@ -236,20 +80,12 @@ void store_close(struct store *s)
     free(s);
 }
 
-struct store_memory store_memory(const struct store *s) { return s->taken; }
-
-int64_t store_memory_bytes(const struct store *s)
-{
-    const struct store_memory *m = &s->taken;
-    return m->params + m->grads + m->moments + m->unsharded + m->residuals;
-}
-
 const struct layout *store_layout(const struct store *s) { return &s->layout; }
 
 void store_bind(const struct store *s, struct pass *p)
 {
-    p->table = s->params_buffered ? &s->layout.buffer_table : s->c.table;
-    p->grad_table = s->grads_buffered ? &s->layout.buffer_table : s->c.table;
+    p->table = s->policy.params == STORE_BUFFER ? &s->layout.buffer_table : s->c.table;
+    p->grad_table = s->policy.grads == STORE_BUFFER ? &s->layout.buffer_table : s->c.table;
     p->params = s->compute_copy;
     p->grads = s->grads;
 }
@@ -317,15 +153,15 @@ enum status store_unshard(struct store *s, int unit, int direction)
 static struct tensor grad_of(const struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
-    return tensor_at(s->grads, s->grads_buffered ? l->buffer_at : l->first);
+    return tensor_at(s->grads, s->policy.grads == STORE_BUFFER ? l->buffer_at : l->first);
 }
 
 /* This rank's part of it, reduced. */
 static struct tensor grad_own(const struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
-    return s->grads_buffered ? tensor_at(s->grads_own, l->shard_at)
-                             : tensor_at(grad_of(s, bucket), l->own.first);
+    return s->policy.grads == STORE_BUFFER ? tensor_at(s->grads_own, l->shard_at)
+                                           : tensor_at(grad_of(s, bucket), l->own.first);
 }
 
 /* The embedding is the largest bucket, begun first, and needed first in the next pass: it comes
@@ -333,7 +169,13 @@ static struct tensor grad_own(const struct store *s, int bucket)
  * of it. */
 static bool defers_update(const struct store *s, int bucket)
 {
-    return s->defers_update && !(s->sparse && bucket == 0);
+    return s->policy.gather == STORE_GATHER_GRADS && !(s->sparse && bucket == 0);
+}
+
+/* The reduction leaves this rank's part; else all of the sum comes to every rank. */
+static bool is_reduce_scattered(const struct store *s, int bucket)
+{
+    return s->policy.moments == STORE_SHARD || defers_update(s, bucket);
 }
 
 /* Nothing but token rows goes into this rank's embedding: then its table is zero everywhere, and no
@@ -358,9 +200,9 @@ static enum status reduce(struct store *s, int bucket)
     enum status st;
     if (s->grad_compress)
         st = grad_compress_begin(s->grad_compress, bucket, from.data,
-                                 s->has_parts || defers_update(s, bucket) ? NULL : from.data,
+                                 is_reduce_scattered(s, bucket) ? NULL : from.data,
                                  grad_own(s, bucket).data, &p->reduce);
-    else if (s->has_parts || defers_update(s, bucket))
+    else if (is_reduce_scattered(s, bucket))
         st = comm_reduce_scatter_begin(s->c.comm, grad_own(s, bucket), from, l->elems, &p->reduce);
     else
         st = comm_all_reduce_begin(s->c.comm, from, from, l->elems, &p->reduce);
@@ -372,7 +214,7 @@ static void add_sparse(struct store *s)
 {
     const struct layout_bucket *l = &s->layout.bucket[0];
     int64_t elems = s->c.table->param[0].elems;
-    if (s->has_parts || defers_update(s, 0))
+    if (is_reduce_scattered(s, 0))
         sparse_embed_add(s->sparse, l->own, grad_own(s, 0).data);
     else
         sparse_embed_add(s->sparse, (struct part_extent){.elems = elems}, grad_of(s, 0).data);
@@ -405,7 +247,7 @@ enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
     if (!s->sparse)
         return ST_OK;
-    if (is_embedding_sparse_only(s) && s->grads_buffered)
+    if (is_embedding_sparse_only(s) && s->policy.grads == STORE_BUFFER)
         TRY(dev_fill(s->c.stream, grad_own(s, 0).data, 0,
                      (size_t)s->layout.bucket[0].own.elems * sizeof(float)));
     return store_track(s, sparse_embed_begin(s->sparse, tokens, n, &s->sparse_ticket),
@@ -431,7 +273,7 @@ static enum status clear_padding(struct store *s, int bucket)
 enum status store_prepare_grad(struct store *s, int unit)
 {
     int bucket = s->layout.unit_bucket[unit], slot = s->layout.bucket[bucket].slot;
-    if (!s->grads_buffered || slot < 0)
+    if (s->policy.grads == STORE_WHOLE || slot < 0)
         return ST_OK;
     if (s->grad_in_slot[slot] == bucket)
         return ST_OK;
@@ -515,7 +357,7 @@ enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *ex
 struct store_local_shard store_local_shard(const struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
-    if (!s->has_parts)
+    if (s->policy.moments == STORE_WHOLE)
         return (struct store_local_shard){.first = l->first,
                                           .elems = l->elems,
                                           .p = tensor_at(s->params, l->first),
@@ -560,19 +402,23 @@ enum status store_update(struct store *s)
 
 /* ---- the state ---- */
 
-/* What is held of a part, and whether it is local. */
-static struct tensor held(const struct store *s, int part, bool *is_sharded_out)
+static enum store_extent extent_of(const struct store *s, int part)
 {
     ASSERTF(part >= 0 && part <= s->c.moments, "part %d", part);
-    *is_sharded_out = part == 0 ? s->params_sharded : s->has_parts;
+    return part == 0 ? s->policy.masters : s->policy.moments;
+}
+
+static struct tensor held(const struct store *s, int part)
+{
     return part > 0 ? s->moment[part - 1] : s->params;
 }
 
 struct tensor store_replicated(const struct store *s, int part)
 {
-    bool is_sharded = s->has_parts;
-    struct tensor t = part < 0 ? s->grads : held(s, part, &is_sharded), none = {0};
-    return is_sharded ? none : t;
+    const struct tensor none = {0};
+    if (part < 0)
+        return s->policy.moments == STORE_WHOLE ? s->grads : none;
+    return extent_of(s, part) == STORE_WHOLE ? held(s, part) : none;
 }
 
 enum status store_drain(struct store *s)
@@ -593,24 +439,23 @@ static bool own_range(const struct layout_bucket *l, int64_t *first, int64_t *en
 
 bool store_holds(const struct store *s, int part, int64_t first, int64_t n)
 {
-    bool is_sharded;
-    (void)held(s, part, &is_sharded);
-    for (int i = 0; is_sharded && i < s->layout.buckets_n; i++) {
+    if (extent_of(s, part) == STORE_WHOLE)
+        return true;
+    for (int i = 0; i < s->layout.buckets_n; i++) {
         int64_t from = first, end = first + n;
         if (own_range(&s->layout.bucket[i], &from, &end))
             return true;
     }
-    return !is_sharded;
+    return false;
 }
 
 enum status store_set(struct store *s, int part, int64_t first, int64_t n, const float *values)
 {
-    bool is_sharded;
-    struct tensor to = held(s, part, &is_sharded);
+    struct tensor to = held(s, part);
     TRY(store_drain(s));
     if (part == 0)
         store_params_invalidate(s);
-    if (!is_sharded) {
+    if (extent_of(s, part) == STORE_WHOLE) {
         TRY(dev_copy(s->c.stream, tensor_at(to, first).data, values, (size_t)n * sizeof *values));
         return dev_sync(s->c.stream);
     }

@@ -5,6 +5,28 @@
 #include "mesh/sparse_embed.h"
 #include "mesh/store.h"
 
+/* How much of an array a rank holds. BUFFER: its local shard, and the buckets that a pass works on,
+ * whole, in an unsharded buffer. */
+enum store_extent { STORE_WHOLE, STORE_SHARD, STORE_BUFFER };
+
+/* What is all-gathered. GRADS: reduced gradients, beside the next forward pass; updates wait for
+ * them. UPDATED: parameters, after their update. USED: parameters, before a pass reads them. */
+enum store_gather {
+    STORE_GATHER_NONE,
+    STORE_GATHER_GRADS,
+    STORE_GATHER_UPDATED,
+    STORE_GATHER_USED
+};
+
+/* A row of the table in store.h; masters follow from it and the dtype. */
+struct store_policy {
+    enum store_extent params;  /* as passes read them: WHOLE or BUFFER */
+    enum store_extent grads;   /* WHOLE or BUFFER */
+    enum store_extent moments; /* WHOLE or SHARD */
+    enum store_gather gather;
+    enum store_extent masters; /* WHOLE or SHARD */
+};
+
 /* What is under way with a bucket. */
 struct store_bucket {
     struct comm_ticket gather, reduce;
@@ -23,16 +45,11 @@ struct store_bucket {
 struct store {
     struct store_config c;
     struct layout layout;
-    bool is_discrete;         /* the device's memory is not the host's */
-    bool is_alone, has_parts; /* one rank; moments are in parts */
-    /* gradients are gathered beside the next forward pass, and updates due until then */
-    bool defers_update;
-    bool params_buffered, grads_buffered; /* passes see a buffer; else all of it */
-    bool params_sharded;                  /* masters: own parts only; else whole */
-    bool has_compute_copy;                /* passes do not read the masters where these lie */
-    struct tensor params;                 /* masters, f32 */
-    /* what passes read, whole or buffer, in their dtype; without has_compute_copy: params */
-    struct tensor compute_copy;
+    bool is_discrete; /* the device's memory is not the host's */
+    bool is_alone;    /* one rank */
+    struct store_policy policy;
+    struct tensor params;       /* masters, f32 */
+    struct tensor compute_copy; /* `params` where passes read the masters themselves */
     struct tensor grads, grads_own;
     struct tensor moment[2]; /* whole or the local shard */
     struct tensor norms;     /* (buckets) f64, on the device */
@@ -55,6 +72,19 @@ struct store {
     bool is_under_way;         /* it is not waited for */
     int64_t wait_ns;
 };
+
+/* Memory (store_memory.c).
+ * _policy: the policy of a configuration on `ranks` ranks.
+ * _plan: the bytes that _take takes, from the configuration, the layout and the policy alone.
+ * _take: takes all memory, and opens sparse and grad_compress where they are used.
+ * store_has_copy: whether the compute copy is memory of its own. */
+struct store_policy store_memory_policy(const struct store_config *config, int ranks);
+enum status store_memory_plan(const struct store *s, struct store_memory *out);
+enum status store_memory_take(struct store *s);
+static inline bool store_has_copy(const struct store *s)
+{
+    return s->policy.params == STORE_BUFFER || s->c.dtype != DTYPE_F32;
+}
 
 /* store_track — what a comm call that begins something returned; its ticket is the newest.
  * store_comm_wait_stream: what is begun next comes after what the device has been given.

@@ -18,13 +18,14 @@
 static struct tensor compute_copy_of(const struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
-    return tensor_at(s->compute_copy, s->params_buffered ? l->buffer_at : l->first);
+    return tensor_at(s->compute_copy, s->policy.params == STORE_BUFFER ? l->buffer_at : l->first);
 }
 
 struct tensor store_params_own(const struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
-    return tensor_at(s->params, s->params_sharded ? l->shard_at : l->first + l->own.first);
+    return tensor_at(s->params,
+                     s->policy.masters == STORE_SHARD ? l->shard_at : l->first + l->own.first);
 }
 
 void store_params_invalidate(struct store *s)
@@ -51,7 +52,7 @@ static enum status make_room(struct store *s, int bucket)
 {
     int slot = s->layout.bucket[bucket].slot;
     TRY(store_params_drain(s, bucket));
-    for (int i = 0; s->params_buffered && slot >= 0 && i < s->layout.buckets_n; i++) {
+    for (int i = 0; s->policy.params == STORE_BUFFER && slot >= 0 && i < s->layout.buckets_n; i++) {
         if (s->layout.bucket[i].slot != slot)
             continue;
         TRY(store_params_drain(s, i));
@@ -84,7 +85,8 @@ static enum status gather(struct store *s, int bucket)
 
 enum status store_params_prefetch(struct store *s, int bucket)
 {
-    return s->params_sharded && !s->bucket[bucket].is_current ? gather(s, bucket) : ST_OK;
+    return s->policy.masters == STORE_SHARD && !s->bucket[bucket].is_current ? gather(s, bucket)
+                                                                             : ST_OK;
 }
 
 enum status store_params_ready(struct store *s, int bucket)
@@ -92,7 +94,7 @@ enum status store_params_ready(struct store *s, int bucket)
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     TRY(store_params_prefetch(s, bucket));
     TRY(store_params_drain(s, bucket));
-    if (s->bucket[bucket].is_current || !s->has_compute_copy)
+    if (s->bucket[bucket].is_current || !store_has_copy(s))
         return ST_OK;
     s->bucket[bucket].is_current = true;
     return round_to(s, compute_copy_of(s, bucket), tensor_at(s->params, l->first), l->elems);
@@ -103,5 +105,5 @@ enum status store_params_ready(struct store *s, int bucket)
 enum status store_params_after_update(struct store *s, int bucket)
 {
     s->bucket[bucket].is_current = false;
-    return s->has_parts && !s->params_buffered ? gather(s, bucket) : ST_OK;
+    return s->policy.gather == STORE_GATHER_UPDATED ? gather(s, bucket) : ST_OK;
 }

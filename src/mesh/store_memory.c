@@ -1,0 +1,200 @@
+/* store_memory — what a rank holds of parameters, gradients and moments, planned and taken.
+ *
+ * Memory whose contents travel comes from the comm, so that the transport can reach it; the rest
+ * comes from the device. What is planned is asserted to be what is taken. Must not know when
+ * anything is gathered or reduced. */
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "mesh/store_inside.h"
+
+struct store_policy store_memory_policy(const struct store_config *c, int ranks)
+{
+    static const struct store_policy policies[] = {
+        /* parameters, gradients, moments, all-gathered */
+        [LAYOUT_SHARD_NONE] = {STORE_WHOLE, STORE_WHOLE, STORE_WHOLE, STORE_GATHER_GRADS},
+        [LAYOUT_SHARD_OPTIMIZER] = {STORE_WHOLE, STORE_WHOLE, STORE_SHARD, STORE_GATHER_UPDATED},
+        [LAYOUT_SHARD_GRADIENTS] = {STORE_WHOLE, STORE_BUFFER, STORE_SHARD, STORE_GATHER_UPDATED},
+        [LAYOUT_SHARD_FULL] = {STORE_BUFFER, STORE_BUFFER, STORE_SHARD, STORE_GATHER_USED},
+    };
+    static const struct store_policy alone = {.gather = STORE_GATHER_NONE}; /* all is whole */
+    struct store_policy policy = ranks == 1 ? alone : policies[c->shard];
+    if (c->is_accumulated) /* every micro-batch adds to all gradients */
+        policy.grads = STORE_WHOLE;
+    policy.masters = policy.params == STORE_BUFFER ? STORE_SHARD : STORE_WHOLE;
+    if (c->dtype != DTYPE_F32) /* passes read a copy, so masters are needed for the update only */
+        policy.masters = policy.moments;
+    return policy;
+}
+
+static int64_t elems_of(const struct store *s, enum store_extent extent)
+{
+    return extent == STORE_WHOLE   ? s->c.table->total_elems
+           : extent == STORE_SHARD ? s->layout.shard_elems
+                                   : s->layout.buffer_elems;
+}
+
+static bool uses_sparse(const struct store *s)
+{
+    const struct param *wte = &s->c.table->param[0];
+    return s->c.has_grads && !s->is_discrete &&
+           sparse_embed_is_worth(s->layout.ranks, wte->dim[0], s->c.pass_tokens);
+}
+
+static int64_t sparse_elems(const struct store *s)
+{
+    const struct param *wte = &s->c.table->param[0];
+    return uses_sparse(s) ? sparse_embed_buffer_elems(s->layout.ranks, wte->dim[0], wte->dim[1],
+                                                      s->c.pass_tokens)
+                          : 0;
+}
+
+/* ---- gradient compression ---- */
+
+static bool compresses_grads(const struct store *s)
+{
+    return s->c.compress != GRAD_COMPRESS_KIND_NONE && s->c.has_grads && !s->is_alone;
+}
+
+/* The caller frees bucket_elems. */
+static enum status compress_config(const struct store *s, struct grad_compress_config *out)
+{
+    int n = s->layout.buckets_n, deferred_first = uses_sparse(s) ? 1 : 0;
+    int64_t *elems = calloc((size_t)n, sizeof *elems);
+    if (!elems)
+        return FAIL(ST_RETRY, "out of memory: %d buckets of the model", n);
+    for (int i = 0; i < n; i++)
+        elems[i] = s->layout.bucket[i].elems;
+    *out = (struct grad_compress_config){
+        .comm = s->c.comm,
+        .dev = s->c.dev,
+        .kind = s->c.compress,
+        .deferred_first = s->policy.gather == STORE_GATHER_GRADS ? deferred_first : n,
+        .buckets_n = n,
+        .bucket_elems = elems};
+    return ST_OK;
+}
+
+static enum status plan_compress(const struct store *s, int64_t *bytes_out)
+{
+    struct grad_compress_config config;
+    TRY(compress_config(s, &config));
+    *bytes_out = grad_compress_plan(&config, s->layout.rank, s->layout.ranks, s->is_discrete);
+    free((void *)(uintptr_t)config.bucket_elems);
+    return ST_OK;
+}
+
+static enum status open_compress(struct store *s)
+{
+    struct grad_compress_config config;
+    TRY(compress_config(s, &config));
+    enum status st = grad_compress_open(&config, &s->grad_compress);
+    free((void *)(uintptr_t)config.bucket_elems);
+    return st;
+}
+
+/* ---- planned ---- */
+
+enum status store_memory_plan(const struct store *s, struct store_memory *out)
+{
+    const struct store_config *c = &s->c;
+    const struct store_policy *p = &s->policy;
+    const int64_t each = (int64_t)sizeof(float);
+    struct store_memory m = {.params = elems_of(s, p->masters) * each};
+    if (store_has_copy(s))
+        m.unsharded = elems_of(s, p->params) * (int64_t)dtype_bytes(c->dtype);
+    if (c->has_grads) {
+        m.grads = elems_of(s, p->grads == STORE_BUFFER ? STORE_SHARD : STORE_WHOLE) * each;
+        m.unsharded += (p->grads == STORE_BUFFER ? elems_of(s, STORE_BUFFER) : 0) * each;
+        m.unsharded += sparse_elems(s) * each;
+        m.moments = c->moments * elems_of(s, p->moments) * each;
+    }
+    if (compresses_grads(s))
+        TRY(plan_compress(s, &m.residuals));
+    *out = m;
+    return ST_OK;
+}
+
+struct store_memory store_memory(const struct store *s) { return s->taken; }
+
+int64_t store_memory_bytes(const struct store *s)
+{
+    const struct store_memory *m = &s->taken;
+    return m->params + m->grads + m->moments + m->unsharded + m->residuals;
+}
+
+/* ---- taken ---- */
+
+static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool is_comm,
+                        struct tensor *out)
+{
+    size_t bytes = (size_t)elems * dtype_bytes(dtype);
+    void *data = NULL;
+    ASSERT(s->memory_n < STORE_ALLOCS_MAX);
+    if (is_comm)
+        TRY(comm_alloc(s->c.comm, (int64_t)bytes, &data));
+    else
+        TRY(dev_alloc(s->c.dev, bytes, &data));
+    s->memory[s->memory_n].data = data;
+    s->memory[s->memory_n].bytes = bytes;
+    s->memory[s->memory_n++].is_comm = is_comm;
+    *out = (struct tensor){data, dtype};
+    if (s->c.heartbeat)
+        s->c.heartbeat(s->c.heartbeat_arg);
+    return ST_OK;
+}
+
+static enum status open_sparse(struct store *s, float *buffer)
+{
+    const struct param *wte = &s->c.table->param[0];
+    return sparse_embed_open(&(struct sparse_embed_config){.comm = s->c.comm,
+                                                           .rows_n = wte->dim[0],
+                                                           .row_elems = wte->dim[1],
+                                                           .tokens_max = s->c.pass_tokens,
+                                                           .buffer = buffer},
+                             &s->sparse);
+}
+
+/* Gradients and the sparse embedding's rows are one allocation, so that a pass finds the rows by an
+ * offset from the gradients (store_embed_pass). */
+static enum status take_grads(struct store *s)
+{
+    int64_t elems = elems_of(s, s->policy.grads);
+    TRY(take(s, elems + sparse_elems(s), DTYPE_F32, !s->is_alone, &s->grads));
+    if (s->policy.grads == STORE_BUFFER)
+        TRY(take(s, s->layout.shard_elems, DTYPE_F32, !s->is_alone, &s->grads_own));
+    if (uses_sparse(s))
+        TRY(open_sparse(s, (float *)s->grads.data + elems));
+    for (int i = 0; i < s->c.moments; i++)
+        TRY(take(s, elems_of(s, s->policy.moments), DTYPE_F32, false, &s->moment[i]));
+    return take(s, s->layout.buckets_n, DTYPE_F64, false, &s->norms);
+}
+
+/* What is gathered: the masters, or with a 16-bit dtype the compute copy. */
+static enum status take_params(struct store *s)
+{
+    bool is_gathered = s->policy.moments == STORE_SHARD, is_f32 = s->c.dtype == DTYPE_F32;
+    TRY(take(s, elems_of(s, s->policy.masters), DTYPE_F32, is_gathered && is_f32, &s->params));
+    s->compute_copy = s->params;
+    if (!store_has_copy(s))
+        return ST_OK;
+    return take(s, elems_of(s, s->policy.params), s->c.dtype, is_gathered, &s->compute_copy);
+}
+
+static void check_taken(const struct store *s)
+{
+    int64_t bytes = s->taken.residuals, planned = store_memory_bytes(s); /* norms: not counted */
+    for (int i = 0; i < s->memory_n; i++)
+        if (s->memory[i].data != s->norms.data)
+            bytes += (int64_t)s->memory[i].bytes;
+    ASSERTF(bytes == planned, "planned %lld taken %lld", (long long)planned, (long long)bytes);
+}
+
+enum status store_memory_take(struct store *s)
+{
+    TRY(take_params(s));
+    if (s->c.has_grads)
+        TRY(take_grads(s));
+    check_taken(s);
+    return compresses_grads(s) ? open_compress(s) : ST_OK;
+}

@@ -22,7 +22,7 @@
 #include "base/assert.h"
 
 #define BOARD_MAGIC \
-    0x34647261 /* "ard4": raise the digit when the layout changes without changing its size */
+    0x35647261 /* "ard5": raise the digit when the layout changes without changing its size */
 #define BOARD_COPY_TRIES 100000
 #define BOARD_WORDS(type) ((sizeof(type) + 7) / 8)
 #define BOARD_WORDS_MAX                                                \

@@ -18,13 +18,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/rank_stats.h"
 #include "base/status.h"
 #include "base/log_tail.h"
 
 #define BOARD_WORKERS_MAX 64
-#define BOARD_STEPS_KEPT 256 /* step times kept for p50 and p95 */
-#define BOARD_FD 3           /* where a worker finds the memfd */
-#define BOARD_SHM_FD 4       /* and the memory in which the workers of a node exchange numbers */
+#define BOARD_STEPS_KEPT RANK_STATS_TIMES
+#define BOARD_FD 3     /* where a worker finds the memfd */
+#define BOARD_SHM_FD 4 /* and the memory in which the workers of a node exchange numbers */
 #define BOARD_RANKS_MAX 65536
 #define BOARD_ADDRESS_MAX 2048 /* bytes; what they mean is the workers' affair */
 #define BOARD_BLOB_MAX ((size_t)1 << 20)
@@ -93,19 +94,12 @@ struct board_worker {
         [24]; /* what carries numbers between the ranks: "tcp", "ucx", "nccl"; "": not met yet */
     struct board_model model;
     struct board_checkpoint checkpoint;
-    int64_t step, steps; /* done so far, planned */
-    int64_t begun_step;  /* done before this life began: the checkpoint's; -1: not known yet */
-    int64_t epoch;
-    int64_t tokens; /* seen so far, over restarts */
-    double loss, val_loss, lr, grad_norm;
-    double tokens_per_second, mfu, eta_seconds;
-    /* ring: the i-th step this process timed (0 first) at [i % …_KEPT] */
-    float step_ms[BOARD_STEPS_KEPT];
-    int64_t step_ms_n; /* steps timed so far by this process */
+#define JOB_STAT(NAME, field, kind, ...) RANK_STATS_FIELD_##kind(field)
+#define RANK_STAT JOB_STAT
+#include "base/rank_stats.def"
+    int64_t begun_step; /* done before this life began: the checkpoint's; -1: not known yet */
     /* a step's operations at the device's peak: no step is faster; 0: not known yet */
     int64_t planned_ms;
-    double compute_ms, comm_ms, wait_ms; /* of the last step */
-    int64_t memory_bytes;                /* resident on CPU, device memory on GPU */
     int64_t loading_done, loading_total; /* bytes or tensors while loading; -1 unknown */
     struct board_error error;            /* why this worker is about to end */
 };
@@ -137,10 +131,8 @@ struct board_call {
 
 /* Numbers of a worker's GPU, posted by a thread of its own, too. Not known: NAN, -1. */
 struct board_gpu {
-    double busy, memory_busy; /* parts of the time, 0 … 1 */
-    int64_t memory_used, memory_total;
-    double temperature, power, power_limit, clock, memory_clock; /* degrees Celsius, watts, hertz */
-    int64_t ecc_corrected, ecc_uncorrected, xids, xid_last;
+#define GPU_STAT(field, kind, ...) RANK_STATS_FIELD_##kind(field)
+#include "base/rank_stats.def"
     int64_t published_ms; /* clock_ms */
 };
 

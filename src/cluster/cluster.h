@@ -23,6 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/rank_stats.h"
 #include "base/status.h"
 #include "dataset_share/file_list.h"
 
@@ -53,9 +54,8 @@ struct cluster_rank {
     int rank;
     char state[16]; /* contract §4: the phase */
     char device[64];
-    int64_t step;
-    double compute_ms, comm_ms, wait_ms; /* NAN: not known */
-    int64_t memory_bytes;
+#define RANK_STAT(NAME, field, kind, ...) RANK_STATS_FIELD_##kind(field)
+#include "base/rank_stats.def"
     char call[24]; /* the collective it is in; "" none */
     int64_t call_sequence, call_age_ms;
 };

@@ -59,11 +59,10 @@ static void add_rank(struct text *out, const struct cluster_rank *rank, bool is_
     text_add(out, "%s{\"rank\":%d", is_first ? "" : ",", rank->rank);
     add_string(out, "state", rank->state);
     add_string(out, "device", rank->device);
-    add_whole(out, "step", rank->step);
-    add_number(out, "compute_ms", rank->compute_ms);
-    add_number(out, "comm_ms", rank->comm_ms);
-    add_number(out, "wait_ms", rank->wait_ms);
-    add_whole(out, "memory_bytes", rank->memory_bytes);
+#define ADD_COUNT(field) add_whole(out, #field, rank->field);
+#define ADD_MS(field) add_number(out, #field, rank->field);
+#define RANK_STAT(NAME, field, kind, ...) ADD_##kind(field)
+#include "base/rank_stats.def"
     add_string(out, "call", rank->call);
     add_whole(out, "call_sequence", rank->call_sequence);
     add_whole(out, "call_age_ms", rank->call_age_ms);
@@ -247,11 +246,10 @@ static enum status read_rank(const cJSON *item, struct cluster_rank *out)
     TRY(get_int(item, "rank", 0, CLUSTER_NODES_MAX * CLUSTER_WORKERS_MAX - 1, &out->rank));
     TRY(get_text(item, "state", out->state, sizeof(out->state)));
     TRY(get_text(item, "device", out->device, sizeof(out->device)));
-    TRY(json_get_i64(item, "step", -1, WHOLE_MAX, &out->step));
-    TRY(get_number(item, "compute_ms", &out->compute_ms));
-    TRY(get_number(item, "comm_ms", &out->comm_ms));
-    TRY(get_number(item, "wait_ms", &out->wait_ms));
-    TRY(json_get_i64(item, "memory_bytes", -1, WHOLE_MAX, &out->memory_bytes));
+#define GET_COUNT(field) TRY(json_get_i64(item, #field, -1, WHOLE_MAX, &out->field));
+#define GET_MS(field) TRY(get_number(item, #field, &out->field));
+#define RANK_STAT(NAME, field, kind, ...) GET_##kind(field)
+#include "base/rank_stats.def"
     TRY(get_text(item, "call", out->call, sizeof(out->call)));
     TRY(json_get_i64(item, "call_sequence", 0, WHOLE_MAX, &out->call_sequence));
     return json_get_i64(item, "call_age_ms", 0, WHOLE_MAX, &out->call_age_ms);

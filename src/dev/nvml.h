@@ -9,19 +9,13 @@
 
 #include <stdint.h>
 
+#include "base/rank_stats.h"
 #include "base/status.h"
 
 /* A number that this GPU or its driver does not tell is NAN, or -1. */
 struct nvml_reading {
-    double busy;        /* part of the last second or less in which a kernel ran: 0 … 1 */
-    double memory_busy; /* in which its memory was read or written */
-    int64_t memory_used, memory_total;      /* bytes, of all processes */
-    double temperature;                     /* degrees Celsius */
-    double power, power_limit;              /* watts */
-    double clock, memory_clock;             /* hertz */
-    int64_t ecc_corrected, ecc_uncorrected; /* since the driver was loaded */
-    /* critical errors that came since nvml_open; the number of the last one, -1: none */
-    int64_t xids, xid_last;
+#define GPU_STAT(field, kind, ...) RANK_STATS_FIELD_##kind(field)
+#include "base/rank_stats.def"
 };
 
 struct nvml;

@@ -158,21 +158,17 @@ static void report(struct cluster_bridge *b, int64_t now_ms)
     int first = (int)conf_i64(b->config.conf, CONF_NODE_ID) * b->workers_n;
     for (int i = 0; i < b->workers_n; i++) {
         struct cluster_rank *rank = &ranks[i];
-        *rank = (struct cluster_rank){.rank = first + i,
-                                      .step = -1,
-                                      .compute_ms = NAN,
-                                      .comm_ms = NAN,
-                                      .wait_ms = NAN,
-                                      .memory_bytes = -1};
+        *rank = (struct cluster_rank){
+            .rank = first + i,
+#define RANK_STAT(NAME, field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
+#include "base/rank_stats.def"
+        };
         text_copy(rank->state, sizeof rank->state, board_phase_text(BOARD_PHASE_STARTING));
         if (board_worker_copy(b->config.board, i, &stats)) {
             text_copy(rank->state, sizeof rank->state, board_phase_text(stats.phase));
             text_copy(rank->device, sizeof rank->device, stats.device);
-            rank->step = stats.step;
-            rank->compute_ms = stats.compute_ms;
-            rank->comm_ms = stats.comm_ms;
-            rank->wait_ms = stats.wait_ms;
-            rank->memory_bytes = stats.memory_bytes;
+#define RANK_STAT(NAME, field, ...) rank->field = stats.field;
+#include "base/rank_stats.def"
         }
         if (board_call_copy(b->config.board, i, &call)) {
             text_copy(rank->call, sizeof rank->call, call.call);
@@ -259,25 +255,28 @@ static void fill_peer(struct view_peer *out, const struct cluster_node *node,
                       const struct cluster_rank *rank)
 {
     bool is_here = node->state == CLUSTER_NODE_JOINED, is_gone = node->state == CLUSTER_NODE_LOST;
-    *out = (struct view_peer){.rank = rank->rank,
-                              .node = node->node_id,
-                              .step = rank->step,
-                              .compute_ms = is_here ? rank->compute_ms : NAN,
-                              .comm_ms = is_here ? rank->comm_ms : NAN,
-                              .wait_ms = is_here ? rank->wait_ms : NAN,
-                              .memory_bytes = is_here ? rank->memory_bytes : -1,
-                              .heard_age_ms = is_here || !isfinite(node->heartbeat_age_seconds)
-                                                  ? -1
-                                                  : (int64_t)(1000 * node->heartbeat_age_seconds),
-                              .call_age_ms = is_here && rank->call[0] ? rank->call_age_ms : -1};
+    *out = (struct view_peer){
+#define RANK_STAT(NAME, field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
+#include "base/rank_stats.def"
+        .rank = rank->rank,
+        .node = node->node_id,
+        .heard_age_ms = is_here || !isfinite(node->heartbeat_age_seconds)
+                            ? -1
+                            : (int64_t)(1000 * node->heartbeat_age_seconds),
+        .call_age_ms = is_here && rank->call[0] ? rank->call_age_ms : -1,
+    };
+    out->step = rank->step;
     text_copy(out->device, sizeof out->device, rank->device);
     text_copy(out->state, sizeof out->state,
               is_here                            ? rank->state
               : is_gone                          ? "lost"
               : node->state == CLUSTER_NODE_LEFT ? "left"
                                                  : "unknown");
-    if (is_here)
-        text_copy(out->call, sizeof out->call, rank->call);
+    if (!is_here)
+        return;
+    text_copy(out->call, sizeof out->call, rank->call);
+#define RANK_STAT(NAME, field, ...) out->field = rank->field;
+#include "base/rank_stats.def"
 }
 
 static void refresh_nodes(struct cluster_bridge *b)

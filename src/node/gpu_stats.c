@@ -43,21 +43,10 @@ static void publish(struct gpu_stats *stats, struct nvml_reading now)
             "the driver reports Xid %lld on this worker's GPU (%lld since the start); see dmesg",
             (long long)now.xid_last, (long long)now.xids);
     stats->xids = now.xids;
-    board_gpu_publish(stats->board, stats->worker_i,
-                      &(struct board_gpu){.busy = now.busy,
-                                          .memory_busy = now.memory_busy,
-                                          .memory_used = now.memory_used,
-                                          .memory_total = now.memory_total,
-                                          .temperature = now.temperature,
-                                          .power = now.power,
-                                          .power_limit = now.power_limit,
-                                          .clock = now.clock,
-                                          .memory_clock = now.memory_clock,
-                                          .ecc_corrected = now.ecc_corrected,
-                                          .ecc_uncorrected = now.ecc_uncorrected,
-                                          .xids = now.xids,
-                                          .xid_last = now.xid_last,
-                                          .published_ms = clock_ms()});
+    struct board_gpu gpu = {.published_ms = clock_ms()};
+#define GPU_STAT(field, ...) gpu.field = now.field;
+#include "base/rank_stats.def"
+    board_gpu_publish(stats->board, stats->worker_i, &gpu);
 }
 
 static struct timespec after_ms(int ms)

@@ -346,22 +346,10 @@ static void publish_first(struct worker *w)
                 w->worker_i,
         .model.parameters = -1,
         .checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
-        .step = -1,
-        .steps = -1,
         .begun_step = -1,
-        .epoch = -1,
-        .tokens = -1,
-        .loss = NAN,
-        .val_loss = NAN,
-        .lr = NAN,
-        .grad_norm = NAN,
-        .tokens_per_second = NAN,
-        .mfu = NAN,
-        .eta_seconds = NAN,
-        .compute_ms = NAN,
-        .comm_ms = NAN,
-        .wait_ms = NAN,
-        .memory_bytes = -1,
+#define JOB_STAT(NAME, field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
+#define RANK_STAT JOB_STAT
+#include "base/rank_stats.def"
         .loading_done = -1,
         .loading_total = -1,
     };

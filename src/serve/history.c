@@ -35,16 +35,21 @@ static double mean(double a, int a_n, double b, int b_n)
     return a + (b - a) * b_n / ((double)a_n + b_n);
 }
 
-/* join — the later point into the one before it. A validation loss is a fact until the next one, no
- * mean. */
+/* join — the later point into the one before it: means, but of a curve of LAST the later value. */
 static void join(struct history_point *into, const struct history_point *later)
 {
     const bool is_graver = gravity(later) >= gravity(into);
     for (int i = 0; i < HISTORY_CURVE_N; i++)
         into->values[i] =
             mean(into->values[i], into->observations_n, later->values[i], later->observations_n);
-    if (isfinite(later->values[HISTORY_CURVE_VAL_LOSS]))
-        into->values[HISTORY_CURVE_VAL_LOSS] = later->values[HISTORY_CURVE_VAL_LOSS];
+#define JOIN_NONE(i)
+#define JOIN_MEAN(i)
+#define JOIN_LAST(i)                \
+    if (isfinite(later->values[i])) \
+        into->values[i] = later->values[i];
+#define JOB_STAT(NAME, field, kind, curve, ...) JOIN_##curve(HISTORY_CURVE_##NAME)
+#define RANK_STAT JOB_STAT
+#include "base/rank_stats.def"
     into->loss_low = fminf(into->loss_low, later->loss_low); /* of a number and NAN: the number */
     into->loss_high = fmaxf(into->loss_high, later->loss_high);
     into->step = later->step >= 0 ? later->step : into->step;
@@ -81,21 +86,19 @@ static struct history_point empty_point(int64_t at_ms, enum board_phase phase)
     return point;
 }
 
-/* measure — the numbers of a step that was done since the last look. */
+/* measure — the numbers of a step that was done since the last look. A curve of LAST has points of
+ * its own. */
 static void measure(struct history_point *point, const struct board_worker *lead)
 {
-    const double values[HISTORY_CURVE_MFU] = {[HISTORY_CURVE_LOSS] = lead->loss,
-                                              [HISTORY_CURVE_VAL_LOSS] = NAN,
-                                              [HISTORY_CURVE_LR] = lead->lr,
-                                              [HISTORY_CURVE_GRAD_NORM] = lead->grad_norm,
-                                              [HISTORY_CURVE_TOKENS_PER_SECOND] =
-                                                  lead->tokens_per_second,
-                                              [HISTORY_CURVE_STEP_MS] = view_step_ms(lead, 0),
-                                              [HISTORY_CURVE_COMPUTE_MS] = lead->compute_ms,
-                                              [HISTORY_CURVE_COMM_MS] = lead->comm_ms,
-                                              [HISTORY_CURVE_WAIT_MS] = lead->wait_ms};
-    memcpy(point->values, values, sizeof(double) * HISTORY_CURVE_MFU);
-    point->values[HISTORY_CURVE_MFU] = lead->mfu;
+#define VALUE_NUMBER(field) lead->field
+#define VALUE_MS(field) lead->field
+#define VALUE_TIMES(field) view_step_ms(lead, 0)
+#define MEASURE_NONE(NAME, value)
+#define MEASURE_MEAN(NAME, value) point->values[HISTORY_CURVE_##NAME] = value;
+#define MEASURE_LAST(NAME, value)
+#define JOB_STAT(NAME, field, kind, curve, ...) MEASURE_##curve(NAME, VALUE_##kind(field))
+#define RANK_STAT JOB_STAT
+#include "base/rank_stats.def"
     point->phase = BOARD_PHASE_TRAINING;
     point->loss_low = point->loss_high = (float)lead->loss;
 }
@@ -299,8 +302,11 @@ static double high_of(const struct history_point *point, int curve)
 const char *history_curve_text(enum history_curve curve)
 {
     static const char *const names[HISTORY_CURVE_N] = {
-#define HISTORY_CURVE_ROW(name, text) text,
-        HISTORY_CURVE_LIST(HISTORY_CURVE_ROW)
+#define JOB_STAT(NAME, field, kind, curve, ...) HISTORY_CURVE_IF_##curve(#field, )
+#define RANK_STAT JOB_STAT
+#include "base/rank_stats.def"
+#define HISTORY_CURVE_ROW(NAME, text) text,
+        HISTORY_CURVE_GPUS(HISTORY_CURVE_ROW)
 #undef HISTORY_CURVE_ROW
     };
     return names[curve];

@@ -23,25 +23,21 @@
 #define HISTORY_SAMPLES 12
 #define HISTORY_PERIOD_MS 1000 /* of a point, at first */
 
-/* The curves, as the JSON names them. */
-#define HISTORY_CURVE_LIST(X)                 \
-    X(LOSS, "loss")                           \
-    X(VAL_LOSS, "val_loss")                   \
-    X(LR, "lr")                               \
-    X(GRAD_NORM, "grad_norm")                 \
-    X(TOKENS_PER_SECOND, "tokens_per_second") \
-    X(STEP_MS, "step_ms")                     \
-    X(COMPUTE_MS, "compute_ms")               \
-    X(COMM_MS, "comm_ms")                     \
-    X(WAIT_MS, "wait_ms")                     \
-    X(MFU, "mfu")                             \
-    X(GPU_BUSY, "gpu_utilisation")            \
-    X(GPU_MEMORY, "gpu_memory")               \
-    X(GPU_CELSIUS, "gpu_celsius")             \
+/* The curves: those of rank_stats.def, then what is made of the GPUs of this node. */
+#define HISTORY_CURVE_GPUS(X)      \
+    X(GPU_BUSY, "gpu_utilisation") \
+    X(GPU_MEMORY, "gpu_memory")    \
+    X(GPU_CELSIUS, "gpu_celsius")  \
     X(GPU_WATTS, "gpu_watts")
+#define HISTORY_CURVE_IF_NONE(...)
+#define HISTORY_CURVE_IF_MEAN(...) __VA_ARGS__
+#define HISTORY_CURVE_IF_LAST(...) __VA_ARGS__
 enum history_curve {
-#define HISTORY_CURVE_ENUM(name, text) HISTORY_CURVE_##name,
-    HISTORY_CURVE_LIST(HISTORY_CURVE_ENUM)
+#define JOB_STAT(NAME, field, kind, curve, ...) HISTORY_CURVE_IF_##curve(HISTORY_CURVE_##NAME, )
+#define RANK_STAT JOB_STAT
+#include "base/rank_stats.def"
+#define HISTORY_CURVE_ENUM(NAME, text) HISTORY_CURVE_##NAME,
+    HISTORY_CURVE_GPUS(HISTORY_CURVE_ENUM)
 #undef HISTORY_CURVE_ENUM
         HISTORY_CURVE_N
 };

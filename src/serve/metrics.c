@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <string.h>
 
-static double known(int64_t value) { return value >= 0 ? (double)value : NAN; }
 static double seconds(int64_t ms) { return ms >= 0 ? (double)ms / 1000 : NAN; }
 
 static void add_head(struct text *t, const char *name, const char *type, const char *help)
@@ -77,49 +76,46 @@ static void add_node(struct text *t, const struct view *view)
         add_one(t, "exit_code", "gauge",
                 "What the run has ended with, while that is still shown; 0: done.",
                 error != NULL ? error->code : 0);
-    add_one(t, "nodes", "gauge", "Nodes of the job.", known(node->n_nodes));
+    add_one(t, "nodes", "gauge", "Nodes of the job.", rank_stats_count(node->n_nodes));
     add_one(t, "uptime_seconds", "gauge", "Time since this node started.",
             node->started_ms > 0 ? seconds(view->now_ms - node->started_ms) : NAN);
     add_one(t, "progress_age_seconds", "gauge",
             "Time since the last sign of progress of the worker longest silent.",
             seconds(view_progress_age_ms(view)));
     add_one(t, "restarts_total", "counter", "Automatic restarts of the job.",
-            known(node->restarts));
+            rank_stats_count(node->restarts));
 }
 
-static void add_training(struct text *t, const struct board_worker *lead)
+/* ADD_kind — a number of the job by the lowest rank of this node that has published one. */
+#define ADD_COUNT(field, ...) add_one(t, __VA_ARGS__, has ? rank_stats_count(lead->field) : NAN);
+#define ADD_NUMBER(field, ...) add_one(t, __VA_ARGS__, has ? lead->field : NAN);
+#define ADD_LEFT(field, ...) add_one(t, __VA_ARGS__, has ? rank_stats_left(lead->field) : NAN);
+#define ADD_TIMES(field, ...) add_times(t, lead, __VA_ARGS__);
+
+static void add_times(struct text *t, const struct board_worker *lead, const char *name,
+                      const char *type, const char *help)
 {
     bool has = lead != NULL;
-    add_one(t, "step", "gauge", "Steps done.", has ? known(lead->step) : NAN);
-    add_one(t, "steps", "gauge", "Steps planned.", has ? known(lead->steps) : NAN);
-    add_one(t, "epoch", "gauge", "Epoch, counted from 0.", has ? known(lead->epoch) : NAN);
-    add_one(t, "loss", "gauge", "Training loss of the last step's global batch, in nats per token.",
-            has ? lead->loss : NAN);
-    add_one(t, "validation_loss", "gauge", "Loss of the last evaluation on VAL_DATA.",
-            has ? lead->val_loss : NAN);
-    add_one(t, "learning_rate", "gauge", "Learning rate of the last step.", has ? lead->lr : NAN);
-    add_one(t, "gradient_norm", "gauge", "Global gradient norm of the last step, before clipping.",
-            has ? lead->grad_norm : NAN);
-    add_one(t, "tokens_total", "counter", "Tokens seen, over restarts.",
-            has ? known(lead->tokens) : NAN);
-    add_one(t, "tokens_per_second", "gauge", "Tokens trained on in a second.",
-            has ? lead->tokens_per_second : NAN);
-    add_one(t, "step_seconds", "gauge", "Duration of the last step.",
-            has ? view_step_ms(lead, 0) / 1000 : NAN);
+    add_one(t, name, type, help, has ? view_step_ms(lead, 0) / 1000 : NAN);
     add_one(t, "step_p50_seconds", "gauge", "Median duration of the last 256 steps.",
             has ? view_step_ms(lead, 0.50) / 1000 : NAN);
     add_one(t, "step_p95_seconds", "gauge",
             "95th percentile of the duration of the last 256 steps.",
             has ? view_step_ms(lead, 0.95) / 1000 : NAN);
-    add_one(t, "mfu_ratio", "gauge", "Model operations done, as a part of the device's peak.",
-            has ? lead->mfu : NAN);
-    add_one(t, "eta_seconds", "gauge", "Time to the last step at the present speed.",
-            has && lead->eta_seconds >= 0 ? lead->eta_seconds : NAN);
+}
+
+static void add_training(struct text *t, const struct board_worker *lead)
+{
+    bool has = lead != NULL;
+    add_one(t, "step", "gauge", "Steps done.", has ? rank_stats_count(lead->step) : NAN);
+#define JOB_STAT(NAME, field, kind, curve, metric, type, help) ADD_##kind(field, metric, type, help)
+#include "base/rank_stats.def"
     add_one(t, "model_parameters", "gauge", "Parameters of the model.",
-            has && lead->model.name[0] != 0 ? known(lead->model.parameters) : NAN);
+            has && lead->model.name[0] != 0 ? rank_stats_count(lead->model.parameters) : NAN);
     add_one(t, "loading_ratio", "gauge", "Part of the data or weights loaded so far.",
-            has && lead->loading_total > 0 ? known(lead->loading_done) / (double)lead->loading_total
-                                           : NAN);
+            has && lead->loading_total > 0
+                ? rank_stats_count(lead->loading_done) / (double)lead->loading_total
+                : NAN);
 }
 
 static void add_checkpoint(struct text *t, const struct view *view)
@@ -128,14 +124,14 @@ static void add_checkpoint(struct text *t, const struct view *view)
                                   *last = view->lead != NULL ? &view->lead->checkpoint : NULL;
     double age = newest != NULL ? (double)(view->wall_ms - newest->wall_ms) / 1000 : NAN;
     add_one(t, "checkpoint_step", "gauge", "Step of the last checkpoint.",
-            newest != NULL ? known(newest->step) : NAN);
+            newest != NULL ? rank_stats_count(newest->step) : NAN);
     add_one(t, "checkpoint_age_seconds", "gauge", "Time since the last checkpoint.",
             age < 0 ? 0 : age);
     add_one(t, "checkpoint_failures_total", "counter", "Checkpoints that could not be written.",
-            last != NULL ? known(last->failures) : NAN);
+            last != NULL ? rank_stats_count(last->failures) : NAN);
     add_one(t, "checkpoint_skipped_total", "counter",
             "Checkpoints left out because the one before was still being written.",
-            last != NULL ? known(last->skipped) : NAN);
+            last != NULL ? rank_stats_count(last->skipped) : NAN);
     add_one(t, "checkpoint_stall_seconds", "gauge", "Training waited so long for the last save.",
             last != NULL ? last->stall_ms / 1000 : NAN);
     add_one(t, "checkpoint_save_seconds", "gauge",
@@ -143,27 +139,24 @@ static void add_checkpoint(struct text *t, const struct view *view)
             last != NULL ? last->save_ms / 1000 : NAN);
 }
 
-static double peer_step(const struct view_peer *peer) { return known(peer->step); }
-static double peer_compute(const struct view_peer *peer) { return peer->compute_ms / 1000; }
-static double peer_comm(const struct view_peer *peer) { return peer->comm_ms / 1000; }
-static double peer_wait(const struct view_peer *peer) { return peer->wait_ms / 1000; }
-static double peer_memory(const struct view_peer *peer) { return known(peer->memory_bytes); }
+#define RANK_STAT(NAME, field, kind, ...)                    \
+    static double rank_##field(const struct view_peer *peer) \
+    {                                                        \
+        return RANK_STATS_METRIC_##kind(peer->field);        \
+    }
+#include "base/rank_stats.def"
 
 static void add_ranks(struct text *t, const struct view *view)
 {
     static const struct {
-        const char *name, *help;
+        const char *name, *type, *help;
         double (*value)(const struct view_peer *peer);
     } rows[] = {
-        {"rank_step", "Steps done by this rank.", peer_step},
-        {"rank_compute_seconds", "Time of the last step spent computing.", peer_compute},
-        {"rank_comm_seconds", "Time of the last step spent moving data.", peer_comm},
-        {"rank_wait_seconds", "Time of the last step spent waiting for others.", peer_wait},
-        {"rank_memory_bytes", "Memory of this rank: resident on CPU, device memory on GPU.",
-         peer_memory},
+#define RANK_STAT(NAME, field, kind, curve, metric, type, help) {metric, type, help, rank_##field},
+#include "base/rank_stats.def"
     };
     for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
-        add_head(t, rows[row].name, "gauge", rows[row].help);
+        add_head(t, rows[row].name, rows[row].type, rows[row].help);
         for (int i = 0; i < view_ranks(view); i++) {
             struct view_peer peer;
             view_peer(view, i, &peer);
@@ -174,47 +167,37 @@ static void add_ranks(struct text *t, const struct view *view)
     }
 }
 
+#define GPU_STAT(field, kind, ...)                         \
+    static double gpu_##field(const struct board_gpu *gpu) \
+    {                                                      \
+        return RANK_STATS_METRIC_##kind(gpu->field);       \
+    }
+#include "base/rank_stats.def"
+
 /* add_gpus — each number of each rank of this node whose GPU tells it. Where no GPU tells anything,
  * the names are not there at all. */
 static void add_gpus(struct text *t, const struct view *view)
 {
-#define GPU(field) offsetof(struct board_gpu, field)
     static const struct {
         const char *name, *type, *help;
-        bool is_count;
-        size_t at;
+        double (*value)(const struct board_gpu *gpu);
     } rows[] = {
-        {"gpu_utilisation_ratio", "gauge", "Part of the time in which a kernel ran.", false,
-         GPU(busy)},
-        {"gpu_memory_utilisation_ratio", "gauge", "Part of the time in which its memory worked.",
-         false, GPU(memory_busy)},
-        {"gpu_memory_used_bytes", "gauge", "Memory of the GPU in use, by all processes.", true,
-         GPU(memory_used)},
-        {"gpu_memory_total_bytes", "gauge", "Memory of the GPU.", true, GPU(memory_total)},
-        {"gpu_temperature_celsius", "gauge", "Temperature of the GPU.", false, GPU(temperature)},
-        {"gpu_power_watts", "gauge", "Power that the GPU takes.", false, GPU(power)},
-        {"gpu_power_limit_watts", "gauge", "Power that it may take.", false, GPU(power_limit)},
-        {"gpu_clock_hertz", "gauge", "Clock of its multiprocessors.", false, GPU(clock)},
-        {"gpu_memory_clock_hertz", "gauge", "Clock of its memory.", false, GPU(memory_clock)},
-        {"gpu_ecc_corrected_total", "counter",
-         "Corrected errors of its memory since the driver was loaded.", true, GPU(ecc_corrected)},
-        {"gpu_ecc_uncorrected_total", "counter", "Uncorrected ones.", true, GPU(ecc_uncorrected)},
-        {"gpu_xids_total", "counter", "Critical errors (Xid) since the worker started.", true,
-         GPU(xids)},
+#define GPU_STAT(field, kind, key, metric, type, help) {metric, type, help, gpu_##field},
+#include "base/rank_stats.def"
     };
-#undef GPU
     struct view_peer peer;
     bool has_any = false;
     for (int i = 0; i < view->workers_n; i++)
         has_any = has_any || view->workers[i].has_gpu;
     for (size_t row = 0; has_any && row < sizeof(rows) / sizeof(rows[0]); row++) {
+        if (rows[row].name == NULL)
+            continue;
         add_head(t, rows[row].name, rows[row].type, rows[row].help);
         for (int i = 0; i < view->workers_n; i++) {
             view_peer(view, i, &peer);
             if (peer.gpu == NULL)
                 continue;
-            const void *at = (const char *)peer.gpu + rows[row].at;
-            double value = rows[row].is_count ? known(*(const int64_t *)at) : *(const double *)at;
+            double value = rows[row].value(peer.gpu);
             if (isfinite(value))
                 text_add(t, "convoy_%s{rank=\"%d\"} %.17g\n", rows[row].name, peer.rank, value);
         }
@@ -230,7 +213,7 @@ static void add_refused(struct text *t, const struct view *view)
     add_one(
         t, "data_connections_refused_total", "counter",
         "Connections to this node's workers that did not prove to be the job's, and were closed.",
-        view->node.n_nodes > 1 ? known(sum) : NAN);
+        view->node.n_nodes > 1 ? rank_stats_count(sum) : NAN);
 }
 
 /* add_nodes — for alerts: who is not here, and how long nobody has heard of it. */
@@ -256,13 +239,13 @@ static void add_door(struct text *t, const struct view *view)
         return;
     add_one(t, "door_strangers", "gauge",
             "Connections to MASTER_PORT that have not shown the job's key.",
-            known(view->door.strangers_n));
+            rank_stats_count(view->door.strangers_n));
     add_one(t, "door_full", "gauge",
             "1 while such connections are so many that silent ones are closed.",
             view->door.is_full);
     add_one(t, "door_turned_away_total", "counter",
             "Connections closed for others that needed their place.",
-            known(view->door.turned_away));
+            rank_stats_count(view->door.turned_away));
 }
 
 static void write_all(const struct view *view, struct text *t)

@@ -56,24 +56,33 @@ static void add_mesh(cJSON *root, const struct board_node *node)
     add_count(object, "pipeline", node->mesh_pipeline);
 }
 
+/* ADD_kind — a number by the name of its field in `from`. */
+#define ADD_COUNT(object, from, field) add_count(object, #field, (from)->field);
+#define ADD_NUMBER(object, from, field) json_add_number(object, #field, (from)->field);
+#define ADD_MS ADD_NUMBER
+#define ADD_LEFT(object, from, field) \
+    json_add_number(object, #field, rank_stats_left((from)->field));
+#define ADD_TIMES(object, from, field) add_times(object, #field, from);
+
+static void add_times(cJSON *root, const char *key, const struct board_worker *lead)
+{
+    cJSON *object = cJSON_AddObjectToObject(root, key);
+    json_add_number(object, "last", view_step_ms(lead, 0));
+    json_add_number(object, "p50", view_step_ms(lead, 0.50));
+    json_add_number(object, "p95", view_step_ms(lead, 0.95));
+}
+
 static void add_numbers(cJSON *root, const struct board_worker *lead)
 {
-    add_count(root, "step", lead != NULL ? lead->step : -1);
-    add_count(root, "steps", lead != NULL ? lead->steps : -1);
-    add_count(root, "epoch", lead != NULL ? lead->epoch : -1);
-    json_add_number(root, "loss", lead != NULL ? lead->loss : NAN);
-    json_add_number(root, "val_loss", lead != NULL ? lead->val_loss : NAN);
-    json_add_number(root, "lr", lead != NULL ? lead->lr : NAN);
-    json_add_number(root, "grad_norm", lead != NULL ? lead->grad_norm : NAN);
-    add_count(root, "tokens", lead != NULL ? lead->tokens : -1);
-    json_add_number(root, "tokens_per_second", lead != NULL ? lead->tokens_per_second : NAN);
-    cJSON *step_ms = cJSON_AddObjectToObject(root, "step_ms");
-    json_add_number(step_ms, "last", lead != NULL ? view_step_ms(lead, 0) : NAN);
-    json_add_number(step_ms, "p50", lead != NULL ? view_step_ms(lead, 0.50) : NAN);
-    json_add_number(step_ms, "p95", lead != NULL ? view_step_ms(lead, 0.95) : NAN);
-    json_add_number(root, "mfu", lead != NULL ? lead->mfu : NAN);
-    json_add_number(root, "eta_seconds",
-                    lead != NULL && lead->eta_seconds >= 0 ? lead->eta_seconds : NAN);
+    static const struct board_worker unknown = {
+#define JOB_STAT(NAME, field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
+#define RANK_STAT JOB_STAT
+#include "base/rank_stats.def"
+    };
+    const struct board_worker *from = lead != NULL ? lead : &unknown;
+    add_count(root, "step", from->step);
+#define JOB_STAT(NAME, field, kind, ...) ADD_##kind(root, from, field)
+#include "base/rank_stats.def"
 }
 
 static void add_checkpoint(cJSON *root, const struct view *view)
@@ -100,19 +109,10 @@ static void add_gpu(cJSON *rank, const struct board_gpu *gpu, int64_t now_ms)
     if (gpu == NULL)
         return;
     cJSON *object = cJSON_AddObjectToObject(rank, "gpu");
-    json_add_number(object, "utilisation", gpu->busy);
-    json_add_number(object, "memory_utilisation", gpu->memory_busy);
-    add_count(object, "memory_used_bytes", gpu->memory_used);
-    add_count(object, "memory_total_bytes", gpu->memory_total);
-    json_add_number(object, "temperature_celsius", gpu->temperature);
-    json_add_number(object, "power_watts", gpu->power);
-    json_add_number(object, "power_limit_watts", gpu->power_limit);
-    json_add_number(object, "clock_hertz", gpu->clock);
-    json_add_number(object, "memory_clock_hertz", gpu->memory_clock);
-    add_count(object, "ecc_corrected", gpu->ecc_corrected);
-    add_count(object, "ecc_uncorrected", gpu->ecc_uncorrected);
-    add_count(object, "xids", gpu->xids);
-    add_count(object, "xid_last", gpu->xid_last);
+#define ADD_GPU_COUNT(key, value) add_count(object, key, value);
+#define ADD_GPU_NUMBER(key, value) json_add_number(object, key, value);
+#define GPU_STAT(field, kind, key, ...) ADD_GPU_##kind(key, gpu->field)
+#include "base/rank_stats.def"
     add_seconds(object, "age_seconds", now_ms - gpu->published_ms);
 }
 
@@ -128,11 +128,8 @@ static void add_ranks(cJSON *root, const struct view *view)
         add_count(object, "node", peer.node);
         add_text(object, "device", peer.device);
         add_text(object, "state", peer.state);
-        add_count(object, "step", peer.step);
-        json_add_number(object, "compute_ms", peer.compute_ms);
-        json_add_number(object, "comm_ms", peer.comm_ms);
-        json_add_number(object, "wait_ms", peer.wait_ms);
-        add_count(object, "memory_bytes", peer.memory_bytes);
+#define RANK_STAT(NAME, field, kind, ...) ADD_##kind(object, &peer, field)
+#include "base/rank_stats.def"
         add_gpu(object, peer.gpu, view->now_ms);
         if (view->node.n_nodes * view->node.workers_n > 1) {
             add_text(object, "call", peer.call);

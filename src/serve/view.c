@@ -117,15 +117,16 @@ static void own_peer(const struct view *view, int i, struct view_peer *out)
 {
     const struct view_worker *worker = &view->workers[i];
     const struct board_worker *post = worker->has_posted ? &worker->post : NULL;
-    *out = (struct view_peer){.rank = view_rank(view, i),
-                              .node = view->node.node_id,
-                              .step = post != NULL ? post->step : -1,
-                              .compute_ms = post != NULL ? post->compute_ms : NAN,
-                              .comm_ms = post != NULL ? post->comm_ms : NAN,
-                              .wait_ms = post != NULL ? post->wait_ms : NAN,
-                              .memory_bytes = post != NULL ? post->memory_bytes : -1,
-                              .heard_age_ms = -1,
-                              .call_age_ms = -1};
+    *out = (struct view_peer){
+#define RANK_STAT(NAME, field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
+#include "base/rank_stats.def"
+        .rank = view_rank(view, i),
+        .node = view->node.node_id,
+        .heard_age_ms = -1,
+        .call_age_ms = -1,
+    };
+#define RANK_STAT(NAME, field, ...) out->field = post != NULL ? post->field : out->field;
+#include "base/rank_stats.def"
     text_copy(out->device, sizeof(out->device), post != NULL ? post->device : view->node.device);
     text_copy(out->state, sizeof(out->state),
               worker->is_hung ? "hung"

@@ -31,9 +31,8 @@ struct view_peer {
     int rank, node;
     char device[64];
     char state[16];
-    int64_t step;
-    double compute_ms, comm_ms, wait_ms; /* NAN: not known */
-    int64_t memory_bytes;
+#define RANK_STAT(NAME, field, kind, ...) RANK_STATS_FIELD_##kind(field)
+#include "base/rank_stats.def"
     /* of a rank that is not heard of now: since when; -1: all this is of now */
     int64_t heard_age_ms;
     char call[24]; /* the call of communication it is in; "" none */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "serve/history.h"
 #include "serve/page.h"
 
 static struct text html;
@@ -44,6 +45,19 @@ static void one_document(void **state)
     assert_int_equal(count("<h1"), 1);
 }
 
+/* The page's script names the curves that rank_stats.def makes, in their order. */
+static void names_every_curve(void **state)
+{
+    (void)state;
+    struct text names = {0};
+    text_add(&names, "const NAMES = [");
+    for (int i = 0; i < HISTORY_CURVE_GPU_BUSY; i++)
+        text_add(&names, "'%s', ", history_curve_text((enum history_curve)i));
+    text_add(&names, "'loss_low', 'loss_high'];");
+    assert_non_null(strstr(html.data, names.data));
+    text_free(&names);
+}
+
 /* What the policy would refuse has no place in it. */
 static void nothing_from_elsewhere(void **state)
 {
@@ -76,6 +90,7 @@ static void the_policy(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(one_document, load, unload),
+    cmocka_unit_test_setup_teardown(names_every_curve, load, unload),
     cmocka_unit_test_setup_teardown(nothing_from_elsewhere, load, unload),
     cmocka_unit_test_setup_teardown(the_policy, load, unload),
 };

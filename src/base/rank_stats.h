@@ -1,0 +1,37 @@
+/* rank_stats — what each kind of number in rank_stats.def is in C: its field in a struct, its initial value, its value as
+ * read. Must not know where the numbers are kept. */
+#ifndef CONVOY_BASE_RANK_STATS_H
+#define CONVOY_BASE_RANK_STATS_H
+
+#include <math.h>
+#include <stdint.h>
+
+#define RANK_STATS_TIMES 256 /* step times kept for the median and the 95th percentile */
+
+/* RANK_STATS_FIELD_kind — a member of a struct. TIMES: a ring, the i-th step that this process timed (0 first) at
+ * [i % RANK_STATS_TIMES], and how many were timed so far. */
+#define RANK_STATS_FIELD_COUNT(field) int64_t field;
+#define RANK_STATS_FIELD_NUMBER(field) double field;
+#define RANK_STATS_FIELD_MS(field) double field;
+#define RANK_STATS_FIELD_LEFT(field) double field;
+#define RANK_STATS_FIELD_TIMES(field) \
+    float field[RANK_STATS_TIMES];    \
+    int64_t field##_n;
+
+/* RANK_STATS_UNKNOWN_kind — a designated initialiser: not known yet. */
+#define RANK_STATS_UNKNOWN_COUNT(field) .field = -1,
+#define RANK_STATS_UNKNOWN_NUMBER(field) .field = NAN,
+#define RANK_STATS_UNKNOWN_MS(field) .field = NAN,
+#define RANK_STATS_UNKNOWN_LEFT(field) .field = NAN,
+#define RANK_STATS_UNKNOWN_TIMES(field)
+
+static inline double rank_stats_count(int64_t value) { return value >= 0 ? (double)value : NAN; }
+static inline double rank_stats_left(double value) { return value >= 0 ? value : NAN; }
+
+/* RANK_STATS_METRIC_kind — in the metric's unit; NAN: not known. */
+#define RANK_STATS_METRIC_COUNT(value) rank_stats_count(value)
+#define RANK_STATS_METRIC_NUMBER(value) (value)
+#define RANK_STATS_METRIC_MS(value) ((value) / 1000)
+#define RANK_STATS_METRIC_LEFT(value) rank_stats_left(value)
+
+#endif

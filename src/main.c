@@ -284,13 +284,18 @@ static enum status run_config(const struct call *call)
     return print_text(&out);
 }
 
+/* clang-format off */
+#define IS_LOG_LEVEL(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, LOG_LEVEL_##value)
+CONF_LOG_LEVEL_LIST(IS_LOG_LEVEL)
+/* clang-format on */
+
 /* begin_log — rank -1: not a worker, or the only one. */
 static void begin_log(const struct conf *conf, int rank)
 {
     bool is_alone = conf_i64(conf, CONF_N_NODES) == 1;
     log_init(&(struct log_config){
         .level = (enum log_level)conf_i64(conf, CONF_LOG_LEVEL),
-        .json = conf_i64(conf, CONF_LOG_FORMAT) == 1,
+        .json = conf_i64(conf, CONF_LOG_FORMAT) == CONF_LOG_FORMAT_JSON,
         .node_id = is_alone ? -1 : (int)conf_i64(conf, CONF_NODE_ID),
         .rank = rank,
         .run = conf_text(conf, CONF_RUN_NAME),

@@ -201,9 +201,12 @@ static enum status set_secret(const struct conf_row *row, const char *text, enum
                : ST_OK;
 }
 
-/* In the order of enum conf_fault. */
-static const char *const fault_names[CONF_FAULT_N] = {"",     "kill", "stall", "nan",
-                                                      "slow", "flip", "enospc"};
+static const char *const fault_names[] = {
+#define FAULT_NAME(row, value, word) [CONF_FAULT_##value] = word,
+    CONF_FAULT_LIST(FAULT_NAME)
+#undef FAULT_NAME
+};
+#define FAULTS_N ((int)(sizeof fault_names / sizeof fault_names[0]))
 
 /* set_fault_rank — ":rank=R", or nothing. */
 static bool set_fault_rank(struct conf *conf, const char *text)
@@ -229,10 +232,10 @@ static enum status set_fault(struct conf *conf, const struct conf_row *row, cons
     const char *at = strchr(text, '@');
     if (at == NULL || !text_starts(at, "@step="))
         return refuse(row, text, source, "is not of the form KIND@step=N");
-    for (int kind = CONF_FAULT_KILL; kind < CONF_FAULT_N; kind++)
+    for (int kind = CONF_FAULT_KILL; kind < FAULTS_N; kind++)
         if (strlen(fault_names[kind]) == (size_t)(at - text) &&
             text_starts(text, fault_names[kind]))
-            conf->fault = (enum conf_fault)kind;
+            conf->fault = (enum conf_FAULT)kind;
     if (conf->fault == CONF_FAULT_NONE)
         return refuse(row, text, source, "names no failure that can be rehearsed");
     at += strlen("@step=");
@@ -523,7 +526,7 @@ bool conf_is_set(const struct conf *conf, enum conf_key key)
     return conf->values[key].origin != CONF_ORIGIN_DEFAULT;
 }
 
-enum conf_fault conf_fault(const struct conf *conf) { return conf->fault; }
+enum conf_FAULT conf_fault(const struct conf *conf) { return conf->fault; }
 
 int64_t conf_fault_step(const struct conf *conf) { return conf->fault_step; }
 

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "conf/conf_choice.h"
 
 /* CONF_NODE_ID, CONF_BATCH_SIZE …: one per row of conf.def. */
 enum conf_key {
@@ -20,33 +21,6 @@ enum conf_key {
 #include "conf/conf.def"
 #undef CONF_ROW
     CONF_N
-};
-
-enum conf_fault {
-    CONF_FAULT_NONE,
-    CONF_FAULT_KILL,
-    CONF_FAULT_STALL,
-    CONF_FAULT_NAN,
-    CONF_FAULT_SLOW,
-    CONF_FAULT_FLIP,
-    CONF_FAULT_ENOSPC,
-    CONF_FAULT_N
-};
-enum conf_device { CONF_DEVICE_AUTO, CONF_DEVICE_CUDA, CONF_DEVICE_CPU };
-enum conf_precision {
-    CONF_PRECISION_AUTO,
-    CONF_PRECISION_FP32,
-    CONF_PRECISION_TF32,
-    CONF_PRECISION_BF16,
-    CONF_PRECISION_FP16
-};
-enum conf_backend {
-    CONF_BACKEND_AUTO,
-    CONF_BACKEND_SELF,
-    CONF_BACKEND_TCP,
-    CONF_BACKEND_UCX,
-    CONF_BACKEND_UCC,
-    CONF_BACKEND_NCCL
 };
 
 enum conf_origin {
@@ -89,7 +63,7 @@ bool conf_is_set(const struct conf *conf, enum conf_key key); /* anything but th
 
 /* FAULT, parsed: what to rehearse, before which step (counted from 1; 0 when there is none), on
  * which rank. */
-enum conf_fault conf_fault(const struct conf *conf);
+enum conf_FAULT conf_fault(const struct conf *conf);
 int64_t conf_fault_step(const struct conf *conf);
 int conf_fault_rank(const struct conf *conf);
 /* conf_ranks — workers of all nodes. */

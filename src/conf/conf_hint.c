@@ -214,14 +214,17 @@ static void warn_environment(char **environment)
     }
 }
 
-/* Settings that one choice of another makes idle; the choice by its place in the row's list. */
+/* Settings that do nothing when another setting has this value. */
 static const struct idle {
     enum conf_key key, chooser;
     int choice;
 } idles[] = {
-    {CONF_MOMENTUM, CONF_OPTIMIZER, 0},     {CONF_BETA1, CONF_OPTIMIZER, 1},
-    {CONF_BETA2, CONF_OPTIMIZER, 1},        {CONF_EPS, CONF_OPTIMIZER, 1},
-    {CONF_WEIGHT_DECAY, CONF_OPTIMIZER, 1}, {CONF_MIN_LR, CONF_LR_SCHEDULE, 1},
+    {CONF_MOMENTUM, CONF_OPTIMIZER, CONF_OPTIMIZER_ADAMW},
+    {CONF_BETA1, CONF_OPTIMIZER, CONF_OPTIMIZER_SGD},
+    {CONF_BETA2, CONF_OPTIMIZER, CONF_OPTIMIZER_SGD},
+    {CONF_EPS, CONF_OPTIMIZER, CONF_OPTIMIZER_SGD},
+    {CONF_WEIGHT_DECAY, CONF_OPTIMIZER, CONF_OPTIMIZER_SGD},
+    {CONF_MIN_LR, CONF_LR_SCHEDULE, CONF_LR_SCHEDULE_CONSTANT},
 };
 
 static void warn_idle(const struct conf *conf)

@@ -62,7 +62,7 @@ struct conf_value {
 
 struct conf {
     struct conf_value values[CONF_N];
-    enum conf_fault fault;
+    enum conf_FAULT fault;
     int64_t fault_step;
     int fault_rank;
     int threads;

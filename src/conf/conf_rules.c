@@ -116,12 +116,12 @@ static enum status check_run_name(const struct conf *conf)
 static enum status check_files(const struct conf *conf)
 {
     TRY(check_run_name(conf));
-    if (conf_i64(conf, CONF_RESUME) == 2)
+    if (conf_i64(conf, CONF_RESUME) == CONF_RESUME_REQUIRED)
         TRY(check_needs(conf, CONF_RESUME, CONF_CHECKPOINT_DIR, "say where the checkpoints are"));
     if (conf_i64(conf, CONF_CHECKPOINT_EVERY) > 0)
         TRY(check_needs(conf, CONF_CHECKPOINT_EVERY, CONF_CHECKPOINT_DIR,
                         "say where checkpoints go"));
-    if (conf_i64(conf, CONF_SAMPLE_EVERY) > 0 && conf_i64(conf, CONF_TASK) == 1)
+    if (conf_i64(conf, CONF_SAMPLE_EVERY) > 0 && conf_i64(conf, CONF_TASK) == CONF_TASK_QA)
         return fail_pair(conf, CONF_SAMPLE_EVERY, "does not go with", CONF_TASK,
                          "only a language model writes text");
     if (conf_i64(conf, CONF_EVAL_EVERY) > 0)

@@ -286,6 +286,23 @@ static int workers(const struct conf *conf, bool is_gpu)
     return cores < 2 ? 2 : cores > WORKERS_DEFAULT_MAX ? WORKERS_DEFAULT_MAX : cores;
 }
 
+/* call_of — BENCH_ONLY; BENCH_RUN_CALL_N: all of them. */
+static enum bench_run_call call_of(const struct conf *conf)
+{
+    switch (conf_i64(conf, CONF_BENCH_ONLY)) {
+    case CONF_BENCH_ONLY_ALL_REDUCE:
+        return BENCH_RUN_ALL_REDUCE;
+    case CONF_BENCH_ONLY_REDUCE_SCATTER:
+        return BENCH_RUN_REDUCE_SCATTER;
+    case CONF_BENCH_ONLY_ALL_GATHER:
+        return BENCH_RUN_ALL_GATHER;
+    case CONF_BENCH_ONLY_BROADCAST:
+        return BENCH_RUN_BROADCAST;
+    default:
+        return BENCH_RUN_CALL_N;
+    }
+}
+
 enum status bench_main(const struct conf *conf)
 {
     if (conf_i64(conf, CONF_N_NODES) > 1)
@@ -293,7 +310,7 @@ enum status bench_main(const struct conf *conf)
                     "bench measures the workers of one node; N_NODES is %lld, set N_NODES=1",
                     (long long)conf_i64(conf, CONF_N_NODES));
     const int64_t asked = conf_i64(conf, CONF_BENCH_MAX) << 20,
-                  only = conf_i64(conf, CONF_BENCH_ONLY);
+                  over = conf_i64(conf, CONF_BENCH_OVER);
     const bool is_gpu = takes_gpus(conf);
     if (!is_gpu && conf_i64(conf, CONF_BACKEND) == CONF_BACKEND_NCCL)
         return FAIL(
@@ -307,9 +324,9 @@ enum status bench_main(const struct conf *conf)
         .ranks = ranks,
         .is_gpu = is_gpu,
         .bytes_max = largest(ranks, asked),
-        .only = only == 0 ? BENCH_RUN_CALL_N : (enum bench_run_call)(only - 1),
-        .is_over_net = conf_i64(conf, CONF_BENCH_OVER) != 0,
-        .net = conf_i64(conf, CONF_BENCH_OVER) == 1 ? COMM_NET_TCP : COMM_NET_UCX,
+        .only = call_of(conf),
+        .is_over_net = over != CONF_BENCH_OVER_MEMORY,
+        .net = over == CONF_BENCH_OVER_TCP ? COMM_NET_TCP : COMM_NET_UCX,
     };
     struct outcome *outcome =
         mmap(NULL, sizeof(*outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

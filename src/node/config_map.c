@@ -20,6 +20,26 @@
 #define SEQ_LEN_QA 512
 #define WEIGHTS_LOOK_BYTES ((size_t)1 << 20)
 
+/* A choice becomes the enum of another module by a cast: both number their values alike. */
+/* clang-format off */
+#define IS_TASK(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, MODEL_TASK_##value)
+#define IS_OPTIM(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, OPTIM_KIND_##value)
+#define IS_LR_SCHEDULE(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, LR_SCHEDULE_KIND_##value)
+#define IS_SHARD(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, LAYOUT_SHARD_##value)
+#define IS_COMPRESS(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, GRAD_COMPRESS_KIND_##value)
+#define IS_RECOMPUTE(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, MODEL_RECOMPUTE_##value)
+#define IS_CHECKPOINT_ASYNC(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, CHECKPOINT_ASYNC_MODE_##value)
+#define IS_RESUME(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, TRAINER_RESUME_##value)
+CONF_TASK_LIST(IS_TASK)
+CONF_OPTIMIZER_LIST(IS_OPTIM)
+CONF_LR_SCHEDULE_LIST(IS_LR_SCHEDULE)
+CONF_SHARD_LIST(IS_SHARD)
+CONF_COMPRESS_LIST(IS_COMPRESS)
+CONF_RECOMPUTE_LIST(IS_RECOMPUTE)
+CONF_CHECKPOINT_ASYNC_LIST(IS_CHECKPOINT_ASYNC)
+CONF_RESUME_LIST(IS_RESUME)
+/* clang-format on */
+
 /* One dimension: the setting, and where it goes. */
 struct dim_row {
     enum conf_key key;
@@ -138,7 +158,7 @@ enum status config_map_trainer(const struct conf *conf, const struct model_dims 
     out->shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
     out->compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);
     out->recompute = (enum model_recompute)conf_i64(conf, CONF_RECOMPUTE);
-    out->is_eager = conf_i64(conf, CONF_CUDA_GRAPH) != 0; /* auto, off */
+    out->is_eager = conf_i64(conf, CONF_CUDA_GRAPH) == CONF_CUDA_GRAPH_OFF;
     out->dropout = (float)conf_f64(conf, CONF_DROPOUT);
     out->seed = (uint64_t)conf_i64(conf, CONF_SEED);
     out->checkpoint_dir = conf_text(conf, CONF_CHECKPOINT_DIR);

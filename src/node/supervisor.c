@@ -450,7 +450,7 @@ static void first_node(struct supervisor *s)
         .workers_n = (int32_t)conf_i64(s->conf, CONF_N_GPU_EACH_NODE),
         .phase = BOARD_PHASE_STARTING,
         .mesh_data = ranks,
-        .mesh_shard = conf_i64(s->conf, CONF_SHARD) ? ranks : 1,
+        .mesh_shard = conf_i64(s->conf, CONF_SHARD) != CONF_SHARD_NONE ? ranks : 1,
         .mesh_tensor = 1,
         .mesh_pipeline = 1,
         .started_ms = clock_ms(),

@@ -164,18 +164,18 @@ static enum status open_model(struct worker *w)
     return ST_OK;
 }
 
+/* clang-format off */
+#define IS_FAULT(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, TRAINER_FAULT_##value)
+CONF_FAULT_LIST(IS_FAULT)
+/* clang-format on */
+
 /* set_generation — a FAULT happens in the job's first life only, else no restart could ever heal
  * it, and on one rank. */
 static void set_generation(struct worker *w, bool is_first)
 {
-    static const enum trainer_fault faults[CONF_FAULT_N] = {
-        [CONF_FAULT_NONE] = TRAINER_FAULT_NONE,    [CONF_FAULT_KILL] = TRAINER_FAULT_KILL,
-        [CONF_FAULT_STALL] = TRAINER_FAULT_STALL,  [CONF_FAULT_NAN] = TRAINER_FAULT_NAN,
-        [CONF_FAULT_SLOW] = TRAINER_FAULT_SLOW,    [CONF_FAULT_FLIP] = TRAINER_FAULT_FLIP,
-        [CONF_FAULT_ENOSPC] = TRAINER_FAULT_ENOSPC};
     w->config.fault = TRAINER_FAULT_NONE;
     if (is_first && conf_fault_rank(w->conf) == w->stats.rank) {
-        w->config.fault = faults[conf_fault(w->conf)];
+        w->config.fault = (enum trainer_fault)conf_fault(w->conf);
         w->config.fault_step = conf_fault_step(w->conf);
     }
     if (!is_first)

@@ -187,7 +187,7 @@ static void faults_are_parsed(void **state)
     (void)state;
     static const struct {
         const char *word;
-        enum conf_fault kind;
+        enum conf_FAULT kind;
         int64_t step;
     } good[] = {
         {"FAULT=", CONF_FAULT_NONE, 0},
@@ -356,11 +356,11 @@ static void numbers_and_origins(void **state)
         ST_OK);
     assert_true(conf_f64(conf, CONF_LR) == 2.5e-3);
     assert_int_equal(conf_i64(conf, CONF_STEP_TIMEOUT), 90000);
-    assert_int_equal(conf_i64(conf, CONF_TASK), 1);
-    assert_int_equal(conf_i64(conf, CONF_LR_SCHEDULE), 3);
-    assert_int_equal(conf_i64(conf, CONF_RESUME), 1);
+    assert_int_equal(conf_i64(conf, CONF_TASK), CONF_TASK_QA);
+    assert_int_equal(conf_i64(conf, CONF_LR_SCHEDULE), CONF_LR_SCHEDULE_WSD);
+    assert_int_equal(conf_i64(conf, CONF_RESUME), CONF_RESUME_NEVER);
     assert_int_equal(conf_i64(conf, CONF_SHUFFLE), 0);
-    assert_int_equal(conf_i64(conf, CONF_LOG_LEVEL), 3);
+    assert_int_equal(conf_i64(conf, CONF_LOG_LEVEL), CONF_LOG_LEVEL_DEBUG);
     assert_int_equal(conf_i64(conf, CONF_NO_COLOR), 1);
     assert_int_equal(conf_i64(conf, CONF_BATCH_SIZE), 8);
     assert_true(conf_f64(conf, CONF_BATCH_SIZE) == 8);
@@ -433,7 +433,7 @@ static void rows_are_sound(void **state)
         const struct conf_row *row = &conf_rows[key];
         assert_true(strlen(row->name) <= 16 && strlen(row->initial) <= 9);
         assert_true(row->min <= row->max);
-        assert_true(strlen(row->help) > 10 && row->help[strlen(row->help) - 1] != '.');
+        assert_true(strlen(row->help) > 10 && row->help[strlen(row->help) - 1] == '.');
         assert_null(strchr(row->help, '|')); /* the README's table */
         assert_string_equal(conf_hint_nearest(row->name), row->name);
         char word[128];

@@ -1,0 +1,75 @@
+/* conf_choice — the values of every setting that is a choice, each listed once.
+ *
+ * A CHOICE row of conf.def takes its words from its list here (CONF_WORDS). The same list gives the
+ * enum of what conf_i64 returns for the row, so code writes CONF_SHARD_FULL and never a number. Where
+ * a choice is cast to the enum of another module, CONF_CHOICE_IS beside the cast proves that both
+ * number their values alike. It must not know what a choice is for. */
+#ifndef CONVOY_CONF_CONF_CHOICE_H
+#define CONVOY_CONF_CONF_CHOICE_H
+
+/* clang-format off */
+#define CONF_TASK_LIST(X) X(TASK, LM, "lm") X(TASK, QA, "qa")
+#define CONF_OPTIMIZER_LIST(X) X(OPTIMIZER, ADAMW, "adamw") X(OPTIMIZER, SGD, "sgd")
+#define CONF_LR_SCHEDULE_LIST(X) \
+    X(LR_SCHEDULE, COSINE, "cosine") X(LR_SCHEDULE, CONSTANT, "constant") \
+    X(LR_SCHEDULE, LINEAR, "linear") X(LR_SCHEDULE, WSD, "wsd")
+#define CONF_CHECKPOINT_ASYNC_LIST(X) \
+    X(CHECKPOINT_ASYNC, AUTO, "auto") X(CHECKPOINT_ASYNC, ON, "on") X(CHECKPOINT_ASYNC, OFF, "off")
+#define CONF_RESUME_LIST(X) \
+    X(RESUME, AUTO, "auto") X(RESUME, NEVER, "never") X(RESUME, REQUIRED, "required")
+#define CONF_DEVICE_LIST(X) X(DEVICE, AUTO, "auto") X(DEVICE, CUDA, "cuda") X(DEVICE, CPU, "cpu")
+#define CONF_PRECISION_LIST(X) \
+    X(PRECISION, AUTO, "auto") X(PRECISION, FP32, "fp32") X(PRECISION, TF32, "tf32") \
+    X(PRECISION, BF16, "bf16") X(PRECISION, FP16, "fp16")
+#define CONF_RECOMPUTE_LIST(X) \
+    X(RECOMPUTE, NONE, "none") X(RECOMPUTE, ATTENTION, "attention") X(RECOMPUTE, BLOCK, "block")
+#define CONF_CUDA_GRAPH_LIST(X) X(CUDA_GRAPH, AUTO, "auto") X(CUDA_GRAPH, OFF, "off")
+#define CONF_BACKEND_LIST(X) \
+    X(BACKEND, AUTO, "auto") X(BACKEND, SELF, "self") X(BACKEND, TCP, "tcp") \
+    X(BACKEND, UCX, "ucx") X(BACKEND, UCC, "ucc") X(BACKEND, NCCL, "nccl")
+#define CONF_SHARD_LIST(X) \
+    X(SHARD, NONE, "none") X(SHARD, OPTIMIZER, "optimizer") X(SHARD, GRADIENTS, "gradients") \
+    X(SHARD, FULL, "full")
+#define CONF_COMPRESS_LIST(X) \
+    X(COMPRESS, NONE, "none") X(COMPRESS, BF16, "bf16") X(COMPRESS, INT8, "int8")
+#define CONF_LOG_FORMAT_LIST(X) X(LOG_FORMAT, TEXT, "text") X(LOG_FORMAT, JSON, "json")
+#define CONF_LOG_LEVEL_LIST(X) \
+    X(LOG_LEVEL, ERROR, "error") X(LOG_LEVEL, WARN, "warn") X(LOG_LEVEL, INFO, "info") \
+    X(LOG_LEVEL, DEBUG, "debug") X(LOG_LEVEL, TRACE, "trace")
+#define CONF_BENCH_OVER_LIST(X) \
+    X(BENCH_OVER, MEMORY, "memory") X(BENCH_OVER, TCP, "tcp") X(BENCH_OVER, UCX, "ucx")
+#define CONF_BENCH_ONLY_LIST(X) \
+    X(BENCH_ONLY, ALL, "all") X(BENCH_ONLY, ALL_REDUCE, "all_reduce") \
+    X(BENCH_ONLY, REDUCE_SCATTER, "reduce_scatter") X(BENCH_ONLY, ALL_GATHER, "all_gather") \
+    X(BENCH_ONLY, BROADCAST, "broadcast")
+/* The kinds of FAULT, which adds a step and a rank to them. */
+#define CONF_FAULT_LIST(X) \
+    X(FAULT, NONE, "") X(FAULT, KILL, "kill") X(FAULT, STALL, "stall") X(FAULT, NAN, "nan") \
+    X(FAULT, SLOW, "slow") X(FAULT, FLIP, "flip") X(FAULT, ENOSPC, "enospc")
+/* clang-format on */
+
+/* CONF_WORDS — "lm|qa" for TASK: the words of a row, in the order of its enum. */
+#define CONF_WORDS(row) (&"" CONF_##row##_LIST(CONF_CHOICE_WORD)[1])
+#define CONF_CHOICE_WORD(row, value, word) "|" word
+
+/* enum conf_TASK { CONF_TASK_LM, CONF_TASK_QA } and so on: one for each CHOICE row, and for FAULT. */
+#define CONF_ENUM_CHOICE(row) enum conf_##row{CONF_##row##_LIST(CONF_CHOICE_VALUE)};
+#define CONF_ENUM_FAULT(row) CONF_ENUM_CHOICE(row)
+#define CONF_CHOICE_VALUE(row, value, word) CONF_##row##_##value,
+#define CONF_ENUM_INT(row)
+#define CONF_ENUM_REAL(row)
+#define CONF_ENUM_DURATION(row)
+#define CONF_ENUM_BOOL(row)
+#define CONF_ENUM_PRESENT(row)
+#define CONF_ENUM_TEXT(row)
+#define CONF_ENUM_MULTILINE(row)
+#define CONF_ENUM_SECRET(row)
+#define CONF_ROW(name, kind, ...) CONF_ENUM_##kind(name)
+#include "conf/conf.def"
+#undef CONF_ROW
+
+/* CONF_CHOICE_IS — a value of a choice has the number of this value of another enum. */
+#define CONF_CHOICE_IS(ours, theirs) \
+    _Static_assert((int)(ours) == (int)(theirs), #ours " differs from " #theirs);
+
+#endif

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/assert.h"
 #include "base/text.h"
+#include "net/curl_client.h"
 #include "net/ip_address.h"
 #include "net/http_headers.h"
 
@@ -36,6 +37,7 @@ struct fetch {
     int64_t have, most; /* bytes in the part; the most there ever were */
     /* of one transfer */
     CURL *curl;
+    char error[CURL_ERROR_SIZE];
     struct http_headers headers;
     bool is_begun;    /* bytes of the file have come */
     int64_t total;    /* of the file; -1: not known */
@@ -100,8 +102,7 @@ static enum status refuse_page(const struct fetch *f, bool is_html)
 /* The first bytes of the file: is it the one, from where we are? */
 static enum status body_begin(struct fetch *f)
 {
-    long code = 0;
-    curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &code);
+    const long code = curl_client_http_code(f->curl);
     if (code != 200 && (code != 206 || f->have == 0))
         return FAIL(ST_NO_INPUT, "%s answered HTTP %ld instead of a file; check the address",
                     f->url, code);
@@ -196,22 +197,22 @@ static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sock
     return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
 }
 
-static void prepare(struct fetch *f, char error[CURL_ERROR_SIZE])
+static enum status prepare(struct fetch *f)
 {
-    CURL *curl = f->curl;
-    curl_easy_setopt(curl, CURLOPT_URL, f->url);
-    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR,
-                     strncasecmp(f->url, "https:", 6) == 0 ? "https" : "http,https");
+    const struct curl_client_config config = {.server = f->url,
+                                              .url = f->url,
+                                              .uses_proxy = f->config.allows_local,
+                                              .connect_ms = FETCH_CONNECT_MS,
+                                              .error = f->error};
+    CURL *curl;
+    const bool is_tls = strncasecmp(f->url, "https:", 6) == 0;
+    TRY(curl_client_open(&config, &curl));
+    f->curl = curl;
+    curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, is_tls ? "https" : "http,https");
     curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
     curl_easy_setopt(curl, CURLOPT_MAXREDIRS, (long)FETCH_REDIRECTS_MAX);
-    if (!f->config.allows_local)
-        curl_easy_setopt(curl, CURLOPT_PROXY, "");
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)FETCH_CONNECT_MS);
     curl_easy_setopt(curl, CURLOPT_FAILONERROR, 1L);
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "convoy");
-    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, error);
     curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, on_socket);
     curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, f);
     curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
@@ -221,6 +222,7 @@ static void prepare(struct fetch *f, char error[CURL_ERROR_SIZE])
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, f);
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    return ST_OK;
 }
 
 /* Asks only for what is missing, if the server can say that the file is still the same. */
@@ -269,12 +271,10 @@ static bool is_final_code(long code)
 }
 
 /* What a failed transfer means. *again: worth another try. */
-static enum status classify_failure(struct fetch *f, CURLcode result, const char *error,
-                                    bool *again)
+static enum status classify_failure(struct fetch *f, CURLcode result, bool *again)
 {
-    long code = 0;
-    curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &code);
-    const char *said = error[0] != '\0' ? error : curl_easy_strerror(result);
+    const long code = curl_client_http_code(f->curl);
+    const char *said = curl_client_error(f->error, result);
     *again = false;
     if (f->st != ST_OK) {
         *again = f->st == ST_RETRY && !f->is_stopped; /* another range than asked for */
@@ -307,24 +307,20 @@ static enum status classify_failure(struct fetch *f, CURLcode result, const char
 
 static enum status transfer(struct fetch *f, bool *again)
 {
-    char error[CURL_ERROR_SIZE] = "";
     struct curl_slist *headers = NULL;
     *again = false;
-    f->curl = curl_easy_init();
-    if (f->curl == NULL)
-        return FAIL(ST_RETRY, "out of memory: cannot prepare a request to %s", f->url);
+    TRY(prepare(f));
     f->headers = (struct http_headers){.length = -1, .range_first = -1, .range_total = -1};
     f->is_begun = f->is_stalled = f->is_stopped = false;
     f->refused_address[0] = '\0';
     f->total = -1;
     f->moved_ms = clock_ms();
     f->st = ST_OK;
-    prepare(f, error);
     enum status st = request_rest(f, &headers);
     if (st == ST_OK) {
         const CURLcode result = curl_easy_perform(f->curl);
         if (result != CURLE_OK)
-            st = classify_failure(f, result, error, again);
+            st = classify_failure(f, result, again);
         else if (!f->is_begun)
             st = body_begin(f); /* an empty file, or no file at all */
     }

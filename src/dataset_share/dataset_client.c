@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "net/curl_client.h"
 #include "net/tls_client.h"
 
 #define REQUEST_MS 20000 /* of one request */
@@ -118,15 +119,14 @@ static enum status post_until_answered(struct dataset_client *c,
         if (c->answer.overflow)
             return FAIL(ST_BAD_DATA, "node 0 sent more than the %zu bytes that were asked for",
                         answer_max);
-        curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &code);
+        code = curl_client_http_code(c->easy);
         if (result == CURLE_OK && code == 500)
             return FAIL(ST_NO_INPUT, "node 0 cannot read its own data any more (its log says why); "
                                      "start the job again there");
         *code_out = code;
         if (result == CURLE_OK && (code == 200 || code == 410))
             return ST_OK;
-        text_format(why, sizeof(why), "%s",
-                    c->tls.error[0] != 0 ? c->tls.error : curl_easy_strerror(result));
+        text_format(why, sizeof(why), "%s", curl_client_error(c->tls.error, result));
         if (result == CURLE_OK)
             text_format(why, sizeof(why),
                         code == 503
@@ -404,11 +404,10 @@ static enum status open_client(struct dataset_client *c)
 {
     char base[320];
     TRY(tls_client_check());
-    c->easy = curl_easy_init();
     c->headers = curl_slist_append(NULL, "Expect:");
-    if (c->easy == NULL || c->headers == NULL)
+    if (c->headers == NULL)
         return FAIL(ST_RETRY, "out of memory: a request to node 0");
-    tls_client_set_up(c->easy, &c->tls, c->config.psk, c->headers);
+    TRY(tls_client_open(&c->tls, c->config.psk, c->headers, &c->easy));
     tls_client_url(c->config.psk, c->config.host, c->config.port, base, sizeof(base));
     text_format(c->url, sizeof(c->url), "%s/v1/data", base);
     curl_easy_setopt(c->easy, CURLOPT_URL, c->url);

@@ -9,6 +9,7 @@
 #include <event2/event.h>
 
 #include "base/clock.h"
+#include "net/curl_client.h"
 #include "net/tls_client.h"
 
 #define EMPTY_REPLIES_MAX 3
@@ -18,7 +19,7 @@ struct transfer {
     enum https_client_slot slot;
     CURL *easy;
     bool is_busy;
-    struct text body, answer;
+    struct text body, response;
     int64_t sent_ms;
     struct tls_client tls;
 };
@@ -33,83 +34,82 @@ struct https_client {
     int empty_replies_n; /* in a row */
 };
 
-/* ---- what came of it ---- */
+/* ---- results ---- */
 
 static enum https_client_result classify_tls_error(const struct transfer *transfer,
-                                                   struct https_client_response *answer)
+                                                   struct https_client_response *response)
 {
-    return tls_client_is_refused(&transfer->tls, answer->why, sizeof(answer->why))
+    return tls_client_is_refused(&transfer->tls, response->why, sizeof(response->why))
                ? HTTPS_CLIENT_NOT_ADMITTED
                : HTTPS_CLIENT_CLOSED;
 }
 
 static enum https_client_result classify_error(struct transfer *transfer, CURLcode code,
-                                               struct https_client_response *answer)
+                                               struct https_client_response *response)
 {
     long error = 0;
-    const char *words =
-        transfer->tls.error[0] != 0 ? transfer->tls.error : curl_easy_strerror(code);
+    const char *words = curl_client_error(transfer->tls.error, code);
     curl_easy_getinfo(transfer->easy, CURLINFO_OS_ERRNO, &error);
     switch (code) {
     case CURLE_SSL_CONNECT_ERROR:
     case CURLE_PEER_FAILED_VERIFICATION:
-        return classify_tls_error(transfer, answer);
+        return classify_tls_error(transfer, response);
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_WEIRD_SERVER_REPLY:
-        text_format(answer->why, sizeof(answer->why),
+        text_format(response->why, sizeof(response->why),
                     "what answers there speaks another language; is JOB_TOKEN=none here and a "
                     "secret on node 0?");
         return HTTPS_CLIENT_NOT_ADMITTED;
     case CURLE_COULDNT_CONNECT:
-        text_format(answer->why, sizeof(answer->why), "%s",
+        text_format(response->why, sizeof(response->why), "%s",
                     error != 0 ? strerror((int)error) : words);
         return error == ECONNREFUSED || error == ECONNRESET ? HTTPS_CLIENT_CLOSED
                                                             : HTTPS_CLIENT_UNREACHABLE;
     case CURLE_COULDNT_RESOLVE_HOST:
-        text_format(answer->why, sizeof(answer->why), "the name does not resolve");
+        text_format(response->why, sizeof(response->why), "the name does not resolve");
         return HTTPS_CLIENT_UNREACHABLE;
     case CURLE_OPERATION_TIMEDOUT:
-        text_format(answer->why, sizeof(answer->why), "no answer");
+        text_format(response->why, sizeof(response->why), "no answer");
         return HTTPS_CLIENT_UNREACHABLE;
     case CURLE_GOT_NOTHING: /* a TLS server hangs up on plain words; but so does one that ends */
-        text_format(answer->why, sizeof(answer->why), "it hangs up without a word");
+        text_format(response->why, sizeof(response->why), "it hangs up without a word");
         if (!transfer->client->config.psk->is_none ||
             ++transfer->client->empty_replies_n < EMPTY_REPLIES_MAX)
             return HTTPS_CLIENT_CLOSED;
-        text_format(answer->why, sizeof(answer->why),
+        text_format(response->why, sizeof(response->why),
                     "it hangs up without a word; is JOB_TOKEN=none here and a secret on node 0?");
         return HTTPS_CLIENT_NOT_ADMITTED;
     case CURLE_RECV_ERROR:
         if (transfer->tls.alert !=
             0) /* TLS 1.3 may refuse after the client believes that it is in */
-            return classify_tls_error(transfer, answer);
+            return classify_tls_error(transfer, response);
         /* fall through */
     default:
-        text_format(answer->why, sizeof(answer->why), "%.200s", words);
+        text_format(response->why, sizeof(response->why), "%.200s", words);
         return HTTPS_CLIENT_CLOSED;
     }
 }
 
 static void finish(struct transfer *transfer, CURLcode code)
 {
-    struct https_client_response answer = {.slot = transfer->slot, .sent_ms = transfer->sent_ms};
+    struct https_client_response response = {.slot = transfer->slot, .sent_ms = transfer->sent_ms};
     curl_multi_remove_handle(transfer->client->multi, transfer->easy);
     transfer->is_busy = false;
-    if (transfer->answer.overflow)
-        text_format(answer.why, sizeof(answer.why), "an answer longer than allowed");
+    if (transfer->response.overflow)
+        text_format(response.why, sizeof(response.why), "an answer longer than allowed");
     if (code != CURLE_GOT_NOTHING)
         transfer->client->empty_replies_n = 0;
     if (code == CURLE_OK)
-        curl_easy_getinfo(transfer->easy, CURLINFO_RESPONSE_CODE, &answer.code);
+        response.code = curl_client_http_code(transfer->easy);
     else
-        answer.result = transfer->answer.overflow ? HTTPS_CLIENT_UNREACHABLE
-                                                  : classify_error(transfer, code, &answer);
-    struct text taken = transfer->answer;
-    transfer->answer = (struct text){0};
+        response.result = transfer->response.overflow ? HTTPS_CLIENT_UNREACHABLE
+                                                      : classify_error(transfer, code, &response);
+    struct text taken = transfer->response;
+    transfer->response = (struct text){0};
     text_free(&transfer->body);
-    answer.bytes = taken.len > 0 ? taken.data : "";
-    answer.n = taken.len;
-    transfer->client->config.on_response(transfer->client->config.arg, &answer);
+    response.bytes = taken.len > 0 ? taken.data : "";
+    response.n = taken.len;
+    transfer->client->config.on_response(transfer->client->config.arg, &response);
     text_free(&taken);
 }
 
@@ -181,25 +181,16 @@ static int on_timer(CURLM *multi, long timeout_ms, void *arg)
 
 /* ---- one request ---- */
 
-static void set_up_transfer(struct transfer *transfer)
-{
-    CURL *easy = transfer->easy;
-    tls_client_set_up(easy, &transfer->tls, transfer->client->config.psk,
-                      transfer->client->headers);
-    curl_easy_setopt(easy, CURLOPT_PRIVATE, transfer);
-    curl_easy_setopt(easy, CURLOPT_WRITEDATA, &transfer->answer);
-}
-
 void https_client_post(struct https_client *client, enum https_client_slot slot, const char *path,
                        struct text *take_body, size_t response_max, int64_t timeout_ms)
 {
     struct transfer *transfer = &client->transfers[slot];
     char url[384];
     text_free(&transfer->body);
-    text_free(&transfer->answer);
+    text_free(&transfer->response);
     transfer->body = *take_body;
     *take_body = (struct text){0};
-    transfer->answer.limit = response_max;
+    transfer->response.limit = response_max;
     transfer->tls.error[0] = 0;
     transfer->tls.alert = 0;
     transfer->sent_ms = clock_ms();
@@ -210,7 +201,7 @@ void https_client_post(struct https_client *client, enum https_client_slot slot,
     curl_easy_setopt(transfer->easy, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
     transfer->is_busy = true;
     if (curl_multi_add_handle(client->multi, transfer->easy) != CURLM_OK)
-        transfer->is_busy = false; /* asked again with the next tick */
+        transfer->is_busy = false; /* its user tries again with the next tick */
 }
 
 bool https_client_is_busy(const struct https_client *client, enum https_client_slot slot)
@@ -224,11 +215,10 @@ static enum status open_transfers(struct https_client *client)
 {
     for (int i = 0; i < HTTPS_CLIENT_SLOTS_N; i++) {
         struct transfer *transfer = &client->transfers[i];
-        *transfer = (struct transfer){
-            .client = client, .slot = (enum https_client_slot)i, .easy = curl_easy_init()};
-        if (transfer->easy == NULL)
-            return FAIL(ST_RETRY, "out of memory: a request to node 0");
-        set_up_transfer(transfer);
+        *transfer = (struct transfer){.client = client, .slot = (enum https_client_slot)i};
+        TRY(tls_client_open(&transfer->tls, client->config.psk, client->headers, &transfer->easy));
+        curl_easy_setopt(transfer->easy, CURLOPT_PRIVATE, transfer);
+        curl_easy_setopt(transfer->easy, CURLOPT_WRITEDATA, &transfer->response);
     }
     return ST_OK;
 }
@@ -276,7 +266,7 @@ void https_client_close(struct https_client *client)
             curl_multi_remove_handle(client->multi, transfer->easy);
         curl_easy_cleanup(transfer->easy);
         text_free(&transfer->body);
-        text_free(&transfer->answer);
+        text_free(&transfer->response);
     }
     if (client->multi != NULL)
         curl_multi_cleanup(client->multi);

@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "net/curl_client.h"
 #include "net/keepalive.h"
 
-#define CONNECT_MS 4000L
+#define CONNECT_MS 4000
 
 enum status tls_client_check(void)
 {
@@ -33,14 +34,6 @@ static int on_open(void *arg, curl_socket_t fd, curlsocktype purpose)
     (void)arg, (void)purpose;
     keepalive_set(fd);
     return CURL_SOCKOPT_OK;
-}
-
-static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
-{
-    struct text *answer = arg;
-    (void)one; /* always 1 */
-    text_add_bytes(answer, bytes, n);
-    return answer->overflow ? 0 : n;
 }
 
 static void on_tls(const SSL *ssl, int where, int alert)
@@ -75,25 +68,24 @@ static void set_tls(CURL *easy, struct tls_client *tls)
     curl_easy_setopt(easy, CURLOPT_SSL_CTX_DATA, tls);
 }
 
-void tls_client_set_up(CURL *easy, struct tls_client *tls, const struct psk *psk,
-                       struct curl_slist *headers)
+enum status tls_client_open(struct tls_client *tls, const struct psk *psk,
+                            struct curl_slist *headers, CURL **out)
 {
+    const struct curl_client_config config = {
+        .server = "node 0", .connect_ms = CONNECT_MS, .error = tls->error};
+    CURL *easy;
     *tls = (struct tls_client){.psk = psk};
-    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    /* a node is asked, not what the environment puts before it */
-    curl_easy_setopt(easy, CURLOPT_PROXY, "");
-    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a name being looked up must not hold us */
-    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+    TRY(curl_client_open(&config, &easy));
+    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* closing does not wait for a name look-up */
     /* node 0 may come back with another address */
     curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 1L);
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
-    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, tls->error);
     curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_open);
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_bytes);
     if (!psk->is_none)
         set_tls(easy, tls);
+    *out = easy;
+    return ST_OK;
 }
 
 /* Both sides must use the key: whatever else answers the handshake is not ours. */

@@ -11,21 +11,14 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "net/curl_client.h"
 #include "serve/chart.h"
 
 #define STATUS_CLIENT_BYTES_MAX ((size_t)4 << 20)
-#define STATUS_CLIENT_TIMEOUT_MS 5000L
-#define STATUS_CLIENT_HISTORY_MS 2000L /* beside the point: not worth waiting for */
+#define STATUS_CLIENT_TIMEOUT_MS 5000
+#define STATUS_CLIENT_HISTORY_MS 2000 /* beside the point: not worth waiting for */
 
 /* ---- asking ---- */
-
-static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
-{
-    struct text *body = arg;
-    (void)one; /* always 1 */
-    text_add_bytes(body, bytes, n);
-    return body->overflow ? 0 : n; /* 0 makes curl give up */
-}
 
 /* "", "node1:8080", "http://node1:8080/", "https://x/y/status" → the URL to fetch, in curl's
  * memory; NULL: not a URL. */
@@ -50,33 +43,16 @@ static char *full_url(const char *url, int port)
     return full;
 }
 
-/* No redirects (curl's default), no proxy: one asks a node, not whatever the environment puts
- * before it. */
-static CURLcode transfer(CURL *curl, const char *url, long limit_ms, struct text *body,
-                         char error[CURL_ERROR_SIZE], long *code_out)
-{
-    error[0] = 0;
-    curl_easy_setopt(curl, CURLOPT_URL, url);
-    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(curl, CURLOPT_PROXY, "");
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, limit_ms);
-    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, error);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_bytes);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, body);
-    CURLcode result = curl_easy_perform(curl);
-    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, code_out);
-    return result;
-}
-
-static enum status fetch(const char *url, long limit_ms, struct text *body)
+/* fetch — without redirects, and without a proxy: the request is for that node. */
+static enum status fetch(const char *url, int64_t limit_ms, struct text *body)
 {
     char error[CURL_ERROR_SIZE];
-    long code = 0;
-    CURL *curl = curl_easy_init();
-    if (curl == NULL)
-        return FAIL(ST_RETRY, "out of memory: cannot prepare a request to %s", url);
-    CURLcode result = transfer(curl, url, limit_ms, body, error, &code);
+    const struct curl_client_config config = {
+        .server = url, .url = url, .total_ms = limit_ms, .body = body, .error = error};
+    CURL *curl;
+    TRY(curl_client_open(&config, &curl));
+    const CURLcode result = curl_easy_perform(curl);
+    const long code = curl_client_http_code(curl);
     curl_easy_cleanup(curl);
     if (body->overflow)
         return FAIL(ST_UNHEALTHY, "%s answered more than %zu bytes; is it a convoy node?", url,
@@ -85,7 +61,7 @@ static enum status fetch(const char *url, long limit_ms, struct text *body)
         return FAIL(
             ST_UNHEALTHY,
             "no answer from %s: %s; is the node running, and are address and STATUS_PORT right?",
-            url, error[0] != 0 ? error : curl_easy_strerror(result));
+            url, curl_client_error(error, result));
     if (code != 200)
         return FAIL(ST_UNHEALTHY,
                     "%s answered HTTP %ld instead of 200; is it a convoy node's /status?", url,

@@ -131,7 +131,7 @@ static void look_at(struct look *look, const struct squad_window_set *set, int64
         OK(model->block_fwd(&look->pass, block));
     OK(model->head(&look->pass));
     OK(dev_sync(look->pass.stream));
-    const float *logits = look->acts->wide.data; /* (T,2) */
+    const float *logits = ((const struct gpt2_acts *)look->acts)->wide.data; /* (T,2) */
     *start = *end = 0;
     for (int32_t t = 1; t < T; t++) {
         if (logits[2 * t] > logits[2 * *start])

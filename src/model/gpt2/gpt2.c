@@ -12,39 +12,42 @@
 
 #define EPS 1e-5f
 
-int gpt2_param(int block, enum gpt2_param row) { return 2 + block * GPT2_BLOCK_PARAMS + (int)row; }
-
-int gpt2_end_param(const struct pass *p, enum gpt2_end row)
+int gpt2_param(int block, enum gpt2_param which)
 {
-    return 2 + (int)p->dims->layers * GPT2_BLOCK_PARAMS + (int)row;
+    return 2 + block * GPT2_BLOCK_PARAMS + (int)which;
 }
 
-static const struct param *param_of(const struct pass *p, int row)
+int gpt2_end_param(const struct pass *p, enum gpt2_end which)
 {
-    ASSERTF(row >= 0 && row < p->table->params_n, "row %d of %d", row, p->table->params_n);
-    return &p->table->param[row];
+    return 2 + (int)p->dims->layers * GPT2_BLOCK_PARAMS + (int)which;
 }
 
-struct tensor gpt2_w(const struct pass *p, int row)
+static const struct param *param_of(const struct pass *p, int param)
 {
-    return tensor_at(p->params, param_of(p, row)->offset);
+    ASSERTF(param >= 0 && param < p->table->params_n, "param %d of %d", param, p->table->params_n);
+    return &p->table->param[param];
 }
 
-struct tensor gpt2_dw(const struct pass *p, int row)
+struct tensor gpt2_w(const struct pass *p, int param)
 {
-    const struct param *at = param_of(p, row);
-    return tensor_at(p->grads, p->grad_table ? p->grad_table->param[row].offset : at->offset);
+    return tensor_at(p->params, param_of(p, param)->offset);
+}
+
+struct tensor gpt2_dw(const struct pass *p, int param)
+{
+    const struct param *at = param_of(p, param);
+    return tensor_at(p->grads, p->grad_table ? p->grad_table->param[param].offset : at->offset);
 }
 
 struct dropout gpt2_dropout(const struct pass *p, int block, enum gpt2_dropout_place place,
-                            int64_t elems)
+                            int64_t sample_elems)
 {
     if (!p->want_grad || p->dropout <= 0)
         return (struct dropout){0};
     return (struct dropout){.p = p->dropout,
                             .seed = p->dropout_seed,
                             .stream = RAND_STREAM(DROPOUT, block * 4 + (int)place),
-                            .offset = (uint64_t)(p->sample_first * elems)};
+                            .offset = (uint64_t)(p->sample_first * sample_elems)};
 }
 
 enum status gpt2_branch_grad(const struct pass *p, int block, enum gpt2_dropout_place place,
@@ -52,42 +55,43 @@ enum status gpt2_branch_grad(const struct pass *p, int block, enum gpt2_dropout_
 {
     int64_t sample_elems = p->t * p->dims->embed;
     struct dropout dropout = gpt2_dropout(p, block, place, sample_elems);
-    *out = p->acts->dx;
+    *out = gpt2_acts(p)->dx;
     if (dropout.p <= 0)
         return ST_OK;
-    *out = p->acts->y;
-    return p->op->drop(
-        p->stream,
-        &(struct drop){.y = *out, .x = p->acts->dx, .n = p->b * sample_elems, .dropout = dropout});
+    *out = gpt2_acts(p)->y;
+    return p->op->drop(p->stream, &(struct drop){.y = *out,
+                                                 .x = gpt2_acts(p)->dx,
+                                                 .n = p->b * sample_elems,
+                                                 .dropout = dropout});
 }
 
-enum status gpt2_norm(const struct pass *p, int row, struct tensor y, struct tensor mean,
+enum status gpt2_norm(const struct pass *p, int param, struct tensor y, struct tensor mean,
                       struct tensor rstd, struct tensor x)
 {
     struct norm_fwd norm = {.y = y,
                             .mean = mean,
                             .rstd = rstd,
                             .x = x,
-                            .w = gpt2_w(p, row),
-                            .b = gpt2_w(p, row + 1),
+                            .w = gpt2_w(p, param),
+                            .b = gpt2_w(p, param + 1),
                             .n = p->b * p->t,
                             .c = p->dims->embed,
                             .eps = EPS};
     return p->op->norm_fwd(p->stream, &norm);
 }
 
-enum status gpt2_norm_bwd(const struct pass *p, int row, struct tensor dy, struct tensor x,
+enum status gpt2_norm_bwd(const struct pass *p, int param, struct tensor dy, struct tensor x,
                           struct tensor mean, struct tensor rstd, bool is_residual)
 {
-    struct tensor dx = p->acts->dx, none = {0};
+    struct tensor dx = gpt2_acts(p)->dx, none = {0};
     struct norm_bwd norm = {.dx = dx,
-                            .dw = gpt2_dw(p, row),
-                            .db = gpt2_dw(p, row + 1),
+                            .dw = gpt2_dw(p, param),
+                            .db = gpt2_dw(p, param + 1),
                             .dy = dy,
                             .x = x,
                             .mean = mean,
                             .rstd = rstd,
-                            .w = gpt2_w(p, row),
+                            .w = gpt2_w(p, param),
                             .dresidual = is_residual ? dx : none,
                             .n = p->b * p->t,
                             .c = p->dims->embed,
@@ -95,22 +99,22 @@ enum status gpt2_norm_bwd(const struct pass *p, int row, struct tensor dy, struc
     return p->op->norm_bwd(p->stream, &norm);
 }
 
-enum status gpt2_linear(const struct pass *p, int row, struct matmul_fwd how)
+enum status gpt2_linear(const struct pass *p, int param, struct matmul_fwd how)
 {
-    how.w = gpt2_w(p, row);
-    how.b = gpt2_w(p, row + 1);
+    how.w = gpt2_w(p, param);
+    how.b = gpt2_w(p, param + 1);
     how.n = p->b * p->t;
-    how.in = param_of(p, row)->dim[0];
-    how.out = param_of(p, row)->dim[1];
+    how.in = param_of(p, param)->dim[0];
+    how.out = param_of(p, param)->dim[1];
     how.layout = MATMUL_LAYOUT_IO;
     return p->op->matmul_fwd(p->stream, &how);
 }
 
-enum status gpt2_linear_bwd_w(const struct pass *p, int row, struct tensor x, struct tensor dy)
+enum status gpt2_linear_bwd_w(const struct pass *p, int param, struct tensor x, struct tensor dy)
 {
-    const struct param *w = param_of(p, row);
-    struct matmul_bwd_w product = {.dw = gpt2_dw(p, row),
-                                   .db = gpt2_dw(p, row + 1),
+    const struct param *w = param_of(p, param);
+    struct matmul_bwd_w product = {.dw = gpt2_dw(p, param),
+                                   .db = gpt2_dw(p, param + 1),
                                    .x = x,
                                    .dy = dy,
                                    .n = p->b * p->t,
@@ -121,13 +125,13 @@ enum status gpt2_linear_bwd_w(const struct pass *p, int row, struct tensor x, st
     return p->op->matmul_bwd_w(p->stream, &product);
 }
 
-enum status gpt2_linear_bwd_x(const struct pass *p, int row, struct tensor dx, struct tensor dy,
+enum status gpt2_linear_bwd_x(const struct pass *p, int param, struct tensor dx, struct tensor dy,
                               struct tensor pre)
 {
-    const struct param *w = param_of(p, row);
+    const struct param *w = param_of(p, param);
     struct matmul_bwd_x product = {.dx = dx,
                                    .dy = dy,
-                                   .w = gpt2_w(p, row),
+                                   .w = gpt2_w(p, param),
                                    .pre = pre,
                                    .n = p->b * p->t,
                                    .in = w->dim[0],
@@ -200,7 +204,7 @@ static enum status describe(const struct model_dims *dims, struct param_table *o
 static enum status embed_fwd(const struct pass *p)
 {
     int64_t c = p->dims->embed;
-    struct embed_fwd embed = {.x = p->acts->block[0].x,
+    struct embed_fwd embed = {.x = gpt2_acts(p)->block[0].x,
                               .tokens = p->tokens,
                               .wte = gpt2_w(p, GPT2_WTE),
                               .wpe = tensor_at(gpt2_w(p, GPT2_WPE), p->past * c),
@@ -216,7 +220,7 @@ static enum status embed_bwd(const struct pass *p)
     const struct model_dims *d = p->dims;
     struct embed_bwd embed = {.dwte = gpt2_dw(p, GPT2_WTE),
                               .dwpe = gpt2_dw(p, GPT2_WPE),
-                              .dx = p->acts->dx,
+                              .dx = gpt2_acts(p)->dx,
                               .tokens = p->tokens,
                               .n = p->b * p->t,
                               .t = p->t,
@@ -242,7 +246,12 @@ static enum status block_bwd(const struct pass *p, int block)
     return gpt2_attn_bwd(p, block);
 }
 
-const struct model_ops gpt2_lm_ops = {"gpt2 lm", describe,  embed_fwd,        embed_bwd,
-                                      block_fwd, block_bwd, gpt2_head_lm_run, gpt2_head_lm_logits};
-const struct model_ops gpt2_qa_ops = {"gpt2 qa", describe,  embed_fwd,        embed_bwd,
-                                      block_fwd, block_bwd, gpt2_head_qa_run, gpt2_head_qa_logits};
+#define GPT2_OPS(task)                                                                     \
+    {                                                                                      \
+        .name = "gpt2 " #task, .describe = describe, .plan = gpt2_plan,                    \
+        .plan_kv_cache = gpt2_plan_kv_cache, .flops_per_token = gpt2_plan_flops_per_token, \
+        .embed_fwd = embed_fwd, .embed_bwd = embed_bwd, .block_fwd = block_fwd,            \
+        .block_bwd = block_bwd, .head = gpt2_head_##task##_run,                            \
+        .logits = gpt2_head_##task##_logits,                                               \
+    }
+const struct model_ops gpt2_lm_ops = GPT2_OPS(lm), gpt2_qa_ops = GPT2_OPS(qa);

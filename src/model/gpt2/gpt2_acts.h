@@ -1,16 +1,18 @@
-/* gpt2_acts — where a pass keeps what backward needs, and the scratch both directions share. Inside
- * room model only.
+/* gpt2_acts — the activations that backward needs, and the scratch that both directions share; for
+ * src/model only.
  *
- * Kept for each block and token: its input (C), ln_1's mean and rstd, qkv (3C), attention's output
- * (C) and lse (H), the middle of the block (C), ln_2's mean and rstd, and the MLP before GELU (4C):
- * 10C floats. LayerNorm's and GELU's outputs are computed again. With RECOMPUTE=attention qkv,
- * output and lse are one piece that all blocks share; with RECOMPUTE=block (and without gradients)
- * all but the input. A shared piece is written again by block_bwd before use. model_plan_kv_cache
- * gives every block a qkv of its own, whose first `past` rows earlier passes wrote.
+ * Kept for each block, elements a row: its input (C), mean and rstd of ln_1 and ln_2, qkv (3C), the
+ * output (C) and lse (H) of attention, the middle of the block (C), the MLP before GELU (4C): 10C
+ * together. The outputs of LayerNorm and GELU are computed again.
+ * - RECOMPUTE=attention: all blocks share one qkv, output and lse.
+ * - RECOMPUTE=block, and without gradients: all blocks share everything but their inputs.
+ * - Shared tensors are written again in the block's backward before they are read.
+ * - model_plan_kv_cache: each block has a qkv of its own; earlier passes wrote its first `past`
+ *   rows.
  *
- * Scratch, N = B·T rows: y (N,C), dx (N,C) the gradient on its way down, wide (N,4C) or a chunk of
- * logits, whichever is larger. C, 3C and 4C wide pieces and all of scratch are of the plan's dtype,
- * the others f32. */
+ * Scratch: y (N,C); dx (N,C), the gradient on its way down; wide: (N,4C) or a chunk of logits,
+ * whichever is larger. Tensors C, 3C and 4C wide and all scratch are of the plan's dtype, the
+ * others are f32. */
 #ifndef CONVOY_GPT2_ACTS_H
 #define CONVOY_GPT2_ACTS_H
 
@@ -18,6 +20,7 @@
 #include <stdint.h>
 
 #include "kernels/tensor.h"
+#include "model/model.h"
 
 struct gpt2_acts_block {
     struct tensor x;                            /* (N,C) input of the block */
@@ -26,7 +29,7 @@ struct gpt2_acts_block {
     struct tensor mid, ln2_mean, ln2_rstd, pre; /* (N,C) (N) (N) (N,4C) */
 };
 
-struct model_acts {
+struct gpt2_acts {
     int64_t b, t; /* planned for at most */
     enum dtype dtype;
     bool want_grad;
@@ -36,5 +39,10 @@ struct model_acts {
     struct tensor y, dx, wide;
     int64_t logits_rows, logits_stride; /* LM: a chunk of logits in wide */
 };
+
+static inline struct gpt2_acts *gpt2_acts(const struct pass *p)
+{
+    return (struct gpt2_acts *)p->acts;
+}
 
 #endif

@@ -10,8 +10,8 @@
 /* ln_1, qkv and attention's output: what RECOMPUTE=attention does twice. */
 static enum status attend(const struct pass *p, int block)
 {
-    const struct gpt2_acts_block *a = &p->acts->block[block];
-    struct tensor y = p->acts->y;
+    const struct gpt2_acts_block *a = &gpt2_acts(p)->block[block];
+    struct tensor y = gpt2_acts(p)->y;
     int64_t h = p->dims->heads, d = p->dims->embed / h;
     struct attention_fwd attention = {
         .out = a->att,
@@ -36,7 +36,7 @@ static enum status attend(const struct pass *p, int block)
 
 enum status gpt2_attn_fwd(const struct pass *p, int block)
 {
-    const struct gpt2_acts_block *a = &p->acts->block[block];
+    const struct gpt2_acts_block *a = &gpt2_acts(p)->block[block];
     struct dropout dropout = gpt2_dropout(p, block, GPT2_DROPOUT_ATT, p->t * p->dims->embed);
     TRY(attend(p, block));
     return gpt2_linear(
@@ -48,9 +48,9 @@ enum status gpt2_attn_fwd(const struct pass *p, int block)
  * wide's last quarter. */
 static enum status attend_bwd(const struct pass *p, int block, struct tensor dqkv)
 {
-    const struct gpt2_acts_block *a = &p->acts->block[block];
+    const struct gpt2_acts_block *a = &gpt2_acts(p)->block[block];
     int64_t h = p->dims->heads, d = p->dims->embed / h;
-    int row = gpt2_param(block, GPT2_PARAM_ATT);
+    int proj = gpt2_param(block, GPT2_PARAM_ATT);
     struct tensor none = {0}, dout, datt = tensor_at(dqkv, p->b * p->t * 3 * h * d);
     struct attention_bwd attention = {
         .dqkv = dqkv,
@@ -65,15 +65,15 @@ static enum status attend_bwd(const struct pass *p, int block, struct tensor dqk
         .d = d,
         .dropout = gpt2_dropout(p, block, GPT2_DROPOUT_PROBS, h * p->t * p->t)};
     TRY(gpt2_branch_grad(p, block, GPT2_DROPOUT_ATT, &dout));
-    TRY(gpt2_linear_bwd_w(p, row, a->att, dout));
-    TRY(gpt2_linear_bwd_x(p, row, datt, dout, none));
+    TRY(gpt2_linear_bwd_w(p, proj, a->att, dout));
+    TRY(gpt2_linear_bwd_x(p, proj, datt, dout, none));
     return p->op->attention_bwd(p->stream, &attention);
 }
 
 enum status gpt2_attn_bwd(const struct pass *p, int block)
 {
-    const struct gpt2_acts_block *a = &p->acts->block[block];
-    struct tensor y = p->acts->y, dqkv = p->acts->wide, none = {0};
+    const struct gpt2_acts_block *a = &gpt2_acts(p)->block[block];
+    struct tensor y = gpt2_acts(p)->y, dqkv = gpt2_acts(p)->wide, none = {0};
     int norm = gpt2_param(block, GPT2_PARAM_LN1), qkv = gpt2_param(block, GPT2_PARAM_QKV);
     if (p->recompute == MODEL_RECOMPUTE_ATTENTION)
         TRY(attend(p, block));

@@ -26,8 +26,8 @@ static enum status vocab_product(const struct pass *p, struct tensor logits, str
 
 static enum status chunk_run(const struct pass *p, int64_t first, int64_t n, bool is_last)
 {
-    int64_t c = p->dims->embed, v = p->dims->vocab, stride = p->acts->logits_stride;
-    struct tensor y = tensor_at(p->acts->y, first * c), logits = p->acts->wide;
+    int64_t c = p->dims->embed, v = p->dims->vocab, stride = gpt2_acts(p)->logits_stride;
+    struct tensor y = tensor_at(gpt2_acts(p)->y, first * c), logits = gpt2_acts(p)->wide;
     struct xent xent = {.logits = logits,
                         .losses = tensor_at(p->losses, first),
                         .targets = tensor_at(p->targets, first),
@@ -65,7 +65,7 @@ static enum status chunk_run(const struct pass *p, int64_t first, int64_t n, boo
 
 enum status gpt2_head_lm_run(const struct pass *p)
 {
-    const struct model_acts *a = p->acts;
+    const struct gpt2_acts *a = gpt2_acts(p);
     int64_t n = p->b * p->t;
     int norm = gpt2_end_param(p, GPT2_END_LNF);
     TRY(gpt2_norm(p, norm, a->y, a->lnf_mean, a->lnf_rstd, a->out));
@@ -84,7 +84,7 @@ enum status gpt2_head_lm_logits(const struct pass *p, int64_t row, struct tensor
     struct pass one = *p; /* a pass of a single row */
     struct tensor none = {0};
     one.b = one.t = 1;
-    TRY(gpt2_norm(&one, gpt2_end_param(p, GPT2_END_LNF), p->acts->y, none, none,
-                  tensor_at(p->acts->out, row * p->dims->embed)));
-    return vocab_product(p, out, p->acts->y, 1, p->dims->vocab);
+    TRY(gpt2_norm(&one, gpt2_end_param(p, GPT2_END_LNF), gpt2_acts(p)->y, none, none,
+                  tensor_at(gpt2_acts(p)->out, row * p->dims->embed)));
+    return vocab_product(p, out, gpt2_acts(p)->y, 1, p->dims->vocab);
 }

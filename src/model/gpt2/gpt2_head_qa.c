@@ -9,7 +9,7 @@
 
 enum status gpt2_head_qa_run(const struct pass *p)
 {
-    const struct model_acts *a = p->acts;
+    const struct gpt2_acts *a = gpt2_acts(p);
     int64_t n = p->b * p->t, c = p->dims->embed;
     int norm = gpt2_end_param(p, GPT2_END_LNF), qa = gpt2_end_param(p, GPT2_END_QA);
     struct tensor logits = a->wide, none = {0};
@@ -61,7 +61,7 @@ enum status gpt2_head_qa_logits(const struct pass *p, int64_t row, struct tensor
     int qa = gpt2_end_param(p, GPT2_END_QA);
     struct tensor none = {0};
     struct matmul_fwd product = {.y = out,
-                                 .x = p->acts->y,
+                                 .x = gpt2_acts(p)->y,
                                  .w = gpt2_w(p, qa),
                                  .b = gpt2_w(p, qa + 1),
                                  .n = p->b * p->t,
@@ -69,6 +69,7 @@ enum status gpt2_head_qa_logits(const struct pass *p, int64_t row, struct tensor
                                  .out = 2,
                                  .layout = MATMUL_LAYOUT_OI};
     ASSERTF(row == 0, "row %lld: all rows are made at once", (long long)row);
-    TRY(gpt2_norm(p, gpt2_end_param(p, GPT2_END_LNF), p->acts->y, none, none, p->acts->out));
+    TRY(gpt2_norm(p, gpt2_end_param(p, GPT2_END_LNF), gpt2_acts(p)->y, none, none,
+                  gpt2_acts(p)->out));
     return p->op->matmul_fwd(p->stream, &product);
 }

@@ -7,17 +7,17 @@
 
 static struct tensor out_of(const struct pass *p, int block)
 {
-    return block + 1 < p->dims->layers ? p->acts->block[block + 1].x : p->acts->out;
+    return block + 1 < p->dims->layers ? gpt2_acts(p)->block[block + 1].x : gpt2_acts(p)->out;
 }
 
 /* ln_2 and the first product. With gelu its output goes to wide, without only `pre` is written. */
 static enum status expand(const struct pass *p, int block, bool with_gelu)
 {
-    const struct gpt2_acts_block *a = &p->acts->block[block];
-    struct tensor y = p->acts->y, none = {0};
+    const struct gpt2_acts_block *a = &gpt2_acts(p)->block[block];
+    struct tensor y = gpt2_acts(p)->y, none = {0};
     struct matmul_fwd how = {.y = a->pre, .x = y};
     if (with_gelu)
-        how = (struct matmul_fwd){.y = p->acts->wide,
+        how = (struct matmul_fwd){.y = gpt2_acts(p)->wide,
                                   .pre = p->want_grad ? a->pre : none,
                                   .x = y,
                                   .act = MATMUL_ACT_GELU};
@@ -28,8 +28,8 @@ static enum status expand(const struct pass *p, int block, bool with_gelu)
 enum status gpt2_mlp_fwd(const struct pass *p, int block)
 {
     struct matmul_fwd how = {.y = out_of(p, block),
-                             .x = p->acts->wide,
-                             .residual = p->acts->block[block].mid,
+                             .x = gpt2_acts(p)->wide,
+                             .residual = gpt2_acts(p)->block[block].mid,
                              .dropout =
                                  gpt2_dropout(p, block, GPT2_DROPOUT_MLP, p->t * p->dims->embed)};
     TRY(expand(p, block, true));
@@ -40,20 +40,20 @@ enum status gpt2_mlp_fwd(const struct pass *p, int block)
  * gelu(pre) before. */
 static enum status contract_bwd(const struct pass *p, int block)
 {
-    const struct gpt2_acts_block *a = &p->acts->block[block];
-    struct tensor wide = p->acts->wide, dout;
-    int row = gpt2_param(block, GPT2_PARAM_MLP);
+    const struct gpt2_acts_block *a = &gpt2_acts(p)->block[block];
+    struct tensor wide = gpt2_acts(p)->wide, dout;
+    int proj = gpt2_param(block, GPT2_PARAM_MLP);
     struct gelu_fwd gelu = {.y = wide, .x = a->pre, .n = p->b * p->t * 4 * p->dims->embed};
     TRY(gpt2_branch_grad(p, block, GPT2_DROPOUT_MLP, &dout));
     TRY(p->op->gelu_fwd(p->stream, &gelu));
-    TRY(gpt2_linear_bwd_w(p, row, wide, dout));
-    return gpt2_linear_bwd_x(p, row, wide, dout, a->pre);
+    TRY(gpt2_linear_bwd_w(p, proj, wide, dout));
+    return gpt2_linear_bwd_x(p, proj, wide, dout, a->pre);
 }
 
 enum status gpt2_mlp_bwd(const struct pass *p, int block)
 {
-    const struct gpt2_acts_block *a = &p->acts->block[block];
-    struct tensor y = p->acts->y, wide = p->acts->wide, none = {0};
+    const struct gpt2_acts_block *a = &gpt2_acts(p)->block[block];
+    struct tensor y = gpt2_acts(p)->y, wide = gpt2_acts(p)->wide, none = {0};
     int norm = gpt2_param(block, GPT2_PARAM_LN2), fc = gpt2_param(block, GPT2_PARAM_FC);
     if (p->recompute == MODEL_RECOMPUTE_BLOCK)
         TRY(expand(p, block, false));

@@ -90,8 +90,7 @@ struct board_worker {
     int32_t rank;
     enum board_phase phase;
     char device[64];
-    char backend
-        [24]; /* what carries numbers between the ranks: "tcp", "ucx", "nccl"; "": not met yet */
+    char backend[24]; /* what carries data between ranks: comm_backend; "": not connected yet */
     struct board_model model;
     struct board_checkpoint checkpoint;
 #define JOB_STAT(NAME, field, kind, ...) RANK_STATS_FIELD_##kind(field)

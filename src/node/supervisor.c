@@ -460,7 +460,7 @@ static void first_node(struct supervisor *s)
     text_copy(s->node.run, sizeof s->node.run, conf_text(s->conf, CONF_RUN_NAME));
     text_copy(s->node.version, sizeof s->node.version, version_text());
     text_copy(s->node.device, sizeof s->node.device, device_kind(s->conf));
-    text_copy(s->node.backend, sizeof s->node.backend, ranks > 1 ? "ucx" : "self");
+    text_copy(s->node.backend, sizeof s->node.backend, ranks > 1 ? "" : "self");
     board_node_publish(s->board, &s->node);
 }
 

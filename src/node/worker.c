@@ -184,33 +184,31 @@ static void set_generation(struct worker *w, bool is_first)
                                                    older ones */
 }
 
-/* backend_why — where the transport itself does not say why it was taken. */
+/* backend_why — why this transport carries the job's data; the transport's own reason comes first. */
 static const char *backend_why(const struct comm *comm)
 {
     const struct comm_place *place = comm_place(comm);
     if (comm_why(comm)[0])
         return comm_why(comm);
     if (place->ranks == 1)
-        return "one worker has no other to exchange numbers with";
-    if (text_starts(comm_name(comm), "nccl"))
-        return "each worker has a GPU";
+        return "there is one worker";
+    if (strcmp(comm_backend(comm), "nccl") == 0)
+        return "every worker has a GPU";
     if (place->nodes == 1)
-        return "the workers of one node exchange numbers in memory that they share";
-    return place->locals == 1 ? "each node has one worker, and all go over the network"
-                              : "the workers of a node share memory, and those of others are "
-                                "reached over the network";
+        return "all workers run on one node and share memory";
+    return place->locals == 1 ? "each node has one worker, so all data cross the network"
+                              : "shared memory inside a node, the network between nodes";
 }
 
-/* on_connected — the ranks of a life have met: what carries numbers between them goes to the board,
- * and once to the log. */
+/* on_connected — the ranks of a generation are connected: publishes what carries their data, and
+ * logs it once. */
 static void on_connected(void *arg, const struct comm *comm)
 {
     struct worker *w = arg;
     if (comm_place(comm)->rank == 0 && !w->stats.backend[0])
-        LOG_INFO("BACKEND=%s takes %s: %s", conf_text(w->conf, CONF_BACKEND), comm_name(comm),
+        LOG_INFO("BACKEND=%s uses %s: %s", conf_text(w->conf, CONF_BACKEND), comm_name(comm),
                  backend_why(comm));
-    size_t n = strcspn(comm_name(comm), " "); /* "nccl 2.28.9", "ucx (tcp)": the first word */
-    text_format(w->stats.backend, sizeof w->stats.backend, "%.*s", (int)n, comm_name(comm));
+    text_copy(w->stats.backend, sizeof w->stats.backend, comm_backend(comm));
 }
 
 static enum status run_generation(void *arg, struct comm *comm, int64_t generation)

@@ -77,8 +77,8 @@ struct view {
     enum board_phase phase;
 };
 
-/* view_backend, view_device — "self", "tcp", "ucx", "nccl"; "cpu", "cuda": as the worker that
- * speaks for the node says, else as planned. */
+/* view_backend — what carries data between the workers (comm_backend in comm.h); "": not connected
+ * yet. view_device — "cpu" or "cuda": what the node's lead worker reports, else what is planned. */
 const char *view_backend(const struct view *view);
 const char *view_device(const struct view *view);
 

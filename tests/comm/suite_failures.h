@@ -26,9 +26,9 @@ static void suite_bad_arguments_rank(struct suite_rank *me)
     SUITE_REFUSED(comm_broadcast(me->comm, f32, 1, -1), "with rank");
     SUITE_REFUSED(comm_send(me->comm, f32, 1, me->place.rank), "with rank");
     SUITE_REFUSED(comm_recv(me->comm, f32, 1, me->place.ranks), "with rank");
-    SUITE_REFUSED(comm_split(me->comm, twice, 2, &sub), "a group");
-    SUITE_REFUSED(comm_split(me->comm, far, 1, &sub), "a group");
-    SUITE_REFUSED(comm_split(me->comm, far, 0, &sub), "a group");
+    SUITE_REFUSED(comm_split(me->comm, twice, 2, &sub), "cannot split");
+    SUITE_REFUSED(comm_split(me->comm, far, 1, &sub), "cannot split");
+    SUITE_REFUSED(comm_split(me->comm, far, 0, &sub), "cannot split");
     SUITE_REFUSED(comm_wait(me->comm, (struct comm_ticket){99}), "ticket 99");
     CHECK_OK(comm_barrier(me->comm)); /* none of this harmed it */
 }

@@ -12,8 +12,9 @@ static void suite_places_rank(struct suite_rank *me)
 {
     const struct comm_place *place = comm_place(me->comm);
     CHECK(memcmp(place, &me->place, sizeof(*place)) == 0, "rank %d", place->rank);
-    CHECK(strncmp(comm_name(me->comm), me->job->suite->name, strlen(me->job->suite->name)) == 0,
-          "%s", comm_name(me->comm));
+    CHECK(strstr(comm_name(me->comm), me->job->suite->name) != NULL, "%s", comm_name(me->comm));
+    CHECK(strncmp(comm_name(me->comm), comm_backend(me->comm), strlen(comm_backend(me->comm))) == 0,
+          "%s", comm_backend(me->comm));
     void *data;
     CHECK_OK(comm_alloc(me->comm, 3000001, &data));
     CHECK((uintptr_t)data % (2 << 20) == 0, "%p", data);

@@ -75,7 +75,7 @@ static void all_have(void **state)
 static void one_has_not(void **state)
 {
     (void)state;
-    choose(1, 3, 1, "ucx", "NCCL is not on rank 1 of 3");
+    choose(1, 3, 1, "shm", "NCCL is not on rank 1 of 3");
     choose(2, 1, 0, "ucx", "NCCL is not on rank 0 of 2");
 }
 
@@ -85,7 +85,7 @@ static void shared_gpu(void **state)
 {
     (void)state;
     strcpy(fake_device.bus, "0000:3b:00.0");
-    choose(1, 2, -1, "ucx", "two ranks on one GPU, and rank 1 shares 0000:3b:00.0");
+    choose(1, 2, -1, "shm", "two ranks on one GPU, and rank 1 shares 0000:3b:00.0");
     choose(2, 1, -1, "nccl", "all 2 ranks");
     fake_device.bus[0] = 0;
 }

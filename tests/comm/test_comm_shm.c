@@ -37,7 +37,7 @@ static enum status open_rank(struct suite_rank *me, const struct comm_config *co
 }
 
 static const int layouts[][2] = {{1, 1}, {1, 2}, {1, 3}, {1, 4}, {1, 5}};
-static const struct suite suite_shm = {.name = "ucx",
+static const struct suite suite_shm = {.name = "shm",
                                        .layouts_n = sizeof(layouts) / sizeof(layouts[0]),
                                        .layouts = layouts,
                                        .world_new = world_new,

@@ -28,7 +28,7 @@ for to in "1 none" "2 full" "4 none" "3 gradients"; do
     ok "a checkpoint of 3 workers, SHARD=full, goes on with $1, SHARD=$2" near rest.jsonl go.jsonl 2e-6
 done
 run $tiny $batch $pair STEPS=1
-ok "the log tells the backend and why" says 'BACKEND=auto takes ucx (shm): the workers of one node exchange numbers in memory that they share'
+ok "the log tells the backend and why" says 'BACKEND=auto uses shm: all workers run on one node and share memory'
 run $tiny $batch $pair VAL_DATA= DATA=synthetic STEPS=4 EVAL_EVERY=0 SHUFFLE=1 LOG_LEVEL=error
 ok "quiet: nothing on stderr but what was asked for" is "$(wc -c <err)" 0
 
@@ -84,7 +84,7 @@ started+=("$pid")
 status_is() { curl -s --max-time 60 "http://127.0.0.1:$port/status" >status.json && [ "$(jq -r "$1" status.json)" = true ]; }
 wait_for 20 status_is '.phase == "training" and .step > 10'
 ok "/status: four ranks, one node, in parts" is \
-    "$(jq -c '[.backend, .mesh.data, .mesh.shard, (.nodes|length), [.ranks[].rank]]' status.json)" '["ucx",4,4,1,[0,1,2,3]]'
+    "$(jq -c '[.backend, .mesh.data, .mesh.shard, (.nodes|length), [.ranks[].rank]]' status.json)" '["shm",4,4,1,[0,1,2,3]]'
 ok "/status: times of every rank" holds status.json '.[0].ranks | all(.compute_ms > 0 and .comm_ms >= 0 and .wait_ms >= 0)'
 ok "convoy status shows them" is "$("$convoy" status "http://127.0.0.1:$port" | grep -c '^rank [0-3] ')" 4
 kill -KILL "$(workers_of "$pid" | cut -d' ' -f3)"

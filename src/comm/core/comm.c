@@ -1,59 +1,51 @@
-/* comm — what all transports share: checks, numbers, deadlines, the first failure, times, the
- * record of the call under way. Must not know how anything is moved. */
+/* comm — what all transports share: checks, call numbers, deadlines, the first failure, times. Must
+ * not know how data are moved. */
 #include "comm/core/comm.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/thread_pool.h"
-#include "base/text.h"
-#include "comm/core/staging.h"
+#include "comm/core/comm_args.h"
 #include "comm/core/comm_queue.h"
+#include "comm/core/comm_record.h"
 #include "comm/core/part.h"
+#include "comm/core/staging.h"
 #include "comm/core/sum_tree.h"
 
-#define ELEMS_MAX (INT64_MAX >> 16)
-
-/* The call under way, readable from any thread: every field is atomic, and `version` is odd while
- * they are changed. */
-struct comm_record {
-    _Atomic uint32_t version;
-    atomic_int kind;
-    _Atomic int64_t sequence, entered_ns, elems;
-};
-
-struct comm_allocation { /* of comm_alloc without a transport's own */
+/* Memory of comm_alloc that the transport does not supply. */
+struct comm_allocation {
     void *data;
     int64_t bytes;
     bool is_on_device;
 };
 
-/* What a comm and those made from it share. */
+/* Shared by a comm and all comms split from it. */
 struct comm_root {
     struct comm_queue *queue;
-    struct staging *staging; /* NULL: all memory is where the transport reaches it */
-    struct dev_event *event; /* of comm_wait_stream, for the next call; NULL: none */
+    struct staging *staging; /* NULL: the transport reaches all memory */
+    struct dev_event *event; /* from comm_wait_stream, for the next call; or NULL */
     atomic_bool closing, failed;
-    enum status failed_st; /* written once, before `failed` */
+    enum status failed_st; /* the first failure; written once, before `failed` */
     struct status_saved failure;
-    bool has_cores;
+    bool has_cores; /* a core for each rank, so waits may spin */
 };
 
 struct comm {
     struct comm_ctx ctx;
     struct comm_root *root; /* own or the parent's */
     struct comm *parent;
-    int *ranks; /* of a sub */
-    int64_t calls_n, pairs_n;
+    int *ranks;               /* of a split: the members in the parent */
+    int64_t calls_n, pairs_n; /* collectives and messages so far: their sequence numbers */
     struct comm_record record;
     _Atomic int64_t busy_ns, wait_ns, bytes_sent;
     struct comm_allocation *allocations;
     int allocations_n;
 };
 
-/* ---- life ---- */
+/* ---- open, close ---- */
 
 static enum status check_config(const struct comm_config *config)
 {
@@ -64,7 +56,8 @@ static enum status check_config(const struct comm_config *config)
         return FAIL(ST_BUG, "rank %d of %d cannot be worker %d of %d on node %d of %d", p->rank,
                     p->ranks, p->local, p->locals, p->node, p->nodes);
     if (config->timeout_ms <= 0)
-        return FAIL(ST_BUG, "a call may last %lld ms", (long long)config->timeout_ms);
+        return FAIL(ST_BUG, "timeout_ms of a call is %lld: must be above 0",
+                    (long long)config->timeout_ms);
     if (transport_find(config->kind, p) == NULL)
         return FAIL(ST_NO_DEVICE, "this build has no transport %d for %d nodes", (int)config->kind,
                     p->nodes);
@@ -87,7 +80,7 @@ static enum status new_root(struct comm_root **out)
     return ST_OK;
 }
 
-/* root_ops: of the comm that a sub is made from, whose transport it keeps. */
+/* root_ops: the transport of the comm that a split is made from; NULL: chosen by config. */
 static enum status new_comm(const struct comm_config *config, struct comm_root *root,
                             const struct transport_ops *root_ops, struct comm **out)
 {
@@ -102,13 +95,13 @@ static enum status new_comm(const struct comm_config *config, struct comm_root *
     return ST_OK;
 }
 
-/* A call of opening: not recorded, numbered 0. */
+/* The calls of opening and of comm_alloc: not recorded, number 0. */
 static void begin_opening(struct comm *comm, struct comm_call *call, enum comm_call_kind kind)
 {
     *call =
         (struct comm_call){.kind = kind, .dtype = DTYPE_U8, .peer = -1, .entered_ns = clock_ns()};
     comm->ctx.call = call;
-    comm->ctx.spins = comm->root->has_cores;
+    comm->ctx.wait_policy = comm->root->has_cores ? WAIT_POLICY_SPIN : WAIT_POLICY_YIELD;
 }
 
 enum status comm_begin_open(const struct comm_config *config, struct comm **out, void *address,
@@ -213,6 +206,12 @@ void comm_close(struct comm *comm)
 
 const struct comm_place *comm_place(const struct comm *comm) { return &comm->ctx.config.place; }
 
+const char *comm_backend(const struct comm *comm)
+{
+    const struct transport_ops *ops = comm->ctx.ops;
+    return ops->backend != NULL ? ops->backend(&comm->ctx) : ops->name;
+}
+
 const char *comm_name(const struct comm *comm)
 {
     const struct transport_ops *ops = comm->ctx.ops;
@@ -221,41 +220,19 @@ const char *comm_name(const struct comm *comm)
 
 const char *comm_why(const struct comm *comm) { return comm->ctx.why; }
 
-/* ---- the record ---- */
+/* ---- what this rank is doing ---- */
 
-static void record_one(struct comm_record *record, const struct comm_call *call,
-                       enum comm_call_kind kind, int64_t at_ns)
-{
-    atomic_fetch_add_explicit(&record->version, 1, memory_order_acq_rel);
-    atomic_store_explicit(&record->kind, (int)kind, memory_order_release);
-    atomic_store_explicit(&record->sequence, call->sequence, memory_order_release);
-    atomic_store_explicit(&record->entered_ns, at_ns, memory_order_release);
-    atomic_store_explicit(&record->elems, call->elems, memory_order_release);
-    atomic_fetch_add_explicit(&record->version, 1, memory_order_release);
-}
-
-/* In its own and in that of the first comm, which people ask. */
+/* Records the call in this comm and in its parents: the watchdog reads the root. */
 static void record(struct comm *comm, const struct comm_call *call, enum comm_call_kind kind)
 {
     for (int64_t now_ns = clock_ns(); comm != NULL; comm = comm->parent)
-        record_one(&comm->record, call, kind, kind == COMM_CALL_NONE ? now_ns : call->entered_ns);
+        comm_record_write(&comm->record, call, kind,
+                          kind == COMM_CALL_NONE ? now_ns : call->entered_ns);
 }
 
 void comm_activity(const struct comm *comm, struct comm_activity *out)
 {
-    /* atomic loads want it so */
-    struct comm_record *from = (struct comm_record *)(uintptr_t)&comm->record;
-    enum comm_call_kind kind;
-    uint32_t before, after;
-    do {
-        before = atomic_load_explicit(&from->version, memory_order_acquire);
-        kind = (enum comm_call_kind)atomic_load_explicit(&from->kind, memory_order_acquire);
-        out->sequence = atomic_load_explicit(&from->sequence, memory_order_acquire);
-        out->entered_ms = atomic_load_explicit(&from->entered_ns, memory_order_acquire) / 1000000;
-        out->elems = atomic_load_explicit(&from->elems, memory_order_acquire);
-        after = atomic_load_explicit(&from->version, memory_order_acquire);
-    } while (before != after || before % 2 != 0);
-    text_copy(out->call, sizeof(out->call), transport_call_name(kind));
+    comm_record_read(&comm->record, out);
 }
 
 void comm_times(struct comm *comm, struct comm_times *out)
@@ -275,11 +252,11 @@ static void add_to(struct comm *comm, int64_t busy_ns, int64_t wait_ns, int64_t 
     }
 }
 
-/* ---- carrying out ---- */
+/* ---- executing calls ---- */
 
-/* Numbered when carried out: that order is the same on all ranks, whatever threads make the calls.
- * A sub's making is numbered 0, and a message between two is counted apart: not all ranks make
- * these. */
+/* Numbers a call when it is executed: that order is the same on all ranks, on whichever thread a
+ * call runs. Not all ranks make splits and messages, so a split has number 0 and messages are
+ * counted apart. */
 static void number(struct comm *comm, struct comm_call *call)
 {
     if (call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV)
@@ -288,8 +265,9 @@ static void number(struct comm *comm, struct comm_call *call)
         call->sequence = ++comm->calls_n;
 }
 
-/* The one place from which a transport is put to work. */
-static enum status carry_out(struct comm *comm, struct comm_call *call, bool is_callers)
+/* Executes one call: the only place that calls a transport. is_blocking: on the caller's thread;
+ * else on the queue thread. */
+static enum status execute(struct comm *comm, struct comm_call *call, bool is_blocking)
 {
     struct comm_ctx *ctx = &comm->ctx;
     if (has_failed(comm->root))
@@ -298,9 +276,10 @@ static enum status carry_out(struct comm *comm, struct comm_call *call, bool is_
     call->entered_ns = clock_ns();
     record(comm, call, call->kind);
     ctx->call = call;
-    ctx->spins = is_callers && comm->root->has_cores;
-    ctx->rests = !is_callers;
-    ctx->queue = is_callers || comm->root->staging != NULL ? NULL : comm->root->queue;
+    ctx->wait_policy = !is_blocking            ? WAIT_POLICY_SLEEP
+                       : comm->root->has_cores ? WAIT_POLICY_SPIN
+                                               : WAIT_POLICY_YIELD;
+    ctx->queue = is_blocking || comm->root->staging != NULL ? NULL : comm->root->queue;
     const struct comm_config *config = &ctx->config;
     enum status st = config->is_aborted != NULL && config->is_aborted(config->arg)
                          ? transport_check(ctx)
@@ -311,25 +290,25 @@ static enum status carry_out(struct comm *comm, struct comm_call *call, bool is_
     ctx->call = NULL;
     record(comm, call, COMM_CALL_NONE);
     int64_t ns = clock_ns() - call->entered_ns;
-    add_to(comm, ns, is_callers ? ns : 0,
+    add_to(comm, ns, is_blocking ? ns : 0,
            atomic_exchange_explicit(&ctx->bytes_sent, 0, memory_order_relaxed));
     if (st != ST_OK)
         fail_first(comm->root, st);
     return st;
 }
 
-/* The comm whose job this thread carries out: calls made in it run at once. */
-static _Thread_local const struct comm_root *root_of_job;
+/* Set while this thread runs a job of that comm: calls made in the job run at once. */
+static _Thread_local const struct comm_root *job_root;
 
 static void run_queued(struct comm_queue_item *item)
 {
     struct comm_root *root = item->comm->root;
     if (item->job == NULL) {
-        (void)carry_out(item->comm, &item->call, false);
+        (void)execute(item->comm, &item->call, false);
     } else if (!has_failed(root)) {
-        root_of_job = root;
+        job_root = root;
         enum status st = item->job(item->arg);
-        root_of_job = NULL;
+        job_root = NULL;
         if (st != ST_OK)
             fail_first(root, st);
     }
@@ -357,12 +336,12 @@ static struct dev_event *take_event(struct comm_root *root)
 
 static enum status run(struct comm *comm, struct comm_call call)
 {
-    if (root_of_job == comm->root)
-        return carry_out(comm, &call, false);
+    if (job_root == comm->root)
+        return execute(comm, &call, false);
     call.event = take_event(comm->root);
     if (!comm_queue_is_empty(comm->root->queue))
         wait_ticket(comm, comm_queue_last(comm->root->queue));
-    return carry_out(comm, &call, true);
+    return execute(comm, &call, true);
 }
 
 static enum status put(struct comm *comm, const struct comm_queue_item *item,
@@ -370,8 +349,8 @@ static enum status put(struct comm *comm, const struct comm_queue_item *item,
 {
     if (has_failed(comm->root))
         return fail_again(comm->root);
-    if (root_of_job == comm->root)
-        return FAIL(ST_BUG, "a call begun inside a job of the same comm: make it a blocking one");
+    if (job_root == comm->root)
+        return FAIL(ST_BUG, "a job began a call on its own comm: jobs make blocking calls only");
     return comm_queue_put(comm->root->queue, item, &ticket->sequence);
 }
 
@@ -387,8 +366,8 @@ enum status comm_job_begin(struct comm *comm, enum status (*job)(void *arg), voi
     return put(comm, &(struct comm_queue_item){.comm = comm, .job = job, .arg = arg}, ticket);
 }
 
-/* A call before the first failure has succeeded, but who waits for it may as well learn now that
- * all is over. */
+/* The ticket's call may have succeeded before another one failed. The failure is returned all the
+ * same, because the comm is of no further use. */
 enum status comm_wait(struct comm *comm, struct comm_ticket ticket)
 {
     if (ticket.sequence < 1 || ticket.sequence > comm_queue_last(comm->root->queue))
@@ -398,44 +377,7 @@ enum status comm_wait(struct comm *comm, struct comm_ticket ticket)
     return has_failed(comm->root) ? fail_again(comm->root) : ST_OK;
 }
 
-/* ---- checks, numbers ---- */
-
-static bool is_summed(enum dtype dtype)
-{
-    return dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype == DTYPE_BF16;
-}
-
-static enum status check_elems(const char *name, enum dtype dtype, int64_t elems, const void *data)
-{
-    if (elems < 0 || elems > ELEMS_MAX || (unsigned)dtype >= DTYPE_N)
-        return FAIL(ST_BUG, "%s of %lld elements of dtype %d", name, (long long)elems, (int)dtype);
-    if (elems > 0 && data == NULL)
-        return FAIL(ST_BUG, "%s of %lld elements from or to nowhere", name, (long long)elems);
-    return ST_OK;
-}
-
-/* Both ends of a collective with two buffers, of which this rank has ins and outs elements. */
-static enum status check_pair(enum comm_call_kind kind, struct tensor out, int64_t outs,
-                              struct tensor in, int64_t ins)
-{
-    const char *name = transport_call_name(kind);
-    TRY(check_elems(name, in.dtype, ins, in.data));
-    TRY(check_elems(name, out.dtype, outs, out.data));
-    if (out.dtype != in.dtype)
-        return FAIL(ST_BUG, "%s from dtype %d to dtype %d", name, (int)in.dtype, (int)out.dtype);
-    if (kind != COMM_CALL_ALL_GATHER && kind != COMM_CALL_ALL_TO_ALL && !is_summed(in.dtype))
-        return FAIL(ST_BUG, "%s of dtype %d: sums are of F32, F64 and BF16", name, (int)in.dtype);
-    return ST_OK;
-}
-
-static enum status check_peer(const struct comm *comm, const char *name, int peer, bool may_be_self)
-{
-    const struct comm_place *place = comm_place(comm);
-    if (peer < 0 || peer >= place->ranks || (!may_be_self && peer == place->rank))
-        return FAIL(ST_BUG, "%s of rank %d with rank %d of %d", name, place->rank, peer,
-                    place->ranks);
-    return ST_OK;
-}
+/* ---- the calls ---- */
 
 static struct comm_call call_of(enum comm_call_kind kind, struct tensor out, const void *in,
                                 int64_t elems, int peer)
@@ -447,12 +389,12 @@ static struct comm_call call_of(enum comm_call_kind kind, struct tensor out, con
 static enum status prepare(struct comm *comm, enum comm_call_kind kind, struct tensor out,
                            struct tensor in, int64_t elems, struct comm_call *call)
 {
-    /* the number, before it is cut in parts */
-    TRY(check_elems(transport_call_name(kind), in.dtype, elems, call));
+    /* before the number is divided into parts */
+    TRY(comm_args_check_elems(transport_call_name(kind), in.dtype, elems, call));
     const struct comm_place *place = comm_place(comm);
     int64_t part = part_extent(elems, place->ranks, place->rank).elems;
-    TRY(check_pair(kind, out, kind == COMM_CALL_REDUCE_SCATTER ? part : elems, in,
-                   kind == COMM_CALL_ALL_GATHER ? part : elems));
+    TRY(comm_args_check_buffers(kind, out, kind == COMM_CALL_REDUCE_SCATTER ? part : elems, in,
+                                kind == COMM_CALL_ALL_GATHER ? part : elems));
     *call = call_of(kind, out, in.data, elems, -1);
     return ST_OK;
 }
@@ -483,12 +425,13 @@ enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor 
                             int64_t part_elems)
 {
     int ranks = comm_place(comm)->ranks;
-    /* the number, before it is multiplied */
-    TRY(check_elems("all_to_all", in.dtype, part_elems, &out));
-    if (part_elems > ELEMS_MAX / ranks)
+    /* before the number is multiplied */
+    TRY(comm_args_check_elems("all_to_all", in.dtype, part_elems, &out));
+    if (part_elems > COMM_ARGS_ELEMS_MAX / ranks)
         return FAIL(ST_BUG, "all_to_all of %d parts of %lld elements", ranks,
                     (long long)part_elems);
-    TRY(check_pair(COMM_CALL_ALL_TO_ALL, out, part_elems * ranks, in, part_elems * ranks));
+    TRY(comm_args_check_buffers(COMM_CALL_ALL_TO_ALL, out, part_elems * ranks, in,
+                                part_elems * ranks));
     return run(comm, call_of(COMM_CALL_ALL_TO_ALL, out, in.data, part_elems, -1));
 }
 
@@ -518,15 +461,15 @@ enum status comm_all_gather_begin(struct comm *comm, struct tensor out, struct t
 
 enum status comm_broadcast(struct comm *comm, struct tensor data, int64_t elems, int root)
 {
-    TRY(check_elems("broadcast", data.dtype, elems, data.data));
-    TRY(check_peer(comm, "broadcast", root, true));
+    TRY(comm_args_check_elems("broadcast", data.dtype, elems, data.data));
+    TRY(comm_args_check_peer(comm_place(comm), "broadcast", root, true));
     return run(comm, call_of(COMM_CALL_BROADCAST, data, data.data, elems, root));
 }
 
 enum status comm_send(struct comm *comm, struct tensor data, int64_t elems, int to)
 {
-    TRY(check_elems("send", data.dtype, elems, data.data));
-    TRY(check_peer(comm, "send", to, false));
+    TRY(comm_args_check_elems("send", data.dtype, elems, data.data));
+    TRY(comm_args_check_peer(comm_place(comm), "send", to, false));
     struct comm_call call = call_of(COMM_CALL_SEND, data, data.data, elems, to);
     call.out = NULL;
     return run(comm, call);
@@ -534,8 +477,8 @@ enum status comm_send(struct comm *comm, struct tensor data, int64_t elems, int 
 
 enum status comm_recv(struct comm *comm, struct tensor data, int64_t elems, int from)
 {
-    TRY(check_elems("recv", data.dtype, elems, data.data));
-    TRY(check_peer(comm, "recv", from, false));
+    TRY(comm_args_check_elems("recv", data.dtype, elems, data.data));
+    TRY(comm_args_check_peer(comm_place(comm), "recv", from, false));
     return run(comm, call_of(COMM_CALL_RECV, data, NULL, elems, from));
 }
 
@@ -544,9 +487,9 @@ enum status comm_barrier(struct comm *comm)
     return run(comm, call_of(COMM_CALL_BARRIER, (struct tensor){.dtype = DTYPE_U8}, NULL, 0, -1));
 }
 
-/* ---- memory, groups ---- */
+/* ---- memory, split ---- */
 
-/* The device's memory, or ordinary one: remembered for close. */
+/* Device memory or ordinary memory, which comm_close frees. */
 static enum status alloc_own(struct comm *comm, int64_t bytes, void **out)
 {
     struct dev *dev = comm->ctx.config.dev;
@@ -564,7 +507,7 @@ static enum status alloc_own(struct comm *comm, int64_t bytes, void **out)
 
 enum status comm_alloc(struct comm *comm, int64_t bytes, void **out)
 {
-    if (bytes < 1 || bytes > ELEMS_MAX)
+    if (bytes < 1 || bytes > COMM_ARGS_ELEMS_MAX)
         return FAIL(ST_BUG, "%lld bytes for communication", (long long)bytes);
     if (comm->ctx.ops->alloc == NULL || comm->parent != NULL ||
         comm->ctx.config.place.locals == 1 || dev_is_discrete(comm->ctx.config.dev))
@@ -576,7 +519,8 @@ enum status comm_alloc(struct comm *comm, int64_t bytes, void **out)
     return st;
 }
 
-/* Where this rank stands among `ranks`; false when it is not there or they do not ascend. */
+/* This rank's place among `ranks`. Returns false if it is not one of them, or they do not ascend.
+ * */
 static bool place_among(const struct comm_place *place, const int *ranks, int n,
                         struct comm_place *out)
 {
@@ -602,7 +546,7 @@ static enum status split_ctx(struct comm *comm, const int *ranks, int ranks_n, s
     split->parent = comm;
     split->ranks = malloc((size_t)ranks_n * sizeof(*ranks));
     if (split->ranks == NULL)
-        return FAIL(ST_RETRY, "out of memory: a group of %d ranks", ranks_n);
+        return FAIL(ST_RETRY, "out of memory: a split of %d ranks", ranks_n);
     memcpy(split->ranks, ranks, (size_t)ranks_n * sizeof(*ranks));
     split->ctx.parent = &comm->ctx;
     split->ctx.ranks = split->ranks;
@@ -613,7 +557,8 @@ enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct 
 {
     struct comm_config config = comm->ctx.config;
     if (ranks_n < 1 || !place_among(comm_place(comm), ranks, ranks_n, &config.place))
-        return FAIL(ST_BUG, "a group of %d of %d ranks in which rank %d is not, or out of order",
+        return FAIL(ST_BUG,
+                    "cannot split %d of %d ranks: rank %d is not among them, or they do not ascend",
                     ranks_n, comm_place(comm)->ranks, comm_place(comm)->rank);
     struct comm *split;
     TRY(new_comm(&config, comm->root, comm->ctx.ops, &split));

@@ -1,28 +1,35 @@
-/* comm — moving elements between the ranks of a job: one call per collective, whatever carries it.
+/* comm — collective communication between the ranks of a job.
  *
- * A rank is one worker. Ranks are numbered node by node, every node has the same number: rank =
- * node·locals + local. Transports (struct transport_ops, one file each): self (one rank), mem
- * (threads of one process as ranks: the laptop cluster of the tests), ucx (memory shared by the
- * workers of a node, TCP or UCX between nodes), nccl (ranks with a GPU each).
- * auto is one of the last two: nccl where every rank has it.
+ * A rank is one worker: a process with one device. A `struct comm` is this rank's handle for a
+ * group of ranks, as ncclComm_t is in NCCL. Ranks are numbered node by node, and every node has the
+ * same number of workers: rank = node · locals + local. The caller supplies the addresses of all
+ * ranks. This module must not know models, training steps, settings or the board.
  *
- * The calls here hold what all transports share: checks, sequence numbers, deadlines, the abort
- * flag, timing, the record of who waits in what, and the thread that carries out what was begun, so
- * that communication runs beside computation. A transport only moves and adds.
+ * A transport moves the bytes (enum comm_kind below). The functions here do what all transports
+ * share:
+ *   - check arguments and number the calls;
+ *   - end each call at its deadline or when the job is aborted;
+ *   - record which call this rank is in, and measure times;
+ *   - run a queue thread, which executes the calls of comm_..._begin beside computation.
  *
- * Order of sums: for each element the contributions are added along a fixed binary tree over the
- * ranks (sum_tree.h), whatever the message's size, the cut into pieces, the transport or the call.
- * So all_reduce, and reduce_scatter followed by all_gather, give the same bits, and mem and ucx do
- * too. Not so nccl, which adds in an order of its own: there all ranks of a call get the same bits,
- * and no more is promised.
+ * Order of sums. Each element is summed along a fixed binary tree over the ranks (sum_tree.h). The
+ * tree does not depend on message size, chunking, transport or call. So all_reduce gives the same
+ * bits as reduce_scatter followed by all_gather, and THREADS gives the same bits as HOST. NCCL adds
+ * in its own order: all ranks of a call get the same bits, but not those of the other transports.
  *
- * Where config.dev has memory apart from the host's, buffers may lie in either, all ranks' of one
- * call in the same; comm_alloc gives the device's. What was put on the device's streams before a
- * call must be done (dev_sync) when it is made or begun, or said by comm_wait_stream. When a call
- * returns, or its ticket has been waited for, the device has done it.
+ * Threads. One thread makes all calls on a comm and on the comms split from it. comm_activity and
+ * comm_times may be called from any thread. A job (comm_job_begin) makes its calls on the queue
+ * thread.
  *
- * It is given its world and never asks where its peers came from. Must not know models, steps,
- * settings or the board. */
+ * Device memory. If config.dev has memory apart from the host's, buffers may lie in either memory;
+ * in one call, the buffers of all ranks lie in the same one. Work that a device stream does on a
+ * buffer must be finished (dev_sync) before a call that uses the buffer, or ordered before it by
+ * comm_wait_stream. When a call returns, or comm_wait returns for its ticket, the device has
+ * finished it too.
+ *
+ * Errors. A call fails with ST_PEER (aborted, late, or a peer was lost) or ST_BUG (wrong arguments,
+ * or the ranks are in different calls); NCCL may also report ST_FAULT or ST_BAD_SETTING. After a
+ * failure the comm can only be closed: every further call returns the first failure. */
 #ifndef CONVOY_COMM_COMM_H
 #define CONVOY_COMM_COMM_H
 
@@ -34,124 +41,140 @@
 #include "kernels/tensor.h"
 
 #define COMM_RANKS_MAX 4096
-#define COMM_ADDRESS_MAX 2048 /* bytes of one rank's address as a transport packs it */
+#define COMM_ADDRESS_MAX 2048 /* bytes of one rank's packed address */
 #define COMM_SECRET_BYTES 16
 
 struct comm;
 
+/* The transports. */
 enum comm_kind {
-    COMM_KIND_SELF,
-    COMM_KIND_THREADS,
-    COMM_KIND_HOST,
-    COMM_KIND_NCCL,
-    COMM_KIND_AUTO
+    COMM_KIND_SELF,    /* one rank; nothing is sent */
+    COMM_KIND_THREADS, /* ranks are threads of one process; for tests */
+    COMM_KIND_HOST, /* ranks are processes: shared memory inside a node, TCP or UCX between nodes */
+    COMM_KIND_NCCL, /* every rank has a GPU of its own */
+    COMM_KIND_AUTO  /* NCCL if every rank has it, else HOST */
 };
 
-/* What carries numbers between nodes; see p2p.h. AUTO: UCX where every rank has a device for it,
- * else TCP. */
+/* What carries messages between nodes under HOST. AUTO: UCX if every rank has an InfiniBand or RoCE
+ * device, else TCP. */
 enum comm_net { COMM_NET_AUTO, COMM_NET_TCP, COMM_NET_UCX };
 
-/* Where this rank stands. */
+/* The position of this rank: in the job, among the nodes, among the workers of its node. */
 struct comm_place {
     int rank, ranks;
     int node, nodes;
-    int local, locals; /* among the workers of this node */
+    int local, locals;
 };
 
-/* What a rank is doing, for the one who asks why nothing moves. Readable from any thread. */
+/* The call that a rank is in, or the last one it left: for finding out why a job does not move. */
 struct comm_activity {
-    char call[24]; /* "all_reduce", …; "" when it is in none */
-    /* of that call, else of the last one finished; from 1 in each life of a comm; 0: none yet */
-    int64_t sequence;
-    int64_t entered_ms; /* clock_ms when it was entered; in none: when the last one was left */
+    char call[24];      /* "all_reduce", …; "" between calls */
+    int64_t sequence;   /* number of the call, or of the last finished one; from 1; 0: none yet */
+    int64_t entered_ms; /* clock_ms at entry; between calls: when the last call was left */
     int64_t elems;
 };
 
 struct comm_config {
     enum comm_kind kind;
     struct comm_place place;
-    /* of the job; peers of another one are refused. Not known yet when an address is packed:
-     * comm_end_open sets it */
+    /* Generation of the job. Peers of another generation are refused. comm_end_open sets it. */
     int64_t generation;
-    int64_t timeout_ms; /* of one call: ST_PEER with the name of the call after this long */
-    /* asked when a call has lasted for that: how long it may last as things are by now; from any
-     * thread; NULL: no longer */
+    int64_t
+        timeout_ms; /* a call that lasts longer fails with ST_PEER and names the missing ranks */
+    /* Called when a call has lasted timeout_ms: returns the current limit in milliseconds. From any
+     * thread. NULL: the limit stays timeout_ms. */
     int64_t (*limit_ms)(void *arg);
-    /* asked while waiting, from any thread, cheap: true ends every call with ST_PEER; NULL:
-     * never */
+    /* Called during every wait, from any thread, so it must be cheap. true: every call ends with
+     * ST_PEER. NULL: never. */
     bool (*is_aborted)(void *arg);
     void *arg;
-    struct dev *dev; /* of this rank; outlives the comm; NULL: buffers lie in the host's memory */
-    /* more ranks use these cores than the place tells: whoever waits gives way at once */
+    struct dev *dev; /* this rank's device; outlives the comm; NULL: buffers lie in host memory */
+    /* More ranks share the cores than `place` shows. Waits then yield the core at once. */
     bool is_oversubscribed;
-    enum comm_net net;              /* ucx, auto */
-    const char *data_addr, *master; /* where tcp listens: p2p.h; they outlive begin_open */
-    /* COMM_SECRET_BYTES that only the ranks of this generation know, filled before comm_end_open,
-     * which alone reads them: what proves ranks to each other over TCP. NULL: TCP refuses to
-     * connect */
+    enum comm_net net; /* HOST, AUTO */
+    /* Where TCP listens, and how to reach node 0: see p2p.h. Both outlive comm_begin_open. */
+    const char *data_addr, *master;
+    /* COMM_SECRET_BYTES shared by the ranks of this generation alone: TCP authenticates peers with
+     * them. Read by comm_end_open only. NULL: TCP refuses to connect. */
     const uint8_t *secret;
-    /* ucx with locals > 1: an empty memfd that all workers of the node inherited; else -1 */
-    int shm_fd;
-    struct shm_threads_world *threads; /* mem: the world all threads share */
+    int shm_fd; /* HOST with locals > 1: an empty memfd that the node's workers share; else -1 */
+    struct shm_threads_world *threads; /* THREADS: the world that all ranks share */
 };
 
-/* comm_begin_open, comm_end_open — two halves, for a transport's address must travel by another
- * road in between. begin: takes what this rank needs and packs its address (self, mem: 0 bytes).
- * end: meets the peers of this generation; addresses:
- * ranks × COMM_ADDRESS_MAX, bytes[rank] used of each. comm_close also undoes a begin alone; never
- * waits for peers. */
+/* comm_begin_open, comm_end_open — open a comm in two halves; in between, the caller distributes
+ * the addresses.
+ *   begin  takes what this rank needs and packs its address: address_bytes_out of at most
+ *          COMM_ADDRESS_MAX bytes at `address` (SELF, THREADS: 0). Does not wait for peers.
+ *   end    connects to the peers of this generation and waits for them, up to the deadline.
+ *          addresses: ranks × COMM_ADDRESS_MAX bytes; bytes[r]: how many of them rank r uses.
+ * comm_close also closes after begin alone, or after a failed end. It never waits for peers. */
 enum status comm_begin_open(const struct comm_config *config, struct comm **out, void *address,
                             int64_t *address_bytes);
 enum status comm_end_open(struct comm *comm, int64_t generation, const void *addresses,
                           const int64_t *bytes);
 void comm_close(struct comm *comm); /* accepts NULL */
 
+/* comm_place — this rank's position. comm_backend — what carries the bytes: "self", "threads",
+ * "shm", "tcp", "ucx", "shm + tcp", "shm + ucx" or "nccl". comm_name — the same with details, for
+ * logs: "nccl 2.28.9", "ucx (rc_mlx5)". comm_why — why this transport or network was chosen; "":
+ * there was no choice. The last three are valid after comm_end_open, until comm_close. */
 const struct comm_place *comm_place(const struct comm *comm);
-const char *
-comm_name(const struct comm *comm); /* for people: "self", "mem", "ucx (shm, tcp)", "nccl 2.28.9" */
-const char *
-comm_why(const struct comm *comm); /* auto, after comm_end_open: why this one; else "" */
+const char *comm_backend(const struct comm *comm);
+const char *comm_name(const struct comm *comm);
+const char *comm_why(const struct comm *comm);
 void comm_activity(const struct comm *comm, struct comm_activity *out);
 
-/* comm_alloc — memory for what will be reduced: where the workers of a node share memory it lies
- * there, so that they add straight from each other's buffers. Zeroed, aligned to 2 MiB, touched.
- * All ranks call it with the same size in the same order, before the first collective. Freed by
+/* comm_alloc — memory for buffers: zeroed, aligned to 2 MiB, resident. With several workers on a
+ * node it lies in memory that they share, so they read each other's buffers without a copy; on a
+ * discrete device it is device memory. Collective: all ranks call it with the same sizes in the
+ * same order, before the first call that moves data. Waits for the node's workers. Freed by
  * comm_close. */
 enum status comm_alloc(struct comm *comm, int64_t bytes, void **out);
 
-/* comm_wait_stream — the next call that this thread makes or begins (not a job) comes after all
- * that `s` has been given so far: the device waits for it, not the host. Nothing where memory is
- * the host's. */
+/* comm_wait_stream — the next call that this thread makes or begins runs after all work given to
+ * stream `s` so far. The device waits, not the host. Does not apply to jobs. Host memory: no
+ * effect. */
 enum status comm_wait_stream(struct comm *comm, struct stream *s);
 
-/* ---- collectives. All ranks call the same ones in the same order; counts are in elements; dtypes
- * F32, F64 and BF16 (added in fp32, rounded once at the end). A buffer belongs to the call until it
- * returns, or until comm_wait. Part `rank` of a buffer of n elements is part_extent(n, ranks, rank)
- * of sum_tree.h: multiples of 16 elements but for the last, possibly empty. Errors: ST_PEER
- * (aborted, late, peer lost; the comm is then of no further use but to close), ST_BUG. ---- */
+/* ---- Collectives
+ *
+ * All ranks make the same calls in the same order. Counts are elements, not bytes. Sums take F32,
+ * F64 and BF16 (summed in fp32, rounded once at the end); other calls take any dtype. `elems`
+ * counts the whole buffer. Part r of a buffer is part_extent(elems, ranks, r) of part.h: a multiple
+ * of 16 elements except the last part, and possibly empty. A buffer belongs to the call until the
+ * call returns, or until comm_wait returns for its ticket. Each call blocks until this rank's
+ * result is complete. ---- */
 
-/* comm_all_reduce — everybody gets the sum of everybody's buffer. in place: out == in allowed. */
+/* comm_all_reduce — out (elems) on every rank = sum over all ranks of in (elems). out == in
+ * allowed. */
 enum status comm_all_reduce(struct comm *comm, struct tensor out, struct tensor in, int64_t elems);
-/* comm_reduce_scatter — rank r gets the sum of part r of everybody's `in` (elems in all). `out`
- * holds the part only, or is in + the part's offset (in place; the rest of `in` is then
- * undefined). */
+/* comm_reduce_scatter — out on rank r = part r of the sum over all ranks of in (elems). out holds
+ * that part only. In place: out = in + the part's offset; the rest of `in` is then undefined. */
 enum status comm_reduce_scatter(struct comm *comm, struct tensor out, struct tensor in,
                                 int64_t elems);
-/* comm_all_gather — everybody's part, in `in`, comes together in `out` (elems in all); in place as
- * above. Any dtype. */
+/* comm_all_gather — part r of out (elems) on every rank = in of rank r, which holds that part only.
+ * In place: in = out + the part's offset. */
 enum status comm_all_gather(struct comm *comm, struct tensor out, struct tensor in, int64_t elems);
-/* comm_all_to_all — `in` and `out` hold ranks × part_elems elements: part p of `in` goes to p, part
- * r of `out` comes from rank r. Any dtype; out and in apart. */
+/* comm_all_to_all — in and out hold ranks × part_elems elements. Block r of out = block `rank` of
+ * rank r's in. out and in must not overlap. */
 enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor in,
                             int64_t part_elems);
+/* comm_broadcast — data (elems) on every rank = data of rank `root`. */
 enum status comm_broadcast(struct comm *comm, struct tensor data, int64_t elems, int root);
-/* comm_send — returns when `data` may be used again. */
+/* comm_send, comm_recv — a message between two ranks; the other ranks do not take part. elems and
+ * dtype are the same at both ends. comm_send returns when `data` may be reused. */
 enum status comm_send(struct comm *comm, struct tensor data, int64_t elems, int to);
 enum status comm_recv(struct comm *comm, struct tensor data, int64_t elems, int from);
+/* comm_barrier — returns after every rank has entered it. */
 enum status comm_barrier(struct comm *comm);
 
-/* The same, begun here and carried out in the order of beginning by the comm's own thread; the
- * ticket is waited for once. A blocking call first waits for everything begun before it. */
+/* ---- Calls beside computation
+ *
+ * comm_..._begin puts a call in the queue and returns; the queue thread executes the calls in this
+ * order. comm_wait blocks until the ticket's call is finished. It returns ST_OK, or the comm's
+ * first failure. Wait for each ticket once. A blocking call waits first for all that is queued.
+ * ---- */
+
 struct comm_ticket {
     int64_t sequence;
 };
@@ -161,28 +184,35 @@ enum status comm_reduce_scatter_begin(struct comm *comm, struct tensor out, stru
                                       int64_t elems, struct comm_ticket *ticket);
 enum status comm_all_gather_begin(struct comm *comm, struct tensor out, struct tensor in,
                                   int64_t elems, struct comm_ticket *ticket);
-/* comm_job_begin — a collective of the caller's making, in its place among what is begun: the
- * comm's thread calls job(arg), which makes blocking calls on this comm (they run at once) and may
- * compute between them. What it returns is what comm_wait returns; after a failure the comm is of
- * no further use. How gradients are compressed on the way (mesh/grad_compress.h). */
+/* comm_job_begin — queues a function: the queue thread calls job(arg) in its turn. The job makes
+ * blocking calls on this comm, which run at once, and may compute between them; it must not begin
+ * calls. What it returns counts like the status of a call. Gradient compression is such a job
+ * (mesh/grad_compress.h). */
 enum status comm_job_begin(struct comm *comm, enum status (*job)(void *arg), void *arg,
                            struct comm_ticket *ticket);
 enum status comm_wait(struct comm *comm, struct comm_ticket ticket);
 
-/* comm_split — the ranks of `ranks` (ascending, this one among them) as a comm of their own on the
- * same wires; all of them call it. Closed before its parent. */
+/* comm_split — a comm of some ranks: `ranks` in ascending order, this rank among them, numbered
+ * from 0 in the new comm. Collective among these ranks only. Shares the connections and the queue
+ * of the parent. Close it before the parent. */
 enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct comm **out);
 
-/* comm_times — since the last call: how long the wire worked, and how long callers waited for
- * it. */
+/* comm_times — milliseconds and bytes since the last call of comm_times.
+ *   busy_ms     the transport executed calls, on the queue thread or on the caller's
+ *   wait_ms     the caller's thread was blocked in comm_wait or in a blocking call. Jobs do not
+ *               count. The program reports the part that falls into a training step: wait_ms in
+ *               /status and in the metrics file, rank_wait_seconds in /metrics.
+ *   bytes_sent  left this rank for other ranks
+ * Splits count in their parent. */
 struct comm_times {
     double busy_ms, wait_ms;
-    int64_t bytes_sent; /* to other ranks */
+    int64_t bytes_sent;
 };
 void comm_times(struct comm *comm, struct comm_times *out);
 
-/* The mem transport's world: ranks threads, each opening a comm with kind MEM. nodes > 1 gives the
- * order of sums of that many nodes. Freed after the last close. */
+/* The world of the THREADS transport: ranks are threads, and each opens a comm on it. nodes > 1
+ * gives the sum order of that many nodes. NULL: out of memory. Free it after the last
+ * comm_close. */
 struct shm_threads_world *shm_threads_world_new(int nodes, int locals);
 void shm_threads_world_free(struct shm_threads_world *world);
 

@@ -190,7 +190,7 @@ enum status staging_sync(const struct comm_ctx *ctx, struct stream *s)
         if (is_idle)
             return dev_sync(s); /* what waits in pinned slots goes to its place */
         TRY(transport_check(ctx));
-        if (ctx->spins)
+        if (ctx->wait_policy == WAIT_POLICY_SPIN)
             transport_pause();
         else
             clock_sleep_us(IDLE_SLEEP_US);

@@ -17,8 +17,8 @@ void sum_tree_shape(const int *ranks, int n, int locals, int *nodes_out, int *lo
 /* sum_tree_left — how many of n ≥ 2 neighbours form the left half. */
 int sum_tree_left(int n);
 
-/* sum_tree_plan — the n-1 additions that sum n slots: slot[to] += slot[from], in this order. The sum
- * ends in slot 0. */
+/* sum_tree_plan — the n-1 additions that sum n slots: slot[to] += slot[from], in this order. The
+ * sum ends in slot 0. */
 struct sum_tree_step {
     int to, from;
 };

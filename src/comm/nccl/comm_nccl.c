@@ -63,7 +63,7 @@ static enum status poll_once(struct wait *wait)
     wait->polls++;
     if (wait->polls % 64 == 0)
         TRY(transport_check(wait->ctx));
-    if (wait->ctx->spins && wait->polls < SPIN_POLLS) {
+    if (wait->ctx->wait_policy == WAIT_POLICY_SPIN && wait->polls < SPIN_POLLS) {
         transport_pause();
         return ST_OK;
     }

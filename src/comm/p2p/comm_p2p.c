@@ -48,7 +48,7 @@ static enum status check_wait(void *arg)
 struct p2p_wait comm_p2p_wait(struct comm_ctx *ctx)
 {
     return (struct p2p_wait){
-        .watch = {.check = check_wait, .arg = ctx, .spins = ctx->spins, .rests = ctx->rests}};
+        .watch = {.check = check_wait, .arg = ctx, .wait_policy = ctx->wait_policy}};
 }
 
 static bool nap(void *arg, int64_t ns)
@@ -263,6 +263,14 @@ static void add_why(struct comm_ctx *ctx, const char *why)
         text_format(ctx->why + n, sizeof(ctx->why) - n, "%s%s", n > 0 ? "; " : "", why);
 }
 
+static void set_names(const struct comm_p2p *state)
+{
+    struct comm_p2p_root *root = state->root;
+    const char *intra = state->two_level.share != NULL ? "shm + " : "";
+    text_format(root->backend, sizeof(root->backend), "%s%s", intra, p2p_driver_name(root->p2p));
+    text_format(root->name, sizeof(root->name), "%s%s", intra, p2p_name(root->p2p));
+}
+
 static enum status end_open(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes)
 {
     struct comm_p2p *state = ctx->state;
@@ -284,7 +292,8 @@ static enum status end_open(struct comm_ctx *ctx, const void *addresses, const i
     free(is_peer);
     if (st == ST_OK && state->two_level.share != NULL)
         st = comm_shm_join(state->two_level.share);
-    text_copy(state->root->name, sizeof(state->root->name), p2p_name(state->root->p2p));
+    if (st == ST_OK)
+        set_names(state);
     add_why(ctx, p2p_why(state->root->p2p));
     if (st == ST_OK && p2p_rank_without_gpu(state->root->p2p) < 0)
         st = open_gpu(state, ctx);
@@ -300,10 +309,14 @@ static void ctx_close(struct comm_ctx *ctx)
     ctx->state = NULL;
 }
 
+static const char *backend(const struct comm_ctx *ctx)
+{
+    return ((const struct comm_p2p *)ctx->state)->root->backend;
+}
+
 static const char *describe(const struct comm_ctx *ctx)
 {
-    const struct comm_p2p *state = ctx->state;
-    return state->root->name[0] != 0 ? state->root->name : "ucx";
+    return ((const struct comm_p2p *)ctx->state)->root->name;
 }
 
 /* The members agree on a number for their group: the greatest that is free with all of them. They
@@ -576,10 +589,11 @@ static enum status direct(struct comm_ctx *ctx, const struct comm_call *call)
 
 const struct transport_ops comm_p2p_ops = {
     .kind = COMM_KIND_HOST,
-    .name = "ucx",
+    .name = "p2p",
     .begin_open = begin_open,
     .end_open = end_open,
     .close = ctx_close,
+    .backend = backend,
     .describe = describe,
     .alloc = alloc,
     .split = split,

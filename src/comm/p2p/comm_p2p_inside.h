@@ -12,7 +12,7 @@
 struct comm_p2p_root {
     struct p2p *p2p;
     int group_next;
-    char name[80];
+    char backend[16], name[80]; /* what carries the bytes; the same with details */
 };
 
 struct comm_p2p {

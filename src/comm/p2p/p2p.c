@@ -251,9 +251,9 @@ static void wait_idle(struct p2p *p2p, struct p2p_wait *wait, int64_t now_ns)
     if (wait->idle_ns == 0)
         wait->idle_ns = now_ns;
     int64_t idle_ns = now_ns - wait->idle_ns;
-    if (wait->watch.spins && idle_ns < SPIN_NS)
+    if (wait->watch.wait_policy == WAIT_POLICY_SPIN && idle_ns < SPIN_NS)
         return;
-    if (!wait->watch.rests && idle_ns < YIELD_NS) {
+    if (wait->watch.wait_policy != WAIT_POLICY_SLEEP && idle_ns < YIELD_NS) {
         sched_yield();
         return;
     }
@@ -355,6 +355,7 @@ void p2p_close(struct p2p *p2p)
 }
 
 const char *p2p_name(const struct p2p *p2p) { return p2p->name; }
+const char *p2p_driver_name(const struct p2p *p2p) { return p2p->driver->name; }
 
 int64_t p2p_refused(void) { return tcp_accept_refused(); }
 

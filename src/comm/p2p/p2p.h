@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "comm/core/wait_policy.h"
 
 #define P2P_GROUPS 4095    /* groups of ranks on the same connections */
 #define P2P_RANKS_MAX 4096 /* a tag has twelve bits for who sends */
@@ -73,11 +74,10 @@ struct p2p;
 struct p2p_watch {
     enum status (*check)(void *arg);
     void *arg;
-    bool spins; /* a core is free for waiting; else give way to others at once */
-    bool rests; /* others have better to do than to take progressed_n with a wait: sleep at once */
-    /* nap: with `rests`, where nobody waits for what is moved, and much is: sleeps for so long,
-     * whatever comes, or until somebody waits; false: somebody does. A wake-up for every 64 KiB
-     * that come takes the core from those who compute, and the caches with it. NULL: not wanted. */
+    enum wait_policy wait_policy;
+    /* nap — with WAIT_POLICY_SLEEP, for a large call that no thread waits for: sleeps for ns, even
+     * if messages arrive, or until a thread waits; returns false if one does. A wake-up for every
+     * 64 KiB that arrive would take the core, and its caches, from computation. NULL: no nap. */
     bool (*nap)(void *arg, int64_t ns);
 };
 
@@ -128,8 +128,10 @@ void p2p_close(struct p2p *p2p);
 bool p2p_supports_gpu(const struct p2p *p2p);
 int p2p_rank_without_gpu(const struct p2p *p2p);
 void p2p_log_gpu(const struct p2p *p2p);
-const char *
-p2p_name(const struct p2p *p2p); /* the transport in use, for people: "tcp", "ucx (rc_mlx5)" */
+/* p2p_name — the driver in use, with details for logs: "tcp", "ucx (rc_mlx5)". p2p_driver_name — the
+ * same without details. After p2p_connect. */
+const char *p2p_name(const struct p2p *p2p);
+const char *p2p_driver_name(const struct p2p *p2p);
 const char *p2p_why(const struct p2p *p2p); /* P2P_NET_AUTO: why this one; else "" */
 int64_t p2p_refused(void); /* connections of strangers that this process has closed, ever */
 

@@ -166,7 +166,7 @@ static void mapping_close(struct mapping *m)
 static struct comm_ctx *enter(struct comm_shm *shm, const struct comm_call *call)
 {
     shm->ctx.call = call;
-    shm->ctx.spins = shm->owner->spins;
+    shm->ctx.wait_policy = shm->owner->wait_policy;
     shm->ctx.config.generation = shm->owner->config.generation;
     return &shm->ctx;
 }
@@ -481,12 +481,6 @@ static void ctx_close(struct comm_ctx *ctx)
     ctx->state = NULL;
 }
 
-static const char *describe(const struct comm_ctx *ctx)
-{
-    (void)ctx;
-    return "ucx (shm)";
-}
-
 static enum status alloc(struct comm_ctx *ctx, int64_t bytes, void **out)
 {
     return comm_shm_alloc(ctx->state, bytes, out);
@@ -548,11 +542,10 @@ static enum status barrier(struct comm_ctx *ctx, const struct comm_call *call)
 
 const struct transport_ops comm_shm_ops = {
     .kind = COMM_KIND_HOST,
-    .name = "ucx",
+    .name = "shm",
     .begin_open = begin_open,
     .end_open = end_open,
     .close = ctx_close,
-    .describe = describe,
     .alloc = alloc,
     .split = split,
     .entered = entered_all,

@@ -142,8 +142,8 @@ static enum status wait_yielding(struct shm_barrier *barrier, struct comm_ctx *c
                                  _Atomic uint32_t *word, uint32_t target,
                                  _Atomic uint32_t *sleepers)
 {
-    int64_t end = clock_ns() + (ctx->spins ? SPIN_NS : YIELD_NS);
-    if (ctx->spins)
+    int64_t end = clock_ns() + (ctx->wait_policy == WAIT_POLICY_SPIN ? SPIN_NS : YIELD_NS);
+    if (ctx->wait_policy == WAIT_POLICY_SPIN)
         leave_core(barrier);
     for (bool is_over = false; !reached(word, target, memory_order_acquire);
          is_over = is_over || clock_ns() >= end) {
@@ -159,7 +159,7 @@ static enum status wait_yielding(struct shm_barrier *barrier, struct comm_ctx *c
 static enum status wait_for(struct shm_barrier *barrier, struct comm_ctx *ctx,
                             _Atomic uint32_t *word, uint32_t target, _Atomic uint32_t *sleepers)
 {
-    for (int i = 0; i < (ctx->spins ? SPIN_POLLS : 1); i++) {
+    for (int i = 0; i < (ctx->wait_policy == WAIT_POLICY_SPIN ? SPIN_POLLS : 1); i++) {
         if (reached(word, target, memory_order_acquire))
             return ST_OK;
         transport_pause();
@@ -196,7 +196,7 @@ enum status shm_barrier_join(struct shm_barrier *barrier, struct comm_ctx *ctx, 
 static enum status arrive(struct shm_barrier *barrier, struct comm_ctx *ctx, bool compares)
 {
     struct shm_barrier_peer_ctl *mine = &barrier->peers[barrier->rank];
-    if (ctx->spins)
+    if (ctx->wait_policy == WAIT_POLICY_SPIN)
         atomic_store_explicit(&mine->cpu, sched_getcpu(), memory_order_relaxed);
     publish(&mine->arrived, barrier->phase, &mine->sleepers);
     for (int i = 1; i < barrier->n; i++) {

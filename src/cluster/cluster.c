@@ -1,6 +1,6 @@
-/* meet — see meet.h: carries messages between the pure machines and the loop. What they mean is
- * decided in coordinator.c and member.c; sockets are desk.c's (node 0) and link.c's (the
- * others). */
+/* cluster — see cluster.h: connects the two state machines to the loop. Messages are decided on in
+ * coordinator.c and member.c. Sockets belong to coordinator_server.c (node 0) and member_client.c
+ * (other nodes). */
 #include "cluster/cluster.h"
 
 #include <errno.h>
@@ -24,30 +24,33 @@
 #include "cluster/member.h"
 #include "net/psk.h"
 #include "cluster/straggler.h"
+#include "net/https_server.h"
 
 #define TICK_MS 100
 #define HEARTBEAT_MS 1000
 #define STRAGGLER_MS 3000
 #define STRAGGLER_LOG_MS 10000
-#define FLUSH_MS 150               /* for the last answers to leave this host */
-#define END_NOTICE_MS 3000         /* node 0 waits so long for the others to hear of the end */
-#define END_NOTICE_STALLED_MS 1000 /* likewise, when nothing moved any more */
-/* who is asked to stop waits so long for a call that gets no answer, or STILL_FACTOR times */
+#define FLUSH_MS 150 /* time for the last replies to leave this host */
+#define END_NOTICE_MS \
+    3000 /* node 0 waits so long for the other nodes to fetch the end of the job */
+#define END_NOTICE_STALLED_MS 1000 /* the same, when nothing moved any more */
+/* After a request to stop, a call that gets no answer is given up after STALL_MS, or after
+ * STALL_FACTOR times the longest call so far if that is longer. */
 #define STALL_MS 2500
-#define STALL_FACTOR 2 /* as long as calls took */
+#define STALL_FACTOR 2
 
 struct cluster {
     struct cluster_config config;
-    char *master_addr, *agree_json; /* config's, kept */
+    char *master_addr, *agree_json; /* copies of config's */
     char host[64];
     struct psk psk;
-    uint8_t seed[PSK_SEED_BYTES];      /* of the generations' secrets, on node 0 */
-    struct coordinator *coordinator;   /* node 0; else NULL */
-    struct coordinator_server *server; /* node 0 of several */
-    struct member_client *client;      /* the others */
+    uint8_t seed[PSK_SEED_BYTES];      /* node 0 derives the secret of each generation from it */
+    struct coordinator *coordinator;   /* on node 0; else NULL */
+    struct coordinator_server *server; /* on node 0 of several; else NULL */
+    struct member_client *client;      /* on other nodes; else NULL */
     struct member member;
     struct event *tick, *pump;
-    int64_t heartbeat_ms; /* the last time to the coordinator of this process */
+    int64_t heartbeat_ms; /* of the last heartbeat to the coordinator in this process */
     struct cluster_address addresses[CLUSTER_WORKERS_MAX];
     struct cluster_rank ranks[CLUSTER_WORKERS_MAX];
     int ranks_n;
@@ -55,9 +58,9 @@ struct cluster {
     char straggler[256];
     int64_t straggler_logged_ms;
     struct straggler_pace pace;
-    int64_t stop_ms;  /* asked to stop since; 0: not */
-    bool was_stalled; /* a stop gave a world up in which nothing moved */
-    bool is_ending;   /* the member is done; node 0 may still have to tell the others */
+    int64_t stop_ms;  /* when the job was asked to stop; 0: it was not */
+    bool was_stalled; /* a stop ended a generation in which nothing moved */
+    bool is_ending;   /* the member is done; the other nodes may not know it yet */
     int64_t ending_ms, end_known_ms;
     enum status end_st;
     char end_text[MESSAGE_TEXT_MAX];
@@ -88,7 +91,7 @@ static void begin_end(struct cluster *cluster, const struct member_actions *acti
     wake(cluster);
 }
 
-/* The world is asked of the coordinator next door. */
+/* On node 0 the addresses come from the coordinator in this process. */
 static void fetch_world_here(struct cluster *cluster, int64_t generation)
 {
     struct cluster_world world;
@@ -122,7 +125,7 @@ static void carry_out(struct cluster *cluster, const struct member_actions *acti
         fetch_world_here(cluster, actions->fetch);
 }
 
-/* What a message of this node carries beside the member's state. */
+/* What the driver adds to a heartbeat. */
 static void fill_heartbeat(void *arg, bool is_with_addresses, struct message_heartbeat *heartbeat,
                            struct message_join *join)
 {
@@ -141,7 +144,7 @@ static void fill_heartbeat(void *arg, bool is_with_addresses, struct message_hea
     text_copy(join->host, sizeof(join->host), cluster->host);
 }
 
-/* One message of this node and its answer, by call. */
+/* On node 0: one heartbeat to the coordinator in this process, and its reply. */
 static void heartbeat_here(struct cluster *cluster)
 {
     struct message_heartbeat heartbeat;
@@ -159,8 +162,8 @@ static void heartbeat_here(struct cluster *cluster)
     carry_out(cluster, &actions);
 }
 
-/* may_end — the others know, or have had their time; a node 0 that finished its work waits for the
- * others'. */
+/* The other nodes know of the end, or had the time to fetch it. Node 0 with status ST_OK waits
+ * without limit for the others to finish. */
 static bool may_end(struct cluster *cluster)
 {
     if (cluster->coordinator == NULL || cluster->server == NULL)
@@ -184,7 +187,7 @@ static void finish(struct cluster *cluster)
     cluster->config.on_end = NULL;
     if (st != ST_OK)
         (void)FAIL(st, "%s", cluster->end_text);
-    on_end(arg, st); /* may close us */
+    on_end(arg, st); /* may call cluster_close */
 }
 
 static void on_pump(evutil_socket_t fd, short what, void *arg)
@@ -207,7 +210,7 @@ static void on_pump(evutil_socket_t fd, short what, void *arg)
         finish(cluster);
 }
 
-/* Said when somebody is first found waited for, and every ten seconds after. */
+/* Logs a straggler when it is found first, and every STRAGGLER_LOG_MS after that. */
 static void check_straggler(struct cluster *cluster, int64_t now_ms)
 {
     const struct cluster_node *nodes = coordinator_nodes(cluster->coordinator, now_ms);
@@ -224,7 +227,8 @@ static void check_straggler(struct cluster *cluster, int64_t now_ms)
     }
 }
 
-/* look_still — a stop waits for a step's end and a checkpoint, but not for what never ends. */
+/* A stop waits for the end of the step and for a checkpoint, but not for a call that never
+ * returns. */
 static void check_stalled(struct cluster *cluster, int64_t now_ms)
 {
     const struct cluster_node *nodes;
@@ -269,7 +273,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-/* A member was heard: the job may have moved on. */
+/* The coordinator has applied a message; its state may have changed. */
 static void on_change(void *arg)
 {
     struct cluster *cluster = arg;
@@ -277,6 +281,16 @@ static void on_change(void *arg)
     if (cluster->member.revision != coordinator_revision(cluster->coordinator) ||
         cluster->is_ending)
         wake(cluster);
+}
+
+static void on_request(void *arg, struct https_server_request *request, const char *path,
+                       const char *bytes, size_t n)
+{
+    struct cluster *cluster = arg;
+    if (cluster->config.on_request != NULL)
+        cluster->config.on_request(cluster->config.arg, request, path, bytes, n);
+    else
+        https_server_respond(request, 404, NULL);
 }
 
 static void carry_out_for_client(void *arg, const struct member_actions *actions)
@@ -290,7 +304,7 @@ static void on_client_world(void *arg, const struct cluster_world *world)
     cluster->config.on_world(cluster->config.arg, world);
 }
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
 static enum status keep_config(struct cluster *cluster, const struct cluster_config *config)
 {
@@ -301,9 +315,9 @@ static enum status keep_config(struct cluster *cluster, const struct cluster_con
                     strlen(config->agree_json), MESSAGE_AGREE_MAX);
     cluster->agree_json = strdup(config->agree_json != NULL ? config->agree_json : "{}");
     if (cluster->master_addr == NULL || cluster->agree_json == NULL)
-        return FAIL(ST_RETRY, "out of memory: the settings of the meeting");
+        return FAIL(ST_RETRY, "out of memory: the settings of the cluster");
     cluster->config.master_addr = cluster->master_addr;
-    cluster->config.token = NULL; /* the caller's, which wipes it */
+    cluster->config.token = NULL; /* the caller wipes its own */
     cluster->config.agree_json = cluster->agree_json;
     if (gethostname(cluster->host, sizeof(cluster->host) - 1) != 0)
         text_copy(cluster->host, sizeof(cluster->host), "?");
@@ -347,7 +361,7 @@ static enum status open_events(struct cluster *cluster)
     cluster->tick = event_new(cluster->config.loop, -1, EV_PERSIST, on_tick, cluster);
     cluster->pump = event_new(cluster->config.loop, -1, 0, on_pump, cluster);
     if (cluster->tick == NULL || cluster->pump == NULL || event_add(cluster->tick, &every) != 0)
-        return FAIL(ST_RETRY, "out of memory: the timers of the meeting");
+        return FAIL(ST_RETRY, "out of memory: the timers of the cluster");
     wake(cluster);
     return ST_OK;
 }
@@ -364,6 +378,7 @@ static enum status open_network(struct cluster *cluster, const char *token)
                                                .psk = &cluster->psk,
                                                .seed = cluster->seed,
                                                .on_change = on_change,
+                                               .on_request = on_request,
                                                .arg = cluster};
     struct member_client_config client = {.loop = config->loop,
                                           .member = &cluster->member,
@@ -375,7 +390,7 @@ static enum status open_network(struct cluster *cluster, const char *token)
                                           .carry_out = carry_out_for_client,
                                           .on_world = on_client_world,
                                           .arg = cluster};
-    signal(SIGPIPE, SIG_IGN); /* who hangs up must not end the node */
+    signal(SIGPIPE, SIG_IGN); /* a closed connection must not end this process */
     TRY(psk_derive(token, &cluster->psk));
     return cluster->coordinator != NULL ? coordinator_server_open(&server, &cluster->server)
                                         : member_client_open(&client, &cluster->client);
@@ -388,9 +403,9 @@ enum status cluster_open(const struct cluster_config *config, struct cluster **o
                 config->workers_n <= CLUSTER_WORKERS_MAX,
             "node_id %d nodes_n %d workers_n %d", config->node_id, config->nodes_n,
             config->workers_n);
-    struct cluster *cluster = secure_alloc(sizeof(*cluster)); /* for the secrets in it */
+    struct cluster *cluster = secure_alloc(sizeof(*cluster)); /* it holds secrets */
     if (cluster == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for the meeting", sizeof(*cluster));
+        return FAIL(ST_RETRY, "out of memory: %zu bytes for the cluster", sizeof(*cluster));
     enum status st;
     TRY_OR(keep_config(cluster, config), close);
     TRY_OR(open_machines(cluster), close);
@@ -421,7 +436,7 @@ void cluster_close(struct cluster *cluster)
     secure_free(cluster);
 }
 
-/* ---- what the supervisor tells ---- */
+/* ---- events of the supervisor ---- */
 
 void cluster_ready(struct cluster *cluster, const struct cluster_address *mine, int workers_n)
 {
@@ -468,19 +483,9 @@ void cluster_leave(struct cluster *cluster, enum status st, const char *message)
     carry_out(cluster, &actions);
 }
 
-void cluster_offer_data(struct cluster *cluster, enum file_list_kind kind, const char *bytes,
-                        size_t n)
-{
-    if (cluster->server == NULL ||
-        coordinator_server_offer_data(cluster->server, kind, bytes, n) == ST_OK)
-        return;
-    LOG_WARN("no data for other nodes: %s", status_message());
-    status_clear();
-}
-
 void cluster_psk(const struct cluster *cluster, struct psk *out) { *out = cluster->psk; }
 
-/* ---- what it asks ---- */
+/* ---- the state, for the supervisor ---- */
 
 bool cluster_strangers(const struct cluster *cluster, struct https_server_strangers *out)
 {
@@ -489,7 +494,7 @@ bool cluster_strangers(const struct cluster *cluster, struct https_server_strang
     return cluster->server != NULL;
 }
 
-/* Node 0 and itself, as this node sees them. */
+/* Node 0 and this node, as this node sees them. */
 static int fill_own_nodes(struct cluster_node own[2], const struct cluster *cluster)
 {
     const struct member *m = &cluster->member;
@@ -527,4 +532,3 @@ int cluster_nodes(struct cluster *cluster, const struct cluster_node **out)
 int64_t cluster_generation(const struct cluster *cluster) { return cluster->member.generation; }
 int64_t cluster_restarts(const struct cluster *cluster) { return cluster->member.counts.restarts; }
 const char *cluster_missing(const struct cluster *cluster) { return cluster->member.missing; }
-const char *cluster_straggler(struct cluster *cluster) { return cluster->straggler; }

@@ -1,21 +1,61 @@
-/* meet — which nodes take part: this node's side of the job's membership, on the supervisor's event
- * loop.
+/* cluster — which nodes take part in the job: membership, heartbeats, generations. Only this module
+ * declares a node dead. It runs on the supervisor's event loop.
  *
- * Node 0's supervisor holds the coordinator (coordinator.h: a pure state machine) and listens on
- * MASTER_ADDR:MASTER_PORT; every node, 0 included, is a member of it (member.h: pure too). With one
- * node there is no network: the same machines talk by calls. The job lives in generations:
+ * Node 0 holds the coordinator (coordinator.h) and listens on MASTER_ADDR:MASTER_PORT. Every node,
+ * node 0 included, is a member (member.h). Both are pure state machines; this file connects them to
+ * timers and sockets. With one node there is no network: the machines exchange messages by calls.
  *
- *   join (every node known and admitted, all agree) → ready (each node's workers have packed their
- *   comm addresses) → world g (everybody gets all addresses) → … → abort g (someone was lost) →
- *   ready again → world g+1
+ * The job runs in generations. In generation g all ranks of all nodes form one world, in the sense
+ * of torch.distributed: a list of ranks with an address each.
  *
- * A generation fences: what carries an older number is refused. Only this room declares a node
- * dead.
+ *   join    every node is admitted; all agree on settings, version, model and data
+ *   ready   each node has sent the comm addresses of its workers
+ *   world   generation g begins: every node receives all addresses, the workers connect and train
+ *   abort   generation g ends because a node or a worker was lost; all get ready again for g + 1
  *
- * On the wire: HTTPS with TLS 1.3 and a pre-shared key from JOB_TOKEN (HKDF-SHA256), JSON bodies,
- * all readers pure functions of (bytes, size). A member always keeps one request open (a long poll
- * of at most a second), its heartbeat, and by which the coordinator tells it at once what has
- * changed. Must not know workers' work, models, comm or the board. */
+ * A message or connection of an older generation is refused, so generations never mix.
+ *
+ * The death of a node, from the loss to the next step:
+ *
+ *    1. Each member keeps one heartbeat request open at node 0, a long poll of at most one second.
+ *    2. A node dies: its connection closes, or its heartbeats stop. After 3 s of silence it is
+ *       suspect.
+ *    3. The coordinator declares it lost when its connection stays closed for
+ *       COORDINATOR_DISCONNECTED_MS, or when its lease ends (PEER_TIMEOUT, longer where a host was
+ *       seen to stall).
+ *    4. The coordinator ends generation g and takes one restart from the budget (restart_budget.h).
+ *       A spent budget, or JOIN_TIMEOUT without the node, ends the job on every node with the
+ *       reason.
+ *    5. coordinator_server answers all open heartbeats at once; each member returns the action
+ *       "abort g".
+ *    6. on_abort: node/cluster_bridge marks g as aborted on the board. The workers' collectives
+ *       fail, and the workers return to joining (node/generations). They stay alive; node/workers
+ *       restarts only a worker process that ended, and that loss comes here by cluster_worker_lost.
+ *    7. A node that is cut off from node 0 aborts g by itself, before node 0 declares it lost: both
+ *       sides count the same lease, the member from the earlier moment. Two worlds never run at
+ *       once.
+ *    8. The scheduler (Slurm, Kubernetes, a person) starts the dead node's process again, not
+ *       Convoy. It joins with a new incarnation, a random number of 128 bits for one life of one
+ *       process.
+ *    9. When all nodes are ready again, the coordinator makes generation g + 1.
+ *   10. The workers connect with the new addresses, load the last checkpoint and train on.
+ *
+ * Node 0 is no exception: members that lose it abort g, and join its next process. They tell it the
+ * highest generation and the restarts so far.
+ *
+ * On the wire: HTTPS with TLS 1.3 and a pre-shared key derived from JOB_TOKEN (net/psk.h), JSON
+ * bodies (message.h). The files, from the outside in:
+ *
+ *   cluster               this interface: timers, and the actions of the machines
+ *   coordinator_server    node 0: requests in, replies out; holds a heartbeat until there is news
+ *   member_client         other nodes: heartbeats and world requests to node 0, with back-off
+ *   coordinator, member   the two state machines; coordinator_admission: who may join;
+ *                         coordinator_data_check: same data as before?; coordinator_nodes: for the
+ *                         status
+ *   message               the messages as structs, and their JSON
+ *   restart_budget, straggler, log_queue   how many restarts, which rank is late, lines for the log
+ *
+ * Must not know models, comm, the board or how workers are started. */
 #ifndef CONVOY_CLUSTER_CLUSTER_H
 #define CONVOY_CLUSTER_CLUSTER_H
 
@@ -25,38 +65,42 @@
 
 #include "base/rank_stats.h"
 #include "base/status.h"
-#include "dataset_share/file_list.h"
 
 #define CLUSTER_NODES_MAX 4096
-#define CLUSTER_WORKERS_MAX 64
+#define CLUSTER_WORKERS_MAX 64 /* of one node */
 #define CLUSTER_SECRET_BYTES 16
-#define CLUSTER_ADDRESS_MAX 2048 /* bytes; what it means is the workers' affair */
+#define CLUSTER_ADDRESS_MAX 2048 /* bytes; only the workers know what is in them */
 
 struct event_base;
+struct https_server_request;
+struct https_server_strangers;
+struct psk;
 struct cluster;
 
+/* What one worker's comm publishes so that others can connect to it. */
 struct cluster_address {
     int64_t bytes;
     uint8_t data[CLUSTER_ADDRESS_MAX];
 };
 
-/* All ranks of a generation, node by node; valid during the call it is handed to. */
+/* All ranks of a generation, node by node. Valid during the call that passes it. */
 struct cluster_world {
     int64_t generation;
     int ranks_n;
     const struct cluster_address *addresses; /* ranks_n */
-    /* by what they know each other; told to members only, never logged */
+    /* The workers' connections prove it to each other. Sent to members only, never logged. */
     uint8_t secret[CLUSTER_SECRET_BYTES];
 };
 
-/* What this node says of one of its workers with every heartbeat: also how a stuck one is found. */
+/* State of one worker. It goes with every heartbeat; the status page and the search for stragglers
+ * use it. */
 struct cluster_rank {
     int rank;
-    char state[16]; /* contract §4: the phase */
+    char state[16]; /* its phase, as the board names it */
     char device[64];
 #define RANK_STAT(NAME, field, kind, ...) RANK_STATS_FIELD_##kind(field)
 #include "base/rank_stats.def"
-    char call[24]; /* the collective it is in; "" none */
+    char call[24]; /* the collective that it is in; "": none */
     int64_t call_sequence, call_age_ms;
 };
 
@@ -69,15 +113,15 @@ enum cluster_node_state {
 };
 struct cluster_node {
     int node_id;
-    char address[64]; /* as seen by node 0 */
+    char address[64]; /* as node 0 sees it */
     enum cluster_node_state state;
     double heartbeat_age_seconds; /* NAN: none yet */
     int ranks_n;
     const struct cluster_rank *ranks;
 };
 
-/* Do these two workers, of these nodes, have the same data? false: how they differ, for people.
- * Pure. */
+/* Returns whether two workers of these nodes have the same data. If not, the difference is in out,
+ * as text for the log. Pure. */
 typedef bool cluster_is_same_data(const struct cluster_address *one, int one_node,
                                   const struct cluster_address *other, int other_node, char *out,
                                   size_t cap);
@@ -86,74 +130,71 @@ struct cluster_config {
     int node_id, nodes_n, workers_n;
     const char *master_addr;
     int master_port;
-    const char *token; /* JOB_TOKEN; "none": no secret, said aloud */
+    const char *token; /* JOB_TOKEN; "none": no key. Read during cluster_open only. */
     int64_t join_timeout_ms, peer_timeout_ms;
     int max_restarts;
-    /* one JSON object, flat: what must be the same on every node, name → value as text (settings
-     * marked so, version, fingerprints of data and model, kind of device, library versions). A
-     * difference names key, both values, node. */
+    /* One flat JSON object, name → value as text: what must be the same on every node (settings,
+     * version, fingerprints of data and model, kind of device, library versions). If a value
+     * differs, the error names the key, both values and the node. */
     const char *agree_json;
-    /* whether a node that comes back fits those that trained; NULL: any does */
+    /* Does a returning node have the data that the job has trained on? NULL: not checked. */
     cluster_is_same_data *is_same_data;
     struct event_base *loop;
-    /* called from the loop */
+    /* The functions below are called from the loop. */
+
+    /* A generation begins. */
     void (*on_world)(void *arg, const struct cluster_world *world);
-    /* Workers return to joining; why names node and rank. May come for a world that never reached
-     * this node (its readiness is used up then too). In both cases cluster_ready is to be called
-     * again, with addresses packed anew. */
+    /* A generation ends; why names node and rank. The workers return to joining. Also called for a
+     * generation that this node never entered, when that has used up its readiness. Call
+     * cluster_ready again with new addresses after either. */
     void (*on_abort)(void *arg, int64_t generation, const char *why);
-    void (*on_stop)(void *arg, int request); /* another node was asked to stop: so are all */
-    /* Refused, late, no restart left …: the sentence is in status_message. Also follows
-     * cluster_leave, with its st, when all who must know have been told. Comes once, last of all;
-     * cluster_close may be called from it. */
+    void (*on_stop)(void *arg, int request); /* another node was asked to stop */
+    /* The last call, exactly once: refused, too late, no restart left, or cluster_leave has been
+     * completed. status_message has the reason. cluster_close may be called from it. */
     void (*on_end)(void *arg, enum status st);
+    /* Node 0: a request for a path that is not the cluster's. It must be answered, now or later
+     * (https_server_respond). NULL: 404. */
+    void (*on_request)(void *arg, struct https_server_request *request, const char *path,
+                       const char *bytes, size_t n);
     void *arg;
 };
 
-/* node 0: listens, else ST_… with why */
+/* cluster_open — node 0 of several listens; other nodes begin to connect. Does not block. */
 enum status cluster_open(const struct cluster_config *config, struct cluster **out);
 void cluster_close(struct cluster *cluster); /* accepts NULL */
 
-/* What the supervisor tells. */
-/* for the next generation */
+/* cluster_ready — all workers of this node wait for the next generation; mine[workers_n]: their
+ * addresses, copied. */
 void cluster_ready(struct cluster *cluster, const struct cluster_address *mine, int workers_n);
-/* cluster_worker_lost — a worker ended, or its comm failed: on_abort follows, or on_end with st
- * when no restart is left. generation: the world it was in, 0 when it was not in one (cluster_ready
- * is taken back then, and no on_abort follows). */
+/* cluster_worker_lost — a worker ended, or its comm failed, in this generation. on_abort follows,
+ * or on_end with st when no restart is left. generation 0: before there was a world. Then readiness
+ * is withdrawn, and no on_abort follows. */
 void cluster_worker_lost(struct cluster *cluster, int64_t generation, enum status st,
                          const char *why);
-void cluster_report(struct cluster *cluster, const struct cluster_rank *ranks,
-                    int ranks_n);                        /* goes with the next heartbeat */
-void cluster_stop(struct cluster *cluster, int request); /* asked to stop here: tells all */
-/* cluster_leave — this node is done (ST_OK), or ends and why. on_end follows: node 0 waits for the
- * others to leave too. An error (not a stop that was told to all) ends the job on every node, with
- * this reason and node. */
+/* cluster_report — the state of this node's workers, for the next heartbeat. Copied. */
+void cluster_report(struct cluster *cluster, const struct cluster_rank *ranks, int ranks_n);
+/* cluster_stop — this node was asked to stop; all other nodes get on_stop. */
+void cluster_stop(struct cluster *cluster, int request);
+/* cluster_leave — this node has finished (ST_OK) or failed. An error that is not a stop ends the
+ * job on every node with this reason. on_end follows with st; node 0 waits for the other nodes
+ * first. */
 void cluster_leave(struct cluster *cluster, enum status st, const char *message);
 
-/* cluster_offer_data — node 0: the data it can hand out to nodes that have none, as file_list_write
- * wrote them. What cannot be read is told in the log, and, where nothing stands yet, to those who
- * ask. */
-void cluster_offer_data(struct cluster *cluster, enum file_list_kind kind, const char *bytes,
-                        size_t n);
-struct https_server_strangers;
-/* cluster_strangers — node 0: its connections without the job's key. false: this is not node 0. */
+/* cluster_strangers — node 0: connections that have not shown the job's key. false: this node does
+ * not listen. */
 bool cluster_strangers(const struct cluster *cluster, struct https_server_strangers *out);
 
-struct psk;
-/* cluster_psk — the key of this job, for a process of this node that asks node 0 itself
- * (bring.h). */
+/* cluster_psk — a copy of the job's key, for a process of this node that connects to node 0 itself
+ * (dataset_share). The caller wipes it. */
 void cluster_psk(const struct cluster *cluster, struct psk *out);
 
-/* cluster_nodes — node 0: every node; others: themselves and node 0. Valid until the loop turns. */
+/* cluster_nodes — on node 0 every node, on others node 0 and this node. Returns how many. Valid
+ * until the next callback of the loop. */
 int cluster_nodes(struct cluster *cluster, const struct cluster_node **out);
-int64_t cluster_generation(const struct cluster *cluster); /* 0: none yet */
-int64_t cluster_restarts(const struct cluster *cluster);   /* generations begun anew */
-const char *
-cluster_missing(const struct cluster *cluster); /* joining: who is awaited, for people; "" */
-
-/* cluster_straggler — node 0, with a world: whom the others have waited for for 3 s or longer, or
- * that nothing has arrived for 20 s, for people; "" nobody.
- * Valid until the loop turns. */
-const char *cluster_straggler(struct cluster *cluster);
+int64_t cluster_generation(const struct cluster *cluster); /* the highest known; 0: none yet */
+int64_t cluster_restarts(const struct cluster *cluster);   /* generations that were begun again */
+/* cluster_missing — while the job gathers: which nodes are not there or not ready, as text; else
+ * "". */
+const char *cluster_missing(const struct cluster *cluster);
 
 #endif

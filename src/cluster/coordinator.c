@@ -1,13 +1,14 @@
-/* coordinator — see coordinator.h. Must not know sockets, clocks or processes. */
+/* coordinator — see coordinator.h. In this file: the state changes, the replies and the timeouts.
+ * Who may join is decided in coordinator_admission.c. Must not know sockets, clocks or
+ * processes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cluster/node_diff.h"
 #include "cluster/coordinator_inside.h"
 #include "cluster/restart_budget.h"
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
 enum status coordinator_open(const struct coordinator_config *config, int64_t now_ms,
                              struct coordinator **out)
@@ -48,34 +49,19 @@ void coordinator_close(struct coordinator *c)
     free(c);
 }
 
-/* ---- what people read ---- */
+/* ---- what is missing, as text ---- */
 
 struct log_queue *coordinator_log(struct coordinator *c) { return &c->log; }
 int64_t coordinator_revision(const struct coordinator *c) { return c->revision; }
 
-static int id_of(const struct coordinator *c, const struct coordinator_node *node)
-{
-    return (int)(node - c->nodes);
-}
-
-static bool is_present(const struct coordinator_node *node)
-{
-    return node->state == CLUSTER_NODE_JOINED || node->state == CLUSTER_NODE_SUSPECT;
-}
-
-static bool is_absent(const struct coordinator_node *node)
-{
-    return node->state == CLUSTER_NODE_AWAITED || node->state == CLUSTER_NODE_LOST;
-}
-
 static bool is_unready(const struct coordinator_node *node)
 {
-    return is_present(node) && node->ready <= node->used;
+    return coordinator_is_present(node) && node->ready <= node->used;
 }
 
 static bool is_absent_i(const void *nodes, int i)
 {
-    return is_absent((const struct coordinator_node *)nodes + i);
+    return coordinator_is_absent((const struct coordinator_node *)nodes + i);
 }
 static bool is_unready_i(const void *nodes, int i)
 {
@@ -97,14 +83,14 @@ static void describe_missing(const struct coordinator *c, char *out, size_t cap)
                     c->config.nodes_n);
 }
 
-/* Does it hear us? Where both are late a round trip takes its time. */
+/* Do our replies reach this member? Where hosts stall, a round trip takes longer. */
 static bool is_in_contact(const struct coordinator *c, const struct coordinator_node *node,
                           const struct message_heartbeat *heartbeat)
 {
     return heartbeat->silence_ms < COORDINATOR_LEASE_MS + coordinator_grace(c, node);
 }
 
-/* ---- what changes the job ---- */
+/* ---- changes of the job ---- */
 
 static void bump_revision(struct coordinator *c)
 {
@@ -112,7 +98,7 @@ static void bump_revision(struct coordinator *c)
     c->is_missing_known = false;
 }
 
-static void end_job(struct coordinator *c, enum status st, const char *why)
+void coordinator_end_job(struct coordinator *c, enum status st, const char *why)
 {
     if (c->is_ended)
         return;
@@ -123,7 +109,7 @@ static void end_job(struct coordinator *c, enum status st, const char *why)
     bump_revision(c);
 }
 
-/* A life of the job is over: may there be another? */
+/* A generation has ended: takes one restart from the budget, or ends the job. */
 static void count_restart(struct coordinator *c, enum status st, const char *why)
 {
     char text[MESSAGE_TEXT_MAX];
@@ -131,10 +117,11 @@ static void count_restart(struct coordinator *c, enum status st, const char *why
         log_queue_add(&c->log, true, "%s; restart %lld of %d", why, (long long)c->counts.restarts,
                       c->config.max_restarts);
     else
-        end_job(c, st, text);
+        coordinator_end_job(c, st, text);
 }
 
-/* The world that stands falls, or gathering suffered a loss that counts. */
+/* Ends the running generation. While the job gathers: a loss that takes a restart from the
+ * budget. */
 static void end_generation(struct coordinator *c, enum status st, const char *why, int64_t now_ms)
 {
     if (c->is_ended)
@@ -146,7 +133,7 @@ static void end_generation(struct coordinator *c, enum status st, const char *wh
     if (c->stop != 0)
         log_queue_add(&c->log, true, "%s, while the job was stopping", why);
     else if (c->left_n > 0)
-        end_job(c, st, why); /* who has left cannot come back for another life */
+        coordinator_end_job(c, st, why); /* a node that has left cannot join again */
     else
         count_restart(c, st, why);
 }
@@ -155,12 +142,13 @@ static void mark_lost(struct coordinator *c, struct coordinator_node *node, cons
                       int64_t now_ms)
 {
     char why[256];
-    text_format(why, sizeof(why), "node %d (%s, pid %lld) was lost: %s", id_of(c, node), node->host,
-                (long long)node->pid, how);
+    text_format(why, sizeof(why), "node %d (%s, pid %lld) was lost: %s",
+                coordinator_node_id(c, node), node->host, (long long)node->pid, how);
     node->state = CLUSTER_NODE_LOST;
     node->ready = 0;
     node->disconnected_ms = -1;
-    /* else it fell with the others, which is counted */
+    /* A node that was admitted before the last generation ended was part of that loss, which is
+     * counted. */
     if (c->is_running || node->admitted_ms > c->generation_end_ms) {
         end_generation(c, ST_PEER, why, now_ms);
     } else {
@@ -183,8 +171,9 @@ static void try_start_generation(struct coordinator *c)
 {
     if (c->is_running || c->is_ended || c->stop != 0 || !are_all_ready(c))
         return;
-    if (c->worlds_n == 0 && c->generation > 0) /* this node 0 is a new one: that, too, was a loss */
-        count_restart(c, ST_PEER, "node 0 was lost and came back");
+    if (c->worlds_n == 0 &&
+        c->generation > 0) /* this process of node 0 replaces one that was lost */
+        count_restart(c, ST_PEER, "node 0 was lost and has started again");
     if (c->is_ended)
         return;
     if (c->worlds_n == 0 && c->config.nodes_n > 1)
@@ -202,9 +191,9 @@ static void try_start_generation(struct coordinator *c)
                   c->config.workers_n, c->config.workers_n > 1 ? "s" : "");
 }
 
-/* ---- what a known member says ---- */
+/* ---- a message of a member ---- */
 
-/* Others end likewise only when the reason holds for them too. */
+/* The other nodes end with the same status only if its cause is one that they share. */
 static enum status shared_status(enum status st)
 {
     enum status_group group = status_group(st);
@@ -225,9 +214,9 @@ static void apply_leave(struct coordinator *c, struct coordinator_node *node,
             end_generation(c, ST_PEER, "a node left before the others", now_ms);
         return;
     }
-    text_format(why, sizeof(why), "node %d (%s) ended: %.800s", id_of(c, node), node->host,
-                heartbeat->why);
-    end_job(c, shared_status(heartbeat->leave_st), why);
+    text_format(why, sizeof(why), "node %d (%s) ended: %.800s", coordinator_node_id(c, node),
+                node->host, heartbeat->why);
+    coordinator_end_job(c, shared_status(heartbeat->leave_st), why);
 }
 
 static void apply_loss(struct coordinator *c, struct coordinator_node *node,
@@ -236,9 +225,9 @@ static void apply_loss(struct coordinator *c, struct coordinator_node *node,
     char why[MESSAGE_TEXT_MAX];
     bool is_current = c->is_running ? heartbeat->lost == c->generation : heartbeat->lost == 0;
     node->losses = heartbeat->losses;
-    if (!is_current) /* of a world that fell already */
+    if (!is_current) /* of a generation that has ended already */
         return;
-    text_format(why, sizeof(why), "node %d (%s): %.800s", id_of(c, node), node->host,
+    text_format(why, sizeof(why), "node %d (%s): %.800s", coordinator_node_id(c, node), node->host,
                 heartbeat->why);
     end_generation(c, heartbeat->lost_st, why, now_ms);
 }
@@ -253,7 +242,7 @@ static void apply_ready(struct coordinator *c, struct coordinator_node *node,
         node->ready = 0;
     } else if (heartbeat->addresses_n == c->config.workers_n) {
         size_t n = (size_t)c->config.workers_n;
-        memcpy(c->addresses + (size_t)id_of(c, node) * n, heartbeat->addresses,
+        memcpy(c->addresses + (size_t)coordinator_node_id(c, node) * n, heartbeat->addresses,
                n * sizeof(*c->addresses));
         node->ready = heartbeat->ready;
     } else if (heartbeat->ready != node->ready) {
@@ -269,23 +258,23 @@ static void apply_report(struct coordinator *c, struct coordinator_node *node,
 {
     int n = heartbeat->ranks_n < c->config.workers_n ? heartbeat->ranks_n : c->config.workers_n;
     if (n > 0) {
-        memcpy(c->ranks + (size_t)id_of(c, node) * (size_t)c->config.workers_n, heartbeat->ranks,
-               (size_t)n * sizeof(*c->ranks));
+        memcpy(c->ranks + (size_t)coordinator_node_id(c, node) * (size_t)c->config.workers_n,
+               heartbeat->ranks, (size_t)n * sizeof(*c->ranks));
         node->ranks_n = n;
     }
     if (heartbeat->step > c->step)
         c->step = heartbeat->step;
 }
 
-/* A new node 0 learns from the others how far the job had come, perhaps after it made a lower
- * generation. */
+/* A new process of node 0 gets the generation and the restarts from the members. It may have made a
+ * lower generation before. */
 static void adopt_generation(struct coordinator *c, const struct coordinator_node *node,
                              const struct message_heartbeat *heartbeat, int64_t now_ms)
 {
     char why[96];
     if (heartbeat->generation <= c->generation)
         return;
-    text_format(why, sizeof(why), "node %d knows of a later generation", id_of(c, node));
+    text_format(why, sizeof(why), "node %d knows a later generation", coordinator_node_id(c, node));
     c->generation = heartbeat->generation;
     if (heartbeat->counts.restarts > c->counts.restarts)
         c->counts = heartbeat->counts;
@@ -303,7 +292,8 @@ static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node
     node->lag_ms = heartbeat->lag_ms;
     if (is_in_contact(c, node, heartbeat)) {
         if (node->state == CLUSTER_NODE_SUSPECT)
-            log_queue_add(&c->log, false, "node %d is heard again", id_of(c, node));
+            log_queue_add(&c->log, false, "node %d sends heartbeats again",
+                          coordinator_node_id(c, node));
         node->state = CLUSTER_NODE_JOINED;
         node->last_leased_ms = now_ms;
     }
@@ -314,7 +304,8 @@ static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node
         if (heartbeat->stop != 0 && heartbeat->stop != node->stop) {
             node->stop = c->stop = heartbeat->stop;
             bump_revision(c);
-            log_queue_add(&c->log, false, "node %d was asked to stop: so are all", id_of(c, node));
+            log_queue_add(&c->log, false, "node %d was asked to stop: all nodes stop",
+                          coordinator_node_id(c, node));
         }
         if (heartbeat->losses > node->losses)
             apply_loss(c, node, heartbeat, now_ms);
@@ -325,145 +316,7 @@ static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node
     try_start_generation(c);
 }
 
-/* ---- who is let in ---- */
-
-static void refuse(struct message_reply *reply, enum status st)
-{
-    reply->answer = MESSAGE_ANSWER_END;
-    reply->st = st;
-}
-
-static bool is_refused(const struct coordinator_node *node, struct message_incarnation incarnation,
-                       struct message_reply *reply)
-{
-    if (!message_is_same(node->refused, incarnation))
-        return false;
-    refuse(reply, ST_DISAGREE);
-    text_copy(reply->text, sizeof(reply->text), node->why);
-    return true;
-}
-
-static void reply_wait_for_node0(const struct coordinator *c, struct message_reply *reply)
-{
-    reply->answer = MESSAGE_ANSWER_WAIT;
-    text_format(reply->text, sizeof(reply->text), "node 0 with this job's settings (%.900s)",
-                c->why);
-}
-
-/* All nodes run the same job, or none does: before the first world a difference ends it for all,
- * for nobody can tell which node is wrong; later the newcomer is, which may be this node 0: the
- * others then wait for another. */
-static bool check_settings(struct coordinator *c, const struct message_heartbeat *heartbeat,
-                           const struct message_join *join, struct message_reply *reply)
-{
-    const struct node_diff_side mine = {
-        0, "", MESSAGE_PROTOCOL, c->config.nodes_n, c->config.workers_n, c->config.agree_json};
-    const struct node_diff_side theirs = {heartbeat->node_id, join->host,      join->protocol,
-                                       join->nodes_n,      join->workers_n, join->agree_json};
-    char why[MESSAGE_TEXT_MAX];
-    if (node_diff_is_same(&mine, &theirs, why, sizeof(why)))
-        return true;
-    if (c->generation == 0) {
-        c->is_node0_wrong = c->is_node0_wrong || (!c->is_ended && heartbeat->generation > 0);
-        end_job(c, ST_DISAGREE, why); /* which says it */
-    } else {
-        log_queue_add(&c->log, true, "refused: %s", why);
-    }
-    refuse(reply, ST_DISAGREE);
-    text_copy(reply->text, sizeof(reply->text), why);
-    if (c->is_node0_wrong)
-        reply_wait_for_node0(c, reply);
-    return false;
-}
-
-static void admit(struct coordinator *c, struct coordinator_node *node,
-                  const struct message_heartbeat *heartbeat, const struct message_join *join,
-                  int64_t now_ms)
-{
-    bool is_back = node->state == CLUSTER_NODE_LOST;
-    int64_t used = message_is_same(node->incarnation, heartbeat->incarnation) ? node->used : 0;
-    *node = (struct coordinator_node){.state = CLUSTER_NODE_JOINED,
-                                      .incarnation = heartbeat->incarnation,
-                                      .pid = join->pid,
-                                      .used = used,
-                                      .generation = heartbeat->generation,
-                                      .losses = heartbeat->losses,
-                                      .disconnected_ms = -1};
-    node->sequence = heartbeat->sequence - 1; /* the rest of this message is still to be taken */
-    node->admitted_ms = node->last_leased_ms = node->last_message_ms = now_ms;
-    text_copy(node->host, sizeof(node->host), join->host);
-    c->is_missing_known = false;
-    log_queue_add(&c->log, false, "node %d (%s, pid %lld) %s", id_of(c, node), node->host,
-                  (long long)node->pid, is_back ? "is back" : "joined");
-}
-
-/* The place is another's who lives: this one was a member and was away, or is a second of its
- * number. */
-static void refuse_second(const struct coordinator_node *node,
-                          const struct message_heartbeat *heartbeat, struct message_reply *reply)
-{
-    bool was_member = heartbeat->generation > 0;
-    refuse(reply, was_member ? ST_PEER : ST_DISAGREE);
-    text_format(
-        reply->text, sizeof(reply->text), "%sNODE_ID %d is held by host %s pid %lld%s",
-        was_member ? "this node was away and its place was taken: " : "", heartbeat->node_id,
-        node->host, (long long)node->pid,
-        was_member
-            ? ""
-            : ", which lives; give every node its own NODE_ID, and every job its own MASTER_PORT");
-}
-
-/* The place is another's. Wait until the holder is heard from (it lives: go away) or is lost. */
-static bool is_vacant(struct coordinator *c, struct coordinator_node *node,
-                      const struct message_heartbeat *heartbeat, int64_t now_ms,
-                      struct message_reply *reply)
-{
-    if (is_absent(node))
-        return true;
-    if (is_present(node) && c->worlds_n == 0 && heartbeat->generation > node->generation)
-        return true; /* node 0 is new, and an old life of this node came first */
-    reply->answer = MESSAGE_ANSWER_WAIT;
-    text_format(reply->text, sizeof(reply->text), "NODE_ID %d is held by host %s pid %lld",
-                heartbeat->node_id, node->host, (long long)node->pid);
-    if (node->state == CLUSTER_NODE_LEFT)
-        return false;
-    if (!message_is_same(node->newcomer, heartbeat->incarnation)) {
-        node->newcomer = heartbeat->incarnation;
-        node->newcomer_ms = now_ms;
-    } else if (node->last_message_ms - node->newcomer_ms >= COORDINATOR_PROOF_MS &&
-               node->disconnected_ms < 0) {
-        refuse_second(node, heartbeat, reply);
-        log_queue_add(&c->log, true,
-                      "refused a second node %d: its place is held by host %s pid %lld",
-                      heartbeat->node_id, node->host, (long long)node->pid);
-    }
-    return false;
-}
-
-/* is_member — true when the message comes from the holder of its place, which may just have been
- * given. */
-static bool is_member(struct coordinator *c, const struct message_heartbeat *heartbeat,
-                      const struct message_join *join, int64_t now_ms, struct message_reply *reply)
-{
-    struct coordinator_node *node = &c->nodes[heartbeat->node_id];
-    bool is_holder = message_is_same(node->incarnation, heartbeat->incarnation);
-    if (is_holder && !is_absent(node))
-        return true;
-    /* a message of a life that was lost */
-    bool is_old = is_holder && heartbeat->sequence <= node->sequence;
-    if (join == NULL ? is_absent(node) : is_old) {
-        reply->answer = MESSAGE_ANSWER_JOIN;
-        return false;
-    }
-    if (join == NULL) {
-        refuse_second(node, heartbeat, reply);
-        return false;
-    }
-    if (!is_vacant(c, node, heartbeat, now_ms, reply))
-        return false;
-    admit(c, node, heartbeat, join, now_ms);
-    return true;
-}
+/* ---- replies ---- */
 
 static void reply_init(const struct coordinator *c, int64_t sequence, struct message_reply *reply)
 {
@@ -481,12 +334,12 @@ static void reply_init(const struct coordinator *c, int64_t sequence, struct mes
 static void reply_end(struct coordinator *c, struct coordinator_node *node,
                       struct message_reply *reply)
 {
-    refuse(reply, c->end_st);
+    coordinator_admission_refuse(reply, c->end_st);
     text_copy(reply->text, sizeof(reply->text), c->why);
     if (node != NULL)
         node->is_end_known = true;
     if (c->is_node0_wrong && node != c->nodes)
-        reply_wait_for_node0(c, reply);
+        coordinator_admission_wait_for_node0(c, reply);
 }
 
 void coordinator_make_reply(struct coordinator *c, int node_id,
@@ -494,9 +347,10 @@ void coordinator_make_reply(struct coordinator *c, int node_id,
                             struct message_reply *reply)
 {
     struct coordinator_node *node = &c->nodes[node_id];
-    bool is_holder = message_is_same(node->incarnation, incarnation) && !is_absent(node);
+    bool is_holder =
+        message_is_same(node->incarnation, incarnation) && !coordinator_is_absent(node);
     reply_init(c, sequence, reply);
-    if (is_refused(node, incarnation, reply))
+    if (coordinator_admission_is_refused(node, incarnation, reply))
         return;
     if (is_holder && node->state == CLUSTER_NODE_LEFT) {
         reply->is_left = true;
@@ -528,22 +382,23 @@ void coordinator_on_heartbeat(struct coordinator *c, const struct message_heartb
                               struct message_reply *reply)
 {
     reply_init(c, heartbeat->sequence, reply);
-    if (join != NULL && !check_settings(c, heartbeat, join, reply))
+    if (join != NULL && !coordinator_admission_settings(c, heartbeat, join, reply))
         return;
     if (heartbeat->node_id >= c->config.nodes_n) {
-        refuse(reply, ST_DISAGREE);
+        coordinator_admission_refuse(reply, ST_DISAGREE);
         text_format(reply->text, sizeof(reply->text), "NODE_ID %d, but N_NODES is %d on node 0",
                     heartbeat->node_id, c->config.nodes_n);
         return;
     }
-    if (is_refused(&c->nodes[heartbeat->node_id], heartbeat->incarnation, reply))
+    if (coordinator_admission_is_refused(&c->nodes[heartbeat->node_id], heartbeat->incarnation,
+                                         reply))
         return;
     if (c->is_ended &&
         !message_is_same(c->nodes[heartbeat->node_id].incarnation, heartbeat->incarnation)) {
         reply_end(c, heartbeat->node_id == 0 ? c->nodes : NULL, reply);
         return;
     }
-    if (!is_member(c, heartbeat, join, now_ms, reply))
+    if (!coordinator_admission_is_member(c, heartbeat, join, now_ms, reply))
         return;
     apply_heartbeat(c, &c->nodes[heartbeat->node_id], heartbeat, now_ms);
     coordinator_make_reply(c, heartbeat->node_id, heartbeat->incarnation, heartbeat->sequence,
@@ -551,13 +406,13 @@ void coordinator_on_heartbeat(struct coordinator *c, const struct message_heartb
     reply->is_lease = is_in_contact(c, &c->nodes[heartbeat->node_id], heartbeat);
 }
 
-/* ---- time and connections ---- */
+/* ---- timeouts and connections ---- */
 
 void coordinator_on_disconnect(struct coordinator *c, int node_id,
                                struct message_incarnation incarnation, int64_t now_ms)
 {
     struct coordinator_node *node = &c->nodes[node_id];
-    if (is_present(node) && message_is_same(node->incarnation, incarnation) &&
+    if (coordinator_is_present(node) && message_is_same(node->incarnation, incarnation) &&
         node->disconnected_ms < 0)
         node->disconnected_ms = now_ms;
 }
@@ -575,14 +430,15 @@ static void check_silence(struct coordinator *c, struct coordinator_node *node, 
         mark_lost(c, node, how, now_ms);
     } else if (node->state == CLUSTER_NODE_JOINED && silent_ms >= COORDINATOR_SUSPECT_MS) {
         node->state = CLUSTER_NODE_SUSPECT;
-        log_queue_add(&c->log, true, "node %d (%s) is silent for %.1f s; it is lost after %.1f s",
-                      id_of(c, node), node->host, (double)silent_ms / 1e3,
+        log_queue_add(&c->log, true,
+                      "node %d (%s) has been silent for %.1f s; it counts as lost after %.1f s",
+                      coordinator_node_id(c, node), node->host, (double)silent_ms / 1e3,
                       (double)c->config.peer_timeout_ms / 1e3);
     }
 }
 
-/* What came while we did not listen (a host with too much to do, a stopped process) is heard after
- * this. */
+/* This process stalled for lag_ms (an overloaded host, a stopped process). What arrived meanwhile
+ * is read after this call, so the stall does not count as silence of the nodes. */
 static void extend_leases(struct coordinator *c, int64_t lag_ms, int64_t now_ms)
 {
     for (int i = 0; i < c->config.nodes_n; i++) {
@@ -595,12 +451,13 @@ static void extend_leases(struct coordinator *c, int64_t lag_ms, int64_t now_ms)
     }
 }
 
-/* The same, of seconds: told. */
+/* After a stall of seconds: a log line. The members of a running generation have given it up when
+ * it was as long as a lease. */
 static void skip_gap(struct coordinator *c, int64_t lag_ms, int64_t now_ms)
 {
     char why[128];
     c->gathering_ms += lag_ms;
-    text_format(why, sizeof(why), "node 0 itself stood still for %.1f s", (double)lag_ms / 1e3);
+    text_format(why, sizeof(why), "node 0 itself stalled for %.1f s", (double)lag_ms / 1e3);
     if (c->is_running && lag_ms >= c->config.peer_timeout_ms)
         end_generation(c, ST_PEER, why, now_ms);
     else
@@ -621,7 +478,7 @@ static void check_join_timeout(struct coordinator *c, int64_t now_ms)
         "node%s %s did not join within %s (%d of %d); start what is missing, or raise JOIN_TIMEOUT",
         n > 1 ? "s" : "", list, text_span(span, sizeof(span), c->config.join_timeout_ms), n,
         c->config.nodes_n);
-    end_job(c, ST_PEER, why);
+    coordinator_end_job(c, ST_PEER, why);
 }
 
 void coordinator_tick(struct coordinator *c, int64_t now_ms)
@@ -632,7 +489,7 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
     if (lag_ms >= 2000)
         skip_gap(c, lag_ms, now_ms);
     for (int i = 0; i < c->config.nodes_n; i++) {
-        if (is_present(&c->nodes[i]))
+        if (coordinator_is_present(&c->nodes[i]))
             check_silence(c, &c->nodes[i], now_ms);
     }
     check_join_timeout(c, now_ms);
@@ -641,7 +498,7 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
 bool coordinator_is_end_known(const struct coordinator *c)
 {
     for (int i = 0; i < c->config.nodes_n && !c->is_node0_wrong; i++) {
-        if (is_present(&c->nodes[i]) && !(c->is_ended && c->nodes[i].is_end_known))
+        if (coordinator_is_present(&c->nodes[i]) && !(c->is_ended && c->nodes[i].is_end_known))
             return false;
     }
     return true;
@@ -653,7 +510,8 @@ bool coordinator_world(const struct coordinator *c, int node_id,
 {
     if (node_id < 0 || node_id >= c->config.nodes_n ||
         !message_is_same(c->nodes[node_id].incarnation, incarnation) ||
-        !is_present(&c->nodes[node_id]) || !c->is_running || generation != c->generation)
+        !coordinator_is_present(&c->nodes[node_id]) || !c->is_running ||
+        generation != c->generation)
         return false;
     *out = (struct cluster_world){
         c->generation, c->config.nodes_n * c->config.workers_n, c->addresses, {0}};

@@ -1,11 +1,11 @@
-/* coordinator_data_check — see coordinator_inside.h. Must not know what makes addresses alike: the
- * workers' affair. */
+/* coordinator_data_check — see coordinator_inside.h. Must not know how data are compared:
+ * config.is_same_data does. */
 #include <string.h>
 
 #include "cluster/coordinator_inside.h"
 
-/* What this slot is held against: the first world's, else, where node 0 is a new one, a node that
- * has trained before. */
+/* What this node must match: the first world's address of node 0 (for node 0: of node 1). A new
+ * process of node 0 has not seen the first world; there it is a node that has trained already. */
 static const struct cluster_address *
 find_reference(const struct coordinator *c, const struct coordinator_node *node, int *node_out)
 {

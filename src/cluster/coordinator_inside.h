@@ -1,4 +1,4 @@
-/* coordinator_inside — what the files of the coordinator share. */
+/* coordinator_inside — the state of the coordinator, for its own files. */
 #ifndef CONVOY_CLUSTER_COORDINATOR_INSIDE_H
 #define CONVOY_CLUSTER_COORDINATOR_INSIDE_H
 
@@ -6,60 +6,106 @@
 #include "net/loop_lag.h"
 #include "cluster/log_queue.h"
 
+/* The place of one node, and the process that holds it (incarnation). */
 struct coordinator_node {
     enum cluster_node_state state;
     struct message_incarnation incarnation;
     char host[64], address[64];
     int64_t pid;
-    /* the highest heard, of this instance; the generation it came with */
-    int64_t sequence, generation;
-    int64_t admitted_ms, last_message_ms, last_leased_ms,
-        disconnected_ms; /* heard: with a lease; closed -1: not */
-    /* it stood still for so long lately · its lease ends, as it was told */
-    int64_t lag_ms, lease_end_ms;
-    int64_t ready, used, losses; /* as in wire.h */
+    int64_t sequence;   /* the highest received of this incarnation */
+    int64_t generation; /* the highest that it knew when it joined */
+    int64_t admitted_ms, last_message_ms;
+    int64_t last_leased_ms;      /* the last message that gave it a lease */
+    int64_t disconnected_ms;     /* its last connection was closed; -1: it has one */
+    int64_t lag_ms;              /* its longest stall lately, as it reports */
+    int64_t lease_end_ms;        /* as it was last told */
+    int64_t ready, used, losses; /* as in message.h */
     int stop, ranks_n;
-    bool is_end_known; /* that the job is over */
-    struct message_incarnation
-        refused;   /* its data are others than the job's: told so, and no more */
-    char why[384]; /* it was */
-    /* wants this place; the holder has until it dies to be heard from */
-    struct message_incarnation newcomer;
+    bool is_end_known;                  /* it was sent the end of the job */
+    struct message_incarnation refused; /* refused for other data than the job's; why: the reason */
+    char why[384];
+    struct message_incarnation newcomer; /* asks for this place while the holder may still live */
     int64_t newcomer_ms;
 };
 
 struct coordinator {
     struct coordinator_config config;
     struct coordinator_node *nodes;
-    struct cluster_address *addresses; /* nodes_n × workers_n, as last made ready */
-    struct cluster_rank *ranks;        /* likewise, as last reported */
-    struct cluster_node *roster;
-    struct loop_lag lag; /* this process itself */
-    int64_t revision, generation, gathering_ms,
-        generation_end_ms; /* fall_ms far ahead before the first */
+    struct cluster_address *addresses; /* nodes_n × workers_n, of the last readiness */
+    struct cluster_rank *ranks;        /* nodes_n × workers_n, as last reported */
+    struct cluster_node *roster;       /* what coordinator_nodes returns */
+    struct loop_lag lag;               /* of this process */
+    int64_t revision, generation, gathering_ms;
+    int64_t generation_end_ms; /* of the last generation; INT64_MAX: none has ended */
     bool is_running, is_ended, is_missing_known;
-    /* it ended because this node 0, a new one, has other settings than those who trained */
+    /* The job ended because this node 0, a new process, has other settings than the other nodes. */
     bool is_node0_wrong;
-    /* of nodes 0 and 1, in the first world: what all later ones are like */
-    struct cluster_address first[2];
-    int worlds_n, left_n, stop; /* worlds made in this life */
-    int64_t step;
+    struct cluster_address
+        first[2]; /* of nodes 0 and 1 in the first world: what all later must match */
+    int worlds_n; /* that this process has made */
+    int left_n, stop;
+    int64_t step; /* the highest reported */
     struct message_restarts counts;
     enum status end_st;
     char why[MESSAGE_TEXT_MAX], missing[MESSAGE_TEXT_MAX];
     struct log_queue log;
 };
 
-/* coordinator_grace_lag — how long this process and that member stood still lately.
- * coordinator_grace — what a lease is longer by for it: the worst seen may come again, several
- * times in a round trip. */
+static inline int coordinator_node_id(const struct coordinator *c,
+                                      const struct coordinator_node *node)
+{
+    return (int)(node - c->nodes);
+}
+
+static inline bool coordinator_is_present(const struct coordinator_node *node)
+{
+    return node->state == CLUSTER_NODE_JOINED || node->state == CLUSTER_NODE_SUSPECT;
+}
+
+static inline bool coordinator_is_absent(const struct coordinator_node *node)
+{
+    return node->state == CLUSTER_NODE_AWAITED || node->state == CLUSTER_NODE_LOST;
+}
+
+/* coordinator_end_job — ends the job for all nodes with this reason; the first one counts. */
+void coordinator_end_job(struct coordinator *c, enum status st, const char *why);
+
+/* coordinator_grace_lag — how long this process and that member stalled lately, together.
+ * coordinator_grace — by how much the member's lease is longer for it: the worst stall may come
+ * again, several times in one round trip. */
 int64_t coordinator_grace_lag(const struct coordinator *c, const struct coordinator_node *node);
 int64_t coordinator_grace(const struct coordinator *c, const struct coordinator_node *node);
 
-/* coordinator_data_check — while the job gathers anew: a node that is ready with other data than
- * those that trained is refused itself (*slot is lost, with `refused` and `why`), and the others
- * wait for a right one. At the first meeting nobody can tell which is wrong: the workers end it for
- * all. true: somebody was refused. */
+/* coordinator_data_check — while the job gathers for a later generation: a node that is ready with
+ * other data than those that the job has trained on becomes lost and is refused, and the others
+ * wait for one with the right data. Before the first generation it is not known which node is
+ * wrong; there the workers compare, and end the job. Returns whether a node was refused. */
 bool coordinator_data_check(struct coordinator *c);
+
+/* coordinator_admission_settings — compares the settings of a node that asks to join. All nodes run
+ * the same job, or none does:
+ *   - before the first generation a difference ends the job, because no one can tell which node is
+ *     wrong;
+ *   - later only the newcomer is refused, which may be this node 0: the others then wait for
+ *     another.
+ * false: refused, and the reply says why. */
+bool coordinator_admission_settings(struct coordinator *c,
+                                    const struct message_heartbeat *heartbeat,
+                                    const struct message_join *join, struct message_reply *reply);
+/* coordinator_admission_is_refused — this incarnation was refused before; the reply says why. */
+bool coordinator_admission_is_refused(const struct coordinator_node *node,
+                                      struct message_incarnation incarnation,
+                                      struct message_reply *reply);
+/* coordinator_admission_is_member — the message comes from the process that holds the node's place,
+ * or that has just been given it. false: the reply says what the sender must do. */
+bool coordinator_admission_is_member(struct coordinator *c,
+                                     const struct message_heartbeat *heartbeat,
+                                     const struct message_join *join, int64_t now_ms,
+                                     struct message_reply *reply);
+/* coordinator_admission_wait_for_node0 — the reply to a member of a job that this node 0, a new
+ * process with other settings, cannot lead: wait for another node 0. */
+void coordinator_admission_wait_for_node0(const struct coordinator *c, struct message_reply *reply);
+/* coordinator_admission_refuse — the reply ends the sender with st; the caller adds the text. */
+void coordinator_admission_refuse(struct message_reply *reply, enum status st);
 
 #endif

@@ -1,4 +1,4 @@
-/* coordinator_nodes — see coordinator.h: the nodes as people see them. */
+/* coordinator_nodes — the nodes for the status page; see coordinator.h. */
 #include <math.h>
 
 #include "cluster/coordinator_inside.h"

@@ -1,4 +1,4 @@
-/* desk — see desk.h. Must not decide anything about the job. */
+/* coordinator_server — see coordinator_server.h. Must not decide anything about the job. */
 #include "cluster/coordinator_server.h"
 
 #include <stdlib.h>
@@ -8,30 +8,27 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "dataset_share/dataset_server.h"
 #include "net/https_server.h"
 
 #define CONNECTIONS_MAX \
-    4 /* connections of one node at a time: beat, news, world, and a dying one */
+    4 /* of one node at a time: heartbeat, urgent news, world, and one that is closing */
 
-/* What is known of a node's connections. */
+/* The connections of one node. */
 struct connections {
-    struct https_server_request *held; /* its beat; NULL none */
+    struct https_server_request *held; /* its heartbeat; NULL: none */
     int64_t sequence, revision, until_ms;
-    struct message_incarnation incarnation; /* of the held beat, and of the tags */
+    struct message_incarnation incarnation; /* of the held heartbeat and the tags */
     const void *tags[CONNECTIONS_MAX];
-    bool has_requested_data;
 };
 
 struct coordinator_server {
     struct coordinator_server_config config;
     struct https_server *server;
-    struct dataset_server *dataset;
     struct connections *connections; /* nodes_n */
-    struct evbuffer *world;          /* as JSON, of this generation; NULL none */
+    struct evbuffer *world;          /* the JSON of world_generation; NULL: none yet */
     int64_t world_generation;
-    int64_t unreadable_ms, data_warning_ms; /* said last */
-    struct message_body body;               /* of the request being read */
+    int64_t unreadable_ms;    /* of the last warning */
+    struct message_body body; /* of the request being read */
 };
 
 static void send_reply(struct https_server_request *request, const struct message_reply *reply)
@@ -57,7 +54,7 @@ static void answer_held(struct coordinator_server *s, int node_id)
     send_reply(request, &reply);
 }
 
-/* ---- which connections are whose ---- */
+/* ---- the connections of each node ---- */
 
 static void add_tag(struct connections *conns, const void *tag)
 {
@@ -73,7 +70,7 @@ static void add_tag(struct connections *conns, const void *tag)
     }
 }
 
-/* The holder of a place has written: its connections are watched. Another life's are forgotten. */
+/* Notes the connection of a member's message. Those of an earlier incarnation are forgotten. */
 static void note_connection(struct coordinator_server *s, int node_id,
                             struct message_incarnation incarnation,
                             struct https_server_request *request)
@@ -117,7 +114,7 @@ static void answer_unreadable(struct coordinator_server *s, struct https_server_
     int64_t now_ms = clock_ms();
     https_server_peer(request, peer, sizeof(peer));
     if (s->unreadable_ms == 0 || now_ms - s->unreadable_ms >= 1000)
-        LOG_WARN("%s sent what cannot be read: %s", peer, status_message());
+        LOG_WARN("unreadable message from %s: %s", peer, status_message());
     s->unreadable_ms = now_ms;
     https_server_respond(request, 400, NULL);
 }
@@ -193,7 +190,8 @@ static void on_world_request(struct coordinator_server *s, struct https_server_r
         return;
     }
     if (!coordinator_world(s->config.coordinator, node_id, incarnation, generation, &world)) {
-        https_server_respond(request, 410, NULL); /* fenced: that world is over, or not yours */
+        https_server_respond(request, 410,
+                             NULL); /* that generation has ended, or the sender is no member */
         return;
     }
     struct evbuffer *body = serialize_world(s, &world) ? evbuffer_new() : NULL;
@@ -201,77 +199,6 @@ static void on_world_request(struct coordinator_server *s, struct https_server_r
     https_server_respond(request, is_whole ? 200 : 503, is_whole ? body : NULL);
     if (body != NULL)
         evbuffer_free(body);
-}
-
-/* Once a second at most: whoever asks may ask again at once. */
-static void warn_unreadable_data(struct coordinator_server *s,
-                                 const struct file_list_request *query)
-{
-    int64_t now_ms = clock_ms();
-    if (s->data_warning_ms == 0 || now_ms - s->data_warning_ms >= 1000) {
-        s->data_warning_ms = now_ms;
-        LOG_WARN("node %d asks for data: %s", query->node_id, status_message());
-    }
-    status_clear();
-}
-
-/* Said once for each life of a node: it explains what the network is busy with. */
-static void log_data_request(struct coordinator_server *s, const struct file_list_request *query,
-                             struct https_server_request *request)
-{
-    char peer[64];
-    if (query->node_id >= s->config.nodes_n || s->connections[query->node_id].has_requested_data)
-        return;
-    s->connections[query->node_id].has_requested_data = true;
-    https_server_peer(request, peer, sizeof(peer));
-    LOG_INFO("node %d (%s) has no data of its own and takes this node's", query->node_id, peer);
-}
-
-static void send_file_list(struct coordinator_server *s, struct https_server_request *request,
-                           enum file_list_kind kind)
-{
-    struct text out = {.limit = FILE_LIST_JSON_MAX};
-    struct evbuffer *body = evbuffer_new();
-    dataset_server_list(s->dataset, kind, &out);
-    bool is_whole = body != NULL && !out.overflow && evbuffer_add(body, out.data, out.len) == 0;
-    https_server_respond(request, is_whole ? 200 : 503, is_whole ? body : NULL);
-    if (body != NULL)
-        evbuffer_free(body);
-    text_free(&out);
-}
-
-/* Whoever has the key may ask for data: it might as well join. */
-static void on_data_request(struct coordinator_server *s, struct https_server_request *request,
-                            const char *bytes, size_t n)
-{
-    struct file_list_request query;
-    if (file_list_read_request(bytes, n, &query) != ST_OK) {
-        answer_unreadable(s, request);
-        return;
-    }
-    if (query.is_for_list) {
-        send_file_list(s, request, query.kind);
-        return;
-    }
-    struct evbuffer *body = evbuffer_new();
-    status_clear();
-    int code = body != NULL ? dataset_server_chunk(s->dataset, &query, body) : 503;
-    if (status_message()[0] != 0)
-        warn_unreadable_data(s, &query);
-    if (code == 200)
-        log_data_request(s, &query, request);
-    if (code == 200)
-        https_server_respond_bytes(request, body);
-    else
-        https_server_respond(request, code, NULL);
-    if (body != NULL)
-        evbuffer_free(body);
-}
-
-enum status coordinator_server_offer_data(struct coordinator_server *s, enum file_list_kind kind,
-                                          const char *bytes, size_t n)
-{
-    return dataset_server_set(s->dataset, kind, bytes, n);
 }
 
 static void on_request(void *arg, struct https_server_request *request, const char *path,
@@ -282,10 +209,8 @@ static void on_request(void *arg, struct https_server_request *request, const ch
         on_heartbeat(s, request, bytes, n);
     else if (strcmp(path, "/v1/world") == 0)
         on_world_request(s, request, bytes, n);
-    else if (strcmp(path, "/v1/data") == 0)
-        on_data_request(s, request, bytes, n);
     else
-        https_server_respond(request, 404, NULL);
+        s->config.on_request(s->config.arg, request, path, bytes, n);
 }
 
 void coordinator_server_strangers(const struct coordinator_server *s,
@@ -304,7 +229,7 @@ void coordinator_server_flush(struct coordinator_server *s)
     }
 }
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
 enum status coordinator_server_open(const struct coordinator_server_config *config,
                                     struct coordinator_server **out)
@@ -314,10 +239,9 @@ enum status coordinator_server_open(const struct coordinator_server_config *conf
         s->connections = calloc((size_t)config->nodes_n, sizeof(*s->connections));
     if (s == NULL || s->connections == NULL) {
         coordinator_server_close(s);
-        return FAIL(ST_RETRY, "out of memory: the desk for %d nodes", config->nodes_n);
+        return FAIL(ST_RETRY, "out of memory: the server for %d nodes", config->nodes_n);
     }
     s->config = *config;
-    enum status st = dataset_server_open(&s->dataset);
     struct https_server_config server = {.loop = config->loop,
                                          .addr = config->addr,
                                          .port = config->port,
@@ -328,8 +252,7 @@ enum status coordinator_server_open(const struct coordinator_server_config *conf
                                          .on_request = on_request,
                                          .on_disconnect = on_disconnect,
                                          .arg = s};
-    if (st == ST_OK)
-        st = https_server_open(&server, &s->server);
+    enum status st = https_server_open(&server, &s->server);
     if (st != ST_OK) {
         coordinator_server_close(s);
         return st;
@@ -347,7 +270,6 @@ void coordinator_server_close(struct coordinator_server *s)
             answer_held(s, i);
     }
     https_server_close(s->server);
-    dataset_server_close(s->dataset);
     if (s->world != NULL)
         evbuffer_free(s->world);
     free(s->connections);
@@ -370,6 +292,12 @@ static struct coordinator_server *fuzz_server;
 static struct sockaddr_in fuzz_name = {.sin_family = AF_INET};
 
 static void fuzz_change(void *arg) { (void)arg; }
+static void fuzz_request(void *arg, struct https_server_request *request, const char *path,
+                         const char *bytes, size_t n)
+{
+    (void)arg, (void)path, (void)bytes, (void)n;
+    https_server_respond(request, 404, NULL);
+}
 
 static struct coordinator *fuzz_coordinator(void)
 {
@@ -385,13 +313,9 @@ static struct coordinator *fuzz_coordinator(void)
     return c;
 }
 
-/* A door without a key, so that whatever comes is a guest's, and a bill of one file that is not
- * there. */
+/* A server without a key, so that every connection is admitted. */
 static void fuzz_open(void)
 {
-    static const char list[] =
-        "{\"state\":\"ready\",\"why\":\"\",\"weights\":[0],\"files\":[{\"part\":0,\"bytes\":9,"
-        "\"skip\":0,\"sum\":\"0000000000000001\",\"suffix\":\".bin\",\"path\":\"/none\"}]}";
     static const struct psk none = {.is_none = true};
     static const uint8_t seed[PSK_SEED_BYTES] = {1};
     socklen_t n = sizeof(fuzz_name);
@@ -410,14 +334,13 @@ static void fuzz_open(void)
                                                      .port = ntohs(fuzz_name.sin_port),
                                                      .psk = &none,
                                                      .seed = seed,
-                                                     .on_change = fuzz_change};
+                                                     .on_change = fuzz_change,
+                                                     .on_request = fuzz_request};
     ASSERT(coordinator_server_open(&config, &fuzz_server) == ST_OK);
-    ASSERT(coordinator_server_offer_data(fuzz_server, FILE_LIST_KIND_DATA, list,
-                                         sizeof(list) - 1) == ST_OK);
 }
 
-/* Requests, each ended by a byte that UTF-8 has not: one that says where it goes, and the body; or
- * bytes as they are. */
+/* Requests, each ended by a byte that UTF-8 does not have. The first byte of a request selects the
+ * path; the rest is the body, or raw bytes. */
 static void fuzz_write(struct text *out, const uint8_t *data, size_t size)
 {
     static const char *const paths[] = {"say", "world", "data"};
@@ -451,7 +374,8 @@ static void fuzz_forget(void)
     fuzz_server->world_generation = 0;
 }
 
-/* A guest of any kind: node 0 answers or hangs up, keeps no question, and takes the next one. */
+/* A client of any kind: node 0 answers or closes the connection, holds no request, and accepts the
+ * next client. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,9 +1,15 @@
-/* desk — node 0's correspondence: reads what comes through the door, asks the coordinator, answers;
- * holds a beat until something has changed. Must not decide anything about the job. */
+/* coordinator_server — node 0's HTTPS requests: reads each message, gives it to the coordinator,
+ * sends the reply.
+ *
+ *   POST /v1/say a heartbeat; the reply is held back until the coordinator's revision changes, or
+ *                    until the time that the member named is over
+ *   POST /v1/world the addresses of a generation other paths config.on_request
+ *
+ * Watches which connections belong to which node, so that the end of the last one is an event. Must
+ * not decide anything about the job. */
 #ifndef CONVOY_CLUSTER_COORDINATOR_SERVER_H
 #define CONVOY_CLUSTER_COORDINATOR_SERVER_H
 
-#include "dataset_share/file_list.h"
 #include "cluster/coordinator.h"
 #include "net/https_server.h"
 #include "net/psk.h"
@@ -18,21 +24,21 @@ struct coordinator_server_config {
     int port;
     const struct psk *psk;
     const uint8_t *seed;          /* of the generations' secrets */
-    void (*on_change)(void *arg); /* something was heard: look at the coordinator */
+    void (*on_change)(void *arg); /* the coordinator has applied a message */
+    /* As in cluster_config. */
+    void (*on_request)(void *arg, struct https_server_request *request, const char *path,
+                       const char *bytes, size_t n);
     void *arg;
 };
 
 enum status coordinator_server_open(const struct coordinator_server_config *config,
                                     struct coordinator_server **out);
-void coordinator_server_close(struct coordinator_server *s);
-/* coordinator_server_flush — answer what was held, where there is something new or the time is
+void coordinator_server_close(
+    struct coordinator_server *s); /* answers what is held; accepts NULL */
+/* coordinator_server_flush — answers held heartbeats for which there is news, or whose time is
  * over. Call it after every change and several times a second. */
 void coordinator_server_flush(struct coordinator_server *s);
 void coordinator_server_strangers(const struct coordinator_server *s,
                                   struct https_server_strangers *out);
-/* coordinator_server_offer_data — what this node has for those without data of their own: see
- * dataset_server_set. */
-enum status coordinator_server_offer_data(struct coordinator_server *s, enum file_list_kind kind,
-                                          const char *bytes, size_t n);
 
 #endif

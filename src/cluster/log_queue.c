@@ -1,4 +1,4 @@
-/* notes — see notes.h. Must not know who prints. */
+/* log_queue — see log_queue.h. Must not know how lines are printed. */
 #include "cluster/log_queue.h"
 
 #include <string.h>

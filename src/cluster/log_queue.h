@@ -1,12 +1,12 @@
-/* notes — lines for the log that a pure machine leaves for its driver to print; and lists of nodes
- * for people. Must not know who prints. */
+/* log_queue — log lines that a pure state machine leaves for its driver to print; and lists of node
+ * numbers as text. Must not know how lines are printed. */
 #ifndef CONVOY_CLUSTER_LOG_QUEUE_H
 #define CONVOY_CLUSTER_LOG_QUEUE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#define LOG_QUEUE_MAX 64 /* more between two looks are dropped */
+#define LOG_QUEUE_MAX 64 /* more than these between two reads are dropped */
 #define LOG_QUEUE_TEXT_MAX 1152
 
 struct log_queue {
@@ -19,9 +19,10 @@ struct log_queue {
 
 void log_queue_add(struct log_queue *queue, bool is_warning, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* log_queue_next — the oldest, once; NULL: none. */
+/* log_queue_next — takes out the oldest line, valid until the next add. NULL: none. */
 const char *log_queue_next(struct log_queue *queue, bool *is_warning_out);
-/* log_queue_list — "1, 3-7, 9": those of 0 … n−1 that is_one picks. Returns how many. */
+/* log_queue_list — writes the numbers of 0 … n − 1 for which is_one returns true, as "1, 3-7, 9".
+ * Returns how many. */
 int log_queue_list(int n, bool (*is_one)(const void *arg, int i), const void *arg, char *out,
                    size_t cap);
 

@@ -18,7 +18,7 @@ void member_init(struct member *m, const struct member_config *config, int64_t n
     loop_lag_init(&m->lag, now_ms);
 }
 
-/* ---- what the supervisor tells ---- */
+/* ---- events of the supervisor ---- */
 
 void member_ready(struct member *m, struct member_actions *actions)
 {
@@ -43,7 +43,7 @@ void member_lost(struct member *m, int64_t generation, enum status st, const cha
                  struct member_actions *actions)
 {
     if (generation != m->running || (m->running != 0 && m->lost == m->running))
-        return; /* of a world that is over, or said already */
+        return; /* of an ended generation, or already reported */
     m->is_ready = m->is_ready_held = false;
     add_loss(m, generation, st, why, actions);
 }
@@ -62,12 +62,12 @@ void member_leave(struct member *m, enum status st, const char *why, int64_t now
     m->is_leaving = true;
     m->leaving_ms = now_ms;
     m->leave_st = st;
-    m->running = 0; /* its workers are done with it */
+    m->running = 0; /* its workers have ended */
     text_copy(m->why, sizeof(m->why), why);
     actions->is_urgent = true;
 }
 
-/* ---- what it says ---- */
+/* ---- messages ---- */
 
 bool member_has_addresses(const struct member *m)
 {
@@ -99,7 +99,7 @@ bool member_make_heartbeat(struct member *m, int64_t now_ms, struct message_hear
     return !m->is_joined;
 }
 
-/* ---- what it makes of answers ---- */
+/* ---- replies ---- */
 
 static void finish(struct member *m, enum status st, const char *text,
                    struct member_actions *actions)
@@ -111,7 +111,7 @@ static void finish(struct member *m, enum status st, const char *text,
     text_copy(actions->text, sizeof(actions->text), text);
 }
 
-/* The world this node is in is no more. */
+/* The generation that this node is in has ended. */
 static void leave_world(struct member *m, const char *why, struct member_actions *actions)
 {
     actions->abort = m->running;
@@ -119,7 +119,7 @@ static void leave_world(struct member *m, const char *why, struct member_actions
     m->running = 0;
 }
 
-/* Given up by this node's own judgement: node 0 may not know. */
+/* This node ends its generation by itself. Node 0 may not know, so the loss is reported. */
 static void give_up(struct member *m, const char *why, struct member_actions *actions)
 {
     int64_t generation = m->running;
@@ -141,11 +141,11 @@ static void on_running(struct member *m, const struct message_reply *reply,
     if (m->running == reply->generation || m->is_leaving)
         return;
     if (m->running != 0)
-        leave_world(m, "another generation was begun without this node", actions);
+        leave_world(m, "another generation began without this node", actions);
     else if (is_mine && m->is_ready)
         actions->fetch = reply->generation;
     else if (reply->used > 0 &&
-             m->lost != reply->generation) /* the readiness was taken back too late */
+             m->lost != reply->generation) /* the readiness was withdrawn too late */
         add_loss(m, reply->generation, ST_PEER,
                  m->why[0] != 0 ? m->why : "its workers are no longer ready", actions);
 }
@@ -157,7 +157,7 @@ static void on_gathering(struct member *m, const struct message_reply *reply,
         leave_world(m, reply->text, actions);
     } else if (m->is_ready &&
                reply->used ==
-                   m->ready) { /* a world came and went unseen: its readiness is used up */
+                   m->ready) { /* a generation began and ended unseen; it used the readiness up */
         m->is_ready = m->is_ready_held = false;
         actions->abort = reply->generation;
         text_copy(actions->text, sizeof(actions->text), reply->text);
@@ -167,7 +167,7 @@ static void on_gathering(struct member *m, const struct message_reply *reply,
 static void on_member_reply(struct member *m, const struct message_reply *reply,
                             struct member_actions *actions)
 {
-    /* now it may have the addresses */
+    /* Now the coordinator may have the addresses. */
     actions->is_urgent = actions->is_urgent || (!m->is_joined && m->is_ready);
     m->is_joined = m->is_welcome = true;
     m->revision = reply->revision;
@@ -188,8 +188,8 @@ static void on_member_reply(struct member *m, const struct message_reply *reply,
         actions->stop = m->known_stop = reply->stop;
 }
 
-/* What node 0 knew of this node is gone: with it a world, and a readiness of which it may have made
- * one. */
+/* Node 0 no longer knows this node. That ends the generation; and a readiness that was sent may
+ * have been used for another one, so it is withdrawn. */
 static void drop_membership(struct member *m, const char *why, struct member_actions *actions)
 {
     m->is_joined = m->is_ready_held = false;
@@ -197,17 +197,17 @@ static void drop_membership(struct member *m, const char *why, struct member_act
         give_up(m, why, actions);
     } else if (m->is_ready && m->is_ready_sent && !m->is_leaving) {
         m->is_ready = false;
-        /* its number is given up, too: the next world must have a higher one */
+        /* That generation's number is given up, too: the next one must be higher. */
         actions->abort = ++m->generation;
         text_copy(actions->text, sizeof(actions->text), why);
     }
 }
 
-/* Another life of node 0, or the first: it must hear everything anew. */
+/* A new coordinator, or the first: it needs the whole state of this node. */
 static void adopt_coordinator(struct member *m, const struct message_reply *reply,
                               struct member_actions *actions)
 {
-    drop_membership(m, "node 0 was lost and came back", actions);
+    drop_membership(m, "node 0 was lost and has started again", actions);
     m->coordinator = reply->coordinator;
     m->revision = -1;
 }
@@ -226,7 +226,7 @@ void member_on_reply(struct member *m, const struct message_reply *reply, int64_
     bool is_known = message_is_same(reply->coordinator, m->coordinator);
     if (m->is_over ||
         (is_known ? reply->revision < m->revision : reply->sequence <= m->replied_sequence))
-        return; /* overtaken by a newer answer */
+        return; /* an older reply than the last */
     if (reply->sequence > m->replied_sequence)
         m->replied_sequence = reply->sequence;
     if (sent_ms > m->contact_ms)
@@ -246,7 +246,7 @@ void member_on_reply(struct member *m, const struct message_reply *reply, int64_
         on_member_reply(m, reply, actions);
         break;
     case MESSAGE_ANSWER_JOIN:
-        drop_membership(m, "node 0 had given this node up for lost", actions);
+        drop_membership(m, "node 0 had declared this node lost", actions);
         actions->is_urgent = true;
         break;
     case MESSAGE_ANSWER_WAIT:
@@ -277,7 +277,7 @@ bool member_on_world(struct member *m, int64_t generation, int64_t now_ms)
     return true;
 }
 
-/* ---- time and connections ---- */
+/* ---- timeouts and connections ---- */
 
 void member_on_disconnect(struct member *m, const char *why, int64_t now_ms)
 {
@@ -312,7 +312,7 @@ void member_tick(struct member *m, int64_t now_ms, struct member_actions *action
     int64_t leave_ms =
         now_ms - m->answered_ms >= MEMBER_LEAVE_MS ? MEMBER_LEAVE_SILENT_MS : MEMBER_LEAVE_MS;
     if (m->is_leaving && (is_alone || now_ms - m->leaving_ms >= leave_ms)) {
-        finish(m, m->leave_st, m->why, actions); /* nobody is there to tell */
+        finish(m, m->leave_st, m->why, actions); /* node 0 does not confirm it */
     } else if (now_ms - m->since_ms >= m->config.join_timeout_ms) {
         text_format(why, sizeof(why),
                     "node 0 could not be reached for %s: %.200s; is it running, and are "

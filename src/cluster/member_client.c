@@ -1,4 +1,4 @@
-/* link — see link.h. Must not decide anything about the job. */
+/* member_client — see member_client.h. Must not decide anything about the job. */
 #include "cluster/member_client.h"
 
 #include <stdlib.h>
@@ -9,9 +9,9 @@
 #include "base/rand.h"
 #include "net/https_client.h"
 
-#define HOLD_MS 1000   /* node 0 answers a beat at least so often */
-#define ANSWER_MS 3000 /* and no later than this after that */
-#define WAIT_MS 300    /* between hellos while another may hold the place */
+#define HOLD_MS 1000   /* the longest that node 0 holds a heartbeat */
+#define ANSWER_MS 3000 /* the longest that the reply may take after that */
+#define WAIT_MS 300    /* before it asks to join again, while another process may hold the place */
 #define BACK_OFF_MS 100
 #define BACK_OFF_MS_MAX 2000
 #define LOG_MS 5000
@@ -22,8 +22,8 @@ struct member_client {
     struct https_client *client;
     bool is_urgent;
     int fails_n;
-    int64_t next_ms;             /* not before */
-    int64_t first_ms, logged_ms; /* of this silence; the last word about it */
+    int64_t next_ms;             /* the next request is not sent before this time */
+    int64_t first_ms, logged_ms; /* when node 0 was found silent · when that was last logged */
 };
 
 static void send_heartbeat(struct member_client *c, enum https_client_slot slot, int64_t hold_ms)
@@ -37,7 +37,7 @@ static void send_heartbeat(struct member_client *c, enum https_client_slot slot,
     message_write_heartbeat(&body, &heartbeat, is_joining ? &join : NULL, hold_ms);
     c->is_urgent = false;
     const struct member *m = c->config.member;
-    int64_t grace_ms = m->lease_ms - m->config.peer_timeout_ms; /* node 0 may be late */
+    int64_t grace_ms = m->lease_ms - m->config.peer_timeout_ms; /* node 0 may stall for so long */
     https_client_post(c->client, slot, "/v1/say", &body, MESSAGE_BODY_MAX,
                       hold_ms + ANSWER_MS + grace_ms);
 }
@@ -61,13 +61,13 @@ void member_client_fetch_world(struct member_client *c, int64_t generation)
     const struct member_config *own = &c->config.member->config;
     struct text body = {0};
     if (https_client_is_busy(c->client, HTTPS_CLIENT_SLOT_WORLD))
-        return; /* told again with the next answer */
+        return; /* the next reply brings the same action again */
     message_write_world_request(&body, own->node_id, own->incarnation, generation);
     https_client_post(c->client, HTTPS_CLIENT_SLOT_WORLD, "/v1/world", &body, MESSAGE_WORLD_MAX,
                       own->peer_timeout_ms);
 }
 
-/* ---- answers ---- */
+/* ---- replies ---- */
 
 static void log_waiting(struct member_client *c, const char *why)
 {
@@ -82,7 +82,7 @@ static void log_waiting(struct member_client *c, const char *why)
              (long long)((now_ms - c->first_ms) / 1000));
 }
 
-/* Back-off with jitter, so that a thousand nodes do not come all at once. */
+/* Back-off with jitter, so that a thousand nodes do not connect at the same moment. */
 static void back_off(struct member_client *c, const char *why)
 {
     int64_t delay_ms = BACK_OFF_MS;
@@ -130,7 +130,7 @@ static void on_world(struct member_client *c, const struct https_client_response
 {
     struct cluster_world world = {.ranks_n = c->config.ranks_n};
     if (answer->result != HTTPS_CLIENT_ANSWERED || answer->code != 200)
-        return; /* told again with the next beat, if that world still stands */
+        return; /* the next heartbeat brings it again, if that generation still runs */
     struct cluster_address *addresses = calloc((size_t)world.ranks_n, sizeof(*addresses));
     world.addresses = addresses;
     if (addresses == NULL)
@@ -175,7 +175,7 @@ static void on_response(void *arg, const struct https_client_response *answer)
     member_client_pump(c);
 }
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
 enum status member_client_open(const struct member_client_config *config,
                                struct member_client **out)

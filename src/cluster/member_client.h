@@ -1,5 +1,6 @@
-/* link — a member's line to node 0: keeps one beat open, tells news beside it, fetches worlds,
- * tries again with back-off. Must not decide anything: that is member.c's. */
+/* member_client — a member's HTTPS requests to node 0: keeps one heartbeat request open, sends
+ * urgent news beside it, fetches worlds, and tries again with back-off. Must not decide anything
+ * about the job: member.c does. */
 #ifndef CONVOY_CLUSTER_MEMBER_CLIENT_H
 #define CONVOY_CLUSTER_MEMBER_CLIENT_H
 
@@ -12,9 +13,9 @@ struct member_client_config {
     struct event_base *loop;
     struct member *member;
     const char *host;
-    int port, ranks_n; /* of the whole job */
+    int port, ranks_n; /* ranks_n: of the whole job */
     const struct psk *psk;
-    /* what the driver adds to a message */
+    /* What the driver adds to a message: ranks, addresses, and how to join. */
     void (*fill_heartbeat)(void *arg, bool is_with_addresses, struct message_heartbeat *heartbeat,
                            struct message_join *join);
     void (*carry_out)(void *arg, const struct member_actions *actions);
@@ -24,11 +25,14 @@ struct member_client_config {
 
 enum status member_client_open(const struct member_client_config *config,
                                struct member_client **out);
-void member_client_close(struct member_client *c);
-void member_client_notify(struct member_client *c); /* something to tell, soon */
-/* member_client_pump — send what is due; several times a second, and soon after
- * member_client_notify. */
+void member_client_close(struct member_client *c); /* accepts NULL */
+/* member_client_notify — there is news: the next pump sends it at once. */
+void member_client_notify(struct member_client *c);
+/* member_client_pump — sends what is due. Call it several times a second, and soon after
+ * member_client_notify. Does not block. */
 void member_client_pump(struct member_client *c);
+/* member_client_fetch_world — requests the addresses of a generation; on_world follows if the
+ * member enters it. */
 void member_client_fetch_world(struct member_client *c, int64_t generation);
 
 #endif

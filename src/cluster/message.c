@@ -1,4 +1,4 @@
-/* wire — see wire.h. Must not know sockets or time. */
+/* message — see message.h. Must not know sockets or time. */
 #include "cluster/message.h"
 
 #include <math.h>
@@ -180,7 +180,7 @@ static enum status get_bool(const cJSON *object, const char *key, bool *out)
     return ST_OK;
 }
 
-/* Text for people is cut to its place, never refused. */
+/* Text for the log is cut to its field, never refused. */
 static enum status get_text(const cJSON *object, const char *key, char *out, size_t cap)
 {
     const char *value;
@@ -435,7 +435,7 @@ enum status message_read_world(const char *bytes, size_t n, int ranks_n,
 
 #include "base/assert.h"
 
-/* What is read and written is read the same. */
+/* A message that is read, written and read again is the same. */
 static void check_heartbeat(const struct message_body *body)
 {
     static struct message_body again;

@@ -1,4 +1,4 @@
-/* tally — see tally.h. */
+/* restart_budget — see restart_budget.h. */
 #include "cluster/restart_budget.h"
 
 bool restart_budget_take(struct message_restarts *counts, int64_t step, int max_restarts,

@@ -1,11 +1,11 @@
-/* stuck — see stuck.h. */
+/* straggler — see straggler.h. */
 #include "cluster/straggler.h"
 
 #include "base/text.h"
 
-/* The furthest call that somebody is in; age of who waits there longest. */
+/* The latest call that a rank is in, and the longest time that a rank has waited in it. */
 struct furthest_call {
-    const struct cluster_rank *rank; /* NULL: nobody is in a call */
+    const struct cluster_rank *rank; /* NULL: no rank is in a call */
     int64_t age_ms;
 };
 
@@ -34,20 +34,21 @@ static struct furthest_call find_furthest_call(const struct cluster_node *nodes,
     return furthest;
 }
 
-/* A rank has entered the call when it is in it, or has come out of it: its sequence says so. */
+/* A rank that is in the call, or has returned from it, has its sequence number or a later one. */
 static bool is_behind(const struct cluster_rank *rank, const struct cluster_rank *furthest)
 {
     return rank->call_sequence < furthest->call_sequence;
 }
 
-/* The supervisors hear each other, or there would be no world; what the workers send goes other
- * ways. */
+/* The supervisors reach each other, or there would be no world. The workers use other ports and
+ * perhaps other networks. */
 static const char *network_hint(int nodes_n)
 {
-    return nodes_n > 1 ? ": what they send does not arrive, or takes this long; workers use other "
-                         "ports than MASTER_PORT (is a firewall between the nodes?), on networks "
-                         "that DATA_ADDR or UCX_NET_DEVICES chooses"
-                       : "";
+    return nodes_n > 1
+               ? ": their messages do not arrive, or take this long; check that no firewall "
+                 "blocks the workers' ports (others than MASTER_PORT), and that DATA_ADDR "
+                 "or UCX_NET_DEVICES name a network that connects the nodes"
+               : "";
 }
 
 bool straggler_find(const struct cluster_node *nodes, int nodes_n, int64_t limit_ms, char *out,
@@ -74,7 +75,7 @@ bool straggler_find(const struct cluster_node *nodes, int nodes_n, int64_t limit
     double age_s = (double)furthest.age_ms / 1e3;
     long long sequence = (long long)furthest.rank->call_sequence;
     if (last == NULL && furthest.age_ms < STRAGGLER_ALL_MS)
-        return false; /* slow together: nobody to name */
+        return false; /* all are slow, none is late */
     if (last == NULL)
         text_format(out, cap, "all ranks are in %s %lld for %.1f s%s", furthest.rank->call,
                     sequence, age_s, network_hint(nodes_n));
@@ -87,7 +88,7 @@ bool straggler_find(const struct cluster_node *nodes, int nodes_n, int64_t limit
     return true;
 }
 
-/* is_still — where nothing has been heard for so long the node counts, whatever it was doing. */
+/* A node that has been silent for so long counts as stalled, whatever its ranks did last. */
 static bool is_stalled(const struct cluster_node *node, int64_t limit_ms)
 {
     if (node->heartbeat_age_seconds * 1e3 >= (double)limit_ms)
@@ -113,11 +114,11 @@ bool straggler_is_stalled(const struct cluster_node *nodes, int nodes_n, int64_t
             rank = &nodes[i].ranks[0];
     }
     if (silent != NULL)
-        text_format(out, cap, "node %d is silent for %.1f s", silent->node_id,
+        text_format(out, cap, "node %d has been silent for %.1f s", silent->node_id,
                     silent->heartbeat_age_seconds);
     else if (rank != NULL)
         text_format(out, cap,
-                    "all ranks are in calls that get no answer, rank %d in %s %lld for %.1f s",
+                    "all ranks wait in calls that get no answer: rank %d in %s %lld for %.1f s",
                     rank->rank, rank->call, (long long)rank->call_sequence,
                     (double)rank->call_age_ms / 1e3);
     return silent != NULL || rank != NULL;

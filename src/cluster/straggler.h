@@ -1,5 +1,5 @@
-/* stuck — whom do the others wait for? From what the ranks said they are doing. Pure. Must not know
- * collectives. */
+/* straggler — which ranks do the others wait for? Computed from what the ranks report. Pure. Must
+ * not know what a collective does. */
 #ifndef CONVOY_CLUSTER_STRAGGLER_H
 #define CONVOY_CLUSTER_STRAGGLER_H
 
@@ -9,25 +9,25 @@
 
 #define STRAGGLER_ALL_MS 20000
 
-/* straggler_find — among all ranks of the job, those that wait longest in the furthest call, and
- * who has not entered it: "node 1 rank 2 has not entered all_reduce 812 for 4.1 s". When all are in
- * the same call for STRAGGLER_ALL_MS, nobody is named but the call, and what may be between them:
- * "all ranks are in all_reduce 812 for 20.3 s: …". False: nobody waits for as long as limit_ms.
- * Ages count from each rank's report. */
+/* straggler_find — finds the ranks that have not entered the latest collective call, if a rank has
+ * waited in it for limit_ms. Returns false if none has. The text in out:
+ *   - some ranks are behind: "node 1 rank 2 has not entered all_reduce 812 for 4.1 s"
+ *   - all are in the same call for STRAGGLER_ALL_MS: "all ranks are in all_reduce 812 for 20.3 s:
+ *     …", with what may be wrong between the nodes
+ * The age of a report is added to the ages in it. */
 bool straggler_find(const struct cluster_node *nodes, int nodes_n, int64_t limit_ms, char *out,
                     size_t cap);
 
-/* straggler_is_stalled — nobody moves: each rank has been in a call for as long as limit_ms when it
- * last said so, or its node has not been heard for so long; then why, for people. Never while
- * somebody computes, reads or writes. */
+/* straggler_is_stalled — true if nothing moves; out: the reason. Each rank was in a call for
+ * limit_ms when it was last reported, or its node has been silent for so long. A rank that
+ * computes, reads or writes makes it false. */
 bool straggler_is_stalled(const struct cluster_node *nodes, int nodes_n, int64_t limit_ms,
                           char *out, size_t cap);
 
-/* stuck_pace — how long calls take here: the longest that a rank of this node came out of to enter
- * a later one, as seen
- * in reports of it; zeroed at first. */
+/* The longest call of a rank that was followed by a later call, as its reports show. It tells a
+ * slow network from a stall. Zero-initialised is valid. */
 struct straggler_pace {
-    int64_t sequence, age_ms; /* of the call it is in, at the last report; age -1: in none */
+    int64_t sequence, age_ms; /* of its call in the last report; age_ms -1: in none */
     int64_t longest_ms;
 };
 void straggler_pace_add(struct straggler_pace *pace, const struct cluster_rank *rank);

@@ -1,8 +1,8 @@
-/* bring — see bring.h. Read dataset_client_fetch first, at the foot. Must not know what is in the
- * files.
+/* dataset_client — see dataset_client.h. Read dataset_client_fetch first, at the foot. Must not
+ * know what is in the files.
  *
- *   CACHE_DIR/from-node-0/<name of the bill>/0/00000.bin …   a folder for each part: what is whole
- *                                           /part-00000      what has come of file 0 so far
+ *   CACHE_DIR/from-node-0/<name of the list>/0/00000.bin … a folder for each part: complete files
+ *                                           /part-00000      what has arrived of file 0 so far
  *                                           /lock */
 #include "dataset_share/dataset_client.h"
 
@@ -23,7 +23,7 @@
 
 #define REQUEST_MS 20000 /* of one request */
 #define PROGRESS_MS 50
-#define PAUSE_MS 200 /* before the next try; doubled up to PAUSE_MS_MAX */
+#define PAUSE_MS 200 /* before the next attempt; doubles up to PAUSE_MS_MAX */
 #define PAUSE_MS_MAX 2000
 #define LOG_MS 10000
 #define TRIES 2 /* of a file whose checksum is wrong */
@@ -39,9 +39,9 @@ struct dataset_client {
     char name[FILE_LIST_NAME_MAX], dir[FILE_PATH_MAX];
     int lock_fd;
     int64_t done, total,
-        fetched_bytes; /* bytes: here and whole or in parts; of all; that came now */
+        fetched_bytes; /* bytes: already here · of all files · fetched by this call */
     int64_t pause_ms, logged_ms;
-    bool is_stopped, is_changed; /* is_changed: node 0 has another bill by now */
+    bool is_stopped, is_changed; /* is_changed: node 0 has another list now */
 };
 
 /* ---- one request ---- */
@@ -66,7 +66,7 @@ static enum status stopped(const struct dataset_client *c)
         (long long)c->done);
 }
 
-/* Not now: said now and then, and tried again after a pause. */
+/* Waits before another attempt, and logs the reason now and then. */
 static enum status retry_later(struct dataset_client *c, const char *why)
 {
     int64_t now_ms = clock_ms();
@@ -99,7 +99,7 @@ static CURLcode post(struct dataset_client *c, const struct file_list_request *r
     return result;
 }
 
-/* request — until there is an answer: 200 with b->answer, or 410. */
+/* Repeats the request until it is answered: 200 with the body in c->answer, or 410. */
 static enum status post_until_answered(struct dataset_client *c,
                                        const struct file_list_request *request, size_t answer_max,
                                        long *code_out)
@@ -137,7 +137,7 @@ static enum status post_until_answered(struct dataset_client *c,
     }
 }
 
-/* ask_bill — until node 0 knows what it has. */
+/* Fetches the list; waits while node 0 is still reading its own dataset. */
 static enum status request_list(struct dataset_client *c)
 {
     const struct file_list_request request = {
@@ -190,7 +190,7 @@ static enum status check_sum(struct dataset_client *c, const char *path,
     return state != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: a checksum");
 }
 
-/* What came before and is whole. */
+/* Is file i complete from an earlier fetch? A damaged one is removed. */
 static enum status is_kept(struct dataset_client *c, int i, bool *is_kept_out)
 {
     char path[FILE_PATH_MAX];
@@ -217,7 +217,7 @@ static enum status store_failed(const struct dataset_client *c, enum status st)
                      status_message(), c->config.cache_dir);
 }
 
-/* The pieces that are missing, behind those that are there. */
+/* Fetches the chunks of file i after the first `have` bytes. */
 static enum status fetch_chunks(struct dataset_client *c, int i, int fd, const char *part,
                                 int64_t have)
 {
@@ -296,7 +296,7 @@ static enum status fetch_file(struct dataset_client *c, int i)
     return st;
 }
 
-/* ---- all of them ---- */
+/* ---- all files ---- */
 
 static enum status lock(struct dataset_client *c)
 {

@@ -1,9 +1,9 @@
-/* offer — see offer.h. Must not know who asks.
+/* dataset_server — see dataset_server.h. Must not know how the connection is secured.
  *
- * A piece is read when it is asked for, on the supervisor's loop: a mebibyte, which takes a
- * millisecond at most from the page cache, where the worker that made the bill has just read it
- * all. What has been read and not yet sent is bounded, so that a thousand nodes that come at once
- * do not take a thousand buffers. */
+ * A chunk is read when it is requested, on the supervisor's loop. That is one mebibyte, and takes a
+ * millisecond at most from the page cache, where the worker that made the list has just read every
+ * file. Chunks that are read and not yet sent are counted and bounded, so that a thousand nodes at
+ * once do not take a thousand buffers. */
 #include "dataset_share/dataset_server.h"
 
 #include <errno.h>
@@ -15,9 +15,15 @@
 
 #include <event2/buffer.h>
 
-#define CHUNKS_MAX 64 /* on their way at a time */
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/https_server.h"
 
-/* Outlives the offer while pieces of it are on their way. */
+#define WARN_MS 1000
+#define LOG_AGAIN_MS 60000
+#define CHUNKS_MAX 64 /* read and not yet sent */
+
+/* The chunks that are read and not yet sent. Outlives the server while there are any. */
 struct in_flight {
     int chunks_n;
     bool is_closed;
@@ -27,6 +33,8 @@ struct dataset_server {
     struct file_list lists[FILE_LIST_KINDS_N];
     char names[FILE_LIST_KINDS_N][FILE_LIST_NAME_MAX];
     struct in_flight *in_flight;
+    int64_t warned_ms;                       /* the last time; 0: never */
+    int64_t request_ms[FILE_LIST_NODES_MAX]; /* of each node's last chunk; 0: none */
 };
 
 enum status dataset_server_open(struct dataset_server **out)
@@ -61,7 +69,7 @@ enum status dataset_server_set(struct dataset_server *server, enum file_list_kin
     enum status st = file_list_read(bytes, n, &list);
     if (st != ST_OK && server->lists[kind].state != FILE_LIST_STATE_WAIT)
         return st;
-    if (st != ST_OK) { /* who waits for the first one would wait for ever */
+    if (st != ST_OK) { /* nodes that wait for the first list would wait without end */
         list.state = FILE_LIST_STATE_UNFIT;
         text_copy(list.why, sizeof(list.why), status_message());
     }
@@ -71,13 +79,7 @@ enum status dataset_server_set(struct dataset_server *server, enum file_list_kin
     return st;
 }
 
-void dataset_server_list(const struct dataset_server *server, enum file_list_kind kind,
-                         struct text *out)
-{
-    file_list_write(out, &server->lists[kind], false);
-}
-
-/* ---- pieces ---- */
+/* ---- chunks ---- */
 
 static void on_sent(const void *bytes, size_t n, void *arg)
 {
@@ -89,7 +91,7 @@ static void on_sent(const void *bytes, size_t n, void *arg)
         free(in_flight);
 }
 
-/* What is short now may be there again in a moment: then whoever asks is to ask again. */
+/* A shortage may be over in a moment (ST_RETRY): the node is to try again. */
 static enum status cannot_read(const struct file_list_entry *file, int error)
 {
     bool is_short = error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN;
@@ -133,8 +135,7 @@ static enum status read_all(const struct file_list_entry *file, int fd, int64_t 
     return ST_OK;
 }
 
-/* All of n bytes, or ST_NO_INPUT: node 0's file is another one than its worker saw. ST_RETRY: not
- * now. */
+/* Reads n bytes. ST_NO_INPUT: the file is not the one that the worker listed. ST_RETRY: not now. */
 static enum status read_chunk(const struct file_list_entry *file, int64_t first, void *out,
                               size_t n)
 {
@@ -148,11 +149,11 @@ static enum status read_chunk(const struct file_list_entry *file, int64_t first,
     return st;
 }
 
-int dataset_server_chunk(struct dataset_server *server, const struct file_list_request *request,
-                         struct evbuffer *out)
+static int answer_chunk(struct dataset_server *server, const struct file_list_request *request,
+                        struct evbuffer *out)
 {
     const struct file_list *list = &server->lists[request->kind];
-    if (request->is_for_list || list->state != FILE_LIST_STATE_READY ||
+    if (list->state != FILE_LIST_STATE_READY ||
         strcmp(request->name, server->names[request->kind]) != 0 ||
         request->file_i >= list->files_n || request->first >= list->files[request->file_i].bytes)
         return 410;
@@ -176,3 +177,104 @@ int dataset_server_chunk(struct dataset_server *server, const struct file_list_r
     }
     return 200;
 }
+
+static int answer_list(const struct dataset_server *server, enum file_list_kind kind,
+                       struct evbuffer *out)
+{
+    struct text json = {.limit = FILE_LIST_JSON_MAX};
+    file_list_write(&json, &server->lists[kind], false);
+    bool is_whole = !json.overflow && evbuffer_add(out, json.data, json.len) == 0;
+    text_free(&json);
+    return is_whole ? 200 : 503;
+}
+
+int dataset_server_answer(struct dataset_server *server, const struct file_list_request *wanted,
+                          struct evbuffer *out)
+{
+    return wanted->is_for_list ? answer_list(server, wanted->kind, out)
+                               : answer_chunk(server, wanted, out);
+}
+
+/* ---- requests ---- */
+
+/* At most once a second, because a sender may try again at once. */
+static void warn(struct dataset_server *server, const char *what, const char *sender)
+{
+    int64_t now_ms = clock_ms();
+    if (server->warned_ms == 0 || now_ms - server->warned_ms >= WARN_MS)
+        LOG_WARN("%s %s: %s", what, sender, status_message());
+    server->warned_ms = now_ms;
+    status_clear();
+}
+
+/* Logs that a node fetches data, which explains what the network is busy with. Once, and again when
+ * the node comes back after LOG_AGAIN_MS. */
+static void log_request(struct dataset_server *server, int node_id, const char *peer)
+{
+    int64_t now_ms = clock_ms(), *last_ms = &server->request_ms[node_id];
+    if (*last_ms == 0 || now_ms - *last_ms >= LOG_AGAIN_MS)
+        LOG_INFO("node %d (%s) has no data of its own and fetches this node's", node_id, peer);
+    *last_ms = now_ms;
+}
+
+static void answer(struct dataset_server *server, struct https_server_request *request,
+                   const struct file_list_request *wanted, const char *peer)
+{
+    struct evbuffer *body = evbuffer_new();
+    status_clear();
+    int code = body != NULL ? dataset_server_answer(server, wanted, body) : 503;
+    if (status_message()[0] != 0)
+        warn(server, "cannot send data to", peer);
+    if (code == 200 && !wanted->is_for_list)
+        log_request(server, wanted->node_id, peer);
+    if (code == 200 && !wanted->is_for_list)
+        https_server_respond_bytes(request, body);
+    else
+        https_server_respond(request, code, code == 200 ? body : NULL);
+    if (body != NULL)
+        evbuffer_free(body);
+}
+
+void dataset_server_on_request(struct dataset_server *server, struct https_server_request *request,
+                               const char *path, const char *bytes, size_t n)
+{
+    struct file_list_request wanted;
+    char peer[64];
+    if (strcmp(path, "/v1/data") != 0) {
+        https_server_respond(request, 404, NULL);
+        return;
+    }
+    https_server_peer(request, peer, sizeof(peer));
+    if (file_list_read_request(bytes, n, &wanted) == ST_OK) {
+        answer(server, request, &wanted, peer);
+        return;
+    }
+    warn(server, "unreadable request from", peer);
+    https_server_respond(request, 400, NULL);
+}
+
+#ifdef FUZZ
+#include "base/assert.h"
+
+/* A request of any content, to a list of one file that does not exist. */
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    static const char list[] =
+        "{\"state\":\"ready\",\"why\":\"\",\"weights\":[0],\"files\":[{\"part\":0,"
+        "\"bytes\":9,\"skip\":0,\"sum\":\"0000000000000001\","
+        "\"suffix\":\".bin\",\"path\":\"/none\"}]}";
+    static struct dataset_server *server;
+    struct file_list_request wanted;
+    if (server == NULL)
+        ASSERT(dataset_server_open(&server) == ST_OK &&
+               dataset_server_set(server, FILE_LIST_KIND_DATA, list, sizeof(list) - 1) == ST_OK);
+    if (file_list_read_request((const char *)bytes, n, &wanted) != ST_OK)
+        return 0;
+    struct evbuffer *out = evbuffer_new();
+    int code = dataset_server_answer(server, &wanted, out);
+    ASSERT(code == 200 ? wanted.is_for_list : evbuffer_get_length(out) == 0);
+    evbuffer_free(out);
+    return 0;
+}
+#endif

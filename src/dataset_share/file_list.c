@@ -1,4 +1,4 @@
-/* bill — see bill.h. Must not know what is in the files. */
+/* file_list — see file_list.h. Must not know what is in the files. */
 #include "dataset_share/file_list.h"
 
 #include <stdlib.h>
@@ -8,11 +8,10 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "cluster/cluster.h"
 
 static const char *const states[FILE_LIST_STATES_N] = {"wait", "none", "unfit", "ready"};
 
-/* Names of files are made from it: nothing else may come through. */
+/* File names are made from the suffix, so it may hold nothing but letters after its point. */
 static bool is_suffix(const char *s)
 {
     size_t n = strlen(s);
@@ -45,7 +44,7 @@ static enum status check_file(const struct file_list *list, const struct file_li
 enum status file_list_add(struct file_list *list, const struct file_list_entry *file)
 {
     TRY(check_file(list, file));
-    if ((list->files_n & (list->files_n - 1)) == 0) { /* room for the next power of two */
+    if ((list->files_n & (list->files_n - 1)) == 0) { /* grows to the next power of two */
         size_t cap = list->files_n > 0 ? 2 * (size_t)list->files_n : 1;
         struct file_list_entry *files = realloc(list->files, cap * sizeof(*files));
         if (files == NULL)
@@ -253,7 +252,7 @@ static enum status read_request(const cJSON *root, struct file_list_request *out
     int kind = 0;
     TRY(get_int(root, "kind", 0, FILE_LIST_KINDS_N - 1, &kind));
     out->kind = (enum file_list_kind)kind;
-    TRY(get_int(root, "node_id", 0, CLUSTER_NODES_MAX - 1, &out->node_id));
+    TRY(get_int(root, "node_id", 0, FILE_LIST_NODES_MAX - 1, &out->node_id));
     out->is_for_list = !cJSON_HasObjectItem(root, "name");
     if (out->is_for_list)
         return ST_OK;
@@ -278,7 +277,7 @@ enum status file_list_read_request(const char *bytes, size_t n, struct file_list
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* What is read and written is read the same. */
+/* A list that is read, written and read again is the same. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

@@ -1,7 +1,9 @@
-/* bill — what node 0 has to give to nodes without data of their own: a list of files, in parts,
- * each with its size and checksum. As a struct, and as JSON; the reader is a pure function of
- * (bytes, size). A bill has a name, the same wherever the content is: what is kept under it need
- * not be carried again. Must not know what is in the files. */
+/* file_list — the files of node 0's dataset, for nodes that have none: in parts, each file with its
+ * size and checksum. As a struct and as JSON; the reader is a pure function of (bytes, size).
+ *
+ * A list has a name, a hash of everything in it. Lists of the same content have the same name
+ * wherever they are made, so files that are kept under a name need not be fetched again. Must not
+ * know what is in the files. */
 #ifndef CONVOY_DATASET_SHARE_FILE_LIST_H
 #define CONVOY_DATASET_SHARE_FILE_LIST_H
 
@@ -11,28 +13,29 @@
 #include "base/status.h"
 #include "base/text.h"
 
+#define FILE_LIST_NODES_MAX 4096 /* as CLUSTER_NODES_MAX */
 #define FILE_LIST_PARTS_MAX 64
 #define FILE_LIST_FILES_MAX 16384
 #define FILE_LIST_JSON_MAX ((size_t)1 << 20)
 #define FILE_LIST_FILE_BYTES_MAX ((int64_t)1 << 40)
 #define FILE_LIST_NAME_MAX 33                   /* 32 hexadecimal digits and the closing 0 */
 #define FILE_LIST_SUFFIX_MAX 8                  /* ".bin" */
-#define FILE_LIST_CHUNK_BYTES ((size_t)1 << 20) /* of a file, at a time */
+#define FILE_LIST_CHUNK_BYTES ((size_t)1 << 20) /* the most that one request returns of a file */
 
 enum file_list_state {
-    FILE_LIST_STATE_WAIT,  /* node 0 does not know yet: it is still reading its own */
-    FILE_LIST_STATE_NONE,  /* it uses none */
-    FILE_LIST_STATE_UNFIT, /* it has data, but cannot hand them out: why */
+    FILE_LIST_STATE_WAIT,  /* node 0 is still reading its own dataset */
+    FILE_LIST_STATE_NONE,  /* node 0 uses none */
+    FILE_LIST_STATE_UNFIT, /* node 0 has a dataset, but cannot share it; the reason is in why */
     FILE_LIST_STATE_READY,
     FILE_LIST_STATES_N
 };
 
 struct file_list_entry {
     int part;
-    int64_t bytes, skip; /* the checksum leaves out the first `skip` */
+    int64_t bytes, skip; /* the checksum leaves out the first `skip` bytes */
     uint64_t sum;        /* XXH3-64 */
     char suffix[FILE_LIST_SUFFIX_MAX];
-    char *path; /* on node 0, which alone knows it; else NULL */
+    char *path; /* on node 0; NULL elsewhere */
 };
 
 struct file_list {
@@ -44,28 +47,31 @@ struct file_list {
     struct file_list_entry *files; /* in order, part after part; every part has one */
 };
 
-/* file_list_add — a copy of the file. ST_RETRY: no memory; ST_BAD_DATA: what a bill cannot hold. */
+/* file_list_add — copies the file. ST_RETRY: no memory; ST_BAD_DATA: not valid in a list. */
 enum status file_list_add(struct file_list *list, const struct file_list_entry *file);
 void file_list_free(struct file_list *list); /* accepts a zeroed one, twice */
 int64_t file_list_bytes(const struct file_list *list);
 void file_list_name(const struct file_list *list, char out[FILE_LIST_NAME_MAX]);
 
-/* file_list_weight — as few digits as read back the same: "0.7". Returns out. */
+/* file_list_weight — the shortest decimal that reads back as the same double: "0.7". Returns
+ * out. */
 const char *file_list_weight(double weight, char out[32]);
 
-/* file_list_write — appends; with paths only between processes of one node. */
+/* file_list_write — appends the JSON. With paths only between processes of one node. */
 void file_list_write(struct text *out, const struct file_list *list, bool is_with_paths);
-/* file_list_read — bytes of any content: ST_BAD_DATA with a sentence, and nothing to free. */
+/* file_list_read — accepts bytes of any content. ST_BAD_DATA: with a reason, and nothing to
+ * free. */
 enum status file_list_read(const char *bytes, size_t n, struct file_list *out);
 
-/* the setting that names the data */
+/* The setting that names the dataset. */
 enum file_list_kind { FILE_LIST_KIND_DATA, FILE_LIST_KIND_VAL_DATA, FILE_LIST_KINDS_N };
 
-/* What a node asks for: piece of file `file_i` of the bill with this name, from `first` on. */
+/* One request of a node: the list of a kind, or a chunk of file `file_i` of the list with this
+ * name, from byte `first` on. */
 struct file_list_request {
     enum file_list_kind kind;
     int node_id;
-    bool is_for_list; /* the bill itself: the rest is not said */
+    bool is_for_list; /* the fields below are not used */
     char name[FILE_LIST_NAME_MAX];
     int file_i;
     int64_t first;

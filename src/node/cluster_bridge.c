@@ -14,6 +14,8 @@
 #include "net/https_server.h"
 #include "net/listener.h"
 #include "cluster/cluster.h"
+#include "dataset_share/dataset_server.h"
+#include "net/https_server.h"
 #include "net/psk.h"
 #include "node/generations.h"
 #include "node/config_map.h"
@@ -25,6 +27,7 @@
 #define NAME_RETRY_MS 250
 #define WAITING_MS 3000 /* who is waited for is said after so long, and when it changes */
 
+_Static_assert(FILE_LIST_NODES_MAX == CLUSTER_NODES_MAX, "a node of the cluster may request data");
 _Static_assert(sizeof(struct cluster_address) == sizeof(struct board_address) &&
                    CLUSTER_ADDRESS_MAX == BOARD_ADDRESS_MAX &&
                    CLUSTER_SECRET_BYTES == BOARD_SECRET_BYTES,
@@ -38,7 +41,7 @@ struct cluster_bridge {
     int64_t reported_lost; /* the last generation we told meet that it is lost */
     bool is_ready;         /* meet knows all workers' addresses */
     bool is_ended;
-    bool is_data_source;                        /* node 0 of several */
+    struct dataset_server *dataset;             /* node 0 of several; else NULL */
     uint64_t blob_revisions[FILE_LIST_KINDS_N]; /* as read last */
     int64_t report_ms, waiting_ms;
     char missing[256]; /* as said last */
@@ -58,6 +61,14 @@ static bool has_same_data(const struct cluster_address *one, int one_node,
 {
     return generations_same_data((const void *)one, one_node, (const void *)other, other_node, out,
                                  cap);
+}
+
+/* A request to node 0 for another path than the cluster's. */
+static void on_request(void *arg, struct https_server_request *request, const char *path,
+                       const char *bytes, size_t n)
+{
+    struct cluster_bridge *b = arg;
+    dataset_server_on_request(b->dataset, request, path, bytes, n);
 }
 
 static bool all_alive(const struct cluster_bridge *b)
@@ -195,7 +206,10 @@ static void publish_file_lists(struct cluster_bridge *b)
             !board_blob_copy(b->config.board, from, blob, &n))
             continue;
         b->blob_revisions[kind] = revision;
-        cluster_offer_data(b->cluster, (enum file_list_kind)kind, blob, n);
+        if (dataset_server_set(b->dataset, (enum file_list_kind)kind, blob, n) != ST_OK) {
+            LOG_WARN("no data for other nodes: %s", status_message());
+            status_clear();
+        }
     }
 }
 
@@ -203,7 +217,7 @@ void cluster_bridge_tick(struct cluster_bridge *b, int64_t now_ms)
 {
     if (b->is_ended)
         return;
-    if (b->is_data_source)
+    if (b->dataset)
         publish_file_lists(b);
     if (now_ms - b->report_ms >= REPORT_MS) {
         b->report_ms = now_ms;
@@ -390,6 +404,7 @@ static enum status open_meet(struct cluster_bridge *b)
                                     .on_abort = on_abort,
                                     .on_stop = on_stop,
                                     .on_end = on_end,
+                                    .on_request = on_request,
                                     .arg = b};
     if (st == ST_OK && b->nodes_n > 1 && !strcmp(token, "none"))
         LOG_WARN("JOB_TOKEN=none: whoever reaches MASTER_PORT=%d may join this job and read what "
@@ -415,11 +430,12 @@ enum status cluster_bridge_open(const struct cluster_bridge_config *config,
     b->workers_n = (int)conf_i64(config->conf, CONF_N_GPU_EACH_NODE);
     b->ranks_n = conf_ranks(config->conf);
     b->waiting_ms = clock_ms();
+    int node_id = (int)conf_i64(config->conf, CONF_NODE_ID);
     enum status st = take_memory(b);
+    if (st == ST_OK && b->nodes_n > 1 && node_id == 0)
+        st = dataset_server_open(&b->dataset);
     if (st == ST_OK)
         st = open_meet(b);
-    int node_id = (int)conf_i64(config->conf, CONF_NODE_ID);
-    b->is_data_source = b->nodes_n > 1 && node_id == 0;
     if (st == ST_OK && b->nodes_n > 1 && node_id > 0)
         publish_job_key(b);
     if (st == ST_OK)
@@ -436,6 +452,8 @@ void cluster_bridge_end(struct cluster_bridge *b)
     b->is_ended = true;
     cluster_close(b->cluster);
     b->cluster = NULL;
+    dataset_server_close(b->dataset);
+    b->dataset = NULL;
     for (int i = 0; i < b->shown_nodes_n; i++)
         b->nodes[i].heartbeat_age_seconds = NAN; /* the port is closed */
 }

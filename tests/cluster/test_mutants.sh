@@ -1,6 +1,6 @@
 #!/bin/bash
-# Planted bugs: each is one wrong line in coordinator.c or member.c, made in a copy. The simulator must catch every one, and the
-# seed that caught it must fail the same way again. One row: name | file | what is replaced (a sed expression).
+# Planted bugs (mutation testing of the simulator). Each is one wrong line in a copy of a state machine's file. The simulator must
+# catch every one, and the seed that caught it must fail in the same way again. A row: name | file | the edit, a sed expression.
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=${BUILD:-build}
@@ -18,14 +18,14 @@ no lease is longer where processes stand still|coordinator|s/peer_timeout_ms + c
 a slow round trip gives no lease|coordinator|s/COORDINATOR_LEASE_MS + coordinator_grace(c, node)/COORDINATOR_LEASE_MS/
 a member does not heed how long its lease is|member|s/        m->lease_ms = lease_from(m, reply);/        m->lease_ms = lease_from(m, reply) > 0 ? m->config.peer_timeout_ms : 0;/
 a readiness is used twice|coordinator|s/c->nodes\[i\].used = c->nodes\[i\].ready;/;/
-a world without the ready of all|coordinator|s/node->disconnected_ms < 0 \&\& node->ready > node->used)/node->disconnected_ms < 0)/
+a world without the ready of all|coordinator|s/^           node->ready > node->used)$/           true)/
 a silent node is never lost|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\& now_ms >= node->lease_end_ms) {/} else if (silent_ms < 0) {/
 a node is lost before its lease ends|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\& now_ms >= node->lease_end_ms) {/} else if (silent_ms >= 2000) {/
 a lease that was promised longer is cut short|coordinator|s/ \&\& now_ms >= node->lease_end_ms) {/) {/
-a closed connection is a loss at once|coordinator|s/now_ms - node->disconnected_ms >= COORDINATOR_DISCONNECTED_MS/now_ms >= node->disconnected_ms/
+a closed connection is a loss at once|coordinator|s/^            COORDINATOR_DISCONNECTED_MS + coordinator_grace_lag(c, node)) {/            0) {/
 generations do not grow|coordinator|s/    c->generation++;/    c->generation += !c->generation;/
 a new node 0 does not learn the generation|coordinator|s/    if (heartbeat->generation <= c->generation)$/    if (1)/
-a second process takes a place that is held|coordinator|s/^    if (is_absent(node))$/    if (node != NULL)/
+a second process takes a place that is held|coordinator_admission|s/^    if (coordinator_is_absent(node))$/    if (node != NULL)/
 old messages are taken for new|coordinator|s/    if (heartbeat->sequence > node->sequence) {/    if (heartbeat->sequence > 0) {/
 a loss that a member tells is not heard|coordinator|s/heartbeat->lost == c->generation : heartbeat->lost == 0/heartbeat->lost == -1 : heartbeat->lost == 0/
 the member has no lease|member|s/return now_ms - m->answered_ms >= m->lease_ms;/return false;/
@@ -42,7 +42,8 @@ flags="-std=c11 -O1 -D_GNU_SOURCE -I$root/src -I$root -I$root/tests"
 libs="$build/src/base/version.o $build/libconvoy.a -lcmocka $(pkg-config --libs libcjson) -lm -pthread"
 # shellcheck disable=SC2086
 gcc $flags -c -o "$tmp/sim.o" "$root/tests/cluster/test_sim.c" || exit 1
-for f in coordinator member; do
+machines="coordinator coordinator_admission member"
+for f in $machines; do
     # shellcheck disable=SC2086
     gcc $flags -c -o "$tmp/right_$f.o" "$root/src/cluster/$f.c" || exit 1
 done
@@ -56,9 +57,12 @@ while IFS='|' read -r name file edit; do
     if cmp -s "$tmp/$file.c" "$root/src/cluster/$file.c"; then
         why="the line to be replaced is gone from $file.c"
     else
-        other=$([ "$file" = member ] && echo coordinator || echo member)
+        others=
+        for f in $machines; do
+            [ "$f" = "$file" ] || others="$others $tmp/right_$f.o"
+        done
         # shellcheck disable=SC2086
-        if ! gcc $flags -w -o "$tmp/sim" "$tmp/sim.o" "$tmp/$file.c" "$tmp/right_$other.o" $libs 2>"$tmp/log"; then
+        if ! gcc $flags -w -o "$tmp/sim" "$tmp/sim.o" "$tmp/$file.c" $others $libs 2>"$tmp/log"; then
             why="it does not build: $(head -3 "$tmp/log")"
         elif (ulimit -t 60; exec "$tmp/sim" 1 $seeds) >"$tmp/out" 2>&1; then
             why="$seeds seeds did not catch it"

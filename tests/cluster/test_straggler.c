@@ -69,7 +69,7 @@ static void all_inside_or_several_behind(void **state)
     set(3, "", 5, 0);
     assert_true(straggler_find(nodes, 2, 3000, text, sizeof(text)));
     assert_non_null(
-        strstr(text, "all ranks are in barrier 5 for 20.1 s: what they send does not arrive"));
+        strstr(text, "all ranks are in barrier 5 for 20.1 s: their messages do not arrive"));
     assert_non_null(strstr(text, "firewall"));
     nodes[0].ranks_n = 4;
     assert_true(straggler_find(nodes, 1, 3000, text, sizeof(text)));
@@ -95,7 +95,7 @@ static void still_is_who_waits_or_is_silent(void **state)
     set(3, "all_reduce", 6, 3100); /* what they sent got lost on one way: not in the same one */
     assert_true(is_still(text, sizeof(text)));
     assert_string_equal(
-        text, "all ranks are in calls that get no answer, rank 2 in all_reduce 7 for 3.0 s");
+        text, "all ranks wait in calls that get no answer: rank 2 in all_reduce 7 for 3.0 s");
     set(1, "all_reduce", 8, 2900); /* something has arrived */
     assert_false(is_still(text, sizeof(text)));
     assert_string_equal(text, "");
@@ -108,7 +108,7 @@ static void still_is_who_waits_or_is_silent(void **state)
     assert_false(is_still(text, sizeof(text)));
     nodes[1].heartbeat_age_seconds = 3.2;
     assert_true(is_still(text, sizeof(text)));
-    assert_string_equal(text, "node 1 is silent for 3.2 s");
+    assert_string_equal(text, "node 1 has been silent for 3.2 s");
     all_at("", 8, 0);
     nodes[1].heartbeat_age_seconds = 3.2; /* the others work still */
     assert_false(is_still(text, sizeof(text)));

@@ -1,6 +1,6 @@
-/* Data from node 0: a whole meet as node 0 in a process of its own, dataset_client_fetch in this
- * one. What comes is whole and right, or is refused with a reason; what has come is not carried
- * again. And a node 0 that lies. */
+/* The dataset of node 0, fetched by dataset_client_fetch in this process. Node 0 is a whole cluster
+ * and a dataset_server in a process of its own. What arrives is complete and right, or is refused
+ * with a reason; what has arrived is not fetched again. Also a node 0 that sends wrong data. */
 #include "harness.h"
 
 #include <errno.h>
@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "dataset_share/dataset_client.h"
+#include "dataset_share/dataset_server.h"
 #include "cluster/cluster.h"
 #include "cluster/nodes.h"
 
@@ -47,21 +48,28 @@ static void make_bill(struct file_list *list)
                                                   XXH3_64bits(bytes_b, SIZE_B), ".json", path_b});
 }
 
-struct loop_lag {
+struct source {
     struct cluster *cluster;
+    struct dataset_server *dataset;
     const struct file_list *list;
 };
-static void offer_late(evutil_socket_t fd, short what, void *arg)
+static void on_request(void *arg, struct https_server_request *request, const char *path,
+                       const char *bytes, size_t n)
+{
+    struct source *source = arg;
+    dataset_server_on_request(source->dataset, request, path, bytes, n);
+}
+static void set_list(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd, (void)what;
-    struct loop_lag *lag = arg;
+    struct source *source = arg;
     struct text out = {.limit = FILE_LIST_JSON_MAX};
-    file_list_write(&out, lag->list, true);
-    cluster_offer_data(lag->cluster, 0, out.data, out.len);
+    file_list_write(&out, source->list, true);
+    (void)dataset_server_set(source->dataset, 0, out.data, out.len);
     text_free(&out);
 }
 
-/* Node 0 of two, which says what it has after 300 ms. */
+/* Node 0 of two; its list of files is there after 300 ms. */
 static pid_t serve(int port, const struct file_list *list)
 {
     pid_t pid = fork();
@@ -69,7 +77,7 @@ static pid_t serve(int port, const struct file_list *list)
         harness_wait_ms(200);
         return pid;
     }
-    struct loop_lag lag = {.list = list};
+    struct source source = {.list = list};
     struct timeval in = {0, 300000};
     struct event_base *loop = event_base_new();
     struct cluster_config config = {.nodes_n = 2,
@@ -85,11 +93,14 @@ static pid_t serve(int port, const struct file_list *list)
                                     .on_world = nothing,
                                     .on_abort = no_abort,
                                     .on_stop = no_stop,
-                                    .on_end = no_end};
+                                    .on_end = no_end,
+                                    .on_request = on_request,
+                                    .arg = &source};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (cluster_open(&config, &lag.cluster) != ST_OK)
+    if (dataset_server_open(&source.dataset) != ST_OK ||
+        cluster_open(&config, &source.cluster) != ST_OK)
         _exit(1);
-    struct event *timer = evtimer_new(loop, offer_late, &lag);
+    struct event *timer = evtimer_new(loop, set_list, &source);
     event_add(timer, &in);
     event_base_dispatch(loop);
     _exit(0);

@@ -1,7 +1,7 @@
-/* offer, at node 0: which answer a question for a piece gets. What may be had in a moment is 503,
- * so that who asks asks again; a file that is another one by now is 500, with both sizes. A list
- * that nobody can read ends the waiting. And the door: as many open files as nodes and their
- * workers have connections. */
+/* dataset_server: which HTTP code a request for a chunk gets. A shortage that may pass is 503: the
+ * sender tries again. A file that has changed is 500, with both sizes. An unreadable list ends the
+ * wait for one. Also https_server: the limit of open files fits the connections of all nodes and
+ * their workers. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 static char path[600];
 static uint8_t bytes[SIZE];
 
-static struct dataset_server *offer_of(const char *file)
+static struct dataset_server *serve_file(const char *file)
 {
     struct file_list list = {.state = FILE_LIST_STATE_READY};
     struct text out = {.limit = FILE_LIST_JSON_MAX};
@@ -41,13 +41,16 @@ static struct dataset_server *offer_of(const char *file)
     return dataset;
 }
 
-static struct file_list seen(const struct dataset_server *dataset)
+static struct file_list seen(struct dataset_server *dataset)
 {
-    struct text out = {.limit = FILE_LIST_JSON_MAX};
+    struct file_list_request wanted = {.is_for_list = true};
+    struct evbuffer *out = evbuffer_new();
     struct file_list list;
-    dataset_server_list(dataset, 0, &out);
-    assert_int_equal(file_list_read(out.data, out.len, &list), ST_OK);
-    text_free(&out);
+    assert_int_equal(dataset_server_answer(dataset, &wanted, out), 200);
+    assert_int_equal(
+        file_list_read((const char *)evbuffer_pullup(out, -1), evbuffer_get_length(out), &list),
+        ST_OK);
+    evbuffer_free(out);
     return list;
 }
 
@@ -59,17 +62,17 @@ static int request(struct dataset_server *dataset, int64_t first, size_t *got)
     file_list_name(&list, question.name);
     file_list_free(&list);
     status_clear();
-    int code = dataset_server_chunk(dataset, &question, out);
+    int code = dataset_server_answer(dataset, &question, out);
     *got = evbuffer_get_length(out);
     evbuffer_free(out);
     return code;
 }
 
-static void pieces_come_from_a_file_that_is_as_listed(void **state)
+static void chunks_come_from_a_file_that_is_as_listed(void **state)
 {
     (void)state;
     size_t got;
-    struct dataset_server *dataset = offer_of(path);
+    struct dataset_server *dataset = serve_file(path);
     assert_int_equal(request(dataset, 0, &got), 200);
     assert_int_equal(got, FILE_LIST_CHUNK_BYTES);
     assert_int_equal(request(dataset, FILE_LIST_CHUNK_BYTES, &got), 200);
@@ -89,15 +92,15 @@ static void pieces_come_from_a_file_that_is_as_listed(void **state)
     assert_int_equal(file_replace(path, bytes, SIZE), ST_OK);
 }
 
-static void short_of_files_is_for_now_only(void **state)
+static void too_many_open_files_is_try_again(void **state)
 {
     (void)state;
     size_t got;
     struct rlimit limit, none;
-    struct dataset_server *dataset = offer_of(path);
+    struct dataset_server *dataset = serve_file(path);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     none = limit;
-    none.rlim_cur = 3; /* all numbers below are taken */
+    none.rlim_cur = 3; /* all lower descriptors are in use */
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     int code = request(dataset, 0, &got);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -107,7 +110,7 @@ static void short_of_files_is_for_now_only(void **state)
     dataset_server_close(dataset);
 }
 
-static void a_list_that_cannot_be_read_ends_the_waiting(void **state)
+static void an_unreadable_list_ends_the_wait(void **state)
 {
     (void)state;
     static const char bad[] = "{\"state\":\"ready\",\"why\":\"\",\"files\":[";
@@ -120,7 +123,7 @@ static void a_list_that_cannot_be_read_ends_the_waiting(void **state)
     assert_int_equal(list.state, FILE_LIST_STATE_UNFIT);
     assert_non_null(strstr(list.why, "node 0's list of files"));
     dataset_server_close(dataset);
-    dataset = offer_of(path); /* one that stands is left */
+    dataset = serve_file(path); /* a good list stays */
     assert_int_equal(dataset_server_set(dataset, 0, bad, sizeof(bad) - 1), ST_BAD_DATA);
     list = seen(dataset);
     assert_int_equal(list.state, FILE_LIST_STATE_READY);
@@ -129,15 +132,15 @@ static void a_list_that_cannot_be_read_ends_the_waiting(void **state)
     status_clear();
 }
 
-static void unasked(void *arg, struct https_server_request *request, const char *where,
-                    const char *data, size_t n)
+static void ignore_request(void *arg, struct https_server_request *request, const char *where,
+                           const char *data, size_t n)
 {
     (void)arg, (void)request, (void)where, (void)data, (void)n;
 }
-static void ungone(void *arg, const void *tag) { (void)arg, (void)tag; }
+static void ignore_disconnect(void *arg, const void *tag) { (void)arg, (void)tag; }
 
-/* Beat, news, world of a node, and a connection of each of its workers that takes data. */
-static void files_for_all_connections_are_allowed(void **state)
+/* Heartbeat, urgent news and world of each node, and a connection of each worker that fetches data. */
+static void the_file_limit_fits_all_connections(void **state)
 {
     (void)state;
     enum { NODES = 16, WORKERS = 64 };
@@ -150,8 +153,8 @@ static void files_for_all_connections_are_allowed(void **state)
                                          .workers_n = WORKERS,
                                          .body_bytes_max = 4096,
                                          .psk = &psk,
-                                         .on_request = unasked,
-                                         .on_disconnect = ungone};
+                                         .on_request = ignore_request,
+                                         .on_disconnect = ignore_disconnect};
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     if (before.rlim_max < 4096)
         HARNESS_SKIP("this machine allows %llu open files", (unsigned long long)before.rlim_max);
@@ -175,10 +178,10 @@ static int prepare(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(pieces_come_from_a_file_that_is_as_listed),
-    cmocka_unit_test(short_of_files_is_for_now_only),
-    cmocka_unit_test(a_list_that_cannot_be_read_ends_the_waiting),
-    cmocka_unit_test(files_for_all_connections_are_allowed),
+    cmocka_unit_test(chunks_come_from_a_file_that_is_as_listed),
+    cmocka_unit_test(too_many_open_files_is_try_again),
+    cmocka_unit_test(an_unreadable_list_ends_the_wait),
+    cmocka_unit_test(the_file_limit_fits_all_connections),
 };
 
 NODES_MAIN(tests, prepare)

@@ -14,7 +14,7 @@ begin_nodes "$nodes_n" $job
 trains() { is_past "$1"; }
 wait_for 300 trains 2
 losses_of() { cat err.* | grep -cE ' (was lost|hung)|its connection was closed|restart [0-9]+ of'; }
-late() { cat err.* | grep -cE 'is silent for'; }
+late() { cat err.* | grep -cE 'has been silent for'; }
 before=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-)
 sleep $((minutes * 60))
 after=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-)

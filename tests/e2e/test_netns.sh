@@ -131,5 +131,5 @@ begin_both CHECKPOINT_DIR=$tmp/apart PEER_TIMEOUT=60s
 ip -n $b link set eth0 down
 stop_both 0 1
 ok "SIGTERM with the cable out: 143 on both, after $took ms of PEER_TIMEOUT=60s" stops_within 5000
-ok "with the reason" is "$(grep -cE 'without another checkpoint: .*node [01] is silent for' err.0 err.1 | cut -d: -f2 | xargs)" "1 1"
+ok "with the reason" is "$(grep -cE 'without another checkpoint: .*node [01] has been silent for' err.0 err.1 | cut -d: -f2 | xargs)" "1 1"
 done_testing

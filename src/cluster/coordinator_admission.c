@@ -1,0 +1,142 @@
+/* coordinator_admission — which process is admitted as which node; see coordinator_inside.h. Must
+ * not know sockets. */
+#include "cluster/node_diff.h"
+#include "cluster/coordinator_inside.h"
+
+void coordinator_admission_refuse(struct message_reply *reply, enum status st)
+{
+    reply->answer = MESSAGE_ANSWER_END;
+    reply->st = st;
+}
+
+bool coordinator_admission_is_refused(const struct coordinator_node *node,
+                                      struct message_incarnation incarnation,
+                                      struct message_reply *reply)
+{
+    if (!message_is_same(node->refused, incarnation))
+        return false;
+    coordinator_admission_refuse(reply, ST_DISAGREE);
+    text_copy(reply->text, sizeof(reply->text), node->why);
+    return true;
+}
+
+void coordinator_admission_wait_for_node0(const struct coordinator *c, struct message_reply *reply)
+{
+    reply->answer = MESSAGE_ANSWER_WAIT;
+    text_format(reply->text, sizeof(reply->text), "node 0 with this job's settings (%.900s)",
+                c->why);
+}
+
+bool coordinator_admission_settings(struct coordinator *c,
+                                    const struct message_heartbeat *heartbeat,
+                                    const struct message_join *join, struct message_reply *reply)
+{
+    const struct node_diff_side mine = {
+        0, "", MESSAGE_PROTOCOL, c->config.nodes_n, c->config.workers_n, c->config.agree_json};
+    const struct node_diff_side theirs = {heartbeat->node_id, join->host,      join->protocol,
+                                          join->nodes_n,      join->workers_n, join->agree_json};
+    char why[MESSAGE_TEXT_MAX];
+    if (node_diff_is_same(&mine, &theirs, why, sizeof(why)))
+        return true;
+    if (c->generation == 0) {
+        c->is_node0_wrong = c->is_node0_wrong || (!c->is_ended && heartbeat->generation > 0);
+        coordinator_end_job(c, ST_DISAGREE, why);
+    } else {
+        log_queue_add(&c->log, true, "refused: %s", why);
+    }
+    coordinator_admission_refuse(reply, ST_DISAGREE);
+    text_copy(reply->text, sizeof(reply->text), why);
+    if (c->is_node0_wrong)
+        coordinator_admission_wait_for_node0(c, reply);
+    return false;
+}
+
+static void admit(struct coordinator *c, struct coordinator_node *node,
+                  const struct message_heartbeat *heartbeat, const struct message_join *join,
+                  int64_t now_ms)
+{
+    bool is_back = node->state == CLUSTER_NODE_LOST;
+    int64_t used = message_is_same(node->incarnation, heartbeat->incarnation) ? node->used : 0;
+    *node = (struct coordinator_node){.state = CLUSTER_NODE_JOINED,
+                                      .incarnation = heartbeat->incarnation,
+                                      .pid = join->pid,
+                                      .used = used,
+                                      .generation = heartbeat->generation,
+                                      .losses = heartbeat->losses,
+                                      .disconnected_ms = -1};
+    node->sequence = heartbeat->sequence - 1; /* so that apply_heartbeat takes this message */
+    node->admitted_ms = node->last_leased_ms = node->last_message_ms = now_ms;
+    text_copy(node->host, sizeof(node->host), join->host);
+    c->is_missing_known = false;
+    log_queue_add(&c->log, false, "node %d (%s, pid %lld) %s", coordinator_node_id(c, node),
+                  node->host, (long long)node->pid, is_back ? "is back" : "joined");
+}
+
+/* Another process holds the place and is alive. The sender was a member that was cut off, or it is
+ * a second process with the same NODE_ID. */
+static void refuse_second(const struct coordinator_node *node,
+                          const struct message_heartbeat *heartbeat, struct message_reply *reply)
+{
+    bool was_member = heartbeat->generation > 0;
+    coordinator_admission_refuse(reply, was_member ? ST_PEER : ST_DISAGREE);
+    text_format(reply->text, sizeof(reply->text), "%sNODE_ID %d is held by host %s pid %lld%s",
+                was_member ? "this node was away and its place was taken: " : "",
+                heartbeat->node_id, node->host, (long long)node->pid,
+                was_member ? ""
+                           : ", which is alive; give every node its own NODE_ID, and every job its "
+                             "own MASTER_PORT");
+}
+
+/* May this process take over the place? Another one holds it: the sender waits until the holder
+ * sends a message (then it is alive, and the sender is refused) or is lost. */
+static bool is_vacant(struct coordinator *c, struct coordinator_node *node,
+                      const struct message_heartbeat *heartbeat, int64_t now_ms,
+                      struct message_reply *reply)
+{
+    if (coordinator_is_absent(node))
+        return true;
+    if (coordinator_is_present(node) && c->worlds_n == 0 &&
+        heartbeat->generation > node->generation)
+        return true; /* node 0 is new; an earlier process of that node joined first */
+    reply->answer = MESSAGE_ANSWER_WAIT;
+    text_format(reply->text, sizeof(reply->text), "NODE_ID %d is held by host %s pid %lld",
+                heartbeat->node_id, node->host, (long long)node->pid);
+    if (node->state == CLUSTER_NODE_LEFT)
+        return false;
+    if (!message_is_same(node->newcomer, heartbeat->incarnation)) {
+        node->newcomer = heartbeat->incarnation;
+        node->newcomer_ms = now_ms;
+    } else if (node->last_message_ms - node->newcomer_ms >= COORDINATOR_PROOF_MS &&
+               node->disconnected_ms < 0) {
+        refuse_second(node, heartbeat, reply);
+        log_queue_add(&c->log, true,
+                      "refused a second node %d: its place is held by host %s pid %lld",
+                      heartbeat->node_id, node->host, (long long)node->pid);
+    }
+    return false;
+}
+
+bool coordinator_admission_is_member(struct coordinator *c,
+                                     const struct message_heartbeat *heartbeat,
+                                     const struct message_join *join, int64_t now_ms,
+                                     struct message_reply *reply)
+{
+    struct coordinator_node *node = &c->nodes[heartbeat->node_id];
+    bool is_holder = message_is_same(node->incarnation, heartbeat->incarnation);
+    if (is_holder && !coordinator_is_absent(node))
+        return true;
+    /* from before this process was declared lost */
+    bool is_old = is_holder && heartbeat->sequence <= node->sequence;
+    if (join == NULL ? coordinator_is_absent(node) : is_old) {
+        reply->answer = MESSAGE_ANSWER_JOIN;
+        return false;
+    }
+    if (join == NULL) {
+        refuse_second(node, heartbeat, reply);
+        return false;
+    }
+    if (!is_vacant(c, node, heartbeat, now_ms, reply))
+        return false;
+    admit(c, node, heartbeat, join, now_ms);
+    return true;
+}

@@ -44,20 +44,21 @@ static inline void rig_open(struct rig *r, struct dev *dev, const char *name, in
     if (name)
         text_format(r->dir, sizeof r->dir, "%s/%s", harness_tmpdir(), name);
     r->config = (struct trainer_config){
-        .dev = r->dev,
+        .step.dev = r->dev,
         .board = r->board,
-        .dims = {.name = "tiny", .layers = 1, .heads = 2, .embed = 16, .context = 8, .vocab = 40},
+        .step.dims =
+            {.name = "tiny", .layers = 1, .heads = 2, .embed = 16, .context = 8, .vocab = 40},
         .model_path = "",
         .feed = r->feed,
-        .batch_samples = 2,
-        .global_samples = 4,
-        .seq_tokens = 8,
+        .step.batch_samples = 2,
+        .step.global_samples = 4,
+        .step.seq_tokens = 8,
         .epochs = 1,
         .steps = steps,
-        .optim =
+        .step.optim =
             {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_clip = 1},
         .lr_schedule = {.kind = LR_SCHEDULE_KIND_CONSTANT, .lr = 1e-2},
-        .seed = 3,
+        .step.seed = 3,
         .checkpoint_dir = r->dir,
         .checkpoint_keep = 10,
         .metrics_file = "",

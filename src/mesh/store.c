@@ -24,7 +24,7 @@ enum status store_plan(const struct store_config *config, int rank, int ranks, b
                        struct store_memory *out)
 {
     struct store s = {.c = *config};
-    TRY(layout_init(config->table, ranks, rank, config->bucket_elems_min, &s.layout));
+    TRY(layout_init(config->table, ranks, rank, config->settings.bucket_elems_min, &s.layout));
     set_policy(&s, is_discrete);
     enum status st = store_memory_plan(&s, out);
     layout_free(&s.layout);
@@ -35,7 +35,7 @@ static enum status open_all(struct store *s)
 {
     const struct store_config *c = &s->c;
     const struct comm_place *place = comm_place(c->comm);
-    TRY(layout_init(c->table, place->ranks, place->rank, c->bucket_elems_min, &s->layout));
+    TRY(layout_init(c->table, place->ranks, place->rank, c->settings.bucket_elems_min, &s->layout));
     set_policy(s, dev_is_discrete(c->dev));
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
     TRY(store_memory_plan(s, &s->taken));

@@ -59,19 +59,24 @@
 #include "model/model.h"
 
 /* Pointers are borrowed until store_close. */
+/* The settings that reach the store; a step's config holds them as they are. */
+struct store_settings {
+    enum layout_shard shard;
+    enum grad_compress_kind compress;
+    enum dtype dtype;         /* of the compute copy */
+    int64_t bucket_elems_min; /* as layout_init */
+};
+
 struct store_config {
     struct dev *dev;
     struct stream *stream;
     struct comm *comm;
     const struct param_table *table;
-    enum layout_shard shard;
-    enum grad_compress_kind compress;
+    struct store_settings settings;
     bool has_grads;               /* false: parameters only, for evaluation */
     bool is_accumulated;          /* a step has several micro-batches */
-    enum dtype dtype;             /* of the compute copy */
     int moments;                  /* arrays of optimiser state: 0, 1 or 2 */
     int64_t pass_tokens;          /* B·T of a micro-batch */
-    int64_t bucket_elems_min;     /* as layout_init */
     void (*heartbeat)(void *arg); /* after each large allocation; may be NULL */
     void *heartbeat_arg;
     enum status (*update)(void *arg, int bucket); /* runs the optimiser on store_local_shard */

@@ -83,7 +83,7 @@ enum status store_memory_plan(const struct store *s, struct store_memory *out);
 enum status store_memory_take(struct store *s);
 static inline bool store_has_copy(const struct store *s)
 {
-    return s->policy.params == STORE_BUFFER || s->c.dtype != DTYPE_F32;
+    return s->policy.params == STORE_BUFFER || s->c.settings.dtype != DTYPE_F32;
 }
 
 /* store_track — what a comm call that begins something returned; its ticket is the newest.

@@ -18,11 +18,12 @@ struct store_policy store_memory_policy(const struct store_config *c, int ranks)
         [LAYOUT_SHARD_FULL] = {STORE_BUFFER, STORE_BUFFER, STORE_SHARD, STORE_GATHER_USED},
     };
     static const struct store_policy alone = {.gather = STORE_GATHER_NONE}; /* all is whole */
-    struct store_policy policy = ranks == 1 ? alone : policies[c->shard];
+    struct store_policy policy = ranks == 1 ? alone : policies[c->settings.shard];
     if (c->is_accumulated) /* every micro-batch adds to all gradients */
         policy.grads = STORE_WHOLE;
     policy.masters = policy.params == STORE_BUFFER ? STORE_SHARD : STORE_WHOLE;
-    if (c->dtype != DTYPE_F32) /* passes read a copy, so masters are needed for the update only */
+    if (c->settings.dtype !=
+        DTYPE_F32) /* passes read a copy, so masters are needed for the update only */
         policy.masters = policy.moments;
     return policy;
 }
@@ -53,7 +54,7 @@ static int64_t sparse_elems(const struct store *s)
 
 static bool compresses_grads(const struct store *s)
 {
-    return s->c.compress != GRAD_COMPRESS_KIND_NONE && s->c.has_grads && !s->is_alone;
+    return s->c.settings.compress != GRAD_COMPRESS_KIND_NONE && s->c.has_grads && !s->is_alone;
 }
 
 /* The caller frees bucket_elems. */
@@ -68,7 +69,7 @@ static enum status compress_config(const struct store *s, struct grad_compress_c
     *out = (struct grad_compress_config){
         .comm = s->c.comm,
         .dev = s->c.dev,
-        .kind = s->c.compress,
+        .kind = s->c.settings.compress,
         .deferred_first = s->policy.gather == STORE_GATHER_GRADS ? deferred_first : n,
         .buckets_n = n,
         .bucket_elems = elems};
@@ -102,7 +103,7 @@ enum status store_memory_plan(const struct store *s, struct store_memory *out)
     const int64_t each = (int64_t)sizeof(float);
     struct store_memory m = {.params = elems_of(s, p->masters) * each};
     if (store_has_copy(s))
-        m.unsharded = elems_of(s, p->params) * (int64_t)dtype_bytes(c->dtype);
+        m.unsharded = elems_of(s, p->params) * (int64_t)dtype_bytes(c->settings.dtype);
     if (c->has_grads) {
         m.grads = elems_of(s, p->grads == STORE_BUFFER ? STORE_SHARD : STORE_WHOLE) * each;
         m.unsharded += (p->grads == STORE_BUFFER ? elems_of(s, STORE_BUFFER) : 0) * each;
@@ -173,12 +174,13 @@ static enum status take_grads(struct store *s)
 /* What is gathered: the masters, or with a 16-bit dtype the compute copy. */
 static enum status take_params(struct store *s)
 {
-    bool is_gathered = s->policy.moments == STORE_SHARD, is_f32 = s->c.dtype == DTYPE_F32;
+    bool is_gathered = s->policy.moments == STORE_SHARD, is_f32 = s->c.settings.dtype == DTYPE_F32;
     TRY(take(s, elems_of(s, s->policy.masters), DTYPE_F32, is_gathered && is_f32, &s->params));
     s->compute_copy = s->params;
     if (!store_has_copy(s))
         return ST_OK;
-    return take(s, elems_of(s, s->policy.params), s->c.dtype, is_gathered, &s->compute_copy);
+    return take(s, elems_of(s, s->policy.params), s->c.settings.dtype, is_gathered,
+                &s->compute_copy);
 }
 
 static void check_taken(const struct store *s)

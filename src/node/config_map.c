@@ -123,9 +123,9 @@ static enum status seq_tokens(const struct conf *conf, const struct model_dims *
     return ST_OK;
 }
 
-static void map_optim(const struct conf *conf, struct trainer_config *out)
+static struct optim_config optim_of(const struct conf *conf)
 {
-    out->optim = (struct optim_config){
+    return (struct optim_config){
         .kind = (enum optim_kind)conf_i64(conf, CONF_OPTIMIZER),
         .beta1 = conf_f64(conf, CONF_BETA1),
         .beta2 = conf_f64(conf, CONF_BETA2),
@@ -134,7 +134,11 @@ static void map_optim(const struct conf *conf, struct trainer_config *out)
         .weight_decay = conf_f64(conf, CONF_WEIGHT_DECAY),
         .grad_clip = conf_f64(conf, CONF_GRAD_CLIP),
     };
-    out->lr_schedule = (struct lr_schedule_config){
+}
+
+static struct lr_schedule_config lr_schedule_of(const struct conf *conf)
+{
+    return (struct lr_schedule_config){
         .kind = (enum lr_schedule_kind)conf_i64(conf, CONF_LR_SCHEDULE),
         .lr = conf_f64(conf, CONF_LR),
         .lr_min = conf_f64(conf, CONF_MIN_LR),
@@ -142,25 +146,34 @@ static void map_optim(const struct conf *conf, struct trainer_config *out)
     };
 }
 
-enum status config_map_trainer(const struct conf *conf, const struct model_dims *dims,
-                               bool has_weights, struct trainer_config *out)
+/* map_step — what a step and its store are told. */
+static enum status map_step(const struct conf *conf, const struct model_dims *dims,
+                            struct step_config *out)
 {
-    memset(out, 0, sizeof *out);
     out->dims = *dims;
-    out->model_path = has_weights ? conf_text(conf, CONF_MODEL) : "";
     TRY(seq_tokens(conf, dims, &out->seq_tokens));
     out->batch_samples = conf_i64(conf, CONF_BATCH_SIZE);
     out->global_samples = conf_i64(conf, CONF_GLOBAL_BATCH) ? conf_i64(conf, CONF_GLOBAL_BATCH)
                                                             : out->batch_samples * conf_ranks(conf);
-    out->epochs = conf_i64(conf, CONF_EPOCHS);
-    out->steps = conf_i64(conf, CONF_STEPS);
-    map_optim(conf, out);
-    out->shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
-    out->compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);
+    out->store.shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
+    out->store.compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);
+    out->optim = optim_of(conf);
     out->recompute = (enum model_recompute)conf_i64(conf, CONF_RECOMPUTE);
     out->is_eager = conf_i64(conf, CONF_CUDA_GRAPH) == CONF_CUDA_GRAPH_OFF;
     out->dropout = (float)conf_f64(conf, CONF_DROPOUT);
     out->seed = (uint64_t)conf_i64(conf, CONF_SEED);
+    return ST_OK;
+}
+
+enum status config_map_trainer(const struct conf *conf, const struct model_dims *dims,
+                               bool has_weights, struct trainer_config *out)
+{
+    memset(out, 0, sizeof *out);
+    TRY(map_step(conf, dims, &out->step));
+    out->model_path = has_weights ? conf_text(conf, CONF_MODEL) : "";
+    out->epochs = conf_i64(conf, CONF_EPOCHS);
+    out->steps = conf_i64(conf, CONF_STEPS);
+    out->lr_schedule = lr_schedule_of(conf);
     out->checkpoint_dir = conf_text(conf, CONF_CHECKPOINT_DIR);
     out->checkpoint_every = conf_i64(conf, CONF_CHECKPOINT_EVERY);
     out->checkpoint_mode = (enum checkpoint_async_mode)conf_i64(conf, CONF_CHECKPOINT_ASYNC);
@@ -183,15 +196,15 @@ void config_map_feed(const struct conf *conf, const struct trainer_config *train
                      bool is_validation, struct feed_config *out)
 {
     *out = (struct feed_config){
-        .task = trainer->dims.task == MODEL_TASK_QA ? FEED_TASK_QA : FEED_TASK_LM,
+        .task = trainer->step.dims.task == MODEL_TASK_QA ? FEED_TASK_QA : FEED_TASK_LM,
         .data = conf_text(conf, is_validation ? CONF_VAL_DATA : CONF_DATA),
         .cache_dir = conf_text(conf, CONF_CACHE_DIR),
         .allows_local_urls = conf_i64(conf, CONF_ALLOW_LOCAL_URLS),
         .stride_tokens = conf_i64(conf, CONF_DOC_STRIDE),
-        .seq_tokens = trainer->seq_tokens,
-        .global_samples = trainer->global_samples,
-        .vocab = trainer->dims.vocab,
-        .seed = trainer->seed,
+        .seq_tokens = trainer->step.seq_tokens,
+        .global_samples = trainer->step.global_samples,
+        .vocab = trainer->step.dims.vocab,
+        .seed = trainer->step.seed,
         .is_shuffled = !is_validation && conf_i64(conf, CONF_SHUFFLE),
     };
 }
@@ -253,16 +266,17 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
              "{\"OPTIMIZER\":\"%s\",\"LR_SCHEDULE\":\"%s\",\"moments\":%d,\"GLOBAL_BATCH\":%lld,"
              "\"SEQ_LEN\":%lld",
              conf_text(conf, CONF_OPTIMIZER), conf_text(conf, CONF_LR_SCHEDULE),
-             optim_moments(&trainer->optim), (long long)trainer->global_samples,
-             (long long)trainer->seq_tokens);
+             optim_moments(&trainer->step.optim), (long long)trainer->step.global_samples,
+             (long long)trainer->step.seq_tokens);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         text_add(out, ",\"%s\":%.17g", numbers[i].name, conf_f64(conf, numbers[i].key));
     /* f32 goes without saying */
-    if (trainer->dtype != DTYPE_F32 || conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32)
+    if (trainer->step.store.dtype != DTYPE_F32 ||
+        conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32)
         text_add(out, ",\"PRECISION\":\"%s\"",
-                 trainer->dtype == DTYPE_BF16  ? "bf16"
-                 : trainer->dtype == DTYPE_F16 ? "fp16"
-                                               : "tf32");
+                 trainer->step.store.dtype == DTYPE_BF16  ? "bf16"
+                 : trainer->step.store.dtype == DTYPE_F16 ? "fp16"
+                                                          : "tf32");
     text_add(out, "}");
 }
 

@@ -81,7 +81,7 @@ static bool go_on(struct eval *e, const char *what, int64_t done, int64_t total)
 static bool is_stopped(void *arg)
 {
     struct eval *e = arg;
-    return !go_on(e, "evaluated samples", e->batches_n++ * e->config.batch_samples,
+    return !go_on(e, "evaluated samples", e->batches_n++ * e->config.step.batch_samples,
                   feed_samples(e->feed));
 }
 
@@ -128,7 +128,7 @@ static enum status open_model(struct eval *e)
     TRY(config_map_trainer(e->conf, &e->source.dims, false, &e->config));
     int64_t learnt = learnt_tokens(&e->source);
     if (!conf_is_set(e->conf, CONF_SEQ_LEN) && learnt > 0)
-        e->config.seq_tokens = learnt;
+        e->config.step.seq_tokens = learnt;
     return ST_OK;
 }
 
@@ -139,8 +139,8 @@ static enum status open_feed(struct eval *e)
     config.progress = reading;
     config.progress_arg = e;
     TRY(config_map_name_setting(feed_open(&config, &e->feed), true));
-    if (e->config.batch_samples > feed_samples(e->feed))
-        e->config.batch_samples = feed_samples(e->feed);
+    if (e->config.step.batch_samples > feed_samples(e->feed))
+        e->config.step.batch_samples = feed_samples(e->feed);
     return ST_OK;
 }
 
@@ -160,16 +160,16 @@ static enum status open_step(struct eval *e)
     struct step_config config = {
         .dev = e->dev,
         .dims = e->source.dims,
-        .batch_samples = e->config.batch_samples,
-        .global_samples = e->config.batch_samples,
-        .seq_tokens = e->config.seq_tokens,
-        .seed = e->config.seed,
+        .batch_samples = e->config.step.batch_samples,
+        .global_samples = e->config.step.batch_samples,
+        .seq_tokens = e->config.step.seq_tokens,
+        .seed = e->config.step.seed,
         .is_eval = true,
         .is_loaded = true,
     };
     TRY(device_open(e->conf, 0, conf_threads(e->conf), &e->dev));
     config.dev = e->dev;
-    config.dtype = device_dtype(e->conf, dev_is_discrete(e->dev));
+    config.store.dtype = device_dtype(e->conf, dev_is_discrete(e->dev));
     TRY(check_memory(e, &config));
     TRY(let_signals_end());
     TRY(step_open(&config, &e->step));
@@ -194,7 +194,7 @@ static void add_model(const struct eval *e, cJSON *out)
     else
         cJSON_AddNullToObject(out, "step");
     cJSON_AddStringToObject(out, "data", conf_text(e->conf, CONF_VAL_DATA));
-    json_add_i64(out, "seq_len", e->config.seq_tokens);
+    json_add_i64(out, "seq_len", e->config.step.seq_tokens);
 }
 
 /* add_exact — all digits, so that programs can compare bits; cJSON would round the last ones. */
@@ -224,7 +224,7 @@ static enum status say_loss_json(const struct eval *e, double loss)
     cJSON *out = cJSON_CreateObject();
     add_model(e, out);
     json_add_i64(out, "samples", feed_samples(e->feed));
-    json_add_i64(out, "tokens", feed_samples(e->feed) * e->config.seq_tokens);
+    json_add_i64(out, "tokens", feed_samples(e->feed) * e->config.step.seq_tokens);
     add_exact(out, "loss", loss);
     add_exact(out, "perplexity", exp(loss));
     enum status st = say_json(out);
@@ -244,8 +244,8 @@ static enum status say_loss(const struct eval *e, double loss)
     text_add(&out,
              "loss %.4f  perplexity %.4g  tokens %s in %lld samples of %lld  model %s%s  data %s\n",
              loss, exp(loss),
-             text_count(tokens, sizeof tokens, (double)(samples * e->config.seq_tokens)),
-             (long long)samples, (long long)e->config.seq_tokens, e->source.dims.name, step,
+             text_count(tokens, sizeof tokens, (double)(samples * e->config.step.seq_tokens)),
+             (long long)samples, (long long)e->config.step.seq_tokens, e->source.dims.name, step,
              feed_name(e->feed));
     return print_text(&out);
 }
@@ -282,8 +282,8 @@ static enum status open_questions(struct eval *e)
                                       .progress_arg = e};
     TRY(config_map_name_setting(squad_open(&source, &e->squad), true));
     TRY(config_map_name_setting(squad_window_open(e->squad, &cut, &e->windows), true));
-    if (e->config.batch_samples > squad_window_count(e->windows))
-        e->config.batch_samples = squad_window_count(e->windows);
+    if (e->config.step.batch_samples > squad_window_count(e->windows))
+        e->config.step.batch_samples = squad_window_count(e->windows);
     return ST_OK;
 }
 
@@ -333,7 +333,7 @@ static enum status say_scores(const struct eval *e, const struct eval_qa_result 
                  percent(r->no_answer.exact, r->no_answer.n));
     text_add(&out, "  questions %lld in %lld samples of %lld  model %s%s  data %s\n",
              (long long)r->all.n, (long long)squad_window_count(e->windows),
-             (long long)e->config.seq_tokens, e->source.dims.name, step,
+             (long long)e->config.step.seq_tokens, e->source.dims.name, step,
              conf_text(e->conf, CONF_VAL_DATA));
     return print_text(&out);
 }
@@ -363,8 +363,8 @@ static enum status measure_answers(struct eval *e)
     TRY(eval_qa_measure(&(struct eval_qa_config){.step = e->step,
                                                  .squad = e->squad,
                                                  .windows = e->windows,
-                                                 .batch_samples = e->config.batch_samples,
-                                                 .seq_tokens = e->config.seq_tokens,
+                                                 .batch_samples = e->config.step.batch_samples,
+                                                 .seq_tokens = e->config.step.seq_tokens,
                                                  .answers = e->answers,
                                                  .go_on = seeing,
                                                  .arg = e},

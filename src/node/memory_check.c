@@ -92,20 +92,20 @@ static void suggest_batch(const struct memory_check *f, const struct trainer_con
 {
     text_add(out, "BATCH_SIZE=%lld", (long long)batch);
     if (conf_i64(f->conf, CONF_GLOBAL_BATCH) == 0)
-        text_add(out, " GLOBAL_BATCH=%lld", (long long)c->global_samples);
+        text_add(out, " GLOBAL_BATCH=%lld", (long long)c->step.global_samples);
 }
 
 static bool set_batch(const struct memory_check *f, struct trainer_config *c, int64_t batch)
 {
-    c->batch_samples = batch;
-    return batch > 0 && c->global_samples % (batch * f->place.at.ranks) == 0;
+    c->step.batch_samples = batch;
+    return batch > 0 && c->step.global_samples % (batch * f->place.at.ranks) == 0;
 }
 
 static void try_batch(const struct memory_check *f, const struct trainer_config *from,
                       struct text *out)
 {
     struct trainer_config c = *from;
-    for (int64_t batch = from->batch_samples - 1; batch > 0; batch--)
+    for (int64_t batch = from->step.batch_samples - 1; batch > 0; batch--)
         if (set_batch(f, &c, batch) && fits(f, &c, f->place.at)) {
             text_add(out, "; ");
             suggest_batch(f, &c, batch, out);
@@ -117,9 +117,9 @@ static void try_tokens(const struct memory_check *f, const struct trainer_config
                        struct text *out)
 {
     struct trainer_config c = *from;
-    for (c.seq_tokens /= 2; c.seq_tokens >= 32; c.seq_tokens /= 2)
+    for (c.step.seq_tokens /= 2; c.step.seq_tokens >= 32; c.step.seq_tokens /= 2)
         if (fits(f, &c, f->place.at)) {
-            text_add(out, "; SEQ_LEN=%lld", (long long)c.seq_tokens);
+            text_add(out, "; SEQ_LEN=%lld", (long long)c.step.seq_tokens);
             return;
         }
 }
@@ -131,14 +131,14 @@ static void try_recompute(const struct memory_check *f, const struct trainer_con
     static const char *const words[] = {
         [MODEL_RECOMPUTE_ATTENTION] = "attention", [MODEL_RECOMPUTE_BLOCK] = "block"};
     struct trainer_config c = *from;
-    for (int way = (int)from->recompute + 1; way <= MODEL_RECOMPUTE_BLOCK; way++) {
-        c.recompute = (enum model_recompute)way;
+    for (int way = (int)from->step.recompute + 1; way <= MODEL_RECOMPUTE_BLOCK; way++) {
+        c.step.recompute = (enum model_recompute)way;
         if (fits(f, &c, f->place.at)) {
             text_add(out, "; RECOMPUTE=%s", words[way]);
             return;
         }
     }
-    if (c.batch_samples > 1 && set_batch(f, &c, 1) && fits(f, &c, f->place.at)) {
+    if (c.step.batch_samples > 1 && set_batch(f, &c, 1) && fits(f, &c, f->place.at)) {
         text_add(out, "; RECOMPUTE=block ");
         suggest_batch(f, &c, 1, out);
     }
@@ -153,8 +153,8 @@ static bool with_nodes(const struct memory_check *f, struct trainer_config *c, i
     at->ranks = nodes * at->locals;
     at->node = at->rank = 0; /* node 0 holds most */
     if (conf_i64(f->conf, CONF_GLOBAL_BATCH) == 0)
-        c->global_samples = c->batch_samples * at->ranks;
-    return c->global_samples % (c->batch_samples * at->ranks) == 0;
+        c->step.global_samples = c->step.batch_samples * at->ranks;
+    return c->step.global_samples % (c->step.batch_samples * at->ranks) == 0;
 }
 
 /* fits_spread — in parts on so many nodes. */
@@ -163,9 +163,9 @@ static bool fits_spread(const struct memory_check *f, struct trainer_config c, i
 {
     struct comm_place at;
     bool is_dealt = with_nodes(f, &c, nodes, &at);
-    c.shard = LAYOUT_SHARD_FULL;
+    c.step.store.shard = LAYOUT_SHARD_FULL;
     if (is_any_batch)
-        c.global_samples = c.batch_samples * at.ranks;
+        c.step.global_samples = c.step.batch_samples * at.ranks;
     return (is_dealt || is_any_batch) && fits(f, &c, at);
 }
 
@@ -173,7 +173,8 @@ static bool fits_spread(const struct memory_check *f, struct trainer_config c, i
 static int nodes_for(const struct memory_check *f, const struct trainer_config *c)
 {
     const struct comm_place *at = &f->place.at;
-    int first = at->ranks > 1 && c->shard != LAYOUT_SHARD_FULL ? at->nodes : at->nodes + 1;
+    int first =
+        at->ranks > 1 && c->step.store.shard != LAYOUT_SHARD_FULL ? at->nodes : at->nodes + 1;
     int most = RANKS_MOST / at->locals;
     /* what is not in parts is too much by itself */
     if (!fits_spread(f, *c, most > first ? most : first, true))
@@ -193,8 +194,8 @@ static void try_shard(const struct memory_check *f, const struct trainer_config 
     struct trainer_config c = *from;
     int locals = f->place.at.locals;
     for (int i = 0; i < 3; i++) {
-        c.recompute = i > 0 ? MODEL_RECOMPUTE_BLOCK : c.recompute;
-        c.batch_samples = i > 1 ? 1 : c.batch_samples;
+        c.step.recompute = i > 0 ? MODEL_RECOMPUTE_BLOCK : c.step.recompute;
+        c.step.batch_samples = i > 1 ? 1 : c.step.batch_samples;
         int nodes = nodes_for(f, &c);
         if (nodes == 0)
             continue;
@@ -223,7 +224,7 @@ static void try_workers(const struct memory_check *f, const struct trainer_confi
     if (f->is_device || f->place.at.nodes > 1 || f->place.at.locals == 1)
         return;
     if (conf_i64(f->conf, CONF_GLOBAL_BATCH) == 0)
-        c.global_samples = c.batch_samples;
+        c.step.global_samples = c.step.batch_samples;
     if (fits(f, &c, at))
         text_add(out, "; N_GPU_EACH_NODE=1");
 }
@@ -307,8 +308,8 @@ static enum status check(const struct memory_check *f, const struct trainer_conf
         return log_planned(f, &need, workers_n);
     log_table(&need, workers_n, f->is_device ? "memory of its GPU" : "memory of this node");
     try_all(f, c, &would);
-    st = FAIL(st, "training %s (%lld layers, %lld wide) %s; %s%s", c->dims.name,
-              (long long)c->dims.layers, (long long)c->dims.embed, why,
+    st = FAIL(st, "training %s (%lld layers, %lld wide) %s; %s%s", c->step.dims.name,
+              (long long)c->step.dims.layers, (long long)c->step.dims.embed, why,
               would.len > 0 ? "what would fit:"
                             : "no BATCH_SIZE, SEQ_LEN, RECOMPUTE or SHARD makes it fit: use a "
                               "smaller model, or a machine with more memory",
@@ -367,7 +368,7 @@ enum status memory_check_train(const struct conf *conf)
     bool has_weights, is_discrete = strcmp(device_kind(conf), "cuda") == 0;
     TRY(config_map_dims(conf, &dims, &has_weights));
     TRY(config_map_trainer(conf, &dims, has_weights, &config));
-    config.dtype = device_dtype(conf, is_discrete);
+    config.step.store.dtype = device_dtype(conf, is_discrete);
     set_place(&f, is_discrete);
     read_host(&f);
     if (f.place.at.locals > 1 && f.each_bytes >= 0)

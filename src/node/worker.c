@@ -137,7 +137,7 @@ static enum status open_device(struct worker *w)
     struct dev_info info;
     assert_note("opening the device");
     TRY(device_open(w->conf, w->worker_i, device_threads(w->conf), &w->dev));
-    w->config.dtype = device_dtype(w->conf, dev_is_discrete(w->dev));
+    w->config.step.store.dtype = device_dtype(w->conf, dev_is_discrete(w->dev));
     config_map_settings(w->conf, &w->config, &w->settings);
     w->config.settings_json = w->settings.data;
     dev_info(w->dev, &info);
@@ -216,7 +216,7 @@ static enum status run_generation(void *arg, struct comm *comm, int64_t generati
     struct worker *w = arg;
     board_node_copy(w->board, &w->node);
     set_generation(w, w->node.restarts == 0 && generation == 1);
-    w->config.comm = comm;
+    w->config.step.comm = comm;
     publish_loading(w);
     return trainer_run(&w->config);
 }
@@ -267,7 +267,8 @@ static int64_t call_limit_ms(const struct worker *w)
     struct dev_info info;
     dev_info(w->dev, &info);
     int ranks = conf_ranks(w->conf);
-    double peak = (w->config.dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) * ranks;
+    double peak =
+        (w->config.step.store.dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) * ranks;
     if (limit_ms == 0)
         limit_ms = watchdog_plan_ms(trainer_planned_ms(&w->config, peak, ranks));
     return (limit_ms > WATCHDOG_DISK_MS_MIN ? limit_ms : WATCHDOG_DISK_MS_MIN) + CALL_EXTRA_MS;
@@ -317,7 +318,7 @@ static enum status train(struct worker *w)
         TRY(open_feed(w, true, &w->val_feed));
     if (is_data_source(w))
         dataset_sync_publish(w->board, true, w->val_feed);
-    w->config.dev = w->dev;
+    w->config.step.dev = w->dev;
     w->config.board = w->board;
     w->config.worker_i = w->worker_i;
     w->config.feed = w->feed;

@@ -77,15 +77,15 @@ static void add_comm(struct memory_plan *plan, const struct memory_plan_place *p
 static enum status add_copy(const struct trainer_config *c, const struct memory_plan_place *place,
                             struct memory_plan *plan)
 {
-    bool is_sharded = place->at.ranks > 1 && c->shard != LAYOUT_SHARD_NONE;
+    bool is_sharded = place->at.ranks > 1 && c->step.store.shard != LAYOUT_SHARD_NONE;
     bool is_needed = is_sharded || place->is_discrete ||
                      (c->checkpoint_mode == CHECKPOINT_ASYNC_MODE_ON && c->checkpoint_every > 0);
     struct param_table table = {0};
     if (!c->checkpoint_dir[0] || place->at.rank != 0 || !is_needed)
         return ST_OK;
-    TRY(model_ops(&c->dims)->describe(&c->dims, &table));
+    TRY(model_ops(&c->step.dims)->describe(&c->step.dims, &table));
     plan->host[MEMORY_PLAN_CHECKPOINT] +=
-        table.total_elems * (int64_t)sizeof(float) * (1 + optim_moments(&c->optim));
+        table.total_elems * (int64_t)sizeof(float) * (1 + optim_moments(&c->step.optim));
     param_table_free(&table);
     return ST_OK;
 }
@@ -94,9 +94,8 @@ enum status memory_plan_train(const struct trainer_config *config,
                               const struct memory_plan_place *place, struct memory_plan *out)
 {
     struct memory_plan plan = {{0}, {0}};
-    struct step_config step = trainer_step(config);
     struct step_memory memory;
-    TRY(step_plan(&step, place->at.rank, place->at.ranks, place->is_discrete, &memory));
+    TRY(step_plan(&config->step, place->at.rank, place->at.ranks, place->is_discrete, &memory));
     add_step(&plan, &memory, place->is_discrete);
     add_program(&plan, place);
     add_comm(&plan, place);

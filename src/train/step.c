@@ -49,7 +49,7 @@ static enum status plan(struct step *s, struct arena arena[STEP_ARENA_N])
     }
     model_plan_free(s->acts);
     s->acts = NULL;
-    return model_plan(&c->dims, b, c->seq_tokens, c->recompute, !c->is_eval, c->dtype,
+    return model_plan(&c->dims, b, c->seq_tokens, c->recompute, !c->is_eval, c->store.dtype,
                       &arena[STEP_ARENA_ACTS], &arena[STEP_ARENA_SCRATCH], &s->acts);
 }
 
@@ -190,14 +190,11 @@ static struct store_config store_of(struct step *s)
                                  .stream = s->stream,
                                  .comm = c->comm,
                                  .table = &s->table,
-                                 .shard = c->shard,
-                                 .compress = c->compress,
+                                 .settings = c->store,
                                  .has_grads = !c->is_eval,
                                  .is_accumulated = s->samples > c->batch_samples,
-                                 .dtype = c->dtype,
                                  .moments = step_parts(s) - 1,
                                  .pass_tokens = c->batch_samples * c->seq_tokens,
-                                 .bucket_elems_min = c->bucket_elems_min,
                                  .heartbeat = c->heartbeat,
                                  .heartbeat_arg = c->heartbeat_arg,
                                  .update = step_run_update,
@@ -310,7 +307,7 @@ static enum status open_all(struct step *s)
     const struct step_config *c = &s->config;
     TRY(open_comm(s));
     TRY(check_config(c));
-    s->loss_scale.factor = c->dtype == DTYPE_F16 ? STEP_LOSS_SCALE_INIT : 0;
+    s->loss_scale.factor = c->store.dtype == DTYPE_F16 ? STEP_LOSS_SCALE_INIT : 0;
     s->samples = c->global_samples / comm_place(c->comm)->ranks;
     s->is_async = dev_is_discrete(c->dev) && !c->is_eval && comm_place(c->comm)->ranks == 1;
     s->model = model_ops(&c->dims);

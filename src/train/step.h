@@ -35,18 +35,14 @@ struct step_loss_scale {
 
 struct step_config {
     struct dev *dev;
-    struct comm *comm;                /* borrowed; NULL: a step of one rank, alone */
-    enum layout_shard shard;          /* what the ranks hold in parts; one rank holds everything */
-    enum grad_compress_kind compress; /* of gradients on the way */
-    int64_t bucket_elems_min;         /* as layout_init; 0: its own vote */
+    struct comm *comm;           /* borrowed; NULL: a step of one rank, alone */
+    struct store_settings store; /* how ranks hold and exchange the state, and its 16-bit dtype */
     struct model_dims dims;
     int64_t batch_samples;  /* of a micro-batch */
     int64_t global_samples; /* of a step; a multiple of batch_samples times ranks */
     int64_t seq_tokens;
     struct optim_config optim;
     enum model_recompute recompute;
-    /* of activations and of the weights that passes read; masters, gradients and moments are f32 */
-    enum dtype dtype;
     float dropout;
     uint64_t seed;
     /* only step_eval, step_logits and step_spans: no memory for gradients and moments */

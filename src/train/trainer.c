@@ -25,9 +25,9 @@
 
 int64_t trainer_planned_ms(const struct trainer_config *c, double peak_flops, int ranks)
 {
-    double tokens = (double)(c->global_samples * c->seq_tokens),
+    double tokens = (double)(c->step.global_samples * c->step.seq_tokens),
            peak = peak_flops > 0 ? peak_flops : SLOW_FLOPS * ranks;
-    double ms = 1000 * model_flops_per_token(&c->dims, c->seq_tokens) * tokens / peak;
+    double ms = 1000 * model_flops_per_token(&c->step.dims, c->step.seq_tokens) * tokens / peak;
     return ms < PLANNED_MS_MAX ? (int64_t)ms + 1 : PLANNED_MS_MAX;
 }
 
@@ -131,7 +131,8 @@ static void tell(struct trainer *t, const struct step_result *result, double lr,
     p->loss = result->loss;
     p->lr = lr;
     p->grad_norm = result->grad_norm;
-    p->tokens_per_second = pace_per_second(&t->pace, (double)(c->global_samples * c->seq_tokens));
+    p->tokens_per_second =
+        pace_per_second(&t->pace, (double)(c->step.global_samples * c->step.seq_tokens));
     p->mfu =
         t->peak_flops > 0 ? pace_per_second(&t->pace, step_flops(t->step)) / t->peak_flops : NAN;
     p->eta_seconds = pace_eta_seconds(&t->pace, t->steps - step);
@@ -188,8 +189,8 @@ static enum status one_step(struct trainer *t)
     TRY(step_run(t->step, c->feed, t->progress.step, t->progress.samples, lr, inject_nan, &result));
     t->request = (enum board_request)result.vote;
     t->progress.step++;
-    t->progress.samples += c->global_samples;
-    t->progress.tokens += c->global_samples * c->seq_tokens;
+    t->progress.samples += c->step.global_samples;
+    t->progress.tokens += c->step.global_samples * c->step.seq_tokens;
     t->progress.scale = step_loss_scale(t->step);
     tell(t, &result, lr, epoch, (double)(clock_ns() - begin_ns) / 1e6);
     return ST_OK;
@@ -452,26 +453,6 @@ static enum status loop(struct trainer *t)
     return finish(t);
 }
 
-struct step_config trainer_step(const struct trainer_config *c)
-{
-    return (struct step_config){
-        .dev = c->dev,
-        .comm = c->comm,
-        .shard = c->shard,
-        .compress = c->compress,
-        .dims = c->dims,
-        .batch_samples = c->batch_samples,
-        .global_samples = c->global_samples,
-        .seq_tokens = c->seq_tokens,
-        .optim = c->optim,
-        .recompute = c->recompute,
-        .is_eager = c->is_eager,
-        .dtype = c->dtype,
-        .dropout = c->dropout,
-        .seed = c->seed,
-    };
-}
-
 enum status trainer_run(const struct trainer_config *config)
 {
     struct trainer t = {.config = config,
@@ -480,10 +461,10 @@ enum status trainer_run(const struct trainer_config *config)
                         .step_evaluated = -1};
     if (!board_worker_copy(config->board, config->worker_i, &t.numbers))
         return FAIL(ST_BUG, "worker %d trains before it has said who it is", config->worker_i);
-    consensus_init(&t.consensus, config->comm);
+    consensus_init(&t.consensus, config->step.comm);
     t.is_rank0 = consensus_is_rank0(&t.consensus);
-    t.needs_transfer = t.consensus.ranks > 1 || dev_is_discrete(config->dev);
-    t.is_sharded = t.consensus.ranks > 1 && config->shard != LAYOUT_SHARD_NONE;
+    t.needs_transfer = t.consensus.ranks > 1 || dev_is_discrete(config->step.dev);
+    t.is_sharded = t.consensus.ranks > 1 && config->step.store.shard != LAYOUT_SHARD_NONE;
     enum status st = trainer_begin(&t);
     if (st == ST_OK)
         st = loop(&t);

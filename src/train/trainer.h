@@ -34,26 +34,14 @@ enum trainer_fault {
 };
 
 struct trainer_config {
-    struct dev *dev;
-    struct comm *comm; /* the ranks that train together; NULL: this one alone */
-    enum layout_shard shard;
-    enum grad_compress_kind compress;
+    /* The step that the run makes; the trainer itself sets is_loaded and the heartbeat. */
+    struct step_config step;
     struct board *board;
     int worker_i;
-    struct model_dims dims;
     const char *model_path;       /* where initial weights come from, see weights.h; "": random */
     struct feed *feed, *val_feed; /* val_feed NULL: no evaluation */
-    int64_t batch_samples;        /* BATCH_SIZE */
-    int64_t global_samples;       /* GLOBAL_BATCH */
-    int64_t seq_tokens;
-    int64_t epochs, steps; /* steps 0: from epochs */
-    struct optim_config optim;
+    int64_t epochs, steps;        /* steps 0: from epochs */
     struct lr_schedule_config lr_schedule;
-    enum model_recompute recompute;
-    bool is_eager;    /* as struct step_config */
-    enum dtype dtype; /* as step_config's */
-    float dropout;
-    uint64_t seed;
     const char *checkpoint_dir; /* "": none */
     int64_t checkpoint_every;   /* 0: at the end only */
     int checkpoint_keep;
@@ -78,9 +66,6 @@ struct trainer_config {
 /* trainer_planned_ms — a step at peak_flops of all ranks together (0: not known, a slow GPU's is
  * taken); at least 1. */
 int64_t trainer_planned_ms(const struct trainer_config *config, double peak_flops, int ranks);
-/* trainer_step — the step that such a run makes, without callbacks. */
-struct step_config trainer_step(const struct trainer_config *config);
-
 /* trainer_run — with several ranks all call it, with the same settings but what is about folders
  * and files: those count on rank 0, which alone writes and reads them. Lost ranks and an aborted
  * comm are ST_PEER.

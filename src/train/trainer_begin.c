@@ -33,15 +33,15 @@ static enum status plan_steps(struct trainer *t)
         return FAIL(ST_BAD_SETTING,
                     "EPOCHS=%lld times %lld samples is more than can be counted; set STEPS instead",
                     (long long)c->epochs, (long long)samples);
-    t->steps = all / c->global_samples;
+    t->steps = all / c->step.global_samples;
     if (t->steps > 0)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
                 "DATA gives %lld samples of SEQ_LEN=%lld tokens; EPOCHS=%lld of them are less than "
                 "one step of GLOBAL_BATCH=%lld samples; give more text, a smaller GLOBAL_BATCH or "
                 "SEQ_LEN, or more EPOCHS",
-                (long long)samples, (long long)c->seq_tokens, (long long)c->epochs,
-                (long long)c->global_samples);
+                (long long)samples, (long long)c->step.seq_tokens, (long long)c->epochs,
+                (long long)c->step.global_samples);
 }
 
 /* open_snapshot — rank 0's alone. */
@@ -55,12 +55,12 @@ static enum status open_snapshot(struct trainer *t)
         return ST_OK;
     }
     struct checkpoint_config config = {
-        .dims = &c->dims,
+        .dims = &c->step.dims,
         .dir = c->checkpoint_dir,
         .keep = c->checkpoint_keep,
         .settings_json = c->settings_json,
         .version = c->version,
-        .seed = c->seed,
+        .seed = c->step.seed,
         .data_fingerprint = feed_fingerprint(c->feed),
         .heartbeat = {heartbeat_bytes, t},
         .steps = t->steps,
@@ -96,13 +96,13 @@ static enum status open_step(struct trainer *t, bool is_loaded)
 {
     const struct trainer_config *c = t->config;
     struct dev_info info;
-    struct step_config config = trainer_step(c);
+    struct step_config config = c->step;
     config.is_loaded = is_loaded;
     config.heartbeat = trainer_heartbeat;
     config.heartbeat_arg = t;
-    dev_info(c->dev, &info);
-    t->peak_flops =
-        (c->dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) * t->consensus.ranks;
+    dev_info(c->step.dev, &info);
+    t->peak_flops = (c->step.store.dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) *
+                    t->consensus.ranks;
     if (t->peak_flops == 0 && t->is_rank0)
         LOG_INFO("mfu stays unknown: no data sheet's peak is known here of %s (a part of a chip "
                  "has none)",
@@ -129,9 +129,9 @@ static enum status open_preview(struct trainer *t)
     struct sample_text_config config = {
         .prompt = c->sample_prompt,
         .rule = c->sampling_params,
-        .seed = c->seed,
-        .vocab = c->dims.vocab,
-        .seq_tokens = c->seq_tokens,
+        .seed = c->step.seed,
+        .vocab = c->step.dims.vocab,
+        .seq_tokens = c->step.seq_tokens,
     };
     return c->sample_every > 0 ? sample_text_open(&config, &t->sample_text) : ST_OK;
 }
@@ -142,9 +142,9 @@ static enum status open_saver(struct trainer *t)
     struct checkpoint_async_config config = {
         .checkpoint = t->checkpoint,
         .step = t->step,
-        .dev = c->dev,
+        .dev = c->step.dev,
         .mode = c->checkpoint_mode,
-        .needs_copy = t->is_sharded || dev_is_discrete(c->dev),
+        .needs_copy = t->is_sharded || dev_is_discrete(c->step.dev),
         .is_periodic = c->checkpoint_every > 0,
         .memory_bytes = memory_free(),
         .last = &t->last_checkpoint,

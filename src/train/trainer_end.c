@@ -33,7 +33,7 @@ void trainer_end(struct trainer *t)
     char tokens[32], span[32], speed[32], mfu[32] = "", val[48] = "";
     int64_t n, steps = t->progress.step - t->step_first;
     double mean = mean_last(t, &n), seconds = t->steps_ms / 1000;
-    double trained = (double)(steps * c->global_samples * c->seq_tokens);
+    double trained = (double)(steps * c->step.global_samples * c->step.seq_tokens);
     if (t->peak_flops > 0)
         text_format(mfu, sizeof mfu, ", mfu %.1f%%",
                     100 * step_flops(t->step) * (double)steps / seconds / t->peak_flops);
@@ -55,7 +55,7 @@ void trainer_end(struct trainer *t)
     if (!t->checkpoint)
         return;
     log_console("checkpoint %s", t->last_checkpoint.path);
-    if (c->dims.task == MODEL_TASK_LM)
+    if (c->step.dims.task == MODEL_TASK_LM)
         log_console("to write text: %s generate CHECKPOINT_DIR='%s' PROMPT='The' TOKENS=100",
                     program_name(), c->checkpoint_dir);
 }

@@ -35,8 +35,8 @@ static struct step_config config_of(const struct setting *s, struct ranks_one *o
     struct step_config c = {
         .dev = one->dev,
         .comm = one->comm,
-        .shard = (enum layout_shard)s->shard,
-        .compress = (enum grad_compress_kind)s->compress,
+        .store.shard = (enum layout_shard)s->shard,
+        .store.compress = (enum grad_compress_kind)s->compress,
         .batch_samples = s->b,
         .global_samples = s->b * one->ranks,
         .seq_tokens = s->t,

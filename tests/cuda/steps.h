@@ -13,7 +13,7 @@ static inline struct step_config steps_config(struct dev *dev, enum model_task t
         .dev = dev,
         .seed = 3,
         .dropout = 0.1f,
-        .dtype = dtype,
+        .store.dtype = dtype,
         .dims = {.name = "tiny", .task = task, .layers = 1, .heads = 1, .embed = 16, .context = 8},
         .optim = {.kind = optim,
                   .beta1 = 0.9,

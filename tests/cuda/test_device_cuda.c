@@ -123,7 +123,7 @@ static enum status ask_fit(const char *words, char *said, size_t cap)
     assert_int_equal(config_map_dims(conf, &dims, &has_weights), ST_OK);
     assert_int_equal(config_map_trainer(conf, &dims, has_weights, &config), ST_OK);
     assert_int_equal(dev_cuda_open(0, false, &dev), ST_OK);
-    config.dtype = device_dtype(conf, dev_is_discrete(dev));
+    config.step.store.dtype = device_dtype(conf, dev_is_discrete(dev));
     enum status st = memory_check_device(conf, &config, dev);
     text_copy(said, cap, status_message());
     dev_close(dev);

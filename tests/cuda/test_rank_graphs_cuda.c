@@ -44,7 +44,7 @@ static void look(const struct ranks_one *one, int step)
 static struct trial run(struct trial like, int ranks, enum layout_shard shard, bool is_eager)
 {
     pthread_barrier_init(&together, NULL, (unsigned)ranks);
-    like.config.shard = shard;
+    like.config.store.shard = shard;
     like.config.is_eager = is_eager;
     like.stepped = look;
     struct trial got = trial_run(&like, 1, ranks);
@@ -58,7 +58,7 @@ static struct trial trial_of_ranks(int ranks, int64_t batch, enum dtype dtype)
     struct trial like = trial_of(MODEL_TASK_LM, 2 * ranks, SEQ);
     like.steps = STEPS;
     like.config.batch_samples = batch;
-    like.config.dtype = dtype;
+    like.config.store.dtype = dtype;
     like.config.dropout = 0.1f;
     like.config.dims.layers = 2;
     like.config.dims.heads = 1;
@@ -146,7 +146,7 @@ static enum status gather_and_wait(struct ranks_one *one)
 {
     const struct model_dims dims = trial_of_ranks(2, 1, DTYPE_F32).config.dims;
     struct store_config config = {
-        .dev = one->dev, .comm = one->comm, .bucket_elems_min = 1, .pass_tokens = SEQ};
+        .dev = one->dev, .comm = one->comm, .settings.bucket_elems_min = 1, .pass_tokens = SEQ};
     struct param_table table = {0};
     struct stream *stream = NULL;
     struct store *store = NULL;

@@ -25,8 +25,8 @@ static struct trial tiny(enum layout_shard shard, enum dtype dtype, int ranks)
 {
     struct trial like = trial_of(MODEL_TASK_LM, ranks, 8);
     like.steps = 2;
-    like.config.shard = shard;
-    like.config.dtype = dtype;
+    like.config.store.shard = shard;
+    like.config.store.dtype = dtype;
     like.config.dropout = 0.1f;
     like.config.dims.layers = ranks == 3 ? 2 : 1;
     like.config.dims.heads = 1;
@@ -40,7 +40,7 @@ static void expect(struct trial like, const struct trial *want, int ranks, const
     char name[96];
     struct trial got = trial_run(&like, 1, ranks);
     text_format(name, sizeof name, "%s, %d ranks, shard %d, dtype %d", what, ranks,
-                (int)like.config.shard, (int)like.config.dtype);
+                (int)like.config.store.shard, (int)like.config.store.dtype);
     assert_true(isfinite(got.loss[0]) && isfinite(got.norm[0]));
     trial_same(&got, want, name);
     trial_free(&got);
@@ -69,7 +69,7 @@ static void accumulated_too(void **state)
     struct trial like = tiny(LAYOUT_SHARD_NONE, DTYPE_BF16, 2);
     like.config.global_samples = 4;
     struct trial want = trial_run(&like, 1, 2);
-    like.config.shard = LAYOUT_SHARD_GRADIENTS;
+    like.config.store.shard = LAYOUT_SHARD_GRADIENTS;
     expect(like, &want, 2, "accumulated");
     trial_free(&want);
 }

@@ -35,7 +35,7 @@ static void begin(struct running *r, const struct way *way)
     fake_counts()[4] = way->is_own;
     r->lr_schedule = golden_rate(&r->g);
     struct step_config config = golden_config(&r->g, r->dev);
-    config.dtype = way->dtype;
+    config.store.dtype = way->dtype;
     kt_ok(step_open(&config, &r->step));
     kt_ok(batch_init(&r->batch, r->g.task, r->g.batch, r->g.seq));
     golden_load(&r->g, r->step);

@@ -14,8 +14,8 @@ static void open_rig(struct rig *r, enum dtype dtype, const char *name, int64_t 
     rig_feed(&r->val_feed);
     r->config.val_feed = r->val_feed;
     r->config.eval_every = 2;
-    r->config.dtype = dtype;
-    r->config.dropout = 0.1f;
+    r->config.step.store.dtype = dtype;
+    r->config.step.dropout = 0.1f;
     r->config.checkpoint_every = 1;
     r->config.checkpoint_mode = CHECKPOINT_ASYNC_MODE_ON;
 }
@@ -77,7 +77,7 @@ static void mfu_of_a_known_chip(void **state)
         struct rig r;
         runtime.sm_count = 132;
         rig_open(&r, open_device(), NULL, 2);
-        r.config.dtype = (enum dtype)dtype;
+        r.config.step.store.dtype = (enum dtype)dtype;
         kt_ok(trainer_run(&r.config));
         mfu[dtype] = rig_last(&r).mfu;
         per_second[dtype] = rig_last(&r).tokens_per_second;

@@ -52,8 +52,8 @@ static void same_bits(enum grad_compress_kind compress, int64_t batch_samples)
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         struct trial like = trial_of(MODEL_TASK_LM, 6, 90);
         like.steps = 3;
-        like.config.shard = (enum layout_shard)shard;
-        like.config.compress = compress;
+        like.config.store.shard = (enum layout_shard)shard;
+        like.config.store.compress = compress;
         like.config.batch_samples = batch_samples;
         struct trial want = run_on(&like, 3, 0);
         for (int how = 1; how <= 2; how++) {

@@ -12,7 +12,7 @@ static void equal_losses(struct trial like, const char *what)
     for (int ranks = 2; ranks <= 4; ranks++)
         for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL;
              shard += LAYOUT_SHARD_FULL) {
-            like.config.shard = (enum layout_shard)shard;
+            like.config.store.shard = (enum layout_shard)shard;
             struct trial many = trial_run(&like, 1, ranks);
             double apart = trial_apart(&many, &alone);
             print_message("# %s: %d ranks, SHARD=%s: losses of 20 steps differ by at most %.1e\n",
@@ -48,7 +48,7 @@ static void same_bits(struct trial like, int nodes, int locals, const char *what
     like.config.dropout = 0.1f;
     struct trial want = trial_run(&like, nodes, locals);
     for (int shard = LAYOUT_SHARD_OPTIMIZER; shard <= LAYOUT_SHARD_FULL; shard++) {
-        like.config.shard = (enum layout_shard)shard;
+        like.config.store.shard = (enum layout_shard)shard;
         struct trial got = trial_run(&like, nodes, locals);
         char name[128];
         text_format(name, sizeof name, "%s, %d x %d ranks, SHARD=%s", what, nodes, locals,
@@ -65,8 +65,8 @@ static void all_bits(enum model_task task, enum grad_compress_kind compress)
     for (size_t i = 0; i < (compress == GRAD_COMPRESS_KIND_NONE ? 4 : 2); i++) {
         int form = forms[i];
         struct trial like = trial_of(task, 12, form & 1 ? 90 : 8);
-        like.config.compress = compress;
-        like.config.bucket_elems_min = form & 2 ? 0 : 1;
+        like.config.store.compress = compress;
+        like.config.store.bucket_elems_min = form & 2 ? 0 : 1;
         char what[64];
         text_format(what, sizeof what, "task %d form %d compress %d", (int)task, form,
                     (int)compress);

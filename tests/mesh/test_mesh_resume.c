@@ -8,13 +8,13 @@ static void resume(enum layout_shard from, int from_ranks, enum layout_shard to,
     struct trial like = trial_of(MODEL_TASK_LM, 12, 11);
     like.config.dropout = 0.1f;
     like.lr = 3e-4;
-    like.config.shard = from;
+    like.config.store.shard = from;
     like.steps = 6;
     struct trial whole = trial_run(&like, 1, from_ranks);
     like.steps = 3;
     struct trial first = trial_run(&like, 1, from_ranks);
     like.first_step = 3;
-    like.config.shard = to;
+    like.config.store.shard = to;
     like.config.is_loaded = true;
     for (int part = 0; part < TRIAL_PARTS; part++)
         like.load[part] = first.state[part];
@@ -53,8 +53,8 @@ static void test_not_finite(void **state)
         for (int compress = GRAD_COMPRESS_KIND_NONE; compress <= GRAD_COMPRESS_KIND_INT8;
              compress++) {
             struct trial like = trial_of(MODEL_TASK_LM, 6, 8);
-            like.config.shard = (enum layout_shard)shard;
-            like.config.compress = (enum grad_compress_kind)compress;
+            like.config.store.shard = (enum layout_shard)shard;
+            like.config.store.compress = (enum grad_compress_kind)compress;
             like.steps = 3;
             like.poison_step = 1;
             like.poison_rank = 2;
@@ -78,8 +78,8 @@ static void test_lost_rank(void **state)
             struct ranks_one one[RANKS_MAX];
             for (int rank = 0; rank < 3; rank++) {
                 all[rank] = trial_of(MODEL_TASK_LM, 6, 8);
-                all[rank].config.shard = (enum layout_shard)shard;
-                all[rank].config.compress = (enum grad_compress_kind)compress;
+                all[rank].config.store.shard = (enum layout_shard)shard;
+                all[rank].config.store.compress = (enum grad_compress_kind)compress;
                 all[rank].steps = 4;
                 all[rank].leave_step = 2;
                 all[rank].leave_rank = 1;
@@ -138,7 +138,7 @@ static void test_memory(void **state)
     like.config.dims.heads = 4;
     struct trial whole = trial_run(&like, 1, 1);
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
-        like.config.shard = (enum layout_shard)shard;
+        like.config.store.shard = (enum layout_shard)shard;
         struct trial part = trial_run(&like, 1, 4);
         const struct store_memory *w = &whole.memory.store, *p = &part.memory.store;
         print_message("# SHARD=%d, 4 ranks: parameters %lld of %lld, gradients %lld of %lld, "
@@ -194,7 +194,7 @@ static void test_compressed_learns(void **state)
     for (int i = 180; i < 200; i++)
         want += plain.loss[i] / 20;
     for (int compress = GRAD_COMPRESS_KIND_BF16; compress <= GRAD_COMPRESS_KIND_INT8; compress++) {
-        like.config.compress = (enum grad_compress_kind)compress;
+        like.config.store.compress = (enum grad_compress_kind)compress;
         struct trial got = trial_run(&like, 1, 2);
         double mean = 0;
         for (int i = 180; i < 200; i++)

@@ -44,7 +44,7 @@ static inline struct trial trial_of(enum model_task task, int64_t global_samples
                                      .global_samples = global_samples,
                                      .seq_tokens = t,
                                      .seed = 3,
-                                     .bucket_elems_min = 1,
+                                     .store.bucket_elems_min = 1,
                                      .dims = {.name = "tiny",
                                               .task = task,
                                               .layers = 3,

@@ -43,16 +43,16 @@ static void test_preset(void **state)
     assert_int_equal(m.st, ST_OK);
     assert_int_equal(m.dims.layers, 6);
     assert_int_equal(m.dims.embed, 384);
-    assert_int_equal(m.trainer.seq_tokens, 1024);
-    assert_int_equal(m.trainer.global_samples, 8);
+    assert_int_equal(m.trainer.step.seq_tokens, 1024);
+    assert_int_equal(m.trainer.step.global_samples, 8);
     assert_string_equal(m.trainer.model_path, "");
     conf_close(m.conf);
     m = map("MODEL=gpt2-nano TASK=qa");
-    assert_int_equal(m.trainer.seq_tokens, 512);
+    assert_int_equal(m.trainer.step.seq_tokens, 512);
     assert_int_equal(m.dims.task, MODEL_TASK_QA);
     conf_close(m.conf);
     m = map("MODEL=gpt2-nano TASK=qa CONTEXT=64");
-    assert_int_equal(m.trainer.seq_tokens, 64);
+    assert_int_equal(m.trainer.step.seq_tokens, 64);
     conf_close(m.conf);
 }
 
@@ -72,19 +72,20 @@ static void test_numbers_arrive(void **state)
     assert_int_equal(m.dims.layers * 1000000 + m.dims.heads * 10000 + m.dims.embed * 100 +
                          m.dims.vocab,
                      3020899);
-    assert_int_equal(t->seq_tokens, 9);
-    assert_int_equal(t->batch_samples, 2);
-    assert_int_equal(t->global_samples, 6);
+    assert_int_equal(t->step.seq_tokens, 9);
+    assert_int_equal(t->step.batch_samples, 2);
+    assert_int_equal(t->step.global_samples, 6);
     assert_int_equal(t->epochs, 7);
     assert_int_equal(t->steps, 11);
     assert_true(t->lr_schedule.lr == 0.5 && t->lr_schedule.lr_min == 0.25 &&
                 t->lr_schedule.warmup_steps == 3);
     assert_int_equal(t->lr_schedule.kind, LR_SCHEDULE_KIND_WSD);
-    assert_true(t->optim.beta1 == 0.1 && t->optim.beta2 == 0.2 && t->optim.eps == 0.001);
-    assert_true(t->optim.weight_decay == 0.4 && t->optim.grad_clip == 5);
-    assert_true(t->dropout == 0.5f && t->seed == 77);
-    assert_int_equal(t->recompute, MODEL_RECOMPUTE_BLOCK);
-    assert_true(text.trainer.is_eager && !t->is_eager);
+    assert_true(t->step.optim.beta1 == 0.1 && t->step.optim.beta2 == 0.2 &&
+                t->step.optim.eps == 0.001);
+    assert_true(t->step.optim.weight_decay == 0.4 && t->step.optim.grad_clip == 5);
+    assert_true(t->step.dropout == 0.5f && t->step.seed == 77);
+    assert_int_equal(t->step.recompute, MODEL_RECOMPUTE_BLOCK);
+    assert_true(text.trainer.step.is_eager && !t->step.is_eager);
     assert_int_equal(t->resume, TRAINER_RESUME_NEVER);
     assert_true(t->eval_every == 2 && t->checkpoint_every == 4 && t->checkpoint_keep == 9);
     assert_string_equal(t->checkpoint_dir, "d");
@@ -159,7 +160,7 @@ static void test_folder(void **state)
     assert_true(m.has_weights);
     assert_string_equal(m.trainer.model_path, "tests/golden/lm");
     assert_string_equal(m.dims.name, "lm");
-    assert_int_equal(m.trainer.seq_tokens, m.dims.context);
+    assert_int_equal(m.trainer.step.seq_tokens, m.dims.context);
     struct board_model board;
     config_map_board_model(&m.dims, &board);
     assert_string_equal(board.name, "lm");

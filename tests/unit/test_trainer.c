@@ -126,7 +126,7 @@ static void test_plan(void **state)
     r.config.epochs = INT64_MAX;
     assert_int_equal(trainer_run(&r.config), ST_BAD_SETTING);
     r.config.epochs = 1;
-    r.config.global_samples = 8; /* more than the feed's four */
+    r.config.step.global_samples = 8; /* more than the feed's four */
     assert_int_equal(trainer_run(&r.config), ST_BAD_DATA);
     assert_non_null(strstr(status_message(), "GLOBAL_BATCH=8"));
     rig_close(&r);
@@ -143,10 +143,10 @@ static void test_resume_settings(void **state)
     assert_int_equal(trainer_run(&r.config), ST_OK);
     r.config.resume = TRAINER_RESUME_REQUIRED;
     r.config.steps = 4;
-    r.config.dims.embed = 32;
+    r.config.step.dims.embed = 32;
     assert_int_equal(trainer_run(&r.config), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "embed was 16, is 32"));
-    r.config.dims.embed = 16;
+    r.config.step.dims.embed = 16;
     r.config.settings_json = "{\"OPTIMIZER\":\"sgd\",\"moments\":0,\"SEED\":3}";
     assert_int_equal(trainer_run(&r.config), ST_BAD_SETTING);
     /* told, not refused */
@@ -179,7 +179,7 @@ static void test_samples_change_nothing(void **state)
     double loss[2], norm[2];
     for (int is_on = 0; is_on < 2; is_on++) {
         open_rig(&r, NULL, 7);
-        r.config.dropout = 0.3f;
+        r.config.step.dropout = 0.3f;
         r.config.sample_every = is_on ? 2 : 0;
         r.config.sample_prompt = "!";
         r.config.sampling_params = (struct sampling_params){1, 0, 0.9};

@@ -1,5 +1,5 @@
 /* combine — the sum of many sources, element by element, along a fixed tree: how contributions of
- * ranks to gradients that lie in a device's memory are added (comm/flow.h). */
+ * ranks to gradients that lie in a device's memory are added (comm/p2p/p2p_pipeline.h). */
 #ifndef CONVOY_KERNELS_COMBINE_H
 #define CONVOY_KERNELS_COMBINE_H
 #include "kernels/tensor.h"

@@ -124,8 +124,11 @@ static enum status explain(struct comm_ctx *ctx, enum status st)
 enum status comm_p2p_finish(struct comm_ctx *ctx, enum status st)
 {
     struct comm_p2p *state = ctx->state;
-    int64_t *counts[] = {&state->pipeline.bytes_sent, &state->two_level.inter.bytes_sent,
-                         &state->eager.bytes_sent, &state->gpu.inter.bytes_sent,
+    int64_t *counts[] = {&state->pipeline.bytes_sent,
+                         &state->two_level.inter.bytes_sent,
+                         &state->eager.bytes_sent,
+                         &state->gpu.flat.bytes_sent,
+                         &state->gpu.two_level.inter.bytes_sent,
                          &state->gpu.intra.bytes_sent};
     for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
         atomic_fetch_add_explicit(&ctx->bytes_sent, *counts[i], memory_order_relaxed);
@@ -153,6 +156,7 @@ static void state_free(struct comm_p2p *state)
 {
     p2p_gpu_close(&state->gpu);
     p2p_two_level_free(&state->two_level);
+    p2p_shm_close(&state->shm);
     p2p_pipeline_free(&state->pipeline);
     free(state->world);
     p2p_eager_free(&state->eager);
@@ -195,7 +199,8 @@ static enum status open_members(struct comm_p2p *state, const struct comm_ctx *c
                                             .n = n,
                                             .me = state->me,
                                             .nodes = place->nodes,
-                                            .locals = place->locals};
+                                            .locals = place->locals,
+                                            .memory = {.ops = &p2p_memory_host}};
     return p2p_pipeline_open(&state->pipeline, size->chunk_bytes);
 }
 
@@ -203,8 +208,16 @@ static enum status open_members(struct comm_p2p *state, const struct comm_ctx *c
 static enum status open_two_level(struct comm_p2p *state, const struct comm_ctx *ctx,
                                   struct comm_shm *share)
 {
-    return p2p_two_level_open(&state->two_level, share, &ctx->config.place, state->root->p2p,
-                              state->eager.group, state->world, state->pipeline.chunk_bytes);
+    const struct p2p_two_level_config config = {.ops = &p2p_shm_ops,
+                                                .intra = &state->shm,
+                                                .p2p = state->root->p2p,
+                                                .memory = {.ops = &p2p_memory_host},
+                                                .place = &ctx->config.place,
+                                                .group = state->eager.group,
+                                                .world = state->world,
+                                                .chunk_bytes = state->pipeline.chunk_bytes};
+    TRY(p2p_shm_open(&state->shm, share, state->n));
+    return p2p_two_level_open(&state->two_level, &config);
 }
 
 static enum status new_state(struct comm_ctx *ctx)
@@ -266,7 +279,7 @@ static void add_why(struct comm_ctx *ctx, const char *why)
 static void set_names(const struct comm_p2p *state)
 {
     struct comm_p2p_root *root = state->root;
-    const char *intra = state->two_level.share != NULL ? "shm + " : "";
+    const char *intra = state->shm.shm != NULL ? "shm + " : "";
     text_format(root->backend, sizeof(root->backend), "%s%s", intra, p2p_driver_name(root->p2p));
     text_format(root->name, sizeof(root->name), "%s%s", intra, p2p_name(root->p2p));
 }
@@ -290,8 +303,8 @@ static enum status end_open(struct comm_ctx *ctx, const void *addresses, const i
                               .offers_gpu = offers_gpu(ctx)};
     enum status st = p2p_connect(state->root->p2p, &world, comm_p2p_wait(ctx).watch);
     free(is_peer);
-    if (st == ST_OK && state->two_level.share != NULL)
-        st = comm_shm_join(state->two_level.share);
+    if (st == ST_OK && state->shm.shm != NULL)
+        st = comm_shm_join(state->shm.shm);
     if (st == ST_OK)
         set_names(state);
     add_why(ctx, p2p_why(state->root->p2p));
@@ -350,7 +363,7 @@ static enum status split(struct comm_ctx *ctx)
     enum status st = agree_on_group(state, ctx);
     struct comm_shm *share = NULL;
     if (st == ST_OK && ctx->config.place.locals > 1)
-        st = comm_shm_split(parent->two_level.share, ctx, &share);
+        st = comm_shm_split(parent->shm.shm, ctx, &share);
     if (share != NULL)
         st = open_two_level(state, ctx, share);
     if (st == ST_OK && ctx->parent->has_gpu_direct)
@@ -361,7 +374,7 @@ static enum status split(struct comm_ctx *ctx)
 static enum status alloc(struct comm_ctx *ctx, int64_t bytes, void **out)
 {
     struct comm_p2p *state = ctx->state;
-    return comm_shm_alloc(state->two_level.share, bytes, out);
+    return comm_shm_alloc(state->shm.shm, bytes, out);
 }
 
 /* ---- collectives ---- */
@@ -379,26 +392,39 @@ static struct p2p_pipeline_call pipeline_call(struct comm_ctx *ctx, const struct
                                       .arg = ctx};
 }
 
-typedef enum status two_level_call(struct p2p_two_level *two_level, const struct comm_call *call,
-                                   struct p2p_pipeline_call base, struct p2p_wait *wait);
+/* How large calls travel whose buffers lie in one kind of memory. */
+struct route {
+    struct p2p_pipeline *flat;
+    struct p2p_two_level *two_level; /* zeroed: each node has one worker */
+    struct p2p_wait wait;
+};
 
-/* A meeting, and behind it without waiting the chunks; `inside`: where nodes have several
- * workers. */
-static enum status run_large(struct comm_ctx *ctx, const struct comm_call *call,
-                             const struct p2p_pipeline_call *large, two_level_call *inside)
+/* The headers, and behind them without waiting the chunks. */
+static enum status run_route(struct comm_ctx *ctx, const struct comm_call *call,
+                             const struct p2p_pipeline_call *large, struct route *route)
 {
     struct comm_p2p *state = ctx->state;
-    struct p2p_wait wait = wait_of_large(ctx, transport_bytes(call));
+    const bool is_two_level = route->two_level->ops != NULL;
     TRY(p2p_eager_begin(&state->eager, call, NULL, 0, 0));
-    if (state->two_level.share != NULL)
-        TRY(inside(&state->two_level, call, *large, &wait));
+    if (is_two_level)
+        TRY(p2p_two_level_run(route->two_level, call, *large, &route->wait));
     else if (call->kind == COMM_CALL_BROADCAST)
-        TRY(p2p_pipeline_broadcast(&state->pipeline, large, transport_bytes(call), call->peer,
-                                   &wait));
+        TRY(p2p_pipeline_broadcast(route->flat, large, transport_bytes(call), call->peer,
+                                   &route->wait));
     else
-        TRY(p2p_pipeline_run(&state->pipeline, large, &wait));
-    TRY(p2p_eager_end(&state->eager, ctx, &wait));
-    return state->two_level.share != NULL ? p2p_two_level_end(&state->two_level, call) : ST_OK;
+        TRY(p2p_pipeline_run(route->flat, large, &route->wait));
+    TRY(p2p_eager_end(&state->eager, ctx, &route->wait));
+    return is_two_level ? p2p_two_level_end(route->two_level, call, *large, &route->wait) : ST_OK;
+}
+
+static enum status run_large(struct comm_ctx *ctx, const struct comm_call *call,
+                             const struct p2p_pipeline_call *large)
+{
+    struct comm_p2p *state = ctx->state;
+    struct route host = {.flat = &state->pipeline,
+                         .two_level = &state->two_level,
+                         .wait = wait_of_large(ctx, transport_bytes(call))};
+    return run_route(ctx, call, large, &host);
 }
 
 static enum status run_small(struct comm_ctx *ctx, const struct comm_call *call,
@@ -468,7 +494,7 @@ static enum status all_reduce(struct comm_ctx *ctx, const struct comm_call *call
     }
     struct p2p_pipeline_call large = pipeline_call(ctx, call);
     large.in = call->in;
-    large.is_whole = call->elems * elem_bytes <= state->whole_max && state->two_level.share == NULL;
+    large.is_whole = call->elems * elem_bytes <= state->whole_max && state->two_level.ops == NULL;
     if (large.is_whole) {
         for (int r = 0; r < state->n; r++)
             state->parts[r] = (struct part_extent){.elems = call->elems};
@@ -480,7 +506,7 @@ static enum status all_reduce(struct comm_ctx *ctx, const struct comm_call *call
     }
     if (!large.is_whole && part_bytes_max(state, call) <= state->eager_max)
         return comm_p2p_finish(ctx, reduce_parts(ctx, call, &large));
-    return comm_p2p_finish(ctx, run_large(ctx, call, &large, p2p_two_level_all_reduce));
+    return comm_p2p_finish(ctx, run_large(ctx, call, &large));
 }
 
 static enum status reduce_scatter(struct comm_ctx *ctx, const struct comm_call *call)
@@ -491,7 +517,7 @@ static enum status reduce_scatter(struct comm_ctx *ctx, const struct comm_call *
     struct p2p_pipeline_call large = pipeline_call(ctx, call);
     large.in = call->in;
     large.own_out = call->out;
-    return comm_p2p_finish(ctx, run_large(ctx, call, &large, p2p_two_level_reduce_scatter));
+    return comm_p2p_finish(ctx, run_large(ctx, call, &large));
 }
 
 static enum status gather_small(struct comm_ctx *ctx, const struct comm_call *call)
@@ -522,7 +548,7 @@ static enum status all_gather(struct comm_ctx *ctx, const struct comm_call *call
         memmove(large.own_out, call->in, (size_t)(mine.elems * elem_bytes));
     if (part_bytes_max(state, call) <= state->eager_max)
         return comm_p2p_finish(ctx, gather_small(ctx, call));
-    return comm_p2p_finish(ctx, run_large(ctx, call, &large, p2p_two_level_all_gather));
+    return comm_p2p_finish(ctx, run_large(ctx, call, &large));
 }
 
 static enum status all_to_all(struct comm_ctx *ctx, const struct comm_call *call)
@@ -564,7 +590,7 @@ static enum status broadcast(struct comm_ctx *ctx, const struct comm_call *call)
     }
     struct p2p_pipeline_call large = pipeline_call(ctx, call);
     large.out = call->out;
-    return comm_p2p_finish(ctx, run_large(ctx, call, &large, p2p_two_level_broadcast));
+    return comm_p2p_finish(ctx, run_large(ctx, call, &large));
 }
 
 static enum status barrier(struct comm_ctx *ctx, const struct comm_call *call)
@@ -572,18 +598,24 @@ static enum status barrier(struct comm_ctx *ctx, const struct comm_call *call)
     return comm_p2p_finish(ctx, run_small(ctx, call, NULL, 0, 0));
 }
 
-/* Between GPUs' memory: nothing of it goes with the meeting. */
+/* Between GPUs' memory: no content goes with the headers. */
 static enum status direct(struct comm_ctx *ctx, const struct comm_call *call)
 {
     struct comm_p2p *state = ctx->state;
-    struct p2p_wait wait = comm_p2p_wait(ctx);
+    struct route gpu = {
+        .flat = &state->gpu.flat, .two_level = &state->gpu.two_level, .wait = comm_p2p_wait(ctx)};
+    struct p2p_pipeline_call large = pipeline_call(ctx, call);
+    const int64_t own = state->parts[state->me].first * (int64_t)dtype_bytes(call->dtype);
+    const bool is_sum =
+        call->kind == COMM_CALL_ALL_REDUCE || call->kind == COMM_CALL_REDUCE_SCATTER;
+    large.in = is_sum ? call->in : NULL;
+    large.out = call->kind == COMM_CALL_REDUCE_SCATTER ? NULL : call->out;
+    large.own_out = call->kind == COMM_CALL_ALL_REDUCE       ? large.out + own
+                    : call->kind == COMM_CALL_REDUCE_SCATTER ? call->out
+                                                             : (char *)(uintptr_t)call->in;
     enum status st = p2p_gpu_begin(&state->gpu, ctx, call);
     if (st == ST_OK)
-        st = p2p_eager_begin(&state->eager, call, NULL, 0, 0);
-    if (st == ST_OK)
-        st = p2p_gpu_run(&state->gpu, call, check_peers, ctx, &wait);
-    if (st == ST_OK)
-        st = p2p_eager_end(&state->eager, ctx, &wait);
+        st = run_route(ctx, call, &large, &gpu);
     return comm_p2p_finish(ctx, st == ST_OK ? p2p_gpu_end(&state->gpu, ctx) : st);
 }
 

@@ -3,6 +3,7 @@
 #define CONVOY_COMM_COMM_P2P_INSIDE_H
 
 #include "comm/p2p/p2p_gpu.h"
+#include "comm/p2p/p2p_shm.h"
 #include "comm/core/transport.h"
 #include "comm/p2p/p2p_two_level.h"
 #include "comm/p2p/p2p_pipeline.h"
@@ -27,6 +28,7 @@ struct comm_p2p {
     struct p2p_eager eager;
     struct p2p_pipeline pipeline;
     struct p2p_two_level two_level; /* several workers on each node */
+    struct p2p_shm shm;             /* …of this node */
     struct p2p_gpu gpu;             /* a GPU's memory, where UCX moves it; else zeroed */
 };
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/core/sum.h"
 #include "comm/core/transport.h"
 #include "comm/core/part.h"
 
@@ -47,8 +46,7 @@ enum status p2p_pipeline_open(struct p2p_pipeline *pipeline, int64_t chunk_bytes
         return FAIL(ST_RETRY, "out of memory: streams to %d ranks", pipeline->n);
     int64_t bytes = chunk_bytes * P2P_PIPELINE_DEPTH * pipeline->n;
     void *slots;
-    TRY(pipeline->dev != NULL ? dev_alloc(pipeline->dev, (size_t)bytes, &slots)
-                              : transport_reserve(bytes, &slots));
+    TRY(p2p_memory_alloc(&pipeline->memory, bytes, &slots));
     pipeline->slots = slots;
     pipeline->slots_bytes = bytes;
     return ST_OK;
@@ -56,10 +54,7 @@ enum status p2p_pipeline_open(struct p2p_pipeline *pipeline, int64_t chunk_bytes
 
 void p2p_pipeline_free(struct p2p_pipeline *pipeline)
 {
-    if (pipeline->dev == NULL)
-        transport_unmap(pipeline->slots, pipeline->slots_bytes);
-    else if (pipeline->slots != NULL)
-        dev_free(pipeline->dev, pipeline->slots, (size_t)pipeline->slots_bytes);
+    p2p_memory_free(&pipeline->memory, pipeline->slots, pipeline->slots_bytes);
     free(pipeline->peers);
     free(pipeline->sources);
     pipeline->slots = NULL;
@@ -110,7 +105,7 @@ static struct p2p_op *next_op(const struct p2p_pipeline_run *run, struct p2p_pip
                               int64_t bytes)
 {
     struct p2p_op *op = &s->ops[s->posted++ % P2P_PIPELINE_DEPTH];
-    op->is_gpu = run->pipeline->dev != NULL && bytes > 0;
+    op->is_gpu = run->pipeline->memory.ops->is_gpu && bytes > 0;
     return op;
 }
 
@@ -208,58 +203,36 @@ static bool may_add(const struct p2p_pipeline_run *run)
     return true;
 }
 
-/* By the device, while chunks move. It sends_sums nobody when it has done it, so it is asked, and
- * only one chunk is with it at a time: adding is tens of times as fast as any wire. */
-static enum status add_on_device(struct p2p_pipeline_run *run)
+/* The next chunk's sum begins where all its contributions are there. A GPU adds while chunks move,
+ * one chunk at a time: it is tens of times as fast as any wire. */
+static enum status sum_next(struct p2p_pipeline_run *run)
 {
     struct p2p_pipeline *pipeline = run->pipeline;
     const struct p2p_pipeline_call *call = run->call;
+    const struct p2p_memory *memory = &pipeline->memory;
     struct part_extent chunk = chunk_of(run, run->mine, run->added);
-    bool is_idle = false;
-    if (run->is_adding) {
-        TRY(dev_stream_query(pipeline->stream, &is_idle));
-        run->is_adding = !is_idle;
-        run->added += is_idle;
+    const struct p2p_memory_sum sum = {.slots = slot_of(pipeline, run->added, 0),
+                                       .own = call->in + chunk.first * run->elem_bytes,
+                                       .stride_bytes = pipeline->chunk_bytes,
+                                       .own_i = pipeline->me,
+                                       .nodes = pipeline->nodes,
+                                       .locals = pipeline->locals,
+                                       .dtype = call->dtype,
+                                       .dtype_out = call->dtype_out,
+                                       .out = call->own_out +
+                                              (chunk.first - run->mine.first) * run->elem_bytes_out,
+                                       .elems = chunk.elems,
+                                       .scratch = pipeline->sources};
+    bool is_done = false;
+    if (run->is_adding)
+        TRY(memory->ops->is_done(memory, &is_done));
+    else if (may_add(run))
+        TRY(memory->ops->sum(memory, &sum, &is_done));
+    else
         return ST_OK;
-    }
-    if (!may_add(run))
-        return ST_OK;
-    run->is_adding = true;
-    return dev_op(pipeline->dev)
-        ->combine(
-            pipeline->stream,
-            &(struct combine){
-                .out = {call->own_out + (chunk.first - run->mine.first) * run->elem_bytes_out,
-                        call->dtype_out},
-                .in = {slot_of(pipeline, run->added, 0), call->dtype},
-                .own = {(void *)(uintptr_t)(call->in + chunk.first * run->elem_bytes), call->dtype},
-                .elems = chunk.elems,
-                .stride = pipeline->chunk_bytes / run->elem_bytes,
-                .sources_n = pipeline->n,
-                .own_i = pipeline->me});
-}
-
-/* All contributions to the next chunk are there: add them up. */
-static void add_next(struct p2p_pipeline_run *run)
-{
-    struct p2p_pipeline *pipeline = run->pipeline;
-    if (!may_add(run))
-        return;
-    struct part_extent chunk = chunk_of(run, run->mine, run->added);
-    for (int r = 0; r < pipeline->n; r++)
-        pipeline->sources[r] = r == pipeline->me ? run->call->in + chunk.first * run->elem_bytes
-                                                 : slot_of(pipeline, run->added, r);
-    void *out = run->call->own_out + (chunk.first - run->mine.first) * run->elem_bytes_out;
-    struct sum_args sum = {.in = pipeline->sources,
-                           .out = &out,
-                           .nodes = pipeline->nodes,
-                           .locals = pipeline->locals,
-                           .outs_n = 1,
-                           .dtype_in = run->call->dtype,
-                           .dtype_out = run->call->dtype_out,
-                           .elems = chunk.elems};
-    sum_run(&sum);
-    run->added++;
+    run->is_adding = !is_done;
+    run->added += is_done;
+    return ST_OK;
 }
 
 /* Everything that is to come from and go to rank r has done so. */
@@ -289,10 +262,7 @@ static enum status advance(struct p2p_pipeline_run *run, bool *is_done)
         *is_done = *is_done && is_finished(run, r);
     }
     if (run->added < count_chunks(run, run->mine)) {
-        if (pipeline->dev != NULL)
-            TRY(add_on_device(run));
-        else
-            add_next(run);
+        TRY(sum_next(run));
         *is_done = false;
     }
     return run->call->poll(run->call->arg);
@@ -319,7 +289,7 @@ static void plan(struct p2p_pipeline_run *run)
     for (int r = 0; r < run->pipeline->n; r++)
         most = call->parts[r].elems > most ? call->parts[r].elems : most;
     run->chunk_elems = choose_chunk(run->pipeline, most, run->elem_bytes);
-    run->is_windowed = run->pipeline->dev == NULL && !call->is_whole &&
+    run->is_windowed = !run->pipeline->memory.ops->is_gpu && !call->is_whole &&
                        most > run->chunk_elems * P2P_PIPELINE_DEPTH;
     run->sends_parts = call->in != NULL || run->is_windowed;
     run->sends_sums = call->out != NULL || run->is_windowed;

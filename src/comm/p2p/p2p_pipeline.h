@@ -27,8 +27,7 @@
 
 #include "comm/core/part.h"
 #include "comm/p2p/p2p.h"
-#include "dev/dev.h"
-#include "kernels/tensor.h"
+#include "comm/p2p/p2p_memory.h"
 
 #define P2P_PIPELINE_DEPTH 4 /* chunks of one stream under way */
 
@@ -38,10 +37,9 @@ struct p2p_pipeline {
     int group;
     const int *world; /* p2p's rank of each member */
     int n, me;
-    int nodes, locals;     /* the order of sums */
-    struct dev *dev;       /* whose memory the buffers lie in; NULL: the host's */
-    struct stream *stream; /* …and who adds there */
-    int64_t chunk_bytes;   /* at most; from the host UCX sends so many bytes without asking */
+    int nodes, locals;        /* the order of sums */
+    struct p2p_memory memory; /* where the buffers lie, and what adds there */
+    int64_t chunk_bytes;      /* at most; from the host UCX sends so many bytes without asking */
     struct p2p_pipeline_peer *peers; /* n */
     char *slots; /* P2P_PIPELINE_DEPTH × n chunks: contributions to this rank's part */
     int64_t slots_bytes;

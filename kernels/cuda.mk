@@ -40,7 +40,7 @@ $(BUILD)/%_cu.o: %.cu $(BUILD)/cuda.txt
 endif
 
 # The C files that use CUDA's headers; made again when CUDA comes or goes.
-CUDA_USERS := dev_cuda dev_cuda_error dev_cuda_graph dev_cuda_ring blas blas_plan
+CUDA_USERS := dev_cuda dev_cuda_error dev_cuda_event dev_cuda_graph dev_cuda_ring blas blas_plan
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o): CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA='"$(CUDA_ABOUT)"' -isystem $(CUDA_ROOT)/include)
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o) $(BUILD)/libconvoy.a: $(BUILD)/cuda.txt
 $(BUILD)/cuda.txt: FORCE

@@ -1,4 +1,5 @@
-/* dev — the public calls: check the border, then the device's table. Must not know any device. */
+/* dev — the public functions: they check arguments, then call the device's table. Must not know any
+ * device. */
 #include "dev/dev.h"
 
 #include <stdlib.h>
@@ -6,7 +7,7 @@
 #include "base/memory.h"
 #include "base/assert.h"
 
-/* Every device and stream begins with its head; these are the only casts. */
+/* Every device, stream and event begins with its head; these are the only casts. */
 static const struct dev_ops *ops_of(const struct dev *dev)
 {
     ASSERT(dev != NULL);
@@ -75,60 +76,43 @@ enum status dev_fill(struct stream *s, void *dst, int byte, size_t bytes)
     return ops_of(owner_of(s))->fill(s, dst, byte, bytes);
 }
 
-enum status dev_stream_wait_stream(struct stream *late, struct stream *early)
+enum status dev_stream_wait_stream(struct stream *waiting, struct stream *first)
 {
-    ASSERT(owner_of(late) == owner_of(early));
-    return ops_of(owner_of(late))->after(late, early);
+    ASSERT(owner_of(waiting) == owner_of(first));
+    return ops_of(owner_of(waiting))->stream_wait_stream(waiting, first);
 }
 
 enum status dev_sync(struct stream *s) { return ops_of(owner_of(s))->sync(s); }
 
-enum status dev_graph_begin(struct stream *s)
+/* ---- what a discrete device has; without it, the host device's answers ---- */
+
+static const struct dev_async_ops *async_of(const struct dev *dev)
 {
-    const struct dev_ops *ops = ops_of(owner_of(s));
-    return ops->collect ? ops->collect(s) : ST_OK;
+    ASSERT(dev != NULL);
+    return ((const struct dev_head *)(const void *)dev)->async;
 }
 
-enum status dev_flush(struct stream *s)
+static const struct dev_async_ops *async_of_stream(struct stream *s)
 {
-    const struct dev_ops *ops = ops_of(owner_of(s));
-    return ops->begin ? ops->begin(s) : ST_OK;
+    return async_of(owner_of(s));
 }
 
-enum status dev_read_async(struct stream *s, void *pinned, const void *src, size_t bytes)
-{
-    const struct dev_ops *ops = ops_of(owner_of(s));
-    return ops->bring ? ops->bring(s, pinned, src, bytes) : dev_copy(s, pinned, src, bytes);
-}
-
-enum status dev_note(struct stream *s)
-{
-    const struct dev_ops *ops = ops_of(owner_of(s));
-    return ops->note ? ops->note(s) : ST_OK;
-}
-
-enum status dev_await(struct stream *s)
-{
-    const struct dev_ops *ops = ops_of(owner_of(s));
-    return ops->await ? ops->await(s) : ops->sync(s);
-}
-
-bool dev_is_discrete(const struct dev *dev) { return dev && ops_of(dev)->holds; }
+bool dev_is_discrete(const struct dev *dev) { return dev && async_of(dev); }
 
 enum status dev_make_current(struct dev *dev)
 {
-    return dev_is_discrete(dev) ? ops_of(dev)->enter(dev) : ST_OK;
+    return dev_is_discrete(dev) ? async_of(dev)->make_current(dev) : ST_OK;
 }
 
 bool dev_holds(const struct dev *dev, const void *data)
 {
-    return dev_is_discrete(dev) && ops_of(dev)->holds(dev, data);
+    return dev_is_discrete(dev) && async_of(dev)->holds(dev, data);
 }
 
 enum status dev_pin(struct dev *dev, size_t bytes, void **out)
 {
     if (dev_is_discrete(dev))
-        return ops_of(dev)->pin(dev, bytes, out);
+        return async_of(dev)->pin(dev, bytes, out);
     *out = malloc(bytes ? bytes : 1);
     return *out ? ST_OK
                 : FAIL(memory_status((int64_t)bytes), "out of memory: %zu bytes of host memory",
@@ -140,34 +124,65 @@ void dev_unpin(struct dev *dev, void *data)
     if (!data)
         return;
     if (dev_is_discrete(dev))
-        ops_of(dev)->unpin(dev, data);
+        async_of(dev)->unpin(dev, data);
     else
         free(data);
 }
 
 enum status dev_stream_query(struct stream *s, bool *out)
 {
+    const struct dev_async_ops *async = async_of_stream(s);
     *out = true;
-    return dev_is_discrete(owner_of(s)) ? ops_of(owner_of(s))->idle(s, out) : ST_OK;
+    return async ? async->stream_query(s, out) : ST_OK;
 }
 
-void *dev_handle(struct stream *s)
+void *dev_stream_handle(struct stream *s)
 {
-    return dev_is_discrete(owner_of(s)) ? ops_of(owner_of(s))->handle(s) : NULL;
+    const struct dev_async_ops *async = async_of_stream(s);
+    return async ? async->stream_handle(s) : NULL;
 }
 
-enum status dev_event_record(struct stream *s, struct dev_event **mark)
+enum status dev_event_record(struct stream *s, struct dev_event **event)
 {
-    return dev_is_discrete(owner_of(s)) ? ops_of(owner_of(s))->mark(s, mark) : ST_OK;
+    const struct dev_async_ops *async = async_of_stream(s);
+    return async ? async->event_record(s, event) : ST_OK;
 }
 
-enum status dev_stream_wait(struct stream *s, struct dev_event *mark)
+static const struct dev_async_ops *async_of_event(const struct dev_event *event)
 {
-    return mark ? ops_of(owner_of(s))->wait(s, mark) : ST_OK;
+    return async_of(((const struct dev_event_head *)(const void *)event)->dev);
 }
 
-void dev_event_free(struct dev *dev, struct dev_event *mark)
+void dev_event_free(struct dev_event *event)
 {
-    if (mark)
-        ops_of(dev)->unmark(dev, mark);
+    if (event)
+        async_of_event(event)->event_free(event);
+}
+
+enum status dev_stream_wait(struct stream *s, struct dev_event *event)
+{
+    return event ? async_of_stream(s)->stream_wait(s, event) : ST_OK;
+}
+
+enum status dev_event_sync(struct dev_event *event)
+{
+    return event ? async_of_event(event)->event_sync(event) : ST_OK;
+}
+
+enum status dev_graph_begin(struct stream *s)
+{
+    const struct dev_async_ops *async = async_of_stream(s);
+    return async ? async->graph_begin(s) : ST_OK;
+}
+
+enum status dev_flush(struct stream *s)
+{
+    const struct dev_async_ops *async = async_of_stream(s);
+    return async ? async->flush(s) : ST_OK;
+}
+
+enum status dev_read_async(struct stream *s, void *pinned, const void *src, size_t bytes)
+{
+    const struct dev_async_ops *async = async_of_stream(s);
+    return async ? async->read_async(s, pinned, src, bytes) : dev_copy(s, pinned, src, bytes);
 }

@@ -1,8 +1,17 @@
-/* dev — where numbers live: one device's memory, copies and streams behind a table of functions.
+/* dev — one compute device: its memory, its streams and events, and the operations it can run.
  *
- * A stream is an order of work: operations and copies given to one stream happen in that order;
- * dev_stream_wait_stream orders two streams. On a CPU a stream does its work before the call
- * returns, which is a valid (if strict) order. Must not know tensors' meaning, models or peers. */
+ * A stream is a queue of work. Work of one stream runs in the order in which it was submitted. Work
+ * of two streams has no order until dev_stream_wait_stream or an event gives it one.
+ *
+ * There are two kinds of devices:
+ *   host device      (CPU)  its memory is the host's; a call returns when its work is done
+ *   discrete device  (GPU)  its memory is not the host's; work runs later, while the host goes on
+ * Every device fills struct dev_ops. A discrete device also fills struct dev_async_ops. The public
+ * functions work on both kinds; what they do on a host device is said at each group.
+ *
+ * Threads: one thread at a time may use a stream. Several threads may use streams of their own on
+ * one device. Errors: ST_RETRY when memory is short, ST_FAULT when the device has failed, ST_BUG
+ * when an argument breaks a contract. Must not know what tensors mean, models or other ranks. */
 #ifndef CONVOY_DEV_DEV_H
 #define CONVOY_DEV_DEV_H
 
@@ -15,119 +24,169 @@
 
 enum dev_kind { DEV_KIND_CPU, DEV_KIND_CUDA };
 
-struct dev;       /* begins with struct dev_head, owned by its dev_*.c */
+struct dev;       /* begins with struct dev_head; defined by its dev_*.c */
 struct stream;    /* begins with struct stream_head */
-struct dev_event; /* a place in a stream's order of work */
+struct dev_event; /* a point in a stream's work; begins with struct dev_event_head */
 
 struct dev_info {
     enum dev_kind kind;
     char name[64];        /* "cpu 2 threads amx" */
-    int64_t memory_bytes; /* of the device; -1 unknown */
-    int64_t free_bytes;   /* of it, now; -1 unknown: base/memory.h knows the host's */
-    /* Of dense products a second, of f32 tensors as the device takes them (tf32 where it was opened
-     * so), and of 16-bit floats. A CPU's best level, measured at open (a few ms); a GPU's data
-     * sheet. 0: unknown, or it has none. */
+    int64_t memory_bytes; /* of the device; -1: unknown */
+    int64_t free_bytes;   /* free now; -1: unknown (of the host: base/memory.h) */
+    int64_t taken_bytes;  /* of it, held by dev_alloc and as scratch of streams; -1: not counted */
+    /* FLOP/s of dense products: of f32 tensors as the device computes them (tf32 where it was
+     * opened so), and of 16-bit floats. A CPU's is measured when it is opened, which takes some
+     * milliseconds; a GPU's is from its data sheet. 0: unknown, or the device has none. */
     double peak_flops, peak_flops_16;
-    int threads_n;
-    char bus[24]; /* where it is plugged in, as PCI writes it: "0000:3b:00.0"; "": nowhere */
+    int threads_n; /* of a CPU's pool; 1 on a GPU */
+    char bus[24];  /* PCI address, "0000:3b:00.0"; "": the device is on no bus */
 };
 
-/* Every entry may block only as said. Allocation happens before training only. */
+/* What every device must have. Each entry is the public function of the same name, below. */
 struct dev_ops {
     const char *name;
     void (*close)(struct dev *dev);
     void (*info)(const struct dev *dev, struct dev_info *out);
-    /* zeroed, 64-byte aligned, touched (resident) */
     enum status (*alloc)(struct dev *dev, size_t bytes, void **out);
     void (*free)(struct dev *dev, void *data, size_t bytes);
     enum status (*stream_open)(struct dev *dev, struct stream **out);
     void (*stream_close)(struct stream *s);
-    /* either side host or device */
+    enum status (*stream_wait_stream)(struct stream *waiting, struct stream *first);
     enum status (*copy)(struct stream *s, void *dst, const void *src, size_t bytes);
     enum status (*fill)(struct stream *s, void *dst, int byte, size_t bytes);
-    /* late's next work waits for early's work so far */
-    enum status (*after)(struct stream *late, struct stream *early);
-    /* blocks the host until s has done all */
     enum status (*sync)(struct stream *s);
-    /* A device whose memory is apart from the host's also has these; all NULL: it is not. As the
-     * public calls. */
-    enum status (*enter)(struct dev *dev);
+};
+
+/* What a discrete device has as well: all of it. Each entry is the public function of that name. */
+struct dev_async_ops {
+    enum status (*make_current)(struct dev *dev);
     bool (*holds)(const struct dev *dev, const void *data);
     enum status (*pin)(struct dev *dev, size_t bytes, void **out);
     void (*unpin)(struct dev *dev, void *data);
-    enum status (*idle)(struct stream *s, bool *out);
-    void *(*handle)(struct stream *s);
-    enum status (*mark)(struct stream *s, struct dev_event **mark);
-    enum status (*wait)(struct stream *s, struct dev_event *mark);
-    void (*unmark)(struct dev *dev, struct dev_event *mark);
-    enum status (*collect)(struct stream *s); /* these two NULL: work begins at once */
-    enum status (*begin)(struct stream *s);
-    /* these three NULL: a copy, */
-    enum status (*bring)(struct stream *s, void *pinned, const void *src, size_t bytes);
-    /* nothing, */
-    enum status (*note)(struct stream *s);
-    enum status (*await)(struct stream *s); /* sync */
+    void *(*stream_handle)(struct stream *s);
+    enum status (*stream_query)(struct stream *s, bool *out);
+    enum status (*event_record)(struct stream *s, struct dev_event **event);
+    enum status (*stream_wait)(struct stream *s, struct dev_event *event);
+    enum status (*event_sync)(struct dev_event *event);
+    void (*event_free)(struct dev_event *event);
+    enum status (*graph_begin)(struct stream *s);
+    enum status (*flush)(struct stream *s);
+    enum status (*read_async)(struct stream *s, void *pinned, const void *src, size_t bytes);
 };
 
 struct dev_head {
     const struct dev_ops *ops;
+    const struct dev_async_ops *async; /* NULL: a host device */
     const struct op_table *op;
 };
 struct stream_head {
     struct dev *dev;
 };
+struct dev_event_head {
+    struct dev *dev;
+};
 
-/* dev_cpu_open — threads_n threads (0: all cores this process may use). level: CPU_ISA_N chooses
- * the best this machine has; a level it has not is ST_NO_DEVICE. */
-enum status dev_cpu_open(int threads_n, int level, struct dev **out);
+/* ---- every device ---- */
 
-/* The public calls: checks, then the table. */
-void dev_close(struct dev *dev); /* accepts NULL */
+/* dev_cpu_open — opens the CPU with a pool of threads_n threads (0: one for each core that this
+ * process may use). isa: an enum cpu_isa, the instruction set of its kernels; CPU_ISA_N: the best
+ * one of this machine. ST_NO_DEVICE: the machine does not have that instruction set. */
+enum status dev_cpu_open(int threads_n, int isa, struct dev **out);
+
+void dev_close(struct dev *dev); /* accepts NULL; its streams, events and memory are freed before */
 void dev_info(const struct dev *dev, struct dev_info *out);
+/* dev_op — the operations of the device; valid until dev_close. */
 const struct op_table *dev_op(const struct dev *dev);
+
+/* dev_alloc — memory of the device: zeroed, resident, aligned to 64 bytes. Blocks: call it before
+ * training, never in a step. ST_RETRY: not free now; ST_BAD_SETTING: more than the device has.
+ * dev_free takes the same `bytes`; it accepts NULL. */
 enum status dev_alloc(struct dev *dev, size_t bytes, void **out);
 void dev_free(struct dev *dev, void *data, size_t bytes);
+
+/* dev_stream_close — blocks until submitted work has ended. Work that was gathered but not flushed
+ * (dev_graph_begin) is dropped. Accepts NULL. */
 enum status dev_stream_open(struct dev *dev, struct stream **out);
-void dev_stream_close(struct stream *s); /* accepts NULL */
+void dev_stream_close(struct stream *s);
+
+/* dev_stream_wait_stream — work submitted to `waiting` from now on starts after all work that was
+ * submitted to `first` so far. The host does not wait. Both are streams of one device. */
+enum status dev_stream_wait_stream(struct stream *waiting, struct stream *first);
+
+/* dev_copy — copies bytes; dst and src may each lie in host or device memory. Does not wait for the
+ * device, except for a copy from host to host and when all slots of its pinned ring are in use.
+ *   from pageable host memory  src may be reused when the call returns
+ *   to pageable host memory    dst is valid after dev_sync
+ *   from or to dev_pin memory  in use until dev_sync or dev_event_sync returns, or until
+ *                              dev_stream_query finds the stream done
+ * dev_fill — sets each of the bytes to `byte`. */
 enum status dev_copy(struct stream *s, void *dst, const void *src, size_t bytes);
 enum status dev_fill(struct stream *s, void *dst, int byte, size_t bytes);
-enum status dev_stream_wait_stream(struct stream *late, struct stream *early);
+
+/* dev_sync — blocks the host until all work of s is done (cudaStreamSynchronize). */
 enum status dev_sync(struct stream *s);
 
-/* dev_graph_begin — from now on s gathers its operations, and begins them together: at dev_flush,
- * and before all else that it is given or asked. On a GPU the same work asked for again then goes
- * as one CUDA graph (dev_cuda_graph.c). An operation that fails may say so only then; memory that
- * gathered work uses is freed after dev_sync. Elsewhere nothing changes: work begins at once. */
+/* ---- memory and threads of a discrete device ----
+ * On a host device: false, ST_OK, false, ordinary memory, ST_OK with true, and NULL. */
+
+/* dev_is_discrete — the host cannot read the device's memory. NULL: false. */
+bool dev_is_discrete(const struct dev *dev);
+
+/* dev_make_current — call it in each thread that uses the device, before its first use there; the
+ * thread that opened the device need not (cudaSetDevice). */
+enum status dev_make_current(struct dev *dev);
+
+/* dev_holds — data points into memory of dev_alloc. */
+bool dev_holds(const struct dev *dev, const void *data);
+
+/* dev_pin — page-locked host memory, which copies reach without a bounce buffer (cudaHostAlloc).
+ * dev_unpin accepts NULL. */
+enum status dev_pin(struct dev *dev, size_t bytes, void **out);
+void dev_unpin(struct dev *dev, void *data);
+
+/* dev_stream_query — *out: all work of s is done. Never blocks (cudaStreamQuery). */
+enum status dev_stream_query(struct stream *s, bool *out);
+
+/* dev_stream_handle — s as the vendor's libraries know it (cudaStream_t); valid until s is closed.
+ * Not for a stream that gathers work (dev_graph_begin): a library would overtake that work. */
+void *dev_stream_handle(struct stream *s);
+
+/* ---- events ----
+ * On a host device an event is NULL, and nothing waits. */
+
+/* dev_event_record — *event becomes the point after all work submitted to s so far. *event NULL: it
+ * is created first; else it moves. A stream that gathers work gathers the record too: flush that
+ * stream (dev_flush) before another stream waits for the event. dev_event_free accepts NULL. */
+enum status dev_event_record(struct stream *s, struct dev_event **event);
+void dev_event_free(struct dev_event *event);
+
+/* dev_stream_wait — work submitted to s from now on starts after the event, as it was last recorded
+ * (cudaStreamWaitEvent). The host does not wait. NULL: no wait. s may belong to another thread than
+ * the event's stream. */
+enum status dev_stream_wait(struct stream *s, struct dev_event *event);
+
+/* dev_event_sync — blocks the host until the event, as it was last recorded, is reached
+ * (cudaEventSynchronize). All dev_pin memory that was read or copied to before the event is valid
+ * then. Call it in the thread of the event's stream, which it flushes. NULL: returns at once. */
+enum status dev_event_sync(struct dev_event *event);
+
+/* ---- gathered work ----
+ * On a host device work runs at once, and dev_read_async is dev_copy. */
+
+/* dev_graph_begin — from now on s gathers operations, fills and copies within the device, and
+ * submits them together. The same work, gathered again, is submitted as one CUDA graph
+ * (dev_cuda_graph.c). Gathered work is submitted by
+ *   dev_flush
+ *   a copy from or to host memory
+ *   dev_sync, dev_stream_query, dev_event_sync of an event of s
+ *   dev_stream_wait, and dev_stream_wait_stream with s on either side
+ * An operation that fails may report that only then. Free memory that gathered work uses only after
+ * dev_sync. */
 enum status dev_graph_begin(struct stream *s);
 enum status dev_flush(struct stream *s);
 
-/* A look at what s has done, while it goes on. dev_read_async: to memory of dev_pin, from the
- * device: unlike dev_copy a part of gathered work, so it costs no beginning of it. dev_note: the
- * place in s's order of work that dev_await blocks the host for; the newest counts. Then all is
- * there that was brought, and copied to memory of dev_pin, before it. dev_await begins what is
- * gathered. */
+/* dev_read_async — copies from device memory to dev_pin memory as a part of gathered work, which
+ * dev_copy would flush. `pinned` is valid when an event that was recorded later is reached. */
 enum status dev_read_async(struct stream *s, void *pinned, const void *src, size_t bytes);
-enum status dev_note(struct stream *s);
-enum status dev_await(struct stream *s);
-
-/* For who moves elements between devices (comm). dev_is_discrete: the host cannot read this
- * device's memory; NULL: it can. dev_make_current: before the first use of a device in a thread
- * that did not open it. dev_holds: does `data` lie in memory of dev_alloc? dev_pin: host memory
- * that copies reach without a detour: such a copy is under way until dev_sync or dev_stream_query,
- * and what it reads or writes belongs to it so long. dev_stream_query: has s done all? Never waits.
- * dev_handle: s as the maker's own libraries know it. dev_event_record: where s is now, into *mark,
- * which is made when it is NULL; dev_stream_wait: s's next work waits for what came before the
- * mark, as it is now (NULL: for nothing); from any thread. On a device that is not apart: nothing
- * to enter, false, ordinary memory, true, NULL, no marks. */
-bool dev_is_discrete(const struct dev *dev);
-enum status dev_make_current(struct dev *dev);
-bool dev_holds(const struct dev *dev, const void *data);
-enum status dev_pin(struct dev *dev, size_t bytes, void **out);
-void dev_unpin(struct dev *dev, void *data); /* accepts NULL */
-enum status dev_stream_query(struct stream *s, bool *out);
-void *dev_handle(struct stream *s);
-enum status dev_event_record(struct stream *s, struct dev_event **mark);
-enum status dev_stream_wait(struct stream *s, struct dev_event *mark);
-void dev_event_free(struct dev *dev, struct dev_event *mark); /* accepts NULL */
 
 #endif

@@ -143,9 +143,9 @@ static enum status cpu_fill(struct stream *s, void *dst, int byte, size_t bytes)
     return ST_OK;
 }
 
-static enum status cpu_after(struct stream *late, struct stream *early)
+static enum status cpu_stream_wait_stream(struct stream *waiting, struct stream *first)
 {
-    (void)late, (void)early; /* early's work was done before its call returned */
+    (void)waiting, (void)first; /* all work is done already */
     return ST_OK;
 }
 
@@ -177,6 +177,7 @@ static void cpu_info(const struct dev *dev, struct dev_info *out)
     int threads_n = thread_pool_threads(dev->cpu.pool);
     *out = (struct dev_info){.kind = DEV_KIND_CPU,
                              .free_bytes = -1,
+                             .taken_bytes = -1,
                              .peak_flops = dev->peak_flops,
                              .threads_n = threads_n};
     int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
@@ -203,7 +204,7 @@ static const struct dev_ops cpu_ops = {
     .stream_close = cpu_stream_close,
     .copy = cpu_copy,
     .fill = cpu_fill,
-    .after = cpu_after,
+    .stream_wait_stream = cpu_stream_wait_stream,
     .sync = cpu_sync,
 };
 
@@ -218,7 +219,7 @@ enum status dev_cpu_open(int threads_n, int level, struct dev **out)
     if (!dev)
         return FAIL(ST_RETRY, "out of memory: a device of %zu bytes", sizeof *dev);
     *dev = (struct dev){
-        .head = {&cpu_ops, &cpu_op}, .kernels = dev_cpu_isa_kernels(chosen), .level = chosen};
+        .head = {&cpu_ops, NULL, &cpu_op}, .kernels = dev_cpu_isa_kernels(chosen), .level = chosen};
     TRY_OR(thread_pool_open(threads_n, &dev->cpu.pool), out_close);
     void *scratch;
     TRY_OR(cpu_alloc(dev, scratch_bytes(threads_n), &scratch), out_close);

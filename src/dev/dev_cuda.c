@@ -1,10 +1,10 @@
-/* dev_cuda — an NVIDIA GPU as a device: the CUDA runtime from C. A stream of ours is a stream of
- * CUDA's with pinned memory for its copies and scratch for its kernels; nothing waits for the whole
- * device. Must not know what the kernels compute.
+/* dev_cuda — an NVIDIA GPU as a device, through the CUDA runtime, from C. A struct stream is a CUDA
+ * stream with a pinned ring for its copies and scratch memory for its kernels. No function here
+ * waits for the whole device. Must not know what the kernels compute.
  *
- * Copies. From the host: `src` may be reused when dev_copy returns, as on the CPU. To the host:
- * `dst` is there after dev_sync. The device's memory is told from the host's by the table of what
- * was allocated here. */
+ * Copies. Device memory is told from host memory by the table of what dev_alloc took, pinned host
+ * memory by the table of dev_pin. Pageable host memory goes through the pinned ring
+ * (dev_cuda_ring.c). */
 #include "dev/dev_cuda_internal.h"
 
 #ifndef CONVOY_CUDA
@@ -59,14 +59,19 @@ enum status dev_cuda_blas(char *about, size_t cap) { return blas_plan_find(about
 
 /* ---- memory ---- */
 
+/* A reader of the tables has a const device, but must lock. */
+static pthread_mutex_t *mutex_of(const struct dev *dev)
+{
+    return (pthread_mutex_t *)(uintptr_t)&dev->mutex;
+}
+
 static bool is_in(const struct dev *dev, const struct cuda_ranges *ranges, const void *p)
 {
-    pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&dev->mutex; /* locks want it so */
     bool is_found = false;
-    pthread_mutex_lock(mutex);
+    pthread_mutex_lock(mutex_of(dev));
     for (size_t i = 0; i < ranges->n && !is_found; i++)
         is_found = (uintptr_t)p - (uintptr_t)ranges->range[i].data < ranges->range[i].bytes;
-    pthread_mutex_unlock(mutex);
+    pthread_mutex_unlock(mutex_of(dev));
     return is_found;
 }
 
@@ -81,10 +86,10 @@ static enum status add_range(struct dev *dev, struct cuda_ranges *to, void *data
         to->range[to->n++] = (struct cuda_range){data, bytes};
     }
     pthread_mutex_unlock(&dev->mutex);
-    return grown ? ST_OK : FAIL(ST_RETRY, "out of memory: a table of %zu pieces", to->n + 1);
+    return grown ? ST_OK : FAIL(ST_RETRY, "out of memory: a table of %zu allocations", to->n + 1);
 }
 
-/* drop_range — its bytes; 0: it is not there. */
+/* drop_range — returns its bytes; 0: it is not in the table. */
 static size_t drop_range(struct dev *dev, struct cuda_ranges *from, const void *data)
 {
     size_t bytes = 0;
@@ -98,7 +103,7 @@ static size_t drop_range(struct dev *dev, struct cuda_ranges *from, const void *
     return bytes;
 }
 
-static enum status take(const struct dev *dev, size_t bytes, void **out)
+static enum status take_zeroed(const struct dev *dev, size_t bytes, void **out)
 {
     char text[32];
     void *data = NULL;
@@ -109,7 +114,7 @@ static enum status take(const struct dev *dev, size_t bytes, void **out)
         text_format(what, sizeof what, "%s of device memory were asked for",
                     text_human(text, sizeof text, (double)bytes));
         enum status st = dev_cuda_error_fail(error, what);
-        /* never to be had */
+        /* more than the device has: no retry helps */
         return st == ST_RETRY && bytes > dev->prop.totalGlobalMem ? ST_BAD_SETTING : st;
     }
     error = cudaMemsetAsync(data, 0, bytes, NULL);
@@ -122,17 +127,22 @@ static enum status take(const struct dev *dev, size_t bytes, void **out)
     return ST_OK;
 }
 
-static enum status cuda_alloc(struct dev *dev, size_t bytes, void **out)
+/* take — device memory, noted in the table `to`. */
+static enum status take(struct dev *dev, struct cuda_ranges *to, size_t bytes, void **out)
 {
     void *data = NULL;
-    bytes = bytes ? bytes : 1;
-    TRY(take(dev, bytes, &data));
-    enum status st = add_range(dev, &dev->own, data, bytes);
+    TRY(take_zeroed(dev, bytes, &data));
+    enum status st = add_range(dev, to, data, bytes);
     if (st == ST_OK)
         *out = data;
     else
         (void)cudaFree(data);
     return st;
+}
+
+static enum status cuda_alloc(struct dev *dev, size_t bytes, void **out)
+{
+    return take(dev, &dev->own, bytes ? bytes : 1, out);
 }
 
 static void cuda_free(struct dev *dev, void *data, size_t bytes)
@@ -170,18 +180,6 @@ static void cuda_unpin(struct dev *dev, void *data)
 
 /* ---- streams ---- */
 
-/* A mark is an event of CUDA's. */
-static enum status cuda_mark(struct stream *s, struct dev_event **mark)
-{
-    TRY(dev_cuda_graph_flush(s));
-    cudaEvent_t event = (cudaEvent_t)*mark;
-    if (event == NULL)
-        CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    *mark = (struct dev_event *)event;
-    CUDA_CHECK(cudaEventRecord(event, s->stream));
-    return ST_OK;
-}
-
 static void cuda_stream_close(struct stream *s)
 {
     if (s->stream)
@@ -189,10 +187,12 @@ static void cuda_stream_close(struct stream *s)
     dev_cuda_graph_close(s->graphs);
     blas_plan_close(s->blas);
     dev_cuda_ring_close(&s->ring);
-    if (s->cuda.scratch)
+    if (s->cuda.scratch) {
+        (void)drop_range(s->head.dev, &s->head.dev->scratch, s->cuda.scratch);
         (void)cudaFree(s->cuda.scratch);
-    if (s->mark)
-        (void)cudaEventDestroy((cudaEvent_t)s->mark);
+    }
+    if (s->event)
+        dev_cuda_event_free(s->event);
     if (s->stream)
         (void)cudaStreamDestroy(s->stream);
     free(s);
@@ -217,7 +217,7 @@ static enum status fill_stream(struct stream *s)
     const struct dev *dev = s->head.dev;
     CUDA_CHECK(cudaSetDevice(dev->device_i));
     CUDA_CHECK(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
-    TRY(cuda_mark(s, &s->mark));
+    TRY(dev_cuda_event_record(s, &s->event));
     s->cuda = (struct cuda){.stream = s->stream,
                             .sm_count = dev->prop.multiProcessorCount,
                             .shared_bytes = dev->prop.sharedMemPerBlockOptin,
@@ -232,7 +232,7 @@ static enum status equip(struct stream *s)
     void *scratch = NULL;
     if (s->cuda.scratch)
         return ST_OK;
-    TRY(take(s->head.dev, CUDA_SCRATCH_BYTES, &scratch));
+    TRY(take(s->head.dev, &s->head.dev->scratch, CUDA_SCRATCH_BYTES, &scratch));
     s->cuda.scratch = scratch;
     s->cuda.scratch_bytes = CUDA_SCRATCH_BYTES;
     open_blas(s);
@@ -266,7 +266,7 @@ static enum status cuda_sync(struct stream *s)
     return dev_cuda_ring_drain(&s->ring);
 }
 
-static enum status give(struct stream *s, enum cuda_work work, void *args, size_t bytes)
+static enum status submit(struct stream *s, enum cuda_work work, void *args, size_t bytes)
 {
     return s->graphs ? dev_cuda_graph_add(s, work, args, bytes) : dev_cuda_do(s, work, args);
 }
@@ -275,8 +275,8 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
 {
     bool to_device = is_on_device(s->head.dev, dst), from_device = is_on_device(s->head.dev, src);
     if (to_device && from_device)
-        return give(s, CUDA_WORK_COPY, &(struct cuda_copy){dst, src, bytes},
-                    sizeof(struct cuda_copy));
+        return submit(s, CUDA_WORK_COPY, &(struct cuda_copy){dst, src, bytes},
+                      sizeof(struct cuda_copy));
     TRY(dev_cuda_graph_flush(s));
     if ((to_device && is_in(s->head.dev, &s->head.dev->pinned, src)) ||
         (from_device && is_in(s->head.dev, &s->head.dev->pinned, dst))) {
@@ -294,38 +294,19 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
     return ST_OK;
 }
 
-/* The direct way out is the pinned one; for other memory it would not be gathered, nor be there
- * after dev_await. */
+/* A copy to pageable memory could neither be gathered nor be valid after dev_event_sync. */
 static enum status cuda_read_async(struct stream *s, void *pinned, const void *src, size_t bytes)
 {
     ASSERT(is_on_device(s->head.dev, src) && is_in(s->head.dev, &s->head.dev->pinned, pinned));
-    return give(s, CUDA_WORK_READ, &(struct cuda_copy){pinned, src, bytes},
-                sizeof(struct cuda_copy));
-}
-
-static enum status cuda_event(struct stream *s)
-{
-    return give(s, CUDA_WORK_EVENT, &(struct cuda_event){++s->ring.notes},
-                sizeof(struct cuda_event));
-}
-
-/* A number that is not there means that the event told of an earlier record, which would be CUDA's
- * freedom (or that the note went among few others, without its number): then all of the stream is
- * waited for. */
-static enum status cuda_await(struct stream *s)
-{
-    TRY(dev_cuda_graph_flush(s));
-    CUDA_CHECK(cudaEventSynchronize(s->ring.note));
-    if (s->graphs && *s->ring.noted != s->ring.notes)
-        CUDA_CHECK(cudaStreamSynchronize(s->stream));
-    return ST_OK;
+    return submit(s, CUDA_WORK_READ, &(struct cuda_copy){pinned, src, bytes},
+                  sizeof(struct cuda_copy));
 }
 
 static enum status cuda_fill(struct stream *s, void *dst, int byte, size_t bytes)
 {
     if (is_on_device(s->head.dev, dst))
-        return give(s, CUDA_WORK_FILL, &(struct cuda_fill){dst, bytes, (size_t)byte},
-                    sizeof(struct cuda_fill));
+        return submit(s, CUDA_WORK_FILL, &(struct cuda_fill){dst, bytes, (size_t)byte},
+                      sizeof(struct cuda_fill));
     TRY(cuda_sync(s));
     memset(dst, byte, bytes);
     return ST_OK;
@@ -337,35 +318,23 @@ static enum status cuda_stream_query(struct stream *s, bool *out)
     cudaError_t error = cudaStreamQuery(s->stream);
     *out = error == cudaSuccess;
     if (error == cudaErrorNotReady)
-        (void)
-            cudaGetLastError(); /* an answer, which the next launch would take for its own error */
+        /* no error, but the next launch would take it for its own */
+        (void)cudaGetLastError();
     return *out || error == cudaErrorNotReady ? ST_OK
-                                              : dev_cuda_error_fail(error, "asking a stream");
+                                              : dev_cuda_error_fail(error, "querying a stream");
 }
 
-static enum status cuda_wait(struct stream *s, struct dev_event *mark)
-{
-    TRY(dev_cuda_graph_flush(s));
-    CUDA_CHECK(cudaStreamWaitEvent(s->stream, (cudaEvent_t)mark, 0));
-    return ST_OK;
-}
-
-static void cuda_event_free(struct dev *dev, struct dev_event *mark)
-{
-    (void)dev;
-    (void)cudaEventDestroy((cudaEvent_t)mark);
-}
-
-static void *cuda_handle(struct stream *s)
+static void *cuda_stream_handle(struct stream *s)
 {
     ASSERT(!s->graphs); /* another library knows nothing of what is gathered */
     return s->stream;
 }
 
-static enum status cuda_stream_wait_stream(struct stream *late, struct stream *early)
+static enum status cuda_stream_wait_stream(struct stream *waiting, struct stream *first)
 {
-    TRY(cuda_mark(early, &early->mark));
-    return cuda_wait(late, early->mark);
+    TRY(dev_cuda_event_record(first, &first->event));
+    TRY(dev_cuda_graph_flush(first));
+    return dev_cuda_event_wait(waiting, first->event);
 }
 
 /* ---- operations ---- */
@@ -421,26 +390,16 @@ static enum status do_copy(struct stream *s, const void *args)
     return ST_OK;
 }
 
-static enum status do_bring(struct stream *s, const void *args)
+static enum status do_read(struct stream *s, const void *args)
 {
     const struct cuda_copy *a = args;
     CUDA_CHECK(cudaMemcpyAsync(a->dst, a->src, a->bytes, cudaMemcpyDeviceToHost, s->stream));
     return ST_OK;
 }
 
-/* Gathered work has its number on the device (kernels/step_scalars.h). In a graph the event is a
- * node of its own. */
-static enum status do_note(struct stream *s, const void *args)
+static enum status do_event(struct stream *s, const void *args)
 {
-    const struct pinned_ring *ring = &s->ring;
-    (void)args;
-    if (s->cuda.scalars)
-        CUDA_CHECK(cudaMemcpyAsync((void *)(uintptr_t)ring->noted, &s->cuda.scalars->seed,
-                                   sizeof *ring->noted, cudaMemcpyDeviceToHost, s->stream));
-    CUDA_CHECK(s->is_captured
-                   ? cudaEventRecordWithFlags(ring->note, s->stream, cudaEventRecordExternal)
-                   : cudaEventRecord(ring->note, s->stream));
-    return ST_OK;
+    return dev_cuda_event_do(s, args);
 }
 
 enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args)
@@ -448,7 +407,7 @@ enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args)
 #define DO_ROW(name) [CUDA_WORK_##name] = do_##name,
     static enum status (*const kernels[CUDA_WORK_N])(struct stream * s, const void *args) = {
         OP_LIST(DO_ROW)[CUDA_WORK_FILL] = do_fill, [CUDA_WORK_COPY] = do_copy,
-        [CUDA_WORK_READ] = do_bring, [CUDA_WORK_EVENT] = do_note};
+        [CUDA_WORK_READ] = do_read, [CUDA_WORK_EVENT] = do_event};
 #undef DO_ROW
     switch (work) {
     case CUDA_WORK_matmul_fwd:
@@ -467,6 +426,16 @@ static const struct op_table cuda_op = {OP_LIST(OP_ROW)};
 
 /* ---- open, info, close ---- */
 
+static int64_t sum_ranges(const struct dev *dev, const struct cuda_ranges *ranges)
+{
+    int64_t bytes = 0;
+    pthread_mutex_lock(mutex_of(dev));
+    for (size_t i = 0; i < ranges->n; i++)
+        bytes += (int64_t)ranges->range[i].bytes;
+    pthread_mutex_unlock(mutex_of(dev));
+    return bytes;
+}
+
 static void cuda_info(const struct dev *dev, struct dev_info *out)
 {
     char driver[24];
@@ -474,10 +443,12 @@ static void cuda_info(const struct dev *dev, struct dev_info *out)
     struct dev_cuda_peak peak =
         dev_cuda_peak(prop->name, prop->major, prop->minor, prop->multiProcessorCount);
     size_t free_bytes = 0, total_bytes = 0;
-    bool is_told = cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess;
+    bool is_known = cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess;
     *out = (struct dev_info){.kind = DEV_KIND_CUDA,
                              .memory_bytes = (int64_t)prop->totalGlobalMem,
-                             .free_bytes = is_told ? (int64_t)free_bytes : -1,
+                             .free_bytes = is_known ? (int64_t)free_bytes : -1,
+                             .taken_bytes =
+                                 sum_ranges(dev, &dev->own) + sum_ranges(dev, &dev->scratch),
                              .peak_flops = dev->is_tf32 ? peak.tf32 : peak.f32,
                              .peak_flops_16 = peak.f16,
                              .threads_n = 1};
@@ -494,6 +465,7 @@ static void cuda_close(struct dev *dev)
     for (size_t i = 0; i < dev->pinned.n; i++)
         (void)cudaFreeHost(dev->pinned.range[i].data);
     free(dev->own.range);
+    free(dev->scratch.range);
     free(dev->pinned.range);
     pthread_mutex_destroy(&dev->mutex);
     free(dev);
@@ -507,24 +479,26 @@ static const struct dev_ops cuda_ops = {
     .free = cuda_free,
     .stream_open = cuda_stream_open,
     .stream_close = cuda_stream_close,
+    .stream_wait_stream = cuda_stream_wait_stream,
     .copy = cuda_copy,
     .fill = cuda_fill,
-    .after = cuda_stream_wait_stream,
     .sync = cuda_sync,
-    .enter = cuda_make_current,
+};
+
+static const struct dev_async_ops cuda_async_ops = {
+    .make_current = cuda_make_current,
     .holds = is_on_device,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
-    .idle = cuda_stream_query,
-    .handle = cuda_handle,
-    .mark = cuda_mark,
-    .wait = cuda_wait,
-    .unmark = cuda_event_free,
-    .collect = cuda_graph_begin,
-    .begin = dev_cuda_graph_flush,
-    .bring = cuda_read_async,
-    .note = cuda_event,
-    .await = cuda_await,
+    .stream_handle = cuda_stream_handle,
+    .stream_query = cuda_stream_query,
+    .event_record = dev_cuda_event_record,
+    .stream_wait = dev_cuda_event_wait,
+    .event_sync = dev_cuda_event_sync,
+    .event_free = dev_cuda_event_free,
+    .graph_begin = cuda_graph_begin,
+    .flush = dev_cuda_graph_flush,
+    .read_async = cuda_read_async,
 };
 
 enum status dev_cuda_count(int *count_out)
@@ -564,7 +538,7 @@ enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
     if (!dev)
         return FAIL(ST_RETRY, "out of memory: a device of %zu bytes", sizeof *dev);
     pthread_mutex_init(&dev->mutex, NULL);
-    dev->head = (struct dev_head){&cuda_ops, &cuda_op};
+    dev->head = (struct dev_head){&cuda_ops, &cuda_async_ops, &cuda_op};
     dev->device_i = device_i;
     dev->is_tf32 = is_tf32;
     enum status st = look(dev);

@@ -1,34 +1,38 @@
-/* dev_cuda_graph — a stream that gathers its work and gives it to the GPU together; the same work
- * again goes as one CUDA graph. Must not know what the work is for.
+/* dev_cuda_graph — a stream that gathers its work, and submits the same work again as one CUDA
+ * graph. Must not know what the work is for.
  *
- * Design. The host walks a step as ever, but what it asks of the stream is written into a list:
- * which operation, its arguments. When the list must begin (dev_flush, a copy to or from the host,
- * a wait, a mark), it is compared with the lists that were begun before:
- *   new              it is done one by one, and kept: so every plan, attribute and piece of memory
- *   that it needs exists
- *   the second time  the same is done while the stream is captured (of this thread alone); its
- *   graph is launched
+ * Design. The host runs every step from its first to its last call, but work for the stream is
+ * appended to a list: which operation, with which arguments. A flush compares the list with the
+ * lists that were submitted before:
+ *   new              its work is submitted one by one, and the list is cached; afterwards every
+ *                    plan, attribute and allocation that the work needs exists
+ *   the second time  the work is submitted while the stream is captured (for this thread alone);
+ *                    the graph that this makes is launched
  *   then             the graph is launched: one call instead of hundreds
- * So a graph runs only where the very same work is asked for: another shape, address, mask or order
- * of pieces is another list, and nobody has to say what changed. What does change from step to step
- * (learning rate, seed and offset of dropout, scale of the loss: kernels/step_scalars.h) is taken
- * out of the list into a block of numbers; these go to the device by one copy on the stream from
- * pinned memory, in slots of their own (dev_cuda_ring.c), before the list begins, and kernels read
- * them there. So no list waits for the one before it. Copies from the host, and to its ordinary
- * memory, are never captured, nor is anything that waits; what is brought to pinned memory is, and
- * a note of it is an event's node, so that the host may look at what a graph has done while the
- * graph goes on; nothing is taken meanwhile: cuBLASLt works in the stream's scratch.
- * A capture that fails is told once, and work goes one by one from then on.
+ * So a graph runs only for exactly the same work. Another shape, address, mask or order of buckets
+ * is another list, and no caller reports a change.
  *
- * Ranks. A collective's place in the stream is a mark, so each is where a list ends, and the host
- * begins what is gathered before it waits for one (mesh/store.c): with several ranks a step is some
- * lists for each block. A list of no more than WORK_FEW is cheaper as it is: a launch or two
- * against the launch of a graph, which also needs a copy of numbers.
+ * What does change from step to step is taken out of the list (kernels/step_scalars.h): learning
+ * rate, seed and offset of dropout, scale of the loss. Before a list is submitted, these numbers
+ * are copied from a slot of the pinned ring to the device, where kernels read them; so no list
+ * waits for the one before it.
  *
- * Memory. LISTS_KEPT holds what a step of SHARD=full with accumulation asks for, forward, and
- * backward in the first, the other and the last micro-batch: four a block, of 250 blocks. The lists
- * take some 250 bytes of the host's memory for a piece of work, so 16 MiB at most (WORK_KEPT), and
- * as many nodes of CUDA's at most. */
+ * What can be in a graph: operations, fills, copies within the device, reads into pinned memory and
+ * records of events. An event in the middle of a list is a node of the graph, so the host can look
+ * at results while later nodes run. Copies from the host or to pageable memory are never captured,
+ * nor is anything that waits. No allocation happens in a capture: cuBLASLt works in the stream's
+ * scratch. When a capture fails, that is logged once, and work is submitted one by one from then
+ * on.
+ *
+ * Ranks. A collective waits for an event of the stream, so a list ends at each collective
+ * (mesh/store.c), and with several ranks a step is some lists for each block. A list of at most
+ * WORK_FEW entries is cheaper one by one: one or two launches, against the launch of a graph and a
+ * copy of step scalars.
+ *
+ * Memory. LISTS_CACHED is enough for a step with SHARD=full and accumulation: four lists for each
+ * of 250 blocks, namely forward, and backward in the first, a middle and the last micro-batch. An
+ * entry of a list takes about 250 bytes of host memory, so WORK_CACHED limits the cache to 16 MiB,
+ * and CUDA to as many nodes. */
 #include "dev/dev_cuda_internal.h"
 
 #ifdef CONVOY_CUDA
@@ -39,17 +43,18 @@
 #include "base/assert.h"
 #include "kernels/step_scalars.h"
 
-#define SCALARS_MAX 1024 /* operations of a list that read numbers of their own */
-#define WORK_MAX 16384   /* pieces of work of a list: a longer one begins in parts */
-#define WORK_FEW 2       /* a list of so few is neither kept nor a graph */
-#define LISTS_KEPT 1024  /* the oldest goes; one that is no graph first */
-#define WORK_KEPT 65536  /* pieces of work of all kept lists together */
+#define SCALARS_MAX 1024  /* entries of a list that read step scalars */
+#define WORK_MAX 16384    /* entries of a list; a longer one is submitted in parts */
+#define WORK_FEW 2        /* a list of at most so many is neither cached nor made a graph */
+#define LISTS_CACHED 1024 /* the oldest is evicted, those without a graph first */
+#define WORK_CACHED 65536 /* entries of all cached lists together */
 #define WORK_ALIGN 16
 
+/* An entry of a list: this head, its arguments, and the spans of an optimiser. */
 struct work_head {
-    uint32_t work, bytes; /* bytes: of the arguments that follow, and of runs after them */
-    int32_t scalars_i;    /* -1: it reads none */
-    uint32_t spans_at;    /* of adamw and sgd: where their runs lie in what follows; 0: none */
+    uint32_t work, bytes; /* bytes: of what follows this head */
+    int32_t scalars_i;    /* its step scalars; -1: it reads none */
+    uint32_t spans_at;    /* adamw, sgd: where the spans begin in what follows; 0: none */
 };
 
 /* Arguments of any kind of work. */
@@ -59,7 +64,7 @@ union work_args {
 #undef ARGS
     struct cuda_fill fill;
     struct cuda_copy copy;
-    struct cuda_event note;
+    struct cuda_event event;
 };
 
 struct work_list {
@@ -68,27 +73,28 @@ struct work_list {
     int work_n;
 };
 
-struct kept {
+struct cached_list {
     struct work_list list;
-    cudaGraphExec_t graph; /* NULL: begun once so far */
+    cudaGraphExec_t graph; /* NULL: submitted once so far */
     int64_t used_at;
 };
 
 struct cuda_graphs {
     struct dev *dev;
     struct work_list list;         /* what is gathered */
-    union work_args few[WORK_FEW]; /* the arguments of its first pieces, with all numbers */
+    union work_args few[WORK_FEW]; /* the arguments of its first entries, with their step scalars */
+    struct dev_event *event;       /* recorded behind the list so far; NULL: none */
     struct step_scalars scalars[SCALARS_MAX], *scalars_device;
     int scalars_n;
-    struct kept kept[LISTS_KEPT];
-    uint64_t hash[LISTS_KEPT]; /* of each, to be compared before the bytes are */
-    int kept_n;
-    int64_t kept_work_n;
-    int64_t begun; /* lists, so far */
+    struct cached_list cached[LISTS_CACHED];
+    uint64_t hash[LISTS_CACHED]; /* of each, compared before the bytes are */
+    int cached_n;
+    int64_t cached_work_n;
+    int64_t submitted_n; /* lists longer than WORK_FEW, so far */
     bool is_refused, is_reported;
 };
 
-/* ---- life ---- */
+/* ---- open, close ---- */
 
 enum status dev_cuda_graph_open(struct stream *s)
 {
@@ -107,20 +113,20 @@ enum status dev_cuda_graph_open(struct stream *s)
     return ST_OK;
 }
 
-static void forget(struct kept *kept)
+static void release(struct cached_list *cached)
 {
-    if (kept->graph)
-        (void)cudaGraphExecDestroy(kept->graph); /* one that runs ends first */
-    free(kept->list.bytes);
-    *kept = (struct kept){.graph = NULL};
+    if (cached->graph)
+        (void)cudaGraphExecDestroy(cached->graph); /* one that runs ends first */
+    free(cached->list.bytes);
+    *cached = (struct cached_list){.graph = NULL};
 }
 
 void dev_cuda_graph_close(struct cuda_graphs *g)
 {
     if (!g)
         return;
-    for (int i = 0; i < g->kept_n; i++)
-        forget(&g->kept[i]);
+    for (int i = 0; i < g->cached_n; i++)
+        release(&g->cached[i]);
     dev_free(g->dev, g->scalars_device, sizeof g->scalars);
     free(g->list.bytes);
     free(g);
@@ -128,7 +134,7 @@ void dev_cuda_graph_close(struct cuda_graphs *g)
 
 /* ---- gathering ---- */
 
-/* take_dropout — out of the arguments; false: there is none. */
+/* take_dropout — takes the step scalars out of the arguments; false: dropout is off. */
 static bool take_dropout(struct dropout *d, struct step_scalars *out)
 {
     *out = step_scalars_dropout(d);
@@ -136,8 +142,7 @@ static bool take_dropout(struct dropout *d, struct step_scalars *out)
     return d->p > 0;
 }
 
-/* take_scalars — what changes from step to step goes from the arguments to *out; false: nothing
- * does. */
+/* take_scalars — moves what changes from step to step out of the arguments; false: nothing does. */
 static bool take_scalars(enum cuda_work work, void *args, struct step_scalars *out)
 {
     struct xent *xent = args;
@@ -145,7 +150,7 @@ static bool take_scalars(enum cuda_work work, void *args, struct step_scalars *o
     struct grad_scale *grad_scale = args;
     struct adamw *adamw = args;
     struct sgd *sgd = args;
-    struct cuda_event *note = args;
+    struct cuda_event *event = args;
     switch (work) {
     case CUDA_WORK_embed_fwd:
         return take_dropout(&((struct embed_fwd *)args)->dropout, out);
@@ -161,8 +166,8 @@ static bool take_scalars(enum cuda_work work, void *args, struct step_scalars *o
         return take_dropout(&((struct drop *)args)->dropout, out);
     case CUDA_WORK_EVENT:
         *out = step_scalars_none();
-        out->seed = note->number;
-        note->number = 0;
+        out->seed = event->number;
+        event->number = 0;
         return true;
     case CUDA_WORK_grad_scale:
         *out = step_scalars_grad_scale(grad_scale);
@@ -189,7 +194,8 @@ static bool take_scalars(enum cuda_work work, void *args, struct step_scalars *o
     }
 }
 
-/* The optimisers' runs, which are the caller's: where the arguments say so, and how many. */
+/* The spans of an optimiser, which belong to the caller: where the arguments point to them, and how
+ * many there are; NULL: other work. */
 static const struct optim_span **spans_of(enum cuda_work work, void *args, int64_t *n_out)
 {
     struct adamw *adamw = args;
@@ -200,8 +206,8 @@ static const struct optim_span **spans_of(enum cuda_work work, void *args, int64
 
 static size_t rounded(size_t bytes) { return (bytes + WORK_ALIGN - 1) / WORK_ALIGN * WORK_ALIGN; }
 
-/* room — for `bytes` more, zeroed, so that lists can be compared as bytes. */
-static enum status room(struct work_list *list, size_t bytes, char **out)
+/* append — `bytes` more, zeroed, so that lists can be compared as bytes. */
+static enum status append(struct work_list *list, size_t bytes, char **out)
 {
     if (list->used + bytes > list->cap) {
         size_t cap = 2 * (list->used + bytes);
@@ -218,6 +224,27 @@ static enum status room(struct work_list *list, size_t bytes, char **out)
     return ST_OK;
 }
 
+/* An event that was recorded behind the list comes before what is added now. */
+static enum status settle_event(struct stream *s)
+{
+    struct dev_event *event = s->graphs->event;
+    if (!event)
+        return ST_OK;
+    s->graphs->event = NULL;
+    event->number = ++s->ring.recorded;
+    return dev_cuda_graph_add(s, CUDA_WORK_EVENT, &(struct cuda_event){event->event, event->number},
+                              sizeof(struct cuda_event));
+}
+
+enum status dev_cuda_graph_record(struct stream *s, struct dev_event *event)
+{
+    struct cuda_graphs *g = s->graphs;
+    if (g->event && g->event != event)
+        TRY(dev_cuda_graph_flush(s));
+    g->event = event;
+    return ST_OK;
+}
+
 enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args, size_t bytes)
 {
     struct cuda_graphs *g = s->graphs;
@@ -225,6 +252,7 @@ enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args
     struct step_scalars scalars;
     int64_t spans_n = 0;
     char *at = NULL;
+    TRY(settle_event(s));
     if (g->scalars_n == SCALARS_MAX || g->list.work_n == WORK_MAX)
         TRY(dev_cuda_graph_flush(s));
     if (g->list.work_n < WORK_FEW)
@@ -238,10 +266,10 @@ enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args
         *spans = NULL;
     head.spans_at = spans ? (uint32_t)rounded(bytes) : 0;
     head.bytes = (uint32_t)(rounded(bytes) + rounded((size_t)spans_n * sizeof *runs));
-    TRY(room(&g->list, sizeof head + head.bytes, &at));
+    TRY(append(&g->list, sizeof head + head.bytes, &at));
     memcpy(at, &head, sizeof head);
     memcpy(at + sizeof head, args, bytes);
-    for (int64_t i = 0; i < spans_n; i++) { /* member by member: padding stays zero */
+    for (int64_t i = 0; i < spans_n; i++) { /* member by member, so that padding stays zero */
         struct optim_span *to = (struct optim_span *)(void *)(at + sizeof head + head.spans_at) + i;
         to->offset = runs[i].offset;
         to->elems = runs[i].elems;
@@ -250,11 +278,12 @@ enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args
     return ST_OK;
 }
 
-/* ---- doing ---- */
+/* ---- submitting ---- */
 
-/* play — the list, one by one, onto the stream. few: their arguments instead of the list's, numbers
- * and all. */
-static enum status play(struct stream *s, const struct work_list *list, const union work_args *few)
+/* replay — submits the work of a list, one by one. few: arguments to take instead of the list's,
+ * with their step scalars; or NULL. */
+static enum status replay(struct stream *s, const struct work_list *list,
+                          const union work_args *few)
 {
     enum status st = ST_OK;
     for (size_t at = 0; st == ST_OK && at < list->used;) {
@@ -279,15 +308,15 @@ static enum status play(struct stream *s, const struct work_list *list, const un
     return st;
 }
 
-/* record — the list as a graph; what is asked of the stream meanwhile is kept instead of done. */
-static enum status record(struct stream *s, const struct work_list *list, cudaGraph_t *out)
+/* capture — the list as a graph; what is submitted to the stream meanwhile does not run. */
+static enum status capture(struct stream *s, const struct work_list *list, cudaGraph_t *out)
 {
     cudaGraph_t graph = NULL;
     CUDA_CHECK(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
     s->is_captured = true;
-    enum status st = play(s, list, NULL);
+    enum status st = replay(s, list, NULL);
     s->is_captured = false;
-    /* Also when the capture is lost: else the stream would stay in it. */
+    /* Also when the capture has failed: else the stream would stay in it. */
     cudaError_t error = cudaStreamEndCapture(s->stream, &graph);
     if (st == ST_OK && error != cudaSuccess)
         st = dev_cuda_error_fail(error, "capturing a step's work");
@@ -302,7 +331,7 @@ static enum status make_graph(struct stream *s, const struct work_list *list, cu
 {
     cudaGraph_t graph = NULL;
     size_t nodes_n = 0;
-    TRY(record(s, list, &graph));
+    TRY(capture(s, list, &graph));
     cudaError_t error = cudaGraphGetNodes(graph, NULL, &nodes_n);
     if (error == cudaSuccess)
         error = cudaGraphInstantiate(out, graph, 0);
@@ -317,25 +346,25 @@ static enum status make_graph(struct stream *s, const struct work_list *list, cu
     return ST_OK;
 }
 
-/* try_graph — no failure but a fault of the GPU's own: without a graph work goes one by one, and is
- * told when that fails. */
-static enum status try_graph(struct stream *s, struct kept *kept)
+/* try_graph — fails only for a fault of the GPU. Without a graph, work is submitted one by one, and
+ * reports what fails then. */
+static enum status try_graph(struct stream *s, struct cached_list *cached)
 {
     struct cuda_graphs *g = s->graphs;
-    if (kept->graph || g->is_refused)
+    if (cached->graph || g->is_refused)
         return ST_OK;
-    enum status st = make_graph(s, &kept->list, &kept->graph);
+    enum status st = make_graph(s, &cached->list, &cached->graph);
     if (st == ST_OK || st == ST_FAULT)
         return st;
     (void)cudaGetLastError(); /* of the capture alone */
-    kept->graph = NULL;
+    cached->graph = NULL;
     g->is_refused = true;
     LOG_WARN("work goes to the GPU one operation at a time, for it cannot be made a CUDA graph: %s",
              status_message());
     return ST_OK;
 }
 
-/* ---- lists that were begun before ---- */
+/* ---- the cache of lists ---- */
 
 /* Lists are whole 64-bit words. */
 static uint64_t hash_of(const struct work_list *list)
@@ -350,81 +379,86 @@ static uint64_t hash_of(const struct work_list *list)
     return hash;
 }
 
-static struct kept *find(struct cuda_graphs *g, uint64_t hash)
+static struct cached_list *find(struct cuda_graphs *g, uint64_t hash)
 {
-    for (int i = 0; i < g->kept_n; i++) {
-        struct kept *kept = &g->kept[i];
-        if (g->hash[i] == hash && kept->list.used == g->list.used &&
-            memcmp(kept->list.bytes, g->list.bytes, g->list.used) == 0)
-            return kept;
+    for (int i = 0; i < g->cached_n; i++) {
+        struct cached_list *cached = &g->cached[i];
+        if (g->hash[i] == hash && cached->list.used == g->list.used &&
+            memcmp(cached->list.bytes, g->list.bytes, g->list.used) == 0)
+            return cached;
     }
     return NULL;
 }
 
-/* drop — the least dear one. The last takes its place: what is kept is without gaps. */
-static void drop(struct cuda_graphs *g)
+/* evict — drops the list that costs least to lose. The last one takes its place. */
+static void evict(struct cuda_graphs *g)
 {
-    int oldest = 0, last = --g->kept_n;
+    int oldest = 0, last = --g->cached_n;
     for (int i = 1; i <= last; i++) {
-        const struct kept *kept = &g->kept[i], *other = &g->kept[oldest];
-        bool is_dearer = other->graph && !kept->graph, is_as_dear = !other->graph == !kept->graph;
-        if (is_dearer || (is_as_dear && kept->used_at < other->used_at))
+        const struct cached_list *cached = &g->cached[i], *other = &g->cached[oldest];
+        bool is_cheaper = other->graph && !cached->graph,
+             is_alike = !other->graph == !cached->graph;
+        if (is_cheaper || (is_alike && cached->used_at < other->used_at))
             oldest = i;
     }
-    g->kept_work_n -= g->kept[oldest].list.work_n;
-    forget(&g->kept[oldest]);
-    g->kept[oldest] = g->kept[last];
+    g->cached_work_n -= g->cached[oldest].list.work_n;
+    release(&g->cached[oldest]);
+    g->cached[oldest] = g->cached[last];
     g->hash[oldest] = g->hash[last];
-    g->kept[last] = (struct kept){.graph = NULL};
+    g->cached[last] = (struct cached_list){.graph = NULL};
 }
 
-static enum status keep(struct cuda_graphs *g, uint64_t hash)
+static enum status add_to_cache(struct cuda_graphs *g, uint64_t hash)
 {
     char *bytes = malloc(g->list.used);
     if (!bytes)
         return FAIL(ST_RETRY, "out of memory: %zu bytes of gathered work", g->list.used);
     memcpy(bytes, g->list.bytes, g->list.used);
-    while (g->kept_n == LISTS_KEPT ||
-           (g->kept_n > 0 && g->kept_work_n + g->list.work_n > WORK_KEPT))
-        drop(g);
-    g->hash[g->kept_n] = hash;
-    g->kept[g->kept_n++] = (struct kept){
-        .list = {bytes, g->list.used, g->list.used, g->list.work_n}, .used_at = g->begun};
-    g->kept_work_n += g->list.work_n;
+    while (g->cached_n == LISTS_CACHED ||
+           (g->cached_n > 0 && g->cached_work_n + g->list.work_n > WORK_CACHED))
+        evict(g);
+    g->hash[g->cached_n] = hash;
+    g->cached[g->cached_n++] = (struct cached_list){
+        .list = {bytes, g->list.used, g->list.used, g->list.work_n}, .used_at = g->submitted_n};
+    g->cached_work_n += g->list.work_n;
     return ST_OK;
 }
 
-static enum status begin(struct stream *s)
+static enum status submit(struct stream *s)
 {
     struct cuda_graphs *g = s->graphs;
     if (g->list.work_n <= WORK_FEW)
-        return play(s, &g->list, g->few);
+        return replay(s, &g->list, g->few);
     uint64_t hash = hash_of(&g->list);
-    struct kept *kept = find(g, hash);
-    g->begun++;
+    struct cached_list *cached = find(g, hash);
+    g->submitted_n++;
     if (g->scalars_n > 0)
         TRY(dev_cuda_ring_in(&s->ring, s->stream, g->scalars_device, g->scalars,
                              (size_t)g->scalars_n * sizeof *g->scalars));
-    if (!kept) {
-        TRY(play(s, &g->list, NULL));
-        return keep(g, hash);
+    if (!cached) {
+        TRY(replay(s, &g->list, NULL));
+        return add_to_cache(g, hash);
     }
-    kept->used_at = g->begun;
-    TRY(try_graph(s, kept));
-    if (!kept->graph)
-        return play(s, &g->list, NULL);
-    CUDA_CHECK(cudaGraphLaunch(kept->graph, s->stream));
+    cached->used_at = g->submitted_n;
+    TRY(try_graph(s, cached));
+    if (!cached->graph)
+        return replay(s, &g->list, NULL);
+    CUDA_CHECK(cudaGraphLaunch(cached->graph, s->stream));
     return ST_OK;
 }
 
 enum status dev_cuda_graph_flush(struct stream *s)
 {
     struct cuda_graphs *g = s->graphs;
-    if (!g || g->list.used == 0)
+    if (!g)
         return ST_OK;
-    enum status st = begin(s);
+    struct dev_event *event = g->event;
+    enum status st = g->list.used > 0 ? submit(s) : ST_OK;
+    g->event = NULL;
     g->list.used = 0;
     g->list.work_n = g->scalars_n = 0;
+    if (st == ST_OK && event)
+        CUDA_CHECK(cudaEventRecord(event->event, s->stream));
     return st;
 }
 #endif

@@ -1,7 +1,7 @@
-/* dev_cuda_internal — what the files of the CUDA device share. Inside room dev only, and only where
- * CUDA is built in. */
-#ifndef CONVOY_DEV_DEV_CUDA_INSIDE_H
-#define CONVOY_DEV_DEV_CUDA_INSIDE_H
+/* dev_cuda_internal — what the files of the CUDA device share. For src/dev only, and only in a
+ * build with CUDA. */
+#ifndef CONVOY_DEV_DEV_CUDA_INTERNAL_H
+#define CONVOY_DEV_DEV_CUDA_INTERNAL_H
 
 #include "dev/dev_cuda.h"
 
@@ -13,16 +13,16 @@
 #include "dev/blas.h"
 #include "kernels/cuda.h"
 
-/* dev_cuda_error_fail — what a failure of the runtime means here: `what` was asked for. Never
- * ST_OK.
- *   memory refused → ST_RETRY · no driver, no device, none that this build has code for →
- *   ST_NO_DEVICE ·
- *   what only a reset heals (uncorrectable memory error, illegal address, …) → ST_FAULT · the rest
- *   → ST_BUG */
+/* dev_cuda_error_fail — the status and the sentence of a failed call of the runtime. what: what was
+ * asked for. Never ST_OK.
+ *   ST_RETRY      the device has not enough free memory
+ *   ST_NO_DEVICE  no driver, no GPU, or none that this build has code for
+ *   ST_FAULT      only a reset heals it: uncorrectable memory error, illegal address, …
+ *   ST_BUG        anything else
+ * dev_cuda_error_pin — the same for taking pinned host memory; accepts success.
+ * dev_cuda_error_launched — the same for what a launcher returned: 0, a cudaError_t, or an enum
+ * cuda_refusal, which is ST_BUG. */
 enum status dev_cuda_error_fail(cudaError_t error, const char *what) __attribute__((cold));
-/* dev_cuda_error_pin — of taking pinned host memory: ST_RETRY with numbers when it is short.
- * dev_cuda_error_launched — of a launcher: 0, a cudaError_t, or an enum cuda_refusal, which is
- * ST_BUG. */
 enum status dev_cuda_error_pin(cudaError_t error, size_t bytes);
 enum status dev_cuda_error_launched(int rc, const char *op);
 #define CUDA_CHECK(call)                                    \
@@ -32,8 +32,9 @@ enum status dev_cuda_error_launched(int rc, const char *op);
             return dev_cuda_error_fail(cuda_check_, #call); \
     } while (0)
 
-/* Pinned memory between ordinary host memory and the device, in slots that are used in turn. A slot
- * on its way to the host is emptied into `dst` when it is needed again, or at the next sync. */
+/* The pinned ring of a stream: page-locked bounce buffers between pageable host memory and the
+ * device, used one after the other (dev_cuda_ring.c). A slot that carries data to the host is
+ * copied to `dst` when the slot is needed again, or at the next dev_sync. */
 #define RING_SLOTS 8
 #define RING_SLOT_BYTES ((size_t)1 << 20)
 struct ring_slot {
@@ -43,27 +44,26 @@ struct ring_slot {
     bool is_busy;
 };
 struct pinned_ring {
-    char *pinned; /* RING_SLOTS · RING_SLOT_BYTES, then *noted */
+    char *pinned; /* RING_SLOTS · RING_SLOT_BYTES, then *reached */
     struct ring_slot slot[RING_SLOTS];
     int next;
-    /* dev_note: the event that is waited for. A graph that records it also brings its number, from
-     * which the host sees that it has not been told of an earlier launch's record. */
-    cudaEvent_t note;
-    volatile uint64_t *noted; /* the newest number that came */
-    uint64_t notes;           /* the newest that was asked for */
+    /* Numbers of the gathered event records of this stream (struct dev_event). */
+    volatile uint64_t *reached; /* the newest that the device has passed */
+    uint64_t recorded;          /* the newest that was gathered */
 };
 enum status dev_cuda_ring_open(struct pinned_ring *ring);
-/* accepts a zero one; the stream has been waited for */
+/* Accepts a zeroed ring. The stream's work is done. */
 void dev_cuda_ring_close(struct pinned_ring *ring);
-/* dev_cuda_ring_in — src may be reused when it returns.  dev_cuda_ring_out — dst is there after
- * dev_cuda_ring_drain. */
+/* dev_cuda_ring_in — copies to the device; src may be reused when it returns.
+ * dev_cuda_ring_out — copies to the host; dst is valid after dev_cuda_ring_drain.
+ * Both block when all slots are in use. dev_cuda_ring_drain — blocks until every slot is done. */
 enum status dev_cuda_ring_in(struct pinned_ring *ring, cudaStream_t stream, void *dst,
                              const void *src, size_t bytes);
 enum status dev_cuda_ring_out(struct pinned_ring *ring, cudaStream_t stream, void *dst,
                               const void *src, size_t bytes);
-enum status dev_cuda_ring_drain(struct pinned_ring *ring); /* waits for every slot */
+enum status dev_cuda_ring_drain(struct pinned_ring *ring);
 
-/* A piece of the device's memory, or of pinned host memory. */
+/* One allocation: of device memory, or of pinned host memory. */
 struct cuda_range {
     char *data;
     size_t bytes;
@@ -75,16 +75,16 @@ struct dev {
     bool is_tf32;
     struct cudaDeviceProp prop;
     int driver;            /* 13000: what the driver can do */
-    pthread_mutex_t mutex; /* of the tables below: the comm's thread copies, too */
+    pthread_mutex_t mutex; /* of the tables below: several threads copy and allocate */
     struct cuda_ranges {
         struct cuda_range *range;
         size_t n;
-    } own, pinned;
+    } own, scratch, pinned; /* of dev_alloc, of streams that compute, of dev_pin */
     char bus[24];
 };
 
-/* What a stream may gather (dev_cuda_graph.c): operations, fills and copies within the device, and
- * what is brought to pinned memory, with its note. */
+/* What a stream can gather (dev_cuda_graph.c): operations, fills and copies within the device,
+ * reads into pinned memory, and records of events. */
 #define CUDA_WORK(name) CUDA_WORK_##name,
 enum cuda_work {
     OP_LIST(CUDA_WORK) CUDA_WORK_FILL,
@@ -98,36 +98,60 @@ struct cuda_fill {
     void *dst;
     size_t bytes, byte;
 };
-struct cuda_copy { /* of COPY and BRING */
+struct cuda_copy { /* of COPY and READ */
     void *dst;
     const void *src;
     size_t bytes;
 };
 struct cuda_event {
+    cudaEvent_t event;
     uint64_t number;
 };
-/* dev_cuda_do — one piece of work, checked, onto the stream. */
+/* dev_cuda_do — submits one piece of work to the stream, now. args were checked. */
 enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args);
 
+/* An event, and the stream in which it was last recorded.
+ *
+ * CUDA does not say whether an event that a graph records can be reported as reached because of an
+ * earlier launch of that graph. So a gathered record has a number, which the stream copies to
+ * ring.reached just before it. dev_cuda_event_sync compares: when the number is missing, it waits
+ * for the whole stream. */
+struct dev_event {
+    struct dev_event_head head;
+    cudaEvent_t event;
+    struct stream *stream;
+    uint64_t number; /* of a gathered record; 0: it was recorded at once */
+};
+/* The entries of struct dev_async_ops. dev_cuda_event_do — CUDA_WORK_EVENT of dev_cuda_do. */
+enum status dev_cuda_event_record(struct stream *s, struct dev_event **event);
+enum status dev_cuda_event_sync(struct dev_event *event);
+enum status dev_cuda_event_wait(struct stream *s, struct dev_event *event);
+void dev_cuda_event_free(struct dev_event *event);
+enum status dev_cuda_event_do(struct stream *s, const struct cuda_event *a);
+
 struct cuda_graphs;
-/* dev_cuda_graph_open — scalars_n on the device for as many operations (dev_cuda_graph.c).
- * dev_cuda_graph_add: args are copied; padding in them is zero. dev_cuda_graph_flush: what was
- * added goes to the device. */
+/* dev_cuda_graph_open — from now on the stream gathers; takes device memory for SCALARS_MAX
+ *   struct step_scalars.
+ * dev_cuda_graph_close — accepts NULL; what was not flushed is dropped.
+ * dev_cuda_graph_add — gathers one piece of work. args are copied; their padding must be zero, for
+ *   lists are compared as bytes.
+ * dev_cuda_graph_record — gathers the record of an event. At the end of a list it is recorded
+ *   behind the list, outside of its graph; in the middle it is a node of the graph.
+ * dev_cuda_graph_flush — submits what was gathered; without gathering it does nothing. */
 enum status dev_cuda_graph_open(struct stream *s);
-/* accepts NULL; what was not begun is forgotten */
 void dev_cuda_graph_close(struct cuda_graphs *g);
 enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args, size_t bytes);
-/* a stream that gathers nothing: nothing to do */
+enum status dev_cuda_graph_record(struct stream *s, struct dev_event *event);
 enum status dev_cuda_graph_flush(struct stream *s);
 
 struct stream {
     struct stream_head head;
     cudaStream_t stream;
-    struct dev_event *mark; /* what another stream waits for */
+    struct dev_event *event; /* of dev_stream_wait_stream, when this stream is the first */
     struct pinned_ring ring;
     struct cuda cuda;           /* scratch NULL: no operation yet */
-    struct blas *blas;          /* NULL: no cuBLASLt here, products by our own kernels */
-    struct cuda_graphs *graphs; /* NULL: work begins at once */
+    struct blas *blas;          /* NULL: no cuBLASLt, products by this program's kernels */
+    struct cuda_graphs *graphs; /* NULL: work is submitted at once */
     bool is_captured;
 };
 #endif

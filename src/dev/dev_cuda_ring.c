@@ -13,12 +13,11 @@
 enum status dev_cuda_ring_open(struct pinned_ring *ring)
 {
     void *pinned = NULL;
-    size_t bytes = RING_SLOTS * RING_SLOT_BYTES + sizeof *ring->noted;
+    size_t bytes = RING_SLOTS * RING_SLOT_BYTES + sizeof *ring->reached;
     TRY(dev_cuda_error_pin(cudaHostAlloc(&pinned, bytes, cudaHostAllocDefault), bytes));
     ring->pinned = pinned;
-    ring->noted = (uint64_t *)(void *)(ring->pinned + RING_SLOTS * RING_SLOT_BYTES);
-    *ring->noted = 0;
-    CUDA_CHECK(cudaEventCreateWithFlags(&ring->note, cudaEventDisableTiming));
+    ring->reached = (uint64_t *)(void *)(ring->pinned + RING_SLOTS * RING_SLOT_BYTES);
+    *ring->reached = 0;
     for (int i = 0; i < RING_SLOTS; i++)
         CUDA_CHECK(cudaEventCreateWithFlags(&ring->slot[i].done, cudaEventDisableTiming));
     return ST_OK;
@@ -29,8 +28,6 @@ void dev_cuda_ring_close(struct pinned_ring *ring)
     for (int i = 0; i < RING_SLOTS; i++)
         if (ring->slot[i].done)
             (void)cudaEventDestroy(ring->slot[i].done);
-    if (ring->note)
-        (void)cudaEventDestroy(ring->note);
     if (ring->pinned)
         (void)cudaFreeHost(ring->pinned);
     *ring = (struct pinned_ring){0};

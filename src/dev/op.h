@@ -1,8 +1,9 @@
-/* op — the table of operations of a device: one function per row of kernels/op_list.h.
+/* op — the operations of a device: one function for each row of kernels/op_list.h.
  *
- * Contracts are in the kernels' headers. An entry checks needs and dtypes (ST_BUG with the values
- * when not met), never allocates, and runs on its stream. NULL: this device cannot; refused at
- * start-up, never half-way. */
+ * The contract of an operation is in the header of its kernel. An entry checks shapes, element
+ * types and addresses (ST_BUG, with the values), never allocates, and submits its work to the
+ * stream. NULL: this device does not have the operation; the program refuses it at start, never in
+ * a step. Must not know which device fills the table. */
 #ifndef CONVOY_DEV_OP_H
 #define CONVOY_DEV_OP_H
 

@@ -353,6 +353,7 @@ void step_close(struct step *s)
     store_close(s->store);
     model_plan_free(s->acts);
     dev_stream_close(s->stream);
+    dev_event_free(s->results_ready);
     batch_free(&s->batch);
     param_table_free(&s->table);
     dev_unpin(s->config.dev, s->verdict_host); /* and losses_host */

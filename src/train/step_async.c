@@ -4,9 +4,9 @@
  * What the host decided between the two is decided on the device: `grad_scale` makes of the squares
  * of all pieces and of the losses what the optimiser is told, in the same arithmetic, and the
  * optimiser changes nothing where that is not finite. So the stream is given passes, verdict and
- * update in one bucket (without accumulation: one CUDA graph), and the host waits for a note before
- * the update (dev_note): by the time that it has read the verdict, and asked for the next step, the
- * device has not come to rest. The loss that is told is summed on the host, in the order of
+ * update in one piece (without accumulation: one CUDA graph), and the host waits for an event that
+ * is recorded before the update: by the time that it has read the verdict, and asked for the next
+ * step, the device has not come to rest. The loss that is told is summed on the host, in the order of
  * samples, as everywhere. Must not know ranks. */
 #include <math.h>
 
@@ -37,7 +37,7 @@ static enum status ask_verdict(struct step *s)
                                               .clip = clip,
                                               .loss_scale = factor}));
     TRY(dev_read_async(s->stream, s->verdict_host, s->norm_sq.data, 2 * sizeof *s->verdict_host));
-    return dev_note(s->stream);
+    return dev_event_record(s->stream, &s->results_ready);
 }
 
 enum status step_async(struct step *s, const struct batch *batch, struct step_result *r)
@@ -50,7 +50,7 @@ enum status step_async(struct step *s, const struct batch *batch, struct step_re
     TRY(dev_flush(s->stream));
     int64_t begun = clock_ns();
     r->update_ms += (double)(begun - asked) * 1e-6;
-    TRY(dev_await(s->stream));
+    TRY(dev_event_sync(s->results_ready));
     r->loss = batch_loss(batch->task, s->losses_host, s->samples * step_sample_losses(s), s->scale,
                          s->scale_end);
     r->grad_norm = sqrt(s->verdict_host[1]) / factor;

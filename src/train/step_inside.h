@@ -26,11 +26,12 @@ struct step {
     struct tensor logits;   /* LM (V), QA (B·T,2) f32 */
     struct optim_span *spans, *cut;
     int64_t spans_n;
-    struct batch batch;     /* on the host, `samples` */
-    float *losses_host;     /* all of them; pinned, as what follows */
-    double *verdict_host;   /* norm_sq, is_async */
-    bool is_async;          /* the device decides on the update by itself (step_async) */
-    double sums[STEP_SUMS]; /* under way between ranks */
+    struct batch batch;              /* on the host, `samples` */
+    float *losses_host;              /* all of them; pinned, as what follows */
+    double *verdict_host;            /* norm_sq, is_async */
+    struct dev_event *results_ready; /* is_async: losses_host and verdict_host are valid */
+    bool is_async;                   /* the device decides on the update by itself (step_async) */
+    double sums[STEP_SUMS];          /* under way between ranks */
     double scale, scale_end;
     struct step_loss_scale loss_scale;
     int vote;

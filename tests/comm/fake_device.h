@@ -127,7 +127,7 @@ static bool fake_device_holds(const struct dev *dev, const void *data)
     (void)dev;
     return fake_device_contains(data);
 }
-static enum status fake_device_enter(struct dev *dev)
+static enum status fake_device_make_current(struct dev *dev)
 {
     (void)dev;
     return ST_OK;
@@ -202,47 +202,46 @@ static enum status fake_device_fill(struct stream *s, void *dst, int byte, size_
                     &(struct fake_device_work){.dst = dst, .byte = byte, .bytes = bytes});
     return ST_OK;
 }
-static enum status fake_device_after(struct stream *late, struct stream *early)
+static enum status fake_device_stream_wait_stream(struct stream *waiting, struct stream *first)
 {
-    (void)late;
-    fake_device_settle(fake_device_of(early));
+    (void)waiting;
+    fake_device_settle(fake_device_of(first));
     return ST_OK;
 }
 
-/* A mark is the stream it was set in; who comes to it makes that stream do all it has. */
+/* An event is the stream in which it was recorded; what waits for it runs all work of that
+ * stream. */
 struct dev_event {
+    struct dev_event_head head;
     struct fake_device_stream *stream;
 };
 static void fake_device_run_wait(struct fake_device_stream *s, const void *args)
 {
-    struct dev_event mark;
+    struct dev_event event;
     (void)s;
-    memcpy(&mark, args, sizeof mark);
-    fake_device_settle(mark.stream);
+    memcpy(&event, args, sizeof event);
+    fake_device_settle(event.stream);
 }
-static enum status fake_device_mark(struct stream *s, struct dev_event **mark)
+static enum status fake_device_event_record(struct stream *s, struct dev_event **event)
 {
-    if (!*mark)
-        *mark = calloc(1, sizeof **mark);
-    (*mark)->stream = fake_device_of(s);
+    if (!*event)
+        *event = calloc(1, sizeof **event);
+    (*event)->head.dev = fake_device_of(s)->head.dev;
+    (*event)->stream = fake_device_of(s);
     return ST_OK;
 }
-static enum status fake_device_wait(struct stream *s, struct dev_event *mark)
+static enum status fake_device_stream_wait(struct stream *s, struct dev_event *event)
 {
     struct fake_device_work work = {.run = fake_device_run_wait};
-    memcpy(work.args, mark, sizeof *mark);
+    memcpy(work.args, event, sizeof *event);
     if (fake_device.waits_at_once)
-        fake_device_run_wait(fake_device_of(s), mark);
+        fake_device_run_wait(fake_device_of(s), event);
     else
         fake_device_put(fake_device_of(s), &work);
     return ST_OK;
 }
-static void fake_device_unmark(struct dev *dev, struct dev_event *mark)
-{
-    (void)dev;
-    free(mark);
-}
-static enum status fake_device_idle(struct stream *stream, bool *out)
+static void fake_device_event_free(struct dev_event *event) { free(event); }
+static enum status fake_device_stream_query(struct stream *stream, bool *out)
 {
     struct fake_device_stream *s = fake_device_of(stream);
     pthread_mutex_lock(&s->mutex);
@@ -260,7 +259,18 @@ static enum status fake_device_sync(struct stream *stream)
         usleep(100);
     return ST_OK;
 }
-static void *fake_device_handle(struct stream *s) { return &fake_device_of(s)->fake; }
+static enum status fake_device_event_sync(struct dev_event *event)
+{
+    return fake_device_sync((struct stream *)(void *)event->stream);
+}
+static void *fake_device_stream_handle(struct stream *s) { return &fake_device_of(s)->fake; }
+
+/* Work is never gathered here. */
+static enum status fake_device_gather_nothing(struct stream *s)
+{
+    (void)s;
+    return ST_OK;
+}
 
 static void fake_device_info(const struct dev *dev, struct dev_info *out)
 {
@@ -323,6 +333,22 @@ static void fake_device_map(bool is_plain)
     close(fd);
 }
 
+static const struct dev_async_ops fake_device_async = {
+    .make_current = fake_device_make_current,
+    .holds = fake_device_holds,
+    .pin = fake_device_pin,
+    .unpin = fake_device_unpin,
+    .stream_handle = fake_device_stream_handle,
+    .stream_query = fake_device_stream_query,
+    .event_record = fake_device_event_record,
+    .stream_wait = fake_device_stream_wait,
+    .event_sync = fake_device_event_sync,
+    .event_free = fake_device_event_free,
+    .graph_begin = fake_device_gather_nothing,
+    .flush = fake_device_gather_nothing,
+    .read_async = fake_device_copy,
+};
+
 /* The table of all such devices, filled once: the first may compute while the next is opened. */
 static void fake_device_fill_table(const struct dev_head *head)
 {
@@ -339,17 +365,8 @@ static void fake_device_fill_table(const struct dev_head *head)
                                        .stream_close = fake_device_stream_close,
                                        .copy = fake_device_copy,
                                        .fill = fake_device_fill,
-                                       .after = fake_device_after,
-                                       .sync = fake_device_sync,
-                                       .enter = fake_device_enter,
-                                       .holds = fake_device_holds,
-                                       .pin = fake_device_pin,
-                                       .unpin = fake_device_unpin,
-                                       .idle = fake_device_idle,
-                                       .handle = fake_device_handle,
-                                       .mark = fake_device_mark,
-                                       .wait = fake_device_wait,
-                                       .unmark = fake_device_unmark};
+                                       .stream_wait_stream = fake_device_stream_wait_stream,
+                                       .sync = fake_device_sync};
 }
 
 /* fake_device_wrap — makes a device of the CPU's one of this kind; fake_device_unwrap before it is
@@ -360,10 +377,13 @@ static void fake_device_wrap(struct dev *dev)
     fake_device_fill_table(head);
     head->op = &fake_device_op;
     head->ops = &fake_device.ops;
+    head->async = &fake_device_async;
 }
 static inline void fake_device_unwrap(struct dev *dev)
 {
-    ((struct dev_head *)(void *)dev)->ops = fake_device.cpu;
+    struct dev_head *head = (struct dev_head *)(void *)dev;
+    head->ops = fake_device.cpu;
+    head->async = NULL;
 }
 
 /* fake_device_open — the process's one such device, its memory out of the host's reach. */

@@ -88,7 +88,7 @@ static void is_discrete(void **state)
                 dev_holds(dev, (char *)data + N - 1));
     assert_false(dev_holds(dev, (char *)data + N) || dev_holds(dev, pinned) ||
                  dev_holds(dev, &ordinary));
-    assert_non_null(dev_handle(s));
+    assert_non_null(dev_stream_handle(s));
     for (int i = 0; i < N; i++)
         ((unsigned char *)pinned)[i] = (unsigned char)(i * 31 >> 3);
     kt_ok(dev_copy(s, data, pinned, N));
@@ -100,15 +100,15 @@ static void is_discrete(void **state)
     assert_memory_equal(back, pinned, N);
     /* "not ready" was an answer, no error of what comes next */
     assert_int_equal(cudaGetLastError(), cudaSuccess);
-    struct dev_event *mark = NULL, *same;
+    struct dev_event *event = NULL, *same;
     kt_ok(dev_stream_wait(s, NULL));
-    kt_ok(dev_event_record(s, &mark));
-    same = mark;
-    kt_ok(dev_event_record(s, &mark));
-    assert_true(mark && mark == same);
-    kt_ok(dev_stream_wait(s, mark));
-    dev_event_free(dev, mark);
-    dev_event_free(dev, NULL);
+    kt_ok(dev_event_record(s, &event));
+    same = event;
+    kt_ok(dev_event_record(s, &event));
+    assert_true(event && event == same);
+    kt_ok(dev_stream_wait(s, event));
+    dev_event_free(event);
+    dev_event_free(NULL);
     runtime_fail("cudaStreamQuery", 0, cudaErrorIllegalAddress);
     assert_int_equal(dev_stream_query(s, &is_idle), ST_FAULT);
     dev_unpin(dev, pinned);

@@ -373,6 +373,12 @@ static int launches_of(struct stream *s, void *a, void *b, int kind, int n)
     return *runtime_calls("cudaGraphLaunch") - launches;
 }
 
+static enum status record_and_wait(struct stream *s, struct dev_event **event)
+{
+    TRY(dev_event_record(s, event));
+    return dev_event_sync(*event);
+}
+
 /* More kinds of work than are kept, some long: in the order asked, whatever begins it. */
 static void gathered_work_keeps_its_order(void **state)
 {
@@ -380,7 +386,7 @@ static void gathered_work_keeps_its_order(void **state)
     enum { N = 8192 };
     struct dev *dev = open_device();
     struct stream *s = NULL, *other = NULL;
-    struct dev_event *mark = NULL;
+    struct dev_event *event = NULL;
     void *a = NULL, *b = NULL;
     bool is_idle = false;
     kt_ok(dev_stream_open(dev, &s));
@@ -401,7 +407,7 @@ static void gathered_work_keeps_its_order(void **state)
             kt_ok(dev_copy(s, b, a, (size_t)i));
             kt_ok(dev_fill(s, a, 0, N));
             kt_ok(i % 4 == 0   ? dev_stream_wait_stream(other, s)
-                  : i % 4 == 1 ? dev_event_record(s, &mark)
+                  : i % 4 == 1 ? record_and_wait(s, &event)
                   : i % 4 == 2 ? dev_stream_query(s, &is_idle)
                                : dev_flush(s));
             assert_int_equal(byte_of(i % 4 == 3 ? s : other, (char *)b + i - 1), i);
@@ -416,9 +422,47 @@ static void gathered_work_keeps_its_order(void **state)
         kt_ok(dev_fill(s, a, i % 251, 1));
     assert_int_equal(byte_of(s, a), 19999 % 251);
     kt_ok(dev_fill(s, a, 1, N)); /* never begun */
-    dev_event_free(dev, mark);
+    dev_event_free(event);
     dev_stream_close(s);
     dev_stream_close(other);
+    dev_close(dev);
+    assert_int_equal(runtime.graphs_n + runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+}
+
+/* An event behind a list is recorded behind its graph; work that is gathered after it makes it a
+ * node of the graph, and then its number comes with it. */
+static void events_have_their_place(void **state)
+{
+    (void)state;
+    struct dev *dev = open_device();
+    struct stream *s = NULL;
+    struct dev_event *event = NULL;
+    void *a = NULL, *b = NULL;
+    kt_ok(dev_stream_open(dev, &s));
+    kt_ok(dev_alloc(dev, 8192, &a));
+    kt_ok(dev_alloc(dev, 8192, &b));
+    kt_ok(dev_graph_begin(s));
+    const int nodes = *runtime_calls("cudaEventRecordWithFlags");
+    for (int in_graph = 0; in_graph < 2; in_graph++)
+        for (int i = 0; i < 4; i++) {
+            const int *records = runtime_calls("cudaEventRecord"), recorded = *records;
+            const int syncs = *runtime_calls("cudaStreamSynchronize");
+            for (int k = 0; k < 3; k++)
+                kt_ok(dev_fill(s, k % 2 ? a : b, k, 8));
+            kt_ok(dev_event_record(s, &event));
+            for (int k = 0; k < 3 * in_graph; k++)
+                kt_ok(dev_fill(s, k % 2 ? a : b, 3 + k, 8));
+            assert_int_equal(*records, recorded); /* nothing is submitted yet */
+            assert_int_equal(launches_of(s, a, b, 0, 0), i > 0);
+            assert_true(*records > recorded || (in_graph && i > 0));
+            kt_ok(dev_event_sync(event));
+            assert_int_equal(*runtime_calls("cudaStreamSynchronize"), syncs);
+        }
+    assert_int_equal(*runtime_calls("cudaEventRecordWithFlags"), nodes + 1);
+    dev_stream_close(s);
+    dev_event_free(event);
+    dev_free(dev, a, 8192);
+    dev_free(dev, b, 8192);
     dev_close(dev);
     assert_int_equal(runtime.graphs_n + runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
 }
@@ -434,7 +478,7 @@ static void the_runtime_forbids(void **state)
     cudaGraph_t graph = NULL;
     kt_ok(dev_stream_open(dev, &s));
     kt_ok(dev_alloc(dev, 64, &data));
-    cudaStream_t stream = dev_handle(s);
+    cudaStream_t stream = dev_stream_handle(s);
     assert_int_equal(cudaStreamBeginCapture(NULL, cudaStreamCaptureModeThreadLocal),
                      cudaErrorStreamCaptureUnsupported);
     for (int i = 0; i < 5; i++) {
@@ -468,6 +512,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_failed_capture_is_no_failure),
     cmocka_unit_test(a_fault_is_a_fault),
     cmocka_unit_test(gathered_work_keeps_its_order),
+    cmocka_unit_test(events_have_their_place),
     cmocka_unit_test(the_runtime_forbids),
 };
 HARNESS_MAIN(tests)

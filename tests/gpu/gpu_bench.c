@@ -462,7 +462,7 @@ static void bench_step_products(void)
         done(dev_stream_open(device.dev, &device.stream)))
         exit(1);
     device.own = cuda.stream;
-    cuda.stream = dev_handle(device.stream); /* where time_of puts its events */
+    cuda.stream = dev_stream_handle(device.stream); /* where time_of puts its events */
     bench_layer(DTYPE_BF16, "768x2304", 768, 2304, FOLDED_BIAS);
     bench_layer(DTYPE_BF16, "768x768", 768, 768, FOLDED_RESIDUAL);
     bench_layer(DTYPE_BF16, "768x3072", 768, 3072, FOLDED_GELU);

@@ -97,7 +97,8 @@ static void events_in_graphs(struct rig *r)
         check(cudaStreamSynchronize(r->stream), "the stream");
     }
     snprintf(more, sizeof more,
-             "%d of %d (where it does not, dev_await waits for the whole stream)", told, LAUNCHES);
+             "%d of %d (where it does not, dev_event_sync waits for the whole stream)", told,
+             LAUNCHES);
     tell(told == LAUNCHES, "an event in a graph tells of this launch", more);
     snprintf(more, sizeof more, "%d of %d", ahead, LAUNCHES);
     tell(ahead == LAUNCHES, "the host goes on while the graph's later work is under way", more);

@@ -75,7 +75,7 @@ void staging_close(struct staging *l)
     if (l == NULL)
         return;
     for (int i = 0; i < STAGING_EVENTS; i++)
-        dev_event_free(l->dev, l->events[i]);
+        dev_event_free(l->events[i]);
     dev_stream_close(l->in);
     dev_stream_close(l->out);
     for (int i = 0; i < 2; i++) {
@@ -94,6 +94,7 @@ enum status staging_record(struct staging *l, struct stream *s, struct dev_event
 {
     struct dev_event **event = &l->events[l->events_next];
     TRY(dev_event_record(s, event));
+    TRY(dev_flush(s)); /* streams of another thread wait for it */
     l->events_next = (l->events_next + 1) % STAGING_EVENTS;
     *out = *event;
     return ST_OK;

@@ -296,7 +296,10 @@ static int type_of(enum dtype dtype)
     }
 }
 
-static void *stream_of(const struct comm_nccl *state) { return dev_handle(state->root->stream); }
+static void *stream_of(const struct comm_nccl *state)
+{
+    return dev_stream_handle(state->root->stream);
+}
 
 static void count_sent(struct comm_ctx *ctx, int64_t bytes)
 {

@@ -1,5 +1,5 @@
-/* adamw — the plain truth of both optimisers: the formulas as printed, in double, stored as
- * float. */
+/* adamw — the plain truth of both optimisers: the formulas as printed, in double, stored as float.
+ * */
 #include "kernels/adamw.h"
 
 #include <math.h>

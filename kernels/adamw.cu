@@ -1,7 +1,7 @@
-/* adamw — both optimisers (adamw.h): one launch for up to SPANS runs of elements, which travel as
- * an argument of the kernel. A block takes a tile of one run; four elements lie in 16 bytes of
- * every array, so a group of four that a run has whole moves in one access, and what sticks out at
- * its ends moves alone. Arithmetic in float with constants from double. */
+/* adamw — both optimisers (adamw.h): one launch for up to SPANS spans, which are an argument of the
+ * kernel. A block takes a tile of one span. Four elements of every array lie in 16 bytes: a group
+ * of four that a span has whole moves in one access, and elements at its ends move one by one.
+ * Arithmetic is in float, with constants from double. */
 #include "kernels/grad_scale.h" /* grad_scale_told, grad_scale_is_fit, grad_scale_clip */
 #include "kernels/step_scalars.h"
 #include "kernels/stride.cuh"
@@ -27,7 +27,7 @@ struct adamw_rule {
     float *p, *m, *v;
     const float *g;
     struct clip_args clip;
-    const struct step_scalars *from; /* NULL: `scalars` is it */
+    const struct step_scalars *from; /* read them there; NULL: `scalars` has them */
     struct step_scalars scalars;
     float beta1, beta1_rest, beta2, beta2_rest, eps;
 
@@ -87,7 +87,7 @@ struct sgd_rule {
 template <typename Rule>
 __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t, bool is_aligned)
 {
-    /* every thread of every block sees the same: all are updated or none */
+    /* the same for every thread of every block: all elements are updated, or none */
     if (!grad_scale_is_fit(rule.clip.norm_sq))
         return;
     if (rule.from)
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t
     }
 }
 
-/* Spans from *at on, as many as fit; how many blocks they are goes to *blocks. */
+/* Takes spans from *at on, as many as fit; *blocks: the blocks that they need. */
 static void take_spans(const struct optim_span *spans, int64_t spans_n, int64_t *at,
                        struct tiles *t, int64_t *blocks)
 {

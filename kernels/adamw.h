@@ -1,11 +1,12 @@
-/* adamw — the optimisers: one pass over parameters that lie together, 28 bytes a parameter; and
- * what they are told of the gradients. */
+/* adamw — the optimisers, AdamW and SGD: one pass over the parameters that lie together. AdamW
+ * moves 28 bytes for each parameter. Also how gradients are scaled before an update. Must not know
+ * where gradients come from. */
 #ifndef CONVOY_KERNELS_ADAMW_H
 #define CONVOY_KERNELS_ADAMW_H
 #include "kernels/tensor.h"
 
-/* A run of elements with one weight decay. Runs are in order, do not overlap, and cover what is to
- * be updated. */
+/* A run of elements with one weight decay. Spans are in order, do not overlap, and cover all
+ * elements to update. */
 struct optim_span {
     int64_t offset, elems;
     float weight_decay;
@@ -35,24 +36,27 @@ struct grad_scale {
     double clip, loss_scale; /* loss_scale: a power of two, or 0: none */
 };
 
-/* adamw — decoupled weight decay (Loshchilov, Hutter 2019); same as torch.optim.AdamW.
- *   p ← p·(1 - lr·wd);  m ← β1 m + (1-β1) g;  v ← β2 v + (1-β2) g²
+/* adamw — AdamW, weight decay decoupled from the gradient.
+ *   p ← p·(1 - lr·wd);  m ← β1·m + (1-β1)·g;  v ← β2·v + (1-β2)·g²
  *   p ← p - lr·(m/(1-β1^step)) / (√(v/(1-β2^step)) + eps)
- * i/o  p, m, v, over `spans` of the arrays' elements | in  g | step counts from 1. Bias corrections
- *   are computed in double.
- * Tolerance to plain (double arithmetic): nmse 1e-13 on p. */
+ * i/o  p, m, v  f32, the elements of `spans`
+ * in   g  f32 · spans: host memory, used until the call returns · step: counts from 1
+ * Bias corrections are computed in double. Tolerance to plain (all in double): nmse 1e-13 on p.
+ * Source Loshchilov, Hutter 2019; same as torch.optim.AdamW. */
 struct adamw {
     struct tensor p, g, m, v;
-    const struct optim_span *spans; /* host memory */
+    const struct optim_span *spans;
     int64_t spans_n;
     struct optim_clip clip;
     double lr, beta1, beta2, eps;
     int64_t step;
 };
 
-/* sgd — with momentum and coupled weight decay; same as torch.optim.SGD (dampening 0):
+/* sgd — SGD with momentum, weight decay coupled to the gradient.
  *   g ← g + wd·p;  m ← momentum·m + g (step 1: m ← g);  p ← p - lr·m
- * momentum 0: m is not touched and may be NULL. */
+ * i/o  p, m  f32, the elements of `spans`; momentum 0: m is not touched and may be NULL
+ * in   g, spans, step  as for adamw
+ * Same as torch.optim.SGD with dampening 0. */
 struct sgd {
     struct tensor p, g, m;
     const struct optim_span *spans;

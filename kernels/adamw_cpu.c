@@ -1,5 +1,5 @@
 /* adamw_cpu — fast optimisers: one pass, at the speed of memory. Scalars that decide (bias
- * corrections, step size) are folded in double first; moments move by (new - old)·(1-β), so that a
+ * corrections, step size) are folded in double first. Moments move by (new - old)·(1-β), so that a
  * β near 1 loses nothing to rounding. */
 #include "kernels/adamw.h"
 
@@ -11,7 +11,7 @@
 
 #define PART_ELEMS 65536
 
-/* A few numbers: as the truth has them, to the bit. */
+/* For a few elements: the bits of the plain truth. */
 void CPU_FN(grad_scale)(const struct cpu *cpu, const struct grad_scale *a)
 {
     grad_scale_plain(cpu, a);
@@ -123,7 +123,7 @@ static void sgd_part(void *arg, int part_i, int thread_i)
     }
     float *m = (float *)a->m.data + span.offset;
     for (int64_t i = 0; i < span.elems; i++) {
-        /* step 1: what lies in m is not looked at */
+        /* step 1: m is not read */
         float old = momentum == 0 ? 0 : momentum * m[i];
         m[i] = old + (g[i] * clip + decay * p[i]);
         p[i] -= lr * m[i];

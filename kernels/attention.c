@@ -1,7 +1,7 @@
 /* attention — the plain truth of causal attention, one query after the other, in double.
  *
  * A query's row of probabilities (T doubles) and a head's dk, dv (2·T·D doubles) lie in cpu->shared
- * (head width 64: up to 32512 tokens). Must not know of tiles, threads or vectors. */
+ * (head width 64: up to 32512 tokens). Must not know tiles, threads or vectors. */
 #include "kernels/attention.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ static double attention_dot(const float *a, const float *b, int64_t d)
     return sum;
 }
 
-/* One query: scores into p (-inf where not seen), then probabilities. Returns logΣexp, -inf when no
+/* One query: scores into p (-inf where hidden), then probabilities. Returns logΣexp, -inf when no
  * key is seen. */
 static double attention_softmax(double *p, const float *q, const float *k, int64_t stride,
                                 const uint8_t *mask, int64_t i, int64_t d)

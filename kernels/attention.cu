@@ -1,13 +1,15 @@
 /* attention — causal attention forward on tensor cores, and the decoding of one token.
  *
- * Forward (Dao et al. 2022, Dao 2023): a block takes 128 queries of one head (64 when D > 128) and
- * walks over the keys at or before them, BN at a time, in two buffers: while one tile of K and V is
- * used, cp.async brings the next. A warp owns whole rows, so the running maximum and sum never
- * leave its registers; scores become the next product's factor in place. Blocks with most keys come
- * first. float tensors go to attention_f32.cuh.
+ * Forward (Dao et al. 2022, Dao 2023). A block takes 128 queries of one head (64 when D > 128) and
+ * goes over the keys at or before them, BN at a time, in two buffers: while one tile of K and V is
+ * used, cp.async loads the next. A warp owns whole rows, so the running maximum and sum never leave
+ * its registers, and scores become the next product's factor in place. Blocks with the most keys
+ * come first. float tensors: attention_f32.cuh.
  *
- * nvcc 13, sm_90a, no spills: D 64 251 registers (236 with dropout), 128 threads, 48 KiB of shared
- * memory; D 128 184 (206), 256 threads, 96 KiB; D 256 244, 128 threads, 96 KiB. */
+ * nvcc 13, sm_90a, no spills (registers, with dropout in brackets):
+ *   D 64   251 (236), 128 threads, 48 KiB of shared memory
+ *   D 128  184 (206), 256 threads, 96 KiB
+ *   D 256  244, 128 threads, 96 KiB */
 #include "kernels/attention_args.cuh"
 #include "kernels/attention_f32.cuh"
 #include "kernels/tile.cuh"
@@ -48,7 +50,7 @@ __device__ static inline void fwd_scores(float (&s)[MR][BN / 8][4], uint32_t (&q
     }
 }
 
-/* Keys after the query, and those the mask hides, get -inf. row, col: of the fragments' first
+/* Keys after the query and keys that the mask hides get -inf. row, col: of the fragments' first
  * element. */
 template <typename T, int MR, int BN>
 __device__ static inline void fwd_hide(float (&s)[MR][BN / 8][4], const attention_args<T> &x,
@@ -70,7 +72,7 @@ __device__ static inline void fwd_hide(float (&s)[MR][BN / 8][4], const attentio
         }
 }
 
-/* Scores to exp(score - running maximum); what was summed before is brought to the new maximum. */
+/* Scores become exp(score - running maximum); earlier sums are rescaled to the new maximum. */
 template <int MR, int D, int BN>
 __device__ static inline void fwd_softmax(float (&s)[MR][BN / 8][4], fwd_rows<MR, D> &x,
                                           float scale)
@@ -142,8 +144,8 @@ __device__ static inline void fwd_values(float (&o)[MR][D / 8][4], const float (
     }
 }
 
-/* The warp's rows, divided by their sums, to `tile` (its own rows of the queries' tile, which
- * nobody needs any more), and from there to memory in pieces of 16 bytes. */
+/* Divides the warp's rows by their sums and stores them in `tile` (its own rows of the queries'
+ * tile, which are not needed any more), and from there to memory in pieces of 16 bytes. */
 template <typename T, int D, int MR>
 __device__ static inline void fwd_store(fwd_rows<MR, D> &x, const attention_args<T> &a,
                                         unsigned char *tile, int64_t bh, int warp_row,
@@ -217,7 +219,7 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
     float scale = a.scale * ATTENTION_LOG2E;
     for (int tile = 0; tile < tiles_n; tile++) {
         cp_wait<0>();
-        __syncthreads(); /* the tile is there, and everyone has done with the one before */
+        __syncthreads(); /* the tile is loaded, and all threads are done with the one before */
         if (tile + 1 < tiles_n)
             fetch(tile + 1);
         cp_commit();
@@ -265,7 +267,7 @@ template <typename T> static int fwd_any(const struct cuda *cuda, const struct a
         return fwd_launch<T, 256, 1, 4, 32>(cuda, x, a->b);
 }
 
-/* What the kernels count in: tokens in int, heads and samples as dimensions of the grid. */
+/* Limits of the kernels' counters: tokens in int, heads and samples as dimensions of the grid. */
 static bool shape_is_good(int64_t b, int64_t t, int64_t h, int64_t d)
 {
     return b >= 1 && b <= 65535 && t >= 1 && t <= INT32_MAX / 2 && h >= 1 && h <= 65535 && d >= 8 &&
@@ -291,7 +293,7 @@ struct decode_part {
     float max, sum; /* of exp(score - max) */
 };
 
-/* (max, sum, acc) ← both together. */
+/* Merges two partial softmaxes (max, sum, acc). */
 __device__ static inline void decode_join(decode_part &p, float (&acc)[8], decode_part q,
                                           const float (&other)[8])
 {
@@ -303,8 +305,8 @@ __device__ static inline void decode_join(decode_part &p, float (&acc)[8], decod
         acc[i] = acc[i] * keep + other[i] * add;
 }
 
-/* `lanes` lanes (a power of two) hold a key's row, 8 columns each; a warp reads 32/lanes keys at
- * once. */
+/* `lanes` lanes (a power of two) hold a key's row, 8 columns each; a warp reads 32/lanes keys at a
+ * time. */
 template <typename T>
 __global__ void __launch_bounds__(DECODE_WARPS *WARP)
     attention_decode_part(const T *qkv, float *parts, int t, int h, int d, int lanes, float scale)
@@ -342,7 +344,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP)
 #pragma unroll
         for (int i = 0; i < 8; i++)
             y[i] = __shfl_xor_sync(WARP_ALL, acc[i], step);
-        /* Both sides add in the same order, so they stay the same bits. */
+        /* Both sides add in the same order, so their bits stay the same. */
         if (lane & step) {
             decode_join(r, y, p, acc);
             p = r;

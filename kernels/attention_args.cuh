@@ -1,8 +1,8 @@
-/* attention_args — what the kernels of attention are given: addresses of one launch and how to find
- * a head in them.
+/* attention_args — the arguments of attention's kernels: addresses of one launch, and where a head
+ * lies in them. Must not know how a kernel works.
  *
- * Legend: B samples · H heads · T tokens · D head width (`d`; kernels are made for a padded D) · C
- * = H·D · bh = b·H + h. */
+ * Letters: B samples · H heads · T tokens · D head width (`d`; kernels are compiled for a padded D)
+ * · C = H·D · bh = b·H + h. */
 #ifndef CONVOY_KERNELS_ATTENTION_ARGS_CUH
 #define CONVOY_KERNELS_ATTENTION_ARGS_CUH
 
@@ -16,7 +16,7 @@ template <typename T> struct attention_args {
     T *out, *dqkv;
     float *lse;
     const float *lse_in;
-    const uint8_t *mask; /* NULL: all seen */
+    const uint8_t *mask; /* NULL: every key counts */
     /* backward's scratch: (heads of this launch, T), (splits, heads of this launch, T padded, D) */
     float *delta, *acc;
     int t, h, d;
@@ -25,8 +25,7 @@ template <typename T> struct attention_args {
     struct drop_args drop;
 };
 
-/* Where sample b's rows of head h begin: of qkv (k and v follow at C and 2C), of out, of the
- * mask. */
+/* The first element of sample b's rows of head h: of qkv (k and v follow at C and 2C), of out. */
 template <typename T>
 __device__ static inline int64_t attention_qkv_at(const attention_args<T> &x, int64_t b, int64_t h)
 {
@@ -37,13 +36,13 @@ __device__ static inline int64_t attention_out_at(const attention_args<T> &x, in
 {
     return b * x.t * x.h * x.d + h * x.d;
 }
-/* Is key j, before the end, hidden by the mask? */
+/* Key j, at or before the query, is hidden by the mask or lies beyond T. */
 template <typename T>
 __device__ static inline bool attention_is_hidden(const attention_args<T> &x, int64_t b, int j)
 {
     return j >= x.t || (x.mask && !x.mask[b * x.t + j]);
 }
-/* Element number of dropout. */
+/* The element index of dropout. */
 template <typename T>
 __device__ static inline uint64_t attention_drop_at(const attention_args<T> &x, int64_t bh, int i,
                                                     int j)

@@ -1,26 +1,28 @@
 /* attention_bwd — gradients of causal attention on tensor cores, without atomics: the same bits
  * every time.
  *
- * A block owns one head's keys, or every splits_n-th run of BK of them, and walks over the queries
- * at or after each run, BQ at a time, in two buffers. A warp owns 16 keys: it makes Sᵀ = K·Qᵀ and
- * dPᵀ = V·dOᵀ, so that Pᵀ and dSᵀ are, in place, the factors of dV += Pᵀ·dO and dK += dSᵀ·Q. dQ
- * needs all keys: dSᵀ goes through shared memory, and the block adds dS·K to sums in float in
- * scratch that no other block touches, each element by one thread. A last kernel adds the splits
- * in order and rounds. Five products, as in Dao 2023; D 256 in two halves of the columns, for whose
- *   sake S is made twice. splits_n grows as heads get few, by shape alone. delta = Σ dout·out is
- *   made first.
+ * A block owns one head's keys, or every splits_n-th run of BK of them, and goes over the queries
+ * at or after each run, BQ at a time, in two buffers. A warp owns 16 keys: it computes Sᵀ = K·Qᵀ
+ * and dPᵀ = V·dOᵀ, so Pᵀ and dSᵀ are, in place, the factors of dV += Pᵀ·dO and dK += dSᵀ·Q. dQ
+ * needs all keys: dSᵀ goes through shared memory, and the block adds dS·K to float sums in scratch
+ * that no other block touches, each element by one thread. A last kernel adds the splits in order
+ * and rounds. These are five products, as in Dao 2023. D 256 works on two halves of the columns and
+ * computes S twice. splits_n grows when heads are few, by shape alone. delta = Σ dout·out is
+ * computed first.
  *
- * Chips with 99 KiB of shared memory for a block (sm_86, sm_89, sm_120) take smaller tiles where D
+ * Chips with 99 KiB of shared memory for a block (sm_86, sm_89, sm_120) take smaller tiles when D
  * is over 64.
  *
- * nvcc 13, sm_90a: D 64 254 registers, no spills, 256 threads, 81 KiB of shared memory; D 128 254,
- * no spills, 256 threads, 112.5 KiB; D 256 255, 4 bytes spilled, 128 threads, 136.5 KiB. */
+ * nvcc 13, sm_90a:
+ *   D 64   254 registers, no spills, 256 threads, 81 KiB of shared memory
+ *   D 128  254 registers, no spills, 256 threads, 112.5 KiB
+ *   D 256  255 registers, 4 bytes spilled, 128 threads, 136.5 KiB */
 #include "kernels/attention_args.cuh"
 #include "kernels/attention_f32.cuh"
 #include "kernels/tile.cuh"
 
 constexpr int BWD_PAD = 64;     /* queries in scratch are a multiple of this: of every BQ */
-constexpr int BWD_BLOCKS = 512; /* so many blocks are wanted */
+constexpr int BWD_BLOCKS = 512; /* blocks to aim for */
 
 /* delta[bh - bh_first, i] = Σ_e dout[i,e]·out[i,e]; eight lanes a row. */
 template <typename T>
@@ -47,7 +49,7 @@ __global__ void __launch_bounds__(256) attention_bwd_delta(attention_args<T> a)
 }
 
 /* dq of rows, from the sums of the splits that reached them; D as in scratch, BK and BQ as in the
- * kernel that made them. */
+ * kernel that computed them. */
 template <typename T>
 __global__ void __launch_bounds__(256)
     attention_bwd_join(attention_args<T> a, int width, int bk, int bq)
@@ -238,11 +240,11 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
         int first = key + 16 * warp + lane / 4;
         const bool is_hidden[2] = {attention_is_hidden(a, b, first),
                                    attention_is_hidden(a, b, first + 8)};
-        /* From this query on the warp's keys are all seen. */
+        /* From this query on, no key of the warp is hidden by causality. */
         const int whole_from =
             __any_sync(WARP_ALL, is_hidden[0] || is_hidden[1]) ? INT32_MAX : key + 16 * warp + 15;
         float dk[DO / 8][4] = {}, dv[DO / 8][4] = {};
-        __syncthreads(); /* everyone has done with the keys before */
+        __syncthreads(); /* all threads are done with the keys before */
         tile_copy<T, BK, D, THREADS>(k_tile, q + c + (int64_t)key * stride, stride, a.t - key, a.d);
         tile_copy<T, BK, D, THREADS>(v_tile, q + 2 * c + (int64_t)key * stride, stride, a.t - key,
                                      a.d);
@@ -251,7 +253,7 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
         for (int query = key / BQ * BQ; query < a.t; query += BQ) {
             int half = query / BQ % 2;
             cp_wait<0>();
-            __syncthreads(); /* the tiles are there, and everyone has done with the ones before */
+            __syncthreads(); /* tiles loaded; all threads are done with those before */
             if (query + BQ < a.t)
                 fetch(query + BQ);
             cp_commit();
@@ -331,7 +333,7 @@ static int bwd_run_heads(const struct cuda *cuda, const attention_args<T> &x, in
                       : bwd_launch<T, 256, 128, 2, 16>(cuda, x);
 }
 
-/* Heads in runs whose scratch fits: delta, then the sums of each split. */
+/* Cuts heads into runs whose scratch fits: delta, then the sums of each split. */
 template <typename T>
 static int bwd_any(const struct cuda *cuda, attention_args<T> x, int64_t heads_n)
 {

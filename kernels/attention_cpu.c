@@ -1,11 +1,11 @@
-/* attention_cpu — fast causal attention in tiles of BLOCK queries by BLOCK keys (method: Dao et al.
- * 2022). Nothing of size T×T is ever stored; tiles above the diagonal are skipped, those on it are
- * cut at each group of rows.
+/* attention_cpu — fast causal attention in tiles of BLOCK queries by BLOCK keys (Dao et al. 2022).
+ * Nothing of size T×T is ever stored. Tiles above the diagonal are skipped; tiles on it are cut at
+ * each group of rows.
  *
  * One task owns one head of one sample (forward: or a run of its queries). It takes keys block by
- * block, lays them out for the products (kt: transposed, so that a vector holds one coordinate of
- * VEC_W keys), and lets all queries that may see them go past in groups of up to TILE_ROWS. Every
- * sum runs in an order given by the shape. */
+ * block and lays them out for the products (kt: transposed, so that a vector holds one coordinate
+ * of VEC_W keys). Then it takes the queries that may attend to them, in groups of up to TILE_ROWS.
+ * Every sum runs in an order given by the shape. */
 #include "kernels/attention.h"
 
 #include <math.h>
@@ -62,8 +62,8 @@ static struct head head_of(const struct tensor *qkv, const struct tensor *mask,
     return x;
 }
 
-/* A head's rows lie 3·C apart, a few cache lines each: no hardware fetches such ahead, so rows are
- * asked for early. */
+/* A head's rows lie 3·C apart, a few cache lines each. No hardware prefetcher follows them, so rows
+ * are prefetched here. */
 static inline void fetch_row(const float *x, int64_t d)
 {
     for (int64_t e = 0; e < d; e += 16)
@@ -88,8 +88,9 @@ static void pack_rows(float *out, const float *x, int64_t stride, int64_t n, int
     memset(out + n * dp, 0, (size_t)((BLOCK - n) * dp) * sizeof *out);
 }
 
-/* n rows of d elements, times factor, to rows far apart: past the caches where they are whole cache
- * lines, so that no line is read before it is written. vec_fence before others may read. */
+/* Stores n rows of d elements, times factor, to rows far apart. Whole cache lines go past the
+ * caches, so that no line is read before it is written. vec_fence before other threads read them.
+ * */
 static void write_rows(float *out, int64_t out_stride, const float *in, int64_t in_stride,
                        int64_t n, int64_t d, float factor)
 {
@@ -106,8 +107,7 @@ static void write_rows(float *out, int64_t out_stride, const float *in, int64_t 
     }
 }
 
-/* Asks for rows r … r+rows-1 of the block of keys behind this one; fetching past the end does no
- * harm. */
+/* Prefetches rows r … r+rows-1 of the next block of keys; beyond the end that does no harm. */
 static inline void keys_fetch(const struct head *x, const struct keys *keys, int64_t r, int rows)
 {
     const float *k = x->k + (keys->first + BLOCK + r) * 3 * x->c;
@@ -138,7 +138,7 @@ static void keys_pack(const struct head *x, struct keys *keys, int64_t first)
         pack_rows(keys->v, v, stride, n, x->d, x->dp);
 }
 
-/* How a group of rows, queries i … i+rows-1, meets a block of keys. */
+/* A group of rows, queries i … i+rows-1, against a block of keys. */
 struct meeting {
     /* columns computed (whole vectors); keys that may be seen by any of the rows */
     int64_t i, cols, seen;
@@ -156,8 +156,8 @@ static struct meeting meeting_of(const struct keys *keys, int64_t i, int rows)
     return m;
 }
 
-/* Scores of one row before scaling; -inf where the key is not there, masked, or later than the
- * query. */
+/* Scores of one row before scaling; -inf for a key that does not exist, is masked, or comes after
+ * the query. */
 static inline vec score(const struct keys *keys, const struct meeting *m, int r, const float *s,
                         int64_t j)
 {
@@ -171,7 +171,7 @@ static inline vec score(const struct keys *keys, const struct meeting *m, int r,
 
 /* ---- forward ---- */
 
-/* A run of queries of one head and what it has gathered so far, one row a query. */
+/* A run of queries of one head and its sums so far, one row a query. */
 struct gather {
     int64_t first, n;
     float *o;   /* (n, dp): Σ e·v */
@@ -191,13 +191,13 @@ static inline __attribute__((always_inline)) float score_max(const struct head *
     return tile_max(top) * x->scale2;
 }
 
-/* The query's maximum moves on to at least `top`; what it has gathered shrinks with it. Returns
- * what to subtract. */
+/* Raises the query's maximum to at least `top` and rescales its sums. Returns what to subtract from
+ * scores. */
 static inline float gather_move(const struct head *x, struct gather *g, int64_t row, float top)
 {
     float old = g->max[row];
     if (!(top > old))
-        return old == -INFINITY ? 0 : old; /* nothing seen yet: every e is 2^-inf */
+        return old == -INFINITY ? 0 : old; /* no key so far: every e is 2^-inf */
     float shrink = exp2f(old - top);
     vec_store(g->sum + row * VEC_W, vec_load(g->sum + row * VEC_W) * vec_set(shrink));
     for (int64_t e = 0; e < x->dp; e += VEC_W)
@@ -206,7 +206,8 @@ static inline float gather_move(const struct head *x, struct gather *g, int64_t 
     return top;
 }
 
-/* Scores of a group of rows become e; maxima and sums move on. cols is a constant where inlined. */
+/* Scores of a group of rows become e; maxima and sums are updated. cols is a constant where
+ * inlined. */
 static inline __attribute__((always_inline)) void
 softmax_rows(const struct head *x, const struct keys *keys, const struct meeting *m,
              struct gather *g, float *s, const int64_t cols)
@@ -229,7 +230,7 @@ softmax_rows(const struct head *x, const struct keys *keys, const struct meeting
     }
 }
 
-/* The numbers of dropout for row r of a meeting, and the row times them. */
+/* The dropout factors of row r of a group, and the row times them. */
 static void drop_row(const struct head *x, const struct keys *keys, const struct meeting *m, int r,
                      float *factor)
 {
@@ -282,7 +283,7 @@ struct fwd_work {
     int64_t runs_n, run_max;
 };
 
-/* Where run `run` begins: equal shares of a triangle's area, at a multiple of BLOCK. */
+/* The first query of run `run`: equal shares of a triangle's area, at a multiple of BLOCK. */
 static int64_t run_first(const struct fwd_work *w, int64_t run)
 {
     double share = sqrt((double)run / (double)w->runs_n) * (double)w->a->t;
@@ -321,7 +322,7 @@ static void fwd_part(void *arg, int part_i, int thread_i)
 {
     const struct fwd_work *w = arg;
     const struct attention_fwd *a = w->a;
-    /* long runs first: the last ones to be dealt are short */
+    /* long runs first, so that the last ones are short */
     int64_t run = w->runs_n - 1 - part_i / (a->b * a->h), bh = part_i % (a->b * a->h),
             end = run_first(w, run + 1);
     struct head x = head_of(&a->qkv, &a->mask, &a->dropout, bh, (int64_t[3]){a->t, a->h, a->d});
@@ -339,7 +340,7 @@ void CPU_FN(attention_fwd)(const struct cpu *cpu, const struct attention_fwd *a)
     struct fwd_work w = {
         .cpu = cpu, .a = a, .run_max = capacity / (dp + VEC_W + 1) / BLOCK * BLOCK};
     ASSERTF(w.run_max > 0, "head width %lld", (long long)a->d);
-    /* a query's sums do not depend on its run, so here the cut may look at the threads */
+    /* a query's sums do not depend on its run, so this cut may depend on the number of threads */
     w.runs_n =
         heads >= wanted ? 1 : least((wanted + heads - 1) / heads, (a->t + BLOCK - 1) / BLOCK);
     thread_pool_run(cpu->pool, cpu_parts(heads * w.runs_n, 1), fwd_part, &w);
@@ -439,7 +440,7 @@ static void queries_pack(const struct bwd_head *h, struct queries *q)
             sum = vec_fma(vec_load(row + e), vec_load_n(out + e, (int)(x->d - e)), sum);
         q->delta[i] = vec_sum(sum);
         float lse = h->lse[q->first + i];
-        /* saw no key: every score is -inf and p = 2^-inf */
+        /* no key: every score is -inf and p = 2^-inf */
         q->lse2[i] = lse == -INFINITY ? 0 : (float)(EXP2_LOG2E * lse);
     }
     memset(q->dq, 0, (size_t)(q->n * x->dp) * sizeof(float));
@@ -495,14 +496,14 @@ static void bwd_rows(const struct head *x, const struct keys *keys, const struct
             bwd_row(x, keys, &m, r, q, s, dp, m.cols, drops);
 }
 
-/* While a group of rows computes: the next keys, and where the gradients of this block will go. */
+/* Prefetched while a group of rows computes: the next keys, and where this block's gradients go. */
 static inline void bwd_fetch(const struct bwd_head *h, const struct keys *keys, int64_t r, int rows)
 {
     const struct head *x = &h->x;
     keys_fetch(x, keys, r, rows);
 }
 
-/* One block of queries [i, i+n) with one block of keys; dk, dv (BLOCK, dp) gather. */
+/* One block of queries [i, i+n) with one block of keys; adds to dk, dv (BLOCK, dp). */
 static void bwd_block(const struct bwd_head *h, const struct keys *keys, const struct queries *q,
                       int64_t i, int64_t n, float *dk, float *dv)
 {
@@ -515,7 +516,7 @@ static void bwd_block(const struct bwd_head *h, const struct keys *keys, const s
         bwd_rows(x, keys, q, i + r, rows);
     }
     int64_t row = i - q->first;
-    /* apart from the loop above, so that kt and vt stay in the first cache there */
+    /* a loop of its own, so that kt and vt stay in the first-level cache above */
     for (int64_t r = 0; r < n; r += rows) {
         rows = rows_next(n - r);
         int64_t seen = least(i + r + rows - keys->first, BLOCK);
@@ -550,7 +551,7 @@ static void bwd_block(const struct bwd_head *h, const struct keys *keys, const s
     }
 }
 
-/* sums (n, dp) += factor·x: what earlier runs of queries found. */
+/* sums (n, dp) += factor·x: the sums of earlier runs of queries. */
 static void add_rows(float *sums, const float *x, int64_t stride, int64_t n,
                      const struct head *head, float factor)
 {
@@ -559,8 +560,8 @@ static void add_rows(float *sums, const float *x, int64_t stride, int64_t n,
             sums[i * head->dp + e] += factor * x[i * stride + e];
 }
 
-/* A run of queries against all keys they may see. dk and dv of earlier runs lie in dqkv already and
- * are gone on with. */
+/* A run of queries against all keys that they may attend to. dk and dv of earlier runs lie in dqkv
+ * already and are added to. */
 static void bwd_run(const struct bwd_head *h, struct queries *q, struct keys *keys, float *dk,
                     float *dv)
 {

@@ -1,9 +1,9 @@
-/* attention_f32 — attention of float tensors, in float throughout: tiles in shared memory, no
- * tensor cores.
+/* attention_f32 — attention of float tensors, all in float: tiles in shared memory, no tensor
+ * cores. The path of PRECISION=fp32: for proofs and small runs, written to be right and not too
+ * slow. Must not know layers.
  *
- * The path of PRECISION=fp32: for proof and for small runs, made to be right and not too slow. The
- * walk over tiles is the one of attention.cu and attention_bwd.cu. Rows in shared memory are D+1
- * floats apart, so that lanes that read one column of 16 rows meet different banks. */
+ * It goes over tiles in the order of attention.cu and attention_bwd.cu. Rows in shared memory are
+ * D+1 floats apart, so that lanes that read one column of 16 rows meet different banks. */
 #ifndef CONVOY_KERNELS_ATTENTION_F32_CUH
 #define CONVOY_KERNELS_ATTENTION_F32_CUH
 
@@ -11,7 +11,7 @@
 
 constexpr int F32_THREADS = 256, F32_BM = 64, F32_BN = 32;
 
-/* ROWS rows of d floats to shared memory, D+1 apart; what is not there is zero. */
+/* Copies ROWS rows of d floats to shared memory, D+1 apart; rows that do not exist become zero. */
 template <int ROWS, int D>
 __device__ static inline void f32_fetch(float *tile, const float *from, int64_t stride, int rows_n,
                                         int d)

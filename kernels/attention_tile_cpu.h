@@ -1,8 +1,8 @@
-/* attention_tile_cpu — the small dense products of attention, held in registers, and a transpose.
- * Included by attention_cpu.c only. It knows nothing of softmax, masks or heads.
+/* attention_tile_cpu — the small dense products of attention in registers, and a transpose.
+ * Included by attention_cpu.c only. It must not know softmax, masks or heads.
  *
- * All of attention's products are C (+)= A·B with few rows of A at a time: each element of A is
- * spread over a vector, each row of B is read as it lies. TILE_ROWS × TILE_VECS sums stay in
+ * Every product of attention is C (+)= A·B with a few rows of A at a time. Each element of A is
+ * broadcast to a vector; each row of B is read where it lies. TILE_ROWS × TILE_VECS sums stay in
  * registers for the whole sum over k. */
 #ifndef CONVOY_KERNELS_ATTENTION_TILE_CPU_H
 #define CONVOY_KERNELS_ATTENTION_TILE_CPU_H
@@ -24,7 +24,7 @@ struct tile {
     float *c; /* (rows, columns) */
     int64_t c_stride;
     int64_t k_n;
-    bool is_added; /* to what is in c */
+    bool is_added; /* to what c holds */
 };
 
 /* A(r,k) lies at a[r·stride + k], or, across, at a[k·stride + r]. Rows, vecs and across are
@@ -128,8 +128,8 @@ static inline veci tile_lane(void)
     return lane;
 }
 
-/* tile_transpose_square — a VEC_W × VEC_W square in registers: row[i][l] ↔ row[l][i]. In step `s`,
- * rows i and i+s swap the lanes whose number differs from theirs in bit s. */
+/* tile_transpose_square — transposes VEC_W × VEC_W in registers: row[i][l] ↔ row[l][i]. In step
+ * `s`, rows i and i+s swap the lanes whose number differs from theirs in bit s. */
 static inline __attribute__((always_inline)) void tile_transpose_square(vec row[VEC_W])
 {
     veci lane = tile_lane();
@@ -148,7 +148,7 @@ static inline __attribute__((always_inline)) void tile_transpose_square(vec row[
     }
 }
 
-/* tile_max — the largest lane; not a number in any lane may be lost. */
+/* tile_max — the largest lane. A NaN in any lane may be lost. */
 static inline float tile_max(vec x)
 {
 #if CPU_ISA == 4
@@ -158,8 +158,8 @@ static inline float tile_max(vec x)
 #endif
 }
 
-/* tile_square — one square of a transpose; n rows and width columns of it are there, the rest of
- * the rows is zero. */
+/* tile_square — one square of a transpose: n rows and `width` columns of it exist; further rows are
+ * zero. */
 static inline __attribute__((always_inline)) void tile_square(float *out, int64_t out_stride,
                                                               const float *x, int64_t stride,
                                                               const int64_t n, const int64_t width)

@@ -1,13 +1,13 @@
-/* bf16 — a float and its upper half, on the host: what plain truths and readers of files share.
- * Must not know operations. */
+/* bf16 — float to bf16 and back, on the host: for plain truths and readers of files. Must not know
+ * operations. */
 #ifndef CONVOY_KERNELS_BF16_H
 #define CONVOY_KERNELS_BF16_H
 
 #include <stdint.h>
 #include <string.h>
 
-/* bf16_from_float — the upper half of a float; what is cut off rounds it, halves to even. A NaN
- * keeps a bit that makes it one. */
+/* bf16_from_float — the upper half of a float, rounded to nearest, ties to even. A NaN stays one: a
+ * bit of its mantissa is set. */
 static inline uint16_t bf16_from_float(float x)
 {
     uint32_t bits;

@@ -6,8 +6,8 @@
 #include "kernels/cpu.h"
 #include "kernels/bf16.h"
 
-/* f16: a sign, 5 bits of exponent (15 is 2^0), 10 of the rest; exponent 0 counts in units of 2^-24.
- * By its bits, for not every compiler has the type. */
+/* f16: a sign, 5 bits of exponent (15 is 2^0), 10 bits of fraction; exponent 0 counts in units of
+ * 2^-24. From its bits, because not every compiler has the type. */
 static float half_get(uint16_t h)
 {
     const uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fff;
@@ -20,8 +20,8 @@ static float half_get(uint16_t h)
     return x;
 }
 
-/* To nearest, ties to even: of what is below 2^-14 the addition to 1/2 rounds, whose last bit
- * counts 2^-24. */
+/* To nearest, ties to even. Below 2^-14 the addition to 1/2, whose last bit counts 2^-24, rounds.
+ * */
 static uint16_t half_put(float x)
 {
     uint32_t bits, small;
@@ -30,7 +30,7 @@ static uint16_t half_put(float x)
     bits &= 0x7fffffff;
     if (bits > 0x7f800000)
         return (uint16_t)(sign | 0x7e00 | (bits >> 13 & 0x3ff));
-    if (bits >= 0x477ff000) /* 65520: from the middle between the greatest and 2^16 on */
+    if (bits >= 0x477ff000) /* 65520: the middle between the greatest value and 2^16 */
         return sign | 0x7c00;
     if (bits >= 0x38800000)
         return (uint16_t)(sign | ((bits - (112u << 23) + 0xfff + (bits >> 13 & 1)) >> 13));

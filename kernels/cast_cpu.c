@@ -1,5 +1,5 @@
-/* cast_cpu — the truth's loop, cut into parts for the threads: no step of training on a CPU casts,
- * only what prepares or reads 16-bit numbers for another device. */
+/* cast_cpu — the loop of the plain truth, cut into parts for the threads. No step of training on a
+ * CPU casts; only code that prepares or reads 16-bit numbers for another device does. */
 #include "kernels/cast.h"
 
 #include "kernels/cpu.h"

@@ -1,7 +1,6 @@
-/* column — sums over rows (column.h), in two stages whose cut is fixed by the shape. Each warp of a
- * block takes every WARPS-th row of the block's run, a lane four columns where addresses allow,
- * else one; the warps' sums are added
- * in order, then the runs'. */
+/* column — sums over rows (column.h), in two stages whose cut depends on the shape alone. Each warp
+ * of a block takes every WARPS-th row of the block's run; a lane takes four columns where addresses
+ * allow, else one. The warps' sums are added in order, then the runs'. */
 #include "kernels/column.h"
 #include "kernels/stride.cuh"
 
@@ -21,7 +20,7 @@ __global__ void column_runs(float *part, const T *x, int64_t n, int64_t c, int64
     for (int64_t i = first + warp; i < end && column < c; i += AHEAD * WARPS) {
         float v[AHEAD][W];
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) /* all are asked for before the first is added */
+        for (int k = 0; k < AHEAD; k++) /* all loads start before the first sum */
             load_n(v[k], x + (i + k * WARPS < end ? i + k * WARPS : i) * stride + column);
 #pragma unroll
         for (int k = 0; k < AHEAD; k++)
@@ -39,8 +38,8 @@ __global__ void column_runs(float *part, const T *x, int64_t n, int64_t c, int64
     }
 }
 
-/* Sums over the warps of a block of what each lane holds; warp 0 gets them. Not static, as
- * block_sum (common.cuh). */
+/* Sums each lane's value over the warps of a block; warp 0 gets the sums. Not static, as block_sum
+ * (common.cuh). */
 __device__ inline float over_warps(float x)
 {
     __shared__ float part[WARPS][WARP];

@@ -1,13 +1,12 @@
-/* column — sums over the rows of a matrix: what a bias gradient is, where no product folds it in.
- * CUDA only. */
+/* column — sums over the rows of a matrix: a bias gradient, where no product's epilogue makes it.
+ * For CUDA only. Must not know what the matrix is. */
 #ifndef CONVOY_KERNELS_COLUMN_H
 #define CONVOY_KERNELS_COLUMN_H
 #include "kernels/cuda.h"
 
-/* column_sum — out[c] (+)= Σ_n x[n,c].
- * out  out (C) f32: added to when accumulate, else written | in  x (N,C) row stride `stride` ≥ C
- * The order of the sum depends on the shape alone. nmse to a sum in double 1e-12. Uses
- * cuda->scratch. */
+/* column_sum — out[c] (+)= Σ_n x[n,c]. out out (C) f32 added to when accumulate, else replaced in x
+ * (N,C) row stride `stride` ≥ C The order of the sum depends on the shape alone. Uses
+ * cuda->scratch. Tolerance to a sum in double: nmse 1e-12. */
 struct column_sum {
     struct tensor out, x;
     int64_t n, c, stride;

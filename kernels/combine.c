@@ -1,4 +1,4 @@
-/* combine — the plain truth: the tree as it is written down, one element at a time. */
+/* combine — the plain truth: the tree as it is written in combine.h, one element at a time. */
 #include "kernels/combine.h"
 
 #include "kernels/cpu.h"

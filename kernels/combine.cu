@@ -1,13 +1,13 @@
 /* combine — sums of many sources along a fixed tree (combine.h).
  *
  * A thread takes the sources in their order and keeps the sums of finished left halves, one for
- * each power of two, like the digits of a counter: source s, whose lowest bits are ones, closes so
- * many halves. So the tree needs no memory but registers, and each source is read once. */
+ * each power of two, like the digits of a binary counter: source s closes as many halves as s has
+ * trailing one bits. So the tree needs registers only, and each source is read once. */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;
 
-/* levels_of — digits of a counter to n. */
+/* levels_of — the digits of a counter up to n. */
 constexpr int levels_of(int n) { return n == 0 ? 0 : 1 + levels_of(n / 2); }
 constexpr int FEW = 15; /* sources: fewer digits, fewer registers */
 
@@ -17,7 +17,7 @@ struct combine_sources {
     int n, own_i;
 };
 
-/* load_sum, store_sum — W elements as what they are added in. */
+/* load_sum, store_sum — W elements in the type in which they are added. */
 template <typename T, int W> __device__ static inline void load_sum(float (&x)[W], const T *p)
 {
     load_n(x, p);
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(THREADS) combine_tree(To *out, combine_sources
                 }
             }
         }
-        bool is_first = true; /* what is left over: halves of halves, from the smallest on */
+        bool is_first = true; /* the remaining halves, from the smallest on */
 #pragma unroll
         for (int level = 0; level < LEVELS; level++) {
             if (!(sources.n >> level & 1))

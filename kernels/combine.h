@@ -1,21 +1,23 @@
-/* combine — the sum of many sources, element by element, along a fixed tree: how contributions of
- * ranks to gradients that lie in a device's memory are added (comm/p2p/p2p_pipeline.h). */
+/* combine — the sum of many sources, element by element, along a fixed tree. It adds the ranks'
+ * contributions to gradients that lie in a device's memory. Must not know ranks or transports. */
 #ifndef CONVOY_KERNELS_COMBINE_H
 #define CONVOY_KERNELS_COMBINE_H
 #include "kernels/tensor.h"
 
-#define COMBINE_SOURCES_MAX 4096 /* sources */
+#define COMBINE_SOURCES_MAX 4096
 
-/* combine — out[i] = sum of the sources' i-th elements. The sum of sources [first, first+n) is that
- * of the left half plus that of the right half, the left one being the greatest power of two below
- * n: the order of comm/order.h over one node, so the same bits as comm/add.h. In f32 for f32 and
- * bf16 (rounded once, to nearest even, where out is bf16), in f64 for f64.
- * out   (elems), dtype of the sources, or f32 from bf16, or bf16 from f32
- * in    source s: elems elements from element s·stride on, f32, bf16 or f64; not read for s = own_i
- * own   (elems) source own_i, dtype of in
- * out may be one of the sources (the same address and dtype), else it must not overlap any. 1 ≤
- *   sources_n ≤ COMBINE_SOURCES_MAX, 0 ≤ own_i < sources_n. Exact: the same bits on every level and
- *   device, but for which NaN. */
+/* combine — out[i] = the sum of the sources' i-th elements. The sum of sources [first, first+n) is
+ * the sum of the left half plus that of the right half; the left half has the greatest power of two
+ * below n. That is the order of comm's sum tree (sum_tree.h) within one node, so the bits are those
+ * of its sums on the CPU. out out (elems) dtype of the sources, or f32 from bf16, or bf16 from f32;
+ * may be one of the
+ *      sources (same address and dtype)
+ * in   in  source s begins at element s·stride: elems elements of f32, bf16 or f64; not read for
+ *      s = own_i
+ *      own (elems)  source own_i, dtype of in
+ * Needs  1 ≤ sources_n ≤ COMBINE_SOURCES_MAX, 0 ≤ own_i < sources_n.
+ * f32 and bf16 are summed in f32 (rounded once, to nearest even, where out is bf16), f64 in f64.
+ * Exact, the same bits on every device, except for which NaN. */
 struct combine {
     struct tensor out, in, own;
     int64_t elems, stride;

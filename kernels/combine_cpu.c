@@ -1,5 +1,5 @@
-/* combine_cpu — the truth's loop, cut into parts for the threads: a CPU's own sums between ranks
- * are comm/add.h's; this is for tests that stand in for a GPU. */
+/* combine_cpu — the loop of the plain truth, cut into parts for the threads. Sums between ranks on
+ * CPUs are comm's own; this one is for tests that stand in for a GPU. */
 #include "kernels/combine.h"
 
 #include "kernels/cpu.h"

@@ -1,10 +1,10 @@
-/* common — what every .cu file shares: element types, 16-byte accesses, reductions, dropout's
- * numbers, launches.
+/* common — what every .cu file shares: element types, 16-byte accesses, reductions, dropout,
+ * launches.
  *
- * Two compilers read it: nvcc, and g++ with the emulation of tests/emu/emu.h (CONVOY_EMU) in front,
- * so that every kernel is proved without a GPU. A kernel uses CUDA C++ as both know it; what only
- * nvcc knows (inline PTX) is wrapped here and in tensor_core.cuh. It knows nothing of operations.
- * Sums in a warp or block have one fixed order. */
+ * Two compilers read it: nvcc, and g++ after the emulation of tests/emu/emu.h (CONVOY_EMU), so
+ * every kernel is tested without a GPU. A kernel uses the CUDA C++ that both know. What only nvcc
+ * knows (inline PTX) is wrapped here and in tensor_core.cuh. Must not know operations. Sums in a
+ * warp or a block have one fixed order. */
 #ifndef CONVOY_KERNELS_COMMON_CUH
 #define CONVOY_KERNELS_COMMON_CUH
 
@@ -33,8 +33,9 @@ constexpr unsigned WARP_ALL = 0xFFFFFFFFu;
 
 /* ---- launches ---- */
 
-/* cuda_launch — kernel<<<grid, block, shared_bytes, stream>>>(args...); asks for more than 48 KiB
- * of shared memory itself. Returns 0 or a cudaError_t. A block is a whole number of warps. */
+/* cuda_launch — kernel<<<grid, block, shared_bytes, stream>>>(args...). It requests more than 48
+ * KiB of shared memory where needed. Returns 0 or a cudaError_t. A block is a whole number of
+ * warps. */
 template <typename... Params, typename... Args>
 static inline int cuda_launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
                               void *stream, Args... args)
@@ -55,13 +56,13 @@ static inline int cuda_launch(void (*kernel)(Params...), dim3 grid, dim3 block, 
 #endif
 }
 
-/* cuda_shares — may a block have so much shared memory on this device? */
+/* cuda_shares — a block can have that much shared memory on this device. */
 static inline bool cuda_shares(const struct cuda *cuda, size_t bytes)
 {
     return cuda->shared_bytes == 0 || bytes <= cuda->shared_bytes;
 }
 
-/* CUDA_TRY — leave a launcher with the first error. */
+/* CUDA_TRY — returns from a launcher with the first error. */
 #define CUDA_TRY(call)                \
     do {                              \
         int cuda_try_status = (call); \
@@ -95,8 +96,8 @@ __host__ __device__ static inline int64_t round_up(int64_t n, int64_t each)
     return ceil_div(n, each) * each;
 }
 
-/* cuda_aligned — may 16-byte accesses start at p, and at every row of row_elems elements after
- * it? */
+/* cuda_aligned — 16-byte accesses can start at p, and at every row of row_elems elements after it.
+ * */
 template <typename T> static inline bool cuda_aligned(const T *p, int64_t row_elems)
 {
     return (uintptr_t)p % 16 == 0 && row_elems * (int64_t)sizeof(T) % 16 == 0;
@@ -115,8 +116,7 @@ template <> __device__ inline bf16 from_float<bf16>(float x) { return __float2bf
 template <> __device__ inline f16 from_float<f16>(float x) { return __float2half_rn(x); }
 
 /* words — N elements of T as the 4, 8 or 16 bytes that one instruction moves. Element 0 is in the
- * low bits of word
- * 0. */
+ * low bits of word 0. */
 template <typename T, int N> struct alignas(N * sizeof(T)) words {
     static_assert(N * sizeof(T) == 4 || N * sizeof(T) == 8 || N * sizeof(T) == 16, "one access");
     uint32_t w[N * sizeof(T) / 4];
@@ -186,7 +186,7 @@ template <typename T, int N> __device__ static inline words<T, N> pack(const flo
     return p;
 }
 
-/* One access of 4, 8 or 16 bytes. STREAM: read or written once, so the caches need not keep it. */
+/* One access of 4, 8 or 16 bytes. STREAM: the data is used once, so caches need not keep it. */
 enum cache { CACHE_KEEP, CACHE_STREAM };
 template <cache C> __device__ static inline void move_words(uint32_t (&to)[4], const uint32_t *from)
 {
@@ -275,10 +275,9 @@ __device__ static inline float warp_max(float x)
     return x;
 }
 
-/* block_sum, block_max — over all threads of a one-dimensional block; every thread must come, and
- * all of them meet twice. T is float or double. Not static: nvcc names the shared memory of static
- * functions after the folder they are compiled in, and a release would not be the same bytes
- * everywhere. */
+/* block_sum, block_max — over all threads of a one-dimensional block. Every thread must call it: it
+ * has two barriers. T is float or double. Not static: nvcc names the shared memory of static
+ * functions after the folder of the source file, and then a release would not be reproducible. */
 template <typename T> __device__ inline T block_sum(T x)
 {
     __shared__ T part[WARP];
@@ -307,9 +306,8 @@ __device__ inline float block_max(float x)
 
 /* ---- dropout: the numbers of base/rand.h ---- */
 
-/* What a kernel needs of a struct dropout; drop.threshold 0 and factor 1 when off. Where `scalars`
- * is set, seed and offset are read there at each draw: registers are dearer than a load that every
- * thread shares. */
+/* What a kernel needs of a struct dropout. Off: threshold 0 and factor 1. With `scalars`, seed and
+ * offset are read there at each draw: registers cost more than a load that all threads share. */
 struct drop_args {
     uint64_t seed, stream, offset;
     const struct step_scalars *scalars;

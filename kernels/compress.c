@@ -7,7 +7,7 @@
 #include "kernels/cpu.h"
 #include "kernels/bf16.h"
 
-/* One block of n ≤ COMPRESS_BLOCK values y; error: what is lost. */
+/* One block of n ≤ COMPRESS_BLOCK values y; error: y minus what was packed. */
 static void compress_block_bf16(const float *y, int64_t n, uint8_t *out, float *error)
 {
     for (int64_t i = 0; i < COMPRESS_BLOCK; i++) {

@@ -1,6 +1,6 @@
 /* compress — floats in fewer bytes and back (compress.h), byte for byte as on the CPU. A warp takes
- * a block of 256 elements, a lane every 32nd. Products and differences are rounded one by one,
- * which keeps the compiler from joining them. */
+ * a block of 256 elements, a lane every 32nd. Products and differences are rounded one by one, so
+ * that the compiler does not fuse them. */
 #include "kernels/stride.cuh"
 
 constexpr int WARPS = 8, EACH = COMPRESS_BLOCK / WARP;

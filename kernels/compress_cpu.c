@@ -1,6 +1,6 @@
-/* compress_cpu — fast packing of floats: a block stays in registers and first-level cache between
- * finding its scale and using it. The greatest magnitude is found among the bits, where a NaN is
- * greater than an infinity and that than any number. */
+/* compress_cpu — fast packing of floats. A block stays in registers and first-level cache between
+ * finding its scale and using it. The greatest magnitude is found among the bits: there a NaN is
+ * greater than an infinity, and an infinity greater than any number. */
 #include "kernels/compress.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 #define PART_BLOCKS 128
 #define BITS_INFINITE 0x7f800000
 
-/* The value y of a block, filled up with zeros; returns the bits of the greatest magnitude. */
+/* The values y of a block, padded with zeros; returns the bits of the greatest magnitude. */
 static int32_t compress_load(const float *restrict x, const float *restrict residual, int64_t n,
                              float *restrict y)
 {

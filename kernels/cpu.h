@@ -1,13 +1,14 @@
-/* cpu — what a CPU kernel is given besides its arguments, and the prototypes of all of them.
+/* cpu — what a CPU kernel gets besides its arguments, and the prototypes of all CPU kernels.
  *
- * Each family has a plain truth (`norm.c`: norm_fwd_plain, single thread, no tricks, sums in double
- * where a sum decides) and a fast version (`norm_cpu.c`) that the Makefile compiles three times,
- * for x86-64-v2, -v3 (AVX2) and -v4 (AVX-512); CPU_FN(norm_fwd) names them norm_fwd_v2, _v3, _v4.
- * Products are compiled once more for AMX, as _amx. dev/dev_cpu.c picks a level once, at open. All
- * have one signature, so the plain level is a device like the others and a whole model can run on
- * it.
- * Results of a fast kernel do not depend on the number of threads: work is cut by shape, never by
- * thread. */
+ * A family has a plain truth (norm.c: norm_fwd_plain; one thread, no tricks, sums in double where a
+ * sum decides) and a fast version (norm_cpu.c). The Makefile compiles the fast version for
+ * x86-64-v2, -v3 (AVX2) and -v4 (AVX-512); CPU_FN(norm_fwd) names it norm_fwd_v2, _v3 or _v4. Dense
+ * products are compiled once more for AMX tiles: _amx. The device picks one version when it opens
+ * (dev/dev_cpu_isa.h). All versions have one signature, so a whole model also runs on the plain
+ * one.
+ *
+ * The result of a fast kernel does not depend on the number of threads: work is cut by shape, never
+ * by thread. Must not know streams or devices. */
 #ifndef CONVOY_KERNELS_CPU_H
 #define CONVOY_KERNELS_CPU_H
 
@@ -15,8 +16,8 @@
 #include "base/thread_pool.h"
 #include "kernels/op_list.h"
 
-#define CPU_SCRATCH_BYTES ((size_t)8 << 20) /* per thread, page-aligned, taken at open */
-/* one piece all threads may share within one operation */
+#define CPU_SCRATCH_BYTES ((size_t)8 << 20) /* of each thread; page-aligned */
+/* of all threads, within one operation */
 #define CPU_SHARED_BYTES ((size_t)32 << 20)
 
 struct cpu {
@@ -25,7 +26,7 @@ struct cpu {
     char *shared;                   /* CPU_SHARED_BYTES */
 };
 
-/* cpu_parts — how many parts of `each` cover n: the cut of a kernel's work, by shape alone. */
+/* cpu_parts — how many parts of `each` elements cover n elements. */
 static inline int cpu_parts(int64_t n, int64_t each)
 {
     int64_t parts = n / each + (n % each != 0);
@@ -33,14 +34,14 @@ static inline int cpu_parts(int64_t n, int64_t each)
     return (int)parts;
 }
 
-/* cpu_part_end — where part part_i of `each` ends. */
+/* cpu_part_end — the end of part part_i, when each part but the last has `each` elements. */
 static inline int64_t cpu_part_end(int64_t n, int64_t each, int part_i)
 {
     int64_t first = part_i * each;
     return n - first < each ? n : first + each;
 }
 
-/* AMX: the products (CPU_AMX_LIST) made of AMX tiles, everything else v4's. */
+/* The instruction set of the kernels. AMX: products (CPU_AMX_LIST) in AMX tiles, the rest as V4. */
 enum cpu_isa { CPU_ISA_PLAIN, CPU_ISA_V2, CPU_ISA_V3, CPU_ISA_V4, CPU_ISA_AMX, CPU_ISA_N };
 #define CPU_AMX_LIST(X) \
     X(matmul_fwd)       \
@@ -58,8 +59,8 @@ OP_LIST(CPU_DECLARE)
 CPU_AMX_LIST(CPU_DECLARE_AMX)
 #undef CPU_DECLARE_AMX
 
-/* In a *_cpu.c file, CPU_ISA is 2, 3 or 4 (set by the Makefile); with CPU_AMX as well, 4's
- * vectors and tiles. */
+/* In a *_cpu.c file, CPU_ISA is 2, 3 or 4, set by the Makefile. CPU_AMX: the vectors of 4, and
+ * tiles. */
 #ifdef CPU_AMX
 #define CPU_FN(name) name##_amx
 #else

@@ -1,17 +1,18 @@
-/* cuda — what a CUDA kernel is given besides its arguments, and the prototypes of all launchers;
- * for C and C++.
+/* cuda — what a CUDA kernel gets besides its arguments, and the prototypes of all launchers. For C
+ * and C++; includes nothing of the CUDA toolkit, so the tests run the same launchers on an
+ * emulation (tests/emu).
  *
- * A family's `norm.cu` holds device kernels and, for each operation of the family, one launcher
- * norm_fwd_cuda() with the arguments of the CPU truth but addresses on the device. A launcher looks
- * at shapes and dtypes, puts kernels on cuda->stream and returns at once: it never allocates, never
- * waits, never reads device memory, and may run while a graph is captured. Needs nothing of the
- * CUDA toolkit here, so dev_cuda.c and the tests (which run the same launchers on the emulation in
- * tests/emu) include the same header. Scratch has one size, CUDA_SCRATCH_BYTES, taken once for each
- * stream that computes; a launcher whose work needs more cuts the work into runs that fit, by shape
- * alone. Two streams never share scratch. Results depend on shapes and dtypes alone: sm_count may
- * steer how work is spread over the chip, never the order of a sum; shared_bytes makes tiles
- * smaller, and so another order, where a chip has less (attention's backward, heads wider than
- * 64). */
+ * A family's norm.cu has device kernels and, for each operation, one launcher norm_fwd_cuda(), with
+ * the arguments of the CPU kernel but addresses on the device. A launcher
+ *   checks shapes and element types, puts kernels on cuda->stream and returns at once
+ *   never allocates, never waits and never reads device memory
+ *   may run while the stream is captured
+ *   cuts work that needs more scratch than CUDA_SCRATCH_BYTES into runs that fit, by shape alone
+ * Each stream that computes has scratch of its own. Results depend on shapes and element types
+ * alone. sm_count may decide how work is spread over the chip, but never the order of a sum. There
+ * is one exception: where a chip has little shared memory, attention's backward with heads wider
+ * than 64 uses smaller tiles, and so another order. Must not know streams of dev/, models or
+ * ranks. */
 #ifndef CONVOY_KERNELS_CUDA_H
 #define CONVOY_KERNELS_CUDA_H
 
@@ -19,36 +20,35 @@
 
 #define CUDA_SCRATCH_BYTES ((size_t)256 << 20)
 
-/* What changes from step to step while an operation's work stays the same. A launcher takes it from
- * its arguments (step_scalars.h); where `scalars` of struct cuda is set, its kernels read it there
- * when they run, so that what is captured once serves every step. */
+/* The numbers of an operation that change from step to step while its work stays the same. A
+ * launcher takes them from its arguments (step_scalars.h). Where struct cuda has `scalars`, kernels
+ * read them there when they run, so one CUDA graph of the launches serves every step. */
 struct step_scalars {
-    uint64_t seed, offset;  /* of dropout */
-    float scale[2];         /* of xent; of qa_xent: start, end; of grad_scale: the loss scale */
-    float lr, m_fix, v_fix; /* of adamw: the rate, 1/(1-βⁿ); of sgd: the rate */
-    int32_t is_first;       /* of sgd */
+    uint64_t seed, offset;  /* dropout; seed: also the number of an event (dev_cuda_event.c) */
+    float scale[2];         /* xent; qa_xent: start, end; grad_scale: the loss scale */
+    float lr, m_fix, v_fix; /* adamw: learning rate, 1/(1-βⁿ); sgd: learning rate */
+    int32_t is_first;       /* sgd: this is step 1 */
 };
 
 struct cuda {
     void *stream; /* cudaStream_t */
-    /* of the next operation, on the device; NULL: its arguments say it */
+    /* of the next operation, on the device; NULL: the arguments have them */
     const struct step_scalars *scalars;
-    /* scratch_bytes on the device, 256-byte aligned; its contents mean nothing between operations
-     * */
-    void *scratch;
+    void *scratch; /* on the device, 256-byte aligned; undefined between operations */
     size_t scratch_bytes;
     int sm_count; /* multiprocessors of the device */
-    /* of shared memory that a block may ask for; 0: what any kernel wants (227 KiB) */
-    size_t shared_bytes;
-    bool is_tf32; /* products of float tensors may round their factors to tf32 (PRECISION=tf32) */
+    size_t
+        shared_bytes; /* shared memory that a block may have; 0: 227 KiB, enough for any kernel */
+    bool is_tf32;     /* products of f32 tensors may round factors to tf32 (PRECISION=tf32) */
 };
 
-/* What a launcher returns: 0, a cudaError_t (> 0), or one of these (nothing was launched). */
+/* What a launcher returns: 0, a cudaError_t (> 0), or one of these, and then nothing was
+ * launched. */
 enum cuda_refusal {
-    CUDA_REFUSAL_DTYPE = -1,   /* a combination of element types that this kernel has not */
-    CUDA_REFUSAL_SHAPE = -2,   /* a need of the contract is not met */
+    CUDA_REFUSAL_DTYPE = -1,   /* the kernel does not have this combination of element types */
+    CUDA_REFUSAL_SHAPE = -2,   /* the contract forbids this shape */
     CUDA_REFUSAL_SCRATCH = -3, /* the smallest run of the work does not fit into scratch_bytes */
-    CUDA_REFUSAL_SHARED = -4   /* …nor a block of it into shared_bytes */
+    CUDA_REFUSAL_SHARED = -4   /* a block does not fit into shared_bytes */
 };
 
 #ifdef __cplusplus

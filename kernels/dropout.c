@@ -1,4 +1,4 @@
-/* dropout — the plain truth: every element asks for its own random word. */
+/* dropout — the plain truth: every element draws its own random word. */
 #include "kernels/dropout.h"
 
 #include "kernels/cpu.h"

@@ -1,9 +1,9 @@
-/* dropout — alone (dropout.h): the CPU's numbers, four to a Philox block. */
+/* dropout — as an operation (dropout.h): the CPU's random numbers, four from each Philox block. */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;
 
-/* A dropped element is 0, also where it was infinite or not a number. */
+/* A dropped element is 0, even if it was infinite or NaN. */
 template <typename T, int W>
 __global__ void drop_wide(T *y, const T *x, int64_t n, struct drop_args drop)
 {

@@ -1,4 +1,4 @@
-/* dropout_cpu — fast dropout: random words by the vector, 256 elements at a time. */
+/* dropout_cpu — fast dropout: random words vector by vector, 256 elements at a time. */
 #include "kernels/dropout.h"
 
 #include "kernels/cpu.h"

@@ -4,7 +4,7 @@
 #include "kernels/cpu.h"
 #include "kernels/dropout.h"
 
-/* A dropped element is 0, also where it was infinite or not a number. */
+/* A dropped element is 0, even if it was infinite or NaN. */
 static float embed_drop(const struct dropout *d, int64_t i, float x)
 {
     float factor = dropout_factor(d, i);

@@ -1,11 +1,12 @@
 /* embed — token plus position embedding and its adjoint (embed.h).
  *
- * The adjoint adds rows of dx to rows of dwte in order of n, so that it gives the same bits as the
- * CPU. The positions of each token are found first: count the tokens, add the counts up, put
- * positions into their token's list in whatever order they come, and rank each list. Ranking
- * compares the positions of one token with each other, which is little for text and at worst (all
- * tokens alike) N² comparisons over the chip. dwte and dwpe are float; x, wte, wpe, dx have one
- * type. */
+ * The adjoint adds rows of dx to rows of dwte in order of n, so it gives the CPU's bits. First it
+ * finds the positions of each token:
+ *   count the tokens · prefix sums · put positions into their token's list, in any order · rank
+ *   each list
+ * Ranking compares the positions of one token with each other. That is little work for text, and at
+ * worst (all tokens equal) N² comparisons over the chip. dwte and dwpe are float; x, wte, wpe and
+ * dx have one type. */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;
@@ -55,8 +56,8 @@ extern "C" int embed_fwd_cuda(const struct cuda *cuda, const struct embed_fwd *a
 
 /* ---- the positions of each token ---- */
 
-/* start (V+1): where each token's list begins; used (V): how much of it is filled; list, order (N):
- * positions, as they came and ranked. */
+/* start (V+1): the beginning of each token's list; used (V): how much of it is filled; list, order
+ * (N): positions, as they came and ranked. */
 struct lists {
     int32_t *start, *used, *list, *order;
 };
@@ -73,7 +74,7 @@ static __global__ void embed_count(struct lists l, const int32_t *tokens, int64_
         atomicAdd(l.used + tokens[i], 1);
 }
 
-/* One block: start[v] = counts of the tokens before v. used becomes 0 again. */
+/* One block: start[v] = the count of tokens below v. used becomes 0 again. */
 static __global__ void embed_scan(struct lists l, int64_t v)
 {
     __shared__ int32_t sums[1024];
@@ -121,9 +122,9 @@ static __global__ void embed_rank(struct lists l, const int32_t *tokens, int64_t
 
 constexpr int AHEAD = 8; /* rows on their way to a thread */
 
-/* Whole groups of AHEAD positions from *k on, without dropout, onto `sum`: all rows are asked for
- * before the first is added. For the tokens of which a text is full: a block has one position after
- * the other, and memory is far. */
+/* Whole groups of AHEAD positions from *k on, without dropout, added to `sum`: all loads start
+ * before the first is added. For frequent tokens: one block takes their positions one after the
+ * other, and memory latency would dominate. */
 template <typename T, int W>
 __device__ static inline void embed_bwd_ahead(float (&sum)[W], int32_t *k, int32_t end, const T *dx,
                                               const int32_t *order, int64_t c, float factor)
@@ -141,8 +142,7 @@ __device__ static inline void embed_bwd_ahead(float (&sum)[W], int32_t *k, int32
     }
 }
 
-/* A block takes a token's row, if the token is there at all: a thread W columns, positions in
- * order. */
+/* A block takes the row of a token, if the token occurs: a thread W columns, positions in order. */
 template <typename T, int W>
 __global__ void embed_bwd_tokens(float *dwte, const T *dx, struct lists l, int64_t c,
                                  struct drop_args drop)
@@ -174,8 +174,8 @@ __global__ void embed_bwd_tokens(float *dwte, const T *dx, struct lists l, int64
     }
 }
 
-/* A thread sums W columns of one position over the samples, in their order; positions that no
- * sample has become 0 unless accumulated. */
+/* A thread sums W columns of one position over the samples, in their order. Positions that no
+ * sample has become 0 unless accumulate. */
 template <typename T, int W>
 __global__ void embed_bwd_positions(float *dwpe, const T *dx, int64_t n, int64_t t, int64_t c,
                                     int64_t context, bool accumulate, struct drop_args drop)

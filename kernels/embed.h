@@ -1,22 +1,25 @@
-/* embed — token plus position embedding. */
+/* embed — token plus position embedding, and its gradient. Must not know what tokens mean. */
 #ifndef CONVOY_KERNELS_EMBED_H
 #define CONVOY_KERNELS_EMBED_H
 #include "kernels/tensor.h"
 
 /* embed_fwd — x[n,:] = wte[token[n],:] + wpe[n mod T,:], then dropout.
- * out  x (N,C) | in  tokens (N) i32 in [0,V): the caller has checked · wte (V,C) · wpe (≥T,C)
- * Source Radford et al. 2019; same as transformers GPT2Model wte + wpe. Exact. */
+ * out  x (N,C)
+ * in   tokens (N) i32  each in [0,V): the caller has checked
+ *      wte (V,C) · wpe (≥T,C)
+ * Exact. Source Radford et al. 2019; same as wte + wpe of transformers' GPT2Model. */
 struct embed_fwd {
     struct tensor x, tokens, wte, wpe;
     int64_t n, t, c;
     struct dropout dropout; /* element index n·C + c */
 };
 
-/* embed_bwd — the adjoint: dwte[token[n],:] += dx[n,:];  dwpe[t,:] (+)= Σ_b dx[b·T+t,:].
- * dx first goes through the same dropout.
- * out  dwte (V,C) always added to · dwpe (context,C): added to when accumulate, else written whole
- *   (rows ≥ T become 0)
- * in   dx (N,C). Sums run in order of n, so the result does not depend on threads. */
+/* embed_bwd — the adjoint: dwte[token[n],:] += dx[n,:];  dwpe[t,:] (+)= Σ_b dx[b·T+t,:]. dx goes
+ * through the same dropout first.
+ * out  dwte (V,C)  always added to
+ *      dwpe (context,C)  added to when accumulate; else replaced, and rows ≥ T become 0
+ * in   dx (N,C) · tokens
+ * Sums run in order of n, so the result does not depend on the number of threads. */
 struct embed_bwd {
     struct tensor dwte, dwpe, dx, tokens;
     int64_t n, t, c, v, context;

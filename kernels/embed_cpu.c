@@ -1,5 +1,5 @@
-/* embed_cpu — fast embedding: forward by rows; backward by columns, so that every element of dwte
- * is added to by one task, in the order of tokens, whatever the number of threads. */
+/* embed_cpu — fast embedding. Forward works by rows. Backward works by columns, so that one task
+ * adds to each element of dwte, in the order of tokens, for any number of threads. */
 #include "kernels/embed.h"
 
 #include "kernels/cpu.h"
@@ -9,7 +9,7 @@
 #define PART_ROWS 16
 #define PART_COLUMNS 128
 
-/* What row n, columns c … c+width-1, is multiplied by; NULL: dropout is off. */
+/* The factors of row n, columns c … c+width-1; NULL: dropout is off. */
 static const float *embed_factors(const struct dropout *d, int64_t first, int64_t width,
                                   float *factors)
 {
@@ -19,7 +19,7 @@ static const float *embed_factors(const struct dropout *d, int64_t first, int64_
     return factors;
 }
 
-/* y += factor·x; a dropped element adds nothing, also where it was infinite. */
+/* y += factor·x; a dropped element adds nothing, even if it is infinite. */
 static void embed_add(float *y, const float *x, const float *factor, int64_t n)
 {
     if (factor)
@@ -67,7 +67,7 @@ static void embed_bwd_tokens(void *arg, int part_i, int thread_i)
     int64_t c = (int64_t)part_i * PART_COLUMNS,
             width = cpu_part_end(a->c, PART_COLUMNS, part_i) - c;
     for (int64_t n = 0; n < a->n; n++) {
-        if (n + 8 < a->n) /* rows of dwte are far apart: ask for them early */
+        if (n + 8 < a->n) /* rows of dwte are far apart: prefetch them */
             for (int64_t i = 0; i < width; i += 16)
                 __builtin_prefetch(dwte + tokens[n + 8] * a->c + c + i, 1);
         const float *factor = embed_factors(&a->dropout, n * a->c + c, width, factors);

@@ -1,5 +1,5 @@
-/* exp2_cpu — the exponential of a softmax: 2^y for y that is never far above 0, with a third less
- * work than vec_exp. Included by *_cpu.c files only. */
+/* exp2_cpu — the exponential of a softmax: 2^y, for a third less work than vec_exp. Included by
+ * *_cpu.c files only; it must not know operations. */
 #ifndef CONVOY_KERNELS_EXP2_CPU_H
 #define CONVOY_KERNELS_EXP2_CPU_H
 
@@ -8,10 +8,10 @@
 #define EXP2_LOG2E 1.44269504088896341 /* log2 e */
 #define EXP2_LN2 0.693147180559945309  /* ln 2 */
 
-/* exp2_vec — 2^y for y ≤ 127, within 2 ulp. Exactly 0 where y ≤ -126 (below, results would not be
- * normal numbers, and slow) and at -inf; not a number stays one. y is split at the nearest whole
- * number; the rest goes through a polynomial that meets 2^f at the Chebyshev points of [-½, ½]
- * (relative error 2.6e-9). */
+/* exp2_vec — 2^y for y ≤ 127, within 2 ulp. Exactly 0 for y ≤ -126, where results would be
+ * subnormal and slow, and for -inf. NaN stays NaN. y is split at the nearest whole number; the rest
+ * f goes through a polynomial that meets 2^f at the Chebyshev points of [-½, ½] (relative error
+ * 2.6e-9). */
 static inline vec exp2_vec(vec y)
 {
     vec n = vec_round(y), f = y - n, lowest = vec_set(-126.0f);
@@ -22,7 +22,7 @@ static inline vec exp2_vec(vec y)
     p = vec_fma(p, f, vec_set(6.93147207e-1f));
     p = vec_fma(p, f, vec_set(1.0f));
 #if CPU_ISA == 4
-    /* true for not a number */
+    /* also true for NaN */
     __mmask16 is_normal = _mm512_cmp_ps_mask((__m512)y, (__m512)lowest, _CMP_NLE_UQ);
     return (vec)_mm512_maskz_scalef_ps(is_normal, (__m512)p, (__m512)n);
 #else

@@ -30,7 +30,7 @@ void gelu_bwd_plain(const struct cpu *cpu, const struct gelu_bwd *a)
         double t = tanh(gelu_root * (x + gelu_cubic * x * x * x));
         double du = gelu_root * (1 + 3 * gelu_cubic * x * x);
         double slope = 0.5 * x * (1 - t * t);
-        /* far from 0 the bell is 0 but x² may be infinite: 0·∞ must stay 0 */
+        /* far from 0 the bell is 0, but x² may be infinite: 0·∞ must stay 0 */
         dx[i] = (float)(dy[i] * (0.5 * (1 + t) + (slope == 0 ? 0 : slope * du)));
     }
 }

@@ -1,4 +1,5 @@
-/* gelu_cpu — fast GELU and its gradient: at the speed of memory, a part of elements per task. */
+/* gelu_cpu — fast GELU and its gradient, at the speed of memory: each task takes a part of the
+ * elements. */
 #include "kernels/gelu.h"
 
 #include "kernels/cpu.h"

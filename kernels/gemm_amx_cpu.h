@@ -1,11 +1,10 @@
-/* gemm_amx_cpu — C(m,n) = Σ_k A(m,k)·B(k,n) in AMX tiles on all threads, cut into parts that fit
- * the caches.
+/* gemm_amx_cpu — C(m,n) = Σ_k A(m,k)·B(k,n) in AMX tiles on all threads.
  *
  * Included by matmul_cpu.c in place of gemm_cpu.h at the level `amx`. It knows matrices, caches and
- * threads, not what C is for. A is packed for all threads first, in slabs that fit the shared
- * memory. A part of C is a block of rows, whose packed A stays in L2 for a block of k, by a few
- * panels of columns. The tile unit leaves the core's other units idle: beside each of its steps
- * the vectors pack a piece of the panel of B that comes next, and finish some rows of the tile
+ * threads; it must not know what C is for. A is packed for all threads first, in slabs that fit the
+ * shared memory. A part of C is a block of rows, whose packed A stays in L2 for a block of k, by a
+ * few panels of columns. The tile unit leaves the core's other units idle. So beside each of its
+ * steps the vector units pack a piece of the next panel of B, and finish some rows of the tile
  * before. */
 #ifndef CONVOY_KERNELS_GEMM_AMX_CPU_H
 #define CONVOY_KERNELS_GEMM_AMX_CPU_H
@@ -16,11 +15,11 @@
 #define GEMM_A_BLOCK (256 * 768) /* elements of 6 bytes: 60 % of an L2 of 2 MiB */
 #define GEMM_M_MAX 1024
 #define GEMM_PANELS_MAX 8
-#define GEMM_ELEM_BYTES 6 /* packed */
+#define GEMM_ELEM_BYTES 6 /* of a packed element */
 #define GEMM_LAG 8        /* packing begins after this part of a panel's steps */
 
-/* gemm_fits — can every row's whole k be packed in the shared memory? What cannot is left to the
- * level below. */
+/* gemm_fits — the whole k of GEMM_NR rows can be packed in the shared memory. A product that does
+ * not fit is left to the level below. */
 static inline bool gemm_fits(int64_t k)
 {
     return k <= (int64_t)CPU_SHARED_BYTES / (GEMM_ELEM_BYTES * GEMM_NR) - GEMM_STEP;
@@ -38,24 +37,24 @@ struct gemm_workspace {
 _Static_assert(sizeof(struct gemm_workspace) <= CPU_SCRATCH_BYTES,
                "a thread's scratch memory holds what a product needs");
 
-/* A panel of B to pack: columns n … n+cols-1, k … k+k_n-1, unit by unit; `every` steps of the tile
- * a unit. */
+/* A panel of B to pack: columns n … n+cols-1, k … k+k_n-1, unit by unit, one unit every `every`
+ * steps of the tile. */
 struct gemm_ahead {
     int64_t n, cols, k, k_n;
     char *to;
     int units, unit_i, every;
-    bool prefetches; /* for its lines itself */
+    bool prefetches; /* its own lines */
 };
 
-/* A tile to finish, row by row: added to what earlier blocks of k gave, then on to more of them or
- * to `finish`. */
+/* The epilogue of a tile, row by row: its sums are added to those of earlier blocks of k; then they
+ * are stored for later blocks, or handed to `finish`. */
 struct gemm_epilogue {
-    float *tile, *before, *after; /* NULL before: nothing; NULL after: C is complete */
+    float *tile, *before, *after; /* before NULL: no earlier block; after NULL: C is complete */
     int64_t before_step, after_step, row, col;
-    int rows, cols, row_i, each; /* each: rows beside one step */
+    int rows, cols, row_i, each; /* each: rows with each step */
 };
 
-/* A part at work: rows m0 … m0+rows-1, columns n0 … n0+cols-1, k0 … k0+k-1. */
+/* The current part: rows m0 … m0+rows-1, columns n0 … n0+cols-1, k0 … k0+k-1. */
 struct gemm_part {
     const struct gemm *g;
     struct gemm_workspace *workspace;
@@ -71,9 +70,9 @@ struct gemm_part {
     int64_t next;        /* the part this thread does after this one */
 };
 
-/* gemm_cut — k by shape alone: few and long blocks keep sums in the tiles. A part of several
- * panels reads A's blocks less often, but two parts a thread let the threads end together: which
- * columns make a part moves no sum. */
+/* gemm_cut — k is cut by shape alone: few and long blocks keep sums in the tiles. A part of several
+ * panels reads A's blocks less often, but two parts for each thread let the threads end together.
+ * Which columns make a part changes no sum. */
 static void gemm_cut(struct gemm *g)
 {
     int64_t packed = (int64_t)CPU_SHARED_BYTES / GEMM_ELEM_BYTES;
@@ -99,8 +98,8 @@ static void gemm_cut(struct gemm *g)
     g->a_shared = (void *)g->cpu->shared;
 }
 
-/* gemm_place — part number → its rows and columns; columns run fastest, so that A's block stays.
- * False: no such. */
+/* gemm_place — the rows and columns of a part. Columns run fastest, so that A's block stays in
+ * cache. False: no such part. */
 static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p)
 {
     int64_t m_parts = gemm_ceil(g->m_to - g->m_from, g->m_block);
@@ -115,7 +114,7 @@ static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p
 
 /* ---- packing ---- */
 
-/* gemm_shared_place — where the packed A of the block of k at k0 keeps 32 rows. */
+/* gemm_shared_place — the packed A of 32 rows in the block of k at k0. */
 static char *gemm_shared_place(const struct gemm *g, int64_t k0, int64_t row)
 {
     int64_t rows = gemm_ceil(g->m_to - g->m_from, GEMM_NR) * GEMM_NR;
@@ -124,7 +123,7 @@ static char *gemm_shared_place(const struct gemm *g, int64_t k0, int64_t row)
            (row - g->m_from) / GEMM_NR * blocks * GEMM_BLOCK;
 }
 
-/* gemm_share — a part of the work before the parts proper: packs 32 rows of A for all. */
+/* gemm_share — packs 32 rows of A for all threads; runs before the parts. */
 static void gemm_share(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
@@ -140,7 +139,7 @@ static void gemm_share(void *arg, int part_i, int thread_i)
     }
 }
 
-/* gemm_ahead_unit — packs one unit of the panel ahead. */
+/* gemm_ahead_unit — packs one unit of the next panel. */
 static inline void gemm_ahead_unit(const struct gemm *g, struct gemm_ahead *h)
 {
     struct gemm_source from = {g->b, g->b_step, !g->b_across, g->b_across, h->prefetches};
@@ -150,8 +149,8 @@ static inline void gemm_ahead_unit(const struct gemm *g, struct gemm_ahead *h)
     h->unit_i++;
 }
 
-/* gemm_ahead_begin — its lines are asked for from the first step on, evenly; its packing follows
- * some steps behind. */
+/* gemm_ahead_begin — spreads the next panel over the steps of this one. Its lines are prefetched
+ * from the first step on; packing follows GEMM_LAG of the steps later. */
 static void gemm_ahead_begin(struct gemm_part *p, int64_t n, int64_t cols, int64_t k, int64_t k_n)
 {
     const struct gemm *g = p->g;
@@ -171,8 +170,8 @@ static void gemm_ahead_begin(struct gemm_part *p, int64_t n, int64_t cols, int64
                                    .each = (int)gemm_ceil(blocks * 32, steps - lag)};
 }
 
-/* gemm_look_ahead — names the panel that this thread needs next, of this part or of the part after
- * it. */
+/* gemm_look_ahead — finds the panel that this thread needs next: of this part, or of its next
+ * part. */
 static void gemm_look_ahead(struct gemm_part *p, int64_t col)
 {
     const struct gemm *g = p->g;
@@ -191,8 +190,8 @@ static void gemm_look_ahead(struct gemm_part *p, int64_t col)
 
 /* ---- a tile ---- */
 
-/* gemm_epilogue_row — one row of it: what earlier blocks of k gave is added; sums that later ones
- * need leave. */
+/* gemm_epilogue_row — one row: adds the sums of earlier blocks of k, stores what later ones
+ * need. */
 static inline void gemm_epilogue_row(const struct gemm_epilogue *t, int i)
 {
     float *sums = t->tile + i * GEMM_NR;
@@ -218,8 +217,8 @@ static void gemm_epilogue_rows(const struct gemm *g, struct gemm_epilogue *t, in
     t->row_i += n;
 }
 
-/* gemm_epilogue_begin — names the tile at hand as the one to finish beside the next. Between blocks
- * of k its sums lie in the room, between slabs in `partial`. */
+/* gemm_epilogue_begin — the tile just computed is finished beside the next one. Its sums lie in the
+ * workspace between blocks of k, and in `partial` between slabs. */
 static void gemm_epilogue_begin(struct gemm_part *p, int64_t row, int64_t col, int64_t steps)
 {
     const struct gemm *g = p->g;
@@ -243,9 +242,9 @@ static void gemm_epilogue_begin(struct gemm_part *p, int64_t row, int64_t col, i
     p->tile_i = !p->tile_i;
 }
 
-/* gemm_prefetch — the lines that the end of the tile at hand will touch, one row's of each stream:
- * they are here when its rows are finished beside the next tile. A store that waits for its line
- * holds up the packing's stores behind it. */
+/* gemm_prefetch — one row, of each stream, of the lines that the epilogue of this tile touches.
+ * They arrive before its rows are finished beside the next tile: a store that waits for its line
+ * would hold up the stores of packing behind it. */
 static inline void gemm_prefetch(struct gemm_part *p)
 {
     for (int i = 0; i < GEMM_STREAMS; i++) {
@@ -270,11 +269,10 @@ static void gemm_prefetch_begin(struct gemm_part *p, int64_t row, int64_t col)
     }
 }
 
-/* gemm_tile — 32 rows of packed A by the panel at work, and beside each step what else there is to
- * do. */
+/* gemm_tile — 32 rows of packed A by the current panel; with each step, some of the other work. */
 static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t steps)
 {
-    /* what was packed is in memory: loads of tiles are no loads to the compiler */
+    /* packed data is in memory: the compiler does not see that tiles load it */
     __asm__ volatile("" ::: "memory");
     gemm_zero();
     gemm_block_first(a, b);
@@ -294,8 +292,8 @@ static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t
     gemm_store(p->workspace->tiles[p->tile_i]);
 }
 
-/* gemm_total — to[j] = Σ_k from[k·step + j], added to what was there when `add`; by four sums of
- * every fourth k. */
+/* gemm_total — to[j] = Σ_k from[k·step + j], added to to[j] when `add`; in four sums, each of every
+ * fourth k. */
 static void gemm_total(const float *from, int64_t step, int64_t k, int64_t width, bool add,
                        float *to)
 {
@@ -311,7 +309,7 @@ static void gemm_total(const float *from, int64_t step, int64_t k, int64_t width
     }
 }
 
-/* gemm_panel — one panel of B over all rows of the part. */
+/* gemm_panel — one panel of B by all rows of the part. */
 static void gemm_panel(struct gemm_part *p, int64_t col)
 {
     const struct gemm *g = p->g;
@@ -352,9 +350,10 @@ static void gemm_part_run(struct gemm_part *p)
     }
 }
 
-/* gemm_thread — takes parts until none is left, always one ahead of the part at work, so that its
- * first panel can be packed beside it. Which thread takes a part changes nothing in it. Tiles are
- * given back at the end: a thread that keeps them makes every switch of threads save them. */
+/* gemm_thread — takes parts until none is left, and always the next one before it begins this one,
+ * so that the next part's first panel can be packed beside it. The thread that takes a part does
+ * not change its sums. Tiles are released at the end: a thread that keeps them makes every context
+ * switch save them. */
 static void gemm_thread(void *arg, int part_i, int thread_i)
 {
     (void)part_i;
@@ -370,7 +369,7 @@ static void gemm_thread(void *arg, int part_i, int thread_i)
     }
     gemm_epilogue_rows(g, &p.epilogue, GEMM_NR);
     _tile_release();
-    vec_fence(); /* what `finish` wrote past the caches */
+    vec_fence(); /* `finish` may have written past the caches */
 }
 
 static void gemm_slab(struct gemm *g)

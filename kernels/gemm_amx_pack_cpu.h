@@ -1,13 +1,15 @@
 /* gemm_amx_pack_cpu — splits pieces of a matrix into the blocks of bf16 that gemm_amx_tile_cpu.h
  * reads.
  *
- * Included by gemm_amx_cpu.h only. What lies beyond the matrix is written as zeros, never read. */
+ * Included by gemm_amx_cpu.h only. Beyond the matrix it writes zeros and reads nothing. It must not
+ * know threads or what the matrix means. */
 #ifndef CONVOY_KERNELS_GEMM_AMX_PACK_CPU_H
 #define CONVOY_KERNELS_GEMM_AMX_PACK_CPU_H
 
 #include "kernels/gemm_amx_tile_cpu.h"
 
-/* gemm_pair — one row of a tile of each part: lanes of u below, of v above. */
+/* gemm_pair — one row of a tile of each part: u in the lower halves of the lanes, v in the
+ * upper. */
 static inline __attribute__((always_inline)) void gemm_pair(vec u, vec v, char *to)
 {
     const __m512i half = _mm512_set1_epi32(0x8000), top = _mm512_set1_epi32((int)0xffff0000u);
@@ -28,8 +30,8 @@ static inline __attribute__((always_inline)) void gemm_pair(vec u, vec v, char *
         _mm512_mask_blend_epi16(upper, _mm512_srli_epi32((__m512i)u, 16), (__m512i)v));
 }
 
-/* A unit of packing makes a tile of each part: 16 rows of 16 lanes of u (for k … k+15) and of v
- * (k+16 … k+31), `step` elements from row to row, turned when the tile wants lanes as rows. */
+/* A unit of packing makes one tile of each part: 16 rows of 16 lanes of u (k … k+15) and of v
+ * (k+16 … k+31), `step` elements from row to row; transposed when the tile's lanes are rows. */
 struct gemm_unit {
     const float *u, *v;
     int64_t step, far;                    /* far: elements from here to what is packed next */
@@ -107,17 +109,17 @@ static __attribute__((noinline)) void gemm_unit_edge(const struct gemm_unit *n, 
         gemm_pair(u[i], v[i], to + i * 64);
 }
 
-/* A matrix as packing sees it: element (outer, k) lies at at[outer·step + k], or at[k·step + outer]
- * when `outer_runs`; `transpose` when the tiles want the other one as their lanes. */
+/* A matrix to pack: element (outer, k) lies at at[outer·step + k], or at[k·step + outer] when
+ * outer_runs. transpose: the tiles' lanes are the other index. */
 struct gemm_source {
     const float *at;
     int64_t step;
     bool outer_runs, transpose;
-    bool prefetches; /* for what comes next; else that was asked for */
+    bool prefetches; /* what is packed next; false: it was prefetched before */
 };
 
-/* gemm_pack_unit — half t (0, 1) of the block whose 32 outer and 32 k begin here, with outer_n and
- * k_n left. */
+/* gemm_pack_unit — half t (0, 1) of the block that begins at (outer, k); outer_n and k_n are left
+ * of the matrix from there. */
 static void gemm_pack_unit(const struct gemm_source *s, int64_t outer, int64_t outer_n, int64_t k,
                            int64_t k_n, int t, char *block)
 {

@@ -1,20 +1,19 @@
-/* gemm_amx_tile_cpu — products of fp32 in AMX tiles: the innermost loop.
+/* gemm_amx_tile_cpu — the innermost loop of fp32 products in AMX tiles.
  *
- * Included by *_cpu.c files of the level `amx`. Knows neither threads nor what the product means.
+ * Included by *_cpu.c files of the level `amx`. It must not know threads or what the product means.
  *
- * Every fp32 is a sum of three bf16: x = h + m + l, h the nearest (halves away from zero), m what h
- * leaves cut to 8 bits, l the rest; all exact. Of the nine products of two such sums six are kept
- * (hh hm mh hl lh mm): what is dropped is 2^-25 of |a·b| at most and has no preferred sign. A tile
- * instruction adds 16 pairs of products before it touches the sum, so a sum over k is rounded
- * 6·k/32 times, less often than one multiply-add for each k would. After Henry, Tang and Heinecke,
- * "Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations"
- * (2019).
+ * Every fp32 is a sum of three bf16, x = h + m + l: h the nearest (halves away from zero), m the
+ * remainder of h cut to 8 bits, l the rest; all exact. Of the nine products of two such sums six
+ * are computed (hh hm mh hl lh mm). What is dropped is at most 2^-25 of |a·b| and has no preferred
+ * sign. A tile instruction adds 16 pairs of products before it touches the sum, so a sum over k is
+ * rounded 6·k/32 times: less often than with one multiply-add for each k. After Henry, Tang and
+ * Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision
+ * computations" (2019).
  *
- * A packed block is 32 of the outer index (rows of A, columns of B) by 32 of k: parts h, m, l, each
- * two tiles of 16 rows of 64 bytes. A row of an A tile is one m, of a B tile one k; its dword j
- * holds k and k+16, of k = j in A, of column j
- * in B: any pairing of k will do as long as both agree, and this one needs no shuffle. Beyond the
- *   matrix are zeros. */
+ * A packed block is 32 of the outer index (rows of A, columns of B) by 32 of k: the parts h, m and
+ * l, each two tiles of 16 rows of 64 bytes. A row of an A tile is one m, a row of a B tile one k.
+ * Dword j of a row holds k and k+16, of k = j in A and of column j in B. Any pairing of k is right
+ * when both sides agree, and this one needs no shuffle. Beyond the matrix there are zeros. */
 #ifndef CONVOY_KERNELS_GEMM_AMX_TILE_CPU_H
 #define CONVOY_KERNELS_GEMM_AMX_TILE_CPU_H
 
@@ -36,9 +35,9 @@ static const struct gemm_tile_config gemm_tiles = {.palette = 1,
                                                    .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
                                                    .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
 
-/* The six products of one block of k, in an order in which each changes one side only: the other's
- * tiles stay. A tile is loaded again right after its last use, two products before its next: its
- * lines come meanwhile. */
+/* The six products of one block of k. From one to the next only one side's tiles change. A tile is
+ * loaded right after its last use, two products before its next use, so its lines have time to
+ * come. */
 #define GEMM_LOAD_A0(part) _tile_loadd(4, a + (part)*GEMM_PART, 64)
 #define GEMM_LOAD_A1(part) _tile_loadd(5, a + (part)*GEMM_PART + GEMM_TILE, 64)
 #define GEMM_LOAD_B0(part) _tile_loadd(6, b + (part)*GEMM_PART, 64)
@@ -58,9 +57,9 @@ static const struct gemm_tile_config gemm_tiles = {.palette = 1,
     _tile_dpbf16ps(3, 5, 7); \
     GEMM_LOAD_B1(part)
 
-/* What comes from memory next, asked for in pieces between the products: a burst would take the
- * buffers that loads of tiles need. Pieces are 128 bytes, 32 of them `step` bytes apart, then the
- * next 32 `block_step` bytes on. */
+/* What is prefetched next, in pieces between the products: a burst would take the fill buffers that
+ * loads of tiles need. A piece is 128 bytes. 32 pieces lie `step` bytes apart, then the next 32
+ * `block_step` bytes on. */
 struct gemm_fetch {
     uintptr_t at;
     int64_t step, block_step, left;

@@ -1,11 +1,11 @@
 /* gemm_cpu — C(m,n) = Σ_k A(m,k)·B(k,n) on all threads, cut into parts that fit the caches.
  *
- * Included by matmul_cpu.c only. It knows matrices, caches and threads, not what C is for: each
- * finished tile of C is handed to `finish`, once. After the scheme of Goto and van de Geijn (2008):
- * a part of C is a block of rows by a few panels of columns; per block of k its rows of A stay in
- * L2 while one panel of B after the other passes over them. What differs: every part packs its own
- * B while it computes its first tile, and fetches the panel after that from memory while it
- * computes the others, so that a weight read once from memory costs no time of its own. */
+ * Included by matmul_cpu.c only. It knows matrices, caches and threads; it must not know what C is
+ * for: each finished tile of C is handed to `finish`, once. After Goto and van de Geijn (2008): a
+ * part of C is a block of rows by a few panels of columns. For each block of k its rows of A stay
+ * in L2, while one panel of B after the other passes over them. Here, every part packs its own B
+ * while it computes its first tile, and prefetches the next panel while it computes the others. So
+ * a weight that is read once from memory costs no time of its own. */
 #ifndef CONVOY_KERNELS_GEMM_CPU_H
 #define CONVOY_KERNELS_GEMM_CPU_H
 
@@ -13,9 +13,9 @@
 #include "kernels/gemm_pack_cpu.h"
 #include "kernels/gemm_tile_cpu.h"
 
-/* k in one pass, and rows in one part: A's block (rows × k) takes up to 40 % of the L2 that the
- * level's machines have. A panel of B that has to be turned (b_across) is dear: short k, so that
- * many rows share it. */
+/* The longest block of k, and the rows of a part: A's block (rows × k) takes up to 40 % of the L2
+ * of the level's machines. Transposing a panel of B (b_across) is expensive: a shorter k lets more
+ * rows share it. */
 #if CPU_ISA == 4
 #define GEMM_K_MAX 768
 #define GEMM_K_MAX_TRANSPOSED 384
@@ -42,23 +42,23 @@ struct gemm_workspace {
 _Static_assert(sizeof(struct gemm_workspace) <= CPU_SCRATCH_BYTES,
                "a thread's scratch memory holds what a product needs");
 
-/* A part at work: rows m0 … m0+rows-1, columns n0 … n0+cols-1, k0 … k0+k-1. */
+/* The current part: rows m0 … m0+rows-1, columns n0 … n0+cols-1, k0 … k0+k-1. */
 struct gemm_part {
     const struct gemm *g;
     struct gemm_workspace *workspace;
     int64_t m0, rows, n0, cols, k0, k;
     const float *a; /* its rows of A, packed */
     struct gemm_ahead ahead;
-    int panel_i;    /* which of the workspace's panels is at work */
+    int panel_i;    /* the current one of the workspace's panels */
     bool is_packed; /* it was packed ahead */
     int64_t next;   /* the part this thread does after this one */
 };
 
 /* Fewer rows than this are read where they lie: packing them would not pay, and short tiles exist
- * only for rows. */
+ * for rows only. */
 #define GEMM_PACK_MIN 16
 
-/* gemm_slab — how much of k, in whole blocks, the packed A of all rows may cover in the shared
+/* gemm_slab — how much of k, in whole blocks, the packed A of all rows can cover in shared
  * memory. */
 static int64_t gemm_slab(const struct gemm *g)
 {
@@ -67,7 +67,7 @@ static int64_t gemm_slab(const struct gemm *g)
     return most / g->k_block * g->k_block;
 }
 
-/* gemm_cut — by shape alone. Wide parts read a streaming A less often; narrow ones let the threads
+/* gemm_cut — by shape alone. Wide parts read a streaming A less often; narrow parts let the threads
  * end together. */
 static void gemm_cut(struct gemm *g)
 {
@@ -92,8 +92,8 @@ static void gemm_cut(struct gemm *g)
     g->n_parts = gemm_ceil(g->n, g->n_block);
 }
 
-/* gemm_place — part number → its rows and columns; columns run fastest, so that A's block stays.
- * False: no such part. */
+/* gemm_place — the rows and columns of a part. Columns run fastest, so that A's block stays in
+ * cache. False: no such part. */
 static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p)
 {
     if (part_i >= g->m_parts * g->n_parts)
@@ -105,8 +105,8 @@ static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p
     return true;
 }
 
-/* gemm_look_ahead — names the panel that this thread needs next, of this part or of the part after
- * it. It is packed ahead when its columns lie side by side; else its lines are fetched. */
+/* gemm_look_ahead — finds the panel that this thread needs next: of this part, or of its next part.
+ * When its columns lie side by side it is packed ahead, else its lines are prefetched. */
 static void gemm_look_ahead(struct gemm_part *p, int64_t col)
 {
     const struct gemm *g = p->g;
@@ -145,7 +145,7 @@ static void gemm_total(const float *panel, int64_t k, int width, bool add, float
             totals[j] += panel[j];
 }
 
-/* gemm_panel_ready — packs the panel unless that was done ahead; true: the first tile is to do
+/* gemm_panel_ready — packs the panel unless that was done ahead; true: the first tile has to do
  * it. */
 static bool gemm_panel_ready(struct gemm_part *p, const float *b, int cols, int nv, float *panel)
 {
@@ -161,7 +161,7 @@ static bool gemm_panel_ready(struct gemm_part *p, const float *b, int cols, int 
     return false;
 }
 
-/* gemm_partial — a tile's sums between two slabs of k: out to where C will be, or back. */
+/* gemm_partial — stores a tile's sums between two slabs of k where C will be, or loads them. */
 static void gemm_partial(const struct gemm *g, float *tile, int64_t row, int64_t col, int rows,
                          int cols, bool back)
 {
@@ -171,8 +171,8 @@ static void gemm_partial(const struct gemm *g, float *tile, int64_t row, int64_t
     }
 }
 
-/* gemm_tile_begin, gemm_tile_end — before a tile is computed (its sums so far) and after (C, or the
- * sums for the next slab). */
+/* gemm_tile_begin, gemm_tile_end — before a tile is computed (loads its sums so far) and after (C
+ * is finished, or its sums are stored for the next slab). */
 static void gemm_tile_begin(const struct gemm_part *p, struct gemm_tile *t, int64_t row,
                             int64_t col, int cols)
 {
@@ -198,7 +198,7 @@ static void gemm_tile_end(const struct gemm_part *p, const struct gemm_tile *t, 
         gemm_partial(g, t->out, p->m0 + row, p->n0 + col, t->rows, cols, false);
 }
 
-/* gemm_panel — one panel of B over all rows of the part. */
+/* gemm_panel — one panel of B by all rows of the part. */
 static void gemm_panel(struct gemm_part *p, int64_t col)
 {
     const struct gemm *g = p->g;
@@ -234,7 +234,7 @@ static void gemm_panel(struct gemm_part *p, int64_t col)
     p->panel_i = !p->panel_i;
 }
 
-/* gemm_totals_end — sums of B's columns and A's rows leave the part that begins with row 0 or
+/* gemm_totals_end — stores sums of B's columns or A's rows, by the part that begins with row 0 or
  * column 0. */
 static void gemm_totals_end(const struct gemm_part *p, float *to, int64_t from, int64_t n,
                             const float *totals)
@@ -243,7 +243,7 @@ static void gemm_totals_end(const struct gemm_part *p, float *to, int64_t from, 
         to[from + i] = (p->g->sums_add ? to[from + i] : 0.0f) + totals[i];
 }
 
-/* gemm_shared_place — where the packed A of a block of k keeps a row (a multiple of GEMM_MR). */
+/* gemm_shared_place — the packed A of a row (a multiple of GEMM_MR) in the block of k at k0. */
 static float *gemm_shared_place(const struct gemm *g, int64_t k0, int64_t row)
 {
     int64_t rows = gemm_ceil(g->m, GEMM_MR) * GEMM_MR;
@@ -251,7 +251,7 @@ static float *gemm_shared_place(const struct gemm *g, int64_t k0, int64_t row)
            row * gemm_min(g->k_block, g->k_to - k0);
 }
 
-/* gemm_share — a part of the work before the parts proper: packs GEMM_SHARE rows of A for all. */
+/* gemm_share — packs GEMM_SHARE rows of A for all threads; runs before the parts. */
 #define GEMM_SHARE (GEMM_MR * 4)
 static void gemm_share(void *arg, int part_i, int thread_i)
 {
@@ -296,8 +296,9 @@ static void gemm_part_run(struct gemm_part *at)
     *at = p;
 }
 
-/* gemm_thread — takes parts until none is left, always one ahead of the part at work, so that its
- * first panel can be packed ahead too. Which thread takes a part changes nothing in it. */
+/* gemm_thread — takes parts until none is left, and always the next one before it begins this one,
+ * so that the next part's first panel can be packed ahead. The thread that takes a part does not
+ * change its sums. */
 static void gemm_thread(void *arg, int part_i, int thread_i)
 {
     (void)part_i;
@@ -310,7 +311,7 @@ static void gemm_thread(void *arg, int part_i, int thread_i)
         gemm_part_run(&p);
         now = p.next;
     }
-    vec_fence(); /* what `finish` wrote past the caches */
+    vec_fence(); /* `finish` may have written past the caches */
 }
 
 static void gemm_run(const struct cpu *cpu, struct gemm *g)

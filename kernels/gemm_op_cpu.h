@@ -1,9 +1,14 @@
-/* gemm_op_cpu — a product to compute, C(m,n) = Σ_k A(m,k)·B(k,n), and the little arithmetic of
- * cutting it.
+/* gemm_op_cpu — a product to compute, C(m,n) = Σ_k A(m,k)·B(k,n), and the arithmetic of cutting it.
  *
  * Included by matmul_cpu.c and by what computes the product: gemm_cpu.h (multiply-adds) or
- * gemm_amx_cpu.h (tiles). It knows where the matrices lie, not how they are computed nor what C is
- * for: each finished piece of C is handed to `finish`, once. */
+ * gemm_amx_cpu.h (AMX tiles). It knows where the matrices lie. It must not know how they are
+ * computed, nor what C is for: each finished piece of C is handed to `finish`, once.
+ *
+ * Words, as in BLIS (Van Zee, van de Geijn 2015):
+ *   panel  packed columns of B, or packed rows of A, that one tile reads
+ *   slab   the range of k (and of m) whose packed A fits into the shared memory
+ *   part   a block of rows of C by some panels of columns: what one thread computes at a time
+ *   tile   the sums that stay in registers */
 #ifndef CONVOY_KERNELS_GEMM_OP_CPU_H
 #define CONVOY_KERNELS_GEMM_OP_CPU_H
 
@@ -12,8 +17,8 @@
 #include "kernels/cpu.h"
 #include "kernels/vec_cpu.h"
 
-/* Lines of C that a tile's end will touch, to be asked for in time: `step` bytes from row to row;
- * NULL: nothing. */
+/* Cache lines of C that the end of a tile touches, to be prefetched: `step` bytes from row to row.
+ * at NULL: none. */
 #define GEMM_STREAMS 2
 struct gemm_lines {
     const char *at;
@@ -25,8 +30,8 @@ typedef void gemm_finish_fn(const struct gemm *g, const float *tile, int64_t row
                             int rows, int cols);
 
 struct gemm {
-    /* A(m,k) = a[m·a_step + k], or a[k·a_step + m] when a_across;  B(k,n) = b[k·b_step + n], or
-     *   b[n·b_step + k]. */
+    /* A(m,k) = a[m·a_step + k], or a[k·a_step + m] when a_across;
+     * B(k,n) = b[k·b_step + n], or b[n·b_step + k] when b_across */
     const float *a, *b;
     int64_t a_step, b_step;
     bool a_across, b_across;
@@ -37,23 +42,23 @@ struct gemm {
     bool sums_add;
     const struct cpu *cpu;
     struct gemm_lines lines[GEMM_STREAMS];
-    float *partial; /* where sums may lie between slabs of k, or NULL: where C will be */
+    float *partial; /* where sums may lie between slabs of k: where C will be; or NULL */
     int64_t partial_step;
     /* the cut, by shape alone */
     int64_t k_block, m_block, n_block, m_parts, n_parts;
-    /* the slab at work; multiply-adds always take all of m */
+    /* the current slab; gemm_cpu.h always takes all of m */
     int64_t m_from, m_to, k_from, k_to;
-    /* A is read from packed panels: shared ones, or each part's own */
+    /* A is read from packed panels: a_shared, or those of each part */
     bool a_packed;
-    atomic_llong taken; /* parts dealt so far */
-    /* the slab's A, packed, k by k block; NULL: each part packs its own */
+    atomic_llong taken; /* parts that threads have taken so far */
+    /* the slab's A, packed, one block of k after the other; NULL: each part packs its own */
     void *a_shared;
 };
 
 static inline int64_t gemm_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t gemm_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/* gemm_even — the size of equal pieces of `whole`, multiples of `unit`, none over `most` (itself ≥
+/* gemm_even — the size of equal pieces of `whole`: a multiple of `unit`, at most `most` (≥
  * unit). */
 static inline int64_t gemm_even(int64_t whole, int64_t most, int64_t unit)
 {
@@ -61,8 +66,8 @@ static inline int64_t gemm_even(int64_t whole, int64_t most, int64_t unit)
     return gemm_ceil(gemm_ceil(whole, pieces), unit) * unit;
 }
 
-/* gemm_transpose — rows r[0 … W-1] become columns: log2(W) times, rows i and i+W/2 are interleaved
- * (a perfect shuffle rotates the bits of (row, column) by one). */
+/* gemm_transpose — transposes r[0 … W-1] in registers: log2(W) times, rows i and i+W/2 are
+ * interleaved (a perfect shuffle rotates the bits of (row, column) by one). */
 static inline __attribute__((always_inline)) void gemm_transpose(vec *r)
 {
     veci low, high;

@@ -1,13 +1,14 @@
-/* gemm_pack_cpu — copies pieces of a matrix into the order in which gemm_tile_cpu.h reads them.
+/* gemm_pack_cpu — copies pieces of a matrix into panels, the order in which gemm_tile_cpu.h reads.
  *
- * Included by matmul_cpu.c only. What lies beyond the matrix is written as zeros, never read. */
+ * Included by matmul_cpu.c only. Beyond the matrix it writes zeros and reads nothing. It must not
+ * know threads or what the matrix means. */
 #ifndef CONVOY_KERNELS_GEMM_PACK_CPU_H
 #define CONVOY_KERNELS_GEMM_PACK_CPU_H
 
 #include "kernels/gemm_tile_cpu.h"
 
-/* gemm_pack_across — panel[k·width + j] = b[j·step + k]: `cols` rows of the matrix become columns
- * of the panel. */
+/* gemm_pack_across — panel[k·width + j] = b[j·step + k]: `cols` rows of the matrix become the
+ * columns of the panel. */
 static void gemm_pack_across(const float *b, int64_t step, int cols, int64_t k, int nv,
                              float *panel)
 {
@@ -31,7 +32,7 @@ static void gemm_pack_across(const float *b, int64_t step, int cols, int64_t k, 
     }
 }
 
-/* gemm_pack_along — panel[k·width + j] = b[k·step + j]: columns lie side by side already; zeros
+/* gemm_pack_along — panel[k·width + j] = b[k·step + j]: the columns lie side by side already; zeros
  * beyond `cols`. */
 static void gemm_pack_along(const float *b, int64_t step, int cols, int64_t k, int nv, float *panel)
 {
@@ -66,8 +67,8 @@ static float *gemm_pack_a(const float *a, int64_t step, int64_t rows, int64_t k,
     return panels;
 }
 
-/* gemm_pack_rows — the same from rows that lie one after the other, A(m,k) = a[m·step + k]: squares
- * of VEC_W × VEC_W are turned in registers and leave as pieces of GEMM_MR. */
+/* gemm_pack_rows — the same when rows lie one after the other, A(m,k) = a[m·step + k]: squares of
+ * VEC_W × VEC_W are transposed in registers and stored in pieces of GEMM_MR. */
 #define GEMM_PACK_ROWS (VEC_W / GEMM_MR * GEMM_MR)
 static void gemm_pack_rows(const float *a, int64_t step, int64_t rows, int64_t k, float *panels)
 {

@@ -1,16 +1,16 @@
-/* gemm_tile_cpu — the innermost loop of the products: a tile of GEMM_MR × GEMM_NR sums kept in
- * registers.
+/* gemm_tile_cpu — the innermost loop of products: a tile of GEMM_MR × GEMM_NR sums in registers.
  *
- * Included by matmul_cpu.c only. Knows neither threads nor what the product means. Every sum runs
- * over k in order in one accumulator, so an element's value does not depend on where its tile was
- * cut.
+ * Included by matmul_cpu.c only. It must not know threads or what the product means. Every sum runs
+ * over k in order in one accumulator, so an element's value does not depend on how tiles are cut.
  *
- * B comes as a panel: GEMM_NR columns, k-major (row k holds columns 0 … nv·VEC_W-1 side by side).
- * A comes either as rows read where they lie (row-major x or dy: each of the tile's rows is a
- * stream of its own, nothing is packed) or as a packed panel (k-major, GEMM_MR side by side). With
- * `pack`, B is read from the matrix itself and the panel is written on the way: the first tile of
- * a panel packs it for the others, in store slots the arithmetic leaves free. Meanwhile lines of
- * what comes next are fetched from memory into L2, a few with each GEMM_CHUNK of k. */
+ * B comes as a panel: GEMM_NR columns, k-major (row k holds columns 0 … nv·VEC_W-1 side by side). A
+ * comes in one of two ways:
+ *   rows    read where they lie (row-major x or dy); each row of the tile is a stream of its own
+ *   packed  a panel, k-major, GEMM_MR elements side by side
+ * With `pack`, B is read from the matrix itself, and the panel is written on the way: the first
+ * tile of a panel packs it for the others, in store slots that the arithmetic leaves free.
+ * Meanwhile lines of the next panel are fetched from memory into L2, a few with each GEMM_CHUNK of
+ * k. */
 #ifndef CONVOY_KERNELS_GEMM_TILE_CPU_H
 #define CONVOY_KERNELS_GEMM_TILE_CPU_H
 
@@ -31,10 +31,10 @@
 #define GEMM_NR (GEMM_NV * VEC_W)
 #define GEMM_CHUNK 16
 
-/* What comes next, done piece by piece with each GEMM_CHUNK of k: `rows` runs `step` bytes
- * apart. With `to`, rows of GEMM_NR columns are copied there (the next panel is packed),
- * GEMM_AHEAD rows behind their fetch from memory; without, lines are fetched into L2 only, `width`
- * bytes a slab. One piece is a straight run of code: a loop here cost 6 % of the tile. */
+/* The next panel, prepared piece by piece, a piece with each GEMM_CHUNK of k: `rows` runs of
+ * memory, `step` bytes apart. A piece is straight-line code; a loop here cost 6 % of the tile.
+ *   with `to`  rows of GEMM_NR columns are packed there, GEMM_AHEAD rows behind their prefetch
+ *   without    lines are fetched into L2 only, `width` bytes of each run */
 #define GEMM_AHEAD 12
 #define GEMM_AHEAD_LINES 2
 struct gemm_ahead {

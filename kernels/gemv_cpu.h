@@ -1,10 +1,10 @@
-/* gemv_cpu — a matrix by one vector: each element of the matrix is read once, so memory alone sets
- * the time.
+/* gemv_cpu — a matrix by one vector. Each element of the matrix is read once, so memory bandwidth
+ * alone sets the time.
  *
- * Included by *_cpu.c files only. Rows are `step` elements apart and asked for GEMV_AHEAD rows
- * before they are needed, because pieces of rows that far apart are fetched by no hardware on its
- * own. Sums run in an order given by the shape, and long ones in runs of GEMV_RUN terms, so that
- * rounding does not grow with them. */
+ * Included by *_cpu.c files only; it must not know what the matrix means. Rows are `step` elements
+ * apart and are prefetched GEMV_AHEAD rows ahead, because no hardware prefetcher follows rows that
+ * far apart. Sums run in an order given by the shape, long ones in runs of GEMV_RUN terms, so that
+ * rounding errors do not grow with them. */
 #ifndef CONVOY_KERNELS_GEMV_CPU_H
 #define CONVOY_KERNELS_GEMV_CPU_H
 
@@ -14,10 +14,9 @@
 #define GEMV_COLS (GEMV_VECS * VEC_W)
 #define GEMV_RUN 256
 #define GEMV_AHEAD 16
-#define GEMV_FETCH 1024 /* rows without gaps: elements to ask for ahead */
+#define GEMV_FETCH 1024 /* rows without gaps: elements to prefetch ahead */
 
-/* gemv_dot — Σ_i w[i]·x[i] over k elements. Asks for what lies `ahead` elements on, in the rows
- * behind this one. */
+/* gemv_dot — Σ_i w[i]·x[i] over k elements. Prefetches `ahead` elements on, in later rows. */
 static inline float gemv_dot(const float *w, const float *x, int64_t k, int64_t ahead)
 {
     vec sum[GEMV_VECS] = {{0}};

@@ -1,7 +1,6 @@
 /* matmul — the plain truth of the dense products: one thread, sums in double, no tricks.
  *
- * Each product is seen as C(m,n) = Σ_k A(m,k)·B(k,n) with a stride for each index. It knows nothing
- * of models. */
+ * Each product is C(m,n) = Σ_k A(m,k)·B(k,n) with a stride for each index. Must not know models. */
 #include "kernels/matmul.h"
 
 #include <math.h>

@@ -1,11 +1,12 @@
-/* matmul — the dense products on tensor cores, used where cuBLASLt is not there or declines.
+/* matmul — the dense products on tensor cores: for what cuBLASLt does not do, or where it is
+ * missing.
  *
- * All three products are C (M,N) = A (M,K)·B (K,N) with what follows folded in (matmul_finish.cuh);
- * they differ in how the factors lie: A as (M,K) or (K,M), B as (N,K) or (K,N). A block of 8 warps
- * makes 128×128 of C, a warp 64×32; 64 of k at a time come by cp.async into three buffers,
- * swizzled, and go to the tensor cores by ldmatrix, which turns what must be turned. Rows that are
- * not 16-byte aligned are brought element by element. float tensors: matmul_f32.cuh. The order of
- * sums is k. No split of K: dw of small layers leaves part of a large chip idle. */
+ * All three products are C (M,N) = A (M,K)·B (K,N) with an epilogue (matmul_finish.cuh). They
+ * differ in how the factors lie: A as (M,K) or (K,M), B as (N,K) or (K,N). A block of 8 warps
+ * computes 128×128 of C, a warp 64×32. cp.async loads 64 of k at a time into three swizzled
+ * buffers; ldmatrix moves them to the tensor cores and transposes where needed. Rows that are not
+ * 16-byte aligned are loaded element by element. float tensors: matmul_f32.cuh. Sums run in order
+ * of k. K is not split: dw of small layers leaves part of a large chip idle. */
 #include "kernels/tile.cuh"
 #include "kernels/column.h"
 #include "kernels/matmul_f32.cuh"
@@ -16,8 +17,8 @@ constexpr int MM_BYTES = MM_TILE * MM_K * 2; /* of one factor in one buffer */
 static_assert(MM_STAGES * 2 * MM_BYTES >= FINISH_BYTES && MM_TILE == FINISH_TILE,
               "the sums fit where the factors lay");
 
-/* A factor of 16-bit elements: rows of `stride` elements; is_k_first: a row is one k, else one line
- * (row of A, column of B). */
+/* A factor of 16-bit elements, rows of `stride` elements. is_k_first: a row is one k; else a row is
+ * one line (a row of A, a column of B). */
 template <typename T> struct matmul_side {
     const T *data;
     int64_t stride;
@@ -25,8 +26,8 @@ template <typename T> struct matmul_side {
     bool is_wide; /* every row begins at a multiple of 16 bytes */
 };
 
-/* A tile of ROWS × COLS at (row, col) of the factor into shared memory; beyond rows_n, cols_n
- * zeros. */
+/* Loads a tile of ROWS × COLS at (row, col) of the factor into shared memory; zeros beyond rows_n
+ * and cols_n. */
 template <typename T, int ROWS, int COLS>
 __device__ static inline void mm_copy(unsigned char *tile, const matmul_side<T> &s, int row,
                                       int col, int rows_n, int cols_n)
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(MM_THREADS, 2)
         fetch(i);
     for (int i = 0; i < steps; i++) {
         cp_wait<MM_STAGES - 2>();
-        /* tile i is there, and everyone has done with tile i-1, whose buffer is next */
+        /* tile i is loaded, and all threads are done with tile i-1, whose buffer is next */
         __syncthreads();
         fetch(i + MM_STAGES - 1);
         shared_at at = shared_address(shared) + (shared_at)(i % MM_STAGES * 2 * MM_BYTES);
@@ -135,7 +136,7 @@ __global__ void __launch_bounds__(MM_THREADS, 2)
 
 /* ---- launches ---- */
 
-/* How a product's factors lie: rows of `stride` elements, a k each (is_k_first) or a line each. */
+/* How a product's factors lie: rows of `stride` elements, each one k (is_k_first) or one line. */
 struct matmul_factor {
     struct tensor t;
     int64_t stride;

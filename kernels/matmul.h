@@ -1,27 +1,28 @@
-/* matmul — the dense products of a layer, forward and both gradients, with what follows them folded
- * into the write-back. */
+/* matmul — the dense products of a layer: forward and both gradients, with an epilogue (bias, GELU,
+ * dropout, residual) in the same pass. Must not know layers or models. */
 #ifndef CONVOY_KERNELS_MATMUL_H
 #define CONVOY_KERNELS_MATMUL_H
 #include "kernels/tensor.h"
 
-/* The level `amx` makes these fp32 products of bf16 tiles, each factor a sum of three bf16, at fp32
- * accuracy (see gemm_amx_tile_cpu.h). Two promises are narrower there: a factor that is not finite,
- * or beyond 3.395e38, makes all sums it enters NaN, also where the other factor is 0; factors and
- * sums below 2^-126 count as 0, and of factors below 2^-110 the last bits do. What is not finite
- * never becomes finite. */
+/* The level `amx` makes an fp32 product of bf16 tiles, each factor a sum of three bf16, at fp32
+ * accuracy (gemm_amx_tile_cpu.h). Two promises are narrower there:
+ *   a factor that is not finite, or beyond 3.395e38, makes every sum that it enters NaN, also where
+ *   the other factor is 0
+ *   factors and sums below 2^-126 count as 0, and factors below 2^-110 lose their last bits
+ * What is not finite never becomes finite. */
 
-/* How w lies in memory. IO: (I,O) as GPT-2's Conv1D stores it. OI: (O,I) as torch.nn.Linear and the
- * tied embedding do. */
+/* How w lies in memory: IO is (I,O), as GPT-2's Conv1D; OI is (O,I), as torch.nn.Linear and the
+ * tied embedding. */
 enum matmul_layout { MATMUL_LAYOUT_IO, MATMUL_LAYOUT_OI };
 enum matmul_act { MATMUL_ACT_NONE, MATMUL_ACT_GELU };
 
 /* matmul_fwd — u = x·w + b;  y = act(u), or y = residual + dropout(u).
- * out  y (N,O) row stride y_stride elements (0: O); must not overlap x or w; may be residual
- *      pre (N,O) u itself, kept for the backward of GELU; NULL: not kept (act GELU only)
- * in   x (N,I) · w in `layout` · b (O) or NULL · residual (N,O) or NULL (act NONE only)
- * Any sizes ≥ 1. GELU is the tanh form: 0.5u(1+tanh(√(2/π)(u+0.044715u³))) (Hendrycks, Gimpel
- * 2016).
- * Tolerance to plain (double sums): nmse 1e-12. */
+ * out  y (N,O)  row stride y_stride elements (0: O); must not overlap x or w; may be residual
+ *      pre (N,O)  u, kept for the backward of GELU; NULL: not kept (act GELU only)
+ * in   x (N,I) · w in `layout` · b (O) or NULL
+ *      residual (N,O)  or NULL (act NONE only)
+ * Needs any sizes ≥ 1. GELU is the tanh form: 0.5u(1+tanh(√(2/π)(u+0.044715u³))) (Hendrycks, Gimpel
+ * 2016). Tolerance to plain: nmse 1e-12. */
 struct matmul_fwd {
     struct tensor y, pre, x, w, b, residual;
     int64_t n, in, out, y_stride;
@@ -31,8 +32,9 @@ struct matmul_fwd {
 };
 
 /* matmul_bwd_x — dx = dy·wᵀ, or (dy·wᵀ)·gelu'(pre) when `pre` is given.
- * out  dx (N,I), overwritten; must not overlap dy | in  dy (N,O) row stride dy_stride (0: O) · w ·
- *   pre (N,I) or NULL */
+ * out  dx (N,I)  replaced; must not overlap dy
+ * in   dy (N,O)  row stride dy_stride (0: O)
+ *      w in `layout` · pre (N,I) or NULL */
 struct matmul_bwd_x {
     struct tensor dx, dy, w, pre;
     int64_t n, in, out, dy_stride;
@@ -40,9 +42,9 @@ struct matmul_bwd_x {
 };
 
 /* matmul_bwd_w — dw (+)= xᵀ·dy in w's layout;  db (+)= Σ_n dy[n,:].
- * out  dw · db (O) or NULL: added to when accumulate, else written
- * in   x (N,I) · dy (N,O) row stride dy_stride (0: O)
- * The order of sums depends on the shape alone. */
+ * out  dw · db (O) or NULL  added to when accumulate, else replaced
+ * in   x (N,I) · dy (N,O)  row stride dy_stride (0: O)
+ * The order of a sum depends on the shape alone. */
 struct matmul_bwd_w {
     struct tensor dw, db, x, dy;
     int64_t n, in, out, dy_stride;

@@ -1,10 +1,9 @@
-/* matmul — the fast dense products: each is one gemm, and what follows it is done while its tiles
- * are still
- * in cache. Forward with a single row is one gemv instead: packing weights that are read once would
- *   not pay.
+/* matmul_cpu — the fast dense products. Each is one gemm, with an epilogue while its tiles are
+ * still in cache. Forward with a single row is one gemv instead: packing weights that are read once
+ * would not pay.
  *
- * It knows what C is for; how it is computed is gemm_cpu.h or gemm_amx_cpu.h, and gemv_cpu.h.
- * Compiled once for each level, see cpu.h. */
+ * It knows what C is for; gemm_cpu.h or gemm_amx_cpu.h, and gemv_cpu.h, compute it. Compiled once
+ * for each ISA level, see cpu.h. */
 #include "kernels/matmul.h"
 
 #include "kernels/cpu.h"
@@ -151,7 +150,8 @@ void CPU_FN(matmul_bwd_x)(const struct cpu *cpu, const struct matmul_bwd_x *a)
     gemm_run(cpu, &g);
 }
 
-/* Gradients written for the first time are not read back soon: whole lines go past the caches. */
+/* Gradients that are written for the first time are not read back soon: whole lines go past the
+ * caches. */
 static void matmul_bwd_w_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col,
                                 int rows, int cols)
 {

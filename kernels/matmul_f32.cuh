@@ -1,8 +1,8 @@
-/* matmul_f32 — products of float tensors: in float throughout, or, when PRECISION is tf32, on
- * tensor cores.
+/* matmul_f32 — products of float tensors: all in float, or, with PRECISION=tf32, on tensor cores.
+ * Must not know what follows a product (matmul_finish.cuh).
  *
- * A block makes 128×128 of C; 16 of k at a time lie in shared memory as (k,m) and (k,n), rows 136
- * floats apart, so that both ways of reading meet different banks; the next tile waits in
+ * A block computes 128×128 of C. 16 of k at a time lie in shared memory as (k,m) and (k,n), rows
+ * 136 floats apart, so that both ways of reading meet different banks; the next tile waits in
  * registers. Any strides. */
 #ifndef CONVOY_KERNELS_MATMUL_F32_CUH
 #define CONVOY_KERNELS_MATMUL_F32_CUH
@@ -13,8 +13,8 @@
 constexpr int MF_TILE = 128, MF_K = 16, MF_ROW = MF_TILE + 8, MF_THREADS = 256,
               MF_EACH = MF_TILE * MF_K / MF_THREADS;
 
-/* A factor: element (line, k) at data[line·line_stride + k·k_stride], one of the strides 1. Lines
- * are rows of A, columns of B. */
+/* A factor: element (line, k) lies at data[line·line_stride + k·k_stride]; one of the strides is 1.
+ * Lines are rows of A, columns of B. */
 struct matmul_side_f32 {
     const float *data;
     int64_t line_stride, k_stride;

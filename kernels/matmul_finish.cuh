@@ -1,13 +1,13 @@
-/* matmul_finish — what follows a product, for each finished pair of sums: bias, GELU, residual,
- * dropout, adding to what is there. Element types are run-time values here: the branches are the
- * same for a whole launch. It knows no tiles. */
+/* matmul_finish — the epilogue of a product, for each finished pair of sums: bias, GELU, residual,
+ * dropout, accumulation. Element types are run-time values here: the branches are the same for a
+ * whole launch. Must not know tiles. */
 #ifndef CONVOY_KERNELS_MATMUL_FINISH_CUH
 #define CONVOY_KERNELS_MATMUL_FINISH_CUH
 
 #include "kernels/common.cuh"
 #include "kernels/matmul.h"
 
-/* C (M,N) = finish(A (M,K) · B (K,N)); a tensor with data NULL is not there. */
+/* C (M,N) = finish(A (M,K) · B (K,N)). A tensor with data NULL is left out. */
 struct finish {
     struct tensor c, bias, pre, residual, gelu_of;
     int64_t c_stride; /* of c; the others lie dense, N apart */
@@ -77,8 +77,7 @@ __device__ static inline void finish_put(const struct tensor &t, int64_t at, con
         finish_put_as((f16 *)t.data + at, x, n, is_even);
 }
 
-/* Sums u0, u1 of row `row`, columns col and col+1 (col even); what lies outside of C is left
- * out. */
+/* Sums u0, u1 of row `row`, columns col and col+1 (col even); elements outside of C are skipped. */
 __device__ static inline void finish_pair(const struct finish &f, int row, int col, float u0,
                                           float u1)
 {
@@ -113,12 +112,14 @@ __device__ static inline void finish_pair(const struct finish &f, int row, int c
     finish_put(f.c, to, u, n, f.is_even);
 }
 
-/* A block's 128×128 sums wait in shared memory, rows FINISH_ROW floats apart, so that what follows
- * is written once and not for every register, and rows go to memory whole. */
+/* A block's 128×128 sums are stored in shared memory first, rows FINISH_ROW floats apart: the
+ * epilogue then is one piece of code and not one for every register, and whole rows go to memory.
+ * */
 constexpr int FINISH_TILE = 128, FINISH_ROW = FINISH_TILE + 4,
               FINISH_BYTES = FINISH_TILE * FINISH_ROW * 4;
 
-/* finish_block — all threads, after a barrier: the tile whose first element is (row, col). */
+/* finish_block — called by all threads after a barrier: the tile whose first element is (row, col).
+ * */
 __device__ static inline void finish_block(const struct finish &f, const float *sums, int row,
                                            int col)
 {
@@ -129,8 +130,8 @@ __device__ static inline void finish_block(const struct finish &f, const float *
     }
 }
 
-/* Which tile of C a block makes: columns of tiles in bands of 8 rows of tiles, so that blocks at
- * work together share factors. */
+/* The tile of C of a block: columns of tiles, in bands of 8 rows of tiles, so that blocks that run
+ * at the same time share factors in L2. */
 __device__ static inline void finish_tile(int tiles_m, int tiles_n, int &tile_m, int &tile_n)
 {
     constexpr int BAND = 8;

@@ -1,4 +1,4 @@
-/* norm — the plain truth of LayerNorm: one row after the other, sums in double. Must not know of
+/* norm — the plain truth of LayerNorm: one row after the other, sums in double. Must not know
  * threads or vectors. */
 #include "kernels/norm.h"
 

@@ -1,10 +1,11 @@
 /* norm — LayerNorm forward and backward (norm.h).
  *
- * A warp takes a row; each lane reads its elements again in the second and third pass, which the
- * first-level cache has. The backward pass adds dw and db of the rows of a block in shared memory,
- * one copy a warp, in the pass that writes dx; the copies are added in order, then the blocks' (two
- * stages, cut by the shape alone). Rows so wide that not even one copy fits sum their columns by
- * themselves. w, b, dy, x, dx, dresidual have one element type; dw, db, mean, rstd are float. */
+ * A warp takes a row; each lane reads its elements again in the second and third pass, from the
+ * first-level cache. The backward pass adds dw and db of a block's rows in shared memory, one copy
+ * for each warp, in the pass that writes dx. The copies are added in order, then the blocks' (two
+ * stages, cut by the shape alone). Rows so wide that not even one copy fits sum their columns
+ * separately. w, b, dy, x, dx and dresidual have one element type; dw, db, mean and rstd are float.
+ * */
 #include "kernels/stride.cuh"
 
 constexpr int WARPS = 8;
@@ -36,7 +37,7 @@ __global__ void norm_fwd_warp(T *y, float *mean, float *rstd, const T *x, const 
             var += (v[j] - m) * (v[j] - m);
         }
     }
-    /* m has lost digits where a row lies far from zero: d is what it lacks. */
+    /* m loses digits when a row lies far from zero: d is the remainder. */
     float d = warp_sum(rest) / (float)c;
     float r = 1.0f / sqrtf(fmaxf(warp_sum(var) / (float)c - d * d, 0.0f) + eps);
     for (int64_t i = lane; i < c; i += WARP * W) {
@@ -84,7 +85,7 @@ template <typename T> struct norm_bwd_args {
     int64_t n, c;
 };
 
-/* One row by one warp. dw, db: this warp's copies, of which a lane touches only its own columns;
+/* One row by one warp. dw, db: this warp's copies, of which a lane touches its own columns only;
  * NULL: not wanted. Column i + j (i a multiple of W) lies at j·C/W + i/W, so that lanes meet
  * different banks. */
 template <typename T, int W>
@@ -176,7 +177,7 @@ template <typename T, int W> __global__ void norm_bwd_rows(struct norm_bwd_args<
         norm_bwd_row<T, W>(a, row, nullptr, nullptr);
 }
 
-/* The second stage: dw and db from parts_n parts, 32 columns a block; warps take every WARPS-th
+/* The second stage: dw and db from parts_n parts, 32 columns a block; a warp takes every WARPS-th
  * part. */
 static __global__ void norm_bwd_parts(float *dw, float *db, const float *part, int64_t parts_n,
                                       int64_t c, bool accumulate)

@@ -1,9 +1,9 @@
-/* norm_cpu — fast LayerNorm. A row sits in the first cache, so passes over it are cheap; rows are
- * dealt in fixed slices.
+/* norm_cpu — fast LayerNorm. A row stays in the first-level cache, so passes over it are cheap.
+ * Rows are cut into fixed slices.
  *
- * Backward: dw and db are sums over all rows. Each of at most SLICES_MAX slices of rows sums its
- * own in cpu->shared; the slices are then added in order, so the result does not depend on
- * threads. */
+ * Backward: dw and db are sums over all rows. Each of at most SLICES_MAX slices of rows adds its
+ * own sums in cpu->shared; then the slices are added in order. So the result does not depend on the
+ * number of threads. */
 #include "kernels/norm.h"
 
 #include <math.h>
@@ -77,7 +77,7 @@ static struct pair row_moments(const float *x, int64_t c, float shift)
 }
 
 /* The mean is found in two steps, so that rows far from zero keep their digits: a first guess, then
- * what is left. */
+ * the mean of the remainder. */
 static void norm_fwd_row(const struct norm_fwd *a, int64_t n)
 {
     float *y = (float *)a->y.data + n * a->c;
@@ -118,7 +118,7 @@ struct norm_bwd_work {
     int64_t slices_n, slice_rows;
 };
 
-/* First pass over a row: its sums of g and g·x̂, and its share of dw and db. */
+/* First pass over a row: its sums of g and g·x̂, and its part of dw and db. */
 static struct pair norm_bwd_sums(const struct norm_bwd *a, int64_t n, float *dw, float *db)
 {
     const float *dy = (const float *)a->dy.data + n * a->c,

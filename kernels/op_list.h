@@ -1,6 +1,7 @@
-/* op_list — every operation, once: X(name). The argument struct of operation `name` is `struct
- * name`, declared with its contract in the header of its family. dev/op.h makes the table from this
- * list; kernels/cpu.h the prototypes. */
+/* op_list — the list of all operations, X(name), in one place. The arguments of operation `name`
+ * are struct name, declared with its contract in the header of its family. dev/op.h makes the table
+ * of a device from this list, kernels/cpu.h and kernels/cuda.h the prototypes. Must not know
+ * devices. */
 #ifndef CONVOY_KERNELS_OP_LIST_H
 #define CONVOY_KERNELS_OP_LIST_H
 

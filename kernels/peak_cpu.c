@@ -1,4 +1,4 @@
-/* peak — runs the ceilings, see peak.h. */
+/* peak_cpu — see peak.h. */
 #include "kernels/peak.h"
 
 #include "base/clock.h"
@@ -57,7 +57,7 @@ static void peak_fma_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
     struct peak_fma *p = arg;
-    /* so that nothing is known before it runs */
+    /* so that the compiler cannot compute it beforehand */
     volatile float scale = 0.999f, shift = 0.001f, sink;
     int64_t start = clock_ns(), runs = 0, now;
     do {

@@ -1,7 +1,8 @@
-/* philox_cpu — base/rand.h's numbers, many at a time: what dropout draws in the fast kernels.
+/* philox_cpu — the random numbers of base/rand.h, many at a time: dropout of the fast kernels.
  *
- * Included by *_cpu.c files only. Each 64-bit lane carries one 32-bit word of one Philox block (the
- * multiplication reads only the low half, so what the upper half holds does not matter). */
+ * Included by *_cpu.c files only; it must not know operations. Each 64-bit lane carries one 32-bit
+ * word of one Philox block. The multiplication reads the lower half only, so the upper half may
+ * hold anything. */
 #ifndef CONVOY_KERNELS_PHILOX_CPU_H
 #define CONVOY_KERNELS_PHILOX_CPU_H
 

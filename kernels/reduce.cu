@@ -1,5 +1,5 @@
-/* reduce — sums of whole tensors in double (reduce.h), in two stages whose cut is fixed by the
- * length: a block sums its run of the elements, one block sums the runs. */
+/* reduce — sums of whole tensors in double (reduce.h), in two stages whose cut depends on the
+ * length alone: a block sums its run of the elements, then one block sums the runs. */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;

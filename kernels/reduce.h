@@ -1,11 +1,11 @@
-/* reduce — sums of whole tensors in double, in an order fixed by the length (blocks of 4096, then
- * pairwise). */
+/* reduce — sums of whole tensors in double. The order is fixed by the length: blocks of 4096, then
+ * pairwise. Must not know what the numbers are. */
 #ifndef CONVOY_KERNELS_REDUCE_H
 #define CONVOY_KERNELS_REDUCE_H
 #include "kernels/tensor.h"
 
-/* sum — *out (+)= Σ x;  sumsq — *out (+)= Σ x². out (1) f64: added to when accumulate, else written
- *   | in x (n). */
+/* sum — *out (+)= Σ x;  sumsq — *out (+)= Σ x².
+ * out  out (1) f64  added to when accumulate, else replaced | in  x (n) */
 struct sum {
     struct tensor out, x;
     int64_t n;

@@ -16,8 +16,8 @@ struct reduce_work {
     bool square;
 };
 
-/* 32 running sums, enough to keep every unit of a wide core busy; folded onto each other at the
- * end. */
+/* 32 running sums keep every unit of a wide core busy; they are folded onto each other at the end.
+ * */
 static double reduce_block(const float *restrict x, int64_t n, bool square)
 {
     double lane[LANES] = {0};

@@ -1,6 +1,6 @@
-/* scalars — what of an operation's arguments changes from step to step (struct step_scalars): the
- * one place that makes it of them, for launchers and for who replays them. For C and C++. Must not
- * know devices. */
+/* step_scalars — makes an operation's struct step_scalars (cuda.h): the arguments that change from
+ * step to step. The only place that does, for launchers and for a stream that replays gathered work
+ * (dev/dev_cuda_graph.c), so both give the same bits. For C and C++. Must not know devices. */
 #ifndef CONVOY_KERNELS_STEP_SCALARS_H
 #define CONVOY_KERNELS_STEP_SCALARS_H
 
@@ -40,7 +40,7 @@ static inline struct step_scalars step_scalars_qa_xent(const struct qa_xent *a)
 static inline struct step_scalars step_scalars_grad_scale(const struct grad_scale *a)
 {
     struct step_scalars scalars = step_scalars_none();
-    scalars.scale[0] = (float)a->loss_scale; /* a power of two: nothing is lost */
+    scalars.scale[0] = (float)a->loss_scale; /* a power of two: exact in float */
     return scalars;
 }
 

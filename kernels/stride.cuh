@@ -1,8 +1,8 @@
-/* stride — walks over rows and whole tensors, 16 bytes at a time where addresses allow and one
- * element where not.
+/* stride — loops over rows and whole tensors: 16 bytes at a time where addresses allow, else one
+ * element.
  *
- * For .cu files, beside common.cuh. A kernel is a template over the width W; the launcher picks it
- * by alignment, so both ways are the same lines. It knows nothing of operations. */
+ * A kernel is a template over the width W, and the launcher picks W by alignment, so both ways are
+ * the same lines. Must not know operations. */
 #ifndef CONVOY_KERNELS_STRIDE_CUH
 #define CONVOY_KERNELS_STRIDE_CUH
 
@@ -10,7 +10,7 @@
 
 #include "kernels/common.cuh"
 
-/* load_n, store_n — W elements at p; p aligned to them unless W is 1. */
+/* load_n, store_n — W elements at p; p is aligned to W elements unless W is 1. */
 template <int W, typename T> __device__ static inline void load_n(float (&x)[W], const T *p)
 {
     if constexpr (W == 1)
@@ -26,12 +26,12 @@ template <int W, typename T> __device__ static inline void store_n(T *p, const f
         store_floats(p, x);
 }
 
-/* width — a number as a type: what a launcher's lambda gets. */
+/* width — a number as a type: the argument of a launcher's lambda. */
 template <int W> struct width {
     static constexpr int value = W;
 };
 
-/* cuda_wide — run(width<WIDE<T>>) when accesses of 16 bytes may be made, else run(width<1>). */
+/* cuda_wide — run(width<WIDE<T>>) when 16-byte accesses are possible, else run(width<1>). */
 template <typename T, typename Run> static inline int cuda_wide(bool is_aligned, Run run)
 {
     return is_aligned ? run(width<WIDE<T>>()) : run(width<1>());
@@ -48,7 +48,7 @@ static inline bool all_aligned(int64_t row_elems, std::initializer_list<const vo
     return true;
 }
 
-/* cuda_blocks — how many blocks of `threads` for n pieces of work that a kernel strides over. */
+/* cuda_blocks — blocks of `threads` for n pieces of work that a kernel strides over. */
 static inline unsigned cuda_blocks(const struct cuda *cuda, int64_t n, int threads)
 {
     int64_t blocks = ceil_div(n, threads), most = (int64_t)cuda->sm_count * 16;

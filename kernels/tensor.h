@@ -1,10 +1,19 @@
-/* tensor — what every operation knows of memory: an address and an element type.
+/* tensor — what every operation knows of memory: an address and an element type. Must not know
+ * devices; shapes are fields of an operation's own arguments.
  *
- * Shapes are fields of the operation's own argument struct, with the house's letters:
- *   B samples · T tokens a sample · N rows = B·T · C embedding width · H heads · D head width = C/H
- *   · V vocabulary
- *   I, O input and output width of a product. All tensors are dense and row-major unless a field
- *   says otherwise. */
+ * Letters of shapes, in all headers of kernels/:
+ *   B samples · T tokens of a sample · N rows = B·T · C embedding width
+ *   H heads · D head width = C/H · V vocabulary · I, O input and output width of a product
+ * A tensor is dense and row-major unless its field has a stride.
+ *
+ * Words of the contracts, the same in every header:
+ *   out, in, i/o  written, read, both; a tensor must not overlap another one unless "may be" allows
+ *   accumulate    true: the result is added to what is there; false: it replaces it
+ *   nmse          Σ(result - plain)² / Σ plain², the greatest that a test accepts; "plain" is the
+ *                 kernel's truth on the CPU (norm.c), which sums in double
+ *   exact         the same bits as plain, on every ISA level
+ * An operation that does not name an element type takes f32 on a CPU; a GPU takes bf16 and f16 too
+ * (dev/dev_check.h). No operation allocates; work runs on the stream that it is submitted to. */
 #ifndef CONVOY_KERNELS_TENSOR_H
 #define CONVOY_KERNELS_TENSOR_H
 
@@ -20,8 +29,8 @@ static inline size_t dtype_bytes(enum dtype dtype)
     return bytes[dtype];
 }
 
-/* A borrowed address on the operation's device; data == NULL where a field allows "none". Zero
- * means float, none. */
+/* A borrowed address in the memory of the operation's device. data NULL: none, where the field
+ * allows that. All zero: f32, none. */
 struct tensor {
     void *data;
     enum dtype dtype;
@@ -34,15 +43,13 @@ static inline struct tensor tensor_at(struct tensor t, int64_t elems)
     return t;
 }
 
-/* Where dropout draws its numbers: element i of the operation is dropped when
- * rand_u32(seed, stream, i) < p · 2^32 (as an integer threshold); kept elements are scaled by
- * 1/(1-p). p == 0: off. */
+/* Dropout of an operation. Element i is dropped when rand_u32(seed, stream, offset + i) < p · 2^32;
+ * a kept element is multiplied by 1/(1-p). p 0: off. */
 struct dropout {
     float p;
     uint64_t seed;
-    /* RAND_STREAM(DROPOUT, place) of the caller, already mixed with the step by the seed */
-    uint64_t stream;
-    uint64_t offset; /* added to the element number: global index of this pass's first element */
+    uint64_t stream; /* RAND_STREAM(DROPOUT, place); the seed differs from step to step */
+    uint64_t offset; /* global index of this pass's first element */
 };
 
 #endif

@@ -1,14 +1,14 @@
-/* tensor_core — a warp's matrix products, the loads that feed them, and copies into shared memory
- * that nobody waits for.
+/* tensor_core — a warp's matrix products, the loads that feed them, and asynchronous copies into
+ * shared memory. Must not know operations.
  *
- * The inline PTX of the house but for exp2_quick (common.cuh), for sm_80 and later; under the
- * emulation the same wrappers call tests/emu. Fragments are laid out as the PTX manual says (lane =
+ * All inline PTX of the program except exp2_quick (common.cuh), for sm_80 and later; under the
+ * emulation the same wrappers call tests/emu. Fragments are laid out as in the PTX manual (lane =
  * 4·g + t):
  *   m16n8k16 (bf16, f16), two elements a word, the lower one in the low half
  *     a[0] rows g,   columns 2t,2t+1    a[1] rows g+8 | a[2], a[3] the same at columns 2t+8,2t+9
  *     b[0] rows (k) 2t,2t+1 of column g | b[1] rows 2t+8,2t+9
- *   m16n8k8 (tf32): a[0] (g,t)  a[1] (g+8,t)  a[2] (g,t+4)  a[3] (g+8,t+4) | b[0] (t,g)  b[1]
- *   (t+4,g)
+ *   m16n8k8 (tf32)
+ *     a[0] (g,t)  a[1] (g+8,t)  a[2] (g,t+4)  a[3] (g+8,t+4) | b[0] (t,g)  b[1] (t+4,g)
  *   d[0], d[1] row g, columns 2t, 2t+1; d[2], d[3] row g+8
  * So d of one product, packed in pairs, is a of the next: a[0] = d[0],d[1]; a[1] = d[2],d[3]; a[2],
  * a[3] of the next 8 columns. */
@@ -17,7 +17,7 @@
 
 #include "kernels/common.cuh"
 
-/* Where something lies in shared memory, for the instructions below: a number to calculate with. */
+/* An address in shared memory as a number, for the instructions below. */
 #ifdef CONVOY_EMU
 using shared_at = uintptr_t;
 __device__ static inline shared_at shared_address(const void *p) { return (uintptr_t)p; }
@@ -84,7 +84,7 @@ __device__ static inline uint32_t to_tf32(float x)
 #endif
 }
 
-/* ldmatrix_x4 — four 8×8 matrices of 16-bit elements from shared memory: lane 8m+j gives the
+/* ldmatrix_x4 — four 8×8 matrices of 16-bit elements from shared memory. Lane 8m+j gives the
  * address (16-byte aligned) of row j of matrix m; r[m] gets row g, columns 2t,2t+1 of it. _trans:
  * of its transpose. */
 __device__ static inline void ldmatrix_x4(uint32_t (&r)[4], shared_at row)
@@ -110,10 +110,10 @@ __device__ static inline void ldmatrix_x4_trans(uint32_t (&r)[4], shared_at row)
 #endif
 }
 
-/* cp_async — 16 bytes from global to shared memory, both 16-byte aligned: the first valid_bytes of
- * them, then zeros; with 0 `from` is not read. They may be read after cp_wait by the thread that
- * copied, after a barrier by the others. cp_commit closes a group; cp_wait<N> waits until at most
- * the N newest groups are on their way. */
+/* cp_async — copies 16 bytes from global to shared memory, both 16-byte aligned: the first
+ * valid_bytes of them, then zeros. With 0, `from` is not read. The thread that copied may read them
+ * after cp_wait, other threads after a barrier. cp_commit closes a group; cp_wait<N> waits until at
+ * most the N newest groups are under way. */
 __device__ static inline void cp_async(shared_at to, const void *from, int valid_bytes)
 {
 #ifdef CONVOY_EMU
@@ -141,17 +141,18 @@ template <int N> __device__ static inline void cp_wait(void)
 #endif
 }
 
-/* swizzle — where 16-byte piece `piece` of row `row` lies in a tile of PIECES (a power of two, ≥ 8)
- * pieces a row, in bytes: the eight rows that one matrix of ldmatrix reads lie in different
- * banks. */
+/* swizzle — the byte offset of 16-byte piece `piece` of row `row` in a tile of PIECES (a power of
+ * two, ≥ 8) pieces a row. The eight rows that one matrix of ldmatrix reads lie in different banks.
+ * */
 template <int PIECES> __device__ static inline int swizzle(int row, int piece)
 {
     static_assert(PIECES >= 8 && (PIECES & (PIECES - 1)) == 0, "rows of 128 bytes and more");
     return (row * PIECES + (piece ^ (row & 7))) * 16;
 }
 
-/* The same where the row is 8·n + row & 7 and piece is even + 0 or 1: (swizzled + (odd ^ row &
- * 7)·16) is made once for a lane, `even` is then put in by an exclusive or with a constant. */
+/* The same where the row is 8·n + (row & 7) and the piece is even + 0 or 1. (swizzled + (odd ^ row
+ * & 7) · 16) is computed once for a lane; `even` is then added by an exclusive or with a constant.
+ * */
 template <int PIECES>
 __device__ static inline shared_at swizzle_lane(shared_at tile, int row, int odd)
 {

@@ -1,8 +1,8 @@
-/* tile — tiles of 16-bit rows in shared memory and the fragments that tensor cores take from them.
+/* tile — tiles of 16-bit rows in shared memory, and the fragments that tensor cores take from them.
  *
- * A tile has D/8 pieces of 16 bytes a row, swizzled (tensor_core.cuh). Products are named by how
- * the tile holds a factor: frag_a of a tile (m,k), frag_a_trans of one (k,m); frag_b of one (n,k),
- * frag_b_trans of one (k,n). Used by attention and matmul; it knows nothing of either. */
+ * A row of a tile has D/8 pieces of 16 bytes, swizzled (tensor_core.cuh). Fragments are named by
+ * how the tile holds a factor: frag_a of a tile (m,k), frag_a_trans of one (k,m); frag_b of one
+ * (n,k), frag_b_trans of one (k,n). Used by attention and matmul; must not know either. */
 #ifndef CONVOY_KERNELS_TILE_CUH
 #define CONVOY_KERNELS_TILE_CUH
 
@@ -60,9 +60,9 @@ __device__ static inline void frag_of_sums(uint32_t (&a)[4], const float (&left)
     a[3] = pack2<T>(right[2], right[3]);
 }
 
-/* tile_copy — ROWS rows of D elements on their way into the tile; rows ≥ rows_n and columns ≥ width
- * become zeros. Row r of the source lies at from + r·stride. The whole block comes; cp_commit is
- * the caller's. */
+/* tile_copy — starts to copy ROWS rows of D elements into the tile; rows ≥ rows_n and columns ≥
+ * width become zeros. Row r of the source lies at from + r·stride. All threads of the block call
+ * it; the caller calls cp_commit. */
 template <typename T, int ROWS, int D, int THREADS>
 __device__ static inline void tile_copy(shared_at tile, const T *from, int stride, int rows_n,
                                         int width)

@@ -1,10 +1,9 @@
-/* vec_cpu — the vectors the fast kernels are written in: VEC_W floats of the level's width, and
- * what they do.
+/* vec_cpu — the vectors of the fast kernels: VEC_W floats, as wide as the ISA level has them, and
+ * their functions. CPU_ISA 2: SSE4.2, 4 floats; 3: AVX2 and FMA, 8; 4: AVX-512, 16.
  *
- * Included by *_cpu.c files only (CPU_ISA 2: SSE4.2, 4 floats; 3: AVX2 and FMA, 8; 4: AVX-512,
- * 16). GCC's vector type gives + - * / and comparisons; here is the rest. Sums over lanes have one
- * fixed order. It knows nothing of operations or shapes. A partial vector has n < VEC_W elements:
- * loads fill with zeros, stores leave the rest alone. */
+ * Included by *_cpu.c files only. GCC's vector type gives + - * / and comparisons; the rest is
+ * here. Sums over lanes have one fixed order. A partial vector has n < VEC_W elements: loads fill
+ * with zeros, stores leave the other elements alone. Must not know operations or shapes. */
 #ifndef CONVOY_KERNELS_VEC_CPU_H
 #define CONVOY_KERNELS_VEC_CPU_H
 
@@ -27,8 +26,8 @@ typedef int32_t veci __attribute__((vector_size(VEC_W * 4)));
 #if CPU_ISA == 4
 static inline vec vec_load(const float *p) { return (vec)_mm512_loadu_ps(p); }
 static inline void vec_store(float *p, vec x) { _mm512_storeu_ps(p, (__m512)x); }
-/* vec_stream — store past the caches; p aligned to the vector's bytes. vec_fence before others may
- * read it. */
+/* vec_stream — stores past the caches; p is aligned to a vector. vec_fence before another thread
+ * reads. */
 static inline void vec_stream(float *p, vec x) { _mm512_stream_ps(p, (__m512)x); }
 static inline vec vec_set(float x) { return (vec)_mm512_set1_ps(x); }
 static inline vec vec_max(vec a, vec b)
@@ -95,7 +94,7 @@ static inline void vec_store_n(float *p, int n, vec x)
 
 static inline void vec_fence(void) { _mm_sfence(); }
 
-/* vec_fma — a·b + c; one rounding where the level has FMA. */
+/* vec_fma — a·b + c; one rounding where the ISA level has FMA. */
 static inline vec vec_fma(vec a, vec b, vec c) { return a * b + c; }
 
 /* vec_select — lane by lane: mask (0 or -1) ? a : b. */
@@ -104,8 +103,8 @@ static inline vec vec_select(veci mask, vec a, vec b)
     return (vec)((mask & (veci)a) | (~mask & (veci)b));
 }
 
-/* vec_shuffle — lane by lane: the lane of a, then of b, that `from` names (0 … 2·VEC_W - 1). from
- * is known when it is compiled. */
+/* vec_shuffle — lane by lane: the lane of a, then of b, that `from` names (0 … 2·VEC_W - 1). `from`
+ * is a compile-time constant. */
 #if defined(__clang__)
 static inline __attribute__((always_inline)) vec vec_shuffle(vec a, vec b, veci from)
 {
@@ -140,7 +139,7 @@ static inline float vec_top(vec x)
     return v[0];
 }
 
-/* vec_pow2 — x·2^n for whole n in [-126, 127]; where x·2^n is less than normal, it is zero or near
+/* vec_pow2 — x·2^n for whole n in [-126, 127]. Where x·2^n is subnormal, the result is zero or near
  * it. */
 static inline vec vec_pow2(vec x, vec n)
 {
@@ -152,9 +151,9 @@ static inline vec vec_pow2(vec x, vec n)
 #endif
 }
 
-/* vec_exp — e^x within about 1 ulp. Below -87.3: 0 (so exp of -inf is 0); above 88.37 clamped there
- * (2.3e38); NaN stays NaN. x = n·ln2 + r with |r| ≤ ln2/2 in two steps (Cody, Waite 1980); e^r by
- * its Taylor terms to r^7/7!. */
+/* vec_exp — e^x within about 1 ulp. Below -87.3 it is 0 (so exp(-inf) is 0); above 88.37 it is
+ * clamped (2.3e38); NaN stays NaN. x = n·ln2 + r with |r| ≤ ln2/2 in two steps (Cody, Waite 1980);
+ * e^r by its Taylor series up to r^7/7!. */
 static inline vec vec_exp(vec x)
 {
     vec c = vec_max(vec_set(-87.3f), vec_min(vec_set(88.37f), x));
@@ -170,8 +169,8 @@ static inline vec vec_exp(vec x)
     return vec_select(x < vec_set(-87.3f), vec_set(0.0f), vec_pow2(q, n));
 }
 
-/* vec_recip — 1/x within about 1 ulp, for x in [1e-30, 1e30]: where division is slow, a guess and a
- * Newton step. */
+/* vec_recip — 1/x within about 1 ulp, for x in [1e-30, 1e30]: where division is slow, an estimate
+ * and a Newton step. */
 static inline vec vec_recip(vec x)
 {
 #if CPU_ISA == 4
@@ -182,7 +181,8 @@ static inline vec vec_recip(vec x)
 #endif
 }
 
-/* vec_sigmoid — 1/(1+e^-x), not below e^-60;  vec_tanh — through it; absolute error about 1e-7. */
+/* vec_sigmoid — 1/(1+e^-x), at least e^-60. vec_tanh — computed from it; absolute error about 1e-7.
+ * */
 static inline vec vec_sigmoid(vec x)
 {
     return vec_recip(vec_set(1.0f) + vec_exp(vec_min(vec_set(60.0f), -x)));

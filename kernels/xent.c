@@ -6,7 +6,8 @@
 
 #include "kernels/cpu.h"
 
-/* logΣ exp of n numbers `step` apart; the maximum is taken out first so that nothing overflows. */
+/* log Σ exp of n numbers, `step` apart. The maximum is subtracted first, so that nothing overflows.
+ * */
 static double xent_log_sum_exp(const float *x, int64_t n, int64_t step)
 {
     double max = x[0], sum = 0;

@@ -1,7 +1,7 @@
-/* xent — cross-entropy and its gradient (xent.h). A block takes a row: one pass for the largest
- * logit and the sum of the exponentials (kept together, the sum scaled anew when a larger logit
- * comes), a second that writes the gradient where the logits were. Sums in float, in an order fixed
- * by the width. */
+/* xent — cross-entropy and its gradient (xent.h). A block takes a row. The first pass finds the
+ * largest logit and the sum of exponentials together; a larger logit rescales the sum. The second
+ * pass writes the gradient where the logits were. Sums are in float, in an order fixed by the
+ * width. */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 512;
@@ -12,14 +12,14 @@ struct soft {
     float most, sum;
 };
 
-/* soft_exp — of 16-bit logits quicker and within 2e-6, which their rounding hides. */
+/* soft_exp — for 16-bit logits faster, and within 2e-6, which is below their rounding. */
 template <typename T> __device__ static inline float soft_exp(float x)
 {
     return sizeof(T) == 4 ? expf(x) : exp2_quick(x * LOG2E);
 }
 
-/* W more, what is not a number among them: it must show. The largest is found first, so that lanes
- * part once for all of them. */
+/* Adds W numbers, NaN among them too: it must not get lost. The largest is found first, so that
+ * lanes diverge once for all of them. */
 template <typename T, int W>
 __device__ static inline void soft_add(struct soft &s, const float (&x)[W])
 {
@@ -37,7 +37,7 @@ __device__ static inline void soft_add(struct soft &s, const float (&x)[W])
         s.sum += soft_exp<T>(x[j] - from);
 }
 
-/* log Σ e^x over a block of what each thread has. */
+/* log Σ e^x over a block, of each thread's part. */
 __device__ static inline float soft_log(struct soft s)
 {
     float most = block_max(s.most);
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(THREADS)
             load_n(x, row + i);
             soft_add<T>(s, x);
         });
-        lse = soft_log(s); /* all threads have read the target's logit when they meet here */
+        lse = soft_log(s); /* all threads have read the target's logit at this barrier */
     }
     if (threadIdx.x == 0)
         losses[blockIdx.x] = ignored ? 0 : lse - hit;
@@ -120,11 +120,11 @@ template <typename T> struct qa_args {
     float *losses;
     const int32_t *labels[2];
     float scale[2];
-    const struct step_scalars *scalars; /* NULL: scale is it */
+    const struct step_scalars *scalars; /* read it there; NULL: `scale` has it */
     int64_t t;
 };
 
-/* A block for each end of each sample; the positions are two elements apart. */
+/* A block for each end of each sample; positions are two elements apart. */
 template <typename T> __global__ void __launch_bounds__(THREADS) qa_xent_end(struct qa_args<T> a)
 {
     int64_t first = blockIdx.x / 2 * a.t * 2 + blockIdx.x % 2;

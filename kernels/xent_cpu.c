@@ -1,8 +1,9 @@
-/* xent_cpu — fast cross-entropy: one exponential an element.
+/* xent_cpu — fast cross-entropy: one exponential for each element.
  *
- * A row goes through blocks of BLOCK_ELEMS: the largest so far, then e = exp(x - largest), summed
- * and, for the gradient, left in place of x. When the row's logΣexp is known, a second pass over
- * the row (still in the second cache) multiplies each block by scale·exp(its largest - logΣexp). */
+ * A row is taken in blocks of BLOCK_ELEMS: the largest so far, then e = exp(x - largest), summed
+ * and, for the gradient, stored in place of x. When log Σ exp of the row is known, a second pass
+ * over the row (still in the second-level cache) multiplies each block by scale·exp(its largest -
+ * log Σ exp). */
 #include "kernels/xent.h"
 
 #include <math.h>
@@ -61,7 +62,7 @@ static void block_scale(float *x, int64_t n, float factor)
         x[i] *= factor;
 }
 
-/* One row in place; `maxima` has room for a float per block. Returns the loss. */
+/* One row in place; `maxima` holds a float for each block. Returns the loss. */
 static float row_xent(float *row, int64_t v, int64_t target, float scale, bool want_grad,
                       float *maxima)
 {
@@ -91,7 +92,7 @@ static float row_xent(float *row, int64_t v, int64_t target, float scale, bool w
             factor = (float)(scale * exp(maxima[block] - lse));
         block_scale(row + i, v - i < BLOCK_ELEMS ? v - i : BLOCK_ELEMS, factor);
     }
-    if (want_grad) /* from double: close to a sure answer, the difference to 1 is what matters */
+    if (want_grad) /* from double: when the answer is nearly certain, the difference to 1 matters */
         row[target] = (float)(scale * expm1(hit - lse));
     return (float)(lse - hit);
 }
@@ -119,7 +120,7 @@ void CPU_FN(xent)(const struct cpu *cpu, const struct xent *a)
     thread_pool_run(cpu->pool, cpu_parts(a->n, 1), xent_row, &work);
 }
 
-/* Start (i even) or end (odd) of sample i/2: the T numbers are gathered, treated as a row, and
+/* Start (i even) or end (odd) of sample i/2: its T numbers are gathered, treated as a row, and
  * scattered. */
 static void qa_xent_row(void *arg, int i, int thread_i)
 {

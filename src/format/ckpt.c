@@ -16,130 +16,18 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
 #include "format/ckpt_dir.h"
 #include "format/ckpt_inside.h"
+#include "format/ckpt_read.h"
 
 #define CHUNK_BYTES (1 << 20)       /* read and hashed while it is in the second-level cache */
 #define HEADER_BYTES_MAX (16 << 20) /* the parser's limit */
 #define APART_BYTES (8 << 20)       /* files of this size are checked at the same time */
-#define READ_TRIES 3                /* what cannot be read may be readable in a moment */
-#define READ_PAUSE_MS 100 /* before the second; four times as long before each that follows */
 /* asked of the disk in advance: the kernel by itself asks for some 100 KiB */
 #define AHEAD_BYTES (8 << 20)
-
-/* open_folder — path without closing slashes, opened unless its last part is a link. */
-static enum status open_folder(const char *path, char *clean, size_t cap, int *fd_out)
-{
-    struct stat info;
-    if (!text_copy(clean, cap, path))
-        return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %zu: %.64s…",
-                    strlen(path), cap - 1, path);
-    for (size_t n = strlen(clean); n > 1 && clean[n - 1] == '/'; n--)
-        clean[n - 1] = 0;
-    int fd = open(clean, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0) {
-        *fd_out = fd;
-        return ST_OK;
-    }
-    int error = errno;
-    if (lstat(clean, &info) == 0 && S_ISLNK(info.st_mode))
-        return FAIL(ST_BAD_DATA,
-                    "%s is a symbolic link, which checkpoints never follow; name the folder itself",
-                    clean);
-    if (error == ENOENT)
-        return FAIL(ST_NO_INPUT, "there is no checkpoint %s; check the path", clean);
-    if (error == ENOTDIR)
-        return FAIL(ST_BAD_DATA, "cannot open checkpoint %s: %s; a checkpoint is a folder", clean,
-                    strerror(error));
-    return ckpt_read_error("open checkpoint", clean, error);
-}
-
-/* open_regular — a plain file of the folder. */
-static enum status open_regular(int dir_fd, const char *path, const char *name, int *fd_out,
-                                int64_t *bytes_out)
-{
-    struct stat info;
-    char what[FILE_PATH_MAX];
-    TRY(file_join(what, sizeof(what), path, name));
-    int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return ckpt_read_error("open", what, errno);
-    int error = fstat(fd, &info) == 0 ? 0 : errno;
-    if (error != 0 || !S_ISREG(info.st_mode)) {
-        close(fd);
-        return error != 0 ? ckpt_read_error("look at", what, error)
-                          : FAIL(ST_BAD_DATA, "%s is not a regular file", what);
-    }
-    *fd_out = fd;
-    *bytes_out = info.st_size;
-    return ST_OK;
-}
-
-/* Proven: a name that is not there, or does not lead to a plain file. All else may be the fault of
- * disk or user. */
-static bool is_damage(int error)
-{
-    return error == ENOENT || error == ENOTDIR || error == EISDIR || error == ELOOP ||
-           error == ENXIO;
-}
-
-/* These pass: memory and files that others hold, a server that answers again. */
-static bool is_passing(int error)
-{
-    return error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN ||
-           error == EBUSY || error == ETIMEDOUT || error == ESTALE;
-}
-
-enum status ckpt_read_error(const char *verb, const char *path, int error)
-{
-    const char *remedy = error == EACCES || error == EPERM ? "give this user permission to read it"
-                         : error == EMFILE || error == ENFILE
-                             ? "raise the limit of open files (ulimit -n)"
-                         : error == ENOMEM   ? "free some memory"
-                         : is_passing(error) ? "see whether its file system answers"
-                         : is_damage(error)  ? "the checkpoint is not whole"
-                                             : "check the disk";
-    enum status st = is_damage(error) ? ST_BAD_DATA : is_passing(error) ? ST_RETRY : ST_STORE;
-    return FAIL(st, "cannot %s %s: %s; %s", verb, path,
-                error == ELOOP ? "it is a symbolic link, which checkpoints never follow"
-                               : strerror(error),
-                remedy);
-}
-
-bool ckpt_retry(enum status st, int *tries)
-{
-    if ((st != ST_STORE && st != ST_RETRY) || ++*tries >= READ_TRIES)
-        return false;
-    LOG_WARN("%s; trying again (%d of %d)", status_message(), *tries + 1, READ_TRIES);
-    clock_sleep_ms(READ_PAUSE_MS << (2 * (*tries - 1)));
-    return true;
-}
-
-enum status ckpt_read_chunk(int fd, const char *path, const char *name, void *out, size_t n,
-                            int64_t offset, size_t *got_out)
-{
-    size_t done = 0;
-    while (done < n) {
-        ssize_t got = pread(fd, (char *)out + done, n - done, (off_t)(offset + (int64_t)done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0) {
-            char what[FILE_PATH_MAX];
-            int error = errno;
-            TRY(file_join(what, sizeof(what), path, name));
-            return ckpt_read_error("read", what, error);
-        }
-        if (got == 0)
-            break;
-        done += (size_t)got;
-    }
-    *got_out = done;
-    return ST_OK;
-}
 
 static enum status read_manifest(int dir_fd, const char *path, struct manifest *out)
 {
@@ -147,7 +35,7 @@ static enum status read_manifest(int dir_fd, const char *path, struct manifest *
     int64_t file_bytes_n;
     size_t n = 0;
     int fd;
-    TRY(open_regular(dir_fd, path, CKPT_DIR_MANIFEST, &fd, &file_bytes_n));
+    TRY(ckpt_read_open_file(dir_fd, path, CKPT_DIR_MANIFEST, &fd, &file_bytes_n));
     enum status st = ckpt_read_chunk(fd, path, CKPT_DIR_MANIFEST, bytes, sizeof(bytes), 0, &n);
     close(fd);
     if (st != ST_OK)
@@ -261,7 +149,7 @@ static void *check_main(void *arg)
 static enum status check_start(struct check *c, int dir_fd)
 {
     int64_t bytes;
-    TRY(open_regular(dir_fd, c->path, c->file->name, &c->fd, &bytes));
+    TRY(ckpt_read_open_file(dir_fd, c->path, c->file->name, &c->fd, &bytes));
     TRY(check_bytes(c->path, c->file, bytes));
     c->is_apart = bytes >= APART_BYTES && pthread_create(&c->thread, NULL, check_main, c) == 0;
     if (c->is_apart)
@@ -358,7 +246,7 @@ static enum status look_at_part(struct ckpt *ckpt, int dir_fd, const struct mani
     char what[FILE_PATH_MAX];
     int64_t bytes;
     TRY(file_join(what, sizeof(what), ckpt->path, file->name));
-    TRY(open_regular(dir_fd, ckpt->path, file->name, &part->fd, &bytes));
+    TRY(ckpt_read_open_file(dir_fd, ckpt->path, file->name, &part->fd, &bytes));
     name_part(part, file);
     ckpt->parts_n++; /* from here ckpt_close undoes */
     TRY(check_bytes(ckpt->path, file, bytes));
@@ -404,7 +292,7 @@ static enum status open_one(const char *path, bool is_lazy,
     enum status st;
     if (!ckpt)
         return FAIL(ST_RETRY, "out of memory: checkpoint %s", path);
-    TRY_OR(open_folder(path, ckpt->path, sizeof(ckpt->path), &dir_fd), free_ckpt);
+    TRY_OR(ckpt_read_open_folder(path, ckpt->path, sizeof(ckpt->path), &dir_fd), free_ckpt);
     TRY_OR(read_manifest(dir_fd, ckpt->path, &ckpt->manifest), close_dir);
     TRY_OR(check_listing(dir_fd, ckpt->path, &ckpt->manifest), close_dir);
     TRY_OR(is_lazy ? look_at_parts(ckpt, dir_fd) : open_parts(ckpt, dir_fd, heartbeat), close_dir);
@@ -424,7 +312,7 @@ static enum status open_patiently(const char *path, bool is_lazy,
     enum status st;
     do
         st = open_one(path, is_lazy, heartbeat, out);
-    while (ckpt_retry(st, &tries));
+    while (ckpt_read_retry(st, &tries));
     return st;
 }
 
@@ -490,7 +378,7 @@ static enum status open_newest(const char *dir, int64_t below, bool is_lazy,
     int tries = 0;
     do
         st = ckpt_dir_list(dir, &steps);
-    while (ckpt_retry(st, &tries));
+    while (ckpt_read_retry(st, &tries));
     TRY(st);
     for (int i = 0; i < steps.steps_n && !ckpt; i++) {
         if (steps.step[i] >= below)
@@ -541,12 +429,12 @@ enum status ckpt_peek(const char *path, struct manifest *out)
 {
     char clean[FILE_PATH_MAX];
     int dir_fd;
-    TRY(open_folder(path, clean, sizeof(clean), &dir_fd));
+    TRY(ckpt_read_open_folder(path, clean, sizeof(clean), &dir_fd));
     enum status st = read_manifest(dir_fd, clean, out);
     for (int i = 0; st == ST_OK && i < out->files_n; i++) {
         int64_t bytes;
         int fd;
-        st = open_regular(dir_fd, clean, out->file[i].name, &fd, &bytes);
+        st = ckpt_read_open_file(dir_fd, clean, out->file[i].name, &fd, &bytes);
         if (st == ST_OK) {
             st = check_bytes(clean, &out->file[i], bytes);
             close(fd);

@@ -12,6 +12,7 @@
 
 #include "base/assert.h"
 #include "format/ckpt_inside.h"
+#include "format/ckpt_read.h"
 
 #define CHUNK_BYTES (2 << 20) /* read at once; fits the second-level cache */
 
@@ -162,6 +163,6 @@ enum status ckpt_fill(struct ckpt *ckpt, const struct ckpt_fill *fill,
     enum status st;
     do
         st = fill_once(ckpt, fill, heartbeat);
-    while (ckpt_retry(st, &tries));
+    while (ckpt_read_retry(st, &tries));
     return st;
 }
